@@ -1,0 +1,74 @@
+package storage
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"time"
+)
+
+// ID is a job's name for the outside: a UUID of version 7. Its last 48 bits,
+// the group after the last dash, are the job's key in hexadecimal, so that a
+// lookup needs no index of its own; the time and 26 random bits before it make
+// IDs of different databases differ. The zero ID names no job.
+type ID [16]byte
+
+// MaxKey is the largest key that fits an ID: 2^48 - 1, about 89 years at
+// 100,000 jobs a second.
+const MaxKey = 1<<48 - 1
+
+// NewID makes the ID of the job with this key, created then. Only the lower 26
+// bits of salt are used. Layout: RFC 9562, section 5.7.
+func NewID(created time.Time, salt uint32, key int64) ID {
+	var id ID
+	binary.BigEndian.PutUint64(id[:], uint64(created.UnixMilli())<<16|0x7000|uint64(salt>>14&0xfff))
+	binary.BigEndian.PutUint64(id[8:], uint64(key)&MaxKey)
+	binary.BigEndian.PutUint16(id[8:], 0x8000|uint16(salt&0x3fff))
+	return id
+}
+
+// Key gives the key of the job that id names.
+func (id ID) Key() int64 { return int64(binary.BigEndian.Uint64(id[8:]) & MaxKey) }
+
+// Salt gives the random bits of id.
+func (id ID) Salt() uint32 {
+	return uint32(binary.BigEndian.Uint16(id[6:])&0xfff)<<14 | uint32(binary.BigEndian.Uint16(id[8:])&0x3fff)
+}
+
+// IsZero tells whether id is the zero ID.
+func (id ID) IsZero() bool { return id == ID{} }
+
+// String gives the usual form of a UUID in lower case.
+func (id ID) String() string {
+	b, _ := id.MarshalText()
+	return string(b)
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (id ID) MarshalText() ([]byte, error) {
+	b := make([]byte, 0, 36)
+	for i, part := range [][]byte{id[:4], id[4:6], id[6:8], id[8:10], id[10:]} {
+		if i > 0 {
+			b = append(b, '-')
+		}
+		b = hex.AppendEncode(b, part)
+	}
+	return b, nil
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (id *ID) UnmarshalText(b []byte) error {
+	if len(b) != 36 || b[8] != '-' || b[13] != '-' || b[18] != '-' || b[23] != '-' {
+		return fmt.Errorf("errand: id %.50q: want the form of a UUID, 36 characters", b)
+	}
+	var h [32]byte
+	n := copy(h[:], b[:8])
+	n += copy(h[n:], b[9:13])
+	n += copy(h[n:], b[14:18])
+	n += copy(h[n:], b[19:23])
+	copy(h[n:], b[24:])
+	if _, err := hex.Decode(id[:], h[:]); err != nil {
+		return fmt.Errorf("errand: id %q: %w", b, err)
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package storage
+
+import "time"
+
+// State is where a job is. A job is in exactly one state.
+type State string
+
+// The states of a job. The first three are live, the next two finished.
+const (
+	Scheduled State = "scheduled" // due later: delayed, or waiting for its retry
+	Ready     State = "ready"     // due, waiting for a worker
+	Running   State = "running"   // leased
+	Done      State = "done"
+	Cancelled State = "cancelled"
+	Dead      State = "dead" // in the dead letters
+)
+
+// UniqueScope says how long a job holds its unique key.
+type UniqueScope uint8
+
+const (
+	// UniqueLive holds the key until the job is finished or dead.
+	UniqueLive UniqueScope = iota
+	// UniqueForever never releases it.
+	UniqueForever
+)
+
+// NewJob is a job to enqueue. Its fields have been validated; Args, Headers
+// and Policy are opaque bytes.
+type NewJob struct {
+	Queue    string
+	Kind     string
+	Priority int       // higher first
+	DueAt    time.Time // zero: at once
+	Args     []byte    // not nil
+	Headers  []byte    // nil: none
+	Policy   []byte    // nil: decided when an attempt fails
+	Timeout  time.Duration
+	// Unique is the unique key; empty means none. Keys are compared as they
+	// are, over the whole database.
+	Unique      string
+	UniqueScope UniqueScope
+}
+
+// Enqueued is the answer to one NewJob.
+type Enqueued struct {
+	// ID names the job, or for a duplicate the job that holds the unique key.
+	ID ID
+	// Duplicate is set if nothing was inserted.
+	Duplicate bool
+}
+
+// Counters are the four counters of a job.
+type Counters struct {
+	Attempt int // runs of the handler, the one under way included
+	Retry   int // failures since the job was enqueued or redriven
+	Crashes int // crashes in a row
+	Snoozes int
+}
+
+// Record is all that is known of a job. Fields that do not apply to its state
+// are zero.
+type Record struct {
+	Key      int64
+	ID       ID
+	Queue    string
+	Kind     string
+	State    State
+	Priority int
+	Counters
+	CreatedAt time.Time
+	DueAt     time.Time
+	EndedAt   time.Time // finished or dead
+	Timeout   time.Duration
+	Unique    string
+	// Cancelling is set on a running job that was asked to stop.
+	Cancelling bool
+	Reason     Reason // dead
+	Error      string // last error: of the last failure, or of the end
+	Policy     []byte // the job's own; of a dead job the one in effect at its end
+	Args       []byte
+	Headers    []byte
+	History    []Failure // oldest first, at most HistoryLimit
+}
+
+// HistoryLimit is how many failures are kept per job; the oldest go first.
+const HistoryLimit = 20
+
+// Failure is one entry of a job's history.
+type Failure struct {
+	Attempt  int
+	At       time.Time
+	Phase    string // of the delivery policy that the attempt was in
+	Error    string
+	Stack    string // of a panic
+	Duration time.Duration
+	Instance string // that ran the attempt; on writing empty means this one
+}
+
+// Count is a number of jobs.
+type Count struct {
+	Queue, Kind string
+	State       State
+	N           int64
+}

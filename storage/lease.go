@@ -1,0 +1,144 @@
+package storage
+
+import "time"
+
+// Lease names one holding of one job. A job that is leased again has another
+// token, so a late holder names a lease that no longer exists.
+type Lease struct {
+	Key   int64
+	Token int64
+}
+
+// Source says what a worker leases: ready jobs of these kinds in these queues.
+// Jobs of other kinds, other queues or paused queues cost it nothing.
+type Source struct {
+	Queues []string
+	Kinds  []string
+}
+
+// Exchange is what a worker asks of one transaction.
+type Exchange struct {
+	// Length is how long leases granted or extended here last from now.
+	Length time.Duration
+	// Extend prolongs leases that are still held.
+	Extend []Lease
+	// Finish ends leases, each with an outcome.
+	Finish []Finish
+	// Want is how many jobs to lease at most. Of those in Source that are due,
+	// the highest priority goes first, then the earliest due, then the first
+	// enqueued. A lease raises the job's attempt by one. If Want is positive
+	// at least 1,000 due scheduled jobs, the earliest first, of any kind and
+	// queue, are made ready before.
+	Want   int
+	Source Source
+}
+
+// ExchangeResult answers an [Exchange].
+type ExchangeResult struct {
+	Extended []ItemResult // one for each of Extend
+	Finished []ItemResult // one for each of Finish
+	Leased   []Leased     // in the order they should start
+	// NextDue is when the earliest job that is still scheduled is due; zero if
+	// none is, or if Want was zero.
+	NextDue time.Time
+}
+
+// ItemResult is what became of one item of an exchange.
+type ItemResult uint8
+
+const (
+	// Applied: the lease was held, the item took effect.
+	Applied ItemResult = iota
+	// Lost: the lease is no longer held; nothing was changed.
+	Lost
+	// Cancelling: the lease was extended, and the job has been asked to stop.
+	Cancelling
+	// Refused: the item made no sense, an unknown outcome for example; the
+	// lease is as it was.
+	Refused
+)
+
+// Leased is a job with the lease on it.
+type Leased struct {
+	Lease
+	ID       ID
+	Queue    string
+	Kind     string
+	Priority int
+	Counters
+	CreatedAt time.Time
+	DueAt     time.Time
+	Timeout   time.Duration
+	Policy    []byte
+	Headers   []byte
+	Args      []byte
+}
+
+// Outcome says how a lease ended.
+type Outcome uint8
+
+// The outcomes, where each takes the job and what it does to its counters.
+// "at DueAt" means ready if DueAt is not after now, else scheduled. Every
+// outcome but Crashed, Interrupted and Returned sets the crashes to zero.
+const (
+	// OutcomeDone: finished as done and kept for Keep.
+	OutcomeDone Outcome = iota + 1
+	// OutcomeCancelled: finished as cancelled and kept for Keep.
+	OutcomeCancelled
+	// OutcomeRetry: at DueAt; retry + 1.
+	OutcomeRetry
+	// OutcomeSnooze: at DueAt; snoozes + 1.
+	OutcomeSnooze
+	// OutcomeCrashed: at DueAt; crashes + 1.
+	OutcomeCrashed
+	// OutcomeInterrupted: ready at once; the attempt stays counted.
+	OutcomeInterrupted
+	// OutcomeReturned: its handler was not called. At DueAt, or where it was
+	// in its line if DueAt is zero; attempt - 1.
+	OutcomeReturned
+	// OutcomeDead: into the dead letters with Reason, Error and Policy. If
+	// Reason is ReasonCrashed crashes + 1, if it is ReasonSnoozed snoozes + 1.
+	OutcomeDead
+)
+
+// Finish ends one lease.
+type Finish struct {
+	Lease
+	Outcome Outcome
+	DueAt   time.Time
+	// Keep is how long a finished job is kept; zero or less deletes it at once,
+	// with all that belongs to it.
+	Keep   time.Duration
+	Reason Reason
+	Error  string
+	Policy []byte
+	// Failure is appended to the history unless nil. Its Attempt and At are
+	// those of the job and of the call, whatever they are here.
+	Failure *Failure
+}
+
+// Reclaimed is a job whose lease was taken from a holder that is gone.
+type Reclaimed struct {
+	Leased
+	// Fate is what is known of the attempt. It survives a reclaimer that dies
+	// in its turn before the job is finished.
+	Fate Fate
+	// Holder is the instance it was taken from.
+	Holder string
+	// Cancelling is set if the job had been asked to stop.
+	Cancelling bool
+}
+
+// Fate is what happened to an attempt whose holder is gone.
+type Fate uint8
+
+const (
+	// Unstarted: its handler had not been called.
+	Unstarted Fate = iota + 1
+	// Crashed: its process died while the handler ran.
+	Crashed
+	// Cut: the handler may have run but is not to blame: the machine went
+	// down, the lease lapsed in a living process, or the handler had returned
+	// and its outcome was not written.
+	Cut
+)

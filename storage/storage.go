@@ -1,0 +1,142 @@
+// Package storage is the contract between errand and what keeps its jobs.
+//
+// A [Store] is small and semantic: it moves jobs between their states in
+// batches, one transaction a call, and knows nothing of handlers or policies.
+// Time is always passed in; a store reads no clock. Package storagetest holds
+// the suite that every Store must pass: each sentence of the comments below
+// that can be checked is a case there, in the same words.
+package storage
+
+import (
+	"context"
+	"database/sql"
+	"time"
+)
+
+// Store keeps jobs durably. It is safe for concurrent use.
+//
+// Every method that writes is one transaction: when it returns nil all of it
+// is durable, when it returns an error none of it is, but for
+// [ErrUnknownOutcome]. Times are kept in whole microseconds; due times are
+// rounded up, so that no job starts early. Slices passed in belong to the
+// caller again when the call returns; slices returned belong to the caller.
+//
+// A context that ends before a write has begun withdraws it and gives the
+// context's error; once begun the write goes through, and its result counts.
+//
+// A Store that has been opened is one instance: it registers itself with its
+// first lease, and the kernel (or server) drops that registration's lock with
+// the process. Job keys and lease tokens come from counters of the database,
+// raised in the transaction that hands them out: neither is ever reused, also
+// not after every job was deleted.
+type Store interface {
+	// Enqueue inserts jobs in order and answers for each in the same order.
+	// A job due at or before now becomes ready, one due later scheduled.
+	// A job whose unique key is held is not inserted; its answer is a
+	// duplicate that names the holder. That holds within one call too.
+	Enqueue(ctx context.Context, now time.Time, jobs []NewJob) ([]Enqueued, error)
+
+	// Exchange is one turn of a worker: it extends leases, then finishes
+	// jobs, then makes due scheduled jobs ready and leases ready ones.
+	// Each item has its own result; a bad item never fails its exchange.
+	// See [Exchange] for the three parts.
+	Exchange(ctx context.Context, now time.Time, x Exchange) (ExchangeResult, error)
+
+	// Reclaim takes leases from holders that are gone, at most limit of
+	// them, and gives each a new token held by this instance until it is
+	// finished: the old holder can neither extend nor finish any more.
+	// A holder is gone if its instance is, or if this Store has been shown
+	// the same token and until by earlier calls of Reclaim for at least the
+	// holder's full lease, measured on mono, a reading of a monotonic clock
+	// with an arbitrary origin. The wall clock takes nobody's lease.
+	// Leases of this instance are never reclaimed.
+	// lease is the length of the new leases.
+	Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]Reclaimed, error)
+
+	// Started notes that the handler of a lease is about to be called, and
+	// Ended that it has returned. The notes outlive the process but not the
+	// machine, cost no transaction, and are what tells Reclaim who crashed.
+	// A lease that is finished needs no further note.
+	Started(l Lease) error
+	Ended(l Lease) error
+
+	// Job gives one job, whichever of its three tables it is in, with args,
+	// headers and history. It gives [ErrNotFound] if there is none.
+	Job(ctx context.Context, id ID) (Record, error)
+
+	// Cancel ends a scheduled or ready job as cancelled, kept for keep. For a
+	// running job it notes the wish, which the holder learns with its next
+	// extension. It gives the state that the job is in after the call, which
+	// for a job that had already ended is the state it ended in, and
+	// [ErrNotFound] for no job.
+	Cancel(ctx context.Context, now time.Time, id ID, keep time.Duration) (State, error)
+
+	// Pause stops or resumes leasing from a queue, also one that has no job
+	// yet. Running jobs go on. Doing it twice is the same as once.
+	Pause(ctx context.Context, now time.Time, queue string, paused bool) error
+
+	// Counts gives the number of jobs by queue, kind and state, without rows
+	// for zero, sorted. They are kept, not counted: the cost does not grow
+	// with the number of jobs.
+	Counts(ctx context.Context) ([]Count, error)
+
+	// Paused gives the paused queues, sorted.
+	Paused(ctx context.Context) ([]string, error)
+
+	// DeadLetters lists dead jobs that match f, the latest first, from after
+	// the given position on, at most limit. The records come without args,
+	// headers and history. The second result is the position of the last
+	// record, and is zero when nothing is left behind it.
+	DeadLetters(ctx context.Context, f DeadFilter, after Position, limit int) ([]Record, Position, error)
+
+	// Redrive puts dead jobs back to work: ready now, in their own queue or
+	// another, with the retry index, crashes and snoozes at zero; attempts,
+	// token and history are kept. A job whose unique key another job holds
+	// stays dead and is reported as a duplicate.
+	// One call is one bounded step: see [DeadStep].
+	Redrive(ctx context.Context, now time.Time, sel DeadSelection, queue string) (DeadStep, error)
+
+	// PurgeDead deletes dead jobs for good, with all that belongs to them.
+	// One call is one bounded step: see [DeadStep].
+	PurgeDead(ctx context.Context, sel DeadSelection) (DeadStep, error)
+
+	// PurgeFinished deletes finished jobs whose time to be kept is over, in
+	// one bounded step. It gives how many, and when to call again: now if
+	// more are over already, zero if no finished job is kept.
+	PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error)
+
+	// Close ends the instance; calls under way finish first, later ones give
+	// [ErrClosed]. Its registration is dropped only if it holds no lease:
+	// otherwise it stands until the process ends, so that a handler still
+	// running is not run a second time meanwhile.
+	Close() error
+}
+
+// Notifier is implemented by a Store that can tell when there may be something
+// to do. Without it a worker asks every second.
+type Notifier interface {
+	// Notify has f called after each commit, of this process or another, that
+	// may concern a worker. f must not block. The result undoes it.
+	Notify(f func(Event)) (cancel func())
+}
+
+// Event says what a commit changed.
+type Event struct {
+	// Due is when the earliest job it made available is due; the zero time
+	// means at once.
+	Due time.Time
+	// Control is set if leases should be extended soon, because a running job
+	// may have been asked to stop.
+	Control bool
+}
+
+// TxEnqueuer is implemented by a Store that can take part in a transaction of
+// the application.
+type TxEnqueuer interface {
+	// EnqueueTx is Enqueue inside tx: the jobs exist if tx commits. It gives
+	// [ErrWrongDatabase] for a transaction on another database.
+	EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs []NewJob) ([]Enqueued, error)
+	// Tx runs fn in a write transaction on the store's database and commits
+	// it if fn returns nil; otherwise, or if fn panics, it is rolled back.
+	Tx(ctx context.Context, fn func(tx *sql.Tx) error) error
+}
