@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Causes of the end of a handler's context, and what Run and Shutdown report.
+var (
+	// ErrLeaseLost: the lease is no longer held, or could not be extended in
+	// time. Another worker may run the job; this attempt's outcome is refused.
+	ErrLeaseLost = errors.New("errand: lease lost")
+	// ErrCancelled: somebody cancelled the job while it ran.
+	ErrCancelled = errors.New("errand: job cancelled")
+	// ErrShutdown: the worker is stopping and the grace is over.
+	ErrShutdown = errors.New("errand: worker is shutting down")
+	// ErrStuck: a handler was still running long after its context had ended.
+	ErrStuck = errors.New("errand: handler is stuck")
+)
+
+// PermanentError is the verdict that no retry can help: the job is dead.
+type PermanentError struct{ Err error }
+
+func (e *PermanentError) Error() string { return text(e.Err, "permanent failure") }
+
+// Unwrap gives the reason.
+func (e *PermanentError) Unwrap() error { return e.Err }
+
+// RetryAfterError is the verdict that the attempt failed and that the next one
+// should not start before After has passed.
+type RetryAfterError struct {
+	After time.Duration
+	Err   error
+}
+
+func (e *RetryAfterError) Error() string {
+	return text(e.Err, fmt.Sprintf("retry after %v", e.After))
+}
+
+// Unwrap gives the reason.
+func (e *RetryAfterError) Unwrap() error { return e.Err }
+
+// SnoozeError is the verdict that the job should come back later, and that
+// this was no failure.
+type SnoozeError struct{ For time.Duration }
+
+func (e *SnoozeError) Error() string { return fmt.Sprintf("snooze for %v", e.For) }
+
+// Unwrap gives nil: a snooze has no reason.
+func (e *SnoozeError) Unwrap() error { return nil }
+
+// CancelError is the verdict that the job is pointless: finished as cancelled.
+type CancelError struct{ Err error }
+
+func (e *CancelError) Error() string { return text(e.Err, "cancelled by its handler") }
+
+// Unwrap gives the reason.
+func (e *CancelError) Unwrap() error { return e.Err }
+
+// DecodeError says that the args or headers of a job did not decode. It is a
+// failed attempt whose reason in the dead letters is decode.
+type DecodeError struct{ Err error }
+
+func (e *DecodeError) Error() string { return "decode: " + text(e.Err, "malformed") }
+
+// Unwrap gives the reason.
+func (e *DecodeError) Unwrap() error { return e.Err }
+
+func text(err error, otherwise string) string {
+	if err == nil {
+		return otherwise
+	}
+	return err.Error()
+}
