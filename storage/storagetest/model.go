@@ -1,0 +1,283 @@
+package storagetest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Memory is a database that lives in memory: the reference model that random
+// histories are compared with, and a test double for what is built on a Store.
+// It is written to be obviously right, not to be fast: every call looks at
+// every job. It starts no goroutine, sets no timer and reads no clock, so it
+// works inside a testing/synctest bubble.
+//
+// Each call of Open gives another instance on it, as if in a process of its
+// own.
+type Memory struct {
+	mu        sync.Mutex
+	salt      uint32
+	lastKey   int64
+	lastToken int64
+	instances []*instance
+	jobs      map[int64]*job
+	unique    map[string]storage.ID // who holds each unique key
+	paused    map[string]bool
+}
+
+// bulkStep is how many jobs one step of a redrive or purge handles. It is
+// small so that a caller who forgets to ask for the next step is found out.
+const bulkStep = 100
+
+// promoteStep is how many scheduled jobs one exchange makes ready.
+const promoteStep = 1000
+
+// job is a job in any state.
+type job struct {
+	storage.Record // Policy is always the job's own
+	endPolicy      []byte
+	endError       string
+	scope          storage.UniqueScope
+	keepUntil      time.Time // finished
+	lease          lease     // running
+}
+
+// lease is what is known of the holding of a running job.
+type lease struct {
+	token   int64
+	until   time.Time
+	length  time.Duration
+	holder  *instance
+	started bool
+	ended   bool
+	fate    storage.Fate // of the attempt, once its holder was found gone
+}
+
+// NewMemory gives an empty database.
+func NewMemory() *Memory {
+	return &Memory{
+		salt:   rand.Uint32(),
+		jobs:   map[int64]*job{},
+		unique: map[string]storage.ID{},
+		paused: map[string]bool{},
+	}
+}
+
+// Open gives another instance on the database. It implements
+// [storage.Notifier].
+func (m *Memory) Open() storage.Store {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	in := &instance{
+		m:         m,
+		name:      fmt.Sprintf("memory-%d", len(m.instances)+1),
+		seen:      map[int64]sighting{},
+		listeners: map[int]func(storage.Event){},
+	}
+	m.instances = append(m.instances, in)
+	return in
+}
+
+// Kill lets an instance die as by kill -9: its lock drops, its leases and its
+// notes stay.
+func (m *Memory) Kill(s storage.Store) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	in := s.(*instance)
+	in.closed, in.gone = true, true
+	clear(in.listeners)
+}
+
+// Reboot lets an instance die as by a power cut: its lock drops, its leases
+// stay, its notes are lost.
+func (m *Memory) Reboot(s storage.Store) {
+	m.Kill(s)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.(*instance).notesLost = true
+}
+
+// insert adds a job that is not a duplicate.
+func (m *Memory) insert(now time.Time, n storage.NewJob) *job {
+	m.lastKey++
+	j := &job{scope: n.UniqueScope}
+	j.Key = m.lastKey
+	j.ID = storage.NewID(now, m.salt, j.Key)
+	j.Queue, j.Kind, j.Priority = n.Queue, n.Kind, n.Priority
+	j.CreatedAt, j.Timeout, j.Unique = now, n.Timeout, n.Unique
+	j.Policy, j.Args, j.Headers = bytes.Clone(n.Policy), bytes.Clone(n.Args), bytes.Clone(n.Headers)
+	m.jobs[j.Key] = j
+	if j.Unique != "" {
+		m.unique[j.Unique] = j.ID
+	}
+	j.putAt(now, n.DueAt)
+	return j
+}
+
+// putAt makes j ready if due is not after now, else scheduled.
+func (j *job) putAt(now, due time.Time) {
+	j.lease = lease{}
+	j.Cancelling = false
+	if due.IsZero() {
+		due = now
+	}
+	j.DueAt = ceil(due)
+	j.State = storage.Ready
+	if j.DueAt.After(now) {
+		j.State = storage.Scheduled
+	}
+}
+
+// end takes a job out of the live ones, into the state given.
+func (m *Memory) end(now time.Time, j *job, state storage.State) {
+	j.lease = lease{}
+	j.Cancelling = false
+	j.State, j.EndedAt = state, now
+	if j.Unique != "" && j.scope == storage.UniqueLive {
+		delete(m.unique, j.Unique)
+	}
+}
+
+// finish ends a job as done or cancelled.
+func (m *Memory) finish(now time.Time, j *job, state storage.State, keep time.Duration) {
+	m.end(now, j, state)
+	j.keepUntil = now.Add(keep)
+	if keep <= 0 {
+		delete(m.jobs, j.Key)
+	}
+}
+
+// take leases j to in.
+func (m *Memory) take(j *job, in *instance, now time.Time, length time.Duration) {
+	m.lastToken++
+	j.State = storage.Running
+	j.lease = lease{
+		token: m.lastToken, until: now.Add(length), length: length,
+		holder: in, fate: j.lease.fate,
+	}
+}
+
+// held gives the job that l is a lease on, or nil if l is no longer held.
+func (m *Memory) held(l storage.Lease) *job {
+	j := m.jobs[l.Key]
+	if j == nil || j.State != storage.Running || j.lease.token != l.Token {
+		return nil
+	}
+	return j
+}
+
+// find gives the job with this ID, or nil.
+func (m *Memory) find(id storage.ID) *job {
+	if j := m.jobs[id.Key()]; j != nil && j.ID == id {
+		return j
+	}
+	return nil
+}
+
+// where gives the jobs that match, in the order of less.
+func (m *Memory) where(match func(*job) bool, order func(a, b *job) int) []*job {
+	var out []*job
+	for _, j := range m.jobs {
+		if match(j) {
+			out = append(out, j)
+		}
+	}
+	slices.SortFunc(out, func(a, b *job) int { return cmp.Or(order(a, b), cmp.Compare(a.Key, b.Key)) })
+	return out
+}
+
+func byDue(a, b *job) int      { return a.DueAt.Compare(b.DueAt) }
+func byPriority(a, b *job) int { return cmp.Or(cmp.Compare(b.Priority, a.Priority), byDue(a, b)) }
+func byEnd(a, b *job) int      { return a.EndedAt.Compare(b.EndedAt) }
+func byKeep(a, b *job) int     { return a.keepUntil.Compare(b.keepUntil) }
+func byKey(_, _ *job) int      { return 0 }
+
+// record gives what Store.Job tells of j.
+func (j *job) record() storage.Record {
+	r := j.Record
+	r.Error = j.endError
+	if n := len(j.History); r.Error == "" && n > 0 {
+		r.Error = j.History[n-1].Error
+	}
+	if j.State == storage.Dead && j.endPolicy != nil {
+		r.Policy = j.endPolicy
+	}
+	r.Policy, r.Args, r.Headers = bytes.Clone(r.Policy), bytes.Clone(r.Args), bytes.Clone(r.Headers)
+	r.History = slices.Clone(r.History)
+	return r
+}
+
+// leased gives what a holder is told of j.
+func (j *job) leased() storage.Leased {
+	return storage.Leased{
+		Lease: storage.Lease{Key: j.Key, Token: j.lease.token},
+		ID:    j.ID, Queue: j.Queue, Kind: j.Kind, Priority: j.Priority,
+		Counters: j.Counters, CreatedAt: j.CreatedAt, DueAt: j.DueAt, Timeout: j.Timeout,
+		Policy: bytes.Clone(j.Policy), Headers: bytes.Clone(j.Headers), Args: bytes.Clone(j.Args),
+	}
+}
+
+// emit tells every instance of a commit. The lock must not be held, as a
+// listener may call the store.
+func (m *Memory) emit(e *storage.Event) {
+	if e == nil {
+		return
+	}
+	m.mu.Lock()
+	var fs []func(storage.Event)
+	for _, in := range m.instances {
+		for _, n := range slices.Sorted(maps.Keys(in.listeners)) {
+			fs = append(fs, in.listeners[n])
+		}
+	}
+	m.mu.Unlock()
+	for _, f := range fs {
+		f(*e)
+	}
+}
+
+// available adds to e that a job is now waiting for its due time.
+func available(e *storage.Event, j *job) *storage.Event {
+	var due time.Time
+	if j.State == storage.Scheduled {
+		due = j.DueAt
+	}
+	if e == nil {
+		return &storage.Event{Due: due}
+	}
+	if due.Before(e.Due) {
+		e.Due = due
+	}
+	return e
+}
+
+// floor and ceil give whole microseconds.
+func floor(t time.Time) time.Time { return t.Round(0).Truncate(time.Microsecond) }
+
+func ceil(t time.Time) time.Time {
+	if f := floor(t); f.Before(t) {
+		return f.Add(time.Microsecond)
+	}
+	return floor(t)
+}
+
+// begin locks the database for a call of in, unless the call is refused.
+func (m *Memory) begin(ctx context.Context, in *instance) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	if in.closed {
+		m.mu.Unlock()
+		return storage.ErrClosed
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package storagetest
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// DeadLetters implements [storage.Store].
+func (in *instance) DeadLetters(ctx context.Context, f storage.DeadFilter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
+	if err := in.m.begin(ctx, in); err != nil {
+		return nil, storage.Position{}, err
+	}
+	defer in.m.mu.Unlock()
+	dead := in.m.where(func(j *job) bool {
+		return matches(f, j) && (after == storage.Position{} || comparePositions(j.position(), after) < 0)
+	}, byEnd)
+	slices.Reverse(dead)
+	var out []storage.Record
+	for _, j := range dead[:min(len(dead), limit)] {
+		r := j.record()
+		r.Args, r.Headers, r.History = nil, nil, nil
+		out = append(out, r)
+	}
+	if len(dead) <= limit || limit <= 0 {
+		return out, storage.Position{}, nil
+	}
+	return out, dead[limit-1].position(), nil
+}
+
+func (j *job) position() storage.Position { return storage.Position{DiedAt: j.EndedAt, Key: j.Key} }
+
+func comparePositions(a, b storage.Position) int {
+	if c := a.DiedAt.Compare(b.DiedAt); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.Key, b.Key)
+}
+
+// matches tells whether j is dead and f chooses it.
+func matches(f storage.DeadFilter, j *job) bool {
+	return j.State == storage.Dead &&
+		(f.Queue == "" || f.Queue == j.Queue) &&
+		(f.Kind == "" || f.Kind == j.Kind) &&
+		(f.Reason == "" || f.Reason == j.Reason) &&
+		(f.DiedFrom.IsZero() || !j.EndedAt.Before(f.DiedFrom)) &&
+		(f.DiedBefore.IsZero() || j.EndedAt.Before(f.DiedBefore)) &&
+		strings.Contains(lowerASCII(j.record().Error), lowerASCII(f.Error))
+}
+
+func lowerASCII(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
+// Redrive implements [storage.Store].
+func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return storage.DeadStep{}, err
+	}
+	now = floor(now)
+	var event *storage.Event
+	dead, step := m.selectDead(sel)
+	for _, j := range dead {
+		if holder, ok := m.unique[j.Unique]; ok && holder != j.ID {
+			step.Duplicates = append(step.Duplicates, j.ID)
+			continue
+		}
+		if j.Unique != "" {
+			m.unique[j.Unique] = j.ID
+		}
+		if queue != "" {
+			j.Queue = queue
+		}
+		j.Retry, j.Crashes, j.Snoozes = 0, 0, 0
+		j.Reason, j.endError, j.endPolicy, j.EndedAt = "", "", nil, time.Time{}
+		j.putAt(now, now)
+		event = available(event, j)
+		step.N++
+	}
+	m.mu.Unlock()
+	m.emit(event)
+	return step, nil
+}
+
+// PurgeDead implements [storage.Store].
+func (in *instance) PurgeDead(ctx context.Context, sel storage.DeadSelection) (storage.DeadStep, error) {
+	if err := in.m.begin(ctx, in); err != nil {
+		return storage.DeadStep{}, err
+	}
+	defer in.m.mu.Unlock()
+	dead, step := in.m.selectDead(sel)
+	for _, j := range dead {
+		delete(in.m.jobs, j.Key)
+		step.N++
+	}
+	return step, nil
+}
+
+// selectDead gives the jobs of one step, and the step's NotFound and Next.
+func (m *Memory) selectDead(sel storage.DeadSelection) (dead []*job, step storage.DeadStep) {
+	if len(sel.IDs) == 0 {
+		dead = m.where(func(j *job) bool {
+			return matches(sel.Filter, j) &&
+				(sel.After == storage.Position{} || comparePositions(j.position(), sel.After) > 0)
+		}, byEnd)
+		if len(dead) > bulkStep {
+			dead = dead[:bulkStep]
+			step.Next = dead[bulkStep-1].position()
+		}
+		return dead, step
+	}
+	for _, id := range sel.IDs {
+		j := m.find(id)
+		switch {
+		case j == nil || j.State != storage.Dead:
+			step.NotFound = append(step.NotFound, id)
+		case !slices.Contains(dead, j):
+			dead = append(dead, j)
+		}
+	}
+	return dead, step
+}
+
+// PurgeFinished implements [storage.Store].
+func (in *instance) PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return 0, time.Time{}, err
+	}
+	defer m.mu.Unlock()
+	n := 0
+	for _, j := range m.where(func(j *job) bool { return j.State == storage.Done || j.State == storage.Cancelled }, byKeep) {
+		switch {
+		case j.keepUntil.After(now):
+			return n, j.keepUntil, nil
+		case n == bulkStep:
+			return n, now, nil
+		}
+		delete(m.jobs, j.Key)
+		n++
+	}
+	return n, time.Time{}, nil
+}

@@ -1,0 +1,386 @@
+package storagetest
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// instance is one Store on a Memory.
+type instance struct {
+	m         *Memory
+	name      string
+	closed    bool               // calls are refused
+	gone      bool               // its registration was dropped
+	notesLost bool               // with the machine
+	seen      map[int64]sighting // by job key: leases of others, as of the last Reclaim
+	listeners map[int]func(storage.Event)
+	lastFunc  int
+}
+
+// sighting is a lease of another instance, and when it was first seen so.
+type sighting struct {
+	token int64
+	until time.Time
+	since time.Duration
+}
+
+var _ interface {
+	storage.Store
+	storage.Notifier
+} = (*instance)(nil)
+
+// Enqueue implements [storage.Store].
+func (in *instance) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return nil, err
+	}
+	now = floor(now)
+	var event *storage.Event
+	out := make([]storage.Enqueued, 0, len(jobs))
+	for _, n := range jobs {
+		if holder, ok := m.unique[n.Unique]; ok {
+			out = append(out, storage.Enqueued{ID: holder, Duplicate: true})
+			continue
+		}
+		j := m.insert(now, n)
+		event = available(event, j)
+		out = append(out, storage.Enqueued{ID: j.ID})
+	}
+	m.mu.Unlock()
+	m.emit(event)
+	return out, nil
+}
+
+// Exchange implements [storage.Store].
+func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return storage.ExchangeResult{}, err
+	}
+	now = floor(now)
+	var res storage.ExchangeResult
+	var event *storage.Event
+	for _, l := range x.Extend {
+		res.Extended = append(res.Extended, in.extend(now, l, x.Length))
+	}
+	for _, f := range x.Finish {
+		r := in.finish(now, f)
+		res.Finished = append(res.Finished, r)
+		if j := m.jobs[f.Key]; r == storage.Applied && j != nil && (j.State == storage.Ready || j.State == storage.Scheduled) {
+			event = available(event, j)
+		}
+	}
+	if x.Want > 0 {
+		m.promote(now)
+		for _, j := range m.waiting(x.Source, x.Want) {
+			m.take(j, in, now, x.Length)
+			j.Attempt++
+			res.Leased = append(res.Leased, j.leased())
+		}
+		if s := m.where(func(j *job) bool { return j.State == storage.Scheduled }, byDue); len(s) > 0 {
+			res.NextDue = s[0].DueAt
+		}
+	}
+	m.mu.Unlock()
+	m.emit(event)
+	return res, nil
+}
+
+func (in *instance) extend(now time.Time, l storage.Lease, length time.Duration) storage.ItemResult {
+	j := in.m.held(l)
+	if j == nil {
+		return storage.Lost
+	}
+	j.lease.until, j.lease.length = now.Add(length), length
+	if j.Cancelling {
+		return storage.Cancelling
+	}
+	return storage.Applied
+}
+
+func (in *instance) finish(now time.Time, f storage.Finish) storage.ItemResult {
+	m := in.m
+	j := m.held(f.Lease)
+	if j == nil {
+		return storage.Lost
+	}
+	if f.Outcome < storage.OutcomeDone || f.Outcome > storage.OutcomeDead {
+		return storage.Refused
+	}
+	if f.Failure != nil {
+		entry := *f.Failure
+		entry.Attempt, entry.At = j.Attempt, now
+		entry.Instance = cmp.Or(entry.Instance, in.name)
+		j.History = append(j.History, entry)
+		j.History = j.History[max(0, len(j.History)-storage.HistoryLimit):]
+	}
+	switch f.Outcome {
+	case storage.OutcomeCrashed, storage.OutcomeInterrupted, storage.OutcomeReturned:
+	default:
+		if f.Reason != storage.ReasonCrashed {
+			j.Crashes = 0
+		}
+	}
+	switch f.Outcome {
+	case storage.OutcomeDone:
+		m.finish(now, j, storage.Done, f.Keep)
+	case storage.OutcomeCancelled:
+		j.endError = f.Error
+		m.finish(now, j, storage.Cancelled, f.Keep)
+	case storage.OutcomeRetry:
+		j.Retry++
+		j.putAt(now, f.DueAt)
+	case storage.OutcomeSnooze:
+		j.Snoozes++
+		j.putAt(now, f.DueAt)
+	case storage.OutcomeCrashed:
+		j.Crashes++
+		j.putAt(now, f.DueAt)
+	case storage.OutcomeInterrupted:
+		j.putAt(now, now)
+	case storage.OutcomeReturned:
+		j.Attempt--
+		due := f.DueAt
+		if due.IsZero() {
+			due = j.DueAt
+		}
+		j.putAt(now, due)
+	case storage.OutcomeDead:
+		switch f.Reason {
+		case storage.ReasonCrashed:
+			j.Crashes++
+		case storage.ReasonSnoozed:
+			j.Snoozes++
+		}
+		j.Reason, j.endError, j.endPolicy = f.Reason, f.Error, slices.Clone(f.Policy)
+		m.end(now, j, storage.Dead)
+	}
+	return storage.Applied
+}
+
+// promote makes due scheduled jobs ready.
+func (m *Memory) promote(now time.Time) {
+	due := m.where(func(j *job) bool { return j.State == storage.Scheduled && !j.DueAt.After(now) }, byDue)
+	for _, j := range due[:min(len(due), promoteStep)] {
+		j.State = storage.Ready
+	}
+}
+
+// waiting gives the jobs to lease next.
+func (m *Memory) waiting(src storage.Source, limit int) []*job {
+	ready := m.where(func(j *job) bool {
+		return j.State == storage.Ready && !m.paused[j.Queue] &&
+			slices.Contains(src.Queues, j.Queue) && slices.Contains(src.Kinds, j.Kind)
+	}, byPriority)
+	return ready[:min(len(ready), limit)]
+}
+
+// Reclaim implements [storage.Store].
+func (in *instance) Reclaim(ctx context.Context, now time.Time, mono, length time.Duration, limit int) ([]storage.Reclaimed, error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	now = floor(now)
+	var out []storage.Reclaimed
+	for _, j := range in.reclaimable(mono) {
+		if len(out) >= limit {
+			break
+		}
+		out = append(out, in.reclaim(now, j, length))
+	}
+	return out, nil
+}
+
+// reclaimable notes which leases of others there are at mono, and gives those
+// whose holder is gone.
+func (in *instance) reclaimable(mono time.Duration) []*job {
+	seen := map[int64]sighting{}
+	out := in.m.where(func(j *job) bool {
+		if j.State != storage.Running || j.lease.holder == in {
+			return false
+		}
+		s, ok := in.seen[j.Key]
+		if !ok || s.token != j.lease.token || !s.until.Equal(j.lease.until) {
+			s = sighting{j.lease.token, j.lease.until, mono}
+		}
+		seen[j.Key] = s
+		return j.lease.holder.gone || mono-s.since >= j.lease.length
+	}, byKey)
+	in.seen = seen
+	return out
+}
+
+func (in *instance) reclaim(now time.Time, j *job, length time.Duration) storage.Reclaimed {
+	holder := j.lease.holder
+	if j.lease.fate == 0 {
+		j.lease.fate = j.lease.fateNow()
+	}
+	in.m.take(j, in, now, length)
+	return storage.Reclaimed{
+		Leased: j.leased(), Fate: j.lease.fate, Holder: holder.name, Cancelling: j.Cancelling,
+	}
+}
+
+// fateNow tells from the holder and the notes what became of the attempt.
+func (l lease) fateNow() storage.Fate {
+	switch {
+	case !l.holder.gone, l.holder.notesLost, l.ended:
+		return storage.Cut
+	case l.started:
+		return storage.Crashed
+	default:
+		return storage.Unstarted
+	}
+}
+
+// Started implements [storage.Store].
+func (in *instance) Started(l storage.Lease) error {
+	return in.note(l, func(l *lease) { l.started = true })
+}
+
+// Ended implements [storage.Store].
+func (in *instance) Ended(l storage.Lease) error {
+	return in.note(l, func(l *lease) { l.ended = true })
+}
+
+func (in *instance) note(l storage.Lease, write func(*lease)) error {
+	if err := in.m.begin(context.Background(), in); err != nil {
+		return err
+	}
+	defer in.m.mu.Unlock()
+	if j := in.m.held(l); j != nil {
+		write(&j.lease)
+	}
+	return nil
+}
+
+// Job implements [storage.Store].
+func (in *instance) Job(ctx context.Context, id storage.ID) (storage.Record, error) {
+	if err := in.m.begin(ctx, in); err != nil {
+		return storage.Record{}, err
+	}
+	defer in.m.mu.Unlock()
+	j := in.m.find(id)
+	if j == nil {
+		return storage.Record{}, storage.ErrNotFound
+	}
+	return j.record(), nil
+}
+
+// Cancel implements [storage.Store].
+func (in *instance) Cancel(ctx context.Context, now time.Time, id storage.ID, keep time.Duration) (storage.State, error) {
+	if err := in.m.begin(ctx, in); err != nil {
+		return "", err
+	}
+	now = floor(now)
+	var event *storage.Event
+	j := in.m.find(id)
+	if j == nil {
+		in.m.mu.Unlock()
+		return "", storage.ErrNotFound
+	}
+	switch j.State {
+	case storage.Scheduled, storage.Ready:
+		in.m.finish(now, j, storage.Cancelled, keep)
+	case storage.Running:
+		j.Cancelling = true
+		event = &storage.Event{Control: true}
+	}
+	state := j.State
+	in.m.mu.Unlock()
+	in.m.emit(event)
+	return state, nil
+}
+
+// Pause implements [storage.Store].
+func (in *instance) Pause(ctx context.Context, _ time.Time, queue string, paused bool) error {
+	if err := in.m.begin(ctx, in); err != nil {
+		return err
+	}
+	var event *storage.Event
+	if paused {
+		in.m.paused[queue] = true
+	} else {
+		delete(in.m.paused, queue)
+		event = &storage.Event{}
+	}
+	in.m.mu.Unlock()
+	in.m.emit(event)
+	return nil
+}
+
+// Paused implements [storage.Store].
+func (in *instance) Paused(ctx context.Context) ([]string, error) {
+	if err := in.m.begin(ctx, in); err != nil {
+		return nil, err
+	}
+	defer in.m.mu.Unlock()
+	return slices.Sorted(maps.Keys(in.m.paused)), nil
+}
+
+// Counts implements [storage.Store].
+func (in *instance) Counts(ctx context.Context) ([]storage.Count, error) {
+	if err := in.m.begin(ctx, in); err != nil {
+		return nil, err
+	}
+	defer in.m.mu.Unlock()
+	n := map[storage.Count]int64{}
+	for _, j := range in.m.jobs {
+		n[storage.Count{Queue: j.Queue, Kind: j.Kind, State: j.State}]++
+	}
+	var out []storage.Count
+	for c, n := range n {
+		c.N = n
+		out = append(out, c)
+	}
+	slices.SortFunc(out, func(a, b storage.Count) int {
+		return cmp.Or(
+			strings.Compare(a.Queue, b.Queue),
+			strings.Compare(a.Kind, b.Kind),
+			strings.Compare(string(a.State), string(b.State)),
+		)
+	})
+	return out, nil
+}
+
+// Close implements [storage.Store].
+func (in *instance) Close() error {
+	in.m.mu.Lock()
+	defer in.m.mu.Unlock()
+	if in.closed {
+		return storage.ErrClosed
+	}
+	in.closed = true
+	clear(in.listeners)
+	in.gone = true
+	for _, j := range in.m.jobs {
+		if j.State == storage.Running && j.lease.holder == in {
+			in.gone = false
+		}
+	}
+	return nil
+}
+
+// Notify implements [storage.Notifier]. Its functions are called by the
+// goroutine that commits.
+func (in *instance) Notify(f func(storage.Event)) (cancel func()) {
+	in.m.mu.Lock()
+	defer in.m.mu.Unlock()
+	in.lastFunc++
+	n := in.lastFunc
+	in.listeners[n] = f
+	return func() {
+		in.m.mu.Lock()
+		defer in.m.mu.Unlock()
+		delete(in.listeners, n)
+	}
+}
