@@ -1,0 +1,337 @@
+package errand
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Reason is why a job is dead.
+type Reason = storage.Reason
+
+// The reasons.
+const (
+	ReasonExhausted = storage.ReasonExhausted // no retry left
+	ReasonPermanent = storage.ReasonPermanent // the handler said so
+	ReasonCrashed   = storage.ReasonCrashed   // its process died too often
+	ReasonSnoozed   = storage.ReasonSnoozed   // snoozed too often
+	ReasonDecode    = storage.ReasonDecode    // no retry left, and the args did not decode
+)
+
+// DeadLetters are the jobs of a queue that were exhausted or refused. They are
+// kept until they are redriven or purged. It is safe for concurrent use.
+type DeadLetters struct{ q *Queue }
+
+// DeadLetters gives the dead letters.
+func (q *Queue) DeadLetters() *DeadLetters { return &DeadLetters{q} }
+
+// DeadFilter chooses dead letters. Fields that are zero choose all; the others
+// must all match.
+type DeadFilter struct {
+	// IDs names the jobs, at most 10,000; no other field may be set with them.
+	IDs    []ID
+	Queue  string
+	Kind   string
+	Reason Reason
+	// DiedFrom and DiedBefore bound the time of death, the former included.
+	DiedFrom   time.Time
+	DiedBefore time.Time
+	// OlderThan is the least time since the death. It excludes DiedBefore.
+	OlderThan time.Duration
+	// Error must occur in the last error, without regard to ASCII case; at
+	// most 1,024 bytes.
+	Error string
+	// All says that every dead letter is meant, as Purge demands to hear; no
+	// other field may be set with it.
+	All bool
+}
+
+// ListOptions say which page of a list is wanted. Nil and the zero value mean
+// defaults.
+type ListOptions struct {
+	// Limit is the most that a page holds, up to 1,000. If zero, 100.
+	Limit int
+	// After is DeadPage.Next of the page before. If empty, the first page.
+	After string
+}
+
+// DeadPage is a part of the list of dead letters.
+type DeadPage struct {
+	// Jobs come without Args, Headers and History: see [DeadLetters.Get].
+	Jobs []JobInfo
+	// Next is where the next page begins, for [ListOptions].After. It is empty
+	// if there is none.
+	Next string
+}
+
+// RedriveOptions say how dead letters are put back. Nil and the zero value
+// mean defaults.
+type RedriveOptions struct {
+	// Queue they go to. If empty, each to the queue it came from.
+	Queue string
+}
+
+// RedriveResult says what a redrive did.
+type RedriveResult struct {
+	Redriven int
+	// Duplicates stayed dead because another job holds their unique key.
+	Duplicates []ID
+	// NotFound are those of DeadFilter.IDs that are not dead.
+	NotFound []ID
+}
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+	maxIDs      = 10_000
+	// idStep is how many jobs named by ID are changed in one transaction: few
+	// enough to hold the writer for a moment only.
+	idStep   = 250
+	maxMatch = 1024
+)
+
+// List gives a page of the dead letters that match, the latest first. With
+// DeadFilter.IDs it gives those of them that are dead in the order named, on
+// one page.
+func (d *DeadLetters) List(ctx context.Context, filter DeadFilter, o *ListOptions) (DeadPage, error) {
+	o = cmp.Or(o, &ListOptions{})
+	var f faults
+	sel := d.selection(&f, filter)
+	if o.Limit < 0 || o.Limit > maxPage {
+		f.field("limit", o.Limit, fmt.Sprintf("must be between 0 and %d", maxPage))
+	}
+	if n := len(sel.IDs); n > maxPage {
+		f.field("ids", n, fmt.Sprintf("must be at most %d in a list", maxPage))
+	}
+	after := readCursor(&f, "after", o.After)
+	if err := f.err(); err != nil {
+		return DeadPage{}, err
+	}
+	if len(sel.IDs) > 0 {
+		return d.listIDs(ctx, sel.IDs)
+	}
+	records, last, err := d.q.store.DeadLetters(ctx, sel.Filter, after, cmp.Or(o.Limit, defaultPage))
+	if err != nil {
+		return DeadPage{}, err
+	}
+	page := DeadPage{Jobs: make([]JobInfo, len(records)), Next: cursor(last)}
+	for i := range records {
+		if page.Jobs[i], err = jobInfo(&records[i]); err != nil {
+			return DeadPage{}, err
+		}
+	}
+	return page, nil
+}
+
+func (d *DeadLetters) listIDs(ctx context.Context, ids []ID) (DeadPage, error) {
+	var page DeadPage
+	for _, id := range ids {
+		j, err := d.Get(ctx, id)
+		switch {
+		case err == nil:
+			j.Args, j.Headers, j.History = nil, nil, nil
+			page.Jobs = append(page.Jobs, j)
+		case !errors.Is(err, ErrNotFound):
+			return DeadPage{}, err
+		}
+	}
+	return page, nil
+}
+
+// Get gives all that is known of a dead letter, and [ErrNotFound] for a job
+// that is not dead.
+func (d *DeadLetters) Get(ctx context.Context, id ID) (JobInfo, error) {
+	j, err := d.q.Job(ctx, id)
+	if err != nil {
+		return JobInfo{}, err
+	}
+	if j.State != Dead {
+		return JobInfo{}, fmt.Errorf("%w among the dead letters: job %v is %s", ErrNotFound, id, j.State)
+	}
+	return j, nil
+}
+
+// Redrive puts the dead letters that match back to work, the earliest death
+// first: ready now, with the retry index, crashes and snoozes at zero; attempts
+// and history are kept. The zero filter means all of them. Jobs that die while
+// it runs are not among them, so that what fails at once is not redriven for ever.
+//
+// It works in short transactions that let others in between. When it gives an
+// error, the result tells what was done before; that stays done.
+func (d *DeadLetters) Redrive(ctx context.Context, filter DeadFilter, o *RedriveOptions) (RedriveResult, error) {
+	o = cmp.Or(o, &RedriveOptions{})
+	var f faults
+	sel := d.selection(&f, filter)
+	if o.Queue != "" {
+		f.add(checkName("queue", o.Queue))
+	}
+	if err := f.err(); err != nil {
+		return RedriveResult{}, err
+	}
+	var r RedriveResult
+	err := d.each(ctx, sel, func(sel storage.DeadSelection) (storage.DeadStep, error) {
+		step, err := d.q.store.Redrive(ctx, d.q.opts.Clock(), sel, o.Queue)
+		r.Redriven += step.N
+		r.Duplicates = append(r.Duplicates, step.Duplicates...)
+		r.NotFound = append(r.NotFound, step.NotFound...)
+		return step, err
+	})
+	return r, err
+}
+
+// Purge deletes the dead letters that match for good, and gives how many. The
+// zero filter gives [ErrPurgeAll]: to delete all of them, set DeadFilter.All.
+// Like Redrive it works in short transactions; on an error the number says what
+// is gone already.
+func (d *DeadLetters) Purge(ctx context.Context, filter DeadFilter) (int, error) {
+	if !filter.All && !filter.narrows() {
+		return 0, ErrPurgeAll
+	}
+	var f faults
+	sel := d.selection(&f, filter)
+	if err := f.err(); err != nil {
+		return 0, err
+	}
+	n := 0
+	err := d.each(ctx, sel, func(sel storage.DeadSelection) (storage.DeadStep, error) {
+		step, err := d.q.store.PurgeDead(ctx, sel)
+		n += step.N
+		return step, err
+	})
+	return n, err
+}
+
+// each does a selection step by step.
+func (d *DeadLetters) each(ctx context.Context, sel storage.DeadSelection, do func(storage.DeadSelection) (storage.DeadStep, error)) error {
+	if len(sel.IDs) > 0 {
+		for ids := range slices.Chunk(sel.IDs, idStep) {
+			if _, err := do(storage.DeadSelection{IDs: ids}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	// The latest death of all that match bounds the work, and not the clock: it
+	// may have been set back since.
+	latest, _, err := d.q.store.DeadLetters(ctx, sel.Filter, storage.Position{}, 1)
+	if err != nil || len(latest) == 0 {
+		return err
+	}
+	sel.Filter.DiedBefore = latest[0].EndedAt.Add(time.Microsecond)
+	for {
+		step, err := do(sel)
+		if err != nil || step.Next == (storage.Position{}) {
+			return err
+		}
+		sel.After = step.Next
+	}
+}
+
+// narrows tells whether any condition is set.
+func (f *DeadFilter) narrows() bool { return len(f.IDs) > 0 || f.matches() }
+
+func (f *DeadFilter) matches() bool {
+	return f.Queue != "" || f.Kind != "" || f.Reason != "" || !f.DiedFrom.IsZero() || !f.DiedBefore.IsZero() ||
+		f.OlderThan != 0 || f.Error != ""
+}
+
+// selection checks a filter at the door and puts it into the words of the
+// store.
+func (d *DeadLetters) selection(f *faults, filter DeadFilter) storage.DeadSelection {
+	if filter.All && filter.narrows() {
+		f.field("all", true, "must be the only condition")
+	}
+	if len(filter.IDs) > 0 {
+		if filter.matches() {
+			f.field("ids", len(filter.IDs), "must be the only condition")
+		}
+		if len(filter.IDs) > maxIDs {
+			f.field("ids", len(filter.IDs), fmt.Sprintf("must be at most %d in one call", maxIDs))
+		}
+		return storage.DeadSelection{IDs: distinct(filter.IDs)}
+	}
+	if filter.Queue != "" {
+		f.add(checkName("queue", filter.Queue))
+	}
+	if filter.Kind != "" {
+		f.add(checkName("kind", filter.Kind))
+	}
+	switch filter.Reason {
+	case "", ReasonExhausted, ReasonPermanent, ReasonCrashed, ReasonSnoozed, ReasonDecode:
+	default:
+		f.field("reason", string(filter.Reason), "must be one of exhausted, permanent, crashed, snoozed, decode")
+	}
+	if len(filter.Error) > maxMatch || !isText(filter.Error) {
+		f.field("error", filter.Error, fmt.Sprintf("must be at most %d bytes of valid UTF-8 without NUL", maxMatch))
+	}
+	before := filter.DiedBefore
+	switch {
+	case filter.OlderThan < 0:
+		f.field("older_than", filter.OlderThan, "must not be negative")
+	case filter.OlderThan > 0 && !before.IsZero():
+		f.field("older_than", filter.OlderThan, "must be zero if died_before is set")
+	case filter.OlderThan > 0:
+		before = d.q.opts.Clock().Add(-filter.OlderThan).Truncate(time.Microsecond).Add(time.Microsecond)
+	case !before.IsZero() && before.Before(filter.DiedFrom):
+		f.field("died_before", before, "must not be before died_from "+filter.DiedFrom.Format(time.RFC3339Nano))
+	}
+	return storage.DeadSelection{Filter: storage.DeadFilter{
+		Queue: filter.Queue, Kind: filter.Kind, Reason: filter.Reason,
+		DiedFrom: filter.DiedFrom, DiedBefore: before, Error: filter.Error,
+	}}
+}
+
+// distinct keeps the first of each: named twice, a job is met once.
+func distinct(ids []ID) []ID {
+	seen := make(map[ID]bool, len(ids))
+	out := make([]ID, 0, len(ids))
+	for _, id := range ids {
+		if !seen[id] {
+			seen[id] = true
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// A cursor is a position as text: version, time, key and a checksum, so that
+// what was cut or made up is refused instead of giving a page from anywhere.
+const (
+	cursorVersion = 1
+	cursorSize    = 1 + 8 + 8
+)
+
+func cursor(p storage.Position) string {
+	if p == (storage.Position{}) {
+		return ""
+	}
+	b := []byte{cursorVersion}
+	b = binary.BigEndian.AppendUint64(b, uint64(p.DiedAt.UnixMicro()))
+	b = binary.BigEndian.AppendUint64(b, uint64(p.Key))
+	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func readCursor(f *faults, field, s string) storage.Position {
+	if s == "" {
+		return storage.Position{}
+	}
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || len(b) != cursorSize+4 || b[0] != cursorVersion ||
+		crc32.ChecksumIEEE(b[:cursorSize]) != binary.BigEndian.Uint32(b[cursorSize:]) {
+		f.field(field, s, "must be the Next of a page")
+		return storage.Position{}
+	}
+	return storage.Position{
+		DiedAt: time.UnixMicro(int64(binary.BigEndian.Uint64(b[1:]))).UTC(),
+		Key:    int64(binary.BigEndian.Uint64(b[9:])),
+	}
+}

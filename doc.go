@@ -1,0 +1,2 @@
+// Package errand is an embedded, durable job queue.
+package errand

@@ -1,0 +1,155 @@
+package errand
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/storage"
+)
+
+// What can go wrong with a queue. Errors are matched with [errors.Is].
+var (
+	// ErrInvalid is what every [FieldError] unwraps to: the input was refused
+	// and nothing was written.
+	ErrInvalid = errors.New("errand: invalid input")
+	// ErrPurgeAll: a purge without any condition must set [DeadFilter].All.
+	ErrPurgeAll = errors.New("errand: purge without a condition deletes every dead letter; set All to mean that")
+
+	// ErrNotFound: no job has this ID (any more).
+	ErrNotFound = storage.ErrNotFound
+	// ErrClosed: the queue was closed, or closed itself after an I/O error
+	// that left the fate of a write open.
+	ErrClosed = storage.ErrClosed
+	// ErrBusy: another connection held the database for too long. An open
+	// transaction of the same program is a likely cause.
+	ErrBusy = storage.ErrBusy
+	// ErrFull: no space left. Nothing was written.
+	ErrFull = storage.ErrFull
+	// ErrReadOnly: the database or its folder cannot be written.
+	ErrReadOnly = storage.ErrReadOnly
+	// ErrCorrupt: the file is damaged, or not a database at all.
+	ErrCorrupt = storage.ErrCorrupt
+	// ErrTooNew: a newer version of errand has changed the database so that
+	// this one must not write to it.
+	ErrTooNew = storage.ErrTooNew
+	// ErrUnknownOutcome: the commit failed in a way that leaves open whether
+	// it took place. The queue is closed by it; look after opening it again.
+	ErrUnknownOutcome = storage.ErrUnknownOutcome
+	// ErrUnsupportedDB: not a database errand can work with: in memory, of
+	// another driver, too old, or not in WAL mode.
+	ErrUnsupportedDB = storage.ErrUnsupportedDB
+	// ErrWrongDatabase: a transaction of another database.
+	ErrWrongDatabase = storage.ErrWrongDatabase
+	// ErrIO: the operating system failed to read or write the file.
+	ErrIO = storage.ErrIO
+)
+
+// The causes of the end of a handler's context, as [context.Cause] gives them;
+// the last is what [Worker.Run] and [Worker.Shutdown] report.
+var (
+	// ErrLeaseLost: the lease is no longer held, or could not be extended in
+	// time. Another worker may run the job; this attempt's outcome is refused.
+	ErrLeaseLost = engine.ErrLeaseLost
+	// ErrCancelled: somebody cancelled the job while it ran.
+	ErrCancelled = engine.ErrCancelled
+	// ErrShutdown: the worker is stopping and the grace is over.
+	ErrShutdown = engine.ErrShutdown
+	// ErrStuck: a handler was still running long after its context had ended.
+	ErrStuck = engine.ErrStuck
+)
+
+// FieldError says which input was refused, and why. It unwraps to
+// [ErrInvalid]. Several faults of one call come joined, see [errors.Join].
+type FieldError struct {
+	Field string // "priority", "jobs[3].priority"
+	Value any    // what was given; of args and headers their size or type
+	Limit string // "must be between -100 and 100"
+	Err   error  // what another package said about it, or nil
+}
+
+// Error gives field, value and limit in one line.
+func (e *FieldError) Error() string {
+	var value string
+	switch v := e.Value.(type) {
+	case nil:
+		value = "nil"
+	case string:
+		value = quote(v)
+	case time.Time:
+		value = v.Format(time.RFC3339Nano)
+	default:
+		value = cut(fmt.Sprint(v))
+	}
+	s := fmt.Sprintf("errand: %s %s: %s", e.Field, value, e.Limit)
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap gives [ErrInvalid] and Err.
+func (e *FieldError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{ErrInvalid}
+	}
+	return []error{ErrInvalid, e.Err}
+}
+
+// maxShown is how much of a refused value an error shows: enough to know it
+// again, not enough to fill a log.
+const maxShown = 100
+
+func quote(s string) string {
+	if len(s) > maxShown {
+		return fmt.Sprintf("%q... (%d bytes)", cutAt(s, maxShown), len(s))
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+func cut(s string) string {
+	if len(s) > maxShown {
+		return cutAt(s, maxShown) + "..."
+	}
+	return s
+}
+
+func cutAt(s string, n int) string {
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// maxFaults bounds how many faults one error lists: a call may bring 10,000
+// jobs with several each.
+const maxFaults = 100
+
+// faults collects what is wrong with the input of one call.
+type faults struct {
+	list []error
+	more int
+}
+
+func (f *faults) add(err error) {
+	switch {
+	case err == nil:
+	case len(f.list) < maxFaults:
+		f.list = append(f.list, err)
+	default:
+		f.more++
+	}
+}
+
+func (f *faults) field(field string, value any, limit string) {
+	f.add(&FieldError{Field: field, Value: value, Limit: limit})
+}
+
+func (f *faults) err() error {
+	if f.more > 0 {
+		return errors.Join(append(f.list, fmt.Errorf("errand: and %d more faults", f.more))...)
+	}
+	return errors.Join(f.list...)
+}

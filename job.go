@@ -1,0 +1,170 @@
+package errand
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+)
+
+// Args are what a job is about, and what its handler gets back: a type of the
+// application that encoding/json can write and read.
+type Args interface {
+	// Kind names the type of job, and so the handler that runs it. It must
+	// give the same for every value of the type, its zero value included.
+	// Jobs outlive releases: once used, a kind should not change.
+	Kind() string
+}
+
+// ID is a job's name for the outside: a UUID of version 7. The zero ID names
+// no job.
+type ID = storage.ID
+
+// ParseID reads the form that [ID.String] writes.
+func ParseID(s string) (ID, error) {
+	var id ID
+	if err := id.UnmarshalText([]byte(s)); err != nil {
+		return ID{}, &FieldError{Field: "id", Value: s, Limit: "must have the form of a UUID, 36 characters"}
+	}
+	return id, nil
+}
+
+// Enqueued is the answer to an enqueue.
+type Enqueued = storage.Enqueued
+
+// State is where a job is. A job is in exactly one state.
+type State = storage.State
+
+// The states of a job. The first three are live, the next two finished.
+const (
+	Scheduled = storage.Scheduled // due later: delayed, or waiting for its retry
+	Ready     = storage.Ready     // due, waiting for a worker
+	Running   = storage.Running   // leased
+	Done      = storage.Done
+	Cancelled = storage.Cancelled
+	Dead      = storage.Dead // in the dead letters
+)
+
+// Job is one attempt as its handler sees it.
+type Job[A Args] struct {
+	ID       ID
+	Queue    string
+	Kind     string
+	Args     A
+	Headers  map[string]string // nil if there are none
+	Priority int
+	// Attempt counts the runs of the handler, this one included: 1 is the first.
+	Attempt int
+	// Retry counts the failures since the job was enqueued or redriven. It
+	// alone chooses the delay after the next failure.
+	Retry int
+	// Crashes counts the processes that died in a row while running the job.
+	Crashes int
+	// Snoozes counts how often the handler gave [Snooze].
+	Snoozes int
+	// Phase is the phase of the delivery policy this attempt is in.
+	Phase     policy.Phase
+	CreatedAt time.Time
+	DueAt     time.Time
+}
+
+// JobOptions say how a job is to be run. Nil and the zero value mean defaults.
+type JobOptions struct {
+	// Queue is the line the job waits in. If empty, "default".
+	Queue string
+	// Priority decides between ready jobs of a worker: higher first, from -100
+	// to 100. If zero, in the middle.
+	Priority int
+	// RunAt is when the job is due, on the queue's clock; a time in the past
+	// means at once. At most one of RunAt and Delay may be set. If zero, at once.
+	RunAt time.Time
+	// Delay is how long after now the job is due. If zero, at once.
+	Delay time.Duration
+	// Policy is the delivery policy of this job alone; the zero Policy has no
+	// retry. If nil, the policy of the kind, else of the queue, else of Options.
+	Policy *policy.Policy
+	// Timeout bounds each attempt, at least 1 ms. If zero, the timeout of the
+	// kind, else of the worker.
+	Timeout time.Duration
+	// Unique keeps a second job with the same key out. If nil, none.
+	Unique *Unique
+	// Headers travel with the job beside its args, for trace ids and the like.
+	// If nil, none.
+	Headers map[string]string
+}
+
+// Unique asks for at most one job of a kind with this key, in all queues.
+type Unique struct {
+	// Key must not be empty; at most 1,024 bytes of UTF-8.
+	Key string
+	// Forever holds the key also after the job has ended, however it ended. If
+	// false, the key is free again once the job is finished or dead.
+	Forever bool
+}
+
+// NewJob is one job of [Queue.EnqueueMany].
+type NewJob struct {
+	Args    Args
+	Options *JobOptions
+}
+
+// JobInfo is all that is known of a job. Fields that do not apply to its state
+// are zero.
+type JobInfo struct {
+	ID       ID
+	Queue    string
+	Kind     string
+	State    State
+	Priority int
+	// Attempt, Retry, Crashes and Snoozes are the four counters, see [Job].
+	Attempt, Retry, Crashes, Snoozes int
+
+	CreatedAt time.Time
+	DueAt     time.Time
+	EndedAt   time.Time     // when it was finished or died
+	Timeout   time.Duration // the job's own
+	Unique    string        // the key, without the kind
+	// Cancelling is set on a running job that was asked to stop.
+	Cancelling bool
+	// Reason is why the job is dead.
+	Reason Reason
+	// Error is the last error.
+	Error string
+	// Policy is the job's own, or nil; of a dead job the one in effect at its
+	// end.
+	Policy *policy.Policy
+	// Args and Headers as they were enqueued.
+	Args    json.RawMessage
+	Headers map[string]string
+	// History holds the last failures, the oldest first, at most 20.
+	History []Failure
+}
+
+// Failure is one entry of a job's history: an attempt that failed.
+type Failure = storage.Failure
+
+// Count is a number of jobs in one state, by queue and kind.
+type Count = storage.Count
+
+// Permanent is the verdict that no retry can help: the job goes to the dead
+// letters at once with reason "permanent". err says why; it may be nil.
+func Permanent(err error) error { return &engine.PermanentError{Err: err} }
+
+// RetryAfter is the verdict that the attempt failed, and that the next one
+// should not start before d has passed. It uses up a retry. d is a floor: the
+// delay is the longer of d and the policy's, with up to 10 % jitter upwards;
+// d counts for at most [WorkerOptions].MaxRetryAfter. err says why; it may be nil.
+func RetryAfter(d time.Duration, err error) error {
+	return &engine.RetryAfterError{After: d, Err: err}
+}
+
+// Snooze is the verdict that the job should come back after d, at least
+// 100 ms. It is no failure and uses up no retry; but a job that snoozed
+// [WorkerOptions].MaxSnoozes times dies with reason "snoozed".
+func Snooze(d time.Duration) error { return &engine.SnoozeError{For: d} }
+
+// Cancel is the verdict that the job is pointless: it is finished as
+// cancelled. err says why; it may be nil.
+func Cancel(err error) error { return &engine.CancelError{Err: err} }

@@ -1,0 +1,287 @@
+package errand
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+)
+
+// Durability says what an acknowledged write survives.
+type Durability uint8
+
+const (
+	// Full syncs every commit: what was acknowledged survives a power cut.
+	Full Durability = iota
+	// Relaxed leaves the moment to the operating system: what was acknowledged
+	// survives the end of the process, but a power cut may take the last
+	// commits. The database stays whole.
+	Relaxed
+)
+
+// Options configure a [Queue]. Nil and the zero value mean defaults.
+type Options struct {
+	// Durability of the file that Open opens. If zero, Full.
+	Durability Durability
+	// SingleProcess promises that no other process opens the file, which saves
+	// watching for their commits. If false, others are looked out for.
+	SingleProcess bool
+	// Policy is the delivery policy of jobs for which nothing else sets one.
+	// If nil, [policy.Default].
+	Policy *policy.Policy
+	// Queues holds what is particular to single queues, by name. A queue that
+	// is not listed exists all the same. If nil, nothing is.
+	Queues map[string]QueueOptions
+	// Retention is how long finished jobs are kept; dead letters are kept
+	// until they are purged. If zero, 24 h; if negative, they are deleted at once.
+	Retention time.Duration
+	// MaxArgs is the limit for the args of a job, in bytes of JSON, up to
+	// 64 MiB. If zero, 256 KiB.
+	MaxArgs int
+	// MaxHeaders is the limit for the headers of a job, in bytes of JSON, up
+	// to 64 MiB. If zero, 16 KiB.
+	MaxHeaders int
+	// Clock is the clock that due times are about. If nil, time.Now.
+	Clock func() time.Time
+	// Logger takes what nobody can be told otherwise. If nil, slog.Default.
+	Logger *slog.Logger
+}
+
+// QueueOptions are what is particular to one queue.
+type QueueOptions struct {
+	// Policy is the delivery policy of the queue's jobs. If nil, that of
+	// Options.
+	Policy *policy.Policy
+}
+
+const (
+	defaultQueue      = "default"
+	defaultRetention  = 24 * time.Hour
+	defaultMaxArgs    = 256 << 10
+	defaultMaxHeaders = 16 << 10
+	mostBytes         = 64 << 20
+)
+
+func (o *Options) validate() error {
+	var f faults
+	if o.Policy != nil {
+		f.policy("policy", *o.Policy)
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
+		f.add(checkName("queues", name))
+		if p := o.Queues[name].Policy; p != nil {
+			f.policy(fmt.Sprintf("queues[%q].policy", name), *p)
+		}
+	}
+	for _, size := range []struct {
+		field string
+		value int
+	}{{"max_args", o.MaxArgs}, {"max_headers", o.MaxHeaders}} {
+		if size.value < 0 || size.value > mostBytes {
+			f.field(size.field, size.value, fmt.Sprintf("must be between 0 and %d bytes", mostBytes))
+		}
+	}
+	return f.err()
+}
+
+// withDefaults gives a copy that shares nothing with o that can change, in
+// which Policy, Clock and Logger are set and a Retention of zero means zero.
+func (o *Options) withDefaults() Options {
+	c := *o
+	p := policy.Default()
+	if o.Policy != nil {
+		p = *o.Policy
+	}
+	c.Policy = &p
+	c.Queues = maps.Clone(o.Queues)
+	for name, q := range c.Queues {
+		if q.Policy != nil {
+			p := *q.Policy
+			c.Queues[name] = QueueOptions{Policy: &p}
+		}
+	}
+	c.Retention = max(cmp.Or(o.Retention, defaultRetention), 0)
+	c.MaxArgs = cmp.Or(o.MaxArgs, defaultMaxArgs)
+	c.MaxHeaders = cmp.Or(o.MaxHeaders, defaultMaxHeaders)
+	c.Logger = cmp.Or(o.Logger, slog.Default())
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	return c
+}
+
+// Queue is a durable queue of jobs. It is safe for concurrent use.
+type Queue struct {
+	store storage.Store
+	opts  Options // with defaults
+
+	closing  sync.Once
+	closeErr error
+}
+
+// Open opens the queue in the SQLite file at path, and creates the file with
+// mode 0600 if there is none. Its tables are brought up to date.
+//
+// It gives a [FieldError] for a path that cannot be meant, [ErrCorrupt] for a
+// file that is no database, [ErrReadOnly] for one that cannot be written, and
+// [ErrTooNew] for one that a later version of errand has changed.
+func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
+	o = cmp.Or(o, &Options{})
+	f := faults{}
+	if path == "" {
+		f.field("path", path, "must name a file")
+	}
+	f.add(o.validate())
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c := o.withDefaults()
+	store, err := openStore(path, c)
+	if err != nil {
+		return nil, err
+	}
+	return &Queue{store: store, opts: c}, nil
+}
+
+// New makes a queue on a store that is open already, one on the application's
+// own database for example. Closing the queue closes the store. Durability and
+// SingleProcess are the store's own and must be zero here.
+func New(ctx context.Context, store storage.Store, o *Options) (*Queue, error) {
+	o = cmp.Or(o, &Options{})
+	var f faults
+	if store == nil {
+		f.field("store", nil, "must not be nil")
+	}
+	if o.Durability != Full {
+		f.field("durability", o.Durability, "must be zero with New: set it where the store is opened")
+	}
+	if o.SingleProcess {
+		f.field("single_process", true, "must be false with New: set it where the store is opened")
+	}
+	f.add(o.validate())
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return &Queue{store: store, opts: o.withDefaults()}, nil
+}
+
+// Close closes the queue and its store. Calls under way finish first, later
+// ones give [ErrClosed]. Stop the workers before: [Worker.Shutdown]. Closing
+// twice is harmless and gives the same result.
+func (q *Queue) Close() error {
+	q.closing.Do(func() { q.closeErr = q.store.Close() })
+	return q.closeErr
+}
+
+// Tx runs fn in a write transaction on the queue's file, and commits it if fn
+// returns nil; otherwise, or if fn panics, it is rolled back. Jobs enqueued in
+// it with [Queue.EnqueueTx] exist if it commits, and workers learn of them at
+// once. Nobody else can write meanwhile, this queue included: do in fn only
+// what the transaction is about, and nothing with the queue but EnqueueTx.
+//
+// It gives [ErrUnsupportedDB] if the store cannot do that.
+func (q *Queue) Tx(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	if fn == nil {
+		return &FieldError{Field: "fn", Limit: "must not be nil"}
+	}
+	s, err := q.txStore()
+	if err != nil {
+		return err
+	}
+	return s.Tx(ctx, fn)
+}
+
+func (q *Queue) txStore() (storage.TxEnqueuer, error) {
+	s, ok := q.store.(storage.TxEnqueuer)
+	if !ok {
+		return nil, fmt.Errorf("%w: store %T has no transactions for the application", ErrUnsupportedDB, q.store)
+	}
+	return s, nil
+}
+
+// Job gives all that is known of a job, live, finished or dead. It gives
+// [ErrNotFound] if there is none, or none any more.
+func (q *Queue) Job(ctx context.Context, id ID) (JobInfo, error) {
+	r, err := q.store.Job(ctx, id)
+	if err != nil {
+		return JobInfo{}, err
+	}
+	return jobInfo(&r)
+}
+
+// Cancel ends a job that waits as cancelled. The handler of a running one has
+// its context cancelled with cause [ErrCancelled]; what it returns then counts.
+// Cancel gives the state that the job is in after the call, which for a job
+// that had already ended is the state it ended in. It gives [ErrNotFound] for
+// no job.
+func (q *Queue) Cancel(ctx context.Context, id ID) (State, error) {
+	return q.store.Cancel(ctx, q.opts.Clock(), id, q.opts.Retention)
+}
+
+// Pause stops all workers from taking jobs of a queue; it may be one that has
+// no job yet. Running jobs go on, new ones can be enqueued, and the pause
+// survives a restart. Doing it twice is the same as once.
+func (q *Queue) Pause(ctx context.Context, queue string) error {
+	return q.pause(ctx, queue, true)
+}
+
+// Resume ends a pause.
+func (q *Queue) Resume(ctx context.Context, queue string) error {
+	return q.pause(ctx, queue, false)
+}
+
+func (q *Queue) pause(ctx context.Context, queue string, paused bool) error {
+	if err := checkName("queue", queue); err != nil {
+		return err
+	}
+	return q.store.Pause(ctx, q.opts.Clock(), queue, paused)
+}
+
+// Paused gives the paused queues, sorted.
+func (q *Queue) Paused(ctx context.Context) ([]string, error) { return q.store.Paused(ctx) }
+
+// Counts gives the number of jobs by queue, kind and state, without zeros,
+// sorted. The numbers are kept, so that asking is cheap however many jobs
+// there are.
+func (q *Queue) Counts(ctx context.Context) ([]Count, error) { return q.store.Counts(ctx) }
+
+// jobInfo puts a record into public words. What does not decode was not
+// written by this package: that is an error, and the rest comes with it.
+func jobInfo(r *storage.Record) (JobInfo, error) {
+	j := JobInfo{
+		ID: r.ID, Queue: r.Queue, Kind: r.Kind, State: r.State, Priority: r.Priority,
+		Attempt: r.Attempt, Retry: r.Retry, Crashes: r.Crashes, Snoozes: r.Snoozes,
+		CreatedAt: r.CreatedAt, DueAt: r.DueAt, EndedAt: r.EndedAt, Timeout: r.Timeout,
+		Unique: strings.TrimPrefix(r.Unique, uniqueKey(r.Kind, "")), Cancelling: r.Cancelling,
+		Reason: r.Reason, Error: r.Error, Args: r.Args, History: r.History,
+	}
+	var f faults
+	if r.Policy != nil {
+		j.Policy = new(policy.Policy)
+		if err := json.Unmarshal(r.Policy, j.Policy); err != nil {
+			f.add(fmt.Errorf("errand: policy of job %v: %w", r.ID, err))
+		}
+	}
+	if r.Headers != nil {
+		if err := json.Unmarshal(r.Headers, &j.Headers); err != nil {
+			f.add(fmt.Errorf("errand: headers of job %v: %w", r.ID, err))
+		}
+	}
+	return j, f.err()
+}
