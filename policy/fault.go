@@ -1,0 +1,67 @@
+package policy
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+)
+
+// Fault is one thing that is wrong with a policy or a document. Functions that
+// check report every fault that they find, joined by [errors.Join] in the
+// order of the document, so that the text has one line for each.
+type Fault struct {
+	// Path names the field: a Go field for a [Policy] that was checked, or
+	// the path of the member in a JSON document, with dots between names.
+	Path string
+	// Value is the faulty value as it was written, shortened if it is long.
+	// If empty, the fault is not about a value: a member that is missing.
+	Value string
+	// Want says what would be right: "must be between 0 and 100".
+	Want string
+}
+
+// Error gives path, value and range on one line.
+func (f *Fault) Error() string {
+	s := "policy: " + f.Path
+	if f.Value != "" {
+		s += " " + f.Value
+	}
+	return s + ": " + f.Want
+}
+
+// Faults gives the single faults that err, an error of this package, consists
+// of. It is nil if there are none.
+func Faults(err error) []*Fault {
+	var all []*Fault
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range joined.Unwrap() {
+			all = append(all, Faults(e)...)
+		}
+		return all
+	}
+	if f, ok := errors.AsType[*Fault](err); ok {
+		all = append(all, f)
+	}
+	return all
+}
+
+func join(faults []*Fault) error {
+	errs := make([]error, len(faults))
+	for i, f := range faults {
+		errs[i] = f
+	}
+	return errors.Join(errs...)
+}
+
+const maxQuoted = 60 // bytes of a value shown in a fault
+
+func shorten(s string) string {
+	if len(s) > maxQuoted {
+		s = strings.ToValidUTF8(s[:maxQuoted], "") + "..."
+	}
+	return s
+}
+
+func quote(s string) string { return strconv.Quote(shorten(s)) }
+
+func oneOf(names []string) string { return "must be one of " + strings.Join(names, ", ") }

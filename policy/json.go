@@ -1,0 +1,275 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// documentDefaults is what members stand for that a document leaves out: the
+// system default of SNS for HTTP/S, 3 retries after 20 s each.
+var documentDefaults = Policy{MinDelay: 20 * time.Second, MaxDelay: 20 * time.Second, Retries: 3}
+
+// MarshalJSON writes p as the retry section of an SNS delivery policy:
+//
+//	{"minDelayTarget":1,"maxDelayTarget":60,"numRetries":50,"numNoDelayRetries":3,
+//	 "numMinDelayRetries":2,"numMaxDelayRetries":35,"backoffFunction":"exponential"}
+//
+// Delays are numbers of seconds, with a fraction if need be. All members are
+// written, so that no default of the reader matters; only "jitter", which is
+// not part of the SNS format, is left out when it is "equal". This is also how
+// a job's own policy is stored.
+func (p Policy) MarshalJSON() ([]byte, error) {
+	backoff, err := p.Backoff.MarshalText()
+	if err != nil {
+		return nil, err
+	}
+	jitter, err := p.Jitter.MarshalText()
+	if err != nil {
+		return nil, err
+	}
+	b := append(make([]byte, 0, 256), '{')
+	for f := fieldMinDelay; f < fieldTotal; f++ {
+		if f == fieldJitter && p.Jitter == EqualJitter {
+			continue
+		}
+		if f > 0 {
+			b = append(b, ',')
+		}
+		b = append(strconv.AppendQuote(b, f.jsonName()), ':')
+		switch f {
+		case fieldMinDelay:
+			b = appendSeconds(b, p.MinDelay)
+		case fieldMaxDelay:
+			b = appendSeconds(b, p.MaxDelay)
+		case fieldBackoff:
+			b = strconv.AppendQuote(b, string(backoff))
+		case fieldJitter:
+			b = strconv.AppendQuote(b, string(jitter))
+		default:
+			b = strconv.AppendInt(b, int64(*f.count(&p)), 10)
+		}
+	}
+	return append(b, '}'), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON writes, by the limits of
+// [ProfileQueue]. Delays may also be strings as Go writes durations ("1.5s").
+// A member that is missing or null has the default of SNS: delays of 20 s, 3
+// retries of which none is in another phase than the backoff, "linear"; the
+// jitter is "equal". Members that are unknown or given twice are faults, and
+// all faults are reported, each as a [Fault]. On error p is not changed.
+func (p *Policy) UnmarshalJSON(data []byte) error {
+	r := reader{profile: ProfileQueue}
+	read := r.policy("", data)
+	if err := join(r.faults); err != nil {
+		return err
+	}
+	*p = read
+	return nil
+}
+
+// reader reads a document and collects what is wrong with it.
+type reader struct {
+	profile Profile
+	faults  []*Fault
+}
+
+func (r *reader) fault(path string, value []byte, want string) {
+	r.faults = append(r.faults, &Fault{Path: path, Value: shorten(string(value)), Want: want})
+}
+
+// object reads the members of an object: read is called for each in order,
+// and tells whether it knows the name. Null is absent. Path names the object
+// in faults; it is empty at the top.
+func (r *reader) object(path string, raw []byte, read func(path, name string, value []byte) (known bool)) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	if t, err := dec.Token(); err != nil {
+		r.fault(at(path, "document"), nil, err.Error())
+		return
+	} else if t != json.Delim('{') {
+		r.fault(at(path, "document"), compact(raw), "must be an object")
+		return
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		t, err := dec.Token()
+		name, _ := t.(string)
+		var value json.RawMessage
+		if err == nil {
+			err = dec.Decode(&value)
+		}
+		if err != nil {
+			r.fault(at(path, "document"), nil, err.Error())
+			return
+		}
+		inner := member(path, name)
+		switch {
+		case seen[name]:
+			r.fault(inner, compact(value), "is given twice")
+		case string(value) == "null":
+			value = nil
+			fallthrough
+		default:
+			if !read(inner, name, value) {
+				r.fault(inner, compact(value), "is not known")
+			}
+		}
+		seen[name] = true
+	}
+	if _, err := dec.Token(); err != nil {
+		r.fault(at(path, "document"), nil, err.Error())
+	} else if len(bytes.TrimSpace(raw[dec.InputOffset():])) > 0 {
+		r.fault(at(path, "document"), nil, "must end after the object")
+	}
+}
+
+// policy reads a retry section.
+func (r *reader) policy(path string, raw []byte) Policy {
+	p, lim := documentDefaults, r.profile.limits()
+	var given, wrong [fieldTotal + 1]string // the value as written; what is wrong with its form
+	r.object(path, raw, func(inner, name string, value []byte) bool {
+		f := fieldMinDelay
+		for f.jsonName() != name {
+			if f++; f == fieldTotal || f == fieldJitter && !lim.jitter {
+				return false
+			}
+		}
+		if value != nil {
+			given[f] = shorten(string(compact(value)))
+			wrong[f] = lim.set(&p, f, value)
+		}
+		return true
+	})
+	violations := map[field]string{}
+	for _, v := range lim.check(p, textSeconds) {
+		violations[v.field] = v.want
+	}
+	malformed := false
+	for f := fieldMinDelay; f <= fieldTotal; f++ {
+		want, value := wrong[f], given[f]
+		malformed = malformed || want != ""
+		if want == "" {
+			// What follows from a value that could not be read is no news.
+			if want = violations[f]; want == "" || malformed && value == "" {
+				continue
+			}
+		}
+		if value == "" {
+			value = f.text(p, textSeconds)
+			if f != fieldTotal {
+				value += " (the default)"
+			}
+		}
+		r.fault(member(path, f.jsonName()), []byte(value), want)
+	}
+	return p
+}
+
+// set sets a field to a value and says what is wrong with the value's form, if
+// anything.
+func (l limits) set(p *Policy, f field, value []byte) (wrong string) {
+	var err error
+	switch f {
+	case fieldMinDelay:
+		p.MinDelay, err = l.seconds(value)
+	case fieldMaxDelay:
+		p.MaxDelay, err = l.seconds(value)
+	case fieldBackoff:
+		if json.Unmarshal(value, &p.Backoff) != nil {
+			return oneOf(l.backoffs)
+		}
+	case fieldJitter:
+		if json.Unmarshal(value, &p.Jitter) != nil {
+			return oneOf(jitterNames)
+		}
+	default:
+		n, perr := strconv.ParseInt(string(value), 10, 32)
+		if perr != nil {
+			return "must be a whole number " + strings.TrimPrefix(between("0", strconv.Itoa(l.retries)), "must be ")
+		}
+		*f.count(p) = int(n)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// seconds reads a JSON number of seconds, or a string as Go writes durations
+// if the profile has fractions.
+func (l limits) seconds(value []byte) (time.Duration, error) {
+	want := "must be a number of seconds"
+	if l.fractions {
+		want += ` or a string like "1.5s"`
+	}
+	s := string(value)
+	switch {
+	case value[0] == '"' && l.fractions:
+		if json.Unmarshal(value, &s) != nil {
+			return 0, fmt.Errorf("%s", want)
+		}
+	case value[0] != '-' && (value[0] < '0' || value[0] > '9'):
+		return 0, fmt.Errorf("%s", want)
+	case strings.ContainsAny(s, "eE"):
+		f, err := strconv.ParseFloat(s, 64)
+		if ns := math.Round(f * 1e9); err == nil && math.Abs(ns) < math.MaxInt64 {
+			return time.Duration(ns), nil
+		}
+		return 0, fmt.Errorf("%s", want)
+	default:
+		s += "s"
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("%s", want)
+	}
+	return d, nil
+}
+
+// appendSeconds writes d in seconds, exactly, as a JSON number.
+func appendSeconds(b []byte, d time.Duration) []byte {
+	if d < 0 {
+		b = append(b, '-')
+	}
+	whole, frac := d/time.Second, d%time.Second
+	b = strconv.AppendUint(b, abs(whole), 10)
+	if frac != 0 {
+		b = append(b, strings.TrimRight(fmt.Sprintf(".%09d", abs(frac)), "0")...)
+	}
+	return b
+}
+
+func abs(d time.Duration) uint64 {
+	if d < 0 {
+		return -uint64(d)
+	}
+	return uint64(d)
+}
+
+// compact gives a value on one line, for a fault.
+func compact(value []byte) []byte {
+	var b bytes.Buffer
+	if json.Compact(&b, value) != nil {
+		return value
+	}
+	return b.Bytes()
+}
+
+func at(path, top string) string {
+	if path == "" {
+		return top
+	}
+	return path
+}
+
+func member(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}

@@ -1,0 +1,129 @@
+// Package policy decides when a failed piece of work is tried again.
+//
+// Its heart is the four-phase delivery policy of Amazon SNS. After the first
+// attempt, retries follow in this order:
+//
+//	immediate     NoDelayRetries    without delay
+//	pre-backoff   MinDelayRetries   after MinDelay each
+//	backoff       the others        from MinDelay to MaxDelay, by Backoff
+//	post-backoff  MaxDelayRetries   after MaxDelay each
+//
+// A [Policy] is a plain value and its decision a pure function of the retry
+// index ([Policy.Next]): no clock, no randomness, no state, so the answer is
+// the same after a restart, and a policy with a million retries costs as much
+// as one with three. Jitter sits beside it ([Jitter.Apply]); whoever uses the
+// package brings the random numbers.
+//
+// In JSON, a policy has the form and the names of an SNS delivery policy.
+package policy
+
+import (
+	"math"
+	"time"
+)
+
+// Policy says how often and after what delays a failed attempt is repeated.
+// The zero Policy repeats nothing. A Policy is a value: it can be copied,
+// compared and used by any number of goroutines.
+//
+// Delays run from the failure, not from the start of the attempt.
+type Policy struct {
+	// MinDelay is the delay in the pre-backoff phase and the first in the
+	// backoff phase.
+	MinDelay time.Duration
+	// MaxDelay is the longest delay of the backoff phase and the delay in
+	// the post-backoff phase. At least MinDelay.
+	MaxDelay time.Duration
+	// Retries is the number of retries in all four phases together. The first
+	// attempt is none and comes on top.
+	// If zero, nothing is retried.
+	Retries int
+	// NoDelayRetries is how many of Retries are in the immediate phase.
+	NoDelayRetries int
+	// MinDelayRetries is how many of Retries are in the pre-backoff phase.
+	MinDelayRetries int
+	// MaxDelayRetries is how many of Retries are in the post-backoff phase.
+	// What the three leave of Retries is the backoff phase.
+	MaxDelayRetries int
+	// Backoff is the function by which delays grow in the backoff phase.
+	// If zero, Linear.
+	Backoff Backoff
+	// Jitter is how delays are to be spread. Next ignores it: it gives
+	// nominal delays.
+	// If zero, EqualJitter.
+	Jitter Jitter
+}
+
+// Default is the policy of errand for jobs: 1 retry at once, 2 after 1 s, 12
+// that double from 1 s to 2,048 s, 12 after 1 h; 27 retries in 13.1 hours, with
+// equal jitter. It bridges a restart, a deployment and a night's outage.
+func Default() Policy {
+	return Policy{
+		MinDelay: time.Second, MaxDelay: time.Hour, Backoff: Doubling,
+		Retries: 27, NoDelayRetries: 1, MinDelayRetries: 2, MaxDelayRetries: 12,
+	}
+}
+
+// Next gives the phase and the nominal delay, before jitter, of a retry; the
+// index counts from 0. It is not ok if there is no such retry, because the
+// policy is exhausted or the index negative; the phase is then PhaseFirst.
+//
+// Next takes constant time and allocates nothing. It never panics, but what it
+// gives for a policy that [Policy.Validate] refuses is not defined.
+func (p Policy) Next(retry int) (phase Phase, delay time.Duration, ok bool) {
+	if retry < 0 || retry >= p.Retries {
+		return PhaseFirst, 0, false
+	}
+	if retry < p.NoDelayRetries {
+		return PhaseImmediate, 0, true
+	}
+	k := retry - max(0, p.NoDelayRetries)
+	if k < p.MinDelayRetries {
+		return PhasePreBackoff, p.MinDelay, true
+	}
+	k -= max(0, p.MinDelayRetries)
+	if n := p.backoffRetries(); k < n {
+		return PhaseBackoff, p.Backoff.delay(p.MinDelay, p.MaxDelay, k, n), true
+	}
+	return PhasePostBackoff, p.MaxDelay, true
+}
+
+// backoffRetries gives the length of the backoff phase; it may be negative if
+// the policy is not valid.
+func (p Policy) backoffRetries() int {
+	return p.Retries - max(0, p.NoDelayRetries) - max(0, p.MinDelayRetries) - max(0, p.MaxDelayRetries)
+}
+
+// Total gives the sum of all nominal delays: the longest time between the
+// first failure and the last attempt that the policy itself accounts for. A
+// sum beyond the largest Duration (292 years) is given as that.
+//
+// Total takes time in proportion to the length of the backoff phase, but no
+// memory.
+func (p Policy) Total() time.Duration {
+	sum := times(p.MinDelay, min(p.MinDelayRetries, p.Retries))
+	for k, n := 0, p.backoffRetries(); k < n; k++ {
+		sum = plus(sum, p.Backoff.delay(p.MinDelay, p.MaxDelay, k, n))
+	}
+	return plus(sum, times(p.MaxDelay, min(p.MaxDelayRetries, p.Retries)))
+}
+
+// plus and times are sums and products of durations that are not negative.
+// They stop at the largest Duration.
+
+func plus(a, b time.Duration) time.Duration {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+func times(d time.Duration, n int) time.Duration {
+	if n <= 0 || d <= 0 {
+		return 0
+	}
+	if d > math.MaxInt64/time.Duration(n) {
+		return math.MaxInt64
+	}
+	return d * time.Duration(n)
+}

@@ -1,0 +1,216 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// Profile is a set of limits for policies and documents. The limits belong to
+// where a policy is used, not to the type.
+type Profile uint8
+
+const (
+	// ProfileQueue is for jobs: delays from 0 in fractions of a second, up to
+	// 1,000,000 retries, no limit to the total, all backoff functions, jitter.
+	ProfileQueue Profile = iota
+	// ProfileSNS is what Amazon SNS accepts for HTTP/S endpoints: delays from 1
+	// to 3,600 whole seconds, up to 100 retries within a total of 3,600 s, the
+	// first four backoff functions, no choice of jitter.
+	ProfileSNS
+)
+
+var profileNames = []string{"queue", "sns"}
+
+// String gives the name of the profile in lower case: "queue", "sns".
+func (p Profile) String() string { return enumString("Profile", profileNames, p) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (p Profile) MarshalText() ([]byte, error) { return enumText("profile", profileNames, p) }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (p *Profile) UnmarshalText(text []byte) error {
+	return enumParse("profile", profileNames, text, p)
+}
+
+type limits struct {
+	minDelay, maxDelay time.Duration
+	retries            int
+	total              time.Duration
+	backoffs           []string // a prefix of backoffNames
+	fractions          bool     // delays need not be whole seconds
+	jitter             bool     // the kind of jitter can be chosen
+}
+
+func (p Profile) limits() limits {
+	if p == ProfileSNS {
+		return limits{
+			minDelay: time.Second, maxDelay: time.Hour, retries: 100, total: time.Hour,
+			backoffs: backoffNames[:Exponential+1],
+		}
+	}
+	return limits{
+		maxDelay: math.MaxInt64, retries: 1_000_000, total: math.MaxInt64,
+		backoffs: backoffNames, fractions: true, jitter: true,
+	}
+}
+
+// Validate checks p against the limits of [ProfileQueue], which are those for
+// jobs. The error joins one [Fault] for each thing that is wrong, with the
+// field, its value and the range. The zero Policy is valid.
+func (p Policy) Validate() error { return ProfileQueue.Validate(p) }
+
+// Validate checks p as [Policy.Validate] does, against the limits of this
+// profile.
+func (p Profile) Validate(pol Policy) error {
+	var faults []*Fault
+	for _, v := range p.limits().check(pol, textGo) {
+		faults = append(faults, &Fault{Path: v.field.goName(), Value: v.field.text(pol, textGo), Want: v.want})
+	}
+	return join(faults)
+}
+
+// field is a field of Policy; fieldTotal stands for all of it.
+type field int
+
+const (
+	fieldMinDelay field = iota
+	fieldMaxDelay
+	fieldRetries
+	fieldNoDelay
+	fieldPreBackoff
+	fieldPostBackoff
+	fieldBackoff
+	fieldJitter
+	fieldTotal
+)
+
+// fieldNames has each field's name in Go and in JSON.
+var fieldNames = [...][2]string{
+	fieldMinDelay:    {"MinDelay", "minDelayTarget"},
+	fieldMaxDelay:    {"MaxDelay", "maxDelayTarget"},
+	fieldRetries:     {"Retries", "numRetries"},
+	fieldNoDelay:     {"NoDelayRetries", "numNoDelayRetries"},
+	fieldPreBackoff:  {"MinDelayRetries", "numMinDelayRetries"},
+	fieldPostBackoff: {"MaxDelayRetries", "numMaxDelayRetries"},
+	fieldBackoff:     {"Backoff", "backoffFunction"},
+	fieldJitter:      {"Jitter", "jitter"},
+	fieldTotal:       {"Total", "total"},
+}
+
+func (f field) goName() string   { return fieldNames[f][0] }
+func (f field) jsonName() string { return fieldNames[f][1] }
+
+// text writes durations: as Go does, or in seconds as the documents do.
+type text func(time.Duration) string
+
+func textGo(d time.Duration) string      { return d.String() }
+func textSeconds(d time.Duration) string { return string(appendSeconds(nil, d)) }
+
+// text gives the value that p has in this field.
+func (f field) text(p Policy, dur text) string {
+	switch f {
+	case fieldMinDelay:
+		return dur(p.MinDelay)
+	case fieldMaxDelay:
+		return dur(p.MaxDelay)
+	case fieldBackoff:
+		return p.Backoff.String()
+	case fieldJitter:
+		return p.Jitter.String()
+	case fieldTotal:
+		return dur(p.Total())
+	default:
+		return strconv.Itoa(*f.count(&p))
+	}
+}
+
+// count gives the place of a field that counts retries.
+func (f field) count(p *Policy) *int {
+	switch f {
+	case fieldNoDelay:
+		return &p.NoDelayRetries
+	case fieldPreBackoff:
+		return &p.MinDelayRetries
+	case fieldPostBackoff:
+		return &p.MaxDelayRetries
+	default:
+		return &p.Retries
+	}
+}
+
+// violation is a field outside its limits, and what they are.
+type violation struct {
+	field field
+	want  string
+}
+
+// check gives what is wrong with p, in the order of the fields. A limit that
+// depends on another field is checked only if that field is right.
+func (l limits) check(p Policy, dur text) []violation {
+	var all []violation
+	bad := func(f field, format string, args ...any) {
+		all = append(all, violation{f, fmt.Sprintf(format, args...)})
+	}
+	hi := ""
+	if l.maxDelay < math.MaxInt64 {
+		hi = dur(l.maxDelay)
+	}
+	if p.MinDelay < l.minDelay || p.MinDelay > l.maxDelay {
+		bad(fieldMinDelay, "%s", between(dur(l.minDelay), hi))
+	} else if !l.fractions && p.MinDelay%time.Second != 0 {
+		bad(fieldMinDelay, "must be whole seconds")
+	}
+	if lo := max(l.minDelay, p.MinDelay); p.MaxDelay > l.maxDelay || p.MaxDelay < lo {
+		note := ""
+		if lo > l.minDelay && lo <= l.maxDelay {
+			note = ", from the minimum delay up"
+		}
+		bad(fieldMaxDelay, "%s%s", between(dur(min(lo, l.maxDelay)), hi), note)
+	} else if !l.fractions && p.MaxDelay%time.Second != 0 {
+		bad(fieldMaxDelay, "must be whole seconds")
+	}
+	all = append(all, l.checkCounts(p)...)
+	if int(p.Backoff) >= len(l.backoffs) {
+		bad(fieldBackoff, "%s", oneOf(l.backoffs))
+	}
+	if int(p.Jitter) >= len(jitterNames) {
+		bad(fieldJitter, "%s", oneOf(jitterNames))
+	} else if !l.jitter && p.Jitter != EqualJitter {
+		bad(fieldJitter, "cannot be chosen in this profile")
+	}
+	if len(all) == 0 && p.Total() > l.total {
+		bad(fieldTotal, "the sum of all delays must be at most %s", dur(l.total))
+	}
+	return all
+}
+
+func (l limits) checkCounts(p Policy) []violation {
+	var all []violation
+	for f := fieldRetries; f <= fieldPostBackoff; f++ {
+		if n := *f.count(&p); n < 0 || n > l.retries {
+			all = append(all, violation{f, between("0", strconv.Itoa(l.retries))})
+		}
+	}
+	if len(all) > 0 {
+		return all
+	}
+	left := p.Retries
+	for f := fieldNoDelay; f <= fieldPostBackoff; f++ {
+		n := *f.count(&p)
+		if n > left {
+			all = append(all, violation{f, between("0", strconv.Itoa(left)) + ", what is left of the retries"})
+			n = left
+		}
+		left -= n
+	}
+	return all
+}
+
+func between(lo, hi string) string {
+	if hi == "" {
+		return "must be at least " + lo
+	}
+	return "must be between " + lo + " and " + hi
+}
