@@ -80,6 +80,8 @@ type Outcome uint8
 // The outcomes, where each takes the job and what it does to its counters.
 // "at DueAt" means ready if DueAt is not after now, else scheduled. Every
 // outcome but Crashed, Interrupted and Returned sets the crashes to zero.
+// A job that was asked to stop is not put back: where an outcome would do so,
+// OutcomeCancelled takes its place.
 const (
 	// OutcomeDone: finished as done and kept for Keep.
 	OutcomeDone Outcome = iota + 1
@@ -91,7 +93,7 @@ const (
 	OutcomeSnooze
 	// OutcomeCrashed: at DueAt; crashes + 1.
 	OutcomeCrashed
-	// OutcomeInterrupted: ready at once; the attempt stays counted.
+	// OutcomeInterrupted: ready, due now; the attempt stays counted.
 	OutcomeInterrupted
 	// OutcomeReturned: its handler was not called. At DueAt, or where it was
 	// in its line if DueAt is zero; attempt - 1.
@@ -105,9 +107,10 @@ const (
 type Finish struct {
 	Lease
 	Outcome Outcome
-	DueAt   time.Time
+	DueAt   time.Time // zero: at once, but see OutcomeReturned
 	// Keep is how long a finished job is kept; zero or less deletes it at once,
-	// with all that belongs to it.
+	// with all that belongs to it. It is needed with every outcome that puts a
+	// job back too, as the job may have been asked to stop.
 	Keep   time.Duration
 	Reason Reason
 	Error  string
@@ -133,12 +136,12 @@ type Reclaimed struct {
 type Fate uint8
 
 const (
-	// Unstarted: its handler had not been called.
+	// Unstarted: its process died before the handler was called.
 	Unstarted Fate = iota + 1
 	// Crashed: its process died while the handler ran.
 	Crashed
 	// Cut: the handler may have run but is not to blame: the machine went
-	// down, the lease lapsed in a living process, or the handler had returned
-	// and its outcome was not written.
+	// down, the lease lapsed in a living process (which may call the handler
+	// even now), or the handler had returned and its outcome was not written.
 	Cut
 )

@@ -66,9 +66,10 @@ type Store interface {
 
 	// Cancel ends a scheduled or ready job as cancelled, kept for keep. For a
 	// running job it notes the wish, which the holder learns with its next
-	// extension. It gives the state that the job is in after the call, which
-	// for a job that had already ended is the state it ended in, and
-	// [ErrNotFound] for no job.
+	// extension, and which keeps the job from being put back (see [Outcome]).
+	// It gives the state that the job is in after the call, which for a job
+	// that had already ended is the state it ended in, and [ErrNotFound] for
+	// no job.
 	Cancel(ctx context.Context, now time.Time, id ID, keep time.Duration) (State, error)
 
 	// Pause stops or resumes leasing from a queue, also one that has no job
@@ -76,8 +77,8 @@ type Store interface {
 	Pause(ctx context.Context, now time.Time, queue string, paused bool) error
 
 	// Counts gives the number of jobs by queue, kind and state, without rows
-	// for zero, sorted. They are kept, not counted: the cost does not grow
-	// with the number of jobs.
+	// for zero, sorted by these three. They are kept, not counted: the cost
+	// does not grow with the number of jobs.
 	Counts(ctx context.Context) ([]Count, error)
 
 	// Paused gives the paused queues, sorted.
@@ -89,9 +90,9 @@ type Store interface {
 	// record, and is zero when nothing is left behind it.
 	DeadLetters(ctx context.Context, f DeadFilter, after Position, limit int) ([]Record, Position, error)
 
-	// Redrive puts dead jobs back to work: ready now, in their own queue or
-	// another, with the retry index, crashes and snoozes at zero; attempts,
-	// token and history are kept. A job whose unique key another job holds
+	// Redrive puts dead jobs back to work: ready, due now, in their own queue
+	// (if queue is empty) or another, with the retry index, crashes and snoozes
+	// at zero; attempts, token and history are kept. A job whose unique key another job holds
 	// stays dead and is reported as a duplicate.
 	// One call is one bounded step: see [DeadStep].
 	Redrive(ctx context.Context, now time.Time, sel DeadSelection, queue string) (DeadStep, error)
