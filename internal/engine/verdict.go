@@ -19,6 +19,19 @@ var (
 	ErrStuck = errors.New("errand: handler is stuck")
 )
 
+// Verdict is implemented by the error types below, and by nothing else. The
+// outermost one in an error's tree is what counts.
+type Verdict interface {
+	error
+	verdict()
+}
+
+func (*PermanentError) verdict()  {}
+func (*RetryAfterError) verdict() {}
+func (*SnoozeError) verdict()     {}
+func (*CancelError) verdict()     {}
+func (*DecodeError) verdict()     {}
+
 // PermanentError is the verdict that no retry can help: the job is dead.
 type PermanentError struct{ Err error }
 

@@ -1,0 +1,210 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// attempt is a lease and what becomes of it. Its fields belong to the loop,
+// but for those that the runner writes before it hands the attempt back.
+type attempt struct {
+	job     *storage.Leased
+	handler Handler
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	timeout time.Duration
+
+	slot    int       // index in loop.held
+	running bool      // handed to a runner
+	suspect bool      // holds the gate of suspects while it runs
+	lost    bool      // the lease is gone: no outcome
+	gone    bool      // no longer in loop.held
+	safe    time.Time // the lease is held for certain until then
+	cause   error     // that the loop cancelled the context with
+	overdue time.Time // stuck if still running then; zero: not expected to end
+	stuck   bool      // has been reported
+
+	goroutine atomic.Int64 // that runs the handler
+
+	verdict verdict
+	took    time.Duration
+	noteErr error // of Store.Ended
+}
+
+// verdict is how an attempt ended, in our words: what the handler returned,
+// seen in the light of why its context ended.
+type verdict struct {
+	kind  verdictKind
+	after time.Duration
+	text  string
+	stack string
+}
+
+type verdictKind uint8
+
+const (
+	verdictDone        verdictKind = iota + 1
+	verdictFailed                  // any error, a panic, a timeout
+	verdictRetryAfter              // failed, with a floor for the delay
+	verdictDecode                  // failed, as the args did not decode
+	verdictPermanent               // failed, for good
+	verdictSnoozed                 // no failure
+	verdictCancelled               // by its handler or from outside
+	verdictInterrupted             // by the worker, which had to stop or lost the lease
+	verdictUnstarted               // the handler was not called
+)
+
+// runner runs attempts until there are no more. There is one for each slot, so
+// that an attempt costs no goroutine.
+func (l *loop) runner() {
+	id := goroutineID()
+	for a := range l.work {
+		a.goroutine.Store(id)
+		l.runOne(a)
+	}
+	l.gone <- struct{}{}
+}
+
+// runOne runs one attempt and hands it back. If the handler ends this
+// goroutine by runtime.Goexit another runner takes its place.
+func (l *loop) runOne(a *attempt) {
+	returned := false
+	defer func() {
+		l.ended <- a
+		if !returned {
+			go l.runner()
+		}
+	}()
+	a.run(l.cfg.Store)
+	returned = true
+}
+
+func (a *attempt) run(store storage.Store) {
+	// Without the note a crash would look like an attempt that never began, and
+	// a job that kills its process would do so for ever.
+	if err := store.Started(a.job.Lease); err != nil {
+		a.verdict = verdict{kind: verdictUnstarted, text: err.Error()}
+		a.cancel(nil)
+		return
+	}
+	began := time.Now()
+	defer func() {
+		a.took = time.Since(began)
+		a.noteErr = store.Ended(a.job.Lease)
+		a.cancel(nil) // what the handler left behind should end too
+	}()
+	a.call()
+}
+
+// call calls the handler and judges what it returns. The judgement calls into
+// the handler's error values and so runs under the same protection.
+func (a *attempt) call() {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		text := "handler called runtime.Goexit"
+		if r := recover(); r != nil {
+			text = fmt.Sprintf("panic: %v", r)
+		}
+		a.verdict = a.judgePanic(text, stack())
+	}()
+	err := a.handler.Run(a.ctx, a.job)
+	a.verdict = a.judge(err)
+	returned = true
+}
+
+// judge turns what a handler returned into a verdict.
+func (a *attempt) judge(err error) verdict {
+	if err == nil {
+		return verdict{kind: verdictDone}
+	}
+	text := cut(err.Error(), maxError)
+	cause := context.Cause(a.ctx)
+	if cause == ErrCancelled {
+		return verdict{kind: verdictCancelled, text: text}
+	}
+	var v Verdict
+	if errors.As(err, &v) {
+		switch v := v.(type) {
+		case *PermanentError:
+			return verdict{kind: verdictPermanent, text: text}
+		case *SnoozeError:
+			return verdict{kind: verdictSnoozed, after: v.For, text: text}
+		case *CancelError:
+			return verdict{kind: verdictCancelled, text: text}
+		case *DecodeError:
+			return verdict{kind: verdictDecode, text: text}
+		case *RetryAfterError:
+			if cause != ErrShutdown && cause != ErrLeaseLost {
+				return verdict{kind: verdictRetryAfter, after: v.After, text: text}
+			}
+		}
+	}
+	switch cause {
+	case ErrShutdown, ErrLeaseLost:
+		return verdict{kind: verdictInterrupted, text: text}
+	case context.DeadlineExceeded:
+		text = cut(fmt.Sprintf("timeout of %v exceeded: %s", a.timeout, text), maxError)
+	}
+	return verdict{kind: verdictFailed, text: text}
+}
+
+// judgePanic is judge for a handler that did not return. That the worker was
+// stopping excuses no panic: a handler that always does so would never fail.
+func (a *attempt) judgePanic(text, stack string) verdict {
+	v := verdict{kind: verdictFailed, text: cut(text, maxError), stack: stack}
+	if context.Cause(a.ctx) == ErrCancelled {
+		v.kind = verdictCancelled
+	}
+	return v
+}
+
+// stack gives the stack of the calling goroutine, up to maxStack.
+func stack() string {
+	b := make([]byte, maxStack)
+	return cut(string(b[:runtime.Stack(b, false)]), maxStack)
+}
+
+// allStacks gives the stacks of all goroutines: the runtime gives that of
+// another one in no other way.
+func allStacks() []byte {
+	const most = 16 << 20
+	b := make([]byte, 256<<10)
+	n := runtime.Stack(b, true)
+	for n == len(b) && n < most {
+		b = make([]byte, 4*n)
+		n = runtime.Stack(b, true)
+	}
+	return b[:n]
+}
+
+// stackOf cuts the stack of one goroutine out of stacks, up to maxStack.
+func stackOf(stacks []byte, goroutine int64) string {
+	header := []byte("goroutine " + strconv.FormatInt(goroutine, 10) + " ")
+	for block := range bytes.SplitSeq(stacks, []byte("\n\n")) {
+		if bytes.HasPrefix(block, header) {
+			return cut(string(block), maxStack)
+		}
+	}
+	return ""
+}
+
+// goroutineID gives the number of the calling goroutine from the header of its
+// stack, "goroutine 18 [running]:". It serves to find that stack again.
+func goroutineID() int64 {
+	var b [64]byte
+	s := bytes.TrimPrefix(b[:runtime.Stack(b[:], false)], []byte("goroutine "))
+	s, _, _ = bytes.Cut(s, []byte(" "))
+	id, _ := strconv.ParseInt(string(s), 10, 64)
+	return id
+}

@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+)
+
+// Config says what an [Engine] runs and how. The package errand has validated
+// it and set its defaults; only what says so may be nil.
+type Config struct {
+	Store    storage.Store
+	Queues   []string
+	Handlers map[string]Handler // by kind
+
+	Concurrency   int           // handlers at a time
+	Lease         time.Duration // how long a holder that shows no life keeps a job
+	Timeout       time.Duration // of an attempt; zero: none
+	Grace         time.Duration // for handlers to end by themselves on a stop
+	StuckAfter    time.Duration // a handler this long after its context ended is stuck
+	MaxCrashes    int           // in a row, then dead
+	MaxSnoozes    int           // allowed; the next one is dead
+	MaxRetryAfter time.Duration // the longest floor that RetryAfter can ask for
+	Keep          time.Duration // finished jobs; zero deletes them at once
+
+	Policy        policy.Policy // if neither job, kind nor queue has one
+	QueuePolicies map[string]policy.Policy
+
+	// Suspects lets one suspect run at a time. If nil, one in the process.
+	Suspects *Gate
+	// Clock is the clock that due times are about. If nil, time.Now.
+	Clock func() time.Time
+	// Rand gives random numbers in [0, 1) for jitter, to one goroutine. If nil,
+	// those of math/rand/v2.
+	Rand func() float64
+	// Logger takes what nobody can be told otherwise. If nil, slog.Default.
+	Logger *slog.Logger
+}
+
+// Handler runs the jobs of one kind.
+type Handler struct {
+	Run     func(ctx context.Context, job *storage.Leased) error
+	Policy  *policy.Policy // nil: that of the queue
+	Timeout time.Duration  // zero: that of the Config
+}
+
+// Engine is one worker: it leases jobs, has handlers run them, and writes how
+// that ended. It runs once.
+type Engine struct {
+	cfg Config
+
+	stop   chan struct{} // closed: stop
+	hurry  chan struct{} // closed: and end the grace
+	done   chan struct{} // closed: Run has returned err
+	err    error
+	hasten sync.Once
+
+	mu      sync.Mutex
+	started bool
+	stopped bool
+}
+
+// errStarted is misuse: an Engine runs once, as its handlers may outlive Run.
+var errStarted = errors.New("errand: worker has been run already")
+
+// New makes an engine that has started nothing yet.
+func New(cfg Config) *Engine {
+	if cfg.Suspects == nil {
+		cfg.Suspects = &processSuspects
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	if cfg.Rand == nil {
+		cfg.Rand = rand.Float64
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return &Engine{
+		cfg:   cfg,
+		stop:  make(chan struct{}),
+		hurry: make(chan struct{}),
+		done:  make(chan struct{}),
+	}
+}
+
+// Run works until ctx ends or Shutdown is called, then stops in this order:
+// nothing is fetched any more and what was leased but not started goes back
+// unspent; handlers have Grace to end by themselves; their contexts are
+// cancelled with [ErrShutdown]; they have StuckAfter to end; outcomes are
+// written, during all that as they come; all goroutines are joined.
+//
+// The contexts of handlers carry the values of ctx, but do not end with it.
+//
+// Run gives nil after such a stop; an error that wraps [ErrStuck] if handlers
+// are still running, whose leases go on being extended until they end; an
+// error that wraps the last one of the store if outcomes could not be written
+// for the length of a lease; or at once, with the handlers cancelled by
+// [ErrLeaseLost], an error of the store that repeating cannot help.
+func (e *Engine) Run(ctx context.Context) error {
+	e.mu.Lock()
+	again, stopped := e.started, e.stopped
+	e.started = true
+	e.mu.Unlock()
+	if again {
+		return errStarted
+	}
+	defer close(e.done)
+	if stopped || ctx.Err() != nil {
+		return nil
+	}
+	l := newLoop(&e.cfg, ctx, e.stop, e.hurry)
+	go l.run()
+	e.err = <-l.report
+	return e.err
+}
+
+// Shutdown has Run stop, waits for it and gives its result. When ctx ends
+// first the grace is over at once. Without Run, it makes a later one return
+// at once.
+func (e *Engine) Shutdown(ctx context.Context) error {
+	e.mu.Lock()
+	if !e.stopped {
+		e.stopped = true
+		close(e.stop)
+	}
+	started := e.started
+	e.mu.Unlock()
+	if !started {
+		return nil
+	}
+	select {
+	case <-e.done:
+		return e.err
+	case <-ctx.Done():
+	}
+	e.hasten.Do(func() { close(e.hurry) })
+	<-e.done
+	return e.err
+}
+
+// Phase gives the phase of its delivery policy that an attempt is in.
+func (e *Engine) Phase(job *storage.Leased) policy.Phase {
+	if job.Retry == 0 {
+		return policy.PhaseFirst
+	}
+	p, _ := e.cfg.policyOf(job)
+	return phaseOf(p, job.Retry)
+}
+
+// phaseOf gives the phase of an attempt before which there were this many
+// failures. A policy may have been made shorter meanwhile: what is beyond it
+// counts as the phase that has no end of its own.
+func phaseOf(p policy.Policy, failures int) policy.Phase {
+	if failures == 0 {
+		return policy.PhaseFirst
+	}
+	phase, _, ok := p.Next(failures - 1)
+	if !ok {
+		return policy.PhasePostBackoff
+	}
+	return phase
+}
+
+// policyOf gives the policy in effect for a job: its own, else that of its
+// kind, else of its queue, else the default. The error is about a policy of
+// its own that does not decode, which counts as none.
+func (c *Config) policyOf(job *storage.Leased) (policy.Policy, error) {
+	var err error
+	if job.Policy != nil {
+		var p policy.Policy
+		if err = json.Unmarshal(job.Policy, &p); err == nil {
+			return p, nil
+		}
+	}
+	if h, ok := c.Handlers[job.Kind]; ok && h.Policy != nil {
+		return *h.Policy, err
+	}
+	if p, ok := c.QueuePolicies[job.Queue]; ok {
+		return p, err
+	}
+	return c.Policy, err
+}

@@ -1,0 +1,259 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// request is one call of the store. At most one is under way, so that outcomes
+// pile up meanwhile and go in one commit.
+type request struct {
+	op operation
+	x  storage.Exchange
+}
+
+type operation uint8
+
+const (
+	opExchange operation = iota
+	opReclaim
+	opCount
+	opPurge
+)
+
+type answer struct {
+	op        operation
+	sent      time.Time
+	want      int
+	res       storage.ExchangeResult
+	reclaimed []storage.Reclaimed
+	counts    []storage.Count
+	next      time.Time // purge again
+	err       error
+}
+
+// callStore calls the store for the loop, which must never wait.
+func (l *loop) callStore() {
+	defer close(l.answers)
+	for r := range l.requests {
+		l.answers <- l.call(r)
+	}
+}
+
+func (l *loop) call(r request) answer {
+	ctx, store := l.handlers, l.cfg.Store
+	a := answer{op: r.op, sent: time.Now(), want: r.x.Want}
+	now := l.cfg.Clock()
+	switch r.op {
+	case opExchange:
+		a.res, a.err = store.Exchange(ctx, now, r.x)
+	case opReclaim:
+		a.reclaimed, a.err = store.Reclaim(ctx, now, time.Since(origin), l.cfg.Lease, reapMost)
+	case opCount:
+		a.counts, a.err = store.Counts(ctx)
+	case opPurge:
+		_, a.next, a.err = store.PurgeFinished(ctx, now)
+	}
+	return a
+}
+
+// want is how many jobs to lease now: as many as can start at once.
+func (l *loop) want() int {
+	if l.stage != working || len(l.source.Kinds) == 0 {
+		return 0
+	}
+	return max(l.cfg.Concurrency-l.running-len(l.queue), 0)
+}
+
+// send makes the next call of the store, if there is anything to call it for.
+// An exchange and the others take turns when both are due.
+func (l *loop) send(now time.Time) {
+	if l.inFlight || l.fatal != nil || now.Before(l.retryAt) {
+		return
+	}
+	if len(l.held) == 0 {
+		l.beatAt = time.Time{}
+	}
+	need := len(l.outcomes) > 0 || reached(l.beatAt, now) || l.hungry && l.want() > 0
+	if !need || !l.sided {
+		if op, ok := l.chore(now); ok {
+			l.sided = true
+			l.put(request{op: op})
+			return
+		}
+	}
+	l.sided = false
+	if need {
+		l.put(request{op: opExchange, x: l.exchange(now)})
+	}
+}
+
+func (l *loop) put(r request) {
+	l.inFlight = true
+	l.requests <- r
+}
+
+// exchange puts the next exchange together.
+func (l *loop) exchange(now time.Time) storage.Exchange {
+	l.flight, l.outcomes = l.outcomes, l.flight[:0]
+	x := storage.Exchange{
+		Length: l.cfg.Lease, Finish: l.flight, Want: l.want(), Source: l.source,
+	}
+	if reached(l.beatAt, now) {
+		l.leases = l.leases[:0]
+		for _, a := range l.held {
+			if !a.lost {
+				l.extending = append(l.extending, a)
+				l.leases = append(l.leases, a.job.Lease)
+			}
+		}
+		x.Extend = l.leases
+		l.beatAt = now.Add(l.cfg.Lease / 3)
+	}
+	if x.Want > 0 {
+		// What the answer does not know is what comes up from here on.
+		l.hungry = false
+		l.nextDue = wallTime{}
+	}
+	return x
+}
+
+// answer takes what the store said.
+func (l *loop) answer(a answer) {
+	l.inFlight = false
+	now := time.Now()
+	if a.err != nil {
+		l.failed(a, now)
+		return
+	}
+	if l.lastErr != nil {
+		l.cfg.Logger.Info("the store works again")
+		l.lastErr, l.backoff, l.retryAt = nil, 0, time.Time{}
+	}
+	switch a.op {
+	case opExchange:
+		l.exchanged(a, now)
+	case opReclaim:
+		l.recover(a.reclaimed, now)
+	case opCount:
+		l.warnUnknown(a.counts)
+	case opPurge:
+		l.purged(a, now)
+	}
+}
+
+func (l *loop) exchanged(a answer, now time.Time) {
+	safe := a.sent.Add(l.cfg.Lease - l.cfg.Lease/6)
+	l.extended(a.res.Extended, safe, now)
+	l.finished(a, now)
+	if a.want > 0 {
+		if len(a.res.Leased) == a.want {
+			l.hungry = true
+		} else if l.nudged && l.countAt.IsZero() {
+			// Perhaps what woke us is of a kind nobody here handles.
+			l.nudged = false
+			l.countAt = latest(now, l.countsAt.Add(countEvery))
+		}
+		if !a.res.NextDue.IsZero() {
+			l.nextDue.sooner(a.res.NextDue, now, l.cfg.Clock())
+		}
+	}
+	l.admit(a.res.Leased, a.sent, safe)
+}
+
+// extended takes the results of a heartbeat.
+func (l *loop) extended(results []storage.ItemResult, safe, now time.Time) {
+	if len(l.extending) == 0 {
+		return
+	}
+	for i, a := range l.extending {
+		if a.gone {
+			continue // ended meanwhile
+		}
+		switch results[i] {
+		case storage.Applied:
+			a.safe = safe
+		case storage.Cancelling:
+			a.safe = safe
+			l.cancelJob(a, now)
+		default:
+			l.lose(a, now)
+		}
+	}
+	clear(l.extending)
+	l.extending = l.extending[:0]
+	l.watchLeases()
+}
+
+// finished takes the results of the outcomes.
+func (l *loop) finished(a answer, now time.Time) {
+	for i := range l.flight {
+		f := &l.flight[i]
+		switch r := a.res.Finished[i]; {
+		case r == storage.Lost:
+			l.cfg.Logger.Warn("outcome came too late, the lease was lost", "key", f.Key, "outcome", int(f.Outcome))
+		case r != storage.Applied:
+			l.cfg.Logger.Error("the store refused an outcome", "key", f.Key, "outcome", int(f.Outcome))
+		case f.Outcome == storage.OutcomeDone || f.Outcome == storage.OutcomeCancelled:
+			if f.Keep > 0 && l.purge.wall.IsZero() {
+				clock := l.cfg.Clock()
+				l.purge.at(clock.Add(f.Keep), now, clock)
+			}
+		case f.Outcome == storage.OutcomeDead:
+		case !f.DueAt.IsZero():
+			l.nextDue.sooner(f.DueAt, now, l.cfg.Clock())
+		case a.want == 0:
+			l.hungry = true
+		}
+	}
+	clear(l.flight)
+	l.flight = l.flight[:0]
+}
+
+// fatalErrors are those that asking again cannot help.
+var fatalErrors = []error{
+	storage.ErrClosed, storage.ErrCorrupt, storage.ErrTooNew, storage.ErrReadOnly,
+	storage.ErrUnknownOutcome, storage.ErrUnsupportedDB,
+}
+
+const (
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 5 * time.Second
+)
+
+// failed keeps what the store could not take, to try again later.
+func (l *loop) failed(a answer, now time.Time) {
+	switch a.op {
+	case opExchange:
+		l.flight = append(l.flight, l.outcomes...)
+		clear(l.outcomes)
+		l.flight, l.outcomes = l.outcomes[:0], l.flight
+		if len(l.extending) > 0 {
+			clear(l.extending)
+			l.extending = l.extending[:0]
+			l.beatAt = now
+		}
+		l.hungry = l.hungry || a.want > 0
+	case opReclaim:
+		l.reapAt = now
+	case opCount:
+		l.countAt = now
+	case opPurge:
+		clock := l.cfg.Clock()
+		l.purge.at(clock, now, clock)
+	}
+	for _, fatal := range fatalErrors {
+		if errors.Is(a.err, fatal) {
+			l.die(a.err, now)
+			return
+		}
+	}
+	if l.lastErr == nil {
+		l.cfg.Logger.Error("the store failed, trying again", "error", a.err)
+	}
+	l.lastErr = a.err
+	l.backoff = min(max(2*l.backoff, minBackoff), maxBackoff)
+	l.retryAt = now.Add(l.backoff)
+}

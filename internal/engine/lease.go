@@ -1,0 +1,236 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Gate lets one suspect at a time through. The zero Gate is open.
+type Gate struct{ taken atomic.Bool }
+
+// processSuspects is the gate of all engines of the process: a job that may
+// bring it down must not do so in the company of another that may.
+var processSuspects Gate
+
+// suspectCrashes is how many crashes in a row make a job a suspect.
+const suspectCrashes = 2
+
+// admit takes over leases that were granted.
+func (l *loop) admit(jobs []storage.Leased, sent, safe time.Time) {
+	if len(jobs) == 0 {
+		return
+	}
+	attempts := make([]attempt, len(jobs))
+	for i := range jobs {
+		a := &attempts[i]
+		a.job, a.safe = &jobs[i], safe
+		suspect := a.job.Crashes >= suspectCrashes
+		switch {
+		case l.stage != working:
+			l.giveBack(a, time.Time{})
+		case suspect && l.suspect != nil:
+			l.giveBack(a, l.cfg.Clock().Add(backDelay))
+		case suspect:
+			l.hold(a, sent)
+			a.suspect, l.suspect = true, a
+			l.startReady(time.Now())
+		default:
+			l.hold(a, sent)
+			l.queue = append(l.queue, a)
+		}
+	}
+}
+
+// giveBack returns a lease unspent, its handler not having been called.
+func (l *loop) giveBack(a *attempt, due time.Time) {
+	l.outcomes = append(l.outcomes, storage.Finish{
+		Lease: a.job.Lease, Outcome: storage.OutcomeReturned, DueAt: due,
+	})
+}
+
+func (l *loop) hold(a *attempt, sent time.Time) {
+	a.slot = len(l.held)
+	l.held = append(l.held, a)
+	if l.beatAt.IsZero() {
+		l.beatAt = sent.Add(l.cfg.Lease / 3)
+	}
+}
+
+func (l *loop) release(a *attempt) {
+	last := len(l.held) - 1
+	l.held[a.slot] = l.held[last]
+	l.held[a.slot].slot = a.slot
+	l.held[last] = nil
+	l.held = l.held[:last]
+	a.gone = true
+	if last == 0 {
+		l.beatAt, l.loseAt, l.stuckAt = time.Time{}, time.Time{}, time.Time{}
+	}
+}
+
+// startReady starts what waits, as far as there are runners. What may have
+// lost its lease waits for the next extension.
+func (l *loop) startReady(now time.Time) {
+	if l.stage != working {
+		return
+	}
+	l.gateAt = time.Time{}
+	if a := l.suspect; a != nil && l.running < l.cfg.Concurrency && now.Before(a.safe) {
+		if l.cfg.Suspects.taken.CompareAndSwap(false, true) {
+			l.suspect = nil
+			l.start(a, now)
+		} else {
+			l.gateAt = now.Add(gateEvery)
+		}
+	}
+	n := 0
+	for n < len(l.queue) && l.running < l.cfg.Concurrency && now.Before(l.queue[n].safe) {
+		l.start(l.queue[n], now)
+		n++
+	}
+	if n > 0 {
+		rest := copy(l.queue, l.queue[n:])
+		clear(l.queue[rest:])
+		l.queue = l.queue[:rest]
+	}
+}
+
+// start hands an attempt to a runner.
+func (l *loop) start(a *attempt, now time.Time) {
+	a.handler = l.cfg.Handlers[a.job.Kind]
+	ctx, cancel := context.WithCancelCause(l.handlers)
+	a.ctx, a.cancel = ctx, cancel
+	if a.timeout = cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout); a.timeout > 0 {
+		ctx, stop := context.WithTimeout(ctx, a.timeout)
+		a.ctx = ctx
+		a.cancel = func(cause error) {
+			cancel(cause)
+			stop()
+		}
+		l.expectEnd(a, now.Add(a.timeout))
+	}
+	l.loseAt = sooner(l.loseAt, a.safe)
+	a.running = true
+	l.running++
+	l.work <- a
+}
+
+// end takes an attempt back from its runner.
+func (l *loop) end(a *attempt) {
+	l.running--
+	a.running = false
+	l.release(a)
+	if a.suspect {
+		l.cfg.Suspects.taken.Store(false)
+	}
+	if a.stuck {
+		l.cfg.Logger.Warn("stuck handler ended", l.attrs(a)...)
+	}
+	if a.noteErr != nil {
+		l.cfg.Logger.Warn("end of a handler could not be noted", l.attrs(a, "error", a.noteErr)...)
+	}
+	if a.lost {
+		return // the outcome would be refused
+	}
+	var now time.Time
+	if a.verdict.kind != verdictDone {
+		now = l.cfg.Clock()
+	}
+	f := l.cfg.outcome(a.job, a.verdict, a.took, now)
+	l.outcomes = append(l.outcomes, f)
+	switch f.Outcome {
+	case storage.OutcomeDead:
+		l.cfg.Logger.Warn("job is dead", l.attrs(a, "reason", string(f.Reason), "error", f.Error)...)
+	case storage.OutcomeRetry:
+		l.cfg.Logger.Debug("attempt failed", l.attrs(a, "error", a.verdict.text, "due", f.DueAt)...)
+	case storage.OutcomeReturned:
+		l.cfg.Logger.Error("start of a handler could not be noted", l.attrs(a, "error", a.verdict.text)...)
+	}
+}
+
+// cancelFor ends the context of a running attempt. The first cause counts.
+func (l *loop) cancelFor(a *attempt, cause error, now time.Time) {
+	if !a.running || a.cause != nil {
+		return
+	}
+	a.cause = cause
+	a.cancel(cause)
+	l.expectEnd(a, now)
+}
+
+// cancelJob does what somebody asked for who cancelled the job.
+func (l *loop) cancelJob(a *attempt, now time.Time) {
+	if a.running {
+		l.cancelFor(a, ErrCancelled, now)
+		return
+	}
+	l.unqueue(a)
+	l.outcomes = append(l.outcomes, l.cfg.outcome(a.job, verdict{kind: verdictCancelled, text: ErrCancelled.Error()}, 0, now))
+}
+
+// lose notes that a lease is no longer held.
+func (l *loop) lose(a *attempt, now time.Time) {
+	if a.lost {
+		return
+	}
+	a.lost = true
+	l.cfg.Logger.Warn("lease lost", l.attrs(a)...)
+	if a.running {
+		l.cancelFor(a, ErrLeaseLost, now)
+	} else {
+		l.unqueue(a)
+	}
+}
+
+// unqueue forgets a lease whose attempt has not started.
+func (l *loop) unqueue(a *attempt) {
+	l.release(a)
+	if l.suspect == a {
+		l.suspect = nil
+	}
+	l.queue = slices.DeleteFunc(l.queue, func(q *attempt) bool { return q == a })
+}
+
+// loseUnsafe cancels the handlers whose leases could not be extended, while
+// they are still held for certain. Extending goes on: as long as nobody else
+// took the lease it may succeed after all, and keeps the job from being run
+// twice at a time.
+func (l *loop) loseUnsafe(now time.Time) {
+	for _, a := range l.held {
+		if a.running && a.cause == nil && !now.Before(a.safe) {
+			l.cfg.Logger.Warn("lease could not be extended in time", l.attrs(a)...)
+			l.cancelFor(a, ErrLeaseLost, now)
+		}
+	}
+	l.watchLeases()
+}
+
+// watchLeases sets when loseUnsafe must look again.
+func (l *loop) watchLeases() {
+	l.loseAt = time.Time{}
+	for _, a := range l.held {
+		if a.running && a.cause == nil {
+			l.loseAt = sooner(l.loseAt, a.safe)
+		}
+	}
+}
+
+// sooner gives the earlier of two times, zero meaning never.
+func sooner(t, u time.Time) time.Time {
+	if t.IsZero() || u.Before(t) {
+		return u
+	}
+	return t
+}
+
+// attrs gives the log attributes that name an attempt, and more.
+func (l *loop) attrs(a *attempt, more ...any) []any {
+	return append([]any{
+		"job", a.job.ID.String(), "kind", a.job.Kind, "queue", a.job.Queue, "attempt", a.job.Attempt,
+	}, more...)
+}

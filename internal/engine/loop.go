@@ -1,0 +1,281 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// loop is the state of a running engine. All of it belongs to the goroutine
+// that runs run, but for the channels and the mailbox.
+type loop struct {
+	cfg      *Config
+	handlers context.Context // parent of the handlers' contexts: values, no end
+	source   storage.Source
+	alone    func() bool
+
+	// Towards the runners, and from them. Both hold as many as there are
+	// runners, so that neither side ever waits for the other.
+	work      chan *attempt
+	ended     chan *attempt
+	gone      chan struct{} // one for each runner that ended
+	left      int           // how many have
+	dismissed bool          // work is closed
+
+	// Towards the goroutine that calls the store, and from it.
+	requests chan request
+	answers  chan answer
+	inFlight bool
+
+	mail     mailbox
+	unlisten func()
+	stop     <-chan struct{} // set to nil once seen, as the next two
+	ctx      <-chan struct{}
+	hurry    <-chan struct{}
+	report   chan error // the result of Run; holds one
+	told     bool
+
+	held      []*attempt // all leases but those whose outcome is due
+	running   int        // of them, with a runner
+	queue     []*attempt // of them, waiting for a runner
+	suspect   *attempt   // of them, waiting for the gate
+	extending []*attempt // in the exchange in flight
+	leases    []storage.Lease
+	outcomes  []storage.Finish
+	flight    []storage.Finish // of outcomes, in the exchange in flight
+
+	// hungry: there may be jobs ready that nobody told us about.
+	hungry bool
+	// nudged: something new came up since unknown kinds were looked for.
+	nudged bool
+	warned map[[2]string]bool // queue and kind
+
+	nextDue  wallTime
+	purge    wallTime
+	beatAt   time.Time // extend all leases
+	loseAt   time.Time // some lease may no longer be safe
+	stuckAt  time.Time // some attempt may be stuck
+	gateAt   time.Time // try the gate again
+	pollAt   time.Time // without a Notifier
+	reapAt   time.Time // reclaim
+	countAt  time.Time // look for unknown kinds
+	countsAt time.Time // that was last done
+	purgeAt  time.Time // not before
+	reaped   bool      // has been done once
+	sided    bool      // the last request was no exchange
+
+	retryAt time.Time // no request before
+	backoff time.Duration
+	lastErr error // of a streak of errors
+
+	stage   stage
+	stageAt time.Time // it ends at the latest
+	hurried bool
+	waited  bool // the store had its time to take the outcomes
+	fatal   error
+
+	timer *time.Timer
+	armed time.Time
+}
+
+// origin is where the monotonic clock that Reclaim gets begins. All engines
+// that share a store must mean the same.
+var origin = time.Now()
+
+const (
+	reapEvery  = 500 * time.Millisecond
+	pollEvery  = time.Second
+	countEvery = time.Minute
+	gateEvery  = 100 * time.Millisecond
+)
+
+func newLoop(cfg *Config, ctx context.Context, stop, hurry <-chan struct{}) *loop {
+	l := &loop{
+		cfg:      cfg,
+		handlers: context.WithoutCancel(ctx),
+		source:   storage.Source{Queues: cfg.Queues, Kinds: kinds(cfg.Handlers)},
+		alone:    func() bool { return false },
+		work:     make(chan *attempt, cfg.Concurrency),
+		ended:    make(chan *attempt, cfg.Concurrency),
+		gone:     make(chan struct{}, cfg.Concurrency),
+		requests: make(chan request, 1),
+		answers:  make(chan answer, 1),
+		mail:     mailbox{signal: make(chan struct{}, 1)},
+		stop:     stop,
+		ctx:      ctx.Done(),
+		hurry:    hurry,
+		report:   make(chan error, 1),
+		warned:   map[[2]string]bool{},
+		timer:    time.NewTimer(time.Hour),
+	}
+	if s, ok := cfg.Store.(interface{ Alone() bool }); ok {
+		l.alone = s.Alone
+	}
+	return l
+}
+
+// run is the loop. It outlives Run only while handlers are stuck or outcomes
+// cannot be written.
+func (l *loop) run() {
+	now := time.Now()
+	if s, ok := l.cfg.Store.(storage.Notifier); ok {
+		l.unlisten = s.Notify(l.mail.put)
+	} else {
+		l.pollAt = now.Add(pollEvery)
+	}
+	for range l.cfg.Concurrency {
+		go l.runner()
+	}
+	go l.callStore()
+	l.hungry, l.reapAt, l.countAt = true, now, now
+	l.purge.at(l.cfg.Clock(), now, l.cfg.Clock())
+
+	for l.step(time.Now()) {
+		select {
+		case a := <-l.ended:
+			l.end(a)
+			l.drain()
+		case a := <-l.answers:
+			l.answer(a)
+		case <-l.mail.signal:
+			l.read()
+		case <-l.timer.C:
+			l.armed = time.Time{}
+		case <-l.ctx:
+			l.ctx, l.stop = nil, nil
+			l.beginStop()
+		case <-l.stop:
+			l.ctx, l.stop = nil, nil
+			l.beginStop()
+		case <-l.hurry:
+			l.hurry, l.hurried = nil, true
+		}
+	}
+	l.timer.Stop()
+	l.dismiss()
+	close(l.requests)
+	for range l.answers { // until its goroutine has ended
+	}
+	l.tell(l.result())
+}
+
+// drain takes what has ended meanwhile, so that it goes in one exchange.
+func (l *loop) drain() {
+	for {
+		select {
+		case a := <-l.ended:
+			l.end(a)
+		default:
+			return
+		}
+	}
+}
+
+// step does all that can be done at now, and sets the timer for what can be
+// done later. It tells whether there is anything to wait for.
+func (l *loop) step(now time.Time) bool {
+	if l.nextDue.reached(now, l.cfg.Clock) {
+		l.hungry, l.nudged = true, true
+	}
+	if reached(l.pollAt, now) {
+		l.hungry, l.nudged = true, true
+		l.pollAt = now.Add(pollEvery)
+	}
+	if reached(l.loseAt, now) {
+		l.loseUnsafe(now)
+	}
+	if reached(l.stuckAt, now) {
+		l.findStuck(now)
+	}
+	l.startReady(now)
+	if !l.advance(now) {
+		return false
+	}
+	l.send(now)
+	l.arm(now)
+	return true
+}
+
+// arm sets the timer for the earliest of the times ahead. A timer that fires
+// too early does no harm, so it is touched only to be made earlier.
+func (l *loop) arm(now time.Time) {
+	var next time.Time
+	earliest := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	earliest(l.nextDue.mono)
+	earliest(l.pollAt)
+	earliest(l.loseAt)
+	earliest(l.stuckAt)
+	earliest(l.stageAt)
+	if l.stage == working {
+		earliest(l.gateAt)
+	}
+	if !l.inFlight {
+		// What needs the store waits for its answer, and for its recovery.
+		earliest(l.later(l.beatAt))
+		if l.stage == working {
+			earliest(l.later(l.reapAt))
+			earliest(l.later(l.countAt))
+			earliest(l.later(latest(l.purge.mono, l.purgeAt)))
+		}
+		if l.lastErr != nil {
+			earliest(l.retryAt)
+		}
+	}
+	if next.IsZero() || (!l.armed.IsZero() && !next.Before(l.armed)) {
+		return
+	}
+	l.armed = next
+	l.timer.Reset(next.Sub(now))
+}
+
+// later gives t, or when the store may be asked again if that is later.
+func (l *loop) later(t time.Time) time.Time { return latest(t, l.retryAt) }
+
+// latest gives the later of two times, or zero if the first is.
+func latest(t, u time.Time) time.Time {
+	if !t.IsZero() && u.After(t) {
+		return u
+	}
+	return t
+}
+
+func reached(t, now time.Time) bool { return !t.IsZero() && !t.After(now) }
+
+// wallTime is a moment on the Config's clock that the loop waits for, with the
+// moment on the monotonic clock when it should look again. It looks at least
+// every minute: the clock may be set, and the machine may sleep.
+type wallTime struct {
+	wall time.Time
+	mono time.Time
+}
+
+const lookAgain = time.Minute
+
+func (w *wallTime) at(t, now, clock time.Time) {
+	*w = wallTime{wall: t, mono: now.Add(min(max(t.Sub(clock), 0), lookAgain))}
+}
+
+// sooner makes w t, unless it is earlier already.
+func (w *wallTime) sooner(t, now, clock time.Time) {
+	if w.wall.IsZero() || t.Before(w.wall) {
+		w.at(t, now, clock)
+	}
+}
+
+// reached tells whether the moment has come, and if so clears it.
+func (w *wallTime) reached(now time.Time, clock func() time.Time) bool {
+	if !reached(w.mono, now) {
+		return false
+	}
+	if t := clock(); t.Before(w.wall) {
+		w.at(w.wall, now, t)
+		return false
+	}
+	*w = wallTime{}
+	return true
+}

@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	maxError = 8 << 10
+	maxStack = 16 << 10
+
+	minSnooze  = 100 * time.Millisecond
+	crashDelay = time.Second // after a crash
+	backDelay  = time.Second // of a job that could not be started
+)
+
+// outcome decides what becomes of a job whose attempt ended with v at now. It
+// depends on nothing but its arguments and the Config.
+func (c *Config) outcome(job *storage.Leased, v verdict, took time.Duration, now time.Time) storage.Finish {
+	f := storage.Finish{Lease: job.Lease}
+	switch v.kind {
+	case verdictDone:
+		f.Outcome, f.Keep = storage.OutcomeDone, c.Keep
+	case verdictCancelled:
+		f.Outcome, f.Keep, f.Error = storage.OutcomeCancelled, c.Keep, v.text
+	case verdictInterrupted:
+		f.Outcome = storage.OutcomeInterrupted
+	case verdictUnstarted:
+		f.Outcome, f.DueAt = storage.OutcomeReturned, now.Add(backDelay)
+	case verdictSnoozed:
+		return c.snooze(f, job, v, now)
+	default:
+		return c.failure(f, job, v, took, now)
+	}
+	return f
+}
+
+func (c *Config) snooze(f storage.Finish, job *storage.Leased, v verdict, now time.Time) storage.Finish {
+	if job.Snoozes < c.MaxSnoozes {
+		f.Outcome, f.DueAt = storage.OutcomeSnooze, now.Add(max(v.after, minSnooze))
+		return f
+	}
+	p := c.effective(job)
+	text := fmt.Sprintf("snoozed more than %d times", c.MaxSnoozes)
+	return dead(f, job, p, storage.ReasonSnoozed, text)
+}
+
+func (c *Config) failure(f storage.Finish, job *storage.Leased, v verdict, took time.Duration, now time.Time) storage.Finish {
+	p := c.effective(job)
+	f.Failure = &storage.Failure{
+		Phase: phaseOf(p, job.Retry).String(), Error: v.text, Stack: v.stack, Duration: took,
+	}
+	if v.kind == verdictPermanent {
+		return dead(f, job, p, storage.ReasonPermanent, v.text)
+	}
+	phase, delay, ok := p.Next(job.Retry)
+	switch {
+	case ok:
+	case v.kind == verdictDecode:
+		return dead(f, job, p, storage.ReasonDecode, v.text)
+	default:
+		return dead(f, job, p, storage.ReasonExhausted, v.text)
+	}
+	delay = p.Jitter.Apply(phase, delay, c.Rand())
+	if v.kind == verdictRetryAfter {
+		delay = policy.Floor(delay, min(v.after, c.MaxRetryAfter), c.Rand())
+	}
+	f.Outcome, f.DueAt = storage.OutcomeRetry, now.Add(delay)
+	return f
+}
+
+// recovered decides what becomes of a job taken from a holder that is gone.
+func (c *Config) recovered(r *storage.Reclaimed, now time.Time) storage.Finish {
+	f := storage.Finish{Lease: r.Lease}
+	switch {
+	case r.Cancelling:
+		f.Outcome, f.Keep, f.Error = storage.OutcomeCancelled, c.Keep, ErrCancelled.Error()
+	case r.Fate == storage.Unstarted:
+		f.Outcome = storage.OutcomeReturned
+	case r.Fate == storage.Crashed:
+		return c.crash(f, r, now)
+	default:
+		f.Outcome = storage.OutcomeInterrupted
+	}
+	return f
+}
+
+func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) storage.Finish {
+	p := c.effective(&r.Leased)
+	text := fmt.Sprintf("the process died while the handler ran (crash %d in a row)", r.Crashes+1)
+	f.Failure = &storage.Failure{Phase: phaseOf(p, r.Retry).String(), Error: text, Instance: r.Holder}
+	if r.Crashes+1 >= c.MaxCrashes || p.Retries <= 0 {
+		return dead(f, &r.Leased, p, storage.ReasonCrashed, text)
+	}
+	f.Outcome, f.DueAt = storage.OutcomeCrashed, now.Add(crashDelay)
+	return f
+}
+
+// effective is policyOf for when a failure is being handled: a policy that
+// does not decode is logged and passed over.
+func (c *Config) effective(job *storage.Leased) policy.Policy {
+	p, err := c.policyOf(job)
+	if err != nil {
+		c.Logger.Error("policy of a job does not decode, using that of its kind or queue",
+			"job", job.ID.String(), "kind", job.Kind, "error", err)
+	}
+	return p
+}
+
+// dead makes f a dead letter that takes the policy in effect along.
+func dead(f storage.Finish, job *storage.Leased, p policy.Policy, reason storage.Reason, text string) storage.Finish {
+	f.Outcome, f.Reason, f.Error = storage.OutcomeDead, reason, text
+	b, err := json.Marshal(p)
+	if err != nil {
+		b = job.Policy
+	}
+	f.Policy = b
+	return f
+}
+
+// cut gives at most the first n bytes of s, without half a rune, and with what
+// no database takes as text replaced.
+func cut(s string, n int) string {
+	s = shorten(s, n)
+	s = strings.ToValidUTF8(s, string(utf8.RuneError))
+	s = strings.ReplaceAll(s, "\x00", string(utf8.RuneError))
+	return shorten(s, n)
+}
+
+func shorten(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for back := 0; back < utf8.UTFMax-1 && n > 0 && !utf8.RuneStart(s[n]); back++ {
+		n--
+	}
+	return s[:n]
+}

@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// reapMost is how many leases one call of Reclaim takes over.
+const reapMost = 100
+
+// chore chooses the next call that is due and no exchange.
+func (l *loop) chore(now time.Time) (operation, bool) {
+	if l.stage != working {
+		return 0, false
+	}
+	if reached(l.reapAt, now) {
+		l.reapAt = now.Add(reapEvery)
+		// The first time there may be leases of a process that is gone.
+		if !l.reaped || !l.alone() {
+			return opReclaim, true
+		}
+	}
+	if reached(l.countAt, now) {
+		l.countAt, l.countsAt = time.Time{}, now
+		return opCount, true
+	}
+	if reached(latest(l.purge.mono, l.purgeAt), now) && l.purge.reached(now, l.cfg.Clock) {
+		return opPurge, true
+	}
+	return 0, false
+}
+
+// recover decides about jobs whose holders are gone.
+func (l *loop) recover(jobs []storage.Reclaimed, now time.Time) {
+	l.reaped = true
+	if len(jobs) == reapMost {
+		l.reapAt = now
+	}
+	clock := l.cfg.Clock()
+	for i := range jobs {
+		r := &jobs[i]
+		f := l.cfg.recovered(r, clock)
+		l.outcomes = append(l.outcomes, f)
+		log, text := l.cfg.Logger.Info, "job recovered"
+		if f.Outcome == storage.OutcomeDead {
+			log, text = l.cfg.Logger.Warn, "job is dead"
+		}
+		log(text, "job", r.ID.String(), "kind", r.Kind, "queue", r.Queue, "attempt", r.Attempt,
+			"holder", r.Holder, "error", f.Error)
+	}
+}
+
+// warnUnknown reports kinds that wait in our queues and that nobody here
+// handles, each once.
+func (l *loop) warnUnknown(counts []storage.Count) {
+	for _, c := range counts {
+		if c.State != storage.Ready || !slices.Contains(l.cfg.Queues, c.Queue) {
+			continue
+		}
+		name := [2]string{c.Queue, c.Kind}
+		if _, known := l.cfg.Handlers[c.Kind]; known || l.warned[name] {
+			continue
+		}
+		l.warned[name] = true
+		l.cfg.Logger.Warn("jobs wait for a handler that this worker does not have",
+			"queue", c.Queue, "kind", c.Kind, "jobs", c.N)
+	}
+}
+
+const (
+	purgePause = 10 * time.Millisecond // at least, between steps of one purge
+	purgeEvery = time.Second           // at most, else
+)
+
+// purged sets when to purge next. Between the steps of a long purge the writer
+// is left to the others for as long as the step took.
+func (l *loop) purged(a answer, now time.Time) {
+	if a.next.IsZero() {
+		return
+	}
+	clock := l.cfg.Clock()
+	l.purge.at(a.next, now, clock)
+	if a.next.After(clock) {
+		l.purgeAt = now.Add(purgeEvery)
+	} else {
+		l.purgeAt = now.Add(max(now.Sub(a.sent), purgePause))
+	}
+}
+
+func kinds(handlers map[string]Handler) []string { return slices.Sorted(maps.Keys(handlers)) }

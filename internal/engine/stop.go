@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// stage is how far the loop has come.
+type stage uint8
+
+// The stages, in order; any of them may be skipped but flushing.
+const (
+	working   stage = iota
+	grace           // nothing is fetched, handlers may end by themselves
+	ending          // they were cancelled with ErrShutdown
+	flushing        // those that still run are stuck; outcomes are written
+	lingering       // Run has returned, but not all is over
+	dying           // the store is of no use any more
+)
+
+func (l *loop) enter(s stage, until time.Time) { l.stage, l.stageAt = s, until }
+
+// beginStop stops fetching. What has not been started goes back at once, not
+// at the end: another process can run it during the grace.
+func (l *loop) beginStop() {
+	if l.stage != working {
+		return
+	}
+	l.cfg.Logger.Info("worker is stopping", "running", l.running)
+	l.enter(grace, time.Now().Add(l.cfg.Grace))
+	if a := l.suspect; a != nil {
+		l.unqueue(a)
+		l.giveBack(a, time.Time{})
+	}
+	for _, a := range l.queue {
+		l.release(a)
+		l.giveBack(a, time.Time{})
+	}
+	clear(l.queue)
+	l.queue = l.queue[:0]
+}
+
+// advance goes on to the next stage if it is time. It tells whether the loop
+// has anything left to do.
+func (l *loop) advance(now time.Time) bool {
+	if l.stage == grace && (l.running == 0 || l.hurried || reached(l.stageAt, now)) {
+		for _, a := range l.held {
+			l.cancelFor(a, ErrShutdown, now)
+		}
+		l.enter(ending, now.Add(l.cfg.StuckAfter))
+	}
+	if l.stage == ending && (l.running == 0 || reached(l.stageAt, now)) {
+		l.enter(flushing, now.Add(l.cfg.Lease))
+	}
+	switch l.stage {
+	case flushing:
+		return l.flush(now)
+	case lingering:
+		return l.fatal == nil && (l.running > 0 || !l.flushed())
+	case dying:
+		return l.running > 0 && !reached(l.stageAt, now)
+	default:
+		return true
+	}
+}
+
+func (l *loop) flushed() bool { return len(l.outcomes) == 0 && !l.inFlight }
+
+// flush waits until all outcomes are written, but not for ever: after the
+// length of a lease others may have taken the jobs over. What cannot be
+// finished then goes on without Run.
+func (l *loop) flush(now time.Time) bool {
+	if l.hurried {
+		l.stageAt = sooner(l.stageAt, now.Add(l.cfg.StuckAfter))
+	}
+	switch {
+	case l.flushed() && l.running == 0:
+		return false
+	case l.flushed():
+	case reached(l.stageAt, now):
+		l.waited = true
+	default:
+		return true
+	}
+	l.dismiss()
+	l.tell(l.result())
+	l.enter(lingering, time.Time{})
+	return true
+}
+
+// die begins the end after an error that cannot be helped. Nothing is known of
+// the leases any more.
+func (l *loop) die(err error, now time.Time) {
+	l.fatal = err
+	if l.stage == lingering {
+		return
+	}
+	l.cfg.Logger.Error("the store failed, the worker ends", "error", err)
+	for _, a := range l.held {
+		l.cancelFor(a, ErrLeaseLost, now)
+	}
+	l.enter(dying, now.Add(l.cfg.StuckAfter))
+}
+
+// dismiss ends the runners and waits for all that have nothing to do.
+func (l *loop) dismiss() {
+	if !l.dismissed {
+		l.dismissed = true
+		close(l.work)
+	}
+	for ; l.left < l.cfg.Concurrency-l.running; l.left++ {
+		<-l.gone
+	}
+}
+
+// tell lets Run return, once.
+func (l *loop) tell(err error) {
+	if l.told {
+		return
+	}
+	l.told = true
+	if l.unlisten != nil {
+		l.unlisten()
+	}
+	l.report <- err
+}
+
+// result is what Run gives as things stand.
+func (l *loop) result() error {
+	errs := []error{l.fatal}
+	for _, a := range l.held {
+		if a.running {
+			errs = append(errs, fmt.Errorf("%w: job %v of kind %q", ErrStuck, a.job.ID, a.job.Kind))
+		}
+	}
+	switch {
+	case l.fatal != nil || !l.waited:
+	case l.lastErr != nil:
+		errs = append(errs, fmt.Errorf("errand: %d outcomes not written: %w", len(l.outcomes)+len(l.flight), l.lastErr))
+	default:
+		errs = append(errs, fmt.Errorf("errand: %d outcomes not written: the store does not answer", len(l.flight)))
+	}
+	return errors.Join(errs...)
+}

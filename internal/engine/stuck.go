@@ -1,0 +1,33 @@
+package engine
+
+import "time"
+
+// expectEnd notes that the context of a running attempt ends at t, so that it
+// is stuck if it still runs StuckAfter that.
+func (l *loop) expectEnd(a *attempt, t time.Time) {
+	a.overdue = sooner(a.overdue, t.Add(l.cfg.StuckAfter))
+	l.stuckAt = sooner(l.stuckAt, a.overdue)
+}
+
+// findStuck reports handlers that still run long after their context ended,
+// each once, with the place where they are. They keep their slot and their
+// lease: a job is never run again beside itself.
+func (l *loop) findStuck(now time.Time) {
+	var stacks []byte
+	l.stuckAt = time.Time{}
+	for _, a := range l.held {
+		if !a.running || a.stuck || a.overdue.IsZero() {
+			continue
+		}
+		if !reached(a.overdue, now) {
+			l.stuckAt = sooner(l.stuckAt, a.overdue)
+			continue
+		}
+		a.stuck = true
+		if stacks == nil {
+			stacks = allStacks()
+		}
+		l.cfg.Logger.Error("handler is stuck: its context ended and it still runs",
+			l.attrs(a, "stack", stackOf(stacks, a.goroutine.Load()))...)
+	}
+}

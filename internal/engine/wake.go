@@ -1,0 +1,56 @@
+package engine
+
+import (
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// mailbox keeps what the store's events say until the loop looks. Events are
+// put in by whoever commits, who must not wait.
+type mailbox struct {
+	signal chan struct{} // holds one
+
+	mu      sync.Mutex
+	now     bool
+	due     time.Time // earliest, zero: none
+	control bool
+}
+
+func (m *mailbox) put(e storage.Event) {
+	m.mu.Lock()
+	switch {
+	case e.Due.IsZero(): // also if only Control is meant: to look costs little
+		m.now = true
+	case m.due.IsZero() || e.Due.Before(m.due):
+		m.due = e.Due
+	}
+	m.control = m.control || e.Control
+	m.mu.Unlock()
+	select {
+	case m.signal <- struct{}{}:
+	default:
+	}
+}
+
+// read takes what is in the mailbox.
+func (l *loop) read() {
+	m := &l.mail
+	m.mu.Lock()
+	ready, due, control := m.now, m.due, m.control
+	m.now, m.due, m.control = false, time.Time{}, false
+	m.mu.Unlock()
+
+	now := time.Now()
+	l.nudged = true
+	if ready {
+		l.hungry = true
+	}
+	if !due.IsZero() {
+		l.nextDue.sooner(due, now, l.cfg.Clock())
+	}
+	if control {
+		l.beatAt = now // also of what is just being leased
+	}
+}
