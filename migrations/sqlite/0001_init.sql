@@ -1,0 +1,163 @@
+-- The tables of errand. Times are microseconds since 1970 in UTC, durations
+-- microseconds. States: 1 scheduled, 2 ready, 3 running, 4 done, 5 cancelled,
+-- 6 dead; a partial index is used only where the query has the literal.
+
+-- One row: the counters that every write transaction reads, with the oldest
+-- schema version that may write. generation rises when lanes, pauses or
+-- instances change, or a running job is asked to stop.
+CREATE TABLE errand_meta (
+  one           INTEGER PRIMARY KEY CHECK (one = 1),
+  min_writer    INTEGER NOT NULL,
+  next_job      INTEGER NOT NULL,
+  next_token    INTEGER NOT NULL,
+  next_instance INTEGER NOT NULL,
+  generation    INTEGER NOT NULL
+) STRICT;
+INSERT INTO errand_meta VALUES (1, 1, 1, 1, 1, 1);
+
+-- A lane stands for one kind in one queue.
+CREATE TABLE errand_lane (
+  lane  INTEGER PRIMARY KEY,
+  queue TEXT NOT NULL,
+  kind  TEXT NOT NULL,
+  UNIQUE (queue, kind)
+) STRICT;
+
+CREATE TABLE errand_pause (
+  queue TEXT PRIMARY KEY,
+  since INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Kept counts, so that nothing ever counts rows.
+CREATE TABLE errand_count (
+  lane  INTEGER NOT NULL,
+  state INTEGER NOT NULL,
+  n     INTEGER NOT NULL,
+  PRIMARY KEY (lane, state)
+) STRICT, WITHOUT ROWID;
+
+-- Policies that jobs carry, each stored once.
+CREATE TABLE errand_policy (
+  policy INTEGER PRIMARY KEY,
+  doc    TEXT NOT NULL UNIQUE
+) STRICT;
+
+-- Processes that lease, each with a lock file beside the database.
+CREATE TABLE errand_instance (
+  instance INTEGER PRIMARY KEY,
+  name     TEXT NOT NULL,
+  boot     TEXT NOT NULL,
+  lease    INTEGER NOT NULL,
+  since    INTEGER NOT NULL
+) STRICT;
+
+-- Live jobs. args is NULL if args and headers are in errand_payload. fate is
+-- what a reclaimer found out about the attempt, until the job is finished.
+CREATE TABLE errand_job (
+  id         INTEGER PRIMARY KEY,
+  lane       INTEGER NOT NULL,
+  state      INTEGER NOT NULL,
+  priority   INTEGER NOT NULL,
+  due_at     INTEGER NOT NULL,
+  token      INTEGER NOT NULL DEFAULT 0,
+  instance   INTEGER NOT NULL DEFAULT 0,
+  until      INTEGER NOT NULL DEFAULT 0,
+  fate       INTEGER NOT NULL DEFAULT 0,
+  cancelling INTEGER NOT NULL DEFAULT 0,
+  attempt    INTEGER NOT NULL DEFAULT 0,
+  retry      INTEGER NOT NULL DEFAULT 0,
+  crashes    INTEGER NOT NULL DEFAULT 0,
+  snoozes    INTEGER NOT NULL DEFAULT 0,
+  salt       INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  timeout    INTEGER NOT NULL,
+  policy     INTEGER NOT NULL,
+  unique_key TEXT,
+  headers    BLOB,
+  args       BLOB
+) STRICT;
+CREATE INDEX errand_job_scheduled ON errand_job (due_at) WHERE state = 1;
+CREATE INDEX errand_job_ready ON errand_job (lane, priority DESC, due_at) WHERE state = 2;
+CREATE INDEX errand_job_running ON errand_job (instance) WHERE state = 3;
+
+-- Finished jobs, until purge_at.
+CREATE TABLE errand_finished (
+  id         INTEGER PRIMARY KEY,
+  lane       INTEGER NOT NULL,
+  state      INTEGER NOT NULL,
+  priority   INTEGER NOT NULL,
+  due_at     INTEGER NOT NULL,
+  token      INTEGER NOT NULL,
+  attempt    INTEGER NOT NULL,
+  retry      INTEGER NOT NULL,
+  crashes    INTEGER NOT NULL,
+  snoozes    INTEGER NOT NULL,
+  salt       INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  ended_at   INTEGER NOT NULL,
+  purge_at   INTEGER NOT NULL,
+  timeout    INTEGER NOT NULL,
+  policy     INTEGER NOT NULL,
+  unique_key TEXT,
+  error      TEXT,
+  headers    BLOB,
+  args       BLOB
+) STRICT;
+CREATE INDEX errand_finished_purge ON errand_finished (purge_at);
+
+-- Dead letters. policy is the one in effect when the job died, own_policy the
+-- job's own.
+CREATE TABLE errand_dead (
+  id         INTEGER PRIMARY KEY,
+  lane       INTEGER NOT NULL,
+  priority   INTEGER NOT NULL,
+  due_at     INTEGER NOT NULL,
+  token      INTEGER NOT NULL,
+  attempt    INTEGER NOT NULL,
+  retry      INTEGER NOT NULL,
+  crashes    INTEGER NOT NULL,
+  snoozes    INTEGER NOT NULL,
+  salt       INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  died_at    INTEGER NOT NULL,
+  timeout    INTEGER NOT NULL,
+  own_policy INTEGER NOT NULL,
+  policy     INTEGER NOT NULL,
+  unique_key TEXT,
+  reason     TEXT NOT NULL,
+  error      TEXT NOT NULL,
+  headers    BLOB,
+  args       BLOB
+) STRICT;
+CREATE INDEX errand_dead_died ON errand_dead (died_at, id);
+
+-- Large args, with the headers. Keyed by job, never moved.
+CREATE TABLE errand_payload (
+  job     INTEGER PRIMARY KEY,
+  headers BLOB,
+  args    BLOB NOT NULL
+) STRICT;
+
+-- Failed attempts, the last 20 of each job.
+CREATE TABLE errand_history (
+  job      INTEGER NOT NULL,
+  n        INTEGER NOT NULL,
+  attempt  INTEGER NOT NULL,
+  at       INTEGER NOT NULL,
+  phase    TEXT NOT NULL,
+  error    TEXT NOT NULL,
+  stack    TEXT NOT NULL,
+  duration INTEGER NOT NULL,
+  instance TEXT NOT NULL,
+  PRIMARY KEY (job, n)
+) STRICT, WITHOUT ROWID;
+
+-- Unique keys with the job that holds each. until is 0 while that job is live,
+-- and 9223372036854775807 for ever.
+CREATE TABLE errand_unique (
+  key        TEXT PRIMARY KEY,
+  job        INTEGER NOT NULL,
+  salt       INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  until      INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

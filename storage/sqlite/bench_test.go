@@ -1,0 +1,60 @@
+package sqlite_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+// BenchmarkExchange leases and finishes in batches, as a worker does: the
+// finished of one batch go with the lease of the next.
+func BenchmarkExchange(b *testing.B) {
+	for _, bench := range []struct {
+		name  string
+		batch int
+		opts  sqlite.Options
+	}{
+		{"full-16", 16, sqlite.Options{}},
+		{"full-256", 256, sqlite.Options{}},
+		{"relaxed-256", 256, sqlite.Options{Durability: sqlite.Relaxed}},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			s := newDB(b, &bench.opts).open()
+			enqueue(b, s, "a", b.N)
+			x := storage.Exchange{Length: 30 * time.Second, Want: bench.batch, Source: source("a")}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for n := 0; n < b.N; {
+				r, err := s.Exchange(context.Background(), t0, x)
+				if err != nil {
+					b.Fatal(err)
+				}
+				x.Finish = x.Finish[:0]
+				for _, l := range r.Leased {
+					x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+				}
+				n += len(r.Leased)
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+		})
+	}
+}
+
+// BenchmarkEnqueue has 64 callers wait each for its own durable insert.
+func BenchmarkEnqueue(b *testing.B) {
+	s := newDB(b, nil).open()
+	jobs := []storage.NewJob{newJob("default", "a")}
+	b.SetParallelism(32) // of GOMAXPROCS
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := s.Enqueue(context.Background(), t0, jobs); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+}

@@ -1,0 +1,145 @@
+package sqlite
+
+import "sync"
+
+const (
+	sqlLanes     = `SELECT lane, queue, kind FROM errand_lane`
+	sqlPaused    = `SELECT queue FROM errand_pause ORDER BY queue`
+	sqlInstances = `SELECT instance, name, boot, lease FROM errand_instance`
+)
+
+// laneName is what a lane stands for.
+type laneName struct{ queue, kind string }
+
+// cache holds what changes rarely and is the same for the whole database, as
+// of a generation that the counters carry. Only committed facts are in it.
+type cache struct {
+	mu         sync.RWMutex
+	generation int64
+	lanes      map[laneName]int64
+	names      map[int64]laneName
+	paused     map[string]bool
+	rivals     []rival // other registered instances
+	policies   map[int64][]byte
+}
+
+// rival is another instance that is registered.
+type rival struct {
+	id         int64
+	name, boot string
+	lease      int64 // microseconds
+}
+
+func (c *cache) stale(generation int64) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.generation != generation
+}
+
+// reload reads everything again. In a transaction it comes before any change,
+// so that only what is committed is kept; self is left out of the rivals.
+func (c *cache) reload(t execer, self, generation int64) error {
+	lanes, names := map[laneName]int64{}, map[int64]laneName{}
+	paused := map[string]bool{}
+	var rivals []rival
+	var lane int64
+	var name laneName
+	err := each(t, sqlLanes, nil, []any{&lane, &name.queue, &name.kind}, func() {
+		lanes[name], names[lane] = lane, name
+	})
+	if err != nil {
+		return err
+	}
+	var queue string
+	if err := each(t, sqlPaused, nil, []any{&queue}, func() { paused[queue] = true }); err != nil {
+		return err
+	}
+	var r rival
+	err = each(t, sqlInstances, nil, []any{&r.id, &r.name, &r.boot, &r.lease}, func() {
+		if r.id != self {
+			rivals = append(rivals, r)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.generation, c.lanes, c.names, c.paused, c.rivals = generation, lanes, names, paused, rivals
+	return nil
+}
+
+// each runs a query and calls f after each row was scanned into dest.
+func each(db execer, text string, args, dest []any, f func()) error {
+	rows, err := db.query(text, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(dest...); err != nil {
+			return err
+		}
+		f()
+	}
+	return rows.Err()
+}
+
+func (c *cache) lane(name laneName) (int64, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	lane, ok := c.lanes[name]
+	return lane, ok
+}
+
+// open gives the lanes of these queues and kinds that exist and are not paused.
+func (c *cache) open(into []int64, queues, kinds []string) []int64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, q := range queues {
+		if c.paused[q] {
+			continue
+		}
+		for _, k := range kinds {
+			if lane, ok := c.lanes[laneName{q, k}]; ok {
+				into = append(into, lane)
+			}
+		}
+	}
+	return into
+}
+
+func (c *cache) name(lane int64) (laneName, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	n, ok := c.names[lane]
+	return n, ok
+}
+
+func (c *cache) others() []rival {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.rivals
+}
+
+func (c *cache) policy(id int64) ([]byte, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	doc, ok := c.policies[id]
+	return doc, ok
+}
+
+func (c *cache) keepPolicy(id int64, doc []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.policies == nil {
+		c.policies = map[int64][]byte{}
+	}
+	c.policies[id] = doc
+}
+
+func (c *cache) isPaused(queue string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.paused[queue]
+}

@@ -1,0 +1,101 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	maxReaders = 4
+	// minSQLite has the fix of the WAL-reset bug, by which a checkpoint could
+	// lose a commit.
+	minSQLite = "3.51.3"
+)
+
+var readerPragmas = []string{"query_only(1)", "trusted_schema(0)"}
+
+func writerPragmas(o Options, setWAL bool) []string {
+	p := []string{"synchronous(FULL)", "trusted_schema(0)", "wal_autocheckpoint(4000)", "temp_store(MEMORY)"}
+	if o.Durability == Relaxed {
+		p[0] = "synchronous(NORMAL)"
+	}
+	if setWAL {
+		p = append(p, "journal_mode(WAL)")
+	}
+	return p
+}
+
+// openPool makes a pool of at most n connections, kept for good. The file must
+// exist: one that was deleted is an error, never a silent new one.
+func openPool(path string, n int, o Options, pragmas []string) *sql.DB {
+	q := url.Values{"mode": {"rw"}, "_txlock": {"immediate"}}
+	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", o.BusyTimeout.Milliseconds()))
+	for _, p := range pragmas {
+		if strings.HasPrefix(p, "query_only") {
+			q.Set("_txlock", "deferred")
+		}
+		q.Add("_pragma", p)
+	}
+	dsn := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: q.Encode()}
+	db, err := sql.Open("sqlite", dsn.String())
+	if err != nil { // only if the driver is not registered
+		panic(err)
+	}
+	db.SetMaxOpenConns(n)
+	db.SetMaxIdleConns(n)
+	return db
+}
+
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// databaseFile gives the path of the main database of a connection, and "" for
+// one in memory.
+func databaseFile(ctx context.Context, db querier) (path string, err error) {
+	err = db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path)
+	return path, err
+}
+
+func checkVersion(ctx context.Context, db querier) error {
+	var v string
+	if err := db.QueryRowContext(ctx, "SELECT sqlite_version()").Scan(&v); err != nil {
+		return err
+	}
+	return supported(v)
+}
+
+// supported refuses versions of SQLite before minSQLite.
+func supported(version string) error {
+	var have, want [3]int
+	fmt.Sscanf(version, "%d.%d.%d", &have[0], &have[1], &have[2])
+	fmt.Sscanf(minSQLite, "%d.%d.%d", &want[0], &want[1], &want[2])
+	for i := range have {
+		if have[i] != want[i] {
+			if have[i] < want[i] {
+				return fmt.Errorf("%w: SQLite %s: must be %s or later", storage.ErrUnsupportedDB, version, minSQLite)
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// sameFile tells whether two paths name one file.
+func sameFile(a, b string) bool {
+	if a == b {
+		return true
+	}
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
+}

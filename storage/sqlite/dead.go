@@ -1,0 +1,266 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	// deadMatch is the filter: ?1 queue, ?2 kind, ?3 reason, ?4 and ?5 bounds
+	// of the time of death, ?6 part of the error in lower case.
+	deadMatch = ` (?1 = '' OR l.queue = ?1) AND (?2 = '' OR l.kind = ?2) AND (?3 = '' OR j.reason = ?3)
+AND j.died_at >= ?4 AND j.died_at < ?5 AND (?6 = '' OR instr(lower(j.error), ?6) > 0)`
+	sqlDeadList = `SELECT ` + recordColumns + `, 6 AS state, j.died_at AS ended_at, j.reason, j.error
+FROM errand_dead j` + recordJoins + ` WHERE (j.died_at, j.id) < (?7, ?8) AND` + deadMatch + `
+ORDER BY j.died_at DESC, j.id DESC LIMIT ?9`
+	sqlDeadSelect = `SELECT j.id, j.salt, j.created_at, j.died_at
+FROM errand_dead j JOIN errand_lane l ON l.lane = j.lane WHERE (j.died_at, j.id) > (?7, ?8) AND` + deadMatch + `
+ORDER BY j.died_at, j.id LIMIT ?9`
+
+	sqlDeadOne = `SELECT j.lane, l.queue, l.kind, j.salt, j.created_at, j.attempt, j.unique_key, j.args IS NULL
+FROM errand_dead j JOIN errand_lane l ON l.lane = j.lane WHERE j.id = ?1`
+	sqlRevive = `INSERT INTO errand_job
+(id, lane, state, priority, due_at, token, attempt, salt, created_at, timeout, policy, unique_key, headers, args)
+SELECT id, ?2, 2, priority, ?3, token, attempt, salt, created_at, timeout, own_policy, unique_key, headers, args
+FROM errand_dead WHERE id = ?1`
+	sqlDeleteDead = `DELETE FROM errand_dead WHERE id = ?1`
+
+	sqlNextPurge     = `SELECT purge_at FROM errand_finished ORDER BY purge_at LIMIT 1`
+	sqlPurgeFinished = `DELETE FROM errand_finished WHERE id IN
+(SELECT id FROM errand_finished WHERE purge_at <= ?1 ORDER BY purge_at LIMIT ?2)
+RETURNING id, lane, state, attempt, args IS NULL`
+)
+
+// stepLimit is how many jobs one step of a bulk operation moves, so that it
+// holds the writer for some milliseconds only.
+const stepLimit = 500
+
+func deadArgs(f storage.DeadFilter, at storage.Position, fallback int64, limit int) []any {
+	before := int64(forever)
+	if !f.DiedBefore.IsZero() {
+		before = dueMicros(f.DiedBefore)
+	}
+	from := int64(0)
+	if !f.DiedFrom.IsZero() {
+		from = dueMicros(f.DiedFrom)
+	}
+	died, key := fallback, fallback
+	if at != (storage.Position{}) {
+		died, key = micros(at.DiedAt), at.Key
+	}
+	return []any{f.Queue, f.Kind, string(f.Reason), from, before, strings.ToLower(f.Error), died, key, limit}
+}
+
+// DeadLetters implements [storage.Store].
+func (s *Store) DeadLetters(ctx context.Context, f storage.DeadFilter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
+	if limit <= 0 {
+		return nil, storage.Position{}, nil
+	}
+	var rows []recordRow
+	err := s.reading(ctx, func(tx *sqlx.Tx) error {
+		return tx.Select(&rows, sqlDeadList, deadArgs(f, after, forever, limit+1)...)
+	})
+	if err != nil {
+		return nil, storage.Position{}, err
+	}
+	var next storage.Position
+	if len(rows) > limit {
+		rows = rows[:limit]
+		next = storage.Position{DiedAt: fromMicros(rows[limit-1].EndedAt), Key: rows[limit-1].ID}
+	}
+	out := make([]storage.Record, len(rows))
+	for i := range rows {
+		out[i] = rows[i].record()
+	}
+	return out, next, nil
+}
+
+// choose gives the IDs that one step is about, found without the writer.
+func (s *Store) choose(ctx context.Context, sel storage.DeadSelection) (ids []storage.ID, next storage.Position, err error) {
+	if len(sel.IDs) > 0 {
+		return sel.IDs, next, nil
+	}
+	var rows []struct {
+		ID        int64
+		Salt      uint32
+		CreatedAt int64 `db:"created_at"`
+		DiedAt    int64 `db:"died_at"`
+	}
+	err = s.reading(ctx, func(tx *sqlx.Tx) error {
+		return tx.Select(&rows, sqlDeadSelect, deadArgs(sel.Filter, sel.After, -1, stepLimit)...)
+	})
+	for _, r := range rows {
+		ids = append(ids, storage.NewID(fromMicros(r.CreatedAt), r.Salt, r.ID))
+	}
+	if len(rows) == stepLimit {
+		last := rows[stepLimit-1]
+		next = storage.Position{DiedAt: fromMicros(last.DiedAt), Key: last.ID}
+	}
+	return ids, next, err
+}
+
+// Redrive implements [storage.Store].
+func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
+	return s.deadStep(ctx, sel, func(t *tx, id storage.ID, step *storage.DeadStep) error {
+		return t.redrive(micros(now), id, queue, step)
+	})
+}
+
+// PurgeDead implements [storage.Store].
+func (s *Store) PurgeDead(ctx context.Context, sel storage.DeadSelection) (storage.DeadStep, error) {
+	return s.deadStep(ctx, sel, (*tx).purgeDead)
+}
+
+func (s *Store) deadStep(ctx context.Context, sel storage.DeadSelection, one func(*tx, storage.ID, *storage.DeadStep) error) (storage.DeadStep, error) {
+	ids, next, err := s.choose(ctx, sel)
+	if err != nil {
+		return storage.DeadStep{}, err
+	}
+	var step storage.DeadStep
+	err = s.submit(ctx, &request{run: func(t *tx) error {
+		step = storage.DeadStep{Next: next}
+		for _, id := range ids {
+			if err := one(t, id, &step); err != nil {
+				return err
+			}
+		}
+		if len(sel.IDs) == 0 { // one that has just gone did not match any more
+			step.NotFound = nil
+		}
+		return nil
+	}})
+	if err != nil {
+		return storage.DeadStep{}, err
+	}
+	return step, nil
+}
+
+type deadOne struct {
+	lane, created int64
+	queue, kind   string
+	salt          uint32
+	attempt       int
+	unique        sql.NullString
+	payload       bool
+}
+
+// dead reads what a transition of a dead job needs; false if it is not dead.
+func (t *tx) dead(id storage.ID, step *storage.DeadStep) (d deadOne, ok bool, err error) {
+	err = t.row(sqlDeadOne, []any{id.Key()},
+		&d.lane, &d.queue, &d.kind, &d.salt, &d.created, &d.attempt, &d.unique, &d.payload)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && storage.NewID(fromMicros(d.created), d.salt, id.Key()) != id {
+		step.NotFound = append(step.NotFound, id)
+		return d, false, nil
+	}
+	return d, err == nil, err
+}
+
+func (t *tx) redrive(at int64, id storage.ID, queue string, step *storage.DeadStep) error {
+	d, ok, err := t.dead(id, step)
+	if err != nil || !ok {
+		return err
+	}
+	key := id.Key()
+	if d.unique.Valid {
+		holder, err := t.claimKey(d.unique.String, key, int64(d.salt), d.created, storage.UniqueLive)
+		if err != nil {
+			return err
+		}
+		if !holder.IsZero() && holder != id { // itself: the key is its own for ever
+			step.Duplicates = append(step.Duplicates, id)
+			return nil
+		}
+	}
+	lane := d.lane
+	if queue != "" && queue != d.queue {
+		if lane, err = t.lane(queue, d.kind); err != nil {
+			return err
+		}
+	}
+	if _, err := t.exec(sqlRevive, key, lane, at); err != nil {
+		return err
+	}
+	if _, err := t.exec(sqlDeleteDead, key); err != nil {
+		return err
+	}
+	t.move(d.lane, dead, 0)
+	t.move(lane, 0, ready)
+	t.notifyAll(storage.Event{})
+	step.N++
+	return nil
+}
+
+func (t *tx) purgeDead(id storage.ID, step *storage.DeadStep) error {
+	d, ok, err := t.dead(id, step)
+	if err != nil || !ok {
+		return err
+	}
+	if _, err := t.exec(sqlDeleteDead, id.Key()); err != nil {
+		return err
+	}
+	t.move(d.lane, dead, 0)
+	step.N++
+	return t.deleteBelongings(id.Key(), true, d.payload)
+}
+
+// PurgeFinished implements [storage.Store].
+func (s *Store) PurgeFinished(ctx context.Context, now time.Time) (n int, next time.Time, err error) {
+	var us int64
+	r := &request{
+		probe: func(t *tx) (bool, error) {
+			us, err = t.nextPurge()
+			return us != 0 && us <= micros(now), err
+		},
+		run: func(t *tx) error {
+			if n, err = t.purgeFinished(micros(now)); err == nil {
+				us, err = t.nextPurge()
+			}
+			return err
+		},
+	}
+	if err := s.submit(ctx, r); err != nil {
+		return 0, time.Time{}, err
+	}
+	if us != 0 && us <= micros(now) {
+		return n, now, nil
+	}
+	return n, timeOrZero(us), nil
+}
+
+func (t *tx) nextPurge() (us int64, err error) {
+	err = t.row(sqlNextPurge, nil, &us)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return us, err
+}
+
+func (t *tx) purgeFinished(at int64) (int, error) {
+	type gone struct {
+		id, lane       int64
+		state, attempt int
+		payload        bool
+	}
+	var all []gone
+	var g gone
+	err := each(t, sqlPurgeFinished, []any{at, stepLimit}, []any{&g.id, &g.lane, &g.state, &g.attempt, &g.payload}, func() {
+		all = append(all, g)
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, g := range all {
+		t.move(g.lane, g.state, 0)
+		if err := t.deleteBelongings(g.id, g.attempt > 0, g.payload); err != nil {
+			return 0, err
+		}
+	}
+	return len(all), nil
+}

@@ -1,0 +1,49 @@
+package sqlite
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+
+	driver "modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/errandq/errand/storage"
+)
+
+// translate puts the contract's sentinel before an error of the driver, found
+// by its code. Other errors pass unchanged.
+func translate(err error) error {
+	var e *driver.Error
+	if !errors.As(err, &e) {
+		if errors.Is(err, sql.ErrConnDone) {
+			return fmt.Errorf("%w: %w", storage.ErrClosed, err)
+		}
+		return err
+	}
+	var sentinel error
+	switch e.Code() & 0xff {
+	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:
+		sentinel = storage.ErrBusy
+	case lib.SQLITE_FULL:
+		sentinel = storage.ErrFull
+	case lib.SQLITE_READONLY, lib.SQLITE_PERM:
+		sentinel = storage.ErrReadOnly
+	case lib.SQLITE_CORRUPT, lib.SQLITE_NOTADB:
+		sentinel = storage.ErrCorrupt
+	case lib.SQLITE_IOERR, lib.SQLITE_CANTOPEN:
+		sentinel = storage.ErrIO
+	default:
+		return err
+	}
+	if errors.Is(err, sentinel) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", sentinel, err)
+}
+
+// isCode tells whether err is of the driver and has this primary code.
+func isCode(err error, code int) bool {
+	var e *driver.Error
+	return errors.As(err, &e) && e.Code()&0xff == code
+}

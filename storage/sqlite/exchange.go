@@ -1,0 +1,314 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	sqlExtend = `UPDATE errand_job SET until = ?3 WHERE id = ?1 AND token = ?2 AND state = 3 RETURNING cancelling`
+	sqlNext   = `SELECT due_at FROM errand_job WHERE state = 1 ORDER BY due_at LIMIT 1`
+	// The order in which rows are updated and returned does not matter here.
+	sqlPromote = `UPDATE errand_job SET state = 2 WHERE id IN
+(SELECT id FROM errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT ?2) RETURNING lane`
+	sqlHeads = `SELECT ` + leasedColumns + ` FROM errand_job
+WHERE state = 2 AND lane = ?1 ORDER BY priority DESC, due_at, id LIMIT ?2`
+	sqlLease = `UPDATE errand_job SET state = 3, token = ?2, instance = ?3, until = ?4, attempt = attempt + 1
+WHERE id = ?1`
+	sqlPayload = `SELECT headers, args FROM errand_payload WHERE job = ?1`
+)
+
+// promoteLimit is how many due jobs one exchange makes ready.
+const promoteLimit = 1000
+
+// leasedColumns are what a worker needs of a job, as leasedRow scans them.
+const leasedColumns = `id, lane, priority, due_at, attempt, retry, crashes, snoozes, salt, created_at, timeout, policy, headers, args`
+
+type leasedRow struct {
+	id, lane                         int64
+	priority                         int
+	dueAt                            int64
+	attempt, retry, crashes, snoozes int
+	salt                             uint32
+	createdAt, timeout, policy       int64
+	headers, args                    []byte
+}
+
+func (r *leasedRow) dest() []any {
+	return []any{
+		&r.id, &r.lane, &r.priority, &r.dueAt, &r.attempt, &r.retry, &r.crashes, &r.snoozes,
+		&r.salt, &r.createdAt, &r.timeout, &r.policy, &r.headers, &r.args,
+	}
+}
+
+// before is the order in which ready jobs start.
+func (r *leasedRow) before(o *leasedRow) bool {
+	if r.priority != o.priority {
+		return r.priority > o.priority
+	}
+	if r.dueAt != o.dueAt {
+		return r.dueAt < o.dueAt
+	}
+	return r.id < o.id
+}
+
+// Exchange implements [storage.Store].
+func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	var out storage.ExchangeResult
+	r := &request{run: func(t *tx) (err error) {
+		out, err = t.exchange(now, &x)
+		return err
+	}}
+	if len(x.Extend) == 0 && len(x.Finish) == 0 {
+		if x.Want <= 0 {
+			return out, ctx.Err()
+		}
+		r.probe = func(t *tx) (found bool, err error) {
+			found, out.NextDue, err = t.due(now, x.Source)
+			return found, err
+		}
+	}
+	if err := s.submit(ctx, r); err != nil {
+		return storage.ExchangeResult{}, err
+	}
+	for _, f := range x.Finish {
+		s.self.forget(f.Token)
+	}
+	return out, nil
+}
+
+func (t *tx) exchange(now time.Time, x *storage.Exchange) (out storage.ExchangeResult, err error) {
+	at, until := micros(now), micros(now.Add(x.Length))
+	if n := len(x.Extend); n > 0 {
+		out.Extended = make([]storage.ItemResult, n)
+		for i, l := range x.Extend {
+			if out.Extended[i], err = t.extend(l, until); err != nil {
+				return out, err
+			}
+		}
+	}
+	if n := len(x.Finish); n > 0 {
+		out.Finished = make([]storage.ItemResult, n)
+		for i := range x.Finish {
+			if out.Finished[i], err = t.finish(at, &x.Finish[i]); err != nil {
+				return out, err
+			}
+		}
+	}
+	if x.Want <= 0 {
+		return out, nil
+	}
+	if out.NextDue, err = t.promote(at); err != nil {
+		return out, err
+	}
+	out.Leased, err = t.lease(x, until)
+	return out, err
+}
+
+func (t *tx) extend(l storage.Lease, until int64) (storage.ItemResult, error) {
+	var cancelling bool
+	err := t.row(sqlExtend, []any{l.Key, l.Token, until}, &cancelling)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return storage.Lost, nil
+	case err != nil:
+		return 0, err
+	case cancelling:
+		return storage.Cancelling, nil
+	}
+	return storage.Applied, nil
+}
+
+// due tells whether a worker would find a job to lease, and when the next
+// scheduled one is due.
+func (t *tx) due(now time.Time, from storage.Source) (bool, time.Time, error) {
+	next, err := t.nextDue()
+	if err != nil || next != 0 && next <= micros(now) {
+		return true, time.Time{}, err
+	}
+	for _, lane := range t.store.cache.open(nil, from.Queues, from.Kinds) {
+		rows, err := t.query(sqlHeads, lane, 1)
+		if err != nil {
+			return false, time.Time{}, err
+		}
+		found := rows.Next()
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil || found {
+			return found, time.Time{}, err
+		}
+	}
+	return false, timeOrZero(next), nil
+}
+
+func timeOrZero(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return fromMicros(us)
+}
+
+// nextDue gives the due time of the first scheduled job, 0 if there is none.
+func (t *tx) nextDue() (int64, error) {
+	var us int64
+	err := t.row(sqlNext, nil, &us)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return us, err
+}
+
+// promote makes due scheduled jobs ready, and gives the due time of the first
+// that stays scheduled.
+func (t *tx) promote(at int64) (time.Time, error) {
+	next, err := t.nextDue()
+	if err != nil || next == 0 || next > at {
+		return timeOrZero(next), err
+	}
+	var lane int64
+	err = each(t, sqlPromote, []any{at, promoteLimit}, []any{&lane}, func() {
+		t.move(lane, scheduled, ready)
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	next, err = t.nextDue()
+	return timeOrZero(next), err
+}
+
+// lease takes the first jobs of the lanes of a source, in their common order.
+func (t *tx) lease(x *storage.Exchange, until int64) ([]storage.Leased, error) {
+	lanes := t.store.cache.open(nil, x.Source.Queues, x.Source.Kinds)
+	for name, lane := range t.lanes { // created in this transaction
+		if slices.Contains(x.Source.Queues, name.queue) && slices.Contains(x.Source.Kinds, name.kind) && !t.store.cache.isPaused(name.queue) {
+			lanes = append(lanes, lane)
+		}
+	}
+	rows, err := t.merge(lanes, x.Want)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	holder, err := t.register(x.Length)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]storage.Leased, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		token := t.token()
+		if _, err := t.exec(sqlLease, r.id, token, holder, until); err != nil {
+			return nil, err
+		}
+		r.attempt++
+		t.move(r.lane, ready, running)
+		if out[i], err = t.leased(r, token); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// merge reads the heads of all lanes side by side and gives the first n jobs.
+// Of each lane it reads no more than one row ahead.
+func (t *tx) merge(lanes []int64, n int) ([]leasedRow, error) {
+	type head struct {
+		rows *sql.Rows
+		row  leasedRow
+	}
+	heads := make([]*head, 0, len(lanes))
+	advance := func(h *head) (bool, error) {
+		if !h.rows.Next() {
+			return false, h.rows.Err()
+		}
+		h.row = leasedRow{}
+		return true, h.rows.Scan(h.row.dest()...)
+	}
+	defer func() {
+		for _, h := range heads {
+			_ = h.rows.Close() // read to its end, or cut short on purpose
+		}
+	}()
+	for _, lane := range lanes {
+		st, err := t.stmts.heads(len(heads))
+		if err != nil {
+			return nil, err
+		}
+		rows, err := st.Query(lane, n)
+		if err != nil {
+			return nil, err
+		}
+		h := &head{rows: rows}
+		more, err := advance(h)
+		if err != nil || !more {
+			_ = rows.Close()
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		heads = append(heads, h)
+	}
+	var out []leasedRow
+	for len(out) < n && len(heads) > 0 {
+		first := 0
+		for i := range heads {
+			if heads[i].row.before(&heads[first].row) {
+				first = i
+			}
+		}
+		out = append(out, heads[first].row)
+		more, err := advance(heads[first])
+		if err != nil {
+			return nil, err
+		}
+		if !more {
+			_ = heads[first].rows.Close()
+			heads = append(heads[:first], heads[first+1:]...)
+		}
+	}
+	return out, nil
+}
+
+// leased makes of a row what a worker gets, with its args from wherever they
+// are.
+func (t *tx) leased(r *leasedRow, token int64) (storage.Leased, error) {
+	l := storage.Leased{
+		Lease:    storage.Lease{Key: r.id, Token: token},
+		Priority: r.priority,
+		Counters: storage.Counters{Attempt: r.attempt, Retry: r.retry, Crashes: r.crashes, Snoozes: r.snoozes},
+		DueAt:    fromMicros(r.dueAt),
+		Timeout:  time.Duration(r.timeout) * time.Microsecond,
+		Headers:  r.headers, Args: r.args,
+	}
+	l.CreatedAt = fromMicros(r.createdAt)
+	l.ID = storage.NewID(l.CreatedAt, r.salt, r.id)
+	name, err := t.laneName(r.lane)
+	if err != nil {
+		return l, err
+	}
+	l.Queue, l.Kind = name.queue, name.kind
+	if l.Policy, err = t.policyDoc(r.policy); err != nil {
+		return l, err
+	}
+	if r.args == nil {
+		err = t.row(sqlPayload, []any{r.id}, &l.Headers, &l.Args)
+	}
+	return l, err
+}
+
+func (t *tx) laneName(lane int64) (laneName, error) {
+	if n, ok := t.store.cache.name(lane); ok {
+		return n, nil
+	}
+	for n, l := range t.lanes {
+		if l == lane {
+			return n, nil
+		}
+	}
+	var n laneName
+	err := t.row(`SELECT queue, kind FROM errand_lane WHERE lane = ?1`, []any{lane}, &n.queue, &n.kind)
+	return n, err
+}

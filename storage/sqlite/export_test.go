@@ -1,0 +1,47 @@
+package sqlite
+
+import "slices"
+
+// Kill ends s as kill -9 would: connections and locks are dropped, nothing is
+// written, the files stay. If s was closed while it held leases, the lock that
+// it left behind is dropped.
+func (s *Store) Kill() {
+	s.gate.Lock()
+	closed := s.closed
+	s.closed = true
+	s.gate.Unlock()
+	if !closed {
+		close(s.stop)
+		close(s.reqs)
+		s.joined.Wait()
+		_ = s.release()
+	}
+	s.self.mu.Lock()
+	f := s.self.file
+	s.self.file = nil
+	s.self.mu.Unlock()
+	if f == nil {
+		path := instancePath(s.path, s.self.number())
+		abandoned.Lock()
+		defer abandoned.Unlock()
+		for i, g := range abandoned.files {
+			if g.Name() == path {
+				f = g
+				abandoned.files = slices.Delete(abandoned.files, i, i+1)
+				break
+			}
+		}
+	}
+	if f != nil {
+		_ = f.Close()
+	}
+}
+
+// InstanceNumber is 0 before the first lease.
+func (s *Store) InstanceNumber() int64 { return s.self.number() }
+
+// Supported is the check of the version of SQLite.
+func Supported(version string) error { return supported(version) }
+
+// SchemaVersion is what this program can write.
+func SchemaVersion() int { return schemaVersion }

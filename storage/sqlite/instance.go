@@ -1,0 +1,205 @@
+package sqlite
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	sqlAddInstance   = `INSERT INTO errand_instance (instance, name, boot, lease, since) VALUES (?1, ?2, ?3, ?4, ?5)`
+	sqlInstanceLease = `UPDATE errand_instance SET lease = ?2 WHERE instance = ?1 AND lease < ?2`
+	sqlDropInstance  = `DELETE FROM errand_instance WHERE instance = ?1
+AND NOT EXISTS (SELECT 1 FROM errand_job WHERE state = 3 AND instance = ?1)`
+)
+
+// instance is this Store as others see it: a row in the database, and a file
+// beside it whose lock the kernel drops with the process. The file holds the
+// notes of Started and Ended, eight bytes a slot: the token, shifted left by
+// one, plus one once the handler has returned. They reach the kernel but are
+// not synced: they are to outlive the process, not the machine.
+type instance struct {
+	name string
+	id   atomic.Int64 // 0 until registered
+
+	mu    sync.Mutex
+	file  *os.File
+	lease time.Duration   // longest promised so far
+	slots map[int64]int64 // by token
+	free  []int64
+}
+
+func instanceName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
+}
+
+func (in *instance) number() int64 { return in.id.Load() }
+
+func instancePath(db string, id int64) string { return fmt.Sprintf("%s-instance-%d", db, id) }
+
+// register gives the number of this instance. With the first lease it makes
+// one: file and lock come before the row, so that nobody ever sees the row of
+// a living process without its lock.
+func (t *tx) register(lease time.Duration) (int64, error) {
+	in := &t.store.self
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if id := in.number(); id != 0 {
+		if lease > in.lease {
+			if _, err := t.exec(sqlInstanceLease, id, lease.Microseconds()); err != nil {
+				return 0, err
+			}
+			t.meta.gen++
+			t.after = append(t.after, func() { in.promise(lease) })
+		}
+		return id, nil
+	}
+	if t.registered != 0 { // by another request of this transaction
+		return t.registered, nil
+	}
+	id := t.meta.nextInstance
+	path := instancePath(t.store.path, id)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return 0, fmt.Errorf("errand: instance file: %w", err)
+	}
+	if ok, err := tryLock(f); err != nil || !ok {
+		return 0, errors.Join(fmt.Errorf("errand: instance file %s: cannot be locked: %w", path, err), f.Close())
+	}
+	t.undo = append(t.undo, func() { _ = errors.Join(f.Close(), os.Remove(path)) })
+	if _, err := t.exec(sqlAddInstance, id, in.name, bootID(), lease.Microseconds(), time.Now().UnixMicro()); err != nil {
+		return 0, err
+	}
+	t.registered = id
+	t.meta.nextInstance++
+	t.meta.gen++
+	t.after = append(t.after, func() {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		in.file, in.lease, in.slots = f, lease, map[int64]int64{}
+		in.id.Store(id)
+	})
+	return id, nil
+}
+
+func (in *instance) promise(lease time.Duration) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.lease = max(in.lease, lease)
+}
+
+// Started implements [storage.Store].
+func (s *Store) Started(l storage.Lease) error {
+	in := &s.self
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.file == nil {
+		return fmt.Errorf("%w: no lease was taken", storage.ErrClosed)
+	}
+	slot, ok := in.slots[l.Token]
+	if !ok {
+		slot = int64(len(in.slots) + len(in.free))
+		if n := len(in.free); n > 0 {
+			slot, in.free = in.free[n-1], in.free[:n-1]
+		}
+		in.slots[l.Token] = slot
+	}
+	return in.note(slot, l.Token<<1)
+}
+
+// Ended implements [storage.Store].
+func (s *Store) Ended(l storage.Lease) error {
+	in := &s.self
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	slot, ok := in.slots[l.Token]
+	if !ok {
+		return nil
+	}
+	return in.note(slot, l.Token<<1|1)
+}
+
+func (in *instance) note(slot, value int64) error {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(value))
+	_, err := in.file.WriteAt(b[:], slot*8)
+	return err
+}
+
+// forget frees the slot of a token that will not come again.
+func (in *instance) forget(token int64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if slot, ok := in.slots[token]; ok {
+		delete(in.slots, token)
+		in.free = append(in.free, slot)
+	}
+}
+
+// readNotes gives what an instance has noted: by token, whether the handler
+// had returned.
+func readNotes(f *os.File) (map[int64]bool, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, info.Size()/8*8)
+	if _, err := f.ReadAt(b, 0); err != nil && len(b) > 0 {
+		return nil, err
+	}
+	notes := map[int64]bool{}
+	for ; len(b) > 0; b = b[8:] {
+		v := int64(binary.LittleEndian.Uint64(b))
+		notes[v>>1] = v&1 == 1
+	}
+	return notes, nil
+}
+
+// abandoned keeps open the files of instances that closed while they held
+// leases: their locks stand until the process ends.
+var abandoned struct {
+	sync.Mutex
+	files []*os.File
+}
+
+// retire drops the registration, if no lease is held.
+func (s *Store) retire() error {
+	id := s.self.number()
+	if id == 0 {
+		return nil
+	}
+	var n int64
+	r := &request{done: make(chan error, 1), run: func(t *tx) error {
+		res, err := t.exec(sqlDropInstance, id)
+		if err != nil {
+			return err
+		}
+		if n, err = res.RowsAffected(); n > 0 {
+			t.meta.gen++
+		}
+		return err
+	}}
+	s.reqs <- r
+	err := <-r.done
+	s.self.mu.Lock()
+	defer s.self.mu.Unlock()
+	f := s.self.file
+	s.self.file = nil
+	if err != nil || n == 0 {
+		abandoned.Lock()
+		defer abandoned.Unlock()
+		abandoned.files = append(abandoned.files, f)
+		return err
+	}
+	return errors.Join(os.Remove(f.Name()), f.Close())
+}

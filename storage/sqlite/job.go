@@ -1,0 +1,245 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	recordColumns = `j.id, l.queue, l.kind, j.priority, j.attempt, j.retry, j.crashes, j.snoozes, j.salt,
+j.created_at, j.due_at, j.timeout, COALESCE(j.unique_key, '') AS unique_key, p.doc AS policy`
+	recordJoins = ` JOIN errand_lane l ON l.lane = j.lane LEFT JOIN errand_policy p ON p.policy = j.policy`
+
+	sqlLiveJob     = `SELECT ` + recordColumns + `, j.state, j.cancelling, j.headers, j.args FROM errand_job j` + recordJoins + ` WHERE j.id = ?1`
+	sqlFinishedJob = `SELECT ` + recordColumns + `, j.state, j.ended_at, COALESCE(j.error, '') AS error, j.headers, j.args
+FROM errand_finished j` + recordJoins + ` WHERE j.id = ?1`
+	sqlDeadJob = `SELECT ` + recordColumns + `, 6 AS state, j.died_at AS ended_at, j.reason, j.error, j.headers, j.args
+FROM errand_dead j` + recordJoins + ` WHERE j.id = ?1`
+	sqlHistory = `SELECT attempt, at, phase, error, stack, duration, instance FROM errand_history WHERE job = ?1 ORDER BY n`
+	sqlCounts  = `SELECT l.queue, l.kind, c.state, c.n FROM errand_count c JOIN errand_lane l ON l.lane = c.lane WHERE c.n <> 0`
+
+	sqlLiveState  = `SELECT state, lane, salt, created_at, attempt, unique_key, args IS NULL FROM errand_job WHERE id = ?1`
+	sqlEndedState = `SELECT state, salt, created_at FROM errand_finished WHERE id = ?1
+UNION ALL SELECT 6, salt, created_at FROM errand_dead WHERE id = ?1`
+	sqlAskToStop   = `UPDATE errand_job SET cancelling = 1 WHERE id = ?1`
+	sqlKeepWaiting = `INSERT INTO errand_finished (` + commonColumns + `, policy, state, ended_at, purge_at)
+SELECT ` + commonColumns + `, policy, 5, ?2, ?3 FROM errand_job WHERE id = ?1`
+	sqlDeleteWaiting = `DELETE FROM errand_job WHERE id = ?1`
+	sqlPause         = `INSERT INTO errand_pause (queue, since) VALUES (?1, ?2) ON CONFLICT DO NOTHING`
+	sqlResume        = `DELETE FROM errand_pause WHERE queue = ?1`
+)
+
+// recordRow is a job of any table as sqlx reads it; columns that a query lacks
+// stay zero.
+type recordRow struct {
+	ID         int64
+	Queue      string
+	Kind       string
+	State      int
+	Priority   int
+	Attempt    int
+	Retry      int
+	Crashes    int
+	Snoozes    int
+	Salt       uint32
+	CreatedAt  int64 `db:"created_at"`
+	DueAt      int64 `db:"due_at"`
+	EndedAt    int64 `db:"ended_at"`
+	Timeout    int64
+	UniqueKey  string `db:"unique_key"`
+	Cancelling bool
+	Reason     string
+	Error      string
+	Policy     []byte
+	Headers    []byte
+	Args       []byte
+}
+
+func (r *recordRow) record() storage.Record {
+	rec := storage.Record{
+		Key: r.ID, Queue: r.Queue, Kind: r.Kind, State: stateNames[r.State], Priority: r.Priority,
+		Counters:  storage.Counters{Attempt: r.Attempt, Retry: r.Retry, Crashes: r.Crashes, Snoozes: r.Snoozes},
+		CreatedAt: fromMicros(r.CreatedAt), DueAt: fromMicros(r.DueAt), EndedAt: timeOrZero(r.EndedAt),
+		Timeout: time.Duration(r.Timeout) * time.Microsecond, Unique: r.UniqueKey, Cancelling: r.Cancelling,
+		Reason: storage.Reason(r.Reason), Error: r.Error, Policy: r.Policy, Args: r.Args, Headers: r.Headers,
+	}
+	rec.ID = storage.NewID(rec.CreatedAt, r.Salt, r.ID)
+	return rec
+}
+
+type failureRow struct {
+	Attempt  int
+	At       int64
+	Phase    string
+	Error    string
+	Stack    string
+	Duration int64
+	Instance string
+}
+
+// Job implements [storage.Store].
+func (s *Store) Job(ctx context.Context, id storage.ID) (rec storage.Record, err error) {
+	err = s.reading(ctx, func(tx *sqlx.Tx) error {
+		rec, err = job(tx, id)
+		return err
+	})
+	return rec, err
+}
+
+// reading runs fn in a read transaction: all that it sees is of one moment.
+func (s *Store) reading(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
+	s.gate.RLock()
+	closed := s.closed
+	s.gate.RUnlock()
+	if closed {
+		return storage.ErrClosed
+	}
+	tx, err := s.read.BeginTxx(ctx, nil)
+	if err != nil {
+		return translate(err)
+	}
+	return errors.Join(translate(fn(tx)), tx.Rollback())
+}
+
+func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
+	var row recordRow
+	err := sql.ErrNoRows
+	for _, text := range []string{sqlLiveJob, sqlFinishedJob, sqlDeadJob} {
+		if err = tx.Get(&row, text, id.Key()); !errors.Is(err, sql.ErrNoRows) {
+			break
+		}
+	}
+	if errors.Is(err, sql.ErrNoRows) {
+		return storage.Record{}, storage.ErrNotFound
+	}
+	if err != nil {
+		return storage.Record{}, err
+	}
+	rec := row.record()
+	if rec.ID != id {
+		return storage.Record{}, storage.ErrNotFound
+	}
+	if rec.Args == nil {
+		var p struct{ Headers, Args []byte }
+		if err := tx.Get(&p, sqlPayload, rec.Key); err != nil {
+			return storage.Record{}, err
+		}
+		rec.Headers, rec.Args = p.Headers, p.Args
+	}
+	var failures []failureRow
+	if err := tx.Select(&failures, sqlHistory, rec.Key); err != nil {
+		return storage.Record{}, err
+	}
+	for _, f := range failures {
+		rec.History = append(rec.History, storage.Failure{
+			Attempt: f.Attempt, At: fromMicros(f.At), Phase: f.Phase, Error: f.Error, Stack: f.Stack,
+			Duration: time.Duration(f.Duration) * time.Microsecond, Instance: f.Instance,
+		})
+	}
+	if n := len(rec.History); n > 0 && rec.Error == "" {
+		rec.Error = rec.History[n-1].Error
+	}
+	return rec, nil
+}
+
+// Cancel implements [storage.Store].
+func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep time.Duration) (state storage.State, err error) {
+	err = s.submit(ctx, &request{run: func(t *tx) (err error) {
+		state, err = t.cancel(micros(now), id, keep.Microseconds())
+		return err
+	}})
+	if err != nil {
+		return "", err
+	}
+	return state, nil
+}
+
+func (t *tx) cancel(at int64, id storage.ID, keep int64) (storage.State, error) {
+	key := id.Key()
+	var state, attempt int
+	var lane, created int64
+	var salt uint32
+	var unique sql.NullString
+	var payload bool
+	err := t.row(sqlLiveState, []any{key}, &state, &lane, &salt, &created, &attempt, &unique, &payload)
+	if errors.Is(err, sql.ErrNoRows) {
+		if err = t.row(sqlEndedState, []any{key}, &state, &salt, &created); errors.Is(err, sql.ErrNoRows) {
+			return "", storage.ErrNotFound
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	if storage.NewID(fromMicros(created), salt, key) != id {
+		return "", storage.ErrNotFound
+	}
+	switch state {
+	case running:
+		t.meta.gen++ // so that the holder looks, in whatever process it is
+		t.notifyAll(storage.Event{Control: true})
+		_, err := t.exec(sqlAskToStop, key)
+		return storage.Running, err
+	case scheduled, ready:
+		if keep > 0 {
+			if _, err := t.exec(sqlKeepWaiting, key, at, at+keep); err != nil {
+				return "", err
+			}
+			t.move(lane, state, cancelled)
+		} else {
+			if err := t.deleteBelongings(key, attempt > 0, payload); err != nil {
+				return "", err
+			}
+			t.move(lane, state, 0)
+		}
+		if _, err := t.exec(sqlDeleteWaiting, key); err != nil {
+			return "", err
+		}
+		return storage.Cancelled, t.releaseKey(unique, key)
+	}
+	return stateNames[state], nil
+}
+
+// Pause implements [storage.Store].
+func (s *Store) Pause(ctx context.Context, now time.Time, queue string, paused bool) error {
+	return s.submit(ctx, &request{run: func(t *tx) error {
+		text, args := sqlResume, []any{queue}
+		if paused {
+			text, args = sqlPause, []any{queue, micros(now)}
+		}
+		t.meta.gen++
+		t.notifyAll(storage.Event{})
+		_, err := t.exec(text, args...)
+		return err
+	}})
+}
+
+// Paused implements [storage.Store].
+func (s *Store) Paused(ctx context.Context) (queues []string, err error) {
+	err = s.reading(ctx, func(tx *sqlx.Tx) error { return tx.Select(&queues, sqlPaused) })
+	return queues, err
+}
+
+// Counts implements [storage.Store].
+func (s *Store) Counts(ctx context.Context) (out []storage.Count, err error) {
+	var rows []struct {
+		Queue, Kind string
+		State       int
+		N           int64
+	}
+	err = s.reading(ctx, func(tx *sqlx.Tx) error { return tx.Select(&rows, sqlCounts) })
+	for _, r := range rows {
+		out = append(out, storage.Count{Queue: r.Queue, Kind: r.Kind, State: stateNames[r.State], N: r.N})
+	}
+	slices.SortFunc(out, func(a, b storage.Count) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.State, b.State))
+	})
+	return out, err
+}

@@ -1,0 +1,222 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	sqlHeld = `SELECT id, token, until, fate FROM errand_job WHERE state = 3 AND instance = ?1`
+	sqlTake = `UPDATE errand_job SET token = ?4, instance = ?5, until = ?6, fate = ?7
+WHERE id = ?1 AND token = ?2 AND until = ?3 AND state = 3
+RETURNING ` + leasedColumns + `, cancelling`
+)
+
+// observer remembers which leases of others have been seen, and since when on
+// the monotonic clock they have looked the same.
+type observer struct {
+	mu   sync.Mutex
+	seen map[sighting]time.Duration
+}
+
+type sighting struct{ id, token, until int64 }
+
+// candidate is a lease that may be taken.
+type candidate struct {
+	sighting
+	fate   storage.Fate
+	holder string
+}
+
+// Alone tells whether no other instance was registered when this process last
+// looked, which it does with each write and when woken.
+func (s *Store) Alone() bool { return len(s.cache.others()) == 0 }
+
+// Reclaim implements [storage.Store].
+func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
+	if err := s.refresh(ctx); err != nil {
+		return nil, translate(err)
+	}
+	var found []candidate
+	var gone []*deadRival
+	defer func() {
+		for _, g := range gone {
+			g.close()
+		}
+	}()
+	s.sight.mu.Lock()
+	defer s.sight.mu.Unlock()
+	fresh := map[sighting]time.Duration{}
+	for _, r := range s.cache.others() {
+		g, notes, err := s.inspect(r)
+		if err != nil {
+			return nil, err
+		}
+		if g != nil {
+			gone = append(gone, g)
+		}
+		held, err := s.held(ctx, r)
+		if err != nil {
+			return nil, translate(err)
+		}
+		for _, c := range held {
+			since, ok := s.sight.seen[c.sighting]
+			if !ok {
+				since = mono
+			}
+			fresh[c.sighting] = since
+			lapsed := mono-since >= time.Duration(r.lease)*time.Microsecond
+			if g == nil && !lapsed || len(found) >= limit {
+				continue
+			}
+			if c.fate == 0 {
+				c.fate = fateOf(c.token, notes, g != nil && g.crashed)
+			}
+			found = append(found, c)
+		}
+	}
+	s.sight.seen = fresh
+	if len(found) == 0 && len(gone) == 0 {
+		return nil, nil
+	}
+	var out []storage.Reclaimed
+	err := s.submit(ctx, &request{run: func(t *tx) (err error) {
+		out, err = t.reclaim(now, lease, found, gone)
+		return err
+	}})
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range gone {
+		if g.dropped {
+			_ = os.Remove(g.path) // best effort: a stale file does no harm
+		}
+	}
+	return out, nil
+}
+
+// deadRival is an instance whose process is gone. Its lock is held while its
+// leases are taken.
+type deadRival struct {
+	rival
+	path    string
+	file    *os.File // nil if there was none
+	crashed bool     // its process died while the system lived on
+	dropped bool     // its registration was deleted
+}
+
+func (g *deadRival) close() {
+	if g.file != nil {
+		_ = g.file.Close() // only ever read
+	}
+}
+
+// inspect finds out whether an instance is gone, and then what it has noted.
+// A file that is missing says that it is, and nothing about its handlers; the
+// notes of another boot were never synced, and say nothing either.
+func (s *Store) inspect(r rival) (*deadRival, map[int64]bool, error) {
+	path := instancePath(s.path, r.id)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return &deadRival{rival: r, path: path}, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	free, err := tryLock(f)
+	if err != nil || !free {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	g := &deadRival{rival: r, path: path, file: f, crashed: r.boot == bootID()}
+	if !g.crashed {
+		return g, nil, nil
+	}
+	notes, err := readNotes(f)
+	if err != nil {
+		g.close()
+		return nil, nil, err
+	}
+	return g, notes, nil
+}
+
+// fateOf judges an attempt by what its holder has noted. A holder that lives
+// may call the handler even now, and notes of another boot say nothing.
+func fateOf(token int64, notes map[int64]bool, crashed bool) storage.Fate {
+	if !crashed {
+		return storage.Cut
+	}
+	ended, started := notes[token]
+	switch {
+	case !started:
+		return storage.Unstarted
+	case ended:
+		return storage.Cut
+	}
+	return storage.Crashed
+}
+
+func (s *Store) held(ctx context.Context, r rival) ([]candidate, error) {
+	rows, err := s.read.QueryContext(ctx, sqlHeld, r.id)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []candidate
+	for rows.Next() {
+		c := candidate{holder: r.name}
+		if err := rows.Scan(&c.id, &c.token, &c.until, &c.fate); err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	return out, rows.Err()
+}
+
+// reclaim takes the leases that are still what they were when looked at.
+func (t *tx) reclaim(now time.Time, lease time.Duration, found []candidate, gone []*deadRival) ([]storage.Reclaimed, error) {
+	var out []storage.Reclaimed
+	if len(found) > 0 {
+		holder, err := t.register(lease)
+		if err != nil {
+			return nil, err
+		}
+		until := micros(now.Add(lease))
+		for _, c := range found {
+			r := storage.Reclaimed{Fate: c.fate, Holder: c.holder}
+			var row leasedRow
+			token := t.token()
+			err := t.row(sqlTake, []any{c.id, c.token, c.until, token, holder, until, c.fate},
+				append(row.dest(), &r.Cancelling)...)
+			if errors.Is(err, sql.ErrNoRows) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			if r.Leased, err = t.leased(&row, token); err != nil {
+				return nil, err
+			}
+			out = append(out, r)
+		}
+	}
+	for _, g := range gone {
+		res, err := t.exec(sqlDropInstance, g.id)
+		if err != nil {
+			return nil, err
+		}
+		n, err := res.RowsAffected()
+		if err != nil {
+			return nil, err
+		}
+		if g.dropped = n > 0; g.dropped {
+			t.meta.gen++
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,314 @@
+// Package sqlite keeps jobs in a SQLite file, through modernc.org/sqlite.
+//
+// One goroutine owns the only connection that writes. Whatever requests have
+// queued up while it was busy run in one transaction and are answered after
+// its one commit: that is what makes a commit with fsync affordable. A few
+// read-only connections serve everything else. Processes that share a file
+// take turns at writing by a lock file beside it.
+//
+// Beside a database jobs.db there may be jobs.db-turn (whose turn it is to
+// write), jobs.db-wake (written to wake the workers of other processes) and a
+// jobs.db-instance-N for each process that leases jobs. They hold no data that
+// a restart needs.
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	driver "modernc.org/sqlite"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Durability says what an acknowledged write survives.
+type Durability uint8
+
+const (
+	// Full syncs the file with each commit: what is acknowledged survives a
+	// crash of the process or the system and a power cut.
+	Full Durability = iota
+	// Relaxed does not sync on commit: what is acknowledged survives a crash
+	// of the process; the last commits before a crash of the system or a power
+	// cut may be lost, never the integrity of the file.
+	Relaxed
+)
+
+// Options of [Open] and [New]. Nil means all defaults.
+type Options struct {
+	// Durability of writes. If zero, Full.
+	Durability Durability
+	// SingleProcess promises that no other process opens the file, and locks
+	// them out while the Store is open: no turns, no wake-ups between
+	// processes, no looking for commits of others.
+	SingleProcess bool
+	// BusyTimeout is how long to wait for the write lock before giving
+	// [storage.ErrBusy]. If zero, 5 s.
+	BusyTimeout time.Duration
+	// Logger is told what no caller can be told. If nil, slog.Default().
+	Logger *slog.Logger
+}
+
+func (o *Options) withDefaults() Options {
+	var c Options
+	if o != nil {
+		c = *o
+	}
+	c.BusyTimeout = cmp.Or(c.BusyTimeout, 5*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func (o *Options) validate() error {
+	var errs []error
+	if o.Durability > Relaxed {
+		errs = append(errs, fmt.Errorf("errand: durability %d: must be Full (0) or Relaxed (1)", o.Durability))
+	}
+	if o.BusyTimeout < time.Millisecond || o.BusyTimeout > time.Hour {
+		errs = append(errs, fmt.Errorf("errand: busy timeout %v: must be 1ms to 1h", o.BusyTimeout))
+	}
+	return errors.Join(errs...)
+}
+
+// Store is a [storage.Store] on a SQLite file. It is also a
+// [storage.Notifier] and a [storage.TxEnqueuer].
+type Store struct {
+	path string
+	opts Options
+
+	write   *sql.DB  // the writer's one connection
+	read    *sqlx.DB // read-only connections
+	apps    *sql.DB  // the one connection that Tx runs on
+	turn    *turn
+	reqs    chan *request
+	stop    chan struct{}  // closed when Close begins
+	joined  sync.WaitGroup // everything started by open
+	begun   atomic.Int64   // write transactions begun
+	failure atomic.Pointer[error]
+
+	gate   sync.RWMutex // held for reading while sending to reqs
+	closed bool         // guarded by gate
+
+	self    instance
+	cache   cache
+	sight   observer
+	bells   bells
+	watch   watch
+	pending lookout
+}
+
+var (
+	_ storage.Store      = (*Store)(nil)
+	_ storage.Notifier   = (*Store)(nil)
+	_ storage.TxEnqueuer = (*Store)(nil)
+)
+
+// Open opens the SQLite file at path, creating it with mode 0600 and migrating
+// it as needed. The file is put into WAL mode.
+//
+// It gives [storage.ErrUnsupportedDB] for a database in memory or a SQLite
+// older than 3.51.3, [storage.ErrCorrupt] for a file that is not a database,
+// [storage.ErrReadOnly], [storage.ErrTooNew], and [storage.ErrBusy] for one
+// that a process with SingleProcess has open.
+func Open(path string, opts *Options) (*Store, error) {
+	if path == "" {
+		return nil, errors.New("errand: path is empty: must name a file")
+	}
+	if strings.Contains(path, ":memory:") || strings.HasPrefix(path, "file:") {
+		return nil, fmt.Errorf("%w: path %q: must be the plain name of a file", storage.ErrUnsupportedDB, path)
+	}
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("errand: path %q: %w", path, err)
+	}
+	o := opts.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	useOFDLocks(o.Logger)
+	if err := prepareFile(full); err != nil {
+		return nil, err
+	}
+	return open(full, o, true)
+}
+
+// New opens a Store on the database of the application, beside db: it asks db
+// where its file is, opens connections of its own to it, and uses db for
+// nothing else. db stays the caller's to close, after the Store.
+//
+// The file must be in WAL mode already, and db must be of modernc's driver:
+// two copies of SQLite in one process drop each other's locks. Anything else
+// gives [storage.ErrUnsupportedDB]. On Linux call
+// modernc.org/sqlite.OFDLocking(true) before db is first used, so that no other
+// code that opens and closes the file can drop those locks either; New warns
+// if that was missed.
+func New(db *sql.DB, opts *Options) (*Store, error) {
+	if db == nil {
+		return nil, errors.New("errand: db is nil: must be an open database")
+	}
+	if _, ok := db.Driver().(*driver.Driver); !ok {
+		return nil, fmt.Errorf("%w: driver %T: must be that of modernc.org/sqlite", storage.ErrUnsupportedDB, db.Driver())
+	}
+	o := opts.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	path, err := databaseFile(context.Background(), db)
+	if err != nil {
+		return nil, translate(err)
+	}
+	if path == "" {
+		return nil, fmt.Errorf("%w: the database is in memory: must be a file", storage.ErrUnsupportedDB)
+	}
+	var mode string
+	if err := db.QueryRow("PRAGMA journal_mode").Scan(&mode); err != nil {
+		return nil, translate(err)
+	}
+	if mode != "wal" {
+		return nil, fmt.Errorf("%w: journal_mode %q: must be wal (_pragma=journal_mode(wal) in the DSN)", storage.ErrUnsupportedDB, mode)
+	}
+	useOFDLocks(o.Logger)
+	return open(path, o, false)
+}
+
+// useOFDLocks asks for locks that other code in the process cannot drop by
+// opening and closing the file. Where there are none POSIX locks do, and the
+// documentation says what not to do.
+func useOFDLocks(log *slog.Logger) {
+	if _, err := driver.OFDLocking(true); errors.Is(err, driver.ErrOFDLockingTooLate) {
+		log.Warn("errand: a database was opened before OFD locks were switched on; " +
+			"call modernc.org/sqlite.OFDLocking(true) first thing in main, and never open the database file by other means")
+	}
+}
+
+// prepareFile refuses what cannot become a database and creates a new one with
+// mode 0600, which SQLite passes on to the files beside it.
+func prepareFile(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, os.ErrExist) {
+			return nil // another process was first
+		}
+		if err != nil {
+			return fmt.Errorf("errand: create database: %w", err)
+		}
+		return f.Close()
+	case err != nil:
+		return fmt.Errorf("errand: open database: %w", err)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%w: path %q is a %s: must be a regular file", storage.ErrUnsupportedDB, path, kindOf(info))
+	case info.Mode().Perm()&0o222 == 0:
+		return fmt.Errorf("%w: path %q has mode %v: must be writable", storage.ErrReadOnly, path, info.Mode())
+	}
+	return nil
+}
+
+func kindOf(info os.FileInfo) string {
+	if info.IsDir() {
+		return "directory"
+	}
+	return "special file"
+}
+
+func open(path string, o Options, setWAL bool) (_ *Store, err error) {
+	s := &Store{
+		path: path,
+		opts: o,
+		reqs: make(chan *request, maxBatch),
+		stop: make(chan struct{}),
+	}
+	s.self.name = instanceName()
+	s.cache.lanes = map[laneName]int64{}
+	s.watch.init(s)
+	s.pending.init()
+	defer func() {
+		if err != nil {
+			s.release()
+			err = translate(err)
+		}
+	}()
+	if s.turn, err = newTurn(path); err != nil {
+		return nil, err
+	}
+	if err = s.turn.take(o.BusyTimeout); err != nil {
+		return nil, err
+	}
+	s.write = openPool(path, 1, o, writerPragmas(o, setWAL))
+	s.read = sqlx.NewDb(openPool(path, maxReaders, o, readerPragmas), "sqlite")
+	s.apps = openPool(path, 1, o, writerPragmas(o, false))
+	ctx := context.Background()
+	conn, err := s.write.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err = checkVersion(ctx, conn); err == nil {
+		err = migrate(ctx, conn)
+	}
+	if err == nil {
+		err = s.refresh(ctx)
+	}
+	if o.SingleProcess {
+		s.turn.keep()
+	} else {
+		s.turn.give()
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	s.joined.Go(func() { s.runWriter(conn) })
+	return s, nil
+}
+
+// Close implements [storage.Store]. Closing twice is harmless.
+func (s *Store) Close() error {
+	s.gate.Lock()
+	if s.closed {
+		s.gate.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.gate.Unlock()
+	close(s.stop)
+	err := s.retire()
+	close(s.reqs) // the writer answers what is left, then ends
+	s.joined.Wait()
+	return errors.Join(err, s.release())
+}
+
+// release closes what open has opened. After a failed fsync the connections
+// are left alone, since closing the last one would checkpoint from a file of
+// which nobody knows what is on the disk.
+func (s *Store) release() error {
+	var errs []error
+	if s.failure.Load() == nil {
+		if s.apps != nil {
+			errs = append(errs, s.apps.Close())
+		}
+		if s.read != nil {
+			errs = append(errs, s.read.Close())
+		}
+		if s.write != nil {
+			errs = append(errs, s.write.Close())
+		}
+	}
+	errs = append(errs, s.watch.close())
+	if s.turn != nil {
+		errs = append(errs, s.turn.close())
+	}
+	return errors.Join(errs...)
+}

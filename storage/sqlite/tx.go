@@ -1,0 +1,266 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	sqlMeta     = `SELECT min_writer, next_job, next_token, next_instance, generation FROM errand_meta`
+	sqlSaveMeta = `UPDATE errand_meta SET next_job = ?1, next_token = ?2, next_instance = ?3, generation = ?4`
+	sqlAddCount = `INSERT INTO errand_count (lane, state, n) VALUES (?1, ?2, ?3)
+ON CONFLICT DO UPDATE SET n = n + excluded.n`
+	sqlFindLane   = `SELECT lane FROM errand_lane WHERE queue = ?1 AND kind = ?2`
+	sqlAddLane    = `INSERT INTO errand_lane (queue, kind) VALUES (?1, ?2)`
+	sqlFindPolicy = `SELECT policy FROM errand_policy WHERE doc = ?1`
+	sqlAddPolicy  = `INSERT INTO errand_policy (doc) VALUES (?1)`
+	sqlPolicy     = `SELECT doc FROM errand_policy WHERE policy = ?1`
+)
+
+// The states as the tables have them. SQL texts that use a partial index have
+// the numbers as literals.
+const (
+	scheduled = 1
+	ready     = 2
+	running   = 3
+	done      = 4
+	cancelled = 5
+	dead      = 6
+)
+
+var stateNames = [...]storage.State{
+	scheduled: storage.Scheduled, ready: storage.Ready, running: storage.Running,
+	done: storage.Done, cancelled: storage.Cancelled, dead: storage.Dead,
+}
+
+// execer runs SQL inside a transaction: prepared on the writer's connection,
+// or plainly in a transaction of the application.
+type execer interface {
+	exec(text string, args ...any) (sql.Result, error)
+	query(text string, args ...any) (*sql.Rows, error)
+	row(text string, args []any, dest ...any) error
+}
+
+type meta struct {
+	minWriter                             int
+	nextJob, nextToken, nextInstance, gen int64
+}
+
+type laneState struct {
+	lane  int64
+	state int
+}
+
+// tx is one write transaction: the counters it began with and what it adds to
+// them, written once at its end.
+type tx struct {
+	execer
+	store      *Store
+	stmts      *statements // nil in a transaction of the application
+	was        meta
+	meta       meta
+	counts     map[laneState]int64
+	lanes      map[laneName]int64 // created in this transaction
+	registered int64              // this instance, if it was registered in this transaction
+	event      *storage.Event     // for the workers, after the commit
+	others     bool               // the workers of other processes are to know too
+	after      []func()           // run after the commit
+	undo       []func()           // run after a rollback
+}
+
+func (w *writer) newTx() *tx {
+	return &tx{execer: &w.stmts, store: w.Store, stmts: &w.stmts, counts: map[laneState]int64{}}
+}
+
+// load reads the counters, refuses a database that has become too new, and
+// brings the cache up to date if another process changed what is in it.
+func (t *tx) load() error {
+	m := &t.meta
+	if err := t.row(sqlMeta, nil, &m.minWriter, &m.nextJob, &m.nextToken, &m.nextInstance, &m.gen); err != nil {
+		return err
+	}
+	if err := tooNew(m.minWriter); err != nil {
+		return err
+	}
+	t.was = *m
+	if t.store.cache.stale(m.gen) {
+		t.notify(storage.Event{Control: true})
+		return t.store.cache.reload(t, t.store.self.number(), m.gen)
+	}
+	return nil
+}
+
+// flush writes what the transaction has changed in counters and counts.
+func (t *tx) flush() error {
+	if t.meta != t.was {
+		m := &t.meta
+		if _, err := t.exec(sqlSaveMeta, m.nextJob, m.nextToken, m.nextInstance, m.gen); err != nil {
+			return err
+		}
+	}
+	return t.flushCounts()
+}
+
+func (t *tx) flushCounts() error {
+	for k, n := range t.counts {
+		if n == 0 {
+			continue
+		}
+		if _, err := t.exec(sqlAddCount, k.lane, k.state, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rolledBack undoes what was done outside of the database.
+func (t *tx) rolledBack() {
+	for _, f := range t.undo {
+		f()
+	}
+}
+
+// committed does what waits for the commit.
+func (t *tx) committed() {
+	for _, f := range t.after {
+		f()
+	}
+	if t.event == nil {
+		return
+	}
+	t.store.bells.ring(*t.event)
+	if t.others {
+		t.store.watch.wakeOthers()
+	}
+}
+
+// notify has workers told of e after the commit. Of several the earliest due
+// time counts.
+func (t *tx) notify(e storage.Event) {
+	if t.event == nil {
+		t.event = &e
+		return
+	}
+	t.event.Control = t.event.Control || e.Control
+	if e.Due.Before(t.event.Due) {
+		t.event.Due = e.Due
+	}
+}
+
+// notifyAll is notify for the workers of other processes as well.
+func (t *tx) notifyAll(e storage.Event) {
+	t.notify(e)
+	t.others = true
+}
+
+// move counts a job from one state to another; 0 stands for nowhere.
+func (t *tx) move(lane int64, from, to int) {
+	if from != 0 {
+		t.counts[laneState{lane, from}]--
+	}
+	if to != 0 {
+		t.counts[laneState{lane, to}]++
+	}
+}
+
+func (t *tx) token() int64 {
+	t.meta.nextToken++
+	return t.meta.nextToken - 1
+}
+
+// lane gives the number of a lane, creating it if need be.
+func (t *tx) lane(queue, kind string) (int64, error) {
+	name := laneName{queue, kind}
+	if lane, ok := t.store.cache.lane(name); ok {
+		return lane, nil
+	}
+	if lane, ok := t.lanes[name]; ok {
+		return lane, nil
+	}
+	var lane int64
+	err := t.row(sqlFindLane, []any{queue, kind}, &lane)
+	if errors.Is(err, sql.ErrNoRows) {
+		var res sql.Result
+		if res, err = t.exec(sqlAddLane, queue, kind); err == nil {
+			lane, err = res.LastInsertId()
+			t.meta.gen++
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	if t.lanes == nil {
+		t.lanes = map[laneName]int64{}
+	}
+	t.lanes[name] = lane
+	return lane, nil
+}
+
+// policy gives the number under which a policy document is stored, and 0 for
+// none.
+func (t *tx) policy(doc []byte) (int64, error) {
+	if len(doc) == 0 {
+		return 0, nil
+	}
+	var id int64
+	err := t.row(sqlFindPolicy, []any{string(doc)}, &id)
+	if errors.Is(err, sql.ErrNoRows) {
+		var res sql.Result
+		if res, err = t.exec(sqlAddPolicy, string(doc)); err == nil {
+			id, err = res.LastInsertId()
+		}
+	}
+	return id, err
+}
+
+// policyDoc is the reverse of policy.
+func (t *tx) policyDoc(id int64) ([]byte, error) {
+	if id == 0 {
+		return nil, nil
+	}
+	if doc, ok := t.store.cache.policy(id); ok {
+		return doc, nil
+	}
+	var doc []byte
+	if err := t.row(sqlPolicy, []any{id}, &doc); err != nil {
+		return nil, err
+	}
+	t.after = append(t.after, func() { t.store.cache.keepPolicy(id, doc) }) // not before: a rollback frees the number
+	return doc, nil
+}
+
+// plain is the execer of a transaction of the application.
+type plain struct {
+	ctx context.Context
+	tx  *sql.Tx
+}
+
+func (p plain) exec(text string, args ...any) (sql.Result, error) {
+	return p.tx.ExecContext(p.ctx, text, args...)
+}
+
+func (p plain) query(text string, args ...any) (*sql.Rows, error) {
+	return p.tx.QueryContext(p.ctx, text, args...)
+}
+
+func (p plain) row(text string, args []any, dest ...any) error {
+	return p.tx.QueryRowContext(p.ctx, text, args...).Scan(dest...)
+}
+
+// micros gives t in whole microseconds, rounded down.
+func micros(t time.Time) int64 { return t.UnixMicro() }
+
+// dueMicros rounds up, so that nothing starts early.
+func dueMicros(t time.Time) int64 {
+	us := t.UnixMicro()
+	if t.Nanosecond()%1000 != 0 {
+		us++
+	}
+	return us
+}
+
+func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }

@@ -1,0 +1,284 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	sqlDataVersion = `PRAGMA data_version`
+	sqlNextJob     = `SELECT next_job FROM errand_meta`
+
+	// watchEvery is the pace of the backstop that looks for commits of others.
+	watchEvery = time.Second
+	// lookEvery is the pace of looking for the commit of an EnqueueTx.
+	lookEvery = 20 * time.Millisecond
+)
+
+// reader runs SQL on the read-only connections.
+type reader struct {
+	plain
+	db *sql.DB
+}
+
+func (r reader) query(text string, args ...any) (*sql.Rows, error) {
+	return r.db.QueryContext(r.ctx, text, args...)
+}
+
+func (r reader) row(text string, args []any, dest ...any) error {
+	return r.db.QueryRowContext(r.ctx, text, args...).Scan(dest...)
+}
+
+// refresh brings the cache up to date, without the writer.
+func (s *Store) refresh(ctx context.Context) error {
+	db := reader{plain{ctx: ctx}, s.read.DB}
+	var m meta
+	if err := db.row(sqlMeta, nil, &m.minWriter, &m.nextJob, &m.nextToken, &m.nextInstance, &m.gen); err != nil {
+		return err
+	}
+	if !s.cache.stale(m.gen) {
+		return nil
+	}
+	if err := s.cache.reload(db, s.self.number(), m.gen); err != nil {
+		return err
+	}
+	s.bells.ring(storage.Event{Control: true})
+	return nil
+}
+
+// bells are what Notify has registered.
+type bells struct {
+	mu   sync.RWMutex
+	next int
+	all  map[int]func(storage.Event)
+}
+
+func (b *bells) ring(e storage.Event) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for _, f := range b.all {
+		f(e)
+	}
+}
+
+// Notify implements [storage.Notifier].
+func (s *Store) Notify(f func(storage.Event)) (cancel func()) {
+	s.watch.start()
+	b := &s.bells
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.all == nil {
+		b.all = map[int]func(storage.Event){}
+	}
+	id := b.next
+	b.next++
+	b.all[id] = f
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.all, id)
+	}
+}
+
+// watch tells workers of commits that other processes make: by a file that
+// those write to after a commit that concerns others, and by asking SQLite
+// once a second whether anything has changed.
+type watch struct {
+	store *Store
+	once  sync.Once
+	mu    sync.Mutex
+	file  *os.File // to wake others; opened when first needed
+}
+
+func (w *watch) init(s *Store) { w.store = s }
+
+// start begins watching, when there is somebody to tell.
+func (w *watch) start() {
+	if w.store.opts.SingleProcess {
+		return
+	}
+	w.once.Do(func() {
+		s := w.store
+		s.gate.RLock()
+		defer s.gate.RUnlock()
+		if !s.closed {
+			s.joined.Go(w.run)
+		}
+	})
+}
+
+func (w *watch) run() {
+	s := w.store
+	events, stop := w.subscribe()
+	defer stop()
+	conn, err := s.read.DB.Conn(context.Background())
+	if err != nil {
+		s.opts.Logger.Error("errand: cannot watch for commits of other processes", "error", translate(err))
+		return
+	}
+	defer conn.Close()
+	look, err := conn.PrepareContext(context.Background(), sqlDataVersion)
+	if err != nil {
+		s.opts.Logger.Error("errand: cannot watch for commits of other processes", "error", translate(err))
+		return
+	}
+	defer look.Close()
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	var last int64
+	for {
+		var version int64
+		if err := look.QueryRow().Scan(&version); err == nil && version != last {
+			last = version
+			if err := s.refresh(context.Background()); err != nil {
+				s.opts.Logger.Warn("errand: reading what another process has changed", "error", translate(err))
+			}
+			s.bells.ring(storage.Event{})
+		}
+		select {
+		case <-events:
+		case <-tick.C:
+		case <-s.stop:
+			return
+		}
+	}
+}
+
+// subscribe gives the writes to the wake file. Where they cannot be had the
+// tick does alone.
+func (w *watch) subscribe() (<-chan fsnotify.Event, func()) {
+	if _, err := w.open(); err != nil {
+		return nil, func() {}
+	}
+	n, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, func() {}
+	}
+	if err := n.Add(w.path()); err != nil {
+		_ = n.Close()
+		return nil, func() {}
+	}
+	go func() {
+		for range n.Errors { // an overflow loses wake-ups, which the tick makes up for
+		}
+	}()
+	return n.Events, func() { _ = n.Close() }
+}
+
+func (w *watch) path() string { return w.store.path + "-wake" }
+
+func (w *watch) open() (*os.File, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.file == nil {
+		f, err := os.OpenFile(w.path(), os.O_WRONLY|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		w.file = f
+	}
+	return w.file, nil
+}
+
+// wakeOthers tells the workers of other processes, if there are any.
+func (w *watch) wakeOthers() {
+	if w.store.opts.SingleProcess || w.store.Alone() {
+		return
+	}
+	if f, err := w.open(); err == nil {
+		_, _ = f.WriteAt([]byte{1}, 0) // the tick makes up for a failure
+	}
+}
+
+func (w *watch) close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.file == nil {
+		return nil
+	}
+	return w.file.Close()
+}
+
+// lookout waits for transactions of the application that have enqueued jobs:
+// SQLite tells nobody of a commit, so it must be looked for.
+type lookout struct {
+	own  sync.Map // transactions that Tx has begun
+	kick chan struct{}
+
+	mu     sync.Mutex
+	active bool
+	first  int64 // key: the latest transaction has committed once the counter is beyond it
+	begun  int64 // write transactions begun when that was noted
+}
+
+func (l *lookout) init() { l.kick = make(chan struct{}, 1) }
+
+func (l *lookout) ours(tx *sql.Tx) bool {
+	_, ok := l.own.Load(tx)
+	return ok
+}
+
+// lookFor has workers told once the transaction that took this key has ended.
+// Its end is seen by the counter, or by a write transaction of ours that could
+// begin, for the other held the write lock. Before that no later EnqueueTx can
+// have taken keys either, so that only the latest counts.
+func (s *Store) lookFor(key int64) {
+	l := &s.pending
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.first, l.begun = key, s.begun.Load()
+	if l.active {
+		return
+	}
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	if !s.closed {
+		l.active = true
+		s.joined.Go(s.lookOut)
+	}
+}
+
+func (s *Store) lookOut() {
+	l := &s.pending
+	began := time.Now()
+	timer := time.NewTimer(lookEvery)
+	defer timer.Stop()
+	db := reader{plain{ctx: context.Background()}, s.read.DB}
+	for {
+		select {
+		case <-timer.C:
+		case <-l.kick:
+		case <-s.stop:
+			return
+		}
+		l.mu.Lock()
+		first, begun := l.first, l.begun
+		l.mu.Unlock()
+		var next int64
+		err := db.row(sqlNextJob, nil, &next)
+		if err == nil && next > first || s.begun.Load() > begun {
+			s.bells.ring(storage.Event{})
+			s.watch.wakeOthers()
+			l.mu.Lock()
+			if l.first == first && l.begun == begun {
+				l.active = false
+				l.mu.Unlock()
+				return
+			}
+			l.mu.Unlock()
+			began = time.Now()
+		}
+		if time.Since(began) < time.Minute {
+			timer.Reset(lookEvery)
+		} else { // a transaction that stays open for long
+			timer.Reset(watchEvery)
+		}
+	}
+}

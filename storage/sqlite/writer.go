@@ -1,0 +1,277 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/errandq/errand/storage"
+)
+
+// maxBatch is how many requests share one commit at most.
+const maxBatch = 512
+
+const (
+	sqlBegin    = `BEGIN IMMEDIATE`
+	sqlCommit   = `COMMIT`
+	sqlRollback = `ROLLBACK`
+)
+
+// request is something to do in a write transaction. run may be called again
+// after a rollback, so it sets its results, never adds to them.
+type request struct {
+	run func(t *tx) error
+	// probe, if set, looks outside of any transaction whether run would find
+	// something to do. It is asked only if the request is alone: then a "no"
+	// saves the write lock.
+	probe func(t *tx) (bool, error)
+	state atomic.Int32
+	done  chan error
+}
+
+const (
+	waiting = iota
+	taken
+	withdrawn
+)
+
+// submit has r run by the writer and waits for its commit. A context that ends
+// withdraws r, unless its transaction has begun.
+func (s *Store) submit(ctx context.Context, r *request) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r.done = make(chan error, 1)
+	s.gate.RLock()
+	if s.closed {
+		s.gate.RUnlock()
+		return storage.ErrClosed
+	}
+	select {
+	case s.reqs <- r:
+		s.gate.RUnlock()
+	case <-ctx.Done():
+		s.gate.RUnlock()
+		return ctx.Err()
+	}
+	select {
+	case err := <-r.done:
+		return err
+	case <-ctx.Done():
+		if r.state.CompareAndSwap(waiting, withdrawn) {
+			return ctx.Err()
+		}
+		return <-r.done
+	}
+}
+
+// writer is the state of the goroutine that owns the writing connection.
+type writer struct {
+	*Store
+	conn  *sql.Conn
+	stmts statements
+}
+
+// runWriter serves requests until reqs is closed and empty.
+func (s *Store) runWriter(conn *sql.Conn) {
+	w := &writer{Store: s, conn: conn, stmts: statements{conn: conn, byText: map[string]*sql.Stmt{}}}
+	batch := make([]*request, 0, maxBatch)
+	for first := range s.reqs {
+		batch = append(batch[:0], first)
+		for more := true; more && len(batch) < maxBatch; {
+			select {
+			case r, ok := <-s.reqs:
+				if more = ok; ok {
+					batch = append(batch, r)
+				}
+			default:
+				more = false
+			}
+		}
+		w.serve(batch)
+	}
+	if s.failure.Load() == nil {
+		w.stmts.close()
+		_ = conn.Close() // gives it back to the pool, which reports what matters
+	}
+}
+
+// serve answers every request of batch.
+func (w *writer) serve(batch []*request) {
+	live := batch[:0]
+	for _, r := range batch {
+		if r.state.CompareAndSwap(waiting, taken) {
+			live = append(live, r)
+		}
+	}
+	if len(live) == 1 && live[0].probe != nil {
+		if found, err := w.probe(live[0]); !found || err != nil {
+			live[0].done <- translate(err)
+			return
+		}
+	}
+	for len(live) > 0 {
+		culprit, err := w.attempt(live)
+		if culprit < 0 {
+			for _, r := range live {
+				r.done <- err
+			}
+			return
+		}
+		// One request failed by itself: the others go again without it.
+		live[culprit].done <- err
+		live = append(live[:culprit], live[culprit+1:]...)
+	}
+}
+
+func (w *writer) probe(r *request) (bool, error) {
+	if err := w.usable(); err != nil {
+		return false, err
+	}
+	t := w.newTx()
+	if err := t.load(); err != nil {
+		return false, err
+	}
+	return r.probe(t)
+}
+
+func (s *Store) usable() error {
+	if cause := s.failure.Load(); cause != nil {
+		return fmt.Errorf("%w after: %w", storage.ErrClosed, *cause)
+	}
+	return nil
+}
+
+// attempt runs the requests in one transaction. If it fails because of one of
+// them, it gives that one's index, else -1 and the error of all.
+func (w *writer) attempt(live []*request) (culprit int, err error) {
+	if err := w.usable(); err != nil {
+		return -1, err
+	}
+	if err := w.turn.take(w.opts.BusyTimeout); err != nil {
+		return -1, err
+	}
+	defer w.turn.give()
+	if _, err := w.stmts.exec(sqlBegin); err != nil {
+		return -1, translate(err)
+	}
+	w.begun.Add(1)
+	t := w.newTx()
+	culprit = -1
+	err = t.load()
+	for i := 0; err == nil && i < len(live); i++ {
+		if err = live[i].run(t); err != nil && !ofFile(err) {
+			culprit = i
+		}
+	}
+	if err == nil {
+		err = t.flush()
+	}
+	if err != nil {
+		_, _ = w.stmts.exec(sqlRollback) // SQLite may have done it already
+		t.rolledBack()
+		return culprit, translate(err)
+	}
+	if _, err = w.stmts.exec(sqlCommit); err != nil {
+		if err = w.commitFailed(err); w.usable() == nil {
+			_, _ = w.stmts.exec(sqlRollback)
+			t.rolledBack()
+		}
+		return -1, err
+	}
+	t.committed()
+	return -1, nil
+}
+
+// ofFile tells whether an error concerns the database as a whole and not the
+// request that met it.
+func ofFile(err error) bool {
+	for _, code := range []int{lib.SQLITE_FULL, lib.SQLITE_IOERR, lib.SQLITE_CORRUPT, lib.SQLITE_READONLY, lib.SQLITE_NOMEM} {
+		if isCode(err, code) {
+			return true
+		}
+	}
+	return errors.Is(err, storage.ErrTooNew)
+}
+
+// commitFailed sorts out a failed COMMIT. After an I/O error, above all of
+// fsync, the kernel may have dropped the dirty pages while it calls them
+// clean: trying again would acknowledge what is not there. So the store ends.
+func (s *Store) commitFailed(err error) error {
+	if !isCode(err, lib.SQLITE_IOERR) {
+		return translate(err)
+	}
+	s.failure.Store(&err)
+	s.opts.Logger.Error("errand: commit failed, the store is closed; open it again to see what was written", "error", err)
+	return fmt.Errorf("%w: %w", storage.ErrUnknownOutcome, err)
+}
+
+// statements runs SQL on one connection, preparing each text once.
+type statements struct {
+	conn   *sql.Conn
+	byText map[string]*sql.Stmt
+	lanes  []*sql.Stmt // of sqlHeads: one for each lane read at the same time
+}
+
+// The background context is on purpose: with one that can end the driver
+// starts a goroutine for each statement.
+func (s *statements) prepare(text string) (*sql.Stmt, error) {
+	if st, ok := s.byText[text]; ok {
+		return st, nil
+	}
+	st, err := s.conn.PrepareContext(context.Background(), text)
+	if err == nil {
+		s.byText[text] = st
+	}
+	return st, err
+}
+
+func (s *statements) exec(text string, args ...any) (sql.Result, error) {
+	st, err := s.prepare(text)
+	if err != nil {
+		return nil, err
+	}
+	return st.Exec(args...)
+}
+
+func (s *statements) query(text string, args ...any) (*sql.Rows, error) {
+	st, err := s.prepare(text)
+	if err != nil {
+		return nil, err
+	}
+	return st.Query(args...)
+}
+
+// row runs a query for at most one row; [sql.ErrNoRows] if there is none.
+func (s *statements) row(text string, args []any, dest ...any) error {
+	st, err := s.prepare(text)
+	if err != nil {
+		return err
+	}
+	return st.QueryRow(args...).Scan(dest...)
+}
+
+// heads gives the i-th of several equal statements that are open together.
+func (s *statements) heads(i int) (*sql.Stmt, error) {
+	for len(s.lanes) <= i {
+		st, err := s.conn.PrepareContext(context.Background(), sqlHeads)
+		if err != nil {
+			return nil, err
+		}
+		s.lanes = append(s.lanes, st)
+	}
+	return s.lanes[i], nil
+}
+
+func (s *statements) close() {
+	for _, st := range s.byText {
+		_ = st.Close() // nothing is pending on them
+	}
+	for _, st := range s.lanes {
+		_ = st.Close()
+	}
+}
