@@ -108,7 +108,7 @@ func (d *DeadLetters) List(ctx context.Context, filter DeadFilter, o *ListOption
 	if o.Limit < 0 || o.Limit > maxPage {
 		f.field("limit", o.Limit, fmt.Sprintf("must be between 0 and %d", maxPage))
 	}
-	if n := len(sel.IDs); n > maxPage {
+	if n := len(filter.IDs); n > maxPage && n <= maxIDs {
 		f.field("ids", n, fmt.Sprintf("must be at most %d in a list", maxPage))
 	}
 	after := readCursor(&f, "after", o.After)

@@ -1,2 +1,126 @@
-// Package errand is an embedded, durable job queue.
+// Package errand is an embedded, durable job queue on SQLite.
+//
+// Jobs live in a SQLite file: one of their own, or the application's. A worker
+// pool leases the jobs that are due and calls their handlers; what fails is
+// tried again by a four-phase delivery policy; what is exhausted goes to the
+// dead letters and can be redriven. There is no server, no broker and no cgo.
+//
+//	q, err := errand.Open(ctx, "jobs.db", nil)
+//	w := errand.NewWorker(q, nil)
+//	errand.Handle(w, func(ctx context.Context, job *errand.Job[SendEmail]) error {
+//		return send(ctx, job.Args)
+//	})
+//	_, err = q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, nil)
+//	err = w.Run(ctx) // until ctx ends
+//
+// # Words and states
+//
+// A job is of a kind, which says what handler runs it, and waits in a queue, a
+// named line. An attempt is one run of the handler. A retry is an attempt after
+// a failure; its index alone chooses the delay. A lease is the right to run a
+// job, for a time; a heartbeat extends it while the handler runs. A worker is a
+// pool in a process, an instance a process on the file.
+//
+// A job is in exactly one [State], and every transition is one transaction:
+//
+//	scheduled   due later: delayed, or waiting for its retry
+//	ready       due, waiting for a worker
+//	running     leased
+//	done        finished; kept for Options.Retention
+//	cancelled   finished; kept for Options.Retention
+//	dead        in the dead letters, until redriven or purged
+//
+// Ready jobs start by priority, then by due time, then in the order they were
+// enqueued. Four counters belong to a job: attempts; retries, which only
+// failures advance; crashes in a row; snoozes.
+//
+// # Handlers
+//
+// What a handler returns is its verdict, also when wrapped:
+//
+//	nil                  done
+//	any error            failed: a retry by the policy, or dead as exhausted
+//	Permanent(err)       dead at once
+//	RetryAfter(d, err)   failed: a retry, not before d
+//	Snooze(d)            again after d; no failure
+//	Cancel(err)          finished as cancelled
+//
+// A panic and runtime.Goexit are failed attempts whose stack is kept. Args that
+// do not decode are failed attempts too, dead with reason decode at the end.
+// The policy in effect is the job's own, else its kind's, else its queue's,
+// else that of [Options], looked up when the attempt fails; package policy
+// explains the phases. The handler's context ends with a cause: [ErrCancelled],
+// [ErrLeaseLost], [ErrShutdown] or [context.DeadlineExceeded].
+//
+// # Guarantees
+//
+//  1. An acknowledged Enqueue survives kill -9, a crash of the system and a
+//     power cut. [Relaxed] gives up the last commits on a power cut, only there.
+//  2. At least once. A handler runs twice only if its lease was lost, and then
+//     what the late one reports is refused. So handlers must bear being run again.
+//  3. A job whose process dies while its handler runs comes back after 1 s, and
+//     after [WorkerOptions].MaxCrashes of them is dead with reason crashed: a
+//     poison job cannot loop. Jobs leased but not started go back unspent;
+//     a reboot or power cut is nobody's crash.
+//  4. No job starts before it is due, on the queue's clock.
+//  5. Shutdown, an unknown kind, a pause and a snooze use up no retry.
+//  6. A dead letter keeps args, headers, reason, last error, history, policy
+//     and counts. None is deleted but by [DeadLetters.Purge].
+//  7. A job enqueued in the application's transaction commits or vanishes with
+//     it: [Queue.Tx], [Queue.EnqueueTx].
+//  8. Unique keys hold under concurrency. A redrive of a job whose key another
+//     holds is refused for that job, which stays dead.
+//  9. Bad input is refused with a [FieldError] for each fault, and nothing is
+//     written. A full disk, a locked or a damaged file give the typed errors
+//     of this package, and lose nothing that was acknowledged.
+//
+// # Limits and defaults
+//
+//	args                  256 KiB of JSON    Options.MaxArgs
+//	headers               16 KiB of JSON     Options.MaxHeaders
+//	kinds, queues         [A-Za-z0-9][A-Za-z0-9._:/-]{0,127}
+//	priority              -100 to 100, higher first
+//	unique key            1,024 bytes, per kind
+//	jobs per EnqueueMany  10,000
+//	error text, stack     8 KiB, 16 KiB; longer ones are cut
+//	history               the last 20 failures
+//	finished jobs         kept for 24 h      Options.Retention
+//	policy                27 retries, 13 h   policy.Default
+//	concurrency           16                 WorkerOptions.Concurrency
+//	lease                 30 s               WorkerOptions.Lease
+//	grace                 30 s               WorkerOptions.Grace
+//
+// # Shutdown
+//
+// [Worker.Run] returns when all that it started has ended. It stops when its
+// context ends, or when [Worker.Shutdown] is called: it takes no more jobs,
+// gives handlers the grace to end by themselves, cancels their contexts with
+// [ErrShutdown], waits a little, writes the outcomes, and gives back unspent
+// what it had not started. A handler cut that way runs again, with nothing used
+// up. One that ignores its context is logged with its stack, and Run gives
+// [ErrStuck]. Close the queue after that.
+//
+// A program that is killed instead loses nothing: see the guarantees.
+//
+// # Testing
+//
+// A queue on a file in t.TempDir() is quick; [Relaxed] makes it quicker. For
+// time, pass a [Options].Clock, which due times are about, or run with a store
+// in memory inside testing/synctest. Other stores pass the suite in package
+// storage/storagetest.
+//
+// # The house
+//
+//	errand             the public API: names, validation, documentation
+//	policy             pure retry decisions: no clock, no state, no I/O
+//	storage            the contract: Store, records, sentinels
+//	storage/sqlite     the Store on modernc.org/sqlite, with group commit
+//	storage/storagetest  the suite that any Store must pass
+//	migrations         the schema, embedded
+//	internal/engine    the loop: lease, execute, finish, heartbeat, reclaim
+//	examples           one runnable program per directory
+//
+// Packages policy and storage import only the standard library and never each
+// other; internal/engine joins them; this package wires the defaults and is
+// imported only by what stands on top of it.
 package errand

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/errandq/errand/policy"
@@ -196,8 +197,20 @@ func (f *faults) policy(field string, p policy.Policy) {
 		if v := reflect.ValueOf(p).FieldByName(fault.Path); v.IsValid() {
 			value = v.Interface()
 		}
-		f.field(field+"."+fault.Path, value, fault.Want)
+		f.field(field+"."+snake(fault.Path), value, fault.Want)
 	}
+}
+
+// snake turns the name of a Go field into the form that all paths here have.
+func snake(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if unicode.IsUpper(r) && i > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
 }
 
 func (f *faults) args(field string, args Args, limit int) []byte {

@@ -15,18 +15,19 @@ import (
 
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
 )
 
 // Durability says what an acknowledged write survives.
-type Durability uint8
+type Durability = sqlite.Durability
 
 const (
 	// Full syncs every commit: what was acknowledged survives a power cut.
-	Full Durability = iota
+	Full = sqlite.Full
 	// Relaxed leaves the moment to the operating system: what was acknowledged
 	// survives the end of the process, but a power cut may take the last
 	// commits. The database stays whole.
-	Relaxed
+	Relaxed = sqlite.Relaxed
 )
 
 // Options configure a [Queue]. Nil and the zero value mean defaults.
@@ -74,6 +75,9 @@ const (
 
 func (o *Options) validate() error {
 	var f faults
+	if o.Durability > Relaxed {
+		f.field("durability", o.Durability, "must be Full (0) or Relaxed (1)")
+	}
 	if o.Policy != nil {
 		f.policy("policy", *o.Policy)
 	}
@@ -149,7 +153,9 @@ func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 		return nil, err
 	}
 	c := o.withDefaults()
-	store, err := openStore(path, c)
+	store, err := sqlite.Open(path, &sqlite.Options{
+		Durability: c.Durability, SingleProcess: c.SingleProcess, Logger: c.Logger,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +171,7 @@ func New(ctx context.Context, store storage.Store, o *Options) (*Queue, error) {
 	if store == nil {
 		f.field("store", nil, "must not be nil")
 	}
-	if o.Durability != Full {
+	if o.Durability == Relaxed {
 		f.field("durability", o.Durability, "must be zero with New: set it where the store is opened")
 	}
 	if o.SingleProcess {

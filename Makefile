@@ -1,0 +1,34 @@
+# The linter is pinned here and not in go.mod, so that nobody who imports errand
+# sees its dependencies.
+GOLANGCI_VERSION := 2.15.0
+FUZZTIME ?= 20s
+
+.PHONY: help test race lint bench fuzz
+
+help: ## Show this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: ## Run all tests
+	go test ./...
+
+race: ## Run all tests with the race detector (needs a C compiler)
+	go test -race ./...
+
+lint: ## Check formatting, vet and lint
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt would change:" $$unformatted; exit 1; fi
+	go vet ./...
+	@if golangci-lint version 2>/dev/null | grep -qF 'version $(GOLANGCI_VERSION) '; then \
+		set -x; golangci-lint run ./...; \
+	else \
+		set -x; go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v$(GOLANGCI_VERSION) run ./...; \
+	fi
+
+bench: ## Run all benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
+
+fuzz: ## Run each fuzz test for FUZZTIME (20s)
+	@set -e; for pkg in $$(go list ./...); do \
+		for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			(set -x; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg); \
+		done; \
+	done
