@@ -121,6 +121,9 @@ func (in *instance) finish(now time.Time, f storage.Finish) storage.ItemResult {
 		j.History = append(j.History, entry)
 		j.History = j.History[max(0, len(j.History)-storage.HistoryLimit):]
 	}
+	if j.Cancelling && f.Outcome != storage.OutcomeDone && f.Outcome != storage.OutcomeDead {
+		f.Outcome = storage.OutcomeCancelled
+	}
 	switch f.Outcome {
 	case storage.OutcomeCrashed, storage.OutcomeInterrupted, storage.OutcomeReturned:
 	default:

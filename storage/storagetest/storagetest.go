@@ -1,4 +1,70 @@
 // Package storagetest is the specification of [storage.Store] in the form of
 // tests: each sentence of its comments that can be checked is a case here, in
-// the same words. It holds a reference implementation too, [Memory].
+// the same words. [Run] runs the cases, [RunRandom] compares a Store with the
+// reference implementation, [Memory], through random histories.
+//
+// All times and readings of monotonic clocks are passed in; nothing sleeps.
 package storagetest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/errandq/errand/storage"
+)
+
+// DB is a database under test, empty at first, and the processes that have it
+// open. [Memory] is one.
+type DB interface {
+	// Open gives another instance, as if in a process of its own. It fails
+	// the test if it cannot.
+	Open() storage.Store
+	// Kill lets an instance die as by kill -9: what the kernel holds for the
+	// process is dropped, what is in files stays. It may have been closed
+	// before; it is not used afterwards.
+	Kill(s storage.Store)
+	// Reboot lets an instance die as by a power cut: what does not outlive the
+	// machine is lost too. It may have been closed before; it is not used
+	// afterwards.
+	Reboot(s storage.Store)
+	// Invariants checks what must hold after any history: each job is in
+	// exactly one table, the kept counts equal the real ones, no two live
+	// leases have one token, the file is sound.
+	Invariants(t testing.TB)
+}
+
+var _ DB = (*Memory)(nil)
+
+// testCase checks one or more sentences of the contract.
+type testCase struct {
+	name string
+	// says quotes the sentences, one to a line.
+	says string
+	run  func(f *fixture)
+}
+
+// cases gives the whole suite.
+func cases() []testCase {
+	return slices.Concat(enqueueCases, uniqueCases, leaseCases, itemCases, outcomeCases, fenceCases,
+		fateCases, lapseCases, jobCases, deadCases, redriveCases, purgeCases, closeCases, concurrencyCases, notifyCases)
+}
+
+// Run checks a Store against the contract. open gives an empty database for
+// each case and arranges for it to be closed with t.Cleanup.
+func Run(t *testing.T, open func(t *testing.T) DB) {
+	for _, c := range cases() {
+		t.Run(c.name, func(t *testing.T) { c.check(t, open(t)) })
+	}
+}
+
+// check runs the case on db, and then looks at db's invariants.
+func (c testCase) check(t testing.TB, db DB) {
+	t.Cleanup(func() {
+		db.Invariants(t)
+		if t.Failed() {
+			t.Logf("the contract says:\n\t%s", strings.ReplaceAll(c.says, "\n", "\n\t"))
+		}
+	})
+	c.run(newFixture(t, db))
+}

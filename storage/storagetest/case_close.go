@@ -1,0 +1,181 @@
+package storagetest
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+var closeCases = []testCase{
+	{"close_calls", `later ones give [ErrClosed].`, func(f *fixture) {
+		s := f.db.Open()
+		l := f.run(s)
+		f.must(s.Close())
+		calls := map[string]func() error{
+			"Enqueue": func() error { _, err := s.Enqueue(f.ctx, f.now, times(1, newJob())); return err },
+			"Exchange": func() error {
+				_, err := s.Exchange(f.ctx, f.now, storage.Exchange{Length: hold, Want: 1, Source: usual})
+				return err
+			},
+			"Finish": func() error {
+				_, err := s.Exchange(f.ctx, f.now, storage.Exchange{Finish: []storage.Finish{{Lease: l.Lease, Outcome: storage.OutcomeDone}}})
+				return err
+			},
+			"Reclaim": func() error { _, err := s.Reclaim(f.ctx, f.now, 0, hold, 9); return err },
+			"Job":     func() error { _, err := s.Job(f.ctx, l.ID); return err },
+			"Cancel":  func() error { _, err := s.Cancel(f.ctx, f.now, l.ID, keep); return err },
+			"Pause":   func() error { return s.Pause(f.ctx, f.now, queue, true) },
+			"Paused":  func() error { _, err := s.Paused(f.ctx); return err },
+			"Counts":  func() error { _, err := s.Counts(f.ctx); return err },
+			"DeadLetters": func() error {
+				_, _, err := s.DeadLetters(f.ctx, storage.DeadFilter{}, storage.Position{}, 9)
+				return err
+			},
+			"Redrive":       func() error { _, err := s.Redrive(f.ctx, f.now, storage.DeadSelection{}, ""); return err },
+			"PurgeDead":     func() error { _, err := s.PurgeDead(f.ctx, storage.DeadSelection{}); return err },
+			"PurgeFinished": func() error { _, _, err := s.PurgeFinished(f.ctx, f.now); return err },
+		}
+		for name, call := range calls {
+			if err := call(); !errors.Is(err, storage.ErrClosed) {
+				f.Errorf("%s after Close gave %v, want ErrClosed", name, err)
+			}
+		}
+		f.counts(count(storage.Running, 1))
+	}},
+
+	{"close_with_lease", `Its registration is dropped only if it holds no lease: otherwise it stands until the process ends, so that a handler still running is not run a second time meanwhile.`, func(f *fixture) {
+		a, b := f.db.Open(), f.db.Open()
+		la, lb := f.run(a), f.run(b)
+		f.begin(a, la.Lease)
+		f.begin(b, lb.Lease)
+		f.must(a.Close())
+		f.must(b.Close())
+		f.takesNothing(f.s, 0)
+		f.takesNothing(f.s, time.Second)
+		f.db.Kill(a)
+		f.takes(f.s, time.Second, la.Lease, storage.Crashed)
+		f.takes(f.s, hold, lb.Lease, storage.Cut)
+	}},
+
+	{"close_without_lease", `Its registration is dropped only if it holds no lease`, func(f *fixture) {
+		a := f.db.Open()
+		l := f.run(a)
+		f.apply(a, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now})
+		f.must(a.Close())
+		f.takesNothing(f.s, 0)
+		f.order("leased", leasedIDs(f.lease(f.s, 1)), []storage.ID{l.ID})
+	}},
+
+	{"close_durable", `when it returns nil all of it is durable`, func(f *fixture) {
+		f.pause("paused", true)
+		waiting := f.add(newJob(unique("a"), func(n *storage.NewJob) { n.Headers = []byte("h") }), newJob(dueAt(f.now.Add(time.Hour))))
+		dead := f.bury(storage.ReasonPermanent, "no", lane("other", kind))
+		before := []storage.Record{f.record(waiting[0]), f.record(waiting[1]), f.record(dead)}
+		f.must(f.s.Close())
+		f.s = f.db.Open()
+		for _, r := range before {
+			f.same("the job after opening again", f.record(r.ID), r)
+		}
+		f.counts(count(storage.Ready, 1), count(storage.Scheduled, 1), storage.Count{Queue: "other", Kind: kind, State: storage.Dead, N: 1})
+		if p, err := f.s.Paused(f.ctx); err != nil || len(p) != 1 || p[0] != "paused" {
+			f.Errorf("Paused gave %v, %v", p, err)
+		}
+		if e := f.enqueue(newJob(unique("a")))[0]; !e.Duplicate || e.ID != waiting[0] {
+			f.Errorf("the unique key was forgotten: %v", e)
+		}
+	}},
+}
+
+var concurrencyCases = []testCase{
+	{"concurrent_workers", `It is safe for concurrent use.`, func(f *fixture) {
+		const callers, perCaller = 8, 40
+		stores := []storage.Store{f.s, f.db.Open()}
+		var wg sync.WaitGroup
+		var done atomic.Int64
+		var mu sync.Mutex
+		runs := map[int64]int{}
+		fail := func(err error) bool {
+			if err != nil {
+				f.Errorf("unexpected error: %v", err)
+				done.Store(callers * perCaller) // let everybody stop
+			}
+			return err != nil
+		}
+		for c := range callers {
+			s := stores[c%2]
+			wg.Go(func() {
+				for i := range perCaller / 4 {
+					if _, err := s.Enqueue(f.ctx, f.now, times(4, newJob(priority(i%3)))); fail(err) {
+						return
+					}
+					if _, err := s.Counts(f.ctx); fail(err) {
+						return
+					}
+				}
+			})
+			wg.Go(func() {
+				var finish []storage.Finish
+				for done.Load() < callers*perCaller {
+					res, err := s.Exchange(f.ctx, f.now, storage.Exchange{Length: hold, Finish: finish, Want: 5, Source: usual})
+					if fail(err) {
+						return
+					}
+					for _, r := range res.Finished {
+						if r != storage.Applied {
+							f.Errorf("finishing gave %d, want applied", r)
+						}
+					}
+					done.Add(int64(len(finish)))
+					finish = nil
+					for _, l := range res.Leased {
+						finish = append(finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
+						mu.Lock()
+						runs[l.Key]++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for key, n := range runs {
+			if n != 1 {
+				f.Errorf("job %d was leased %d times", key, n)
+			}
+		}
+		f.counts(count(storage.Done, callers*perCaller))
+	}},
+
+	{"concurrent_unique", `A job whose unique key is held is not inserted; its answer is a duplicate that names the holder.
+It is safe for concurrent use.`, func(f *fixture) {
+		stores := []storage.Store{f.s, f.db.Open()}
+		var wg sync.WaitGroup
+		answers := make([]storage.Enqueued, 16)
+		for i := range answers {
+			wg.Go(func() {
+				got, err := stores[i%2].Enqueue(f.ctx, f.now, times(1, newJob(unique("a"))))
+				if err != nil || len(got) != 1 {
+					f.Errorf("Enqueue gave %v, %v", got, err)
+					return
+				}
+				answers[i] = got[0]
+			})
+		}
+		wg.Wait()
+		inserted := 0
+		for _, e := range answers {
+			if !e.Duplicate {
+				inserted++
+			}
+			if e.ID != answers[0].ID {
+				f.Errorf("one answer names %v, another %v", answers[0].ID, e.ID)
+			}
+		}
+		if inserted != 1 {
+			f.Errorf("%d jobs were inserted, want 1", inserted)
+		}
+		f.counts(count(storage.Ready, 1))
+	}},
+}

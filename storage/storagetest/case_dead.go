@@ -1,0 +1,157 @@
+package storagetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// morgue lets a dozen jobs die, one a second but for two at the same time,
+// and gives them in the order of their deaths.
+func (f *fixture) morgue() []storage.Record {
+	f.Helper()
+	reasons := []storage.Reason{storage.ReasonExhausted, storage.ReasonPermanent, storage.ReasonDecode, storage.ReasonSnoozed}
+	texts := []string{"Timeout of 5s exceeded", "50% of timeouts", "ÄRGER_1", "ärger-1", "503 from server"}
+	var out []storage.Record
+	for i := range 12 {
+		if i != 6 {
+			f.later(time.Second)
+		}
+		id := f.bury(reasons[i%4], texts[i%5], lane([]string{"a", "b"}[i/6], []string{"x", "y", "z"}[i%3]), func(n *storage.NewJob) {
+			n.Headers, n.Priority, n.Timeout, n.Unique = []byte("h"), i, time.Minute, fmt.Sprint("key ", i)
+		})
+		out = append(out, f.record(id))
+	}
+	f.later(time.Second)
+	return out
+}
+
+// deadList lists dead letters in pages, the latest first.
+func (f *fixture) deadList(filter storage.DeadFilter, limit int) []storage.Record {
+	f.Helper()
+	var out []storage.Record
+	var after storage.Position
+	for range 1000 {
+		page, next, err := f.s.DeadLetters(f.ctx, filter, after, limit)
+		f.must(err)
+		if len(page) > limit {
+			f.Fatalf("a page with a limit of %d has %d", limit, len(page))
+		}
+		out = append(out, page...)
+		if next == (storage.Position{}) {
+			return out
+		}
+		if len(page) == 0 {
+			f.Fatalf("an empty page has a position behind it")
+		}
+		if last := page[len(page)-1]; next.Key != last.Key || !next.DiedAt.Equal(last.EndedAt) {
+			f.Fatalf("the position is %v, want that of the last record, %v and %d", next, last.EndedAt, last.Key)
+		}
+		after = next
+	}
+	f.Fatalf("the pages have no end")
+	return nil
+}
+
+func recordIDs(records []storage.Record) []storage.ID {
+	var out []storage.ID
+	for _, r := range records {
+		out = append(out, r.ID)
+	}
+	return out
+}
+
+// filters are conditions on the jobs of the morgue, with those they choose.
+func filters(all []storage.Record) []struct {
+	storage.DeadFilter
+	want []int
+} {
+	return []struct {
+		storage.DeadFilter
+		want []int
+	}{
+		{storage.DeadFilter{}, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
+		{storage.DeadFilter{Queue: "a"}, []int{0, 1, 2, 3, 4, 5}},
+		{storage.DeadFilter{Queue: "A"}, nil},
+		{storage.DeadFilter{Queue: "none"}, nil},
+		{storage.DeadFilter{Kind: "y"}, []int{1, 4, 7, 10}},
+		{storage.DeadFilter{Reason: storage.ReasonDecode}, []int{2, 6, 10}},
+		{storage.DeadFilter{DiedFrom: all[5].EndedAt}, []int{5, 6, 7, 8, 9, 10, 11}},
+		{storage.DeadFilter{DiedBefore: all[5].EndedAt}, []int{0, 1, 2, 3, 4}},
+		{storage.DeadFilter{DiedFrom: all[3].EndedAt, DiedBefore: all[8].EndedAt}, []int{3, 4, 5, 6, 7}},
+		{storage.DeadFilter{Error: "TIMEOUT"}, []int{0, 1, 5, 6, 10, 11}},
+		{storage.DeadFilter{Error: "0% of"}, []int{1, 6, 11}},
+		{storage.DeadFilter{Error: "%"}, []int{1, 6, 11}},
+		{storage.DeadFilter{Error: "_"}, []int{2, 7}},
+		{storage.DeadFilter{Error: "Ärger"}, []int{2, 7}},
+		{storage.DeadFilter{Error: "rger"}, []int{2, 3, 7, 8}},
+		{storage.DeadFilter{Queue: "b", Kind: "x"}, []int{6, 9}},
+		{storage.DeadFilter{Queue: "a", Reason: storage.ReasonExhausted}, []int{0, 4}},
+		{storage.DeadFilter{Kind: "z", Error: "server"}, nil},
+		{storage.DeadFilter{Kind: "y", Error: "server"}, []int{4}},
+		{storage.DeadFilter{Queue: "a", Kind: "x", Reason: storage.ReasonSnoozed, Error: "ärger", DiedFrom: all[3].EndedAt, DiedBefore: all[4].EndedAt}, []int{3}},
+		{storage.DeadFilter{Queue: "b", Kind: "x", Reason: storage.ReasonSnoozed, Error: "ärger", DiedFrom: all[3].EndedAt, DiedBefore: all[4].EndedAt}, nil},
+	}
+}
+
+var deadCases = []testCase{
+	{"dead_filters", `DeadFilter chooses dead jobs. Fields that are zero choose all; the others must all match.
+DiedFrom and DiedBefore bound the time of death, the former included.
+Error must occur in the last error, without regard to ASCII case.
+DeadLetters lists dead jobs that match f, the latest first`, func(f *fixture) {
+		all := f.morgue()
+		f.add(newJob())
+		for _, c := range filters(all) {
+			want := recordIDs(pick(all, c.want...))
+			slices.Reverse(want)
+			for _, limit := range []int{1, 4, 100} {
+				f.order(fmt.Sprintf("%+v in pages of %d", c.DeadFilter, limit), recordIDs(f.deadList(c.DeadFilter, limit)), want)
+			}
+		}
+	}},
+
+	{"dead_pages", `from after the given position on, at most limit.
+The second result is the position of the last record, and is zero when nothing is left behind it.
+The zero Position is before the first.`, func(f *fixture) {
+		all := f.morgue()
+		slices.Reverse(all)
+		page, next, err := f.s.DeadLetters(f.ctx, storage.DeadFilter{}, storage.Position{}, 6)
+		f.must(err)
+		f.order("the first page", recordIDs(page), recordIDs(all[:6]))
+		if len(page) < 6 || next.Key != page[5].Key {
+			f.Fatalf("the position is %v, want that of the last record", next)
+		}
+		// What dies meanwhile is before the position, what is gone is not missed.
+		f.bury(storage.ReasonPermanent, "no")
+		_, err = f.s.PurgeDead(f.ctx, storage.DeadSelection{IDs: []storage.ID{all[5].ID, all[6].ID}})
+		f.must(err)
+		page, next, err = f.s.DeadLetters(f.ctx, storage.DeadFilter{}, next, 5)
+		f.must(err)
+		f.order("the second page", recordIDs(page), recordIDs(all[7:]))
+		if next != (storage.Position{}) {
+			f.Errorf("the position is %v though nothing is left", next)
+		}
+		page, next, err = f.s.DeadLetters(f.ctx, storage.DeadFilter{Queue: "none"}, storage.Position{}, 5)
+		if len(page) != 0 || next != (storage.Position{}) || err != nil {
+			f.Errorf("an empty list gave %v, %v, %v", page, next, err)
+		}
+	}},
+
+	{"dead_records", `The records come without args, headers and history.`, func(f *fixture) {
+		all := f.morgue()
+		slices.Reverse(all)
+		got := f.deadList(storage.DeadFilter{}, 100)
+		if len(got) != len(all) {
+			f.Fatalf("%d are listed, want %d", len(got), len(all))
+		}
+		for i, want := range all {
+			if want.Args == nil || want.Headers == nil || want.History == nil {
+				f.Errorf("Job gave no args, headers or history: %+v", want)
+			}
+			want.Args, want.Headers, want.History = nil, nil, nil
+			f.same("a dead letter", got[i], want)
+		}
+	}},
+}

@@ -1,0 +1,232 @@
+package storagetest
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// usual is where the usual jobs are.
+var usual = storage.Source{Queues: []string{queue}, Kinds: []string{kind}}
+
+var leaseCases = []testCase{
+	{"lease_priority", `the highest priority goes first, then the earliest due, then the first enqueued.
+Leased []Leased in the order they should start`, func(f *fixture) {
+		ids := f.add(
+			newJob(priority(-100), dueAt(f.now.Add(-3*time.Hour))), newJob(), newJob(priority(100)), newJob(priority(1)), newJob(priority(100)),
+		)
+		f.order("leased", leasedIDs(f.lease(f.s, 9)), pick(ids, 2, 4, 3, 1, 0))
+	}},
+
+	{"lease_due", `the highest priority goes first, then the earliest due, then the first enqueued.`, func(f *fixture) {
+		ago := func(d time.Duration) storage.NewJob { return newJob(dueAt(f.now.Add(-d))) }
+		ids := f.add(ago(time.Second), ago(3*time.Second), ago(2*time.Second), ago(3*time.Second), ago(time.Second))
+		f.order("first", leasedIDs(f.lease(f.s, 2)), pick(ids, 1, 3))
+		f.order("then", leasedIDs(f.lease(f.s, 2)), pick(ids, 2, 0))
+		f.order("last", leasedIDs(f.lease(f.s, 2)), pick(ids, 4))
+	}},
+
+	{"lease_lanes", `Source says what a worker leases: ready jobs of these kinds in these queues.
+Of those in Source that are due, the highest priority goes first, then the earliest due, then the first enqueued.`, func(f *fixture) {
+		random := rand.New(rand.NewPCG(1, 2))
+		src := storage.Source{Queues: []string{"a", "b", "c"}, Kinds: []string{"x", "y"}}
+		var jobs []storage.NewJob
+		for range 60 {
+			jobs = append(jobs, newJob(
+				lane(src.Queues[random.IntN(3)], src.Kinds[random.IntN(2)]),
+				priority(random.IntN(3)), dueAt(f.now.Add(-time.Duration(random.IntN(4))*time.Second)),
+			))
+		}
+		var want []int
+		for i := range jobs {
+			want = append(want, i)
+		}
+		slices.SortStableFunc(want, func(i, j int) int {
+			return cmp.Or(cmp.Compare(jobs[j].Priority, jobs[i].Priority), jobs[i].DueAt.Compare(jobs[j].DueAt))
+		})
+		ids := f.add(jobs...)
+		var got []storage.ID
+		for len(got) < len(ids) {
+			leased := f.exchange(f.s, storage.Exchange{Want: 7, Source: src}).Leased
+			if len(leased) != min(7, len(ids)-len(got)) {
+				f.Fatalf("%d were leased of %d that waited", len(leased), len(ids)-len(got))
+			}
+			got = append(got, leasedIDs(leased)...)
+		}
+		f.order("leased", got, pick(ids, want...))
+	}},
+
+	{"lease_others", `Jobs of other kinds, other queues or paused queues cost it nothing.
+Pause stops or resumes leasing from a queue, also one that has no job yet. Running jobs go on. Doing it twice is the same as once.`, func(f *fixture) {
+		f.pause("paused", true)
+		f.pause("paused", true)
+		others := f.add(
+			newJob(lane(queue, "other"), priority(9)), newJob(lane("other", kind), priority(9)), newJob(lane("paused", kind), priority(9)),
+		)
+		ids := f.add(newJob())
+		src := storage.Source{Queues: []string{queue, "paused", "unheard of"}, Kinds: []string{kind, "unheard of"}}
+		lease := func() []storage.ID {
+			return leasedIDs(f.exchange(f.s, storage.Exchange{Want: 9, Source: src}).Leased)
+		}
+		f.order("leased", lease(), ids)
+		f.is(storage.Ready, others...)
+		f.pause("paused", false)
+		f.order("leased after resuming", lease(), pick(others, 2))
+		f.pause("paused", false)
+		f.pause(queue, true)
+		more := f.add(newJob())
+		f.order("leased from a paused queue", lease(), nil)
+		f.pause(queue, false)
+		f.order("leased after resuming", lease(), more)
+		f.order("leased from nowhere", leasedIDs(f.exchange(f.s, storage.Exchange{Want: 9, Source: storage.Source{Queues: []string{}, Kinds: []string{}}}).Leased), nil)
+	}},
+
+	{"lease_pause_running", `Running jobs go on.`, func(f *fixture) {
+		l := f.run(f.s)
+		f.pause(queue, true)
+		if r := f.extend(f.s, l.Lease); r != storage.Applied {
+			f.Errorf("extending in a paused queue gave %d", r)
+		}
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
+		f.is(storage.Done, l.ID)
+	}},
+
+	{"lease_paused_list", `Paused gives the paused queues, sorted.`, func(f *fixture) {
+		for _, q := range []string{"c", "a", "B", "b", "a"} {
+			f.pause(q, true)
+		}
+		f.pause("b", false)
+		other := f.db.Open()
+		for _, s := range []storage.Store{f.s, other} {
+			got, err := s.Paused(f.ctx)
+			f.must(err)
+			if want := []string{"B", "a", "c"}; !slices.Equal(got, want) {
+				f.Errorf("Paused gave %q, want %q", got, want)
+			}
+		}
+	}},
+
+	{"lease_due_boundary", `"at DueAt" means ready if DueAt is not after now, else scheduled.
+A job due at or before now becomes ready, one due later scheduled.`, func(f *fixture) {
+		id := f.add(newJob(dueAt(f.now.Add(time.Second))))
+		f.later(time.Second - time.Microsecond)
+		f.order("leased a microsecond early", leasedIDs(f.lease(f.s, 1)), nil)
+		f.is(storage.Scheduled, id...)
+		f.later(time.Microsecond)
+		f.order("leased when due", leasedIDs(f.lease(f.s, 1)), id)
+	}},
+
+	{"lease_promotion", `If Want is positive at least 1,000 due scheduled jobs, the earliest first, of any kind and queue, are made ready before.`, func(f *fixture) {
+		const n = 1300
+		var jobs []storage.NewJob
+		for i := range n {
+			// The last enqueued is due first.
+			jobs = append(jobs, newJob(dueAt(f.now.Add(time.Hour-time.Duration(i)*time.Second))))
+		}
+		ids := f.add(jobs...)
+		slices.Reverse(ids)
+		f.later(2 * time.Hour)
+		f.exchange(f.s, storage.Exchange{})
+		f.counts(count(storage.Scheduled, n))
+		got := leasedIDs(f.lease(f.s, 1000))
+		f.order("leased", got, ids[:1000])
+		got = leasedIDs(f.lease(f.s, 1000))
+		f.order("leased then", got, ids[1000:])
+	}},
+
+	{"lease_promotion_others", `of any kind and queue, are made ready before.`, func(f *fixture) {
+		f.pause("paused", true)
+		due := f.now.Add(time.Second)
+		ids := f.add(newJob(lane("other", kind), dueAt(due)), newJob(lane(queue, "other"), dueAt(due)), newJob(lane("paused", kind), dueAt(due)), newJob(dueAt(due.Add(1))))
+		f.later(time.Second)
+		f.exchange(f.s, storage.Exchange{Extend: []storage.Lease{{Key: 1, Token: 1}}})
+		f.is(storage.Scheduled, ids...)
+		f.lease(f.s, 1)
+		f.is(storage.Ready, ids[:3]...)
+		f.is(storage.Scheduled, ids[3])
+	}},
+
+	{"lease_promotion_priority", `the highest priority goes first, then the earliest due, then the first enqueued.`, func(f *fixture) {
+		ids := f.add(newJob(), newJob(dueAt(f.now.Add(time.Second)), priority(1)), newJob(dueAt(f.now.Add(time.Second))))
+		f.later(time.Minute)
+		more := f.add(newJob())
+		f.order("leased", leasedIDs(f.lease(f.s, 9)), []storage.ID{ids[1], ids[0], ids[2], more[0]})
+	}},
+
+	{"lease_next_due", `NextDue is when the earliest job that is still scheduled is due; zero if none is, or if Want was zero.`, func(f *fixture) {
+		next := func(want int) time.Time { f.Helper(); return f.exchange(f.s, storage.Exchange{Want: want}).NextDue }
+		is := func(want time.Time) {
+			f.Helper()
+			if got := next(1); !got.Equal(want) || want.IsZero() != got.IsZero() {
+				f.Errorf("NextDue is %v, want %v", got, want)
+			}
+		}
+		f.add(newJob())
+		is(time.Time{})
+		at := f.now.Add(time.Hour)
+		f.add(newJob(dueAt(at)))
+		is(at)
+		if got := next(0); !got.IsZero() {
+			f.Errorf("NextDue is %v though nothing was wanted", got)
+		}
+		f.pause("paused", true)
+		f.add(newJob(dueAt(at.Add(-time.Minute)), lane("paused", "other")))
+		is(at.Add(-time.Minute))
+		f.now = at.Add(-time.Minute)
+		is(at)
+		f.now = at
+		is(time.Time{})
+	}},
+
+	{"lease_counters", `A lease raises the job's attempt by one.
+Leased is a job with the lease on it.`, func(f *fixture) {
+		n := storage.NewJob{
+			Queue: queue, Kind: kind, Priority: 7, DueAt: f.now.Add(-time.Second), Timeout: time.Minute,
+			Args: []byte("args"), Headers: []byte("headers"), Policy: []byte("policy"),
+		}
+		l := f.run(f.s, func(j *storage.NewJob) { *j = n })
+		created := f.now
+		if l.Key != l.ID.Key() || l.Queue != queue || l.Kind != kind || l.Priority != 7 || l.Counters != (storage.Counters{Attempt: 1}) ||
+			!l.CreatedAt.Equal(created) || !l.DueAt.Equal(n.DueAt) || l.Timeout != n.Timeout ||
+			string(l.Args) != "args" || string(l.Headers) != "headers" || string(l.Policy) != "policy" {
+			f.Errorf("leased %+v", l)
+		}
+		r := f.record(l.ID)
+		if r.State != storage.Running || r.Counters != l.Counters || r.Cancelling || string(r.Policy) != "policy" {
+			f.Errorf("the running job is %+v", r)
+		}
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now})
+		if got := f.leaseOne(f.s); got.Counters != (storage.Counters{Attempt: 2, Retry: 1}) || got.ID != l.ID {
+			f.Errorf("the second attempt has counters %+v", got.Counters)
+		}
+	}},
+
+	{"lease_once", `Exchange is one turn of a worker: it extends leases, then finishes jobs, then makes due scheduled jobs ready and leases ready ones.
+Want is how many jobs to lease at most.`, func(f *fixture) {
+		f.add(times(5, newJob())...)
+		other := f.db.Open()
+		a, b := f.lease(f.s, 2), f.lease(other, 9)
+		if len(a) != 2 || len(b) != 3 {
+			f.Errorf("two instances leased %d and %d of 5 jobs, want 2 and 3", len(a), len(b))
+		}
+		seen := map[int64]bool{}
+		for _, l := range slices.Concat(a, b) {
+			if seen[l.Key] {
+				f.Errorf("job %d was leased twice", l.Key)
+			}
+			seen[l.Key] = true
+		}
+		f.counts(count(storage.Running, 5))
+		// A job finished in an exchange can be leased in the same one.
+		res := f.exchange(f.s, storage.Exchange{
+			Finish: []storage.Finish{{Lease: a[0].Lease, Outcome: storage.OutcomeRetry, DueAt: f.now}}, Want: 5,
+		})
+		f.order("leased", leasedIDs(res.Leased), pick(leasedIDs(a), 0))
+		if r := f.extend(f.s, a[0].Lease); r != storage.Lost {
+			f.Errorf("the lease before gave %d, want lost", r)
+		}
+	}},
+}

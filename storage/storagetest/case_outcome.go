@@ -1,0 +1,330 @@
+package storagetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// putsBack are the outcomes after which a job is waiting again.
+var putsBack = []storage.Outcome{
+	storage.OutcomeRetry, storage.OutcomeSnooze, storage.OutcomeCrashed, storage.OutcomeInterrupted, storage.OutcomeReturned,
+}
+
+var itemCases = []testCase{
+	{"item_results", `Each item has its own result; a bad item never fails its exchange.
+Applied: the lease was held, the item took effect.
+Lost: the lease is no longer held; nothing was changed.
+Refused: the item made no sense, an unknown outcome for example; the lease is as it was.`, func(f *fixture) {
+		f.add(times(5, newJob())...)
+		l := f.lease(f.s, 5)
+		f.cancel(l[1].ID)
+		f.apply(f.s, storage.Finish{Lease: l[4].Lease, Outcome: storage.OutcomeDone, Keep: keep})
+		res := f.exchange(f.s, storage.Exchange{
+			Extend: []storage.Lease{l[0].Lease, {}, l[1].Lease, l[4].Lease, {Key: l[2].Key, Token: l[0].Token}, l[3].Lease},
+			Finish: []storage.Finish{
+				{Lease: l[0].Lease, Outcome: 0},
+				{Lease: storage.Lease{Key: 1 << 40, Token: 1}, Outcome: storage.OutcomeDone},
+				{Lease: l[2].Lease, Outcome: storage.OutcomeDone, Keep: keep},
+				{Lease: l[3].Lease, Outcome: storage.OutcomeDead + 1},
+				{Lease: l[2].Lease, Outcome: storage.OutcomeRetry, DueAt: f.now},
+				{Lease: l[4].Lease, Outcome: storage.OutcomeDone},
+				{Lease: l[1].Lease, Outcome: storage.OutcomeCancelled, Keep: keep},
+			},
+			Want: 1,
+		})
+		if want := ([]storage.ItemResult{storage.Applied, storage.Lost, storage.Cancelling, storage.Lost, storage.Lost, storage.Applied}); !slices.Equal(res.Extended, want) {
+			f.Errorf("extending gave %v, want %v", res.Extended, want)
+		}
+		if want := ([]storage.ItemResult{storage.Refused, storage.Lost, storage.Applied, storage.Refused, storage.Lost, storage.Lost, storage.Applied}); !slices.Equal(res.Finished, want) {
+			f.Errorf("finishing gave %v, want %v", res.Finished, want)
+		}
+		f.is(storage.Running, l[0].ID, l[3].ID)
+		f.is(storage.Done, l[2].ID, l[4].ID)
+		f.is(storage.Cancelled, l[1].ID)
+		f.apply(f.s, storage.Finish{Lease: l[0].Lease, Outcome: storage.OutcomeDone})
+		f.apply(f.s, storage.Finish{Lease: l[3].Lease, Outcome: storage.OutcomeDone})
+	}},
+
+	{"item_refused_unchanged", `the lease is as it was.`, func(f *fixture) {
+		l := f.run(f.s)
+		before := f.record(l.ID)
+		f.later(time.Second)
+		for _, o := range []storage.Outcome{0, storage.OutcomeDead + 1, 255} {
+			fin := storage.Finish{Lease: l.Lease, Outcome: o, Failure: &storage.Failure{Error: "x"}, Error: "x"}
+			if r := f.finish(f.s, fin); r != storage.Refused {
+				f.Errorf("outcome %d gave result %d, want refused", o, r)
+			}
+		}
+		f.same("the job", f.record(l.ID), before)
+		f.counts(count(storage.Running, 1))
+	}},
+
+	{"item_extend_first", `it extends leases, then finishes jobs, then makes due scheduled jobs ready and leases ready ones.`, func(f *fixture) {
+		l := f.run(f.s)
+		res := f.exchange(f.s, storage.Exchange{
+			Extend: []storage.Lease{l.Lease}, Finish: []storage.Finish{{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep}},
+		})
+		if res.Extended[0] != storage.Applied || res.Finished[0] != storage.Applied {
+			f.Errorf("extending and finishing a lease at once gave %v and %v", res.Extended, res.Finished)
+		}
+		f.is(storage.Done, l.ID)
+	}},
+
+	{"item_extend", `Extend prolongs leases that are still held.
+The wall clock takes nobody's lease.`, func(f *fixture) {
+		l := f.run(f.s)
+		before := f.record(l.ID)
+		for range 3 {
+			f.later(100 * hold)
+			if r := f.extend(f.s, l.Lease); r != storage.Applied {
+				f.Errorf("extending long after its end a lease that nobody took gave %d, want applied", r)
+			}
+		}
+		f.same("the job", f.record(l.ID), before)
+		f.later(100 * hold)
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+	}},
+
+	{"item_cancelling", `Cancelling: the lease was extended, and the job has been asked to stop.`, func(f *fixture) {
+		l := f.run(f.s)
+		f.cancel(l.ID)
+		for range 2 {
+			if r := f.extend(f.s, l.Lease); r != storage.Cancelling {
+				f.Errorf("extending gave %d, want cancelling", r)
+			}
+		}
+		// It was extended: another sees it change.
+		b := f.db.Open()
+		f.takesNothing(b, 0)
+		f.later(time.Second)
+		f.extend(f.s, l.Lease)
+		f.takesNothing(b, hold)
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
+		f.is(storage.Done, l.ID)
+	}},
+}
+
+var outcomeCases = []testCase{
+	{"outcome_table", `OutcomeRetry: at DueAt; retry + 1.
+OutcomeSnooze: at DueAt; snoozes + 1.
+OutcomeCrashed: at DueAt; crashes + 1.
+OutcomeInterrupted: ready, due now; the attempt stays counted.
+OutcomeReturned: its handler was not called. At DueAt, or where it was in its line if DueAt is zero; attempt - 1.
+"at DueAt" means ready if DueAt is not after now, else scheduled. Every outcome but Crashed, Interrupted and Returned sets the crashes to zero.
+DueAt time.Time zero: at once, but see OutcomeReturned`, func(f *fixture) {
+		counters := func(attempt, retry, crashes, snoozes int) storage.Counters {
+			return storage.Counters{Attempt: attempt, Retry: retry, Crashes: crashes, Snoozes: snoozes}
+		}
+		was := counters(4, 1, 1, 1) // as begin makes it, once leased
+		begin := func() storage.Leased {
+			l := f.run(f.s, dueAt(f.now.Add(-time.Minute)))
+			for _, o := range []storage.Outcome{storage.OutcomeRetry, storage.OutcomeSnooze, storage.OutcomeCrashed} {
+				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, DueAt: f.now.Add(-time.Minute)})
+				l = f.leaseOne(f.s)
+			}
+			if l.Counters != was {
+				f.Fatalf("after a retry, a snooze and a crash the counters are %+v, want %+v", l.Counters, was)
+			}
+			return l
+		}
+		for _, o := range []struct {
+			name    string
+			outcome storage.Outcome
+			want    storage.Counters
+		}{
+			{"retry", storage.OutcomeRetry, counters(4, 2, 0, 1)},
+			{"snooze", storage.OutcomeSnooze, counters(4, 1, 0, 2)},
+			{"crashed", storage.OutcomeCrashed, counters(4, 1, 2, 1)},
+			{"interrupted", storage.OutcomeInterrupted, counters(4, 1, 1, 1)},
+			{"returned", storage.OutcomeReturned, counters(3, 1, 1, 1)},
+		} {
+			for _, due := range []struct {
+				at    time.Time
+				state storage.State
+				due   time.Time
+			}{
+				{f.now.Add(-time.Second), storage.Ready, f.now.Add(-time.Second)},
+				{f.now, storage.Ready, f.now},
+				{f.now.Add(1), storage.Scheduled, f.now.Add(time.Microsecond)},
+				{f.now.Add(time.Hour), storage.Scheduled, f.now.Add(time.Hour)},
+				{time.Time{}, storage.Ready, f.now},
+			} {
+				state, at := due.state, due.due
+				switch {
+				case o.outcome == storage.OutcomeInterrupted:
+					state, at = storage.Ready, f.now
+				case o.outcome == storage.OutcomeReturned && due.at.IsZero():
+					at = f.now.Add(-time.Minute)
+				}
+				l := begin()
+				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o.outcome, DueAt: due.at})
+				r := f.record(l.ID)
+				if r.State != state || !r.DueAt.Equal(at) || r.Counters != o.want {
+					f.Errorf("%s at %v: %s at %v with %+v, want %s at %v with %+v",
+						o.name, due.at, r.State, r.DueAt, r.Counters, state, at, o.want)
+				}
+				if !r.EndedAt.IsZero() || r.Reason != "" || r.Cancelling {
+					f.Errorf("%s: a waiting job has ended at %v, reason %q, cancelling %v", o.name, r.EndedAt, r.Reason, r.Cancelling)
+				}
+				f.cancel(l.ID)
+			}
+		}
+	}},
+
+	{"outcome_finished", `OutcomeDone: finished as done and kept for Keep.
+OutcomeCancelled: finished as cancelled and kept for Keep.
+Keep is how long a finished job is kept; zero or less deletes it at once, with all that belongs to it.`, func(f *fixture) {
+		for o, state := range map[storage.Outcome]storage.State{storage.OutcomeDone: storage.Done, storage.OutcomeCancelled: storage.Cancelled} {
+			l := f.run(f.s)
+			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeCrashed, DueAt: f.now})
+			l = f.leaseOne(f.s)
+			f.later(time.Second)
+			fin := storage.Finish{Lease: l.Lease, Outcome: o, Keep: keep}
+			if o == storage.OutcomeCancelled {
+				fin.Error = "enough"
+			}
+			f.apply(f.s, fin)
+			r := f.record(l.ID)
+			if r.State != state || !r.EndedAt.Equal(f.now) || r.Counters != (storage.Counters{Attempt: 2}) || r.Error != fin.Error || string(r.Args) != string(l.Args) {
+				f.Errorf("the finished job is %+v", r)
+			}
+			f.add()
+		}
+		f.counts(count(storage.Cancelled, 1), count(storage.Done, 1))
+		for _, d := range []time.Duration{0, -time.Hour} {
+			for _, o := range []storage.Outcome{storage.OutcomeDone, storage.OutcomeCancelled} {
+				l := f.run(f.s)
+				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, Keep: d, Failure: &storage.Failure{Error: "x"}})
+				f.is("", l.ID)
+			}
+		}
+		f.counts(count(storage.Cancelled, 1), count(storage.Done, 1))
+	}},
+
+	{"outcome_dead", `OutcomeDead: into the dead letters with Reason, Error and Policy. If Reason is ReasonCrashed crashes + 1, if it is ReasonSnoozed snoozes + 1.
+Policy []byte the job's own; of a dead job the one in effect at its end`, func(f *fixture) {
+		for reason, want := range map[storage.Reason]storage.Counters{
+			storage.ReasonExhausted: {Attempt: 3, Snoozes: 1},
+			storage.ReasonPermanent: {Attempt: 3, Snoozes: 1},
+			storage.ReasonDecode:    {Attempt: 3, Snoozes: 1},
+			storage.ReasonSnoozed:   {Attempt: 3, Snoozes: 2},
+			storage.ReasonCrashed:   {Attempt: 3, Snoozes: 1, Crashes: 2},
+		} {
+			l := f.run(f.s, func(n *storage.NewJob) { n.Policy = []byte("own") })
+			for _, o := range []storage.Outcome{storage.OutcomeSnooze, storage.OutcomeCrashed} {
+				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, DueAt: f.now})
+				l = f.leaseOne(f.s)
+			}
+			f.later(time.Second)
+			f.apply(f.s, died(l.Lease, reason, "it's 100% \"broken\"\n\t– é"))
+			r := f.record(l.ID)
+			if r.State != storage.Dead || r.Reason != reason || r.Error != "it's 100% \"broken\"\n\t– é" || !r.EndedAt.Equal(f.now) ||
+				string(r.Policy) != `{"numRetries":3}` || r.Counters != want {
+				f.Errorf("%s: the dead job is %+v, want counters %+v", reason, r, want)
+			}
+		}
+		f.counts(count(storage.Dead, 5))
+	}},
+
+	{"outcome_returned_place", `At DueAt, or where it was in its line if DueAt is zero; attempt - 1.`, func(f *fixture) {
+		ids := f.add(newJob(), newJob(), newJob())
+		l := f.lease(f.s, 2)
+		f.later(time.Minute)
+		f.apply(f.s, storage.Finish{Lease: l[1].Lease, Outcome: storage.OutcomeReturned})
+		f.apply(f.s, storage.Finish{Lease: l[0].Lease, Outcome: storage.OutcomeReturned})
+		again := f.lease(f.s, 3)
+		f.order("leased again", leasedIDs(again), ids)
+		for _, l := range again {
+			if l.Attempt != 1 {
+				f.Errorf("job %d is at attempt %d, want 1: the first lease was returned", l.Key, l.Attempt)
+			}
+		}
+	}},
+
+	{"outcome_interrupted_place", `OutcomeInterrupted: ready, due now; the attempt stays counted.`, func(f *fixture) {
+		ids := f.add(newJob(), newJob())
+		l := f.leaseOne(f.s)
+		f.later(time.Minute)
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeInterrupted, DueAt: f.now.Add(time.Hour)})
+		f.order("leased again", leasedIDs(f.lease(f.s, 3)), pick(ids, 1, 0))
+	}},
+
+	{"outcome_stopped", `A job that was asked to stop is not put back: where an outcome would do so, OutcomeCancelled takes its place.
+It is needed with every outcome that puts a job back too, as the job may have been asked to stop.`, func(f *fixture) {
+		for _, o := range putsBack {
+			for _, keep := range []time.Duration{keep, 0} {
+				l := f.run(f.s)
+				f.cancel(l.ID)
+				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, DueAt: f.now.Add(time.Second), Keep: keep, Failure: &storage.Failure{Error: "x"}})
+				if keep == 0 {
+					f.is("", l.ID)
+					continue
+				}
+				r := f.record(l.ID)
+				if r.State != storage.Cancelled || r.Counters != (storage.Counters{Attempt: 1}) || r.Cancelling || len(r.History) != 1 {
+					f.Errorf("outcome %d: the job is %+v, want it cancelled", o, r)
+				}
+			}
+		}
+		f.counts(count(storage.Cancelled, int64(len(putsBack))))
+		l := f.run(f.s)
+		f.cancel(l.ID)
+		f.apply(f.s, died(l.Lease, storage.ReasonPermanent, "no"))
+		f.is(storage.Dead, l.ID)
+	}},
+
+	{"history_entries", `Failure is appended to the history unless nil. Its Attempt and At are those of the job and of the call, whatever they are here.
+Instance string that ran the attempt; on writing empty means this one
+Error string last error: of the last failure, or of the end`, func(f *fixture) {
+		l := f.run(f.s)
+		var want []storage.Failure
+		for i, o := range []storage.Outcome{storage.OutcomeRetry, storage.OutcomeSnooze, storage.OutcomeCrashed, storage.OutcomeInterrupted} {
+			f.later(time.Second)
+			entry := storage.Failure{
+				Attempt: 77, At: f.now.Add(time.Hour), Phase: "backoff", Error: fmt.Sprint("error ", i), Stack: "stack\n",
+				Duration: 1500 * time.Millisecond, Instance: "elsewhere",
+			}
+			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, DueAt: f.now, Error: entry.Error, Failure: &entry})
+			entry.Attempt, entry.At = i+1, f.now
+			want = append(want, entry)
+			r := f.record(l.ID)
+			f.same("the job", r, func() storage.Record { r := r; r.History, r.Error = want, entry.Error; return r }())
+			l = f.leaseOne(f.s)
+		}
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now})
+		if r := f.record(l.ID); len(r.History) != len(want) || r.Error != "error 3" {
+			f.Errorf("after an end without a failure there are %d in the history, the last error is %q", len(r.History), r.Error)
+		}
+		l = f.leaseOne(f.s)
+		f.apply(f.s, died(l.Lease, storage.ReasonExhausted, "the end"))
+		r := f.record(l.ID)
+		if len(r.History) != len(want)+1 || r.History[len(want)].Error != "the end" || r.Error != "the end" {
+			f.Errorf("the dead job has the error %q and the history %v", r.Error, r.History)
+		} else if by := r.History[len(want)].Instance; by == "" || by == "elsewhere" {
+			f.Errorf("the entry without an instance has %q, want the name of this one", by)
+		}
+	}},
+
+	{"history_limit", `HistoryLimit is how many failures are kept per job; the oldest go first.
+History []Failure oldest first, at most HistoryLimit`, func(f *fixture) {
+		const n = storage.HistoryLimit + 5
+		l := f.run(f.s)
+		for i := range n {
+			text := fmt.Sprint("error ", i+1)
+			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now, Error: text, Failure: &storage.Failure{Error: text}})
+			h := f.record(l.ID).History
+			if len(h) != min(i+1, storage.HistoryLimit) {
+				f.Fatalf("after %d failures there are %d in the history", i+1, len(h))
+			}
+			for k, entry := range h {
+				if want := i + 1 - len(h) + k + 1; entry.Attempt != want || entry.Error != fmt.Sprint("error ", want) {
+					f.Fatalf("after %d failures entry %d is of attempt %d (%s), want %d", i+1, k, entry.Attempt, entry.Error, want)
+				}
+			}
+			l = f.leaseOne(f.s)
+		}
+	}},
+}

@@ -1,0 +1,48 @@
+package storagetest
+
+import (
+	"testing"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Invariants checks what must hold after any history: each job is in one state
+// and has what belongs to it, no two live leases have one token, unique keys
+// are held by whom they should.
+func (m *Memory) Invariants(t testing.TB) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	tokens := map[int64]int64{}
+	for key, j := range m.jobs {
+		if j.Key != key || j.ID.Key() != key || key > m.lastKey {
+			t.Errorf("job %d has the key %d and the ID %v; the last key is %d", key, j.Key, j.ID, m.lastKey)
+		}
+		running := j.State == storage.Running
+		if running != (j.lease.holder != nil) || running != (j.lease.token != 0) || j.lease.token > m.lastToken {
+			t.Errorf("job %d is %s with token %d of %d", key, j.State, j.lease.token, m.lastToken)
+		}
+		if other, ok := tokens[j.lease.token]; ok && running {
+			t.Errorf("jobs %d and %d have the token %d", other, key, j.lease.token)
+		}
+		if running {
+			tokens[j.lease.token] = key
+		}
+		if len(j.History) > storage.HistoryLimit {
+			t.Errorf("job %d has a history of %d", key, len(j.History))
+		}
+		ended := j.State == storage.Done || j.State == storage.Cancelled || j.State == storage.Dead
+		if ended == j.EndedAt.IsZero() || (j.State == storage.Dead) != (j.Reason != "") || j.Cancelling && !running {
+			t.Errorf("job %d is %s, ended at %v for reason %q, cancelling %v", key, j.State, j.EndedAt, j.Reason, j.Cancelling)
+		}
+		holds := j.Unique != "" && m.unique[j.Unique] == j.ID
+		if j.Unique != "" && holds != (!ended || j.scope == storage.UniqueForever) {
+			t.Errorf("job %d is %s and its unique key is held: %v", key, j.State, holds)
+		}
+	}
+	for key, id := range m.unique {
+		if j := m.find(id); j != nil && j.Unique != key {
+			t.Errorf("job %v holds the unique key %q, its own is %q", id, key, j.Unique)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package storagetest
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestMemory(t *testing.T) {
+	Run(t, func(*testing.T) DB { return NewMemory() })
+}
+
+// TestCases_quoteTheContract finds the words of each case in the comments of
+// package storage.
+func TestCases_quoteTheContract(t *testing.T) {
+	files, err := filepath.Glob("../*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	var contract strings.Builder
+	for _, name := range files {
+		src, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parser.ParseFile(token.NewFileSet(), name, src, parser.ParseComments); err != nil {
+			t.Fatal(err)
+		}
+		contract.Write(src)
+	}
+	words := oneLine(contract.String())
+	names := map[string]bool{}
+	for _, c := range cases() {
+		if names[c.name] {
+			t.Errorf("two cases are called %s", c.name)
+		}
+		names[c.name] = true
+		for _, quote := range strings.Split(c.says, "\n") {
+			if !strings.Contains(words, oneLine(quote)) {
+				t.Errorf("%s: the contract does not say %q", c.name, quote)
+			}
+		}
+	}
+}
+
+// oneLine drops comment marks and line breaks, and what depends on where they
+// are.
+func oneLine(s string) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(s, "//", " ")), " ")
+}
