@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -14,9 +13,9 @@ import (
 
 const (
 	// deadMatch is the filter: ?1 queue, ?2 kind, ?3 reason, ?4 and ?5 bounds
-	// of the time of death, ?6 part of the error in lower case.
+	// of the time of death, ?6 part of the error.
 	deadMatch = ` (?1 = '' OR l.queue = ?1) AND (?2 = '' OR l.kind = ?2) AND (?3 = '' OR j.reason = ?3)
-AND j.died_at >= ?4 AND j.died_at < ?5 AND (?6 = '' OR instr(lower(j.error), ?6) > 0)`
+AND j.died_at >= ?4 AND j.died_at < ?5 AND (?6 = '' OR instr(lower(j.error), lower(?6)) > 0)`
 	sqlDeadList = `SELECT ` + recordColumns + `, 6 AS state, j.died_at AS ended_at, j.reason, j.error
 FROM errand_dead j` + recordJoins + ` WHERE (j.died_at, j.id) < (?7, ?8) AND` + deadMatch + `
 ORDER BY j.died_at DESC, j.id DESC LIMIT ?9`
@@ -42,20 +41,29 @@ RETURNING id, lane, state, attempt, args IS NULL`
 // holds the writer for some milliseconds only.
 const stepLimit = 500
 
-func deadArgs(f storage.DeadFilter, at storage.Position, fallback int64, limit int) []any {
-	before := int64(forever)
-	if !f.DiedBefore.IsZero() {
-		before = dueMicros(f.DiedBefore)
-	}
-	from := int64(0)
+// deadArgs gives the arguments of sqlDeadList (down) or sqlDeadSelect. The
+// position is also put into the bounds of the time of death, which are what the
+// index is entered with.
+func deadArgs(f storage.DeadFilter, at storage.Position, down bool, limit int) []any {
+	from, before := int64(0), int64(forever)
 	if !f.DiedFrom.IsZero() {
 		from = dueMicros(f.DiedFrom)
 	}
-	died, key := fallback, fallback
-	if at != (storage.Position{}) {
-		died, key = micros(at.DiedAt), at.Key
+	if !f.DiedBefore.IsZero() {
+		before = dueMicros(f.DiedBefore)
 	}
-	return []any{f.Queue, f.Kind, string(f.Reason), from, before, strings.ToLower(f.Error), died, key, limit}
+	died, key := micros(at.DiedAt), at.Key
+	switch {
+	case at == storage.Position{} && down:
+		died, key = forever, forever
+	case at == storage.Position{}:
+		died, key = -1, -1
+	case down:
+		before = min(before, died+1)
+	default:
+		from = max(from, died)
+	}
+	return []any{f.Queue, f.Kind, string(f.Reason), from, before, f.Error, died, key, limit}
 }
 
 // DeadLetters implements [storage.Store].
@@ -65,7 +73,7 @@ func (s *Store) DeadLetters(ctx context.Context, f storage.DeadFilter, after sto
 	}
 	var rows []recordRow
 	err := s.reading(ctx, func(tx *sqlx.Tx) error {
-		return tx.Select(&rows, sqlDeadList, deadArgs(f, after, forever, limit+1)...)
+		return tx.Select(&rows, sqlDeadList, deadArgs(f, after, true, limit+1)...)
 	})
 	if err != nil {
 		return nil, storage.Position{}, err
@@ -94,7 +102,7 @@ func (s *Store) choose(ctx context.Context, sel storage.DeadSelection) (ids []st
 		DiedAt    int64 `db:"died_at"`
 	}
 	err = s.reading(ctx, func(tx *sqlx.Tx) error {
-		return tx.Select(&rows, sqlDeadSelect, deadArgs(sel.Filter, sel.After, -1, stepLimit)...)
+		return tx.Select(&rows, sqlDeadSelect, deadArgs(sel.Filter, sel.After, false, stepLimit)...)
 	})
 	for _, r := range rows {
 		ids = append(ids, storage.NewID(fromMicros(r.CreatedAt), r.Salt, r.ID))

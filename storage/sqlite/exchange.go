@@ -26,8 +26,9 @@ WHERE id = ?1`
 // promoteLimit is how many due jobs one exchange makes ready.
 const promoteLimit = 1000
 
-// leasedColumns are what a worker needs of a job, as leasedRow scans them.
-const leasedColumns = `id, lane, priority, due_at, attempt, retry, crashes, snoozes, salt, created_at, timeout, policy, headers, args`
+// leasedColumns are what a worker needs of a job, as leasedRow scans them. The
+// driver gives nil for a BLOB of no bytes, so NULL is asked for apart.
+const leasedColumns = `id, lane, priority, due_at, attempt, retry, crashes, snoozes, salt, created_at, timeout, policy, headers, args, args IS NULL`
 
 type leasedRow struct {
 	id, lane                         int64
@@ -37,12 +38,13 @@ type leasedRow struct {
 	salt                             uint32
 	createdAt, timeout, policy       int64
 	headers, args                    []byte
+	beside                           bool // args and headers are in errand_payload
 }
 
 func (r *leasedRow) dest() []any {
 	return []any{
 		&r.id, &r.lane, &r.priority, &r.dueAt, &r.attempt, &r.retry, &r.crashes, &r.snoozes,
-		&r.salt, &r.createdAt, &r.timeout, &r.policy, &r.headers, &r.args,
+		&r.salt, &r.createdAt, &r.timeout, &r.policy, &r.headers, &r.args, &r.beside,
 	}
 }
 
@@ -293,7 +295,7 @@ func (t *tx) leased(r *leasedRow, token int64) (storage.Leased, error) {
 	if l.Policy, err = t.policyDoc(r.policy); err != nil {
 		return l, err
 	}
-	if r.args == nil {
+	if r.beside {
 		err = t.row(sqlPayload, []any{r.id}, &l.Headers, &l.Args)
 	}
 	return l, err

@@ -18,10 +18,10 @@ const (
 j.created_at, j.due_at, j.timeout, COALESCE(j.unique_key, '') AS unique_key, p.doc AS policy`
 	recordJoins = ` JOIN errand_lane l ON l.lane = j.lane LEFT JOIN errand_policy p ON p.policy = j.policy`
 
-	sqlLiveJob     = `SELECT ` + recordColumns + `, j.state, j.cancelling, j.headers, j.args FROM errand_job j` + recordJoins + ` WHERE j.id = ?1`
-	sqlFinishedJob = `SELECT ` + recordColumns + `, j.state, j.ended_at, COALESCE(j.error, '') AS error, j.headers, j.args
+	sqlLiveJob     = `SELECT ` + recordColumns + `, j.state, j.cancelling, j.headers, j.args, j.args IS NULL AS beside FROM errand_job j` + recordJoins + ` WHERE j.id = ?1`
+	sqlFinishedJob = `SELECT ` + recordColumns + `, j.state, j.ended_at, COALESCE(j.error, '') AS error, j.headers, j.args, j.args IS NULL AS beside
 FROM errand_finished j` + recordJoins + ` WHERE j.id = ?1`
-	sqlDeadJob = `SELECT ` + recordColumns + `, 6 AS state, j.died_at AS ended_at, j.reason, j.error, j.headers, j.args
+	sqlDeadJob = `SELECT ` + recordColumns + `, 6 AS state, j.died_at AS ended_at, j.reason, j.error, j.headers, j.args, j.args IS NULL AS beside
 FROM errand_dead j` + recordJoins + ` WHERE j.id = ?1`
 	sqlHistory = `SELECT attempt, at, phase, error, stack, duration, instance FROM errand_history WHERE job = ?1 ORDER BY n`
 	sqlCounts  = `SELECT l.queue, l.kind, c.state, c.n FROM errand_count c JOIN errand_lane l ON l.lane = c.lane WHERE c.n <> 0`
@@ -61,6 +61,7 @@ type recordRow struct {
 	Policy     []byte
 	Headers    []byte
 	Args       []byte
+	Beside     bool
 }
 
 func (r *recordRow) record() storage.Record {
@@ -94,12 +95,15 @@ func (s *Store) Job(ctx context.Context, id storage.ID) (rec storage.Record, err
 	return rec, err
 }
 
+func (s *Store) isClosed() bool {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	return s.closed
+}
+
 // reading runs fn in a read transaction: all that it sees is of one moment.
 func (s *Store) reading(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
-	s.gate.RLock()
-	closed := s.closed
-	s.gate.RUnlock()
-	if closed {
+	if s.isClosed() {
 		return storage.ErrClosed
 	}
 	tx, err := s.read.BeginTxx(ctx, nil)
@@ -127,7 +131,7 @@ func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
 	if rec.ID != id {
 		return storage.Record{}, storage.ErrNotFound
 	}
-	if rec.Args == nil {
+	if row.Beside {
 		var p struct{ Headers, Args []byte }
 		if err := tx.Get(&p, sqlPayload, rec.Key); err != nil {
 			return storage.Record{}, err

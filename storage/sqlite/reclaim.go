@@ -40,6 +40,9 @@ func (s *Store) Alone() bool { return len(s.cache.others()) == 0 }
 
 // Reclaim implements [storage.Store].
 func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
+	if s.isClosed() {
+		return nil, storage.ErrClosed
+	}
 	if err := s.refresh(ctx); err != nil {
 		return nil, translate(err)
 	}

@@ -80,4 +80,16 @@ func (t *turn) keep() {
 	<-t.mine
 }
 
-func (t *turn) close() error { return t.file.Close() }
+// close drops the lock. A system call that still waits for it cannot be called
+// back, and must not lose its file to another one of the same number: then the
+// file is closed when the call returns.
+func (t *turn) close() error {
+	if t.waiting == nil {
+		return t.file.Close()
+	}
+	go func() {
+		<-t.waiting
+		_ = t.file.Close()
+	}()
+	return nil
+}

@@ -1,0 +1,226 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+func TestOpen_BadPaths(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	noise := strings.Repeat("not a database at all. ", 300)
+	for name, c := range map[string]struct {
+		path, says string
+		is         error
+	}{
+		"empty":          {"", "path is empty", nil},
+		"directory":      {dir, "is a directory: must be a regular file", storage.ErrUnsupportedDB},
+		"missing folder": {filepath.Join(dir, "no", "jobs.db"), "no such file or directory", os.ErrNotExist},
+		"not a database": {write("noise.db", noise, 0o600), "not a database", storage.ErrCorrupt},
+		"read-only":      {write("ro.db", "", 0o400), "-r--------: must be writable", storage.ErrReadOnly},
+		"in memory":      {":memory:", "must be the plain name of a file", storage.ErrUnsupportedDB},
+		"address":        {"file:jobs.db?mode=memory", "must be the plain name of a file", storage.ErrUnsupportedDB},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := sqlite.Open(c.path, nil)
+			if err == nil {
+				s.Close()
+				t.Fatal("opened")
+			}
+			if c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), c.path) && c.is != storage.ErrCorrupt {
+				t.Errorf("error %q: want %v with %q", err, c.is, c.says)
+			}
+		})
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "noise.db")); err != nil || string(b) != noise {
+		t.Errorf("the file that is not a database was changed: %v", err)
+	}
+}
+
+func TestOpen_BadOptions(t *testing.T) {
+	_, err := sqlite.Open(filepath.Join(t.TempDir(), "jobs.db"), &sqlite.Options{Durability: 7, BusyTimeout: -time.Second})
+	if err == nil || !strings.Contains(err.Error(), "durability 7: must be") || !strings.Contains(err.Error(), "busy timeout -1s: must be 1ms to 1h") {
+		t.Errorf("error %v: want both faults", err)
+	}
+}
+
+func TestOpen_StrangeNames(t *testing.T) {
+	for _, name := range []string{"a b.db", "100%.db", "what?.db", "#1&x=y.db", "ä ö.db", "it's.db"} {
+		d := &db{t, filepath.Join(t.TempDir(), name), nil}
+		s := d.open()
+		enqueue(t, s, "a", 1)
+		if len(lease(t, s, 1, "a")) != 1 {
+			t.Errorf("%q: no job", name)
+		}
+		if _, err := os.Stat(d.path); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestOpen_CreatesFilesForTheOwnerOnly(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	enqueue(t, s, "a", 1)
+	lease(t, s, 1, "a")
+	files, err := filepath.Glob(d.path + "*")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("files %v, %v: want database, wal, shm, turn and instance", files, err)
+	}
+	for _, f := range files {
+		info, err := os.Stat(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v", f, info.Mode())
+		}
+	}
+}
+
+func TestOpen_NewerSchema(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	d.exec("UPDATE errand_meta SET min_writer = ?1", sqlite.SchemaVersion()+1)
+	if _, err := s.Enqueue(context.Background(), t0, []storage.NewJob{newJob("default", "a")}); !errors.Is(err, storage.ErrTooNew) {
+		t.Errorf("writing: error %v, want ErrTooNew", err)
+	}
+	if _, err := sqlite.Open(d.path, nil); !errors.Is(err, storage.ErrTooNew) {
+		t.Errorf("opening: error %v, want ErrTooNew", err)
+	}
+	if n := d.number("SELECT COUNT(*) FROM errand_job"); n != 0 {
+		t.Errorf("%d jobs were written", n)
+	}
+	d.exec("UPDATE errand_meta SET min_writer = 1")
+	d.exec("INSERT INTO errand_migration VALUES (?1, 'from the future', 0)", sqlite.SchemaVersion()+1)
+	d.open() // a newer schema that this program may still write
+}
+
+func TestSupported(t *testing.T) {
+	for version, ok := range map[string]bool{
+		"3.51.3": true, "3.51.10": true, "3.52.0": true, "4.0.0": true,
+		"3.51.2": false, "3.50.9": false, "3.9.0": false, "2.99.99": false, "": false,
+	} {
+		err := sqlite.Supported(version)
+		if ok != (err == nil) || !ok && !errors.Is(err, storage.ErrUnsupportedDB) {
+			t.Errorf("SQLite %q: %v", version, err)
+		}
+	}
+}
+
+func TestOpen_SingleProcessLocksOut(t *testing.T) {
+	d := newDB(t, &sqlite.Options{SingleProcess: true})
+	s := d.open()
+	enqueue(t, s, "a", 1)
+	_, err := sqlite.Open(d.path, &sqlite.Options{BusyTimeout: 20 * time.Millisecond})
+	if !errors.Is(err, storage.ErrBusy) {
+		t.Fatalf("second opening: error %v, want ErrBusy", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d.opts = nil
+	d.open()
+}
+
+// appDB is a database of an application.
+func appDB(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
+	app, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { app.Close() })
+	return app
+}
+
+type otherDriver struct{}
+
+func (otherDriver) Open(string) (driver.Conn, error) { return nil, errors.New("never called") }
+
+func TestNew_Unsupported(t *testing.T) {
+	sql.Register("other", otherDriver{})
+	other, err := sql.Open("other", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := appDB(t, "file:"+filepath.Join(t.TempDir(), "plain.db"))
+	if _, err := plain.Exec("CREATE TABLE x (y)"); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		db   *sql.DB
+		says string
+	}{
+		"other driver": {other, "otherDriver: must be that of modernc.org/sqlite"},
+		"in memory":    {appDB(t, ":memory:"), "in memory: must be a file"},
+		"not WAL":      {plain, `journal_mode "delete": must be wal`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := sqlite.New(c.db, nil)
+			if !errors.Is(err, storage.ErrUnsupportedDB) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("error %v: want ErrUnsupportedDB with %q", err, c.says)
+			}
+		})
+	}
+	if _, err := sqlite.New(nil, nil); err == nil {
+		t.Error("nil database: no error")
+	}
+}
+
+func TestStore_Closed(t *testing.T) {
+	s := newDB(t, nil).open()
+	id := enqueue(t, s, "a", 1)[0].ID
+	if err := errors.Join(s.Close(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Enqueue(context.Background(), t0, []storage.NewJob{newJob("default", "a")})
+	if !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("Enqueue: %v", err)
+	}
+	if _, err = s.Job(context.Background(), id); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("Job: %v", err)
+	}
+	if err = s.Tx(context.Background(), func(*sql.Tx) error { return nil }); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("Tx: %v", err)
+	}
+	if err = s.Started(storage.Lease{Key: 1, Token: 1}); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("Started: %v", err)
+	}
+}
+
+func TestStore_DeletedFileIsNotMadeAgain(t *testing.T) {
+	d := newDB(t, nil)
+	s, err := sqlite.Open(d.path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"", "-wal", "-shm"} {
+		if err := os.Remove(d.path + f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Counts(context.Background()); err == nil {
+		t.Log("a connection from before still reads")
+	}
+	s.Close()
+	if _, err := os.Stat(d.path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the database was made again: %v", err)
+	}
+}

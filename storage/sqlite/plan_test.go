@@ -1,0 +1,97 @@
+package sqlite
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Every statement on the way of a job must find its rows by an index, in the
+// order that it needs. Tables with a handful of rows may be scanned.
+func TestStatements_UseIndexes(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), "jobs.db"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for text, want := range map[string]string{
+		sqlHeads:         "USING INDEX errand_job_ready (lane=?)",
+		sqlNext:          "USING COVERING INDEX errand_job_scheduled",
+		sqlPromote:       "USING COVERING INDEX errand_job_scheduled (due_at<?)",
+		sqlHeld:          "USING INDEX errand_job_running (instance=?)",
+		sqlExtend:        "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlLease:         "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlReschedule:    "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlIsCancelling:  "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlKeepFinished:  "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlBury:          "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlDeleteLeased:  "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlTake:          "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlDropInstance:  "USING COVERING INDEX errand_job_running (instance=?)",
+		sqlDeletePayload: "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlPayload:       "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlDeleteHistory: "USING PRIMARY KEY (job=?)",
+		sqlAddHistory:    "USING PRIMARY KEY (job=?)",
+		sqlTrimHistory:   "USING PRIMARY KEY (job=? AND n<?)",
+		sqlHistory:       "USING PRIMARY KEY (job=?)",
+		sqlKeyHolder:     "USING PRIMARY KEY (key=?)",
+		sqlReleaseKey:    "USING PRIMARY KEY (key=?)",
+		sqlFindLane:      "USING COVERING INDEX sqlite_autoindex_errand_lane_1 (queue=? AND kind=?)",
+		sqlFindPolicy:    "USING COVERING INDEX sqlite_autoindex_errand_policy_1 (doc=?)",
+		sqlPolicy:        "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlLiveJob:       "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlFinishedJob:   "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlDeadJob:       "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlDeadList:      "SEARCH j USING INDEX errand_dead_died (died_at>? AND died_at<?)",
+		sqlDeadSelect:    "SEARCH j USING INDEX errand_dead_died (died_at>? AND died_at<?)",
+		sqlDeadOne:       "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlRevive:        "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlNextPurge:     "USING COVERING INDEX errand_finished_purge",
+		sqlPurgeFinished: "USING COVERING INDEX errand_finished_purge (purge_at<?)",
+		sqlLiveState:     "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlEndedState:    "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlKeepWaiting:   "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlDeleteWaiting: "USING INTEGER PRIMARY KEY (rowid=?)",
+	} {
+		args := make([]any, 20)
+		for i := range args {
+			args[i] = 1
+		}
+		plan := explain(t, s, text, args[:strings.Count(text, "?")])
+		if !strings.Contains(plan, want) {
+			t.Errorf("%s\nplan:\n%s\nwant: %s", text, plan, want)
+		}
+		for line := range strings.Lines(plan) {
+			if strings.Contains(line, "TEMP B-TREE") ||
+				strings.HasPrefix(line, "SCAN") && !strings.Contains(line, "USING") && !strings.Contains(line, "CONSTANT ROW") {
+				t.Errorf("%s\nplan:\n%s", text, plan)
+			}
+		}
+	}
+}
+
+// explain gives the query plan, a step to a line.
+func explain(t *testing.T, s *Store, text string, args []any) string {
+	t.Helper()
+	highest := 0
+	for i := 1; i <= len(args); i++ {
+		if strings.Contains(text, "?"+string(rune('0'+i))) {
+			highest = i
+		}
+	}
+	rows, err := s.read.Query("EXPLAIN QUERY PLAN "+text, args[:highest]...)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	defer rows.Close()
+	var plan strings.Builder
+	for rows.Next() {
+		var id, parent, unused int
+		var step string
+		if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
+			t.Fatal(err)
+		}
+		plan.WriteString(step + "\n")
+	}
+	return plan.String()
+}

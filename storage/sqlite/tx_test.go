@@ -1,0 +1,326 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+// appStore is a Store on a database that an application has open.
+func appStore(t *testing.T, opts *sqlite.Options) (*sql.DB, *sqlite.Store, *db) {
+	t.Helper()
+	d := newDB(t, opts)
+	app := appDB(t, "file:"+d.path+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(5000)")
+	if _, err := app.Exec("CREATE TABLE orders (id INTEGER PRIMARY KEY)"); err != nil {
+		t.Fatal(err)
+	}
+	s, err := sqlite.New(app, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		d.Invariants(t)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return app, s, d
+}
+
+func counts(t *testing.T, s storage.Store) map[storage.State]int64 {
+	t.Helper()
+	all, err := s.Counts(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := map[storage.State]int64{}
+	for _, c := range all {
+		m[c.State] += c.N
+	}
+	return m
+}
+
+func TestStore_EnqueueTx_CommitsOrVanishesWithTheTransaction(t *testing.T) {
+	app, s, d := appStore(t, nil)
+	ctx := context.Background()
+	big := newJob("default", "big")
+	big.Args = []byte(`"` + strings.Repeat("x", 10_000) + `"`)
+	big.Headers, big.Policy, big.Unique = []byte(`{"a":"b"}`), []byte(`{"numRetries":1}`), "big 1"
+	for _, commit := range []bool{false, true} {
+		tx, err := app.BeginTx(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec("INSERT INTO orders DEFAULT VALUES"); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.EnqueueTx(ctx, tx, t0, []storage.NewJob{newJob("other", "a"), big, big})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got[0].Duplicate || got[1].Duplicate || !got[2].Duplicate || got[2].ID != got[1].ID {
+			t.Errorf("got %v: want the third to be a duplicate of the second", got)
+		}
+		if !commit {
+			if err := tx.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Job(ctx, got[0].ID); !errors.Is(err, storage.ErrNotFound) {
+				t.Errorf("rolled back: job gives %v", err)
+			}
+			if c := counts(t, s); len(c) != 0 {
+				t.Errorf("rolled back: counts %v", c)
+			}
+			continue
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		rec, err := s.Job(ctx, got[1].ID)
+		if err != nil || string(rec.Args) != string(big.Args) || string(rec.Headers) != string(big.Headers) || string(rec.Policy) != string(big.Policy) {
+			t.Errorf("committed: job gives %v, %v", rec, err)
+		}
+		if c := counts(t, s); c[storage.Ready] != 2 {
+			t.Errorf("committed: counts %v", c)
+		}
+	}
+	if n := d.number("SELECT COUNT(*) FROM orders"); n != 1 {
+		t.Errorf("%d orders, want 1", n)
+	}
+}
+
+func TestStore_EnqueueTx_WrongDatabase(t *testing.T) {
+	_, s, _ := appStore(t, nil)
+	other, _, _ := appStore(t, nil)
+	for name, app := range map[string]*sql.DB{"another file": other, "in memory": appDB(t, ":memory:")} {
+		tx, err := app.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.EnqueueTx(context.Background(), tx, t0, []storage.NewJob{newJob("default", "a")})
+		if !errors.Is(err, storage.ErrWrongDatabase) {
+			t.Errorf("%s: error %v, want ErrWrongDatabase", name, err)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c := counts(t, s); len(c) != 0 {
+		t.Errorf("counts %v: want none", c)
+	}
+}
+
+func TestStore_EnqueueTx_LateReaderIsBusy(t *testing.T) {
+	app, s, _ := appStore(t, nil)
+	tx, err := app.Begin() // deferred
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	var n int
+	if err := tx.QueryRow("SELECT COUNT(*) FROM orders").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, s, "a", 1) // now the snapshot of tx is old
+	_, err = s.EnqueueTx(context.Background(), tx, t0, []storage.NewJob{newJob("default", "a")})
+	if !errors.Is(err, storage.ErrBusy) || !strings.Contains(err.Error(), "transaction of this program") {
+		t.Errorf("error %v: want ErrBusy with its likely cause", err)
+	}
+}
+
+// bell counts what Notify tells, as a channel.
+func bell(t *testing.T, s storage.Notifier) <-chan storage.Event {
+	c := make(chan storage.Event, 1000)
+	t.Cleanup(s.Notify(func(e storage.Event) { c <- e }))
+	return c
+}
+
+func TestStore_EnqueueTx_IsLookedFor(t *testing.T) {
+	for _, single := range []bool{false, true} {
+		app, s, _ := appStore(t, &sqlite.Options{SingleProcess: single})
+		rings := bell(t, s)
+		tx, err := app.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.EnqueueTx(context.Background(), tx, t0, []storage.NewJob{newJob("default", "a")}); err != nil {
+			t.Fatal(err)
+		}
+		for len(rings) > 0 { // what opening and other tests' commits have rung
+			<-rings
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		for len(lease(t, s, 1, "a")) == 0 {
+			t.Fatal("committed, but not there")
+		}
+		<-rings
+	}
+}
+
+func TestStore_Tx(t *testing.T) {
+	_, s, d := appStore(t, nil)
+	ctx := context.Background()
+	rings := bell(t, s)
+	boom := errors.New("boom")
+	insert := func(tx *sql.Tx) error {
+		if _, err := tx.Exec("INSERT INTO orders DEFAULT VALUES"); err != nil {
+			return err
+		}
+		_, err := s.EnqueueTx(ctx, tx, t0, []storage.NewJob{newJob("default", "a")})
+		return err
+	}
+	if err := s.Tx(ctx, func(tx *sql.Tx) error { return errors.Join(insert(tx), boom) }); !errors.Is(err, boom) {
+		t.Errorf("error %v, want that of the function", err)
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was swallowed")
+			}
+		}()
+		_ = s.Tx(ctx, func(tx *sql.Tx) error {
+			if err := insert(tx); err != nil {
+				return err
+			}
+			panic("boom")
+		})
+	}()
+	if n := d.number("SELECT COUNT(*) FROM orders") + d.number("SELECT COUNT(*) FROM errand_job"); n != 0 {
+		t.Errorf("%d rows after two rollbacks", n)
+	}
+	if err := s.Tx(ctx, insert); err != nil {
+		t.Fatal(err)
+	}
+	if n := d.number("SELECT COUNT(*) FROM orders") + d.number("SELECT COUNT(*) FROM errand_job"); n != 2 {
+		t.Errorf("%d rows after the commit, want 2", n)
+	}
+	<-rings
+}
+
+func TestStore_Tx_EnqueueInsideGivesUp(t *testing.T) {
+	_, s, _ := appStore(t, &sqlite.Options{BusyTimeout: 30 * time.Millisecond})
+	ctx := context.Background()
+	err := s.Tx(ctx, func(*sql.Tx) error {
+		_, err := s.Enqueue(ctx, t0, []storage.NewJob{newJob("default", "a")})
+		return err
+	})
+	if !errors.Is(err, storage.ErrBusy) {
+		t.Errorf("error %v, want ErrBusy", err)
+	}
+	enqueue(t, s, "a", 1) // and works again
+}
+
+func TestStore_Busy(t *testing.T) {
+	d := newDB(t, &sqlite.Options{BusyTimeout: 30 * time.Millisecond})
+	s := d.open()
+	rival, err := d.raw().Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Enqueue(context.Background(), t0, []storage.NewJob{newJob("default", "a")})
+	if !errors.Is(err, storage.ErrBusy) {
+		t.Errorf("error %v, want ErrBusy", err)
+	}
+	if err := rival.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, s, "a", 1)
+}
+
+func TestStore_WithdrawnBeforeItsBatch(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	rival, err := d.raw().Begin() // the writer waits for it
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make(chan error, 1)
+	go func() {
+		_, err := s.Enqueue(context.Background(), t0, []storage.NewJob{newJob("default", "first")})
+		first <- err
+	}()
+	ctx, cancel := context.WithCancel(context.Background())
+	second := make(chan error, 1)
+	go func() {
+		_, err := s.Enqueue(ctx, t0, []storage.NewJob{newJob("default", "second")})
+		second <- err
+	}()
+	cancel()
+	secondErr := <-second
+	if err := rival.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	// Depending on the moment it was withdrawn or went through with the first.
+	n := d.number("SELECT COUNT(*) FROM errand_job")
+	if want := int64(1); secondErr == nil {
+		want = 2
+		if n != want {
+			t.Errorf("acknowledged, but %d jobs", n)
+		}
+	} else if !errors.Is(secondErr, context.Canceled) || n != want {
+		t.Errorf("error %v with %d jobs: want it withdrawn", secondErr, n)
+	}
+}
+
+func TestStore_OneFailingRequestSparesTheBatch(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	d.exec("CREATE TRIGGER no BEFORE INSERT ON errand_job WHEN NEW.priority = 13 BEGIN SELECT RAISE(ABORT, 'no'); END")
+	rival, err := d.raw().Begin() // so that all of them queue up
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 20
+	errs := make(chan error, n)
+	for i := range n {
+		go func() {
+			j := newJob("default", "a")
+			if i%10 == 3 {
+				j.Priority = 13
+			}
+			_, err := s.Enqueue(context.Background(), t0, []storage.NewJob{j})
+			errs <- err
+		}()
+	}
+	if err := rival.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	failed := 0
+	for range n {
+		if err := <-errs; err != nil {
+			failed++
+		}
+	}
+	if c := counts(t, s); failed != 2 || c[storage.Ready] != n-2 {
+		t.Errorf("%d failed, counts %v: want 2 and %d ready", failed, c, n-2)
+	}
+	d.Invariants(t)
+}
+
+func TestOpen_OnFileOfTheApplication(t *testing.T) {
+	d := newDB(t, nil)
+	app := appDB(t, "file:"+d.path)
+	if _, err := app.Exec("CREATE TABLE orders (id INTEGER PRIMARY KEY)"); err != nil {
+		t.Fatal(err)
+	}
+	s := d.open()
+	enqueue(t, s, "a", 1)
+	if _, err := app.Exec("INSERT INTO orders DEFAULT VALUES"); err != nil {
+		t.Fatal(err)
+	}
+	if filepath.Base(d.path) != "jobs.db" || d.number("SELECT COUNT(*) FROM orders") != 1 {
+		t.Error("the application's table is gone")
+	}
+}
