@@ -49,7 +49,7 @@ func (l *loop) admit(jobs []storage.Leased, sent, safe time.Time) {
 // giveBack returns a lease unspent, its handler not having been called.
 func (l *loop) giveBack(a *attempt, due time.Time) {
 	l.outcomes = append(l.outcomes, storage.Finish{
-		Lease: a.job.Lease, Outcome: storage.OutcomeReturned, DueAt: due,
+		Lease: a.job.Lease, Outcome: storage.OutcomeReturned, DueAt: due, Keep: l.cfg.Keep,
 	})
 }
 

@@ -23,12 +23,12 @@ const (
 // outcome decides what becomes of a job whose attempt ended with v at now. It
 // depends on nothing but its arguments and the Config.
 func (c *Config) outcome(job *storage.Leased, v verdict, took time.Duration, now time.Time) storage.Finish {
-	f := storage.Finish{Lease: job.Lease}
+	f := storage.Finish{Lease: job.Lease, Keep: c.Keep}
 	switch v.kind {
 	case verdictDone:
-		f.Outcome, f.Keep = storage.OutcomeDone, c.Keep
+		f.Outcome = storage.OutcomeDone
 	case verdictCancelled:
-		f.Outcome, f.Keep, f.Error = storage.OutcomeCancelled, c.Keep, v.text
+		f.Outcome, f.Error = storage.OutcomeCancelled, v.text
 	case verdictInterrupted:
 		f.Outcome = storage.OutcomeInterrupted
 	case verdictUnstarted:
@@ -77,10 +77,10 @@ func (c *Config) failure(f storage.Finish, job *storage.Leased, v verdict, took 
 
 // recovered decides what becomes of a job taken from a holder that is gone.
 func (c *Config) recovered(r *storage.Reclaimed, now time.Time) storage.Finish {
-	f := storage.Finish{Lease: r.Lease}
+	f := storage.Finish{Lease: r.Lease, Keep: c.Keep}
 	switch {
 	case r.Cancelling:
-		f.Outcome, f.Keep, f.Error = storage.OutcomeCancelled, c.Keep, ErrCancelled.Error()
+		f.Outcome, f.Error = storage.OutcomeCancelled, ErrCancelled.Error()
 	case r.Fate == storage.Unstarted:
 		f.Outcome = storage.OutcomeReturned
 	case r.Fate == storage.Crashed:

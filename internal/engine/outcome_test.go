@@ -1,0 +1,306 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+)
+
+// Outcomes are decided without a loop, so the table needs none either.
+
+var (
+	t0     = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	steady = policy.Policy{
+		MinDelay: 10 * time.Second, MaxDelay: 100 * time.Second, Retries: 5,
+		NoDelayRetries: 1, MinDelayRetries: 1, MaxDelayRetries: 1,
+	}
+)
+
+func testConfig() *Config {
+	return &Config{
+		Policy: steady, MaxCrashes: 3, MaxSnoozes: 2, MaxRetryAfter: time.Hour, Keep: time.Minute,
+		Rand: func() float64 { return 0.5 }, Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+func TestOutcome(t *testing.T) {
+	policyJSON, err := steady.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := 3 * time.Second
+	failed := func(phase string) *storage.Failure {
+		return &storage.Failure{Phase: phase, Error: "oops", Duration: took}
+	}
+	for name, c := range map[string]struct {
+		before  storage.Counters
+		verdict verdict
+		want    storage.Finish
+	}{
+		"done": {
+			verdict: verdict{kind: verdictDone},
+			want:    storage.Finish{Outcome: storage.OutcomeDone},
+		},
+		"cancelled": {
+			verdict: verdict{kind: verdictCancelled, text: "oops"},
+			want:    storage.Finish{Outcome: storage.OutcomeCancelled, Error: "oops"},
+		},
+		"interrupted": {
+			verdict: verdict{kind: verdictInterrupted, text: "oops"},
+			want:    storage.Finish{Outcome: storage.OutcomeInterrupted},
+		},
+		"not started": {
+			verdict: verdict{kind: verdictUnstarted, text: "oops"},
+			want:    storage.Finish{Outcome: storage.OutcomeReturned, DueAt: t0.Add(time.Second)},
+		},
+		"first failure": {
+			verdict: verdict{kind: verdictFailed, text: "oops"},
+			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0, Failure: failed("first")},
+		},
+		"failure in the immediate phase": {
+			before:  storage.Counters{Retry: 1},
+			verdict: verdict{kind: verdictFailed, text: "oops"},
+			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0.Add(7500 * time.Millisecond), Failure: failed("immediate")},
+		},
+		"failure in the pre-backoff phase": {
+			before:  storage.Counters{Retry: 2},
+			verdict: verdict{kind: verdictFailed, text: "oops"},
+			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0.Add(7500 * time.Millisecond), Failure: failed("pre-backoff")},
+		},
+		"failure in the backoff phase": {
+			before:  storage.Counters{Retry: 3},
+			verdict: verdict{kind: verdictFailed, text: "oops"},
+			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0.Add(75 * time.Second), Failure: failed("backoff")},
+		},
+		"last failure": {
+			before:  storage.Counters{Retry: 5},
+			verdict: verdict{kind: verdictFailed, text: "oops"},
+			want: storage.Finish{
+				Outcome: storage.OutcomeDead, Reason: storage.ReasonExhausted, Error: "oops",
+				Policy: policyJSON, Failure: failed("post-backoff"),
+			},
+		},
+		"failure beyond a policy that was made shorter": {
+			before:  storage.Counters{Retry: 77},
+			verdict: verdict{kind: verdictFailed, text: "oops"},
+			want: storage.Finish{
+				Outcome: storage.OutcomeDead, Reason: storage.ReasonExhausted, Error: "oops",
+				Policy: policyJSON, Failure: failed("post-backoff"),
+			},
+		},
+		"permanent": {
+			verdict: verdict{kind: verdictPermanent, text: "oops"},
+			want: storage.Finish{
+				Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent, Error: "oops",
+				Policy: policyJSON, Failure: failed("first"),
+			},
+		},
+		"decode, retried": {
+			verdict: verdict{kind: verdictDecode, text: "oops"},
+			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0, Failure: failed("first")},
+		},
+		"decode, the last time": {
+			before:  storage.Counters{Retry: 5},
+			verdict: verdict{kind: verdictDecode, text: "oops"},
+			want: storage.Finish{
+				Outcome: storage.OutcomeDead, Reason: storage.ReasonDecode, Error: "oops",
+				Policy: policyJSON, Failure: failed("post-backoff"),
+			},
+		},
+		"retry after, longer than the policy says": {
+			before:  storage.Counters{Retry: 1},
+			verdict: verdict{kind: verdictRetryAfter, after: 20 * time.Minute, text: "oops"},
+			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0.Add(21 * time.Minute), Failure: failed("immediate")},
+		},
+		"retry after, shorter than the policy says": {
+			before:  storage.Counters{Retry: 3},
+			verdict: verdict{kind: verdictRetryAfter, after: time.Second, text: "oops"},
+			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0.Add(75 * time.Second), Failure: failed("backoff")},
+		},
+		"retry after, capped": {
+			verdict: verdict{kind: verdictRetryAfter, after: 100 * time.Hour, text: "oops"},
+			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0.Add(63 * time.Minute), Failure: failed("first")},
+		},
+		"retry after a negative time": {
+			verdict: verdict{kind: verdictRetryAfter, after: -time.Hour, text: "oops"},
+			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0, Failure: failed("first")},
+		},
+		"retry after uses up a retry": {
+			before:  storage.Counters{Retry: 5},
+			verdict: verdict{kind: verdictRetryAfter, after: time.Second, text: "oops"},
+			want: storage.Finish{
+				Outcome: storage.OutcomeDead, Reason: storage.ReasonExhausted, Error: "oops",
+				Policy: policyJSON, Failure: failed("post-backoff"),
+			},
+		},
+		"snooze": {
+			before:  storage.Counters{Retry: 5, Snoozes: 1},
+			verdict: verdict{kind: verdictSnoozed, after: time.Minute},
+			want:    storage.Finish{Outcome: storage.OutcomeSnooze, DueAt: t0.Add(time.Minute)},
+		},
+		"snooze, too short": {
+			verdict: verdict{kind: verdictSnoozed, after: -time.Minute},
+			want:    storage.Finish{Outcome: storage.OutcomeSnooze, DueAt: t0.Add(100 * time.Millisecond)},
+		},
+		"snooze, too often": {
+			before:  storage.Counters{Snoozes: 2},
+			verdict: verdict{kind: verdictSnoozed, after: time.Minute},
+			want: storage.Finish{
+				Outcome: storage.OutcomeDead, Reason: storage.ReasonSnoozed, Error: "snoozed more than 2 times", Policy: policyJSON,
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := &storage.Leased{Lease: storage.Lease{Key: 7, Token: 9}, Counters: c.before}
+			c.want.Lease, c.want.Keep = job.Lease, time.Minute
+			got := testConfig().outcome(job, c.verdict, took, t0)
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got  %+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestRecovered(t *testing.T) {
+	policyJSON, err := steady.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	died := func(n int, phase string) *storage.Failure {
+		return &storage.Failure{
+			Phase: phase, Instance: "other",
+			Error: fmt.Sprintf("the process died while the handler ran (crash %d in a row)", n),
+		}
+	}
+	zero := policy.Policy{}
+	zeroJSON, err := zero.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		job  storage.Reclaimed
+		want storage.Finish
+	}{
+		"unstarted": {
+			job:  storage.Reclaimed{Fate: storage.Unstarted},
+			want: storage.Finish{Outcome: storage.OutcomeReturned},
+		},
+		"cut": {
+			job:  storage.Reclaimed{Fate: storage.Cut},
+			want: storage.Finish{Outcome: storage.OutcomeInterrupted},
+		},
+		"cancelling": {
+			job:  storage.Reclaimed{Fate: storage.Crashed, Cancelling: true},
+			want: storage.Finish{Outcome: storage.OutcomeCancelled, Error: ErrCancelled.Error()},
+		},
+		"first crash": {
+			job:  storage.Reclaimed{Fate: storage.Crashed},
+			want: storage.Finish{Outcome: storage.OutcomeCrashed, DueAt: t0.Add(time.Second), Failure: died(1, "first")},
+		},
+		"second crash": {
+			job: storage.Reclaimed{Fate: storage.Crashed, Leased: storage.Leased{
+				Counters: storage.Counters{Crashes: 1, Retry: 1},
+			}},
+			want: storage.Finish{Outcome: storage.OutcomeCrashed, DueAt: t0.Add(time.Second), Failure: died(2, "immediate")},
+		},
+		"third crash": {
+			job: storage.Reclaimed{Fate: storage.Crashed, Leased: storage.Leased{
+				Counters: storage.Counters{Crashes: 2},
+			}},
+			want: storage.Finish{
+				Outcome: storage.OutcomeDead, Reason: storage.ReasonCrashed, Error: died(3, "").Error,
+				Policy: policyJSON, Failure: died(3, "first"),
+			},
+		},
+		"first crash without retries": {
+			job: storage.Reclaimed{Fate: storage.Crashed, Leased: storage.Leased{Policy: zeroJSON}},
+			want: storage.Finish{
+				Outcome: storage.OutcomeDead, Reason: storage.ReasonCrashed, Error: died(1, "").Error,
+				Policy: zeroJSON, Failure: died(1, "first"),
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.job.Holder, c.want.Keep = "other", time.Minute
+			if got := testConfig().recovered(&c.job, t0); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got  %+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestPolicyOf_Precedence(t *testing.T) {
+	named := func(n int) policy.Policy { return policy.Policy{Retries: n} }
+	c := testConfig()
+	kind := named(2)
+	c.Policy = named(4)
+	c.QueuePolicies = map[string]policy.Policy{"q": named(3)}
+	c.Handlers = map[string]Handler{"k": {Policy: &kind}, "plain": {}}
+	own, err := named(1).MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name string
+		job  storage.Leased
+		want int
+		bad  bool
+	}{
+		{"its own", storage.Leased{Policy: own, Kind: "k", Queue: "q"}, 1, false},
+		{"of its kind", storage.Leased{Kind: "k", Queue: "q"}, 2, false},
+		{"of its queue", storage.Leased{Kind: "plain", Queue: "q"}, 3, false},
+		{"of its queue, kind unknown", storage.Leased{Kind: "unknown", Queue: "q"}, 3, false},
+		{"default", storage.Leased{Kind: "plain", Queue: "other"}, 4, false},
+		{"its own does not decode", storage.Leased{Policy: []byte("{"), Kind: "k", Queue: "q"}, 2, true},
+	} {
+		got, err := c.policyOf(&test.job)
+		if got.Retries != test.want || (err != nil) != test.bad {
+			t.Errorf("%s: %d retries, %v; want %d", test.name, got.Retries, err, test.want)
+		}
+	}
+}
+
+func TestCut(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"", ""},
+		{"short", "short"},
+		{strings.Repeat("a", maxError+1), strings.Repeat("a", maxError)},
+		{strings.Repeat("a", maxError-1) + "é", strings.Repeat("a", maxError-1)},
+		{"nul\x00 bad\xff", "nul� bad�"},
+		{strings.Repeat("\xff", maxError), "�"},
+	} {
+		got := cut(c.in, maxError)
+		if got != c.want {
+			t.Errorf("cut(%.20q...) = %.20q... of %d bytes", c.in, got, len(got))
+		}
+		if len(got) > maxError || !utf8.ValidString(got) {
+			t.Errorf("cut(%.20q...) has %d bytes, valid %v", c.in, len(got), utf8.ValidString(got))
+		}
+	}
+}
+
+func TestVerdicts_HaveTextAndReason(t *testing.T) {
+	reason := errors.New("reason")
+	for _, v := range []Verdict{
+		&PermanentError{reason}, &RetryAfterError{time.Second, reason}, &CancelError{reason}, &DecodeError{reason},
+	} {
+		if !errors.Is(v, reason) || !strings.Contains(v.Error(), "reason") {
+			t.Errorf("%T: %q, reason found: %v", v, v, errors.Is(v, reason))
+		}
+	}
+	for _, v := range []Verdict{
+		&PermanentError{}, &RetryAfterError{}, &SnoozeError{}, &CancelError{}, &DecodeError{},
+	} {
+		if v.Error() == "" || errors.Is(v, reason) {
+			t.Errorf("%T without a reason: %q", v, v)
+		}
+	}
+}

@@ -1,0 +1,272 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/storagetest"
+)
+
+const (
+	lease = 30 * time.Second
+	grace = 20 * time.Second
+	stuck = 5 * time.Second
+)
+
+// rig is an engine on a database in memory, in the bubble of one test.
+type rig struct {
+	t     *testing.T
+	db    *storagetest.Memory
+	app   storage.Store // what enqueues and looks: another instance
+	store *spy
+	logs  *logs
+	cfg   engine.Config
+
+	engine *engine.Engine
+	cancel context.CancelFunc
+	ended  chan struct{} // closed: Run gave err
+	err    error
+}
+
+// noRetry and thrice are policies with exact delays.
+var (
+	noRetry = policy.Policy{}
+	thrice  = policy.Policy{
+		MinDelay: 10 * time.Second, MaxDelay: 10 * time.Second, Retries: 3,
+		NoDelayRetries: 1, MinDelayRetries: 1, Jitter: policy.NoJitter,
+	}
+)
+
+// bubble runs a test in a bubble of its own, where time is fake.
+func bubble(t *testing.T, test func(r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(newRig(t)) })
+}
+
+func newRig(t *testing.T) *rig {
+	db := storagetest.NewMemory()
+	return newRigOn(t, db, db.Open())
+}
+
+// newRigOn gives a rig for another process on the database of a first.
+func newRigOn(t *testing.T, db *storagetest.Memory, app storage.Store) *rig {
+	r := &rig{t: t, db: db, app: app, logs: &logs{}, store: &spy{Store: db.Open()}}
+	r.cfg = engine.Config{
+		Store: r.store, Queues: []string{"q"}, Handlers: map[string]engine.Handler{},
+		Concurrency: 4, Lease: lease, Grace: grace, StuckAfter: stuck,
+		MaxCrashes: 3, MaxSnoozes: 3, MaxRetryAfter: time.Hour, Keep: 24 * time.Hour,
+		Policy: thrice, Suspects: new(engine.Gate), Logger: slog.New(slog.NewTextHandler(r.logs, nil)),
+	}
+	return r
+}
+
+type handle = func(ctx context.Context, job *storage.Leased) error
+
+func (r *rig) handle(kind string, run handle) { r.cfg.Handlers[kind] = engine.Handler{Run: run} }
+
+// start runs the engine; it is stopped when the test ends, if not before.
+func (r *rig) start() {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.WithValue(r.t.Context(), ctxKey{}, "value"))
+	r.cancel = cancel
+	r.engine = engine.New(r.cfg)
+	r.ended = make(chan struct{})
+	go func() {
+		defer close(r.ended)
+		r.err = r.engine.Run(ctx)
+	}()
+	r.t.Cleanup(func() { _ = r.stop() })
+	synctest.Wait()
+}
+
+type ctxKey struct{}
+
+// stop ends the engine and gives what Run gave.
+func (r *rig) stop() error {
+	r.cancel()
+	<-r.ended
+	return r.err
+}
+
+// enqueue adds ready jobs of a kind to queue q.
+func (r *rig) enqueue(kind string, n int) []storage.ID {
+	jobs := make([]storage.NewJob, n)
+	for i := range jobs {
+		jobs[i] = storage.NewJob{Queue: "q", Kind: kind}
+	}
+	return r.add(jobs...)
+}
+
+func (r *rig) add(jobs ...storage.NewJob) []storage.ID {
+	r.t.Helper()
+	for i := range jobs {
+		jobs[i].Args = []byte("{}")
+	}
+	res, err := r.app.Enqueue(r.t.Context(), time.Now(), jobs)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var ids []storage.ID
+	for _, e := range res {
+		ids = append(ids, e.ID)
+	}
+	synctest.Wait()
+	return ids
+}
+
+func (r *rig) job(id storage.ID) storage.Record {
+	r.t.Helper()
+	rec, err := r.app.Job(context.Background(), id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return rec
+}
+
+// wantState checks the state and the counters of a job.
+func (r *rig) wantState(id storage.ID, state storage.State, c storage.Counters) storage.Record {
+	r.t.Helper()
+	rec := r.job(id)
+	if rec.State != state || rec.Counters != c {
+		r.t.Errorf("job is %s %+v, want %s %+v (error %q)", rec.State, rec.Counters, state, c, rec.Error)
+	}
+	return rec
+}
+
+// pass lets time pass, and waits until all that it set off has come to rest.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// logs collects what the engine logs.
+type logs struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logs) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+// with gives the lines that contain s.
+func (l *logs) with(s string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []string
+	for line := range strings.Lines(l.b.String()) {
+		if strings.Contains(line, s) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// spy is a Store that notes the calls the engine makes, and can be told to
+// fail. It has the Notifier of the store below.
+type spy struct {
+	storage.Store
+	alone bool
+
+	mu        sync.Mutex
+	calls     []call
+	fail      func(op string) error // nil: nothing
+	listening int
+}
+
+type call struct {
+	op string
+	at time.Time
+	x  storage.Exchange
+}
+
+func (s *spy) note(op string, x storage.Exchange) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x.Extend = append([]storage.Lease(nil), x.Extend...)
+	x.Finish = append([]storage.Finish(nil), x.Finish...)
+	s.calls = append(s.calls, call{op, time.Now(), x})
+	if s.fail != nil {
+		return s.fail(op)
+	}
+	return nil
+}
+
+// failing has all calls from now on give what fail gives.
+func (s *spy) failing(fail func(op string) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = fail
+}
+
+// since gives the calls from the n-th on.
+func (s *spy) since(n int) []call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]call(nil), s.calls[n:]...)
+}
+
+func (s *spy) count() int { return len(s.since(0)) }
+
+func (s *spy) Alone() bool { return s.alone }
+
+func (s *spy) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	if err := s.note("exchange", x); err != nil {
+		return storage.ExchangeResult{}, err
+	}
+	return s.Store.Exchange(ctx, now, x)
+}
+
+func (s *spy) Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
+	if err := s.note("reclaim", storage.Exchange{}); err != nil {
+		return nil, err
+	}
+	return s.Store.Reclaim(ctx, now, mono, lease, limit)
+}
+
+func (s *spy) Counts(ctx context.Context) ([]storage.Count, error) {
+	if err := s.note("counts", storage.Exchange{}); err != nil {
+		return nil, err
+	}
+	return s.Store.Counts(ctx)
+}
+
+func (s *spy) PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error) {
+	if err := s.note("purge", storage.Exchange{}); err != nil {
+		return 0, time.Time{}, err
+	}
+	return s.Store.PurgeFinished(ctx, now)
+}
+
+func (s *spy) Started(l storage.Lease) error {
+	if err := s.note("started", storage.Exchange{}); err != nil {
+		return err
+	}
+	return s.Store.Started(l)
+}
+
+func (s *spy) Notify(f func(storage.Event)) func() {
+	s.listen(+1)
+	cancel := s.Store.(storage.Notifier).Notify(f)
+	return func() {
+		s.listen(-1)
+		cancel()
+	}
+}
+
+func (s *spy) listen(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listening += n
+}
