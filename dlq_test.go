@@ -1,0 +1,339 @@
+package errand_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+// graveyard is a queue whose jobs can be made to die at a chosen time, without
+// a worker.
+type graveyard struct {
+	*errand.Queue
+	t     *testing.T
+	store storage.Store
+	now   time.Time
+}
+
+func newGraveyard(t *testing.T) *graveyard {
+	t.Helper()
+	g := &graveyard{t: t, now: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)}
+	var err error
+	if g.store, err = sqlite.Open(filepath.Join(t.TempDir(), "jobs.db"), nil); err != nil {
+		t.Fatal(err)
+	}
+	g.Queue, err = errand.New(t.Context(), g.store, &errand.Options{Clock: func() time.Time { return g.now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.Close() })
+	return g
+}
+
+// bury enqueues a job and has it die a minute later.
+func (g *graveyard) bury(args errand.Args, o *errand.JobOptions, reason errand.Reason, text string) errand.ID {
+	g.t.Helper()
+	id := enqueue(g.t, g.Queue, args, o)
+	queue := "default"
+	if o != nil && o.Queue != "" {
+		queue = o.Queue
+	}
+	g.die(id, queue, args.Kind(), reason, text)
+	return id
+}
+
+// die has the only ready job of the queue and kind die.
+func (g *graveyard) die(id errand.ID, queue, kind string, reason errand.Reason, text string) {
+	g.t.Helper()
+	g.now = g.now.Add(time.Minute)
+	got, err := g.store.Exchange(g.t.Context(), g.now, storage.Exchange{
+		Length: time.Minute, Want: 1, Source: storage.Source{Queues: []string{queue}, Kinds: []string{kind}},
+	})
+	if err != nil || len(got.Leased) != 1 || got.Leased[0].ID != id {
+		g.t.Fatalf("Exchange gave %+v, %v: want a lease on %v", got.Leased, err, id)
+	}
+	done, err := g.store.Exchange(g.t.Context(), g.now, storage.Exchange{Length: time.Minute, Finish: []storage.Finish{{
+		Lease: got.Leased[0].Lease, Outcome: storage.OutcomeDead, Reason: reason, Error: text, Policy: []byte(`{"numRetries":0}`),
+		Failure: &storage.Failure{Phase: "first", Error: text},
+	}}})
+	if err != nil || done.Finished[0] != storage.Applied {
+		g.t.Fatalf("Exchange gave %+v, %v", done, err)
+	}
+}
+
+// list gives the IDs of all dead letters that match, page by page.
+func (g *graveyard) list(f errand.DeadFilter, limit int) (ids []errand.ID) {
+	g.t.Helper()
+	for after := ""; ; {
+		page, err := g.DeadLetters().List(g.t.Context(), f, &errand.ListOptions{Limit: limit, After: after})
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		for _, j := range page.Jobs {
+			ids = append(ids, j.ID)
+		}
+		if after = page.Next; after == "" {
+			return ids
+		}
+	}
+}
+
+func TestDeadLetters_Get(t *testing.T) {
+	g := newGraveyard(t)
+	id := g.bury(note{"x", 1}, &errand.JobOptions{Headers: map[string]string{"a": "b"}}, errand.ReasonPermanent, "no such address")
+	j, err := g.DeadLetters().Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j.State != errand.Dead || j.Reason != errand.ReasonPermanent || j.Error != "no such address" || j.Attempt != 1 ||
+		!j.EndedAt.Equal(g.now) || string(j.Args) != `{"Text":"x","N":1}` || j.Headers["a"] != "b" || j.Policy == nil ||
+		len(j.History) != 1 || j.History[0].Error != "no such address" || j.History[0].Phase != "first" {
+		t.Errorf("Get gave %+v", j)
+	}
+	live := enqueue(t, g.Queue, note{}, nil)
+	if _, err := g.DeadLetters().Get(t.Context(), live); !errors.Is(err, errand.ErrNotFound) {
+		t.Errorf("Get of a live job: %v", err)
+	}
+}
+
+func TestDeadLetters_List(t *testing.T) {
+	g := newGraveyard(t)
+	a := g.bury(note{}, nil, errand.ReasonExhausted, "dial: connection REFUSED")
+	fromHere := g.now
+	b := g.bury(note{}, &errand.JobOptions{Queue: "mail"}, errand.ReasonPermanent, "400")
+	c := g.bury(value{1}, nil, errand.ReasonDecode, "100% refused")
+	before := g.now.Add(time.Microsecond)
+	d := g.bury(note{}, nil, errand.ReasonCrashed, "")
+	g.now = g.now.Add(time.Hour)
+
+	ids := func(ids ...errand.ID) []errand.ID { return ids }
+	for _, test := range []struct {
+		name string
+		f    errand.DeadFilter
+		want []errand.ID
+	}{
+		{"everything, the latest first", errand.DeadFilter{}, ids(d, c, b, a)},
+		{"everything, said so", errand.DeadFilter{All: true}, ids(d, c, b, a)},
+		{"queue", errand.DeadFilter{Queue: "mail"}, ids(b)},
+		{"kind", errand.DeadFilter{Kind: "value"}, ids(c)},
+		{"reason", errand.DeadFilter{Reason: errand.ReasonCrashed}, ids(d)},
+		{"error text", errand.DeadFilter{Error: "Refused"}, ids(c, a)},
+		{"error text is no pattern", errand.DeadFilter{Error: "100%"}, ids(c)},
+		{"times", errand.DeadFilter{DiedFrom: fromHere, DiedBefore: before}, ids(c, b, a)},
+		{"age", errand.DeadFilter{OlderThan: time.Hour + 2*time.Minute}, ids(b, a)},
+		{"two at once", errand.DeadFilter{Kind: "note", Error: "refused"}, ids(a)},
+		{"none", errand.DeadFilter{Queue: "other"}, nil},
+		{"by ID, as named, once each", errand.DeadFilter{IDs: ids(b, errand.ID{1}, d, b)}, ids(b, d)},
+	} {
+		for _, limit := range []int{0, 1, 2, 1000} {
+			if got := g.list(test.f, limit); !reflect.DeepEqual(got, test.want) {
+				t.Errorf("%s, pages of %d: got %v, want %v", test.name, limit, got, test.want)
+			}
+		}
+	}
+}
+
+func TestDeadLetters_refusesBadInput(t *testing.T) {
+	g := newGraveyard(t)
+	id := g.bury(note{}, nil, errand.ReasonExhausted, "x")
+	dead := g.DeadLetters()
+	day := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		f    errand.DeadFilter
+		want []fault
+	}{
+		{errand.DeadFilter{Queue: "a b"}, []fault{{"queue", `"a b"`, "must match"}}},
+		{errand.DeadFilter{Kind: "/"}, []fault{{"kind", `"/"`, "must match"}}},
+		{errand.DeadFilter{Reason: "bored"}, []fault{{"reason", `"bored"`, "must be one of exhausted, permanent, crashed, snoozed, decode"}}},
+		{errand.DeadFilter{Error: "\xff"}, []fault{{"error", `"\xff"`, "must be at most 1024 bytes"}}},
+		{errand.DeadFilter{OlderThan: -1}, []fault{{"older_than", "-1ns", "must not be negative"}}},
+		{errand.DeadFilter{OlderThan: 1, DiedBefore: day}, []fault{{"older_than", "1ns", "must be zero if died_before is set"}}},
+		{errand.DeadFilter{DiedFrom: day, DiedBefore: day.Add(-1)}, []fault{{"died_before", "2026-01-01T23:59:59.999999999Z", "must not be before"}}},
+		{errand.DeadFilter{IDs: []errand.ID{id}, Queue: "q"}, []fault{{"ids", "1", "must be the only condition"}}},
+		{errand.DeadFilter{All: true, Kind: "k"}, []fault{{"all", "true", "must be the only condition"}}},
+		{errand.DeadFilter{All: true, IDs: []errand.ID{id}}, []fault{{"all", "true", "must be the only condition"}}},
+	} {
+		_, err := dead.Redrive(t.Context(), c.f, nil)
+		wantFaults(t, err, c.want...)
+		_, err = dead.Purge(t.Context(), c.f)
+		wantFaults(t, err, c.want...)
+		_, err = dead.List(t.Context(), c.f, nil)
+		wantFaults(t, err, c.want...)
+	}
+	for _, o := range []errand.ListOptions{{Limit: -1}, {Limit: 1001}} {
+		_, err := dead.List(t.Context(), errand.DeadFilter{}, &o)
+		wantFaults(t, err, fault{"limit", fmt.Sprint(o.Limit), "must be between 0 and 1000"})
+	}
+	_, err := dead.Redrive(t.Context(), errand.DeadFilter{IDs: make([]errand.ID, 10_001)}, nil)
+	wantFaults(t, err, fault{"ids", "10001", "must be at most 10000 in one call"})
+	_, err = dead.List(t.Context(), errand.DeadFilter{IDs: make([]errand.ID, 1001)}, nil)
+	wantFaults(t, err, fault{"ids", "1001", "must be at most 1000 in a list"})
+	_, err = dead.Redrive(t.Context(), errand.DeadFilter{}, &errand.RedriveOptions{Queue: "?"})
+	wantFaults(t, err, fault{"queue", `"?"`, "must match"})
+	if _, err := dead.Purge(t.Context(), errand.DeadFilter{}); !errors.Is(err, errand.ErrPurgeAll) {
+		t.Errorf("Purge without a condition: %v", err)
+	}
+	if got := g.list(errand.DeadFilter{}, 0); len(got) != 1 {
+		t.Errorf("%d dead letters are left: want 1", len(got))
+	}
+}
+
+func TestDeadLetters_List_cursors(t *testing.T) {
+	g := newGraveyard(t)
+	for range 3 {
+		g.bury(note{}, nil, errand.ReasonExhausted, "x")
+	}
+	page, err := g.DeadLetters().List(t.Context(), errand.DeadFilter{}, &errand.ListOptions{Limit: 1})
+	if err != nil || page.Next == "" {
+		t.Fatalf("List gave %+v, %v", page, err)
+	}
+	good := page.Next
+	for _, bad := range []string{"x", "!", good[1:], good[:len(good)-1], good + "A", "B" + good[1:]} {
+		_, err := g.DeadLetters().List(t.Context(), errand.DeadFilter{}, &errand.ListOptions{After: bad})
+		wantFaults(t, err, fault{"after", fmt.Sprintf("%q", bad), "must be the Next of a page"})
+	}
+}
+
+func TestDeadLetters_Redrive(t *testing.T) {
+	g := newGraveyard(t)
+	const n = 600 // more than one step by ID
+	ids := make([]errand.ID, n)
+	for i := range ids {
+		ids[i] = g.bury(note{N: i}, nil, errand.ReasonExhausted, "x")
+	}
+	other := g.bury(value{1}, nil, errand.ReasonPermanent, "y")
+
+	r, err := g.DeadLetters().Redrive(t.Context(), errand.DeadFilter{Kind: "value"}, &errand.RedriveOptions{Queue: "later"})
+	if err != nil || !reflect.DeepEqual(r, errand.RedriveResult{Redriven: 1}) {
+		t.Fatalf("Redrive by kind gave %+v, %v", r, err)
+	}
+	j := lookUp(t, g.Queue, other)
+	if j.State != errand.Ready || j.Queue != "later" || j.Attempt != 1 || len(j.History) != 1 {
+		t.Errorf("redriven job: %+v", j)
+	}
+
+	gone := errand.ID{1}
+	r, err = g.DeadLetters().Redrive(t.Context(), errand.DeadFilter{IDs: append([]errand.ID{gone, other}, ids[:300]...)}, nil)
+	if err != nil || r.Redriven != 300 || !reflect.DeepEqual(r.NotFound, []errand.ID{gone, other}) {
+		t.Fatalf("Redrive by ID gave %d, not found %v, %v", r.Redriven, r.NotFound, err)
+	}
+	r, err = g.DeadLetters().Redrive(t.Context(), errand.DeadFilter{}, nil)
+	if err != nil || r.Redriven != 300 {
+		t.Fatalf("Redrive of the rest gave %+v, %v", r, err)
+	}
+	if left := g.list(errand.DeadFilter{}, 0); len(left) > 0 {
+		t.Errorf("still dead: %v", left)
+	}
+}
+
+// A clock that was set back makes deaths of the future, which are dead
+// letters like any other.
+func TestDeadLetters_clockSetBack(t *testing.T) {
+	g := newGraveyard(t)
+	g.bury(note{}, nil, errand.ReasonExhausted, "x")
+	g.bury(note{}, nil, errand.ReasonExhausted, "x")
+	g.now = g.now.Add(-time.Hour)
+	if r, err := g.DeadLetters().Redrive(t.Context(), errand.DeadFilter{}, nil); r.Redriven != 2 || err != nil {
+		t.Errorf("Redrive gave %+v, %v: want 2", r, err)
+	}
+}
+
+func TestDeadLetters_Redrive_uniqueKeyHeld(t *testing.T) {
+	g := newGraveyard(t)
+	o := &errand.JobOptions{Unique: &errand.Unique{Key: "k"}}
+	dead := g.bury(note{}, o, errand.ReasonExhausted, "x")
+	holder := enqueue(t, g.Queue, note{}, o)
+	r, err := g.DeadLetters().Redrive(t.Context(), errand.DeadFilter{}, nil)
+	if err != nil || !reflect.DeepEqual(r, errand.RedriveResult{Duplicates: []errand.ID{dead}}) {
+		t.Errorf("Redrive gave %+v, %v: want a duplicate", r, err)
+	}
+	if _, err := g.Cancel(t.Context(), holder); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = g.DeadLetters().Redrive(t.Context(), errand.DeadFilter{}, nil); r.Redriven != 1 || err != nil {
+		t.Errorf("Redrive with the key free gave %+v, %v", r, err)
+	}
+}
+
+func TestDeadLetters_Purge(t *testing.T) {
+	g := newGraveyard(t)
+	a := g.bury(note{}, nil, errand.ReasonExhausted, "x")
+	b := g.bury(note{}, nil, errand.ReasonPermanent, "y")
+	c := g.bury(note{}, nil, errand.ReasonPermanent, "z")
+	if n, err := g.DeadLetters().Purge(t.Context(), errand.DeadFilter{Error: "Z"}); n != 1 || err != nil {
+		t.Errorf("Purge by error gave %d, %v", n, err)
+	}
+	if _, err := g.Job(t.Context(), c); !errors.Is(err, errand.ErrNotFound) {
+		t.Errorf("Job of a purged one: %v", err)
+	}
+	if n, err := g.DeadLetters().Purge(t.Context(), errand.DeadFilter{IDs: []errand.ID{a, c}}); n != 1 || err != nil {
+		t.Errorf("Purge by ID gave %d, %v", n, err)
+	}
+	if got := g.list(errand.DeadFilter{}, 0); !reflect.DeepEqual(got, []errand.ID{b}) {
+		t.Errorf("left are %v, want %v", got, b)
+	}
+	if n, err := g.DeadLetters().Purge(t.Context(), errand.DeadFilter{All: true}); n != 1 || err != nil {
+		t.Errorf("Purge of all gave %d, %v", n, err)
+	}
+	wantNothing(t, g.Queue)
+}
+
+// stepwise gives each step of a redrive or purge room for one job only, and
+// has a job die during each.
+type stepwise struct {
+	storage.Store
+	dies  func()
+	steps int
+	fail  error
+}
+
+func (s *stepwise) Redrive(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
+	if s.fail != nil && s.steps == 2 {
+		return storage.DeadStep{}, s.fail
+	}
+	s.steps++
+	s.dies()
+	// The earliest that is left and matches.
+	f := sel.Filter
+	if !sel.After.DiedAt.IsZero() {
+		f.DiedFrom = sel.After.DiedAt.Add(time.Microsecond)
+	}
+	all, _, err := s.DeadLetters(ctx, f, storage.Position{}, 1000)
+	if err != nil || len(all) == 0 {
+		return storage.DeadStep{}, err
+	}
+	r := all[len(all)-1]
+	step, err := s.Store.Redrive(ctx, now, storage.DeadSelection{IDs: []errand.ID{r.ID}}, queue)
+	step.Next = storage.Position{DiedAt: r.EndedAt, Key: r.Key}
+	return step, err
+}
+
+func TestDeadLetters_Redrive_ends(t *testing.T) {
+	g := newGraveyard(t)
+	for range 5 {
+		g.bury(note{}, nil, errand.ReasonExhausted, "x")
+	}
+	s := &stepwise{Store: g.store, dies: func() { g.bury(value{1}, nil, errand.ReasonExhausted, "x") }}
+	q, err := errand.New(t.Context(), s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Five were dead at the beginning; the sixth step finds none of them.
+	if r, err := q.DeadLetters().Redrive(t.Context(), errand.DeadFilter{}, nil); r.Redriven != 5 || err != nil || s.steps != 6 {
+		t.Errorf("Redrive gave %+v, %v in %d steps: want 5 in 6", r, err, s.steps)
+	}
+
+	s.steps, s.fail = 0, storage.ErrFull
+	r, err := q.DeadLetters().Redrive(t.Context(), errand.DeadFilter{}, nil)
+	if !errors.Is(err, errand.ErrFull) || r.Redriven != 2 {
+		t.Errorf("Redrive that fails at the third step gave %+v, %v", r, err)
+	}
+}

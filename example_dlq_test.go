@@ -1,0 +1,100 @@
+package errand_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+)
+
+// refuse works on the jobs of q until n attempts have ended with this error.
+func refuse(q *errand.Queue, n int, err error) {
+	ctx, stop := context.WithCancel(context.Background())
+	w := errand.NewWorker(q, &errand.WorkerOptions{Concurrency: 1})
+	errand.Handle(w, func(context.Context, *errand.Job[SendEmail]) error {
+		if n--; n == 0 {
+			stop()
+		}
+		return err
+	})
+	check(w.Run(ctx))
+}
+
+// What is dead is looked at, put back to work when the cause is gone, and runs
+// as if it were new, but for its attempts and its history.
+func ExampleDeadLetters_Redrive() {
+	ctx := context.Background()
+	q, remove := tempQueue(&errand.Options{Policy: &policy.Policy{Retries: 1, NoDelayRetries: 1}})
+	defer remove()
+
+	e := must(q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, nil))
+	refuse(q, 2, errors.New("connection refused"))
+
+	dead := q.DeadLetters()
+	for _, j := range must(dead.List(ctx, errand.DeadFilter{Kind: "send_email", Error: "refused"}, nil)).Jobs {
+		fmt.Println(j.Kind, j.Reason, "after", j.Attempt, "attempts:", j.Error)
+	}
+	j := must(dead.Get(ctx, e.ID))
+	fmt.Println(string(j.Args))
+	for _, f := range j.History {
+		fmt.Println("attempt", f.Attempt, f.Phase, f.Error)
+	}
+
+	fmt.Println("redriven:", must(dead.Redrive(ctx, errand.DeadFilter{Error: "refused"}, nil)).Redriven)
+	refuse(q, 1, nil)
+	j = must(q.Job(ctx, e.ID))
+	fmt.Println(j.State, "after", j.Attempt, "attempts")
+	// Output:
+	// send_email exhausted after 2 attempts: connection refused
+	// {"To":"ada@example.org","Subject":""}
+	// attempt 1 first connection refused
+	// attempt 2 immediate connection refused
+	// redriven: 1
+	// done after 3 attempts
+}
+
+func ExampleDeadLetters_List() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+
+	for range 5 {
+		must(q.Enqueue(ctx, SendEmail{}, nil))
+	}
+	refuse(q, 5, errand.Permanent(errNoAddress))
+	o := &errand.ListOptions{Limit: 2}
+	for {
+		page := must(q.DeadLetters().List(ctx, errand.DeadFilter{Reason: errand.ReasonPermanent}, o))
+		fmt.Println(len(page.Jobs))
+		if page.Next == "" {
+			break
+		}
+		o.After = page.Next
+	}
+	// Output:
+	// 2
+	// 2
+	// 1
+}
+
+func ExampleDeadLetters_Purge() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+
+	must(q.Enqueue(ctx, SendEmail{}, nil))
+	must(q.Enqueue(ctx, SendEmail{}, nil))
+	refuse(q, 2, errand.Permanent(errNoAddress))
+
+	dead := q.DeadLetters()
+	_, err := dead.Purge(ctx, errand.DeadFilter{})
+	fmt.Println(errors.Is(err, errand.ErrPurgeAll))
+	fmt.Println(must(dead.Purge(ctx, errand.DeadFilter{Error: "timeout"})))
+	fmt.Println(must(dead.Purge(ctx, errand.DeadFilter{All: true})))
+	// Output:
+	// true
+	// 0
+	// 2
+}

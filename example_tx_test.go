@@ -1,0 +1,82 @@
+package errand_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	_ "modernc.org/sqlite" // the driver
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+// An order and the job that confirms it exist together or not at all: the
+// application's table is in the queue's file.
+func ExampleQueue_Tx() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+
+	check(q.Tx(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY, email TEXT NOT NULL)`)
+		return err
+	}))
+	order := func(email string, fail error) error {
+		return q.Tx(ctx, func(tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, `INSERT INTO orders (email) VALUES (?1)`, email); err != nil {
+				return err
+			}
+			if _, err := q.EnqueueTx(ctx, tx, SendEmail{To: email}, nil); err != nil {
+				return err
+			}
+			return fail
+		})
+	}
+	fmt.Println(order("ada@example.org", nil))
+	fmt.Println(order("grace@example.org", errors.New("out of stock")))
+
+	check(q.Tx(ctx, func(tx *sql.Tx) error {
+		var n int
+		err := tx.QueryRowContext(ctx, `SELECT count(*) FROM orders`).Scan(&n)
+		fmt.Println("orders:", n)
+		return err
+	}))
+	for _, c := range must(q.Counts(ctx)) {
+		fmt.Println("jobs:", c.N)
+	}
+	// Output:
+	// <nil>
+	// out of stock
+	// orders: 1
+	// jobs: 1
+}
+
+// The queue lives in the application's database, and a transaction that the
+// application began takes a job along.
+func ExampleQueue_EnqueueTx() {
+	ctx := context.Background()
+	dir := must(os.MkdirTemp("", "errand-example-"))
+	defer os.RemoveAll(dir)
+	db := must(sql.Open("sqlite", "file:"+filepath.Join(dir, "app.db")+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(5000)"))
+	defer db.Close()
+	must(db.ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY, email TEXT NOT NULL)`))
+
+	store := must(sqlite.New(db, nil))
+	q := must(errand.New(ctx, store, nil))
+	defer q.Close()
+
+	tx := must(db.BeginTx(ctx, nil))
+	must(tx.ExecContext(ctx, `INSERT INTO orders (email) VALUES (?1)`, "ada@example.org"))
+	e := must(q.EnqueueTx(ctx, tx, SendEmail{To: "ada@example.org"}, nil))
+	_, err := q.Job(ctx, e.ID)
+	fmt.Println("before the commit:", err)
+	check(tx.Commit())
+	fmt.Println("after it:", must(q.Job(ctx, e.ID)).State)
+	// Output:
+	// before the commit: errand: job not found
+	// after it: ready
+}

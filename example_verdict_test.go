@@ -1,0 +1,170 @@
+package errand_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+)
+
+var errNoAddress = errors.New("no such address")
+
+// once enqueues a job, has a worker run it until the handler says that it is
+// the last time, and gives what became of it.
+func once(handle func(job *errand.Job[SendEmail]) (last bool, err error)) errand.JobInfo {
+	ctx, stop := context.WithCancel(context.Background())
+	q, remove := tempQueue(nil)
+	defer remove()
+	e := must(q.Enqueue(ctx, SendEmail{To: "ada"}, nil))
+	w := errand.NewWorker(q, nil)
+	errand.Handle(w, func(_ context.Context, job *errand.Job[SendEmail]) error {
+		last, err := handle(job)
+		if last {
+			stop()
+		}
+		return err
+	})
+	check(w.Run(ctx))
+	return must(q.Job(context.Background(), e.ID))
+}
+
+func ExamplePermanent() {
+	j := once(func(*errand.Job[SendEmail]) (bool, error) {
+		// Verdicts survive wrapping.
+		return true, fmt.Errorf("send: %w", errand.Permanent(errNoAddress))
+	})
+	fmt.Printf("%s, %s: %s\n", j.State, j.Reason, j.Error)
+	// Output:
+	// dead, permanent: send: no such address
+}
+
+func ExampleRetryAfter() {
+	var failed time.Time
+	j := once(func(job *errand.Job[SendEmail]) (bool, error) {
+		if job.Retry == 0 {
+			failed = time.Now()
+			return false, errand.RetryAfter(50*time.Millisecond, errors.New("too many requests"))
+		}
+		fmt.Println(job.Phase, "retry, not before asked:", time.Since(failed) >= 50*time.Millisecond)
+		return true, nil
+	})
+	fmt.Printf("%s after %d attempts; first: %s\n", j.State, j.Attempt, j.History[0].Error)
+	// Output:
+	// immediate retry, not before asked: true
+	// done after 2 attempts; first: too many requests
+}
+
+func ExampleSnooze() {
+	j := once(func(job *errand.Job[SendEmail]) (bool, error) {
+		if job.Snoozes == 0 {
+			return false, errand.Snooze(100 * time.Millisecond)
+		}
+		return true, nil
+	})
+	fmt.Printf("%s, snoozes %d, retries %d, failures %d\n", j.State, j.Snoozes, j.Retry, len(j.History))
+	// Output:
+	// done, snoozes 1, retries 0, failures 0
+}
+
+func ExampleCancel() {
+	j := once(func(*errand.Job[SendEmail]) (bool, error) {
+		return true, errand.Cancel(errors.New("the account is gone"))
+	})
+	fmt.Printf("%s: %s\n", j.State, j.Error)
+	// Output:
+	// cancelled: the account is gone
+}
+
+// A panic is a failed attempt like any other, and its stack is kept.
+func ExampleHandle_panic() {
+	j := once(func(job *errand.Job[SendEmail]) (bool, error) {
+		if job.Retry == 0 {
+			panic("oops")
+		}
+		return true, nil
+	})
+	fmt.Printf("%s: %s, stack kept: %t\n", j.State, j.History[0].Error, j.History[0].Stack != "")
+	// Output:
+	// done: panic: oops, stack kept: true
+}
+
+// The policy of a job goes before that of its kind, that before the one of its
+// queue, and that before the one of the options.
+func ExampleJobOptions_policy() {
+	ctx, stop := context.WithCancel(context.Background())
+	retries := func(n int) *policy.Policy { return &policy.Policy{Retries: n} }
+	q, remove := tempQueue(&errand.Options{
+		Policy: retries(4),
+		Queues: map[string]errand.QueueOptions{"mail": {Policy: retries(3)}},
+	})
+	defer remove()
+
+	must(q.Enqueue(ctx, Fetch{}, &errand.JobOptions{Queue: "mail", Policy: retries(1)}))
+	must(q.Enqueue(ctx, Fetch{}, &errand.JobOptions{Queue: "mail"}))
+	must(q.Enqueue(ctx, SendEmail{}, &errand.JobOptions{Queue: "mail"}))
+	must(q.Enqueue(ctx, SendEmail{}, nil))
+
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"mail", "default"}})
+	attempts := make(chan bool, 100)
+	fail := func() error {
+		attempts <- true
+		return errors.New("down")
+	}
+	errand.Handle(w, func(context.Context, *errand.Job[SendEmail]) error { return fail() })
+	errand.Handle(w, func(context.Context, *errand.Job[Fetch]) error { return fail() },
+		errand.HandlerOptions{Policy: retries(2)})
+	go func() {
+		defer stop()
+		for range 2 + 3 + 4 + 5 {
+			<-attempts
+		}
+	}()
+	check(w.Run(ctx))
+
+	page := must(q.DeadLetters().List(context.Background(), errand.DeadFilter{}, nil))
+	for _, j := range page.Jobs {
+		fmt.Println(j.Kind, "in", j.Queue, "dead after", j.Attempt, "attempts,", j.Policy.Retries, "retries")
+	}
+	// Unordered output:
+	// fetch in mail dead after 2 attempts, 1 retries
+	// fetch in mail dead after 3 attempts, 2 retries
+	// send_email in mail dead after 4 attempts, 3 retries
+	// send_email in default dead after 5 attempts, 4 retries
+}
+
+// Fetch is another type of job.
+type Fetch struct{ URL string }
+
+// Kind names the type of job.
+func (Fetch) Kind() string { return "fetch" }
+
+// The four phases of a policy, as the attempts of a job see them.
+func ExampleJob_phase() {
+	ctx, stop := context.WithCancel(context.Background())
+	q, remove := tempQueue(nil)
+	defer remove()
+
+	must(q.Enqueue(ctx, SendEmail{}, &errand.JobOptions{Policy: &policy.Policy{
+		MinDelay: time.Millisecond, MaxDelay: 4 * time.Millisecond, Backoff: policy.Exponential,
+		Retries: 5, NoDelayRetries: 1, MinDelayRetries: 1, MaxDelayRetries: 1,
+	}}))
+	w := errand.NewWorker(q, nil)
+	errand.Handle(w, func(_ context.Context, job *errand.Job[SendEmail]) error {
+		fmt.Println("attempt", job.Attempt, "retry", job.Retry, job.Phase)
+		if job.Attempt == 6 {
+			stop()
+		}
+		return errors.New("down")
+	})
+	check(w.Run(ctx))
+	// Output:
+	// attempt 1 retry 0 first
+	// attempt 2 retry 1 immediate
+	// attempt 3 retry 2 pre-backoff
+	// attempt 4 retry 3 backoff
+	// attempt 5 retry 4 backoff
+	// attempt 6 retry 5 post-backoff
+}

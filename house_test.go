@@ -1,0 +1,161 @@
+package errand_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/errandq/errand"
+
+// pkg is a package as go list knows it.
+type pkg struct {
+	path     string
+	standard bool
+	module   string
+}
+
+func goList(t *testing.T, args ...string) []pkg {
+	t.Helper()
+	args = append([]string{"list", "-f", "{{.ImportPath}} {{.Standard}} {{with .Module}}{{.Path}}{{end}}"}, args...)
+	out, err := exec.CommandContext(t.Context(), "go", args...).Output()
+	if err != nil {
+		t.Fatalf("go %v: %v", args, err)
+	}
+	var all []pkg
+	for line := range strings.Lines(string(out)) {
+		f := append(strings.Fields(line), "")
+		all = append(all, pkg{f[0], f[1] == "true", f[2]})
+	}
+	return all
+}
+
+// Who imports errand gets these modules and no others.
+func TestHouse_dependencies(t *testing.T) {
+	allowed := []string{
+		module,
+		"modernc.org/sqlite", "github.com/jmoiron/sqlx", "github.com/robfig/cron/v3", "github.com/google/uuid",
+		"golang.org/x/time", "github.com/fsnotify/fsnotify",
+		// what those need
+		"modernc.org/libc", "modernc.org/mathutil", "modernc.org/memory", "github.com/dustin/go-humanize",
+		"github.com/mattn/go-isatty", "github.com/ncruces/go-strftime", "github.com/remyoudompheng/bigfft", "golang.org/x/sys",
+	}
+	own := []string{"", "/internal/engine", "/migrations", "/policy", "/storage", "/storage/sqlite"}
+	deps := goList(t, "-deps", ".")
+	if len(deps) < 50 {
+		t.Fatalf("go list knows only %d packages", len(deps))
+	}
+	for _, p := range deps {
+		switch {
+		case p.standard:
+			if p.path == "testing" {
+				t.Error("the root needs package testing")
+			}
+		case !slices.Contains(allowed, p.module):
+			t.Errorf("%s of %s is not to be needed", p.path, p.module)
+		case p.module == module && !slices.Contains(own, strings.TrimPrefix(p.path, module)):
+			t.Errorf("%s is not below the root", p.path)
+		}
+	}
+}
+
+// Each package may import the standard library and what is listed.
+func TestHouse_directions(t *testing.T) {
+	for dir, allowed := range map[string][]string{
+		"policy":          {},
+		"storage":         {},
+		"migrations":      {},
+		"internal/engine": {"policy", "storage"},
+		"storage/sqlite":  {"storage", "migrations"},
+		// other modules are a matter of the test above
+		"storage/storagetest": {"storage"},
+		".":                   {"internal/engine", "policy", "storage", "storage/sqlite"},
+	} {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Imports "\n"}}`, "./"+dir).Output()
+		if err != nil {
+			t.Fatalf("go list %s: %v", dir, err)
+		}
+		for path := range strings.FieldsSeq(string(out)) {
+			inside, own := strings.CutPrefix(path, module+"/")
+			foreign := strings.Contains(strings.SplitN(path, "/", 2)[0], ".") && !own
+			if own && !slices.Contains(allowed, inside) || foreign && !strings.HasPrefix(dir, "storage/") {
+				t.Errorf("%s imports %s", dir, path)
+			}
+		}
+	}
+	// Leaves are imported by nobody.
+	for _, p := range goList(t, "-deps", "./policy", "./storage") {
+		if !p.standard && p.path != module+"/policy" && p.path != module+"/storage" {
+			t.Errorf("policy and storage need %s", p.path)
+		}
+	}
+}
+
+func TestHouse_size(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = slices.DeleteFunc(files, func(f string) bool { return strings.HasSuffix(f, "_test.go") })
+	if len(files) > 12 {
+		t.Errorf("the root has %d files: want at most 12: %v", len(files), files)
+	}
+	if n := strings.Count(read(t, "doc.go"), "\n"); n > 150 {
+		t.Errorf("doc.go has %d lines: want at most 150", n)
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// What the README shows is what runs.
+func TestReadme(t *testing.T) {
+	readme := read(t, "README.md")
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readme, -1)
+	if len(blocks) != 1 {
+		t.Fatalf("README.md has %d programs: want 1", len(blocks))
+	}
+	program := blocks[0][1]
+	if program != read(t, "examples/quickstart/main.go") {
+		t.Error("the program of README.md is not examples/quickstart/main.go")
+	}
+	n := 0
+	for line := range strings.Lines(program) {
+		if strings.TrimSpace(line) != "" {
+			n++
+		}
+	}
+	if n > 20 {
+		t.Errorf("the program has %d lines: want at most 20", n)
+	}
+	if !strings.Contains(readme, "```sh\ngo run ./examples/outbox\ngo test ./...\n```") {
+		t.Error("README.md lacks the two commands")
+	}
+	for _, link := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(readme, -1) {
+		if _, err := os.Stat(link[1]); err != nil {
+			t.Errorf("a link of README.md leads nowhere: %v", err)
+		}
+	}
+}
+
+// The limits that are written down are those of the code.
+func TestReadme_limits(t *testing.T) {
+	for _, name := range []string{"README.md", "doc.go"} {
+		text := read(t, name)
+		for _, want := range []string{"256 KiB", "16 KiB", "[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}", "24 h", "8 KiB", "20 failures"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s does not say %q", name, want)
+			}
+		}
+	}
+}
