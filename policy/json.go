@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -57,75 +56,18 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON writes, by the limits of
-// [ProfileQueue]. Delays may also be strings as Go writes durations ("1.5s").
-// A member that is missing or null has the default of SNS: delays of 20 s, 3
-// retries of which none is in another phase than the backoff, "linear"; the
-// jitter is "equal". Members that are unknown or given twice are faults, and
-// all faults are reported, each as a [Fault]. On error p is not changed.
-func (p *Policy) UnmarshalJSON(data []byte) error {
-	r := reader{profile: ProfileQueue}
-	read := r.policy("", data)
-	if err := join(r.faults); err != nil {
-		return err
-	}
-	*p = read
-	return nil
-}
+// UnmarshalJSON is [ParsePolicy] with [ProfileQueue]. As is usual in
+// encoding/json, null changes nothing; nor does an error.
+func (p *Policy) UnmarshalJSON(data []byte) error { return unmarshal(data, p, ParsePolicy) }
 
-// reader reads a document and collects what is wrong with it.
-type reader struct {
-	profile Profile
-	faults  []*Fault
-}
-
-func (r *reader) fault(path string, value []byte, want string) {
-	r.faults = append(r.faults, &Fault{Path: path, Value: shorten(string(value)), Want: want})
-}
-
-// object reads the members of an object: read is called for each in order,
-// and tells whether it knows the name. Null is absent. Path names the object
-// in faults; it is empty at the top.
-func (r *reader) object(path string, raw []byte, read func(path, name string, value []byte) (known bool)) {
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	if t, err := dec.Token(); err != nil {
-		r.fault(at(path, "document"), nil, err.Error())
-		return
-	} else if t != json.Delim('{') {
-		r.fault(at(path, "document"), compact(raw), "must be an object")
-		return
-	}
-	seen := map[string]bool{}
-	for dec.More() {
-		t, err := dec.Token()
-		name, _ := t.(string)
-		var value json.RawMessage
-		if err == nil {
-			err = dec.Decode(&value)
-		}
-		if err != nil {
-			r.fault(at(path, "document"), nil, err.Error())
-			return
-		}
-		inner := member(path, name)
-		switch {
-		case seen[name]:
-			r.fault(inner, compact(value), "is given twice")
-		case string(value) == "null":
-			value = nil
-			fallthrough
-		default:
-			if !read(inner, name, value) {
-				r.fault(inner, compact(value), "is not known")
-			}
-		}
-		seen[name] = true
-	}
-	if _, err := dec.Token(); err != nil {
-		r.fault(at(path, "document"), nil, err.Error())
-	} else if len(bytes.TrimSpace(raw[dec.InputOffset():])) > 0 {
-		r.fault(at(path, "document"), nil, "must end after the object")
-	}
+// ParsePolicy reads a retry section, which is what [Policy.MarshalJSON]
+// writes, by the limits of a profile. A member that is missing or null has the
+// default of SNS: delays of 20 s, 3 retries of which none is in another phase
+// than the backoff, "linear"; the jitter is "equal". Profile queue also takes
+// delays as Go writes durations ("1.5s"). Members that are unknown or given
+// twice are faults, and all faults are reported, each as a [Fault].
+func ParsePolicy(data []byte, profile Profile) (Policy, error) {
+	return parse(data, profile, (*reader).policy)
 }
 
 // policy reads a retry section.
@@ -135,7 +77,7 @@ func (r *reader) policy(path string, raw []byte) Policy {
 	r.object(path, raw, func(inner, name string, value []byte) bool {
 		f := fieldMinDelay
 		for f.jsonName() != name {
-			if f++; f == fieldTotal || f == fieldJitter && !lim.jitter {
+			if f++; f == fieldTotal || f == fieldJitter && !lim.queue {
 				return false
 			}
 		}
@@ -204,12 +146,12 @@ func (l limits) set(p *Policy, f field, value []byte) (wrong string) {
 // if the profile has fractions.
 func (l limits) seconds(value []byte) (time.Duration, error) {
 	want := "must be a number of seconds"
-	if l.fractions {
+	if l.queue {
 		want += ` or a string like "1.5s"`
 	}
 	s := string(value)
 	switch {
-	case value[0] == '"' && l.fractions:
+	case value[0] == '"' && l.queue:
 		if json.Unmarshal(value, &s) != nil {
 			return 0, fmt.Errorf("%s", want)
 		}
@@ -249,27 +191,4 @@ func abs(d time.Duration) uint64 {
 		return -uint64(d)
 	}
 	return uint64(d)
-}
-
-// compact gives a value on one line, for a fault.
-func compact(value []byte) []byte {
-	var b bytes.Buffer
-	if json.Compact(&b, value) != nil {
-		return value
-	}
-	return b.Bytes()
-}
-
-func at(path, top string) string {
-	if path == "" {
-		return top
-	}
-	return path
-}
-
-func member(path, name string) string {
-	if path == "" {
-		return name
-	}
-	return path + "." + name
 }

@@ -17,10 +17,7 @@
 // In JSON, a policy has the form and the names of an SNS delivery policy.
 package policy
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // Policy says how often and after what delays a failed attempt is repeated.
 // The zero Policy repeats nothing. A Policy is a value: it can be copied,
@@ -54,16 +51,6 @@ type Policy struct {
 	Jitter Jitter
 }
 
-// Default is the policy of errand for jobs: 1 retry at once, 2 after 1 s, 12
-// that double from 1 s to 2,048 s, 12 after 1 h; 27 retries in 13.1 hours, with
-// equal jitter. It bridges a restart, a deployment and a night's outage.
-func Default() Policy {
-	return Policy{
-		MinDelay: time.Second, MaxDelay: time.Hour, Backoff: Doubling,
-		Retries: 27, NoDelayRetries: 1, MinDelayRetries: 2, MaxDelayRetries: 12,
-	}
-}
-
 // Next gives the phase and the nominal delay, before jitter, of a retry; the
 // index counts from 0. It is not ok if there is no such retry, because the
 // policy is exhausted or the index negative; the phase is then PhaseFirst.
@@ -92,38 +79,4 @@ func (p Policy) Next(retry int) (phase Phase, delay time.Duration, ok bool) {
 // the policy is not valid.
 func (p Policy) backoffRetries() int {
 	return p.Retries - max(0, p.NoDelayRetries) - max(0, p.MinDelayRetries) - max(0, p.MaxDelayRetries)
-}
-
-// Total gives the sum of all nominal delays: the longest time between the
-// first failure and the last attempt that the policy itself accounts for. A
-// sum beyond the largest Duration (292 years) is given as that.
-//
-// Total takes time in proportion to the length of the backoff phase, but no
-// memory.
-func (p Policy) Total() time.Duration {
-	sum := times(p.MinDelay, min(p.MinDelayRetries, p.Retries))
-	for k, n := 0, p.backoffRetries(); k < n; k++ {
-		sum = plus(sum, p.Backoff.delay(p.MinDelay, p.MaxDelay, k, n))
-	}
-	return plus(sum, times(p.MaxDelay, min(p.MaxDelayRetries, p.Retries)))
-}
-
-// plus and times are sums and products of durations that are not negative.
-// They stop at the largest Duration.
-
-func plus(a, b time.Duration) time.Duration {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
-}
-
-func times(d time.Duration, n int) time.Duration {
-	if n <= 0 || d <= 0 {
-		return 0
-	}
-	if d > math.MaxInt64/time.Duration(n) {
-		return math.MaxInt64
-	}
-	return d * time.Duration(n)
 }

@@ -17,13 +17,17 @@ const (
 	ProfileQueue Profile = iota
 	// ProfileSNS is what Amazon SNS accepts for HTTP/S endpoints: delays from 1
 	// to 3,600 whole seconds, up to 100 retries within a total of 3,600 s, the
-	// first four backoff functions, no choice of jitter.
+	// first four backoff functions, no choice of jitter, and the content types
+	// that are allowed unless raw message delivery is on.
 	ProfileSNS
+	// ProfileSNSRaw is ProfileSNS for a subscription with raw message delivery,
+	// for which more content types are allowed.
+	ProfileSNSRaw
 )
 
-var profileNames = []string{"queue", "sns"}
+var profileNames = []string{"queue", "sns", "sns-raw"}
 
-// String gives the name of the profile in lower case: "queue", "sns".
+// String gives the name of the profile: "queue", "sns", "sns-raw".
 func (p Profile) String() string { return enumString("Profile", profileNames, p) }
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -39,21 +43,25 @@ type limits struct {
 	retries            int
 	total              time.Duration
 	backoffs           []string // a prefix of backoffNames
-	fractions          bool     // delays need not be whole seconds
-	jitter             bool     // the kind of jitter can be chosen
+	contentTypes       []string // sorted
+	queue              bool     // what the SNS format does not have: fractions of seconds, jitter, a policy for throttling
 }
 
 func (p Profile) limits() limits {
-	if p == ProfileSNS {
+	if p == ProfileQueue {
 		return limits{
-			minDelay: time.Second, maxDelay: time.Hour, retries: 100, total: time.Hour,
-			backoffs: backoffNames[:Exponential+1],
+			maxDelay: math.MaxInt64, retries: 1_000_000, total: math.MaxInt64,
+			backoffs: backoffNames, contentTypes: rawContentTypes, queue: true,
 		}
 	}
-	return limits{
-		maxDelay: math.MaxInt64, retries: 1_000_000, total: math.MaxInt64,
-		backoffs: backoffNames, fractions: true, jitter: true,
+	l := limits{
+		minDelay: time.Second, maxDelay: time.Hour, retries: 100, total: time.Hour,
+		backoffs: backoffNames[:Exponential+1], contentTypes: contentTypes,
 	}
+	if p == ProfileSNSRaw {
+		l.contentTypes = rawContentTypes
+	}
+	return l
 }
 
 // Validate checks p against the limits of [ProfileQueue], which are those for
@@ -159,7 +167,7 @@ func (l limits) check(p Policy, dur text) []violation {
 	}
 	if p.MinDelay < l.minDelay || p.MinDelay > l.maxDelay {
 		bad(fieldMinDelay, "%s", between(dur(l.minDelay), hi))
-	} else if !l.fractions && p.MinDelay%time.Second != 0 {
+	} else if !l.queue && p.MinDelay%time.Second != 0 {
 		bad(fieldMinDelay, "must be whole seconds")
 	}
 	if lo := max(l.minDelay, p.MinDelay); p.MaxDelay > l.maxDelay || p.MaxDelay < lo {
@@ -168,7 +176,7 @@ func (l limits) check(p Policy, dur text) []violation {
 			note = ", from the minimum delay up"
 		}
 		bad(fieldMaxDelay, "%s%s", between(dur(min(lo, l.maxDelay)), hi), note)
-	} else if !l.fractions && p.MaxDelay%time.Second != 0 {
+	} else if !l.queue && p.MaxDelay%time.Second != 0 {
 		bad(fieldMaxDelay, "must be whole seconds")
 	}
 	all = append(all, l.checkCounts(p)...)
@@ -177,10 +185,10 @@ func (l limits) check(p Policy, dur text) []violation {
 	}
 	if int(p.Jitter) >= len(jitterNames) {
 		bad(fieldJitter, "%s", oneOf(jitterNames))
-	} else if !l.jitter && p.Jitter != EqualJitter {
+	} else if !l.queue && p.Jitter != EqualJitter {
 		bad(fieldJitter, "cannot be chosen in this profile")
 	}
-	if len(all) == 0 && p.Total() > l.total {
+	if len(all) == 0 && l.total < math.MaxInt64 && p.Total() > l.total {
 		bad(fieldTotal, "the sum of all delays must be at most %s", dur(l.total))
 	}
 	return all

@@ -1,0 +1,215 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Class is what an error means for the next attempt.
+type Class uint8
+
+// The classes.
+const (
+	Retryable Class = iota // may succeed if tried again
+	Throttled              // likewise, but only if tried less often
+	Permanent              // would fail again
+)
+
+var classNames = []string{"retryable", "throttled", "permanent"}
+
+// String gives the name of the class in lower case.
+func (c Class) String() string { return enumString("Class", classNames, c) }
+
+// Rule tells the class of the errors that it knows; the others are not ok.
+// A rule looks through wrapped errors.
+type Rule func(err error) (class Class, ok bool)
+
+// Rules is a list of rules of which the first that knows an error decides. An
+// error that none knows is Retryable: a repetition too many costs less than
+// work that is lost. End the list with [Otherwise] to decide differently.
+type Rules []Rule
+
+// Classify gives the class of err. A nil err has none; it is given Retryable.
+func (r Rules) Classify(err error) Class {
+	if err != nil {
+		for _, rule := range r {
+			if class, ok := rule(err); ok {
+				return class
+			}
+		}
+	}
+	return Retryable
+}
+
+// DefaultRules gives the rules of [Classify], in a new slice. The code comes
+// before the status, since services answer 400 to a request that they throttle.
+func DefaultRules() Rules {
+	return Rules{ByMark, ByCode, ByStatus, ByContext, ByNet, BySQLite}
+}
+
+var defaultRules = DefaultRules()
+
+// Classify gives the class of err by [DefaultRules].
+func Classify(err error) Class { return defaultRules.Classify(err) }
+
+// Otherwise is the rule that gives every error this class.
+func Otherwise(class Class) Rule {
+	return func(error) (Class, bool) { return class, true }
+}
+
+// Mark wraps err so that [ByMark] gives it this class. It is nil for a nil err.
+func Mark(err error, class Class) error {
+	if err == nil {
+		return nil
+	}
+	return &marked{err, class}
+}
+
+type marked struct {
+	error
+	class Class
+}
+
+func (m *marked) Unwrap() error     { return m.error }
+func (m *marked) RetryClass() Class { return m.class }
+
+// ByMark knows errors that tell their class by a method RetryClass() Class,
+// such as those of [Mark]. The outermost counts.
+func ByMark(err error) (Class, bool) {
+	type classified interface {
+		error
+		RetryClass() Class
+	}
+	if e, ok := errors.AsType[classified](err); ok {
+		return e.RetryClass(), true
+	}
+	return 0, false
+}
+
+// ByContext knows the errors of contexts. Both are Retryable: a deadline that
+// passed because the other side was slow, and the cancellation of an attempt,
+// for whatever reason, say nothing against another one.
+func ByContext(err error) (Class, bool) {
+	return Retryable, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// ByNet knows errors of connections: [net.Error] and those that it wraps,
+// refused, reset and broken connections, and a stream that ended too early.
+// All are Retryable, even a name that does not exist: a device that is offline
+// gets that answer too.
+func ByNet(err error) (Class, bool) {
+	if e, ok := errors.AsType[net.Error](err); ok {
+		// A bare number of the system is one too, whatever it is about.
+		if _, errno := e.(syscall.Errno); !errno || e.Timeout() {
+			return Retryable, true
+		}
+	}
+	known := []error{
+		io.ErrUnexpectedEOF, io.EOF, net.ErrClosed,
+		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE,
+	}
+	return Retryable, slices.ContainsFunc(known, func(target error) bool { return errors.Is(err, target) })
+}
+
+// ByStatus knows errors with an HTTP status, which they tell by a method
+// HTTPStatusCode() int or StatusCode() int; [StatusError] is one. 429 is
+// Throttled, 500 and above Retryable, every other status Permanent. This is
+// how SNS delivers over HTTP.
+func ByStatus(err error) (Class, bool) {
+	type httpStatus interface {
+		error
+		HTTPStatusCode() int
+	}
+	type status interface {
+		error
+		StatusCode() int
+	}
+	var code int
+	if e, ok := errors.AsType[httpStatus](err); ok {
+		code = e.HTTPStatusCode()
+	} else if e, ok := errors.AsType[status](err); ok {
+		code = e.StatusCode()
+	}
+	switch {
+	case code == 0: // no answer
+		return 0, false
+	case code == 429:
+		return Throttled, true
+	case code >= 500:
+		return Retryable, true
+	default:
+		return Permanent, true
+	}
+}
+
+// throttlingCodes are those that the standard mode of the AWS SDKs knows.
+var throttlingCodes = []string{
+	"BandwidthLimitExceeded", "EC2ThrottledException", "LimitExceededException", "PriorRequestNotComplete",
+	"ProvisionedThroughputExceededException", "RequestLimitExceeded", "RequestThrottled",
+	"RequestThrottledException", "SlowDown", "ThrottledException", "Throttling", "ThrottlingException",
+	"TooManyRequestsException", "TransactionInProgressException",
+}
+
+// transientCodes are those of the AWS SDKs, and of the driver for QLDB where
+// they do not say that the client is too fast.
+var transientCodes = []string{
+	"CapacityExceededException", "InvalidSessionException", "OccConflictException", "RateExceededException",
+	"RequestTimeout", "RequestTimeoutException",
+}
+
+// ByCode knows errors with a code as AWS has them, which they tell by a method
+// ErrorCode() string: the codes for throttling are Throttled, those for
+// passing states of the service Retryable. It does not know other codes.
+func ByCode(err error) (Class, bool) {
+	type coded interface {
+		error
+		ErrorCode() string
+	}
+	e, ok := errors.AsType[coded](err)
+	if !ok {
+		return 0, false
+	}
+	// "Throttling" has forms such as "Throttling.User".
+	code, _, _ := strings.Cut(e.ErrorCode(), ".")
+	switch {
+	case slices.Contains(throttlingCodes, code):
+		return Throttled, true
+	case slices.Contains(transientCodes, code):
+		return Retryable, true
+	default:
+		return 0, false
+	}
+}
+
+// BySQLite knows errors of SQLite that tell their result code by a method
+// Code() int, as those of modernc.org/sqlite do: BUSY and LOCKED, in whatever
+// extended form, are Retryable. It does not know other codes.
+func BySQLite(err error) (Class, bool) {
+	type coded interface {
+		error
+		Code() int
+	}
+	const busy, locked = 5, 6
+	e, ok := errors.AsType[coded](err)
+	return Retryable, ok && (e.Code()&0xff == busy || e.Code()&0xff == locked)
+}
+
+// RetryAfter gives how long the other side wants to be left alone, if err
+// tells it by a method RetryAfter() time.Duration, as [StatusError] does. Use
+// it with [Floor].
+func RetryAfter(err error) (time.Duration, bool) {
+	type hinted interface {
+		error
+		RetryAfter() time.Duration
+	}
+	if e, ok := errors.AsType[hinted](err); ok && e.RetryAfter() > 0 {
+		return e.RetryAfter(), true
+	}
+	return 0, false
+}

@@ -1,0 +1,149 @@
+package policy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/policy"
+)
+
+type codeError string // as the AWS SDK's API errors are
+
+func (e codeError) Error() string     { return string(e) }
+func (e codeError) ErrorCode() string { return string(e) }
+
+type sqliteError int // as those of modernc.org/sqlite are
+
+func (e sqliteError) Error() string { return "sqlite" }
+func (e sqliteError) Code() int     { return int(e) }
+
+type statusCodeError int
+
+func (e statusCodeError) Error() string   { return "status" }
+func (e statusCodeError) StatusCode() int { return int(e) }
+
+func status(code int) error { return policy.HTTPError(code, nil, time.Time{}) }
+
+func TestClassify(t *testing.T) {
+	plain := errors.New("plain")
+	for _, test := range []struct {
+		err  error
+		want policy.Class
+	}{
+		{nil, policy.Retryable},
+		{plain, policy.Retryable},
+		{policy.Mark(plain, policy.Permanent), policy.Permanent},
+		{policy.Mark(policy.Mark(plain, policy.Permanent), policy.Throttled), policy.Throttled},
+		{policy.Mark(status(500), policy.Permanent), policy.Permanent},
+		{status(500), policy.Retryable},
+		{status(501), policy.Retryable},
+		{status(503), policy.Retryable},
+		{status(429), policy.Throttled},
+		{status(400), policy.Permanent},
+		{status(404), policy.Permanent},
+		{status(408), policy.Permanent},
+		{status(301), policy.Permanent},
+		{statusCodeError(429), policy.Throttled},
+		{statusCodeError(0), policy.Retryable},
+		{codeError("ThrottlingException"), policy.Throttled},
+		{codeError("Throttling.User"), policy.Throttled},
+		{codeError("SlowDown"), policy.Throttled},
+		{codeError("OccConflictException"), policy.Retryable},
+		{codeError("Unheard"), policy.Retryable},
+		{errors.Join(codeError("Unheard"), status(400)), policy.Permanent},
+		{errors.Join(status(400), codeError("TooManyRequestsException")), policy.Throttled},
+		{context.DeadlineExceeded, policy.Retryable},
+		{&url.Error{Op: "Post", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}, policy.Retryable},
+		{sqliteError(5 | 2<<8), policy.Retryable},
+	} {
+		if got := policy.Classify(test.err); got != test.want {
+			t.Errorf("%v: %v, want %v", test.err, got, test.want)
+		}
+		if test.err == nil {
+			continue
+		}
+		if got := policy.Classify(fmt.Errorf("wrapped: %w", test.err)); got != test.want {
+			t.Errorf("wrapped %v: %v, want %v", test.err, got, test.want)
+		}
+	}
+	if policy.Mark(nil, policy.Permanent) != nil {
+		t.Error("no error was marked")
+	}
+}
+
+// With another end of the list it shows which errors the rules know.
+func TestRules_Otherwise(t *testing.T) {
+	rules := append(policy.DefaultRules(), policy.Otherwise(policy.Permanent))
+	for _, err := range []error{
+		context.Canceled, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, &net.DNSError{IsNotFound: true},
+		sqliteError(5), sqliteError(6), codeError("RequestTimeout"), status(500),
+	} {
+		if got := rules.Classify(fmt.Errorf("wrapped: %w", err)); got != policy.Retryable {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
+	for _, err := range []error{errors.New("plain"), sqliteError(11), codeError("AccessDenied"), syscall.ENOENT} {
+		if got := rules.Classify(err); got != policy.Permanent {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
+	if len(policy.DefaultRules()) != len(rules)-1 {
+		t.Error("the default rules were changed through a copy")
+	}
+}
+
+func TestHTTPError(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	if err := policy.HTTPError(204, nil, now); err != nil {
+		t.Errorf("success gives %v", err)
+	}
+	err := policy.HTTPError(503, http.Header{"Retry-After": {"120"}}, now)
+	if d, ok := policy.RetryAfter(fmt.Errorf("wrapped: %w", err)); !ok || d != 2*time.Minute {
+		t.Errorf("hint %v %v", d, ok)
+	}
+	if d, ok := policy.RetryAfter(status(503)); ok {
+		t.Errorf("hint %v out of nothing", d)
+	}
+}
+
+func TestParseRetryAfter(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for _, test := range []struct {
+		name, value string
+		want        time.Duration
+		ok          bool
+	}{
+		{"Retry-After", "0", 0, true},
+		{"Retry-After", " 7 ", 7 * time.Second, true},
+		{"Retry-After", "Fri, 20 Nov 2026 12:01:00 GMT", time.Minute, true},
+		{"Retry-After", "Friday, 20-Nov-26 12:00:05 GMT", 5 * time.Second, true},
+		{"Retry-After", "Fri Nov 20 12:00:09 2026", 9 * time.Second, true},
+		{"Retry-After", "Fri, 20 Nov 2026 11:00:00 GMT", 0, true},
+		{"Retry-After", "99999999999999999999", math.MaxInt64, true},
+		{"Retry-After", "-1", 0, false},
+		{"Retry-After", "1.5", 0, false},
+		{"Retry-After", "soon", 0, false},
+		{"Retry-After", "", 0, false},
+		{"X-Amz-Retry-After", "1500", 1500 * time.Millisecond, true},
+		{"X-Amz-Retry-After", "1.5", 0, false},
+	} {
+		header := http.Header{}
+		header.Set(test.name, test.value)
+		if d, ok := policy.ParseRetryAfter(header, now); d != test.want || ok != test.ok {
+			t.Errorf("%s %q: %v %v, want %v %v", test.name, test.value, d, ok, test.want, test.ok)
+		}
+	}
+	both := http.Header{"Retry-After": {"9"}, "X-Amz-Retry-After": {"100"}}
+	if d, _ := policy.ParseRetryAfter(both, now); d != 100*time.Millisecond {
+		t.Errorf("with both headers %v", d)
+	}
+}

@@ -1,0 +1,276 @@
+package policy
+
+import (
+	"encoding/json"
+	"mime"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Document is a delivery policy as SNS attaches it to a subscription; for a
+// job queue, to a kind or a single job. It has sections, each of which may be
+// absent: see [Document.Or] for what then holds.
+//
+//	{"healthyRetryPolicy": {"minDelayTarget": 1, "maxDelayTarget": 60, "numRetries": 50, ...},
+//	 "throttlePolicy": {"maxReceivesPerSecond": 10},
+//	 "requestPolicy": {"headerContentType": "application/json"}}
+//
+// What its pointers point to is shared between copies and not to be changed.
+type Document struct {
+	// Retry says when to try again.
+	Retry *Policy `json:"healthyRetryPolicy,omitempty"`
+	// ThrottledRetry is in the place of Retry for errors of class [Throttled].
+	// It is not part of the SNS format, only of profile queue; the precedent
+	// are the SNS endpoints of Firehose, for which throttling errors follow
+	// the policy for customer-managed endpoints.
+	ThrottledRetry *Policy `json:"throttledRetryPolicy,omitempty"`
+	// Throttle limits the rate of attempts.
+	Throttle *Throttle `json:"throttlePolicy,omitempty"`
+	// Request says how a delivery over HTTP is made.
+	Request *Request `json:"requestPolicy,omitempty"`
+}
+
+// Throttle is the section about the rate of attempts.
+type Throttle struct {
+	// MaxReceivesPerSecond is the rate, as an average and not a hard limit.
+	// If zero, there is no throttling.
+	MaxReceivesPerSecond int `json:"maxReceivesPerSecond,omitempty"`
+}
+
+// Request is the section about deliveries over HTTP.
+type Request struct {
+	// ContentType is the Content-Type header, possibly with a charset.
+	// If empty, DefaultContentType.
+	ContentType string `json:"headerContentType,omitempty"`
+}
+
+// DefaultContentType is what a request section stands for that names none.
+const DefaultContentType = "text/plain; charset=UTF-8"
+
+var contentTypes = []string{"application/json", "text/plain"}
+
+var rawContentTypes = []string{
+	"application/atom+xml", "application/json", "application/octet-stream", "application/soap+xml",
+	"application/x-www-form-urlencoded", "application/xhtml+xml", "application/xml",
+	"text/css", "text/csv", "text/html", "text/plain", "text/xml",
+}
+
+// SystemDefault is what holds where neither topic nor subscription says
+// anything: 3 retries after 20 s each, no throttling, plain text.
+func SystemDefault() Document {
+	retry := SNSHTTP()
+	return Document{Retry: &retry, Throttle: &Throttle{}, Request: &Request{ContentType: DefaultContentType}}
+}
+
+// Or gives d with each section that d lacks taken from fallback. Sections are
+// never mixed: inside of one that is present, a missing member has the system
+// default and not the value of the fallback. So the policy in effect for a job
+// is
+//
+//	job.Or(kind).Or(queue).Or(system)
+//
+// or, if the queue's is a topic's, that of [Topic.Effective]. A fallback's
+// policy for throttling counts only if its Retry does: a document that brings
+// its own Retry has decided for both.
+func (d Document) Or(fallback Document) Document {
+	if d.Retry == nil {
+		d.Retry = fallback.Retry
+		if d.ThrottledRetry == nil {
+			d.ThrottledRetry = fallback.ThrottledRetry
+		}
+	}
+	if d.Throttle == nil {
+		d.Throttle = fallback.Throttle
+	}
+	if d.Request == nil {
+		d.Request = fallback.Request
+	}
+	return d
+}
+
+// For gives the policy for an error of this class: none for Permanent,
+// ThrottledRetry for Throttled if there is one, else Retry. If Retry is absent
+// too, it is that of [SystemDefault].
+func (d Document) For(class Class) Policy {
+	switch {
+	case class == Permanent:
+		return Policy{}
+	case class == Throttled && d.ThrottledRetry != nil:
+		return *d.ThrottledRetry
+	case d.Retry != nil:
+		return *d.Retry
+	default:
+		return SNSHTTP()
+	}
+}
+
+// Topic is a delivery policy as SNS attaches it to a topic; for a job queue, to
+// a queue. Its sections are the defaults for all subscriptions:
+//
+//	{"http": {"defaultHealthyRetryPolicy": {...}, "defaultThrottlePolicy": {...},
+//	          "defaultRequestPolicy": {...}, "disableSubscriptionOverrides": false}}
+type Topic struct {
+	Document
+	// DisableSubscriptionOverrides takes away the effect of the sections of
+	// subscriptions.
+	DisableSubscriptionOverrides bool
+}
+
+// Effective gives the document in effect for a subscription: section by
+// section the subscription's, unless overrides are disabled; else the topic's;
+// else the one of system, which usually is [SystemDefault].
+func (t Topic) Effective(subscription, system Document) Document {
+	if t.DisableSubscriptionOverrides {
+		subscription = Document{}
+	}
+	return subscription.Or(t.Document).Or(system)
+}
+
+// ParseDocument reads a document of a subscription by the limits of a profile,
+// its sections as [ParsePolicy] does. Null is absent. The members
+// sicklyRetryPolicy and guaranteed, which SNS returns but does not use, are
+// dropped. All faults are reported, each as a [Fault] whose path begins at the
+// top, such as "healthyRetryPolicy.numRetries".
+//
+// Writing a document with [json.Marshal] and reading it gives an equal
+// document; so, writing what was read is a normal form.
+func ParseDocument(data []byte, profile Profile) (Document, error) {
+	return parse(data, profile, (*reader).document)
+}
+
+// ParseTopic reads a document of a topic, otherwise as ParseDocument does.
+func ParseTopic(data []byte, profile Profile) (Topic, error) {
+	return parse(data, profile, (*reader).topic)
+}
+
+// UnmarshalJSON is [ParseDocument] with [ProfileQueue].
+func (d *Document) UnmarshalJSON(data []byte) error { return unmarshal(data, d, ParseDocument) }
+
+// UnmarshalJSON is [ParseTopic] with [ProfileQueue].
+func (t *Topic) UnmarshalJSON(data []byte) error { return unmarshal(data, t, ParseTopic) }
+
+// MarshalJSON writes the document in its normal form.
+func (t Topic) MarshalJSON() ([]byte, error) {
+	type http struct {
+		Retry          *Policy   `json:"defaultHealthyRetryPolicy,omitempty"`
+		ThrottledRetry *Policy   `json:"defaultThrottledRetryPolicy,omitempty"`
+		Throttle       *Throttle `json:"defaultThrottlePolicy,omitempty"`
+		Request        *Request  `json:"defaultRequestPolicy,omitempty"`
+		Disable        bool      `json:"disableSubscriptionOverrides"`
+	}
+	return json.Marshal(map[string]http{
+		"http": {t.Retry, t.ThrottledRetry, t.Throttle, t.Request, t.DisableSubscriptionOverrides},
+	})
+}
+
+func (r *reader) document(path string, raw []byte) (d Document) {
+	r.object(path, raw, func(inner, name string, value []byte) bool {
+		return r.section(&d, inner, name, value)
+	})
+	return d
+}
+
+func (r *reader) topic(path string, raw []byte) (t Topic) {
+	r.object(path, raw, func(inner, name string, value []byte) bool {
+		if name != "http" {
+			return false
+		}
+		if value == nil {
+			return true
+		}
+		r.object(inner, value, func(inner, name string, value []byte) bool {
+			switch bare, isDefault := strings.CutPrefix(name, "default"); {
+			case isDefault && bare != "":
+				return r.section(&t.Document, inner, strings.ToLower(bare[:1])+bare[1:], value)
+			case name == "disableSubscriptionOverrides":
+				if value != nil && json.Unmarshal(value, &t.DisableSubscriptionOverrides) != nil {
+					r.fault(inner, compact(value), "must be true or false")
+				}
+				return true
+			}
+			return isIgnored(name)
+		})
+		return true
+	})
+	return t
+}
+
+// isIgnored tells whether SNS returns such a member without using it.
+func isIgnored(name string) bool { return name == "sicklyRetryPolicy" || name == "guaranteed" }
+
+// section reads a section, by its name in the document of a subscription.
+func (r *reader) section(d *Document, path, name string, value []byte) (known bool) {
+	lim := r.profile.limits()
+	switch {
+	case isIgnored(name):
+	case name == "throttledRetryPolicy" && !lim.queue:
+		return false
+	case !slices.Contains([]string{"healthyRetryPolicy", "throttledRetryPolicy", "throttlePolicy", "requestPolicy"}, name):
+		return false
+	case value == nil:
+	case name == "healthyRetryPolicy":
+		p := r.policy(path, value)
+		d.Retry = &p
+	case name == "throttledRetryPolicy":
+		p := r.policy(path, value)
+		d.ThrottledRetry = &p
+	case name == "throttlePolicy":
+		d.Throttle = r.throttle(path, value)
+	case name == "requestPolicy":
+		d.Request = r.request(path, value, lim.contentTypes)
+	}
+	return true
+}
+
+func (r *reader) throttle(path string, raw []byte) *Throttle {
+	var t Throttle
+	r.object(path, raw, func(inner, name string, value []byte) bool {
+		if name != "maxReceivesPerSecond" {
+			return false
+		}
+		if value != nil {
+			n, err := strconv.ParseInt(string(value), 10, 32)
+			if err != nil || n < 1 {
+				r.fault(inner, compact(value), "must be a whole number from 1 up")
+			}
+			t.MaxReceivesPerSecond = int(n)
+		}
+		return true
+	})
+	return &t
+}
+
+func (r *reader) request(path string, raw []byte, allowed []string) *Request {
+	q := Request{ContentType: DefaultContentType}
+	r.object(path, raw, func(inner, name string, value []byte) bool {
+		if name != "headerContentType" {
+			return false
+		}
+		if value != nil {
+			var s string
+			if json.Unmarshal(value, &s) == nil {
+				s = normalContentType(s, allowed)
+			}
+			if s == "" {
+				r.fault(inner, compact(value), oneOf(allowed)+"; a charset may follow")
+			}
+			q.ContentType = s
+		}
+		return true
+	})
+	return &q
+}
+
+// normalContentType gives s in its usual form, or nothing if it is not one of
+// the allowed types with at most a charset.
+func normalContentType(s string, allowed []string) string {
+	t, params, err := mime.ParseMediaType(s)
+	if _, ok := params["charset"]; err != nil || len(params) > 1 || len(params) == 1 && !ok {
+		return ""
+	}
+	if _, ok := slices.BinarySearch(allowed, t); !ok {
+		return ""
+	}
+	return mime.FormatMediaType(t, params)
+}

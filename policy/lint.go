@@ -1,0 +1,78 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// lease is the lease of errand by default, the time in which a restart of the
+// other side should be over.
+const lease = 30 * time.Second
+
+// Lint gives warnings about a valid policy, one sentence each: what is allowed
+// but unlikely to be meant. There is none for a delay after the backoff phase
+// that is shorter than those in it, since [Policy.Validate] refuses that.
+func (p Policy) Lint() []string {
+	var all []string
+	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	if p.Retries <= 0 {
+		return nil
+	}
+	n := p.backoffRetries()
+	waits := p.Retries > p.NoDelayRetries
+	if total := p.Total(); total < lease {
+		warn("it ends after %v, sooner than a lease (%v): an outage as short as a restart exhausts it", total, lease)
+	} else if total == math.MaxInt64 {
+		warn("it ends after more than 292 years")
+	}
+	if p.NoDelayRetries > 10 {
+		warn("%d retries without any delay: they are over before anything can have changed", p.NoDelayRetries)
+	}
+	if waits && p.MinDelay == 0 && (p.MinDelayRetries > 0 || n > 0) {
+		warn("the minimum delay is 0: retries outside the immediate phase come without delay too")
+	}
+	if waits && p.Jitter == NoJitter && p.MaxDelay > 0 {
+		warn("there is no jitter: jobs that fail together come back together")
+	}
+	return append(all, p.lintBackoff(n)...)
+}
+
+// lintBackoff gives the warnings about the backoff phase of n retries.
+func (p Policy) lintBackoff(n int) []string {
+	var all []string
+	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	if n <= 0 {
+		if p.MinDelay < p.MaxDelay && p.MaxDelayRetries == 0 {
+			warn("the maximum delay of %v has no effect: there is neither a backoff nor a post-backoff phase", p.MaxDelay)
+		}
+		return all
+	}
+	last := p.Backoff.delay(p.MinDelay, p.MaxDelay, n-1, n)
+	switch {
+	case p.MinDelay == p.MaxDelay:
+		if n > 1 && p.Backoff != Linear && p.Backoff != Constant {
+			warn("minimum and maximum are equal: the backoff function %s has no effect", p.Backoff)
+		}
+		return all
+	case n > 16 && (p.Backoff == Geometric || p.Backoff == Exponential):
+		near := 0
+		for near < n && p.Backoff.delay(p.MinDelay, p.MaxDelay, near, n) <= p.MinDelay+(p.MaxDelay-p.MinDelay)/100 {
+			near++
+		}
+		warn("%d of %d delays of the backoff phase are nearly the minimum (%v): %s grows only at the very end of so long a phase",
+			near, n, p.MinDelay, p.Backoff)
+	}
+	if p.Backoff == Doubling && p.MinDelay == 0 {
+		warn("doubling from 0 stays 0")
+	}
+	if n == 1 && p.Backoff < Doubling && p.MaxDelayRetries == 0 {
+		warn("the maximum delay of %v has no effect: a backoff phase of one retry waits for the minimum", p.MaxDelay)
+	}
+	if p.MaxDelayRetries > 0 && last < p.MaxDelay/2 {
+		warn("the backoff phase ends at %v, and the post-backoff phase goes on with %v", last, p.MaxDelay)
+	} else if p.MaxDelayRetries == 0 && n > 1 && last < p.MaxDelay && p.Backoff == Constant {
+		warn("the maximum delay of %v has no effect: constant stays at the minimum", p.MaxDelay)
+	}
+	return all
+}

@@ -1,0 +1,91 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// StatusError is an answer over HTTP that is not a success.
+type StatusError struct {
+	// Status is the status code of the answer.
+	Status int
+	// After is how long the server wants to be left alone.
+	// If zero, it did not say.
+	After time.Duration
+}
+
+// HTTPError gives what an answer over HTTP means for a delivery: nil for a
+// status from 200 to 299, else a [*StatusError], with what the header says
+// about when to come back. Now is the time of the answer. The header is that
+// of net/http, which this package does not import.
+//
+//	return policy.HTTPError(resp.StatusCode, resp.Header, time.Now())
+func HTTPError(status int, header map[string][]string, now time.Time) error {
+	if status >= 200 && status <= 299 {
+		return nil
+	}
+	e := &StatusError{Status: status}
+	e.After, _ = ParseRetryAfter(header, now)
+	return e
+}
+
+// Error names the status.
+func (e *StatusError) Error() string {
+	if e.After > 0 {
+		return fmt.Sprintf("http status %d, retry after %v", e.Status, e.After)
+	}
+	return fmt.Sprintf("http status %d", e.Status)
+}
+
+// HTTPStatusCode gives Status, for [ByStatus].
+func (e *StatusError) HTTPStatusCode() int { return e.Status }
+
+// RetryAfter gives After, for the function [RetryAfter].
+func (e *StatusError) RetryAfter() time.Duration { return e.After }
+
+// ParseRetryAfter gives how long a server wants to be left alone. It reads
+// x-amz-retry-after, milliseconds, and if there is none Retry-After, seconds
+// or a date (RFC 9110, section 10.2.3). A date that is past gives 0. What
+// cannot be read is not ok.
+func ParseRetryAfter(header map[string][]string, now time.Time) (time.Duration, bool) {
+	if s := headerValue(header, "X-Amz-Retry-After"); s != "" {
+		if d, ok := units(s, time.Millisecond); ok {
+			return d, true
+		}
+	}
+	s := headerValue(header, "Retry-After")
+	if d, ok := units(s, time.Second); ok {
+		return d, true
+	}
+	// The forms of a date that RFC 9110, section 5.6.7, wants accepted.
+	for _, layout := range []string{"Mon, 02 Jan 2006 15:04:05 GMT", "Monday, 02-Jan-06 15:04:05 GMT", time.ANSIC} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return max(0, t.Sub(now)), true
+		}
+	}
+	return 0, false
+}
+
+// headerValue gives a header's value by its name in canonical form.
+func headerValue(header map[string][]string, name string) string {
+	if v := header[name]; len(v) > 0 {
+		return strings.TrimSpace(v[0])
+	}
+	return ""
+}
+
+// units reads a number of digits only. One that is too large for a Duration
+// gives the largest.
+func units(s string, unit time.Duration) (time.Duration, bool) {
+	if s == "" || strings.Trim(s, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n > int64(math.MaxInt64/unit) {
+		return math.MaxInt64, true
+	}
+	return time.Duration(n) * unit, true
+}
