@@ -1,0 +1,214 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// What can end the repetition of a call besides the call's own error, which is
+// wrapped together with it.
+var (
+	// ErrExhausted: the policy has no retry left.
+	ErrExhausted = errors.New("policy: retries exhausted")
+	// ErrNoBudget: the retry budget has no tokens left.
+	ErrNoBudget = errors.New("policy: retry budget is empty")
+)
+
+// Do calls fn until it succeeds, by a policy; it is Retrier{Policy: p}.Do. It
+// is for calls inside of a handler or without any queue. What has to survive
+// the process belongs into a job.
+func Do(ctx context.Context, p Policy, fn func(context.Context) error) error {
+	return (&Retrier{Policy: p}).Do(ctx, fn)
+}
+
+// Retrier repeats calls by a policy. The zero Retrier calls once. It may be
+// used by several goroutines as long as its fields are not changed.
+//
+// Its loop is the one that AWS describes for clients of SNS that are throttled:
+// wait for a send token, call, do the bookkeeping, stop if the error is not
+// retryable, stop at the last attempt, stop without retry quota, back off.
+type Retrier struct {
+	Policy Policy
+	// ThrottledPolicy is in the place of Policy after errors that are
+	// Throttled; the retry index goes on counting.
+	// If nil, Policy.
+	ThrottledPolicy *Policy
+	// Classify tells whether to try again.
+	// If nil, the function Classify.
+	Classify func(error) Class
+	// Limiter is waited for before every attempt.
+	// If nil, attempts are not limited.
+	Limiter Limiter
+	// Budget pays for retries; share one among all Retriers for the same
+	// other side. If nil, retries are free.
+	Budget *Budget
+	// Observe is called after every attempt with its error, nil for success;
+	// to log it, or to adjust the rate of Limiter.
+	// If nil, nothing is called.
+	Observe func(retry int, err error)
+	// Now is the clock for Budget and for dates.
+	// If nil, time.Now.
+	Now func() time.Time
+	// Sleep waits, or gives the cause as soon as the context ends.
+	// If nil, a timer.
+	Sleep func(context.Context, time.Duration) error
+	// Rand gives random numbers in [0, 1) for the jitter.
+	// If nil, rand.Float64.
+	Rand func() float64
+}
+
+// Limiter limits the rate of attempts; [golang.org/x/time/rate.Limiter] is one.
+type Limiter interface {
+	// Wait blocks until an attempt may be made, or gives an error if that will
+	// not be before ctx ends.
+	Wait(ctx context.Context) error
+}
+
+// Do calls fn until it succeeds and gives nil, or until there is no point in
+// another attempt:
+//
+//   - The error is Permanent: it is returned as it is.
+//   - No retry or no token is left: the error wraps the last one of fn and
+//     ErrExhausted or ErrNoBudget. Without any retry, that is a policy without
+//     retries, the error is fn's as it is.
+//   - ctx has ended, or would end before the delay does: the error wraps the
+//     cause, or [context.DeadlineExceeded], and the last error of fn.
+//
+// The delay runs from the end of the attempt. If the error has a hint
+// ([RetryAfter]), the delay is no shorter than that.
+func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error) error {
+	r = r.withDefaults()
+	var last error
+	var cost Cost
+	for retry := 0; ; retry++ {
+		if err := r.admit(ctx); err != nil {
+			r.giveBack(cost)
+			return ended(err, last, retry)
+		}
+		last = fn(ctx)
+		r.Observe(retry, last)
+		if last == nil {
+			if r.Budget != nil {
+				r.Budget.Succeeded(cost)
+			}
+			return nil
+		}
+		class := r.Classify(last)
+		if class == Permanent {
+			return last
+		}
+		p := r.Policy
+		if class == Throttled && r.ThrottledPolicy != nil {
+			p = *r.ThrottledPolicy
+		}
+		phase, delay, ok := p.Next(retry)
+		if !ok {
+			if retry == 0 {
+				return last
+			}
+			return ended(ErrExhausted, last, retry+1)
+		}
+		if cost, ok = r.take(last); !ok {
+			return ended(ErrNoBudget, last, retry+1)
+		}
+		delay = p.Jitter.Apply(phase, delay, r.Rand())
+		if hint, ok := RetryAfter(last); ok {
+			delay = Floor(delay, hint, r.Rand())
+		}
+		if err := r.wait(ctx, delay); err != nil {
+			r.giveBack(cost)
+			return ended(err, last, retry+1)
+		}
+	}
+}
+
+func (r *Retrier) withDefaults() *Retrier {
+	c := *r
+	if c.Classify == nil {
+		c.Classify = Classify
+	}
+	if c.Observe == nil {
+		c.Observe = func(int, error) {}
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Sleep == nil {
+		c.Sleep = sleep
+	}
+	if c.Rand == nil {
+		c.Rand = rand.Float64
+	}
+	return &c
+}
+
+// admit waits for leave to make an attempt.
+func (r *Retrier) admit(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if r.Limiter == nil {
+		return nil
+	}
+	return r.Limiter.Wait(ctx)
+}
+
+// take pays for the retry after err.
+func (r *Retrier) take(err error) (Cost, bool) {
+	if r.Budget == nil {
+		return 0, true
+	}
+	return r.Budget.Take(r.Now(), isTimeout(err))
+}
+
+func (r *Retrier) giveBack(cost Cost) {
+	if r.Budget != nil {
+		r.Budget.Return(cost)
+	}
+}
+
+// wait sleeps, unless ctx would end before.
+func (r *Retrier) wait(ctx context.Context, d time.Duration) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if deadline, ok := ctx.Deadline(); ok && deadline.Sub(r.Now()) < d {
+		return context.DeadlineExceeded
+	}
+	if d <= 0 {
+		return nil
+	}
+	return r.Sleep(ctx, d)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// isTimeout tells whether err is the end of a deadline, of whatever kind.
+func isTimeout(err error) bool {
+	type timeout interface {
+		error
+		Timeout() bool
+	}
+	e, ok := errors.AsType[timeout](err)
+	return ok && e.Timeout()
+}
+
+// ended says why there is no further attempt.
+func ended(why, last error, attempts int) error {
+	if last == nil {
+		return why
+	}
+	return fmt.Errorf("%w after %d attempts: %w", why, attempts, last)
+}
