@@ -17,8 +17,11 @@ type ID [16]byte
 // 100,000 jobs a second.
 const MaxKey = 1<<48 - 1
 
-// NewID makes the ID of the job with this key, created then. Only the lower 26
-// bits of salt are used. Layout: RFC 9562, section 5.7.
+// MaxSalt is the largest salt: 26 bits.
+const MaxSalt = 1<<26 - 1
+
+// NewID makes the ID of the job with this key, created then. Only the bits of
+// salt up to MaxSalt are used. Layout: RFC 9562, section 5.7.
 func NewID(created time.Time, salt uint32, key int64) ID {
 	var id ID
 	binary.BigEndian.PutUint64(id[:], uint64(created.UnixMilli())<<16|0x7000|uint64(salt>>14&0xfff))

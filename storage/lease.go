@@ -126,6 +126,10 @@ type Reclaimed struct {
 	// Fate is what is known of the attempt. It survives a reclaimer that dies
 	// in its turn before the job is finished.
 	Fate Fate
+	// StartedAt is when the handler was called, as Started was told; zero if
+	// that is not known: the holder lives, its machine went down, or another
+	// reclaimer has died since.
+	StartedAt time.Time
 	// Holder is the instance it was taken from.
 	Holder string
 	// Cancelling is set if the job had been asked to stop.

@@ -57,7 +57,7 @@ type Store interface {
 	// Ended that it has returned. The notes outlive the process but not the
 	// machine, cost no transaction, and are what tells Reclaim who crashed.
 	// A lease that is finished needs no further note.
-	Started(l Lease) error
+	Started(l Lease, now time.Time) error
 	Ended(l Lease) error
 
 	// Job gives one job, whichever of its three tables it is in, with args,

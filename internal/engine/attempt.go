@@ -83,14 +83,14 @@ func (l *loop) runOne(a *attempt) {
 			go l.runner()
 		}
 	}()
-	a.run(l.cfg.Store)
+	a.run(l.cfg.Store, l.cfg.Clock)
 	returned = true
 }
 
-func (a *attempt) run(store storage.Store) {
+func (a *attempt) run(store storage.Store, clock func() time.Time) {
 	// Without the note a crash would look like an attempt that never began, and
 	// a job that kills its process would do so for ever.
-	if err := store.Started(a.job.Lease); err != nil {
+	if err := store.Started(a.job.Lease, clock()); err != nil {
 		a.verdict = verdict{kind: verdictUnstarted, text: err.Error()}
 		a.cancel(nil)
 		return

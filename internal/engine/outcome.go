@@ -99,6 +99,9 @@ func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) st
 		return dead(f, &r.Leased, p, storage.ReasonCrashed, text)
 	}
 	f.Outcome, f.DueAt = storage.OutcomeCrashed, now.Add(crashDelay)
+	if again := r.StartedAt.Add(crashDelay); !r.StartedAt.IsZero() && again.Before(f.DueAt) {
+		f.DueAt = again
+	}
 	return f
 }
 

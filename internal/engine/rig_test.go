@@ -57,7 +57,9 @@ func newRig(t *testing.T) *rig {
 	return newRigOn(t, db, db.Open())
 }
 
-// newRigOn gives a rig for another process on the database of a first.
+// another gives a rig for another process on the same database.
+func (r *rig) another() *rig { return newRigOn(r.t, r.db, r.app) }
+
 func newRigOn(t *testing.T, db *storagetest.Memory, app storage.Store) *rig {
 	r := &rig{t: t, db: db, app: app, logs: &logs{}, store: &spy{Store: db.Open()}}
 	r.cfg = engine.Config{
@@ -249,11 +251,11 @@ func (s *spy) PurgeFinished(ctx context.Context, now time.Time) (int, time.Time,
 	return s.Store.PurgeFinished(ctx, now)
 }
 
-func (s *spy) Started(l storage.Lease) error {
+func (s *spy) Started(l storage.Lease, now time.Time) error {
 	if err := s.note("started", storage.Exchange{}); err != nil {
 		return err
 	}
-	return s.Store.Started(l)
+	return s.Store.Started(l, now)
 }
 
 func (s *spy) Notify(f func(storage.Event)) func() {

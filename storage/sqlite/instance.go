@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -21,9 +22,10 @@ AND NOT EXISTS (SELECT 1 FROM errand_job WHERE state = 3 AND instance = ?1)`
 
 // instance is this Store as others see it: a row in the database, and a file
 // beside it whose lock the kernel drops with the process. The file holds the
-// notes of Started and Ended, eight bytes a slot: the token, shifted left by
-// one, plus one once the handler has returned. They reach the kernel but are
-// not synced: they are to outlive the process, not the machine.
+// notes of Started and Ended, sixteen bytes a slot: the token, shifted left by
+// one, plus one once the handler has returned, and when it was called. They
+// reach the kernel but are not synced: they are to outlive the process, not the
+// machine.
 type instance struct {
 	name string
 	id   atomic.Int64 // 0 until registered
@@ -99,7 +101,7 @@ func (in *instance) promise(lease time.Duration) {
 }
 
 // Started implements [storage.Store].
-func (s *Store) Started(l storage.Lease) error {
+func (s *Store) Started(l storage.Lease, now time.Time) error {
 	in := &s.self
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -114,7 +116,11 @@ func (s *Store) Started(l storage.Lease) error {
 		}
 		in.slots[l.Token] = slot
 	}
-	return in.note(slot, l.Token<<1)
+	var b [noteSize]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(l.Token<<1))
+	binary.LittleEndian.PutUint64(b[8:], uint64(micros(now)))
+	_, err := in.file.WriteAt(b[:], slot*noteSize)
+	return err
 }
 
 // Ended implements [storage.Store].
@@ -126,13 +132,9 @@ func (s *Store) Ended(l storage.Lease) error {
 	if !ok {
 		return nil
 	}
-	return in.note(slot, l.Token<<1|1)
-}
-
-func (in *instance) note(slot, value int64) error {
 	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], uint64(value))
-	_, err := in.file.WriteAt(b[:], slot*8)
+	binary.LittleEndian.PutUint64(b[:], uint64(l.Token<<1|1))
+	_, err := in.file.WriteAt(b[:], slot*noteSize)
 	return err
 }
 
@@ -146,21 +148,24 @@ func (in *instance) forget(token int64) {
 	}
 }
 
-// readNotes gives what an instance has noted: by token, whether the handler
-// had returned.
-func readNotes(f *os.File) (map[int64]bool, error) {
-	info, err := f.Stat()
+const noteSize = 16
+
+// note is what an instance has noted of an attempt.
+type note struct {
+	ended   bool
+	started int64
+}
+
+// readNotes gives the notes by token.
+func readNotes(f *os.File) (map[int64]note, error) {
+	b, err := io.ReadAll(f)
 	if err != nil {
 		return nil, err
 	}
-	b := make([]byte, info.Size()/8*8)
-	if _, err := f.ReadAt(b, 0); err != nil && len(b) > 0 {
-		return nil, err
-	}
-	notes := map[int64]bool{}
-	for ; len(b) > 0; b = b[8:] {
+	notes := map[int64]note{}
+	for ; len(b) >= noteSize; b = b[noteSize:] {
 		v := int64(binary.LittleEndian.Uint64(b))
-		notes[v>>1] = v&1 == 1
+		notes[v>>1] = note{v&1 == 1, int64(binary.LittleEndian.Uint64(b[8:]))}
 	}
 	return notes, nil
 }

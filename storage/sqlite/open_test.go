@@ -200,7 +200,7 @@ func TestStore_Closed(t *testing.T) {
 	if err = s.Tx(context.Background(), func(*sql.Tx) error { return nil }); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("Tx: %v", err)
 	}
-	if err = s.Started(storage.Lease{Key: 1, Token: 1}); !errors.Is(err, storage.ErrClosed) {
+	if err = s.Started(storage.Lease{Key: 1, Token: 1}, t0); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("Started: %v", err)
 	}
 }

@@ -30,8 +30,9 @@ type sighting struct{ id, token, until int64 }
 // candidate is a lease that may be taken.
 type candidate struct {
 	sighting
-	fate   storage.Fate
-	holder string
+	fate    storage.Fate
+	started int64
+	holder  string
 }
 
 // Alone tells whether no other instance was registered when this process last
@@ -79,6 +80,7 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 				continue
 			}
 			if c.fate == 0 {
+				c.started = notes[c.token].started
 				c.fate = fateOf(c.token, notes, g != nil && g.crashed)
 			}
 			found = append(found, c)
@@ -123,7 +125,7 @@ func (g *deadRival) close() {
 // inspect finds out whether an instance is gone, and then what it has noted.
 // A file that is missing says that it is, and nothing about its handlers; the
 // notes of another boot were never synced, and say nothing either.
-func (s *Store) inspect(r rival) (*deadRival, map[int64]bool, error) {
+func (s *Store) inspect(r rival) (*deadRival, map[int64]note, error) {
 	path := instancePath(s.path, r.id)
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -150,15 +152,15 @@ func (s *Store) inspect(r rival) (*deadRival, map[int64]bool, error) {
 
 // fateOf judges an attempt by what its holder has noted. A holder that lives
 // may call the handler even now, and notes of another boot say nothing.
-func fateOf(token int64, notes map[int64]bool, crashed bool) storage.Fate {
+func fateOf(token int64, notes map[int64]note, crashed bool) storage.Fate {
 	if !crashed {
 		return storage.Cut
 	}
-	ended, started := notes[token]
+	n, started := notes[token]
 	switch {
 	case !started:
 		return storage.Unstarted
-	case ended:
+	case n.ended:
 		return storage.Cut
 	}
 	return storage.Crashed
@@ -191,7 +193,7 @@ func (t *tx) reclaim(now time.Time, lease time.Duration, found []candidate, gone
 		}
 		until := micros(now.Add(lease))
 		for _, c := range found {
-			r := storage.Reclaimed{Fate: c.fate, Holder: c.holder}
+			r := storage.Reclaimed{Fate: c.fate, Holder: c.holder, StartedAt: timeOrZero(c.started)}
 			var row leasedRow
 			token := t.token()
 			err := t.row(sqlTake, []any{c.id, c.token, c.until, token, holder, until, c.fate},

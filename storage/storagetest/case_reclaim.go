@@ -8,7 +8,7 @@ import (
 )
 
 // begin notes that the handler of l is running, and ended that it has returned.
-func (f *fixture) begin(s storage.Store, l storage.Lease) { f.Helper(); f.must(s.Started(l)) }
+func (f *fixture) begin(s storage.Store, l storage.Lease) { f.Helper(); f.must(s.Started(l, f.now)) }
 func (f *fixture) ended(s storage.Store, l storage.Lease) { f.Helper(); f.must(s.Ended(l)) }
 
 // fates checks what s reclaims, by job.
@@ -49,6 +49,28 @@ The notes outlive the process`, func(f *fixture) {
 		f.db.Kill(a)
 		f.fates(f.s, 0, map[int64]storage.Fate{unstarted.Key: storage.Unstarted, running.Key: storage.Crashed, returned.Key: storage.Cut})
 		f.takesNothing(f.s, time.Hour)
+	}},
+
+	{"fate_started_at", `StartedAt is when the handler was called, as Started was told; zero if
+that is not known: the holder lives, its machine went down, or another
+reclaimer has died since.`, func(f *fixture) {
+		f.add(newJob())
+		a, b := f.db.Open(), f.db.Open()
+		f.begin(a, f.lease(a, 1)[0].Lease)
+		began := f.now
+		f.later(time.Minute)
+		f.db.Kill(a)
+		for _, r := range f.reclaim(b, 0) {
+			if !r.StartedAt.Equal(began) {
+				f.Errorf("StartedAt is %v, want %v", r.StartedAt, began)
+			}
+		}
+		f.db.Kill(b)
+		for _, r := range f.reclaim(f.s, 0) {
+			if !r.StartedAt.IsZero() {
+				f.Errorf("StartedAt is %v after another reclaimer has died, want zero", r.StartedAt)
+			}
+		}
 	}},
 
 	{"fate_rebooted", `Cut: the handler may have run but is not to blame: the machine went down

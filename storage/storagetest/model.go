@@ -52,13 +52,14 @@ type job struct {
 
 // lease is what is known of the holding of a running job.
 type lease struct {
-	token   int64
-	until   time.Time
-	length  time.Duration
-	holder  *instance
-	started bool
-	ended   bool
-	fate    storage.Fate // of the attempt, once its holder was found gone
+	token     int64
+	until     time.Time
+	length    time.Duration
+	holder    *instance
+	started   bool
+	startedAt time.Time
+	ended     bool
+	fate      storage.Fate // of the attempt, once its holder was found gone
 }
 
 // NewMemory gives an empty database.

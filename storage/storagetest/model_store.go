@@ -223,13 +223,16 @@ func (in *instance) reclaimable(mono time.Duration) []*job {
 }
 
 func (in *instance) reclaim(now time.Time, j *job, length time.Duration) storage.Reclaimed {
-	holder := j.lease.holder
+	holder, startedAt := j.lease.holder, time.Time{}
 	if j.lease.fate == 0 {
 		j.lease.fate = j.lease.fateNow()
+		if holder.gone && !holder.notesLost {
+			startedAt = j.lease.startedAt
+		}
 	}
 	in.m.take(j, in, now, length)
 	return storage.Reclaimed{
-		Leased: j.leased(), Fate: j.lease.fate, Holder: holder.name, Cancelling: j.Cancelling,
+		Leased: j.leased(), Fate: j.lease.fate, StartedAt: startedAt, Holder: holder.name, Cancelling: j.Cancelling,
 	}
 }
 
@@ -246,8 +249,8 @@ func (l lease) fateNow() storage.Fate {
 }
 
 // Started implements [storage.Store].
-func (in *instance) Started(l storage.Lease) error {
-	return in.note(l, func(l *lease) { l.started = true })
+func (in *instance) Started(l storage.Lease, now time.Time) error {
+	return in.note(l, func(l *lease) { l.started, l.startedAt = true, floor(now) })
 }
 
 // Ended implements [storage.Store].

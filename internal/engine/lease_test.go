@@ -1,0 +1,336 @@
+package engine_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/storage"
+)
+
+// untilDone is a handler that waits for its context, and keeps the cause.
+func untilDone(cause *error) handle {
+	return func(ctx context.Context, _ *storage.Leased) error {
+		<-ctx.Done()
+		*cause = context.Cause(ctx)
+		return ctx.Err()
+	}
+}
+
+// untilClosed is a handler that heeds nothing but a channel.
+func untilClosed(c chan struct{}) handle {
+	return func(context.Context, *storage.Leased) error {
+		<-c
+		return nil
+	}
+}
+
+// beats gives the exchanges that extended n leases.
+func beats(calls []call, n int) []call {
+	return slices.DeleteFunc(calls, func(c call) bool { return len(c.x.Extend) != n })
+}
+
+func TestLease_HeartbeatExtendsAllLeasesEveryThird(t *testing.T) {
+	bubble(t, func(r *rig) {
+		var cause error
+		r.handle("k", untilDone(&cause))
+		r.start()
+		first := time.Now()
+		r.enqueue("k", 1)
+		pass(5 * time.Second)
+		r.enqueue("k", 2)
+		pass(31 * time.Second)
+		got := beats(r.store.since(0), 3)
+		if len(got) != 3 {
+			t.Fatalf("%d heartbeats for 3 leases, want 3", len(got))
+		}
+		for i, b := range got {
+			if want := time.Duration(i+1) * lease / 3; b.at.Sub(first) != want || b.x.Length != lease {
+				t.Errorf("heartbeat %d after %v for %v, want after %v", i, b.at.Sub(first), b.x.Length, want)
+			}
+		}
+		if cause != nil {
+			t.Errorf("handler ended by %v", cause)
+		}
+	})
+}
+
+func TestLease_NoHeartbeatWithoutLeases(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
+		r.start()
+		r.enqueue("k", 3)
+		n := r.store.count()
+		pass(time.Hour)
+		for _, c := range r.store.since(n) {
+			if c.op == "exchange" {
+				t.Fatalf("exchange %+v without a reason", c.x)
+			}
+		}
+	})
+}
+
+func TestLease_CancelReachesTheHandlerAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		give  error
+		state storage.State
+	}{
+		{"error", errOops, storage.Cancelled},
+		{"nil", nil, storage.Done},
+		{"permanent", &engine.PermanentError{Err: errOops}, storage.Cancelled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				var cause error
+				var at time.Time
+				r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
+					<-ctx.Done()
+					cause, at = context.Cause(ctx), time.Now()
+					return c.give
+				})
+				r.start()
+				id := r.enqueue("k", 1)[0]
+				other := r.enqueue("k", 1)[0]
+				pass(time.Second)
+				asked := time.Now()
+				if _, err := r.app.Cancel(t.Context(), time.Now(), id, time.Hour); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if cause != engine.ErrCancelled || !at.Equal(asked) {
+					t.Errorf("context ended %v after the wish, by %v", at.Sub(asked), cause)
+				}
+				r.wantState(id, c.state, storage.Counters{Attempt: 1})
+				r.wantState(other, storage.Running, storage.Counters{Attempt: 1})
+			})
+		})
+	}
+}
+
+func TestLease_PanicOfACancelledHandlerIsCancelled(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
+			<-ctx.Done()
+			panic("boom")
+		})
+		r.start()
+		id := r.enqueue("k", 1)[0]
+		if _, err := r.app.Cancel(t.Context(), time.Now(), id, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r.wantState(id, storage.Cancelled, storage.Counters{Attempt: 1})
+	})
+}
+
+func TestLease_LostToAnotherEndsTheHandlerAndItsOutcome(t *testing.T) {
+	bubble(t, func(r *rig) {
+		var cause error
+		r.handle("k", untilDone(&cause))
+		r.start()
+		id := r.enqueue("k", 1)[0]
+		// Another instance that saw the lease unchanged for its whole length. It
+		// is told so by its own clock, which runs ahead.
+		for _, mono := range []time.Duration{0, lease} {
+			if _, err := r.app.Reclaim(t.Context(), time.Now(), mono, lease, 10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(lease / 3)
+		if cause != engine.ErrLeaseLost {
+			t.Errorf("context ended by %v", cause)
+		}
+		r.wantState(id, storage.Running, storage.Counters{Attempt: 1}) // held by the other
+		for _, c := range r.store.since(0) {
+			if len(c.x.Finish) > 0 {
+				t.Errorf("outcome %+v of a lost lease was offered", c.x.Finish)
+			}
+		}
+		if len(r.logs.with("lease lost")) != 1 {
+			t.Error("the loss was not logged once")
+		}
+	})
+}
+
+func TestLease_HandlersEndBeforeALeaseThatCannotBeExtended(t *testing.T) {
+	bubble(t, func(r *rig) {
+		var cause error
+		var at time.Time
+		r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
+			<-ctx.Done()
+			cause, at = context.Cause(ctx), time.Now()
+			return ctx.Err()
+		})
+		r.start()
+		id := r.enqueue("k", 1)[0]
+		pass(lease / 3)
+		extended := time.Now()
+		r.store.failing(func(string) error { return storage.ErrBusy })
+		pass(lease)
+		if cause != engine.ErrLeaseLost {
+			t.Fatalf("context ended by %v", cause)
+		}
+		if got, want := at.Sub(extended), lease-lease/6; got != want {
+			t.Errorf("context ended %v after the last extension, want %v", got, want)
+		}
+		// Nobody took the job meanwhile: it is still ours to give back.
+		r.store.failing(nil)
+		pass(5 * time.Second)
+		r.wantState(id, storage.Running, storage.Counters{Attempt: 2})
+	})
+}
+
+func TestLease_SurvivesFailuresInBetween(t *testing.T) {
+	bubble(t, func(r *rig) {
+		var cause error
+		r.handle("k", untilDone(&cause))
+		r.start()
+		r.enqueue("k", 1)
+		for range 10 {
+			r.store.failing(func(string) error { return storage.ErrBusy })
+			pass(lease / 2)
+			r.store.failing(nil)
+			pass(lease / 2)
+		}
+		if cause != nil {
+			t.Errorf("context ended by %v", cause)
+		}
+	})
+}
+
+// suspects enqueues jobs of a kind that have crashed twice in a row, each in a
+// process of its own.
+func (r *rig) suspects(kind string, n int) []storage.ID {
+	r.t.Helper()
+	ids := r.enqueue(kind, n)
+	src := storage.Source{Queues: []string{"q"}, Kinds: []string{kind}}
+	for range 2 {
+		victim := r.db.Open()
+		res, err := victim.Exchange(r.t.Context(), time.Now(), storage.Exchange{Length: lease, Want: n, Source: src})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for _, l := range res.Leased {
+			if err := victim.Started(l.Lease, time.Now()); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+		r.db.Kill(victim)
+		gone, err := r.app.Reclaim(r.t.Context(), time.Now(), 0, lease, n)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		x := storage.Exchange{Length: lease}
+		for _, g := range gone {
+			x.Finish = append(x.Finish, storage.Finish{Lease: g.Lease, Outcome: storage.OutcomeCrashed})
+		}
+		if _, err := r.app.Exchange(r.t.Context(), time.Now(), x); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	for _, id := range ids {
+		if c := r.job(id).Crashes; c != 2 {
+			r.t.Fatalf("job has crashed %d times", c)
+		}
+	}
+	return ids
+}
+
+func TestLease_SuspectsRunOneAtATime(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.cfg.Policy = thrice
+		ids := r.suspects("bad", 5)
+		running, most := 0, 0
+		r.handle("bad", func(context.Context, *storage.Leased) error {
+			running++
+			most = max(most, running)
+			time.Sleep(3 * time.Second)
+			running--
+			return nil
+		})
+		r.handle("good", func(context.Context, *storage.Leased) error {
+			time.Sleep(time.Second)
+			return nil
+		})
+		r.start()
+		good := r.enqueue("good", 9)
+		pass(3500 * time.Millisecond) // 3 slots are left for 9 jobs of 1 s
+		for _, id := range good {
+			r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+		}
+		pass(30 * time.Second)
+		if most != 1 {
+			t.Errorf("%d suspects at a time", most)
+		}
+		for _, id := range ids {
+			r.wantState(id, storage.Done, storage.Counters{Attempt: 3})
+		}
+	})
+}
+
+func TestLease_WaitingSuspectKeepsItsLease(t *testing.T) {
+	bubble(t, func(r *rig) {
+		ids := r.suspects("bad", 2)
+		release := make(chan struct{})
+		r.handle("bad", untilClosed(release))
+		r.start()
+		pass(10 * lease)
+		for _, id := range ids {
+			r.wantState(id, storage.Running, storage.Counters{Attempt: 3, Crashes: 2})
+		}
+		close(release)
+		synctest.Wait()
+		for _, id := range ids {
+			r.wantState(id, storage.Done, storage.Counters{Attempt: 3})
+		}
+	})
+}
+
+func TestLease_SuspectsOfTwoEnginesShareTheGate(t *testing.T) {
+	bubble(t, func(r *rig) {
+		ids := r.suspects("bad", 2)
+		other := r.another()
+		other.cfg.Suspects = r.cfg.Suspects
+		running, most := 0, 0
+		run := func(context.Context, *storage.Leased) error {
+			running++
+			most = max(most, running)
+			time.Sleep(3 * time.Second)
+			running--
+			return nil
+		}
+		r.handle("bad", run)
+		other.handle("bad", run)
+		r.cfg.Concurrency, other.cfg.Concurrency = 1, 1
+		r.start()
+		other.start()
+		pass(7 * time.Second)
+		if most != 1 {
+			t.Errorf("%d suspects at a time", most)
+		}
+		for _, id := range ids {
+			r.wantState(id, storage.Done, storage.Counters{Attempt: 3})
+		}
+	})
+}
+
+func TestLease_CancelOfAWaitingSuspect(t *testing.T) {
+	bubble(t, func(r *rig) {
+		ids := r.suspects("bad", 2)
+		release := make(chan struct{})
+		r.handle("bad", untilClosed(release))
+		r.start()
+		if _, err := r.app.Cancel(t.Context(), time.Now(), ids[1], time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if s := r.job(ids[1]).State; s != storage.Cancelled {
+			t.Errorf("waiting suspect is %s", s)
+		}
+		close(release)
+	})
+}
