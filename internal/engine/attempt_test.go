@@ -41,7 +41,7 @@ func TestAttempt_Verdicts(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s, wrapped %v", c.name, wrapped), func(t *testing.T) {
-				bubble(t, func(r *rig) {
+				bubble(t, func(t *testing.T, r *rig) {
 					if c.state == storage.Dead {
 						r.cfg.Policy = noRetry
 					}
@@ -70,7 +70,7 @@ func TestAttempt_Verdicts(t *testing.T) {
 }
 
 func TestAttempt_RetriesByPolicyInAllPhases(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Policy = policy.Policy{
 			MinDelay: 10 * time.Second, MaxDelay: 40 * time.Second, Retries: 6, Jitter: policy.NoJitter,
 			NoDelayRetries: 1, MinDelayRetries: 1, MaxDelayRetries: 1, Backoff: policy.Linear,
@@ -109,7 +109,7 @@ func TestAttempt_RetriesByPolicyInAllPhases(t *testing.T) {
 }
 
 func TestAttempt_JitterComesFromRand(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Policy = policy.Policy{MinDelay: 10 * time.Second, MaxDelay: 10 * time.Second, Retries: 1}
 		r.cfg.Rand = func() float64 { return 0.25 }
 		r.handle("k", func(context.Context, *storage.Leased) error { return errOops })
@@ -122,7 +122,7 @@ func TestAttempt_JitterComesFromRand(t *testing.T) {
 }
 
 func TestAttempt_SnoozesUntilTheLimit(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("k", func(context.Context, *storage.Leased) error { return &engine.SnoozeError{} })
 		id := r.enqueue("k", 1)[0]
 		r.start()
@@ -153,7 +153,7 @@ func TestAttempt_PanicAndGoexitAreFailures(t *testing.T) {
 		{"error that panics", func(context.Context, *storage.Leased) error { return badError{} }, "panic: in Error"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
+			bubble(t, func(t *testing.T, r *rig) {
 				r.cfg.Policy = noRetry
 				r.cfg.Concurrency = 1
 				r.handle("bad", c.run)
@@ -183,7 +183,7 @@ func explode() { panic("boom") }
 func leave()   { runtime.Goexit() }
 
 func TestAttempt_LongErrorsAndStacksAreCut(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Policy = noRetry
 		r.handle("error", func(context.Context, *storage.Leased) error {
 			return errors.New(strings.Repeat("é", 100_000))
@@ -212,7 +212,7 @@ func TestAttempt_LongErrorsAndStacksAreCut(t *testing.T) {
 }
 
 func TestAttempt_Timeout(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Policy = noRetry
 		r.cfg.Timeout = 7 * time.Second
 		wait := func(ctx context.Context, _ *storage.Leased) error {
@@ -249,7 +249,7 @@ func TestAttempt_Timeout(t *testing.T) {
 }
 
 func TestAttempt_PolicyPrecedence(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		retries := func(n int) policy.Policy { return policy.Policy{Retries: n, NoDelayRetries: n} }
 		r.cfg.Queues = []string{"q", "own"}
 		r.cfg.Policy = retries(4)
@@ -276,7 +276,7 @@ func TestAttempt_PolicyPrecedence(t *testing.T) {
 }
 
 func TestAttempt_NotRunIfItsStartCannotBeNoted(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		broken := true
 		r.store.failing(func(op string) error {

@@ -12,7 +12,7 @@ import (
 )
 
 func TestEngine_RunsJobsOnceAndFinishesThem(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		runs := make(chan storage.ID, 100)
 		r.handle("k", func(_ context.Context, job *storage.Leased) error {
 			runs <- job.ID
@@ -39,7 +39,7 @@ func TestEngine_RunsJobsOnceAndFinishesThem(t *testing.T) {
 }
 
 func TestEngine_BoundsConcurrency(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		running, most := 0, 0
 		turn := make(chan struct{}, 1) // guards the two
 		turn <- struct{}{}
@@ -75,7 +75,7 @@ func TestEngine_BoundsConcurrency(t *testing.T) {
 }
 
 func TestEngine_ServesItsQueuesOnly(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Queues = []string{"a", "b"}
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		ids := r.add(storage.NewJob{Queue: "a", Kind: "k"}, storage.NewJob{Queue: "b", Kind: "k"},
@@ -89,7 +89,7 @@ func TestEngine_ServesItsQueuesOnly(t *testing.T) {
 }
 
 func TestEngine_StartsInOrderOfPriority(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Concurrency = 1
 		var order []int
 		r.handle("k", func(_ context.Context, job *storage.Leased) error {
@@ -106,7 +106,7 @@ func TestEngine_StartsInOrderOfPriority(t *testing.T) {
 }
 
 func TestEngine_HandlerContextHasValuesAndOutlivesRunsContext(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
 			if ctx.Value(ctxKey{}) != "value" {
 				t.Error("value of Run's context is missing")
@@ -127,7 +127,7 @@ func TestEngine_HandlerContextHasValuesAndOutlivesRunsContext(t *testing.T) {
 }
 
 func TestEngine_HandlerContextEndsWithTheAttempt(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var kept context.Context
 		r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
 			kept = ctx
@@ -142,7 +142,7 @@ func TestEngine_HandlerContextEndsWithTheAttempt(t *testing.T) {
 }
 
 func TestEngine_WakesUpByNotification(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var at time.Time
 		r.handle("k", func(context.Context, *storage.Leased) error {
 			at = time.Now()
@@ -159,7 +159,7 @@ func TestEngine_WakesUpByNotification(t *testing.T) {
 }
 
 func TestEngine_StartsDelayedJobsWhenDue(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var at []time.Duration
 		began := time.Now()
 		r.handle("k", func(context.Context, *storage.Leased) error {
@@ -181,7 +181,7 @@ func TestEngine_StartsDelayedJobsWhenDue(t *testing.T) {
 }
 
 func TestEngine_LooksAgainWhenTheClockIsSetForward(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var ahead time.Duration
 		r.cfg.Clock = func() time.Time { return time.Now().Add(ahead) }
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
@@ -198,7 +198,7 @@ func TestEngine_LooksAgainWhenTheClockIsSetForward(t *testing.T) {
 type silent struct{ storage.Store }
 
 func TestEngine_AsksEverySecondWithoutNotifier(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Store = silent{r.store}
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		r.start()
@@ -211,7 +211,7 @@ func TestEngine_AsksEverySecondWithoutNotifier(t *testing.T) {
 }
 
 func TestEngine_IdleMakesNoCalls(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.store.alone = true
 		r.cfg.Keep = 0
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
@@ -227,7 +227,7 @@ func TestEngine_IdleMakesNoCalls(t *testing.T) {
 }
 
 func TestEngine_IdleLooksForDeadHoldersUnlessAlone(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		r.start()
 		n := r.store.count()
@@ -240,7 +240,7 @@ func TestEngine_IdleLooksForDeadHoldersUnlessAlone(t *testing.T) {
 }
 
 func TestEngine_ReportsUnknownKindsOnce(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("known", func(context.Context, *storage.Leased) error { return nil })
 		old := r.enqueue("old", 3)
 		r.add(storage.NewJob{Queue: "elsewhere", Kind: "foreign"})
@@ -266,7 +266,7 @@ func TestEngine_ReportsUnknownKindsOnce(t *testing.T) {
 }
 
 func TestEngine_WithoutHandlersLeasesNothing(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		id := r.enqueue("k", 1)[0]
 		r.start()
 		pass(time.Minute)
@@ -275,7 +275,7 @@ func TestEngine_WithoutHandlersLeasesNothing(t *testing.T) {
 }
 
 func TestEngine_LeavesPausedQueuesAlone(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		if err := r.app.Pause(t.Context(), time.Now(), "q", true); err != nil {
 			t.Fatal(err)
@@ -293,7 +293,7 @@ func TestEngine_LeavesPausedQueuesAlone(t *testing.T) {
 }
 
 func TestEngine_PurgesFinishedJobs(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Keep = time.Hour
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		r.start()
@@ -308,7 +308,7 @@ func TestEngine_PurgesFinishedJobs(t *testing.T) {
 }
 
 func TestEngine_RunsOnce(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.start()
 		if err := r.stop(); err != nil {
 			t.Fatal(err)
@@ -320,7 +320,7 @@ func TestEngine_RunsOnce(t *testing.T) {
 }
 
 func TestEngine_ShutdownBeforeRun(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		id := r.enqueue("k", 1)[0]
 		e := engine.New(r.cfg)

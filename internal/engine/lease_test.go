@@ -34,7 +34,7 @@ func beats(calls []call, n int) []call {
 }
 
 func TestLease_HeartbeatExtendsAllLeasesEveryThird(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var cause error
 		r.handle("k", untilDone(&cause))
 		r.start()
@@ -59,7 +59,7 @@ func TestLease_HeartbeatExtendsAllLeasesEveryThird(t *testing.T) {
 }
 
 func TestLease_NoHeartbeatWithoutLeases(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		r.start()
 		r.enqueue("k", 3)
@@ -84,7 +84,7 @@ func TestLease_CancelReachesTheHandlerAtOnce(t *testing.T) {
 		{"permanent", &engine.PermanentError{Err: errOops}, storage.Cancelled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
+			bubble(t, func(t *testing.T, r *rig) {
 				var cause error
 				var at time.Time
 				r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
@@ -112,7 +112,7 @@ func TestLease_CancelReachesTheHandlerAtOnce(t *testing.T) {
 }
 
 func TestLease_PanicOfACancelledHandlerIsCancelled(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
 			<-ctx.Done()
 			panic("boom")
@@ -128,7 +128,7 @@ func TestLease_PanicOfACancelledHandlerIsCancelled(t *testing.T) {
 }
 
 func TestLease_LostToAnotherEndsTheHandlerAndItsOutcome(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var cause error
 		r.handle("k", untilDone(&cause))
 		r.start()
@@ -157,7 +157,7 @@ func TestLease_LostToAnotherEndsTheHandlerAndItsOutcome(t *testing.T) {
 }
 
 func TestLease_HandlersEndBeforeALeaseThatCannotBeExtended(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var cause error
 		var at time.Time
 		r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
@@ -185,7 +185,7 @@ func TestLease_HandlersEndBeforeALeaseThatCannotBeExtended(t *testing.T) {
 }
 
 func TestLease_SurvivesFailuresInBetween(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var cause error
 		r.handle("k", untilDone(&cause))
 		r.start()
@@ -241,7 +241,7 @@ func (r *rig) suspects(kind string, n int) []storage.ID {
 }
 
 func TestLease_SuspectsRunOneAtATime(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Policy = thrice
 		ids := r.suspects("bad", 5)
 		running, most := 0, 0
@@ -273,7 +273,7 @@ func TestLease_SuspectsRunOneAtATime(t *testing.T) {
 }
 
 func TestLease_WaitingSuspectKeepsItsLease(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		ids := r.suspects("bad", 2)
 		release := make(chan struct{})
 		r.handle("bad", untilClosed(release))
@@ -291,7 +291,7 @@ func TestLease_WaitingSuspectKeepsItsLease(t *testing.T) {
 }
 
 func TestLease_SuspectsOfTwoEnginesShareTheGate(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		ids := r.suspects("bad", 2)
 		other := r.another()
 		other.cfg.Suspects = r.cfg.Suspects
@@ -319,7 +319,7 @@ func TestLease_SuspectsOfTwoEnginesShareTheGate(t *testing.T) {
 }
 
 func TestLease_CancelOfAWaitingSuspect(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		ids := r.suspects("bad", 2)
 		release := make(chan struct{})
 		r.handle("bad", untilClosed(release))

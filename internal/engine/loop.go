@@ -84,7 +84,7 @@ type loop struct {
 var origin = time.Now()
 
 const (
-	reapEvery  = 500 * time.Millisecond
+	reapEvery  = 250 * time.Millisecond
 	pollEvery  = time.Second
 	countEvery = time.Minute
 	gateEvery  = 100 * time.Millisecond

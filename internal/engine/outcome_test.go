@@ -205,6 +205,14 @@ func TestRecovered(t *testing.T) {
 			job:  storage.Reclaimed{Fate: storage.Crashed},
 			want: storage.Finish{Outcome: storage.OutcomeCrashed, DueAt: t0.Add(time.Second), Failure: died(1, "first")},
 		},
+		"crash of an attempt that had run for a while": {
+			job:  storage.Reclaimed{Fate: storage.Crashed, StartedAt: t0.Add(-time.Minute)},
+			want: storage.Finish{Outcome: storage.OutcomeCrashed, DueAt: t0.Add(-59 * time.Second), Failure: died(1, "first")},
+		},
+		"crash of an attempt that starts tomorrow": {
+			job:  storage.Reclaimed{Fate: storage.Crashed, StartedAt: t0.Add(24 * time.Hour)},
+			want: storage.Finish{Outcome: storage.OutcomeCrashed, DueAt: t0.Add(time.Second), Failure: died(1, "first")},
+		},
 		"second crash": {
 			job: storage.Reclaimed{Fate: storage.Crashed, Leased: storage.Leased{
 				Counters: storage.Counters{Crashes: 1, Retry: 1},

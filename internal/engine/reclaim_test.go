@@ -17,7 +17,7 @@ func (r *rig) crash() {
 }
 
 func TestReclaim_CrashesCountToTheLimit(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var cause error
 		id := r.enqueue("k", 1)[0]
 		for i := range 3 {
@@ -47,7 +47,7 @@ func TestReclaim_CrashesCountToTheLimit(t *testing.T) {
 }
 
 func TestReclaim_CrashedJobComesBackAfterASecond(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var cause error
 		r.handle("k", untilDone(&cause))
 		id := r.enqueue("k", 1)[0]
@@ -67,7 +67,7 @@ func TestReclaim_CrashedJobComesBackAfterASecond(t *testing.T) {
 }
 
 func TestReclaim_CrashWithoutRetriesIsDead(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var cause error
 		r.handle("k", untilDone(&cause))
 		none, err := policy.Policy{}.MarshalJSON()
@@ -86,7 +86,7 @@ func TestReclaim_CrashWithoutRetriesIsDead(t *testing.T) {
 }
 
 func TestReclaim_OtherOutcomesResetTheCrashes(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		id := r.suspects("k", 1)[0]
 		r.handle("k", func(context.Context, *storage.Leased) error { return errOops })
 		r.start()
@@ -97,7 +97,7 @@ func TestReclaim_OtherOutcomesResetTheCrashes(t *testing.T) {
 }
 
 func TestReclaim_RebootIsNobodysCrash(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var cause error
 		r.handle("k", untilDone(&cause))
 		id := r.enqueue("k", 1)[0]
@@ -115,7 +115,7 @@ func TestReclaim_RebootIsNobodysCrash(t *testing.T) {
 }
 
 func TestReclaim_NeighboursAreInnocent(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		ids := r.enqueue("k", 2)
 		victim := r.db.Open() // leased both, started one
 		res, err := victim.Exchange(t.Context(), time.Now(), storage.Exchange{
@@ -136,7 +136,7 @@ func TestReclaim_NeighboursAreInnocent(t *testing.T) {
 }
 
 func TestReclaim_EndedButUnwrittenRunsAgain(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		id := r.enqueue("k", 1)[0]
 		r.handle("k", func(context.Context, *storage.Leased) error {
 			r.store.failing(func(op string) error { // from now on no outcome gets through
@@ -157,7 +157,7 @@ func TestReclaim_EndedButUnwrittenRunsAgain(t *testing.T) {
 }
 
 func TestReclaim_CancelledMeanwhile(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var cause error
 		r.handle("k", untilDone(&cause))
 		id := r.enqueue("k", 1)[0]
@@ -174,7 +174,7 @@ func TestReclaim_CancelledMeanwhile(t *testing.T) {
 }
 
 func TestReclaim_ManyAtOnce(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		const n = 250 // more than one call takes over
 		r.cfg.Concurrency = n
 		var cause error
@@ -192,7 +192,7 @@ func TestReclaim_ManyAtOnce(t *testing.T) {
 }
 
 func TestReclaim_AtStartEvenIfAlone(t *testing.T) {
-	bubble(t, func(r *rig) {
+	bubble(t, func(t *testing.T, r *rig) {
 		var cause error
 		r.handle("k", untilDone(&cause))
 		id := r.enqueue("k", 1)[0]

@@ -47,9 +47,9 @@ var (
 )
 
 // bubble runs a test in a bubble of its own, where time is fake.
-func bubble(t *testing.T, test func(r *rig)) {
+func bubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(newRig(t)) })
+	synctest.Test(t, func(t *testing.T) { test(t, newRig(t)) })
 }
 
 func newRig(t *testing.T) *rig {
