@@ -96,7 +96,7 @@ func TestFault_FatalErrorsEndRun(t *testing.T) {
 	} {
 		t.Run(fault.Error(), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
-				var cause error
+				var cause causes
 				r.handle("k", untilDone(&cause))
 				r.enqueue("k", 1)
 				r.start()
@@ -106,8 +106,8 @@ func TestFault_FatalErrorsEndRun(t *testing.T) {
 				if !errors.Is(r.err, fault) || errors.Is(r.err, engine.ErrStuck) {
 					t.Errorf("Run gave %v", r.err)
 				}
-				if cause != engine.ErrLeaseLost {
-					t.Errorf("handler ended by %v", cause)
+				if cause.err() != engine.ErrLeaseLost {
+					t.Errorf("handler ended by %v", cause.err())
 				}
 				if d := time.Since(began); d > time.Second {
 					t.Errorf("that took %v", d)

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,11 +12,27 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
+// causes keeps why the last context ended that was shown to it.
+type causes struct{ last atomic.Pointer[error] }
+
+func (c *causes) note(ctx context.Context) {
+	err := context.Cause(ctx)
+	c.last.Store(&err)
+}
+
+// err gives the cause, nil if no context has ended yet.
+func (c *causes) err() error {
+	if p := c.last.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
 // untilDone is a handler that waits for its context, and keeps the cause.
-func untilDone(cause *error) handle {
+func untilDone(cause *causes) handle {
 	return func(ctx context.Context, _ *storage.Leased) error {
 		<-ctx.Done()
-		*cause = context.Cause(ctx)
+		cause.note(ctx)
 		return ctx.Err()
 	}
 }
@@ -35,7 +52,7 @@ func beats(calls []call, n int) []call {
 
 func TestLease_HeartbeatExtendsAllLeasesEveryThird(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		var cause error
+		var cause causes
 		r.handle("k", untilDone(&cause))
 		r.start()
 		first := time.Now()
@@ -52,8 +69,8 @@ func TestLease_HeartbeatExtendsAllLeasesEveryThird(t *testing.T) {
 				t.Errorf("heartbeat %d after %v for %v, want after %v", i, b.at.Sub(first), b.x.Length, want)
 			}
 		}
-		if cause != nil {
-			t.Errorf("handler ended by %v", cause)
+		if cause.err() != nil {
+			t.Errorf("handler ended by %v", cause.err())
 		}
 	})
 }
@@ -85,11 +102,12 @@ func TestLease_CancelReachesTheHandlerAtOnce(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
-				var cause error
+				var cause causes
 				var at time.Time
 				r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
 					<-ctx.Done()
-					cause, at = context.Cause(ctx), time.Now()
+					cause.note(ctx)
+					at = time.Now()
 					return c.give
 				})
 				r.start()
@@ -101,8 +119,8 @@ func TestLease_CancelReachesTheHandlerAtOnce(t *testing.T) {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				if cause != engine.ErrCancelled || !at.Equal(asked) {
-					t.Errorf("context ended %v after the wish, by %v", at.Sub(asked), cause)
+				if cause.err() != engine.ErrCancelled || !at.Equal(asked) {
+					t.Errorf("context ended %v after the wish, by %v", at.Sub(asked), cause.err())
 				}
 				r.wantState(id, c.state, storage.Counters{Attempt: 1})
 				r.wantState(other, storage.Running, storage.Counters{Attempt: 1})
@@ -129,7 +147,7 @@ func TestLease_PanicOfACancelledHandlerIsCancelled(t *testing.T) {
 
 func TestLease_LostToAnotherEndsTheHandlerAndItsOutcome(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		var cause error
+		var cause causes
 		r.handle("k", untilDone(&cause))
 		r.start()
 		id := r.enqueue("k", 1)[0]
@@ -141,8 +159,8 @@ func TestLease_LostToAnotherEndsTheHandlerAndItsOutcome(t *testing.T) {
 			}
 		}
 		pass(lease / 3)
-		if cause != engine.ErrLeaseLost {
-			t.Errorf("context ended by %v", cause)
+		if cause.err() != engine.ErrLeaseLost {
+			t.Errorf("context ended by %v", cause.err())
 		}
 		r.wantState(id, storage.Running, storage.Counters{Attempt: 1}) // held by the other
 		for _, c := range r.store.since(0) {
@@ -158,11 +176,12 @@ func TestLease_LostToAnotherEndsTheHandlerAndItsOutcome(t *testing.T) {
 
 func TestLease_HandlersEndBeforeALeaseThatCannotBeExtended(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		var cause error
+		var cause causes
 		var at time.Time
 		r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
 			<-ctx.Done()
-			cause, at = context.Cause(ctx), time.Now()
+			cause.note(ctx)
+			at = time.Now()
 			return ctx.Err()
 		})
 		r.start()
@@ -171,8 +190,8 @@ func TestLease_HandlersEndBeforeALeaseThatCannotBeExtended(t *testing.T) {
 		extended := time.Now()
 		r.store.failing(func(string) error { return storage.ErrBusy })
 		pass(lease)
-		if cause != engine.ErrLeaseLost {
-			t.Fatalf("context ended by %v", cause)
+		if cause.err() != engine.ErrLeaseLost {
+			t.Fatalf("context ended by %v", cause.err())
 		}
 		if got, want := at.Sub(extended), lease-lease/6; got != want {
 			t.Errorf("context ended %v after the last extension, want %v", got, want)
@@ -186,7 +205,7 @@ func TestLease_HandlersEndBeforeALeaseThatCannotBeExtended(t *testing.T) {
 
 func TestLease_SurvivesFailuresInBetween(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		var cause error
+		var cause causes
 		r.handle("k", untilDone(&cause))
 		r.start()
 		r.enqueue("k", 1)
@@ -196,8 +215,8 @@ func TestLease_SurvivesFailuresInBetween(t *testing.T) {
 			r.store.failing(nil)
 			pass(lease / 2)
 		}
-		if cause != nil {
-			t.Errorf("context ended by %v", cause)
+		if cause.err() != nil {
+			t.Errorf("context ended by %v", cause.err())
 		}
 	})
 }

@@ -18,7 +18,7 @@ func (r *rig) crash() {
 
 func TestReclaim_CrashesCountToTheLimit(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		var cause error
+		var cause causes
 		id := r.enqueue("k", 1)[0]
 		for i := range 3 {
 			p := r.another()
@@ -48,7 +48,7 @@ func TestReclaim_CrashesCountToTheLimit(t *testing.T) {
 
 func TestReclaim_CrashedJobComesBackAfterASecond(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		var cause error
+		var cause causes
 		r.handle("k", untilDone(&cause))
 		id := r.enqueue("k", 1)[0]
 		r.start()
@@ -68,7 +68,7 @@ func TestReclaim_CrashedJobComesBackAfterASecond(t *testing.T) {
 
 func TestReclaim_CrashWithoutRetriesIsDead(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		var cause error
+		var cause causes
 		r.handle("k", untilDone(&cause))
 		none, err := policy.Policy{}.MarshalJSON()
 		if err != nil {
@@ -98,7 +98,7 @@ func TestReclaim_OtherOutcomesResetTheCrashes(t *testing.T) {
 
 func TestReclaim_RebootIsNobodysCrash(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		var cause error
+		var cause causes
 		r.handle("k", untilDone(&cause))
 		id := r.enqueue("k", 1)[0]
 		r.start()
@@ -158,7 +158,7 @@ func TestReclaim_EndedButUnwrittenRunsAgain(t *testing.T) {
 
 func TestReclaim_CancelledMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		var cause error
+		var cause causes
 		r.handle("k", untilDone(&cause))
 		id := r.enqueue("k", 1)[0]
 		r.start()
@@ -177,7 +177,7 @@ func TestReclaim_ManyAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		const n = 250 // more than one call takes over
 		r.cfg.Concurrency = n
-		var cause error
+		var cause causes
 		r.handle("k", func(ctx context.Context, _ *storage.Leased) error { <-ctx.Done(); return ctx.Err() })
 		ids := r.enqueue("k", n)
 		r.start()
@@ -193,7 +193,7 @@ func TestReclaim_ManyAtOnce(t *testing.T) {
 
 func TestReclaim_AtStartEvenIfAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		var cause error
+		var cause causes
 		r.handle("k", untilDone(&cause))
 		id := r.enqueue("k", 1)[0]
 		r.start()

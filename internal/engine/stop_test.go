@@ -29,7 +29,7 @@ func (d *diary) add(s string) {
 func TestStop_InTheDocumentedOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var d diary
-		var began time.Time
+		began := time.Now() // the bubble's clock stands until the stop begins
 		note := func(s string) { d.add(time.Since(began).String() + " " + s) }
 		r.handle("quick", func(context.Context, *storage.Leased) error {
 			time.Sleep(10 * time.Second)
@@ -49,7 +49,6 @@ func TestStop_InTheDocumentedOrder(t *testing.T) {
 		r.start()
 		n := r.store.count()
 
-		began = time.Now()
 		r.cancel()
 		synctest.Wait()
 		// The suspect that waits for the first one has not been started.
@@ -192,7 +191,7 @@ func TestStop_Shutdown(t *testing.T) {
 
 func TestStop_ShutdownsContextEndsTheGrace(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		var cause error
+		var cause causes
 		r.handle("k", untilDone(&cause))
 		id := r.enqueue("k", 1)[0]
 		r.start()
@@ -202,8 +201,8 @@ func TestStop_ShutdownsContextEndsTheGrace(t *testing.T) {
 		if err := r.engine.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
-		if d := time.Since(began); d != 3*time.Second || cause != engine.ErrShutdown {
-			t.Errorf("Shutdown took %v, cause %v", d, cause)
+		if d := time.Since(began); d != 3*time.Second || cause.err() != engine.ErrShutdown {
+			t.Errorf("Shutdown took %v, cause %v", d, cause.err())
 		}
 		r.wantState(id, storage.Ready, storage.Counters{Attempt: 1})
 	})
