@@ -112,7 +112,9 @@ Slices passed in belong to the caller again when the call returns; slices return
 		}
 	}},
 
-	{"enqueue_sizes", `Args []byte not nil Headers []byte nil: none Policy []byte nil: decided when an attempt fails`, func(f *fixture) {
+	{"enqueue_sizes", `Args     []byte    // not nil
+Headers  []byte    // nil: none
+Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 		for _, args := range []int{0, 1, 2047, 2048, 2049, 4096, 65536} {
 			for _, headers := range []int{0, 1, 3000} {
 				n := newJob()

@@ -51,9 +51,7 @@ The notes outlive the process`, func(f *fixture) {
 		f.takesNothing(f.s, time.Hour)
 	}},
 
-	{"fate_started_at", `StartedAt is when the handler was called, as Started was told; zero if
-that is not known: the holder lives, its machine went down, or another
-reclaimer has died since.`, func(f *fixture) {
+	{"fate_started_at", `StartedAt is when the handler was called, as Started was told; zero if that is not known: the holder lives, its machine went down, or another reclaimer has died since.`, func(f *fixture) {
 		f.add(newJob())
 		a, b := f.db.Open(), f.db.Open()
 		f.begin(a, f.lease(a, 1)[0].Lease)

@@ -363,7 +363,7 @@ func (in *instance) Close() error {
 	in.m.mu.Lock()
 	defer in.m.mu.Unlock()
 	if in.closed {
-		return storage.ErrClosed
+		return nil
 	}
 	in.closed = true
 	clear(in.listeners)

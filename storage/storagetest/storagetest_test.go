@@ -9,6 +9,10 @@ import (
 	"testing"
 )
 
+func TestMemory_random(t *testing.T) {
+	RunRandom(t, func(*testing.T) DB { return NewMemory() })
+}
+
 func TestMemory(t *testing.T) {
 	Run(t, func(*testing.T) DB { return NewMemory() })
 }

@@ -1,0 +1,387 @@
+package storagetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/errandq/errand/storage"
+)
+
+// RunRandom drives a Store and a [Memory] side by side through random
+// histories of several instances, with kills, reboots and clocks that jump, and
+// compares every answer and, at the end of each history, every job. How many
+// histories there are and how long each is, the flags -rapid.checks and
+// -rapid.steps say.
+func RunRandom(t *testing.T, open func(t *testing.T) DB) {
+	rapid.Check(t, func(rt *rapid.T) {
+		h := &history{
+			T: rt, ctx: context.Background(), real: open(t), model: NewMemory(),
+			now:    time.Date(2026, 3, 4, 5, 6, 7, 891_011_000, time.UTC),
+			byReal: map[storage.ID]storage.ID{}, tokens: map[int64]bool{},
+		}
+		h.open()
+		h.open()
+		rt.Repeat(map[string]func(*rapid.T){
+			"":              h.compareCounts,
+			"enqueue":       h.enqueue,
+			"exchange":      h.exchange,
+			"work":          h.exchange, // twice, as it is the heart
+			"note":          h.note,
+			"reclaim":       h.reclaim,
+			"cancel":        h.cancel,
+			"pause":         h.pause,
+			"redrive":       h.redrive,
+			"purgeDead":     h.purgeDead,
+			"purgeFinished": h.purgeFinished,
+			"deadLetters":   h.deadLetters,
+			"job":           h.job,
+			"clock":         h.clock,
+			"mono":          h.monotonic,
+			"death":         h.death,
+		})
+		h.end(t)
+	})
+}
+
+// history is one random history.
+type history struct {
+	*rapid.T
+	ctx    context.Context
+	real   DB
+	model  *Memory
+	pairs  []*pair // living ones
+	opened int
+	now    time.Time
+	mono   time.Duration
+	jobs   []storage.ID              // in real, in the order enqueued
+	byReal map[storage.ID]storage.ID // to the model's
+	tokens map[int64]bool            // of real, all ever given
+	leases []grant                   // all ever given to living instances
+}
+
+// pair is an instance of both.
+type pair struct {
+	real, model storage.Store
+	closed      bool
+	origin      time.Duration // of its monotonic clock
+}
+
+// GoString is what rapid shows when it draws p.
+func (p *pair) GoString() string { return fmt.Sprintf("instance %d", p.origin/(1000*time.Hour)) }
+
+// grant is a lease in both.
+type grant struct {
+	to          *pair
+	real, model storage.Lease
+}
+
+func (h *history) must(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatalf("unexpected error: %v", err)
+	}
+}
+
+// both checks that two answers are the same.
+func (h *history) both(what string, real, model any) {
+	h.Helper()
+	if !reflect.DeepEqual(real, model) {
+		h.Fatalf("%s:\n got %+v\nwant %+v", what, real, model)
+	}
+}
+
+func (h *history) open() {
+	h.opened++
+	h.pairs = append(h.pairs, &pair{
+		real: h.real.Open(), model: h.model.Open(), origin: time.Duration(h.opened) * 1000 * time.Hour,
+	})
+}
+
+// pair draws an instance that is open.
+func (h *history) pair(t *rapid.T) *pair {
+	var open []*pair
+	for _, p := range h.pairs {
+		if !p.closed {
+			open = append(open, p)
+		}
+	}
+	return rapid.SampledFrom(open).Draw(t, "instance")
+}
+
+// death lets an instance end in one way or another, and opens another for it.
+func (h *history) death(t *rapid.T) {
+	p := rapid.SampledFrom(h.pairs).Draw(t, "who")
+	how := rapid.SampledFrom([]string{"kill", "reboot", "close"}).Draw(t, "how")
+	if how == "close" && !p.closed {
+		h.must(p.real.Close())
+		h.must(p.model.Close())
+		p.closed = true
+	} else {
+		h.pairs = slices.DeleteFunc(h.pairs, func(q *pair) bool { return p == q })
+		switch how {
+		case "reboot":
+			h.real.Reboot(p.real)
+			h.model.Reboot(p.model)
+		default:
+			h.real.Kill(p.real)
+			h.model.Kill(p.model)
+		}
+	}
+	h.leases = slices.DeleteFunc(h.leases, func(g grant) bool { return g.to == p })
+	if !slices.ContainsFunc(h.pairs, func(p *pair) bool { return !p.closed }) || len(h.pairs) < 3 {
+		h.open()
+	}
+}
+
+func (h *history) clock(t *rapid.T) {
+	h.now = h.now.Add(rapid.SampledFrom([]time.Duration{
+		time.Microsecond, time.Second, 10 * time.Second, hold, time.Hour, -time.Second, -hold,
+	}).Draw(t, "by"))
+}
+
+func (h *history) monotonic(t *rapid.T) {
+	h.mono += rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, hold / 2, hold - time.Microsecond, hold}).Draw(t, "by")
+}
+
+var (
+	anyQueue  = rapid.SampledFrom([]string{"a", "b"})
+	anyKind   = rapid.SampledFrom([]string{"x", "y"})
+	anyReason = rapid.SampledFrom([]storage.Reason{storage.ReasonExhausted, storage.ReasonPermanent, storage.ReasonCrashed, storage.ReasonSnoozed, storage.ReasonDecode})
+	anyError  = rapid.SampledFrom([]string{"Timeout", "refused", "100% lost"})
+	anyKeep   = rapid.SampledFrom([]time.Duration{0, time.Second, time.Hour})
+	// Due times beside now, not all of whole microseconds.
+	anyDue = rapid.SampledFrom([]time.Duration{-time.Second, 0, 1, 999, time.Microsecond, time.Second, 10*time.Second + 1})
+)
+
+// due draws a due time, which may be zero.
+func (h *history) due(t *rapid.T) time.Time {
+	if rapid.IntRange(0, 3).Draw(t, "at once") == 0 {
+		return time.Time{}
+	}
+	return h.now.Add(anyDue.Draw(t, "due"))
+}
+
+func (h *history) enqueue(t *rapid.T) {
+	p := h.pair(t)
+	var jobs []storage.NewJob
+	for range rapid.IntRange(1, 5).Draw(t, "jobs") {
+		n := storage.NewJob{
+			Queue: anyQueue.Draw(t, "queue"), Kind: anyKind.Draw(t, "kind"), Priority: rapid.IntRange(-1, 1).Draw(t, "priority"),
+			DueAt: h.due(t), Args: make([]byte, rapid.SampledFrom([]int{0, 1, 30, 5000}).Draw(t, "args")),
+			Unique: rapid.SampledFrom([]string{"", "", "u", "v", "w"}).Draw(t, "unique"), UniqueScope: storage.UniqueScope(rapid.IntRange(0, 5).Draw(t, "scope") / 5),
+		}
+		if rapid.Bool().Draw(t, "extras") {
+			n.Headers, n.Policy, n.Timeout = []byte("headers"), []byte("{}"), time.Minute
+		}
+		jobs = append(jobs, n)
+	}
+	real, err := p.real.Enqueue(h.ctx, h.now, jobs)
+	h.must(err)
+	model, err := p.model.Enqueue(h.ctx, h.now, jobs)
+	h.must(err)
+	for i := range model {
+		if id := real[i].ID; !model[i].Duplicate && h.byReal[id].IsZero() {
+			h.byReal[id] = model[i].ID
+			h.jobs = append(h.jobs, id)
+		}
+		real[i].ID = h.byReal[real[i].ID]
+	}
+	h.both("Enqueue", real, model)
+}
+
+// lease draws a lease that was given to p, or none.
+func (h *history) lease(t *rapid.T, p *pair) (grant, bool) {
+	var of []grant
+	for _, g := range h.leases {
+		if g.to == p {
+			of = append(of, g)
+		}
+	}
+	if len(of) == 0 {
+		return grant{}, false
+	}
+	// Mostly of the latest ones, as those may be held.
+	return of[len(of)-1-rapid.IntRange(0, min(len(of)-1, 6)).Draw(t, "lease")], true
+}
+
+func (h *history) granted(p *pair, real, model storage.Leased) {
+	if h.tokens[real.Token] {
+		h.Fatalf("token %d was given a second time", real.Token)
+	}
+	h.tokens[real.Token] = true
+	h.leases = append(h.leases, grant{p, real.Lease, model.Lease})
+	if h.byReal[real.ID] != model.ID || !sameLeased(real, model) {
+		h.Fatalf("leased:\n got %+v\nwant %+v", real, model)
+	}
+}
+
+// sameLeased tells whether two leases are of the same job in the same shape.
+func sameLeased(a, b storage.Leased) bool {
+	for _, l := range []*storage.Leased{&a, &b} {
+		l.Lease, l.ID = storage.Lease{}, storage.ID{}
+		l.CreatedAt, l.DueAt = l.CreatedAt.UTC(), l.DueAt.UTC()
+		for _, p := range []*[]byte{&l.Args, &l.Headers, &l.Policy} {
+			if len(*p) == 0 {
+				*p = nil
+			}
+		}
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+func (h *history) exchange(t *rapid.T) {
+	p := h.pair(t)
+	real := storage.Exchange{
+		Length: hold, Want: rapid.IntRange(0, 5).Draw(t, "want"),
+		Source: storage.Source{
+			Queues: rapid.SliceOfNDistinct(anyQueue, 1, 2, rapid.ID).Draw(t, "queues"),
+			Kinds:  rapid.SliceOfNDistinct(anyKind, 1, 2, rapid.ID).Draw(t, "kinds"),
+		},
+	}
+	model := real
+	for range rapid.IntRange(0, 2).Draw(t, "extend") {
+		if g, ok := h.lease(t, p); ok {
+			real.Extend, model.Extend = append(real.Extend, g.real), append(model.Extend, g.model)
+		}
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "finish") {
+		g, ok := h.lease(t, p)
+		if !ok {
+			break
+		}
+		fin := h.outcome(t)
+		fin.Lease = g.real
+		real.Finish = append(real.Finish, fin)
+		fin.Lease = g.model
+		model.Finish = append(model.Finish, fin)
+	}
+	got, err := p.real.Exchange(h.ctx, h.now, real)
+	h.must(err)
+	want, err := p.model.Exchange(h.ctx, h.now, model)
+	h.must(err)
+	h.both("extending", got.Extended, want.Extended)
+	h.both("finishing", got.Finished, want.Finished)
+	h.both("NextDue", got.NextDue.UTC(), want.NextDue.UTC())
+	h.both("number of leases", len(got.Leased), len(want.Leased))
+	for i := range want.Leased {
+		h.granted(p, got.Leased[i], want.Leased[i])
+	}
+}
+
+// outcome draws the end of a lease.
+func (h *history) outcome(t *rapid.T) storage.Finish {
+	fin := storage.Finish{
+		Outcome: storage.Outcome(rapid.IntRange(int(storage.OutcomeDone), int(storage.OutcomeDead)).Draw(t, "outcome")),
+		DueAt:   h.due(t), Keep: anyKeep.Draw(t, "keep"),
+	}
+	failure := &storage.Failure{
+		Phase: "backoff", Error: anyError.Draw(t, "error"), Duration: time.Second,
+		Instance: rapid.SampledFrom([]string{"", "elsewhere"}).Draw(t, "by"),
+	}
+	switch fin.Outcome {
+	case storage.OutcomeDead:
+		fin.Reason, fin.Policy = anyReason.Draw(t, "reason"), []byte(`{"own":false}`)
+		fin.Failure, fin.Error = failure, failure.Error
+	case storage.OutcomeRetry, storage.OutcomeCrashed:
+		fin.Failure, fin.Error = failure, failure.Error
+	}
+	return fin
+}
+
+func (h *history) note(t *rapid.T) {
+	p := h.pair(t)
+	g, ok := h.lease(t, p)
+	if !ok {
+		return
+	}
+	// Ended without Started, or either after the lease was lost, are the
+	// caller's mistakes.
+	j := h.model.held(g.model)
+	if j == nil || j.lease.fate != 0 || j.lease.holder != p.model {
+		return
+	}
+	if !j.lease.started {
+		h.must(p.real.Started(g.real, h.now))
+		h.must(p.model.Started(g.model, h.now))
+		return
+	}
+	h.must(p.real.Ended(g.real))
+	h.must(p.model.Ended(g.model))
+}
+
+func (h *history) reclaim(t *rapid.T) {
+	p := h.pair(t)
+	mono, limit := p.origin+h.mono, rapid.SampledFrom([]int{1000, 1000, 1}).Draw(t, "limit")
+	got, err := p.real.Reclaim(h.ctx, h.now, mono, hold, limit)
+	h.must(err)
+	// Which of them go first is left open, so the model takes the same.
+	var allowed []*job
+	in := p.model.(*instance)
+	allowed = in.reclaimable(mono)
+	h.both("number of leases reclaimed", len(got), min(len(allowed), limit))
+	slices.SortFunc(got, func(a, b storage.Reclaimed) int { return cmp.Compare(a.Key, b.Key) })
+	for _, r := range got {
+		i := slices.IndexFunc(allowed, func(j *job) bool { return j.ID == h.byReal[r.ID] })
+		if i < 0 {
+			h.Fatalf("job %d was reclaimed, though its holder is not gone", r.Key)
+		}
+		want := in.reclaim(h.now, allowed[i], hold)
+		h.granted(p, r.Leased, want.Leased)
+		h.both(fmt.Sprintf("fate of job %d", r.Key), fateName(r.Fate), fateName(want.Fate))
+		h.both("StartedAt", r.StartedAt.UTC(), want.StartedAt.UTC())
+		h.both("Cancelling", r.Cancelling, want.Cancelling)
+		h.name(r.Holder, want.Holder)
+	}
+}
+
+// name checks the name of an instance. Those of a store under test may all be
+// the same, as they are in one process.
+func (h *history) name(real, model string) {
+	h.Helper()
+	if real == "" || real != model && model == "elsewhere" {
+		h.Fatalf("an instance is called %q, want %q or the like", real, model)
+	}
+}
+
+// any draws a job, or an ID of none.
+func (h *history) any(t *rapid.T) (real, model storage.ID) {
+	n := rapid.IntRange(0, len(h.jobs)).Draw(t, "job")
+	if n == len(h.jobs) {
+		id := storage.NewID(h.now, 1, 1<<40)
+		return id, id
+	}
+	return h.jobs[n], h.byReal[h.jobs[n]]
+}
+
+func (h *history) cancel(t *rapid.T) {
+	p := h.pair(t)
+	real, model := h.any(t)
+	d := anyKeep.Draw(t, "keep")
+	got, err := p.real.Cancel(h.ctx, h.now, real, d)
+	want, wantErr := p.model.Cancel(h.ctx, h.now, model, d)
+	h.both("Cancel", got, want)
+	h.sameError(err, wantErr)
+}
+
+func (h *history) sameError(got, want error) {
+	h.Helper()
+	if want == nil {
+		h.must(got)
+	} else if !errors.Is(got, want) {
+		h.Fatalf("got the error %v, want %v", got, want)
+	}
+}
+
+func (h *history) pause(t *rapid.T) {
+	p, q, paused := h.pair(t), anyQueue.Draw(t, "queue"), rapid.Bool().Draw(t, "paused")
+	h.must(p.real.Pause(h.ctx, h.now, q, paused))
+	h.must(p.model.Pause(h.ctx, h.now, q, paused))
+}

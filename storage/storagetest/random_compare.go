@@ -1,0 +1,209 @@
+package storagetest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/errandq/errand/storage"
+)
+
+// filter draws a choice of dead jobs.
+func (h *history) filter(t *rapid.T) storage.DeadFilter {
+	var f storage.DeadFilter
+	if rapid.Bool().Draw(t, "by queue") {
+		f.Queue = anyQueue.Draw(t, "queue")
+	}
+	if rapid.Bool().Draw(t, "by kind") {
+		f.Kind = anyKind.Draw(t, "kind")
+	}
+	if rapid.Bool().Draw(t, "by reason") {
+		f.Reason = anyReason.Draw(t, "reason")
+	}
+	if rapid.Bool().Draw(t, "by error") {
+		f.Error = strings.ToUpper(anyError.Draw(t, "error"))
+	}
+	return f
+}
+
+// selection draws a selection of dead jobs, for real and the model.
+func (h *history) selection(t *rapid.T) (real, model storage.DeadSelection) {
+	if rapid.Bool().Draw(t, "by filter") {
+		real.Filter = h.filter(t)
+		return real, real
+	}
+	id, modelID := h.any(t)
+	real.IDs, model.IDs = []storage.ID{id}, []storage.ID{modelID}
+	if other, modelOther := h.any(t); other != id && h.byReal[other] == modelOther {
+		// Which of two jobs with one key comes back is left open.
+		a, b := h.model.find(modelID), h.model.find(modelOther)
+		if a == nil || b == nil || a.Unique == "" || a.Unique != b.Unique {
+			real.IDs, model.IDs = append(real.IDs, other), append(model.IDs, modelOther)
+		}
+	}
+	return real, model
+}
+
+// steps takes all steps of a redrive or purge.
+func (h *history) steps(sel storage.DeadSelection, call func(storage.DeadSelection) (storage.DeadStep, error)) storage.DeadStep {
+	h.Helper()
+	var sum storage.DeadStep
+	for range 1000 {
+		step, err := call(sel)
+		h.must(err)
+		sum.N += step.N
+		sum.Duplicates = append(sum.Duplicates, step.Duplicates...)
+		sum.NotFound = append(sum.NotFound, step.NotFound...)
+		if step.Next == (storage.Position{}) {
+			return sum
+		}
+		sel.After = step.Next
+	}
+	h.Fatalf("the steps have no end")
+	return sum
+}
+
+func (h *history) sameStep(what string, real, model storage.DeadStep) {
+	h.Helper()
+	for _, ids := range [][]storage.ID{real.Duplicates, real.NotFound} {
+		for i, id := range ids {
+			if known, ok := h.byReal[id]; ok {
+				ids[i] = known
+			}
+		}
+	}
+	h.both(what, real, model)
+}
+
+func (h *history) redrive(t *rapid.T) {
+	p := h.pair(t)
+	real, model := h.selection(t)
+	to := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "to")
+	h.sameStep("Redrive",
+		h.steps(real, func(sel storage.DeadSelection) (storage.DeadStep, error) {
+			return p.real.Redrive(h.ctx, h.now, sel, to)
+		}),
+		h.steps(model, func(sel storage.DeadSelection) (storage.DeadStep, error) {
+			return p.model.Redrive(h.ctx, h.now, sel, to)
+		}))
+}
+
+func (h *history) purgeDead(t *rapid.T) {
+	p := h.pair(t)
+	real, model := h.selection(t)
+	h.sameStep("PurgeDead",
+		h.steps(real, func(sel storage.DeadSelection) (storage.DeadStep, error) { return p.real.PurgeDead(h.ctx, sel) }),
+		h.steps(model, func(sel storage.DeadSelection) (storage.DeadStep, error) { return p.model.PurgeDead(h.ctx, sel) }))
+}
+
+func (h *history) purgeFinished(t *rapid.T) {
+	p := h.pair(t)
+	var n [2]int
+	var next [2]time.Time
+	for i, s := range []storage.Store{p.real, p.model} {
+		for range 1000 {
+			got, again, err := s.PurgeFinished(h.ctx, h.now)
+			h.must(err)
+			n[i] += got
+			next[i] = again.UTC()
+			if !again.Equal(h.now) {
+				break
+			}
+		}
+	}
+	h.both("PurgeFinished", n[0], n[1])
+	h.both("next PurgeFinished", next[0], next[1])
+}
+
+func (h *history) deadLetters(t *rapid.T) {
+	p, filter, limit := h.pair(t), h.filter(t), rapid.IntRange(1, 5).Draw(t, "limit")
+	var lists [2][]storage.Record
+	for i, s := range []storage.Store{p.real, p.model} {
+		var after storage.Position
+		for range 1000 {
+			page, next, err := s.DeadLetters(h.ctx, filter, after, limit)
+			h.must(err)
+			lists[i] = append(lists[i], page...)
+			if after = next; next == (storage.Position{}) {
+				break
+			}
+		}
+	}
+	h.both("number of dead letters", len(lists[0]), len(lists[1]))
+	for i := range lists[1] {
+		h.sameRecord(lists[0][i], lists[1][i])
+	}
+}
+
+func (h *history) job(t *rapid.T) {
+	p := h.pair(t)
+	real, model := h.any(t)
+	h.sameJob(p, real, model)
+}
+
+func (h *history) sameJob(p *pair, real, model storage.ID) {
+	h.Helper()
+	got, err := p.real.Job(h.ctx, real)
+	want, wantErr := p.model.Job(h.ctx, model)
+	h.sameError(err, wantErr)
+	if err == nil {
+		h.sameRecord(got, want)
+	}
+}
+
+// sameRecord compares two records but for names that differ between stores.
+func (h *history) sameRecord(real, model storage.Record) {
+	h.Helper()
+	if h.byReal[real.ID] != model.ID {
+		h.Fatalf("got job %d, want %v", real.Key, model.ID)
+	}
+	real, model = plain(real), plain(model)
+	real.ID, real.Key = model.ID, model.Key
+	h.both("length of the history", len(real.History), len(model.History))
+	for i := range real.History {
+		h.name(real.History[i].Instance, model.History[i].Instance)
+		real.History[i].Instance = model.History[i].Instance
+	}
+	h.both("record", real, model)
+}
+
+func (h *history) compareCounts(*rapid.T) {
+	p := h.pairs[slices.IndexFunc(h.pairs, func(p *pair) bool { return !p.closed })]
+	got, err := p.real.Counts(h.ctx)
+	h.must(err)
+	want, err := p.model.Counts(h.ctx)
+	h.must(err)
+	if len(got) != 0 || len(want) != 0 {
+		h.both("Counts", got, want)
+	}
+}
+
+// end compares all there is and closes every instance.
+func (h *history) end(t *testing.T) {
+	h.Helper()
+	p := h.pairs[slices.IndexFunc(h.pairs, func(p *pair) bool { return !p.closed })]
+	for _, id := range h.jobs {
+		h.sameJob(p, id, h.byReal[id])
+	}
+	got, err := p.real.Paused(h.ctx)
+	h.must(err)
+	want, err := p.model.Paused(h.ctx)
+	h.must(err)
+	if len(got) != 0 || len(want) != 0 {
+		h.both("Paused", got, want)
+	}
+	if fault := record(t, h.real.Invariants); fault != "" {
+		h.Fatalf("invariants %s", fault)
+	}
+	if fault := record(t, h.model.Invariants); fault != "" {
+		h.Fatalf("invariants of the model %s", fault)
+	}
+	for _, p := range h.pairs {
+		if !p.closed {
+			h.must(p.real.Close())
+		}
+	}
+}
