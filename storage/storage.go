@@ -25,8 +25,8 @@ import (
 // context's error; once begun the write goes through, and its result counts.
 //
 // A Store that has been opened is one instance: it registers itself with its
-// first lease, and the kernel (or server) drops that registration's lock with
-// the process. Job keys and lease tokens come from counters of the database,
+// first lease at the latest, and the kernel (or server) drops that
+// registration's lock with the process. Job keys and lease tokens come from counters of the database,
 // raised in the transaction that hands them out: neither is ever reused, also
 // not after every job was deleted.
 type Store interface {

@@ -57,10 +57,27 @@ type querier interface {
 }
 
 // databaseFile gives the path of the main database of a connection, and "" for
-// one in memory.
-func databaseFile(ctx context.Context, db querier) (path string, err error) {
-	err = db.QueryRowContext(ctx, "SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path)
-	return path, err
+// one in memory. It is asked by the plain PRAGMA: a SELECT from its table would
+// begin to read, and a transaction that reads may not be let write later.
+func databaseFile(ctx context.Context, db interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}) (string, error) {
+	rows, err := db.QueryContext(ctx, "PRAGMA database_list")
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var number int
+		var name, path string
+		if err := rows.Scan(&number, &name, &path); err != nil {
+			return "", err
+		}
+		if name == "main" {
+			return path, nil
+		}
+	}
+	return "", rows.Err()
 }
 
 func checkVersion(ctx context.Context, db querier) error {

@@ -205,7 +205,7 @@ func (t *tx) addHistory(at int64, f *storage.Finish, attempt int) error {
 	}
 	instance := h.Instance
 	if instance == "" {
-		instance = t.store.self.name
+		instance = t.store.self.title()
 	}
 	_, err := t.exec(sqlAddHistory, f.Key, attempt, at, h.Phase, h.Error, h.Stack, h.Duration.Microseconds(), instance)
 	if err != nil || attempt <= storage.HistoryLimit {

@@ -27,17 +27,18 @@ AND NOT EXISTS (SELECT 1 FROM errand_job WHERE state = 3 AND instance = ?1)`
 // reach the kernel but are not synced: they are to outlive the process, not the
 // machine.
 type instance struct {
-	name string
-	id   atomic.Int64 // 0 until registered
+	id atomic.Int64 // 0 until registered
 
 	mu    sync.Mutex
 	file  *os.File
+	name  string
 	lease time.Duration   // longest promised so far
 	slots map[int64]int64 // by token
 	free  []int64
 }
 
-func instanceName() string {
+// processName tells people which process an instance was.
+func processName() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
@@ -46,6 +47,13 @@ func instanceName() string {
 }
 
 func (in *instance) number() int64 { return in.id.Load() }
+
+// title is the name under which it is registered.
+func (in *instance) title() string {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.name
+}
 
 func instancePath(db string, id int64) string { return fmt.Sprintf("%s-instance-%d", db, id) }
 
@@ -79,7 +87,8 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 		return 0, errors.Join(fmt.Errorf("errand: instance file %s: cannot be locked: %w", path, err), f.Close())
 	}
 	t.undo = append(t.undo, func() { _ = errors.Join(f.Close(), os.Remove(path)) })
-	if _, err := t.exec(sqlAddInstance, id, in.name, bootID(), lease.Microseconds(), time.Now().UnixMicro()); err != nil {
+	name := fmt.Sprintf("%s/%d", processName(), id)
+	if _, err := t.exec(sqlAddInstance, id, name, bootID(), lease.Microseconds(), time.Now().UnixMicro()); err != nil {
 		return 0, err
 	}
 	t.registered = id
@@ -88,7 +97,7 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 	t.after = append(t.after, func() {
 		in.mu.Lock()
 		defer in.mu.Unlock()
-		in.file, in.lease, in.slots = f, lease, map[int64]int64{}
+		in.file, in.name, in.lease, in.slots = f, name, lease, map[int64]int64{}
 		in.id.Store(id)
 	})
 	return id, nil

@@ -154,8 +154,9 @@ type otherDriver struct{}
 
 func (otherDriver) Open(string) (driver.Conn, error) { return nil, errors.New("never called") }
 
+func init() { sql.Register("other", otherDriver{}) }
+
 func TestNew_Unsupported(t *testing.T) {
-	sql.Register("other", otherDriver{})
 	other, err := sql.Open("other", "")
 	if err != nil {
 		t.Fatal(err)

@@ -232,7 +232,6 @@ func open(path string, o Options, setWAL bool) (_ *Store, err error) {
 		reqs: make(chan *request, maxBatch),
 		stop: make(chan struct{}),
 	}
-	s.self.name = instanceName()
 	s.cache.lanes = map[laneName]int64{}
 	s.watch.init(s)
 	s.pending.init()

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"os"
 	"sync"
 	"time"
@@ -118,6 +119,13 @@ func (w *watch) run() {
 	s := w.store
 	events, stop := w.subscribe()
 	defer stop()
+	// Others wake only those who are registered.
+	if err := s.submit(context.Background(), &request{run: func(t *tx) error {
+		_, err := t.register(0)
+		return err
+	}}); err != nil && !errors.Is(err, storage.ErrClosed) {
+		s.opts.Logger.Warn("errand: other processes cannot wake this one, it looks every second", "error", err)
+	}
 	conn, err := s.read.DB.Conn(context.Background())
 	if err != nil {
 		s.opts.Logger.Error("errand: cannot watch for commits of other processes", "error", translate(err))
