@@ -82,14 +82,14 @@ func TestOutbox_SurvivesKills(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "outbox.db")
 	for i := range kills {
 		r := start(t, db)
-		switch i % 3 {
+		switch i {
 		case 0: // while it creates the file and enqueues
 			r.kill(t, "start", within(100*time.Millisecond))
-		case 1:
-			r.kill(t, "start", within(6*time.Second))
-		case 2: // while it redrives and delivers the dead letters
-			r.waitFor(t, "dead letters by reason:")
+		case kills - 1: // while it redrives and delivers the dead letters
+			r.waitFor("dead letters by reason:")
 			r.kill(t, "first phase", within(30*time.Millisecond))
+		default: // while there is certainly something left to do
+			r.kill(t, "start", within(3*time.Second))
 		}
 	}
 	out := start(t, db).finish(t)
@@ -222,16 +222,14 @@ func (p *process) finish(t *testing.T) string {
 	return p.seen.String()
 }
 
-// waitFor returns when it has printed the line.
-func (p *process) waitFor(t *testing.T, line string) {
-	t.Helper()
+// waitFor returns when it has printed the line, or has ended.
+func (p *process) waitFor(line string) {
 	for got := range p.lines {
 		p.seen.WriteString(got)
 		if got == line+"\n" {
 			return
 		}
 	}
-	t.Fatalf("no line %q in:\n%s%s", line, p.seen.String(), p.errs.String())
 }
 
 // kill kills it after d.

@@ -15,11 +15,13 @@ import (
 	"time"
 )
 
-// How the receiver misbehaves, by the time since it was started.
+// How the receiver misbehaves, by the time since it was started. Refunds go by
+// number: eight refusals lead a job into the last phase of its policy however
+// slow the machine is.
 const (
-	offlineFor    = 1 * time.Second         // it refuses connections
-	overloadedFor = 2500 * time.Millisecond // it turns away three requests of four
-	refundsFor    = 4 * time.Second         // the service behind its refunds is down
+	offlineFor     = 1 * time.Second         // it refuses connections
+	overloadedFor  = 2500 * time.Millisecond // it turns away three requests of four
+	refundRefusals = 8                       // the service behind refunds is down
 )
 
 // A receiver is the partner that wants our events. It stands in for an HTTP
@@ -35,7 +37,10 @@ type receiver struct {
 
 	corrected atomic.Bool
 	requests  atomic.Int64
-	hung      sync.Map // event ID: the receiver has hung on it once
+
+	mu      sync.Mutex
+	refused map[string]int  // refusals by the ID of the refund
+	hung    map[string]bool // by the ID of the event: once is enough
 }
 
 // startReceiver takes a port of 127.0.0.1 and starts listening on it a second
@@ -49,13 +54,12 @@ func startReceiver(path string) (*receiver, error) {
 	if err != nil {
 		return nil, errors.Join(err, ledger.Close())
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	r := newReceiver(ledger)
+	r.stop = stop
 	// While offline the port is free for others. The path cannot be guessed, so
 	// that nobody else acknowledges an event that was meant for us.
-	ctx, stop := context.WithCancel(context.Background())
-	r := &receiver{
-		ledger: ledger, path: "/" + rand.Text(), started: time.Now(),
-		served: make(chan struct{}), stop: stop,
-	}
+	r.path = "/" + rand.Text()
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+r.path, r.receive)
 	r.server = &http.Server{
@@ -66,6 +70,13 @@ func startReceiver(path string) (*receiver, error) {
 	err = port.Close()
 	go r.serve(ctx, port.Addr().String())
 	return r, err
+}
+
+func newReceiver(l *ledger) *receiver {
+	return &receiver{
+		ledger: l, started: time.Now(), served: make(chan struct{}),
+		refused: make(map[string]int), hung: make(map[string]bool),
+	}
 }
 
 func (r *receiver) setAddr(a net.Addr) { r.url.Store("http://" + a.String() + r.path) }
@@ -138,6 +149,9 @@ const overloaded = "overloaded"
 
 // misbehave says with what status a receiver of this age turns e away, or 0.
 func (r *receiver) misbehave(ctx context.Context, e order, age time.Duration) (status int, why string) {
+	if e.Type == "order.refunded" && r.refuseRefund(e.ID) {
+		return http.StatusServiceUnavailable, "refunds are down"
+	}
 	if age < overloadedFor {
 		switch r.requests.Add(1) % 4 {
 		case 0:
@@ -148,10 +162,7 @@ func (r *receiver) misbehave(ctx context.Context, e order, age time.Duration) (s
 			return http.StatusServiceUnavailable, "no healthy upstream"
 		}
 	}
-	if e.Type == "order.refunded" && age < refundsFor {
-		return http.StatusServiceUnavailable, "refunds are down"
-	}
-	if _, again := r.hung.LoadOrStore(e.ID, true); !again && e.unlucky() {
+	if r.hangOn(e) {
 		<-ctx.Done() // no answer until the sender hangs up
 		return http.StatusInternalServerError, "hung"
 	}
@@ -161,8 +172,29 @@ func (r *receiver) misbehave(ctx context.Context, e order, age time.Duration) (s
 	return 0, ""
 }
 
-// unlucky tells whether e is one of the hundredth part of events that the
-// receiver hangs on the first time it sees them.
+func (r *receiver) refuseRefund(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refused[id] == refundRefusals {
+		return false
+	}
+	r.refused[id]++
+	return true
+}
+
+// hangOn tells whether the receiver is to hang on e: the first time it sees an
+// unlucky one.
+func (r *receiver) hangOn(e order) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !e.unlucky() || r.hung[e.ID] {
+		return false
+	}
+	r.hung[e.ID] = true
+	return true
+}
+
+// unlucky is true for about one event of a hundred.
 func (e order) unlucky() bool {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, e.ID)
