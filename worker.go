@@ -192,8 +192,11 @@ func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Cont
 // Kind may look there.
 func kindOf[A Args]() string {
 	var a A
-	if t := reflect.TypeFor[A](); t.Kind() == reflect.Pointer {
+	switch t := reflect.TypeFor[A](); t.Kind() {
+	case reflect.Pointer:
 		a = reflect.New(t.Elem()).Interface().(A)
+	case reflect.Interface:
+		panic(fmt.Sprintf("errand: Handle: %v is an interface: the type of the args must be known", t))
 	}
 	return a.Kind()
 }
