@@ -1,0 +1,342 @@
+//go:build unix
+
+package errand_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand"
+)
+
+// The tests of this file have a second process work on the same database: the
+// test binary itself, told by its environment what to be.
+const (
+	roleEnv  = "ERRAND_TEST_ROLE"
+	dbEnv    = "ERRAND_TEST_DB"
+	clockEnv = "ERRAND_TEST_CLOCK" // how far the clock is ahead
+	queueEnv = "ERRAND_TEST_QUEUE"
+)
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleEnv); role != "" {
+		if err := beOther(role); err != nil {
+			fmt.Println("error", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// hold is a job whose handler runs until it is told to return.
+type hold struct{ Name string }
+
+func (hold) Kind() string { return "hold" }
+
+// memo is a job that only the other process has a handler for.
+type memo struct{ Text string }
+
+func (memo) Kind() string { return "memo" }
+
+const shortLease = time.Second // the shortest there is
+
+// beOther is the other process. It says on its standard output what it does,
+// and a hold returns when a line comes on its standard input.
+func beOther(role string) error {
+	ctx := context.Background()
+	ahead, err := time.ParseDuration(os.Getenv(clockEnv))
+	if err != nil {
+		return err
+	}
+	q, err := errand.Open(ctx, os.Getenv(dbEnv), &errand.Options{
+		Clock:  func() time.Time { return time.Now().Add(ahead) },
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+	if err != nil {
+		return err
+	}
+	if role == "enqueue" {
+		return sendNotes(ctx, q)
+	}
+	w := errand.NewWorker(q, &errand.WorkerOptions{Lease: shortLease, Queues: []string{os.Getenv(queueEnv)}})
+	lines := bufio.NewScanner(os.Stdin)
+	if role == "hold" {
+		errand.Handle(w, func(_ context.Context, job *errand.Job[hold]) error {
+			fmt.Println("hold", job.Args.Name, job.Attempt)
+			lines.Scan()
+			fmt.Println("return", job.Args.Name, job.Attempt)
+			return nil
+		})
+	}
+	errand.Handle(w, func(_ context.Context, job *errand.Job[memo]) error {
+		fmt.Println("note", job.Args.Text)
+		return nil
+	})
+	fmt.Println("ready")
+	return w.Run(ctx)
+}
+
+// sendNotes enqueues a note for each line of its input.
+func sendNotes(ctx context.Context, q *errand.Queue) error {
+	fmt.Println("ready")
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		if _, err := q.Enqueue(ctx, memo{lines.Text()}, nil); err != nil {
+			return err
+		}
+	}
+	return q.Close()
+}
+
+// other is the other process as the test sees it.
+type other struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+func startOther(t *testing.T, path, role string, ahead time.Duration, queue string) *other {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), roleEnv+"="+role, dbEnv+"="+path, clockEnv+"="+ahead.String(), queueEnv+"="+queue)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	o := &other{t, cmd, in, bufio.NewScanner(out)}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may be gone already
+		_ = cmd.Wait()         // and was killed
+	})
+	o.wants("ready")
+	return o
+}
+
+// wants reads on to the line that is wanted.
+func (o *other) wants(line string) {
+	o.t.Helper()
+	for o.out.Scan() {
+		if o.out.Text() == line {
+			return
+		}
+		if strings.HasPrefix(o.out.Text(), "error") {
+			break
+		}
+	}
+	o.t.Fatalf("the other process said %q, want %q", o.out.Text(), line)
+}
+
+func (o *other) says(line string) {
+	o.t.Helper()
+	if _, err := fmt.Fprintln(o.in, line); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+func (o *other) signal(s syscall.Signal) {
+	o.t.Helper()
+	if err := o.cmd.Process.Signal(s); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// started is a run of a hold in this process.
+type started struct {
+	job    *errand.Job[hold]
+	at     time.Time
+	finish chan struct{} // close it to let the handler return
+}
+
+// holder has a worker of this process run holds.
+func holder(t *testing.T, q *errand.Queue) <-chan started {
+	t.Helper()
+	runs := make(chan started, 10)
+	w := errand.NewWorker(q, &errand.WorkerOptions{Lease: shortLease, Grace: -1})
+	errand.Handle(w, func(ctx context.Context, job *errand.Job[hold]) error {
+		s := started{job, time.Now(), make(chan struct{})}
+		runs <- s
+		select {
+		case <-s.finish:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return runs
+}
+
+func openShared(t *testing.T) (*errand.Queue, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	q, err := errand.Open(t.Context(), path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return q, path
+}
+
+func mustEnqueue(t *testing.T, q *errand.Queue, args errand.Args) errand.ID {
+	t.Helper()
+	e, err := q.Enqueue(t.Context(), args, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.ID
+}
+
+// waitFor asks for a job until it is in the state that is wanted.
+func waitFor(t *testing.T, q *errand.Queue, id errand.ID, want errand.State) errand.JobInfo {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		info, err := q.Job(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.State == want {
+			return info
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the job is %s, want %s: %+v", info.State, want, info)
+		}
+	}
+}
+
+func TestProcesses_StoppedPastItsLease(t *testing.T) {
+	q, path := openShared(t)
+	o := startOther(t, path, "hold", 0, "default")
+	id := mustEnqueue(t, q, hold{"a"})
+	o.wants("hold a 1")
+	o.signal(syscall.SIGSTOP)
+	here := <-holder(t, q) // no sooner than the lease has been seen unchanged
+	if here.job.Attempt != 2 || here.job.Crashes != 0 {
+		t.Errorf("attempt %d, crashes %d: want 2, and no crash of a process that lives", here.job.Attempt, here.job.Crashes)
+	}
+	o.says("return")
+	o.signal(syscall.SIGCONT)
+	o.wants("return a 1")
+	mustEnqueue(t, q, memo{"after"})
+	o.wants("note after") // leased after the outcome of its hold was refused
+	info, err := q.Job(t.Context(), id)
+	if err != nil || info.State != errand.Running || info.Attempt != 2 {
+		t.Fatalf("the job is %s in attempt %d, %v: want it still running here", info.State, info.Attempt, err)
+	}
+	close(here.finish)
+	waitFor(t, q, id, errand.Done)
+}
+
+func TestProcesses_KilledWithRunningJobs(t *testing.T) {
+	q, path := openShared(t)
+	live := startOther(t, path, "hold", 0, "live")
+	kept, err := q.Enqueue(t.Context(), hold{"b"}, &errand.JobOptions{Queue: "live"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	live.wants("hold b 1")
+	o := startOther(t, path, "hold", 0, "default")
+	id := mustEnqueue(t, q, hold{"a"})
+	o.wants("hold a 1")
+	runs := holder(t, q)
+	<-time.After(500 * time.Millisecond) // how long the job has run: see the second after a crash
+	killed := time.Now()
+	o.signal(syscall.SIGKILL)
+	here := <-runs
+	took := here.at.Sub(killed)
+	t.Logf("running again %v after kill -9", took)
+	if took > time.Second {
+		t.Errorf("running again %v after kill -9: want at most 1s", took)
+	}
+	if here.job.ID != id || here.job.Attempt != 2 || here.job.Crashes != 1 {
+		t.Errorf("running %v, attempt %d, crashes %d: want %v, 2, 1", here.job.ID, here.job.Attempt, here.job.Crashes, id)
+	}
+	close(here.finish)
+	waitFor(t, q, id, errand.Done)
+	info, err := q.Job(t.Context(), kept.ID)
+	if err != nil || info.State != errand.Running || info.Attempt != 1 {
+		t.Fatalf("the job of the live process is %s in attempt %d, %v: want it untouched", info.State, info.Attempt, err)
+	}
+	live.says("return")
+	waitFor(t, q, kept.ID, errand.Done)
+}
+
+func TestProcesses_ClockAhead(t *testing.T) {
+	q, path := openShared(t)
+	runs := holder(t, q)
+	id := mustEnqueue(t, q, hold{"a"})
+	here := <-runs
+	o := startOther(t, path, "hold", time.Hour, "default")
+	<-time.After(3 * shortLease) // how long the job runs
+	mustEnqueue(t, q, memo{"still here"})
+	o.wants("note still here")
+	info, err := q.Job(t.Context(), id)
+	if err != nil || info.State != errand.Running || info.Attempt != 1 {
+		t.Fatalf("the job is %s in attempt %d, %v: want its lease untouched", info.State, info.Attempt, err)
+	}
+	close(here.finish)
+	if info := waitFor(t, q, id, errand.Done); info.Attempt != 1 {
+		t.Errorf("%d attempts, want 1", info.Attempt)
+	}
+}
+
+func TestProcesses_WakeEachOther(t *testing.T) {
+	q, path := openShared(t)
+	heard := make(chan string)
+	w := errand.NewWorker(q, nil)
+	errand.Handle(w, func(_ context.Context, job *errand.Job[memo]) error {
+		heard <- job.Args.Text
+		return nil
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	o := startOther(t, path, "enqueue", 0, "")
+	for i := range 20 {
+		text := fmt.Sprint("note ", i)
+		sent := time.Now()
+		o.says(text)
+		if got := <-heard; got != text {
+			t.Errorf("heard %q, want %q", got, text)
+		}
+		t.Logf("heard after %v", time.Since(sent))
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
