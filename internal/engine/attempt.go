@@ -130,9 +130,10 @@ func (a *attempt) judge(err error) verdict {
 	}
 	text := cut(err.Error(), maxError)
 	cause := context.Cause(a.ctx)
-	if cause == ErrCancelled {
+	if errors.Is(cause, ErrCancelled) {
 		return verdict{kind: verdictCancelled, text: text}
 	}
+	stopped := errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrLeaseLost)
 	var v Verdict
 	if errors.As(err, &v) {
 		switch v := v.(type) {
@@ -145,15 +146,15 @@ func (a *attempt) judge(err error) verdict {
 		case *DecodeError:
 			return verdict{kind: verdictDecode, text: text}
 		case *RetryAfterError:
-			if cause != ErrShutdown && cause != ErrLeaseLost {
+			if !stopped {
 				return verdict{kind: verdictRetryAfter, after: v.After, text: text}
 			}
 		}
 	}
-	switch cause {
-	case ErrShutdown, ErrLeaseLost:
+	switch {
+	case stopped:
 		return verdict{kind: verdictInterrupted, text: text}
-	case context.DeadlineExceeded:
+	case errors.Is(cause, context.DeadlineExceeded):
 		text = cut(fmt.Sprintf("timeout of %v exceeded: %s", a.timeout, text), maxError)
 	}
 	return verdict{kind: verdictFailed, text: text}
@@ -163,7 +164,7 @@ func (a *attempt) judge(err error) verdict {
 // stopping excuses no panic: a handler that always does so would never fail.
 func (a *attempt) judgePanic(text, stack string) verdict {
 	v := verdict{kind: verdictFailed, text: cut(text, maxError), stack: stack}
-	if context.Cause(a.ctx) == ErrCancelled {
+	if errors.Is(context.Cause(a.ctx), ErrCancelled) {
 		v.kind = verdictCancelled
 	}
 	return v

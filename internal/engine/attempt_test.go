@@ -217,7 +217,7 @@ func TestAttempt_Timeout(t *testing.T) {
 		r.cfg.Timeout = 7 * time.Second
 		wait := func(ctx context.Context, _ *storage.Leased) error {
 			<-ctx.Done()
-			if context.Cause(ctx) != context.DeadlineExceeded {
+			if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 				t.Errorf("cause %v", context.Cause(ctx))
 			}
 			return ctx.Err()

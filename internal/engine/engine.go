@@ -117,7 +117,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	if stopped || ctx.Err() != nil {
 		return nil
 	}
-	l := newLoop(&e.cfg, ctx, e.stop, e.hurry)
+	l := newLoop(ctx, &e.cfg, e.stop, e.hurry)
 	go l.run()
 	e.err = <-l.report
 	return e.err

@@ -106,7 +106,7 @@ func TestFault_FatalErrorsEndRun(t *testing.T) {
 				if !errors.Is(r.err, fault) || errors.Is(r.err, engine.ErrStuck) {
 					t.Errorf("Run gave %v", r.err)
 				}
-				if cause.err() != engine.ErrLeaseLost {
+				if !errors.Is(cause.err(), engine.ErrLeaseLost) {
 					t.Errorf("handler ended by %v", cause.err())
 				}
 				if d := time.Since(began); d > time.Second {

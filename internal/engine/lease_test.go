@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -119,7 +120,7 @@ func TestLease_CancelReachesTheHandlerAtOnce(t *testing.T) {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				if cause.err() != engine.ErrCancelled || !at.Equal(asked) {
+				if !errors.Is(cause.err(), engine.ErrCancelled) || !at.Equal(asked) {
 					t.Errorf("context ended %v after the wish, by %v", at.Sub(asked), cause.err())
 				}
 				r.wantState(id, c.state, storage.Counters{Attempt: 1})
@@ -159,7 +160,7 @@ func TestLease_LostToAnotherEndsTheHandlerAndItsOutcome(t *testing.T) {
 			}
 		}
 		pass(lease / 3)
-		if cause.err() != engine.ErrLeaseLost {
+		if !errors.Is(cause.err(), engine.ErrLeaseLost) {
 			t.Errorf("context ended by %v", cause.err())
 		}
 		r.wantState(id, storage.Running, storage.Counters{Attempt: 1}) // held by the other
@@ -190,7 +191,7 @@ func TestLease_HandlersEndBeforeALeaseThatCannotBeExtended(t *testing.T) {
 		extended := time.Now()
 		r.store.failing(func(string) error { return storage.ErrBusy })
 		pass(lease)
-		if cause.err() != engine.ErrLeaseLost {
+		if !errors.Is(cause.err(), engine.ErrLeaseLost) {
 			t.Fatalf("context ended by %v", cause.err())
 		}
 		if got, want := at.Sub(extended), lease-lease/6; got != want {

@@ -90,7 +90,7 @@ const (
 	gateEvery  = 100 * time.Millisecond
 )
 
-func newLoop(cfg *Config, ctx context.Context, stop, hurry <-chan struct{}) *loop {
+func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loop {
 	l := &loop{
 		cfg:      cfg,
 		handlers: context.WithoutCancel(ctx),

@@ -201,7 +201,7 @@ func TestStop_ShutdownsContextEndsTheGrace(t *testing.T) {
 		if err := r.engine.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
-		if d := time.Since(began); d != 3*time.Second || cause.err() != engine.ErrShutdown {
+		if d := time.Since(began); d != 3*time.Second || !errors.Is(cause.err(), engine.ErrShutdown) {
 			t.Errorf("Shutdown took %v, cause %v", d, cause.err())
 		}
 		r.wantState(id, storage.Ready, storage.Counters{Attempt: 1})
