@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/guptarohit/asciigraph"
+)
+
+// The size of a chart of characters, without axes.
+const (
+	textWidth  = 72
+	textHeight = 16
+)
+
+// text draws the chart with characters, without colours.
+func (c *chart) text(w io.Writer) error {
+	var series [][]float64
+	var chars []asciigraph.CharSet
+	var legend []string
+	for i, one := range c.curves {
+		delays, _ := c.delays(one.policy)
+		if len(delays) == 0 {
+			continue
+		}
+		if len(delays) == 1 {
+			delays = append(delays, delays[0]) // a line needs two ends
+		}
+		series = append(series, delays)
+		mark := asciigraph.DefaultCharSet
+		if len(c.curves) > 1 {
+			letter := string(rune('A' + i%26))
+			mark = asciigraph.CreateCharSet(letter)
+			legend = append(legend, letter+" "+one.name)
+		}
+		chars = append(chars, mark)
+	}
+	graph := asciigraph.PlotMany(series,
+		asciigraph.Width(textWidth), asciigraph.Height(textHeight), asciigraph.LowerBound(0),
+		asciigraph.SeriesChars(chars...),
+		asciigraph.XAxisTickCount(c.tickCount()), asciigraph.XAxisRange(0, float64(max(1, c.n-1))),
+		asciigraph.XAxisValueFormatter(func(x float64) string { return fmt.Sprintf("%.0f", x) }),
+	)
+	out := printer{w: w}
+	out.printf("%s\nnominal delay (%s) over retry\n\n%s\n", c.title, c.unitName, graph)
+	for _, line := range append(c.ruler(graph), legend...) {
+		out.printf("%s\n", line)
+	}
+	return out.err
+}
+
+// tickCount gives how many ticks, at equal distances from the first retry to
+// the last, are all at whole numbers.
+func (c *chart) tickCount() int {
+	for n := 10; n > 2; n-- {
+		if (c.n-1)%(n-1) == 0 {
+			return n
+		}
+	}
+	return 2
+}
+
+// ruler gives a line below the graph that has the number of the phase under
+// each retry, and a legend of the phases.
+func (c *chart) ruler(graph string) []string {
+	if len(c.phases) == 0 {
+		return nil
+	}
+	first, _, _ := strings.Cut(graph, "\n")
+	margin := len([]rune(first[:strings.IndexAny(first, "┤┼")])) + 1
+	line := []byte(strings.Repeat(" ", margin+textWidth))
+	legend := make([]string, len(c.phases))
+	for i, s := range c.phases {
+		for x := range textWidth {
+			if retry := (x*(c.n-1) + textWidth/2) / (textWidth - 1); retry >= s.first && retry <= s.last {
+				line[margin+x] = byte('1' + i)
+			}
+		}
+		legend[i] = fmt.Sprintf("%d %s phase, %s", i+1, s.phase, s)
+	}
+	return []string{string(line), "", strings.Join(legend, "; ")}
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"errors"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/errandq/errand/policy"
+)
+
+func policyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Check, list and draw delivery policies",
+		Long: `Check, list and draw delivery policies.
+
+A FILE holds a document in the JSON form of Amazon SNS: that of a subscription,
+that of a topic, or only the section about retries. - is standard input.
+A PRESET is a name that "errand policy presets" lists.
+
+Profile sns has the limits of Amazon SNS for HTTP/S endpoints, sns-raw those for
+a subscription with raw message delivery. Profile queue has those for jobs:
+fractions of seconds, up to 1,000,000 retries, no limit to the total.`,
+	}
+	cmd.AddCommand(checkCommand(), showCommand(), plotCommand(), presetsCommand())
+	return cmd
+}
+
+// profileFlag adds the flag that chooses a profile.
+func profileFlag(cmd *cobra.Command, profile *policy.Profile, value policy.Profile) {
+	cmd.Flags().TextVar(profile, "profile", value, "limits to check by: queue, sns or sns-raw")
+}
+
+func checkCommand() *cobra.Command {
+	var profile policy.Profile
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check a document, by default against the limits of SNS",
+		Long: `Check a document. With faults, each is a line on standard error with its path,
+its value and the range, and the exit status is 1. What is allowed but unlikely
+to be meant is a warning on standard error and leaves the status 0.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			doc, form, err := readDocument(cmd.InOrStdin(), args[0], profile)
+			if err != nil {
+				return err
+			}
+			p := doc.Or(policy.SystemDefault()).For(policy.Retryable)
+			out, errs := printer{w: cmd.OutOrStdout()}, printer{w: cmd.ErrOrStderr()}
+			out.printf("%s: valid %s by profile %s: %d retries in %v\n", args[0], form, profile, p.Retries, p.Total())
+			for _, warning := range p.Lint() {
+				errs.printf("warning: %s\n", warning)
+			}
+			return errors.Join(out.err, errs.err)
+		},
+	}
+	profileFlag(cmd, &profile, policy.ProfileSNS)
+	return cmd
+}
+
+func presetsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "presets",
+		Short: "List the predefined policies",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+			out := printer{w: w}
+			out.printf("NAME\tRETRIES\tTOTAL\tFOR\n")
+			for _, p := range presets {
+				out.printf("%s\t%d\t%v\t%s\n", p.name, p.policy.Retries, p.policy.Total(), p.about)
+			}
+			return errors.Join(out.err, w.Flush())
+		},
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/errandq/errand/policy"
+)
+
+// tableLimit is how many retries the table has unless asked for otherwise.
+const tableLimit = 100
+
+func showCommand() *cobra.Command {
+	var profile policy.Profile
+	var asJSON bool
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "show FILE|PRESET",
+		Short: "List the retries of a policy",
+		Long: `List the retries of a policy: index, phase, nominal delay, the range that jitter
+makes of it, and the sum of the nominal delays so far.
+
+With --json the output is one object with delays in seconds. Its total is
+rounded to hundredths of a second.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := readPolicy(cmd.InOrStdin(), args[0], profile)
+			if err != nil {
+				return err
+			}
+			if limit < 0 {
+				return fmt.Errorf("--limit %d: must be at least 0", limit)
+			}
+			if !cmd.Flags().Changed("limit") {
+				limit = math.MaxInt
+				if !asJSON {
+					limit = tableLimit
+				}
+			}
+			if asJSON {
+				return showJSON(cmd.OutOrStdout(), p, limit)
+			}
+			return showTable(cmd.OutOrStdout(), p, limit)
+		},
+	}
+	profileFlag(cmd, &profile, policy.ProfileQueue)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object")
+	cmd.Flags().IntVar(&limit, "limit", 0, "list at most this many retries (default 100, with --json all)")
+	return cmd
+}
+
+func showTable(out io.Writer, p policy.Policy, limit int) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := printer{w: w}
+	table.printf("RETRY\tPHASE\tDELAY\tWITH JITTER\tCUMULATIVE\n")
+	for step := range p.All() {
+		if step.Retry == limit {
+			break
+		}
+		from, to := p.Jitter.Range(step.Phase, step.Delay)
+		table.printf("%d\t%s\t%v\t%v..%v\t%v\n", step.Retry, step.Phase, step.Delay, from, to, step.Cumulative)
+	}
+	if err := errors.Join(table.err, w.Flush()); err != nil {
+		return err
+	}
+	rest := printer{w: out}
+	if left := p.Retries - limit; left > 0 {
+		rest.printf("... and %d more\n", left)
+	}
+	rest.printf("%d retries in %v\n", p.Retries, p.Total())
+	return rest.err
+}
+
+// showJSON writes the schedule step by step, so that it takes no memory per
+// retry.
+func showJSON(out io.Writer, p policy.Policy, limit int) error {
+	type phases struct {
+		Immediate   int `json:"immediate"`
+		PreBackoff  int `json:"pre-backoff"`
+		Backoff     int `json:"backoff"`
+		PostBackoff int `json:"post-backoff"`
+	}
+	head, err := json.Marshal(struct {
+		Retries int     `json:"retries"`
+		Total   float64 `json:"total_s"`
+		Phases  phases  `json:"phases"`
+	}{p.Retries, hundredths(p.Total()), phases{
+		p.Count(policy.PhaseImmediate), p.Count(policy.PhasePreBackoff),
+		p.Count(policy.PhaseBackoff), p.Count(policy.PhasePostBackoff),
+	}})
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(out)
+	text := printer{w: w}
+	text.printf(`%s,"schedule":[`, head[:len(head)-1])
+	comma := ""
+	for step := range p.All() {
+		if step.Retry == limit || text.err != nil {
+			break
+		}
+		text.printf(`%s{"retry":%d,"phase":%q,"delay_s":%s,"cumulative_s":%s}`,
+			comma, step.Retry, step.Phase, seconds(step.Delay), seconds(step.Cumulative))
+		comma = ","
+	}
+	text.printf("]}\n")
+	return errors.Join(text.err, w.Flush())
+}
+
+// hundredths gives seconds rounded to a hundredth, unless they are so few
+// that this would change what they say.
+func hundredths(d time.Duration) float64 {
+	if d < time.Second {
+		return d.Seconds()
+	}
+	return math.Round(d.Seconds()*100) / 100
+}
+
+// seconds writes d exactly.
+func seconds(d time.Duration) json.Number {
+	s := fmt.Sprintf("%d.%09d", d/time.Second, d%time.Second)
+	for s[len(s)-1] == '0' {
+		s = s[:len(s)-1]
+	}
+	if s[len(s)-1] == '.' {
+		s = s[:len(s)-1]
+	}
+	return json.Number(s)
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand/policy"
+)
+
+// presets are the predefined policies by their names on the command line.
+var presets = []struct {
+	name, about string
+	policy      policy.Policy
+}{
+	{"default", "jobs of errand", policy.Default()},
+	{"sns-managed", "SNS to endpoints managed by AWS: Lambda, SQS, Firehose", policy.SNSManaged()},
+	{"sns-customer", "SNS to SMTP, SMS and mobile push; to Firehose when throttled", policy.SNSCustomer()},
+	{"sns-http", "SNS to HTTP/S endpoints", policy.SNSHTTP()},
+	{"sdk-standard", "AWS SDKs, standard mode", policy.SDKStandard()},
+	{"exponential-100ms", "AWS documentation, 2^n * 100 ms; here to 1 min and 10 retries", policy.Exponential100ms(10, time.Minute)},
+	{"qldb", "driver for Amazon QLDB", policy.QLDB()},
+	{"forever", "devices that are offline for long; here up to 1 h apart", policy.Forever(time.Hour)},
+}
+
+// readPolicy gives the policy that an argument names: a preset, or the retry
+// section in effect of the document in a file.
+func readPolicy(in io.Reader, arg string, profile policy.Profile) (policy.Policy, error) {
+	for _, p := range presets {
+		if p.name == arg {
+			return p.policy, nil
+		}
+	}
+	doc, _, err := readDocument(in, arg, profile)
+	if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(arg, `./\`) {
+		return policy.Policy{}, fmt.Errorf("%s is neither a file nor a preset; presets are listed by: errand policy presets", arg)
+	}
+	if err != nil {
+		return policy.Policy{}, err
+	}
+	return doc.Or(policy.SystemDefault()).For(policy.Retryable), nil
+}
+
+// maxFile is more than any document needs; it keeps a wrong file or an endless
+// stream from filling the memory.
+const maxFile = 1 << 20
+
+// readDocument reads a document from a file, or from in if the name is -, and
+// tells which form it has.
+func readDocument(in io.Reader, name string, profile policy.Profile) (doc policy.Document, form string, err error) {
+	data, err := readFile(in, name)
+	if err != nil {
+		return doc, "", err
+	}
+	if len(data) > maxFile {
+		return doc, "", fmt.Errorf("%s: larger than %d bytes", name, maxFile)
+	}
+	// What is no object is left to the parser to complain about.
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(data, &members)
+	if _, ok := members["http"]; ok {
+		topic, err := policy.ParseTopic(data, profile)
+		return topic.Document, "topic document", err
+	}
+	for _, name := range []string{"minDelayTarget", "maxDelayTarget", "numRetries", "backoffFunction"} {
+		if _, ok := members[name]; ok {
+			p, err := policy.ParsePolicy(data, profile)
+			return policy.Document{Retry: &p}, "retry section", err
+		}
+	}
+	doc, err = policy.ParseDocument(data, profile)
+	return doc, "subscription document", err
+}
+
+// readFile reads a file, or in if the name is -, up to one byte more than is
+// allowed.
+func readFile(in io.Reader, name string) ([]byte, error) {
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close() //nolint:errcheck // only read
+		in = f
+	}
+	return io.ReadAll(io.LimitReader(in, maxFile+1))
+}
