@@ -242,6 +242,11 @@ Policy []byte the job's own; of a dead job the one in effect at its end`, func(f
 				f.Errorf("job %d is at attempt %d, want 1: the first lease was returned", l.Key, l.Attempt)
 			}
 		}
+		// It was ready: a clock that has gone back makes it no less so.
+		f.later(-time.Hour)
+		f.apply(f.s, storage.Finish{Lease: again[1].Lease, Outcome: storage.OutcomeReturned})
+		f.is(storage.Ready, ids[1])
+		f.order("leased once more", leasedIDs(f.lease(f.s, 3)), ids[1:2])
 	}},
 
 	{"outcome_interrupted_place", `OutcomeInterrupted: ready, due now; the attempt stays counted.`, func(f *fixture) {

@@ -150,11 +150,11 @@ func (in *instance) finish(now time.Time, f storage.Finish) storage.ItemResult {
 		j.putAt(now, now)
 	case storage.OutcomeReturned:
 		j.Attempt--
-		due := f.DueAt
-		if due.IsZero() {
-			due = j.DueAt
+		place := j.DueAt
+		j.putAt(now, f.DueAt)
+		if f.DueAt.IsZero() {
+			j.DueAt = place // it was ready, whatever the clock says now
 		}
-		j.putAt(now, due)
 	case storage.OutcomeDead:
 		switch f.Reason {
 		case storage.ReasonCrashed:

@@ -21,34 +21,37 @@ import (
 // histories there are and how long each is, the flags -rapid.checks and
 // -rapid.steps say.
 func RunRandom(t *testing.T, open func(t *testing.T) DB) {
+	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		h := &history{
-			T: rt, ctx: context.Background(), real: open(t), model: NewMemory(),
-			now:    time.Date(2026, 3, 4, 5, 6, 7, 891_011_000, time.UTC),
-			byReal: map[storage.ID]storage.ID{}, tokens: map[int64]bool{},
+		n++
+		sub, end := subtest(t, fmt.Sprintf("history_%d", n))
+		defer end()
+		if sub != nil {
+			newHistory(rt, open(sub)).run(t)
 		}
-		h.open()
-		h.open()
-		rt.Repeat(map[string]func(*rapid.T){
-			"":              h.compareCounts,
-			"enqueue":       h.enqueue,
-			"exchange":      h.exchange,
-			"work":          h.exchange, // twice, as it is the heart
-			"note":          h.note,
-			"reclaim":       h.reclaim,
-			"cancel":        h.cancel,
-			"pause":         h.pause,
-			"redrive":       h.redrive,
-			"purgeDead":     h.purgeDead,
-			"purgeFinished": h.purgeFinished,
-			"deadLetters":   h.deadLetters,
-			"job":           h.job,
-			"clock":         h.clock,
-			"mono":          h.monotonic,
-			"death":         h.death,
-		})
-		h.end(t)
 	})
+}
+
+// subtest begins a subtest that lasts until end is called, so that the files of
+// a history are closed before the next. What is checked stays on the goroutine
+// of the caller, as rapid wants. sub is nil if the flag -run excludes it.
+func subtest(t *testing.T, name string) (sub *testing.T, end func()) {
+	begun, ending, ended := make(chan *testing.T, 1), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		t.Run(name, func(t *testing.T) {
+			begun <- t
+			<-ending
+		})
+	}()
+	select {
+	case sub = <-begun:
+	case <-ended:
+	}
+	return sub, func() {
+		close(ending)
+		<-ended
+	}
 }
 
 // history is one random history.
@@ -81,6 +84,39 @@ func (p *pair) GoString() string { return fmt.Sprintf("instance %d", p.origin/(1
 type grant struct {
 	to          *pair
 	real, model storage.Lease
+}
+
+func newHistory(t *rapid.T, real DB) *history {
+	h := &history{
+		T: t, ctx: context.Background(), real: real, model: NewMemory(),
+		now:    time.Date(2026, 3, 4, 5, 6, 7, 891_011_000, time.UTC),
+		byReal: map[storage.ID]storage.ID{}, tokens: map[int64]bool{},
+	}
+	h.open()
+	h.open()
+	return h
+}
+
+func (h *history) run(t *testing.T) {
+	h.Repeat(map[string]func(*rapid.T){
+		"":              h.compareCounts,
+		"enqueue":       h.enqueue,
+		"exchange":      h.exchange,
+		"work":          h.exchange, // twice, as it is the heart
+		"note":          h.note,
+		"reclaim":       h.reclaim,
+		"cancel":        h.cancel,
+		"pause":         h.pause,
+		"redrive":       h.redrive,
+		"purgeDead":     h.purgeDead,
+		"purgeFinished": h.purgeFinished,
+		"deadLetters":   h.deadLetters,
+		"job":           h.job,
+		"clock":         h.clock,
+		"mono":          h.monotonic,
+		"death":         h.death,
+	})
+	h.end(t)
 }
 
 func (h *history) must(err error) {

@@ -181,7 +181,7 @@ func (h *history) compareCounts(*rapid.T) {
 	}
 }
 
-// end compares all there is and closes every instance.
+// end compares all there is.
 func (h *history) end(t *testing.T) {
 	h.Helper()
 	p := h.pairs[slices.IndexFunc(h.pairs, func(p *pair) bool { return !p.closed })]
@@ -200,10 +200,5 @@ func (h *history) end(t *testing.T) {
 	}
 	if fault := record(t, h.model.Invariants); fault != "" {
 		h.Fatalf("invariants of the model %s", fault)
-	}
-	for _, p := range h.pairs {
-		if !p.closed {
-			h.must(p.real.Close())
-		}
 	}
 }
