@@ -1,0 +1,170 @@
+package storagetest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+var jobFaults = []fault{
+	{"unique key kept after its scope", "unique_live", after(func(m *Memory, _ time.Time, x storage.Exchange, _ *storage.ExchangeResult) {
+		for _, f := range x.Finish {
+			if j := m.jobs[f.Key]; j != nil && j.Unique != "" && m.unique[j.Unique].IsZero() {
+				m.unique[j.Unique] = j.ID
+			}
+		}
+	})},
+	{"unique key released too early", "unique_live", after(func(m *Memory, _ time.Time, _ storage.Exchange, res *storage.ExchangeResult) {
+		for _, l := range res.Leased {
+			delete(m.unique, m.jobs[l.Key].Unique)
+		}
+	})},
+	{"unique key held for ever released by the purge", "unique_forever", after(func(m *Memory, _ time.Time, _ storage.Exchange, _ *storage.ExchangeResult) {
+		for key, id := range m.unique {
+			if m.find(id) == nil {
+				delete(m.unique, key)
+			}
+		}
+	})},
+	{"unique key not taken again by a redrive", "redrive_takes_key", func(in *instance) storage.Store {
+		h := sound(in)
+		h.redrive = func(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
+			var was map[string]storage.ID
+			in.m.locked(func() { was = maps.Clone(in.m.unique) })
+			defer in.m.locked(func() { in.m.unique = was })
+			return in.Redrive(ctx, now, sel, queue)
+		}
+		return h
+	}},
+	{"redrive keeps the retry index", "redrive_record", func(in *instance) storage.Store {
+		h := sound(in)
+		h.redrive = func(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
+			was := map[int64]int{}
+			in.m.locked(func() {
+				for key, j := range in.m.jobs {
+					was[key] = j.Retry
+				}
+			})
+			defer in.m.locked(func() {
+				for key, j := range in.m.jobs {
+					j.Retry = was[key]
+				}
+			})
+			return in.Redrive(ctx, now, sel, queue)
+		}
+		return h
+	}},
+	{"redrive of a filter in one step too few", "redrive_steps", func(in *instance) storage.Store {
+		h := sound(in)
+		h.redrive = func(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
+			step, err := in.Redrive(ctx, now, sel, queue)
+			step.Next = storage.Position{}
+			return step, err
+		}
+		return h
+	}},
+	{"history from the wrong end", "history_limit", before(func(m *Memory, x *storage.Exchange) {
+		for i, f := range x.Finish {
+			if j := m.held(f.Lease); j != nil && len(j.History) == storage.HistoryLimit {
+				x.Finish[i].Failure = nil
+			}
+		}
+	})},
+	{"history without limit", "history_limit", func(in *instance) storage.Store { return &unbounded{sound(in)} }},
+	{"crashes not reset by other outcomes", "outcome_table", after(func(m *Memory, _ time.Time, x storage.Exchange, res *storage.ExchangeResult) {
+		for i, f := range x.Finish {
+			if j := m.jobs[f.Key]; j != nil && f.Outcome == storage.OutcomeSnooze && res.Finished[i] == storage.Applied {
+				j.Crashes = 1
+			}
+		}
+	})},
+	{"a job asked to stop is put back", "outcome_stopped", before(func(m *Memory, x *storage.Exchange) {
+		for _, f := range x.Finish {
+			if j := m.held(f.Lease); j != nil {
+				j.Cancelling = false
+			}
+		}
+	})},
+	{"a bad item fails its exchange", "item_results", func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			for _, f := range x.Finish {
+				if f.Outcome == 0 {
+					return storage.ExchangeResult{}, storage.ErrIO
+				}
+			}
+			return in.Exchange(ctx, now, x)
+		}
+		return h
+	}},
+	{"finishing goes before extending", "item_extend_first", func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			first, err := in.Exchange(ctx, now, storage.Exchange{Length: x.Length, Finish: x.Finish})
+			if err != nil {
+				return first, err
+			}
+			x.Finish = nil
+			res, err := in.Exchange(ctx, now, x)
+			res.Finished = first.Finished
+			return res, err
+		}
+		return h
+	}},
+	{"cancel of a running job ends it", "job_cancel_running", func(in *instance) storage.Store {
+		h := sound(in)
+		h.cancel = func(ctx context.Context, now time.Time, id storage.ID, keep time.Duration) (storage.State, error) {
+			in.m.locked(func() {
+				if j := in.m.find(id); j != nil && j.State == storage.Running {
+					in.m.finish(now, j, storage.Cancelled, keep)
+				}
+			})
+			return in.Cancel(ctx, now, id, keep)
+		}
+		return h
+	}},
+	{"dead letters searched with regard to case", "dead_filters", func(in *instance) storage.Store {
+		h := sound(in)
+		h.list = func(ctx context.Context, f storage.DeadFilter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
+			out, next, err := in.DeadLetters(ctx, f, after, limit)
+			out = slices.DeleteFunc(out, func(r storage.Record) bool { return !strings.Contains(r.Error, f.Error) })
+			return out, next, err
+		}
+		return h
+	}},
+	{"dead letters by key alone", "dead_pages", func(in *instance) storage.Store {
+		h := sound(in)
+		h.list = func(ctx context.Context, f storage.DeadFilter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
+			out, next, err := in.DeadLetters(ctx, f, after, limit)
+			next.DiedAt = time.Time{}
+			return out, next, err
+		}
+		return h
+	}},
+	{"withdrawn writes go through", "enqueue_withdrawn", func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			res, err := in.Exchange(context.WithoutCancel(ctx), now, x)
+			if ctx.Err() != nil {
+				return storage.ExchangeResult{}, ctx.Err()
+			}
+			return res, err
+		}
+		return h
+	}},
+}
+
+// unbounded shows a history that has no limit.
+type unbounded struct{ *hooks }
+
+func (u *unbounded) Job(ctx context.Context, id storage.ID) (storage.Record, error) {
+	r, err := u.hooks.Job(ctx, id)
+	for a := r.Attempt - 1; len(r.History) > 0 && len(r.History) < a; {
+		r.History = append([]storage.Failure{r.History[0]}, r.History...)
+	}
+	return r, err
+}

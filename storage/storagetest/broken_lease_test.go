@@ -1,0 +1,215 @@
+package storagetest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+var leaseFaults = []fault{
+	{"no fence in finish", "fence_finished", before(func(m *Memory, x *storage.Exchange) {
+		for i := range x.Finish {
+			current(m, &x.Finish[i].Lease)
+		}
+	})},
+	{"no fence in extend", "fence_finished", before(func(m *Memory, x *storage.Exchange) {
+		for i := range x.Extend {
+			current(m, &x.Extend[i])
+		}
+	})},
+	{"outcome of a late holder accepted after a reclaim", "fate_held_by_reclaimer", before(func(m *Memory, x *storage.Exchange) {
+		for i, f := range x.Finish {
+			if j := m.jobs[f.Key]; j != nil && j.lease.fate != 0 {
+				current(m, &x.Finish[i].Lease)
+			}
+		}
+	})},
+	{"token reused after everything was deleted", "fence_emptied", before(func(m *Memory, _ *storage.Exchange) {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(m.jobs)), func(j *job) bool { return j.Attempt > 0 }) {
+			m.lastToken = 0
+		}
+	})},
+	{"key reused after everything was deleted", "fence_emptied", func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			in.m.locked(func() {
+				if len(in.m.jobs) == 0 {
+					in.m.lastKey = 0
+				}
+			})
+			return in.Enqueue(ctx, now, jobs)
+		}
+		return h
+	}},
+	{"< instead of <= for what is due when enqueued", "enqueue_due", func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			out, err := in.Enqueue(ctx, now, jobs)
+			in.m.locked(func() {
+				for i, n := range jobs {
+					if err == nil && !out[i].Duplicate && n.DueAt.Equal(now) {
+						in.m.find(out[i].ID).State = storage.Scheduled
+					}
+				}
+			})
+			return out, err
+		}
+		return h
+	}},
+	{"< instead of <= for what becomes due", "lease_due_boundary", func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			var late []*job
+			in.m.locked(func() {
+				late = in.m.where(func(j *job) bool { return j.State == storage.Scheduled && j.DueAt.Equal(now) }, byDue)
+				for _, j := range late {
+					j.DueAt = now.Add(time.Microsecond)
+				}
+			})
+			res, err := in.Exchange(ctx, now, x)
+			in.m.locked(func() {
+				for _, j := range late {
+					j.DueAt = now
+				}
+			})
+			return res, err
+		}
+		return h
+	}},
+	{"due times rounded down", "enqueue_microseconds", func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			jobs = slices.Clone(jobs)
+			for i := range jobs {
+				jobs[i].DueAt = floor(jobs[i].DueAt)
+			}
+			return in.Enqueue(ctx, now, jobs)
+		}
+		return h
+	}},
+	{"priority ignored", "lease_priority", leasing(func(j *job) { j.Priority = 0 }, func(j *job, was storage.Record) { j.Priority = was.Priority })},
+	{"order by due time ignored", "lease_due", leasing(func(j *job) { j.DueAt = time.Unix(0, 0) }, func(j *job, was storage.Record) { j.DueAt = was.DueAt })},
+	{"pause ignored", "lease_others", func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			var paused map[string]bool
+			in.m.locked(func() { paused, in.m.paused = in.m.paused, map[string]bool{} })
+			defer in.m.locked(func() { in.m.paused = paused })
+			return in.Exchange(ctx, now, x)
+		}
+		return h
+	}},
+	{"leases in no order", "lease_lanes", after(func(_ *Memory, _ time.Time, _ storage.Exchange, res *storage.ExchangeResult) {
+		slices.Reverse(res.Leased)
+	})},
+	{"counts off by one", "job_counts", func(in *instance) storage.Store {
+		h := sound(in)
+		h.counts = func(ctx context.Context) ([]storage.Count, error) {
+			out, err := in.Counts(ctx)
+			for i := range out {
+				if out[i].State == storage.Running {
+					out[i].N++
+				}
+			}
+			return out, err
+		}
+		return h
+	}},
+	{"counts with rows for zero", "job_counts", func(in *instance) storage.Store {
+		h := sound(in)
+		h.counts = func(ctx context.Context) ([]storage.Count, error) {
+			out, err := in.Counts(ctx)
+			return append(out, storage.Count{Queue: "z", Kind: "z", State: storage.Done}), err
+		}
+		return h
+	}},
+}
+
+var reclaimFaults = []fault{
+	{"reclaim that trusts the wall clock", "lapse_wall_clock", reclaiming(func(in *instance, now time.Time) {
+		for key, j := range in.m.jobs {
+			if j.State == storage.Running && now.After(j.lease.until) {
+				in.seen[key] = sighting{j.lease.token, j.lease.until, -1 << 62}
+			}
+		}
+	})},
+	{"reclaim that needs no full lease", "lapse_full_lease", func(in *instance) storage.Store {
+		h := sound(in)
+		h.reclaim = func(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
+			if len(in.seen) > 0 {
+				mono += hold / 4
+			}
+			return in.Reclaim(ctx, now, mono, lease, limit)
+		}
+		return h
+	}},
+	{"reclaim that overlooks extensions", "lapse_extension", reclaiming(func(in *instance, _ time.Time) {
+		for key, s := range in.seen {
+			if j := in.m.jobs[key]; j != nil && j.lease.token == s.token {
+				in.seen[key] = sighting{s.token, j.lease.until, s.since}
+			}
+		}
+	})},
+	{"reclaim that overlooks tokens", "lapse_leased_again", reclaiming(func(in *instance, _ time.Time) {
+		for key, s := range in.seen {
+			if j := in.m.jobs[key]; j != nil {
+				in.seen[key] = sighting{j.lease.token, s.until, s.since}
+			}
+		}
+	})},
+	{"reclaim of own leases", "lapse_own_leases", func(in *instance) storage.Store {
+		h := sound(in)
+		h.reclaim = func(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
+			out, err := in.Reclaim(ctx, now, mono, lease, limit)
+			in.m.locked(func() {
+				for _, j := range in.m.jobs {
+					if err == nil && j.lease.holder == in && j.lease.fate == 0 && now.After(j.lease.until) {
+						out = append(out, in.reclaim(now, j, lease))
+					}
+				}
+			})
+			return out, err
+		}
+		return h
+	}},
+	{"reclaim without a limit", "lapse_limit", func(in *instance) storage.Store {
+		h := sound(in)
+		h.reclaim = func(ctx context.Context, now time.Time, mono, lease time.Duration, _ int) ([]storage.Reclaimed, error) {
+			return in.Reclaim(ctx, now, mono, lease, 1<<30)
+		}
+		return h
+	}},
+	{"fate forgotten when the reclaimer dies", "fate_survives", reclaiming(func(in *instance, _ time.Time) {
+		for _, j := range in.m.jobs {
+			if j.lease.holder != nil && j.lease.holder.gone {
+				j.lease.fate = 0
+			}
+		}
+	})},
+	{"a reboot is taken for a crash", "fate_rebooted", reclaiming(func(in *instance, _ time.Time) {
+		for _, other := range in.m.instances {
+			other.notesLost = false
+		}
+	})},
+	{"a handler that had returned is taken for a crash", "fate_killed", reclaiming(func(in *instance, _ time.Time) {
+		for _, j := range in.m.jobs {
+			j.lease.ended = false
+		}
+	})},
+	{"a neighbour is taken for a crash", "fate_killed", reclaiming(func(in *instance, _ time.Time) {
+		for _, j := range in.m.jobs {
+			j.lease.started = true
+		}
+	})},
+	{"registration dropped by Close in spite of leases", "close_with_lease", func(in *instance) storage.Store {
+		h := sound(in)
+		h.closing = func() error {
+			defer in.m.locked(func() { in.gone = true })
+			return in.Close()
+		}
+		return h
+	}},
+}

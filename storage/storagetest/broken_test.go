@@ -1,0 +1,210 @@
+package storagetest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// broken is a Memory whose instances have a fault.
+type broken struct {
+	*Memory
+	wrap func(*instance) storage.Store
+	mu   sync.Mutex
+	in   map[storage.Store]*instance
+}
+
+func newBroken(wrap func(*instance) storage.Store) *broken {
+	return &broken{Memory: NewMemory(), wrap: wrap, in: map[storage.Store]*instance{}}
+}
+
+func (b *broken) Open() storage.Store {
+	in := b.Memory.Open().(*instance)
+	s := b.wrap(in)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.in[s] = in
+	return s
+}
+
+func (b *broken) Kill(s storage.Store)   { b.Memory.Kill(b.in[s]) }
+func (b *broken) Reboot(s storage.Store) { b.Memory.Reboot(b.in[s]) }
+
+// hooks is an instance with some of its methods replaced or surrounded.
+type hooks struct {
+	*instance
+	enqueue  func(context.Context, time.Time, []storage.NewJob) ([]storage.Enqueued, error)
+	exchange func(context.Context, time.Time, storage.Exchange) (storage.ExchangeResult, error)
+	reclaim  func(context.Context, time.Time, time.Duration, time.Duration, int) ([]storage.Reclaimed, error)
+	redrive  func(context.Context, time.Time, storage.DeadSelection, string) (storage.DeadStep, error)
+	counts   func(context.Context) ([]storage.Count, error)
+	cancel   func(context.Context, time.Time, storage.ID, time.Duration) (storage.State, error)
+	list     func(context.Context, storage.DeadFilter, storage.Position, int) ([]storage.Record, storage.Position, error)
+	closing  func() error
+}
+
+// sound gives an instance without a fault.
+func sound(in *instance) *hooks {
+	return &hooks{
+		instance: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,
+		counts: in.Counts, cancel: in.Cancel, list: in.DeadLetters, closing: in.Close,
+	}
+}
+
+func (h *hooks) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+	return h.enqueue(ctx, now, jobs)
+}
+
+func (h *hooks) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	return h.exchange(ctx, now, x)
+}
+
+func (h *hooks) Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
+	return h.reclaim(ctx, now, mono, lease, limit)
+}
+
+func (h *hooks) Redrive(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
+	return h.redrive(ctx, now, sel, queue)
+}
+
+func (h *hooks) Counts(ctx context.Context) ([]storage.Count, error) { return h.counts(ctx) }
+
+func (h *hooks) Cancel(ctx context.Context, now time.Time, id storage.ID, keep time.Duration) (storage.State, error) {
+	return h.cancel(ctx, now, id, keep)
+}
+
+func (h *hooks) DeadLetters(ctx context.Context, f storage.DeadFilter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
+	return h.list(ctx, f, after, limit)
+}
+
+func (h *hooks) Close() error { return h.closing() }
+
+// locked runs f with the database locked.
+func (m *Memory) locked(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f()
+}
+
+// before has f change the database, or the exchange, before each exchange.
+func before(f func(m *Memory, x *storage.Exchange)) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			x.Extend, x.Finish = slices.Clone(x.Extend), slices.Clone(x.Finish)
+			in.m.locked(func() { f(in.m, &x) })
+			return in.Exchange(ctx, now, x)
+		}
+		return h
+	}
+}
+
+// leasing has f change what jobs look like while some are leased.
+func leasing(f func(j *job), undo func(j *job, was storage.Record)) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			first, err := in.Exchange(ctx, now, storage.Exchange{Length: x.Length, Extend: x.Extend, Finish: x.Finish})
+			if err != nil || x.Want <= 0 {
+				return first, err
+			}
+			was := map[int64]storage.Record{}
+			in.m.locked(func() {
+				in.m.promote(now)
+				for key, j := range in.m.jobs {
+					was[key] = j.Record
+					f(j)
+				}
+			})
+			res, err := in.Exchange(ctx, now, storage.Exchange{Length: x.Length, Want: x.Want, Source: x.Source})
+			in.m.locked(func() {
+				for key, j := range in.m.jobs {
+					undo(j, was[key])
+				}
+			})
+			for i, l := range res.Leased {
+				res.Leased[i].Priority, res.Leased[i].DueAt, res.Leased[i].Queue = was[l.Key].Priority, was[l.Key].DueAt, was[l.Key].Queue
+			}
+			res.Extended, res.Finished = first.Extended, first.Finished
+			return res, err
+		}
+		return h
+	}
+}
+
+// after has f change the database after each exchange.
+func after(f func(m *Memory, now time.Time, x storage.Exchange, res *storage.ExchangeResult)) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			res, err := in.Exchange(ctx, now, x)
+			if err == nil {
+				in.m.locked(func() { f(in.m, now, x, &res) })
+			}
+			return res, err
+		}
+		return h
+	}
+}
+
+// reclaiming has f change the database before each reclaim.
+func reclaiming(f func(in *instance, now time.Time)) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.reclaim = func(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
+			in.m.locked(func() { f(in, now) })
+			return in.Reclaim(ctx, now, mono, lease, limit)
+		}
+		return h
+	}
+}
+
+// current gives l the token that its job has now.
+func current(m *Memory, l *storage.Lease) {
+	if j := m.jobs[l.Key]; j != nil && j.State == storage.Running {
+		l.Token = j.lease.token
+	}
+}
+
+// fault is a way to be broken.
+type fault struct {
+	name string
+	by   string // the case that must find it
+	wrap func(*instance) storage.Store
+}
+
+// TestBroken runs the suite on stores that are broken each in one way. A fault
+// that no case finds, or not the one that should, is a fault of the suite.
+func TestBroken(t *testing.T) {
+	for _, fault := range slices.Concat(leaseFaults, reclaimFaults, jobFaults) {
+		t.Run(fault.name, func(t *testing.T) {
+			var found []string
+			for _, c := range cases() {
+				if strings.HasPrefix(c.name, "notify_") {
+					continue // it would wait in vain
+				}
+				if record(t, func(t testing.TB) { c.check(t, newBroken(fault.wrap)) }) != "" {
+					found = append(found, c.name)
+				}
+			}
+			if !slices.Contains(found, fault.by) {
+				t.Errorf("%s did not find it, but %q did", fault.by, found)
+			}
+		})
+	}
+}
+
+// TestBroken_soundStorePasses shows that the harness breaks nothing itself.
+func TestBroken_soundStorePasses(t *testing.T) {
+	for _, c := range cases() {
+		db := newBroken(func(in *instance) storage.Store { return sound(in) })
+		if got := record(t, func(t testing.TB) { c.check(t, db) }); got != "" {
+			t.Errorf("%s %s", c.name, got)
+		}
+	}
+}
