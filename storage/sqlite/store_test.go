@@ -57,24 +57,28 @@ func (d *db) Reboot(s storage.Store) {
 // exec runs SQL on a connection that errand knows nothing of.
 func (d *db) exec(text string, args ...any) {
 	d.t.Helper()
-	if _, err := d.raw().Exec(text, args...); err != nil {
+	raw := d.raw()
+	defer raw.Close()
+	if _, err := raw.Exec(text, args...); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
+// raw opens the file as any other program would.
 func (d *db) raw() *sql.DB {
 	raw, err := sql.Open("sqlite", "file:"+d.path+"?mode=rw&_txlock=immediate&_pragma=busy_timeout(5000)")
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.t.Cleanup(func() { raw.Close() })
 	return raw
 }
 
 // number runs a query for one number.
 func (d *db) number(text string, args ...any) (n int64) {
 	d.t.Helper()
-	if err := d.raw().QueryRow(text, args...).Scan(&n); err != nil {
+	raw := d.raw()
+	defer raw.Close()
+	if err := raw.QueryRow(text, args...).Scan(&n); err != nil {
 		d.t.Fatalf("%s: %v", text, err)
 	}
 	return n
@@ -107,6 +111,7 @@ SELECT (SELECT COUNT(*) FROM real r LEFT JOIN errand_count c USING (lane, state)
 func (d *db) Invariants(t testing.TB) {
 	t.Helper()
 	raw := d.raw()
+	defer raw.Close()
 	for name, text := range invariants {
 		var n int
 		if err := raw.QueryRow(text).Scan(&n); err != nil && err != sql.ErrNoRows {

@@ -222,7 +222,9 @@ func TestStore_Tx_EnqueueInsideGivesUp(t *testing.T) {
 func TestStore_Busy(t *testing.T) {
 	d := newDB(t, &sqlite.Options{BusyTimeout: 30 * time.Millisecond})
 	s := d.open()
-	rival, err := d.raw().Begin()
+	rivalDB := d.raw()
+	defer rivalDB.Close()
+	rival, err := rivalDB.Begin()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +241,9 @@ func TestStore_Busy(t *testing.T) {
 func TestStore_WithdrawnBeforeItsBatch(t *testing.T) {
 	d := newDB(t, nil)
 	s := d.open()
-	rival, err := d.raw().Begin() // the writer waits for it
+	rivalDB := d.raw()
+	defer rivalDB.Close()
+	rival, err := rivalDB.Begin() // the writer waits for it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +282,9 @@ func TestStore_OneFailingRequestSparesTheBatch(t *testing.T) {
 	d := newDB(t, nil)
 	s := d.open()
 	d.exec("CREATE TRIGGER no BEFORE INSERT ON errand_job WHEN NEW.priority = 13 BEGIN SELECT RAISE(ABORT, 'no'); END")
-	rival, err := d.raw().Begin() // so that all of them queue up
+	rivalDB := d.raw()
+	defer rivalDB.Close()
+	rival, err := rivalDB.Begin() // so that all of them queue up
 	if err != nil {
 		t.Fatal(err)
 	}
