@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -36,15 +37,18 @@ const attemptTimeout = 2 * time.Second
 // deliverer gives the handler. It is called again after a crash, and in rare
 // cases for an event that was delivered: handlers must bear that. Here the
 // Idempotency-Key tells the receiver.
-func deliverer(client *http.Client, url func() string) func(context.Context, *errand.Job[OrderEvent]) error {
+func deliverer(client *http.Client, target func() string) func(context.Context, *errand.Job[OrderEvent]) error {
 	return func(ctx context.Context, job *errand.Job[OrderEvent]) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url(), bytes.NewReader(job.Args.Body))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, target(), bytes.NewReader(job.Args.Body))
 		if err != nil {
 			return errand.Permanent(err)
 		}
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Idempotency-Key", job.Args.ID)
 		res, err := client.Do(req)
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err // the URL is a secret, and errors are kept
+		}
 		if err != nil {
 			return err // no connection, or a timeout: by the policy
 		}

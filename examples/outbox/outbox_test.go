@@ -51,7 +51,8 @@ func TestOutbox_DeliversEverything(t *testing.T) {
 	t.Logf("in %v:\n%s", time.Since(begin).Round(time.Millisecond), out)
 
 	events, malformed, hanging := theEvents(t)
-	if got, most := check(t, out, events), timeouts(t, db)-hanging; got > max(most, 0) {
+	// An attempt that timed out though the receiver did not hang was cut too.
+	if got, most := check(t, out, events), max(timeouts(t, db)-hanging, 0); got > most {
 		t.Errorf("%d duplicates, though only %d attempts were cut", got, most)
 	}
 	for _, phase := range []string{"immediate", "pre-backoff", "backoff", "post-backoff"} {
@@ -153,7 +154,7 @@ func timeouts(t *testing.T, db string) (n int) {
 			t.Fatal(err)
 		}
 		for _, f := range job.History {
-			if f.Duration >= attemptTimeout {
+			if strings.HasPrefix(f.Error, "timeout of ") {
 				n++
 			}
 		}
