@@ -31,9 +31,10 @@ SELECT id, ?2, 2, priority, ?3, token, attempt, salt, created_at, timeout, own_p
 FROM errand_dead WHERE id = ?1`
 	sqlDeleteDead = `DELETE FROM errand_dead WHERE id = ?1`
 
+	// The limit is stepLimit; why it is no parameter see sqlPromote.
 	sqlNextPurge     = `SELECT purge_at FROM errand_finished ORDER BY purge_at LIMIT 1`
 	sqlPurgeFinished = `DELETE FROM errand_finished WHERE id IN
-(SELECT id FROM errand_finished WHERE purge_at <= ?1 ORDER BY purge_at LIMIT ?2)
+(SELECT id FROM errand_finished WHERE purge_at <= ?1 ORDER BY purge_at LIMIT 500)
 RETURNING id, lane, state, attempt, args IS NULL`
 )
 
@@ -258,7 +259,7 @@ func (t *tx) purgeFinished(at int64) (int, error) {
 	}
 	var all []gone
 	var g gone
-	err := each(t, sqlPurgeFinished, []any{at, stepLimit}, []any{&g.id, &g.lane, &g.state, &g.attempt, &g.payload}, func() {
+	err := each(t, sqlPurgeFinished, []any{at}, []any{&g.id, &g.lane, &g.state, &g.attempt, &g.payload}, func() {
 		all = append(all, g)
 	})
 	if err != nil {

@@ -13,18 +13,18 @@ import (
 const (
 	sqlExtend = `UPDATE errand_job SET until = ?3 WHERE id = ?1 AND token = ?2 AND state = 3 RETURNING cancelling`
 	sqlNext   = `SELECT due_at FROM errand_job WHERE state = 1 ORDER BY due_at LIMIT 1`
-	// The order in which rows are updated and returned does not matter here.
+	// Limits are no parameters: SQLite plans by their value, and would prepare
+	// the statement again each time it is bound. The order in which rows are
+	// updated and returned does not matter.
 	sqlPromote = `UPDATE errand_job SET state = 2 WHERE id IN
-(SELECT id FROM errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT ?2) RETURNING lane`
+(SELECT id FROM errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000) RETURNING lane`
+	// No limit: who asks stops reading when it has enough.
 	sqlHeads = `SELECT ` + leasedColumns + ` FROM errand_job
-WHERE state = 2 AND lane = ?1 ORDER BY priority DESC, due_at, id LIMIT ?2`
+WHERE state = 2 AND lane = ?1 ORDER BY priority DESC, due_at, id`
 	sqlLease = `UPDATE errand_job SET state = 3, token = ?2, instance = ?3, until = ?4, attempt = attempt + 1
 WHERE id = ?1`
 	sqlPayload = `SELECT headers, args FROM errand_payload WHERE job = ?1`
 )
-
-// promoteLimit is how many due jobs one exchange makes ready.
-const promoteLimit = 1000
 
 // leasedColumns are what a worker needs of a job, as leasedRow scans them. The
 // driver gives nil for a BLOB of no bytes, so NULL is asked for apart.
@@ -134,7 +134,7 @@ func (t *tx) due(now time.Time, from storage.Source) (bool, time.Time, error) {
 		return true, time.Time{}, err
 	}
 	for _, lane := range t.store.cache.open(nil, from.Queues, from.Kinds) {
-		rows, err := t.query(sqlHeads, lane, 1)
+		rows, err := t.query(sqlHeads, lane)
 		if err != nil {
 			return false, time.Time{}, err
 		}
@@ -171,7 +171,7 @@ func (t *tx) promote(at int64) (time.Time, error) {
 		return timeOrZero(next), err
 	}
 	var lane int64
-	err = each(t, sqlPromote, []any{at, promoteLimit}, []any{&lane}, func() {
+	err = each(t, sqlPromote, []any{at}, []any{&lane}, func() {
 		t.move(lane, scheduled, ready)
 	})
 	if err != nil {
@@ -238,7 +238,7 @@ func (t *tx) merge(lanes []int64, n int) ([]leasedRow, error) {
 		if err != nil {
 			return nil, err
 		}
-		rows, err := st.Query(lane, n)
+		rows, err := st.Query(lane)
 		if err != nil {
 			return nil, err
 		}
