@@ -47,8 +47,9 @@ type Store interface {
 	// finished: the old holder can neither extend nor finish any more.
 	// A holder is gone if its instance is, or if this Store has been shown
 	// the same token and until by earlier calls of Reclaim for at least the
-	// holder's full lease, measured on mono, a reading of a monotonic clock
-	// with an arbitrary origin. The wall clock takes nobody's lease.
+	// holder's full lease (the longest it has asked for), measured on mono, a
+	// reading of a monotonic clock with an arbitrary origin. The wall clock
+	// takes nobody's lease.
 	// Leases of this instance are never reclaimed.
 	// lease is the length of the new leases.
 	Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]Reclaimed, error)
