@@ -3,7 +3,6 @@ package errand_test
 import (
 	"context"
 	"fmt"
-	"log"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -26,18 +25,18 @@ func tempQueue(o *errand.Options) (*errand.Queue, func()) {
 	o.Logger = slog.New(slog.DiscardHandler)
 	dir, err := os.MkdirTemp("", "errand-example-")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	q, err := errand.Open(context.Background(), filepath.Join(dir, "jobs.db"), o)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	return q, func() {
 		if err := q.Close(); err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 		if err := os.RemoveAll(dir); err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 	}
 }
@@ -45,14 +44,14 @@ func tempQueue(o *errand.Options) (*errand.Queue, func()) {
 // must keeps the handling of errors out of the way of the examples.
 func must[T any](v T, err error) T {
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	return v
 }
 
 func check(err error) {
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 }
 
@@ -70,10 +69,10 @@ func Example() {
 
 	e, err := q.Enqueue(ctx, SendEmail{To: "ada@example.org", Subject: "Hello"}, nil)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	if err := w.Run(ctx); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	fmt.Println(must(q.Job(context.Background(), e.ID)).State)
 	// Output:

@@ -60,7 +60,7 @@ func ExampleQueue_Tx() {
 func ExampleQueue_EnqueueTx() {
 	ctx := context.Background()
 	dir := must(os.MkdirTemp("", "errand-example-"))
-	defer os.RemoveAll(dir)
+	defer func() { check(os.RemoveAll(dir)) }()
 	db := must(sql.Open("sqlite", "file:"+filepath.Join(dir, "app.db")+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(5000)"))
 	defer db.Close()
 	must(db.ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY, email TEXT NOT NULL)`))

@@ -114,7 +114,7 @@ func names(faults []fault) (names []string) {
 
 // fields gives the names of all fields that err is about.
 func fields(err error) []string {
-	if f, ok := errors.AsType[*errand.FieldError](err); ok && f == err {
+	if f, ok := err.(*errand.FieldError); ok { //nolint:errorlint // each error of the tree by itself
 		return []string{f.Field}
 	}
 	var all []string
