@@ -137,6 +137,11 @@ Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 	{"enqueue_withdrawn", `A context that ends before a write has begun withdraws it and gives the context's error`, func(f *fixture) {
 		id := f.add(newJob())[0]
 		dead := f.bury(storage.ReasonPermanent, "no", lane("other", "kind"))
+		f.cancel(f.add(newJob())[0])
+		other := f.db.Open()
+		lost := f.exchange(other, storage.Exchange{Want: 1}).Leased[0]
+		f.db.Kill(other)
+		f.add(newJob())
 		ctx, cancel := context.WithCancel(f.ctx)
 		cancel()
 		expired, cancel2 := context.WithDeadline(f.ctx, time.Unix(0, 0))
@@ -157,6 +162,14 @@ Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 				_, err := f.s.Redrive(ctx, f.now, storage.DeadSelection{IDs: []storage.ID{dead}}, "")
 				return err
 			},
+			"Reclaim": func(ctx context.Context) error {
+				_, err := f.s.Reclaim(ctx, f.now, 0, hold, 9)
+				return err
+			},
+			"PurgeFinished": func(ctx context.Context) error {
+				_, _, err := f.s.PurgeFinished(ctx, f.now.Add(2*keep))
+				return err
+			},
 			"PurgeDead": func(ctx context.Context) error {
 				_, err := f.s.PurgeDead(ctx, storage.DeadSelection{IDs: []storage.ID{dead}})
 				return err
@@ -172,7 +185,11 @@ Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 		}
 		f.same("the job", f.record(id), before)
 		f.is(storage.Dead, dead)
-		f.counts(count(storage.Ready, 1), storage.Count{Queue: "other", Kind: "kind", State: storage.Dead, N: 1})
+		f.counts(
+			count(storage.Cancelled, 1), count(storage.Ready, 1), count(storage.Running, 1),
+			storage.Count{Queue: "other", Kind: "kind", State: storage.Dead, N: 1},
+		)
+		f.takes(f.s, 0, lost.Lease, storage.Unstarted)
 		if p, err := f.s.Paused(f.ctx); err != nil || len(p) != 0 {
 			f.Errorf("Paused gave %v, %v; want nothing", p, err)
 		}

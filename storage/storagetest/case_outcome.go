@@ -108,7 +108,8 @@ The wall clock takes nobody's lease.`, func(f *fixture) {
 }
 
 var outcomeCases = []testCase{
-	{"outcome_table", `OutcomeRetry: at DueAt; retry + 1.
+	{"outcome_table", `Fields that do not apply to its state are zero.
+OutcomeRetry: at DueAt; retry + 1.
 OutcomeSnooze: at DueAt; snoozes + 1.
 OutcomeCrashed: at DueAt; crashes + 1.
 OutcomeInterrupted: ready, due now; the attempt stays counted.

@@ -38,7 +38,8 @@ func (f *fixture) three(s storage.Store) (unstarted, running, returned storage.L
 }
 
 var fateCases = []testCase{
-	{"fate_killed", `A holder is gone if its instance is
+	{"fate_killed", `Started notes that the handler of a lease is about to be called, and Ended that it has returned.
+A holder is gone if its instance is
 Unstarted: its process died before the handler was called.
 Crashed: its process died while the handler ran.
 or the handler had returned and its outcome was not written.
@@ -227,7 +228,7 @@ Cancelling is set if the job had been asked to stop.`, func(f *fixture) {
 }
 
 var lapseCases = []testCase{
-	{"lapse_full_lease", `or if this Store has been shown the same token and until by earlier calls of Reclaim for at least the holder's full lease, measured on mono, a reading of a monotonic clock with an arbitrary origin.`, func(f *fixture) {
+	{"lapse_full_lease", `or if this Store has been shown the same token and until by earlier calls of Reclaim for at least the holder's full lease (the longest it has asked for), measured on mono, a reading of a monotonic clock with an arbitrary origin.`, func(f *fixture) {
 		for _, origin := range []time.Duration{0, 1_000_000 * time.Hour, -time.Hour} {
 			a, b := f.db.Open(), f.db.Open()
 			l := f.run(a)
@@ -318,6 +319,18 @@ lease is the length of the new leases.`, func(f *fixture) {
 		f.takesNothing(c, 0)
 		f.takesNothing(c, hold/2-1000)
 		f.takes(c, hold/2, got[0].Lease, storage.Cut)
+	}},
+
+	{"lapse_longest_lease", `at least the holder's full lease (the longest it has asked for)
+Length is how long leases granted or extended here last from now.`, func(f *fixture) {
+		a, b := f.db.Open(), f.db.Open()
+		l := f.run(a)
+		f.takesNothing(b, 0)
+		f.later(time.Second)
+		f.exchange(a, storage.Exchange{Extend: []storage.Lease{l.Lease}, Length: 4 * hold})
+		f.takesNothing(b, hold)
+		f.takesNothing(b, 5*hold-1000)
+		f.takes(b, 5*hold, l.Lease, storage.Cut)
 	}},
 
 	{"lapse_own_leases", `Leases of this instance are never reclaimed.`, func(f *fixture) {

@@ -54,7 +54,6 @@ type job struct {
 type lease struct {
 	token     int64
 	until     time.Time
-	length    time.Duration
 	holder    *instance
 	started   bool
 	startedAt time.Time
@@ -161,9 +160,9 @@ func (m *Memory) take(j *job, in *instance, now time.Time, length time.Duration)
 	m.lastToken++
 	j.State = storage.Running
 	j.lease = lease{
-		token: m.lastToken, until: now.Add(length), length: length,
-		holder: in, fate: j.lease.fate,
+		token: m.lastToken, until: now.Add(length), holder: in, fate: j.lease.fate,
 	}
+	in.longest = max(in.longest, length)
 }
 
 // held gives the job that l is a lease on, or nil if l is no longer held.

@@ -18,6 +18,7 @@ type instance struct {
 	closed    bool               // calls are refused
 	gone      bool               // its registration was dropped
 	notesLost bool               // with the machine
+	longest   time.Duration      // lease that it has asked for
 	seen      map[int64]sighting // by job key: leases of others, as of the last Reclaim
 	listeners map[int]func(storage.Event)
 	lastFunc  int
@@ -98,7 +99,8 @@ func (in *instance) extend(now time.Time, l storage.Lease, length time.Duration)
 	if j == nil {
 		return storage.Lost
 	}
-	j.lease.until, j.lease.length = now.Add(length), length
+	j.lease.until = now.Add(length)
+	in.longest = max(in.longest, length)
 	if j.Cancelling {
 		return storage.Cancelling
 	}
@@ -216,7 +218,7 @@ func (in *instance) reclaimable(mono time.Duration) []*job {
 			s = sighting{j.lease.token, j.lease.until, mono}
 		}
 		seen[j.Key] = s
-		return j.lease.holder.gone || mono-s.since >= j.lease.length
+		return j.lease.holder.gone || mono-s.since >= j.lease.holder.longest
 	}, byKey)
 	in.seen = seen
 	return out
