@@ -55,7 +55,7 @@ func TestEngine_BoundsConcurrency(t *testing.T) {
 			turn <- struct{}{}
 			return nil
 		})
-		r.enqueue("k", 20)
+		r.enqueue("k", 30)
 		r.start()
 		pass(4500 * time.Millisecond)
 		if most != r.cfg.Concurrency {
@@ -67,6 +67,7 @@ func TestEngine_BoundsConcurrency(t *testing.T) {
 		}
 		want := []storage.Count{
 			{Queue: "q", Kind: "k", State: storage.Done, N: 16},
+			{Queue: "q", Kind: "k", State: storage.Ready, N: 10},
 			{Queue: "q", Kind: "k", State: storage.Running, N: 4},
 		}
 		if !slices.Equal(counts, want) {
@@ -312,6 +313,28 @@ func TestEngine_PurgesFinishedJobs(t *testing.T) {
 		pass(2 * time.Second)
 		if counts, err := r.app.Counts(t.Context()); err != nil || len(counts) > 0 {
 			t.Errorf("an hour later: %v, %v", counts, err)
+		}
+	})
+}
+
+func TestEngine_PurgesAtMostOnceASecond(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.store.alone = true
+		r.cfg.Keep = time.Minute
+		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
+		r.start()
+		for range 1000 { // 10 s of jobs, all of which are over a minute later
+			r.enqueue("k", 1)
+			pass(10 * time.Millisecond)
+		}
+		n := r.store.count()
+		pass(2 * time.Minute)
+		purges := len(slices.DeleteFunc(r.store.since(n), func(c call) bool { return c.op != "purge" }))
+		if purges < 5 || purges > 12 {
+			t.Errorf("%d purges of jobs that come to their end in 10 s", purges)
+		}
+		if counts, err := r.app.Counts(t.Context()); err != nil || len(counts) > 0 {
+			t.Errorf("left behind: %v, %v", counts, err)
 		}
 	})
 }

@@ -201,11 +201,6 @@ func (l *loop) finished(a answer, now time.Time) {
 				clock := l.cfg.Clock()
 				l.purge.at(clock.Add(f.Keep), now, clock)
 			}
-		case f.Outcome == storage.OutcomeDead:
-		case !f.DueAt.IsZero():
-			l.nextDue.sooner(f.DueAt, now, l.cfg.Clock())
-		case a.want == 0:
-			l.hungry = true
 		}
 	}
 	clear(l.flight)

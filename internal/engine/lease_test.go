@@ -132,6 +132,7 @@ func TestLease_CancelReachesTheHandlerAtOnce(t *testing.T) {
 
 func TestLease_PanicOfACancelledHandlerIsCancelled(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Policy = noRetry
 		r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
 			<-ctx.Done()
 			panic("boom")
@@ -152,13 +153,7 @@ func TestLease_LostToAnotherEndsTheHandlerAndItsOutcome(t *testing.T) {
 		r.handle("k", untilDone(&cause))
 		r.start()
 		id := r.enqueue("k", 1)[0]
-		// Another instance that saw the lease unchanged for its whole length. It
-		// is told so by its own clock, which runs ahead.
-		for _, mono := range []time.Duration{0, lease} {
-			if _, err := r.app.Reclaim(t.Context(), time.Now(), mono, lease, 10); err != nil {
-				t.Fatal(err)
-			}
-		}
+		r.takeOver(1)
 		pass(lease / 3)
 		if !errors.Is(cause.err(), engine.ErrLeaseLost) {
 			t.Errorf("context ended by %v", cause.err())
@@ -176,32 +171,34 @@ func TestLease_LostToAnotherEndsTheHandlerAndItsOutcome(t *testing.T) {
 }
 
 func TestLease_HandlersEndBeforeALeaseThatCannotBeExtended(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		var cause causes
-		var at time.Time
-		r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
-			<-ctx.Done()
-			cause.note(ctx)
-			at = time.Now()
-			return ctx.Err()
+	for _, before := range []time.Duration{0, lease / 3} { // until the last extension
+		bubble(t, func(t *testing.T, r *rig) {
+			var cause causes
+			var at time.Time
+			r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
+				<-ctx.Done()
+				cause.note(ctx)
+				at = time.Now()
+				return ctx.Err()
+			})
+			r.start()
+			id := r.enqueue("k", 1)[0]
+			pass(before)
+			extended := time.Now()
+			r.store.failing(func(string) error { return storage.ErrBusy })
+			pass(lease)
+			if !errors.Is(cause.err(), engine.ErrLeaseLost) {
+				t.Fatalf("context ended by %v", cause.err())
+			}
+			if got, want := at.Sub(extended), lease-lease/6; got != want {
+				t.Errorf("context ended %v after the last extension, want %v", got, want)
+			}
+			// Nobody took the job meanwhile: it is still ours to give back.
+			r.store.failing(nil)
+			pass(5 * time.Second)
+			r.wantState(id, storage.Running, storage.Counters{Attempt: 2})
 		})
-		r.start()
-		id := r.enqueue("k", 1)[0]
-		pass(lease / 3)
-		extended := time.Now()
-		r.store.failing(func(string) error { return storage.ErrBusy })
-		pass(lease)
-		if !errors.Is(cause.err(), engine.ErrLeaseLost) {
-			t.Fatalf("context ended by %v", cause.err())
-		}
-		if got, want := at.Sub(extended), lease-lease/6; got != want {
-			t.Errorf("context ended %v after the last extension, want %v", got, want)
-		}
-		// Nobody took the job meanwhile: it is still ours to give back.
-		r.store.failing(nil)
-		pass(5 * time.Second)
-		r.wantState(id, storage.Running, storage.Counters{Attempt: 2})
-	})
+	}
 }
 
 func TestLease_SurvivesFailuresInBetween(t *testing.T) {
@@ -315,6 +312,7 @@ func TestLease_SuspectsOfTwoEnginesShareTheGate(t *testing.T) {
 		ids := r.suspects("bad", 2)
 		other := r.another()
 		other.cfg.Suspects = r.cfg.Suspects
+		r.store.alone, other.store.alone = true, true // so that nothing else wakes them
 		running, most := 0, 0
 		run := func(context.Context, *storage.Leased) error {
 			running++
@@ -352,5 +350,121 @@ func TestLease_CancelOfAWaitingSuspect(t *testing.T) {
 			t.Errorf("waiting suspect is %s", s)
 		}
 		close(release)
+	})
+}
+
+func TestLease_WaitingSuspectTakesNoSlot(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Concurrency = 2
+		r.suspects("bad", 2)
+		release := make(chan struct{})
+		r.handle("bad", untilClosed(release))
+		r.handle("good", func(context.Context, *storage.Leased) error { return nil })
+		good := r.enqueue("good", 1)[0] // behind the suspects
+		r.start()
+		r.wantState(good, storage.Done, storage.Counters{Attempt: 1})
+		close(release)
+	})
+}
+
+// takeOver has the other instance take all leases, as if it had seen them
+// unchanged for their whole length by its clock.
+func (r *rig) takeOver(limit int) {
+	r.t.Helper()
+	for _, mono := range []time.Duration{0, lease} {
+		if _, err := r.app.Reclaim(r.t.Context(), time.Now(), mono, lease, limit); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
+func TestLease_WaitingSuspectThatIsLostDoesNotStart(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.suspects("bad", 2)
+		runs := 0
+		release := make(chan struct{})
+		r.handle("bad", func(context.Context, *storage.Leased) error {
+			runs++
+			<-release
+			return nil
+		})
+		r.start()
+		r.takeOver(2)
+		pass(lease / 3)
+		close(release)
+		pass(lease / 3)
+		if runs != 1 {
+			t.Errorf("%d suspects ran", runs)
+		}
+	})
+}
+
+func TestLease_ThatCameTooLateIsNotStarted(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		slow := &slowStore{spy: r.store}
+		r.cfg.Store = slow
+		r.handle("k", func(context.Context, *storage.Leased) error {
+			t.Error("the handler was called though another has the job")
+			return nil
+		})
+		goOn := slow.keepBack()
+		id := r.enqueue("k", 1)[0]
+		r.start()
+		pass(lease)
+		r.takeOver(1)
+		goOn()
+		pass(lease / 3)
+		r.wantState(id, storage.Running, storage.Counters{Attempt: 1})
+	})
+}
+
+func TestLease_AttemptThatEndsDuringItsExtension(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		slow := &slowStore{spy: r.store}
+		r.cfg.Store = slow
+		release := make(chan struct{})
+		r.handle("k", untilClosed(release))
+		ids := r.enqueue("k", 3)
+		r.start()
+		goOn := slow.keepBack()
+		if _, err := r.app.Cancel(t.Context(), time.Now(), ids[0], time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the extension is under way, and has learned of the wish
+		close(release)
+		synctest.Wait()
+		goOn()
+		synctest.Wait()
+		for _, id := range ids {
+			r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+		}
+		if lines := r.logs.with("too late"); len(lines) > 0 {
+			t.Errorf("an outcome was offered twice: %q", lines)
+		}
+	})
+}
+
+func TestLease_WishOfAnotherCostsAnIdleEngineNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.store.alone = true
+		other := r.another()
+		var cause causes
+		other.handle("k", untilDone(&cause))
+		other.start()
+		id := r.enqueue("k", 1)[0]
+		r.start() // handles no kind
+		n := r.store.count()
+		if _, err := r.app.Cancel(t.Context(), time.Now(), id, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if !errors.Is(cause.err(), engine.ErrCancelled) {
+			t.Errorf("handler ended by %v", cause.err())
+		}
+		for _, c := range r.store.since(n) {
+			if c.op == "exchange" {
+				t.Errorf("exchange %+v without a reason", c.x)
+			}
+		}
 	})
 }

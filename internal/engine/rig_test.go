@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -271,4 +272,28 @@ func (s *spy) listen(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listening += n
+}
+
+// slowStore can keep the answers to exchanges back.
+type slowStore struct {
+	*spy
+	hold atomic.Pointer[chan struct{}]
+}
+
+// keepBack begins to keep answers back; goOn ends it.
+func (s *slowStore) keepBack() (goOn func()) {
+	c := make(chan struct{})
+	s.hold.Store(&c)
+	return func() {
+		s.hold.Store(nil)
+		close(c)
+	}
+}
+
+func (s *slowStore) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	res, err := s.spy.Exchange(ctx, now, x)
+	if c := s.hold.Load(); c != nil {
+		<-*c
+	}
+	return res, err
 }

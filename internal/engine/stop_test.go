@@ -136,14 +136,15 @@ func TestStop_JobsLeasedMeanwhileGoBackUnspent(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var ran bool
 		r.handle("k", func(context.Context, *storage.Leased) error { ran = true; return nil })
-		slow := &slowStore{spy: r.store, hold: make(chan struct{})}
+		slow := &slowStore{spy: r.store}
 		r.cfg.Store = slow
+		goOn := slow.keepBack()
 		id := r.enqueue("k", 1)[0]
 		r.start() // its exchange has leased the job, and its answer takes long
 		r.wantState(id, storage.Running, storage.Counters{Attempt: 1})
 		r.cancel()
 		synctest.Wait()
-		close(slow.hold)
+		goOn()
 		if err := r.stop(); err != nil {
 			t.Error(err)
 		}
@@ -152,18 +153,6 @@ func TestStop_JobsLeasedMeanwhileGoBackUnspent(t *testing.T) {
 			t.Error("the handler was called")
 		}
 	})
-}
-
-// slowStore keeps the answers to exchanges back until hold is closed.
-type slowStore struct {
-	*spy
-	hold chan struct{}
-}
-
-func (s *slowStore) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
-	res, err := s.spy.Exchange(ctx, now, x)
-	<-s.hold
-	return res, err
 }
 
 func TestStop_Shutdown(t *testing.T) {
