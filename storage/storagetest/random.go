@@ -3,7 +3,7 @@ package storagetest
 import (
 	"cmp"
 	"context"
-	"errors"
+
 	"fmt"
 	"reflect"
 	"slices"
@@ -385,39 +385,4 @@ func (h *history) name(real, model string) {
 	if real == "" || real != model && model == "elsewhere" {
 		h.Fatalf("an instance is called %q, want %q or the like", real, model)
 	}
-}
-
-// any draws a job, or an ID of none.
-func (h *history) any(t *rapid.T) (real, model storage.ID) {
-	n := rapid.IntRange(0, len(h.jobs)).Draw(t, "job")
-	if n == len(h.jobs) {
-		id := storage.NewID(h.now, 1, 1<<40)
-		return id, id
-	}
-	return h.jobs[n], h.byReal[h.jobs[n]]
-}
-
-func (h *history) cancel(t *rapid.T) {
-	p := h.pair(t)
-	real, model := h.any(t)
-	d := anyKeep.Draw(t, "keep")
-	got, err := p.real.Cancel(h.ctx, h.now, real, d)
-	want, wantErr := p.model.Cancel(h.ctx, h.now, model, d)
-	h.both("Cancel", got, want)
-	h.sameError(err, wantErr)
-}
-
-func (h *history) sameError(got, want error) {
-	h.Helper()
-	if want == nil {
-		h.must(got)
-	} else if !errors.Is(got, want) {
-		h.Fatalf("got the error %v, want %v", got, want)
-	}
-}
-
-func (h *history) pause(t *rapid.T) {
-	p, q, paused := h.pair(t), anyQueue.Draw(t, "queue"), rapid.Bool().Draw(t, "paused")
-	h.must(p.real.Pause(h.ctx, h.now, q, paused))
-	h.must(p.model.Pause(h.ctx, h.now, q, paused))
 }
