@@ -75,6 +75,7 @@ func TestBackoff_OutsideTheSNSFormat(t *testing.T) {
 		{backoffOnly(policy.Doubling, s, 20*s, 7), []time.Duration{s, 2 * s, 4 * s, 8 * s, 16 * s, 20 * s, 20 * s}},
 		{backoffOnly(policy.Doubling, s, 3600*s, 3), []time.Duration{s, 2 * s, 4 * s}},
 		{backoffOnly(policy.Doubling, 0, s, 3), []time.Duration{0, 0, 0}},
+		{backoffOnly(policy.Doubling, 3, 7, 3), []time.Duration{3, 6, 7}},
 		{backoffOnly(policy.Doubling, s, s, 2), []time.Duration{s, s}},
 		{backoffOnly(policy.Constant, s, 20*s, 3), []time.Duration{s, s, s}},
 		{backoffOnly(policy.Constant, s, 20*s, 1), []time.Duration{s}},

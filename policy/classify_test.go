@@ -106,6 +106,9 @@ func TestHTTPError(t *testing.T) {
 	if err := policy.HTTPError(204, nil, now); err != nil {
 		t.Errorf("success gives %v", err)
 	}
+	if policy.HTTPError(300, nil, now) == nil || policy.HTTPError(199, nil, now) == nil {
+		t.Error("no success is taken for one")
+	}
 	err := policy.HTTPError(503, http.Header{"Retry-After": {"120"}}, now)
 	if d, ok := policy.RetryAfter(fmt.Errorf("wrapped: %w", err)); !ok || d != 2*time.Minute {
 		t.Errorf("hint %v %v", d, ok)

@@ -185,11 +185,14 @@ func TestRetrier_Budget(t *testing.T) {
 
 type limiter struct {
 	waits int
-	err   error
+	err   error // from the second attempt on, if only is set
+	only  bool
 }
 
 func (l *limiter) Wait(context.Context) error {
-	l.waits++
+	if l.waits++; l.only && l.waits == 1 {
+		return nil
+	}
 	return l.err
 }
 
@@ -208,6 +211,17 @@ func TestRetrier_LimiterAndObserver(t *testing.T) {
 		}
 		if l.waits != 2 || !slices.Equal(seen, []error{errDown, nil}) {
 			t.Errorf("waited %d times, observed %v", l.waits, seen)
+		}
+		// The tokens for a retry that the limiter keeps from starting go back.
+		limited := policy.Retrier{
+			Policy: steady, Limiter: &limiter{err: errors.ErrUnsupported, only: true},
+			Budget: policy.NewBudget(&policy.BudgetOptions{RetriesPerSecond: -1}),
+		}
+		if err := limited.Do(t.Context(), (&caller{always: errDown}).call); !errors.Is(err, errors.ErrUnsupported) || !errors.Is(err, errDown) {
+			t.Errorf("got %v", err)
+		}
+		if got := limited.Budget.Tokens(time.Now()); got != 500 {
+			t.Errorf("%v tokens", got)
 		}
 		l.err = errors.New("limited")
 		if err := r.Do(t.Context(), (&caller{}).call); !errors.Is(err, l.err) || len(seen) != 2 {

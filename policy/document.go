@@ -70,7 +70,8 @@ func SystemDefault() Document {
 //
 //	job.Or(kind).Or(queue).Or(system)
 //
-// or, if the queue's is a topic's, that of [Topic.Effective]. A fallback's
+// or, with a queue's document that can disable the others, that of
+// [Topic.Effective] with job.Or(kind) as the subscription's. A fallback's
 // policy for throttling counts only if its Retry does: a document that brings
 // its own Retry has decided for both.
 func (d Document) Or(fallback Document) Document {
@@ -142,6 +143,30 @@ func ParseDocument(data []byte, profile Profile) (Document, error) {
 // ParseTopic reads a document of a topic, otherwise as ParseDocument does.
 func ParseTopic(data []byte, profile Profile) (Topic, error) {
 	return parse(data, profile, (*reader).topic)
+}
+
+// Parse reads any of the three forms, told apart by their members: a document
+// of a topic, one of a subscription, which is given as a topic's that disables
+// nothing, and a retry section alone, which is given as the only section.
+// Faults have the paths of the form that was read.
+func Parse(data []byte, profile Profile) (Topic, error) {
+	// What is no object is left to the parser to complain about.
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(data, &members)
+	if _, ok := members["http"]; ok {
+		return ParseTopic(data, profile)
+	}
+	for f := fieldMinDelay; f < fieldTotal; f++ {
+		if _, ok := members[f.jsonName()]; ok {
+			p, err := ParsePolicy(data, profile)
+			if err != nil {
+				return Topic{}, err
+			}
+			return Topic{Document: Document{Retry: &p}}, nil
+		}
+	}
+	d, err := ParseDocument(data, profile)
+	return Topic{Document: d}, err
 }
 
 // UnmarshalJSON is [ParseDocument] with [ProfileQueue].

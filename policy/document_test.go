@@ -89,12 +89,18 @@ policy: throttlePolicy.maxReceivesPerSecond 0: must be a whole number from 1 up`
 		{`{"healthyRetryPolicy":{"minDelayTarget":1.5,"maxDelayTarget":"20s","backoffFunction":"doubling","jitter":"full"}}`, `
 policy: healthyRetryPolicy.jitter "full": is not known
 policy: healthyRetryPolicy.minDelayTarget 1.5: must be whole seconds
-policy: healthyRetryPolicy.maxDelayTarget "20s": must be a number of seconds
+policy: healthyRetryPolicy.maxDelayTarget "20s": must be a number of seconds between 1 and 3600
 policy: healthyRetryPolicy.backoffFunction "doubling": must be one of linear, arithmetic, geometric, exponential`},
 		{`{"healthyRetryPolicy":{"numRetries":2,"numNoDelayRetries":1,"numMinDelayRetries":2}}`,
 			`policy: healthyRetryPolicy.numMinDelayRetries 2: must be between 0 and 1, what is left of the retries`},
 		{`{"healthyRetryPolicy":{"minDelayTarget":37,"maxDelayTarget":37,"numRetries":100}}`,
 			`policy: healthyRetryPolicy.total 3700: the sum of all delays must be at most 3600`},
+		{`{"healthyRetryPolicy":{"minDelayTarget":5000}}`,
+			`policy: healthyRetryPolicy.minDelayTarget 5000: must be between 1 and 3600`},
+		{`{"healthyRetryPolicy":{"minDelayTarget":100,"maxDelayTarget":100,"numRetries":"many"}}`,
+			`policy: healthyRetryPolicy.numRetries "many": must be a whole number between 0 and 100`},
+		{`{"healthyRetryPolicy":{"maxDelayTarget":99999999999999999999}}`,
+			`policy: healthyRetryPolicy.maxDelayTarget 99999999999999999999: must be a number of seconds between 1 and 3600`},
 		{`{"healthyRetryPolicy":{"minDelayTarget":40}}`,
 			`policy: healthyRetryPolicy.maxDelayTarget 20 (the default): must be between 40 and 3600, from the minimum delay up`},
 		{`{"healthyRetryPolicy":5,"throttlePolicy":{"x":{"y": 1}},"http":{},"throttledRetryPolicy":{}}`, `
@@ -106,6 +112,8 @@ policy: throttledRetryPolicy {}: is not known`},
 			`policy: requestPolicy.headerContentType "text/html": must be one of application/json, text/plain; a charset may follow`},
 		{`{"requestPolicy":{"headerContentType":"text/plain; boundary=x"}}`,
 			`policy: requestPolicy.headerContentType "text/plain; boundary=x": must be one of application/json, text/plain; a charset may follow`},
+		{`{"requestPolicy":{"headerContentType":"text/plain; charset=x; boundary=y"}}`,
+			`policy: requestPolicy.headerContentType "text/plain; charset=x; boundary=y": must be one of application/json, text/plain; a charset may follow`},
 		{`{"a b\n":1}`, `policy: "a b\n" 1: is not known`},
 		{`{"guaranteed":true`, `policy: document: is not JSON: unexpected end of JSON input`},
 		{`null`, `policy: document null: must be an object`},
@@ -131,6 +139,38 @@ policy: x 1: is not known`},
 		_, err := policy.ParseTopic([]byte(test.in), policy.ProfileSNS)
 		if want := strings.TrimSpace(test.want); err == nil || err.Error() != want {
 			t.Errorf("%s: got\n%v\nwant\n%s", test.in, err, want)
+		}
+	}
+}
+
+func TestParse_TellsTheFormsApart(t *testing.T) {
+	for in, want := range map[string]string{
+		subscription: `{"http":{"defaultHealthyRetryPolicy":{"minDelayTarget":1,"maxDelayTarget":60,"numRetries":50,"numNoDelayRetries":3,` +
+			`"numMinDelayRetries":2,"numMaxDelayRetries":35,"backoffFunction":"exponential"},"defaultThrottlePolicy":{"maxReceivesPerSecond":10},` +
+			`"defaultRequestPolicy":{"headerContentType":"application/json"},"disableSubscriptionOverrides":false}}`,
+		topic: topic,
+		`{"minDelayTarget":3}`: `{"http":{"defaultHealthyRetryPolicy":{"minDelayTarget":3,"maxDelayTarget":20,"numRetries":3,"numNoDelayRetries":0,` +
+			`"numMinDelayRetries":0,"numMaxDelayRetries":0,"backoffFunction":"linear"},"disableSubscriptionOverrides":false}}`,
+		`{}`: `{"http":{"disableSubscriptionOverrides":false}}`,
+	} {
+		got, err := policy.Parse([]byte(in), policy.ProfileSNS)
+		if err != nil {
+			t.Errorf("%s: %v", in, err)
+		}
+		if data, err := json.Marshal(got); err != nil || string(data) != want {
+			t.Errorf("%s: got %s %v, want %s", in, data, err, want)
+		}
+	}
+	for in, want := range map[string]string{
+		`{"numRetries":-1}`:          `policy: numRetries -1: must be between 0 and 100`,
+		`{"http":{"x":1}}`:           `policy: http.x 1: is not known`,
+		`{"healthyRetryPolicy":[]}`:  `policy: healthyRetryPolicy []: must be an object`,
+		`[]`:                         `policy: document []: must be an object`,
+		`{"http":{},"numRetries":1}`: `policy: numRetries 1: is not known`,
+	} {
+		got, err := policy.Parse([]byte(in), policy.ProfileSNS)
+		if err == nil || err.Error() != want || !reflect.DeepEqual(got, policy.Topic{}) {
+			t.Errorf("%s: got %+v %v, want %s", in, got, err, want)
 		}
 	}
 }
@@ -208,6 +248,9 @@ func TestDocument_For(t *testing.T) {
 	}
 	if d := (policy.Document{}).Or(firehose); d.For(policy.Throttled) != customer {
 		t.Error("the fallback's policy for throttling is lost")
+	}
+	if d := (policy.Document{ThrottledRetry: &own}).Or(firehose); d.For(policy.Throttled) != own || d.For(policy.Retryable) != managed {
+		t.Error("the document's own policy for throttling is lost")
 	}
 	if (policy.Document{}).For(policy.Throttled) != policy.SNSHTTP() {
 		t.Error("no system default")

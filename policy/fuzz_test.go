@@ -55,6 +55,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("read %+v, which is not valid", d.Retry)
 			}
 			checkParse(t, data, profile, policy.ParseTopic)
+			checkParse(t, data, profile, policy.Parse)
 		}
 		// SNS is the stricter profile.
 		if d, err := policy.ParseDocument(data, policy.ProfileSNS); err == nil {

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -74,6 +75,7 @@ func ParsePolicy(data []byte, profile Profile) (Policy, error) {
 func (r *reader) policy(path string, raw []byte) Policy {
 	p, lim := documentDefaults, r.profile.limits()
 	var given, wrong [fieldTotal + 1]string // the value as written; what is wrong with its form
+	malformed := false
 	r.object(path, raw, func(inner, name string, value []byte) bool {
 		f := fieldMinDelay
 		for f.jsonName() != name {
@@ -82,24 +84,25 @@ func (r *reader) policy(path string, raw []byte) Policy {
 			}
 		}
 		if value != nil {
-			given[f] = shorten(string(compact(value)))
-			wrong[f] = lim.set(&p, f, value)
+			given[f] = string(compact(value))
+			if wrong[f] = lim.set(&p, f, value); wrong[f] != "" {
+				malformed = true
+				lim.neutralize(&p, f)
+			}
 		}
 		return true
 	})
 	violations := map[field]string{}
+	if malformed {
+		lim.total = math.MaxInt64
+	}
 	for _, v := range lim.check(p, textSeconds) {
 		violations[v.field] = v.want
 	}
-	malformed := false
 	for f := fieldMinDelay; f <= fieldTotal; f++ {
-		want, value := wrong[f], given[f]
-		malformed = malformed || want != ""
+		want, value := cmp.Or(wrong[f], violations[f]), given[f]
 		if want == "" {
-			// What follows from a value that could not be read is no news.
-			if want = violations[f]; want == "" || malformed && value == "" {
-				continue
-			}
+			continue
 		}
 		if value == "" {
 			value = f.text(p, textSeconds)
@@ -142,12 +145,25 @@ func (l limits) set(p *Policy, f field, value []byte) (wrong string) {
 	return ""
 }
 
+// neutralize gives a field whose value could not be read one that no other
+// field can be in conflict with.
+func (l limits) neutralize(p *Policy, f field) {
+	switch f {
+	case fieldMinDelay:
+		p.MinDelay = l.minDelay
+	case fieldRetries:
+		p.Retries = l.retries
+	case fieldNoDelay, fieldPreBackoff, fieldPostBackoff:
+		*f.count(p) = 0
+	}
+}
+
 // seconds reads a JSON number of seconds, or a string as Go writes durations
 // if the profile has fractions.
 func (l limits) seconds(value []byte) (time.Duration, error) {
-	want := "must be a number of seconds"
+	want := "must be a number of seconds between " + textSeconds(l.minDelay) + " and " + textSeconds(l.maxDelay)
 	if l.queue {
-		want += ` or a string like "1.5s"`
+		want = `must be a number of seconds from 0 up, or a string like "1.5s"`
 	}
 	s := string(value)
 	switch {

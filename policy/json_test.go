@@ -72,10 +72,17 @@ func TestPolicy_UnmarshalJSON_Faults(t *testing.T) {
 		{`[1]`, `policy: document [1]: must be an object`},
 		{`{"minDelayTarget":30}`, `policy: maxDelayTarget 20 (the default): must be at least 30, from the minimum delay up`},
 		{`{"numRetries":1,"numRetries":2}`, `policy: numRetries 2: is given twice`},
+		{`{"numRetries":null,"numRetries":2}`, `policy: numRetries 2: is given twice`},
+		// What would follow from a value that cannot be read is no fault.
+		{`{"minDelayTarget":"x","maxDelayTarget":5}`, `policy: minDelayTarget "x": must be a number of seconds from 0 up, or a string like "1.5s"`},
+		{`{"minDelayTarget":30,"maxDelayTarget":"x"}`, `policy: maxDelayTarget "x": must be a number of seconds from 0 up, or a string like "1.5s"`},
+		{`{"numRetries":"x","numNoDelayRetries":7}`, `policy: numRetries "x": must be a whole number between 0 and 1000000`},
+		{`{"numRetries":1,"numNoDelayRetries":"x","numMinDelayRetries":1}`, `policy: numNoDelayRetries "x": must be a whole number between 0 and 1000000`},
+		{`{"jitter":"` + strings.Repeat("é", 50) + `"}`, `policy: jitter "` + strings.Repeat("é", 29) + `...: must be one of equal, full, none`},
 		{`{"minDelayTarget":{"a": 1},"maxDelayTarget":"soon","numRetries":2.5,"numNoDelayRetries":"1","backoffFunction":"cubic","jitter":7,"MinDelayTarget":1}`, `
 policy: MinDelayTarget 1: is not known
-policy: minDelayTarget {"a":1}: must be a number of seconds or a string like "1.5s"
-policy: maxDelayTarget "soon": must be a number of seconds or a string like "1.5s"
+policy: minDelayTarget {"a":1}: must be a number of seconds from 0 up, or a string like "1.5s"
+policy: maxDelayTarget "soon": must be a number of seconds from 0 up, or a string like "1.5s"
 policy: numRetries 2.5: must be a whole number between 0 and 1000000
 policy: numNoDelayRetries "1": must be a whole number between 0 and 1000000
 policy: backoffFunction "cubic": must be one of linear, arithmetic, geometric, exponential, doubling, constant

@@ -14,7 +14,14 @@
 // as one with three. Jitter sits beside it ([Jitter.Apply]); whoever uses the
 // package brings the random numbers.
 //
-// In JSON, a policy has the form and the names of an SNS delivery policy.
+// In JSON, a policy has the form and the names of an SNS delivery policy, alone
+// or in a [Document]: a queue has one as a topic has ([Topic]), a kind or a job
+// as a subscription has. The limits are those of a [Profile].
+//
+// Beside the policy there are parts that do not depend on each other: what an
+// error means ([Classify]), a bucket of tokens that pays for retries
+// ([Budget]), and a loop that puts all of it together for a call that needs no
+// queue ([Do], [Retrier]).
 package policy
 
 import "time"

@@ -139,6 +139,14 @@ func TestPolicy_TotalSaturates(t *testing.T) {
 	if p.Total() != math.MaxInt64 {
 		t.Errorf("total %v", p.Total())
 	}
+	for step := range p.All() {
+		if step.Cumulative != math.MaxInt64 {
+			t.Fatalf("cumulative %v at retry %d", step.Cumulative, step.Retry)
+		}
+		if step.Retry > 2 {
+			break
+		}
+	}
 	if _, d, _ := p.Next(5); d != math.MaxInt64 {
 		t.Errorf("delay %v", d)
 	}

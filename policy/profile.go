@@ -170,12 +170,12 @@ func (l limits) check(p Policy, dur text) []violation {
 	} else if !l.queue && p.MinDelay%time.Second != 0 {
 		bad(fieldMinDelay, "must be whole seconds")
 	}
-	if lo := max(l.minDelay, p.MinDelay); p.MaxDelay > l.maxDelay || p.MaxDelay < lo {
-		note := ""
-		if lo > l.minDelay && lo <= l.maxDelay {
-			note = ", from the minimum delay up"
-		}
-		bad(fieldMaxDelay, "%s%s", between(dur(min(lo, l.maxDelay)), hi), note)
+	lo, note := l.minDelay, ""
+	if p.MinDelay > lo && p.MinDelay <= l.maxDelay {
+		lo, note = p.MinDelay, ", from the minimum delay up"
+	}
+	if p.MaxDelay > l.maxDelay || p.MaxDelay < lo {
+		bad(fieldMaxDelay, "%s%s", between(dur(lo), hi), note)
 	} else if !l.queue && p.MaxDelay%time.Second != 0 {
 		bad(fieldMaxDelay, "must be whole seconds")
 	}

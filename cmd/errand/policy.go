@@ -42,13 +42,13 @@ its value and the range, and the exit status is 1. What is allowed but unlikely
 to be meant is a warning on standard error and leaves the status 0.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			doc, form, err := readDocument(cmd.InOrStdin(), args[0], profile)
+			doc, err := readDocument(cmd.InOrStdin(), args[0], profile)
 			if err != nil {
 				return err
 			}
 			p := doc.Or(policy.SystemDefault()).For(policy.Retryable)
 			out, errs := printer{w: cmd.OutOrStdout()}, printer{w: cmd.ErrOrStderr()}
-			out.printf("%s: valid %s by profile %s: %d retries in %v\n", args[0], form, profile, p.Retries, p.Total())
+			out.printf("%s: valid by profile %s: %d retries in %v\n", args[0], profile, p.Retries, p.Total())
 			for _, warning := range p.Lint() {
 				errs.printf("warning: %s\n", warning)
 			}

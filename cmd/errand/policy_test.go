@@ -35,13 +35,13 @@ func succeed(t *testing.T, args ...string) string {
 
 func TestPolicyCheck(t *testing.T) {
 	got := succeed(t, "policy", "check", "testdata/subscription.json")
-	if want := "testdata/subscription.json: valid subscription document by profile sns: 50 retries in 36m45.271s\n"; got != want {
+	if want := "testdata/subscription.json: valid by profile sns: 50 retries in 36m45.271s\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for in, want := range map[string]string{
-		`{"http":{"defaultHealthyRetryPolicy":{"numRetries":4}}}`: "-: valid topic document by profile sns: 4 retries in 1m20s\n",
-		`{"numRetries":2}`: "-: valid retry section by profile sns: 2 retries in 40s\n",
-		`{}`:               "-: valid subscription document by profile sns: 3 retries in 1m0s\n",
+		`{"http":{"defaultHealthyRetryPolicy":{"numRetries":4}}}`: "-: valid by profile sns: 4 retries in 1m20s\n",
+		`{"numRetries":2}`: "-: valid by profile sns: 2 retries in 40s\n",
+		`{}`:               "-: valid by profile sns: 3 retries in 1m0s\n",
 	} {
 		if status, out, errs := errand(t, in, "policy", "check", "-"); status != 0 || out != want || errs != "" {
 			t.Errorf("%s: status %d, %q %q, want %q", in, status, out, errs, want)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +35,7 @@ func readPolicy(in io.Reader, arg string, profile policy.Profile) (policy.Policy
 			return p.policy, nil
 		}
 	}
-	doc, _, err := readDocument(in, arg, profile)
+	doc, err := readDocument(in, arg, profile)
 	if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(arg, `./\`) {
 		return policy.Policy{}, fmt.Errorf("%s is neither a file nor a preset; presets are listed by: errand policy presets", arg)
 	}
@@ -50,31 +49,18 @@ func readPolicy(in io.Reader, arg string, profile policy.Profile) (policy.Policy
 // stream from filling the memory.
 const maxFile = 1 << 20
 
-// readDocument reads a document from a file, or from in if the name is -, and
-// tells which form it has.
-func readDocument(in io.Reader, name string, profile policy.Profile) (doc policy.Document, form string, err error) {
+// readDocument reads a document of any form from a file, or from in if the name
+// is -.
+func readDocument(in io.Reader, name string, profile policy.Profile) (policy.Document, error) {
 	data, err := readFile(in, name)
 	if err != nil {
-		return doc, "", err
+		return policy.Document{}, err
 	}
 	if len(data) > maxFile {
-		return doc, "", fmt.Errorf("%s: larger than %d bytes", name, maxFile)
+		return policy.Document{}, fmt.Errorf("%s: larger than %d bytes", name, maxFile)
 	}
-	// What is no object is left to the parser to complain about.
-	var members map[string]json.RawMessage
-	_ = json.Unmarshal(data, &members)
-	if _, ok := members["http"]; ok {
-		topic, err := policy.ParseTopic(data, profile)
-		return topic.Document, "topic document", err
-	}
-	for _, name := range []string{"minDelayTarget", "maxDelayTarget", "numRetries", "backoffFunction"} {
-		if _, ok := members[name]; ok {
-			p, err := policy.ParsePolicy(data, profile)
-			return policy.Document{Retry: &p}, "retry section", err
-		}
-	}
-	doc, err = policy.ParseDocument(data, profile)
-	return doc, "subscription document", err
+	topic, err := policy.Parse(data, profile)
+	return topic.Document, err
 }
 
 // readFile reads a file, or in if the name is -, up to one byte more than is

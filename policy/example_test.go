@@ -1,0 +1,145 @@
+package policy_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/errandq/errand/policy"
+)
+
+func ExamplePolicy_Next() {
+	p := policy.Policy{
+		MinDelay: time.Second, MaxDelay: time.Minute, Backoff: policy.Exponential,
+		Retries: 50, NoDelayRetries: 3, MinDelayRetries: 2, MaxDelayRetries: 35,
+	}
+	for _, retry := range []int{0, 3, 5, 13, 14, 15, 49, 50} {
+		phase, delay, ok := p.Next(retry)
+		fmt.Println(retry, phase, delay, ok)
+	}
+	// Output:
+	// 0 immediate 0s true
+	// 3 pre-backoff 1s true
+	// 5 backoff 1s true
+	// 13 backoff 22.7s true
+	// 14 backoff 1m0s true
+	// 15 post-backoff 1m0s true
+	// 49 post-backoff 1m0s true
+	// 50 first 0s false
+}
+
+func ExamplePolicy_All() {
+	for step := range policy.QLDB().All() {
+		fmt.Println(step.Retry, step.Phase, step.Delay, step.Cumulative)
+	}
+	// Output:
+	// 0 backoff 20ms 20ms
+	// 1 backoff 40ms 60ms
+	// 2 backoff 80ms 140ms
+	// 3 backoff 160ms 300ms
+}
+
+func ExamplePolicy_Lint() {
+	p := policy.Policy{MinDelay: time.Second, MaxDelay: time.Hour, Retries: 40, Backoff: policy.Geometric}
+	for _, warning := range p.Lint() {
+		fmt.Println(warning)
+	}
+	// Output:
+	// 33 of 40 delays of the backoff phase are nearly the minimum (1s): geometric grows only at the very end of so long a phase
+}
+
+func ExamplePolicy_Validate() {
+	p := policy.Policy{MinDelay: time.Minute, MaxDelay: time.Second, Retries: 3, NoDelayRetries: 4}
+	fmt.Println(p.Validate())
+	// Output:
+	// policy: MaxDelay 1s: must be at least 1m0s, from the minimum delay up
+	// policy: NoDelayRetries 4: must be between 0 and 3, what is left of the retries
+}
+
+func ExampleJitter_Apply() {
+	phase, delay, _ := policy.Default().Next(14)
+	const u = 0.5 // usually rand.Float64()
+	fmt.Println(delay, policy.EqualJitter.Apply(phase, delay, u), policy.FullJitter.Apply(phase, delay, u))
+	// Output: 34m8s 25m36s 17m4s
+}
+
+func ExampleParseDocument() {
+	d, err := policy.ParseDocument([]byte(`{
+		"healthyRetryPolicy": {"minDelayTarget": 1, "maxDelayTarget": 60, "numRetries": 10},
+		"throttlePolicy": {"maxReceivesPerSecond": 10}
+	}`), policy.ProfileSNS)
+	fmt.Println(d.Retry.Retries, d.Retry.Total(), d.Throttle.MaxReceivesPerSecond, err)
+
+	_, err = policy.ParseDocument([]byte(`{
+		"healthyRetryPolicy": {"minDelayTarget": 0.5, "numRetries": 500, "retries": 3}
+	}`), policy.ProfileSNS)
+	fmt.Println(err)
+	// Output:
+	// 10 5m5s 10 <nil>
+	// policy: healthyRetryPolicy.retries 3: is not known
+	// policy: healthyRetryPolicy.minDelayTarget 0.5: must be between 1 and 3600
+	// policy: healthyRetryPolicy.numRetries 500: must be between 0 and 100
+}
+
+func ExampleDocument_Or() {
+	var kind, queue policy.Document
+	if err := json.Unmarshal([]byte(`{"healthyRetryPolicy": {"numRetries": 5}}`), &kind); err != nil {
+		fmt.Println(err)
+	}
+	if err := json.Unmarshal([]byte(`{"healthyRetryPolicy": {"minDelayTarget": 1}, "throttlePolicy": {"maxReceivesPerSecond": 9}}`), &queue); err != nil {
+		fmt.Println(err)
+	}
+	effective := kind.Or(queue).Or(policy.SystemDefault())
+	// The section is the kind's as a whole: the 1 s of the queue is not in it.
+	fmt.Println(effective.Retry.Retries, effective.Retry.MinDelay, effective.Throttle.MaxReceivesPerSecond, effective.Request.ContentType)
+	// Output: 5 20s 9 text/plain; charset=UTF-8
+}
+
+func ExampleClassify() {
+	header := http.Header{"Retry-After": {"30"}}
+	for _, err := range []error{
+		policy.HTTPError(503, nil, time.Now()),
+		policy.HTTPError(429, header, time.Now()),
+		policy.HTTPError(404, nil, time.Now()),
+		policy.Mark(errors.New("no such customer"), policy.Permanent),
+		errors.New("something else"),
+	} {
+		fmt.Printf("%v: %v\n", err, policy.Classify(err))
+	}
+	// Output:
+	// http status 503: retryable
+	// http status 429, retry after 30s: throttled
+	// http status 404: permanent
+	// no such customer: permanent
+	// something else: retryable
+}
+
+func ExampleBudget() {
+	budget := policy.NewBudget(&policy.BudgetOptions{Capacity: 10})
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for range 3 {
+		_, ok := budget.Take(now, false)
+		at, _ := budget.Ready(now, false)
+		fmt.Println(ok, budget.Tokens(now), at.Sub(now).Round(time.Millisecond))
+	}
+	// Output:
+	// true 5 0s
+	// true 0 1s
+	// false 0 1s
+}
+
+func ExampleDo() {
+	p := policy.Policy{MinDelay: time.Millisecond, MaxDelay: 10 * time.Millisecond, Retries: 5, Backoff: policy.Doubling}
+	attempts := 0
+	err := policy.Do(context.Background(), p, func(context.Context) error {
+		if attempts++; attempts < 3 {
+			return errors.New("down")
+		}
+		return nil
+	})
+	fmt.Println(attempts, err)
+	// Output: 3 <nil>
+}
