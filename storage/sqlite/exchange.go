@@ -87,6 +87,9 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 func (t *tx) exchange(now time.Time, x *storage.Exchange) (out storage.ExchangeResult, err error) {
 	at, until := micros(now), micros(now.Add(x.Length))
 	if n := len(x.Extend); n > 0 {
+		if _, err = t.register(x.Length); err != nil {
+			return out, err
+		}
 		out.Extended = make([]storage.ItemResult, n)
 		for i, l := range x.Extend {
 			if out.Extended[i], err = t.extend(l, until); err != nil {

@@ -18,6 +18,10 @@ func TestStore_Conformance(t *testing.T) {
 	storagetest.Run(t, func(t *testing.T) storagetest.DB { return newDB(t, nil) })
 }
 
+func TestStore_RandomHistories(t *testing.T) {
+	storagetest.RunRandom(t, func(t *testing.T) storagetest.DB { return newDB(t, nil) })
+}
+
 // db is a file under test. Instances of one process stand for several: each
 // has locks of its own.
 type db struct {
@@ -52,6 +56,7 @@ func (d *db) Reboot(s storage.Store) {
 	id := s.(*sqlite.Store).InstanceNumber()
 	d.Kill(s)
 	d.exec("UPDATE errand_instance SET boot = 'another boot' WHERE instance = ?1", id)
+	d.exec("UPDATE errand_meta SET generation = generation + 1") // for those that have read the boot already
 }
 
 // exec runs SQL on a connection that errand knows nothing of.
