@@ -363,5 +363,8 @@ func TestEngine_ShutdownBeforeRun(t *testing.T) {
 			t.Errorf("Run gave %v", err)
 		}
 		r.wantState(id, storage.Ready, storage.Counters{})
+		if calls := r.store.since(0); len(calls) > 0 {
+			t.Errorf("store called: %q", calls[0].op)
+		}
 	})
 }
