@@ -118,12 +118,12 @@ func (r *reader) policy(path string, raw []byte) Policy {
 // set sets a field to a value and says what is wrong with the value's form, if
 // anything.
 func (l limits) set(p *Policy, f field, value []byte) (wrong string) {
-	var err error
+	ok := true
 	switch f {
 	case fieldMinDelay:
-		p.MinDelay, err = l.seconds(value)
+		p.MinDelay, ok = l.seconds(value)
 	case fieldMaxDelay:
-		p.MaxDelay, err = l.seconds(value)
+		p.MaxDelay, ok = l.seconds(value)
 	case fieldBackoff:
 		if json.Unmarshal(value, &p.Backoff) != nil {
 			return oneOf(l.backoffs)
@@ -133,16 +133,20 @@ func (l limits) set(p *Policy, f field, value []byte) (wrong string) {
 			return oneOf(jitterNames)
 		}
 	default:
-		n, perr := strconv.ParseInt(string(value), 10, 32)
-		if perr != nil {
+		n, err := strconv.ParseInt(string(value), 10, 32)
+		if err != nil {
 			return "must be a whole number " + strings.TrimPrefix(between("0", strconv.Itoa(l.retries)), "must be ")
 		}
 		*f.count(p) = int(n)
 	}
-	if err != nil {
-		return err.Error()
+	switch {
+	case ok:
+		return ""
+	case l.queue:
+		return `must be a number of seconds from 0 up, or a string like "1.5s"`
+	default:
+		return "must be a number of seconds between " + textSeconds(l.minDelay) + " and " + textSeconds(l.maxDelay)
 	}
-	return ""
 }
 
 // neutralize gives a field whose value could not be read one that no other
@@ -160,33 +164,24 @@ func (l limits) neutralize(p *Policy, f field) {
 
 // seconds reads a JSON number of seconds, or a string as Go writes durations
 // if the profile has fractions.
-func (l limits) seconds(value []byte) (time.Duration, error) {
-	want := "must be a number of seconds between " + textSeconds(l.minDelay) + " and " + textSeconds(l.maxDelay)
-	if l.queue {
-		want = `must be a number of seconds from 0 up, or a string like "1.5s"`
-	}
+func (l limits) seconds(value []byte) (d time.Duration, ok bool) {
 	s := string(value)
 	switch {
 	case value[0] == '"' && l.queue:
 		if json.Unmarshal(value, &s) != nil {
-			return 0, fmt.Errorf("%s", want)
+			return 0, false
 		}
 	case value[0] != '-' && (value[0] < '0' || value[0] > '9'):
-		return 0, fmt.Errorf("%s", want)
+		return 0, false
 	case strings.ContainsAny(s, "eE"):
 		f, err := strconv.ParseFloat(s, 64)
-		if ns := math.Round(f * 1e9); err == nil && math.Abs(ns) < math.MaxInt64 {
-			return time.Duration(ns), nil
-		}
-		return 0, fmt.Errorf("%s", want)
+		ns := math.Round(f * 1e9)
+		return time.Duration(ns), err == nil && math.Abs(ns) < math.MaxInt64
 	default:
 		s += "s"
 	}
 	d, err := time.ParseDuration(s)
-	if err != nil {
-		return 0, fmt.Errorf("%s", want)
-	}
-	return d, nil
+	return d, err == nil
 }
 
 // appendSeconds writes d in seconds, exactly, as a JSON number.
