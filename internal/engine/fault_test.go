@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/errandq/errand/internal/engine"
@@ -192,4 +194,25 @@ func TestFault_EachCallMayFailByItself(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestFault_StopDoesNotWaitForAStoreThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		slow := &slowStore{spy: r.store}
+		r.cfg.Store = slow
+		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
+		r.start()
+		goOn := slow.keepBack()
+		id := r.enqueue("k", 1)[0]
+		began := time.Now()
+		if err := r.stop(); err == nil || !strings.Contains(err.Error(), "the store does not answer") {
+			t.Errorf("Run gave %v", err)
+		}
+		if d := time.Since(began); d != lease {
+			t.Errorf("that took %v, want %v", d, lease)
+		}
+		goOn()
+		synctest.Wait()
+		r.wantState(id, storage.Ready, storage.Counters{}) // given back after all
+	})
 }
