@@ -59,12 +59,13 @@ func (l *loop) call(r request) answer {
 	return a
 }
 
-// want is how many jobs to lease now: as many as can start at once.
+// want is how many jobs to lease now: as many as can start at once, and some
+// ahead.
 func (l *loop) want() int {
 	if l.stage != working || len(l.source.Kinds) == 0 {
 		return 0
 	}
-	return max(l.cfg.Concurrency-l.running-len(l.queue), 0)
+	return max(l.cfg.Concurrency+l.pace.ahead(l.cfg.Concurrency)-l.running-len(l.queue), 0)
 }
 
 // send makes the next call of the store, if there is anything to call it for.
@@ -145,6 +146,7 @@ func (l *loop) answer(a answer) {
 }
 
 func (l *loop) exchanged(a answer, now time.Time) {
+	l.pace.exchanged(now.Sub(a.sent))
 	safe := a.sent.Add(l.cfg.Lease - l.cfg.Lease/6)
 	l.extended(a.res.Extended, safe, now)
 	l.finished(a, now)

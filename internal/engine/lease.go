@@ -93,6 +93,9 @@ func (l *loop) startReady(now time.Time) {
 		l.start(l.queue[n], now)
 		n++
 	}
+	if n > 0 || len(l.queue) == 0 {
+		l.movedAt = now
+	}
 	if n > 0 {
 		rest := copy(l.queue, l.queue[n:])
 		clear(l.queue[rest:])
@@ -124,6 +127,7 @@ func (l *loop) start(a *attempt, now time.Time) {
 func (l *loop) end(a *attempt) {
 	l.running--
 	a.running = false
+	l.pace.handled(a.took)
 	l.release(a)
 	if a.suspect {
 		l.cfg.Suspects.taken.Store(false)

@@ -40,6 +40,8 @@ type loop struct {
 	running   int        // of them, with a runner
 	queue     []*attempt // of them, waiting for a runner
 	suspect   *attempt   // of them, waiting for the gate
+	pace      pace
+	movedAt   time.Time  // an attempt was started, or queue was empty
 	extending []*attempt // in the exchange in flight
 	leases    []storage.Lease
 	outcomes  []storage.Finish
@@ -189,6 +191,7 @@ func (l *loop) step(now time.Time) bool {
 		l.findStuck(now)
 	}
 	l.startReady(now)
+	l.yield(now)
 	if !l.advance(now) {
 		return false
 	}
@@ -212,6 +215,9 @@ func (l *loop) arm(now time.Time) {
 	earliest(l.stuckAt)
 	earliest(l.stageAt)
 	if l.stage == working {
+		if len(l.queue) > 0 {
+			earliest(l.movedAt.Add(patience))
+		}
 		earliest(l.gateAt)
 	}
 	if !l.inFlight {

@@ -1,0 +1,51 @@
+package engine
+
+import "time"
+
+const (
+	// mostAhead is how many jobs are leased ahead at most.
+	mostAhead = 240
+	// patience is how long what was leased ahead waits while no runner gets
+	// free, before it goes back to where others can take it.
+	patience = 100 * time.Millisecond
+)
+
+// pace is how long handlers and exchanges have taken lately, as averages in
+// which each new value counts an eighth. The zero value leases nothing ahead.
+type pace struct {
+	handler, exchange time.Duration
+}
+
+func (p *pace) handled(d time.Duration)   { p.handler = lately(p.handler, max(d, 1)) }
+func (p *pace) exchanged(d time.Duration) { p.exchange = lately(p.exchange, d) }
+
+func lately(average, d time.Duration) time.Duration {
+	if average == 0 {
+		return d
+	}
+	return average + (d-average)/8
+}
+
+// ahead is how many jobs the runners get through while the store is asked for
+// more: many of those that are short, none of those that are long.
+func (p *pace) ahead(runners int) int {
+	if p.handler == 0 {
+		return 0
+	}
+	return int(min(float64(runners)*float64(p.exchange)/float64(p.handler), mostAhead))
+}
+
+// yield gives back what was leased ahead if the handlers turn out to be longer
+// than expected. Such jobs have lost nothing, not even their place.
+func (l *loop) yield(now time.Time) {
+	if l.stage != working || len(l.queue) == 0 || now.Before(l.movedAt.Add(patience)) {
+		return
+	}
+	for _, a := range l.queue {
+		l.release(a)
+		l.giveBack(a, time.Time{})
+	}
+	clear(l.queue)
+	l.queue = l.queue[:0]
+	l.pace.handler = max(l.pace.handler, patience)
+}

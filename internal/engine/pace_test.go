@@ -1,0 +1,99 @@
+package engine_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// slow is a Store whose exchanges take their time.
+type slow struct {
+	*spy
+	takes time.Duration
+}
+
+func (s slow) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	time.Sleep(s.takes)
+	return s.spy.Exchange(ctx, now, x)
+}
+
+// mostWanted is the largest number of jobs that was asked for at a time.
+func (s *spy) mostWanted() (n int) {
+	for _, c := range s.since(0) {
+		n = max(n, c.x.Want)
+	}
+	return n
+}
+
+func work(d time.Duration) handle {
+	return func(ctx context.Context, _ *storage.Leased) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func TestPace_ShortHandlersAreFedAhead(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Store = slow{r.store, 10 * time.Millisecond}
+		r.handle("short", work(time.Millisecond))
+		ids := r.enqueue("short", 2000)
+		r.start()
+		pass(2 * time.Second) // in fours it would take 5
+		for _, id := range ids {
+			r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+		}
+		if n := r.store.mostWanted(); n < 30 || n > 44 {
+			t.Errorf("at most %d jobs were asked for, want about 40: 10 ms of 4 runners", n)
+		}
+	})
+}
+
+func TestPace_LongHandlersAreNot(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Store = slow{r.store, 10 * time.Millisecond}
+		r.handle("long", work(time.Minute))
+		r.enqueue("long", 50)
+		r.start()
+		pass(5 * time.Minute)
+		if n := r.store.mostWanted(); n != 4 {
+			t.Errorf("%d jobs were asked for at a time, want 4", n)
+		}
+	})
+}
+
+func TestPace_GivesBackWhatWaitsTooLong(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Store = slow{r.store, 10 * time.Millisecond}
+		r.handle("short", work(time.Millisecond))
+		r.handle("long", work(time.Minute))
+		r.enqueue("short", 1000)
+		ids := r.enqueue("long", 100)
+		r.start()
+		pass(2 * time.Second)
+		var running, ahead int
+		for _, id := range ids {
+			switch rec := r.job(id); {
+			case rec.State == storage.Running:
+				running++
+			case rec.State != storage.Ready || rec.Counters != (storage.Counters{}):
+				t.Errorf("job is %s %+v, want it ready and unspent", rec.State, rec.Counters)
+			}
+		}
+		for _, c := range r.store.since(0) {
+			for _, f := range c.x.Finish {
+				if f.Outcome == storage.OutcomeReturned {
+					ahead++
+				}
+			}
+		}
+		if running != 4 || ahead == 0 {
+			t.Errorf("%d running, %d given back: want 4, and some", running, ahead)
+		}
+	})
+}
