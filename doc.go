@@ -118,6 +118,7 @@
 //	storage/storagetest  the suite that any Store must pass
 //	migrations         the schema, embedded
 //	internal/engine    the loop: lease, execute, finish, heartbeat, reclaim
+//	cmd/errand         the command line tool
 //	examples           one runnable program per directory
 //
 // Packages policy and storage import only the standard library and never each

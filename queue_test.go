@@ -310,7 +310,7 @@ func TestQueue_Cancel(t *testing.T) {
 	for _, c := range []struct {
 		retention time.Duration
 		kept      bool
-	}{{0, true}, {time.Hour, true}, {-1, false}} {
+	}{{0, true}, {time.Hour, true}, {-time.Hour, false}} {
 		q := openQueue(t, &errand.Options{Retention: c.retention})
 		id := enqueue(t, q, note{}, nil)
 		if s, err := q.Cancel(t.Context(), id); s != errand.Cancelled || err != nil {
