@@ -26,6 +26,7 @@ const (
 	dbEnv    = "ERRAND_TEST_DB"
 	clockEnv = "ERRAND_TEST_CLOCK" // how far the clock is ahead
 	queueEnv = "ERRAND_TEST_QUEUE"
+	leaseEnv = "ERRAND_TEST_LEASE"
 )
 
 func TestMain(m *testing.M) {
@@ -49,7 +50,10 @@ type memo struct{ Text string }
 
 func (memo) Kind() string { return "memo" }
 
-const shortLease = time.Second // the shortest there is
+const (
+	shortLease = time.Second     // the shortest there is, for those that are to lapse
+	longLease  = 3 * time.Second // for those that must not, on a busy machine either
+)
 
 // beOther is the other process. It says on its standard output what it does,
 // and a hold returns when a line comes on its standard input.
@@ -69,7 +73,11 @@ func beOther(role string) error {
 	if role == "enqueue" {
 		return sendNotes(ctx, q)
 	}
-	w := errand.NewWorker(q, &errand.WorkerOptions{Lease: shortLease, Queues: []string{os.Getenv(queueEnv)}})
+	lease, err := time.ParseDuration(os.Getenv(leaseEnv))
+	if err != nil {
+		return err
+	}
+	w := errand.NewWorker(q, &errand.WorkerOptions{Lease: lease, Queues: []string{os.Getenv(queueEnv)}})
 	lines := bufio.NewScanner(os.Stdin)
 	if role == "hold" {
 		errand.Handle(w, func(_ context.Context, job *errand.Job[hold]) error {
@@ -106,14 +114,14 @@ type other struct {
 	out *bufio.Scanner
 }
 
-func startOther(t *testing.T, path, role string, ahead time.Duration, queue string) *other {
+func startOther(t *testing.T, path, role string, lease, ahead time.Duration, queue string) *other {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), roleEnv+"="+role, dbEnv+"="+path, clockEnv+"="+ahead.String(), queueEnv+"="+queue)
+	cmd.Env = append(os.Environ(), roleEnv+"="+role, dbEnv+"="+path, clockEnv+"="+ahead.String(), queueEnv+"="+queue, leaseEnv+"="+lease.String())
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -171,10 +179,10 @@ type started struct {
 }
 
 // holder has a worker of this process run holds.
-func holder(t *testing.T, q *errand.Queue) <-chan started {
+func holder(t *testing.T, q *errand.Queue, lease time.Duration) <-chan started {
 	t.Helper()
 	runs := make(chan started, 10)
-	w := errand.NewWorker(q, &errand.WorkerOptions{Lease: shortLease, Grace: -1})
+	w := errand.NewWorker(q, &errand.WorkerOptions{Lease: lease, Grace: -1})
 	errand.Handle(w, func(ctx context.Context, job *errand.Job[hold]) error {
 		s := started{job, time.Now(), make(chan struct{})}
 		runs <- s
@@ -240,11 +248,11 @@ func waitFor(t *testing.T, q *errand.Queue, id errand.ID, want errand.State) err
 
 func TestProcesses_StoppedPastItsLease(t *testing.T) {
 	q, path := openShared(t)
-	o := startOther(t, path, "hold", 0, "default")
+	o := startOther(t, path, "hold", shortLease, 0, "default")
 	id := mustEnqueue(t, q, hold{"a"})
 	o.wants("hold a 1")
 	o.signal(syscall.SIGSTOP)
-	here := <-holder(t, q) // no sooner than the lease has been seen unchanged
+	here := <-holder(t, q, longLease) // no sooner than the lease has been seen unchanged
 	if here.job.Attempt != 2 || here.job.Crashes != 0 {
 		t.Errorf("attempt %d, crashes %d: want 2, and no crash of a process that lives", here.job.Attempt, here.job.Crashes)
 	}
@@ -263,16 +271,16 @@ func TestProcesses_StoppedPastItsLease(t *testing.T) {
 
 func TestProcesses_KilledWithRunningJobs(t *testing.T) {
 	q, path := openShared(t)
-	live := startOther(t, path, "hold", 0, "live")
+	live := startOther(t, path, "hold", longLease, 0, "live")
 	kept, err := q.Enqueue(t.Context(), hold{"b"}, &errand.JobOptions{Queue: "live"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	live.wants("hold b 1")
-	o := startOther(t, path, "hold", 0, "default")
+	o := startOther(t, path, "hold", longLease, 0, "default")
 	id := mustEnqueue(t, q, hold{"a"})
 	o.wants("hold a 1")
-	runs := holder(t, q)
+	runs := holder(t, q, longLease)
 	<-time.After(500 * time.Millisecond) // how long the job has run: see the second after a crash
 	killed := time.Now()
 	o.signal(syscall.SIGKILL)
@@ -297,11 +305,11 @@ func TestProcesses_KilledWithRunningJobs(t *testing.T) {
 
 func TestProcesses_ClockAhead(t *testing.T) {
 	q, path := openShared(t)
-	runs := holder(t, q)
+	runs := holder(t, q, longLease)
 	id := mustEnqueue(t, q, hold{"a"})
 	here := <-runs
-	o := startOther(t, path, "hold", time.Hour, "default")
-	<-time.After(3 * shortLease) // how long the job runs
+	o := startOther(t, path, "hold", longLease, time.Hour, "default")
+	<-time.After(2 * longLease) // how long the job runs
 	mustEnqueue(t, q, memo{"still here"})
 	o.wants("note still here")
 	info, err := q.Job(t.Context(), id)
@@ -325,7 +333,7 @@ func TestProcesses_WakeEachOther(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	o := startOther(t, path, "enqueue", 0, "")
+	o := startOther(t, path, "enqueue", 0, 0, "")
 	for i := range 20 {
 		text := fmt.Sprint("note ", i)
 		sent := time.Now()
