@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/errandq/errand/storage"
@@ -90,18 +92,19 @@ func checkVersion(ctx context.Context, db querier) error {
 
 // supported refuses versions of SQLite before minSQLite.
 func supported(version string) error {
-	var have, want [3]int
-	fmt.Sscanf(version, "%d.%d.%d", &have[0], &have[1], &have[2])
-	fmt.Sscanf(minSQLite, "%d.%d.%d", &want[0], &want[1], &want[2])
-	for i := range have {
-		if have[i] != want[i] {
-			if have[i] < want[i] {
-				return fmt.Errorf("%w: SQLite %s: must be %s or later", storage.ErrUnsupportedDB, version, minSQLite)
-			}
-			break
-		}
+	if slices.Compare(numbers(version), numbers(minSQLite)) < 0 {
+		return fmt.Errorf("%w: SQLite %s: must be %s or later", storage.ErrUnsupportedDB, version, minSQLite)
 	}
 	return nil
+}
+
+// numbers gives the parts of a version; what is no number counts as 0.
+func numbers(version string) (n []int) {
+	for part := range strings.SplitSeq(version, ".") {
+		v, _ := strconv.Atoi(part)
+		n = append(n, v)
+	}
+	return n
 }
 
 // sameFile tells whether two paths name one file.

@@ -43,7 +43,7 @@ func TestOpen_BadPaths(t *testing.T) {
 				s.Close()
 				t.Fatal("opened")
 			}
-			if c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), c.path) && c.is != storage.ErrCorrupt {
+			if c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), c.path) && !errors.Is(err, storage.ErrCorrupt) {
 				t.Errorf("error %q: want %v with %q", err, c.is, c.says)
 			}
 		})

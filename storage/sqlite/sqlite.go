@@ -237,8 +237,7 @@ func open(path string, o Options, setWAL bool) (_ *Store, err error) {
 	s.pending.init()
 	defer func() {
 		if err != nil {
-			s.release()
-			err = translate(err)
+			err = errors.Join(translate(err), s.release())
 		}
 	}()
 	if s.turn, err = newTurn(path); err != nil {

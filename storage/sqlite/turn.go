@@ -88,7 +88,9 @@ func (t *turn) close() error {
 		return t.file.Close()
 	}
 	go func() {
-		<-t.waiting
+		if err := <-t.waiting; err == nil {
+			_ = unlock(t.file)
+		}
 		_ = t.file.Close()
 	}()
 	return nil

@@ -126,7 +126,7 @@ func (w *watch) run() {
 	}}); err != nil && !errors.Is(err, storage.ErrClosed) {
 		s.opts.Logger.Warn("errand: other processes cannot wake this one, it looks every second", "error", err)
 	}
-	conn, err := s.read.DB.Conn(context.Background())
+	conn, err := s.read.Conn(context.Background())
 	if err != nil {
 		s.opts.Logger.Error("errand: cannot watch for commits of other processes", "error", translate(err))
 		return
@@ -137,7 +137,6 @@ func (w *watch) run() {
 		s.opts.Logger.Error("errand: cannot watch for commits of other processes", "error", translate(err))
 		return
 	}
-	defer look.Close()
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	var last int64
