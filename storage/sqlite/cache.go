@@ -5,7 +5,7 @@ import "sync"
 const (
 	sqlLanes     = `SELECT lane, queue, kind FROM errand_lane`
 	sqlPaused    = `SELECT queue FROM errand_pause ORDER BY queue`
-	sqlInstances = `SELECT instance, name, boot, lease FROM errand_instance`
+	sqlInstances = `SELECT instance, name, boot FROM errand_instance`
 )
 
 // laneName is what a lane stands for.
@@ -27,7 +27,6 @@ type cache struct {
 type rival struct {
 	id         int64
 	name, boot string
-	lease      int64 // microseconds
 }
 
 func (c *cache) stale(generation int64) bool {
@@ -55,7 +54,7 @@ func (c *cache) reload(t execer, self, generation int64) error {
 		return err
 	}
 	var r rival
-	err = each(t, sqlInstances, nil, []any{&r.id, &r.name, &r.boot, &r.lease}, func() {
+	err = each(t, sqlInstances, nil, []any{&r.id, &r.name, &r.boot}, func() {
 		if r.id != self {
 			rivals = append(rivals, r)
 		}

@@ -69,7 +69,6 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 			if _, err := t.exec(sqlInstanceLease, id, lease.Microseconds()); err != nil {
 				return 0, err
 			}
-			t.meta.gen++
 			t.after = append(t.after, func() { in.promise(lease) })
 		}
 		return id, nil

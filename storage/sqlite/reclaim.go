@@ -12,7 +12,10 @@ import (
 )
 
 const (
-	sqlHeld = `SELECT id, token, until, fate FROM errand_job WHERE state = 3 AND instance = ?1`
+	// The lease that an instance has promised is read with the jobs it holds:
+	// read before them it may be that of the time before it took them.
+	sqlHeld = `SELECT j.id, j.token, j.until, j.fate, i.lease
+FROM errand_job j JOIN errand_instance i ON i.instance = j.instance WHERE j.state = 3 AND j.instance = ?1`
 	sqlTake = `UPDATE errand_job SET token = ?4, instance = ?5, until = ?6, fate = ?7
 WHERE id = ?1 AND token = ?2 AND until = ?3 AND state = 3
 RETURNING ` + leasedColumns + `, cancelling`
@@ -32,6 +35,7 @@ type candidate struct {
 	sighting
 	fate    storage.Fate
 	started int64
+	lease   int64 // of the holder, in microseconds
 	holder  string
 }
 
@@ -75,7 +79,7 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 				since = mono
 			}
 			fresh[c.sighting] = since
-			lapsed := mono-since >= time.Duration(r.lease)*time.Microsecond
+			lapsed := mono-since >= time.Duration(c.lease)*time.Microsecond
 			if g == nil && !lapsed || len(found) >= limit {
 				continue
 			}
@@ -175,7 +179,7 @@ func (s *Store) held(ctx context.Context, r rival) ([]candidate, error) {
 	var out []candidate
 	for rows.Next() {
 		c := candidate{holder: r.name}
-		if err := rows.Scan(&c.id, &c.token, &c.until, &c.fate); err != nil {
+		if err := rows.Scan(&c.id, &c.token, &c.until, &c.fate, &c.lease); err != nil {
 			return nil, err
 		}
 		out = append(out, c)
