@@ -5,6 +5,7 @@ package errand_test
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"fmt"
 	"io"
 	"log/slog"
@@ -122,7 +123,7 @@ func startOther(t *testing.T, path, role string, lease, ahead time.Duration, que
 	}
 	cmd := exec.Command(exe)
 	cmd.Env = append(os.Environ(), roleEnv+"="+role, dbEnv+"="+path, clockEnv+"="+ahead.String(), queueEnv+"="+queue, leaseEnv+"="+lease.String())
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = t.Output() // not go test's own: whoever is left stopped would hold that open
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -167,6 +168,24 @@ func (o *other) says(line string) {
 func (o *other) signal(s syscall.Signal) {
 	o.t.Helper()
 	if err := o.cmd.Process.Signal(s); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// stop stops the process while it is this one's turn to write. In the middle of
+// a write of its own it would keep everybody else from writing for as long as
+// it is stopped, like any holder of SQLite's lock.
+func (o *other) stop(q *errand.Queue) {
+	o.t.Helper()
+	err := q.Tx(o.t.Context(), func(*sql.Tx) error {
+		o.signal(syscall.SIGSTOP)
+		var status syscall.WaitStatus
+		if _, err := syscall.Wait4(o.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+			return fmt.Errorf("the other process does not stop: status %v, %w", status, err)
+		}
+		return nil
+	})
+	if err != nil {
 		o.t.Fatal(err)
 	}
 }
@@ -251,7 +270,7 @@ func TestProcesses_StoppedPastItsLease(t *testing.T) {
 	o := startOther(t, path, "hold", shortLease, 0, "default")
 	id := mustEnqueue(t, q, hold{"a"})
 	o.wants("hold a 1")
-	o.signal(syscall.SIGSTOP)
+	o.stop(q)
 	here := <-holder(t, q, longLease) // no sooner than the lease has been seen unchanged
 	if here.job.Attempt != 2 || here.job.Crashes != 0 {
 		t.Errorf("attempt %d, crashes %d: want 2, and no crash of a process that lives", here.job.Attempt, here.job.Crashes)
