@@ -61,6 +61,9 @@ func NewBudget(options *BudgetOptions) *Budget {
 	return &Budget{options: o, tokens: o.Capacity}
 }
 
+// Options gives the figures of b, with the defaults in the place of zeros.
+func (b *Budget) Options() BudgetOptions { return b.options }
+
 // Take takes the tokens for a retry that is about to start. Timeout tells
 // whether the attempt before it timed out. If there are too few, it takes none
 // and is not ok: then the retry must not start, and [Budget.Ready] tells when

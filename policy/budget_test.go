@@ -23,6 +23,10 @@ func takeAll(b *policy.Budget, now time.Time) (n int) {
 
 func TestBudget_DefaultsOfTheSDKs(t *testing.T) {
 	b := policy.NewBudget(nil)
+	want := policy.BudgetOptions{Capacity: 500, RetryCost: 5, TimeoutCost: 10, FirstRefund: 1, RetriesPerSecond: 1}
+	if got := b.Options(); got != want {
+		t.Errorf("options %+v, want %+v", got, want)
+	}
 	if n := takeAll(b, epoch); n != 100 {
 		t.Errorf("%d retries out of a full bucket, want 500 / 5", n)
 	}

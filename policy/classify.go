@@ -120,7 +120,9 @@ func ByNet(err error) (Class, bool) {
 // ByStatus knows errors with an HTTP status, which they tell by a method
 // HTTPStatusCode() int or StatusCode() int; [StatusError] is one. 429 is
 // Throttled, 500 and above Retryable, every other status Permanent. This is
-// how SNS delivers over HTTP.
+// how SNS delivers over HTTP. A status of success says nothing about an error,
+// which is then about something else: a body that broke off, for example.
+// Nor does a number that is no status of HTTP.
 func ByStatus(err error) (Class, bool) {
 	type httpStatus interface {
 		error
@@ -137,7 +139,7 @@ func ByStatus(err error) (Class, bool) {
 		code = e.StatusCode()
 	}
 	switch {
-	case code == 0: // no answer
+	case code < 100 || code/100 == 2:
 		return 0, false
 	case code == 429:
 		return Throttled, true
