@@ -5,30 +5,26 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-
-	"github.com/errandq/errand/storage"
 )
 
 // Tx implements [storage.TxEnqueuer]. The transaction begins IMMEDIATE on a
 // connection of its own and takes its turn with the writer, which waits
 // meanwhile: fn should be short, and must not call Enqueue, which would wait
-// for fn (and give up with [storage.ErrBusy]).
+// for fn (and give up with [storage.ErrBusy]), nor Close. The connection has the
+// settings foreign_keys, recursive_triggers and trusted_schema of the database
+// that New was given; with Open they are SQLite's defaults.
 func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := s.enter(); err != nil { // so that Close waits for fn
+		return err
+	}
+	defer s.leave()
 	if err := s.usable(); err != nil {
 		return err
 	}
-	s.gate.RLock()
-	if s.closed {
-		s.gate.RUnlock()
-		return storage.ErrClosed
-	}
-	s.joined.Add(1) // Close waits for fn
-	s.gate.RUnlock()
-	defer s.joined.Done()
-	if err := s.turn.take(s.opts.BusyTimeout); err != nil {
+	if err := s.turn.take(ctx, s.opts.BusyTimeout); err != nil {
 		return err
 	}
 	defer s.turn.give()
@@ -52,10 +48,12 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	}
 	finished = true
 	if err := tx.Commit(); err != nil {
-		if ctx.Err() != nil {
+		switch {
+		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+			return err
+		case errors.Is(err, sql.ErrTxDone) && ctx.Err() != nil: // rolled back by it
 			return ctx.Err()
-		}
-		if errors.Is(err, sql.ErrTxDone) {
+		case errors.Is(err, sql.ErrTxDone):
 			return fmt.Errorf("errand: transaction: ended by the function that it was given to: %w", err)
 		}
 		return s.commitFailed(err)

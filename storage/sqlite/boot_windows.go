@@ -2,14 +2,23 @@ package sqlite
 
 import (
 	"strconv"
-	"time"
 
-	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/registry"
 )
 
 // bootID names the boot of the system: an instance of another boot did not
-// crash, its machine went down. Windows tells how long it has been up; the
-// minute of the boot is name enough.
+// crash, its machine went down. Windows counts its boots. Empty if it cannot be
+// told: then every process that died counts as crashed.
 func bootID() string {
-	return strconv.FormatInt(time.Now().Add(-windows.DurationSinceBoot()).Round(time.Minute).Unix(), 10)
+	const path = `SYSTEM\CurrentControlSet\Control\Session Manager\Memory Management\PrefetchParameters`
+	key, err := registry.OpenKey(registry.LOCAL_MACHINE, path, registry.QUERY_VALUE)
+	if err != nil {
+		return ""
+	}
+	defer key.Close()
+	n, _, err := key.GetIntegerValue("BootId")
+	if err != nil {
+		return ""
+	}
+	return strconv.FormatUint(n, 10)
 }

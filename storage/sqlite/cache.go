@@ -1,6 +1,9 @@
 package sqlite
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 const (
 	sqlLanes     = `SELECT lane, queue, kind FROM errand_lane`
@@ -19,11 +22,11 @@ type cache struct {
 	lanes      map[laneName]int64
 	names      map[int64]laneName
 	paused     map[string]bool
-	rivals     []rival // other registered instances
+	instances  []rival // this one included
 	policies   map[int64][]byte
 }
 
-// rival is another instance that is registered.
+// rival is an instance that is registered.
 type rival struct {
 	id         int64
 	name, boot string
@@ -36,11 +39,11 @@ func (c *cache) stale(generation int64) bool {
 }
 
 // reload reads everything again. In a transaction it comes before any change,
-// so that only what is committed is kept; self is left out of the rivals.
-func (c *cache) reload(t execer, self, generation int64) error {
+// so that only what is committed is kept.
+func (c *cache) reload(t execer, generation int64) error {
 	lanes, names := map[laneName]int64{}, map[int64]laneName{}
 	paused := map[string]bool{}
-	var rivals []rival
+	var all []rival
 	var lane int64
 	var name laneName
 	err := each(t, sqlLanes, nil, []any{&lane, &name.queue, &name.kind}, func() {
@@ -55,16 +58,16 @@ func (c *cache) reload(t execer, self, generation int64) error {
 	}
 	var r rival
 	err = each(t, sqlInstances, nil, []any{&r.id, &r.name, &r.boot}, func() {
-		if r.id != self {
-			rivals = append(rivals, r)
-		}
+		all = append(all, r)
 	})
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.generation, c.lanes, c.names, c.paused, c.rivals = generation, lanes, names, paused, rivals
+	if generation > c.generation { // else somebody who came later was faster
+		c.generation, c.lanes, c.names, c.paused, c.instances = generation, lanes, names, paused, all
+	}
 	return nil
 }
 
@@ -115,10 +118,17 @@ func (c *cache) name(lane int64) (laneName, bool) {
 	return n, ok
 }
 
-func (c *cache) others() []rival {
+// others gives the instances but for this one.
+func (c *cache) others(self int64) []rival {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.rivals
+	return slices.DeleteFunc(slices.Clone(c.instances), func(r rival) bool { return r.id == self })
+}
+
+func (c *cache) alone(self int64) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return !slices.ContainsFunc(c.instances, func(r rival) bool { return r.id != self })
 }
 
 func (c *cache) policy(id int64) ([]byte, bool) {

@@ -22,15 +22,43 @@ const (
 
 var readerPragmas = []string{"query_only(1)", "trusted_schema(0)"}
 
-func writerPragmas(o Options, setWAL bool) []string {
-	p := []string{"synchronous(FULL)", "trusted_schema(0)", "wal_autocheckpoint(4000)", "temp_store(MEMORY)"}
+func writerPragmas(o Options) []string {
+	return append(syncPragmas(o), "trusted_schema(0)", "temp_store(MEMORY)")
+}
+
+func syncPragmas(o Options) []string {
+	level := "synchronous(FULL)"
 	if o.Durability == Relaxed {
-		p[0] = "synchronous(NORMAL)"
+		level = "synchronous(NORMAL)"
 	}
-	if setWAL {
-		p = append(p, "journal_mode(WAL)")
+	return []string{level, "wal_autocheckpoint(4000)"}
+}
+
+// settings gives the pragmas by which a connection obeys the same rules as
+// those of the application. A nil database has none.
+func settings(ctx context.Context, app *sql.DB) (pragmas []string, err error) {
+	if app == nil {
+		return nil, nil
 	}
-	return p
+	for _, name := range []string{"foreign_keys", "recursive_triggers", "trusted_schema"} {
+		var on bool
+		if err := app.QueryRowContext(ctx, "PRAGMA "+name).Scan(&on); err != nil {
+			return nil, err
+		}
+		pragmas = append(pragmas, fmt.Sprintf("%s(%t)", name, on))
+	}
+	return pragmas, nil
+}
+
+func checkWAL(ctx context.Context, db querier) error {
+	var mode string
+	if err := db.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode); err != nil {
+		return err
+	}
+	if mode != "wal" {
+		return fmt.Errorf("%w: journal_mode %q: must be wal (_pragma=journal_mode(wal) in the DSN)", storage.ErrUnsupportedDB, mode)
+	}
+	return nil
 }
 
 // openPool makes a pool of at most n connections, kept for good. The file must

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -37,7 +38,7 @@ const forever = math.MaxInt64
 // Enqueue implements [storage.Store].
 func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
 	if len(jobs) == 0 {
-		return nil, ctx.Err()
+		return nil, s.idle(ctx)
 	}
 	var out []storage.Enqueued
 	err := s.submit(ctx, &request{run: func(t *tx) (err error) {
@@ -51,32 +52,76 @@ func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 }
 
 // EnqueueTx implements [storage.TxEnqueuer].
-func (s *Store) EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
-	if err := ctx.Err(); err != nil || len(jobs) == 0 {
+func (s *Store) EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, err error) {
+	if len(jobs) == 0 {
+		return nil, s.idle(ctx)
+	}
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
 	if err := s.usable(); err != nil {
 		return nil, err
 	}
-	if !s.pending.ours(tx) {
-		path, err := databaseFile(ctx, tx)
-		if err != nil || !sameFile(path, s.path) {
-			return nil, fmt.Errorf("%w: it is on %q, this queue on %q", storage.ErrWrongDatabase, path, s.path)
-		}
+	// A statement that is interrupted may take the whole transaction with it.
+	db := plain{context.WithoutCancel(ctx), tx}
+	if err := s.checkTx(db); err != nil {
+		return nil, err
 	}
-	return s.enqueueIn(ctx, tx, now, jobs)
+	if _, err := db.exec("SAVEPOINT errand"); err != nil {
+		return nil, translate(err)
+	}
+	out, err = s.enqueueIn(db, now, jobs)
+	if err != nil {
+		_, _ = db.exec("ROLLBACK TO errand") // SQLite may have rolled back all of it
+	}
+	if _, e := db.exec("RELEASE errand"); err == nil {
+		err = e
+	}
+	if err != nil {
+		return nil, translate(err)
+	}
+	return out, nil
 }
 
-func (s *Store) enqueueIn(ctx context.Context, in *sql.Tx, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
-	t := &tx{execer: plain{ctx, in}, store: s, counts: map[laneState]int64{}}
+// checkTx makes sure that a transaction is one, and on the right database.
+func (s *Store) checkTx(db plain) error {
+	// SQLite may have ended it by itself, which database/sql does not notice:
+	// then this statement succeeds, which in a transaction it cannot.
+	if _, err := db.exec("BEGIN"); err == nil {
+		_, _ = db.exec(sqlRollback)
+		return fmt.Errorf("errand: transaction: rolled back by SQLite after an error: %w", sql.ErrTxDone)
+	} else if errors.Is(err, sql.ErrTxDone) {
+		return fmt.Errorf("errand: transaction: %w", err)
+	}
+	if s.pending.ours(db.tx) {
+		return nil
+	}
+	path, err := databaseFile(db.ctx, db.tx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", storage.ErrWrongDatabase, err)
+	}
+	if !sameFile(path, s.path) {
+		return fmt.Errorf("%w: it is on %q, this queue on %q", storage.ErrWrongDatabase, path, s.path)
+	}
+	return nil
+}
+
+// enqueueIn is enqueue in a transaction of the application.
+func (s *Store) enqueueIn(db plain, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+	t := &tx{execer: db, store: s, counts: map[laneState]int64{}}
 	m := &t.meta
 	err := t.row(sqlReserve, []any{len(jobs)}, &m.minWriter, &m.nextJob, &m.nextToken, &m.nextInstance, &m.gen)
 	if err == nil {
 		err = tooNew(m.minWriter)
 	}
 	if err != nil {
-		return nil, translate(err)
+		return nil, err
 	}
+	reserved := m.nextJob
 	m.nextJob -= int64(len(jobs))
 	t.was = *m
 	out, err := t.enqueue(now, jobs)
@@ -86,11 +131,10 @@ func (s *Store) enqueueIn(ctx context.Context, in *sql.Tx, now time.Time, jobs [
 	if err == nil {
 		err = t.flushCounts()
 	}
-	if err != nil {
-		return nil, translate(err)
+	if err == nil {
+		s.lookFor(t.was.nextJob, reserved)
 	}
-	s.lookFor(t.was.nextJob)
-	return out, nil
+	return out, err
 }
 
 // enqueue inserts jobs, taking their keys from the counters.
@@ -136,9 +180,10 @@ func (t *tx) insert(j *storage.NewJob, key int64, salt uint32, created int64, no
 	state, due := ready, created
 	event := storage.Event{}
 	if !j.DueAt.IsZero() {
-		if due = dueMicros(j.DueAt); due > created {
-			state, event.Due = scheduled, j.DueAt
-		}
+		due = dueMicros(j.DueAt)
+	}
+	if j.DueAt.After(now) {
+		state, event.Due = scheduled, j.DueAt
 	}
 	var headers, args any
 	if inline := len(j.Args)+len(j.Headers) <= inlineLimit; inline {

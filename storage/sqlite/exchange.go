@@ -11,7 +11,9 @@ import (
 )
 
 const (
-	sqlExtend = `UPDATE errand_job SET until = ?3 WHERE id = ?1 AND token = ?2 AND state = 3 RETURNING cancelling`
+	// until always changes, for that is what observers see of a holder's life,
+	// even if the clock stands still.
+	sqlExtend = `UPDATE errand_job SET until = MAX(?3, until + 1) WHERE id = ?1 AND token = ?2 AND state = 3 RETURNING cancelling`
 	sqlNext   = `SELECT due_at FROM errand_job WHERE state = 1 ORDER BY due_at LIMIT 1`
 	// Limits are no parameters: SQLite plans by their value, and would prepare
 	// the statement again each time it is bound. The order in which rows are
@@ -68,7 +70,7 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 	}}
 	if len(x.Extend) == 0 && len(x.Finish) == 0 {
 		if x.Want <= 0 {
-			return out, ctx.Err()
+			return out, s.idle(ctx)
 		}
 		r.probe = func(t *tx) (found bool, err error) {
 			found, out.NextDue, err = t.due(now, x.Source)
@@ -78,8 +80,10 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 	if err := s.submit(ctx, r); err != nil {
 		return storage.ExchangeResult{}, err
 	}
-	for _, f := range x.Finish {
-		s.self.forget(f.Token)
+	for i, f := range x.Finish {
+		if out.Finished[i] != storage.Refused {
+			s.self.forget(f.Token)
+		}
 	}
 	return out, nil
 }
@@ -100,7 +104,7 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange) (out storage.ExchangeR
 	if n := len(x.Finish); n > 0 {
 		out.Finished = make([]storage.ItemResult, n)
 		for i := range x.Finish {
-			if out.Finished[i], err = t.finish(at, &x.Finish[i]); err != nil {
+			if out.Finished[i], err = t.finish(now, &x.Finish[i]); err != nil {
 				return out, err
 			}
 		}
@@ -192,7 +196,8 @@ func (t *tx) lease(x *storage.Exchange, until int64) ([]storage.Leased, error) {
 			lanes = append(lanes, lane)
 		}
 	}
-	rows, err := t.merge(lanes, x.Want)
+	slices.Sort(lanes) // a queue or kind may be named twice
+	rows, err := t.merge(slices.Compact(lanes), x.Want)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}

@@ -6,16 +6,16 @@ import "slices"
 // written, the files stay. If s was closed while it held leases, the lock that
 // it left behind is dropped.
 func (s *Store) Kill() {
-	s.gate.Lock()
-	closed := s.closed
-	s.closed = true
-	s.gate.Unlock()
-	if !closed {
+	s.closing.Do(func() {
+		s.gate.Lock()
+		s.closed = true
+		s.gate.Unlock()
+		s.calls.Wait()
 		close(s.stop)
 		close(s.reqs)
 		s.joined.Wait()
 		_ = s.release()
-	}
+	})
 	s.self.mu.Lock()
 	f := s.self.file
 	s.self.file = nil

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"database/sql"
 	"errors"
+	"time"
 
 	"github.com/errandq/errand/storage"
 )
@@ -50,8 +51,9 @@ var changes = map[storage.Outcome]change{
 	storage.OutcomeReturned:    {attempt: -1, keepCrashes: 1},
 }
 
-// finish ends one lease at a time in microseconds.
-func (t *tx) finish(at int64, f *storage.Finish) (storage.ItemResult, error) {
+// finish ends one lease.
+func (t *tx) finish(now time.Time, f *storage.Finish) (storage.ItemResult, error) {
+	at := micros(now)
 	switch f.Outcome {
 	case storage.OutcomeDone:
 		return t.end(at, f, done)
@@ -67,10 +69,11 @@ func (t *tx) finish(at int64, f *storage.Finish) (storage.ItemResult, error) {
 	if !ok {
 		return storage.Refused, nil
 	}
-	return t.reschedule(at, f, c)
+	return t.reschedule(now, f, c)
 }
 
-func (t *tx) reschedule(at int64, f *storage.Finish, c change) (storage.ItemResult, error) {
+func (t *tx) reschedule(now time.Time, f *storage.Finish, c change) (storage.ItemResult, error) {
+	at := micros(now)
 	state, due := ready, any(at)
 	event := storage.Event{}
 	switch {
@@ -80,8 +83,8 @@ func (t *tx) reschedule(at int64, f *storage.Finish, c change) (storage.ItemResu
 			due = nil // as it was
 		}
 	default:
-		us := dueMicros(f.DueAt)
-		if due = us; us > at {
+		due = dueMicros(f.DueAt)
+		if f.DueAt.After(now) {
 			state, event.Due = scheduled, f.DueAt
 		}
 	}
@@ -96,7 +99,14 @@ func (t *tx) reschedule(at int64, f *storage.Finish, c change) (storage.ItemResu
 		return 0, err
 	}
 	t.move(lane, running, state)
-	t.notify(event)
+	if f.Outcome == storage.OutcomeReturned || f.Outcome == storage.OutcomeInterrupted {
+		t.notifyAll(event) // this worker is done with it
+	} else {
+		t.notify(event)
+	}
+	if f.Outcome == storage.OutcomeReturned { // there was no attempt that could have failed
+		return storage.Applied, nil
+	}
 	return storage.Applied, t.addHistory(at, f, attempt)
 }
 

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -64,7 +65,7 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 	in := &t.store.self
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if id := in.number(); id != 0 {
+	if id := cmp.Or(in.number(), t.registered); id != 0 {
 		if lease > in.lease {
 			if _, err := t.exec(sqlInstanceLease, id, lease.Microseconds()); err != nil {
 				return 0, err
@@ -73,25 +74,25 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 		}
 		return id, nil
 	}
-	if t.registered != 0 { // by another request of this transaction
-		return t.registered, nil
-	}
 	id := t.meta.nextInstance
-	path := instancePath(t.store.path, id)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := lockedFile(instancePath(t.store.path, id), t.store.mode)
+	for range 100 { // files of a database that was there before this one
+		if !errors.Is(err, errTaken) {
+			break
+		}
+		id++
+		f, err = lockedFile(instancePath(t.store.path, id), t.store.mode)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("errand: instance file: %w", err)
+		return 0, err
 	}
-	if ok, err := tryLock(f); err != nil || !ok {
-		return 0, errors.Join(fmt.Errorf("errand: instance file %s: cannot be locked: %w", path, err), f.Close())
-	}
-	t.undo = append(t.undo, func() { _ = errors.Join(f.Close(), os.Remove(path)) })
+	t.undo = append(t.undo, func() { _ = errors.Join(f.Close(), os.Remove(f.Name())) })
 	name := fmt.Sprintf("%s/%d", processName(), id)
 	if _, err := t.exec(sqlAddInstance, id, name, bootID(), lease.Microseconds(), time.Now().UnixMicro()); err != nil {
 		return 0, err
 	}
 	t.registered = id
-	t.meta.nextInstance++
+	t.meta.nextInstance = id + 1
 	t.meta.gen++
 	t.after = append(t.after, func() {
 		in.mu.Lock()
@@ -100,6 +101,27 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 		in.id.Store(id)
 	})
 	return id, nil
+}
+
+var errTaken = errors.New("another process has it")
+
+// lockedFile makes a file and locks it; errTaken if another process has.
+func lockedFile(path string, mode os.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, mode)
+	if err != nil {
+		return nil, fmt.Errorf("errand: instance file: %w", err)
+	}
+	ok, err := tryLock(f)
+	if err == nil && !ok {
+		err = errTaken
+	}
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("errand: instance file %s: cannot be locked: %w", path, err), f.Close())
+	}
+	return f, nil
 }
 
 func (in *instance) promise(lease time.Duration) {
@@ -185,14 +207,13 @@ var abandoned struct {
 	files []*os.File
 }
 
-// retire drops the registration, if no lease is held.
+// retire drops the registration, if no lease is held. It is the last request.
 func (s *Store) retire() error {
-	id := s.self.number()
-	if id == 0 {
-		return nil
-	}
-	var n int64
+	var id, n int64
 	r := &request{done: make(chan error, 1), run: func(t *tx) error {
+		if id = cmp.Or(s.self.number(), t.registered); id == 0 {
+			return nil
+		}
 		res, err := t.exec(sqlDropInstance, id)
 		if err != nil {
 			return err
@@ -202,17 +223,22 @@ func (s *Store) retire() error {
 		}
 		return err
 	}}
+	// Without a registration, now or in the queue, there is nothing to write.
+	r.probe = func(*tx) (bool, error) { return s.self.number() != 0, nil }
 	s.reqs <- r
 	err := <-r.done
 	s.self.mu.Lock()
 	defer s.self.mu.Unlock()
 	f := s.self.file
 	s.self.file = nil
-	if err != nil || n == 0 {
+	switch {
+	case f == nil:
+		return err
+	case err != nil || n == 0:
 		abandoned.Lock()
 		defer abandoned.Unlock()
 		abandoned.files = append(abandoned.files, f)
 		return err
 	}
-	return errors.Join(os.Remove(f.Name()), f.Close())
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }

@@ -95,17 +95,12 @@ func (s *Store) Job(ctx context.Context, id storage.ID) (rec storage.Record, err
 	return rec, err
 }
 
-func (s *Store) isClosed() bool {
-	s.gate.RLock()
-	defer s.gate.RUnlock()
-	return s.closed
-}
-
 // reading runs fn in a read transaction: all that it sees is of one moment.
 func (s *Store) reading(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
-	if s.isClosed() {
-		return storage.ErrClosed
+	if err := s.enter(); err != nil {
+		return err
 	}
+	defer s.leave()
 	tx, err := s.read.BeginTxx(ctx, nil)
 	if err != nil {
 		return translate(err)

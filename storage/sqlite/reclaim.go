@@ -41,13 +41,14 @@ type candidate struct {
 
 // Alone tells whether no other instance was registered when this process last
 // looked, which it does with each write and when woken.
-func (s *Store) Alone() bool { return len(s.cache.others()) == 0 }
+func (s *Store) Alone() bool { return s.cache.alone(s.self.number()) }
 
 // Reclaim implements [storage.Store].
 func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
-	if s.isClosed() {
-		return nil, storage.ErrClosed
+	if err := s.enter(); err != nil {
+		return nil, err
 	}
+	defer s.leave()
 	if err := s.refresh(ctx); err != nil {
 		return nil, translate(err)
 	}
@@ -61,8 +62,11 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 	s.sight.mu.Lock()
 	defer s.sight.mu.Unlock()
 	fresh := map[sighting]time.Duration{}
-	for _, r := range s.cache.others() {
+	for _, r := range s.cache.others(s.self.number()) {
 		g, notes, err := s.inspect(r)
+		if errors.Is(err, os.ErrPermission) {
+			continue // of another user, who keeps it to himself: others may recover what it holds
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +83,7 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 				since = mono
 			}
 			fresh[c.sighting] = since
-			lapsed := mono-since >= time.Duration(c.lease)*time.Microsecond
+			lapsed := c.lease > 0 && mono-since >= time.Duration(c.lease)*time.Microsecond
 			if g == nil && !lapsed || len(found) >= limit {
 				continue
 			}
@@ -103,6 +107,7 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 		return nil, err
 	}
 	for _, g := range gone {
+		g.close()
 		if g.dropped {
 			_ = os.Remove(g.path) // best effort: a stale file does no harm
 		}

@@ -87,6 +87,7 @@ func (o *Options) validate() error {
 // [storage.Notifier] and a [storage.TxEnqueuer].
 type Store struct {
 	path string
+	mode os.FileMode // of the files beside the database
 	opts Options
 
 	write   *sql.DB  // the writer's one connection
@@ -99,8 +100,11 @@ type Store struct {
 	begun   atomic.Int64   // write transactions begun
 	failure atomic.Pointer[error]
 
-	gate   sync.RWMutex // held for reading while sending to reqs
-	closed bool         // guarded by gate
+	gate    sync.RWMutex   // held for reading while sending to reqs
+	closed  bool           // guarded by gate
+	calls   sync.WaitGroup // under way, but for those that are in reqs
+	closing sync.Once
+	result  error // of Close
 
 	self    instance
 	cache   cache
@@ -139,10 +143,11 @@ func Open(path string, opts *Options) (*Store, error) {
 		return nil, err
 	}
 	useOFDLocks(o.Logger)
-	if err := prepareFile(full); err != nil {
+	full, err = prepareFile(full)
+	if err != nil {
 		return nil, err
 	}
-	return open(full, o, true)
+	return open(full, o, nil)
 }
 
 // New opens a Store on the database of the application, beside db: it asks db
@@ -173,15 +178,11 @@ func New(db *sql.DB, opts *Options) (*Store, error) {
 	if path == "" {
 		return nil, fmt.Errorf("%w: the database is in memory: must be a file", storage.ErrUnsupportedDB)
 	}
-	var mode string
-	if err := db.QueryRow("PRAGMA journal_mode").Scan(&mode); err != nil {
+	if err := checkWAL(context.Background(), db); err != nil {
 		return nil, translate(err)
 	}
-	if mode != "wal" {
-		return nil, fmt.Errorf("%w: journal_mode %q: must be wal (_pragma=journal_mode(wal) in the DSN)", storage.ErrUnsupportedDB, mode)
-	}
 	useOFDLocks(o.Logger)
-	return open(path, o, false)
+	return open(path, o, db)
 }
 
 // useOFDLocks asks for locks that other code in the process cannot drop by
@@ -195,8 +196,20 @@ func useOFDLocks(log *slog.Logger) {
 }
 
 // prepareFile refuses what cannot become a database and creates a new one with
-// mode 0600, which SQLite passes on to the files beside it.
-func prepareFile(path string) error {
+// mode 0600, which is passed on to the files beside it. It gives the path
+// without symbolic links, by which all processes find the same files beside.
+func prepareFile(path string) (string, error) {
+	if err := checkFile(path); err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", fmt.Errorf("errand: open database: %w", err)
+	}
+	return real, nil
+}
+
+func checkFile(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -225,9 +238,15 @@ func kindOf(info os.FileInfo) string {
 	return "special file"
 }
 
-func open(path string, o Options, setWAL bool) (_ *Store, err error) {
+// open opens the Store, beside the application's app unless that is nil.
+func open(path string, o Options, app *sql.DB) (_ *Store, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("errand: open database: %w", err)
+	}
 	s := &Store{
 		path: path,
+		mode: info.Mode().Perm() & 0o666,
 		opts: o,
 		reqs: make(chan *request, maxBatch),
 		stop: make(chan struct{}),
@@ -240,21 +259,28 @@ func open(path string, o Options, setWAL bool) (_ *Store, err error) {
 			err = errors.Join(translate(err), s.release())
 		}
 	}()
-	if s.turn, err = newTurn(path); err != nil {
+	if s.turn, err = newTurn(path, s.mode); err != nil {
 		return nil, err
 	}
-	if err = s.turn.take(o.BusyTimeout); err != nil {
+	if err = s.turn.take(context.Background(), o.BusyTimeout); err != nil {
 		return nil, err
 	}
-	s.write = openPool(path, 1, o, writerPragmas(o, setWAL))
-	s.read = sqlx.NewDb(openPool(path, maxReaders, o, readerPragmas), "sqlite")
-	s.apps = openPool(path, 1, o, writerPragmas(o, false))
 	ctx := context.Background()
+	asApp, err := settings(ctx, app)
+	if err != nil {
+		return nil, err
+	}
+	s.write = openPool(path, 1, o, append(writerPragmas(o), "journal_mode(WAL)"))
+	s.read = sqlx.NewDb(openPool(path, maxReaders, o, readerPragmas), "sqlite")
+	s.apps = openPool(path, 1, o, append(syncPragmas(o), asApp...))
 	conn, err := s.write.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err = checkVersion(ctx, conn); err == nil {
+		err = checkWAL(ctx, conn)
+	}
+	if err == nil {
 		err = migrate(ctx, conn)
 	}
 	if err == nil {
@@ -272,15 +298,32 @@ func open(path string, o Options, setWAL bool) (_ *Store, err error) {
 	return s, nil
 }
 
-// Close implements [storage.Store]. Closing twice is harmless.
-func (s *Store) Close() error {
-	s.gate.Lock()
+// enter begins a call that Close waits for; leave ends it.
+func (s *Store) enter() error {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
 	if s.closed {
-		s.gate.Unlock()
-		return nil
+		return storage.ErrClosed
 	}
+	s.calls.Add(1)
+	return nil
+}
+
+func (s *Store) leave() { s.calls.Done() }
+
+// Close implements [storage.Store]. Closing twice is harmless; every call
+// returns when all is closed. It waits for calls under way and must not be
+// called by the function of a Tx.
+func (s *Store) Close() error {
+	s.closing.Do(func() { s.result = s.close() })
+	return s.result
+}
+
+func (s *Store) close() error {
+	s.gate.Lock()
 	s.closed = true
 	s.gate.Unlock()
+	s.calls.Wait()
 	close(s.stop)
 	err := s.retire()
 	close(s.reqs) // the writer answers what is left, then ends

@@ -1,9 +1,11 @@
 package sqlite
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -14,14 +16,28 @@ import (
 // it, but its waiters sleep and ask again, and the busiest process would win.
 // The turn is about fairness only: safety is SQLite's.
 type turn struct {
-	mine    chan struct{} // holds a value while a goroutine has the turn
-	file    *os.File
-	alone   bool       // the lock on file is kept between turns
-	waiting chan error // the lock that a take which timed out still waits for
+	mine   chan struct{} // holds a value while a goroutine has the turn
+	file   *os.File
+	alone  bool    // the lock on file is kept between turns
+	queued *queued // of an earlier take, whose system call may still wait
 }
 
-func newTurn(path string) (*turn, error) {
-	f, err := os.OpenFile(path+"-turn", os.O_RDWR|os.O_CREATE, 0o600)
+// queued is a system call that waits for the lock on the file. It cannot be
+// called back: who gives up leaves it, and who comes next takes it over.
+type queued struct {
+	state atomic.Int32
+	got   chan error    // wanted: the result
+	gone  chan struct{} // left: closed once the lock was given back
+}
+
+const (
+	wanted = iota // somebody waits for got
+	left          // nobody does
+	over          // the call has returned
+)
+
+func newTurn(path string, mode os.FileMode) (*turn, error) {
+	f, err := os.OpenFile(path+"-turn", os.O_RDWR|os.O_CREATE, mode)
 	if err != nil {
 		return nil, fmt.Errorf("errand: turn file: %w", err)
 	}
@@ -29,32 +45,66 @@ func newTurn(path string) (*turn, error) {
 }
 
 // take waits for the turn, at most for limit.
-func (t *turn) take(limit time.Duration) error {
+func (t *turn) take(ctx context.Context, limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case t.mine <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
 	case <-timer.C:
 		return fmt.Errorf("%w: waited %v for a transaction of this process", storage.ErrBusy, limit)
 	}
 	if t.alone {
 		return nil
 	}
-	if t.waiting == nil {
+	q := t.queued
+	if q == nil || !q.state.CompareAndSwap(left, wanted) {
+		if q != nil {
+			<-q.gone
+		}
+		t.queued = nil
 		ok, err := tryLock(t.file)
 		if err != nil || ok {
 			return t.taken(err)
 		}
-		t.waiting = make(chan error, 1)
-		go func(f *os.File, got chan<- error) { got <- lock(f) }(t.file, t.waiting)
+		q = &queued{got: make(chan error, 1), gone: make(chan struct{})}
+		t.queued = q
+		go q.wait(t.file)
 	}
+	var err error
 	select {
-	case err := <-t.waiting:
-		t.waiting = nil
+	case err = <-q.got:
+		t.queued = nil
 		return t.taken(err)
+	case <-ctx.Done():
+		err = ctx.Err()
 	case <-timer.C:
-		<-t.mine
-		return fmt.Errorf("%w: waited %v for another process to write", storage.ErrBusy, limit)
+		err = fmt.Errorf("%w: waited %v for another process to write", storage.ErrBusy, limit)
+	}
+	if !q.state.CompareAndSwap(wanted, left) { // it has come after all
+		t.queued = nil
+		return t.taken(<-q.got)
+	}
+	<-t.mine
+	return err
+}
+
+// wait waits for the lock, and gives it back if nobody wants it any more.
+func (q *queued) wait(f *os.File) {
+	err := lock(f)
+	for {
+		if q.state.CompareAndSwap(wanted, over) {
+			q.got <- err
+			return
+		}
+		if q.state.CompareAndSwap(left, over) {
+			if err == nil {
+				_ = unlock(f) // cannot fail for a lock that is held
+			}
+			close(q.gone)
+			return
+		}
 	}
 }
 
@@ -80,17 +130,15 @@ func (t *turn) keep() {
 	<-t.mine
 }
 
-// close drops the lock. A system call that still waits for it cannot be called
-// back, and must not lose its file to another one of the same number: then the
-// file is closed when the call returns.
+// close drops the lock. A system call that still waits for it must not lose its
+// file to another one of the same number: then the file is closed when the call
+// has returned.
 func (t *turn) close() error {
-	if t.waiting == nil {
+	if t.queued == nil {
 		return t.file.Close()
 	}
 	go func() {
-		if err := <-t.waiting; err == nil {
-			_ = unlock(t.file)
-		}
+		<-t.queued.gone
 		_ = t.file.Close()
 	}()
 	return nil

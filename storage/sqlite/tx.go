@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -88,8 +89,10 @@ func (t *tx) load() error {
 	}
 	t.was = *m
 	if t.store.cache.stale(m.gen) {
-		t.notify(storage.Event{Control: true})
-		return t.store.cache.reload(t, t.store.self.number(), m.gen)
+		if err := t.store.cache.reload(t, m.gen); err != nil {
+			return err
+		}
+		t.store.bells.ring(storage.Event{Control: true}) // of what is committed, whatever becomes of this one
 	}
 	return nil
 }
@@ -223,13 +226,13 @@ func (t *tx) policyDoc(id int64) ([]byte, error) {
 		return nil, nil
 	}
 	if doc, ok := t.store.cache.policy(id); ok {
-		return doc, nil
+		return slices.Clone(doc), nil
 	}
 	var doc []byte
 	if err := t.row(sqlPolicy, []any{id}, &doc); err != nil {
 		return nil, err
 	}
-	t.after = append(t.after, func() { t.store.cache.keepPolicy(id, doc) }) // not before: a rollback frees the number
+	t.after = append(t.after, func() { t.store.cache.keepPolicy(id, slices.Clone(doc)) }) // not before: a rollback frees the number
 	return doc, nil
 }
 

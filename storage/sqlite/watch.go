@@ -21,6 +21,8 @@ const (
 	watchEvery = time.Second
 	// lookEvery is the pace of looking for the commit of an EnqueueTx.
 	lookEvery = 20 * time.Millisecond
+	// lookLong is for how long that pace is kept up.
+	lookLong = time.Minute
 )
 
 // reader runs SQL on the read-only connections.
@@ -47,7 +49,7 @@ func (s *Store) refresh(ctx context.Context) error {
 	if !s.cache.stale(m.gen) {
 		return nil
 	}
-	if err := s.cache.reload(db, s.self.number(), m.gen); err != nil {
+	if err := s.cache.reload(db, m.gen); err != nil {
 		return err
 	}
 	s.bells.ring(storage.Event{Control: true})
@@ -137,6 +139,7 @@ func (w *watch) run() {
 		s.opts.Logger.Error("errand: cannot watch for commits of other processes", "error", translate(err))
 		return
 	}
+	defer func() { _ = look.Close() }() // else the connection stays open
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	var last int64
@@ -185,7 +188,7 @@ func (w *watch) open() (*os.File, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.file == nil {
-		f, err := os.OpenFile(w.path(), os.O_WRONLY|os.O_CREATE, 0o600)
+		f, err := os.OpenFile(w.path(), os.O_WRONLY|os.O_CREATE, w.store.mode)
 		if err != nil {
 			return nil, err
 		}
@@ -221,8 +224,8 @@ type lookout struct {
 
 	mu     sync.Mutex
 	active bool
-	first  int64 // key: the latest transaction has committed once the counter is beyond it
-	begun  int64 // write transactions begun when that was noted
+	lo, hi int64 // keys taken and not yet seen committed: the counter is to pass lo, and in the end reach hi
+	begun  int64 // write transactions begun when the last of them was taken
 }
 
 func (l *lookout) init() { l.kick = make(chan struct{}, 1) }
@@ -232,24 +235,21 @@ func (l *lookout) ours(tx *sql.Tx) bool {
 	return ok
 }
 
-// lookFor has workers told once the transaction that took this key has ended.
-// Its end is seen by the counter, or by a write transaction of ours that could
-// begin, for the other held the write lock. Before that no later EnqueueTx can
-// have taken keys either, so that only the latest counts.
-func (s *Store) lookFor(key int64) {
+// lookFor has workers told once the transaction that took the keys from lo up
+// to hi has committed. That is seen by the counter. That it has ended, one way
+// or the other, is also seen by a write transaction of ours that could begin,
+// for the other held the write lock.
+func (s *Store) lookFor(lo, hi int64) {
 	l := &s.pending
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.first, l.begun = key, s.begun.Load()
+	l.hi, l.begun = hi, s.begun.Load()
 	if l.active {
+		l.lo = min(l.lo, lo)
 		return
 	}
-	s.gate.RLock()
-	defer s.gate.RUnlock()
-	if !s.closed {
-		l.active = true
-		s.joined.Go(s.lookOut)
-	}
+	l.lo, l.active = lo, true
+	s.joined.Go(s.lookOut) // the caller is in a call that Close waits for
 }
 
 func (s *Store) lookOut() {
@@ -257,7 +257,6 @@ func (s *Store) lookOut() {
 	began := time.Now()
 	timer := time.NewTimer(lookEvery)
 	defer timer.Stop()
-	db := reader{plain{ctx: context.Background()}, s.read.DB}
 	for {
 		select {
 		case <-timer.C:
@@ -265,27 +264,40 @@ func (s *Store) lookOut() {
 		case <-s.stop:
 			return
 		}
-		l.mu.Lock()
-		first, begun := l.first, l.begun
-		l.mu.Unlock()
-		var next int64
-		err := db.row(sqlNextJob, nil, &next)
-		if err == nil && next > first || s.begun.Load() > begun {
+		found, over := s.look()
+		if found {
 			s.bells.ring(storage.Event{})
 			s.watch.wakeOthers()
-			l.mu.Lock()
-			if l.first == first && l.begun == begun {
-				l.active = false
-				l.mu.Unlock()
-				return
-			}
-			l.mu.Unlock()
 			began = time.Now()
 		}
-		if time.Since(began) < time.Minute {
-			timer.Reset(lookEvery)
-		} else { // a transaction that stays open for long
-			timer.Reset(watchEvery)
+		if over {
+			return
 		}
+		if time.Since(began) < lookLong {
+			timer.Reset(lookEvery)
+			continue
+		}
+		// A transaction that stays open for long, or was rolled back while
+		// nobody else writes. One that begins and writes nothing tells.
+		_ = s.submit(context.Background(), &request{run: func(*tx) error { return nil }})
+		timer.Reset(watchEvery)
 	}
+}
+
+// look tells whether something was committed that was looked for, and whether
+// nothing is left to look for.
+func (s *Store) look() (found, over bool) {
+	l := &s.pending
+	begun := s.begun.Load() // before the counter is read
+	var next int64
+	err := reader{plain{ctx: context.Background()}, s.read.DB}.row(sqlNextJob, nil, &next)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil && next > l.lo {
+		found, l.lo = true, next
+	}
+	if over = err == nil && next >= l.hi || begun > l.begun; over {
+		found, l.active = true, false
+	}
+	return found, over
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	lib "modernc.org/sqlite/lib"
@@ -38,6 +39,16 @@ const (
 	taken
 	withdrawn
 )
+
+// idle is a call that has nothing to do.
+func (s *Store) idle(ctx context.Context) error {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	if s.closed {
+		return storage.ErrClosed
+	}
+	return ctx.Err()
+}
 
 // submit has r run by the writer and waits for its commit. A context that ends
 // withdraws r, unless its transaction has begun.
@@ -102,30 +113,30 @@ func (s *Store) runWriter(conn *sql.Conn) {
 
 // serve answers every request of batch.
 func (w *writer) serve(batch []*request) {
-	live := batch[:0]
-	for _, r := range batch {
-		if r.state.CompareAndSwap(waiting, taken) {
-			live = append(live, r)
-		}
-	}
-	if len(live) == 1 && live[0].probe != nil {
-		if found, err := w.probe(live[0]); !found || err != nil {
-			live[0].done <- translate(err)
+	if r := batch[0]; len(batch) == 1 && r.probe != nil {
+		if found, err := w.probe(r); !found || err != nil {
+			r.answer(translate(err))
 			return
 		}
 	}
-	for len(live) > 0 {
-		culprit, err := w.attempt(live)
+	for len(batch) > 0 {
+		culprit, err := w.attempt(&batch)
 		if culprit < 0 {
-			for _, r := range live {
-				r.done <- err
+			for _, r := range batch {
+				r.answer(err)
 			}
 			return
 		}
 		// One request failed by itself: the others go again without it.
-		live[culprit].done <- err
-		live = append(live[:culprit], live[culprit+1:]...)
+		batch[culprit].answer(err)
+		batch = append(batch[:culprit], batch[culprit+1:]...)
 	}
+}
+
+// answer ends a request. One that was withdrawn has nobody who listens.
+func (r *request) answer(err error) {
+	r.state.CompareAndSwap(waiting, taken)
+	r.done <- err
 }
 
 func (w *writer) probe(r *request) (bool, error) {
@@ -146,13 +157,14 @@ func (s *Store) usable() error {
 	return nil
 }
 
-// attempt runs the requests in one transaction. If it fails because of one of
-// them, it gives that one's index, else -1 and the error of all.
-func (w *writer) attempt(live []*request) (culprit int, err error) {
+// attempt runs the requests in one transaction, leaving out of the batch those
+// that were withdrawn before it began. If it fails because of one of them, it
+// gives that one's index, else -1 and the error of all.
+func (w *writer) attempt(batch *[]*request) (culprit int, err error) {
 	if err := w.usable(); err != nil {
 		return -1, err
 	}
-	if err := w.turn.take(w.opts.BusyTimeout); err != nil {
+	if err := w.turn.take(context.Background(), w.opts.BusyTimeout); err != nil {
 		return -1, err
 	}
 	defer w.turn.give()
@@ -160,6 +172,10 @@ func (w *writer) attempt(live []*request) (culprit int, err error) {
 		return -1, translate(err)
 	}
 	w.begun.Add(1)
+	live := slices.DeleteFunc(*batch, func(r *request) bool {
+		return !r.state.CompareAndSwap(waiting, taken) && r.state.Load() == withdrawn
+	})
+	*batch = live
 	t := w.newTx()
 	culprit = -1
 	err = t.load()
