@@ -47,10 +47,19 @@
 //
 // A panic and runtime.Goexit are failed attempts whose stack is kept. Args that
 // do not decode are failed attempts too, dead with reason decode at the end.
-// The policy in effect is the job's own, else its kind's, else its queue's,
-// else that of [Options], looked up when the attempt fails; package policy
-// explains the phases. The handler's context ends with a cause: [ErrCancelled],
-// [ErrLeaseLost], [ErrShutdown] or [context.DeadlineExceeded].
+// Other errors are classified by the rules of package policy, or those of the
+// kind or queue: an error with an HTTP status 404 is permanent too, one with
+// 429 or 503 is retried, and not before its Retry-After. The handler's context
+// ends with a cause: [ErrCancelled], [ErrLeaseLost], [ErrShutdown] or
+// [context.DeadlineExceeded], which is never permanent.
+//
+// The delivery policy in effect is the job's own, else its kind's, else its
+// queue's, else that of [Options], looked up when the attempt fails; package
+// policy explains the phases. Each may be a retry policy or a whole document,
+// as SNS has them, and counts for the sections that it has. A queue's document
+// can disable those of kinds and jobs. After an error that says "throttled" the
+// document's policy for throttling holds, if there is one; the retry index goes
+// on counting, whatever the errors.
 //
 // # Guarantees
 //

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/errandq/errand/policy"
@@ -130,9 +129,11 @@ func (q *Queue) newJob(f *faults, place string, now time.Time, j NewJob) storage
 	if o.Timeout < 0 || o.Timeout > 0 && o.Timeout < minTimeout {
 		f.field(place+"timeout", o.Timeout, fmt.Sprintf("must be zero or at least %v", minTimeout))
 	}
-	if o.Policy != nil {
-		f.policy(place+"policy", *o.Policy)
-		r.Policy = f.json(place+"policy", *o.Policy)
+	if !isNil(o.Policy) {
+		// A document without sections says nothing and is not kept.
+		if d := f.override(place+"policy", o.Policy); d != (policy.Document{}) {
+			r.Policy = f.json(place+"policy", d)
+		}
 	}
 	if o.Unique != nil {
 		checkUnique(f, place+"unique.key", o.Unique.Key)
@@ -183,34 +184,13 @@ func isAlnum(c byte) bool {
 	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
 }
 
-func isNil(args Args) bool {
-	if args == nil {
+// isNil tells whether v is nil or a pointer that is.
+func isNil(v any) bool {
+	if v == nil {
 		return true
 	}
-	v := reflect.ValueOf(args)
-	return v.Kind() == reflect.Pointer && v.IsNil()
-}
-
-func (f *faults) policy(field string, p policy.Policy) {
-	for _, fault := range policy.Faults(p.Validate()) {
-		value := any(fault.Value)
-		if v := reflect.ValueOf(p).FieldByName(fault.Path); v.IsValid() {
-			value = v.Interface()
-		}
-		f.field(field+"."+snake(fault.Path), value, fault.Want)
-	}
-}
-
-// snake turns the name of a Go field into the form that all paths here have.
-func snake(name string) string {
-	var b strings.Builder
-	for i, r := range name {
-		if unicode.IsUpper(r) && i > 0 {
-			b.WriteByte('_')
-		}
-		b.WriteRune(unicode.ToLower(r))
-	}
-	return b.String()
+	r := reflect.ValueOf(v)
+	return r.Kind() == reflect.Pointer && r.IsNil()
 }
 
 func (f *faults) args(field string, args Args, limit int) []byte {

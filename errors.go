@@ -143,6 +143,9 @@ func (f *faults) add(err error) {
 	}
 }
 
+// n is how many faults there are.
+func (f *faults) n() int { return len(f.list) + f.more }
+
 func (f *faults) field(field string, value any, limit string) {
 	f.add(&FieldError{Field: field, Value: value, Limit: limit})
 }

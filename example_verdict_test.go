@@ -126,7 +126,7 @@ func ExampleJobOptions_policy() {
 
 	page := must(q.DeadLetters().List(context.Background(), errand.DeadFilter{}, nil))
 	for _, j := range page.Jobs {
-		fmt.Println(j.Kind, "in", j.Queue, "dead after", j.Attempt, "attempts,", j.Policy.Retries, "retries")
+		fmt.Println(j.Kind, "in", j.Queue, "dead after", j.Attempt, "attempts,", j.Policy.Retry.Retries, "retries")
 	}
 	// Unordered output:
 	// fetch in mail dead after 2 attempts, 1 retries

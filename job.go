@@ -82,9 +82,12 @@ type JobOptions struct {
 	RunAt time.Time
 	// Delay is how long after now the job is due. If zero, at once.
 	Delay time.Duration
-	// Policy is the delivery policy of this job alone; the zero Policy has no
-	// retry. If nil, the policy of the kind, else of the queue, else of Options.
-	Policy *policy.Policy
+	// Policy is the delivery policy of this job alone, and is stored with it: a
+	// [policy.Policy], of which the zero value has no retry, or a
+	// [policy.Document]. Its throttle section has no effect. If nil, or for a
+	// section that is absent, the policy of the kind, else of the queue, else
+	// of Options; likewise if that of the queue disables others.
+	Policy policy.Delivery
 	// Timeout bounds each attempt, at least 1 ms. If zero, the timeout of the
 	// kind, else of the worker.
 	Timeout time.Duration
@@ -134,7 +137,7 @@ type JobInfo struct {
 	Error string
 	// Policy is the job's own, or nil; of a dead job the one in effect at its
 	// end.
-	Policy *policy.Policy
+	Policy *policy.Document
 	// Args and Headers as they were enqueued.
 	Args    json.RawMessage
 	Headers map[string]string

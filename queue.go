@@ -37,9 +37,11 @@ type Options struct {
 	// SingleProcess promises that no other process opens the file, which saves
 	// watching for their commits. If false, others are looked out for.
 	SingleProcess bool
-	// Policy is the delivery policy of jobs for which nothing else sets one.
-	// If nil, [policy.Default].
-	Policy *policy.Policy
+	// Policy is the delivery policy of jobs for which nothing else sets one: a
+	// [policy.Policy], [policy.Document] or [policy.Topic]. Each section of a
+	// document stands for itself. If nil, or for a retry section that is
+	// absent, [policy.Default].
+	Policy policy.Delivery
 	// Queues holds what is particular to single queues, by name. A queue that
 	// is not listed exists all the same. If nil, nothing is.
 	Queues map[string]QueueOptions
@@ -60,9 +62,13 @@ type Options struct {
 
 // QueueOptions are what is particular to one queue.
 type QueueOptions struct {
-	// Policy is the delivery policy of the queue's jobs. If nil, that of
-	// Options.
-	Policy *policy.Policy
+	// Policy is the delivery policy of the queue's jobs. A [policy.Topic] can
+	// disable the policies of kinds and jobs. If nil, or for a section that is
+	// absent, that of Options.
+	Policy policy.Delivery
+	// Rules tell which errors of handlers are worth a retry, see
+	// [HandlerOptions]. If nil, [policy.DefaultRules].
+	Rules policy.Rules
 }
 
 const (
@@ -78,14 +84,12 @@ func (o *Options) validate() error {
 	if o.Durability > Relaxed {
 		f.field("durability", o.Durability, "must be Full (0) or Relaxed (1)")
 	}
-	if o.Policy != nil {
-		f.policy("policy", *o.Policy)
-	}
+	f.policy("policy", o.Policy)
 	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
 		f.add(checkName("queues", name))
-		if p := o.Queues[name].Policy; p != nil {
-			f.policy(fmt.Sprintf("queues[%q].policy", name), *p)
-		}
+		field, q := fmt.Sprintf("queues[%q].", name), o.Queues[name]
+		f.policy(field+"policy", q.Policy)
+		f.rules(field+"rules", q.Rules)
 	}
 	for _, size := range []struct {
 		field string
@@ -99,20 +103,15 @@ func (o *Options) validate() error {
 }
 
 // withDefaults gives a copy that shares nothing with o that can change, in
-// which Policy, Clock and Logger are set and a Retention of zero means zero.
+// which all policies are complete, Clock and Logger are set and a Retention of
+// zero means zero.
 func (o *Options) withDefaults() Options {
 	c := *o
-	p := policy.Default()
-	if o.Policy != nil {
-		p = *o.Policy
-	}
-	c.Policy = &p
+	c.Policy = complete(nil, o.Policy)
 	c.Queues = maps.Clone(o.Queues)
 	for name, q := range c.Queues {
-		if q.Policy != nil {
-			p := *q.Policy
-			c.Queues[name] = QueueOptions{Policy: &p}
-		}
+		q.Policy, q.Rules = complete(q.Policy, o.Policy), slices.Clone(q.Rules)
+		c.Queues[name] = q
 	}
 	c.Retention = max(cmp.Or(o.Retention, defaultRetention), 0)
 	c.MaxArgs = cmp.Or(o.MaxArgs, defaultMaxArgs)
@@ -278,12 +277,9 @@ func jobInfo(r *storage.Record) (JobInfo, error) {
 		Reason: r.Reason, Error: r.Error, Args: r.Args, History: r.History,
 	}
 	var f faults
-	if r.Policy != nil {
-		j.Policy = new(policy.Policy)
-		if err := json.Unmarshal(r.Policy, j.Policy); err != nil {
-			f.add(fmt.Errorf("errand: policy of job %v: %w", r.ID, err))
-		}
-	}
+	var err error
+	j.Policy, err = storedPolicy(r)
+	f.add(err)
 	if r.Headers != nil {
 		if err := json.Unmarshal(r.Headers, &j.Headers); err != nil {
 			f.add(fmt.Errorf("errand: headers of job %v: %w", r.ID, err))

@@ -290,7 +290,7 @@ func TestQueue_Job(t *testing.T) {
 	})
 	want := errand.JobInfo{
 		ID: id, Queue: "mail", Kind: "note", State: errand.Scheduled, Priority: 7,
-		CreatedAt: now, DueAt: now.Add(time.Minute), Timeout: time.Hour, Unique: "a b", Policy: &own,
+		CreatedAt: now, DueAt: now.Add(time.Minute), Timeout: time.Hour, Unique: "a b", Policy: &policy.Document{Retry: &own},
 		Args: []byte(`{"Text":"hi","N":1}`), Headers: map[string]string{"trace": "x"},
 	}
 	if got := lookUp(t, q, id); !reflect.DeepEqual(got, want) {

@@ -41,8 +41,8 @@ type WorkerOptions struct {
 	MaxCrashes int
 	// MaxSnoozes is how often a job may [Snooze]. If zero, 10,000.
 	MaxSnoozes int
-	// MaxRetryAfter is the longest delay that [RetryAfter] can ask for.
-	// If zero, 24 h.
+	// MaxRetryAfter is the longest delay that [RetryAfter], or an error that
+	// comes with a hint, can ask for. If zero, 24 h.
 	MaxRetryAfter time.Duration
 	// Logger takes what nobody can be told otherwise. If nil, that of the queue.
 	Logger *slog.Logger
@@ -97,8 +97,14 @@ func (o *WorkerOptions) validate() error {
 
 // HandlerOptions are what is particular to one kind of job.
 type HandlerOptions struct {
-	// Policy is the delivery policy of the kind. If nil, that of the queue.
-	Policy *policy.Policy
+	// Policy is the delivery policy of the kind. If nil, or for a section that
+	// is absent, that of the queue; likewise if that of the queue disables others.
+	Policy policy.Delivery
+	// Rules tell which errors of the handler are worth a retry. What they call
+	// [policy.Permanent] makes the job dead at once, for what they call
+	// [policy.Throttled] the document's policy for throttling holds, if it has
+	// one. A verdict of this package goes before them. If nil, those of the queue.
+	Rules policy.Rules
 	// Timeout bounds each attempt of a job that has no timeout of its own.
 	// If zero, that of the worker.
 	Timeout time.Duration
@@ -167,13 +173,13 @@ func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Cont
 		if h.Timeout < 0 {
 			panic(fmt.Sprintf("errand: Handle %q: timeout %v must not be negative", kind, h.Timeout))
 		}
-		if o[0].Policy != nil {
-			p := *o[0].Policy
-			if err := p.Validate(); err != nil {
-				panic(fmt.Sprintf("errand: Handle %q: %v", kind, err))
-			}
-			h.Policy = &p
+		var f faults
+		h.Policy = f.override("policy", o[0].Policy)
+		f.rules("rules", o[0].Rules)
+		if err := f.err(); err != nil {
+			panic(fmt.Sprintf("errand: Handle %q: %v", kind, err))
 		}
+		h.Rules = slices.Clone(o[0].Rules)
 	default:
 		panic(fmt.Sprintf("errand: Handle %q: at most one HandlerOptions, not %d", kind, len(o)))
 	}
@@ -270,8 +276,8 @@ func (w *Worker) config() engine.Config {
 		MaxSnoozes:    cmp.Or(o.MaxSnoozes, defaultMaxSnoozes),
 		MaxRetryAfter: cmp.Or(o.MaxRetryAfter, defaultMaxRetryAfter),
 		Keep:          q.Retention,
-		Policy:        *q.Policy,
-		QueuePolicies: map[string]policy.Policy{},
+		Policy:        q.Policy.Delivery(),
+		Lines:         map[string]engine.Line{},
 		Clock:         q.Clock,
 		Logger:        cmp.Or(o.Logger, q.Logger),
 	}
@@ -279,9 +285,7 @@ func (w *Worker) config() engine.Config {
 		c.Queues = []string{defaultQueue}
 	}
 	for name, queue := range q.Queues {
-		if queue.Policy != nil {
-			c.QueuePolicies[name] = *queue.Policy
-		}
+		c.Lines[name] = engine.Line{Policy: queue.Policy.Delivery(), Rules: queue.Rules}
 	}
 	return c
 }

@@ -10,12 +10,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
 
 // attempt is a lease and what becomes of it. Its fields belong to the loop,
 // but for those that the runner writes before it hands the attempt back.
 type attempt struct {
+	cfg     *Config
 	job     *storage.Leased
 	handler Handler
 	ctx     context.Context
@@ -43,7 +45,8 @@ type attempt struct {
 // seen in the light of why its context ended.
 type verdict struct {
 	kind  verdictKind
-	after time.Duration
+	class policy.Class  // of a failure
+	after time.Duration // of a snooze; of a failure the floor for the delay
 	text  string
 	stack string
 }
@@ -53,9 +56,7 @@ type verdictKind uint8
 const (
 	verdictDone        verdictKind = iota + 1
 	verdictFailed                  // any error, a panic, a timeout
-	verdictRetryAfter              // failed, with a floor for the delay
 	verdictDecode                  // failed, as the args did not decode
-	verdictPermanent               // failed, for good
 	verdictSnoozed                 // no failure
 	verdictCancelled               // by its handler or from outside
 	verdictInterrupted             // by the worker, which had to stop or lost the lease
@@ -83,14 +84,15 @@ func (l *loop) runOne(a *attempt) {
 			go l.runner()
 		}
 	}()
-	a.run(l.cfg.Store, l.cfg.Clock)
+	a.run()
 	returned = true
 }
 
-func (a *attempt) run(store storage.Store, clock func() time.Time) {
+func (a *attempt) run() {
+	store := a.cfg.Store
 	// Without the note a crash would look like an attempt that never began, and
 	// a job that kills its process would do so for ever.
-	if err := store.Started(a.job.Lease, clock()); err != nil {
+	if err := store.Started(a.job.Lease, a.cfg.Clock()); err != nil {
 		a.verdict = verdict{kind: verdictUnstarted, text: err.Error()}
 		a.cancel(nil)
 		return
@@ -138,17 +140,13 @@ func (a *attempt) judge(err error) verdict {
 	if errors.As(err, &v) {
 		switch v := v.(type) {
 		case *PermanentError:
-			return verdict{kind: verdictPermanent, text: text}
+			return verdict{kind: verdictFailed, class: policy.Permanent, text: text}
 		case *SnoozeError:
 			return verdict{kind: verdictSnoozed, after: v.For, text: text}
 		case *CancelError:
 			return verdict{kind: verdictCancelled, text: text}
 		case *DecodeError:
 			return verdict{kind: verdictDecode, text: text}
-		case *RetryAfterError:
-			if !stopped {
-				return verdict{kind: verdictRetryAfter, after: v.After, text: text}
-			}
 		}
 	}
 	switch {
@@ -157,7 +155,29 @@ func (a *attempt) judge(err error) verdict {
 	case errors.Is(cause, context.DeadlineExceeded):
 		text = cut(fmt.Sprintf("timeout of %v exceeded: %s", a.timeout, text), maxError)
 	}
-	return verdict{kind: verdictFailed, text: text}
+	f := verdict{kind: verdictFailed, class: a.classify(err), text: text}
+	if after, ok := v.(*RetryAfterError); ok {
+		f.after = after.After
+	} else {
+		f.after, _ = policy.RetryAfter(err)
+	}
+	return f
+}
+
+// classify gives the class of an error by the rules. They may know an error
+// whose cause is not what they think: where the handler asks for a retry, or
+// where the error comes from the end of the attempt's own context, it is not
+// Permanent.
+func (a *attempt) classify(err error) policy.Class {
+	class := a.cfg.rulesOf(a.job).Classify(err)
+	if class != policy.Permanent {
+		return class
+	}
+	var asked *RetryAfterError
+	if errors.As(err, &asked) || a.ctx.Err() != nil && errors.Is(err, a.ctx.Err()) {
+		return policy.Retryable
+	}
+	return class
 }
 
 // judgePanic is judge for a handler that did not return. That the worker was

@@ -43,7 +43,7 @@ func TestAttempt_Verdicts(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, wrapped %v", c.name, wrapped), func(t *testing.T) {
 				bubble(t, func(t *testing.T, r *rig) {
 					if c.state == storage.Dead {
-						r.cfg.Policy = noRetry
+						r.cfg.Policy = noRetry.Delivery()
 					}
 					r.cfg.Rand = func() float64 { return 0 }
 					give := c.give
@@ -74,7 +74,7 @@ func TestAttempt_RetriesByPolicyInAllPhases(t *testing.T) {
 		r.cfg.Policy = policy.Policy{
 			MinDelay: 10 * time.Second, MaxDelay: 40 * time.Second, Retries: 6, Jitter: policy.NoJitter,
 			NoDelayRetries: 1, MinDelayRetries: 1, MaxDelayRetries: 1, Backoff: policy.Linear,
-		}
+		}.Delivery()
 		began := time.Now()
 		var at []time.Duration
 		var phases []string
@@ -110,7 +110,7 @@ func TestAttempt_RetriesByPolicyInAllPhases(t *testing.T) {
 
 func TestAttempt_JitterComesFromRand(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.cfg.Policy = policy.Policy{MinDelay: 10 * time.Second, MaxDelay: 10 * time.Second, Retries: 1}
+		r.cfg.Policy = policy.Policy{MinDelay: 10 * time.Second, MaxDelay: 10 * time.Second, Retries: 1}.Delivery()
 		r.cfg.Rand = func() float64 { return 0.25 }
 		r.handle("k", func(context.Context, *storage.Leased) error { return errOops })
 		id := r.enqueue("k", 1)[0]
@@ -154,7 +154,7 @@ func TestAttempt_PanicAndGoexitAreFailures(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
-				r.cfg.Policy = noRetry
+				r.cfg.Policy = noRetry.Delivery()
 				r.cfg.Concurrency = 1
 				r.handle("bad", c.run)
 				r.handle("good", func(context.Context, *storage.Leased) error { return nil })
@@ -184,7 +184,7 @@ func leave()   { runtime.Goexit() }
 
 func TestAttempt_LongErrorsAndStacksAreCut(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.cfg.Policy = noRetry
+		r.cfg.Policy = noRetry.Delivery()
 		r.handle("error", func(context.Context, *storage.Leased) error {
 			return errors.New(strings.Repeat("é", 100_000))
 		})
@@ -213,7 +213,7 @@ func TestAttempt_LongErrorsAndStacksAreCut(t *testing.T) {
 
 func TestAttempt_Timeout(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.cfg.Policy = noRetry
+		r.cfg.Policy = noRetry.Delivery()
 		r.cfg.Timeout = 7 * time.Second
 		wait := func(ctx context.Context, _ *storage.Leased) error {
 			<-ctx.Done()
@@ -252,11 +252,11 @@ func TestAttempt_PolicyPrecedence(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		retries := func(n int) policy.Policy { return policy.Policy{Retries: n, NoDelayRetries: n} }
 		r.cfg.Queues = []string{"q", "own"}
-		r.cfg.Policy = retries(4)
-		r.cfg.QueuePolicies = map[string]policy.Policy{"own": retries(3)}
+		r.cfg.Policy = retries(4).Delivery()
+		r.cfg.Lines = map[string]engine.Line{"own": {Policy: retries(3).Delivery()}}
 		ofKind := retries(2)
 		fail := func(context.Context, *storage.Leased) error { return errOops }
-		r.cfg.Handlers["k"] = engine.Handler{Run: fail, Policy: &ofKind}
+		r.cfg.Handlers["k"] = engine.Handler{Run: fail, Policy: policy.Document{Retry: &ofKind}}
 		r.handle("plain", fail)
 		ofJob, err := retries(1).MarshalJSON()
 		if err != nil {

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -27,11 +26,11 @@ type Config struct {
 	StuckAfter    time.Duration // a handler this long after its context ended is stuck
 	MaxCrashes    int           // in a row, then dead
 	MaxSnoozes    int           // allowed; the next one is dead
-	MaxRetryAfter time.Duration // the longest floor that RetryAfter can ask for
+	MaxRetryAfter time.Duration // the longest floor that an error can ask for
 	Keep          time.Duration // finished jobs; zero deletes them at once
 
-	Policy        policy.Policy // if neither job, kind nor queue has one
-	QueuePolicies map[string]policy.Policy
+	Policy policy.Topic    // of queues that are not in Lines; it has a Retry
+	Lines  map[string]Line // by queue, of any queue
 
 	// Suspects lets one suspect run at a time. If nil, one in the process.
 	Suspects *Gate
@@ -47,8 +46,9 @@ type Config struct {
 // Handler runs the jobs of one kind.
 type Handler struct {
 	Run     func(ctx context.Context, job *storage.Leased) error
-	Policy  *policy.Policy // nil: that of the queue
-	Timeout time.Duration  // zero: that of the Config
+	Policy  policy.Document // sections it lacks: those of the queue
+	Rules   policy.Rules    // nil: those of the queue
+	Timeout time.Duration   // zero: that of the Config
 }
 
 // Engine is one worker: it leases jobs, has handlers run them, and writes how
@@ -152,40 +152,6 @@ func (e *Engine) Phase(job *storage.Leased) policy.Phase {
 	if job.Retry == 0 {
 		return policy.PhaseFirst
 	}
-	p, _ := e.cfg.policyOf(job)
-	return phaseOf(p, job.Retry)
-}
-
-// phaseOf gives the phase of an attempt before which there were this many
-// failures. A policy may have been made shorter meanwhile: what is beyond it
-// counts as the phase that has no end of its own.
-func phaseOf(p policy.Policy, failures int) policy.Phase {
-	if failures == 0 {
-		return policy.PhaseFirst
-	}
-	phase, _, ok := p.Next(failures - 1)
-	if !ok {
-		return policy.PhasePostBackoff
-	}
-	return phase
-}
-
-// policyOf gives the policy in effect for a job: its own, else that of its
-// kind, else of its queue, else the default. The error is about a policy of
-// its own that does not decode, which counts as none.
-func (c *Config) policyOf(job *storage.Leased) (policy.Policy, error) {
-	var err error
-	if job.Policy != nil {
-		var p policy.Policy
-		if err = json.Unmarshal(job.Policy, &p); err == nil {
-			return p, nil
-		}
-	}
-	if h, ok := c.Handlers[job.Kind]; ok && h.Policy != nil {
-		return *h.Policy, err
-	}
-	if p, ok := c.QueuePolicies[job.Queue]; ok {
-		return p, err
-	}
-	return c.Policy, err
+	d, _ := e.cfg.policyOf(job)
+	return phaseOf(d, job.Retry)
 }

@@ -72,7 +72,7 @@ func TestFault_DelayRunsFromTheFailureNotFromItsRecord(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var at []time.Duration
 		began := time.Now()
-		r.cfg.Policy.NoDelayRetries = 0 // then all after 10 s
+		r.cfg.Policy.Retry.NoDelayRetries = 0 // then all after 10 s
 		r.handle("k", func(context.Context, *storage.Leased) error {
 			at = append(at, time.Since(began))
 			if len(at) > 1 {

@@ -28,7 +28,7 @@ func (l *loop) admit(jobs []storage.Leased, sent, safe time.Time) {
 	attempts := make([]attempt, len(jobs))
 	for i := range jobs {
 		a := &attempts[i]
-		a.job, a.safe = &jobs[i], safe
+		a.cfg, a.job, a.safe = l.cfg, &jobs[i], safe
 		suspect := a.job.Crashes >= suspectCrashes
 		switch {
 		case l.stage != working:

@@ -132,7 +132,7 @@ func TestLease_CancelReachesTheHandlerAtOnce(t *testing.T) {
 
 func TestLease_PanicOfACancelledHandlerIsCancelled(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.cfg.Policy = noRetry
+		r.cfg.Policy = noRetry.Delivery()
 		r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
 			<-ctx.Done()
 			panic("boom")

@@ -46,29 +46,32 @@ func (c *Config) snooze(f storage.Finish, job *storage.Leased, v verdict, now ti
 		f.Outcome, f.DueAt = storage.OutcomeSnooze, now.Add(max(v.after, minSnooze))
 		return f
 	}
-	p := c.effective(job)
+	d := c.effective(job)
 	text := fmt.Sprintf("snoozed more than %d times", c.MaxSnoozes)
-	return dead(f, job, p, storage.ReasonSnoozed, text)
+	return dead(f, job, d, storage.ReasonSnoozed, text)
 }
 
+// failure looks the next delay up in the policy for the class of the error;
+// the retry index is one, whatever the classes of the failures before.
 func (c *Config) failure(f storage.Finish, job *storage.Leased, v verdict, took time.Duration, now time.Time) storage.Finish {
-	p := c.effective(job)
+	d := c.effective(job)
 	f.Failure = &storage.Failure{
-		Phase: phaseOf(p, job.Retry).String(), Error: v.text, Stack: v.stack, Duration: took,
+		Phase: phaseOf(d, job.Retry).String(), Error: v.text, Stack: v.stack, Duration: took,
 	}
-	if v.kind == verdictPermanent {
-		return dead(f, job, p, storage.ReasonPermanent, v.text)
+	if v.class == policy.Permanent {
+		return dead(f, job, d, storage.ReasonPermanent, v.text)
 	}
+	p := d.For(v.class)
 	phase, delay, ok := p.Next(job.Retry)
 	switch {
 	case ok:
 	case v.kind == verdictDecode:
-		return dead(f, job, p, storage.ReasonDecode, v.text)
+		return dead(f, job, d, storage.ReasonDecode, v.text)
 	default:
-		return dead(f, job, p, storage.ReasonExhausted, v.text)
+		return dead(f, job, d, storage.ReasonExhausted, v.text)
 	}
 	delay = p.Jitter.Apply(phase, delay, c.Rand())
-	if v.kind == verdictRetryAfter {
+	if v.after > 0 {
 		delay = policy.Floor(delay, min(v.after, c.MaxRetryAfter), c.Rand())
 	}
 	f.Outcome, f.DueAt = storage.OutcomeRetry, now.Add(delay)
@@ -92,11 +95,11 @@ func (c *Config) recovered(r *storage.Reclaimed, now time.Time) storage.Finish {
 }
 
 func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) storage.Finish {
-	p := c.effective(&r.Leased)
+	d := c.effective(&r.Leased)
 	text := fmt.Sprintf("the process died while the handler ran (crash %d in a row)", r.Crashes+1)
-	f.Failure = &storage.Failure{Phase: phaseOf(p, r.Retry).String(), Error: text, Instance: r.Holder}
-	if r.Crashes+1 >= c.MaxCrashes || p.Retries <= 0 {
-		return dead(f, &r.Leased, p, storage.ReasonCrashed, text)
+	f.Failure = &storage.Failure{Phase: phaseOf(d, r.Retry).String(), Error: text, Instance: r.Holder}
+	if r.Crashes+1 >= c.MaxCrashes || d.For(policy.Retryable).Retries <= 0 {
+		return dead(f, &r.Leased, d, storage.ReasonCrashed, text)
 	}
 	f.Outcome, f.DueAt = storage.OutcomeCrashed, now.Add(crashDelay)
 	if again := r.StartedAt.Add(crashDelay); !r.StartedAt.IsZero() && again.Before(f.DueAt) {
@@ -105,21 +108,10 @@ func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) st
 	return f
 }
 
-// effective is policyOf for when a failure is being handled: a policy that
-// does not decode is logged and passed over.
-func (c *Config) effective(job *storage.Leased) policy.Policy {
-	p, err := c.policyOf(job)
-	if err != nil {
-		c.Logger.Error("policy of a job does not decode, using that of its kind or queue",
-			"job", job.ID.String(), "kind", job.Kind, "error", err)
-	}
-	return p
-}
-
-// dead makes f a dead letter that takes the policy in effect along.
-func dead(f storage.Finish, job *storage.Leased, p policy.Policy, reason storage.Reason, text string) storage.Finish {
+// dead makes f a dead letter that takes the document in effect along.
+func dead(f storage.Finish, job *storage.Leased, d policy.Document, reason storage.Reason, text string) storage.Finish {
 	f.Outcome, f.Reason, f.Error = storage.OutcomeDead, reason, text
-	b, err := json.Marshal(p)
+	b, err := json.Marshal(d)
 	if err != nil {
 		b = job.Policy
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,16 +27,23 @@ var (
 
 func testConfig() *Config {
 	return &Config{
-		Policy: steady, MaxCrashes: 3, MaxSnoozes: 2, MaxRetryAfter: time.Hour, Keep: time.Minute,
+		Policy: steady.Delivery(), MaxCrashes: 3, MaxSnoozes: 2, MaxRetryAfter: time.Hour, Keep: time.Minute,
 		Rand: func() float64 { return 0.5 }, Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
-func TestOutcome(t *testing.T) {
-	policyJSON, err := steady.MarshalJSON()
+// documentJSON is how a document with this retry section alone is stored.
+func documentJSON(t *testing.T, p policy.Policy) []byte {
+	t.Helper()
+	b, err := json.Marshal(p.Delivery().Document)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return b
+}
+
+func TestOutcome(t *testing.T) {
+	policyJSON := documentJSON(t, steady)
 	took := 3 * time.Second
 	failed := func(phase string) *storage.Failure {
 		return &storage.Failure{Phase: phase, Error: "oops", Duration: took}
@@ -97,7 +105,7 @@ func TestOutcome(t *testing.T) {
 			},
 		},
 		"permanent": {
-			verdict: verdict{kind: verdictPermanent, text: "oops"},
+			verdict: verdict{kind: verdictFailed, class: policy.Permanent, text: "oops"},
 			want: storage.Finish{
 				Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent, Error: "oops",
 				Policy: policyJSON, Failure: failed("first"),
@@ -115,27 +123,32 @@ func TestOutcome(t *testing.T) {
 				Policy: policyJSON, Failure: failed("post-backoff"),
 			},
 		},
+		"throttled, without a policy of its own": {
+			before:  storage.Counters{Retry: 1},
+			verdict: verdict{kind: verdictFailed, class: policy.Throttled, text: "oops"},
+			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0.Add(7500 * time.Millisecond), Failure: failed("immediate")},
+		},
 		"retry after, longer than the policy says": {
 			before:  storage.Counters{Retry: 1},
-			verdict: verdict{kind: verdictRetryAfter, after: 20 * time.Minute, text: "oops"},
+			verdict: verdict{kind: verdictFailed, after: 20 * time.Minute, text: "oops"},
 			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0.Add(21 * time.Minute), Failure: failed("immediate")},
 		},
 		"retry after, shorter than the policy says": {
 			before:  storage.Counters{Retry: 3},
-			verdict: verdict{kind: verdictRetryAfter, after: time.Second, text: "oops"},
+			verdict: verdict{kind: verdictFailed, after: time.Second, text: "oops"},
 			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0.Add(75 * time.Second), Failure: failed("backoff")},
 		},
 		"retry after, capped": {
-			verdict: verdict{kind: verdictRetryAfter, after: 100 * time.Hour, text: "oops"},
+			verdict: verdict{kind: verdictFailed, after: 100 * time.Hour, text: "oops"},
 			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0.Add(63 * time.Minute), Failure: failed("first")},
 		},
 		"retry after a negative time": {
-			verdict: verdict{kind: verdictRetryAfter, after: -time.Hour, text: "oops"},
+			verdict: verdict{kind: verdictFailed, after: -time.Hour, text: "oops"},
 			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0, Failure: failed("first")},
 		},
 		"retry after uses up a retry": {
 			before:  storage.Counters{Retry: 5},
-			verdict: verdict{kind: verdictRetryAfter, after: time.Second, text: "oops"},
+			verdict: verdict{kind: verdictFailed, after: time.Second, text: "oops"},
 			want: storage.Finish{
 				Outcome: storage.OutcomeDead, Reason: storage.ReasonExhausted, Error: "oops",
 				Policy: policyJSON, Failure: failed("post-backoff"),
@@ -170,10 +183,7 @@ func TestOutcome(t *testing.T) {
 }
 
 func TestRecovered(t *testing.T) {
-	policyJSON, err := steady.MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	policyJSON := documentJSON(t, steady)
 	died := func(n int, phase string) *storage.Failure {
 		return &storage.Failure{
 			Phase: phase, Instance: "other",
@@ -181,10 +191,7 @@ func TestRecovered(t *testing.T) {
 		}
 	}
 	zero := policy.Policy{}
-	zeroJSON, err := zero.MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
+	zeroJSON := documentJSON(t, zero)
 	for name, c := range map[string]struct {
 		job  storage.Reclaimed
 		want storage.Finish
@@ -242,37 +249,6 @@ func TestRecovered(t *testing.T) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
 		})
-	}
-}
-
-func TestPolicyOf_Precedence(t *testing.T) {
-	named := func(n int) policy.Policy { return policy.Policy{Retries: n} }
-	c := testConfig()
-	kind := named(2)
-	c.Policy = named(4)
-	c.QueuePolicies = map[string]policy.Policy{"q": named(3)}
-	c.Handlers = map[string]Handler{"k": {Policy: &kind}, "plain": {}}
-	own, err := named(1).MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		name string
-		job  storage.Leased
-		want int
-		bad  bool
-	}{
-		{"its own", storage.Leased{Policy: own, Kind: "k", Queue: "q"}, 1, false},
-		{"of its kind", storage.Leased{Kind: "k", Queue: "q"}, 2, false},
-		{"of its queue", storage.Leased{Kind: "plain", Queue: "q"}, 3, false},
-		{"of its queue, kind unknown", storage.Leased{Kind: "unknown", Queue: "q"}, 3, false},
-		{"default", storage.Leased{Kind: "plain", Queue: "other"}, 4, false},
-		{"its own does not decode", storage.Leased{Policy: []byte("{"), Kind: "k", Queue: "q"}, 2, true},
-	} {
-		got, err := c.policyOf(&test.job)
-		if got.Retries != test.want || (err != nil) != test.bad {
-			t.Errorf("%s: %d retries, %v; want %d", test.name, got.Retries, err, test.want)
-		}
 	}
 }
 

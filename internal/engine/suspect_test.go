@@ -49,7 +49,7 @@ func (r *rig) suspects(kind string, n int) []storage.ID {
 
 func TestSuspect_RunOneAtATime(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.cfg.Policy = thrice
+		r.cfg.Policy = thrice.Delivery()
 		ids := r.suspects("bad", 5)
 		running, most := 0, 0
 		r.handle("bad", func(context.Context, *storage.Leased) error {

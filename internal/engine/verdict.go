@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/errandq/errand/policy"
 )
 
 // Causes of the end of a handler's context, and what Run and Shutdown report.
@@ -31,6 +33,19 @@ func (*RetryAfterError) verdict() {}
 func (*SnoozeError) verdict()     {}
 func (*CancelError) verdict()     {}
 func (*DecodeError) verdict()     {}
+
+// RetryClass tells package policy to give up too, if the verdict comes out of a
+// call that is repeated inside of a handler; likewise for the next two.
+func (*PermanentError) RetryClass() policy.Class { return policy.Permanent }
+
+// RetryClass is that of a PermanentError: not now, in any case.
+func (*SnoozeError) RetryClass() policy.Class { return policy.Permanent }
+
+// RetryClass is that of a PermanentError.
+func (*CancelError) RetryClass() policy.Class { return policy.Permanent }
+
+// RetryAfter gives After, for [policy.RetryAfter].
+func (e *RetryAfterError) RetryAfter() time.Duration { return e.After }
 
 // PermanentError is the verdict that no retry can help: the job is dead.
 type PermanentError struct{ Err error }

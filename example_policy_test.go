@@ -1,0 +1,57 @@
+package errand_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+)
+
+// A queue takes a delivery policy as SNS attaches it to a topic, and a job one
+// as SNS attaches it to a subscription.
+func ExampleQueueOptions_document() {
+	topic := must(policy.ParseTopic([]byte(`{"http": {
+		"defaultHealthyRetryPolicy": {"minDelayTarget": 1, "maxDelayTarget": 60, "numRetries": 50, "numNoDelayRetries": 3},
+		"defaultThrottlePolicy": {"maxReceivesPerSecond": 10}}}`), policy.ProfileSNS))
+	own := must(policy.ParseDocument([]byte(`{"requestPolicy": {"headerContentType": "application/json"}}`), policy.ProfileSNS))
+
+	q, remove := tempQueue(&errand.Options{Queues: map[string]errand.QueueOptions{"mail": {Policy: topic}}})
+	defer remove()
+	ctx, stop := context.WithCancel(context.Background())
+	e := must(q.Enqueue(ctx, SendEmail{}, &errand.JobOptions{Queue: "mail", Policy: own}))
+
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"mail"}})
+	errand.Handle(w, func(context.Context, *errand.Job[SendEmail]) error {
+		defer stop()
+		return errand.Permanent(errNoAddress)
+	})
+	check(w.Run(ctx))
+
+	// The dead letter has the document that was in effect.
+	j := must(q.Job(context.Background(), e.ID))
+	fmt.Println(j.Policy.Retry.Retries, "retries, at most", j.Policy.Throttle.MaxReceivesPerSecond, "attempts a second")
+	fmt.Println(string(must(json.Marshal(j.Policy.Request))))
+	// Output:
+	// 50 retries, at most 10 attempts a second
+	// {"headerContentType":"application/json"}
+}
+
+// What an HTTP status means for a job need not be said by the handler.
+func ExampleHandle_classification() {
+	for _, status := range []int{200, 404, 503} {
+		j := once(func(job *errand.Job[SendEmail]) (bool, error) {
+			if job.Retry > 0 {
+				return true, nil
+			}
+			return status != 503, policy.HTTPError(status, nil, time.Now())
+		})
+		fmt.Println(status, j.State, j.Reason, "after", j.Retry, "retries")
+	}
+	// Output:
+	// 200 done  after 0 retries
+	// 404 dead permanent after 0 retries
+	// 503 done  after 1 retries
+}

@@ -1,0 +1,181 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+)
+
+// document gives one whose sections can be told apart by n, those named.
+func document(n int, sections string) (d policy.Document) {
+	for _, s := range sections {
+		switch s {
+		case 'r':
+			d.Retry = &policy.Policy{Retries: n}
+		case 'l':
+			d.ThrottledRetry = &policy.Policy{Retries: 10 * n}
+		case 't':
+			d.Throttle = &policy.Throttle{MaxReceivesPerSecond: n}
+		case 'q':
+			d.Request = &policy.Request{ContentType: fmt.Sprintf("text/plain; charset=%d", n)}
+		}
+	}
+	return d
+}
+
+func join(docs ...policy.Document) (d policy.Document) {
+	for _, s := range docs {
+		d = d.Or(s)
+	}
+	return d
+}
+
+func TestPolicyOf_SectionBySection(t *testing.T) {
+	c := testConfig()
+	c.Policy = document(4, "rltq").Delivery()
+	c.Lines = map[string]Line{
+		"q":      {Policy: document(3, "rt").Delivery()},
+		"strict": {Policy: policy.Topic{Document: document(3, "rt"), DisableSubscriptionOverrides: true}},
+	}
+	c.Handlers = map[string]Handler{"k": {Policy: document(2, "rq")}, "throttled": {Policy: document(2, "lt")}, "plain": {}}
+	own := func(d any) []byte {
+		b, err := json.Marshal(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for _, test := range []struct {
+		name string
+		job  storage.Leased
+		want policy.Document
+		bad  bool
+	}{
+		{"its own", storage.Leased{Policy: own(document(1, "rltq")), Kind: "k", Queue: "q"}, document(1, "rltq"), false},
+		{"a retry section of its own, as old rows have", storage.Leased{Policy: own(policy.Policy{Retries: 1}), Kind: "k", Queue: "q"},
+			join(document(1, "r"), document(2, "q"), document(3, "t")), false},
+		{"one section of its own", storage.Leased{Policy: own(document(1, "q")), Kind: "k", Queue: "q"},
+			join(document(1, "q"), document(2, "r"), document(3, "t")), false},
+		{"of its kind", storage.Leased{Kind: "k", Queue: "q"}, join(document(2, "rq"), document(3, "t")), false},
+		{"of its kind for throttling", storage.Leased{Kind: "throttled", Queue: "q"}, join(document(2, "lt"), document(3, "r")), false},
+		{"of its queue", storage.Leased{Kind: "plain", Queue: "q"}, document(3, "rt"), false},
+		{"of its queue, kind unknown", storage.Leased{Kind: "unknown", Queue: "q"}, document(3, "rt"), false},
+		{"of its queue alone", storage.Leased{Policy: own(document(1, "rltq")), Kind: "k", Queue: "strict"}, document(3, "rt"), false},
+		{"default", storage.Leased{Kind: "plain", Queue: "other"}, document(4, "rltq"), false},
+		{"its own does not decode", storage.Leased{Policy: []byte("{"), Kind: "k", Queue: "q"}, join(document(2, "rq"), document(3, "t")), true},
+	} {
+		got, err := c.policyOf(&test.job)
+		if !reflect.DeepEqual(got, test.want) || (err != nil) != test.bad {
+			t.Errorf("%s: %s, %v; want %s", test.name, own(got), err, own(test.want))
+		}
+	}
+}
+
+// The retry index is one: a throttled error is looked up at the same index in
+// the other policy.
+func TestOutcome_ThrottledPolicy(t *testing.T) {
+	c := testConfig()
+	c.Policy.ThrottledRetry = &policy.Policy{MinDelay: time.Minute, MaxDelay: time.Hour, Retries: 7, MinDelayRetries: 2, MaxDelayRetries: 5}
+	v := verdict{kind: verdictFailed, class: policy.Throttled, text: "slow down"}
+	for _, test := range []struct {
+		retry int
+		want  time.Duration
+		phase string
+	}{{0, 45 * time.Second, "first"}, {1, 45 * time.Second, "immediate"}, {2, 45 * time.Minute, "pre-backoff"}, {6, 45 * time.Minute, "post-backoff"}} {
+		f := c.outcome(&storage.Leased{Counters: storage.Counters{Retry: test.retry}}, v, 0, t0)
+		if f.Outcome != storage.OutcomeRetry || f.DueAt.Sub(t0) != test.want || f.Failure.Phase != test.phase {
+			t.Errorf("retry %d: outcome %d in %v, phase %q; want %v, %q",
+				test.retry, f.Outcome, f.DueAt.Sub(t0), f.Failure.Phase, test.want, test.phase)
+		}
+	}
+	f := c.outcome(&storage.Leased{Counters: storage.Counters{Retry: 7}}, v, 0, t0)
+	back, err := policy.Parse(f.Policy, policy.ProfileQueue)
+	if f.Outcome != storage.OutcomeDead || f.Reason != storage.ReasonExhausted || err != nil || !reflect.DeepEqual(back.Document, c.Policy.Document) {
+		t.Errorf("outcome %d %q with policy %s %v", f.Outcome, f.Reason, f.Policy, err)
+	}
+	v.class = policy.Retryable
+	if f := c.outcome(&storage.Leased{Counters: storage.Counters{Retry: 6}}, v, 0, t0); f.Outcome != storage.OutcomeDead {
+		t.Errorf("outcome %d of the sixth failure that is not throttled", f.Outcome)
+	}
+}
+
+type statusCode int // as errors of HTTP clients have it
+
+func (c statusCode) Error() string   { return fmt.Sprint("status ", int(c)) }
+func (c statusCode) StatusCode() int { return int(c) }
+
+func TestJudge_Classes(t *testing.T) {
+	timeout, cancel := context.WithDeadlineCause(t.Context(), time.Now().Add(-time.Second), nil)
+	defer cancel()
+	stopping, stop := context.WithCancelCause(t.Context())
+	stop(ErrShutdown)
+	plain := errors.New("plain")
+	for _, c := range []struct {
+		ctx  context.Context
+		err  error
+		want verdict // but for the text
+	}{
+		{t.Context(), plain, verdict{kind: verdictFailed}},
+		{t.Context(), statusCode(500), verdict{kind: verdictFailed}},
+		{t.Context(), statusCode(429), verdict{kind: verdictFailed, class: policy.Throttled}},
+		{t.Context(), fmt.Errorf("send: %w", statusCode(400)), verdict{kind: verdictFailed, class: policy.Permanent}},
+		{t.Context(), policy.Mark(plain, policy.Permanent), verdict{kind: verdictFailed, class: policy.Permanent}},
+		{t.Context(), &PermanentError{}, verdict{kind: verdictFailed, class: policy.Permanent}},
+		{t.Context(), &policy.StatusError{Status: 429, After: time.Minute}, verdict{kind: verdictFailed, class: policy.Throttled, after: time.Minute}},
+		{t.Context(), &RetryAfterError{time.Second, &policy.StatusError{Status: 429, After: time.Minute}},
+			verdict{kind: verdictFailed, class: policy.Throttled, after: time.Second}},
+		// The handler knows better.
+		{t.Context(), &RetryAfterError{time.Second, statusCode(404)}, verdict{kind: verdictFailed, after: time.Second}},
+		{t.Context(), context.DeadlineExceeded, verdict{kind: verdictFailed}},
+		{timeout, context.DeadlineExceeded, verdict{kind: verdictFailed}},
+		{timeout, errors.Join(statusCode(499), context.DeadlineExceeded), verdict{kind: verdictFailed}},
+		{timeout, statusCode(400), verdict{kind: verdictFailed, class: policy.Permanent}},
+		// A stop is nobody's failure.
+		{stopping, statusCode(400), verdict{kind: verdictInterrupted}},
+		{stopping, &PermanentError{}, verdict{kind: verdictFailed, class: policy.Permanent}},
+		{t.Context(), &DecodeError{statusCode(400)}, verdict{kind: verdictDecode}},
+		{t.Context(), &SnoozeError{time.Hour}, verdict{kind: verdictSnoozed, after: time.Hour}},
+	} {
+		a := &attempt{cfg: testConfig(), job: &storage.Leased{}, ctx: c.ctx}
+		got := a.judge(c.err)
+		got.text = ""
+		if got != c.want {
+			t.Errorf("%v: %+v, want %+v", c.err, got, c.want)
+		}
+	}
+}
+
+func TestJudge_RulesOfKindAndQueue(t *testing.T) {
+	cfg := testConfig()
+	cfg.Lines = map[string]Line{"q": {Rules: policy.Rules{policy.Otherwise(policy.Throttled)}}}
+	cfg.Handlers = map[string]Handler{"k": {Rules: policy.Rules{}}, "plain": {}}
+	for _, c := range []struct {
+		queue, kind string
+		want        policy.Class
+	}{{"q", "k", policy.Retryable}, {"q", "plain", policy.Throttled}, {"other", "plain", policy.Permanent}} {
+		a := &attempt{cfg: cfg, job: &storage.Leased{Queue: c.queue, Kind: c.kind}, ctx: t.Context()}
+		if got := a.judge(statusCode(400)); got.class != c.want {
+			t.Errorf("%s in %s: %v, want %v", c.kind, c.queue, got.class, c.want)
+		}
+	}
+}
+
+// A verdict that comes out of policy.Do ends that too.
+func TestVerdicts_AreUnderstoodByPolicy(t *testing.T) {
+	for _, v := range []Verdict{&PermanentError{}, &SnoozeError{}, &CancelError{}} {
+		if got := policy.Classify(fmt.Errorf("call: %w", v)); got != policy.Permanent {
+			t.Errorf("%T is %v", v, got)
+		}
+	}
+	err := error(&RetryAfterError{time.Minute, statusCode(503)})
+	if d, ok := policy.RetryAfter(err); d != time.Minute || !ok || policy.Classify(err) != policy.Retryable {
+		t.Errorf("hint %v %v, class %v", d, ok, policy.Classify(err))
+	}
+}
