@@ -232,8 +232,8 @@ func (s *Store) retire() error {
 	f := s.self.file
 	s.self.file = nil
 	switch {
-	case f == nil:
-		return err
+	case f == nil: // nothing was registered, nothing can have gone wrong
+		return nil
 	case err != nil || n == 0:
 		abandoned.Lock()
 		defer abandoned.Unlock()
