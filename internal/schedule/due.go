@@ -1,0 +1,153 @@
+package schedule
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Missed says what becomes of ticks that were missed. The zero Missed is One.
+type Missed int
+
+const (
+	// Skip drops what was missed.
+	Skip Missed = -1
+	// One makes up for all that was missed by its latest tick, unless a tick
+	// that is on time comes with it. It is the default.
+	One Missed = 0
+)
+
+// MaxAll is the most that [All] takes: all that fires at once is written in one
+// transaction.
+const MaxAll = 1000
+
+// All fires the latest ticks, those on time included, up to max; the older ones
+// are skipped. With less than 1 or more than [MaxAll] it is not valid.
+func All(max int) Missed {
+	if max < 1 || max > MaxAll {
+		return invalid
+	}
+	return Missed(max)
+}
+
+const invalid Missed = -2
+
+// Valid tells whether m is Skip, One or made by All with a permitted number.
+func (m Missed) Valid() bool { return m >= Skip && m <= MaxAll }
+
+// String gives "skip", "one" or "all(100)".
+func (m Missed) String() string {
+	switch {
+	case m == Skip:
+		return "skip"
+	case m == One:
+		return "one"
+	case m.Valid():
+		return "all(" + strconv.Itoa(int(m)) + ")"
+	}
+	return "Missed(" + strconv.Itoa(int(m)) + ")"
+}
+
+// ParseMissed reads what String gives; an error is a [Fault].
+func ParseMissed(s string) (Missed, error) {
+	switch s {
+	case "skip":
+		return Skip, nil
+	case "one":
+		return One, nil
+	}
+	if n, ok := strings.CutPrefix(s, "all("); ok {
+		n, err := strconv.Atoi(strings.TrimSuffix(n, ")"))
+		if m := All(n); err == nil && m.String() == s {
+			return m, nil
+		}
+	}
+	return invalid, &Fault{"missed", s, "must be skip, one or all(n), n between 1 and " + strconv.Itoa(MaxAll)}
+}
+
+// Due is what is to be done about the ticks of a stretch of time.
+type Due struct {
+	// Fire are the ticks to be fired, the oldest first.
+	Fire []time.Time
+	// Skipped is how many ticks before those of Fire are not fired, from
+	// FirstSkipped to LastSkipped. If zero, these are zero too.
+	Skipped                   int64
+	FirstSkipped, LastSkipped time.Time
+	// Next is the first tick after the stretch, or zero if there is none.
+	Next time.Time
+}
+
+// MaxTolerance is the longest time by which a tick can be late and on time.
+const MaxTolerance = time.Minute
+
+// Due decides about the ticks after last and not after now. If last is not
+// before now, because the clock was set back, there are none; Next follows now
+// all the same, so that nothing waits for a date that was wrong, and may be a
+// tick that was fired before.
+//
+// A tick is on time if it is late by at most the tolerance, which is at most
+// [MaxTolerance]; but if the latest tick that is not stands within the
+// tolerance of the next, none are. So where ticks are close together, all of
+// them are on time or none: after two weeks without a worker, the last two
+// ticks of a schedule that has one each five seconds are not special. Where
+// they are far apart, a tick a moment before the worker started is on time.
+//
+// Ticks on time are fired, all of them; missed says what becomes of the others
+// (as One, if it is not valid). No more are fired than the number of [All] or
+// one for each second of the tolerance, both ends included, whichever is more.
+// The time taken does not depend on how many ticks there are, but on the years
+// from last to now: some microseconds each.
+func (s *Spec) Due(last, now time.Time, missed Missed, tolerance time.Duration) Due {
+	from, to := unix(last), unix(now)
+	d := Due{Next: s.time(s.next(to))}
+	if from >= to {
+		return d
+	}
+	ticks := s.latest(from, to, s.onTime(from, now, tolerance), missed)
+	end := to // of what is skipped
+	if len(ticks) > 0 {
+		end = ticks[len(ticks)-1] - 1
+	}
+	if d.Skipped = s.ticks.count(from, end); d.Skipped > 0 {
+		d.FirstSkipped = s.time(s.ticks.next(from))
+		d.LastSkipped = s.time(s.ticks.prev(end))
+	}
+	slices.Reverse(ticks)
+	for _, t := range ticks {
+		d.Fire = append(d.Fire, s.time(t))
+	}
+	return d
+}
+
+// onTime gives the ticks that are on time, the latest first.
+func (s *Spec) onTime(from int64, now time.Time, tolerance time.Duration) []int64 {
+	tolerance = min(max(tolerance, 0), MaxTolerance)
+	var ticks []int64
+	for t := s.ticks.prev(unix(now)); t > from; t = s.ticks.prev(t - 1) {
+		if now.Sub(time.Unix(t, 0)) > tolerance {
+			if n := len(ticks); n > 0 && ticks[n-1]-t <= int64(tolerance/time.Second) {
+				return nil
+			}
+			break
+		}
+		ticks = append(ticks, t)
+	}
+	return ticks
+}
+
+// latest gives the ticks to fire, the latest first: those on time, and before
+// them as many as missed says.
+func (s *Spec) latest(from, to int64, ticks []int64, missed Missed) []int64 {
+	for len(ticks) < max(1, int(missed)) && missed != Skip {
+		if len(ticks) > 0 {
+			to = ticks[len(ticks)-1] - 1
+		}
+		t := s.ticks.prev(to)
+		if t <= from {
+			break
+		}
+		ticks = append(ticks, t)
+	}
+	return ticks
+}
