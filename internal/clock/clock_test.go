@@ -1,0 +1,144 @@
+package clock_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/errandq/errand/internal/clock"
+)
+
+// wall is a wall clock that can be set wrong.
+type wall struct{ off time.Duration }
+
+func (w *wall) now() time.Time { return time.Now().Add(w.off) }
+
+const (
+	day  = 24 * time.Hour
+	year = 365 * day
+)
+
+type step struct{ from, to time.Time }
+
+type rig struct {
+	*testing.T
+	wall  wall
+	clock *clock.Clock
+	jumps []time.Duration
+	steps []step
+}
+
+// bubble gives a clock whose wall clock is that of the bubble, which begins in
+// the year 2000, and a floor of so much before or after it. Built says how far
+// in the past the program was built.
+func bubble(t *testing.T, floor, built time.Duration, test func(r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{T: t}
+		r.clock = clock.New(clock.Options{
+			Wall: r.wall.now, Floor: time.Now().Add(floor), Built: time.Now().Add(-built),
+			OnJump: func(by time.Duration) { r.jumps = append(r.jumps, by) },
+			OnStep: func(from, to time.Time) { r.steps = append(r.steps, step{from, to}) },
+		})
+		test(r)
+	})
+}
+
+// ahead checks by how much the queue's time is ahead of the true time.
+func (r *rig) ahead(want time.Duration) {
+	r.Helper()
+	if got := time.Until(r.clock.Now()); got != want {
+		r.Errorf("the queue's time is %v ahead, want %v", got, want)
+	}
+}
+
+func TestClock_FollowsTheWallClock(t *testing.T) {
+	bubble(t, -day, year, func(r *rig) {
+		r.ahead(0)
+		time.Sleep(time.Hour)
+		r.ahead(0)
+		r.wall.off = day
+		r.ahead(day)
+		if len(r.jumps) != 1 || r.jumps[0] != day {
+			r.Errorf("jumps %v, want one of a day", r.jumps)
+		}
+	})
+}
+
+func TestClock_SmallStepBackStandsStill(t *testing.T) {
+	bubble(t, -day, year, func(r *rig) {
+		before := r.clock.Now()
+		r.wall.off = -clock.Slack
+		for range 5 {
+			if now := r.clock.Now(); !now.Equal(before) {
+				r.Fatalf("%v after the step, want %v", now, before)
+			}
+			time.Sleep(clock.Slack / 5)
+		}
+		time.Sleep(time.Second)
+		r.ahead(-clock.Slack)
+		if len(r.jumps)+len(r.steps) > 0 {
+			r.Errorf("jumps %v, steps %v: want none", r.jumps, r.steps)
+		}
+	})
+}
+
+func TestClock_ImplausibleWallClockGoesOnFromTheFloor(t *testing.T) {
+	// A board that boots in 1970, three hours after it was switched off.
+	bubble(t, -3*time.Hour, day, func(r *rig) {
+		r.wall.off = -30 * year
+		r.ahead(-3 * time.Hour)
+		time.Sleep(day)
+		r.ahead(-3 * time.Hour)
+		r.wall.off = 0 // the network has told it the time
+		r.ahead(0)
+		if len(r.steps) > 0 {
+			r.Errorf("steps %v, want none", r.steps)
+		}
+	})
+}
+
+func TestClock_PlausibleWallClockWinsInTheEnd(t *testing.T) {
+	// The floor is of a visit to a wrong month.
+	bubble(t, 30*day, year, func(r *rig) {
+		r.ahead(30 * day)
+		time.Sleep(clock.Patience - time.Second)
+		r.ahead(30 * day)
+		time.Sleep(time.Second)
+		r.ahead(0)
+		if len(r.steps) != 1 || r.steps[0].from.Sub(r.steps[0].to) != 30*day {
+			r.Errorf("steps %v, want one by 30 days", r.steps)
+		}
+		time.Sleep(time.Hour)
+		r.ahead(0)
+	})
+}
+
+func TestClock_DoubtBeginsAnew(t *testing.T) {
+	bubble(t, 30*day, year, func(r *rig) {
+		r.ahead(30 * day)
+		time.Sleep(clock.Patience / 2)
+		r.wall.off = 31 * day // ahead of the floor: nothing to doubt
+		r.ahead(31 * day)
+		r.wall.off = 0
+		r.ahead(31 * day)
+		time.Sleep(clock.Patience - time.Second)
+		r.ahead(31 * day)
+		time.Sleep(time.Second)
+		r.ahead(0)
+	})
+}
+
+func TestClock_StepTo(t *testing.T) {
+	bubble(t, 30*day, year, func(r *rig) {
+		r.ahead(30 * day)
+		r.clock.StepTo()
+		r.ahead(0)
+		r.wall.off = -10 * year // not plausible
+		r.clock.StepTo()
+		r.ahead(0)
+		if len(r.steps) > 0 {
+			r.Errorf("steps %v: want none, another process has told", r.steps)
+		}
+	})
+}
