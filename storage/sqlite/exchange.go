@@ -30,7 +30,7 @@ WHERE id = ?1`
 
 // leasedColumns are what a worker needs of a job, as leasedRow scans them. The
 // driver gives nil for a BLOB of no bytes, so NULL is asked for apart.
-const leasedColumns = `id, lane, priority, due_at, attempt, retry, crashes, snoozes, salt, created_at, timeout, policy, headers, args, args IS NULL`
+const leasedColumns = `id, lane, priority, due_at, attempt, retry, crashes, snoozes, salt, created_at, timeout, policy, headers, args, args IS NULL, unique_key`
 
 type leasedRow struct {
 	id, lane                         int64
@@ -41,12 +41,13 @@ type leasedRow struct {
 	createdAt, timeout, policy       int64
 	headers, args                    []byte
 	beside                           bool // args and headers are in errand_payload
+	unique                           sql.NullString
 }
 
 func (r *leasedRow) dest() []any {
 	return []any{
 		&r.id, &r.lane, &r.priority, &r.dueAt, &r.attempt, &r.retry, &r.crashes, &r.snoozes,
-		&r.salt, &r.createdAt, &r.timeout, &r.policy, &r.headers, &r.args, &r.beside,
+		&r.salt, &r.createdAt, &r.timeout, &r.policy, &r.headers, &r.args, &r.beside, &r.unique,
 	}
 }
 
@@ -83,6 +84,11 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 	for i, f := range x.Finish {
 		if out.Finished[i] != storage.Refused {
 			s.self.forget(f.Token)
+		}
+	}
+	for i, l := range x.Extend {
+		if out.Extended[i] == storage.Lost {
+			s.self.forget(l.Token)
 		}
 	}
 	return out, nil
@@ -206,6 +212,8 @@ func (t *tx) lease(x *storage.Exchange, until int64) ([]storage.Leased, error) {
 		return nil, err
 	}
 	out := make([]storage.Leased, len(rows))
+	held := make([]removed, len(rows))
+	t.after = append(t.after, func() { t.store.self.hold(out, held) })
 	for i := range rows {
 		r := &rows[i]
 		token := t.token()
@@ -214,6 +222,7 @@ func (t *tx) lease(x *storage.Exchange, until int64) ([]storage.Leased, error) {
 		}
 		r.attempt++
 		t.move(r.lane, ready, running)
+		held[i] = removed{lane: r.lane, attempt: r.attempt, key: r.unique, payload: r.beside}
 		if out[i], err = t.leased(r, token); err != nil {
 			return nil, err
 		}

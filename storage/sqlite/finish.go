@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"database/sql"
 	"errors"
 	"time"
@@ -29,6 +30,7 @@ policy, ?5, ?6, ?7, ?8
 FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
 	sqlDeleteLeased = `DELETE FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3
 RETURNING lane, attempt, unique_key, args IS NULL`
+	sqlDeleteHeld    = `DELETE FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
 	sqlDeletePayload = `DELETE FROM errand_payload WHERE job = ?1`
 	sqlDeleteHistory = `DELETE FROM errand_history WHERE job = ?1`
 	sqlAddHistory    = `INSERT INTO errand_history (job, n, attempt, at, phase, error, stack, duration, instance)
@@ -178,6 +180,8 @@ func (t *tx) bury(at int64, f *storage.Finish) (storage.ItemResult, error) {
 	return storage.Applied, t.addHistory(at, f, gone.attempt)
 }
 
+// removed is what has to be known of a leased job when its row goes. None of it
+// changes while the lease is held.
 type removed struct {
 	lane    int64
 	attempt int
@@ -185,8 +189,19 @@ type removed struct {
 	payload bool
 }
 
-// remove deletes the row of a leased job and gives up its unique key.
+// remove deletes the row of a leased job and gives up its unique key. It gives
+// [sql.ErrNoRows] if the lease is lost.
 func (t *tx) remove(l storage.Lease) (r removed, err error) {
+	if r, ok := t.store.self.holds(l.Token); ok {
+		res, err := t.exec(sqlDeleteHeld, l.Key, l.Token)
+		if err != nil {
+			return r, err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return r, cmp.Or(err, sql.ErrNoRows)
+		}
+		return r, t.releaseKey(r.key, l.Key)
+	}
 	if err := t.row(sqlDeleteLeased, []any{l.Key, l.Token}, &r.lane, &r.attempt, &r.key, &r.payload); err != nil {
 		return r, err
 	}

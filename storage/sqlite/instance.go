@@ -36,6 +36,7 @@ type instance struct {
 	lease time.Duration   // longest promised so far
 	slots map[int64]int64 // by token
 	free  []int64
+	held  map[int64]removed // by token; what was leased here and not reclaimed from others
 }
 
 // processName tells people which process an instance was.
@@ -97,7 +98,8 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 	t.after = append(t.after, func() {
 		in.mu.Lock()
 		defer in.mu.Unlock()
-		in.file, in.name, in.lease, in.slots = f, name, lease, map[int64]int64{}
+		in.file, in.name, in.lease = f, name, lease
+		in.slots, in.held = map[int64]int64{}, map[int64]removed{}
 		in.id.Store(id)
 	})
 	return id, nil
@@ -168,10 +170,28 @@ func (s *Store) Ended(l storage.Lease) error {
 	return err
 }
 
-// forget frees the slot of a token that will not come again.
+// hold remembers of new leases what their end needs to know, which saves
+// reading it then.
+func (in *instance) hold(leases []storage.Leased, jobs []removed) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for i, l := range leases {
+		in.held[l.Token] = jobs[i]
+	}
+}
+
+func (in *instance) holds(token int64) (removed, bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	r, ok := in.held[token]
+	return r, ok
+}
+
+// forget drops what is known of a token that will not come again.
 func (in *instance) forget(token int64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	delete(in.held, token)
 	if slot, ok := in.slots[token]; ok {
 		delete(in.slots, token)
 		in.free = append(in.free, slot)

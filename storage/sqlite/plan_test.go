@@ -26,6 +26,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlKeepFinished:  "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlBury:          "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDeleteLeased:  "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlDeleteHeld:    "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlTake:          "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDropInstance:  "USING COVERING INDEX errand_job_running (instance=?)",
 		sqlDeletePayload: "USING INTEGER PRIMARY KEY (rowid=?)",
