@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
@@ -39,6 +40,22 @@ func BenchmarkExchange(b *testing.B) {
 				n += len(r.Leased)
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+		})
+	}
+}
+
+// BenchmarkClaimBehind leases and finishes one job at a time, behind jobs of a
+// kind that nobody here handles.
+func BenchmarkClaimBehind(b *testing.B) {
+	for _, n := range []int{0, 200_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			s := newDB(b, &sqlite.Options{Durability: sqlite.Relaxed}).open()
+			enqueue(b, s, "unknown", n)
+			enqueue(b, s, "a", b.N)
+			b.ResetTimer()
+			for range b.N {
+				finish(b, s, lease(b, s, 1, "a")...)
+			}
 		})
 	}
 }
