@@ -72,7 +72,8 @@
 //     poison job cannot loop. Jobs leased but not started go back unspent;
 //     a reboot or power cut is nobody's crash.
 //  4. No job starts before it is due, on the queue's clock.
-//  5. Shutdown, an unknown kind, a pause and a snooze use up no retry.
+//  5. Shutdown, an unknown kind, a pause, an empty retry budget and a snooze use
+//     up no retry.
 //  6. A dead letter keeps args, headers, reason, last error, history, policy
 //     and counts. None is deleted but by [DeadLetters.Purge].
 //  7. A job enqueued in the application's transaction commits or vanishes with

@@ -55,3 +55,30 @@ func ExampleHandle_classification() {
 	// 404 dead permanent after 0 retries
 	// 503 done  after 1 retries
 }
+
+// With a retry budget, an outage of the other side does not turn into a flood
+// of retries: those that nothing pays for wait, and use up nothing.
+func ExampleQueue_Budgets() {
+	q, remove := tempQueue(&errand.Options{Queues: map[string]errand.QueueOptions{
+		"mail": {Budget: &policy.BudgetOptions{Capacity: 10, RetryCost: 5, RetriesPerSecond: 0.01}},
+	}})
+	defer remove()
+	ctx, stop := context.WithCancel(context.Background())
+	for range 5 {
+		must(q.Enqueue(ctx, SendEmail{}, &errand.JobOptions{Queue: "mail"}))
+	}
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"mail"}, Concurrency: 1})
+	failures := 0
+	errand.Handle(w, func(context.Context, *errand.Job[SendEmail]) error {
+		// 5 first attempts, and the 2 retries that the budget can pay for
+		if failures++; failures == 7 {
+			stop()
+		}
+		return errNoAddress
+	})
+	check(w.Run(ctx))
+	b := q.Budgets()[0]
+	fmt.Printf("queue %s: %.0f of %.0f tokens\n", b.Queue, b.Tokens, b.Capacity)
+	// Output:
+	// queue mail: 0 of 10 tokens
+}

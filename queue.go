@@ -69,6 +69,9 @@ type QueueOptions struct {
 	// Rules tell which errors of handlers are worth a retry, see
 	// [HandlerOptions]. If nil, [policy.DefaultRules].
 	Rules policy.Rules
+	// Budget is the retry budget of those of the queue's jobs whose kind has
+	// none, see [HandlerOptions]. If nil, retries are not limited.
+	Budget *policy.BudgetOptions
 }
 
 const (
@@ -90,6 +93,7 @@ func (o *Options) validate() error {
 		field, q := fmt.Sprintf("queues[%q].", name), o.Queues[name]
 		f.policy(field+"policy", q.Policy)
 		f.rules(field+"rules", q.Rules)
+		f.budget(field+"budget", q.Budget)
 	}
 	for _, size := range []struct {
 		field string
@@ -111,6 +115,10 @@ func (o *Options) withDefaults() Options {
 	c.Queues = maps.Clone(o.Queues)
 	for name, q := range c.Queues {
 		q.Policy, q.Rules = complete(q.Policy, o.Policy), slices.Clone(q.Rules)
+		if q.Budget != nil {
+			b := *q.Budget
+			q.Budget = &b
+		}
 		c.Queues[name] = q
 	}
 	c.Retention = max(cmp.Or(o.Retention, defaultRetention), 0)
@@ -125,8 +133,9 @@ func (o *Options) withDefaults() Options {
 
 // Queue is a durable queue of jobs. It is safe for concurrent use.
 type Queue struct {
-	store storage.Store
-	opts  Options // with defaults
+	store  storage.Store
+	opts   Options // with defaults
+	limits limits
 
 	closing  sync.Once
 	closeErr error
@@ -158,7 +167,15 @@ func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Queue{store: store, opts: c}, nil
+	return newQueue(store, c), nil
+}
+
+func newQueue(store storage.Store, o Options) *Queue {
+	q := &Queue{store: store, opts: o}
+	for name, line := range o.Queues {
+		q.limits.budget(owner{queue: name}, line.Budget)
+	}
+	return q
 }
 
 // New makes a queue on a store that is open already, one on the application's
@@ -183,7 +200,7 @@ func New(ctx context.Context, store storage.Store, o *Options) (*Queue, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return &Queue{store: store, opts: o.withDefaults()}, nil
+	return newQueue(store, o.withDefaults()), nil
 }
 
 // Close closes the queue and its store. Calls under way finish first, later

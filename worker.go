@@ -105,6 +105,14 @@ type HandlerOptions struct {
 	// [policy.Throttled] the document's policy for throttling holds, if it has
 	// one. A verdict of this package goes before them. If nil, those of the queue.
 	Rules policy.Rules
+	// Budget is the retry budget of the kind: a retry that is due takes tokens
+	// when it is about to start, and if there are too few the job goes back
+	// with nothing used up, to come again when the refill by time has brought
+	// some, or up to a minute later if many wait. Successes pay in. The workers
+	// of a queue that give a kind the same figures share one budget. TimeoutCost
+	// has no effect, and RetriesPerSecond must not be negative. See
+	// [Queue.Budgets]. If nil, that of the queue.
+	Budget *policy.BudgetOptions
 	// Timeout bounds each attempt of a job that has no timeout of its own.
 	// If zero, that of the worker.
 	Timeout time.Duration
@@ -176,10 +184,12 @@ func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Cont
 		var f faults
 		h.Policy = f.override("policy", o[0].Policy)
 		f.rules("rules", o[0].Rules)
+		f.budget("budget", o[0].Budget)
 		if err := f.err(); err != nil {
 			panic(fmt.Sprintf("errand: Handle %q: %v", kind, err))
 		}
 		h.Rules = slices.Clone(o[0].Rules)
+		h.Budget = w.queue.limits.budget(owner{kind: kind}, o[0].Budget)
 	default:
 		panic(fmt.Sprintf("errand: Handle %q: at most one HandlerOptions, not %d", kind, len(o)))
 	}
@@ -285,7 +295,10 @@ func (w *Worker) config() engine.Config {
 		c.Queues = []string{defaultQueue}
 	}
 	for name, queue := range q.Queues {
-		c.Lines[name] = engine.Line{Policy: queue.Policy.Delivery(), Rules: queue.Rules}
+		c.Lines[name] = engine.Line{
+			Policy: queue.Policy.Delivery(), Rules: queue.Rules,
+			Budget: w.queue.limits.budget(owner{queue: name}, queue.Budget),
+		}
 	}
 	return c
 }

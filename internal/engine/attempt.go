@@ -24,6 +24,9 @@ type attempt struct {
 	cancel  context.CancelCauseFunc
 	timeout time.Duration
 
+	budget *Budget     // nil: none
+	cost   policy.Cost // paid to it
+
 	slot    int       // index in loop.held
 	running bool      // handed to a runner
 	suspect bool      // holds the gate of suspects while it runs

@@ -10,6 +10,7 @@ type Line struct {
 	// Policy is complete: what it lacks is absent.
 	Policy policy.Topic
 	Rules  policy.Rules // nil: the default ones
+	Budget *Budget      // nil: retries are free
 }
 
 // line gives what holds for a queue, of which nothing particular may be known.

@@ -48,6 +48,7 @@ type Handler struct {
 	Run     func(ctx context.Context, job *storage.Leased) error
 	Policy  policy.Document // sections it lacks: those of the queue
 	Rules   policy.Rules    // nil: those of the queue
+	Budget  *Budget         // nil: that of the queue
 	Timeout time.Duration   // zero: that of the Config
 }
 

@@ -83,7 +83,9 @@ func (l *loop) startReady(now time.Time) {
 	if a := l.suspect; a != nil && l.running < l.cfg.Concurrency && now.Before(a.safe) {
 		if l.cfg.Suspects.taken.CompareAndSwap(false, true) {
 			l.suspect = nil
-			l.start(a, now)
+			if !l.start(a, now) {
+				l.cfg.Suspects.taken.Store(false)
+			}
 		} else {
 			l.gateAt = now.Add(gateEvery)
 		}
@@ -103,9 +105,12 @@ func (l *loop) startReady(now time.Time) {
 	}
 }
 
-// start hands an attempt to a runner.
-func (l *loop) start(a *attempt, now time.Time) {
+// start hands an attempt to a runner, unless the budget for retries is empty.
+func (l *loop) start(a *attempt, now time.Time) bool {
 	a.handler = l.cfg.Handlers[a.job.Kind]
+	if l.budgets && !l.pay(a, now) {
+		return false
+	}
 	ctx, cancel := context.WithCancelCause(l.handlers)
 	a.ctx, a.cancel = ctx, cancel
 	if a.timeout = cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout); a.timeout > 0 {
@@ -121,6 +126,7 @@ func (l *loop) start(a *attempt, now time.Time) {
 	a.running = true
 	l.running++
 	l.work <- a
+	return true
 }
 
 // end takes an attempt back from its runner.
@@ -134,6 +140,9 @@ func (l *loop) end(a *attempt) {
 	}
 	if a.stuck {
 		l.cfg.Logger.Warn("stuck handler ended", l.attrs(a)...)
+	}
+	if a.budget != nil {
+		a.settle()
 	}
 	if a.noteErr != nil {
 		l.cfg.Logger.Warn("end of a handler could not be noted", l.attrs(a, "error", a.noteErr)...)

@@ -14,6 +14,7 @@ type loop struct {
 	handlers context.Context // parent of the handlers' contexts: values, no end
 	source   storage.Source
 	alone    func() bool
+	budgets  bool // there are any
 
 	// Towards the runners, and from them. Both hold as many as there are
 	// runners, so that neither side ever waits for the other.
@@ -113,6 +114,12 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 	}
 	if s, ok := cfg.Store.(interface{ Alone() bool }); ok {
 		l.alone = s.Alone
+	}
+	for _, h := range cfg.Handlers {
+		l.budgets = l.budgets || h.Budget != nil
+	}
+	for _, line := range cfg.Lines {
+		l.budgets = l.budgets || line.Budget != nil
 	}
 	return l
 }

@@ -14,6 +14,13 @@ import (
 func (r *rig) suspects(kind string, n int) []storage.ID {
 	r.t.Helper()
 	ids := r.enqueue(kind, n)
+	r.crashTwice(kind, ids)
+	return ids
+}
+
+func (r *rig) crashTwice(kind string, ids []storage.ID) {
+	r.t.Helper()
+	n := len(ids)
 	src := storage.Source{Queues: []string{"q"}, Kinds: []string{kind}}
 	for range 2 {
 		victim := r.db.Open()
@@ -44,7 +51,6 @@ func (r *rig) suspects(kind string, n int) []storage.ID {
 			r.t.Fatalf("job has crashed %d times", c)
 		}
 	}
-	return ids
 }
 
 func TestSuspect_RunOneAtATime(t *testing.T) {

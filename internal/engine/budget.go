@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/policy"
+)
+
+// Budget is a retry budget that engines share. Retries that it cannot pay for
+// are given a time at which to come back, so that they do not all come at once
+// for each token that drips in.
+type Budget struct {
+	bucket   *policy.Budget
+	interval time.Duration // in which the refill by time pays for one retry; herd at most
+
+	mu       sync.Mutex
+	promised time.Time // the latest of those times
+	deferred int64
+}
+
+// herd is in how long retries come back for which there is no token in sight.
+// It bounds how long they go on waiting once successes have filled the bucket,
+// and how often a retry that waits costs a lease.
+const herd = time.Minute
+
+// NewBudget gives a full budget. Without a refill by time, retries come back
+// for as long as nothing succeeds, and find nothing.
+func NewBudget(o policy.BudgetOptions) *Budget {
+	b := &Budget{bucket: policy.NewBudget(&o), interval: herd}
+	if s := 1 / b.bucket.Options().RetriesPerSecond; s < herd.Seconds() {
+		b.interval = time.Duration(math.Ceil(s * float64(time.Second)))
+	}
+	return b
+}
+
+// Options gives the figures of the budget.
+func (b *Budget) Options() policy.BudgetOptions { return b.bucket.Options() }
+
+// State gives what the bucket holds, and how often a retry was put off.
+func (b *Budget) State(now time.Time) (tokens float64, deferred int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bucket.Tokens(now), b.deferred
+}
+
+// take pays for a retry that is about to start, or tells when it should come
+// back. What ended the attempt before is not known any more, so that all
+// retries cost the same.
+func (b *Budget) take(now time.Time, random func() float64) (cost policy.Cost, back time.Time, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if cost, ok = b.bucket.Take(now, false); ok {
+		return cost, time.Time{}, true
+	}
+	b.deferred++
+	back, ok = b.bucket.Ready(now, false)
+	if !ok {
+		back = now.Add(herd)
+	}
+	end := latest(back, now.Add(herd))
+	// One retry for each token, in turn, as far as can be seen.
+	if back = latest(back, b.promised.Add(b.interval)); back.After(end) {
+		return 0, now.Add(time.Duration((1 + random()) / 2 * float64(end.Sub(now)))), false
+	}
+	b.promised = back
+	return 0, back, false
+}
+
+// pay pays for a, or gives it back unspent.
+func (l *loop) pay(a *attempt, now time.Time) bool {
+	if a.budget = l.cfg.budgetOf(a); a.budget == nil || a.job.Retry == 0 {
+		return true
+	}
+	cost, back, ok := a.budget.take(now, l.cfg.Rand)
+	if ok {
+		a.cost = cost
+		return true
+	}
+	due := l.cfg.Clock().Add(back.Sub(now))
+	l.cfg.Logger.Debug("retry put off, the budget is empty", l.attrs(a, "due", due)...)
+	l.release(a)
+	l.giveBack(a, due)
+	return false
+}
+
+// settle pays in what the end of an attempt is worth. One that ended without
+// having failed has shown nothing, and has its tokens back.
+func (a *attempt) settle() {
+	switch a.verdict.kind {
+	case verdictDone:
+		a.budget.bucket.Succeeded(a.cost)
+	case verdictFailed, verdictDecode:
+	default:
+		a.budget.bucket.Return(a.cost)
+	}
+}
+
+// budgetOf gives the budget of the kind, else that of the queue.
+func (c *Config) budgetOf(a *attempt) *Budget {
+	if a.handler.Budget != nil {
+		return a.handler.Budget
+	}
+	return c.line(a.job.Queue).Budget
+}

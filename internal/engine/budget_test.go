@@ -1,0 +1,239 @@
+package engine_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+)
+
+// atOnce is a policy of n retries without delay, so that only the budget keeps
+// them apart.
+func atOnce(n int) policy.Topic { return policy.Policy{Retries: n, NoDelayRetries: n}.Delivery() }
+
+// single is a budget of one token, or what the retry costs, a second.
+func single(perSecond float64) *engine.Budget {
+	return engine.NewBudget(policy.BudgetOptions{Capacity: 5, FirstRefund: -1, RetriesPerSecond: perSecond})
+}
+
+// returned counts the leases that were given back unspent.
+func (s *spy) returned() (n int) {
+	for _, c := range s.since(0) {
+		for _, f := range c.x.Finish {
+			if f.Outcome == storage.OutcomeReturned {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// With the budget empty nothing dies and nothing is used up; yet what always
+// fails gets to the dead letters, at the rate of the refill.
+func TestBudget_RetriesAtTheRateOfTheRefill(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		const jobs, retries = 20, 3
+		r.cfg.Policy = atOnce(retries)
+		began := time.Now()
+		var at []time.Duration // of retries
+		r.cfg.Handlers["k"] = engine.Handler{Budget: single(2), Run: func(_ context.Context, job *storage.Leased) error {
+			if job.Retry > 0 {
+				at = append(at, time.Since(began))
+			}
+			return errOops
+		}}
+		ids := r.enqueue("k", jobs)
+		r.start()
+		pass(500*time.Millisecond - 1) // the bucket held one retry
+		if len(at) != 1 {
+			t.Errorf("%d retries at once, want 1", len(at))
+		}
+		for _, id := range ids {
+			if rec := r.job(id); rec.State != storage.Scheduled || rec.Attempt != rec.Retry || rec.Retry < 1 || rec.Retry > 2 {
+				t.Errorf("job is %s %+v", rec.State, rec.Counters)
+			}
+		}
+		pass(9500 * time.Millisecond)
+		if n := len(at); n < 18 || n > 20 {
+			t.Errorf("%d retries after 10 s, want about 20", n)
+		}
+		pass(22 * time.Second)
+		for _, id := range ids {
+			r.wantState(id, storage.Dead, storage.Counters{Attempt: retries + 1, Retry: retries})
+		}
+		if len(at) != jobs*retries {
+			t.Errorf("%d retries, want %d", len(at), jobs*retries)
+		}
+		for i := range at[1:] {
+			if i > 0 && at[i+1]-at[i] < 500*time.Millisecond {
+				t.Errorf("retries at %v and %v, want 500ms between them", at[i], at[i+1])
+			}
+		}
+	})
+}
+
+// Many retries that wait are not leased again and again, and come within a
+// minute once there is something to pay them.
+func TestBudget_AHerdWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		const jobs = 600
+		r.store.alone = true // or it would look for dead holders
+		r.cfg.Policy = atOnce(1)
+		budget := engine.NewBudget(policy.BudgetOptions{Capacity: 50_000, FirstRefund: 100, RetriesPerSecond: 0.001, RetryCost: 50_000})
+		fail := func(_ context.Context, job *storage.Leased) error {
+			if job.Retry == 0 {
+				return errOops
+			}
+			return nil
+		}
+		r.cfg.Handlers["k"] = engine.Handler{Budget: budget, Run: fail}
+		r.cfg.Handlers["good"] = engine.Handler{Budget: budget, Run: func(context.Context, *storage.Leased) error { return nil }}
+		r.cfg.Handlers["drain"] = engine.Handler{Budget: budget, Run: func(_ context.Context, job *storage.Leased) error { return errOops }}
+		r.enqueue("drain", 1)
+		r.start() // its retry has taken all there was
+		ids := r.enqueue("k", jobs)
+		if tokens, deferred := budget.State(time.Now()); tokens > 1 || deferred != jobs {
+			t.Errorf("%v tokens, %d put off, want none and %d", tokens, deferred, jobs)
+		}
+		n := r.store.returned()
+		pass(time.Hour)
+		n = r.store.returned() - n
+		// Refilled after 1,000 s, the first retry pays for the next, and so on.
+		for _, id := range ids {
+			r.wantState(id, storage.Done, storage.Counters{Attempt: 2, Retry: 1})
+		}
+		if n > 40*jobs {
+			t.Errorf("%d leases were given back: every job more than every 30 s", n)
+		}
+		calls := r.store.count()
+		pass(time.Hour)
+		if n := r.store.count() - calls; n > 10 {
+			t.Errorf("%d calls of the store in an hour of rest", n)
+		}
+	})
+}
+
+func TestBudget_PaysBack(t *testing.T) {
+	end := map[string]func() error{
+		"done":     func() error { return nil },
+		"fails":    func() error { return errOops },
+		"panics":   func() error { panic("oops") },
+		"is wrong": func() error { return &engine.PermanentError{} },
+		"snoozes":  func() error { return &engine.SnoozeError{For: time.Hour} },
+		"cancels":  func() error { return &engine.CancelError{} },
+	}
+	for _, c := range []struct {
+		end   string
+		retry bool
+		want  float64 // of 10 tokens
+	}{
+		{"done", false, 12}, {"is wrong", false, 10}, {"snoozes", false, 10}, {"cancels", false, 10},
+		{"done", true, 10}, {"fails", true, 5}, {"panics", true, 5}, {"is wrong", true, 5}, {"snoozes", true, 10}, {"cancels", true, 10},
+	} {
+		bubble(t, func(t *testing.T, r *rig) {
+			// Nearly no refill by time, so that the figures are round.
+			budget := engine.NewBudget(policy.BudgetOptions{Capacity: 20, RetryCost: 5, FirstRefund: 2, RetriesPerSecond: 1e-9})
+			r.cfg.Lines = map[string]engine.Line{"q": {Policy: atOnce(1), Budget: budget}}
+			r.handle("spends", func(context.Context, *storage.Leased) error { return errOops })
+			r.handle("k", func(_ context.Context, job *storage.Leased) error {
+				if c.retry && job.Retry == 0 {
+					return errOops
+				}
+				return end[c.end]()
+			})
+			r.enqueue("spends", 2)
+			r.start()
+			r.enqueue("k", 1)
+			if got, _ := budget.State(time.Now()); got < c.want-0.01 || got > c.want+0.01 {
+				t.Errorf("%s, retry %v: %v tokens are left, want %v", c.end, c.retry, got, c.want)
+			}
+		})
+	}
+}
+
+// A kind's budget goes before that of its queue.
+func TestBudget_OfTheKindOrTheQueue(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		ofKind, ofQueue := single(1e-9), single(1e-9)
+		r.cfg.Lines = map[string]engine.Line{"q": {Policy: atOnce(1), Budget: ofQueue}}
+		fail := func(context.Context, *storage.Leased) error { return errOops }
+		r.cfg.Handlers["own"] = engine.Handler{Run: fail, Budget: ofKind}
+		r.handle("plain", fail)
+		r.enqueue("own", 1)
+		r.start()
+		for i, b := range []*engine.Budget{ofKind, ofQueue} {
+			if tokens, _ := b.State(time.Now()); tokens > 1 != (i == 1) {
+				t.Errorf("budget %d has %v tokens after a retry of the kind", i, tokens)
+			}
+		}
+		r.enqueue("plain", 1)
+		if tokens, _ := ofQueue.State(time.Now()); tokens > 1 {
+			t.Errorf("the queue's budget has %v tokens after a retry of another kind", tokens)
+		}
+	})
+}
+
+func TestBudget_IsSharedByEngines(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		budget := single(1)
+		retries := 0
+		fail := func(_ context.Context, job *storage.Leased) error {
+			if job.Retry > 0 {
+				retries++
+			}
+			return errOops
+		}
+		other := r.another()
+		for _, r := range []*rig{r, other} {
+			r.cfg.Policy = atOnce(100)
+			r.cfg.Handlers["k"] = engine.Handler{Run: fail, Budget: budget}
+			r.enqueue("k", 8)
+		}
+		r.start()
+		other.start()
+		pass(time.Minute)
+		if retries < 58 || retries > 62 {
+			t.Errorf("%d retries in a minute, want 60", retries)
+		}
+	})
+}
+
+// A suspect that cannot be paid for leaves the gate to the next.
+func TestBudget_Suspect(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		done := func(context.Context, *storage.Leased) error { return nil }
+		budget := engine.NewBudget(policy.BudgetOptions{Capacity: 5, RetriesPerSecond: 0.1})
+		spender := r.another()
+		spender.cfg.Policy = atOnce(1)
+		spender.cfg.Handlers["spends"] = engine.Handler{Budget: budget, Run: func(context.Context, *storage.Leased) error { return errOops }}
+		r.enqueue("spends", 1)
+		spender.start()
+		r.cfg.Handlers["paid"] = engine.Handler{Budget: budget, Run: done}
+		r.handle("free", done)
+
+		paid := r.enqueue("paid", 1)
+		res, err := r.app.Exchange(t.Context(), time.Now(), storage.Exchange{
+			Length: lease, Want: 1, Source: storage.Source{Queues: []string{"q"}, Kinds: []string{"paid"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.app.Exchange(t.Context(), time.Now(), storage.Exchange{
+			Length: lease, Finish: []storage.Finish{{Lease: res.Leased[0].Lease, Outcome: storage.OutcomeRetry}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.crashTwice("paid", paid)
+		free := r.suspects("free", 1)
+		r.start()
+		pass(5 * time.Second)
+		r.wantState(free[0], storage.Done, storage.Counters{Attempt: 3})
+		r.wantState(paid[0], storage.Scheduled, storage.Counters{Attempt: 3, Retry: 1, Crashes: 2})
+		pass(6 * time.Second)
+		r.wantState(paid[0], storage.Done, storage.Counters{Attempt: 4, Retry: 1})
+	})
+}

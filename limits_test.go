@@ -1,0 +1,107 @@
+package errand_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+)
+
+func TestQueue_Budgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		five := &policy.BudgetOptions{Capacity: 5, FirstRefund: -1, RetriesPerSecond: 0.1}
+		q, _ := memoryQueue(t, errand.Options{
+			Policy: policy.Policy{Retries: 1, NoDelayRetries: 1},
+			Queues: map[string]errand.QueueOptions{"mail": {Budget: five}, "other": {Budget: &policy.BudgetOptions{}}},
+		})
+		var retries []time.Duration
+		began := time.Now()
+		fail := func(_ context.Context, job *errand.Job[note]) error {
+			if job.Retry > 0 {
+				retries = append(retries, time.Since(began))
+			}
+			return errors.New("down")
+		}
+		// Two workers, one budget.
+		for range 2 {
+			w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"mail", "default"}, Concurrency: 1})
+			errand.Handle(w, fail)
+			errand.Handle(w, func(context.Context, *errand.Job[value]) error { return errors.New("down") },
+				errand.HandlerOptions{Budget: &policy.BudgetOptions{Capacity: 7}})
+			run(t, w)
+		}
+		var ids []errand.ID
+		for range 3 {
+			ids = append(ids, enqueue(t, q, note{}, &errand.JobOptions{Queue: "mail"}))
+		}
+		synctest.Wait()
+		want := []errand.BudgetState{
+			{Kind: "value", Tokens: 7, Capacity: 7},
+			{Queue: "mail", Tokens: 0, Capacity: 5, Deferred: 2},
+			{Queue: "other", Tokens: 500, Capacity: 500},
+		}
+		if got := q.Budgets(); !reflect.DeepEqual(got, want) {
+			t.Errorf("budgets\n%+v, want\n%+v", got, want)
+		}
+		dead := 0
+		for _, id := range ids {
+			switch j := lookUp(t, q, id); {
+			case j.State == errand.Dead:
+				dead++
+			case j.Attempt != 1 || j.Retry != 1 || j.State != errand.Scheduled:
+				t.Errorf("job is %s after %d attempts and %d failures", j.State, j.Attempt, j.Retry)
+			}
+		}
+		if dead != 1 {
+			t.Errorf("%d are dead, want the one that was paid for", dead)
+		}
+		time.Sleep(21 * time.Second)
+		synctest.Wait()
+		for i, at := range retries {
+			if want := time.Duration(i) * 10 * time.Second; at < want || at > want+time.Millisecond {
+				t.Errorf("retry %d started at %v, want %v", i, at, want)
+			}
+		}
+		for _, id := range ids {
+			if j := lookUp(t, q, id); j.State != errand.Dead || j.Reason != errand.ReasonExhausted {
+				t.Errorf("job is %s %q", j.State, j.Reason)
+			}
+		}
+
+		// Other figures are another budget.
+		errand.Handle(errand.NewWorker(q, nil), fail, errand.HandlerOptions{Budget: five})
+		errand.Handle(errand.NewWorker(q, nil), func(context.Context, *errand.Job[value]) error { return nil },
+			errand.HandlerOptions{Budget: &policy.BudgetOptions{Capacity: 8}})
+		if got := q.Budgets(); len(got) != 4 || got[0].Kind != "note" || got[1].Capacity != 8 {
+			t.Errorf("budgets %+v", got)
+		}
+	})
+}
+
+func TestBudget_refuses(t *testing.T) {
+	bad := &policy.BudgetOptions{Capacity: -1, RetryCost: math.NaN(), TimeoutCost: math.Inf(1), FirstRefund: math.Inf(-1), RetriesPerSecond: -1}
+	_, err := errand.New(t.Context(), nil, &errand.Options{Queues: map[string]errand.QueueOptions{"q": {Budget: bad}}})
+	field := func(name string) string { return `queues["q"].budget.` + name }
+	wantFaults(t, err, fault{"store", "nil", ""}, fault{field("capacity"), "-1", "must be at least 0"},
+		fault{field("retry_cost"), "NaN", "must be"}, fault{field("timeout_cost"), "+Inf", "must be"},
+		fault{field("first_refund"), "-Inf", "must be"}, fault{field("retries_per_second"), "-1", "must be at least 0"})
+
+	q, _ := memoryQueue(t, errand.Options{})
+	defer func() {
+		if got, _ := recover().(string); !strings.Contains(got, "budget.capacity -1: must be") {
+			t.Errorf("panic with %q", got)
+		}
+		if got := q.Budgets(); got != nil {
+			t.Errorf("budgets %+v", got)
+		}
+	}()
+	errand.Handle(errand.NewWorker(q, nil), func(context.Context, *errand.Job[note]) error { return nil },
+		errand.HandlerOptions{Budget: bad})
+}
