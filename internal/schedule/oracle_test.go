@@ -96,6 +96,8 @@ var oracleZones = []struct {
 	{"America/Sao_Paulo", 2017}, {"Africa/Cairo", 2023}, {"Asia/Beirut", 2021}, {"Pacific/Apia", 2011},
 	{"Africa/Casablanca", 2021}, {"Antarctica/Troll", 2023}, {"Asia/Tehran", 2021}, {"Europe/Dublin", 2024},
 	{"Pacific/Kwajalein", 1993}, {"Asia/Pyongyang", 2015}, {"UTC", 2024},
+	// the rule of its last change says another date than its table
+	{"America/Ciudad_Juarez", 2022},
 	// by rule instead of by table, over the end of a leap year
 	{"Europe/Berlin", 2047}, {"Australia/Lord_Howe", 2048},
 }
@@ -116,6 +118,7 @@ func TestNext_oracle(t *testing.T) {
 			specs := make([]*schedule.Spec, len(rules))
 			next := make([]time.Time, len(rules))
 			first := make([]time.Time, len(rules))
+			last := make([]time.Time, len(rules))
 			ticks := make([]int64, len(rules))
 			for i, r := range rules {
 				specs[i] = parse(t, r.spec, z.name)
@@ -131,6 +134,12 @@ func TestNext_oracle(t *testing.T) {
 					if !next[i].Equal(m) {
 						t.Fatalf("%s: %s: want %s", rules[i].spec, next[i], m.In(zone))
 					}
+					// The tick before is the last until this one.
+					d := specs[i].Due(last[i].Add(-time.Second), m.Add(-time.Second), schedule.One, 0)
+					if ticks[i] > 0 && (len(d.Fire) != 1 || d.Skipped > 0 || !d.Fire[0].Equal(last[i])) {
+						t.Fatalf("%s: before %s: %+v: want %s", rules[i].spec, m, d, last[i])
+					}
+					last[i] = m
 					ticks[i]++
 					next[i] = specs[i].Next(m)
 				})
