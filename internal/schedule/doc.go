@@ -31,8 +31,9 @@
 // The hours are fixed if their field has neither *, ? nor a step: 9-17 and 0-23
 // are fixed, 9-17/2 is not. By the second line, time elapsed counts: 0 * * * *
 // is due each hour on both days, and 30 * * * * too, with nothing in between.
-// Where hours have a step or the clocks move by other than whole hours, ticks
-// that day stand where two clocks put them, closer together than the spec says.
+// Where the hours have a step, some ticks of such a day are closer together than
+// on others; where clocks move by other than whole hours (Lord Howe Island, half
+// an hour), some are closer or half an hour farther apart.
 //
 // @every needs no anchor of its own: its ticks are the same in all processes,
 // and a restart shifts none. The zone has no influence on it.
