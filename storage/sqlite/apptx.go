@@ -28,6 +28,9 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		return err
 	}
 	defer s.turn.give()
+	if err := s.prepareApps(ctx); err != nil {
+		return translate(err)
+	}
 	tx, err := s.apps.BeginTx(ctx, nil)
 	if err != nil {
 		return translate(err)
@@ -63,4 +66,34 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	default:
 	}
 	return nil
+}
+
+// prepareApps prepares the statements of EnqueueTx on the connection of Tx,
+// once. It is called with the turn, while no transaction has that connection.
+func (s *Store) prepareApps(ctx context.Context) error {
+	if s.prepared != nil {
+		return nil
+	}
+	prepared := map[string]*sql.Stmt{}
+	for _, text := range []string{
+		sqlBeginAgain, sqlSavepoint, sqlRelease, sqlReserve, sqlFindLane, sqlFindPolicy,
+		sqlClaimKey, sqlInsertPayload, sqlInsertJob, sqlAddCount,
+	} {
+		st, err := s.apps.PrepareContext(ctx, text)
+		if err != nil {
+			closeAll(prepared)
+			return err
+		}
+		prepared[text] = st
+	}
+	s.prepared = prepared
+	return nil
+}
+
+// closeAll closes statements on which nothing is pending; open ones would keep
+// their connection open.
+func closeAll(all map[string]*sql.Stmt) {
+	for _, st := range all {
+		_ = st.Close()
+	}
 }

@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"context"
+	"database/sql"
 	"strconv"
 	"testing"
 	"time"
@@ -57,6 +58,27 @@ func BenchmarkClaimBehind(b *testing.B) {
 				finish(b, s, lease(b, s, 1, "a")...)
 			}
 		})
+	}
+}
+
+// BenchmarkTx enqueues a job beside a row of the application.
+func BenchmarkTx(b *testing.B) {
+	d := newDB(b, &sqlite.Options{Durability: sqlite.Relaxed})
+	s := d.open()
+	d.exec("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+	ctx := context.Background()
+	jobs := []storage.NewJob{newJob("default", "a")}
+	for b.Loop() {
+		err := s.Tx(ctx, func(tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, "INSERT INTO orders DEFAULT VALUES"); err != nil {
+				return err
+			}
+			_, err := s.EnqueueTx(ctx, tx, t0, jobs)
+			return err
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

@@ -27,6 +27,10 @@ ON CONFLICT DO NOTHING`
 	sqlReserve = `UPDATE errand_meta SET next_job = next_job + ?1
 RETURNING min_writer, next_job, next_token, next_instance, generation`
 	sqlSaveGeneration = `UPDATE errand_meta SET generation = ?1`
+	sqlBeginAgain     = `BEGIN`
+	sqlSavepoint      = `SAVEPOINT errand`
+	sqlRollbackTo     = `ROLLBACK TO errand`
+	sqlRelease        = `RELEASE errand`
 )
 
 // inlineLimit is how many bytes of args and headers stay in the job's row.
@@ -67,18 +71,21 @@ func (s *Store) EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs [
 		return nil, err
 	}
 	// A statement that is interrupted may take the whole transaction with it.
-	db := plain{context.WithoutCancel(ctx), tx}
+	db := plain{ctx: context.WithoutCancel(ctx), tx: tx}
+	if s.pending.ours(tx) {
+		db.prepared = s.prepared
+	}
 	if err := s.checkTx(db); err != nil {
 		return nil, err
 	}
-	if _, err := db.exec("SAVEPOINT errand"); err != nil {
+	if _, err := db.exec(sqlSavepoint); err != nil {
 		return nil, translate(err)
 	}
 	out, err = s.enqueueIn(db, now, jobs)
 	if err != nil {
-		_, _ = db.exec("ROLLBACK TO errand") // SQLite may have rolled back all of it
+		_, _ = db.exec(sqlRollbackTo) // SQLite may have rolled back all of it
 	}
-	if _, e := db.exec("RELEASE errand"); err == nil {
+	if _, e := db.exec(sqlRelease); err == nil {
 		err = e
 	}
 	if err != nil {
@@ -91,13 +98,13 @@ func (s *Store) EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs [
 func (s *Store) checkTx(db plain) error {
 	// SQLite may have ended it by itself, which database/sql does not notice:
 	// then this statement succeeds, which in a transaction it cannot.
-	if _, err := db.exec("BEGIN"); err == nil {
+	if _, err := db.exec(sqlBeginAgain); err == nil {
 		_, _ = db.exec(sqlRollback)
 		return fmt.Errorf("errand: transaction: rolled back by SQLite after an error: %w", sql.ErrTxDone)
 	} else if errors.Is(err, sql.ErrTxDone) {
 		return fmt.Errorf("errand: transaction: %w", err)
 	}
-	if s.pending.ours(db.tx) {
+	if db.prepared != nil {
 		return nil
 	}
 	path, err := databaseFile(db.ctx, db.tx)

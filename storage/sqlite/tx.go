@@ -238,11 +238,15 @@ func (t *tx) policyDoc(id int64) ([]byte, error) {
 
 // plain is the execer of a transaction of the application.
 type plain struct {
-	ctx context.Context
-	tx  *sql.Tx
+	ctx      context.Context
+	tx       *sql.Tx
+	prepared map[string]*sql.Stmt // by text, if tx is on the connection of Tx
 }
 
 func (p plain) exec(text string, args ...any) (sql.Result, error) {
+	if st := p.prepared[text]; st != nil {
+		return p.tx.StmtContext(p.ctx, st).ExecContext(p.ctx, args...)
+	}
 	return p.tx.ExecContext(p.ctx, text, args...)
 }
 
@@ -251,6 +255,9 @@ func (p plain) query(text string, args ...any) (*sql.Rows, error) {
 }
 
 func (p plain) row(text string, args []any, dest ...any) error {
+	if st := p.prepared[text]; st != nil {
+		return p.tx.StmtContext(p.ctx, st).QueryRowContext(p.ctx, args...).Scan(dest...)
+	}
 	return p.tx.QueryRowContext(p.ctx, text, args...).Scan(dest...)
 }
 

@@ -284,9 +284,7 @@ func (s *statements) heads(i int) (*sql.Stmt, error) {
 }
 
 func (s *statements) close() {
-	for _, st := range s.byText {
-		_ = st.Close() // nothing is pending on them
-	}
+	closeAll(s.byText)
 	for _, st := range s.lanes {
 		_ = st.Close()
 	}
