@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -68,37 +69,45 @@ func (b Backoff) delay(lo, hi time.Duration, k, n int) time.Duration {
 	case k == n-1:
 		return hi
 	}
-	num, den := b.fraction(float64(k), float64(n-1))
-	// Multiplied before it is divided, and in milliseconds, delays that lie
-	// halfway between two are exact in float64 and round as the definition
-	// says. The conversions keep a compiler from fusing the operations, so
-	// that all architectures give the same.
-	const ms = float64(time.Millisecond)
-	d := float64(lo)/ms + float64(float64(float64(hi-lo)/ms*num)/den)
-	r := math.Floor(d + 0.5)
-	if r == d+0.5 && b >= Geometric && k > 53 {
-		r-- // the -1 of 2^k - 1 is lost in a float64: it is less than half
-	}
-	if r >= float64(hi)/ms {
-		return hi
-	}
-	return max(lo, time.Duration(r)*time.Millisecond)
+	// A sum that is rounded to whole milliseconds needs no more of the increment
+	// than its whole nanoseconds.
+	const ms = uint64(time.Millisecond)
+	d := uint64(lo) + b.increment(uint64(hi-lo), k, n-1)
+	return max(lo, time.Duration(min((d+ms/2)/ms*ms, uint64(hi))))
 }
 
-// fraction gives s(k) as a fraction, 0 < k < last. For powers, both sides are
-// divided by base^last, so that nothing overflows however long the phase is:
-// what is too small for a float64 becomes 0, which is what it rounds to.
-// As k >= 1, the subtraction cancels no more than one bit.
-func (b Backoff) fraction(k, last float64) (num, den float64) {
+// increment gives span * s(k) in whole nanoseconds, rounded down, 0 < k < last.
+func (b Backoff) increment(span uint64, k, last int) uint64 {
 	pow := math.Exp
 	switch b {
 	case Arithmetic:
-		return k * (k + 1), last * (last + 1)
+		// Only in a policy that is not valid could the products overflow.
+		for ; last > math.MaxInt32; last >>= 1 {
+			k >>= 1
+		}
+		return mulDiv(span, uint64(k)*uint64(k+1), uint64(last)*uint64(last+1))
 	case Geometric:
 		pow = math.Exp2
 	case Exponential:
 	default:
-		return k, last
+		return mulDiv(span, uint64(k), uint64(last))
 	}
-	return pow(k-last) - pow(-last), 1 - pow(-last)
+	// Numerator and denominator are divided by base^last, so that nothing
+	// overflows however long the phase is: what is too small for a float64
+	// becomes 0, which is what it rounds to. As k >= 1, the subtraction cancels
+	// no more than one bit. The conversions keep a compiler from fusing the
+	// operations, so that all architectures give the same.
+	num, den := pow(float64(k-last))-pow(float64(-last)), 1-pow(float64(-last))
+	x := float64(float64(span)*num) / den
+	if b == Geometric && k >= 53 && x > 0 && x == math.Floor(x) {
+		x-- // the -1 of 2^k - 1 is lost in a float64: it is less than this
+	}
+	return uint64(x)
+}
+
+// mulDiv gives a * num / den, rounded down, num <= den.
+func mulDiv(a, num, den uint64) uint64 {
+	hi, lo := bits.Mul64(a, num)
+	q, _ := bits.Div64(hi, lo, den)
+	return q
 }

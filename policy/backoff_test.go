@@ -91,6 +91,26 @@ func TestBackoff_RoundsHalfUp(t *testing.T) {
 	if _, d, _ := p.Next(1); d != 2*time.Millisecond {
 		t.Errorf("1.5 ms was rounded to %v, want 2ms", d)
 	}
+	for _, test := range []struct {
+		p    policy.Policy
+		k    int
+		want time.Duration
+	}{
+		// (2^k - 1) / (2^(n-1) - 1) is less than half, by however little.
+		{backoffOnly(policy.Geometric, 3599*time.Second, 3600*time.Second, 42), 40, 3599500 * time.Millisecond},
+		{backoffOnly(policy.Geometric, 2481*time.Millisecond, 3845*time.Millisecond, 57), 53, 2651 * time.Millisecond},
+		{backoffOnly(policy.Geometric, 3001811*time.Millisecond, 3002816*time.Millisecond, 47), 45, 3002313 * time.Millisecond},
+		{backoffOnly(policy.Geometric, 0, time.Millisecond, 1000), 998, 0},
+		// From a minimum that is halfway, the least increment rounds up.
+		{backoffOnly(policy.Exponential, 2500*time.Microsecond, 5*time.Millisecond, 685), 182, 3 * time.Millisecond},
+		{backoffOnly(policy.Linear, 100*time.Microsecond, 2900*time.Microsecond, 3), 1, 2 * time.Millisecond},
+		// Beyond what a float64 can tell apart.
+		{backoffOnly(policy.Arithmetic, 9223372036836133803, 9223372036854775741, 991949), 268420, 9223372036837 * time.Millisecond},
+	} {
+		if _, d, _ := test.p.Next(test.k); d != test.want {
+			t.Errorf("%+v: retry %d after %v, want %v", test.p, test.k, d, test.want)
+		}
+	}
 	// Bounds that are no whole milliseconds are kept exactly.
 	p = backoffOnly(policy.Linear, 100*time.Microsecond, 200*time.Microsecond, 3)
 	if got := fmt.Sprint(delays(p)); got != "[100µs 100µs 200µs]" {
@@ -136,6 +156,19 @@ func TestBackoff_OrderOfFunctions(t *testing.T) {
 			last = d
 		}
 	})
+}
+
+// A phase longer than any that is valid still has its delays in its range.
+func TestBackoff_LongerThanValid(t *testing.T) {
+	n := int(min(int64(math.MaxInt), 1<<40+1))
+	for b := policy.Linear; b <= policy.Constant; b++ {
+		p := backoffOnly(b, time.Second, time.Hour, n)
+		for _, k := range []int{1, n / 2, n - 4, n - 2} {
+			if _, d, ok := p.Next(k); !ok || d < time.Second || d > time.Hour {
+				t.Errorf("%s: delay %d is %v %v", b, k, d, ok)
+			}
+		}
+	}
 }
 
 func TestBackoff_StableWhenLong(t *testing.T) {
