@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"math"
 	"mime"
 	"slices"
 	"strconv"
@@ -134,7 +135,7 @@ func (t Topic) Effective(subscription, system Document) Document {
 // dropped. All faults are reported, each as a [Fault] whose path begins at the
 // top, such as "healthyRetryPolicy.numRetries".
 //
-// Writing a document with [json.Marshal] and reading it gives an equal
+// Writing with [json.Marshal] what was read, and reading that, gives an equal
 // document; so, writing what was read is a normal form.
 func ParseDocument(data []byte, profile Profile) (Document, error) {
 	return parse(data, profile, (*reader).document)
@@ -205,8 +206,9 @@ func (r *reader) topic(path string, raw []byte) (t Topic) {
 			return true
 		}
 		r.object(inner, value, func(inner, name string, value []byte) bool {
-			switch bare, isDefault := strings.CutPrefix(name, "default"); {
-			case isDefault && bare != "":
+			bare, isDefault := strings.CutPrefix(name, "default")
+			switch {
+			case isDefault && bare != "" && bare[0] >= 'A' && bare[0] <= 'Z':
 				return r.section(&t.Document, inner, strings.ToLower(bare[:1])+bare[1:], value)
 			case name == "disableSubscriptionOverrides":
 				if value != nil && json.Unmarshal(value, &t.DisableSubscriptionOverrides) != nil {
@@ -257,7 +259,7 @@ func (r *reader) throttle(path string, raw []byte) *Throttle {
 		if value != nil {
 			n, err := strconv.ParseInt(string(value), 10, 32)
 			if err != nil || n < 1 {
-				r.fault(inner, compact(value), "must be a whole number from 1 up")
+				r.fault(inner, compact(value), wholeNumber("1", strconv.Itoa(math.MaxInt32)))
 			}
 			t.MaxReceivesPerSecond = int(n)
 		}

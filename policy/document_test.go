@@ -85,11 +85,11 @@ policy: healthyRetryPolicy.minDelayTarget 0: must be between 1 and 3600
 policy: healthyRetryPolicy.maxDelayTarget 3601: must be between 1 and 3600
 policy: healthyRetryPolicy.numRetries 101: must be between 0 and 100
 policy: healthyRetryPolicy.backoffFunction "Linear": must be one of linear, arithmetic, geometric, exponential
-policy: throttlePolicy.maxReceivesPerSecond 0: must be a whole number from 1 up`},
+policy: throttlePolicy.maxReceivesPerSecond 0: must be a whole number between 1 and 2147483647`},
 		{`{"healthyRetryPolicy":{"minDelayTarget":1.5,"maxDelayTarget":"20s","backoffFunction":"doubling","jitter":"full"}}`, `
 policy: healthyRetryPolicy.jitter "full": is not known
-policy: healthyRetryPolicy.minDelayTarget 1.5: must be whole seconds
-policy: healthyRetryPolicy.maxDelayTarget "20s": must be a number of seconds between 1 and 3600
+policy: healthyRetryPolicy.minDelayTarget 1.5: must be a whole number of seconds between 1 and 3600
+policy: healthyRetryPolicy.maxDelayTarget "20s": must be a whole number of seconds between 1 and 3600
 policy: healthyRetryPolicy.backoffFunction "doubling": must be one of linear, arithmetic, geometric, exponential`},
 		{`{"healthyRetryPolicy":{"numRetries":2,"numNoDelayRetries":1,"numMinDelayRetries":2}}`,
 			`policy: healthyRetryPolicy.numMinDelayRetries 2: must be between 0 and 1, what is left of the retries`},
@@ -99,8 +99,16 @@ policy: healthyRetryPolicy.backoffFunction "doubling": must be one of linear, ar
 			`policy: healthyRetryPolicy.minDelayTarget 5000: must be between 1 and 3600`},
 		{`{"healthyRetryPolicy":{"minDelayTarget":100,"maxDelayTarget":100,"numRetries":"many"}}`,
 			`policy: healthyRetryPolicy.numRetries "many": must be a whole number between 0 and 100`},
+		{`{"healthyRetryPolicy":{"minDelayTarget":20.0000000001,"maxDelayTarget":2.00000000001e1}}`, `
+policy: healthyRetryPolicy.minDelayTarget 20.0000000001: must be a whole number of seconds between 1 and 3600
+policy: healthyRetryPolicy.maxDelayTarget 2.00000000001e1: must be a whole number of seconds between 1 and 3600`},
+		{`{"healthyRetryPolicy":{"numRetries":3,"numNoDelayRetries":5,"numMinDelayRetries":-1}}`, `
+policy: healthyRetryPolicy.numNoDelayRetries 5: must be between 0 and 3, what is left of the retries
+policy: healthyRetryPolicy.numMinDelayRetries -1: must be between 0 and 0, what is left of the retries`},
+		{`{"throttlePolicy":{"maxReceivesPerSecond":3000000000}}`,
+			`policy: throttlePolicy.maxReceivesPerSecond 3000000000: must be a whole number between 1 and 2147483647`},
 		{`{"healthyRetryPolicy":{"maxDelayTarget":99999999999999999999}}`,
-			`policy: healthyRetryPolicy.maxDelayTarget 99999999999999999999: must be a number of seconds between 1 and 3600`},
+			`policy: healthyRetryPolicy.maxDelayTarget 99999999999999999999: must be a whole number of seconds between 1 and 3600`},
 		{`{"healthyRetryPolicy":{"minDelayTarget":40}}`,
 			`policy: healthyRetryPolicy.maxDelayTarget 20 (the default): must be between 40 and 3600, from the minimum delay up`},
 		{`{"healthyRetryPolicy":5,"throttlePolicy":{"x":{"y": 1}},"http":{},"throttledRetryPolicy":{}}`, `
@@ -130,6 +138,7 @@ func TestParseTopic_Faults(t *testing.T) {
 		{`{"http":{"healthyRetryPolicy":{},"default":1,"defaulthealthyRetryPolicy":{},"disableSubscriptionOverrides":"no"},"x":1}`, `
 policy: http.healthyRetryPolicy {}: is not known
 policy: http.default 1: is not known
+policy: http.defaulthealthyRetryPolicy {}: is not known
 policy: http.disableSubscriptionOverrides "no": must be true or false
 policy: x 1: is not known`},
 		{`{"http":{"defaultHealthyRetryPolicy":{"numRetries":-1}}}`,

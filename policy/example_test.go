@@ -80,7 +80,7 @@ func ExampleParseDocument() {
 	// Output:
 	// 10 5m5s 10 <nil>
 	// policy: healthyRetryPolicy.retries 3: is not known
-	// policy: healthyRetryPolicy.minDelayTarget 0.5: must be between 1 and 3600
+	// policy: healthyRetryPolicy.minDelayTarget 0.5: must be a whole number of seconds between 1 and 3600
 	// policy: healthyRetryPolicy.numRetries 500: must be between 0 and 100
 }
 

@@ -7,8 +7,10 @@ import (
 )
 
 // Fault is one thing that is wrong with a policy or a document. Functions that
-// check report every fault that they find, joined by [errors.Join] in the
-// order of the document, so that the text has one line for each.
+// check report every fault that they find, joined by [errors.Join], so that
+// the text has one line for each. The order is that of the document; inside of
+// a retry section, first members that are unknown or given twice, then fields
+// in the order of [Policy.MarshalJSON].
 type Fault struct {
 	// Path names the field: a Go field for a [Policy] that was checked, or
 	// the path of the member in a JSON document, with dots between names.

@@ -135,7 +135,7 @@ func (l limits) set(p *Policy, f field, value []byte) (wrong string) {
 	default:
 		n, err := strconv.ParseInt(string(value), 10, 32)
 		if err != nil {
-			return "must be a whole number " + strings.TrimPrefix(between("0", strconv.Itoa(l.retries)), "must be ")
+			return wholeNumber("0", strconv.Itoa(l.retries))
 		}
 		*f.count(p) = int(n)
 	}
@@ -143,9 +143,10 @@ func (l limits) set(p *Policy, f field, value []byte) (wrong string) {
 	case ok:
 		return ""
 	case l.queue:
-		return `must be a number of seconds from 0 up, or a string like "1.5s"`
+		const most = math.MaxInt64 / time.Second
+		return fmt.Sprintf(`must be a number of seconds between 0 and %d, or a string like "1.5s"`, most)
 	default:
-		return "must be a number of seconds between " + textSeconds(l.minDelay) + " and " + textSeconds(l.maxDelay)
+		return "must be a whole number of seconds between " + textSeconds(l.minDelay) + " and " + textSeconds(l.maxDelay)
 	}
 }
 
@@ -162,8 +163,8 @@ func (l limits) neutralize(p *Policy, f field) {
 	}
 }
 
-// seconds reads a JSON number of seconds, or a string as Go writes durations
-// if the profile has fractions.
+// seconds reads a JSON number of seconds, which is whole unless the profile has
+// fractions; if it has, also a string as Go writes durations.
 func (l limits) seconds(value []byte) (d time.Duration, ok bool) {
 	s := string(value)
 	switch {
@@ -176,8 +177,12 @@ func (l limits) seconds(value []byte) (d time.Duration, ok bool) {
 	case strings.ContainsAny(s, "eE"):
 		f, err := strconv.ParseFloat(s, 64)
 		ns := math.Round(f * 1e9)
-		return time.Duration(ns), err == nil && math.Abs(ns) < math.MaxInt64
+		return time.Duration(ns), err == nil && math.Abs(ns) < math.MaxInt64 && (l.queue || f == math.Trunc(f))
 	default:
+		// Looked at as written, since a Duration ends with nanoseconds.
+		if _, frac, _ := strings.Cut(s, "."); strings.Trim(frac, "0") != "" && !l.queue {
+			return 0, false
+		}
 		s += "s"
 	}
 	d, err := time.ParseDuration(s)

@@ -58,6 +58,9 @@ func TestPolicy_UnmarshalJSON(t *testing.T) {
 			MinDelay: 1500 * time.Millisecond, MaxDelay: 2250 * time.Millisecond, Retries: 9,
 			NoDelayRetries: 1, MinDelayRetries: 2, MaxDelayRetries: 3, Backoff: policy.Constant, Jitter: policy.NoJitter,
 		}},
+		// Written as 20 s, or what a float64 makes of 0.3 s.
+		{`{"minDelayTarget":2e1,"maxDelayTarget":20.0}`, sns},
+		{`{"minDelayTarget":0.30000000000000004}`, policy.Policy{MinDelay: 300 * time.Millisecond, MaxDelay: 20 * time.Second, Retries: 3}},
 		{`{"minDelayTarget":1e-3}`, policy.Policy{MinDelay: time.Millisecond, MaxDelay: 20 * time.Second, Retries: 3}},
 	} {
 		p := policy.Policy{Retries: 77, Jitter: policy.NoJitter} // is replaced, not merged
@@ -74,15 +77,15 @@ func TestPolicy_UnmarshalJSON_Faults(t *testing.T) {
 		{`{"numRetries":1,"numRetries":2}`, `policy: numRetries 2: is given twice`},
 		{`{"numRetries":null,"numRetries":2}`, `policy: numRetries 2: is given twice`},
 		// What would follow from a value that cannot be read is no fault.
-		{`{"minDelayTarget":"x","maxDelayTarget":5}`, `policy: minDelayTarget "x": must be a number of seconds from 0 up, or a string like "1.5s"`},
-		{`{"minDelayTarget":30,"maxDelayTarget":"x"}`, `policy: maxDelayTarget "x": must be a number of seconds from 0 up, or a string like "1.5s"`},
+		{`{"minDelayTarget":"x","maxDelayTarget":5}`, `policy: minDelayTarget "x": must be a number of seconds between 0 and 9223372036, or a string like "1.5s"`},
+		{`{"minDelayTarget":30,"maxDelayTarget":"x"}`, `policy: maxDelayTarget "x": must be a number of seconds between 0 and 9223372036, or a string like "1.5s"`},
 		{`{"numRetries":"x","numNoDelayRetries":7}`, `policy: numRetries "x": must be a whole number between 0 and 1000000`},
 		{`{"numRetries":1,"numNoDelayRetries":"x","numMinDelayRetries":1}`, `policy: numNoDelayRetries "x": must be a whole number between 0 and 1000000`},
 		{`{"jitter":"` + strings.Repeat("é", 50) + `"}`, `policy: jitter "` + strings.Repeat("é", 29) + `...: must be one of equal, full, none`},
 		{`{"minDelayTarget":{"a": 1},"maxDelayTarget":"soon","numRetries":2.5,"numNoDelayRetries":"1","backoffFunction":"cubic","jitter":7,"MinDelayTarget":1}`, `
 policy: MinDelayTarget 1: is not known
-policy: minDelayTarget {"a":1}: must be a number of seconds from 0 up, or a string like "1.5s"
-policy: maxDelayTarget "soon": must be a number of seconds from 0 up, or a string like "1.5s"
+policy: minDelayTarget {"a":1}: must be a number of seconds between 0 and 9223372036, or a string like "1.5s"
+policy: maxDelayTarget "soon": must be a number of seconds between 0 and 9223372036, or a string like "1.5s"
 policy: numRetries 2.5: must be a whole number between 0 and 1000000
 policy: numNoDelayRetries "1": must be a whole number between 0 and 1000000
 policy: backoffFunction "cubic": must be one of linear, arithmetic, geometric, exponential, doubling, constant

@@ -183,6 +183,13 @@ policy: Jitter Jitter(78): must be one of equal, full, none`)
 	if _, err := json.Marshal(p); err == nil {
 		t.Error("written although its functions have no names")
 	}
+	p = policy.Policy{MinDelay: 1500 * time.Millisecond, MaxDelay: 2500 * time.Millisecond}
+	want = strings.TrimSpace(`
+policy: MinDelay 1.5s: must be between 1s and 1h0m0s, in whole seconds
+policy: MaxDelay 2.5s: must be between 1.5s and 1h0m0s, from the minimum delay up, in whole seconds`)
+	if err := policy.ProfileSNS.Validate(p); err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
+	}
 	p = policy.Policy{MinDelay: 3, MaxDelay: 2, Retries: 5, NoDelayRetries: 3, MinDelayRetries: 3, MaxDelayRetries: 1}
 	want = strings.TrimSpace(`
 policy: MaxDelay 2ns: must be at least 3ns, from the minimum delay up

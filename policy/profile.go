@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -168,7 +169,7 @@ func (l limits) check(p Policy, dur text) []violation {
 	if p.MinDelay < l.minDelay || p.MinDelay > l.maxDelay {
 		bad(fieldMinDelay, "%s", between(dur(l.minDelay), hi))
 	} else if !l.queue && p.MinDelay%time.Second != 0 {
-		bad(fieldMinDelay, "must be whole seconds")
+		bad(fieldMinDelay, "%s, in whole seconds", between(dur(l.minDelay), hi))
 	}
 	lo, note := l.minDelay, ""
 	if p.MinDelay > lo && p.MinDelay <= l.maxDelay {
@@ -177,7 +178,7 @@ func (l limits) check(p Policy, dur text) []violation {
 	if p.MaxDelay > l.maxDelay || p.MaxDelay < lo {
 		bad(fieldMaxDelay, "%s%s", between(dur(lo), hi), note)
 	} else if !l.queue && p.MaxDelay%time.Second != 0 {
-		bad(fieldMaxDelay, "must be whole seconds")
+		bad(fieldMaxDelay, "%s%s, in whole seconds", between(dur(lo), hi), note)
 	}
 	all = append(all, l.checkCounts(p)...)
 	if int(p.Backoff) >= len(l.backoffs) {
@@ -196,24 +197,25 @@ func (l limits) check(p Policy, dur text) []violation {
 
 func (l limits) checkCounts(p Policy) []violation {
 	var all []violation
-	for f := fieldRetries; f <= fieldPostBackoff; f++ {
-		if n := *f.count(&p); n < 0 || n > l.retries {
-			all = append(all, violation{f, between("0", strconv.Itoa(l.retries))})
-		}
+	left, note := p.Retries, ", what is left of the retries"
+	if left < 0 || left > l.retries {
+		all = append(all, violation{fieldRetries, between("0", strconv.Itoa(l.retries))})
+		left, note = l.retries, ""
 	}
-	if len(all) > 0 {
-		return all
-	}
-	left := p.Retries
 	for f := fieldNoDelay; f <= fieldPostBackoff; f++ {
 		n := *f.count(&p)
-		if n > left {
-			all = append(all, violation{f, between("0", strconv.Itoa(left)) + ", what is left of the retries"})
-			n = left
+		if n < 0 || n > left {
+			all = append(all, violation{f, between("0", strconv.Itoa(left)) + note})
 		}
-		left -= n
+		if note != "" {
+			left -= min(max(0, n), left)
+		}
 	}
 	return all
+}
+
+func wholeNumber(lo, hi string) string {
+	return "must be a whole number " + strings.TrimPrefix(between(lo, hi), "must be ")
 }
 
 func between(lo, hi string) string {

@@ -63,7 +63,7 @@ policy: healthyRetryPolicy.minDelayTarget 0: must be between 1 and 3600
 policy: healthyRetryPolicy.maxDelayTarget 4000: must be between 1 and 3600
 policy: healthyRetryPolicy.numRetries 101: must be between 0 and 100
 policy: healthyRetryPolicy.backoffFunction "quadratic": must be one of linear, arithmetic, geometric, exponential
-policy: throttlePolicy.maxReceivesPerSecond 0: must be a whole number from 1 up
+policy: throttlePolicy.maxReceivesPerSecond 0: must be a whole number between 1 and 2147483647
 `, "\n")
 	if status != 1 || out != "" || errs != want {
 		t.Errorf("status %d, out %q, faults\n%s\nwant\n%s", status, out, errs, want)
