@@ -40,6 +40,10 @@ var curveColors = []color.Color{
 // maxMarks is how many retries are marked by a dot on their curve.
 const maxMarks = 150
 
+// maxPoints is of how many points a curve is made at most. They are closer to
+// each other than the curve is wide.
+const maxPoints = 2_000
+
 // svg draws the chart as an SVG, with the legend to the right.
 func (c *chart) svg(w io.Writer) error {
 	p := plot.New()
@@ -131,15 +135,17 @@ func (c *chart) addCurve(p *plot.Plot, one curve, colour color.Color) error {
 	if len(nominal) == 0 {
 		return nil
 	}
-	line := make(plotter.XYs, len(nominal))
+	points := min(len(nominal), maxPoints)
+	at := func(i int) int { return i * (len(nominal) - 1) / max(1, points-1) }
+	line := make(plotter.XYs, points)
 	var band plotter.XYs
-	for i, d := range nominal {
-		line[i] = plotter.XY{X: float64(i), Y: d}
+	for i := range line {
+		line[i] = plotter.XY{X: float64(at(i)), Y: nominal[at(i)]}
 		band = append(band, line[i])
 	}
 	if len(c.curves) == 1 && one.policy.Jitter != policy.NoJitter {
-		for i := len(shortest) - 1; i >= 0; i-- {
-			band = append(band, plotter.XY{X: float64(i), Y: shortest[i]})
+		for i := points - 1; i >= 0; i-- {
+			band = append(band, plotter.XY{X: float64(at(i)), Y: shortest[at(i)]})
 		}
 		area, err := plotter.NewPolygon(band)
 		if err != nil {

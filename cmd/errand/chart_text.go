@@ -8,9 +8,10 @@ import (
 	"github.com/guptarohit/asciigraph"
 )
 
-// The size of a chart of characters, without axes.
+// The size of a chart of characters, without axes. With the labels of delays
+// under 10,000 units, the lines fit into the 80 columns of a narrow terminal.
 const (
-	textWidth  = 72
+	textWidth  = 70
 	textHeight = 16
 )
 
@@ -40,7 +41,7 @@ func (c *chart) text(w io.Writer) error {
 		asciigraph.Width(textWidth), asciigraph.Height(textHeight), asciigraph.LowerBound(0),
 		asciigraph.SeriesChars(chars...),
 		asciigraph.XAxisTickCount(c.tickCount()), asciigraph.XAxisRange(0, float64(max(1, c.n-1))),
-		asciigraph.XAxisValueFormatter(func(x float64) string { return fmt.Sprintf("%.0f", x) }),
+		asciigraph.XAxisValueFormatter(c.tickLabel),
 	)
 	out := printer{w: w}
 	out.printf("%s\nnominal delay (%s) over retry\n\n%s\n", c.title, c.unitName, graph)
@@ -53,12 +54,21 @@ func (c *chart) text(w io.Writer) error {
 // tickCount gives how many ticks, at equal distances from the first retry to
 // the last, are all at whole numbers.
 func (c *chart) tickCount() int {
-	for n := 10; n > 2; n-- {
+	for n := min(10, c.n); n > 2; n-- {
 		if (c.n-1)%(n-1) == 0 {
 			return n
 		}
 	}
 	return 2
+}
+
+// tickLabel gives the number of a retry; the axis of a single one has a second
+// end, which is none.
+func (c *chart) tickLabel(x float64) string {
+	if x >= float64(c.n) {
+		return ""
+	}
+	return fmt.Sprintf("%.0f", x)
 }
 
 // ruler gives a line below the graph that has the number of the phase under
@@ -70,14 +80,14 @@ func (c *chart) ruler(graph string) []string {
 	first, _, _ := strings.Cut(graph, "\n")
 	margin := len([]rune(first[:strings.IndexAny(first, "┤┼")])) + 1
 	line := []byte(strings.Repeat(" ", margin+textWidth))
-	legend := make([]string, len(c.phases))
+	legend := []string{""}
 	for i, s := range c.phases {
 		for x := range textWidth {
 			if retry := (x*(c.n-1) + textWidth/2) / (textWidth - 1); retry >= s.first && retry <= s.last {
 				line[margin+x] = byte('1' + i)
 			}
 		}
-		legend[i] = fmt.Sprintf("%d %s phase, %s", i+1, s.phase, s)
+		legend = append(legend, fmt.Sprintf("%d %s phase, %s", i+1, s.phase, s))
 	}
-	return []string{string(line), "", strings.Join(legend, "; ")}
+	return append([]string{string(line)}, legend...)
 }

@@ -22,6 +22,9 @@ A PRESET is a name that "errand policy presets" lists.
 Profile sns has the limits of Amazon SNS for HTTP/S endpoints, sns-raw those for
 a subscription with raw message delivery. Profile queue has those for jobs:
 fractions of seconds, up to 1,000,000 retries, no limit to the total.`,
+		// Without a RunE, a command that does not exist would be no mistake.
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(checkCommand(), showCommand(), plotCommand(), presetsCommand())
 	return cmd

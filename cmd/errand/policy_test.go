@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // errand runs the program and gives its status and output.
@@ -91,6 +93,7 @@ func TestPolicy_BadUsage(t *testing.T) {
 	}{
 		{"no such file", []string{"check", "testdata/none.json"}},
 		{"is neither a file nor a preset", []string{"show", "unheard"}},
+		{`unknown command "unheard"`, []string{"unheard"}},
 		{"accepts 1 arg(s)", []string{"show"}},
 		{"unknown flag", []string{"show", "--unheard", "default"}},
 		{`"aws": must be one of queue, sns, sns-raw`, []string{"check", "--profile", "aws", "testdata/linear.json"}},
@@ -214,8 +217,22 @@ func TestPolicyPlot_Text(t *testing.T) {
 	if strings.Contains(got, "phase") {
 		t.Error("phases are shown although the policies differ in them")
 	}
-	// One point is a chart too.
-	succeed(t, "policy", "plot", "default", "--limit", "1")
+	for _, preset := range presets {
+		for line := range strings.Lines(succeed(t, "policy", "plot", preset.name)) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, " \n")); n > 80 {
+				t.Errorf("%s: a line of %d columns: %s", preset.name, n, line)
+			}
+		}
+	}
+}
+
+// One point is a chart too, and has one number on its axis.
+func TestPolicyPlot_TextOfOneRetry(t *testing.T) {
+	got := succeed(t, "policy", "plot", "default", "--limit", "1")
+	_, axis, _ := strings.Cut(got, "└")
+	if lines := strings.Split(axis, "\n"); len(lines) < 2 || strings.TrimSpace(lines[1]) != "0" {
+		t.Errorf("got\n%s", got)
+	}
 }
 
 // trimLines takes away the space at the ends of lines, which editors do too.
@@ -278,6 +295,28 @@ func TestPolicyPlot_SVG(t *testing.T) {
 		fill := "fill:#" + strings.ToUpper(strconv.FormatUint(uint64(r>>8<<16|g>>8<<8|b>>8), 16))
 		if strings.Count(whole, fill) != 2 { // the area and its sample in the legend
 			t.Errorf("phase %v is not shaded with %s", phase, fill)
+		}
+	}
+}
+
+func TestPolicyPlot_LongSVG(t *testing.T) {
+	draw := func(retries int) (line []float64, whole string) {
+		file := filepath.Join(t.TempDir(), "linear.json")
+		doc := fmt.Sprintf(`{"maxDelayTarget":3600,"numRetries":%d}`, retries)
+		if err := os.WriteFile(file, []byte(doc), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		lines, _, whole := svg(t, file)
+		return heights(t, lines["#0072B2"]), whole
+	}
+	all, _ := draw(maxPoints)
+	line, whole := draw(100_000)
+	if len(all) != maxPoints || len(line) != maxPoints || len(whole) > 200_000 {
+		t.Fatalf("%d and %d points, %d bytes", len(all), len(line), len(whole))
+	}
+	for i := range line {
+		if math.Abs(line[i]-all[i]) > 0.1 {
+			t.Errorf("point %d is at %v instead of %v", i, line[i], all[i])
 		}
 	}
 }
