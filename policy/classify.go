@@ -179,10 +179,14 @@ func ByCode(err error) (Class, bool) {
 	}
 	// "Throttling" has forms such as "Throttling.User".
 	code, _, _ := strings.Cut(e.ErrorCode(), ".")
+	known := func(codes []string) bool {
+		// Some services and pages leave out what others end a code with.
+		return slices.Contains(codes, code) || slices.Contains(codes, code+"Exception")
+	}
 	switch {
-	case slices.Contains(throttlingCodes, code):
+	case known(throttlingCodes):
 		return Throttled, true
-	case slices.Contains(transientCodes, code):
+	case known(transientCodes):
 		return Retryable, true
 	default:
 		return 0, false
