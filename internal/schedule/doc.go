@@ -28,7 +28,7 @@
 //	                              have shown it
 //	@every                        multiples of the interval since 1970-01-01T00:00:00Z
 //
-// The hours are fixed if their field has neither *, ? nor a step: 9-17 and 0-23
+// The hours are fixed if their field has neither * nor a step: 9-17 and 0-23
 // are fixed, 9-17/2 is not. By the second line, time elapsed counts: 0 * * * *
 // is due each hour on both days, and 30 * * * * too, with nothing in between.
 // Where the hours have a step, some ticks of such a day are closer together than
