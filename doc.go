@@ -57,7 +57,8 @@
 // queue's, else that of [Options], looked up when the attempt fails; package
 // policy explains the phases. Each may be a retry policy or a whole document,
 // as SNS has them, and counts for the sections that it has. A queue's document
-// can disable those of kinds and jobs. After an error that says "throttled" the
+// can disable those of kinds and jobs. Its throttle, or a kind's, limits the
+// attempts a second of all workers of a Queue together. After an error that says "throttled" the
 // document's policy for throttling holds, if there is one; the retry index goes
 // on counting, whatever the errors.
 //

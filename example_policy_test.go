@@ -82,3 +82,29 @@ func ExampleQueue_Budgets() {
 	// Output:
 	// queue mail: 0 of 10 tokens
 }
+
+// A queue's document can say how many attempts a second its receiver bears.
+func ExampleQueueOptions_throttle() {
+	q, remove := tempQueue(&errand.Options{Queues: map[string]errand.QueueOptions{
+		"mail": {Policy: policy.Document{Throttle: &policy.Throttle{MaxReceivesPerSecond: 40}}},
+	}})
+	defer remove()
+	ctx, stop := context.WithCancel(context.Background())
+	const jobs = 24
+	for range jobs {
+		must(q.Enqueue(ctx, SendEmail{}, &errand.JobOptions{Queue: "mail"}))
+	}
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"mail"}, Concurrency: 1})
+	n, began := 0, time.Now()
+	errand.Handle(w, func(context.Context, *errand.Job[SendEmail]) error {
+		if n++; n == jobs {
+			stop()
+		}
+		return nil
+	})
+	check(w.Run(ctx))
+	// 4 are sent at once, the other 20 take half a second.
+	fmt.Println(n, "mails, no faster than allowed:", time.Since(began) > 450*time.Millisecond)
+	// Output:
+	// 24 mails, no faster than allowed: true
+}

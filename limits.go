@@ -46,8 +46,9 @@ type owner struct{ queue, kind string }
 // limits are what the workers of a queue share, so that a limit is one for the
 // whole process.
 type limits struct {
-	mu      sync.Mutex
-	budgets map[owner]*engine.Budget
+	mu        sync.Mutex
+	budgets   map[owner]*engine.Budget
+	throttles map[owner]*engine.Throttle
 }
 
 // budget gives the budget of o, or nil if it has none. Whoever comes with
@@ -67,6 +68,25 @@ func (l *limits) budget(o owner, options *policy.BudgetOptions) *engine.Budget {
 	}
 	l.budgets[o] = fresh
 	return fresh
+}
+
+// throttle gives the throttle of o by the section of its policy, or nil if it
+// has none; otherwise as budget does.
+func (l *limits) throttle(o owner, section *policy.Throttle) *engine.Throttle {
+	if section == nil || section.MaxReceivesPerSecond == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t := l.throttles[o]; t != nil && t.Rate() == section.MaxReceivesPerSecond {
+		return t
+	}
+	if l.throttles == nil {
+		l.throttles = map[owner]*engine.Throttle{}
+	}
+	t := engine.NewThrottle(section.MaxReceivesPerSecond)
+	l.throttles[o] = t
+	return t
 }
 
 func (f *faults) budget(field string, o *policy.BudgetOptions) {

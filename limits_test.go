@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,4 +105,67 @@ func TestBudget_refuses(t *testing.T) {
 	}()
 	errand.Handle(errand.NewWorker(q, nil), func(context.Context, *errand.Job[note]) error { return nil },
 		errand.HandlerOptions{Budget: bad})
+}
+
+// A worker with maxReceivesPerSecond 50 and 1,000 ready jobs starts between 45
+// and 55 a second over ten seconds; so do several workers of one queue
+// together, and leases are held by what runs alone.
+func TestWorker_maxReceivesPerSecond(t *testing.T) {
+	document, err := policy.Parse([]byte(`{"throttlePolicy":{"maxReceivesPerSecond":50}}`), policy.ProfileSNS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		o       errand.Options
+		h       errand.HandlerOptions
+		workers int
+	}{
+		"queue":       {o: errand.Options{Queues: map[string]errand.QueueOptions{"mail": {Policy: document}}}, workers: 1},
+		"two workers": {o: errand.Options{Queues: map[string]errand.QueueOptions{"mail": {Policy: document}}}, workers: 2},
+		"options":     {o: errand.Options{Policy: document}, workers: 2},
+		"kind":        {h: errand.HandlerOptions{Policy: document}, workers: 2},
+		"kind instead of queue": {
+			o: errand.Options{Queues: map[string]errand.QueueOptions{"mail": {Policy: policy.Document{Throttle: &policy.Throttle{MaxReceivesPerSecond: 5}}}}},
+			h: errand.HandlerOptions{Policy: document}, workers: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q, _ := memoryQueue(t, c.o)
+				var started atomic.Int64
+				for range c.workers {
+					w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"default", "mail"}})
+					errand.Handle(w, func(context.Context, *errand.Job[note]) error { started.Add(1); return nil }, c.h)
+					run(t, w)
+				}
+				jobs := make([]errand.NewJob, 1000)
+				for i := range jobs {
+					jobs[i] = errand.NewJob{Args: note{}, Options: &errand.JobOptions{Queue: "mail"}}
+				}
+				if _, err := q.EnqueueMany(t.Context(), jobs); err != nil {
+					t.Fatal(err)
+				}
+				var last int64
+				for second := range 10 {
+					time.Sleep(time.Second - time.Nanosecond)
+					synctest.Wait()
+					now := started.Load()
+					if n := now - last; n < 45 || n > 55 {
+						t.Errorf("%d started in second %d, want 45 to 55", n, second)
+					}
+					last = now
+					counts, err := q.Counts(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, n := range counts {
+						if n.State == errand.Running {
+							t.Errorf("%d jobs are leased and do not run", n.N)
+						}
+					}
+					time.Sleep(time.Nanosecond)
+				}
+			})
+		})
+	}
 }

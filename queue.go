@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite"
@@ -63,8 +64,12 @@ type Options struct {
 // QueueOptions are what is particular to one queue.
 type QueueOptions struct {
 	// Policy is the delivery policy of the queue's jobs. A [policy.Topic] can
-	// disable the policies of kinds and jobs. If nil, or for a section that is
-	// absent, that of Options.
+	// disable the policies of kinds and jobs. Its throttle section limits the
+	// rate at which jobs of the queue start, but for those of kinds that have
+	// such a section: as an average with bursts of up to a tenth of a second's
+	// worth, for all workers of a Queue together. A worker leases no more of
+	// them than may start at once. If nil, or for a section that is absent,
+	// that of Options, by which each queue has a throttle of its own.
 	Policy policy.Delivery
 	// Rules tell which errors of handlers are worth a retry, see
 	// [HandlerOptions]. If nil, [policy.DefaultRules].
@@ -139,6 +144,17 @@ type Queue struct {
 
 	closing  sync.Once
 	closeErr error
+}
+
+// line gives what holds in a queue, also if nothing particular was said of it.
+func (q *Queue) line(name string) engine.Line {
+	o, of := q.opts.Queues[name], owner{queue: name}
+	t, _ := delivery(cmp.Or(o.Policy, q.opts.Policy))
+	return engine.Line{
+		Policy: t, Rules: o.Rules,
+		Budget:   q.limits.budget(of, o.Budget),
+		Throttle: q.limits.throttle(of, t.Throttle),
+	}
 }
 
 // Open opens the queue in the SQLite file at path, and creates the file with

@@ -97,8 +97,10 @@ func (o *WorkerOptions) validate() error {
 
 // HandlerOptions are what is particular to one kind of job.
 type HandlerOptions struct {
-	// Policy is the delivery policy of the kind. If nil, or for a section that
-	// is absent, that of the queue; likewise if that of the queue disables others.
+	// Policy is the delivery policy of the kind. Its throttle section limits
+	// the rate at which jobs of the kind start, in all queues together: see
+	// [QueueOptions]. If nil, or for a section that is absent, that of the
+	// queue; likewise if that of the queue disables others.
 	Policy policy.Delivery
 	// Rules tell which errors of the handler are worth a retry. What they call
 	// [policy.Permanent] makes the job dead at once, for what they call
@@ -190,6 +192,7 @@ func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Cont
 		}
 		h.Rules = slices.Clone(o[0].Rules)
 		h.Budget = w.queue.limits.budget(owner{kind: kind}, o[0].Budget)
+		h.Throttle = w.queue.limits.throttle(owner{kind: kind}, h.Policy.Throttle)
 	default:
 		panic(fmt.Sprintf("errand: Handle %q: at most one HandlerOptions, not %d", kind, len(o)))
 	}
@@ -294,11 +297,11 @@ func (w *Worker) config() engine.Config {
 	if len(c.Queues) == 0 {
 		c.Queues = []string{defaultQueue}
 	}
-	for name, queue := range q.Queues {
-		c.Lines[name] = engine.Line{
-			Policy: queue.Policy.Delivery(), Rules: queue.Rules,
-			Budget: w.queue.limits.budget(owner{queue: name}, queue.Budget),
-		}
+	for name := range q.Queues {
+		c.Lines[name] = w.queue.line(name)
+	}
+	for _, name := range c.Queues {
+		c.Lines[name] = w.queue.line(name)
 	}
 	return c
 }

@@ -24,8 +24,9 @@ type attempt struct {
 	cancel  context.CancelCauseFunc
 	timeout time.Duration
 
-	budget *Budget     // nil: none
-	cost   policy.Cost // paid to it
+	throttle *Throttle   // has granted it and can be refunded; nil: none
+	budget   *Budget     // nil: none
+	cost     policy.Cost // paid to it
 
 	slot    int       // index in loop.held
 	running bool      // handed to a runner

@@ -11,6 +11,8 @@ type Line struct {
 	Policy policy.Topic
 	Rules  policy.Rules // nil: the default ones
 	Budget *Budget      // nil: retries are free
+	// Throttle is that of the section of Policy, or nil.
+	Throttle *Throttle
 }
 
 // line gives what holds for a queue, of which nothing particular may be known.

@@ -45,11 +45,13 @@ type Config struct {
 
 // Handler runs the jobs of one kind.
 type Handler struct {
-	Run     func(ctx context.Context, job *storage.Leased) error
-	Policy  policy.Document // sections it lacks: those of the queue
-	Rules   policy.Rules    // nil: those of the queue
-	Budget  *Budget         // nil: that of the queue
-	Timeout time.Duration   // zero: that of the Config
+	Run    func(ctx context.Context, job *storage.Leased) error
+	Policy policy.Document // sections it lacks: those of the queue
+	Rules  policy.Rules    // nil: those of the queue
+	Budget *Budget         // nil: that of the queue
+	// Throttle is that of the section of Policy, or nil.
+	Throttle *Throttle
+	Timeout  time.Duration // zero: that of the Config
 }
 
 // Engine is one worker: it leases jobs, has handlers run them, and writes how

@@ -10,8 +10,9 @@ import (
 // request is one call of the store. At most one is under way, so that outcomes
 // pile up meanwhile and go in one commit.
 type request struct {
-	op operation
-	x  storage.Exchange
+	op   operation
+	x    storage.Exchange
+	from *source // nil if x.Want is zero
 }
 
 type operation uint8
@@ -27,6 +28,7 @@ type answer struct {
 	op        operation
 	sent      time.Time
 	want      int
+	from      *source
 	res       storage.ExchangeResult
 	reclaimed []storage.Reclaimed
 	counts    []storage.Count
@@ -44,7 +46,7 @@ func (l *loop) callStore() {
 
 func (l *loop) call(r request) answer {
 	ctx, store := l.handlers, l.cfg.Store
-	a := answer{op: r.op, sent: time.Now(), want: r.x.Want}
+	a := answer{op: r.op, sent: time.Now(), want: r.x.Want, from: r.from}
 	now := l.cfg.Clock()
 	switch r.op {
 	case opExchange:
@@ -62,7 +64,7 @@ func (l *loop) call(r request) answer {
 // want is how many jobs to lease now: as many as can start at once, and some
 // ahead.
 func (l *loop) want() int {
-	if l.stage != working || len(l.source.Kinds) == 0 {
+	if l.stage != working {
 		return 0
 	}
 	return max(l.cfg.Concurrency+l.pace.ahead(l.cfg.Concurrency)-l.running-len(l.queue), 0)
@@ -77,7 +79,8 @@ func (l *loop) send(now time.Time) {
 	if len(l.held) == 0 {
 		l.beatAt = time.Time{}
 	}
-	need := len(l.outcomes) > 0 || reached(l.beatAt, now) || l.hungry && l.want() > 0
+	from := l.pick(now, false)
+	need := len(l.outcomes) > 0 || reached(l.beatAt, now) || from != nil
 	if !need || !l.sided {
 		if op, ok := l.chore(now); ok {
 			l.sided = true
@@ -86,9 +89,13 @@ func (l *loop) send(now time.Time) {
 		}
 	}
 	l.sided = false
-	if need {
-		l.put(request{op: opExchange, x: l.exchange(now)})
+	if !need {
+		return
 	}
+	if from == nil {
+		from = l.pick(now, true) // a look costs little more, and saves the next
+	}
+	l.put(l.exchange(from, now))
 }
 
 func (l *loop) put(r request) {
@@ -96,12 +103,11 @@ func (l *loop) put(r request) {
 	l.requests <- r
 }
 
-// exchange puts the next exchange together.
-func (l *loop) exchange(now time.Time) storage.Exchange {
+// exchange puts the next exchange together, which leases from a source unless
+// that is nil.
+func (l *loop) exchange(from *source, now time.Time) request {
 	l.flight, l.outcomes = l.outcomes, l.flight[:0]
-	x := storage.Exchange{
-		Length: l.cfg.Lease, Finish: l.flight, Want: l.want(), Source: l.source,
-	}
+	x := storage.Exchange{Length: l.cfg.Lease, Finish: l.flight}
 	if reached(l.beatAt, now) {
 		l.leases = l.leases[:0]
 		for _, a := range l.held {
@@ -113,12 +119,10 @@ func (l *loop) exchange(now time.Time) storage.Exchange {
 		x.Extend = l.leases
 		l.beatAt = now.Add(l.cfg.Lease / 3)
 	}
-	if x.Want > 0 {
-		// What the answer does not know is what comes up from here on.
-		l.hungry = false
-		l.nextDue = wallTime{}
+	if from != nil {
+		l.lease(from, now, &x)
 	}
-	return x
+	return request{op: opExchange, x: x, from: from}
 }
 
 // answer takes what the store said.
@@ -151,8 +155,9 @@ func (l *loop) exchanged(a answer, now time.Time) {
 	l.extended(a.res.Extended, safe, now)
 	l.finished(a, now)
 	if a.want > 0 {
+		a.refund(a.want - len(a.res.Leased))
 		if len(a.res.Leased) == a.want {
-			l.hungry = true
+			a.from.hungry = true
 		} else if l.nudged && l.countAt.IsZero() {
 			// Perhaps what woke us is of a kind nobody here handles.
 			l.nudged = false
@@ -162,7 +167,14 @@ func (l *loop) exchanged(a answer, now time.Time) {
 			l.nextDue.sooner(a.res.NextDue, now, l.cfg.Clock())
 		}
 	}
-	l.admit(a.res.Leased, a.sent, safe)
+	l.admit(a, safe)
+}
+
+// refund gives back what was granted for jobs that there are not.
+func (a *answer) refund(n int) {
+	if a.from.throttle != nil {
+		a.from.throttle.refund(n)
+	}
 }
 
 // extended takes the results of a heartbeat.
@@ -232,7 +244,10 @@ func (l *loop) failed(a answer, now time.Time) {
 			l.extending = l.extending[:0]
 			l.beatAt = now
 		}
-		l.hungry = l.hungry || a.want > 0
+		if a.want > 0 {
+			a.from.hungry = true
+			a.refund(a.want)
+		}
 	case opReclaim:
 		l.reapAt = now
 	case opCount:

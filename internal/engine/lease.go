@@ -21,14 +21,15 @@ var processSuspects Gate
 const suspectCrashes = 2
 
 // admit takes over leases that were granted.
-func (l *loop) admit(jobs []storage.Leased, sent, safe time.Time) {
+func (l *loop) admit(ans answer, safe time.Time) {
+	jobs, sent := ans.res.Leased, ans.sent
 	if len(jobs) == 0 {
 		return
 	}
 	attempts := make([]attempt, len(jobs))
 	for i := range jobs {
 		a := &attempts[i]
-		a.cfg, a.job, a.safe = l.cfg, &jobs[i], safe
+		a.cfg, a.job, a.safe, a.throttle = l.cfg, &jobs[i], safe, ans.from.throttle
 		suspect := a.job.Crashes >= suspectCrashes
 		switch {
 		case l.stage != working:
@@ -48,6 +49,7 @@ func (l *loop) admit(jobs []storage.Leased, sent, safe time.Time) {
 
 // giveBack returns a lease unspent, its handler not having been called.
 func (l *loop) giveBack(a *attempt, due time.Time) {
+	a.refund()
 	l.outcomes = append(l.outcomes, storage.Finish{
 		Lease: a.job.Lease, Outcome: storage.OutcomeReturned, DueAt: due, Keep: l.cfg.Keep,
 	})
@@ -111,6 +113,7 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 	if l.budgets && !l.pay(a, now) {
 		return false
 	}
+	a.throttle = nil
 	ctx, cancel := context.WithCancelCause(l.handlers)
 	a.ctx, a.cancel = ctx, cancel
 	if a.timeout = cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout); a.timeout > 0 {
@@ -203,6 +206,7 @@ func (l *loop) lose(a *attempt, now time.Time) {
 // unqueue forgets a lease whose attempt has not started.
 func (l *loop) unqueue(a *attempt) {
 	l.release(a)
+	a.refund()
 	if l.suspect == a {
 		l.suspect = nil
 	}

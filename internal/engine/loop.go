@@ -12,7 +12,6 @@ import (
 type loop struct {
 	cfg      *Config
 	handlers context.Context // parent of the handlers' contexts: values, no end
-	source   storage.Source
 	alone    func() bool
 	budgets  bool // there are any
 
@@ -48,8 +47,8 @@ type loop struct {
 	outcomes  []storage.Finish
 	flight    []storage.Finish // of outcomes, in the exchange in flight
 
-	// hungry: there may be jobs ready that nobody told us about.
-	hungry bool
+	sources []*source
+	turn    int // of sources, whose it is to be leased from
 	// nudged: something new came up since unknown kinds were looked for.
 	nudged bool
 	warned map[[2]string]bool // queue and kind
@@ -97,7 +96,7 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 	l := &loop{
 		cfg:      cfg,
 		handlers: context.WithoutCancel(ctx),
-		source:   storage.Source{Queues: cfg.Queues, Kinds: kinds(cfg.Handlers)},
+		sources:  sources(cfg),
 		alone:    func() bool { return false },
 		work:     make(chan *attempt, cfg.Concurrency),
 		ended:    make(chan *attempt, cfg.Concurrency),
@@ -137,7 +136,8 @@ func (l *loop) run() {
 		go l.runner()
 	}
 	go l.callStore()
-	l.hungry, l.reapAt, l.countAt = true, now, now
+	l.hunger()
+	l.reapAt, l.countAt = now, now
 	l.purge.at(l.cfg.Clock(), now, l.cfg.Clock())
 
 	for l.step(time.Now()) {
@@ -185,10 +185,12 @@ func (l *loop) drain() {
 // done later. It tells whether there is anything to wait for.
 func (l *loop) step(now time.Time) bool {
 	if l.nextDue.reached(now, l.cfg.Clock) {
-		l.hungry, l.nudged = true, true
+		l.nudged = true
+		l.hunger()
 	}
 	if reached(l.pollAt, now) {
-		l.hungry, l.nudged = true, true
+		l.nudged = true
+		l.hunger()
 		l.pollAt = now.Add(pollEvery)
 	}
 	if reached(l.loseAt, now) {
@@ -231,11 +233,12 @@ func (l *loop) arm(now time.Time) {
 		// What needs the store waits for its answer, and for its recovery.
 		earliest(l.later(l.beatAt))
 		if l.stage == working {
+			earliest(l.later(l.tokenAt(now)))
 			earliest(l.later(l.reapAt))
 			earliest(l.later(l.countAt))
 			earliest(l.later(latest(l.purge.mono, l.purgeAt)))
 		}
-		if l.lastErr != nil {
+		if l.retryAt.After(now) {
 			earliest(l.retryAt)
 		}
 	}

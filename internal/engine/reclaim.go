@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -89,5 +88,3 @@ func (l *loop) purged(a answer, now time.Time) {
 		l.purgeAt = now.Add(max(now.Sub(a.sent), purgePause))
 	}
 }
-
-func kinds(handlers map[string]Handler) []string { return slices.Sorted(maps.Keys(handlers)) }

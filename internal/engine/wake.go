@@ -45,7 +45,7 @@ func (l *loop) read() {
 	now := time.Now()
 	l.nudged = true
 	if ready {
-		l.hungry = true
+		l.hunger()
 	}
 	if !due.IsZero() {
 		l.nextDue.sooner(due, now, l.cfg.Clock())

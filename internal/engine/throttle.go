@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Throttle bounds the rate at which attempts start, as an average over about a
+// tenth of a second, for all engines that share it. Attempts are paid for when
+// they are leased, so that nothing is leased that could not start.
+type Throttle struct {
+	rate  int // a second
+	burst int
+
+	mu      sync.Mutex
+	limiter *rate.Limiter
+	spare   float64 // taken out of the limiter, and not used after all
+	last    time.Time
+}
+
+// NewThrottle gives one that lets so many attempts a second through.
+func NewThrottle(perSecond int) *Throttle {
+	burst := max(1, perSecond/10)
+	return &Throttle{rate: perSecond, burst: burst, limiter: rate.NewLimiter(rate.Limit(perSecond), burst)}
+}
+
+// Rate gives what NewThrottle got.
+func (t *Throttle) Rate() int { return t.rate }
+
+// claim grants up to want attempts, which are as good as started. What is not
+// started after all has to be refunded. It grants none rather than few of many,
+// so that they come in batches.
+func (t *Throttle) claim(now time.Time, want int) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now = t.forward(now)
+	tokens := t.available(now)
+	if tokens+rounding < float64(t.batch(want)) {
+		return 0
+	}
+	n := min(want, int(tokens+rounding))
+	used := min(n, int(t.spare))
+	t.spare -= float64(used)
+	t.limiter.ReserveN(now, n-used) // may borrow the fraction that spare has
+	return n
+}
+
+// next gives when claim will grant some of want, if nobody else comes before.
+func (t *Throttle) next(now time.Time, want int) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	missing := float64(t.batch(want)) - t.available(t.forward(now))
+	if missing <= rounding {
+		return now
+	}
+	return now.Add(time.Duration(missing/float64(t.rate)*float64(time.Second)) + 1)
+}
+
+func (t *Throttle) refund(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.spare += float64(n)
+}
+
+// rounding is less than any part of a token that matters.
+const rounding = 1e-6
+
+// batch is how many of want are worth a lease: half of what can be saved up, so
+// that the time until they are leased lets none go to waste.
+func (t *Throttle) batch(want int) int { return min(want, (t.burst+1)/2) }
+
+// available gives how many tokens there are; more than a burst are not kept.
+func (t *Throttle) available(now time.Time) float64 {
+	tokens := t.limiter.TokensAt(now)
+	t.spare = min(t.spare, float64(t.burst)-tokens)
+	return tokens + t.spare
+}
+
+// forward keeps the time from going back, which engines that come at the same
+// time can make it look like; the limiter would fill that time twice.
+func (t *Throttle) forward(now time.Time) time.Time {
+	t.last = latest(now, t.last)
+	return t.last
+}

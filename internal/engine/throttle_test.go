@@ -1,0 +1,261 @@
+package engine_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+)
+
+// throttled is a queue with a throttle, or under that of o.
+func throttled(perSecond int) engine.Line {
+	d := policy.Document{Retry: &thrice, Throttle: &policy.Throttle{MaxReceivesPerSecond: perSecond}}
+	return engine.Line{Policy: d.Delivery(), Throttle: engine.NewThrottle(perSecond)}
+}
+
+// starts notes when attempts start.
+type starts struct {
+	mu sync.Mutex
+	at []time.Time
+}
+
+func (s *starts) run(context.Context, *storage.Leased) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = append(s.at, time.Now())
+	return nil
+}
+
+// within counts the starts from the given moment on, for as long.
+func (s *starts) within(from time.Time, d time.Duration) (n int) {
+	for _, t := range s.at {
+		if !t.Before(from) && t.Before(from.Add(d)) {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *rig) running() (n int64) {
+	counts, err := r.app.Counts(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, c := range counts {
+		if c.State == storage.Running {
+			n += c.N
+		}
+	}
+	return n
+}
+
+func TestThrottle_KeepsTheRate(t *testing.T) {
+	for _, rate := range []int{1, 7, 50, 333} {
+		bubble(t, func(t *testing.T, r *rig) {
+			r.store.alone = true
+			r.cfg.Lines = map[string]engine.Line{"q": throttled(rate)}
+			var s starts
+			r.handle("k", s.run)
+			r.enqueue("k", 20*rate)
+			began := time.Now()
+			r.start()
+			for i := range 10 {
+				pass(time.Second)
+				n := s.within(began.Add(time.Duration(i)*time.Second), time.Second)
+				if least, most := rate-max(1, rate/10), rate+max(1, rate/10); n < least || n > most {
+					t.Errorf("%d started in second %d, want %d to %d", n, i, least, most)
+				}
+				if n := r.running(); n > 0 {
+					t.Errorf("%d jobs are leased and do not run", n)
+				}
+			}
+			if n, want := len(s.at), 10*rate; n < want-1 || n > want+max(1, rate/10) {
+				t.Errorf("%d started in 10 s, want %d", n, want)
+			}
+			if n := r.store.mostWanted(); n > max(1, rate/10) {
+				t.Errorf("%d jobs were asked for at a time", n)
+			}
+			pass(time.Minute)
+			if len(s.at) != 20*rate {
+				t.Errorf("%d of %d were started", len(s.at), 20*rate)
+			}
+			calls := r.store.count()
+			pass(time.Hour)
+			if n := r.store.count() - calls; n > 0 {
+				t.Errorf("%d calls of the store in an hour of rest: %v", n, r.store.since(calls)[0])
+			}
+		})
+	}
+}
+
+// Neither does a queue under a throttle hold up another one, nor one without
+// keep the runners from the other.
+func TestThrottle_OtherQueuesGoOn(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Queues = []string{"q", "slow"}
+		r.cfg.Lines = map[string]engine.Line{"slow": throttled(10)}
+		var slow, free starts
+		r.handle("k", func(ctx context.Context, job *storage.Leased) error {
+			if job.Queue == "slow" {
+				return slow.run(ctx, job)
+			}
+			time.Sleep(10 * time.Millisecond)
+			return free.run(ctx, job)
+		})
+		jobs := make([]storage.NewJob, 100)
+		for i := range jobs {
+			jobs[i] = storage.NewJob{Queue: "slow", Kind: "k", Priority: 50}
+		}
+		r.add(jobs...)
+		r.enqueue("k", 2000)
+		began := time.Now()
+		r.start()
+		pass(4 * time.Second)
+		if n := slow.within(began, 4*time.Second); n < 38 || n > 41 {
+			t.Errorf("%d jobs of the slow queue in 4 s, want 40", n)
+		}
+		// 4 runners, of which the others take nearly nothing.
+		if n := free.within(began, 4*time.Second); n < 1500 {
+			t.Errorf("%d jobs of the free queue in 4 s, want 1,600", n)
+		}
+	})
+}
+
+func TestThrottle_IsSharedByEngines(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var s starts
+		line := throttled(20)
+		other := r.another()
+		for _, r := range []*rig{r, other} {
+			r.cfg.Lines = map[string]engine.Line{"q": line}
+			r.handle("k", s.run)
+		}
+		r.enqueue("k", 1000)
+		began := time.Now()
+		r.start()
+		other.start()
+		pass(10 * time.Second)
+		if n := s.within(began, 10*time.Second); n < 199 || n > 203 {
+			t.Errorf("%d started in 10 s, want 200", n)
+		}
+	})
+}
+
+// late is a Store whose exchanges come some time after they were sent.
+type late struct{ *spy }
+
+func (s late) Exchange(ctx context.Context, _ time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	time.Sleep(3 * time.Millisecond)
+	return s.spy.Exchange(ctx, time.Now(), x)
+}
+
+// A job that gets due while another source is leased from is not overlooked.
+func TestThrottle_ScheduledJobs(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.store.alone = true
+		r.cfg.Store = late{r.store}
+		r.cfg.Queues = []string{"q", "slow"}
+		r.cfg.Lines = map[string]engine.Line{"slow": throttled(100)}
+		var s starts
+		r.handle("busy", func(context.Context, *storage.Leased) error { time.Sleep(time.Millisecond); return nil })
+		r.handle("k", s.run)
+		var jobs []storage.NewJob
+		for i := range 50 {
+			due := time.Now().Add(time.Duration(i)*100*time.Millisecond + time.Duration(i)*137*time.Microsecond)
+			jobs = append(jobs, storage.NewJob{Queue: "slow", Kind: "k", DueAt: due})
+		}
+		r.add(jobs...)
+		r.enqueue("busy", 4000)
+		r.start()
+		for i, job := range jobs {
+			pass(time.Until(job.DueAt) + 50*time.Millisecond)
+			if n := len(s.at); n != i+1 {
+				t.Fatalf("%d jobs were started when %d had been due for 50 ms", n, i+1)
+			}
+		}
+	})
+}
+
+// What was granted and does not start can be granted again.
+func TestThrottle_NothingIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.store.alone = true
+		r.cfg.Lines = map[string]engine.Line{"q": throttled(1)}
+		var s starts
+		r.handle("k", s.run)
+		r.start()
+		r.add(storage.NewJob{Queue: "other", Kind: "k"}) // wakes it in vain
+		r.store.failing(func(op string) error {
+			if op == "exchange" {
+				return storage.ErrFull
+			}
+			return nil
+		})
+		r.enqueue("k", 1)
+		r.store.failing(nil)
+		pass(100 * time.Millisecond) // of which it waits 50
+		if len(s.at) != 1 {
+			t.Errorf("%d jobs were started, want 1", len(s.at))
+		}
+	})
+}
+
+// A store that works again is not asked before there is a token, nor is the
+// time until then spent looking.
+func TestThrottle_AfterAFailure(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		line := throttled(1)
+		other := r.another()
+		for _, r := range []*rig{r, other} {
+			r.store.alone = true
+			r.cfg.Lines = map[string]engine.Line{"q": line}
+			r.handle("k", func(context.Context, *storage.Leased) error { return nil })
+			r.start()
+		}
+		broken := true
+		r.store.failing(func(op string) error {
+			if op == "exchange" && broken {
+				broken = false
+				return storage.ErrFull
+			}
+			return nil
+		})
+		r.enqueue("k", 100) // the other takes the token
+		pass(10 * time.Second)
+		if n := r.store.count(); n > 100 {
+			t.Errorf("%d calls of the store in 10 s", n)
+		}
+	})
+}
+
+// A retry that the budget does not pay for leaves the rate to others.
+func TestThrottle_BudgetFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		line := throttled(10)
+		line.Policy = policy.Topic{Document: policy.Document{Retry: atOnce(1).Retry, Throttle: line.Policy.Throttle}}
+		line.Budget = single(0.02)
+		r.cfg.Lines = map[string]engine.Line{"q": line}
+		var bad, good starts
+		r.handle("bad", func(ctx context.Context, job *storage.Leased) error {
+			_ = bad.run(ctx, job)
+			return errOops
+		})
+		r.handle("good", good.run)
+		r.enqueue("bad", 20)
+		r.start()
+		pass(2500 * time.Millisecond) // 20 first attempts, 1 retry; 19 are put off
+		if len(bad.at) != 21 {
+			t.Errorf("%d attempts, want 21", len(bad.at))
+		}
+		r.enqueue("good", 1000)
+		began := time.Now()
+		pass(2 * time.Minute) // in the first of which those 19 come back
+		if n := good.within(began, time.Minute); n < 596 {
+			t.Errorf("%d started in a minute, want 600", n)
+		}
+	})
+}
