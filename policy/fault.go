@@ -31,18 +31,19 @@ func (f *Fault) Error() string {
 	return s + ": " + f.Want
 }
 
-// Faults gives the single faults that err, an error of this package, consists
-// of. It is nil if there are none.
+// Faults gives the single faults that err, an error of this package or one that
+// wraps it, consists of. It is nil if there are none.
 func Faults(err error) []*Fault {
 	var all []*Fault
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range joined.Unwrap() {
-			all = append(all, Faults(e)...)
+	switch e := err.(type) { //nolint:errorlint // walks the tree itself, as errors.As stops at the first
+	case *Fault:
+		return []*Fault{e}
+	case interface{ Unwrap() error }:
+		return Faults(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			all = append(all, Faults(inner)...)
 		}
-		return all
-	}
-	if f, ok := errors.AsType[*Fault](err); ok {
-		all = append(all, f)
 	}
 	return all
 }

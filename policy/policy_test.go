@@ -2,6 +2,8 @@ package policy_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -177,8 +179,13 @@ policy: Jitter Jitter(78): must be one of equal, full, none`)
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
-	if n := len(policy.Faults(err)); n != 8 {
-		t.Errorf("%d faults, want 8", n)
+	for _, err := range []error{err, fmt.Errorf("wrapped: %w", err), errors.Join(errors.New("other"), err)} {
+		if n := len(policy.Faults(err)); n != 8 {
+			t.Errorf("%d faults in %q, want 8", n, err)
+		}
+	}
+	if policy.Faults(nil) != nil || policy.Faults(errors.New("other")) != nil {
+		t.Error("faults out of nothing")
 	}
 	if _, err := json.Marshal(p); err == nil {
 		t.Error("written although its functions have no names")
