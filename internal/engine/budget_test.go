@@ -37,19 +37,18 @@ func TestBudget_RetriesAtTheRateOfTheRefill(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		const jobs, retries = 20, 3
 		r.cfg.Policy = atOnce(retries)
-		began := time.Now()
-		var at []time.Duration // of retries
-		r.cfg.Handlers["k"] = engine.Handler{Budget: single(2), Run: func(_ context.Context, job *storage.Leased) error {
+		var s starts // of retries
+		r.cfg.Handlers["k"] = engine.Handler{Budget: single(2), Run: func(ctx context.Context, job *storage.Leased) error {
 			if job.Retry > 0 {
-				at = append(at, time.Since(began))
+				_ = s.run(ctx, job)
 			}
 			return errOops
 		}}
 		ids := r.enqueue("k", jobs)
 		r.start()
 		pass(500*time.Millisecond - 1) // the bucket held one retry
-		if len(at) != 1 {
-			t.Errorf("%d retries at once, want 1", len(at))
+		if n := s.n(); n != 1 {
+			t.Errorf("%d retries at once, want 1", n)
 		}
 		for _, id := range ids {
 			if rec := r.job(id); rec.State != storage.Scheduled || rec.Attempt != rec.Retry || rec.Retry < 1 || rec.Retry > 2 {
@@ -57,19 +56,19 @@ func TestBudget_RetriesAtTheRateOfTheRefill(t *testing.T) {
 			}
 		}
 		pass(9500 * time.Millisecond)
-		if n := len(at); n < 18 || n > 20 {
+		if n := s.n(); n < 18 || n > 20 {
 			t.Errorf("%d retries after 10 s, want about 20", n)
 		}
 		pass(22 * time.Second)
 		for _, id := range ids {
 			r.wantState(id, storage.Dead, storage.Counters{Attempt: retries + 1, Retry: retries})
 		}
-		if len(at) != jobs*retries {
-			t.Errorf("%d retries, want %d", len(at), jobs*retries)
+		if n := s.n(); n != jobs*retries {
+			t.Errorf("%d retries, want %d", n, jobs*retries)
 		}
-		for i := range at[1:] {
-			if i > 0 && at[i+1]-at[i] < 500*time.Millisecond {
-				t.Errorf("retries at %v and %v, want 500ms between them", at[i], at[i+1])
+		for i, at := range s.at[1:] {
+			if d := at.Sub(s.at[i]); d < 500*time.Millisecond {
+				t.Errorf("a retry %v after the one before, want at least 500ms", d)
 			}
 		}
 	})
@@ -79,7 +78,7 @@ func TestBudget_RetriesAtTheRateOfTheRefill(t *testing.T) {
 // minute once there is something to pay them.
 func TestBudget_AHerdWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		const jobs = 600
+		const jobs = 200
 		r.store.alone = true // or it would look for dead holders
 		r.cfg.Policy = atOnce(1)
 		budget := engine.NewBudget(policy.BudgetOptions{Capacity: 50_000, FirstRefund: 100, RetriesPerSecond: 0.001, RetryCost: 50_000})
@@ -179,10 +178,10 @@ func TestBudget_OfTheKindOrTheQueue(t *testing.T) {
 func TestBudget_IsSharedByEngines(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		budget := single(1)
-		retries := 0
-		fail := func(_ context.Context, job *storage.Leased) error {
+		var retries starts
+		fail := func(ctx context.Context, job *storage.Leased) error {
 			if job.Retry > 0 {
-				retries++
+				_ = retries.run(ctx, job)
 			}
 			return errOops
 		}
@@ -195,8 +194,8 @@ func TestBudget_IsSharedByEngines(t *testing.T) {
 		r.start()
 		other.start()
 		pass(time.Minute)
-		if retries < 58 || retries > 62 {
-			t.Errorf("%d retries in a minute, want 60", retries)
+		if n := retries.n(); n < 58 || n > 62 {
+			t.Errorf("%d retries in a minute, want 60", n)
 		}
 	})
 }
