@@ -34,15 +34,17 @@ type attempt struct {
 	lost    bool      // the lease is gone: no outcome
 	gone    bool      // no longer in loop.held
 	safe    time.Time // the lease is held for certain until then
+	leased  time.Time // asked for
 	cause   error     // that the loop cancelled the context with
 	overdue time.Time // stuck if still running then; zero: not expected to end
 	stuck   bool      // has been reported
 
 	goroutine atomic.Int64 // that runs the handler
 
-	verdict verdict
-	took    time.Duration
-	noteErr error // of Store.Ended
+	verdict  verdict
+	took     time.Duration
+	noteErr  error // of Store.Ended
+	startErr error // of Store.Started
 }
 
 // verdict is how an attempt ended, in our words: what the handler returned,
@@ -83,6 +85,9 @@ func (l *loop) runner() {
 func (l *loop) runOne(a *attempt) {
 	returned := false
 	defer func() {
+		if a.suspect { // here, as the loop may have ended before
+			l.cfg.Suspects.taken.Store(false)
+		}
 		l.ended <- a
 		if !returned {
 			go l.runner()
@@ -97,7 +102,7 @@ func (a *attempt) run() {
 	// Without the note a crash would look like an attempt that never began, and
 	// a job that kills its process would do so for ever.
 	if err := store.Started(a.job.Lease, a.cfg.Clock()); err != nil {
-		a.verdict = verdict{kind: verdictUnstarted, text: err.Error()}
+		a.verdict, a.startErr = verdict{kind: verdictUnstarted}, err
 		a.cancel(nil)
 		return
 	}
@@ -140,6 +145,9 @@ func (a *attempt) judge(err error) verdict {
 		return verdict{kind: verdictCancelled, text: text}
 	}
 	stopped := errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrLeaseLost)
+	if stopped && errors.Is(err, context.Canceled) { // whatever the handler makes of it: it is our doing
+		return verdict{kind: verdictInterrupted, text: text}
+	}
 	var v Verdict
 	if errors.As(err, &v) {
 		switch v := v.(type) {

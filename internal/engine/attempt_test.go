@@ -287,9 +287,10 @@ func TestAttempt_NotRunIfItsStartCannotBeNoted(t *testing.T) {
 		})
 		id := r.enqueue("k", 1)[0]
 		r.start()
+		pass(time.Second / 2)
 		r.wantState(id, storage.Scheduled, storage.Counters{})
 		r.store.failing(nil)
-		pass(time.Second)
+		pass(10 * time.Second)
 		r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
 	})
 }

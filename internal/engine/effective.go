@@ -48,6 +48,16 @@ func (c *Config) effective(job *storage.Leased) policy.Document {
 	return d
 }
 
+// knowsRetry tells whether effective gives the retry section that every worker
+// would go by: that of a kind is known only to those who handle it.
+func (c *Config) knowsRetry(job *storage.Leased) bool {
+	if _, ok := c.Handlers[job.Kind]; ok || c.line(job.Queue).Policy.DisableSubscriptionOverrides {
+		return true
+	}
+	own, err := policy.Parse(job.Policy, policy.ProfileQueue)
+	return job.Policy != nil && err == nil && own.Retry != nil
+}
+
 // rulesOf gives the rules that classify the errors of a job's handler.
 func (c *Config) rulesOf(job *storage.Leased) policy.Rules {
 	if r := c.Handlers[job.Kind].Rules; r != nil {

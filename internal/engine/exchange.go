@@ -18,10 +18,13 @@ type request struct {
 type operation uint8
 
 const (
-	opExchange operation = iota
+	opNone operation = iota
+	opExchange
 	opReclaim
 	opCount
 	opPurge
+	opStart // no request: the note of a handler that starts
+	operations
 )
 
 type answer struct {
@@ -67,7 +70,14 @@ func (l *loop) want() int {
 	if l.stage != working {
 		return 0
 	}
-	return max(l.cfg.Concurrency+l.pace.ahead(l.cfg.Concurrency)-l.running-len(l.queue), 0)
+	n := l.cfg.Concurrency - l.running - len(l.queue)
+	switch {
+	case l.lastErr != nil:
+		n = min(n, 1) // enough to see whether it works again
+	case !l.yielded:
+		n += l.pace.ahead(l.cfg.Concurrency)
+	}
+	return max(n, 0)
 }
 
 // send makes the next call of the store, if there is anything to call it for.
@@ -133,9 +143,9 @@ func (l *loop) answer(a answer) {
 		l.failed(a, now)
 		return
 	}
-	if l.lastErr != nil {
-		l.cfg.Logger.Info("the store works again")
-		l.lastErr, l.backoff, l.retryAt = nil, 0, time.Time{}
+	l.choreFailed[a.op] = false
+	if a.op == l.lastOp {
+		l.recovered()
 	}
 	switch a.op {
 	case opExchange:
@@ -211,9 +221,9 @@ func (l *loop) finished(a answer, now time.Time) {
 		case r != storage.Applied:
 			l.cfg.Logger.Error("the store refused an outcome", "key", f.Key, "outcome", int(f.Outcome))
 		case f.Outcome == storage.OutcomeDone || f.Outcome == storage.OutcomeCancelled:
-			if f.Keep > 0 && l.purge.wall.IsZero() {
+			if f.Keep > 0 {
 				clock := l.cfg.Clock()
-				l.purge.at(clock.Add(f.Keep), now, clock)
+				l.purge.sooner(clock.Add(f.Keep), now, clock)
 			}
 		}
 	}
@@ -223,8 +233,7 @@ func (l *loop) finished(a answer, now time.Time) {
 
 // fatalErrors are those that asking again cannot help.
 var fatalErrors = []error{
-	storage.ErrClosed, storage.ErrCorrupt, storage.ErrTooNew, storage.ErrReadOnly,
-	storage.ErrUnknownOutcome, storage.ErrUnsupportedDB,
+	storage.ErrClosed, storage.ErrCorrupt, storage.ErrTooNew, storage.ErrUnknownOutcome, storage.ErrUnsupportedDB,
 }
 
 const (
@@ -249,10 +258,11 @@ func (l *loop) failed(a answer, now time.Time) {
 			a.refund(a.want)
 		}
 	case opReclaim:
-		l.reapAt = now
+		l.reapAt = now.Add(maxBackoff)
 	case opCount:
-		l.countAt = now
+		l.countAt = now.Add(maxBackoff)
 	case opPurge:
+		l.purgeAt = now.Add(maxBackoff)
 		clock := l.cfg.Clock()
 		l.purge.at(clock, now, clock)
 	}
@@ -262,10 +272,38 @@ func (l *loop) failed(a answer, now time.Time) {
 			return
 		}
 	}
-	if l.lastErr == nil {
-		l.cfg.Logger.Error("the store failed, trying again", "error", a.err)
+	if a.op == opExchange {
+		l.trouble(a.op, a.err, now)
+		return
 	}
-	l.lastErr = a.err
+	l.complain(a.err)
+	l.choreFailed[a.op] = true
+}
+
+// complain logs the first error of a streak.
+func (l *loop) complain(err error) {
+	if l.lastErr == nil && l.choreFailed == [operations]bool{} {
+		l.cfg.Logger.Error("the store failed, trying again", "error", err)
+	}
+}
+
+// trouble has the store left alone for a while, longer with each failure until
+// what failed first works again.
+func (l *loop) trouble(op operation, err error, now time.Time) {
+	l.complain(err)
+	if l.lastErr == nil {
+		l.lastOp = op
+	}
+	l.lastErr = err
 	l.backoff = min(max(2*l.backoff, minBackoff), maxBackoff)
 	l.retryAt = now.Add(l.backoff)
+}
+
+// recovered ends a streak of errors.
+func (l *loop) recovered() {
+	if l.lastErr == nil {
+		return
+	}
+	l.cfg.Logger.Info("the store works again")
+	l.lastErr, l.lastOp, l.backoff, l.retryAt = nil, opNone, 0, time.Time{}
 }

@@ -94,7 +94,7 @@ func TestFault_DelayRunsFromTheFailureNotFromItsRecord(t *testing.T) {
 
 func TestFault_FatalErrorsEndRun(t *testing.T) {
 	for _, fault := range []error{
-		storage.ErrClosed, storage.ErrCorrupt, storage.ErrTooNew, storage.ErrUnknownOutcome, storage.ErrReadOnly,
+		storage.ErrClosed, storage.ErrCorrupt, storage.ErrTooNew, storage.ErrUnknownOutcome,
 	} {
 		t.Run(fault.Error(), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {

@@ -3,10 +3,12 @@ package engine
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
 
@@ -30,12 +32,14 @@ func (l *loop) admit(ans answer, safe time.Time) {
 	for i := range jobs {
 		a := &attempts[i]
 		a.cfg, a.job, a.safe, a.throttle = l.cfg, &jobs[i], safe, ans.from.throttle
+		a.leased = sent
 		suspect := a.job.Crashes >= suspectCrashes
 		switch {
 		case l.stage != working:
 			l.giveBack(a, time.Time{})
+		case a.job.Crashes > 0 && l.buryCrashed(a):
 		case suspect && l.suspect != nil:
-			l.giveBack(a, l.cfg.Clock().Add(backDelay))
+			l.turnBack(a)
 		case suspect:
 			l.hold(a, sent)
 			a.suspect, l.suspect = true, a
@@ -45,6 +49,28 @@ func (l *loop) admit(ans answer, safe time.Time) {
 			l.queue = append(l.queue, a)
 		}
 	}
+}
+
+// buryCrashed ends a job that has crashed and may not be run again: whoever
+// recovered it did not know the policy of its kind.
+func (l *loop) buryCrashed(a *attempt) bool {
+	d := l.cfg.effective(a.job)
+	if a.job.Crashes < l.cfg.MaxCrashes && d.For(policy.Retryable).Retries > 0 {
+		return false
+	}
+	a.refund()
+	f := storage.Finish{Lease: a.job.Lease, Keep: l.cfg.Keep}
+	text := fmt.Sprintf("its process died %d times in a row while the handler ran", a.job.Crashes)
+	l.outcomes = append(l.outcomes, dead(f, a.job, d, storage.ReasonCrashed, text))
+	l.cfg.Logger.Warn("job is dead", l.attrs(a, "reason", string(storage.ReasonCrashed), "error", text)...)
+	return true
+}
+
+// turnBack gives back a suspect that cannot start, for the longer the more of
+// them there are: many must not keep the worker busy with leasing them.
+func (l *loop) turnBack(a *attempt) {
+	l.turned++
+	l.giveBack(a, l.cfg.Clock().Add(min(time.Duration(l.turned)*backDelay, mostBack)))
 }
 
 // giveBack returns a lease unspent, its handler not having been called.
@@ -84,10 +110,14 @@ func (l *loop) startReady(now time.Time) {
 	l.gateAt = time.Time{}
 	if a := l.suspect; a != nil && l.running < l.cfg.Concurrency && now.Before(a.safe) {
 		if l.cfg.Suspects.taken.CompareAndSwap(false, true) {
-			l.suspect = nil
+			l.suspect, l.turned = nil, 0
 			if !l.start(a, now) {
 				l.cfg.Suspects.taken.Store(false)
 			}
+		} else if now.Sub(a.leased) > gatePatience && !l.alone() {
+			// Another process may have its gate open.
+			l.unqueue(a)
+			l.turnBack(a)
 		} else {
 			l.gateAt = now.Add(gateEvery)
 		}
@@ -96,9 +126,6 @@ func (l *loop) startReady(now time.Time) {
 	for n < len(l.queue) && l.running < l.cfg.Concurrency && now.Before(l.queue[n].safe) {
 		l.start(l.queue[n], now)
 		n++
-	}
-	if n > 0 || len(l.queue) == 0 {
-		l.movedAt = now
 	}
 	if n > 0 {
 		rest := copy(l.queue, l.queue[n:])
@@ -137,10 +164,8 @@ func (l *loop) end(a *attempt) {
 	l.running--
 	a.running = false
 	l.pace.handled(a.took)
+	l.yielded = false
 	l.release(a)
-	if a.suspect {
-		l.cfg.Suspects.taken.Store(false)
-	}
 	if a.stuck {
 		l.cfg.Logger.Warn("stuck handler ended", l.attrs(a)...)
 	}
@@ -159,15 +184,23 @@ func (l *loop) end(a *attempt) {
 	}
 	f := l.cfg.outcome(a.job, a.verdict, a.took, now)
 	l.outcomes = append(l.outcomes, f)
+	if a.verdict.kind != verdictUnstarted && l.lastOp == opStart {
+		l.recovered()
+	}
+	defer a.drop()
 	switch f.Outcome {
 	case storage.OutcomeDead:
 		l.cfg.Logger.Warn("job is dead", l.attrs(a, "reason", string(f.Reason), "error", f.Error)...)
 	case storage.OutcomeRetry:
 		l.cfg.Logger.Debug("attempt failed", l.attrs(a, "error", a.verdict.text, "due", f.DueAt)...)
 	case storage.OutcomeReturned:
-		l.cfg.Logger.Error("start of a handler could not be noted", l.attrs(a, "error", a.verdict.text)...)
+		l.trouble(opStart, a.startErr, time.Now())
 	}
 }
+
+// drop lets go of what is large: the jobs of one exchange lie in one slice,
+// which lives as long as the longest of their handlers.
+func (a *attempt) drop() { a.job.Args, a.job.Headers, a.job.Policy = nil, nil, nil }
 
 // cancelFor ends the context of a running attempt. The first cause counts.
 func (l *loop) cancelFor(a *attempt, cause error, now time.Time) {

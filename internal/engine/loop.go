@@ -41,7 +41,8 @@ type loop struct {
 	queue     []*attempt // of them, waiting for a runner
 	suspect   *attempt   // of them, waiting for the gate
 	pace      pace
-	movedAt   time.Time  // an attempt was started, or queue was empty
+	yielded   bool       // and no handler has ended since
+	turned    int        // suspects given back since one was started
 	extending []*attempt // in the exchange in flight
 	leases    []storage.Lease
 	outcomes  []storage.Finish
@@ -69,7 +70,10 @@ type loop struct {
 
 	retryAt time.Time // no request before
 	backoff time.Duration
-	lastErr error // of a streak of errors
+	lastErr error     // of a streak of errors
+	lastOp  operation // opExchange or opStart
+	// choreFailed: the last call of this kind failed, which holds up no others.
+	choreFailed [operations]bool
 
 	stage   stage
 	stageAt time.Time // it ends at the latest
@@ -90,6 +94,8 @@ const (
 	pollEvery  = time.Second
 	countEvery = time.Minute
 	gateEvery  = 100 * time.Millisecond
+	// gatePatience is how long a suspect waits before another process may try.
+	gatePatience = 5 * time.Second
 )
 
 func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loop {
@@ -225,16 +231,18 @@ func (l *loop) arm(now time.Time) {
 	earliest(l.stageAt)
 	if l.stage == working {
 		if len(l.queue) > 0 {
-			earliest(l.movedAt.Add(patience))
+			earliest(l.queue[0].leased.Add(l.pace.patience()))
 		}
 		earliest(l.gateAt)
 	}
-	if !l.inFlight {
+	if !l.inFlight && l.fatal == nil {
 		// What needs the store waits for its answer, and for its recovery.
 		earliest(l.later(l.beatAt))
 		if l.stage == working {
 			earliest(l.later(l.tokenAt(now)))
-			earliest(l.later(l.reapAt))
+			if !l.reaped || !l.alone() {
+				earliest(l.later(l.reapAt))
+			}
 			earliest(l.later(l.countAt))
 			earliest(l.later(latest(l.purge.mono, l.purgeAt)))
 		}

@@ -18,6 +18,7 @@ const (
 	minSnooze  = 100 * time.Millisecond
 	crashDelay = time.Second // after a crash
 	backDelay  = time.Second // of a job that could not be started
+	mostBack   = time.Minute // of the many suspects that could not
 )
 
 // outcome decides what becomes of a job whose attempt ended with v at now. It
@@ -98,7 +99,8 @@ func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) st
 	d := c.effective(&r.Leased)
 	text := fmt.Sprintf("the process died while the handler ran (crash %d in a row)", r.Crashes+1)
 	f.Failure = &storage.Failure{Phase: phaseOf(d, r.Retry).String(), Error: text, Instance: r.Holder}
-	if r.Crashes+1 >= c.MaxCrashes || d.For(policy.Retryable).Retries <= 0 {
+	// Who cannot know leaves it to those who handle the kind, see buryCrashed.
+	if r.Crashes+1 >= c.MaxCrashes || c.knowsRetry(&r.Leased) && d.For(policy.Retryable).Retries <= 0 {
 		return dead(f, &r.Leased, d, storage.ReasonCrashed, text)
 	}
 	f.Outcome, f.DueAt = storage.OutcomeCrashed, now.Add(crashDelay)

@@ -5,8 +5,8 @@ import "time"
 const (
 	// mostAhead is how many jobs are leased ahead at most.
 	mostAhead = 240
-	// patience is how long what was leased ahead waits while no runner gets
-	// free, before it goes back to where others can take it.
+	// patience is how long what was leased ahead may wait at least, before it
+	// goes back to where others can take it.
 	patience = 100 * time.Millisecond
 )
 
@@ -35,10 +35,15 @@ func (p *pace) ahead(runners int) int {
 	return int(min(float64(runners)*float64(p.exchange)/float64(p.handler), mostAhead))
 }
 
+// patience is how long what was leased ahead may wait: it was meant to last for
+// about one exchange.
+func (p *pace) patience() time.Duration { return max(patience, 2*p.exchange) }
+
 // yield gives back what was leased ahead if the handlers turn out to be longer
-// than expected. Such jobs have lost nothing, not even their place.
+// than expected, and leases nothing ahead until one has ended. Such jobs have
+// lost nothing, not even their place.
 func (l *loop) yield(now time.Time) {
-	if l.stage != working || len(l.queue) == 0 || now.Before(l.movedAt.Add(patience)) {
+	if l.stage != working || len(l.queue) == 0 || now.Before(l.queue[0].leased.Add(l.pace.patience())) {
 		return
 	}
 	for _, a := range l.queue {
@@ -47,5 +52,6 @@ func (l *loop) yield(now time.Time) {
 	}
 	clear(l.queue)
 	l.queue = l.queue[:0]
+	l.yielded = true
 	l.pace.handler = max(l.pace.handler, patience)
 }
