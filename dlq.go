@@ -249,6 +249,10 @@ func (d *DeadLetters) selection(f *faults, filter DeadFilter) storage.DeadSelect
 	if filter.All && filter.narrows() {
 		f.field("all", true, "must be the only condition")
 	}
+	if filter.IDs != nil && len(filter.IDs) == 0 {
+		// Most likely a list that has turned out empty, which is not everything.
+		f.field("ids", 0, "must not be empty: nil does not select by ID")
+	}
 	if len(filter.IDs) > 0 {
 		if filter.matches() {
 			f.field("ids", len(filter.IDs), "must be the only condition")

@@ -24,8 +24,9 @@ const (
 	maxName                  = 128
 	maxUnique                = 1024
 	minTimeout               = time.Millisecond
-	// maxEnqueue bounds how long one call holds the writer.
-	maxEnqueue = 10_000
+	// maxEnqueue and maxEnqueueBytes bound how long one call holds the writer.
+	maxEnqueue      = 10_000
+	maxEnqueueBytes = 64 << 20
 )
 
 // Enqueue adds a job. When it returns nil the job is durable, see
@@ -58,8 +59,9 @@ func (q *Queue) EnqueueTx(ctx context.Context, tx *sql.Tx, args Args, o *JobOpti
 	return first(q.enqueue(ctx, []NewJob{{args, o}}, only, write))
 }
 
-// EnqueueMany adds jobs, at most 10,000, all or none of them, in one
-// transaction, and answers for each in the same order. Duplicates do not count
+// EnqueueMany adds jobs, at most 10,000 with at most 64 MiB of args and headers,
+// all or none of them, in one transaction, and answers for each in the same
+// order. Duplicates do not count
 // as a fault; see [Queue.Enqueue].
 func (q *Queue) EnqueueMany(ctx context.Context, jobs []NewJob) ([]Enqueued, error) {
 	if len(jobs) == 0 {
@@ -88,8 +90,13 @@ func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) stri
 	now := q.opts.Clock()
 	records := make([]storage.NewJob, len(jobs))
 	var f faults
+	size := 0
 	for i, j := range jobs {
 		records[i] = q.newJob(&f, place(i), now, j)
+		size += len(records[i].Args) + len(records[i].Headers)
+	}
+	if len(jobs) > 1 && size > maxEnqueueBytes {
+		f.field("jobs", fmt.Sprintf("%d bytes of args and headers", size), fmt.Sprintf("must be at most %d in one call", maxEnqueueBytes))
 	}
 	if err := f.err(); err != nil {
 		return nil, err

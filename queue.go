@@ -55,7 +55,8 @@ type Options struct {
 	// MaxHeaders is the limit for the headers of a job, in bytes of JSON, up
 	// to 64 MiB. If zero, 16 KiB.
 	MaxHeaders int
-	// Clock is the clock that due times are about. If nil, time.Now.
+	// Clock is the clock that due times are about. That it was set is noticed
+	// within a minute. If nil, time.Now.
 	Clock func() time.Time
 	// Logger takes what nobody can be told otherwise. If nil, slog.Default.
 	Logger *slog.Logger
@@ -264,7 +265,8 @@ func (q *Queue) Job(ctx context.Context, id ID) (JobInfo, error) {
 }
 
 // Cancel ends a job that waits as cancelled. The handler of a running one has
-// its context cancelled with cause [ErrCancelled]; what it returns then counts.
+// its context cancelled with cause [ErrCancelled]; if it then returns nil the
+// job is done, with anything else it is cancelled.
 // Cancel gives the state that the job is in after the call, which for a job
 // that had already ended is the state it ended in. It gives [ErrNotFound] for
 // no job.

@@ -261,7 +261,8 @@ func (w *Worker) Run(ctx context.Context) error {
 // gives the same result. If ctx ends first the grace is over at once; Shutdown
 // then still waits until Run has returned, which takes StuckAfter at most
 // unless the disk keeps it longer. If Run was not called, a later Run returns
-// at once.
+// at once. A handler that wants its own worker to stop calls it in a goroutine:
+// else both wait for each other until the handler counts as stuck.
 func (w *Worker) Shutdown(ctx context.Context) error { return w.get().Shutdown(ctx) }
 
 // get gives the engine; from the first call on no handler can be registered.

@@ -109,8 +109,8 @@ type Store interface {
 
 	// Close ends the instance; calls under way finish first, later ones give
 	// [ErrClosed]. Its registration is dropped only if it holds no lease:
-	// otherwise it stands until the process ends, so that a handler still
-	// running is not run a second time meanwhile.
+	// otherwise it stands, and none of its leases lapses, until the process
+	// ends, so that a handler still running is not run a second time meanwhile.
 	Close() error
 }
 

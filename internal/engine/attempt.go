@@ -208,9 +208,9 @@ func stack() string {
 	return cut(string(b[:runtime.Stack(b, false)]), maxStack)
 }
 
-// allStacks gives the stacks of all goroutines: the runtime gives that of
-// another one in no other way.
-func allStacks() []byte {
+// allStacks gives the stacks of all goroutines by their number: the runtime
+// gives that of another one in no other way.
+func allStacks() map[int64][]byte {
 	const most = 16 << 20
 	b := make([]byte, 256<<10)
 	n := runtime.Stack(b, true)
@@ -218,26 +218,23 @@ func allStacks() []byte {
 		b = make([]byte, 4*n)
 		n = runtime.Stack(b, true)
 	}
-	return b[:n]
-}
-
-// stackOf cuts the stack of one goroutine out of stacks, up to maxStack.
-func stackOf(stacks []byte, goroutine int64) string {
-	header := []byte("goroutine " + strconv.FormatInt(goroutine, 10) + " ")
-	for block := range bytes.SplitSeq(stacks, []byte("\n\n")) {
-		if bytes.HasPrefix(block, header) {
-			return cut(string(block), maxStack)
-		}
+	stacks := map[int64][]byte{}
+	for block := range bytes.SplitSeq(b[:n], []byte("\n\n")) {
+		stacks[numberOf(block)] = block
 	}
-	return ""
+	return stacks
 }
 
-// goroutineID gives the number of the calling goroutine from the header of its
-// stack, "goroutine 18 [running]:". It serves to find that stack again.
+// goroutineID gives the number of the calling goroutine. It serves to find its
+// stack again.
 func goroutineID() int64 {
 	var b [64]byte
-	s := bytes.TrimPrefix(b[:runtime.Stack(b[:], false)], []byte("goroutine "))
-	s, _, _ = bytes.Cut(s, []byte(" "))
+	return numberOf(b[:runtime.Stack(b[:], false)])
+}
+
+// numberOf reads the header of a stack, "goroutine 18 [running]:".
+func numberOf(stack []byte) int64 {
+	s, _, _ := bytes.Cut(bytes.TrimPrefix(stack, []byte("goroutine ")), []byte(" "))
 	id, _ := strconv.ParseInt(string(s), 10, 64)
 	return id
 }

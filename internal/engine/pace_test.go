@@ -97,3 +97,27 @@ func TestPace_GivesBackWhatWaitsTooLong(t *testing.T) {
 		}
 	})
 }
+
+func TestPace_YieldsOnceWhileNothingEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Concurrency = 16
+		r.cfg.Store = slow{r.store, 30 * time.Millisecond}
+		r.handle("short", work(time.Millisecond))
+		r.handle("long", work(time.Hour))
+		r.enqueue("short", 2000)
+		r.enqueue("long", 500)
+		r.start()
+		pass(10 * time.Second)
+		before := r.store.count()
+		pass(time.Minute)
+		n := 0
+		for _, c := range r.store.since(before) {
+			if c.op == "exchange" {
+				n++
+			}
+		}
+		if n > 10 { // heartbeats
+			t.Errorf("%d exchanges in a minute in which nothing could start", n)
+		}
+	})
+}

@@ -13,7 +13,7 @@ func (l *loop) expectEnd(a *attempt, t time.Time) {
 // each once, with the place where they are. They keep their slot and their
 // lease: a job is never run again beside itself.
 func (l *loop) findStuck(now time.Time) {
-	var stacks []byte
+	var stacks map[int64][]byte
 	l.stuckAt = time.Time{}
 	for _, a := range l.held {
 		if !a.running || a.stuck || a.overdue.IsZero() {
@@ -28,6 +28,9 @@ func (l *loop) findStuck(now time.Time) {
 			stacks = allStacks()
 		}
 		l.cfg.Logger.Error("handler is stuck: its context ended and it still runs",
-			l.attrs(a, "stack", stackOf(stacks, a.goroutine.Load()))...)
+			l.attrs(a, "stack", cut(string(stacks[a.goroutine.Load()]), maxStack))...)
+	}
+	if stacks != nil { // which stops the world: once a second is enough
+		l.stuckAt = latest(l.stuckAt, now.Add(time.Second))
 	}
 }

@@ -17,6 +17,7 @@ import (
 const (
 	sqlAddInstance   = `INSERT INTO errand_instance (instance, name, boot, lease, since) VALUES (?1, ?2, ?3, ?4, ?5)`
 	sqlInstanceLease = `UPDATE errand_instance SET lease = ?2 WHERE instance = ?1 AND lease < ?2`
+	sqlKeepLeases    = `UPDATE errand_instance SET lease = 0 WHERE instance = ?1`
 	sqlDropInstance  = `DELETE FROM errand_instance WHERE instance = ?1
 AND NOT EXISTS (SELECT 1 FROM errand_job WHERE state = 3 AND instance = ?1)`
 )
@@ -238,8 +239,12 @@ func (s *Store) retire() error {
 		if err != nil {
 			return err
 		}
-		if n, err = res.RowsAffected(); n > 0 {
-			t.meta.gen++
+		if n, err = res.RowsAffected(); err != nil {
+			return err
+		}
+		t.meta.gen++
+		if n == 0 { // what it holds does not lapse while the process lives
+			_, err = t.exec(sqlKeepLeases, id)
 		}
 		return err
 	}}

@@ -324,6 +324,7 @@ func (s *Store) close() error {
 	s.gate.Lock()
 	s.closed = true
 	s.gate.Unlock()
+	s.bells.ring(storage.Event{}) // workers that are idle are to learn of it
 	s.calls.Wait()
 	close(s.stop)
 	err := s.retire()

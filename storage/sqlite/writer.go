@@ -222,6 +222,7 @@ func (s *Store) commitFailed(err error) error {
 		return translate(err)
 	}
 	s.failure.Store(&err)
+	defer s.bells.ring(storage.Event{}) // workers that are idle are to learn of it
 	s.opts.Logger.Error("errand: commit failed, the store is closed; open it again to see what was written", "error", err)
 	return fmt.Errorf("%w: %w", storage.ErrUnknownOutcome, err)
 }

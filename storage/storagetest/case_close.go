@@ -46,7 +46,7 @@ var closeCases = []testCase{
 		f.counts(count(storage.Running, 1))
 	}},
 
-	{"close_with_lease", `Its registration is dropped only if it holds no lease: otherwise it stands until the process ends, so that a handler still running is not run a second time meanwhile.`, func(f *fixture) {
+	{"close_with_lease", `Its registration is dropped only if it holds no lease: otherwise it stands, and none of its leases lapses, until the process ends, so that a handler still running is not run a second time meanwhile.`, func(f *fixture) {
 		a, b := f.db.Open(), f.db.Open()
 		la, lb := f.run(a), f.run(b)
 		f.begin(a, la.Lease)
@@ -57,7 +57,10 @@ var closeCases = []testCase{
 		f.takesNothing(f.s, time.Second)
 		f.db.Kill(a)
 		f.takes(f.s, time.Second, la.Lease, storage.Crashed)
-		f.takes(f.s, hold, lb.Lease, storage.Cut)
+		f.takesNothing(f.s, hold)
+		f.takesNothing(f.s, 10*hold)
+		f.db.Kill(b)
+		f.takes(f.s, 10*hold, lb.Lease, storage.Crashed)
 	}},
 
 	{"close_without_lease", `Its registration is dropped only if it holds no lease`, func(f *fixture) {

@@ -218,7 +218,7 @@ func (in *instance) reclaimable(mono time.Duration) []*job {
 			s = sighting{j.lease.token, j.lease.until, mono}
 		}
 		seen[j.Key] = s
-		return j.lease.holder.gone || mono-s.since >= j.lease.holder.longest
+		return j.lease.holder.gone || !j.lease.holder.closed && mono-s.since >= j.lease.holder.longest
 	}, byKey)
 	in.seen = seen
 	return out
