@@ -123,7 +123,7 @@
 // # The house
 //
 //	errand             the public API: names, validation, documentation
-//	policy             pure retry decisions: no clock, no state, no I/O
+//	policy             retry decisions: pure, but for Budget and Do
 //	storage            the contract: Store, records, sentinels
 //	storage/sqlite     the Store on modernc.org/sqlite, with group commit
 //	storage/storagetest  the suite that any Store must pass
