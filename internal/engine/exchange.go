@@ -143,7 +143,9 @@ func (l *loop) answer(a answer) {
 		l.failed(a, now)
 		return
 	}
-	l.choreFailed[a.op] = false
+	if l.choreFailed[a.op] = false; a.op == opExchange {
+		l.choreFailed = [operations]bool{} // what fails from now on is another streak
+	}
 	if a.op == l.lastOp {
 		l.recovered()
 	}
