@@ -40,24 +40,24 @@ func (c *cache) stale(generation int64) bool {
 
 // reload reads everything again. In a transaction it comes before any change,
 // so that only what is committed is kept.
-func (c *cache) reload(t execer, generation int64) error {
+func (c *cache) reload(db asker, generation int64) error {
 	lanes, names := map[laneName]int64{}, map[int64]laneName{}
 	paused := map[string]bool{}
 	var all []rival
 	var lane int64
 	var name laneName
-	err := each(t, sqlLanes, nil, []any{&lane, &name.queue, &name.kind}, func() {
+	err := each(db, sqlLanes, nil, []any{&lane, &name.queue, &name.kind}, func() {
 		lanes[name], names[lane] = lane, name
 	})
 	if err != nil {
 		return err
 	}
 	var queue string
-	if err := each(t, sqlPaused, nil, []any{&queue}, func() { paused[queue] = true }); err != nil {
+	if err := each(db, sqlPaused, nil, []any{&queue}, func() { paused[queue] = true }); err != nil {
 		return err
 	}
 	var r rival
-	err = each(t, sqlInstances, nil, []any{&r.id, &r.name, &r.boot}, func() {
+	err = each(db, sqlInstances, nil, []any{&r.id, &r.name, &r.boot}, func() {
 		all = append(all, r)
 	})
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *cache) reload(t execer, generation int64) error {
 }
 
 // each runs a query and calls f after each row was scanned into dest.
-func each(db execer, text string, args, dest []any, f func()) error {
+func each(db asker, text string, args, dest []any, f func()) error {
 	rows, err := db.query(text, args...)
 	if err != nil {
 		return err

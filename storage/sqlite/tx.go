@@ -42,6 +42,11 @@ var stateNames = [...]storage.State{
 // or plainly in a transaction of the application.
 type execer interface {
 	exec(text string, args ...any) (sql.Result, error)
+	asker
+}
+
+// asker runs SQL that only reads.
+type asker interface {
 	query(text string, args ...any) (*sql.Rows, error)
 	row(text string, args []any, dest ...any) error
 }

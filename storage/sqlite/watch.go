@@ -27,8 +27,8 @@ const (
 
 // reader runs SQL on the read-only connections.
 type reader struct {
-	plain
-	db *sql.DB
+	ctx context.Context
+	db  *sql.DB
 }
 
 func (r reader) query(text string, args ...any) (*sql.Rows, error) {
@@ -41,7 +41,7 @@ func (r reader) row(text string, args []any, dest ...any) error {
 
 // refresh brings the cache up to date, without the writer.
 func (s *Store) refresh(ctx context.Context) error {
-	db := reader{plain{ctx: ctx}, s.read.DB}
+	db := reader{ctx, s.read.DB}
 	var m meta
 	if err := db.row(sqlMeta, nil, &m.minWriter, &m.nextJob, &m.nextToken, &m.nextInstance, &m.gen); err != nil {
 		return err
@@ -290,7 +290,7 @@ func (s *Store) look() (found, over bool) {
 	l := &s.pending
 	begun := s.begun.Load() // before the counter is read
 	var next int64
-	err := reader{plain{ctx: context.Background()}, s.read.DB}.row(sqlNextJob, nil, &next)
+	err := reader{context.Background(), s.read.DB}.row(sqlNextJob, nil, &next)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil && next > l.lo {

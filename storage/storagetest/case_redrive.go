@@ -11,20 +11,26 @@ import (
 // redrive redrives in steps until there is no further one.
 func (f *fixture) redrive(sel storage.DeadSelection, to string) storage.DeadStep {
 	f.Helper()
-	return f.steps(sel, func(sel storage.DeadSelection) (storage.DeadStep, error) { return f.s.Redrive(f.ctx, f.now, sel, to) })
+	return takeSteps(f, sel, func(sel storage.DeadSelection) (storage.DeadStep, error) { return f.s.Redrive(f.ctx, f.now, sel, to) })
 }
 
 func (f *fixture) purgeDead(sel storage.DeadSelection) storage.DeadStep {
 	f.Helper()
-	return f.steps(sel, func(sel storage.DeadSelection) (storage.DeadStep, error) { return f.s.PurgeDead(f.ctx, sel) })
+	return takeSteps(f, sel, func(sel storage.DeadSelection) (storage.DeadStep, error) { return f.s.PurgeDead(f.ctx, sel) })
 }
 
-func (f *fixture) steps(sel storage.DeadSelection, call func(storage.DeadSelection) (storage.DeadStep, error)) storage.DeadStep {
-	f.Helper()
-	var sum storage.DeadStep
+// takeSteps takes all steps of a redrive or purge.
+func takeSteps(t interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}, sel storage.DeadSelection, call func(storage.DeadSelection) (storage.DeadStep, error),
+) (sum storage.DeadStep) {
+	t.Helper()
 	for range 1000 {
 		step, err := call(sel)
-		f.must(err)
+		if err != nil {
+			t.Fatalf("unexpected error: %v", err)
+		}
 		sum.N += step.N
 		sum.Duplicates = append(sum.Duplicates, step.Duplicates...)
 		sum.NotFound = append(sum.NotFound, step.NotFound...)
@@ -33,7 +39,7 @@ func (f *fixture) steps(sel storage.DeadSelection, call func(storage.DeadSelecti
 		}
 		sel.After = step.Next
 	}
-	f.Fatalf("the steps have no end")
+	t.Fatalf("the steps have no end")
 	return sum
 }
 

@@ -83,25 +83,6 @@ func (h *history) selection(t *rapid.T) (real, model storage.DeadSelection) {
 	return real, model
 }
 
-// steps takes all steps of a redrive or purge.
-func (h *history) steps(sel storage.DeadSelection, call func(storage.DeadSelection) (storage.DeadStep, error)) storage.DeadStep {
-	h.Helper()
-	var sum storage.DeadStep
-	for range 1000 {
-		step, err := call(sel)
-		h.must(err)
-		sum.N += step.N
-		sum.Duplicates = append(sum.Duplicates, step.Duplicates...)
-		sum.NotFound = append(sum.NotFound, step.NotFound...)
-		if step.Next == (storage.Position{}) {
-			return sum
-		}
-		sel.After = step.Next
-	}
-	h.Fatalf("the steps have no end")
-	return sum
-}
-
 func (h *history) sameStep(what string, real, model storage.DeadStep) {
 	h.Helper()
 	for _, ids := range [][]storage.ID{real.Duplicates, real.NotFound} {
@@ -119,10 +100,10 @@ func (h *history) redrive(t *rapid.T) {
 	real, model := h.selection(t)
 	to := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "to")
 	h.sameStep("Redrive",
-		h.steps(real, func(sel storage.DeadSelection) (storage.DeadStep, error) {
+		takeSteps(h, real, func(sel storage.DeadSelection) (storage.DeadStep, error) {
 			return p.real.Redrive(h.ctx, h.now, sel, to)
 		}),
-		h.steps(model, func(sel storage.DeadSelection) (storage.DeadStep, error) {
+		takeSteps(h, model, func(sel storage.DeadSelection) (storage.DeadStep, error) {
 			return p.model.Redrive(h.ctx, h.now, sel, to)
 		}))
 }
@@ -131,8 +112,8 @@ func (h *history) purgeDead(t *rapid.T) {
 	p := h.pair(t)
 	real, model := h.selection(t)
 	h.sameStep("PurgeDead",
-		h.steps(real, func(sel storage.DeadSelection) (storage.DeadStep, error) { return p.real.PurgeDead(h.ctx, sel) }),
-		h.steps(model, func(sel storage.DeadSelection) (storage.DeadStep, error) { return p.model.PurgeDead(h.ctx, sel) }))
+		takeSteps(h, real, func(sel storage.DeadSelection) (storage.DeadStep, error) { return p.real.PurgeDead(h.ctx, sel) }),
+		takeSteps(h, model, func(sel storage.DeadSelection) (storage.DeadStep, error) { return p.model.PurgeDead(h.ctx, sel) }))
 }
 
 func (h *history) purgeFinished(t *rapid.T) {
