@@ -32,10 +32,14 @@ type NewJob struct {
 	Kind     string
 	Priority int       // higher first
 	DueAt    time.Time // zero: at once
-	Args     []byte    // not nil
-	Headers  []byte    // nil: none
-	Policy   []byte    // nil: decided when an attempt fails
-	Timeout  time.Duration
+	// Delay, if positive, is how long after now the job is due; DueAt is zero
+	// then. It makes a difference if the clock turns out to have been wrong,
+	// see [Timekeeper].
+	Delay   time.Duration
+	Args    []byte // not nil
+	Headers []byte // nil: none
+	Policy  []byte // nil: decided when an attempt fails
+	Timeout time.Duration
 	// Unique is the unique key; empty means none. Keys are compared as they
 	// are, over the whole database.
 	Unique      string

@@ -31,7 +31,8 @@ import (
 // not after every job was deleted.
 type Store interface {
 	// Enqueue inserts jobs in order and answers for each in the same order.
-	// A job due at or before now becomes ready, one due later scheduled.
+	// A job due at or before now becomes ready, one due later scheduled. One
+	// with a Delay is due that long after now.
 	// A job whose unique key is held is not inserted; its answer is a
 	// duplicate that names the holder. That holds within one call too.
 	Enqueue(ctx context.Context, now time.Time, jobs []NewJob) ([]Enqueued, error)
@@ -128,8 +129,12 @@ type Event struct {
 	// means at once.
 	Due time.Time
 	// Control is set if leases should be extended soon, because a running job
-	// may have been asked to stop.
+	// may have been asked to stop, and schedules read again, because they may
+	// have changed otherwise than by Fire.
 	Control bool
+	// Clock is the latest now that a write of another process was given, if
+	// that is known; else zero.
+	Clock time.Time
 }
 
 // TxEnqueuer is implemented by a Store that can take part in a transaction of

@@ -3,17 +3,21 @@
 -- 6 dead; a partial index is used only where the query has the literal.
 
 -- One row: the counters that every write transaction reads, with the oldest
--- schema version that may write. generation rises when lanes, pauses or
--- instances change, or a running job is asked to stop.
+-- schema version that may write. generation rises when lanes, pauses,
+-- instances or schedules change, or a running job is asked to stop. clock is
+-- the latest time that a write was given, and shifting is 1 while jobs may
+-- still have to be moved because it was wrong.
 CREATE TABLE errand_meta (
   one           INTEGER PRIMARY KEY CHECK (one = 1),
   min_writer    INTEGER NOT NULL,
   next_job      INTEGER NOT NULL,
   next_token    INTEGER NOT NULL,
   next_instance INTEGER NOT NULL,
-  generation    INTEGER NOT NULL
+  generation    INTEGER NOT NULL,
+  clock         INTEGER NOT NULL,
+  shifting      INTEGER NOT NULL
 ) STRICT;
-INSERT INTO errand_meta VALUES (1, 1, 1, 1, 1, 1);
+INSERT INTO errand_meta VALUES (1, 1, 1, 1, 1, 1, 0, 0);
 
 -- A lane stands for one kind in one queue.
 CREATE TABLE errand_lane (
@@ -51,14 +55,17 @@ CREATE TABLE errand_instance (
   since    INTEGER NOT NULL
 ) STRICT;
 
--- Live jobs. args is NULL if args and headers are in errand_payload. fate is
--- what a reclaimer found out about the attempt, until the job is finished.
+-- Live jobs. args is NULL if args and headers are in errand_payload. delay is
+-- how much of due_at was counted from the time when it was set, 0 if it was
+-- given as a date. fate is what a reclaimer found out about the attempt, until
+-- the job is finished.
 CREATE TABLE errand_job (
   id         INTEGER PRIMARY KEY,
   lane       INTEGER NOT NULL,
   state      INTEGER NOT NULL,
   priority   INTEGER NOT NULL,
   due_at     INTEGER NOT NULL,
+  delay      INTEGER NOT NULL DEFAULT 0,
   token      INTEGER NOT NULL DEFAULT 0,
   instance   INTEGER NOT NULL DEFAULT 0,
   until      INTEGER NOT NULL DEFAULT 0,
@@ -160,4 +167,44 @@ CREATE TABLE errand_unique (
   salt       INTEGER NOT NULL,
   created_at INTEGER NOT NULL,
   until      INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Recurring jobs. revision is a token, see next_token. policy is the document
+-- itself; last_job is an ID. Ticks up to through are decided.
+CREATE TABLE errand_schedule (
+  schedule     INTEGER PRIMARY KEY,
+  name         TEXT NOT NULL UNIQUE,
+  revision     INTEGER NOT NULL,
+  spec         TEXT NOT NULL,
+  zone         TEXT NOT NULL,
+  missed       TEXT NOT NULL,
+  skip_overlap INTEGER NOT NULL,
+  jitter       INTEGER NOT NULL,
+  paused       INTEGER NOT NULL,
+  next_tick    INTEGER,
+  through      INTEGER,
+  last_tick    INTEGER,
+  last_job     BLOB,
+  queue        TEXT NOT NULL,
+  kind         TEXT NOT NULL,
+  priority     INTEGER NOT NULL,
+  timeout      INTEGER NOT NULL,
+  policy       TEXT,
+  unique_key   TEXT,
+  unique_scope INTEGER NOT NULL,
+  headers      BLOB,
+  args         BLOB NOT NULL
+) STRICT;
+
+-- What became of the ticks of schedules, the last 50 entries of each.
+CREATE TABLE errand_tick (
+  schedule INTEGER NOT NULL,
+  n        INTEGER NOT NULL,
+  at       INTEGER NOT NULL,
+  until    INTEGER NOT NULL,
+  ticks    INTEGER NOT NULL,
+  taken    TEXT NOT NULL,
+  noted    INTEGER NOT NULL,
+  job      BLOB,
+  PRIMARY KEY (schedule, n)
 ) STRICT, WITHOUT ROWID;

@@ -1,0 +1,148 @@
+package storage
+
+import (
+	"context"
+	"time"
+)
+
+// Scheduler is implemented by a Store that keeps schedules: recurring jobs,
+// each with a plan of how far it has come. It knows nothing of specs and zones;
+// the caller says what is planned next, and what is to be enqueued.
+//
+// Each schedule has a revision, which every change of it raises. A change
+// names the revision that it was thought out for and comes to nothing if there
+// has been another one meanwhile: so each tick becomes one job, however many
+// processes wait for it.
+type Scheduler interface {
+	// PutSchedule adds s if its Revision is zero, else it replaces the schedule
+	// of that name and revision; its history stays. It gives the new revision,
+	// which is positive, or zero if nothing was changed because the schedule
+	// is at another revision, exists already, or exists no more.
+	PutSchedule(ctx context.Context, now time.Time, s Schedule) (revision int64, err error)
+
+	// Fire takes firings in order, all in one transaction, and answers for each
+	// in the same order. One whose schedule is not at the revision given
+	// changes nothing. See [Firing].
+	Fire(ctx context.Context, now time.Time, firings []Firing) ([]Fired, error)
+
+	// DropSchedule deletes a schedule with its history; jobs that it has
+	// enqueued go on. It gives [ErrNotFound] if there is none of this name.
+	// One that is added later under the same name never has a revision that was
+	// given before.
+	DropSchedule(ctx context.Context, now time.Time, name string) error
+
+	// Schedules gives all schedules, sorted by name.
+	Schedules(ctx context.Context) ([]Schedule, error)
+
+	// Ticks gives the history of a schedule, the latest entry first, at most
+	// [TickLimit]. It is empty for a schedule that there is not.
+	Ticks(ctx context.Context, name string) ([]Tick, error)
+}
+
+// Schedule is a recurring job. Its fields have been validated; Spec, Zone,
+// Missed and Jitter mean nothing to the Store.
+type Schedule struct {
+	Name        string
+	Spec        string
+	Zone        string
+	Missed      string
+	SkipOverlap bool // see [Firing]
+	Jitter      time.Duration
+	// Job is what is enqueued. Its DueAt and Delay are zero.
+	Job NewJob
+	Plan
+}
+
+// Plan is how far a schedule has come.
+type Plan struct {
+	Revision int64
+	Paused   bool
+	// Next is the next tick; zero if there is none, or none is known yet.
+	Next time.Time
+	// Through is up to where all ticks are decided; zero if none is.
+	Through time.Time
+	// LastTick is the latest tick of which a job was enqueued, and LastJob that
+	// job; zero if there was none. The Store sets them and keeps them: what
+	// PutSchedule is given is ignored.
+	LastTick time.Time
+	LastJob  ID
+}
+
+// Firing moves one schedule on: its Next and Through become those of Plan, if
+// it is at the revision of Plan, and the ticks are taken in order. Each becomes
+// an entry of the history, and one that has a Job enqueues it. But if the
+// schedule is SkipOverlap and its LastJob is scheduled, ready or running, then
+// a tick that is not Manual is skipped, as [TickOverlap]; and one whose unique
+// key is held is skipped as [TickDuplicate].
+type Firing struct {
+	Name  string
+	Plan  Plan // Paused, LastTick and LastJob are ignored
+	Ticks []Tick
+}
+
+// Fired answers a [Firing].
+type Fired struct {
+	// Plan is that of the schedule after the call. Its Revision is zero if
+	// there is no schedule of this name.
+	Plan Plan
+	// Applied is set if the firing took effect.
+	Applied bool
+	// Ticks are those of the firing as they are in the history; nil unless Applied.
+	Ticks []Tick
+}
+
+// Tick is an entry in the history of a schedule: a tick that was fired, or a
+// number of them in a row that were skipped for one reason.
+type Tick struct {
+	At    time.Time   // the tick, or the first of them
+	Until time.Time   // the last of them; zero: At
+	N     int64       // how many; zero: 1
+	Taken TickOutcome // of a tick with a Job that is Fired or Manual, the Store may decide otherwise
+	// Noted is when the entry was made. The Store sets it.
+	Noted time.Time
+	// ID is the job that was enqueued, or that holds the unique key. The Store
+	// sets it.
+	ID ID
+	// Job is what to enqueue; nil for a tick that is skipped, and in answers.
+	Job *NewJob
+}
+
+// TickLimit is how many entries of its history a schedule keeps; the oldest go
+// first.
+const TickLimit = 50
+
+// TickOutcome is what became of a tick.
+type TickOutcome string
+
+// The outcomes of ticks.
+const (
+	TickFired     TickOutcome = "fired"
+	TickManual    TickOutcome = "manual"    // fired because somebody asked for it
+	TickMissed    TickOutcome = "missed"    // skipped: nobody was there in time
+	TickPaused    TickOutcome = "paused"    // skipped: the schedule was
+	TickOverlap   TickOutcome = "overlap"   // skipped: the job before is not over
+	TickDuplicate TickOutcome = "duplicate" // skipped: another job holds the unique key
+)
+
+// Timekeeper is implemented by a Store that remembers how late it was, for a
+// machine whose clock does not. Without it a queue believes its clock.
+//
+// The times that writes are given as now may be wrong, and be found to be: then
+// what was counted from them must not wait for a date far ahead.
+type Timekeeper interface {
+	// Clock gives the latest now that a write was given, or a moment at most a
+	// second before it; zero if there was none. Writes that happen anyway keep
+	// it. shifting is set if a pass of StepClock was begun and not finished.
+	Clock(ctx context.Context) (latest time.Time, shifting bool, err error)
+
+	// StepClock says that it is no later than now, whatever writes before were
+	// given. The time that Clock gives becomes now if it is after it. What was
+	// counted from a later time counts from now: a scheduled job with a Delay,
+	// or put back by an outcome with a DueAt, is due that Delay after now if
+	// its delay began after now; a ready job that was due later is due now,
+	// and a dead one that died later died now. Jobs that were enqueued with a
+	// DueAt stay.
+	// One call is one bounded step over the jobs whose key is greater than
+	// after: call again with after set to the result until that is zero.
+	StepClock(ctx context.Context, now time.Time, after int64) (next int64, err error)
+}
