@@ -128,7 +128,9 @@
 //	storage/sqlite     the Store on modernc.org/sqlite, with group commit
 //	storage/storagetest  the suite that any Store must pass
 //	migrations         the schema, embedded
-//	internal/engine    the loop: lease, execute, finish, heartbeat, reclaim
+//	internal/clock     the wall clock as far as it can be believed
+//	internal/schedule  the ticks of recurring jobs
+//	internal/engine    the loop: lease, execute, finish, heartbeat, reclaim, fire
 //	cmd/errand         the command line tool
 //	examples           one runnable program per directory
 //

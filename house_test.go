@@ -44,7 +44,7 @@ func TestHouse_dependencies(t *testing.T) {
 		"modernc.org/libc", "modernc.org/mathutil", "modernc.org/memory", "github.com/dustin/go-humanize",
 		"github.com/mattn/go-isatty", "github.com/ncruces/go-strftime", "github.com/remyoudompheng/bigfft", "golang.org/x/sys",
 	}
-	own := []string{"", "/internal/engine", "/migrations", "/policy", "/storage", "/storage/sqlite"}
+	own := []string{"", "/internal/clock", "/internal/engine", "/internal/schedule", "/migrations", "/policy", "/storage", "/storage/sqlite"}
 	deps := goList(t, "-deps", ".")
 	if len(deps) < 50 {
 		t.Fatalf("go list knows only %d packages", len(deps))
@@ -69,13 +69,13 @@ func TestHouse_directions(t *testing.T) {
 		"policy":            {},
 		"storage":           {},
 		"migrations":        {},
-		"internal/engine":   {"policy", "storage", "golang.org/x/time/rate"},
+		"internal/engine":   {"internal/clock", "internal/schedule", "policy", "storage", "golang.org/x/time/rate"},
 		"internal/clock":    {},
 		"internal/schedule": {"github.com/robfig/cron/v3"},
 		"storage/sqlite":    {"storage", "migrations"},
 		// other modules of stores are a matter of the test above
 		"storage/storagetest": {"storage"},
-		".":                   {"internal/engine", "policy", "storage", "storage/sqlite"},
+		".":                   {"internal/clock", "internal/engine", "internal/schedule", "policy", "storage", "storage/sqlite"},
 	} {
 		out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Imports "\n"}}`, "./"+dir).Output()
 		if err != nil {

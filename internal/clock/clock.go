@@ -139,12 +139,6 @@ func (c *Clock) next(wall time.Time, mono, passed time.Duration) time.Time {
 	return wall
 }
 
-// StepTo believes the wall clock from now on, as another process does that has
-// waited. It does nothing if the wall clock is not behind, or not plausible.
-func (c *Clock) StepTo() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if wall := c.options.Wall().Round(0); wall.Before(c.now) && !wall.Before(c.options.Built) {
-		c.now, c.doubts = wall, false
-	}
-}
+// Plausible tells whether the wall clock is not before the program was built. It
+// may still be wrong; if it is not plausible it is.
+func (c *Clock) Plausible() bool { return !c.options.Wall().Before(c.options.Built) }

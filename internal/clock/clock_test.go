@@ -129,16 +129,13 @@ func TestClock_DoubtBeginsAnew(t *testing.T) {
 	})
 }
 
-func TestClock_StepTo(t *testing.T) {
-	bubble(t, 30*day, year, func(r *rig) {
-		r.ahead(30 * day)
-		r.clock.StepTo()
-		r.ahead(0)
-		r.wall.off = -10 * year // not plausible
-		r.clock.StepTo()
-		r.ahead(0)
-		if len(r.steps) > 0 {
-			r.Errorf("steps %v: want none, another process has told", r.steps)
+func TestClock_Plausible(t *testing.T) {
+	bubble(t, 0, day, func(r *rig) {
+		for off, want := range map[time.Duration]bool{0: true, -day: true, -day - 1: false, -30 * year: false, year: true} {
+			r.wall.off = off
+			if got := r.clock.Plausible(); got != want {
+				t.Errorf("off by %v, built a day ago: %v", off, got)
+			}
 		}
 	})
 }
