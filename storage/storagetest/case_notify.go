@@ -88,7 +88,7 @@ Due is when the earliest job it made available is due; the zero time means at on
 		both("resumed", f.now, func() { f.pause(queue, false) })
 	}},
 
-	{"notify_control", `Control is set if leases should be extended soon, because a running job may have been asked to stop.`, func(f *fixture) {
+	{"notify_control", `Control is set if leases should be extended soon, because a running job may have been asked to stop`, func(f *fixture) {
 		other := f.db.Open()
 		here, there := f.heard(f.s), f.heard(other)
 		l := f.run(other)

@@ -31,10 +31,13 @@ type Memory struct {
 	jobs      map[int64]*job
 	unique    map[string]storage.ID // who holds each unique key
 	paused    map[string]bool
+	schedules map[string]*schedule
+	mark      time.Time // latest that a write was given
+	shifting  bool
 }
 
-// bulkStep is how many jobs one step of a redrive or purge handles. It is
-// small so that a caller who forgets to ask for the next step is found out.
+// bulkStep is how many jobs one step of a redrive, purge or shift handles. It
+// is small so that a caller who forgets to ask for the next step is found out.
 const bulkStep = 100
 
 // promoteStep is how many scheduled jobs one exchange makes ready.
@@ -46,6 +49,7 @@ type job struct {
 	endPolicy      []byte
 	endError       string
 	scope          storage.UniqueScope
+	since          time.Time // what DueAt was counted from; zero if it was a date
 	keepUntil      time.Time // finished
 	lease          lease     // running
 }
@@ -68,11 +72,13 @@ func NewMemory() *Memory {
 		jobs:   map[int64]*job{},
 		unique: map[string]storage.ID{},
 		paused: map[string]bool{},
+
+		schedules: map[string]*schedule{},
 	}
 }
 
 // Open gives another instance on the database. It implements
-// [storage.Notifier].
+// [storage.Notifier], [storage.Scheduler] and [storage.Timekeeper].
 func (m *Memory) Open() storage.Store {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,27 +111,36 @@ func (m *Memory) Reboot(s storage.Store) {
 	s.(*instance).notesLost = true
 }
 
-// insert adds a job that is not a duplicate.
-func (m *Memory) insert(now time.Time, n storage.NewJob) *job {
+// enqueue adds a job, unless it is a duplicate: then the second result is nil.
+func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *job) {
+	if holder, ok := m.unique[n.Unique]; ok {
+		return storage.Enqueued{ID: holder, Duplicate: true}, nil
+	}
+	created := floor(now)
 	m.lastKey++
 	j := &job{scope: n.UniqueScope}
 	j.Key = m.lastKey
-	j.ID = storage.NewID(now, m.salt, j.Key)
+	j.ID = storage.NewID(created, m.salt, j.Key)
 	j.Queue, j.Kind, j.Priority = n.Queue, n.Kind, n.Priority
-	j.CreatedAt, j.Timeout, j.Unique = now, n.Timeout, n.Unique
+	j.CreatedAt, j.Timeout, j.Unique = created, n.Timeout, n.Unique
 	j.Policy, j.Args, j.Headers = bytes.Clone(n.Policy), bytes.Clone(n.Args), bytes.Clone(n.Headers)
 	m.jobs[j.Key] = j
 	if j.Unique != "" {
 		m.unique[j.Unique] = j.ID
 	}
-	j.putAt(now, n.DueAt)
-	return j
+	if n.Delay > 0 {
+		j.putAfter(created, now.Add(n.Delay))
+	} else {
+		j.putAt(created, n.DueAt)
+	}
+	return storage.Enqueued{ID: j.ID}, j
 }
 
 // putAt makes j ready if due is not after now, else scheduled.
 func (j *job) putAt(now, due time.Time) {
 	j.lease = lease{}
 	j.Cancelling = false
+	j.since = time.Time{}
 	if due.IsZero() {
 		due = now
 	}
@@ -134,6 +149,12 @@ func (j *job) putAt(now, due time.Time) {
 	if j.DueAt.After(now) {
 		j.State = storage.Scheduled
 	}
+}
+
+// putAfter is putAt for a due time that is counted from now.
+func (j *job) putAfter(now, due time.Time) {
+	j.putAt(now, due)
+	j.since = now
 }
 
 // end takes a job out of the live ones, into the state given.
@@ -225,22 +246,27 @@ func (j *job) leased() storage.Leased {
 	}
 }
 
-// emit tells every instance of a commit. The lock must not be held, as a
-// listener may call the store.
-func (m *Memory) emit(e *storage.Event) {
+// emit tells every instance of a commit by one of them. The lock must not be
+// held, as a listener may call the store.
+func (m *Memory) emit(by *instance, now time.Time, e *storage.Event) {
 	if e == nil {
 		return
 	}
 	m.mu.Lock()
-	var fs []func(storage.Event)
+	var calls []func()
 	for _, in := range m.instances {
+		told := *e
+		if in != by {
+			told.Clock = floor(now)
+		}
 		for _, n := range slices.Sorted(maps.Keys(in.listeners)) {
-			fs = append(fs, in.listeners[n])
+			f := in.listeners[n]
+			calls = append(calls, func() { f(told) })
 		}
 	}
 	m.mu.Unlock()
-	for _, f := range fs {
-		f(*e)
+	for _, call := range calls {
+		call()
 	}
 }
 

@@ -45,4 +45,12 @@ func (m *Memory) Invariants(t testing.TB) {
 			t.Errorf("job %v holds the unique key %q, its own is %q", id, key, j.Unique)
 		}
 	}
+	for name, s := range m.schedules {
+		if s.Name != name || s.Revision < 1 || s.Revision > m.lastToken {
+			t.Errorf("schedule %q is called %q, at revision %d; the last token is %d", name, s.Name, s.Revision, m.lastToken)
+		}
+		if s.LastTick.IsZero() != s.LastJob.IsZero() || s.LastJob.Key() > m.lastKey || len(s.ticks) > storage.TickLimit {
+			t.Errorf("schedule %q has the last tick %v with job %v, and %d entries", name, s.LastTick, s.LastJob, len(s.ticks))
+		}
+	}
 }

@@ -68,7 +68,7 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Dead
 	if err := m.begin(ctx, in); err != nil {
 		return storage.DeadStep{}, err
 	}
-	now = floor(now)
+	now = m.wrote(now)
 	var event *storage.Event
 	dead, step := m.selectDead(sel)
 	for _, j := range dead {
@@ -89,7 +89,7 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Dead
 		step.N++
 	}
 	m.mu.Unlock()
-	m.emit(event)
+	m.emit(in, now, event)
 	return step, nil
 }
 
@@ -139,6 +139,7 @@ func (in *instance) PurgeFinished(ctx context.Context, now time.Time) (int, time
 		return 0, time.Time{}, err
 	}
 	defer m.mu.Unlock()
+	m.wrote(now)
 	n := 0
 	for _, j := range m.where(func(j *job) bool { return j.State == storage.Done || j.State == storage.Cancelled }, byKeep) {
 		switch {

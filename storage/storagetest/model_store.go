@@ -34,6 +34,8 @@ type sighting struct {
 var _ interface {
 	storage.Store
 	storage.Notifier
+	storage.Scheduler
+	storage.Timekeeper
 } = (*instance)(nil)
 
 // Enqueue implements [storage.Store].
@@ -42,20 +44,18 @@ func (in *instance) Enqueue(ctx context.Context, now time.Time, jobs []storage.N
 	if err := m.begin(ctx, in); err != nil {
 		return nil, err
 	}
-	now = floor(now)
+	m.wrote(now)
 	var event *storage.Event
 	out := make([]storage.Enqueued, 0, len(jobs))
 	for _, n := range jobs {
-		if holder, ok := m.unique[n.Unique]; ok {
-			out = append(out, storage.Enqueued{ID: holder, Duplicate: true})
-			continue
+		e, j := m.enqueue(now, n)
+		if j != nil {
+			event = available(event, j)
 		}
-		j := m.insert(now, n)
-		event = available(event, j)
-		out = append(out, storage.Enqueued{ID: j.ID})
+		out = append(out, e)
 	}
 	m.mu.Unlock()
-	m.emit(event)
+	m.emit(in, now, event)
 	return out, nil
 }
 
@@ -65,7 +65,7 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	if err := m.begin(ctx, in); err != nil {
 		return storage.ExchangeResult{}, err
 	}
-	now = floor(now)
+	now = m.wrote(now)
 	var res storage.ExchangeResult
 	var event *storage.Event
 	for _, l := range x.Extend {
@@ -90,7 +90,7 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 		}
 	}
 	m.mu.Unlock()
-	m.emit(event)
+	m.emit(in, now, event)
 	return res, nil
 }
 
@@ -141,19 +141,19 @@ func (in *instance) finish(now time.Time, f storage.Finish) storage.ItemResult {
 		m.finish(now, j, storage.Cancelled, f.Keep)
 	case storage.OutcomeRetry:
 		j.Retry++
-		j.putAt(now, f.DueAt)
+		j.putAfter(now, f.DueAt)
 	case storage.OutcomeSnooze:
 		j.Snoozes++
-		j.putAt(now, f.DueAt)
+		j.putAfter(now, f.DueAt)
 	case storage.OutcomeCrashed:
 		j.Crashes++
-		j.putAt(now, f.DueAt)
+		j.putAfter(now, f.DueAt)
 	case storage.OutcomeInterrupted:
 		j.putAt(now, now)
 	case storage.OutcomeReturned:
 		j.Attempt--
 		place := j.DueAt
-		j.putAt(now, f.DueAt)
+		j.putAfter(now, f.DueAt)
 		if f.DueAt.IsZero() {
 			j.DueAt = place // it was ready, whatever the clock says now
 		}
@@ -194,7 +194,7 @@ func (in *instance) Reclaim(ctx context.Context, now time.Time, mono, length tim
 		return nil, err
 	}
 	defer m.mu.Unlock()
-	now = floor(now)
+	now = m.wrote(now)
 	var out []storage.Reclaimed
 	for _, j := range in.reclaimable(mono) {
 		if len(out) >= limit {
@@ -289,7 +289,7 @@ func (in *instance) Cancel(ctx context.Context, now time.Time, id storage.ID, ke
 	if err := in.m.begin(ctx, in); err != nil {
 		return "", err
 	}
-	now = floor(now)
+	now = in.m.wrote(now)
 	var event *storage.Event
 	j := in.m.find(id)
 	if j == nil {
@@ -305,15 +305,16 @@ func (in *instance) Cancel(ctx context.Context, now time.Time, id storage.ID, ke
 	}
 	state := j.State
 	in.m.mu.Unlock()
-	in.m.emit(event)
+	in.m.emit(in, now, event)
 	return state, nil
 }
 
 // Pause implements [storage.Store].
-func (in *instance) Pause(ctx context.Context, _ time.Time, queue string, paused bool) error {
+func (in *instance) Pause(ctx context.Context, now time.Time, queue string, paused bool) error {
 	if err := in.m.begin(ctx, in); err != nil {
 		return err
 	}
+	in.m.wrote(now)
 	var event *storage.Event
 	if paused {
 		in.m.paused[queue] = true
@@ -322,7 +323,7 @@ func (in *instance) Pause(ctx context.Context, _ time.Time, queue string, paused
 		event = &storage.Event{}
 	}
 	in.m.mu.Unlock()
-	in.m.emit(event)
+	in.m.emit(in, now, event)
 	return nil
 }
 

@@ -1,0 +1,69 @@
+package storagetest
+
+import (
+	"context"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// wrote notes that a write was given now, and gives it in whole microseconds.
+func (m *Memory) wrote(now time.Time) time.Time {
+	now = floor(now)
+	if now.After(m.mark) {
+		m.mark = now
+	}
+	return now
+}
+
+// Clock implements [storage.Timekeeper].
+func (in *instance) Clock(ctx context.Context) (latest time.Time, shifting bool, err error) {
+	if err := in.m.begin(ctx, in); err != nil {
+		return time.Time{}, false, err
+	}
+	defer in.m.mu.Unlock()
+	return in.m.mark, in.m.shifting, nil
+}
+
+// StepClock implements [storage.Timekeeper].
+func (in *instance) StepClock(ctx context.Context, now time.Time, after int64) (next int64, err error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return 0, err
+	}
+	now = floor(now)
+	if m.mark.After(now) {
+		m.mark = now
+	}
+	step := m.where(func(j *job) bool { return j.Key > after }, byKey)
+	if len(step) > bulkStep {
+		step = step[:bulkStep]
+		next = step[bulkStep-1].Key
+	}
+	m.shifting = next != 0
+	var event *storage.Event
+	for _, j := range step {
+		if j.shift(now) {
+			event = available(event, j)
+		}
+	}
+	m.mu.Unlock()
+	m.emit(in, now, event)
+	return next, nil
+}
+
+// shift counts anew what was counted from a time after now. It tells whether j
+// waits for another due time than before.
+func (j *job) shift(now time.Time) bool {
+	switch {
+	case j.State == storage.Scheduled && j.since.After(now):
+		j.DueAt, j.since = now.Add(j.DueAt.Sub(j.since)), now
+		return true
+	case j.State == storage.Ready && j.DueAt.After(now):
+		j.DueAt = now
+		return true
+	case j.State == storage.Dead && j.EndedAt.After(now):
+		j.EndedAt = now
+	}
+	return false
+}

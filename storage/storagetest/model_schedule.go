@@ -1,0 +1,167 @@
+package storagetest
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// schedule is a schedule with its history, the oldest entry first.
+type schedule struct {
+	storage.Schedule
+	ticks []storage.Tick
+}
+
+// PutSchedule implements [storage.Scheduler].
+func (in *instance) PutSchedule(ctx context.Context, now time.Time, s storage.Schedule) (revision int64, err error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return 0, err
+	}
+	m.wrote(now)
+	old := m.schedules[s.Name]
+	switch {
+	case old == nil && s.Revision == 0:
+		old = &schedule{}
+		m.schedules[s.Name] = old
+	case old == nil || old.Revision != s.Revision:
+		m.mu.Unlock()
+		return 0, nil
+	}
+	s = cloneSchedule(s)
+	s.Next, s.Through = floor(s.Next), floor(s.Through)
+	s.LastTick, s.LastJob = old.LastTick, old.LastJob
+	s.Revision = m.revision()
+	old.Schedule = s
+	m.mu.Unlock()
+	m.emit(in, now, &storage.Event{Control: true})
+	return s.Revision, nil
+}
+
+// Fire implements [storage.Scheduler].
+func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.Firing) ([]storage.Fired, error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return nil, err
+	}
+	m.wrote(now)
+	var event *storage.Event
+	out := make([]storage.Fired, 0, len(firings))
+	for _, f := range firings {
+		s := m.schedules[f.Name]
+		if s == nil || s.Revision != f.Plan.Revision {
+			fired := storage.Fired{}
+			if s != nil {
+				fired.Plan = s.Plan
+			}
+			out = append(out, fired)
+			continue
+		}
+		s.Revision, s.Next, s.Through = m.revision(), floor(f.Plan.Next), floor(f.Plan.Through)
+		taken := make([]storage.Tick, 0, len(f.Ticks))
+		for _, t := range f.Ticks {
+			entry, j := m.tick(now, s, t)
+			taken = append(taken, entry)
+			if j != nil {
+				event = available(event, j)
+			}
+		}
+		s.ticks = append(s.ticks, taken...)
+		s.ticks = s.ticks[max(0, len(s.ticks)-storage.TickLimit):]
+		out = append(out, storage.Fired{Plan: s.Plan, Applied: true, Ticks: taken})
+	}
+	m.mu.Unlock()
+	m.emit(in, now, event)
+	return out, nil
+}
+
+// tick takes a tick of s. It gives the entry of the history, and the job that
+// was enqueued, if one was.
+func (m *Memory) tick(now time.Time, s *schedule, t storage.Tick) (storage.Tick, *job) {
+	entry := storage.Tick{
+		At: floor(t.At), Until: floor(t.Until), N: max(t.N, 1), Taken: t.Taken, Noted: floor(now),
+	}
+	if t.Until.IsZero() {
+		entry.Until = entry.At
+	}
+	if t.Job == nil {
+		return entry, nil
+	}
+	if last := m.find(s.LastJob); s.SkipOverlap && t.Taken != storage.TickManual && last != nil && last.live() {
+		entry.Taken = storage.TickOverlap
+		return entry, nil
+	}
+	e, j := m.enqueue(now, *t.Job)
+	entry.ID = e.ID
+	if e.Duplicate {
+		entry.Taken = storage.TickDuplicate
+		return entry, nil
+	}
+	s.LastTick, s.LastJob = entry.At, e.ID
+	return entry, j
+}
+
+func (j *job) live() bool {
+	return j.State == storage.Scheduled || j.State == storage.Ready || j.State == storage.Running
+}
+
+// DropSchedule implements [storage.Scheduler].
+func (in *instance) DropSchedule(ctx context.Context, now time.Time, name string) error {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return err
+	}
+	m.wrote(now)
+	if m.schedules[name] == nil {
+		m.mu.Unlock()
+		return storage.ErrNotFound
+	}
+	delete(m.schedules, name)
+	m.mu.Unlock()
+	m.emit(in, now, &storage.Event{Control: true})
+	return nil
+}
+
+// Schedules implements [storage.Scheduler].
+func (in *instance) Schedules(ctx context.Context) ([]storage.Schedule, error) {
+	if err := in.m.begin(ctx, in); err != nil {
+		return nil, err
+	}
+	defer in.m.mu.Unlock()
+	var out []storage.Schedule
+	for _, name := range slices.Sorted(maps.Keys(in.m.schedules)) {
+		out = append(out, cloneSchedule(in.m.schedules[name].Schedule))
+	}
+	return out, nil
+}
+
+// Ticks implements [storage.Scheduler].
+func (in *instance) Ticks(ctx context.Context, name string) ([]storage.Tick, error) {
+	if err := in.m.begin(ctx, in); err != nil {
+		return nil, err
+	}
+	defer in.m.mu.Unlock()
+	s := in.m.schedules[name]
+	if s == nil {
+		return nil, nil
+	}
+	out := slices.Clone(s.ticks)
+	slices.Reverse(out)
+	return out, nil
+}
+
+// revision gives a revision that no schedule has had. They come from the
+// counter of the lease tokens.
+func (m *Memory) revision() int64 {
+	m.lastToken++
+	return m.lastToken
+}
+
+func cloneSchedule(s storage.Schedule) storage.Schedule {
+	s.Job.Args, s.Job.Headers, s.Job.Policy = bytes.Clone(s.Job.Args), bytes.Clone(s.Job.Headers), bytes.Clone(s.Job.Policy)
+	return s
+}
