@@ -36,6 +36,11 @@ type Config struct {
 	Suspects *Gate
 	// Clock is the clock that due times are about. If nil, time.Now.
 	Clock func() time.Time
+	// Plausible tells whether Clock goes by a wall clock that can be right. If
+	// nil, it always does.
+	Plausible func() bool
+	// WaitForClock fires no schedule until Plausible says so.
+	WaitForClock bool
 	// Rand gives random numbers in [0, 1) for jitter, to one goroutine. If nil,
 	// those of math/rand/v2.
 	Rand func() float64
@@ -80,6 +85,9 @@ func New(cfg Config) *Engine {
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
+	}
+	if cfg.Plausible == nil {
+		cfg.Plausible = func() bool { return true }
 	}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Float64

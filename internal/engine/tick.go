@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/errandq/errand/internal/schedule"
+	"github.com/errandq/errand/storage"
+)
+
+// Headers of a job that a schedule has enqueued.
+const (
+	HeaderSchedule = "errand-schedule" // the name of the schedule
+	HeaderTick     = "errand-tick"     // RFC 3339, in the schedule's zone
+)
+
+// TickJob gives the job of a tick that is fired at now: it is due at the tick,
+// put off by the schedule's jitter, and has the schedule's headers and two of
+// its own. The tick is in the schedule's zone, as a [schedule.Spec] gives it.
+// The error is about headers of the schedule that do not decode.
+//
+// What is still to come of the jitter is a delay, not a date: a job of a tick in
+// a wrong year must not stay there when the clock is right again.
+func TickJob(s *storage.Schedule, tick, now time.Time) (storage.NewJob, error) {
+	headers := map[string]string{}
+	if s.Job.Headers != nil {
+		if err := json.Unmarshal(s.Job.Headers, &headers); err != nil {
+			return storage.NewJob{}, fmt.Errorf("headers of schedule %q: %w", s.Name, err)
+		}
+	}
+	if headers == nil { // null
+		headers = map[string]string{}
+	}
+	headers[HeaderSchedule], headers[HeaderTick] = s.Name, tick.Format(time.RFC3339)
+	job := s.Job
+	var err error
+	if job.Headers, err = json.Marshal(headers); err != nil {
+		return storage.NewJob{}, fmt.Errorf("headers of schedule %q: %w", s.Name, err)
+	}
+	due := tick.Add(schedule.JitterFor(s.Name, tick, s.Jitter))
+	if job.Delay = max(due.Sub(now), 0); job.Delay == 0 {
+		job.DueAt = due
+	}
+	return job, nil
+}
