@@ -65,6 +65,10 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	case s.pending.kick <- struct{}{}:
 	default:
 	}
+	select {
+	case s.written <- struct{}{}:
+	default:
+	}
 	return nil
 }
 

@@ -31,7 +31,7 @@ func syncPragmas(o Options) []string {
 	if o.Durability == Relaxed {
 		level = "synchronous(NORMAL)"
 	}
-	return []string{level, "wal_autocheckpoint(4000)"}
+	return []string{level, "wal_autocheckpoint(0)"} // see checkpointer
 }
 
 // settings gives the pragmas by which a connection obeys the same rules as

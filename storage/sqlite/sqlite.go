@@ -96,6 +96,7 @@ type Store struct {
 	prepared map[string]*sql.Stmt // on apps, for EnqueueTx; set once, with the turn
 	turn     *turn
 	reqs     chan *request
+	written  chan struct{}  // holds one: Tx has committed
 	stop     chan struct{}  // closed when Close begins
 	joined   sync.WaitGroup // everything started by open
 	begun    atomic.Int64   // write transactions begun
@@ -252,6 +253,7 @@ func open(path string, o Options, app *sql.DB) (_ *Store, err error) {
 		reqs: make(chan *request, maxBatch),
 		stop: make(chan struct{}),
 	}
+	s.written = make(chan struct{}, 1)
 	s.cache.lanes = map[laneName]int64{}
 	s.watch.init(s)
 	s.pending.init()

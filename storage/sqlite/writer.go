@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	lib "modernc.org/sqlite/lib"
 
@@ -85,13 +86,23 @@ type writer struct {
 	*Store
 	conn  *sql.Conn
 	stmts statements
+	log   checkpointer
+	pause *time.Timer
+	dirty bool // something may have been written since the last checkpoint
 }
 
 // runWriter serves requests until reqs is closed and empty.
 func (s *Store) runWriter(conn *sql.Conn) {
 	w := &writer{Store: s, conn: conn, stmts: statements{conn: conn, byText: map[string]*sql.Stmt{}}}
+	w.log = checkpointer{Store: s, db: &w.stmts}
+	w.pause = time.NewTimer(checkpointIdle)
+	defer w.pause.Stop()
 	batch := make([]*request, 0, maxBatch)
-	for first := range s.reqs {
+	for {
+		first, ok := w.next()
+		if !ok {
+			break
+		}
 		batch = append(batch[:0], first)
 		for more := true; more && len(batch) < maxBatch; {
 			select {
@@ -104,10 +115,37 @@ func (s *Store) runWriter(conn *sql.Conn) {
 			}
 		}
 		w.serve(batch)
+		w.log.run(checkpointAt)
 	}
 	if s.failure.Load() == nil {
 		w.stmts.close()
 		_ = conn.Close() // gives it back to the pool, which reports what matters
+	}
+}
+
+// next waits for a request, and sees to the log meanwhile.
+func (w *writer) next() (*request, bool) {
+	select {
+	case r, ok := <-w.reqs:
+		return r, ok
+	default:
+	}
+	for {
+		var pause <-chan time.Time
+		if w.dirty {
+			w.pause.Reset(checkpointIdle)
+			pause = w.pause.C
+		}
+		select {
+		case r, ok := <-w.reqs:
+			return r, ok
+		case <-w.written:
+			w.dirty = true
+			w.log.run(checkpointAt)
+		case <-pause:
+			w.dirty = false
+			w.log.run(1)
+		}
 	}
 }
 
@@ -172,6 +210,7 @@ func (w *writer) attempt(batch *[]*request) (culprit int, err error) {
 		return -1, translate(err)
 	}
 	w.begun.Add(1)
+	w.dirty = true
 	live := slices.DeleteFunc(*batch, func(r *request) bool {
 		return !r.state.CompareAndSwap(waiting, taken) && r.state.Load() == withdrawn
 	})
@@ -221,10 +260,15 @@ func (s *Store) commitFailed(err error) error {
 	if !isCode(err, lib.SQLITE_IOERR) {
 		return translate(err)
 	}
-	s.failure.Store(&err)
-	defer s.bells.ring(storage.Event{}) // workers that are idle are to learn of it
-	s.opts.Logger.Error("errand: commit failed, the store is closed; open it again to see what was written", "error", err)
+	s.fail(err, "commit")
 	return fmt.Errorf("%w: %w", storage.ErrUnknownOutcome, err)
+}
+
+// fail ends the store after an I/O error.
+func (s *Store) fail(err error, of string) {
+	s.failure.Store(&err)
+	s.opts.Logger.Error("errand: "+of+" failed, the store is closed; open it again to see what was written", "error", err)
+	s.bells.ring(storage.Event{}) // workers that are idle are to learn of it
 }
 
 // statements runs SQL on one connection, preparing each text once.

@@ -1,0 +1,117 @@
+package sqlite_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"log/slog"
+	"os"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+// log gives how many pages of the write-ahead log there are, and how many of
+// them are in the database already.
+func (d *db) log() (length, moved int) {
+	d.t.Helper()
+	raw := d.raw()
+	defer raw.Close()
+	var busy int
+	if err := raw.QueryRow("PRAGMA wal_checkpoint(NOOP)").Scan(&busy, &length, &moved); err != nil {
+		d.t.Fatal(err)
+	}
+	return length, moved
+}
+
+func TestCheckpoint_InAPause(t *testing.T) {
+	path := t.TempDir() + "/jobs.db"
+	synctest.Test(t, func(t *testing.T) {
+		d := &db{t, path, &sqlite.Options{SingleProcess: true}}
+		s := d.open()
+		enqueue(t, s, "a", 100)
+		if length, moved := d.log(); length == 0 || moved == length {
+			t.Fatalf("%d pages of %d were moved before there was a pause", moved, length)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if length, moved := d.log(); moved < length {
+			t.Errorf("%d pages of %d were moved in the pause", moved, length)
+		}
+	})
+}
+
+func TestCheckpoint_UnderLoad(t *testing.T) {
+	d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed})
+	s := d.open()
+	longest := func(writes int, write func()) (most int) {
+		for i := range writes {
+			if write(); i%100 == 0 {
+				length, _ := d.log()
+				most = max(most, length)
+			}
+		}
+		return most
+	}
+	if n := longest(4000, func() { enqueue(t, s, "a", 1) }); n > 5000 {
+		t.Errorf("the log has grown to %d pages", n)
+	}
+	n := longest(4000, func() {
+		err := s.Tx(context.Background(), func(tx *sql.Tx) error {
+			_, err := s.EnqueueTx(context.Background(), tx, t0, []storage.NewJob{newJob("default", "a")})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n > 6000 {
+		t.Errorf("transactions of the application have made the log grow to %d pages", n)
+	}
+}
+
+// A reader that does not end keeps the log from being emptied. That is said,
+// and costs no time.
+func TestCheckpoint_PinnedByAReader(t *testing.T) {
+	var said bytes.Buffer
+	d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	s := d.open()
+	raw := d.raw()
+	defer raw.Close()
+	tx, err := raw.BeginTx(context.Background(), &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if err := tx.QueryRow("SELECT COUNT(*) FROM errand_job").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	large := newJob("default", "a")
+	large.Args = bytes.Repeat([]byte("1"), 2000)
+	write := func() {
+		if _, err := s.Enqueue(context.Background(), t0, slices.Repeat([]storage.NewJob{large}, 2000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for length := 0; length < 20_000; length, _ = d.log() {
+		write()
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	write()
+	if err := s.Close(); err != nil { // so that the writer has ended
+		t.Fatal(err)
+	}
+	if got := bytes.Count(said.Bytes(), []byte("write-ahead log grows")); got != 1 {
+		t.Errorf("it was said %d times that the log grows, want once:\n%s", got, said.String())
+	}
+	info, err := os.Stat(d.path)
+	if err != nil || info.Size() < 10<<20 {
+		t.Errorf("the database has %d bytes (%v), want what was in the log", info.Size(), err)
+	}
+}
