@@ -78,7 +78,7 @@ func (l *loop) pay(a *attempt, now time.Time) bool {
 		a.cost = cost
 		return true
 	}
-	due := l.cfg.Clock().Add(back.Sub(now))
+	due := l.clock().Add(back.Sub(now))
 	l.cfg.Logger.Debug("retry put off, the budget is empty", l.attrs(a, "due", due)...)
 	l.release(a)
 	l.giveBack(a, due)

@@ -10,9 +10,13 @@ import (
 // request is one call of the store. At most one is under way, so that outcomes
 // pile up meanwhile and go in one commit.
 type request struct {
-	op   operation
-	x    storage.Exchange
-	from *source // nil if x.Want is zero
+	op      operation
+	clock   time.Time     // that it is put together by
+	setBack time.Duration // the loop's then
+	x       storage.Exchange
+	from    *source // nil if x.Want is zero
+	firings []storage.Firing
+	after   int64 // of a pass of StepClock; of an answer: the next one
 }
 
 type operation uint8
@@ -23,19 +27,25 @@ const (
 	opReclaim
 	opCount
 	opPurge
+	opSchedules
+	opFire
+	opClock
+	opShift
 	opStart // no request: the note of a handler that starts
 	operations
 )
 
 type answer struct {
-	op        operation
+	request
 	sent      time.Time
-	want      int
-	from      *source
 	res       storage.ExchangeResult
 	reclaimed []storage.Reclaimed
 	counts    []storage.Count
 	next      time.Time // purge again
+	schedules []storage.Schedule
+	fired     []storage.Fired
+	mark      time.Time
+	shifting  bool
 	err       error
 }
 
@@ -49,8 +59,8 @@ func (l *loop) callStore() {
 
 func (l *loop) call(r request) answer {
 	ctx, store := l.handlers, l.cfg.Store
-	a := answer{op: r.op, sent: time.Now(), want: r.x.Want, from: r.from}
-	now := l.cfg.Clock()
+	a := answer{request: r, sent: time.Now()}
+	now := r.clock
 	switch r.op {
 	case opExchange:
 		a.res, a.err = store.Exchange(ctx, now, r.x)
@@ -60,6 +70,14 @@ func (l *loop) call(r request) answer {
 		a.counts, a.err = store.Counts(ctx)
 	case opPurge:
 		_, a.next, a.err = store.PurgeFinished(ctx, now)
+	case opSchedules:
+		a.schedules, a.err = l.schedules.store.Schedules(ctx)
+	case opFire:
+		a.fired, a.err = l.schedules.store.Fire(ctx, now, r.firings)
+	case opClock:
+		a.mark, a.shifting, a.err = l.watch.keeper.Clock(ctx)
+	case opShift:
+		a.after, a.err = l.watch.keeper.StepClock(ctx, now, r.after)
 	}
 	return a
 }
@@ -92,9 +110,9 @@ func (l *loop) send(now time.Time) {
 	from := l.pick(now, false)
 	need := len(l.outcomes) > 0 || reached(l.beatAt, now) || from != nil
 	if !need || !l.sided {
-		if op, ok := l.chore(now); ok {
+		if r, ok := l.chore(now); ok {
 			l.sided = true
-			l.put(request{op: op})
+			l.put(r)
 			return
 		}
 	}
@@ -116,6 +134,7 @@ func (l *loop) put(r request) {
 // exchange puts the next exchange together, which leases from a source unless
 // that is nil.
 func (l *loop) exchange(from *source, now time.Time) request {
+	r := request{op: opExchange, clock: l.clock(), setBack: l.watch.setBack, from: from}
 	l.flight, l.outcomes = l.outcomes, l.flight[:0]
 	x := storage.Exchange{Length: l.cfg.Lease, Finish: l.flight}
 	if reached(l.beatAt, now) {
@@ -132,7 +151,8 @@ func (l *loop) exchange(from *source, now time.Time) request {
 	if from != nil {
 		l.lease(from, now, &x)
 	}
-	return request{op: opExchange, x: x, from: from}
+	r.x = x
+	return r
 }
 
 // answer takes what the store said.
@@ -143,6 +163,7 @@ func (l *loop) answer(a answer) {
 		l.failed(a, now)
 		return
 	}
+	l.choreBackoff[a.op] = 0
 	if l.choreFailed[a.op] = false; a.op == opExchange {
 		l.choreFailed = [operations]bool{} // what fails from now on is another streak
 	}
@@ -158,6 +179,17 @@ func (l *loop) answer(a answer) {
 		l.warnUnknown(a.counts)
 	case opPurge:
 		l.purged(a, now)
+	case opSchedules:
+		l.haveRead(a.schedules, now)
+	case opFire:
+		l.fired(a, now)
+	case opClock:
+		if a.shifting {
+			l.shift(now)
+		}
+		l.heard(a.mark, now)
+	case opShift:
+		l.shifted(a, now)
 	}
 }
 
@@ -166,9 +198,9 @@ func (l *loop) exchanged(a answer, now time.Time) {
 	safe := a.sent.Add(l.cfg.Lease - l.cfg.Lease/6)
 	l.extended(a.res.Extended, safe, now)
 	l.finished(a, now)
-	if a.want > 0 {
-		a.refund(a.want - len(a.res.Leased))
-		if len(a.res.Leased) == a.want {
+	if want := a.x.Want; want > 0 {
+		a.refund(want - len(a.res.Leased))
+		if len(a.res.Leased) == want {
 			a.from.hungry = true
 		} else if l.nudged && l.countAt.IsZero() {
 			// Perhaps what woke us is of a kind nobody here handles.
@@ -176,7 +208,7 @@ func (l *loop) exchanged(a answer, now time.Time) {
 			l.countAt = latest(now, l.countsAt.Add(countEvery))
 		}
 		if !a.res.NextDue.IsZero() {
-			l.nextDue.sooner(a.res.NextDue, now, l.cfg.Clock())
+			l.nextDue.sooner(a.res.NextDue, now, l.clock())
 		}
 	}
 	l.admit(a, safe)
@@ -224,7 +256,7 @@ func (l *loop) finished(a answer, now time.Time) {
 			l.cfg.Logger.Error("the store refused an outcome", "key", f.Key, "outcome", int(f.Outcome))
 		case f.Outcome == storage.OutcomeDone || f.Outcome == storage.OutcomeCancelled:
 			if f.Keep > 0 {
-				clock := l.cfg.Clock()
+				clock := l.clock()
 				l.purge.sooner(clock.Add(f.Keep), now, clock)
 			}
 		}
@@ -247,6 +279,7 @@ const (
 func (l *loop) failed(a answer, now time.Time) {
 	switch a.op {
 	case opExchange:
+		earlier(l.flight, l.watch.setBack-a.setBack)
 		l.flight = append(l.flight, l.outcomes...)
 		clear(l.outcomes)
 		l.flight, l.outcomes = l.outcomes[:0], l.flight
@@ -255,18 +288,12 @@ func (l *loop) failed(a answer, now time.Time) {
 			l.extending = l.extending[:0]
 			l.beatAt = now
 		}
-		if a.want > 0 {
+		if a.x.Want > 0 {
 			a.from.hungry = true
-			a.refund(a.want)
+			a.refund(a.x.Want)
 		}
-	case opReclaim:
-		l.reapAt = now.Add(maxBackoff)
-	case opCount:
-		l.countAt = now.Add(maxBackoff)
-	case opPurge:
-		l.purgeAt = now.Add(maxBackoff)
-		clock := l.cfg.Clock()
-		l.purge.at(clock, now, clock)
+	default:
+		l.postpone(a.op, now)
 	}
 	for _, fatal := range fatalErrors {
 		if errors.Is(a.err, fatal) {

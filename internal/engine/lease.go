@@ -70,7 +70,7 @@ func (l *loop) buryCrashed(a *attempt) bool {
 // them there are: many must not keep the worker busy with leasing them.
 func (l *loop) turnBack(a *attempt) {
 	l.turned++
-	l.giveBack(a, l.cfg.Clock().Add(min(time.Duration(l.turned)*backDelay, mostBack)))
+	l.giveBack(a, l.clock().Add(min(time.Duration(l.turned)*backDelay, mostBack)))
 }
 
 // giveBack returns a lease unspent, its handler not having been called.
@@ -180,7 +180,7 @@ func (l *loop) end(a *attempt) {
 	}
 	var now time.Time
 	if a.verdict.kind != verdictDone {
-		now = l.cfg.Clock()
+		now = l.clock()
 	}
 	f := l.cfg.outcome(a.job, a.verdict, a.took, now)
 	l.outcomes = append(l.outcomes, f)

@@ -54,6 +54,9 @@ type loop struct {
 	nudged bool
 	warned map[[2]string]bool // queue and kind
 
+	watch     watch
+	schedules schedules
+
 	nextDue  wallTime
 	purge    wallTime
 	beatAt   time.Time // extend all leases
@@ -67,13 +70,15 @@ type loop struct {
 	purgeAt  time.Time // not before
 	reaped   bool      // has been done once
 	sided    bool      // the last request was no exchange
+	chores   int       // whose turn it is, of those that are none
 
 	retryAt time.Time // no request before
 	backoff time.Duration
 	lastErr error     // of a streak of errors
 	lastOp  operation // opExchange or opStart
 	// choreFailed: the last call of this kind failed, which holds up no others.
-	choreFailed [operations]bool
+	choreFailed  [operations]bool
+	choreBackoff [operations]time.Duration
 
 	stage   stage
 	stageAt time.Time // it ends at the latest
@@ -120,6 +125,9 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 	if s, ok := cfg.Store.(interface{ Alone() bool }); ok {
 		l.alone = s.Alone
 	}
+	l.watch.keeper, _ = cfg.Store.(storage.Timekeeper)
+	l.schedules.store, _ = cfg.Store.(storage.Scheduler)
+	l.schedules.refused = map[string]specKey{}
 	for _, h := range cfg.Handlers {
 		l.budgets = l.budgets || h.Budget != nil
 	}
@@ -144,7 +152,13 @@ func (l *loop) run() {
 	go l.callStore()
 	l.hunger()
 	l.reapAt, l.countAt = now, now
-	l.purge.at(l.cfg.Clock(), now, l.cfg.Clock())
+	clock := l.clock()
+	l.purge.at(clock, now, clock)
+	l.watch.lookAt = now.Add(lookAgain)
+	if l.watch.keeper != nil {
+		l.watch.markAt = now
+	}
+	l.readSchedules(now)
 
 	for l.step(time.Now()) {
 		select {
@@ -190,13 +204,17 @@ func (l *loop) drain() {
 // step does all that can be done at now, and sets the timer for what can be
 // done later. It tells whether there is anything to wait for.
 func (l *loop) step(now time.Time) bool {
-	if l.nextDue.reached(now, l.cfg.Clock) {
+	if reached(l.watch.lookAt, now) {
+		l.look(now)
+	}
+	if l.nextDue.reached(now, l.clock) {
 		l.nudged = true
 		l.hunger()
 	}
 	if reached(l.pollAt, now) {
 		l.nudged = true
 		l.hunger()
+		l.readSchedules(now)
 		l.pollAt = now.Add(pollEvery)
 	}
 	if reached(l.loseAt, now) {
@@ -234,6 +252,7 @@ func (l *loop) arm(now time.Time) {
 			earliest(l.queue[0].leased.Add(l.pace.patience()))
 		}
 		earliest(l.gateAt)
+		earliest(l.watch.lookAt)
 	}
 	if !l.inFlight && l.fatal == nil {
 		// What needs the store waits for its answer, and for its recovery.
@@ -245,6 +264,10 @@ func (l *loop) arm(now time.Time) {
 			}
 			earliest(l.later(l.countAt))
 			earliest(l.later(latest(l.purge.mono, l.purgeAt)))
+			earliest(l.later(l.schedules.readAt))
+			earliest(l.later(latest(l.schedules.next.mono, l.schedules.fireAt)))
+			earliest(l.later(l.watch.markAt))
+			earliest(l.later(l.watch.shiftAt))
 		}
 		if l.retryAt.After(now) {
 			earliest(l.retryAt)
@@ -269,37 +292,3 @@ func latest(t, u time.Time) time.Time {
 }
 
 func reached(t, now time.Time) bool { return !t.IsZero() && !t.After(now) }
-
-// wallTime is a moment on the Config's clock that the loop waits for, with the
-// moment on the monotonic clock when it should look again. It looks at least
-// every minute: the clock may be set, and the machine may sleep.
-type wallTime struct {
-	wall time.Time
-	mono time.Time
-}
-
-const lookAgain = time.Minute
-
-func (w *wallTime) at(t, now, clock time.Time) {
-	*w = wallTime{wall: t, mono: now.Add(min(max(t.Sub(clock), 0), lookAgain))}
-}
-
-// sooner makes w t, unless it is earlier already.
-func (w *wallTime) sooner(t, now, clock time.Time) {
-	if w.wall.IsZero() || t.Before(w.wall) {
-		w.at(t, now, clock)
-	}
-}
-
-// reached tells whether the moment has come, and if so clears it.
-func (w *wallTime) reached(now time.Time, clock func() time.Time) bool {
-	if !reached(w.mono, now) {
-		return false
-	}
-	if t := clock(); t.Before(w.wall) {
-		w.at(w.wall, now, t)
-		return false
-	}
-	*w = wallTime{}
-	return true
-}

@@ -10,35 +10,13 @@ import (
 // reapMost is how many leases one call of Reclaim takes over.
 const reapMost = 100
 
-// chore chooses the next call that is due and no exchange.
-func (l *loop) chore(now time.Time) (operation, bool) {
-	if l.stage != working {
-		return 0, false
-	}
-	if reached(l.reapAt, now) {
-		l.reapAt = now.Add(reapEvery)
-		// The first time there may be leases of a process that is gone.
-		if !l.reaped || !l.alone() {
-			return opReclaim, true
-		}
-	}
-	if reached(l.countAt, now) {
-		l.countAt, l.countsAt = time.Time{}, now
-		return opCount, true
-	}
-	if reached(latest(l.purge.mono, l.purgeAt), now) && l.purge.reached(now, l.cfg.Clock) {
-		return opPurge, true
-	}
-	return 0, false
-}
-
 // recover decides about jobs whose holders are gone.
 func (l *loop) recover(jobs []storage.Reclaimed, now time.Time) {
 	l.reaped = true
 	if len(jobs) == reapMost {
 		l.reapAt = now
 	}
-	clock := l.cfg.Clock()
+	clock := l.clock()
 	for i := range jobs {
 		r := &jobs[i]
 		f := l.cfg.recovered(r, clock)
@@ -80,7 +58,7 @@ func (l *loop) purged(a answer, now time.Time) {
 	if a.next.IsZero() {
 		return
 	}
-	clock := l.cfg.Clock()
+	clock := l.clock()
 	l.purge.at(a.next, now, clock)
 	if a.next.After(clock) {
 		l.purgeAt = now.Add(purgeEvery)

@@ -23,24 +23,35 @@ const (
 // What is still to come of the jitter is a delay, not a date: a job of a tick in
 // a wrong year must not stay there when the clock is right again.
 func TickJob(s *storage.Schedule, tick, now time.Time) (storage.NewJob, error) {
-	headers := map[string]string{}
-	if s.Job.Headers != nil {
-		if err := json.Unmarshal(s.Job.Headers, &headers); err != nil {
-			return storage.NewJob{}, fmt.Errorf("headers of schedule %q: %w", s.Name, err)
-		}
+	headers, err := jobHeaders(s)
+	if err != nil {
+		return storage.NewJob{}, err
 	}
-	if headers == nil { // null
-		headers = map[string]string{}
-	}
+	return tickJob(s, headers, tick, now), nil
+}
+
+// tickJob is TickJob with the schedule's headers, to which it adds.
+func tickJob(s *storage.Schedule, headers map[string]string, tick, now time.Time) storage.NewJob {
 	headers[HeaderSchedule], headers[HeaderTick] = s.Name, tick.Format(time.RFC3339)
 	job := s.Job
-	var err error
-	if job.Headers, err = json.Marshal(headers); err != nil {
-		return storage.NewJob{}, fmt.Errorf("headers of schedule %q: %w", s.Name, err)
-	}
+	job.Headers, _ = json.Marshal(headers) // strings can always be marshalled
 	due := tick.Add(schedule.JitterFor(s.Name, tick, s.Jitter))
 	if job.Delay = max(due.Sub(now), 0); job.Delay == 0 {
 		job.DueAt = due
 	}
-	return job, nil
+	return job
+}
+
+func jobHeaders(s *storage.Schedule) (map[string]string, error) {
+	headers := map[string]string{}
+	if s.Job.Headers == nil {
+		return headers, nil
+	}
+	if err := json.Unmarshal(s.Job.Headers, &headers); err != nil {
+		return nil, fmt.Errorf("headers of schedule %q: %w", s.Name, err)
+	}
+	if headers == nil { // null
+		headers = map[string]string{}
+	}
+	return headers, nil
 }

@@ -16,6 +16,7 @@ type mailbox struct {
 	now     bool
 	due     time.Time // earliest, zero: none
 	control bool
+	clock   time.Time // latest, zero: none
 }
 
 func (m *mailbox) put(e storage.Event) {
@@ -27,6 +28,9 @@ func (m *mailbox) put(e storage.Event) {
 		m.due = e.Due
 	}
 	m.control = m.control || e.Control
+	if e.Clock.After(m.clock) {
+		m.clock = e.Clock
+	}
 	m.mu.Unlock()
 	select {
 	case m.signal <- struct{}{}:
@@ -38,8 +42,8 @@ func (m *mailbox) put(e storage.Event) {
 func (l *loop) read() {
 	m := &l.mail
 	m.mu.Lock()
-	ready, due, control := m.now, m.due, m.control
-	m.now, m.due, m.control = false, time.Time{}, false
+	ready, due, control, clock := m.now, m.due, m.control, m.clock
+	m.now, m.due, m.control, m.clock = false, time.Time{}, false, time.Time{}
 	m.mu.Unlock()
 
 	now := time.Now()
@@ -48,9 +52,13 @@ func (l *loop) read() {
 		l.hunger()
 	}
 	if !due.IsZero() {
-		l.nextDue.sooner(due, now, l.cfg.Clock())
+		l.nextDue.sooner(due, now, l.clock())
 	}
 	if control {
 		l.beatAt = now // also of what is just being leased
+		l.readSchedules(now)
+	}
+	if !clock.IsZero() {
+		l.heard(clock, now)
 	}
 }

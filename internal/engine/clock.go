@@ -1,0 +1,174 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/errandq/errand/internal/clock"
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	// lookAgain is how often the loop looks at the Config's clock at least: it
+	// may be set, and the machine may sleep.
+	lookAgain = 15 * time.Second
+	// shiftEvery is how often a pass of StepClock may begin because of what
+	// others have written; and how long after one that is asked for.
+	shiftEvery = time.Minute
+)
+
+// watch is how the loop keeps an eye on the Config's clock.
+type watch struct {
+	keeper storage.Timekeeper // nil: the Store is none
+
+	seen   time.Time // on the clock, when it was last looked at
+	seenAt time.Time // when that was
+	lookAt time.Time // look again
+	// setBack is by how much it was, in all. What was counted from an earlier
+	// reading is corrected by the difference.
+	setBack time.Duration
+
+	// A pass of StepClock.
+	shiftAt    time.Time // its next step; zero: there is none
+	shiftAfter int64     // is over what is after this key
+	shiftAnew  bool      // began after the step that is in flight
+	shiftedAt  time.Time // the last one ended
+
+	// mark is the latest time ahead of the clock that another process is known
+	// to have written at, until a pass has dealt with it; zero: none.
+	mark   time.Time
+	markAt time.Time // ask the store for it
+}
+
+// clock looks at the Config's clock. All looks of the loop are by it, so that
+// none is used after one that was found wrong, and before that was mended.
+func (l *loop) clock() time.Time {
+	w := &l.watch
+	t := l.cfg.Clock().Round(0)
+	// Read after the clock: time lost between the two hides a step back, and
+	// does not feign one.
+	now := time.Now()
+	back := w.seen.Add(now.Sub(w.seenAt)).Sub(t)
+	first := w.seenAt.IsZero()
+	w.seen, w.seenAt = t, now
+	if !first && back > clock.Slack {
+		l.steppedBack(back, now, t)
+	}
+	return t
+}
+
+// look is a look at the clock because it is time to have one. All that waits
+// for the clock is adjusted to it.
+func (l *loop) look(now time.Time) {
+	t := l.clock()
+	l.watch.lookAt = now.Add(lookAgain)
+	for _, w := range []*wallTime{&l.nextDue, &l.purge, &l.schedules.next} {
+		if !w.wall.IsZero() {
+			w.at(w.wall, now, t)
+		}
+	}
+	l.doubt(now, t)
+}
+
+// steppedBack mends what was counted from times that have turned out to be
+// wrong: here, and in the store by a pass of StepClock.
+func (l *loop) steppedBack(by time.Duration, now, t time.Time) {
+	l.cfg.Logger.Info("the clock was set back, delays are counted anew", "by", by, "to", t)
+	l.watch.setBack += by
+	earlier(l.outcomes, by)
+	l.nextDue = wallTime{}
+	l.hunger()
+	l.purge.at(t, now, t)
+	l.plan(now, t)
+	l.shift(now)
+}
+
+// earlier has jobs that are put back be due earlier.
+func earlier(outcomes []storage.Finish, by time.Duration) {
+	for i := range outcomes {
+		if f := &outcomes[i]; by > 0 && !f.DueAt.IsZero() {
+			f.DueAt = f.DueAt.Add(-by)
+		}
+	}
+}
+
+// shift begins a pass of StepClock at a time, from the beginning.
+func (l *loop) shift(at time.Time) {
+	if w := &l.watch; w.keeper != nil {
+		w.shiftAt = sooner(w.shiftAt, at)
+		w.shiftAfter, w.shiftAnew = 0, true
+	}
+}
+
+// shifted goes on with the pass, or ends it. What others wrote before they
+// noticed too is looked for a while later.
+func (l *loop) shifted(a answer, now time.Time) {
+	w := &l.watch
+	l.hunger() // jobs may be due earlier
+	switch {
+	case w.shiftAnew:
+	case a.after != 0:
+		w.shiftAfter = a.after
+		w.shiftAt = now.Add(now.Sub(a.sent)) // leave the writer to others for as long
+	default:
+		w.shiftAt, w.mark = time.Time{}, time.Time{}
+		w.shiftedAt, w.markAt = now, now.Add(shiftEvery)
+	}
+}
+
+// heard takes note of a time that another process has written at.
+func (l *loop) heard(mark, now time.Time) {
+	if mark.After(l.watch.mark) {
+		l.watch.mark = mark
+	}
+	l.doubt(now, l.clock())
+}
+
+// doubt begins a pass if somebody has written at a time that is yet to come,
+// and may have been unable to mend it. Whose own clock is implausible is in no
+// position to judge, and asks again later.
+func (l *loop) doubt(now, t time.Time) {
+	w := &l.watch
+	switch {
+	case w.mark.IsZero() || !w.shiftAt.IsZero():
+	case !w.mark.After(t.Add(clock.Slack)):
+		w.mark = time.Time{}
+	case l.cfg.Plausible():
+		l.cfg.Logger.Info("somebody wrote at a time to come, delays are counted anew", "written", w.mark, "now", t)
+		at := now
+		if !w.shiftedAt.IsZero() {
+			at = latest(now, w.shiftedAt.Add(shiftEvery))
+		}
+		l.shift(at)
+	}
+}
+
+// wallTime is a moment on the Config's clock that the loop waits for, with the
+// moment on the monotonic clock when it should look again.
+type wallTime struct {
+	wall time.Time
+	mono time.Time
+}
+
+func (w *wallTime) at(t, now, clock time.Time) {
+	*w = wallTime{wall: t, mono: now.Add(min(max(t.Sub(clock), 0), lookAgain))}
+}
+
+// sooner makes w t, unless it is earlier already.
+func (w *wallTime) sooner(t, now, clock time.Time) {
+	if w.wall.IsZero() || t.Before(w.wall) {
+		w.at(t, now, clock)
+	}
+}
+
+// reached tells whether the moment has come, and if so clears it.
+func (w *wallTime) reached(now time.Time, clock func() time.Time) bool {
+	if !reached(w.mono, now) {
+		return false
+	}
+	if t := clock(); t.Before(w.wall) {
+		w.at(w.wall, now, t)
+		return false
+	}
+	*w = wallTime{}
+	return true
+}

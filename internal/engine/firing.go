@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	// onTime is by how much a tick can be late and not count as missed.
+	onTime = 10 * time.Second
+	// Bounds of one call of Fire: no schedule is begun beyond them.
+	mostFirings = 100
+	mostJobs    = 1000
+)
+
+// fire puts the next call of Fire together, if there is anything to fire. Those
+// that have waited longest go first, so that none is left out for ever.
+func (l *loop) fire(now time.Time) (request, bool) {
+	s := &l.schedules
+	t := l.clock()
+	if l.cfg.WaitForClock && !l.cfg.Plausible() {
+		s.next = wallTime{wall: t, mono: now.Add(lookAgain)}
+		return request{}, false
+	}
+	var due []*plan
+	for _, p := range s.plans {
+		if at := p.at(t); !at.IsZero() && !at.After(t) {
+			due = append(due, p)
+		}
+	}
+	slices.SortStableFunc(due, func(a, b *plan) int { return a.next.Compare(b.next) })
+	r := request{op: opFire, clock: t}
+	jobs := 0
+	s.firing = s.firing[:0]
+	for _, p := range due {
+		f, n := p.fire(t)
+		if jobs += n; len(r.firings) == mostFirings || jobs > mostJobs && jobs > n {
+			break
+		}
+		r.firings = append(r.firings, f)
+		s.firing = append(s.firing, p)
+	}
+	l.plan(now, t)
+	return r, len(r.firings) > 0
+}
+
+// fire gives what is to be done about p at t, which is due, and how many jobs
+// that makes.
+func (p *plan) fire(t time.Time) (f storage.Firing, jobs int) {
+	f = storage.Firing{Name: p.Name, Plan: storage.Plan{Revision: p.Revision, Next: p.next, Through: p.Through}}
+	switch {
+	case p.lost(t):
+		f.Plan.Next, f.Plan.Through = p.spec.Next(t), t
+		return f, 0
+	case p.next.IsZero() || p.next.After(t):
+		return f, 0
+	}
+	d := p.spec.Due(p.Through, t, p.missed, onTime)
+	f.Plan.Next, f.Plan.Through = d.Next, t
+	if d.Skipped > 0 {
+		f.Ticks = append(f.Ticks, storage.Tick{
+			At: d.FirstSkipped, Until: d.LastSkipped, N: d.Skipped, Taken: storage.TickMissed,
+		})
+	}
+	for _, tick := range d.Fire {
+		job := tickJob(&p.Schedule, p.headers, tick, t)
+		f.Ticks = append(f.Ticks, storage.Tick{At: tick, Taken: storage.TickFired, Job: &job})
+	}
+	return f, len(d.Fire)
+}
+
+// fired takes what became of firings. What somebody else has changed may be
+// another schedule by now, not only further on.
+func (l *loop) fired(a answer, now time.Time) {
+	for i, p := range l.schedules.firing {
+		if fired := &a.fired[i]; fired.Applied {
+			p.adopt(fired.Plan)
+			l.logTicks(p, fired.Ticks)
+			continue
+		}
+		p.stale = true
+		l.readSchedules(now)
+	}
+	clear(l.schedules.firing)
+	l.plan(now, l.clock())
+}
+
+func (l *loop) logTicks(p *plan, ticks []storage.Tick) {
+	for _, t := range ticks {
+		switch t.Taken {
+		case storage.TickMissed:
+			l.cfg.Logger.Info("ticks of a schedule were missed", "schedule", p.Name, "ticks", t.N, "from", t.At, "until", t.Until)
+		default:
+			l.cfg.Logger.Debug("schedule ticked", "schedule", p.Name, "tick", t.At, "taken", string(t.Taken), "job", t.ID.String())
+		}
+	}
+}

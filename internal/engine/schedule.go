@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/errandq/errand/internal/clock"
+	"github.com/errandq/errand/internal/schedule"
+	"github.com/errandq/errand/storage"
+)
+
+// readPause is how long after they were read schedules are read again at the
+// earliest: whatever is controlled asks for it.
+const readPause = 100 * time.Millisecond
+
+// schedules is what the loop knows of the recurring jobs. Every engine fires
+// all of them, whichever queues it works for; the store sees to it that only one
+// succeeds.
+type schedules struct {
+	store   storage.Scheduler // nil: the Store keeps none
+	plans   []*plan
+	parsed  map[specKey]*parsed
+	refused map[string]specKey // by name: could not be read here, and was logged
+
+	readAt  time.Time // read them
+	readsAt time.Time // that was last done
+
+	next   wallTime  // something is to be done about one of them
+	fireAt time.Time // not before
+	firing []*plan   // in the call in flight
+}
+
+// plan is a schedule, and what its spec makes of it.
+type plan struct {
+	storage.Schedule
+	*parsed
+	headers map[string]string
+	next    time.Time // the tick after Through; zero if there is none
+	stale   bool      // has changed: nothing is done about it until it was read again
+}
+
+type specKey struct{ spec, zone, missed string }
+
+type parsed struct {
+	spec   *schedule.Spec
+	missed schedule.Missed
+	err    error
+}
+
+func (k specKey) parse() *parsed {
+	var p parsed
+	if p.spec, p.err = schedule.Parse(k.spec, k.zone); p.err == nil {
+		p.missed, p.err = schedule.ParseMissed(k.missed)
+	}
+	return &p
+}
+
+// readSchedules has them read as soon as may be.
+func (l *loop) readSchedules(now time.Time) {
+	s := &l.schedules
+	if s.store == nil {
+		return
+	}
+	at := now
+	if !s.readsAt.IsZero() {
+		at = latest(now, s.readsAt.Add(readPause))
+	}
+	s.readAt = sooner(s.readAt, at)
+}
+
+// haveRead takes the schedules as they are now.
+func (l *loop) haveRead(all []storage.Schedule, now time.Time) {
+	s := &l.schedules
+	before := s.parsed
+	s.parsed, s.plans = make(map[specKey]*parsed, len(before)), s.plans[:0]
+	for i := range all {
+		key := specKey{all[i].Spec, all[i].Zone, all[i].Missed}
+		p := s.parsed[key]
+		if p == nil {
+			if p = before[key]; p == nil {
+				p = key.parse()
+			}
+			s.parsed[key] = p
+		}
+		l.take(&plan{Schedule: all[i], parsed: p}, key)
+	}
+	clear(s.plans[len(s.plans):cap(s.plans)])
+	l.plan(now, l.clock())
+}
+
+// take adds a schedule to those that are fired here. One that cannot be read,
+// since a later version wrote it or this machine lacks its zone, is left to
+// others.
+func (l *loop) take(p *plan, key specKey) {
+	s := &l.schedules
+	err := p.err
+	if err == nil {
+		p.headers, err = jobHeaders(&p.Schedule)
+	}
+	if err == nil {
+		delete(s.refused, p.Name)
+		p.adopt(p.Plan)
+		s.plans = append(s.plans, p)
+		return
+	}
+	if logged, ok := s.refused[p.Name]; !ok || logged != key {
+		s.refused[p.Name] = key
+		l.cfg.Logger.Error("schedule cannot be read here and is left alone", "schedule", p.Name, "error", err)
+	}
+}
+
+func (p *plan) adopt(stored storage.Plan) {
+	p.Plan = stored
+	p.next = p.spec.Next(stored.Through)
+}
+
+// lost tells whether what is stored leads nowhere: nothing is known of the ticks
+// before now, or the clock was set back far, and what was decided about times
+// to come does not count. A little ahead it does, else ticks would come twice.
+func (p *plan) lost(t time.Time) bool {
+	return p.Through.IsZero() || p.Through.After(t.Add(clock.Patience))
+}
+
+// at gives when something is to be done about p; zero if never.
+func (p *plan) at(t time.Time) time.Time {
+	switch {
+	case p.Paused || p.stale:
+		return time.Time{}
+	case p.lost(t) || !p.next.Equal(p.Next):
+		return t
+	}
+	return p.next
+}
+
+// plan sets when something is to be done about schedules.
+func (l *loop) plan(now, t time.Time) {
+	var next time.Time
+	for _, p := range l.schedules.plans {
+		if at := p.at(t); !at.IsZero() {
+			next = sooner(next, at)
+		}
+	}
+	if l.schedules.next = (wallTime{}); !next.IsZero() {
+		l.schedules.next.at(next, now, t)
+	}
+}
