@@ -1,0 +1,57 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+)
+
+// payload is what every system carries, as JSON of the same bytes.
+type payload struct {
+	N   int    `json:"n"`
+	At  int64  `json:"at"`  // when the enqueue began, in nanoseconds since 1970
+	Pad string `json:"pad"` // what makes up the size
+}
+
+// newJob is a job to enqueue.
+type newJob struct {
+	payload
+	Due      time.Time // zero is at once
+	Priority int
+	Other    bool // of a kind that nobody handles
+}
+
+// job is one attempt, as the handler of a workload sees it.
+type job struct {
+	payload
+	Attempt int // 1 is the first
+	// Raw is the payload of a system that does not decode it.
+	Raw []byte
+}
+
+// decoded gives the payload also of a system that has left it as it was.
+func (j *job) decoded() (p payload, err error) {
+	if j.Raw == nil {
+		return j.payload, nil
+	}
+	err = json.Unmarshal(j.Raw, &p)
+	return p, err
+}
+
+// smallPad makes a payload of some 100 bytes.
+var smallPad = strings.Repeat("x", 64)
+
+// padFor gives the padding with which a payload has size bytes of JSON, less
+// what its numbers are shorter than the longest.
+func padFor(size int) string {
+	return strings.Repeat("x", size-len(`{"n":1234567,"at":1234567890123456789,"pad":""}`))
+}
+
+// jobs makes n jobs, the first with number from.
+func jobs(from, n int, pad string) []newJob {
+	all := make([]newJob, n)
+	for i := range all {
+		all[i] = newJob{payload: payload{N: from + i, Pad: pad}}
+	}
+	return all
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// rounds measures everything that was asked for. In each round each workload is
+// measured for all systems one after the other, so that what disturbs the
+// machine for a while disturbs them all; who comes first rotates.
+func rounds(ctx context.Context, o options, out, errOut io.Writer) ([]sample, error) {
+	dir, err := os.MkdirTemp(o.dir, "errand-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	if err := onDisk(dir); err != nil {
+		return nil, err
+	}
+	var all []sample
+	for round := range o.rounds {
+		for _, w := range o.workloads {
+			for _, e := range rotated(fitting(o.systems, w), round) {
+				fmt.Fprintf(errOut, "round %d/%d %s %s\n", round+1, o.rounds, w.name, e.name)
+				s, err := spawn(ctx, spec{
+					System: e.name, Workload: w.name, Round: round + 1, Scale: o.scale,
+					Dir: dir, Profile: o.profileFor(e, w, round),
+				}, errOut)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, s)
+				if o.json {
+					if err := json.NewEncoder(out).Encode(s); err != nil {
+						return nil, err
+					}
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+func fitting(from []entry, w workload) (fit []entry) {
+	for _, e := range from {
+		if w.fits(e) {
+			fit = append(fit, e)
+		}
+	}
+	return fit
+}
+
+func rotated(from []entry, by int) []entry {
+	if len(from) == 0 {
+		return nil
+	}
+	by %= len(from)
+	return append(append([]entry(nil), from[by:]...), from[:by]...)
+}
+
+// profileFor names the file of a profile, "" for none.
+func (o options) profileFor(e entry, w workload, round int) string {
+	if o.profile == "" || round > 0 {
+		return ""
+	}
+	many := false
+	for _, other := range o.workloads {
+		n := len(fitting(o.systems, other))
+		many = many || n > 1 || n == 1 && other.name != w.name
+	}
+	if !many {
+		return o.profile
+	}
+	ext := filepath.Ext(o.profile)
+	name := strings.ReplaceAll(w.name, ":", "-")
+	return strings.TrimSuffix(o.profile, ext) + "." + e.name + "." + name + ext
+}
+
+// spawn measures in a process of its own, so that memory, input and output are
+// those of one system alone.
+func spawn(ctx context.Context, s spec, errOut io.Writer) (sample, error) {
+	dir, err := os.MkdirTemp(s.Dir, "run-")
+	if err != nil {
+		return sample{}, err
+	}
+	defer os.RemoveAll(dir)
+	s.Dir = dir
+	if s.Profile != "" {
+		if s.Profile, err = filepath.Abs(s.Profile); err != nil {
+			return sample{}, err
+		}
+	}
+	in, err := json.Marshal(s)
+	if err != nil {
+		return sample{}, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return sample{}, err
+	}
+	var got bytes.Buffer
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), childVar+"="+string(in))
+	cmd.Stdout, cmd.Stderr = &got, errOut
+	if err := cmd.Run(); err != nil {
+		return sample{}, fmt.Errorf("bench: %s, %s, round %d: %w", s.System, s.Workload, s.Round, err)
+	}
+	var m sample
+	err = json.Unmarshal(got.Bytes(), &m)
+	// What was deleted is not to be written while the next one is measured.
+	syscall.Sync()
+	return m, err
+}
+
+var errNoDisk = errors.New("bench: the directory is in memory: choose one on a disk with -dir")
+
+// onDisk refuses a directory on which a sync costs nothing.
+func onDisk(dir string) error {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return err
+	}
+	const tmpfs, ramfs = 0x01021994, 0x858458f6
+	if uint32(fs.Type) == tmpfs || uint32(fs.Type) == ramfs {
+		return errNoDisk
+	}
+	return nil
+}

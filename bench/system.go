@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// system is a job queue under measurement, on a file of its own. To add one,
+// write an adapter and list it in systems.
+type system interface {
+	// Enqueue adds one job, and returns when it is as durable as this system
+	// makes it.
+	Enqueue(ctx context.Context, j newJob) error
+	// EnqueueMany adds jobs in one call and one transaction.
+	EnqueueMany(ctx context.Context, jobs []newJob) error
+	// Work hands jobs to handle, in up to n goroutines at a time, until ctx
+	// ends; it returns when every outcome is in the file. A system that has a
+	// better number for itself may ignore n.
+	Work(ctx context.Context, n int, handle func(context.Context, *job) error) error
+	// Left counts the jobs that are not finished, dead ones not included.
+	Left(ctx context.Context) (int, error)
+	// Durability says what an acknowledged job survives: the settings of the
+	// file.
+	Durability(ctx context.Context) (string, error)
+	Close() error
+}
+
+// txEnqueuer is a system that enqueues in a transaction of the application,
+// with one row of the application beside the job.
+type txEnqueuer interface {
+	EnqueueTx(ctx context.Context, j newJob, note string) error
+}
+
+// redriver is a system that puts back jobs that have exhausted their retries.
+type redriver interface {
+	// Redrive puts all of them back, and gives how many.
+	Redrive(ctx context.Context) (int, error)
+}
+
+// mixer is a bare loop that has its own way of doing the mixed workload.
+type mixer interface {
+	// Mixed adds n jobs, never more than producers in one commit, and does
+	// them meanwhile.
+	Mixed(ctx context.Context, producers, n int, handle func(context.Context, *job) error) error
+}
+
+// setup is how a system is to be opened.
+type setup struct {
+	path string
+	// keep has finished jobs kept for as long as the system does by default;
+	// else they are deleted at once, by systems that can.
+	keep bool
+	// retries is how often a failed job is tried again, without delay.
+	retries int
+}
+
+// entry is a system in the list.
+type entry struct {
+	name string
+	// bare is set for loops over plain SQL. They are one caller, and have the
+	// batches made for them that callers of a queue share.
+	bare bool
+	peer bool
+	open func(ctx context.Context, s setup) (system, error)
+	// about says how it is set up.
+	about string
+}
+
+var systems = []entry{
+	{name: "errand", open: openErrand, about: "defaults"},
+	{name: "raw", bare: true, open: openRaw, about: "raw.sql, one connection"},
+	{name: "floor", bare: true, open: openFloor, about: "floor.sql, one connection"},
+}
+
+func findSystem(name string) (entry, error) {
+	i := slices.IndexFunc(systems, func(e entry) bool { return e.name == name })
+	if i < 0 {
+		return entry{}, fmt.Errorf("bench: system %q: must be one of %s", name, strings.Join(systemNames(), ", "))
+	}
+	return systems[i], nil
+}
+
+func systemNames() (names []string) {
+	for _, e := range systems {
+		names = append(names, e.name)
+	}
+	return names
+}
+
+// durability gives what a connection does for a commit, by its pragmas.
+func durability(ctx context.Context, db interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+},
+) (string, error) {
+	var mode string
+	var level int
+	if err := db.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode); err != nil {
+		return "", err
+	}
+	if err := db.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&level); err != nil {
+		return "", err
+	}
+	if level < 0 || level > 3 {
+		return "", fmt.Errorf("bench: synchronous %d: must be 0 to 3", level)
+	}
+	return strings.ToUpper(mode) + " " + [...]string{"OFF", "NORMAL", "FULL", "EXTRA"}[level], nil
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+)
+
+// side is a figure of a system at a workload.
+type side struct{ system, workload, figure string }
+
+// target is what errand is to reach: num, or num divided by den, is at least or
+// at most limit.
+type target struct {
+	about  string
+	num    side
+	den    *side
+	atMost bool
+	limit  float64
+	unit   string
+}
+
+func per(workload, other string, limit float64, about string) target {
+	return target{about: about, num: side{"errand", workload, figRate}, den: &side{other, workload, figRate}, limit: limit, unit: "x"}
+}
+
+var targets = []target{
+	{"floor: raw to floor", side{"raw", "enqueue-1", figRate}, &side{"floor", "enqueue-1", figRate}, false, 0.8, "x"},
+	per("enqueue-1", "raw", 0.85, "enqueue-1: to raw, one commit each"),
+	{"enqueue-64: to one commit each", side{"errand", "enqueue-64", figRate}, &side{"raw", "enqueue-1", figRate}, false, 10, "x"},
+	per("enqueue-64", "raw", 0.55, "enqueue-64: to raw in batches of 64"),
+	per("enqueue-batch", "raw", 0.6, "enqueue-batch: to raw in batches of 1,000"),
+	per("enqueue-tx", "raw", 0.8, "enqueue-tx: to raw with the same two rows"),
+	per("drain:20k", "raw", 0.6, "drain of 20,000: to raw in batches of 256"),
+	per("drain:200k", "raw", 0.6, "drain of 200,000: to raw in batches of 256"),
+	per("drain-kept", "raw", 0.4, "drain-kept: to raw that deletes"),
+	per("failing", "raw", 0.4, "failing: to raw"),
+	per("mixed", "raw", 0.4, "mixed: to raw"),
+	{"latency: p50 to that of a raw commit", side{"errand", "latency", figP50}, &side{"errand", "latency", figCommitP50}, true, 1.5, "x"},
+	{"latency: p99 to that of a raw commit", side{"errand", "latency", figP99}, &side{"errand", "latency", figCommitP99}, true, 3, "x"},
+}
+
+// value gives the median over the rounds of what the target is about; with two
+// sides that of the ratios within each round. It is not ok if there is no round
+// in which all of it was measured.
+func (t target) value(samples []sample) (float64, bool) {
+	num := byRound(samples, t.num)
+	var values []float64
+	for round, v := range num {
+		if t.den != nil {
+			d, ok := byRound(samples, *t.den)[round]
+			if !ok {
+				continue
+			}
+			v /= d
+		}
+		values = append(values, v)
+	}
+	return summarize(values).median, len(values) > 0
+}
+
+func byRound(samples []sample, s side) map[int]float64 {
+	m := map[int]float64{}
+	for _, x := range samples {
+		if v, ok := x.Figures[s.figure]; ok && x.System == s.system && x.Workload == s.workload {
+			m[x.Round] = v
+		}
+	}
+	return m
+}
+
+func (t target) met(v float64) bool {
+	if t.atMost {
+		return v <= t.limit
+	}
+	return v >= t.limit
+}
+
+func (t target) bound() string {
+	if t.atMost {
+		return fmt.Sprintf("<= %v %s", t.limit, t.unit)
+	}
+	return fmt.Sprintf(">= %v %s", t.limit, t.unit)
+}
+
+// wanted tells whether what the target needs was asked for.
+func (t target) wanted(o options) bool {
+	has := func(s side) bool {
+		return slices.ContainsFunc(o.systems, func(e entry) bool { return e.name == s.system }) &&
+			slices.ContainsFunc(o.workloads, func(w workload) bool { return w.name == s.workload })
+	}
+	return has(t.num) && (t.den == nil || has(*t.den))
+}
+
+// check prints all targets that were measured, and gives an error that names
+// those that were missed.
+func check(out io.Writer, o options, samples []sample) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\ntarget\twanted\tmeasured\t")
+	var missed []error
+	for _, t := range targets {
+		if !t.wanted(o) {
+			continue
+		}
+		v, ok := t.value(samples)
+		verdict := "ok"
+		switch {
+		case !ok:
+			verdict = "not measured"
+		case !t.met(v):
+			verdict = "MISSED"
+		}
+		if verdict != "ok" {
+			missed = append(missed, fmt.Errorf("bench: %s: %s %s, measured %.3g", verdict, t.about, t.bound(), v))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%.3g %s\t%s\n", t.about, t.bound(), v, t.unit, verdict)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return errors.Join(missed...)
+}
