@@ -76,6 +76,35 @@ DueAt time.Time zero: at once`, func(f *fixture) {
 		}
 	}},
 
+	{"enqueue_delay", `One with a Delay is due that long after now.
+Delay, if positive, is how long after now the job is due; DueAt is zero then.
+due times are rounded up, so that no job starts early.`, func(f *fixture) {
+		delays := []time.Duration{-time.Hour, 0, 1, 1001, time.Hour}
+		var jobs []storage.NewJob
+		for _, d := range delays {
+			jobs = append(jobs, newJob(delay(d)))
+		}
+		ids := f.add(jobs...)
+		f.is(storage.Ready, ids[:2]...)
+		f.is(storage.Scheduled, ids[2:]...)
+		for i, want := range []time.Duration{0, 0, time.Microsecond, 2 * time.Microsecond, time.Hour} {
+			if got := f.record(ids[i]).DueAt; !got.Equal(f.now.Add(want)) {
+				f.Errorf("the job with a delay of %v is due at %v, want %v", delays[i], got, f.now.Add(want))
+			}
+		}
+		exact := f.now
+		f.now = exact.Add(999)
+		odd := f.add(newJob(delay(time.Millisecond + 1)))[0]
+		if early := f.now.Add(time.Millisecond + 1).Sub(f.record(odd).DueAt); early > 0 || early < -2*time.Microsecond {
+			f.Errorf("a job with a delay of 1 ms is early by %v", early)
+		}
+		f.cancel(odd)
+		f.now = exact.Add(time.Hour - time.Microsecond)
+		f.order("leased a microsecond early", leasedIDs(f.lease(f.s, 9)), ids[:4])
+		f.later(time.Microsecond)
+		f.order("leased when due", leasedIDs(f.lease(f.s, 9)), ids[4:])
+	}},
+
 	{"enqueue_record", `Args, Headers and Policy are opaque bytes.
 Job gives one job, whichever of its three tables it is in, with args, headers and history.
 Slices passed in belong to the caller again when the call returns; slices returned belong to the caller.`, func(f *fixture) {

@@ -10,7 +10,7 @@ import (
 var jobCases = []testCase{
 	{"job_not_found", `It gives [ErrNotFound] if there is none.
 and [ErrNotFound] for no job.
-ErrNotFound: no job has this ID (any more).`, func(f *fixture) {
+ErrNotFound: no job has this ID`, func(f *fixture) {
 		id := f.add(newJob())[0]
 		other := storage.NewID(f.now, id.Salt()+1, id.Key())
 		for _, id := range []storage.ID{{}, storage.NewID(f.now, 1, 12345), other} {

@@ -31,6 +31,8 @@ type fixture struct {
 	now    time.Time            // whole microseconds
 	ids    map[int64]storage.ID // by key, of all jobs enqueued
 	tokens map[int64]bool
+
+	revisions map[string][]int64 // by name, all that a schedule was given
 }
 
 func newFixture(t testing.TB, db DB) *fixture {
@@ -42,6 +44,8 @@ func newFixture(t testing.TB, db DB) *fixture {
 		now:    time.Date(2026, 3, 4, 5, 6, 7, 891_011_000, time.UTC),
 		ids:    map[int64]storage.ID{},
 		tokens: map[int64]bool{},
+
+		revisions: map[string][]int64{},
 	}
 }
 
@@ -64,10 +68,11 @@ func newJob(changes ...func(*storage.NewJob)) storage.NewJob {
 	return n
 }
 
-func priority(p int) func(*storage.NewJob)    { return func(n *storage.NewJob) { n.Priority = p } }
-func dueAt(t time.Time) func(*storage.NewJob) { return func(n *storage.NewJob) { n.DueAt = t } }
-func unique(key string) func(*storage.NewJob) { return func(n *storage.NewJob) { n.Unique = key } }
-func forever(n *storage.NewJob)               { n.UniqueScope = storage.UniqueForever }
+func priority(p int) func(*storage.NewJob)        { return func(n *storage.NewJob) { n.Priority = p } }
+func dueAt(t time.Time) func(*storage.NewJob)     { return func(n *storage.NewJob) { n.DueAt = t } }
+func delay(d time.Duration) func(*storage.NewJob) { return func(n *storage.NewJob) { n.Delay = d } }
+func unique(key string) func(*storage.NewJob)     { return func(n *storage.NewJob) { n.Unique = key } }
+func forever(n *storage.NewJob)                   { n.UniqueScope = storage.UniqueForever }
 func lane(q, k string) func(*storage.NewJob) {
 	return func(n *storage.NewJob) { n.Queue, n.Kind = q, k }
 }

@@ -47,7 +47,8 @@ type testCase struct {
 // cases gives the whole suite.
 func cases() []testCase {
 	return slices.Concat(enqueueCases, uniqueCases, leaseCases, itemCases, outcomeCases, fenceCases,
-		fateCases, lapseCases, jobCases, deadCases, redriveCases, purgeCases, closeCases, concurrencyCases, notifyCases)
+		fateCases, lapseCases, jobCases, deadCases, redriveCases, purgeCases, closeCases, concurrencyCases, notifyCases,
+		scheduleCases, fireCases, overlapCases, clockCases, shiftCases)
 }
 
 // Run checks a Store against the contract. open gives an empty database for

@@ -1,0 +1,190 @@
+package storagetest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// timekeeper gives s as one that remembers how late it was, or skips the case.
+func (f *fixture) timekeeper(s storage.Store) storage.Timekeeper {
+	f.Helper()
+	tk, ok := s.(storage.Timekeeper)
+	if !ok {
+		f.Skip("the store is no storage.Timekeeper")
+	}
+	return tk
+}
+
+// clock checks what Clock tells: the latest now, or at most a second before it.
+func (f *fixture) clock(what string, s storage.Store, want time.Time, shifting bool) {
+	f.Helper()
+	got, shift, err := f.timekeeper(s).Clock(f.ctx)
+	f.must(err)
+	if got.After(want) || want.Sub(got) > time.Second {
+		f.Errorf("%s: Clock gave %v, want %v or at most a second before it", what, got, want)
+	}
+	if shift != shifting {
+		f.Errorf("%s: shifting is %v, want %v", what, shift, shifting)
+	}
+}
+
+// stepClock is a whole pass of StepClock. It gives how many steps it took.
+func (f *fixture) stepClock(now time.Time) int {
+	f.Helper()
+	var after int64
+	for n := 1; ; n++ {
+		next, err := f.timekeeper(f.s).StepClock(f.ctx, now, after)
+		f.must(err)
+		if next == 0 {
+			return n
+		}
+		if next <= after {
+			f.Fatalf("StepClock after %d gave %d", after, next)
+		}
+		after = next
+	}
+}
+
+// clockSays is what Clock gives.
+const clockSays = "Clock gives the latest now that a write was given, or a moment at most a second before it"
+
+var clockCases = []testCase{
+	{"clock_new", `zero if there was none.
+shifting is set if a pass of StepClock was begun and not finished.`, func(f *fixture) {
+		for _, s := range []storage.Store{f.s, f.db.Open()} {
+			got, shifting, err := f.timekeeper(s).Clock(f.ctx)
+			f.must(err)
+			if !got.IsZero() || shifting {
+				f.Errorf("Clock of an empty database gave %v, %v", got, shifting)
+			}
+		}
+	}},
+
+	{"clock_writes", clockSays + `
+Writes that happen anyway keep it.`, func(f *fixture) {
+		other := f.db.Open()
+		f.timekeeper(f.s)
+		var l storage.Leased
+		var id storage.ID
+		writes := []struct {
+			name string
+			do   func()
+		}{
+			{"Enqueue", func() { f.add(times(3, newJob())...) }},
+			{"Exchange that leases", func() { l = f.leaseOne(f.s) }},
+			{"Exchange that extends", func() { f.extend(f.s, l.Lease) }},
+			{"Exchange that puts back", func() {
+				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now.Add(time.Second)})
+			}},
+			{"Exchange that makes ready", func() { l = f.lease(f.s, 9)[0] }},
+			{"Exchange that ends", func() { f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: time.Minute}) }},
+			{"PurgeFinished", func() {
+				if n, _, err := f.s.PurgeFinished(f.ctx, f.now); n != 1 || err != nil {
+					f.Fatalf("PurgeFinished gave %d, %v", n, err)
+				}
+			}},
+			{"Enqueue of one", func() { id = f.add(newJob())[0] }},
+			{"Cancel", func() { f.cancel(id) }},
+			{"Pause", func() { f.pause("other", true) }},
+			{"resuming", func() { f.pause("other", false) }},
+			{"burying", func() { id = f.bury(storage.ReasonPermanent, "no") }},
+			{"Redrive", func() { f.redrive(storage.DeadSelection{IDs: []storage.ID{id}}, "") }},
+			{"Enqueue in another process", func() { _, err := other.Enqueue(f.ctx, f.now, times(1, newJob())); f.must(err) }},
+			{"leasing there", func() { l = f.leaseOne(other) }},
+			{"Reclaim", func() { f.db.Kill(other); f.takes(f.s, 0, l.Lease, storage.Unstarted) }},
+		}
+		for _, w := range writes {
+			f.later(time.Hour)
+			w.do()
+			f.clock(w.name, f.s, f.now, false)
+		}
+	}},
+
+	{"clock_schedules", clockSays, func(f *fixture) {
+		f.timekeeper(f.s)
+		f.scheduler(f.s)
+		for _, w := range []struct {
+			name string
+			do   func()
+		}{
+			{"PutSchedule", func() { f.put(newSchedule("a")) }},
+			{"replacing", func() { f.put(f.schedule(f.s, "a")) }},
+			{"Fire of a job", func() { f.take("a", tick(f.now)) }},
+			{"Fire of none", func() { f.take("a", storage.Tick{At: f.now, Taken: storage.TickMissed}) }},
+			{"DropSchedule", func() { f.drop("a") }},
+		} {
+			f.later(time.Hour)
+			w.do()
+			f.clock(w.name, f.s, f.now, false)
+		}
+	}},
+
+	{"clock_creeps", clockSays, func(f *fixture) {
+		f.timekeeper(f.s)
+		for range 20 {
+			f.add(newJob())
+			f.clock("enqueued", f.s, f.now, false)
+			f.later(370 * time.Millisecond)
+		}
+	}},
+
+	{"clock_kept", clockSays + `
+when it returns nil all of it is durable`, func(f *fixture) {
+		f.timekeeper(f.s)
+		latest := f.now.Add(1000 * time.Hour)
+		f.now = latest
+		f.add(newJob())
+		f.now = latest.Add(-500 * time.Hour)
+		f.pause(queue, false)
+		f.leaseOne(f.s)
+		other := f.db.Open()
+		f.clock("after writes with earlier times", f.s, latest, false)
+		f.clock("in another process", other, latest, false)
+		f.db.Kill(other)
+		f.must(f.s.Close())
+		f.s = f.db.Open()
+		f.clock("after opening again", f.s, latest, false)
+		f.add(newJob())
+		f.clock("after one more write", f.s, latest, false)
+	}},
+
+	{"clock_step", `StepClock says that it is no later than now, whatever writes before were given. The time that Clock gives becomes now if it is after it.`, func(f *fixture) {
+		f.timekeeper(f.s)
+		f.add(newJob())
+		f.stepClock(f.now.Add(-1000 * time.Hour))
+		right := f.now.Add(-1000 * time.Hour)
+		f.clock("after the step", f.s, right, false)
+		f.clock("after the step, in another process", f.db.Open(), right, false)
+		f.must(f.s.Close())
+		f.s = f.db.Open()
+		f.clock("after opening again", f.s, right, false)
+		f.now = right.Add(time.Hour)
+		f.add(newJob())
+		f.clock("after a write", f.s, f.now, false)
+	}},
+
+	{"clock_calls", `later ones give [ErrClosed].
+A context that ends before a write has begun withdraws it and gives the context's error`, func(f *fixture) {
+		s := f.db.Open()
+		tk := f.timekeeper(s)
+		id := f.add(newJob(delay(time.Hour)))[0]
+		before := f.record(id)
+		ctx, cancel := context.WithCancel(f.ctx)
+		cancel()
+		if _, err := tk.StepClock(ctx, f.now.Add(-time.Hour), 0); !errors.Is(err, context.Canceled) {
+			f.Errorf("StepClock with a cancelled context gave %v", err)
+		}
+		f.must(s.Close())
+		if _, err := tk.StepClock(f.ctx, f.now.Add(-time.Hour), 0); !errors.Is(err, storage.ErrClosed) {
+			f.Errorf("StepClock after Close gave %v, want ErrClosed", err)
+		}
+		if _, _, err := tk.Clock(f.ctx); !errors.Is(err, storage.ErrClosed) {
+			f.Errorf("Clock after Close gave %v, want ErrClosed", err)
+		}
+		f.same("the job", f.record(id), before)
+		f.clock("after that", f.s, f.now, false)
+	}},
+}
