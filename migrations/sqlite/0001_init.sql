@@ -169,22 +169,27 @@ CREATE TABLE errand_unique (
   until      INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Recurring jobs. revision is a token, see next_token. policy is the document
--- itself; last_job is an ID. Ticks up to through are decided.
+-- Recurring jobs. revision is a token, see next_token; last_job is an ID. Ticks
+-- up to through are decided. Only this row is written when a tick is fired.
 CREATE TABLE errand_schedule (
   schedule     INTEGER PRIMARY KEY,
   name         TEXT NOT NULL UNIQUE,
   revision     INTEGER NOT NULL,
-  spec         TEXT NOT NULL,
-  zone         TEXT NOT NULL,
-  missed       TEXT NOT NULL,
-  skip_overlap INTEGER NOT NULL,
-  jitter       INTEGER NOT NULL,
   paused       INTEGER NOT NULL,
   next_tick    INTEGER,
   through      INTEGER,
   last_tick    INTEGER,
   last_job     BLOB,
+  spec         TEXT NOT NULL,
+  zone         TEXT NOT NULL,
+  missed       TEXT NOT NULL,
+  skip_overlap INTEGER NOT NULL,
+  jitter       INTEGER NOT NULL
+) STRICT;
+
+-- What schedules enqueue, which may be large. policy is the document itself.
+CREATE TABLE errand_schedule_job (
+  schedule     INTEGER PRIMARY KEY,
   queue        TEXT NOT NULL,
   kind         TEXT NOT NULL,
   priority     INTEGER NOT NULL,

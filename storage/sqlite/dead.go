@@ -118,7 +118,7 @@ func (s *Store) choose(ctx context.Context, sel storage.DeadSelection) (ids []st
 // Redrive implements [storage.Store].
 func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
 	return s.deadStep(ctx, sel, func(t *tx, id storage.ID, step *storage.DeadStep) error {
-		return t.redrive(micros(now), id, queue, step)
+		return t.redrive(t.seen(now), id, queue, step)
 	})
 }
 
@@ -228,7 +228,7 @@ func (s *Store) PurgeFinished(ctx context.Context, now time.Time) (n int, next t
 			return us != 0 && us <= micros(now), err
 		},
 		run: func(t *tx) error {
-			if n, err = t.purgeFinished(micros(now)); err == nil {
+			if n, err = t.purgeFinished(t.seen(now)); err == nil {
 				us, err = t.nextPurge()
 			}
 			return err

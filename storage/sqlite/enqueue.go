@@ -14,8 +14,8 @@ import (
 
 const (
 	sqlInsertJob = `INSERT INTO errand_job
-(id, lane, state, priority, due_at, salt, created_at, timeout, policy, unique_key, headers, args)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)`
+(id, lane, state, priority, due_at, delay, salt, created_at, timeout, policy, unique_key, headers, args)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)`
 	sqlInsertPayload = `INSERT INTO errand_payload (job, headers, args) VALUES (?1, ?2, ?3)`
 	sqlClaimKey      = `INSERT INTO errand_unique (key, job, salt, created_at, until) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT DO NOTHING`
@@ -24,8 +24,8 @@ ON CONFLICT DO NOTHING`
 	// The counters are raised before anything is read: a deferred transaction
 	// that began by reading could not write any more once another has
 	// committed (SQLITE_BUSY_SNAPSHOT).
-	sqlReserve = `UPDATE errand_meta SET next_job = next_job + ?1
-RETURNING min_writer, next_job, next_token, next_instance, generation`
+	sqlReserve = `UPDATE errand_meta SET next_job = next_job + ?1, clock = MAX(clock, ?2)
+RETURNING ` + metaColumns
 	sqlSaveGeneration = `UPDATE errand_meta SET generation = ?1`
 	sqlBeginAgain     = `BEGIN`
 	sqlSavepoint      = `SAVEPOINT errand`
@@ -121,12 +121,15 @@ func (s *Store) checkTx(db plain) error {
 func (s *Store) enqueueIn(db plain, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
 	t := &tx{execer: db, store: s, counts: map[laneState]int64{}}
 	m := &t.meta
-	err := t.row(sqlReserve, []any{len(jobs)}, &m.minWriter, &m.nextJob, &m.nextToken, &m.nextInstance, &m.gen)
+	err := t.row(sqlReserve, []any{len(jobs), micros(now)}, m.dest()...)
 	if err == nil {
 		err = tooNew(m.minWriter)
 	}
 	if err != nil {
 		return nil, err
+	}
+	if m.clock == micros(now) {
+		s.watch.mark.Store(m.clock)
 	}
 	reserved := m.nextJob
 	m.nextJob -= int64(len(jobs))
@@ -147,7 +150,7 @@ func (s *Store) enqueueIn(db plain, now time.Time, jobs []storage.NewJob) ([]sto
 // enqueue inserts jobs, taking their keys from the counters.
 func (t *tx) enqueue(now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
 	out := make([]storage.Enqueued, len(jobs))
-	created := micros(now)
+	created := t.seen(now)
 	for i := range jobs {
 		j := &jobs[i]
 		key, salt := t.meta.nextJob, rand.Uint32()&storage.MaxSalt
@@ -184,13 +187,18 @@ func (t *tx) insert(j *storage.NewJob, key int64, salt uint32, created int64, no
 	if err != nil {
 		return err
 	}
-	state, due := ready, created
+	state, due, delay := ready, created, int64(0)
 	event := storage.Event{}
-	if !j.DueAt.IsZero() {
-		due = dueMicros(j.DueAt)
-	}
-	if j.DueAt.After(now) {
+	switch {
+	case j.Delay > 0:
+		state, event.Due = scheduled, now.Add(j.Delay)
+		due = dueMicros(event.Due)
+		delay = due - created
+	case j.DueAt.After(now):
 		state, event.Due = scheduled, j.DueAt
+		due = dueMicros(j.DueAt)
+	case !j.DueAt.IsZero():
+		due = dueMicros(j.DueAt)
 	}
 	var headers, args any
 	if inline := len(j.Args)+len(j.Headers) <= inlineLimit; inline {
@@ -201,7 +209,7 @@ func (t *tx) insert(j *storage.NewJob, key int64, salt uint32, created int64, no
 	} else if _, err := t.exec(sqlInsertPayload, key, j.Headers, j.Args); err != nil {
 		return err
 	}
-	_, err = t.exec(sqlInsertJob, key, lane, state, j.Priority, due, salt, created,
+	_, err = t.exec(sqlInsertJob, key, lane, state, j.Priority, due, delay, salt, created,
 		j.Timeout.Microseconds(), policy, unique, headers, args)
 	if err != nil {
 		return err

@@ -95,7 +95,7 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 }
 
 func (t *tx) exchange(now time.Time, x *storage.Exchange) (out storage.ExchangeResult, err error) {
-	at, until := micros(now), micros(now.Add(x.Length))
+	at, until := t.seen(now), micros(now.Add(x.Length))
 	if n := len(x.Extend); n > 0 {
 		if _, err = t.register(x.Length); err != nil {
 			return out, err

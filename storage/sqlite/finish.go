@@ -13,7 +13,7 @@ const (
 	// commonColumns stand in every table of jobs.
 	commonColumns = `id, lane, priority, due_at, token, attempt, retry, crashes, snoozes, salt, created_at, timeout, unique_key, headers, args`
 
-	sqlReschedule = `UPDATE errand_job SET state = ?3, due_at = COALESCE(?4, due_at),
+	sqlReschedule = `UPDATE errand_job SET state = ?3, due_at = COALESCE(?4, due_at), delay = ?10,
 attempt = attempt + ?5, retry = retry + ?6, snoozes = snoozes + ?7, crashes = crashes * ?8 + ?9,
 instance = 0, until = 0, fate = 0, cancelling = 0
 WHERE id = ?1 AND token = ?2 AND state = 3 AND cancelling = 0 RETURNING lane, attempt`
@@ -76,7 +76,7 @@ func (t *tx) finish(now time.Time, f *storage.Finish) (storage.ItemResult, error
 
 func (t *tx) reschedule(now time.Time, f *storage.Finish, c change) (storage.ItemResult, error) {
 	at := micros(now)
-	state, due := ready, any(at)
+	state, due, delay := ready, any(at), int64(0)
 	event := storage.Event{}
 	switch {
 	case f.Outcome == storage.OutcomeInterrupted:
@@ -85,15 +85,16 @@ func (t *tx) reschedule(now time.Time, f *storage.Finish, c change) (storage.Ite
 			due = nil // as it was
 		}
 	default:
-		due = dueMicros(f.DueAt)
+		us := dueMicros(f.DueAt)
+		due = us
 		if f.DueAt.After(now) {
-			state, event.Due = scheduled, f.DueAt
+			state, event.Due, delay = scheduled, f.DueAt, us-at
 		}
 	}
 	var lane int64
 	var attempt int
 	err := t.row(sqlReschedule,
-		[]any{f.Key, f.Token, state, due, c.attempt, c.retry, c.snoozes, c.keepCrashes, c.crashes}, &lane, &attempt)
+		[]any{f.Key, f.Token, state, due, c.attempt, c.retry, c.snoozes, c.keepCrashes, c.crashes, delay}, &lane, &attempt)
 	if errors.Is(err, sql.ErrNoRows) {
 		return t.endIfCancelling(at, f)
 	}

@@ -152,7 +152,7 @@ func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
 // Cancel implements [storage.Store].
 func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep time.Duration) (state storage.State, err error) {
 	err = s.submit(ctx, &request{run: func(t *tx) (err error) {
-		state, err = t.cancel(micros(now), id, keep.Microseconds())
+		state, err = t.cancel(t.seen(now), id, keep.Microseconds())
 		return err
 	}})
 	if err != nil {
@@ -209,9 +209,10 @@ func (t *tx) cancel(at int64, id storage.ID, keep int64) (storage.State, error) 
 // Pause implements [storage.Store].
 func (s *Store) Pause(ctx context.Context, now time.Time, queue string, paused bool) error {
 	return s.submit(ctx, &request{run: func(t *tx) error {
+		at := t.seen(now)
 		text, args := sqlResume, []any{queue}
 		if paused {
-			text, args = sqlPause, []any{queue, micros(now)}
+			text, args = sqlPause, []any{queue, at}
 		}
 		t.meta.gen++
 		t.notifyAll(storage.Event{})

@@ -49,7 +49,7 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 		return nil, err
 	}
 	defer s.leave()
-	if err := s.refresh(ctx); err != nil {
+	if _, err := s.refresh(ctx); err != nil {
 		return nil, translate(err)
 	}
 	var found []candidate
@@ -194,6 +194,7 @@ func (s *Store) held(ctx context.Context, r rival) ([]candidate, error) {
 
 // reclaim takes the leases that are still what they were when looked at.
 func (t *tx) reclaim(now time.Time, lease time.Duration, found []candidate, gone []*deadRival) ([]storage.Reclaimed, error) {
+	t.seen(now)
 	var out []storage.Reclaimed
 	if len(found) > 0 {
 		holder, err := t.register(lease)

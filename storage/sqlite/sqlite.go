@@ -287,7 +287,7 @@ func open(path string, o Options, app *sql.DB) (_ *Store, err error) {
 		err = migrate(ctx, conn)
 	}
 	if err == nil {
-		err = s.refresh(ctx)
+		_, err = s.refresh(ctx)
 	}
 	if o.SingleProcess {
 		s.turn.keep()

@@ -110,6 +110,14 @@ SELECT (SELECT COUNT(*) FROM real r LEFT JOIN errand_count c USING (lane, state)
 	"live jobs without their key":        `SELECT COUNT(*) FROM errand_job j WHERE unique_key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM errand_unique u WHERE u.key = j.unique_key AND u.job = j.id)`,
 	"histories that are too long":        `SELECT COUNT(*) FROM (SELECT job FROM errand_history GROUP BY job HAVING COUNT(*) > 20)`,
 	"negative counters":                  `SELECT COUNT(*) FROM errand_job WHERE attempt < 0 OR retry < 0 OR crashes < 0 OR snoozes < 0`,
+	"delays below zero":                  `SELECT COUNT(*) FROM errand_job WHERE delay < 0`,
+	"ticks without a schedule":           `SELECT COUNT(*) FROM errand_tick WHERE schedule NOT IN (SELECT schedule FROM errand_schedule)`,
+	"schedules without a job":            `SELECT COUNT(*) FROM errand_schedule WHERE schedule NOT IN (SELECT schedule FROM errand_schedule_job)`,
+	"jobs of schedules that are gone":    `SELECT COUNT(*) FROM errand_schedule_job WHERE schedule NOT IN (SELECT schedule FROM errand_schedule)`,
+	"histories of ticks too long":        `SELECT COUNT(*) FROM (SELECT schedule FROM errand_tick GROUP BY schedule HAVING COUNT(*) > 50)`,
+	"revisions from the future":          `SELECT COUNT(*) FROM errand_schedule, errand_meta WHERE revision NOT BETWEEN 1 AND next_token - 1`,
+	"revisions that are lease tokens":    `SELECT COUNT(*) FROM errand_schedule JOIN errand_job ON token = revision`,
+	"last ticks without a job":           `SELECT COUNT(*) FROM errand_schedule WHERE (last_tick IS NULL) <> (last_job IS NULL)`,
 	"fates or wishes of jobs not leased": `SELECT COUNT(*) FROM errand_job WHERE state <> 3 AND (fate <> 0 OR cancelling <> 0)`,
 }
 

@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	sqlMeta     = `SELECT min_writer, next_job, next_token, next_instance, generation FROM errand_meta`
-	sqlSaveMeta = `UPDATE errand_meta SET next_job = ?1, next_token = ?2, next_instance = ?3, generation = ?4`
+	metaColumns = `min_writer, next_job, next_token, next_instance, generation, clock, shifting`
+	sqlMeta     = `SELECT ` + metaColumns + ` FROM errand_meta`
+	sqlSaveMeta = `UPDATE errand_meta SET next_job = ?1, next_token = ?2, next_instance = ?3, generation = ?4, clock = ?5, shifting = ?6`
 	sqlAddCount = `INSERT INTO errand_count (lane, state, n) VALUES (?1, ?2, ?3)
 ON CONFLICT DO UPDATE SET n = n + excluded.n`
 	sqlFindLane   = `SELECT lane FROM errand_lane WHERE queue = ?1 AND kind = ?2`
@@ -54,6 +55,13 @@ type asker interface {
 type meta struct {
 	minWriter                             int
 	nextJob, nextToken, nextInstance, gen int64
+
+	clock    int64
+	shifting bool
+}
+
+func (m *meta) dest() []any {
+	return []any{&m.minWriter, &m.nextJob, &m.nextToken, &m.nextInstance, &m.gen, &m.clock, &m.shifting}
 }
 
 type laneState struct {
@@ -86,7 +94,7 @@ func (w *writer) newTx() *tx {
 // brings the cache up to date if another process changed what is in it.
 func (t *tx) load() error {
 	m := &t.meta
-	if err := t.row(sqlMeta, nil, &m.minWriter, &m.nextJob, &m.nextToken, &m.nextInstance, &m.gen); err != nil {
+	if err := t.row(sqlMeta, nil, m.dest()...); err != nil {
 		return err
 	}
 	if err := tooNew(m.minWriter); err != nil {
@@ -106,7 +114,10 @@ func (t *tx) load() error {
 func (t *tx) flush() error {
 	if t.meta != t.was {
 		m := &t.meta
-		if _, err := t.exec(sqlSaveMeta, m.nextJob, m.nextToken, m.nextInstance, m.gen); err != nil {
+		if m.clock != t.was.clock {
+			t.store.watch.mark.Store(m.clock) // before others can see it
+		}
+		if _, err := t.exec(sqlSaveMeta, m.nextJob, m.nextToken, m.nextInstance, m.gen, m.clock, m.shifting); err != nil {
 			return err
 		}
 	}

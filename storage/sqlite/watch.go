@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -40,20 +41,16 @@ func (r reader) row(text string, args []any, dest ...any) error {
 }
 
 // refresh brings the cache up to date, without the writer.
-func (s *Store) refresh(ctx context.Context) error {
+func (s *Store) refresh(ctx context.Context) (m meta, err error) {
 	db := reader{ctx, s.read.DB}
-	var m meta
-	if err := db.row(sqlMeta, nil, &m.minWriter, &m.nextJob, &m.nextToken, &m.nextInstance, &m.gen); err != nil {
-		return err
-	}
-	if !s.cache.stale(m.gen) {
-		return nil
+	if err := db.row(sqlMeta, nil, m.dest()...); err != nil || !s.cache.stale(m.gen) {
+		return m, err
 	}
 	if err := s.cache.reload(db, m.gen); err != nil {
-		return err
+		return m, err
 	}
 	s.bells.ring(storage.Event{Control: true})
-	return nil
+	return m, nil
 }
 
 // bells are what Notify has registered.
@@ -96,6 +93,7 @@ func (s *Store) Notify(f func(storage.Event)) (cancel func()) {
 type watch struct {
 	store *Store
 	once  sync.Once
+	mark  atomic.Int64 // the clock of the counters as this process last wrote it
 	mu    sync.Mutex
 	file  *os.File // to wake others; opened when first needed
 }
@@ -142,15 +140,21 @@ func (w *watch) run() {
 	defer func() { _ = look.Close() }() // else the connection stays open
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	var last int64
+	var last, clock int64
 	for {
 		var version int64
 		if err := look.QueryRow().Scan(&version); err == nil && version != last {
 			last = version
-			if err := s.refresh(context.Background()); err != nil {
+			var e storage.Event
+			m, err := s.refresh(context.Background())
+			if err != nil {
 				s.opts.Logger.Warn("errand: reading what another process has changed", "error", translate(err))
+			} else if m.clock != clock {
+				if clock = m.clock; clock > w.mark.Load() {
+					e.Clock = fromMicros(clock)
+				}
 			}
-			s.bells.ring(storage.Event{})
+			s.bells.ring(e)
 		}
 		select {
 		case <-events:

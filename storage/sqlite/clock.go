@@ -1,0 +1,109 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	sqlClock = `SELECT clock, shifting FROM errand_meta`
+	// Limits and offsets are no parameters, see sqlPromote. A step is 1,000 live
+	// jobs, whether or not they have to be shifted, or shiftDead dead ones.
+	sqlShiftEnd = `SELECT id FROM errand_job WHERE id > ?1 ORDER BY id LIMIT 1 OFFSET 999`
+	// By key whatever the planner thinks of the states: they bound nothing.
+	sqlShift = `UPDATE errand_job NOT INDEXED SET due_at = CASE state WHEN 1 THEN ?4 + delay ELSE ?3 END
+WHERE id > ?1 AND id <= ?2 AND (state = 1 AND delay > 0 AND due_at - delay > ?3 OR state = 2 AND due_at > ?3)
+RETURNING state, due_at`
+	sqlShiftDead = `UPDATE errand_dead SET died_at = ?1 WHERE id IN
+(SELECT id FROM errand_dead WHERE died_at > ?1 ORDER BY died_at LIMIT 500)`
+)
+
+const (
+	// clockPace is by how much the clock of the counters may lag, in
+	// microseconds, so that it costs at most one write a second.
+	clockPace = 1_000_000
+	shiftDead = 500
+)
+
+var _ storage.Timekeeper = (*Store)(nil)
+
+// seen takes note of the time that a write was given, and gives it in
+// microseconds.
+func (t *tx) seen(now time.Time) int64 {
+	at := micros(now)
+	if at >= t.meta.clock+clockPace {
+		t.meta.clock = at
+	}
+	return at
+}
+
+// Clock implements [storage.Timekeeper].
+func (s *Store) Clock(ctx context.Context) (latest time.Time, shifting bool, err error) {
+	var row struct {
+		Clock    int64
+		Shifting bool
+	}
+	err = s.reading(ctx, func(tx *sqlx.Tx) error { return tx.Get(&row, sqlClock) })
+	return timeOrZero(row.Clock), row.Shifting, err
+}
+
+// StepClock implements [storage.Timekeeper].
+func (s *Store) StepClock(ctx context.Context, now time.Time, after int64) (next int64, err error) {
+	err = s.submit(ctx, &request{run: func(t *tx) (err error) {
+		next, err = t.stepClock(now, after)
+		return err
+	}})
+	if err != nil {
+		return 0, err
+	}
+	return next, nil
+}
+
+// stepClock shifts live jobs by key, and when there are no more of them the
+// dead ones by when they died, for which keys beyond the last one stand.
+func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
+	at := micros(now)
+	t.meta.clock = min(t.meta.clock, at)
+	end := int64(forever)
+	err = t.row(sqlShiftEnd, []any{after}, &next)
+	switch {
+	case err == nil:
+		end = next
+	case !errors.Is(err, sql.ErrNoRows):
+		return 0, err
+	}
+	var state int
+	var due, first int64
+	err = each(t, sqlShift, []any{after, end, at, dueMicros(now)}, []any{&state, &due}, func() {
+		if state == scheduled && (first == 0 || due < first) {
+			first = due
+		}
+	})
+	if err != nil {
+		return 0, err
+	}
+	if first != 0 { // earlier than anybody waits for
+		t.notifyAll(storage.Event{Due: fromMicros(first)})
+	}
+	if next == 0 {
+		res, err := t.exec(sqlShiftDead, at)
+		if err != nil {
+			return 0, err
+		}
+		n, err := res.RowsAffected()
+		if err != nil {
+			return 0, err
+		}
+		if n == shiftDead {
+			next = max(after, storage.MaxKey) + 1
+		}
+	}
+	t.meta.shifting = next != 0
+	return next, nil
+}

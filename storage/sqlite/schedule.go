@@ -1,0 +1,209 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	sqlPlan = `SELECT schedule, revision, paused, next_tick, through, last_tick, last_job, skip_overlap
+FROM errand_schedule WHERE name = ?1`
+	sqlAddSchedule = `INSERT INTO errand_schedule
+(name, revision, paused, next_tick, through, spec, zone, missed, skip_overlap, jitter)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
+	sqlSetSchedule = `UPDATE errand_schedule SET revision = ?2, paused = ?3, next_tick = ?4, through = ?5,
+spec = ?6, zone = ?7, missed = ?8, skip_overlap = ?9, jitter = ?10 WHERE schedule = ?1`
+	sqlPutScheduleJob = `INSERT OR REPLACE INTO errand_schedule_job
+(schedule, queue, kind, priority, timeout, policy, unique_key, unique_scope, headers, args)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
+	sqlDropSchedule    = `DELETE FROM errand_schedule WHERE name = ?1 RETURNING schedule`
+	sqlDropScheduleJob = `DELETE FROM errand_schedule_job WHERE schedule = ?1`
+	sqlDropTicks       = `DELETE FROM errand_tick WHERE schedule = ?1`
+	sqlSchedules       = `SELECT s.schedule, s.revision, s.paused, s.next_tick, s.through, s.last_tick, s.last_job,
+s.skip_overlap, s.name, s.spec, s.zone, s.missed, s.jitter, j.queue, j.kind, j.priority, j.timeout, j.policy,
+COALESCE(j.unique_key, '') AS unique_key, j.unique_scope, j.headers, j.args
+FROM errand_schedule s JOIN errand_schedule_job j ON j.schedule = s.schedule ORDER BY s.name`
+)
+
+var _ storage.Scheduler = (*Store)(nil)
+
+// planRow is how far a schedule has come; its revision is 0 if there is none.
+type planRow struct {
+	Schedule    int64
+	Revision    int64
+	Paused      bool
+	NextTick    sql.NullInt64 `db:"next_tick"`
+	Through     sql.NullInt64
+	LastTick    sql.NullInt64 `db:"last_tick"`
+	LastJob     []byte        `db:"last_job"`
+	SkipOverlap bool          `db:"skip_overlap"`
+}
+
+func (r *planRow) plan() storage.Plan {
+	p := storage.Plan{
+		Revision: r.Revision, Paused: r.Paused,
+		Next: timeOf(r.NextTick), Through: timeOf(r.Through), LastTick: timeOf(r.LastTick),
+	}
+	copy(p.LastJob[:], r.LastJob)
+	return p
+}
+
+// nullTime gives t in microseconds, or NULL if it is zero.
+func nullTime(t time.Time) sql.NullInt64 {
+	if t.IsZero() {
+		return sql.NullInt64{}
+	}
+	return sql.NullInt64{Int64: micros(t), Valid: true}
+}
+
+// timeOf is the reverse of nullTime.
+func timeOf(n sql.NullInt64) time.Time {
+	if !n.Valid {
+		return time.Time{}
+	}
+	return fromMicros(n.Int64)
+}
+
+// plan reads the plan of the schedule of this name.
+func (t *tx) plan(name string) (*planRow, error) {
+	r := &planRow{}
+	err := t.row(sqlPlan, []any{name},
+		&r.Schedule, &r.Revision, &r.Paused, &r.NextTick, &r.Through, &r.LastTick, &r.LastJob, &r.SkipOverlap)
+	if errors.Is(err, sql.ErrNoRows) {
+		return r, nil
+	}
+	return r, err
+}
+
+// PutSchedule implements [storage.Scheduler].
+func (s *Store) PutSchedule(ctx context.Context, now time.Time, sched storage.Schedule) (revision int64, err error) {
+	err = s.submit(ctx, &request{run: func(t *tx) (err error) {
+		t.seen(now)
+		revision, err = t.putSchedule(&sched)
+		return err
+	}})
+	if err != nil {
+		return 0, err
+	}
+	return revision, nil
+}
+
+func (t *tx) putSchedule(s *storage.Schedule) (revision int64, err error) {
+	p, err := t.plan(s.Name)
+	if err != nil || p.Revision != s.Revision {
+		return 0, err
+	}
+	revision = t.token()
+	values := []any{
+		any(p.Schedule), revision, s.Paused, nullTime(s.Next), nullTime(s.Through),
+		s.Spec, s.Zone, s.Missed, s.SkipOverlap, s.Jitter.Microseconds(),
+	}
+	if s.Revision == 0 {
+		values[0] = s.Name
+		res, err := t.exec(sqlAddSchedule, values...)
+		if err != nil {
+			return 0, err
+		}
+		if p.Schedule, err = res.LastInsertId(); err != nil {
+			return 0, err
+		}
+	} else if _, err := t.exec(sqlSetSchedule, values...); err != nil {
+		return 0, err
+	}
+	j := &s.Job
+	var headers any
+	if j.Headers != nil {
+		headers = j.Headers
+	}
+	_, err = t.exec(sqlPutScheduleJob, p.Schedule, j.Queue, j.Kind, j.Priority, j.Timeout.Microseconds(),
+		nullable(string(j.Policy)), nullable(j.Unique), j.UniqueScope, headers, j.Args)
+	t.meta.gen++
+	t.notifyAll(storage.Event{Control: true})
+	return revision, err
+}
+
+// DropSchedule implements [storage.Scheduler].
+func (s *Store) DropSchedule(ctx context.Context, now time.Time, name string) error {
+	found := false
+	err := s.submit(ctx, &request{run: func(t *tx) (err error) {
+		t.seen(now)
+		found, err = t.dropSchedule(name)
+		return err
+	}})
+	if err == nil && !found {
+		err = storage.ErrNotFound
+	}
+	return err
+}
+
+func (t *tx) dropSchedule(name string) (found bool, err error) {
+	var schedule int64
+	err = t.row(sqlDropSchedule, []any{name}, &schedule)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, text := range []string{sqlDropScheduleJob, sqlDropTicks} {
+		if _, err := t.exec(text, schedule); err != nil {
+			return false, err
+		}
+	}
+	t.meta.gen++
+	t.notifyAll(storage.Event{Control: true})
+	return true, nil
+}
+
+type scheduleRow struct {
+	planRow
+	Name        string
+	Spec        string
+	Zone        string
+	Missed      string
+	Jitter      int64
+	Queue       string
+	Kind        string
+	Priority    int
+	Timeout     int64
+	Policy      []byte
+	UniqueKey   string              `db:"unique_key"`
+	UniqueScope storage.UniqueScope `db:"unique_scope"`
+	Headers     []byte
+	Args        []byte
+}
+
+func (r *scheduleRow) schedule() storage.Schedule {
+	if r.Args == nil { // what the driver makes of a BLOB of no bytes
+		r.Args = []byte{}
+	}
+	return storage.Schedule{
+		Name: r.Name, Spec: r.Spec, Zone: r.Zone, Missed: r.Missed, SkipOverlap: r.SkipOverlap,
+		Jitter: time.Duration(r.Jitter) * time.Microsecond,
+		Job: storage.NewJob{
+			Queue: r.Queue, Kind: r.Kind, Priority: r.Priority, Timeout: time.Duration(r.Timeout) * time.Microsecond,
+			Policy: r.Policy, Unique: r.UniqueKey, UniqueScope: r.UniqueScope, Headers: r.Headers, Args: r.Args,
+		},
+		Plan: r.plan(),
+	}
+}
+
+// Schedules implements [storage.Scheduler].
+func (s *Store) Schedules(ctx context.Context) ([]storage.Schedule, error) {
+	var rows []scheduleRow
+	err := s.reading(ctx, func(tx *sqlx.Tx) error { return tx.Select(&rows, sqlSchedules) })
+	if err != nil {
+		return nil, err
+	}
+	out := make([]storage.Schedule, len(rows))
+	for i := range rows {
+		out[i] = rows[i].schedule()
+	}
+	return out, nil
+}

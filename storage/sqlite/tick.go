@@ -1,0 +1,237 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	sqlFire = `UPDATE errand_schedule SET revision = ?2, next_tick = ?3, through = ?4, last_tick = ?5, last_job = ?6
+WHERE schedule = ?1`
+	sqlLive     = `SELECT salt, created_at FROM errand_job WHERE id = ?1`
+	sqlLastTick = `SELECT COALESCE(MAX(n), 0) FROM errand_tick WHERE schedule = ?1`
+	sqlAddTick  = `INSERT INTO errand_tick (schedule, n, at, until, ticks, taken, noted, job)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
+	sqlTrimTicks = `DELETE FROM errand_tick WHERE schedule = ?1 AND n <= ?2`
+	sqlTicks     = `SELECT t.at, t.until, t.ticks, t.taken, t.noted, t.job FROM errand_schedule s
+JOIN errand_tick t ON t.schedule = s.schedule WHERE s.name = ?1 ORDER BY t.n DESC`
+)
+
+// Fire implements [storage.Scheduler].
+func (s *Store) Fire(ctx context.Context, now time.Time, firings []storage.Firing) ([]storage.Fired, error) {
+	if len(firings) == 0 {
+		return nil, s.idle(ctx)
+	}
+	var out []storage.Fired
+	r := &request{
+		// Of processes that wait for one tick all but one come too late.
+		probe: func(t *tx) (found bool, err error) {
+			plans, err := t.plans(firings)
+			if err != nil {
+				return false, err
+			}
+			for i := range firings {
+				found = found || plans.current(&firings[i])
+			}
+			out = plans.answers(firings)
+			return found, nil
+		},
+		run: func(t *tx) (err error) {
+			out, err = t.fire(now, firings)
+			return err
+		},
+	}
+	if err := s.submit(ctx, r); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// plans are those of the schedules that a call of Fire is about, by name.
+type plans map[string]*planRow
+
+func (t *tx) plans(firings []storage.Firing) (plans, error) {
+	all := plans{}
+	for i := range firings {
+		name := firings[i].Name
+		if all[name] != nil {
+			continue
+		}
+		p, err := t.plan(name)
+		if err != nil {
+			return nil, err
+		}
+		all[name] = p
+	}
+	return all, nil
+}
+
+// current tells whether a firing takes effect.
+func (p plans) current(f *storage.Firing) bool {
+	have := p[f.Name].Revision
+	return have != 0 && have == f.Plan.Revision
+}
+
+// answers gives the plans as they are now.
+func (p plans) answers(firings []storage.Firing) []storage.Fired {
+	out := make([]storage.Fired, len(firings))
+	for i := range firings {
+		out[i].Plan = p[firings[i].Name].plan()
+	}
+	return out
+}
+
+func (t *tx) fire(now time.Time, firings []storage.Firing) ([]storage.Fired, error) {
+	t.seen(now)
+	plans, err := t.plans(firings)
+	if err != nil {
+		return nil, err
+	}
+	taken := make([][]storage.Tick, len(firings))
+	for i := range firings {
+		f := &firings[i]
+		if !plans.current(f) {
+			continue
+		}
+		if taken[i], err = t.fireOne(now, plans[f.Name], f); err != nil {
+			return nil, err
+		}
+	}
+	out := plans.answers(firings)
+	for i := range out {
+		out[i].Applied, out[i].Ticks = taken[i] != nil, taken[i]
+	}
+	return out, nil
+}
+
+// fireOne takes the ticks of a firing, moves p on, and gives them as they are
+// in the history, never nil.
+func (t *tx) fireOne(now time.Time, p *planRow, f *storage.Firing) ([]storage.Tick, error) {
+	taken := make([]storage.Tick, len(f.Ticks))
+	for i := range f.Ticks {
+		var err error
+		if taken[i], err = t.take(now, p, &f.Ticks[i]); err != nil {
+			return nil, err
+		}
+	}
+	p.Revision = t.token()
+	p.NextTick, p.Through = nullTime(f.Plan.Next), nullTime(f.Plan.Through)
+	if _, err := t.exec(sqlFire, p.Schedule, p.Revision, p.NextTick, p.Through, p.LastTick, p.LastJob); err != nil {
+		return nil, err
+	}
+	return taken, t.addTicks(p.Schedule, taken)
+}
+
+// take decides one tick, and enqueues its job.
+func (t *tx) take(now time.Time, p *planRow, tick *storage.Tick) (storage.Tick, error) {
+	entry := storage.Tick{
+		At: tick.At, Until: tick.Until, N: max(tick.N, 1), Taken: tick.Taken, Noted: now,
+	}
+	if entry.Until.IsZero() {
+		entry.Until = entry.At
+	}
+	for _, at := range []*time.Time{&entry.At, &entry.Until, &entry.Noted} {
+		*at = fromMicros(micros(*at))
+	}
+	if tick.Job == nil {
+		return entry, nil
+	}
+	if p.SkipOverlap && tick.Taken != storage.TickManual {
+		live, err := t.live(p.plan().LastJob)
+		if err != nil {
+			return entry, err
+		}
+		if live {
+			entry.Taken = storage.TickOverlap
+			return entry, nil
+		}
+	}
+	jobs, err := t.enqueue(now, []storage.NewJob{*tick.Job})
+	if err != nil {
+		return entry, err
+	}
+	entry.ID = jobs[0].ID
+	if jobs[0].Duplicate {
+		entry.Taken = storage.TickDuplicate
+		return entry, nil
+	}
+	p.LastTick, p.LastJob = nullTime(entry.At), entry.ID[:]
+	return entry, nil
+}
+
+// live tells whether a job is scheduled, ready or running.
+func (t *tx) live(id storage.ID) (bool, error) {
+	if id.IsZero() {
+		return false, nil
+	}
+	var salt uint32
+	var created int64
+	err := t.row(sqlLive, []any{id.Key()}, &salt, &created)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil && storage.NewID(fromMicros(created), salt, id.Key()) == id, err
+}
+
+// addTicks appends to the history of a schedule, of which the last entries
+// are kept.
+func (t *tx) addTicks(schedule int64, ticks []storage.Tick) error {
+	if len(ticks) == 0 {
+		return nil
+	}
+	var last int64
+	if err := t.row(sqlLastTick, []any{schedule}, &last); err != nil {
+		return err
+	}
+	last += int64(len(ticks))
+	keep := ticks[max(0, len(ticks)-storage.TickLimit):]
+	for i := range keep {
+		k := &keep[i]
+		var job any
+		if !k.ID.IsZero() {
+			job = k.ID[:]
+		}
+		_, err := t.exec(sqlAddTick, schedule, last-int64(len(keep)-1-i),
+			micros(k.At), micros(k.Until), k.N, string(k.Taken), micros(k.Noted), job)
+		if err != nil {
+			return err
+		}
+	}
+	if last <= storage.TickLimit {
+		return nil
+	}
+	_, err := t.exec(sqlTrimTicks, schedule, last-storage.TickLimit)
+	return err
+}
+
+type tickRow struct {
+	At    int64
+	Until int64
+	Ticks int64
+	Taken storage.TickOutcome
+	Noted int64
+	Job   []byte
+}
+
+// Ticks implements [storage.Scheduler].
+func (s *Store) Ticks(ctx context.Context, name string) ([]storage.Tick, error) {
+	var rows []tickRow
+	err := s.reading(ctx, func(tx *sqlx.Tx) error { return tx.Select(&rows, sqlTicks, name) })
+	if err != nil {
+		return nil, err
+	}
+	out := make([]storage.Tick, len(rows))
+	for i, r := range rows {
+		out[i] = storage.Tick{
+			At: fromMicros(r.At), Until: fromMicros(r.Until), N: r.Ticks, Taken: r.Taken, Noted: fromMicros(r.Noted),
+		}
+		copy(out[i].ID[:], r.Job)
+	}
+	return out, nil
+}
