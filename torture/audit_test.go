@@ -1,0 +1,338 @@
+//go:build unix
+
+package torture_test
+
+import (
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/errandq/errand/storage"
+)
+
+// findings are what a comparison of a ledger with a database has come to.
+type findings struct {
+	jobs       int      // acknowledged
+	runs       int      // of handlers
+	duplicates int      // of them, after a lost lease
+	lost       []string // acknowledged, and not there
+	unexpected []string // there, and never asked for
+	broken     []string // rules of the database that do not hold
+}
+
+func (f *findings) String() string {
+	text := fmt.Sprintf("jobs %d runs %d lost %d unexpected %d duplicates %d broken %d",
+		f.jobs, f.runs, len(f.lost), len(f.unexpected), f.duplicates, len(f.broken))
+	for name, all := range map[string][]string{"lost": f.lost, "unexpected": f.unexpected, "broken": f.broken} {
+		for i, line := range all {
+			if i == 20 {
+				text += fmt.Sprintf("\n\tand %d more", len(all)-i)
+				break
+			}
+			text += "\n\t" + name + ": " + line
+		}
+	}
+	return text
+}
+
+func (f *findings) clean() bool { return len(f.lost)+len(f.unexpected)+len(f.broken) == 0 }
+
+// mustBeClean fails the test unless nothing was lost or made up.
+func (f *findings) mustBeClean(t *testing.T) {
+	t.Helper()
+	if !f.clean() {
+		t.Errorf("the database does not agree with what was acknowledged: %v", f)
+	}
+}
+
+// row is a job as the tables have it.
+type row struct {
+	id      storage.ID
+	n       int // its number in the ledger
+	table   string
+	state   int
+	token   int64
+	crashes int
+}
+
+const (
+	ready, running, done, cancelled, dead = 2, 3, 4, 5, 6
+)
+
+const sqlRows = `SELECT t, state, j.id, token, crashes, salt, created_at, CAST(COALESCE(j.args, p.args) AS TEXT) FROM (
+SELECT 'job' t, state, id, token, crashes, salt, created_at, args FROM errand_job UNION ALL
+SELECT 'finished', state, id, token, crashes, salt, created_at, args FROM errand_finished UNION ALL
+SELECT 'dead', 6, id, token, crashes, salt, created_at, args FROM errand_dead) j
+LEFT JOIN errand_payload p ON p.job = j.id`
+
+// rules are queries that count what must not be.
+var rules = map[string]string{
+	"jobs in two tables": `SELECT COUNT(*) - COUNT(DISTINCT id) FROM (SELECT id FROM errand_job
+UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead)`,
+	"counts not kept right": `WITH real AS (SELECT lane, state, COUNT(*) n FROM (SELECT lane, state FROM errand_job
+UNION ALL SELECT lane, state FROM errand_finished UNION ALL SELECT lane, 6 FROM errand_dead) GROUP BY lane, state)
+SELECT (SELECT COUNT(*) FROM real r LEFT JOIN errand_count c USING (lane, state) WHERE c.n IS NOT r.n)
++ (SELECT COUNT(*) FROM errand_count c LEFT JOIN real r USING (lane, state) WHERE c.n <> COALESCE(r.n, 0))`,
+	"tokens on two leases":        `SELECT COUNT(*) - COUNT(DISTINCT token) FROM errand_job WHERE state = 3`,
+	"tokens from the future":      `SELECT COUNT(*) FROM errand_job, errand_meta WHERE token >= next_token`,
+	"keys from the future":        `SELECT COUNT(*) FROM errand_job, errand_meta WHERE id >= next_job`,
+	"leases of unknown instances": `SELECT COUNT(*) FROM errand_job WHERE state = 3 AND instance NOT IN (SELECT instance FROM errand_instance)`,
+	"holders of nothing":          `SELECT COUNT(*) FROM errand_job WHERE (state = 3) <> (instance <> 0)`,
+	"args without a job": `SELECT COUNT(*) FROM errand_payload WHERE job NOT IN
+(SELECT id FROM errand_job UNION SELECT id FROM errand_finished UNION SELECT id FROM errand_dead)`,
+	"history without a job": `SELECT COUNT(*) FROM errand_history WHERE job NOT IN
+(SELECT id FROM errand_job UNION SELECT id FROM errand_finished UNION SELECT id FROM errand_dead)`,
+	"jobs without args": `SELECT COUNT(*) FROM (SELECT id, args FROM errand_job UNION ALL SELECT id, args FROM errand_finished
+UNION ALL SELECT id, args FROM errand_dead) WHERE args IS NULL AND id NOT IN (SELECT job FROM errand_payload)`,
+	"unique keys of nobody": `SELECT COUNT(*) FROM errand_unique WHERE until = 0 AND job NOT IN (SELECT id FROM errand_job)`,
+	"unique keys not held": `SELECT COUNT(*) FROM errand_job j WHERE unique_key IS NOT NULL AND NOT EXISTS
+(SELECT 1 FROM errand_unique u WHERE u.key = j.unique_key AND u.job = j.id)`,
+}
+
+// raw opens the file as any other program would.
+func raw(path string) (*sql.DB, error) {
+	return sql.Open("sqlite", "file:"+path+"?mode=rw&_txlock=immediate&_pragma=busy_timeout(10000)")
+}
+
+// audit compares what was said with what is in the file.
+func (l *ledger) audit(t *testing.T, path string) *findings {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	db, err := raw(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	f := &findings{jobs: len(l.ids), unexpected: slices.Clone(l.fault)}
+	rows, err := readRows(db)
+	if err != nil {
+		f.broken = append(f.broken, fmt.Sprint("reading all jobs: ", err))
+		return f
+	}
+	for _, name := range slices.Sorted(maps.Keys(rules)) {
+		var n int
+		if err := db.QueryRow(rules[name]).Scan(&n); err != nil || n != 0 {
+			f.broken = append(f.broken, fmt.Sprintf("%s: %d, %v", name, n, err))
+		}
+	}
+	var sound string
+	if err := db.QueryRow("PRAGMA integrity_check").Scan(&sound); err != nil || sound != "ok" {
+		f.broken = append(f.broken, fmt.Sprintf("integrity_check: %s, %v", sound, err))
+	}
+	l.compare(f, rows)
+	return f
+}
+
+func readRows(db *sql.DB) (out []row, err error) {
+	rows, err := db.Query(sqlRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var r row
+		var key, created int64
+		var salt uint32
+		var args string
+		if err := rows.Scan(&r.table, &r.state, &key, &r.token, &r.crashes, &salt, &created, &args); err != nil {
+			return nil, err
+		}
+		var a order
+		if err := json.Unmarshal([]byte(args), &a); err != nil {
+			return nil, fmt.Errorf("args of job %d: %w", key, err)
+		}
+		r.n = a.N
+		r.id = storage.NewID(fromMicros(created), salt, key)
+		out = append(out, r)
+	}
+	return out, rows.Err()
+}
+
+// compare finds what differs between the ledger and the rows of the tables.
+func (l *ledger) compare(f *findings, rows []row) {
+	byKey, byNumber := map[int64]*row{}, map[int]int64{}
+	for i := range rows {
+		r := &rows[i]
+		key := r.id.Key()
+		byKey[key] = r
+		if !l.tried[r.n] {
+			f.unexpected = append(f.unexpected, fmt.Sprintf("job %d: nobody enqueued number %d", key, r.n))
+		}
+		if other, ok := byNumber[r.n]; ok {
+			f.unexpected = append(f.unexpected, fmt.Sprintf("number %d is there twice, as jobs %d and %d", r.n, other, key))
+		}
+		byNumber[r.n] = key
+	}
+	for n, id := range l.ids {
+		if r := byKey[id.Key()]; r != nil && (r.id != id || r.n != n) {
+			f.lost = append(f.lost, fmt.Sprintf("number %d is job %v: in its place is %v with number %d", n, id, r.id, r.n))
+		}
+	}
+	for key, r := range byKey {
+		if err := l.entry(key).judge(r); err != nil {
+			f.unexpected = append(f.unexpected, fmt.Sprintf("job %d, %s in state %d with token %d: %v", key, r.table, r.state, r.token, err))
+		}
+	}
+	enqueued := map[int64]bool{}
+	for _, id := range l.ids {
+		enqueued[id.Key()] = true
+	}
+	for key, e := range l.jobs {
+		r := byKey[key]
+		if err := e.lacks(r, enqueued[key]); err != nil {
+			f.lost = append(f.lost, fmt.Sprintf("job %d: %v", key, err))
+		}
+		n, faults := e.duplicates()
+		f.duplicates += n
+		f.runs += len(e.runs)
+		for _, text := range faults {
+			f.unexpected = append(f.unexpected, fmt.Sprintf("job %d: %s", key, text))
+		}
+	}
+}
+
+// judge finds a reason why the row cannot have come about.
+func (e *entry) judge(r *row) error {
+	if r.table == "job" && r.state != running {
+		return nil
+	}
+	s := e.leases[r.token]
+	switch {
+	case r.state == cancelled && e.cancels.begun > 0, r.table == "job":
+		return nil
+	case s == nil || len(s.intents) == 0:
+		return errors.New("nobody ended it")
+	case r.state == done && s.meant().outcome != storage.OutcomeDone,
+		r.state == cancelled && s.meant().outcome != storage.OutcomeCancelled,
+		r.state == dead && s.meant().outcome != storage.OutcomeDead:
+		return fmt.Errorf("it was to end with outcome %d", s.meant().outcome)
+	}
+	return nil
+}
+
+// lacks finds what was acknowledged and is not so. r is nil if there is no row.
+func (e *entry) lacks(r *row, enqueued bool) error {
+	last := e.last()
+	if r == nil {
+		for _, s := range e.leases {
+			if i := s.meant(); !i.keep && (!putsBack(i.outcome) && i.outcome != storage.OutcomeDead && i.outcome != 0 || e.cancels.begun > 0) {
+				return nil
+			}
+		}
+		switch {
+		case e.purges.begun > 0 || !enqueued && last == nil && e.redrives.acked+e.cancels.acked == 0:
+			return nil
+		}
+		return fmt.Errorf("it is in no table; it was enqueued, ended %v, redriven %d times", last, e.redrives.acked)
+	}
+	if e.purges.acked > 0 {
+		return errors.New("it was purged, and is back")
+	}
+	if e.cancels.acked > 0 && r.state != cancelled {
+		return fmt.Errorf("it was cancelled, and is in state %d", r.state)
+	}
+	if r.state == dead {
+		deaths := 0
+		for _, s := range e.leases {
+			if s.meant().outcome == storage.OutcomeDead {
+				deaths++
+			}
+		}
+		if deaths <= e.redrives.acked {
+			return fmt.Errorf("it died %d times, was redriven %d times, and is dead", deaths, e.redrives.acked)
+		}
+	}
+	if last == nil {
+		return nil
+	}
+	return last.lacks(r, e)
+}
+
+// lacks finds out whether what a lease ended with is undone.
+func (s *leaseEntry) lacks(r *row, e *entry) error {
+	o := s.meant().outcome
+	what := fmt.Sprintf("lease %d ended with outcome %d, and the job is in %s, state %d, token %d", s.token, o, r.table, r.state, r.token)
+	if r.token < s.token {
+		return errors.New(what)
+	}
+	after := r.token > s.token
+	var ok bool
+	switch o {
+	case storage.OutcomeDone:
+		ok = r.state == done && !after
+	case storage.OutcomeCancelled:
+		ok = r.state == cancelled && !after
+	case storage.OutcomeDead:
+		ok = r.state == dead && !after || e.redrives.begun > 0 && (after || r.state == ready)
+	default: // put back, or cancelled instead
+		ok = after || r.state < running || r.state == cancelled && e.cancels.begun > 0
+	}
+	for _, token := range e.tokens() {
+		if later := e.leases[token]; token > s.token && later.attempt > 0 && !putsBack(o) && (o != storage.OutcomeDead || e.redrives.begun == 0) {
+			what += fmt.Sprintf(", and was leased again with token %d", token)
+			ok = false
+		}
+	}
+	if !ok {
+		return errors.New(what)
+	}
+	return nil
+}
+
+// crashed lists the jobs whose crash count has ever been raised.
+func (l *ledger) crashed() (out []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.jobs {
+		for _, s := range e.leases {
+			if s.fate == storage.Crashed || s.meant().outcome == storage.OutcomeCrashed {
+				out = append(out, fmt.Sprintf("job %d, token %d: fate %d, outcome %d", e.key, s.token, s.fate, s.meant().outcome))
+			}
+		}
+	}
+	return out
+}
+
+// ended tells how many jobs have had an acknowledged end of this kind.
+func (l *ledger) ended(o storage.Outcome) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.jobs {
+		for _, s := range e.leases {
+			if s.acked && s.meant().outcome == o {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// verbs says how often what was acknowledged.
+func (l *ledger) verbs() string {
+	names := map[storage.Outcome]string{
+		storage.OutcomeDone: "done", storage.OutcomeCancelled: "cancelled", storage.OutcomeRetry: "retried", storage.OutcomeSnooze: "snoozed",
+		storage.OutcomeCrashed: "crashed", storage.OutcomeInterrupted: "interrupted", storage.OutcomeReturned: "returned", storage.OutcomeDead: "dead",
+	}
+	var out []string
+	for o := storage.OutcomeDone; o <= storage.OutcomeDead; o++ {
+		if n := l.ended(o); n > 0 {
+			out = append(out, fmt.Sprintf("%s %d", names[o], n))
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	redriven, stopped := 0, 0
+	for _, e := range l.jobs {
+		redriven += e.redrives.acked
+		stopped += e.cancels.acked
+	}
+	return fmt.Sprintf("enqueued %d, %s, redriven %d, cancelled while waiting %d", len(l.ids), strings.Join(out, ", "), redriven, stopped)
+}

@@ -1,0 +1,121 @@
+//go:build unix
+
+package torture_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+// voice is where a child says what happens, a line each, in the words that the
+// ledger knows. Each call is one write, so that a line is whole or not there.
+type voice struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func (v *voice) say(format string, args ...any) { v.lines([]string{fmt.Sprintf(format, args...)}) }
+
+func (v *voice) lines(all []string) {
+	if len(all) == 0 {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	// If nobody listens any more the child is about to end.
+	_, _ = io.WriteString(v.out, strings.Join(all, "\n")+"\n")
+}
+
+// witness is a store that says what it is asked for and what it has
+// acknowledged, before whoever asked for it knows.
+type witness struct {
+	*sqlite.Store
+	voice *voice
+	died  func(key int64) // told of each dead job
+}
+
+func (w *witness) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	var lines []string
+	for _, f := range x.Finish {
+		lines = append(lines, fmt.Sprintf("ending %d %d %d %t", f.Key, f.Token, f.Outcome, f.Keep > 0))
+	}
+	w.voice.lines(lines)
+	r, err := w.Store.Exchange(ctx, now, x)
+	if err != nil {
+		return r, err
+	}
+	lines = lines[:0]
+	for i, f := range x.Finish {
+		switch r.Finished[i] {
+		case storage.Applied:
+			lines = append(lines, fmt.Sprintf("ended %d %d", f.Key, f.Token))
+		case storage.Lost:
+			lines = append(lines, fmt.Sprintf("lost %d %d", f.Key, f.Token))
+		}
+	}
+	for i, l := range x.Extend {
+		if r.Extended[i] == storage.Lost {
+			lines = append(lines, fmt.Sprintf("lost %d %d", l.Key, l.Token))
+		}
+	}
+	for _, l := range r.Leased {
+		lines = append(lines, leasedLine(&l))
+	}
+	w.voice.lines(lines)
+	for i, f := range x.Finish {
+		if f.Outcome == storage.OutcomeDead && r.Finished[i] == storage.Applied && w.died != nil {
+			w.died(f.Key)
+		}
+	}
+	return r, nil
+}
+
+func leasedLine(l *storage.Leased) string {
+	return fmt.Sprintf("leased %d %d %d", l.Key, l.Token, l.Attempt)
+}
+
+func (w *witness) Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
+	all, err := w.Store.Reclaim(ctx, now, mono, lease, limit)
+	var lines []string
+	for _, r := range all {
+		lines = append(lines, leasedLine(&r.Leased), fmt.Sprintf("reclaimed %d %d %d", r.Key, r.Token, r.Fate))
+	}
+	w.voice.lines(lines)
+	return all, err
+}
+
+func (w *witness) Cancel(ctx context.Context, now time.Time, id storage.ID, keep time.Duration) (storage.State, error) {
+	w.voice.say("cancelling %d", id.Key())
+	state, err := w.Store.Cancel(ctx, now, id, keep)
+	if err == nil && state == storage.Cancelled {
+		w.voice.say("cancelled %d", id.Key())
+	}
+	return state, err
+}
+
+// Redrive expects one ID.
+func (w *witness) Redrive(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
+	w.voice.say("redriving %d", sel.IDs[0].Key())
+	step, err := w.Store.Redrive(ctx, now, sel, queue)
+	if err == nil && step.N == 1 {
+		w.voice.say("redriven %d", sel.IDs[0].Key())
+	}
+	return step, err
+}
+
+// PurgeDead expects one ID.
+func (w *witness) PurgeDead(ctx context.Context, sel storage.DeadSelection) (storage.DeadStep, error) {
+	w.voice.say("purging %d", sel.IDs[0].Key())
+	step, err := w.Store.PurgeDead(ctx, sel)
+	if err == nil && step.N == 1 {
+		w.voice.say("purged %d", sel.IDs[0].Key())
+	}
+	return step, err
+}
