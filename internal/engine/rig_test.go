@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,6 +99,14 @@ func (r *rig) stop() error {
 	return r.err
 }
 
+// now gives the time on the engine's clock.
+func (r *rig) now() time.Time {
+	if r.cfg.Clock != nil {
+		return r.cfg.Clock()
+	}
+	return time.Now()
+}
+
 // enqueue adds ready jobs of a kind to queue q.
 func (r *rig) enqueue(kind string, n int) []storage.ID {
 	jobs := make([]storage.NewJob, n)
@@ -114,7 +121,7 @@ func (r *rig) add(jobs ...storage.NewJob) []storage.ID {
 	for i := range jobs {
 		jobs[i].Args = []byte("{}")
 	}
-	res, err := r.app.Enqueue(r.t.Context(), time.Now(), jobs)
+	res, err := r.app.Enqueue(r.t.Context(), r.now(), jobs)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -174,126 +181,4 @@ func (l *logs) with(s string) []string {
 		}
 	}
 	return out
-}
-
-// spy is a Store that notes the calls the engine makes, and can be told to
-// fail. It has the Notifier of the store below.
-type spy struct {
-	storage.Store
-	alone bool
-
-	mu        sync.Mutex
-	calls     []call
-	fail      func(op string) error // nil: nothing
-	listening int
-}
-
-type call struct {
-	op string
-	at time.Time
-	x  storage.Exchange
-}
-
-func (s *spy) note(op string, x storage.Exchange) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x.Extend = append([]storage.Lease(nil), x.Extend...)
-	x.Finish = append([]storage.Finish(nil), x.Finish...)
-	s.calls = append(s.calls, call{op, time.Now(), x})
-	if s.fail != nil {
-		return s.fail(op)
-	}
-	return nil
-}
-
-// failing has all calls from now on give what fail gives.
-func (s *spy) failing(fail func(op string) error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fail = fail
-}
-
-// since gives the calls from the n-th on.
-func (s *spy) since(n int) []call {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]call(nil), s.calls[n:]...)
-}
-
-func (s *spy) count() int { return len(s.since(0)) }
-
-func (s *spy) Alone() bool { return s.alone }
-
-func (s *spy) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
-	if err := s.note("exchange", x); err != nil {
-		return storage.ExchangeResult{}, err
-	}
-	return s.Store.Exchange(ctx, now, x)
-}
-
-func (s *spy) Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
-	if err := s.note("reclaim", storage.Exchange{}); err != nil {
-		return nil, err
-	}
-	return s.Store.Reclaim(ctx, now, mono, lease, limit)
-}
-
-func (s *spy) Counts(ctx context.Context) ([]storage.Count, error) {
-	if err := s.note("counts", storage.Exchange{}); err != nil {
-		return nil, err
-	}
-	return s.Store.Counts(ctx)
-}
-
-func (s *spy) PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error) {
-	if err := s.note("purge", storage.Exchange{}); err != nil {
-		return 0, time.Time{}, err
-	}
-	return s.Store.PurgeFinished(ctx, now)
-}
-
-func (s *spy) Started(l storage.Lease, now time.Time) error {
-	if err := s.note("started", storage.Exchange{}); err != nil {
-		return err
-	}
-	return s.Store.Started(l, now)
-}
-
-func (s *spy) Notify(f func(storage.Event)) func() {
-	s.listen(+1)
-	cancel := s.Store.(storage.Notifier).Notify(f)
-	return func() {
-		s.listen(-1)
-		cancel()
-	}
-}
-
-func (s *spy) listen(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.listening += n
-}
-
-// slowStore can keep the answers to exchanges back.
-type slowStore struct {
-	*spy
-	hold atomic.Pointer[chan struct{}]
-}
-
-// keepBack begins to keep answers back; goOn ends it.
-func (s *slowStore) keepBack() (goOn func()) {
-	c := make(chan struct{})
-	s.hold.Store(&c)
-	return func() {
-		s.hold.Store(nil)
-		close(c)
-	}
-}
-
-func (s *slowStore) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
-	res, err := s.spy.Exchange(ctx, now, x)
-	if c := s.hold.Load(); c != nil {
-		<-*c
-	}
-	return res, err
 }

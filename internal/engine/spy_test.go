@@ -1,0 +1,185 @@
+package engine_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// spy is a Store that notes the calls the engine makes, and can be told to
+// fail. It has the Notifier of the store below.
+type spy struct {
+	storage.Store
+	alone bool
+
+	mu        sync.Mutex
+	calls     []call
+	fail      func(op string) error // nil: nothing
+	listening int
+}
+
+type call struct {
+	op      string
+	at      time.Time
+	x       storage.Exchange
+	firings []storage.Firing
+}
+
+func (s *spy) note(op string, x storage.Exchange) error {
+	x.Extend, x.Finish = slices.Clone(x.Extend), slices.Clone(x.Finish)
+	return s.record(call{op: op, x: x})
+}
+
+func (s *spy) record(c call) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.at = time.Now()
+	s.calls = append(s.calls, c)
+	if s.fail != nil {
+		return s.fail(c.op)
+	}
+	return nil
+}
+
+// failing has all calls from now on give what fail gives.
+func (s *spy) failing(fail func(op string) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = fail
+}
+
+// since gives the calls from the n-th on.
+func (s *spy) since(n int) []call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]call(nil), s.calls[n:]...)
+}
+
+// of gives the calls of one kind from the n-th on.
+func (s *spy) of(op string, n int) []call {
+	return slices.DeleteFunc(s.since(n), func(c call) bool { return c.op != op })
+}
+
+func (s *spy) count() int { return len(s.since(0)) }
+
+func (s *spy) Alone() bool { return s.alone }
+
+func (s *spy) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	if err := s.note("exchange", x); err != nil {
+		return storage.ExchangeResult{}, err
+	}
+	return s.Store.Exchange(ctx, now, x)
+}
+
+func (s *spy) Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
+	if err := s.note("reclaim", storage.Exchange{}); err != nil {
+		return nil, err
+	}
+	return s.Store.Reclaim(ctx, now, mono, lease, limit)
+}
+
+func (s *spy) Counts(ctx context.Context) ([]storage.Count, error) {
+	if err := s.note("counts", storage.Exchange{}); err != nil {
+		return nil, err
+	}
+	return s.Store.Counts(ctx)
+}
+
+func (s *spy) PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error) {
+	if err := s.note("purge", storage.Exchange{}); err != nil {
+		return 0, time.Time{}, err
+	}
+	return s.Store.PurgeFinished(ctx, now)
+}
+
+func (s *spy) Started(l storage.Lease, now time.Time) error {
+	if err := s.note("started", storage.Exchange{}); err != nil {
+		return err
+	}
+	return s.Store.Started(l, now)
+}
+
+func (s *spy) scheduler() storage.Scheduler { return s.Store.(storage.Scheduler) }
+
+func (s *spy) PutSchedule(ctx context.Context, now time.Time, in storage.Schedule) (int64, error) {
+	return s.scheduler().PutSchedule(ctx, now, in)
+}
+
+func (s *spy) DropSchedule(ctx context.Context, now time.Time, name string) error {
+	return s.scheduler().DropSchedule(ctx, now, name)
+}
+
+func (s *spy) Ticks(ctx context.Context, name string) ([]storage.Tick, error) {
+	return s.scheduler().Ticks(ctx, name)
+}
+
+func (s *spy) Schedules(ctx context.Context) ([]storage.Schedule, error) {
+	if err := s.note("schedules", storage.Exchange{}); err != nil {
+		return nil, err
+	}
+	return s.scheduler().Schedules(ctx)
+}
+
+func (s *spy) Fire(ctx context.Context, now time.Time, firings []storage.Firing) ([]storage.Fired, error) {
+	if err := s.record(call{op: "fire", firings: slices.Clone(firings)}); err != nil {
+		return nil, err
+	}
+	return s.scheduler().Fire(ctx, now, firings)
+}
+
+func (s *spy) Clock(ctx context.Context) (time.Time, bool, error) {
+	if err := s.note("clock", storage.Exchange{}); err != nil {
+		return time.Time{}, false, err
+	}
+	return s.Store.(storage.Timekeeper).Clock(ctx)
+}
+
+func (s *spy) StepClock(ctx context.Context, now time.Time, after int64) (int64, error) {
+	if err := s.note("step", storage.Exchange{}); err != nil {
+		return 0, err
+	}
+	return s.Store.(storage.Timekeeper).StepClock(ctx, now, after)
+}
+
+func (s *spy) Notify(f func(storage.Event)) func() {
+	s.listen(+1)
+	cancel := s.Store.(storage.Notifier).Notify(f)
+	return func() {
+		s.listen(-1)
+		cancel()
+	}
+}
+
+func (s *spy) listen(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listening += n
+}
+
+// slowStore can keep the answers to exchanges back.
+type slowStore struct {
+	*spy
+	hold atomic.Pointer[chan struct{}]
+}
+
+// keepBack begins to keep answers back; goOn ends it.
+func (s *slowStore) keepBack() (goOn func()) {
+	c := make(chan struct{})
+	s.hold.Store(&c)
+	return func() {
+		s.hold.Store(nil)
+		close(c)
+	}
+}
+
+func (s *slowStore) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	res, err := s.spy.Exchange(ctx, now, x)
+	if c := s.hold.Load(); c != nil {
+		<-*c
+	}
+	return res, err
+}
