@@ -7,7 +7,6 @@ import (
 	"unicode"
 
 	"github.com/errandq/errand/policy"
-	"github.com/errandq/errand/storage"
 )
 
 // delivery gives what d stands for. A nil pointer counts as nil.
@@ -83,16 +82,17 @@ func snake(name string) string {
 	return b.String()
 }
 
-// storedPolicy reads the policy that is stored with a job.
-func storedPolicy(r *storage.Record) (*policy.Document, error) {
-	if r.Policy == nil {
-		return nil, nil
+// storedPolicy reads the policy that is stored with a job or a schedule.
+func (f *faults) storedPolicy(of string, b []byte) *policy.Document {
+	if b == nil {
+		return nil
 	}
-	t, err := policy.Parse(r.Policy, policy.ProfileQueue)
+	t, err := policy.Parse(b, policy.ProfileQueue)
 	if err != nil {
-		return nil, fmt.Errorf("errand: policy of job %v: %w", r.ID, err)
+		f.add(fmt.Errorf("errand: policy of %s: %w", of, err))
+		return nil
 	}
-	return &t.Document, nil
+	return &t.Document
 }
 
 // complete gives the policy of a queue in which all sections are that can be:

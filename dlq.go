@@ -178,7 +178,7 @@ func (d *DeadLetters) Redrive(ctx context.Context, filter DeadFilter, o *Redrive
 	}
 	var r RedriveResult
 	err := d.each(ctx, sel, func(sel storage.DeadSelection) (storage.DeadStep, error) {
-		step, err := d.q.store.Redrive(ctx, d.q.opts.Clock(), sel, o.Queue)
+		step, err := d.q.store.Redrive(ctx, d.q.clock.now(), sel, o.Queue)
 		r.Redriven += step.N
 		r.Duplicates = append(r.Duplicates, step.Duplicates...)
 		r.NotFound = append(r.NotFound, step.NotFound...)
@@ -283,7 +283,7 @@ func (d *DeadLetters) selection(f *faults, filter DeadFilter) storage.DeadSelect
 	case filter.OlderThan > 0 && !before.IsZero():
 		f.field("older_than", filter.OlderThan, "must be zero if died_before is set")
 	case filter.OlderThan > 0:
-		before = d.q.opts.Clock().Add(-filter.OlderThan).Truncate(time.Microsecond).Add(time.Microsecond)
+		before = d.q.clock.now().Add(-filter.OlderThan).Truncate(time.Microsecond).Add(time.Microsecond)
 	case !before.IsZero() && before.Before(filter.DiedFrom):
 		f.field("died_before", before, "must not be before died_from "+filter.DiedFrom.Format(time.RFC3339Nano))
 	}

@@ -87,12 +87,11 @@ func first(e []Enqueued, err error) (Enqueued, error) {
 func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) string,
 	write func(context.Context, time.Time, []storage.NewJob) ([]Enqueued, error),
 ) ([]Enqueued, error) {
-	now := q.opts.Clock()
 	records := make([]storage.NewJob, len(jobs))
 	var f faults
 	size := 0
 	for i, j := range jobs {
-		records[i] = q.newJob(&f, place(i), now, j)
+		records[i] = q.newJob(&f, place(i), place(i), j)
 		size += len(records[i].Args) + len(records[i].Headers)
 	}
 	if len(jobs) > 1 && size > maxEnqueueBytes {
@@ -101,11 +100,12 @@ func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) stri
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	return write(ctx, now, records)
+	return write(ctx, q.clock.now(), records)
 }
 
-// newJob checks a job at the door and puts it into the words of the store.
-func (q *Queue) newJob(f *faults, place string, now time.Time, j NewJob) storage.NewJob {
+// newJob checks a job at the door and puts it into the words of the store. Its
+// faults are named after the place of the job and that of its options.
+func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJob {
 	o := cmp.Or(j.Options, &JobOptions{})
 	r := storage.NewJob{
 		Queue: cmp.Or(o.Queue, defaultQueue), Priority: o.Priority, DueAt: o.RunAt, Timeout: o.Timeout,
@@ -117,40 +117,40 @@ func (q *Queue) newJob(f *faults, place string, now time.Time, j NewJob) storage
 		f.add(checkName(place+"kind", r.Kind))
 		r.Args = f.args(place+"args", j.Args, q.opts.MaxArgs)
 	}
-	f.add(checkName(place+"queue", r.Queue))
+	f.add(checkName(options+"queue", r.Queue))
 	if o.Priority < minPriority || o.Priority > maxPriority {
-		f.field(place+"priority", o.Priority, fmt.Sprintf("must be between %d and %d", minPriority, maxPriority))
+		f.field(options+"priority", o.Priority, fmt.Sprintf("must be between %d and %d", minPriority, maxPriority))
 	}
 	if y := o.RunAt.UTC().Year(); !o.RunAt.IsZero() && (y < 1970 || y > 9999) {
-		f.field(place+"run_at", o.RunAt, "must be in the years 1970 to 9999")
+		f.field(options+"run_at", o.RunAt, "must be in the years 1970 to 9999")
 	}
 	switch {
 	case o.Delay < 0:
-		f.field(place+"delay", o.Delay, "must not be negative")
+		f.field(options+"delay", o.Delay, "must not be negative")
 	case o.Delay > 0 && !o.RunAt.IsZero():
-		f.field(place+"delay", o.Delay, "must be zero if run_at is set")
+		f.field(options+"delay", o.Delay, "must be zero if run_at is set")
 	case o.Delay > 0:
-		r.DueAt = now.Add(o.Delay)
+		r.Delay = o.Delay
 	}
 	// The store keeps microseconds: less would silently become no timeout.
 	if o.Timeout < 0 || o.Timeout > 0 && o.Timeout < minTimeout {
-		f.field(place+"timeout", o.Timeout, fmt.Sprintf("must be zero or at least %v", minTimeout))
+		f.field(options+"timeout", o.Timeout, fmt.Sprintf("must be zero or at least %v", minTimeout))
 	}
 	if !isNil(o.Policy) {
 		// A document without sections says nothing and is not kept.
-		if d := f.override(place+"policy", o.Policy); d != (policy.Document{}) {
-			r.Policy = f.json(place+"policy", d)
+		if d := f.override(options+"policy", o.Policy); d != (policy.Document{}) {
+			r.Policy = f.json(options+"policy", d)
 		}
 	}
 	if o.Unique != nil {
-		checkUnique(f, place+"unique.key", o.Unique.Key)
+		checkUnique(f, options+"unique.key", o.Unique.Key)
 		r.Unique = uniqueKey(r.Kind, o.Unique.Key)
 		if o.Unique.Forever {
 			r.UniqueScope = storage.UniqueForever
 		}
 	}
 	if len(o.Headers) > 0 {
-		r.Headers = f.headers(place+"headers", o.Headers, q.opts.MaxHeaders)
+		r.Headers = f.headers(options+"headers", o.Headers, q.opts.MaxHeaders)
 	}
 	return r
 }

@@ -18,7 +18,7 @@ var (
 	// ErrPurgeAll: a purge without any condition must set [DeadFilter].All.
 	ErrPurgeAll = errors.New("errand: purge without a condition deletes every dead letter; set All to mean that")
 
-	// ErrNotFound: no job has this ID (any more).
+	// ErrNotFound: no job has this ID, no schedule this name (any more).
 	ErrNotFound = storage.ErrNotFound
 	// ErrClosed: the queue was closed, or closed itself after an I/O error
 	// that left the fate of a write open.

@@ -77,6 +77,6 @@ func ExampleQueue_EnqueueTx() {
 	check(tx.Commit())
 	fmt.Println("after it:", must(q.Job(ctx, e.ID)).State)
 	// Output:
-	// before the commit: errand: job not found
+	// before the commit: errand: not found
 	// after it: ready
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -55,9 +56,14 @@ type Options struct {
 	// MaxHeaders is the limit for the headers of a job, in bytes of JSON, up
 	// to 64 MiB. If zero, 16 KiB.
 	MaxHeaders int
-	// Clock is the clock that due times are about. That it was set is noticed
-	// within a minute. If nil, time.Now.
+	// Clock is the wall clock. It is believed as far as [ClockState] says; that
+	// it was set is noticed within 15 s. It must be safe for concurrent use. If
+	// nil, time.Now.
 	Clock func() time.Time
+	// WaitForClock holds schedules back in this process while the wall clock is
+	// not plausible, that is before the program was built. If false, they fire
+	// by whatever time it is on the queue's clock.
+	WaitForClock bool
 	// Logger takes what nobody can be told otherwise. If nil, slog.Default.
 	Logger *slog.Logger
 }
@@ -141,6 +147,7 @@ func (o *Options) withDefaults() Options {
 type Queue struct {
 	store  storage.Store
 	opts   Options // with defaults
+	clock  *queueClock
 	limits limits
 
 	closing  sync.Once
@@ -184,15 +191,23 @@ func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newQueue(store, c), nil
+	q, err := newQueue(ctx, store, c)
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return q, nil
 }
 
-func newQueue(store storage.Store, o Options) *Queue {
-	q := &Queue{store: store, opts: o}
+func newQueue(ctx context.Context, store storage.Store, o Options) (*Queue, error) {
+	c, err := newClock(ctx, store, &o)
+	if err != nil {
+		return nil, err
+	}
+	q := &Queue{store: store, opts: o, clock: c}
 	for name, line := range o.Queues {
 		q.limits.budget(owner{queue: name}, line.Budget)
 	}
-	return q
+	return q, nil
 }
 
 // New makes a queue on a store that is open already, one on the application's
@@ -217,7 +232,7 @@ func New(ctx context.Context, store storage.Store, o *Options) (*Queue, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return newQueue(store, o.withDefaults()), nil
+	return newQueue(ctx, store, o.withDefaults())
 }
 
 // Close closes the queue and its store. Calls under way finish first, later
@@ -271,7 +286,7 @@ func (q *Queue) Job(ctx context.Context, id ID) (JobInfo, error) {
 // that had already ended is the state it ended in. It gives [ErrNotFound] for
 // no job.
 func (q *Queue) Cancel(ctx context.Context, id ID) (State, error) {
-	return q.store.Cancel(ctx, q.opts.Clock(), id, q.opts.Retention)
+	return q.store.Cancel(ctx, q.clock.now(), id, q.opts.Retention)
 }
 
 // Pause stops all workers from taking jobs of a queue; it may be one that has
@@ -290,7 +305,7 @@ func (q *Queue) pause(ctx context.Context, queue string, paused bool) error {
 	if err := checkName("queue", queue); err != nil {
 		return err
 	}
-	return q.store.Pause(ctx, q.opts.Clock(), queue, paused)
+	return q.store.Pause(ctx, q.clock.now(), queue, paused)
 }
 
 // Paused gives the paused queues, sorted.
@@ -312,13 +327,17 @@ func jobInfo(r *storage.Record) (JobInfo, error) {
 		Reason: r.Reason, Error: r.Error, Args: r.Args, History: r.History,
 	}
 	var f faults
-	var err error
-	j.Policy, err = storedPolicy(r)
-	f.add(err)
-	if r.Headers != nil {
-		if err := json.Unmarshal(r.Headers, &j.Headers); err != nil {
-			f.add(fmt.Errorf("errand: headers of job %v: %w", r.ID, err))
+	of := fmt.Sprintf("job %v", r.ID)
+	j.Policy, j.Headers = f.storedPolicy(of, r.Policy), f.storedHeaders(of, r.Headers)
+	return j, f.err()
+}
+
+// storedHeaders reads the headers that are stored with a job or a schedule.
+func (f *faults) storedHeaders(of string, b []byte) (h map[string]string) {
+	if b != nil {
+		if err := json.Unmarshal(b, &h); err != nil {
+			f.add(fmt.Errorf("errand: headers of %s: %w", of, err))
 		}
 	}
-	return j, f.err()
+	return h
 }

@@ -292,7 +292,9 @@ func (w *Worker) config() engine.Config {
 		Keep:          q.Retention,
 		Policy:        q.Policy.Delivery(),
 		Lines:         map[string]engine.Line{},
-		Clock:         q.Clock,
+		Clock:         w.queue.clock.now,
+		Plausible:     w.queue.clock.Plausible,
+		WaitForClock:  q.WaitForClock,
 		Logger:        cmp.Or(o.Logger, q.Logger),
 	}
 	if len(c.Queues) == 0 {

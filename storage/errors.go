@@ -5,8 +5,8 @@ import "errors"
 // What can go wrong in a Store. Errors are matched with [errors.Is]; they are
 // told apart by codes of the driver, never by its text.
 var (
-	// ErrNotFound: no job has this ID (any more).
-	ErrNotFound = errors.New("errand: job not found")
+	// ErrNotFound: no job has this ID, no schedule this name (any more).
+	ErrNotFound = errors.New("errand: not found")
 	// ErrClosed: the store was closed, or closed itself after an I/O error
 	// that left the fate of a write open.
 	ErrClosed = errors.New("errand: closed")

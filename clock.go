@@ -1,0 +1,80 @@
+package errand
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/errandq/errand/internal/clock"
+	"github.com/errandq/errand/storage"
+)
+
+// ClockState is what a [Queue] knows of the time.
+type ClockState struct {
+	// Now is the queue's time, which due times are about. It is the wall clock,
+	// but where that is behind the latest time that the database has seen: by a
+	// little, and the queue's time stands still until it has caught up; by more
+	// than 5 s, and it goes on from the latest time seen, until the wall clock
+	// is ahead again or, being plausible, has stayed behind for ten minutes.
+	Now time.Time
+	// Plausible is set unless the wall clock is before the time that the program
+	// was built, which a board without a clock battery shows after it was
+	// switched on.
+	Plausible bool
+	// Jumps is how often the wall clock was found to have jumped by more than
+	// 5 s, in either direction, since the queue was opened. Sleep and
+	// hibernation of the machine count.
+	Jumps int64
+}
+
+// Clock gives the queue's time, and what is to be thought of it.
+func (q *Queue) Clock() ClockState {
+	return ClockState{Now: q.clock.now(), Plausible: q.clock.Plausible(), Jumps: q.clock.jumps.Load()}
+}
+
+// queueClock is the one clock of a queue and its workers.
+type queueClock struct {
+	*clock.Clock
+	logger *slog.Logger
+	jumps  atomic.Int64
+	// What is still to be logged: under the lock of the clock no logger is
+	// called, as it might ask for the time.
+	jump, step atomic.Int64
+}
+
+// newClock begins at the latest time that the store was given, if it keeps that.
+func newClock(ctx context.Context, store storage.Store, o *Options) (*queueClock, error) {
+	var floor time.Time
+	if s, ok := store.(storage.Timekeeper); ok {
+		var err error
+		if floor, _, err = s.Clock(ctx); err != nil {
+			return nil, err
+		}
+	}
+	c := &queueClock{logger: o.Logger}
+	c.Clock = clock.New(clock.Options{
+		Wall: o.Clock, Floor: floor,
+		OnJump: func(by time.Duration) {
+			c.jumps.Add(1)
+			c.jump.Store(int64(by))
+		},
+		OnStep: func(from, to time.Time) { c.step.Store(int64(from.Sub(to))) },
+	})
+	if wall := o.Clock(); wall.Before(floor.Add(-clock.Slack)) {
+		o.Logger.Warn("the wall clock is behind what the database has seen", "wall", wall, "seen", floor)
+	}
+	return c, nil
+}
+
+// now gives the queue's time, and logs what has become of it.
+func (c *queueClock) now() time.Time {
+	now := c.Now()
+	if by := time.Duration(c.jump.Swap(0)); by != 0 {
+		c.logger.Warn("the wall clock has jumped", "by", by, "now", now)
+	}
+	if by := time.Duration(c.step.Swap(0)); by != 0 {
+		c.logger.Warn("the queue's time goes back to the wall clock", "by", -by, "now", now)
+	}
+	return now
+}

@@ -1,0 +1,295 @@
+package errand
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/internal/schedule"
+	"github.com/errandq/errand/storage"
+)
+
+// Schedule is a recurring job: what [Queue.Schedule] declares. Each of its
+// ticks becomes one job, however many processes and workers there are.
+type Schedule struct {
+	// Name names the schedule in the database, by the rule for names of kinds.
+	Name string
+	// Spec says when, in whole seconds: five cron fields (minute, hour, day of
+	// month, month, day of week), six with the second first, @yearly, @monthly,
+	// @weekly, @daily, @hourly, or @every with a duration from 1s to 87600h.
+	// At most 256 bytes. What it makes of daylight saving depends on its hour
+	// field: with fixed hours, what is in the gap comes right after it and what
+	// comes twice counts once; with * or a step in it no tick is lost, and both
+	// passes have theirs. The ticks of @every are the multiples of the duration
+	// since 1970 UTC, whenever the program was started.
+	Spec string
+	// Zone is the zone by whose clocks the fields of the spec go, a name of the
+	// IANA time zone database. "Local" is refused: it depends on the process. A
+	// program for machines without the database imports time/tzdata. If empty, UTC.
+	Zone string
+	// Args are those of each job.
+	Args Args
+	// Options are those of each job. RunAt and Delay must be zero, and the
+	// headers errand-schedule (the name) and errand-tick (RFC 3339, in the zone)
+	// are added. A tick whose unique key another job holds is skipped. If nil,
+	// the defaults of jobs.
+	Options *JobOptions
+	// Missed says what ticks are worth at which no worker was there. If zero,
+	// MissedOne.
+	Missed Missed
+	// Overlap says what becomes of a tick while the job of an earlier one is
+	// not over. If zero, OverlapAllow.
+	Overlap Overlap
+	// Jitter puts each job off by less than this, up to 24 h: by the same for a
+	// name and a tick in every process, and spread evenly over names and ticks.
+	// If zero, jobs are due at the tick.
+	Jitter time.Duration
+}
+
+// Missed says what missed ticks are worth: those that came while no worker ran,
+// or that a jump of the clock has passed over, more than 10 s ago. What is less
+// late is on time; but ticks so close together that one on time is next to one
+// that is not are all missed.
+type Missed int
+
+const (
+	// MissedOne fires one job for all that were missed, that of the latest tick,
+	// unless another is on time. It is the default.
+	MissedOne = Missed(schedule.One)
+	// MissedSkip drops them.
+	MissedSkip = Missed(schedule.Skip)
+)
+
+// MissedAll fires the latest ticks up to that many, which must be between 1 and
+// 1,000, and drops the older ones.
+func MissedAll(max int) Missed {
+	if max < 1 {
+		return Missed(max + notAll) // to be refused with the number that was given
+	}
+	return Missed(max)
+}
+
+// notAll makes what MissedAll must not be given differ from the other values.
+const notAll = int(schedule.Skip) - 1
+
+// String gives "one", "skip" or "all(100)".
+func (m Missed) String() string {
+	switch {
+	case m < MissedSkip:
+		return fmt.Sprintf("all(%d)", int(m)-notAll)
+	case m > schedule.MaxAll:
+		return fmt.Sprintf("all(%d)", int(m))
+	}
+	return schedule.Missed(m).String()
+}
+
+// Overlap says whether a schedule may have more than one job that is not over:
+// that is scheduled, ready or running. One waiting for its retry is not over.
+type Overlap uint8
+
+const (
+	// OverlapAllow fires each tick. It is the default.
+	OverlapAllow Overlap = iota
+	// OverlapSkip skips a tick while the last job of the schedule is not over.
+	OverlapSkip
+)
+
+// String gives "allow" or "skip".
+func (o Overlap) String() string {
+	switch o {
+	case OverlapAllow:
+		return "allow"
+	case OverlapSkip:
+		return "skip"
+	}
+	return fmt.Sprintf("Overlap(%d)", o)
+}
+
+const maxJitter = 24 * time.Hour
+
+// Schedule declares a schedule: it adds it, or makes the one of that name what
+// s says. Programs declare theirs at each start; what is there already is left
+// alone. The workers of all processes on the database fire all its schedules,
+// whatever queues they serve.
+//
+// A new schedule begins with the first tick after now. So does one whose spec
+// or zone has changed, which fires nothing by itself and drops what was missed.
+// With other changes it goes on where it was. A paused one stays paused.
+//
+// Bad input gives a [FieldError] for each fault, joined, and nothing is written;
+// a store that keeps no schedules gives [ErrUnsupportedDB].
+func (q *Queue) Schedule(ctx context.Context, s Schedule) error {
+	fresh, spec, err := q.newSchedule(s)
+	if err != nil {
+		return err
+	}
+	return q.Schedules().change(ctx, s.Name, func(store storage.Scheduler, now time.Time, old *storage.Schedule) (bool, error) {
+		want := fresh
+		switch {
+		case old == nil:
+			want.Plan = q.begin(storage.Plan{}, spec, now)
+		case old.Spec != want.Spec || old.Zone != want.Zone:
+			want.Plan = q.begin(old.Plan, spec, now)
+		default:
+			want.Plan = old.Plan
+			if reflect.DeepEqual(want, *old) {
+				return true, nil
+			}
+		}
+		revision, err := store.PutSchedule(ctx, now, want)
+		return revision != 0, err
+	})
+}
+
+// newSchedule checks a schedule at the door and puts it into the words of the
+// store, as yet without a plan. The store keeps microseconds: what is finer is
+// cut off here, so that declaring the same again changes nothing.
+func (q *Queue) newSchedule(s Schedule) (storage.Schedule, *schedule.Spec, error) {
+	var f faults
+	f.add(checkName("name", s.Name))
+	spec, err := schedule.Parse(s.Spec, s.Zone)
+	for _, fault := range schedule.Faults(err) {
+		f.field(fault.Field, fault.Value, fault.Limit)
+	}
+	if !schedule.Missed(s.Missed).Valid() {
+		f.field("missed", s.Missed, fmt.Sprintf("must be MissedOne, MissedSkip or MissedAll of 1 to %d", schedule.MaxAll))
+	}
+	if s.Overlap > OverlapSkip {
+		f.field("overlap", s.Overlap, "must be OverlapAllow (0) or OverlapSkip (1)")
+	}
+	if s.Jitter < 0 || s.Jitter > maxJitter {
+		f.field("jitter", s.Jitter, fmt.Sprintf("must be between 0 and %v", maxJitter))
+	}
+	r := storage.Schedule{
+		Name: s.Name, Zone: cmp.Or(s.Zone, "UTC"), Missed: s.Missed.String(), SkipOverlap: s.Overlap == OverlapSkip,
+		Jitter: s.Jitter.Truncate(time.Microsecond), Job: q.scheduleJob(&f, s),
+	}
+	if f.n() == 0 {
+		// Of the ticks' texts, those with an offset from UTC are the longest.
+		job, err := engine.TickJob(&r, time.Unix(0, 0).In(time.FixedZone("", 3600)), time.Time{})
+		if err != nil {
+			return r, nil, err
+		}
+		if n := len(job.Headers); n > q.opts.MaxHeaders {
+			f.field("options.headers", n, fmt.Sprintf("must be at most %d bytes of JSON, with those that are added", q.opts.MaxHeaders))
+		}
+	}
+	if err := f.err(); err != nil {
+		return r, nil, err
+	}
+	r.Spec = spec.String()
+	return r, spec, nil
+}
+
+func (q *Queue) scheduleJob(f *faults, s Schedule) storage.NewJob {
+	o := *cmp.Or(s.Options, &JobOptions{})
+	if !o.RunAt.IsZero() {
+		f.field("options.run_at", o.RunAt, "must be zero: the spec says when")
+	}
+	if o.Delay != 0 {
+		f.field("options.delay", o.Delay, "must be zero: the spec says when")
+	}
+	o.RunAt, o.Delay = time.Time{}, 0
+	for _, name := range []string{engine.HeaderSchedule, engine.HeaderTick} {
+		if v, ok := o.Headers[name]; ok {
+			f.field(fmt.Sprintf("options.headers[%q]", name), v, "must not be set: the schedule sets it")
+		}
+	}
+	job := q.newJob(f, "", "options.", NewJob{s.Args, &o})
+	job.Timeout = job.Timeout.Truncate(time.Microsecond)
+	return job
+}
+
+// begin plans on from now. While schedules wait for the clock there is nothing
+// to plan from: the engine does it when they need not wait any more.
+func (q *Queue) begin(p storage.Plan, spec *schedule.Spec, now time.Time) storage.Plan {
+	if q.opts.WaitForClock && !q.clock.Plausible() {
+		p.Through, p.Next = time.Time{}, time.Time{}
+	} else {
+		p.Through, p.Next = now, spec.Next(now)
+	}
+	return p
+}
+
+// ScheduleInfo is all that is known of a schedule.
+type ScheduleInfo struct {
+	Name    string
+	Spec    string // with single spaces
+	Zone    string
+	Missed  Missed
+	Overlap Overlap
+	Jitter  time.Duration
+	// Kind, Args and Options are those of its jobs. RunAt and Delay are zero.
+	Kind    string
+	Args    json.RawMessage
+	Options JobOptions
+	Paused  bool
+	// Next are the next five ticks, in the zone; if paused those that would be,
+	// were it resumed. There are fewer if there are none before the year 10000.
+	Next []time.Time
+	// LastTick is the latest tick of which a job was enqueued, in the zone, and
+	// LastJob that job; zero if there was none.
+	LastTick time.Time
+	LastJob  ID
+}
+
+// listedTicks are as many as ScheduleInfo.Next has.
+const listedTicks = 5
+
+// parseSchedule reads the spec of a stored schedule, which another machine, or
+// another release of errand, may have found fine.
+func parseSchedule(s *storage.Schedule) (*schedule.Spec, error) {
+	spec, err := schedule.Parse(s.Spec, s.Zone)
+	if err != nil {
+		return nil, fmt.Errorf("errand: schedule %q: %w", s.Name, err)
+	}
+	return spec, nil
+}
+
+// scheduleInfo puts a schedule into public words; f takes what cannot be.
+func scheduleInfo(f *faults, s *storage.Schedule, now time.Time) ScheduleInfo {
+	of := fmt.Sprintf("schedule %q", s.Name)
+	info := ScheduleInfo{
+		Name: s.Name, Spec: s.Spec, Zone: s.Zone, Jitter: s.Jitter, Kind: s.Job.Kind, Args: s.Job.Args,
+		Options: JobOptions{Queue: s.Job.Queue, Priority: s.Job.Priority, Timeout: s.Job.Timeout, Headers: f.storedHeaders(of, s.Job.Headers)},
+		Paused:  s.Paused, LastTick: s.LastTick, LastJob: s.LastJob,
+	}
+	if s.SkipOverlap {
+		info.Overlap = OverlapSkip
+	}
+	if p := f.storedPolicy(of, s.Job.Policy); p != nil {
+		info.Options.Policy = *p
+	}
+	if s.Job.Unique != "" {
+		info.Options.Unique = &Unique{
+			Key:     strings.TrimPrefix(s.Job.Unique, uniqueKey(s.Job.Kind, "")),
+			Forever: s.Job.UniqueScope == storage.UniqueForever,
+		}
+	}
+	missed, err := schedule.ParseMissed(s.Missed)
+	if err != nil {
+		f.add(fmt.Errorf("errand: %s: %w", of, err))
+	}
+	info.Missed = Missed(missed)
+	spec, err := parseSchedule(s)
+	if err != nil {
+		f.add(err)
+		return info
+	}
+	if !s.LastTick.IsZero() {
+		info.LastTick = s.LastTick.In(spec.Zone())
+	}
+	next := latest(decided(s.Plan, now), now)
+	for range listedTicks {
+		if next = spec.Next(next); next.IsZero() {
+			break
+		}
+		info.Next = append(info.Next, next)
+	}
+	return info
+}

@@ -1,0 +1,441 @@
+package errand_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+	"github.com/errandq/errand/storage/storagetest"
+)
+
+// agenda is a queue with schedules in a bubble, where the time is that of the
+// year 2000 and goes by at once.
+type agenda struct {
+	*errand.Queue
+	t    *testing.T
+	open func() storage.Store // the same database, by another instance
+	wall wall
+	opts errand.Options
+
+	mu  sync.Mutex
+	ran []ran
+}
+
+// ran is a job of a schedule that a worker has run.
+type ran struct {
+	at   time.Time
+	name string // of the schedule
+	tick string
+	n    int // note.N
+}
+
+// wall is a wall clock that can be set wrong.
+type wall struct {
+	mu  sync.Mutex
+	off time.Duration
+}
+
+func (w *wall) now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Now().Add(w.off)
+}
+
+func (w *wall) set(off time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.off = off
+}
+
+// agendas runs a test on the store in memory and on SQLite.
+func agendas(t *testing.T, test func(t *testing.T, a *agenda)) {
+	t.Helper()
+	t.Run("memory", func(t *testing.T) {
+		db := storagetest.NewMemory()
+		bubbled(t, db.Open, test)
+	})
+	t.Run("sqlite", func(t *testing.T) { bubbled(t, onDisk(t), test) })
+}
+
+func onMemory(t *testing.T, test func(t *testing.T, a *agenda)) {
+	t.Helper()
+	bubbled(t, storagetest.NewMemory().Open, test)
+}
+
+// onDisk gives stores on one file. No two are open at a time.
+func onDisk(t *testing.T) func() storage.Store {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	return func() storage.Store {
+		store, err := sqlite.Open(path, &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store
+	}
+}
+
+func bubbled(t *testing.T, open func() storage.Store, test func(t *testing.T, a *agenda)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		a := &agenda{t: t, open: open}
+		a.opts = errand.Options{Clock: a.wall.now, Logger: quiet, Retention: -1}
+		a.start()
+		t.Cleanup(func() {
+			if err := a.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		test(t, a)
+	})
+}
+
+// start opens the queue.
+func (a *agenda) start() {
+	a.t.Helper()
+	var err error
+	if a.Queue, err = errand.New(a.t.Context(), a.open(), &a.opts); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// restart closes the queue and opens it after a while.
+func (a *agenda) restart(after time.Duration) {
+	a.t.Helper()
+	if err := a.Close(); err != nil {
+		a.t.Fatal(err)
+	}
+	time.Sleep(after)
+	a.start()
+}
+
+// work has a worker run what is due, until it is stopped.
+func (a *agenda) work(do func(ctx context.Context, job *errand.Job[note]) error) (stop func()) {
+	w := errand.NewWorker(a.Queue, nil)
+	errand.Handle(w, func(ctx context.Context, job *errand.Job[note]) error {
+		a.mu.Lock()
+		a.ran = append(a.ran, ran{time.Now(), job.Headers["errand-schedule"], job.Headers["errand-tick"], job.Args.N})
+		a.mu.Unlock()
+		if do != nil {
+			return do(ctx, job)
+		}
+		return nil
+	})
+	end := run(a.t, w)
+	return func() {
+		if err := end(); err != nil {
+			a.t.Error(err)
+		}
+	}
+}
+
+// took gives what has run since it was asked last.
+func (a *agenda) took() []ran {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := a.ran
+	a.ran = nil
+	return all
+}
+
+// ticks gives the ticks of a schedule that have run since took was called last.
+func (a *agenda) ticks(name string) (all []string) {
+	for _, r := range a.took() {
+		if r.name == name {
+			all = append(all, r.tick)
+		}
+	}
+	return all
+}
+
+func (a *agenda) declare(s errand.Schedule) {
+	a.t.Helper()
+	if s.Args == nil {
+		s.Args = note{}
+	}
+	if err := a.Schedule(a.t.Context(), s); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *agenda) get(name string) errand.ScheduleInfo {
+	a.t.Helper()
+	info, err := a.Schedules().Get(a.t.Context(), name)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return info
+}
+
+// history gives the entries in short, the latest first.
+func (a *agenda) history(name string) (lines []string) {
+	a.t.Helper()
+	ticks, err := a.Schedules().History(a.t.Context(), name)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for _, t := range ticks {
+		s := string(t.Taken) + " " + t.At.Format(time.RFC3339)
+		if t.N != 1 || !t.Until.Equal(t.At) {
+			s += fmt.Sprintf(" to %s: %d", t.Until.Format(time.RFC3339), t.N)
+		}
+		lines = append(lines, s)
+	}
+	return lines
+}
+
+func (a *agenda) wantHistory(name string, want ...string) {
+	a.t.Helper()
+	if got := a.history(name); !slices.Equal(got, want) {
+		a.t.Errorf("the history of %s is\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// live counts the jobs that are not over.
+func (a *agenda) live() (n int64) {
+	a.t.Helper()
+	counts, err := a.Counts(a.t.Context())
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for _, c := range counts {
+		n += c.N
+	}
+	return n
+}
+
+func (a *agenda) revision(name string) int64 {
+	a.t.Helper()
+	// The tests of New know nothing of a queue's store; another instance shows it.
+	all, err := a.open().(storage.Scheduler).Schedules(a.t.Context())
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	i := slices.IndexFunc(all, func(s storage.Schedule) bool { return s.Name == name })
+	if i < 0 {
+		a.t.Fatalf("no schedule %s in %v", name, all)
+	}
+	return all[i].Revision
+}
+
+func TestSchedule_refusesBadInput(t *testing.T) {
+	long := strings.Repeat("x", 10_000)
+	for _, tt := range []struct {
+		name string
+		s    errand.Schedule
+		want []fault
+	}{
+		{"nothing", errand.Schedule{}, []fault{
+			{"name", `""`, "must match"}, {"spec", `""`, "must have five fields"}, {"args", "nil", "must not be nil"}}},
+		{"bad name", errand.Schedule{Name: "a b"}, []fault{{"name", `"a b"`, "must match"}}},
+		{"range", errand.Schedule{Spec: "1-100000000 * * * *"}, []fault{
+			{"spec", `"1-100000000 * * * *"`, `minute "1-100000000": must be between 0 and 59`}}},
+		{"long spec", errand.Schedule{Spec: long}, []fault{
+			{"spec", `"` + long[:100] + `"... (10000 bytes)`, "must have at most 256 bytes"}}},
+		{"no such date", errand.Schedule{Spec: "0 0 30 2 *"}, []fault{{"spec", `"0 0 30 2 *"`, "day of month: never comes"}}},
+		{"zone in the spec", errand.Schedule{Spec: "TZ="}, []fault{{"spec", `"TZ="`, `zone "TZ=": must be given apart`}}},
+		{"CRON_TZ", errand.Schedule{Spec: "CRON_TZ=UTC @daily"}, []fault{{"spec", `"CRON_TZ=UTC @daily"`, "zone"}}},
+		{"spec and zone", errand.Schedule{Spec: "@never", Zone: "Europe/Atlantis"}, []fault{
+			{"spec", `"@never"`, "must be @every"}, {"zone", `"Europe/Atlantis"`, "must be the name of a zone"}}},
+		{"local zone", errand.Schedule{Zone: "Local"}, []fault{{"zone", `"Local"`, "must be a name"}}},
+		{"none of all", errand.Schedule{Missed: errand.MissedAll(0)}, []fault{
+			{"missed", "all(0)", "must be MissedOne, MissedSkip or MissedAll of 1 to 1000"}}},
+		{"less than none", errand.Schedule{Missed: errand.MissedAll(-5)}, []fault{{"missed", "all(-5)", "must be"}}},
+		{"too many", errand.Schedule{Missed: errand.MissedAll(1001)}, []fault{{"missed", "all(1001)", "must be"}}},
+		{"overlap", errand.Schedule{Overlap: 2}, []fault{{"overlap", "Overlap(2)", "must be OverlapAllow (0) or OverlapSkip (1)"}}},
+		{"jitter", errand.Schedule{Jitter: 24*time.Hour + 1}, []fault{{"jitter", "24h0m0.000000001s", "must be between 0 and 24h0m0s"}}},
+		{"negative jitter", errand.Schedule{Jitter: -1}, []fault{{"jitter", "-1ns", "must be"}}},
+		{"args", errand.Schedule{Args: note{Text: strings.Repeat("a", 256<<10)}}, []fault{{"args", "262161", "must be at most"}}},
+		{"kind", errand.Schedule{Args: ofKind("")}, []fault{{"kind", `""`, "must match"}}},
+		{"options", errand.Schedule{Options: &errand.JobOptions{Priority: 101, Queue: "-"}}, []fault{
+			{"options.queue", `"-"`, "must match"}, {"options.priority", "101", "must be"}}},
+		{"times", errand.Schedule{Options: &errand.JobOptions{RunAt: time.Unix(0, 0).UTC(), Delay: -1}}, []fault{
+			{"options.run_at", "1970-01-01T00:00:00Z", "must be zero: the spec says when"}, {"options.delay", "-1ns", "must be zero"}}},
+		{"headers of ours", errand.Schedule{Options: &errand.JobOptions{Headers: map[string]string{"errand-tick": "x", "errand-schedule": "y"}}}, []fault{
+			{`options.headers["errand-schedule"]`, `"y"`, "must not be set"}, {`options.headers["errand-tick"]`, `"x"`, "must not be set"}}},
+		{"headers", errand.Schedule{Options: &errand.JobOptions{Headers: map[string]string{"k": strings.Repeat("a", 16<<10-9)}}}, []fault{
+			{"options.headers", "16447", "must be at most 16384 bytes of JSON, with those that are added"}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			q, _ := memoryQueue(t, errand.Options{})
+			s := tt.s
+			if !reflect.DeepEqual(s, errand.Schedule{}) {
+				if s.Name == "" {
+					s.Name = "x"
+				}
+				if s.Spec == "" {
+					s.Spec = "@daily"
+				}
+				if s.Args == nil {
+					s.Args = note{}
+				}
+			}
+			wantFaults(t, q.Schedule(t.Context(), s), tt.want...)
+			if all, err := q.Schedules().List(t.Context()); len(all) > 0 || err != nil {
+				t.Errorf("List gave %v, %v: want nothing", all, err)
+			}
+		})
+	}
+}
+
+func TestSchedule_Declare(t *testing.T) {
+	agendas(t, func(t *testing.T, a *agenda) {
+		own := policy.Policy{Retries: 1, MinDelay: time.Second, MaxDelay: time.Second}
+		s := errand.Schedule{
+			Name: "report", Spec: " 30 2  * * *", Zone: "Europe/Berlin", Args: note{"hi", 1},
+			Options: &errand.JobOptions{
+				Queue: "mail", Priority: 7, Policy: &own, Timeout: time.Hour + 1, Unique: &errand.Unique{Key: "a b", Forever: true},
+				Headers: map[string]string{"trace": "x"},
+			},
+			Missed: errand.MissedAll(12), Overlap: errand.OverlapSkip, Jitter: time.Minute + 1,
+		}
+		a.declare(s)
+		berlin, err := time.LoadLocation("Europe/Berlin")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := errand.ScheduleInfo{
+			Name: "report", Spec: "30 2 * * *", Zone: "Europe/Berlin", Missed: errand.MissedAll(12), Overlap: errand.OverlapSkip,
+			Jitter: time.Minute, Kind: "note", Args: []byte(`{"Text":"hi","N":1}`),
+			Options: errand.JobOptions{
+				Queue: "mail", Priority: 7, Policy: policy.Document{Retry: &own}, Timeout: time.Hour,
+				Unique: &errand.Unique{Key: "a b", Forever: true}, Headers: map[string]string{"trace": "x"},
+			},
+		}
+		for day := 1; day <= 5; day++ { // the bubble begins on 2000-01-01
+			want.Next = append(want.Next, time.Date(2000, 1, day, 2, 30, 0, 0, berlin))
+		}
+		if got := a.get("report"); !reflect.DeepEqual(got, want) {
+			t.Errorf("Get gave\n%+v, want\n%+v", got, want)
+		}
+		a.declare(errand.Schedule{Name: "another", Spec: "@hourly"})
+		all, err := a.Schedules().List(t.Context())
+		if err != nil || len(all) != 2 || all[0].Name != "another" || all[0].Zone != "UTC" || !reflect.DeepEqual(all[1], want) {
+			t.Errorf("List gave %+v, %v", all, err)
+		}
+	})
+}
+
+// What is declared already is not written; what has changed goes on where it
+// was, unless the ticks are others.
+func TestSchedule_Redeclare(t *testing.T) {
+	onMemory(t, func(t *testing.T, a *agenda) {
+		s := errand.Schedule{Name: "x", Spec: "@hourly", Jitter: 1500, Options: &errand.JobOptions{Timeout: time.Second + 1}}
+		a.declare(s)
+		before := a.revision("x")
+		time.Sleep(90 * time.Minute) // one tick is missed
+		s.Zone, s.Spec = "UTC", " @hourly "
+		a.declare(s)
+		if after := a.revision("x"); after != before {
+			t.Errorf("declaring the same changed it from revision %d to %d", before, after)
+		}
+		s.Jitter, s.Args, s.Missed = 0, note{N: 2}, errand.MissedAll(10)
+		a.declare(s)
+		stop := a.work(nil)
+		synctest.Wait()
+		if got, want := a.took(), []ran{{time.Now(), "x", "2000-01-01T01:00:00Z", 2}}; !reflect.DeepEqual(got, want) {
+			t.Errorf("ran %v, want what was missed, as it is declared now: %v", got, want)
+		}
+		stop()
+		time.Sleep(2 * time.Hour) // to 03:30
+		a.declare(errand.Schedule{Name: "x", Spec: "15 * * * *", Missed: errand.MissedAll(10)})
+		a.work(nil)
+		synctest.Wait()
+		if got := a.took(); len(got) > 0 {
+			t.Errorf("a changed spec made %v run by itself", got)
+		}
+		time.Sleep(time.Hour)
+		if got, want := a.ticks("x"), []string{"2000-01-01T04:15:00Z"}; !slices.Equal(got, want) {
+			t.Errorf("ran %v, want %v", got, want)
+		}
+		a.wantHistory("x", "fired 2000-01-01T04:15:00Z", "fired 2000-01-01T01:00:00Z")
+	})
+}
+
+func TestSchedule_Fires(t *testing.T) {
+	agendas(t, func(t *testing.T, a *agenda) {
+		a.work(nil)
+		a.declare(errand.Schedule{Name: "hourly", Spec: "@hourly", Zone: "Asia/Kolkata"})
+		a.declare(errand.Schedule{Name: "spread", Spec: "0 12 * * *", Jitter: time.Hour})
+		time.Sleep(25 * time.Hour)
+		var want []string
+		var spread time.Duration
+		for _, r := range a.took() {
+			if r.name == "spread" {
+				spread = r.at.Sub(time.Date(2000, 1, 1, 12, 0, 0, 0, time.UTC))
+				continue
+			}
+			want = append(want, r.at.In(time.FixedZone("", 5*3600+1800)).Format(time.RFC3339))
+			if r.tick != want[len(want)-1] || r.at.Minute() != 30 || r.at.Second() != 0 {
+				t.Errorf("the job of the tick %s ran at %v", r.tick, r.at)
+			}
+		}
+		if len(want) != 25 {
+			t.Errorf("%d ticks in 25 hours: %v", len(want), want)
+		}
+		if spread <= 0 || spread >= time.Hour || spread%time.Microsecond != 0 {
+			t.Errorf("the job with jitter ran %v after its tick", spread)
+		}
+		info := a.get("hourly")
+		if got := info.LastTick.Format(time.RFC3339); got != want[24] || info.LastJob == (errand.ID{}) {
+			t.Errorf("the last tick is %s, of job %v: want %s", got, info.LastJob, want[24])
+		}
+		ticks, err := a.Schedules().History(t.Context(), "hourly")
+		if err != nil || len(ticks) != 25 || ticks[0].Job != info.LastJob || ticks[0].N != 1 ||
+			ticks[0].At.Format(time.RFC3339) != want[24] || !ticks[0].Noted.Equal(ticks[0].At) {
+			t.Errorf("the history is %+v, %v", ticks, err)
+		}
+	})
+}
+
+func TestSchedule_Overlap(t *testing.T) {
+	agendas(t, func(t *testing.T, a *agenda) {
+		a.work(func(ctx context.Context, _ *errand.Job[note]) error {
+			select {
+			case <-time.After(150 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		a.declare(errand.Schedule{Name: "skip", Spec: "* * * * *", Overlap: errand.OverlapSkip})
+		a.declare(errand.Schedule{Name: "allow", Spec: "* * * * *"})
+		time.Sleep(4*time.Minute + time.Second)
+		ran := map[string][]string{}
+		for _, r := range a.took() {
+			ran[r.name] = append(ran[r.name], r.tick[14:16])
+		}
+		if want := map[string][]string{"skip": {"01", "04"}, "allow": {"01", "02", "03", "04"}}; !maps.EqualFunc(ran, want, slices.Equal) {
+			t.Errorf("ran %v, want %v", ran, want)
+		}
+		a.wantHistory("skip", "fired 2000-01-01T00:04:00Z", "overlap 2000-01-01T00:03:00Z",
+			"overlap 2000-01-01T00:02:00Z", "fired 2000-01-01T00:01:00Z")
+	})
+}
+
+func TestMissed_String(t *testing.T) {
+	for m, want := range map[errand.Missed]string{
+		errand.MissedOne: "one", errand.MissedSkip: "skip", errand.MissedAll(1): "all(1)", errand.MissedAll(1000): "all(1000)",
+		errand.MissedAll(1001): "all(1001)", errand.MissedAll(0): "all(0)", errand.MissedAll(-1): "all(-1)",
+	} {
+		if got := m.String(); got != want {
+			t.Errorf("%d is %s, want %s", m, got, want)
+		}
+	}
+	for o, want := range map[errand.Overlap]string{errand.OverlapAllow: "allow", errand.OverlapSkip: "skip", 7: "Overlap(7)"} {
+		if got := o.String(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

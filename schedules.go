@@ -1,0 +1,326 @@
+package errand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/internal/clock"
+	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/internal/schedule"
+	"github.com/errandq/errand/storage"
+)
+
+// Schedules are the recurring jobs of a queue's database. It is safe for
+// concurrent use. All its methods give [ErrNotFound] for a name that there is
+// not, and [ErrUnsupportedDB] for a store that keeps no schedules.
+type Schedules struct{ q *Queue }
+
+// Schedules gives the schedules.
+func (q *Queue) Schedules() *Schedules { return &Schedules{q} }
+
+// Tick is an entry in the history of a schedule: a tick that was fired, or a
+// number of them in a row that were skipped for one reason.
+type Tick struct {
+	// At is the tick or the first of them, and Until the last, in the zone.
+	At, Until time.Time
+	// N is how many ticks the entry is about.
+	N int64
+	// Taken says what became of them.
+	Taken TickOutcome
+	// Noted is when the entry was made.
+	Noted time.Time
+	// Job is what was enqueued or, of a duplicate, what holds the unique key;
+	// else zero.
+	Job ID
+}
+
+// TickOutcome is what became of a tick.
+type TickOutcome = storage.TickOutcome
+
+// The outcomes of ticks.
+const (
+	TickFired     = storage.TickFired
+	TickManual    = storage.TickManual    // fired by Schedules.Run
+	TickMissed    = storage.TickMissed    // skipped: nobody was there in time
+	TickPaused    = storage.TickPaused    // skipped: the schedule was
+	TickOverlap   = storage.TickOverlap   // skipped: the job before is not over
+	TickDuplicate = storage.TickDuplicate // skipped: another job holds the unique key
+)
+
+// maxTries is how often a change is tried that others come before. Each of
+// them has made a change of its own between a read and the write after it.
+const maxTries = 20
+
+// List gives all schedules, sorted by name. If one cannot be read on this
+// machine, for example because it lacks its zone, then it comes without what
+// that concerns, and the error beside the list says so.
+func (s *Schedules) List(ctx context.Context) ([]ScheduleInfo, error) {
+	store, err := s.store()
+	if err != nil {
+		return nil, err
+	}
+	all, err := store.Schedules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var f faults
+	now := s.q.clock.now()
+	infos := make([]ScheduleInfo, len(all))
+	for i := range all {
+		infos[i] = scheduleInfo(&f, &all[i], now)
+	}
+	return infos, f.err()
+}
+
+// Get gives one schedule.
+func (s *Schedules) Get(ctx context.Context, name string) (ScheduleInfo, error) {
+	_, found, err := s.find(ctx, name)
+	if err != nil {
+		return ScheduleInfo{}, err
+	}
+	var f faults
+	info := scheduleInfo(&f, found, s.q.clock.now())
+	return info, f.err()
+}
+
+// Pause keeps a schedule from firing, also beyond a restart, until it is
+// resumed. Jobs that it has enqueued go on. Doing it twice is the same as once.
+func (s *Schedules) Pause(ctx context.Context, name string) error {
+	return s.change(ctx, name, func(store storage.Scheduler, now time.Time, found *storage.Schedule) (bool, error) {
+		if found == nil {
+			return false, noSchedule(name)
+		}
+		if found.Paused {
+			return true, nil
+		}
+		found.Paused = true
+		revision, err := store.PutSchedule(ctx, now, *found)
+		return revision != 0, err
+	})
+}
+
+// Resume ends a pause. The ticks that came while it lasted are not fired; the
+// history has one entry for them.
+func (s *Schedules) Resume(ctx context.Context, name string) error {
+	return s.change(ctx, name, func(store storage.Scheduler, now time.Time, found *storage.Schedule) (bool, error) {
+		if found == nil {
+			return false, noSchedule(name)
+		}
+		if !found.Paused {
+			return true, nil
+		}
+		spec, err := parseSchedule(found)
+		if err != nil {
+			return false, err
+		}
+		// The history first: were the pause over and this not done, the ticks
+		// would count as missed, and fire.
+		if tick, ok := paused(spec, decided(found.Plan, now), now); ok {
+			p := found.Plan
+			p.Through, p.Next = now, spec.Next(now)
+			fired, err := store.Fire(ctx, now, []storage.Firing{{Name: name, Plan: p, Ticks: []storage.Tick{tick}}})
+			if err != nil || !fired[0].Applied {
+				return false, err
+			}
+			found.Plan = fired[0].Plan
+		}
+		found.Plan, found.Paused = s.q.begin(found.Plan, spec, latest(decided(found.Plan, now), now)), false
+		revision, err := store.PutSchedule(ctx, now, *found)
+		return revision != 0, err
+	})
+}
+
+// Run fires a schedule once more, now: also if it is paused, if its last job is
+// not over, or if schedules wait for the clock. Its ticks stay as they are. If
+// another job holds the unique key, the answer is a duplicate with that job's ID.
+func (s *Schedules) Run(ctx context.Context, name string) (e Enqueued, err error) {
+	err = s.change(ctx, name, func(store storage.Scheduler, now time.Time, found *storage.Schedule) (bool, error) {
+		if found == nil {
+			return false, noSchedule(name)
+		}
+		spec, err := parseSchedule(found)
+		if err != nil {
+			return false, err
+		}
+		job, err := engine.TickJob(found, now.In(spec.Zone()), now)
+		if err != nil {
+			return false, fmt.Errorf("errand: %w", err)
+		}
+		job.DueAt, job.Delay = time.Time{}, 0 // without the jitter
+		fired, err := store.Fire(ctx, now, []storage.Firing{{
+			Name: name, Plan: found.Plan, Ticks: []storage.Tick{{At: now, Taken: TickManual, Job: &job}},
+		}})
+		if err != nil || !fired[0].Applied {
+			return false, err
+		}
+		tick := fired[0].Ticks[0]
+		e = Enqueued{ID: tick.ID, Duplicate: tick.Taken == TickDuplicate}
+		return true, nil
+	})
+	return e, err
+}
+
+// Remove deletes a schedule with its history. Jobs that it has enqueued go on.
+func (s *Schedules) Remove(ctx context.Context, name string) error {
+	store, err := s.store()
+	if err != nil {
+		return err
+	}
+	if err := checkName("name", name); err != nil {
+		return err
+	}
+	err = store.DropSchedule(ctx, s.q.clock.now(), name)
+	if errors.Is(err, ErrNotFound) {
+		return noSchedule(name)
+	}
+	return err
+}
+
+// Keep removes all schedules but those named, and gives the names of those it
+// removed. A program that has declared all its schedules calls it with their
+// names to be rid of those that an earlier release has declared; not so if
+// programs with different schedules share the database. Without names it removes
+// all. On an error the result tells what is gone already.
+func (s *Schedules) Keep(ctx context.Context, names ...string) ([]string, error) {
+	var f faults
+	for i, name := range names {
+		f.add(checkName(fmt.Sprintf("names[%d]", i), name))
+	}
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	store, err := s.store()
+	if err != nil {
+		return nil, err
+	}
+	all, err := store.Schedules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var removed []string
+	for _, other := range all {
+		if slices.Contains(names, other.Name) {
+			continue
+		}
+		switch err := store.DropSchedule(ctx, s.q.clock.now(), other.Name); {
+		case err == nil:
+			removed = append(removed, other.Name)
+		case !errors.Is(err, ErrNotFound): // that another process is doing the same is fine
+			return removed, err
+		}
+	}
+	return removed, nil
+}
+
+// History gives what became of the ticks of a schedule, the latest entry first,
+// at most 50 entries.
+func (s *Schedules) History(ctx context.Context, name string) ([]Tick, error) {
+	store, found, err := s.find(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := store.Ticks(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	zone := time.UTC
+	spec, err := parseSchedule(found)
+	if err == nil {
+		zone = spec.Zone()
+	}
+	ticks := make([]Tick, len(stored))
+	for i, t := range stored {
+		ticks[i] = Tick{At: t.At.In(zone), Until: t.Until.In(zone), N: t.N, Taken: t.Taken, Noted: t.Noted, Job: t.ID}
+	}
+	return ticks, err
+}
+
+func (s *Schedules) store() (storage.Scheduler, error) {
+	store, ok := s.q.store.(storage.Scheduler)
+	if !ok {
+		return nil, fmt.Errorf("%w: store %T keeps no schedules", ErrUnsupportedDB, s.q.store)
+	}
+	return store, nil
+}
+
+func noSchedule(name string) error { return fmt.Errorf("%w: schedule %q", ErrNotFound, name) }
+
+// find gives a schedule, or an error if there is none of this name.
+func (s *Schedules) find(ctx context.Context, name string) (storage.Scheduler, *storage.Schedule, error) {
+	store, err := s.store()
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := findSchedule(ctx, store, name)
+	if err == nil && found == nil {
+		err = noSchedule(name)
+	}
+	return store, found, err
+}
+
+func findSchedule(ctx context.Context, store storage.Scheduler, name string) (*storage.Schedule, error) {
+	if err := checkName("name", name); err != nil {
+		return nil, err
+	}
+	all, err := store.Schedules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(all, func(s storage.Schedule) bool { return s.Name == name }); i >= 0 {
+		return &all[i], nil
+	}
+	return nil, nil
+}
+
+// change has try make a change of the schedule of this name, nil if there is
+// none, until it says that it is done: it is not if another change came first.
+func (s *Schedules) change(ctx context.Context, name string,
+	try func(store storage.Scheduler, now time.Time, found *storage.Schedule) (done bool, err error),
+) error {
+	store, err := s.store()
+	if err != nil {
+		return err
+	}
+	for range maxTries {
+		found, err := findSchedule(ctx, store, name)
+		if err != nil {
+			return err
+		}
+		if done, err := try(store, s.q.clock.now(), found); done || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("errand: schedule %q: others have changed it during each of %d tries", name, maxTries)
+}
+
+// decided gives up to where all ticks of a plan are decided. One that is far
+// ahead was made by a clock that was wrong.
+func decided(p storage.Plan, now time.Time) time.Time {
+	if p.Through.IsZero() || p.Through.After(now.Add(clock.Patience)) {
+		return now
+	}
+	return p.Through
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// paused gives the entry of the history for what came during a pause.
+func paused(spec *schedule.Spec, from, now time.Time) (storage.Tick, bool) {
+	d := spec.Due(from, now, schedule.Skip, 0)
+	t := storage.Tick{At: d.FirstSkipped, Until: d.LastSkipped, N: d.Skipped, Taken: TickPaused}
+	for _, tick := range d.Fire { // one that is due at this very moment
+		if t.N++; t.N == 1 {
+			t.At = tick
+		}
+		t.Until = tick
+	}
+	return t, t.N > 0
+}
