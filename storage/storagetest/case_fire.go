@@ -127,10 +127,11 @@ nil unless Applied.`, func(f *fixture) {
 		firings[10].Plan.Next = f.now.Add(time.Hour)
 		firings[10].Ticks[0].Job.Unique = "untaken"
 		twice := slices.Insert(slices.Clone(firings), 12, firings[11], storage.Firing{Name: "unheard of", Ticks: firings[0].Ticks})
+		twice = append([]storage.Firing{{Name: firings[0].Name, Plan: storage.Plan{Revision: 1 << 40}}}, twice...)
 		var last int64
 		for i, fired := range f.fire(f.s, twice...) {
 			switch i {
-			case 10, 12, 13:
+			case 0, 11, 13, 14:
 				if fired.Applied {
 					f.Errorf("firing %d at the wrong revision was applied", i)
 				}
@@ -145,7 +146,7 @@ nil unless Applied.`, func(f *fixture) {
 					last = t.ID.Key()
 				}
 			}
-			if i == 13 {
+			if i == 14 {
 				if fired.Plan != (storage.Plan{}) {
 					f.Errorf("a schedule that there is not has the plan %+v", fired.Plan)
 				}

@@ -54,22 +54,35 @@ func drain(events <-chan storage.Event) {
 	}
 }
 
+// hearsBoth gives a function that does something and waits for the event of it,
+// in the first instance and in other.
+func (f *fixture) hearsBoth(other storage.Store) func(what string, match func(storage.Event) bool, do func()) {
+	here, there := f.heard(f.s), f.heard(other)
+	return func(what string, match func(storage.Event) bool, do func()) {
+		f.Helper()
+		drain(here)
+		drain(there)
+		do()
+		f.hears(what+" here", here, match)
+		f.hears(what+" there", there, match)
+	}
+}
+
+// hearsDue is hearsBoth for events that make something available by due.
+func (f *fixture) hearsDue(other storage.Store) func(what string, due time.Time, do func()) {
+	both := f.hearsBoth(other)
+	return func(what string, due time.Time, do func()) {
+		f.Helper()
+		both(what, func(e storage.Event) bool { return e.Due.IsZero() || !e.Due.After(due) }, do)
+	}
+}
+
+func controls(e storage.Event) bool { return e.Control }
+
 var notifyCases = []testCase{
 	{"notify_due", `Notify has f called after each commit, of this process or another, that may concern a worker.
 Due is when the earliest job it made available is due; the zero time means at once.`, func(f *fixture) {
-		other := f.db.Open()
-		here, there := f.heard(f.s), f.heard(other)
-		by := func(t time.Time) func(storage.Event) bool {
-			return func(e storage.Event) bool { return e.Due.IsZero() || !e.Due.After(t) }
-		}
-		both := func(what string, due time.Time, do func()) {
-			f.Helper()
-			drain(here)
-			drain(there)
-			do()
-			f.hears(what+" here", here, by(due))
-			f.hears(what+" there", there, by(due))
-		}
+		both := f.hearsDue(f.db.Open())
 		both("ready", f.now, func() { f.add(newJob()) })
 		both("scheduled", f.now.Add(time.Hour), func() {
 			f.add(newJob(dueAt(f.now.Add(2*time.Hour))), newJob(dueAt(f.now.Add(time.Hour))))
@@ -90,14 +103,9 @@ Due is when the earliest job it made available is due; the zero time means at on
 
 	{"notify_control", `Control is set if leases should be extended soon, because a running job may have been asked to stop`, func(f *fixture) {
 		other := f.db.Open()
-		here, there := f.heard(f.s), f.heard(other)
+		both := f.hearsBoth(other)
 		l := f.run(other)
-		drain(here)
-		drain(there)
-		f.cancel(l.ID)
-		control := func(e storage.Event) bool { return e.Control }
-		f.hears("asked to stop, here", here, control)
-		f.hears("asked to stop, there", there, control)
+		both("asked to stop", controls, func() { f.cancel(l.ID) })
 	}},
 
 	{"notify_undo", `The result undoes it.`, func(f *fixture) {
@@ -117,5 +125,56 @@ Due is when the earliest job it made available is due; the zero time means at on
 		if len(undone) > 0 {
 			f.Errorf("%d events came after it was undone", len(undone))
 		}
+	}},
+
+	{"notify_schedules", `and schedules read again, because they may have changed otherwise than by Fire.`, func(f *fixture) {
+		both := f.hearsBoth(f.db.Open())
+		both("added", controls, func() { f.put(newSchedule("a")) })
+		both("replaced", controls, func() { f.put(f.schedule(f.s, "a")) })
+		both("dropped", controls, func() { f.drop("a") })
+	}},
+
+	{"notify_fired", `Due is when the earliest job it made available is due; the zero time means at once.`, func(f *fixture) {
+		both := f.hearsDue(f.db.Open())
+		f.put(newSchedule("a"))
+		both("fired", f.now, func() { f.take("a", tick(f.now)) })
+		both("fired ahead", f.now.Add(time.Hour), func() {
+			f.take("a", tick(f.now, dueAt(f.now.Add(2*time.Hour))), tick(f.now, delay(time.Hour)))
+		})
+	}},
+
+	{"notify_shifted", `Notify has f called after each commit, of this process or another, that may concern a worker.
+Due is when the earliest job it made available is due; the zero time means at once.`, func(f *fixture) {
+		f.timekeeper(f.s)
+		both := f.hearsDue(f.db.Open())
+		f.later(month)
+		f.add(newJob(delay(2*time.Hour)), newJob(delay(time.Hour)))
+		f.later(-month)
+		both("shifted", f.now.Add(time.Hour), func() { f.stepClock(f.now) })
+	}},
+
+	{"notify_clock", `Clock is the latest now that a write of another process was given, if that is known; else zero.`, func(f *fixture) {
+		other := f.db.Open()
+		events := f.heard(f.s)
+		f.add(newJob())
+		var latest time.Time // that other has given
+		hears := func(what string) {
+			f.Helper()
+			f.hears(what, events, func(e storage.Event) bool {
+				if e.Clock.After(latest) {
+					f.Errorf("%s: Clock is %v, but no other process was later than %v", what, e.Clock, latest)
+				}
+				return true
+			})
+		}
+		hears("before other writes")
+		f.later(time.Hour)
+		latest = f.now
+		_, err := other.Enqueue(f.ctx, f.now, times(1, newJob()))
+		f.must(err)
+		hears("written by other")
+		f.later(time.Hour)
+		f.add(newJob())
+		hears("written by itself")
 	}},
 }

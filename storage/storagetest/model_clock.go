@@ -61,7 +61,6 @@ func (j *job) shift(now time.Time) bool {
 		return true
 	case j.State == storage.Ready && j.DueAt.After(now):
 		j.DueAt = now
-		return true
 	case j.State == storage.Dead && j.EndedAt.After(now):
 		j.EndedAt = now
 	}

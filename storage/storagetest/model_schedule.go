@@ -50,15 +50,10 @@ func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.F
 	}
 	m.wrote(now)
 	var event *storage.Event
-	out := make([]storage.Fired, 0, len(firings))
-	for _, f := range firings {
+	out := make([]storage.Fired, len(firings))
+	for i, f := range firings {
 		s := m.schedules[f.Name]
 		if s == nil || s.Revision != f.Plan.Revision {
-			fired := storage.Fired{}
-			if s != nil {
-				fired.Plan = s.Plan
-			}
-			out = append(out, fired)
 			continue
 		}
 		s.Revision, s.Next, s.Through = m.revision(), floor(f.Plan.Next), floor(f.Plan.Through)
@@ -72,7 +67,12 @@ func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.F
 		}
 		s.ticks = append(s.ticks, taken...)
 		s.ticks = s.ticks[max(0, len(s.ticks)-storage.TickLimit):]
-		out = append(out, storage.Fired{Plan: s.Plan, Applied: true, Ticks: taken})
+		out[i].Applied, out[i].Ticks = true, taken
+	}
+	for i, f := range firings {
+		if s := m.schedules[f.Name]; s != nil {
+			out[i].Plan = s.Plan
+		}
 	}
 	m.mu.Unlock()
 	m.emit(in, now, event)

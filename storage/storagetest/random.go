@@ -3,7 +3,6 @@ package storagetest
 import (
 	"cmp"
 	"context"
-
 	"fmt"
 	"reflect"
 	"slices"
@@ -68,6 +67,9 @@ type history struct {
 	byReal map[storage.ID]storage.ID // to the model's
 	tokens map[int64]bool            // of real, all ever given
 	leases []grant                   // all ever given to living instances
+
+	revisions map[string][]revision // of each schedule, in the order given
+	wrote     time.Time             // what Clock must not be more than a second before
 }
 
 // pair is an instance of both.
@@ -90,7 +92,7 @@ func newHistory(t *rapid.T, real DB) *history {
 	h := &history{
 		T: t, ctx: context.Background(), real: real, model: NewMemory(),
 		now:    time.Date(2026, 3, 4, 5, 6, 7, 891_011_000, time.UTC),
-		byReal: map[storage.ID]storage.ID{}, tokens: map[int64]bool{},
+		byReal: map[storage.ID]storage.ID{}, tokens: map[int64]bool{}, revisions: map[string][]revision{},
 	}
 	h.open()
 	h.open()
@@ -98,7 +100,7 @@ func newHistory(t *rapid.T, real DB) *history {
 }
 
 func (h *history) run(t *testing.T) {
-	h.Repeat(map[string]func(*rapid.T){
+	actions := map[string]func(*rapid.T){
 		"":              h.compareCounts,
 		"enqueue":       h.enqueue,
 		"exchange":      h.exchange,
@@ -115,7 +117,14 @@ func (h *history) run(t *testing.T) {
 		"clock":         h.clock,
 		"mono":          h.monotonic,
 		"death":         h.death,
-	})
+	}
+	if _, ok := h.pairs[0].real.(storage.Scheduler); ok {
+		actions["putSchedule"], actions["fire"], actions["dropSchedule"] = h.putSchedule, h.fire, h.dropSchedule
+	}
+	if _, ok := h.pairs[0].real.(storage.Timekeeper); ok {
+		actions["stepClock"], actions["mark"] = h.stepClock, h.compareMarks
+	}
+	h.Repeat(actions)
 	h.end(t)
 }
 
@@ -209,24 +218,15 @@ func (h *history) enqueue(t *rapid.T) {
 	p := h.pair(t)
 	var jobs []storage.NewJob
 	for range rapid.IntRange(1, 5).Draw(t, "jobs") {
-		n := storage.NewJob{
-			Queue: anyQueue.Draw(t, "queue"), Kind: anyKind.Draw(t, "kind"), Priority: rapid.IntRange(-1, 1).Draw(t, "priority"),
-			DueAt: h.due(t), Args: make([]byte, rapid.SampledFrom([]int{0, 1, 30, 5000}).Draw(t, "args")),
-			Unique: rapid.SampledFrom([]string{"", "", "u", "v", "w"}).Draw(t, "unique"), UniqueScope: storage.UniqueScope(rapid.IntRange(0, 5).Draw(t, "scope") / 5),
-		}
-		if rapid.Bool().Draw(t, "extras") {
-			n.Headers, n.Policy, n.Timeout = []byte("headers"), []byte("{}"), time.Minute
-		}
-		jobs = append(jobs, n)
+		jobs = append(jobs, h.newJob(t))
 	}
 	real, err := p.real.Enqueue(h.ctx, h.now, jobs)
 	h.must(err)
 	model, err := p.model.Enqueue(h.ctx, h.now, jobs)
 	h.must(err)
 	for i := range model {
-		if id := real[i].ID; !model[i].Duplicate && h.byReal[id].IsZero() {
-			h.byReal[id] = model[i].ID
-			h.jobs = append(h.jobs, id)
+		if !model[i].Duplicate {
+			h.inserted(real[i].ID, model[i].ID)
 		}
 		real[i].ID = h.byReal[real[i].ID]
 	}
@@ -361,6 +361,7 @@ func (h *history) reclaim(t *rapid.T) {
 	// Which of them go first is left open, so the model takes the same.
 	var allowed []*job
 	in := p.model.(*instance)
+	in.m.wrote(h.now)
 	allowed = in.reclaimable(mono)
 	h.both("number of leases reclaimed", len(got), min(len(allowed), limit))
 	slices.SortFunc(got, func(a, b storage.Reclaimed) int { return cmp.Compare(a.Key, b.Key) })

@@ -12,6 +12,33 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
+// newJob draws a job.
+func (h *history) newJob(t *rapid.T) storage.NewJob {
+	n := storage.NewJob{
+		Queue: anyQueue.Draw(t, "queue"), Kind: anyKind.Draw(t, "kind"), Priority: rapid.IntRange(-1, 1).Draw(t, "priority"),
+		DueAt: h.due(t), Args: make([]byte, rapid.SampledFrom([]int{0, 1, 30, 5000}).Draw(t, "args")),
+		Unique: rapid.SampledFrom([]string{"", "", "u", "v", "w"}).Draw(t, "unique"), UniqueScope: storage.UniqueScope(rapid.IntRange(0, 5).Draw(t, "scope") / 5),
+	}
+	if n.DueAt.IsZero() {
+		n.Delay = anyDue.Draw(t, "delay")
+	}
+	if rapid.Bool().Draw(t, "extras") {
+		n.Headers, n.Policy, n.Timeout = []byte("headers"), []byte("{}"), time.Minute
+	}
+	return n
+}
+
+// inserted notes that a job is called real in the one, model in the other.
+func (h *history) inserted(real, model storage.ID) {
+	if h.byReal[real].IsZero() {
+		h.byReal[real] = model
+		h.jobs = append(h.jobs, real)
+	}
+	if h.now.After(h.wrote) {
+		h.wrote = h.now
+	}
+}
+
 // any draws a job, or an ID of none.
 func (h *history) any(t *rapid.T) (real, model storage.ID) {
 	n := rapid.IntRange(0, len(h.jobs)).Draw(t, "job")
@@ -212,6 +239,7 @@ func (h *history) end(t *testing.T) {
 	if len(got) != 0 || len(want) != 0 {
 		h.both("Paused", got, want)
 	}
+	h.compareSchedules(p)
 	if fault := record(t, h.real.Invariants); fault != "" {
 		h.Fatalf("invariants %s", fault)
 	}
