@@ -157,9 +157,8 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, 
 		if key > storage.MaxKey {
 			return nil, fmt.Errorf("errand: job key %d: must be at most %d", key, int64(storage.MaxKey))
 		}
-		var unique any
-		if j.Unique != "" {
-			unique = j.Unique
+		unique := sql.NullString{String: j.Unique, Valid: j.Unique != ""}
+		if unique.Valid {
 			holder, err := t.claimKey(j.Unique, key, int64(salt), created, j.UniqueScope)
 			if err != nil {
 				return nil, err
@@ -178,7 +177,7 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, 
 	return out, nil
 }
 
-func (t *tx) insert(j *storage.NewJob, key int64, salt uint32, created int64, now time.Time, unique any) error {
+func (t *tx) insert(j *storage.NewJob, key int64, salt uint32, created int64, now time.Time, unique sql.NullString) error {
 	lane, err := t.lane(j.Queue, j.Kind)
 	if err != nil {
 		return err
@@ -200,6 +199,12 @@ func (t *tx) insert(j *storage.NewJob, key int64, salt uint32, created int64, no
 	case !j.DueAt.IsZero():
 		due = dueMicros(j.DueAt)
 	}
+	var to *handoff
+	if state == ready {
+		if to, err = t.handoff(now, laneName{j.Queue, j.Kind}); err != nil {
+			return err
+		}
+	}
 	var headers, args any
 	if inline := len(j.Args)+len(j.Headers) <= inlineLimit; inline {
 		args = j.Args
@@ -215,6 +220,9 @@ func (t *tx) insert(j *storage.NewJob, key int64, salt uint32, created int64, no
 		return err
 	}
 	t.move(lane, 0, state)
+	if to != nil {
+		return t.leaseTo(to, now, j, key, salt, removed{lane: lane, key: unique, payload: args == nil})
+	}
 	t.notifyAll(event)
 	return nil
 }

@@ -112,6 +112,7 @@ type Store struct {
 	cache   cache
 	sight   observer
 	bells   bells
+	offers  offers
 	watch   watch
 	pending lookout
 }
@@ -120,6 +121,7 @@ var (
 	_ storage.Store      = (*Store)(nil)
 	_ storage.Notifier   = (*Store)(nil)
 	_ storage.TxEnqueuer = (*Store)(nil)
+	_ storage.Handoff    = (*Store)(nil)
 )
 
 // Open opens the SQLite file at path, creating it with mode 0600 and migrating

@@ -80,6 +80,7 @@ type tx struct {
 	counts     map[laneState]int64
 	lanes      map[laneName]int64 // created in this transaction
 	registered int64              // this instance, if it was registered in this transaction
+	handoffs   []*handoff         // jobs that were leased as they were inserted
 	event      *storage.Event     // for the workers, after the commit
 	others     bool               // the workers of other processes are to know too
 	after      []func()           // run after the commit
