@@ -175,7 +175,7 @@ func TestFault_StopGivesUpOnTheStoreButNotOnTheOutcome(t *testing.T) {
 }
 
 func TestFault_EachCallMayFailByItself(t *testing.T) {
-	for _, broken := range []string{"reclaim", "counts", "purge"} {
+	for _, broken := range []string{"reclaim", "counts", "purge", "schedules", "fire", "clock", "step"} {
 		t.Run(broken, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.handle("k", func(context.Context, *storage.Leased) error { return nil })
@@ -186,7 +186,11 @@ func TestFault_EachCallMayFailByItself(t *testing.T) {
 					return nil
 				})
 				ids := r.enqueue("k", 20)
+				r.declare(storage.Schedule{Name: "s", Spec: "@every 10s"})
+				var w wall
+				r.cfg.Clock = w.now
 				r.start()
+				w.set(-time.Hour)
 				pass(time.Minute)
 				for _, id := range ids {
 					r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
