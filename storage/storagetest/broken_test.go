@@ -46,6 +46,10 @@ type hooks struct {
 	cancel   func(context.Context, time.Time, storage.ID, time.Duration) (storage.State, error)
 	list     func(context.Context, storage.DeadFilter, storage.Position, int) ([]storage.Record, storage.Position, error)
 	closing  func() error
+	put      func(context.Context, time.Time, storage.Schedule) (int64, error)
+	fire     func(context.Context, time.Time, []storage.Firing) ([]storage.Fired, error)
+	drop     func(context.Context, time.Time, string) error
+	step     func(context.Context, time.Time, int64) (int64, error)
 }
 
 // sound gives an instance without a fault.
@@ -53,6 +57,7 @@ func sound(in *instance) *hooks {
 	return &hooks{
 		instance: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,
 		counts: in.Counts, cancel: in.Cancel, list: in.DeadLetters, closing: in.Close,
+		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, step: in.StepClock,
 	}
 }
 
@@ -83,6 +88,22 @@ func (h *hooks) DeadLetters(ctx context.Context, f storage.DeadFilter, after sto
 }
 
 func (h *hooks) Close() error { return h.closing() }
+
+func (h *hooks) PutSchedule(ctx context.Context, now time.Time, s storage.Schedule) (int64, error) {
+	return h.put(ctx, now, s)
+}
+
+func (h *hooks) Fire(ctx context.Context, now time.Time, firings []storage.Firing) ([]storage.Fired, error) {
+	return h.fire(ctx, now, firings)
+}
+
+func (h *hooks) DropSchedule(ctx context.Context, now time.Time, name string) error {
+	return h.drop(ctx, now, name)
+}
+
+func (h *hooks) StepClock(ctx context.Context, now time.Time, after int64) (int64, error) {
+	return h.step(ctx, now, after)
+}
 
 // locked runs f with the database locked.
 func (m *Memory) locked(f func()) {
@@ -181,7 +202,7 @@ type fault struct {
 // TestBroken runs the suite on stores that are broken each in one way. A fault
 // that is not found by the case that should is a fault of the suite.
 func TestBroken(t *testing.T) {
-	for _, fault := range slices.Concat(leaseFaults, reclaimFaults, jobFaults) {
+	for _, fault := range slices.Concat(leaseFaults, reclaimFaults, jobFaults, scheduleFaults, clockFaults) {
 		t.Run(fault.name, func(t *testing.T) {
 			var found []string
 			// The rest of the suite is run only if its verdict is of use.

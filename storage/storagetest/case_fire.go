@@ -47,7 +47,8 @@ Ticks are those of the firing as they are in the history
 Noted is when the entry was made. The Store sets it.
 ID is the job that was enqueued, or that holds the unique key. The Store sets it.
 nil for a tick that is skipped, and in answers.
-LastTick is the latest tick of which a job was enqueued, and LastJob that job`, func(f *fixture) {
+LastTick is the latest tick of which a job was enqueued, and LastJob that job
+Slices passed in belong to the caller again when the call returns`, func(f *fixture) {
 		f.put(full(f, "a"))
 		stranger := storage.NewID(f.now, 1, 1)
 		at := f.now.Add(-3 * time.Minute)
@@ -59,6 +60,7 @@ LastTick is the latest tick of which a job was enqueued, and LastJob that job`, 
 		f.now = f.now.Add(time.Second)
 		// It is SkipOverlap, so there is one firing each but for the manual tick.
 		fired := f.take("a", ready, later)
+		clear(ready.Job.Args)
 		f.apply(f.s, storage.Finish{Lease: f.leaseFrom(ready).Lease, Outcome: storage.OutcomeDone, Keep: keep})
 		f.apply(f.s, storage.Finish{Lease: f.leaseOne(f.s).Lease, Outcome: storage.OutcomeDone, Keep: keep})
 		f.later(time.Second)

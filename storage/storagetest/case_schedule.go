@@ -34,6 +34,7 @@ func full(f *fixture, name string) storage.Schedule {
 var scheduleCases = []testCase{
 	{"schedule_add", `PutSchedule adds s if its Revision is zero
 It gives the new revision, which is positive, or zero if nothing was changed because the schedule is at another revision, exists already, or exists no more.
+Spec, Zone, Missed and Jitter mean nothing to the Store.
 The Store sets them and keeps them: what PutSchedule is given is ignored.
 Slices passed in belong to the caller again when the call returns; slices returned belong to the caller.`, func(f *fixture) {
 		given := full(f, "a")
@@ -140,6 +141,7 @@ One that is added later under the same name never has a revision that was given 
 		kept := f.take("b", tick(f.now))
 		for range 3 {
 			f.put(newSchedule("a"))
+			f.sameTicks("the history of a new one", f.ticks(f.s, "a"), nil)
 			id := f.take("a", tick(f.now), tick(f.now)).Ticks[0].ID
 			f.drop("a")
 			for _, name := range []string{"a", "", "A"} {
@@ -155,10 +157,11 @@ One that is added later under the same name never has a revision that was given 
 			f.put(newSchedule("a"))
 			f.samePlan("one that was added again", f.schedule(f.s, "a").Plan, storage.Plan{})
 			f.sameTicks("the history of one that was added again", f.ticks(f.s, "a"), nil)
+			f.take("a", tick(f.now))
 			f.drop("a")
 		}
 		f.sameTicks("the history of the other", f.ticks(f.s, "b"), kept.Ticks)
-		f.counts(count(storage.Ready, 7))
+		f.counts(count(storage.Ready, 10))
 	}},
 
 	{"schedule_list", `Schedules gives all schedules, sorted by name.

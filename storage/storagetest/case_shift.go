@@ -289,4 +289,31 @@ shifting is set if a pass of StepClock was begun and not finished.`, func(f *fix
 			f.Errorf("the job dead before died at %v, want %v", got, f.now)
 		}
 	}},
+
+	{"shift_dead_steps", `call again with after set to the result until that is zero.
+and a dead one that died later died now.`, func(f *fixture) {
+		const n = 1100
+		f.timekeeper(f.s)
+		f.later(month)
+		f.add(times(n, newJob())...)
+		live := f.add(newJob(delay(time.Hour)))[0]
+		var finish []storage.Finish
+		for _, l := range f.lease(f.s, n) {
+			finish = append(finish, died(l.Lease, storage.ReasonPermanent, "no"))
+		}
+		f.exchange(f.s, storage.Exchange{Finish: finish})
+		f.later(-month)
+		f.stepClock(f.now)
+		f.clock("after the pass", f.s, f.now, false)
+		f.due("the one that lives", live, f.now.Add(time.Hour))
+		dead := f.deadList(storage.DeadFilter{}, n)
+		if len(dead) != n {
+			f.Errorf("%d are dead, want %d", len(dead), n)
+		}
+		for _, r := range dead {
+			if !r.EndedAt.Equal(f.now) {
+				f.Fatalf("job %d died at %v, want %v", r.Key, r.EndedAt, f.now)
+			}
+		}
+	}},
 }

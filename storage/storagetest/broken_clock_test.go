@@ -1,0 +1,175 @@
+package storagetest
+
+import (
+	"context"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// stepping has f surround each StepClock: what it gives is called after it,
+// unless nil.
+func stepping(f func(m *Memory, now time.Time) func()) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.step = func(ctx context.Context, now time.Time, after int64) (int64, error) {
+			var undo func()
+			in.m.locked(func() { undo = f(in.m, now) })
+			next, err := in.StepClock(ctx, now, after)
+			if undo != nil {
+				in.m.locked(undo)
+			}
+			return next, err
+		}
+		return h
+	}
+}
+
+// eachJob is stepping for a fault in each job of a state, given as it was.
+func eachJob(state storage.State, f func(j *job, was job, now time.Time)) func(in *instance) storage.Store {
+	return stepping(func(m *Memory, now time.Time) func() {
+		was := map[*job]job{}
+		for _, j := range m.jobs {
+			if j.State == state {
+				was[j] = *j
+			}
+		}
+		return func() {
+			for j, was := range was {
+				f(j, was, now)
+			}
+		}
+	})
+}
+
+var clockFaults = []fault{
+	{"the clock follows every exchange", "clock_kept", after(func(m *Memory, now time.Time, _ storage.Exchange, _ *storage.ExchangeResult) {
+		m.mark = now
+	})},
+	{"the clock is not kept by exchanges", "clock_writes", func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			var was time.Time
+			in.m.locked(func() { was = in.m.mark })
+			defer in.m.locked(func() { in.m.mark = was })
+			return in.Exchange(ctx, now, x)
+		}
+		return h
+	}},
+	{"the clock is kept once in ten seconds", "clock_creeps", func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			var was time.Time
+			in.m.locked(func() { was = in.m.mark })
+			out, err := in.Enqueue(ctx, now, jobs)
+			if now.Sub(was) < 10*time.Second {
+				in.m.locked(func() { in.m.mark = was })
+			}
+			return out, err
+		}
+		return h
+	}},
+	{"the clock is not stepped", "clock_step", stepping(func(m *Memory, _ time.Time) func() {
+		was := m.mark
+		return func() { m.mark = was }
+	})},
+	{"dates are taken for delays", "shift_dates", stepping(func(m *Memory, _ time.Time) func() {
+		for _, j := range m.jobs {
+			if j.since.IsZero() {
+				j.since = j.CreatedAt
+			}
+		}
+		return nil
+	})},
+	{"delays are taken for dates", "shift_delays", func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			out, err := in.Enqueue(ctx, now, jobs)
+			in.m.locked(func() {
+				for _, e := range out {
+					in.m.find(e.ID).since = time.Time{}
+				}
+			})
+			return out, err
+		}
+		return h
+	}},
+	{"retries are taken for dates", "shift_outcomes", after(func(m *Memory, _ time.Time, x storage.Exchange, _ *storage.ExchangeResult) {
+		for _, f := range x.Finish {
+			if j := m.jobs[f.Key]; j != nil && f.Outcome == storage.OutcomeRetry {
+				j.since = time.Time{}
+			}
+		}
+	})},
+	{"retries keep what their job was enqueued with", "shift_outcomes", func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			was := map[int64]time.Time{}
+			in.m.locked(func() {
+				for _, f := range x.Finish {
+					if j := in.m.jobs[f.Key]; j != nil {
+						was[f.Key] = j.since
+					}
+				}
+			})
+			res, err := in.Exchange(ctx, now, x)
+			in.m.locked(func() {
+				for key, since := range was {
+					if j := in.m.jobs[key]; j != nil {
+						j.since = since
+					}
+				}
+			})
+			return res, err
+		}
+		return h
+	}},
+	{"delays that began before are counted anew", "shift_began_before", eachJob(storage.Scheduled, func(j *job, was job, now time.Time) {
+		if !was.since.IsZero() {
+			j.DueAt, j.since = now.Add(was.DueAt.Sub(was.since)), now
+		}
+	})},
+	{"only what is due later than the wrong time is shifted", "shift_delays", stepping(func(m *Memory, _ time.Time) func() {
+		for _, j := range m.jobs {
+			if j.DueAt.Sub(j.since) < 90*time.Minute {
+				j.since = time.Time{}
+			}
+		}
+		return nil
+	})},
+	{"delays are over with the shift", "shift_delays", eachJob(storage.Scheduled, func(j *job, was job, now time.Time) {
+		if was.since.After(now) {
+			j.DueAt = now
+		}
+	})},
+	{"a delay that was shifted counts from the wrong time", "shift_again", eachJob(storage.Scheduled, func(j *job, was job, _ time.Time) {
+		j.since = was.since
+	})},
+	{"ready jobs keep their place", "shift_ready", eachJob(storage.Ready, func(j *job, was job, _ time.Time) { j.DueAt = was.DueAt })},
+	{"ready jobs are all due now", "shift_ready", eachJob(storage.Ready, func(j *job, _ job, now time.Time) { j.DueAt = now })},
+	{"dead jobs die later than now", "shift_dead", eachJob(storage.Dead, func(j *job, was job, _ time.Time) { j.EndedAt = was.EndedAt })},
+	{"dead jobs all die now", "shift_dead", eachJob(storage.Dead, func(j *job, _ job, now time.Time) { j.EndedAt = now })},
+	{"leases are prolonged by a step", "shift_running", eachJob(storage.Running, func(j *job, _ job, now time.Time) { j.lease.until = now.Add(hold) })},
+	{"leases are lost by a step", "shift_running", eachJob(storage.Running, func(j *job, _ job, now time.Time) { j.putAt(now, now) })},
+	{"a step over all jobs at once", "shift_steps", func(in *instance) storage.Store {
+		h := sound(in)
+		h.step = func(ctx context.Context, now time.Time, after int64) (next int64, err error) {
+			for next, err = in.StepClock(ctx, now, after); next != 0 && err == nil; {
+				next, err = in.StepClock(ctx, now, next)
+			}
+			return next, err
+		}
+		return h
+	}},
+	{"a step from the first job on", "shift_after", func(in *instance) storage.Store {
+		h := sound(in)
+		h.step = func(ctx context.Context, now time.Time, _ int64) (int64, error) { return in.StepClock(ctx, now, 0) }
+		return h
+	}},
+	{"a pass that stopped is forgotten", "shift_steps", stepping(func(m *Memory, _ time.Time) func() {
+		return func() { m.shifting = false }
+	})},
+	{"a pass that ended goes on", "shift_steps", stepping(func(m *Memory, _ time.Time) func() {
+		return func() { m.shifting = true }
+	})},
+}

@@ -1,0 +1,261 @@
+package storagetest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// putting has f change the database, or the schedule, before each PutSchedule,
+// and then, with the revision it gave, after it.
+func putting(before, after func(m *Memory, s *storage.Schedule)) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.put = func(ctx context.Context, now time.Time, s storage.Schedule) (int64, error) {
+			in.m.locked(func() { before(in.m, &s) })
+			r, err := in.PutSchedule(ctx, now, s)
+			if s.Revision = r; r != 0 {
+				in.m.locked(func() { after(in.m, &s) })
+			}
+			return s.Revision, err
+		}
+		return h
+	}
+}
+
+func nothing(*Memory, *storage.Schedule) {}
+
+// firing has f surround each Fire: what it gives is called after it, unless nil.
+func firing(f func(m *Memory, firings []storage.Firing) func(out []storage.Fired)) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.fire = func(ctx context.Context, now time.Time, firings []storage.Firing) ([]storage.Fired, error) {
+			firings = slices.Clone(firings)
+			for i := range firings {
+				firings[i].Ticks = slices.Clone(firings[i].Ticks)
+			}
+			var undo func([]storage.Fired)
+			in.m.locked(func() { undo = f(in.m, firings) })
+			out, err := in.Fire(ctx, now, firings)
+			if undo != nil && err == nil {
+				in.m.locked(func() { undo(out) })
+			}
+			return out, err
+		}
+		return h
+	}
+}
+
+// plans gives the plans of all schedules.
+func plans(m *Memory) map[string]storage.Plan {
+	out := map[string]storage.Plan{}
+	for name, s := range m.schedules {
+		out[name] = s.Plan
+	}
+	return out
+}
+
+// histories gives the histories of all schedules.
+func histories(m *Memory) map[string][]storage.Tick {
+	out := map[string][]storage.Tick{}
+	for name, s := range m.schedules {
+		out[name] = slices.Clone(s.ticks)
+	}
+	return out
+}
+
+// eachTick has f change each tick, given the schedule of it.
+func eachTick(f func(m *Memory, s *schedule, t *storage.Tick)) func(in *instance) storage.Store {
+	return firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
+		for _, fi := range firings {
+			if s := m.schedules[fi.Name]; s != nil {
+				for i := range fi.Ticks {
+					f(m, s, &fi.Ticks[i])
+				}
+			}
+		}
+		return nil
+	})
+}
+
+var scheduleFaults = []fault{
+	{"a firing needs no revision", "fire_concurrent", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
+		for i, f := range firings {
+			if s := m.schedules[f.Name]; s != nil {
+				firings[i].Plan.Revision = s.Revision
+			}
+		}
+		return nil
+	})},
+	{"a firing at another revision notes its ticks", "fire_order", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
+		for _, f := range firings {
+			if s := m.schedules[f.Name]; s != nil && s.Revision != f.Plan.Revision {
+				s.ticks = append(s.ticks, f.Ticks...)
+			}
+		}
+		return nil
+	})},
+	{"a firing that came to nothing tells the plan before the call", "fire_order", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
+		was := plans(m)
+		return func(out []storage.Fired) {
+			for i := range out {
+				if !out[i].Applied {
+					out[i].Plan = was[firings[i].Name]
+				}
+			}
+		}
+	})},
+	{"a firing does not raise the revision", "schedule_revision", firing(func(m *Memory, _ []storage.Firing) func([]storage.Fired) {
+		was := plans(m)
+		return func(out []storage.Fired) {
+			for name, s := range m.schedules {
+				s.Revision = was[name].Revision
+			}
+		}
+	})},
+	{"a firing pauses and resumes", "fire_plan", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
+		return func(out []storage.Fired) {
+			for i, f := range firings {
+				if out[i].Applied {
+					m.schedules[f.Name].Paused = f.Plan.Paused
+				}
+			}
+		}
+	})},
+	{"a put at any revision replaces", "schedule_replace", putting(func(m *Memory, s *storage.Schedule) {
+		if old := m.schedules[s.Name]; old != nil && s.Revision != 0 {
+			s.Revision = old.Revision
+		}
+	}, nothing)},
+	{"adding replaces what is there", "schedule_add", putting(func(m *Memory, s *storage.Schedule) {
+		if old := m.schedules[s.Name]; old != nil && s.Revision == 0 {
+			s.Revision = old.Revision
+		}
+	}, nothing)},
+	{"the last to add at once wins", "schedule_concurrent_adds", putting(func(m *Memory, s *storage.Schedule) {
+		if s.Revision == 0 {
+			delete(m.schedules, s.Name)
+		}
+	}, nothing)},
+	{"a put is believed about the last job", "schedule_replace", func(in *instance) storage.Store {
+		h := sound(in)
+		h.put = func(ctx context.Context, now time.Time, s storage.Schedule) (int64, error) {
+			r, err := in.PutSchedule(ctx, now, s)
+			if r != 0 {
+				in.m.locked(func() { in.m.schedules[s.Name].LastTick, in.m.schedules[s.Name].LastJob = s.LastTick, s.LastJob })
+			}
+			return r, err
+		}
+		return h
+	}},
+	{"a put forgets the history", "schedule_replace", putting(nothing, func(m *Memory, s *storage.Schedule) {
+		m.schedules[s.Name].ticks = nil
+	})},
+	{"revisions begin anew for one that is added again", "schedule_drop", putting(func(m *Memory, s *storage.Schedule) {
+		if m.schedules[s.Name] == nil {
+			s.Jitter++ // to tell it by
+		}
+	}, func(m *Memory, s *storage.Schedule) {
+		if s.Jitter%2 == 1 {
+			m.schedules[s.Name].Revision, s.Revision = 1, 1
+		}
+	})},
+	{"a drop leaves the history", "schedule_drop", func(in *instance) storage.Store {
+		h, left := sound(in), map[string][]storage.Tick{}
+		h.drop = func(ctx context.Context, now time.Time, name string) error {
+			in.m.locked(func() { maps.Copy(left, histories(in.m)) })
+			return in.DropSchedule(ctx, now, name)
+		}
+		h.put = func(ctx context.Context, now time.Time, s storage.Schedule) (int64, error) {
+			r, err := in.PutSchedule(ctx, now, s)
+			in.m.locked(func() {
+				if sched := in.m.schedules[s.Name]; sched != nil && s.Revision == 0 {
+					sched.ticks = slices.Clone(left[s.Name])
+				}
+			})
+			return r, err
+		}
+		return h
+	}},
+	{"ticks of a schedule without limit", "fire_limit", firing(func(m *Memory, _ []storage.Firing) func([]storage.Fired) {
+		was := histories(m)
+		return func(out []storage.Fired) {
+			for name, s := range m.schedules {
+				if n := len(was[name]); n > 0 && len(s.ticks) == storage.TickLimit && !slices.Contains(s.ticks, was[name][0]) {
+					s.ticks = slices.Concat(was[name][:1], s.ticks)
+				}
+			}
+		}
+	})},
+	{"ticks sorted by their time", "fire_limit", firing(func(m *Memory, _ []storage.Firing) func([]storage.Fired) {
+		return func([]storage.Fired) {
+			for _, s := range m.schedules {
+				slices.SortStableFunc(s.ticks, func(a, b storage.Tick) int { return a.At.Compare(b.At) })
+			}
+		}
+	})},
+	{"many ticks in a row count as one", "fire_ranges", eachTick(func(_ *Memory, _ *schedule, t *storage.Tick) { t.N = 1 })},
+	{"overlap only with a running job", "overlap_states", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
+		was := map[*schedule]bool{}
+		for _, s := range m.schedules {
+			was[s] = s.SkipOverlap
+			if j := m.find(s.LastJob); j != nil && j.State != storage.Running {
+				s.SkipOverlap = false
+			}
+		}
+		return func([]storage.Fired) {
+			for s, skip := range was {
+				s.SkipOverlap = skip
+			}
+		}
+	})},
+	{"overlap with a dead job", "overlap_states", eachTick(func(m *Memory, s *schedule, t *storage.Tick) {
+		if j := m.find(s.LastJob); s.SkipOverlap && j != nil && j.State == storage.Dead {
+			t.Taken, t.Job = storage.TickOverlap, nil
+		}
+	})},
+	{"overlap with a job that has just been fired goes unseen", "overlap_batch", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
+		was := map[*schedule]bool{}
+		for _, s := range m.schedules {
+			was[s] = s.SkipOverlap
+			if j := m.find(s.LastJob); j == nil || !j.live() {
+				s.SkipOverlap = false
+			}
+		}
+		return func([]storage.Fired) {
+			for s, skip := range was {
+				s.SkipOverlap = skip
+			}
+		}
+	})},
+	{"overlap skips what somebody asked for", "overlap_batch", eachTick(func(m *Memory, s *schedule, t *storage.Tick) {
+		if t.Taken == storage.TickManual {
+			t.Taken = storage.TickFired
+		}
+	})},
+	{"the holder of the unique key is taken for the last job", "fire_duplicate", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
+		return func(out []storage.Fired) {
+			for i, f := range firings {
+				for _, t := range out[i].Ticks {
+					if t.Taken == storage.TickDuplicate {
+						m.schedules[f.Name].LastTick, m.schedules[f.Name].LastJob = t.At, t.ID
+						out[i].Plan = m.schedules[f.Name].Plan
+					}
+				}
+			}
+		}
+	})},
+	{"the last job is that of the tick furthest ahead", "overlap_clock_back", firing(func(m *Memory, _ []storage.Firing) func([]storage.Fired) {
+		was := plans(m)
+		return func(out []storage.Fired) {
+			for name, s := range m.schedules {
+				if p := was[name]; p.LastTick.After(s.LastTick) {
+					s.LastTick, s.LastJob = p.LastTick, p.LastJob
+				}
+			}
+		}
+	})},
+}
