@@ -98,7 +98,7 @@ func TestOpen_tooNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = errors.Join(q.Tx(t.Context(), func(tx *sql.Tx) error {
-		_, err := tx.Exec("UPDATE errand_meta SET min_writer = 1000000")
+		_, err := tx.Exec("UPDATE errand_number SET n = 1000000 WHERE id = 0")
 		return err
 	}), q.Close())
 	if err != nil {

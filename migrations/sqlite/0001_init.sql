@@ -2,22 +2,34 @@
 -- microseconds. States: 1 scheduled, 2 ready, 3 running, 4 done, 5 cancelled,
 -- 6 dead; a partial index is used only where the query has the literal.
 
--- One row: the counters that every write transaction reads, with the oldest
--- schema version that may write. generation rises when lanes, pauses,
--- instances or schedules change, or a running job is asked to stop. clock is
--- the latest time that a write was given, and shifting is 1 while jobs may
--- still have to be moved because it was wrong.
-CREATE TABLE errand_meta (
-  one           INTEGER PRIMARY KEY CHECK (one = 1),
-  min_writer    INTEGER NOT NULL,
-  next_job      INTEGER NOT NULL,
-  next_token    INTEGER NOT NULL,
-  next_instance INTEGER NOT NULL,
-  generation    INTEGER NOT NULL,
-  clock         INTEGER NOT NULL,
-  shifting      INTEGER NOT NULL
+-- The numbers that commits change, in one table so that a commit writes one
+-- page for all of them. That of id lane * 8 + state is how many jobs are in that
+-- state of that lane, kept so that nothing ever counts rows. Lane 0 stands for
+-- the database:
+--   0 min_writer     the oldest schema version that may write
+--   1 next_job       the next key
+--   2 next_token     the next lease token, or revision of a schedule
+--   3 next_instance  the next instance
+--   4 generation     rises when lanes, pauses, instances or schedules change,
+--                    or a running job is asked to stop
+--   5 clock          the latest time that a write was given
+--   6 shifting       1 while jobs may still have to be moved because that was wrong
+CREATE TABLE errand_number (
+  id INTEGER PRIMARY KEY,
+  n  INTEGER NOT NULL
 ) STRICT;
-INSERT INTO errand_meta VALUES (1, 1, 1, 1, 1, 1, 0, 0);
+INSERT INTO errand_number VALUES (0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 0), (6, 0);
+
+-- The same for people, and for checks.
+CREATE VIEW errand_meta AS SELECT
+  (SELECT n FROM errand_number WHERE id = 0) AS min_writer,
+  (SELECT n FROM errand_number WHERE id = 1) AS next_job,
+  (SELECT n FROM errand_number WHERE id = 2) AS next_token,
+  (SELECT n FROM errand_number WHERE id = 3) AS next_instance,
+  (SELECT n FROM errand_number WHERE id = 4) AS generation,
+  (SELECT n FROM errand_number WHERE id = 5) AS clock,
+  (SELECT n FROM errand_number WHERE id = 6) AS shifting;
+CREATE VIEW errand_count AS SELECT id / 8 AS lane, id % 8 AS state, n FROM errand_number WHERE id >= 8;
 
 -- A lane stands for one kind in one queue.
 CREATE TABLE errand_lane (
@@ -30,14 +42,6 @@ CREATE TABLE errand_lane (
 CREATE TABLE errand_pause (
   queue TEXT PRIMARY KEY,
   since INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-
--- Kept counts, so that nothing ever counts rows.
-CREATE TABLE errand_count (
-  lane  INTEGER NOT NULL,
-  state INTEGER NOT NULL,
-  n     INTEGER NOT NULL,
-  PRIMARY KEY (lane, state)
 ) STRICT, WITHOUT ROWID;
 
 -- Policies that jobs carry, each stored once.

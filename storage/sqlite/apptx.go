@@ -5,7 +5,16 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync/atomic"
+
+	"github.com/errandq/errand/storage"
 )
+
+// ownTx is a transaction that Tx has begun. There is one at a time.
+type ownTx struct {
+	tx       *sql.Tx
+	enqueued atomic.Bool // workers are to know when it has committed
+}
 
 // Tx implements [storage.TxEnqueuer]. The transaction begins IMMEDIATE on a
 // connection of its own and takes its turn with the writer, which waits
@@ -36,8 +45,9 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		return translate(err)
 	}
 	s.begun.Add(1)
-	s.pending.own.Store(tx, true)
-	defer s.pending.own.Delete(tx)
+	own := &ownTx{tx: tx}
+	s.own.Store(own)
+	defer s.own.Store(nil)
 	finished := false
 	defer func() {
 		if !finished { // fn gave an error or panicked
@@ -61,9 +71,9 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		}
 		return s.commitFailed(err)
 	}
-	select {
-	case s.pending.kick <- struct{}{}:
-	default:
+	if own.enqueued.Load() {
+		s.bells.ring(storage.Event{})
+		s.watch.wakeOthers()
 	}
 	select {
 	case s.written <- struct{}{}:
@@ -81,7 +91,7 @@ func (s *Store) prepareApps(ctx context.Context) error {
 	prepared := map[string]*sql.Stmt{}
 	for _, text := range []string{
 		sqlBeginAgain, sqlSavepoint, sqlRelease, sqlReserve, sqlFindLane, sqlFindPolicy,
-		sqlClaimKey, sqlInsertPayload, sqlInsertJob, sqlAddCount,
+		sqlMeta, sqlClaimKey, sqlInsertPayload, sqlInsertJob, sqlSetNumber, sqlAddNumber,
 	} {
 		st, err := s.apps.PrepareContext(ctx, text)
 		if err != nil {

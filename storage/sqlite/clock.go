@@ -104,6 +104,9 @@ func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
 			next = max(after, storage.MaxKey) + 1
 		}
 	}
-	t.meta.shifting = next != 0
+	t.meta.shifting = 0
+	if next != 0 {
+		t.meta.shifting = 1
+	}
 	return next, nil
 }

@@ -24,13 +24,11 @@ ON CONFLICT DO NOTHING`
 	// The counters are raised before anything is read: a deferred transaction
 	// that began by reading could not write any more once another has
 	// committed (SQLITE_BUSY_SNAPSHOT).
-	sqlReserve = `UPDATE errand_meta SET next_job = next_job + ?1, clock = MAX(clock, ?2)
-RETURNING ` + metaColumns
-	sqlSaveGeneration = `UPDATE errand_meta SET generation = ?1`
-	sqlBeginAgain     = `BEGIN`
-	sqlSavepoint      = `SAVEPOINT errand`
-	sqlRollbackTo     = `ROLLBACK TO errand`
-	sqlRelease        = `RELEASE errand`
+	sqlReserve    = `UPDATE errand_number SET n = n + ?1 WHERE id = 1`
+	sqlBeginAgain = `BEGIN`
+	sqlSavepoint  = `SAVEPOINT errand`
+	sqlRollbackTo = `ROLLBACK TO errand`
+	sqlRelease    = `RELEASE errand`
 )
 
 // inlineLimit is how many bytes of args and headers stay in the job's row.
@@ -72,7 +70,11 @@ func (s *Store) EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs [
 	}
 	// A statement that is interrupted may take the whole transaction with it.
 	db := plain{ctx: context.WithoutCancel(ctx), tx: tx}
-	if s.pending.ours(tx) {
+	own := s.own.Load()
+	if own != nil && own.tx != tx {
+		own = nil
+	}
+	if own != nil {
 		db.prepared = s.prepared
 	}
 	if err := s.checkTx(db); err != nil {
@@ -81,7 +83,7 @@ func (s *Store) EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs [
 	if _, err := db.exec(sqlSavepoint); err != nil {
 		return nil, translate(err)
 	}
-	out, err = s.enqueueIn(db, now, jobs)
+	out, err = s.enqueueIn(db, own, now, jobs)
 	if err != nil {
 		_, _ = db.exec(sqlRollbackTo) // SQLite may have rolled back all of it
 	}
@@ -117,34 +119,38 @@ func (s *Store) checkTx(db plain) error {
 	return nil
 }
 
-// enqueueIn is enqueue in a transaction of the application.
-func (s *Store) enqueueIn(db plain, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+// enqueueIn is enqueue in a transaction of the application, own if it is of Tx.
+func (s *Store) enqueueIn(db plain, own *ownTx, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
 	t := &tx{execer: db, store: s, counts: map[laneState]int64{}}
+	if _, err := t.exec(sqlReserve, len(jobs)); err != nil {
+		return nil, err
+	}
 	m := &t.meta
-	err := t.row(sqlReserve, []any{len(jobs), micros(now)}, m.dest()...)
+	err := t.row(sqlMeta, nil, m.dest()...)
 	if err == nil {
 		err = tooNew(m.minWriter)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if m.clock == micros(now) {
-		s.watch.mark.Store(m.clock)
-	}
 	reserved := m.nextJob
-	m.nextJob -= int64(len(jobs))
+	first := reserved - int64(len(jobs))
 	t.was = *m
+	m.nextJob = first
 	out, err := t.enqueue(now, jobs)
-	if err == nil && m.gen != t.was.gen {
-		_, err = t.exec(sqlSaveGeneration, m.gen)
-	}
+	m.nextJob = reserved
 	if err == nil {
-		err = t.flushCounts()
+		err = t.flush()
 	}
-	if err == nil {
-		s.lookFor(t.was.nextJob, reserved)
+	if err != nil {
+		return nil, err
 	}
-	return out, err
+	if own != nil {
+		own.enqueued.Store(true)
+	} else {
+		s.lookFor(first, reserved)
+	}
+	return out, nil
 }
 
 // enqueue inserts jobs, taking their keys from the counters.

@@ -184,7 +184,7 @@ func TestHandoff_RolledBack(t *testing.T) {
 	d := newDB(t, nil)
 	s := d.open()
 	w, _ := offer(t, s, 1, "a")
-	d.exec("CREATE TRIGGER fail BEFORE UPDATE ON errand_meta BEGIN SELECT RAISE(ABORT, 'no'); END")
+	d.exec("CREATE TRIGGER fail BEFORE UPDATE ON errand_number BEGIN SELECT RAISE(ABORT, 'no'); END")
 	if _, err := s.Enqueue(context.Background(), t0, []storage.NewJob{newJob("default", "a")}); err == nil {
 		t.Fatal("the trigger did not fire")
 	}

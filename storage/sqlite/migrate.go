@@ -22,7 +22,7 @@ const (
   applied_at INTEGER NOT NULL
 ) STRICT`
 	sqlSchemaVersion = `SELECT COALESCE(MAX(version), 0) FROM errand_migration`
-	sqlMinWriter     = `SELECT min_writer FROM errand_meta`
+	sqlMinWriter     = `SELECT n FROM errand_number WHERE id = 0`
 	sqlMigrated      = `INSERT INTO errand_migration VALUES (?1, ?2, ?3)`
 )
 

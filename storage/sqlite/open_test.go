@@ -97,7 +97,7 @@ func TestOpen_CreatesFilesForTheOwnerOnly(t *testing.T) {
 func TestOpen_NewerSchema(t *testing.T) {
 	d := newDB(t, nil)
 	s := d.open()
-	d.exec("UPDATE errand_meta SET min_writer = ?1", sqlite.SchemaVersion()+1)
+	d.exec("UPDATE errand_number SET n = ?1 WHERE id = 0", sqlite.SchemaVersion()+1)
 	if _, err := s.Enqueue(context.Background(), t0, []storage.NewJob{newJob("default", "a")}); !errors.Is(err, storage.ErrTooNew) {
 		t.Errorf("writing: error %v, want ErrTooNew", err)
 	}
@@ -107,7 +107,7 @@ func TestOpen_NewerSchema(t *testing.T) {
 	if n := d.number("SELECT COUNT(*) FROM errand_job"); n != 0 {
 		t.Errorf("%d jobs were written", n)
 	}
-	d.exec("UPDATE errand_meta SET min_writer = 1")
+	d.exec("UPDATE errand_number SET n = 1 WHERE id = 0")
 	d.exec("INSERT INTO errand_migration VALUES (?1, 'from the future', 0)", sqlite.SchemaVersion()+1)
 	d.open() // a newer schema that this program may still write
 }

@@ -115,6 +115,7 @@ type Store struct {
 	offers  offers
 	watch   watch
 	pending lookout
+	own     atomic.Pointer[ownTx]
 }
 
 var (
@@ -258,7 +259,6 @@ func open(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	s.written = make(chan struct{}, 1)
 	s.cache.lanes = map[laneName]int64{}
 	s.watch.init(s)
-	s.pending.init()
 	defer func() {
 		if err != nil {
 			err = errors.Join(translate(err), s.release())

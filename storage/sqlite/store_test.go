@@ -56,7 +56,7 @@ func (d *db) Reboot(s storage.Store) {
 	id := s.(*sqlite.Store).InstanceNumber()
 	d.Kill(s)
 	d.exec("UPDATE errand_instance SET boot = 'another boot' WHERE instance = ?1", id)
-	d.exec("UPDATE errand_meta SET generation = generation + 1") // for those that have read the boot already
+	d.exec("UPDATE errand_number SET n = n + 1 WHERE id = 4") // for those that have read the boot already
 }
 
 // exec runs SQL on a connection that errand knows nothing of.

@@ -11,10 +11,9 @@ import (
 )
 
 const (
-	metaColumns = `min_writer, next_job, next_token, next_instance, generation, clock, shifting`
-	sqlMeta     = `SELECT ` + metaColumns + ` FROM errand_meta`
-	sqlSaveMeta = `UPDATE errand_meta SET next_job = ?1, next_token = ?2, next_instance = ?3, generation = ?4, clock = ?5, shifting = ?6`
-	sqlAddCount = `INSERT INTO errand_count (lane, state, n) VALUES (?1, ?2, ?3)
+	sqlMeta      = `SELECT min_writer, next_job, next_token, next_instance, generation, clock, shifting FROM errand_meta`
+	sqlSetNumber = `UPDATE errand_number SET n = ?2 WHERE id = ?1`
+	sqlAddNumber = `INSERT INTO errand_number (id, n) VALUES (?1, ?2)
 ON CONFLICT DO UPDATE SET n = n + excluded.n`
 	sqlFindLane   = `SELECT lane FROM errand_lane WHERE queue = ?1 AND kind = ?2`
 	sqlAddLane    = `INSERT INTO errand_lane (queue, kind) VALUES (?1, ?2)`
@@ -57,11 +56,16 @@ type meta struct {
 	nextJob, nextToken, nextInstance, gen int64
 
 	clock    int64
-	shifting bool
+	shifting int64
 }
 
 func (m *meta) dest() []any {
 	return []any{&m.minWriter, &m.nextJob, &m.nextToken, &m.nextInstance, &m.gen, &m.clock, &m.shifting}
+}
+
+// numbers gives the rows of errand_number, by id.
+func (m *meta) numbers() [7]int64 {
+	return [...]int64{int64(m.minWriter), m.nextJob, m.nextToken, m.nextInstance, m.gen, m.clock, m.shifting}
 }
 
 type laneState struct {
@@ -113,24 +117,25 @@ func (t *tx) load() error {
 
 // flush writes what the transaction has changed in counters and counts.
 func (t *tx) flush() error {
+	if t.meta.clock != t.was.clock {
+		t.store.watch.mark.Store(t.meta.clock) // before others can see it
+	}
 	if t.meta != t.was {
-		m := &t.meta
-		if m.clock != t.was.clock {
-			t.store.watch.mark.Store(m.clock) // before others can see it
-		}
-		if _, err := t.exec(sqlSaveMeta, m.nextJob, m.nextToken, m.nextInstance, m.gen, m.clock, m.shifting); err != nil {
-			return err
+		was, now := t.was.numbers(), t.meta.numbers()
+		for id, n := range now {
+			if n == was[id] {
+				continue
+			}
+			if _, err := t.exec(sqlSetNumber, id, n); err != nil {
+				return err
+			}
 		}
 	}
-	return t.flushCounts()
-}
-
-func (t *tx) flushCounts() error {
 	for k, n := range t.counts {
 		if n == 0 {
 			continue
 		}
-		if _, err := t.exec(sqlAddCount, k.lane, k.state, n); err != nil {
+		if _, err := t.exec(sqlAddNumber, k.lane<<3|int64(k.state), n); err != nil {
 			return err
 		}
 	}

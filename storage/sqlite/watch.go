@@ -16,7 +16,7 @@ import (
 
 const (
 	sqlDataVersion = `PRAGMA data_version`
-	sqlNextJob     = `SELECT next_job FROM errand_meta`
+	sqlNextJob     = `SELECT n FROM errand_number WHERE id = 1`
 
 	// watchEvery is the pace of the backstop that looks for commits of others.
 	watchEvery = time.Second
@@ -223,20 +223,10 @@ func (w *watch) close() error {
 // lookout waits for transactions of the application that have enqueued jobs:
 // SQLite tells nobody of a commit, so it must be looked for.
 type lookout struct {
-	own  sync.Map // transactions that Tx has begun
-	kick chan struct{}
-
 	mu     sync.Mutex
 	active bool
 	lo, hi int64 // keys taken and not yet seen committed: the counter is to pass lo, and in the end reach hi
 	begun  int64 // write transactions begun when the last of them was taken
-}
-
-func (l *lookout) init() { l.kick = make(chan struct{}, 1) }
-
-func (l *lookout) ours(tx *sql.Tx) bool {
-	_, ok := l.own.Load(tx)
-	return ok
 }
 
 // lookFor has workers told once the transaction that took the keys from lo up
@@ -257,14 +247,12 @@ func (s *Store) lookFor(lo, hi int64) {
 }
 
 func (s *Store) lookOut() {
-	l := &s.pending
 	began := time.Now()
 	timer := time.NewTimer(lookEvery)
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
-		case <-l.kick:
 		case <-s.stop:
 			return
 		}
