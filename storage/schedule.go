@@ -61,7 +61,7 @@ type Plan struct {
 	Next time.Time
 	// Through is up to where all ticks are decided; zero if none is.
 	Through time.Time
-	// LastTick is the latest tick of which a job was enqueued, and LastJob that
+	// LastTick is the tick of which a job was enqueued last, and LastJob that
 	// job; zero if there was none. The Store sets them and keeps them: what
 	// PutSchedule is given is ignored.
 	LastTick time.Time
@@ -140,8 +140,9 @@ type Timekeeper interface {
 	// counted from a later time counts from now: a scheduled job with a Delay,
 	// or put back by an outcome with a DueAt, is due that Delay after now if
 	// its delay began after now; a ready job that was due later is due now,
-	// and a dead one that died later died now. Jobs that were enqueued with a
-	// DueAt stay.
+	// and a dead one that died later died now. Scheduled jobs that were enqueued
+	// with a DueAt stay, and so does the time for which finished ones are kept.
+	// Notify tells of due times that become earlier.
 	// One call is one bounded step over the jobs whose key is greater than
 	// after: call again with after set to the result until that is zero.
 	StepClock(ctx context.Context, now time.Time, after int64) (next int64, err error)

@@ -47,7 +47,7 @@ Ticks are those of the firing as they are in the history
 Noted is when the entry was made. The Store sets it.
 ID is the job that was enqueued, or that holds the unique key. The Store sets it.
 nil for a tick that is skipped, and in answers.
-LastTick is the latest tick of which a job was enqueued, and LastJob that job
+LastTick is the tick of which a job was enqueued last, and LastJob that job
 Slices passed in belong to the caller again when the call returns`, func(f *fixture) {
 		f.put(full(f, "a"))
 		stranger := storage.NewID(f.now, 1, 1)
@@ -168,7 +168,7 @@ nil unless Applied.`, func(f *fixture) {
 
 	{"fire_duplicate", `and one whose unique key is held is skipped as [TickDuplicate].
 ID is the job that was enqueued, or that holds the unique key.
-LastTick is the latest tick of which a job was enqueued, and LastJob that job`, func(f *fixture) {
+LastTick is the tick of which a job was enqueued last, and LastJob that job`, func(f *fixture) {
 		holder := f.add(newJob(unique("held")))[0]
 		f.put(newSchedule("a"))
 		f.put(newSchedule("b"))

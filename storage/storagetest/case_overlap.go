@@ -103,7 +103,7 @@ and one whose unique key is held is skipped as [TickDuplicate].`, func(f *fixtur
 	}},
 
 	{"overlap_clock_back", overlapSays + `
-LastTick is the latest tick of which a job was enqueued, and LastJob that job`, func(f *fixture) {
+LastTick is the tick of which a job was enqueued last, and LastJob that job`, func(f *fixture) {
 		f.put(newSchedule("a", skipOverlap))
 		f.later(1000 * time.Hour)
 		ahead := f.take("a", tick(f.now)).Ticks[0].ID

@@ -75,7 +75,7 @@ Policy []byte // nil: decided when an attempt fails`, func(f *fixture) {
 	}},
 
 	{"schedule_replace", `else it replaces the schedule of that name and revision; its history stays.
-LastTick is the latest tick of which a job was enqueued, and LastJob that job; zero if there was none. The Store sets them and keeps them: what PutSchedule is given is ignored.
+LastTick is the tick of which a job was enqueued last, and LastJob that job; zero if there was none. The Store sets them and keeps them: what PutSchedule is given is ignored.
 or zero if nothing was changed because the schedule is at another revision, exists already, or exists no more.`, func(f *fixture) {
 		first := f.put(newSchedule("a"))
 		b := f.put(newSchedule("b"))
