@@ -15,6 +15,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
 )
 
 // findings are what a comparison of a ledger with a database has come to.
@@ -45,10 +46,10 @@ func (f *findings) String() string {
 func (f *findings) clean() bool { return len(f.lost)+len(f.unexpected)+len(f.broken) == 0 }
 
 // mustBeClean fails the test unless nothing was lost or made up.
-func (f *findings) mustBeClean(t *testing.T) {
+func (f *findings) mustBeClean(t *testing.T, after string, args ...any) {
 	t.Helper()
 	if !f.clean() {
-		t.Errorf("the database does not agree with what was acknowledged: %v", f)
+		t.Errorf("%s: the database does not agree with what was acknowledged: %v", fmt.Sprintf(after, args...), f)
 	}
 }
 
@@ -187,7 +188,7 @@ func (l *ledger) compare(f *findings, rows []row) {
 	}
 	for key, e := range l.jobs {
 		r := byKey[key]
-		if err := e.lacks(r, enqueued[key]); err != nil {
+		if err := e.lacks(r, enqueued[key], l.over); err != nil {
 			f.lost = append(f.lost, fmt.Sprintf("job %d: %v", key, err))
 		}
 		n, faults := e.duplicates()
@@ -218,17 +219,33 @@ func (e *entry) judge(r *row) error {
 	return nil
 }
 
-// lacks finds what was acknowledged and is not so. r is nil if there is no row.
-func (e *entry) lacks(r *row, enqueued bool) error {
-	last := e.last()
-	if r == nil {
-		for _, s := range e.leases {
-			if i := s.meant(); !i.keep && (!putsBack(i.outcome) && i.outcome != storage.OutcomeDead && i.outcome != 0 || e.cancels.begun > 0) {
-				return nil
+// gone tells whether the job may be in no table, as it was to be deleted, or
+// was kept as finished until a time that is over.
+func (e *entry) gone(over int64) bool {
+	if e.purges.begun > 0 || e.cancels.begun > 0 && e.until <= over {
+		return true
+	}
+	for _, s := range e.leases {
+		switch i := s.meant(); i.outcome {
+		case 0, storage.OutcomeDead:
+		case storage.OutcomeDone, storage.OutcomeCancelled:
+			if i.until <= over {
+				return true
+			}
+		default: // put back, unless it was asked to stop
+			if e.cancels.begun > 0 && i.until <= over {
+				return true
 			}
 		}
-		switch {
-		case e.purges.begun > 0 || !enqueued && last == nil && e.redrives.acked+e.cancels.acked == 0:
+	}
+	return false
+}
+
+// lacks finds what was acknowledged and is not so. r is nil if there is no row.
+func (e *entry) lacks(r *row, enqueued bool, over int64) error {
+	last := e.last()
+	if r == nil {
+		if !enqueued && last == nil && e.redrives.acked+e.cancels.acked == 0 || e.gone(over) {
 			return nil
 		}
 		return fmt.Errorf("it is in no table; it was enqueued, ended %v, redriven %d times", last, e.redrives.acked)
@@ -335,4 +352,19 @@ func (l *ledger) verbs() string {
 		stopped += e.cancels.acked
 	}
 	return fmt.Sprintf("enqueued %d, %s, redriven %d, cancelled while waiting %d", len(l.ids), strings.Join(out, ", "), redriven, stopped)
+}
+
+// reopen opens and closes the database as the next program would.
+func reopen(t *testing.T, path string) {
+	t.Helper()
+	s, err := sqlite.Open(path, nil)
+	if err != nil {
+		t.Fatalf("opening it again: %v", err)
+	}
+	if _, err := s.Counts(t.Context()); err != nil {
+		t.Errorf("reading it again: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("closing it again: %v", err)
+	}
 }

@@ -75,6 +75,7 @@ func (d *disk) unmount() {
 		}
 		if !errors.Is(err, unix.EBUSY) || time.Now().After(limit) {
 			_ = unix.Unmount(d.dir, unix.MNT_DETACH)
+			d.device = ""
 			d.t.Fatalf("unmount: %v", err)
 		}
 		<-time.After(5 * time.Millisecond)

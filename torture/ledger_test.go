@@ -22,6 +22,7 @@ type ledger struct {
 	tried map[int]bool       // numbers of jobs that somebody set out to enqueue
 	ids   map[int]storage.ID // of those that were acknowledged
 	jobs  map[int64]*entry   // by key
+	over  int64              // finished jobs kept until then may be gone
 	fault []string           // what cannot be, whatever is in the database
 }
 
@@ -32,6 +33,7 @@ type entry struct {
 	runs     []run
 	redrives asked
 	cancels  asked
+	until    int64 // how long it is kept if it was cancelled
 	purges   asked
 }
 
@@ -52,7 +54,7 @@ type leaseEntry struct {
 // intent is how a lease was to end.
 type intent struct {
 	outcome storage.Outcome
-	keep    bool
+	until   int64 // how long it is kept if it is finished; 0: not at all
 }
 
 // run is a call of the handler.
@@ -125,10 +127,10 @@ func (l *ledger) note(c *child, line string) (bool, error) {
 		return true, err
 	case "ending":
 		var outcome int
-		var keep bool
-		err := scan(&key, &token, &outcome, &keep)
+		var until int64
+		err := scan(&key, &token, &outcome, &until)
 		s := l.entry(key).lease(token)
-		s.intents = append(s.intents, intent{storage.Outcome(outcome), keep})
+		s.intents = append(s.intents, intent{storage.Outcome(outcome), until})
 		return true, err
 	case "ended":
 		err := scan(&key, &token)
@@ -144,11 +146,23 @@ func (l *ledger) note(c *child, line string) (bool, error) {
 		e := l.entry(key)
 		e.runs = append(e.runs, run{attempt, c})
 		return true, err
+	case "cancelling":
+		var until int64
+		err := scan(&key, &until)
+		e := l.entry(key)
+		e.cancels.begun++
+		e.until = max(e.until, until)
+		return true, err
+	case "expiring":
+		var at int64
+		err := scan(&at)
+		l.over = max(l.over, at)
+		return true, err
 	}
 	for name, f := range map[string]func(*entry) *int{
 		"redriving": func(e *entry) *int { return &e.redrives.begun }, "redriven": func(e *entry) *int { return &e.redrives.acked },
-		"cancelling": func(e *entry) *int { return &e.cancels.begun }, "cancelled": func(e *entry) *int { return &e.cancels.acked },
-		"purging": func(e *entry) *int { return &e.purges.begun }, "purged": func(e *entry) *int { return &e.purges.acked },
+		"cancelled": func(e *entry) *int { return &e.cancels.acked },
+		"purging":   func(e *entry) *int { return &e.purges.begun }, "purged": func(e *entry) *int { return &e.purges.acked },
 	} {
 		if verb == name {
 			err := scan(&key)

@@ -5,9 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/errandq/errand/storage"
-	"github.com/errandq/errand/storage/sqlite"
 )
 
 const (
@@ -42,7 +39,7 @@ func TestPowerCut_Full(t *testing.T) {
 			cuts++
 			reopen(t, path)
 			f := l.audit(t, path)
-			f.mustBeClean(t)
+			f.mustBeClean(t, "cut %d of history %d", i+1, history)
 			t.Logf("cut %d of history %d: %v; %s", i+1, history, f, l.verbs())
 			if t.Failed() {
 				return
@@ -51,7 +48,7 @@ func TestPowerCut_Full(t *testing.T) {
 		c := start(t, l, part{Role: "mix", DB: path, Workers: 8, Finish: true, Boot: "the last boot"})
 		c.finish(time.Minute)
 		f := l.audit(t, path)
-		f.mustBeClean(t)
+		f.mustBeClean(t, "history %d, finished", history)
 		if all := l.crashed(); len(all) > 0 {
 			t.Errorf("blamed for power cuts: %v", all)
 		}
@@ -107,20 +104,3 @@ func powerOff(d *disk, all ...*child) {
 		c.kill()
 	}
 }
-
-// reopen opens and closes the database as the next program would.
-func reopen(t *testing.T, path string) {
-	t.Helper()
-	s, err := sqlite.Open(path, nil)
-	if err != nil {
-		t.Fatalf("opening it again: %v", err)
-	}
-	if _, err := s.Counts(t.Context()); err != nil {
-		t.Errorf("reading it again: %v", err)
-	}
-	if err := s.Close(); err != nil {
-		t.Errorf("closing it again: %v", err)
-	}
-}
-
-var _ storage.Store = (*witness)(nil)

@@ -32,6 +32,9 @@ type part struct {
 	Workers  int // handlers at a time; 0: it does not work
 	Finish   bool
 	Relaxed  bool
+	Fragile  bool // it ends when the store closes itself
+	Short    bool // it does only the last part
+	Abrupt   bool // it ends without closing
 	Seed     uint64
 	Boot     string        // names the boot of the system that it believes in; empty: the true one
 	Lease    time.Duration // zero: 1 s

@@ -44,7 +44,7 @@ type witness struct {
 func (w *witness) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 	var lines []string
 	for _, f := range x.Finish {
-		lines = append(lines, fmt.Sprintf("ending %d %d %d %t", f.Key, f.Token, f.Outcome, f.Keep > 0))
+		lines = append(lines, fmt.Sprintf("ending %d %d %d %d", f.Key, f.Token, f.Outcome, until(now, f.Keep)))
 	}
 	w.voice.lines(lines)
 	r, err := w.Store.Exchange(ctx, now, x)
@@ -77,6 +77,14 @@ func (w *witness) Exchange(ctx context.Context, now time.Time, x storage.Exchang
 	return r, nil
 }
 
+// until gives the end of the time that a finished job is kept, 0 if it is not.
+func until(now time.Time, keep time.Duration) int64 {
+	if keep <= 0 {
+		return 0
+	}
+	return now.Add(keep).UnixMicro()
+}
+
 func leasedLine(l *storage.Leased) string {
 	return fmt.Sprintf("leased %d %d %d", l.Key, l.Token, l.Attempt)
 }
@@ -92,7 +100,7 @@ func (w *witness) Reclaim(ctx context.Context, now time.Time, mono, lease time.D
 }
 
 func (w *witness) Cancel(ctx context.Context, now time.Time, id storage.ID, keep time.Duration) (storage.State, error) {
-	w.voice.say("cancelling %d", id.Key())
+	w.voice.say("cancelling %d %d", id.Key(), until(now, keep))
 	state, err := w.Store.Cancel(ctx, now, id, keep)
 	if err == nil && state == storage.Cancelled {
 		w.voice.say("cancelled %d", id.Key())
@@ -118,4 +126,9 @@ func (w *witness) PurgeDead(ctx context.Context, sel storage.DeadSelection) (sto
 		w.voice.say("purged %d", sel.IDs[0].Key())
 	}
 	return step, err
+}
+
+func (w *witness) PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error) {
+	w.voice.say("expiring %d", now.UnixMicro())
+	return w.Store.PurgeFinished(ctx, now)
 }

@@ -1,0 +1,327 @@
+//go:build unix
+
+package torture_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+func init() { roles["scenario"] = scenario }
+
+var t0 = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// script is a program that makes each transition there is, one after the other
+// and always in the same order, and goes on after errors as far as it can.
+type script struct {
+	part
+	voice *voice
+	now   time.Time
+	w     *witness
+	next  int
+}
+
+// scenario plays the script, closes the database, and goes on for a bit.
+func scenario(p part, v *voice) error {
+	s := &script{part: p, voice: v, now: t0.Add(time.Duration(p.First) * time.Hour), next: p.First}
+	steps := []func(){s.work, s.rest}
+	if p.Short {
+		steps = steps[1:]
+	}
+	for i, work := range steps {
+		if !s.open() {
+			if !s.open() { // what failed may work the second time
+				continue
+			}
+		}
+		work()
+		if p.Abrupt && i == len(steps)-1 {
+			break
+		}
+		s.did("close", s.w.Close())
+	}
+	v.say("complete")
+	return nil
+}
+
+// did says how a step went. What goes wrong must have one of the sentinels.
+func (s *script) did(step string, err error) bool {
+	if err == nil {
+		return true
+	}
+	name := "untyped"
+	for text, sentinel := range map[string]error{
+		"unknown outcome": storage.ErrUnknownOutcome, "closed": storage.ErrClosed, "full": storage.ErrFull, "io": storage.ErrIO,
+	} {
+		if errors.Is(err, sentinel) {
+			name = text
+		}
+	}
+	s.voice.say("failed %s: %s: %v", step, name, strings.ReplaceAll(err.Error(), "\n", "; "))
+	if s.Fragile && errors.Is(err, storage.ErrUnknownOutcome) {
+		os.Exit(1)
+	}
+	// Who is told that the store is closed opens it again.
+	if errors.Is(err, storage.ErrUnknownOutcome) || errors.Is(err, storage.ErrClosed) {
+		if s.w != nil && step != "close" {
+			s.did("close", s.w.Close())
+		}
+		if !strings.HasPrefix(step, "open") && step != "close" {
+			s.open()
+		}
+	}
+	return false
+}
+
+func (s *script) open() bool {
+	opts := &sqlite.Options{Logger: slog.New(slog.DiscardHandler), BusyTimeout: 500 * time.Millisecond}
+	if s.Relaxed {
+		opts.Durability = sqlite.Relaxed
+	}
+	store, err := sqlite.Open(s.DB, opts)
+	if !s.did("open", err) {
+		return false
+	}
+	s.w = &witness{Store: store, voice: s.voice}
+	return true
+}
+
+// job makes a new job with these args more.
+func (s *script) job(change func(*storage.NewJob)) storage.NewJob {
+	s.next++
+	args, err := json.Marshal(order{N: s.next})
+	if err != nil {
+		panic(err)
+	}
+	j := storage.NewJob{Queue: "default", Kind: "order", Args: args}
+	if change != nil {
+		change(&j)
+	}
+	return j
+}
+
+func (s *script) enqueue(jobs ...storage.NewJob) []storage.ID {
+	first := s.next - len(jobs) + 1
+	for i := range jobs {
+		s.voice.say("try %d", first+i)
+	}
+	out, err := s.w.Enqueue(context.Background(), s.now, jobs)
+	return s.enqueued("enqueue", first, out, err)
+}
+
+func (s *script) enqueued(step string, first int, out []storage.Enqueued, err error) (ids []storage.ID) {
+	for i, e := range out {
+		if err == nil {
+			s.voice.say("enqueued %d %s", first+i, e.ID)
+			ids = append(ids, e.ID)
+		}
+	}
+	s.did(step, err)
+	return ids
+}
+
+func (s *script) exchange(step string, x storage.Exchange) []storage.Leased {
+	x.Length = time.Second
+	x.Source = storage.Source{Queues: []string{"default", "other"}, Kinds: []string{"order"}}
+	r, err := s.w.Exchange(context.Background(), s.now, x)
+	s.did(step, err)
+	return r.Leased
+}
+
+// work is the script.
+func (s *script) work() {
+	ctx := context.Background()
+	s.enqueue(s.job(nil))
+	large := fmt.Sprintf(`{"N":%d,"Pad":%q}`, s.next+1, strings.Repeat("large", 1500))
+	ids := s.enqueue(
+		s.job(func(j *storage.NewJob) { j.Args = []byte(large) }),
+		s.job(func(j *storage.NewJob) { j.Unique = fmt.Sprint("order ", s.next) }),
+		s.job(func(j *storage.NewJob) { j.DueAt = s.now.Add(time.Minute) }),
+		s.job(func(j *storage.NewJob) { j.Policy = []byte(`{"healthyRetryPolicy":{"numRetries":3}}`) }),
+		s.job(func(j *storage.NewJob) { j.Queue, j.Headers = "other", []byte(`{"a":"b"}`) }),
+		s.job(nil), s.job(nil), s.job(nil), s.job(nil), s.job(nil),
+	)
+	s.tx()
+	if len(ids) > 9 {
+		_, err := s.w.Cancel(ctx, s.now, ids[9], time.Hour)
+		s.did("cancel", err)
+	}
+	s.did("pause", s.w.Pause(ctx, s.now, "other", true))
+	s.did("resume", s.w.Pause(ctx, s.now, "other", false))
+
+	leased := s.exchange("lease", storage.Exchange{Want: 9})
+	var x storage.Exchange
+	for i, l := range leased {
+		s.did("started", s.w.Started(l.Lease, s.now))
+		s.voice.say("run %d %d", l.Key, l.Attempt)
+		f := storage.Finish{Lease: l.Lease, Keep: 5 * time.Minute}
+		failure := &storage.Failure{Phase: "immediate", Error: "as planned", Stack: "none"}
+		switch i {
+		case 0:
+			f.Outcome = storage.OutcomeDone
+		case 1:
+			f.Outcome, f.Keep = storage.OutcomeDone, 0
+		case 2:
+			f.Outcome, f.DueAt, f.Failure = storage.OutcomeRetry, s.now.Add(time.Second), failure
+		case 3:
+			f.Outcome, f.DueAt = storage.OutcomeSnooze, s.now.Add(2*time.Second)
+		case 4, 5:
+			f.Outcome, f.Reason, f.Error, f.Failure, f.Policy = storage.OutcomeDead, storage.ReasonPermanent, "as planned", failure, []byte(`{}`)
+		case 6:
+			f.Outcome = storage.OutcomeInterrupted
+		case 7:
+			_, err := s.w.Cancel(ctx, s.now, l.ID, time.Hour) // learnt by the next extension
+			s.did("cancel running", err)
+			s.exchange("extend", storage.Exchange{Extend: []storage.Lease{l.Lease}})
+			f.Outcome = storage.OutcomeCancelled
+		case 8:
+			x.Extend = append(x.Extend, l.Lease)
+			continue
+		}
+		s.did("ended", s.w.Ended(l.Lease))
+		x.Finish = append(x.Finish, f)
+	}
+	s.exchange("finish", x)
+	if len(leased) > 8 {
+		s.did("redrive", second(s.w.Redrive(ctx, s.now, storage.DeadSelection{IDs: []storage.ID{leased[4].ID}}, "other")))
+		s.did("purge dead", second(s.w.PurgeDead(ctx, storage.DeadSelection{IDs: []storage.ID{leased[5].ID}})))
+		s.exchange("interrupt", storage.Exchange{Finish: []storage.Finish{
+			{Lease: leased[8].Lease, Outcome: storage.OutcomeInterrupted, Keep: time.Hour},
+		}})
+	}
+	s.reclaim()
+	s.checkpoint()
+	s.rest()
+}
+
+// rest works on a WAL that was begun anew.
+func (s *script) rest() {
+	s.enqueue(s.job(nil))
+	s.now = s.now.Add(10 * time.Minute)
+	_, _, err := s.w.PurgeFinished(context.Background(), s.now)
+	s.did("purge finished", err)
+	var x storage.Exchange
+	for _, l := range s.exchange("lease the rest", storage.Exchange{Want: 3}) {
+		s.voice.say("run %d %d", l.Key, l.Attempt)
+		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: time.Hour})
+	}
+	s.exchange("finish the rest", x)
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// tx enqueues in a transaction of the application.
+func (s *script) tx() {
+	ctx := context.Background()
+	job := s.job(nil)
+	n := s.next
+	s.voice.say("try %d", n)
+	var out []storage.Enqueued
+	err := s.w.Tx(ctx, func(tx *sql.Tx) (err error) {
+		if _, err := tx.Exec("CREATE TABLE IF NOT EXISTS mine (n INTEGER)"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec("INSERT INTO mine VALUES (?1)", n); err != nil {
+			return err
+		}
+		out, err = s.w.EnqueueTx(ctx, tx, s.now, []storage.NewJob{job})
+		return err
+	})
+	s.enqueued("tx", n, out, err)
+}
+
+// reclaim has a second instance of this process take a lease that lapses.
+func (s *script) reclaim() {
+	ctx := context.Background()
+	other, err := sqlite.Open(s.DB, &sqlite.Options{Logger: slog.New(slog.DiscardHandler), BusyTimeout: 500 * time.Millisecond})
+	if !s.did("open another", err) {
+		return
+	}
+	o := &witness{Store: other, voice: s.voice}
+	s.exchange("lease to lapse", storage.Exchange{Want: 1})
+	for _, mono := range []time.Duration{0, time.Minute} {
+		all, err := o.Reclaim(ctx, s.now, mono, time.Second, 10)
+		if !s.did("reclaim", err) {
+			break
+		}
+		var x storage.Exchange
+		for _, r := range all {
+			x.Finish = append(x.Finish, storage.Finish{Lease: r.Lease, Outcome: storage.OutcomeInterrupted, Keep: time.Hour})
+		}
+		x.Length = time.Second
+		_, err = o.Exchange(ctx, s.now, x)
+		s.did("finish reclaimed", err)
+	}
+	s.did("close another", o.Close())
+}
+
+// checkpoint has the WAL written back, so that the next write begins it anew.
+func (s *script) checkpoint() {
+	db, err := raw(s.DB)
+	if err != nil {
+		return
+	}
+	defer db.Close()
+	_, _ = db.Exec("PRAGMA wal_checkpoint(RESTART)") // not the product's: any error will do
+}
+
+// drain does all that is left to do in the database, as the next program would.
+func drain(l *ledger, path string) error {
+	store, err := sqlite.Open(path, &sqlite.Options{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	if err != nil {
+		return err
+	}
+	w := &witness{Store: store, voice: &voice{out: notes{l}}}
+	err = drainStore(w)
+	return errors.Join(err, w.Close())
+}
+
+func drainStore(w *witness) error {
+	ctx, now := context.Background(), t0.Add(24*time.Hour)
+	x := storage.Exchange{Length: time.Minute, Source: storage.Source{Queues: []string{"default", "other"}, Kinds: []string{"order"}}}
+	if err := w.Pause(ctx, now, "other", false); err != nil { // it may have ended while that was paused
+		return err
+	}
+	taken, err := w.Reclaim(ctx, now, 0, time.Minute, 1000)
+	if err != nil {
+		return err
+	}
+	for _, r := range taken {
+		x.Finish = append(x.Finish, storage.Finish{Lease: r.Lease, Outcome: storage.OutcomeInterrupted, Keep: time.Hour})
+	}
+	for x.Want = 100; ; {
+		r, err := w.Exchange(ctx, now, x)
+		if err != nil || len(r.Leased) == 0 {
+			return err
+		}
+		x.Finish = nil
+		for _, l := range r.Leased {
+			w.voice.say("run %d %d", l.Key, l.Attempt)
+			x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: time.Hour})
+		}
+	}
+}
+
+// notes writes into a ledger what this process itself says.
+type notes struct{ ledger *ledger }
+
+var self = &child{}
+
+func (n notes) Write(b []byte) (int, error) {
+	for line := range strings.Lines(string(b)) {
+		if _, err := n.ledger.note(self, strings.TrimSpace(line)); err != nil {
+			return 0, err
+		}
+	}
+	return len(b), nil
+}
