@@ -1,0 +1,243 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+func clockOf(t testing.TB, s *sqlite.Store) (time.Time, bool) {
+	t.Helper()
+	latest, shifting, err := s.Clock(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return latest, shifting
+}
+
+// The clock is written at most once a second, which is what it may lag.
+func TestClock_Pace(t *testing.T) {
+	_, s, _ := appStore(t, nil)
+	ctx := context.Background()
+	for _, step := range []struct {
+		at, want time.Duration
+		tx       bool
+	}{
+		{0, 0, false},
+		{999_999 * time.Microsecond, 0, false},
+		{time.Second, time.Second, false},
+		{1500 * time.Millisecond, time.Second, false},
+		{time.Minute, time.Minute, true},
+		{time.Second, time.Minute, true},
+		{time.Second, time.Minute, false},
+	} {
+		jobs := []storage.NewJob{newJob("default", "a")}
+		enqueue := func() (err error) {
+			_, err = s.Enqueue(ctx, t0.Add(step.at), jobs)
+			return err
+		}
+		if step.tx {
+			enqueue = func() error {
+				return s.Tx(ctx, func(tx *sql.Tx) error {
+					_, err := s.EnqueueTx(ctx, tx, t0.Add(step.at), jobs)
+					return err
+				})
+			}
+		}
+		if err := enqueue(); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := clockOf(t, s); !got.Equal(t0.Add(step.want)) {
+			t.Errorf("after a write at %v the clock is %v on, want %v", step.at, got.Sub(t0), step.want)
+		}
+	}
+}
+
+func TestClock_NotOfATransactionThatVanishes(t *testing.T) {
+	app, s, _ := appStore(t, nil)
+	enqueue(t, s, "a", 1)
+	tx, err := app.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.EnqueueTx(context.Background(), tx, t0.AddDate(1, 0, 0), []storage.NewJob{newJob("default", "a")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := clockOf(t, s); !got.Equal(t0) {
+		t.Errorf("the clock is %v, want %v", got, t0)
+	}
+}
+
+// Another process is told how far the clock of this one is; what it has written
+// itself is no news.
+func TestClock_OthersAreTold(t *testing.T) {
+	d := newDB(t, nil)
+	s, other := d.open(), d.open()
+	rings := bell(t, other)
+	first := func(wanted func(storage.Event) bool) storage.Event {
+		t.Helper()
+		for {
+			select {
+			case e := <-rings:
+				if wanted(e) || !e.Clock.IsZero() {
+					return e
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatal("it was not told")
+			}
+		}
+	}
+	if _, err := other.Enqueue(context.Background(), t0.Add(time.Minute), []storage.NewJob{newJob("default", "a")}); err != nil {
+		t.Fatal(err)
+	}
+	sched := newSchedule("a")
+	for range 4 { // one or two it would be told of anyway
+		sched.Plan = put(t, s, sched)
+		if e := first(func(e storage.Event) bool { return e.Control }); !e.Clock.IsZero() {
+			t.Fatalf("it was told of its own %v", e.Clock)
+		}
+	}
+	ahead := t0.AddDate(0, 1, 0)
+	if _, err := s.Enqueue(context.Background(), ahead, []storage.NewJob{newJob("default", "a")}); err != nil {
+		t.Fatal(err)
+	}
+	if e := first(func(storage.Event) bool { return false }); !e.Clock.Equal(ahead) {
+		t.Errorf("it was told of %v, want %v", e.Clock, ahead)
+	}
+}
+
+// wrongMonth fills a store with n live jobs and n dead ones, all of them
+// written a month late.
+func wrongMonth(t testing.TB, d *db, s *sqlite.Store, n int) (late time.Time) {
+	t.Helper()
+	ctx := context.Background()
+	late = t0.AddDate(0, 1, 0)
+	jobs := make([]storage.NewJob, n)
+	for i := range jobs {
+		jobs[i] = newJob("default", "a")
+		if i%3 > 0 {
+			jobs[i].Delay = time.Duration(i) * time.Second
+		}
+	}
+	if _, err := s.Enqueue(ctx, late, jobs); err != nil {
+		t.Fatal(err)
+	}
+	doomed := make([]storage.NewJob, n)
+	for i := range doomed {
+		doomed[i] = newJob("default", "doomed")
+	}
+	if _, err := s.Enqueue(ctx, late, doomed); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Exchange(ctx, late, storage.Exchange{Length: time.Minute, Want: n, Source: source("doomed")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := storage.Exchange{Length: time.Minute}
+	for _, l := range r.Leased {
+		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent})
+	}
+	if _, err := s.Exchange(ctx, late, x); err != nil {
+		t.Fatal(err)
+	}
+	if n := d.number("SELECT COUNT(*) FROM errand_dead"); n != int64(len(jobs)) {
+		t.Fatalf("%d dead jobs, want %d", n, len(jobs))
+	}
+	return late
+}
+
+// A pass goes in steps that each do so much and no more, and outlives the
+// process that began it.
+func TestStepClock_BoundedSteps(t *testing.T) {
+	const n = 2500
+	d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed})
+	s := d.open()
+	late := wrongMonth(t, d, s, n)
+	wrong := func() (live, dead int64) {
+		at := t0.UnixMicro()
+		return d.number("SELECT COUNT(*) FROM errand_job WHERE state = 2 AND due_at > ?1 OR due_at - delay > ?1", at),
+			d.number("SELECT COUNT(*) FROM errand_dead WHERE died_at > ?1", at)
+	}
+	if latest, shifting := clockOf(t, s); !latest.Equal(late) || shifting {
+		t.Fatalf("the clock is %v, shifting %t", latest, shifting)
+	}
+	step := func(after int64) int64 {
+		t.Helper()
+		live, dead := wrong()
+		next, err := s.StepClock(context.Background(), t0, after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next != 0 && next <= after {
+			t.Fatalf("after %d comes %d", after, next)
+		}
+		liveNow, deadNow := wrong()
+		if live-liveNow > 1000 || dead-deadNow > 500 {
+			t.Errorf("one step has shifted %d live and %d dead jobs", live-liveNow, dead-deadNow)
+		}
+		if latest, shifting := clockOf(t, s); !latest.Equal(t0) || shifting != (next != 0) {
+			t.Errorf("the clock is %v, shifting %t, next %d", latest, shifting, next)
+		}
+		return next
+	}
+	step(step(0))
+	s.Kill()
+	s = d.open()
+	if latest, shifting := clockOf(t, s); !latest.Equal(t0) || !shifting {
+		t.Errorf("after a kill in the midst of it the clock is %v, shifting %t", latest, shifting)
+	}
+	steps := 0
+	for after := step(0); after != 0; after = step(after) {
+		steps++
+	}
+	if live, dead := wrong(); live != 0 || dead != 0 || steps > 10 {
+		t.Errorf("%d live and %d dead jobs stayed as they were in %d steps", live, dead, steps)
+	}
+	due := d.number("SELECT COUNT(*) FROM errand_job WHERE state = 1 AND due_at - delay = ?1", t0.UnixMicro())
+	if want := d.number("SELECT COUNT(*) FROM errand_job WHERE state = 1"); due != want || due < n/2 {
+		t.Errorf("%d jobs of %d are due their delay after the step", due, want)
+	}
+	d.Invariants(t)
+}
+
+// Workers wait for the earliest due time they know of; a step brings earlier ones.
+func TestStepClock_WorkersAreTold(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	j := newJob("default", "a")
+	j.Delay = time.Hour
+	if _, err := s.Enqueue(context.Background(), t0.AddDate(0, 1, 0), []storage.NewJob{j}); err != nil {
+		t.Fatal(err)
+	}
+	events := make(chan storage.Event, 100)
+	defer s.Notify(func(e storage.Event) { events <- e })()
+	if _, err := s.StepClock(context.Background(), t0, 0); err != nil {
+		t.Fatal(err)
+	}
+	for len(events) > 0 { // rung before StepClock returns
+		if (<-events).Due.Equal(t0.Add(time.Hour)) {
+			return
+		}
+	}
+	t.Error("they were not told")
+}
+
+// BenchmarkStepClock is one step in which every job is shifted.
+func BenchmarkStepClock(b *testing.B) {
+	d := newDB(b, &sqlite.Options{Durability: sqlite.Relaxed})
+	s := d.open()
+	late := wrongMonth(b, d, s, 1000)
+	for b.Loop() {
+		late = late.Add(-time.Second)
+		if _, err := s.StepClock(context.Background(), late, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
