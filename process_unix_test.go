@@ -71,8 +71,11 @@ func beOther(role string) error {
 	if err != nil {
 		return err
 	}
-	if role == "enqueue" {
+	switch role {
+	case "enqueue":
 		return sendNotes(ctx, q)
+	case "tick":
+		return fireTicks(ctx, q)
 	}
 	lease, err := time.ParseDuration(os.Getenv(leaseEnv))
 	if err != nil {
@@ -103,6 +106,28 @@ func sendNotes(ctx context.Context, q *errand.Queue) error {
 		if _, err := q.Enqueue(ctx, memo{lines.Text()}, nil); err != nil {
 			return err
 		}
+	}
+	return q.Close()
+}
+
+// fireTicks declares a schedule and works until its input ends.
+func fireTicks(ctx context.Context, q *errand.Queue) error {
+	err := q.Schedule(ctx, errand.Schedule{Name: "second", Spec: "* * * * * *", Zone: "Europe/Berlin", Args: memo{}})
+	if err != nil {
+		return err
+	}
+	w := errand.NewWorker(q, nil)
+	errand.Handle(w, func(_ context.Context, job *errand.Job[memo]) error {
+		fmt.Println("tick", job.Headers["errand-tick"])
+		return nil
+	})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // ends however the test does
+		_ = w.Shutdown(ctx)                  // what Run gives
+	}()
+	fmt.Println("ready")
+	if err := w.Run(ctx); err != nil {
+		return err
 	}
 	return q.Close()
 }
