@@ -75,9 +75,6 @@ func (l *loop) steppedBack(by time.Duration, now, t time.Time) {
 	l.cfg.Logger.Info("the clock was set back, delays are counted anew", "by", by, "to", t)
 	l.watch.setBack += by
 	earlier(l.outcomes, by)
-	l.nextDue = wallTime{}
-	l.hunger()
-	l.purge.at(t, now, t)
 	l.plan(now, t)
 	l.shift(now)
 }
@@ -103,7 +100,7 @@ func (l *loop) shift(at time.Time) {
 // noticed too is looked for a while later.
 func (l *loop) shifted(a answer, now time.Time) {
 	w := &l.watch
-	l.hunger() // jobs may be due earlier
+	l.hunger()
 	switch {
 	case w.shiftAnew:
 	case a.after != 0:

@@ -314,6 +314,28 @@ func TestClock_ShiftsInSteps(t *testing.T) {
 	})
 }
 
+// After a step jobs are looked for, though nobody says that they are due.
+func TestClock_LooksForWhatWasShifted(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var w wall
+		r.cfg.Clock = w.now
+		r.cfg.Store = mum{r.store}
+		r.store.alone = true
+		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
+		w.set(30 * day)
+		ids := r.delayed(450)
+		r.start()
+		w.set(0)
+		pass(notice)
+		r.wantDone(ids, time.Hour)
+	})
+}
+
+// mum tells nobody anything.
+type mum struct{ *spy }
+
+func (mum) Notify(func(storage.Event)) func() { return func() {} }
+
 // A step back during the pass begins it anew.
 func TestClock_StepsBackTwice(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {

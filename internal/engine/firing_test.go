@@ -261,3 +261,39 @@ func TestFiring_WaitsForTheClock(t *testing.T) {
 		})
 	}
 }
+
+// slowChores takes a second for each chore.
+type slowChores struct{ *spy }
+
+func (s slowChores) Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
+	time.Sleep(time.Second)
+	return s.spy.Reclaim(ctx, now, mono, lease, limit)
+}
+
+func (s slowChores) Fire(ctx context.Context, now time.Time, firings []storage.Firing) ([]storage.Fired, error) {
+	time.Sleep(time.Second)
+	return s.spy.Fire(ctx, now, firings)
+}
+
+func (s slowChores) PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error) {
+	time.Sleep(time.Second)
+	return s.spy.PurgeFinished(ctx, now)
+}
+
+// With a store so slow that more than one chore is always due again, none of
+// them keeps the others waiting.
+func TestChore_TheyTakeTurns(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Store = slowChores{r.store}
+		r.cfg.Keep = time.Second
+		r.record()
+		r.declare(storage.Schedule{Name: "s", Spec: "@every 1s"})
+		r.start()
+		pass(time.Minute)
+		for _, op := range []string{"reclaim", "fire", "purge"} {
+			if n := len(r.store.of(op, 0)); n < 15 || n > 25 {
+				t.Errorf("%d calls of %s in a minute", n, op)
+			}
+		}
+	})
+}

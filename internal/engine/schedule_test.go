@@ -192,7 +192,7 @@ func TestSchedule_WithoutScheduler(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.record()
 		r.declare(storage.Schedule{Name: "s"})
-		r.cfg.Store = struct{ storage.Store }{r.store}
+		r.cfg.Store = silent{r.store}
 		r.start()
 		pass(time.Hour)
 		r.wantHistory("s")
@@ -242,7 +242,9 @@ func TestSchedule_ThatCannotBeReadIsLeftAlone(t *testing.T) {
 func TestSchedule_IsReadTenTimesASecondAtMost(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.store.alone = true
-		r.handle("k", work(time.Hour))
+		release := make(chan struct{})
+		defer close(release)
+		r.handle("k", untilClosed(release))
 		id := r.enqueue("k", 1)[0]
 		r.start()
 		n := r.store.count()
