@@ -31,6 +31,7 @@ const (
 	opFire
 	opClock
 	opShift
+	opWithdraw
 	opStart // no request: the note of a handler that starts
 	operations
 )
@@ -76,6 +77,8 @@ func (l *loop) call(r request) answer {
 		a.fired, a.err = l.schedules.store.Fire(ctx, now, r.firings)
 	case opClock:
 		a.mark, a.shifting, a.err = l.watch.keeper.Clock(ctx)
+	case opWithdraw:
+		l.withdraw()
 	case opShift:
 		a.after, a.err = l.watch.keeper.StepClock(ctx, now, r.after)
 	}
@@ -101,7 +104,14 @@ func (l *loop) want() int {
 // send makes the next call of the store, if there is anything to call it for.
 // An exchange and the others take turns when both are due.
 func (l *loop) send(now time.Time) {
-	if l.inFlight || l.fatal != nil || now.Before(l.retryAt) {
+	if l.inFlight || l.fatal != nil {
+		return
+	}
+	if l.stage != working && l.offering {
+		l.put(request{op: opWithdraw})
+		return
+	}
+	if now.Before(l.retryAt) {
 		return
 	}
 	if len(l.held) == 0 {
@@ -127,7 +137,7 @@ func (l *loop) send(now time.Time) {
 }
 
 func (l *loop) put(r request) {
-	l.inFlight = true
+	l.inFlight, l.leasing = true, r.x.Want > 0
 	l.requests <- r
 }
 
@@ -157,7 +167,7 @@ func (l *loop) exchange(from *source, now time.Time) request {
 
 // answer takes what the store said.
 func (l *loop) answer(a answer) {
-	l.inFlight = false
+	l.inFlight, l.leasing = false, false
 	now := time.Now()
 	if a.err != nil {
 		l.failed(a, now)
@@ -190,6 +200,9 @@ func (l *loop) answer(a answer) {
 		l.heard(a.mark, now)
 	case opShift:
 		l.shifted(a, now)
+	case opWithdraw:
+		l.offering = false
+		l.read() // what was handed over before
 	}
 }
 

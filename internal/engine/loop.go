@@ -48,8 +48,10 @@ type loop struct {
 	outcomes  []storage.Finish
 	flight    []storage.Finish // of outcomes, in the exchange in flight
 
-	sources []*source
-	turn    int // of sources, whose it is to be leased from
+	sources  []*source
+	offering bool // to some of them; until that was withdrawn
+	leasing  bool // the request in flight leases
+	turn     int  // of sources, whose it is to be leased from
 	// nudged: something new came up since unknown kinds were looked for.
 	nudged bool
 	warned map[[2]string]bool // queue and kind
@@ -159,6 +161,7 @@ func (l *loop) run() {
 		l.watch.markAt = now
 	}
 	l.readSchedules(now)
+	l.makeOffers()
 
 	for l.step(time.Now()) {
 		select {
@@ -185,6 +188,9 @@ func (l *loop) run() {
 	l.dismiss()
 	close(l.requests)
 	for range l.answers { // until its goroutine has ended
+	}
+	if l.offering { // the store is of no use any more
+		l.withdraw()
 	}
 	l.tell(l.result())
 }
@@ -229,6 +235,7 @@ func (l *loop) step(now time.Time) bool {
 		return false
 	}
 	l.send(now)
+	l.setRoom()
 	l.arm(now)
 	return true
 }

@@ -15,6 +15,7 @@ type source struct {
 	throttle *Throttle
 	// hungry: there may be jobs ready that nobody told us about.
 	hungry bool
+	offer  storage.Offer // or nil
 }
 
 // sources divides all pairs of a queue and a kind.

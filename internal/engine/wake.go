@@ -17,6 +17,7 @@ type mailbox struct {
 	due     time.Time // earliest, zero: none
 	control bool
 	clock   time.Time // latest, zero: none
+	handed  []handed
 }
 
 func (m *mailbox) put(e storage.Event) {
@@ -44,10 +45,13 @@ func (l *loop) read() {
 	m.mu.Lock()
 	ready, due, control, clock := m.now, m.due, m.control, m.clock
 	m.now, m.due, m.control, m.clock = false, time.Time{}, false, time.Time{}
+	handed := m.handed
+	m.handed = nil
 	m.mu.Unlock()
 
 	now := time.Now()
-	l.nudged = true
+	l.takeOver(handed)
+	l.nudged = l.nudged || ready || !due.IsZero()
 	if ready {
 		l.hunger()
 	}

@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// handed is what the store has leased to this engine as it was enqueued.
+type handed struct {
+	from  *source
+	jobs  []storage.Leased
+	began time.Time
+}
+
+// makeOffers lets the store hand over jobs in the transaction that enqueues
+// them, which saves an exchange while there is nothing else to do. What is
+// under a throttle has to ask first.
+func (l *loop) makeOffers() {
+	h, ok := l.cfg.Store.(storage.Handoff)
+	if !ok {
+		return
+	}
+	for _, s := range l.sources {
+		if s.throttle == nil {
+			s.offer = h.Offer(s.Source, l.cfg.Lease, func(jobs []storage.Leased, began time.Time) {
+				l.mail.hand(handed{from: s, jobs: jobs, began: began})
+			})
+			l.offering = true
+		}
+	}
+}
+
+// hand puts jobs in.
+func (m *mailbox) hand(h handed) {
+	m.mu.Lock()
+	m.handed = append(m.handed, h)
+	m.mu.Unlock()
+	select {
+	case m.signal <- struct{}{}:
+	default:
+	}
+}
+
+// takeOver takes jobs that were handed over, at any stage.
+func (l *loop) takeOver(all []handed) {
+	for _, h := range all {
+		a := answer{request: request{from: h.from}, sent: h.began}
+		a.res.Leased = h.jobs
+		l.admit(a, h.began.Add(l.cfg.Lease-l.cfg.Lease/6))
+	}
+}
+
+// setRoom says for how many jobs there is room. While an exchange may bring
+// some there is none.
+func (l *loop) setRoom() {
+	if !l.offering {
+		return
+	}
+	room := 0
+	if l.stage == working && l.lastErr == nil && !l.leasing && len(l.queue) == 0 {
+		room = l.cfg.Concurrency - l.running
+	}
+	for _, s := range l.sources {
+		switch {
+		case s.offer == nil:
+		case s.hungry:
+			s.offer.Room(0)
+		default:
+			s.offer.Room(room)
+		}
+	}
+}
+
+// withdraw ends all offers, and waits until nobody is just handing something
+// over: what was lies in the mailbox.
+func (l *loop) withdraw() {
+	for _, s := range l.sources {
+		if s.offer != nil {
+			s.offer.Close()
+		}
+	}
+}
