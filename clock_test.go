@@ -30,8 +30,8 @@ func TestQueue_Clock(t *testing.T) {
 		want := func(ahead time.Duration, plausible bool, jumps int64) {
 			t.Helper()
 			got := a.Clock()
-			if got.Now.Sub(time.Now()) != ahead || got.Plausible != plausible || got.Jumps != jumps {
-				t.Errorf("%v ahead: %+v: want %v, %v, %d", got.Now.Sub(time.Now()), got, ahead, plausible, jumps)
+			if time.Until(got.Now) != ahead || got.Plausible != plausible || got.Jumps != jumps {
+				t.Errorf("%v ahead: %+v: want %v, %v, %d", time.Until(got.Now), got, ahead, plausible, jumps)
 			}
 		}
 		want(0, false, 0)

@@ -85,11 +85,20 @@
 //     written. A full disk, a locked or a damaged file give the typed errors
 //     of this package, and lose nothing that was acknowledged.
 //
+// # Schedules and the clock
+//
+// Each tick of a schedule, see [Queue.Schedule], becomes one job, however many
+// processes there are; [Queue.Schedules] lists and controls them. The rules for
+// daylight saving, missed ticks and overlap are in docs/schedules.md. Due times
+// are about the queue's clock, see [ClockState]: the wall clock, but one that is
+// set back is believed after ten minutes only. Delays begun in a time that was
+// wrong then count anew.
+//
 // # Limits and defaults
 //
 //	args                  256 KiB of JSON    Options.MaxArgs
 //	headers               16 KiB of JSON     Options.MaxHeaders
-//	kinds, queues         [A-Za-z0-9][A-Za-z0-9._:/-]{0,127}
+//	kinds, queues, schedules  [A-Za-z0-9][A-Za-z0-9._:/-]{0,127}
 //	priority              -100 to 100, higher first
 //	unique key            1,024 bytes, per kind
 //	jobs per EnqueueMany  10,000

@@ -144,9 +144,14 @@ func TestReadme(t *testing.T) {
 	if !strings.Contains(readme, "```sh\ngo run ./examples/outbox\ngo test ./...\n```") {
 		t.Error("README.md lacks the two commands")
 	}
-	for _, link := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(readme, -1) {
-		if _, err := os.Stat(link[1]); err != nil {
-			t.Errorf("a link of README.md leads nowhere: %v", err)
+}
+
+func TestReadme_links(t *testing.T) {
+	for _, name := range []string{"README.md", "docs/schedules.md"} {
+		for _, link := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(read(t, name), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(name), link[1])); err != nil {
+				t.Errorf("a link of %s leads nowhere: %v", name, err)
+			}
 		}
 	}
 }
