@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
+	"time"
 )
 
 // drain measures workers on jobs that are there already.
@@ -28,98 +27,52 @@ func (w drain) run(ctx context.Context, t *trial) error {
 	if err := t.start(); err != nil {
 		return err
 	}
-	if err := drainAll(ctx, s, n, w.fails); err != nil {
+	if err := drainAll(ctx, s, n, w.fails, 0); err != nil {
 		return err
 	}
 	return t.stop(n)
 }
 
-// dead measures jobs that fail for good, and their redrive.
-type dead struct{ n int }
+// fill enqueues n jobs before anything is measured.
+func fill(ctx context.Context, s system, n int, pad string) error {
+	for from := 0; from < n; from += 5000 {
+		if err := s.EnqueueMany(ctx, jobs(from, min(5000, n-from), pad)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-func (w dead) run(ctx context.Context, t *trial) error {
-	s, err := t.open(ctx, setup{})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	d, ok := s.(redriver)
-	if !ok {
-		return fmt.Errorf("%T cannot redrive", s)
-	}
-	n := t.n(w.n)
-	if err := fill(ctx, s, n, smallPad); err != nil {
-		return err
-	}
-	if err := t.start(); err != nil {
-		return err
-	}
-	work, stop := context.WithCancel(ctx)
+// workers is how many handlers run at a time.
+const workers = 16
+
+// patience is how long a drain may take. Whoever takes longer has lost jobs.
+const patience = 4 * time.Minute
+
+var errFails = errors.New("this attempt is to fail")
+
+// drainAll works until n different jobs have succeeded, each after it has
+// failed fails times. It fails if any is lost, or if afterwards there are not
+// just the others, which nobody handles or which are not due.
+func drainAll(ctx context.Context, s system, n, fails, others int) error {
+	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
-	var failed atomic.Int64
-	err = s.Work(work, workers, func(context.Context, *job) error {
-		if failed.Add(1) == int64(n) {
+	seen := newSet(n)
+	err := s.Work(ctx, workers, func(_ context.Context, j *job) error {
+		if j.Attempt <= fails {
+			return errFails
+		}
+		if seen.add(j) == n {
 			stop()
 		}
-		return errFails
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	back, err := d.Redrive(ctx)
-	if err != nil {
-		return err
+	left, err := s.Left(context.WithoutCancel(ctx))
+	if err == nil && left != others {
+		err = fmt.Errorf("%d jobs are left: want %d", left, others)
 	}
-	if err := t.stop(n); err != nil {
-		return err
-	}
-	left, err := s.Left(ctx)
-	if err == nil && (back != n || left != n) {
-		err = fmt.Errorf("%d jobs were redriven, %d are there: want %d", back, left, n)
-	}
-	return err
-}
-
-// mixed measures producers and workers at the same time.
-type mixed struct{ producers, n int }
-
-func (w mixed) run(ctx context.Context, t *trial) error {
-	s, err := t.open(ctx, setup{})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	n := max(t.n(w.n)/w.producers, 1) * w.producers
-	if err := t.start(); err != nil {
-		return err
-	}
-	if m, ok := s.(mixer); ok {
-		seen := newSet(n)
-		err = m.Mixed(ctx, w.producers, n, func(_ context.Context, j *job) error {
-			seen.add(j)
-			return nil
-		})
-		err = errors.Join(err, seen.err())
-	} else {
-		err = w.both(ctx, s, n)
-	}
-	if err != nil {
-		return err
-	}
-	return t.stop(n)
-}
-
-func (w mixed) both(ctx context.Context, s system, n int) error {
-	errs := make([]error, w.producers)
-	var producers sync.WaitGroup
-	for p := range w.producers {
-		producers.Go(func() {
-			for i := p; i < n && errs[p] == nil; i += w.producers {
-				errs[p] = s.Enqueue(ctx, newJob{payload: payload{N: i, Pad: smallPad}})
-			}
-		})
-	}
-	err := drainAll(ctx, s, n, 0)
-	producers.Wait()
-	return errors.Join(append(errs, err)...)
+	return errors.Join(err, seen.err())
 }

@@ -55,3 +55,12 @@ func jobs(from, n int, pad string) []newJob {
 	}
 	return all
 }
+
+// encoded gives a payload as JSON. A payload cannot fail to encode.
+func encoded(j *newJob) []byte {
+	b, err := json.Marshal(&j.payload)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}

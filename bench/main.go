@@ -19,7 +19,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if in := os.Getenv(childVar); in != "" {
-		exit(child(ctx, in, os.Stdout))
+		exit(child(ctx, in, os.Stdin, os.Stdout))
 	}
 	exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -3,55 +3,78 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 )
 
 // column is a figure in the report.
-type column struct{ figure, head, format string }
+type column struct {
+	figure, head, format string
+	compared             bool // with raw and the best peer
+}
 
 var columns = []column{
-	{figRate, "jobs/s", "%.0f"},
-	{figP50, "p50 ms", "%.3f"},
-	{figP99, "p99 ms", "%.3f"},
-	{figCommitP50, "commit p50", "%.3f"},
-	{figCommitP99, "commit p99", "%.3f"},
-	{figPeak, "peak MiB", "%.1f"},
-	{figWritten, "written B/job", "%.0f"},
-	{figCPU, "cpu %", "%.0f"},
+	{figRate, "jobs/s", "%.0f", true},
+	{figP50, "p50 ms", "%.3f", false},
+	{figP99, "p99 ms", "%.3f", false},
+	{figCommitP50, "commit p50", "%.3f", false},
+	{figCommitP99, "commit p99", "%.3f", false},
+	{figFair, "slowest/fastest", "%.2f", false},
+	{figOpen, "open ms", "%.1f", false},
+	{figPeak, "peak MiB", "%.1f", false},
+	{figWritten, "written B/job", "%.0f", false},
+	{figBytes, "written B", "%.0f", false},
+	{figCPU, "cpu %", "%.3g", false},
+	{figCalls, "reads+writes", "%.0f", false},
 }
 
 // report prints the medians of each workload and system.
 func report(out io.Writer, o options, samples []sample) error {
 	for _, w := range o.workloads {
 		fmt.Fprintf(out, "\n%s: %s\n", w.name, w.about)
+		fit := fitting(o.systems, w)
+		shown := slices.DeleteFunc(slices.Clone(columns), func(c column) bool {
+			return !slices.ContainsFunc(fit, func(e entry) bool { return across(samples, side{e.name, w.name, c.figure}).n > 0 })
+		})
 		t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprint(t, "system\tdurability")
-		for _, c := range columns {
+		for _, c := range shown {
 			fmt.Fprintf(t, "\t%s", c.head)
+			if c.compared {
+				fmt.Fprint(t, "\tspread\tto raw\tto best peer")
+			}
 		}
-		fmt.Fprint(t, "\tspread\tto raw\tto best peer\n")
-		for _, e := range fitting(o.systems, w) {
+		fmt.Fprintln(t)
+		for _, e := range fit {
 			fmt.Fprintf(t, "%s\t%s", e.name, durabilityOf(samples, e.name, w.name))
-			for _, c := range columns {
-				s := over(samples, side{e.name, w.name, c.figure})
-				if s.n == 0 {
-					fmt.Fprint(t, "\t-")
-					continue
+			for _, c := range shown {
+				s := across(samples, side{e.name, w.name, c.figure})
+				fmt.Fprintf(t, "\t%s", c.text(s))
+				if c.compared {
+					fmt.Fprintf(t, "\t%s\t%s\t%s", spreadText(s), ratio(samples, w, e.name, "raw"), ratio(samples, w, e.name, bestPeer(samples, w)))
 				}
-				fmt.Fprintf(t, "\t"+c.format, s.median)
 			}
-			rate := over(samples, side{e.name, w.name, figRate})
-			spread := "-"
-			if rate.n > 1 {
-				spread = fmt.Sprintf("%.0f%%", 100*rate.spread())
-			}
-			fmt.Fprintf(t, "\t%s\t%s\t%s\n", spread, ratio(samples, w, e.name, "raw"), ratio(samples, w, e.name, bestPeer(samples, w)))
+			fmt.Fprintln(t)
 		}
 		if err := t.Flush(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (c column) text(s summary) string {
+	if s.n == 0 {
+		return "-"
+	}
+	return fmt.Sprintf(c.format, s.median)
+}
+
+func spreadText(s summary) string {
+	if s.n < 2 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f%%", 100*s.spread())
 }
 
 func durabilityOf(samples []sample, system, workload string) string {
@@ -63,7 +86,7 @@ func durabilityOf(samples []sample, system, workload string) string {
 	return "-"
 }
 
-func over(samples []sample, s side) summary {
+func across(samples []sample, s side) summary {
 	var values []float64
 	for _, v := range byRound(samples, s) {
 		values = append(values, v)
@@ -75,7 +98,7 @@ func over(samples []sample, s side) summary {
 func bestPeer(samples []sample, w workload) (best string) {
 	most := 0.0
 	for _, e := range systems {
-		if s := over(samples, side{e.name, w.name, figRate}); e.peer && s.n > 0 && s.median > most {
+		if s := across(samples, side{e.name, w.name, figRate}); e.peer && s.n > 0 && s.median > most {
 			best, most = e.name, s.median
 		}
 	}

@@ -26,15 +26,25 @@ func rounds(ctx context.Context, o options, out, errOut io.Writer) ([]sample, er
 	if err := onDisk(dir); err != nil {
 		return nil, err
 	}
+	stocks := shelf{dir: dir, scale: o.scale, errOut: errOut, made: map[string]string{}}
 	var all []sample
 	for round := range o.rounds {
 		for _, w := range o.workloads {
+			if w.once && round > 0 {
+				continue
+			}
 			for _, e := range rotated(fitting(o.systems, w), round) {
+				file := ""
+				if w.stock != nil {
+					if file, err = stocks.get(ctx, e, w); err != nil {
+						return nil, err
+					}
+				}
 				fmt.Fprintf(errOut, "round %d/%d %s %s\n", round+1, o.rounds, w.name, e.name)
 				s, err := spawn(ctx, spec{
 					System: e.name, Workload: w.name, Round: round + 1, Scale: o.scale,
 					Dir: dir, Profile: o.profileFor(e, w, round),
-				}, errOut)
+				}, file, errOut)
 				if err != nil {
 					return nil, err
 				}
@@ -86,39 +96,59 @@ func (o options) profileFor(e entry, w workload, round int) string {
 }
 
 // spawn measures in a process of its own, so that memory, input and output are
-// those of one system alone.
-func spawn(ctx context.Context, s spec, errOut io.Writer) (sample, error) {
+// those of one system alone. The database is new, or a copy of file.
+func spawn(ctx context.Context, s spec, file string, errOut io.Writer) (sample, error) {
 	dir, err := os.MkdirTemp(s.Dir, "run-")
 	if err != nil {
 		return sample{}, err
 	}
 	defer os.RemoveAll(dir)
 	s.Dir = dir
+	if file != "" {
+		if err := copyFile(file, filepath.Join(dir, databaseName)); err != nil {
+			return sample{}, err
+		}
+	}
 	if s.Profile != "" {
 		if s.Profile, err = filepath.Abs(s.Profile); err != nil {
 			return sample{}, err
 		}
 	}
-	in, err := json.Marshal(s)
-	if err != nil {
-		return sample{}, err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return sample{}, err
-	}
-	var got bytes.Buffer
-	cmd := exec.CommandContext(ctx, self)
-	cmd.Env = append(os.Environ(), childVar+"="+string(in))
-	cmd.Stdout, cmd.Stderr = &got, errOut
-	if err := cmd.Run(); err != nil {
-		return sample{}, fmt.Errorf("bench: %s, %s, round %d: %w", s.System, s.Workload, s.Round, err)
-	}
-	var m sample
-	err = json.Unmarshal(got.Bytes(), &m)
+	m, err := start(ctx, s, errOut)
 	// What was deleted is not to be written while the next one is measured.
 	syscall.Sync()
 	return m, err
+}
+
+// start runs a child process and gives what it has measured.
+func start(ctx context.Context, s spec, errOut io.Writer) (m sample, err error) {
+	cmd, err := command(ctx, s)
+	if err != nil {
+		return m, err
+	}
+	var got bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &got, errOut
+	if err := cmd.Run(); err != nil {
+		return m, fmt.Errorf("bench: %s, %s, round %d: %w", s.System, s.Workload, s.Round, err)
+	}
+	err = json.Unmarshal(got.Bytes(), &m)
+	return m, err
+}
+
+// command is this program once more, with a spec.
+func command(ctx context.Context, s spec) (*exec.Cmd, error) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), childVar+"="+string(text))
+	cmd.Stderr = os.Stderr
+	return cmd, nil
 }
 
 var errNoDisk = errors.New("bench: the directory is in memory: choose one on a disk with -dir")

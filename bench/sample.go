@@ -30,6 +30,8 @@ const (
 	figCalls   = "io_calls"    // system calls that read or write
 	figOpen    = "open_ms"
 	figFair    = "slowest_to_fastest"
+	// The share of the time that went into the enqueue.
+	figEnqueueShare = "enqueue_share"
 	// A bare commit at the same pace beside what is measured.
 	figCommitP50 = "commit_p50_ms"
 	figCommitP99 = "commit_p99_ms"

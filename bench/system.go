@@ -72,6 +72,8 @@ type entry struct {
 var systems = []entry{
 	{name: "errand", open: openErrand, about: "defaults"},
 	{name: "raw", bare: true, open: openRaw, about: "raw.sql, one connection"},
+	{name: "backlite", peer: true, open: openBacklite, about: "v0.6.0, as its README says but for one connection, 1,024 workers"},
+	{name: "river", peer: true, open: openRiver, about: "v0.31.0, one connection, WAL, the settings of its own benchmark"},
 	{name: "floor", bare: true, open: openFloor, about: "floor.sql, one connection"},
 }
 

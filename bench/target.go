@@ -26,20 +26,52 @@ func per(workload, other string, limit float64, about string) target {
 	return target{about: about, num: side{"errand", workload, figRate}, den: &side{other, workload, figRate}, limit: limit, unit: "x"}
 }
 
+// most is a target of a figure itself.
+func atMost(workload, figure string, limit float64, unit, about string) target {
+	return target{about: about, num: side{"errand", workload, figure}, atMost: true, limit: limit, unit: unit}
+}
+
+// over is the ratio of two figures.
+func over(a, b side, limit float64, about string) target {
+	return target{about: about, num: a, den: &b, limit: limit, unit: "x"}
+}
+
+func (t target) orLess() target {
+	t.atMost = true
+	return t
+}
+
+// targets are those that the project has set itself, in its order.
 var targets = []target{
-	{"floor: raw to floor", side{"raw", "enqueue-1", figRate}, &side{"floor", "enqueue-1", figRate}, false, 0.8, "x"},
+	over(side{"raw", "enqueue-1", figRate}, side{"floor", "enqueue-1", figRate}, 0.8, "enqueue-1: raw to floor"),
 	per("enqueue-1", "raw", 0.85, "enqueue-1: to raw, one commit each"),
-	{"enqueue-64: to one commit each", side{"errand", "enqueue-64", figRate}, &side{"raw", "enqueue-1", figRate}, false, 10, "x"},
+	over(side{"errand", "enqueue-64", figRate}, side{"raw", "enqueue-1", figRate}, 10, "enqueue-64: to raw, one commit each"),
 	per("enqueue-64", "raw", 0.55, "enqueue-64: to raw in batches of 64"),
 	per("enqueue-batch", "raw", 0.6, "enqueue-batch: to raw in batches of 1,000"),
 	per("enqueue-tx", "raw", 0.8, "enqueue-tx: to raw with the same two rows"),
 	per("drain:20k", "raw", 0.6, "drain of 20,000: to raw in batches of 256"),
 	per("drain:200k", "raw", 0.6, "drain of 200,000: to raw in batches of 256"),
+	per("drain:20k", "river", 10, "drain of 20,000: to River"),
+	per("drain:20k", "backlite", 3, "drain of 20,000: to backlite"),
 	per("drain-kept", "raw", 0.4, "drain-kept: to raw that deletes"),
+	per("drain-kept", "river", 8, "drain-kept: to River"),
 	per("failing", "raw", 0.4, "failing: to raw"),
 	per("mixed", "raw", 0.4, "mixed: to raw"),
-	{"latency: p50 to that of a raw commit", side{"errand", "latency", figP50}, &side{"errand", "latency", figCommitP50}, true, 1.5, "x"},
-	{"latency: p99 to that of a raw commit", side{"errand", "latency", figP99}, &side{"errand", "latency", figCommitP99}, true, 3, "x"},
+	over(side{"errand", "latency", figP50}, side{"errand", "latency", figCommitP50}, 1.5, "latency: p50 to that of a raw commit").orLess(),
+	over(side{"errand", "latency", figP99}, side{"errand", "latency", figCommitP99}, 3, "latency: p99 to that of a raw commit").orLess(),
+	atMost("cross", figP50, 5, "ms", "cross-process latency: p50"),
+	atMost("cross", figP99, 50, "ms", "cross-process latency: p99"),
+	over(side{"errand", "deep:with", figRate}, side{"errand", "deep:without", figRate}, 0.85, "deep backlog: to the same without it"),
+	per("large:16k", "raw", 0.6, "payloads of 16 KiB: to raw"),
+	per("large:256k", "raw", 0.6, "payloads of 256 KiB: to raw"),
+	over(side{"errand", "processes:4", figRate}, side{"errand", "processes:1", figRate}, 0.7, "4 processes: total to that of one"),
+	{about: "4 processes: slowest to fastest", num: side{"errand", "processes:4", figFair}, limit: 0.5, unit: "x"},
+	over(side{"errand", "wear", figWritten}, side{"river", "wear", figWritten}, 0.2, "wear: bytes a job to River's").orLess(),
+	over(side{"errand", "wear", figWritten}, side{"backlite", "wear", figWritten}, 0.2, "wear: bytes a job to backlite's").orLess(),
+	atMost("idle", figCPU, 0.1, "% of a core", "idle: CPU"),
+	atMost("idle", figBytes, 0, "bytes", "idle: written in a minute"),
+	atMost("memory", figPeak, 32, "MiB", "memory: peak beside 1,000,000 scheduled"),
+	atMost("open", figOpen, 100, "ms", "open: a file with 1,000,000 jobs"),
 }
 
 // value gives the median over the rounds of what the target is about; with two

@@ -3,12 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
-	"sync/atomic"
+	"slices"
+	"time"
 )
 
 // spec says what a child process is to measure.
@@ -17,10 +18,22 @@ type spec struct {
 	Workload string  `json:"workload"`
 	Round    int     `json:"round"`
 	Scale    float64 `json:"scale"`
-	Dir      string  `json:"dir"` // its own, empty
+	Dir      string  `json:"dir"` // its own, with nothing but the stock
+	// Role is what the process is for, one of the roles.
+	Role string `json:"role"`
 	// Profile is the file for a CPU profile of what is measured; "" for none.
 	Profile string `json:"profile"`
 }
+
+// The roles of child processes.
+const (
+	roleMeasure = ""
+	roleStock   = "stock"  // makes the stock of a workload
+	roleWorker  = "worker" // works on the file of a process that measures
+)
+
+// databaseName is the name of the file in the directory of a trial.
+const databaseName = "jobs.db"
 
 // trial is one measurement under way.
 type trial struct {
@@ -30,49 +43,67 @@ type trial struct {
 	sample sample
 }
 
-// measure runs one trial in this process.
-func measure(ctx context.Context, s spec) (sample, error) {
+func newTrial(s spec) (*trial, workload, error) {
 	e, err := findSystem(s.System)
 	if err != nil {
-		return sample{}, err
+		return nil, workload{}, err
 	}
 	w, err := findWorkload(s.Workload)
-	if err != nil {
-		return sample{}, err
-	}
-	t := &trial{spec: s, entry: e, sample: sample{
+	return &trial{spec: s, entry: e, sample: sample{
 		System: s.System, Workload: s.Workload, Round: s.Round, Figures: map[string]float64{},
-	}}
-	if s.Profile != "" {
-		if t.meter.profile, err = os.Create(s.Profile); err != nil {
-			return sample{}, err
+	}}, w, err
+}
+
+// child is main of a child process: it does what the spec says, and writes what
+// came of it.
+func child(ctx context.Context, text string, in io.Reader, out io.Writer) error {
+	var s spec
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return err
+	}
+	t, w, err := newTrial(s)
+	if err != nil {
+		return err
+	}
+	switch s.Role {
+	case roleWorker:
+		return t.work(ctx, in, out)
+	case roleStock:
+		err = w.stock.make(ctx, t)
+	default:
+		err = t.measure(ctx, w)
+	}
+	if err != nil {
+		return fmt.Errorf("%s, %s, round %d: %w", s.System, s.Workload, s.Round, err)
+	}
+	return json.NewEncoder(out).Encode(t.sample)
+}
+
+func (t *trial) measure(ctx context.Context, w workload) (err error) {
+	if t.Profile != "" {
+		if t.meter.profile, err = os.Create(t.Profile); err != nil {
+			return err
 		}
 	}
-	if err := w.run(ctx, t); err != nil {
-		return sample{}, fmt.Errorf("%s, %s, round %d: %w", s.System, s.Workload, s.Round, err)
-	}
-	return t.sample, nil
+	return w.run(ctx, t)
 }
 
-// child is main of a child process: it reads a spec and writes a sample.
-func child(ctx context.Context, in string, out io.Writer) error {
-	var s spec
-	if err := json.Unmarshal([]byte(in), &s); err != nil {
-		return err
+// n scales a number of jobs. What is not nothing stays at least one.
+func (t *trial) n(full int) int {
+	if full == 0 {
+		return 0
 	}
-	got, err := measure(ctx, s)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(out).Encode(got)
+	return max(int(float64(full)*t.Scale), 1)
 }
 
-// n scales a number of jobs.
-func (t *trial) n(full int) int { return max(int(float64(full)*t.Scale), 1) }
+// scaled shortens a time; none is made longer.
+func (t *trial) scaled(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * min(t.Scale, 1))
+}
 
-func (t *trial) path() string { return filepath.Join(t.Dir, "jobs.db") }
+func (t *trial) path() string { return filepath.Join(t.Dir, databaseName) }
 
-// open opens the trial's system on a new file that is warm.
+// open opens the trial's system and makes its file warm.
 func (t *trial) open(ctx context.Context, s setup) (system, error) {
 	s.path = t.path()
 	q, err := t.openAt(ctx, s)
@@ -111,79 +142,11 @@ func (t *trial) stop(n int) error {
 	return nil
 }
 
+// only drops the figures that say nothing about this workload.
+func (t *trial) only(keep ...string) {
+	maps.DeleteFunc(t.sample.Figures, func(name string, _ float64) bool { return !slices.Contains(keep, name) })
+}
+
 func (t *trial) note(p50, p99 string, w waits) {
 	t.sample.Figures[p50], t.sample.Figures[p99] = quantile(w, 0.5), quantile(w, 0.99)
-}
-
-// fill enqueues n jobs before anything is measured.
-func fill(ctx context.Context, s system, n int, pad string) error {
-	for from := 0; from < n; from += 5000 {
-		if err := s.EnqueueMany(ctx, jobs(from, min(5000, n-from), pad)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// workers is how many handlers run at a time.
-const workers = 16
-
-var errFails = errors.New("this attempt is to fail")
-
-// drainAll works until n different jobs have succeeded, each after it has
-// failed fails times, and fails if any is lost.
-func drainAll(ctx context.Context, s system, n, fails int) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	seen := newSet(n)
-	err := s.Work(ctx, workers, func(_ context.Context, j *job) error {
-		if j.Attempt <= fails {
-			return errFails
-		}
-		if seen.add(j) == n {
-			stop()
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	left, err := s.Left(context.WithoutCancel(ctx))
-	if err == nil && left != 0 {
-		err = fmt.Errorf("%d jobs are left", left)
-	}
-	return errors.Join(err, seen.err())
-}
-
-// set counts the different jobs that were done.
-type set struct {
-	done  []atomic.Bool
-	n     atomic.Int64
-	again atomic.Int64
-	alien atomic.Int64
-}
-
-func newSet(n int) *set { return &set{done: make([]atomic.Bool, n)} }
-
-// add gives how many different jobs were done. Jobs that were not decoded are
-// only counted.
-func (s *set) add(j *job) int {
-	if j.Raw == nil {
-		if j.N < 0 || j.N >= len(s.done) {
-			s.alien.Add(1)
-			return 0
-		}
-		if s.done[j.N].Swap(true) {
-			s.again.Add(1)
-			return 0
-		}
-	}
-	return int(s.n.Add(1))
-}
-
-func (s *set) err() error {
-	if n := int(s.n.Load()); n != len(s.done) || s.again.Load() != 0 || s.alien.Load() != 0 {
-		return fmt.Errorf("%d of %d jobs were done, %d again, %d unknown", n, len(s.done), s.again.Load(), s.alien.Load())
-	}
-	return nil
 }

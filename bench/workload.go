@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // workload is something that systems are measured at. Its name is that of a
@@ -16,6 +17,10 @@ type workload struct {
 	fits func(e entry) bool
 	// run measures once, in a process of its own.
 	run func(ctx context.Context, t *trial) error
+	// stock is what is in the file before, if not nil.
+	stock *stock
+	// once is set if the first round is enough.
+	once bool
 }
 
 func (w workload) group() string {
@@ -30,20 +35,69 @@ func queues(e entry) bool { return e.name != "floor" }
 
 func ownAndRaw(e entry) bool { return e.name == "errand" || e.name == "raw" }
 
+// withWorkers are those that have workers to hand a job to.
+func withWorkers(e entry) bool { return !e.bare }
+
 func own(e entry) bool { return e.name == "errand" }
 
+// acrossProcesses are those whose workers notice what another process has
+// enqueued: backlite's do not.
+func acrossProcesses(e entry) bool { return e.name == "errand" || e.name == "river" }
+
+var (
+	backlog     = beside{stock: stock{scheduled: 1_000_000, others: 200_000, due: 100_000}}
+	noBacklog   = beside{stock: stock{due: 100_000}}
+	besideMany  = beside{stock: stock{scheduled: 1_000_000}, fresh: 20_000}
+	readyStock  = stock{ready: 200_000}
+	oneProcess  = processes{stock: readyStock, k: 1}
+	fourProcess = processes{stock: readyStock, k: 4}
+)
+
 var workloads = []workload{
-	{"enqueue-1", "one caller, each job one commit", everyone, enqueue{callers: 1, batch: 1, n: 5_000}.run},
-	{"enqueue-64", "64 callers, each waits until its job is durable", everyone, enqueue{callers: 64, batch: 1, bareBatch: 64, n: 20_000}.run},
-	{"enqueue-batch", "1,000 jobs a call", everyone, enqueue{callers: 1, batch: 1000, n: 100_000}.run},
-	{"enqueue-tx", "one job and one row of the application in a transaction", queues, enqueueTx{n: 5_000}.run},
-	{"drain:20k", "20,000 no-op jobs, 16 workers, deleted when done", queues, drain{n: 20_000}.run},
-	{"drain:200k", "200,000 no-op jobs, 16 workers, deleted when done", ownAndRaw, drain{n: 200_000}.run},
-	{"drain-kept", "20,000 no-op jobs, 16 workers, kept when done as by default (raw deletes)", queues, drain{n: 20_000, keep: true}.run},
-	{"failing", "20,000 jobs fail twice, are retried at once, and succeed", ownAndRaw, drain{n: 20_000, fails: 2}.run},
-	{"dead", "20,000 jobs exhaust their retries, then all are redriven", ownAndRaw, dead{n: 20_000}.run},
-	{"mixed", "8 producers wait for each job while 16 workers drain", queues, mixed{producers: 8, n: 20_000}.run},
-	{"latency", "from enqueue to handler on an idle worker, every 15 ms", func(e entry) bool { return !e.bare }, latency{n: 400}.run},
+	{name: "enqueue-1", fits: everyone, run: enqueue{callers: 1, batch: 1, n: 5_000}.run,
+		about: "one caller, each job one commit"},
+	{name: "enqueue-64", fits: everyone, run: enqueue{callers: 64, batch: 1, bareBatch: 64, n: 20_000}.run,
+		about: "64 callers, each waits until its job is durable"},
+	{name: "enqueue-batch", fits: everyone, run: enqueue{callers: 1, batch: 1000, n: 50_000}.run,
+		about: "1,000 jobs a call"},
+	{name: "enqueue-tx", fits: queues, run: enqueueTx{n: 5_000}.run,
+		about: "one job and one row of the application in a transaction"},
+	{name: "drain:20k", fits: queues, run: drain{n: 20_000}.run,
+		about: "20,000 no-op jobs, 16 workers, deleted when done"},
+	{name: "drain:200k", fits: ownAndRaw, run: drain{n: 200_000}.run,
+		about: "200,000 no-op jobs, 16 workers, deleted when done"},
+	{name: "drain-kept", fits: queues, run: drain{n: 20_000, keep: true}.run,
+		about: "20,000 no-op jobs, 16 workers, kept when done as by default (raw deletes)"},
+	{name: "failing", fits: ownAndRaw, run: drain{n: 20_000, fails: 2}.run,
+		about: "20,000 jobs fail twice, are retried at once, and succeed"},
+	{name: "dead", fits: ownAndRaw, run: dead{n: 20_000}.run,
+		about: "20,000 jobs exhaust their retries, then all are redriven"},
+	{name: "mixed", fits: queues, run: mixed{producers: 8, n: 10_000}.run,
+		about: "8 producers wait for each job while 16 workers drain"},
+	{name: "latency", fits: withWorkers, run: latency{n: 400}.run,
+		about: "from enqueue to handler on an idle worker, every 15 ms"},
+	{name: "cross", fits: acrossProcesses, run: cross{n: 400}.run,
+		about: "from enqueue to handler in another process, every 15 ms"},
+	{name: "deep:with", fits: own, run: backlog.run, stock: &backlog.stock,
+		about: "100,000 jobs due at once, with 1,000,000 scheduled and 200,000 ready that nobody handles"},
+	{name: "deep:without", fits: own, run: noBacklog.run, stock: &noBacklog.stock,
+		about: "100,000 jobs due at once, and no others"},
+	{name: "large:16k", fits: queues, run: large{n: 2_000, size: 16 << 10}.run,
+		about: "payloads of 16 KiB, enqueued and done"},
+	{name: "large:256k", fits: queues, run: large{n: 200, size: 256 << 10}.run,
+		about: "payloads of 256 KiB, enqueued and done"},
+	{name: "processes:1", fits: own, run: oneProcess.run, stock: &oneProcess.stock,
+		about: "a process drains 200,000 jobs"},
+	{name: "processes:4", fits: own, run: fourProcess.run, stock: &fourProcess.stock,
+		about: "4 processes drain 200,000 jobs from one file"},
+	{name: "wear", fits: queues, run: wear{n: 20_000}.run,
+		about: "20,000 jobs enqueued by 1,000 and done, then a checkpoint"},
+	{name: "memory", fits: own, run: besideMany.run, stock: &besideMany.stock,
+		about: "20,000 no-op jobs beside 1,000,000 scheduled"},
+	{name: "open", fits: own, run: opening{}.run, stock: &besideMany.stock,
+		about: "open a file with 1,000,000 jobs"},
+	{name: "idle", fits: own, run: idle{settle: time.Minute, during: time.Minute}.run, stock: &besideMany.stock, once: true,
+		about: "a minute of nothing to do beside 1,000,000 scheduled jobs, after another minute"},
 }
 
 // chosen gives the workloads of a comma-separated list of names and groups;

@@ -1,0 +1,32 @@
+package main
+
+import "context"
+
+// beside measures workers on some jobs while many others are there, on which
+// nobody works. The stock says which.
+type beside struct {
+	stock stock
+	fresh int // jobs to do that are enqueued first, in place of those that are due
+}
+
+func (w beside) run(ctx context.Context, t *trial) error {
+	s, err := t.open(ctx, setup{})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	n := t.n(w.stock.due)
+	if w.fresh > 0 {
+		n = t.n(w.fresh)
+		if err := fill(ctx, s, n, smallPad); err != nil {
+			return err
+		}
+	}
+	if err := t.start(); err != nil {
+		return err
+	}
+	if err := drainAll(ctx, s, n, 0, t.n(w.stock.scheduled)+t.n(w.stock.others)); err != nil {
+		return err
+	}
+	return t.stop(n)
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+)
+
+// dead measures jobs that fail for good, and their redrive.
+type dead struct{ n int }
+
+func (w dead) run(ctx context.Context, t *trial) error {
+	s, err := t.open(ctx, setup{})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	d, ok := s.(redriver)
+	if !ok {
+		return fmt.Errorf("%T cannot redrive", s)
+	}
+	n := t.n(w.n)
+	if err := fill(ctx, s, n, smallPad); err != nil {
+		return err
+	}
+	if err := t.start(); err != nil {
+		return err
+	}
+	work, stop := context.WithCancel(ctx)
+	defer stop()
+	var failed atomic.Int64
+	err = s.Work(work, workers, func(context.Context, *job) error {
+		if failed.Add(1) == int64(n) {
+			stop()
+		}
+		return errFails
+	})
+	if err != nil {
+		return err
+	}
+	back, err := d.Redrive(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.stop(n); err != nil {
+		return err
+	}
+	left, err := s.Left(ctx)
+	if err == nil && (back != n || left != n) {
+		err = fmt.Errorf("%d jobs were redriven, %d are there: want %d", back, left, n)
+	}
+	return err
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// stock is what is in a file before a workload begins. A file is made once for
+// each system and copied for each measurement, since a million jobs take a
+// while. All numbers are at scale 1.
+type stock struct {
+	// scheduled jobs are due in a day, of all priorities.
+	scheduled int
+	// others are ready, of a kind that nobody handles, and were there first.
+	others int
+	// due jobs were scheduled all for the same time, which is over.
+	due int
+	// ready jobs are ready.
+	ready int
+}
+
+// dueIn is when the due jobs of a stock are due. All must be enqueued by then.
+const dueIn = 12 * time.Second
+
+var errTooSlow = errors.New("bench: jobs were due before all of them were enqueued")
+
+// make fills a new file.
+func (k stock) make(ctx context.Context, t *trial) error {
+	s, err := t.openAt(ctx, setup{path: t.path()})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	n := t.n(k.scheduled)
+	tomorrow := time.Now().Add(24 * time.Hour)
+	err = enqueueAll(ctx, s, t.n(k.scheduled), func(i int) newJob {
+		// 7,919 is a prime: the order in which they come is not that of their times.
+		return newJob{payload: payload{N: i, Pad: smallPad}, Due: tomorrow.Add(time.Duration(i*7919%n) * time.Millisecond), Priority: i%201 - 100}
+	})
+	if err != nil {
+		return err
+	}
+	err = enqueueAll(ctx, s, t.n(k.others), func(i int) newJob {
+		return newJob{payload: payload{N: i, Pad: smallPad}, Other: true}
+	})
+	if err != nil {
+		return err
+	}
+	at := time.Now().Add(dueIn)
+	err = enqueueAll(ctx, s, t.n(k.due), func(i int) newJob {
+		return newJob{payload: payload{N: i, Pad: smallPad}, Due: at}
+	})
+	if err != nil {
+		return err
+	}
+	if k.due > 0 {
+		if time.Now().After(at) {
+			return errTooSlow
+		}
+		time.Sleep(time.Until(at))
+	}
+	return enqueueAll(ctx, s, t.n(k.ready), func(i int) newJob {
+		return newJob{payload: payload{N: i, Pad: smallPad}}
+	})
+}
+
+func enqueueAll(ctx context.Context, s system, n int, newOne func(i int) newJob) error {
+	for from := 0; from < n; {
+		batch := make([]newJob, min(n-from, 5000))
+		for i := range batch {
+			batch[i] = newOne(from)
+			from++
+		}
+		if err := s.EnqueueMany(ctx, batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shelf holds the stocks that were made.
+type shelf struct {
+	dir    string
+	scale  float64
+	errOut io.Writer
+	made   map[string]string
+}
+
+// get gives the file with the stock of a workload for a system.
+func (sh *shelf) get(ctx context.Context, e entry, w workload) (string, error) {
+	key := fmt.Sprintf("%s %+v", e.name, *w.stock)
+	if path, ok := sh.made[key]; ok {
+		return path, nil
+	}
+	dir, err := os.MkdirTemp(sh.dir, "stock-")
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprintf(sh.errOut, "stock for %s %s\n", w.name, e.name)
+	if _, err := start(ctx, spec{System: e.name, Workload: w.name, Scale: sh.scale, Dir: dir, Role: roleStock}, sh.errOut); err != nil {
+		return "", err
+	}
+	sh.made[key] = filepath.Join(dir, databaseName)
+	return sh.made[key], nil
+}
+
+// copyFile copies a database that is closed, and has it on the disk before
+// anything is measured.
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Sync(), out.Close())
+}
