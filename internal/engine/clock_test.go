@@ -2,11 +2,11 @@ package engine_test
 
 import (
 	"context"
-	"errors"
 
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -74,24 +74,34 @@ func TestClock_BackAndForth(t *testing.T) {
 						return context.Cause(ctx)
 					}
 				})
-				var tries []time.Time
+				var tried moments
 				r.handle("flaky", func(context.Context, *storage.Leased) error {
-					tries = append(tries, time.Now())
+					tried.add()
 					return errOops
 				})
 				long, flaky := r.enqueue("long", 1)[0], r.enqueue("flaky", 1)[0]
 				date := began.Add(40 * day)
 				dated := r.add(storage.NewJob{Queue: "q", Kind: "k", DueAt: date})[0]
 				r.start()
-				other := r.another() // would take leases
-				other.cfg.Clock = r.cfg.Clock
-				other.cfg.Handlers, other.cfg.Policy = r.cfg.Handlers, r.cfg.Policy
-				other.start()
-				pass(90 * time.Minute)
+				// beside lets another look on for a while: would it take a lease?
+				beside := func(d time.Duration) {
+					o := r.another()
+					o.cfg.Clock, o.cfg.Handlers, o.cfg.Policy = r.cfg.Clock, r.cfg.Handlers, r.cfg.Policy
+					o.start()
+					pass(d)
+					if err := o.stop(); err != nil {
+						t.Error(err)
+					}
+					if lines := append(o.logs.with("lease"), o.logs.with("recovered")...); len(lines) > 0 {
+						t.Errorf("leases were lost: %q", lines)
+					}
+				}
+				beside(90 * time.Minute)
 				oncePerHour(t, &w, rec.take("hourly"), 1)
 
 				w.set(-3 * day)
-				pass(12 * time.Hour) // until half past one, three days ago
+				beside(2 * time.Hour)
+				pass(10 * time.Hour) // until half past one, three days ago
 				if patient {
 					if first := rec.take("hourly"); len(first) != 12 {
 						t.Errorf("%d runs since", len(first))
@@ -102,7 +112,7 @@ func TestClock_BackAndForth(t *testing.T) {
 				if runs := rec.take("nine"); len(runs) != 1 || !runs[0].tick.Equal(began.Add(-3*day+9*time.Hour)) || runs[0].at.Sub(began) != 9*time.Hour {
 					t.Errorf("nine o'clock three days ago: %v", runs)
 				}
-				pause := time.Duration(0)
+				tries, pause := tried.all(), time.Duration(0)
 				for i, at := range tries[1:] {
 					pause = max(pause, at.Sub(tries[i]))
 				}
@@ -120,27 +130,24 @@ func TestClock_BackAndForth(t *testing.T) {
 				if runs := rec.take("nine"); len(runs) != 1 {
 					t.Errorf("on arrival in the wrong month: %v", runs)
 				}
-				if len(tries) != n+1 {
+				if tries = tried.all(); len(tries) != n+1 {
 					t.Errorf("%d retries on arrival", len(tries)-n)
 				}
-				pass(20 * time.Minute)
+				beside(20 * time.Minute)
 
 				w.set(0)
-				pass(back)
-				right, n := time.Now(), len(tries)
+				beside(back)
+				right, n := time.Now(), len(tried.all())
 				if runs := append(rec.take("hourly"), rec.take("nine")...); len(runs) > 1 || !patient && len(runs) > 0 {
 					t.Errorf("on the way back: %v", runs)
 				}
-				pass(time.Hour)
-				if len(tries) != n+1 || tries[n].Sub(right) > time.Hour {
+				beside(time.Hour)
+				if tries = tried.all(); len(tries) != n+1 || tries[n].Sub(right) > time.Hour {
 					t.Errorf("tried at %v, an hour after %v", tries[n:], right)
 				}
 				oncePerHour(t, &w, rec.take("hourly"), 1)
-				if err := other.stop(); err != nil {
-					t.Error(err)
-				}
 				begun := int(time.Since(began) / time.Hour)
-				pass(began.Add(day + 9*time.Hour + time.Minute).Sub(time.Now()))
+				pass(time.Until(began.Add(day + 9*time.Hour + time.Minute)))
 				oncePerHour(t, &w, rec.take("hourly"), 24+9-begun)
 				if runs := rec.take("nine"); len(runs) != 1 || runs[0].tick.Sub(began) != day+9*time.Hour || !runs[0].at.Equal(runs[0].tick) {
 					t.Errorf("nine o'clock: %v", runs)
@@ -149,14 +156,13 @@ func TestClock_BackAndForth(t *testing.T) {
 				close(release)
 				synctest.Wait()
 				r.wantState(long, storage.Done, storage.Counters{Attempt: 1})
-				r.wantState(flaky, storage.Scheduled, storage.Counters{Attempt: len(tries), Retry: len(tries)})
+				n = len(tried.all())
+				r.wantState(flaky, storage.Scheduled, storage.Counters{Attempt: n, Retry: n})
 				if rec := r.wantState(dated, storage.Scheduled, storage.Counters{}); !rec.DueAt.Equal(date) {
 					t.Errorf("a job for %v is due %v", date, rec.DueAt)
 				}
-				for _, r := range []*rig{r, other} {
-					if lines := append(r.logs.with("lease"), r.logs.with("recovered")...); len(lines) > 0 {
-						t.Errorf("leases were lost: %q", lines)
-					}
+				if lines := r.logs.with("lease"); len(lines) > 0 {
+					t.Errorf("leases were lost: %q", lines)
 				}
 			})
 		})
@@ -164,6 +170,24 @@ func TestClock_BackAndForth(t *testing.T) {
 }
 
 const year = 365 * day
+
+// moments are when something happened.
+type moments struct {
+	mu sync.Mutex
+	at []time.Time
+}
+
+func (m *moments) add() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.at = append(m.at, time.Now())
+}
+
+func (m *moments) all() []time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.at)
+}
 
 func TestClock_ForwardJumpIsNoticed(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
@@ -200,13 +224,13 @@ func TestClock_OutcomesThatWait(t *testing.T) {
 				r.cfg.Clock = w.now
 				r.cfg.Policy = hourly.Delivery()
 				r.store.alone = true
-				stuck := &stuckStore{spy: r.store}
+				stuck := &stuckStore{spy: r.store, failure: make(chan error)}
 				if inFlight {
 					r.cfg.Store = stuck
 				}
-				var tries []time.Time
+				var tried moments
 				r.handle("k", func(context.Context, *storage.Leased) error {
-					if tries = append(tries, time.Now()); len(tries) > 1 {
+					if tried.add(); len(tried.all()) > 1 {
 						return nil
 					}
 					if inFlight {
@@ -228,7 +252,7 @@ func TestClock_OutcomesThatWait(t *testing.T) {
 					r.store.failing(nil)
 				}
 				pass(2 * time.Hour)
-				if len(tries) != 2 || tries[1].Sub(tries[0]) != time.Hour {
+				if tries := tried.all(); len(tries) != 2 || tries[1].Sub(tries[0]) != time.Hour {
 					t.Errorf("tried at %v", tries)
 				}
 			})
@@ -239,226 +263,21 @@ func TestClock_OutcomesThatWait(t *testing.T) {
 // stuckStore can hold exchanges up, and then fail them.
 type stuckStore struct {
 	*spy
+	stalled atomic.Bool
 	failure chan error
 }
 
-func (s *stuckStore) stall()         { s.failure = make(chan error) }
+func (s *stuckStore) stall()         { s.stalled.Store(true) }
 func (s *stuckStore) fail(err error) { s.failure <- err }
 
 func (s *stuckStore) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
-	if s.failure != nil {
+	if s.stalled.Load() {
 		err := <-s.failure
-		s.failure = nil
+		s.stalled.Store(false)
 		return storage.ExchangeResult{}, err
 	}
 	return s.spy.Exchange(ctx, now, x)
 }
-
-// delayed adds n jobs with an hour's delay, more than one step deals with.
-func (r *rig) delayed(n int) []storage.ID {
-	jobs := make([]storage.NewJob, n)
-	for i := range jobs {
-		jobs[i] = storage.NewJob{Queue: "q", Kind: "k", Delay: time.Hour}
-	}
-	return r.add(jobs...)
-}
-
-// wantDone checks that jobs were done by a time from now, and not before.
-func (r *rig) wantDone(ids []storage.ID, after time.Duration) {
-	r.t.Helper()
-	pass(after - time.Second)
-	r.wantState(ids[0], storage.Scheduled, storage.Counters{})
-	pass(2 * time.Second)
-	for _, id := range ids {
-		if rec, err := r.app.Job(r.t.Context(), id); err == nil && rec.State != storage.Done {
-			r.t.Fatalf("job is %s, due %v, at %v", rec.State, rec.DueAt, r.now())
-		}
-	}
-}
-
-func TestClock_ShiftsInSteps(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		var w wall
-		r.cfg.Clock = w.now
-		r.store.alone = true
-		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
-		r.start()
-		w.set(30 * day)
-		pass(notice)
-		ids := r.delayed(450)
-		n := r.store.count()
-		w.set(0)
-		fails := 3
-		r.store.failing(func(op string) error {
-			if op == "step" && fails > 0 {
-				fails--
-				return storage.ErrBusy
-			}
-			return nil
-		})
-		pass(notice + time.Second)
-		var steps, others int
-		for _, c := range r.store.since(n) {
-			switch c.op {
-			case "step":
-				steps++
-			case "exchange":
-				others++
-			}
-		}
-		if steps != 5+3 || others < 5 {
-			t.Errorf("%d steps for 450 jobs, and %d exchanges", steps, others)
-		}
-		r.store.failing(nil)
-		r.wantDone(ids, time.Hour-time.Second)
-	})
-}
-
-// After a step jobs are looked for, though nobody says that they are due.
-func TestClock_LooksForWhatWasShifted(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		var w wall
-		r.cfg.Clock = w.now
-		r.cfg.Store = mum{r.store}
-		r.store.alone = true
-		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
-		w.set(30 * day)
-		ids := r.delayed(450)
-		r.start()
-		w.set(0)
-		pass(notice)
-		r.wantDone(ids, time.Hour)
-	})
-}
-
-// mum tells nobody anything.
-type mum struct{ *spy }
-
-func (mum) Notify(func(storage.Event)) func() { return func() {} }
-
-// A step back during the pass begins it anew.
-func TestClock_StepsBackTwice(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		var w wall
-		r.cfg.Clock = w.now
-		r.store.alone = true
-		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
-		r.start()
-		w.set(60 * day)
-		pass(notice)
-		ids := r.delayed(450)
-		w.set(30 * day)
-		steps := 0
-		r.store.failing(func(op string) error {
-			if op != "step" {
-				return nil
-			}
-			if steps++; steps == 3 {
-				w.set(0)
-			}
-			return nil
-		})
-		pass(2 * notice)
-		if steps != 3+5 {
-			t.Errorf("%d steps, want 3 and 5", steps)
-		}
-		r.wantDone(ids, time.Hour-notice)
-	})
-}
-
-func TestClock_FinishesThePassOfAnother(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		var w wall
-		r.cfg.Clock = w.now
-		w.set(30 * day)
-		ids := r.delayed(450)
-		w.set(0)
-		keeper := r.app.(storage.Timekeeper)
-		if next, err := keeper.StepClock(t.Context(), r.now(), 0); err != nil || next == 0 {
-			t.Fatal(next, err)
-		}
-		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
-		r.start()
-		if _, shifting, err := keeper.Clock(t.Context()); err != nil || shifting {
-			t.Errorf("shifting: %v, %v", shifting, err)
-		}
-		r.wantDone(ids, time.Hour)
-	})
-}
-
-// Who writes at a time to come may be gone before it notices.
-func TestClock_OthersWriteAhead(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		var other wall
-		r.cfg.Keep = 0
-		plausible := true
-		r.cfg.Plausible = func() bool { return plausible }
-		r.store.alone = true
-		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
-		r.start()
-		pass(time.Hour)
-		write := func(s storage.Store) storage.ID {
-			r.cfg.Clock = other.now
-			defer func(app storage.Store) { r.app, r.cfg.Clock = app, nil }(r.app)
-			r.app = s
-			return r.delayed(1)[0]
-		}
-
-		other.set(clock.Slack)
-		write(r.app)
-		if n := len(r.store.of("step", 0)); n > 0 {
-			t.Errorf("%d passes for what is within the slack", n)
-		}
-
-		other.set(30 * day)
-		id := write(r.app)
-		if n := len(r.store.of("step", 0)); n != 1 {
-			t.Errorf("%d passes", n)
-		}
-		r.wantDone([]storage.ID{id}, time.Hour)
-
-		// Nobody tells of what this process writes; it is found afterwards.
-		n := r.store.count()
-		write(r.app)
-		pass(time.Second)
-		id = write(r.store.Store)
-		pass(shiftEvery)
-		if n := len(r.store.of("step", n)); n != 2 {
-			t.Errorf("%d passes", n)
-		}
-		r.wantDone([]storage.ID{id}, time.Hour-time.Second) // a second was left of the minute
-
-		n = r.store.count()
-		for range 50 {
-			write(r.app)
-			pass(12 * time.Second)
-		}
-		if n := len(r.store.of("step", n)); n < 9 || n > 11 {
-			t.Errorf("%d passes in ten minutes", n)
-		}
-		pass(2 * time.Hour)
-
-		// Whose own clock cannot be right does not judge.
-		plausible = false
-		n = r.store.count()
-		id = write(r.app)
-		pass(time.Hour)
-		if n := len(r.store.of("step", n)); n > 0 {
-			t.Errorf("%d passes by an implausible clock", n)
-		}
-		plausible = true
-		pass(notice)
-		if n := len(r.store.of("step", n)); n != 1 {
-			t.Errorf("%d passes since the clock is plausible", n)
-		}
-		pass(time.Hour)
-		if _, err := r.app.Job(t.Context(), id); !errors.Is(err, storage.ErrNotFound) {
-			t.Errorf("the job is not over: %v", err)
-		}
-	})
-}
-
-const shiftEvery = time.Minute
 
 // Small steps back are no reason for anything, but no tick comes twice.
 func TestClock_SmallStepsBack(t *testing.T) {
@@ -496,8 +315,8 @@ func TestClock_SmallStepsBack(t *testing.T) {
 // A look each 15 s is all that an idle engine does, and it costs nothing.
 func TestClock_IdleLooksCostNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		looks := 0
-		r.cfg.Clock = func() time.Time { looks++; return time.Now() }
+		var looks atomic.Int64
+		r.cfg.Clock = func() time.Time { looks.Add(1); return time.Now() }
 		r.store.alone = true
 		r.cfg.Keep = time.Hour
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
@@ -506,7 +325,7 @@ func TestClock_IdleLooksCostNothing(t *testing.T) {
 		r.start()
 		pass(time.Hour)
 		n := r.store.count()
-		looks = 0
+		looks.Store(0)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		pass(10 * day)
@@ -515,8 +334,8 @@ func TestClock_IdleLooksCostNothing(t *testing.T) {
 			t.Errorf("%d calls of the store, first %q", len(calls), calls[0].op)
 		}
 		const want = int(10 * day / notice)
-		if looks < want || looks > want+1 {
-			t.Errorf("%d looks at the clock in ten days, want %d", looks, want)
+		if n := int(looks.Load()); n < want || n > want+1 {
+			t.Errorf("%d looks at the clock in ten days, want %d", n, want)
 		}
 		if n := after.Mallocs - before.Mallocs; n > uint64(want)/10 {
 			t.Errorf("%d allocations", n)

@@ -40,9 +40,8 @@ func TestFiring_StoreThatFails(t *testing.T) {
 					r.cfg.Store = deaf{r.store}
 				}
 				r.declare(storage.Schedule{Name: "s", Spec: "@every 1s"})
-				fails := true
 				r.store.failing(func(called string) error {
-					if called == op && fails {
+					if called == op {
 						return storage.ErrBusy
 					}
 					return nil
@@ -52,7 +51,7 @@ func TestFiring_StoreThatFails(t *testing.T) {
 				if runs := rec.take("s"); len(runs) > 0 {
 					t.Errorf("runs %v", runs)
 				}
-				fails = false
+				r.store.failing(nil)
 				pass(26 * time.Second)
 				if got := secondly(rec.take("s")); !slices.Equal(got, from(1, 30)) {
 					t.Errorf("ticks %v", got)
@@ -75,9 +74,9 @@ func TestFiring_StoreThatHangs(t *testing.T) {
 		r.declare(storage.Schedule{Name: "s", Spec: "@every 1s"})
 		r.start()
 		pass(5*time.Second + time.Second/2)
-		slow.takes = time.Minute
+		slow.takes.Store(int64(time.Minute))
 		pass(time.Second)
-		slow.takes = 0
+		slow.takes.Store(0)
 		pass(70 * time.Second)
 		var ticks []int
 		for _, run := range rec.take("s") {

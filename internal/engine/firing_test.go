@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,10 +91,10 @@ func TestFiring_Overlap(t *testing.T) {
 	for _, skip := range []bool{true, false} {
 		t.Run(fmt.Sprintf("skip=%v", skip), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
-				n := 0
+				var runs moments
 				busy := work(150 * time.Second)
 				r.handle("k", func(ctx context.Context, job *storage.Leased) error {
-					n++
+					runs.add()
 					return busy(ctx, job)
 				})
 				r.declare(storage.Schedule{Name: "s", SkipOverlap: skip})
@@ -104,7 +105,7 @@ func TestFiring_Overlap(t *testing.T) {
 				} else {
 					r.wantHistory("s", "00:01:00 1 fired", "00:02:00 1 fired", "00:03:00 1 fired", "00:04:00 1 fired")
 				}
-				if want := map[bool]int{true: 2, false: 4}[skip]; n != want {
+				if n, want := len(runs.all()), map[bool]int{true: 2, false: 4}[skip]; n != want {
 					t.Errorf("%d runs, want %d", n, want)
 				}
 			})
@@ -192,7 +193,8 @@ func TestFiring_Bounds(t *testing.T) {
 // With more due than a slow store can take none is left out for ever.
 func TestFiring_FairOverASlowStore(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		slow := &slowFire{spy: r.store, takes: 3 * time.Second}
+		slow := &slowFire{spy: r.store}
+		slow.takes.Store(int64(3 * time.Second))
 		r.cfg.Store = slow
 		for i := range 250 {
 			r.declare(storage.Schedule{Name: fmt.Sprintf("s%03d", i), Spec: "@every 1s"})
@@ -210,11 +212,11 @@ func TestFiring_FairOverASlowStore(t *testing.T) {
 // slowFire takes its time to fire.
 type slowFire struct {
 	*spy
-	takes time.Duration
+	takes atomic.Int64
 }
 
 func (s *slowFire) Fire(ctx context.Context, now time.Time, firings []storage.Firing) ([]storage.Fired, error) {
-	time.Sleep(s.takes)
+	time.Sleep(time.Duration(s.takes.Load()))
 	return s.spy.Fire(ctx, now, firings)
 }
 
@@ -223,9 +225,9 @@ func TestFiring_WaitsForTheClock(t *testing.T) {
 		t.Run(fmt.Sprintf("wait=%v", wait), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				rec := r.record()
-				var plausible bool
+				var plausible atomic.Bool
 				r.cfg.WaitForClock = wait
-				r.cfg.Plausible = func() bool { return plausible }
+				r.cfg.Plausible = plausible.Load
 				r.declare(storage.Schedule{Name: "before"})
 				// Declared while nobody knew the time.
 				late := r.declare(storage.Schedule{Name: "late"})
@@ -243,7 +245,7 @@ func TestFiring_WaitsForTheClock(t *testing.T) {
 				if !wait {
 					return
 				}
-				plausible = true
+				plausible.Store(true)
 				pass(15 * time.Second)
 				if runs := rec.take("before"); len(runs) != 1 || runs[0].tick.Minute() != 10 {
 					t.Errorf("%d runs when the clock became plausible: %v", len(runs), runs)

@@ -87,11 +87,11 @@ func TestSchedule_Control(t *testing.T) {
 		r.start()
 		pass(time.Hour)
 		began := time.Now()
-		s := r.declare(storage.Schedule{Name: "s"}) // while it is running
+		r.declare(storage.Schedule{Name: "s"}) // while it is running
 		pass(2*time.Minute + time.Second)
 		wantEvery(t, rec.take("s"), time.Minute, 2, began.Add(time.Minute))
 
-		s = r.schedule("s")
+		s := r.schedule("s")
 		s.Paused = true
 		r.put(s)
 		pass(10 * time.Minute)
