@@ -3,6 +3,7 @@ package sqlite_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -153,6 +154,31 @@ func TestSchedules_OthersAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	control("its end")
+}
+
+// A process that was started before an upgrade must not write what it does not
+// know, nor believe what it reads.
+func TestSchedules_NewerSchema(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	ctx := context.Background()
+	sched := newSchedule("a")
+	sched.Plan = put(t, s, sched)
+	d.exec("UPDATE errand_number SET n = ?1 WHERE id = 0", sqlite.SchemaVersion()+1)
+	_, putting := s.PutSchedule(ctx, t0, sched)
+	_, inTime := s.Fire(ctx, t0, []storage.Firing{firing("a", sched.Plan, &sched.Job)})
+	_, late := s.Fire(ctx, t0, []storage.Firing{firing("a", storage.Plan{Revision: 1 << 40}, &sched.Job)})
+	_, stepping := s.StepClock(ctx, t0, 0)
+	for what, err := range map[string]error{
+		"PutSchedule": putting, "Fire": inTime, "Fire, too late": late, "StepClock": stepping, "DropSchedule": s.DropSchedule(ctx, t0, "a"),
+	} {
+		if !errors.Is(err, storage.ErrTooNew) {
+			t.Errorf("%s: error %v, want ErrTooNew", what, err)
+		}
+	}
+	if n := d.number("SELECT COUNT(*) FROM errand_job") + d.number("SELECT COUNT(*) FROM errand_tick"); n != 0 {
+		t.Errorf("%d jobs and ticks were written", n)
+	}
 }
 
 // Firing must not write the args of the schedule again.
