@@ -13,10 +13,14 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/storagetest"
 )
 
 const (
 	day = 24 * time.Hour
+	// clockPatience is how long a clock that is set back must stay so.
+	clockPatience = 10 * time.Minute
 	// plausibly is how far ahead of a bubble's time a wall clock must be not to
 	// be before the program was built.
 	plausibly = 40 * 365 * day
@@ -66,6 +70,22 @@ func TestQueue_Clock(t *testing.T) {
 			t.Errorf("begins with %+v: want no sooner than it was", got)
 		}
 	})
+}
+
+// timeless is a store that cannot tell how late it was.
+type timeless struct {
+	storage.Store
+	storage.Timekeeper
+}
+
+func (timeless) Clock(context.Context) (time.Time, bool, error) {
+	return time.Time{}, false, errand.ErrCorrupt
+}
+
+func TestNew_WithoutTheTime(t *testing.T) {
+	if q, err := errand.New(t.Context(), timeless{Store: storagetest.NewMemory().Open()}, nil); !errors.Is(err, errand.ErrCorrupt) {
+		t.Errorf("New gave %v, %v", q, err)
+	}
 }
 
 // asker is a handler of logs that wants to know the time.

@@ -149,6 +149,9 @@ type Queue struct {
 	opts   Options // with defaults
 	clock  *queueClock
 	limits limits
+	// changing holds one while a schedule is changed, so that those who do it in
+	// this process take turns instead of each other's chance.
+	changing chan struct{}
 
 	closing  sync.Once
 	closeErr error
@@ -203,7 +206,7 @@ func newQueue(ctx context.Context, store storage.Store, o Options) (*Queue, erro
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{store: store, opts: o, clock: c}
+	q := &Queue{store: store, opts: o, clock: c, changing: make(chan struct{}, 1)}
 	for name, line := range o.Queues {
 		q.limits.budget(owner{queue: name}, line.Budget)
 	}

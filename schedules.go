@@ -50,8 +50,9 @@ const (
 	TickDuplicate = storage.TickDuplicate // skipped: another job holds the unique key
 )
 
-// maxTries is how often a change is tried that others come before. Each of
-// them has made a change of its own between a read and the write after it.
+// maxTries is how often a change is tried that others come before: other
+// processes, or workers that fire. Each has then made a change of its own
+// between a read and the write after it.
 const maxTries = 20
 
 // List gives all schedules, sorted by name. If one cannot be read on this
@@ -283,6 +284,12 @@ func (s *Schedules) change(ctx context.Context, name string,
 	store, err := s.store()
 	if err != nil {
 		return err
+	}
+	select {
+	case s.q.changing <- struct{}{}:
+		defer func() { <-s.q.changing }()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	for range maxTries {
 		found, err := findSchedule(ctx, store, name)

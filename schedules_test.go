@@ -265,6 +265,64 @@ func TestSchedules_LostRaces(t *testing.T) {
 	}
 }
 
+// What was decided in a month that was wrong does not count in the right one.
+func TestSchedules_ClockSetBack(t *testing.T) {
+	agendas(t, func(t *testing.T, a *agenda) {
+		a.wall.set(plausibly + 30*day)
+		a.declare(errand.Schedule{Name: "x", Spec: "30 * * * *"})
+		if err := a.Schedules().Pause(t.Context(), "x"); err != nil {
+			t.Fatal(err)
+		}
+		a.wall.set(plausibly)
+		a.Clock()
+		time.Sleep(clockPatience)
+		a.Clock()
+		first := time.Date(2000, 1, 1, 0, 30, 0, 0, time.UTC).Add(plausibly)
+		if got := a.get("x").Next[0]; !got.Equal(first) {
+			t.Errorf("next is %v, want %v", got, first)
+		}
+		if err := a.Schedules().Resume(t.Context(), "x"); err != nil {
+			t.Fatal(err)
+		}
+		a.wantHistory("x")
+		a.work(nil)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got := a.ticks("x"); len(got) != 1 || got[0] != first.Format(time.RFC3339) {
+			t.Errorf("ran %v, want %v", got, first)
+		}
+	})
+}
+
+// Those who ask at the same time all get what they ask for.
+func TestSchedules_RunAtOnce(t *testing.T) {
+	agendas(t, func(t *testing.T, a *agenda) {
+		a.declare(errand.Schedule{Name: "x", Spec: "* * * * * *"})
+		a.work(nil)
+		const n = 400
+		errs := make(chan error, n)
+		for i := range n {
+			go func() {
+				if i%10 == 0 {
+					errs <- a.Schedule(t.Context(), errand.Schedule{Name: "x", Spec: "* * * * * *", Args: note{N: i}})
+				} else {
+					_, err := a.Schedules().Run(t.Context(), "x")
+					errs <- err
+				}
+			}()
+		}
+		for range n {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		if got := a.took(); len(got) != n-n/10 {
+			t.Errorf("%d jobs, want %d", len(got), n-n/10)
+		}
+	})
+}
+
 // A schedule that cannot be read here keeps nobody from the others.
 func TestSchedules_Unreadable(t *testing.T) {
 	onMemory(t, func(t *testing.T, a *agenda) {
