@@ -4,7 +4,7 @@ import "time"
 
 const (
 	// mostAhead is how many jobs are leased ahead at most.
-	mostAhead = 240
+	mostAhead = 480
 	// patience is how long what was leased ahead may wait at least, before it
 	// goes back to where others can take it.
 	patience = 100 * time.Millisecond

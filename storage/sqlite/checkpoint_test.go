@@ -60,7 +60,7 @@ func TestCheckpoint_UnderLoad(t *testing.T) {
 	if n := longest(4000, func() { enqueue(t, s, "a", 1) }); n > 5000 {
 		t.Errorf("the log has grown to %d pages", n)
 	}
-	n := longest(4000, func() {
+	n := longest(8000, func() {
 		err := s.Tx(context.Background(), func(tx *sql.Tx) error {
 			_, err := s.EnqueueTx(context.Background(), tx, t0, []storage.NewJob{newJob("default", "a")})
 			return err
@@ -69,7 +69,7 @@ func TestCheckpoint_UnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if n > 6000 {
+	if n > 12_000 {
 		t.Errorf("transactions of the application have made the log grow to %d pages", n)
 	}
 }

@@ -3,7 +3,9 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -49,6 +51,32 @@ func (r *leasedRow) dest() []any {
 		&r.id, &r.lane, &r.priority, &r.dueAt, &r.attempt, &r.retry, &r.crashes, &r.snoozes,
 		&r.salt, &r.createdAt, &r.timeout, &r.policy, &r.headers, &r.args, &r.beside, &r.unique,
 	}
+}
+
+// set is Scan for what the driver itself gives: int64, string, []byte that is
+// nobody else's, nil.
+func (r *leasedRow) set(v []driver.Value) error {
+	var ints [13]int64
+	for i := range ints {
+		n := i
+		if n > 11 { // behind headers and args
+			n = 14
+		}
+		x, ok := v[n].(int64)
+		if !ok {
+			return fmt.Errorf("errand: column %d of a ready job is a %T: must be an integer", n, v[n])
+		}
+		ints[i] = x
+	}
+	*r = leasedRow{
+		id: ints[0], lane: ints[1], priority: int(ints[2]), dueAt: ints[3],
+		attempt: int(ints[4]), retry: int(ints[5]), crashes: int(ints[6]), snoozes: int(ints[7]),
+		salt: uint32(ints[8]), createdAt: ints[9], timeout: ints[10], policy: ints[11], beside: ints[12] != 0,
+	}
+	r.headers, _ = v[12].([]byte) // nil if NULL
+	r.args, _ = v[13].([]byte)
+	r.unique.String, r.unique.Valid = v[15].(string)
+	return nil
 }
 
 // before is the order in which ready jobs start.
@@ -203,7 +231,7 @@ func (t *tx) lease(x *storage.Exchange, until int64) ([]storage.Leased, error) {
 		}
 	}
 	slices.Sort(lanes) // a queue or kind may be named twice
-	rows, err := t.merge(slices.Compact(lanes), x.Want)
+	rows, err := t.stmts.hot.merge(slices.Compact(lanes), x.Want)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
@@ -217,7 +245,7 @@ func (t *tx) lease(x *storage.Exchange, until int64) ([]storage.Leased, error) {
 	for i := range rows {
 		r := &rows[i]
 		token := t.token()
-		if _, err := t.exec(sqlLease, r.id, token, holder, until); err != nil {
+		if _, err := t.stmts.hot.exec(sqlLease, r.id, token, holder, until); err != nil {
 			return nil, err
 		}
 		r.attempt++
@@ -225,67 +253,6 @@ func (t *tx) lease(x *storage.Exchange, until int64) ([]storage.Leased, error) {
 		held[i] = removed{lane: r.lane, attempt: r.attempt, key: r.unique, payload: r.beside}
 		if out[i], err = t.leased(r, token); err != nil {
 			return nil, err
-		}
-	}
-	return out, nil
-}
-
-// merge reads the heads of all lanes side by side and gives the first n jobs.
-// Of each lane it reads no more than one row ahead.
-func (t *tx) merge(lanes []int64, n int) ([]leasedRow, error) {
-	type head struct {
-		rows *sql.Rows
-		row  leasedRow
-	}
-	heads := make([]*head, 0, len(lanes))
-	advance := func(h *head) (bool, error) {
-		if !h.rows.Next() {
-			return false, h.rows.Err()
-		}
-		h.row = leasedRow{}
-		return true, h.rows.Scan(h.row.dest()...)
-	}
-	defer func() {
-		for _, h := range heads {
-			_ = h.rows.Close() // read to its end, or cut short on purpose
-		}
-	}()
-	for _, lane := range lanes {
-		st, err := t.stmts.heads(len(heads))
-		if err != nil {
-			return nil, err
-		}
-		rows, err := st.Query(lane)
-		if err != nil {
-			return nil, err
-		}
-		h := &head{rows: rows}
-		more, err := advance(h)
-		if err != nil || !more {
-			_ = rows.Close()
-			if err != nil {
-				return nil, err
-			}
-			continue
-		}
-		heads = append(heads, h)
-	}
-	var out []leasedRow
-	for len(out) < n && len(heads) > 0 {
-		first := 0
-		for i := range heads {
-			if heads[i].row.before(&heads[first].row) {
-				first = i
-			}
-		}
-		out = append(out, heads[first].row)
-		more, err := advance(heads[first])
-		if err != nil {
-			return nil, err
-		}
-		if !more {
-			_ = heads[first].rows.Close()
-			heads = append(heads[:first], heads[first+1:]...)
 		}
 	}
 	return out, nil

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"slices"
@@ -93,7 +94,9 @@ type writer struct {
 
 // runWriter serves requests until reqs is closed and empty.
 func (s *Store) runWriter(conn *sql.Conn) {
-	w := &writer{Store: s, conn: conn, stmts: statements{conn: conn, byText: map[string]*sql.Stmt{}}}
+	w := &writer{Store: s, conn: conn, stmts: statements{
+		conn: conn, byText: map[string]*sql.Stmt{}, hot: hot{conn: conn, byText: map[string]driver.Stmt{}},
+	}}
 	w.log = checkpointer{Store: s, db: &w.stmts}
 	w.pause = time.NewTimer(checkpointIdle)
 	defer w.pause.Stop()
@@ -275,7 +278,7 @@ func (s *Store) fail(err error, of string) {
 type statements struct {
 	conn   *sql.Conn
 	byText map[string]*sql.Stmt
-	lanes  []*sql.Stmt // of sqlHeads: one for each lane read at the same time
+	hot    hot
 }
 
 // The background context is on purpose: with one that can end the driver
@@ -316,21 +319,7 @@ func (s *statements) row(text string, args []any, dest ...any) error {
 	return st.QueryRow(args...).Scan(dest...)
 }
 
-// heads gives the i-th of several equal statements that are open together.
-func (s *statements) heads(i int) (*sql.Stmt, error) {
-	for len(s.lanes) <= i {
-		st, err := s.conn.PrepareContext(context.Background(), sqlHeads)
-		if err != nil {
-			return nil, err
-		}
-		s.lanes = append(s.lanes, st)
-	}
-	return s.lanes[i], nil
-}
-
 func (s *statements) close() {
 	closeAll(s.byText)
-	for _, st := range s.lanes {
-		_ = st.Close()
-	}
+	s.hot.close()
 }
