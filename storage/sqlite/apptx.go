@@ -37,10 +37,13 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		return err
 	}
 	defer s.turn.give()
-	if err := s.prepareApps(ctx); err != nil {
+	app, err := s.appConn(ctx)
+	if err != nil {
 		return translate(err)
 	}
-	tx, err := s.apps.BeginTx(ctx, nil)
+	// With a context that can end, database/sql would roll back in the middle of
+	// what EnqueueTx does on the same connection.
+	tx, err := app.conn.BeginTx(context.WithoutCancel(ctx), nil)
 	if err != nil {
 		return translate(err)
 	}
@@ -59,14 +62,12 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	if err := fn(tx); err != nil {
 		return err
 	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	finished = true
 	if err := tx.Commit(); err != nil {
-		switch {
-		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-			return err
-		case errors.Is(err, sql.ErrTxDone) && ctx.Err() != nil: // rolled back by it
-			return ctx.Err()
-		case errors.Is(err, sql.ErrTxDone):
+		if errors.Is(err, sql.ErrTxDone) {
 			return fmt.Errorf("errand: transaction: ended by the function that it was given to: %w", err)
 		}
 		return s.commitFailed(err)
@@ -82,32 +83,14 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	return nil
 }
 
-// prepareApps prepares the statements of EnqueueTx on the connection of Tx,
-// once. It is called with the turn, while no transaction has that connection.
-func (s *Store) prepareApps(ctx context.Context) error {
-	if s.prepared != nil {
-		return nil
-	}
-	prepared := map[string]*sql.Stmt{}
-	for _, text := range []string{
-		sqlBeginAgain, sqlSavepoint, sqlRelease, sqlReserve, sqlFindLane, sqlFindPolicy,
-		sqlMeta, sqlClaimKey, sqlInsertPayload, sqlInsertJob, sqlSetNumber, sqlAddNumber,
-	} {
-		st, err := s.apps.PrepareContext(ctx, text)
+// appConn takes the connection of Tx, once, with the turn.
+func (s *Store) appConn(ctx context.Context) (*statements, error) {
+	if s.app == nil {
+		conn, err := s.apps.Conn(ctx)
 		if err != nil {
-			closeAll(prepared)
-			return err
+			return nil, err
 		}
-		prepared[text] = st
+		s.app = newStatements(conn)
 	}
-	s.prepared = prepared
-	return nil
-}
-
-// closeAll closes statements on which nothing is pending; open ones would keep
-// their connection open.
-func closeAll(all map[string]*sql.Stmt) {
-	for _, st := range all {
-		_ = st.Close()
-	}
+	return s.app, nil
 }

@@ -69,16 +69,21 @@ func (s *Store) EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs [
 		return nil, err
 	}
 	// A statement that is interrupted may take the whole transaction with it.
-	db := plain{ctx: context.WithoutCancel(ctx), tx: tx}
+	p := plain{context.WithoutCancel(ctx), tx}
+	db := execer(p)
 	own := s.own.Load()
-	if own != nil && own.tx != tx {
+	if own != nil && own.tx == tx {
+		db = s.app
+	} else {
 		own = nil
 	}
-	if own != nil {
-		db.prepared = s.prepared
-	}
-	if err := s.checkTx(db); err != nil {
+	if err := inTx(db); err != nil {
 		return nil, err
+	}
+	if own == nil {
+		if err := s.checkDatabase(p); err != nil {
+			return nil, err
+		}
 	}
 	if _, err := db.exec(sqlSavepoint); err != nil {
 		return nil, translate(err)
@@ -96,19 +101,20 @@ func (s *Store) EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs [
 	return out, nil
 }
 
-// checkTx makes sure that a transaction is one, and on the right database.
-func (s *Store) checkTx(db plain) error {
-	// SQLite may have ended it by itself, which database/sql does not notice:
-	// then this statement succeeds, which in a transaction it cannot.
+// inTx makes sure that a transaction is one. SQLite may have ended it by
+// itself, which database/sql does not notice: then this statement succeeds,
+// which in a transaction it cannot.
+func inTx(db execer) error {
 	if _, err := db.exec(sqlBeginAgain); err == nil {
 		_, _ = db.exec(sqlRollback)
 		return fmt.Errorf("errand: transaction: rolled back by SQLite after an error: %w", sql.ErrTxDone)
 	} else if errors.Is(err, sql.ErrTxDone) {
 		return fmt.Errorf("errand: transaction: %w", err)
 	}
-	if db.prepared != nil {
-		return nil
-	}
+	return nil
+}
+
+func (s *Store) checkDatabase(db plain) error {
 	path, err := databaseFile(db.ctx, db.tx)
 	if err != nil {
 		return fmt.Errorf("%w: %w", storage.ErrWrongDatabase, err)
@@ -120,7 +126,7 @@ func (s *Store) checkTx(db plain) error {
 }
 
 // enqueueIn is enqueue in a transaction of the application, own if it is of Tx.
-func (s *Store) enqueueIn(db plain, own *ownTx, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+func (s *Store) enqueueIn(db execer, own *ownTx, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
 	t := &tx{execer: db, store: s, counts: map[laneState]int64{}}
 	if _, err := t.exec(sqlReserve, len(jobs)); err != nil {
 		return nil, err
@@ -132,6 +138,12 @@ func (s *Store) enqueueIn(db plain, own *ownTx, now time.Time, jobs []storage.Ne
 	}
 	if err != nil {
 		return nil, err
+	}
+	if own != nil && !own.enqueued.Load() && s.cache.stale(m.gen) { // nothing of it is of this transaction
+		if err := s.cache.reload(t, m.gen); err != nil {
+			return nil, err
+		}
+		s.bells.ring(storage.Event{Control: true})
 	}
 	reserved := m.nextJob
 	first := reserved - int64(len(jobs))

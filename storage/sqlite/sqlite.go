@@ -90,17 +90,17 @@ type Store struct {
 	mode os.FileMode // of the files beside the database
 	opts Options
 
-	write    *sql.DB              // the writer's one connection
-	read     *sqlx.DB             // read-only connections
-	apps     *sql.DB              // the one connection that Tx runs on
-	prepared map[string]*sql.Stmt // on apps, for EnqueueTx; set once, with the turn
-	turn     *turn
-	reqs     chan *request
-	written  chan struct{}  // holds one: Tx has committed
-	stop     chan struct{}  // closed when Close begins
-	joined   sync.WaitGroup // everything started by open
-	begun    atomic.Int64   // write transactions begun
-	failure  atomic.Pointer[error]
+	write   *sql.DB     // the writer's one connection
+	read    *sqlx.DB    // read-only connections
+	apps    *sql.DB     // the one connection that Tx runs on
+	app     *statements // on apps; set once, with the turn
+	turn    *turn
+	reqs    chan *request
+	written chan struct{}  // holds one: Tx has committed
+	stop    chan struct{}  // closed when Close begins
+	joined  sync.WaitGroup // everything started by open
+	begun   atomic.Int64   // write transactions begun
+	failure atomic.Pointer[error]
 
 	gate    sync.RWMutex   // held for reading while sending to reqs
 	closed  bool           // guarded by gate
@@ -343,7 +343,9 @@ func (s *Store) close() error {
 func (s *Store) release() error {
 	var errs []error
 	if s.failure.Load() == nil {
-		closeAll(s.prepared)
+		if s.app != nil {
+			s.app.close()
+		}
 		if s.apps != nil {
 			errs = append(errs, s.apps.Close())
 		}

@@ -92,7 +92,7 @@ type tx struct {
 }
 
 func (w *writer) newTx() *tx {
-	return &tx{execer: &w.stmts, store: w.Store, stmts: &w.stmts, counts: map[laneState]int64{}}
+	return &tx{execer: w.stmts, store: w.Store, stmts: w.stmts, counts: map[laneState]int64{}}
 }
 
 // load reads the counters, refuses a database that has become too new, and
@@ -258,17 +258,13 @@ func (t *tx) policyDoc(id int64) ([]byte, error) {
 	return doc, nil
 }
 
-// plain is the execer of a transaction of the application.
+// plain is the execer of a transaction that the application has begun.
 type plain struct {
-	ctx      context.Context
-	tx       *sql.Tx
-	prepared map[string]*sql.Stmt // by text, if tx is on the connection of Tx
+	ctx context.Context
+	tx  *sql.Tx
 }
 
 func (p plain) exec(text string, args ...any) (sql.Result, error) {
-	if st := p.prepared[text]; st != nil {
-		return p.tx.StmtContext(p.ctx, st).ExecContext(p.ctx, args...)
-	}
 	return p.tx.ExecContext(p.ctx, text, args...)
 }
 
@@ -277,9 +273,6 @@ func (p plain) query(text string, args ...any) (*sql.Rows, error) {
 }
 
 func (p plain) row(text string, args []any, dest ...any) error {
-	if st := p.prepared[text]; st != nil {
-		return p.tx.StmtContext(p.ctx, st).QueryRowContext(p.ctx, args...).Scan(dest...)
-	}
 	return p.tx.QueryRowContext(p.ctx, text, args...).Scan(dest...)
 }
 

@@ -86,7 +86,7 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 type writer struct {
 	*Store
 	conn  *sql.Conn
-	stmts statements
+	stmts *statements
 	log   checkpointer
 	pause *time.Timer
 	dirty bool // something may have been written since the last checkpoint
@@ -94,10 +94,8 @@ type writer struct {
 
 // runWriter serves requests until reqs is closed and empty.
 func (s *Store) runWriter(conn *sql.Conn) {
-	w := &writer{Store: s, conn: conn, stmts: statements{
-		conn: conn, byText: map[string]*sql.Stmt{}, hot: hot{conn: conn, byText: map[string]driver.Stmt{}},
-	}}
-	w.log = checkpointer{Store: s, db: &w.stmts}
+	w := &writer{Store: s, conn: conn, stmts: newStatements(conn)}
+	w.log = checkpointer{Store: s, db: w.stmts}
 	w.pause = time.NewTimer(checkpointIdle)
 	defer w.pause.Stop()
 	batch := make([]*request, 0, maxBatch)
@@ -122,7 +120,6 @@ func (s *Store) runWriter(conn *sql.Conn) {
 	}
 	if s.failure.Load() == nil {
 		w.stmts.close()
-		_ = conn.Close() // gives it back to the pool, which reports what matters
 	}
 }
 
@@ -281,6 +278,10 @@ type statements struct {
 	hot    hot
 }
 
+func newStatements(conn *sql.Conn) *statements {
+	return &statements{conn: conn, byText: map[string]*sql.Stmt{}, hot: hot{conn: conn, byText: map[string]driver.Stmt{}}}
+}
+
 // The background context is on purpose: with one that can end the driver
 // starts a goroutine for each statement.
 func (s *statements) prepare(text string) (*sql.Stmt, error) {
@@ -319,7 +320,12 @@ func (s *statements) row(text string, args []any, dest ...any) error {
 	return st.QueryRow(args...).Scan(dest...)
 }
 
+// close closes the statements, for open ones would keep the connection open,
+// and gives that back to the pool, which reports what matters.
 func (s *statements) close() {
-	closeAll(s.byText)
+	for _, st := range s.byText {
+		_ = st.Close()
+	}
 	s.hot.close()
+	_ = s.conn.Close()
 }
