@@ -14,7 +14,6 @@ func (w beside) run(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
 	n := t.n(w.stock.due)
 	if w.fresh > 0 {
 		n = t.n(w.fresh)

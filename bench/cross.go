@@ -15,7 +15,6 @@ func (w cross) run(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
 	p, err := t.hire(ctx)
 	if err != nil {
 		return err

@@ -14,7 +14,6 @@ func (w dead) run(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
 	d, ok := s.(redriver)
 	if !ok {
 		return fmt.Errorf("%T cannot redrive", s)

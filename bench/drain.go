@@ -19,7 +19,6 @@ func (w drain) run(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
 	n := t.n(w.n)
 	if err := fill(ctx, s, n, smallPad); err != nil {
 		return err

@@ -19,7 +19,6 @@ func (w enqueue) run(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
 	callers, batch := w.callers, w.batch
 	if t.entry.bare && w.bareBatch != 0 {
 		callers, batch = 1, w.bareBatch

@@ -14,7 +14,6 @@ func (w enqueueTx) run(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
 	x, ok := s.(txEnqueuer)
 	if !ok {
 		return fmt.Errorf("%T cannot enqueue in a transaction", s)

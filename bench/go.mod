@@ -7,6 +7,7 @@ require (
 	github.com/mikestefanello/backlite v0.6.0
 	github.com/riverqueue/river v0.31.0
 	github.com/riverqueue/river/riverdriver/riversqlite v0.31.0
+	maragu.dev/goqite v0.3.1
 	modernc.org/sqlite v1.60.1
 )
 

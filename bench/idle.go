@@ -13,7 +13,6 @@ func (w idle) run(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
 	work, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)

@@ -14,7 +14,6 @@ func (w large) run(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
 	n := t.n(w.n)
 	pad := padFor(w.size)
 	if err := t.start(); err != nil {

@@ -17,18 +17,17 @@ const pace = 15 * time.Millisecond
 // disk in the same moods.
 type latency struct{ n int }
 
-func (w latency) run(ctx context.Context, t *trial) error {
+func (w latency) run(ctx context.Context, t *trial) (err error) {
 	s, err := t.open(ctx, setup{})
 	if err != nil {
 		return err
 	}
-	defer s.Close()
 	path := filepath.Join(t.Dir, "raw.db")
 	bare, err := openRaw(ctx, setup{path: path})
 	if err != nil {
 		return err
 	}
-	defer bare.Close()
+	defer func() { err = errors.Join(err, bare.Close()) }()
 	if err := warm(ctx, path); err != nil {
 		return err
 	}

@@ -4,11 +4,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 )
 
@@ -49,19 +51,16 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 	f.SetOutput(errOut)
 	f.BoolVar(&o.json, "json", false, "print a line of JSON per system, workload and round")
 	f.BoolVar(&o.check, "check", false, "compare with the targets, and exit 1 naming each that is missed")
-	systemList := f.String("systems", "", "comma-separated `names` (default all): "+strings.Join(systemNames(), ", "))
+	systemList := f.String("systems", "", "comma-separated `names`, see below (default all that are not extra)")
 	workloadList := f.String("workloads", "", "comma-separated `names` or groups (default all), see below")
 	f.IntVar(&o.rounds, "rounds", 5, "rounds, in each of which all systems take turns")
 	f.Float64Var(&o.scale, "scale", 1, "factor for the number of jobs, for a quick look; targets are for 1")
 	f.StringVar(&o.profile, "cpuprofile", "", "write CPU profiles of what is measured in the first round to `file`; with several, their names go in before its extension")
 	f.StringVar(&o.dir, "dir", "", "put the databases into this `directory`, which must be on a disk (default that for temporary files)")
 	f.Usage = func() {
-		fmt.Fprintln(errOut, "Usage: go -C bench run . [flags]")
+		_, _ = io.WriteString(errOut, "Usage: go -C bench run . [flags]\n")
 		f.PrintDefaults()
-		fmt.Fprintln(errOut, "\nWorkloads:")
-		for _, w := range workloads {
-			fmt.Fprintf(errOut, "  %-14s %s\n", w.name, w.about)
-		}
+		_, _ = io.WriteString(errOut, lists())
 	}
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -76,7 +75,7 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 		return o, fmt.Errorf("bench: scale %v: must be more than 0 and at most 10", o.scale)
 	}
 	if *systemList == "" {
-		o.systems = systems
+		o.systems = slices.DeleteFunc(slices.Clone(systems), func(e entry) bool { return e.extra })
 	} else {
 		for name := range strings.SplitSeq(*systemList, ",") {
 			e, err := findSystem(name)
@@ -90,9 +89,30 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 	return o, err
 }
 
+// lists names all that can be chosen.
+func lists() string {
+	var b strings.Builder
+	b.WriteString("\nSystems:\n")
+	for _, e := range systems {
+		fmt.Fprintf(&b, "  %-14s %s", e.name, e.about)
+		if e.extra {
+			b.WriteString(" (extra)")
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("\nWorkloads:\n")
+	for _, w := range workloads {
+		fmt.Fprintf(&b, "  %-14s %s\n", w.name, w.about)
+	}
+	return b.String()
+}
+
 // run is main without the process around it.
 func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 	o, err := parse(args, errOut)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -105,8 +125,11 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) error {
 			return err
 		}
 	}
-	if o.check {
-		return check(out, o, samples)
+	if !o.check {
+		return nil
 	}
-	return nil
+	if o.json {
+		out = errOut // which has to stay apart from the lines of JSON
+	}
+	return check(out, o, samples)
 }

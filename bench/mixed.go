@@ -14,7 +14,6 @@ func (w mixed) run(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
 	n := max(t.n(w.n)/w.producers, 1) * w.producers
 	if err := t.start(); err != nil {
 		return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -12,13 +13,13 @@ type processes struct {
 	k     int
 }
 
-func (w processes) run(ctx context.Context, t *trial) error {
+func (w processes) run(ctx context.Context, t *trial) (err error) {
 	// A connection that stays, so that the WAL does.
 	hold, err := openDB(t.path(), 1, "busy_timeout(5000)", "journal_mode(WAL)")
 	if err != nil {
 		return err
 	}
-	defer hold.Close()
+	defer func() { err = errors.Join(err, hold.Close()) }()
 	if _, err := hold.ExecContext(ctx, "SELECT 1 FROM sqlite_schema"); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -31,36 +32,50 @@ var columns = []column{
 // report prints the medians of each workload and system.
 func report(out io.Writer, o options, samples []sample) error {
 	for _, w := range o.workloads {
-		fmt.Fprintf(out, "\n%s: %s\n", w.name, w.about)
 		fit := fitting(o.systems, w)
+		if len(fit) == 0 {
+			continue
+		}
 		shown := slices.DeleteFunc(slices.Clone(columns), func(c column) bool {
 			return !slices.ContainsFunc(fit, func(e entry) bool { return across(samples, side{e.name, w.name, c.figure}).n > 0 })
 		})
-		t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprint(t, "system\tdurability")
+		head := []string{"system", "durability"}
 		for _, c := range shown {
-			fmt.Fprintf(t, "\t%s", c.head)
+			head = append(head, c.head)
 			if c.compared {
-				fmt.Fprint(t, "\tspread\tto raw\tto best peer")
+				head = append(head, "spread", "to raw", "to best peer")
 			}
 		}
-		fmt.Fprintln(t)
+		rows := [][]string{head}
 		for _, e := range fit {
-			fmt.Fprintf(t, "%s\t%s", e.name, durabilityOf(samples, e.name, w.name))
+			row := []string{e.name, durabilityOf(samples, e.name, w.name)}
 			for _, c := range shown {
 				s := across(samples, side{e.name, w.name, c.figure})
-				fmt.Fprintf(t, "\t%s", c.text(s))
+				row = append(row, c.text(s))
 				if c.compared {
-					fmt.Fprintf(t, "\t%s\t%s\t%s", spreadText(s), ratio(samples, w, e.name, "raw"), ratio(samples, w, e.name, bestPeer(samples, w)))
+					row = append(row, spreadText(s), ratio(samples, w, e.name, "raw"), ratio(samples, w, e.name, bestPeer(samples, w)))
 				}
 			}
-			fmt.Fprintln(t)
+			rows = append(rows, row)
 		}
-		if err := t.Flush(); err != nil {
+		if err := table(out, w.name+": "+w.about, rows); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// table prints rows in columns under a title.
+func table(out io.Writer, title string, rows [][]string) error {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	text := "\n" + title + "\n"
+	for _, row := range rows {
+		text += strings.Join(row, "\t") + "\n"
+	}
+	if _, err := io.WriteString(t, text); err != nil {
+		return err
+	}
+	return t.Flush()
 }
 
 func (c column) text(s summary) string {

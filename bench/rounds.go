@@ -17,17 +17,16 @@ import (
 // rounds measures everything that was asked for. In each round each workload is
 // measured for all systems one after the other, so that what disturbs the
 // machine for a while disturbs them all; who comes first rotates.
-func rounds(ctx context.Context, o options, out, errOut io.Writer) ([]sample, error) {
+func rounds(ctx context.Context, o options, out, errOut io.Writer) (all []sample, err error) {
 	dir, err := os.MkdirTemp(o.dir, "errand-bench-")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if err := onDisk(dir); err != nil {
 		return nil, err
 	}
 	stocks := shelf{dir: dir, scale: o.scale, errOut: errOut, made: map[string]string{}}
-	var all []sample
 	for round := range o.rounds {
 		for _, w := range o.workloads {
 			if w.once && round > 0 {
@@ -40,7 +39,9 @@ func rounds(ctx context.Context, o options, out, errOut io.Writer) ([]sample, er
 						return nil, err
 					}
 				}
-				fmt.Fprintf(errOut, "round %d/%d %s %s\n", round+1, o.rounds, w.name, e.name)
+				if _, err := fmt.Fprintf(errOut, "round %d/%d %s %s\n", round+1, o.rounds, w.name, e.name); err != nil {
+					return nil, err
+				}
 				s, err := spawn(ctx, spec{
 					System: e.name, Workload: w.name, Round: round + 1, Scale: o.scale,
 					Dir: dir, Profile: o.profileFor(e, w, round),
@@ -97,12 +98,12 @@ func (o options) profileFor(e entry, w workload, round int) string {
 
 // spawn measures in a process of its own, so that memory, input and output are
 // those of one system alone. The database is new, or a copy of file.
-func spawn(ctx context.Context, s spec, file string, errOut io.Writer) (sample, error) {
+func spawn(ctx context.Context, s spec, file string, errOut io.Writer) (m sample, err error) {
 	dir, err := os.MkdirTemp(s.Dir, "run-")
 	if err != nil {
 		return sample{}, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	s.Dir = dir
 	if file != "" {
 		if err := copyFile(file, filepath.Join(dir, databaseName)); err != nil {
@@ -114,7 +115,7 @@ func spawn(ctx context.Context, s spec, file string, errOut io.Writer) (sample, 
 			return sample{}, err
 		}
 	}
-	m, err := start(ctx, s, errOut)
+	m, err = start(ctx, s, errOut)
 	// What was deleted is not to be written while the next one is measured.
 	syscall.Sync()
 	return m, err

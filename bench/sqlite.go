@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"net/url"
 	"os"
 
@@ -47,46 +49,43 @@ func warm(ctx context.Context, path string) error {
 	if _, err := os.Stat(path); err != nil {
 		return err
 	}
-	db, err := openDB(path, 1, "busy_timeout(5000)")
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	for _, text := range []string{
-		"CREATE TABLE IF NOT EXISTS bench_ballast (b BLOB)",
-		"PRAGMA wal_autocheckpoint = 0",
-		"INSERT INTO bench_ballast VALUES (zeroblob(?1))",
-	} {
-		var args []any
-		if text[0] == 'I' {
-			args = append(args, ballast)
+	return withDB(path, func(db *sql.DB) error {
+		for _, text := range []string{
+			"CREATE TABLE IF NOT EXISTS bench_ballast (b BLOB)",
+			"PRAGMA wal_autocheckpoint = 0",
+			fmt.Sprintf("INSERT INTO bench_ballast VALUES (zeroblob(%d))", ballast),
+			"PRAGMA wal_checkpoint(FULL)",
+		} {
+			if _, err := db.ExecContext(ctx, text); err != nil {
+				return err
+			}
 		}
-		if _, err := db.ExecContext(ctx, text, args...); err != nil {
-			return err
-		}
-	}
-	var busy, pages, done int
-	return db.QueryRowContext(ctx, "PRAGMA wal_checkpoint(FULL)").Scan(&busy, &pages, &done)
+		return nil
+	})
 }
 
 // checkpoint puts all that is in the WAL into the database file.
 func checkpoint(ctx context.Context, path string) error {
-	db, err := openDB(path, 1, "busy_timeout(5000)")
-	if err != nil {
+	return withDB(path, func(db *sql.DB) error {
+		_, err := db.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
 		return err
-	}
-	defer db.Close()
-	var busy, pages, done int
-	return db.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &pages, &done)
+	})
 }
 
 // makeOrders makes the table of the application, unless it is there.
 func makeOrders(ctx context.Context, path string) error {
+	return withDB(path, func(db *sql.DB) error {
+		_, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS app_order (id INTEGER PRIMARY KEY, note TEXT NOT NULL) STRICT")
+		return err
+	})
+}
+
+// withDB does something on a connection of its own.
+func withDB(path string, f func(db *sql.DB) error) (err error) {
 	db, err := openDB(path, 1, "busy_timeout(5000)")
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS app_order (id INTEGER PRIMARY KEY, note TEXT NOT NULL) STRICT")
-	return err
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return f(db)
 }

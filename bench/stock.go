@@ -35,7 +35,6 @@ func (k stock) make(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
 	n := t.n(k.scheduled)
 	tomorrow := time.Now().Add(24 * time.Hour)
 	err = enqueueAll(ctx, s, t.n(k.scheduled), func(i int) newJob {
@@ -51,7 +50,7 @@ func (k stock) make(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	at := time.Now().Add(dueIn)
+	at := time.Now().Add(max(t.scaled(dueIn), time.Second/4))
 	err = enqueueAll(ctx, s, t.n(k.due), func(i int) newJob {
 		return newJob{payload: payload{N: i, Pad: smallPad}, Due: at}
 	})
@@ -101,7 +100,9 @@ func (sh *shelf) get(ctx context.Context, e entry, w workload) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fmt.Fprintf(sh.errOut, "stock for %s %s\n", w.name, e.name)
+	if _, err := fmt.Fprintf(sh.errOut, "stock for %s %s\n", w.name, e.name); err != nil {
+		return "", err
+	}
 	if _, err := start(ctx, spec{System: e.name, Workload: w.name, Scale: sh.scale, Dir: dir, Role: roleStock}, sh.errOut); err != nil {
 		return "", err
 	}
@@ -111,12 +112,12 @@ func (sh *shelf) get(ctx context.Context, e entry, w workload) (string, error) {
 
 // copyFile copies a database that is closed, and has it on the disk before
 // anything is measured.
-func copyFile(from, to string) error {
+func copyFile(from, to string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer func() { err = errors.Join(err, in.Close()) }()
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

@@ -59,22 +59,25 @@ type setup struct {
 
 // entry is a system in the list.
 type entry struct {
-	name string
+	name  string
+	about string // how it is set up
+	open  func(ctx context.Context, s setup) (system, error)
 	// bare is set for loops over plain SQL. They are one caller, and have the
 	// batches made for them that callers of a queue share.
 	bare bool
+	// peer is set for the queues of others.
 	peer bool
-	open func(ctx context.Context, s setup) (system, error)
-	// about says how it is set up.
-	about string
+	// extra is set for what is measured only if it is asked for by name.
+	extra bool
 }
 
 var systems = []entry{
-	{name: "errand", open: openErrand, about: "defaults"},
-	{name: "raw", bare: true, open: openRaw, about: "raw.sql, one connection"},
-	{name: "backlite", peer: true, open: openBacklite, about: "v0.6.0, as its README says but for one connection, 1,024 workers"},
-	{name: "river", peer: true, open: openRiver, about: "v0.31.0, one connection, WAL, the settings of its own benchmark"},
-	{name: "floor", bare: true, open: openFloor, about: "floor.sql, one connection"},
+	{name: "errand", open: openErrand, about: "its defaults"},
+	{name: "raw", bare: true, open: openRaw, about: "the tables of raw.sql, one connection with errand's pragmas"},
+	{name: "backlite", peer: true, open: openBacklite, about: "v0.6.0, the DSN of its README, one connection, 1,024 workers"},
+	{name: "river", peer: true, open: openRiver, about: "v0.31.0, WAL, one connection, the settings of its own benchmark"},
+	{name: "floor", bare: true, open: openFloor, about: "the table of floor.sql, as raw"},
+	{name: "goqite", peer: true, extra: true, open: openGoqite, about: "v0.3.1, the DSN of its README, one connection"},
 }
 
 func findSystem(name string) (entry, error) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 )
 
 // side is a figure of a system at a workload.
@@ -129,8 +128,7 @@ func (t target) wanted(o options) bool {
 // check prints all targets that were measured, and gives an error that names
 // those that were missed.
 func check(out io.Writer, o options, samples []sample) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "\ntarget\twanted\tmeasured\t")
+	rows := [][]string{{"target", "wanted", "measured", ""}}
 	var missed []error
 	for _, t := range targets {
 		if !t.wanted(o) {
@@ -147,10 +145,7 @@ func check(out io.Writer, o options, samples []sample) error {
 		if verdict != "ok" {
 			missed = append(missed, fmt.Errorf("bench: %s: %s %s, measured %.3g", verdict, t.about, t.bound(), v))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%.3g %s\t%s\n", t.about, t.bound(), v, t.unit, verdict)
+		rows = append(rows, []string{t.about, t.bound(), fmt.Sprintf("%.3g %s", v, t.unit), verdict})
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return errors.Join(missed...)
+	return errors.Join(append(missed, table(out, "Targets", rows))...)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -41,6 +42,7 @@ type trial struct {
 	entry  entry
 	meter  meter
 	sample sample
+	system system // nil if none is open
 }
 
 func newTrial(s spec) (*trial, workload, error) {
@@ -67,11 +69,15 @@ func child(ctx context.Context, text string, in io.Reader, out io.Writer) error 
 	}
 	switch s.Role {
 	case roleWorker:
-		return t.work(ctx, in, out)
+		err = t.work(ctx, in, out)
 	case roleStock:
 		err = w.stock.make(ctx, t)
 	default:
 		err = t.measure(ctx, w)
+	}
+	err = errors.Join(err, t.close())
+	if s.Role == roleWorker {
+		return err
 	}
 	if err != nil {
 		return fmt.Errorf("%s, %s, round %d: %w", s.System, s.Workload, s.Round, err)
@@ -113,14 +119,25 @@ func (t *trial) open(ctx context.Context, s setup) (system, error) {
 	return q, err
 }
 
-// openAt opens the trial's system, and notes its durability.
+// openAt opens the trial's system, and notes its durability. It is closed when
+// the trial is over, if not before.
 func (t *trial) openAt(ctx context.Context, s setup) (system, error) {
 	q, err := t.entry.open(ctx, s)
 	if err != nil {
 		return nil, err
 	}
+	t.system = q
 	t.sample.Durability, err = q.Durability(ctx)
 	return q, err
+}
+
+func (t *trial) close() error {
+	q := t.system
+	if q == nil {
+		return nil
+	}
+	t.system = nil
+	return q.Close()
 }
 
 func (t *trial) start() error { return t.meter.start() }

@@ -10,12 +10,6 @@ func (w wear) run(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	open := true
-	defer func() {
-		if open {
-			s.Close()
-		}
-	}()
 	n := t.n(w.n)
 	if err := t.start(); err != nil {
 		return err
@@ -28,8 +22,7 @@ func (w wear) run(ctx context.Context, t *trial) error {
 	if err := drainAll(ctx, s, n, 0, 0); err != nil {
 		return err
 	}
-	open = false
-	if err := s.Close(); err != nil {
+	if err := t.close(); err != nil {
 		return err
 	}
 	if err := checkpoint(ctx, t.path()); err != nil {

@@ -37,9 +37,10 @@ func (t *trial) work(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
 	lines := bufio.NewScanner(in)
-	fmt.Fprintln(out, "ready")
+	if _, err := fmt.Fprintln(out, "ready"); err != nil {
+		return err
+	}
 	if !lines.Scan() {
 		return errors.New("bench: worker: its input ended before it began")
 	}
@@ -65,7 +66,7 @@ func (t *trial) work(ctx context.Context, in io.Reader, out io.Writer) error {
 			case <-run.Done():
 				return
 			case <-tick.C:
-				fmt.Fprintln(out, done.Load())
+				_, _ = fmt.Fprintln(out, done.Load()) // if nobody reads, the input has ended too
 			}
 		}
 	})

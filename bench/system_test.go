@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+func openIn(t *testing.T, e entry, s setup) system {
+	t.Helper()
+	s.path = filepath.Join(t.TempDir(), databaseName)
+	q, err := e.open(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return q
+}
+
+func left(t *testing.T, q system, want int) {
+	t.Helper()
+	if n, err := q.Left(context.Background()); err != nil || n != want {
+		t.Errorf("%d jobs are left, %v: want %d", n, err, want)
+	}
+}
+
+// enqueueEachWay adds n jobs, by all the ways there are.
+func enqueueEachWay(t *testing.T, q system, n int) {
+	t.Helper()
+	x, inTx := q.(txEnqueuer)
+	i := 0
+	for ; i < 10; i++ {
+		if err := q.Enqueue(t.Context(), newJob{payload: payload{N: i, Pad: smallPad}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for ; inTx && i < 20; i++ {
+		if err := x.EnqueueTx(t.Context(), newJob{payload: payload{N: i, Pad: smallPad}}, "note"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := q.EnqueueMany(t.Context(), jobs(i, n-i, smallPad)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSystems_loseNothing(t *testing.T) {
+	const n = 100
+	for _, e := range systems {
+		t.Run(e.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), databaseName)
+			q, err := e.open(t.Context(), setup{path: path})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer q.Close()
+			if err := makeOrders(t.Context(), path); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := q.Durability(t.Context()); err != nil || got != "WAL FULL" {
+				t.Errorf("durability %q, %v", got, err)
+			}
+			enqueueEachWay(t, q, n)
+			left(t, q, n)
+			if e.name == "floor" {
+				return
+			}
+			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+			defer stop()
+			var mu sync.Mutex
+			seen := map[int]int{}
+			err = q.Work(ctx, workers, func(_ context.Context, j *job) error {
+				p, err := j.decoded()
+				if err != nil || p.Pad != smallPad || j.Attempt != 1 {
+					t.Errorf("job %+v, attempt %d, %v", p, j.Attempt, err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				seen[p.N]++
+				if len(seen) == n {
+					stop()
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range n {
+				if seen[i] != 1 {
+					t.Errorf("job %d was done %d times", i, seen[i])
+				}
+			}
+			left(t, q, 0)
+		})
+	}
+}
+
+func TestSystems_carryLargePayloads(t *testing.T) {
+	const size = 16 << 10
+	pad := padFor(size)
+	if got := len(encoded(&newJob{payload: payload{N: 1234567, At: 1234567890123456789, Pad: pad}})); got != size {
+		t.Fatalf("a payload has %d bytes: want %d", got, size)
+	}
+	for _, e := range systems {
+		if e.name == "floor" {
+			continue
+		}
+		t.Run(e.name, func(t *testing.T) {
+			q := openIn(t, e, setup{})
+			if err := q.EnqueueMany(t.Context(), jobs(0, 3, pad)); err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+			defer stop()
+			seen := newSet(3)
+			err := q.Work(ctx, workers, func(_ context.Context, j *job) error {
+				if p, err := j.decoded(); err != nil || p.Pad != pad {
+					t.Errorf("a payload of %d bytes came as %d, %v", len(pad), len(p.Pad), err)
+				}
+				if seen.add(j) == 3 {
+					stop()
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := seen.err(); err != nil {
+				t.Error(err)
+			}
+			left(t, q, 0)
+		})
+	}
+}
+
+func TestSystems_retryAndRedrive(t *testing.T) {
+	for _, e := range systems {
+		if !ownAndRaw(e) {
+			continue
+		}
+		t.Run(e.name, func(t *testing.T) {
+			q := openIn(t, e, setup{retries: 2})
+			if err := fill(t.Context(), q, 100, smallPad); err != nil {
+				t.Fatal(err)
+			}
+			if err := drainAll(t.Context(), q, 100, 2, 0); err != nil {
+				t.Error(err)
+			}
+			q = openIn(t, e, setup{})
+			if err := fill(t.Context(), q, 100, smallPad); err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+			defer stop()
+			failed := newSet(100)
+			err := q.Work(ctx, workers, func(_ context.Context, j *job) error {
+				if failed.add(j) == 100 {
+					stop()
+				}
+				return errFails
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			left(t, q, 0)
+			if n, err := q.(redriver).Redrive(t.Context()); n != 100 || err != nil {
+				t.Errorf("%d were redriven, %v", n, err)
+			}
+			left(t, q, 100)
+		})
+	}
+}
+
+func TestRaw_Mixed(t *testing.T) {
+	e, err := findSystem("raw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := openIn(t, e, setup{})
+	n := 0
+	if err := q.(mixer).Mixed(t.Context(), 8, 100, func(context.Context, *job) error { n++; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if n != 100 {
+		t.Errorf("%d jobs were done", n)
+	}
+	left(t, q, 0)
+}
+
+func TestDrainAll_noticesLoss(t *testing.T) {
+	e, err := findSystem("errand")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := openIn(t, e, setup{})
+	if err := fill(t.Context(), q, 3, smallPad); err != nil {
+		t.Fatal(err)
+	}
+	if err := drainAll(t.Context(), q, 2, 0, 0); err == nil {
+		t.Error("two jobs were to be done and three were there: want an error")
+	}
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// measured makes samples of one figure, one for each round.
+func measured(s side, values ...float64) (out []sample) {
+	for i, v := range values {
+		out = append(out, sample{System: s.system, Workload: s.workload, Round: i + 1, Figures: map[string]float64{s.figure: v}})
+	}
+	return out
+}
+
+func TestTarget_value_isTheMedianOfRatiosWithinRounds(t *testing.T) {
+	own, raw := side{"errand", "drain:20k", figRate}, side{"raw", "drain:20k", figRate}
+	// The machine was ten times as slow in the second round, for both.
+	samples := slices.Concat(measured(own, 60, 5, 80), measured(raw, 100, 10, 100))
+	x := per("drain:20k", "raw", 0.6, "")
+	v, ok := x.value(samples)
+	if !ok || v != 0.6 {
+		t.Errorf("got %v, %t: want the median of 0.6, 0.5 and 0.8", v, ok)
+	}
+	if !x.met(v) || x.met(0.59) {
+		t.Error("at least 0.6 is to be met by 0.6 and not by 0.59")
+	}
+}
+
+func TestTarget_value_needsBothSidesInOneRound(t *testing.T) {
+	x := per("drain:20k", "raw", 0.6, "")
+	samples := measured(side{"errand", "drain:20k", figRate}, 1, 2)
+	if _, ok := x.value(samples); ok {
+		t.Error("a ratio without the other side")
+	}
+	samples = append(samples, sample{System: "raw", Workload: "drain:20k", Round: 3, Figures: map[string]float64{figRate: 1}})
+	if _, ok := x.value(samples); ok {
+		t.Error("a ratio across rounds")
+	}
+	samples = append(samples, sample{System: "raw", Workload: "drain:20k", Round: 2, Figures: map[string]float64{figRate: 4}})
+	if v, ok := x.value(samples); !ok || v != 0.5 {
+		t.Errorf("got %v, %t: want that of round 2", v, ok)
+	}
+}
+
+func TestTarget_met_atMost(t *testing.T) {
+	x := atMost("idle", figBytes, 0, "bytes", "")
+	if !x.met(0) || x.met(1) || x.met(math.NaN()) {
+		t.Error("at most 0 is to be met by 0 alone")
+	}
+	if per("drain:20k", "raw", 0.6, "").met(math.NaN()) {
+		t.Error("a target is met by no number")
+	}
+}
+
+func TestTargets_areAboutWhatIsMeasured(t *testing.T) {
+	var seen []string
+	for _, x := range targets {
+		if slices.Contains(seen, x.about) {
+			t.Errorf("%q is there twice", x.about)
+		}
+		seen = append(seen, x.about)
+		sides := []side{x.num}
+		if x.den != nil {
+			sides = append(sides, *x.den)
+		}
+		for _, s := range sides {
+			e, err := findSystem(s.system)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, err := findWorkload(s.workload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !w.fits(e) {
+				t.Errorf("%q: %s is not measured at %s", x.about, e.name, w.name)
+			}
+			if e.extra {
+				t.Errorf("%q: %s is measured only if asked for", x.about, e.name)
+			}
+		}
+		if x.unit == "" || x.limit < 0 || x.limit == 0 && !x.atMost {
+			t.Errorf("%q: unit %q, limit %v", x.about, x.unit, x.limit)
+		}
+	}
+}
+
+// The bounds that the project has set itself are not changed in passing.
+func TestTargets_bounds(t *testing.T) {
+	var got []string
+	for _, x := range targets {
+		got = append(got, x.about+" "+x.bound())
+	}
+	want := `enqueue-1: raw to floor >= 0.8 x
+enqueue-1: to raw, one commit each >= 0.85 x
+enqueue-64: to raw, one commit each >= 10 x
+enqueue-64: to raw in batches of 64 >= 0.55 x
+enqueue-batch: to raw in batches of 1,000 >= 0.6 x
+enqueue-tx: to raw with the same two rows >= 0.8 x
+drain of 20,000: to raw in batches of 256 >= 0.6 x
+drain of 200,000: to raw in batches of 256 >= 0.6 x
+drain of 20,000: to River >= 10 x
+drain of 20,000: to backlite >= 3 x
+drain-kept: to raw that deletes >= 0.4 x
+drain-kept: to River >= 8 x
+failing: to raw >= 0.4 x
+mixed: to raw >= 0.4 x
+latency: p50 to that of a raw commit <= 1.5 x
+latency: p99 to that of a raw commit <= 3 x
+cross-process latency: p50 <= 5 ms
+cross-process latency: p99 <= 50 ms
+deep backlog: to the same without it >= 0.85 x
+payloads of 16 KiB: to raw >= 0.6 x
+payloads of 256 KiB: to raw >= 0.6 x
+4 processes: total to that of one >= 0.7 x
+4 processes: slowest to fastest >= 0.5 x
+wear: bytes a job to River's <= 0.2 x
+wear: bytes a job to backlite's <= 0.2 x
+idle: CPU <= 0.1 % of a core
+idle: written in a minute <= 0 bytes
+memory: peak beside 1,000,000 scheduled <= 32 MiB
+open: a file with 1,000,000 jobs <= 100 ms`
+	if text := strings.Join(got, "\n"); text != want {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+}
+
+func TestCheck_namesWhatWasAskedForAndNotMeasured(t *testing.T) {
+	w, err := findWorkload("open")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	err = check(&out, options{systems: systems, workloads: []workload{w}}, nil)
+	if err == nil || !strings.Contains(err.Error(), "not measured: open") {
+		t.Errorf("got %v", err)
+	}
+	if err := check(&out, options{systems: systems, workloads: []workload{w}}, measured(side{"errand", "open", figOpen}, 5)); err != nil {
+		t.Error(err)
+	}
+}
