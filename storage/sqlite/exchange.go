@@ -34,6 +34,8 @@ WHERE id = ?1`
 // driver gives nil for a BLOB of no bytes, so NULL is asked for apart.
 const leasedColumns = `id, lane, priority, due_at, attempt, retry, crashes, snoozes, salt, created_at, timeout, policy, headers, args, args IS NULL, unique_key`
 
+const headColumns = 16
+
 type leasedRow struct {
 	id, lane                         int64
 	priority                         int
@@ -231,7 +233,7 @@ func (t *tx) lease(x *storage.Exchange, until int64) ([]storage.Leased, error) {
 		}
 	}
 	slices.Sort(lanes) // a queue or kind may be named twice
-	rows, err := t.stmts.hot.merge(slices.Compact(lanes), x.Want)
+	rows, err := t.stmts.merge(slices.Compact(lanes), x.Want)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
@@ -245,7 +247,7 @@ func (t *tx) lease(x *storage.Exchange, until int64) ([]storage.Leased, error) {
 	for i := range rows {
 		r := &rows[i]
 		token := t.token()
-		if _, err := t.stmts.hot.exec(sqlLease, r.id, token, holder, until); err != nil {
+		if _, err := t.exec(sqlLease, r.id, token, holder, until); err != nil {
 			return nil, err
 		}
 		r.attempt++

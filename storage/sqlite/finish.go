@@ -194,7 +194,11 @@ type removed struct {
 // [sql.ErrNoRows] if the lease is lost.
 func (t *tx) remove(l storage.Lease) (r removed, err error) {
 	if r, ok := t.store.self.holds(l.Token); ok {
-		if n, err := t.stmts.hot.exec(sqlDeleteHeld, l.Key, l.Token); err != nil || n == 0 {
+		res, err := t.exec(sqlDeleteHeld, l.Key, l.Token)
+		if err != nil {
+			return r, err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
 			return r, cmp.Or(err, sql.ErrNoRows)
 		}
 		return r, t.releaseKey(r.key, l.Key)

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"slices"
@@ -269,63 +268,4 @@ func (s *Store) fail(err error, of string) {
 	s.failure.Store(&err)
 	s.opts.Logger.Error("errand: "+of+" failed, the store is closed; open it again to see what was written", "error", err)
 	s.bells.ring(storage.Event{}) // workers that are idle are to learn of it
-}
-
-// statements runs SQL on one connection, preparing each text once.
-type statements struct {
-	conn   *sql.Conn
-	byText map[string]*sql.Stmt
-	hot    hot
-}
-
-func newStatements(conn *sql.Conn) *statements {
-	return &statements{conn: conn, byText: map[string]*sql.Stmt{}, hot: hot{conn: conn, byText: map[string]driver.Stmt{}}}
-}
-
-// The background context is on purpose: with one that can end the driver
-// starts a goroutine for each statement.
-func (s *statements) prepare(text string) (*sql.Stmt, error) {
-	if st, ok := s.byText[text]; ok {
-		return st, nil
-	}
-	st, err := s.conn.PrepareContext(context.Background(), text)
-	if err == nil {
-		s.byText[text] = st
-	}
-	return st, err
-}
-
-func (s *statements) exec(text string, args ...any) (sql.Result, error) {
-	st, err := s.prepare(text)
-	if err != nil {
-		return nil, err
-	}
-	return st.Exec(args...)
-}
-
-func (s *statements) query(text string, args ...any) (*sql.Rows, error) {
-	st, err := s.prepare(text)
-	if err != nil {
-		return nil, err
-	}
-	return st.Query(args...)
-}
-
-// row runs a query for at most one row; [sql.ErrNoRows] if there is none.
-func (s *statements) row(text string, args []any, dest ...any) error {
-	st, err := s.prepare(text)
-	if err != nil {
-		return err
-	}
-	return st.QueryRow(args...).Scan(dest...)
-}
-
-// close closes the statements, for open ones would keep the connection open,
-// and gives that back to the pool, which reports what matters.
-func (s *statements) close() {
-	for _, st := range s.byText {
-		_ = st.Close()
-	}
-	s.hot.close()
-	_ = s.conn.Close()
 }
