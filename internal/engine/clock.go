@@ -43,11 +43,13 @@ type watch struct {
 // none is used after one that was found wrong, and before that was mended.
 func (l *loop) clock() time.Time {
 	w := &l.watch
+	before := time.Now()
 	t := l.cfg.Clock().Round(0)
-	// Read after the clock: time lost between the two hides a step back, and
-	// does not feign one.
 	now := time.Now()
-	back := w.seen.Add(now.Sub(w.seenAt)).Sub(t)
+	// From after the last look to before this one: time lost in either, while
+	// the clock's jump is logged for example, hides a step back and does not
+	// feign one.
+	back := w.seen.Add(before.Sub(w.seenAt)).Sub(t)
 	first := w.seenAt.IsZero()
 	w.seen, w.seenAt = t, now
 	if !first && back > clock.Slack {

@@ -360,3 +360,24 @@ func TestClock_JitterOfAWrongMonth(t *testing.T) {
 		}
 	})
 }
+
+// A look at the clock that takes long, since its jump is logged for example, is
+// not taken for one that was set back.
+func TestClock_SlowLook(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var slow atomic.Int64
+		r.cfg.Clock = func() time.Time {
+			now := time.Now()
+			time.Sleep(time.Duration(slow.Swap(0)))
+			return now
+		}
+		r.store.alone = true
+		r.start()
+		pass(time.Minute)
+		slow.Store(int64(2 * clock.Slack))
+		pass(time.Minute)
+		if lines := r.logs.with("set back"); len(lines) > 0 {
+			t.Errorf("%q", lines)
+		}
+	})
+}
