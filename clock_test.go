@@ -287,3 +287,61 @@ func TestSchedule_ClockSetWrong(t *testing.T) {
 		}
 	})
 }
+
+// another gives a queue of another process on the same database.
+func (a *agenda) another() *agenda {
+	a.t.Helper()
+	b := &agenda{t: a.t, open: a.open, opts: a.opts}
+	b.start()
+	a.t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			a.t.Error(err)
+		}
+	})
+	return b
+}
+
+func TestQueue_Clock_CatchesUpWithOtherProcesses(t *testing.T) {
+	onMemory(t, func(t *testing.T, a *agenda) {
+		a.wall.set(plausibly)
+		a.restart(0)
+		enqueue(t, a.Queue, note{}, nil)
+		a.wall.set(0)
+		a.restart(0)
+		time.Sleep(time.Hour)
+		b := a.another() // begins where the database was an hour ago
+		if lag := a.Clock().Now.Sub(b.Clock().Now); lag != time.Hour {
+			t.Fatalf("it is %v behind", lag)
+		}
+		b.work(nil)
+		enqueue(t, a.Queue, note{}, nil)
+		synctest.Wait()
+		if lag := a.Clock().Now.Sub(b.Clock().Now); lag != 0 {
+			t.Errorf("it is %v behind", lag)
+		}
+	})
+}
+
+func TestSchedule_DoubtfulClockMakesUpForNothing(t *testing.T) {
+	onMemory(t, func(t *testing.T, a *agenda) {
+		a.wall.set(plausibly + 30*day)
+		a.restart(0)
+		a.declare(errand.Schedule{Name: "minutely", Spec: "* * * * *", Missed: errand.MissedAll(100)})
+		a.work(nil)
+		time.Sleep(150 * time.Minute)
+		a.wall.set(plausibly)
+		time.Sleep(clockPatience - time.Minute)
+		b := a.another()
+		b.work(nil)
+		time.Sleep(2 * time.Minute)
+		if ahead := b.Clock().Now.Sub(a.Clock().Now); ahead != 30*day {
+			t.Fatalf("one has found out, and the other is %v ahead", ahead)
+		}
+		a.took()
+		b.took()
+		time.Sleep(30 * time.Minute)
+		if n := len(a.took()) + len(b.took()); n != 30 {
+			t.Errorf("%d jobs of 30 ticks", n)
+		}
+	})
+}

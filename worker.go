@@ -294,6 +294,8 @@ func (w *Worker) config() engine.Config {
 		Lines:         map[string]engine.Line{},
 		Clock:         w.queue.clock.now,
 		Plausible:     w.queue.clock.Plausible,
+		Doubtful:      w.queue.clock.Doubtful,
+		CatchUp:       w.queue.clock.CatchUp,
 		WaitForClock:  q.WaitForClock,
 		Logger:        cmp.Or(o.Logger, q.Logger),
 	}

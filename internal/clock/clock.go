@@ -15,6 +15,10 @@
 // In the last case the floor was the error: one visit to a wrong year must not
 // keep the queue there for ever. Its time then steps back, and what is due a
 // while after that moment has to be shifted along.
+//
+// Where the time goes on from the floor, each process has its own, which is as
+// old as the last write before it began. They are to tell each other, see
+// [Clock.CatchUp].
 package clock
 
 import (
@@ -79,6 +83,7 @@ type Clock struct {
 	mono   time.Duration // and the monotonic clock
 	doubt  time.Duration // on the monotonic clock: since when a plausible wall clock has been behind
 	doubts bool          // doubt holds
+	adrift bool          // the time goes on from the floor
 }
 
 // New makes a clock. Its time begins at the wall clock or, if that is behind
@@ -100,6 +105,10 @@ func New(o Options) *Clock {
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.look()
+}
+
+func (c *Clock) look() time.Time {
 	wall, mono := c.options.Wall().Round(0), time.Since(c.start)
 	passed := mono - c.mono
 	if jump := wall.Sub(c.wall) - passed; (jump > Slack || jump < -Slack) && c.options.OnJump != nil {
@@ -114,6 +123,7 @@ func (c *Clock) Now() time.Time {
 // since it was last looked at.
 func (c *Clock) next(wall time.Time, mono, passed time.Duration) time.Time {
 	behind := c.now.Sub(wall)
+	c.adrift = false
 	if behind <= 0 {
 		c.doubts = false
 		return wall
@@ -123,13 +133,14 @@ func (c *Clock) next(wall time.Time, mono, passed time.Duration) time.Time {
 		return c.now
 	}
 	if wall.Before(c.options.Built) {
-		c.doubts = false
+		c.doubts, c.adrift = false, true
 		return c.now.Add(passed)
 	}
 	if !c.doubts {
 		c.doubts, c.doubt = true, mono
 	}
 	if mono-c.doubt < Patience {
+		c.adrift = true
 		return c.now.Add(passed)
 	}
 	c.doubts = false
@@ -137,6 +148,24 @@ func (c *Clock) next(wall time.Time, mono, passed time.Duration) time.Time {
 		c.options.OnStep(c.now.Add(passed), wall)
 	}
 	return wall
+}
+
+// CatchUp tells the clock of a time that another process has had. If its own
+// goes on from a floor, it goes on from there, unless that is earlier.
+func (c *Clock) CatchUp(seen time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.look(); c.adrift && seen.After(c.now) {
+		c.now = seen.Round(0)
+	}
+}
+
+// Doubtful tells whether the wall clock, when it was last looked at, was
+// plausible and behind, and had not been so for long enough to be believed.
+func (c *Clock) Doubtful() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.doubts
 }
 
 // Plausible tells whether the wall clock is not before the program was built. It

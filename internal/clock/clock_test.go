@@ -139,3 +139,42 @@ func TestClock_Plausible(t *testing.T) {
 		}
 	})
 }
+
+func TestClock_CatchUp(t *testing.T) {
+	bubble(t, -3*time.Hour, day, func(r *rig) {
+		r.wall.off = -30 * year
+		r.ahead(-3 * time.Hour)
+		time.Sleep(time.Minute)
+		r.clock.CatchUp(time.Now().Add(-time.Hour))
+		r.ahead(-time.Hour)
+		r.clock.CatchUp(time.Now().Add(-2 * time.Hour)) // no news
+		time.Sleep(time.Minute)
+		r.ahead(-time.Hour)
+		r.wall.off = 0
+		r.clock.CatchUp(time.Now().Add(time.Hour)) // by the wall clock it is later than anybody can know
+		r.ahead(0)
+		if len(r.steps) > 0 {
+			r.Errorf("steps %v, want none", r.steps)
+		}
+	})
+}
+
+func TestClock_Doubtful(t *testing.T) {
+	bubble(t, 30*day, year, func(r *rig) {
+		doubtful := func(want bool) {
+			t.Helper()
+			r.clock.Now()
+			if got := r.clock.Doubtful(); got != want {
+				r.Errorf("doubtful: %v, want %v", got, want)
+			}
+		}
+		doubtful(true)
+		r.clock.CatchUp(time.Now().Add(31 * day)) // which changes nothing about what is to be believed
+		r.ahead(31 * day)
+		time.Sleep(clock.Patience)
+		doubtful(false)
+		r.ahead(0)
+		r.wall.off = -2 * year // before the program was built: there is no doubt that it is wrong
+		doubtful(false)
+	})
+}

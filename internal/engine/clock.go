@@ -119,6 +119,8 @@ func (l *loop) heard(mark, now time.Time) {
 	if mark.After(l.watch.mark) {
 		l.watch.mark = mark
 	}
+	l.cfg.CatchUp(mark)
+	l.watch.lookAt = now // it may have
 	l.doubt(now, l.clock())
 }
 

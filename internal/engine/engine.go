@@ -39,6 +39,12 @@ type Config struct {
 	// Plausible tells whether Clock goes by a wall clock that can be right. If
 	// nil, it always does.
 	Plausible func() bool
+	// Doubtful tells whether Clock may be about to be set back, since the wall
+	// clock was. If nil, it never is.
+	Doubtful func() bool
+	// CatchUp takes the times that other processes have written at, for a Clock
+	// that does not go by a wall clock. If nil, nobody does.
+	CatchUp func(seen time.Time)
 	// WaitForClock fires no schedule until Plausible says so.
 	WaitForClock bool
 	// Rand gives random numbers in [0, 1) for jitter, to one goroutine. If nil,
@@ -88,6 +94,12 @@ func New(cfg Config) *Engine {
 	}
 	if cfg.Plausible == nil {
 		cfg.Plausible = func() bool { return true }
+	}
+	if cfg.Doubtful == nil {
+		cfg.Doubtful = func() bool { return false }
+	}
+	if cfg.CatchUp == nil {
+		cfg.CatchUp = func(time.Time) {}
 	}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Float64

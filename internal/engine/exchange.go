@@ -27,9 +27,9 @@ const (
 	opReclaim
 	opCount
 	opPurge
+	opClock // before anything is fired by a clock that may have to catch up
 	opSchedules
 	opFire
-	opClock
 	opShift
 	opWithdraw
 	opStart // no request: the note of a handler that starts

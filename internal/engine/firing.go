@@ -25,8 +25,9 @@ func (l *loop) fire(now time.Time) (request, bool) {
 		return request{}, false
 	}
 	var due []*plan
+	doubtful := l.cfg.Doubtful()
 	for _, p := range s.plans {
-		if at := p.at(t); !at.IsZero() && !at.After(t) {
+		if at := p.at(t, doubtful); !at.IsZero() && !at.After(t) {
 			due = append(due, p)
 		}
 	}

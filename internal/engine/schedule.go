@@ -120,11 +120,15 @@ func (p *plan) lost(t time.Time) bool {
 	return p.Through.IsZero() || p.Through.After(t.Add(clock.Patience))
 }
 
-// at gives when something is to be done about p; zero if never.
-func (p *plan) at(t time.Time) time.Time {
+// at gives when something is to be done about p; zero if never. While the
+// clock is doubtful, what was missed long ago has to wait: it may be yet to
+// come, and another process may know and have set p back.
+func (p *plan) at(t time.Time, doubtful bool) time.Time {
 	switch {
 	case p.Paused || p.stale:
 		return time.Time{}
+	case doubtful && !p.Through.IsZero() && !p.next.IsZero() && t.Sub(p.next) > clock.Patience:
+		return t.Add(lookAgain)
 	case p.lost(t) || !p.next.Equal(p.Next):
 		return t
 	}
@@ -134,8 +138,9 @@ func (p *plan) at(t time.Time) time.Time {
 // plan sets when something is to be done about schedules.
 func (l *loop) plan(now, t time.Time) {
 	var next time.Time
+	doubtful := l.cfg.Doubtful()
 	for _, p := range l.schedules.plans {
-		if at := p.at(t); !at.IsZero() {
+		if at := p.at(t, doubtful); !at.IsZero() {
 			next = sooner(next, at)
 		}
 	}
