@@ -1,15 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"database/sql"
+	"database/sql/driver"
 	"time"
 )
 
 const (
+	sqlRawNext    = `SELECT due_at FROM raw_job WHERE state = 1 ORDER BY due_at LIMIT 1`
 	sqlRawPromote = `UPDATE raw_job SET state = 2 WHERE id IN
 (SELECT id FROM raw_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000)`
-	sqlRawHeads = `SELECT id, attempt, args, args IS NULL FROM raw_job
+	sqlRawHeads = `SELECT id, attempt, args FROM raw_job
 WHERE state = 2 AND lane = 1 ORDER BY priority DESC, due_at, id LIMIT 256`
 	sqlRawLease = `UPDATE raw_job SET state = 3, token = ?2, instance = 1, until = ?3, attempt = attempt + 1
 WHERE id = ?1`
@@ -27,10 +29,7 @@ SELECT id, lane, 2, priority, ?2, created_at, 0, 0, args FROM raw_dead ORDER BY 
 	sqlRawUnbury = `DELETE FROM raw_dead WHERE id IN (SELECT id FROM raw_dead ORDER BY died_at, id LIMIT ?1)`
 )
 
-const (
-	rawBatch = 256
-	rawLease = 30 * time.Second
-)
+const rawLease = 30 * time.Second
 
 // rawHeld is a leased job of the raw loop.
 type rawHeld struct {
@@ -51,7 +50,7 @@ func (r *raw) Work(ctx context.Context, _ int, handle func(context.Context, *job
 		if done && len(held) == 0 {
 			return nil
 		}
-		if err := r.turn(nil, &held, done, rawBatch); err != nil {
+		if err := r.turn(nil, &held, done); err != nil {
 			return err
 		}
 		if len(held) == 0 && !done {
@@ -68,8 +67,8 @@ func (r *raw) handle(ctx context.Context, held []rawHeld, handle func(context.Co
 }
 
 // turn is one transaction: it adds jobs, finishes those that are held, and
-// holds up to want others unless it is the last one.
-func (r *raw) turn(add []newJob, held *[]rawHeld, last bool, want int) error {
+// holds up to 256 others unless it is the last one.
+func (r *raw) turn(add []newJob, held *[]rawHeld, last bool) error {
 	return r.tx(func() error {
 		if err := r.insertAll(add); err != nil {
 			return err
@@ -92,51 +91,36 @@ func (r *raw) turn(add []newJob, held *[]rawHeld, last bool, want int) error {
 				return err
 			}
 		}
-		return r.lease(now, held, want)
+		return r.lease(now, held)
 	})
 }
 
 // promote looks before it writes, as errand does.
 func (r *raw) promote(now time.Time) error {
-	st, err := r.stmt(`SELECT due_at FROM raw_job WHERE state = 1 ORDER BY due_at LIMIT 1`)
-	if err != nil {
-		return err
-	}
-	var due int64
-	switch err := st.QueryRow().Scan(&due); {
-	case err == sql.ErrNoRows: // a loop of this file wraps nothing
+	due := now.UnixMicro() + 1
+	err := r.query(func(v []driver.Value) error {
+		due = v[0].(int64)
 		return nil
-	case err != nil:
+	}, sqlRawNext)
+	if err != nil || due > now.UnixMicro() {
 		return err
-	}
-	if due > now.UnixMicro() {
-		return nil
 	}
 	return r.exec(sqlRawPromote, now.UnixMicro())
 }
 
-func (r *raw) lease(now time.Time, held *[]rawHeld, want int) error {
-	st, err := r.stmt(sqlRawHeads)
-	if err != nil {
-		return err
-	}
-	rows, err := st.Query()
-	if err != nil {
-		return err
-	}
-	for len(*held) < want && rows.Next() {
+func (r *raw) lease(now time.Time, held *[]rawHeld) error {
+	err := r.query(func(v []driver.Value) error {
 		r.token++
-		h := rawHeld{token: r.token}
-		if err := rows.Scan(&h.id, &h.attempt, &h.args, &h.beside); err != nil {
-			return err
+		h := rawHeld{id: v[0].(int64), token: r.token, attempt: int(v[1].(int64)) + 1}
+		if args, ok := v[2].([]byte); ok {
+			h.args = bytes.Clone(args)
+		} else {
+			h.beside = true
 		}
-		h.attempt++
 		*held = append(*held, h)
-	}
-	if err := rows.Close(); err != nil {
-		return err
-	}
-	if err := rows.Err(); err != nil {
+		return nil
+	}, sqlRawHeads)
+	if err != nil {
 		return err
 	}
 	until := now.Add(rawLease).UnixMicro()
@@ -145,14 +129,15 @@ func (r *raw) lease(now time.Time, held *[]rawHeld, want int) error {
 		if err := r.exec(sqlRawLease, h.id, h.token, until); err != nil {
 			return err
 		}
-		if h.beside {
-			st, err := r.stmt(sqlRawPayload)
-			if err != nil {
-				return err
-			}
-			if err := st.QueryRow(h.id).Scan(&h.args); err != nil {
-				return err
-			}
+		if !h.beside {
+			continue
+		}
+		err := r.query(func(v []driver.Value) error {
+			h.args = bytes.Clone(v[0].([]byte))
+			return nil
+		}, sqlRawPayload, h.id)
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -193,24 +178,16 @@ func (r *raw) Redrive(ctx context.Context) (int, error) {
 	n := 0
 	for {
 		var left int
-		if err := r.conn.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM raw_dead)`).Scan(&left); err != nil || left == 0 {
+		err := r.conn.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT 1 FROM raw_dead LIMIT 1000)`).Scan(&left)
+		if err != nil || left == 0 {
 			return n, err
 		}
-		err := r.tx(func() error {
+		n += left
+		err = r.tx(func() error {
 			if err := r.exec(sqlRawRedrive, 1000, time.Now().UnixMicro()); err != nil {
 				return err
 			}
-			st, err := r.stmt(sqlRawUnbury)
-			if err != nil {
-				return err
-			}
-			res, err := st.Exec(1000)
-			if err != nil {
-				return err
-			}
-			k, err := res.RowsAffected()
-			n += int(k)
-			return err
+			return r.exec(sqlRawUnbury, 1000)
 		})
 		if err != nil {
 			return n, err
@@ -226,7 +203,7 @@ func (r *raw) Mixed(ctx context.Context, producers, n int, handle func(context.C
 		add := jobs(added, min(producers, n-added), smallPad)
 		added += len(add)
 		done += len(held)
-		if err := r.turn(add, &held, false, rawBatch); err != nil {
+		if err := r.turn(add, &held, false); err != nil {
 			return err
 		}
 		r.handle(ctx, held, handle)
