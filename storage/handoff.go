@@ -2,18 +2,23 @@ package storage
 
 import "time"
 
-// Handoff is implemented by a Store that can lease a job in the transaction
-// that enqueues it, so that its handler starts after one commit instead of two.
+// Handoff is implemented by a Store that can lease jobs in the transaction that
+// enqueues them, so that their handlers start after one commit instead of two.
 type Handoff interface {
-	// Offer announces a worker of this process that will lease jobs of src for
-	// length, as soon as [Offer.Room] says that it has room for some.
+	// Offer announces a worker that will lease jobs of src for length, as soon
+	// as [Offer.Room] says that it has room for some.
 	//
-	// A job that is due when it is enqueued is leased at once if an offer has
-	// room and takes its queue and kind, the queue is not paused, and no other
-	// job of that source is ready or due. It is then passed to take, after the
-	// commit, whatever has become of the caller who enqueued it. began is a
-	// moment before the lease's beginning. take must not block; the jobs are
-	// its to keep.
+	// A call of Enqueue or Fire on this Store that has inserted a job of src as
+	// ready goes on to lease jobs of src in the same transaction, as many as
+	// there is room for: those that an Exchange right after it would lease.
+	// Offers have their turn in the order they were made; nothing is done for
+	// one if what was inserted has been leased to those before.
+	//
+	// The jobs are passed to take, in the order they should start, after the
+	// commit and before the call returns, also if its caller has given up.
+	// began is a moment before the leases' beginning, as time.Now gives it. take
+	// must not block, and may be called by several goroutines at a time; the
+	// jobs are its to keep.
 	Offer(src Source, length time.Duration, take func(jobs []Leased, began time.Time)) Offer
 }
 
@@ -21,7 +26,8 @@ type Handoff interface {
 type Offer interface {
 	// Room says for how many jobs there is room from now on; at first there is
 	// none. A job passed to take uses up the room for one, and jobs may still
-	// come for which there was room a moment before.
+	// come for which there was room a moment before. It does not wait for take,
+	// and may be called by it.
 	Room(n int)
 	// Close withdraws the offer. When it returns, take has returned from its
 	// last call. It must not be called by take.

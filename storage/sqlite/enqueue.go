@@ -44,8 +44,10 @@ func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 	}
 	var out []storage.Enqueued
 	err := s.submit(ctx, &request{run: func(t *tx) (err error) {
-		out, err = t.enqueue(now, jobs)
-		return err
+		if out, err = t.enqueue(now, jobs); err != nil {
+			return err
+		}
+		return t.handOver(now)
 	}})
 	if err != nil {
 		return nil, err
@@ -217,12 +219,6 @@ func (t *tx) insert(j *storage.NewJob, key int64, salt uint32, created int64, no
 	case !j.DueAt.IsZero():
 		due = dueMicros(j.DueAt)
 	}
-	var to *handoff
-	if state == ready {
-		if to, err = t.handoff(now, laneName{j.Queue, j.Kind}); err != nil {
-			return err
-		}
-	}
 	var headers, args any
 	if inline := len(j.Args)+len(j.Headers) <= inlineLimit; inline {
 		args = j.Args
@@ -238,10 +234,11 @@ func (t *tx) insert(j *storage.NewJob, key int64, salt uint32, created int64, no
 		return err
 	}
 	t.move(lane, 0, state)
-	if to != nil {
-		return t.leaseTo(to, now, j, key, salt, removed{lane: lane, key: unique, payload: args == nil})
+	if state == ready {
+		t.fresh.add(key, laneName{j.Queue, j.Kind})
+	} else {
+		t.notifyAll(event)
 	}
-	t.notifyAll(event)
 	return nil
 }
 

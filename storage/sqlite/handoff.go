@@ -1,7 +1,7 @@
 package sqlite
 
 import (
-	"bytes"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,11 +10,12 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// offers are the workers of this process to whom a job can be handed in the
-// transaction that enqueues it.
+// offers are the workers of this process to whom jobs can be handed in the
+// transaction that enqueues them.
 type offers struct {
-	mu  sync.Mutex
-	all atomic.Pointer[[]*offer] // replaced, never changed
+	mu   sync.Mutex
+	shut bool                     // the Store is closing
+	all  atomic.Pointer[[]*offer] // replaced, never changed
 }
 
 // offer is a [storage.Offer].
@@ -24,8 +25,8 @@ type offer struct {
 	length time.Duration
 	take   func([]storage.Leased, time.Time)
 	room   atomic.Int64
-	// busy is held from the first job that a transaction leases to this offer
-	// until take has returned, or the transaction was rolled back.
+	// busy is held from when a transaction begins to lease to this offer until
+	// take has returned, or what it leased has come to nothing.
 	busy   sync.Mutex
 	closed bool // guarded by busy
 }
@@ -41,9 +42,18 @@ func (s *Store) Offer(src storage.Source, length time.Duration, take func([]stor
 // Room implements [storage.Offer].
 func (o *offer) Room(n int) { o.room.Store(int64(n)) }
 
+// used takes n off the room.
+func (o *offer) used(n int) {
+	for {
+		was := o.room.Load()
+		if o.room.CompareAndSwap(was, max(was-int64(n), 0)) {
+			return
+		}
+	}
+}
+
 // Close implements [storage.Offer].
 func (o *offer) Close() {
-	o.Room(0)
 	o.store.offers.change(func(all []*offer) []*offer {
 		return slices.DeleteFunc(all, func(x *offer) bool { return x == o })
 	})
@@ -55,106 +65,150 @@ func (o *offer) Close() {
 func (os *offers) change(f func([]*offer) []*offer) {
 	os.mu.Lock()
 	defer os.mu.Unlock()
-	var all []*offer
-	if p := os.all.Load(); p != nil {
-		all = slices.Clone(*p)
+	if os.shut {
+		return
 	}
-	all = f(all)
+	all := f(slices.Clone(os.list()))
 	os.all.Store(&all)
+}
+
+func (os *offers) list() []*offer {
+	if p := os.all.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// shutAll has nothing leased any more: a Store that closes would keep it.
+func (os *offers) shutAll() {
+	os.mu.Lock()
+	defer os.mu.Unlock()
+	os.shut = true
+	os.all.Store(nil)
 }
 
 // handoff is what one transaction hands to one offer.
 type handoff struct {
-	offer  *offer
-	holder int64
-	began  time.Time
-	jobs   []storage.Leased
-	held   []removed
-	done   bool // other jobs go before what comes now
+	offer *offer
+	began time.Time
+	jobs  []storage.Leased
 }
 
-// handoff gives the offer that takes a job of this lane now, or nil.
-func (t *tx) handoff(now time.Time, lane laneName) (*handoff, error) {
-	all := t.store.offers.all.Load()
-	if all == nil || t.stmts == nil || t.store.cache.isPaused(lane.queue) {
-		return nil, nil
+// fresh are jobs that a call has inserted as ready, and that nobody knows of
+// yet: how many there are of each lane, and the key of the first.
+type fresh struct {
+	first int64
+	lanes map[laneName]int
+}
+
+func (f *fresh) add(key int64, lane laneName) {
+	if f.lanes == nil {
+		f.lanes = map[laneName]int{}
 	}
-	for _, o := range *all {
-		if !slices.Contains(o.src.Queues, lane.queue) || !slices.Contains(o.src.Kinds, lane.kind) {
+	if len(f.lanes) == 0 {
+		f.first = key
+	}
+	f.lanes[lane]++
+}
+
+// remove forgets those that were leased.
+func (f *fresh) remove(jobs []storage.Leased) {
+	for _, j := range jobs {
+		if j.Key >= f.first {
+			f.lanes[laneName{j.Queue, j.Kind}]--
+		}
+	}
+}
+
+// in tells whether one of them is in a source.
+func (f *fresh) in(src storage.Source) bool {
+	for lane, n := range f.lanes {
+		if n > 0 && slices.Contains(src.Queues, lane.queue) && slices.Contains(src.Kinds, lane.kind) {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *fresh) any() bool {
+	for _, n := range f.lanes {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// handOver ends a call that may have inserted jobs. It leases what an exchange
+// of each offer would lease now, and has the workers told of what is left.
+func (t *tx) handOver(now time.Time) error {
+	f := &t.fresh
+	defer clear(f.lanes)
+	for _, o := range t.store.offers.list() {
+		if o.room.Load() <= 0 || !f.in(o.src) {
 			continue
 		}
-		h, err := t.claim(now, o)
+		jobs, err := t.leaseTo(o, now)
+		if errors.Is(err, errUnregistered) {
+			break // that is the worker's trouble, not the caller's
+		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if h != nil && !h.done {
-			if n := o.room.Load(); n > 0 && o.room.CompareAndSwap(n, n-1) {
-				return h, nil
-			}
-			h.done = true
-		}
+		f.remove(jobs)
 	}
-	return nil, nil
+	if f.any() {
+		t.notifyAll(storage.Event{})
+	}
+	return nil
 }
 
-// claim begins to hand jobs to an offer, if it has room and none go before.
-func (t *tx) claim(now time.Time, o *offer) (*handoff, error) {
-	for _, h := range t.handoffs {
-		if h.offer == o {
-			return h, nil
-		}
-	}
-	if o.room.Load() <= 0 {
+// leaseTo leases to an offer for which there is room. What it leased earlier in
+// this transaction has not used up its room yet.
+func (t *tx) leaseTo(o *offer, now time.Time) ([]storage.Leased, error) {
+	h := t.handoff(o)
+	if h == nil {
 		return nil, nil
 	}
-	h := &handoff{offer: o, began: time.Now()}
-	t.handoffs = append(t.handoffs, h)
-	var err error
-	if h.done, _, err = t.due(now, o.src); h.done || err != nil {
-		return h, err
+	x := storage.Exchange{Length: o.length, Source: o.src, Want: int(o.room.Load()) - len(h.jobs)}
+	if x.Want <= 0 {
+		return nil, nil
 	}
-	if h.holder, err = t.register(o.length); err != nil {
-		return h, err
+	out, err := t.exchange(now, &x)
+	h.jobs = append(h.jobs, out.Leased...)
+	return out.Leased, err
+}
+
+// handoff gives what this transaction hands to an offer, nil if that is closed.
+func (t *tx) handoff(o *offer) *handoff {
+	for _, h := range t.handoffs {
+		if h.offer == o {
+			return h
+		}
 	}
 	o.busy.Lock()
 	if o.closed {
 		o.busy.Unlock()
-		h.done = true
-		return h, nil
+		return nil
 	}
-	t.after = append(t.after, func() {
-		defer o.busy.Unlock()
-		if len(h.jobs) > 0 {
-			t.store.self.hold(h.jobs, h.held)
-			o.take(h.jobs, h.began)
-		}
-	})
-	t.undo = append(t.undo, func() {
-		o.room.Add(int64(len(h.jobs)))
-		o.busy.Unlock()
-	})
-	return h, nil
+	h := &handoff{offer: o, began: time.Now()}
+	t.handoffs = append(t.handoffs, h)
+	return h
 }
 
-// leaseTo leases a job that has just been inserted as ready.
-func (t *tx) leaseTo(h *handoff, now time.Time, j *storage.NewJob, key int64, salt uint32, r removed) error {
-	token := t.token()
-	if _, err := t.exec(sqlLease, key, token, h.holder, micros(now.Add(h.offer.length))); err != nil {
-		return err
+// passOn passes to the workers, after the commit, what was leased to them.
+func (t *tx) passOn() {
+	for _, h := range t.handoffs {
+		if len(h.jobs) > 0 {
+			h.offer.take(h.jobs, h.began)
+			h.offer.used(len(h.jobs))
+		}
 	}
-	t.move(r.lane, ready, running)
-	r.attempt = 1
-	created := fromMicros(micros(now))
-	due := created
-	if !j.DueAt.IsZero() {
-		due = fromMicros(dueMicros(j.DueAt))
+}
+
+// letGo ends what handoff began, whatever has become of the transaction.
+func (t *tx) letGo() {
+	for _, h := range t.handoffs {
+		h.offer.busy.Unlock()
 	}
-	h.held = append(h.held, r)
-	h.jobs = append(h.jobs, storage.Leased{
-		Lease: storage.Lease{Key: key, Token: token},
-		ID:    storage.NewID(created, salt, key), Queue: j.Queue, Kind: j.Kind, Priority: j.Priority,
-		Counters: storage.Counters{Attempt: 1}, CreatedAt: created, DueAt: due, Timeout: j.Timeout.Truncate(time.Microsecond),
-		Policy: bytes.Clone(j.Policy), Headers: bytes.Clone(j.Headers), Args: bytes.Clone(j.Args), // the caller's
-	})
-	return nil
 }

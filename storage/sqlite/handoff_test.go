@@ -2,6 +2,11 @@ package sqlite_test
 
 import (
 	"context"
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,188 +17,287 @@ import (
 
 // taker is a worker that takes what is offered.
 type taker struct {
+	storage.Offer
 	mu   sync.Mutex
 	jobs []storage.Leased
 }
 
-func (w *taker) take(jobs []storage.Leased, _ time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.jobs = append(w.jobs, jobs...)
+func offer(t testing.TB, s *sqlite.Store, room int, kinds ...string) *taker {
+	w := &taker{}
+	w.Offer = s.Offer(source(kinds...), 30*time.Second, func(jobs []storage.Leased, _ time.Time) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.jobs = append(w.jobs, jobs...)
+	})
+	t.Cleanup(w.Close)
+	w.Room(room)
+	return w
 }
 
+// taken gives what was handed over since it was last asked.
 func (w *taker) taken() []storage.Leased {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.jobs
+	out := w.jobs
+	w.jobs = nil
+	return out
 }
 
-func offer(t *testing.T, s *sqlite.Store, room int, kinds ...string) (*taker, storage.Offer) {
-	w := &taker{}
-	o := s.Offer(source(kinds...), 30*time.Second, w.take)
-	t.Cleanup(o.Close)
-	o.Room(room)
-	return w, o
+// took checks the kinds of what was handed over, which has them as letters.
+func (w *taker) took(t *testing.T, what, want string) []storage.Leased {
+	t.Helper()
+	jobs, got := w.taken(), ""
+	for _, l := range jobs {
+		got += l.Kind
+	}
+	if got != want {
+		t.Errorf("%s: handed over %q, want %q", what, got, want)
+	}
+	return jobs
 }
 
-func TestHandoff_LeasesWhatIsEnqueued(t *testing.T) {
+// adding gives a call that enqueues a ready job of each of these kinds.
+func adding(s *sqlite.Store, kinds string) func() error {
+	return func() error {
+		var jobs []storage.NewJob
+		for kind := range strings.SplitSeq(kinds, "") {
+			jobs = append(jobs, newJob("default", kind))
+		}
+		_, err := s.Enqueue(context.Background(), t0, jobs)
+		return err
+	}
+}
+
+// together has calls run in one transaction, in this order.
+func together(t *testing.T, s *sqlite.Store, calls ...func() error) {
+	t.Helper()
+	release := s.Hold()
+	wait := begin(s, calls...)
+	release()
+	if err := wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// begin begins calls while the writer is held.
+func begin(s *sqlite.Store, calls ...func() error) (wait func() error) {
+	done := make(chan error, len(calls))
+	for i, call := range calls {
+		go func() { done <- call() }()
+		for s.Queued() <= i {
+			runtime.Gosched()
+		}
+	}
+	return func() (err error) {
+		for range calls {
+			err = errors.Join(err, <-done)
+		}
+		return err
+	}
+}
+
+func TestHandoff_CallsInOneTransaction(t *testing.T) {
 	d := newDB(t, nil)
 	s := d.open()
-	w, _ := offer(t, s, 2, "a")
-	jobs := []storage.NewJob{newJob("default", "b"), newJob("default", "a"), newJob("other", "a"), newJob("default", "a"), newJob("default", "a")}
-	jobs[1].Headers, jobs[1].Priority, jobs[1].Timeout, jobs[1].Unique = []byte(`{"h":"1"}`), 7, time.Second, "key"
-	jobs[1].Policy = []byte(`{"p":1}`)
-	jobs[3].Args = make([]byte, 5000)
-	ids, err := s.Enqueue(context.Background(), t0, jobs)
-	if err != nil {
-		t.Fatal(err)
+	enqueue(t, s, "x", 1)
+	l := lease(t, s, 1, "x")[0]
+	returned := func() error {
+		x := storage.Exchange{Length: time.Second, Finish: []storage.Finish{{Lease: l.Lease, Outcome: storage.OutcomeReturned}}}
+		_, err := s.Exchange(context.Background(), t0, x)
+		return err
 	}
-	got := w.taken()
-	if len(got) != 2 || got[0].ID != ids[1].ID || got[1].ID != ids[3].ID {
-		t.Fatalf("handed over %v, want the first two of kind a in queue default, of %v", got, ids)
-	}
-	l := got[0]
-	if l.Attempt != 1 || l.Priority != 7 || l.Timeout != time.Second || string(l.Headers) != `{"h":"1"}` || string(l.Policy) != `{"p":1}` ||
-		string(l.Args) != "{}" || !l.DueAt.Equal(t0) || !l.CreatedAt.Equal(t0) || l.Queue != "default" || l.Kind != "a" {
-		t.Errorf("the lease says %+v", l)
-	}
-	for i, want := range []storage.State{storage.Ready, storage.Running, storage.Ready, storage.Running, storage.Ready} {
-		if r, err := s.Job(context.Background(), ids[i].ID); err != nil || r.State != want {
-			t.Errorf("job %d is %v (%v), want %v", i, r.State, err, want)
-		}
-	}
+	w, v := offer(t, s, 3, "a", "b", "x"), offer(t, s, 2, "b", "c")
+	together(t, s, adding(s, "a"), returned, adding(s, "b"), adding(s, "cab"), adding(s, "ac"))
+	l = w.took(t, "the room for three", "axb")[1]
+	v.took(t, "that for two", "cb")
 	d.Invariants(t)
-	for i, r := range finish(t, s, got...) {
-		if r != storage.Applied {
-			t.Errorf("finishing job %d gave %v", i, r)
-		}
+	if c := counts(t, s); c[storage.Running] != 5 || c[storage.Ready] != 3 {
+		t.Errorf("counts %v, want 5 running and 3 ready", c)
 	}
-	d.Invariants(t)
-	if n := d.number("SELECT COUNT(*) FROM errand_payload"); n != 0 {
-		t.Errorf("%d payloads are left", n)
-	}
-	again := newJob("default", "b")
-	again.Unique = "key"
-	if e, err := s.Enqueue(context.Background(), t0, []storage.NewJob{again}); err != nil || e[0].Duplicate {
-		t.Errorf("the unique key is held after the end of its job: %v, %v", e, err)
-	}
+	w.Room(9)
+	together(t, s, adding(s, "q"), returned)
+	w.took(t, "for a job that is nobody's", "")
 }
 
-func TestHandoff_OnlyIfNothingGoesBefore(t *testing.T) {
-	for name, prepare := range map[string]func(t *testing.T, s *sqlite.Store){
-		"a ready job":     func(t *testing.T, s *sqlite.Store) { enqueue(t, s, "b", 1) },
-		"a due scheduled": func(t *testing.T, s *sqlite.Store) { later(t, s, "b", t0.Add(-time.Second)) },
-		"a paused queue": func(t *testing.T, s *sqlite.Store) {
-			if err := s.Pause(context.Background(), t0, "default", true); err != nil {
-				t.Fatal(err)
-			}
-			enqueue(t, s, "c", 1) // the next transaction knows
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newDB(t, nil).open()
-			prepare(t, s)
-			w, _ := offer(t, s, 1, "a", "b")
-			enqueue(t, s, "a", 1)
-			if got := w.taken(); len(got) != 0 {
-				t.Errorf("handed over %v", got)
-			}
-		})
-	}
-	t.Run("a ready job of another kind", func(t *testing.T) {
-		s := newDB(t, nil).open()
-		enqueue(t, s, "c", 1)
-		w, _ := offer(t, s, 1, "a", "b")
-		later(t, s, "a", t0.Add(time.Hour))
-		if got := w.taken(); len(got) != 0 {
-			t.Fatalf("handed over %v before it is due", got)
-		}
-		enqueue(t, s, "a", 1)
-		if got := w.taken(); len(got) != 1 {
-			t.Errorf("handed over %v, want the job", got)
-		}
-	})
-}
-
-// later schedules a job for a time, asked for an hour before it.
-func later(t *testing.T, s *sqlite.Store, kind string, at time.Time) {
-	t.Helper()
-	j := newJob("default", kind)
-	j.DueAt = at
-	if _, err := s.Enqueue(context.Background(), at.Add(-time.Hour), []storage.NewJob{j}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// No job is handed over after Close, and none is lost by it.
-func TestHandoff_CloseUnderLoad(t *testing.T) {
-	d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed})
-	s := d.open()
-	stop, done := make(chan struct{}), make(chan error)
-	for range 4 {
+// A worker may say anew how much room it has while a transaction is under way
+// that has leased to it: what that leased is not in its mailbox yet.
+func TestHandoff_RoomDuringTransaction(t *testing.T) {
+	s := newDB(t, nil).open()
+	var w *taker
+	w = &taker{Offer: s.Offer(source("a"), time.Second, func(jobs []storage.Leased, _ time.Time) {
+		said := make(chan struct{})
 		go func() {
-			for {
-				select {
-				case <-stop:
-					done <- nil
-					return
-				default:
-				}
-				if _, err := s.Enqueue(context.Background(), t0, []storage.NewJob{newJob("default", "a")}); err != nil {
-					done <- err
-					return
-				}
-			}
+			w.Room(1)
+			close(said)
 		}()
-	}
-	total := 0
-	for range 200 {
-		w := &taker{}
-		o := s.Offer(source("a"), 30*time.Second, w.take)
-		o.Room(3)
-		finish(t, s, lease(t, s, 1000, "a")...)
-		o.Close()
-		got := w.taken()
-		total += len(got)
-		for i, r := range finish(t, s, got...) {
-			if r != storage.Applied {
-				t.Fatalf("lease %v that was handed over: %v", got[i], r)
-			}
-		}
-		if now := w.taken(); len(now) != len(got) {
-			t.Fatalf("a job was handed over after Close")
+		<-said
+		w.jobs = append(w.jobs, jobs...)
+	})}
+	t.Cleanup(w.Close)
+	w.Room(1)
+	for _, call := range []func() error{adding(s, "a"), adding(s, "a")} {
+		if err := call(); err != nil {
+			t.Fatal(err)
 		}
 	}
-	close(stop)
-	for range 4 {
-		if err := <-done; err != nil {
-			t.Error(err)
+	w.took(t, "where there was room for one", "a")
+}
+
+// What is handed over does not wake anybody, and the rest does.
+func TestHandoff_Notifies(t *testing.T) {
+	s := newDB(t, &sqlite.Options{SingleProcess: true}).open()
+	w := offer(t, s, 2, "a")
+	var events []storage.Event // each before the call that it is about returns
+	t.Cleanup(s.Notify(func(e storage.Event) { events = append(events, e) }))
+	for _, c := range []struct {
+		kinds string
+		want  []storage.Event
+	}{
+		{"a", nil}, {"ab", []storage.Event{{}}}, {"a", []storage.Event{{}}},
+	} {
+		w.taken()
+		events = nil
+		if err := adding(s, c.kinds)(); err != nil {
+			t.Fatal(err)
+		}
+		// What was new in the transaction before, a kind or so, is told of too.
+		events = slices.DeleteFunc(events, func(e storage.Event) bool { return e.Control })
+		if !slices.Equal(events, c.want) {
+			t.Errorf("%s: told of %v, want %v", c.kinds, events, c.want)
 		}
 	}
-	if total == 0 {
-		t.Error("nothing was ever handed over")
+}
+
+// Jobs of another process, and its pauses, are heeded though nobody here has
+// been told of them yet.
+func TestHandoff_OtherProcess(t *testing.T) {
+	d := newDB(t, nil)
+	a, b := d.open(), d.open()
+	w := offer(t, a, 1, "a", "b")
+	enqueue(t, b, "b", 1)
+	enqueue(t, a, "a", 1)
+	w.took(t, "behind a job of the other", "b")
+	if err := b.Pause(context.Background(), t0, "default", true); err != nil {
+		t.Fatal(err)
 	}
-	if n := d.number("SELECT COUNT(*) FROM errand_job WHERE state = 3"); n != 0 {
-		t.Errorf("%d jobs are leased and nobody knows", n)
+	w.Room(9)
+	enqueue(t, a, "a", 1)
+	w.took(t, "in a queue that the other has paused", "")
+	if err := b.Pause(context.Background(), t0, "default", false); err != nil {
+		t.Fatal(err)
 	}
+	enqueue(t, b, "b", 1)
+	w.took(t, "of a call of the other", "")
+	if n := len(lease(t, b, 9, "a")); n != 2 {
+		t.Errorf("the other leased %d, want 2", n)
+	}
+	enqueue(t, a, "a", 1)
+	w.took(t, "beside leases of the other", "ba")
 	d.Invariants(t)
 }
 
-// What a failed transaction has promised to a worker comes to nothing.
+// What a failed transaction has promised to a worker comes to nothing, and
+// takes none of its room.
 func TestHandoff_RolledBack(t *testing.T) {
 	d := newDB(t, nil)
 	s := d.open()
-	w, _ := offer(t, s, 1, "a")
+	w := offer(t, s, 1, "a")
 	d.exec("CREATE TRIGGER fail BEFORE UPDATE ON errand_number BEGIN SELECT RAISE(ABORT, 'no'); END")
-	if _, err := s.Enqueue(context.Background(), t0, []storage.NewJob{newJob("default", "a")}); err == nil {
+	if err := adding(s, "a")(); err == nil {
 		t.Fatal("the trigger did not fire")
 	}
-	if got := w.taken(); len(got) != 0 {
-		t.Fatalf("handed over %v of a transaction that failed", got)
-	}
+	w.took(t, "of a transaction that failed", "")
 	d.exec("DROP TRIGGER fail")
 	enqueue(t, s, "a", 1)
-	if got := w.taken(); len(got) != 1 {
-		t.Errorf("handed over %v afterwards, want the job", got)
+	enqueue(t, s, "a", 1)
+	w.took(t, "afterwards", "a")
+}
+
+// A call that fails by itself has the others go again, without its jobs.
+func TestHandoff_CulpritIsLeftOut(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	w := offer(t, s, 1, "a", "b")
+	d.exec("CREATE TRIGGER fail BEFORE INSERT ON errand_job WHEN NEW.priority = 7 BEGIN SELECT RAISE(ABORT, 'no'); END")
+	var failed error
+	together(t, s, adding(s, "a"), func() error {
+		jobs := []storage.NewJob{newJob("default", "b"), newJob("default", "b")}
+		jobs[1].Priority = 7
+		_, failed = s.Enqueue(context.Background(), t0, jobs)
+		return nil
+	}, adding(s, "b"))
+	if failed == nil {
+		t.Fatal("the trigger did not fire")
+	}
+	w.took(t, "of those that went again", "a")
+	if c := counts(t, s); c[storage.Running] != 1 || c[storage.Ready] != 1 {
+		t.Errorf("counts %v, want one running and one ready", c)
+	}
+	d.Invariants(t)
+}
+
+// That a worker cannot be registered is not the trouble of who enqueues.
+func TestHandoff_Unregistered(t *testing.T) {
+	d := newDB(t, &sqlite.Options{SingleProcess: true})
+	s := d.open()
+	w := offer(t, s, 2, "a")
+	file := d.path + "-instance-1"
+	if err := os.Mkdir(file, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, s, "a", 1)
+	w.took(t, "by a worker without registration", "")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, s, "a", 1)
+	w.took(t, "when it can be registered", "aa")
+	d.Invariants(t)
+}
+
+// A Store that is closing leases nothing to workers that will not run it: its
+// leases would stand until the process ends.
+func TestHandoff_StoreCloses(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	w := offer(t, s, 2, "a")
+	enqueue(t, s, "a", 1)
+	finish(t, s, w.took(t, "before", "a")...)
+	release := s.Hold()
+	wait := begin(s, adding(s, "a"))
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	for s.Queued() < 2 { // the end of the registration comes last
+		runtime.Gosched()
+	}
+	release()
+	if err := errors.Join(wait(), <-closed); err != nil {
+		t.Fatal(err)
+	}
+	w.took(t, "by a Store that is closing", "")
+	w.Room(1)
+	offer(t, s, 1, "a").Close()
+	w.Close()
+	if n := d.number("SELECT COUNT(*) FROM errand_instance"); n != 0 {
+		t.Errorf("%d instances are registered", n)
+	}
+	if n := len(lease(t, d.open(), 9, "a")); n != 1 {
+		t.Errorf("another process leased %d, want 1", n)
+	}
+}
+
+// BenchmarkHandoff enqueues a job for an idle worker, and finishes it.
+func BenchmarkHandoff(b *testing.B) {
+	s := newDB(b, &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true}).open()
+	w := offer(b, s, 0, "a", "b", "c", "d", "e", "f")
+	jobs := []storage.NewJob{newJob("default", "a")}
+	for b.Loop() {
+		w.Room(1)
+		if _, err := s.Enqueue(context.Background(), t0, jobs); err != nil {
+			b.Fatal(err)
+		}
+		if r := finish(b, s, w.taken()...); len(r) != 1 || r[0] != storage.Applied {
+			b.Fatalf("finishing gave %v", r)
+		}
 	}
 }

@@ -106,13 +106,16 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 	return id, nil
 }
 
-var errTaken = errors.New("another process has it")
+var (
+	errTaken        = errors.New("another process has it")
+	errUnregistered = errors.New("errand: instance file")
+)
 
 // lockedFile makes a file and locks it; errTaken if another process has.
 func lockedFile(path string, mode os.FileMode) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, mode)
 	if err != nil {
-		return nil, fmt.Errorf("errand: instance file: %w", err)
+		return nil, fmt.Errorf("%w: %w", errUnregistered, err)
 	}
 	ok, err := tryLock(f)
 	if err == nil && !ok {
@@ -122,7 +125,7 @@ func lockedFile(path string, mode os.FileMode) (*os.File, error) {
 		err = f.Truncate(0)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("errand: instance file %s: cannot be locked: %w", path, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("%w %s: cannot be locked: %w", errUnregistered, path, err), f.Close())
 	}
 	return f, nil
 }

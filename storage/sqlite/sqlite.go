@@ -325,6 +325,7 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) close() error {
+	s.offers.shutAll()
 	s.gate.Lock()
 	s.closed = true
 	s.gate.Unlock()

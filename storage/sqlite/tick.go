@@ -43,8 +43,10 @@ func (s *Store) Fire(ctx context.Context, now time.Time, firings []storage.Firin
 			return found, nil
 		},
 		run: func(t *tx) (err error) {
-			out, err = t.fire(now, firings)
-			return err
+			if out, err = t.fire(now, firings); err != nil {
+				return err
+			}
+			return t.handOver(now)
 		},
 	}
 	if err := s.submit(ctx, r); err != nil {

@@ -84,7 +84,8 @@ type tx struct {
 	counts     map[laneState]int64
 	lanes      map[laneName]int64 // created in this transaction
 	registered int64              // this instance, if it was registered in this transaction
-	handoffs   []*handoff         // jobs that were leased as they were inserted
+	fresh      fresh              // of the call under way
+	handoffs   []*handoff         // what is handed to workers after the commit
 	event      *storage.Event     // for the workers, after the commit
 	others     bool               // the workers of other processes are to know too
 	after      []func()           // run after the commit
@@ -154,6 +155,7 @@ func (t *tx) committed() {
 	for _, f := range t.after {
 		f()
 	}
+	t.passOn()
 	if t.event == nil {
 		return
 	}

@@ -215,6 +215,7 @@ func (w *writer) attempt(batch *[]*request) (culprit int, err error) {
 	})
 	*batch = live
 	t := w.newTx()
+	defer t.letGo()
 	culprit = -1
 	err = t.load()
 	for i := 0; err == nil && i < len(live); i++ {

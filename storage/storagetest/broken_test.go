@@ -50,6 +50,7 @@ type hooks struct {
 	fire     func(context.Context, time.Time, []storage.Firing) ([]storage.Fired, error)
 	drop     func(context.Context, time.Time, string) error
 	step     func(context.Context, time.Time, int64) (int64, error)
+	offer    func(storage.Source, time.Duration, func([]storage.Leased, time.Time)) storage.Offer
 }
 
 // sound gives an instance without a fault.
@@ -57,7 +58,7 @@ func sound(in *instance) *hooks {
 	return &hooks{
 		instance: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,
 		counts: in.Counts, cancel: in.Cancel, list: in.DeadLetters, closing: in.Close,
-		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, step: in.StepClock,
+		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, step: in.StepClock, offer: in.Offer,
 	}
 }
 
@@ -103,6 +104,10 @@ func (h *hooks) DropSchedule(ctx context.Context, now time.Time, name string) er
 
 func (h *hooks) StepClock(ctx context.Context, now time.Time, after int64) (int64, error) {
 	return h.step(ctx, now, after)
+}
+
+func (h *hooks) Offer(src storage.Source, length time.Duration, take func([]storage.Leased, time.Time)) storage.Offer {
+	return h.offer(src, length, take)
 }
 
 // locked runs f with the database locked.
@@ -202,7 +207,7 @@ type fault struct {
 // TestBroken runs the suite on stores that are broken each in one way. A fault
 // that is not found by the case that should is a fault of the suite.
 func TestBroken(t *testing.T) {
-	for _, fault := range slices.Concat(leaseFaults, reclaimFaults, jobFaults, scheduleFaults, clockFaults) {
+	for _, fault := range slices.Concat(leaseFaults, reclaimFaults, jobFaults, scheduleFaults, clockFaults, handoffFaults) {
 		t.Run(fault.name, func(t *testing.T) {
 			var found []string
 			// The rest of the suite is run only if its verdict is of use.

@@ -17,8 +17,8 @@ import (
 // Memory is a database that lives in memory: the reference model that random
 // histories are compared with, and a test double for what is built on a Store.
 // It is written to be obviously right, not to be fast: every call looks at
-// every job. It starts no goroutine, sets no timer and reads no clock, so it
-// works inside a testing/synctest bubble.
+// every job. It starts no goroutine, sets no timer and reads no clock but for
+// what an Offer is told, so it works inside a testing/synctest bubble.
 //
 // Each call of Open gives another instance on it, as if in a process of its
 // own.
@@ -78,7 +78,8 @@ func NewMemory() *Memory {
 }
 
 // Open gives another instance on the database. It implements
-// [storage.Notifier], [storage.Scheduler] and [storage.Timekeeper].
+// [storage.Notifier], [storage.Handoff], [storage.Scheduler] and
+// [storage.Timekeeper].
 func (m *Memory) Open() storage.Store {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -186,6 +187,17 @@ func (m *Memory) take(j *job, in *instance, now time.Time, length time.Duration)
 	in.longest = max(in.longest, length)
 }
 
+// grant leases what x wants.
+func (in *instance) grant(now time.Time, x storage.Exchange) (out []storage.Leased) {
+	in.m.promote(now)
+	for _, j := range in.m.waiting(x.Source, x.Want) {
+		in.m.take(j, in, now, x.Length)
+		j.Attempt++
+		out = append(out, j.leased())
+	}
+	return out
+}
+
 // held gives the job that l is a lease on, or nil if l is no longer held.
 func (m *Memory) held(l storage.Lease) *job {
 	j := m.jobs[l.Key]
@@ -281,6 +293,16 @@ func available(e *storage.Event, j *job) *storage.Event {
 	}
 	if due.Before(e.Due) {
 		e.Due = due
+	}
+	return e
+}
+
+// availableOf is available for those of many that wait.
+func availableOf(jobs []*job) (e *storage.Event) {
+	for _, j := range jobs {
+		if j.State != storage.Running {
+			e = available(e, j)
+		}
 	}
 	return e
 }

@@ -49,7 +49,7 @@ func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.F
 		return nil, err
 	}
 	m.wrote(now)
-	var event *storage.Event
+	var inserted []*job
 	out := make([]storage.Fired, len(firings))
 	for i, f := range firings {
 		s := m.schedules[f.Name]
@@ -62,7 +62,7 @@ func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.F
 			entry, j := m.tick(now, s, t)
 			taken = append(taken, entry)
 			if j != nil {
-				event = available(event, j)
+				inserted = append(inserted, j)
 			}
 		}
 		s.ticks = append(s.ticks, taken...)
@@ -74,7 +74,10 @@ func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.F
 			out[i].Plan = s.Plan
 		}
 	}
+	pass := in.handOver(floor(now), inserted)
+	event := availableOf(inserted)
 	m.mu.Unlock()
+	pass()
 	m.emit(in, now, event)
 	return out, nil
 }

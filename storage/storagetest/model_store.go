@@ -22,6 +22,7 @@ type instance struct {
 	seen      map[int64]sighting // by job key: leases of others, as of the last Reclaim
 	listeners map[int]func(storage.Event)
 	lastFunc  int
+	offers    []*offer
 }
 
 // sighting is a lease of another instance, and when it was first seen so.
@@ -34,6 +35,7 @@ type sighting struct {
 var _ interface {
 	storage.Store
 	storage.Notifier
+	storage.Handoff
 	storage.Scheduler
 	storage.Timekeeper
 } = (*instance)(nil)
@@ -45,16 +47,19 @@ func (in *instance) Enqueue(ctx context.Context, now time.Time, jobs []storage.N
 		return nil, err
 	}
 	m.wrote(now)
-	var event *storage.Event
+	var inserted []*job
 	out := make([]storage.Enqueued, 0, len(jobs))
 	for _, n := range jobs {
 		e, j := m.enqueue(now, n)
 		if j != nil {
-			event = available(event, j)
+			inserted = append(inserted, j)
 		}
 		out = append(out, e)
 	}
+	pass := in.handOver(floor(now), inserted)
+	event := availableOf(inserted)
 	m.mu.Unlock()
+	pass()
 	m.emit(in, now, event)
 	return out, nil
 }
@@ -79,12 +84,7 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 		}
 	}
 	if x.Want > 0 {
-		m.promote(now)
-		for _, j := range m.waiting(x.Source, x.Want) {
-			m.take(j, in, now, x.Length)
-			j.Attempt++
-			res.Leased = append(res.Leased, j.leased())
-		}
+		res.Leased = in.grant(now, x)
 		if s := m.where(func(j *job) bool { return j.State == storage.Scheduled }, byDue); len(s) > 0 {
 			res.NextDue = s[0].DueAt
 		}
@@ -181,8 +181,7 @@ func (m *Memory) promote(now time.Time) {
 // waiting gives the jobs to lease next.
 func (m *Memory) waiting(src storage.Source, limit int) []*job {
 	ready := m.where(func(j *job) bool {
-		return j.State == storage.Ready && !m.paused[j.Queue] &&
-			slices.Contains(src.Queues, j.Queue) && slices.Contains(src.Kinds, j.Kind)
+		return j.State == storage.Ready && !m.paused[j.Queue] && j.in(src)
 	}, byPriority)
 	return ready[:min(len(ready), limit)]
 }

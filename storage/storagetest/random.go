@@ -77,6 +77,7 @@ type pair struct {
 	real, model storage.Store
 	closed      bool
 	origin      time.Duration // of its monotonic clock
+	offers      []*handing
 }
 
 // GoString is what rapid shows when it draws p.
@@ -124,6 +125,9 @@ func (h *history) run(t *testing.T) {
 	if _, ok := h.pairs[0].real.(storage.Timekeeper); ok {
 		actions["stepClock"], actions["mark"] = h.stepClock, h.compareMarks
 	}
+	if _, ok := h.pairs[0].real.(storage.Handoff); ok {
+		actions["offer"], actions["changeOffer"] = h.offer, h.changeOffer
+	}
 	h.Repeat(actions)
 	h.end(t)
 }
@@ -145,9 +149,9 @@ func (h *history) both(what string, real, model any) {
 
 func (h *history) open() {
 	h.opened++
-	h.pairs = append(h.pairs, &pair{
-		real: h.real.Open(), model: h.model.Open(), origin: time.Duration(h.opened) * 1000 * time.Hour,
-	})
+	p := &pair{real: h.real.Open(), model: h.model.Open(), origin: time.Duration(h.opened) * 1000 * time.Hour}
+	h.pairs = append(h.pairs, p)
+	h.offerTo(h.T, p)
 }
 
 // pair draws an instance that is open.
@@ -231,6 +235,7 @@ func (h *history) enqueue(t *rapid.T) {
 		real[i].ID = h.byReal[real[i].ID]
 	}
 	h.both("Enqueue", real, model)
+	h.handedOver(p)
 }
 
 // lease draws a lease that was given to p, or none.

@@ -100,6 +100,7 @@ func (h *history) fire(t *rapid.T) {
 		h.both("ticks", h.modelTicks(got[i].Ticks), plainTicks(want[i].Ticks))
 		h.both("plan", h.modelPlan(got[i].Plan), modelPlan(want[i].Plan))
 	}
+	h.handedOver(p)
 }
 
 // tick draws a tick, which has a job only if it may.
