@@ -4,10 +4,10 @@ package torture_test
 
 import (
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -53,26 +53,6 @@ func (f *findings) mustBeClean(t *testing.T, after string, args ...any) {
 	}
 }
 
-// row is a job as the tables have it.
-type row struct {
-	id      storage.ID
-	n       int // its number in the ledger
-	table   string
-	state   int
-	token   int64
-	crashes int
-}
-
-const (
-	ready, running, done, cancelled, dead = 2, 3, 4, 5, 6
-)
-
-const sqlRows = `SELECT t, state, j.id, token, crashes, salt, created_at, CAST(COALESCE(j.args, p.args) AS TEXT) FROM (
-SELECT 'job' t, state, id, token, crashes, salt, created_at, args FROM errand_job UNION ALL
-SELECT 'finished', state, id, token, crashes, salt, created_at, args FROM errand_finished UNION ALL
-SELECT 'dead', 6, id, token, crashes, salt, created_at, args FROM errand_dead) j
-LEFT JOIN errand_payload p ON p.job = j.id`
-
 // rules are queries that count what must not be.
 var rules = map[string]string{
 	"jobs in two tables": `SELECT COUNT(*) - COUNT(DISTINCT id) FROM (SELECT id FROM errand_job
@@ -92,6 +72,8 @@ SELECT (SELECT COUNT(*) FROM real r LEFT JOIN errand_count c USING (lane, state)
 (SELECT id FROM errand_job UNION SELECT id FROM errand_finished UNION SELECT id FROM errand_dead)`,
 	"jobs without args": `SELECT COUNT(*) FROM (SELECT id, args FROM errand_job UNION ALL SELECT id, args FROM errand_finished
 UNION ALL SELECT id, args FROM errand_dead) WHERE args IS NULL AND id NOT IN (SELECT job FROM errand_payload)`,
+	"ticks fired twice": `SELECT COUNT(*) FROM (SELECT 1 FROM errand_tick WHERE taken = 'fired'
+GROUP BY schedule, at HAVING COUNT(*) > 1)`,
 	"unique keys of nobody": `SELECT COUNT(*) FROM errand_unique WHERE until = 0 AND job NOT IN (SELECT id FROM errand_job)`,
 	"unique keys not held": `SELECT COUNT(*) FROM errand_job j WHERE unique_key IS NOT NULL AND NOT EXISTS
 (SELECT 1 FROM errand_unique u WHERE u.key = j.unique_key AND u.job = j.id)`,
@@ -112,7 +94,7 @@ func (l *ledger) audit(t *testing.T, path string) *findings {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	f := &findings{jobs: len(l.ids), unexpected: slices.Clone(l.fault)}
+	f := &findings{jobs: len(l.ids) + len(l.ticks), unexpected: slices.Clone(l.fault)}
 	rows, err := readRows(db)
 	if err != nil {
 		f.broken = append(f.broken, fmt.Sprint("reading all jobs: ", err))
@@ -128,42 +110,28 @@ func (l *ledger) audit(t *testing.T, path string) *findings {
 	if err := db.QueryRow("PRAGMA integrity_check").Scan(&sound); err != nil || sound != "ok" {
 		f.broken = append(f.broken, fmt.Sprintf("integrity_check: %s, %v", sound, err))
 	}
-	l.compare(f, rows)
+	ticks, err := readTicks(db)
+	if err != nil {
+		f.broken = append(f.broken, fmt.Sprint("reading all ticks: ", err))
+	}
+	l.compare(f, rows, ticks)
 	return f
 }
 
-func readRows(db *sql.DB) (out []row, err error) {
-	rows, err := db.Query(sqlRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var r row
-		var key, created int64
-		var salt uint32
-		var args string
-		if err := rows.Scan(&r.table, &r.state, &key, &r.token, &r.crashes, &salt, &created, &args); err != nil {
-			return nil, err
-		}
-		var a order
-		if err := json.Unmarshal([]byte(args), &a); err != nil {
-			return nil, fmt.Errorf("args of job %d: %w", key, err)
-		}
-		r.n = a.N
-		r.id = storage.NewID(fromMicros(created), salt, key)
-		out = append(out, r)
-	}
-	return out, rows.Err()
-}
-
 // compare finds what differs between the ledger and the rows of the tables.
-func (l *ledger) compare(f *findings, rows []row) {
+func (l *ledger) compare(f *findings, rows []row, ticks map[int64]bool) {
 	byKey, byNumber := map[int64]*row{}, map[int]int64{}
 	for i := range rows {
 		r := &rows[i]
 		key := r.id.Key()
 		byKey[key] = r
+		if r.n == tickNumber {
+			if !ticks[key] && len(ticks) < storage.TickLimit {
+				f.unexpected = append(f.unexpected, fmt.Sprintf("job %d: of no tick", key))
+			}
+			delete(ticks, key)
+			continue
+		}
 		if !l.tried[r.n] {
 			f.unexpected = append(f.unexpected, fmt.Sprintf("job %d: nobody enqueued number %d", key, r.n))
 		}
@@ -185,6 +153,15 @@ func (l *ledger) compare(f *findings, rows []row) {
 	enqueued := map[int64]bool{}
 	for _, id := range l.ids {
 		enqueued[id.Key()] = true
+	}
+	for _, id := range l.ticks {
+		enqueued[id.Key()] = true
+		l.entry(id.Key())
+	}
+	for key := range ticks { // of which there is no job
+		if !l.entry(key).gone(l.over) {
+			f.broken = append(f.broken, fmt.Sprintf("job %d of a tick is in no table", key))
+		}
 	}
 	for key, e := range l.jobs {
 		r := byKey[key]
@@ -351,7 +328,8 @@ func (l *ledger) verbs() string {
 		redriven += e.redrives.acked
 		stopped += e.cancels.acked
 	}
-	return fmt.Sprintf("enqueued %d, %s, redriven %d, cancelled while waiting %d", len(l.ids), strings.Join(out, ", "), redriven, stopped)
+	return fmt.Sprintf("enqueued %d, ticked %d, %s, redriven %d, cancelled while waiting %d",
+		len(l.ids), len(l.ticks), strings.Join(out, ", "), redriven, stopped)
 }
 
 // reopen opens and closes the database as the next program would.
@@ -367,4 +345,13 @@ func reopen(t *testing.T, path string) {
 	if err := s.Close(); err != nil {
 		t.Errorf("closing it again: %v", err)
 	}
+}
+
+func fileSize(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
 }

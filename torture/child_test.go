@@ -96,6 +96,13 @@ func (c *child) finish(limit time.Duration) {
 	}
 }
 
+// finishSoon asks a child to end, and waits.
+func (c *child) finishSoon(limit time.Duration) {
+	c.t.Helper()
+	c.signal(syscall.SIGTERM)
+	c.finish(limit)
+}
+
 // hears waits until the child says a line with this beginning, and gives the
 // rest of it.
 func (c *child) hears(begin string) string {
@@ -114,4 +121,33 @@ func (c *child) hears(begin string) string {
 			c.t.Fatalf("a child does not say %q", begin)
 		}
 	}
+}
+
+func (c *child) signal(s syscall.Signal) {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(s); err != nil {
+		c.t.Fatalf("signal %v: %v", s, err)
+	}
+}
+
+// await waits until something is true.
+func await(t *testing.T, limit time.Duration, what string, is func() bool) {
+	t.Helper()
+	for begin := time.Now(); !is(); <-time.After(10 * time.Millisecond) {
+		if time.Since(begin) > limit {
+			t.Fatalf("after %v: not true that %s", limit, what)
+		}
+	}
+}
+
+// ramDir gives a folder for what need not survive the machine: on a file system
+// without a disk syncing takes no time.
+func ramDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "errand-torture") //nolint:usetesting // t.TempDir is on a disk
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }

@@ -14,8 +14,25 @@
 // besides the rules that each database must obey after anything: each job in
 // exactly one table, kept counts equal to real ones, integrity_check clean.
 //
-// What needs root, loop devices or a debugger's rights runs only with
-// ERRAND_TORTURE=1. Such a run lives in a mount namespace of its own, so that
-// nothing that it mounts outlives it, however it ends. With -long the random
-// tests go on for the time given. ERRAND_TORTURE_SEED repeats a run.
+//	TestPowerCut      ext4 is shut down at random moments
+//	TestCrashPoints   killed, or the power cut, at each system call that writes
+//	TestIOErrors      each such call fails, or is cut short; syncs that lie
+//	TestDiskFull      a file system of 64 MiB is filled
+//	TestKill          kill -9 of several processes, again and again
+//	TestStop          SIGSTOP for longer than a lease
+//	TestRival         another program keeps the database locked
+//	TestReader        another program reads, and pins the log
+//	TestDamage        the file is copied, cut off, overwritten, taken away
+//	TestLocks         other code of the program opens and closes the file
+//	TestAudit         what is there to find all this out finds it
+//
+// What needs root or loop devices runs only with ERRAND_TORTURE=1, which also
+// makes the others thorough:
+//
+//	ERRAND_TORTURE=1 go test ./torture/... -v
+//
+// Such a run lives in a mount namespace of its own, so that nothing that it
+// mounts outlives it, however it ends. With -long the random tests go on for
+// the time given, with -faults those are run too that show faults not mended
+// yet. ERRAND_TORTURE_SEED repeats the random choices of a run.
 package torture

@@ -3,20 +3,22 @@ package torture_test
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Whatever system call fails, and with whatever error, the program is told by
 // an error with one of the sentinels, and goes on, at the latest after opening
 // the queue again. Nothing is acknowledged that is not there.
 func TestIOErrors_Once(t *testing.T) {
-	calls := rehearse(t)
+	calls := rehearse(t, false)
 	failures := 0
 	for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
 		for _, at := range calls {
-			if !full() && at.n%50 != 0 || beside(at) {
+			if beside(at) || !full() && at.n%100 != 0 || *long == 0 && at.name == "pwrite64" && at.n%4 != 0 {
 				continue
 			}
 			failures += failing(t, newLedger(), ramDir(t), fmt.Sprintf("%v at %v", errno, at), func(c call) change {
@@ -36,12 +38,57 @@ func TestIOErrors_Once(t *testing.T) {
 	}
 }
 
+const lostOffer = "after an I/O error in the commit of a job that was handed to a worker, Offer.Close waits for ever, and Worker.Run with it"
+
+// A worker whose store has closed itself ends by itself, and with it a program
+// that waits for it: another may begin.
+func TestIOErrors_EndTheWorker(t *testing.T) {
+	known(t, lostOffer)
+	random := dice(t)
+	rounds(t, 2, 20, func(int) {
+		dir, n, nth := ramDir(t), 0, 3+random.IntN(40)
+		l, path := newLedger(), filepath.Join(dir, "jobs.db")
+		p := part{Role: "mix", DB: path, Jobs: -1, Senders: 1, Workers: 4, Seed: random.Uint64(), Handling: time.Millisecond, Fragile: true}
+		status, _, said := trace(t, l, p, dir, func(c call) change {
+			if c.name == "fsync" && strings.HasSuffix(c.path, "-wal") {
+				n++
+			}
+			if n >= nth && c.name == "fsync" {
+				return change{errno: syscall.EIO}
+			}
+			return change{}
+		})
+		if !status.Exited() || !slices.ContainsFunc(said, func(line string) bool { return strings.HasPrefix(line, "worker ended: ") }) {
+			t.Errorf("EIO from sync %d on: the program ended with %d and said %q", nth, status, said)
+		}
+		reopen(t, path)
+		l.audit(t, path).mustBeClean(t, "EIO from sync %d on", nth)
+	})
+}
+
+// A job that is handed to a worker by a transaction that fails: nobody waits for
+// that for ever.
+func TestIOErrors_HandedOff(t *testing.T) {
+	known(t, lostOffer)
+	for _, at := range rehearse(t, true) {
+		if at.name != "fsync" || !strings.HasSuffix(at.path, "-wal") {
+			continue
+		}
+		failing(t, newLedger(), ramDir(t), fmt.Sprintf("EIO at %v", at), func(c call) change {
+			if c.n == at.n {
+				return change{errno: syscall.EIO}
+			}
+			return change{}
+		})
+	}
+}
+
 // The files beside the database hold nothing that lasts, but their errors are
 // errors too.
 func TestIOErrors_FilesBeside(t *testing.T) {
 	known(t, "errors of the files beside the database have no sentinel: neither ErrFull nor ErrIO")
 	for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
-		for _, at := range rehearse(t) {
+		for _, at := range rehearse(t, false) {
 			if !beside(at) {
 				continue
 			}
@@ -57,8 +104,8 @@ func TestIOErrors_FilesBeside(t *testing.T) {
 
 // A disk on which from some moment on no write or sync succeeds.
 func TestIOErrors_Lasting(t *testing.T) {
-	calls := rehearse(t)
-	step := 50
+	calls := rehearse(t, false)
+	step := 150
 	if full() {
 		step = 5
 	}
@@ -98,7 +145,7 @@ func TestIOErrors_SyncThenPowerCut(t *testing.T) {
 					"and what it acknowledges on top of that does not survive a power cut; a checkpoint when opening would mend it")
 			}
 			n := 0
-			for _, at := range rehearse(t) {
+			for _, at := range rehearse(t, false) {
 				if at.name != "fsync" && at.name != "fdatasync" || strings.HasSuffix(at.path, "-journal") {
 					continue
 				}
@@ -143,7 +190,7 @@ func syncFails(t *testing.T, at call, restart bool) {
 func failing(t *testing.T, l *ledger, dir, what string, decide func(call) change) (failed int) {
 	t.Helper()
 	path := filepath.Join(dir, "jobs.db")
-	status, _, said := trace(t, l, part{Role: "scenario", DB: path}, dir, decide)
+	status, _, said := trace(t, l, part{Role: "scenario", DB: path, Handoff: *faults}, dir, decide)
 	if !status.Exited() || status.ExitStatus() != 0 || len(said) == 0 || said[len(said)-1] != "complete" {
 		t.Errorf("%s: it ended with %d and said %q", what, status, said)
 	}

@@ -19,11 +19,12 @@ import (
 // needs to be known.
 type ledger struct {
 	mu    sync.Mutex
-	tried map[int]bool       // numbers of jobs that somebody set out to enqueue
-	ids   map[int]storage.ID // of those that were acknowledged
-	jobs  map[int64]*entry   // by key
-	over  int64              // finished jobs kept until then may be gone
-	fault []string           // what cannot be, whatever is in the database
+	tried map[int]bool          // numbers of jobs that somebody set out to enqueue
+	ids   map[int]storage.ID    // of those that were acknowledged
+	ticks map[string]storage.ID // jobs of ticks, by schedule and time
+	jobs  map[int64]*entry      // by key
+	over  int64                 // finished jobs kept until then may be gone
+	fault []string              // what cannot be, whatever is in the database
 }
 
 // entry is what was said of one job.
@@ -64,7 +65,7 @@ type run struct {
 }
 
 func newLedger() *ledger {
-	return &ledger{tried: map[int]bool{}, ids: map[int]storage.ID{}, jobs: map[int64]*entry{}}
+	return &ledger{tried: map[int]bool{}, ids: map[int]storage.ID{}, ticks: map[string]storage.ID{}, jobs: map[int64]*entry{}}
 }
 
 // read takes what a child says until it says no more. Lines that are not for
@@ -109,6 +110,20 @@ func (l *ledger) note(c *child, line string) (bool, error) {
 		err := id.UnmarshalText([]byte(text))
 		l.ids[n] = id
 		l.entry(id.Key())
+		return true, err
+	case "ticked":
+		var name, text string
+		var at int64
+		if err := scan(&name, &at, &text); err != nil {
+			return true, err
+		}
+		var id storage.ID
+		err := id.UnmarshalText([]byte(text))
+		tick := fmt.Sprint(name, " ", at)
+		if _, ok := l.ticks[tick]; ok {
+			l.fault = append(l.fault, fmt.Sprintf("tick %s was fired twice", tick))
+		}
+		l.ticks[tick] = id
 		return true, err
 	case "leased":
 		var attempt int

@@ -12,8 +12,10 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/errandq/errand"
@@ -35,12 +37,14 @@ type part struct {
 	Fragile  bool // it ends when the store closes itself
 	Short    bool // it does only the last part
 	Abrupt   bool // it ends without closing
+	Handoff  bool // jobs are leased as they are enqueued
 	Seed     uint64
 	Boot     string        // names the boot of the system that it believes in; empty: the true one
 	Lease    time.Duration // zero: 1 s
 	Busy     time.Duration // zero: that of the store
 	Handling time.Duration // how long a handler takes at most
 	Size     int           // bytes of args at most
+	Pause    time.Duration // between two jobs of a sender
 }
 
 // roles are what a child can be.
@@ -71,6 +75,9 @@ type order struct {
 }
 
 func (order) Kind() string { return "order" }
+
+// tickNumber is the number of all jobs of schedules.
+const tickNumber = -1
 
 // plans are what becomes of jobs, so that each transition is under way when
 // something happens.
@@ -105,6 +112,8 @@ var quick = policy.Policy{MinDelay: 10 * time.Millisecond, MaxDelay: 50 * time.M
 // mix is a program that does all that errand can do, at the same time.
 func mix(p part, v *voice) error {
 	ctx := context.Background()
+	enough, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer stop()
 	opts := &sqlite.Options{BusyTimeout: p.Busy, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))}
 	if p.Relaxed {
 		opts.Durability = sqlite.Relaxed
@@ -119,8 +128,14 @@ func mix(p part, v *voice) error {
 	if err != nil {
 		return err
 	}
+	if p.Workers > 0 && !p.Finish {
+		err := q.Schedule(ctx, errand.Schedule{Name: "often", Spec: "@every 1s", Args: order{N: tickNumber}})
+		if err != nil {
+			return err
+		}
+	}
 	v.say("ready")
-	m := &mixer{part: p, voice: v, q: q, ids: map[int64]errand.ID{}}
+	m := &mixer{part: p, voice: v, q: q, enough: enough.Done(), ids: map[int64]errand.ID{}}
 	var all sync.WaitGroup
 	worked := make(chan error, 1)
 	worker := m.worker()
@@ -130,6 +145,9 @@ func mix(p part, v *voice) error {
 		go m.checkpoint()
 	}
 	if err := m.send(); err != nil {
+		if p.Fragile {
+			v.say("worker ended: %v", <-worked)
+		}
 		return err
 	}
 	if p.Finish {
@@ -155,8 +173,9 @@ func mix(p part, v *voice) error {
 // mixer is the state of mix.
 type mixer struct {
 	part
-	voice *voice
-	q     *errand.Queue
+	voice  *voice
+	q      *errand.Queue
+	enough <-chan struct{} // stop enqueuing
 
 	mu   sync.Mutex
 	next int
@@ -192,6 +211,14 @@ func (m *mixer) send() error {
 			var err error
 			for err == nil {
 				n, ok := m.number()
+				if !ok {
+					break
+				}
+				select {
+				case <-m.enough:
+					ok = false
+				case <-time.After(m.Pause):
+				}
 				if !ok {
 					break
 				}

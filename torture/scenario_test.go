@@ -132,7 +132,7 @@ func (s *script) enqueued(step string, first int, out []storage.Enqueued, err er
 
 func (s *script) exchange(step string, x storage.Exchange) []storage.Leased {
 	x.Length = time.Second
-	x.Source = storage.Source{Queues: []string{"default", "other"}, Kinds: []string{"order"}}
+	x.Source = storage.Source{Queues: []string{"default", "other", "quick"}, Kinds: []string{"order"}}
 	r, err := s.w.Exchange(context.Background(), s.now, x)
 	s.did(step, err)
 	return r.Leased
@@ -158,6 +158,11 @@ func (s *script) work() {
 	}
 	s.did("pause", s.w.Pause(ctx, s.now, "other", true))
 	s.did("resume", s.w.Pause(ctx, s.now, "other", false))
+
+	s.tick()
+	if s.Handoff {
+		s.handoff()
+	}
 
 	leased := s.exchange("lease", storage.Exchange{Want: 9})
 	var x storage.Exchange
@@ -240,6 +245,47 @@ func (s *script) tx() {
 	s.enqueued("tx", n, out, err)
 }
 
+// tick declares a schedule, fires it once and sets the clock back a bit.
+func (s *script) tick() {
+	ctx := context.Background()
+	args, err := json.Marshal(order{N: tickNumber})
+	if err != nil {
+		panic(err)
+	}
+	job := storage.NewJob{Queue: "default", Kind: "order", Args: args, Priority: -1}
+	plan := storage.Plan{Next: s.now}
+	plan.Revision, err = s.w.PutSchedule(ctx, s.now, storage.Schedule{Name: "tick", Spec: "@every 1h", Zone: "UTC", Missed: "one", Job: job, Plan: plan})
+	if !s.did("schedule", err) {
+		return
+	}
+	plan.Next, plan.Through = s.now.Add(time.Hour), s.now
+	_, err = s.w.Fire(ctx, s.now, []storage.Firing{{
+		Name: "tick", Plan: plan, Ticks: []storage.Tick{{At: s.now, Taken: storage.TickFired, Job: &job}},
+	}})
+	s.did("fire", err)
+	_, err = s.w.StepClock(ctx, s.now.Add(-time.Millisecond), 0)
+	s.did("step clock", err)
+}
+
+// handoff enqueues a job that a worker gets in the same transaction, as no
+// other one of its source is ready.
+func (s *script) handoff() {
+	var got []storage.Leased
+	offer := s.w.Offer(storage.Source{Queues: []string{"quick"}, Kinds: []string{"order"}}, time.Second, func(jobs []storage.Leased, _ time.Time) {
+		got = append(got, jobs...)
+	})
+	offer.Room(1)
+	s.enqueue(s.job(func(j *storage.NewJob) { j.Queue = "quick" }))
+	offer.Close()
+	var x storage.Exchange
+	for _, l := range got {
+		s.did("started", s.w.Started(l.Lease, s.now))
+		s.voice.say("run %d %d", l.Key, l.Attempt)
+		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: time.Hour})
+	}
+	s.exchange("finish what was handed", x)
+}
+
 // reclaim has a second instance of this process take a lease that lapses.
 func (s *script) reclaim() {
 	ctx := context.Background()
@@ -281,14 +327,14 @@ func drain(l *ledger, path string) error {
 	if err != nil {
 		return err
 	}
-	w := &witness{Store: store, voice: &voice{out: notes{l}}}
+	w := &witness{Store: store, voice: &voice{out: notes{l, &child{}}}}
 	err = drainStore(w)
 	return errors.Join(err, w.Close())
 }
 
 func drainStore(w *witness) error {
 	ctx, now := context.Background(), t0.Add(24*time.Hour)
-	x := storage.Exchange{Length: time.Minute, Source: storage.Source{Queues: []string{"default", "other"}, Kinds: []string{"order"}}}
+	x := storage.Exchange{Length: time.Minute, Source: storage.Source{Queues: []string{"default", "other", "quick"}, Kinds: []string{"order"}}}
 	if err := w.Pause(ctx, now, "other", false); err != nil { // it may have ended while that was paused
 		return err
 	}
@@ -310,18 +356,4 @@ func drainStore(w *witness) error {
 			x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: time.Hour})
 		}
 	}
-}
-
-// notes writes into a ledger what this process itself says.
-type notes struct{ ledger *ledger }
-
-var self = &child{}
-
-func (n notes) Write(b []byte) (int, error) {
-	for line := range strings.Lines(string(b)) {
-		if _, err := n.ledger.note(self, strings.TrimSpace(line)); err != nil {
-			return 0, err
-		}
-	}
-	return len(b), nil
 }

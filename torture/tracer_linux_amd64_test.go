@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -133,6 +134,8 @@ func (tr *tracer) run() (syscall.WaitStatus, error) {
 	if err := syscall.PtraceSetOptions(tr.pid, options); err != nil {
 		return status, fmt.Errorf("ptrace options: %w", err)
 	}
+	limit := time.AfterFunc(30*time.Second, func() { _ = syscall.Kill(tr.pid, syscall.SIGQUIT) }) // shows where it hangs
+	defer limit.Stop()
 	tid, signal := tr.pid, 0
 	for {
 		// A thread that was killed meanwhile is no more to be continued.

@@ -99,6 +99,17 @@ func (w *witness) Reclaim(ctx context.Context, now time.Time, mono, lease time.D
 	return all, err
 }
 
+func (w *witness) Offer(src storage.Source, length time.Duration, take func([]storage.Leased, time.Time)) storage.Offer {
+	return w.Store.Offer(src, length, func(jobs []storage.Leased, began time.Time) {
+		var lines []string
+		for i := range jobs {
+			lines = append(lines, leasedLine(&jobs[i]))
+		}
+		w.voice.lines(lines)
+		take(jobs, began)
+	})
+}
+
 func (w *witness) Cancel(ctx context.Context, now time.Time, id storage.ID, keep time.Duration) (storage.State, error) {
 	w.voice.say("cancelling %d %d", id.Key(), until(now, keep))
 	state, err := w.Store.Cancel(ctx, now, id, keep)
@@ -131,4 +142,18 @@ func (w *witness) PurgeDead(ctx context.Context, sel storage.DeadSelection) (sto
 func (w *witness) PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error) {
 	w.voice.say("expiring %d", now.UnixMicro())
 	return w.Store.PurgeFinished(ctx, now)
+}
+
+func (w *witness) Fire(ctx context.Context, now time.Time, firings []storage.Firing) ([]storage.Fired, error) {
+	all, err := w.Store.Fire(ctx, now, firings)
+	var lines []string
+	for i, f := range all {
+		for _, tick := range f.Ticks {
+			if tick.Taken == storage.TickFired {
+				lines = append(lines, fmt.Sprintf("ticked %s %d %s", firings[i].Name, tick.At.UnixMicro(), tick.ID))
+			}
+		}
+	}
+	w.voice.lines(lines)
+	return all, err
 }

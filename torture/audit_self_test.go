@@ -1,0 +1,87 @@
+//go:build unix
+
+package torture_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What the audit is there to find it finds: on a database that was tampered
+// with, and in a ledger that says what cannot be.
+func TestAudit_SeesWhatIsWrong(t *testing.T) {
+	l, path := sample(t, true)
+	l.audit(t, path).mustBeClean(t, "nothing")
+	const done = `(SELECT MAX(id) FROM errand_finished WHERE state = 4)`
+	const back = `INSERT INTO errand_job (id, lane, state, priority, due_at, token, attempt, salt, created_at, timeout, policy, args)
+SELECT id, lane, 2, priority, due_at, token, attempt, salt, created_at, timeout, policy, args FROM errand_finished WHERE id = ` + done
+	for name, c := range map[string]struct {
+		tamper string
+		finds  string
+	}{
+		"a waiting job is gone":            {`DELETE FROM errand_job WHERE id = (SELECT MIN(id) FROM errand_job)`, "lost: "},
+		"a finished job is gone":           {`DELETE FROM errand_finished WHERE id = ` + done, "lost: "},
+		"a finished job waits again":       {back + `; DELETE FROM errand_finished WHERE id = ` + done, "lost: "},
+		"a finished job is in two tables":  {back, "broken: jobs in two tables"},
+		"an outcome is another":            {`UPDATE errand_finished SET state = 5 WHERE id = ` + done, "lost: "},
+		"an outcome of an older lease":     {`UPDATE errand_finished SET token = 0 WHERE id = ` + done, "lost: "},
+		"an outcome that nobody reported":  {`UPDATE errand_finished SET token = token + 100000 WHERE id = ` + done, "unexpected: "},
+		"another job has its place":        {`UPDATE errand_finished SET args = CAST('{"N":7000}' AS BLOB) WHERE id = ` + done, "lost: "},
+		"a job that nobody enqueued":       {`UPDATE errand_job SET args = CAST('{"N":7000}' AS BLOB) WHERE id = (SELECT MIN(id) FROM errand_job)`, "unexpected: "},
+		"a job was enqueued twice":         {strings.Replace(back, "SELECT id", "SELECT id + 100000", 1), "unexpected: "},
+		"a count is wrong":                 {`UPDATE errand_number SET n = n + 1 WHERE id >= 8 AND id % 8 = 2`, "broken: counts not kept right"},
+		"a key that will be given again":   {`UPDATE errand_number SET n = 3 WHERE id = 1`, "broken: keys from the future"},
+		"a token that will be given again": {`UPDATE errand_number SET n = 3 WHERE id = 2; UPDATE errand_job SET token = 5`, "broken: tokens from the future"},
+		"large args are gone":              {`DELETE FROM errand_payload`, "broken: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			to := copyTo(t, path)
+			db, err := raw(to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := db.Exec(c.tamper); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if f := l.audit(t, to); !strings.Contains(f.String(), c.finds) {
+				t.Errorf("found %v: want %q", f, c.finds)
+			}
+		})
+	}
+}
+
+func TestLedger_SeesWhatIsWrong(t *testing.T) {
+	for name, c := range map[string]struct{ says, finds string }{
+		"an outcome that is not there": {"leased 1 900000 8\nending 1 900000 1 9000000000000000\nended 1 900000", "lost: "},
+		"a lease after the end":        {"leased 1 900000 8", "lost: "},
+		"a token handed out twice":     {"leased 1 900000 8\nleased 1 900000 9", "unexpected: token 900000"},
+		"an attempt that is run twice": {"run 1 77\nrun 1 77", "unexpected: "},
+		"a run without a lease":        {"run 1 77\nrun 1 78", "unexpected: "},
+		"a run again without reason":   {"leased 1 900000 77\nrun 1 77\nrun 1 78", "though its lease was not lost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := openLocal(t, filepath.Join(ramDir(t), "jobs.db"), part{Workers: 1})
+			close(f.release)
+			if err := f.enqueue(10); err != nil {
+				t.Fatal(err)
+			}
+			await(t, 10*time.Second, "it is done", func() bool { return f.worked(t) })
+			f.close(t)
+			l, by := f.ledger, &child{t: t}
+			l.audit(t, f.path).mustBeClean(t, "nothing")
+			for line := range strings.SplitSeq(c.says, "\n") {
+				if _, err := l.note(by, line); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if f := l.audit(t, f.path); !strings.Contains(f.String(), c.finds) {
+				t.Errorf("found %v: want %q", f, c.finds)
+			}
+		})
+	}
+}
