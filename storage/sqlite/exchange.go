@@ -3,9 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -22,9 +20,6 @@ const (
 	// updated and returned does not matter.
 	sqlPromote = `UPDATE errand_job SET state = 2 WHERE id IN
 (SELECT id FROM errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000) RETURNING lane`
-	// No limit: who asks stops reading when it has enough.
-	sqlHeads = `SELECT ` + leasedColumns + ` FROM errand_job
-WHERE state = 2 AND lane = ?1 ORDER BY priority DESC, due_at, id`
 	sqlLease = `UPDATE errand_job SET state = 3, token = ?2, instance = ?3, until = ?4, attempt = attempt + 1
 WHERE id = ?1`
 	sqlPayload = `SELECT headers, args FROM errand_payload WHERE job = ?1`
@@ -33,8 +28,6 @@ WHERE id = ?1`
 // leasedColumns are what a worker needs of a job, as leasedRow scans them. The
 // driver gives nil for a BLOB of no bytes, so NULL is asked for apart.
 const leasedColumns = `id, lane, priority, due_at, attempt, retry, crashes, snoozes, salt, created_at, timeout, policy, headers, args, args IS NULL, unique_key`
-
-const headColumns = 16
 
 type leasedRow struct {
 	id, lane                         int64
@@ -53,32 +46,6 @@ func (r *leasedRow) dest() []any {
 		&r.id, &r.lane, &r.priority, &r.dueAt, &r.attempt, &r.retry, &r.crashes, &r.snoozes,
 		&r.salt, &r.createdAt, &r.timeout, &r.policy, &r.headers, &r.args, &r.beside, &r.unique,
 	}
-}
-
-// set is Scan for what the driver itself gives: int64, string, []byte that is
-// nobody else's, nil.
-func (r *leasedRow) set(v []driver.Value) error {
-	var ints [13]int64
-	for i := range ints {
-		n := i
-		if n > 11 { // behind headers and args
-			n = 14
-		}
-		x, ok := v[n].(int64)
-		if !ok {
-			return fmt.Errorf("errand: column %d of a ready job is a %T: must be an integer", n, v[n])
-		}
-		ints[i] = x
-	}
-	*r = leasedRow{
-		id: ints[0], lane: ints[1], priority: int(ints[2]), dueAt: ints[3],
-		attempt: int(ints[4]), retry: int(ints[5]), crashes: int(ints[6]), snoozes: int(ints[7]),
-		salt: uint32(ints[8]), createdAt: ints[9], timeout: ints[10], policy: ints[11], beside: ints[12] != 0,
-	}
-	r.headers, _ = v[12].([]byte) // nil if NULL
-	r.args, _ = v[13].([]byte)
-	r.unique.String, r.unique.Valid = v[15].(string)
-	return nil
 }
 
 // before is the order in which ready jobs start.

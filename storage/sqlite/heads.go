@@ -4,11 +4,65 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
+	"strconv"
+	"strings"
 )
+
+// Asking for a column takes as long as a tenth of the whole, so that what most
+// jobs do not have comes as one, which for them is NULL.
+// No limit: who asks stops reading when it has enough.
+const (
+	sqlHeads = `SELECT id, priority, due_at, attempt, salt, created_at, headers, args, unique_key,
+CASE WHEN retry | crashes | snoozes | timeout | policy OR args IS NULL
+THEN retry || ' ' || crashes || ' ' || snoozes || ' ' || timeout || ' ' || policy || ' ' || (args IS NULL) END
+FROM errand_job WHERE state = 2 AND lane = ?1 ORDER BY priority DESC, due_at, id`
+	headColumns = 10
+)
+
+// set takes what the driver gives for sqlHeads: int64, string, []byte that is
+// nobody else's, nil.
+func (r *leasedRow) set(lane int64, v []driver.Value) error {
+	var ints [6]int64
+	for i := range ints {
+		x, ok := v[i].(int64)
+		if !ok {
+			return fmt.Errorf("errand: column %d of a ready job is a %T: must be an integer", i, v[i])
+		}
+		ints[i] = x
+	}
+	*r = leasedRow{
+		id: ints[0], lane: lane, priority: int(ints[1]), dueAt: ints[2],
+		attempt: int(ints[3]), salt: uint32(ints[4]), createdAt: ints[5],
+	}
+	r.headers, _ = v[6].([]byte) // nil if NULL
+	r.args, _ = v[7].([]byte)
+	r.unique.String, r.unique.Valid = v[8].(string)
+	if rest, ok := v[9].(string); ok {
+		return r.setRest(rest)
+	}
+	return nil
+}
+
+func (r *leasedRow) setRest(text string) error {
+	var n [6]int64
+	for i := range n {
+		word, rest, _ := strings.Cut(text, " ")
+		var err error
+		if n[i], err = strconv.ParseInt(word, 10, 64); err != nil {
+			return fmt.Errorf("errand: counters of a ready job: %w", err)
+		}
+		text = rest
+	}
+	r.retry, r.crashes, r.snoozes = int(n[0]), int(n[1]), int(n[2])
+	r.timeout, r.policy, r.beside = n[3], n[4], n[5] != 0
+	return nil
+}
 
 // head is the first job of a lane that has not been taken yet.
 type head struct {
+	lane int64
 	rows driver.Rows
 	row  leasedRow
 }
@@ -21,7 +75,7 @@ func (s *statements) advance(at *head) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	return true, at.row.set(s.heads[:])
+	return true, at.row.set(at.lane, s.heads[:])
 }
 
 // merge reads the heads of all lanes side by side and gives the first n jobs.
@@ -84,7 +138,7 @@ func (s *statements) open(conn any, i int, lane int64) (*head, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := &head{rows: rows}
+	at := &head{lane: lane, rows: rows}
 	more, err := s.advance(at)
 	if err != nil || !more {
 		return nil, errors.Join(err, rows.Close())
