@@ -66,7 +66,8 @@ const (
 )
 
 // MissedAll fires the latest ticks up to that many, which must be between 1 and
-// 1,000, and drops the older ones.
+// 1,000, and drops the older ones. Their jobs are written in one transaction:
+// their args and headers must not exceed 64 MiB together.
 func MissedAll(max int) Missed {
 	if max < 1 {
 		return Missed(max + notAll) // to be refused with the number that was given
@@ -177,6 +178,10 @@ func (q *Queue) newSchedule(s Schedule) (storage.Schedule, *schedule.Spec, error
 		}
 		if n := len(job.Headers); n > q.opts.MaxHeaders {
 			f.field("options.headers", n, fmt.Sprintf("must be at most %d bytes of JSON, with those that are added", q.opts.MaxHeaders))
+		}
+		n := len(job.Args) + len(job.Headers)
+		if most := mostBytes / n; s.Missed > 1 && int(s.Missed) > most {
+			f.field("missed", s.Missed, fmt.Sprintf("must be at most all(%d) with args and headers of %d bytes", max(most, 1), n))
 		}
 	}
 	if err := f.err(); err != nil {

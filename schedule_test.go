@@ -40,6 +40,8 @@ func TestSchedule_refusesBadInput(t *testing.T) {
 			{"missed", "all(0)", "must be MissedOne, MissedSkip or MissedAll of 1 to 1000"}}},
 		{"less than none", errand.Schedule{Missed: errand.MissedAll(-5)}, []fault{{"missed", "all(-5)", "must be"}}},
 		{"too many", errand.Schedule{Missed: errand.MissedAll(1001)}, []fault{{"missed", "all(1001)", "must be"}}},
+		{"too much", errand.Schedule{Missed: errand.MissedAll(1000), Args: note{Text: strings.Repeat("a", 255<<10)}}, []fault{
+			{"missed", "all(1000)", "must be at most all(256) with args and headers of 261"}}},
 		{"overlap", errand.Schedule{Overlap: 2}, []fault{{"overlap", "Overlap(2)", "must be OverlapAllow (0) or OverlapSkip (1)"}}},
 		{"jitter", errand.Schedule{Jitter: 24*time.Hour + 1}, []fault{{"jitter", "24h0m0.000000001s", "must be between 0 and 24h0m0s"}}},
 		{"negative jitter", errand.Schedule{Jitter: -1}, []fault{{"jitter", "-1ns", "must be"}}},

@@ -13,6 +13,7 @@ const (
 	// Bounds of one call of Fire: no schedule is begun beyond them.
 	mostFirings = 100
 	mostJobs    = 1000
+	mostBytes   = 64 << 20 // of args
 )
 
 // fire puts the next call of Fire together, if there is anything to fire. Those
@@ -33,11 +34,12 @@ func (l *loop) fire(now time.Time) (request, bool) {
 	}
 	slices.SortStableFunc(due, func(a, b *plan) int { return a.next.Compare(b.next) })
 	r := request{op: opFire, clock: t}
-	jobs := 0
+	jobs, bytes := 0, int64(0)
 	s.firing = s.firing[:0]
 	for _, p := range due {
 		f, n := p.fire(t)
-		if jobs += n; len(r.firings) == mostFirings || jobs > mostJobs && jobs > n {
+		jobs, bytes = jobs+n, bytes+int64(n)*int64(len(p.Job.Args))
+		if len(r.firings) == mostFirings || len(r.firings) > 0 && (jobs > mostJobs || bytes > mostBytes) {
 			break
 		}
 		r.firings = append(r.firings, f)

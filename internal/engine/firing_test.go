@@ -154,16 +154,21 @@ func TestFiring_Bounds(t *testing.T) {
 	for _, tt := range []struct {
 		missed                string
 		schedules, most, jobs int
+		args                  int
 	}{
-		{"one", 250, 100, 100},
-		{"all(300)", 20, 3, 900},
-		{"all(1000)", 3, 1, 1000},
+		{"one", 250, 100, 100, 2},
+		{"all(300)", 20, 3, 900, 2},
+		{"all(1000)", 3, 1, 1000, 2},
+		{"one", 10, 8, 8, 8 << 20},
 	} {
-		t.Run(tt.missed, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s of %d bytes", tt.missed, tt.args), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.store.alone = true
+				args := make([]byte, tt.args)
 				for i := range tt.schedules {
-					r.declare(storage.Schedule{Name: fmt.Sprintf("s%03d", i), Missed: tt.missed})
+					s := r.declare(storage.Schedule{Name: fmt.Sprintf("s%03d", i), Missed: tt.missed})
+					s.Job.Args = args
+					r.put(s)
 				}
 				pass(24 * time.Hour)
 				r.start() // nobody handles k
