@@ -36,6 +36,7 @@ func (q *Queue) Clock() ClockState {
 // queueClock is the one clock of a queue and its workers.
 type queueClock struct {
 	*clock.Clock
+	keeper storage.Timekeeper // nil: the Store is none
 	logger *slog.Logger
 	jumps  atomic.Int64
 	// What is still to be logged: under the lock of the clock no logger is
@@ -45,14 +46,15 @@ type queueClock struct {
 
 // newClock begins at the latest time that the store was given, if it keeps that.
 func newClock(ctx context.Context, store storage.Store, o *Options) (*queueClock, error) {
+	c := &queueClock{logger: o.Logger}
+	c.keeper, _ = store.(storage.Timekeeper)
 	var floor time.Time
-	if s, ok := store.(storage.Timekeeper); ok {
+	if c.keeper != nil {
 		var err error
-		if floor, _, err = s.Clock(ctx); err != nil {
+		if floor, _, err = c.keeper.Clock(ctx); err != nil {
 			return nil, err
 		}
 	}
-	c := &queueClock{logger: o.Logger}
 	c.Clock = clock.New(clock.Options{
 		Wall: o.Clock, Floor: floor,
 		OnJump: func(by time.Duration) {
@@ -65,6 +67,22 @@ func newClock(ctx context.Context, store storage.Store, o *Options) (*queueClock
 		o.Logger.Warn("the wall clock is behind what the database has seen", "wall", wall, "seen", floor)
 	}
 	return c, nil
+}
+
+// current is now for a call of the queue. While the time goes on from what the
+// database has seen, other processes may be ahead; workers hear of that, but
+// there need not be any.
+func (c *queueClock) current(ctx context.Context) time.Time {
+	now := c.now()
+	if c.keeper == nil || !c.Adrift() {
+		return now
+	}
+	seen, _, err := c.keeper.Clock(ctx)
+	if err != nil {
+		return now // the call itself will tell
+	}
+	c.CatchUp(seen)
+	return c.now()
 }
 
 // now gives the queue's time, and logs what has become of it.

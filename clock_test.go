@@ -345,3 +345,30 @@ func TestSchedule_DoubtfulClockMakesUpForNothing(t *testing.T) {
 		}
 	})
 }
+
+// A process without workers, on a board that no clock tells the time.
+func TestQueue_CatchesUpWithoutWorkers(t *testing.T) {
+	onMemory(t, func(t *testing.T, a *agenda) {
+		a.wall.set(plausibly)
+		a.restart(0)
+		enqueue(t, a.Queue, note{}, nil)
+		a.wall.set(0)
+		a.restart(0)
+		time.Sleep(18 * time.Hour)
+		b := a.another() // begins where the database was 18 hours ago
+		a.work(nil)
+		enqueue(t, a.Queue, note{}, nil)
+		time.Sleep(time.Minute)
+		a.took()
+		enqueue(t, b.Queue, note{}, &errand.JobOptions{Delay: time.Hour})
+		b.declare(errand.Schedule{Name: "hourly", Spec: "@hourly"})
+		time.Sleep(time.Minute)
+		if got := a.took(); len(got) > 0 {
+			t.Errorf("ran %v: none is due", got)
+		}
+		time.Sleep(time.Hour)
+		if got := a.took(); len(got) != 2 {
+			t.Errorf("ran %v: want both", got)
+		}
+	})
+}

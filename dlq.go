@@ -178,7 +178,7 @@ func (d *DeadLetters) Redrive(ctx context.Context, filter DeadFilter, o *Redrive
 	}
 	var r RedriveResult
 	err := d.each(ctx, sel, func(sel storage.DeadSelection) (storage.DeadStep, error) {
-		step, err := d.q.store.Redrive(ctx, d.q.clock.now(), sel, o.Queue)
+		step, err := d.q.store.Redrive(ctx, d.q.clock.current(ctx), sel, o.Queue)
 		r.Redriven += step.N
 		r.Duplicates = append(r.Duplicates, step.Duplicates...)
 		r.NotFound = append(r.NotFound, step.NotFound...)

@@ -100,7 +100,7 @@ func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) stri
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	return write(ctx, q.clock.now(), records)
+	return write(ctx, q.clock.current(ctx), records)
 }
 
 // newJob checks a job at the door and puts it into the words of the store. Its

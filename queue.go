@@ -289,7 +289,7 @@ func (q *Queue) Job(ctx context.Context, id ID) (JobInfo, error) {
 // that had already ended is the state it ended in. It gives [ErrNotFound] for
 // no job.
 func (q *Queue) Cancel(ctx context.Context, id ID) (State, error) {
-	return q.store.Cancel(ctx, q.clock.now(), id, q.opts.Retention)
+	return q.store.Cancel(ctx, q.clock.current(ctx), id, q.opts.Retention)
 }
 
 // Pause stops all workers from taking jobs of a queue; it may be one that has
@@ -308,7 +308,7 @@ func (q *Queue) pause(ctx context.Context, queue string, paused bool) error {
 	if err := checkName("queue", queue); err != nil {
 		return err
 	}
-	return q.store.Pause(ctx, q.clock.now(), queue, paused)
+	return q.store.Pause(ctx, q.clock.current(ctx), queue, paused)
 }
 
 // Paused gives the paused queues, sorted.

@@ -68,7 +68,7 @@ func (s *Schedules) List(ctx context.Context) ([]ScheduleInfo, error) {
 		return nil, err
 	}
 	var f faults
-	now := s.q.clock.now()
+	now := s.q.clock.current(ctx)
 	infos := make([]ScheduleInfo, len(all))
 	for i := range all {
 		infos[i] = scheduleInfo(&f, &all[i], now)
@@ -83,7 +83,7 @@ func (s *Schedules) Get(ctx context.Context, name string) (ScheduleInfo, error) 
 		return ScheduleInfo{}, err
 	}
 	var f faults
-	info := scheduleInfo(&f, found, s.q.clock.now())
+	info := scheduleInfo(&f, found, s.q.clock.current(ctx))
 	return info, f.err()
 }
 
@@ -173,7 +173,7 @@ func (s *Schedules) Remove(ctx context.Context, name string) error {
 	if err := checkName("name", name); err != nil {
 		return err
 	}
-	err = store.DropSchedule(ctx, s.q.clock.now(), name)
+	err = store.DropSchedule(ctx, s.q.clock.current(ctx), name)
 	if errors.Is(err, ErrNotFound) {
 		return noSchedule(name)
 	}
@@ -206,7 +206,7 @@ func (s *Schedules) Keep(ctx context.Context, names ...string) ([]string, error)
 		if slices.Contains(names, other.Name) {
 			continue
 		}
-		switch err := store.DropSchedule(ctx, s.q.clock.now(), other.Name); {
+		switch err := store.DropSchedule(ctx, s.q.clock.current(ctx), other.Name); {
 		case err == nil:
 			removed = append(removed, other.Name)
 		case !errors.Is(err, ErrNotFound): // that another process is doing the same is fine
@@ -296,7 +296,7 @@ func (s *Schedules) change(ctx context.Context, name string,
 		if err != nil {
 			return err
 		}
-		if done, err := try(store, s.q.clock.now(), found); done || err != nil {
+		if done, err := try(store, s.q.clock.current(ctx), found); done || err != nil {
 			return err
 		}
 	}

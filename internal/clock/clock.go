@@ -160,6 +160,13 @@ func (c *Clock) CatchUp(seen time.Time) {
 	}
 }
 
+// Adrift tells whether the time went on from a floor when it was last looked at.
+func (c *Clock) Adrift() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.adrift
+}
+
 // Doubtful tells whether the wall clock, when it was last looked at, was
 // plausible and behind, and had not been so for long enough to be believed.
 func (c *Clock) Doubtful() bool {

@@ -178,3 +178,23 @@ func TestClock_Doubtful(t *testing.T) {
 		doubtful(false)
 	})
 }
+
+func TestClock_Adrift(t *testing.T) {
+	bubble(t, 30*day, year, func(r *rig) {
+		adrift := func(want bool) {
+			t.Helper()
+			r.clock.Now()
+			if got := r.clock.Adrift(); got != want {
+				r.Errorf("adrift: %v, want %v", got, want)
+			}
+		}
+		adrift(true) // in doubt
+		time.Sleep(clock.Patience)
+		adrift(false)
+		r.wall.off = -2 * year // before the program was built
+		adrift(true)
+		r.wall.off = -clock.Slack / 2 // stands still, after what was added since
+		time.Sleep(time.Minute)
+		adrift(false)
+	})
+}
