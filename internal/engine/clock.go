@@ -168,6 +168,8 @@ func (w *wallTime) reached(now time.Time, clock func() time.Time) bool {
 	}
 	if t := clock(); t.Before(w.wall) {
 		w.at(w.wall, now, t)
+		// It may stand still for seconds, a moment before.
+		w.mono = latest(w.mono, now.Add(time.Millisecond))
 		return false
 	}
 	*w = wallTime{}

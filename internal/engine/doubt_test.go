@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,5 +97,29 @@ func TestClock_TwoWithoutABattery(t *testing.T) {
 		}
 		pass(2 * day)
 		wantEvery(t, rec.take("s"), day, 4, began.Add(9*time.Hour))
+	})
+}
+
+// A clock that stands still a moment before a tick is not asked all the time.
+func TestClock_StandsStillBeforeATick(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var w wall
+		c := r.by(&w, time.Now().Add(-year))
+		var looks atomic.Int64
+		r.cfg.Clock = func() time.Time { looks.Add(1); return c.Now() }
+		rec := r.record()
+		r.declare(storage.Schedule{Name: "s"})
+		r.start()
+		pass(time.Minute - 10*time.Microsecond)
+		c.Now()
+		w.set(1 - clock.Slack)
+		looks.Store(0)
+		pass(10 * time.Second)
+		if n := looks.Load(); n > 6000 {
+			t.Errorf("%d looks in five seconds", n)
+		}
+		if runs := rec.take("s"); len(runs) != 1 {
+			t.Errorf("%d runs", len(runs))
+		}
 	})
 }
