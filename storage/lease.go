@@ -16,7 +16,9 @@ type Source struct {
 	Kinds  []string
 }
 
-// Exchange is what a worker asks of one transaction.
+// Exchange is what a worker asks of one transaction. One whose Want is zero may
+// go through where another gives [ErrFull]: a Store may keep room in reserve so
+// that work can be finished.
 type Exchange struct {
 	// Length is how long leases granted or extended here last from now.
 	Length time.Duration

@@ -118,6 +118,11 @@ func (l *loop) send(now time.Time) {
 		l.beatAt = time.Time{}
 	}
 	from := l.pick(now, false)
+	// On a disk that is full outcomes may go through where a lease does not.
+	alone := l.cannotLease && (len(l.outcomes) > 0 || reached(l.beatAt, now))
+	if alone {
+		from = nil
+	}
 	need := len(l.outcomes) > 0 || reached(l.beatAt, now) || from != nil
 	if !need || !l.sided {
 		if r, ok := l.chore(now); ok {
@@ -130,7 +135,7 @@ func (l *loop) send(now time.Time) {
 	if !need {
 		return
 	}
-	if from == nil {
+	if from == nil && !alone {
 		from = l.pick(now, true) // a look costs little more, and saves the next
 	}
 	l.put(l.exchange(from, now))
@@ -177,7 +182,7 @@ func (l *loop) answer(a answer) {
 	if l.choreFailed[a.op] = false; a.op == opExchange {
 		l.choreFailed = [operations]bool{} // what fails from now on is another streak
 	}
-	if a.op == l.lastOp {
+	if a.op == l.lastOp && (!l.cannotLease || a.x.Want > 0 || l.stage != working) {
 		l.recovered()
 	}
 	switch a.op {
@@ -315,7 +320,7 @@ func (l *loop) failed(a answer, now time.Time) {
 		}
 	}
 	if a.op == opExchange {
-		l.trouble(a.op, a.err, now)
+		l.trouble(a.op, a.x.Want > 0, a.err, now)
 		return
 	}
 	l.complain(a.err)
@@ -331,11 +336,12 @@ func (l *loop) complain(err error) {
 
 // trouble has the store left alone for a while, longer with each failure until
 // what failed first works again.
-func (l *loop) trouble(op operation, err error, now time.Time) {
+func (l *loop) trouble(op operation, leasing bool, err error, now time.Time) {
 	l.complain(err)
 	if l.lastErr == nil {
 		l.lastOp = op
 	}
+	l.cannotLease = (leasing || l.cannotLease) && errors.Is(err, storage.ErrFull)
 	l.lastErr = err
 	l.backoff = min(max(2*l.backoff, minBackoff), maxBackoff)
 	l.retryAt = now.Add(l.backoff)
@@ -347,5 +353,5 @@ func (l *loop) recovered() {
 		return
 	}
 	l.cfg.Logger.Info("the store works again")
-	l.lastErr, l.lastOp, l.backoff, l.retryAt = nil, opNone, 0, time.Time{}
+	l.lastErr, l.lastOp, l.cannotLease, l.backoff, l.retryAt = nil, opNone, false, 0, time.Time{}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -218,5 +219,39 @@ func TestFault_StopDoesNotWaitForAStoreThatHangs(t *testing.T) {
 		goOn()
 		synctest.Wait()
 		r.wantState(id, storage.Ready, storage.Counters{}) // given back after all
+	})
+}
+
+// A store that is full may still take outcomes and heartbeats. They go alone,
+// and what is to be leased is asked for by itself until there is room again.
+func TestFault_FullStoreTakesOutcomes(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var once sync.Once
+		r.cfg.Concurrency = 2
+		r.handle("k", func(context.Context, *storage.Leased) error {
+			time.Sleep(3 * lease)
+			once.Do(func() { r.store.full.Store(true) })
+			return nil
+		})
+		ids := r.enqueue("k", 5)
+		r.start()
+		pass(7 * lease)
+		done := 0
+		for _, id := range ids {
+			if r.job(id).State == storage.Done {
+				done++
+			}
+		}
+		if done != 2 {
+			t.Errorf("%d of the jobs that ran are done, want 2", done)
+		}
+		if n := len(r.logs.with("the store failed")); n != 1 {
+			t.Errorf("one streak of errors logged %d times", n)
+		}
+		r.store.full.Store(false)
+		pass(20 * lease)
+		for _, id := range ids {
+			r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+		}
 	})
 }

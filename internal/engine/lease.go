@@ -194,7 +194,7 @@ func (l *loop) end(a *attempt) {
 	case storage.OutcomeRetry:
 		l.cfg.Logger.Debug("attempt failed", l.attrs(a, "error", a.verdict.text, "due", f.DueAt)...)
 	case storage.OutcomeReturned:
-		l.trouble(opStart, a.startErr, time.Now())
+		l.trouble(opStart, false, a.startErr, time.Now())
 	}
 }
 

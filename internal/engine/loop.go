@@ -78,6 +78,8 @@ type loop struct {
 	backoff time.Duration
 	lastErr error     // of a streak of errors
 	lastOp  operation // opExchange or opStart
+	// cannotLease: there was no room for an exchange that leases.
+	cannotLease bool
 	// choreFailed: the last call of this kind failed, which holds up no others.
 	choreFailed  [operations]bool
 	choreBackoff [operations]time.Duration

@@ -15,6 +15,7 @@ import (
 type spy struct {
 	storage.Store
 	alone bool
+	full  atomic.Bool // it takes only what ends work
 
 	mu        sync.Mutex
 	calls     []call
@@ -71,6 +72,9 @@ func (s *spy) Alone() bool { return s.alone }
 func (s *spy) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 	if err := s.note("exchange", x); err != nil {
 		return storage.ExchangeResult{}, err
+	}
+	if x.Want > 0 && s.full.Load() {
+		return storage.ExchangeResult{}, storage.ErrFull
 	}
 	return s.Store.Exchange(ctx, now, x)
 }

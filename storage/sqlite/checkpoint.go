@@ -2,18 +2,31 @@ package sqlite
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"time"
 
 	lib "modernc.org/sqlite/lib"
+
+	"github.com/errandq/errand/storage"
 )
 
 const (
 	sqlLogLength  = `PRAGMA wal_checkpoint(NOOP)`
+	sqlPageCount  = `PRAGMA page_count`
+	sqlPageSize   = `PRAGMA page_size`
 	sqlCheckpoint = `PRAGMA wal_checkpoint(PASSIVE)`
 
 	// checkpointAt is how many pages of the log make a checkpoint, between two
 	// transactions.
 	checkpointAt = 4000
+	// lowAt is what makes one while the disk is nearly full: until then what is
+	// in the log may need as much room again in the database, and the ballast
+	// has to suffice for that.
+	lowAt = 100
+	// lowSpace is nearly full: what a log of checkpointAt pages can take twice,
+	// for itself and in the database, and as much again for others.
+	lowSpace = 4 * checkpointAt * 4096
 	// checkpointIdle is the pause in which whatever there is goes over.
 	checkpointIdle = time.Second
 	// warnAt is how many pages of the log are more than there should ever be.
@@ -31,6 +44,76 @@ type checkpointer struct {
 	length int  // of the log when last looked at
 	next   int  // length that is worth another try
 	warned bool // of a log that is too long
+	low    bool // the disk is nearly full
+	full   bool // the last one found no room
+}
+
+// often gives how many pages make a checkpoint.
+func (c *checkpointer) often() int {
+	if c.low {
+		return lowAt
+	}
+	return checkpointAt
+}
+
+// measure finds out whether the disk is nearly full.
+func (c *checkpointer) measure() {
+	free, ok := freeSpace(c.path)
+	c.low = ok && free < lowSpace
+}
+
+// growth gives by how much a checkpoint will make the database grow, what the
+// transaction under way has added included.
+func (c *checkpointer) growth() (int64, error) {
+	var pages, size int64
+	if err := c.db.row(sqlPageCount, nil, &pages); err != nil {
+		return 0, err
+	}
+	if err := c.db.row(sqlPageSize, nil, &size); err != nil {
+		return 0, err
+	}
+	info, err := os.Stat(c.path)
+	if err != nil {
+		return 0, err
+	}
+	return pages*size - info.Size(), nil
+}
+
+// reserve refuses a transaction that adds work if its pages do not fit into the
+// log and, later, into the database, while the disk is nearly full. The log may
+// have room from earlier, of which the database has none: then nothing could be
+// moved, and soon nothing be finished any more.
+func (c *checkpointer) reserve() error {
+	if !c.low {
+		return nil
+	}
+	c.measure()
+	if !c.low {
+		return nil
+	}
+	grows, err := c.growth()
+	if free, ok := freeSpace(c.path); err == nil && ok && 2*grows > free {
+		return fmt.Errorf("%w: %d bytes are free, up to %d are needed", storage.ErrFull, free, 2*grows)
+	}
+	return err
+}
+
+// makeRoom has the log begun anew, if the database has room for what is in it.
+func (c *checkpointer) makeRoom() {
+	c.measure()
+	c.next = 0
+	c.run(1)
+}
+
+// fits tells whether the database has room for what is in the log. If it has
+// not, a part of it would take what room there is for no use.
+func (c *checkpointer) fits() bool {
+	if !c.low {
+		return true
+	}
+	grows, err := c.growth()
+	free, ok := freeSpace(c.path)
+	return err != nil || !ok || grows <= free
 }
 
 // run does a checkpoint if so many pages wait for it.
@@ -43,7 +126,7 @@ func (c *checkpointer) run(pages int) {
 		c.next = 0 // begun anew
 	}
 	c.length = length
-	if pages == checkpointAt {
+	if pages > 1 {
 		if length < c.next {
 			return // the last one could not finish, and this one could not either
 		}
@@ -53,17 +136,26 @@ func (c *checkpointer) run(pages int) {
 		}
 		defer c.turn.give()
 	}
-	if err := c.db.row(sqlCheckpoint, nil, &busy, &length, &moved); err != nil {
-		if isCode(err, lib.SQLITE_IOERR) {
+	if !c.fits() {
+		c.measure()
+		return
+	}
+	err := c.db.row(sqlCheckpoint, nil, &busy, &length, &moved)
+	c.measure()
+	if err != nil {
+		switch full := isCode(err, lib.SQLITE_FULL); {
+		case isCode(err, lib.SQLITE_IOERR):
 			c.fail(err, "checkpoint")
-		} else {
+		case !full || !c.full:
+			c.full = full
 			c.opts.Logger.Warn("errand: checkpoint", "error", translate(err))
 		}
 		return
 	}
+	c.full = false
 	c.next = 0
 	if moved < length { // somebody reads what is older, or does a checkpoint himself
-		c.next = length + checkpointAt/4
+		c.next = length + max(pages, lowAt)/4
 	}
 	if long := moved < length && length >= warnAt; long != c.warned {
 		c.warned = long

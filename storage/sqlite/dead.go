@@ -117,23 +117,23 @@ func (s *Store) choose(ctx context.Context, sel storage.DeadSelection) (ids []st
 
 // Redrive implements [storage.Store].
 func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
-	return s.deadStep(ctx, sel, func(t *tx, id storage.ID, step *storage.DeadStep) error {
+	return s.deadStep(ctx, false, sel, func(t *tx, id storage.ID, step *storage.DeadStep) error {
 		return t.redrive(t.seen(now), id, queue, step)
 	})
 }
 
 // PurgeDead implements [storage.Store].
 func (s *Store) PurgeDead(ctx context.Context, sel storage.DeadSelection) (storage.DeadStep, error) {
-	return s.deadStep(ctx, sel, (*tx).purgeDead)
+	return s.deadStep(ctx, true, sel, (*tx).purgeDead)
 }
 
-func (s *Store) deadStep(ctx context.Context, sel storage.DeadSelection, one func(*tx, storage.ID, *storage.DeadStep) error) (storage.DeadStep, error) {
+func (s *Store) deadStep(ctx context.Context, ends bool, sel storage.DeadSelection, one func(*tx, storage.ID, *storage.DeadStep) error) (storage.DeadStep, error) {
 	ids, next, err := s.choose(ctx, sel)
 	if err != nil {
 		return storage.DeadStep{}, err
 	}
 	var step storage.DeadStep
-	err = s.submit(ctx, &request{run: func(t *tx) error {
+	err = s.submit(ctx, &request{ends: ends, run: func(t *tx) error {
 		step = storage.DeadStep{Next: next}
 		for _, id := range ids {
 			if err := one(t, id, &step); err != nil {
@@ -223,6 +223,7 @@ func (t *tx) purgeDead(id storage.ID, step *storage.DeadStep) error {
 func (s *Store) PurgeFinished(ctx context.Context, now time.Time) (n int, next time.Time, err error) {
 	var us int64
 	r := &request{
+		ends: true,
 		probe: func(t *tx) (bool, error) {
 			us, err = t.nextPurge()
 			return us != 0 && us <= micros(now), err

@@ -67,7 +67,7 @@ func (s *Store) EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs [
 		return nil, err
 	}
 	defer s.leave()
-	if err := s.usable(); err != nil {
+	if err := errors.Join(s.usable(), s.intake()); err != nil {
 		return nil, err
 	}
 	// A statement that is interrupted may take the whole transaction with it.

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"syscall"
 
 	driver "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
@@ -12,14 +13,14 @@ import (
 )
 
 // translate puts the contract's sentinel before an error of the driver, found
-// by its code. Other errors pass unchanged.
+// by its code, or by that of the system. Other errors pass unchanged.
 func translate(err error) error {
 	var e *driver.Error
 	if !errors.As(err, &e) {
 		if errors.Is(err, sql.ErrConnDone) {
 			return fmt.Errorf("%w: %w", storage.ErrClosed, err)
 		}
-		return err
+		return ofSystem(err)
 	}
 	var sentinel error
 	switch e.Code() & 0xff {
@@ -46,4 +47,19 @@ func translate(err error) error {
 func isCode(err error, code int) bool {
 	var e *driver.Error
 	return errors.As(err, &e) && e.Code()&0xff == code
+}
+
+// ofSystem puts the sentinel before an error of the files beside the database.
+func ofSystem(err error) error {
+	sentinel := storage.ErrIO
+	switch {
+	case isFull(err):
+		sentinel = storage.ErrFull
+	case !errors.Is(err, syscall.EIO):
+		return err
+	}
+	if errors.Is(err, sentinel) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", sentinel, err)
 }

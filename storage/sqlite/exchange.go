@@ -62,7 +62,7 @@ func (r *leasedRow) before(o *leasedRow) bool {
 // Exchange implements [storage.Store].
 func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 	var out storage.ExchangeResult
-	r := &request{run: func(t *tx) (err error) {
+	r := &request{ends: x.Want <= 0, run: func(t *tx) (err error) {
 		out, err = t.exchange(now, &x)
 		return err
 	}}

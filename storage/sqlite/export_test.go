@@ -1,6 +1,9 @@
 package sqlite
 
-import "slices"
+import (
+	"context"
+	"slices"
+)
 
 // Kill ends s as kill -9 would: connections and locks are dropped, nothing is
 // written, the files stay. If s was closed while it held leases, the lock that
@@ -45,3 +48,23 @@ func Supported(version string) error { return supported(version) }
 
 // SchemaVersion is what this program can write.
 func SchemaVersion() int { return schemaVersion }
+
+// Fault has commits of what adds work, or of what does not, fail.
+func (s *Store) Fault(f func(adds bool) error) { s.fault = f }
+
+// Stall keeps the writer busy until it is released.
+func (s *Store) Stall() (release func()) {
+	begun, end := make(chan struct{}), make(chan struct{})
+	go func() {
+		_ = s.submit(context.Background(), &request{run: func(*tx) error {
+			close(begun)
+			<-end
+			return nil
+		}})
+	}()
+	<-begun
+	return func() { close(end) }
+}
+
+// Waiting is how many requests wait for the writer.
+func (s *Store) Waiting() int { return len(s.reqs) }

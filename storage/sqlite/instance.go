@@ -234,7 +234,7 @@ var abandoned struct {
 // retire drops the registration, if no lease is held. It is the last request.
 func (s *Store) retire() error {
 	var id, n int64
-	r := &request{done: make(chan error, 1), run: func(t *tx) error {
+	r := &request{ends: true, done: make(chan error, 1), run: func(t *tx) error {
 		if id = cmp.Or(s.self.number(), t.registered); id == 0 {
 			return nil
 		}

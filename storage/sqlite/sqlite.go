@@ -7,9 +7,9 @@
 // take turns at writing by a lock file beside it.
 //
 // Beside a database jobs.db there may be jobs.db-turn (whose turn it is to
-// write), jobs.db-wake (written to wake the workers of other processes) and a
-// jobs.db-instance-N for each process that leases jobs. They hold no data that
-// a restart needs.
+// write), jobs.db-wake (written to wake the workers of other processes), a
+// jobs.db-instance-N for each process that leases jobs, and jobs.db-ballast
+// (given up when the disk is full). They hold no data that a restart needs.
 package sqlite
 
 import (
@@ -56,6 +56,15 @@ type Options struct {
 	// BusyTimeout is how long to wait for the write lock before giving
 	// [storage.ErrBusy]. If zero, 5 s.
 	BusyTimeout time.Duration
+	// Ballast is how many bytes are kept beside the database, in a file that is
+	// given up when the disk is full, so that work in progress can be finished.
+	// If zero, 4 MiB; if negative, there is none.
+	Ballast int64
+	// AnyFileSystem allows file systems that other machines may share. There
+	// jobs can be lost and the file be damaged, unless only one process ever
+	// opens it and the file system keeps what fsync says. If false, they are
+	// refused.
+	AnyFileSystem bool
 	// Logger is told what no caller can be told. If nil, slog.Default().
 	Logger *slog.Logger
 }
@@ -66,6 +75,7 @@ func (o *Options) withDefaults() Options {
 		c = *o
 	}
 	c.BusyTimeout = cmp.Or(c.BusyTimeout, 5*time.Second)
+	c.Ballast = max(cmp.Or(c.Ballast, defaultBallast), 0)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -79,6 +89,9 @@ func (o *Options) validate() error {
 	}
 	if o.BusyTimeout < time.Millisecond || o.BusyTimeout > time.Hour {
 		errs = append(errs, fmt.Errorf("errand: busy timeout %v: must be 1ms to 1h", o.BusyTimeout))
+	}
+	if o.Ballast > maxBallast {
+		errs = append(errs, fmt.Errorf("errand: ballast of %d bytes: must be at most %d", o.Ballast, int64(maxBallast)))
 	}
 	return errors.Join(errs...)
 }
@@ -101,6 +114,7 @@ type Store struct {
 	joined  sync.WaitGroup // everything started by open
 	begun   atomic.Int64   // write transactions begun
 	failure atomic.Pointer[error]
+	fault   func(adds bool) error // of tests: what a commit meets
 
 	gate    sync.RWMutex   // held for reading while sending to reqs
 	closed  bool           // guarded by gate
@@ -108,6 +122,7 @@ type Store struct {
 	closing sync.Once
 	result  error // of Close
 
+	ballast ballast
 	self    instance
 	cache   cache
 	sight   observer
@@ -145,6 +160,9 @@ func Open(path string, opts *Options) (*Store, error) {
 	}
 	o := opts.withDefaults()
 	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if err := checkFileSystem(full, o); err != nil {
 		return nil, err
 	}
 	useOFDLocks(o.Logger)
@@ -185,6 +203,9 @@ func New(db *sql.DB, opts *Options) (*Store, error) {
 	}
 	if err := checkWAL(context.Background(), db); err != nil {
 		return nil, translate(err)
+	}
+	if err := checkFileSystem(path, o); err != nil {
+		return nil, err
 	}
 	useOFDLocks(o.Logger)
 	return open(path, o, db)
@@ -243,8 +264,18 @@ func kindOf(info os.FileInfo) string {
 	return "special file"
 }
 
-// open opens the Store, beside the application's app unless that is nil.
-func open(path string, o Options, app *sql.DB) (_ *Store, err error) {
+// open opens the Store, beside the application's app unless that is nil. On a
+// disk that is full it tries once more without the ballast: SQLite needs some
+// room for the index of its log.
+func open(path string, o Options, app *sql.DB) (*Store, error) {
+	s, err := openOnce(path, o, app)
+	if err != nil && cramped(path, err) && os.Truncate(ballastPath(path), 0) == nil {
+		return openOnce(path, o, app)
+	}
+	return s, err
+}
+
+func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("errand: open database: %w", err)
@@ -259,6 +290,7 @@ func open(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	s.written = make(chan struct{}, 1)
 	s.cache.lanes = map[laneName]int64{}
 	s.watch.init(s)
+	s.ballast = ballast{path: ballastPath(path), mode: s.mode, size: o.Ballast, log: o.Logger}
 	defer func() {
 		if err != nil {
 			err = errors.Join(translate(err), s.release())
@@ -290,6 +322,9 @@ func open(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	}
 	if err == nil {
 		_, err = s.refresh(ctx)
+	}
+	if err == nil {
+		s.ballast.open()
 	}
 	if o.SingleProcess {
 		s.turn.keep()

@@ -271,7 +271,7 @@ func (s *Store) lookOut() {
 		}
 		// A transaction that stays open for long, or was rolled back while
 		// nobody else writes. One that begins and writes nothing tells.
-		_ = s.submit(context.Background(), &request{run: func(*tx) error { return nil }})
+		_ = s.submit(context.Background(), &request{ends: true, run: func(*tx) error { return nil }})
 		timer.Reset(watchEvery)
 	}
 }

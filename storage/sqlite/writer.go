@@ -31,6 +31,9 @@ type request struct {
 	// something to do. It is asked only if the request is alone: then a "no"
 	// saves the write lock.
 	probe func(t *tx) (bool, error)
+	// ends says that run ends or keeps up work and adds none: when the disk is
+	// full the ballast is for it.
+	ends  bool
 	state atomic.Int32
 	done  chan error
 }
@@ -95,6 +98,7 @@ type writer struct {
 func (s *Store) runWriter(conn *sql.Conn) {
 	w := &writer{Store: s, conn: conn, stmts: newStatements(conn)}
 	w.log = checkpointer{Store: s, db: w.stmts}
+	w.log.measure()
 	w.pause = time.NewTimer(checkpointIdle)
 	defer w.pause.Stop()
 	batch := make([]*request, 0, maxBatch)
@@ -115,7 +119,7 @@ func (s *Store) runWriter(conn *sql.Conn) {
 			}
 		}
 		w.serve(batch)
-		w.log.run(checkpointAt)
+		w.log.run(w.log.often())
 	}
 	if s.failure.Load() == nil {
 		w.stmts.close()
@@ -140,7 +144,7 @@ func (w *writer) next() (*request, bool) {
 			return r, ok
 		case <-w.written:
 			w.dirty = true
-			w.log.run(checkpointAt)
+			w.log.run(w.log.often())
 		case <-pause:
 			w.dirty = false
 			w.log.run(1)
@@ -156,8 +160,13 @@ func (w *writer) serve(batch []*request) {
 			return
 		}
 	}
+	batch, last := w.admit(batch), false
 	for len(batch) > 0 {
 		culprit, err := w.attempt(&batch)
+		if culprit < 0 && errors.Is(err, storage.ErrFull) {
+			batch = w.drain(batch, err, &last)
+			continue
+		}
 		if culprit < 0 {
 			for _, r := range batch {
 				r.answer(err)
@@ -225,6 +234,12 @@ func (w *writer) attempt(batch *[]*request) (culprit int, err error) {
 	}
 	if err == nil {
 		err = t.flush()
+	}
+	if err == nil && adds(live) {
+		err = w.log.reserve()
+	}
+	if err == nil && w.fault != nil {
+		err = w.fault(adds(live))
 	}
 	if err != nil {
 		_, _ = w.stmts.exec(sqlRollback) // SQLite may have done it already

@@ -1,0 +1,220 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	// defaultBallast is room for 64 jobs that die with the longest errors and
+	// stacks, once in the log and once in the database; see TestBallast in
+	// package torture.
+	defaultBallast = 4 << 20
+	maxBallast     = 1 << 30
+	// refillEvery is the pace of looking whether there is room for it again.
+	refillEvery = 3 * time.Second
+)
+
+// ballast is a file of real blocks beside the database that is given up when the
+// disk is full: what ends work can then be written, and what adds work waits
+// until there is room for the ballast again. All processes on the database
+// share it. An empty file says that it is given up.
+type ballast struct {
+	path string
+	mode os.FileMode
+	size int64 // 0: there is none
+	log  *slog.Logger
+	gone atomic.Bool // given up
+
+	mu    sync.Mutex
+	tried time.Time
+}
+
+// fill writes the ballast, if it is not there.
+func (b *ballast) fill() error {
+	if b.size == 0 {
+		return nil
+	}
+	f, err := os.OpenFile(b.path, os.O_RDWR|os.O_CREATE, b.mode)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() < b.size {
+		err = b.write(f)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// write writes all of it in one call, so that no process truncates it halfway.
+// The bytes are random, for file systems that compress. They are not synced:
+// that the blocks are taken is enough.
+func (b *ballast) write(f *os.File) error {
+	if free, ok := freeSpace(b.path); ok && free < b.size {
+		return fmt.Errorf("%w: %d bytes free", syscall.ENOSPC, free) // and none for others while it is tried
+	}
+	block := make([]byte, b.size)
+	var seed [32]byte
+	_, _ = rand.NewChaCha8(seed).Read(block) // never fails
+	_, err := f.WriteAt(block, 0)
+	if err != nil {
+		err = errors.Join(err, f.Truncate(0))
+	}
+	return err
+}
+
+// open writes the ballast as the store opens. Where no such file can be made
+// there is none.
+func (b *ballast) open() {
+	err := b.fill()
+	switch {
+	case err == nil:
+	case isFull(err):
+		b.gone.Store(true)
+		b.log.Warn("errand: the disk is full: no job can be added until there is room for the ballast", "file", b.path, "bytes", b.size)
+	default:
+		b.size = 0
+		b.log.Warn("errand: no ballast: when the disk is full outcomes will have to wait for room", "error", err)
+	}
+}
+
+// release gives the ballast up.
+func (b *ballast) release() {
+	if b.size == 0 {
+		return
+	}
+	if err := os.Truncate(b.path, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+		b.log.Error("errand: giving up the ballast", "error", err)
+	}
+	b.mu.Lock()
+	b.tried = time.Now()
+	b.mu.Unlock()
+	if !b.gone.Swap(true) {
+		b.log.Error("errand: the disk is full: the ballast is given up so that work can be finished; no job can be added until there is room for it",
+			"file", b.path, "bytes", b.size)
+	}
+}
+
+// missing tells whether the ballast is given up and cannot be had back yet.
+func (b *ballast) missing() bool {
+	if !b.gone.Load() {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if time.Since(b.tried) < refillEvery {
+		return true
+	}
+	b.tried = time.Now()
+	if err := b.fill(); err != nil {
+		return true
+	}
+	b.gone.Store(false)
+	b.log.Info("errand: there is room again: the ballast is back, jobs can be added")
+	return false
+}
+
+// given notes that another process has given the ballast up.
+func (b *ballast) given() {
+	if b.size == 0 || b.gone.Load() {
+		return
+	}
+	if info, err := os.Stat(b.path); err == nil && info.Size() == 0 {
+		b.mu.Lock()
+		b.tried = time.Now()
+		b.mu.Unlock()
+		b.gone.Store(true)
+	}
+}
+
+// intake tells whether work may be added.
+func (s *Store) intake() error {
+	if s.ballast.missing() {
+		return fmt.Errorf("%w: the ballast %s is given up", storage.ErrFull, s.ballast.path)
+	}
+	return nil
+}
+
+// adds tells whether any of the requests adds work.
+func adds(batch []*request) bool {
+	return slices.ContainsFunc(batch, func(r *request) bool { return !r.ends })
+}
+
+// admit answers those requests that add work, while none may be added, and
+// gives the others.
+func (w *writer) admit(batch []*request) []*request {
+	if !adds(batch) {
+		return batch
+	}
+	if !w.opts.SingleProcess && !w.Alone() {
+		w.ballast.given()
+	}
+	if err := w.intake(); err != nil {
+		return ending(batch, err)
+	}
+	return batch
+}
+
+// ending answers the requests that add work with err, and gives the others.
+func ending(batch []*request, err error) []*request {
+	left := batch[:0]
+	for _, r := range batch {
+		if r.ends {
+			left = append(left, r)
+		} else {
+			r.answer(err)
+		}
+	}
+	return left
+}
+
+// drain decides what to do about a batch for which there was no room: first
+// what ends work is tried without what adds any, then, once, with the ballast
+// given up and the log moved into the database, so that its room can be used
+// again. It gives what is to be tried again.
+func (w *writer) drain(batch []*request, err error, last *bool) []*request {
+	n := len(batch)
+	left := ending(batch, err)
+	if len(left) < n || len(left) == 0 {
+		return left
+	}
+	if !*last {
+		*last = true
+		w.ballast.release()
+		w.log.makeRoom()
+		return left
+	}
+	for _, r := range left {
+		r.answer(err)
+	}
+	return nil
+}
+
+// isFull tells whether an error of the operating system means that there is no
+// space.
+func isFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// cramped tells whether a store could not be opened because the disk is full,
+// and there is a ballast to give up.
+func cramped(path string, err error) bool {
+	if !errors.Is(err, storage.ErrFull) && !errors.Is(err, storage.ErrIO) {
+		return false
+	}
+	info, e := os.Stat(ballastPath(path))
+	free, ok := freeSpace(path)
+	return e == nil && info.Size() > 0 && (!ok || free < info.Size())
+}
+
+func ballastPath(db string) string { return db + "-ballast" }
