@@ -39,6 +39,14 @@ type Options struct {
 	// SingleProcess promises that no other process opens the file, which saves
 	// watching for their commits. If false, others are looked out for.
 	SingleProcess bool
+	// Ballast is how many bytes are kept beside the file that Open opens, to be
+	// given up when the disk is full, so that work in progress can be finished.
+	// If zero, 4 MiB; if negative, there is none.
+	Ballast int64
+	// AnyFileSystem allows Open file systems that other machines may share, such
+	// as NFS, on which jobs can be lost and the file be damaged. If false, they
+	// are refused.
+	AnyFileSystem bool
 	// Policy is the delivery policy of jobs for which nothing else sets one: a
 	// [policy.Policy], [policy.Document] or [policy.Topic]. Each section of a
 	// document stands for itself. If nil, or for a retry section that is
@@ -92,12 +100,16 @@ const (
 	defaultMaxArgs    = 256 << 10
 	defaultMaxHeaders = 16 << 10
 	mostBytes         = 64 << 20
+	mostBallast       = 1 << 30
 )
 
 func (o *Options) validate() error {
 	var f faults
 	if o.Durability > Relaxed {
 		f.field("durability", o.Durability, "must be Full (0) or Relaxed (1)")
+	}
+	if o.Ballast > mostBallast {
+		f.field("ballast", o.Ballast, fmt.Sprintf("must be at most %d bytes", mostBallast))
 	}
 	f.policy("policy", o.Policy)
 	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
@@ -171,8 +183,9 @@ func (q *Queue) line(name string) engine.Line {
 // Open opens the queue in the SQLite file at path, and creates the file with
 // mode 0600 if there is none. Its tables are brought up to date.
 //
-// It gives a [FieldError] for a path that cannot be meant, [ErrCorrupt] for a
-// file that is no database, [ErrReadOnly] for one that cannot be written, and
+// It gives a [FieldError] for a path that cannot be meant, [ErrUnsupportedDB]
+// for one on a network or shared file system, [ErrCorrupt] for a file that is no
+// database, [ErrReadOnly] for one that cannot be written, and
 // [ErrTooNew] for one that a later version of errand has changed.
 func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 	o = cmp.Or(o, &Options{})
@@ -190,6 +203,7 @@ func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 	c := o.withDefaults()
 	store, err := sqlite.Open(path, &sqlite.Options{
 		Durability: c.Durability, SingleProcess: c.SingleProcess, Logger: c.Logger,
+		Ballast: c.Ballast, AnyFileSystem: c.AnyFileSystem,
 	})
 	if err != nil {
 		return nil, err
@@ -214,8 +228,9 @@ func newQueue(ctx context.Context, store storage.Store, o Options) (*Queue, erro
 }
 
 // New makes a queue on a store that is open already, one on the application's
-// own database for example. Closing the queue closes the store. Durability and
-// SingleProcess are the store's own and must be zero here.
+// own database for example. Closing the queue closes the store. Durability,
+// SingleProcess, Ballast and AnyFileSystem are the store's own and must be zero
+// here.
 func New(ctx context.Context, store storage.Store, o *Options) (*Queue, error) {
 	o = cmp.Or(o, &Options{})
 	var f faults
@@ -227,6 +242,12 @@ func New(ctx context.Context, store storage.Store, o *Options) (*Queue, error) {
 	}
 	if o.SingleProcess {
 		f.field("single_process", true, "must be false with New: set it where the store is opened")
+	}
+	if o.Ballast != 0 {
+		f.field("ballast", o.Ballast, "must be zero with New: set it where the store is opened")
+	}
+	if o.AnyFileSystem {
+		f.field("any_file_system", true, "must be false with New: set it where the store is opened")
 	}
 	f.add(o.validate())
 	if err := f.err(); err != nil {

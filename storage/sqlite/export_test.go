@@ -68,3 +68,12 @@ func (s *Store) Stall() (release func()) {
 
 // Waiting is how many requests wait for the writer.
 func (s *Store) Waiting() int { return len(s.reqs) }
+
+// FileSystem makes all files be on a file system of this type.
+func FileSystem(t interface{ Cleanup(func()) }, name string) {
+	before := statFS
+	statFS = func(string) (fileSystem, error) {
+		return fileSystem{name: name, shared: sharedType(name), free: 1 << 40}, nil
+	}
+	t.Cleanup(func() { statFS = before })
+}

@@ -1,0 +1,38 @@
+package sqlite_test
+
+import (
+	"testing"
+
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+func TestMountType(t *testing.T) {
+	const mounts = `22 28 0:21 / /proc rw,nosuid - proc proc rw
+28 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+40 28 0:52 / /mnt/far rw shared:9 master:2 - fuse.sshfs ada@example.org:/ rw
+41 28 259:70000 / /mnt/large\\040disk rw - xfs /dev/nvme0n1p1 rw
+`
+	dev := func(major, minor uint64) uint64 { // as glibc's makedev
+		return major&0xfff<<8 | major&^0xfff<<32 | minor&0xff | minor&^0xff<<12
+	}
+	for want, number := range map[string]uint64{
+		"ext4": dev(254, 0), "fuse.sshfs": dev(0, 52), "xfs": dev(259, 70000), "proc": dev(0, 21), "": dev(7, 7),
+	} {
+		if got := sqlite.MountType(mounts, number); got != want {
+			t.Errorf("device %#x: %q, want %q", number, got, want)
+		}
+	}
+}
+
+// What the system says is something, and of the magic numbers each is shared.
+func TestStatFileSystem(t *testing.T) {
+	name, free, err := sqlite.StatFileSystem(t.TempDir())
+	if err != nil || name == "" || free <= 0 {
+		t.Errorf("type %q, %d bytes free: %v", name, free, err)
+	}
+	for number, name := range sqlite.Magics {
+		if !sqlite.SharedType(name) {
+			t.Errorf("%#x is %q, which is not shared", number, name)
+		}
+	}
+}

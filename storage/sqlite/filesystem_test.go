@@ -1,0 +1,62 @@
+package sqlite_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+func TestOpen_SharedFileSystem(t *testing.T) {
+	for name, shared := range map[string]bool{
+		"ext4": false, "xfs": false, "tmpfs": false, "overlay": false, "apfs": false, "fuseblk": false, "fuse.bindfs": false, "0x1": false,
+		"nfs": true, "NFS4": true, "cifs": true, "smb2": true, "9p": true, "vboxsf": true, "fuse.sshfs": true, "virtiofs": true, "ceph": true,
+	} {
+		t.Run(name, func(t *testing.T) {
+			sqlite.FileSystem(t, name)
+			path := filepath.Join(t.TempDir(), "jobs.db")
+			s, err := sqlite.Open(path, nil)
+			if !shared {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if !errors.Is(err, storage.ErrUnsupportedDB) {
+				t.Fatalf("error %v, want ErrUnsupportedDB", err)
+			}
+			for _, part := range []string{path, "type " + name, "Options.AnyFileSystem"} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("error %q does not say %q", err, part)
+				}
+			}
+			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the file was made all the same: %v", err)
+			}
+			if s, err = sqlite.Open(path, &sqlite.Options{AnyFileSystem: true}); err != nil {
+				t.Fatalf("with AnyFileSystem: %v", err)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestNew_SharedFileSystem(t *testing.T) {
+	d := newDB(t, nil)
+	d.open()
+	app := d.raw()
+	defer app.Close()
+	sqlite.FileSystem(t, "nfs")
+	if _, err := sqlite.New(app, nil); !errors.Is(err, storage.ErrUnsupportedDB) {
+		t.Errorf("error %v, want ErrUnsupportedDB", err)
+	}
+}
