@@ -3,10 +3,10 @@
 GOLANGCI_VERSION := 2.15.0
 FUZZTIME ?= 20s
 
-.PHONY: help test race lint bench fuzz
+.PHONY: help test race lint bench compare torture fuzz
 
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## Run all tests
 	go test ./...
@@ -25,6 +25,12 @@ lint: ## Check formatting, vet and lint
 
 bench: ## Run all benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
+
+compare: ## Compare with other queues and bare loops: about half an hour
+	go -C bench run .
+
+torture: ## Cut the power, fill the disk, kill: as root, on Linux
+	ERRAND_TORTURE=1 go test ./torture/... -v
 
 fuzz: ## Run each fuzz test for FUZZTIME (20s)
 	@set -e; for pkg in $$(go list ./...); do \

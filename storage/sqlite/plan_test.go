@@ -16,6 +16,10 @@ func TestStatements_UseIndexes(t *testing.T) {
 	}
 	defer s.Close()
 	for text, want := range map[string]string{
+		sqlMeta:          "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlSetNumber:     "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlReserve:       "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlNextJob:       "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlHeads:         "USING INDEX errand_job_ready (lane=?)",
 		sqlNext:          "USING COVERING INDEX errand_job_scheduled",
 		sqlPromote:       "USING COVERING INDEX errand_job_scheduled (due_at<?)",

@@ -11,7 +11,10 @@ import (
 )
 
 const (
-	sqlMeta      = `SELECT min_writer, next_job, next_token, next_instance, generation, clock, shifting FROM errand_meta`
+	// Not by the view errand_meta, which would be a query in a query.
+	sqlMeta = `SELECT (SELECT n FROM errand_number WHERE id = 0), (SELECT n FROM errand_number WHERE id = 1),
+(SELECT n FROM errand_number WHERE id = 2), (SELECT n FROM errand_number WHERE id = 3), (SELECT n FROM errand_number WHERE id = 4),
+(SELECT n FROM errand_number WHERE id = 5), (SELECT n FROM errand_number WHERE id = 6)`
 	sqlSetNumber = `UPDATE errand_number SET n = ?2 WHERE id = ?1`
 	sqlAddNumber = `INSERT INTO errand_number (id, n) VALUES (?1, ?2)
 ON CONFLICT DO UPDATE SET n = n + excluded.n`
