@@ -14,7 +14,7 @@ import (
 func TestAudit_SeesWhatIsWrong(t *testing.T) {
 	l, path := sample(t, true)
 	l.audit(t, path).mustBeClean(t, "nothing")
-	const done = `(SELECT MAX(id) FROM errand_finished WHERE state = 4)`
+	const done = `(SELECT MAX(id) FROM errand_finished WHERE state = 4 AND args IS NOT NULL)`
 	const back = `INSERT INTO errand_job (id, lane, state, priority, due_at, token, attempt, salt, created_at, timeout, policy, args)
 SELECT id, lane, 2, priority, due_at, token, attempt, salt, created_at, timeout, policy, args FROM errand_finished WHERE id = ` + done
 	for name, c := range map[string]struct {

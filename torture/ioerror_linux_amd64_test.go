@@ -21,7 +21,7 @@ func TestIOErrors_Once(t *testing.T) {
 			if beside(at) || !full() && at.n%100 != 0 || *long == 0 && at.name == "pwrite64" && at.n%4 != 0 {
 				continue
 			}
-			failures += failing(t, newLedger(), ramDir(t), fmt.Sprintf("%v at %v", errno, at), func(c call) change {
+			failures += failing(t, false, fmt.Sprintf("%v at %v", errno, at), func(c call) change {
 				if c.n == at.n {
 					return change{errno: errno}
 				}
@@ -74,7 +74,7 @@ func TestIOErrors_HandedOff(t *testing.T) {
 		if at.name != "fsync" || !strings.HasSuffix(at.path, "-wal") {
 			continue
 		}
-		failing(t, newLedger(), ramDir(t), fmt.Sprintf("EIO at %v", at), func(c call) change {
+		failing(t, true, fmt.Sprintf("EIO at %v", at), func(c call) change {
 			if c.n == at.n {
 				return change{errno: syscall.EIO}
 			}
@@ -92,7 +92,7 @@ func TestIOErrors_FilesBeside(t *testing.T) {
 			if !beside(at) {
 				continue
 			}
-			failing(t, newLedger(), ramDir(t), fmt.Sprintf("%v at %v", errno, at), func(c call) change {
+			failing(t, false, fmt.Sprintf("%v at %v", errno, at), func(c call) change {
 				if c.n == at.n {
 					return change{errno: errno}
 				}
@@ -111,7 +111,7 @@ func TestIOErrors_Lasting(t *testing.T) {
 	}
 	for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
 		for i := step / 2; i < len(calls); i += step {
-			failing(t, newLedger(), ramDir(t), fmt.Sprintf("%v from %v on", errno, calls[i]), func(c call) change {
+			failing(t, false, fmt.Sprintf("%v from %v on", errno, calls[i]), func(c call) change {
 				if c.n >= i && !beside(c) && !strings.HasPrefix(c.name, "unlink") {
 					return change{errno: errno}
 				}
@@ -123,7 +123,7 @@ func TestIOErrors_Lasting(t *testing.T) {
 
 // A write that is cut short is gone on with, as POSIX has it.
 func TestIOErrors_ShortWrites(t *testing.T) {
-	failed := failing(t, newLedger(), ramDir(t), "all writes are short", func(c call) change {
+	failed := failing(t, false, "all writes are short", func(c call) change {
 		return change{torn: c.size > 1 && strings.Contains(c.name, "write") && !beside(c)}
 	})
 	if failed > 0 {
@@ -187,10 +187,11 @@ func syncFails(t *testing.T, at call, restart bool) {
 
 // failing plays the scenario with errors, and gives the number of steps that
 // failed.
-func failing(t *testing.T, l *ledger, dir, what string, decide func(call) change) (failed int) {
+func failing(t *testing.T, handoff bool, what string, decide func(call) change) (failed int) {
 	t.Helper()
+	l, dir := newLedger(), ramDir(t)
 	path := filepath.Join(dir, "jobs.db")
-	status, _, said := trace(t, l, part{Role: "scenario", DB: path, Handoff: *faults}, dir, decide)
+	status, _, said := trace(t, l, part{Role: "scenario", DB: path, Handoff: handoff}, dir, decide)
 	if !status.Exited() || status.ExitStatus() != 0 || len(said) == 0 || said[len(said)-1] != "complete" {
 		t.Errorf("%s: it ended with %d and said %q", what, status, said)
 	}
