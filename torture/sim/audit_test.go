@@ -187,11 +187,12 @@ func (w *world) drain() {
 	w.set(0)
 	w.friendly.Store(true)
 	close(w.calm)
-	if l.broken.Load() || !w.stop() {
+	ok := w.stop()
+	l.doings.Wait()
+	if !ok || l.broken.Load() {
 		w.crash("the process ends", false)
 		l = w.life
 	}
-	l.doings.Wait()
 	ctx := context.Background()
 	for _, queue := range []string{"default", "bulk"} {
 		if err := l.queue.Resume(ctx, queue); err != nil {

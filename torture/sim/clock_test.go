@@ -21,6 +21,7 @@ func (w *wall) now() time.Time { return time.Now().Round(0).Add(right + time.Dur
 type watch struct {
 	last    time.Time
 	lastAt  time.Duration // since the world began, as the next
+	top     time.Time     // what it may have been at lastAt, had the wall clock been looked at since
 	aheadAt time.Duration // the wall clock was not far behind, or implausible, for the last time
 	losses  int           // how often less time has passed than did
 	fresh   bool          // of a life that has just begun
@@ -28,8 +29,15 @@ type watch struct {
 	stepEnd int64
 }
 
-// expected gives what the queue's clock shows if it has gone on.
-func (c *watch) expected(elapsed time.Duration) time.Time { return c.last.Add(elapsed - c.lastAt) }
+// expected gives what the queue's clock shows if it has gone on, at most: it
+// need not have been looked at while the wall clock was ahead.
+func (c *watch) expected(elapsed time.Duration) time.Time {
+	t := c.last
+	if c.top.After(t) {
+		t = c.top
+	}
+	return t.Add(elapsed - c.lastAt)
+}
 
 // latest gives the latest that a job can have been found due at. The database
 // may lag behind what it was told by a second, and the clock of a new life with
@@ -70,7 +78,7 @@ func (w *world) sample(l *life, now time.Time) {
 			c.losses++
 			w.peaks = append(w.peaks, step{end: w.next(), now: expected})
 		}
-		c.last, c.lastAt, c.fresh = now, at, false
+		c.last, c.lastAt, c.top, c.fresh = now, at, time.Time{}, false
 		w.notBehind()
 	})
 }
@@ -89,6 +97,9 @@ func (w *world) set(off time.Duration) {
 	defer w.mu.Unlock()
 	w.notBehind()
 	w.peaks = append(w.peaks, step{end: w.next(), now: w.latest()})
+	if c, wall := &w.clock, w.wall.now(); wall.After(c.expected(w.elapsed())) {
+		c.top = wall.Add(c.lastAt - w.elapsed())
+	}
 	w.wall.off.Store(int64(off))
 	w.notBehind()
 }

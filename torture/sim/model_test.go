@@ -95,15 +95,7 @@ func (w *world) enqueued(l *life, begin int64, now time.Time, jobs []storage.New
 
 func (w *world) add(begin, end int64, now time.Time, n storage.NewJob, e storage.Enqueued) {
 	if e.Duplicate {
-		holder := w.jobs[e.ID.Key()]
-		switch {
-		case holder == nil || holder.id != e.ID:
-			w.fault("duplicate of %v, which there is not", e.ID)
-		case n.Unique == "" || holder.Unique != n.Unique:
-			w.fault("job %d has key %q and is no duplicate of one with %q", holder.id.Key(), holder.Unique, n.Unique)
-		case holder.UniqueScope == storage.UniqueLive && w.endedBefore(holder, begin):
-			w.fault("key %q is held by job %d, which has ended", n.Unique, e.ID.Key())
-		}
+		w.duplicates = append(w.duplicates, duplicate{begin, n.Unique, e.ID})
 		return
 	}
 	if old := w.jobs[e.ID.Key()]; old != nil {
@@ -118,6 +110,26 @@ func (w *world) add(begin, end int64, now time.Time, n storage.NewJob, e storage
 		w.addLease(l)
 	}
 	delete(w.orphans, e.ID.Key())
+}
+
+// duplicate is a job that was not inserted. The holder of its key may be told
+// later than it.
+type duplicate struct {
+	begin  int64
+	unique string
+	of     storage.ID
+}
+
+func (w *world) check(d duplicate) {
+	holder := w.jobs[d.of.Key()]
+	switch {
+	case holder == nil || holder.id != d.of:
+		w.fault("duplicate of %v, which there is not", d.of)
+	case d.unique == "" || holder.Unique != d.unique:
+		w.fault("job %d has key %q and is no duplicate of one with %q", d.of.Key(), holder.Unique, d.unique)
+	case holder.UniqueScope == storage.UniqueLive && w.endedBefore(holder, d.begin):
+		w.fault("key %q is held by job %d, which has ended", d.unique, d.of.Key())
+	}
 }
 
 // endedBefore tells whether a job had ended for certain before a call began.
@@ -234,7 +246,9 @@ func (w *world) noted(l *life, of storage.Lease, now time.Time) {
 			return
 		}
 		ls.noted, ls.notedAt = true, now
-		if now.Before(ls.DueAt.Add(-time.Microsecond)) && ls.losses == w.clock.losses && w.clock.floor.Before(ls.DueAt) {
+		due := ls.DueAt.Add(-time.Microsecond)
+		was := slices.ContainsFunc(w.peaks, func(s step) bool { return !s.now.Before(due) })
+		if now.Before(due) && !was && w.clock.floor.Before(due) {
 			w.fault("job %d starts %v before it is due", of.Key, ls.DueAt.Sub(now))
 		}
 	})

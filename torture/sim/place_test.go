@@ -31,9 +31,8 @@ type follow struct {
 	j *job
 	place
 	state    storage.State
-	redrives int // not used up
-	asked    int64
-	askedFor bool // for certain asked to stop, since a call that ended before asked
+	redrives int  // not used up
+	askedFor bool // for certain asked to stop under the last lease
 	mayAsked bool
 	floor    due
 	endedAt  time.Time
@@ -204,7 +203,9 @@ func (f *follow) finish(l *lease) {
 	for _, c := range f.j.cancels {
 		if c.state == storage.Running && c.begin < l.finEnd && c.end > l.begin {
 			f.mayAsked = true
-			f.askedFor = f.askedFor || c.begin > l.end && c.end < l.finBegin
+			// If there is no lease after this one, it was this one's.
+			last := f.j.leases[len(f.j.leases)-1] == l
+			f.askedFor = f.askedFor || c.begin > l.end && (last || c.end < l.finBegin)
 		}
 		// A wish outlives the holder that it was meant for.
 		if c.state == storage.Running && l.taken != nil && l.taken.Cancelling {
@@ -257,7 +258,7 @@ func (f *follow) end() place {
 		p.mustBe = f.j.purged && len(p.states) == 1 && f.state == storage.Dead && len(f.j.redrives) == 0
 	}
 	if f.state == storage.Done || f.state == storage.Cancelled {
-		p.mayBeGone = f.keep <= 0 || !f.w.purgedTo.Before(f.endedAt.Add(f.keep))
+		p.mayBeGone = f.keep <= 0 || !f.w.purgedTo.Before(f.endedAt.Add(f.keep-time.Microsecond))
 		p.mustBe = f.keep <= 0 && len(p.states) == 1
 	}
 	return *p

@@ -44,23 +44,25 @@ type world struct {
 	n     int        // jobs
 	off   int        // troubles
 
-	mu        sync.Mutex
-	seq       int64
-	lines     []string
-	faults    []string
-	jobs      map[int64]*job
-	byBirth   []*job
-	orphans   map[int64][]*lease // of jobs of which the enqueuing is not told yet
-	tokens    map[int64]*lease
-	pauses    map[string]pauseState
-	purgedTo  time.Time
-	stepsBack []step
-	peaks     []step // what the queue's clock had reached before it may have gone back
-	clock     watch
-	entries   []entry
-	agendas   map[string]*agenda
-	ran       int
-	ticks     int
+	mu         sync.Mutex
+	seq        int64
+	lines      []string
+	faults     []string
+	jobs       map[int64]*job
+	byBirth    []*job
+	duplicates []duplicate
+	acks       []storage.ID
+	orphans    map[int64][]*lease // of jobs of which the enqueuing is not told yet
+	tokens     map[int64]*lease
+	pauses     map[string]pauseState
+	purgedTo   time.Time
+	stepsBack  []step
+	peaks      []step // what the queue's clock had reached before it may have gone back
+	clock      watch
+	entries    []entry
+	agendas    map[string]*agenda
+	ran        int
+	ticks      int
 }
 
 // life is the time from an opening of the file to its close, or to the end of
@@ -224,6 +226,15 @@ func (w *world) settle() {
 		w.follow(e)
 	}
 	w.entries = nil
+	for _, d := range w.duplicates {
+		w.check(d)
+	}
+	for _, id := range w.acks {
+		if j := w.jobs[id.Key()]; j == nil || j.id != id {
+			w.fault("job %v was acknowledged, and there is none", id)
+		}
+	}
+	w.duplicates, w.acks = nil, nil
 	for key := range w.orphans {
 		w.fault("job %d was leased, and nobody has enqueued it", key)
 	}
