@@ -25,9 +25,9 @@ type Handoff interface {
 // Offer is what [Handoff] gives to a worker. It is safe for concurrent use.
 type Offer interface {
 	// Room says for how many jobs there is room from now on; at first there is
-	// none. A job passed to take uses up the room for one, and jobs may still
-	// come for which there was room a moment before. It does not wait for take,
-	// and may be called by it.
+	// none. Jobs that were leased count until take has returned, and then no
+	// more: take has to say how much room they leave. Jobs may still come for
+	// which there was room a moment before. It does not wait for take.
 	Room(n int)
 	// Close withdraws the offer. When it returns, take has returned from its
 	// last call. It must not be called by take.

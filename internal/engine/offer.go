@@ -31,10 +31,11 @@ func (l *loop) makeOffers() {
 	}
 }
 
-// hand puts jobs in.
+// hand puts jobs in, and says how much room they leave.
 func (m *mailbox) hand(h handed) {
 	m.mu.Lock()
 	m.handed = append(m.handed, h)
+	h.from.say(h.from.room - len(h.jobs))
 	m.mu.Unlock()
 	select {
 	case m.signal <- struct{}{}:
@@ -51,23 +52,44 @@ func (l *loop) takeOver(all []handed) {
 	}
 }
 
-// setRoom says for how many jobs there is room. While an exchange may bring
-// some there is none.
+// say says how much room there is for jobs of s. The mailbox is locked, so that
+// jobs are either in it or not yet heard of.
+func (s *source) say(room int) {
+	s.room = max(room, 0)
+	s.offer.Room(s.room)
+}
+
+// setRoom says for how many jobs there is room: the sources share the free
+// runners. While an exchange may bring jobs there is none.
 func (l *loop) setRoom() {
 	if !l.offering {
 		return
 	}
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
 	room := 0
 	if l.stage == working && l.lastErr == nil && !l.leasing && len(l.queue) == 0 {
 		room = l.cfg.Concurrency - l.running
+		for _, h := range l.mail.handed {
+			room -= len(h.jobs)
+		}
+	}
+	sharing := 0
+	for _, s := range l.sources {
+		if s.offer != nil && !s.hungry {
+			sharing++
+		}
 	}
 	for _, s := range l.sources {
 		switch {
 		case s.offer == nil:
 		case s.hungry:
-			s.offer.Room(0)
+			s.say(0)
 		default:
-			s.offer.Room(room)
+			n := (room + sharing - 1) / sharing
+			s.say(n)
+			room -= n
+			sharing--
 		}
 	}
 }

@@ -16,6 +16,7 @@ type source struct {
 	// hungry: there may be jobs ready that nobody told us about.
 	hungry bool
 	offer  storage.Offer // or nil
+	room   int           // said to offer; guarded by the mailbox
 }
 
 // sources divides all pairs of a queue and a kind.

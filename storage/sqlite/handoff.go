@@ -42,16 +42,6 @@ func (s *Store) Offer(src storage.Source, length time.Duration, take func([]stor
 // Room implements [storage.Offer].
 func (o *offer) Room(n int) { o.room.Store(int64(n)) }
 
-// used takes n off the room.
-func (o *offer) used(n int) {
-	for {
-		was := o.room.Load()
-		if o.room.CompareAndSwap(was, max(was-int64(n), 0)) {
-			return
-		}
-	}
-}
-
 // Close implements [storage.Offer].
 func (o *offer) Close() {
 	o.store.offers.change(func(all []*offer) []*offer {
@@ -163,8 +153,8 @@ func (t *tx) handOver(now time.Time) error {
 	return nil
 }
 
-// leaseTo leases to an offer for which there is room. What it leased earlier in
-// this transaction has not used up its room yet.
+// leaseTo leases to an offer for which there is room, but for what it leased
+// earlier in this transaction.
 func (t *tx) leaseTo(o *offer, now time.Time) ([]storage.Leased, error) {
 	h := t.handoff(o)
 	if h == nil {
@@ -201,7 +191,6 @@ func (t *tx) passOn() {
 	for _, h := range t.handoffs {
 		if len(h.jobs) > 0 {
 			h.offer.take(h.jobs, h.began)
-			h.offer.used(len(h.jobs))
 		}
 	}
 }

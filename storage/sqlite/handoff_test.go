@@ -19,6 +19,7 @@ import (
 type taker struct {
 	storage.Offer
 	mu   sync.Mutex
+	left int // of its room
 	jobs []storage.Leased
 }
 
@@ -28,10 +29,20 @@ func offer(t testing.TB, s *sqlite.Store, room int, kinds ...string) *taker {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.jobs = append(w.jobs, jobs...)
+		w.left -= len(jobs)
+		w.Offer.Room(w.left)
 	})
 	t.Cleanup(w.Close)
 	w.Room(room)
 	return w
+}
+
+// Room says that there is room for n, until they are there.
+func (w *taker) Room(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left = n
+	w.Offer.Room(n)
 }
 
 // taken gives what was handed over since it was last asked.
@@ -117,30 +128,6 @@ func TestHandoff_CallsInOneTransaction(t *testing.T) {
 	w.Room(9)
 	together(t, s, adding(s, "q"), returned)
 	w.took(t, "for a job that is nobody's", "")
-}
-
-// A worker may say anew how much room it has while a transaction is under way
-// that has leased to it: what that leased is not in its mailbox yet.
-func TestHandoff_RoomDuringTransaction(t *testing.T) {
-	s := newDB(t, nil).open()
-	var w *taker
-	w = &taker{Offer: s.Offer(source("a"), time.Second, func(jobs []storage.Leased, _ time.Time) {
-		said := make(chan struct{})
-		go func() {
-			w.Room(1)
-			close(said)
-		}()
-		<-said
-		w.jobs = append(w.jobs, jobs...)
-	})}
-	t.Cleanup(w.Close)
-	w.Room(1)
-	for _, call := range []func() error{adding(s, "a"), adding(s, "a")} {
-		if err := call(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.took(t, "where there was room for one", "a")
 }
 
 // What is handed over does not wake anybody, and the rest does.

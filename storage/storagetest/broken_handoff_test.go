@@ -134,11 +134,11 @@ var handoffFaults = []fault{
 		return h
 	}},
 	{"there is room at first", "handoff_room", offering(func(o *faultyOffer) { o.room = 1 })},
-	{"room is not used up", "handoff_room", offering(func(o *faultyOffer) {
+	{"room is used up before take has a say", "handoff_room_in_take", offering(func(o *faultyOffer) {
 		take := o.take
 		o.take = func(jobs []storage.Leased, began time.Time) {
 			take(jobs, began)
-			o.in.m.locked(func() { o.room += len(jobs) })
+			o.in.m.locked(func() { o.room -= len(jobs) })
 		}
 	})},
 	{"room adds up", "handoff_room", offering(func(o *faultyOffer) {
@@ -147,12 +147,22 @@ var handoffFaults = []fault{
 	{"room does not end", "handoff_room", offering(func(o *faultyOffer) {
 		o.setRoom = func(n int) { o.in.m.locked(func() { o.room = max(o.room, n) }) }
 	})},
-	{"jobs that come leave the room of a later word", "handoff_room_in_take", offering(func(o *faultyOffer) {
+	{"what take says of room is forgotten", "handoff_room_in_take", offering(func(o *faultyOffer) {
 		take := o.take
 		o.take = func(jobs []storage.Leased, began time.Time) {
-			o.in.m.locked(func() { o.room -= len(jobs) })
+			var was int
+			o.in.m.locked(func() { was = o.room })
 			take(jobs, began)
-			o.in.m.locked(func() { o.room += len(jobs) })
+			o.in.m.locked(func() { o.room = was })
+		}
+	})},
+	{"what is under way does not count", "handoff_under_way", offering(func(o *faultyOffer) {
+		take := o.take
+		o.take = func(jobs []storage.Leased, began time.Time) {
+			n := len(jobs)
+			o.in.m.locked(func() { o.coming -= n })
+			take(jobs, began)
+			o.in.m.locked(func() { o.coming += n })
 		}
 	})},
 	{"Close does not withdraw", "handoff_close", offering(func(o *faultyOffer) { o.withdraw = func() {} })},

@@ -3,6 +3,7 @@ package storagetest
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -167,49 +168,69 @@ The jobs are passed to take, in the order they should start`, func(f *fixture) {
 	}},
 
 	{"handoff_room", `as soon as [Offer.Room] says that it has room for some.
-Room says for how many jobs there is room from now on; at first there is none. A job passed to take uses up the room for one`, func(f *fixture) {
+Room says for how many jobs there is room from now on; at first there is none.
+and then no more: take has to say how much room they leave.`, func(f *fixture) {
 		w := &taker{f: f}
 		w.Offer = f.offerTo(f.s, usual, hold, func(jobs []storage.Leased, _ time.Time) { w.jobs = append(w.jobs, jobs...) })
 		f.finishAll(f.s, f.run(f.s))
 		w.took("at first")
-		w.Room(3)
+		w.Room(2)
 		w.took("without a call")
-		w.took("one of three", f.add(newJob())...)
+		w.took("one of two", f.add(newJob())...)
+		w.took("two of two, where nothing else was said", f.add(times(2, newJob())...)...)
 		ids := f.add(times(3, newJob())...)
 		w.took("two of three", ids[:2]...)
-		f.add(newJob())
-		w.took("none of three")
-		f.lease(f.s, 9)
-		w.Room(1)
-		w.Room(2)
-		w.Room(1)
-		f.add(newJob(delay(time.Hour)), newJob(lane("other", kind)))
-		f.add(newJob(unique("key"), lane("other", kind)))
-		if e := f.enqueue(newJob(unique("key")))[0]; !e.Duplicate {
-			f.Errorf("the duplicate was inserted: %v", e)
-		}
-		w.took("of those that use up none")
-		w.took("one", f.add(newJob())...)
-		f.finishAll(f.s, f.run(f.s))
 		w.Room(3)
+		w.Room(1)
+		f.add(newJob())
+		w.took("one, as was said last", ids[2])
 		w.Room(0)
 		f.add(newJob())
 		w.took("none again")
 	}},
 
-	{"handoff_room_in_take", `It does not wait for take, and may be called by it.
-A job passed to take uses up the room for one`, func(f *fixture) {
+	{"handoff_room_in_take", `take has to say how much room they leave.
+It does not wait for take.`, func(f *fixture) {
+		w := f.offer(f.s, usual, 3)
+		w.took("one of three", f.add(newJob())...)
+		f.add(newJob(delay(time.Hour)), newJob(lane("other", kind)))
+		f.add(newJob(unique("key"), lane("other", kind)))
+		if e := f.enqueue(newJob(unique("key")))[0]; !e.Duplicate {
+			f.Errorf("the duplicate was inserted: %v", e)
+		}
+		w.took("of those that need no room")
+		ids := f.add(times(3, newJob())...)
+		w.took("two of three", ids[:2]...)
+		f.add(newJob())
+		w.took("none of three")
+	}},
+
+	{"handoff_under_way", `Jobs that were leased count until take has returned`, func(f *fixture) {
 		var o storage.Offer
-		n := 0
+		var handed atomic.Int64
+		var wg sync.WaitGroup
 		o = f.offerTo(f.s, usual, hold, func(jobs []storage.Leased, _ time.Time) {
-			n += len(jobs)
-			o.Room(2)
+			if handed.Add(int64(len(jobs))) > 1 {
+				return
+			}
+			done := make(chan struct{})
+			wg.Go(func() {
+				defer close(done)
+				if _, err := f.s.Enqueue(f.ctx, f.now, times(1, newJob())); err != nil {
+					f.Errorf("unexpected error: %v", err)
+				}
+			})
+			select {
+			case <-done:
+			case <-time.After(20 * time.Millisecond): // it may wait for take
+			}
+			o.Room(0)
 		})
 		o.Room(1)
 		f.add(newJob())
-		f.add(times(3, newJob())...)
-		if n != 2 {
-			f.Errorf("handed over %d, want 2: there was room for one, then for two less the one just passed", n)
+		wg.Wait()
+		if n := handed.Load(); n != 1 {
+			f.Errorf("handed over %d, want 1: there was room for one, and then for none", n)
 		}
 	}},
 

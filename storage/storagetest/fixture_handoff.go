@@ -13,6 +13,7 @@ type taker struct {
 	f *fixture
 
 	mu   sync.Mutex
+	left int              // of its room
 	jobs []storage.Leased // not looked at yet
 }
 
@@ -25,9 +26,19 @@ func (f *fixture) offer(s storage.Store, src storage.Source, room int) *taker {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.jobs = append(w.jobs, jobs...)
+		w.left -= len(jobs)
+		w.Offer.Room(w.left)
 	})
 	w.Room(room)
 	return w
+}
+
+// Room says that there is room for n, until they are there.
+func (w *taker) Room(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left = n
+	w.Offer.Room(n)
 }
 
 func (f *fixture) offerTo(s storage.Store, src storage.Source, length time.Duration, take func([]storage.Leased, time.Time)) storage.Offer {

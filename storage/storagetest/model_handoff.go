@@ -15,7 +15,7 @@ type offer struct {
 	length time.Duration
 	take   func([]storage.Leased, time.Time)
 	room   int
-	coming int            // leased, and take has not returned: they use up room yet
+	coming int            // leased, and take has not returned
 	taking sync.WaitGroup // calls of take
 }
 
@@ -69,7 +69,7 @@ func (in *instance) handOver(now time.Time, inserted []*job) (pass func()) {
 	}
 }
 
-// passing gives what passes jobs to o, after which their room is used up.
+// passing gives what passes jobs to o.
 func (o *offer) passing(jobs []storage.Leased, began time.Time) func() {
 	n := len(jobs)
 	o.coming += n
@@ -80,7 +80,6 @@ func (o *offer) passing(jobs []storage.Leased, began time.Time) func() {
 		o.in.m.mu.Lock()
 		defer o.in.m.mu.Unlock()
 		o.coming -= n
-		o.room = max(o.room-n, 0)
 	}
 }
 
