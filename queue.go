@@ -293,6 +293,25 @@ func (q *Queue) txStore() (storage.TxEnqueuer, error) {
 	return s, nil
 }
 
+// Backup writes a copy of the queue, as of one moment during the call, to a new
+// file with mode 0600, while others go on. Open it as any queue: jobs that were
+// running start again, with nothing counted against them, and schedules have
+// missed what was due since, see [Missed]. docs/operations.md has the steps of a
+// restore.
+//
+// It gives an error that is fs.ErrExist for a path that exists, and [ErrUnsupportedDB] if the
+// store cannot do that. After an error there is no file.
+func (q *Queue) Backup(ctx context.Context, path string) error {
+	s, ok := q.store.(storage.Backuper)
+	if !ok {
+		return fmt.Errorf("%w: store %T cannot be backed up", ErrUnsupportedDB, q.store)
+	}
+	if path == "" {
+		return &FieldError{Field: "path", Value: path, Limit: "must name a file"}
+	}
+	return s.Backup(ctx, path)
+}
+
 // Job gives all that is known of a job, live, finished or dead. It gives
 // [ErrNotFound] if there is none, or none any more.
 func (q *Queue) Job(ctx context.Context, id ID) (JobInfo, error) {

@@ -137,6 +137,19 @@ type Event struct {
 	Clock time.Time
 }
 
+// Backuper is implemented by a Store that can be copied while it is in use.
+type Backuper interface {
+	// Backup writes all that is stored, as of one moment during the call, to a
+	// new file. It refuses a path that exists, with an error that
+	// is fs.ErrExist; after an
+	// error there is no file, after nil it is durable. Others go on writing.
+	//
+	// A store opened on the file is another life of the database: leases in it
+	// are reclaimed as [Cut], also while their holders in the first life live,
+	// and what those report is about the first life alone.
+	Backup(ctx context.Context, path string) error
+}
+
 // TxEnqueuer is implemented by a Store that can take part in a transaction of
 // the application.
 type TxEnqueuer interface {

@@ -1,0 +1,168 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	driver "modernc.org/sqlite"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	sqlBeginRead = `BEGIN`
+	sqlAnyRead   = `SELECT COUNT(*) FROM sqlite_schema`
+	// A copy begins another life. Its instances get numbers of their own, so
+	// that no lock or note of a process of the first life, whose files may lie
+	// where the copy is put, is ever taken for one about the copy; and so do its
+	// leases and revisions from here on.
+	sqlOtherInstances = `UPDATE errand_instance SET instance = instance + ?1, boot = 'a backup'`
+	sqlOtherHolders   = `UPDATE errand_job SET instance = instance + ?1 WHERE state = 3`
+	sqlOtherNumbers   = `UPDATE errand_number SET n = n + CASE id WHEN 4 THEN 1 ELSE ?1 END WHERE id IN (2, 3, 4)`
+
+	// backupStep is how many pages are copied between two looks at the context.
+	backupStep = 1024
+	// lifeBits is how far apart two lives are: more than there are instances or
+	// leases in one, and so little that hundreds of lives fit.
+	lifeBits = 40
+)
+
+var _ storage.Backuper = (*Store)(nil)
+
+// Backup implements [storage.Backuper]. It reads one moment of the database on a
+// connection of its own while others write, and keeps the write-ahead log from
+// being emptied meanwhile. The copy is a single file of mode 0600, written under
+// another name in the same folder and synced before it gets its own.
+func (s *Store) Backup(ctx context.Context, path string) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	if err := s.usable(); err != nil {
+		return err
+	}
+	full, err := filepath.Abs(path)
+	if err != nil || path == "" {
+		return fmt.Errorf("errand: backup: path %q: must name a file: %w", path, cmp.Or(err, fs.ErrInvalid))
+	}
+	if _, err := os.Lstat(full); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("errand: backup: path %q: %w", full, cmp.Or(err, fs.ErrExist))
+	}
+	part, err := os.CreateTemp(filepath.Dir(full), filepath.Base(full)+"-part-*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("errand: backup: %w", ofSystem(err))
+	}
+	name := part.Name()
+	err = part.Close()
+	if err == nil {
+		err = s.copyTo(ctx, name)
+	}
+	if err == nil {
+		err = beginLife(ctx, name, s.opts)
+	}
+	if err == nil {
+		err = publish(name, full)
+	}
+	if err != nil {
+		for _, suffix := range []string{"", "-journal", "-wal", "-shm"} {
+			_ = os.Remove(name + suffix) // best effort
+		}
+		return fmt.Errorf("errand: backup: %w", translate(err))
+	}
+	return nil
+}
+
+// copyTo copies all pages as of one moment, by SQLite's backup API. It begins
+// anew when somebody writes, unless the connection is in a transaction that
+// reads, as here. VACUUM INTO would take several times as long, and the
+// processor with it.
+func (s *Store) copyTo(ctx context.Context, name string) error {
+	db := openPool(s.path, 1, s.opts, readerPragmas)
+	defer db.Close()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, sqlBeginRead); err != nil {
+		return err
+	}
+	var n int
+	if err := conn.QueryRowContext(ctx, sqlAnyRead).Scan(&n); err != nil {
+		return err
+	}
+	return conn.Raw(func(c any) error {
+		from, ok := c.(interface {
+			NewBackup(string) (*driver.Backup, error)
+		})
+		if !ok {
+			return fmt.Errorf("errand: driver connection %T cannot back up", c)
+		}
+		to := url.URL{Scheme: "file", OmitHost: true, Path: name, RawQuery: "mode=rw"}
+		b, err := from.NewBackup(to.String())
+		if err != nil {
+			return err
+		}
+		for more := true; more && err == nil; {
+			if err = ctx.Err(); err == nil {
+				more, err = b.Step(backupStep)
+			}
+		}
+		return errors.Join(err, b.Finish())
+	})
+}
+
+// beginLife makes a copy one of its own.
+func beginLife(ctx context.Context, name string, o Options) (err error) {
+	o.Durability = Full
+	db := openPool(name, 1, o, writerPragmas(o))
+	defer func() { err = errors.Join(err, db.Close()) }() // with which its log goes
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	apart := (1 + rand.Int64N(1<<12)) << lifeBits
+	for _, text := range []string{sqlOtherInstances, sqlOtherHolders, sqlOtherNumbers} {
+		if _, err := tx.ExecContext(ctx, text, apart); err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
+
+// publish syncs the file and gives it its name, unless somebody has taken that.
+func publish(part, path string) error {
+	f, err := os.OpenFile(part, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(part, path); err == nil {
+		if err := os.Remove(part); err != nil {
+			return err
+		}
+	} else if errors.Is(err, fs.ErrExist) {
+		return err
+	} else if err := os.Rename(part, path); err != nil { // a file system without links
+		return err
+	}
+	if runtime.GOOS == "windows" { // has no such thing
+		return nil
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

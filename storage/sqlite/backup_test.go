@@ -1,0 +1,224 @@
+package sqlite_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+// backup copies the file under test, and gives the copy.
+func (d *db) backup(s *sqlite.Store) *db {
+	d.t.Helper()
+	path := filepath.Join(d.t.TempDir(), "copy.db")
+	if err := s.Backup(context.Background(), path); err != nil {
+		d.t.Fatal(err)
+	}
+	return &db{d.t, path, d.opts}
+}
+
+func TestBackup_OfOneMomentWhileOthersWrite(t *testing.T) {
+	d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed})
+	s, ctx := d.open(), context.Background()
+	enqueue(t, s, "a", 3000)
+	stop := make(chan struct{})
+	var writers sync.WaitGroup
+	for range 4 {
+		writers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := s.Enqueue(ctx, t0, slices.Repeat(one(), 7)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	defer writers.Wait()
+	defer func() { close(stop) }()
+	var before int64
+	for range 3 {
+		c := d.backup(s)
+		files, err := filepath.Glob(filepath.Dir(c.path) + "/*")
+		if err != nil || len(files) != 1 {
+			t.Errorf("files %v, %v: want one", files, err)
+		}
+		if info, err := os.Stat(c.path); err != nil || info.Mode() != 0o600 {
+			t.Errorf("%v, %v: want mode 0600", info.Mode(), err)
+		}
+		c.Invariants(t)
+		n := c.number("SELECT COUNT(*) FROM errand_job")
+		if n <= before || n%7 != 3000%7 {
+			t.Errorf("%d jobs, %d before: want whole transactions, and those before", n, before)
+		}
+		before = n
+	}
+	d.Invariants(t)
+}
+
+// A copy put where the first life was, whose processes live and have left their
+// files there, is not taken for it.
+func TestBackup_IsAnotherLife(t *testing.T) {
+	d := newDB(t, nil)
+	a, ctx := d.open(), context.Background()
+	enqueue(t, a, "a", 3)
+	leased := lease(t, a, 3, "a")
+	for _, l := range leased[:2] {
+		if err := a.Started(l.Lease, t0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := d.backup(a)
+	// a lives on, holds its lock, and takes numbers that the copy has not.
+	lock, err := os.ReadFile(instanceFiles(t, d.path)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, a, "a", 1)
+	later := lease(t, a, 1, "a")[0]
+	for _, name := range instanceFiles(t, d.path) {
+		beside := c.path + name[len(d.path):]
+		if err := os.Link(name, beside); err != nil { // the file itself, with its lock
+			t.Fatal(err)
+		}
+	}
+	b := c.open()
+	got, err := b.Reclaim(ctx, t0, 0, time.Minute, 10)
+	if err != nil || len(got) != 3 {
+		t.Fatalf("reclaimed %d, %v: want all 3 at once", len(got), err)
+	}
+	for _, r := range got {
+		if r.Fate != storage.Cut {
+			t.Errorf("fate %v of key %d: want Cut", r.Fate, r.Key)
+		}
+		if r.Token == later.Token {
+			t.Error("a token of the first life is given out again")
+		}
+	}
+	if now, err := os.ReadFile(instanceFiles(t, d.path)[0]); err != nil || !bytes.Equal(now, lock) {
+		t.Errorf("the notes of the first life were changed: %v", err)
+	}
+	enqueue(t, b, "a", 1)
+	if l := lease(t, b, 1, "a"); len(l) != 1 || l[0].Token == later.Token {
+		t.Errorf("leased %v", l)
+	}
+	// A holder of the first life is late here, and in time there.
+	for _, r := range finish(t, b, append(leased, later)...) {
+		if r != storage.Lost {
+			t.Errorf("finished in the copy with a lease of the first life: %v", r)
+		}
+	}
+	for _, r := range finish(t, a, leased...) {
+		if r != storage.Applied {
+			t.Errorf("finishing in the first life: %v", r)
+		}
+	}
+	c.Invariants(t)
+}
+
+func instanceFiles(t *testing.T, path string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range entries {
+		if len(e.Name()) > len("jobs.db-instance-") && e.Name()[:len("jobs.db-instance-")] == "jobs.db-instance-" {
+			out = append(out, filepath.Join(filepath.Dir(path), e.Name()))
+		}
+	}
+	return out
+}
+
+func TestBackup_StrangeName(t *testing.T) {
+	s := newDB(t, nil).open()
+	enqueue(t, s, "a", 2)
+	c := &db{t, filepath.Join(t.TempDir(), "copy ä%20#?&x=y'.db"), nil}
+	if err := s.Backup(context.Background(), c.path); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(lease(t, c.open(), 5, "a")); n != 2 {
+		t.Errorf("%d jobs, want 2", n)
+	}
+}
+
+func TestBackup_Refused(t *testing.T) {
+	d := newDB(t, nil)
+	s, ctx := d.open(), context.Background()
+	dir := t.TempDir()
+	taken := filepath.Join(dir, "taken")
+	if err := os.WriteFile(taken, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		path string
+		want error
+	}{
+		"existing":       {ctx, taken, fs.ErrExist},
+		"itself":         {ctx, d.path, fs.ErrExist},
+		"missing folder": {ctx, filepath.Join(dir, "no", "copy"), fs.ErrNotExist},
+		"cancelled":      {ended, filepath.Join(dir, "copy"), context.Canceled},
+		"empty":          {ctx, "", fs.ErrInvalid},
+	} {
+		if err := s.Backup(c.ctx, c.path); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	if files, _ := filepath.Glob(dir + "/*"); len(files) != 1 {
+		t.Errorf("files %v: want the one that was there", files)
+	}
+	if b, err := os.ReadFile(taken); err != nil || string(b) != "mine" {
+		t.Errorf("the file that was there: %q, %v", b, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Backup(ctx, filepath.Join(dir, "copy")); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+// Writers are slowed down by sharing the machine with a backup, not locked out.
+func BenchmarkBackup(b *testing.B) {
+	d := newDB(b, nil)
+	s, ctx := d.open(), context.Background()
+	enqueue(b, s, "a", 100_000)
+	var longest time.Duration
+	for b.Loop() {
+		done := make(chan error, 1)
+		path := filepath.Join(b.TempDir(), "copy.db")
+		go func() { done <- s.Backup(ctx, path) }()
+		for over := false; !over; {
+			began := time.Now()
+			if _, err := s.Enqueue(ctx, t0, one()); err != nil {
+				b.Fatal(err)
+			}
+			longest = max(longest, time.Since(began))
+			select {
+			case err := <-done:
+				if over = true; err != nil {
+					b.Fatal(err)
+				}
+			default:
+			}
+		}
+	}
+	b.ReportMetric(float64(longest.Microseconds())/1000, "ms-longest-write")
+}
