@@ -29,7 +29,7 @@ const (
 	sqlOtherNumbers   = `UPDATE errand_number SET n = n + CASE id WHEN 4 THEN 1 ELSE ?1 END WHERE id IN (2, 3, 4)`
 
 	// backupStep is how many pages are copied between two looks at the context.
-	backupStep = 1024
+	backupStep = 256
 	// lifeBits is how far apart two lives are: more than there are instances or
 	// leases in one, and so little that hundreds of lives fit.
 	lifeBits = 40

@@ -199,7 +199,13 @@ func TestBackup_Refused(t *testing.T) {
 func BenchmarkBackup(b *testing.B) {
 	d := newDB(b, nil)
 	s, ctx := d.open(), context.Background()
-	enqueue(b, s, "a", 100_000)
+	j := newJob("default", "a")
+	j.Args = bytes.Repeat([]byte("1"), 500)
+	for range 10 {
+		if _, err := s.Enqueue(ctx, t0, slices.Repeat([]storage.NewJob{j}, 10_000)); err != nil {
+			b.Fatal(err)
+		}
+	}
 	var longest time.Duration
 	for b.Loop() {
 		done := make(chan error, 1)
