@@ -31,8 +31,8 @@ const (
 // share it. An empty file says that it is given up.
 type ballast struct {
 	path string
-	mode os.FileMode
-	size int64 // 0: there is none
+	info os.FileInfo // of the database
+	size int64       // 0: there is none
 	log  *slog.Logger
 	gone atomic.Bool // given up
 
@@ -45,7 +45,7 @@ func (b *ballast) fill() error {
 	if b.size == 0 {
 		return nil
 	}
-	f, err := os.OpenFile(b.path, os.O_RDWR|os.O_CREATE, b.mode)
+	f, err := openBeside(b.path, os.O_RDWR, b.info)
 	if err != nil {
 		return err
 	}

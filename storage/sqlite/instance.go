@@ -77,13 +77,13 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 		return id, nil
 	}
 	id := t.meta.nextInstance
-	f, err := lockedFile(instancePath(t.store.path, id), t.store.mode)
+	f, err := lockedFile(instancePath(t.store.path, id), t.store.info)
 	for range 100 { // files of a database that was there before this one
 		if !errors.Is(err, errTaken) {
 			break
 		}
 		id++
-		f, err = lockedFile(instancePath(t.store.path, id), t.store.mode)
+		f, err = lockedFile(instancePath(t.store.path, id), t.store.info)
 	}
 	if err != nil {
 		return 0, err
@@ -112,8 +112,8 @@ var (
 )
 
 // lockedFile makes a file and locks it; errTaken if another process has.
-func lockedFile(path string, mode os.FileMode) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, mode)
+func lockedFile(path string, db os.FileInfo) (*os.File, error) {
+	f, err := openBeside(path, os.O_RDWR, db)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnregistered, err)
 	}

@@ -100,7 +100,7 @@ func (o *Options) validate() error {
 // [storage.Notifier] and a [storage.TxEnqueuer].
 type Store struct {
 	path string
-	mode os.FileMode // of the files beside the database
+	info os.FileInfo // of the database, for the files beside it
 	opts Options
 
 	write   *sql.DB     // the writer's one connection
@@ -282,7 +282,7 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	}
 	s := &Store{
 		path: path,
-		mode: info.Mode().Perm() & 0o666,
+		info: info,
 		opts: o,
 		reqs: make(chan *request, maxBatch),
 		stop: make(chan struct{}),
@@ -290,13 +290,13 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	s.written = make(chan struct{}, 1)
 	s.cache.lanes = map[laneName]int64{}
 	s.watch.init(s)
-	s.ballast = ballast{path: ballastPath(path), mode: s.mode, size: o.Ballast, log: o.Logger}
+	s.ballast = ballast{path: ballastPath(path), info: info, size: o.Ballast, log: o.Logger}
 	defer func() {
 		if err != nil {
 			err = errors.Join(translate(err), s.release())
 		}
 	}()
-	if s.turn, err = newTurn(path, s.mode); err != nil {
+	if s.turn, err = newTurn(path, info); err != nil {
 		return nil, err
 	}
 	if err = s.turn.take(context.Background(), o.BusyTimeout); err != nil {

@@ -36,8 +36,8 @@ const (
 	over          // the call has returned
 )
 
-func newTurn(path string, mode os.FileMode) (*turn, error) {
-	f, err := os.OpenFile(path+"-turn", os.O_RDWR|os.O_CREATE, mode)
+func newTurn(path string, db os.FileInfo) (*turn, error) {
+	f, err := openBeside(path+"-turn", os.O_RDWR, db)
 	if err != nil {
 		return nil, fmt.Errorf("errand: turn file: %w", err)
 	}

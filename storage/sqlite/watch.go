@@ -192,7 +192,7 @@ func (w *watch) open() (*os.File, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.file == nil {
-		f, err := os.OpenFile(w.path(), os.O_WRONLY|os.O_CREATE, w.store.mode)
+		f, err := openBeside(w.path(), os.O_WRONLY, w.store.info)
 		if err != nil {
 			return nil, err
 		}
