@@ -43,7 +43,7 @@ func TestIOErrors_Once(t *testing.T) {
 func TestIOErrors_EndTheWorker(t *testing.T) {
 	random := dice(t)
 	rounds(t, 2, 20, func(int) {
-		dir, n, nth := ramDir(t), 0, 3+random.IntN(40)
+		dir, n, nth := ramDir(t), 0, 10+random.IntN(40) // the first are of opening it
 		l, path := newLedger(), filepath.Join(dir, "jobs.db")
 		p := part{Role: "mix", DB: path, Jobs: -1, Senders: 1, Workers: 4, Seed: random.Uint64(), Handling: time.Millisecond, Fragile: true}
 		status, _, said := trace(t, l, p, dir, func(c call) change {
