@@ -143,9 +143,6 @@ func (l *loop) send(now time.Time) {
 
 func (l *loop) put(r request) {
 	l.inFlight, l.leasing = true, r.x.Want > 0
-	if l.leasing {
-		l.setRoom() // before the store can lease for this
-	}
 	l.requests <- r
 }
 

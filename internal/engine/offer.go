@@ -52,6 +52,30 @@ func (l *loop) takeOver(all []handed) {
 	}
 }
 
+// count is how many jobs lie in m, which is locked.
+func (m *mailbox) count() (n int) {
+	for _, h := range m.handed {
+		n += len(h.jobs)
+	}
+	return n
+}
+
+// endRoom ends all room before an exchange brings jobs, and gives how many of
+// the runners are taken by what has come.
+func (l *loop) endRoom() int {
+	if !l.offering {
+		return 0
+	}
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	for _, s := range l.sources {
+		if s.offer != nil {
+			s.say(0)
+		}
+	}
+	return l.mail.count()
+}
+
 // say says how much room there is for jobs of s. The mailbox is locked, so that
 // jobs are either in it or not yet heard of.
 func (s *source) say(room int) {
@@ -70,9 +94,7 @@ func (l *loop) setRoom() {
 	room := 0
 	if l.stage == working && l.lastErr == nil && !l.leasing && len(l.queue) == 0 {
 		room = l.cfg.Concurrency - l.running
-		for _, h := range l.mail.handed {
-			room -= len(h.jobs)
-		}
+		room -= l.mail.count()
 	}
 	sharing := 0
 	for _, s := range l.sources {

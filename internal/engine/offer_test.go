@@ -334,3 +334,40 @@ func TestOffer_CountsWhatComesMeanwhile(t *testing.T) {
 		})
 	}
 }
+
+// An exchange asks for nothing that has no runner, whatever comes before it.
+func TestOffer_ExchangeCountsWhatCame(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		s := r.handOver()
+		first, goOn := make(chan struct{}), make(chan struct{})
+		r.handle("first", untilClosed(first))
+		r.handle("k", untilClosed(goOn))
+		var busy atomic.Bool
+		came := make(chan struct{})
+		r.cfg.Clock = func() time.Time { // which the loop looks at for each exchange
+			if busy.CompareAndSwap(true, false) {
+				jobs := slices.Repeat([]storage.NewJob{{Queue: "q", Kind: "k", Args: []byte("{}")}}, 9)
+				if _, err := r.app.Enqueue(t.Context(), time.Now(), jobs); err != nil {
+					t.Error(err)
+				}
+				close(came)
+			}
+			return time.Now()
+		}
+		r.store.alone = true
+		r.start()
+		r.enqueue("first", 1)
+		busy.Store(true)
+		<-came // with a heartbeat
+		synctest.Wait()
+		if n := r.running(); n != 4 || s.count() != 4 {
+			t.Errorf("%d jobs are leased for 4 runners; %d were handed over", n, s.count())
+		}
+		close(first)
+		synctest.Wait()
+		if n := r.running(); n != 4 || s.count() != 4 {
+			t.Errorf("then %d jobs are leased for 4 runners; %d were handed over", n, s.count())
+		}
+		close(goOn)
+	})
+}

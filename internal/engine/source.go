@@ -98,12 +98,12 @@ func (l *loop) lease(s *source, now time.Time, x *storage.Exchange) {
 	if len(l.sources) > 1 {
 		l.turn = slices.Index(l.sources, s) + 1
 	}
-	x.Source, x.Want = s.Source, l.want()
+	x.Source, x.Want = s.Source, max(l.want()-l.endRoom(), 0)
 	if s.throttle != nil {
 		x.Want = s.throttle.claim(now, x.Want)
 	}
 	if x.Want == 0 {
-		return // somebody else was faster
+		return // somebody else was faster, or the runners have what was handed over
 	}
 	// What the answer does not know is what comes up from here on. But it knows
 	// nothing of the other sources, whose jobs the exchange may make ready.
