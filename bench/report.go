@@ -25,6 +25,7 @@ var columns = []column{
 	{figPeak, "peak MiB", "%.1f", false},
 	{figWritten, "written B/job", "%.0f", false},
 	{figBytes, "written B", "%.0f", false},
+	{figCPUJob, "cpu us/job", "%.1f", false},
 	{figCPU, "cpu %", "%.3g", false},
 	{figCalls, "reads+writes", "%.0f", false},
 }
@@ -125,7 +126,7 @@ func ratio(samples []sample, w workload, system, to string) string {
 	if !ok || system == to {
 		return "-"
 	}
-	return fmt.Sprintf("%.2f", v)
+	return fmt.Sprintf("%.2f", v.median)
 }
 
 func (t target) of(system string) target {

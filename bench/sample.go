@@ -27,7 +27,8 @@ const (
 	figWritten = "written_per_job" // bytes
 	figBytes   = "written_bytes"
 	figCPU     = "cpu_percent" // of one core
-	figCalls   = "io_calls"    // system calls that read or write
+	figCPUJob  = "cpu_us_per_job"
+	figCalls   = "io_calls" // system calls that read or write
 	figOpen    = "open_ms"
 	figFair    = "slowest_to_fastest"
 	// The share of the time that went into the enqueue.

@@ -73,10 +73,10 @@ var targets = []target{
 	atMost("open", figOpen, 100, "ms", "open: a file with 1,000,000 jobs"),
 }
 
-// value gives the median over the rounds of what the target is about; with two
-// sides that of the ratios within each round. It is not ok if there is no round
-// in which all of it was measured.
-func (t target) value(samples []sample) (float64, bool) {
+// value sums up over the rounds what the target is about; with two sides the
+// ratios within each round. What counts is the median. It is not ok if there is
+// no round in which all of it was measured.
+func (t target) value(samples []sample) (summary, bool) {
 	num := byRound(samples, t.num)
 	var values []float64
 	for round, v := range num {
@@ -89,7 +89,7 @@ func (t target) value(samples []sample) (float64, bool) {
 		}
 		values = append(values, v)
 	}
-	return summarize(values).median, len(values) > 0
+	return summarize(values), len(values) > 0
 }
 
 func byRound(samples []sample, s side) map[int]float64 {
@@ -128,7 +128,7 @@ func (t target) wanted(o options) bool {
 // check prints all targets that were measured, and gives an error that names
 // those that were missed.
 func check(out io.Writer, o options, samples []sample) error {
-	rows := [][]string{{"target", "wanted", "measured", ""}}
+	rows := [][]string{{"target", "wanted", "measured", "in the rounds", ""}}
 	var missed []error
 	for _, t := range targets {
 		if !t.wanted(o) {
@@ -139,13 +139,15 @@ func check(out io.Writer, o options, samples []sample) error {
 		switch {
 		case !ok:
 			verdict = "not measured"
-		case !t.met(v):
+		case !t.met(v.median):
 			verdict = "MISSED"
 		}
 		if verdict != "ok" {
-			missed = append(missed, fmt.Errorf("bench: %s: %s %s, measured %.3g", verdict, t.about, t.bound(), v))
+			missed = append(missed, fmt.Errorf("bench: %s: %s %s, measured %.3g", verdict, t.about, t.bound(), v.median))
 		}
-		rows = append(rows, []string{t.about, t.bound(), fmt.Sprintf("%.3g %s", v, t.unit), verdict})
+		rows = append(rows, []string{
+			t.about, t.bound(), fmt.Sprintf("%.3g %s", v.median, t.unit), fmt.Sprintf("%.3g to %.3g", v.least, v.most), verdict,
+		})
 	}
 	return errors.Join(append(missed, table(out, "Targets", rows))...)
 }

@@ -21,10 +21,10 @@ func TestTarget_value_isTheMedianOfRatiosWithinRounds(t *testing.T) {
 	samples := slices.Concat(measured(own, 60, 5, 80), measured(raw, 100, 10, 100))
 	x := per("drain:20k", "raw", 0.6, "")
 	v, ok := x.value(samples)
-	if !ok || v != 0.6 {
-		t.Errorf("got %v, %t: want the median of 0.6, 0.5 and 0.8", v, ok)
+	if !ok || v != (summary{median: 0.6, least: 0.5, most: 0.8, n: 3}) {
+		t.Errorf("got %+v, %t: want 0.6, 0.5 and 0.8", v, ok)
 	}
-	if !x.met(v) || x.met(0.59) {
+	if !x.met(0.6) || x.met(0.59) {
 		t.Error("at least 0.6 is to be met by 0.6 and not by 0.59")
 	}
 }
@@ -40,8 +40,8 @@ func TestTarget_value_needsBothSidesInOneRound(t *testing.T) {
 		t.Error("a ratio across rounds")
 	}
 	samples = append(samples, sample{System: "raw", Workload: "drain:20k", Round: 2, Figures: map[string]float64{figRate: 4}})
-	if v, ok := x.value(samples); !ok || v != 0.5 {
-		t.Errorf("got %v, %t: want that of round 2", v, ok)
+	if v, ok := x.value(samples); !ok || v.median != 0.5 {
+		t.Errorf("got %+v, %t: want that of round 2", v, ok)
 	}
 }
 

@@ -155,6 +155,7 @@ func (t *trial) stop(n int) error {
 	f[figWritten] = float64(u.written) / float64(n)
 	f[figBytes] = float64(u.written)
 	f[figCPU] = 100 * u.cpu.Seconds() / u.time.Seconds()
+	f[figCPUJob] = float64(u.cpu.Microseconds()) / float64(n)
 	f[figCalls] = float64(u.calls)
 	return nil
 }
