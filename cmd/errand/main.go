@@ -4,6 +4,7 @@
 //	errand policy show FILE|PRESET     list the retries of a policy
 //	errand policy plot FILE|PRESET     draw them
 //	errand policy presets              list the predefined policies
+//	errand doctor FILE                 examine a database
 //
 // It ends with status 0, with 1 if what it looked at has faults, and with 2 if
 // it could not look: bad usage, a file that cannot be read or written.
@@ -35,7 +36,7 @@ func run(args []string, in io.Reader, out, errs io.Writer) (status int) {
 	// Also when a flag has a value that the package policy refuses, what is
 	// wrong is the usage and not a document.
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return errors.New(err.Error()) })
-	root.AddCommand(policyCommand())
+	root.AddCommand(policyCommand(), doctorCommand())
 	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(out)
@@ -43,6 +44,9 @@ func run(args []string, in io.Reader, out, errs io.Writer) (status int) {
 	err := root.Execute()
 	if err == nil {
 		return 0
+	}
+	if errors.Is(err, errFindings) {
+		return 1
 	}
 	p := printer{w: errs}
 	if faults := policy.Faults(err); len(faults) > 0 {

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+// errFindings is what a command gives that has found faults and said so.
+var errFindings = errors.New("there are findings")
+
+func doctorCommand() *cobra.Command {
+	var full, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor FILE",
+		Short: "Examine a database, and say what to do about what is wrong",
+		Long: `Examine a database and the files beside it: file system, free space, modes,
+integrity, schema, counts, processes that are gone, log and clock. Nothing is
+changed, no file is created, and others may have the database open.
+
+The exit status is 1 if there are warnings or errors, each with its remedy.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, err := sqlite.Examine(cmd.Context(), args[0], full, time.Now())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				out := json.NewEncoder(cmd.OutOrStdout())
+				out.SetIndent("", "  ")
+				err = out.Encode(struct {
+					File     string           `json:"file"`
+					Findings []sqlite.Finding `json:"findings"`
+				}{args[0], found})
+			} else {
+				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+				p := printer{w: w}
+				for _, f := range found {
+					remedy := ""
+					if f.Remedy != "" {
+						remedy = fmt.Sprintf("\n\t\t-> %s", f.Remedy)
+					}
+					p.printf("%s\t%s\t%s%s\n", f.Severity, f.Check, f.Text, remedy)
+				}
+				err = errors.Join(p.err, w.Flush())
+			}
+			if err == nil && slices.ContainsFunc(found, sqlite.Finding.Bad) {
+				err = errFindings
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&full, "full", false, "compare indexes with tables too (integrity_check)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object")
+	return cmd
+}

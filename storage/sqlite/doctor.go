@@ -1,0 +1,263 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Severity says how bad a [Finding] is.
+type Severity string
+
+// The severities, the mildest first.
+const (
+	SeverityOK      Severity = "ok"
+	SeverityNote    Severity = "note"    // worth knowing, nothing to do
+	SeverityWarning Severity = "warning" // works, and should be seen to
+	SeverityError   Severity = "error"   // does not work, or will not for long
+)
+
+// Finding is what one check of [Examine] has found.
+type Finding struct {
+	Check    string   `json:"check"`
+	Severity Severity `json:"severity"`
+	Text     string   `json:"text"`
+	Remedy   string   `json:"remedy,omitempty"`
+}
+
+// Bad tells whether somebody should do something.
+func (f Finding) Bad() bool { return f.Severity == SeverityWarning || f.Severity == SeverityError }
+
+// Examine looks at the database file at path and what is beside it, and changes
+// nothing; others may have it open. now is what its clock is compared with. With
+// full set it compares indexes with tables too, which takes longer.
+//
+// It gives an error only if it could not look.
+func Examine(ctx context.Context, path string, full bool, now time.Time) ([]Finding, error) {
+	path, err := filepath.Abs(path)
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	d := &doctor{ctx: ctx, path: path, info: info, now: now, full: full}
+	d.place()
+	if err := d.beside(); err != nil {
+		return nil, err
+	}
+	if ok, err := d.header(); err != nil || !ok {
+		return d.found, err
+	}
+	close, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	defer close()
+	for _, check := range []func() error{d.version, d.integrity, d.schema} {
+		if err := check(); err != nil {
+			d.trouble(err)
+			return d.found, ctx.Err()
+		}
+	}
+	if d.bare {
+		return d.found, nil
+	}
+	for _, check := range []func() error{d.counts, d.instances, d.clock} {
+		if err := check(); err != nil {
+			d.trouble(err)
+		}
+	}
+	return d.found, ctx.Err()
+}
+
+// doctor is one examination.
+type doctor struct {
+	ctx   context.Context
+	path  string
+	info  os.FileInfo
+	now   time.Time
+	full  bool
+	db    *sql.DB
+	bare  bool // without tables that could be looked at
+	found []Finding
+}
+
+func (d *doctor) say(check string, s Severity, remedy, format string, args ...any) {
+	d.found = append(d.found, Finding{Check: check, Severity: s, Text: fmt.Sprintf(format, args...), Remedy: remedy})
+}
+
+const (
+	remedyRestore = "stop all processes, keep a copy of all files, and restore a backup; see docs/operations.md"
+	remedyRoom    = "make room on the disk"
+)
+
+// trouble is an error in the middle of the examination.
+func (d *doctor) trouble(err error) {
+	err = translate(err)
+	remedy := "look again when nobody else uses the file"
+	if errors.Is(err, storage.ErrCorrupt) {
+		remedy = remedyRestore
+	}
+	d.say("reading", SeverityError, remedy, "%v", err)
+}
+
+// header looks whether the file is a database in WAL mode. Format: sqlite.org/fileformat2.html.
+func (d *doctor) header() (ok bool, err error) {
+	f, err := os.Open(d.path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	var h [100]byte
+	if _, err := io.ReadFull(f, h[:]); errors.Is(err, io.EOF) && d.info.Size() == 0 {
+		d.say("file", SeverityError, "restore a backup, or delete the file if it should be new", "it is empty")
+		return false, nil
+	} else if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return false, err
+	}
+	if string(h[:16]) != "SQLite format 3\x00" {
+		d.say("file", SeverityError, remedyRestore, "it is not a SQLite database")
+		return false, nil
+	}
+	if h[18] != 2 || h[19] != 2 {
+		d.say("journal mode", SeverityWarning, "open it once with errand, or PRAGMA journal_mode=wal", "it is not in WAL mode")
+	} else {
+		d.say("journal mode", SeverityOK, "", "wal")
+	}
+	return true, nil
+}
+
+// open opens the database without creating or changing a file: as one that
+// nobody changes if there is no log, with the index that is there, or, if a log
+// was left without its index, a copy.
+func (d *doctor) open() (close func(), err error) {
+	path, query := d.path, url.Values{"mode": {"ro"}, "_pragma": {"query_only(1)", "trusted_schema(0)", "busy_timeout(5000)"}}
+	remove := func() {}
+	wal, errWAL := os.Stat(d.path + "-wal")
+	_, errSHM := os.Stat(d.path + "-shm")
+	switch {
+	case errWAL != nil:
+		query.Set("immutable", "1")
+	case errSHM == nil:
+		query.Set("readonly_shm", "1")
+	case wal.Size() == 0:
+		query.Set("immutable", "1")
+	default:
+		dir, err := os.MkdirTemp("", "errand-doctor-*")
+		if err != nil {
+			return nil, err
+		}
+		remove = func() { _ = os.RemoveAll(dir) }
+		path = filepath.Join(dir, "copy")
+		if err := errors.Join(copyFile(d.path, path), copyFile(d.path+"-wal", path+"-wal")); err != nil {
+			remove()
+			return nil, err
+		}
+	}
+	dsn := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: query.Encode()}
+	if d.db, err = sql.Open("sqlite", dsn.String()); err != nil {
+		remove()
+		return nil, err
+	}
+	d.db.SetMaxOpenConns(1)
+	return func() { _ = d.db.Close(); remove() }, nil
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// place looks at the file system.
+func (d *doctor) place() {
+	fsys, err := statFS(d.path)
+	if err != nil || fsys.name == "" {
+		d.say("file system", SeverityNote, "", "its type cannot be told here")
+		return
+	}
+	if fsys.shared {
+		d.say("file system", SeverityError, "move the database to a local file system", "%s, which other machines may share", fsys.name)
+	} else {
+		d.say("file system", SeverityOK, "", "%s", fsys.name)
+	}
+	if fsys.free < lowSpace {
+		d.say("free space", SeverityWarning, remedyRoom, "%d MiB, which is nearly full", fsys.free>>20)
+	} else {
+		d.say("free space", SeverityOK, "", "%d MiB", fsys.free>>20)
+	}
+}
+
+// beside looks at the files beside the database.
+func (d *doctor) beside() error {
+	if perm := d.info.Mode().Perm(); perm&0o007 != 0 {
+		d.say("modes", SeverityWarning, "chmod o= the database and the files beside it", "mode %v: everybody on this machine has access", d.info.Mode())
+	}
+	entries, err := os.ReadDir(filepath.Dir(d.path))
+	if err != nil {
+		return err
+	}
+	base := filepath.Base(d.path)
+	for _, e := range entries {
+		name := e.Name()
+		if len(name) <= len(base) || name[:len(base)] != base {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		d.file(name[len(base):], info)
+	}
+	return nil
+}
+
+func (d *doctor) file(suffix string, info os.FileInfo) {
+	var n int64
+	switch _, err := fmt.Sscanf(suffix, "-instance-%d", &n); {
+	case suffix == "-wal" && info.Size() > warnAt*4096:
+		d.say("log", SeverityWarning, "end whoever reads for so long; if nobody uses the file, open and close it once", "%d MiB", info.Size()>>20)
+	case suffix == "-wal":
+		d.say("log", SeverityOK, "", "%d KiB", info.Size()>>10)
+	case suffix == "-ballast" && info.Size() == 0:
+		d.say("ballast", SeverityWarning, remedyRoom, "it was given up, since the disk was full: no job can be added")
+	case suffix == "-ballast":
+		d.say("ballast", SeverityOK, "", "%d KiB", info.Size()>>10)
+	case suffix == "-journal":
+		d.say("leftovers", SeverityWarning, "open it once with SQLite, which rolls the transaction back", "%s: a transaction of another mode was cut off", info.Name())
+	case err != nil && suffix != "-shm" && suffix != "-turn" && suffix != "-wake":
+		return // not ours
+	}
+	if want := besideMode(d.info); info.Mode().Perm()&0o666 != want {
+		d.say("modes", SeverityWarning, fmt.Sprintf("chmod %o %s", want, info.Name()),
+			"%s has mode %v, the database %v", info.Name(), info.Mode(), d.info.Mode())
+	}
+}

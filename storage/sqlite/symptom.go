@@ -1,0 +1,175 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	sqlQuickCheck  = `PRAGMA quick_check(5)`
+	sqlFullCheck   = `PRAGMA integrity_check(5)`
+	sqlWrongCounts = `WITH real AS (SELECT lane, state, COUNT(*) n FROM
+(SELECT lane, state FROM errand_job UNION ALL SELECT lane, state FROM errand_finished UNION ALL SELECT lane, 6 FROM errand_dead)
+GROUP BY lane, state)
+SELECT (SELECT COUNT(*) FROM real r LEFT JOIN errand_count c USING (lane, state) WHERE c.n IS NOT r.n)
++ (SELECT COUNT(*) FROM errand_count c LEFT JOIN real r USING (lane, state) WHERE r.n IS NULL AND c.n <> 0)`
+	sqlLeasesOf = `SELECT i.instance, i.name, (SELECT COUNT(*) FROM errand_job j WHERE j.state = 3 AND j.instance = i.instance)
+FROM errand_instance i ORDER BY i.instance`
+
+	// clockAhead is how far the clock of the database may be ahead without a word.
+	clockAhead = time.Minute
+)
+
+// version looks at SQLite.
+func (d *doctor) version() error {
+	var v string
+	if err := d.db.QueryRowContext(d.ctx, "SELECT sqlite_version()").Scan(&v); err != nil {
+		return err
+	}
+	if err := supported(v); err != nil {
+		d.say("sqlite", SeverityError, "update modernc.org/sqlite", "%v", err)
+	} else {
+		d.say("sqlite", SeverityOK, "", "%s", v)
+	}
+	return nil
+}
+
+// integrity has SQLite check the file.
+func (d *doctor) integrity() error {
+	text, name := sqlQuickCheck, "quick_check"
+	if d.full {
+		text, name = sqlFullCheck, "integrity_check"
+	}
+	var line string
+	var lines []string
+	err := each(reader{d.ctx, d.db}, text, nil, []any{&line}, func() { lines = append(lines, strings.Split(line, "\n")...) })
+	if err != nil {
+		return err
+	}
+	if len(lines) == 1 && lines[0] == "ok" {
+		d.say("integrity", SeverityOK, "", "%s: ok", name)
+		return nil
+	}
+	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "***") }) // a heading
+	d.say("integrity", SeverityError, remedyRestore, "%s: %s", name, strings.Join(lines, "; "))
+	return nil
+}
+
+// schema looks at the version of the tables.
+func (d *doctor) schema() error {
+	conn, err := d.db.Conn(d.ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	have, err := currentVersion(d.ctx, conn)
+	if err != nil {
+		return err
+	}
+	if d.bare = have == 0; d.bare {
+		d.say("schema", SeverityError, "check the path", "there are no tables of errand in it")
+		return nil
+	}
+	if err := checkMinWriter(d.ctx, conn); err != nil {
+		d.say("schema", SeverityError, "update errand", "%v", err)
+	} else if have < schemaVersion {
+		d.say("schema", SeverityNote, "", "version %d, will become %d when it is opened", have, schemaVersion)
+	} else {
+		d.say("schema", SeverityOK, "", "version %d", have)
+	}
+	return nil
+}
+
+// counts compares the kept numbers with real ones.
+func (d *doctor) counts() error {
+	var n int
+	if err := d.db.QueryRowContext(d.ctx, sqlWrongCounts).Scan(&n); err != nil {
+		return err
+	}
+	if n > 0 {
+		d.say("counts", SeverityError, "restore a backup, and report it: this must not happen", "%d numbers of jobs are not what there is", n)
+	} else {
+		d.say("counts", SeverityOK, "", "as many jobs as are there")
+	}
+	return nil
+}
+
+// instances looks which processes are gone, and what they have left.
+func (d *doctor) instances() error {
+	registered := map[int64]bool{}
+	var id int64
+	var name string
+	var leases int
+	err := each(reader{d.ctx, d.db}, sqlLeasesOf, nil, []any{&id, &name, &leases}, func() {
+		registered[id] = true
+		alive, err := locked(instancePath(d.path, id))
+		switch {
+		case err != nil:
+			d.say("instances", SeverityNote, "", "%s: %v", name, err)
+		case alive:
+			d.say("instances", SeverityOK, "", "%s lives and holds %d jobs", name, leases)
+		case leases > 0:
+			d.say("instances", SeverityWarning, "start a worker, which takes them over", "%s is gone and has left %d running jobs", name, leases)
+		default:
+			d.say("instances", SeverityNote, "", "%s is gone; the next worker forgets it", name)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	files, err := os.ReadDir(filepath.Dir(d.path))
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		text, ok := strings.CutPrefix(f.Name(), filepath.Base(d.path)+"-instance-")
+		id, err := strconv.ParseInt(text, 10, 64)
+		if !ok || err != nil || registered[id] {
+			continue
+		}
+		if alive, err := locked(filepath.Join(filepath.Dir(d.path), f.Name())); err == nil && !alive {
+			d.say("leftovers", SeverityNote, fmt.Sprintf("rm %s", f.Name()), "%s: of a process that is gone", f.Name())
+		}
+	}
+	return nil
+}
+
+// locked tells whether a process has the lock on a file.
+func locked(path string) (bool, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close() // gives the lock back too
+	free, err := tryLock(f)
+	return !free, err
+}
+
+// clock compares the latest time that was written with now.
+func (d *doctor) clock() error {
+	var us int64
+	var shifting bool
+	if err := d.db.QueryRowContext(context.WithoutCancel(d.ctx), sqlClock).Scan(&us, &shifting); err != nil {
+		return err
+	}
+	switch mark := fromMicros(us); {
+	case us > 0 && mark.Sub(d.now) > clockAhead:
+		d.say("clock", SeverityWarning, "set the clock of this machine right; see docs/schedules.md",
+			"the database has seen %s, %v ahead of now", mark.Format(time.RFC3339), mark.Sub(d.now).Round(time.Second))
+	case shifting:
+		d.say("clock", SeverityNote, "", "due times are being moved, since the clock was wrong")
+	default:
+		d.say("clock", SeverityOK, "", "not ahead of now")
+	}
+	return nil
+}
