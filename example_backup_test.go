@@ -3,7 +3,6 @@ package errand_test
 import (
 	"context"
 	"fmt"
-	"log"
 	"os"
 	"path/filepath"
 
@@ -12,30 +11,18 @@ import (
 
 // A backup is taken while the queue is in use, and opened as any queue.
 func ExampleQueue_Backup() {
-	dir, err := os.MkdirTemp("", "example")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
 	ctx := context.Background()
-	q, err := errand.Open(ctx, filepath.Join(dir, "jobs.db"), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer q.Close()
-	if _, err := q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, nil); err != nil {
-		log.Fatal(err)
-	}
-	backup := filepath.Join(dir, "backup.db")
-	if err := q.Backup(ctx, backup); err != nil {
-		log.Fatal(err)
-	}
+	q, remove := tempQueue(nil)
+	defer remove()
+	must(q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, nil))
 
-	restored, err := errand.Open(ctx, backup, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer restored.Close()
+	dir := must(os.MkdirTemp("", "errand-example-"))
+	defer func() { check(os.RemoveAll(dir)) }()
+	backup := filepath.Join(dir, "backup.db")
+	check(q.Backup(ctx, backup))
+
+	restored := must(errand.Open(ctx, backup, nil))
 	fmt.Println(restored.Counts(ctx))
+	check(restored.Close())
 	// Output: [{default send_email ready 1}] <nil>
 }

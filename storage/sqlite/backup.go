@@ -86,7 +86,7 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 // processor with it.
 func (s *Store) copyTo(ctx context.Context, name string) error {
 	db := openPool(s.path, 1, s.opts, readerPragmas)
-	defer db.Close()
+	defer func() { _ = db.Close() }() // it has only read
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return err

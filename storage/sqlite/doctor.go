@@ -124,7 +124,7 @@ func (d *doctor) header() (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it has only been read
 	var h [100]byte
 	if _, err := io.ReadFull(f, h[:]); errors.Is(err, io.EOF) && d.info.Size() == 0 {
 		d.say("file", SeverityError, "restore a backup, or delete the file if it should be new", "it is empty")
@@ -185,7 +185,7 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }() // it has only been read
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

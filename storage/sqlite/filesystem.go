@@ -48,9 +48,11 @@ func checkFileSystem(path string, o Options) error {
 	if _, err := os.Stat(at); err != nil {
 		at = filepath.Dir(path)
 	}
-	fs, err := statFS(at)
-	if err != nil || !fs.shared {
-		return nil // what cannot be told is no reason; whatever else is wrong comes out when it is opened
+	// What cannot be told is no reason; whatever else is wrong comes out when it
+	// is opened.
+	fs, _ := statFS(at)
+	if !fs.shared {
+		return nil
 	}
 	return fmt.Errorf("%w: path %q is on a file system of type %s, which other machines may share: "+
 		"must be a local one, unless Options.AnyFileSystem is set", storage.ErrUnsupportedDB, path, fs.name)

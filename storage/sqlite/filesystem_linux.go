@@ -28,13 +28,13 @@ func statFileSystem(path string) (fileSystem, error) {
 	if os.Geteuid() == 0 { // what is reserved is for root
 		free = st.Bfree
 	}
-	fs := fileSystem{name: magics[uint32(st.Type)], free: int64(free) * int64(st.Bsize)}
+	fs := fileSystem{name: magics[uint32(st.Type)], free: int64(free) * int64(st.Bsize)} //nolint:unconvert // 32 bits on some processors
 	if fs.name == "" {
 		fs.name = fmt.Sprintf("%#x", uint32(st.Type))
 		var file syscall.Stat_t
 		mounts, err := os.ReadFile("/proc/self/mountinfo")
 		if err == nil && syscall.Stat(path, &file) == nil {
-			fs.name = cmp.Or(mountType(string(mounts), uint64(file.Dev)), fs.name)
+			fs.name = cmp.Or(mountType(string(mounts), uint64(file.Dev)), fs.name) //nolint:unconvert // 32 bits on some processors
 		}
 	}
 	fs.shared = sharedType(fs.name)

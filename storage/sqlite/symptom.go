@@ -150,7 +150,7 @@ func locked(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer f.Close() // gives the lock back too
+	defer func() { _ = f.Close() }() // gives the lock back too
 	free, err := tryLock(f)
 	return !free, err
 }
