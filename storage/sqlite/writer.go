@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -107,10 +108,26 @@ func (s *Store) runWriter(conn *sql.Conn) {
 		if !ok {
 			break
 		}
-		batch = append(batch[:0], first)
+		batch = w.gather(append(batch[:0], first))
+		w.serve(batch)
+		w.log.run(w.log.often())
+	}
+	if s.failure.Load() == nil {
+		w.stmts.close()
+	}
+}
+
+// gather adds the requests that have queued up to a batch. Callers who have just
+// been answered, all at once, may be about to ask again: as long as more come
+// from letting them run, they are let. That waits for nobody who is not ready
+// to run, but makes one commit of what would be two.
+func (w *writer) gather(batch []*request) []*request {
+	for {
+		runtime.Gosched()
+		n := len(batch)
 		for more := true; more && len(batch) < maxBatch; {
 			select {
-			case r, ok := <-s.reqs:
+			case r, ok := <-w.reqs:
 				if more = ok; ok {
 					batch = append(batch, r)
 				}
@@ -118,11 +135,9 @@ func (s *Store) runWriter(conn *sql.Conn) {
 				more = false
 			}
 		}
-		w.serve(batch)
-		w.log.run(w.log.often())
-	}
-	if s.failure.Load() == nil {
-		w.stmts.close()
+		if len(batch) == n || len(batch) == maxBatch {
+			return batch
+		}
 	}
 }
 
