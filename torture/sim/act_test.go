@@ -109,6 +109,11 @@ func (w *world) newJob() (errand.Args, *errand.JobOptions, string) {
 		o.Delay = time.Duration(r.IntN(60_000)) * time.Millisecond
 		text += fmt.Sprintf(" after %v", o.Delay)
 	case 2:
+		if r.IntN(2) == 0 { // longer than a wrong clock is put up with
+			o.Delay = time.Duration(10+r.IntN(50)) * time.Minute
+			text += fmt.Sprintf(" after %v", o.Delay)
+			break
+		}
 		in := time.Duration(r.IntN(3600)-600) * time.Second
 		o.RunAt = time.Now().Round(0).Add(right + in)
 		text += fmt.Sprintf(" at %v from now", in)
@@ -147,7 +152,7 @@ func (w *world) enqueueOne() {
 func (w *world) enqueueMany() {
 	var jobs []errand.NewJob
 	text := "enqueue"
-	for range 2 + w.dice.IntN(4) {
+	for range 2 + w.dice.IntN(4) + w.dice.IntN(2)*w.dice.IntN(10) {
 		args, o, t := w.newJob()
 		jobs = append(jobs, errand.NewJob{Args: args, Options: o})
 		text += " " + t + ";"
@@ -179,6 +184,7 @@ func (w *world) enqueueTx() {
 	if w.dice.IntN(4) == 0 {
 		takes = time.Duration(w.dice.IntN(7000)) * time.Millisecond
 		text += fmt.Sprintf(" that takes %v", takes)
+		w.life.troubled.Store(true)
 	}
 	l := w.life
 	w.call(text, func(ctx context.Context, q *errand.Queue) error {
@@ -319,6 +325,7 @@ func (w *world) stopOrStart() {
 		w.say("another worker")
 		w.work(w.dice.IntN(4) > 0)
 	default:
+		w.burst()
 		w.say("stop the workers")
 		if !w.stop() {
 			w.crash("the process ends", false)
@@ -327,7 +334,16 @@ func (w *world) stopOrStart() {
 	}
 }
 
+// burst makes much work for a moment, at times.
+func (w *world) burst() {
+	if w.dice.IntN(2) == 0 {
+		w.enqueueMany()
+		time.Sleep(time.Duration(w.dice.IntN(60)) * time.Millisecond)
+	}
+}
+
 func (w *world) restartAll() {
+	w.burst()
 	w.restart(time.Duration(w.dice.IntN(100)) * time.Second)
 	w.work(w.dice.IntN(4) > 0)
 }
@@ -339,8 +355,18 @@ func (w *world) crashNow() {
 		// The clock of a board starts anew.
 		w.set(-30 * 365 * 24 * time.Hour)
 	}
-	w.crash(map[bool]string{false: "kill -9", true: "power cut"}[power], power)
+	why := map[bool]string{false: "kill -9", true: "power cut"}[power]
+	w.crash(why, power)
 	time.Sleep(down)
+	if w.dice.IntN(3) == 0 { // and again, while the worker recovers what was left
+		w.mu.Lock()
+		w.life.trouble = trouble{number: -1, op: "exchange", often: 100, slow: 2 * time.Second, until: time.Now().Add(time.Minute)}
+		w.life.troubled.Store(true)
+		w.mu.Unlock()
+		w.work(true)
+		time.Sleep(time.Duration(w.dice.IntN(3000)) * time.Millisecond)
+		w.crash(why+" again", power)
+	}
 	w.work(w.dice.IntN(4) > 0)
 }
 
@@ -392,6 +418,7 @@ func (w *world) makeTrouble() {
 	w.say("trouble: %q %d %% %v, unknown outcome: %t, slow: %v, for %v", x.op, x.often, x.err, x.after, x.slow, time.Until(x.until))
 	w.mu.Lock()
 	w.life.trouble = x
+	w.life.troubled.Store(true)
 	w.mu.Unlock()
 }
 
@@ -416,7 +443,10 @@ func (w *world) lateHolder() {
 	w.say("late holders: %v", late)
 	x := storage.Exchange{Length: time.Minute, Extend: late}
 	for _, ls := range late {
-		x.Finish = append(x.Finish, storage.Finish{Lease: ls, Outcome: storage.OutcomeDone, Keep: time.Hour})
+		x.Finish = append(x.Finish, storage.Finish{
+			Lease: ls, Outcome: storage.OutcomeDone + storage.Outcome(w.dice.IntN(int(storage.OutcomeDead))), Keep: time.Hour,
+			Reason: storage.ReasonExhausted, Error: "late",
+		})
 	}
 	l.doings.Go(func() {
 		out, err := l.store.Store.Exchange(context.Background(), l.queue.Clock().Now, x)

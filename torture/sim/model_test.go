@@ -36,8 +36,7 @@ type lease struct {
 	storage.Leased
 	life       *life
 	begin, end int64
-	now        time.Time // on the queue's clock, at most
-	losses     int
+	now        time.Time          // on the queue's clock, at most
 	taken      *storage.Reclaimed // from another holder
 
 	noted, notedEnd bool // by Started, by Ended
@@ -184,7 +183,6 @@ func (w *world) handedOver(l *life, jobs []storage.Leased) {
 }
 
 func (w *world) newLease(l *lease) {
-	l.losses = w.clock.losses
 	// The time of the call does not count: one that was kept up may lease what
 	// another has made ready meanwhile.
 	l.now = w.latest()

@@ -2,9 +2,11 @@ package sim
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
+	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
@@ -78,8 +80,8 @@ func (f *follow) lease(before, l *lease) {
 			w.fault("token %d was taken from job %d, on which there was no lease", l.Token, key)
 		case before.life == l.life:
 			w.fault("a lease on job %d was taken from a holder that lives", key)
-		case l.taken.Fate != before.fate():
-			w.fault("the fate of job %d is %d, want %d", key, l.taken.Fate, before.fate())
+		case l.taken.Fate != w.fate(before, l):
+			w.fault("the fate of job %d is %d, want %d", key, l.taken.Fate, w.fate(before, l))
 		}
 	} else {
 		if held {
@@ -142,14 +144,16 @@ func (f *follow) onTime(l *lease) {
 	}
 }
 
-// fate gives what a reclaimer must find out about a lease of a life that ended.
-func (l *lease) fate() storage.Fate {
+// fate gives what a reclaimer must find out about a lease. A power cut in
+// between takes the notes that tell.
+func (w *world) fate(of, by *lease) storage.Fate {
+	cut := slices.ContainsFunc(w.powerCuts, func(life int) bool { return life >= of.life.number && life < by.life.number })
 	switch {
-	case l.taken != nil:
-		return l.taken.Fate
-	case l.life.powerCut || l.notedEnd:
+	case of.taken != nil:
+		return of.taken.Fate
+	case cut || of.notedEnd:
 		return storage.Cut
-	case l.noted:
+	case of.noted:
 		return storage.Crashed
 	}
 	return storage.Unstarted
@@ -203,9 +207,7 @@ func (f *follow) finish(l *lease) {
 	for _, c := range f.j.cancels {
 		if c.state == storage.Running && c.begin < l.finEnd && c.end > l.begin {
 			f.mayAsked = true
-			// If there is no lease after this one, it was this one's.
-			last := f.j.leases[len(f.j.leases)-1] == l
-			f.askedFor = f.askedFor || c.begin > l.end && (last || c.end < l.finBegin)
+			f.askedFor = f.askedFor || c.begin > l.end && c.end < l.finBegin || f.lastAsked(l, c)
 		}
 		// A wish outlives the holder that it was meant for.
 		if c.state == storage.Running && l.taken != nil && l.taken.Cancelling {
@@ -215,6 +217,20 @@ func (f *follow) finish(l *lease) {
 	if f.mayAsked {
 		f.state = storage.Cancelled
 	}
+}
+
+// lastAsked tells whether a wish that met a running job can only have been about
+// this lease: the job had no other when the wish began, nor afterwards.
+func (f *follow) lastAsked(l *lease, c change) bool {
+	all := f.j.leases
+	i := len(all) - 1
+	if all[i] != l {
+		return false
+	}
+	for i > 0 && all[i].taken != nil { // from a holder under whom it ran as well
+		i--
+	}
+	return i == 0 || all[i-1].finEnd < c.begin
 }
 
 // end gives where the job is after its last lease.
@@ -252,7 +268,7 @@ func (f *follow) end() place {
 			f.state = p.states[0]
 		} else if f.j.mayRedrive > 0 {
 			p.states = append(p.states, storage.Ready, storage.Cancelled)
-			p.mayBeGone = f.w.retention <= 0
+			p.mayBeGone = f.w.retention <= 0 || len(f.j.cancels) > 0
 		}
 		p.mayBeGone = p.mayBeGone || f.j.mayPurge || f.j.purged
 		p.mustBe = f.j.purged && len(p.states) == 1 && f.state == storage.Dead && len(f.j.redrives) == 0
@@ -311,7 +327,14 @@ func (w *world) wasCancelled(key int64) bool {
 func (w *world) fits(l *lease, retry []time.Duration, exhausted bool) bool {
 	o, v := l.finish, l.got
 	if o.Outcome == storage.OutcomeInterrupted { // by a stop, or a lease that could not be extended
+		if errors.Is(v.cause, errand.ErrLeaseLost) && !l.life.troubled.Load() {
+			return false
+		}
 		return v.cause != nil && v.manner != succeeds && v.manner != panics && v.manner != exits
+	}
+	stopped := errors.Is(v.cause, errand.ErrShutdown) || errors.Is(v.cause, errand.ErrLeaseLost)
+	if stopped && v.why != nil && (v.manner == fails || v.manner == asksLater || v.manner == waits) {
+		return false
 	}
 	delay := time.Duration(0)
 	if !exhausted {
@@ -349,7 +372,7 @@ func (w *world) fits(l *lease, retry []time.Duration, exhausted bool) bool {
 // back since the handler returned.
 func (w *world) inTime(l *lease, least, most time.Duration) bool {
 	o, v := l.finish, l.got
-	if v.losses != w.clock.losses {
+	if v.losses != l.finLosses {
 		return true
 	}
 	return o.DueAt.Sub(l.finished) <= most && (v.at.IsZero() || o.DueAt.Sub(v.at) >= least)

@@ -61,6 +61,7 @@ func (s *store) call(op string, do func(begin int64) error) error {
 		return err
 	}
 	x := s.hit(op)
+	x.slow = max(x.slow, w.latency)
 	w.pause(l, x.slow/2)
 	if err := l.dead(); err != nil {
 		return err

@@ -33,7 +33,8 @@ type world struct {
 	options   errand.Options
 	worker    errand.WorkerOptions
 	retention time.Duration
-	looks     bool // handlers look at the queue's clock
+	looks     bool          // handlers look at the queue's clock
+	latency   time.Duration // of each call of the store
 	friendly  atomic.Bool
 	calm      chan struct{} // closed: friendly
 
@@ -57,6 +58,7 @@ type world struct {
 	pauses     map[string]pauseState
 	purgedTo   time.Time
 	stepsBack  []step
+	powerCuts  []int  // the lives that ended so
 	peaks      []step // what the queue's clock had reached before it may have gone back
 	clock      watch
 	entries    []entry
@@ -74,7 +76,8 @@ type life struct {
 	end      chan struct{} // closed: over
 	ended    atomic.Bool
 	broken   atomic.Bool // the store has closed itself
-	powerCut bool
+	troubled atomic.Bool // the store was slow or failed, or an application kept it from writing
+	number   int
 	doings   sync.WaitGroup // calls from outside
 	workers  []*worker
 
@@ -111,6 +114,7 @@ func newWorld(t *testing.T, seed uint64, dir string) *world {
 	}
 	r := w.step(-1)
 	w.looks = r.IntN(2) == 0
+	w.latency = time.Duration(r.IntN(2)*r.IntN(30)) * time.Millisecond
 	w.retention = []time.Duration{0, 10 * time.Minute, 24 * time.Hour}[r.IntN(3)]
 	w.options = errand.Options{
 		Clock: w.wall.now, Logger: quiet, Policy: policies[0].Policy,
@@ -253,7 +257,7 @@ func (w *world) settle() {
 
 // begin opens the file: the next life.
 func (w *world) begin(path string) {
-	l := &life{path: path, end: make(chan struct{}), calls: map[string]int64{}, running: map[int64]int{}}
+	l := &life{path: path, number: w.lives, end: make(chan struct{}), calls: map[string]int64{}, running: map[int64]int{}}
 	w.lives++
 	inner, err := sqlite.Open(path, &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Logger: quiet})
 	if err != nil {
@@ -381,7 +385,11 @@ func (w *world) crash(why string, powerCut bool) {
 	for _, part := range []string{"", "-wal"} {
 		w.copy(l.path+part, path+part)
 	}
-	if l.powerCut = powerCut; !powerCut { // which leaves the notes of handlers alone
+	if powerCut { // which takes the notes of handlers
+		w.mu.Lock()
+		w.powerCuts = append(w.powerCuts, l.number)
+		w.mu.Unlock()
+	} else {
 		notes, err := filepath.Glob(l.path + "-instance-*")
 		if err != nil {
 			w.t.Fatal(err)
