@@ -95,7 +95,6 @@ func TestDamage_Truncated(t *testing.T) {
 
 // A file that was emptied looks like a new one, but for what stands beside it.
 func TestDamage_Emptied(t *testing.T) {
-	known(t, "a database that was cut to 0 or 1 bytes is silently begun anew, also if its log or the files of instances stand beside it")
 	_, path := sample(t, false)
 	for _, size := range []int64{0, 1} {
 		to := copyTo(t, path, "-wal", "-instance-1", "-turn")
@@ -277,7 +276,6 @@ func TestDamage_WhileOpen(t *testing.T) {
 // The file is taken away while it is open, and another may be put in its place:
 // what is acknowledged from then on would go with the old one.
 func TestDamage_TakenAway(t *testing.T) {
-	known(t, "a database that was deleted or replaced while it is open goes on acknowledging what nobody will ever find")
 	f := openLocal(t, filepath.Join(ramDir(t), "jobs.db"), part{})
 	if err := f.enqueue(10); err != nil {
 		t.Fatal(err)

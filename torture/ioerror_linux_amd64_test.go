@@ -82,7 +82,6 @@ func TestIOErrors_HandedOff(t *testing.T) {
 // The files beside the database hold nothing that lasts, but their errors are
 // errors too.
 func TestIOErrors_FilesBeside(t *testing.T) {
-	known(t, "errors of the files beside the database have no sentinel: neither ErrFull nor ErrIO")
 	for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
 		for _, at := range rehearse(t, false) {
 			if !beside(at) {
@@ -136,10 +135,6 @@ func TestIOErrors_SyncThenPowerCut(t *testing.T) {
 	needsRoot(t, "ext4 on loop devices")
 	for name, restart := range map[string]bool{"OpenedAgain": false, "Restarted": true} {
 		t.Run(name, func(t *testing.T) {
-			if restart {
-				known(t, "after a failed fsync of the WAL a restarted process takes over what was never written to the disk, "+
-					"and what it acknowledges on top of that does not survive a power cut; a checkpoint when opening would mend it")
-			}
 			n := 0
 			for _, at := range rehearse(t, false) {
 				if at.name != "fsync" && at.name != "fdatasync" || strings.HasSuffix(at.path, "-journal") {

@@ -51,6 +51,9 @@ func isCode(err error, code int) bool {
 
 // ofSystem puts the sentinel before an error of the files beside the database.
 func ofSystem(err error) error {
+	if err == nil {
+		return nil
+	}
 	sentinel := storage.ErrIO
 	switch {
 	case isFull(err):

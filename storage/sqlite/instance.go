@@ -156,7 +156,7 @@ func (s *Store) Started(l storage.Lease, now time.Time) error {
 	binary.LittleEndian.PutUint64(b[:], uint64(l.Token<<1))
 	binary.LittleEndian.PutUint64(b[8:], uint64(micros(now)))
 	_, err := in.file.WriteAt(b[:], slot*noteSize)
-	return err
+	return translate(err)
 }
 
 // Ended implements [storage.Store].
@@ -171,7 +171,7 @@ func (s *Store) Ended(l storage.Lease) error {
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], uint64(l.Token<<1|1))
 	_, err := in.file.WriteAt(b[:], slot*noteSize)
-	return err
+	return translate(err)
 }
 
 // hold remembers of new leases what their end needs to know, which saves
@@ -268,5 +268,5 @@ func (s *Store) retire() error {
 		abandoned.files = append(abandoned.files, f)
 		return err
 	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
+	return translate(errors.Join(f.Close(), os.Remove(f.Name())))
 }

@@ -168,7 +168,7 @@ func Open(path string, opts *Options) (*Store, error) {
 	useOFDLocks(o.Logger)
 	full, err = prepareFile(full)
 	if err != nil {
-		return nil, err
+		return nil, translate(err)
 	}
 	return open(full, o, nil)
 }
@@ -219,49 +219,6 @@ func useOFDLocks(log *slog.Logger) {
 		log.Warn("errand: a database was opened before OFD locks were switched on; " +
 			"call modernc.org/sqlite.OFDLocking(true) first thing in main, and never open the database file by other means")
 	}
-}
-
-// prepareFile refuses what cannot become a database and creates a new one with
-// mode 0600, which is passed on to the files beside it. It gives the path
-// without symbolic links, by which all processes find the same files beside.
-func prepareFile(path string) (string, error) {
-	if err := checkFile(path); err != nil {
-		return "", err
-	}
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return "", fmt.Errorf("errand: open database: %w", err)
-	}
-	return real, nil
-}
-
-func checkFile(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-		if errors.Is(err, os.ErrExist) {
-			return nil // another process was first
-		}
-		if err != nil {
-			return fmt.Errorf("errand: create database: %w", err)
-		}
-		return f.Close()
-	case err != nil:
-		return fmt.Errorf("errand: open database: %w", err)
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%w: path %q is a %s: must be a regular file", storage.ErrUnsupportedDB, path, kindOf(info))
-	case info.Mode().Perm()&0o222 == 0:
-		return fmt.Errorf("%w: path %q has mode %v: must be writable", storage.ErrReadOnly, path, info.Mode())
-	}
-	return nil
-}
-
-func kindOf(info os.FileInfo) string {
-	if info.IsDir() {
-		return "directory"
-	}
-	return "special file"
 }
 
 // open opens the Store, beside the application's app unless that is nil. On a
@@ -316,6 +273,9 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	}
 	if err = checkVersion(ctx, conn); err == nil {
 		err = checkWAL(ctx, conn)
+	}
+	if err == nil {
+		err = settle(ctx, conn)
 	}
 	if err == nil {
 		err = migrate(ctx, conn)

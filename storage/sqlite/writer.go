@@ -88,11 +88,12 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 // writer is the state of the goroutine that owns the writing connection.
 type writer struct {
 	*Store
-	conn  *sql.Conn
-	stmts *statements
-	log   checkpointer
-	pause *time.Timer
-	dirty bool // something may have been written since the last checkpoint
+	conn   *sql.Conn
+	stmts  *statements
+	log    checkpointer
+	pause  *time.Timer
+	looked time.Time // for the database under its name
+	dirty  bool      // something may have been written since the last checkpoint
 }
 
 // runWriter serves requests until reqs is closed and empty.
@@ -229,6 +230,13 @@ func (w *writer) attempt(batch *[]*request) (culprit int, err error) {
 		return -1, err
 	}
 	defer w.turn.give()
+	if now := time.Now(); now.Sub(w.looked) >= lookEach {
+		if err := w.there(); err != nil {
+			w.fail(err, "database")
+			return -1, err
+		}
+		w.looked = now
+	}
 	if _, err := w.stmts.exec(sqlBegin); err != nil {
 		return -1, translate(err)
 	}

@@ -1,0 +1,116 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/errandq/errand/storage"
+)
+
+// headerSize is what each database has at least.
+const headerSize = 100
+
+// prepareFile refuses what cannot become a database and creates a new one with
+// mode 0600, which is passed on to the files beside it. It gives the path
+// without symbolic links, by which all processes find the same files beside.
+func prepareFile(path string) (string, error) {
+	if err := checkFile(path); err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", fmt.Errorf("errand: open database: %w", err)
+	}
+	return real, nil
+}
+
+func checkFile(path string) error {
+	log, _ := os.Stat(path + "-wal") // before the database: that is never without its header when it gets a log
+	info, err := os.Stat(path)
+	left := log != nil && log.Size() > 0
+	switch {
+	case left && (errors.Is(err, os.ErrNotExist) || err == nil && info.Mode().IsRegular() && info.Size() < headerSize):
+		return fmt.Errorf("%w: path %q is empty or gone, and its log %s-wal is there: "+
+			"put the database back, or take the log away too", storage.ErrCorrupt, path, path)
+	case err == nil && info.Mode().IsRegular() && info.Size() < headerSize && hasInstances(path):
+		return fmt.Errorf("%w: path %q is empty, and files of processes that used it are there: "+
+			"put the database back, or take %s-instance-* away too", storage.ErrCorrupt, path, path)
+	case errors.Is(err, os.ErrNotExist):
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, os.ErrExist) {
+			return nil // another process was first
+		}
+		if err != nil {
+			return fmt.Errorf("errand: create database: %w", err)
+		}
+		return f.Close()
+	case err != nil:
+		return fmt.Errorf("errand: open database: %w", err)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%w: path %q is a %s: must be a regular file", storage.ErrUnsupportedDB, path, kindOf(info))
+	case info.Mode().Perm()&0o222 == 0:
+		return fmt.Errorf("%w: path %q has mode %v: must be writable", storage.ErrReadOnly, path, info.Mode())
+	}
+	return nil
+}
+
+func kindOf(info os.FileInfo) string {
+	if info.IsDir() {
+		return "directory"
+	}
+	return "special file"
+}
+
+func hasInstances(path string) bool {
+	all, err := os.ReadDir(filepath.Dir(path))
+	return err == nil && slices.ContainsFunc(all, func(e os.DirEntry) bool {
+		return strings.HasPrefix(e.Name(), filepath.Base(path)+"-instance-")
+	})
+}
+
+// settle moves the log that was there into the database, if nobody else uses
+// it. What is in the log may be in the memory of the system only: after a
+// failed fsync it takes pages for written that are not, SQLite takes them over,
+// and all that is put behind them would be lost with them.
+func settle(ctx context.Context, conn *sql.Conn) error {
+	var timeout, busy, length, moved int
+	if err := conn.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&timeout); err != nil {
+		return err
+	}
+	if _, err := conn.ExecContext(ctx, "PRAGMA busy_timeout = 0"); err != nil {
+		return err
+	}
+	err := conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &length, &moved)
+	if isCode(err, lib.SQLITE_FULL) || isCode(err, lib.SQLITE_BUSY) || isCode(err, lib.SQLITE_LOCKED) {
+		err = nil
+	}
+	_, back := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", timeout))
+	return errors.Join(err, back)
+}
+
+// lookEach is how often a writer makes sure that its database is still there.
+const lookEach = time.Second
+
+// there gives [storage.ErrCorrupt] once the database is no longer under its
+// name: what is written from then on would be gone with it.
+func (s *Store) there() error {
+	info, err := os.Stat(s.path)
+	switch {
+	case err == nil && os.SameFile(info, s.info):
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w: path %q: another file was put there while it was open", storage.ErrCorrupt, s.path)
+	case errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("%w: path %q: it was deleted or renamed while it was open", storage.ErrCorrupt, s.path)
+	}
+	return nil // whatever keeps us from looking does not keep others from finding it
+}
