@@ -142,6 +142,7 @@
 //	internal/engine    the loop: lease, execute, finish, heartbeat, reclaim, fire
 //	cmd/errand         the command line tool
 //	examples           one runnable program per directory
+//	torture, bench     power cuts and full disks; comparison with others
 //
 // Packages policy and storage import only the standard library and never each
 // other; internal/engine joins them; this package wires the defaults and is
