@@ -78,11 +78,10 @@ func (c *queueClock) current(ctx context.Context) time.Time {
 		return now
 	}
 	seen, _, err := c.keeper.Clock(ctx)
-	if err != nil {
-		return now // the call itself will tell
+	if err == nil { // else the call itself will tell
+		c.CatchUp(seen)
 	}
-	c.CatchUp(seen)
-	return c.now()
+	return c.now() // again: that may have taken its time
 }
 
 // now gives the queue's time, and logs what has become of it.

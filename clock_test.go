@@ -372,3 +372,45 @@ func TestQueue_CatchesUpWithoutWorkers(t *testing.T) {
 		}
 	})
 }
+
+// vague is a store that cannot tell the time when it is asked again, after
+// having thought about it.
+type vague struct {
+	storage.Store
+	storage.Timekeeper
+	asked int
+	given time.Time
+}
+
+func (v *vague) Clock(context.Context) (time.Time, bool, error) {
+	if v.asked++; v.asked == 1 {
+		return time.Now().Add(time.Hour), false, nil
+	}
+	time.Sleep(3 * time.Second)
+	return time.Time{}, false, storage.ErrBusy
+}
+
+func (v *vague) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+	v.given = now
+	return v.Store.Enqueue(ctx, now, jobs)
+}
+
+// Found by the simulation: times are to be no older than the call.
+func TestClock_IsLookedAtAgainAfterAStoreThatFailsSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := storagetest.NewMemory().Open()
+		v := &vague{Store: m, Timekeeper: m.(storage.Timekeeper)}
+		want := time.Now().Add(time.Hour + 3*time.Second)
+		q, err := errand.New(t.Context(), v, &errand.Options{Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer q.Close()
+		if _, err := q.Enqueue(t.Context(), note{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if !v.given.Equal(want) {
+			t.Errorf("enqueued at %v, want %v", v.given, want)
+		}
+	})
+}
