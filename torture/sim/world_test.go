@@ -194,7 +194,7 @@ var empty = sync.OnceValue(func() []byte {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "empty.db")
-	s, err := sqlite.Open(path, &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Logger: quiet})
+	s, err := sqlite.Open(path, &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: -1, Logger: quiet})
 	if err == nil {
 		err = s.Close()
 	}
@@ -259,7 +259,7 @@ func (w *world) settle() {
 func (w *world) begin(path string) {
 	l := &life{path: path, number: w.lives, end: make(chan struct{}), calls: map[string]int64{}, running: map[int64]int{}}
 	w.lives++
-	inner, err := sqlite.Open(path, &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Logger: quiet})
+	inner, err := sqlite.Open(path, &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: -1, Logger: quiet})
 	if err != nil {
 		w.t.Fatalf("seed %d: %v", w.seed, err)
 	}
