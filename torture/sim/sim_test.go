@@ -120,11 +120,11 @@ type result struct {
 // run runs the first steps of a seed.
 func run(t *testing.T, seed uint64, most int) (r result) {
 	t.Helper()
-	dir, err := os.MkdirTemp(tmpfs(t), "errand-sim-")
+	dir, err := os.MkdirTemp(tmpfs(t), "errand-sim-") //nolint:usetesting // in memory, if there is such a place
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seed, dir)
 		w.play(most)
@@ -138,7 +138,7 @@ func tmpfs(t *testing.T) string {
 	const shm = "/dev/shm"
 	probe := filepath.Join(shm, fmt.Sprintf("errand-sim-probe-%d", os.Getpid()))
 	if err := os.WriteFile(probe, nil, 0o600); err == nil {
-		os.Remove(probe)
+		_ = os.Remove(probe)
 		return shm
 	}
 	return t.TempDir()
