@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ const (
 	fewSeeds = 250
 	allSeeds = 10_000
 	// mostSteps is how long a history is at most.
-	mostSteps = 24
+	mostSteps = 18
 )
 
 var (
@@ -120,11 +121,15 @@ type result struct {
 // run runs the first steps of a seed.
 func run(t *testing.T, seed uint64, most int) (r result) {
 	t.Helper()
-	dir, err := os.MkdirTemp(tmpfs(t), "errand-sim-") //nolint:usetesting // in memory, if there is such a place
+	dir, err := os.MkdirTemp(tmpfs(t), "errand-sim-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	defer os.RemoveAll(dir)
+	// Who waits for a mutex keeps the time of a bubble from passing.
+	debug.SetTraceback("all")
+	watchdog := time.AfterFunc(time.Minute, func() { panic(fmt.Sprintf("seed %d hangs", seed)) })
+	defer watchdog.Stop()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seed, dir)
 		w.play(most)
@@ -138,7 +143,7 @@ func tmpfs(t *testing.T) string {
 	const shm = "/dev/shm"
 	probe := filepath.Join(shm, fmt.Sprintf("errand-sim-probe-%d", os.Getpid()))
 	if err := os.WriteFile(probe, nil, 0o600); err == nil {
-		_ = os.Remove(probe)
+		os.Remove(probe)
 		return shm
 	}
 	return t.TempDir()

@@ -19,6 +19,10 @@ type store struct {
 	l *life
 
 	provisional []func() // of the transaction that Tx runs
+	// reclaiming holds one. In the store they wait for each other by a mutex,
+	// also while one waits for its turn to write; but to a bubble that is no
+	// waiting, and no time would pass.
+	reclaiming chan struct{}
 }
 
 // trouble is what may go wrong with calls for a while.
@@ -154,6 +158,8 @@ func (s *store) Offer(src storage.Source, length time.Duration, take func([]stor
 func (s *store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) (out []storage.Reclaimed, err error) {
 	s.w.sample(s.l, now)
 	err = s.call("reclaim", func(begin int64) (err error) {
+		s.reclaiming <- struct{}{}
+		defer func() { <-s.reclaiming }()
 		if out, err = s.Store.Reclaim(ctx, now, mono, lease, limit); err == nil {
 			s.w.reclaimed(s.l, begin, out)
 		}

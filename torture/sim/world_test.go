@@ -192,7 +192,7 @@ var empty = sync.OnceValue(func() []byte {
 	if err != nil {
 		panic(err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "empty.db")
 	s, err := sqlite.Open(path, &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: -1, Logger: quiet})
 	if err == nil {
@@ -263,7 +263,7 @@ func (w *world) begin(path string) {
 	if err != nil {
 		w.t.Fatalf("seed %d: %v", w.seed, err)
 	}
-	l.store = &store{Store: inner, w: w, l: l}
+	l.store = &store{Store: inner, w: w, l: l, reclaiming: make(chan struct{}, 1)}
 	w.mu.Lock()
 	w.clock.fresh, w.clock.aheadAt = true, w.elapsed()
 	w.mu.Unlock()
@@ -430,9 +430,9 @@ func (w *world) kill() {
 	if err := l.store.forget(); err != nil {
 		w.t.Errorf("seed %d: %v", w.seed, err)
 	}
-	_ = l.store.Store.Close() //nolint:staticcheck // not by the faults of store
+	l.store.Store.Close()
 	all, _ := filepath.Glob(l.path + "*")
 	for _, name := range all {
-		_ = os.Remove(name)
+		os.Remove(name)
 	}
 }
