@@ -64,7 +64,7 @@ func (w *world) sample(l *life, now time.Time) {
 		loss := expected.Sub(now)
 		switch {
 		case c.last.IsZero():
-		case now.After(expected) && now.After(wall) && !(c.fresh && !now.After(c.floor)):
+		case now.After(expected) && now.After(wall) && (!c.fresh || now.After(c.floor)):
 			w.fault("the queue's clock shows %v, later than the wall clock, %v, and than it should, %v", now, wall, expected)
 		case c.fresh && now.Before(c.floor.Add(-time.Second-time.Microsecond)):
 			w.fault("the queue's clock begins with %v, and the database has seen %v", now, c.floor)

@@ -9,8 +9,8 @@
 // there, each lease with the one before it, each outcome with what the handler
 // gave. In the end the world is made friendly and all jobs must come to an end.
 //
-//	go test ./torture/sim                    some hundred seeds
-//	ERRAND_TORTURE=1 go test ./torture/sim   10,000 seeds, on all cores
+//	go test ./torture/sim                    200 seeds, some 5 s
+//	ERRAND_TORTURE=1 go test ./torture/sim   10,000 seeds, on all cores: some 3 minutes on two
 //	go test ./torture/sim -seed 7            one seed, with its history
 //	go test ./torture/sim -long 8h -timeout 9h  new seeds for so long
 //

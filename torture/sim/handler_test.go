@@ -54,7 +54,7 @@ type deed struct {
 // dice gives a number that depends on the arguments only.
 func dice(seed uint64, what string, n ...int64) uint64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, seed, what, n)
+	_, _ = fmt.Fprint(h, seed, what, n) // which cannot fail
 	x := h.Sum64()
 	x ^= x >> 31
 	x *= 0x9e3779b97f4a7c15

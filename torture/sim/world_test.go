@@ -192,7 +192,7 @@ var empty = sync.OnceValue(func() []byte {
 	if err != nil {
 		panic(err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, "empty.db")
 	s, err := sqlite.Open(path, &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: -1, Logger: quiet})
 	if err == nil {
@@ -430,9 +430,9 @@ func (w *world) kill() {
 	if err := l.store.forget(); err != nil {
 		w.t.Errorf("seed %d: %v", w.seed, err)
 	}
-	l.store.Store.Close()
+	_ = l.store.Close() // of a file that is of no use
 	all, _ := filepath.Glob(l.path + "*")
 	for _, name := range all {
-		os.Remove(name)
+		_ = os.Remove(name)
 	}
 }
