@@ -165,7 +165,7 @@ func (s *Store) Ended(l storage.Lease) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	slot, ok := in.slots[l.Token]
-	if !ok {
+	if !ok || in.file == nil { // after Close
 		return nil
 	}
 	var b [8]byte
