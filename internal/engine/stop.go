@@ -135,7 +135,7 @@ func (l *loop) result() error {
 		}
 	}
 	switch {
-	case l.fatal != nil || !l.waited:
+	case l.fatal != nil || !l.waited || len(l.outcomes)+len(l.flight) == 0:
 	case l.lastErr != nil:
 		errs = append(errs, fmt.Errorf("errand: %d outcomes not written: %w", len(l.outcomes)+len(l.flight), l.lastErr))
 	default:

@@ -33,7 +33,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	if err := s.turn.take(ctx, s.opts.BusyTimeout); err != nil {
+	if err := s.takeTurn(ctx); err != nil {
 		return err
 	}
 	defer s.turn.give()

@@ -97,8 +97,27 @@ func settle(ctx context.Context, conn *sql.Conn) error {
 	return errors.Join(err, back)
 }
 
-// lookEach is how often a writer makes sure that its database is still there.
+// lookEach is how often writers make sure that their database is still there.
 const lookEach = time.Second
+
+// takeTurn waits for the turn to write, and makes sure now and then that what is
+// written will be found.
+func (s *Store) takeTurn(ctx context.Context) error {
+	if err := s.turn.take(ctx, s.opts.BusyTimeout); err != nil {
+		return err
+	}
+	now := time.Now()
+	if now.Sub(s.looked) < lookEach {
+		return nil
+	}
+	if err := s.there(); err != nil {
+		s.turn.give()
+		s.fail(err, "database")
+		return err
+	}
+	s.looked = now
+	return nil
+}
 
 // there gives [storage.ErrCorrupt] once the database is no longer under its
 // name: what is written from then on would be gone with it.

@@ -52,13 +52,35 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 	if _, err := s.refresh(ctx); err != nil {
 		return nil, translate(err)
 	}
-	var found []candidate
-	var gone []*deadRival
+	found, gone, err := s.survey(ctx, mono, limit)
 	defer func() {
 		for _, g := range gone {
 			g.close()
 		}
 	}()
+	if err != nil || len(found) == 0 && len(gone) == 0 {
+		return nil, err
+	}
+	var out []storage.Reclaimed
+	err = s.submit(ctx, &request{run: func(t *tx) (err error) {
+		out, err = t.reclaim(now, lease, found, gone)
+		return err
+	}})
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range gone {
+		g.close()
+		if g.dropped {
+			_ = os.Remove(g.path) // best effort: a stale file does no harm
+		}
+	}
+	return out, nil
+}
+
+// survey looks at all leases of others for those that may be taken, at most
+// limit, and for instances that are gone, which the caller closes.
+func (s *Store) survey(ctx context.Context, mono time.Duration, limit int) (found []candidate, gone []*deadRival, err error) {
 	s.sight.mu.Lock()
 	defer s.sight.mu.Unlock()
 	fresh := map[sighting]time.Duration{}
@@ -68,14 +90,14 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 			continue // of another user, who keeps it to himself: others may recover what it holds
 		}
 		if err != nil {
-			return nil, err
+			return nil, gone, err
 		}
 		if g != nil {
 			gone = append(gone, g)
 		}
 		held, err := s.held(ctx, r)
 		if err != nil {
-			return nil, translate(err)
+			return nil, gone, translate(err)
 		}
 		for _, c := range held {
 			since, ok := s.sight.seen[c.sighting]
@@ -95,24 +117,7 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 		}
 	}
 	s.sight.seen = fresh
-	if len(found) == 0 && len(gone) == 0 {
-		return nil, nil
-	}
-	var out []storage.Reclaimed
-	err := s.submit(ctx, &request{run: func(t *tx) (err error) {
-		out, err = t.reclaim(now, lease, found, gone)
-		return err
-	}})
-	if err != nil {
-		return nil, err
-	}
-	for _, g := range gone {
-		g.close()
-		if g.dropped {
-			_ = os.Remove(g.path) // best effort: a stale file does no harm
-		}
-	}
-	return out, nil
+	return found, gone, nil
 }
 
 // deadRival is an instance whose process is gone. Its lock is held while its

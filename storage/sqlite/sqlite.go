@@ -108,6 +108,7 @@ type Store struct {
 	apps    *sql.DB     // the one connection that Tx runs on
 	app     *statements // on apps; set once, with the turn
 	turn    *turn
+	looked  time.Time // for the database under its name; guarded by the turn
 	reqs    chan *request
 	written chan struct{}  // holds one: Tx has committed
 	stop    chan struct{}  // closed when Close begins
@@ -180,9 +181,10 @@ func Open(path string, opts *Options) (*Store, error) {
 // The file must be in WAL mode already, and db must be of modernc's driver:
 // two copies of SQLite in one process drop each other's locks. Anything else
 // gives [storage.ErrUnsupportedDB]. On Linux call
-// modernc.org/sqlite.OFDLocking(true) before db is first used, so that no other
-// code that opens and closes the file can drop those locks either; New warns
-// if that was missed.
+// modernc.org/sqlite.OFDLocking(true) before db is first used, so that code that
+// opens and closes the database file cannot drop those locks either; New warns
+// if that was missed. The -shm file beside it must not be opened by such code:
+// its locks are the driver's, and no setting protects them.
 func New(db *sql.DB, opts *Options) (*Store, error) {
 	if db == nil {
 		return nil, errors.New("errand: db is nil: must be an open database")

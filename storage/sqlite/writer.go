@@ -88,12 +88,11 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 // writer is the state of the goroutine that owns the writing connection.
 type writer struct {
 	*Store
-	conn   *sql.Conn
-	stmts  *statements
-	log    checkpointer
-	pause  *time.Timer
-	looked time.Time // for the database under its name
-	dirty  bool      // something may have been written since the last checkpoint
+	conn  *sql.Conn
+	stmts *statements
+	log   checkpointer
+	pause *time.Timer
+	dirty bool // something may have been written since the last checkpoint
 }
 
 // runWriter serves requests until reqs is closed and empty.
@@ -226,17 +225,10 @@ func (w *writer) attempt(batch *[]*request) (culprit int, err error) {
 	if err := w.usable(); err != nil {
 		return -1, err
 	}
-	if err := w.turn.take(context.Background(), w.opts.BusyTimeout); err != nil {
+	if err := w.takeTurn(context.Background()); err != nil {
 		return -1, err
 	}
 	defer w.turn.give()
-	if now := time.Now(); now.Sub(w.looked) >= lookEach {
-		if err := w.there(); err != nil {
-			w.fail(err, "database")
-			return -1, err
-		}
-		w.looked = now
-	}
 	if _, err := w.stmts.exec(sqlBegin); err != nil {
 		return -1, translate(err)
 	}
@@ -302,7 +294,7 @@ func (s *Store) commitFailed(err error) error {
 	return fmt.Errorf("%w: %w", storage.ErrUnknownOutcome, err)
 }
 
-// fail ends the store after an I/O error.
+// fail ends the store: nothing it wrote from now on could be relied upon.
 func (s *Store) fail(err error, of string) {
 	s.failure.Store(&err)
 	s.opts.Logger.Error("errand: "+of+" failed, the store is closed; open it again to see what was written", "error", err)
