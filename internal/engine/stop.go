@@ -135,11 +135,11 @@ func (l *loop) result() error {
 		}
 	}
 	switch {
-	case l.fatal != nil || !l.waited || len(l.outcomes)+len(l.flight) == 0:
+	case l.fatal != nil || !l.waited:
 	case l.lastErr != nil:
-		errs = append(errs, fmt.Errorf("errand: %d outcomes not written: %w", len(l.outcomes)+len(l.flight), l.lastErr))
+		errs = append(errs, fmt.Errorf("errand: the store fails, outcomes not written: %d: %w", len(l.outcomes)+len(l.flight), l.lastErr))
 	default:
-		errs = append(errs, fmt.Errorf("errand: %d outcomes not written: the store does not answer", len(l.flight)))
+		errs = append(errs, fmt.Errorf("errand: the store does not answer, outcomes not written: %d", len(l.flight)))
 	}
 	return errors.Join(errs...)
 }
