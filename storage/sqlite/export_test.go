@@ -22,6 +22,7 @@ func (s *Store) Kill() {
 	s.self.mu.Lock()
 	f := s.self.file
 	s.self.file = nil
+	_ = s.self.notes.close()
 	s.self.mu.Unlock()
 	if f == nil {
 		path := instancePath(s.path, s.self.number())

@@ -27,12 +27,13 @@ AND NOT EXISTS (SELECT 1 FROM errand_job WHERE state = 3 AND instance = ?1)`
 // notes of Started and Ended, sixteen bytes a slot: the token, shifted left by
 // one, plus one once the handler has returned, and when it was called. They
 // reach the kernel but are not synced: they are to outlive the process, not the
-// machine.
+// machine, and are in the byte order of the machine.
 type instance struct {
 	id atomic.Int64 // 0 until registered
 
 	mu    sync.Mutex
 	file  *os.File
+	notes notes
 	name  string
 	lease time.Duration   // longest promised so far
 	slots map[int64]int64 // by token
@@ -99,7 +100,7 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 	t.after = append(t.after, func() {
 		in.mu.Lock()
 		defer in.mu.Unlock()
-		in.file, in.name, in.lease = f, name, lease
+		in.file, in.notes, in.name, in.lease = f, notes{file: f}, name, lease
 		in.slots, in.held = map[int64]int64{}, map[int64]removed{}
 		in.id.Store(id)
 	})
@@ -152,11 +153,7 @@ func (s *Store) Started(l storage.Lease, now time.Time) error {
 		}
 		in.slots[l.Token] = slot
 	}
-	var b [noteSize]byte
-	binary.LittleEndian.PutUint64(b[:], uint64(l.Token<<1))
-	binary.LittleEndian.PutUint64(b[8:], uint64(micros(now)))
-	_, err := in.file.WriteAt(b[:], slot*noteSize)
-	return translate(err)
+	return translate(in.notes.start(slot, l.Token, micros(now)))
 }
 
 // Ended implements [storage.Store].
@@ -168,10 +165,7 @@ func (s *Store) Ended(l storage.Lease) error {
 	if !ok || in.file == nil { // after Close
 		return nil
 	}
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], uint64(l.Token<<1|1))
-	_, err := in.file.WriteAt(b[:], slot*noteSize)
-	return translate(err)
+	return translate(in.notes.end(slot, l.Token))
 }
 
 // hold remembers of new leases what their end needs to know, which saves
@@ -218,8 +212,9 @@ func readNotes(f *os.File) (map[int64]note, error) {
 	}
 	notes := map[int64]note{}
 	for ; len(b) >= noteSize; b = b[noteSize:] {
-		v := int64(binary.LittleEndian.Uint64(b))
-		notes[v>>1] = note{v&1 == 1, int64(binary.LittleEndian.Uint64(b[8:]))}
+		if v := int64(binary.NativeEndian.Uint64(b)); v != 0 {
+			notes[v>>1] = note{v&1 == 1, int64(binary.NativeEndian.Uint64(b[8:]))}
+		}
 	}
 	return notes, nil
 }
@@ -268,5 +263,5 @@ func (s *Store) retire() error {
 		abandoned.files = append(abandoned.files, f)
 		return err
 	}
-	return translate(errors.Join(f.Close(), os.Remove(f.Name())))
+	return translate(errors.Join(s.self.notes.close(), f.Close(), os.Remove(f.Name())))
 }
