@@ -5,21 +5,32 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
+	"time"
 
 	"github.com/errandq/errand/storage"
 )
 
 // ownTx is a transaction that Tx has begun. There is one at a time.
 type ownTx struct {
-	tx       *sql.Tx
-	enqueued atomic.Bool // workers are to know when it has committed
+	tx *sql.Tx
+
+	mu       sync.Mutex
+	meta     meta  // the counters so far
+	enqueued bool  // they are known, and workers are to know when it has committed
+	failed   error // of EnqueueTx, after which there is no way but back
 }
+
+// tellEach is how often the writer is told that Tx has committed, so that it
+// looks after the log.
+const tellEach = 10 * time.Millisecond
 
 // Tx implements [storage.TxEnqueuer]. The transaction begins IMMEDIATE on a
 // connection of its own and takes its turn with the writer, which waits
 // meanwhile: fn should be short, and must not call Enqueue, which would wait
-// for fn (and give up with [storage.ErrBusy]), nor Close. The connection has the
+// for fn (and give up with [storage.ErrBusy]), nor Close. After an error of the
+// database in EnqueueTx the transaction is not committed, even if fn gives nil.
+// The connection has the
 // settings foreign_keys, recursive_triggers and trusted_schema of the database
 // that New was given; with Open they are SQLite's defaults.
 func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
@@ -62,7 +73,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	if err := fn(tx); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
+	if err := errors.Join(ctx.Err(), own.end()); err != nil {
 		return err
 	}
 	finished = true
@@ -72,14 +83,29 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		}
 		return s.commitFailed(err)
 	}
-	if own.enqueued.Load() {
+	if own.enqueued {
+		app.remember(own.meta)
 		s.bells.ring(storage.Event{})
 		s.watch.wakeOthers()
 	}
-	select {
-	case s.written <- struct{}{}:
-	default:
+	if now := time.Now(); now.Sub(s.told) >= tellEach {
+		s.told = now
+		select {
+		case s.written <- struct{}{}:
+		default:
+		}
 	}
+	return nil
+}
+
+// end waits for an EnqueueTx that is under way, and tells whether one failed.
+func (o *ownTx) end() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failed != nil {
+		return fmt.Errorf("errand: transaction: rolled back, as EnqueueTx failed in it: %w", o.failed)
+	}
+	o.failed = sql.ErrTxDone
 	return nil
 }
 

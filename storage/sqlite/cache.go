@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"database/sql"
 	"slices"
 	"sync"
 )
@@ -46,18 +47,18 @@ func (c *cache) reload(db asker, generation int64) error {
 	var all []rival
 	var lane int64
 	var name laneName
-	err := each(db, sqlLanes, nil, []any{&lane, &name.queue, &name.kind}, func() {
+	err := db.each(sqlLanes, nil, []any{&lane, &name.queue, &name.kind}, func() {
 		lanes[name], names[lane] = lane, name
 	})
 	if err != nil {
 		return err
 	}
 	var queue string
-	if err := each(db, sqlPaused, nil, []any{&queue}, func() { paused[queue] = true }); err != nil {
+	if err := db.each(sqlPaused, nil, []any{&queue}, func() { paused[queue] = true }); err != nil {
 		return err
 	}
 	var r rival
-	err = each(db, sqlInstances, nil, []any{&r.id, &r.name, &r.boot}, func() {
+	err = db.each(sqlInstances, nil, []any{&r.id, &r.name, &r.boot}, func() {
 		all = append(all, r)
 	})
 	if err != nil {
@@ -71,9 +72,8 @@ func (c *cache) reload(db asker, generation int64) error {
 	return nil
 }
 
-// each runs a query and calls f after each row was scanned into dest.
-func each(db asker, text string, args, dest []any, f func()) error {
-	rows, err := db.query(text, args...)
+// scanEach calls f after each row of a query was scanned into dest.
+func scanEach(rows *sql.Rows, err error, dest []any, f func()) error {
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ const (
 // store as that of a commit does.
 type checkpointer struct {
 	*Store
-	db     asker
+	db     *statements
 	length int  // of the log when last looked at
 	next   int  // length that is worth another try
 	warned bool // of a log that is too long
@@ -116,9 +116,19 @@ func (c *checkpointer) fits() bool {
 	return err != nil || !ok || grows <= free
 }
 
+// look does a checkpoint if it is time for one. To ask how long the log is takes
+// as long as a statement, so that is not done before it can be long enough: a
+// statement changes some pages, most of them such as others have changed.
+func (c *checkpointer) look() {
+	if c.db.wrote >= c.often()/8 {
+		c.run(c.often())
+	}
+}
+
 // run does a checkpoint if so many pages wait for it.
 func (c *checkpointer) run(pages int) {
 	var busy, length, moved int
+	c.db.wrote = 0
 	if c.usable() != nil || c.db.row(sqlLogLength, nil, &busy, &length, &moved) != nil || length-moved < pages {
 		return
 	}

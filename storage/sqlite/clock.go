@@ -80,7 +80,7 @@ func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
 	}
 	var state int
 	var due, first int64
-	err = each(t, sqlShift, []any{after, end, at, dueMicros(now)}, []any{&state, &due}, func() {
+	err = t.each(sqlShift, []any{after, end, at, dueMicros(now)}, []any{&state, &due}, func() {
 		if state == scheduled && (first == 0 || due < first) {
 			first = due
 		}

@@ -260,7 +260,7 @@ func (t *tx) purgeFinished(at int64) (int, error) {
 	}
 	var all []gone
 	var g gone
-	err := each(t, sqlPurgeFinished, []any{at}, []any{&g.id, &g.lane, &g.state, &g.attempt, &g.payload}, func() {
+	err := t.each(sqlPurgeFinished, []any{at}, []any{&g.id, &g.lane, &g.state, &g.attempt, &g.payload}, func() {
 		all = append(all, g)
 	})
 	if err != nil {

@@ -15,7 +15,10 @@ import (
 const (
 	sqlInsertJob = `INSERT INTO errand_job
 (id, lane, state, priority, due_at, delay, salt, created_at, timeout, policy, unique_key, headers, args)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)`
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	// What most jobs do not have need not be bound.
+	sqlInsertPlainJob = `INSERT INTO errand_job
+(id, lane, state, priority, due_at, salt, created_at, timeout, policy, args) VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, ?)`
 	sqlInsertPayload = `INSERT INTO errand_payload (job, headers, args) VALUES (?1, ?2, ?3)`
 	sqlClaimKey      = `INSERT INTO errand_unique (key, job, salt, created_at, until) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT DO NOTHING`
@@ -70,36 +73,42 @@ func (s *Store) EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs [
 	if err := errors.Join(s.usable(), s.intake()); err != nil {
 		return nil, err
 	}
-	// A statement that is interrupted may take the whole transaction with it.
-	p := plain{context.WithoutCancel(ctx), tx}
-	db := execer(p)
-	own := s.own.Load()
-	if own != nil && own.tx == tx {
-		db = s.app
+	if own := s.own.Load(); own != nil && own.tx == tx {
+		out, err = s.enqueueOwn(own, now, jobs)
 	} else {
-		own = nil
+		// A statement that is interrupted may take the whole transaction with it.
+		out, err = s.enqueueIn(plain{context.WithoutCancel(ctx), tx}, now, jobs)
 	}
-	if err := inTx(db); err != nil {
+	if err != nil {
+		return nil, translate(err)
+	}
+	return out, nil
+}
+
+// enqueueOwn is enqueue in a transaction of Tx.
+func (s *Store) enqueueOwn(own *ownTx, now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, err error) {
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	if own.failed != nil {
+		return nil, own.failed
+	}
+	defer func() { own.failed = err }()
+	if err := inTx(s.app); err != nil {
 		return nil, err
 	}
-	if own == nil {
-		if err := s.checkDatabase(p); err != nil {
-			return nil, err
-		}
+	t := &tx{execer: s.app, store: s, stmts: s.app, begun: true, counts: map[laneState]int64{}}
+	if own.enqueued {
+		t.was, t.meta = own.meta, own.meta
+	} else if err := t.load(); err != nil {
+		return nil, err
 	}
-	if _, err := db.exec(sqlSavepoint); err != nil {
-		return nil, translate(err)
+	if out, err = t.enqueue(now, jobs); err != nil {
+		return nil, err
 	}
-	out, err = s.enqueueIn(db, own, now, jobs)
-	if err != nil {
-		_, _ = db.exec(sqlRollbackTo) // SQLite may have rolled back all of it
+	if err := t.flush(); err != nil {
+		return nil, err
 	}
-	if _, e := db.exec(sqlRelease); err == nil {
-		err = e
-	}
-	if err != nil {
-		return nil, translate(err)
-	}
+	own.meta, own.enqueued = t.meta, true
 	return out, nil
 }
 
@@ -127,8 +136,28 @@ func (s *Store) checkDatabase(db plain) error {
 	return nil
 }
 
-// enqueueIn is enqueue in a transaction of the application, own if it is of Tx.
-func (s *Store) enqueueIn(db execer, own *ownTx, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+// enqueueIn is enqueue in a transaction of the application.
+func (s *Store) enqueueIn(db plain, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+	if err := inTx(db); err != nil {
+		return nil, err
+	}
+	if err := s.checkDatabase(db); err != nil {
+		return nil, err
+	}
+	if _, err := db.exec(sqlSavepoint); err != nil {
+		return nil, err
+	}
+	out, err := s.enqueueReserved(db, now, jobs)
+	if err != nil {
+		_, _ = db.exec(sqlRollbackTo) // SQLite may have rolled back all of it
+	}
+	if _, e := db.exec(sqlRelease); err == nil {
+		err = e
+	}
+	return out, err
+}
+
+func (s *Store) enqueueReserved(db plain, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
 	t := &tx{execer: db, store: s, counts: map[laneState]int64{}}
 	if _, err := t.exec(sqlReserve, len(jobs)); err != nil {
 		return nil, err
@@ -140,12 +169,6 @@ func (s *Store) enqueueIn(db execer, own *ownTx, now time.Time, jobs []storage.N
 	}
 	if err != nil {
 		return nil, err
-	}
-	if own != nil && !own.enqueued.Load() && s.cache.stale(m.gen) { // nothing of it is of this transaction
-		if err := s.cache.reload(t, m.gen); err != nil {
-			return nil, err
-		}
-		s.bells.ring(storage.Event{Control: true})
 	}
 	reserved := m.nextJob
 	first := reserved - int64(len(jobs))
@@ -159,11 +182,7 @@ func (s *Store) enqueueIn(db execer, own *ownTx, now time.Time, jobs []storage.N
 	if err != nil {
 		return nil, err
 	}
-	if own != nil {
-		own.enqueued.Store(true)
-	} else {
-		s.lookFor(first, reserved)
-	}
+	s.lookFor(first, reserved)
 	return out, nil
 }
 
@@ -228,8 +247,12 @@ func (t *tx) insert(j *storage.NewJob, key int64, salt uint32, created int64, no
 	} else if _, err := t.exec(sqlInsertPayload, key, j.Headers, j.Args); err != nil {
 		return err
 	}
-	_, err = t.exec(sqlInsertJob, key, lane, state, j.Priority, due, delay, salt, created,
-		j.Timeout.Microseconds(), policy, unique, headers, args)
+	if delay == 0 && j.Timeout == 0 && policy == 0 && !unique.Valid && headers == nil {
+		_, err = t.exec(sqlInsertPlainJob, key, lane, state, j.Priority, due, salt, created, args)
+	} else {
+		_, err = t.exec(sqlInsertJob, key, lane, state, j.Priority, due, delay, salt, created,
+			j.Timeout.Microseconds(), policy, unique, headers, args)
+	}
 	if err != nil {
 		return err
 	}

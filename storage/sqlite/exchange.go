@@ -13,15 +13,16 @@ import (
 const (
 	// until always changes, for that is what observers see of a holder's life,
 	// even if the clock stands still.
-	sqlExtend = `UPDATE errand_job SET until = MAX(?3, until + 1) WHERE id = ?1 AND token = ?2 AND state = 3 RETURNING cancelling`
-	sqlNext   = `SELECT due_at FROM errand_job WHERE state = 1 ORDER BY due_at LIMIT 1`
+	sqlExtend   = `UPDATE errand_job SET until = MAX(?3, until + 1) WHERE id = ?1 AND token = ?2 AND state = 3 RETURNING cancelling`
+	sqlAnyReady = `SELECT 1 FROM errand_job WHERE state = 2 AND lane = ?1 LIMIT 1`
+	sqlNext     = `SELECT due_at FROM errand_job WHERE state = 1 ORDER BY due_at LIMIT 1`
 	// Limits are no parameters: SQLite plans by their value, and would prepare
 	// the statement again each time it is bound. The order in which rows are
 	// updated and returned does not matter.
 	sqlPromote = `UPDATE errand_job SET state = 2 WHERE id IN
 (SELECT id FROM errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000) RETURNING lane`
-	sqlLease = `UPDATE errand_job SET state = 3, token = ?2, instance = ?3, until = ?4, attempt = attempt + 1
-WHERE id = ?1`
+	sqlLease = `UPDATE errand_job SET state = 3, token = ?, instance = ?, until = ?, attempt = attempt + 1
+WHERE id = ?`
 	sqlPayload = `SELECT headers, args FROM errand_payload WHERE job = ?1`
 )
 
@@ -144,13 +145,9 @@ func (t *tx) due(now time.Time, from storage.Source) (bool, time.Time, error) {
 		return true, time.Time{}, err
 	}
 	for _, lane := range t.store.cache.open(nil, from.Queues, from.Kinds) {
-		rows, err := t.query(sqlHeads, lane)
-		if err != nil {
-			return false, time.Time{}, err
-		}
-		found := rows.Next()
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil || found {
-			return found, time.Time{}, err
+		var one int
+		if err := t.row(sqlAnyReady, []any{lane}, &one); !errors.Is(err, sql.ErrNoRows) {
+			return err == nil, time.Time{}, err
 		}
 	}
 	return false, timeOrZero(next), nil
@@ -181,7 +178,7 @@ func (t *tx) promote(at int64) (time.Time, error) {
 		return timeOrZero(next), err
 	}
 	var lane int64
-	err = each(t, sqlPromote, []any{at}, []any{&lane}, func() {
+	err = t.each(sqlPromote, []any{at}, []any{&lane}, func() {
 		t.move(lane, scheduled, ready)
 	})
 	if err != nil {
@@ -214,7 +211,7 @@ func (t *tx) lease(x *storage.Exchange, until int64) ([]storage.Leased, error) {
 	for i := range rows {
 		r := &rows[i]
 		token := t.token()
-		if _, err := t.exec(sqlLease, r.id, token, holder, until); err != nil {
+		if _, err := t.exec(sqlLease, token, holder, until, r.id); err != nil {
 			return nil, err
 		}
 		r.attempt++

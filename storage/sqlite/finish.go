@@ -30,7 +30,7 @@ policy, ?5, ?6, ?7, ?8
 FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
 	sqlDeleteLeased = `DELETE FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3
 RETURNING lane, attempt, unique_key, args IS NULL`
-	sqlDeleteHeld    = `DELETE FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
+	sqlDeleteHeld    = `DELETE FROM errand_job WHERE id = ? AND token = ? AND state = 3`
 	sqlDeletePayload = `DELETE FROM errand_payload WHERE job = ?1`
 	sqlDeleteHistory = `DELETE FROM errand_history WHERE job = ?1`
 	sqlAddHistory    = `INSERT INTO errand_history (job, n, attempt, at, phase, error, stack, duration, instance)

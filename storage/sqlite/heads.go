@@ -81,7 +81,7 @@ func (s *statements) advance(at *head) (bool, error) {
 // merge reads the heads of all lanes side by side and gives the first n jobs.
 // Of each lane it reads no more than one row ahead.
 func (s *statements) merge(lanes []int64, n int) (out []leasedRow, err error) {
-	err = s.conn.Raw(func(conn any) error {
+	err = s.hold(func() error {
 		heads := make([]*head, 0, len(lanes))
 		defer func() {
 			for _, at := range heads {
@@ -89,7 +89,7 @@ func (s *statements) merge(lanes []int64, n int) (out []leasedRow, err error) {
 			}
 		}()
 		for _, lane := range lanes {
-			at, err := s.open(conn, len(heads), lane)
+			at, err := s.open(len(heads), lane)
 			if err != nil {
 				return err
 			}
@@ -122,9 +122,9 @@ func (s *statements) merge(lanes []int64, n int) (out []leasedRow, err error) {
 
 // open begins to read a lane with the i-th of several equal statements; nil if
 // there is nothing in it.
-func (s *statements) open(conn any, i int, lane int64) (*head, error) {
+func (s *statements) open(i int, lane int64) (*head, error) {
 	for len(s.lanes) <= i {
-		st, err := prepareOn(conn, sqlHeads)
+		st, err := s.prepare(sqlHeads)
 		if err != nil {
 			return nil, err
 		}

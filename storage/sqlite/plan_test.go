@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlSetNumber:     "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlReserve:       "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlNextJob:       "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlAnyReady:      "USING COVERING INDEX errand_job_ready (lane=?)",
 		sqlHeads:         "USING INDEX errand_job_ready (lane=?)",
 		sqlNext:          "USING COVERING INDEX errand_job_scheduled",
 		sqlPromote:       "USING COVERING INDEX errand_job_scheduled (due_at<?)",
@@ -93,6 +95,9 @@ func explain(t *testing.T, s *Store, text string) string {
 	var args []any
 	for strings.Contains(text, "?"+strconv.Itoa(len(args)+1)) {
 		args = append(args, 1)
+	}
+	if len(args) == 0 {
+		args = slices.Repeat([]any{1}, strings.Count(text, "?"))
 	}
 	rows, err := s.read.Query("EXPLAIN QUERY PLAN "+text, args...)
 	if err != nil {

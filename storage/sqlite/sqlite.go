@@ -109,6 +109,7 @@ type Store struct {
 	app     *statements // on apps; set once, with the turn
 	turn    *turn
 	looked  time.Time // for the database under its name; guarded by the turn
+	told    time.Time // the writer of what Tx has committed; guarded by the turn
 	reqs    chan *request
 	written chan struct{}  // holds one: Tx has committed
 	stop    chan struct{}  // closed when Close begins

@@ -49,7 +49,7 @@ func (d *doctor) integrity() error {
 	}
 	var line string
 	var lines []string
-	err := each(reader{d.ctx, d.db}, text, nil, []any{&line}, func() { lines = append(lines, strings.Split(line, "\n")...) })
+	err := reader{d.ctx, d.db}.each(text, nil, []any{&line}, func() { lines = append(lines, strings.Split(line, "\n")...) })
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (d *doctor) instances() error {
 	var id int64
 	var name string
 	var leases int
-	err := each(reader{d.ctx, d.db}, sqlLeasesOf, nil, []any{&id, &name, &leases}, func() {
+	err := reader{d.ctx, d.db}.each(sqlLeasesOf, nil, []any{&id, &name, &leases}, func() {
 		registered[id] = true
 		alive, err := locked(instancePath(d.path, id))
 		switch {

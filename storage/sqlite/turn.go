@@ -46,6 +46,16 @@ func newTurn(path string, db os.FileInfo) (*turn, error) {
 
 // take waits for the turn, at most for limit.
 func (t *turn) take(ctx context.Context, limit time.Duration) error {
+	select {
+	case t.mine <- struct{}{}:
+		if done, err := t.try(); done {
+			return err
+		}
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		return t.wait(ctx, limit, timer.C)
+	default:
+	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
@@ -55,18 +65,30 @@ func (t *turn) take(ctx context.Context, limit time.Duration) error {
 	case <-timer.C:
 		return fmt.Errorf("%w: waited %v for a transaction of this process", storage.ErrBusy, limit)
 	}
-	if t.alone {
-		return nil
+	if done, err := t.try(); done {
+		return err
 	}
+	return t.wait(ctx, limit, timer.C)
+}
+
+// try takes the lock on the file if nobody has it, or if that is no matter.
+func (t *turn) try() (done bool, err error) {
+	if t.alone {
+		return true, nil
+	}
+	if t.queued != nil {
+		return false, nil
+	}
+	ok, err := tryLock(t.file)
+	return ok || err != nil, t.taken(err)
+}
+
+// wait waits for the lock on the file.
+func (t *turn) wait(ctx context.Context, limit time.Duration, timeout <-chan time.Time) error {
 	q := t.queued
 	if q == nil || !q.state.CompareAndSwap(left, wanted) {
 		if q != nil {
 			<-q.gone
-		}
-		t.queued = nil
-		ok, err := tryLock(t.file)
-		if err != nil || ok {
-			return t.taken(err)
 		}
 		q = &queued{got: make(chan error, 1), gone: make(chan struct{})}
 		t.queued = q
@@ -79,7 +101,7 @@ func (t *turn) take(ctx context.Context, limit time.Duration) error {
 		return t.taken(err)
 	case <-ctx.Done():
 		err = ctx.Err()
-	case <-timer.C:
+	case <-timeout:
 		err = fmt.Errorf("%w: waited %v for another process to write", storage.ErrBusy, limit)
 	}
 	if !q.state.CompareAndSwap(wanted, left) { // it has come after all

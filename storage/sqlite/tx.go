@@ -4,8 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
+
+	driver "modernc.org/sqlite"
 
 	"github.com/errandq/errand/storage"
 )
@@ -15,8 +18,8 @@ const (
 	sqlMeta = `SELECT (SELECT n FROM errand_number WHERE id = 0), (SELECT n FROM errand_number WHERE id = 1),
 (SELECT n FROM errand_number WHERE id = 2), (SELECT n FROM errand_number WHERE id = 3), (SELECT n FROM errand_number WHERE id = 4),
 (SELECT n FROM errand_number WHERE id = 5), (SELECT n FROM errand_number WHERE id = 6)`
-	sqlSetNumber = `UPDATE errand_number SET n = ?2 WHERE id = ?1`
-	sqlAddNumber = `INSERT INTO errand_number (id, n) VALUES (?1, ?2)
+	sqlSetNumber = `UPDATE errand_number SET n = ? WHERE id = ?`
+	sqlAddNumber = `INSERT INTO errand_number (id, n) VALUES (?, ?)
 ON CONFLICT DO UPDATE SET n = n + excluded.n`
 	sqlFindLane   = `SELECT lane FROM errand_lane WHERE queue = ?1 AND kind = ?2`
 	sqlAddLane    = `INSERT INTO errand_lane (queue, kind) VALUES (?1, ?2)`
@@ -50,8 +53,8 @@ type execer interface {
 
 // asker runs SQL that only reads.
 type asker interface {
-	query(text string, args ...any) (*sql.Rows, error)
 	row(text string, args []any, dest ...any) error
+	each(text string, args, dest []any, f func()) error
 }
 
 type meta struct {
@@ -81,7 +84,8 @@ type laneState struct {
 type tx struct {
 	execer
 	store      *Store
-	stmts      *statements // nil in a transaction of the application
+	stmts      *statements // nil in a transaction of the application's own connection
+	begun      bool        // it is no look before a transaction
 	was        meta
 	meta       meta
 	counts     map[laneState]int64
@@ -99,12 +103,57 @@ func (w *writer) newTx() *tx {
 	return &tx{execer: w.stmts, store: w.Store, stmts: w.stmts, counts: map[laneState]int64{}}
 }
 
-// load reads the counters, refuses a database that has become too new, and
+// known are the counters as of the last transaction of a connection.
+type known struct {
+	ok      bool
+	meta    meta
+	version uint32 // that SQLite gave the database after it
+}
+
+// dataVersion changes with each commit, of whatever connection. It is that of
+// the last transaction.
+func (s *statements) dataVersion() (version uint32, err error) {
+	err = s.hold(func() error {
+		c, ok := s.raw.(driver.FileControl)
+		if !ok {
+			return fmt.Errorf("errand: connection %T has no data version", s.raw)
+		}
+		version, err = c.FileControlDataVersion("main")
+		return err
+	})
+	return version, err
+}
+
+// recall gives the counters without reading them, if nobody has written since
+// this connection did. That is for transactions that have begun.
+func (s *statements) recall(m *meta) bool {
+	k := s.known
+	s.known.ok = false
+	if !k.ok {
+		return false
+	}
+	version, err := s.dataVersion()
+	if err != nil || version != k.version {
+		return false
+	}
+	*m = k.meta
+	return true
+}
+
+// remember keeps the counters of a transaction that has just been committed.
+func (s *statements) remember(m meta) {
+	version, err := s.dataVersion()
+	s.known = known{err == nil, m, version}
+}
+
+// load takes over the counters, refuses a database that has become too new, and
 // brings the cache up to date if another process changed what is in it.
 func (t *tx) load() error {
 	m := &t.meta
-	if err := t.row(sqlMeta, nil, m.dest()...); err != nil {
-		return err
+	if !t.begun || !t.stmts.recall(m) {
+		if err := t.row(sqlMeta, nil, m.dest()...); err != nil {
+			return err
+		}
 	}
 	if err := tooNew(m.minWriter); err != nil {
 		return err
@@ -130,7 +179,7 @@ func (t *tx) flush() error {
 			if n == was[id] {
 				continue
 			}
-			if _, err := t.exec(sqlSetNumber, id, n); err != nil {
+			if _, err := t.exec(sqlSetNumber, n, id); err != nil {
 				return err
 			}
 		}
@@ -155,6 +204,7 @@ func (t *tx) rolledBack() {
 
 // committed does what waits for the commit.
 func (t *tx) committed() {
+	t.stmts.remember(t.meta)
 	for _, f := range t.after {
 		f()
 	}
@@ -273,8 +323,9 @@ func (p plain) exec(text string, args ...any) (sql.Result, error) {
 	return p.tx.ExecContext(p.ctx, text, args...)
 }
 
-func (p plain) query(text string, args ...any) (*sql.Rows, error) {
-	return p.tx.QueryContext(p.ctx, text, args...)
+func (p plain) each(text string, args, dest []any, f func()) error {
+	rows, err := p.tx.QueryContext(p.ctx, text, args...)
+	return scanEach(rows, err, dest, f)
 }
 
 func (p plain) row(text string, args []any, dest ...any) error {

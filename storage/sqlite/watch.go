@@ -32,8 +32,9 @@ type reader struct {
 	db  *sql.DB
 }
 
-func (r reader) query(text string, args ...any) (*sql.Rows, error) {
-	return r.db.QueryContext(r.ctx, text, args...)
+func (r reader) each(text string, args, dest []any, f func()) error {
+	rows, err := r.db.QueryContext(r.ctx, text, args...)
+	return scanEach(rows, err, dest, f)
 }
 
 func (r reader) row(text string, args []any, dest ...any) error {

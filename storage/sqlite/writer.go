@@ -109,8 +109,16 @@ func (s *Store) runWriter(conn *sql.Conn) {
 			break
 		}
 		batch = w.gather(append(batch[:0], first))
-		w.serve(batch)
-		w.log.run(w.log.often())
+		err := w.stmts.hold(func() error {
+			w.serve(batch)
+			w.log.look()
+			return nil
+		})
+		if err != nil { // the connection is closed: nothing has been run
+			for _, r := range batch {
+				r.answer(translate(err))
+			}
+		}
 	}
 	if s.failure.Load() == nil {
 		w.stmts.close()
@@ -239,6 +247,7 @@ func (w *writer) attempt(batch *[]*request) (culprit int, err error) {
 	})
 	*batch = live
 	t := w.newTx()
+	t.begun = true
 	defer t.letGo()
 	culprit = -1
 	err = t.load()
