@@ -39,6 +39,7 @@ type leasedRow struct {
 	createdAt, timeout, policy       int64
 	headers, args                    []byte
 	beside                           bool // args and headers are in errand_payload
+	plain                            bool // no headers, no unique key, and the rest as it is at first
 	unique                           sql.NullString
 }
 
@@ -216,7 +217,7 @@ func (t *tx) lease(x *storage.Exchange, until int64) ([]storage.Leased, error) {
 		}
 		r.attempt++
 		t.move(r.lane, ready, running)
-		held[i] = removed{lane: r.lane, attempt: r.attempt, key: r.unique, payload: r.beside}
+		held[i] = removed{lane: r.lane, attempt: r.attempt, key: r.unique, payload: r.beside, plain: r.plain}
 		if out[i], err = t.leased(r, token); err != nil {
 			return nil, err
 		}

@@ -28,6 +28,11 @@ FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
 SELECT id, lane, priority, due_at, token, attempt, retry, crashes * ?3 + ?3, snoozes + ?4, salt, created_at, timeout, unique_key, headers, args,
 policy, ?5, ?6, ?7, ?8
 FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
+	// Of a job that has nothing but what each has.
+	sqlKeepPlainDone = `INSERT INTO errand_finished (id, lane, state, priority, due_at, token, attempt, retry, crashes, snoozes,
+salt, created_at, ended_at, purge_at, timeout, policy, args)
+SELECT id, lane, 4, priority, due_at, token, attempt, 0, 0, 0, salt, created_at, ?, ?, 0, 0, args
+FROM errand_job WHERE id = ? AND token = ? AND state = 3`
 	sqlDeleteLeased = `DELETE FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3
 RETURNING lane, attempt, unique_key, args IS NULL`
 	sqlDeleteHeld    = `DELETE FROM errand_job WHERE id = ? AND token = ? AND state = 3`
@@ -130,8 +135,15 @@ func (t *tx) endIfCancelling(at int64, f *storage.Finish) (storage.ItemResult, e
 // end finishes a job for good, keeping its row for a while or not.
 func (t *tx) end(at int64, f *storage.Finish, state int) (storage.ItemResult, error) {
 	keep := f.Keep.Microseconds()
+	held, known := t.store.self.holds(f.Token)
 	if keep > 0 {
-		res, err := t.exec(sqlKeepFinished, f.Key, f.Token, state, at, at+keep, nullable(f.Error))
+		var res sql.Result
+		var err error
+		if known && held.plain && state == done && f.Error == "" {
+			res, err = t.exec(sqlKeepPlainDone, at, at+keep, f.Key, f.Token)
+		} else {
+			res, err = t.exec(sqlKeepFinished, f.Key, f.Token, state, at, at+keep, nullable(f.Error))
+		}
 		if err != nil {
 			return 0, err
 		}
@@ -188,6 +200,7 @@ type removed struct {
 	attempt int
 	key     sql.NullString
 	payload bool
+	plain   bool // nothing was ever done to it, and it has nothing but args, which are not beside
 }
 
 // remove deletes the row of a leased job and gives up its unique key. It gives

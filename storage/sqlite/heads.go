@@ -42,6 +42,7 @@ func (r *leasedRow) set(lane int64, v []driver.Value) error {
 	if rest, ok := v[9].(string); ok {
 		return r.setRest(rest)
 	}
+	r.plain = r.headers == nil && !r.unique.Valid
 	return nil
 }
 

@@ -31,6 +31,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlReschedule:    "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlIsCancelling:  "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlKeepFinished:  "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlKeepPlainDone: "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlBury:          "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDeleteLeased:  "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDeleteHeld:    "USING INTEGER PRIMARY KEY (rowid=?)",
