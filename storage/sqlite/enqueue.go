@@ -47,7 +47,10 @@ func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 	}
 	var out []storage.Enqueued
 	err := s.submit(ctx, &request{run: func(t *tx) (err error) {
-		if out, err = t.enqueue(now, jobs); err != nil {
+		t.single = len(jobs) == 1
+		out, err = t.enqueue(now, jobs)
+		t.single = false
+		if err != nil {
 			return err
 		}
 		return t.handOver(now)
@@ -207,7 +210,14 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, 
 				continue
 			}
 		}
-		if err := t.insert(j, key, salt, created, now, unique); err != nil {
+		var to *handoff
+		if t.single {
+			var err error
+			if to, err = t.taker(j, now); err != nil {
+				return nil, err
+			}
+		}
+		if err := t.insert(j, key, salt, created, now, unique, to); err != nil {
 			return nil, err
 		}
 		t.meta.nextJob++
@@ -216,7 +226,8 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, 
 	return out, nil
 }
 
-func (t *tx) insert(j *storage.NewJob, key int64, salt uint32, created int64, now time.Time, unique sql.NullString) error {
+// insert inserts a job, leased already if there is a worker to take it.
+func (t *tx) insert(j *storage.NewJob, key int64, salt uint32, created int64, now time.Time, unique sql.NullString, to *handoff) error {
 	lane, err := t.lane(j.Queue, j.Kind)
 	if err != nil {
 		return err
@@ -246,6 +257,13 @@ func (t *tx) insert(j *storage.NewJob, key int64, salt uint32, created int64, no
 		}
 	} else if _, err := t.exec(sqlInsertPayload, key, j.Headers, j.Args); err != nil {
 		return err
+	}
+	if to != nil {
+		r := leasedRow{
+			id: key, lane: lane, priority: j.Priority, dueAt: due, attempt: 1, salt: salt, createdAt: created,
+			timeout: j.Timeout.Microseconds(), policy: policy, headers: j.Headers, args: j.Args, unique: unique,
+		}
+		return t.insertLeased(&r, headers, args, now, to)
 	}
 	if delay == 0 && j.Timeout == 0 && policy == 0 && !unique.Valid && headers == nil {
 		_, err = t.exec(sqlInsertPlainJob, key, lane, state, j.Priority, due, salt, created, args)

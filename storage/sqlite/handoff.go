@@ -79,10 +79,15 @@ func (os *offers) shutAll() {
 
 // handoff is what one transaction hands to one offer.
 type handoff struct {
-	offer *offer
-	began time.Time
-	jobs  []storage.Leased
+	offer  *offer
+	began  time.Time
+	jobs   []storage.Leased
+	holder int64 // once a job was inserted for it
 }
+
+const sqlInsertLeased = `INSERT INTO errand_job
+(id, lane, state, priority, due_at, salt, created_at, timeout, policy, unique_key, headers, args, token, instance, until, attempt)
+VALUES (?, ?, 3, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)`
 
 // fresh are jobs that a call has inserted as ready, and that nobody knows of
 // yet: how many there are of each lane, and the key of the first.
@@ -150,6 +155,54 @@ func (t *tx) handOver(now time.Time) error {
 	if f.any() {
 		t.notifyAll(storage.Event{})
 	}
+	return nil
+}
+
+// taker gives whom a job can be handed that is about to be inserted: the worker
+// that would lease it right after, if nothing is ahead of it. Then it need not
+// be ready in between, which would be another page to write.
+func (t *tx) taker(j *storage.NewJob, now time.Time) (*handoff, error) {
+	if j.Delay > 0 || j.DueAt.After(now) || len(t.lanes) > 0 || t.store.cache.isPaused(j.Queue) {
+		return nil, nil
+	}
+	for _, o := range t.store.offers.list() {
+		if o.room.Load() <= 0 || !slices.Contains(o.src.Queues, j.Queue) || !slices.Contains(o.src.Kinds, j.Kind) {
+			continue
+		}
+		ahead, _, err := t.due(now, o.src)
+		if err != nil || ahead {
+			return nil, err
+		}
+		h := t.handoff(o)
+		if h == nil || int(o.room.Load()) <= len(h.jobs) {
+			continue
+		}
+		if h.holder, err = t.register(o.length); errors.Is(err, errUnregistered) {
+			return nil, nil // as in handOver
+		}
+		return h, err
+	}
+	return nil, nil
+}
+
+// insertLeased inserts a job for a worker. What the worker gets is its own.
+func (t *tx) insertLeased(r *leasedRow, headers, args any, now time.Time, to *handoff) error {
+	token := t.token()
+	_, err := t.exec(sqlInsertLeased, r.id, r.lane, r.priority, r.dueAt, r.salt, r.createdAt, r.timeout, r.policy, r.unique,
+		headers, args, token, to.holder, micros(now.Add(to.offer.length)))
+	if err != nil {
+		return err
+	}
+	r.headers, r.args = slices.Clone(r.headers), slices.Clone(r.args)
+	l, err := t.leased(r, token)
+	if err != nil {
+		return err
+	}
+	to.jobs = append(to.jobs, l)
+	t.move(r.lane, 0, running)
+	known := removed{lane: r.lane, attempt: 1, key: r.unique, payload: args == nil}
+	known.plain = args != nil && headers == nil && !r.unique.Valid && r.timeout|r.policy == 0
+	t.after = append(t.after, func() { t.store.self.hold([]storage.Leased{l}, []removed{known}) })
 	return nil
 }
 

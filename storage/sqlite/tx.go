@@ -92,6 +92,7 @@ type tx struct {
 	lanes      map[laneName]int64 // created in this transaction
 	registered int64              // this instance, if it was registered in this transaction
 	fresh      fresh              // of the call under way
+	single     bool               // the call under way adds one job
 	handoffs   []*handoff         // what is handed to workers after the commit
 	event      *storage.Event     // for the workers, after the commit
 	others     bool               // the workers of other processes are to know too
