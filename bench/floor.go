@@ -20,7 +20,7 @@ func openFloor(ctx context.Context, s setup) (system, error) {
 	return f, nil
 }
 
-const sqlInsertFloor = `INSERT INTO floor_job (args) VALUES (?1)`
+const sqlInsertFloor = `INSERT INTO floor_job (args) VALUES (?)`
 
 func (f *floor) Enqueue(_ context.Context, j newJob) error {
 	return f.exec(sqlInsertFloor, encoded(&j))

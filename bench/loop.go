@@ -17,6 +17,7 @@ const (
 type loop struct {
 	db    *sql.DB
 	conn  *sql.Conn
+	held  any // the driver's connection, within a transaction
 	stmts map[string]driver.Stmt
 	args  []driver.NamedValue // reused
 }
@@ -78,7 +79,7 @@ func (l *loop) query(row func(values []driver.Value) error, text string, args ..
 
 // raw prepares each text once, and gives the statement with its arguments.
 func (l *loop) raw(text string, args []any, f func(driver.Stmt, []driver.NamedValue) error) error {
-	return l.conn.Raw(func(conn any) (err error) {
+	return l.hold(func(conn any) (err error) {
 		st := l.stmts[text]
 		if st == nil {
 			if st, err = conn.(driver.ConnPrepareContext).PrepareContext(context.Background(), text); err != nil {
@@ -97,16 +98,29 @@ func (l *loop) raw(text string, args []any, f func(driver.Stmt, []driver.NamedVa
 	})
 }
 
+// hold runs f with the driver's connection, which within a transaction is at
+// hand.
+func (l *loop) hold(f func(conn any) error) error {
+	if l.held != nil {
+		return f(l.held)
+	}
+	return l.conn.Raw(f)
+}
+
 // tx runs f in one transaction. After an error the measurement is over, so
 // nothing is rolled back.
 func (l *loop) tx(f func() error) error {
-	if err := l.exec(sqlBegin); err != nil {
-		return err
-	}
-	if err := f(); err != nil {
-		return err
-	}
-	return l.exec(sqlCommit)
+	return l.hold(func(conn any) error {
+		l.held = conn
+		defer func() { l.held = nil }()
+		if err := l.exec(sqlBegin); err != nil {
+			return err
+		}
+		if err := f(); err != nil {
+			return err
+		}
+		return l.exec(sqlCommit)
+	})
 }
 
 func (l *loop) Durability(ctx context.Context) (string, error) { return durability(ctx, l.conn) }

@@ -11,9 +11,9 @@ var rawSchema string
 
 const (
 	sqlInsertRaw = `INSERT INTO raw_job (lane, state, priority, due_at, created_at, timeout, policy, args)
-VALUES (?1, ?2, ?3, ?4, ?5, 0, 0, ?6)`
-	sqlInsertRawPayload = `INSERT INTO raw_payload (job, args) VALUES (last_insert_rowid(), ?1)`
-	sqlOrder            = `INSERT INTO app_order (note) VALUES (?1)`
+VALUES (?, ?, ?, ?, ?, 0, 0, ?)`
+	sqlInsertRawPayload = `INSERT INTO raw_payload (job, args) VALUES (last_insert_rowid(), ?)`
+	sqlOrder            = `INSERT INTO app_order (note) VALUES (?)`
 )
 
 const (

@@ -13,15 +13,15 @@ const (
 (SELECT id FROM raw_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000)`
 	sqlRawHeads = `SELECT id, attempt, args FROM raw_job
 WHERE state = 2 AND lane = 1 ORDER BY priority DESC, due_at, id LIMIT 256`
-	sqlRawLease = `UPDATE raw_job SET state = 3, token = ?2, instance = 1, until = ?3, attempt = attempt + 1
-WHERE id = ?1`
-	sqlRawPayload       = `SELECT args FROM raw_payload WHERE job = ?1`
-	sqlRawDelete        = `DELETE FROM raw_job WHERE id = ?1 AND token = ?2 AND state = 3`
-	sqlRawDeletePayload = `DELETE FROM raw_payload WHERE job = ?1`
-	sqlRawDeleteHistory = `DELETE FROM raw_history WHERE job = ?1`
-	sqlRawReschedule    = `UPDATE raw_job SET state = 1, due_at = ?3, instance = 0, until = 0
-WHERE id = ?1 AND token = ?2 AND state = 3`
-	sqlRawHistory = `INSERT INTO raw_history (job, n, at, error) VALUES (?1, ?2, ?3, ?4)`
+	sqlRawLease = `UPDATE raw_job SET state = 3, token = ?, instance = 1, until = ?, attempt = attempt + 1
+WHERE id = ?`
+	sqlRawPayload       = `SELECT args FROM raw_payload WHERE job = ?`
+	sqlRawDelete        = `DELETE FROM raw_job WHERE id = ? AND token = ? AND state = 3`
+	sqlRawDeletePayload = `DELETE FROM raw_payload WHERE job = ?`
+	sqlRawDeleteHistory = `DELETE FROM raw_history WHERE job = ?`
+	sqlRawReschedule    = `UPDATE raw_job SET state = 1, due_at = ?, instance = 0, until = 0
+WHERE id = ? AND token = ? AND state = 3`
+	sqlRawHistory = `INSERT INTO raw_history (job, n, at, error) VALUES (?, ?, ?, ?)`
 	sqlRawBury    = `INSERT INTO raw_dead (id, lane, priority, due_at, created_at, died_at, error, args)
 SELECT id, lane, priority, due_at, created_at, ?3, ?4, args FROM raw_job WHERE id = ?1 AND token = ?2 AND state = 3`
 	sqlRawRedrive = `INSERT INTO raw_job (id, lane, state, priority, due_at, created_at, timeout, policy, args)
@@ -126,7 +126,7 @@ func (r *raw) lease(now time.Time, held *[]rawHeld) error {
 	until := now.Add(rawLease).UnixMicro()
 	for i := range *held {
 		h := &(*held)[i]
-		if err := r.exec(sqlRawLease, h.id, h.token, until); err != nil {
+		if err := r.exec(sqlRawLease, h.token, until, h.id); err != nil {
 			return err
 		}
 		if !h.beside {
@@ -145,7 +145,7 @@ func (r *raw) lease(now time.Time, held *[]rawHeld) error {
 
 func (r *raw) finish(now time.Time, h *rawHeld) error {
 	if h.err != nil && h.attempt <= r.retries {
-		if err := r.exec(sqlRawReschedule, h.id, h.token, now.UnixMicro()); err != nil {
+		if err := r.exec(sqlRawReschedule, now.UnixMicro(), h.id, h.token); err != nil {
 			return err
 		}
 		return r.exec(sqlRawHistory, h.id, h.attempt, now.UnixMicro(), h.err.Error())
