@@ -151,7 +151,7 @@ func (t *tx) end(at int64, f *storage.Finish, state int) (storage.ItemResult, er
 			return storage.Lost, err
 		}
 	}
-	gone, err := t.remove(f.Lease)
+	gone, err := t.remove(f.Lease, held, known)
 	if errors.Is(err, sql.ErrNoRows) {
 		return storage.Lost, nil
 	}
@@ -185,7 +185,8 @@ func (t *tx) bury(at int64, f *storage.Finish) (storage.ItemResult, error) {
 	if n, err := res.RowsAffected(); err != nil || n == 0 {
 		return storage.Lost, err
 	}
-	gone, err := t.remove(f.Lease)
+	held, known := t.store.self.holds(f.Token)
+	gone, err := t.remove(f.Lease, held, known)
 	if err != nil {
 		return 0, err
 	}
@@ -203,10 +204,11 @@ type removed struct {
 	plain   bool // nothing was ever done to it, and it has nothing but args, which are not beside
 }
 
-// remove deletes the row of a leased job and gives up its unique key. It gives
-// [sql.ErrNoRows] if the lease is lost.
-func (t *tx) remove(l storage.Lease) (r removed, err error) {
-	if r, ok := t.store.self.holds(l.Token); ok {
+// remove deletes the row of a leased job and gives up its unique key. What has
+// to be known of it is r, or in the row. It gives [sql.ErrNoRows] if the lease
+// is lost.
+func (t *tx) remove(l storage.Lease, r removed, known bool) (removed, error) {
+	if known {
 		res, err := t.exec(sqlDeleteHeld, l.Key, l.Token)
 		if err != nil {
 			return r, err
