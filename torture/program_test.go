@@ -45,6 +45,8 @@ type part struct {
 	Handling time.Duration // how long a handler takes at most
 	Size     int           // bytes of args at most
 	Pause    time.Duration // between two jobs of a sender
+	Keep     time.Duration // retention; zero: that of errand
+	Queues   []string      // to enqueue in and to work for; empty: "default"
 }
 
 // roles are what a child can be.
@@ -114,17 +116,8 @@ func mix(p part, v *voice) error {
 	ctx := context.Background()
 	enough, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
-	opts := &sqlite.Options{BusyTimeout: p.Busy, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))}
-	if p.Relaxed {
-		opts.Durability = sqlite.Relaxed
-	}
-	store, err := sqlite.Open(p.DB, opts)
-	if err != nil {
-		return err
-	}
 	dead := make(chan int64, 10_000)
-	w := &witness{Store: store, voice: v, died: func(key int64) { dead <- key }}
-	q, err := errand.New(ctx, w, &errand.Options{Policy: quick, Logger: opts.Logger})
+	q, err := p.open(v, func(key int64) { dead <- key })
 	if err != nil {
 		return err
 	}
@@ -168,6 +161,20 @@ func mix(p part, v *voice) error {
 		}
 	}
 	return q.Close()
+}
+
+// open opens the queue, with a witness.
+func (p part) open(v *voice, died func(key int64)) (*errand.Queue, error) {
+	opts := &sqlite.Options{BusyTimeout: p.Busy, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))}
+	if p.Relaxed {
+		opts.Durability = sqlite.Relaxed
+	}
+	store, err := sqlite.Open(p.DB, opts)
+	if err != nil {
+		return nil, err
+	}
+	w := &witness{Store: store, voice: v, died: died}
+	return errand.New(context.Background(), w, &errand.Options{Policy: quick, Retention: p.Keep, Logger: opts.Logger})
 }
 
 // mixer is the state of mix.
