@@ -128,7 +128,7 @@ func mix(p part, v *voice) error {
 		}
 	}
 	v.say("ready")
-	m := &mixer{part: p, voice: v, q: q, enough: enough.Done(), ids: map[int64]errand.ID{}}
+	m := &mixer{part: p, plans: plans, voice: v, q: q, enough: enough.Done(), ids: map[int64]errand.ID{}}
 	var all sync.WaitGroup
 	worked := make(chan error, 1)
 	worker := m.worker()
@@ -180,13 +180,14 @@ func (p part) open(v *voice, died func(key int64)) (*errand.Queue, error) {
 // mixer is the state of mix.
 type mixer struct {
 	part
+	plans  []string
 	voice  *voice
 	q      *errand.Queue
 	enough <-chan struct{} // stop enqueuing
 
 	mu   sync.Mutex
 	next int
-	ids  map[int64]errand.ID // what was enqueued here
+	ids  map[int64]errand.ID // what was enqueued here; nil: not kept
 }
 
 func (m *mixer) worker() *errand.Worker {
@@ -194,7 +195,7 @@ func (m *mixer) worker() *errand.Worker {
 	if lease == 0 {
 		lease = time.Second
 	}
-	w := errand.NewWorker(m.q, &errand.WorkerOptions{Concurrency: max(m.Workers, 1), Lease: lease, Grace: -1})
+	w := errand.NewWorker(m.q, &errand.WorkerOptions{Queues: m.Queues, Concurrency: max(m.Workers, 1), Lease: lease, Grace: -1})
 	errand.Handle(w, func(ctx context.Context, job *errand.Job[order]) error {
 		m.voice.say("run %d %d", job.ID.Key(), job.Attempt)
 		if m.Handling > 0 {
@@ -203,6 +204,13 @@ func (m *mixer) worker() *errand.Worker {
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
+		}
+		if job.Args.Plan == "stop" && job.Attempt == 1 {
+			if _, err := m.q.Cancel(ctx, job.ID); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
 		}
 		return job.Args.handle(job)
 	})
@@ -253,21 +261,30 @@ func (m *mixer) number() (int, bool) {
 	return m.First + m.next - 1, true
 }
 
-// enqueue enqueues the job with this number in one of the ways there are.
-func (m *mixer) enqueue(n int, r *rand.Rand) error {
-	ctx := context.Background()
-	o := order{N: n, Plan: plans[r.IntN(len(plans))], Pad: strings.Repeat("x", r.IntN(m.Size+1))}
-	opts := &errand.JobOptions{}
+// order makes the job with this number, one of those there are.
+func (m *mixer) order(n int, r *rand.Rand) (order, *errand.JobOptions) {
+	o := order{N: n, Plan: m.plans[r.IntN(len(m.plans))], Pad: strings.Repeat("x", r.IntN(m.Size+1))}
+	opts := &errand.JobOptions{Priority: r.IntN(201) - 100}
+	if len(m.Queues) > 0 {
+		opts.Queue = m.Queues[r.IntN(len(m.Queues))]
+	}
 	switch o.Plan {
 	case "late":
 		opts.Delay = time.Duration(r.IntN(100)) * time.Millisecond
 	case "unique":
-		opts.Unique = &errand.Unique{Key: fmt.Sprint(n)}
+		opts.Unique = &errand.Unique{Key: fmt.Sprint(n / 8)} // its neighbours may hold it
 	case "large":
 		o.Pad = strings.Repeat("large", 1000)
 	case "withdraw":
 		opts.Delay = 3 * time.Second // long enough to be withdrawn before
 	}
+	return o, opts
+}
+
+// enqueue enqueues the job with this number in one of the ways there are.
+func (m *mixer) enqueue(n int, r *rand.Rand) error {
+	ctx := context.Background()
+	o, opts := m.order(n, r)
 	m.voice.say("try %d", n)
 	var e errand.Enqueued
 	var err error
@@ -283,10 +300,15 @@ func (m *mixer) enqueue(n int, r *rand.Rand) error {
 		m.voice.say("refused %d %v", n, err)
 		return err
 	}
+	if e.Duplicate {
+		return nil
+	}
 	m.voice.say("enqueued %d %s", n, e.ID)
-	m.mu.Lock()
-	m.ids[e.ID.Key()] = e.ID
-	m.mu.Unlock()
+	if m.ids != nil {
+		m.mu.Lock()
+		m.ids[e.ID.Key()] = e.ID
+		m.mu.Unlock()
+	}
 	if o.Plan == "withdraw" {
 		_, err = m.q.Cancel(ctx, e.ID)
 	}
