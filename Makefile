@@ -2,8 +2,9 @@
 # sees its dependencies.
 GOLANGCI_VERSION := 2.15.0
 FUZZTIME ?= 20s
+SOAK ?= 1h
 
-.PHONY: help test race lint bench compare torture fuzz
+.PHONY: help test race lint bench compare torture soak fuzz
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +32,9 @@ compare: ## Compare with other queues and bare loops: about half an hour
 
 torture: ## Cut the power, fill the disk, kill: as root, on Linux
 	ERRAND_TORTURE=1 go test ./torture/... -v
+
+soak: ## All of that at once for SOAK (1h), while memory and files are measured
+	ERRAND_TORTURE=1 go test ./torture/ -run TestSoak -soak $(SOAK) -timeout 0 -v
 
 fuzz: ## Run each fuzz test for FUZZTIME (20s)
 	@set -e; for pkg in $$(go list ./...); do \

@@ -19,12 +19,15 @@
 //	TestIOErrors      each such call fails, or is cut short; syncs that lie
 //	TestDiskFull      a file system of 64 MiB is filled
 //	TestKill          kill -9 of several processes, again and again
+//	TestRecovery      kill -9, and how soon all runs again
 //	TestStop          SIGSTOP for longer than a lease
 //	TestRival         another program keeps the database locked
 //	TestReader        another program reads, and pins the log
 //	TestDamage        the file is copied, cut off, overwritten, taken away
 //	TestLocks         other code of the program opens and closes the file
+//	TestSoak          all of that at once, for long, while memory is measured
 //	TestAudit         what is there to find all this out finds it
+//	TestGauge         and what grows
 //
 // What needs root or loop devices runs only with ERRAND_TORTURE=1, which also
 // makes the others thorough:
@@ -35,4 +38,11 @@
 // mounts outlives it, however it ends. With -long the random tests go on for
 // the time given, with -faults those are run too that show faults not mended
 // yet. ERRAND_TORTURE_SEED repeats the random choices of a run.
+//
+// The soak runs for as long as it is told to, and go test must let it:
+//
+//	go test ./torture/ -run TestSoak -soak 1h -timeout 0 -v
+//
+// It logs a table with a line a minute. With ERRAND_TORTURE=1 there are power
+// cuts and full disks too.
 package torture

@@ -136,6 +136,7 @@ func soakProcesses(t *testing.T, n *toll) {
 		all = append(all, w.begin(false))
 	}
 	table := []string{soakHead}
+	defer func() { t.Logf("%v:\n%s", time.Since(begin).Round(time.Second), strings.Join(table, "\n")) }() // however it ends
 	row := func() {
 		m := time.Duration(len(table)) * time.Minute
 		s := g.during(m-time.Minute, m)
@@ -179,7 +180,6 @@ func soakProcesses(t *testing.T, n *toll) {
 	if err := <-watched; err != nil {
 		t.Errorf("measuring: %v", err)
 	}
-	t.Logf("after %v:\n%s", length.Round(time.Second), strings.Join(table, "\n"))
 	for _, text := range g.growth(min(length, *soakFor)) {
 		t.Error(text)
 	}
