@@ -21,7 +21,7 @@ const (
 // reading is what a process and its database take at one time.
 type reading struct {
 	at         time.Duration // since the beginning
-	rss        int64         // bytes of memory that the process has
+	rss, own   int64         // bytes of memory that the process has, and of them what is of no file
 	goroutines int64
 	db, wal    int64 // bytes of files
 }
@@ -42,7 +42,7 @@ func (g *gauge) watch(c *child, db string, begin time.Time) error {
 			continue // it says other things too
 		}
 		var e1, e2, e3 error
-		s.rss, e1 = residentSize(c.cmd.Process.Pid)
+		s.rss, s.own, e1 = residentSize(c.cmd.Process.Pid)
 		s.db, e2 = sizeOf(db)
 		s.wal, e3 = sizeOf(db + "-wal")
 		if err = cmp.Or(err, errors.Join(e1, e2, e3)); err != nil {
@@ -63,15 +63,17 @@ func sizeOf(path string) (int64, error) {
 	return info.Size(), nil
 }
 
-// residentSize gives the memory of a process that is not on the disk.
-func residentSize(pid int) (int64, error) {
+// residentSize gives the memory of a process that is not swapped out, and what
+// of it is no part of a file: the program itself is.
+func residentSize(pid int) (all, own int64, err error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	var size, resident int64
-	_, err = fmt.Sscan(string(b), &size, &resident)
-	return resident * int64(os.Getpagesize()), err
+	var size, resident, shared int64
+	_, err = fmt.Sscan(string(b), &size, &resident, &shared)
+	page := int64(os.Getpagesize())
+	return resident * page, (resident - shared) * page, err
 }
 
 // during gives the readings of a time.
@@ -87,6 +89,7 @@ func (g *gauge) during(from, to time.Duration) (out []reading) {
 }
 
 func rssOf(s reading) int64        { return s.rss }
+func ownOf(s reading) int64        { return s.own }
 func goroutinesOf(s reading) int64 { return s.goroutines }
 func dbOf(s reading) int64         { return s.db }
 func walOf(s reading) int64        { return s.wal }

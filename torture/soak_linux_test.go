@@ -61,7 +61,7 @@ func (c *toll) String() string {
 	return fmt.Sprintf("%5d %5d %6d %7d %4d %5d", c.n["kill"], c.n["stop"], c.n["rival"], c.n["reader"], c.n["cut"], c.n["full"])
 }
 
-const soakHead = "minute      RSS goroutines database  log now log most      done | kills stops rivals readers cuts fulls"
+const soakHead = "minute      RSS      own goroutines database  log now log most      done | kills stops rivals readers cuts fulls"
 
 // soakWorkers makes children on one database.
 type soakWorkers struct {
@@ -144,7 +144,7 @@ func soakProcesses(t *testing.T, n *toll) {
 		if len(s) > 0 {
 			now = s[len(s)-1]
 		}
-		table = append(table, fmt.Sprintf("%6d %8s %10d %8s %8s %8s %9d | %v", len(table), mib(median(s, rssOf)), median(s, goroutinesOf),
+		table = append(table, fmt.Sprintf("%6d %8s %8s %10d %8s %8s %8s %9d | %v", len(table), mib(median(s, rssOf)), mib(median(s, ownOf)), median(s, goroutinesOf),
 			mib(now.db), mib(now.wal), mib(most(s, walOf)), w.ledger.ended(storage.OutcomeDone), n))
 		t.Log(table[len(table)-1])
 	}
@@ -157,11 +157,11 @@ func soakProcesses(t *testing.T, n *toll) {
 			w.hold("rival", between(w.random, time.Second, 4*time.Second))
 		case 2, 3:
 			n.add("reader")
-			w.hold("reader", between(w.random, time.Second, 3*time.Second))
+			w.hold("reader", between(w.random, 500*time.Millisecond, 2*time.Second))
 		case 4, 5, 6, 7:
 			n.add("stop")
 			all[i].signal(syscall.SIGSTOP)
-			<-time.After(soakLease + between(w.random, 200*time.Millisecond, time.Second))
+			<-time.After(soakLease + between(w.random, 200*time.Millisecond, 700*time.Millisecond))
 			all[i].signal(syscall.SIGCONT)
 		default:
 			n.add("kill")
