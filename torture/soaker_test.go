@@ -5,7 +5,9 @@ package torture_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"os/signal"
 	"runtime"
 	"slices"
@@ -40,6 +42,11 @@ func soak(p part, v *voice) error {
 	enough, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
 	q, err := p.open(v, nil)
+	for began := time.Now(); errors.Is(err, errand.ErrBusy); q, err = p.open(v, nil) {
+		// Not passed over: with nobody who locks the database it says that a
+		// write of another process, or its turn, has taken that long.
+		fmt.Fprintf(os.Stderr, "opening, for %v: %v\n", time.Since(began).Round(time.Millisecond)+p.Busy, err)
+	}
 	if err != nil {
 		return err
 	}
