@@ -31,7 +31,7 @@ compare: ## Compare with other queues and bare loops: about half an hour
 	go -C bench run .
 
 torture: ## Cut the power, fill the disk, kill: as root, on Linux
-	ERRAND_TORTURE=1 go test ./torture/... -v
+	ERRAND_TORTURE=1 go test -timeout 50m ./torture/... -v
 
 soak: ## All of that at once for SOAK (1h), while memory and files are measured
 	ERRAND_TORTURE=1 go test ./torture/ -run TestSoak -soak $(SOAK) -timeout 0 -v
