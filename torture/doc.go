@@ -36,8 +36,7 @@
 //
 // Such a run lives in a mount namespace of its own, so that nothing that it
 // mounts outlives it, however it ends. With -long the random tests go on for
-// the time given, with -faults those are run too that show faults not mended
-// yet. ERRAND_TORTURE_SEED repeats the random choices of a run.
+// the time given. ERRAND_TORTURE_SEED repeats the random choices of a run.
 //
 // The soak runs for as long as it is told to, and go test must let it:
 //

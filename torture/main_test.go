@@ -21,20 +21,8 @@ const (
 	seedEnv    = "ERRAND_TORTURE_SEED" // of everything random
 )
 
-var (
-	// long makes the random tests go on.
-	long = flag.Duration("long", 0, "go on with each random test for so long")
-	// faults runs what is known to fail.
-	faults = flag.Bool("faults", false, "run also the tests that show known faults, and fail")
-)
-
-// known skips a test that shows a fault of errand, until that is mended.
-func known(t *testing.T, fault string) {
-	t.Helper()
-	if !*faults {
-		t.Skip("known fault: ", fault)
-	}
-}
+// long makes the random tests go on.
+var long = flag.Duration("long", 0, "go on with each random test for so long")
 
 func TestMain(m *testing.M) {
 	// What errand.Open does too late for tests that open the file before. An
