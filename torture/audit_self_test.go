@@ -34,6 +34,9 @@ SELECT id, lane, 2, priority, due_at, token, attempt, salt, created_at, timeout,
 		"a count is wrong":                 {`UPDATE errand_number SET n = n + 1 WHERE id >= 8 AND id % 8 = 2`, "broken: counts not kept right"},
 		"a key that will be given again":   {`UPDATE errand_number SET n = 3 WHERE id = 1`, "broken: keys from the future"},
 		"a token that will be given again": {`UPDATE errand_number SET n = 3 WHERE id = 2; UPDATE errand_job SET token = 5`, "broken: tokens from the future"},
+		"a transaction without its row":    {`DELETE FROM mine`, "a job without the row of its transaction"},
+		"a transaction without its job":    {`DELETE FROM errand_finished WHERE CAST(args AS TEXT) LIKE '%"Plan":"tx"%'`, "a row without the job of its transaction"},
+		"two jobs have one unique key":     {`UPDATE errand_job SET unique_key = 'k' WHERE id = (SELECT MIN(id) FROM errand_job)`, "broken: unique keys not held"},
 		"large args are gone":              {`DELETE FROM errand_payload`, "broken: "},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -114,6 +114,9 @@ func (l *ledger) audit(t *testing.T, path string) *findings {
 	if err != nil {
 		f.broken = append(f.broken, fmt.Sprint("reading all ticks: ", err))
 	}
+	if err := l.halves(f, db, rows); err != nil {
+		f.broken = append(f.broken, fmt.Sprint("reading the application's table: ", err))
+	}
 	l.compare(f, rows, ticks)
 	return f
 }

@@ -20,6 +20,7 @@ import (
 type ledger struct {
 	mu    sync.Mutex
 	tried map[int]bool          // numbers of jobs that somebody set out to enqueue
+	txs   map[int]bool          // of those in a transaction with a row of the application
 	ids   map[int]storage.ID    // of those that were acknowledged
 	ticks map[string]storage.ID // jobs of ticks, by schedule and time
 	jobs  map[int64]*entry      // by key
@@ -65,7 +66,7 @@ type run struct {
 }
 
 func newLedger() *ledger {
-	return &ledger{tried: map[int]bool{}, ids: map[int]storage.ID{}, ticks: map[string]storage.ID{}, jobs: map[int64]*entry{}}
+	return &ledger{tried: map[int]bool{}, txs: map[int]bool{}, ids: map[int]storage.ID{}, ticks: map[string]storage.ID{}, jobs: map[int64]*entry{}}
 }
 
 // read takes what a child says until it says no more. Lines that are not for
@@ -99,6 +100,11 @@ func (l *ledger) note(c *child, line string) (bool, error) {
 		var n int
 		err := scan(&n)
 		l.tried[n] = true
+		return true, err
+	case "tx":
+		var n int
+		err := scan(&n)
+		l.txs[n] = true
 		return true, err
 	case "enqueued":
 		var n int

@@ -272,7 +272,7 @@ func (m *mixer) order(n int, r *rand.Rand) (order, *errand.JobOptions) {
 	case "late":
 		opts.Delay = time.Duration(r.IntN(100)) * time.Millisecond
 	case "unique":
-		opts.Unique = &errand.Unique{Key: fmt.Sprint(n / 8)} // its neighbours may hold it
+		opts.Unique, opts.Delay = &errand.Unique{Key: fmt.Sprint(n % 5)}, time.Duration(r.IntN(300))*time.Millisecond
 	case "large":
 		o.Pad = strings.Repeat("large", 1000)
 	case "withdraw":
@@ -289,7 +289,11 @@ func (m *mixer) enqueue(n int, r *rand.Rand) error {
 	var e errand.Enqueued
 	var err error
 	if o.Plan == "tx" {
+		m.voice.say("tx %d", n)
 		err = m.q.Tx(ctx, func(tx *sql.Tx) (err error) {
+			if err := addMine(ctx, tx, n); err != nil {
+				return err
+			}
 			e, err = m.q.EnqueueTx(ctx, tx, o, opts)
 			return err
 		})
@@ -301,6 +305,7 @@ func (m *mixer) enqueue(n int, r *rand.Rand) error {
 		return err
 	}
 	if e.Duplicate {
+		m.voice.say("refused %d for %s", n, e.ID)
 		return nil
 	}
 	m.voice.say("enqueued %d %s", n, e.ID)

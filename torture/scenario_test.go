@@ -231,12 +231,10 @@ func (s *script) tx() {
 	job := s.job(nil)
 	n := s.next
 	s.voice.say("try %d", n)
+	s.voice.say("tx %d", n)
 	var out []storage.Enqueued
 	err := s.w.Tx(ctx, func(tx *sql.Tx) (err error) {
-		if _, err := tx.Exec("CREATE TABLE IF NOT EXISTS mine (n INTEGER)"); err != nil {
-			return err
-		}
-		if _, err := tx.Exec("INSERT INTO mine VALUES (?1)", n); err != nil {
+		if err := addMine(ctx, tx, n); err != nil {
 			return err
 		}
 		out, err = s.w.EnqueueTx(ctx, tx, s.now, []storage.NewJob{job})
