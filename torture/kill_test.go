@@ -12,7 +12,9 @@ import (
 // Several processes on one file, each killed again and again: what any of them
 // acknowledged is there, and the others recover what the dead one was at.
 // Nothing is lost, and what runs twice was cut.
-func TestKill_SeveralProcesses(t *testing.T) {
+func TestKill_SeveralProcesses(t *testing.T) { inBoth(t, killSeveral) }
+
+func killSeveral(t *testing.T, relaxed bool) {
 	t.Parallel()
 	random := dice(t)
 	const processes = 3
@@ -22,7 +24,7 @@ func TestKill_SeveralProcesses(t *testing.T) {
 		first += 1_000_000
 		return start(t, l, part{
 			Role: "mix", DB: path, First: first, Jobs: -1, Senders: 1, Workers: 4, Seed: random.Uint64(), Pause: 5 * time.Millisecond,
-			Size: 300, Handling: 10 * time.Millisecond,
+			Size: 300, Handling: 10 * time.Millisecond, Relaxed: relaxed,
 		})
 	}
 	var all []*child
@@ -53,7 +55,9 @@ func TestKill_SeveralProcesses(t *testing.T) {
 // A process that is stopped for longer than its leases is taken for dead as far
 // as its jobs go; what it reports afterwards is refused. It may have been
 // stopped in a write: then the others wait for it, and lose nothing either.
-func TestStop_LongerThanALease(t *testing.T) {
+func TestStop_LongerThanALease(t *testing.T) { inBoth(t, stopLong) }
+
+func stopLong(t *testing.T, relaxed bool) {
 	t.Parallel()
 	random := dice(t)
 	const processes, workers = 3, 4
@@ -62,7 +66,7 @@ func TestStop_LongerThanALease(t *testing.T) {
 	for i := range processes {
 		all = append(all, start(t, l, part{
 			Role: "mix", DB: path, First: i * 1_000_000, Jobs: -1, Senders: 1, Workers: workers, Seed: random.Uint64(), Pause: 5 * time.Millisecond,
-			Handling: 50 * time.Millisecond,
+			Handling: 50 * time.Millisecond, Relaxed: relaxed,
 		}))
 	}
 	for _, c := range all {

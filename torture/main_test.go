@@ -84,6 +84,14 @@ func between(r *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(r.Int64N(int64(most-least)))
 }
 
+// inBoth runs a test with each durability: what does not end the machine is to
+// cost neither anything.
+func inBoth(t *testing.T, f func(t *testing.T, relaxed bool)) {
+	for name, relaxed := range map[string]bool{"full": false, "relaxed": true} {
+		t.Run(name, func(t *testing.T) { f(t, relaxed) })
+	}
+}
+
 // rounds calls f a number of times: few in a plain run, all of them with
 // ERRAND_TORTURE=1, and with -long as often as the time allows.
 func rounds(t *testing.T, few, all int, f func(i int)) {

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"testing"
 
 	"github.com/errandq/errand/storage"
 )
@@ -71,4 +72,32 @@ func readTicks(db *sql.DB) (map[int64]bool, error) {
 		out[storage.ID(id).Key()] = true
 	}
 	return out, rows.Err()
+}
+
+// gap gives the first acknowledged job that is not there, 0 if there is none, and
+// the last job that is. Nothing may have been deleted.
+func (l *ledger) gap(t *testing.T, path string) (missing, last int64) {
+	t.Helper()
+	db, err := raw(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	rows, err := readRows(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[int64]bool{}
+	for _, r := range rows {
+		there[r.id.Key()] = true
+		last = max(last, r.id.Key())
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range l.ids {
+		if key := id.Key(); !there[key] && (missing == 0 || key < missing) {
+			missing = key
+		}
+	}
+	return missing, last
 }

@@ -14,6 +14,9 @@
 //	go test ./torture/sim -seed 7            one seed, with its history
 //	go test ./torture/sim -long 8h -timeout 9h  new seeds for so long
 //
+// Even seeds are Full, odd ones Relaxed; a power cut loses no write here, that is
+// what package torture is for.
+//
 // What a seed decides: all that is done from outside, with its parameters and
 // the times between; what the handler of a job does in each attempt; when the
 // store may fail, and which of its calls of each sort do. What it does not

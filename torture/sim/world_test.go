@@ -259,7 +259,8 @@ func (w *world) settle() {
 func (w *world) begin(path string) {
 	l := &life{path: path, number: w.lives, end: make(chan struct{}), calls: map[string]int64{}, running: map[int64]int{}}
 	w.lives++
-	inner, err := sqlite.Open(path, &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: -1, Logger: quiet})
+	durability := sqlite.Durability(w.seed % 2)
+	inner, err := sqlite.Open(path, &sqlite.Options{SingleProcess: true, Durability: durability, Ballast: -1, Logger: quiet})
 	if err != nil {
 		w.t.Fatalf("seed %d: %v", w.seed, err)
 	}
