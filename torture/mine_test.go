@@ -54,9 +54,9 @@ func (l *ledger) halves(f *findings, db *sql.DB, rows []row) error {
 		switch {
 		case mine[n] == jobs[n]:
 		case jobs[n]:
-			f.lost = append(f.lost, fmt.Sprintf("number %d is a job without the row of its transaction", n))
+			f.broken = append(f.broken, fmt.Sprintf("number %d is a job without the row of its transaction", n))
 		case !deleted(id, known):
-			f.lost = append(f.lost, fmt.Sprintf("number %d is a row without the job of its transaction", n))
+			f.broken = append(f.broken, fmt.Sprintf("number %d is a row without the job of its transaction", n))
 		}
 	}
 	return nil
