@@ -64,8 +64,8 @@
 //
 // # Guarantees
 //
-//  1. An acknowledged Enqueue survives kill -9, a crash of the system and a
-//     power cut. [Relaxed] gives up the last commits on a power cut, only there.
+//  1. An acknowledged Enqueue survives kill -9, a crash of the system and a power
+//     cut. [Relaxed] gives up the last commits in a crash of the system or a cut.
 //  2. At least once. A handler runs twice only if its lease was lost, and then
 //     what the late one reports is refused. So handlers must bear being run again.
 //  3. A job whose process dies while its handler runs comes back after 1 s, and

@@ -147,7 +147,7 @@ func TestReadme(t *testing.T) {
 }
 
 func TestReadme_links(t *testing.T) {
-	for _, name := range []string{"README.md", "docs/schedules.md", "docs/operations.md"} {
+	for _, name := range []string{"README.md", "docs/schedules.md", "docs/operations.md", "docs/guarantees.md"} {
 		for _, link := range regexp.MustCompile(`\]\(([^)#:]+)\)`).FindAllStringSubmatch(read(t, name), -1) {
 			if _, err := os.Stat(filepath.Join(filepath.Dir(name), link[1])); err != nil {
 				t.Errorf("a link of %s leads nowhere: %v", name, err)

@@ -24,11 +24,12 @@ import (
 type Durability = sqlite.Durability
 
 const (
-	// Full syncs every commit: what was acknowledged survives a power cut.
+	// Full syncs every commit: what was acknowledged survives a crash of the
+	// system and a power cut.
 	Full = sqlite.Full
 	// Relaxed leaves the moment to the operating system: what was acknowledged
-	// survives the end of the process, but a power cut may take the last
-	// commits. The database stays whole.
+	// survives the end of the process, but a crash of the system or a power cut
+	// may take the last commits. The database stays whole.
 	Relaxed = sqlite.Relaxed
 )
 
