@@ -269,7 +269,7 @@ func (s *leaseEntry) lacks(r *row, e *entry) error {
 	case storage.OutcomeCancelled:
 		ok = r.state == cancelled && !after
 	case storage.OutcomeDead:
-		ok = r.state == dead && !after || e.redrives.begun > 0 && (after || r.state == ready)
+		ok = r.state == dead && !after || e.redrives.begun > 0 && (after || r.state == ready || r.state == cancelled && e.cancels.begun > 0)
 	default: // put back, or cancelled instead
 		ok = after || r.state < running || r.state == cancelled && e.cancels.begun > 0
 	}

@@ -3,6 +3,7 @@ package torture_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
 )
 
 // A disk that is full costs nothing that was acknowledged: Enqueue is refused
@@ -99,6 +101,108 @@ func fillDisk(t *testing.T, relaxed bool) {
 	}
 	t.Logf("%v; %s", found, f.ledger.verbs())
 	d.unmount()
+}
+
+// A program ends on a full disk, at any moment, killed or with the power: the next
+// one finds what was acknowledged, on a disk that is still full, may add nothing
+// and can end what waits.
+func TestDiskFull_EndsThere(t *testing.T) {
+	needsRoot(t, "ext4 on loop devices")
+	for name, end := range map[string]func(*disk, *child){
+		"killed": func(_ *disk, c *child) { c.kill() },
+		"cut": func(d *disk, c *child) {
+			powerOff(d, c)
+			d.unmount()
+			d.mount()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			random := dice(t)
+			rounds(t, 0, 10, func(i int) {
+				l, d := newLedger(), newDisk(t, 48<<20)
+				path := filepath.Join(d.dir, "jobs.db")
+				c := start(t, l, part{
+					Role: "mix", DB: path, Jobs: -1, Senders: 4, Workers: 8, Seed: random.Uint64(), Pause: time.Millisecond,
+					Size: 300, Handling: 20 * time.Millisecond, Boot: "before",
+				})
+				c.hears("ready")
+				<-time.After(between(random, 50*time.Millisecond, 300*time.Millisecond))
+				c.signal(syscall.SIGSTOP) // or the filler may get the room of its ballast
+				filler := fillUp(t, d.dir)
+				c.signal(syscall.SIGCONT)
+				c.hears("refused")
+				<-time.After(between(random, 0, 100*time.Millisecond))
+				end(d, c)
+				full := sizes(d.dir)
+				endOnFullDisk(t, l, path)
+				f := l.audit(t, path)
+				f.mustBeClean(t, "round %d, on the full disk", i)
+				if err := os.Remove(filler); err != nil {
+					t.Fatal(err)
+				}
+				start(t, l, part{Role: "mix", DB: path, Workers: 8, Finish: true, Boot: "after"}).finish(time.Minute)
+				l.audit(t, path).mustBeClean(t, "round %d, finished", i)
+				if all := l.crashed(); name == "cut" && len(all) > 0 {
+					t.Errorf("blamed for power cuts: %v", all)
+				}
+				t.Logf("%s; %v; %s", full, f, l.verbs())
+				d.unmount()
+			})
+		})
+	}
+}
+
+// endOnFullDisk opens a database on a full disk, and ends what waits.
+func endOnFullDisk(t *testing.T, l *ledger, path string) {
+	t.Helper()
+	s, err := sqlite.Open(path, &sqlite.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatalf("opening it on the full disk: %v", err)
+	}
+	w := &witness{Store: s, voice: &voice{out: notes{l, &child{t: t}}}}
+	now := time.Now()
+	taken, err := w.Reclaim(t.Context(), now, 0, time.Minute, 1000)
+	if err != nil && !errors.Is(err, errand.ErrFull) { // what is taken over would run again
+		t.Errorf("Reclaim on the full disk: %v, want ErrFull", err)
+	}
+	x := storage.Exchange{Length: time.Minute}
+	for _, r := range taken { // there was a little room
+		x.Finish = append(x.Finish, storage.Finish{Lease: r.Lease, Outcome: storage.OutcomeInterrupted, Keep: time.Hour})
+	}
+	if _, err := w.Exchange(t.Context(), now, x); err != nil {
+		t.Errorf("ending %d jobs on the full disk: %v", len(taken), err)
+	}
+	cancelled := 0
+	for _, id := range l.enqueued() {
+		j, err := w.Job(t.Context(), id)
+		if errors.Is(err, errand.ErrNotFound) || err == nil && j.State != errand.Ready && j.State != errand.Scheduled {
+			continue
+		}
+		if err == nil {
+			_, err = w.Cancel(t.Context(), now, id, 24*time.Hour)
+		}
+		if err != nil {
+			t.Errorf("Cancel on the full disk: %v", err)
+			break
+		}
+		cancelled++
+	}
+	n, pad := 100_000_000, strings.Repeat("x", 10<<10)
+	for err = nil; err == nil && n < 100_001_000; n++ { // some may find a place, where the log was
+		w.voice.say("try %d", n)
+		j := storage.NewJob{Queue: "default", Kind: "order", Args: fmt.Appendf(nil, `{"N":%d,"Pad":%q}`, n, pad)}
+		var out []storage.Enqueued
+		if out, err = w.Enqueue(t.Context(), now, []storage.NewJob{j}); err == nil {
+			w.voice.say("enqueued %d %s", n, out[0].ID)
+		}
+	}
+	if !errors.Is(err, errand.ErrFull) {
+		t.Errorf("Enqueue on the full disk: %v, want ErrFull", err)
+	}
+	t.Logf("%d taken over, %d cancelled", len(taken), cancelled)
+	if err := w.Close(); err != nil {
+		t.Errorf("closing it on the full disk: %v", err)
+	}
 }
 
 // fill leaves no room on a disk.

@@ -194,6 +194,13 @@ func (l *ledger) note(c *child, line string) (bool, error) {
 	return false, nil
 }
 
+// enqueued gives the jobs whose enqueuing was acknowledged.
+func (l *ledger) enqueued() []storage.ID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Values(l.ids))
+}
+
 func (l *ledger) entry(key int64) *entry {
 	if l.jobs[key] == nil {
 		l.jobs[key] = &entry{key: key, leases: map[int64]*leaseEntry{}}

@@ -237,7 +237,7 @@ func (m *mixer) send() error {
 				if !ok {
 					break
 				}
-				if err = m.enqueue(n, r); errors.Is(err, errand.ErrBusy) {
+				if err = m.enqueue(n, r); errors.Is(err, errand.ErrBusy) || errors.Is(err, errand.ErrFull) {
 					err = nil
 				}
 			}
