@@ -268,17 +268,19 @@ func (w *world) cancelled(l *life, begin int64, id storage.ID, state storage.Sta
 	})
 }
 
-// notFound checks that somebody who did not find a job had reason to.
+// notFound notes a job that somebody did not find. Who has deleted it may be
+// told later, see [job].
 func (w *world) notFound(l *life, _ int64, id storage.ID, who string) {
 	w.tell(l, func(int64) {
-		j := w.jobs[id.Key()]
-		if j == nil || j.id != id {
-			return
-		}
-		if p := w.place(j); !p.mayBeGone {
-			w.fault("%s did not find job %d, which is %v", who, id.Key(), p.states)
+		if j := w.jobs[id.Key()]; j != nil && j.id == id {
+			w.missed = append(w.missed, missed{j, who})
 		}
 	})
+}
+
+type missed struct {
+	job *job
+	by  string
 }
 
 // resuming notes that a pause may be over from now on.

@@ -53,6 +53,7 @@ type world struct {
 	byBirth    []*job
 	duplicates []duplicate
 	acks       []storage.ID
+	missed     []missed
 	orphans    map[int64][]*lease // of jobs of which the enqueuing is not told yet
 	tokens     map[int64]*lease
 	pauses     map[string]pauseState
@@ -238,7 +239,12 @@ func (w *world) settle() {
 			w.fault("job %v was acknowledged, and there is none", id)
 		}
 	}
-	w.duplicates, w.acks = nil, nil
+	for _, m := range w.missed {
+		if p := w.place(m.job); !p.mayBeGone {
+			w.fault("%s did not find job %d, which is %v", m.by, m.job.id.Key(), p.states)
+		}
+	}
+	w.duplicates, w.acks, w.missed = nil, nil, nil
 	for key := range w.orphans {
 		w.fault("job %d was leased, and nobody has enqueued it", key)
 	}
