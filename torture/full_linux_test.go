@@ -103,53 +103,39 @@ func fillDisk(t *testing.T, relaxed bool) {
 	d.unmount()
 }
 
-// A program ends on a full disk, at any moment, killed or with the power: the next
-// one finds what was acknowledged, on a disk that is still full, may add nothing
-// and can end what waits.
-func TestDiskFull_EndsThere(t *testing.T) {
+// A program is killed on a full disk, at any moment: the next one finds what was
+// acknowledged, on a disk that is still full, may add nothing and can end what
+// waits.
+func TestDiskFull_KilledThere(t *testing.T) {
 	needsRoot(t, "ext4 on loop devices")
-	for name, end := range map[string]func(*disk, *child){
-		"killed": func(_ *disk, c *child) { c.kill() },
-		"cut": func(d *disk, c *child) {
-			powerOff(d, c)
-			d.unmount()
-			d.mount()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			random := dice(t)
-			rounds(t, 0, 10, func(i int) {
-				l, d := newLedger(), newDisk(t, 48<<20)
-				path := filepath.Join(d.dir, "jobs.db")
-				c := start(t, l, part{
-					Role: "mix", DB: path, Jobs: -1, Senders: 4, Workers: 8, Seed: random.Uint64(), Pause: time.Millisecond,
-					Size: 300, Handling: 20 * time.Millisecond, Boot: "before",
-				})
-				c.hears("ready")
-				<-time.After(between(random, 50*time.Millisecond, 300*time.Millisecond))
-				c.signal(syscall.SIGSTOP) // or the filler may get the room of its ballast
-				filler := fillUp(t, d.dir)
-				c.signal(syscall.SIGCONT)
-				c.hears("refused")
-				<-time.After(between(random, 0, 100*time.Millisecond))
-				end(d, c)
-				full := sizes(d.dir)
-				endOnFullDisk(t, l, path)
-				f := l.audit(t, path)
-				f.mustBeClean(t, "round %d, on the full disk", i)
-				if err := os.Remove(filler); err != nil {
-					t.Fatal(err)
-				}
-				start(t, l, part{Role: "mix", DB: path, Workers: 8, Finish: true, Boot: "after"}).finish(time.Minute)
-				l.audit(t, path).mustBeClean(t, "round %d, finished", i)
-				if all := l.crashed(); name == "cut" && len(all) > 0 {
-					t.Errorf("blamed for power cuts: %v", all)
-				}
-				t.Logf("%s; %v; %s", full, f, l.verbs())
-				d.unmount()
-			})
+	random := dice(t)
+	rounds(t, 0, 10, func(i int) {
+		l, d := newLedger(), newDisk(t, 48<<20)
+		path := filepath.Join(d.dir, "jobs.db")
+		c := start(t, l, part{
+			Role: "mix", DB: path, Jobs: -1, Senders: 4, Workers: 8, Seed: random.Uint64(), Pause: time.Millisecond,
+			Size: 300, Handling: 20 * time.Millisecond,
 		})
-	}
+		c.hears("ready")
+		<-time.After(between(random, 50*time.Millisecond, 300*time.Millisecond))
+		c.signal(syscall.SIGSTOP) // or the filler may get the room of its ballast
+		filler := fillUp(t, d.dir)
+		c.signal(syscall.SIGCONT)
+		c.hears("refused")
+		<-time.After(between(random, 0, 100*time.Millisecond))
+		c.kill()
+		full := sizes(d.dir)
+		endOnFullDisk(t, l, path)
+		f := l.audit(t, path)
+		f.mustBeClean(t, "round %d, on the full disk", i)
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+		start(t, l, part{Role: "mix", DB: path, Workers: 8, Finish: true}).finish(time.Minute)
+		l.audit(t, path).mustBeClean(t, "round %d, finished", i)
+		t.Logf("%s; %v; %s", full, f, l.verbs())
+		d.unmount()
+	})
 }
 
 // endOnFullDisk opens a database on a full disk, and ends what waits.
