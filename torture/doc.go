@@ -38,7 +38,7 @@
 // mounts outlives it, however it ends. With -long the random tests go on for
 // the time given. ERRAND_TORTURE_SEED repeats the random choices of a run.
 //
-// The soak runs for as long as it is told to, and go test must let it:
+// The soak takes a moment, or as long as it is told to, and go test must let it:
 //
 //	go test ./torture/ -run TestSoak -soak 1h -timeout 0 -v
 //

@@ -289,10 +289,15 @@ func (m *mixer) enqueue(n int, r *rand.Rand) error {
 	var e errand.Enqueued
 	var err error
 	if o.Plan == "tx" {
-		m.voice.say("tx %d", n)
+		mine := m.Keep == 0 // else it would be there after its job
+		if mine {
+			m.voice.say("tx %d", n)
+		}
 		err = m.q.Tx(ctx, func(tx *sql.Tx) (err error) {
-			if err := addMine(ctx, tx, n); err != nil {
-				return err
+			if mine {
+				if err := addMine(ctx, tx, n); err != nil {
+					return err
+				}
 			}
 			e, err = m.q.EnqueueTx(ctx, tx, o, opts)
 			return err
