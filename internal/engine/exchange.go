@@ -315,7 +315,11 @@ func (l *loop) failed(a answer, now time.Time) {
 	}
 	for _, fatal := range fatalErrors {
 		if errors.Is(a.err, fatal) {
-			l.die(a.err, now)
+			if fatal == storage.ErrCorrupt && (a.op != opExchange || a.x.Want > 0) {
+				l.refuse(a.err, now)
+			} else {
+				l.die(a.err, now)
+			}
 			return
 		}
 	}

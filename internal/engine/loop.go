@@ -89,6 +89,7 @@ type loop struct {
 	hurried bool
 	waited  bool // the store had its time to take the outcomes
 	fatal   error
+	refused error // to begin work, by a store that is damaged
 
 	timer *time.Timer
 	armed time.Time

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,8 @@ type spy struct {
 	storage.Store
 	alone bool
 	full  atomic.Bool // it takes only what ends work
+	// damaged: likewise, since damage was found.
+	damaged atomic.Bool
 
 	mu        sync.Mutex
 	calls     []call
@@ -76,12 +79,18 @@ func (s *spy) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (
 	if x.Want > 0 && s.full.Load() {
 		return storage.ExchangeResult{}, storage.ErrFull
 	}
+	if x.Want > 0 && s.damaged.Load() {
+		return storage.ExchangeResult{}, fmt.Errorf("while testing: %w", storage.ErrCorrupt)
+	}
 	return s.Store.Exchange(ctx, now, x)
 }
 
 func (s *spy) Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
 	if err := s.note("reclaim", storage.Exchange{}); err != nil {
 		return nil, err
+	}
+	if s.damaged.Load() {
+		return nil, storage.ErrCorrupt
 	}
 	return s.Store.Reclaim(ctx, now, mono, lease, limit)
 }

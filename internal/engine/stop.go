@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -89,6 +90,22 @@ func (l *loop) flush(now time.Time) bool {
 	return true
 }
 
+// refuse begins to stop because the store cannot begin work any more: it is
+// damaged. What is running may still be finished, unless a heartbeat fails too.
+func (l *loop) refuse(err error, now time.Time) {
+	if l.refused == nil {
+		l.refused = err
+	}
+	if l.stage != working {
+		return
+	}
+	l.cfg.Logger.Error("the store takes no more work, the worker ends when what is running has ended", "error", err)
+	l.beginStop()
+	if len(l.held) > 0 {
+		l.beatAt = now
+	}
+}
+
 // die begins the end after an error that cannot be helped. Nothing is known of
 // the leases any more.
 func (l *loop) die(err error, now time.Time) {
@@ -128,7 +145,7 @@ func (l *loop) tell(err error) {
 
 // result is what Run gives as things stand.
 func (l *loop) result() error {
-	errs := []error{l.fatal}
+	errs := []error{cmp.Or(l.fatal, l.refused)}
 	for _, a := range l.held {
 		if a.running {
 			errs = append(errs, fmt.Errorf("%w: job %v of kind %q", ErrStuck, a.job.ID, a.job.Kind))
