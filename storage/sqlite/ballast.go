@@ -139,6 +139,9 @@ func (b *ballast) given() {
 
 // intake tells whether work may be added.
 func (s *Store) intake() error {
+	if err := s.damage(); err != nil {
+		return err
+	}
 	if s.ballast.missing() {
 		return fmt.Errorf("%w: the ballast %s is given up", storage.ErrFull, s.ballast.path)
 	}

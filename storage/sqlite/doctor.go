@@ -251,6 +251,10 @@ func (d *doctor) file(suffix string, info os.FileInfo) {
 		d.say("ballast", SeverityWarning, remedyRoom, "it was given up, since the disk was full: no job can be added")
 	case suffix == "-ballast":
 		d.say("ballast", SeverityOK, "", "%d KiB", info.Size()>>10)
+	case suffix == "-check" && info.Size() > 0:
+		d.say("check", SeverityError, remedyRestore, "a check after an unclean stop has found damage: no work is taken in until one finds none")
+	case suffix == "-check":
+		d.say("check", SeverityNote, "", "one is due after an unclean stop; the next process that opens it does it, unless one is at it")
 	case suffix == "-journal":
 		d.say("leftovers", SeverityWarning, "open it once with SQLite, which rolls the transaction back", "%s: a transaction of another mode was cut off", info.Name())
 	case err != nil && suffix != "-shm" && suffix != "-turn" && suffix != "-wake":

@@ -78,3 +78,10 @@ func FileSystem(t interface{ Cleanup(func()) }, name string) {
 	}
 	t.Cleanup(func() { statFS = before })
 }
+
+// CheckOver is closed when the check that opening has begun is over; nil if it
+// has begun none.
+func (s *Store) CheckOver() <-chan struct{} { return s.check.over }
+
+// Stopping is closed when Close has begun to stop what the Store has started.
+func (s *Store) Stopping() <-chan struct{} { return s.stop }

@@ -116,6 +116,7 @@ func (s *Store) takeTurn(ctx context.Context) error {
 		return err
 	}
 	s.looked = now
+	s.heedCheck()
 	return nil
 }
 

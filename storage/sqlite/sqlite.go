@@ -8,8 +8,9 @@
 //
 // Beside a database jobs.db there may be jobs.db-turn (whose turn it is to
 // write), jobs.db-wake (written to wake the workers of other processes), a
-// jobs.db-instance-N for each process that leases jobs, and jobs.db-ballast
-// (given up when the disk is full). They hold no data that a restart needs.
+// jobs.db-instance-N for each process that leases jobs, jobs.db-ballast (given
+// up when the disk is full), and jobs.db-check (a check is owed, or has found
+// damage). They hold no data that a restart needs.
 package sqlite
 
 import (
@@ -125,6 +126,7 @@ type Store struct {
 	result  error // of Close
 
 	ballast ballast
+	check   check
 	self    instance
 	cache   cache
 	sight   observer
@@ -149,6 +151,12 @@ var (
 // older than 3.51.3, [storage.ErrCorrupt] for a file that is not a database,
 // [storage.ErrReadOnly], [storage.ErrTooNew], and [storage.ErrBusy] for one
 // that a process with SingleProcess has open.
+//
+// If a process that leased jobs has left the file without closing it, or if it
+// is a backup, the tables are checked in the background. Once damage is found,
+// here or by another process, whatever adds work or begins it gives
+// [storage.ErrCorrupt], while what is running can be finished; that lasts over
+// restarts, until a check finds the tables sound.
 func Open(path string, opts *Options) (*Store, error) {
 	if path == "" {
 		return nil, errors.New("errand: path is empty: must name a file")
@@ -251,6 +259,7 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	s.cache.lanes = map[laneName]int64{}
 	s.watch.init(s)
 	s.ballast = ballast{path: ballastPath(path), info: info, size: o.Ballast, log: o.Logger}
+	s.check.path = checkPath(path)
 	defer func() {
 		if err != nil {
 			err = errors.Join(translate(err), s.release())
@@ -298,6 +307,7 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 		return nil, errors.Join(err, conn.Close())
 	}
 	s.joined.Go(func() { s.runWriter(conn) })
+	s.beginCheck()
 	return s, nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,17 +46,14 @@ func (d *doctor) integrity() error {
 	if d.full {
 		text, name = sqlFullCheck, "integrity_check"
 	}
-	var line string
-	var lines []string
-	err := reader{d.ctx, d.db}.each(text, nil, []any{&line}, func() { lines = append(lines, strings.Split(line, "\n")...) })
+	lines, err := quickCheck(reader{d.ctx, d.db}, text)
 	if err != nil {
 		return err
 	}
-	if len(lines) == 1 && lines[0] == "ok" {
+	if len(lines) == 0 {
 		d.say("integrity", SeverityOK, "", "%s: ok", name)
 		return nil
 	}
-	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "***") }) // a heading
 	d.say("integrity", SeverityError, remedyRestore, "%s: %s", name, strings.Join(lines, "; "))
 	return nil
 }

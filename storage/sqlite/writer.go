@@ -177,7 +177,7 @@ func (w *writer) next() (*request, bool) {
 
 // serve answers every request of batch.
 func (w *writer) serve(batch []*request) {
-	if r := batch[0]; len(batch) == 1 && r.probe != nil {
+	if r := batch[0]; len(batch) == 1 && r.probe != nil && (r.ends || w.damage() == nil) {
 		if found, err := w.probe(r); !found || err != nil {
 			r.answer(translate(err))
 			return
