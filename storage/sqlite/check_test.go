@@ -1,7 +1,6 @@
 package sqlite_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -366,47 +365,4 @@ func TestCheck_CutShortByClose(t *testing.T) {
 	if d.owed() {
 		t.Error("a check is owed once it was done")
 	}
-}
-
-// BenchmarkCheck checks a million jobs with 500 bytes of args while others are
-// enqueued one by one.
-func BenchmarkCheck(b *testing.B) {
-	d := newDB(b, &sqlite.Options{Logger: slog.New(slog.DiscardHandler)})
-	s, ctx := d.open(), context.Background()
-	j := newJob("default", "a")
-	j.Args = bytes.Repeat([]byte("1"), 500)
-	for range 100 {
-		if _, err := s.Enqueue(ctx, t0, slices.Repeat([]storage.NewJob{j}, 10_000)); err != nil {
-			b.Fatal(err)
-		}
-	}
-	lease(b, s, 1, "a")
-	s.Kill()
-	var longest time.Duration
-	var log, n int64
-	for b.Loop() {
-		s := d.open()
-		for over := false; !over; {
-			began := time.Now()
-			if _, err := s.Enqueue(ctx, t0, one()); err != nil {
-				b.Fatal(err)
-			}
-			n++
-			longest = max(longest, time.Since(began))
-			if info, err := os.Stat(d.path + "-wal"); err == nil {
-				log = max(log, info.Size())
-			}
-			select {
-			case <-s.CheckOver():
-				over = true
-			default:
-			}
-		}
-		if err := s.Close(); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(longest.Microseconds())/1000, "ms-longest-write")
-	b.ReportMetric(float64(n)/float64(b.N), "writes/op")
-	b.ReportMetric(float64(log>>10), "KiB-log")
 }

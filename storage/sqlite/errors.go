@@ -1,7 +1,9 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
+	base "database/sql/driver"
 	"errors"
 	"fmt"
 	"syscall"
@@ -17,6 +19,9 @@ import (
 func translate(err error) error {
 	var e *driver.Error
 	if !errors.As(err, &e) {
+		if errors.Is(err, sql.ErrNoRows) { // where there must be one
+			return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
+		}
 		if errors.Is(err, sql.ErrConnDone) {
 			return fmt.Errorf("%w: %w", storage.ErrClosed, err)
 		}
@@ -41,6 +46,25 @@ func translate(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", sentinel, err)
+}
+
+// unread puts [storage.ErrCorrupt] before an error of a Scan that is about what
+// was read: STRICT tables hold nothing that does not fit, unless the file is
+// damaged. Such errors have no type; all others have.
+func unread(err error) error {
+	var e *driver.Error
+	if err == nil || errors.As(err, &e) {
+		return err
+	}
+	for _, other := range []error{
+		sql.ErrNoRows, sql.ErrTxDone, sql.ErrConnDone, base.ErrBadConn, context.Canceled, context.DeadlineExceeded,
+		storage.ErrNotFound, storage.ErrCorrupt, storage.ErrClosed,
+	} {
+		if errors.Is(err, other) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
 }
 
 // isCode tells whether err is of the driver and has this primary code.

@@ -8,6 +8,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/errandq/errand/storage"
 )
 
 // Asking for a column takes as long as a tenth of the whole, so that what most
@@ -28,7 +30,7 @@ func (r *leasedRow) set(lane int64, v []driver.Value) error {
 	for i := range ints {
 		x, ok := v[i].(int64)
 		if !ok {
-			return fmt.Errorf("errand: column %d of a ready job is a %T: must be an integer", i, v[i])
+			return fmt.Errorf("%w: column %d of a ready job is a %T: must be an integer", storage.ErrCorrupt, i, v[i])
 		}
 		ints[i] = x
 	}
@@ -52,7 +54,7 @@ func (r *leasedRow) setRest(text string) error {
 		word, rest, _ := strings.Cut(text, " ")
 		var err error
 		if n[i], err = strconv.ParseInt(word, 10, 64); err != nil {
-			return fmt.Errorf("errand: counters of a ready job: %w", err)
+			return fmt.Errorf("%w: counters of a ready job: %w", storage.ErrCorrupt, err)
 		}
 		text = rest
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -37,13 +38,26 @@ SELECT ` + commonColumns + `, policy, 5, ?2, ?3 FROM errand_job WHERE id = ?1`
 	sqlResume        = `DELETE FROM errand_pause WHERE queue = ?1`
 )
 
+// stateCode is a state as the tables have it, and one that there is.
+type stateCode int
+
+// Scan implements [sql.Scanner].
+func (s *stateCode) Scan(v any) error {
+	n, ok := v.(int64)
+	if !ok || n <= 0 || n >= int64(len(stateNames)) {
+		return fmt.Errorf("%w: a job is in state %v", storage.ErrCorrupt, v)
+	}
+	*s = stateCode(n)
+	return nil
+}
+
 // recordRow is a job of any table as sqlx reads it; columns that a query lacks
 // stay zero.
 type recordRow struct {
 	ID         int64
 	Queue      string
 	Kind       string
-	State      int
+	State      stateCode
 	Priority   int
 	Attempt    int
 	Retry      int
@@ -105,7 +119,7 @@ func (s *Store) reading(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
 	if err != nil {
 		return translate(err)
 	}
-	return errors.Join(translate(fn(tx)), tx.Rollback())
+	return errors.Join(translate(unread(fn(tx))), tx.Rollback())
 }
 
 func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
@@ -163,7 +177,8 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep t
 
 func (t *tx) cancel(at int64, id storage.ID, keep int64) (storage.State, error) {
 	key := id.Key()
-	var state, attempt int
+	var state stateCode
+	var attempt int
 	var lane, created int64
 	var salt uint32
 	var unique sql.NullString
@@ -191,12 +206,12 @@ func (t *tx) cancel(at int64, id storage.ID, keep int64) (storage.State, error) 
 			if _, err := t.exec(sqlKeepWaiting, key, at, at+keep); err != nil {
 				return "", err
 			}
-			t.move(lane, state, cancelled)
+			t.move(lane, int(state), cancelled)
 		} else {
 			if err := t.deleteBelongings(key, attempt > 0, payload); err != nil {
 				return "", err
 			}
-			t.move(lane, state, 0)
+			t.move(lane, int(state), 0)
 		}
 		if _, err := t.exec(sqlDeleteWaiting, key); err != nil {
 			return "", err
@@ -231,7 +246,7 @@ func (s *Store) Paused(ctx context.Context) (queues []string, err error) {
 func (s *Store) Counts(ctx context.Context) (out []storage.Count, err error) {
 	var rows []struct {
 		Queue, Kind string
-		State       int
+		State       stateCode
 		N           int64
 	}
 	err = s.reading(ctx, func(tx *sqlx.Tx) error { return tx.Select(&rows, sqlCounts) })

@@ -3,11 +3,14 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/errandq/errand/migrations"
@@ -23,6 +26,10 @@ const (
 ) STRICT`
 	sqlSchemaVersion = `SELECT COALESCE(MAX(version), 0) FROM errand_migration`
 	sqlMinWriter     = `SELECT n FROM errand_number WHERE id = 0`
+	sqlOtherTables   = `SELECT count(*), COALESCE(sum(name GLOB 'errand_*'), 0) FROM sqlite_schema`
+	sqlObjects       = `SELECT name, sql FROM sqlite_schema WHERE name GLOB 'errand_*' AND sql IS NOT NULL`
+	sqlFreePages     = `PRAGMA freelist_count`
+	sqlAutoVacuum    = `PRAGMA auto_vacuum`
 	sqlMigrated      = `INSERT INTO errand_migration VALUES (?1, ?2, ?3)`
 )
 
@@ -73,7 +80,10 @@ func migrate(ctx context.Context, conn *sql.Conn) (err error) {
 			return err
 		}
 	}
-	if have >= schemaVersion {
+	if have == schemaVersion {
+		return checkSchema(ctx, conn)
+	}
+	if have > schemaVersion {
 		return nil
 	}
 	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
@@ -84,11 +94,16 @@ func migrate(ctx context.Context, conn *sql.Conn) (err error) {
 			_, _ = conn.ExecContext(ctx, "ROLLBACK") // the first error tells more
 		}
 	}()
-	if _, err := conn.ExecContext(ctx, sqlMigrations); err != nil {
-		return err
-	}
 	// Another process may have been faster.
 	if have, err = currentVersion(ctx, conn); err != nil {
+		return err
+	}
+	if have == 0 {
+		if err := checkNew(ctx, conn); err != nil {
+			return err
+		}
+	}
+	if _, err := conn.ExecContext(ctx, sqlMigrations); err != nil {
 		return err
 	}
 	for _, m := range schema[min(have, len(schema)):] {
@@ -103,19 +118,106 @@ func migrate(ctx context.Context, conn *sql.Conn) (err error) {
 	return err
 }
 
+// object is a table, an index or a view.
+type object struct{ name, text string }
+
+// objects gives what migrations have made.
+func objects(ctx context.Context, db interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}) (all []object, err error) {
+	rows, err := db.QueryContext(ctx, sqlObjects)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var o object
+		if err := rows.Scan(&o.name, &o.text); err != nil {
+			return nil, unread(err)
+		}
+		all = append(all, o)
+	}
+	return all, rows.Err()
+}
+
+// intended is what the migrations make of an empty database.
+var intended = sync.OnceValues(func() (all []object, err error) {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(1)
+	texts := []string{sqlMigrations}
+	for _, m := range schema {
+		texts = append(texts, m.text)
+	}
+	for _, text := range texts {
+		if _, err := db.Exec(text); err != nil {
+			return nil, err
+		}
+	}
+	return objects(context.Background(), db)
+})
+
+// checkSchema makes sure that the tables are those of the migrations. Where the
+// list of them is damaged, an index may be missing, or a column have another
+// name: what fails then says nothing of damage, and what does not is worse.
+func checkSchema(ctx context.Context, conn *sql.Conn) error {
+	want, err := intended()
+	if err != nil {
+		return err
+	}
+	have, err := objects(ctx, conn)
+	if err != nil {
+		return err
+	}
+	for _, o := range want {
+		if !slices.Contains(have, o) {
+			return fmt.Errorf("%w: %s is missing, or not as errand has made it", storage.ErrCorrupt, o.name)
+		}
+	}
+	return nil
+}
+
+// checkNew makes sure that a database without migrations is one. If the page
+// with the list of tables is damaged it may look empty, and all that was in it
+// would be written over.
+func checkNew(ctx context.Context, conn *sql.Conn) error {
+	var tables, own, pages, free, vacuum int64
+	err := conn.QueryRowContext(ctx, sqlOtherTables).Scan(&tables, &own)
+	for _, q := range []struct {
+		text string
+		dest *int64
+	}{{sqlPageCount, &pages}, {sqlFreePages, &free}, {sqlAutoVacuum, &vacuum}} {
+		if err == nil {
+			err = conn.QueryRowContext(ctx, q.text).Scan(q.dest)
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case own > 0:
+		return fmt.Errorf("%w: there are tables of errand, and nothing that says of which version", storage.ErrCorrupt)
+	case tables == 0 && pages-free > 1 && vacuum == 0: // with it some pages hold no table
+		return fmt.Errorf("%w: %d pages are in use, and there is no table", storage.ErrCorrupt, pages-free)
+	}
+	return nil
+}
+
 func currentVersion(ctx context.Context, conn *sql.Conn) (v int, err error) {
 	var n int
 	if err := conn.QueryRowContext(ctx, sqlHasMigrations).Scan(&n); err != nil || n == 0 {
-		return 0, err
+		return 0, unread(err)
 	}
 	err = conn.QueryRowContext(ctx, sqlSchemaVersion).Scan(&v)
-	return v, err
+	return v, unread(err)
 }
 
 func checkMinWriter(ctx context.Context, db querier) error {
 	var v int
 	if err := db.QueryRowContext(ctx, sqlMinWriter).Scan(&v); err != nil {
-		return err
+		return unread(err)
 	}
 	return tooNew(v)
 }

@@ -29,6 +29,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 	driver "modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
 
 	"github.com/errandq/errand/storage"
 )
@@ -262,6 +263,9 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	s.check.path = checkPath(path)
 	defer func() {
 		if err != nil {
+			if isCode(err, lib.SQLITE_ERROR) { // our statements have no fault
+				err = fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
+			}
 			err = errors.Join(translate(err), s.release())
 		}
 	}()

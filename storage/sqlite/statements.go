@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/errandq/errand/storage"
 )
 
 // statements runs SQL on one connection, preparing each text once. It goes past
@@ -202,7 +204,7 @@ func scan(values []driver.Value, dest []any) error {
 			}
 		}
 		if !ok {
-			return fmt.Errorf("errand: column %d is a %T: does not fit a %T", i, v, dest[i])
+			return fmt.Errorf("%w: column %d is a %T: does not fit a %T", storage.ErrCorrupt, i, v, dest[i])
 		}
 	}
 	return nil

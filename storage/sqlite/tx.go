@@ -330,7 +330,7 @@ func (p plain) each(text string, args, dest []any, f func()) error {
 }
 
 func (p plain) row(text string, args []any, dest ...any) error {
-	return p.tx.QueryRowContext(p.ctx, text, args...).Scan(dest...)
+	return unread(p.tx.QueryRowContext(p.ctx, text, args...).Scan(dest...))
 }
 
 // micros gives t in whole microseconds, rounded down.

@@ -38,7 +38,7 @@ func (r reader) each(text string, args, dest []any, f func()) error {
 }
 
 func (r reader) row(text string, args []any, dest ...any) error {
-	return r.db.QueryRowContext(r.ctx, text, args...).Scan(dest...)
+	return unread(r.db.QueryRowContext(r.ctx, text, args...).Scan(dest...))
 }
 
 // refresh brings the cache up to date, without the writer.

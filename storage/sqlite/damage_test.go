@@ -1,0 +1,69 @@
+package sqlite_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+// What is in the file and cannot be of errand is called damage, whoever meets it.
+func TestDamage_NotAsWritten(t *testing.T) {
+	ctx := context.Background()
+	for name, c := range map[string]struct {
+		damage string
+		err    func(*sqlite.Store, []storage.Enqueued) error
+	}{
+		"state": {"UPDATE errand_job SET state = 9", func(s *sqlite.Store, e []storage.Enqueued) error {
+			_, err := s.Job(ctx, e[0].ID)
+			_, other := s.Cancel(ctx, t0, e[0].ID, 0)
+			if !errors.Is(other, storage.ErrCorrupt) {
+				return other
+			}
+			return err
+		}},
+		"count": {"INSERT INTO errand_number VALUES (15, 3)", func(s *sqlite.Store, _ []storage.Enqueued) error {
+			_, err := s.Counts(ctx)
+			return err
+		}},
+		"args": {"DELETE FROM errand_payload", func(s *sqlite.Store, e []storage.Enqueued) error {
+			_, err := s.Job(ctx, e[0].ID)
+			_, other := s.Exchange(ctx, t0, storage.Exchange{Length: 1, Want: 1, Source: source("a")})
+			if !errors.Is(other, storage.ErrCorrupt) {
+				return other
+			}
+			return err
+		}},
+		"column":     {"PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = replace(sql, 'retry', 'retrx')", nil},
+		"index":      {"DROP INDEX errand_dead_died", nil},
+		"version":    {"DROP TABLE errand_migration", nil},
+		"no version": {"DELETE FROM errand_migration", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDB(t, nil)
+			s := d.open()
+			j := newJob("default", "a")
+			j.Args = make([]byte, 3000)
+			e, err := s.Enqueue(ctx, t0, []storage.NewJob{j})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			d.exec(c.damage)
+			s, err = sqlite.Open(d.path, nil)
+			if err == nil {
+				defer s.Close()
+				if c.err != nil {
+					err = c.err(s, e)
+				}
+			}
+			if !errors.Is(err, storage.ErrCorrupt) {
+				t.Errorf("%v, want ErrCorrupt", err)
+			}
+		})
+	}
+}
