@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -48,10 +49,10 @@ const stepLimit = 500
 func deadArgs(f storage.DeadFilter, at storage.Position, down bool, limit int) []any {
 	from, before := int64(0), int64(forever)
 	if !f.DiedFrom.IsZero() {
-		from = dueMicros(f.DiedFrom)
+		from = bound(f.DiedFrom)
 	}
 	if !f.DiedBefore.IsZero() {
-		before = dueMicros(f.DiedBefore)
+		before = bound(f.DiedBefore)
 	}
 	died, key := micros(at.DiedAt), at.Key
 	switch {
@@ -65,6 +66,18 @@ func deadArgs(f storage.DeadFilter, at storage.Position, down bool, limit int) [
 		from = max(from, died)
 	}
 	return []any{f.Queue, f.Kind, string(f.Reason), from, before, f.Error, died, key, limit}
+}
+
+// bound gives a time in microseconds, and the last or first there is for one
+// beyond: turned around it would choose what nobody meant.
+func bound(t time.Time) int64 {
+	switch {
+	case t.After(time.UnixMicro(math.MaxInt64)):
+		return math.MaxInt64
+	case t.Before(time.UnixMicro(math.MinInt64)):
+		return math.MinInt64
+	}
+	return dueMicros(t)
 }
 
 // DeadLetters implements [storage.Store].
