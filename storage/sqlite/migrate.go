@@ -26,7 +26,7 @@ const (
 ) STRICT`
 	sqlSchemaVersion = `SELECT COALESCE(MAX(version), 0) FROM errand_migration`
 	sqlMinWriter     = `SELECT n FROM errand_number WHERE id = 0`
-	sqlOtherTables   = `SELECT count(*), COALESCE(sum(name GLOB 'errand_*'), 0) FROM sqlite_schema`
+	sqlAllTables     = `SELECT count(*) FROM sqlite_schema`
 	sqlObjects       = `SELECT name, sql FROM sqlite_schema WHERE name GLOB 'errand_*' AND sql IS NOT NULL`
 	sqlFreePages     = `PRAGMA freelist_count`
 	sqlAutoVacuum    = `PRAGMA auto_vacuum`
@@ -182,24 +182,19 @@ func checkSchema(ctx context.Context, conn *sql.Conn) error {
 
 // checkNew makes sure that a database without migrations is one. If the page
 // with the list of tables is damaged it may look empty, and all that was in it
-// would be written over.
+// would be written over. That tables of errand are there the migrations find
+// out.
 func checkNew(ctx context.Context, conn *sql.Conn) error {
-	var tables, own, pages, free, vacuum int64
-	err := conn.QueryRowContext(ctx, sqlOtherTables).Scan(&tables, &own)
+	var tables, pages, free, vacuum int64
 	for _, q := range []struct {
 		text string
 		dest *int64
-	}{{sqlPageCount, &pages}, {sqlFreePages, &free}, {sqlAutoVacuum, &vacuum}} {
-		if err == nil {
-			err = conn.QueryRowContext(ctx, q.text).Scan(q.dest)
+	}{{sqlAllTables, &tables}, {sqlPageCount, &pages}, {sqlFreePages, &free}, {sqlAutoVacuum, &vacuum}} {
+		if err := conn.QueryRowContext(ctx, q.text).Scan(q.dest); err != nil {
+			return err
 		}
 	}
-	switch {
-	case err != nil:
-		return err
-	case own > 0:
-		return fmt.Errorf("%w: there are tables of errand, and nothing that says of which version", storage.ErrCorrupt)
-	case tables == 0 && pages-free > 1 && vacuum == 0: // with it some pages hold no table
+	if tables == 0 && pages-free > 1 && vacuum == 0 { // with it some pages hold no table
 		return fmt.Errorf("%w: %d pages are in use, and there is no table", storage.ErrCorrupt, pages-free)
 	}
 	return nil
