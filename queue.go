@@ -188,6 +188,11 @@ func (q *Queue) line(name string) engine.Line {
 // for one on a network or shared file system, [ErrCorrupt] for a file that is no
 // database, [ErrReadOnly] for one that cannot be written, and
 // [ErrTooNew] for one that a later version of errand has changed.
+//
+// If a process has ended without closing the file, the tables are checked in the
+// background. Once damage is found, whatever adds work gives [ErrCorrupt], and
+// workers end, with that error, when what is running has ended; see
+// docs/operations.md.
 func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 	o = cmp.Or(o, &Options{})
 	f := faults{}
