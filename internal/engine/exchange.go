@@ -315,7 +315,7 @@ func (l *loop) failed(a answer, now time.Time) {
 	}
 	for _, fatal := range fatalErrors {
 		if errors.Is(a.err, fatal) {
-			if fatal == storage.ErrCorrupt && (a.op != opExchange || a.x.Want > 0) {
+			if errors.Is(fatal, storage.ErrCorrupt) && (a.op != opExchange || a.x.Want > 0) {
 				l.refuse(a.err, now)
 			} else {
 				l.die(a.err, now)
