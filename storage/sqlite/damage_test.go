@@ -28,6 +28,14 @@ func TestDamage_NotAsWritten(t *testing.T) {
 			_, err := s.Counts(ctx)
 			return err
 		}},
+		"lane": {"DELETE FROM errand_lane", func(s *sqlite.Store, e []storage.Enqueued) error {
+			_, err := s.Job(ctx, e[0].ID)
+			_, other := s.Counts(ctx)
+			if !errors.Is(other, storage.ErrCorrupt) {
+				return other
+			}
+			return err
+		}},
 		"args": {"DELETE FROM errand_payload", func(s *sqlite.Store, e []storage.Enqueued) error {
 			_, err := s.Job(ctx, e[0].ID)
 			_, other := s.Exchange(ctx, t0, storage.Exchange{Length: 1, Want: 1, Source: source("a")})

@@ -21,11 +21,11 @@ AND j.died_at >= ?4 AND j.died_at < ?5 AND (?6 = '' OR instr(lower(j.error), low
 FROM errand_dead j` + recordJoins + ` WHERE (j.died_at, j.id) < (?7, ?8) AND` + deadMatch + `
 ORDER BY j.died_at DESC, j.id DESC LIMIT ?9`
 	sqlDeadSelect = `SELECT j.id, j.salt, j.created_at, j.died_at
-FROM errand_dead j JOIN errand_lane l ON l.lane = j.lane WHERE (j.died_at, j.id) > (?7, ?8) AND` + deadMatch + `
+FROM errand_dead j LEFT JOIN errand_lane l ON l.lane = j.lane WHERE (j.died_at, j.id) > (?7, ?8) AND` + deadMatch + `
 ORDER BY j.died_at, j.id LIMIT ?9`
 
 	sqlDeadOne = `SELECT j.lane, l.queue, l.kind, j.salt, j.created_at, j.attempt, j.unique_key, j.args IS NULL
-FROM errand_dead j JOIN errand_lane l ON l.lane = j.lane WHERE j.id = ?1`
+FROM errand_dead j LEFT JOIN errand_lane l ON l.lane = j.lane WHERE j.id = ?1`
 	sqlRevive = `INSERT INTO errand_job
 (id, lane, state, priority, due_at, token, attempt, salt, created_at, timeout, policy, unique_key, headers, args)
 SELECT id, ?2, 2, priority, ?3, token, attempt, salt, created_at, timeout, own_policy, unique_key, headers, args

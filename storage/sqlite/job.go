@@ -17,7 +17,8 @@ import (
 const (
 	recordColumns = `j.id, l.queue, l.kind, j.priority, j.attempt, j.retry, j.crashes, j.snoozes, j.salt,
 j.created_at, j.due_at, j.timeout, COALESCE(j.unique_key, '') AS unique_key, p.doc AS policy`
-	recordJoins = ` JOIN errand_lane l ON l.lane = j.lane LEFT JOIN errand_policy p ON p.policy = j.policy`
+	// A lane that is missing is damage, and no reason to find no job.
+	recordJoins = ` LEFT JOIN errand_lane l ON l.lane = j.lane LEFT JOIN errand_policy p ON p.policy = j.policy`
 
 	sqlLiveJob     = `SELECT ` + recordColumns + `, j.state, j.cancelling, j.headers, j.args, j.args IS NULL AS beside FROM errand_job j` + recordJoins + ` WHERE j.id = ?1`
 	sqlFinishedJob = `SELECT ` + recordColumns + `, j.state, j.ended_at, COALESCE(j.error, '') AS error, j.headers, j.args, j.args IS NULL AS beside
@@ -25,7 +26,7 @@ FROM errand_finished j` + recordJoins + ` WHERE j.id = ?1`
 	sqlDeadJob = `SELECT ` + recordColumns + `, 6 AS state, j.died_at AS ended_at, j.reason, j.error, j.headers, j.args, j.args IS NULL AS beside
 FROM errand_dead j` + recordJoins + ` WHERE j.id = ?1`
 	sqlHistory = `SELECT attempt, at, phase, error, stack, duration, instance FROM errand_history WHERE job = ?1 ORDER BY n`
-	sqlCounts  = `SELECT l.queue, l.kind, c.state, c.n FROM errand_count c JOIN errand_lane l ON l.lane = c.lane WHERE c.n <> 0`
+	sqlCounts  = `SELECT l.queue, l.kind, c.state, c.n FROM errand_count c LEFT JOIN errand_lane l ON l.lane = c.lane WHERE c.n <> 0`
 
 	sqlLiveState  = `SELECT state, lane, salt, created_at, attempt, unique_key, args IS NULL FROM errand_job WHERE id = ?1`
 	sqlEndedState = `SELECT state, salt, created_at FROM errand_finished WHERE id = ?1
