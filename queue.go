@@ -274,7 +274,8 @@ func (q *Queue) Close() error {
 }
 
 // Tx runs fn in a write transaction on the queue's file, and commits it if fn
-// returns nil; otherwise, or if fn panics, it is rolled back. Jobs enqueued in
+// returns nil; otherwise, or if fn panics, or if an EnqueueTx in it failed in
+// the database, it is rolled back. Jobs enqueued in
 // it with [Queue.EnqueueTx] exist if it commits, and workers learn of them at
 // once. Nobody else can write meanwhile, this queue included: do in fn only
 // what the transaction is about, and nothing with the queue but EnqueueTx.

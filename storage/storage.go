@@ -157,6 +157,8 @@ type TxEnqueuer interface {
 	// [ErrWrongDatabase] for a transaction on another database.
 	EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs []NewJob) ([]Enqueued, error)
 	// Tx runs fn in a write transaction on the store's database and commits
-	// it if fn returns nil; otherwise, or if fn panics, it is rolled back.
+	// it if fn returns nil; otherwise, or if fn panics, it is rolled back. It
+	// may be rolled back also if the database failed in an EnqueueTx in it;
+	// then Tx gives that error.
 	Tx(ctx context.Context, fn func(tx *sql.Tx) error) error
 }

@@ -16,8 +16,9 @@ type ownTx struct {
 	tx *sql.Tx
 
 	mu       sync.Mutex
-	meta     meta  // the counters so far
-	enqueued bool  // they are known, and workers are to know when it has committed
+	meta     meta  // the counters as the last EnqueueTx left them
+	enqueued bool  // there was one: workers are to know when it has committed
+	raised   bool  // it has inserted a job
 	failed   error // of EnqueueTx, after which there is no way but back
 }
 
@@ -65,6 +66,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	finished := false
 	defer func() {
 		if !finished { // fn gave an error or panicked
+			_ = own.end()
 			if e := tx.Rollback(); e != nil && !errors.Is(e, sql.ErrTxDone) {
 				err = errors.Join(err, translate(e))
 			}
@@ -77,6 +79,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		return err
 	}
 	finished = true
+	sure := own.unchanged(app)
 	if err := tx.Commit(); err != nil {
 		if errors.Is(err, sql.ErrTxDone) {
 			return fmt.Errorf("errand: transaction: ended by the function that it was given to: %w", err)
@@ -84,7 +87,9 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		return s.commitFailed(err)
 	}
 	if own.enqueued {
-		app.remember(own.meta)
+		if sure {
+			app.remember(own.meta)
+		}
 		s.bells.ring(storage.Event{})
 		s.watch.wakeOthers()
 	}
@@ -98,7 +103,16 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	return nil
 }
 
-// end waits for an EnqueueTx that is under way, and tells whether one failed.
+// unchanged tells whether the counters are as the last EnqueueTx left them, for
+// the application may have gone back to a savepoint. Only a job that is inserted
+// creates a lane, and it raises the key.
+func (o *ownTx) unchanged(app *statements) bool {
+	var next int64
+	return o.raised && app.row(sqlNextJob, nil, &next) == nil && next == o.meta.nextJob
+}
+
+// end waits for an EnqueueTx that is under way, lets no other one begin, and
+// tells whether one failed.
 func (o *ownTx) end() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -115,3 +115,34 @@ func TestCheckpoint_PinnedByAReader(t *testing.T) {
 		t.Errorf("the database has %d bytes (%v), want what was in the log", info.Size(), err)
 	}
 }
+
+// Leases that are kept up write as much as any work, and no pause in between
+// lets the log be emptied.
+func TestCheckpoint_WhileLeasesAreKeptUp(t *testing.T) {
+	d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed})
+	s, ctx := d.open(), context.Background()
+	jobs := make([]storage.NewJob, 500)
+	for i := range jobs {
+		jobs[i] = newJob("default", "a")
+		jobs[i].Args = make([]byte, 2000)
+	}
+	if _, err := s.Enqueue(ctx, t0, jobs); err != nil {
+		t.Fatal(err)
+	}
+	x := storage.Exchange{Length: time.Minute}
+	for _, l := range lease(t, s, 500, "a") {
+		x.Extend = append(x.Extend, l.Lease)
+	}
+	for i := range 100 {
+		if _, err := s.Exchange(ctx, t0.Add(time.Duration(i)*time.Second), x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := os.Stat(d.path + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limit := int64(32 << 20); info.Size() > limit {
+		t.Errorf("log of %d bytes after 100 heartbeats: want at most %d", info.Size(), limit)
+	}
+}

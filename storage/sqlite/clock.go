@@ -100,6 +100,7 @@ func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
 		if err != nil {
 			return 0, err
 		}
+		t.stmts.wrote += int(n)
 		if n == shiftDead {
 			next = max(after, storage.MaxKey) + 1
 		}

@@ -100,8 +100,11 @@ func (s *Store) enqueueOwn(own *ownTx, now time.Time, jobs []storage.NewJob) (ou
 		return nil, err
 	}
 	t := &tx{execer: s.app, store: s, stmts: s.app, begun: true, counts: map[laneState]int64{}}
-	if own.enqueued {
-		t.was, t.meta = own.meta, own.meta
+	if own.enqueued { // they may not be as they were left: the application may have gone back to a savepoint
+		if err := t.row(sqlMeta, nil, t.meta.dest()...); err != nil {
+			return nil, err
+		}
+		t.was = t.meta
 	} else if err := t.load(); err != nil {
 		return nil, err
 	}
@@ -111,7 +114,7 @@ func (s *Store) enqueueOwn(own *ownTx, now time.Time, jobs []storage.NewJob) (ou
 	if err := t.flush(); err != nil {
 		return nil, err
 	}
-	own.meta, own.enqueued = t.meta, true
+	own.meta, own.enqueued, own.raised = t.meta, true, t.meta.nextJob > t.was.nextJob
 	return out, nil
 }
 

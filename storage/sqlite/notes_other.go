@@ -1,4 +1,4 @@
-//go:build !unix
+//go:build !unix || openbsd
 
 package sqlite
 
@@ -7,7 +7,8 @@ import (
 	"os"
 )
 
-// notes are written to the file of an instance.
+// notes are written to the file of an instance. On OpenBSD what is in mapped
+// memory is not what others read.
 type notes struct{ file *os.File }
 
 // start notes in a slot when the handler of a token was called.

@@ -25,7 +25,7 @@ type statements struct {
 	texts map[string]driver.Stmt // by text
 	lanes []driver.Stmt          // of sqlHeads: one for each lane read at the same time
 	known known
-	wrote int // pages at most, roughly, since the log was looked at
+	wrote int // statements, rows and large values since the log was looked at: some pages each
 
 	args   []driver.NamedValue // reused, as the next two
 	values []driver.Value
@@ -101,8 +101,11 @@ func (s *statements) exec(text string, args ...any) (res sql.Result, err error) 
 		}
 		s.wrote++
 		for _, a := range args {
-			if b, ok := a.([]byte); ok {
-				s.wrote += len(b) / 4096
+			switch a := a.(type) {
+			case []byte:
+				s.wrote += len(a) / 4096
+			case string:
+				s.wrote += len(a) / 4096
 			}
 		}
 		res, err = st.(driver.StmtExecContext).ExecContext(context.Background(), bound)
@@ -124,6 +127,7 @@ func (s *statements) row(text string, args []any, dest ...any) error {
 			return err
 		}
 		found = true
+		s.wrote++ // perhaps
 		return scan(s.values, dest)
 	})
 	if err == nil && !found {

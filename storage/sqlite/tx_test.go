@@ -323,3 +323,77 @@ func TestOpen_OnFileOfTheApplication(t *testing.T) {
 		t.Error("the application's table is gone")
 	}
 }
+
+// What the application takes back by a savepoint of its own takes the counters
+// along: what is known of them must not outlive it.
+func TestTx_BackToASavepoint(t *testing.T) {
+	s, ctx := newDB(t, &sqlite.Options{SingleProcess: true}).open(), context.Background()
+	enqueue(t, s, "a", 1)
+	add := func(tx *sql.Tx, kind string) error {
+		_, err := s.EnqueueTx(ctx, tx, t0, []storage.NewJob{newJob("default", kind)})
+		return err
+	}
+	for _, after := range []string{"", "a"} {
+		err := s.Tx(ctx, func(tx *sql.Tx) error {
+			_, err := tx.Exec("SAVEPOINT mine")
+			if err == nil {
+				err = add(tx, "new"+after) // of a kind that was not there
+			}
+			if err == nil {
+				_, err = tx.Exec("ROLLBACK TO mine")
+			}
+			if err == nil && after != "" {
+				err = add(tx, after)
+			}
+			return err
+		})
+		if err == nil {
+			err = s.Tx(ctx, func(tx *sql.Tx) error { return add(tx, "a") })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind := "b" + after
+		enqueue(t, s, kind, 1)
+		enqueue(t, s, kind, 1)
+		if n := len(lease(t, s, 9, kind)); n != 2 {
+			t.Errorf("%d jobs of kind %q leased, want 2", n, kind)
+		}
+	}
+	if err := s.Pause(ctx, t0, "default", true); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(lease(t, s, 9, "a")); n != 0 {
+		t.Errorf("%d jobs of a paused queue leased", n)
+	}
+}
+
+// A transaction that is rolled back waits for an EnqueueTx that is under way.
+func TestTx_FailsBesideEnqueueTx(t *testing.T) {
+	s, ctx := newDB(t, nil).open(), context.Background()
+	many := make([]storage.NewJob, 3000)
+	for i := range many {
+		many[i] = newJob("default", "a")
+	}
+	for range 5 {
+		begun, done := make(chan struct{}), make(chan error, 1)
+		no := errors.New("no")
+		err := s.Tx(ctx, func(tx *sql.Tx) error {
+			go func() {
+				close(begun)
+				_, err := s.EnqueueTx(ctx, tx, t0, many)
+				done <- err
+			}()
+			<-begun
+			_, _ = tx.Exec("SELECT 1") // as long as it takes to be in the middle
+			return no
+		})
+		if !errors.Is(err, no) {
+			t.Fatal(err)
+		}
+		<-done
+		if c := counts(t, s); c[storage.Ready] != 0 {
+			t.Fatalf("counts %v after a rollback", c)
+		}
+	}
+}

@@ -88,7 +88,6 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 // writer is the state of the goroutine that owns the writing connection.
 type writer struct {
 	*Store
-	conn  *sql.Conn
 	stmts *statements
 	log   checkpointer
 	pause *time.Timer
@@ -97,7 +96,7 @@ type writer struct {
 
 // runWriter serves requests until reqs is closed and empty.
 func (s *Store) runWriter(conn *sql.Conn) {
-	w := &writer{Store: s, conn: conn, stmts: newStatements(conn)}
+	w := &writer{Store: s, stmts: newStatements(conn)}
 	w.log = checkpointer{Store: s, db: w.stmts}
 	w.log.measure()
 	w.pause = time.NewTimer(checkpointIdle)
