@@ -18,6 +18,7 @@ const guarantees = "docs/guarantees.md"
 var (
 	tableRow = regexp.MustCompile(`(?m)^\|(.*)\|$`)
 	mark     = regexp.MustCompile(`\[([a-z-]+)\](?:[^(]|$)`) // and no link
+	testName = regexp.MustCompile(`^(Test|Fuzz)`)
 	quoted   = regexp.MustCompile("`([^`]+)`")
 )
 
@@ -123,7 +124,8 @@ func parseTests(t *testing.T, dir string) tested {
 		}
 		p.note(file)
 		for _, d := range file.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") && len(f.Type.Params.List) == 1 {
+			f, ok := d.(*ast.FuncDecl)
+			if ok && f.Recv == nil && testName.MatchString(f.Name.Name) && len(f.Type.Params.List) == 1 {
 				p.tests[f.Name.Name] = f
 			}
 		}
