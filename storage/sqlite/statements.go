@@ -75,8 +75,12 @@ func (s *statements) prepare(text string) (driver.Stmt, error) {
 func (s *statements) bind(args ...any) ([]driver.NamedValue, error) {
 	s.args = s.args[:0]
 	for i, a := range args {
-		switch a.(type) {
+		switch n := a.(type) {
 		case nil, int64, string, []byte:
+		case int: // as the default would, without reflection
+			a = int64(n)
+		case uint32:
+			a = int64(n)
 		default:
 			v, err := driver.DefaultParameterConverter.ConvertValue(a)
 			if err != nil {
