@@ -65,7 +65,9 @@ func (e *errandQueue) EnqueueMany(ctx context.Context, jobs []newJob) error {
 func (e *errandQueue) EnqueueTx(ctx context.Context, j newJob, note string) error {
 	args, o := e.args(&j)
 	return e.q.Tx(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, sqlOrder, note); err != nil {
+		// As in the bare loop: with a context that can end the driver starts a
+		// goroutine for a statement, which is nothing that errand could help.
+		if _, err := tx.ExecContext(context.WithoutCancel(ctx), sqlOrder, note); err != nil {
 			return err
 		}
 		_, err := e.q.EnqueueTx(ctx, tx, args, o)

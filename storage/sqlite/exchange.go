@@ -80,16 +80,7 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 	if err := s.submit(ctx, r); err != nil {
 		return storage.ExchangeResult{}, err
 	}
-	for i, f := range x.Finish {
-		if out.Finished[i] != storage.Refused {
-			s.self.forget(f.Token)
-		}
-	}
-	for i, l := range x.Extend {
-		if out.Extended[i] == storage.Lost {
-			s.self.forget(l.Token)
-		}
-	}
+	s.self.forget(&x, &out)
 	return out, nil
 }
 
@@ -247,7 +238,9 @@ func (t *tx) leased(r *leasedRow, token int64) (storage.Leased, error) {
 		return l, err
 	}
 	if r.beside {
-		err = t.row(sqlPayload, []any{r.id}, &l.Headers, &l.Args)
+		var headers, args []byte // l itself would escape to the heap
+		err = t.row(sqlPayload, []any{r.id}, &headers, &args)
+		l.Headers, l.Args = headers, args
 	}
 	return l, err
 }

@@ -81,9 +81,12 @@ func (s *statements) advance(at *head) (bool, error) {
 	return true, at.row.set(at.lane, s.heads[:])
 }
 
-// merge reads the heads of all lanes side by side and gives the first n jobs.
-// Of each lane it reads no more than one row ahead.
+// merge reads the heads of all lanes side by side and gives the first n jobs,
+// until it is called again. Of each lane it reads no more than one row ahead.
 func (s *statements) merge(lanes []int64, n int) (out []leasedRow, err error) {
+	clear(s.merged)
+	out = s.merged[:0]
+	defer func() { s.merged = out }()
 	err = s.hold(func() error {
 		heads := make([]*head, 0, len(lanes))
 		defer func() {

@@ -185,10 +185,25 @@ func (in *instance) holds(token int64) (removed, bool) {
 	return r, ok
 }
 
-// forget drops what is known of a token that will not come again.
-func (in *instance) forget(token int64) {
+// forget drops what is known of tokens that will not come again: those of
+// leases that an exchange has ended or found lost.
+func (in *instance) forget(x *storage.Exchange, out *storage.ExchangeResult) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	for i, f := range x.Finish {
+		if out.Finished[i] != storage.Refused {
+			in.drop(f.Token)
+		}
+	}
+	for i, l := range x.Extend {
+		if out.Extended[i] == storage.Lost {
+			in.drop(l.Token)
+		}
+	}
+}
+
+// drop drops one; in is locked.
+func (in *instance) drop(token int64) {
 	delete(in.held, token)
 	if slot, ok := in.slots[token]; ok {
 		delete(in.slots, token)
