@@ -200,10 +200,11 @@ func (t *tx) lease(x *storage.Exchange, until int64) ([]storage.Leased, error) {
 	out := make([]storage.Leased, len(rows))
 	held := make([]removed, len(rows))
 	t.after = append(t.after, func() { t.store.self.hold(out, held) })
+	var to, end any = holder, until // made an interface once
 	for i := range rows {
 		r := &rows[i]
 		token := t.token()
-		if _, err := t.exec(sqlLease, token, holder, until, r.id); err != nil {
+		if _, err := t.exec(sqlLease, token, to, end, r.id); err != nil {
 			return nil, err
 		}
 		r.attempt++

@@ -88,10 +88,11 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 // writer is the state of the goroutine that owns the writing connection.
 type writer struct {
 	*Store
-	stmts *statements
-	log   checkpointer
-	pause *time.Timer
-	dirty bool // something may have been written since the last checkpoint
+	stmts   *statements
+	log     checkpointer
+	pause   *time.Timer
+	several bool // the last batch was of more than one
+	dirty   bool // something may have been written since the last checkpoint
 }
 
 // runWriter serves requests until reqs is closed and empty.
@@ -127,11 +128,16 @@ func (s *Store) runWriter(conn *sql.Conn) {
 // gather adds the requests that have queued up to a batch. Callers who have just
 // been answered, all at once, may be about to ask again: as long as more come
 // from letting them run, they are let. That waits for nobody who is not ready
-// to run, but makes one commit of what would be two.
+// to run, but makes one commit of what would be two. After a batch of one there
+// is no such caller.
 func (w *writer) gather(batch []*request) []*request {
+	several := w.several
+	defer func() { w.several = len(batch) > 1 }()
 	for {
-		runtime.Gosched()
 		n := len(batch)
+		if several {
+			runtime.Gosched()
+		}
 		for more := true; more && len(batch) < maxBatch; {
 			select {
 			case r, ok := <-w.reqs:
@@ -145,6 +151,7 @@ func (w *writer) gather(batch []*request) []*request {
 		if len(batch) == n || len(batch) == maxBatch {
 			return batch
 		}
+		several = true
 	}
 }
 
