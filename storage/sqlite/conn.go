@@ -20,7 +20,9 @@ const (
 	minSQLite = "3.51.3"
 )
 
-var readerPragmas = []string{"query_only(1)", "trusted_schema(0)"}
+// readerPragmas keep the memory of readers small: they look at little, and what
+// they look at again the system has at hand.
+var readerPragmas = []string{"query_only(1)", "trusted_schema(0)", "cache_size(-512)"}
 
 func writerPragmas(o Options) []string {
 	return append(syncPragmas(o), "trusted_schema(0)", "temp_store(MEMORY)")
