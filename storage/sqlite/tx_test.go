@@ -391,7 +391,9 @@ func TestTx_FailsBesideEnqueueTx(t *testing.T) {
 		if !errors.Is(err, no) {
 			t.Fatal(err)
 		}
-		<-done
+		if err := <-done; err != nil {
+			t.Log(err) // it was too late, or not: nothing of it must be there
+		}
 		if c := counts(t, s); c[storage.Ready] != 0 {
 			t.Fatalf("counts %v after a rollback", c)
 		}
