@@ -174,8 +174,8 @@ func TestOffer_OfFire(t *testing.T) {
 func TestOffer_NotWhileAnExchangeLeases(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		s := r.handOver()
-		runs := 0
-		r.handle("k", func(context.Context, *storage.Leased) error { runs++; return nil })
+		var runs atomic.Int64
+		r.handle("k", func(context.Context, *storage.Leased) error { runs.Add(1); return nil })
 		r.start()
 		goOn := s.keepBack()
 		r.elsewhere("k") // is found by an exchange
@@ -187,8 +187,8 @@ func TestOffer_NotWhileAnExchangeLeases(t *testing.T) {
 		goOn()
 		synctest.Wait()
 		r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
-		if runs != 2 || s.count() != 0 || s.room() != r.cfg.Concurrency {
-			t.Errorf("%d runs, %d handed over, room for %d", runs, s.count(), s.room())
+		if n := runs.Load(); n != 2 || s.count() != 0 || s.room() != r.cfg.Concurrency {
+			t.Errorf("%d runs, %d handed over, room for %d", n, s.count(), s.room())
 		}
 	})
 }
