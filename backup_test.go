@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,17 +56,18 @@ func TestBackup_restored(t *testing.T) {
 
 		time.Sleep(5 * time.Hour)
 		q, w = open(copied)
-		var crashes, attempt, ticks int
+		var crashes, attempt int
+		var ticks atomic.Int64
 		errand.Handle(w, func(_ context.Context, job *errand.Job[note]) error {
 			attempt, crashes = job.Attempt, job.Crashes
 			return nil
 		})
-		errand.Handle(w, func(context.Context, *errand.Job[tick]) error { ticks++; return nil })
+		errand.Handle(w, func(context.Context, *errand.Job[tick]) error { ticks.Add(1); return nil })
 		stop = start(w)
 		time.Sleep(10 * time.Second)
 		stop()
-		if attempt != 2 || crashes != 0 || ticks != 5 {
-			t.Errorf("attempt %d with %d crashes, %d ticks: want attempt 2, no crash, 5 ticks", attempt, crashes, ticks)
+		if attempt != 2 || crashes != 0 || ticks.Load() != 5 {
+			t.Errorf("attempt %d with %d crashes, %d ticks: want attempt 2, no crash, 5 ticks", attempt, crashes, ticks.Load())
 		}
 		if j := lookUp(t, q, id); j.State != errand.Done {
 			t.Errorf("the job that ran is %v, want done", j.State)
