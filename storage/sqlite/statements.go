@@ -94,8 +94,9 @@ func (s *statements) bind(args ...any) ([]driver.NamedValue, error) {
 	return s.args, nil
 }
 
-func (s *statements) exec(text string, args ...any) (res sql.Result, err error) {
-	err = s.hold(func() error {
+// run calls f with the prepared statement of a text and its arguments.
+func (s *statements) run(text string, args []any, f func(driver.Stmt, []driver.NamedValue) error) error {
+	return s.hold(func() error {
 		st, err := s.statement(text)
 		if err != nil {
 			return err
@@ -104,6 +105,12 @@ func (s *statements) exec(text string, args ...any) (res sql.Result, err error) 
 		if err != nil {
 			return err
 		}
+		return f(st, bound)
+	})
+}
+
+func (s *statements) exec(text string, args ...any) (res sql.Result, err error) {
+	err = s.run(text, args, func(st driver.Stmt, bound []driver.NamedValue) error {
 		s.wrote++
 		for _, a := range args {
 			switch a := a.(type) {
@@ -163,15 +170,7 @@ func (s *statements) each(text string, args, dest []any, f func()) error {
 
 // rows runs a query and calls f with what it gives.
 func (s *statements) rows(text string, args []any, f func(driver.Rows) error) error {
-	return s.hold(func() error {
-		st, err := s.statement(text)
-		if err != nil {
-			return err
-		}
-		bound, err := s.bind(args...)
-		if err != nil {
-			return err
-		}
+	return s.run(text, args, func(st driver.Stmt, bound []driver.NamedValue) error {
 		rows, err := st.(driver.StmtQueryContext).QueryContext(context.Background(), bound)
 		if err != nil {
 			return err
