@@ -41,8 +41,16 @@ func tableRows(text string) (rows [][]string) {
 // that it is not.
 func TestGuarantees(t *testing.T) {
 	claims, list, ok := strings.Cut(read(t, guarantees), "\n## The tests\n")
-	if !ok {
-		t.Fatal("the page has no list of tests")
+	list, edges, both := strings.Cut(list, "\n## At the edges\n")
+	if !ok || !both {
+		t.Fatal("the page has no list of tests, or none of those at the edges")
+	}
+	for _, row := range tableRows(edges) {
+		if len(row) != 3 {
+			t.Errorf("%d cells, want 3: what it is about, the tests, what happens: %q", len(row), row)
+			continue
+		}
+		wantTests(t, row)
 	}
 	listed := map[string]bool{}
 	for _, row := range tableRows(list) {
