@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log"
+	"os/signal"
+	"syscall"
 
 	"github.com/errandq/errand"
 )
@@ -12,7 +15,9 @@ type SendEmail struct{ To, Subject string }
 func (SendEmail) Kind() string { return "send_email" }
 
 func main() {
-	q, err := errand.Open(context.Background(), "jobs.db", nil)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	q, err := errand.Open(ctx, "jobs.db", nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -20,6 +25,10 @@ func main() {
 	errand.Handle(w, func(_ context.Context, job *errand.Job[SendEmail]) error {
 		return log.Output(1, "sending to "+job.Args.To)
 	})
-	log.Println(q.Enqueue(context.Background(), SendEmail{To: "ada@example.org"}, nil))
-	log.Fatal(w.Run(context.Background()))
+	if _, err := q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, nil); err != nil {
+		log.Fatal(err)
+	}
+	if err := errors.Join(w.Run(ctx), q.Close()); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -6,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/errandq/errand"
@@ -19,8 +22,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The program does its job, and being killed is how it ends.
+// The program does its job, and ends with status 0 when it is told to stop.
 func TestProgram(t *testing.T) {
+	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+		t.Run(signal.String(), func(t *testing.T) { testProgram(t, signal) })
+	}
+}
+
+func testProgram(t *testing.T, signal os.Signal) {
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "QUICKSTART=1")
@@ -35,15 +44,16 @@ func TestProgram(t *testing.T) {
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
 		said = append(said, lines.Text())
 		if strings.HasSuffix(lines.Text(), "sending to ada@example.org") {
-			break
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Error(err)
+			}
 		}
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Error(err)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the program ended with %v, want status 0; it said\n%s", err, strings.Join(said, "\n"))
 	}
-	_ = cmd.Wait() // that it was killed
-	if text := strings.Join(said, "\n"); !strings.Contains(text, "sending to ada@example.org") {
-		t.Errorf("the program said %q", text)
+	if left, err := filepath.Glob(filepath.Join(dir, "jobs.db-instance-*")); err != nil || len(left) > 0 {
+		t.Errorf("the program has left %v, %v: the queue was not closed", left, err)
 	}
 
 	q, err := errand.Open(t.Context(), filepath.Join(dir, "jobs.db"), nil)
@@ -51,7 +61,8 @@ func TestProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.Close()
-	if counts, err := q.Counts(t.Context()); err != nil || len(counts) != 1 || counts[0].N != 1 {
-		t.Errorf("Counts gave %v, %v: want one job", counts, err)
+	counts, err := q.Counts(t.Context())
+	if err != nil || len(counts) != 1 || counts[0].N != 1 || counts[0].State != errand.Done {
+		t.Errorf("Counts returned %v, %v: want one job, done", counts, err)
 	}
 }

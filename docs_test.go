@@ -1,0 +1,156 @@
+package errand_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// pages are the README and all of docs.
+func pages(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob("docs/*.md")
+	if err != nil || len(names) < 4 {
+		t.Fatalf("docs has the pages %v, %v", names, err)
+	}
+	return append(names, "README.md")
+}
+
+// goFiles reads the files of the repository whose paths match.
+func goFiles(t *testing.T, match func(path string) bool) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && strings.HasSuffix(path, ".go") && match(filepath.ToSlash(path)) {
+			files[path] = read(t, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func isExample(path string) bool {
+	return strings.HasPrefix(path, "examples/") || strings.HasPrefix(path, "example_")
+}
+
+// What the pages show is what runs: each block of Go stands in an example, in
+// one piece but where it says "// ...", at whatever depth.
+func TestDocs_code(t *testing.T) {
+	examples := goFiles(t, isExample)
+	block := regexp.MustCompile("(?s)```go\n(.*?)```")
+	for _, page := range pages(t) {
+		for _, m := range block.FindAllStringSubmatch(read(t, page), -1) {
+			shown := false
+			for _, source := range examples {
+				shown = shown || excerpt(source, m[1])
+			}
+			if !shown {
+				t.Errorf("%s: no example has this:\n%s", page, m[1])
+			}
+		}
+	}
+}
+
+// excerpt reports whether the source has the pieces of the block, in order.
+func excerpt(source, block string) bool {
+	lines := strings.Split(source, "\n")
+	for piece := range strings.SplitSeq(block, "\n// ...\n") {
+		want := strings.Split(strings.Trim(piece, "\n"), "\n")
+		at := 0
+		for at <= len(lines)-len(want) && !sameLines(lines[at:at+len(want)], want) {
+			at++
+		}
+		if at > len(lines)-len(want) {
+			return false
+		}
+		lines = lines[at+len(want):]
+	}
+	return true
+}
+
+// sameLines reports whether the lines are those wanted, all indented by the
+// same tabs.
+func sameLines(lines, want []string) bool {
+	indent := lines[0][:len(lines[0])-len(strings.TrimLeft(lines[0], "\t"))]
+	return slices.EqualFunc(lines, want, func(line, want string) bool {
+		return line == want && line == "" || line == indent+want
+	})
+}
+
+func TestDocs_excerpt(t *testing.T) {
+	const source = "func f() {\n\ta()\n\n\tif b() {\n\t\tc()\n\t}\n\td()\n}\n"
+	for _, c := range []struct {
+		block string
+		want  bool
+	}{
+		{"a()\n\nif b() {\n\tc()\n}\n", true},
+		{"a()\n// ...\nd()\n", true},
+		{"d()\n// ...\na()\n", false},
+		{"a()\nif b() {\n", false},
+		{"if b() {\nc()\n", false},
+		{"a\n", false},
+	} {
+		if got := excerpt(source, c.block); got != c.want {
+			t.Errorf("%q: %t, want %t", c.block, got, c.want)
+		}
+	}
+}
+
+// The log lines that pages quote, msg="...", are lines of the code.
+func TestDocs_log(t *testing.T) {
+	var code strings.Builder
+	for _, source := range goFiles(t, func(path string) bool { return !strings.HasSuffix(path, "_test.go") }) {
+		code.WriteString(source)
+	}
+	quoted := regexp.MustCompile(`msg="([^"]+)"`)
+	for _, page := range pages(t) {
+		for _, m := range quoted.FindAllStringSubmatch(read(t, page), -1) {
+			if !strings.Contains(code.String(), `"`+m[1]) {
+				t.Errorf("%s: nothing logs %q", page, m[1])
+			}
+		}
+	}
+}
+
+// Pages link to what exists, and the README to all of them.
+func TestReadme_links(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`)
+	linked := map[string]bool{}
+	for _, name := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(read(t, name), -1) {
+			to := name
+			if m[1] != "" {
+				to = filepath.Join(filepath.Dir(name), m[1])
+			}
+			if name == "README.md" {
+				linked[to] = true
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("a link of %s leads nowhere: %v", name, err)
+			} else if m[2] != "" && !slices.Contains(anchors(read(t, to)), m[2]) {
+				t.Errorf("a link of %s leads nowhere: %s has no %s", name, to, m[2])
+			}
+		}
+	}
+	for _, name := range pages(t) {
+		if name != "README.md" && !linked[name] {
+			t.Errorf("README.md does not link to %s", name)
+		}
+	}
+}
+
+// anchors returns those of the headings of a page, as GitHub makes them.
+func anchors(page string) (all []string) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
+		plain := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, "#"+strings.ReplaceAll(plain, " ", "-"))
+	}
+	return all
+}
