@@ -7,7 +7,8 @@ import (
 )
 
 const (
-	sqlLanes     = `SELECT lane, queue, kind FROM errand_lane`
+	// Lanes are never removed, and a new one has the highest number.
+	sqlLanes     = `SELECT lane, queue, kind FROM errand_lane WHERE lane > ?1 ORDER BY lane`
 	sqlPaused    = `SELECT queue FROM errand_pause ORDER BY queue`
 	sqlInstances = `SELECT instance, name, boot FROM errand_instance`
 )
@@ -22,6 +23,7 @@ type cache struct {
 	generation int64
 	lanes      map[laneName]int64
 	names      map[int64]laneName
+	last       int64 // the highest lane; all up to it are known
 	paused     map[string]bool
 	instances  []rival // this one included
 	policies   map[int64][]byte
@@ -39,17 +41,19 @@ func (c *cache) stale(generation int64) bool {
 	return c.generation != generation
 }
 
-// reload reads everything again. In a transaction it comes before any change,
-// so that only what is committed is kept.
+// reload reads what may have changed: of the lanes those that are new. In a
+// transaction it comes before any change, so that only what is committed is
+// kept.
 func (c *cache) reload(db asker, generation int64) error {
-	lanes, names := map[laneName]int64{}, map[int64]laneName{}
+	c.mu.RLock()
+	last := c.last
+	c.mu.RUnlock()
+	lanes := map[laneName]int64{}
 	paused := map[string]bool{}
 	var all []rival
 	var lane int64
 	var name laneName
-	err := db.each(sqlLanes, nil, []any{&lane, &name.queue, &name.kind}, func() {
-		lanes[name], names[lane] = lane, name
-	})
+	err := db.each(sqlLanes, []any{last}, []any{&lane, &name.queue, &name.kind}, func() { lanes[name] = lane })
 	if err != nil {
 		return err
 	}
@@ -66,10 +70,30 @@ func (c *cache) reload(db asker, generation int64) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.add(lanes)
 	if generation > c.generation { // else somebody who came later was faster
-		c.generation, c.lanes, c.names, c.paused, c.instances = generation, lanes, names, paused, all
+		c.generation, c.paused, c.instances = generation, paused, all
 	}
 	return nil
+}
+
+// add adds committed lanes; c is locked.
+func (c *cache) add(lanes map[laneName]int64) {
+	for name, lane := range lanes {
+		c.lanes[name], c.names[lane] = lane, name
+		c.last = max(c.last, lane)
+	}
+}
+
+// follow takes over what a transaction of this Store has committed, if that
+// was nothing but lanes: then nothing need be read again.
+func (c *cache) follow(was, now int64, lanes map[laneName]int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.generation == was {
+		c.add(lanes)
+		c.generation = now
+	}
 }
 
 // scanEach calls f after each row of a query was scanned into dest.

@@ -46,6 +46,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlKeyHolder:     "USING PRIMARY KEY (key=?)",
 		sqlReleaseKey:    "USING PRIMARY KEY (key=?)",
 		sqlFindLane:      "USING COVERING INDEX sqlite_autoindex_errand_lane_1 (queue=? AND kind=?)",
+		sqlLanes:         "USING INTEGER PRIMARY KEY (rowid>?)",
 		sqlFindPolicy:    "USING COVERING INDEX sqlite_autoindex_errand_policy_1 (doc=?)",
 		sqlPolicy:        "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlLiveJob:       "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",

@@ -257,7 +257,7 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 		stop: make(chan struct{}),
 	}
 	s.written = make(chan struct{}, 1)
-	s.cache.lanes = map[laneName]int64{}
+	s.cache.lanes, s.cache.names = map[laneName]int64{}, map[int64]laneName{}
 	s.watch.init(s)
 	s.ballast = ballast{path: ballastPath(path), info: info, size: o.Ballast, log: o.Logger}
 	s.check.path = checkPath(path)

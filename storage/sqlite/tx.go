@@ -89,7 +89,8 @@ type tx struct {
 	was        meta
 	meta       meta
 	counts     map[laneState]int64
-	lanes      map[laneName]int64 // created in this transaction
+	lanes      map[laneName]int64 // created in this transaction, or found by it
+	created    int64              // of them, those that were created
 	registered int64              // this instance, if it was registered in this transaction
 	fresh      fresh              // of the call under way
 	single     bool               // the call under way adds one job
@@ -147,19 +148,27 @@ func (s *statements) remember(m meta) {
 	s.known = known{err == nil, m, version}
 }
 
-// load takes over the counters, refuses a database that has become too new, and
-// brings the cache up to date if another process changed what is in it.
-func (t *tx) load() error {
+// counters takes over the counters, and refuses a database that has become too
+// new.
+func (t *tx) counters() error {
 	m := &t.meta
 	if !t.begun || !t.stmts.recall(m) {
 		if err := t.row(sqlMeta, nil, m.dest()...); err != nil {
 			return err
 		}
 	}
-	if err := tooNew(m.minWriter); err != nil {
+	t.was = *m
+	return tooNew(m.minWriter)
+}
+
+// load is counters, and brings the cache up to date if another process changed
+// what is in it. It is not for a transaction of the application, in which
+// lanes may have been created already that are never committed.
+func (t *tx) load() error {
+	if err := t.counters(); err != nil {
 		return err
 	}
-	t.was = *m
+	m := &t.meta
 	if t.store.cache.stale(m.gen) {
 		if err := t.store.cache.reload(t, m.gen); err != nil {
 			return err
@@ -206,6 +215,9 @@ func (t *tx) rolledBack() {
 // committed does what waits for the commit.
 func (t *tx) committed() {
 	t.stmts.remember(t.meta)
+	if t.created > 0 && t.meta.gen == t.was.gen+t.created {
+		t.store.cache.follow(t.was.gen, t.meta.gen, t.lanes)
+	}
 	for _, f := range t.after {
 		f()
 	}
@@ -269,6 +281,7 @@ func (t *tx) lane(queue, kind string) (int64, error) {
 		if res, err = t.exec(sqlAddLane, queue, kind); err == nil {
 			lane, err = res.LastInsertId()
 			t.meta.gen++
+			t.created++
 		}
 	}
 	if err != nil {

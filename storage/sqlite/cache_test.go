@@ -1,0 +1,103 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// openTwo gives two Stores on one file.
+func openTwo(t *testing.T) (stores [2]*Store) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	for i := range stores {
+		s, err := Open(path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		stores[i] = s
+	}
+	return stores
+}
+
+// counter counts the rows that are read.
+type counter struct {
+	asker
+	rows int
+}
+
+func (c *counter) each(text string, args, dest []any, f func()) error {
+	return c.asker.each(text, args, dest, func() {
+		c.rows++
+		f()
+	})
+}
+
+// What a new queue costs must not grow with those that there are: of the lanes
+// of others a process reads those that it does not know yet.
+func TestCache_ReadsWhatIsNew(t *testing.T) {
+	stores := openTwo(t)
+	ctx := context.Background()
+	for round, lanes := range []int{100, 1} {
+		jobs := make([]storage.NewJob, lanes)
+		for i := range jobs {
+			jobs[i] = storage.NewJob{Queue: fmt.Sprintf("q%d-%d", round, i), Kind: "a", Args: []byte("{}")}
+		}
+		if _, err := stores[0].Enqueue(ctx, time.Now(), jobs); err != nil {
+			t.Fatal(err)
+		}
+		db := &counter{asker: reader{ctx, stores[1].read.DB}}
+		var m meta
+		if err := db.row(sqlMeta, nil, m.dest()...); err != nil {
+			t.Fatal(err)
+		}
+		if err := stores[1].cache.reload(db, m.gen); err != nil || db.rows != lanes {
+			t.Errorf("%d rows were read, %v: want those of the %d new lanes", db.rows, err, lanes)
+		}
+		if stores[0].cache.stale(m.gen) {
+			t.Error("who has created lanes has to read them again")
+		}
+	}
+	a, b := stores[0].cache.names, stores[1].cache.names
+	if len(a) != 101 || fmt.Sprint(a) != fmt.Sprint(b) {
+		t.Errorf("the one knows %d lanes, the other %d: want the same 101", len(a), len(b))
+	}
+}
+
+// A lane that was created in a transaction of the application which was rolled
+// back must not be remembered: its number goes to another.
+func TestCache_NoLaneOfARollback(t *testing.T) {
+	stores := openTwo(t)
+	ctx := context.Background()
+	in := func(queue string) []storage.NewJob {
+		return []storage.NewJob{{Queue: queue, Kind: "a", Args: []byte("{}")}}
+	}
+	no := errors.New("no")
+	err := stores[0].Tx(ctx, func(tx *sql.Tx) error {
+		for _, s := range []*Store{stores[1], stores[0]} { // to the second it is a transaction like any other
+			if _, err := s.EnqueueTx(ctx, tx, time.Now(), in("rolled back")); err != nil {
+				return err
+			}
+		}
+		return no
+	})
+	if !errors.Is(err, no) {
+		t.Fatal(err)
+	}
+	for _, queue := range []string{"first", "rolled back"} {
+		out, err := stores[0].Enqueue(ctx, time.Now(), in(queue))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if job, err := stores[0].Job(ctx, out[0].ID); err != nil || job.Queue != queue {
+			t.Errorf("a job for queue %q is in queue %q, %v", queue, job.Queue, err)
+		}
+	}
+}
