@@ -104,7 +104,7 @@ func scanEach(rows *sql.Rows, err error, dest []any, f func()) error {
 	defer rows.Close()
 	for rows.Next() {
 		if err := rows.Scan(dest...); err != nil {
-			return unread(err)
+			return scanError(rows, err)
 		}
 		f()
 	}

@@ -103,7 +103,7 @@ func databaseFile(ctx context.Context, db interface {
 		var number int
 		var name, path string
 		if err := rows.Scan(&number, &name, &path); err != nil {
-			return "", err
+			return "", scanError(rows, err)
 		}
 		if name == "main" {
 			return path, nil

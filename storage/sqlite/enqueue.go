@@ -82,6 +82,9 @@ func (s *Store) EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs [
 		// A statement that is interrupted may take the whole transaction with it.
 		out, err = s.enqueueIn(plain{context.WithoutCancel(ctx), tx}, now, jobs)
 	}
+	if endedTx(err) {
+		return nil, ended(ctx, err) // the transaction's context may be the same
+	}
 	if err != nil {
 		return nil, translate(err)
 	}
@@ -125,7 +128,7 @@ func inTx(db execer) error {
 	if _, err := db.exec(sqlBeginAgain); err == nil {
 		_, _ = db.exec(sqlRollback)
 		return fmt.Errorf("errand: transaction: rolled back by SQLite after an error: %w", sql.ErrTxDone)
-	} else if errors.Is(err, sql.ErrTxDone) {
+	} else if endedTx(err) {
 		return fmt.Errorf("errand: transaction: %w", err)
 	}
 	return nil
@@ -133,6 +136,9 @@ func inTx(db execer) error {
 
 func (s *Store) checkDatabase(db plain) error {
 	path, err := databaseFile(db.ctx, db.tx)
+	if endedTx(err) {
+		return fmt.Errorf("errand: transaction: %w", err)
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", storage.ErrWrongDatabase, err)
 	}

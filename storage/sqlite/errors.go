@@ -3,9 +3,9 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	base "database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 
 	driver "modernc.org/sqlite"
@@ -50,21 +50,37 @@ func translate(err error) error {
 
 // unread puts [storage.ErrCorrupt] before an error of a Scan that is about what
 // was read: STRICT tables hold nothing that does not fit, unless the file is
-// damaged. Such errors have no type; all others have.
+// damaged. Such errors have no type, but database/sql begins them all alike.
+// Errors that are unknown are not damage.
 func unread(err error) error {
-	var e *driver.Error
-	if err == nil || errors.As(err, &e) {
+	if err == nil || !strings.HasPrefix(err.Error(), "sql: Scan error") || errors.Is(err, storage.ErrCorrupt) {
 		return err
 	}
-	for _, other := range []error{
-		sql.ErrNoRows, sql.ErrTxDone, sql.ErrConnDone, base.ErrBadConn, context.Canceled, context.DeadlineExceeded,
-		storage.ErrNotFound, storage.ErrCorrupt, storage.ErrClosed,
-	} {
-		if errors.Is(err, other) {
-			return err
-		}
-	}
 	return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
+}
+
+// scanError returns what a Scan that failed with err means. Rows that were
+// closed because a context ended know the reason, and Scan does not tell it.
+func scanError(rows *sql.Rows, err error) error {
+	if e := rows.Err(); e != nil {
+		return e
+	}
+	return unread(err)
+}
+
+// ended returns the error of a context that has ended in place of err: when a
+// context ends, database/sql closes rows and transactions under those who use
+// them, and what they then meet says nothing.
+func ended(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// endedTx reports whether err says that a transaction is over, or its context.
+func endedTx(err error) bool {
+	return errors.Is(err, sql.ErrTxDone) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // isCode tells whether err is of the driver and has this primary code.

@@ -118,9 +118,10 @@ func (s *Store) reading(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
 	defer s.leave()
 	tx, err := s.read.BeginTxx(ctx, nil)
 	if err != nil {
-		return translate(err)
+		return ended(ctx, translate(err))
 	}
-	return errors.Join(translate(unread(fn(tx))), tx.Rollback())
+	err = translate(unread(fn(tx)))
+	return ended(ctx, errors.Join(err, tx.Rollback()))
 }
 
 func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {

@@ -190,7 +190,7 @@ func (s *Store) held(ctx context.Context, r rival) ([]candidate, error) {
 	for rows.Next() {
 		c := candidate{holder: r.name}
 		if err := rows.Scan(&c.id, &c.token, &c.until, &c.fate, &c.lease); err != nil {
-			return nil, err
+			return nil, scanError(rows, err)
 		}
 		out = append(out, c)
 	}

@@ -343,7 +343,12 @@ func (p plain) each(text string, args, dest []any, f func()) error {
 }
 
 func (p plain) row(text string, args []any, dest ...any) error {
-	return unread(p.tx.QueryRowContext(p.ctx, text, args...).Scan(dest...))
+	found := false
+	err := p.each(text, args, dest, func() { found = true })
+	if err == nil && !found {
+		err = sql.ErrNoRows
+	}
+	return err
 }
 
 // micros gives t in whole microseconds, rounded down.

@@ -34,11 +34,11 @@ type reader struct {
 
 func (r reader) each(text string, args, dest []any, f func()) error {
 	rows, err := r.db.QueryContext(r.ctx, text, args...)
-	return scanEach(rows, err, dest, f)
+	return ended(r.ctx, scanEach(rows, err, dest, f))
 }
 
 func (r reader) row(text string, args []any, dest ...any) error {
-	return unread(r.db.QueryRowContext(r.ctx, text, args...).Scan(dest...))
+	return ended(r.ctx, unread(r.db.QueryRowContext(r.ctx, text, args...).Scan(dest...)))
 }
 
 // refresh brings the cache up to date, without the writer.
