@@ -64,7 +64,7 @@ func newClock(ctx context.Context, store storage.Store, o *Options) (*queueClock
 		OnStep: func(from, to time.Time) { c.step.Store(int64(from.Sub(to))) },
 	})
 	if wall := o.Clock(); wall.Before(floor.Add(-clock.Slack)) {
-		o.Logger.Warn("the wall clock is behind what the database has seen", "wall", wall, "seen", floor)
+		o.Logger.Warn("errand: the wall clock is behind what the database has seen", "wall", wall, "seen", floor)
 	}
 	return c, nil
 }
@@ -88,10 +88,10 @@ func (c *queueClock) current(ctx context.Context) time.Time {
 func (c *queueClock) now() time.Time {
 	now := c.Now()
 	if by := time.Duration(c.jump.Swap(0)); by != 0 {
-		c.logger.Warn("the wall clock has jumped", "by", by, "now", now)
+		c.logger.Warn("errand: the wall clock has jumped", "by", by, "now", now)
 	}
 	if by := time.Duration(c.step.Swap(0)); by != 0 {
-		c.logger.Warn("the queue's time goes back to the wall clock", "by", -by, "now", now)
+		c.logger.Warn("errand: the queue's time goes back to the wall clock", "by", -by, "now", now)
 	}
 	return now
 }

@@ -1,6 +1,9 @@
 package storage
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Lease names one holding of one job. A job that is leased again has another
 // token, so a late holder names a lease that no longer exists.
@@ -105,9 +108,19 @@ const (
 	OutcomeDead
 )
 
+// String returns the outcome in one word.
+func (o Outcome) String() string {
+	names := [...]string{"none", "done", "cancelled", "retry", "snooze", "crashed", "interrupted", "returned", "dead"}
+	if int(o) < len(names) {
+		return names[o]
+	}
+	return fmt.Sprintf("Outcome(%d)", uint8(o))
+}
+
 // Finish ends one lease.
 type Finish struct {
 	Lease
+	ID      ID // of the job, for the caller alone: a Store goes by the lease
 	Outcome Outcome
 	DueAt   time.Time // zero: at once, but see OutcomeReturned
 	// Keep is how long a finished job is kept; zero or less deletes it at once,

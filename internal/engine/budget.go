@@ -79,7 +79,7 @@ func (l *loop) pay(a *attempt, now time.Time) bool {
 		return true
 	}
 	due := l.clock().Add(back.Sub(now))
-	l.cfg.Logger.Debug("retry put off, the budget is empty", l.attrs(a, "due", due)...)
+	l.cfg.Logger.Debug("errand: retry put off, the budget is empty", l.attrs(a, "due", due)...)
 	l.release(a)
 	l.giveBack(a, due)
 	return false

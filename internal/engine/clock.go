@@ -74,7 +74,7 @@ func (l *loop) look(now time.Time) {
 // steppedBack mends what was counted from times that have turned out to be
 // wrong: here, and in the store by a pass of StepClock.
 func (l *loop) steppedBack(by time.Duration, now, t time.Time) {
-	l.cfg.Logger.Info("the clock was set back, delays are counted anew", "by", by, "to", t)
+	l.cfg.Logger.Info("errand: the clock was set back, delays are counted anew", "by", by, "to", t)
 	l.watch.setBack += by
 	earlier(l.outcomes, by)
 	l.plan(now, t)
@@ -134,7 +134,7 @@ func (l *loop) doubt(now, t time.Time) {
 	case !w.mark.After(t.Add(clock.Slack)):
 		w.mark = time.Time{}
 	case l.cfg.Plausible():
-		l.cfg.Logger.Info("somebody wrote at a time to come, delays are counted anew", "written", w.mark, "now", t)
+		l.cfg.Logger.Info("errand: somebody wrote at a time to come, delays are counted anew", "written", w.mark, "now", t)
 		at := now
 		if !w.shiftedAt.IsZero() {
 			at = latest(now, w.shiftedAt.Add(shiftEvery))

@@ -42,7 +42,7 @@ func (c *Config) policyOf(job *storage.Leased) (policy.Document, error) {
 func (c *Config) effective(job *storage.Leased) policy.Document {
 	d, err := c.policyOf(job)
 	if err != nil {
-		c.Logger.Error("policy of a job does not decode, using that of its kind or queue",
+		c.Logger.Error("errand: policy of a job does not decode, using that of its kind or queue",
 			"job", job.ID.String(), "kind", job.Kind, "error", err)
 	}
 	return d

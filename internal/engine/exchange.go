@@ -269,9 +269,9 @@ func (l *loop) finished(a answer, now time.Time) {
 		f := &l.flight[i]
 		switch r := a.res.Finished[i]; {
 		case r == storage.Lost:
-			l.cfg.Logger.Warn("outcome came too late, the lease was lost", "key", f.Key, "outcome", int(f.Outcome))
+			l.cfg.Logger.Warn("errand: outcome came too late, the lease was lost", "job", f.ID.String(), "outcome", f.Outcome.String())
 		case r != storage.Applied:
-			l.cfg.Logger.Error("the store refused an outcome", "key", f.Key, "outcome", int(f.Outcome))
+			l.cfg.Logger.Error("errand: the store refused an outcome", "job", f.ID.String(), "outcome", f.Outcome.String())
 		case f.Outcome == storage.OutcomeDone || f.Outcome == storage.OutcomeCancelled:
 			if f.Keep > 0 {
 				clock := l.clock()
@@ -334,7 +334,7 @@ func (l *loop) failed(a answer, now time.Time) {
 // complain logs the first error of a streak.
 func (l *loop) complain(err error) {
 	if l.lastErr == nil && l.choreFailed == [operations]bool{} {
-		l.cfg.Logger.Error("the store failed, trying again", "error", err)
+		l.cfg.Logger.Error("errand: the store failed, trying again", "error", err)
 	}
 }
 
@@ -356,6 +356,6 @@ func (l *loop) recovered() {
 	if l.lastErr == nil {
 		return
 	}
-	l.cfg.Logger.Info("the store works again")
+	l.cfg.Logger.Info("errand: the store works again")
 	l.lastErr, l.lastOp, l.cannotLease, l.backoff, l.retryAt = nil, opNone, false, 0, time.Time{}
 }

@@ -94,9 +94,9 @@ func (l *loop) logTicks(p *plan, ticks []storage.Tick) {
 	for _, t := range ticks {
 		switch t.Taken {
 		case storage.TickMissed:
-			l.cfg.Logger.Info("ticks of a schedule were missed", "schedule", p.Name, "ticks", t.N, "from", t.At, "until", t.Until)
+			l.cfg.Logger.Info("errand: ticks of a schedule were missed", "schedule", p.Name, "ticks", t.N, "from", t.At, "until", t.Until)
 		default:
-			l.cfg.Logger.Debug("schedule ticked", "schedule", p.Name, "tick", t.At, "taken", string(t.Taken), "job", t.ID.String())
+			l.cfg.Logger.Debug("errand: schedule ticked", "schedule", p.Name, "tick", t.At, "taken", string(t.Taken), "job", t.ID.String())
 		}
 	}
 }

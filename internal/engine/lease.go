@@ -59,10 +59,10 @@ func (l *loop) buryCrashed(a *attempt) bool {
 		return false
 	}
 	a.refund()
-	f := storage.Finish{Lease: a.job.Lease, Keep: l.cfg.Keep}
+	f := storage.Finish{Lease: a.job.Lease, ID: a.job.ID, Keep: l.cfg.Keep}
 	text := fmt.Sprintf("its process died %d times in a row while the handler ran", a.job.Crashes)
 	l.outcomes = append(l.outcomes, dead(f, a.job, d, storage.ReasonCrashed, text))
-	l.cfg.Logger.Warn("job is dead", l.attrs(a, "reason", string(storage.ReasonCrashed), "error", text)...)
+	l.cfg.Logger.Warn("errand: job is dead", l.attrs(a, "reason", string(storage.ReasonCrashed), "error", text)...)
 	return true
 }
 
@@ -77,7 +77,7 @@ func (l *loop) turnBack(a *attempt) {
 func (l *loop) giveBack(a *attempt, due time.Time) {
 	a.refund()
 	l.outcomes = append(l.outcomes, storage.Finish{
-		Lease: a.job.Lease, Outcome: storage.OutcomeReturned, DueAt: due, Keep: l.cfg.Keep,
+		Lease: a.job.Lease, ID: a.job.ID, Outcome: storage.OutcomeReturned, DueAt: due, Keep: l.cfg.Keep,
 	})
 }
 
@@ -167,13 +167,13 @@ func (l *loop) end(a *attempt) {
 	l.yielded = false
 	l.release(a)
 	if a.stuck {
-		l.cfg.Logger.Warn("stuck handler ended", l.attrs(a)...)
+		l.cfg.Logger.Warn("errand: stuck handler ended", l.attrs(a)...)
 	}
 	if a.budget != nil {
 		a.settle()
 	}
 	if a.noteErr != nil {
-		l.cfg.Logger.Warn("end of a handler could not be noted", l.attrs(a, "error", a.noteErr)...)
+		l.cfg.Logger.Warn("errand: end of a handler could not be noted", l.attrs(a, "error", a.noteErr)...)
 	}
 	if a.lost {
 		return // the outcome would be refused
@@ -190,9 +190,9 @@ func (l *loop) end(a *attempt) {
 	defer a.drop()
 	switch f.Outcome {
 	case storage.OutcomeDead:
-		l.cfg.Logger.Warn("job is dead", l.attrs(a, "reason", string(f.Reason), "error", f.Error)...)
+		l.cfg.Logger.Warn("errand: job is dead", l.attrs(a, "reason", string(f.Reason), "error", f.Error)...)
 	case storage.OutcomeRetry:
-		l.cfg.Logger.Debug("attempt failed", l.attrs(a, "error", a.verdict.text, "due", f.DueAt)...)
+		l.cfg.Logger.Debug("errand: attempt failed", l.attrs(a, "error", a.verdict.text, "due", f.DueAt)...)
 	case storage.OutcomeReturned:
 		l.trouble(opStart, false, a.startErr, time.Now())
 	}
@@ -228,7 +228,7 @@ func (l *loop) lose(a *attempt, now time.Time) {
 		return
 	}
 	a.lost = true
-	l.cfg.Logger.Warn("lease lost", l.attrs(a)...)
+	l.cfg.Logger.Warn("errand: lease lost", l.attrs(a)...)
 	if a.running {
 		l.cancelFor(a, ErrLeaseLost, now)
 	} else {
@@ -253,7 +253,7 @@ func (l *loop) unqueue(a *attempt) {
 func (l *loop) loseUnsafe(now time.Time) {
 	for _, a := range l.held {
 		if a.running && a.cause == nil && !now.Before(a.safe) {
-			l.cfg.Logger.Warn("lease could not be extended in time", l.attrs(a)...)
+			l.cfg.Logger.Warn("errand: lease could not be extended in time", l.attrs(a)...)
 			l.cancelFor(a, ErrLeaseLost, now)
 		}
 	}

@@ -42,7 +42,7 @@ func (l *loop) warnUnknown(counts []storage.Count) {
 			continue
 		}
 		l.warned[name] = true
-		l.cfg.Logger.Warn("jobs wait for a handler that this worker does not have",
+		l.cfg.Logger.Warn("errand: jobs wait for a handler that this worker does not have",
 			"queue", c.Queue, "kind", c.Kind, "jobs", c.N)
 	}
 }

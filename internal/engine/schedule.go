@@ -104,7 +104,7 @@ func (l *loop) take(p *plan, key specKey) {
 	}
 	if logged, ok := s.refused[p.Name]; !ok || logged != key {
 		s.refused[p.Name] = key
-		l.cfg.Logger.Error("schedule cannot be read here and is left alone", "schedule", p.Name, "error", err)
+		l.cfg.Logger.Error("errand: schedule cannot be read here and is left alone", "schedule", p.Name, "error", err)
 	}
 }
 

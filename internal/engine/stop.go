@@ -28,7 +28,7 @@ func (l *loop) beginStop() {
 	if l.stage != working {
 		return
 	}
-	l.cfg.Logger.Info("worker is stopping", "running", l.running)
+	l.cfg.Logger.Info("errand: worker is stopping", "running", l.running)
 	l.enter(grace, time.Now().Add(l.cfg.Grace))
 	if a := l.suspect; a != nil {
 		l.unqueue(a)
@@ -99,7 +99,7 @@ func (l *loop) refuse(err error, now time.Time) {
 	if l.stage != working {
 		return
 	}
-	l.cfg.Logger.Error("the store takes no more work, the worker ends when what is running has ended", "error", err)
+	l.cfg.Logger.Error("errand: the store takes no more work, the worker ends when what is running has ended", "error", err)
 	l.beginStop()
 	if len(l.held) > 0 {
 		l.beatAt = now
@@ -113,7 +113,7 @@ func (l *loop) die(err error, now time.Time) {
 	if l.stage == lingering {
 		return
 	}
-	l.cfg.Logger.Error("the store failed, the worker ends", "error", err)
+	l.cfg.Logger.Error("errand: the store failed, the worker ends", "error", err)
 	for _, a := range l.held {
 		l.cancelFor(a, ErrLeaseLost, now)
 	}

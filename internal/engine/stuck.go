@@ -27,7 +27,7 @@ func (l *loop) findStuck(now time.Time) {
 		if stacks == nil {
 			stacks = allStacks()
 		}
-		l.cfg.Logger.Error("handler is stuck: its context ended and it still runs",
+		l.cfg.Logger.Error("errand: handler is stuck: its context ended and it still runs",
 			l.attrs(a, "stack", cut(string(stacks[a.goroutine.Load()]), maxStack))...)
 	}
 	if stacks != nil { // which stops the world: once a second is enough
