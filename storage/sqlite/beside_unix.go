@@ -21,3 +21,12 @@ func alike(f *os.File, db os.FileInfo) error {
 	}
 	return nil
 }
+
+// links returns how many names a file has in its file system.
+func links(info os.FileInfo) int {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 1
+	}
+	return int(st.Nlink)
+}

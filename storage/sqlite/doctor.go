@@ -59,6 +59,7 @@ func Examine(ctx context.Context, path string, full bool, now time.Time) ([]Find
 	}
 	d := &doctor{ctx: ctx, path: path, info: info, now: now, full: full}
 	d.place()
+	d.names()
 	if err := d.beside(); err != nil {
 		return nil, err
 	}
@@ -210,6 +211,13 @@ func (d *doctor) place() {
 		d.say("free space", SeverityWarning, remedyRoom, "%d MiB, which is nearly full", fsys.free>>20)
 	} else {
 		d.say("free space", SeverityOK, "", "%d MiB", fsys.free>>20)
+	}
+}
+
+// names looks for other names of the file.
+func (d *doctor) names() {
+	if what := otherNames(d.path); what != "" {
+		d.say("names", SeverityError, remedyNames, "it %s", what)
 	}
 }
 

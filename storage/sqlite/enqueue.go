@@ -145,6 +145,9 @@ func (s *Store) checkDatabase(db plain) error {
 	if !sameFile(path, s.path) {
 		return fmt.Errorf("%w: it is on %q, this queue on %q", storage.ErrWrongDatabase, path, s.path)
 	}
+	if path != s.path { // a folder may have two names, a file not
+		return checkNames(path, s.opts)
+	}
 	return nil
 }
 

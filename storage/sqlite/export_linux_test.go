@@ -1,9 +1,10 @@
 package sqlite
 
 var (
-	MountType  = mountType
-	Magics     = magics
-	SharedType = sharedType
+	MountType    = mountType
+	IsMountPoint = isMountPoint
+	Magics       = magics
+	SharedType   = sharedType
 )
 
 func StatFileSystem(path string) (name string, free int64, err error) {

@@ -120,13 +120,14 @@ func (s *Store) takeTurn(ctx context.Context) error {
 	return nil
 }
 
-// there gives [storage.ErrCorrupt] once the database is no longer under its
-// name: what is written from then on would be gone with it.
+// there returns [storage.ErrCorrupt] once the database is no longer under its
+// name: what is written from then on would be gone with it. Of a database that
+// has got a second name it returns [storage.ErrUnsupportedDB].
 func (s *Store) there() error {
 	info, err := os.Stat(s.path)
 	switch {
 	case err == nil && os.SameFile(info, s.info):
-		return nil
+		return checkNames(s.path, s.opts)
 	case err == nil:
 		return fmt.Errorf("%w: path %q: another file was put there while it was open", storage.ErrCorrupt, s.path)
 	case errors.Is(err, os.ErrNotExist):

@@ -36,3 +36,14 @@ func TestStatFileSystem(t *testing.T) {
 		}
 	}
 }
+
+func TestIsMountPoint(t *testing.T) {
+	const mounts = `28 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+41 28 254:0 /srv/jobs.db /app/my\040jobs.db rw - ext4 /dev/vda rw
+`
+	for path, want := range map[string]bool{"/app/my jobs.db": true, "/app": false, "/srv/jobs.db": false} {
+		if got := sqlite.IsMountPoint(mounts, path); got != want {
+			t.Errorf("%s: %t, want %t", path, got, want)
+		}
+	}
+}

@@ -64,8 +64,10 @@ type Options struct {
 	Ballast int64
 	// AnyFileSystem allows file systems that other machines may share. There
 	// jobs can be lost and the file be damaged, unless only one process ever
-	// opens it and the file system keeps what fsync says. If false, they are
-	// refused.
+	// opens it and the file system keeps what fsync says. It also allows a file
+	// that has two names: a hard link, or a mount of the file alone. There jobs
+	// are lost, unless all processes use one of the names, and its folder keeps
+	// the files beside it. If false, both are refused.
 	AnyFileSystem bool
 	// Logger is told what no caller can be told. If nil, slog.Default().
 	Logger *slog.Logger
@@ -148,8 +150,8 @@ var (
 // Open opens the SQLite file at path, creating it with mode 0600 and migrating
 // it as needed. The file is put into WAL mode.
 //
-// It gives [storage.ErrUnsupportedDB] for a database in memory or a SQLite
-// older than 3.51.3, [storage.ErrCorrupt] for a file that is not a database,
+// It gives [storage.ErrUnsupportedDB] for a database in memory, a file with two
+// names (a hard link, or a mount of the file alone) or a SQLite older than 3.51.3, [storage.ErrCorrupt] for a file that is not a database,
 // [storage.ErrReadOnly], [storage.ErrTooNew], and [storage.ErrBusy] for one
 // that a process with SingleProcess has open.
 //
@@ -248,6 +250,9 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("errand: open database: %w", err)
+	}
+	if err := checkNames(path, o); err != nil {
+		return nil, err
 	}
 	s := &Store{
 		path: path,
