@@ -1,0 +1,64 @@
+package errand_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+)
+
+// The usual policies, one for a kind and one for a job; and what becomes of a
+// job that has no retry left.
+func Example_retries() {
+	ctx, stop := context.WithCancel(context.Background())
+	q, remove := tempQueue(nil)
+	defer remove()
+	w := errand.NewWorker(q, nil)
+	send := func(context.Context, *errand.Job[SendEmail]) error {
+		stop()
+		return errors.New("the provider is down")
+	}
+
+	constant := policy.Policy{Retries: 10, MinDelay: 30 * time.Second, MaxDelay: 30 * time.Second}
+	capped := policy.Policy{Retries: 20, MinDelay: time.Second, MaxDelay: 5 * time.Minute, Backoff: policy.Doubling}
+	patient := policy.Forever(time.Hour) // for what must not be given up
+	never := policy.Policy{}             // the first failure is the end
+	errand.Handle(w, send, errand.HandlerOptions{Policy: capped})
+
+	e := must(q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, &errand.JobOptions{Policy: never}))
+	check(w.Run(ctx))
+
+	ctx = context.Background()
+	page := must(q.DeadLetters().List(ctx, errand.DeadFilter{Kind: "send_email"}, nil))
+	for _, j := range page.Jobs {
+		fmt.Println(j.Reason, "after", j.Attempt, "attempt:", j.Error)
+	}
+	// Once the provider is up again:
+	result := must(q.DeadLetters().Redrive(ctx, errand.DeadFilter{Kind: "send_email"}, nil))
+	fmt.Println("put back:", result.Redriven)
+	fmt.Println("the job is", must(q.Job(ctx, e.ID)).State)
+
+	for _, p := range []policy.Policy{policy.Default(), constant, capped, patient, never} {
+		fmt.Print(p.Retries, " retries:")
+		for step := range p.All() {
+			if step.Retry == 5 {
+				fmt.Print(" ... ", p.Total())
+				break
+			}
+			fmt.Print(" ", step.Delay)
+		}
+		fmt.Println()
+	}
+	// Output:
+	// exhausted after 1 attempt: the provider is down
+	// put back: 1
+	// the job is ready
+	// 27 retries: 0s 1s 1s 1s 2s ... 13h8m17s
+	// 10 retries: 30s 30s 30s 30s 30s ... 5m0s
+	// 20 retries: 1s 2s 4s 8s 16s ... 1h3m31s
+	// 1000000 retries: 0s 1s 1s 1s 2s ... 999986h8m17s
+	// 0 retries:
+}

@@ -1,0 +1,94 @@
+// Command production is a small service: an API that takes emails, and a
+// worker in the same process that sends them.
+//
+//	go run ./examples/production -db /tmp/mail/jobs.db -mail https://mail.example.org/send
+//	curl -d '{"to":"ada@example.org","subject":"Hello"}' localhost:8080/emails
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/errandq/errand"
+)
+
+func main() {
+	addr := flag.String("addr", "localhost:8080", "where the API listens")
+	path := flag.String("db", "jobs.db", "the file of the queue")
+	url := flag.String("mail", "", "where emails are posted to")
+	flag.Parse()
+
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	slog.SetDefault(log)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	err := run(ctx, *addr, *path, &mailer{url: *url, client: http.DefaultClient})
+	if err != nil {
+		log.Error("the service failed", "error", err)
+	}
+	os.Exit(status(err))
+}
+
+// status is what the process ends with: 0 after a clean stop, 3 if to start
+// again would not help, 1 otherwise.
+func status(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errand.ErrCorrupt), errors.Is(err, errand.ErrTooNew), errors.Is(err, errand.ErrUnsupportedDB):
+		return 3
+	default:
+		return 1
+	}
+}
+
+// run serves and works until ctx ends, or until one of the two fails.
+func run(ctx context.Context, addr, path string, m *mailer) error {
+	q, err := errand.Open(ctx, path, nil)
+	if err != nil {
+		return err
+	}
+	return errors.Join(serveAndWork(ctx, q, addr, m), q.Close()) // the queue last
+}
+
+func serveAndWork(ctx context.Context, q *errand.Queue, addr string, m *mailer) error {
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	slog.Info("listening", "addr", listener.Addr().String())
+	// The end of ctx stops both; if one of them fails, that stops the other.
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	served := make(chan error, 1)
+	go func() {
+		defer stop()
+		served <- serve(ctx, listener, routes(q))
+	}()
+	err = newWorker(q, m).Run(ctx)
+	stop()
+	return errors.Join(err, <-served)
+}
+
+// serve answers requests until ctx ends, and finishes those that it has begun.
+func serve(ctx context.Context, listener net.Listener, routes http.Handler) error {
+	server := &http.Server{Handler: routes, ReadHeaderTimeout: 5 * time.Second}
+	done := make(chan error, 1)
+	context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		done <- server.Shutdown(grace)
+	})
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return <-done
+}
