@@ -71,7 +71,7 @@
 //  3. A job whose process dies while its handler runs comes back after 1 s, and
 //     after [WorkerOptions].MaxCrashes of them is dead with reason crashed: a
 //     poison job cannot loop. Jobs leased but not started go back unspent;
-//     a reboot or power cut is nobody's crash.
+//     a reboot, a power cut or a kill during a shutdown is nobody's crash.
 //  4. No job starts before it is due, on the queue's clock.
 //  5. Shutdown, an unknown kind, a pause, an empty retry budget and a snooze use
 //     up no retry.
@@ -108,7 +108,7 @@
 //	policy                27 retries, 13 h   policy.Default
 //	concurrency           16                 WorkerOptions.Concurrency
 //	lease                 30 s               WorkerOptions.Lease
-//	grace                 30 s               WorkerOptions.Grace
+//	grace                 8 s                WorkerOptions.Grace
 //
 // # Shutdown
 //

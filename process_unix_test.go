@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -76,6 +77,8 @@ func beOther(role string) error {
 		return sendNotes(ctx, q)
 	case "tick":
 		return fireTicks(ctx, q)
+	case "interrupt":
+		return workUntilInterrupted(ctx, q)
 	}
 	lease, err := time.ParseDuration(os.Getenv(leaseEnv))
 	if err != nil {
@@ -125,6 +128,26 @@ func fireTicks(ctx context.Context, q *errand.Queue) error {
 		_, _ = io.Copy(io.Discard, os.Stdin) // ends however the test does
 		_ = w.Shutdown(ctx)                  // what Run gives
 	}()
+	fmt.Println("ready")
+	if err := w.Run(ctx); err != nil {
+		return err
+	}
+	return q.Close()
+}
+
+// workUntilInterrupted works as a program does that handles signals. Its holds
+// say when they are cut short, and return when a line comes all the same.
+func workUntilInterrupted(ctx context.Context, q *errand.Queue) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	w := errand.NewWorker(q, &errand.WorkerOptions{Grace: -1, StuckAfter: time.Minute})
+	errand.Handle(w, func(ctx context.Context, job *errand.Job[hold]) error {
+		fmt.Println("hold", job.Args.Name, job.Attempt)
+		<-ctx.Done()
+		fmt.Println("cut", context.Cause(ctx) == errand.ErrShutdown)
+		bufio.NewScanner(os.Stdin).Scan()
+		return nil
+	})
 	fmt.Println("ready")
 	if err := w.Run(ctx); err != nil {
 		return err
@@ -345,6 +368,34 @@ func TestProcesses_KilledWithRunningJobs(t *testing.T) {
 	}
 	live.says("return")
 	waitFor(t, q, kept.ID, errand.Done)
+}
+
+// Three times somebody loses patience with a handler that goes on after Ctrl-C,
+// and kills the program. That is not the job's fault: the fourth run ends it.
+func TestProcesses_InterruptedAndKilled(t *testing.T) {
+	q, path := openShared(t)
+	id := mustEnqueue(t, q, hold{"a"})
+	for attempt := 1; ; attempt++ {
+		o := startOther(t, path, "interrupt", 0, 0, "")
+		o.wants(fmt.Sprint("hold a ", attempt))
+		for range 3 {
+			o.signal(syscall.SIGINT)
+		}
+		o.wants("cut true")
+		if attempt <= 3 {
+			o.signal(syscall.SIGKILL)
+			_ = o.cmd.Wait() // it was killed
+			continue
+		}
+		o.says("return")
+		if err := o.cmd.Wait(); err != nil {
+			t.Errorf("after a clean stop: %v", err)
+		}
+		break
+	}
+	if info := waitFor(t, q, id, errand.Done); info.Attempt != 4 || info.Crashes != 0 {
+		t.Errorf("attempt %d, crashes %d: want 4 and none", info.Attempt, info.Crashes)
+	}
 }
 
 func TestProcesses_ClockAhead(t *testing.T) {

@@ -31,7 +31,9 @@ type WorkerOptions struct {
 	// sets one. If zero, none.
 	Timeout time.Duration
 	// Grace is how long handlers may go on by themselves when the worker stops.
-	// If zero, 30 s; if negative, not at all.
+	// It must be shorter than whoever stops the process waits before killing it:
+	// Docker 10 s, Kubernetes 30 s, systemd 90 s. If zero, 8 s; if negative, not
+	// at all.
 	Grace time.Duration
 	// StuckAfter is how long after its context ended a handler is reported as
 	// stuck. If zero, 5 s.
@@ -53,7 +55,7 @@ const (
 	mostConcurrency      = 10_000
 	defaultLease         = 30 * time.Second
 	minLease             = time.Second
-	defaultGrace         = 30 * time.Second
+	defaultGrace         = 8 * time.Second
 	defaultStuckAfter    = 5 * time.Second
 	defaultMaxCrashes    = 3
 	defaultMaxSnoozes    = 10_000

@@ -306,7 +306,7 @@ func TestWorker_usesTheOptionsOfAllLevels(t *testing.T) {
 }
 
 func TestWorker_graceIsConfigured(t *testing.T) {
-	for _, c := range []struct{ set, want time.Duration }{{0, 30 * time.Second}, {-1, 0}, {time.Minute, time.Minute}} {
+	for _, c := range []struct{ set, want time.Duration }{{0, 8 * time.Second}, {-1, 0}, {time.Minute, time.Minute}} {
 		synctest.Test(t, func(t *testing.T) {
 			q, _ := memoryQueue(t, errand.Options{})
 			w := errand.NewWorker(q, &errand.WorkerOptions{Grace: c.set})

@@ -157,10 +157,11 @@ type Fate uint8
 const (
 	// Unstarted: its process died before the handler was called.
 	Unstarted Fate = iota + 1
-	// Crashed: its process died while the handler ran.
+	// Crashed: its process died while the handler ran, and was not stopping.
 	Crashed
 	// Cut: the handler may have run but is not to blame: the machine went
-	// down, the lease lapsed in a living process (which may call the handler
-	// even now), or the handler had returned and its outcome was not written.
+	// down, the worker was being stopped, the lease lapsed in a living process
+	// (which may call the handler even now), or the handler had returned and
+	// its outcome was not written.
 	Cut
 )

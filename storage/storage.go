@@ -55,11 +55,13 @@ type Store interface {
 	// lease is the length of the new leases.
 	Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]Reclaimed, error)
 
-	// Started notes that the handler of a lease is about to be called, and
-	// Ended that it has returned. The notes outlive the process but not the
-	// machine, cost no transaction, and are what tells Reclaim who crashed.
-	// A lease that is finished needs no further note.
+	// Started notes that the handler of a lease is about to be called, Stopping
+	// that its worker is being stopped, and Ended that it has returned. The
+	// notes outlive the process but not the machine, cost no transaction, and
+	// are what tells Reclaim who crashed. Stopping means nothing for a lease
+	// that is not started. A lease that is finished needs no further note.
 	Started(l Lease, now time.Time) error
+	Stopping(l Lease) error
 	Ended(l Lease) error
 
 	// Job gives one job, whichever of its three tables it is in, with args,

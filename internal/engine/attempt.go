@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ type attempt struct {
 
 	verdict  verdict
 	took     time.Duration
-	noteErr  error // of Store.Ended
+	noteErr  error // of Store.Ended or Stopping
 	startErr error // of Store.Started
 }
 
@@ -93,11 +94,11 @@ func (l *loop) runOne(a *attempt) {
 			go l.runner()
 		}
 	}()
-	a.run()
+	a.run(&l.excused)
 	returned = true
 }
 
-func (a *attempt) run() {
+func (a *attempt) run(excused *atomic.Bool) {
 	store := a.cfg.Store
 	// Without the note a crash would look like an attempt that never began, and
 	// a job that kills its process would do so for ever.
@@ -106,10 +107,13 @@ func (a *attempt) run() {
 		a.cancel(nil)
 		return
 	}
+	if excused.Load() { // the loop came before the note
+		a.noteErr = store.Stopping(a.job.Lease)
+	}
 	began := time.Now()
 	defer func() {
 		a.took = time.Since(began)
-		a.noteErr = store.Ended(a.job.Lease)
+		a.noteErr = cmp.Or(store.Ended(a.job.Lease), a.noteErr)
 		a.cancel(nil) // what the handler left behind should end too
 	}()
 	a.call()

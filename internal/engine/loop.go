@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -20,6 +21,7 @@ type loop struct {
 	work      chan *attempt
 	ended     chan *attempt
 	gone      chan struct{} // one for each runner that ended
+	excused   atomic.Bool   // handlers are not to blame for the process's death
 	left      int           // how many have
 	dismissed bool          // work is closed
 

@@ -46,6 +46,32 @@ func TestReclaim_CrashesCountToTheLimit(t *testing.T) {
 	})
 }
 
+// What is killed while it stops, by a supervisor whose patience is shorter than
+// the grace, has not crashed: however often that happens, no job suffers.
+func TestReclaim_KilledWhileStoppingIsNobodysCrash(t *testing.T) {
+	for name, after := range map[string]time.Duration{"in the grace": grace / 2, "after it": grace + stuck/2} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				free := make(chan struct{})
+				ids := r.enqueue("k", 4)
+				for release := range 5 {
+					p := r.another()
+					p.handle("k", untilClosed(free))
+					p.start()
+					pass(5 * time.Second)
+					for _, id := range ids { // all at a time, in each release
+						r.wantState(id, storage.Running, storage.Counters{Attempt: release + 1})
+					}
+					p.cancel()
+					pass(after)
+					p.crash()
+				}
+				close(free)
+			})
+		})
+	}
+}
+
 func TestReclaim_CrashedJobComesBackAfterASecond(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var cause causes

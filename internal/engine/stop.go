@@ -30,6 +30,7 @@ func (l *loop) beginStop() {
 	}
 	l.cfg.Logger.Info("errand: worker is stopping", "running", l.running)
 	l.enter(grace, time.Now().Add(l.cfg.Grace))
+	l.excuse()
 	if a := l.suspect; a != nil {
 		l.unqueue(a)
 		l.giveBack(a, time.Time{})
@@ -40,6 +41,22 @@ func (l *loop) beginStop() {
 	}
 	clear(l.queue)
 	l.queue = l.queue[:0]
+}
+
+// excuse notes that what runs is being stopped. Whoever waits for the process
+// may kill it sooner than the grace is over: that is no handler's doing. The
+// price is that a job which brings the process down by itself from now on is
+// not counted; it will be the next time.
+func (l *loop) excuse() {
+	l.excused.Store(true) // before, for those who are just starting
+	for _, a := range l.held {
+		if !a.running {
+			continue
+		}
+		if err := l.cfg.Store.Stopping(a.job.Lease); err != nil {
+			l.cfg.Logger.Warn("errand: stop of a handler could not be noted", l.attrs(a, "error", err)...)
+		}
+	}
 }
 
 // advance goes on to the next stage if it is time. It tells whether the loop

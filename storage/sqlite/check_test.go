@@ -348,7 +348,7 @@ func TestCheck_CutShortByClose(t *testing.T) {
 	before := len(after)
 	closed := make(chan error)
 	go func() { closed <- s.Close() }()
-	<-s.Stopping()
+	<-s.Closing()
 	close(release)
 	if err := <-closed; err != nil {
 		t.Fatal(err)

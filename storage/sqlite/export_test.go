@@ -83,5 +83,5 @@ func FileSystem(t interface{ Cleanup(func()) }, name string) {
 // has begun none.
 func (s *Store) CheckOver() <-chan struct{} { return s.check.over }
 
-// Stopping is closed when Close has begun to stop what the Store has started.
-func (s *Store) Stopping() <-chan struct{} { return s.stop }
+// Closing is closed when Close has begun to stop what the Store has started.
+func (s *Store) Closing() <-chan struct{} { return s.stop }

@@ -24,8 +24,9 @@ AND NOT EXISTS (SELECT 1 FROM errand_job WHERE state = 3 AND instance = ?1)`
 
 // instance is this Store as others see it: a row in the database, and a file
 // beside it whose lock the kernel drops with the process. The file holds the
-// notes of Started and Ended, sixteen bytes a slot: the token, shifted left by
-// one, plus one once the handler has returned, and when it was called. They
+// notes of Started, Stopping and Ended, sixteen bytes a slot: the token, shifted
+// left by one, plus one once the handler has returned or is no longer to blame
+// for the death of the process, and when it was called. They
 // reach the kernel but are not synced: they are to outlive the process, not the
 // machine, and are in the byte order of the machine.
 type instance struct {
@@ -35,10 +36,16 @@ type instance struct {
 	file  *os.File
 	notes notes
 	name  string
-	lease time.Duration   // longest promised so far
-	slots map[int64]int64 // by token
+	lease time.Duration  // longest promised so far
+	slots map[int64]slot // by token: of what was started and is not finished
 	free  []int64
 	held  map[int64]removed // by token; what was leased here and not reclaimed from others
+}
+
+// slot is where the notes of an attempt are.
+type slot struct {
+	n       int64
+	running bool // its handler
 }
 
 // processName tells people which process an instance was.
@@ -101,7 +108,7 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 		in.mu.Lock()
 		defer in.mu.Unlock()
 		in.file, in.notes, in.name, in.lease = f, notes{file: f}, name, lease
-		in.slots, in.held = map[int64]int64{}, map[int64]removed{}
+		in.slots, in.held = map[int64]slot{}, map[int64]removed{}
 		in.id.Store(id)
 	})
 	return id, nil
@@ -145,27 +152,38 @@ func (s *Store) Started(l storage.Lease, now time.Time) error {
 	if in.file == nil {
 		return fmt.Errorf("%w: no lease was taken", storage.ErrClosed)
 	}
-	slot, ok := in.slots[l.Token]
+	at, ok := in.slots[l.Token]
 	if !ok {
-		slot = int64(len(in.slots) + len(in.free))
+		at.n = int64(len(in.slots) + len(in.free))
 		if n := len(in.free); n > 0 {
-			slot, in.free = in.free[n-1], in.free[:n-1]
+			at.n, in.free = in.free[n-1], in.free[:n-1]
 		}
-		in.slots[l.Token] = slot
 	}
-	return translate(in.notes.start(slot, l.Token, micros(now)))
+	at.running = true
+	in.slots[l.Token] = at
+	return translate(in.notes.start(at.n, l.Token, micros(now)))
 }
 
+// Stopping implements [storage.Store].
+func (s *Store) Stopping(l storage.Lease) error { return s.self.end(l, true) }
+
 // Ended implements [storage.Store].
-func (s *Store) Ended(l storage.Lease) error {
-	in := &s.self
+func (s *Store) Ended(l storage.Lease) error { return s.self.end(l, false) }
+
+// end notes that the death of the process is no longer the fault of a handler,
+// which is running on or not.
+func (in *instance) end(l storage.Lease, running bool) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	slot, ok := in.slots[l.Token]
+	at, ok := in.slots[l.Token]
 	if !ok || in.file == nil { // after Close
 		return nil
 	}
-	return translate(in.notes.end(slot, l.Token))
+	if at.running && !running {
+		at.running = false
+		in.slots[l.Token] = at
+	}
+	return translate(in.notes.end(at.n, l.Token))
 }
 
 // hold remembers of new leases what their end needs to know, which saves
@@ -205,9 +223,9 @@ func (in *instance) forget(x *storage.Exchange, out *storage.ExchangeResult) {
 // drop drops one; in is locked.
 func (in *instance) drop(token int64) {
 	delete(in.held, token)
-	if slot, ok := in.slots[token]; ok {
+	if at, ok := in.slots[token]; ok {
 		delete(in.slots, token)
-		in.free = append(in.free, slot)
+		in.free = append(in.free, at.n)
 	}
 }
 
@@ -215,7 +233,7 @@ const noteSize = 16
 
 // note is what an instance has noted of an attempt.
 type note struct {
-	ended   bool
+	ended   bool // or being stopped
 	started int64
 }
 

@@ -17,7 +17,7 @@ func (n *notes) start(slot, token, at int64) error {
 	return n.put(slot, binary.NativeEndian.AppendUint64(b, uint64(at)))
 }
 
-// end notes in its slot that the handler has returned.
+// end notes in its slot that the handler has returned, or is being stopped.
 func (n *notes) end(slot, token int64) error {
 	return n.put(slot, binary.NativeEndian.AppendUint64(nil, uint64(token<<1|1)))
 }

@@ -31,7 +31,7 @@ func (n *notes) start(slot, token, at int64) error {
 	})
 }
 
-// end notes in its slot that the handler has returned.
+// end notes in its slot that the handler has returned, or is being stopped.
 func (n *notes) end(slot, token int64) error {
 	return n.put(slot, func(token64, _ *int64) { atomic.StoreInt64(token64, token<<1|1) })
 }

@@ -199,6 +199,11 @@ var reclaimFaults = []fault{
 			j.lease.ended = false
 		}
 	})},
+	{"one that was being stopped is taken for a crash", "fate_stopping", reclaiming(func(in *instance, _ time.Time) {
+		for _, j := range in.m.jobs {
+			j.lease.stopping = false
+		}
+	})},
 	{"a neighbour is taken for a crash", "fate_killed", reclaiming(func(in *instance, _ time.Time) {
 		for _, j := range in.m.jobs {
 			j.lease.started = true

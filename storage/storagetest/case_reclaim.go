@@ -10,6 +10,10 @@ import (
 // begin notes that the handler of l is running, and ended that it has returned.
 func (f *fixture) begin(s storage.Store, l storage.Lease) { f.Helper(); f.must(s.Started(l, f.now)) }
 func (f *fixture) ended(s storage.Store, l storage.Lease) { f.Helper(); f.must(s.Ended(l)) }
+func (f *fixture) stopping(s storage.Store, l storage.Lease) {
+	f.Helper()
+	f.must(s.Stopping(l))
+}
 
 // fates checks what s reclaims, by job.
 func (f *fixture) fates(s storage.Store, mono time.Duration, want map[int64]storage.Fate) {
@@ -38,10 +42,11 @@ func (f *fixture) three(s storage.Store) (unstarted, running, returned storage.L
 }
 
 var fateCases = []testCase{
-	{"fate_killed", `Started notes that the handler of a lease is about to be called, and Ended that it has returned.
+	{"fate_killed", `Started notes that the handler of a lease is about to be called
+and Ended that it has returned.
 A holder is gone if its instance is
 Unstarted: its process died before the handler was called.
-Crashed: its process died while the handler ran.
+Crashed: its process died while the handler ran
 or the handler had returned and its outcome was not written.
 The notes outlive the process`, func(f *fixture) {
 		a := f.db.Open()
@@ -50,6 +55,23 @@ The notes outlive the process`, func(f *fixture) {
 		f.db.Kill(a)
 		f.fates(f.s, 0, map[int64]storage.Fate{unstarted.Key: storage.Unstarted, running.Key: storage.Crashed, returned.Key: storage.Cut})
 		f.takesNothing(f.s, time.Hour)
+	}},
+
+	{"fate_stopping", `Stopping that its worker is being stopped
+Stopping means nothing for a lease that is not started.
+Cut: the handler may have run but is not to blame: the machine went down, the worker was being stopped`, func(f *fixture) {
+		a := f.db.Open()
+		unstarted, running, returned := f.three(a)
+		another := f.run(a)
+		f.begin(a, another.Lease)
+		for _, l := range []storage.Leased{unstarted, running, returned} {
+			f.stopping(a, l.Lease)
+		}
+		f.takesNothing(f.s, 0)
+		f.db.Kill(a)
+		f.fates(f.s, 0, map[int64]storage.Fate{
+			unstarted.Key: storage.Unstarted, running.Key: storage.Cut, returned.Key: storage.Cut, another.Key: storage.Crashed,
+		})
 	}},
 
 	{"fate_started_at", `StartedAt is when the handler was called, as Started was told; zero if that is not known: the holder lives, its machine went down, or another reclaimer has died since.`, func(f *fixture) {

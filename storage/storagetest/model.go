@@ -61,6 +61,7 @@ type lease struct {
 	holder    *instance
 	started   bool
 	startedAt time.Time
+	stopping  bool
 	ended     bool
 	fate      storage.Fate // of the attempt, once its holder was found gone
 }

@@ -240,7 +240,7 @@ func (in *instance) reclaim(now time.Time, j *job, length time.Duration) storage
 // fateNow tells from the holder and the notes what became of the attempt.
 func (l lease) fateNow() storage.Fate {
 	switch {
-	case !l.holder.gone, l.holder.notesLost, l.ended:
+	case !l.holder.gone, l.holder.notesLost, l.ended, l.started && l.stopping:
 		return storage.Cut
 	case l.started:
 		return storage.Crashed
@@ -252,6 +252,11 @@ func (l lease) fateNow() storage.Fate {
 // Started implements [storage.Store].
 func (in *instance) Started(l storage.Lease, now time.Time) error {
 	return in.note(l, func(l *lease) { l.started, l.startedAt = true, floor(now) })
+}
+
+// Stopping implements [storage.Store].
+func (in *instance) Stopping(l storage.Lease) error {
+	return in.note(l, func(l *lease) { l.stopping = l.started })
 }
 
 // Ended implements [storage.Store].

@@ -354,6 +354,11 @@ func (h *history) note(t *rapid.T) {
 		h.must(p.model.Started(g.model, h.now))
 		return
 	}
+	if rapid.Bool().Draw(t, "stopping") {
+		h.must(p.real.Stopping(g.real))
+		h.must(p.model.Stopping(g.model))
+		return
+	}
 	h.must(p.real.Ended(g.real))
 	h.must(p.model.Ended(g.model))
 }

@@ -39,7 +39,7 @@ type lease struct {
 	now        time.Time          // on the queue's clock, at most
 	taken      *storage.Reclaimed // from another holder
 
-	noted, notedEnd bool // by Started, by Ended
+	noted, notedEnd bool // by Started, by Ended or Stopping
 	notedAt         time.Time
 	called          bool
 	got             *verdict
@@ -248,6 +248,15 @@ func (w *world) noted(l *life, of storage.Lease, now time.Time) {
 		was := slices.ContainsFunc(w.peaks, func(s step) bool { return !s.now.Before(due) })
 		if now.Before(due) && !was && w.clock.floor.Before(due) {
 			w.fault("job %d starts %v before it is due", of.Key, ls.DueAt.Sub(now))
+		}
+	})
+}
+
+// notedStop counts as an end, but not of what has not begun.
+func (w *world) notedStop(l *life, of storage.Lease) {
+	w.tell(l, func(int64) {
+		if ls := w.tokens[of.Token]; ls != nil {
+			ls.notedEnd = ls.noted
 		}
 	})
 }

@@ -179,6 +179,17 @@ func (s *store) Started(l storage.Lease, now time.Time) error {
 	})
 }
 
+func (s *store) Stopping(l storage.Lease) error {
+	if err := s.l.dead(); err != nil {
+		return err
+	}
+	err := s.Store.Stopping(l) // at once: the loop of the engine does it
+	if err == nil {
+		s.w.notedStop(s.l, l)
+	}
+	return err
+}
+
 func (s *store) Ended(l storage.Lease) error {
 	return s.call("ended", func(int64) error {
 		err := s.Store.Ended(l)
