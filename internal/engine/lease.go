@@ -41,6 +41,7 @@ func (l *loop) admit(ans answer, safe time.Time) {
 		case suspect && l.suspect != nil:
 			l.turnBack(a)
 		case suspect:
+			l.reportSuspect(a.job)
 			l.hold(a, sent)
 			a.suspect, l.suspect = true, a
 			l.startReady(time.Now())
@@ -61,8 +62,9 @@ func (l *loop) buryCrashed(a *attempt) bool {
 	a.refund()
 	f := storage.Finish{Lease: a.job.Lease, ID: a.job.ID, Keep: l.cfg.Keep}
 	text := fmt.Sprintf("its process died %d times in a row while the handler ran", a.job.Crashes)
-	l.outcomes = append(l.outcomes, dead(f, a.job, d, storage.ReasonCrashed, text))
-	l.cfg.Logger.Warn("errand: job is dead", l.attrs(a, "reason", string(storage.ReasonCrashed), "error", text)...)
+	f = dead(f, a.job, d, storage.ReasonCrashed, text)
+	l.outcomes = append(l.outcomes, f)
+	l.reportDead(a.job, &f)
 	return true
 }
 
@@ -175,8 +177,9 @@ func (l *loop) end(a *attempt) {
 	if a.noteErr != nil {
 		l.cfg.Logger.Warn("errand: end of a handler could not be noted", l.attrs(a, "error", a.noteErr)...)
 	}
-	if a.lost {
-		return // the outcome would be refused
+	if a.lost { // the outcome would be refused
+		l.reportEnd(a, &storage.Finish{})
+		return
 	}
 	var now time.Time
 	if a.verdict.kind != verdictDone {
@@ -188,13 +191,11 @@ func (l *loop) end(a *attempt) {
 		l.recovered()
 	}
 	defer a.drop()
-	switch f.Outcome {
-	case storage.OutcomeDead:
-		l.cfg.Logger.Warn("errand: job is dead", l.attrs(a, "reason", string(f.Reason), "error", f.Error)...)
-	case storage.OutcomeRetry:
-		l.cfg.Logger.Debug("errand: attempt failed", l.attrs(a, "error", a.verdict.text, "due", f.DueAt)...)
-	case storage.OutcomeReturned:
+	if f.Outcome == storage.OutcomeReturned {
 		l.trouble(opStart, false, a.startErr, time.Now())
+	}
+	if a.verdict.kind != verdictDone {
+		l.reportEnd(a, &f)
 	}
 }
 
@@ -280,7 +281,5 @@ func sooner(t, u time.Time) time.Time {
 
 // attrs gives the log attributes that name an attempt, and more.
 func (l *loop) attrs(a *attempt, more ...any) []any {
-	return append([]any{
-		"job", a.job.ID.String(), "kind", a.job.Kind, "queue", a.job.Queue, "attempt", a.job.Attempt,
-	}, more...)
+	return append(jobAttrs(a.job), more...)
 }

@@ -58,6 +58,10 @@ type loop struct {
 	nudged bool
 	warned map[[2]string]bool // queue and kind
 
+	reports   reports
+	recovery  recovery
+	suspected map[string]bool // kinds of which that was said
+
 	watch     watch
 	schedules schedules
 
@@ -127,7 +131,9 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 		hurry:    hurry,
 		report:   make(chan error, 1),
 		warned:   map[[2]string]bool{},
-		timer:    time.NewTimer(time.Hour),
+
+		suspected: map[string]bool{},
+		timer:     time.NewTimer(time.Hour),
 	}
 	if s, ok := cfg.Store.(interface{ Alone() bool }); ok {
 		l.alone = s.Alone
@@ -197,6 +203,8 @@ func (l *loop) run() {
 	if l.offering { // the store is of no use any more
 		l.withdraw()
 	}
+	l.reportRecovery()
+	l.reportLeft(time.Now(), true)
 	l.tell(l.result())
 }
 
@@ -234,6 +242,9 @@ func (l *loop) step(now time.Time) bool {
 	if reached(l.stuckAt, now) {
 		l.findStuck(now)
 	}
+	if reached(l.reports.at, now) {
+		l.reportLeft(now, false)
+	}
 	l.startReady(now)
 	l.yield(now)
 	if !l.advance(now) {
@@ -259,6 +270,7 @@ func (l *loop) arm(now time.Time) {
 	earliest(l.loseAt)
 	earliest(l.stuckAt)
 	earliest(l.stageAt)
+	earliest(l.reports.at)
 	if l.stage == working {
 		if len(l.queue) > 0 {
 			earliest(l.queue[0].leased.Add(l.pace.patience()))

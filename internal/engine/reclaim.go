@@ -21,12 +21,13 @@ func (l *loop) recover(jobs []storage.Reclaimed, now time.Time) {
 		r := &jobs[i]
 		f := l.cfg.recovered(r, clock)
 		l.outcomes = append(l.outcomes, f)
-		log, text := l.cfg.Logger.Info, "job recovered"
+		l.recovery.add(r, &f)
 		if f.Outcome == storage.OutcomeDead {
-			log, text = l.cfg.Logger.Warn, "job is dead"
+			l.reportDead(&r.Leased, &f)
 		}
-		log(text, "job", r.ID.String(), "kind", r.Kind, "queue", r.Queue, "attempt", r.Attempt,
-			"holder", r.Holder, "error", f.Error)
+	}
+	if len(jobs) < reapMost {
+		l.reportRecovery()
 	}
 }
 

@@ -1,0 +1,185 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	// Of lines that are alike the first few are written at once, then one every
+	// so often: an outage must be seen, and must not fill the disk with its log.
+	reportBurst = 5
+	reportEvery = 5 * time.Second
+	// maxLogged is how much of an error's text a line has. The job has all of it.
+	maxLogged = 512
+	// mostNamed is how many jobs, or processes, a line about many names.
+	mostNamed = 5
+)
+
+const (
+	attemptFailed = "errand: attempt failed"
+	notDecoded    = "errand: attempt failed: args or headers do not decode, is the handler's type another than that enqueued?"
+	jobIsDead     = "errand: job is dead"
+)
+
+// reports limits the lines of the log that jobs can cause in any number.
+type reports struct {
+	lines map[line]*reported
+	at    time.Time // say what was left out; zero: nothing was
+}
+
+// line is what lines have in common of which there may be too many.
+type line struct {
+	level   slog.Level
+	message string
+	kind    string
+}
+
+type reported struct {
+	limiter *rate.Limiter
+	left    int    // out since the last one
+	err     string // of the latest of them
+}
+
+// allow reports whether a line may be written now, and how many like it were
+// left out since the last one.
+func (r *reports) allow(k line, err string, now time.Time) (left int, ok bool) {
+	s := r.lines[k]
+	if s == nil {
+		if r.lines == nil {
+			r.lines = map[line]*reported{}
+		}
+		s = &reported{limiter: rate.NewLimiter(rate.Every(reportEvery), reportBurst)}
+		r.lines[k] = s
+	}
+	if !s.limiter.AllowN(now, 1) {
+		s.left++
+		s.err = err
+		r.at = sooner(r.at, now.Add(reportEvery))
+		return 0, false
+	}
+	left, s.left = s.left, 0
+	return left, true
+}
+
+// logJob logs a line about a job, unless there were many like it.
+func (l *loop) logJob(level slog.Level, message string, job *storage.Leased, err string, more ...any) {
+	left, ok := l.reports.allow(l.lineOf(level, message, job.Kind), err, time.Now())
+	if !ok {
+		return
+	}
+	attrs := append(jobAttrs(job), "error", shorten(err, maxLogged))
+	attrs = append(attrs, more...)
+	if left > 0 {
+		attrs = append(attrs, "suppressed", left)
+	}
+	l.cfg.Logger.Log(context.Background(), level, message, attrs...)
+}
+
+// lineOf puts the kinds that are not handled here together: there may be any
+// number of them.
+func (l *loop) lineOf(level slog.Level, message, kind string) line {
+	if _, known := l.cfg.Handlers[kind]; !known {
+		kind = ""
+	}
+	return line{level, message, kind}
+}
+
+// reportLeft says how many lines were left out that none has spoken of since.
+// At the end there is nothing to wait for.
+func (l *loop) reportLeft(now time.Time, end bool) {
+	l.reports.at = time.Time{}
+	for k, s := range l.reports.lines {
+		switch {
+		case s.left == 0:
+		case end || s.limiter.AllowN(now, 1):
+			l.cfg.Logger.Log(context.Background(), k.level, k.message,
+				"kind", k.kind, "suppressed", s.left, "error", shorten(s.err, maxLogged))
+			s.left, s.err = 0, ""
+		default:
+			l.reports.at = now.Add(reportEvery)
+		}
+	}
+}
+
+// reportEnd says how an attempt ended that has not ended well.
+func (l *loop) reportEnd(a *attempt, f *storage.Finish) {
+	v := &a.verdict
+	var more []any
+	if f.Outcome == storage.OutcomeRetry {
+		more = []any{"due", f.DueAt}
+	}
+	switch {
+	case v.stack != "":
+		l.logJob(slog.LevelError, attemptFailed, a.job, v.text, append(more, "stack", v.stack)...)
+	case v.kind == verdictDecode:
+		l.logJob(slog.LevelError, notDecoded, a.job, v.text, more...)
+	case f.Outcome == storage.OutcomeRetry:
+		l.logJob(slog.LevelWarn, attemptFailed, a.job, v.text, more...)
+	}
+	if f.Outcome == storage.OutcomeDead {
+		l.reportDead(a.job, f)
+	}
+}
+
+func (l *loop) reportDead(job *storage.Leased, f *storage.Finish) {
+	l.logJob(slog.LevelWarn, jobIsDead, job, f.Error, "reason", string(f.Reason))
+}
+
+// reportSuspect says, once for each kind, why its jobs run one at a time.
+func (l *loop) reportSuspect(job *storage.Leased) {
+	if l.suspected[job.Kind] {
+		return
+	}
+	l.suspected[job.Kind] = true
+	l.cfg.Logger.Warn("errand: a job has brought its process down twice in a row, such jobs run one at a time",
+		append(jobAttrs(job), "crashes", job.Crashes)...)
+}
+
+// recovery is what is said of the jobs of processes that are gone: one line,
+// however many calls of the store it takes to get them.
+type recovery struct {
+	jobs    int
+	ended   [storage.OutcomeDead + 1]int // what became of them
+	ids     []string                     // of the first of them
+	holders []string                     // the first of them
+}
+
+func (r *recovery) add(job *storage.Reclaimed, f *storage.Finish) {
+	r.jobs++
+	r.ended[f.Outcome]++
+	if len(r.ids) < mostNamed {
+		r.ids = append(r.ids, job.ID.String())
+	}
+	if len(r.holders) < mostNamed && !slices.Contains(r.holders, job.Holder) {
+		r.holders = append(r.holders, job.Holder)
+	}
+}
+
+func (l *loop) reportRecovery() {
+	r := &l.recovery
+	if r.jobs == 0 {
+		return
+	}
+	attrs := []any{"jobs", r.jobs}
+	for outcome, n := range r.ended {
+		if n > 0 {
+			attrs = append(attrs, storage.Outcome(outcome).String(), n)
+		}
+	}
+	attrs = append(attrs, "holders", strings.Join(r.holders, " "), "some", strings.Join(r.ids, " "))
+	l.cfg.Logger.Info("errand: jobs recovered from processes that are gone", attrs...)
+	l.recovery = recovery{}
+}
+
+// jobAttrs returns the log attributes that name an attempt.
+func jobAttrs(job *storage.Leased) []any {
+	return []any{"job", job.ID.String(), "kind", job.Kind, "queue", job.Queue, "attempt", job.Attempt}
+}
