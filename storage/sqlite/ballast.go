@@ -93,7 +93,7 @@ func (b *ballast) release() {
 	if b.size == 0 {
 		return
 	}
-	if err := os.Truncate(b.path, 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := emptyBeside(b.path, b.info); err != nil {
 		b.log.Error("errand: giving up the ballast", "error", err)
 	}
 	b.mu.Lock()
@@ -129,7 +129,7 @@ func (b *ballast) given() {
 	if b.size == 0 || b.gone.Load() {
 		return
 	}
-	if info, err := os.Stat(b.path); err == nil && info.Size() == 0 {
+	if info, err := os.Lstat(b.path); err == nil && info.Size() == 0 {
 		b.mu.Lock()
 		b.tried = time.Now()
 		b.mu.Unlock()
@@ -215,7 +215,7 @@ func cramped(path string, err error) bool {
 	if !errors.Is(err, storage.ErrFull) && !errors.Is(err, storage.ErrIO) {
 		return false
 	}
-	info, e := os.Stat(ballastPath(path))
+	info, e := os.Lstat(ballastPath(path))
 	free, ok := freeSpace(path)
 	return e == nil && info.Size() > 0 && (!ok || free < info.Size())
 }

@@ -2,20 +2,23 @@ package sqlite
 
 import (
 	"errors"
+	"fmt"
 	"os"
+
+	"github.com/errandq/errand/storage"
 )
 
 // openBeside opens a file beside the database, and if there is none makes one
-// that whoever may open the database may open too: with its mode, whatever the
-// umask, and made by root with its owner, as SQLite does with the log.
+// that whoever may write the database may open too, whatever the umask, and made
+// by root with its owner, as SQLite does with the log.
 func openBeside(path string, flag int, db os.FileInfo) (*os.File, error) {
-	f, err := os.OpenFile(path, flag, 0)
+	f, err := openExisting(path, flag, db)
 	if !errors.Is(err, os.ErrNotExist) {
 		return f, err
 	}
-	f, err = os.OpenFile(path, flag|os.O_CREATE|os.O_EXCL, besideMode(db))
+	f, err = os.OpenFile(path, flag|besideFlags|os.O_CREATE|os.O_EXCL, besideMode(db))
 	if errors.Is(err, os.ErrExist) { // another process was first
-		return os.OpenFile(path, flag, 0)
+		return openExisting(path, flag, db)
 	}
 	if err != nil {
 		return nil, err
@@ -24,6 +27,52 @@ func openBeside(path string, flag int, db os.FileInfo) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// openExisting opens a file beside the database that is there. Nothing else
+// opens one: whoever may write the folder may have put a link there that leads
+// to a file of others, or a pipe that nobody writes to. So no link is followed,
+// nothing is waited for, and what is no file of this database is refused with
+// [storage.ErrUnsupportedDB].
+func openExisting(path string, flag int, db os.FileInfo) (*os.File, error) {
+	f, err := os.OpenFile(path, flag|besideFlags, 0)
+	if err != nil {
+		if info, e := os.Lstat(path); e == nil && !info.Mode().IsRegular() {
+			return nil, unfit(path, "is a "+kindOf(info))
+		}
+		return nil, err
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		err = unfit(path, "is a "+kindOf(info))
+	case links(info) > 1:
+		err = unfit(path, fmt.Sprintf("has %d names (hard links)", links(info)))
+	case !owned(info, db):
+		err = unfit(path, "belongs to somebody who may not write the database")
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func unfit(path, what string) error {
+	return fmt.Errorf("%w: path %q %s: must be a regular file of one name, that errand has made; take it away",
+		storage.ErrUnsupportedDB, path, what)
+}
+
+// emptyBeside cuts a file beside the database off, if it is there.
+func emptyBeside(path string, db os.FileInfo) error {
+	f, err := openExisting(path, os.O_WRONLY, db)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(0), f.Close())
 }
 
 // besideMode is the mode of files beside a database.

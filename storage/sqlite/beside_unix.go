@@ -8,11 +8,17 @@ import (
 	"syscall"
 )
 
+const besideFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK // and close on exec, as always in Go
+
 // alike gives a new file the mode and owner of the database, as far as this
 // process may.
 func alike(f *os.File, db os.FileInfo) error {
-	if st, ok := db.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
-		if err := f.Chown(int(st.Uid), int(st.Gid)); err != nil && !errors.Is(err, os.ErrPermission) {
+	if st, ok := db.Sys().(*syscall.Stat_t); ok {
+		uid := -1
+		if os.Geteuid() == 0 {
+			uid = int(st.Uid)
+		}
+		if err := f.Chown(uid, int(st.Gid)); err != nil && !errors.Is(err, os.ErrPermission) {
 			return err
 		}
 	}
@@ -29,4 +35,16 @@ func links(info os.FileInfo) int {
 		return 1
 	}
 	return int(st.Nlink)
+}
+
+// owned reports whether a file beside the database was made by somebody who may
+// write the database: its owner, its group, root or this user.
+func owned(info, db os.FileInfo) bool {
+	f, ok := info.Sys().(*syscall.Stat_t)
+	d, both := db.Sys().(*syscall.Stat_t)
+	if !ok || !both || f.Uid == d.Uid || f.Uid == 0 || int(f.Uid) == os.Geteuid() {
+		return true
+	}
+	mode := db.Mode().Perm()
+	return mode&0o020 != 0 && f.Gid == d.Gid || mode&0o002 != 0
 }

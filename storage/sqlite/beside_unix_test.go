@@ -3,13 +3,19 @@
 package sqlite_test
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
 )
 
 // All files beside the database have its mode, whatever the umask.
@@ -67,5 +73,110 @@ func TestOpen_Modes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// odd are what whoever may write the folder can put beside a database, each
+// with a file of somebody else at hand.
+var odd = map[string]func(path, victim string) error{
+	"symbolic link": func(path, victim string) error { return os.Symlink(victim, path) },
+	"hard link":     func(path, victim string) error { return os.Link(victim, path) },
+	"pipe":          func(path, _ string) error { return syscall.Mkfifo(path, 0o600) },
+	"directory":     func(path, _ string) error { return os.Mkdir(path, 0o700) },
+	"device":        func(path, _ string) error { return syscall.Mknod(path, syscall.S_IFCHR|0o600, 1<<8|5) }, // zero
+	"of another user": func(path, _ string) error {
+		err := os.WriteFile(path, []byte("what it says"), 0o600)
+		if err == nil {
+			err = os.Chown(path, 65534, 65534)
+		}
+		return err
+	},
+}
+
+// What is beside a database is used only if errand can have made it: no file of
+// others is written, emptied or read, and nothing is waited for.
+func TestOpen_OddFilesBeside(t *testing.T) {
+	for _, suffix := range []string{"-turn", "-wake", "-ballast", "-check", "-instance-1"} {
+		for what, put := range odd {
+			t.Run(suffix+" is "+what, func(t *testing.T) {
+				var mu sync.Mutex
+				var said []string
+				d := newDB(t, nil)
+				if err := d.open().Close(); err != nil {
+					t.Fatal(err)
+				}
+				victim := filepath.Join(t.TempDir(), "victim")
+				if err := os.WriteFile(victim, []byte("secret"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				_ = os.Remove(d.path + suffix) // some are not there
+				if err := put(d.path+suffix, victim); errors.Is(err, syscall.EPERM) {
+					t.Skip(err) // without root
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				before, err := os.Lstat(d.path + suffix)
+				if err != nil {
+					t.Fatal(err)
+				}
+				d.opts = &sqlite.Options{Logger: slog.New(listener(func(_ slog.Level, text string) {
+					mu.Lock()
+					defer mu.Unlock()
+					said = append(said, text)
+				}))}
+				useBeside(t, d, suffix)
+				if b, err := os.ReadFile(victim); err != nil || string(b) != "secret" {
+					t.Errorf("the file of somebody else has %q in it (%v)", b, err)
+				}
+				after, err := os.Lstat(d.path + suffix)
+				if err != nil || !os.SameFile(before, after) || after.Mode() != before.Mode() || after.Size() != before.Size() {
+					t.Errorf("%v was made of %v (%v)", after, before, err)
+				}
+				for _, text := range said {
+					if strings.Contains(text, "secret") || strings.Contains(text, "what it says") {
+						t.Errorf("the log has it: %q", text)
+					}
+				}
+			})
+		}
+	}
+}
+
+// useBeside does all that uses the files beside a database, of which the one
+// with this name is not to be used.
+func useBeside(t *testing.T, d *db, suffix string) {
+	s, err := sqlite.Open(d.path, d.opts)
+	if suffix == "-turn" {
+		if !errors.Is(err, storage.ErrUnsupportedDB) {
+			t.Errorf("Open: %v, want ErrUnsupportedDB", err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	defer s.Notify(func(storage.Event) {})()
+	if _, err := s.Enqueue(ctx, t0, one()); err != nil {
+		t.Errorf("Enqueue: %v", err)
+	}
+	x := storage.Exchange{Length: time.Minute, Want: 1, Source: source("a")}
+	if _, err := s.Exchange(ctx, t0, x); (err != nil) != (suffix == "-instance-1") {
+		t.Errorf("leasing: %v", err)
+	}
+	s.Fault(func(bool) error { return storage.ErrFull }) // gives the ballast up
+	_ = s.Pause(ctx, t0, "default", true)
+	s.Fault(nil)
+	if _, err := s.Reclaim(ctx, t0, 0, time.Minute, 10); err != nil {
+		t.Errorf("Reclaim: %v", err)
+	}
+	if s.CheckOver() != nil {
+		<-s.CheckOver()
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if _, err := sqlite.Examine(ctx, d.path, false, t0); err != nil {
+		t.Errorf("Examine: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +20,8 @@ const (
 
 	// maxFound is how much of what was found is shown.
 	maxFound = 5
+	// maxFinding is how much of its file is read.
+	maxFinding = 4096
 )
 
 // check is the look at a file whose last use did not end cleanly: SQLite's
@@ -37,6 +40,16 @@ type check struct {
 
 func checkPath(db string) string { return db + "-check" }
 
+// readFinding returns what a check has written to its file.
+func readFinding(path string, db os.FileInfo) (string, error) {
+	f, err := openExisting(path, os.O_RDONLY, db)
+	if err != nil {
+		return "", err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxFinding))
+	return string(b), errors.Join(err, f.Close())
+}
+
 // beginCheck has the file checked if that is owed, or if an instance is
 // registered whose process is gone: from then on until a worker has taken over
 // what it held. A process that leased nothing and listened to nobody leaves no
@@ -44,12 +57,12 @@ func checkPath(db string) string { return db + "-check" }
 // file open looks the same.
 func (s *Store) beginCheck() {
 	c := &s.check
-	before, err := os.ReadFile(c.path)
+	before, err := readFinding(c.path, s.info)
 	if errors.Is(err, os.ErrNotExist) && !s.unclean() {
 		return
 	}
-	if len(before) > 0 {
-		s.stopIntake(string(before))
+	if before != "" {
+		s.stopIntake(before)
 	}
 	f, err := openBeside(c.path, os.O_RDWR, s.info)
 	if err == nil {
@@ -71,7 +84,7 @@ func (s *Store) beginCheck() {
 // one: either way nobody has its lock.
 func (s *Store) unclean() bool {
 	return slices.ContainsFunc(s.cache.others(s.self.number()), func(r rival) bool {
-		alive, err := locked(instancePath(s.path, r.id))
+		alive, err := locked(instancePath(s.path, r.id), s.info)
 		return err == nil && !alive
 	})
 }
@@ -163,11 +176,11 @@ func (s *Store) heedCheck() {
 	if s.opts.SingleProcess || s.check.found.Load() != nil {
 		return
 	}
-	if info, err := os.Stat(s.check.path); err != nil || info.Size() == 0 {
+	if info, err := os.Lstat(s.check.path); err != nil || info.Size() == 0 {
 		return
 	}
-	if text, err := os.ReadFile(s.check.path); err == nil && len(text) > 0 {
-		s.stopIntake(string(text))
+	if text, err := readFinding(s.check.path, s.info); err == nil && text != "" {
+		s.stopIntake(text)
 	}
 }
 
@@ -177,7 +190,7 @@ func (s *Store) damage() error {
 	if text == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: path %q: a check has found: %s; %s", storage.ErrCorrupt, s.path, *text, remedyRestore)
+	return fmt.Errorf("%w: path %q: a check has found: %q; %s", storage.ErrCorrupt, s.path, *text, remedyRestore)
 }
 
 // stopping is a context that ends when a Store begins to close.

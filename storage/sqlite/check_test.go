@@ -250,20 +250,22 @@ func TestCheck_FindingIsKept(t *testing.T) {
 	}
 }
 
+// Of what another process has found no more is told than a person reads, and no
+// terminal obeys it.
 func TestCheck_FoundByAnother(t *testing.T) {
 	path := t.TempDir() + "/jobs.db"
 	synctest.Test(t, func(t *testing.T) {
-		d := &db{t, path, nil}
+		d := &db{t, path, &sqlite.Options{Logger: slog.New(slog.DiscardHandler)}}
 		s := d.open()
 		enqueue(t, s, "a", 1)
-		if err := os.WriteFile(d.path+"-check", []byte("what it is"), 0o600); err != nil {
+		if err := os.WriteFile(d.path+"-check", []byte("what it is\x1b"+strings.Repeat(".", 1<<20)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		_, _ = s.Enqueue(context.Background(), t0, one()) // looks, and may be let through
 		_, err := s.Enqueue(context.Background(), t0, one())
-		if !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), "what it is") {
-			t.Errorf("%v, want ErrCorrupt", err)
+		if !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), `what it is\x1b.`) || len(err.Error()) > 10_000 {
+			t.Errorf("%.200v, want ErrCorrupt with the first of it", err)
 		}
 	})
 }

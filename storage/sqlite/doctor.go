@@ -167,7 +167,7 @@ func (d *doctor) open() (close func(), err error) {
 		}
 		remove = func() { _ = os.RemoveAll(dir) }
 		path = filepath.Join(dir, "copy")
-		if err := errors.Join(copyFile(d.path, path), copyFile(d.path+"-wal", path+"-wal")); err != nil {
+		if err := d.copyTo(path); err != nil {
 			remove()
 			return nil, err
 		}
@@ -181,12 +181,22 @@ func (d *doctor) open() (close func(), err error) {
 	return func() { _ = d.db.Close(); remove() }, nil
 }
 
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
+// copyTo copies the database and its log.
+func (d *doctor) copyTo(path string) error {
+	db, err := os.Open(d.path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = in.Close() }() // it has only been read
+	defer func() { _ = db.Close() }() // it has only been read
+	log, err := openExisting(d.path+"-wal", os.O_RDONLY, d.info)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }() // as well
+	return errors.Join(copyFile(db, path), copyFile(log, path+"-wal"))
+}
+
+func copyFile(in io.Reader, to string) error {
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

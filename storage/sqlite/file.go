@@ -64,8 +64,11 @@ func checkFile(path string) error {
 }
 
 func kindOf(info os.FileInfo) string {
-	if info.IsDir() {
+	switch {
+	case info.IsDir():
 		return "directory"
+	case info.Mode()&os.ModeSymlink != 0:
+		return "symbolic link"
 	}
 	return "special file"
 }

@@ -141,7 +141,10 @@ func (g *deadRival) close() {
 // notes of another boot were never synced, and say nothing either.
 func (s *Store) inspect(r rival) (*deadRival, map[int64]note, error) {
 	path := instancePath(s.path, r.id)
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := openExisting(path, os.O_RDWR, s.info)
+	if errors.Is(err, storage.ErrUnsupportedDB) {
+		return nil, nil, nil // put there by somebody else: what it holds lapses
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		return &deadRival{rival: r, path: path}, nil, nil
 	}

@@ -240,10 +240,17 @@ func useOFDLocks(log *slog.Logger) {
 // room for the index of its log.
 func open(path string, o Options, app *sql.DB) (*Store, error) {
 	s, err := openOnce(path, o, app)
-	if err != nil && cramped(path, err) && os.Truncate(ballastPath(path), 0) == nil {
-		return openOnce(path, o, app)
+	if err == nil || !cramped(path, err) {
+		return s, err
 	}
-	return s, err
+	info, e := os.Stat(path)
+	if e == nil {
+		e = emptyBeside(ballastPath(path), info)
+	}
+	if e != nil {
+		return nil, err
+	}
+	return openOnce(path, o, app)
 }
 
 func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {

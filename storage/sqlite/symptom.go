@@ -105,7 +105,7 @@ func (d *doctor) instances() error {
 	var leases int
 	err := reader{d.ctx, d.db}.each(sqlLeasesOf, nil, []any{&id, &name, &leases}, func() {
 		registered[id] = true
-		alive, err := locked(instancePath(d.path, id))
+		alive, err := locked(instancePath(d.path, id), d.info)
 		switch {
 		case err != nil:
 			d.say("instances", SeverityNote, "", "%s: %v", name, err)
@@ -130,16 +130,16 @@ func (d *doctor) instances() error {
 		if !ok || err != nil || registered[id] {
 			continue
 		}
-		if alive, err := locked(filepath.Join(filepath.Dir(d.path), f.Name())); err == nil && !alive {
+		if alive, err := locked(filepath.Join(filepath.Dir(d.path), f.Name()), d.info); err == nil && !alive {
 			d.say("leftovers", SeverityNote, fmt.Sprintf("rm %s", f.Name()), "%s: of a process that is gone", f.Name())
 		}
 	}
 	return nil
 }
 
-// locked tells whether a process has the lock on a file.
-func locked(path string) (bool, error) {
-	f, err := os.Open(path)
+// locked reports whether a process has the lock on a file beside the database.
+func locked(path string, db os.FileInfo) (bool, error) {
+	f, err := openExisting(path, os.O_RDONLY, db)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}

@@ -1,0 +1,57 @@
+package sqlite_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What is beside a database is opened in one place, which follows no links.
+// Everything else that opens a file opens another one.
+func TestBeside_OpenedInOnePlace(t *testing.T) {
+	opening := []string{"Open", "OpenFile", "OpenInRoot", "OpenRoot", "Create", "ReadFile", "WriteFile", "Truncate", "Chmod", "Chown"}
+	allowed := []string{
+		"beside.go: openBeside", "beside.go: openExisting",
+		"file.go: checkFile",                     // makes the database
+		"doctor.go: header", "doctor.go: copyTo", // read the database
+		"doctor.go: copyFile",   // makes a copy in a folder of its own
+		"backup.go: publish",    // syncs the copy it has made, and its folder
+		"boot_linux.go: bootID", // of the kernel, as the next two
+		"names_linux.go: mountedAlone",
+		"filesystem_linux.go: statFileSystem",
+	}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range file.Decls {
+			where := name + ": "
+			if f, ok := decl.(*ast.FuncDecl); ok {
+				where += f.Name.Name
+			}
+			ast.Inspect(decl, func(n ast.Node) bool {
+				s, ok := n.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				if fmt.Sprint(s.X) == "os" && slices.Contains(opening, s.Sel.Name) && !slices.Contains(allowed, where) {
+					t.Errorf("%s uses os.%s: must use openBeside, openExisting or emptyBeside", where, s.Sel.Name)
+				}
+				return true
+			})
+		}
+	}
+}
