@@ -45,10 +45,10 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	if err := s.takeTurn(ctx); err != nil {
+	if err := s.takeTurn(ctx, &s.app); err != nil {
 		return err
 	}
-	defer s.turn.give()
+	defer s.giveTurn()
 	app, err := s.appConn(ctx)
 	if err != nil {
 		return translate(err)
@@ -60,6 +60,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		return translate(err)
 	}
 	s.begun.Add(1)
+	s.endGap(app)
 	own := &ownTx{tx: tx}
 	s.own.Store(own)
 	defer s.own.Store(nil)

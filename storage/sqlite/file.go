@@ -104,21 +104,25 @@ func settle(ctx context.Context, conn *sql.Conn) error {
 const lookEach = time.Second
 
 // takeTurn waits for the turn to write, and makes sure now and then that what is
-// written will be found.
-func (s *Store) takeTurn(ctx context.Context) error {
+// written will be found. db is the connection that it will be written by.
+func (s *Store) takeTurn(ctx context.Context, db **statements) error {
+	asked := time.Now()
 	if err := s.turn.take(ctx, s.opts.BusyTimeout); err != nil {
 		return err
 	}
-	now := time.Now()
-	if now.Sub(s.looked) < lookEach {
+	if err := s.leaveGap(ctx, asked, db); err != nil {
+		s.giveTurn()
+		return err
+	}
+	if asked.Sub(s.looked) < lookEach {
 		return nil
 	}
 	if err := s.there(); err != nil {
-		s.turn.give()
+		s.giveTurn()
 		s.fail(err, "database")
 		return err
 	}
-	s.looked = now
+	s.looked = asked
 	s.heedCheck()
 	return nil
 }

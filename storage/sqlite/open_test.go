@@ -140,7 +140,7 @@ func TestOpen_SingleProcessLocksOut(t *testing.T) {
 }
 
 // appDB is a database of an application.
-func appDB(t *testing.T, dsn string) *sql.DB {
+func appDB(t testing.TB, dsn string) *sql.DB {
 	t.Helper()
 	app, err := sql.Open("sqlite", dsn)
 	if err != nil {

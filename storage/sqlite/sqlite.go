@@ -112,6 +112,7 @@ type Store struct {
 	apps    *sql.DB     // the one connection that Tx runs on
 	app     *statements // on apps; set once, with the turn
 	turn    *turn
+	pace    pace      // guarded by the turn
 	looked  time.Time // for the database under its name; guarded by the turn
 	told    time.Time // the writer of what Tx has committed; guarded by the turn
 	reqs    chan *request
@@ -271,6 +272,9 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	s.written = make(chan struct{}, 1)
 	s.cache.lanes, s.cache.names = map[laneName]int64{}, map[int64]laneName{}
 	s.watch.init(s)
+	if app != nil {
+		s.pace.inUse = func() bool { return app.Stats().InUse > 0 }
+	}
 	s.ballast = ballast{path: ballastPath(path), info: info, size: o.Ballast, log: o.Logger}
 	s.check.path = checkPath(path)
 	defer func() {

@@ -239,13 +239,14 @@ func (w *writer) attempt(batch *[]*request) (culprit int, err error) {
 	if err := w.usable(); err != nil {
 		return -1, err
 	}
-	if err := w.takeTurn(context.Background()); err != nil {
+	if err := w.takeTurn(context.Background(), &w.stmts); err != nil {
 		return -1, err
 	}
-	defer w.turn.give()
+	defer w.giveTurn()
 	if _, err := w.stmts.exec(sqlBegin); err != nil {
 		return -1, translate(err)
 	}
+	w.endGap(w.stmts)
 	w.begun.Add(1)
 	w.dirty = true
 	live := slices.DeleteFunc(*batch, func(r *request) bool {
