@@ -42,16 +42,16 @@
 //	any error            failed: a retry by the policy, or dead as exhausted
 //	Permanent(err)       dead at once
 //	RetryAfter(d, err)   failed: a retry, not before d
-//	Snooze(d)            again after d; no failure
+//	Snooze(d, err)       again after d; no failure
 //	Cancel(err)          finished as cancelled
 //
-// A panic and runtime.Goexit are failed attempts whose stack is kept. Args that
-// do not decode are failed attempts too, dead with reason decode at the end.
-// Other errors are classified by the rules of package policy, or those of the
-// kind or queue: an error with an HTTP status 404 is permanent too, one with
-// 429 or 503 is retried, and not before its Retry-After. The handler's context
-// ends with a cause: [ErrCancelled], [ErrLeaseLost], [ErrShutdown] or
-// [context.DeadlineExceeded], which is never permanent.
+// [VerdictOf] reads it from an error, for tests. A panic and runtime.Goexit are
+// failed attempts whose stack is kept. Args that do not decode are failed
+// attempts too, dead with reason decode at the end. Other errors are classified
+// by the rules of package policy, or those of the kind or queue: an HTTP status
+// 404 is permanent too, one with 429 or 503 is retried, not before its
+// Retry-After. The handler's context ends with a cause: [ErrCancelled],
+// [ErrLeaseLost], [ErrShutdown] or [context.DeadlineExceeded], never permanent.
 //
 // The delivery policy in effect is the job's own, else its kind's, else its
 // queue's, else that of [Options], looked up when the attempt fails; package

@@ -60,7 +60,7 @@ func ExampleRetryAfter() {
 func ExampleSnooze() {
 	j := once(func(job *errand.Job[SendEmail]) (bool, error) {
 		if job.Snoozes == 0 {
-			return false, errand.Snooze(100 * time.Millisecond)
+			return false, errand.Snooze(100*time.Millisecond, errors.New("not before the office opens"))
 		}
 		return true, nil
 	})
@@ -76,6 +76,35 @@ func ExampleCancel() {
 	fmt.Printf("%s: %s\n", j.State, j.Error)
 	// Output:
 	// cancelled: the account is gone
+}
+
+// A handler is a function, and what it returns can be asked for its verdict: no
+// queue is needed to test it.
+func ExampleVerdictOf() {
+	handle := func(_ context.Context, job *errand.Job[SendEmail]) error {
+		if job.Args.To == "" {
+			return fmt.Errorf("send: %w", errand.Permanent(errNoAddress))
+		}
+		if job.Attempt == 1 {
+			return errand.Snooze(time.Minute, errors.New("not before the office opens"))
+		}
+		return errors.New("connection refused")
+	}
+	ada := SendEmail{To: "ada@example.org"}
+	for _, job := range []*errand.Job[SendEmail]{
+		{Attempt: 1}, {Attempt: 1, Args: ada}, {Attempt: 2, Args: ada},
+	} {
+		err := handle(context.Background(), job)
+		if v, ok := errand.VerdictOf(err); ok {
+			fmt.Println("verdict:", v, "| permanent:", v.Kind == errand.VerdictPermanent)
+		} else {
+			fmt.Println("retried by the policy:", err)
+		}
+	}
+	// Output:
+	// verdict: permanent: no such address | permanent: true
+	// verdict: snooze 1m0s: not before the office opens | permanent: false
+	// retried by the policy: connection refused
 }
 
 // A panic is a failed attempt like any other, and its stack is kept.

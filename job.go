@@ -165,9 +165,61 @@ func RetryAfter(d time.Duration, err error) error {
 
 // Snooze is the verdict that the job should come back after d, at least
 // 100 ms. It is no failure and uses up no retry; but a job that snoozed
-// [WorkerOptions].MaxSnoozes times dies with reason "snoozed".
-func Snooze(d time.Duration) error { return &engine.SnoozeError{For: d} }
+// [WorkerOptions].MaxSnoozes times dies with reason "snoozed". err says why; it
+// may be nil. It is kept if the job dies of it, and only then.
+func Snooze(d time.Duration, err error) error { return &engine.SnoozeError{For: d, Err: err} }
 
 // Cancel is the verdict that the job is pointless: it is finished as
 // cancelled. err says why; it may be nil.
 func Cancel(err error) error { return &engine.CancelError{Err: err} }
+
+// Verdict is what a handler has said by [Permanent], [RetryAfter], [Snooze] or
+// [Cancel].
+type Verdict struct {
+	Kind VerdictKind
+	// After is the time given to RetryAfter or Snooze.
+	After time.Duration
+	// Err is the error that was given, or nil.
+	Err error
+}
+
+// VerdictKind says which function a verdict is of.
+type VerdictKind string
+
+// The kinds of verdicts.
+const (
+	VerdictPermanent  VerdictKind = "permanent"
+	VerdictRetryAfter VerdictKind = "retry after"
+	VerdictSnooze     VerdictKind = "snooze"
+	VerdictCancel     VerdictKind = "cancel"
+)
+
+// VerdictOf returns the verdict in err that counts for a worker: the outermost,
+// if err wraps several. It is not ok if there is none: nil means done, and other
+// errors are classified by rules, see [policy.Classify]. It serves tests of
+// handlers, and what is wrapped around them.
+func VerdictOf(err error) (v Verdict, ok bool) {
+	switch e := engine.VerdictOf(err).(type) {
+	case *engine.PermanentError:
+		return Verdict{Kind: VerdictPermanent, Err: e.Err}, true
+	case *engine.RetryAfterError:
+		return Verdict{Kind: VerdictRetryAfter, After: e.After, Err: e.Err}, true
+	case *engine.SnoozeError:
+		return Verdict{Kind: VerdictSnooze, After: e.For, Err: e.Err}, true
+	case *engine.CancelError:
+		return Verdict{Kind: VerdictCancel, Err: e.Err}, true
+	}
+	return Verdict{}, false
+}
+
+// String returns the verdict in a few words.
+func (v Verdict) String() string {
+	s := string(v.Kind)
+	if v.Kind == VerdictRetryAfter || v.Kind == VerdictSnooze {
+		s += " " + v.After.String()
+	}
+	if v.Err != nil {
+		s += ": " + v.Err.Error()
+	}
+	return s
+}

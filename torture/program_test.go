@@ -97,7 +97,7 @@ func (o order) handle(job *errand.Job[order]) error {
 	case "die":
 		return errand.Permanent(errors.New("as planned"))
 	case "snooze":
-		return errand.Snooze(100 * time.Millisecond)
+		return errand.Snooze(100*time.Millisecond, nil)
 	case "cancel":
 		return errand.Cancel(nil)
 	case "panic":

@@ -152,18 +152,16 @@ func (a *attempt) judge(err error) verdict {
 	if stopped && errors.Is(err, context.Canceled) { // whatever the handler makes of it: it is our doing
 		return verdict{kind: verdictInterrupted, text: text}
 	}
-	var v Verdict
-	if errors.As(err, &v) {
-		switch v := v.(type) {
-		case *PermanentError:
-			return verdict{kind: verdictFailed, class: policy.Permanent, text: text}
-		case *SnoozeError:
-			return verdict{kind: verdictSnoozed, after: v.For, text: text}
-		case *CancelError:
-			return verdict{kind: verdictCancelled, text: text}
-		case *DecodeError:
-			return verdict{kind: verdictDecode, text: text}
-		}
+	said := VerdictOf(err)
+	switch v := said.(type) {
+	case *PermanentError:
+		return verdict{kind: verdictFailed, class: policy.Permanent, text: text}
+	case *SnoozeError:
+		return verdict{kind: verdictSnoozed, after: v.For, text: text}
+	case *CancelError:
+		return verdict{kind: verdictCancelled, text: text}
+	case *DecodeError:
+		return verdict{kind: verdictDecode, text: text}
 	}
 	switch {
 	case stopped:
@@ -172,7 +170,7 @@ func (a *attempt) judge(err error) verdict {
 		text = cut(fmt.Sprintf("timeout of %v exceeded: %s", a.timeout, text), maxError)
 	}
 	f := verdict{kind: verdictFailed, class: a.classify(err), text: text}
-	if after, ok := v.(*RetryAfterError); ok {
+	if after, ok := said.(*RetryAfterError); ok {
 		f.after = after.After
 	} else {
 		f.after, _ = policy.RetryAfter(err)

@@ -141,7 +141,7 @@ func TestJudge_Classes(t *testing.T) {
 		{stopping, statusCode(400), verdict{kind: verdictInterrupted}},
 		{stopping, &PermanentError{}, verdict{kind: verdictFailed, class: policy.Permanent}},
 		{t.Context(), &DecodeError{statusCode(400)}, verdict{kind: verdictDecode}},
-		{t.Context(), &SnoozeError{time.Hour}, verdict{kind: verdictSnoozed, after: time.Hour}},
+		{t.Context(), &SnoozeError{For: time.Hour}, verdict{kind: verdictSnoozed, after: time.Hour}},
 	} {
 		a := &attempt{cfg: testConfig(), job: &storage.Leased{}, ctx: c.ctx}
 		got := a.judge(c.err)

@@ -48,8 +48,8 @@ func (c *Config) snooze(f storage.Finish, job *storage.Leased, v verdict, now ti
 		return f
 	}
 	d := c.effective(job)
-	text := fmt.Sprintf("snoozed more than %d times", c.MaxSnoozes)
-	return dead(f, job, d, storage.ReasonSnoozed, text)
+	text := fmt.Sprintf("snoozed more than %d times, the last time: %s", c.MaxSnoozes, v.text)
+	return dead(f, job, d, storage.ReasonSnoozed, cut(text, maxError))
 }
 
 // failure looks the next delay up in the policy for the class of the error;

@@ -165,9 +165,10 @@ func TestOutcome(t *testing.T) {
 		},
 		"snooze, too often": {
 			before:  storage.Counters{Snoozes: 2},
-			verdict: verdict{kind: verdictSnoozed, after: time.Minute},
+			verdict: verdict{kind: verdictSnoozed, after: time.Minute, text: "not yet"},
 			want: storage.Finish{
-				Outcome: storage.OutcomeDead, Reason: storage.ReasonSnoozed, Error: "snoozed more than 2 times", Policy: policyJSON,
+				Outcome: storage.OutcomeDead, Reason: storage.ReasonSnoozed, Policy: policyJSON,
+				Error: "snoozed more than 2 times, the last time: not yet",
 			},
 		},
 	} {

@@ -28,6 +28,12 @@ type Verdict interface {
 	verdict()
 }
 
+// VerdictOf returns the outermost verdict in err's tree, or nil.
+func VerdictOf(err error) Verdict {
+	v, _ := errors.AsType[Verdict](err)
+	return v
+}
+
 func (*PermanentError) verdict()  {}
 func (*RetryAfterError) verdict() {}
 func (*SnoozeError) verdict()     {}
@@ -71,12 +77,15 @@ func (e *RetryAfterError) Unwrap() error { return e.Err }
 
 // SnoozeError is the verdict that the job should come back later, and that
 // this was no failure.
-type SnoozeError struct{ For time.Duration }
+type SnoozeError struct {
+	For time.Duration
+	Err error
+}
 
-func (e *SnoozeError) Error() string { return fmt.Sprintf("snooze for %v", e.For) }
+func (e *SnoozeError) Error() string { return text(e.Err, fmt.Sprintf("snooze for %v", e.For)) }
 
-// Unwrap gives nil: a snooze has no reason.
-func (e *SnoozeError) Unwrap() error { return nil }
+// Unwrap returns the reason.
+func (e *SnoozeError) Unwrap() error { return e.Err }
 
 // CancelError is the verdict that the job is pointless: finished as cancelled.
 type CancelError struct{ Err error }

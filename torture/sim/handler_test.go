@@ -157,7 +157,7 @@ func (d deed) verdict(ctx context.Context) error {
 	case exits:
 		runtime.Goexit()
 	case snoozes:
-		return fmt.Errorf("not now: %w", errand.Snooze(d.after))
+		return fmt.Errorf("not now: %w", errand.Snooze(d.after, nil))
 	case asksLater:
 		return fmt.Errorf("busy: %w", errand.RetryAfter(d.after, errOops))
 	case isPermanent:
