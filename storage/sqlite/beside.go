@@ -14,6 +14,9 @@ import (
 func openBeside(path string, flag int, db os.FileInfo) (*os.File, error) {
 	f, err := openExisting(path, flag, db)
 	if !errors.Is(err, os.ErrNotExist) {
+		if err == nil {
+			narrow(f, db)
+		}
 		return f, err
 	}
 	f, err = os.OpenFile(path, flag|besideFlags|os.O_CREATE|os.O_EXCL, besideMode(db))
@@ -75,5 +78,18 @@ func emptyBeside(path string, db os.FileInfo) error {
 	return errors.Join(f.Truncate(0), f.Close())
 }
 
-// besideMode is the mode of files beside a database.
-func besideMode(db os.FileInfo) os.FileMode { return db.Mode().Perm() & 0o666 }
+// besideMode is the mode of files beside a database: to read and write for those
+// who may write the database. Who may only read it needs none of them, and could
+// lock them, which keeps others from writing.
+func besideMode(db os.FileInfo) os.FileMode {
+	write := db.Mode().Perm() & 0o222
+	return write | write<<1
+}
+
+// narrow takes from the mode of a file what is too much, as far as this process
+// may: earlier versions made them readable for all who may read the database.
+func narrow(f *os.File, db os.FileInfo) {
+	if info, err := f.Stat(); err == nil && info.Mode().Perm()&^besideMode(db) != 0 {
+		_ = f.Chmod(info.Mode().Perm() & besideMode(db)) // the doctor says if that cannot be
+	}
+}

@@ -18,7 +18,8 @@ import (
 	"github.com/errandq/errand/storage/sqlite"
 )
 
-// All files beside the database have its mode, whatever the umask.
+// All files beside the database are for those who may write it, whatever the
+// umask and the mode they had.
 func TestOpen_Modes(t *testing.T) {
 	for name, c := range map[string]struct {
 		umask int
@@ -28,7 +29,9 @@ func TestOpen_Modes(t *testing.T) {
 		"new":                   {0, 0, 0o600},
 		"new, careful":          {0o77, 0, 0o600},
 		"of a group, careful":   {0o77, 0o660, 0o660},
-		"of a group":            {0, 0o640, 0o640},
+		"of a group":            {0, 0o660, 0o660},
+		"that a group reads":    {0, 0o640, 0o600},
+		"that everybody reads":  {0, 0o664, 0o660},
 		"of the owner":          {0, 0o600, 0o600},
 		"that can be executed?": {0, 0o777, 0o666},
 	} {
@@ -36,11 +39,17 @@ func TestOpen_Modes(t *testing.T) {
 			d := newDB(t, nil)
 			defer syscall.Umask(syscall.Umask(c.umask))
 			if c.mode != 0 {
-				if err := os.WriteFile(d.path, nil, 0o600); err != nil {
+				if err := d.open().Close(); err != nil {
 					t.Fatal(err)
 				}
-				if err := os.Chmod(d.path, c.mode); err != nil {
-					t.Fatal(err)
+				for _, suffix := range []string{"", "-turn", "-wake", "-ballast", "-check", "-instance-1"} {
+					f, err := os.OpenFile(d.path+suffix, os.O_CREATE, 0o600)
+					if err == nil {
+						err = errors.Join(f.Chmod(c.mode), f.Close())
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
 				}
 			}
 			a, b := d.open(), d.open()
@@ -65,8 +74,8 @@ func TestOpen_Modes(t *testing.T) {
 					t.Fatal(err)
 				}
 				want := c.want
-				if c.mode == 0o777 && (strings.HasSuffix(f, "-wal") || strings.HasSuffix(f, "-shm")) {
-					want = 0o777 // SQLite takes all of it
+				if c.mode != 0 && (strings.HasSuffix(f, "-wal") || strings.HasSuffix(f, "-shm")) {
+					want = c.mode // SQLite takes that of the database
 				}
 				if info.Mode().Perm() != want {
 					t.Errorf("%s has mode %v, want %v", filepath.Base(f), info.Mode(), want)

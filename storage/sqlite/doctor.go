@@ -278,7 +278,11 @@ func (d *doctor) file(suffix string, info os.FileInfo) {
 	case err != nil && suffix != "-shm" && suffix != "-turn" && suffix != "-wake":
 		return // not ours
 	}
-	if want := besideMode(d.info); info.Mode().Perm()&0o666 != want {
+	want := besideMode(d.info)
+	if suffix == "-wal" || suffix == "-shm" || suffix == "-journal" { // SQLite's
+		want = d.info.Mode().Perm() & 0o666
+	}
+	if info.Mode().Perm()&0o666 != want {
 		d.say("modes", SeverityWarning, fmt.Sprintf("chmod %o %s", want, info.Name()),
 			"%s has mode %v, the database %v", info.Name(), info.Mode(), d.info.Mode())
 	}
