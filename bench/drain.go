@@ -12,15 +12,20 @@ type drain struct {
 	n     int
 	keep  bool
 	fails int // how often each job fails before it succeeds
+	lanes int // over how many queues the jobs are spread, if more than one
 }
 
 func (w drain) run(ctx context.Context, t *trial) error {
-	s, err := t.open(ctx, setup{keep: w.keep, retries: w.fails})
+	o := setup{keep: w.keep, retries: w.fails}
+	for i := range w.lanes {
+		o.queues = append(o.queues, fmt.Sprintf("q%d", i))
+	}
+	s, err := t.open(ctx, o)
 	if err != nil {
 		return err
 	}
 	n := t.n(w.n)
-	if err := fill(ctx, s, n, smallPad); err != nil {
+	if err := fill(ctx, s, n, smallPad, o.queues...); err != nil {
 		return err
 	}
 	if err := t.start(); err != nil {
@@ -32,10 +37,17 @@ func (w drain) run(ctx context.Context, t *trial) error {
 	return t.stop(n)
 }
 
-// fill enqueues n jobs before anything is measured.
-func fill(ctx context.Context, s system, n int, pad string) error {
+// fill enqueues n jobs before anything is measured, into these queues in turn if
+// there are any.
+func fill(ctx context.Context, s system, n int, pad string, queues ...string) error {
 	for from := 0; from < n; from += 5000 {
-		if err := s.EnqueueMany(ctx, jobs(from, min(5000, n-from), pad)); err != nil {
+		all := jobs(from, min(5000, n-from), pad)
+		for i := range all {
+			if len(queues) > 0 {
+				all[i].Queue = queues[all[i].N%len(queues)]
+			}
+		}
+		if err := s.EnqueueMany(ctx, all); err != nil {
 			return err
 		}
 	}

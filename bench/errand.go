@@ -11,7 +11,10 @@ import (
 
 // errandQueue is errand through its public API, with its defaults but for what
 // a workload is about.
-type errandQueue struct{ q *errand.Queue }
+type errandQueue struct {
+	q      *errand.Queue
+	queues []string
+}
 
 type (
 	work  payload
@@ -33,13 +36,13 @@ func openErrand(ctx context.Context, s setup) (system, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &errandQueue{q: q}, nil
+	return &errandQueue{q: q, queues: s.queues}, nil
 }
 
 func (e *errandQueue) args(j *newJob) (errand.Args, *errand.JobOptions) {
 	var o *errand.JobOptions
-	if !j.Due.IsZero() || j.Priority != 0 {
-		o = &errand.JobOptions{RunAt: j.Due, Priority: j.Priority}
+	if !j.Due.IsZero() || j.Priority != 0 || j.Queue != "" {
+		o = &errand.JobOptions{RunAt: j.Due, Priority: j.Priority, Queue: j.Queue}
 	}
 	if j.Other {
 		return other(j.payload), o
@@ -76,7 +79,7 @@ func (e *errandQueue) EnqueueTx(ctx context.Context, j newJob, note string) erro
 }
 
 func (e *errandQueue) Work(ctx context.Context, n int, handle func(context.Context, *job) error) error {
-	w := errand.NewWorker(e.q, &errand.WorkerOptions{Concurrency: n})
+	w := errand.NewWorker(e.q, &errand.WorkerOptions{Concurrency: n, Queues: e.queues})
 	errand.Handle(w, func(ctx context.Context, j *errand.Job[work]) error {
 		return handle(ctx, &job{payload: payload(j.Args), Attempt: j.Attempt})
 	})

@@ -18,7 +18,8 @@ type newJob struct {
 	payload
 	Due      time.Time // zero is at once
 	Priority int
-	Other    bool // of a kind that nobody handles
+	Queue    string // empty is the usual one; only errand has others
+	Other    bool   // of a kind that nobody handles
 }
 
 // job is one attempt, as the handler of a workload sees it.

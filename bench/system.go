@@ -53,6 +53,8 @@ type setup struct {
 	// keep has finished jobs kept for as long as the system does by default;
 	// else they are deleted at once, by systems that can.
 	keep bool
+	// queues are those to work for; nil is the usual one.
+	queues []string
 	// retries is how often a failed job is tried again, without delay.
 	retries int
 }

@@ -104,6 +104,7 @@ drain of 20,000: to raw in batches of 256 >= 0.6 x
 drain of 200,000: to raw in batches of 256 >= 0.6 x
 drain of 20,000: to River >= 10 x
 drain of 20,000: to backlite >= 3 x
+lanes: a drain of 1,000 queues to one of one >= 0.33 x
 drain-kept: to raw that deletes >= 0.4 x
 drain-kept: to River >= 8 x
 failing: to raw >= 0.4 x

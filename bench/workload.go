@@ -69,6 +69,8 @@ var workloads = []workload{
 		about: "20,000 no-op jobs, 16 workers, deleted when done"},
 	{name: "drain:200k", fits: ownAndRaw, run: drain{n: 200_000}.run,
 		about: "200,000 no-op jobs, 16 workers, deleted when done"},
+	{name: "lanes:1000", fits: own, run: drain{n: 20_000, lanes: 1000}.run,
+		about: "drain:20k from 1,000 queues of one worker"},
 	{name: "drain-kept", fits: keepers, run: drain{n: 20_000, keep: true}.run,
 		about: "20,000 no-op jobs, 16 workers, kept when done as by default (raw deletes)"},
 	{name: "failing", fits: ownAndRaw, run: drain{n: 20_000, fails: 2}.run,

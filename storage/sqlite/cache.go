@@ -2,8 +2,11 @@ package sqlite
 
 import (
 	"database/sql"
+	"maps"
 	"slices"
 	"sync"
+
+	"github.com/errandq/errand/storage"
 )
 
 const (
@@ -25,6 +28,7 @@ type cache struct {
 	names      map[int64]laneName
 	last       int64 // the highest lane; all up to it are known
 	paused     map[string]bool
+	pauses     int64   // how often that has changed
 	instances  []rival // this one included
 	policies   map[int64][]byte
 }
@@ -72,6 +76,9 @@ func (c *cache) reload(db asker, generation int64) error {
 	defer c.mu.Unlock()
 	c.add(lanes)
 	if generation > c.generation { // else somebody who came later was faster
+		if !maps.Equal(paused, c.paused) {
+			c.pauses++
+		}
 		c.generation, c.paused, c.instances = generation, paused, all
 	}
 	return nil
@@ -118,21 +125,40 @@ func (c *cache) lane(name laneName) (int64, bool) {
 	return lane, ok
 }
 
-// open gives the lanes of these queues and kinds that exist and are not paused.
-func (c *cache) open(into []int64, queues, kinds []string) []int64 {
+// update brings the lanes of a lineup up to date: those of its source that
+// exist and are not paused.
+func (c *cache) update(l *lineup) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for _, q := range queues {
-		if c.paused[q] {
-			continue
-		}
-		for _, k := range kinds {
-			if lane, ok := c.lanes[laneName{q, k}]; ok {
-				into = append(into, lane)
+	if l.lanes == nil || l.pauses != c.pauses || c.last-l.last > fewLanes {
+		l.pauses, l.lanes, l.order, l.unsure = c.pauses, nil, nil, 0
+		l.add(c.open(&l.source))
+	} else {
+		for lane := l.last + 1; lane <= c.last; lane++ {
+			if name, ok := c.names[lane]; ok && l.has(name) && !c.paused[name.queue] {
+				l.add([]int64{lane})
 			}
 		}
 	}
-	return into
+	l.last = max(l.last, c.last)
+}
+
+// open gives the lanes of a source that exist and are not paused, sorted; c is
+// locked.
+func (c *cache) open(src *storage.Source) []int64 {
+	lanes := []int64{}
+	for _, q := range src.Queues {
+		if c.paused[q] {
+			continue
+		}
+		for _, k := range src.Kinds {
+			if lane, ok := c.lanes[laneName{q, k}]; ok {
+				lanes = append(lanes, lane)
+			}
+		}
+	}
+	slices.Sort(lanes) // a queue or kind may be named twice
+	return slices.Compact(lanes)
 }
 
 func (c *cache) name(lane int64) (laneName, bool) {

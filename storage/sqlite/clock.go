@@ -70,6 +70,7 @@ func (s *Store) StepClock(ctx context.Context, now time.Time, after int64) (next
 func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
 	at := micros(now)
 	t.meta.clock = min(t.meta.clock, at)
+	t.stmts.lineups.forget() // ready jobs may come to be due earlier
 	end := int64(forever)
 	err = t.row(sqlShiftEnd, []any{after}, &next)
 	switch {

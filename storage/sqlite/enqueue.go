@@ -108,7 +108,7 @@ func (s *Store) enqueueOwn(own *ownTx, now time.Time, jobs []storage.NewJob) (ou
 			return nil, err
 		}
 		t.was = t.meta
-	} else if err := t.counters(); err != nil {
+	} else if _, err := t.counters(); err != nil {
 		return nil, err
 	}
 	if out, err = t.enqueue(now, jobs); err != nil {

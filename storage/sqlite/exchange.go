@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -13,9 +12,8 @@ import (
 const (
 	// until always changes, for that is what observers see of a holder's life,
 	// even if the clock stands still.
-	sqlExtend   = `UPDATE errand_job SET until = MAX(?3, until + 1) WHERE id = ?1 AND token = ?2 AND state = 3 RETURNING cancelling`
-	sqlAnyReady = `SELECT 1 FROM errand_job WHERE state = 2 AND lane = ?1 LIMIT 1`
-	sqlNext     = `SELECT due_at FROM errand_job WHERE state = 1 ORDER BY due_at LIMIT 1`
+	sqlExtend = `UPDATE errand_job SET until = MAX(?3, until + 1) WHERE id = ?1 AND token = ?2 AND state = 3 RETURNING cancelling`
+	sqlNext   = `SELECT due_at FROM errand_job WHERE state = 1 ORDER BY due_at LIMIT 1`
 	// Limits are no parameters: SQLite plans by their value, and would prepare
 	// the statement again each time it is bound. The order in which rows are
 	// updated and returned does not matter.
@@ -48,17 +46,6 @@ func (r *leasedRow) dest() []any {
 		&r.id, &r.lane, &r.priority, &r.dueAt, &r.attempt, &r.retry, &r.crashes, &r.snoozes,
 		&r.salt, &r.createdAt, &r.timeout, &r.policy, &r.headers, &r.args, &r.beside, &r.unique,
 	}
-}
-
-// before is the order in which ready jobs start.
-func (r *leasedRow) before(o *leasedRow) bool {
-	if r.priority != o.priority {
-		return r.priority > o.priority
-	}
-	if r.dueAt != o.dueAt {
-		return r.dueAt < o.dueAt
-	}
-	return r.id < o.id
 }
 
 // Exchange implements [storage.Store].
@@ -136,11 +123,9 @@ func (t *tx) due(now time.Time, from storage.Source) (bool, time.Time, error) {
 	if err != nil || next != 0 && next <= micros(now) {
 		return true, time.Time{}, err
 	}
-	for _, lane := range t.store.cache.open(nil, from.Queues, from.Kinds) {
-		var one int
-		if err := t.row(sqlAnyReady, []any{lane}, &one); !errors.Is(err, sql.ErrNoRows) {
-			return err == nil, time.Time{}, err
-		}
+	found, err := t.anyReady(&from)
+	if err != nil || found {
+		return true, time.Time{}, err
 	}
 	return false, timeOrZero(next), nil
 }
@@ -181,15 +166,19 @@ func (t *tx) promote(at int64) (time.Time, error) {
 }
 
 // lease takes the first jobs of the lanes of a source, in their common order.
-func (t *tx) lease(x *storage.Exchange, until int64) ([]storage.Leased, error) {
-	lanes := t.store.cache.open(nil, x.Source.Queues, x.Source.Kinds)
-	for name, lane := range t.lanes { // created in this transaction
-		if slices.Contains(x.Source.Queues, name.queue) && slices.Contains(x.Source.Kinds, name.kind) && !t.store.cache.isPaused(name.queue) {
-			lanes = append(lanes, lane)
+func (t *tx) lease(x *storage.Exchange, until int64) (out []storage.Leased, err error) {
+	defer func() {
+		if err != nil { // the transaction may go on without it
+			t.stmts.lineups.forget()
+		}
+	}()
+	l := t.lineup(&x.Source)
+	if l.unsure > fewLanes {
+		if err := t.survey(l); err != nil {
+			return nil, err
 		}
 	}
-	slices.Sort(lanes) // a queue or kind may be named twice
-	rows, err := t.stmts.merge(slices.Compact(lanes), x.Want)
+	rows, err := t.stmts.merge(l, x.Want)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
@@ -197,7 +186,7 @@ func (t *tx) lease(x *storage.Exchange, until int64) ([]storage.Leased, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]storage.Leased, len(rows))
+	out = make([]storage.Leased, len(rows))
 	held := make([]removed, len(rows))
 	t.after = append(t.after, func() { t.store.self.hold(out, held) })
 	var to, end any = holder, until // made an interface once

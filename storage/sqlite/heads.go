@@ -63,9 +63,13 @@ func (r *leasedRow) setRest(text string) error {
 	return nil
 }
 
+// place gives that of the job in the common order.
+func (r *leasedRow) place() place { return place{r.priority, r.dueAt, r.id} }
+
 // head is the first job of a lane that has not been taken yet.
 type head struct {
-	lane int64
+	*berth
+	slot int // of the statement
 	rows driver.Rows
 	row  leasedRow
 }
@@ -81,44 +85,47 @@ func (s *statements) advance(at *head) (bool, error) {
 	return true, at.row.set(at.lane, s.heads[:])
 }
 
-// merge reads the heads of all lanes side by side and gives the first n jobs,
-// until it is called again. Of each lane it reads no more than one row ahead.
-func (s *statements) merge(lanes []int64, n int) (out []leasedRow, err error) {
+// merge reads the first lanes of a lineup side by side and gives the first n
+// jobs, until it is called again. Of each lane it reads no more than one row
+// ahead. The lineup is afterwards as if they were leased.
+func (s *statements) merge(l *lineup, n int) (out []leasedRow, err error) {
 	clear(s.merged)
 	out = s.merged[:0]
 	defer func() { s.merged = out }()
 	err = s.hold(func() error {
-		heads := make([]*head, 0, len(lanes))
+		var heads []*head // that were opened
+		var free []int    // slots of those that have been read to their end
 		defer func() {
 			for _, at := range heads {
+				at.head = nil
 				_ = at.rows.Close() // read to its end, or cut short on purpose
 			}
 		}()
-		for _, lane := range lanes {
-			at, err := s.open(len(heads), lane)
-			if err != nil {
-				return err
-			}
-			if at != nil {
-				heads = append(heads, at)
-			}
-		}
-		for len(out) < n && len(heads) > 0 {
-			first := 0
-			for i := range heads {
-				if heads[i].row.before(&heads[first].row) {
-					first = i
+		for len(out) < n && len(l.order) > 0 {
+			b := l.order[0]
+			at := b.head
+			if at == nil {
+				slot := len(heads)
+				if k := len(free); k > 0 {
+					slot, free = free[k-1], free[:k-1]
 				}
+				if at, err = s.open(slot, b); err != nil {
+					return err
+				}
+				heads = append(heads, at)
+			} else {
+				out = append(out, at.row)
 			}
-			at := heads[first]
-			out = append(out, at.row)
 			more, err := s.advance(at)
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
-			}
-			if !more {
+			case more:
+				l.set(b, at.row.place())
+			default:
 				_ = at.rows.Close()
-				heads = append(heads[:first], heads[first+1:]...)
+				free = append(free, at.slot)
+				l.empty(b)
 			}
 		}
 		return nil
@@ -126,28 +133,24 @@ func (s *statements) merge(lanes []int64, n int) (out []leasedRow, err error) {
 	return out, err
 }
 
-// open begins to read a lane with the i-th of several equal statements; nil if
-// there is nothing in it.
-func (s *statements) open(i int, lane int64) (*head, error) {
-	for len(s.lanes) <= i {
+// open begins to read a lane with one of several equal statements.
+func (s *statements) open(slot int, b *berth) (*head, error) {
+	for len(s.lanes) <= slot {
 		st, err := s.prepare(sqlHeads)
 		if err != nil {
 			return nil, err
 		}
 		s.lanes = append(s.lanes, st)
 	}
-	args, err := s.bind(lane)
+	args, err := s.bind(b.lane)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.lanes[i].(driver.StmtQueryContext).QueryContext(context.Background(), args)
+	rows, err := s.lanes[slot].(driver.StmtQueryContext).QueryContext(context.Background(), args)
 	if err != nil {
 		return nil, err
 	}
-	at := &head{lane: lane, rows: rows}
-	more, err := s.advance(at)
-	if err != nil || !more {
-		return nil, errors.Join(err, rows.Close())
-	}
+	at := &head{berth: b, slot: slot, rows: rows}
+	b.head = at
 	return at, nil
 }

@@ -21,7 +21,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlSetNumber:     "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlReserve:       "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlNextJob:       "USING INTEGER PRIMARY KEY (rowid=?)",
-		sqlAnyReady:      "USING COVERING INDEX errand_job_ready (lane=?)",
+		sqlFirstFrom:     "USING COVERING INDEX errand_job_ready (lane>?)",
 		sqlHeads:         "USING INDEX errand_job_ready (lane=?)",
 		sqlNext:          "USING COVERING INDEX errand_job_scheduled",
 		sqlPromote:       "USING COVERING INDEX errand_job_scheduled (due_at<?)",

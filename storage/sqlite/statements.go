@@ -20,12 +20,13 @@ import (
 // numbered ones the driver makes a string each time, to find out which is meant,
 // which takes a tenth of the time of an INSERT.
 type statements struct {
-	conn  *sql.Conn
-	raw   any                    // of conn, while it is held
-	texts map[string]driver.Stmt // by text
-	lanes []driver.Stmt          // of sqlHeads: one for each lane read at the same time
-	known known
-	wrote int // statements, rows and large values since the log was looked at: some pages each
+	conn    *sql.Conn
+	raw     any                    // of conn, while it is held
+	texts   map[string]driver.Stmt // by text
+	lanes   []driver.Stmt          // of sqlHeads: one for each lane read at the same time
+	known   known
+	lineups lineups
+	wrote   int // statements, rows and large values since the log was looked at: some pages each
 
 	args   []driver.NamedValue // reused, as the next two
 	values []driver.Value

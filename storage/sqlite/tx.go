@@ -142,31 +142,47 @@ func (s *statements) recall(m *meta) bool {
 	return true
 }
 
+// checkLineups drops the lineups if anything has been written since they were
+// right. What is read after that may be newer, which does them no harm: they
+// are dropped the next time then.
+func (s *statements) checkLineups() {
+	version, err := s.dataVersion()
+	if err != nil || version != s.lineups.version {
+		s.lineups.forget()
+		s.lineups.version = version
+	}
+}
+
 // remember keeps the counters of a transaction that has just been committed.
 func (s *statements) remember(m meta) {
 	version, err := s.dataVersion()
 	s.known = known{err == nil, m, version}
+	s.lineups.version = version
 }
 
 // counters takes over the counters, and refuses a database that has become too
 // new.
-func (t *tx) counters() error {
+func (t *tx) counters() (recalled bool, err error) {
 	m := &t.meta
-	if !t.begun || !t.stmts.recall(m) {
+	if recalled = t.begun && t.stmts.recall(m); !recalled {
 		if err := t.row(sqlMeta, nil, m.dest()...); err != nil {
-			return err
+			return false, err
 		}
 	}
 	t.was = *m
-	return tooNew(m.minWriter)
+	return recalled, tooNew(m.minWriter)
 }
 
 // load is counters, and brings the cache up to date if another process changed
 // what is in it. It is not for a transaction of the application, in which
 // lanes may have been created already that are never committed.
 func (t *tx) load() error {
-	if err := t.counters(); err != nil {
+	recalled, err := t.counters()
+	if err != nil {
 		return err
+	}
+	if !recalled { // else nobody has written
+		t.stmts.checkLineups()
 	}
 	m := &t.meta
 	if t.store.cache.stale(m.gen) {
@@ -207,6 +223,7 @@ func (t *tx) flush() error {
 
 // rolledBack undoes what was done outside of the database.
 func (t *tx) rolledBack() {
+	t.stmts.lineups.forget()
 	for _, f := range t.undo {
 		f()
 	}
@@ -257,6 +274,9 @@ func (t *tx) move(lane int64, from, to int) {
 	}
 	if to != 0 {
 		t.counts[laneState{lane, to}]++
+		if to == ready && t.stmts != nil {
+			t.stmts.lineups.stir(lane)
+		}
 	}
 }
 

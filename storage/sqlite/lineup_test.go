@@ -1,0 +1,189 @@
+package sqlite_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+// What is leased comes in the common order of all lanes, whoever has written in
+// between: the same that a query over the whole table gives.
+func TestLineup_Order(t *testing.T) {
+	d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed})
+	stores := []*sqlite.Store{d.open(), d.open()}
+	db := d.raw()
+	defer db.Close()
+	ctx := context.Background()
+	rnd := rand.New(rand.NewPCG(11, 21))
+	queue := func() string { return fmt.Sprintf("q%d", rnd.IntN(8)) }
+	now := t0
+	job := func() storage.NewJob {
+		j := newJob(queue(), fmt.Sprintf("k%d", rnd.IntN(8)))
+		j.Priority = rnd.IntN(3)
+		j.DueAt = now.Add(time.Duration(rnd.IntN(5)-3) * time.Second)
+		return j
+	}
+	sources := []storage.Source{{Queues: []string{"q3"}, Kinds: []string{"k1"}}, {Queues: []string{"q2"}}, {}}
+	for i := range 8 {
+		sources[1].Kinds = append(sources[1].Kinds, fmt.Sprintf("k%d", i))
+		sources[2].Queues = append(sources[2].Queues, fmt.Sprintf("q%d", i), "q0")
+		sources[2].Kinds = append(sources[2].Kinds, fmt.Sprintf("k%d", i))
+	}
+	held := make([][]storage.Finish, len(stores))
+	exchange := func(i int, src storage.Source) {
+		t.Helper()
+		x := storage.Exchange{Length: time.Minute, Source: src, Want: 1 + rnd.IntN(6), Finish: held[i]}
+		if _, err := stores[i].Exchange(ctx, now, storage.Exchange{Length: time.Minute, Finish: held[i]}); err != nil {
+			t.Fatal(err)
+		}
+		x.Finish = nil
+		if _, err := stores[i].Exchange(ctx, now, storage.Exchange{Length: time.Minute, Want: 1, Source: source("none")}); err != nil {
+			t.Fatal(err) // makes ready what is due
+		}
+		text := fmt.Sprintf(`SELECT j.id FROM errand_job j JOIN errand_lane l USING (lane) WHERE state = 2
+AND queue IN ('%s') AND kind IN ('%s') AND queue NOT IN (SELECT queue FROM errand_pause) ORDER BY priority DESC, due_at, id LIMIT %d`,
+			strings.Join(src.Queues, "','"), strings.Join(src.Kinds, "','"), x.Want)
+		var want, got []int64
+		rows, err := db.Query(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var id int64
+			if err := rows.Scan(&id); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, id)
+		}
+		r, err := stores[i].Exchange(ctx, now, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held[i] = nil
+		for n, l := range r.Leased {
+			got = append(got, l.Key)
+			f := storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone}
+			if n%2 == 1 { // comes back
+				f.Outcome, f.DueAt = storage.OutcomeRetry, now.Add(time.Duration(rnd.IntN(3)-1)*time.Second)
+			}
+			held[i] = append(held[i], f)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("leased %v, want %v", got, want)
+		}
+	}
+	var some storage.ID
+	for range 2000 {
+		i := rnd.IntN(2)
+		var err error
+		switch rnd.IntN(12) {
+		case 0, 1:
+			jobs := make([]storage.NewJob, 1+rnd.IntN(3))
+			for k := range jobs {
+				jobs[k] = job()
+			}
+			var out []storage.Enqueued
+			if out, err = stores[i].Enqueue(ctx, now, jobs); err == nil {
+				some = out[0].ID
+			}
+		case 2, 3:
+			err = stores[i].Pause(ctx, now, queue(), rnd.IntN(4) == 0)
+		case 4:
+			if !some.IsZero() {
+				_, err = stores[i].Cancel(ctx, now, some, 0)
+			}
+			if errors.Is(err, storage.ErrNotFound) {
+				err = nil
+			}
+		case 5:
+			_, err = stores[i].StepClock(ctx, now.Add(-time.Duration(rnd.IntN(10))*time.Second), 0)
+		case 6: // what it adds and leases comes to nothing
+			stores[i].Fault(func(bool) error { return storage.ErrBusy })
+			_, _ = stores[i].Enqueue(ctx, now, []storage.NewJob{job()})
+			_, _ = stores[i].Exchange(ctx, now, storage.Exchange{Length: time.Minute, Want: 3, Source: sources[2]})
+			stores[i].Fault(nil)
+		default:
+			exchange(i, sources[rnd.IntN(len(sources))])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(100 * time.Millisecond)
+	}
+	d.Invariants(t)
+}
+
+// Lanes from which nothing is leased cost an exchange nothing: with a thousand
+// of them it does about the same as with one, however many have jobs.
+func TestLineup_ManyLanes(t *testing.T) {
+	ctx := context.Background()
+	work := func(queues, ready int) float64 {
+		s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true}).open()
+		src := storage.Source{Kinds: []string{"a"}}
+		var jobs []storage.NewJob
+		for i := range queues {
+			src.Queues = append(src.Queues, fmt.Sprintf("q%d", i))
+			job := newJob(src.Queues[i], "a")
+			if i >= ready { // a lane with nothing in it
+				job.DueAt = t0.Add(time.Hour)
+			}
+			for range 1 + 100/queues {
+				jobs = append(jobs, job)
+			}
+		}
+		if _, err := s.Enqueue(ctx, t0, jobs); err != nil {
+			t.Fatal(err)
+		}
+		x := storage.Exchange{Length: time.Minute, Want: 1, Source: src}
+		return testing.AllocsPerRun(50, func() {
+			r, err := s.Exchange(ctx, t0, x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.Finish = x.Finish[:0]
+			for _, l := range r.Leased {
+				x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+			}
+		})
+	}
+	one := work(1, 1)
+	for _, ready := range []int{0, 1, 1000} {
+		if n := work(1000, ready); n > 2*one+100 {
+			t.Errorf("1,000 lanes, of which %d have jobs: an exchange takes %.0f allocations, of one lane %.0f", ready, n, one)
+		}
+	}
+}
+
+// A clock that is set back makes jobs due at one time, and the first enqueued
+// goes first.
+func TestLineup_ClockSetBack(t *testing.T) {
+	s := newDB(t, nil).open()
+	ctx := context.Background()
+	var jobs []storage.NewJob
+	for _, due := range []time.Duration{2, 1, 0} {
+		job := newJob("default", string(rune('a'+due)))
+		job.DueAt = t0.Add(due * time.Second)
+		jobs = append(jobs, job)
+	}
+	out, err := s.Enqueue(ctx, t0.Add(3*time.Second), jobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []storage.ID{out[2].ID, out[0].ID} {
+		if got := lease(t, s, 1, "a", "b", "c"); len(got) != 1 || got[0].ID != want {
+			t.Errorf("leased %v, want %v", got, want)
+		}
+		if _, err := s.StepClock(ctx, t0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
