@@ -3,7 +3,7 @@ package engine
 import "time"
 
 // Chores are the calls of the store that are no exchange: they are not what a
-// worker is for, and one that fails holds up nothing else.
+// worker is for, and one that fails or takes long holds up nothing else.
 const (
 	firstChore = opReclaim
 	lastChore  = opShift
@@ -57,7 +57,9 @@ func (l *loop) choreDue(op operation, now time.Time) (request, bool) {
 			w.markAt = time.Time{}
 		}
 	case opShift:
-		if due = reached(w.shiftAt, now); due {
+		// Outcomes under way may have due times by the clock as it was: they are
+		// to be in the store before the pass, which corrects them.
+		if due = reached(w.shiftAt, now) && !l.exchanges.busy; due {
 			r.after, w.shiftAnew = w.shiftAfter, false
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// request is one call of the store. At most one is under way, so that outcomes
-// pile up meanwhile and go in one commit.
+// request is one call of the store. At most one exchange is under way, so that
+// outcomes pile up meanwhile and go in one commit, and beside it one chore.
 type request struct {
 	op      operation
 	clock   time.Time     // that it is put together by
@@ -50,12 +50,38 @@ type answer struct {
 	err       error
 }
 
-// callStore calls the store for the loop, which must never wait.
-func (l *loop) callStore() {
-	defer close(l.answers)
-	for r := range l.requests {
-		l.answers <- l.call(r)
+// caller leads to a goroutine that calls the store, one call at a time.
+type caller struct {
+	requests chan request
+	answers  chan answer
+	busy     bool // a call is under way
+}
+
+func newCaller() caller {
+	return caller{requests: make(chan request, 1), answers: make(chan answer, 1)}
+}
+
+// end waits until the goroutine has ended.
+func (c *caller) end() {
+	close(c.requests)
+	for range c.answers {
 	}
+}
+
+// callStore calls the store for the loop, which must never wait.
+func (l *loop) callStore(c caller) {
+	defer close(c.answers)
+	for r := range c.requests {
+		c.answers <- l.call(r)
+	}
+}
+
+// caller returns the one by which an operation goes.
+func (l *loop) caller(op operation) *caller {
+	if op >= firstChore && op <= lastChore {
+		return &l.side
+	}
+	return &l.exchanges
 }
 
 func (l *loop) call(r request) answer {
@@ -101,19 +127,30 @@ func (l *loop) want() int {
 	return max(n, 0)
 }
 
-// send makes the next call of the store, if there is anything to call it for.
-// An exchange and the others take turns when both are due.
+// send makes the next calls of the store, if there is anything to call it for.
 func (l *loop) send(now time.Time) {
-	if l.inFlight || l.fatal != nil {
+	if l.fatal != nil {
 		return
 	}
-	if l.stage != working && l.offering {
+	if l.stage != working && l.offering && !l.exchanges.busy {
 		l.put(request{op: opWithdraw})
 		return
 	}
 	if now.Before(l.retryAt) {
 		return
 	}
+	// Chores come first: one of them waits until no exchange is under way.
+	if !l.side.busy {
+		if r, ok := l.chore(now); ok {
+			l.put(r)
+		}
+	}
+	if !l.exchanges.busy {
+		l.sendExchange(now)
+	}
+}
+
+func (l *loop) sendExchange(now time.Time) {
 	if len(l.held) == 0 {
 		l.beatAt = time.Time{}
 	}
@@ -123,16 +160,7 @@ func (l *loop) send(now time.Time) {
 	if alone {
 		from = nil
 	}
-	need := len(l.outcomes) > 0 || reached(l.beatAt, now) || from != nil
-	if !need || !l.sided {
-		if r, ok := l.chore(now); ok {
-			l.sided = true
-			l.put(r)
-			return
-		}
-	}
-	l.sided = false
-	if !need {
+	if len(l.outcomes) == 0 && !reached(l.beatAt, now) && from == nil {
 		return
 	}
 	if from == nil && !alone {
@@ -142,8 +170,12 @@ func (l *loop) send(now time.Time) {
 }
 
 func (l *loop) put(r request) {
-	l.inFlight, l.leasing = true, r.x.Want > 0
-	l.requests <- r
+	c := l.caller(r.op)
+	c.busy = true
+	if r.op == opExchange {
+		l.leasing = r.x.Want > 0
+	}
+	c.requests <- r
 }
 
 // exchange puts the next exchange together, which leases from a source unless
@@ -172,14 +204,20 @@ func (l *loop) exchange(from *source, now time.Time) request {
 
 // answer takes what the store said.
 func (l *loop) answer(a answer) {
-	l.inFlight, l.leasing = false, false
+	l.caller(a.op).busy = false
+	if a.op == opExchange {
+		l.leasing = false
+	}
+	if l.fatal != nil {
+		return // from the other call: nothing is known of the leases any more
+	}
 	now := time.Now()
 	if a.err != nil {
 		l.failed(a, now)
 		return
 	}
 	l.choreBackoff[a.op] = 0
-	if l.choreFailed[a.op] = false; a.op == opExchange {
+	if l.choreFailed[a.op] = false; a.op == opExchange && a.sent.After(l.failedAt) {
 		l.choreFailed = [operations]bool{} // what fails from now on is another streak
 	}
 	if a.op == l.lastOp && (!l.cannotLease || a.x.Want > 0 || l.stage != working) {
@@ -328,7 +366,7 @@ func (l *loop) failed(a answer, now time.Time) {
 		return
 	}
 	l.complain(a.err)
-	l.choreFailed[a.op] = true
+	l.choreFailed[a.op], l.failedAt = true, now
 }
 
 // complain logs the first error of a streak.

@@ -25,10 +25,8 @@ type loop struct {
 	left      int           // how many have
 	dismissed bool          // work is closed
 
-	// Towards the goroutine that calls the store, and from it.
-	requests chan request
-	answers  chan answer
-	inFlight bool
+	exchanges caller // exchanges, and the end of the offers
+	side      caller // the chores: one that is slow holds up no heartbeat
 
 	mail     mailbox
 	unlisten func()
@@ -77,7 +75,6 @@ type loop struct {
 	countsAt time.Time // that was last done
 	purgeAt  time.Time // not before
 	reaped   bool      // has been done once
-	sided    bool      // the last request was no exchange
 	chores   int       // whose turn it is, of those that are none
 
 	retryAt time.Time // no request before
@@ -89,6 +86,7 @@ type loop struct {
 	// choreFailed: the last call of this kind failed, which holds up no others.
 	choreFailed  [operations]bool
 	choreBackoff [operations]time.Duration
+	failedAt     time.Time // the last chore that did
 
 	stage   stage
 	stageAt time.Time // it ends at the latest
@@ -123,8 +121,6 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 		work:     make(chan *attempt, cfg.Concurrency),
 		ended:    make(chan *attempt, cfg.Concurrency),
 		gone:     make(chan struct{}, cfg.Concurrency),
-		requests: make(chan request, 1),
-		answers:  make(chan answer, 1),
 		mail:     mailbox{signal: make(chan struct{}, 1)},
 		stop:     stop,
 		ctx:      ctx.Done(),
@@ -134,6 +130,8 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 
 		suspected: map[string]bool{},
 		timer:     time.NewTimer(time.Hour),
+		exchanges: newCaller(),
+		side:      newCaller(),
 	}
 	if s, ok := cfg.Store.(interface{ Alone() bool }); ok {
 		l.alone = s.Alone
@@ -162,7 +160,8 @@ func (l *loop) run() {
 	for range l.cfg.Concurrency {
 		go l.runner()
 	}
-	go l.callStore()
+	go l.callStore(l.exchanges)
+	go l.callStore(l.side)
 	l.hunger()
 	l.reapAt, l.countAt = now, now
 	clock := l.clock()
@@ -179,7 +178,9 @@ func (l *loop) run() {
 		case a := <-l.ended:
 			l.end(a)
 			l.drain()
-		case a := <-l.answers:
+		case a := <-l.exchanges.answers:
+			l.answer(a)
+		case a := <-l.side.answers:
 			l.answer(a)
 		case <-l.mail.signal:
 			l.read()
@@ -197,9 +198,8 @@ func (l *loop) run() {
 	}
 	l.timer.Stop()
 	l.dismiss()
-	close(l.requests)
-	for range l.answers { // until its goroutine has ended
-	}
+	l.exchanges.end()
+	l.side.end()
 	if l.offering { // the store is of no use any more
 		l.withdraw()
 	}
@@ -278,24 +278,28 @@ func (l *loop) arm(now time.Time) {
 		earliest(l.gateAt)
 		earliest(l.watch.lookAt)
 	}
-	if !l.inFlight && l.fatal == nil {
-		// What needs the store waits for its answer, and for its recovery.
+	// What needs the store waits for its answer, and for its recovery.
+	if l.fatal == nil && !l.exchanges.busy {
 		earliest(l.later(l.beatAt))
 		if l.stage == working {
 			earliest(l.later(l.tokenAt(now)))
-			if !l.reaped || !l.alone() {
-				earliest(l.later(l.reapAt))
-			}
-			earliest(l.later(l.countAt))
-			earliest(l.later(latest(l.purge.mono, l.purgeAt)))
-			earliest(l.later(l.schedules.readAt))
-			earliest(l.later(latest(l.schedules.next.mono, l.schedules.fireAt)))
-			earliest(l.later(l.watch.markAt))
+		}
+	}
+	if l.fatal == nil && !l.side.busy && l.stage == working {
+		if !l.reaped || !l.alone() {
+			earliest(l.later(l.reapAt))
+		}
+		earliest(l.later(l.countAt))
+		earliest(l.later(latest(l.purge.mono, l.purgeAt)))
+		earliest(l.later(l.schedules.readAt))
+		earliest(l.later(latest(l.schedules.next.mono, l.schedules.fireAt)))
+		earliest(l.later(l.watch.markAt))
+		if !l.exchanges.busy {
 			earliest(l.later(l.watch.shiftAt))
 		}
-		if l.retryAt.After(now) {
-			earliest(l.retryAt)
-		}
+	}
+	if l.fatal == nil && !l.exchanges.busy && l.retryAt.After(now) {
+		earliest(l.retryAt)
 	}
 	if next.IsZero() || (!l.armed.IsZero() && !next.Before(l.armed)) {
 		return

@@ -83,7 +83,9 @@ func (l *loop) advance(now time.Time) bool {
 	}
 }
 
-func (l *loop) flushed() bool { return len(l.outcomes) == 0 && !l.inFlight && !l.offering }
+func (l *loop) flushed() bool {
+	return len(l.outcomes) == 0 && !l.exchanges.busy && !l.side.busy && !l.offering
+}
 
 // flush waits until all outcomes are written, but not for ever: after the
 // length of a lease others may have taken the jobs over. What cannot be

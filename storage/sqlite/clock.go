@@ -49,7 +49,7 @@ func (s *Store) Clock(ctx context.Context) (latest time.Time, shifting bool, err
 		Clock    int64
 		Shifting bool
 	}
-	err = s.reading(ctx, func(tx *sqlx.Tx) error { return tx.Get(&row, sqlClock) })
+	err = s.reading(ctx, s.inner, func(tx *sqlx.Tx) error { return tx.Get(&row, sqlClock) })
 	return timeOrZero(row.Clock), row.Shifting, err
 }
 

@@ -34,7 +34,7 @@ func openTemp(t *testing.T) *Store {
 func TestReading_ContextEndsBetweenRows(t *testing.T) {
 	s := openTemp(t)
 	ctx, cancel := context.WithCancel(context.Background())
-	err := s.reading(ctx, func(tx *sqlx.Tx) error {
+	err := s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
 		rows, err := tx.Query("SELECT 1 UNION SELECT 2")
 		if err != nil {
 			return err

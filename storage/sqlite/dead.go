@@ -86,7 +86,7 @@ func (s *Store) DeadLetters(ctx context.Context, f storage.DeadFilter, after sto
 		return nil, storage.Position{}, nil
 	}
 	var rows []recordRow
-	err := s.reading(ctx, func(tx *sqlx.Tx) error {
+	err := s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
 		return tx.Select(&rows, sqlDeadList, deadArgs(f, after, true, limit+1)...)
 	})
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *Store) choose(ctx context.Context, sel storage.DeadSelection) (ids []st
 		CreatedAt int64 `db:"created_at"`
 		DiedAt    int64 `db:"died_at"`
 	}
-	err = s.reading(ctx, func(tx *sqlx.Tx) error {
+	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
 		return tx.Select(&rows, sqlDeadSelect, deadArgs(sel.Filter, sel.After, false, stepLimit)...)
 	})
 	for _, r := range rows {

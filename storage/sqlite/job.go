@@ -103,20 +103,22 @@ type failureRow struct {
 
 // Job implements [storage.Store].
 func (s *Store) Job(ctx context.Context, id storage.ID) (rec storage.Record, err error) {
-	err = s.reading(ctx, func(tx *sqlx.Tx) error {
+	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
 		rec, err = job(tx, id)
 		return err
 	})
 	return rec, err
 }
 
-// reading runs fn in a read transaction: all that it sees is of one moment.
-func (s *Store) reading(ctx context.Context, fn func(tx *sqlx.Tx) error) error {
+// reading runs fn in a read transaction: all that it sees is of one moment. What
+// a worker asks goes by s.inner, so that it does not wait for lists; it must be
+// bounded by the number of lanes, instances or schedules.
+func (s *Store) reading(ctx context.Context, pool *sqlx.DB, fn func(tx *sqlx.Tx) error) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
 	defer s.leave()
-	tx, err := s.read.BeginTxx(ctx, nil)
+	tx, err := pool.BeginTxx(ctx, nil)
 	if err != nil {
 		return ended(ctx, translate(err))
 	}
@@ -240,7 +242,7 @@ func (s *Store) Pause(ctx context.Context, now time.Time, queue string, paused b
 
 // Paused implements [storage.Store].
 func (s *Store) Paused(ctx context.Context) (queues []string, err error) {
-	err = s.reading(ctx, func(tx *sqlx.Tx) error { return tx.Select(&queues, sqlPaused) })
+	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error { return tx.Select(&queues, sqlPaused) })
 	return queues, err
 }
 
@@ -251,7 +253,7 @@ func (s *Store) Counts(ctx context.Context) (out []storage.Count, err error) {
 		State       stateCode
 		N           int64
 	}
-	err = s.reading(ctx, func(tx *sqlx.Tx) error { return tx.Select(&rows, sqlCounts) })
+	err = s.reading(ctx, s.inner, func(tx *sqlx.Tx) error { return tx.Select(&rows, sqlCounts) })
 	for _, r := range rows {
 		out = append(out, storage.Count{Queue: r.Queue, Kind: r.Kind, State: stateNames[r.State], N: r.N})
 	}

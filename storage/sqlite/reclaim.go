@@ -184,7 +184,7 @@ func fateOf(token int64, notes map[int64]note, crashed bool) storage.Fate {
 }
 
 func (s *Store) held(ctx context.Context, r rival) ([]candidate, error) {
-	rows, err := s.read.QueryContext(ctx, sqlHeld, r.id)
+	rows, err := s.inner.QueryContext(ctx, sqlHeld, r.id)
 	if err != nil {
 		return nil, err
 	}

@@ -197,7 +197,7 @@ func (r *scheduleRow) schedule() storage.Schedule {
 // Schedules implements [storage.Scheduler].
 func (s *Store) Schedules(ctx context.Context) ([]storage.Schedule, error) {
 	var rows []scheduleRow
-	err := s.reading(ctx, func(tx *sqlx.Tx) error { return tx.Select(&rows, sqlSchedules) })
+	err := s.reading(ctx, s.inner, func(tx *sqlx.Tx) error { return tx.Select(&rows, sqlSchedules) })
 	if err != nil {
 		return nil, err
 	}

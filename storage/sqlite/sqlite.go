@@ -108,7 +108,8 @@ type Store struct {
 	opts Options
 
 	write   *sql.DB     // the writer's one connection
-	read    *sqlx.DB    // read-only connections
+	read    *sqlx.DB    // read-only connections, for what callers ask and may take long
+	inner   *sqlx.DB    // likewise, for what workers ask and the Store itself
 	apps    *sql.DB     // the one connection that Tx runs on
 	app     *statements // on apps; set once, with the turn
 	turn    *turn
@@ -298,6 +299,7 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	}
 	s.write = openPool(path, 1, o, append(writerPragmas(o), "journal_mode(WAL)"))
 	s.read = sqlx.NewDb(openPool(path, maxReaders, o, readerPragmas), "sqlite")
+	s.inner = sqlx.NewDb(openPool(path, maxInner, o, readerPragmas), "sqlite")
 	s.apps = openPool(path, 1, o, append(syncPragmas(o), asApp...))
 	conn, err := s.write.Conn(ctx)
 	if err != nil {
@@ -380,6 +382,9 @@ func (s *Store) release() error {
 		}
 		if s.read != nil {
 			errs = append(errs, s.read.Close())
+		}
+		if s.inner != nil {
+			errs = append(errs, s.inner.Close())
 		}
 		if s.write != nil {
 			errs = append(errs, s.write.Close())

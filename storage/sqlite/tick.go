@@ -224,7 +224,7 @@ type tickRow struct {
 // Ticks implements [storage.Scheduler].
 func (s *Store) Ticks(ctx context.Context, name string) ([]storage.Tick, error) {
 	var rows []tickRow
-	err := s.reading(ctx, func(tx *sqlx.Tx) error { return tx.Select(&rows, sqlTicks, name) })
+	err := s.reading(ctx, s.read, func(tx *sqlx.Tx) error { return tx.Select(&rows, sqlTicks, name) })
 	if err != nil {
 		return nil, err
 	}

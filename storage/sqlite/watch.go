@@ -43,7 +43,7 @@ func (r reader) row(text string, args []any, dest ...any) error {
 
 // refresh brings the cache up to date, without the writer.
 func (s *Store) refresh(ctx context.Context) (m meta, err error) {
-	db := reader{ctx, s.read.DB}
+	db := reader{ctx, s.inner.DB}
 	if err := db.row(sqlMeta, nil, m.dest()...); err != nil || !s.cache.stale(m.gen) {
 		return m, err
 	}
@@ -127,7 +127,7 @@ func (w *watch) run() {
 	}}); err != nil && !errors.Is(err, storage.ErrClosed) {
 		s.opts.Logger.Warn("errand: other processes cannot wake this one, it looks every second", "error", err)
 	}
-	conn, err := s.read.Conn(context.Background())
+	conn, err := s.inner.Conn(context.Background())
 	if err != nil {
 		s.opts.Logger.Error("errand: cannot watch for commits of other processes", "error", translate(err))
 		return
@@ -283,7 +283,7 @@ func (s *Store) look() (found, over bool) {
 	l := &s.pending
 	begun := s.begun.Load() // before the counter is read
 	var next int64
-	err := reader{context.Background(), s.read.DB}.row(sqlNextJob, nil, &next)
+	err := reader{context.Background(), s.inner.DB}.row(sqlNextJob, nil, &next)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil && next > l.lo {

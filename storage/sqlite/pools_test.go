@@ -1,0 +1,75 @@
+package sqlite
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/errandq/errand/storage"
+)
+
+// However many lists are under way, what a worker calls does not wait for them.
+func TestReading_ListsKeepNoWorkerWaiting(t *testing.T) {
+	s := openTemp(t)
+	defer s.Notify(func(storage.Event) {})()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	now := time.Now()
+	if _, err := s.Enqueue(ctx, now, []storage.NewJob{{Queue: "q", Kind: "k", Args: []byte("{}")}}); err != nil {
+		t.Fatal(err)
+	}
+	res, err := s.Exchange(ctx, now, storage.Exchange{
+		Length: time.Minute, Want: 1, Source: storage.Source{Queues: []string{"q"}, Kinds: []string{"k"}},
+	})
+	if err != nil || len(res.Leased) != 1 {
+		t.Fatalf("leased %d, %v", len(res.Leased), err)
+	}
+	begun, release := make(chan struct{}, 40), make(chan struct{})
+	var lists sync.WaitGroup
+	for range cap(begun) {
+		lists.Go(func() {
+			err := s.reading(context.Background(), s.read, func(tx *sqlx.Tx) error {
+				begun <- struct{}{}
+				<-release
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range maxReaders {
+		<-begun
+	}
+	for name, call := range map[string]func() error{
+		"heartbeat": func() error {
+			_, err := s.Exchange(ctx, now, storage.Exchange{Length: time.Minute, Extend: []storage.Lease{res.Leased[0].Lease}})
+			return err
+		},
+		"Reclaim": func() error {
+			_, err := s.Reclaim(ctx, now, 0, time.Minute, 1)
+			return err
+		},
+		"Counts": func() error {
+			_, err := s.Counts(ctx)
+			return err
+		},
+		"Clock": func() error {
+			_, _, err := s.Clock(ctx)
+			return err
+		},
+		"Schedules": func() error {
+			_, err := s.Schedules(ctx)
+			return err
+		},
+	} {
+		if err := call(); err != nil {
+			t.Errorf("%s beside lists: %v", name, err)
+		}
+	}
+	close(release)
+	lists.Wait()
+}
