@@ -2,6 +2,7 @@ package errand
 
 import (
 	"fmt"
+	"log/slog"
 	"reflect"
 	"strings"
 	"unicode"
@@ -45,6 +46,22 @@ func (f *faults) override(field string, d policy.Delivery) policy.Document {
 		return policy.Document{}
 	}
 	return t.Document
+}
+
+// logDoubts logs what policy.Lint says of a policy that is valid.
+func logDoubts(log *slog.Logger, field string, d policy.Delivery, more ...any) {
+	t, _ := delivery(d)
+	for _, p := range []struct {
+		field  string
+		policy *policy.Policy
+	}{{field, t.Retry}, {field + ".throttled_retry", t.ThrottledRetry}} {
+		if p.policy == nil {
+			continue
+		}
+		for _, doubt := range p.policy.Lint() {
+			log.Warn("errand: doubtful policy", append([]any{"policy", p.field, "doubt", doubt}, more...)...)
+		}
+	}
 }
 
 func (f *faults) rules(field string, rules policy.Rules) {

@@ -1,11 +1,15 @@
 package errand_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +18,7 @@ import (
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/storagetest"
 )
 
 // awkward is a Delivery from elsewhere.
@@ -252,4 +257,56 @@ func TestWorker_RulesOfKindAndQueue(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestPolicy_DoubtsAreLogged(t *testing.T) {
+	hasty := policy.Policy{Retries: 5}
+	handle := func(q *errand.Queue, o ...errand.HandlerOptions) {
+		errand.Handle(errand.NewWorker(q, nil), func(context.Context, *errand.Job[note]) error { return nil }, o...)
+	}
+	for name, c := range map[string]struct {
+		options errand.Options
+		handler []errand.HandlerOptions
+		want    string // in each line; nothing: there is none
+	}{
+		"options":   {errand.Options{Policy: hasty}, nil, "policy=policy doubt="},
+		"queue":     {errand.Options{Queues: map[string]errand.QueueOptions{"mail": {Policy: hasty}}}, nil, `policy="queues[\"mail\"].policy" doubt=`},
+		"throttled": {errand.Options{Policy: policy.Document{ThrottledRetry: &hasty}}, nil, "policy=policy.throttled_retry doubt="},
+		"handler":   {errand.Options{}, []errand.HandlerOptions{{Policy: hasty}}, "kind=note"},
+		"none":      {errand.Options{}, nil, ""},
+		"no retry":  {errand.Options{Policy: policy.Policy{}}, nil, ""},
+		"default":   {errand.Options{Policy: policy.Default()}, []errand.HandlerOptions{{Policy: policy.Default()}}, ""},
+		"forever":   {errand.Options{Policy: policy.Forever(24 * time.Hour)}, nil, ""},
+	} {
+		for how, open := range map[string]func(o *errand.Options) (*errand.Queue, error){
+			"Open": func(o *errand.Options) (*errand.Queue, error) {
+				return errand.Open(t.Context(), filepath.Join(t.TempDir(), "jobs.db"), o)
+			},
+			"New": func(o *errand.Options) (*errand.Queue, error) {
+				return errand.New(t.Context(), storagetest.NewMemory().Open(), o)
+			},
+		} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				var log bytes.Buffer
+				c.options.Logger = slog.New(slog.NewTextHandler(&log, nil))
+				q, err := open(&c.options)
+				if err != nil {
+					t.Fatal(err)
+				}
+				handle(q, c.handler...)
+				if err := q.Close(); err != nil {
+					t.Error(err)
+				}
+				lines := slices.Collect(strings.Lines(log.String()))
+				if want := len(hasty.Lint()); c.want != "" && len(lines) != want {
+					t.Errorf("%d lines, want %d: %q", len(lines), want, lines)
+				}
+				for _, line := range lines {
+					if c.want == "" || !strings.Contains(line, "level=WARN") || !strings.Contains(line, c.want) {
+						t.Errorf("the log says %q, want lines with %q", line, c.want)
+					}
+				}
+			})
+		}
+	}
 }

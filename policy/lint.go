@@ -23,7 +23,7 @@ func (p Policy) Lint() []string {
 	waits := p.Retries > p.NoDelayRetries
 	if total := p.Total(); total < lease {
 		warn("it ends after %v, sooner than a lease (%v): an outage as short as a restart exhausts it", total, lease)
-	} else if total == math.MaxInt64 {
+	} else if total == math.MaxInt64 && p.Retries < forever { // who asks for as many as there can be means it
 		warn("it ends after more than 292 years")
 	}
 	if p.NoDelayRetries > 10 {

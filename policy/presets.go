@@ -81,6 +81,9 @@ func Default() Policy {
 	}
 }
 
+// forever is as many retries as [ProfileQueue] allows.
+const forever = 1_000_000
+
 // Forever is for work on devices that are offline for long: 1 retry at once, 2
 // after 1 s, then delays that double from 1 s up to maxDelay, and maxDelay
 // between all others, 1,000,000 retries in all, which is as many as there can
@@ -89,7 +92,7 @@ func Default() Policy {
 func Forever(maxDelay time.Duration) Policy {
 	p := Policy{
 		MinDelay: min(time.Second, maxDelay), MaxDelay: maxDelay, Backoff: Doubling,
-		Retries: 1_000_000, NoDelayRetries: 1, MinDelayRetries: 2,
+		Retries: forever, NoDelayRetries: 1, MinDelayRetries: 2,
 	}
 	doublings := 1
 	for d := p.MinDelay; d > 0 && d <= maxDelay/2; d *= 2 {

@@ -51,7 +51,7 @@ type limits struct {
 func (p Profile) limits() limits {
 	if p == ProfileQueue {
 		return limits{
-			maxDelay: math.MaxInt64, retries: 1_000_000, total: math.MaxInt64,
+			maxDelay: math.MaxInt64, retries: forever, total: math.MaxInt64,
 			backoffs: backoffNames, contentTypes: rawContentTypes, queue: true,
 		}
 	}

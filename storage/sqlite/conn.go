@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -65,6 +66,55 @@ func checkWAL(ctx context.Context, db querier) error {
 		return fmt.Errorf("%w: journal_mode %q: must be wal (_pragma=journal_mode(wal) in the DSN)", storage.ErrUnsupportedDB, mode)
 	}
 	return nil
+}
+
+const sqlSynchronous = `PRAGMA synchronous`
+
+// checkSync refuses a connection of the application that syncs nothing. SQLite
+// moves the log into the database on whichever connection it comes to; on this
+// one it would do so without a sync, and begin the log anew over what others
+// have synced there and acknowledged.
+func checkSync(db func(text string, args []any, dest ...any) error) error {
+	var level int
+	if err := db(sqlSynchronous, nil, &level); err != nil || level != 0 {
+		return err
+	}
+	return fmt.Errorf("%w: synchronous OFF (0) on a connection of the application: must be NORMAL (1) or FULL (2), "+
+		"by _pragma=synchronous(normal) in the DSN", storage.ErrUnsupportedDB)
+}
+
+// beginsDeferred reports whether the application's transactions begin without
+// the write lock. It is certain if conn can take the lock beside one. If it
+// cannot, another program may have it: then this reports false.
+func beginsDeferred(ctx context.Context, app *sql.DB, conn *sql.Conn) (deferred bool) {
+	tx, err := app.BeginTx(ctx, nil)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = tx.Rollback() }()
+	_ = withoutWaiting(ctx, conn, func() error {
+		if _, err := conn.ExecContext(ctx, sqlBegin); err != nil {
+			return err
+		}
+		deferred = true
+		_, err := conn.ExecContext(ctx, sqlRollback)
+		return err
+	})
+	return deferred
+}
+
+// withoutWaiting runs f while conn gives up at once on locks of others.
+func withoutWaiting(ctx context.Context, conn *sql.Conn, f func() error) error {
+	var timeout int
+	if err := conn.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&timeout); err != nil {
+		return err
+	}
+	if _, err := conn.ExecContext(ctx, "PRAGMA busy_timeout = 0"); err != nil {
+		return err
+	}
+	err := f()
+	_, back := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", timeout))
+	return errors.Join(err, back)
 }
 
 // openPool makes a pool of at most n connections, kept for good. The file must

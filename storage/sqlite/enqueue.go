@@ -177,6 +177,11 @@ func (s *Store) enqueueReserved(db plain, now time.Time, jobs []storage.NewJob) 
 	if _, err := t.exec(sqlReserve, len(jobs)); err != nil {
 		return nil, err
 	}
+	if s.opts.Durability == Full { // not before: it may have to read the schema
+		if err := checkSync(t.row); err != nil {
+			return nil, err
+		}
+	}
 	m := &t.meta
 	err := t.row(sqlMeta, nil, m.dest()...)
 	if err == nil {

@@ -27,6 +27,10 @@ func translate(err error) error {
 		}
 		return ofSystem(err)
 	}
+	if e.Code() == lib.SQLITE_BUSY_SNAPSHOT && !errors.Is(err, storage.ErrBusy) {
+		err = fmt.Errorf("the transaction had read before another one committed, so it cannot write; "+
+			"set _txlock=immediate in the DSN: %w", err)
+	}
 	var sentinel error
 	switch e.Code() & 0xff {
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:

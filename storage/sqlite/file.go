@@ -85,19 +85,14 @@ func hasInstances(path string) bool {
 // failed fsync it takes pages for written that are not, SQLite takes them over,
 // and all that is put behind them would be lost with them.
 func settle(ctx context.Context, conn *sql.Conn) error {
-	var timeout, busy, length, moved int
-	if err := conn.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&timeout); err != nil {
+	return withoutWaiting(ctx, conn, func() error {
+		var busy, length, moved int
+		err := conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &length, &moved)
+		if isCode(err, lib.SQLITE_FULL) || isCode(err, lib.SQLITE_BUSY) || isCode(err, lib.SQLITE_LOCKED) {
+			return nil
+		}
 		return err
-	}
-	if _, err := conn.ExecContext(ctx, "PRAGMA busy_timeout = 0"); err != nil {
-		return err
-	}
-	err := conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &length, &moved)
-	if isCode(err, lib.SQLITE_FULL) || isCode(err, lib.SQLITE_BUSY) || isCode(err, lib.SQLITE_LOCKED) {
-		err = nil
-	}
-	_, back := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", timeout))
-	return errors.Join(err, back)
+	})
 }
 
 // lookEach is how often writers make sure that their database is still there.

@@ -194,7 +194,11 @@ func Open(path string, opts *Options) (*Store, error) {
 //
 // The file must be in WAL mode already, and db must be of modernc's driver:
 // two copies of SQLite in one process drop each other's locks. Anything else
-// gives [storage.ErrUnsupportedDB]. On Linux call
+// gives [storage.ErrUnsupportedDB], and so does synchronous OFF with Full. New
+// warns of it with Relaxed, and of transactions of db that begin deferred: they
+// should begin immediate, by _txlock=immediate in the DSN.
+//
+// On Linux call
 // modernc.org/sqlite.OFDLocking(true) before db is first used, so that code that
 // opens and closes the database file cannot drop those locks either; New warns
 // if that was missed. The -shm file beside it must not be opened by such code:
@@ -222,6 +226,11 @@ func New(db *sql.DB, opts *Options) (*Store, error) {
 	}
 	if err := checkFileSystem(path, o); err != nil {
 		return nil, err
+	}
+	if err := checkSync(reader{context.Background(), db}.row); err != nil && o.Durability == Full {
+		return nil, translate(err)
+	} else if err != nil {
+		o.Logger.Warn("errand: a crash of the system or a power cut may damage the file", "error", translate(err))
 	}
 	useOFDLocks(o.Logger)
 	return open(path, o, db)
@@ -319,6 +328,10 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	}
 	if err == nil {
 		s.ballast.open()
+	}
+	if err == nil && app != nil && beginsDeferred(ctx, app, conn) {
+		o.Logger.Warn("errand: transactions of the application begin deferred: one that has read cannot write " +
+			"after another commit (SQLITE_BUSY_SNAPSHOT, 517); set _txlock=immediate in the DSN")
 	}
 	if o.SingleProcess {
 		s.turn.keep()
