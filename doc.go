@@ -13,6 +13,9 @@
 //	_, err = q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, nil)
 //	err = w.Run(ctx) // until ctx ends
 //
+// The folder docs has a page each on production, retries, unique keys, releases,
+// testing, jobs that do not run, schedules, operations, guarantees, performance.
+//
 // # Words and states
 //
 // A job is of a kind, which says what handler runs it, and waits in a queue, a
@@ -120,8 +123,6 @@
 // up. One that ignores its context is logged with its stack, and Run gives
 // [ErrStuck]. Close the queue after that.
 //
-// A program that is killed instead loses nothing: see the guarantees.
-//
 // # Testing
 //
 // A queue on a file in t.TempDir() is quick; [Relaxed] makes it quicker. For
@@ -143,8 +144,4 @@
 //	cmd/errand         the command line tool
 //	examples           one runnable program per directory
 //	torture, bench     power cuts and full disks; comparison with others
-//
-// Packages policy and storage import only the standard library and never each
-// other; internal/engine joins them; this package wires the defaults and is
-// imported only by what stands on top of it.
 package errand
