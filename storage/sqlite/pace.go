@@ -107,6 +107,7 @@ func (s *Store) leaveGap(ctx context.Context, asked time.Time, db **statements) 
 // endGap comes when the transaction has begun: somebody who was let in may have
 // kept the lock for longer than the gap.
 func (s *Store) endGap(db *statements) {
+	s.turn.begun()
 	if s.pace.open {
 		before := s.pace.version
 		s.pace.over(time.Now(), before != 0 && dataVersion(db) != before)

@@ -56,7 +56,8 @@ type Options struct {
 	// processes, no looking for commits of others.
 	SingleProcess bool
 	// BusyTimeout is how long to wait for the write lock before giving
-	// [storage.ErrBusy]. If zero, 5 s.
+	// [storage.ErrBusy]; a wait for processes that take turns may come before it,
+	// of half as long. If zero, 5 s.
 	BusyTimeout time.Duration
 	// Ballast is how many bytes are kept beside the database, in a file that is
 	// given up when the disk is full, so that work in progress can be finished.
@@ -295,11 +296,14 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 			err = errors.Join(translate(err), s.release())
 		}
 	}()
-	if s.turn, err = newTurn(path, info); err != nil {
+	if s.turn, err = newTurn(path, info, o.Logger); err != nil {
 		return nil, err
 	}
 	if err = s.turn.take(context.Background(), o.BusyTimeout); err != nil {
 		return nil, err
+	}
+	if !o.SingleProcess {
+		s.turn.release()
 	}
 	ctx := context.Background()
 	asApp, err := settings(ctx, app)
@@ -333,11 +337,10 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 		o.Logger.Warn("errand: transactions of the application begin deferred: one that has read cannot write " +
 			"after another commit (SQLITE_BUSY_SNAPSHOT, 517); set _txlock=immediate in the DSN")
 	}
-	if o.SingleProcess {
-		s.turn.keep()
-	} else {
-		s.turn.give()
+	if o.SingleProcess && err == nil {
+		err = s.turn.keep()
 	}
+	s.turn.give()
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync/atomic"
 	"time"
@@ -14,13 +15,26 @@ import (
 // turn decides who writes next: first among the goroutines of the process,
 // then among processes by a lock on a file. SQLite's own lock would do without
 // it, but its waiters sleep and ask again, and the busiest process would win.
-// The turn is about fairness only: safety is SQLite's.
+// The turn is about fairness only: safety is SQLite's. So who cannot have the lock
+// on the file in time goes on without it. Whoever may read the file could
+// otherwise keep others from writing.
 type turn struct {
 	mine   chan struct{} // holds a value while a goroutine has the turn
 	file   *os.File
-	alone  bool    // the lock on file is kept between turns
-	queued *queued // of an earlier take, whose system call may still wait
+	log    *slog.Logger
+	alone  bool      // the lock on file is kept between turns
+	locked bool      // the lock on file is held
+	queued *queued   // of an earlier take, whose system call may still wait
+	vain   time.Time // until then it is in vain to wait for the lock
+	warned bool
 }
+
+// vainFor is for how long nobody waits for a lock whose holder does not write.
+const vainFor = time.Minute
+
+// reservedWait is how long to wait for a lock that is said to be kept: who said so
+// may have been killed, and another process have it for its own turn.
+const reservedWait = 200 * time.Millisecond
 
 // queued is a system call that waits for the lock on the file. It cannot be
 // called back: who gives up leaves it, and who comes next takes it over.
@@ -36,55 +50,96 @@ const (
 	over          // the call has returned
 )
 
-func newTurn(path string, db os.FileInfo) (*turn, error) {
+func newTurn(path string, db os.FileInfo, log *slog.Logger) (*turn, error) {
 	f, err := openBeside(path+"-turn", os.O_RDWR, db)
 	if err != nil {
 		return nil, fmt.Errorf("errand: turn file: %w", err)
 	}
-	return &turn{mine: make(chan struct{}, 1), file: f}, nil
+	return &turn{mine: make(chan struct{}, 1), file: f, log: log}, nil
 }
 
-// take waits for the turn, at most for limit.
+// take waits for the turn, at most for limit, and for other processes at most for
+// half of it: the rest is for SQLite's lock.
 func (t *turn) take(ctx context.Context, limit time.Duration) error {
 	select {
 	case t.mine <- struct{}{}:
-		if done, err := t.try(); done {
+	default:
+		if err := t.await(ctx, limit); err != nil {
 			return err
 		}
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		return t.wait(ctx, limit, timer.C)
-	default:
 	}
+	if t.alone {
+		return nil
+	}
+	err := t.lock(ctx, limit/2)
+	if err != nil {
+		<-t.mine
+	}
+	return err
+}
+
+// await waits for the other goroutines.
+func (t *turn) await(ctx context.Context, limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case t.mine <- struct{}{}:
+		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-timer.C:
 		return fmt.Errorf("%w: waited %v for a transaction of this process", storage.ErrBusy, limit)
 	}
-	if done, err := t.try(); done {
-		return err
-	}
-	return t.wait(ctx, limit, timer.C)
 }
 
-// try takes the lock on the file if nobody has it, or if that is no matter.
-func (t *turn) try() (done bool, err error) {
-	if t.alone {
+// lock takes the lock on the file. It is without it that it returns nil after
+// limit, or if waiting is in vain.
+func (t *turn) lock(ctx context.Context, limit time.Duration) (err error) {
+	if t.locked, err = t.try(); t.locked || err != nil {
+		return err
+	}
+	if t.reserved() {
+		limit = min(limit, reservedWait)
+	} else if time.Now().Before(t.vain) {
+		return nil
+	}
+	if t.locked, err = t.wait(ctx, limit); t.locked {
+		t.release()
+		return err
+	}
+	if err == nil && t.reserved() {
+		return errReserved
+	}
+	return err
+}
+
+var errReserved = fmt.Errorf("%w: a process with SingleProcess has it open", storage.ErrBusy)
+
+// try takes the lock on the file if nobody has it. A file system without locks
+// passes.
+func (t *turn) try() (bool, error) {
+	if q := t.queued; q != nil {
+		if q.state.Load() != over {
+			return false, nil
+		}
+		<-q.gone
+		t.queued = nil
+	}
+	return had(tryLock(t.file))
+}
+
+func had(ok bool, err error) (bool, error) {
+	if errors.Is(err, errors.ErrUnsupported) {
 		return true, nil
 	}
-	if t.queued != nil {
-		return false, nil
+	if err != nil {
+		return false, fmt.Errorf("errand: turn file: %w", err)
 	}
-	ok, err := tryLock(t.file)
-	return ok || err != nil, t.taken(err)
+	return ok, nil
 }
 
 // wait waits for the lock on the file.
-func (t *turn) wait(ctx context.Context, limit time.Duration, timeout <-chan time.Time) error {
+func (t *turn) wait(ctx context.Context, limit time.Duration) (bool, error) {
 	q := t.queued
 	if q == nil || !q.state.CompareAndSwap(left, wanted) {
 		if q != nil {
@@ -94,22 +149,39 @@ func (t *turn) wait(ctx context.Context, limit time.Duration, timeout <-chan tim
 		t.queued = q
 		go q.wait(t.file)
 	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
 	var err error
 	select {
-	case err = <-q.got:
+	case e := <-q.got:
 		t.queued = nil
-		return t.taken(err)
+		return had(true, e)
 	case <-ctx.Done():
 		err = ctx.Err()
-	case <-timeout:
-		err = fmt.Errorf("%w: waited %v for another process to write", storage.ErrBusy, limit)
+	case <-timer.C:
 	}
 	if !q.state.CompareAndSwap(wanted, left) { // it has come after all
 		t.queued = nil
-		return t.taken(<-q.got)
+		return had(true, <-q.got)
 	}
-	<-t.mine
-	return err
+	return false, err
+}
+
+// begun comes when a write transaction has begun. If the lock on the file is
+// still another's, that one does not write, and is not waited for.
+func (t *turn) begun() {
+	if t.alone || t.locked || time.Now().Before(t.vain) {
+		return
+	}
+	if t.locked, _ = t.try(); t.locked {
+		return
+	}
+	t.vain = time.Now().Add(vainFor)
+	if !t.warned {
+		t.warned = true
+		t.log.Warn("errand: somebody has locked the file by which processes take turns, and does not write; it is not waited for any more",
+			"file", t.file.Name())
+	}
 }
 
 // wait waits for the lock, and gives it back if nobody wants it any more.
@@ -130,32 +202,45 @@ func (q *queued) wait(f *os.File) {
 	}
 }
 
-// taken lets a file system without locks pass: the turn is a courtesy.
-func (t *turn) taken(err error) error {
-	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		<-t.mine
+func (t *turn) give() {
+	if t.locked && !t.alone {
+		_ = unlock(t.file) // cannot fail for a lock that is held
+		t.locked = false
+	}
+	<-t.mine
+}
+
+// keep gives the turn to others of this process only, until close. That is what
+// the size of the file says: it takes no room on the disk.
+func (t *turn) keep() error {
+	if !t.locked {
+		return fmt.Errorf("%w: another process has it open, or has locked %s", storage.ErrBusy, t.file.Name())
+	}
+	if err := t.file.Truncate(1); err != nil {
 		return fmt.Errorf("errand: turn file: %w", err)
 	}
+	t.alone = true
 	return nil
 }
 
-func (t *turn) give() {
-	if !t.alone {
-		_ = unlock(t.file) // cannot fail for a lock that is held
-	}
-	<-t.mine
+// reserved reports whether whoever has the lock keeps it.
+func (t *turn) reserved() bool {
+	info, err := t.file.Stat()
+	return err == nil && info.Size() > 0
 }
 
-// keep gives the turn to others of this process only, until close.
-func (t *turn) keep() {
-	t.alone = true
-	<-t.mine
+// release takes back what a process has said that kept the turn and was killed.
+func (t *turn) release() {
+	if t.locked && t.reserved() {
+		_ = t.file.Truncate(0) // the next one who has to wait for the lock does it again
+	}
 }
 
 // close drops the lock. A system call that still waits for it must not lose its
 // file to another one of the same number: then the file is closed when the call
 // has returned.
 func (t *turn) close() error {
+	t.release()
 	if t.queued == nil {
 		return t.file.Close()
 	}

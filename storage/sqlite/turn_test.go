@@ -3,8 +3,12 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"os"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite"
@@ -51,4 +55,37 @@ func TestTurn_OthersWriteBesideUnbrokenWriting(t *testing.T) {
 	}
 	stop()
 	<-over
+}
+
+// A process that keeps the turn locks others out at once, also those that were
+// there before; one that was killed does not.
+func TestTurn_Kept(t *testing.T) {
+	d := newDB(t, nil)
+	before := d.open()
+	enqueue(t, before, "a", 1)
+	alone, err := sqlite.Open(d.path, &sqlite.Options{SingleProcess: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := sqlite.Open(d.path, nil); !errors.Is(err, storage.ErrBusy) || !strings.Contains(err.Error(), "SingleProcess") {
+		t.Errorf("open beside SingleProcess: %v, want ErrBusy that names it", err)
+	}
+	if _, err := before.Enqueue(context.Background(), t0, one()); !errors.Is(err, storage.ErrBusy) {
+		t.Errorf("one that was there before: %v, want ErrBusy", err)
+	}
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("they have heard so after %v, not at once", took)
+	}
+	if err := alone.Close(); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, before, "a", 1)
+	if err := os.Truncate(d.path+"-turn", 1); err != nil { // as one leaves it that is killed
+		t.Fatal(err)
+	}
+	enqueue(t, d.open(), "a", 1)
+	if info, err := os.Stat(d.path + "-turn"); err != nil || info.Size() != 0 {
+		t.Errorf("turn file %v, %v: want it empty again", info, err)
+	}
 }

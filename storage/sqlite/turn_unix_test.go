@@ -1,0 +1,66 @@
+//go:build unix
+
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+// readerLocks locks the turn file of d as anybody can who may read it.
+func readerLocks(t *testing.T, d *db) *os.File {
+	t.Helper()
+	f, err := os.Open(d.path + "-turn")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Who may read the turn file may lock it, and keeps nobody from writing.
+func TestTurn_LockedByAReader(t *testing.T) {
+	var warnings atomic.Int32
+	d := newDB(t, &sqlite.Options{BusyTimeout: time.Second, Logger: slog.New(listener(func(_ slog.Level, text string) {
+		if strings.Contains(text, "file by which processes take turns") {
+			warnings.Add(1)
+		}
+	}))})
+	a := d.open()
+	f := readerLocks(t, d)
+	b := d.open()
+	enqueue(t, b, "a", 1)
+	began := time.Now()
+	for range 20 { // each of which would take half a second
+		enqueue(t, a, "a", 1)
+		if err := a.Tx(context.Background(), func(*sql.Tx) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("40 transactions took %v: the lock was waited for each time", took)
+	}
+	if n := warnings.Load(); n != 2 {
+		t.Errorf("%d warnings, want one of each store", n)
+	}
+	if _, err := sqlite.Open(d.path, &sqlite.Options{BusyTimeout: 100 * time.Millisecond, SingleProcess: true}); !errors.Is(err, storage.ErrBusy) {
+		t.Errorf("SingleProcess beside others: %v, want ErrBusy", err)
+	}
+	f.Close()
+	enqueue(t, a, "a", 1)
+	enqueue(t, b, "a", 1)
+}
