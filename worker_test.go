@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -395,5 +396,49 @@ func TestWorker_endsWithAClosedQueue(t *testing.T) {
 	}
 	if err := w.Run(t.Context()); !errors.Is(err, errand.ErrClosed) {
 		t.Errorf("Run gave %v", err)
+	}
+}
+
+// A program that closes its queue before its worker, as with a hot reload, and
+// opens it again: what ran then is run again as soon as its handler has
+// returned, which it does as its lease is lost.
+func TestWorker_QueueClosedFirstAndOpenedAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	runs := make(chan *errand.Job[note], 10)
+	work := func(handler func(context.Context) error) (*errand.Queue, <-chan error) {
+		q, err := errand.Open(t.Context(), path, &errand.Options{Durability: errand.Relaxed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := errand.NewWorker(q, nil)
+		errand.Handle(w, func(ctx context.Context, job *errand.Job[note]) error {
+			runs <- job
+			return handler(ctx)
+		})
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(t.Context()) }()
+		return q, ended
+	}
+	q, ended := work(func(ctx context.Context) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	id := enqueue(t, q, note{}, nil)
+	<-runs
+	if err := q.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, errand.ErrClosed) {
+		t.Errorf("Run: %v", err)
+	}
+	q, _ = work(func(context.Context) error { return nil })
+	defer q.Close()
+	select {
+	case job := <-runs:
+		if job.ID != id || job.Attempt != 2 || job.Crashes != 0 {
+			t.Errorf("ran again: %+v", job)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("not run again")
 	}
 }

@@ -51,7 +51,8 @@ type Store interface {
 	// holder's full lease (the longest it has asked for), measured on mono, a
 	// reading of a monotonic clock with an arbitrary origin. The wall clock
 	// takes nobody's lease.
-	// Leases of this instance are never reclaimed.
+	// Leases of this instance are never reclaimed. Those of an instance that
+	// lives need not be looked at more than four times in its lease.
 	// lease is the length of the new leases.
 	Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]Reclaimed, error)
 
@@ -111,9 +112,11 @@ type Store interface {
 	PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error)
 
 	// Close ends the instance; calls under way finish first, later ones give
-	// [ErrClosed]. Its registration is dropped only if it holds no lease:
-	// otherwise it stands, and none of its leases lapses, until the process
-	// ends, so that a handler still running is not run a second time meanwhile.
+	// [ErrClosed], but for Stopping and Ended. Leases whose handlers have not
+	// begun, or have returned, are there for Reclaim at once. The registration
+	// is dropped only if no handler runs: otherwise it stands, and none of the
+	// leases lapses, until the last of them has returned or the process ends,
+	// so that a handler still running is not run a second time meanwhile.
 	Close() error
 }
 

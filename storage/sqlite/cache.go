@@ -30,6 +30,7 @@ type cache struct {
 	paused     map[string]bool
 	pauses     int64   // how often that has changed
 	instances  []rival // this one included
+	changes    int64   // of instances
 	policies   map[int64][]byte
 }
 
@@ -79,7 +80,11 @@ func (c *cache) reload(db asker, generation int64) error {
 		if !maps.Equal(paused, c.paused) {
 			c.pauses++
 		}
-		c.generation, c.paused, c.instances = generation, paused, all
+		c.generation, c.paused = generation, paused
+		if c.changes == 0 || !slices.Equal(c.instances, all) {
+			c.instances = all
+			c.changes++
+		}
 	}
 	return nil
 }
@@ -168,17 +173,26 @@ func (c *cache) name(lane int64) (laneName, bool) {
 	return n, ok
 }
 
-// others gives the instances but for this one.
-func (c *cache) others(self int64) []rival {
+// others gives the instances but for this one, and how often they have changed.
+func (c *cache) others(self int64) ([]rival, int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return slices.DeleteFunc(slices.Clone(c.instances), func(r rival) bool { return r.id == self })
+	return slices.DeleteFunc(slices.Clone(c.instances), func(r rival) bool { return r.id == self }), c.changes
 }
 
-func (c *cache) alone(self int64) bool {
+// alone tells whether no other instance is registered, and none has been since
+// the instances had changed that often.
+func (c *cache) alone(self, changes int64) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return !slices.ContainsFunc(c.instances, func(r rival) bool { return r.id != self })
+	return c.changes == changes && !slices.ContainsFunc(c.instances, func(r rival) bool { return r.id != self })
+}
+
+// knows tells whether an instance is registered.
+func (c *cache) knows(id int64) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return slices.ContainsFunc(c.instances, func(r rival) bool { return r.id == id })
 }
 
 func (c *cache) policy(id int64) ([]byte, bool) {

@@ -83,9 +83,10 @@ func (s *Store) beginCheck() {
 // unclean tells whether an instance was left behind, in this boot or an earlier
 // one: either way nobody has its lock.
 func (s *Store) unclean() bool {
-	return slices.ContainsFunc(s.cache.others(s.self.number()), func(r rival) bool {
+	others, _ := s.cache.others(s.self.number())
+	return slices.ContainsFunc(others, func(r rival) bool {
 		alive, err := locked(instancePath(s.path, r.id), s.info)
-		return err == nil && !alive
+		return err == nil && !alive && r.boot != closedBoot
 	})
 }
 

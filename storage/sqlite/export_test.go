@@ -2,11 +2,10 @@ package sqlite
 
 import (
 	"context"
-	"slices"
 )
 
 // Kill ends s as kill -9 would: connections and locks are dropped, nothing is
-// written, the files stay. If s was closed while it held leases, the lock that
+// written, the files stay. If s was closed while handlers ran, the lock that
 // it left behind is dropped.
 func (s *Store) Kill() {
 	s.closing.Do(func() {
@@ -24,18 +23,6 @@ func (s *Store) Kill() {
 	s.self.file = nil
 	_ = s.self.notes.close()
 	s.self.mu.Unlock()
-	if f == nil {
-		path := instancePath(s.path, s.self.number())
-		abandoned.Lock()
-		defer abandoned.Unlock()
-		for i, g := range abandoned.files {
-			if g.Name() == path {
-				f = g
-				abandoned.files = slices.Delete(abandoned.files, i, i+1)
-				break
-			}
-		}
-	}
 	if f != nil {
 		_ = f.Close()
 	}
@@ -43,6 +30,13 @@ func (s *Store) Kill() {
 
 // InstanceNumber is 0 before the first lease.
 func (s *Store) InstanceNumber() int64 { return s.self.number() }
+
+// LeaseReads is how often the leases of others have been read.
+func (s *Store) LeaseReads() int64 {
+	s.sight.mu.Lock()
+	defer s.sight.mu.Unlock()
+	return s.sight.reads
+}
 
 // Supported is the check of the version of SQLite.
 func Supported(version string) error { return supported(version) }

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +20,9 @@ const (
 	sqlAddInstance   = `INSERT INTO errand_instance (instance, name, boot, lease, since) VALUES (?1, ?2, ?3, ?4, ?5)`
 	sqlInstanceLease = `UPDATE errand_instance SET lease = ?2 WHERE instance = ?1 AND lease < ?2`
 	sqlKeepLeases    = `UPDATE errand_instance SET lease = 0 WHERE instance = ?1`
+	sqlOwnLeases     = `SELECT id, token FROM errand_job WHERE state = 3 AND instance = ?1`
+	sqlMoveLeases    = `UPDATE errand_job SET instance = ?2 WHERE state = 3 AND instance = ?1`
+	sqlHandBack      = `UPDATE errand_job SET instance = ?3, fate = CASE fate WHEN 0 THEN ?4 ELSE fate END WHERE id = ?1 AND token = ?2`
 	sqlDropInstance  = `DELETE FROM errand_instance WHERE instance = ?1
 AND NOT EXISTS (SELECT 1 FROM errand_job WHERE state = 3 AND instance = ?1)`
 )
@@ -34,6 +39,7 @@ type instance struct {
 
 	mu    sync.Mutex
 	file  *os.File
+	ended bool // no handler may start any more; the file stays until the last has returned
 	notes notes
 	name  string
 	lease time.Duration  // longest promised so far
@@ -70,12 +76,14 @@ func instancePath(db string, id int64) string { return fmt.Sprintf("%s-instance-
 
 // register gives the number of this instance. With the first lease it makes
 // one: file and lock come before the row, so that nobody ever sees the row of
-// a living process without its lock.
+// a living process without its lock. If the row was deleted, which others may
+// do if they miss the file, it makes another one: nobody would ever take over
+// what is leased under a number that is not registered.
 func (t *tx) register(lease time.Duration) (int64, error) {
 	in := &t.store.self
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if id := cmp.Or(in.number(), t.registered); id != 0 {
+	if id := cmp.Or(t.registered, in.number()); id != 0 && (id == t.registered || t.store.cache.knows(id)) {
 		if lease > in.lease {
 			if _, err := t.exec(sqlInstanceLease, id, lease.Microseconds()); err != nil {
 				return 0, err
@@ -98,6 +106,12 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 	}
 	t.undo = append(t.undo, func() { _ = errors.Join(f.Close(), os.Remove(f.Name())) })
 	name := fmt.Sprintf("%s/%d", processName(), id)
+	lease = max(lease, in.lease)
+	if was := in.number(); was != 0 {
+		if _, err := t.exec(sqlMoveLeases, was, id); err != nil {
+			return 0, err
+		}
+	}
 	if _, err := t.exec(sqlAddInstance, id, name, bootID(), lease.Microseconds(), time.Now().UnixMicro()); err != nil {
 		return 0, err
 	}
@@ -107,11 +121,33 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 	t.after = append(t.after, func() {
 		in.mu.Lock()
 		defer in.mu.Unlock()
-		in.file, in.notes, in.name, in.lease = f, notes{file: f}, name, lease
-		in.slots, in.held = map[int64]slot{}, map[int64]removed{}
+		in.name, in.lease = name, lease
+		if err := in.moveTo(f); err != nil {
+			t.store.opts.Logger.Warn("errand: what the process knows of its running handlers is lost if it dies", "error", err)
+		}
 		in.id.Store(id)
 	})
 	return id, nil
+}
+
+// moveTo has the notes kept in another file, which those of the running
+// handlers go along to.
+func (in *instance) moveTo(f *os.File) (err error) {
+	old, was := in.notes, in.file
+	in.file, in.notes = f, notes{file: f}
+	if was == nil {
+		in.slots, in.held = map[int64]slot{}, map[int64]removed{}
+		return nil
+	}
+	noted, err := readNotes(io.NewSectionReader(was, 0, math.MaxInt64))
+	for token, at := range in.slots {
+		n := noted[token]
+		err = cmp.Or(err, in.notes.start(at.n, token, n.started))
+		if n.ended {
+			err = cmp.Or(err, in.notes.end(at.n, token))
+		}
+	}
+	return errors.Join(err, old.close(), was.Close())
 }
 
 var (
@@ -149,7 +185,7 @@ func (s *Store) Started(l storage.Lease, now time.Time) error {
 	in := &s.self
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.file == nil {
+	if in.file == nil || in.ended {
 		return fmt.Errorf("%w: no lease was taken", storage.ErrClosed)
 	}
 	at, ok := in.slots[l.Token]
@@ -183,7 +219,21 @@ func (in *instance) end(l storage.Lease, running bool) error {
 		at.running = false
 		in.slots[l.Token] = at
 	}
-	return translate(in.notes.end(at.n, l.Token))
+	err := in.notes.end(at.n, l.Token)
+	if in.ended && !in.runs() {
+		err = errors.Join(err, in.letGo())
+	}
+	return translate(err)
+}
+
+// runs tells whether a handler runs; in is locked.
+func (in *instance) runs() bool {
+	for _, at := range in.slots {
+		if at.running {
+			return true
+		}
+	}
+	return false
 }
 
 // hold remembers of new leases what their end needs to know, which saves
@@ -238,7 +288,7 @@ type note struct {
 }
 
 // readNotes gives the notes by token.
-func readNotes(f *os.File) (map[int64]note, error) {
+func readNotes(f io.Reader) (map[int64]note, error) {
 	b, err := io.ReadAll(f)
 	if err != nil {
 		return nil, err
@@ -252,49 +302,106 @@ func readNotes(f *os.File) (map[int64]note, error) {
 	return notes, nil
 }
 
-// abandoned keeps open the files of instances that closed while they held
-// leases: their locks stand until the process ends.
+// abandoned keeps open the files of instances that closed while handlers ran:
+// their locks stand until the last of those has returned, or the process ends.
 var abandoned struct {
 	sync.Mutex
-	files []*os.File
+	files map[*os.File]bool
 }
 
-// retire drops the registration, if no lease is held. It is the last request.
+func abandon(f *os.File) {
+	abandoned.Lock()
+	defer abandoned.Unlock()
+	if abandoned.files == nil {
+		abandoned.files = map[*os.File]bool{}
+	}
+	abandoned.files[f] = true
+}
+
+// letGo drops the lock; in is locked. Others then find in the file how the
+// handlers have ended.
+func (in *instance) letGo() error {
+	f := in.file
+	in.file = nil
+	abandoned.Lock()
+	delete(abandoned.files, f)
+	abandoned.Unlock()
+	return errors.Join(in.notes.close(), f.Close())
+}
+
+// retire drops the registration, if no handler runs. It is the last request.
 func (s *Store) retire() error {
-	var id, n int64
-	r := &request{ends: true, done: make(chan error, 1), run: func(t *tx) error {
-		if id = cmp.Or(s.self.number(), t.registered); id == 0 {
-			return nil
-		}
-		res, err := t.exec(sqlDropInstance, id)
-		if err != nil {
-			return err
-		}
-		if n, err = res.RowsAffected(); err != nil {
-			return err
-		}
-		t.meta.gen++
-		if n == 0 { // what it holds does not lapse while the process lives
-			_, err = t.exec(sqlKeepLeases, id)
+	in := &s.self
+	in.mu.Lock()
+	in.ended = true
+	in.mu.Unlock()
+	dropped := false
+	r := &request{ends: true, done: make(chan error, 1), run: func(t *tx) (err error) {
+		if id := cmp.Or(t.registered, in.number()); id != 0 {
+			dropped, err = t.resign(id)
 		}
 		return err
 	}}
 	// Without a registration, now or in the queue, there is nothing to write.
-	r.probe = func(*tx) (bool, error) { return s.self.number() != 0, nil }
+	r.probe = func(*tx) (bool, error) { return in.number() != 0, nil }
 	s.reqs <- r
 	err := <-r.done
-	s.self.mu.Lock()
-	defer s.self.mu.Unlock()
-	f := s.self.file
-	s.self.file = nil
+	in.mu.Lock()
+	defer in.mu.Unlock()
 	switch {
-	case f == nil: // nothing was registered, nothing can have gone wrong
+	case in.file == nil: // nothing was registered, nothing can have gone wrong
 		return nil
-	case err != nil || n == 0:
-		abandoned.Lock()
-		defer abandoned.Unlock()
-		abandoned.files = append(abandoned.files, f)
+	case in.runs():
+		abandon(in.file)
 		return err
 	}
-	return translate(errors.Join(s.self.notes.close(), f.Close(), os.Remove(f.Name())))
+	path := in.file.Name()
+	err = errors.Join(err, translate(in.letGo()))
+	if dropped {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}
+
+// closedBoot is what has no file and was left by a Store that closed.
+const closedBoot = "closed"
+
+// resign hands back what no handler runs of, and drops the registration if
+// nothing is left. What is handed back goes to an instance that is gone: it is
+// for a worker to decide what becomes of it.
+func (t *tx) resign(id int64) (dropped bool, err error) {
+	var back []storage.Lease
+	var l storage.Lease
+	if err := t.each(sqlOwnLeases, []any{id}, []any{&l.Key, &l.Token}, func() { back = append(back, l) }); err != nil {
+		return false, err
+	}
+	in := &t.store.self
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	held := len(back)
+	back = slices.DeleteFunc(back, func(l storage.Lease) bool { return in.slots[l.Token].running })
+	t.meta.gen++
+	if len(back) > 0 {
+		to := t.meta.nextInstance
+		t.meta.nextInstance++
+		if _, err := t.exec(sqlAddInstance, to, in.name, closedBoot, in.lease.Microseconds(), time.Now().UnixMicro()); err != nil {
+			return false, err
+		}
+		for _, l := range back {
+			fate := storage.Cut
+			if _, begun := in.slots[l.Token]; !begun {
+				fate = storage.Unstarted
+			}
+			if _, err := t.exec(sqlHandBack, l.Key, l.Token, to, fate); err != nil {
+				return false, err
+			}
+		}
+		t.notifyAll(storage.Event{})
+	}
+	if len(back) < held { // what runs does not lapse while the process lives
+		_, err = t.exec(sqlKeepLeases, id)
+		return false, err
+	}
+	_, err = t.exec(sqlDropInstance, id)
+	return true, err
 }

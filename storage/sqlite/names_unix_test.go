@@ -51,15 +51,6 @@ func TestOpen_HardLink(t *testing.T) {
 	}
 }
 
-func has(found []sqlite.Finding, check string, s sqlite.Severity) bool {
-	for _, f := range found {
-		if f.Check == check && f.Severity == s {
-			return true
-		}
-	}
-	return false
-}
-
 // A transaction on another name of the file would write to another log.
 func TestStore_EnqueueTx_HardLink(t *testing.T) {
 	_, s, d := appStore(t, nil)

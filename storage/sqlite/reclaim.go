@@ -1,11 +1,13 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -16,6 +18,8 @@ const (
 	// read before them it may be that of the time before it took them.
 	sqlHeld = `SELECT j.id, j.token, j.until, j.fate, i.lease
 FROM errand_job j JOIN errand_instance i ON i.instance = j.instance WHERE j.state = 3 AND j.instance = ?1`
+	sqlUnregistered = `SELECT id, token, until, fate, 0 FROM errand_job
+WHERE state = 3 AND instance NOT IN (SELECT instance FROM errand_instance)`
 	sqlTake = `UPDATE errand_job SET token = ?4, instance = ?5, until = ?6, fate = ?7
 WHERE id = ?1 AND token = ?2 AND until = ?3 AND state = 3
 RETURNING ` + leasedColumns + `, cancelling`
@@ -24,11 +28,44 @@ RETURNING ` + leasedColumns + `, cancelling`
 // observer remembers which leases of others have been seen, and since when on
 // the monotonic clock they have looked the same.
 type observer struct {
-	mu   sync.Mutex
+	mu      sync.Mutex
+	views   map[int64]*view // by instance; 0 stands for those that are not registered
+	settled atomic.Int64    // so often had the instances changed when no lease was without one
+	reads   int64           // of leases; for tests
+}
+
+// view is what was seen of the leases of an instance.
+type view struct {
 	seen map[sighting]time.Duration
+	next time.Duration // when one may have lapsed; until then they are looked at four times in a lease
 }
 
 type sighting struct{ id, token, until int64 }
+
+// look takes what is held at mono, and gives what looks the same for a full
+// lease of its holder. A lease of zero does not lapse.
+func (v *view) look(held []candidate, mono time.Duration) (lapsed []candidate) {
+	before := v.seen
+	v.seen, v.next = make(map[sighting]time.Duration, len(held)), mono
+	for i, c := range held {
+		since, ok := before[c.sighting]
+		if !ok {
+			since = mono
+		}
+		v.seen[c.sighting] = since
+		lease := time.Duration(c.lease) * time.Microsecond
+		if i == 0 {
+			v.next = mono + lease/4
+		}
+		if lease > 0 {
+			v.next = min(v.next, since+lease)
+			if mono-since >= lease {
+				lapsed = append(lapsed, c)
+			}
+		}
+	}
+	return lapsed
+}
 
 // candidate is a lease that may be taken.
 type candidate struct {
@@ -40,8 +77,9 @@ type candidate struct {
 }
 
 // Alone tells whether no other instance was registered when this process last
-// looked, which it does with each write and when woken.
-func (s *Store) Alone() bool { return s.cache.alone(s.self.number()) }
+// looked, which it does with each write and when woken. It is not, if leases
+// may have been left without an instance.
+func (s *Store) Alone() bool { return s.cache.alone(s.self.number(), s.sight.settled.Load()) }
 
 // Reclaim implements [storage.Store].
 func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
@@ -52,7 +90,7 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 	if _, err := s.refresh(ctx); err != nil {
 		return nil, translate(err)
 	}
-	found, gone, err := s.survey(ctx, mono, limit)
+	found, gone, err := s.survey(ctx, mono, lease, limit)
 	defer func() {
 		for _, g := range gone {
 			g.close()
@@ -78,13 +116,14 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 	return out, nil
 }
 
-// survey looks at all leases of others for those that may be taken, at most
+// survey looks at the leases of others for those that may be taken, at most
 // limit, and for instances that are gone, which the caller closes.
-func (s *Store) survey(ctx context.Context, mono time.Duration, limit int) (found []candidate, gone []*deadRival, err error) {
+func (s *Store) survey(ctx context.Context, mono, lease time.Duration, limit int) (found []candidate, gone []*deadRival, err error) {
 	s.sight.mu.Lock()
 	defer s.sight.mu.Unlock()
-	fresh := map[sighting]time.Duration{}
-	for _, r := range s.cache.others(s.self.number()) {
+	others, changes := s.cache.others(s.self.number())
+	views := map[int64]*view{}
+	for _, r := range others {
 		g, notes, err := s.inspect(r)
 		if errors.Is(err, os.ErrPermission) {
 			continue // of another user, who keeps it to himself: others may recover what it holds
@@ -92,23 +131,32 @@ func (s *Store) survey(ctx context.Context, mono time.Duration, limit int) (foun
 		if err != nil {
 			return nil, gone, err
 		}
-		if g != nil {
+		if g != nil && !g.missing {
 			gone = append(gone, g)
 		}
-		held, err := s.held(ctx, r)
+		v := s.sight.of(r.id)
+		views[r.id] = v
+		if (g == nil || g.missing) && v.seen != nil && mono < v.next {
+			continue
+		}
+		held, err := s.held(ctx, sqlHeld, r.id)
 		if err != nil {
 			return nil, gone, translate(err)
 		}
-		for _, c := range held {
-			since, ok := s.sight.seen[c.sighting]
-			if !ok {
-				since = mono
+		if g != nil && g.missing {
+			for i := range held { // also of a Store that has closed: its file was to stay
+				held[i].lease = cmp.Or(held[i].lease, lease.Microseconds())
 			}
-			fresh[c.sighting] = since
-			lapsed := c.lease > 0 && mono-since >= time.Duration(c.lease)*time.Microsecond
-			if g == nil && !lapsed || len(found) >= limit {
-				continue
+			if len(held) == 0 {
+				gone = append(gone, g)
 			}
+		}
+		taken := v.look(held, mono)
+		if g != nil && !g.missing {
+			taken = held
+		}
+		for _, c := range taken[:min(len(taken), limit-len(found))] {
+			c.holder = r.name
 			if c.fate == 0 {
 				c.started = notes[c.token].started
 				c.fate = fateOf(c.token, notes, g != nil && g.crashed)
@@ -116,8 +164,35 @@ func (s *Store) survey(ctx context.Context, mono time.Duration, limit int) (foun
 			found = append(found, c)
 		}
 	}
-	s.sight.seen = fresh
+	if changes != s.sight.settled.Load() {
+		held, err := s.held(ctx, sqlUnregistered)
+		if err != nil {
+			return nil, gone, translate(err)
+		}
+		if len(held) == 0 {
+			s.sight.settled.Store(changes)
+		}
+		v := s.sight.of(0)
+		views[0] = v
+		for i := range held {
+			held[i].lease = lease.Microseconds()
+		}
+		taken := v.look(held, mono)
+		for _, c := range taken[:min(len(taken), limit-len(found))] {
+			c.holder, c.fate = "unknown", cmp.Or(c.fate, storage.Cut)
+			found = append(found, c)
+		}
+	}
+	s.sight.views = views
 	return found, gone, nil
+}
+
+// of gives what was seen of an instance.
+func (o *observer) of(id int64) *view {
+	if v := o.views[id]; v != nil {
+		return v
+	}
+	return &view{}
 }
 
 // deadRival is an instance whose process is gone. Its lock is held while its
@@ -126,6 +201,7 @@ type deadRival struct {
 	rival
 	path    string
 	file    *os.File // nil if there was none
+	missing bool     // it may live all the same: somebody has deleted the file
 	crashed bool     // its process died while the system lived on
 	dropped bool     // its registration was deleted
 }
@@ -136,9 +212,10 @@ func (g *deadRival) close() {
 	}
 }
 
-// inspect finds out whether an instance is gone, and then what it has noted.
-// A file that is missing says that it is, and nothing about its handlers; the
-// notes of another boot were never synced, and say nothing either.
+// inspect finds out whether an instance is gone, and then what it has noted. A
+// file that is missing says nothing, unless it is of another boot: a process
+// that lives goes on without it, and so its leases must lapse. The notes of
+// another boot were never synced, and say nothing either.
 func (s *Store) inspect(r rival) (*deadRival, map[int64]note, error) {
 	path := instancePath(s.path, r.id)
 	f, err := openExisting(path, os.O_RDWR, s.info)
@@ -146,7 +223,7 @@ func (s *Store) inspect(r rival) (*deadRival, map[int64]note, error) {
 		return nil, nil, nil // put there by somebody else: what it holds lapses
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		return &deadRival{rival: r, path: path}, nil, nil
+		return &deadRival{rival: r, path: path, missing: r.boot == bootID()}, nil, nil
 	}
 	if err != nil {
 		return nil, nil, err
@@ -183,15 +260,16 @@ func fateOf(token int64, notes map[int64]note, crashed bool) storage.Fate {
 	return storage.Crashed
 }
 
-func (s *Store) held(ctx context.Context, r rival) ([]candidate, error) {
-	rows, err := s.inner.QueryContext(ctx, sqlHeld, r.id)
+func (s *Store) held(ctx context.Context, text string, of ...any) ([]candidate, error) {
+	s.sight.reads++
+	rows, err := s.inner.QueryContext(ctx, text, of...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
 	var out []candidate
 	for rows.Next() {
-		c := candidate{holder: r.name}
+		var c candidate
 		if err := rows.Scan(&c.id, &c.token, &c.until, &c.fate, &c.lease); err != nil {
 			return nil, scanError(rows, err)
 		}

@@ -235,3 +235,12 @@ func TestStore_EnqueueAndDrain(t *testing.T) {
 	}
 	d.Invariants(t)
 }
+
+func has(found []sqlite.Finding, check string, s sqlite.Severity) bool {
+	for _, f := range found {
+		if f.Check == check && f.Severity == s {
+			return true
+		}
+	}
+	return false
+}

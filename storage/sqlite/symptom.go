@@ -21,6 +21,7 @@ SELECT (SELECT COUNT(*) FROM real r LEFT JOIN errand_count c USING (lane, state)
 + (SELECT COUNT(*) FROM errand_count c LEFT JOIN real r USING (lane, state) WHERE r.n IS NULL AND c.n <> 0)`
 	sqlLeasesOf = `SELECT i.instance, i.name, (SELECT COUNT(*) FROM errand_job j WHERE j.state = 3 AND j.instance = i.instance)
 FROM errand_instance i ORDER BY i.instance`
+	sqlHeldByNobody = `SELECT COUNT(*) FROM errand_job WHERE state = 3 AND instance NOT IN (SELECT instance FROM errand_instance)`
 
 	// clockAhead is how far the clock of the database may be ahead without a word.
 	clockAhead = time.Minute
@@ -119,6 +120,13 @@ func (d *doctor) instances() error {
 	})
 	if err != nil {
 		return err
+	}
+	var left int
+	if err := d.db.QueryRowContext(d.ctx, sqlHeldByNobody).Scan(&left); err != nil {
+		return err
+	}
+	if left > 0 {
+		d.say("instances", SeverityError, "start a worker, which takes them over after a lease", "%d running jobs belong to no registered process", left)
 	}
 	files, err := os.ReadDir(filepath.Dir(d.path))
 	if err != nil {

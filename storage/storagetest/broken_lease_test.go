@@ -209,6 +209,23 @@ var reclaimFaults = []fault{
 			j.lease.started = true
 		}
 	})},
+	{"nothing handed back by Close", "close_hands_back", func(in *instance) storage.Store {
+		h := sound(in)
+		h.closing = func() error {
+			in.m.locked(func() {
+				for _, j := range in.m.jobs {
+					j.lease.started, j.lease.ended = true, false
+				}
+			})
+			return in.Close()
+		}
+		return h
+	}},
+	{"registration kept after the last handler", "close_last_ends", reclaiming(func(in *instance, _ time.Time) {
+		for _, other := range in.m.instances {
+			other.gone = other.gone && !(other.closed && len(in.m.jobs) == 2)
+		}
+	})},
 	{"registration dropped by Close in spite of leases", "close_with_lease", func(in *instance) storage.Store {
 		h := sound(in)
 		h.closing = func() error {

@@ -10,7 +10,7 @@ import (
 )
 
 var closeCases = []testCase{
-	{"close_calls", `later ones give [ErrClosed].`, func(f *fixture) {
+	{"close_calls", `later ones give [ErrClosed]`, func(f *fixture) {
 		s := f.db.Open()
 		l := f.run(s)
 		f.must(s.Close())
@@ -46,7 +46,7 @@ var closeCases = []testCase{
 		f.counts(count(storage.Running, 1))
 	}},
 
-	{"close_with_lease", `Its registration is dropped only if it holds no lease: otherwise it stands, and none of its leases lapses, until the process ends, so that a handler still running is not run a second time meanwhile.`, func(f *fixture) {
+	{"close_with_lease", `The registration is dropped only if no handler runs: otherwise it stands, and none of the leases lapses, until the last of them has returned or the process ends, so that a handler still running is not run a second time meanwhile.`, func(f *fixture) {
 		a, b := f.db.Open(), f.db.Open()
 		la, lb := f.run(a), f.run(b)
 		f.begin(a, la.Lease)
@@ -63,7 +63,40 @@ var closeCases = []testCase{
 		f.takes(f.s, 10*hold, lb.Lease, storage.Crashed)
 	}},
 
-	{"close_without_lease", `Its registration is dropped only if it holds no lease`, func(f *fixture) {
+	{"close_hands_back", `Leases whose handlers have not begun, or have returned, are there for Reclaim at once.`, func(f *fixture) {
+		a, b := f.db.Open(), f.db.Open()
+		unstarted, running, returned := f.three(a)
+		again, _, _ := f.three(b)
+		f.db.Kill(b)
+		crashed := f.reclaim(a, 0) // and has not decided about them yet
+		f.must(a.Close())
+		want := map[int64]storage.Fate{unstarted.Key: storage.Unstarted, returned.Key: storage.Cut}
+		for _, r := range crashed {
+			want[r.Key] = r.Fate
+		}
+		if len(crashed) != 3 || want[again.Key] != storage.Unstarted {
+			f.Fatalf("reclaimed %v", crashed)
+		}
+		f.fates(f.s, 0, want)
+		f.is(storage.Running, running.ID)
+	}},
+
+	{"close_last_ends", `until the last of them has returned
+later ones give [ErrClosed], but for Stopping and Ended.`, func(f *fixture) {
+		a := f.db.Open()
+		first, last := f.run(a), f.run(a)
+		f.begin(a, first.Lease)
+		f.begin(a, last.Lease)
+		f.must(a.Close())
+		f.stopping(a, first.Lease)
+		f.takesNothing(f.s, 0)
+		f.ended(a, first.Lease)
+		f.takesNothing(f.s, 10*hold)
+		f.ended(a, last.Lease)
+		f.fates(f.s, 20*hold, map[int64]storage.Fate{first.Key: storage.Cut, last.Key: storage.Cut})
+	}},
+
+	{"close_without_lease", `The registration is dropped only if no handler runs`, func(f *fixture) {
 		a := f.db.Open()
 		l := f.run(a)
 		f.apply(a, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now})

@@ -220,7 +220,7 @@ when it returns nil all of it is durable`, func(f *fixture) {
 		}
 	}},
 
-	{"schedule_calls", `later ones give [ErrClosed].
+	{"schedule_calls", `later ones give [ErrClosed]
 A context that ends before a write has begun withdraws it and gives the context's error`, func(f *fixture) {
 		s := f.db.Open()
 		sc := f.scheduler(s)

@@ -251,6 +251,10 @@ func (l lease) fateNow() storage.Fate {
 
 // Started implements [storage.Store].
 func (in *instance) Started(l storage.Lease, now time.Time) error {
+	if err := in.m.begin(context.Background(), in); err != nil {
+		return err
+	}
+	in.m.mu.Unlock()
 	return in.note(l, func(l *lease) { l.started, l.startedAt = true, floor(now) })
 }
 
@@ -264,13 +268,15 @@ func (in *instance) Ended(l storage.Lease) error {
 	return in.note(l, func(l *lease) { l.ended = true })
 }
 
+// note writes a note; those of the end also after Close.
 func (in *instance) note(l storage.Lease, write func(*lease)) error {
-	if err := in.m.begin(context.Background(), in); err != nil {
-		return err
-	}
+	in.m.mu.Lock()
 	defer in.m.mu.Unlock()
-	if j := in.m.held(l); j != nil {
+	if j := in.m.held(l); j != nil && !in.gone {
 		write(&j.lease)
+	}
+	if in.closed && !in.gone {
+		in.resign()
 	}
 	return nil
 }
@@ -374,14 +380,23 @@ func (in *instance) Close() error {
 	}
 	in.closed = true
 	clear(in.listeners)
-	in.gone = true
+	left := &instance{name: in.name, gone: true} // holds what no handler runs of
 	for _, j := range in.m.jobs {
-		if j.State == storage.Running && j.lease.holder == in {
-			in.gone = false
+		if j.State == storage.Running && j.lease.holder == in && !j.lease.runs() {
+			j.lease.holder = left
 		}
 	}
+	in.resign()
 	return nil
 }
+
+// resign drops the registration, unless a handler runs.
+func (in *instance) resign() {
+	in.gone = len(in.m.where(func(j *job) bool { return j.State == storage.Running && j.lease.holder == in && j.lease.runs() }, byKey)) == 0
+}
+
+// runs tells whether the handler of a lease runs.
+func (l lease) runs() bool { return l.started && !l.ended }
 
 // Notify implements [storage.Notifier]. Its functions are called by the
 // goroutine that commits.

@@ -1,0 +1,161 @@
+package sqlite_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+const instanceLease = 30 * time.Second // as lease asks for
+
+func (d *db) instanceFile(s *sqlite.Store) string {
+	return fmt.Sprintf("%s-instance-%d", d.path, s.InstanceNumber())
+}
+
+// reclaimed gives the fates of what s reclaims at mono, by job.
+func reclaimed(t *testing.T, s *sqlite.Store, mono time.Duration) map[int64]storage.Fate {
+	t.Helper()
+	got, err := s.Reclaim(t.Context(), t0, mono, instanceLease, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fates := map[int64]storage.Fate{}
+	for _, r := range got {
+		fates[r.Key] = r.Fate
+	}
+	return fates
+}
+
+func start(t *testing.T, s *sqlite.Store, leases ...storage.Leased) {
+	t.Helper()
+	for _, l := range leases {
+		if err := s.Started(l.Lease, t0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The file of a process that lives is deleted. Nobody takes what it holds as
+// long as it shows life, and when it shows none that costs a lease.
+func TestInstance_FileDeleted(t *testing.T) {
+	d := newDB(t, nil)
+	a, b := d.open(), d.open()
+	enqueue(t, a, "a", 1)
+	l := lease(t, a, 1, "a")[0]
+	start(t, a, l)
+	if err := os.Remove(d.instanceFile(a)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		if got := reclaimed(t, b, time.Duration(i)*instanceLease/2); len(got) > 0 {
+			t.Fatalf("taken from a process that lives: %v", got)
+		}
+		x := storage.Exchange{Length: instanceLease, Extend: []storage.Lease{l.Lease}}
+		if res, err := a.Exchange(t.Context(), t0.Add(time.Duration(i+1)*time.Second), x); err != nil || res.Extended[0] != storage.Applied {
+			t.Fatalf("extending gave %v, %v", res.Extended, err)
+		}
+	}
+	a.Kill()
+	if got := reclaimed(t, b, 2*instanceLease); len(got) > 0 {
+		t.Errorf("taken before its lease was over: %v", got)
+	}
+	if got := reclaimed(t, b, 3*instanceLease); got[l.Key] != storage.Cut {
+		t.Errorf("taken: %v, want the job as cut", got)
+	}
+}
+
+// The registration of a process that lives is deleted, as others do if they
+// miss its file and it holds nothing. With its next heartbeat it has another
+// one, to which all goes along that it holds and has noted.
+func TestInstance_RegistersAnew(t *testing.T) {
+	d := newDB(t, nil)
+	a, b := d.open(), d.open()
+	enqueue(t, a, "a", 4)
+	jobs := lease(t, a, 3, "a")
+	start(t, a, jobs[1], jobs[2])
+	if err := a.Ended(jobs[2].Lease); err != nil {
+		t.Fatal(err)
+	}
+	was := a.InstanceNumber()
+	d.exec("DELETE FROM errand_instance WHERE instance = ?1", was)
+	d.exec("UPDATE errand_number SET n = n + 1 WHERE id = 4")
+	x := storage.Exchange{Length: instanceLease, Extend: []storage.Lease{jobs[0].Lease, jobs[1].Lease, jobs[2].Lease}}
+	if res, err := a.Exchange(t.Context(), t0, x); err != nil || res.Extended[1] != storage.Applied {
+		t.Fatalf("extending gave %v, %v", res.Extended, err)
+	}
+	if now := a.InstanceNumber(); now == was || d.number("SELECT COUNT(*) FROM errand_job WHERE state = 3 AND instance = ?1", now) != 3 {
+		t.Fatalf("instance %d, now %d: want a new one that holds the 3 jobs", was, now)
+	}
+	more := lease(t, a, 1, "a")
+	start(t, a, more...)
+	if got := reclaimed(t, b, 0); len(got) > 0 {
+		t.Errorf("taken from a process that lives: %v", got)
+	}
+	a.Kill()
+	got := reclaimed(t, b, 0)
+	want := []storage.Fate{storage.Unstarted, storage.Crashed, storage.Cut, storage.Crashed}
+	for i, l := range append(jobs, more...) {
+		if got[l.Key] != want[i] {
+			t.Errorf("job %d: fate %d, want %d", i, got[l.Key], want[i])
+		}
+	}
+}
+
+// What runs without a registration is named by the doctor and taken over, by
+// one that thought it was alone, but not from a holder that shows life.
+func TestInstance_LeasesOfNobody(t *testing.T) {
+	d := newDB(t, nil)
+	a, b := d.open(), d.open()
+	enqueue(t, a, "a", 1)
+	l := lease(t, a, 1, "a")[0]
+	a.Kill()
+	d.exec("DELETE FROM errand_instance")
+	d.exec("UPDATE errand_number SET n = n + 1 WHERE id = 4")
+	if found, err := sqlite.Examine(t.Context(), d.path, false, t0); err != nil || !has(found, "instances", sqlite.SeverityError) {
+		t.Errorf("the doctor says %v (%v), want an error about instances", found, err)
+	}
+	for mono := time.Duration(0); mono < instanceLease; mono += instanceLease / 2 {
+		if got := reclaimed(t, b, mono); len(got) > 0 || b.Alone() {
+			t.Errorf("taken after %v: %v; alone: %v", mono, got, b.Alone())
+		}
+	}
+	if got := reclaimed(t, b, instanceLease); got[l.Key] != storage.Cut {
+		t.Errorf("taken: %v, want the job as cut", got)
+	}
+	reclaimed(t, b, instanceLease)
+	if !b.Alone() {
+		t.Error("it is not alone, though nothing is left of others")
+	}
+}
+
+// Looking after others costs little beside one that runs many jobs: what they
+// hold is read four times in a lease, however often it is asked for.
+func TestReclaim_ReadsLeasesOfTheLivingRarely(t *testing.T) {
+	d := newDB(t, nil)
+	a, b := d.open(), d.open()
+	enqueue(t, a, "a", 10)
+	leased := lease(t, a, 10, "a")
+	n := b.LeaseReads()
+	const asked = 40
+	for i := range asked * 10 {
+		if got := reclaimed(t, b, time.Duration(i)*instanceLease/asked); len(got) > 0 {
+			t.Fatalf("taken: %v", got)
+		}
+		if i%(asked/3) == 0 {
+			x := storage.Exchange{Length: instanceLease}
+			for _, l := range leased {
+				x.Extend = append(x.Extend, l.Lease)
+			}
+			if _, err := a.Exchange(t.Context(), t0.Add(time.Duration(i)*time.Second), x); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n = b.LeaseReads() - n; n < 40 || n > 60 {
+		t.Errorf("read %d times in ten leases", n)
+	}
+}
