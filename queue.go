@@ -50,8 +50,9 @@ type Options struct {
 	AnyFileSystem bool
 	// Policy is the delivery policy of jobs for which nothing else sets one: a
 	// [policy.Policy], [policy.Document] or [policy.Topic]. Each section of a
-	// document stands for itself. If nil, or for a retry section that is
-	// absent, [policy.Default].
+	// document stands for itself. One that [policy.Policy.Lint] doubts is
+	// logged, as are those of Queues and of handlers. If nil, or for a retry
+	// section that is absent, [policy.Default].
 	Policy policy.Delivery
 	// Queues holds what is particular to single queues, by name. A queue that
 	// is not listed exists all the same. If nil, nothing is.
@@ -218,7 +219,16 @@ func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
+	o.logDoubts(c.Logger)
 	return q, nil
+}
+
+// logDoubts warns of policies as they were given: what they lack is not theirs.
+func (o *Options) logDoubts(log *slog.Logger) {
+	logDoubts(log, "policy", o.Policy)
+	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
+		logDoubts(log, fmt.Sprintf("queues[%q].policy", name), o.Queues[name].Policy)
+	}
 }
 
 func newQueue(ctx context.Context, store storage.Store, o Options) (*Queue, error) {
@@ -262,7 +272,13 @@ func New(ctx context.Context, store storage.Store, o *Options) (*Queue, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return newQueue(ctx, store, o.withDefaults())
+	c := o.withDefaults()
+	q, err := newQueue(ctx, store, c)
+	if err != nil {
+		return nil, err
+	}
+	o.logDoubts(c.Logger)
+	return q, nil
 }
 
 // Close closes the queue and its store. Calls under way finish first, later

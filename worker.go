@@ -195,6 +195,7 @@ func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Cont
 		h.Rules = slices.Clone(o[0].Rules)
 		h.Budget = w.queue.limits.budget(owner{kind: kind}, o[0].Budget)
 		h.Throttle = w.queue.limits.throttle(owner{kind: kind}, h.Policy.Throttle)
+		logDoubts(w.logger(), "policy", o[0].Policy, "kind", kind)
 	default:
 		panic(fmt.Sprintf("errand: Handle %q: at most one HandlerOptions, not %d", kind, len(o)))
 	}
@@ -277,6 +278,8 @@ func (w *Worker) get() *engine.Engine {
 	return w.engine
 }
 
+func (w *Worker) logger() *slog.Logger { return cmp.Or(w.opts.Logger, w.queue.opts.Logger) }
+
 func (w *Worker) config() engine.Config {
 	o, q := w.opts, w.queue.opts
 	c := engine.Config{
@@ -299,7 +302,7 @@ func (w *Worker) config() engine.Config {
 		Doubtful:      w.queue.clock.Doubtful,
 		CatchUp:       w.queue.clock.CatchUp,
 		WaitForClock:  q.WaitForClock,
-		Logger:        cmp.Or(o.Logger, q.Logger),
+		Logger:        w.logger(),
 	}
 	if len(c.Queues) == 0 {
 		c.Queues = []string{defaultQueue}
