@@ -44,11 +44,15 @@ CREATE TABLE errand_pause (
   since INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Policies that jobs carry, each stored once.
+-- Policies that jobs carry, each stored once. refs is how many columns of jobs
+-- have its number, finished and dead ones included; without any it goes some time
+-- later. The highest number stays, so that none comes twice.
 CREATE TABLE errand_policy (
   policy INTEGER PRIMARY KEY,
+  refs   INTEGER NOT NULL DEFAULT 0,
   doc    TEXT NOT NULL UNIQUE
 ) STRICT;
+CREATE INDEX errand_policy_unused ON errand_policy (policy) WHERE refs = 0;
 
 -- Processes that lease, each with a lock file beside the database.
 CREATE TABLE errand_instance (

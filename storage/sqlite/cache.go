@@ -208,6 +208,12 @@ func (c *cache) keepPolicy(id int64, doc []byte) {
 	if c.policies == nil {
 		c.policies = map[int64][]byte{}
 	}
+	if len(c.policies) >= mostPolicies {
+		for any := range c.policies { // it is read again if it is needed
+			delete(c.policies, any)
+			break
+		}
+	}
 	c.policies[id] = doc
 }
 

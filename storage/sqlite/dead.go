@@ -24,7 +24,8 @@ ORDER BY j.died_at DESC, j.id DESC LIMIT ?9`
 FROM errand_dead j LEFT JOIN errand_lane l ON l.lane = j.lane WHERE (j.died_at, j.id) > (?7, ?8) AND` + deadMatch + `
 ORDER BY j.died_at, j.id LIMIT ?9`
 
-	sqlDeadOne = `SELECT j.lane, l.queue, l.kind, j.salt, j.created_at, j.attempt, j.unique_key, j.args IS NULL
+	sqlDeadOne = `SELECT j.lane, l.queue, l.kind, j.salt, j.created_at, j.attempt, j.unique_key, j.args IS NULL,
+j.policy, j.own_policy
 FROM errand_dead j LEFT JOIN errand_lane l ON l.lane = j.lane WHERE j.id = ?1`
 	sqlRevive = `INSERT INTO errand_job
 (id, lane, state, priority, due_at, token, attempt, salt, created_at, timeout, policy, unique_key, headers, args)
@@ -36,7 +37,7 @@ FROM errand_dead WHERE id = ?1`
 	sqlNextPurge     = `SELECT purge_at FROM errand_finished ORDER BY purge_at LIMIT 1`
 	sqlPurgeFinished = `DELETE FROM errand_finished WHERE id IN
 (SELECT id FROM errand_finished WHERE purge_at <= ?1 ORDER BY purge_at LIMIT 500)
-RETURNING id, lane, state, attempt, args IS NULL`
+RETURNING id, lane, state, attempt, args IS NULL, policy`
 )
 
 // stepLimit is how many jobs one step of a bulk operation moves, so that it
@@ -171,12 +172,13 @@ type deadOne struct {
 	attempt       int
 	unique        sql.NullString
 	payload       bool
+	policy, own   int64
 }
 
 // dead reads what a transition of a dead job needs; false if it is not dead.
 func (t *tx) dead(id storage.ID, step *storage.DeadStep) (d deadOne, ok bool, err error) {
 	err = t.row(sqlDeadOne, []any{id.Key()},
-		&d.lane, &d.queue, &d.kind, &d.salt, &d.created, &d.attempt, &d.unique, &d.payload)
+		&d.lane, &d.queue, &d.kind, &d.salt, &d.created, &d.attempt, &d.unique, &d.payload, &d.policy, &d.own)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && storage.NewID(fromMicros(d.created), d.salt, id.Key()) != id {
 		step.NotFound = append(step.NotFound, id)
 		return d, false, nil
@@ -214,6 +216,7 @@ func (t *tx) redrive(at int64, id storage.ID, queue string, step *storage.DeadSt
 	}
 	t.move(d.lane, dead, 0)
 	t.move(lane, 0, ready)
+	t.refer(d.policy, -1)
 	t.notifyAll(storage.Event{})
 	step.N++
 	return nil
@@ -228,6 +231,9 @@ func (t *tx) purgeDead(id storage.ID, step *storage.DeadStep) error {
 		return err
 	}
 	t.move(d.lane, dead, 0)
+	t.refer(d.policy, -1)
+	t.refer(d.own, -1)
+	t.tidy = true
 	step.N++
 	return t.deleteBelongings(id.Key(), true, d.payload)
 }
@@ -268,12 +274,13 @@ func (t *tx) nextPurge() (us int64, err error) {
 func (t *tx) purgeFinished(at int64) (int, error) {
 	type gone struct {
 		id, lane       int64
+		policy         int64
 		state, attempt int
 		payload        bool
 	}
 	var all []gone
 	var g gone
-	err := t.each(sqlPurgeFinished, []any{at}, []any{&g.id, &g.lane, &g.state, &g.attempt, &g.payload}, func() {
+	err := t.each(sqlPurgeFinished, []any{at}, []any{&g.id, &g.lane, &g.state, &g.attempt, &g.payload, &g.policy}, func() {
 		all = append(all, g)
 	})
 	if err != nil {
@@ -281,9 +288,11 @@ func (t *tx) purgeFinished(at int64) (int, error) {
 	}
 	for _, g := range all {
 		t.move(g.lane, g.state, 0)
+		t.refer(g.policy, -1)
 		if err := t.deleteBelongings(g.id, g.attempt > 0, g.payload); err != nil {
 			return 0, err
 		}
 	}
+	t.tidy = t.tidy || len(all) > 0
 	return len(all), nil
 }

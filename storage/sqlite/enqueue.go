@@ -253,6 +253,7 @@ func (t *tx) insert(j *storage.NewJob, key int64, salt uint32, created int64, no
 	if err != nil {
 		return err
 	}
+	t.refer(policy, 1)
 	state, due, delay := ready, created, int64(0)
 	event := storage.Event{}
 	switch {

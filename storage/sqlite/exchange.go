@@ -198,7 +198,7 @@ func (t *tx) lease(x *storage.Exchange, until int64) (out []storage.Leased, err 
 		}
 		r.attempt++
 		t.move(r.lane, ready, running)
-		held[i] = removed{lane: r.lane, attempt: r.attempt, key: r.unique, payload: r.beside, plain: r.plain}
+		held[i] = removed{lane: r.lane, attempt: r.attempt, key: r.unique, payload: r.beside, policy: r.policy, plain: r.plain}
 		if out[i], err = t.leased(r, token); err != nil {
 			return nil, err
 		}

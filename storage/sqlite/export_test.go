@@ -79,3 +79,10 @@ func (s *Store) CheckOver() <-chan struct{} { return s.check.over }
 
 // Closing is closed when Close has begun to stop what the Store has started.
 func (s *Store) Closing() <-chan struct{} { return s.stop }
+
+// PolicyDocs is how many documents are kept in memory.
+func (s *Store) PolicyDocs() int {
+	s.cache.mu.RLock()
+	defer s.cache.mu.RUnlock()
+	return len(s.cache.policies)
+}

@@ -34,7 +34,7 @@ salt, created_at, ended_at, purge_at, timeout, policy, args)
 SELECT id, lane, 4, priority, due_at, token, attempt, 0, 0, 0, salt, created_at, ?, ?, 0, 0, args
 FROM errand_job WHERE id = ? AND token = ? AND state = 3`
 	sqlDeleteLeased = `DELETE FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3
-RETURNING lane, attempt, unique_key, args IS NULL`
+RETURNING lane, attempt, unique_key, args IS NULL, policy`
 	sqlDeleteHeld    = `DELETE FROM errand_job WHERE id = ? AND token = ? AND state = 3`
 	sqlDeletePayload = `DELETE FROM errand_payload WHERE job = ?1`
 	sqlDeleteHistory = `DELETE FROM errand_history WHERE job = ?1`
@@ -163,6 +163,7 @@ func (t *tx) end(at int64, f *storage.Finish, state int) (storage.ItemResult, er
 		return storage.Applied, t.addHistory(at, f, gone.attempt)
 	}
 	t.move(gone.lane, running, 0)
+	t.refer(gone.policy, -1)
 	return storage.Applied, t.deleteBelongings(f.Key, gone.attempt > 1, gone.payload)
 }
 
@@ -191,6 +192,7 @@ func (t *tx) bury(at int64, f *storage.Finish) (storage.ItemResult, error) {
 		return 0, err
 	}
 	t.move(gone.lane, running, dead)
+	t.refer(policy, 1)
 	return storage.Applied, t.addHistory(at, f, gone.attempt)
 }
 
@@ -201,6 +203,7 @@ type removed struct {
 	attempt int
 	key     sql.NullString
 	payload bool
+	policy  int64
 	plain   bool // nothing was ever done to it, and it has nothing but args, which are not beside
 }
 
@@ -218,7 +221,7 @@ func (t *tx) remove(l storage.Lease, r removed, known bool) (removed, error) {
 		}
 		return r, t.releaseKey(r.key, l.Key)
 	}
-	if err := t.row(sqlDeleteLeased, []any{l.Key, l.Token}, &r.lane, &r.attempt, &r.key, &r.payload); err != nil {
+	if err := t.row(sqlDeleteLeased, []any{l.Key, l.Token}, &r.lane, &r.attempt, &r.key, &r.payload, &r.policy); err != nil {
 		return r, err
 	}
 	return r, t.releaseKey(r.key, l.Key)

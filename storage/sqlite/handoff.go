@@ -200,7 +200,7 @@ func (t *tx) insertLeased(r *leasedRow, headers, args any, now time.Time, to *ha
 	}
 	to.jobs = append(to.jobs, l)
 	t.move(r.lane, 0, running)
-	known := removed{lane: r.lane, attempt: 1, key: r.unique, payload: args == nil}
+	known := removed{lane: r.lane, attempt: 1, key: r.unique, payload: args == nil, policy: r.policy}
 	known.plain = args != nil && headers == nil && !r.unique.Valid && r.timeout|r.policy == 0
 	t.after = append(t.after, func() { t.store.self.hold([]storage.Leased{l}, []removed{known}) })
 	return nil

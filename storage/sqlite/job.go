@@ -28,7 +28,7 @@ FROM errand_dead j` + recordJoins + ` WHERE j.id = ?1`
 	sqlHistory = `SELECT attempt, at, phase, error, stack, duration, instance FROM errand_history WHERE job = ?1 ORDER BY n`
 	sqlCounts  = `SELECT l.queue, l.kind, c.state, c.n FROM errand_count c LEFT JOIN errand_lane l ON l.lane = c.lane WHERE c.n <> 0`
 
-	sqlLiveState  = `SELECT state, lane, salt, created_at, attempt, unique_key, args IS NULL FROM errand_job WHERE id = ?1`
+	sqlLiveState  = `SELECT state, lane, salt, created_at, attempt, unique_key, args IS NULL, policy FROM errand_job WHERE id = ?1`
 	sqlEndedState = `SELECT state, salt, created_at FROM errand_finished WHERE id = ?1
 UNION ALL SELECT 6, salt, created_at FROM errand_dead WHERE id = ?1`
 	sqlAskToStop   = `UPDATE errand_job SET cancelling = 1 WHERE id = ?1`
@@ -183,11 +183,11 @@ func (t *tx) cancel(at int64, id storage.ID, keep int64) (storage.State, error) 
 	key := id.Key()
 	var state stateCode
 	var attempt int
-	var lane, created int64
+	var lane, created, policy int64
 	var salt uint32
 	var unique sql.NullString
 	var payload bool
-	err := t.row(sqlLiveState, []any{key}, &state, &lane, &salt, &created, &attempt, &unique, &payload)
+	err := t.row(sqlLiveState, []any{key}, &state, &lane, &salt, &created, &attempt, &unique, &payload, &policy)
 	if errors.Is(err, sql.ErrNoRows) {
 		if err = t.row(sqlEndedState, []any{key}, &state, &salt, &created); errors.Is(err, sql.ErrNoRows) {
 			return "", storage.ErrNotFound
@@ -216,6 +216,7 @@ func (t *tx) cancel(at int64, id storage.ID, keep int64) (storage.State, error) 
 				return "", err
 			}
 			t.move(lane, int(state), 0)
+			t.refer(policy, -1)
 		}
 		if _, err := t.exec(sqlDeleteWaiting, key); err != nil {
 			return "", err

@@ -53,6 +53,8 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlLanes:         "USING INTEGER PRIMARY KEY (rowid>?)",
 		sqlFindPolicy:    "USING COVERING INDEX sqlite_autoindex_errand_policy_1 (doc=?)",
 		sqlPolicy:        "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlRefer:         "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlDropPolicies:  "USING COVERING INDEX errand_policy_unused (policy<?)",
 		sqlLiveJob:       "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlFinishedJob:   "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDeadJob:       "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",

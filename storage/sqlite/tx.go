@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	driver "modernc.org/sqlite"
@@ -21,11 +20,8 @@ const (
 	sqlSetNumber = `UPDATE errand_number SET n = ? WHERE id = ?`
 	sqlAddNumber = `INSERT INTO errand_number (id, n) VALUES (?, ?)
 ON CONFLICT DO UPDATE SET n = n + excluded.n`
-	sqlFindLane   = `SELECT lane FROM errand_lane WHERE queue = ?1 AND kind = ?2`
-	sqlAddLane    = `INSERT INTO errand_lane (queue, kind) VALUES (?1, ?2)`
-	sqlFindPolicy = `SELECT policy FROM errand_policy WHERE doc = ?1`
-	sqlAddPolicy  = `INSERT INTO errand_policy (doc) VALUES (?1)`
-	sqlPolicy     = `SELECT doc FROM errand_policy WHERE policy = ?1`
+	sqlFindLane = `SELECT lane FROM errand_lane WHERE queue = ?1 AND kind = ?2`
+	sqlAddLane  = `INSERT INTO errand_lane (queue, kind) VALUES (?1, ?2)`
 )
 
 // The states as the tables have them. SQL texts that use a partial index have
@@ -91,6 +87,8 @@ type tx struct {
 	counts     map[laneState]int64
 	lanes      map[laneName]int64 // created in this transaction, or found by it
 	created    int64              // of them, those that were created
+	refs       map[int64]int64    // references to policies
+	tidy       bool               // policies that have none are to go
 	registered int64              // this instance, if it was registered in this transaction
 	fresh      fresh              // of the call under way
 	single     bool               // the call under way adds one job
@@ -196,6 +194,9 @@ func (t *tx) load() error {
 
 // flush writes what the transaction has changed in counters and counts.
 func (t *tx) flush() error {
+	if err := t.flushPolicies(); err != nil {
+		return err
+	}
 	if t.meta.clock != t.was.clock {
 		t.store.watch.mark.Store(t.meta.clock) // before others can see it
 	}
@@ -312,39 +313,6 @@ func (t *tx) lane(queue, kind string) (int64, error) {
 	}
 	t.lanes[name] = lane
 	return lane, nil
-}
-
-// policy gives the number under which a policy document is stored, and 0 for
-// none.
-func (t *tx) policy(doc []byte) (int64, error) {
-	if len(doc) == 0 {
-		return 0, nil
-	}
-	var id int64
-	err := t.row(sqlFindPolicy, []any{string(doc)}, &id)
-	if errors.Is(err, sql.ErrNoRows) {
-		var res sql.Result
-		if res, err = t.exec(sqlAddPolicy, string(doc)); err == nil {
-			id, err = res.LastInsertId()
-		}
-	}
-	return id, err
-}
-
-// policyDoc is the reverse of policy.
-func (t *tx) policyDoc(id int64) ([]byte, error) {
-	if id == 0 {
-		return nil, nil
-	}
-	if doc, ok := t.store.cache.policy(id); ok {
-		return slices.Clone(doc), nil
-	}
-	var doc []byte
-	if err := t.row(sqlPolicy, []any{id}, &doc); err != nil {
-		return nil, err
-	}
-	t.after = append(t.after, func() { t.store.cache.keepPolicy(id, slices.Clone(doc)) }) // not before: a rollback frees the number
-	return doc, nil
 }
 
 // plain is the execer of a transaction that the application has begun.

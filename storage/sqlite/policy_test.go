@@ -1,0 +1,110 @@
+package sqlite_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+// ownPolicies makes jobs each of which has a policy of its own, and one that
+// others have too.
+func ownPolicies(from, n int) []storage.NewJob {
+	jobs := make([]storage.NewJob, n)
+	for i := range jobs {
+		jobs[i] = newJob("default", "a")
+		jobs[i].Policy = fmt.Appendf(nil, `{"numRetries":%d}`, from+i)
+	}
+	return jobs
+}
+
+// Policies go with the last job that has them, and few are kept in memory.
+func TestPolicies_Forgotten(t *testing.T) {
+	const n, step = 3000, 500
+	ctx := context.Background()
+	for name, keep := range map[string]time.Duration{"deleted at once": 0, "kept": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed})
+			s := d.open()
+			stays := ownPolicies(n, 2)
+			stays[0].Kind, stays[1].Kind = "waits", "dies"
+			if _, err := s.Enqueue(ctx, t0, stays); err != nil {
+				t.Fatal(err)
+			}
+			die := storage.Finish{Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent, Policy: []byte(`{"numRetries":9999}`)}
+			die.Lease = lease(t, s, 1, "dies")[0].Lease
+			end := func(all ...storage.Finish) {
+				t.Helper()
+				if _, err := s.Exchange(ctx, t0, storage.Exchange{Length: time.Minute, Finish: all}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			end(die)
+			for from := 0; from < n; from += step {
+				if _, err := s.Enqueue(ctx, t0, ownPolicies(from, step)); err != nil {
+					t.Fatal(err)
+				}
+				var all []storage.Finish
+				for _, l := range lease(t, s, step, "a") {
+					all = append(all, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
+				}
+				end(all...)
+			}
+			for {
+				_, next, err := s.PurgeFinished(ctx, t0.Add(time.Hour))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if next.IsZero() {
+					break
+				}
+			}
+			if got := d.number(`SELECT COUNT(*) FROM errand_policy`); got > 2*step {
+				t.Errorf("%d policies are stored, for one job that waits and one that is dead", got)
+			}
+			if got := s.PolicyDocs(); got > 1000 {
+				t.Errorf("%d policies are in memory", got)
+			}
+			if got := lease(t, s, 1, "waits"); len(got) != 1 || string(got[0].Policy) != string(stays[0].Policy) {
+				t.Errorf("leased %v: want the policy it was enqueued with", got)
+			}
+			d.Invariants(t)
+		})
+	}
+}
+
+// A policy that nobody has is not deleted by the transaction that enqueues a
+// job with it, and none of its number comes again.
+func TestPolicies_FoundInATransaction(t *testing.T) {
+	ctx := context.Background()
+	app, s, d := appStore(t, nil)
+	if _, err := s.Enqueue(ctx, t0, ownPolicies(0, 3)); err != nil {
+		t.Fatal(err)
+	}
+	finish(t, s, lease(t, s, 3, "a")...)
+	tx, err := app.BeginTx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	again := ownPolicies(1, 1)
+	again[0].Kind = "again"
+	for _, jobs := range [][]storage.NewJob{again, ownPolicies(3, 1)} {
+		if _, err := s.EnqueueTx(ctx, tx, t0, jobs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if n := d.number(`SELECT COUNT(*) FROM errand_policy WHERE doc = '{"numRetries":0}'`); n != 0 {
+		t.Error("nothing was swept")
+	}
+	if got := lease(t, s, 1, "again"); len(got) != 1 || string(got[0].Policy) != string(again[0].Policy) {
+		t.Errorf("leased %v: want the policy it was enqueued with", got)
+	}
+	d.Invariants(t)
+}
