@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -56,10 +57,15 @@ func run(ctx context.Context, addr, path string, m *mailer) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(serveAndWork(ctx, q, addr, m), q.Close()) // the queue last
+	w := newWorker(q, m)
+	errand.Handle(w, backup(q, filepath.Dir(path)))
+	if err = scheduleBackups(ctx, q); err == nil {
+		err = serveAndWork(ctx, addr, routes(q), w)
+	}
+	return errors.Join(err, q.Close()) // the queue last
 }
 
-func serveAndWork(ctx context.Context, q *errand.Queue, addr string, m *mailer) error {
+func serveAndWork(ctx context.Context, addr string, routes http.Handler, w *errand.Worker) error {
 	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
@@ -71,9 +77,9 @@ func serveAndWork(ctx context.Context, q *errand.Queue, addr string, m *mailer) 
 	served := make(chan error, 1)
 	go func() {
 		defer stop()
-		served <- serve(ctx, listener, routes(q))
+		served <- serve(ctx, listener, routes)
 	}()
-	err = newWorker(q, m).Run(ctx)
+	err = w.Run(ctx)
 	stop()
 	return errors.Join(err, <-served)
 }
