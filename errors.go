@@ -24,7 +24,8 @@ var (
 	// that left the fate of a write open.
 	ErrClosed = storage.ErrClosed
 	// ErrBusy: another connection held the database for too long. An open
-	// transaction of the same program is a likely cause.
+	// transaction of the same program is a likely cause. It comes at once from
+	// what would wait for the [Queue.Tx] that it is called in.
 	ErrBusy = storage.ErrBusy
 	// ErrFull: no space left. Nothing was written.
 	ErrFull = storage.ErrFull

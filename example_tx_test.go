@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
-	_ "modernc.org/sqlite" // the driver
+	driver "modernc.org/sqlite"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/storage/sqlite"
@@ -61,7 +62,9 @@ func ExampleQueue_EnqueueTx() {
 	ctx := context.Background()
 	dir := must(os.MkdirTemp("", "errand-example-"))
 	defer func() { check(os.RemoveAll(dir)) }()
-	db := must(sql.Open("sqlite", "file:"+filepath.Join(dir, "app.db")+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(5000)"))
+	_, _ = driver.OFDLocking(true) // the first thing in main; where there are no such locks the error is no matter
+	db := must(sql.Open("sqlite", "file:"+filepath.Join(dir, "app.db")+
+		"?_txlock=immediate&_pragma=journal_mode(wal)&_pragma=busy_timeout(5000)"))
 	defer db.Close()
 	must(db.ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY, email TEXT NOT NULL)`))
 
@@ -79,4 +82,33 @@ func ExampleQueue_EnqueueTx() {
 	// Output:
 	// before the commit: errand: not found
 	// after it: ready
+}
+
+// An order remembers its job, and takes it back with itself. An ID is kept as TEXT.
+func ExampleQueue_CancelTx() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+
+	check(q.Tx(ctx, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY, job TEXT)`); err != nil {
+			return err
+		}
+		e, err := q.EnqueueTx(ctx, tx, SendEmail{To: "ada@example.org"}, &errand.JobOptions{Delay: time.Hour})
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `INSERT INTO orders (job) VALUES (?1)`, e.ID)
+		return err
+	}))
+	check(q.Tx(ctx, func(tx *sql.Tx) error {
+		var id errand.ID
+		if err := tx.QueryRowContext(ctx, `DELETE FROM orders RETURNING job`).Scan(&id); err != nil {
+			return err
+		}
+		state, err := q.CancelTx(ctx, tx, id)
+		fmt.Println(state)
+		return err
+	}))
+	// Output: cancelled
 }

@@ -290,11 +290,13 @@ func (q *Queue) Close() error {
 }
 
 // Tx runs fn in a write transaction on the queue's file, and commits it if fn
-// returns nil; otherwise, or if fn panics, or if an EnqueueTx in it failed in
-// the database, it is rolled back. Jobs enqueued in
+// returns nil; otherwise, or if fn panics, or if an EnqueueTx or CancelTx in it
+// failed in the database, it is rolled back. Jobs enqueued in
 // it with [Queue.EnqueueTx] exist if it commits, and workers learn of them at
 // once. Nobody else can write meanwhile, this queue included: do in fn only
-// what the transaction is about, and nothing with the queue but EnqueueTx.
+// what the transaction is about. Of the queue's methods fn may call those that
+// read, which see what was committed before, EnqueueTx and CancelTx. Any
+// other that writes gives [ErrBusy] at once, and Close never returns.
 //
 // It gives [ErrUnsupportedDB] if the store cannot do that.
 func (q *Queue) Tx(ctx context.Context, fn func(tx *sql.Tx) error) error {
@@ -353,6 +355,23 @@ func (q *Queue) Job(ctx context.Context, id ID) (JobInfo, error) {
 // no job.
 func (q *Queue) Cancel(ctx context.Context, id ID) (State, error) {
 	return q.store.Cancel(ctx, q.clock.current(ctx), id, q.opts.Retention)
+}
+
+// CancelTx is [Queue.Cancel] inside a transaction of the application on the queue's
+// file, or one begun by [Queue.Tx]: it takes effect if tx commits. The handler of a
+// running job learns of it at once after the commit of a Tx, else within a second or
+// so, in a queue with SingleProcess with the next heartbeat.
+//
+// It gives [ErrWrongDatabase] for a transaction on another database.
+func (q *Queue) CancelTx(ctx context.Context, tx *sql.Tx, id ID) (State, error) {
+	if tx == nil {
+		return "", &FieldError{Field: "tx", Limit: "must not be nil"}
+	}
+	s, err := q.txStore()
+	if err != nil {
+		return "", err
+	}
+	return s.CancelTx(ctx, tx, q.clock.current(ctx), id, q.opts.Retention)
 }
 
 // Pause stops all workers from taking jobs of a queue; it may be one that has

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"database/sql/driver"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -74,4 +75,32 @@ func (id *ID) UnmarshalText(b []byte) error {
 		return fmt.Errorf("errand: id %q: %w", b, err)
 	}
 	return nil
+}
+
+// Value implements [driver.Valuer]. An ID is kept as TEXT in its usual form, and
+// the zero ID as NULL.
+func (id ID) Value() (driver.Value, error) {
+	if id.IsZero() {
+		return nil, nil
+	}
+	return id.String(), nil
+}
+
+// Scan implements [database/sql.Scanner]. It takes the usual form as a string or
+// bytes, the 16 bytes of a BLOB, and NULL, which is the zero ID.
+func (id *ID) Scan(v any) error {
+	switch v := v.(type) {
+	case nil:
+		*id = ID{}
+		return nil
+	case string:
+		return id.UnmarshalText([]byte(v))
+	case []byte:
+		if len(v) == len(id) {
+			copy(id[:], v)
+			return nil
+		}
+		return id.UnmarshalText(v)
+	}
+	return fmt.Errorf("errand: id of type %T: must be TEXT, a BLOB of 16 bytes, or NULL", v)
 }

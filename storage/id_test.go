@@ -1,6 +1,8 @@
 package storage_test
 
 import (
+	"database/sql"
+	"database/sql/driver"
 	"strings"
 	"testing"
 	"time"
@@ -37,4 +39,40 @@ func FuzzID(f *testing.F) {
 			t.Errorf("%q was read as %v", text, read)
 		}
 	})
+}
+
+var _ interface {
+	driver.Valuer
+	sql.Scanner
+} = (*storage.ID)(nil)
+
+func TestID_InADatabase(t *testing.T) {
+	id := storage.NewID(time.UnixMilli(1_750_000_000_000), 1, 2)
+	if v, err := id.Value(); v != id.String() || err != nil {
+		t.Errorf("Value gives %v, %v", v, err)
+	}
+	if v, err := (storage.ID{}).Value(); v != nil || err != nil {
+		t.Errorf("Value of the zero ID gives %v, %v, want NULL", v, err)
+	}
+	for _, c := range []struct {
+		v    any
+		want storage.ID
+		ok   bool
+	}{
+		{id.String(), id, true},
+		{[]byte(id.String()), id, true},
+		{id[:], id, true},
+		{nil, storage.ID{}, true},
+		{"", storage.ID{}, false},
+		{id[:15], storage.ID{}, false},
+		{int64(2), storage.ID{}, false},
+	} {
+		var got storage.ID
+		if c.v == nil {
+			got = id // which does not stay
+		}
+		if err := got.Scan(c.v); got != c.want || (err == nil) != c.ok {
+			t.Errorf("Scan(%T %v) gives %v, %v", c.v, c.v, got, err)
+		}
+	}
 }

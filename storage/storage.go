@@ -161,9 +161,14 @@ type TxEnqueuer interface {
 	// EnqueueTx is Enqueue inside tx: the jobs exist if tx commits. It gives
 	// [ErrWrongDatabase] for a transaction on another database.
 	EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs []NewJob) ([]Enqueued, error)
+	// CancelTx is Cancel inside tx: it takes effect if tx commits, and the
+	// holder of a running job learns of it with its next extension after that. It gives
+	// [ErrWrongDatabase] for a transaction on another database.
+	CancelTx(ctx context.Context, tx *sql.Tx, now time.Time, id ID, keep time.Duration) (State, error)
 	// Tx runs fn in a write transaction on the store's database and commits
 	// it if fn returns nil; otherwise, or if fn panics, it is rolled back. It
-	// may be rolled back also if the database failed in an EnqueueTx in it;
-	// then Tx gives that error.
+	// may be rolled back also if the database failed in an EnqueueTx or CancelTx
+	// in it; then Tx gives that error. Another call of the Store that writes,
+	// made by fn itself, gives [ErrBusy] at once: it would wait for fn.
 	Tx(ctx context.Context, fn func(tx *sql.Tx) error) error
 }

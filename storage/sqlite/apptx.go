@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -14,12 +15,14 @@ import (
 // ownTx is a transaction that Tx has begun. There is one at a time.
 type ownTx struct {
 	tx *sql.Tx
+	by int64 // the goroutine that runs its function
 
-	mu       sync.Mutex
-	meta     meta  // the counters as the last EnqueueTx left them
-	enqueued bool  // there was one: workers are to know when it has committed
-	raised   bool  // it has inserted a job
-	failed   error // of EnqueueTx, after which there is no way but back
+	mu      sync.Mutex
+	meta    meta  // the counters as the last EnqueueTx or CancelTx left them
+	used    bool  // there was one: workers are to know when it has committed
+	raised  bool  // it has inserted a job
+	control bool  // a running job was asked to stop
+	failed  error // of one, after which there is no way but back
 }
 
 // tellEach is how often the writer is told that Tx has committed, so that it
@@ -28,10 +31,10 @@ const tellEach = 10 * time.Millisecond
 
 // Tx implements [storage.TxEnqueuer]. The transaction begins IMMEDIATE on a
 // connection of its own and takes its turn with the writer, which waits
-// meanwhile: fn should be short, and must not call Enqueue, which would wait
-// for fn (and give up with [storage.ErrBusy]), nor Close. After an error of the
-// database in EnqueueTx the transaction is not committed, even if fn gives nil.
-// The connection has the
+// meanwhile: fn should be short. Whatever writes, but for EnqueueTx and CancelTx,
+// would wait for fn: called by fn it gives [storage.ErrBusy] at once. Close must not
+// be called. After an error of the database in EnqueueTx or CancelTx the transaction is
+// not committed, even if fn returns nil. The connection has the
 // settings foreign_keys, recursive_triggers and trusted_schema of the database
 // that New was given; with Open they are SQLite's defaults.
 func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
@@ -42,7 +45,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		return err
 	}
 	defer s.leave()
-	if err := s.usable(); err != nil {
+	if err := errors.Join(s.usable(), s.notInTx()); err != nil {
 		return err
 	}
 	if err := s.takeTurn(ctx, &s.app); err != nil {
@@ -61,7 +64,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	}
 	s.begun.Add(1)
 	s.endGap(app)
-	own := &ownTx{tx: tx}
+	own := &ownTx{tx: tx, by: goroutineID()}
 	s.own.Store(own)
 	defer s.own.Store(nil)
 	finished := false
@@ -87,11 +90,11 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		}
 		return s.commitFailed(err)
 	}
-	if own.enqueued {
+	if own.used {
 		if sure {
 			app.remember(own.meta)
 		}
-		s.bells.ring(storage.Event{})
+		s.bells.ring(storage.Event{Control: own.control})
 		s.watch.wakeOthers()
 	}
 	if now := time.Now(); now.Sub(s.told) >= tellEach {
@@ -104,7 +107,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	return nil
 }
 
-// unchanged tells whether the counters are as the last EnqueueTx left them, for
+// unchanged tells whether the counters are as they were left, for
 // the application may have gone back to a savepoint. Only a job that is inserted
 // creates a lane, and it raises the key.
 func (o *ownTx) unchanged(app *statements) bool {
@@ -118,7 +121,7 @@ func (o *ownTx) end() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failed != nil {
-		return fmt.Errorf("errand: transaction: rolled back, as EnqueueTx failed in it: %w", o.failed)
+		return fmt.Errorf("errand: transaction: rolled back, as EnqueueTx or CancelTx failed in it: %w", o.failed)
 	}
 	o.failed = sql.ErrTxDone
 	return nil
@@ -134,4 +137,29 @@ func (s *Store) appConn(ctx context.Context) (*statements, error) {
 		s.app = newStatements(conn)
 	}
 	return s.app, nil
+}
+
+// errInTx is what a call gives that would wait for its own caller.
+var errInTx = fmt.Errorf("%w: called by the function of Tx, for which it would wait: only EnqueueTx and CancelTx write there", storage.ErrBusy)
+
+// notInTx gives an error to the function of a Tx that is open.
+func (s *Store) notInTx() error {
+	if own := s.own.Load(); own != nil && own.by == goroutineID() {
+		return errInTx
+	}
+	return nil
+}
+
+// goroutineID gives the number of the calling goroutine, from the header of its
+// stack: "goroutine 18 [running]:". That takes a microsecond.
+func goroutineID() (id int64) {
+	var b [64]byte
+	const prefix = "goroutine "
+	for _, c := range b[len(prefix):max(len(prefix), runtime.Stack(b[:], false))] {
+		if c < '0' || c > '9' {
+			break
+		}
+		id = 10*id + int64(c-'0')
+	}
+	return id
 }

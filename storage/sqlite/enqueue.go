@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -24,14 +23,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 ON CONFLICT DO NOTHING`
 	sqlKeyHolder  = `SELECT job, salt, created_at FROM errand_unique WHERE key = ?1`
 	sqlReleaseKey = `DELETE FROM errand_unique WHERE key = ?1 AND job = ?2 AND until = 0`
-	// The counters are raised before anything is read: a deferred transaction
-	// that began by reading could not write any more once another has
-	// committed (SQLITE_BUSY_SNAPSHOT).
-	sqlReserve    = `UPDATE errand_number SET n = n + ?1 WHERE id = 1`
-	sqlBeginAgain = `BEGIN`
-	sqlSavepoint  = `SAVEPOINT errand`
-	sqlRollbackTo = `ROLLBACK TO errand`
-	sqlRelease    = `RELEASE errand`
 )
 
 // inlineLimit is how many bytes of args and headers stay in the job's row.
@@ -62,147 +53,20 @@ func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 }
 
 // EnqueueTx implements [storage.TxEnqueuer].
-func (s *Store) EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, err error) {
+func (s *Store) EnqueueTx(ctx context.Context, in *sql.Tx, now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, err error) {
 	if len(jobs) == 0 {
 		return nil, s.idle(ctx)
 	}
-	if err := ctx.Err(); err != nil {
+	if err := s.intake(); err != nil {
 		return nil, err
 	}
-	if err := s.enter(); err != nil {
-		return nil, err
-	}
-	defer s.leave()
-	if err := errors.Join(s.usable(), s.intake()); err != nil {
-		return nil, err
-	}
-	if own := s.own.Load(); own != nil && own.tx == tx {
-		out, err = s.enqueueOwn(own, now, jobs)
-	} else {
-		// A statement that is interrupted may take the whole transaction with it.
-		out, err = s.enqueueIn(plain{context.WithoutCancel(ctx), tx}, now, jobs)
-	}
-	if endedTx(err) {
-		return nil, ended(ctx, err) // the transaction's context may be the same
-	}
-	if err != nil {
-		return nil, translate(err)
-	}
-	return out, nil
-}
-
-// enqueueOwn is enqueue in a transaction of Tx.
-func (s *Store) enqueueOwn(own *ownTx, now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, err error) {
-	own.mu.Lock()
-	defer own.mu.Unlock()
-	if own.failed != nil {
-		return nil, own.failed
-	}
-	defer func() { own.failed = err }()
-	if err := inTx(s.app); err != nil {
-		return nil, err
-	}
-	t := &tx{execer: s.app, store: s, stmts: s.app, begun: true, counts: map[laneState]int64{}}
-	if own.enqueued { // they may not be as they were left: the application may have gone back to a savepoint
-		if err := t.row(sqlMeta, nil, t.meta.dest()...); err != nil {
-			return nil, err
-		}
-		t.was = t.meta
-	} else if _, err := t.counters(); err != nil {
-		return nil, err
-	}
-	if out, err = t.enqueue(now, jobs); err != nil {
-		return nil, err
-	}
-	if err := t.flush(); err != nil {
-		return nil, err
-	}
-	own.meta, own.enqueued, own.raised = t.meta, true, t.meta.nextJob > t.was.nextJob
-	return out, nil
-}
-
-// inTx makes sure that a transaction is one. SQLite may have ended it by
-// itself, which database/sql does not notice: then this statement succeeds,
-// which in a transaction it cannot.
-func inTx(db execer) error {
-	if _, err := db.exec(sqlBeginAgain); err == nil {
-		_, _ = db.exec(sqlRollback)
-		return fmt.Errorf("errand: transaction: rolled back by SQLite after an error: %w", sql.ErrTxDone)
-	} else if endedTx(err) {
-		return fmt.Errorf("errand: transaction: %w", err)
-	}
-	return nil
-}
-
-func (s *Store) checkDatabase(db plain) error {
-	path, err := databaseFile(db.ctx, db.tx)
-	if endedTx(err) {
-		return fmt.Errorf("errand: transaction: %w", err)
-	}
-	if err != nil {
-		return fmt.Errorf("%w: %w", storage.ErrWrongDatabase, err)
-	}
-	if !sameFile(path, s.path) {
-		return fmt.Errorf("%w: it is on %q, this queue on %q", storage.ErrWrongDatabase, path, s.path)
-	}
-	if path != s.path { // a folder may have two names, a file not
-		return checkNames(path, s.opts)
-	}
-	return nil
-}
-
-// enqueueIn is enqueue in a transaction of the application.
-func (s *Store) enqueueIn(db plain, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
-	if err := inTx(db); err != nil {
-		return nil, err
-	}
-	if err := s.checkDatabase(db); err != nil {
-		return nil, err
-	}
-	if _, err := db.exec(sqlSavepoint); err != nil {
-		return nil, err
-	}
-	out, err := s.enqueueReserved(db, now, jobs)
-	if err != nil {
-		_, _ = db.exec(sqlRollbackTo) // SQLite may have rolled back all of it
-	}
-	if _, e := db.exec(sqlRelease); err == nil {
-		err = e
-	}
-	return out, err
-}
-
-func (s *Store) enqueueReserved(db plain, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
-	t := &tx{execer: db, store: s, counts: map[laneState]int64{}}
-	if _, err := t.exec(sqlReserve, len(jobs)); err != nil {
-		return nil, err
-	}
-	if s.opts.Durability == Full { // not before: it may have to read the schema
-		if err := checkSync(t.row); err != nil {
-			return nil, err
-		}
-	}
-	m := &t.meta
-	err := t.row(sqlMeta, nil, m.dest()...)
-	if err == nil {
-		err = tooNew(m.minWriter)
-	}
+	err = s.inside(ctx, in, len(jobs), func(t *tx) (err error) {
+		out, err = t.enqueue(now, jobs)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	reserved := m.nextJob
-	first := reserved - int64(len(jobs))
-	t.was = *m
-	m.nextJob = first
-	out, err := t.enqueue(now, jobs)
-	m.nextJob = reserved
-	if err == nil {
-		err = t.flush()
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.lookFor(first, reserved)
 	return out, nil
 }
 

@@ -130,8 +130,8 @@ func TestStore_EnqueueTx_LateReaderIsBusy(t *testing.T) {
 	}
 	enqueue(t, s, "a", 1) // now the snapshot of tx is old
 	_, err = s.EnqueueTx(context.Background(), tx, t0, []storage.NewJob{newJob("default", "a")})
-	if !errors.Is(err, storage.ErrBusy) || !strings.Contains(err.Error(), "transaction of this program") {
-		t.Errorf("error %v: want ErrBusy with its likely cause", err)
+	if !errors.Is(err, storage.ErrBusy) || !strings.Contains(err.Error(), "_txlock=immediate") {
+		t.Errorf("error %v: want ErrBusy that says what to do", err)
 	}
 }
 
@@ -206,17 +206,123 @@ func TestStore_Tx(t *testing.T) {
 	<-rings
 }
 
-func TestStore_Tx_EnqueueInsideGivesUp(t *testing.T) {
-	_, s, _ := appStore(t, &sqlite.Options{BusyTimeout: 30 * time.Millisecond})
+// What would wait for the transaction that it is called in fails at once.
+func TestStore_Tx_OtherCallsInside(t *testing.T) {
+	_, s, _ := appStore(t, &sqlite.Options{BusyTimeout: time.Second})
 	ctx := context.Background()
-	err := s.Tx(ctx, func(*sql.Tx) error {
-		_, err := s.Enqueue(ctx, t0, []storage.NewJob{newJob("default", "a")})
+	id := enqueue(t, s, "a", 1)[0].ID
+	var elsewhere chan error
+	err := s.Tx(ctx, func(tx *sql.Tx) error {
+		for name, call := range map[string]func() error{
+			"Enqueue": func() error { _, err := s.Enqueue(ctx, t0, one()); return err },
+			"Exchange": func() error {
+				_, err := s.Exchange(ctx, t0, storage.Exchange{Want: 1, Source: source("a")})
+				return err
+			},
+			"Cancel":        func() error { _, err := s.Cancel(ctx, t0, id, 0); return err },
+			"Pause":         func() error { return s.Pause(ctx, t0, "default", true) },
+			"Redrive":       func() error { _, err := s.Redrive(ctx, t0, storage.DeadSelection{}, ""); return err },
+			"PurgeDead":     func() error { _, err := s.PurgeDead(ctx, storage.DeadSelection{}); return err },
+			"PurgeFinished": func() error { _, _, err := s.PurgeFinished(ctx, t0); return err },
+			"Tx":            func() error { return s.Tx(ctx, func(*sql.Tx) error { return nil }) },
+		} {
+			if err := call(); !errors.Is(err, storage.ErrBusy) || !strings.Contains(err.Error(), "by the function of Tx") {
+				t.Errorf("%s: %v, want ErrBusy that says why", name, err)
+			}
+		}
+		if r, err := s.Job(ctx, id); err != nil || r.State != storage.Ready {
+			t.Errorf("reading inside gives %v, %v", r.State, err)
+		}
+		begun := make(chan error)
+		elsewhere = begun
+		go func() { // may wait
+			_, err := s.Enqueue(ctx, t0, one())
+			begun <- err
+		}()
+		_, err := s.EnqueueTx(ctx, tx, t0, one())
 		return err
 	})
-	if !errors.Is(err, storage.ErrBusy) {
-		t.Errorf("error %v, want ErrBusy", err)
+	if err := errors.Join(err, <-elsewhere); err != nil {
+		t.Error(err)
 	}
-	enqueue(t, s, "a", 1) // and works again
+	if c := counts(t, s); c[storage.Ready] != 3 {
+		t.Errorf("counts %v, want 3 ready", c)
+	}
+}
+
+func TestStore_CancelTx(t *testing.T) {
+	app, s, d := appStore(t, nil)
+	ctx, no := context.Background(), errors.New("no")
+	plain := func(ctx context.Context, fn func(*sql.Tx) error) error {
+		tx, err := app.Begin()
+		if err != nil {
+			return err
+		}
+		if err := fn(tx); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+		return tx.Commit()
+	}
+	for name, run := range map[string]func(context.Context, func(*sql.Tx) error) error{"Tx": s.Tx, "the application's": plain} {
+		for _, end := range []error{no, nil} {
+			rings := bell(t, s)
+			j := newJob("default", "a")
+			j.Unique = "key"
+			enqueue(t, s, "a", 1)
+			l := lease(t, s, 1, "a")[0]
+			waits, err := s.Enqueue(ctx, t0, []storage.NewJob{j})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for len(rings) > 0 {
+				<-rings
+			}
+			err = run(ctx, func(tx *sql.Tx) error {
+				if _, err := s.CancelTx(ctx, tx, t0, storage.ID{1}, 0); !errors.Is(err, storage.ErrNotFound) {
+					t.Errorf("%s: cancel of no job: %v", name, err)
+				}
+				for id, want := range map[storage.ID]storage.State{waits[0].ID: storage.Cancelled, l.ID: storage.Running} {
+					if state, err := s.CancelTx(ctx, tx, t0, id, time.Hour); state != want || err != nil {
+						t.Errorf("%s: cancel gives %q, %v, want %q", name, state, err, want)
+					}
+				}
+				again, err := s.EnqueueTx(ctx, tx, t0, []storage.NewJob{j})
+				if err != nil || again[0].Duplicate {
+					t.Errorf("%s: the key of a job that was cancelled: %v, %v", name, again, err)
+				}
+				return end
+			})
+			if !errors.Is(err, end) {
+				t.Fatal(err)
+			}
+			for end == nil && name == "Tx" && !(<-rings).Control { // what was cancelled is to be looked for
+			}
+			x, err := s.Exchange(ctx, t0, storage.Exchange{Length: time.Minute, Extend: []storage.Lease{l.Lease}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantState, wantItem := storage.Ready, storage.Applied
+			if end == nil {
+				wantState, wantItem = storage.Cancelled, storage.Cancelling
+			}
+			r, err := s.Job(ctx, waits[0].ID)
+			if err != nil || r.State != wantState || x.Extended[0] != wantItem {
+				t.Errorf("%s, %v: the job that waits is %q (%v), extending the other gives %v", name, end, r.State, err, x.Extended[0])
+			}
+			finish(t, s, l)
+			finish(t, s, lease(t, s, 9, "a")...)
+			d.Invariants(t)
+		}
+	}
+	other, _, _ := appStore(t, nil)
+	tx, err := other.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := s.CancelTx(ctx, tx, t0, storage.ID{1}, 0); !errors.Is(err, storage.ErrWrongDatabase) {
+		t.Errorf("a transaction of another database: %v, want ErrWrongDatabase", err)
+	}
 }
 
 func TestStore_Busy(t *testing.T) {

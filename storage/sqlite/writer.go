@@ -61,6 +61,9 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := s.notInTx(); err != nil {
+		return err
+	}
 	r.done = make(chan error, 1)
 	s.gate.RLock()
 	if s.closed {
