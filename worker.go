@@ -120,6 +120,9 @@ type HandlerOptions struct {
 	// Timeout bounds each attempt of a job that has no timeout of its own.
 	// If zero, that of the worker.
 	Timeout time.Duration
+	// MaxCrashes is how many processes in a row a job of the kind may bring down
+	// before it is dead. If zero, that of the worker.
+	MaxCrashes int
 }
 
 // Worker runs jobs in this process: it takes those that are due from its
@@ -184,6 +187,10 @@ func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Cont
 		h.Timeout = o[0].Timeout
 		if h.Timeout < 0 {
 			panic(fmt.Sprintf("errand: Handle %q: timeout %v must not be negative", kind, h.Timeout))
+		}
+		h.MaxCrashes = o[0].MaxCrashes
+		if h.MaxCrashes < 0 || h.MaxCrashes > math.MaxInt32 {
+			panic(fmt.Sprintf("errand: Handle %q: max_crashes %d must be between 0 and %d", kind, h.MaxCrashes, math.MaxInt32))
 		}
 		var f faults
 		h.Policy = f.override("policy", o[0].Policy)

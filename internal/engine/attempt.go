@@ -32,6 +32,7 @@ type attempt struct {
 	slot    int       // index in loop.held
 	running bool      // handed to a runner
 	suspect bool      // holds the gate of suspects while it runs
+	company bool      // with others
 	lost    bool      // the lease is gone: no outcome
 	gone    bool      // no longer in loop.held
 	safe    time.Time // the lease is held for certain until then
@@ -87,7 +88,7 @@ func (l *loop) runOne(a *attempt) {
 	returned := false
 	defer func() {
 		if a.suspect { // here, as the loop may have ended before
-			l.cfg.Suspects.taken.Store(false)
+			l.cfg.Suspects.leave()
 		}
 		l.ended <- a
 		if !returned {
@@ -107,7 +108,7 @@ func (a *attempt) run(excused *atomic.Bool) {
 		a.cancel(nil)
 		return
 	}
-	if excused.Load() { // the loop came before the note
+	if a.company || excused.Load() { // if it is excused now, the loop came before the note
 		a.noteErr = store.Stopping(a.job.Lease)
 	}
 	began := time.Now()

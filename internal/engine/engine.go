@@ -32,7 +32,7 @@ type Config struct {
 	Policy policy.Topic    // of queues that are not in Lines; it has a Retry
 	Lines  map[string]Line // by queue, of any queue
 
-	// Suspects lets one suspect run at a time. If nil, one in the process.
+	// Suspects holds suspects apart. If nil, one in the process.
 	Suspects *Gate
 	// Clock is the clock that due times are about. If nil, time.Now.
 	Clock func() time.Time
@@ -63,6 +63,8 @@ type Handler struct {
 	// Throttle is that of the section of Policy, or nil.
 	Throttle *Throttle
 	Timeout  time.Duration // zero: that of the Config
+	// MaxCrashes in a row, then dead. If zero, that of the Config.
+	MaxCrashes int
 }
 
 // Engine is one worker: it leases jobs, has handlers run them, and writes how

@@ -5,22 +5,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
-
-// Gate lets one suspect at a time through. The zero Gate is open.
-type Gate struct{ taken atomic.Bool }
-
-// processSuspects is the gate of all engines of the process: a job that may
-// bring it down must not do so in the company of another that may.
-var processSuspects Gate
-
-// suspectCrashes is how many crashes in a row make a job a suspect.
-const suspectCrashes = 2
 
 // admit takes over leases that were granted.
 func (l *loop) admit(ans answer, safe time.Time) {
@@ -38,12 +27,13 @@ func (l *loop) admit(ans answer, safe time.Time) {
 		case l.stage != working:
 			l.giveBack(a, time.Time{})
 		case a.job.Crashes > 0 && l.buryCrashed(a):
-		case suspect && l.suspect != nil:
+		case suspect && len(l.suspects) >= l.cfg.Concurrency:
 			l.turnBack(a)
 		case suspect:
 			l.reportSuspect(a.job)
 			l.hold(a, sent)
-			a.suspect, l.suspect = true, a
+			a.suspect = true
+			l.suspects = append(l.suspects, a)
 			l.startReady(time.Now())
 		default:
 			l.hold(a, sent)
@@ -56,7 +46,7 @@ func (l *loop) admit(ans answer, safe time.Time) {
 // recovered it did not know the policy of its kind.
 func (l *loop) buryCrashed(a *attempt) bool {
 	d := l.cfg.effective(a.job)
-	if a.job.Crashes < l.cfg.MaxCrashes && d.For(policy.Retryable).Retries > 0 {
+	if a.job.Crashes < l.cfg.maxCrashes(a.job.Kind) && d.For(policy.Retryable).Retries > 0 {
 		return false
 	}
 	a.refund()
@@ -66,13 +56,6 @@ func (l *loop) buryCrashed(a *attempt) bool {
 	l.outcomes = append(l.outcomes, f)
 	l.reportDead(a.job, &f)
 	return true
-}
-
-// turnBack gives back a suspect that cannot start, for the longer the more of
-// them there are: many must not keep the worker busy with leasing them.
-func (l *loop) turnBack(a *attempt) {
-	l.turned++
-	l.giveBack(a, l.clock().Add(min(time.Duration(l.turned)*backDelay, mostBack)))
 }
 
 // giveBack returns a lease unspent, its handler not having been called.
@@ -109,21 +92,7 @@ func (l *loop) startReady(now time.Time) {
 	if l.stage != working {
 		return
 	}
-	l.gateAt = time.Time{}
-	if a := l.suspect; a != nil && l.running < l.cfg.Concurrency && now.Before(a.safe) {
-		if l.cfg.Suspects.taken.CompareAndSwap(false, true) {
-			l.suspect, l.turned = nil, 0
-			if !l.start(a, now) {
-				l.cfg.Suspects.taken.Store(false)
-			}
-		} else if now.Sub(a.leased) > gatePatience && !l.alone() {
-			// Another process may have its gate open.
-			l.unqueue(a)
-			l.turnBack(a)
-		} else {
-			l.gateAt = now.Add(gateEvery)
-		}
-	}
+	l.startSuspects(now)
 	n := 0
 	for n < len(l.queue) && l.running < l.cfg.Concurrency && now.Before(l.queue[n].safe) {
 		l.start(l.queue[n], now)
@@ -168,6 +137,7 @@ func (l *loop) end(a *attempt) {
 	l.pace.handled(a.took)
 	l.yielded = false
 	l.release(a)
+	l.acquit(a)
 	if a.stuck {
 		l.cfg.Logger.Warn("errand: stuck handler ended", l.attrs(a)...)
 	}
@@ -241,10 +211,8 @@ func (l *loop) lose(a *attempt, now time.Time) {
 func (l *loop) unqueue(a *attempt) {
 	l.release(a)
 	a.refund()
-	if l.suspect == a {
-		l.suspect = nil
-	}
 	l.queue = slices.DeleteFunc(l.queue, func(q *attempt) bool { return q == a })
+	l.suspects = slices.DeleteFunc(l.suspects, func(q *attempt) bool { return q == a })
 }
 
 // loseUnsafe cancels the handlers whose leases could not be extended, while

@@ -39,11 +39,12 @@ type loop struct {
 	held      []*attempt // all leases but those whose outcome is due
 	running   int        // of them, with a runner
 	queue     []*attempt // of them, waiting for a runner
-	suspect   *attempt   // of them, waiting for the gate
+	suspects  []*attempt // of them, waiting for the gate
 	pace      pace
-	yielded   bool       // and no handler has ended since
-	turned    int        // suspects given back since one was started
-	extending []*attempt // in the exchange in flight
+	yielded   bool            // and no handler has ended since
+	turned    int             // suspects given back since one was started
+	trusted   map[string]bool // kinds whose suspects may run together; false: never again
+	extending []*attempt      // in the exchange in flight
 	leases    []storage.Lease
 	outcomes  []storage.Finish
 	flight    []storage.Finish // of outcomes, in the exchange in flight
@@ -129,6 +130,7 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 		warned:   map[[2]string]bool{},
 
 		suspected: map[string]bool{},
+		trusted:   map[string]bool{},
 		timer:     time.NewTimer(time.Hour),
 		exchanges: newCaller(),
 		side:      newCaller(),

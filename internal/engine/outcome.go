@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -100,7 +101,8 @@ func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) st
 	text := fmt.Sprintf("the process died while the handler ran (crash %d in a row)", r.Crashes+1)
 	f.Failure = &storage.Failure{Phase: phaseOf(d, r.Retry).String(), Error: text, Instance: r.Holder}
 	// Who cannot know leaves it to those who handle the kind, see buryCrashed.
-	if r.Crashes+1 >= c.MaxCrashes || c.knowsRetry(&r.Leased) && d.For(policy.Retryable).Retries <= 0 {
+	_, known := c.Handlers[r.Kind]
+	if known && r.Crashes+1 >= c.maxCrashes(r.Kind) || c.knowsRetry(&r.Leased) && d.For(policy.Retryable).Retries <= 0 {
 		return dead(f, &r.Leased, d, storage.ReasonCrashed, text)
 	}
 	f.Outcome, f.DueAt = storage.OutcomeCrashed, now.Add(crashDelay)
@@ -108,6 +110,12 @@ func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) st
 		f.DueAt = again
 	}
 	return f
+}
+
+// maxCrashes is how many crashes in a row a job of a kind that is handled here
+// may have.
+func (c *Config) maxCrashes(kind string) int {
+	return cmp.Or(c.Handlers[kind].MaxCrashes, c.MaxCrashes)
 }
 
 // dead makes f a dead letter that takes the document in effect along.

@@ -19,6 +19,7 @@ func (l *loop) recover(jobs []storage.Reclaimed, now time.Time) {
 	clock := l.clock()
 	for i := range jobs {
 		r := &jobs[i]
+		l.distrust(r)
 		f := l.cfg.recovered(r, clock)
 		l.outcomes = append(l.outcomes, f)
 		l.recovery.add(r, &f)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -31,7 +32,7 @@ func (l *loop) beginStop() {
 	l.cfg.Logger.Info("errand: worker is stopping", "running", l.running)
 	l.enter(grace, time.Now().Add(l.cfg.Grace))
 	l.excuse()
-	if a := l.suspect; a != nil {
+	for _, a := range slices.Clone(l.suspects) {
 		l.unqueue(a)
 		l.giveBack(a, time.Time{})
 	}

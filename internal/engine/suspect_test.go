@@ -2,10 +2,12 @@ package engine_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
 )
 
@@ -53,35 +55,135 @@ func (r *rig) crashTwice(kind string, ids []storage.ID) {
 	}
 }
 
-func TestSuspect_RunOneAtATime(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		r.cfg.Policy = thrice.Delivery()
-		ids := r.suspects("bad", 5)
-		running, most := 0, 0
-		r.handle("bad", func(context.Context, *storage.Leased) error {
+// atATime makes a handler that takes its time, and tells how many of them ran
+// at a time at most.
+func atATime(takes time.Duration) (handle, func() int) {
+	running, most := 0, 0
+	var mu sync.Mutex
+	return func(context.Context, *storage.Leased) error {
+			mu.Lock()
 			running++
 			most = max(most, running)
-			time.Sleep(3 * time.Second)
+			mu.Unlock()
+			time.Sleep(takes)
+			mu.Lock()
 			running--
+			mu.Unlock()
 			return nil
-		})
+		}, func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return most
+		}
+}
+
+func TestSuspect_RunByItselfFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		ids := r.suspects("bad", 5)
+		run, most := atATime(3 * time.Second)
+		r.handle("bad", run)
 		r.handle("good", func(context.Context, *storage.Leased) error {
 			time.Sleep(time.Second)
 			return nil
 		})
 		r.start()
-		good := r.enqueue("good", 9)
-		pass(3500 * time.Millisecond) // 3 slots are left for 9 jobs of 1 s
+		good := r.enqueue("good", 6)
+		pass(2500 * time.Millisecond) // 3 slots are left for 6 jobs of 1 s
 		for _, id := range good {
 			r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
 		}
-		pass(30 * time.Second)
-		if most != 1 {
-			t.Errorf("%d suspects at a time", most)
+		if n := most(); n != 1 {
+			t.Errorf("%d suspects at a time", n)
 		}
+		pass(30 * time.Second)
 		for _, id := range ids {
 			r.wantState(id, storage.Done, storage.Counters{Attempt: 3})
 		}
+	})
+}
+
+// A gate costs no more than a handler: once one has ended the others of its
+// kind go together.
+func TestSuspect_TogetherOnceOneHasEnded(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Concurrency = 100
+		ids := r.suspects("bad", 100)
+		run, most := atATime(300 * time.Millisecond)
+		r.handle("bad", run)
+		r.start()
+		pass(time.Second)
+		for _, id := range ids {
+			r.wantState(id, storage.Done, storage.Counters{Attempt: 3})
+		}
+		if n := most(); n != 99 {
+			t.Errorf("%d suspects at a time, want all but the first", n)
+		}
+	})
+}
+
+// One of those that go together kills the process after all: that is held
+// against none of them, and they go one by one until it is found. The others
+// are unharmed.
+func TestSuspect_OneOfThoseTogetherIsBad(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		ids := r.suspects("bad", 10)
+		poison := ids[5]
+		for life := range 4 {
+			p := r.another()
+			p.store.alone = true
+			p.cfg.Concurrency = 10
+			died := make(chan struct{})
+			var once sync.Once
+			run, most := atATime(time.Second)
+			p.handle("bad", func(ctx context.Context, job *storage.Leased) error {
+				if job.ID == poison {
+					once.Do(func() { close(died) })
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return run(ctx, job)
+			})
+			p.start()
+			pass(5 * time.Second)
+			select {
+			case <-died:
+				p.crash()
+			default:
+			}
+			if n := most(); life > 0 && n > 1 {
+				t.Errorf("life %d: %d suspects at a time", life, n)
+			}
+		}
+		pass(time.Minute)
+		for _, id := range ids {
+			if rec := r.job(id); (rec.State == storage.Dead) != (id == poison) || rec.State == storage.Running {
+				t.Errorf("job %v is %s after %d crashes", id, rec.State, rec.Crashes)
+			}
+		}
+	})
+}
+
+func TestSuspect_MaxCrashesOfItsKind(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		less, more, unknown := r.enqueue("less", 1)[0], r.enqueue("more", 1)[0], r.enqueue("unknown", 1)[0]
+		work := func(r *rig, most map[string]int) {
+			for kind, n := range most {
+				r.cfg.Handlers[kind] = engine.Handler{MaxCrashes: n, Run: func(ctx context.Context, _ *storage.Leased) error {
+					<-ctx.Done()
+					return ctx.Err()
+				}}
+			}
+			r.start()
+			pass(10 * time.Second)
+		}
+		first, last := r.another(), r.another()
+		work(first, map[string]int{"less": 1, "more": 5, "unknown": 5})
+		first.crash()
+		last.cfg.MaxCrashes = 1
+		work(last, map[string]int{"less": 0, "more": 5})
+		r.wantState(less, storage.Dead, storage.Counters{Attempt: 1, Crashes: 1})
+		r.wantState(more, storage.Running, storage.Counters{Attempt: 2, Crashes: 1})
+		r.wantState(unknown, storage.Ready, storage.Counters{Attempt: 1, Crashes: 1}) // for who handles it
 	})
 }
 

@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// suspectCrashes is how many crashes in a row make a job a suspect.
+const suspectCrashes = 2
+
+// processSuspects is the gate of all engines of the process: a job that may
+// bring it down must not do so in the company of another that may.
+var processSuspects Gate
+
+// Gate lets one suspect at a time through, or several of one kind that is
+// trusted. The zero Gate is open.
+type Gate struct {
+	mu    sync.Mutex
+	n     int // are through
+	kind  string
+	alone bool // and the one bears no company
+}
+
+func (g *Gate) enter(kind string, together bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.n > 0 && (g.alone || !together || kind != g.kind) {
+		return false
+	}
+	g.n++
+	g.kind, g.alone = kind, !together
+	return true
+}
+
+func (g *Gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.n--
+}
+
+// startSuspects starts suspects as far as the gate lets them. Once one of a
+// kind has ended the others of it go together: most likely somebody had killed
+// the process. It could be one of them all the same, and nobody would know
+// which: so a death in company is held against none, see [attempt.run], but
+// has them go one by one again, see [loop.distrust].
+func (l *loop) startSuspects(now time.Time) {
+	l.gateAt = time.Time{}
+	for len(l.suspects) > 0 && l.running < l.cfg.Concurrency && now.Before(l.suspects[0].safe) {
+		a := l.suspects[0]
+		a.company = l.trusted[a.job.Kind]
+		switch {
+		case l.cfg.Suspects.enter(a.job.Kind, a.company):
+			l.suspects = slices.Delete(l.suspects, 0, 1)
+			l.turned = 0
+			if !l.start(a, now) {
+				l.cfg.Suspects.leave()
+			}
+		case now.Sub(a.leased) > gatePatience && !l.alone():
+			// Another process may have its gate open.
+			l.unqueue(a)
+			l.turnBack(a)
+		default:
+			l.gateAt = now.Add(gateEvery)
+			return
+		}
+	}
+}
+
+// turnBack gives back a suspect that cannot start, for the longer the more of
+// them there are: many must not keep the worker busy with leasing them.
+func (l *loop) turnBack(a *attempt) {
+	l.turned++
+	l.giveBack(a, l.clock().Add(min(time.Duration(l.turned)*backDelay, mostBack)))
+}
+
+// acquit trusts a kind once a suspect of it has ended that ran by itself.
+func (l *loop) acquit(a *attempt) {
+	if _, known := l.trusted[a.job.Kind]; !known && a.suspect && !a.company && a.verdict.kind != verdictUnstarted {
+		l.trusted[a.job.Kind] = true
+	}
+}
+
+// distrust takes the trust in a kind back when one of its jobs was running in
+// a process that is gone: for good if that was a suspect.
+func (l *loop) distrust(r *storage.Reclaimed) {
+	switch {
+	case r.Fate == storage.Unstarted:
+	case r.Crashes >= suspectCrashes:
+		l.trusted[r.Kind] = false
+	case r.Fate == storage.Crashed && l.trusted[r.Kind]:
+		delete(l.trusted, r.Kind)
+	}
+}
