@@ -13,8 +13,9 @@
 //	_, err = q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, nil)
 //	err = w.Run(ctx) // until ctx ends
 //
-// The folder docs has a page each on production, retries, unique keys, releases,
-// testing, jobs that do not run, schedules, operations, guarantees, performance.
+// The folder docs has a page each on production, retries, transactions, unique keys,
+// releases, testing, jobs that do not run, schedules, operations, guarantees and
+// performance.
 //
 // # Words and states
 //
