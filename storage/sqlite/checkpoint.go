@@ -16,6 +16,9 @@ const (
 	sqlPageCount  = `PRAGMA page_count`
 	sqlPageSize   = `PRAGMA page_size`
 	sqlCheckpoint = `PRAGMA wal_checkpoint(PASSIVE)`
+	// RESTART waits until nobody reads what is in the log, and TRUNCATE would make
+	// the file system find room for it again.
+	sqlRestart = `PRAGMA wal_checkpoint(RESTART)`
 
 	// checkpointAt is how many pages of the log make a checkpoint, between two
 	// transactions.
@@ -29,8 +32,23 @@ const (
 	lowSpace = 4 * checkpointAt * 4096
 	// checkpointIdle is the pause in which whatever there is goes over.
 	checkpointIdle = time.Second
+	// restartAt is how many pages of the log are worth a pause of everybody who
+	// writes. Readers that overlap keep each checkpoint from coming to the end,
+	// however short they are: only while nobody writes they all come to read the
+	// same, and then no more from the log.
+	restartAt = checkpointAt + checkpointAt/4
+	// restartWait is how long that waits for readers, and longWait how long once
+	// the log is longer than it should ever be.
+	restartWait = 150 * time.Millisecond
+	longWait    = time.Second
+	restartPoll = 5 * time.Millisecond
+	// restartPause follows one that failed; it doubles up to longPause.
+	restartPause = time.Second
+	longPause    = 30 * time.Second
 	// warnAt is how many pages of the log are more than there should ever be.
 	warnAt = 4 * checkpointAt
+	// logLimit is what is kept of the file of a log that was longer, in bytes.
+	logLimit = 64 << 20
 )
 
 // checkpointer moves the pages of the write-ahead log into the database. SQLite
@@ -44,8 +62,13 @@ type checkpointer struct {
 	length int  // of the log when last looked at
 	next   int  // length that is worth another try
 	warned bool // of a log that is too long
-	low    bool // the disk is nearly full
-	full   bool // the last one found no room
+
+	again time.Time     // no restart before
+	pause time.Duration // after the next one that fails
+	moved int           // when the last one failed
+
+	low  bool // the disk is nearly full
+	full bool // the last one found no room
 }
 
 // often gives how many pages make a checkpoint.
@@ -129,17 +152,20 @@ func (c *checkpointer) look() {
 func (c *checkpointer) run(pages int) {
 	var busy, length, moved int
 	c.db.wrote = 0
-	if c.usable() != nil || c.db.row(sqlLogLength, nil, &busy, &length, &moved) != nil || length-moved < pages {
+	if c.usable() != nil || c.db.row(sqlLogLength, nil, &busy, &length, &moved) != nil {
+		return
+	}
+	if moved == length || length-moved < pages && length < restartAt {
 		return
 	}
 	if length < c.length {
 		c.next = 0 // begun anew
 	}
 	c.length = length
-	if pages > 1 {
-		if length < c.next {
-			return // the last one could not finish, and this one could not either
-		}
+	if pages > 1 && length < c.next {
+		return // the last one could not finish, and this one could not either
+	}
+	if pages > 1 || length >= restartAt {
 		// While others write it would never come to the end of the log.
 		if c.turn.take(context.Background(), c.opts.BusyTimeout) != nil {
 			return
@@ -151,6 +177,9 @@ func (c *checkpointer) run(pages int) {
 		return
 	}
 	err := c.db.row(sqlCheckpoint, nil, &busy, &length, &moved)
+	if err == nil && moved < length && length >= restartAt {
+		moved, err = c.restart(length, moved)
+	}
 	c.measure()
 	if err != nil {
 		switch full := isCode(err, lib.SQLITE_FULL); {
@@ -170,8 +199,56 @@ func (c *checkpointer) run(pages int) {
 	if long := moved < length && length >= warnAt; long != c.warned {
 		c.warned = long
 		if long {
-			c.opts.Logger.Warn("errand: the write-ahead log grows: somebody has been reading for long, and keeps it from being emptied",
-				"pages", length)
+			c.opts.Logger.Warn("errand: the write-ahead log grows: "+c.reason(moved), "pages", length)
 		}
 	}
+	c.moved = moved
+}
+
+// reason says who keeps the log from being emptied.
+func (c *checkpointer) reason(moved int) string {
+	if moved > c.moved {
+		return "reads that overlap, each of them long, keep it from being emptied"
+	}
+	return "somebody has been reading for long, and keeps it from being emptied"
+}
+
+// restart makes everybody who writes wait until all readers have come to the end
+// of the log, so that the next commit begins it anew. It waits for short readers
+// only, and after one that failed it is not tried again for a while. The turn is
+// held. SQLite's own waiting would not do: it waits for a place among the readers,
+// which one who comes next may have, though he reads all there is.
+func (c *checkpointer) restart(length, moved int) (int, error) {
+	now := time.Now()
+	if now.Before(c.again) {
+		return moved, nil
+	}
+	wait := restartWait
+	if length >= warnAt {
+		wait = longWait
+	}
+	busy, err := 1, c.patience(0)
+	for err == nil && busy != 0 && time.Since(now) < wait {
+		if err = c.db.row(sqlRestart, nil, &busy, &length, &moved); isCode(err, lib.SQLITE_BUSY) {
+			err = nil // another program writes, or does a checkpoint
+		}
+		if busy != 0 && err == nil {
+			time.Sleep(restartPoll)
+		}
+	}
+	if e := c.patience(c.opts.BusyTimeout); err == nil {
+		err = e
+	}
+	if busy == 0 {
+		c.again, c.pause = time.Time{}, 0
+		return length, err
+	}
+	c.pause = min(max(2*c.pause, restartPause), longPause)
+	c.again = now.Add(c.pause)
+	return min(moved, length-1), err
+}
+
+// patience sets how long the writer's connection waits for locks.
+func (c *checkpointer) patience(d time.Duration) error {
+	return c.db.plain(fmt.Sprintf("PRAGMA busy_timeout(%d)", d.Milliseconds()))
 }

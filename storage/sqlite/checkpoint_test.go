@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,6 +114,84 @@ func TestCheckpoint_PinnedByAReader(t *testing.T) {
 	info, err := os.Stat(d.path)
 	if err != nil || info.Size() < 10<<20 {
 		t.Errorf("the database has %d bytes (%v), want what was in the log", info.Size(), err)
+	}
+}
+
+// Readers that overlap, each of them short, never all come to the end of the log
+// while somebody writes.
+func TestCheckpoint_ReadersThatOverlap(t *testing.T) {
+	d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed})
+	s := d.open()
+	over := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 2 {
+		readers.Go(func() {
+			raw := d.raw()
+			defer raw.Close()
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					readFor(t, raw, 20*time.Millisecond)
+				}
+			}
+		})
+	}
+	large := newJob("default", "a")
+	large.Args = bytes.Repeat([]byte("1"), 2000)
+	for anew, last := 0, 0; anew < 3; {
+		for range 50 { // small ones: each makes readers that have begun be late
+			if _, err := s.Enqueue(context.Background(), t0, slices.Repeat([]storage.NewJob{large}, 10)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		length, _ := d.log()
+		if length < last {
+			anew++
+		}
+		if last = length; length > 60_000 {
+			t.Errorf("the log has %d pages, and was begun anew %d times", length, anew)
+			break
+		}
+	}
+	close(over)
+	readers.Wait()
+}
+
+// A log that has been long does not keep its size.
+func TestCheckpoint_LimitsTheFile(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	app := d.raw()
+	defer app.Close()
+	tx, err := app.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"CREATE TABLE large (b)", "INSERT INTO large VALUES (zeroblob(100000000))", "DROP TABLE large"} {
+		if _, err := tx.Exec(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	size := func() int64 {
+		info, err := os.Stat(d.path + "-wal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	if size() < 90<<20 {
+		t.Skipf("log of %d bytes: SQLite wrote less than was meant", size())
+	}
+	for range 10 { // the first of them has the log emptied, the next one begins it anew
+		enqueue(t, s, "a", 500)
+	}
+	if limit := int64(64 << 20); size() > limit {
+		t.Errorf("log of %d bytes: want at most %d", size(), limit)
 	}
 }
 

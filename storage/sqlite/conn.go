@@ -38,7 +38,7 @@ func syncPragmas(o Options) []string {
 	if o.Durability == Relaxed {
 		level = "synchronous(NORMAL)"
 	}
-	return []string{level, "wal_autocheckpoint(0)"} // see checkpointer
+	return []string{level, "wal_autocheckpoint(0)", fmt.Sprintf("journal_size_limit(%d)", logLimit)} // see checkpointer
 }
 
 // settings gives the pragmas by which a connection obeys the same rules as

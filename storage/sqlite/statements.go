@@ -127,6 +127,19 @@ func (s *statements) exec(text string, args ...any) (res sql.Result, err error) 
 	return res, err
 }
 
+// plain runs SQL that is not to be kept prepared, as of a PRAGMA that acts when
+// it is prepared.
+func (s *statements) plain(text string) error {
+	return s.hold(func() error {
+		c, ok := s.raw.(driver.ExecerContext)
+		if !ok {
+			return fmt.Errorf("errand: connection %T cannot execute", s.raw)
+		}
+		_, err := c.ExecContext(context.Background(), text, nil)
+		return err
+	})
+}
+
 // row runs a query for at most one row; [sql.ErrNoRows] if there is none. What
 // it gives as []byte is nobody else's.
 func (s *statements) row(text string, args []any, dest ...any) error {
