@@ -266,14 +266,14 @@ func findSchedule(ctx context.Context, store storage.Scheduler, name string) (*s
 	if err := checkName("name", name); err != nil {
 		return nil, err
 	}
-	all, err := store.Schedules(ctx)
-	if err != nil {
+	found, err := store.Schedule(ctx, name)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil, nil
+	case err != nil:
 		return nil, err
 	}
-	if i := slices.IndexFunc(all, func(s storage.Schedule) bool { return s.Name == name }); i >= 0 {
-		return &all[i], nil
-	}
-	return nil, nil
+	return &found, nil
 }
 
 // change has try make a change of the schedule of this name, nil if there is

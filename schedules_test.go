@@ -208,13 +208,13 @@ type contested struct {
 	do   func()
 }
 
-func (c *contested) Schedules(ctx context.Context) ([]storage.Schedule, error) {
-	all, err := c.Scheduler.Schedules(ctx)
+func (c *contested) Schedule(ctx context.Context, name string) (storage.Schedule, error) {
+	found, err := c.Scheduler.Schedule(ctx, name)
 	if c.lose > 0 {
 		c.lose--
 		c.do()
 	}
-	return all, err
+	return found, err
 }
 
 // Whoever comes too late looks again.
@@ -361,4 +361,40 @@ func TestSchedules_Unreadable(t *testing.T) {
 			}
 		}
 	})
+}
+
+// unlisted is a store that lists no schedules.
+type unlisted struct {
+	storage.Store
+	storage.Scheduler
+}
+
+var errListed = errors.New("all schedules were read")
+
+func (unlisted) Schedules(context.Context) ([]storage.Schedule, error) { return nil, errListed }
+
+func TestSchedules_ReadByName(t *testing.T) {
+	store := storagetest.NewMemory().Open()
+	q, err := errand.New(t.Context(), unlisted{store, store.(storage.Scheduler)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, all := t.Context(), q.Schedules()
+	for _, err := range []error{
+		q.Schedule(ctx, errand.Schedule{Name: "a", Spec: "@daily", Args: note{}}),
+		q.Schedule(ctx, errand.Schedule{Name: "a", Spec: "@hourly", Args: note{}}),
+		all.Pause(ctx, "a"),
+		all.Resume(ctx, "a"),
+		func() error { _, err := all.Run(ctx, "a"); return err }(),
+		func() error { _, err := all.Get(ctx, "a"); return err }(),
+		func() error { _, err := all.History(ctx, "a"); return err }(),
+		all.Remove(ctx, "a"),
+	} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := all.Get(ctx, "a"); !errors.Is(err, errand.ErrNotFound) {
+		t.Errorf("Get of one that is removed: %v", err)
+	}
 }

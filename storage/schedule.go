@@ -31,6 +31,10 @@ type Scheduler interface {
 	// given before.
 	DropSchedule(ctx context.Context, now time.Time, name string) error
 
+	// Schedule returns one schedule, and [ErrNotFound] if there is none of this
+	// name. The cost does not grow with the number of schedules.
+	Schedule(ctx context.Context, name string) (Schedule, error)
+
 	// Schedules gives all schedules, sorted by name.
 	Schedules(ctx context.Context) ([]Schedule, error)
 

@@ -77,6 +77,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlFire:            "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDropSchedule:    "USING INDEX sqlite_autoindex_errand_schedule_1 (name=?)",
 		sqlDropScheduleJob: "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlSchedule:        "SEARCH s USING INDEX sqlite_autoindex_errand_schedule_1 (name=?)",
 		sqlSchedules:       "SCAN s USING INDEX sqlite_autoindex_errand_schedule_1",
 		sqlLive:            "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlLastTick:        "USING PRIMARY KEY (schedule=?)",

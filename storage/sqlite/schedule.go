@@ -25,10 +25,12 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
 	sqlDropSchedule    = `DELETE FROM errand_schedule WHERE name = ?1 RETURNING schedule`
 	sqlDropScheduleJob = `DELETE FROM errand_schedule_job WHERE schedule = ?1`
 	sqlDropTicks       = `DELETE FROM errand_tick WHERE schedule = ?1`
-	sqlSchedules       = `SELECT s.schedule, s.revision, s.paused, s.next_tick, s.through, s.last_tick, s.last_job,
+	sqlSchedules       = scheduleSelect + ` ORDER BY s.name`
+	sqlSchedule        = scheduleSelect + ` WHERE s.name = ?1`
+	scheduleSelect     = `SELECT s.schedule, s.revision, s.paused, s.next_tick, s.through, s.last_tick, s.last_job,
 s.skip_overlap, s.name, s.spec, s.zone, s.missed, s.jitter, j.queue, j.kind, j.priority, j.timeout, j.policy,
 COALESCE(j.unique_key, '') AS unique_key, j.unique_scope, j.headers, j.args
-FROM errand_schedule s JOIN errand_schedule_job j ON j.schedule = s.schedule ORDER BY s.name`
+FROM errand_schedule s JOIN errand_schedule_job j ON j.schedule = s.schedule`
 )
 
 var _ storage.Scheduler = (*Store)(nil)
@@ -192,6 +194,19 @@ func (r *scheduleRow) schedule() storage.Schedule {
 		},
 		Plan: r.plan(),
 	}
+}
+
+// Schedule implements [storage.Scheduler].
+func (s *Store) Schedule(ctx context.Context, name string) (storage.Schedule, error) {
+	var row scheduleRow
+	err := s.reading(ctx, s.read, func(tx *sqlx.Tx) error { return tx.Get(&row, sqlSchedule, name) })
+	if errors.Is(err, sql.ErrNoRows) {
+		err = storage.ErrNotFound
+	}
+	if err != nil {
+		return storage.Schedule{}, err
+	}
+	return row.schedule(), nil
 }
 
 // Schedules implements [storage.Scheduler].

@@ -2,8 +2,10 @@ package storagetest
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -177,6 +179,24 @@ var scheduleFaults = []fault{
 				}
 			})
 			return r, err
+		}
+		return h
+	}},
+	{"a schedule that there is not is an empty one", "schedule_one", func(in *instance) storage.Store {
+		h := sound(in)
+		h.one = func(ctx context.Context, name string) (storage.Schedule, error) {
+			s, err := in.Schedule(ctx, name)
+			if errors.Is(err, storage.ErrNotFound) {
+				err = nil
+			}
+			return s, err
+		}
+		return h
+	}},
+	{"a name in another case is the same", "schedule_one", func(in *instance) storage.Store {
+		h := sound(in)
+		h.one = func(ctx context.Context, name string) (storage.Schedule, error) {
+			return in.Schedule(ctx, strings.ToLower(name))
 		}
 		return h
 	}},

@@ -49,6 +49,7 @@ type hooks struct {
 	put      func(context.Context, time.Time, storage.Schedule) (int64, error)
 	fire     func(context.Context, time.Time, []storage.Firing) ([]storage.Fired, error)
 	drop     func(context.Context, time.Time, string) error
+	one      func(context.Context, string) (storage.Schedule, error)
 	step     func(context.Context, time.Time, int64) (int64, error)
 	offer    func(storage.Source, time.Duration, func([]storage.Leased, time.Time)) storage.Offer
 }
@@ -58,7 +59,7 @@ func sound(in *instance) *hooks {
 	return &hooks{
 		instance: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,
 		counts: in.Counts, cancel: in.Cancel, list: in.DeadLetters, closing: in.Close,
-		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, step: in.StepClock, offer: in.Offer,
+		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, one: in.Schedule, step: in.StepClock, offer: in.Offer,
 	}
 }
 
@@ -100,6 +101,10 @@ func (h *hooks) Fire(ctx context.Context, now time.Time, firings []storage.Firin
 
 func (h *hooks) DropSchedule(ctx context.Context, now time.Time, name string) error {
 	return h.drop(ctx, now, name)
+}
+
+func (h *hooks) Schedule(ctx context.Context, name string) (storage.Schedule, error) {
+	return h.one(ctx, name)
 }
 
 func (h *hooks) StepClock(ctx context.Context, now time.Time, after int64) (int64, error) {

@@ -164,6 +164,25 @@ One that is added later under the same name never has a revision that was given 
 		f.counts(count(storage.Ready, 10))
 	}},
 
+	{"schedule_one", `Schedule returns one schedule, and [ErrNotFound] if there is none of this name.
+slices returned belong to the caller.`, func(f *fixture) {
+		sc := f.scheduler(f.s)
+		want := full(f, "b")
+		f.put(newSchedule("a"))
+		want.Revision = f.put(want)
+		got, err := sc.Schedule(f.ctx, "b")
+		f.must(err)
+		f.sameSchedule("the schedule", got, want)
+		clear(got.Job.Args)
+		f.sameSchedule("the schedule after its copy was changed", f.schedule(f.s, "b"), want)
+		f.drop("a")
+		for _, name := range []string{"a", "", "B"} {
+			if got, err := sc.Schedule(f.ctx, name); !errors.Is(err, storage.ErrNotFound) {
+				f.Errorf("Schedule of %q, which is not there, gave %v, %v", name, got, err)
+			}
+		}
+	}},
+
 	{"schedule_list", `Schedules gives all schedules, sorted by name.
 when it returns nil all of it is durable`, func(f *fixture) {
 		if all, err := f.scheduler(f.s).Schedules(f.ctx); err != nil || len(all) != 0 {
@@ -244,6 +263,7 @@ A context that ends before a write has begun withdraws it and gives the context'
 			}
 		}
 		f.must(s.Close())
+		changes["Schedule"] = func(ctx context.Context) error { _, err := sc.Schedule(ctx, "a"); return err }
 		changes["Schedules"] = func(ctx context.Context) error { _, err := sc.Schedules(ctx); return err }
 		changes["Ticks"] = func(ctx context.Context) error { _, err := sc.Ticks(ctx, "a"); return err }
 		for name, call := range changes {

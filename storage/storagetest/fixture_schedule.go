@@ -73,6 +73,9 @@ func (f *fixture) schedule(s storage.Store, name string) storage.Schedule {
 	if i < 0 {
 		f.Fatalf("Schedules gave %d, none of them %q", len(all), name)
 	}
+	one, err := f.scheduler(s).Schedule(f.ctx, name)
+	f.must(err)
+	f.sameSchedule("Schedule and the one in Schedules", one, all[i])
 	return all[i]
 }
 

@@ -129,6 +129,19 @@ func (in *instance) DropSchedule(ctx context.Context, now time.Time, name string
 	return nil
 }
 
+// Schedule implements [storage.Scheduler].
+func (in *instance) Schedule(ctx context.Context, name string) (storage.Schedule, error) {
+	if err := in.m.begin(ctx, in); err != nil {
+		return storage.Schedule{}, err
+	}
+	defer in.m.mu.Unlock()
+	s := in.m.schedules[name]
+	if s == nil {
+		return storage.Schedule{}, storage.ErrNotFound
+	}
+	return cloneSchedule(s.Schedule), nil
+}
+
 // Schedules implements [storage.Scheduler].
 func (in *instance) Schedules(ctx context.Context) ([]storage.Schedule, error) {
 	if err := in.m.begin(ctx, in); err != nil {

@@ -302,6 +302,14 @@ func (s *store) Counts(ctx context.Context) (out []storage.Count, err error) {
 	return out, err
 }
 
+func (s *store) Schedule(ctx context.Context, name string) (out storage.Schedule, err error) {
+	err = s.call("schedule", func(int64) (err error) {
+		out, err = s.Store.Schedule(ctx, name)
+		return err
+	})
+	return out, err
+}
+
 func (s *store) Schedules(ctx context.Context) (out []storage.Schedule, err error) {
 	err = s.call("schedules", func(int64) (err error) {
 		out, err = s.Store.Schedules(ctx)
