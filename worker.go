@@ -304,6 +304,7 @@ func (w *Worker) config() engine.Config {
 		Keep:          q.Retention,
 		Policy:        q.Policy.Delivery(),
 		Lines:         map[string]engine.Line{},
+		Lanes:         &w.queue.lanes,
 		Clock:         w.queue.clock.now,
 		Plausible:     w.queue.clock.Plausible,
 		Doubtful:      w.queue.clock.Doubtful,

@@ -40,7 +40,7 @@ func (l *loop) choreDue(op operation, now time.Time) (request, bool) {
 		}
 	case opCount:
 		if due = reached(l.countAt, now); due {
-			l.countAt, l.countsAt = time.Time{}, now
+			l.countAt, l.countsAt, l.nudged = time.Time{}, now, false
 		}
 	case opPurge:
 		due = reached(latest(l.purge.mono, l.purgeAt), now) && l.purge.reached(now, l.clock)
@@ -63,7 +63,7 @@ func (l *loop) choreDue(op operation, now time.Time) (request, bool) {
 			r.after, w.shiftAnew = w.shiftAfter, false
 		}
 	}
-	if due {
+	if due && op != opCount { // which no time is passed to
 		r.clock = l.clock()
 	}
 	return r, due

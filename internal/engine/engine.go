@@ -34,6 +34,9 @@ type Config struct {
 
 	// Suspects holds suspects apart. If nil, one in the process.
 	Suspects *Gate
+	// Lanes is what the engines that share Store work for. If nil, this one is
+	// alone.
+	Lanes *Lanes
 	// Clock is the clock that due times are about. If nil, time.Now.
 	Clock func() time.Time
 	// Plausible tells whether Clock goes by a wall clock that can be right. If
@@ -90,6 +93,9 @@ var errStarted = errors.New("errand: worker has been run already")
 func New(cfg Config) *Engine {
 	if cfg.Suspects == nil {
 		cfg.Suspects = &processSuspects
+	}
+	if cfg.Lanes == nil {
+		cfg.Lanes = new(Lanes)
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now

@@ -253,7 +253,6 @@ func TestEngine_ReportsUnknownKindsOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("known", func(context.Context, *storage.Leased) error { return nil })
 		old := r.enqueue("old", 3)
-		r.add(storage.NewJob{Queue: "elsewhere", Kind: "foreign"})
 		r.start()
 		r.enqueue("known", 1)
 		pass(time.Hour)
@@ -265,9 +264,6 @@ func TestEngine_ReportsUnknownKindsOnce(t *testing.T) {
 			if lines := r.logs.with("kind=" + kind); len(lines) != 1 {
 				t.Errorf("kind %q reported %d times: %v", kind, len(lines), lines)
 			}
-		}
-		if lines := r.logs.with("kind=foreign"); len(lines) > 0 {
-			t.Errorf("kind of another queue reported: %v", lines)
 		}
 		for _, id := range append(old, late...) {
 			r.wantState(id, storage.Ready, storage.Counters{})

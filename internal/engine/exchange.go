@@ -42,6 +42,7 @@ type answer struct {
 	res       storage.ExchangeResult
 	reclaimed []storage.Reclaimed
 	counts    []storage.Count
+	paused    []string
 	next      time.Time // purge again
 	schedules []storage.Schedule
 	fired     []storage.Fired
@@ -94,7 +95,9 @@ func (l *loop) call(r request) answer {
 	case opReclaim:
 		a.reclaimed, a.err = store.Reclaim(ctx, now, time.Since(origin), l.cfg.Lease, reapMost)
 	case opCount:
-		a.counts, a.err = store.Counts(ctx)
+		if a.counts, a.err = store.Counts(ctx); a.err == nil {
+			a.paused, a.err = store.Paused(ctx)
+		}
 	case opPurge:
 		_, a.next, a.err = store.PurgeFinished(ctx, now)
 	case opSchedules:
@@ -229,7 +232,7 @@ func (l *loop) answer(a answer) {
 	case opReclaim:
 		l.recover(a.reclaimed, now)
 	case opCount:
-		l.warnUnknown(a.counts)
+		l.unserved(a.counts, a.paused, now)
 	case opPurge:
 		l.purged(a, now)
 	case opSchedules:
@@ -258,10 +261,6 @@ func (l *loop) exchanged(a answer, now time.Time) {
 		a.refund(want - len(a.res.Leased))
 		if len(a.res.Leased) == want {
 			a.from.hungry = true
-		} else if l.nudged && l.countAt.IsZero() {
-			// Perhaps what woke us is of a kind nobody here handles.
-			l.nudged = false
-			l.countAt = latest(now, l.countsAt.Add(countEvery))
 		}
 		if !a.res.NextDue.IsZero() {
 			l.nextDue.sooner(a.res.NextDue, now, l.clock())

@@ -55,7 +55,7 @@ func TestFault_BacksOffBetween50MillisecondsAnd5Seconds(t *testing.T) {
 		r.store.failing(func(string) error { return storage.ErrBusy })
 		r.enqueue("k", 1)
 		pass(time.Minute)
-		calls := r.store.since(n)
+		calls := r.store.of("exchange", n)
 		want := 50 * time.Millisecond
 		for i := 1; i < len(calls); i++ {
 			if d := calls[i].at.Sub(calls[i-1].at); d != want {

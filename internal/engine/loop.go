@@ -53,9 +53,9 @@ type loop struct {
 	offering bool // to some of them; until that was withdrawn
 	leasing  bool // the request in flight leases
 	turn     int  // of sources, whose it is to be leased from
-	// nudged: something new came up since unknown kinds were looked for.
-	nudged bool
-	warned map[[2]string]bool // queue and kind
+	// nudged: something new came up since unserved lanes were looked for.
+	nudged  bool
+	waiting map[lane]waiting
 
 	reports   reports
 	recovery  recovery
@@ -72,7 +72,7 @@ type loop struct {
 	gateAt   time.Time // try the gate again
 	pollAt   time.Time // without a Notifier
 	reapAt   time.Time // reclaim
-	countAt  time.Time // look for unknown kinds
+	countAt  time.Time // look for unserved lanes
 	countsAt time.Time // that was last done
 	purgeAt  time.Time // not before
 	reaped   bool      // has been done once
@@ -107,7 +107,7 @@ var origin = time.Now()
 const (
 	reapEvery  = 250 * time.Millisecond
 	pollEvery  = time.Second
-	countEvery = time.Minute
+	countEvery = 20 * time.Second
 	gateEvery  = 100 * time.Millisecond
 	// gatePatience is how long a suspect waits before another process may try.
 	gatePatience = 5 * time.Second
@@ -127,7 +127,6 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 		ctx:      ctx.Done(),
 		hurry:    hurry,
 		report:   make(chan error, 1),
-		warned:   map[[2]string]bool{},
 
 		suspected: map[string]bool{},
 		trusted:   map[string]bool{},
@@ -174,6 +173,8 @@ func (l *loop) run() {
 	}
 	l.readSchedules(now)
 	l.makeOffers()
+	l.cfg.Lanes.serve(l.cfg, 1)
+	defer l.cfg.Lanes.serve(l.cfg, -1)
 
 	for l.step(time.Now()) {
 		select {
@@ -246,6 +247,9 @@ func (l *loop) step(now time.Time) bool {
 	}
 	if reached(l.reports.at, now) {
 		l.reportLeft(now, false)
+	}
+	if l.nudged && l.countAt.IsZero() { // perhaps what came up is for nobody here
+		l.countAt = latest(now, l.countsAt.Add(countEvery))
 	}
 	l.startReady(now)
 	l.yield(now)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"slices"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -29,23 +28,6 @@ func (l *loop) recover(jobs []storage.Reclaimed, now time.Time) {
 	}
 	if len(jobs) < reapMost {
 		l.reportRecovery()
-	}
-}
-
-// warnUnknown reports kinds that wait in our queues and that nobody here
-// handles, each once.
-func (l *loop) warnUnknown(counts []storage.Count) {
-	for _, c := range counts {
-		if c.State != storage.Ready || !slices.Contains(l.cfg.Queues, c.Queue) {
-			continue
-		}
-		name := [2]string{c.Queue, c.Kind}
-		if _, known := l.cfg.Handlers[c.Kind]; known || l.warned[name] {
-			continue
-		}
-		l.warned[name] = true
-		l.cfg.Logger.Warn("errand: jobs wait for a handler that this worker does not have",
-			"queue", c.Queue, "kind", c.Kind, "jobs", c.N)
 	}
 }
 

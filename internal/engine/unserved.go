@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// unservedAfter is how long nobody must have taken ready jobs before that is
+// worth a warning: another process may be restarting.
+const unservedAfter = time.Minute
+
+// Lanes is what the engines of a process that share a store work for. The zero
+// value is empty.
+type Lanes struct {
+	mu     sync.Mutex
+	queues map[string]int // by how many engines
+	served map[lane]int   // likewise
+	warned map[lane]bool
+}
+
+// lane is a kind in a queue.
+type lane struct{ queue, kind string }
+
+// serve adds n, 1 or -1, to how many engines work for the lanes of c.
+func (s *Lanes) serve(c *Config, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queues == nil {
+		s.queues, s.served, s.warned = map[string]int{}, map[lane]int{}, map[lane]bool{}
+	}
+	for _, queue := range c.Queues {
+		s.queues[queue] += n
+		for kind := range c.Handlers {
+			s.served[lane{queue, kind}] += n
+		}
+	}
+}
+
+// waiting is what is known of a lane that nobody in this process works for.
+type waiting struct {
+	since time.Time // nobody has taken a job of it, as far as can be seen
+	ready int64
+	ended int64
+	busy  bool // somebody is running one, or others of a queue that we do not work for
+}
+
+// unserved warns, once, of lanes whose jobs wait though nothing is in their way:
+// the name of a queue may be mistyped, a handler missing. Other processes may work
+// for them, so there must be no sign of that for a while: none is running, none
+// has ended, and those that are ready do not get fewer.
+func (l *loop) unserved(counts []storage.Count, paused []string, now time.Time) {
+	s := l.cfg.Lanes
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := l.waiting
+	l.waiting = s.waiting(counts, paused, now)
+	var late []lane
+	for k, w := range l.waiting {
+		b, ok := before[k]
+		if !ok || w.busy || w.ready < b.ready || w.ended > b.ended {
+			continue
+		}
+		w.since = b.since
+		l.waiting[k] = w
+		if now.Sub(w.since) >= unservedAfter {
+			late = append(late, k)
+		}
+	}
+	slices.SortFunc(late, func(a, b lane) int {
+		return cmp.Or(strings.Compare(a.queue, b.queue), strings.Compare(a.kind, b.kind))
+	})
+	for i, k := range late {
+		s.warned[k] = true
+		if i < mostNamed {
+			l.warnUnserved(k, l.waiting[k])
+		}
+		delete(l.waiting, k)
+	}
+	if more := len(late) - mostNamed; more > 0 {
+		l.cfg.Logger.Warn("errand: jobs wait and nobody takes them, in more queues or of more kinds", "suppressed", more)
+	}
+	if len(l.waiting) > 0 {
+		l.countAt = now.Add(countEvery)
+	}
+}
+
+// waiting returns the lanes with ready jobs that nobody in this process works
+// for, but for those in paused queues and those that were warned of.
+func (s *Lanes) waiting(counts []storage.Count, paused []string, now time.Time) map[lane]waiting {
+	all := map[lane]waiting{}
+	for _, c := range counts {
+		k := lane{c.Queue, c.Kind}
+		if c.State == storage.Ready && s.served[k] == 0 && !s.warned[k] && !slices.Contains(paused, c.Queue) {
+			all[k] = waiting{since: now, ready: c.N}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	busy := map[string]bool{} // queues
+	for _, c := range counts {
+		k := lane{c.Queue, c.Kind}
+		w, ok := all[k]
+		switch c.State {
+		case storage.Running:
+			busy[c.Queue], w.busy = true, true
+		case storage.Done, storage.Cancelled, storage.Dead:
+			w.ended += c.N
+		}
+		if ok {
+			all[k] = w
+		}
+	}
+	for k, w := range all {
+		// What runs in a queue of our own may be our own: it is no sign of others.
+		if busy[k.queue] && s.queues[k.queue] == 0 {
+			w.busy = true
+			all[k] = w
+		}
+	}
+	return all
+}
+
+func (l *loop) warnUnserved(k lane, w waiting) {
+	attrs := []any{"queue", k.queue, "kind", k.kind, "jobs", w.ready}
+	queues := l.cfg.Lanes.queues
+	if queues[k.queue] > 0 {
+		l.cfg.Logger.Warn("errand: jobs wait for a handler that this worker does not have", attrs...)
+		return
+	}
+	own := slices.DeleteFunc(slices.Sorted(maps.Keys(queues)), func(q string) bool { return queues[q] == 0 })
+	attrs = append(attrs, "served", strings.Join(own[:min(len(own), mostNamed)], " "))
+	l.cfg.Logger.Warn("errand: jobs wait in a queue that no worker here is for, and nobody takes them", attrs...)
+}

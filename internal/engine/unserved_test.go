@@ -1,0 +1,160 @@
+package engine_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/storage"
+)
+
+const nobodyTakes = "nobody takes them"
+
+// mistyped adds a job to a queue that r does not work for.
+func (r *rig) mistyped() storage.ID { return r.add(storage.NewJob{Queue: "typo", Kind: "k"})[0] }
+
+func TestUnserved_QueueIsReportedOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.store.alone = true
+		r.handle("k", work(0))
+		r.start()
+		r.mistyped()
+		pass(30 * time.Second)
+		r.mistyped()
+		if lines := r.logs.with("typo"); len(lines) > 0 {
+			t.Errorf("after 30 s the log says %q", lines)
+		}
+		pass(time.Minute)
+		r.wantLine(nobodyTakes, "level=WARN", "queue=typo", "kind=k", "jobs=2", "served=q")
+		n := r.store.count()
+		pass(time.Hour)
+		if calls := r.store.since(n); len(calls) > 0 {
+			t.Errorf("then %d calls of the store in an hour, first %q", len(calls), calls[0].op)
+		}
+		r.mistyped()
+		pass(time.Hour)
+		r.wantLine(nobodyTakes, "jobs=2")
+	})
+}
+
+// All runners are busy: that is no reason for not looking.
+func TestUnserved_BesideABusyWorker(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.handle("k", work(time.Hour))
+		r.enqueue("k", 100)
+		r.start()
+		pass(time.Minute)
+		r.mistyped()
+		r.enqueue("foreign", 1)
+		pass(3 * time.Minute)
+		r.wantLine(nobodyTakes, "queue=typo")
+		r.wantLine("does not have", "queue=q", "kind=foreign")
+	})
+}
+
+func TestUnserved_ManyLanesInFewLines(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for i := range 100 {
+			r.add(storage.NewJob{Queue: "typo", Kind: string(rune('a'+i/10)) + string(rune('a'+i%10))})
+		}
+		r.start()
+		pass(time.Hour)
+		if lines := r.logs.with(nobodyTakes); len(lines) != 6 {
+			t.Errorf("the log says %q", lines)
+		}
+		r.wantLine("suppressed=", "suppressed=95")
+	})
+}
+
+// visits has another process do, each so often, what waits in the queue.
+func (r *rig) visits(every, keep time.Duration) {
+	store := r.db.Open()
+	exchange := func(x storage.Exchange) []storage.Leased {
+		x.Length = lease
+		res, err := store.Exchange(context.Background(), time.Now(), x)
+		if err != nil {
+			r.t.Error(err)
+		}
+		return res.Leased
+	}
+	go func() {
+		time.Sleep(every - 6*time.Second)
+		for range 400 / int(every.Seconds()) {
+			var x storage.Exchange
+			for _, j := range exchange(storage.Exchange{Want: 100, Source: storage.Source{Queues: []string{"typo"}, Kinds: []string{"k"}}}) {
+				x.Finish = append(x.Finish, storage.Finish{Lease: j.Lease, Outcome: storage.OutcomeDone, Keep: keep})
+			}
+			exchange(x)
+			time.Sleep(every)
+		}
+	}()
+}
+
+// What others work for is no concern of a worker, and that they are slow, or
+// may not, neither.
+func TestUnserved_NoFalseAlarm(t *testing.T) {
+	for name, c := range map[string]func(r *rig){
+		"another process, long jobs": func(r *rig) {
+			other := r.another()
+			other.cfg.Queues, other.cfg.Concurrency = []string{"typo"}, 1
+			other.handle("k", work(90*time.Second))
+			other.start()
+		},
+		"another process, short jobs": func(r *rig) {
+			other := r.another()
+			other.cfg.Queues, other.cfg.Concurrency = []string{"typo"}, 1
+			other.handle("k", work(time.Millisecond))
+			other.start()
+		},
+		"another process, another kind": func(r *rig) {
+			other := r.another()
+			other.cfg.Queues, other.cfg.Concurrency = []string{"typo"}, 1
+			other.handle("other", work(10*time.Minute))
+			other.handle("k", work(time.Millisecond))
+			r.add(storage.NewJob{Queue: "typo", Kind: "other", Priority: 1})
+			other.start()
+		},
+		"another process, in step with the looks": func(r *rig) { r.visits(20*time.Second, time.Hour) },
+		"another process, that keeps nothing":     func(r *rig) { r.visits(30*time.Second, 0) },
+		"this process": func(r *rig) {
+			other := r.another()
+			other.cfg.Queues, other.cfg.Concurrency = []string{"x", "typo"}, 1
+			other.cfg.Lanes = r.cfg.Lanes
+			other.handle("k", work(time.Millisecond))
+			other.handle("other", work(10*time.Minute))
+			r.add(storage.NewJob{Queue: "x", Kind: "other", Priority: 1})
+			other.start()
+		},
+		"another process, a kind of ours": func(r *rig) {
+			r.visits(30*time.Second, 0)
+			other := r.another()
+			other.cfg.Concurrency = 1
+			other.handle("foreign", work(90*time.Second))
+			r.enqueue("foreign", 50)
+			other.start()
+		},
+		"paused": func(r *rig) {
+			if err := r.app.Pause(context.Background(), r.now(), "typo", true); err != nil {
+				r.t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.cfg.Lanes = new(engine.Lanes)
+				r.handle("k", work(0))
+				c(r)
+				r.start()
+				pass(time.Second) // out of step with the looks
+				for range 85 {
+					r.mistyped()
+					pass(5 * time.Second)
+				}
+				if lines := r.logs.with("jobs wait"); len(lines) > 0 {
+					t.Errorf("the log says %q", lines)
+				}
+			})
+		})
+	}
+}
