@@ -22,7 +22,8 @@ type WorkerOptions struct {
 	// Queues are the queues to work for. Which of them a job is in makes no
 	// difference to its turn. If empty, "default".
 	Queues []string
-	// Concurrency is how many handlers run at a time, at most 10,000. If zero, 16.
+	// Concurrency is how many handlers run at a time, at most 10,000. The args of
+	// their jobs are in memory, and about 32 MiB of those that are next. If zero, 16.
 	Concurrency int
 	// Lease is how long a job stays with a worker that shows no sign of life,
 	// at least 1 s. Workers show one every third of it. If zero, 30 s.

@@ -19,6 +19,10 @@ type Source struct {
 	Kinds  []string
 }
 
+// LeaseBytes is how much args and headers one exchange leases: the last job is
+// the one that reaches it.
+const LeaseBytes = 32 << 20
+
 // Exchange is what a worker asks of one transaction. One whose Want is zero may
 // go through where another gives [ErrFull]: a Store may keep room in reserve so
 // that work can be finished.
@@ -31,7 +35,9 @@ type Exchange struct {
 	Finish []Finish
 	// Want is how many jobs to lease at most. Of those in Source that are due,
 	// the highest priority goes first, then the earliest due, then the first
-	// enqueued. A lease raises the job's attempt by one. If Want is positive
+	// enqueued. The last one is that which brings their args and headers
+	// together to [LeaseBytes], so that what waits for a handler takes little
+	// memory. A lease raises the job's attempt by one. If Want is positive
 	// at least 1,000 due scheduled jobs, the earliest first, of any kind and
 	// queue, are made ready before.
 	Want   int
@@ -78,6 +84,9 @@ type Leased struct {
 	Headers   []byte
 	Args      []byte
 }
+
+// Weight is how many bytes the args and headers of the job have.
+func (l *Leased) Weight() int { return len(l.Args) + len(l.Headers) }
 
 // Outcome says how a lease ended.
 type Outcome uint8

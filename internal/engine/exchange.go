@@ -259,7 +259,7 @@ func (l *loop) exchanged(a answer, now time.Time) {
 	l.finished(a, now)
 	if want := a.x.Want; want > 0 {
 		a.refund(want - len(a.res.Leased))
-		if len(a.res.Leased) == want {
+		if bytes := l.pace.weighed(a.res.Leased); len(a.res.Leased) == want || bytes >= storage.LeaseBytes {
 			a.from.hungry = true
 		}
 		if !a.res.NextDue.IsZero() {

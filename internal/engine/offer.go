@@ -48,6 +48,9 @@ func (l *loop) takeOver(all []handed) {
 	for _, h := range all {
 		a := answer{request: request{from: h.from}, sent: h.began}
 		a.res.Leased = h.jobs
+		if l.pace.weighed(h.jobs) >= storage.LeaseBytes {
+			h.from.hungry = true // there may be more than fitted
+		}
 		l.admit(a, h.began.Add(l.cfg.Lease-l.cfg.Lease/6))
 	}
 }

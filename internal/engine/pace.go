@@ -1,6 +1,10 @@
 package engine
 
-import "time"
+import (
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
 
 const (
 	// mostAhead is how many jobs are leased ahead at most.
@@ -14,6 +18,7 @@ const (
 // which each new value counts an eighth. The zero value leases nothing ahead.
 type pace struct {
 	handler, exchange time.Duration
+	heaviest          int // of the jobs leased last, in bytes
 }
 
 func (p *pace) handled(d time.Duration)   { p.handler = lately(p.handler, max(d, 1)) }
@@ -32,7 +37,22 @@ func (p *pace) ahead(runners int) int {
 	if p.handler == 0 {
 		return 0
 	}
-	return int(min(float64(runners)*float64(p.exchange)/float64(p.handler), mostAhead))
+	most := min(mostAhead, storage.LeaseBytes/max(p.heaviest, 1))
+	return int(min(float64(runners)*float64(p.exchange)/float64(p.handler), float64(most)))
+}
+
+// weighed notes how heavy leased jobs are, and gives their weight together.
+func (p *pace) weighed(jobs []storage.Leased) (bytes int) {
+	heaviest := 0
+	for i := range jobs {
+		n := jobs[i].Weight()
+		bytes += n
+		heaviest = max(heaviest, n)
+	}
+	if len(jobs) > 0 {
+		p.heaviest = heaviest
+	}
+	return bytes
 }
 
 // patience is how long what was leased ahead may wait: it was meant to last for

@@ -54,6 +54,32 @@ func TestPace_ShortHandlersAreFedAhead(t *testing.T) {
 	})
 }
 
+// Of heavy jobs few are leased ahead, and all are leased though the store gives
+// less than was asked for.
+func TestPace_HeavyJobsAreNot(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Concurrency = 10
+		r.cfg.Store = slow{r.store, 10 * time.Millisecond}
+		r.handle("heavy", work(time.Millisecond))
+		jobs := make([]storage.NewJob, 30)
+		for i := range jobs {
+			jobs[i] = storage.NewJob{Queue: "q", Kind: "heavy", Args: make([]byte, storage.LeaseBytes/8)}
+		}
+		if _, err := r.app.Enqueue(t.Context(), r.now(), jobs); err != nil {
+			t.Fatal(err)
+		}
+		r.start()
+		pass(time.Second)
+		counts, err := r.app.Counts(t.Context())
+		if err != nil || len(counts) != 1 || counts[0].State != storage.Done {
+			t.Errorf("counts are %v, %v: want all done", counts, err)
+		}
+		if n := r.store.mostWanted(); n > 10+8 {
+			t.Errorf("%d jobs were asked for at a time, want at most 8 ahead of 10 runners", n)
+		}
+	})
+}
+
 func TestPace_LongHandlersAreNot(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Store = slow{r.store, 10 * time.Millisecond}

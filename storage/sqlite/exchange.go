@@ -190,6 +190,7 @@ func (t *tx) lease(x *storage.Exchange, until int64) (out []storage.Leased, err 
 	held := make([]removed, len(rows))
 	t.after = append(t.after, func() { t.store.self.hold(out, held) })
 	var to, end any = holder, until // made an interface once
+	bytes := 0
 	for i := range rows {
 		r := &rows[i]
 		token := t.token()
@@ -201,6 +202,12 @@ func (t *tx) lease(x *storage.Exchange, until int64) (out []storage.Leased, err 
 		held[i] = removed{lane: r.lane, attempt: r.attempt, key: r.unique, payload: r.beside, policy: r.policy, plain: r.plain}
 		if out[i], err = t.leased(r, token); err != nil {
 			return nil, err
+		}
+		bytes += out[i].Weight()
+		if n := i + 1; bytes >= storage.LeaseBytes && n < len(rows) {
+			out, held = out[:n], held[:n]
+			t.stmts.lineups.forget() // of which the rest was taken
+			break
 		}
 	}
 	return out, nil

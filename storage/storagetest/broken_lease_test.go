@@ -102,6 +102,20 @@ var leaseFaults = []fault{
 		}
 		return h
 	}},
+	{"leases of any weight", "lease_bytes", func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			res, err := in.Exchange(ctx, now, x)
+			for n := 1; err == nil && n > 0 && len(res.Leased) < x.Want; {
+				var more storage.ExchangeResult
+				more, err = in.Exchange(ctx, now, storage.Exchange{Length: x.Length, Want: x.Want - len(res.Leased), Source: x.Source})
+				n = len(more.Leased)
+				res.Leased = append(res.Leased, more.Leased...)
+			}
+			return res, err
+		}
+		return h
+	}},
 	{"leases in no order", "lease_lanes", after(func(_ *Memory, _ time.Time, _ storage.Exchange, res *storage.ExchangeResult) {
 		slices.Reverse(res.Leased)
 	})},

@@ -204,6 +204,21 @@ Leased is a job with the lease on it.`, func(f *fixture) {
 		}
 	}},
 
+	{"lease_bytes", `The last one is that which brings their args and headers together to [LeaseBytes]`, func(f *fixture) {
+		sized := func(n int) storage.NewJob {
+			return newJob(func(j *storage.NewJob) { j.Args = make([]byte, n) })
+		}
+		half := sized(storage.LeaseBytes / 2)
+		ids := f.add(sized(storage.LeaseBytes+1), half, half, newJob(), newJob())
+		f.order("leased", leasedIDs(f.lease(f.s, 9)), ids[:1])
+		f.order("leased", leasedIDs(f.lease(f.s, 9)), ids[1:3])
+		f.order("leased", leasedIDs(f.lease(f.s, 9)), ids[3:])
+		w := f.offer(f.s, usual, 9)
+		more := f.add(sized(storage.LeaseBytes), newJob())
+		w.took("what is within bounds", more[0])
+		f.is(storage.Ready, more[1])
+	}},
+
 	{"lease_once", `Exchange is one turn of a worker: it extends leases, then finishes jobs, then makes due scheduled jobs ready and leases ready ones.
 Want is how many jobs to lease at most.`, func(f *fixture) {
 		f.add(times(5, newJob())...)

@@ -191,10 +191,14 @@ func (m *Memory) take(j *job, in *instance, now time.Time, length time.Duration)
 // grant leases what x wants.
 func (in *instance) grant(now time.Time, x storage.Exchange) (out []storage.Leased) {
 	in.m.promote(now)
+	bytes := 0
 	for _, j := range in.m.waiting(x.Source, x.Want) {
 		in.m.take(j, in, now, x.Length)
 		j.Attempt++
 		out = append(out, j.leased())
+		if bytes += out[len(out)-1].Weight(); bytes >= storage.LeaseBytes {
+			break
+		}
 	}
 	return out
 }
