@@ -127,8 +127,8 @@
 // # Testing
 //
 // A queue on a file in t.TempDir() is quick; [Relaxed] makes it quicker. For
-// time, pass a [Options].Clock, which due times are about, or run with a store
-// in memory inside testing/synctest. Other stores pass the suite in package
+// time, pass a [Options].Clock, which due times are about, or run inside
+// testing/synctest: see docs/testing.md. Other stores pass the suite in package
 // storage/storagetest.
 //
 // # The house
