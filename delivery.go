@@ -49,17 +49,17 @@ func (f *faults) override(field string, d policy.Delivery) policy.Document {
 }
 
 // logDoubts logs what policy.Lint says of a policy that is valid.
-func logDoubts(log *slog.Logger, field string, d policy.Delivery, more ...any) {
+func logDoubts(log *slog.Logger, of string, d policy.Delivery) {
 	t, _ := delivery(d)
 	for _, p := range []struct {
-		field  string
+		of     string
 		policy *policy.Policy
-	}{{field, t.Retry}, {field + ".throttled_retry", t.ThrottledRetry}} {
+	}{{of, t.Retry}, {of + ", when throttled", t.ThrottledRetry}} {
 		if p.policy == nil {
 			continue
 		}
 		for _, doubt := range p.policy.Lint() {
-			log.Warn("errand: doubtful policy", append([]any{"policy", p.field, "doubt", doubt}, more...)...)
+			log.Warn("errand: doubtful policy", "of", p.of, "doubt", doubt)
 		}
 	}
 }

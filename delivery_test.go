@@ -269,10 +269,10 @@ func TestPolicy_DoubtsAreLogged(t *testing.T) {
 		handler []errand.HandlerOptions
 		want    string // in each line; nothing: there is none
 	}{
-		"options":   {errand.Options{Policy: hasty}, nil, "policy=policy doubt="},
-		"queue":     {errand.Options{Queues: map[string]errand.QueueOptions{"mail": {Policy: hasty}}}, nil, `policy="queues[\"mail\"].policy" doubt=`},
-		"throttled": {errand.Options{Policy: policy.Document{ThrottledRetry: &hasty}}, nil, "policy=policy.throttled_retry doubt="},
-		"handler":   {errand.Options{}, []errand.HandlerOptions{{Policy: hasty}}, "kind=note"},
+		"options":   {errand.Options{Policy: hasty}, nil, "of=options doubt="},
+		"queue":     {errand.Options{Queues: map[string]errand.QueueOptions{"mail": {Policy: hasty}}}, nil, `of="queue mail" doubt=`},
+		"throttled": {errand.Options{Policy: policy.Document{ThrottledRetry: &hasty}}, nil, `of="options, when throttled" doubt=`},
+		"handler":   {errand.Options{}, []errand.HandlerOptions{{Policy: hasty}}, `of="kind note" doubt=`},
 		"none":      {errand.Options{}, nil, ""},
 		"no retry":  {errand.Options{Policy: policy.Policy{}}, nil, ""},
 		"default":   {errand.Options{Policy: policy.Default()}, []errand.HandlerOptions{{Policy: policy.Default()}}, ""},

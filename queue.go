@@ -226,9 +226,9 @@ func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 
 // logDoubts warns of policies as they were given: what they lack is not theirs.
 func (o *Options) logDoubts(log *slog.Logger) {
-	logDoubts(log, "policy", o.Policy)
+	logDoubts(log, "options", o.Policy)
 	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
-		logDoubts(log, fmt.Sprintf("queues[%q].policy", name), o.Queues[name].Policy)
+		logDoubts(log, "queue "+name, o.Queues[name].Policy)
 	}
 }
 

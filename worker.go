@@ -203,7 +203,7 @@ func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Cont
 		h.Rules = slices.Clone(o[0].Rules)
 		h.Budget = w.queue.limits.budget(owner{kind: kind}, o[0].Budget)
 		h.Throttle = w.queue.limits.throttle(owner{kind: kind}, h.Policy.Throttle)
-		logDoubts(w.logger(), "policy", o[0].Policy, "kind", kind)
+		logDoubts(w.logger(), "kind "+kind, o[0].Policy)
 	default:
 		panic(fmt.Sprintf("errand: Handle %q: at most one HandlerOptions, not %d", kind, len(o)))
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -205,10 +206,18 @@ func (a *attempt) judgePanic(text, stack string) verdict {
 	return v
 }
 
-// stack gives the stack of the calling goroutine, up to maxStack.
+// stack returns the stack of the calling goroutine, up to maxStack, from the
+// panic or Goexit on that ended its handler: what is above that is ours.
 func stack() string {
 	b := make([]byte, maxStack)
-	return cut(string(b[:runtime.Stack(b, false)]), maxStack)
+	s := string(b[:runtime.Stack(b, false)])
+	header, frames, _ := strings.Cut(s, "\n")
+	for _, top := range []string{"\npanic(", "\nruntime.Goexit("} {
+		if i := strings.Index(frames, top); i >= 0 {
+			return cut(header+frames[i:], maxStack)
+		}
+	}
+	return cut(s, maxStack)
 }
 
 // allStacks gives the stacks of all goroutines by their number: the runtime

@@ -168,6 +168,8 @@ func TestAttempt_PanicAndGoexitAreFailures(t *testing.T) {
 					}
 					if s := rec.History[0].Stack; !strings.Contains(s, "attempt_test.go") || len(s) > 16<<10 {
 						t.Errorf("stack of %d bytes does not show the handler:\n%s", len(s), s)
+					} else if !strings.HasPrefix(s, "goroutine ") || strings.Contains(s, "engine.stack(") {
+						t.Errorf("stack does not begin where the handler ended:\n%s", s)
 					}
 				}
 				r.wantState(good, storage.Done, storage.Counters{Attempt: 1})

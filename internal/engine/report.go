@@ -139,7 +139,7 @@ func (l *loop) reportSuspect(job *storage.Leased) {
 		return
 	}
 	l.suspected[job.Kind] = true
-	l.cfg.Logger.Warn("errand: a job has brought its process down twice in a row, such jobs run one at a time",
+	l.cfg.Logger.Warn("errand: the process of a job has died twice in a row while it ran, such jobs run one at a time",
 		append(jobAttrs(job), "crashes", job.Crashes)...)
 }
 
