@@ -141,6 +141,7 @@ type Store struct {
 	watch   watch
 	pending lookout
 	own     atomic.Pointer[ownTx]
+	asked   atomic.Uint64 // transactions of the application, for checkSynced
 }
 
 var (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -114,6 +115,66 @@ func TestStore_EnqueueTx_WrongDatabase(t *testing.T) {
 	}
 	if c := counts(t, s); len(c) != 0 {
 		t.Errorf("counts %v: want none", c)
+	}
+}
+
+// A connection that syncs nothing may begin the log anew over what others have
+// synced.
+func TestStore_EnqueueTx_SynchronousOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts sqlite.Options
+		is   error
+	}{"full": {is: storage.ErrUnsupportedDB}, "relaxed": {opts: sqlite.Options{Durability: sqlite.Relaxed}}} {
+		t.Run(name, func(t *testing.T) {
+			_, s, d := appStore(t, &c.opts)
+			tx, err := appDB(t, "file:"+d.path+"?_pragma=synchronous(off)").Begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.EnqueueTx(context.Background(), tx, t0, one()); !errors.Is(err, c.is) {
+				t.Errorf("EnqueueTx: %v, want %v", err, c.is)
+			}
+			if err := tx.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// New says what is not right about the connections of the application.
+func TestNew_WarnsOfTheApplication(t *testing.T) {
+	const sync, begin = "synchronous OFF (0)", "_txlock=immediate"
+	for dsn, c := range map[string]struct {
+		durability sqlite.Durability
+		is         error
+		warns      []string
+	}{
+		"_pragma=synchronous(off)&_txlock=immediate":     {is: storage.ErrUnsupportedDB},
+		"_pragma=synchronous(off)&_txlock=immediate&x=1": {durability: sqlite.Relaxed, warns: []string{sync}},
+		"_pragma=synchronous(normal)":                    {warns: []string{begin}},
+		"_txlock=immediate":                              {},
+		"_txlock=exclusive":                              {},
+	} {
+		t.Run(dsn, func(t *testing.T) {
+			app := appDB(t, "file:"+filepath.Join(t.TempDir(), "jobs.db")+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(5000)&"+dsn)
+			var warns []string
+			s, err := sqlite.New(app, &sqlite.Options{Durability: c.durability, Logger: slog.New(listener(func(level slog.Level, text string) {
+				if strings.Contains(text, sync) || strings.Contains(text, begin) {
+					warns = append(warns, text)
+				}
+			}))})
+			if !errors.Is(err, c.is) || err != nil && !strings.Contains(err.Error(), sync) {
+				t.Fatalf("New: %v, want %v", err, c.is)
+			}
+			if err == nil {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if len(warns) != len(c.warns) || len(warns) > 0 && !strings.Contains(warns[0], c.warns[0]) {
+				t.Errorf("warnings %q, want %q", warns, c.warns)
+			}
+		})
 	}
 }
 
