@@ -34,9 +34,11 @@ const tellEach = 10 * time.Millisecond
 // meanwhile: fn should be short. Whatever writes, but for EnqueueTx and CancelTx,
 // would wait for fn: called by fn it gives [storage.ErrBusy] at once. Close must not
 // be called. After an error of the database in EnqueueTx or CancelTx the transaction is
-// not committed, even if fn returns nil. The connection has the
-// settings foreign_keys, recursive_triggers and trusted_schema of the database
-// that New was given; with Open they are SQLite's defaults.
+// not committed, even if fn returns nil.
+//
+// The connection is in SQLite's defensive mode. It has the settings foreign_keys,
+// recursive_triggers and trusted_schema of the database that New was given; with
+// Open the first two are SQLite's defaults, and trusted_schema is off.
 func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -41,11 +41,13 @@ func syncPragmas(o Options) []string {
 	return []string{level, "wal_autocheckpoint(0)", fmt.Sprintf("journal_size_limit(%d)", logLimit)} // see checkpointer
 }
 
-// settings gives the pragmas by which a connection obeys the same rules as
-// those of the application. A nil database has none.
+// settings returns the pragmas by which a connection obeys the same rules as
+// those of the application, trusted_schema among them: what the schema of the
+// application may call in its views and triggers it must be able to call in a Tx
+// too. With a nil database nobody has asked for trust, so there is none.
 func settings(ctx context.Context, app *sql.DB) (pragmas []string, err error) {
 	if app == nil {
-		return nil, nil
+		return []string{"trusted_schema(0)"}, nil
 	}
 	for _, name := range []string{"foreign_keys", "recursive_triggers", "trusted_schema"} {
 		var on bool
@@ -120,7 +122,9 @@ func withoutWaiting(ctx context.Context, conn *sql.Conn, f func() error) error {
 // openPool makes a pool of at most n connections, kept for good. The file must
 // exist: one that was deleted is an error, never a silent new one.
 func openPool(path string, n int, o Options, pragmas []string) *sql.DB {
-	q := url.Values{"mode": {"rw"}, "_txlock": {"immediate"}}
+	// Defensive: no statement, not even of the application in a Tx, can change the
+	// list of tables or a page as such.
+	q := url.Values{"mode": {"rw"}, "_txlock": {"immediate"}, "_defensive": {"1"}}
 	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", o.BusyTimeout.Milliseconds()))
 	for _, p := range pragmas {
 		if strings.HasPrefix(p, "query_only") {

@@ -149,7 +149,7 @@ func (d *doctor) header() (ok bool, err error) {
 // nobody changes if there is no log, with the index that is there, or, if a log
 // was left without its index, a copy.
 func (d *doctor) open() (close func(), err error) {
-	path, query := d.path, url.Values{"mode": {"ro"}, "_pragma": {"query_only(1)", "trusted_schema(0)", "busy_timeout(5000)"}}
+	path, query := d.path, url.Values{"mode": {"ro"}, "_defensive": {"1"}, "_pragma": {"query_only(1)", "trusted_schema(0)", "busy_timeout(5000)"}}
 	remove := func() {}
 	wal, errWAL := os.Stat(d.path + "-wal")
 	_, errSHM := os.Stat(d.path + "-shm")

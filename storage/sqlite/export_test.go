@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 )
 
 // Kill ends s as kill -9 would: connections and locks are dropped, nothing is
@@ -27,6 +28,9 @@ func (s *Store) Kill() {
 		_ = f.Close()
 	}
 }
+
+// Reading are the connections that only read.
+func (s *Store) Reading() *sql.DB { return s.read.DB }
 
 // InstanceNumber is 0 before the first lease.
 func (s *Store) InstanceNumber() int64 { return s.self.number() }

@@ -28,6 +28,7 @@ const (
 	sqlMinWriter     = `SELECT n FROM errand_number WHERE id = 0`
 	sqlAllTables     = `SELECT count(*) FROM sqlite_schema`
 	sqlObjects       = `SELECT name, sql FROM sqlite_schema WHERE name GLOB 'errand_*' AND sql IS NOT NULL`
+	sqlTriggers      = `SELECT name, tbl_name FROM sqlite_schema WHERE type = 'trigger' AND lower(tbl_name) GLOB 'errand_*' ORDER BY name`
 	sqlFreePages     = `PRAGMA freelist_count`
 	sqlAutoVacuum    = `PRAGMA auto_vacuum`
 	sqlMigrated      = `INSERT INTO errand_migration VALUES (?1, ?2, ?3)`
@@ -71,6 +72,9 @@ func mustLoad(files fs.FS) []migration {
 // migrate applies the migrations that the database lacks, in one transaction.
 // A database that is up to date is only read.
 func migrate(ctx context.Context, conn *sql.Conn) (err error) {
+	if err := checkTriggers(ctx, conn); err != nil {
+		return err
+	}
 	have, err := currentVersion(ctx, conn)
 	if err != nil {
 		return err
@@ -178,6 +182,20 @@ func checkSchema(ctx context.Context, conn *sql.Conn) error {
 		}
 	}
 	return nil
+}
+
+// checkTriggers refuses triggers on errand's tables, which has none: they would
+// change or undo what it writes, unseen.
+func checkTriggers(ctx context.Context, db querier) error {
+	var name, table string
+	err := db.QueryRowContext(ctx, sqlTriggers).Scan(&name, &table)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return unread(err)
+	}
+	return fmt.Errorf("%w: trigger %q on %s: must be dropped, and what it does be done by a handler", storage.ErrUnsupportedDB, name, table)
 }
 
 // checkNew makes sure that a database without migrations is one. If the page

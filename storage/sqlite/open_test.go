@@ -222,3 +222,52 @@ func TestStore_DeletedFileIsNotMadeAgain(t *testing.T) {
 		t.Errorf("the database was made again: %v", err)
 	}
 }
+
+// What hangs on errand's tables would undo what it acknowledges.
+func TestOpen_Triggers(t *testing.T) {
+	for name, table := range map[string]string{"on a table": "AFTER INSERT ON Errand_Job", "on a view": "INSTEAD OF INSERT ON errand_meta"} {
+		t.Run(name, func(t *testing.T) {
+			d := newDB(t, nil)
+			if err := d.open().Close(); err != nil {
+				t.Fatal(err)
+			}
+			d.exec("CREATE TABLE theirs (x)")
+			d.exec("CREATE TRIGGER fine AFTER INSERT ON theirs BEGIN SELECT 1; END")
+			d.open()
+			d.exec(`CREATE TRIGGER "theirs too" ` + table + " BEGIN SELECT 1; END")
+			_, err := sqlite.Open(d.path, nil)
+			if !errors.Is(err, storage.ErrUnsupportedDB) || !strings.Contains(err.Error(), `"theirs too"`) {
+				t.Errorf("Open: %v, want ErrUnsupportedDB with its name", err)
+			}
+			found, err := sqlite.Examine(context.Background(), d.path, false, t0)
+			if err != nil || !has(found, "schema", sqlite.SeverityError) {
+				t.Errorf("the doctor says %v (%v), want an error about the schema", found, err)
+			}
+		})
+	}
+}
+
+// No connection trusts what the schema calls, unless the application does on its
+// own, nor lets the list of tables be changed.
+func TestStore_ConnectionsAreDefensive(t *testing.T) {
+	opened := newDB(t, nil).open()
+	_, beside, _ := appStore(t, nil)
+	look := func(s *sqlite.Store, db interface {
+		QueryRow(query string, args ...any) *sql.Row
+		Exec(query string, args ...any) (sql.Result, error)
+	}, trusted int) {
+		t.Helper()
+		var trust, writable int
+		_, err := db.Exec("PRAGMA writable_schema = 1")
+		err = errors.Join(err, db.QueryRow("PRAGMA trusted_schema").Scan(&trust), db.QueryRow("PRAGMA writable_schema").Scan(&writable))
+		if err != nil || trust != trusted || writable != 0 {
+			t.Errorf("trusted_schema %d, writable_schema %d, %v: want %d, 0", trust, writable, err, trusted)
+		}
+	}
+	for s, trusted := range map[*sqlite.Store]int{opened: 0, beside: 1} {
+		look(s, s.Reading(), 0)
+		if err := s.Tx(context.Background(), func(tx *sql.Tx) error { look(s, tx, trusted); return nil }); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -155,7 +155,8 @@ var (
 // it as needed. The file is put into WAL mode.
 //
 // It gives [storage.ErrUnsupportedDB] for a database in memory, a file with two
-// names (a hard link, or a mount of the file alone) or a SQLite older than 3.51.3, [storage.ErrCorrupt] for a file that is not a database,
+// names (a hard link, or a mount of the file alone), triggers on errand's tables, or
+// a SQLite older than 3.51.3, [storage.ErrCorrupt] for a file that is not a database,
 // [storage.ErrReadOnly], [storage.ErrTooNew], and [storage.ErrBusy] for one
 // that a process with SingleProcess has open.
 //

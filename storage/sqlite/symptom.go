@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/errandq/errand/storage"
 )
 
 const (
@@ -73,6 +75,11 @@ func (d *doctor) schema() error {
 	if d.bare = have == 0; d.bare {
 		d.say("schema", SeverityError, "check the path", "there are no tables of errand in it")
 		return nil
+	}
+	if err := checkTriggers(d.ctx, conn); errors.Is(err, storage.ErrUnsupportedDB) {
+		d.say("schema", SeverityError, "drop it", "%v", err)
+	} else if err != nil {
+		return err
 	}
 	if err := checkMinWriter(d.ctx, conn); err != nil {
 		d.say("schema", SeverityError, "update errand", "%v", err)
