@@ -11,7 +11,7 @@ import (
 
 // There is one copy a day, the last seven are kept, and the latest can be opened.
 func TestBackup(t *testing.T) {
-	q, dir := testQueue(t), t.TempDir()
+	q, dir := testQueue(t, atOnce), t.TempDir()
 	if _, err := q.Enqueue(t.Context(), SendEmail{To: "ada@example.org"}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestBackup(t *testing.T) {
 
 // The schedule is declared, and its job does the same.
 func TestBackup_schedule(t *testing.T) {
-	q, dir := testQueue(t), t.TempDir()
+	q, dir := testQueue(t, atOnce), t.TempDir()
 	if err := scheduleBackups(t.Context(), q); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
@@ -40,12 +42,15 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// testQueue opens a queue that retries three times without a delay.
-func testQueue(t *testing.T) *errand.Queue {
+// atOnce retries three times without a delay.
+var atOnce = policy.Policy{Retries: 3, NoDelayRetries: 3}
+
+// testQueue opens a queue with a policy, or with the default one if it is nil.
+func testQueue(t *testing.T, p policy.Delivery) *errand.Queue {
 	t.Helper()
 	q, err := errand.Open(t.Context(), filepath.Join(t.TempDir(), "jobs.db"), &errand.Options{
 		Durability: errand.Relaxed, // quicker: nobody cuts the power of a test
-		Policy:     policy.Policy{Retries: 3, NoDelayRetries: 3},
+		Policy:     p,
 		Logger:     slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -77,7 +82,7 @@ func work(t *testing.T, w *errand.Worker) (stop func()) {
 
 // The provider is down for two attempts, and the email is sent by the third.
 func TestWorker(t *testing.T) {
-	q := testQueue(t)
+	q := testQueue(t, atOnce)
 	m, keys := provider(t, 503, 503, 200)
 	stop := work(t, newWorker(q, m))
 	e, err := q.Enqueue(t.Context(), SendEmail{To: "ada@example.org"}, nil)
@@ -96,8 +101,37 @@ func TestWorker(t *testing.T) {
 	}
 }
 
+// transport is a provider without a network, which a bubble does not wait for.
+type transport func(*http.Request) *http.Response
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r), nil }
+
+// The provider is down for two hours, and the default policy bridges that. In a
+// bubble this takes no time.
+func TestWorker_outage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up, sent := time.Now().Add(2*time.Hour), make(chan time.Time, 1)
+		m := &mailer{url: "http://provider/", client: &http.Client{Transport: transport(func(*http.Request) *http.Response {
+			if time.Now().Before(up) {
+				return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody}
+			}
+			sent <- time.Now()
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}
+		})}}
+		q := testQueue(t, nil)
+		stop := work(t, newWorker(q, m))
+		if _, err := q.Enqueue(t.Context(), SendEmail{To: "ada@example.org"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if late := (<-sent).Sub(up); late < 0 || late > time.Hour {
+			t.Errorf("sent %v after the provider was up again", late)
+		}
+		stop()
+	})
+}
+
 func TestRoutes(t *testing.T) {
-	q := testQueue(t)
+	q := testQueue(t, atOnce)
 	post := func(key, body string) (int, string) {
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/emails", strings.NewReader(body))
 		r.Header.Set("Idempotency-Key", key)
