@@ -91,6 +91,31 @@ func TestLease_NoHeartbeatWithoutLeases(t *testing.T) {
 	})
 }
 
+// Schedules that change are read again, and cost no lease a write.
+func TestLease_NoHeartbeatForSchedules(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.handle("long", func(ctx context.Context, _ *storage.Leased) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		r.enqueue("long", 3)
+		r.start()
+		n := len(r.store.since(0))
+		r.declare(storage.Schedule{Name: "a", Spec: "@yearly"})
+		pass(lease/3 - time.Second)
+		read := false
+		for _, c := range r.store.since(n) {
+			read = read || c.op == "schedules"
+			if len(c.x.Extend) > 0 {
+				t.Errorf("%d leases were extended after %v", len(c.x.Extend), c.at)
+			}
+		}
+		if !read {
+			t.Error("the schedules were not read")
+		}
+	})
+}
+
 func TestLease_CancelReachesTheHandlerAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -12,23 +12,25 @@ import (
 type mailbox struct {
 	signal chan struct{} // holds one
 
-	mu      sync.Mutex
-	now     bool
-	due     time.Time // earliest, zero: none
-	control bool
-	clock   time.Time // latest, zero: none
-	handed  []handed
+	mu        sync.Mutex
+	now       bool
+	due       time.Time // earliest, zero: none
+	cancel    bool
+	schedules bool
+	clock     time.Time // latest, zero: none
+	handed    []handed
 }
 
 func (m *mailbox) put(e storage.Event) {
 	m.mu.Lock()
 	switch {
-	case e.Due.IsZero(): // also if only Control is meant: to look costs little
+	case e.Due.IsZero(): // also if only Cancel or Schedules is meant: to look costs little
 		m.now = true
 	case m.due.IsZero() || e.Due.Before(m.due):
 		m.due = e.Due
 	}
-	m.control = m.control || e.Control
+	m.cancel = m.cancel || e.Cancel
+	m.schedules = m.schedules || e.Schedules
 	if e.Clock.After(m.clock) {
 		m.clock = e.Clock
 	}
@@ -43,8 +45,8 @@ func (m *mailbox) put(e storage.Event) {
 func (l *loop) read() {
 	m := &l.mail
 	m.mu.Lock()
-	ready, due, control, clock := m.now, m.due, m.control, m.clock
-	m.now, m.due, m.control, m.clock = false, time.Time{}, false, time.Time{}
+	ready, due, cancel, schedules, clock := m.now, m.due, m.cancel, m.schedules, m.clock
+	m.now, m.due, m.cancel, m.schedules, m.clock = false, time.Time{}, false, false, time.Time{}
 	handed := m.handed
 	m.handed = nil
 	m.mu.Unlock()
@@ -58,8 +60,10 @@ func (l *loop) read() {
 	if !due.IsZero() {
 		l.nextDue.sooner(due, now, l.clock())
 	}
-	if control {
+	if cancel {
 		l.beatAt = now // also of what is just being leased
+	}
+	if schedules {
 		l.readSchedules(now)
 	}
 	if !clock.IsZero() {

@@ -10,15 +10,15 @@
 --   1 next_job       the next key
 --   2 next_token     the next lease token, or revision of a schedule
 --   3 next_instance  the next instance
---   4 generation     rises when lanes, pauses, instances or schedules change,
---                    or a running job is asked to stop
+--   4 generation     rises when lanes, pauses, instances or schedules change
 --   5 clock          the latest time that a write was given
 --   6 shifting       1 while jobs may still have to be moved because that was wrong
+--   7 asked          rises when a running job is asked to stop
 CREATE TABLE errand_number (
   id INTEGER PRIMARY KEY,
   n  INTEGER NOT NULL
 ) STRICT;
-INSERT INTO errand_number VALUES (0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 0), (6, 0);
+INSERT INTO errand_number VALUES (0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 0), (6, 0), (7, 0);
 
 -- The same for people, and for checks.
 CREATE VIEW errand_meta AS SELECT
@@ -28,7 +28,8 @@ CREATE VIEW errand_meta AS SELECT
   (SELECT n FROM errand_number WHERE id = 3) AS next_instance,
   (SELECT n FROM errand_number WHERE id = 4) AS generation,
   (SELECT n FROM errand_number WHERE id = 5) AS clock,
-  (SELECT n FROM errand_number WHERE id = 6) AS shifting;
+  (SELECT n FROM errand_number WHERE id = 6) AS shifting,
+  (SELECT n FROM errand_number WHERE id = 7) AS asked;
 CREATE VIEW errand_count AS SELECT id / 8 AS lane, id % 8 AS state, n FROM errand_number WHERE id >= 8;
 
 -- A lane stands for one kind in one queue.

@@ -17,12 +17,12 @@ type ownTx struct {
 	tx *sql.Tx
 	by int64 // the goroutine that runs its function
 
-	mu      sync.Mutex
-	meta    meta  // the counters as the last EnqueueTx or CancelTx left them
-	used    bool  // there was one: workers are to know when it has committed
-	raised  bool  // it has inserted a job
-	control bool  // a running job was asked to stop
-	failed  error // of one, after which there is no way but back
+	mu     sync.Mutex
+	meta   meta  // the counters as the last EnqueueTx or CancelTx left them
+	used   bool  // there was one: workers are to know when it has committed
+	raised bool  // it has inserted a job
+	cancel bool  // a running job was asked to stop
+	failed error // of one, after which there is no way but back
 }
 
 // tellEach is how often the writer is told that Tx has committed, so that it
@@ -96,7 +96,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		if sure {
 			app.remember(own.meta)
 		}
-		s.bells.ring(storage.Event{Control: own.control})
+		s.bells.ring(storage.Event{Cancel: own.cancel})
 		s.watch.wakeOthers()
 	}
 	if now := time.Now(); now.Sub(s.told) >= tellEach {

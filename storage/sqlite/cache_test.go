@@ -27,6 +27,10 @@ func openTwo(t *testing.T) (stores [2]*Store) {
 	return stores
 }
 
+func jobIn(queue string) []storage.NewJob {
+	return []storage.NewJob{{Queue: queue, Kind: "a", Args: []byte("{}")}}
+}
+
 // counter counts the rows that are read.
 type counter struct {
 	asker
@@ -76,13 +80,10 @@ func TestCache_ReadsWhatIsNew(t *testing.T) {
 func TestCache_NoLaneOfARollback(t *testing.T) {
 	stores := openTwo(t)
 	ctx := context.Background()
-	in := func(queue string) []storage.NewJob {
-		return []storage.NewJob{{Queue: queue, Kind: "a", Args: []byte("{}")}}
-	}
 	no := errors.New("no")
 	err := stores[0].Tx(ctx, func(tx *sql.Tx) error {
 		for _, s := range []*Store{stores[1], stores[0]} { // to the second it is a transaction like any other
-			if _, err := s.EnqueueTx(ctx, tx, time.Now(), in("rolled back")); err != nil {
+			if _, err := s.EnqueueTx(ctx, tx, time.Now(), jobIn("rolled back")); err != nil {
 				return err
 			}
 		}
@@ -92,12 +93,63 @@ func TestCache_NoLaneOfARollback(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, queue := range []string{"first", "rolled back"} {
-		out, err := stores[0].Enqueue(ctx, time.Now(), in(queue))
+		out, err := stores[0].Enqueue(ctx, time.Now(), jobIn(queue))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if job, err := stores[0].Job(ctx, out[0].ID); err != nil || job.Queue != queue {
 			t.Errorf("a job for queue %q is in queue %q, %v", queue, job.Queue, err)
 		}
+	}
+}
+
+// That a job was asked to stop is told once to the workers of another process,
+// however much else has changed before they look.
+func TestCache_WishAmongOthers(t *testing.T) {
+	stores := openTwo(t)
+	holder, other := stores[0], stores[1]
+	ctx, now := context.Background(), time.Now()
+	enqueue := func(queue string) storage.ID {
+		t.Helper()
+		out, err := other.Enqueue(ctx, now, jobIn(queue))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out[0].ID
+	}
+	id := enqueue("q")
+	src := storage.Source{Queues: []string{"q"}, Kinds: []string{"a"}}
+	got, err := holder.Exchange(ctx, now, storage.Exchange{Length: time.Minute, Want: 1, Source: src})
+	if err != nil || len(got.Leased) != 1 {
+		t.Fatal(got, err)
+	}
+	told := 0
+	holder.bells.all = map[int]func(storage.Event){0: func(e storage.Event) { // and nobody watches
+		if e.Cancel {
+			told++
+		}
+	}}
+	look := func(want int) {
+		t.Helper()
+		for range 2 {
+			if _, err := holder.refresh(ctx); err != nil || told != want {
+				t.Errorf("told %d times, %v: want %d", told, err, want)
+			}
+		}
+	}
+	enqueue("new")
+	look(0)
+	enqueue("newer")
+	if _, err := other.Cancel(ctx, now, id, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Pause(ctx, now, "new", true); err != nil {
+		t.Fatal(err)
+	}
+	enqueue("newest")
+	look(1)
+	x, err := holder.Exchange(ctx, now, storage.Exchange{Length: time.Minute, Extend: []storage.Lease{got.Leased[0].Lease}})
+	if err != nil || x.Extended[0] != storage.Cancelling || told != 1 {
+		t.Errorf("extended with %v, %v, told %d times: want that it was asked to stop, told once", x.Extended, err, told)
 	}
 }

@@ -100,7 +100,7 @@ func TestClock_OthersAreTold(t *testing.T) {
 	sched := newSchedule("a")
 	for range 4 { // one or two it would be told of anyway
 		sched.Plan = put(t, s, sched)
-		if e := first(func(e storage.Event) bool { return e.Control }); !e.Clock.IsZero() {
+		if e := first(func(e storage.Event) bool { return e.Schedules }); !e.Clock.IsZero() {
 			t.Fatalf("it was told of its own %v", e.Clock)
 		}
 	}

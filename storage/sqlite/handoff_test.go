@@ -148,7 +148,7 @@ func TestHandoff_Notifies(t *testing.T) {
 			t.Fatal(err)
 		}
 		// What was new in the transaction before, a kind or so, is told of too.
-		events = slices.DeleteFunc(events, func(e storage.Event) bool { return e.Control })
+		events = slices.DeleteFunc(events, func(e storage.Event) bool { return e.Schedules })
 		if !slices.Equal(events, c.want) {
 			t.Errorf("%s: told of %v, want %v", c.kinds, events, c.want)
 		}

@@ -86,7 +86,7 @@ func (s *Store) insideOwn(own *ownTx, f func(t *tx) error) (err error) {
 		return err
 	}
 	own.meta, own.used, own.raised = t.meta, true, t.meta.nextJob > t.was.nextJob
-	own.control = own.control || t.event != nil && t.event.Control
+	own.cancel = own.cancel || t.event != nil && t.event.Cancel
 	return nil
 }
 

@@ -201,8 +201,8 @@ func (t *tx) cancel(at int64, id storage.ID, keep int64) (storage.State, error) 
 	}
 	switch state {
 	case running:
-		t.meta.gen++ // so that the holder looks, in whatever process it is
-		t.notifyAll(storage.Event{Control: true})
+		t.meta.asked++ // so that the holder looks, in whatever process it is
+		t.notifyAll(storage.Event{Cancel: true})
 		_, err := t.exec(sqlAskToStop, key)
 		return storage.Running, err
 	case scheduled, ready:

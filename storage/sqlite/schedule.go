@@ -126,7 +126,7 @@ func (t *tx) putSchedule(s *storage.Schedule) (revision int64, err error) {
 	_, err = t.exec(sqlPutScheduleJob, p.Schedule, j.Queue, j.Kind, j.Priority, j.Timeout.Microseconds(),
 		nullable(string(j.Policy)), nullable(j.Unique), j.UniqueScope, headers, j.Args)
 	t.meta.gen++
-	t.notifyAll(storage.Event{Control: true})
+	t.notifyAll(storage.Event{Schedules: true})
 	return revision, err
 }
 
@@ -159,7 +159,7 @@ func (t *tx) dropSchedule(name string) (found bool, err error) {
 		}
 	}
 	t.meta.gen++
-	t.notifyAll(storage.Event{Control: true})
+	t.notifyAll(storage.Event{Schedules: true})
 	return true, nil
 }
 

@@ -135,7 +135,7 @@ func TestSchedules_OthersAreTold(t *testing.T) {
 		for {
 			select {
 			case e := <-rings:
-				if e.Control {
+				if e.Schedules {
 					return
 				}
 			case <-time.After(20 * time.Second):

@@ -122,6 +122,7 @@ type Store struct {
 	stop    chan struct{}  // closed when Close begins
 	joined  sync.WaitGroup // everything started by open
 	begun   atomic.Int64   // write transactions begun
+	heeded  atomic.Int64   // up to where asked of the counters was told to workers
 	failure atomic.Pointer[error]
 	fault   func(adds bool) error // of tests: what a commit meets
 

@@ -16,7 +16,7 @@ const (
 	// Not by the view errand_meta, which would be a query in a query.
 	sqlMeta = `SELECT (SELECT n FROM errand_number WHERE id = 0), (SELECT n FROM errand_number WHERE id = 1),
 (SELECT n FROM errand_number WHERE id = 2), (SELECT n FROM errand_number WHERE id = 3), (SELECT n FROM errand_number WHERE id = 4),
-(SELECT n FROM errand_number WHERE id = 5), (SELECT n FROM errand_number WHERE id = 6)`
+(SELECT n FROM errand_number WHERE id = 5), (SELECT n FROM errand_number WHERE id = 6), (SELECT n FROM errand_number WHERE id = 7)`
 	sqlSetNumber = `UPDATE errand_number SET n = ? WHERE id = ?`
 	sqlAddNumber = `INSERT INTO errand_number (id, n) VALUES (?, ?)
 ON CONFLICT DO UPDATE SET n = n + excluded.n`
@@ -59,15 +59,16 @@ type meta struct {
 
 	clock    int64
 	shifting int64
+	asked    int64
 }
 
 func (m *meta) dest() []any {
-	return []any{&m.minWriter, &m.nextJob, &m.nextToken, &m.nextInstance, &m.gen, &m.clock, &m.shifting}
+	return []any{&m.minWriter, &m.nextJob, &m.nextToken, &m.nextInstance, &m.gen, &m.clock, &m.shifting, &m.asked}
 }
 
 // numbers gives the rows of errand_number, by id.
-func (m *meta) numbers() [7]int64 {
-	return [...]int64{int64(m.minWriter), m.nextJob, m.nextToken, m.nextInstance, m.gen, m.clock, m.shifting}
+func (m *meta) numbers() [8]int64 {
+	return [...]int64{int64(m.minWriter), m.nextJob, m.nextToken, m.nextInstance, m.gen, m.clock, m.shifting, m.asked}
 }
 
 type laneState struct {
@@ -182,14 +183,7 @@ func (t *tx) load() error {
 	if !recalled { // else nobody has written
 		t.stmts.checkLineups()
 	}
-	m := &t.meta
-	if t.store.cache.stale(m.gen) {
-		if err := t.store.cache.reload(t, m.gen); err != nil {
-			return err
-		}
-		t.store.bells.ring(storage.Event{Control: true}) // of what is committed, whatever becomes of this one
-	}
-	return nil
+	return t.store.catchUp(t, &t.meta) // with what is committed, whatever becomes of this one
 }
 
 // flush writes what the transaction has changed in counters and counts.
@@ -239,6 +233,7 @@ func (t *tx) committed() {
 	for _, f := range t.after {
 		f()
 	}
+	t.store.heed(t.meta.asked) // t.event says so
 	t.passOn()
 	if t.event == nil {
 		return
@@ -256,7 +251,8 @@ func (t *tx) notify(e storage.Event) {
 		t.event = &e
 		return
 	}
-	t.event.Control = t.event.Control || e.Control
+	t.event.Cancel = t.event.Cancel || e.Cancel
+	t.event.Schedules = t.event.Schedules || e.Schedules
 	if e.Due.Before(t.event.Due) {
 		t.event.Due = e.Due
 	}

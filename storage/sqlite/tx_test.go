@@ -356,7 +356,7 @@ func TestStore_CancelTx(t *testing.T) {
 			if !errors.Is(err, end) {
 				t.Fatal(err)
 			}
-			for end == nil && name == "Tx" && !(<-rings).Control { // what was cancelled is to be looked for
+			for end == nil && name == "Tx" && !(<-rings).Cancel { // what was cancelled is to be looked for
 			}
 			x, err := s.Exchange(ctx, t0, storage.Exchange{Length: time.Minute, Extend: []storage.Lease{l.Lease}})
 			if err != nil {

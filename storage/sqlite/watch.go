@@ -46,14 +46,41 @@ func (r reader) row(text string, args []any, dest ...any) error {
 // refresh brings the cache up to date, without the writer.
 func (s *Store) refresh(ctx context.Context) (m meta, err error) {
 	db := reader{ctx, s.inner.DB}
-	if err := db.row(sqlMeta, nil, m.dest()...); err != nil || !s.cache.stale(m.gen) {
+	if err := db.row(sqlMeta, nil, m.dest()...); err != nil {
 		return m, err
 	}
-	if err := s.cache.reload(db, m.gen); err != nil {
-		return m, err
+	return m, s.catchUp(db, &m)
+}
+
+// catchUp brings the cache up to date, and has the workers told of what the
+// counters say that others have done.
+func (s *Store) catchUp(db asker, m *meta) error {
+	var e storage.Event
+	if s.cache.stale(m.gen) {
+		if err := s.cache.reload(db, m.gen); err != nil {
+			return err
+		}
+		e.Schedules = true // perhaps
 	}
-	s.bells.ring(storage.Event{Control: true})
-	return m, nil
+	if e.Cancel = s.heed(m.asked); e.Cancel || e.Schedules {
+		s.bells.ring(e)
+	}
+	return nil
+}
+
+// heed reports whether the workers have yet to be told that a running job was
+// asked to stop, and takes that as done. A look that began before another one
+// may end after it.
+func (s *Store) heed(asked int64) bool {
+	for {
+		was := s.heeded.Load()
+		if asked <= was {
+			return false
+		}
+		if s.heeded.CompareAndSwap(was, asked) {
+			return true
+		}
+	}
 }
 
 // bells are what Notify has registered.

@@ -11,6 +11,16 @@ import (
 )
 
 var jobFaults = []fault{
+	{"whatever changes, leases are to be extended", "cancel_alone", func(in *instance) storage.Store {
+		h := sound(in)
+		h.notify = func(f func(storage.Event)) func() {
+			return in.Notify(func(e storage.Event) {
+				e.Cancel = e.Cancel || e.Schedules
+				f(e)
+			})
+		}
+		return h
+	}},
 	{"unique key kept after its scope", "unique_live", after(func(m *Memory, _ time.Time, x storage.Exchange, _ *storage.ExchangeResult) {
 		for _, f := range x.Finish {
 			if j := m.jobs[f.Key]; j != nil && j.Unique != "" && m.unique[j.Unique].IsZero() {

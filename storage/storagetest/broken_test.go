@@ -49,6 +49,7 @@ type hooks struct {
 	put      func(context.Context, time.Time, storage.Schedule) (int64, error)
 	fire     func(context.Context, time.Time, []storage.Firing) ([]storage.Fired, error)
 	drop     func(context.Context, time.Time, string) error
+	notify   func(func(storage.Event)) func()
 	one      func(context.Context, string) (storage.Schedule, error)
 	step     func(context.Context, time.Time, int64) (int64, error)
 	offer    func(storage.Source, time.Duration, func([]storage.Leased, time.Time)) storage.Offer
@@ -59,7 +60,7 @@ func sound(in *instance) *hooks {
 	return &hooks{
 		instance: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,
 		counts: in.Counts, cancel: in.Cancel, list: in.DeadLetters, closing: in.Close,
-		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, one: in.Schedule, step: in.StepClock, offer: in.Offer,
+		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, one: in.Schedule, notify: in.Notify, step: in.StepClock, offer: in.Offer,
 	}
 }
 
@@ -106,6 +107,8 @@ func (h *hooks) DropSchedule(ctx context.Context, now time.Time, name string) er
 func (h *hooks) Schedule(ctx context.Context, name string) (storage.Schedule, error) {
 	return h.one(ctx, name)
 }
+
+func (h *hooks) Notify(f func(storage.Event)) func() { return h.notify(f) }
 
 func (h *hooks) StepClock(ctx context.Context, now time.Time, after int64) (int64, error) {
 	return h.step(ctx, now, after)

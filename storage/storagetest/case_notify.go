@@ -77,7 +77,8 @@ func (f *fixture) hearsDue(other storage.Store) func(what string, due time.Time,
 	}
 }
 
-func controls(e storage.Event) bool { return e.Control }
+func cancels(e storage.Event) bool   { return e.Cancel }
+func schedules(e storage.Event) bool { return e.Schedules }
 
 var notifyCases = []testCase{
 	{"notify_due", `Notify has f called after each commit, of this process or another, that may concern a worker.
@@ -101,11 +102,35 @@ Due is when the earliest job it made available is due; the zero time means at on
 		both("resumed", f.now, func() { f.pause(queue, false) })
 	}},
 
-	{"notify_control", `Control is set if leases should be extended soon, because a running job may have been asked to stop`, func(f *fixture) {
+	{"notify_cancel", `Cancel is set if a running job may have been asked to stop, so that leases should be extended soon.`, func(f *fixture) {
 		other := f.db.Open()
 		both := f.hearsBoth(other)
 		l := f.run(other)
-		both("asked to stop", controls, func() { f.cancel(l.ID) })
+		both("asked to stop", cancels, func() { f.cancel(l.ID) })
+	}},
+
+	{"cancel_alone", `It is not set if only lanes, pauses or schedules have changed: extending all leases writes much.`, func(f *fixture) {
+		both := f.hearsBoth(f.db.Open())
+		quiet := func(what string, do func()) {
+			f.Helper()
+			both(what, func(e storage.Event) bool {
+				if e.Cancel {
+					f.Errorf("%s: an event says that a running job was asked to stop", what)
+				}
+				return true
+			}, func() {
+				do()
+				f.add(newJob()) // some event comes
+			})
+		}
+		f.run(f.s)
+		quiet("a new lane", func() { f.add(newJob(func(j *storage.NewJob) { j.Queue = "another queue" })) })
+		quiet("a pause", func() { f.pause("another queue", true) })
+		quiet("its end", func() { f.pause("another queue", false) })
+		if _, ok := f.s.(storage.Scheduler); ok {
+			quiet("a new schedule", func() { f.put(newSchedule("a")) })
+			quiet("its end", func() { f.drop("a") })
+		}
 	}},
 
 	{"notify_undo", `The result undoes it.`, func(f *fixture) {
@@ -127,11 +152,11 @@ Due is when the earliest job it made available is due; the zero time means at on
 		}
 	}},
 
-	{"notify_schedules", `and schedules read again, because they may have changed otherwise than by Fire.`, func(f *fixture) {
+	{"notify_schedules", `Schedules is set if schedules should be read again, because they may have changed otherwise than by Fire.`, func(f *fixture) {
 		both := f.hearsBoth(f.db.Open())
-		both("added", controls, func() { f.put(newSchedule("a")) })
-		both("replaced", controls, func() { f.put(f.schedule(f.s, "a")) })
-		both("dropped", controls, func() { f.drop("a") })
+		both("added", schedules, func() { f.put(newSchedule("a")) })
+		both("replaced", schedules, func() { f.put(f.schedule(f.s, "a")) })
+		both("dropped", schedules, func() { f.drop("a") })
 	}},
 
 	{"notify_fired", `Due is when the earliest job it made available is due; the zero time means at once.`, func(f *fixture) {

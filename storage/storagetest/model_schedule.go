@@ -38,7 +38,7 @@ func (in *instance) PutSchedule(ctx context.Context, now time.Time, s storage.Sc
 	s.Revision = m.revision()
 	old.Schedule = s
 	m.mu.Unlock()
-	m.emit(in, now, &storage.Event{Control: true})
+	m.emit(in, now, &storage.Event{Schedules: true})
 	return s.Revision, nil
 }
 
@@ -125,7 +125,7 @@ func (in *instance) DropSchedule(ctx context.Context, now time.Time, name string
 	}
 	delete(m.schedules, name)
 	m.mu.Unlock()
-	m.emit(in, now, &storage.Event{Control: true})
+	m.emit(in, now, &storage.Event{Schedules: true})
 	return nil
 }
 

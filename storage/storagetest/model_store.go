@@ -311,7 +311,7 @@ func (in *instance) Cancel(ctx context.Context, now time.Time, id storage.ID, ke
 		in.m.finish(now, j, storage.Cancelled, keep)
 	case storage.Running:
 		j.Cancelling = true
-		event = &storage.Event{Control: true}
+		event = &storage.Event{Cancel: true}
 	}
 	state := j.State
 	in.m.mu.Unlock()
