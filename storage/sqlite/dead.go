@@ -147,7 +147,7 @@ func (s *Store) deadStep(ctx context.Context, ends bool, sel storage.DeadSelecti
 		return storage.DeadStep{}, err
 	}
 	var step storage.DeadStep
-	err = s.submit(ctx, &request{ends: ends, run: func(t *tx) error {
+	err = s.submit(ctx, &request{ends: ends, work: len(ids), run: func(t *tx) error {
 		step = storage.DeadStep{Next: next}
 		for _, id := range ids {
 			if err := one(t, id, &step); err != nil {
@@ -243,6 +243,7 @@ func (s *Store) PurgeFinished(ctx context.Context, now time.Time) (n int, next t
 	var us int64
 	r := &request{
 		ends: true,
+		work: stepLimit,
 		probe: func(t *tx) (bool, error) {
 			us, err = t.nextPurge()
 			return us != 0 && us <= micros(now), err

@@ -37,7 +37,7 @@ func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 		return nil, s.idle(ctx)
 	}
 	var out []storage.Enqueued
-	err := s.submit(ctx, &request{run: func(t *tx) (err error) {
+	err := s.submit(ctx, &request{work: workOf(jobs), run: func(t *tx) (err error) {
 		t.single = len(jobs) == 1
 		out, err = t.enqueue(now, jobs)
 		t.single = false
@@ -50,6 +50,16 @@ func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 		return nil, err
 	}
 	return out, nil
+}
+
+// workOf returns how much work it is to insert jobs.
+func workOf(jobs []storage.NewJob) int {
+	bytes := 0
+	for i := range jobs {
+		j := &jobs[i]
+		bytes += len(j.Args) + len(j.Headers) + len(j.Policy)
+	}
+	return len(jobs) + bytes/jobBytes
 }
 
 // EnqueueTx implements [storage.TxEnqueuer].

@@ -51,7 +51,8 @@ func (r *leasedRow) dest() []any {
 // Exchange implements [storage.Store].
 func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 	var out storage.ExchangeResult
-	r := &request{ends: x.Want <= 0, run: func(t *tx) (err error) {
+	work := len(x.Extend) + len(x.Finish) + max(x.Want, 0)
+	r := &request{ends: x.Want <= 0, urgent: true, work: work, run: func(t *tx) (err error) {
 		out, err = t.exchange(now, &x)
 		return err
 	}}

@@ -16,6 +16,7 @@ func (s *Store) Kill() {
 		s.calls.Wait()
 		close(s.stop)
 		close(s.reqs)
+		close(s.urgent)
 		s.joined.Wait()
 		_ = s.release()
 	})
@@ -66,7 +67,7 @@ func (s *Store) Stall() (release func()) {
 }
 
 // Waiting is how many requests wait for the writer.
-func (s *Store) Waiting() int { return len(s.reqs) }
+func (s *Store) Waiting() int { return len(s.reqs) + len(s.urgent) }
 
 // FileSystem makes all files be on a file system of this type.
 func FileSystem(t interface{ Cleanup(func()) }, name string) {

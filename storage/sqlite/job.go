@@ -169,7 +169,7 @@ func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
 
 // Cancel implements [storage.Store].
 func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep time.Duration) (state storage.State, err error) {
-	err = s.submit(ctx, &request{ends: true, run: func(t *tx) (err error) {
+	err = s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) (err error) {
 		state, err = t.cancel(t.seen(now), id, keep.Microseconds())
 		return err
 	}})
@@ -228,7 +228,7 @@ func (t *tx) cancel(at int64, id storage.ID, keep int64) (storage.State, error) 
 
 // Pause implements [storage.Store].
 func (s *Store) Pause(ctx context.Context, now time.Time, queue string, paused bool) error {
-	return s.submit(ctx, &request{ends: true, run: func(t *tx) error {
+	return s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) error {
 		at := t.seen(now)
 		text, args := sqlResume, []any{queue}
 		if paused {

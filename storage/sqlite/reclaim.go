@@ -100,7 +100,7 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 		return nil, err
 	}
 	var out []storage.Reclaimed
-	err = s.submit(ctx, &request{run: func(t *tx) (err error) {
+	err = s.submit(ctx, &request{urgent: true, work: len(found), run: func(t *tx) (err error) {
 		out, err = t.reclaim(now, lease, found, gone)
 		return err
 	}})

@@ -118,6 +118,7 @@ type Store struct {
 	looked  time.Time // for the database under its name; guarded by the turn
 	told    time.Time // the writer of what Tx has committed; guarded by the turn
 	reqs    chan *request
+	urgent  chan *request  // what goes before what is in reqs
 	written chan struct{}  // holds one: Tx has committed
 	stop    chan struct{}  // closed when Close begins
 	joined  sync.WaitGroup // everything started by open
@@ -126,9 +127,9 @@ type Store struct {
 	failure atomic.Pointer[error]
 	fault   func(adds bool) error // of tests: what a commit meets
 
-	gate    sync.RWMutex   // held for reading while sending to reqs
+	gate    sync.RWMutex   // held for reading while sending to reqs and urgent
 	closed  bool           // guarded by gate
-	calls   sync.WaitGroup // under way, but for those that are in reqs
+	calls   sync.WaitGroup // under way, but for those that are in the queues
 	closing sync.Once
 	result  error // of Close
 
@@ -283,6 +284,7 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 		reqs: make(chan *request, maxBatch),
 		stop: make(chan struct{}),
 	}
+	s.urgent = make(chan *request, maxBatch)
 	s.written = make(chan struct{}, 1)
 	s.cache.lanes, s.cache.names = map[laneName]int64{}, map[int64]laneName{}
 	s.watch.init(s)
@@ -383,6 +385,7 @@ func (s *Store) close() error {
 	close(s.stop)
 	err := s.retire()
 	close(s.reqs) // the writer answers what is left, then ends
+	close(s.urgent)
 	s.joined.Wait()
 	return errors.Join(err, s.release())
 }

@@ -15,8 +15,15 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// maxBatch is how many requests share one commit at most.
-const maxBatch = 512
+const (
+	// maxBatch is how many requests share one commit at most.
+	maxBatch = 512
+	// maxWork is how much work they are together, unless a single one is more:
+	// 2,000 jobs, or 4 MiB. Everybody waits for a batch, other processes too.
+	maxWork = 2000
+	// jobBytes is how many bytes are as much work as a job.
+	jobBytes = 2048
+)
 
 const (
 	sqlBegin    = `BEGIN IMMEDIATE`
@@ -34,9 +41,13 @@ type request struct {
 	probe func(t *tx) (bool, error)
 	// ends says that run ends or keeps up work and adds none: when the disk is
 	// full the ballast is for it.
-	ends  bool
-	state atomic.Int32
-	done  chan error
+	ends bool
+	// urgent says that it goes before others that wait: leases run out, and
+	// handlers wait for runners.
+	urgent bool
+	work   int // about how many jobs it writes
+	state  atomic.Int32
+	done   chan error
 }
 
 const (
@@ -70,8 +81,12 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 		s.gate.RUnlock()
 		return storage.ErrClosed
 	}
+	queue := s.reqs
+	if r.urgent {
+		queue = s.urgent
+	}
 	select {
-	case s.reqs <- r:
+	case queue <- r:
 		s.gate.RUnlock()
 	case <-ctx.Done():
 		s.gate.RUnlock()
@@ -93,12 +108,13 @@ type writer struct {
 	*Store
 	stmts   *statements
 	log     checkpointer
+	kept    *request // for which the last batch had no place
 	pause   *time.Timer
 	several bool // the last batch was of more than one
 	dirty   bool // something may have been written since the last checkpoint
 }
 
-// runWriter serves requests until reqs is closed and empty.
+// runWriter serves requests until the queues are closed and empty.
 func (s *Store) runWriter(conn *sql.Conn) {
 	w := &writer{Store: s, stmts: newStatements(conn)}
 	w.log = checkpointer{Store: s, db: w.stmts}
@@ -136,20 +152,20 @@ func (s *Store) runWriter(conn *sql.Conn) {
 func (w *writer) gather(batch []*request) []*request {
 	several := w.several
 	defer func() { w.several = len(batch) > 1 }()
+	work, plain := batch[0].work, !batch[0].urgent
 	for {
 		n := len(batch)
 		if several {
 			runtime.Gosched()
 		}
-		for more := true; more && len(batch) < maxBatch; {
-			select {
-			case r, ok := <-w.reqs:
-				if more = ok; ok {
-					batch = append(batch, r)
-				}
-			default:
-				more = false
+		for len(batch) < maxBatch {
+			r := w.take(work, plain)
+			if r == nil {
+				break
 			}
+			batch = append(batch, r)
+			work += r.work
+			plain = plain || !r.urgent
 		}
 		if len(batch) == n || len(batch) == maxBatch {
 			return batch
@@ -158,22 +174,56 @@ func (w *writer) gather(batch []*request) []*request {
 	}
 }
 
+// take returns the next request for a batch of so much work, nil if there is
+// none. What is urgent comes first. The first request that is not has a place in
+// any case, so that none waits for ever.
+func (w *writer) take(work int, plain bool) *request {
+	if work < maxWork {
+		select {
+		case r := <-w.urgent: // nil if it is closed
+			if r != nil {
+				return r
+			}
+		default:
+		}
+	}
+	if w.kept == nil {
+		select {
+		case w.kept = <-w.reqs:
+		default:
+		}
+	}
+	r := w.kept
+	if r == nil || plain && work+r.work > maxWork {
+		return nil
+	}
+	w.kept = nil
+	return r
+}
+
 // next waits for a request, and sees to the log meanwhile.
 func (w *writer) next() (*request, bool) {
-	select {
-	case r, ok := <-w.reqs:
-		return r, ok
-	default:
+	if r := w.take(0, false); r != nil {
+		return r, true
 	}
-	for {
+	urgent, reqs := w.urgent, w.reqs
+	for urgent != nil || reqs != nil {
 		var pause <-chan time.Time
 		if w.dirty {
 			w.pause.Reset(checkpointIdle)
 			pause = w.pause.C
 		}
 		select {
-		case r, ok := <-w.reqs:
-			return r, ok
+		case r, ok := <-urgent:
+			if ok {
+				return r, true
+			}
+			urgent = nil
+		case r, ok := <-reqs:
+			if ok {
+				return r, true
+			}
+			reqs = nil
 		case <-w.written:
 			w.dirty = true
 			w.log.run(w.log.often())
@@ -182,6 +232,7 @@ func (w *writer) next() (*request, bool) {
 			w.log.run(1)
 		}
 	}
+	return nil, false
 }
 
 // serve answers every request of batch.

@@ -1,0 +1,102 @@
+package sqlite_test
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+// Behind many large enqueues that wait, a heartbeat is in the next transaction,
+// and the enqueues are spread over several.
+func TestWriter_BatchesAreBoundedAndHeartbeatsFirst(t *testing.T) {
+	s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true}).open()
+	ctx := context.Background()
+	enqueue(t, s, "a", 1)
+	held := lease(t, s, 1, "a")[0].Lease
+	large := newJob("default", "b")
+	large.Args = make([]byte, 2048) // as much work as two
+	commits, extended := 0, make(chan struct{})
+	s.Fault(func(bool) error {
+		if commits++; commits == 3 { // that of the stall, of the first batch, of the second
+			select {
+			case <-extended:
+			case <-time.After(30 * time.Second):
+				t.Error("the heartbeat was not in the first transaction")
+			}
+		}
+		return nil
+	})
+	release := s.Stall()
+	var calls sync.WaitGroup
+	wait := func(n int) {
+		for s.Waiting() < n {
+			runtime.Gosched()
+		}
+	}
+	for range 20 {
+		calls.Go(func() {
+			if _, err := s.Enqueue(ctx, t0, slices.Repeat([]storage.NewJob{large}, 250)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait(20)
+	calls.Go(func() {
+		x := storage.Exchange{Length: time.Minute, Extend: []storage.Lease{held}}
+		if r, err := s.Exchange(ctx, t0, x); err != nil || r.Extended[0] != storage.Applied {
+			t.Errorf("extended %v, %v", r.Extended, err)
+		}
+		close(extended)
+	})
+	wait(21)
+	release()
+	calls.Wait()
+	if want := 1 + 1 + 5; commits != want { // the stall, 3 calls beside the heartbeat, then 4 at a time
+		t.Errorf("%d transactions, want %d", commits, want)
+	}
+	if c := counts(t, s); c[storage.Ready] != 5000 {
+		t.Errorf("counts %v: want 5,000 ready", c)
+	}
+}
+
+// One call is one transaction, however much it is, and enqueues keep their order.
+func TestWriter_OneCallIsOneTransaction(t *testing.T) {
+	s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true}).open()
+	commits := 0
+	s.Fault(func(bool) error { commits++; return nil })
+	release := s.Stall()
+	var calls sync.WaitGroup
+	results := make([][]storage.Enqueued, 3)
+	for i := range results {
+		calls.Go(func() {
+			jobs := slices.Repeat([]storage.NewJob{newJob("default", "a")}, 10_000)
+			var err error
+			if results[i], err = s.Enqueue(context.Background(), t0, jobs); err != nil {
+				t.Error(err)
+			}
+		})
+		for s.Waiting() <= i {
+			runtime.Gosched()
+		}
+	}
+	release()
+	calls.Wait()
+	if commits != 4 {
+		t.Errorf("%d transactions, want 4", commits)
+	}
+	next := int64(1)
+	for i, r := range results {
+		for _, e := range r {
+			if e.ID.Key() != next {
+				t.Fatalf("call %d has key %d, want %d", i, e.ID.Key(), next)
+			}
+			next++
+		}
+	}
+}
