@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -34,6 +35,7 @@ const (
 // by a restart that is clean.
 type check struct {
 	path  string
+	log   *slog.Logger           // called by the goroutine that checks, which holds nobody up
 	found atomic.Pointer[string] // damage; no work is taken in
 	over  chan struct{}          // closed when the check is over; nil: this Store does none
 }
@@ -106,12 +108,12 @@ func (s *Store) runCheck(f *os.File) {
 	switch {
 	case errors.Is(err, storage.ErrClosed):
 	case err != nil:
-		s.opts.Logger.Warn("errand: the check after an unclean stop could not be finished", "file", s.path, "error", err)
+		s.check.log.Warn("errand: the check after an unclean stop could not be finished", "file", s.path, "error", err)
 	case len(lines) > 0:
 		text := strings.Join(lines[:min(len(lines), maxFound)], "; ")
 		if f != nil {
 			if _, e := f.WriteAt([]byte(text), 0); e != nil {
-				s.opts.Logger.Warn("errand: the next start will not know of the damage before it has checked", "error", e)
+				s.check.log.Warn("errand: the next start will not know of the damage before it has checked", "error", e)
 			}
 		}
 		s.stopIntake(text)
@@ -119,11 +121,11 @@ func (s *Store) runCheck(f *os.File) {
 		if f != nil {
 			_ = f.Close() // nothing was written
 			if e := os.Remove(s.check.path); e != nil && !errors.Is(e, os.ErrNotExist) {
-				s.opts.Logger.Warn("errand: the next start will check once more", "error", e)
+				s.check.log.Warn("errand: the next start will check once more", "error", e)
 			}
 		}
 		s.check.found.Store(nil)
-		s.opts.Logger.Info("errand: the last use had not ended cleanly; the tables are sound", "file", s.path, "took", time.Since(began))
+		s.check.log.Info("errand: the last use had not ended cleanly; the tables are sound", "file", s.path, "took", time.Since(began))
 		return
 	}
 	if f != nil {
@@ -149,7 +151,7 @@ func (s *Store) checkTables(ctx context.Context) (found []string, err error) {
 		if err != nil || len(found) >= maxFound {
 			return found, translate(err)
 		}
-		s.opts.Logger.Debug("errand: checked after an unclean stop", "table", name)
+		s.check.log.Debug("errand: checked after an unclean stop", "table", name)
 	}
 	return found, nil
 }

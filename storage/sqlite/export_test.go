@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"log/slog"
 )
 
 // Kill ends s as kill -9 would: connections and locks are dropped, nothing is
@@ -90,4 +91,10 @@ func (s *Store) PolicyDocs() int {
 	s.cache.mu.RLock()
 	defer s.cache.mu.RUnlock()
 	return len(s.cache.policies)
+}
+
+// Logs has records handed to log by a goroutine, as those of a Store are.
+func Logs(log *slog.Logger) (_ *slog.Logger, wait func()) {
+	l := new(logs)
+	return l.logger(log), l.wait
 }

@@ -18,4 +18,4 @@ func (s *Store) Hold() (release func()) {
 }
 
 // Queued is how many calls wait for the writer.
-func (s *Store) Queued() int { return len(s.reqs) }
+func (s *Store) Queued() int { return s.Waiting() }

@@ -70,7 +70,10 @@ type Options struct {
 	// are lost, unless all processes use one of the names, and its folder keeps
 	// the files beside it. If false, both are refused.
 	AnyFileSystem bool
-	// Logger is told what no caller can be told. If nil, slog.Default().
+	// Logger is told what no caller can be told. It is called by a goroutine of its
+	// own: it may enqueue, but must not close the Store. While it is slow, 64
+	// records wait, and those beyond are counted and dropped. If nil,
+	// slog.Default().
 	Logger *slog.Logger
 }
 
@@ -133,6 +136,7 @@ type Store struct {
 	closing sync.Once
 	result  error // of Close
 
+	logs    logs
 	ballast ballast
 	check   check
 	self    instance
@@ -280,11 +284,14 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	s := &Store{
 		path: path,
 		info: info,
-		opts: o,
 		reqs: make(chan *request, maxBatch),
 		stop: make(chan struct{}),
 	}
 	s.urgent = make(chan *request, maxBatch)
+	s.check.log = o.Logger
+	o.Logger = s.logs.logger(o.Logger)
+	s.opts = o
+	defer s.logs.wait()
 	s.written = make(chan struct{}, 1)
 	s.cache.lanes, s.cache.names = map[laneName]int64{}, map[int64]laneName{}
 	s.watch.init(s)
@@ -412,6 +419,7 @@ func (s *Store) release() error {
 			errs = append(errs, s.write.Close())
 		}
 	}
+	defer s.logs.wait() // whoever closes a Store may look at what it has logged
 	errs = append(errs, s.watch.close())
 	if s.turn != nil {
 		errs = append(errs, s.turn.close())
