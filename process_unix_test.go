@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -144,7 +145,7 @@ func workUntilInterrupted(ctx context.Context, q *errand.Queue) error {
 	errand.Handle(w, func(ctx context.Context, job *errand.Job[hold]) error {
 		fmt.Println("hold", job.Args.Name, job.Attempt)
 		<-ctx.Done()
-		fmt.Println("cut", context.Cause(ctx) == errand.ErrShutdown)
+		fmt.Println("cut", errors.Is(context.Cause(ctx), errand.ErrShutdown))
 		bufio.NewScanner(os.Stdin).Scan()
 		return nil
 	})

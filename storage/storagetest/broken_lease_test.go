@@ -237,7 +237,9 @@ var reclaimFaults = []fault{
 	}},
 	{"registration kept after the last handler", "close_last_ends", reclaiming(func(in *instance, _ time.Time) {
 		for _, other := range in.m.instances {
-			other.gone = other.gone && !(other.closed && len(in.m.jobs) == 2)
+			if other.closed && len(in.m.jobs) == 2 { // as in that case
+				other.gone = false
+			}
 		}
 	})},
 	{"registration dropped by Close in spite of leases", "close_with_lease", func(in *instance) storage.Store {
