@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -306,9 +307,9 @@ func (l *loop) finished(a answer, now time.Time) {
 		f := &l.flight[i]
 		switch r := a.res.Finished[i]; {
 		case r == storage.Lost:
-			l.cfg.Logger.Warn("errand: outcome came too late, the lease was lost", "job", f.ID.String(), "outcome", f.Outcome.String())
+			l.logOutcome(slog.LevelWarn, tooLate, f)
 		case r != storage.Applied:
-			l.cfg.Logger.Error("errand: the store refused an outcome", "job", f.ID.String(), "outcome", f.Outcome.String())
+			l.logOutcome(slog.LevelError, notTaken, f)
 		case f.Outcome == storage.OutcomeDone || f.Outcome == storage.OutcomeCancelled:
 			if f.Keep > 0 {
 				clock := l.clock()

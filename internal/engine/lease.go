@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -199,7 +200,7 @@ func (l *loop) lose(a *attempt, now time.Time) {
 		return
 	}
 	a.lost = true
-	l.cfg.Logger.Warn("errand: lease lost", l.attrs(a)...)
+	l.logJob(slog.LevelWarn, leaseLost, a.job, "")
 	if a.running {
 		l.cancelFor(a, ErrLeaseLost, now)
 	} else {
@@ -222,7 +223,7 @@ func (l *loop) unqueue(a *attempt) {
 func (l *loop) loseUnsafe(now time.Time) {
 	for _, a := range l.held {
 		if a.running && a.cause == nil && !now.Before(a.safe) {
-			l.cfg.Logger.Warn("errand: lease could not be extended in time", l.attrs(a)...)
+			l.logJob(slog.LevelWarn, notExtended, a.job, "")
 			l.cancelFor(a, ErrLeaseLost, now)
 		}
 	}

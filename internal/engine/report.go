@@ -27,6 +27,10 @@ const (
 	attemptFailed = "errand: attempt failed"
 	notDecoded    = "errand: attempt failed: args or headers do not decode, is the handler's type another than that enqueued?"
 	jobIsDead     = "errand: job is dead"
+	leaseLost     = "errand: lease lost"
+	notExtended   = "errand: lease could not be extended in time"
+	tooLate       = "errand: outcome came too late, the lease was lost"
+	notTaken      = "errand: the store refused an outcome"
 )
 
 // reports limits the lines of the log that jobs can cause in any number.
@@ -48,9 +52,23 @@ type reported struct {
 	err     string // of the latest of them
 }
 
-// allow reports whether a line may be written now, and how many like it were
-// left out since the last one.
-func (r *reports) allow(k line, err string, now time.Time) (left int, ok bool) {
+// logJob logs a line about a job, unless there were many like it.
+func (l *loop) logJob(level slog.Level, message string, job *storage.Leased, err string, more ...any) {
+	if k := l.lineOf(level, message, job.Kind); l.mayLog(k, err) {
+		l.log(k, append(withError(jobAttrs(job), err), more...))
+	}
+}
+
+// logOutcome logs a line about an outcome that the store did not take.
+func (l *loop) logOutcome(level slog.Level, message string, f *storage.Finish) {
+	if k := l.lineOf(level, message, ""); l.mayLog(k, "") {
+		l.log(k, []any{"job", f.ID.String(), "outcome", f.Outcome.String()})
+	}
+}
+
+// mayLog reports whether a line may be written now. It counts those that may not.
+func (l *loop) mayLog(k line, err string) bool {
+	r := &l.reports
 	s := r.lines[k]
 	if s == nil {
 		if r.lines == nil {
@@ -59,28 +77,30 @@ func (r *reports) allow(k line, err string, now time.Time) (left int, ok bool) {
 		s = &reported{limiter: rate.NewLimiter(rate.Every(reportEvery), reportBurst)}
 		r.lines[k] = s
 	}
-	if !s.limiter.AllowN(now, 1) {
-		s.left++
-		s.err = err
-		r.at = sooner(r.at, now.Add(reportEvery))
-		return 0, false
+	now := time.Now()
+	if s.limiter.AllowN(now, 1) {
+		return true
 	}
-	left, s.left = s.left, 0
-	return left, true
+	s.left++
+	s.err = err
+	r.at = sooner(r.at, now.Add(reportEvery))
+	return false
 }
 
-// logJob logs a line about a job, unless there were many like it.
-func (l *loop) logJob(level slog.Level, message string, job *storage.Leased, err string, more ...any) {
-	left, ok := l.reports.allow(l.lineOf(level, message, job.Kind), err, time.Now())
-	if !ok {
-		return
+// log writes a line, with how many like it were left out since the last one.
+func (l *loop) log(k line, attrs []any) {
+	if s := l.reports.lines[k]; s.left > 0 {
+		attrs = append(attrs, "suppressed", s.left)
+		s.left, s.err = 0, ""
 	}
-	attrs := append(jobAttrs(job), "error", shorten(err, maxLogged))
-	attrs = append(attrs, more...)
-	if left > 0 {
-		attrs = append(attrs, "suppressed", left)
+	l.cfg.Logger.Log(context.Background(), k.level, k.message, attrs...)
+}
+
+func withError(attrs []any, err string) []any {
+	if err == "" {
+		return attrs
 	}
-	l.cfg.Logger.Log(context.Background(), level, message, attrs...)
+	return append(attrs, "error", shorten(err, maxLogged))
 }
 
 // lineOf puts the kinds that are not handled here together: there may be any
@@ -100,9 +120,7 @@ func (l *loop) reportLeft(now time.Time, end bool) {
 		switch {
 		case s.left == 0:
 		case end || s.limiter.AllowN(now, 1):
-			l.cfg.Logger.Log(context.Background(), k.level, k.message,
-				"kind", k.kind, "suppressed", s.left, "error", shorten(s.err, maxLogged))
-			s.left, s.err = 0, ""
+			l.log(k, withError([]any{"kind", k.kind}, s.err))
 		default:
 			l.reports.at = now.Add(reportEvery)
 		}

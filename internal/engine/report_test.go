@@ -151,6 +151,21 @@ func TestReport_SuspectsOnceForAKind(t *testing.T) {
 	})
 }
 
+func TestReport_ManyLostLeases(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var cause causes
+		r.cfg.Concurrency = 100
+		r.handle("k", untilDone(&cause))
+		r.start()
+		r.enqueue("k", 100)
+		r.takeOver(100)
+		pass(lease)
+		if lines := r.logs.with("lease lost"); len(lines) != 6 || !strings.Contains(lines[5], "suppressed=95") {
+			t.Errorf("the log says %q", lines)
+		}
+	})
+}
+
 func TestReport_LateOutcomeNamesItsJob(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		release := make(chan struct{})

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -51,16 +50,47 @@ type waiting struct {
 }
 
 // unserved warns, once, of lanes whose jobs wait though nothing is in their way:
-// the name of a queue may be mistyped, a handler missing. Other processes may work
-// for them, so there must be no sign of that for a while: none is running, none
-// has ended, and those that are ready do not get fewer.
+// the name of a queue may be mistyped, a handler missing.
 func (l *loop) unserved(counts []storage.Count, paused []string, now time.Time) {
+	late := l.findOverlong(counts, paused, now)
+	if len(l.waiting) > 0 {
+		l.countAt = now.Add(countEvery)
+	}
+	slices.SortFunc(late, func(a, b overlong) int {
+		return cmp.Or(strings.Compare(a.queue, b.queue), strings.Compare(a.kind, b.kind))
+	})
+	for i, o := range late {
+		attrs := []any{"queue", o.queue, "kind", o.kind, "jobs", o.jobs}
+		switch {
+		case i == mostNamed:
+			l.cfg.Logger.Warn("errand: jobs wait in more queues or of more kinds", "suppressed", len(late)-i)
+			return
+		case o.served:
+			l.cfg.Logger.Warn("errand: jobs wait for a handler that this worker does not have", attrs...)
+		default:
+			own := l.cfg.Queues[:min(len(l.cfg.Queues), mostNamed)]
+			l.cfg.Logger.Warn("errand: jobs wait in a queue that no worker here serves", append(attrs, "worker", strings.Join(own, " "))...)
+		}
+	}
+}
+
+// overlong is a lane that is to be warned of.
+type overlong struct {
+	lane
+	jobs   int64
+	served bool // the queue is, by this process
+}
+
+// findOverlong returns the lanes that have waited for long enough. Other processes
+// may work for them, so there must be no sign of that for a while: none of a
+// lane's jobs is running, none has ended, and those that are ready do not get
+// fewer.
+func (l *loop) findOverlong(counts []storage.Count, paused []string, now time.Time) (late []overlong) {
 	s := l.cfg.Lanes
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := l.waiting
 	l.waiting = s.waiting(counts, paused, now)
-	var late []lane
 	for k, w := range l.waiting {
 		b, ok := before[k]
 		if !ok || w.busy || w.ready < b.ready || w.ended > b.ended {
@@ -69,25 +99,12 @@ func (l *loop) unserved(counts []storage.Count, paused []string, now time.Time) 
 		w.since = b.since
 		l.waiting[k] = w
 		if now.Sub(w.since) >= unservedAfter {
-			late = append(late, k)
+			late = append(late, overlong{k, w.ready, s.queues[k.queue] > 0})
+			s.warned[k] = true
+			delete(l.waiting, k)
 		}
 	}
-	slices.SortFunc(late, func(a, b lane) int {
-		return cmp.Or(strings.Compare(a.queue, b.queue), strings.Compare(a.kind, b.kind))
-	})
-	for i, k := range late {
-		s.warned[k] = true
-		if i < mostNamed {
-			l.warnUnserved(k, l.waiting[k])
-		}
-		delete(l.waiting, k)
-	}
-	if more := len(late) - mostNamed; more > 0 {
-		l.cfg.Logger.Warn("errand: jobs wait and nobody takes them, in more queues or of more kinds", "suppressed", more)
-	}
-	if len(l.waiting) > 0 {
-		l.countAt = now.Add(countEvery)
-	}
+	return late
 }
 
 // waiting returns the lanes with ready jobs that nobody in this process works
@@ -125,16 +142,4 @@ func (s *Lanes) waiting(counts []storage.Count, paused []string, now time.Time) 
 		}
 	}
 	return all
-}
-
-func (l *loop) warnUnserved(k lane, w waiting) {
-	attrs := []any{"queue", k.queue, "kind", k.kind, "jobs", w.ready}
-	queues := l.cfg.Lanes.queues
-	if queues[k.queue] > 0 {
-		l.cfg.Logger.Warn("errand: jobs wait for a handler that this worker does not have", attrs...)
-		return
-	}
-	own := slices.DeleteFunc(slices.Sorted(maps.Keys(queues)), func(q string) bool { return queues[q] == 0 })
-	attrs = append(attrs, "served", strings.Join(own[:min(len(own), mostNamed)], " "))
-	l.cfg.Logger.Warn("errand: jobs wait in a queue that no worker here is for, and nobody takes them", attrs...)
 }

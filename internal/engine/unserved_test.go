@@ -9,7 +9,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-const nobodyTakes = "nobody takes them"
+const notServed = "no worker here serves"
 
 // mistyped adds a job to a queue that r does not work for.
 func (r *rig) mistyped() storage.ID { return r.add(storage.NewJob{Queue: "typo", Kind: "k"})[0] }
@@ -26,7 +26,7 @@ func TestUnserved_QueueIsReportedOnce(t *testing.T) {
 			t.Errorf("after 30 s the log says %q", lines)
 		}
 		pass(time.Minute)
-		r.wantLine(nobodyTakes, "level=WARN", "queue=typo", "kind=k", "jobs=2", "served=q")
+		r.wantLine(notServed, "level=WARN", "queue=typo", "kind=k", "jobs=2", "worker=q")
 		n := r.store.count()
 		pass(time.Hour)
 		if calls := r.store.since(n); len(calls) > 0 {
@@ -34,7 +34,7 @@ func TestUnserved_QueueIsReportedOnce(t *testing.T) {
 		}
 		r.mistyped()
 		pass(time.Hour)
-		r.wantLine(nobodyTakes, "jobs=2")
+		r.wantLine(notServed, "jobs=2")
 	})
 }
 
@@ -48,7 +48,7 @@ func TestUnserved_BesideABusyWorker(t *testing.T) {
 		r.mistyped()
 		r.enqueue("foreign", 1)
 		pass(3 * time.Minute)
-		r.wantLine(nobodyTakes, "queue=typo")
+		r.wantLine(notServed, "queue=typo")
 		r.wantLine("does not have", "queue=q", "kind=foreign")
 	})
 }
@@ -60,7 +60,7 @@ func TestUnserved_ManyLanesInFewLines(t *testing.T) {
 		}
 		r.start()
 		pass(time.Hour)
-		if lines := r.logs.with(nobodyTakes); len(lines) != 6 {
+		if lines := r.logs.with("jobs wait"); len(lines) != 6 {
 			t.Errorf("the log says %q", lines)
 		}
 		r.wantLine("suppressed=", "suppressed=95")

@@ -94,7 +94,7 @@ func (b *ballast) release() {
 		return
 	}
 	if err := emptyBeside(b.path, b.info); err != nil {
-		b.log.Error("errand: giving up the ballast", "error", err)
+		b.log.Error("errand: the ballast could not be given up", "error", err)
 	}
 	b.mu.Lock()
 	b.tried = time.Now()

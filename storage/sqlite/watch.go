@@ -188,7 +188,7 @@ func (w *watch) run() {
 			var e storage.Event
 			m, err := s.refresh(context.Background())
 			if err != nil {
-				s.opts.Logger.Warn("errand: reading what another process has changed", "error", translate(err))
+				s.opts.Logger.Warn("errand: what another process has changed could not be read", "error", translate(err))
 			} else if m.clock != clock {
 				if clock = m.clock; clock > w.mark.Load() {
 					e.Clock = fromMicros(clock)
