@@ -89,7 +89,7 @@ func list(t *testing.T, path string, names bool) (all string) {
 func plain(out string) string {
 	for _, r := range [][2]string{
 		{`(?m)^(ok|warning) +free space .*\n(\s+->.*\n)?`, ""},
-		{`(?m)^(ok|note|error) +file system .*\n(\s+->.*\n)?`, ""},
+		{`(?m)^(ok|note|warning|error) +file system .*\n(\s+->.*\n)?`, ""},
 		{`(sqlite +)[\d.]+`, "${1}VERSION"},
 		{`[\d]+ KiB`, "N KiB"},
 		{`\S+/\d+/(\d+)`, "HOST/PID/$1"},
@@ -140,7 +140,7 @@ func TestDoctor(t *testing.T) {
 		}},
 		"not-a-database": {1, nil, func(t *testing.T) string {
 			path := filepath.Join(t.TempDir(), "jobs.db")
-			if err := os.WriteFile(path, []byte(strings.Repeat("text", 100)), 0o600); err != nil {
+			if err := os.WriteFile(path, []byte(strings.Repeat("text", 100)), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			return path

@@ -10,6 +10,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -60,10 +63,11 @@ func Examine(ctx context.Context, path string, full bool, now time.Time) ([]Find
 	d := &doctor{ctx: ctx, path: path, info: info, now: now, full: full}
 	d.place()
 	d.names()
-	if err := d.beside(); err != nil {
+	ok, err := d.header()
+	if err != nil {
 		return nil, err
 	}
-	if ok, err := d.header(); err != nil || !ok {
+	if err := d.beside(ok); err != nil || !ok {
 		return d.found, err
 	}
 	close, err := d.open()
@@ -100,8 +104,44 @@ type doctor struct {
 	found []Finding
 }
 
+// say notes a finding. What it is told of names and texts comes from files, and
+// may be meant for the terminal.
 func (d *doctor) say(check string, s Severity, remedy, format string, args ...any) {
+	for i, a := range args {
+		switch a := a.(type) {
+		case string:
+			args[i] = printable(a)
+		case error:
+			args[i] = printable(a.Error())
+		}
+	}
 	d.found = append(d.found, Finding{Check: check, Severity: s, Text: fmt.Sprintf(format, args...), Remedy: remedy})
+}
+
+// printable returns text as it is, or quoted if not all of it can be printed.
+func printable(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
+		return text
+	}
+	return strconv.Quote(text)
+}
+
+// plainWord is what a shell takes for one word as it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,-]+$`)
+
+// hint returns a command about a file, for copying into a shell.
+func hint(command, name string) string {
+	if strings.HasPrefix(name, "-") { // no option
+		name = "./" + name
+	}
+	switch {
+	case plainWord.MatchString(name):
+	case printable(name) == name:
+		name = "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
+	default:
+		return "by hand: its name is not for a shell"
+	}
+	return command + " " + name
 }
 
 const (
@@ -212,9 +252,14 @@ func (d *doctor) place() {
 		d.say("file system", SeverityNote, "", "its type cannot be told here")
 		return
 	}
-	if fsys.shared {
+	switch {
+	case fsys.shared:
 		d.say("file system", SeverityError, "move the database to a local file system", "%s, which other machines may share", fsys.name)
-	} else {
+	case fsys.readOnly:
+		d.say("file system", SeverityError, "mount it for writing, or copy the database", "%s, mounted read-only: no queue can work there", fsys.name)
+	case fsys.inMemory():
+		d.say("file system", SeverityWarning, remedyInMemory, "%s, which is in memory: all jobs are gone with the next reboot", fsys.name)
+	default:
 		d.say("file system", SeverityOK, "", "%s", fsys.name)
 	}
 	if fsys.free < lowSpace {
@@ -231,9 +276,9 @@ func (d *doctor) names() {
 	}
 }
 
-// beside looks at the files beside the database.
-func (d *doctor) beside() error {
-	if perm := d.info.Mode().Perm(); perm&0o007 != 0 {
+// beside looks at the files beside the database, and at their modes if it is one.
+func (d *doctor) beside(is bool) error {
+	if perm := d.info.Mode().Perm(); is && perm&0o007 != 0 {
 		d.say("modes", SeverityWarning, "chmod o= the database and the files beside it", "mode %v: everybody on this machine has access", d.info.Mode())
 	}
 	entries, err := os.ReadDir(filepath.Dir(d.path))
@@ -253,14 +298,14 @@ func (d *doctor) beside() error {
 		if err != nil {
 			return err
 		}
-		d.file(name[len(base):], info)
+		d.file(name[len(base):], info, is)
 	}
 	return nil
 }
 
-func (d *doctor) file(suffix string, info os.FileInfo) {
-	var n int64
-	switch _, err := fmt.Sscanf(suffix, "-instance-%d", &n); {
+func (d *doctor) file(suffix string, info os.FileInfo, modes bool) {
+	_, instance := instanceOf(suffix)
+	switch {
 	case suffix == "-wal" && info.Size() > warnAt*4096:
 		d.say("log", SeverityWarning, "end whoever reads for so long; if nobody uses the file, open and close it once", "%d MiB", info.Size()>>20)
 	case suffix == "-wal":
@@ -275,15 +320,23 @@ func (d *doctor) file(suffix string, info os.FileInfo) {
 		d.say("check", SeverityNote, "", "one is due after an unclean stop; the next process that opens it does it, unless one is at it")
 	case suffix == "-journal":
 		d.say("leftovers", SeverityWarning, "open it once with SQLite, which rolls the transaction back", "%s: a transaction of another mode was cut off", info.Name())
-	case err != nil && suffix != "-shm" && suffix != "-turn" && suffix != "-wake":
+	case !instance && suffix != "-shm" && suffix != "-turn" && suffix != "-wake":
 		return // not ours
 	}
 	want := besideMode(d.info)
 	if suffix == "-wal" || suffix == "-shm" || suffix == "-journal" { // SQLite's
 		want = d.info.Mode().Perm() & 0o666
 	}
-	if info.Mode().Perm()&0o666 != want {
-		d.say("modes", SeverityWarning, fmt.Sprintf("chmod %o %s", want, info.Name()),
+	if modes && info.Mode().Perm()&0o666 != want {
+		d.say("modes", SeverityWarning, hint(fmt.Sprintf("chmod %o", want), info.Name()),
 			"%s has mode %v, the database %v", info.Name(), info.Mode(), d.info.Mode())
 	}
+}
+
+// instanceOf returns the number of the instance whose file has a name that ends
+// so.
+func instanceOf(suffix string) (id int64, ok bool) {
+	text, ok := strings.CutPrefix(suffix, "-instance-")
+	id, err := strconv.ParseInt(text, 10, 64)
+	return id, ok && err == nil && strconv.FormatInt(id, 10) == text
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"log/slog"
+	"sync"
 )
 
 // Kill ends s as kill -9 would: connections and locks are dropped, nothing is
@@ -73,6 +74,7 @@ func (s *Store) Waiting() int { return len(s.reqs) + len(s.urgent) }
 // FileSystem makes all files be on a file system of this type.
 func FileSystem(t interface{ Cleanup(func()) }, name string) {
 	before := statFS
+	warnInMemory = sync.Once{}
 	statFS = func(string) (fileSystem, error) {
 		return fileSystem{name: name, shared: sharedType(name), free: 1 << 40}, nil
 	}

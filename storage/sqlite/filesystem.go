@@ -2,10 +2,12 @@ package sqlite
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/errandq/errand/storage"
 )
@@ -15,6 +17,24 @@ type fileSystem struct {
 	name   string // "" if it cannot be told
 	shared bool   // with other machines
 	free   int64  // bytes that this process may still write
+
+	readOnly bool // as it is mounted here
+}
+
+const remedyInMemory = "put the database on a disk"
+
+// inMemory reports whether what is there is gone with the next reboot.
+func (fs fileSystem) inMemory() bool { return slices.Contains([]string{"tmpfs", "ramfs"}, fs.name) }
+
+var warnInMemory sync.Once
+
+// warnOfMemory says once in a process that jobs will not outlive the machine.
+func warnOfMemory(path string, log *slog.Logger) {
+	if fs, err := statFS(path); err == nil && fs.inMemory() {
+		warnInMemory.Do(func() {
+			log.Warn("errand: the database is in memory: all jobs are gone with the next reboot; "+remedyInMemory, "file", path, "type", fs.name)
+		})
+	}
 }
 
 // statFS looks at the file system of a path; tests replace it.

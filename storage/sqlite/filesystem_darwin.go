@@ -22,5 +22,6 @@ func statFileSystem(path string) (fileSystem, error) {
 	if os.Geteuid() == 0 {
 		free = st.Bfree
 	}
-	return fileSystem{name: string(name), shared: sharedType(string(name)), free: int64(free) * int64(st.Bsize)}, nil
+	const readOnly = 1 // MNT_RDONLY of statfs(2)
+	return fileSystem{name: string(name), readOnly: st.Flags&readOnly != 0, shared: sharedType(string(name)), free: int64(free) * int64(st.Bsize)}, nil
 }

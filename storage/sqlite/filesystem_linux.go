@@ -29,6 +29,8 @@ func statFileSystem(path string) (fileSystem, error) {
 		free = st.Bfree
 	}
 	fs := fileSystem{name: magics[uint32(st.Type)], free: int64(free) * int64(st.Bsize)} //nolint:unconvert // 32 bits on some processors
+	const readOnly = 1                                                                   // ST_RDONLY of statfs(2)
+	fs.readOnly = st.Flags&readOnly != 0
 	if fs.name == "" {
 		fs.name = fmt.Sprintf("%#x", uint32(st.Type))
 		var file syscall.Stat_t

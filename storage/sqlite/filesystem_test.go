@@ -1,7 +1,9 @@
 package sqlite_test
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,5 +62,28 @@ func TestNew_SharedFileSystem(t *testing.T) {
 	sqlite.FileSystem(t, "nfs")
 	if _, err := sqlite.New(app, nil); !errors.Is(err, storage.ErrUnsupportedDB) {
 		t.Errorf("error %v, want ErrUnsupportedDB", err)
+	}
+}
+
+// What is in memory is not kept, whatever fsync says. That is said once.
+func TestOpen_InMemory(t *testing.T) {
+	sqlite.FileSystem(t, "tmpfs")
+	var warned []string
+	d := newDB(t, &sqlite.Options{Logger: slog.New(listener(func(level slog.Level, text string) {
+		if level == slog.LevelWarn && strings.Contains(text, "in memory") {
+			warned = append(warned, text)
+		}
+	}))})
+	for range 2 {
+		if err := d.open().Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(warned) != 1 || !strings.Contains(warned[0], d.path) {
+		t.Errorf("warnings %q, want one with the path", warned)
+	}
+	found, err := sqlite.Examine(context.Background(), d.path, false, t0)
+	if err != nil || !has(found, "file system", sqlite.SeverityWarning) {
+		t.Errorf("the doctor says %v (%v), want a warning about the file system", found, err)
 	}
 }

@@ -281,6 +281,7 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	if err := checkNames(path, o); err != nil {
 		return nil, err
 	}
+	warnOfMemory(path, o.Logger)
 	s := &Store{
 		path: path,
 		info: info,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,7 +20,8 @@ const (
 GROUP BY lane, state)
 SELECT (SELECT COUNT(*) FROM real r LEFT JOIN errand_count c USING (lane, state) WHERE c.n IS NOT r.n)
 + (SELECT COUNT(*) FROM errand_count c LEFT JOIN real r USING (lane, state) WHERE r.n IS NULL AND c.n <> 0)`
-	sqlLeasesOf = `SELECT i.instance, i.name, (SELECT COUNT(*) FROM errand_job j WHERE j.state = 3 AND j.instance = i.instance)
+	sqlJobsByState = `SELECT state, SUM(n) FROM errand_count GROUP BY state HAVING SUM(n) <> 0 ORDER BY state`
+	sqlLeasesOf    = `SELECT i.instance, i.name, (SELECT COUNT(*) FROM errand_job j WHERE j.state = 3 AND j.instance = i.instance)
 FROM errand_instance i ORDER BY i.instance`
 	sqlHeldByNobody = `SELECT COUNT(*) FROM errand_job WHERE state = 3 AND instance NOT IN (SELECT instance FROM errand_instance)`
 
@@ -102,6 +102,27 @@ func (d *doctor) counts() error {
 	} else {
 		d.say("counts", SeverityOK, "", "as many jobs as are there")
 	}
+	return d.jobs()
+}
+
+// jobs counts them by state.
+func (d *doctor) jobs() error {
+	var state, n int64
+	var all []string
+	err := reader{d.ctx, d.db}.each(sqlJobsByState, nil, []any{&state, &n}, func() {
+		name := fmt.Sprintf("state %d", state)
+		if state > 0 && state < int64(len(stateNames)) {
+			name = string(stateNames[state])
+		}
+		all = append(all, fmt.Sprintf("%d %s", n, name))
+	})
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		all = []string{"none"}
+	}
+	d.say("jobs", SeverityOK, "", "%s", strings.Join(all, ", "))
 	return nil
 }
 
@@ -140,13 +161,13 @@ func (d *doctor) instances() error {
 		return err
 	}
 	for _, f := range files {
-		text, ok := strings.CutPrefix(f.Name(), filepath.Base(d.path)+"-instance-")
-		id, err := strconv.ParseInt(text, 10, 64)
-		if !ok || err != nil || registered[id] {
+		suffix, ok := strings.CutPrefix(f.Name(), filepath.Base(d.path))
+		id, instance := instanceOf(suffix)
+		if !ok || !instance || registered[id] {
 			continue
 		}
 		if alive, err := locked(filepath.Join(filepath.Dir(d.path), f.Name()), d.info); err == nil && !alive {
-			d.say("leftovers", SeverityNote, fmt.Sprintf("rm %s", f.Name()), "%s: of a process that is gone", f.Name())
+			d.say("leftovers", SeverityNote, hint("rm", f.Name()), "%s: of a process that is gone", f.Name())
 		}
 	}
 	return nil

@@ -1,0 +1,53 @@
+//go:build unix
+
+package sqlite_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+// Names come from others: none of them reaches a terminal, or a shell, as more
+// than a name.
+func TestExamine_NamesOfOthers(t *testing.T) {
+	d := &db{t, filepath.Join(t.TempDir(), "it's $(mine).db"), nil}
+	if err := d.open().Close(); err != nil {
+		t.Fatal(err)
+	}
+	const evil = "\x1b]0;owned\a\x1b[2J\nok integrity"
+	d.exec("INSERT INTO errand_instance VALUES (3, ?1, 'boot', 1, 1)", evil)
+	for _, suffix := range []string{"-instance-8", "-instance-7;touch owned", "-instance-6" + evil, "-instance-09", "-instance-+9"} {
+		if err := os.WriteFile(d.path+suffix, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(d.path+suffix, 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := sqlite.Examine(context.Background(), d.path, false, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, remedies := false, []string{}
+	for _, f := range found {
+		if strings.ContainsAny(f.Text+f.Remedy, "\x1b\a\n") || strings.Contains(f.Text+f.Remedy, "touch") {
+			t.Errorf("%q, %q", f.Text, f.Remedy)
+		}
+		name = name || strings.Contains(f.Text, `"\x1b]0;owned\a\x1b[2J\nok integrity" is gone`)
+		if strings.HasPrefix(f.Remedy, "chmod") || strings.HasPrefix(f.Remedy, "rm") {
+			remedies = append(remedies, f.Remedy)
+		}
+	}
+	if !name {
+		t.Errorf("%+v: want the name of the instance, quoted", found)
+	}
+	const quoted = `'it'\''s $(mine).db-instance-8'`
+	if len(remedies) != 2 || remedies[0] != "chmod 600 "+quoted || remedies[1] != "rm "+quoted {
+		t.Errorf("remedies %q, want those of instance 8, quoted for a shell", remedies)
+	}
+}
