@@ -101,3 +101,30 @@ func TestNames_FolderMounted(t *testing.T) {
 		defer s.Close()
 	}
 }
+
+// A file system that is mounted read-only is called that, for a new database and
+// for one that is there.
+func TestReadOnly_Mounted(t *testing.T) {
+	needsRoot(t, "a mount")
+	dir, inside := t.TempDir(), t.TempDir()
+	s, err := sqlite.Open(filepath.Join(dir, "jobs.db"), nil)
+	if err == nil {
+		err = s.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	mountAt(t, dir, inside, unix.MS_RDONLY)
+	for _, name := range []string{"jobs.db", "new.db"} {
+		_, err := sqlite.Open(filepath.Join(inside, name), nil)
+		if !errors.Is(err, storage.ErrReadOnly) || !strings.Contains(err.Error(), inside) {
+			t.Errorf("%s: %v, want ErrReadOnly with its path", name, err)
+		}
+	}
+	found, err := sqlite.Examine(context.Background(), filepath.Join(inside, "jobs.db"), false, time.Now())
+	if err != nil || !slices.ContainsFunc(found, func(f sqlite.Finding) bool {
+		return f.Check == "file system" && f.Severity == sqlite.SeverityError && strings.Contains(f.Text, "read-only")
+	}) {
+		t.Errorf("the doctor says %v (%v), want an error about the file system", found, err)
+	}
+}

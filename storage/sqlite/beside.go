@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"github.com/errandq/errand/storage"
 )
@@ -17,19 +18,29 @@ func openBeside(path string, flag int, db os.FileInfo) (*os.File, error) {
 		if err == nil {
 			narrow(f, db)
 		}
-		return f, err
+		return f, readOnly(err)
 	}
 	f, err = os.OpenFile(path, flag|besideFlags|os.O_CREATE|os.O_EXCL, besideMode(db))
 	if errors.Is(err, os.ErrExist) { // another process was first
-		return openExisting(path, flag, db)
+		f, err = openExisting(path, flag, db)
+		return f, readOnly(err)
 	}
 	if err != nil {
-		return nil, err
+		return nil, readOnly(err)
 	}
 	if err := alike(f, db); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// readOnly puts [storage.ErrReadOnly] before an error of a file or folder that
+// this process may not write, or nobody as it is mounted.
+func readOnly(err error) error {
+	if errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("%w: %w", storage.ErrReadOnly, err)
+	}
+	return err
 }
 
 // openExisting opens a file beside the database that is there. Nothing else

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +38,11 @@ type check struct {
 	path  string
 	log   *slog.Logger           // called by the goroutine that checks, which holds nobody up
 	found atomic.Pointer[string] // damage; no work is taken in
+	mine  atomic.Bool            // this Store has found it
 	over  chan struct{}          // closed when the check is over; nil: this Store does none
+
+	mu     sync.Mutex
+	looked time.Time // for a cure
 }
 
 func checkPath(db string) string { return db + "-check" }
@@ -73,7 +78,7 @@ func (s *Store) beginCheck() {
 			return
 		}
 	} else {
-		s.opts.Logger.Warn("errand: a check that is not finished will not be remembered", "error", err)
+		s.check.log.Warn("errand: a check that is not finished will not be remembered", "error", err)
 	}
 	c.over = make(chan struct{})
 	s.joined.Go(func() {
@@ -112,10 +117,12 @@ func (s *Store) runCheck(f *os.File) {
 	case len(lines) > 0:
 		text := strings.Join(lines[:min(len(lines), maxFound)], "; ")
 		if f != nil {
-			if _, e := f.WriteAt([]byte(text), 0); e != nil {
+			_, e := f.WriteAt([]byte(text), 0)
+			if e = errors.Join(e, f.Truncate(int64(len(text)))); e != nil {
 				s.check.log.Warn("errand: the next start will not know of the damage before it has checked", "error", e)
 			}
 		}
+		s.check.mine.Store(true)
 		s.stopIntake(text)
 	default:
 		if f != nil {
@@ -168,7 +175,7 @@ func quickCheck(db asker, text string) (found []string, err error) {
 // stopIntake has work refused from now on, and workers told.
 func (s *Store) stopIntake(text string) {
 	if s.check.found.Swap(&text) == nil {
-		s.opts.Logger.Error("errand: the database is damaged: no work is taken in; stop all processes that use it, "+
+		s.check.log.Error("errand: the database is damaged: no work is taken in; stop all processes that use it, "+
 			"keep a copy of its files, look at it with errand doctor, and restore a backup", "file", s.path, "found", text)
 	}
 	s.bells.ring(storage.Event{})
@@ -187,10 +194,33 @@ func (s *Store) heedCheck() {
 	}
 }
 
-// damage gives [storage.ErrCorrupt] once a check has found any.
+// cured learns that another process has found the tables sound since: its check
+// has deleted the file. It looks as often as writers look for their database,
+// which they do not while no work is taken in.
+func (s *Store) cured(text *string) bool {
+	c := &s.check
+	if s.opts.SingleProcess || c.mine.Load() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.looked) < lookEach {
+		return false
+	}
+	c.looked = time.Now()
+	if _, err := os.Lstat(c.path); !errors.Is(err, os.ErrNotExist) || !c.found.CompareAndSwap(text, nil) {
+		return false
+	}
+	s.check.log.Info("errand: another process has found the tables sound: work is taken in again", "file", s.path)
+	s.bells.ring(storage.Event{})
+	return true
+}
+
+// damage returns [storage.ErrCorrupt] once a check has found any, for as long as
+// none has found the tables sound.
 func (s *Store) damage() error {
 	text := s.check.found.Load()
-	if text == nil {
+	if text == nil || s.cured(text) {
 		return nil
 	}
 	return fmt.Errorf("%w: path %q: a check has found: %q; %s", storage.ErrCorrupt, s.path, *text, remedyRestore)

@@ -267,6 +267,14 @@ func TestCheck_FoundByAnother(t *testing.T) {
 		if !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), `what it is\x1b.`) || len(err.Error()) > 10_000 {
 			t.Errorf("%.200v, want ErrCorrupt with the first of it", err)
 		}
+		// That one, or a third, has looked again, and found nothing.
+		if err := os.Remove(d.path + "-check"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if _, err := s.Enqueue(context.Background(), t0, one()); err != nil {
+			t.Errorf("%.200v, want work taken in again", err)
+		}
 	})
 }
 

@@ -50,7 +50,7 @@ func checkFile(path string) error {
 			return nil // another process was first
 		}
 		if err != nil {
-			return fmt.Errorf("errand: create database: %w", err)
+			return readOnly(fmt.Errorf("errand: create database: %w", err))
 		}
 		return f.Close()
 	case err != nil:
