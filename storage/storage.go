@@ -145,6 +145,15 @@ type Event struct {
 	Clock time.Time
 }
 
+// Pulser is implemented by a Store whose instances can show that they live while
+// nothing can be written to the database.
+type Pulser interface {
+	// Pulse has the leases of this instance count as extended by all calls of
+	// Reclaim that follow. It writes nothing to the database and waits for
+	// nobody who does. After an error they do not count so.
+	Pulse() error
+}
+
 // Backuper is implemented by a Store that can be copied while it is in use.
 type Backuper interface {
 	// Backup writes all that is stored, as of one moment during the call, to a

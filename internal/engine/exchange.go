@@ -288,9 +288,9 @@ func (l *loop) extended(results []storage.ItemResult, safe, now time.Time) {
 		}
 		switch results[i] {
 		case storage.Applied:
-			a.safe = safe
+			a.safe = latest(a.safe, safe)
 		case storage.Cancelling:
-			a.safe = safe
+			a.safe = latest(a.safe, safe)
 			l.cancelJob(a, now)
 		default:
 			l.lose(a, now)

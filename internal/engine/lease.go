@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -221,6 +222,7 @@ func (l *loop) unqueue(a *attempt) {
 // took the lease it may succeed after all, and keeps the job from being run
 // twice at a time.
 func (l *loop) loseUnsafe(now time.Time) {
+	l.keepLeases(now)
 	for _, a := range l.held {
 		if a.running && a.cause == nil && !now.Before(a.safe) {
 			l.logJob(slog.LevelWarn, notExtended, a.job, "")
@@ -228,6 +230,27 @@ func (l *loop) loseUnsafe(now time.Time) {
 		}
 	}
 	l.watchLeases()
+}
+
+// keepLeases keeps the leases that cannot be extended because nobody can write,
+// as while another program has a transaction open: then nobody could have taken
+// them either, and by a pulse others are kept from it for another lease.
+func (l *loop) keepLeases(now time.Time) {
+	p, ok := l.cfg.Store.(storage.Pulser)
+	waiting := l.lastErr == nil && l.exchanges.busy || errors.Is(l.lastErr, storage.ErrBusy)
+	if !ok || !waiting {
+		return
+	}
+	if err := p.Pulse(); err != nil {
+		l.cfg.Logger.Warn("errand: leases cannot be kept without the database", "error", err)
+		return
+	}
+	late := time.Now().Add(-l.cfg.Lease / 12) // half of what is left of a lease when it is no longer safe
+	for _, a := range l.held {
+		if !a.lost && a.safe.After(late) {
+			a.safe = latest(a.safe, now.Add(l.cfg.Lease-l.cfg.Lease/6))
+		}
+	}
 }
 
 // watchLeases sets when loseUnsafe must look again.

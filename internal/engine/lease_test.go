@@ -226,6 +226,74 @@ func TestLease_HandlersEndBeforeALeaseThatCannotBeExtended(t *testing.T) {
 	}
 }
 
+// pulsing is a spy on a store that is a [storage.Pulser]. While hang is set its
+// exchanges wait for it to be closed.
+type pulsing struct {
+	*spy
+	hang atomic.Pointer[chan struct{}]
+}
+
+func (p *pulsing) Pulse() error { return p.Store.(storage.Pulser).Pulse() }
+
+func (p *pulsing) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	if hang := p.hang.Load(); hang != nil {
+		<-*hang
+	}
+	return p.spy.Exchange(ctx, now, x)
+}
+
+// Nobody can take a lease while nobody can write, and whoever can again first
+// takes none of a holder that lives.
+func TestLease_KeptWhileNobodyCanWrite(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"given up": 10 * lease, "waiting": 0} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				var cause causes
+				release, hang := make(chan struct{}), make(chan struct{})
+				r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
+					select {
+					case <-release:
+					case <-ctx.Done():
+						cause.note(ctx)
+					}
+					return ctx.Err()
+				})
+				store := &pulsing{spy: r.store}
+				r.cfg.Store = store
+				r.start()
+				id := r.enqueue("k", 1)[0]
+				other := r.another()
+				other.handle("k", func(context.Context, *storage.Leased) error { return errors.New("a second time") })
+				other.start()
+				pass(lease / 2)
+				busy := func(string) error { return storage.ErrBusy }
+				other.store.failing(busy)
+				if wait > 0 {
+					r.store.failing(busy)
+					pass(wait)
+				} else {
+					store.hang.Store(&hang)
+					pass(10 * lease)
+				}
+				other.store.failing(nil)
+				pass(lease / 2)
+				if wait > 0 {
+					r.store.failing(nil)
+				} else {
+					close(hang)
+				}
+				pass(lease)
+				if err := cause.err(); err != nil {
+					t.Errorf("the handler was ended by %v", err)
+				}
+				close(release)
+				pass(time.Second)
+				r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+			})
+		})
+	}
+}
+
 func TestLease_SurvivesFailuresInBetween(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var cause causes

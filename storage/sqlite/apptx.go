@@ -62,7 +62,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	// what EnqueueTx does on the same connection.
 	tx, err := app.conn.BeginTx(context.WithoutCancel(ctx), nil)
 	if err != nil {
-		return translate(err)
+		return s.blocked(err)
 	}
 	s.begun.Add(1)
 	s.endGap(app)

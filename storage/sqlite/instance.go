@@ -30,22 +30,23 @@ AND NOT EXISTS (SELECT 1 FROM errand_job WHERE state = 3 AND instance = ?1)`
 // instance is this Store as others see it: a row in the database, and a file
 // beside it whose lock the kernel drops with the process. The file holds the
 // notes of Started, Stopping and Ended, sixteen bytes a slot: the token, shifted
-// left by one, plus one once the handler has returned or is no longer to blame
+// left by one (none in the first slot, see Pulse), plus one once the handler has returned or is no longer to blame
 // for the death of the process, and when it was called. They
 // reach the kernel but are not synced: they are to outlive the process, not the
 // machine, and are in the byte order of the machine.
 type instance struct {
 	id atomic.Int64 // 0 until registered
 
-	mu    sync.Mutex
-	file  *os.File
-	ended bool // no handler may start any more; the file stays until the last has returned
-	notes notes
-	name  string
-	lease time.Duration  // longest promised so far
-	slots map[int64]slot // by token: of what was started and is not finished
-	free  []int64
-	held  map[int64]removed // by token; what was leased here and not reclaimed from others
+	mu     sync.Mutex
+	file   *os.File
+	ended  bool // no handler may start any more; the file stays until the last has returned
+	notes  notes
+	name   string
+	lease  time.Duration  // longest promised so far
+	slots  map[int64]slot // by token: of what was started and is not finished
+	free   []int64
+	pulses int64
+	held   map[int64]removed // by token; what was leased here and not reclaimed from others
 }
 
 // slot is where the notes of an attempt are.
@@ -190,7 +191,7 @@ func (s *Store) Started(l storage.Lease, now time.Time) error {
 	}
 	at, ok := in.slots[l.Token]
 	if !ok {
-		at.n = int64(len(in.slots) + len(in.free))
+		at.n = pulseSlot + 1 + int64(len(in.slots)+len(in.free))
 		if n := len(in.free); n > 0 {
 			at.n, in.free = in.free[n-1], in.free[:n-1]
 		}

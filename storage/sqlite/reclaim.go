@@ -36,8 +36,9 @@ type observer struct {
 
 // view is what was seen of the leases of an instance.
 type view struct {
-	seen map[sighting]time.Duration
-	next time.Duration // when one may have lapsed; until then they are looked at four times in a lease
+	seen   map[sighting]time.Duration
+	pulses int64
+	next   time.Duration // when one may have lapsed; until then they are looked at four times in a lease
 }
 
 type sighting struct{ id, token, until int64 }
@@ -74,6 +75,8 @@ type candidate struct {
 	started int64
 	lease   int64 // of the holder, in microseconds
 	holder  string
+	// of a holder that may live: it is asked again before the lease is taken
+	instance, pulses int64
 }
 
 // Alone tells whether no other instance was registered when this process last
@@ -139,6 +142,12 @@ func (s *Store) survey(ctx context.Context, mono, lease time.Duration, limit int
 		if (g == nil || g.missing) && v.seen != nil && mono < v.next {
 			continue
 		}
+		lives := g == nil
+		if lives {
+			if n := s.pulses(r.id); n != v.pulses {
+				v.pulses, v.seen = n, nil
+			}
+		}
 		held, err := s.held(ctx, sqlHeld, r.id)
 		if err != nil {
 			return nil, gone, translate(err)
@@ -156,7 +165,9 @@ func (s *Store) survey(ctx context.Context, mono, lease time.Duration, limit int
 			taken = held
 		}
 		for _, c := range taken[:min(len(taken), limit-len(found))] {
-			c.holder = r.name
+			if c.holder = r.name; lives {
+				c.instance, c.pulses = r.id, v.pulses
+			}
 			if c.fate == 0 {
 				c.started = notes[c.token].started
 				c.fate = fateOf(c.token, notes, g != nil && g.crashed)
@@ -289,6 +300,9 @@ func (t *tx) reclaim(now time.Time, lease time.Duration, found []candidate, gone
 		}
 		until := micros(now.Add(lease))
 		for _, c := range found {
+			if c.instance != 0 && t.store.pulses(c.instance) != c.pulses {
+				continue
+			}
 			r := storage.Reclaimed{Fate: c.fate, Holder: c.holder, StartedAt: timeOrZero(c.started)}
 			var row leasedRow
 			token := t.token()

@@ -154,6 +154,7 @@ var (
 	_ storage.Store      = (*Store)(nil)
 	_ storage.Notifier   = (*Store)(nil)
 	_ storage.TxEnqueuer = (*Store)(nil)
+	_ storage.Pulser     = (*Store)(nil)
 	_ storage.Handoff    = (*Store)(nil)
 )
 

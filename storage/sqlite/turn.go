@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	lib "modernc.org/sqlite/lib"
+
 	"github.com/errandq/errand/storage"
 )
 
@@ -234,6 +236,22 @@ func (t *turn) release() {
 	if t.locked && t.reserved() {
 		_ = t.file.Truncate(0) // the next one who has to wait for the lock does it again
 	}
+}
+
+// blocked names who probably has the lock for which a transaction could not
+// begin. The caller has the turn.
+func (s *Store) blocked(err error) error {
+	if !isCode(err, lib.SQLITE_BUSY) {
+		return translate(err)
+	}
+	who := "another process, or another connection of this program"
+	switch {
+	case s.pace.inUse != nil && s.pace.inUse():
+		who = "probably the application, of whose database a connection is in use"
+	case !s.turn.alone && !s.turn.locked:
+		who = "probably another process of errand, which has the turn"
+	}
+	return fmt.Errorf("%w: waited %v for %s: %w", storage.ErrBusy, s.opts.BusyTimeout, who, err)
 }
 
 // close drops the lock. A system call that still waits for it must not lose its

@@ -89,3 +89,30 @@ func TestTurn_Kept(t *testing.T) {
 		t.Errorf("turn file %v, %v: want it empty again", info, err)
 	}
 }
+
+// ErrBusy says who probably keeps the lock.
+func TestTurn_NamesWhoKeepsTheLock(t *testing.T) {
+	app, s, d := appStore(t, &sqlite.Options{BusyTimeout: 30 * time.Millisecond})
+	raw := d.raw()
+	defer raw.Close()
+	for want, db := range map[string]*sql.DB{"probably the application": app, "another process, or another": raw} {
+		conn, err := db.Conn(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.ExecContext(context.Background(), "BEGIN IMMEDIATE"); err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Enqueue(context.Background(), t0, one())
+		txErr := s.Tx(context.Background(), func(*sql.Tx) error { return nil })
+		for _, err := range []error{err, txErr} {
+			if !errors.Is(err, storage.ErrBusy) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v: want ErrBusy with %q", err, want)
+			}
+		}
+		if _, err := conn.ExecContext(context.Background(), "ROLLBACK"); err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+	}
+}

@@ -298,7 +298,7 @@ func (w *writer) attempt(batch *[]*request) (culprit int, err error) {
 	}
 	defer w.giveTurn()
 	if _, err := w.stmts.exec(sqlBegin); err != nil {
-		return -1, translate(err)
+		return -1, w.blocked(err)
 	}
 	w.endGap(w.stmts)
 	w.begun.Add(1)

@@ -167,6 +167,7 @@ var reclaimFaults = []fault{
 			}
 		}
 	})},
+	{"reclaim that overlooks pulses", "lapse_pulse", func(in *instance) storage.Store { return &pulseless{sound(in)} }},
 	{"reclaim that overlooks tokens", "lapse_leased_again", reclaiming(func(in *instance, _ time.Time) {
 		for key, s := range in.seen {
 			if j := in.m.jobs[key]; j != nil {
@@ -251,3 +252,8 @@ var reclaimFaults = []fault{
 		return h
 	}},
 }
+
+// pulseless has a pulse that nobody feels.
+type pulseless struct{ *hooks }
+
+func (p *pulseless) Pulse() error { return nil }

@@ -315,6 +315,27 @@ var lapseCases = []testCase{
 		f.takes(b, 6*hold, l.Lease, storage.Cut)
 	}},
 
+	{"lapse_pulse", `Pulse has the leases of this instance count as extended by all calls of Reclaim that follow.`, func(f *fixture) {
+		a, b := f.db.Open(), f.db.Open()
+		p, ok := a.(storage.Pulser)
+		if !ok {
+			f.Skip("the store is no storage.Pulser")
+		}
+		l, other := f.run(a), f.run(b)
+		f.takesNothing(f.s, 0)
+		f.must(p.Pulse())
+		f.takesNothing(f.s, hold-1000)
+		f.must(p.Pulse())
+		f.takes(f.s, hold, other.Lease, storage.Cut)
+		f.takesNothing(f.s, 2*hold-1000)
+		f.later(time.Second)
+		if got := f.extend(a, l.Lease); got != storage.Applied {
+			f.Errorf("extending gives %d, want applied", got)
+		}
+		f.takesNothing(f.s, 5*hold/2)
+		f.takes(f.s, 7*hold/2, l.Lease, storage.Cut)
+	}},
+
 	{"lapse_leased_again", `shown the same token and until by earlier calls of Reclaim for at least the holder's full lease`, func(f *fixture) {
 		a, b := f.db.Open(), f.db.Open()
 		l := f.run(a)

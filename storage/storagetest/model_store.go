@@ -38,6 +38,7 @@ var _ interface {
 	storage.Handoff
 	storage.Scheduler
 	storage.Timekeeper
+	storage.Pulser
 } = (*instance)(nil)
 
 // Enqueue implements [storage.Store].
@@ -235,6 +236,22 @@ func (in *instance) reclaim(now time.Time, j *job, length time.Duration) storage
 	return storage.Reclaimed{
 		Leased: j.leased(), Fate: j.lease.fate, StartedAt: startedAt, Holder: holder.name, Cancelling: j.Cancelling,
 	}
+}
+
+// Pulse implements [storage.Pulser].
+func (in *instance) Pulse() error {
+	if err := in.m.begin(context.Background(), in); err != nil {
+		return err
+	}
+	defer in.m.mu.Unlock()
+	for _, other := range in.m.instances {
+		for key := range other.seen {
+			if j := in.m.jobs[key]; j != nil && j.lease.holder == in {
+				delete(other.seen, key)
+			}
+		}
+	}
+	return nil
 }
 
 // fateNow tells from the holder and the notes what became of the attempt.
