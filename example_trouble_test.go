@@ -27,7 +27,7 @@ func Example_notRunning() {
 	hourly := policy.Policy{Retries: 5, MinDelay: time.Hour, MaxDelay: time.Hour}
 	jobs := []errand.Enqueued{
 		must(q.Enqueue(ctx, SendEmail{}, &errand.JobOptions{Queue: "reports"})),        // which is paused
-		must(q.Enqueue(ctx, SendEmail{}, &errand.JobOptions{Queue: "defualt"})),        // a name that no worker has
+		must(q.Enqueue(ctx, SendEmail{}, &errand.JobOptions{Queue: "report"})),         // a name that no worker has
 		must(q.Enqueue(ctx, Fetch{}, nil)),                                             // a kind without a handler
 		must(q.Enqueue(ctx, SendEmail{}, &errand.JobOptions{Delay: time.Hour})),        // not due
 		must(q.Enqueue(ctx, SendEmail{}, &errand.JobOptions{Policy: hourly})),          // waits for its retry
@@ -46,7 +46,7 @@ func Example_notRunning() {
 	fmt.Println("paused:", must(q.Paused(ctx)))
 	// Output:
 	// ready, queue reports, kind send_email, due true, retry 0, error ""
-	// ready, queue defualt, kind send_email, due true, retry 0, error ""
+	// ready, queue report, kind send_email, due true, retry 0, error ""
 	// ready, queue default, kind fetch, due true, retry 0, error ""
 	// scheduled, queue default, kind send_email, due false, retry 0, error ""
 	// scheduled, queue default, kind send_email, due false, retry 1, error "connection refused"
