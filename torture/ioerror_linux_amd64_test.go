@@ -116,6 +116,42 @@ func TestIOErrors_Lasting(t *testing.T) {
 	}
 }
 
+// A quota, or a file that may not become longer: for a while no write finds room,
+// of the log, of the database or beside them. That is a full disk and nothing
+// else, and the store stays open.
+func TestIOErrors_Quota(t *testing.T) {
+	calls := rehearse(t, false)
+	step := 60
+	if full() {
+		step = 4
+	}
+	for _, errno := range []syscall.Errno{syscall.EDQUOT, syscall.EFBIG} {
+		refused := 0
+		for i := step / 2; i < len(calls); i += step {
+			what := fmt.Sprintf("%v from %v on", errno, calls[i])
+			p := part{Role: "scenario", DB: filepath.Join(ramDir(t), "jobs.db")}
+			said := play(t, newLedger(), p, what, func(c call) change {
+				during := c.n >= i && c.n < i+30 && !strings.HasSuffix(c.path, "-shm")
+				if strings.Contains(c.name, "write") && (during || strings.HasSuffix(c.path, "-room")) {
+					return change{errno: errno}
+				}
+				return change{}
+			})
+			for _, line := range said {
+				switch {
+				case strings.Contains(line, ": full: "):
+					refused++
+				case line != "complete":
+					t.Errorf("%s: %s", what, line)
+				}
+			}
+		}
+		if t.Logf("%v: %d steps were refused", errno, refused); refused == 0 {
+			t.Error("no step failed: this harness injects nothing")
+		}
+	}
+}
+
 // A write that is cut short is gone on with, as POSIX has it.
 func TestIOErrors_ShortWrites(t *testing.T) {
 	failed := failing(t, false, "all writes are short", func(c call) change {
@@ -176,13 +212,20 @@ func syncFails(t *testing.T, at call, restart bool) {
 	l.audit(t, path).mustBeClean(t, "%s; %v was never written", what, lies)
 }
 
-// failing plays the scenario with errors, and gives the number of steps that
-// failed.
+// failing plays the scenario with errors, finishes what is left, and gives the
+// number of steps that failed.
 func failing(t *testing.T, handoff bool, what string, decide func(call) change) (failed int) {
 	t.Helper()
-	l, dir := newLedger(), ramDir(t)
-	path := filepath.Join(dir, "jobs.db")
-	status, _, said := trace(t, l, part{Role: "scenario", DB: path, Handoff: handoff}, dir, decide)
+	l, path := newLedger(), filepath.Join(ramDir(t), "jobs.db")
+	said := play(t, l, part{Role: "scenario", DB: path, Handoff: handoff}, what, decide)
+	finishAndCheck(t, l, path, what)
+	return len(said) - 1
+}
+
+// play plays the scenario with errors, and returns what it said.
+func play(t *testing.T, l *ledger, p part, what string, decide func(call) change) []string {
+	t.Helper()
+	status, _, said := trace(t, l, p, filepath.Dir(p.DB), decide)
 	if !status.Exited() || status.ExitStatus() != 0 || len(said) == 0 || said[len(said)-1] != "complete" {
 		t.Errorf("%s: it ended with %d and said %q", what, status, said)
 	}
@@ -191,10 +234,9 @@ func failing(t *testing.T, handoff bool, what string, decide func(call) change) 
 			t.Errorf("%s: %s", what, line)
 		}
 	}
-	reopen(t, path)
-	l.audit(t, path).mustBeClean(t, "%s", what)
-	finishAndCheck(t, l, path, what)
-	return len(said) - 1
+	reopen(t, p.DB)
+	l.audit(t, p.DB).mustBeClean(t, "%s", what)
+	return said
 }
 
 // beside tells whether a call is about a file beside the database, which

@@ -206,7 +206,7 @@ func (w *writer) drain(batch []*request, err error, last *bool) []*request {
 // isFull tells whether an error of the operating system means that there is no
 // space.
 func isFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
 // cramped tells whether a store could not be opened because the disk is full,
@@ -217,7 +217,7 @@ func cramped(path string, err error) bool {
 	}
 	info, e := os.Lstat(ballastPath(path))
 	free, ok := freeSpace(path)
-	return e == nil && info.Size() > 0 && (!ok || free < info.Size())
+	return e == nil && info.Size() > 0 && (errors.Is(err, storage.ErrFull) || !ok || free < info.Size())
 }
 
 func ballastPath(db string) string { return db + "-ballast" }

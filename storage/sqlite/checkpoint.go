@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -182,12 +183,13 @@ func (c *checkpointer) run(pages int) {
 	}
 	c.measure()
 	if err != nil {
-		switch full := isCode(err, lib.SQLITE_FULL); {
-		case isCode(err, lib.SQLITE_IOERR):
+		err = translate(c.asFull(err))
+		switch full := errors.Is(err, storage.ErrFull); {
+		case isCode(err, lib.SQLITE_IOERR) && !full:
 			c.fail(err, "checkpoint")
 		case !full || !c.full:
 			c.full = full
-			c.opts.Logger.Warn("errand: the write-ahead log could not be moved into the database", "error", translate(err))
+			c.opts.Logger.Warn("errand: the write-ahead log could not be moved into the database", "error", err)
 		}
 		return
 	}

@@ -31,6 +31,9 @@ func translate(err error) error {
 		err = fmt.Errorf("the transaction had read before another one committed, so it cannot write; "+
 			"set _txlock=immediate in the DSN: %w", err)
 	}
+	if errors.Is(err, storage.ErrFull) { // see asFull
+		return err
+	}
 	var sentinel error
 	switch e.Code() & 0xff {
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:

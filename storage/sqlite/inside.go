@@ -52,7 +52,7 @@ func (s *Store) inside(ctx context.Context, in *sql.Tx, keys int, f func(t *tx) 
 		return fmt.Errorf("%w: the transaction began by reading, and somebody has written since: "+
 			"begin it with _txlock=immediate in the DSN, or use Tx: %w", storage.ErrBusy, err)
 	}
-	return translate(err)
+	return translate(s.asFull(err))
 }
 
 // insideOwn is inside for a transaction of Tx.

@@ -9,8 +9,8 @@
 // Beside a database jobs.db there may be jobs.db-turn (whose turn it is to
 // write), jobs.db-wake (written to wake the workers of other processes), a
 // jobs.db-instance-N for each process that leases jobs, jobs.db-ballast (given
-// up when the disk is full), and jobs.db-check (a check is owed, or has found
-// damage). They hold no data that a restart needs.
+// up when the disk is full), jobs.db-check (a check is owed, or has found
+// damage), and for moments jobs.db-room (is there room?). They hold no data that a restart needs.
 package sqlite
 
 import (
@@ -310,7 +310,7 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 			if isCode(err, lib.SQLITE_READONLY) {
 				err = fmt.Errorf("path %q, or its folder: %w", path, err)
 			}
-			err = errors.Join(translate(err), s.release())
+			err = errors.Join(translate(s.asFull(err)), s.release())
 		}
 	}()
 	if s.turn, err = newTurn(path, info, o.Logger); err != nil {

@@ -329,7 +329,7 @@ func (w *writer) attempt(batch *[]*request) (culprit int, err error) {
 	if err != nil {
 		_, _ = w.stmts.exec(sqlRollback) // SQLite may have done it already
 		t.rolledBack()
-		return culprit, translate(err)
+		return culprit, translate(w.asFull(err))
 	}
 	if _, err = w.stmts.exec(sqlCommit); err != nil {
 		if err = w.commitFailed(err); w.usable() == nil {
@@ -357,7 +357,8 @@ func ofFile(err error) bool {
 // fsync, the kernel may have dropped the dirty pages while it calls them
 // clean: trying again would acknowledge what is not there. So the store ends.
 func (s *Store) commitFailed(err error) error {
-	if !isCode(err, lib.SQLITE_IOERR) {
+	err = s.asFull(err)
+	if !isCode(err, lib.SQLITE_IOERR) || errors.Is(err, storage.ErrFull) {
 		return translate(err)
 	}
 	s.fail(err, "commit")
