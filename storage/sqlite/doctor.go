@@ -44,7 +44,11 @@ func (f Finding) Bad() bool { return f.Severity == SeverityWarning || f.Severity
 // nothing; others may have it open. now is what its clock is compared with. With
 // full set it compares indexes with tables too, which takes longer.
 //
-// It gives an error only if it could not look.
+// On systems without OFD locks, such as macOS and the BSDs, it must not be called
+// in a process that has the database open: it opens and closes the file, and
+// with that drops the locks of the process.
+//
+// It returns an error only if it could not look.
 func Examine(ctx context.Context, path string, full bool, now time.Time) ([]Finding, error) {
 	path, err := filepath.Abs(path)
 	if err == nil {

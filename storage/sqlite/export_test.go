@@ -32,6 +32,9 @@ func (s *Store) Kill() {
 	}
 }
 
+// UsedPages is how many pages of a database hold something.
+func UsedPages(pages, free, size int64) int64 { return used(pages, free, size) }
+
 // Reading are the connections that only read.
 func (s *Store) Reading() *sql.DB { return s.read.DB }
 

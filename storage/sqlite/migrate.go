@@ -203,20 +203,31 @@ func checkTriggers(ctx context.Context, db querier) error {
 // would be written over. That tables of errand are there the migrations find
 // out.
 func checkNew(ctx context.Context, conn *sql.Conn) error {
-	var tables, pages, free, vacuum int64
+	var tables, pages, free, vacuum, size int64
 	for _, q := range []struct {
 		text string
 		dest *int64
-	}{{sqlAllTables, &tables}, {sqlPageCount, &pages}, {sqlFreePages, &free}, {sqlAutoVacuum, &vacuum}} {
+	}{{sqlAllTables, &tables}, {sqlPageCount, &pages}, {sqlFreePages, &free}, {sqlAutoVacuum, &vacuum}, {sqlPageSize, &size}} {
 		if err := conn.QueryRowContext(ctx, q.text).Scan(q.dest); err != nil {
 			return err
 		}
 	}
-	if tables == 0 && pages-free > 1 && vacuum == 0 { // with it some pages hold no table
-		return fmt.Errorf("%w: %d pages are in use, and there is no table", storage.ErrCorrupt, pages-free)
+	if used := used(pages, free, size); tables == 0 && used > 1 && vacuum == 0 { // with it some pages hold no table
+		return fmt.Errorf("%w: %d pages are in use, and there is no table", storage.ErrCorrupt, used)
 	}
 	return nil
 }
+
+// used is how many pages hold something. The one at 1 GiB, which is for locks,
+// holds nothing and is not free either.
+func used(pages, free, size int64) int64 {
+	if pages > lockPage/size {
+		pages--
+	}
+	return pages - free
+}
+
+const lockPage = 1 << 30
 
 func currentVersion(ctx context.Context, conn *sql.Conn) (v int, err error) {
 	var n int

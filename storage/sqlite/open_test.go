@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -220,6 +221,40 @@ func TestStore_DeletedFileIsNotMadeAgain(t *testing.T) {
 	s.Close()
 	if _, err := os.Stat(d.path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the database was made again: %v", err)
+	}
+}
+
+// A database that was emptied has one page in use, and past 1 GiB that for locks,
+// which is no damage.
+func TestUsedPages(t *testing.T) {
+	for _, c := range []struct{ pages, free, size, want int64 }{
+		{100, 99, 4096, 1},
+		{1 << 18, 1<<18 - 1, 4096, 1},      // up to it
+		{1<<18 + 1, 1<<18 - 1, 4096, 1},    // with it
+		{1<<14 + 9, 1<<14 - 10, 65536, 18}, // and with more that is in use
+	} {
+		if got := sqlite.UsedPages(c.pages, c.free, c.size); got != c.want {
+			t.Errorf("of %d pages of %d bytes, %d free, %d are used, want %d", c.pages, c.size, c.free, got, c.want)
+		}
+	}
+}
+
+// Who cannot hear other processes says so.
+func TestNotify_CannotHear(t *testing.T) {
+	said := make(chan string, 10)
+	d := newDB(t, &sqlite.Options{Logger: slog.New(listener(func(level slog.Level, text string) {
+		if level == slog.LevelWarn {
+			said <- text
+		}
+	}))})
+	if err := os.Mkdir(d.path+"-wake", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	defer d.open().Notify(func(storage.Event) {})()
+	for text := range said {
+		if strings.Contains(text, "up to a second late") {
+			break
+		}
 	}
 }
 

@@ -205,18 +205,12 @@ func (w *watch) run() {
 	}
 }
 
-// subscribe gives the writes to the wake file. Where they cannot be had the
-// tick does alone.
+// subscribe returns the writes to the wake file. Where they cannot be had, as
+// past the system's limit of watchers, the tick does alone.
 func (w *watch) subscribe() (<-chan fsnotify.Event, func()) {
-	if _, err := w.open(); err != nil {
-		return nil, func() {}
-	}
-	n, err := fsnotify.NewWatcher()
+	n, err := w.watcher()
 	if err != nil {
-		return nil, func() {}
-	}
-	if err := n.Add(w.path()); err != nil {
-		_ = n.Close()
+		w.store.opts.Logger.Warn("errand: jobs of other processes may begin up to a second late: their wake-ups cannot be heard", "error", err)
 		return nil, func() {}
 	}
 	go func() {
@@ -224,6 +218,20 @@ func (w *watch) subscribe() (<-chan fsnotify.Event, func()) {
 		}
 	}()
 	return n.Events, func() { _ = n.Close() }
+}
+
+func (w *watch) watcher() (*fsnotify.Watcher, error) {
+	if _, err := w.open(); err != nil {
+		return nil, err
+	}
+	n, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	if err := n.Add(w.path()); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
 }
 
 func (w *watch) path() string { return w.store.path + "-wake" }
