@@ -227,9 +227,15 @@ func TestRecovered(t *testing.T) {
 			}},
 			want: storage.Finish{Outcome: storage.OutcomeCrashed, DueAt: t0.Add(time.Second), Failure: died(2, "immediate")},
 		},
-		"third crash": {
+		"third crash of a kind of somebody else, who knows how many it may have": {
 			job: storage.Reclaimed{Fate: storage.Crashed, Leased: storage.Leased{
 				Counters: storage.Counters{Crashes: 2},
+			}},
+			want: storage.Finish{Outcome: storage.OutcomeCrashed, DueAt: t0.Add(time.Second), Failure: died(3, "first")},
+		},
+		"third crash": {
+			job: storage.Reclaimed{Fate: storage.Crashed, Leased: storage.Leased{
+				Kind: "own", Counters: storage.Counters{Crashes: 2},
 			}},
 			want: storage.Finish{
 				Outcome: storage.OutcomeDead, Reason: storage.ReasonCrashed, Error: died(3, "").Error,
@@ -246,7 +252,9 @@ func TestRecovered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.job.Holder, c.want.Keep = "other", time.Minute
-			if got := testConfig().recovered(&c.job, t0); !reflect.DeepEqual(got, c.want) {
+			config := testConfig()
+			config.Handlers = map[string]Handler{"own": {}}
+			if got := config.recovered(&c.job, t0); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
 		})
