@@ -8,7 +8,8 @@ var (
 	// ErrNotFound: no job has this ID, no schedule this name (any more).
 	ErrNotFound = errors.New("errand: not found")
 	// ErrClosed: the store was closed, or closed itself after an I/O error
-	// that left the fate of a write open.
+	// that left the fate of a write open, or because its database went back to
+	// an earlier moment while it was open.
 	ErrClosed = errors.New("errand: closed")
 	// ErrBusy: another connection held the database for too long. An open
 	// transaction of the same program is a likely cause.

@@ -171,7 +171,7 @@ func (s *Store) reserved(db plain, keys int, f func(t *tx) error) error {
 		return err
 	}
 	m := &t.meta
-	err := t.row(sqlMeta, nil, m.dest()...)
+	err := s.readMeta(t, m)
 	if err == nil {
 		err = tooNew(m.minWriter)
 	}

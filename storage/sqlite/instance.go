@@ -359,7 +359,7 @@ func (s *Store) retire() error {
 	path := in.file.Name()
 	err = errors.Join(err, translate(in.letGo()))
 	if dropped {
-		err = errors.Join(err, os.Remove(path))
+		err = errors.Join(err, ofSystem(os.Remove(path)))
 	}
 	return err
 }

@@ -141,6 +141,7 @@ type Store struct {
 	check   check
 	self    instance
 	cache   cache
+	floor   floor
 	sight   observer
 	bells   bells
 	offers  offers

@@ -164,7 +164,7 @@ func (s *statements) remember(m meta) {
 func (t *tx) counters() (recalled bool, err error) {
 	m := &t.meta
 	if recalled = t.begun && t.stmts.recall(m); !recalled {
-		if err := t.row(sqlMeta, nil, m.dest()...); err != nil {
+		if err := t.store.readMeta(t, m); err != nil {
 			return false, err
 		}
 	}
@@ -183,6 +183,7 @@ func (t *tx) load() error {
 	if !recalled { // else nobody has written
 		t.stmts.checkLineups()
 	}
+	t.store.floor.raise(&t.meta)
 	return t.store.catchUp(t, &t.meta) // with what is committed, whatever becomes of this one
 }
 
@@ -227,6 +228,7 @@ func (t *tx) rolledBack() {
 // committed does what waits for the commit.
 func (t *tx) committed() {
 	t.stmts.remember(t.meta)
+	t.store.floor.raise(&t.meta)
 	if t.created > 0 && t.meta.gen == t.was.gen+t.created {
 		t.store.cache.follow(t.was.gen, t.meta.gen, t.lanes)
 	}

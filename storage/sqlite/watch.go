@@ -46,7 +46,7 @@ func (r reader) row(text string, args []any, dest ...any) error {
 // refresh brings the cache up to date, without the writer.
 func (s *Store) refresh(ctx context.Context) (m meta, err error) {
 	db := reader{ctx, s.inner.DB}
-	if err := db.row(sqlMeta, nil, m.dest()...); err != nil {
+	if err := s.readMeta(db, &m); err != nil {
 		return m, err
 	}
 	return m, s.catchUp(db, &m)
