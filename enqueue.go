@@ -113,8 +113,7 @@ func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJo
 	if isNil(j.Args) {
 		f.field(place+"args", nil, "must not be nil")
 	} else {
-		r.Kind = j.Args.Kind()
-		f.add(checkName(place+"kind", r.Kind))
+		r.Kind = f.kind(place, j.Args, &q.types)
 		r.Args = f.args(place+"args", j.Args, q.opts.MaxArgs)
 	}
 	f.add(checkName(options+"queue", r.Queue))

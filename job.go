@@ -1,7 +1,12 @@
 package errand
 
 import (
+	"encoding"
 	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/errandq/errand/internal/engine"
@@ -13,9 +18,123 @@ import (
 // application that encoding/json can write and read.
 type Args interface {
 	// Kind names the type of job, and so the handler that runs it. It must
-	// give the same for every value of the type, its zero value included.
+	// give the same for every value of the type, its zero value included, and
+	// no other type of the program may have it.
 	// Jobs outlive releases: once used, a kind should not change.
 	Kind() string
+}
+
+// argsTypes are the types of args that a queue has met in this process.
+type argsTypes struct {
+	known sync.Map // of *argsType by reflect.Type
+	mu    sync.Mutex
+	kinds map[string]reflect.Type // that of what a pointer points to
+}
+
+// argsType is what there is to know of one.
+type argsType struct {
+	kind   string       // of its zero value
+	taken  reflect.Type // the other type that has this kind, or nil
+	hidden bool         // JSON sees none of its fields
+}
+
+// of gives what there is to know of a type that is no interface.
+func (a *argsTypes) of(t reflect.Type) *argsType {
+	if known, ok := a.known.Load(t); ok {
+		return known.(*argsType)
+	}
+	x := &argsType{kind: zeroKind(t), hidden: !implements(t, marshalers) && hidesAll(t)}
+	if base := deref(t); checkName("kind", x.kind) == nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if other, ok := a.kinds[x.kind]; ok && other != base {
+			x.taken = other
+		} else if !ok {
+			if a.kinds == nil {
+				a.kinds = map[string]reflect.Type{}
+			}
+			a.kinds[x.kind] = base
+		}
+	}
+	known, _ := a.known.LoadOrStore(t, x)
+	return known.(*argsType)
+}
+
+// zeroKind gives the kind of the zero value of a type, or "" if that has none. A
+// pointer is given something to point to, as its Kind may look there.
+func zeroKind(t reflect.Type) (kind string) {
+	defer func() {
+		if recover() != nil {
+			kind = ""
+		}
+	}()
+	v := reflect.New(t).Elem()
+	if t.Kind() == reflect.Pointer {
+		v = reflect.New(t.Elem())
+	}
+	return v.Interface().(Args).Kind()
+}
+
+func deref(t reflect.Type) reflect.Type {
+	if t.Kind() == reflect.Pointer {
+		return t.Elem()
+	}
+	return t
+}
+
+// What writes and reads JSON in its own way.
+var (
+	marshalers   = []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()}
+	unmarshalers = []reflect.Type{reflect.TypeFor[json.Unmarshaler](), reflect.TypeFor[encoding.TextUnmarshaler]()}
+)
+
+func implements(t reflect.Type, any []reflect.Type) bool {
+	return slices.ContainsFunc(any, t.Implements)
+}
+
+// hidesAll tells whether a type has fields and JSON sees none of them, so that
+// what is in them would be lost. Those with the tag "-" are meant to be.
+func hidesAll(t reflect.Type) bool {
+	hidden := false
+	for _, f := range reflect.VisibleFields(structOf(t)) {
+		switch {
+		case f.Name == "_" || f.Tag.Get("json") == "-" || f.Anonymous && deref(f.Type).Kind() == reflect.Struct:
+		case f.IsExported():
+			return false
+		default:
+			hidden = true
+		}
+	}
+	return hidden
+}
+
+// structOf gives the struct that t is or points to, else one without fields.
+func structOf(t reflect.Type) reflect.Type {
+	if t = deref(t); t.Kind() == reflect.Struct {
+		return t
+	}
+	return reflect.TypeFor[struct{}]()
+}
+
+const hiddenLimit = "must have exported fields, or none, or marshal itself: JSON sees no others"
+
+// kind gives the kind of args, and checks it and their type.
+func (f *faults) kind(place string, args Args, types *argsTypes) string {
+	kind := args.Kind()
+	if err := checkName(place+"kind", kind); err != nil {
+		f.add(err)
+		return kind
+	}
+	t := reflect.TypeOf(args)
+	switch x := types.of(t); {
+	case kind != x.kind:
+		f.field(place+"kind", kind, fmt.Sprintf("must be the same for every value of %v, whose zero value has %q", t, x.kind))
+	case x.taken != nil:
+		f.field(place+"kind", kind, fmt.Sprintf("must be of one type: %v has it, and %v", x.taken, deref(t)))
+	case x.hidden:
+		f.field(place+"args", t.String(), hiddenLimit)
+	}
+	return kind
 }
 
 // ID is a job's name for the outside: a UUID of version 7. The zero ID names

@@ -2,6 +2,7 @@ package errand_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -58,4 +59,82 @@ func TestSnooze_ItsErrorIsKeptInTheDeadLetter(t *testing.T) {
 			t.Errorf("dead letter: %s, error %q, %v", d.Reason, d.Error, err)
 		}
 	})
+}
+
+// private is lost in JSON.
+type private struct{ id int }
+
+func (private) Kind() string { return "private" }
+
+// copied has kept the kind of the type it was copied from.
+type copied struct{ Text string }
+
+func (copied) Kind() string { return "note" }
+
+// embeds has its only field by a type of which JSON sees nothing.
+type (
+	inner  struct{ id int }
+	embeds struct{ inner }
+)
+
+func (embeds) Kind() string { return "embeds" }
+
+// written marshals itself, if there is a pointer to it.
+type written struct{ id int }
+
+func (written) Kind() string                    { return "written" }
+func (w *written) MarshalJSON() ([]byte, error) { return json.Marshal(w.id) }
+func (w *written) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &w.id) }
+
+// deep has a field by an embedded type, and one that is left out on purpose.
+type (
+	shown struct{ ID int }
+	deep  struct {
+		shown
+		note string
+		Memo string `json:"-"`
+	}
+	bare struct {
+		Memo string `json:"-"`
+	}
+)
+
+func (deep) Kind() string { return "deep" }
+func (bare) Kind() string { return "bare" }
+
+// Args that would be lost, or read as those of another type, are refused before
+// there is a job.
+func TestArgs_Types(t *testing.T) {
+	q := openQueue(t, nil)
+	errand.Handle(errand.NewWorker(q, nil), func(context.Context, *errand.Job[note]) error { return nil })
+	errand.Handle(errand.NewWorker(q, nil), func(context.Context, *errand.Job[written]) error { return nil })
+	const hidden = "must have exported fields, or none, or marshal itself: JSON sees no others"
+	for _, c := range []struct {
+		name string
+		args errand.Args
+		want []fault
+	}{
+		{"hidden", private{1}, []fault{{"args", `"errand_test.private"`, hidden}}},
+		{"hidden behind a pointer", &private{1}, []fault{{"args", `"*errand_test.private"`, hidden}}},
+		{"hidden in what is embedded", embeds{inner{1}}, []fault{{"args", `"errand_test.embeds"`, hidden}}},
+		{"marshalled by a pointer that is not there", written{1}, []fault{{"args", `"errand_test.written"`, hidden}}},
+		{"marshalled", &written{1}, nil},
+		{"seen by its embedded field", deep{shown{1}, "", ""}, nil},
+		{"nothing, on purpose", bare{}, nil},
+		{"no fields", longest{}, nil},
+		{"no struct", ofKind(""), []fault{{"kind", `""`, "must match"}}},
+		{"a kind of its value", ofKind("x"), []fault{{"kind", `"x"`, `must be the same for every value of errand_test.ofKind, whose zero value has ""`}}},
+		{"a kind of its value behind a pointer", &byPointer{"x"}, []fault{{"kind", `"x"`, `must be the same for every value of *errand_test.byPointer, whose zero value has ""`}}},
+		{"a kind twice", copied{}, []fault{{"kind", `"note"`, "must be of one type: errand_test.note has it, and errand_test.copied"}}},
+		{"the same behind a pointer", &note{}, nil},
+	} {
+		for range 2 { // also once the type is known
+			_, err := q.Enqueue(t.Context(), c.args, nil)
+			if c.want != nil {
+				wantFaults(t, err, c.want...)
+			} else if err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+	}
 }

@@ -163,6 +163,7 @@ type Queue struct {
 	opts   Options // with defaults
 	clock  *queueClock
 	limits limits
+	types  argsTypes
 	lanes  engine.Lanes
 	// changing holds one while a schedule is changed, so that those who do it in
 	// this process take turns instead of each other's chance.

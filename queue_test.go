@@ -30,6 +30,11 @@ type ofKind string
 
 func (k ofKind) Kind() string { return string(k) }
 
+// longest has the longest kind.
+type longest struct{}
+
+func (longest) Kind() string { return strings.Repeat("x", 128) }
+
 // any JSON value, or none that is.
 type value struct{ V any }
 
@@ -219,7 +224,7 @@ func TestEnqueue_refusesBadInput(t *testing.T) {
 func TestEnqueue_takesWhatIsJustInside(t *testing.T) {
 	q := openQueue(t, nil)
 	long := strings.Repeat("x", 128)
-	id := enqueue(t, q, ofKind(long), &errand.JobOptions{
+	id := enqueue(t, q, longest{}, &errand.JobOptions{
 		Queue: "A.b_c:d/e-1", Priority: -100, RunAt: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
 		Timeout: time.Millisecond, Unique: &errand.Unique{Key: strings.Repeat("u", 1024)},
 		Headers: map[string]string{"h": strings.Repeat("v", 16<<10-8)},

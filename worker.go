@@ -161,12 +161,14 @@ func NewWorker(q *Queue, o *WorkerOptions) *Worker {
 // than once: see the package documentation.
 //
 // Handle panics if fn is nil, if the kind is malformed or has a handler
-// already, if the options do not hold, and after Run.
+// already, if another type that the queue has met has it, if JSON sees none of
+// the fields of A, if the options do not hold, and after Run.
 func Handle[A Args](w *Worker, fn func(ctx context.Context, job *Job[A]) error, o ...HandlerOptions) {
 	kind := kindOf[A]()
 	if fn == nil {
 		panic(fmt.Sprintf("errand: Handle %q: nil handler", kind))
 	}
+	w.checkType(reflect.TypeFor[A]())
 	w.register(kind, o, func(ctx context.Context, l *storage.Leased) error {
 		job, err := decodeJob[A](l)
 		if err != nil {
@@ -175,6 +177,16 @@ func Handle[A Args](w *Worker, fn func(ctx context.Context, job *Job[A]) error, 
 		job.Phase = w.engine.Phase(l)
 		return fn(ctx, job)
 	})
+}
+
+func (w *Worker) checkType(t reflect.Type) {
+	switch x := w.queue.types.of(t); {
+	case checkName("kind", x.kind) != nil: // register says so
+	case x.taken != nil:
+		panic(fmt.Sprintf("errand: Handle %q: the kind must be of one type: %v has it, and %v", x.kind, x.taken, deref(t)))
+	case x.hidden && !implements(reflect.PointerTo(deref(t)), slices.Concat(marshalers, unmarshalers)):
+		panic(fmt.Sprintf("errand: Handle %q: %v %s", x.kind, t, hiddenLimit))
+	}
 }
 
 func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Context, *storage.Leased) error) {

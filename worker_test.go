@@ -70,6 +70,13 @@ func TestHandle_panicsOnMisuse(t *testing.T) {
 		{"pointer without a kind", func(w *errand.Worker) {
 			errand.Handle(w, func(context.Context, *errand.Job[*byPointer]) error { return nil })
 		}, `kind ""`},
+		{"type of which JSON sees nothing", func(w *errand.Worker) {
+			errand.Handle(w, func(context.Context, *errand.Job[private]) error { return nil })
+		}, `"private": errand_test.private must have exported fields`},
+		{"second type of a kind", func(w *errand.Worker) {
+			errand.Handle(w, fn)
+			errand.Handle(w, func(context.Context, *errand.Job[copied]) error { return nil })
+		}, `"note": the kind must be of one type: errand_test.note has it, and errand_test.copied`},
 		{"interface", func(w *errand.Worker) {
 			errand.Handle(w, func(context.Context, *errand.Job[errand.Args]) error { return nil })
 		}, `errand.Args is an interface`},
