@@ -26,8 +26,9 @@ var (
 	// ErrUnknownOutcome: the commit failed in a way that leaves open whether
 	// it took place. The store is closed by it; look after opening it again.
 	ErrUnknownOutcome = errors.New("errand: outcome of the write is unknown")
-	// ErrUnsupportedDB: not a database this store can work with: in memory,
-	// of another driver, too old, or not in WAL mode.
+	// ErrUnsupportedDB: not a database this store can work with: in memory, of
+	// another driver, too old, not in WAL mode, a file with two names, or on a
+	// connection that syncs nothing. Or what is beside it is not errand's.
 	ErrUnsupportedDB = errors.New("errand: unsupported database")
 	// ErrWrongDatabase: a transaction of another database.
 	ErrWrongDatabase = errors.New("errand: transaction belongs to another database")

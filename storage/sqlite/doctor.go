@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -105,6 +106,7 @@ type doctor struct {
 	full  bool
 	db    *sql.DB
 	bare  bool // without tables that could be looked at
+	flat  bool // on a file system without modes
 	found []Finding
 }
 
@@ -256,6 +258,7 @@ func (d *doctor) place() {
 		d.say("file system", SeverityNote, "", "its type cannot be told here")
 		return
 	}
+	d.flat = slices.Contains(modeless, fsys.name)
 	switch {
 	case fsys.shared:
 		d.say("file system", SeverityError, "move the database to a local file system", "%s, which other machines may share", fsys.name)
@@ -331,7 +334,7 @@ func (d *doctor) file(suffix string, info os.FileInfo, modes bool) {
 	if suffix == "-wal" || suffix == "-shm" || suffix == "-journal" { // SQLite's
 		want = d.info.Mode().Perm() & 0o666
 	}
-	if modes && info.Mode().Perm()&0o666 != want {
+	if modes && !d.flat && info.Mode().Perm()&0o666 != want {
 		d.say("modes", SeverityWarning, hint(fmt.Sprintf("chmod %o", want), info.Name()),
 			"%s has mode %v, the database %v", info.Name(), info.Mode(), d.info.Mode())
 	}

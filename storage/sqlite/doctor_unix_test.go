@@ -51,3 +51,21 @@ func TestExamine_NamesOfOthers(t *testing.T) {
 		t.Errorf("remedies %q, want those of instance 8, quoted for a shell", remedies)
 	}
 }
+
+// Advice on modes is for file systems that have them.
+func TestExamine_Modes(t *testing.T) {
+	for name, want := range map[string]bool{"ext4": true, "vfat": false} {
+		sqlite.FileSystem(t, name)
+		d := newDB(t, nil)
+		if err := d.open().Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(d.path+"-turn", 0o640); err != nil {
+			t.Fatal(err)
+		}
+		found, err := sqlite.Examine(context.Background(), d.path, false, t0)
+		if err != nil || has(found, "modes", sqlite.SeverityWarning) != want {
+			t.Errorf("%s: the doctor says %v (%v): about modes %t", name, found, err, want)
+		}
+	}
+}

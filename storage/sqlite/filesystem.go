@@ -21,6 +21,9 @@ type fileSystem struct {
 	readOnly bool // as it is mounted here
 }
 
+// modeless are file systems that give all files the mode they were mounted with.
+var modeless = []string{"vfat", "exfat", "msdos", "ntfs", "ntfs3", "fuseblk"}
+
 const remedyInMemory = "put the database on a disk"
 
 // inMemory reports whether what is there is gone with the next reboot.
