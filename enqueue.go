@@ -31,7 +31,8 @@ const (
 
 // Enqueue adds a job. When it returns nil the job is durable, see
 // [Options].Durability. If the options ask for a unique key that another job
-// holds, nothing is added and the answer is a duplicate with that job's ID.
+// holds, nothing is added and the answer is a duplicate with that job's ID, which
+// is said to be gone if the job was deleted since.
 //
 // Bad input gives a [FieldError] for each fault, joined, and nothing is
 // written.
@@ -57,6 +58,20 @@ func (q *Queue) EnqueueTx(ctx context.Context, tx *sql.Tx, args Args, o *JobOpti
 		return s.EnqueueTx(ctx, tx, now, jobs)
 	}
 	return first(q.enqueue(ctx, []NewJob{{args, o}}, only, write))
+}
+
+// ReleaseUnique ends the hold of a unique key of a kind with the life of the job
+// that holds it, as if [Unique].Forever had not been set. If that job has ended,
+// the key is free at once, and the zero ID is returned; if not, its ID is, and the key is free once it
+// has ended. It returns [ErrNotFound] if no job holds the key.
+func (q *Queue) ReleaseUnique(ctx context.Context, kind, key string) (ID, error) {
+	var f faults
+	f.add(checkName("kind", kind))
+	checkUnique(&f, "key", key)
+	if err := f.err(); err != nil {
+		return ID{}, err
+	}
+	return q.store.ReleaseUnique(ctx, uniqueKey(kind, key))
 }
 
 // EnqueueMany adds jobs, at most 10,000 with at most 64 MiB of args and headers,

@@ -324,3 +324,22 @@ func ExampleQueue_Counts() {
 	// default send_email scheduled 1
 	// default send_email ready 2
 }
+
+// A key that is held for ever can be given back.
+func ExampleQueue_ReleaseUnique() {
+	ctx := context.Background()
+	q, remove := tempQueue(&errand.Options{Retention: -1}) // what is cancelled is deleted at once
+	defer remove()
+
+	once := &errand.JobOptions{Unique: &errand.Unique{Key: "order 17", Forever: true}}
+	mail := SendEmail{To: "ada@example.org"}
+	first := must(q.Enqueue(ctx, mail, once))
+	must(q.Cancel(ctx, first.ID))
+	again := must(q.Enqueue(ctx, mail, once))
+	fmt.Println("duplicate:", again.Duplicate, "of the first:", again.ID == first.ID, "gone:", again.Gone)
+	must(q.ReleaseUnique(ctx, mail.Kind(), "order 17"))
+	fmt.Println("duplicate:", must(q.Enqueue(ctx, mail, once)).Duplicate)
+	// Output:
+	// duplicate: true of the first: true gone: true
+	// duplicate: false
+}

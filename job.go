@@ -221,7 +221,8 @@ type JobOptions struct {
 type Unique struct {
 	// Key must not be empty; at most 1,024 bytes of UTF-8.
 	Key string
-	// Forever holds the key also after the job has ended, however it ended. If
+	// Forever holds the key also after the job has ended, however it ended, until
+	// [Queue.ReleaseUnique]. If
 	// false, the key is free again once the job is finished or dead.
 	Forever bool
 }

@@ -21,7 +21,7 @@ type UniqueScope uint8
 const (
 	// UniqueLive holds the key until the job is finished or dead.
 	UniqueLive UniqueScope = iota
-	// UniqueForever never releases it.
+	// UniqueForever never releases it. Store.ReleaseUnique does.
 	UniqueForever
 )
 
@@ -52,6 +52,9 @@ type Enqueued struct {
 	ID ID
 	// Duplicate is set if nothing was inserted.
 	Duplicate bool
+	// Gone is set if the job that holds the key was deleted since: a key with
+	// [UniqueForever] outlives it.
+	Gone bool
 }
 
 // Counters are the four counters of a job.

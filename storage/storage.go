@@ -77,6 +77,12 @@ type Store interface {
 	// no job.
 	Cancel(ctx context.Context, now time.Time, id ID, keep time.Duration) (State, error)
 
+	// ReleaseUnique ends the hold of a unique key with the life of its holder,
+	// whatever its scope: at once if the holder is not live. It gives the holder
+	// that has the key until it ends, the zero ID if the key is free, and
+	// [ErrNotFound] if nobody held it.
+	ReleaseUnique(ctx context.Context, key string) (ID, error)
+
 	// Pause stops or resumes leasing from a queue, also one that has no job
 	// yet. Running jobs go on. Doing it twice is the same as once.
 	Pause(ctx context.Context, now time.Time, queue string, paused bool) error

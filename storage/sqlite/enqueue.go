@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -21,8 +22,14 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	sqlInsertPayload = `INSERT INTO errand_payload (job, headers, args) VALUES (?1, ?2, ?3)`
 	sqlClaimKey      = `INSERT INTO errand_unique (key, job, salt, created_at, until) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT DO NOTHING`
-	sqlKeyHolder  = `SELECT job, salt, created_at FROM errand_unique WHERE key = ?1`
-	sqlReleaseKey = `DELETE FROM errand_unique WHERE key = ?1 AND job = ?2 AND until = 0`
+	sqlKeyHolder = `SELECT job, salt, created_at FROM errand_unique WHERE key = ?1`
+	// A live job is looked for first: most keys are of one.
+	sqlKeyGone = `SELECT until <> 0 AND NOT EXISTS (SELECT 1 FROM errand_job WHERE id = job)
+AND NOT EXISTS (SELECT 1 FROM errand_finished WHERE id = job) AND NOT EXISTS (SELECT 1 FROM errand_dead WHERE id = job)
+FROM errand_unique WHERE key = ?1`
+	sqlEndKeyWithJob = `UPDATE errand_unique SET until = 0 WHERE key = ?1 AND EXISTS (SELECT 1 FROM errand_job WHERE id = job)`
+	sqlDropKey       = `DELETE FROM errand_unique WHERE key = ?1`
+	sqlReleaseKey    = `DELETE FROM errand_unique WHERE key = ?1 AND job = ?2 AND until = 0`
 )
 
 // inlineLimit is how many bytes of args and headers stay in the job's row.
@@ -98,6 +105,9 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, 
 			}
 			if !holder.IsZero() {
 				out[i] = storage.Enqueued{ID: holder, Duplicate: true}
+				if err := t.row(sqlKeyGone, []any{j.Unique}, &out[i].Gone); err != nil {
+					return nil, err
+				}
 				continue
 			}
 		}
@@ -193,6 +203,35 @@ func (t *tx) claimKey(key string, job, salt, created int64, scope storage.Unique
 		return holder, err
 	}
 	return storage.NewID(fromMicros(created), uint32(salt), job), nil
+}
+
+// ReleaseUnique implements [storage.Store].
+func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.ID, err error) {
+	err = s.submit(ctx, &request{ends: true, run: func(t *tx) error {
+		holder = storage.ID{}
+		var job, salt, created int64
+		err := t.row(sqlKeyHolder, []any{key}, &job, &salt, &created)
+		if errors.Is(err, sql.ErrNoRows) {
+			return storage.ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
+		res, err := t.exec(sqlEndKeyWithJob, key)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); n == 1 || err != nil {
+			holder = storage.NewID(fromMicros(created), uint32(salt), job)
+			return err
+		}
+		_, err = t.exec(sqlDropKey, key)
+		return err
+	}})
+	if err != nil {
+		return storage.ID{}, err
+	}
+	return holder, nil
 }
 
 // releaseKey gives a key up whose scope was the life of this job.

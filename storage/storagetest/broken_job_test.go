@@ -33,6 +33,18 @@ var jobFaults = []fault{
 			delete(m.unique, m.jobs[l.Key].Unique)
 		}
 	})},
+	{"no holder of a key is gone", "unique_gone", func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			out, err := in.Enqueue(ctx, now, jobs)
+			for i := range out {
+				out[i].Gone = false
+			}
+			return out, err
+		}
+		return h
+	}},
+	{"a key is taken from a live job", "unique_release", func(in *instance) storage.Store { return &grabber{sound(in)} }},
 	{"unique key held for ever released by the purge", "unique_forever", after(func(m *Memory, _ time.Time, _ storage.Exchange, _ *storage.ExchangeResult) {
 		for key, id := range m.unique {
 			if m.find(id) == nil {
@@ -177,4 +189,13 @@ func (u *unbounded) Job(ctx context.Context, id storage.ID) (storage.Record, err
 		r.History = append([]storage.Failure{r.History[0]}, r.History...)
 	}
 	return r, err
+}
+
+// grabber releases keys at once, whether their holder lives or not.
+type grabber struct{ *hooks }
+
+func (s *grabber) ReleaseUnique(ctx context.Context, key string) (storage.ID, error) {
+	id, err := s.hooks.ReleaseUnique(ctx, key)
+	s.m.locked(func() { delete(s.m.unique, key) })
+	return id, err
 }

@@ -327,10 +327,67 @@ Keys are compared as they are, over the whole database.`, func(f *fixture) {
 			l := f.run(f.s, unique(key), forever)
 			end(l)
 			for _, change := range []func(*storage.NewJob){unique(key), forever} {
-				if e := f.enqueue(newJob(unique(key), change))[0]; e != (storage.Enqueued{ID: l.ID, Duplicate: true}) {
-					f.Errorf("%s: got %v, want a duplicate of %v", key, e, l.ID)
+				e := f.enqueue(newJob(unique(key), change))[0]
+				if _, err := f.s.Job(f.ctx, l.ID); e != (storage.Enqueued{ID: l.ID, Duplicate: true, Gone: err != nil}) {
+					f.Errorf("%s: got %v, want a duplicate of %v (%v)", key, e, l.ID, err)
 				}
 			}
+		}
+	}},
+
+	{"unique_gone", `Gone is set if the job that holds the key was deleted since: a key with [UniqueForever] outlives it.`, func(f *fixture) {
+		l := f.run(f.s, unique("a"), forever)
+		for _, gone := range []bool{false, true} {
+			if e := f.enqueue(newJob(unique("a")))[0]; e.Gone != gone {
+				f.Errorf("got %v, want gone %t", e, gone)
+			}
+			f.finish(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		}
+	}},
+
+	{"unique_release", `ReleaseUnique ends the hold of a unique key with the life of its holder, whatever its scope: at once if the holder is not live.
+It gives the holder that has the key until it ends, the zero ID if the key is free, and [ErrNotFound] if nobody held it.`, func(f *fixture) {
+		release := func(what string, want storage.ID, wantErr error) {
+			f.Helper()
+			if id, err := f.s.ReleaseUnique(f.ctx, "a"); id != want || !errors.Is(err, wantErr) {
+				f.Errorf("%s: got %v, %v; want %v, %v", what, id, err, want, wantErr)
+			}
+		}
+		duplicate := func(what string, want bool) {
+			f.Helper()
+			e := f.enqueue(newJob(unique("a")))[0]
+			if e.Duplicate != want {
+				f.Errorf("%s: got %v, want duplicate %t", what, e, want)
+			}
+			if !e.Duplicate {
+				f.cancel(e.ID)
+			}
+		}
+		release("nobody holds it", storage.ID{}, storage.ErrNotFound)
+		for what, end := range map[string]storage.Finish{
+			"deleted": {Outcome: storage.OutcomeDone},
+			"kept":    {Outcome: storage.OutcomeDone, Keep: keep},
+			"dead":    died(storage.Lease{}, storage.ReasonExhausted, "no"),
+		} {
+			for _, change := range []func(*storage.NewJob){unique("a"), forever} {
+				l := f.run(f.s, unique("a"), change)
+				end.Lease = l.Lease
+				release("while its holder lives", l.ID, nil)
+				duplicate("while its holder lives", true)
+				f.apply(f.s, end)
+				duplicate("when its holder has ended", false)
+			}
+			l := f.run(f.s, unique("a"), forever)
+			end.Lease = l.Lease
+			f.apply(f.s, end)
+			duplicate(what, true)
+			release(what, storage.ID{}, nil)
+			duplicate(what+", then released", false)
+		}
+		release("given back", storage.ID{}, storage.ErrNotFound)
+		step, err := f.s.Redrive(f.ctx, f.now, storage.DeadSelection{}, "")
+		if err != nil || step.N != 1 || len(step.Duplicates) != 2 {
+			f.Errorf("redriving gives %+v, %v: want the key with one of three", step, err)
 		}
 	}},
 }

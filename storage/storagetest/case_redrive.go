@@ -170,7 +170,7 @@ A job whose unique key another job holds stays dead and is reported as a duplica
 		f.did("redrive of the key's holder", f.redrive(storage.DeadSelection{IDs: []storage.ID{dead}}, ""), 1, nil, nil)
 		l := f.leaseOne(f.s)
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
-		if e := f.enqueue(newJob(unique("a")))[0]; e != (storage.Enqueued{ID: dead, Duplicate: true}) {
+		if e := f.enqueue(newJob(unique("a")))[0]; e != (storage.Enqueued{ID: dead, Duplicate: true, Gone: true}) {
 			f.Errorf("the key was released: %v", e)
 		}
 		// A dead job with a key that was live when it was enqueued, and is held

@@ -116,7 +116,7 @@ func (m *Memory) Reboot(s storage.Store) {
 // enqueue adds a job, unless it is a duplicate: then the second result is nil.
 func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *job) {
 	if holder, ok := m.unique[n.Unique]; ok {
-		return storage.Enqueued{ID: holder, Duplicate: true}, nil
+		return storage.Enqueued{ID: holder, Duplicate: true, Gone: m.find(holder) == nil}, nil
 	}
 	created := floor(now)
 	m.lastKey++

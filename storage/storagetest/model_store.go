@@ -336,6 +336,28 @@ func (in *instance) Cancel(ctx context.Context, now time.Time, id storage.ID, ke
 	return state, nil
 }
 
+// ReleaseUnique implements [storage.Store].
+func (in *instance) ReleaseUnique(ctx context.Context, key string) (storage.ID, error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return storage.ID{}, err
+	}
+	defer m.mu.Unlock()
+	holder, ok := m.unique[key]
+	if !ok {
+		return storage.ID{}, storage.ErrNotFound
+	}
+	j := m.find(holder)
+	if j != nil {
+		j.scope = storage.UniqueLive
+	}
+	if j != nil && j.live() {
+		return holder, nil
+	}
+	delete(m.unique, key)
+	return storage.ID{}, nil
+}
+
 // Pause implements [storage.Store].
 func (in *instance) Pause(ctx context.Context, now time.Time, queue string, paused bool) error {
 	if err := in.m.begin(ctx, in); err != nil {
