@@ -46,7 +46,7 @@ func (s *Store) pulses(id int64) int64 {
 	if err != nil {
 		return 0
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // only ever read
 	var b [noteSize]byte
 	if _, err := f.ReadAt(b[:], pulseSlot*noteSize); err != nil || binary.NativeEndian.Uint64(b[:]) != 0 {
 		return 0

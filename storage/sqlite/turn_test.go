@@ -18,7 +18,7 @@ import (
 // to without a pause: through the pool that New was given, and from elsewhere.
 func TestTurn_OthersWriteBesideUnbrokenWriting(t *testing.T) {
 	d := newDB(t, nil)
-	dsn := "file:" + d.path + "?_pragma=journal_mode(wal)&_pragma=busy_timeout(1000)"
+	dsn := "file:" + d.path + "?_pragma=journal_mode(wal)&_pragma=busy_timeout(2000)"
 	app, other := appDB(t, dsn), appDB(t, dsn)
 	if _, err := app.Exec("CREATE TABLE orders (id INTEGER PRIMARY KEY)"); err != nil {
 		t.Fatal(err)
