@@ -39,7 +39,8 @@ type instance struct {
 
 	mu     sync.Mutex
 	file   *os.File
-	ended  bool // no handler may start any more; the file stays until the last has returned
+	ended  bool // no handler may start any more
+	left   bool // by Close, to the handlers that run: the last one lets go of the file
 	notes  notes
 	name   string
 	lease  time.Duration  // longest promised so far
@@ -221,7 +222,7 @@ func (in *instance) end(l storage.Lease, running bool) error {
 		in.slots[l.Token] = at
 	}
 	err := in.notes.end(at.n, l.Token)
-	if in.ended && !in.runs() {
+	if in.left && !in.runs() {
 		err = errors.Join(err, in.letGo())
 	}
 	return translate(err)
@@ -337,7 +338,7 @@ func (s *Store) retire() error {
 	in.ended = true
 	in.mu.Unlock()
 	dropped := false
-	r := &request{ends: true, done: make(chan error, 1), run: func(t *tx) (err error) {
+	r := &request{ends: true, last: true, done: make(chan error, 1), run: func(t *tx) (err error) {
 		if id := cmp.Or(t.registered, in.number()); id != 0 {
 			dropped, err = t.resign(id)
 		}
@@ -353,13 +354,16 @@ func (s *Store) retire() error {
 	case in.file == nil: // nothing was registered, nothing can have gone wrong
 		return nil
 	case in.runs():
+		in.left = true
 		abandon(in.file)
 		return err
 	}
 	path := in.file.Name()
 	err = errors.Join(err, translate(in.letGo()))
 	if dropped {
-		err = errors.Join(err, ofSystem(os.Remove(path)))
+		if e := os.Remove(path); !errors.Is(e, os.ErrNotExist) { // somebody may have deleted it
+			err = errors.Join(err, ofSystem(e))
+		}
 	}
 	return err
 }

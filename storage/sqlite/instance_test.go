@@ -3,6 +3,9 @@ package sqlite_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -157,5 +160,69 @@ func TestReclaim_ReadsLeasesOfTheLivingRarely(t *testing.T) {
 	}
 	if n = b.LeaseReads() - n; n < 40 || n > 60 {
 		t.Errorf("read %d times in ten leases", n)
+	}
+}
+
+// closeBusy closes s while its writer is busy, as with a checkpoint: after what
+// is asked before, and with what happens after that.
+func (d *db) closeBusy(s *sqlite.Store, after func(), before ...func()) {
+	d.t.Helper()
+	release := s.Stall()
+	var asked sync.WaitGroup
+	for i, ask := range append(before, func() { _ = s.Close() }) {
+		asked.Go(ask)
+		for s.Waiting() <= i {
+			runtime.Gosched()
+		}
+	}
+	after()
+	release()
+	asked.Wait()
+	if left, _ := filepath.Glob(d.path + "-instance-*"); len(left) > 0 {
+		d.t.Errorf("left behind: %v", left)
+	}
+}
+
+// What was asked for before Close goes first, however much it is: Close hands
+// back what it leases too.
+func TestInstance_ClosedBehindExchanges(t *testing.T) {
+	d := newDB(t, nil)
+	a, b := d.open(), d.open()
+	enqueue(t, a, "a", 1)
+	enqueue(t, a, "b", 1)
+	d.closeBusy(a, func() {}, func() { lease(t, a, 5000, "a") }, func() { lease(t, a, 5000, "b") })
+	if got := reclaimed(t, b, 0); len(got) != 2 {
+		t.Errorf("handed back: %v, want both jobs", got)
+	}
+}
+
+// A handler returns while its Store is being closed: no file is left.
+func TestInstance_HandlerEndsDuringClose(t *testing.T) {
+	d := newDB(t, nil)
+	a, b := d.open(), d.open()
+	enqueue(t, a, "a", 1)
+	l := lease(t, a, 1, "a")[0]
+	start(t, a, l)
+	d.closeBusy(a, func() {
+		if err := a.Ended(l.Lease); err != nil {
+			t.Error(err)
+		}
+	})
+	if got := reclaimed(t, b, 0); got[l.Key] != storage.Cut {
+		t.Errorf("handed back: %v, want the job as cut", got)
+	}
+}
+
+// Close does not complain of a file that somebody has deleted before.
+func TestInstance_FileDeletedThenClosed(t *testing.T) {
+	d := newDB(t, nil)
+	a := d.open()
+	enqueue(t, a, "a", 1)
+	finish(t, a, lease(t, a, 1, "a")...)
+	if err := os.Remove(d.instanceFile(a)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Errorf("Close: %v", err)
 	}
 }

@@ -45,7 +45,8 @@ type request struct {
 	// urgent says that it goes before others that wait: leases run out, and
 	// handlers wait for runners.
 	urgent bool
-	work   int // about how many jobs it writes
+	last   bool // nothing comes after it: the Store is being closed
+	work   int  // about how many jobs it writes
 	state  atomic.Int32
 	done   chan error
 }
@@ -194,7 +195,7 @@ func (w *writer) take(work int, plain bool) *request {
 		}
 	}
 	r := w.kept
-	if r == nil || plain && work+r.work > maxWork {
+	if r == nil || plain && work+r.work > maxWork || r.last && len(w.urgent) > 0 {
 		return nil
 	}
 	w.kept = nil
@@ -221,7 +222,8 @@ func (w *writer) next() (*request, bool) {
 			urgent = nil
 		case r, ok := <-reqs:
 			if ok {
-				return r, true
+				w.kept = r // something urgent may have come with it
+				return w.take(0, false), true
 			}
 			reqs = nil
 		case <-w.written:
