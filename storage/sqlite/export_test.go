@@ -88,6 +88,9 @@ func FileSystem(t interface{ Cleanup(func()) }, name string) {
 // has begun none.
 func (s *Store) CheckOver() <-chan struct{} { return s.check.over }
 
+// Watching reports whether commits of other processes are looked for.
+func (s *Store) Watching() bool { return s.inner.Stats().InUse > 0 }
+
 // Closing is closed when Close has begun to stop what the Store has started.
 func (s *Store) Closing() <-chan struct{} { return s.stop }
 

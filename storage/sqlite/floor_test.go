@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -78,5 +79,27 @@ func TestFloor_RestoredInPlace(t *testing.T) {
 				t.Errorf("counts %v, %v", counts, err)
 			}
 		})
+	}
+}
+
+// A Store that has ended says so once, whatever others then do to the file.
+func TestFloor_LooksNoMore(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	enqueue(t, s, "a", 1)
+	old := filepath.Join(t.TempDir(), "old.db")
+	d.exec("VACUUM INTO ?", old)
+	enqueue(t, s, "b", 1)
+	defer s.Notify(func(storage.Event) {})()
+	defer d.Kill(s) // Close would say it again
+	d.restore(old)
+	for end := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		_, err := s.Reclaim(t.Context(), t0, 0, time.Second, 1)
+		if errors.Is(err, storage.ErrClosed) && !s.Watching() {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it still watches the file; reading it gave %v", err)
+		}
 	}
 }

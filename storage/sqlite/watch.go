@@ -181,7 +181,7 @@ func (w *watch) run() {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	var last, clock int64
-	for {
+	for s.usable() == nil { // else nobody works any more whom a commit concerns
 		var version int64
 		if err := look.QueryRow().Scan(&version); err == nil && version != last {
 			last = version
