@@ -243,7 +243,7 @@ func (s *Store) Pause(ctx context.Context, now time.Time, queue string, paused b
 
 // Paused implements [storage.Store].
 func (s *Store) Paused(ctx context.Context) (queues []string, err error) {
-	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error { return tx.Select(&queues, sqlPaused) })
+	err = s.reading(ctx, s.inner, func(tx *sqlx.Tx) error { return tx.Select(&queues, sqlPaused) })
 	return queues, err
 }
 

@@ -57,6 +57,10 @@ func TestReading_ListsKeepNoWorkerWaiting(t *testing.T) {
 			_, err := s.Counts(ctx)
 			return err
 		},
+		"Paused": func() error {
+			_, err := s.Paused(ctx)
+			return err
+		},
 		"Clock": func() error {
 			_, _, err := s.Clock(ctx)
 			return err
