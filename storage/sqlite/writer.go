@@ -160,7 +160,11 @@ func (w *writer) gather(batch []*request) []*request {
 			runtime.Gosched()
 		}
 		for len(batch) < maxBatch {
-			r := w.take(work, plain)
+			used := work
+			if !plain && len(batch) == maxBatch-1 { // the last place is not for what is urgent
+				used = maxWork
+			}
+			r := w.take(used, plain)
 			if r == nil {
 				break
 			}

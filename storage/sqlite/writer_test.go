@@ -65,6 +65,39 @@ func TestWriter_BatchesAreBoundedAndHeartbeatsFirst(t *testing.T) {
 	}
 }
 
+// However many calls are urgent, each batch has a place for one that is not.
+func TestWriter_UrgentCallsLeaveAPlace(t *testing.T) {
+	s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true}).open()
+	ctx := context.Background()
+	var adds []bool // of each commit
+	s.Fault(func(a bool) error { adds = append(adds, a); return nil })
+	release := s.Stall()
+	var calls sync.WaitGroup
+	call := func(f func() error) {
+		calls.Go(func() {
+			if err := f(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	const urgent = 512 // as many as a batch holds
+	for range urgent {
+		call(func() error { return s.Pause(ctx, t0, "default", false) })
+	}
+	call(func() error {
+		_, err := s.Enqueue(ctx, t0, []storage.NewJob{newJob("default", "a")})
+		return err
+	})
+	for s.Waiting() < urgent+1 {
+		runtime.Gosched()
+	}
+	release()
+	calls.Wait()
+	if want := []bool{true, true, false}; !slices.Equal(adds, want) { // the stall, the first batch, the rest
+		t.Errorf("commits that add jobs: %v, want %v", adds, want)
+	}
+}
+
 // One call is one transaction, however much it is, and enqueues keep their order.
 func TestWriter_OneCallIsOneTransaction(t *testing.T) {
 	s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true}).open()
