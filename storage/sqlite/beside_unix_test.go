@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -165,6 +166,13 @@ func useBeside(t *testing.T, d *db, suffix string) {
 		t.Fatal(err)
 	}
 	ctx := context.Background()
+	var full atomic.Bool
+	s.Fault(func(bool) error {
+		if full.Load() {
+			return storage.ErrFull
+		}
+		return nil
+	})
 	defer s.Notify(func(storage.Event) {})()
 	if _, err := s.Enqueue(ctx, t0, one()); err != nil {
 		t.Errorf("Enqueue: %v", err)
@@ -173,9 +181,9 @@ func useBeside(t *testing.T, d *db, suffix string) {
 	if _, err := s.Exchange(ctx, t0, x); (err != nil) != (suffix == "-instance-1") {
 		t.Errorf("leasing: %v", err)
 	}
-	s.Fault(func(bool) error { return storage.ErrFull }) // gives the ballast up
+	full.Store(true) // gives the ballast up
 	_ = s.Pause(ctx, t0, "default", true)
-	s.Fault(nil)
+	full.Store(false)
 	if _, err := s.Reclaim(ctx, t0, 0, time.Minute, 10); err != nil {
 		t.Errorf("Reclaim: %v", err)
 	}
