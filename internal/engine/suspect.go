@@ -45,12 +45,13 @@ func (g *Gate) leave() {
 // kind has ended the others of it go together: most likely somebody had killed
 // the process. It could be one of them all the same, and nobody would know
 // which: so a death in company is held against none, see [attempt.run], but
-// has them go one by one again, see [loop.distrust].
+// has them go one by one again: those that were in it, see [cutOff], and all
+// others that a process which knows of it leases, see [loop.distrust].
 func (l *loop) startSuspects(now time.Time) {
 	l.gateAt = time.Time{}
 	for len(l.suspects) > 0 && l.running < l.cfg.Concurrency && now.Before(l.suspects[0].safe) {
 		a := l.suspects[0]
-		a.company = l.trusted[a.job.Kind]
+		a.company = l.trusted[a.job.Kind] && !cutOff(a.job)
 		switch {
 		case l.cfg.Suspects.enter(a.job.Kind, a.company):
 			l.suspects = slices.Delete(l.suspects, 0, 1)
@@ -67,6 +68,13 @@ func (l *loop) startSuspects(now time.Time) {
 			return
 		}
 	}
+}
+
+// cutOff reports whether an attempt of a suspect was interrupted, as in company
+// by the death of its process. Whoever recovered the job, another process
+// perhaps, knows more, but only the job is there for all.
+func cutOff(job *storage.Leased) bool {
+	return job.Attempt-1 > job.Retry+job.Crashes+job.Snoozes
 }
 
 // turnBack gives back a suspect that cannot start, for the longer the more of

@@ -163,6 +163,47 @@ func TestSuspect_OneOfThoseTogetherIsBad(t *testing.T) {
 	})
 }
 
+// A process that begins anew knows nothing of what killed the last one if
+// another has recovered its jobs. It goes by the jobs: those that were cut off
+// go one by one.
+func TestSuspect_BadInTheCompanyOfAnotherProcess(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		ids := r.suspects("bad", 6)
+		poison := ids[5]
+		r.start() // recovers jobs, and runs none
+		deaths := 0
+		for range 6 {
+			p := r.another()
+			p.cfg.Concurrency = 6
+			died := false
+			p.handle("bad", func(ctx context.Context, job *storage.Leased) error {
+				if job.ID == poison {
+					died = true
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				time.Sleep(time.Second)
+				return nil
+			})
+			p.start()
+			for i := 0; !died && i < 600; i++ {
+				pass(100 * time.Millisecond)
+			}
+			if died {
+				deaths++
+			}
+			p.crash()
+			pass(time.Second)
+		}
+		if deaths != 2 {
+			t.Errorf("%d processes died, want one with them together, and one with the bad one by itself", deaths)
+		}
+		if s := r.job(poison).State; s != storage.Dead {
+			t.Errorf("the bad one is %s", s)
+		}
+	})
+}
+
 func TestSuspect_MaxCrashesOfItsKind(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		less, more, unknown := r.enqueue("less", 1)[0], r.enqueue("more", 1)[0], r.enqueue("unknown", 1)[0]
