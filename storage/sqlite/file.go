@@ -109,16 +109,18 @@ func (s *Store) takeTurn(ctx context.Context, db **statements) error {
 		s.giveTurn()
 		return err
 	}
-	if asked.Sub(s.looked) < lookEach {
-		return nil
+	if asked.Sub(s.looked) >= lookEach {
+		if err := s.there(); err != nil {
+			s.giveTurn()
+			s.fail(err, "database")
+			return err
+		}
+		s.looked = asked
+		s.heedCheck()
 	}
-	if err := s.there(); err != nil {
-		s.giveTurn()
-		s.fail(err, "database")
-		return err
+	if !s.turn.locked {
+		s.turn.went = time.Now()
 	}
-	s.looked = asked
-	s.heedCheck()
 	return nil
 }
 

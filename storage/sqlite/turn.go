@@ -28,6 +28,7 @@ type turn struct {
 	locked bool      // the lock on file is held
 	queued *queued   // of an earlier take, whose system call may still wait
 	vain   time.Time // until then it is in vain to wait for the lock
+	went   time.Time // when somebody went on last without the lock
 	warned bool
 }
 
@@ -37,6 +38,9 @@ const vainFor = time.Minute
 // reservedWait is how long to wait for a lock that is said to be kept: who said so
 // may have been killed, and another process have it for its own turn.
 const reservedWait = 200 * time.Millisecond
+
+// promptly is how soon a transaction begins that nobody else's keeps waiting.
+const promptly = 10 * time.Millisecond
 
 // queued is a system call that waits for the lock on the file. It cannot be
 // called back: who gives up leaves it, and who comes next takes it over.
@@ -170,9 +174,14 @@ func (t *turn) wait(ctx context.Context, limit time.Duration) (bool, error) {
 }
 
 // begun comes when a write transaction has begun. If the lock on the file is
-// still another's, that one does not write, and is not waited for.
+// another's all the same, and SQLite's was free, that one does not write, and is
+// not waited for. If SQLite's had to be waited for, he may have ended one long
+// transaction, and leave a gap before the next.
 func (t *turn) begun() {
-	if t.alone || t.locked || time.Now().Before(t.vain) {
+	if t.alone || t.locked {
+		return
+	}
+	if now := time.Now(); now.Before(t.vain) || now.Sub(t.went) > promptly {
 		return
 	}
 	if t.locked, _ = t.try(); t.locked {

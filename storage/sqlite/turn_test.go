@@ -4,9 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,5 +117,47 @@ func TestTurn_NamesWhoKeepsTheLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn.Close()
+	}
+}
+
+// A process whose transactions take longer than others wait for its turn is not
+// taken for somebody who does not write, also if one of them gets in by a gap
+// that it leaves.
+func TestTurn_LongTransactions(t *testing.T) {
+	var told atomic.Int32
+	app, a, d := appStore(t, &sqlite.Options{BusyTimeout: 400 * time.Millisecond, Logger: slog.New(listener(func(_ slog.Level, text string) {
+		if strings.Contains(text, "file by which processes take turns") {
+			told.Add(1)
+		}
+	}))})
+	b := d.open()
+	conn, err := app.Conn(context.Background()) // in use: a reason for gaps
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	begun := make(chan struct{})
+	var wrote sync.WaitGroup
+	wrote.Go(func() {
+		<-begun
+		if _, err := b.Enqueue(context.Background(), t0, one()); err != nil && !errors.Is(err, storage.ErrBusy) {
+			t.Error(err)
+		}
+	})
+	for i := range 3 {
+		err := a.Tx(context.Background(), func(*sql.Tx) error {
+			if i == 0 {
+				close(begun)
+			}
+			time.Sleep(300 * time.Millisecond)
+			return nil
+		})
+		if err != nil && !errors.Is(err, storage.ErrBusy) {
+			t.Error(err)
+		}
+	}
+	wrote.Wait()
+	if n := told.Load(); n > 0 {
+		t.Errorf("%d warnings of a lock that is in vain", n)
 	}
 }
