@@ -356,6 +356,9 @@ func (s *Store) retire() error {
 	case in.runs():
 		in.left = true
 		abandon(in.file)
+		if err != nil { // the database cannot say that its leases do not lapse: the file does
+			err = errors.Join(err, in.notes.start(pulseSlot, 0, endless))
+		}
 		return err
 	}
 	path := in.file.Name()

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -224,5 +225,43 @@ func TestInstance_FileDeletedThenClosed(t *testing.T) {
 	}
 	if err := a.Close(); err != nil {
 		t.Errorf("Close: %v", err)
+	}
+}
+
+// Close cannot write while another program does. What a handler runs is kept
+// from others all the same, until it has returned.
+func TestInstance_ClosedWithoutTheDatabase(t *testing.T) {
+	d := newDB(t, nil)
+	b := d.open()
+	a, err := sqlite.Open(d.path, &sqlite.Options{BusyTimeout: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, a, "a", 1)
+	l := lease(t, a, 1, "a")[0]
+	start(t, a, l)
+	reclaimed(t, b, 0)
+	raw := d.raw()
+	defer raw.Close()
+	tx, err := raw.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); !errors.Is(err, storage.ErrBusy) {
+		t.Errorf("Close: %v", err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		if got := reclaimed(t, b, time.Duration(i)*instanceLease); len(got) > 0 {
+			t.Fatalf("taken while its handler runs: %v", got)
+		}
+	}
+	if err := a.Ended(l.Lease); err != nil {
+		t.Fatal(err)
+	}
+	if got := reclaimed(t, b, 4*instanceLease); got[l.Key] != storage.Cut {
+		t.Errorf("taken: %v, want the job as cut", got)
 	}
 }

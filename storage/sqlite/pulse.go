@@ -9,15 +9,19 @@ import (
 )
 
 // The first slot of an instance's notes has no token. Where others have the time
-// is the number of its pulses.
-const pulseSlot = 0
+// is the number of its pulses, or that no lease of it lapses while its file is
+// locked.
+const (
+	pulseSlot = 0
+	endless   = -1
+)
 
 // Pulse implements [storage.Pulser].
 func (s *Store) Pulse() error {
 	in := &s.self
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.file == nil {
+	if in.file == nil || in.left {
 		return fmt.Errorf("%w: no lease was taken", storage.ErrClosed)
 	}
 	if err := underItsName(in.file); err != nil { // else nobody would see it

@@ -152,6 +152,11 @@ func (s *Store) survey(ctx context.Context, mono, lease time.Duration, limit int
 		if err != nil {
 			return nil, gone, translate(err)
 		}
+		if lives && v.pulses == endless {
+			for i := range held {
+				held[i].lease = 0
+			}
+		}
 		if g != nil && g.missing {
 			for i := range held { // also of a Store that has closed: its file was to stay
 				held[i].lease = cmp.Or(held[i].lease, lease.Microseconds())
