@@ -207,12 +207,13 @@ func (t *tx) claimKey(key string, job, salt, created int64, scope storage.Unique
 
 // ReleaseUnique implements [storage.Store].
 func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.ID, err error) {
+	found := false
 	err = s.submit(ctx, &request{ends: true, run: func(t *tx) error {
 		holder = storage.ID{}
 		var job, salt, created int64
 		err := t.row(sqlKeyHolder, []any{key}, &job, &salt, &created)
-		if errors.Is(err, sql.ErrNoRows) {
-			return storage.ErrNotFound
+		if found = !errors.Is(err, sql.ErrNoRows); !found {
+			return nil // as in Cancel
 		}
 		if err != nil {
 			return err
@@ -228,6 +229,9 @@ func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.I
 		_, err = t.exec(sqlDropKey, key)
 		return err
 	}})
+	if err == nil && !found {
+		err = storage.ErrNotFound
+	}
 	if err != nil {
 		return storage.ID{}, err
 	}

@@ -57,6 +57,9 @@ func SchemaVersion() int { return schemaVersion }
 // Fault has commits of what adds work, or of what does not, fail.
 func (s *Store) Fault(f func(adds bool) error) { s.fault = f }
 
+// Begun is how many write transactions have begun.
+func (s *Store) Begun() int64 { return s.begun.Load() }
+
 // Stall keeps the writer busy until it is released.
 func (s *Store) Stall() (release func()) {
 	begun, end := make(chan struct{}), make(chan struct{})

@@ -169,10 +169,17 @@ func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
 
 // Cancel implements [storage.Store].
 func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep time.Duration) (state storage.State, err error) {
+	found := false
 	err = s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) (err error) {
 		state, err = t.cancel(t.seen(now), id, keep.Microseconds())
+		if found = !errors.Is(err, storage.ErrNotFound); !found {
+			return nil // an answer: an error would have all others of the batch go again
+		}
 		return err
 	}})
+	if err == nil && !found {
+		err = storage.ErrNotFound
+	}
 	if err != nil {
 		return "", err
 	}

@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -131,5 +132,44 @@ func TestWriter_OneCallIsOneTransaction(t *testing.T) {
 			}
 			next++
 		}
+	}
+}
+
+// A call about a job that there is not has the answer that others have, in one
+// transaction with them.
+func TestWriter_NotFoundIsAnAnswer(t *testing.T) {
+	s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true}).open()
+	ctx := context.Background()
+	jobs := enqueue(t, s, "a", 20)
+	release := s.Stall()
+	before := s.Begun()
+	var calls sync.WaitGroup
+	for _, j := range jobs {
+		id := j.ID
+		calls.Go(func() {
+			if state, err := s.Cancel(ctx, t0, id, 0); state != storage.Cancelled || err != nil {
+				t.Errorf("cancelled: %v, %v", state, err)
+			}
+		})
+		for range 2 { // where it stands in the batch is chance
+			calls.Go(func() {
+				if _, err := s.Cancel(ctx, t0, storage.NewID(t0, 1, id.Key()+1000), 0); !errors.Is(err, storage.ErrNotFound) {
+					t.Errorf("no job: %v, want ErrNotFound", err)
+				}
+			})
+		}
+		calls.Go(func() {
+			if _, err := s.ReleaseUnique(ctx, "none"); !errors.Is(err, storage.ErrNotFound) {
+				t.Errorf("no key: %v, want ErrNotFound", err)
+			}
+		})
+	}
+	for s.Waiting() < 4*len(jobs) {
+		runtime.Gosched()
+	}
+	release()
+	calls.Wait()
+	if n := s.Begun() - before; n != 1 {
+		t.Errorf("%d transactions, want 1", n)
 	}
 }
