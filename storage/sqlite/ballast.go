@@ -159,7 +159,7 @@ func (w *writer) admit(batch []*request) []*request {
 	if !adds(batch) {
 		return batch
 	}
-	if !w.opts.SingleProcess && !w.Alone() {
+	if w.others() {
 		w.ballast.given()
 	}
 	if err := w.intake(); err != nil {

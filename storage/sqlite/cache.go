@@ -180,12 +180,12 @@ func (c *cache) others(self int64) ([]rival, int64) {
 	return slices.DeleteFunc(slices.Clone(c.instances), func(r rival) bool { return r.id == self }), c.changes
 }
 
-// alone tells whether no other instance is registered, and none has been since
-// the instances had changed that often.
-func (c *cache) alone(self, changes int64) bool {
+// alone tells whether no other instance is registered, and how often the
+// instances had changed then.
+func (c *cache) alone(self int64) (alone bool, changes int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.changes == changes && !slices.ContainsFunc(c.instances, func(r rival) bool { return r.id != self })
+	return !slices.ContainsFunc(c.instances, func(r rival) bool { return r.id != self }), c.changes
 }
 
 // knows tells whether an instance is registered.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -152,4 +153,26 @@ func TestCache_WishAmongOthers(t *testing.T) {
 	if err != nil || x.Extended[0] != storage.Cancelling || told != 1 {
 		t.Errorf("extended with %v, %v, told %d times: want that it was asked to stop, told once", x.Extended, err, told)
 	}
+}
+
+// Where nobody else is registered nobody is woken.
+func TestCache_NobodyToWake(t *testing.T) {
+	ctx := context.Background()
+	stores := openTwo(t)
+	s, worker := stores[0], stores[1]
+	woke := func(want bool) {
+		t.Helper()
+		if _, err := s.Enqueue(ctx, time.Now(), []storage.NewJob{{Queue: "q", Kind: "k", Args: []byte("{}")}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(s.watch.path()); (err == nil) != want {
+			t.Errorf("the file to wake others by: %v", err)
+		}
+	}
+	woke(false)
+	x := storage.Exchange{Length: time.Minute, Want: 1, Source: storage.Source{Queues: []string{"q"}, Kinds: []string{"k"}}}
+	if _, err := worker.Exchange(ctx, time.Now(), x); err != nil {
+		t.Fatal(err)
+	}
+	woke(true)
 }

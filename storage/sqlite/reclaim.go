@@ -82,7 +82,19 @@ type candidate struct {
 // Alone tells whether no other instance was registered when this process last
 // looked, which it does with each write and when woken. It is not, if leases
 // may have been left without an instance.
-func (s *Store) Alone() bool { return s.cache.alone(s.self.number(), s.sight.settled.Load()) }
+func (s *Store) Alone() bool {
+	alone, changes := s.cache.alone(s.self.number())
+	return alone && changes == s.sight.settled.Load()
+}
+
+// others reports whether another process may have to know what this one does.
+func (s *Store) others() bool {
+	if s.opts.SingleProcess {
+		return false
+	}
+	alone, _ := s.cache.alone(s.self.number())
+	return !alone
+}
 
 // Reclaim implements [storage.Store].
 func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {

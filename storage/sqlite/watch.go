@@ -251,7 +251,7 @@ func (w *watch) open() (*os.File, error) {
 
 // wakeOthers tells the workers of other processes, if there are any.
 func (w *watch) wakeOthers() {
-	if w.store.opts.SingleProcess || w.store.Alone() {
+	if !w.store.others() {
 		return
 	}
 	if f, err := w.open(); err == nil {
