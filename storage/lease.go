@@ -114,6 +114,7 @@ const (
 	OutcomeReturned
 	// OutcomeDead: into the dead letters with Reason, Error and Policy. If
 	// Reason is ReasonCrashed crashes + 1, if it is ReasonSnoozed snoozes + 1.
+	// A ReasonCrashed without a Failure is about crashes that are counted already.
 	OutcomeDead
 )
 

@@ -25,7 +25,7 @@ policy, ?3, ?4, ?5, ?6
 FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
 	sqlBury = `INSERT INTO errand_dead
 (` + commonColumns + `, own_policy, policy, died_at, reason, error)
-SELECT id, lane, priority, due_at, token, attempt, retry, crashes * ?3 + ?3, snoozes + ?4, salt, created_at, timeout, unique_key, headers, args,
+SELECT id, lane, priority, due_at, token, attempt, retry, crashes * ?3 + ?9, snoozes + ?4, salt, created_at, timeout, unique_key, headers, args,
 policy, ?5, ?6, ?7, ?8
 FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
 	// Of a job that has nothing but what each has.
@@ -172,14 +172,17 @@ func (t *tx) bury(at int64, f *storage.Finish) (storage.ItemResult, error) {
 	if err != nil {
 		return 0, err
 	}
-	crashed, snoozed := 0, 0
+	crashed, counts, snoozed := 0, 0, 0
 	switch f.Reason {
 	case storage.ReasonCrashed:
 		crashed = 1
+		if f.Failure != nil {
+			counts = 1
+		}
 	case storage.ReasonSnoozed:
 		snoozed = 1
 	}
-	res, err := t.exec(sqlBury, f.Key, f.Token, crashed, snoozed, policy, at, string(f.Reason), f.Error)
+	res, err := t.exec(sqlBury, f.Key, f.Token, crashed, snoozed, policy, at, string(f.Reason), f.Error, counts)
 	if err != nil {
 		return 0, err
 	}

@@ -104,6 +104,13 @@ var jobFaults = []fault{
 			}
 		}
 	})},
+	{"crashes counted twice", "outcome_dead", before(func(_ *Memory, x *storage.Exchange) {
+		for i, f := range x.Finish {
+			if f.Reason == storage.ReasonCrashed && f.Failure == nil {
+				x.Finish[i].Failure = &storage.Failure{}
+			}
+		}
+	})},
 	{"a job asked to stop is put back", "outcome_stopped", before(func(m *Memory, x *storage.Exchange) {
 		for _, f := range x.Finish {
 			if j := m.held(f.Lease); j != nil {

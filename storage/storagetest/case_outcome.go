@@ -206,6 +206,7 @@ Keep is how long a finished job is kept; zero or less deletes it at once, with a
 	}},
 
 	{"outcome_dead", `OutcomeDead: into the dead letters with Reason, Error and Policy. If Reason is ReasonCrashed crashes + 1, if it is ReasonSnoozed snoozes + 1.
+A ReasonCrashed without a Failure is about crashes that are counted already.
 Policy []byte the job's own; of a dead job the one in effect at its end`, func(f *fixture) {
 		for reason, want := range map[storage.Reason]storage.Counters{
 			storage.ReasonExhausted: {Attempt: 3, Snoozes: 1},
@@ -227,7 +228,15 @@ Policy []byte the job's own; of a dead job the one in effect at its end`, func(f
 				f.Errorf("%s: the dead job is %+v, want counters %+v", reason, r, want)
 			}
 		}
-		f.counts(count(storage.Dead, 5))
+		l := f.run(f.s)
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeCrashed, DueAt: f.now})
+		counted := died(f.leaseOne(f.s).Lease, storage.ReasonCrashed, "before")
+		counted.Failure = nil
+		f.apply(f.s, counted)
+		if c := f.record(l.ID).Crashes; c != 1 {
+			f.Errorf("a crash that was counted: %d crashes", c)
+		}
+		f.counts(count(storage.Dead, 6))
 	}},
 
 	{"outcome_returned_place", `At DueAt, or where it was in its line if DueAt is zero; attempt - 1.`, func(f *fixture) {

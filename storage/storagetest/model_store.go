@@ -161,7 +161,9 @@ func (in *instance) finish(now time.Time, f storage.Finish) storage.ItemResult {
 	case storage.OutcomeDead:
 		switch f.Reason {
 		case storage.ReasonCrashed:
-			j.Crashes++
+			if f.Failure != nil {
+				j.Crashes++
+			}
 		case storage.ReasonSnoozed:
 			j.Snoozes++
 		}
