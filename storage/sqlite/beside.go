@@ -63,7 +63,7 @@ func openExisting(path string, flag int, db os.FileInfo) (*os.File, error) {
 		err = unfit(path, "is a "+kindOf(info))
 	case links(info) > 1:
 		err = unfit(path, fmt.Sprintf("has %d names (hard links)", links(info)))
-	case !owned(info, db):
+	case !owned(path, info, db):
 		err = unfit(path, "belongs to somebody who may not write the database")
 	}
 	if err != nil {

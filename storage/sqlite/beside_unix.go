@@ -5,6 +5,7 @@ package sqlite
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -38,13 +39,14 @@ func links(info os.FileInfo) int {
 }
 
 // owned reports whether a file beside the database was made by somebody who may
-// write the database: its owner, its group, root or this user.
-func owned(info, db os.FileInfo) bool {
+// write the database: its owner, its group, whom a list of permissions names,
+// root or this user.
+func owned(path string, info, db os.FileInfo) bool {
 	f, ok := info.Sys().(*syscall.Stat_t)
 	d, both := db.Sys().(*syscall.Stat_t)
 	if !ok || !both || f.Uid == d.Uid || f.Uid == 0 || int(f.Uid) == os.Geteuid() {
 		return true
 	}
-	mode := db.Mode().Perm()
-	return mode&0o020 != 0 && f.Gid == d.Gid || mode&0o002 != 0
+	mode := db.Mode().Perm() // with a list, what is the group's here is the most that anybody of it may
+	return mode&0o020 != 0 && (f.Gid == d.Gid || listed(filepath.Join(filepath.Dir(path), db.Name()))) || mode&0o002 != 0
 }
