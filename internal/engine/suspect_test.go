@@ -175,10 +175,10 @@ func TestSuspect_BadInTheCompanyOfAnotherProcess(t *testing.T) {
 		for range 6 {
 			p := r.another()
 			p.cfg.Concurrency = 6
-			died := false
+			died := make(chan struct{}, 1)
 			p.handle("bad", func(ctx context.Context, job *storage.Leased) error {
 				if job.ID == poison {
-					died = true
+					died <- struct{}{}
 					<-ctx.Done()
 					return ctx.Err()
 				}
@@ -186,11 +186,10 @@ func TestSuspect_BadInTheCompanyOfAnotherProcess(t *testing.T) {
 				return nil
 			})
 			p.start()
-			for i := 0; !died && i < 600; i++ {
-				pass(100 * time.Millisecond)
-			}
-			if died {
+			select {
+			case <-died:
 				deaths++
+			case <-time.After(time.Minute):
 			}
 			p.crash()
 			pass(time.Second)
