@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// lease is the lease of errand by default, the time in which a restart of the
-// other side should be over.
+// lease is the lease of errand by default. A restart of the other side should be
+// over within it.
 const lease = 30 * time.Second
 
 // Lint gives warnings about a valid policy, one sentence each: what is allowed
@@ -22,7 +22,7 @@ func (p Policy) Lint() []string {
 	n := p.backoffRetries()
 	waits := p.Retries > p.NoDelayRetries
 	if total := p.Total(); total < lease {
-		warn("it ends after %v, sooner than a lease (%v): an outage as short as a restart exhausts it", total, lease)
+		warn("it ends after %v: an outage of %v, such as a restart, exhausts it; set longer delays", total, lease)
 	} else if total == math.MaxInt64 && p.Retries < forever { // who asks for as many as there can be means it
 		warn("it ends after more than 292 years")
 	}
@@ -30,7 +30,7 @@ func (p Policy) Lint() []string {
 		warn("%d retries without any delay: they are over before anything can have changed", p.NoDelayRetries)
 	}
 	if waits && p.MinDelay == 0 && (p.MinDelayRetries > 0 || n > 0) {
-		warn("the minimum delay is 0: retries outside the immediate phase come without delay too")
+		warn("the minimum delay is 0, so retries that are to wait do not; set the minimum and the maximum delay")
 	}
 	if waits && p.Jitter == NoJitter && p.MaxDelay > 0 {
 		warn("there is no jitter: jobs that fail together come back together")

@@ -53,7 +53,7 @@ func TestPolicyCheck(t *testing.T) {
 
 func TestPolicyCheck_Warnings(t *testing.T) {
 	status, out, errs := errand(t, `{"minDelayTarget":1,"numRetries":2,"maxDelayTarget":1}`, "policy", "check", "-")
-	if status != 0 || out == "" || !strings.HasPrefix(errs, "warning: it ends after 2s, sooner than a lease (30s)") {
+	if status != 0 || out == "" || !strings.HasPrefix(errs, "warning: it ends after 2s: an outage of 30s") {
 		t.Errorf("status %d, %q %q", status, out, errs)
 	}
 }

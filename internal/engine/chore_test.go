@@ -83,6 +83,9 @@ func TestChore_FatalBesideAnExchange(t *testing.T) {
 		if !errors.Is(r.err, storage.ErrClosed) {
 			t.Errorf("Run: %v", r.err)
 		}
+		if lines := r.logs.with("the queue was closed while the worker ran"); len(lines) != 1 {
+			t.Errorf("the log says it %d times", len(lines))
+		}
 		if calls := r.store.since(n); len(calls) > 0 {
 			t.Errorf("calls after the end: %v", calls)
 		}

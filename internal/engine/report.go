@@ -49,25 +49,27 @@ type line struct {
 type reported struct {
 	limiter *rate.Limiter
 	left    int    // out since the last one
+	first   []any  // attributes of the first of them
 	err     string // of the latest of them
 }
 
 // logJob logs a line about a job, unless there were many like it.
 func (l *loop) logJob(level slog.Level, message string, job *storage.Leased, err string, more ...any) {
-	if k := l.lineOf(level, message, job.Kind); l.mayLog(k, err) {
-		l.log(k, append(withError(jobAttrs(job), err), more...))
-	}
+	l.limit(l.lineOf(level, message, job.Kind), err, func() []any {
+		return append(withError(jobAttrs(job), err), more...)
+	})
 }
 
 // logOutcome logs a line about an outcome that the store did not take.
 func (l *loop) logOutcome(level slog.Level, message string, f *storage.Finish) {
-	if k := l.lineOf(level, message, ""); l.mayLog(k, "") {
-		l.log(k, []any{"job", f.ID.String(), "outcome", f.Outcome.String()})
-	}
+	l.limit(l.lineOf(level, message, ""), "", func() []any {
+		return []any{"job", f.ID.String(), "outcome", f.Outcome.String()}
+	})
 }
 
-// mayLog reports whether a line may be written now. It counts those that may not.
-func (l *loop) mayLog(k line, err string) bool {
+// limit logs a line with its attributes, or counts it if there were too many
+// like it.
+func (l *loop) limit(k line, err string, attrs func() []any) {
 	r := &l.reports
 	s := r.lines[k]
 	if s == nil {
@@ -79,22 +81,26 @@ func (l *loop) mayLog(k line, err string) bool {
 	}
 	now := time.Now()
 	if s.limiter.AllowN(now, 1) {
-		return true
+		l.log(k, attrs())
+		return
 	}
-	s.left++
+	if s.left++; s.left == 1 {
+		s.first = attrs()
+	}
 	s.err = err
 	r.at = sooner(r.at, now.Add(reportEvery))
-	return false
 }
 
 // log writes a line, with how many like it were left out since the last one.
 func (l *loop) log(k line, attrs []any) {
 	if s := l.reports.lines[k]; s.left > 0 {
 		attrs = append(attrs, "suppressed", s.left)
-		s.left, s.err = 0, ""
+		s.forget()
 	}
 	l.cfg.Logger.Log(context.Background(), k.level, k.message, attrs...)
 }
+
+func (s *reported) forget() { s.left, s.first, s.err = 0, nil, "" }
 
 func withError(attrs []any, err string) []any {
 	if err == "" {
@@ -112,17 +118,21 @@ func (l *loop) lineOf(level slog.Level, message, kind string) line {
 	return line{level, message, kind}
 }
 
-// reportLeft says how many lines were left out that none has spoken of since.
-// At the end there is nothing to wait for.
+// reportLeft says how many lines were left out that none has spoken of since; a
+// single one it writes as it was. At the end there is nothing to wait for.
 func (l *loop) reportLeft(now time.Time, end bool) {
 	l.reports.at = time.Time{}
 	for k, s := range l.reports.lines {
 		switch {
 		case s.left == 0:
-		case end || s.limiter.AllowN(now, 1):
-			l.log(k, withError([]any{"kind", k.kind}, s.err))
-		default:
+		case !end && !s.limiter.AllowN(now, 1):
 			l.reports.at = now.Add(reportEvery)
+		case s.left == 1:
+			only := s.first
+			s.forget()
+			l.log(k, only)
+		default:
+			l.log(k, withError([]any{"kind", k.kind}, s.err))
 		}
 	}
 }

@@ -80,6 +80,20 @@ func TestReport_FailuresAreLimitedByKind(t *testing.T) {
 	})
 }
 
+// A single one that was left out comes as it would have.
+func TestReport_SingleOneLeftOut(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Policy = noRetry.Delivery()
+		r.handle("k", func(context.Context, *storage.Leased) error { return errOops })
+		r.enqueue("k", 6)
+		r.start()
+		pass(5 * time.Second)
+		if lines := r.logs.with("job is dead"); len(lines) != 6 || !strings.Contains(lines[5], "job=") || strings.Contains(lines[5], "suppressed=") {
+			t.Errorf("the log says %q", lines)
+		}
+	})
+}
+
 func TestReport_SteadyFailures(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Policy = noRetry.Delivery()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/errandq/errand/storage"
 )
 
 // stage is how far the loop has come.
@@ -29,7 +31,7 @@ func (l *loop) beginStop() {
 	if l.stage != working {
 		return
 	}
-	l.cfg.Logger.Info("errand: worker is stopping", "running", l.running)
+	l.cfg.Logger.Info("errand: worker is stopping", "running", l.running, "grace", l.cfg.Grace)
 	l.enter(grace, time.Now().Add(l.cfg.Grace))
 	l.excuse()
 	for _, a := range slices.Clone(l.suspects) {
@@ -133,7 +135,11 @@ func (l *loop) die(err error, now time.Time) {
 	if l.stage == lingering {
 		return
 	}
-	l.cfg.Logger.Error("errand: the store failed, the worker ends", "error", err)
+	if err == storage.ErrClosed { //nolint:errorlint // wrapped, it has the reason for which the store closed itself
+		l.cfg.Logger.Error("errand: the queue was closed while the worker ran, which ends; close it after Run has returned")
+	} else {
+		l.cfg.Logger.Error("errand: the store failed, the worker ends", "error", err)
+	}
 	for _, a := range l.held {
 		l.cancelFor(a, ErrLeaseLost, now)
 	}

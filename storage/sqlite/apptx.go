@@ -141,8 +141,18 @@ func (s *Store) appConn(ctx context.Context) (*statements, error) {
 	return s.app, nil
 }
 
-// errInTx is what a call gives that would wait for its own caller.
-var errInTx = fmt.Errorf("%w: called by the function of Tx, for which it would wait: only EnqueueTx and CancelTx write there", storage.ErrBusy)
+// errInTx is what a call returns that would wait for its own caller.
+var errInTx error = calledInTx{}
+
+// calledInTx is a [storage.ErrBusy] that knows better than to ask for an open
+// transaction.
+type calledInTx struct{}
+
+func (calledInTx) Error() string {
+	return "errand: called inside the function of Tx, whose end it would wait for: use EnqueueTx or CancelTx with its transaction"
+}
+
+func (calledInTx) Is(target error) bool { return target == storage.ErrBusy }
 
 // notInTx gives an error to the function of a Tx that is open.
 func (s *Store) notInTx() error {

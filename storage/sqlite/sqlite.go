@@ -253,7 +253,7 @@ func New(db *sql.DB, opts *Options) (*Store, error) {
 func useOFDLocks(log *slog.Logger) {
 	if _, err := driver.OFDLocking(true); errors.Is(err, driver.ErrOFDLockingTooLate) {
 		log.Warn("errand: a database was opened before OFD locks were switched on; " +
-			"call modernc.org/sqlite.OFDLocking(true) first thing in main, and never open the database file by other means")
+			"call modernc.org/sqlite.OFDLocking(true) first thing in main, or a program that opens and closes the file itself drops SQLite's locks")
 	}
 }
 

@@ -94,7 +94,7 @@ func (t *turn) await(ctx context.Context, limit time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-timer.C:
-		return fmt.Errorf("%w: waited %v for a transaction of this process", storage.ErrBusy, limit)
+		return fmt.Errorf("%w: waited %v for a transaction of this process, such as a Tx that is still open", storage.ErrBusy, limit)
 	}
 }
 

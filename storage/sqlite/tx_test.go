@@ -287,7 +287,7 @@ func TestStore_Tx_OtherCallsInside(t *testing.T) {
 			"PurgeFinished": func() error { _, _, err := s.PurgeFinished(ctx, t0); return err },
 			"Tx":            func() error { return s.Tx(ctx, func(*sql.Tx) error { return nil }) },
 		} {
-			if err := call(); !errors.Is(err, storage.ErrBusy) || !strings.Contains(err.Error(), "by the function of Tx") {
+			if err := call(); !errors.Is(err, storage.ErrBusy) || !strings.Contains(err.Error(), "inside the function of Tx") {
 				t.Errorf("%s: %v, want ErrBusy that says why", name, err)
 			}
 		}
