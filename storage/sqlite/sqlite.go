@@ -55,9 +55,8 @@ type Options struct {
 	// them out while the Store is open: no turns, no wake-ups between
 	// processes, no looking for commits of others.
 	SingleProcess bool
-	// BusyTimeout is how long to wait for the write lock before giving
-	// [storage.ErrBusy]; a wait for processes that take turns may come before it,
-	// of half as long. If zero, 5 s.
+	// BusyTimeout is how long to wait for the turn, and then for the write lock,
+	// before returning [storage.ErrBusy]. If zero, 5 s.
 	BusyTimeout time.Duration
 	// Ballast is how many bytes are kept beside the database, in a file that is
 	// given up when the disk is full, so that work in progress can be finished.

@@ -17,9 +17,9 @@ import (
 // turn decides who writes next: first among the goroutines of the process,
 // then among processes by a lock on a file. SQLite's own lock would do without
 // it, but its waiters sleep and ask again, and the busiest process would win.
-// The turn is about fairness only: safety is SQLite's. So who cannot have the lock
-// on the file in time goes on without it. Whoever may read the file could
-// otherwise keep others from writing.
+// The turn is about fairness, and safety is SQLite's. So if the file can be locked
+// by somebody who may not write, who cannot have the lock in time goes on without
+// it.
 type turn struct {
 	mine   chan struct{} // holds a value while a goroutine has the turn
 	file   *os.File
@@ -64,8 +64,7 @@ func newTurn(path string, db os.FileInfo, log *slog.Logger) (*turn, error) {
 	return &turn{mine: make(chan struct{}, 1), file: f, log: log}, nil
 }
 
-// take waits for the turn, at most for limit, and for other processes at most for
-// half of it: the rest is for SQLite's lock.
+// take waits for the turn, at most for limit.
 func (t *turn) take(ctx context.Context, limit time.Duration) error {
 	select {
 	case t.mine <- struct{}{}:
@@ -77,7 +76,7 @@ func (t *turn) take(ctx context.Context, limit time.Duration) error {
 	if t.alone {
 		return nil
 	}
-	err := t.lock(ctx, limit/2)
+	err := t.lock(ctx, limit)
 	if err != nil {
 		<-t.mine
 	}
@@ -98,25 +97,47 @@ func (t *turn) await(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// lock takes the lock on the file. It is without it that it returns nil after
-// limit, or if waiting is in vain.
+// lock takes the lock on the file. If somebody may keep it who may not write, it
+// waits for half of limit, the rest being for SQLite's lock, and returns nil
+// without it after that, or if waiting is in vain.
 func (t *turn) lock(ctx context.Context, limit time.Duration) (err error) {
 	if t.locked, err = t.try(); t.locked || err != nil {
 		return err
 	}
-	if t.reserved() {
+	courtesy := t.openToReaders()
+	switch {
+	case t.reserved():
 		limit = min(limit, reservedWait)
-	} else if time.Now().Before(t.vain) {
+	case courtesy && time.Now().Before(t.vain):
 		return nil
+	case courtesy:
+		limit /= 2
 	}
 	if t.locked, err = t.wait(ctx, limit); t.locked {
 		t.release()
 		return err
 	}
-	if err == nil && t.reserved() {
+	switch {
+	case err != nil || courtesy && !t.reserved():
+		return err
+	case t.reserved():
 		return errReserved
 	}
-	return err
+	return fmt.Errorf("%w: waited %v for another process to write", storage.ErrBusy, limit)
+}
+
+// openToReaders reports whether somebody who may not write the database can have
+// the lock on the file, for which the right to read it is enough. It is for who
+// made the file, and cannot always be mended: see openBeside. Otherwise the turn
+// is waited for: then processes of errand never write at the same time, even if
+// SQLite's locks are gone.
+func (t *turn) openToReaders() bool {
+	info, err := t.file.Stat()
+	if err != nil {
+		return false
+	}
+	mode := info.Mode().Perm()
+	return mode&0o044&^(mode<<1) != 0 // the right to read is twice that to write
 }
 
 var errReserved = fmt.Errorf("%w: a process with SingleProcess has it open", storage.ErrBusy)

@@ -40,9 +40,14 @@ func TestTurn_LockedByAReader(t *testing.T) {
 			warnings.Add(1)
 		}
 	}))})
-	a := d.open()
+	a, b := d.open(), d.open()
 	f := readerLocks(t, d)
-	b := d.open()
+	if _, err := a.Enqueue(context.Background(), t0, one()); !errors.Is(err, storage.ErrBusy) {
+		t.Errorf("beside a lock of somebody who may write: %v, want ErrBusy", err)
+	}
+	if err := os.Chmod(f.Name(), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	enqueue(t, b, "a", 1)
 	began := time.Now()
 	for range 20 { // each of which would take half a second
