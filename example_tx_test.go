@@ -64,7 +64,7 @@ func ExampleQueue_EnqueueTx() {
 	defer func() { check(os.RemoveAll(dir)) }()
 	_, _ = driver.OFDLocking(true) // the first thing in main; where there are no such locks the error is no matter
 	db := must(sql.Open("sqlite", "file:"+filepath.Join(dir, "app.db")+
-		"?_txlock=immediate&_pragma=journal_mode(wal)&_pragma=busy_timeout(5000)"))
+		"?_txlock=immediate&_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=busy_timeout(5000)"))
 	defer db.Close()
 	must(db.ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY, email TEXT NOT NULL)`))
 

@@ -3,6 +3,7 @@ package errand_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -56,8 +57,8 @@ type documents struct {
 }
 
 const sqlDocuments = `CREATE TABLE document (
-	id INTEGER PRIMARY KEY, text TEXT NOT NULL DEFAULT '', version INTEGER NOT NULL DEFAULT 0,
-	waiting BOOLEAN NOT NULL DEFAULT false -- a job will start and read the row
+	id INTEGER PRIMARY KEY, text TEXT NOT NULL, version INTEGER NOT NULL,
+	waiting BOOLEAN NOT NULL -- a job will start and read the row
 )`
 
 // save writes a text, and enqueues a job unless one is waiting.
@@ -65,11 +66,11 @@ func (d *documents) save(ctx context.Context, id int, text string) error {
 	return d.q.Tx(ctx, func(tx *sql.Tx) error {
 		var waiting bool
 		err := tx.QueryRowContext(ctx, `SELECT waiting FROM document WHERE id = ?1`, id).Scan(&waiting)
-		if err != nil {
+		if err != nil && !errors.Is(err, sql.ErrNoRows) { // no row: the first edit
 			return err
 		}
-		_, err = tx.ExecContext(ctx,
-			`UPDATE document SET text = ?2, version = version + 1, waiting = true WHERE id = ?1`, id, text)
+		_, err = tx.ExecContext(ctx, `INSERT INTO document (id, text, version, waiting) VALUES (?1, ?2, 1, true)
+			ON CONFLICT (id) DO UPDATE SET text = ?2, version = version + 1, waiting = true`, id, text)
 		if err != nil || waiting {
 			return err
 		}
@@ -110,7 +111,7 @@ func ExampleQueue_Tx_latestState() {
 	defer remove()
 	d := &documents{q: q, at: map[int]int{}}
 	check(q.Tx(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, sqlDocuments+`; INSERT INTO document (id) VALUES (1), (2), (3), (4)`)
+		_, err := tx.ExecContext(ctx, sqlDocuments)
 		return err
 	}))
 

@@ -39,12 +39,13 @@ func main() {
 }
 
 // status is what the process ends with: 0 after a clean stop, 3 if to start
-// again would not help, 1 otherwise.
+// again would not help, 1 otherwise. ErrUnsupportedDB is 1: a file with two
+// names is fit again once one of them is gone.
 func status(err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errand.ErrCorrupt), errors.Is(err, errand.ErrTooNew), errors.Is(err, errand.ErrUnsupportedDB):
+	case errors.Is(err, errand.ErrCorrupt), errors.Is(err, errand.ErrTooNew):
 		return 3
 	default:
 		return 1

@@ -90,6 +90,7 @@ func TestStatus(t *testing.T) {
 		{taken, 1},
 		{fmt.Errorf("%w: job 17", errand.ErrStuck), 1},
 		{errors.Join(context.Canceled, fmt.Errorf("%w: version 9", errand.ErrTooNew)), 3},
+		{fmt.Errorf("%w: two names", errand.ErrUnsupportedDB), 1},
 	} {
 		if got := status(c.err); got != c.want {
 			t.Errorf("%v: status %d, want %d", c.err, got, c.want)
