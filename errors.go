@@ -40,8 +40,11 @@ var (
 	// ErrUnknownOutcome: the commit failed in a way that leaves open whether
 	// it took place. The queue is closed by it; look after opening it again.
 	ErrUnknownOutcome = storage.ErrUnknownOutcome
-	// ErrUnsupportedDB: not a database errand can work with: in memory, of
-	// another driver, too old, or not in WAL mode.
+	// ErrUnsupportedDB: not a database errand can work with: without a file, of
+	// another driver or a SQLite that is too old, not in WAL mode, on a file system
+	// that other machines may share, a file with two names, with triggers on
+	// errand's tables, or on a connection with synchronous=OFF. Or a file beside it
+	// is not errand's.
 	ErrUnsupportedDB = storage.ErrUnsupportedDB
 	// ErrWrongDatabase: a transaction of another database.
 	ErrWrongDatabase = storage.ErrWrongDatabase

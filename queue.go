@@ -45,8 +45,10 @@ type Options struct {
 	// If zero, 4 MiB; if negative, there is none.
 	Ballast int64
 	// AnyFileSystem allows Open file systems that other machines may share, such
-	// as NFS, on which jobs can be lost and the file be damaged. If false, they
-	// are refused.
+	// as NFS, on which jobs can be lost and the file be damaged. It also allows a
+	// file that has two names: a hard link, or a mount of the file alone. There
+	// jobs are lost, unless all processes use one of the names, and its folder
+	// keeps the files beside it. If false, both are refused.
 	AnyFileSystem bool
 	// Policy is the delivery policy of jobs for which nothing else sets one: a
 	// [policy.Policy], [policy.Document] or [policy.Topic]. Each section of a

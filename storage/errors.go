@@ -26,9 +26,11 @@ var (
 	// ErrUnknownOutcome: the commit failed in a way that leaves open whether
 	// it took place. The store is closed by it; look after opening it again.
 	ErrUnknownOutcome = errors.New("errand: outcome of the write is unknown")
-	// ErrUnsupportedDB: not a database this store can work with: in memory, of
-	// another driver, too old, not in WAL mode, a file with two names, or on a
-	// connection that syncs nothing. Or what is beside it is not errand's.
+	// ErrUnsupportedDB: not a database this store can work with: without a file, of
+	// another driver or a SQLite that is too old, not in WAL mode, on a file system
+	// that other machines may share, a file with two names, with triggers on
+	// errand's tables, or on a connection with synchronous=OFF. Or a file beside it
+	// is not errand's.
 	ErrUnsupportedDB = errors.New("errand: unsupported database")
 	// ErrWrongDatabase: a transaction of another database.
 	ErrWrongDatabase = errors.New("errand: transaction belongs to another database")
