@@ -66,7 +66,7 @@ func TestOpen_refusesPaths(t *testing.T) {
 		{dir, errand.ErrUnsupportedDB, "directory"},
 		{filepath.Join(dir, "none", "jobs.db"), os.ErrNotExist, "none"},
 		{text, errand.ErrCorrupt, "not a database"},
-		{readOnly, errand.ErrReadOnly, "must be writable"},
+		{readOnly, errand.ErrReadOnly, "cannot write the database"},
 		{":memory:", errand.ErrUnsupportedDB, ":memory:"},
 	} {
 		q, err := errand.Open(t.Context(), c.path, nil)

@@ -115,6 +115,27 @@ func TestDoctor(t *testing.T) {
 		"in-use":    {0, nil, func(t *testing.T) string { path, _ := database(t); return path }},
 		"closed":    {0, []string{"--full"}, closed},
 		"neglected": {1, nil, neglected},
+		"not-in-wal-mode": {1, nil, func(t *testing.T) string {
+			path := closed(t)
+			change(t, path, "PRAGMA journal_mode = delete")
+			return path
+		}},
+		"readable-to-all": {0, nil, func(t *testing.T) string {
+			path := closed(t)
+			if err := os.Chmod(path, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			return path
+		}},
+		"writable-to-all": {1, nil, func(t *testing.T) string {
+			path := closed(t)
+			for _, suffix := range []string{"", "-ballast", "-turn"} {
+				if err := os.Chmod(path+suffix, 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return path
+		}},
 		"damaged": {1, nil, func(t *testing.T) string {
 			path := closed(t)
 			f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -210,10 +231,11 @@ func neglected(t *testing.T) string {
 	path := closed(t)
 	now := time.Now().Add(48 * time.Hour).UnixMicro()
 	change(t, path,
-		"INSERT INTO errand_instance VALUES (7, 'host/1/7', 'boot', 1, 1), (8, 'host/1/8', 'boot', 1, 1)",
+		"INSERT INTO errand_instance VALUES (7, 'host/1/7', 'boot', 1, 1), (8, 'host/1/8', 'boot', 1, 1), (9, 'host/1/9', 'boot', 1, 1)",
 		"UPDATE errand_job SET state = 3, instance = 7, token = id, until = 1 WHERE id <= 3",
-		"UPDATE errand_number SET n = n - 3 WHERE id = 10",
-		"INSERT INTO errand_number VALUES (11, 3)",
+		"UPDATE errand_job SET state = 3, instance = 9, token = id, until = 1 WHERE id = 4",
+		"UPDATE errand_number SET n = n - 4 WHERE id = 10",
+		"INSERT INTO errand_number VALUES (11, 4)",
 		fmt.Sprintf("UPDATE errand_number SET n = %d WHERE id = 5", now))
 	for name, mode := range map[string]os.FileMode{"-instance-99": 0o600, "-wake": 0o644} {
 		if err := os.WriteFile(path+name, nil, 0o600); err != nil {
@@ -261,7 +283,7 @@ func TestDoctor_JSON(t *testing.T) {
 			}
 		}
 	}
-	if got.File != path || bad != 4 {
-		t.Errorf("%s: %d bad findings of %v, want 4", got.File, bad, got.Findings)
+	if got.File != path || bad != 5 {
+		t.Errorf("%s: %d bad findings of %v, want 5", got.File, bad, got.Findings)
 	}
 }

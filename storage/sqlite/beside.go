@@ -1,9 +1,11 @@
 package sqlite
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"github.com/errandq/errand/storage"
@@ -41,6 +43,42 @@ func readOnly(err error) error {
 		return fmt.Errorf("%w: %w", storage.ErrReadOnly, err)
 	}
 	return err
+}
+
+// shutFile returns that this user may not write the database, and "" if he may.
+func shutFile(path string, info os.FileInfo) string {
+	if info.Mode().Perm()&0o222 != 0 && mayWrite(path, false) {
+		return ""
+	}
+	return fmt.Sprintf("this user cannot write the database %s (mode %v%s)", path, info.Mode(), ownerOf(info))
+}
+
+// shutFolder returns that this user may not make files beside the database, and
+// "" if he may.
+func shutFolder(path string) string {
+	folder := filepath.Dir(path)
+	info, err := os.Stat(folder)
+	if err != nil || mayWrite(folder, true) {
+		return ""
+	}
+	return fmt.Sprintf("this user cannot make files in the folder %s (mode %v%s)", folder, info.Mode(), ownerOf(info))
+}
+
+// nameShut puts before an error of a database that cannot be written what it is
+// that this user may not write.
+func nameShut(path string, err error) error {
+	what := shutFolder(path)
+	if info, e := os.Stat(path); e == nil {
+		what = cmp.Or(shutFile(path, info), what)
+	}
+	if what == "" {
+		what = fmt.Sprintf("path %q, or its folder", path)
+	}
+	var e *os.PathError // without the sentinel that may be before it
+	if errors.As(err, &e) {
+		err = e
+	}
+	return fmt.Errorf("%w: %s: %w", storage.ErrReadOnly, what, err)
 }
 
 // openExisting opens a file beside the database that is there. Nothing else

@@ -14,3 +14,12 @@ func links(os.FileInfo) int { return 1 }
 
 // owned cannot know here.
 func owned(string, os.FileInfo, os.FileInfo) bool { return true }
+
+// mayWrite cannot know here.
+func mayWrite(string, bool) bool { return true }
+
+// ownerOf cannot know here.
+func ownerOf(os.FileInfo) string { return "" }
+
+// mine is taken for granted here.
+func mine(os.FileInfo) bool { return true }

@@ -4,9 +4,12 @@ package sqlite
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 const besideFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK // and close on exec, as always in Go
@@ -49,4 +52,29 @@ func owned(path string, info, db os.FileInfo) bool {
 	}
 	mode := db.Mode().Perm() // with a list, what is the group's here is the most that anybody of it may
 	return mode&0o020 != 0 && (f.Gid == d.Gid || listed(filepath.Join(filepath.Dir(path), db.Name()))) || mode&0o002 != 0
+}
+
+// mayWrite reports whether this user may write a file, or make files in a
+// folder. It tries nothing: what only an attempt can show passes.
+func mayWrite(path string, folder bool) bool {
+	mode := uint32(unix.W_OK)
+	if folder {
+		mode |= unix.X_OK
+	}
+	return !errors.Is(unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS), os.ErrPermission)
+}
+
+// ownerOf returns the owner of a file, for a text about its mode.
+func ownerOf(info os.FileInfo) string {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf(", owner %d", st.Uid)
+}
+
+// mine reports whether this user may change the mode of a file.
+func mine(info os.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (int(st.Uid) == os.Geteuid() || os.Geteuid() == 0)
 }

@@ -68,6 +68,7 @@ func Examine(ctx context.Context, path string, full bool, now time.Time) ([]Find
 	d := &doctor{ctx: ctx, path: path, info: info, now: now, full: full}
 	d.place()
 	d.names()
+	d.access()
 	ok, err := d.header()
 	if err != nil {
 		return nil, err
@@ -107,6 +108,8 @@ type doctor struct {
 	db    *sql.DB
 	bare  bool // without tables that could be looked at
 	flat  bool // on a file system without modes
+	shut  bool // the database is, to this user
+	plain bool // it is not in WAL mode
 	found []Finding
 }
 
@@ -184,7 +187,7 @@ func (d *doctor) header() (ok bool, err error) {
 		return false, nil
 	}
 	if h[18] != 2 || h[19] != 2 {
-		d.say("journal mode", SeverityWarning, "open it once with errand, or PRAGMA journal_mode=wal", "it is not in WAL mode")
+		d.plain = true // see schema
 	} else {
 		d.say("journal mode", SeverityOK, "", "wal")
 	}
@@ -278,15 +281,38 @@ func (d *doctor) place() {
 
 // names looks for other names of the file.
 func (d *doctor) names() {
-	if what := otherNames(d.path); what != "" {
-		d.say("names", SeverityError, remedyNames, "it %s", what)
+	if what, remedy := otherNames(d.path); what != "" {
+		d.say("names", SeverityError, remedy, "it %s", what)
 	}
 }
 
-// beside looks at the files beside the database, and at their modes if it is one.
+// access looks whether this user may write the database and make files beside it.
+func (d *doctor) access() {
+	if what := shutFile(d.path, d.info); what != "" {
+		d.shut = true
+		d.say("access", SeverityError, remedyAccess(d.path, "u+w"), "%s", what)
+	}
+	if what := shutFolder(d.path); what != "" {
+		d.say("access", SeverityError, remedyAccess(filepath.Dir(d.path), "u+wx"), "%s", what)
+	}
+}
+
+func remedyAccess(path, mode string) string {
+	if info, err := os.Stat(path); err == nil && mine(info) {
+		return hint("chmod "+mode, path)
+	}
+	return "run it as the user of the service, or mend owner and mode"
+}
+
+// beside looks at the files beside the database, and at their modes if it is one
+// that can be written: they depend on its own.
 func (d *doctor) beside(is bool) error {
-	if perm := d.info.Mode().Perm(); is && perm&0o007 != 0 {
-		d.say("modes", SeverityWarning, "chmod o= the database and the files beside it", "mode %v: everybody on this machine has access", d.info.Mode())
+	modes := is && !d.shut
+	switch perm := d.info.Mode().Perm(); {
+	case modes && perm&0o002 != 0:
+		d.say("modes", SeverityWarning, "chmod o= the database and the files beside it", "mode %v: everybody on this machine can write it", d.info.Mode())
+	case modes && perm&0o004 != 0:
+		d.say("modes", SeverityNote, "", "mode %v: everybody on this machine can read it", d.info.Mode())
 	}
 	entries, err := os.ReadDir(filepath.Dir(d.path))
 	if err != nil {
@@ -305,7 +331,7 @@ func (d *doctor) beside(is bool) error {
 		if err != nil {
 			return err
 		}
-		d.file(name[len(base):], info, is)
+		d.file(name[len(base):], info, modes)
 	}
 	return nil
 }

@@ -49,16 +49,21 @@ func checkFile(path string) error {
 		if errors.Is(err, os.ErrExist) {
 			return nil // another process was first
 		}
+		if errors.Is(readOnly(err), storage.ErrReadOnly) {
+			return nameShut(path, err)
+		}
 		if err != nil {
-			return readOnly(fmt.Errorf("errand: create database: %w", err))
+			return fmt.Errorf("errand: create database: %w", err)
 		}
 		return f.Close()
 	case err != nil:
 		return fmt.Errorf("errand: open database: %w", err)
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%w: path %q is a %s: must be a regular file", storage.ErrUnsupportedDB, path, kindOf(info))
-	case info.Mode().Perm()&0o222 == 0:
-		return fmt.Errorf("%w: path %q has mode %v: must be writable", storage.ErrReadOnly, path, info.Mode())
+	}
+	// Before a file is made beside it, which would be this user's.
+	if what := shutFile(path, info); what != "" {
+		return fmt.Errorf("%w: %s", storage.ErrReadOnly, what)
 	}
 	return nil
 }

@@ -364,8 +364,8 @@ func (s *Store) retire() error {
 	path := in.file.Name()
 	err = errors.Join(err, translate(in.letGo()))
 	if dropped {
-		if e := os.Remove(path); !errors.Is(e, os.ErrNotExist) { // somebody may have deleted it
-			err = errors.Join(err, ofSystem(e))
+		if e := os.Remove(path); e != nil && !errors.Is(e, os.ErrNotExist) { // somebody may have deleted it
+			s.opts.Logger.Warn("errand: a file that nobody needs any more cannot be deleted", "file", path, "error", e)
 		}
 	}
 	return err

@@ -15,26 +15,24 @@ func checkNames(path string, o Options) error {
 	if o.AnyFileSystem {
 		return nil
 	}
-	if what := otherNames(path); what != "" {
-		return fmt.Errorf("%w: path %q %s: %s, unless Options.AnyFileSystem is set", storage.ErrUnsupportedDB, path, what, remedyNames)
+	if what, remedy := otherNames(path); what != "" {
+		return fmt.Errorf("%w: path %q %s: %s, unless Options.AnyFileSystem is set", storage.ErrUnsupportedDB, path, what, remedy)
 	}
 	return nil
 }
 
-const remedyNames = "remove all names but one, and mount the folder, not the file"
-
-// otherNames says why a file may be found by another name, and "" if it cannot
-// be. What cannot be known is no reason.
-func otherNames(path string) string {
+// otherNames returns why a file may be found by another name, and what to do,
+// and "" if it cannot be. What cannot be known is no reason.
+func otherNames(path string) (what, remedy string) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return ""
+		return "", ""
 	}
 	if n := links(info); n > 1 {
-		return fmt.Sprintf("has %d names (hard links), each of which has a log of its own", n)
+		return fmt.Sprintf("has %d names (hard links), each of which has a log of its own", n), "remove all names but one"
 	}
 	if mountedAlone(path) {
-		return "is mounted by itself, so that its log is not where others find it"
+		return "is mounted by itself, so that its log is not where others find it", "mount the folder, not the file"
 	}
-	return ""
+	return "", ""
 }

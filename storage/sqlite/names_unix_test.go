@@ -18,7 +18,7 @@ import (
 // wantTwoNames wants a file refused since it has two names.
 func wantTwoNames(t *testing.T, what string, err error) {
 	t.Helper()
-	if !errors.Is(err, storage.ErrUnsupportedDB) || !strings.Contains(err.Error(), "mount the folder, not the file") {
+	if !errors.Is(err, storage.ErrUnsupportedDB) || !strings.Contains(err.Error(), ": remove all names but one, unless") {
 		t.Errorf("%s: %v, want ErrUnsupportedDB and what to do", what, err)
 	}
 }

@@ -34,7 +34,7 @@ func TestOpen_BadPaths(t *testing.T) {
 		"directory":      {dir, "is a directory: must be a regular file", storage.ErrUnsupportedDB},
 		"missing folder": {filepath.Join(dir, "no", "jobs.db"), "no such file or directory", os.ErrNotExist},
 		"not a database": {write("noise.db", noise, 0o600), "not a database", storage.ErrCorrupt},
-		"read-only":      {write("ro.db", "", 0o400), "-r--------: must be writable", storage.ErrReadOnly},
+		"read-only":      {write("ro.db", "", 0o400), "cannot write the database", storage.ErrReadOnly},
 		"in memory":      {":memory:", "must be the plain name of a file", storage.ErrUnsupportedDB},
 		"address":        {"file:jobs.db?mode=memory", "must be the plain name of a file", storage.ErrUnsupportedDB},
 	} {

@@ -1,10 +1,14 @@
 package sqlite_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,6 +42,73 @@ func asAnybody(t *testing.T) bool {
 	return false
 }
 
+// wantAccess wants the doctor to say that a file or folder cannot be written.
+func wantAccess(t *testing.T, path, remedy string) {
+	t.Helper()
+	found, err := sqlite.Examine(context.Background(), path, false, t0)
+	if err != nil || !has(found, "access", sqlite.SeverityError) ||
+		!slices.ContainsFunc(found, func(f sqlite.Finding) bool { return f.Remedy == remedy }) {
+		t.Errorf("the doctor says %+v (%v), want %q", found, err, remedy)
+	}
+	if has(found, "modes", sqlite.SeverityWarning) {
+		t.Errorf("the doctor says %+v, want nothing of the files beside it", found)
+	}
+}
+
+// A database that this user cannot write is refused by name, before a file is
+// made beside it.
+func TestOpen_FileThatCannotBeWritten(t *testing.T) {
+	if !asAnybody(t) {
+		return
+	}
+	for _, mode := range []os.FileMode{0o400, 0o420} {
+		d := newDB(t, nil)
+		if err := errors.Join(d.open().Close(), os.Remove(d.path+"-turn"), os.Chmod(d.path, mode)); err != nil {
+			t.Fatal(err)
+		}
+		wantAccess(t, d.path, "chmod u+w "+d.path)
+		_, err := sqlite.Open(d.path, nil)
+		want := fmt.Sprintf("this user cannot write the database %s (mode %v, owner %d)", d.path, mode, os.Geteuid())
+		if !errors.Is(err, storage.ErrReadOnly) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want ErrReadOnly: %s", err, want)
+		}
+		if _, err := os.Stat(d.path + "-turn"); err == nil {
+			t.Error("a file was made beside it")
+		}
+	}
+}
+
+// A file that nobody needs any more is no reason for Close to fail.
+func TestClose_FolderThatCannotBeWritten(t *testing.T) {
+	if !asAnybody(t) {
+		return
+	}
+	said := make(chan string, 10)
+	d := newDB(t, &sqlite.Options{Logger: slog.New(listener(func(_ slog.Level, text string) { said <- text }))})
+	s := d.open()
+	enqueue(t, s, "a", 1)
+	lease(t, s, 1, "a")
+	dir := filepath.Dir(d.path)
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Close()
+	if e := os.Chmod(dir, 0o700); e != nil {
+		t.Fatal(e)
+	}
+	if err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	close(said)
+	all := ""
+	for text := range said {
+		all += text
+	}
+	if !strings.Contains(all, "cannot be deleted") {
+		t.Errorf("the log has %q, want the file that is left", all)
+	}
+}
+
 // A folder in which no files can be made beside the database is read-only.
 func TestOpen_FolderThatCannotBeWritten(t *testing.T) {
 	if !asAnybody(t) {
@@ -60,8 +131,11 @@ func TestOpen_FolderThatCannotBeWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := sqlite.Open(d.path, nil)
-		if !errors.Is(err, storage.ErrReadOnly) || !strings.Contains(err.Error(), dir) {
-			t.Errorf("%s: %v, want ErrReadOnly with its path", name, err)
+		if !errors.Is(err, storage.ErrReadOnly) || !strings.Contains(err.Error(), "folder "+dir+" (mode dr-x------, owner ") {
+			t.Errorf("%s: %v, want ErrReadOnly with its folder", name, err)
+		}
+		if name != "new" {
+			wantAccess(t, d.path, "chmod u+wx "+dir)
 		}
 		if err := os.Chmod(dir, 0o700); err != nil {
 			t.Fatal(err)

@@ -307,8 +307,8 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 			if isCode(err, lib.SQLITE_ERROR) { // our statements have no fault
 				err = fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
 			}
-			if isCode(err, lib.SQLITE_READONLY) {
-				err = fmt.Errorf("path %q, or its folder: %w", path, err)
+			if isCode(err, lib.SQLITE_READONLY) || errors.Is(err, storage.ErrReadOnly) {
+				err = nameShut(path, err)
 			}
 			err = errors.Join(translate(s.asFull(err)), s.release())
 		}

@@ -73,8 +73,11 @@ func (d *doctor) schema() error {
 		return err
 	}
 	if d.bare = have == 0; d.bare {
-		d.say("schema", SeverityError, "check the path", "there are no tables of errand in it")
+		d.say("schema", SeverityError, "check the path", "it has no tables of errand")
 		return nil
+	}
+	if d.plain {
+		d.say("journal mode", SeverityWarning, "open it once with errand, or PRAGMA journal_mode=wal", "it is not in WAL mode")
 	}
 	if err := checkTriggers(d.ctx, conn); errors.Is(err, storage.ErrUnsupportedDB) {
 		d.say("schema", SeverityError, "drop it", "%v", err)
@@ -98,9 +101,9 @@ func (d *doctor) counts() error {
 		return err
 	}
 	if n > 0 {
-		d.say("counts", SeverityError, "restore a backup, and report it: this must not happen", "%d numbers of jobs are not what there is", n)
+		d.say("counts", SeverityError, "restore a backup, and report it: this must not happen", "wrong: %s", plural(n, "kept count"))
 	} else {
-		d.say("counts", SeverityOK, "", "as many jobs as are there")
+		d.say("counts", SeverityOK, "", "the kept counts are right")
 	}
 	return d.jobs()
 }
@@ -139,9 +142,9 @@ func (d *doctor) instances() error {
 		case err != nil:
 			d.say("instances", SeverityNote, "", "%s: %v", name, err)
 		case alive:
-			d.say("instances", SeverityOK, "", "%s lives and holds %d jobs", name, leases)
+			d.say("instances", SeverityOK, "", "%s lives and holds %s", name, plural(leases, "job"))
 		case leases > 0:
-			d.say("instances", SeverityWarning, "start a worker, which takes them over", "%s is gone and has left %d running jobs", name, leases)
+			d.say("instances", SeverityWarning, "start a worker, which takes them over", "%s is gone and has left %s", name, plural(leases, "running job"))
 		default:
 			d.say("instances", SeverityNote, "", "%s is gone; the next worker forgets it", name)
 		}
@@ -154,7 +157,7 @@ func (d *doctor) instances() error {
 		return err
 	}
 	if left > 0 {
-		d.say("instances", SeverityError, "start a worker, which takes them over after a lease", "%d running jobs belong to no registered process", left)
+		d.say("instances", SeverityError, "start a worker, which takes them over after a lease", "no registered process has %s", plural(left, "running job"))
 	}
 	files, err := os.ReadDir(filepath.Dir(d.path))
 	if err != nil {
@@ -171,6 +174,13 @@ func (d *doctor) instances() error {
 		}
 	}
 	return nil
+}
+
+func plural(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }
 
 // locked reports whether a process has the lock on a file beside the database.
