@@ -350,7 +350,13 @@ func TestSchedules_Unreadable(t *testing.T) {
 		if got := a.ticks("fine"); len(got) != 1 {
 			t.Errorf("ran %v, want one of fine", got)
 		}
-		for name, call := range calls(t.Context(), a.Schedules()) {
+		all := calls(t.Context(), a.Schedules())
+		for name, call := range all {
+			if name == "Resume" { // of one that is not paused there is nothing to read
+				if err := all["Pause"]("alien"); err != nil {
+					t.Fatal(err)
+				}
+			}
 			if err := call("alien"); (err == nil) != (name == "Pause" || name == "Remove") {
 				t.Errorf("%s: %v", name, err)
 			}
