@@ -300,7 +300,7 @@ func (w *world) judge(l *lease) {
 		ok = o.Outcome == storage.OutcomeInterrupted
 	case l.taken != nil:
 		mayDie := l.Crashes+1 >= w.worker.MaxCrashes || len(retry) == 0
-		mustDie := l.Crashes+1 >= w.worker.MaxCrashes || len(retry) == 0 && own
+		mustDie := own && mayDie // who does not handle the kind leaves it to those who do
 		ok = mayDie && o.Outcome == storage.OutcomeDead && o.Reason == storage.ReasonCrashed ||
 			!mustDie && o.Outcome == storage.OutcomeCrashed && o.DueAt.Sub(l.finished) <= time.Second
 	case !l.called:
