@@ -41,7 +41,7 @@ func (p *pace) ahead(runners int) int {
 	return int(min(float64(runners)*float64(p.exchange)/float64(p.handler), float64(most)))
 }
 
-// weighed notes how heavy leased jobs are, and gives their weight together.
+// weighed notes how heavy leased jobs are, and returns their weight together.
 func (p *pace) weighed(jobs []storage.Leased) (bytes int) {
 	heaviest := 0
 	for i := range jobs {

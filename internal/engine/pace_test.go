@@ -54,7 +54,7 @@ func TestPace_ShortHandlersAreFedAhead(t *testing.T) {
 	})
 }
 
-// Of heavy jobs few are leased ahead, and all are leased though the store gives
+// Of heavy jobs few are leased ahead, and all are leased though the store returns
 // less than was asked for.
 func TestPace_HeavyJobsAreNot(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
