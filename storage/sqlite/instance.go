@@ -362,6 +362,9 @@ func (s *Store) retire() error {
 		return err
 	}
 	path := in.file.Name()
+	// If it is not known that the registration is gone, the file is to tell who
+	// finds one that its process has ended.
+	dropped = dropped && err == nil
 	err = errors.Join(err, translate(in.letGo()))
 	if dropped {
 		if e := os.Remove(path); e != nil && !errors.Is(e, os.ErrNotExist) { // somebody may have deleted it
