@@ -17,7 +17,7 @@ import (
 )
 
 // attempt is a lease and what becomes of it. Its fields belong to the loop,
-// but for those that the runner writes before it hands the attempt back.
+// but for the result, which the runner writes before it hands the attempt back.
 type attempt struct {
 	cfg     *Config
 	job     *storage.Leased
@@ -26,9 +26,7 @@ type attempt struct {
 	cancel  context.CancelCauseFunc
 	timeout time.Duration
 
-	throttle *Throttle   // has granted it and can be refunded; nil: none
-	budget   *Budget     // nil: none
-	cost     policy.Cost // paid to it
+	payment
 
 	slot    int       // index in loop.held
 	running bool      // handed to a runner
@@ -43,7 +41,18 @@ type attempt struct {
 	stuck   bool      // has been reported
 
 	goroutine atomic.Int64 // that runs the handler
+	result
+}
 
+// payment is what an attempt was granted before it started.
+type payment struct {
+	throttle *Throttle   // has granted it and can be refunded; nil: none
+	budget   *Budget     // nil: none
+	cost     policy.Cost // paid to budget
+}
+
+// result is what the runner writes.
+type result struct {
 	verdict  verdict
 	took     time.Duration
 	noteErr  error // of Store.Ended or Stopping
@@ -71,34 +80,6 @@ const (
 	verdictInterrupted             // by the worker, which had to stop or lost the lease
 	verdictUnstarted               // the handler was not called
 )
-
-// runner runs attempts until there are no more. There is one for each slot, so
-// that an attempt costs no goroutine.
-func (l *loop) runner() {
-	id := goroutineID()
-	for a := range l.work {
-		a.goroutine.Store(id)
-		l.runOne(a)
-	}
-	l.gone <- struct{}{}
-}
-
-// runOne runs one attempt and hands it back. If the handler ends this
-// goroutine by runtime.Goexit another runner takes its place.
-func (l *loop) runOne(a *attempt) {
-	returned := false
-	defer func() {
-		if a.suspect { // here, as the loop may have ended before
-			l.cfg.Suspects.leave()
-		}
-		l.ended <- a
-		if !returned {
-			go l.runner()
-		}
-	}()
-	a.run(&l.excused)
-	returned = true
-}
 
 func (a *attempt) run(excused *atomic.Bool) {
 	store := a.cfg.Store

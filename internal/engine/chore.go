@@ -13,7 +13,7 @@ const (
 // one which is always due again keeps no other waiting.
 func (l *loop) chore(now time.Time) (request, bool) {
 	const n = int(lastChore - firstChore + 1)
-	if l.stage != working {
+	if !l.shutdown.working() {
 		return request{}, false
 	}
 	for i := range n {
@@ -36,7 +36,7 @@ func (l *loop) choreDue(op operation, now time.Time) (request, bool) {
 		if reached(l.reapAt, now) {
 			l.reapAt = now.Add(reapEvery)
 			// The first time there may be leases of a process that is gone.
-			due = !l.reaped || !l.alone()
+			due = !l.reaped || !l.cfg.alone()
 		}
 	case opCount:
 		if due = reached(l.countAt, now); due {

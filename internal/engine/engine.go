@@ -57,6 +57,12 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// alone reports whether no other process works on the store.
+func (c *Config) alone() bool {
+	s, ok := c.Store.(interface{ Alone() bool })
+	return ok && s.Alone()
+}
+
 // Handler runs the jobs of one kind.
 type Handler struct {
 	Run    func(ctx context.Context, job *storage.Leased) error
@@ -150,7 +156,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	l := newLoop(ctx, &e.cfg, e.stop, e.hurry)
 	go l.run()
-	e.err = <-l.report
+	e.err = <-l.shutdown.report
 	return e.err
 }
 

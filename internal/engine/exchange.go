@@ -118,10 +118,10 @@ func (l *loop) call(r request) answer {
 // want is how many jobs to lease now: as many as can start at once, and some
 // ahead.
 func (l *loop) want() int {
-	if l.stage != working {
+	if !l.shutdown.working() {
 		return 0
 	}
-	n := l.cfg.Concurrency - l.running - len(l.queue)
+	n := l.runners.free() - len(l.queue)
 	switch {
 	case l.lastErr != nil:
 		n = min(n, 1) // enough to see whether it works again
@@ -133,10 +133,10 @@ func (l *loop) want() int {
 
 // send makes the next calls of the store, if there is anything to call it for.
 func (l *loop) send(now time.Time) {
-	if l.fatal != nil {
+	if l.shutdown.fatal != nil {
 		return
 	}
-	if l.stage != working && l.offering && !l.exchanges.busy {
+	if !l.shutdown.working() && l.offering && !l.exchanges.busy {
 		l.put(request{op: opWithdraw})
 		return
 	}
@@ -212,7 +212,7 @@ func (l *loop) answer(a answer) {
 	if a.op == opExchange {
 		l.leasing = false
 	}
-	if l.fatal != nil {
+	if l.shutdown.fatal != nil {
 		return // from the other call: nothing is known of the leases any more
 	}
 	now := time.Now()
@@ -224,7 +224,7 @@ func (l *loop) answer(a answer) {
 	if l.choreFailed[a.op] = false; a.op == opExchange && a.sent.After(l.failedAt) {
 		l.choreFailed = [operations]bool{} // what fails from now on is another streak
 	}
-	if a.op == l.lastOp && (!l.cannotLease || a.x.Want > 0 || l.stage != working) {
+	if a.op == l.lastOp && (!l.cannotLease || a.x.Want > 0 || !l.shutdown.working()) {
 		l.recovered()
 	}
 	switch a.op {

@@ -26,7 +26,7 @@ func (l *loop) admit(ans answer, safe time.Time) {
 		a.leased = sent
 		suspect := a.job.Crashes >= suspectCrashes
 		switch {
-		case l.stage != working:
+		case !l.shutdown.working():
 			l.giveBack(a, time.Time{})
 		case a.job.Crashes > 0 && l.buryCrashed(a):
 		case suspect && len(l.suspects) >= l.cfg.Concurrency:
@@ -91,12 +91,12 @@ func (l *loop) release(a *attempt) {
 // startReady starts what waits, as far as there are runners. What may have
 // lost its lease waits for the next extension.
 func (l *loop) startReady(now time.Time) {
-	if l.stage != working {
+	if !l.shutdown.working() {
 		return
 	}
 	l.startSuspects(now)
 	n := 0
-	for n < len(l.queue) && l.running < l.cfg.Concurrency && now.Before(l.queue[n].safe) {
+	for n < len(l.queue) && l.runners.free() > 0 && now.Before(l.queue[n].safe) {
 		l.start(l.queue[n], now)
 		n++
 	}
@@ -110,7 +110,7 @@ func (l *loop) startReady(now time.Time) {
 // start hands an attempt to a runner, unless the budget for retries is empty.
 func (l *loop) start(a *attempt, now time.Time) bool {
 	a.handler = l.cfg.Handlers[a.job.Kind]
-	if l.budgets && !l.pay(a, now) {
+	if !l.pay(a, now) {
 		return false
 	}
 	a.throttle = nil
@@ -126,16 +126,13 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 		l.expectEnd(a, now.Add(a.timeout))
 	}
 	l.loseAt = sooner(l.loseAt, a.safe)
-	a.running = true
-	l.running++
-	l.work <- a
+	l.runners.hand(a)
 	return true
 }
 
 // end takes an attempt back from its runner.
 func (l *loop) end(a *attempt) {
-	l.running--
-	a.running = false
+	l.runners.takeBack(a)
 	l.pace.handled(a.took)
 	l.yielded = false
 	l.release(a)

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -13,31 +12,15 @@ import (
 type loop struct {
 	cfg      *Config
 	handlers context.Context // parent of the handlers' contexts: values, no end
-	alone    func() bool
-	budgets  bool // there are any
 
-	// Towards the runners, and from them. Both hold as many as there are
-	// runners, so that neither side ever waits for the other.
-	work      chan *attempt
-	ended     chan *attempt
-	gone      chan struct{} // one for each runner that ended
-	excused   atomic.Bool   // handlers are not to blame for the process's death
-	left      int           // how many have
-	dismissed bool          // work is closed
-
+	runners   *runners
+	shutdown  shutdown
 	exchanges caller // exchanges, and the end of the offers
 	side      caller // the chores: one that is slow holds up no heartbeat
 
-	mail     mailbox
-	unlisten func()
-	stop     <-chan struct{} // set to nil once seen, as the next two
-	ctx      <-chan struct{}
-	hurry    <-chan struct{}
-	report   chan error // the result of Run; holds one
-	told     bool
+	mail mailbox
 
 	held      []*attempt // all leases but those whose outcome is due
-	running   int        // of them, with a runner
 	queue     []*attempt // of them, waiting for a runner
 	suspects  []*attempt // of them, waiting for the gate
 	pace      pace
@@ -89,13 +72,6 @@ type loop struct {
 	choreBackoff [operations]time.Duration
 	failedAt     time.Time // the last chore that did
 
-	stage   stage
-	stageAt time.Time // it ends at the latest
-	hurried bool
-	waited  bool // the store had its time to take the outcomes
-	fatal   error
-	refused error // to begin work, by a store that is damaged
-
 	timer *time.Timer
 	armed time.Time
 }
@@ -118,15 +94,9 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 		cfg:      cfg,
 		handlers: context.WithoutCancel(ctx),
 		sources:  sources(cfg),
-		alone:    func() bool { return false },
-		work:     make(chan *attempt, cfg.Concurrency),
-		ended:    make(chan *attempt, cfg.Concurrency),
-		gone:     make(chan struct{}, cfg.Concurrency),
-		mail:     mailbox{signal: make(chan struct{}, 1)},
-		stop:     stop,
-		ctx:      ctx.Done(),
-		hurry:    hurry,
-		report:   make(chan error, 1),
+		runners:  newRunners(cfg.Concurrency),
+		mail:     mailbox{signal: make(chan struct{}, 1), unlisten: func() {}},
+		shutdown: shutdown{stop: stop, ctx: ctx.Done(), hurry: hurry, report: make(chan error, 1)},
 
 		suspected: map[string]bool{},
 		trusted:   map[string]bool{},
@@ -134,18 +104,9 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 		exchanges: newCaller(),
 		side:      newCaller(),
 	}
-	if s, ok := cfg.Store.(interface{ Alone() bool }); ok {
-		l.alone = s.Alone
-	}
 	l.watch.keeper, _ = cfg.Store.(storage.Timekeeper)
 	l.schedules.store, _ = cfg.Store.(storage.Scheduler)
 	l.schedules.refused = map[string]specKey{}
-	for _, h := range cfg.Handlers {
-		l.budgets = l.budgets || h.Budget != nil
-	}
-	for _, line := range cfg.Lines {
-		l.budgets = l.budgets || line.Budget != nil
-	}
 	return l
 }
 
@@ -154,13 +115,11 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 func (l *loop) run() {
 	now := time.Now()
 	if s, ok := l.cfg.Store.(storage.Notifier); ok {
-		l.unlisten = s.Notify(l.mail.put)
+		l.mail.unlisten = s.Notify(l.mail.put)
 	} else {
 		l.pollAt = now.Add(pollEvery)
 	}
-	for range l.cfg.Concurrency {
-		go l.runner()
-	}
+	l.runners.start()
 	go l.callStore(l.exchanges)
 	go l.callStore(l.side)
 	l.hunger()
@@ -178,7 +137,7 @@ func (l *loop) run() {
 
 	for l.step(time.Now()) {
 		select {
-		case a := <-l.ended:
+		case a := <-l.runners.ended:
 			l.end(a)
 			l.drain()
 		case a := <-l.exchanges.answers:
@@ -189,18 +148,16 @@ func (l *loop) run() {
 			l.read()
 		case <-l.timer.C:
 			l.armed = time.Time{}
-		case <-l.ctx:
-			l.ctx, l.stop = nil, nil
+		case <-l.shutdown.ctx:
 			l.beginStop()
-		case <-l.stop:
-			l.ctx, l.stop = nil, nil
+		case <-l.shutdown.stop:
 			l.beginStop()
-		case <-l.hurry:
-			l.hurry, l.hurried = nil, true
+		case <-l.shutdown.hurry:
+			l.shutdown.hurry, l.shutdown.hurried = nil, true
 		}
 	}
 	l.timer.Stop()
-	l.dismiss()
+	l.runners.dismiss()
 	l.exchanges.end()
 	l.side.end()
 	if l.offering { // the store is of no use any more
@@ -208,14 +165,14 @@ func (l *loop) run() {
 	}
 	l.reportRecovery()
 	l.reportLeft(time.Now(), true)
-	l.tell(l.result())
+	l.tell()
 }
 
 // drain takes what has ended meanwhile, so that it goes in one exchange.
 func (l *loop) drain() {
 	for {
 		select {
-		case a := <-l.ended:
+		case a := <-l.runners.ended:
 			l.end(a)
 		default:
 			return
@@ -275,9 +232,9 @@ func (l *loop) arm(now time.Time) {
 	earliest(l.pollAt)
 	earliest(l.loseAt)
 	earliest(l.stuckAt)
-	earliest(l.stageAt)
+	earliest(l.shutdown.until)
 	earliest(l.reports.at)
-	if l.stage == working {
+	if l.shutdown.working() {
 		if len(l.queue) > 0 {
 			earliest(l.queue[0].leased.Add(l.pace.patience()))
 		}
@@ -285,14 +242,14 @@ func (l *loop) arm(now time.Time) {
 		earliest(l.watch.lookAt)
 	}
 	// What needs the store waits for its answer, and for its recovery.
-	if l.fatal == nil && !l.exchanges.busy {
+	if l.shutdown.fatal == nil && !l.exchanges.busy {
 		earliest(l.later(l.beatAt))
-		if l.stage == working {
+		if l.shutdown.working() {
 			earliest(l.later(l.tokenAt(now)))
 		}
 	}
-	if l.fatal == nil && !l.side.busy && l.stage == working {
-		if !l.reaped || !l.alone() {
+	if l.shutdown.fatal == nil && !l.side.busy && l.shutdown.working() {
+		if !l.reaped || !l.cfg.alone() {
 			earliest(l.later(l.reapAt))
 		}
 		earliest(l.later(l.countAt))
@@ -304,7 +261,7 @@ func (l *loop) arm(now time.Time) {
 			earliest(l.later(l.watch.shiftAt))
 		}
 	}
-	if l.fatal == nil && !l.exchanges.busy && l.retryAt.After(now) {
+	if l.shutdown.fatal == nil && !l.exchanges.busy && l.retryAt.After(now) {
 		earliest(l.retryAt)
 	}
 	if next.IsZero() || (!l.armed.IsZero() && !next.Before(l.armed)) {

@@ -95,8 +95,8 @@ func (l *loop) setRoom() {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
 	room := 0
-	if l.stage == working && l.lastErr == nil && !l.leasing && len(l.queue) == 0 {
-		room = l.cfg.Concurrency - l.running
+	if l.shutdown.working() && l.lastErr == nil && !l.leasing && len(l.queue) == 0 {
+		room = l.runners.free()
 		room -= l.mail.count()
 	}
 	sharing := 0

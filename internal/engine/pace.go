@@ -63,7 +63,7 @@ func (p *pace) patience() time.Duration { return max(patience, 2*p.exchange) }
 // than expected, and leases nothing ahead until one has ended. Such jobs have
 // lost nothing, not even their place.
 func (l *loop) yield(now time.Time) {
-	if l.stage != working || len(l.queue) == 0 || now.Before(l.queue[0].leased.Add(l.pace.patience())) {
+	if !l.shutdown.working() || len(l.queue) == 0 || now.Before(l.queue[0].leased.Add(l.pace.patience())) {
 		return
 	}
 	for _, a := range l.queue {

@@ -23,16 +23,40 @@ const (
 	dying           // the store is of no use any more
 )
 
-func (l *loop) enter(s stage, until time.Time) { l.stage, l.stageAt = s, until }
+// shutdown is how a running engine comes to its end.
+type shutdown struct {
+	// Set to nil once seen.
+	ctx   <-chan struct{} // of Run
+	stop  <-chan struct{}
+	hurry <-chan struct{}
+
+	stage   stage
+	until   time.Time // the stage ends at the latest
+	hurried bool
+	waited  bool  // the store had its time to take the outcomes
+	fatal   error // of the store, which is of no use any more
+	refused error // of a store that is damaged, and begins no more work
+
+	report chan error // the result of Run; holds one
+	told   bool       // it has been sent
+}
+
+func (s *shutdown) working() bool { return s.stage == working }
+
+func (s *shutdown) enter(next stage, until time.Time) { s.stage, s.until = next, until }
+
+// over reports whether the time of the stage is over.
+func (s *shutdown) over(now time.Time) bool { return reached(s.until, now) }
 
 // beginStop stops fetching. What has not been started goes back at once, not
 // at the end: another process can run it during the grace.
 func (l *loop) beginStop() {
-	if l.stage != working {
+	l.shutdown.ctx, l.shutdown.stop = nil, nil
+	if !l.shutdown.working() {
 		return
 	}
-	l.cfg.Logger.Info("errand: worker is stopping", "running", l.running, "grace", l.cfg.Grace)
-	l.enter(grace, time.Now().Add(l.cfg.Grace))
+	l.cfg.Logger.Info("errand: worker is stopping", "running", l.runners.busy, "grace", l.cfg.Grace)
+	l.shutdown.enter(grace, time.Now().Add(l.cfg.Grace))
 	l.excuse()
 	for _, a := range slices.Clone(l.suspects) {
 		l.unqueue(a)
@@ -51,7 +75,7 @@ func (l *loop) beginStop() {
 // price is that a job which brings the process down by itself from now on is
 // not counted; it will be the next time.
 func (l *loop) excuse() {
-	l.excused.Store(true) // before, for those who are just starting
+	l.runners.excused.Store(true) // before, for those who are just starting
 	for _, a := range l.held {
 		if !a.running {
 			continue
@@ -65,22 +89,23 @@ func (l *loop) excuse() {
 // advance goes on to the next stage if it is time. It tells whether the loop
 // has anything left to do.
 func (l *loop) advance(now time.Time) bool {
-	if l.stage == grace && (l.running == 0 || l.hurried || reached(l.stageAt, now)) {
+	s, idle := &l.shutdown, l.runners.busy == 0
+	if s.stage == grace && (idle || s.hurried || s.over(now)) {
 		for _, a := range l.held {
 			l.cancelFor(a, ErrShutdown, now)
 		}
-		l.enter(ending, now.Add(l.cfg.StuckAfter))
+		s.enter(ending, now.Add(l.cfg.StuckAfter))
 	}
-	if l.stage == ending && (l.running == 0 || reached(l.stageAt, now)) {
-		l.enter(flushing, now.Add(l.cfg.Lease))
+	if s.stage == ending && (idle || s.over(now)) {
+		s.enter(flushing, now.Add(l.cfg.Lease))
 	}
-	switch l.stage {
+	switch s.stage {
 	case flushing:
 		return l.flush(now)
 	case lingering:
-		return l.fatal == nil && (l.running > 0 || !l.flushed())
+		return s.fatal == nil && !(idle && l.flushed())
 	case dying:
-		return l.running > 0 && !reached(l.stageAt, now)
+		return !idle && !s.over(now)
 	default:
 		return true
 	}
@@ -94,31 +119,30 @@ func (l *loop) flushed() bool {
 // length of a lease others may have taken the jobs over. What cannot be
 // finished then goes on without Run.
 func (l *loop) flush(now time.Time) bool {
-	if l.hurried {
-		l.stageAt = sooner(l.stageAt, now.Add(l.cfg.StuckAfter))
+	s := &l.shutdown
+	if s.hurried {
+		s.until = sooner(s.until, now.Add(l.cfg.StuckAfter))
 	}
 	switch {
-	case l.flushed() && l.running == 0:
+	case l.flushed() && l.runners.busy == 0:
 		return false
 	case l.flushed():
-	case reached(l.stageAt, now):
-		l.waited = true
+	case s.over(now):
+		s.waited = true
 	default:
 		return true
 	}
-	l.dismiss()
-	l.tell(l.result())
-	l.enter(lingering, time.Time{})
+	l.runners.dismiss()
+	l.tell()
+	s.enter(lingering, time.Time{})
 	return true
 }
 
 // refuse begins to stop because the store cannot begin work any more: it is
 // damaged. What is running may still be finished, unless a heartbeat fails too.
 func (l *loop) refuse(err error, now time.Time) {
-	if l.refused == nil {
-		l.refused = err
-	}
-	if l.stage != working {
+	l.shutdown.refused = cmp.Or(l.shutdown.refused, err)
+	if !l.shutdown.working() {
 		return
 	}
 	l.cfg.Logger.Error("errand: the store takes no more work, the worker ends when what is running has ended", "error", err)
@@ -131,8 +155,8 @@ func (l *loop) refuse(err error, now time.Time) {
 // die begins the end after an error that cannot be helped. Nothing is known of
 // the leases any more.
 func (l *loop) die(err error, now time.Time) {
-	l.fatal = err
-	if l.stage == lingering {
+	l.shutdown.fatal = err
+	if l.shutdown.stage == lingering {
 		return
 	}
 	if err == storage.ErrClosed { //nolint:errorlint // wrapped, it has the reason for which the store closed itself
@@ -143,42 +167,31 @@ func (l *loop) die(err error, now time.Time) {
 	for _, a := range l.held {
 		l.cancelFor(a, ErrLeaseLost, now)
 	}
-	l.enter(dying, now.Add(l.cfg.StuckAfter))
-}
-
-// dismiss ends the runners and waits for all that have nothing to do.
-func (l *loop) dismiss() {
-	if !l.dismissed {
-		l.dismissed = true
-		close(l.work)
-	}
-	for ; l.left < l.cfg.Concurrency-l.running; l.left++ {
-		<-l.gone
-	}
+	l.shutdown.enter(dying, now.Add(l.cfg.StuckAfter))
 }
 
 // tell lets Run return, once.
-func (l *loop) tell(err error) {
-	if l.told {
+func (l *loop) tell() {
+	s := &l.shutdown
+	if s.told {
 		return
 	}
-	l.told = true
-	if l.unlisten != nil {
-		l.unlisten()
-	}
-	l.report <- err
+	s.told = true
+	l.mail.unlisten()
+	s.report <- l.result()
 }
 
 // result is what Run gives as things stand.
 func (l *loop) result() error {
-	errs := []error{cmp.Or(l.fatal, l.refused)}
+	s := &l.shutdown
+	errs := []error{cmp.Or(s.fatal, s.refused)}
 	for _, a := range l.held {
 		if a.running {
 			errs = append(errs, fmt.Errorf("%w: job %v of kind %q", ErrStuck, a.job.ID, a.job.Kind))
 		}
 	}
 	switch {
-	case l.fatal != nil || !l.waited:
+	case s.fatal != nil || !s.waited:
 	case l.lastErr != nil:
 		errs = append(errs, fmt.Errorf("errand: the store fails, outcomes not written: %d: %w", len(l.outcomes)+len(l.flight), l.lastErr))
 	default:

@@ -49,7 +49,7 @@ func (g *Gate) leave() {
 // others that a process which knows of it leases, see [loop.distrust].
 func (l *loop) startSuspects(now time.Time) {
 	l.gateAt = time.Time{}
-	for len(l.suspects) > 0 && l.running < l.cfg.Concurrency && now.Before(l.suspects[0].safe) {
+	for len(l.suspects) > 0 && l.runners.free() > 0 && now.Before(l.suspects[0].safe) {
 		a := l.suspects[0]
 		a.company = l.trusted[a.job.Kind] && !cutOff(a.job)
 		switch {
@@ -59,7 +59,7 @@ func (l *loop) startSuspects(now time.Time) {
 			if !l.start(a, now) {
 				l.cfg.Suspects.leave()
 			}
-		case now.Sub(a.leased) > gatePatience && !l.alone():
+		case now.Sub(a.leased) > gatePatience && !l.cfg.alone():
 			// Another process may have its gate open.
 			l.unqueue(a)
 			l.turnBack(a)

@@ -10,7 +10,8 @@ import (
 // mailbox keeps what the store's events say until the loop looks. Events are
 // put in by whoever commits, who must not wait.
 type mailbox struct {
-	signal chan struct{} // holds one
+	signal   chan struct{} // holds one
+	unlisten func()        // ends the events
 
 	mu        sync.Mutex
 	now       bool
