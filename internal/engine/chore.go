@@ -72,9 +72,8 @@ func (l *loop) choreDue(op operation, now time.Time) (request, bool) {
 // postpone has a chore that failed done again, after the longer a time the more
 // often it did.
 func (l *loop) postpone(op operation, now time.Time) {
-	backoff := min(max(2*l.choreBackoff[op], minBackoff), maxBackoff)
-	l.choreBackoff[op] = backoff
-	at := now.Add(backoff)
+	l.choreBackoff[op] = longer(l.choreBackoff[op])
+	at := now.Add(l.choreBackoff[op])
 	switch op {
 	case opReclaim:
 		l.reapAt = at

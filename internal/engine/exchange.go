@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"log/slog"
 	"time"
 
@@ -23,8 +22,7 @@ type request struct {
 type operation uint8
 
 const (
-	opNone operation = iota
-	opExchange
+	opExchange operation = iota
 	opReclaim
 	opCount
 	opPurge
@@ -33,7 +31,6 @@ const (
 	opFire
 	opShift
 	opWithdraw
-	opStart // no request: the note of a handler that starts
 	operations
 )
 
@@ -123,7 +120,7 @@ func (l *loop) want() int {
 	}
 	n := l.runners.free() - len(l.queue)
 	switch {
-	case l.lastErr != nil:
+	case l.health.err != nil:
 		n = min(n, 1) // enough to see whether it works again
 	case !l.yielded:
 		n += l.pace.ahead(l.cfg.Concurrency)
@@ -140,7 +137,7 @@ func (l *loop) send(now time.Time) {
 		l.put(request{op: opWithdraw})
 		return
 	}
-	if now.Before(l.retryAt) {
+	if now.Before(l.health.retryAt) {
 		return
 	}
 	// Chores come first: one of them waits until no exchange is under way.
@@ -160,7 +157,7 @@ func (l *loop) sendExchange(now time.Time) {
 	}
 	from := l.pick(now, false)
 	// On a disk that is full outcomes may go through where a lease does not.
-	alone := l.cannotLease && (len(l.outcomes) > 0 || reached(l.beatAt, now))
+	alone := l.health.cannotLease && (len(l.outcomes) > 0 || reached(l.beatAt, now))
 	if alone {
 		from = nil
 	}
@@ -224,7 +221,7 @@ func (l *loop) answer(a answer) {
 	if l.choreFailed[a.op] = false; a.op == opExchange && a.sent.After(l.failedAt) {
 		l.choreFailed = [operations]bool{} // what fails from now on is another streak
 	}
-	if a.op == l.lastOp && (!l.cannotLease || a.x.Want > 0 || !l.shutdown.working()) {
+	if a.op == opExchange && !l.health.atStart && (!l.health.cannotLease || a.x.Want > 0 || !l.shutdown.working()) {
 		l.recovered()
 	}
 	switch a.op {
@@ -321,16 +318,6 @@ func (l *loop) finished(a answer, now time.Time) {
 	l.flight = l.flight[:0]
 }
 
-// fatalErrors are those that asking again cannot help.
-var fatalErrors = []error{
-	storage.ErrClosed, storage.ErrCorrupt, storage.ErrTooNew, storage.ErrUnknownOutcome, storage.ErrUnsupportedDB,
-}
-
-const (
-	minBackoff = 50 * time.Millisecond
-	maxBackoff = 5 * time.Second
-)
-
 // failed keeps what the store could not take, to try again later.
 func (l *loop) failed(a answer, now time.Time) {
 	switch a.op {
@@ -351,49 +338,12 @@ func (l *loop) failed(a answer, now time.Time) {
 	default:
 		l.postpone(a.op, now)
 	}
-	for _, fatal := range fatalErrors {
-		if errors.Is(a.err, fatal) {
-			if errors.Is(fatal, storage.ErrCorrupt) && (a.op != opExchange || a.x.Want > 0) {
-				l.refuse(a.err, now)
-			} else {
-				l.die(a.err, now)
-			}
-			return
-		}
+	switch {
+	case l.endsWork(a.err, a.op != opExchange || a.x.Want > 0, now):
+	case a.op == opExchange:
+		l.trouble(a.err, false, a.x.Want > 0, now)
+	default:
+		l.complain(a.err)
+		l.choreFailed[a.op], l.failedAt = true, now
 	}
-	if a.op == opExchange {
-		l.trouble(a.op, a.x.Want > 0, a.err, now)
-		return
-	}
-	l.complain(a.err)
-	l.choreFailed[a.op], l.failedAt = true, now
-}
-
-// complain logs the first error of a streak.
-func (l *loop) complain(err error) {
-	if l.lastErr == nil && l.choreFailed == [operations]bool{} {
-		l.cfg.Logger.Error("errand: the store failed, trying again", "error", err)
-	}
-}
-
-// trouble has the store left alone for a while, longer with each failure until
-// what failed first works again.
-func (l *loop) trouble(op operation, leasing bool, err error, now time.Time) {
-	l.complain(err)
-	if l.lastErr == nil {
-		l.lastOp = op
-	}
-	l.cannotLease = (leasing || l.cannotLease) && errors.Is(err, storage.ErrFull)
-	l.lastErr = err
-	l.backoff = min(max(2*l.backoff, minBackoff), maxBackoff)
-	l.retryAt = now.Add(l.backoff)
-}
-
-// recovered ends a streak of errors.
-func (l *loop) recovered() {
-	if l.lastErr == nil {
-		return
-	}
-	l.cfg.Logger.Info("errand: the store works again")
-	l.lastErr, l.lastOp, l.cannotLease, l.backoff, l.retryAt = nil, opNone, false, 0, time.Time{}
 }

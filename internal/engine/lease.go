@@ -156,12 +156,12 @@ func (l *loop) end(a *attempt) {
 	}
 	f := l.cfg.outcome(a.job, a.verdict, a.took, now)
 	l.outcomes = append(l.outcomes, f)
-	if a.verdict.kind != verdictUnstarted && l.lastOp == opStart {
+	if a.verdict.kind != verdictUnstarted && l.health.atStart {
 		l.recovered()
 	}
 	defer a.drop()
 	if f.Outcome == storage.OutcomeReturned {
-		l.trouble(opStart, false, a.startErr, time.Now())
+		l.trouble(a.startErr, true, false, time.Now())
 	}
 	if a.verdict.kind != verdictDone {
 		l.reportEnd(a, &f)
@@ -234,7 +234,7 @@ func (l *loop) loseUnsafe(now time.Time) {
 // them either, and by a pulse others are kept from it for another lease.
 func (l *loop) keepLeases(now time.Time) {
 	p, ok := l.cfg.Store.(storage.Pulser)
-	waiting := l.lastErr == nil && l.exchanges.busy || errors.Is(l.lastErr, storage.ErrBusy)
+	waiting := l.health.err == nil && l.exchanges.busy || errors.Is(l.health.err, storage.ErrBusy)
 	if !ok || !waiting {
 		return
 	}

@@ -61,12 +61,7 @@ type loop struct {
 	reaped   bool      // has been done once
 	chores   int       // whose turn it is, of those that are none
 
-	retryAt time.Time // no request before
-	backoff time.Duration
-	lastErr error     // of a streak of errors
-	lastOp  operation // opExchange or opStart
-	// cannotLease: there was no room for an exchange that leases.
-	cannotLease bool
+	health health
 	// choreFailed: the last call of this kind failed, which holds up no others.
 	choreFailed  [operations]bool
 	choreBackoff [operations]time.Duration
@@ -243,26 +238,26 @@ func (l *loop) arm(now time.Time) {
 	}
 	// What needs the store waits for its answer, and for its recovery.
 	if l.shutdown.fatal == nil && !l.exchanges.busy {
-		earliest(l.later(l.beatAt))
+		earliest(l.health.later(l.beatAt))
 		if l.shutdown.working() {
-			earliest(l.later(l.tokenAt(now)))
+			earliest(l.health.later(l.tokenAt(now)))
 		}
 	}
 	if l.shutdown.fatal == nil && !l.side.busy && l.shutdown.working() {
 		if !l.reaped || !l.cfg.alone() {
-			earliest(l.later(l.reapAt))
+			earliest(l.health.later(l.reapAt))
 		}
-		earliest(l.later(l.countAt))
-		earliest(l.later(latest(l.purge.mono, l.purgeAt)))
-		earliest(l.later(l.schedules.readAt))
-		earliest(l.later(latest(l.schedules.next.mono, l.schedules.fireAt)))
-		earliest(l.later(l.watch.markAt))
+		earliest(l.health.later(l.countAt))
+		earliest(l.health.later(latest(l.purge.mono, l.purgeAt)))
+		earliest(l.health.later(l.schedules.readAt))
+		earliest(l.health.later(latest(l.schedules.next.mono, l.schedules.fireAt)))
+		earliest(l.health.later(l.watch.markAt))
 		if !l.exchanges.busy {
-			earliest(l.later(l.watch.shiftAt))
+			earliest(l.health.later(l.watch.shiftAt))
 		}
 	}
-	if l.shutdown.fatal == nil && !l.exchanges.busy && l.retryAt.After(now) {
-		earliest(l.retryAt)
+	if l.shutdown.fatal == nil && !l.exchanges.busy && l.health.retryAt.After(now) {
+		earliest(l.health.retryAt)
 	}
 	if next.IsZero() || (!l.armed.IsZero() && !next.Before(l.armed)) {
 		return
@@ -270,9 +265,6 @@ func (l *loop) arm(now time.Time) {
 	l.armed = next
 	l.timer.Reset(next.Sub(now))
 }
-
-// later gives t, or when the store may be asked again if that is later.
-func (l *loop) later(t time.Time) time.Time { return latest(t, l.retryAt) }
 
 // latest gives the later of two times, or zero if the first is.
 func latest(t, u time.Time) time.Time {

@@ -95,7 +95,7 @@ func (l *loop) setRoom() {
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
 	room := 0
-	if l.shutdown.working() && l.lastErr == nil && !l.leasing && len(l.queue) == 0 {
+	if l.shutdown.working() && l.health.err == nil && !l.leasing && len(l.queue) == 0 {
 		room = l.runners.free()
 		room -= l.mail.count()
 	}

@@ -192,8 +192,8 @@ func (l *loop) result() error {
 	}
 	switch {
 	case s.fatal != nil || !s.waited:
-	case l.lastErr != nil:
-		errs = append(errs, fmt.Errorf("errand: the store fails, outcomes not written: %d: %w", len(l.outcomes)+len(l.flight), l.lastErr))
+	case l.health.err != nil:
+		errs = append(errs, fmt.Errorf("errand: the store fails, outcomes not written: %d: %w", len(l.outcomes)+len(l.flight), l.health.err))
 	default:
 		errs = append(errs, fmt.Errorf("errand: the store does not answer, outcomes not written: %d", len(l.flight)))
 	}
