@@ -80,7 +80,7 @@ func (l *loop) pay(a *attempt, now time.Time) bool {
 	}
 	due := l.clock().Add(back.Sub(now))
 	l.cfg.Logger.Debug("errand: retry put off, the budget is empty", l.attrs(a, "due", due)...)
-	l.release(a)
+	l.leases.release(a)
 	l.giveBack(a, due)
 	return false
 }

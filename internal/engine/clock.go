@@ -63,7 +63,7 @@ func (l *loop) clock() time.Time {
 func (l *loop) look(now time.Time) {
 	t := l.clock()
 	l.watch.lookAt = now.Add(lookAgain)
-	for _, w := range []*wallTime{&l.nextDue, &l.purge, &l.schedules.next} {
+	for _, w := range []*wallTime{&l.sources.nextDue, &l.purge, &l.schedules.next} {
 		if !w.wall.IsZero() {
 			w.at(w.wall, now, t)
 		}
@@ -76,7 +76,7 @@ func (l *loop) look(now time.Time) {
 func (l *loop) steppedBack(by time.Duration, now, t time.Time) {
 	l.cfg.Logger.Info("errand: the clock was set back, delays are counted anew", "by", by, "to", t)
 	l.watch.setBack += by
-	earlier(l.outcomes, by)
+	earlier(l.outcomes.waiting, by)
 	l.plan(now, t)
 	l.shift(now)
 }

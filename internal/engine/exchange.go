@@ -7,6 +7,35 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
+// outcomes are what became of attempts, until the store has written it.
+type outcomes struct {
+	waiting []storage.Finish
+	flight  []storage.Finish // in the exchange under way
+}
+
+func (o *outcomes) add(f storage.Finish) { o.waiting = append(o.waiting, f) }
+
+// send returns the outcomes for the next exchange.
+func (o *outcomes) send() []storage.Finish {
+	o.flight, o.waiting = o.waiting, o.flight[:0]
+	return o.flight
+}
+
+// written forgets the outcomes of the exchange under way.
+func (o *outcomes) written() {
+	clear(o.flight)
+	o.flight = o.flight[:0]
+}
+
+// putBack keeps the outcomes of an exchange that failed for the next one. Since
+// it was put together the clock was set back by this much.
+func (o *outcomes) putBack(by time.Duration) {
+	earlier(o.flight, by)
+	o.flight = append(o.flight, o.waiting...)
+	clear(o.waiting)
+	o.flight, o.waiting = o.waiting[:0], o.flight
+}
+
 // request is one call of the store. At most one exchange is under way, so that
 // outcomes pile up meanwhile and go in one commit, and beside it one chore.
 type request struct {
@@ -112,28 +141,12 @@ func (l *loop) call(r request) answer {
 	return a
 }
 
-// want is how many jobs to lease now: as many as can start at once, and some
-// ahead.
-func (l *loop) want() int {
-	if !l.shutdown.working() {
-		return 0
-	}
-	n := l.runners.free() - len(l.queue)
-	switch {
-	case l.health.err != nil:
-		n = min(n, 1) // enough to see whether it works again
-	case !l.yielded:
-		n += l.pace.ahead(l.cfg.Concurrency)
-	}
-	return max(n, 0)
-}
-
 // send makes the next calls of the store, if there is anything to call it for.
 func (l *loop) send(now time.Time) {
 	if l.shutdown.fatal != nil {
 		return
 	}
-	if !l.shutdown.working() && l.offering && !l.exchanges.busy {
+	if !l.shutdown.working() && l.sources.offering && !l.exchanges.busy {
 		l.put(request{op: opWithdraw})
 		return
 	}
@@ -152,16 +165,16 @@ func (l *loop) send(now time.Time) {
 }
 
 func (l *loop) sendExchange(now time.Time) {
-	if len(l.held) == 0 {
-		l.beatAt = time.Time{}
+	if len(l.leases.held) == 0 {
+		l.leases.heartbeatAt = time.Time{}
 	}
 	from := l.pick(now, false)
 	// On a disk that is full outcomes may go through where a lease does not.
-	alone := l.health.cannotLease && (len(l.outcomes) > 0 || reached(l.beatAt, now))
+	alone := l.health.cannotLease && (len(l.outcomes.waiting) > 0 || reached(l.leases.heartbeatAt, now))
 	if alone {
 		from = nil
 	}
-	if len(l.outcomes) == 0 && !reached(l.beatAt, now) && from == nil {
+	if len(l.outcomes.waiting) == 0 && !reached(l.leases.heartbeatAt, now) && from == nil {
 		return
 	}
 	if from == nil && !alone {
@@ -174,7 +187,7 @@ func (l *loop) put(r request) {
 	c := l.caller(r.op)
 	c.busy = true
 	if r.op == opExchange {
-		l.leasing = r.x.Want > 0
+		l.sources.leasing = r.x.Want > 0
 	}
 	c.requests <- r
 }
@@ -183,18 +196,10 @@ func (l *loop) put(r request) {
 // that is nil.
 func (l *loop) exchange(from *source, now time.Time) request {
 	r := request{op: opExchange, clock: l.clock(), setBack: l.watch.setBack, from: from}
-	l.flight, l.outcomes = l.outcomes, l.flight[:0]
-	x := storage.Exchange{Length: l.cfg.Lease, Finish: l.flight}
-	if reached(l.beatAt, now) {
-		l.leases = l.leases[:0]
-		for _, a := range l.held {
-			if !a.lost {
-				l.extending = append(l.extending, a)
-				l.leases = append(l.leases, a.job.Lease)
-			}
-		}
-		x.Extend = l.leases
-		l.beatAt = now.Add(l.cfg.Lease / 3)
+	x := storage.Exchange{Length: l.cfg.Lease, Finish: l.outcomes.send()}
+	if reached(l.leases.heartbeatAt, now) {
+		x.Extend = l.leases.extend()
+		l.leases.heartbeatAt = now.Add(l.cfg.Lease / 3)
 	}
 	if from != nil {
 		l.lease(from, now, &x)
@@ -207,7 +212,7 @@ func (l *loop) exchange(from *source, now time.Time) request {
 func (l *loop) answer(a answer) {
 	l.caller(a.op).busy = false
 	if a.op == opExchange {
-		l.leasing = false
+		l.sources.leasing = false
 	}
 	if l.shutdown.fatal != nil {
 		return // from the other call: nothing is known of the leases any more
@@ -245,23 +250,23 @@ func (l *loop) answer(a answer) {
 	case opShift:
 		l.shifted(a, now)
 	case opWithdraw:
-		l.offering = false
+		l.sources.offering = false
 		l.read() // what was handed over before
 	}
 }
 
 func (l *loop) exchanged(a answer, now time.Time) {
-	l.pace.exchanged(now.Sub(a.sent))
+	l.ready.pace.exchanged(now.Sub(a.sent))
 	safe := a.sent.Add(l.cfg.Lease - l.cfg.Lease/6)
 	l.extended(a.res.Extended, safe, now)
 	l.finished(a, now)
 	if want := a.x.Want; want > 0 {
 		a.refund(want - len(a.res.Leased))
-		if bytes := l.pace.weighed(a.res.Leased); len(a.res.Leased) == want || bytes >= storage.LeaseBytes {
+		if bytes := l.ready.pace.weighed(a.res.Leased); len(a.res.Leased) == want || bytes >= storage.LeaseBytes {
 			a.from.hungry = true
 		}
 		if !a.res.NextDue.IsZero() {
-			l.nextDue.sooner(a.res.NextDue, now, l.clock())
+			l.sources.nextDue.sooner(a.res.NextDue, now, l.clock())
 		}
 	}
 	l.admit(a, safe)
@@ -274,34 +279,10 @@ func (a *answer) refund(n int) {
 	}
 }
 
-// extended takes the results of a heartbeat.
-func (l *loop) extended(results []storage.ItemResult, safe, now time.Time) {
-	if len(l.extending) == 0 {
-		return
-	}
-	for i, a := range l.extending {
-		if a.gone {
-			continue // ended meanwhile
-		}
-		switch results[i] {
-		case storage.Applied:
-			a.safe = latest(a.safe, safe)
-		case storage.Cancelling:
-			a.safe = latest(a.safe, safe)
-			l.cancelJob(a, now)
-		default:
-			l.lose(a, now)
-		}
-	}
-	clear(l.extending)
-	l.extending = l.extending[:0]
-	l.watchLeases()
-}
-
 // finished takes the results of the outcomes.
 func (l *loop) finished(a answer, now time.Time) {
-	for i := range l.flight {
-		f := &l.flight[i]
+	for i := range l.outcomes.flight {
+		f := &l.outcomes.flight[i]
 		switch r := a.res.Finished[i]; {
 		case r == storage.Lost:
 			l.logOutcome(slog.LevelWarn, tooLate, f)
@@ -314,22 +295,17 @@ func (l *loop) finished(a answer, now time.Time) {
 			}
 		}
 	}
-	clear(l.flight)
-	l.flight = l.flight[:0]
+	l.outcomes.written()
 }
 
 // failed keeps what the store could not take, to try again later.
 func (l *loop) failed(a answer, now time.Time) {
 	switch a.op {
 	case opExchange:
-		earlier(l.flight, l.watch.setBack-a.setBack)
-		l.flight = append(l.flight, l.outcomes...)
-		clear(l.outcomes)
-		l.flight, l.outcomes = l.outcomes[:0], l.flight
-		if len(l.extending) > 0 {
-			clear(l.extending)
-			l.extending = l.extending[:0]
-			l.beatAt = now
+		l.outcomes.putBack(l.watch.setBack - a.setBack)
+		if len(l.leases.extending) > 0 {
+			l.leases.extended()
+			l.leases.heartbeatAt = now
 		}
 		if a.x.Want > 0 {
 			a.from.hungry = true

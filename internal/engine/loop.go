@@ -20,39 +20,20 @@ type loop struct {
 
 	mail mailbox
 
-	held      []*attempt // all leases but those whose outcome is due
-	queue     []*attempt // of them, waiting for a runner
-	suspects  []*attempt // of them, waiting for the gate
-	pace      pace
-	yielded   bool            // and no handler has ended since
-	turned    int             // suspects given back since one was started
-	trusted   map[string]bool // kinds whose suspects may run together; false: never again
-	extending []*attempt      // in the exchange in flight
-	leases    []storage.Lease
-	outcomes  []storage.Finish
-	flight    []storage.Finish // of outcomes, in the exchange in flight
-
-	sources  []*source
-	offering bool // to some of them; until that was withdrawn
-	leasing  bool // the request in flight leases
-	turn     int  // of sources, whose it is to be leased from
+	leases   leases
+	ready    ready
+	sources  sources
+	outcomes outcomes
 	// nudged: something new came up since unserved lanes were looked for.
 	nudged  bool
 	waiting map[lane]waiting
 
-	reports   reports
-	recovery  recovery
-	suspected map[string]bool // kinds of which that was said
+	reports reports
 
 	watch     watch
 	schedules schedules
 
-	nextDue  wallTime
 	purge    wallTime
-	beatAt   time.Time // extend all leases
-	loseAt   time.Time // some lease may no longer be safe
-	stuckAt  time.Time // some attempt may be stuck
-	gateAt   time.Time // try the gate again
 	pollAt   time.Time // without a Notifier
 	reapAt   time.Time // reclaim
 	countAt  time.Time // look for unserved lanes
@@ -88,13 +69,13 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 	l := &loop{
 		cfg:      cfg,
 		handlers: context.WithoutCancel(ctx),
-		sources:  sources(cfg),
+		sources:  sources{all: newSources(cfg)},
 		runners:  newRunners(cfg.Concurrency),
 		mail:     mailbox{signal: make(chan struct{}, 1), unlisten: func() {}},
 		shutdown: shutdown{stop: stop, ctx: ctx.Done(), hurry: hurry, report: make(chan error, 1)},
 
-		suspected: map[string]bool{},
-		trusted:   map[string]bool{},
+		ready:     ready{suspects: suspects{trusted: map[string]bool{}}},
+		reports:   reports{suspected: map[string]bool{}},
 		timer:     time.NewTimer(time.Hour),
 		exchanges: newCaller(),
 		side:      newCaller(),
@@ -155,7 +136,7 @@ func (l *loop) run() {
 	l.runners.dismiss()
 	l.exchanges.end()
 	l.side.end()
-	if l.offering { // the store is of no use any more
+	if l.sources.offering { // the store is of no use any more
 		l.withdraw()
 	}
 	l.reportRecovery()
@@ -181,7 +162,7 @@ func (l *loop) step(now time.Time) bool {
 	if reached(l.watch.lookAt, now) {
 		l.look(now)
 	}
-	if l.nextDue.reached(now, l.clock) {
+	if l.sources.nextDue.reached(now, l.clock) {
 		l.nudged = true
 		l.hunger()
 	}
@@ -191,10 +172,10 @@ func (l *loop) step(now time.Time) bool {
 		l.readSchedules(now)
 		l.pollAt = now.Add(pollEvery)
 	}
-	if reached(l.loseAt, now) {
+	if reached(l.leases.loseAt, now) {
 		l.loseUnsafe(now)
 	}
-	if reached(l.stuckAt, now) {
+	if reached(l.leases.stuckAt, now) {
 		l.findStuck(now)
 	}
 	if reached(l.reports.at, now) {
@@ -223,22 +204,20 @@ func (l *loop) arm(now time.Time) {
 			next = t
 		}
 	}
-	earliest(l.nextDue.mono)
+	earliest(l.sources.nextDue.mono)
 	earliest(l.pollAt)
-	earliest(l.loseAt)
-	earliest(l.stuckAt)
+	earliest(l.leases.loseAt)
+	earliest(l.leases.stuckAt)
 	earliest(l.shutdown.until)
 	earliest(l.reports.at)
 	if l.shutdown.working() {
-		if len(l.queue) > 0 {
-			earliest(l.queue[0].leased.Add(l.pace.patience()))
-		}
-		earliest(l.gateAt)
+		earliest(l.ready.yieldAt())
+		earliest(l.ready.suspects.gateAt)
 		earliest(l.watch.lookAt)
 	}
 	// What needs the store waits for its answer, and for its recovery.
 	if l.shutdown.fatal == nil && !l.exchanges.busy {
-		earliest(l.health.later(l.beatAt))
+		earliest(l.health.later(l.leases.heartbeatAt))
 		if l.shutdown.working() {
 			earliest(l.health.later(l.tokenAt(now)))
 		}

@@ -21,12 +21,12 @@ func (l *loop) makeOffers() {
 	if !ok {
 		return
 	}
-	for _, s := range l.sources {
+	for _, s := range l.sources.all {
 		if s.throttle == nil {
 			s.offer = h.Offer(s.Source, l.cfg.Lease, func(jobs []storage.Leased, began time.Time) {
 				l.mail.hand(handed{from: s, jobs: jobs, began: began})
 			})
-			l.offering = true
+			l.sources.offering = true
 		}
 	}
 }
@@ -48,7 +48,7 @@ func (l *loop) takeOver(all []handed) {
 	for _, h := range all {
 		a := answer{request: request{from: h.from}, sent: h.began}
 		a.res.Leased = h.jobs
-		if l.pace.weighed(h.jobs) >= storage.LeaseBytes {
+		if l.ready.pace.weighed(h.jobs) >= storage.LeaseBytes {
 			h.from.hungry = true // there may be more than fitted
 		}
 		l.admit(a, h.began.Add(l.cfg.Lease-l.cfg.Lease/6))
@@ -66,12 +66,12 @@ func (m *mailbox) count() (n int) {
 // endRoom ends all room before an exchange brings jobs, and gives how many of
 // the runners are taken by what has come.
 func (l *loop) endRoom() int {
-	if !l.offering {
+	if !l.sources.offering {
 		return 0
 	}
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
-	for _, s := range l.sources {
+	for _, s := range l.sources.all {
 		if s.offer != nil {
 			s.say(0)
 		}
@@ -89,23 +89,23 @@ func (s *source) say(room int) {
 // setRoom says for how many jobs there is room: the sources share the free
 // runners. While an exchange may bring jobs there is none.
 func (l *loop) setRoom() {
-	if !l.offering {
+	if !l.sources.offering {
 		return
 	}
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
 	room := 0
-	if l.shutdown.working() && l.health.err == nil && !l.leasing && len(l.queue) == 0 {
+	if l.shutdown.working() && l.health.err == nil && !l.sources.leasing && len(l.ready.waiting) == 0 {
 		room = l.runners.free()
 		room -= l.mail.count()
 	}
 	sharing := 0
-	for _, s := range l.sources {
+	for _, s := range l.sources.all {
 		if s.offer != nil && !s.hungry {
 			sharing++
 		}
 	}
-	for _, s := range l.sources {
+	for _, s := range l.sources.all {
 		switch {
 		case s.offer == nil:
 		case s.hungry:
@@ -122,7 +122,7 @@ func (l *loop) setRoom() {
 // withdraw ends all offers, and waits until nobody is just handing something
 // over: what was lies in the mailbox.
 func (l *loop) withdraw() {
-	for _, s := range l.sources {
+	for _, s := range l.sources.all {
 		if s.offer != nil {
 			s.offer.Close()
 		}

@@ -58,20 +58,3 @@ func (p *pace) weighed(jobs []storage.Leased) (bytes int) {
 // patience is how long what was leased ahead may wait: it was meant to last for
 // about one exchange.
 func (p *pace) patience() time.Duration { return max(patience, 2*p.exchange) }
-
-// yield gives back what was leased ahead if the handlers turn out to be longer
-// than expected, and leases nothing ahead until one has ended. Such jobs have
-// lost nothing, not even their place.
-func (l *loop) yield(now time.Time) {
-	if !l.shutdown.working() || len(l.queue) == 0 || now.Before(l.queue[0].leased.Add(l.pace.patience())) {
-		return
-	}
-	for _, a := range l.queue {
-		l.release(a)
-		l.giveBack(a, time.Time{})
-	}
-	clear(l.queue)
-	l.queue = l.queue[:0]
-	l.yielded = true
-	l.pace.handler = max(l.pace.handler, patience)
-}

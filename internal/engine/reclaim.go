@@ -20,8 +20,8 @@ func (l *loop) recover(jobs []storage.Reclaimed, now time.Time) {
 		r := &jobs[i]
 		l.distrust(r)
 		f := l.cfg.recovered(r, clock)
-		l.outcomes = append(l.outcomes, f)
-		l.recovery.add(r, &f)
+		l.outcomes.add(f)
+		l.reports.recovery.add(r, &f)
 		if f.Outcome == storage.OutcomeDead {
 			l.reportDead(&r.Leased, &f)
 		}

@@ -37,6 +37,9 @@ const (
 type reports struct {
 	lines map[line]*reported
 	at    time.Time // say what was left out; zero: nothing was
+
+	suspected map[string]bool // kinds of which reportSuspect has spoken
+	recovery  recovery
 }
 
 // line is what lines have in common of which there may be too many.
@@ -163,10 +166,10 @@ func (l *loop) reportDead(job *storage.Leased, f *storage.Finish) {
 
 // reportSuspect says, once for each kind, why its jobs run one at a time.
 func (l *loop) reportSuspect(job *storage.Leased) {
-	if l.suspected[job.Kind] {
+	if l.reports.suspected[job.Kind] {
 		return
 	}
-	l.suspected[job.Kind] = true
+	l.reports.suspected[job.Kind] = true
 	l.cfg.Logger.Warn("errand: the process of a job has died twice in a row while it ran, such jobs run one at a time",
 		append(jobAttrs(job), "crashes", job.Crashes)...)
 }
@@ -192,7 +195,7 @@ func (r *recovery) add(job *storage.Reclaimed, f *storage.Finish) {
 }
 
 func (l *loop) reportRecovery() {
-	r := &l.recovery
+	r := &l.reports.recovery
 	if r.jobs == 0 {
 		return
 	}
@@ -204,7 +207,7 @@ func (l *loop) reportRecovery() {
 	}
 	attrs = append(attrs, "holders", strings.Join(r.holders, " "), "some", strings.Join(r.ids, " "))
 	l.cfg.Logger.Info("errand: jobs recovered from processes that are gone", attrs...)
-	l.recovery = recovery{}
+	l.reports.recovery = recovery{}
 }
 
 // jobAttrs returns the log attributes that name an attempt.

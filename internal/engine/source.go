@@ -19,9 +19,19 @@ type source struct {
 	room   int           // said to offer; guarded by the mailbox
 }
 
-// sources divides all pairs of a queue and a kind.
-func sources(c *Config) []*source {
-	var all []*source
+// sources are all that is leased from.
+type sources struct {
+	all     []*source
+	turn    int      // whose it is to be leased from
+	nextDue wallTime // of a scheduled job: there may be work for all
+	leasing bool     // the exchange under way leases
+	// offering: the store hands over jobs of some of them. True until that
+	// was withdrawn.
+	offering bool
+}
+
+// newSources divides all pairs of a queue and a kind.
+func newSources(c *Config) (all []*source) {
 	for _, queue := range c.Queues {
 		var own []*source
 		for _, kind := range slices.Sorted(maps.Keys(c.Handlers)) {
@@ -57,7 +67,7 @@ func (c *Config) throttleOf(queue, kind string) *Throttle {
 
 // hunger makes all sources hungry.
 func (l *loop) hunger() {
-	for _, s := range l.sources {
+	for _, s := range l.sources.all {
 		s.hungry = true
 	}
 }
@@ -70,8 +80,8 @@ func (l *loop) pick(now time.Time, all bool) *source {
 	if want == 0 {
 		return nil
 	}
-	for i := range l.sources {
-		s := l.sources[(l.turn+i)%len(l.sources)]
+	for i := range l.sources.all {
+		s := l.sources.all[(l.sources.turn+i)%len(l.sources.all)]
 		if (s.hungry || all) && (s.throttle == nil || !s.throttle.next(now, want).After(now)) {
 			return s
 		}
@@ -82,7 +92,7 @@ func (l *loop) pick(now time.Time, all bool) *source {
 // tokenAt gives when a source that waits for nothing but its throttle can be
 // leased from, or zero.
 func (l *loop) tokenAt(now time.Time) (at time.Time) {
-	for _, s := range l.sources {
+	for _, s := range l.sources.all {
 		if !s.hungry || s.throttle == nil {
 			continue
 		}
@@ -95,8 +105,8 @@ func (l *loop) tokenAt(now time.Time) (at time.Time) {
 
 // lease has an exchange ask for jobs of s.
 func (l *loop) lease(s *source, now time.Time, x *storage.Exchange) {
-	if len(l.sources) > 1 {
-		l.turn = slices.Index(l.sources, s) + 1
+	if len(l.sources.all) > 1 {
+		l.sources.turn = slices.Index(l.sources.all, s) + 1
 	}
 	x.Source, x.Want = s.Source, max(l.want()-l.endRoom(), 0)
 	if s.throttle != nil {
@@ -108,8 +118,8 @@ func (l *loop) lease(s *source, now time.Time, x *storage.Exchange) {
 	// What the answer does not know is what comes up from here on. But it knows
 	// nothing of the other sources, whose jobs the exchange may make ready.
 	s.hungry = false
-	if len(l.sources) == 1 {
-		l.nextDue = wallTime{}
+	if len(l.sources.all) == 1 {
+		l.sources.nextDue = wallTime{}
 	}
 }
 

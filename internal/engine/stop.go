@@ -58,16 +58,11 @@ func (l *loop) beginStop() {
 	l.cfg.Logger.Info("errand: worker is stopping", "running", l.runners.busy, "grace", l.cfg.Grace)
 	l.shutdown.enter(grace, time.Now().Add(l.cfg.Grace))
 	l.excuse()
-	for _, a := range slices.Clone(l.suspects) {
+	for _, a := range slices.Clone(l.ready.suspects.waiting) {
 		l.unqueue(a)
 		l.giveBack(a, time.Time{})
 	}
-	for _, a := range l.queue {
-		l.release(a)
-		l.giveBack(a, time.Time{})
-	}
-	clear(l.queue)
-	l.queue = l.queue[:0]
+	l.giveBackWaiting()
 }
 
 // excuse notes that what runs is being stopped. Whoever waits for the process
@@ -76,7 +71,7 @@ func (l *loop) beginStop() {
 // not counted; it will be the next time.
 func (l *loop) excuse() {
 	l.runners.excused.Store(true) // before, for those who are just starting
-	for _, a := range l.held {
+	for _, a := range l.leases.held {
 		if !a.running {
 			continue
 		}
@@ -91,7 +86,7 @@ func (l *loop) excuse() {
 func (l *loop) advance(now time.Time) bool {
 	s, idle := &l.shutdown, l.runners.busy == 0
 	if s.stage == grace && (idle || s.hurried || s.over(now)) {
-		for _, a := range l.held {
+		for _, a := range l.leases.held {
 			l.cancelFor(a, ErrShutdown, now)
 		}
 		s.enter(ending, now.Add(l.cfg.StuckAfter))
@@ -112,7 +107,7 @@ func (l *loop) advance(now time.Time) bool {
 }
 
 func (l *loop) flushed() bool {
-	return len(l.outcomes) == 0 && !l.exchanges.busy && !l.side.busy && !l.offering
+	return len(l.outcomes.waiting) == 0 && !l.exchanges.busy && !l.side.busy && !l.sources.offering
 }
 
 // flush waits until all outcomes are written, but not for ever: after the
@@ -147,8 +142,8 @@ func (l *loop) refuse(err error, now time.Time) {
 	}
 	l.cfg.Logger.Error("errand: the store takes no more work, the worker ends when what is running has ended", "error", err)
 	l.beginStop()
-	if len(l.held) > 0 {
-		l.beatAt = now
+	if len(l.leases.held) > 0 {
+		l.leases.heartbeatAt = now
 	}
 }
 
@@ -164,7 +159,7 @@ func (l *loop) die(err error, now time.Time) {
 	} else {
 		l.cfg.Logger.Error("errand: the store failed, the worker ends", "error", err)
 	}
-	for _, a := range l.held {
+	for _, a := range l.leases.held {
 		l.cancelFor(a, ErrLeaseLost, now)
 	}
 	l.shutdown.enter(dying, now.Add(l.cfg.StuckAfter))
@@ -185,7 +180,7 @@ func (l *loop) tell() {
 func (l *loop) result() error {
 	s := &l.shutdown
 	errs := []error{cmp.Or(s.fatal, s.refused)}
-	for _, a := range l.held {
+	for _, a := range l.leases.held {
 		if a.running {
 			errs = append(errs, fmt.Errorf("%w: job %v of kind %q", ErrStuck, a.job.ID, a.job.Kind))
 		}
@@ -193,9 +188,9 @@ func (l *loop) result() error {
 	switch {
 	case s.fatal != nil || !s.waited:
 	case l.health.err != nil:
-		errs = append(errs, fmt.Errorf("errand: the store fails, outcomes not written: %d: %w", len(l.outcomes)+len(l.flight), l.health.err))
+		errs = append(errs, fmt.Errorf("errand: the store fails, outcomes not written: %d: %w", len(l.outcomes.waiting)+len(l.outcomes.flight), l.health.err))
 	default:
-		errs = append(errs, fmt.Errorf("errand: the store does not answer, outcomes not written: %d", len(l.flight)))
+		errs = append(errs, fmt.Errorf("errand: the store does not answer, outcomes not written: %d", len(l.outcomes.flight)))
 	}
 	return errors.Join(errs...)
 }

@@ -6,7 +6,7 @@ import "time"
 // is stuck if it still runs StuckAfter that.
 func (l *loop) expectEnd(a *attempt, t time.Time) {
 	a.overdue = sooner(a.overdue, t.Add(l.cfg.StuckAfter))
-	l.stuckAt = sooner(l.stuckAt, a.overdue)
+	l.leases.stuckAt = sooner(l.leases.stuckAt, a.overdue)
 }
 
 // findStuck reports handlers that still run long after their context ended,
@@ -14,13 +14,13 @@ func (l *loop) expectEnd(a *attempt, t time.Time) {
 // lease: a job is never run again beside itself.
 func (l *loop) findStuck(now time.Time) {
 	var stacks map[int64][]byte
-	l.stuckAt = time.Time{}
-	for _, a := range l.held {
+	l.leases.stuckAt = time.Time{}
+	for _, a := range l.leases.held {
 		if !a.running || a.stuck || a.overdue.IsZero() {
 			continue
 		}
 		if !reached(a.overdue, now) {
-			l.stuckAt = sooner(l.stuckAt, a.overdue)
+			l.leases.stuckAt = sooner(l.leases.stuckAt, a.overdue)
 			continue
 		}
 		a.stuck = true
@@ -31,6 +31,6 @@ func (l *loop) findStuck(now time.Time) {
 			l.attrs(a, "stack", cut(string(stacks[a.goroutine.Load()]), maxStack))...)
 	}
 	if stacks != nil { // which stops the world: once a second is enough
-		l.stuckAt = latest(l.stuckAt, now.Add(time.Second))
+		l.leases.stuckAt = latest(l.leases.stuckAt, now.Add(time.Second))
 	}
 }

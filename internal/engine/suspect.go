@@ -41,6 +41,14 @@ func (g *Gate) leave() {
 	g.n--
 }
 
+// suspects are jobs that may be to blame for the death of their processes.
+type suspects struct {
+	waiting []*attempt      // for the gate
+	gateAt  time.Time       // try it again
+	turned  int             // given back since one was started
+	trusted map[string]bool // kinds whose suspects may run together; false: never again
+}
+
 // startSuspects starts suspects as far as the gate lets them. Once one of a
 // kind has ended the others of it go together: most likely somebody had killed
 // the process. It could be one of them all the same, and nobody would know
@@ -48,14 +56,14 @@ func (g *Gate) leave() {
 // has them go one by one again: those that were in it, see [cutOff], and all
 // others that a process which knows of it leases, see [loop.distrust].
 func (l *loop) startSuspects(now time.Time) {
-	l.gateAt = time.Time{}
-	for len(l.suspects) > 0 && l.runners.free() > 0 && now.Before(l.suspects[0].safe) {
-		a := l.suspects[0]
-		a.company = l.trusted[a.job.Kind] && !cutOff(a.job)
+	l.ready.suspects.gateAt = time.Time{}
+	for len(l.ready.suspects.waiting) > 0 && l.runners.free() > 0 && now.Before(l.ready.suspects.waiting[0].safe) {
+		a := l.ready.suspects.waiting[0]
+		a.company = l.ready.suspects.trusted[a.job.Kind] && !cutOff(a.job)
 		switch {
 		case l.cfg.Suspects.enter(a.job.Kind, a.company):
-			l.suspects = slices.Delete(l.suspects, 0, 1)
-			l.turned = 0
+			l.ready.suspects.waiting = slices.Delete(l.ready.suspects.waiting, 0, 1)
+			l.ready.suspects.turned = 0
 			if !l.start(a, now) {
 				l.cfg.Suspects.leave()
 			}
@@ -64,7 +72,7 @@ func (l *loop) startSuspects(now time.Time) {
 			l.unqueue(a)
 			l.turnBack(a)
 		default:
-			l.gateAt = now.Add(gateEvery)
+			l.ready.suspects.gateAt = now.Add(gateEvery)
 			return
 		}
 	}
@@ -80,14 +88,14 @@ func cutOff(job *storage.Leased) bool {
 // turnBack gives back a suspect that cannot start, for the longer the more of
 // them there are: many must not keep the worker busy with leasing them.
 func (l *loop) turnBack(a *attempt) {
-	l.turned++
-	l.giveBack(a, l.clock().Add(min(time.Duration(l.turned)*backDelay, mostBack)))
+	l.ready.suspects.turned++
+	l.giveBack(a, l.clock().Add(min(time.Duration(l.ready.suspects.turned)*backDelay, mostBack)))
 }
 
 // acquit trusts a kind once a suspect of it has ended that ran by itself.
 func (l *loop) acquit(a *attempt) {
-	if _, known := l.trusted[a.job.Kind]; !known && a.suspect && !a.company && a.verdict.kind != verdictUnstarted {
-		l.trusted[a.job.Kind] = true
+	if _, known := l.ready.suspects.trusted[a.job.Kind]; !known && a.suspect && !a.company && a.verdict.kind != verdictUnstarted {
+		l.ready.suspects.trusted[a.job.Kind] = true
 	}
 }
 
@@ -97,8 +105,8 @@ func (l *loop) distrust(r *storage.Reclaimed) {
 	switch {
 	case r.Fate == storage.Unstarted:
 	case r.Crashes >= suspectCrashes:
-		l.trusted[r.Kind] = false
-	case r.Fate == storage.Crashed && l.trusted[r.Kind]:
-		delete(l.trusted, r.Kind)
+		l.ready.suspects.trusted[r.Kind] = false
+	case r.Fate == storage.Crashed && l.ready.suspects.trusted[r.Kind]:
+		delete(l.ready.suspects.trusted, r.Kind)
 	}
 }

@@ -59,10 +59,10 @@ func (l *loop) read() {
 		l.hunger()
 	}
 	if !due.IsZero() {
-		l.nextDue.sooner(due, now, l.clock())
+		l.sources.nextDue.sooner(due, now, l.clock())
 	}
 	if cancel {
-		l.beatAt = now // also of what is just being leased
+		l.leases.heartbeatAt = now // also of what is just being leased
 	}
 	if schedules {
 		l.readSchedules(now)

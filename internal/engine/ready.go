@@ -1,0 +1,215 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+)
+
+// ready is what was leased and waits to start.
+type ready struct {
+	waiting  []*attempt // for a runner, in this order
+	suspects suspects   // which wait for their gate
+	pace     pace
+	yielded  bool // and no handler has ended since
+}
+
+// want is how many jobs to lease now: as many as can start at once, and some
+// ahead.
+func (l *loop) want() int {
+	if !l.shutdown.working() {
+		return 0
+	}
+	n := l.runners.free() - len(l.ready.waiting)
+	switch {
+	case l.health.err != nil:
+		n = min(n, 1) // enough to see whether it works again
+	case !l.ready.yielded:
+		n += l.ready.pace.ahead(l.cfg.Concurrency)
+	}
+	return max(n, 0)
+}
+
+// admit takes over leases that were granted.
+func (l *loop) admit(ans answer, safe time.Time) {
+	jobs, sent := ans.res.Leased, ans.sent
+	if len(jobs) == 0 {
+		return
+	}
+	attempts := make([]attempt, len(jobs))
+	for i := range jobs {
+		a := &attempts[i]
+		a.cfg, a.job, a.safe, a.throttle = l.cfg, &jobs[i], safe, ans.from.throttle
+		a.leased = sent
+		suspect := a.job.Crashes >= suspectCrashes
+		switch {
+		case !l.shutdown.working():
+			l.giveBack(a, time.Time{})
+		case a.job.Crashes > 0 && l.buryCrashed(a):
+		case suspect && len(l.ready.suspects.waiting) >= l.cfg.Concurrency:
+			l.turnBack(a)
+		case suspect:
+			l.reportSuspect(a.job)
+			l.leases.hold(a, sent, l.cfg.Lease)
+			a.suspect = true
+			l.ready.suspects.waiting = append(l.ready.suspects.waiting, a)
+			l.startReady(time.Now())
+		default:
+			l.leases.hold(a, sent, l.cfg.Lease)
+			l.ready.waiting = append(l.ready.waiting, a)
+		}
+	}
+}
+
+// buryCrashed ends a job that has crashed and may not be run again: whoever
+// recovered it did not know the policy of its kind.
+func (l *loop) buryCrashed(a *attempt) bool {
+	d := l.cfg.effective(a.job)
+	if a.job.Crashes < l.cfg.maxCrashes(a.job.Kind) && d.For(policy.Retryable).Retries > 0 {
+		return false
+	}
+	a.refund()
+	f := storage.Finish{Lease: a.job.Lease, ID: a.job.ID, Keep: l.cfg.Keep}
+	text := fmt.Sprintf("its process died %d times in a row while the handler ran", a.job.Crashes)
+	f = dead(f, a.job, d, storage.ReasonCrashed, text)
+	l.outcomes.add(f)
+	l.reportDead(a.job, &f)
+	return true
+}
+
+// giveBack returns a lease unspent, its handler not having been called.
+func (l *loop) giveBack(a *attempt, due time.Time) {
+	a.refund()
+	l.outcomes.add(storage.Finish{
+		Lease: a.job.Lease, ID: a.job.ID, Outcome: storage.OutcomeReturned, DueAt: due, Keep: l.cfg.Keep,
+	})
+}
+
+// startReady starts what waits, as far as there are runners. What may have
+// lost its lease waits for the next extension.
+func (l *loop) startReady(now time.Time) {
+	if !l.shutdown.working() {
+		return
+	}
+	l.startSuspects(now)
+	n := 0
+	for n < len(l.ready.waiting) && l.runners.free() > 0 && now.Before(l.ready.waiting[n].safe) {
+		l.start(l.ready.waiting[n], now)
+		n++
+	}
+	if n > 0 {
+		rest := copy(l.ready.waiting, l.ready.waiting[n:])
+		clear(l.ready.waiting[rest:])
+		l.ready.waiting = l.ready.waiting[:rest]
+	}
+}
+
+// start hands an attempt to a runner, unless the budget for retries is empty.
+func (l *loop) start(a *attempt, now time.Time) bool {
+	a.handler = l.cfg.Handlers[a.job.Kind]
+	if !l.pay(a, now) {
+		return false
+	}
+	a.throttle = nil
+	ctx, cancel := context.WithCancelCause(l.handlers)
+	a.ctx, a.cancel = ctx, cancel
+	if a.timeout = cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout); a.timeout > 0 {
+		ctx, stop := context.WithTimeout(ctx, a.timeout)
+		a.ctx = ctx
+		a.cancel = func(cause error) {
+			cancel(cause)
+			stop()
+		}
+		l.expectEnd(a, now.Add(a.timeout))
+	}
+	l.leases.loseAt = sooner(l.leases.loseAt, a.safe)
+	l.runners.hand(a)
+	return true
+}
+
+// end takes an attempt back from its runner.
+func (l *loop) end(a *attempt) {
+	l.runners.takeBack(a)
+	l.ready.pace.handled(a.took)
+	l.ready.yielded = false
+	l.leases.release(a)
+	l.acquit(a)
+	if a.stuck {
+		l.cfg.Logger.Warn("errand: stuck handler ended", l.attrs(a)...)
+	}
+	if a.budget != nil {
+		a.settle()
+	}
+	if a.noteErr != nil {
+		l.cfg.Logger.Warn("errand: end of a handler could not be noted", l.attrs(a, "error", a.noteErr)...)
+	}
+	if a.lost { // the outcome would be refused
+		l.reportEnd(a, &storage.Finish{})
+		return
+	}
+	var now time.Time
+	if a.verdict.kind != verdictDone {
+		now = l.clock()
+	}
+	f := l.cfg.outcome(a.job, a.verdict, a.took, now)
+	l.outcomes.add(f)
+	if a.verdict.kind != verdictUnstarted && l.health.atStart {
+		l.recovered()
+	}
+	defer a.drop()
+	if f.Outcome == storage.OutcomeReturned {
+		l.trouble(a.startErr, true, false, time.Now())
+	}
+	if a.verdict.kind != verdictDone {
+		l.reportEnd(a, &f)
+	}
+}
+
+// drop lets go of what is large: the jobs of one exchange lie in one slice,
+// which lives as long as the longest of their handlers.
+func (a *attempt) drop() { a.job.Args, a.job.Headers, a.job.Policy = nil, nil, nil }
+
+// unqueue forgets a lease whose attempt has not started.
+func (l *loop) unqueue(a *attempt) {
+	l.leases.release(a)
+	a.refund()
+	is := func(w *attempt) bool { return w == a }
+	l.ready.waiting = slices.DeleteFunc(l.ready.waiting, is)
+	l.ready.suspects.waiting = slices.DeleteFunc(l.ready.suspects.waiting, is)
+}
+
+// yieldAt returns when what waits for a runner has waited for too long, or zero.
+func (r *ready) yieldAt() time.Time {
+	if len(r.waiting) == 0 {
+		return time.Time{}
+	}
+	return r.waiting[0].leased.Add(r.pace.patience())
+}
+
+// yield gives back what was leased ahead if the handlers turn out to be longer
+// than expected, and leases nothing ahead until one has ended. Such jobs have
+// lost nothing, not even their place.
+func (l *loop) yield(now time.Time) {
+	r := &l.ready
+	if !l.shutdown.working() || !reached(r.yieldAt(), now) {
+		return
+	}
+	l.giveBackWaiting()
+	r.yielded = true
+	r.pace.handler = max(r.pace.handler, patience)
+}
+
+// giveBackWaiting returns all that waits for a runner.
+func (l *loop) giveBackWaiting() {
+	for _, a := range l.ready.waiting {
+		l.leases.release(a)
+		l.giveBack(a, time.Time{})
+	}
+	clear(l.ready.waiting)
+	l.ready.waiting = l.ready.waiting[:0]
+}
