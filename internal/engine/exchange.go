@@ -285,9 +285,9 @@ func (l *loop) finished(a answer, now time.Time) {
 		f := &l.outcomes.flight[i]
 		switch r := a.res.Finished[i]; {
 		case r == storage.Lost:
-			l.logOutcome(slog.LevelWarn, tooLate, f)
+			l.reports.outcome(slog.LevelWarn, tooLate, f)
 		case r != storage.Applied:
-			l.logOutcome(slog.LevelError, notTaken, f)
+			l.reports.outcome(slog.LevelError, notTaken, f)
 		case f.Outcome == storage.OutcomeDone || f.Outcome == storage.OutcomeCancelled:
 			if f.Keep > 0 {
 				clock := l.clock()

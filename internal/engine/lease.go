@@ -108,7 +108,7 @@ func (l *loop) lose(a *attempt, now time.Time) {
 		return
 	}
 	a.lost = true
-	l.logJob(slog.LevelWarn, leaseLost, a.job, "")
+	l.reports.job(slog.LevelWarn, leaseLost, a.job, "")
 	if a.running {
 		l.cancelFor(a, ErrLeaseLost, now)
 	} else {
@@ -124,7 +124,7 @@ func (l *loop) loseUnsafe(now time.Time) {
 	l.keepLeases(now)
 	for _, a := range l.leases.held {
 		if a.running && a.cause == nil && !now.Before(a.safe) {
-			l.logJob(slog.LevelWarn, notExtended, a.job, "")
+			l.reports.job(slog.LevelWarn, notExtended, a.job, "")
 			l.cancelFor(a, ErrLeaseLost, now)
 		}
 	}

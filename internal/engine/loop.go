@@ -75,7 +75,7 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 		shutdown: shutdown{stop: stop, ctx: ctx.Done(), hurry: hurry, report: make(chan error, 1)},
 
 		ready:     ready{suspects: suspects{trusted: map[string]bool{}}},
-		reports:   reports{suspected: map[string]bool{}},
+		reports:   reports{cfg: cfg, lines: map[line]*reported{}, suspected: map[string]bool{}},
 		timer:     time.NewTimer(time.Hour),
 		exchanges: newCaller(),
 		side:      newCaller(),
@@ -139,8 +139,8 @@ func (l *loop) run() {
 	if l.sources.offering { // the store is of no use any more
 		l.withdraw()
 	}
-	l.reportRecovery()
-	l.reportLeft(time.Now(), true)
+	l.reports.recovered()
+	l.reports.leftOut(time.Now(), true)
 	l.tell()
 }
 
@@ -179,7 +179,7 @@ func (l *loop) step(now time.Time) bool {
 		l.findStuck(now)
 	}
 	if reached(l.reports.at, now) {
-		l.reportLeft(now, false)
+		l.reports.leftOut(now, false)
 	}
 	if l.nudged && l.countAt.IsZero() { // perhaps what came up is for nobody here
 		l.countAt = latest(now, l.countsAt.Add(countEvery))

@@ -54,7 +54,7 @@ func (l *loop) admit(ans answer, safe time.Time) {
 		case suspect && len(l.ready.suspects.waiting) >= l.cfg.Concurrency:
 			l.turnBack(a)
 		case suspect:
-			l.reportSuspect(a.job)
+			l.reports.suspect(a.job)
 			l.leases.hold(a, sent, l.cfg.Lease)
 			a.suspect = true
 			l.ready.suspects.waiting = append(l.ready.suspects.waiting, a)
@@ -78,7 +78,7 @@ func (l *loop) buryCrashed(a *attempt) bool {
 	text := fmt.Sprintf("its process died %d times in a row while the handler ran", a.job.Crashes)
 	f = dead(f, a.job, d, storage.ReasonCrashed, text)
 	l.outcomes.add(f)
-	l.reportDead(a.job, &f)
+	l.reports.dead(a.job, &f)
 	return true
 }
 
@@ -149,7 +149,7 @@ func (l *loop) end(a *attempt) {
 		l.cfg.Logger.Warn("errand: end of a handler could not be noted", l.attrs(a, "error", a.noteErr)...)
 	}
 	if a.lost { // the outcome would be refused
-		l.reportEnd(a, &storage.Finish{})
+		l.reports.ended(a, &storage.Finish{})
 		return
 	}
 	var now time.Time
@@ -166,7 +166,7 @@ func (l *loop) end(a *attempt) {
 		l.trouble(a.startErr, true, false, time.Now())
 	}
 	if a.verdict.kind != verdictDone {
-		l.reportEnd(a, &f)
+		l.reports.ended(a, &f)
 	}
 }
 

@@ -23,11 +23,11 @@ func (l *loop) recover(jobs []storage.Reclaimed, now time.Time) {
 		l.outcomes.add(f)
 		l.reports.recovery.add(r, &f)
 		if f.Outcome == storage.OutcomeDead {
-			l.reportDead(&r.Leased, &f)
+			l.reports.dead(&r.Leased, &f)
 		}
 	}
 	if len(jobs) < reapMost {
-		l.reportRecovery()
+		l.reports.recovered()
 	}
 }
 

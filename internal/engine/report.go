@@ -33,8 +33,9 @@ const (
 	notTaken      = "errand: the store refused an outcome"
 )
 
-// reports limits the lines of the log that jobs can cause in any number.
+// reports writes to the log. It limits the lines that jobs can cause in any number.
 type reports struct {
+	cfg   *Config
 	lines map[line]*reported
 	at    time.Time // say what was left out; zero: nothing was
 
@@ -56,35 +57,31 @@ type reported struct {
 	err     string // of the latest of them
 }
 
-// logJob logs a line about a job, unless there were many like it.
-func (l *loop) logJob(level slog.Level, message string, job *storage.Leased, err string, more ...any) {
-	l.limit(l.lineOf(level, message, job.Kind), err, func() []any {
+// job logs a line about a job, unless there were many like it.
+func (r *reports) job(level slog.Level, message string, job *storage.Leased, err string, more ...any) {
+	r.limit(r.lineOf(level, message, job.Kind), err, func() []any {
 		return append(withError(jobAttrs(job), err), more...)
 	})
 }
 
-// logOutcome logs a line about an outcome that the store did not take.
-func (l *loop) logOutcome(level slog.Level, message string, f *storage.Finish) {
-	l.limit(l.lineOf(level, message, ""), "", func() []any {
+// outcome logs a line about an outcome that the store did not take.
+func (r *reports) outcome(level slog.Level, message string, f *storage.Finish) {
+	r.limit(r.lineOf(level, message, ""), "", func() []any {
 		return []any{"job", f.ID.String(), "outcome", f.Outcome.String()}
 	})
 }
 
 // limit logs a line with its attributes, or counts it if there were too many
 // like it.
-func (l *loop) limit(k line, err string, attrs func() []any) {
-	r := &l.reports
+func (r *reports) limit(k line, err string, attrs func() []any) {
 	s := r.lines[k]
 	if s == nil {
-		if r.lines == nil {
-			r.lines = map[line]*reported{}
-		}
 		s = &reported{limiter: rate.NewLimiter(rate.Every(reportEvery), reportBurst)}
 		r.lines[k] = s
 	}
 	now := time.Now()
 	if s.limiter.AllowN(now, 1) {
-		l.log(k, attrs())
+		r.log(k, attrs())
 		return
 	}
 	if s.left++; s.left == 1 {
@@ -95,12 +92,12 @@ func (l *loop) limit(k line, err string, attrs func() []any) {
 }
 
 // log writes a line, with how many like it were left out since the last one.
-func (l *loop) log(k line, attrs []any) {
-	if s := l.reports.lines[k]; s.left > 0 {
+func (r *reports) log(k line, attrs []any) {
+	if s := r.lines[k]; s.left > 0 {
 		attrs = append(attrs, "suppressed", s.left)
 		s.forget()
 	}
-	l.cfg.Logger.Log(context.Background(), k.level, k.message, attrs...)
+	r.cfg.Logger.Log(context.Background(), k.level, k.message, attrs...)
 }
 
 func (s *reported) forget() { s.left, s.first, s.err = 0, nil, "" }
@@ -114,34 +111,34 @@ func withError(attrs []any, err string) []any {
 
 // lineOf puts the kinds that are not handled here together: there may be any
 // number of them.
-func (l *loop) lineOf(level slog.Level, message, kind string) line {
-	if _, known := l.cfg.Handlers[kind]; !known {
+func (r *reports) lineOf(level slog.Level, message, kind string) line {
+	if _, known := r.cfg.Handlers[kind]; !known {
 		kind = ""
 	}
 	return line{level, message, kind}
 }
 
-// reportLeft says how many lines were left out that none has spoken of since; a
+// leftOut says how many lines were left out that none has spoken of since; a
 // single one it writes as it was. At the end there is nothing to wait for.
-func (l *loop) reportLeft(now time.Time, end bool) {
-	l.reports.at = time.Time{}
-	for k, s := range l.reports.lines {
+func (r *reports) leftOut(now time.Time, end bool) {
+	r.at = time.Time{}
+	for k, s := range r.lines {
 		switch {
 		case s.left == 0:
 		case !end && !s.limiter.AllowN(now, 1):
-			l.reports.at = now.Add(reportEvery)
+			r.at = now.Add(reportEvery)
 		case s.left == 1:
 			only := s.first
 			s.forget()
-			l.log(k, only)
+			r.log(k, only)
 		default:
-			l.log(k, withError([]any{"kind", k.kind}, s.err))
+			r.log(k, withError([]any{"kind", k.kind}, s.err))
 		}
 	}
 }
 
-// reportEnd says how an attempt ended that has not ended well.
-func (l *loop) reportEnd(a *attempt, f *storage.Finish) {
+// ended says how an attempt ended that has not ended well.
+func (r *reports) ended(a *attempt, f *storage.Finish) {
 	v := &a.verdict
 	var more []any
 	if f.Outcome == storage.OutcomeRetry {
@@ -149,28 +146,28 @@ func (l *loop) reportEnd(a *attempt, f *storage.Finish) {
 	}
 	switch {
 	case v.stack != "":
-		l.logJob(slog.LevelError, attemptFailed, a.job, v.text, append(more, "stack", v.stack)...)
+		r.job(slog.LevelError, attemptFailed, a.job, v.text, append(more, "stack", v.stack)...)
 	case v.kind == verdictDecode:
-		l.logJob(slog.LevelError, notDecoded, a.job, v.text, more...)
+		r.job(slog.LevelError, notDecoded, a.job, v.text, more...)
 	case f.Outcome == storage.OutcomeRetry:
-		l.logJob(slog.LevelWarn, attemptFailed, a.job, v.text, more...)
+		r.job(slog.LevelWarn, attemptFailed, a.job, v.text, more...)
 	}
 	if f.Outcome == storage.OutcomeDead {
-		l.reportDead(a.job, f)
+		r.dead(a.job, f)
 	}
 }
 
-func (l *loop) reportDead(job *storage.Leased, f *storage.Finish) {
-	l.logJob(slog.LevelWarn, jobIsDead, job, f.Error, "reason", string(f.Reason))
+func (r *reports) dead(job *storage.Leased, f *storage.Finish) {
+	r.job(slog.LevelWarn, jobIsDead, job, f.Error, "reason", string(f.Reason))
 }
 
-// reportSuspect says, once for each kind, why its jobs run one at a time.
-func (l *loop) reportSuspect(job *storage.Leased) {
-	if l.reports.suspected[job.Kind] {
+// suspect says, once for each kind, why its jobs run one at a time.
+func (r *reports) suspect(job *storage.Leased) {
+	if r.suspected[job.Kind] {
 		return
 	}
-	l.reports.suspected[job.Kind] = true
-	l.cfg.Logger.Warn("errand: the process of a job has died twice in a row while it ran, such jobs run one at a time",
+	r.suspected[job.Kind] = true
+	r.cfg.Logger.Warn("errand: the process of a job has died twice in a row while it ran, such jobs run one at a time",
 		append(jobAttrs(job), "crashes", job.Crashes)...)
 }
 
@@ -194,20 +191,21 @@ func (r *recovery) add(job *storage.Reclaimed, f *storage.Finish) {
 	}
 }
 
-func (l *loop) reportRecovery() {
-	r := &l.reports.recovery
-	if r.jobs == 0 {
+// recovered says what became of the jobs of processes that are gone.
+func (r *reports) recovered() {
+	all := &r.recovery
+	if all.jobs == 0 {
 		return
 	}
-	attrs := []any{"jobs", r.jobs}
-	for outcome, n := range r.ended {
+	attrs := []any{"jobs", all.jobs}
+	for outcome, n := range all.ended {
 		if n > 0 {
 			attrs = append(attrs, storage.Outcome(outcome).String(), n)
 		}
 	}
-	attrs = append(attrs, "holders", strings.Join(r.holders, " "), "some", strings.Join(r.ids, " "))
-	l.cfg.Logger.Info("errand: jobs recovered from processes that are gone", attrs...)
-	l.reports.recovery = recovery{}
+	attrs = append(attrs, "holders", strings.Join(all.holders, " "), "some", strings.Join(all.ids, " "))
+	r.cfg.Logger.Info("errand: jobs recovered from processes that are gone", attrs...)
+	r.recovery = recovery{}
 }
 
 // jobAttrs returns the log attributes that name an attempt.
