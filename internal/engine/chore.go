@@ -1,96 +1,120 @@
 package engine
 
-import "time"
-
-// Chores are the calls of the store that are no exchange: they are not what a
-// worker is for, and one that fails or takes long holds up nothing else.
-const (
-	firstChore = opReclaim
-	lastChore  = opShift
+import (
+	"context"
+	"time"
 )
 
-// chore puts the next chore together, if one is due. They take turns, so that
-// one which is always due again keeps no other waiting.
-func (l *loop) chore(now time.Time) (request, bool) {
-	const n = int(lastChore - firstChore + 1)
+// chore is a call of the store that is no exchange, such as Reclaim. It is not
+// what a worker is for: one that fails or takes long holds up nothing else.
+type chore struct {
+	due     wallTime  // zero: nothing is to be done
+	pause   time.Time // nothing is done before
+	backoff time.Duration
+	failed  bool // the last time
+	// idle reports whether the chore has to wait, although it is due, for
+	// something that wakes the loop. If nil, it never has.
+	idle func() bool
+	// prepare returns what to ask of the store, or nil if that is nothing after
+	// all. The chore is no longer due then, unless prepare says so.
+	prepare func(now time.Time) task
+}
+
+// task calls the store for a chore, beside the loop. If it returns no error the
+// loop runs apply.
+type task func(ctx context.Context) (apply func(now time.Time), err error)
+
+// chores are those of one engine.
+type chores struct {
+	all      []*chore
+	turn     int       // of all, whose it is
+	failedAt time.Time // the last one that did
+
+	purge     *chore
+	unserved  *unserved
+	schedules *schedules
+}
+
+// addChores makes the chores, in the order of their turns. Schedules come after
+// the clock, which may have to catch up before anything is fired by it.
+func (l *loop) addChores(now time.Time) {
+	l.chores.all = []*chore{
+		l.newReclaim(now),
+		l.newUnserved(now),
+		l.newPurge(now),
+		l.newMark(now),
+		l.newRead(now),
+		l.newFire(),
+		l.newShift(),
+	}
+}
+
+// at returns when the chore is to be done, or zero.
+func (c *chore) at() time.Time {
+	if c.idle != nil && c.idle() {
+		return time.Time{}
+	}
+	return latest(c.due.mono, c.pause)
+}
+
+// failing reports whether the last call of any chore failed, as far as no
+// exchange has shown since that the store works.
+func (s *chores) failing() bool {
+	for _, c := range s.all {
+		if c.failed {
+			return true
+		}
+	}
+	return false
+}
+
+// worked takes note of an exchange that went well: what fails from now on is
+// another streak.
+func (s *chores) worked(sent time.Time) {
+	if !sent.After(s.failedAt) {
+		return
+	}
+	for _, c := range s.all {
+		c.failed = false
+	}
+}
+
+// sendChore does the next chore, if one is due. They take turns, so that one
+// which is always due again keeps no other waiting.
+func (l *loop) sendChore(now time.Time) {
+	s := &l.chores
 	if !l.shutdown.working() {
-		return request{}, false
+		return
 	}
-	for i := range n {
-		turn := (l.chores + i) % n
-		if r, ok := l.choreDue(firstChore+operation(turn), now); ok {
-			l.chores = turn + 1
-			return r, true
+	for i := range s.all {
+		turn := (s.turn + i) % len(s.all)
+		c := s.all[turn]
+		if !reached(c.at(), now) || !c.due.reached(now, l.clock) {
+			continue
+		}
+		if t := c.prepare(now); t != nil {
+			s.turn = turn + 1
+			l.side.do(func(ctx context.Context) func(time.Time) {
+				apply, err := t(ctx)
+				return func(now time.Time) { l.choreDone(c, apply, err, now) }
+			})
+			return
 		}
 	}
-	return request{}, false
 }
 
-// choreDue gives the call for a chore if that is due. Then it counts as done.
-func (l *loop) choreDue(op operation, now time.Time) (request, bool) {
-	s, w := &l.schedules, &l.watch
-	r := request{op: op}
-	due := false
-	switch op {
-	case opReclaim:
-		if reached(l.reapAt, now) {
-			l.reapAt = now.Add(reapEvery)
-			// The first time there may be leases of a process that is gone.
-			due = !l.reaped || !l.cfg.alone()
-		}
-	case opCount:
-		if due = reached(l.countAt, now); due {
-			l.countAt, l.countsAt, l.nudged = time.Time{}, now, false
-		}
-	case opPurge:
-		due = reached(latest(l.purge.mono, l.purgeAt), now) && l.purge.reached(now, l.clock)
-	case opSchedules:
-		if due = reached(s.readAt, now); due {
-			s.readAt, s.readsAt = time.Time{}, now
-		}
-	case opFire:
-		if reached(latest(s.next.mono, s.fireAt), now) && s.next.reached(now, l.clock) {
-			return l.fire(now)
-		}
-	case opClock:
-		if due = reached(w.markAt, now); due {
-			w.markAt = time.Time{}
-		}
-	case opShift:
-		// Outcomes under way may have due times by the clock as it was: they are
-		// to be in the store before the pass, which corrects them.
-		if due = reached(w.shiftAt, now) && !l.exchanges.busy; due {
-			r.after, w.shiftAnew = w.shiftAfter, false
-		}
+// choreDone takes the result of a chore. One that failed is due again, after
+// the longer a time the more often it did.
+func (l *loop) choreDone(c *chore, apply func(now time.Time), err error, now time.Time) {
+	if err == nil {
+		c.backoff, c.failed = 0, false
+		apply(now)
+		return
 	}
-	if due && op != opCount { // which no time is passed to
-		r.clock = l.clock()
-	}
-	return r, due
-}
-
-// postpone has a chore that failed done again, after the longer a time the more
-// often it did.
-func (l *loop) postpone(op operation, now time.Time) {
-	l.choreBackoff[op] = longer(l.choreBackoff[op])
-	at := now.Add(l.choreBackoff[op])
-	switch op {
-	case opReclaim:
-		l.reapAt = at
-	case opCount:
-		l.countAt = at
-	case opPurge:
-		l.purgeAt = at
-		clock := l.clock()
-		l.purge.at(clock, now, clock)
-	case opSchedules:
-		l.schedules.readAt = at
-	case opFire:
-		l.schedules.fireAt = at
-		clear(l.schedules.firing)
-	case opClock:
-		l.watch.markAt = at
-	case opShift:
-		l.watch.shiftAt = at
+	c.backoff = longer(c.backoff)
+	c.due, c.pause = soon(now), now.Add(c.backoff)
+	if !l.endsWork(err, true, now) {
+		l.complain(err)
+		c.failed, l.chores.failedAt = true, now
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"time"
 
 	"github.com/errandq/errand/internal/clock"
@@ -28,15 +29,15 @@ type watch struct {
 	setBack time.Duration
 
 	// A pass of StepClock.
-	shiftAt    time.Time // its next step; zero: there is none
+	shift      *chore    // its next step; not due: there is no pass
 	shiftAfter int64     // is over what is after this key
 	shiftAnew  bool      // began after the step that is in flight
 	shiftedAt  time.Time // the last one ended
 
-	// mark is the latest time ahead of the clock that another process is known
-	// to have written at, until a pass has dealt with it; zero: none.
-	mark   time.Time
-	markAt time.Time // ask the store for it
+	// ahead is the latest time ahead of the clock that another process is
+	// known to have written at, until a pass has dealt with it; zero: none.
+	ahead time.Time
+	mark  *chore // asks the store for it
 }
 
 // clock looks at the Config's clock. All looks of the loop are by it, so that
@@ -63,10 +64,9 @@ func (l *loop) clock() time.Time {
 func (l *loop) look(now time.Time) {
 	t := l.clock()
 	l.watch.lookAt = now.Add(lookAgain)
-	for _, w := range []*wallTime{&l.sources.nextDue, &l.purge, &l.schedules.next} {
-		if !w.wall.IsZero() {
-			w.at(w.wall, now, t)
-		}
+	l.sources.nextDue.look(now, t)
+	for _, c := range l.chores.all {
+		c.due.look(now, t)
 	}
 	l.doubt(now, t)
 }
@@ -90,34 +90,75 @@ func earlier(outcomes []storage.Finish, by time.Duration) {
 	}
 }
 
+// newMark makes the chore that asks at which time others have written, and
+// whether one of them was in the middle of a pass.
+func (l *loop) newMark(now time.Time) *chore {
+	w := &l.watch
+	w.mark = &chore{}
+	if w.keeper != nil {
+		w.mark.due = soon(now)
+	}
+	w.mark.prepare = func(time.Time) task {
+		return func(ctx context.Context) (func(time.Time), error) {
+			mark, shifting, err := w.keeper.Clock(ctx)
+			return func(now time.Time) {
+				if shifting {
+					l.shift(now)
+				}
+				l.heard(mark, now)
+			}, err
+		}
+	}
+	return w.mark
+}
+
+// newShift makes the chore that does the steps of a pass. Outcomes under way may
+// have due times by the clock as it was: they are to be in the store before the
+// pass, which corrects them.
+func (l *loop) newShift() *chore {
+	w := &l.watch
+	w.shift = &chore{idle: func() bool { return l.exchanges.busy }}
+	w.shift.prepare = func(now time.Time) task {
+		after := w.shiftAfter
+		w.shift.due, w.shiftAnew = soon(now), false
+		clock := l.clock()
+		return func(ctx context.Context) (func(time.Time), error) {
+			sent := time.Now()
+			next, err := w.keeper.StepClock(ctx, clock, after)
+			return func(now time.Time) { l.shifted(sent, next, now) }, err
+		}
+	}
+	return w.shift
+}
+
 // shift begins a pass of StepClock at a time, from the beginning.
 func (l *loop) shift(at time.Time) {
 	if w := &l.watch; w.keeper != nil {
-		w.shiftAt = sooner(w.shiftAt, at)
+		w.shift.due = soon(sooner(w.shift.due.mono, at))
 		w.shiftAfter, w.shiftAnew = 0, true
 	}
 }
 
 // shifted goes on with the pass, or ends it. What others wrote before they
 // noticed too is looked for a while later.
-func (l *loop) shifted(a answer, now time.Time) {
+func (l *loop) shifted(sent time.Time, after int64, now time.Time) {
 	w := &l.watch
 	l.hunger()
 	switch {
 	case w.shiftAnew:
-	case a.after != 0:
-		w.shiftAfter = a.after
-		w.shiftAt = now.Add(now.Sub(a.sent)) // leave the writer to others for as long
+	case after != 0:
+		w.shiftAfter = after
+		w.shift.due = soon(now.Add(now.Sub(sent))) // leave the writer to others for as long
 	default:
-		w.shiftAt, w.mark = time.Time{}, time.Time{}
-		w.shiftedAt, w.markAt = now, now.Add(shiftEvery)
+		w.shift.due, w.ahead = wallTime{}, time.Time{}
+		w.shiftedAt, w.mark.due = now, soon(now.Add(shiftEvery))
 	}
 }
 
 // heard takes note of a time that another process has written at.
 func (l *loop) heard(mark, now time.Time) {
-	if mark.After(l.watch.mark) {
-		l.watch.mark = mark
+	if mark.After(l.watch.ahead) {
+		l.watch.ahead = mark
 	}
 	l.cfg.CatchUp(mark)
 	l.watch.lookAt = now // it may have
@@ -130,11 +171,11 @@ func (l *loop) heard(mark, now time.Time) {
 func (l *loop) doubt(now, t time.Time) {
 	w := &l.watch
 	switch {
-	case w.mark.IsZero() || !w.shiftAt.IsZero():
-	case !w.mark.After(t.Add(clock.Slack)):
-		w.mark = time.Time{}
+	case w.ahead.IsZero() || !w.shift.due.mono.IsZero():
+	case !w.ahead.After(t.Add(clock.Slack)):
+		w.ahead = time.Time{}
 	case l.cfg.Plausible():
-		l.cfg.Logger.Info("errand: somebody wrote at a time to come, delays are counted anew", "written", w.mark, "now", t)
+		l.cfg.Logger.Info("errand: somebody wrote at a time to come, delays are counted anew", "written", w.ahead, "now", t)
 		at := now
 		if !w.shiftedAt.IsZero() {
 			at = latest(now, w.shiftedAt.Add(shiftEvery))
@@ -146,17 +187,27 @@ func (l *loop) doubt(now, t time.Time) {
 // wallTime is a moment on the Config's clock that the loop waits for, with the
 // moment on the monotonic clock when it should look again.
 type wallTime struct {
-	wall time.Time
-	mono time.Time
+	wall time.Time // zero: mono alone counts
+	mono time.Time // zero: the loop waits for nothing
 }
+
+// soon returns a moment on the monotonic clock.
+func soon(mono time.Time) wallTime { return wallTime{mono: mono} }
 
 func (w *wallTime) at(t, now, clock time.Time) {
 	*w = wallTime{wall: t, mono: now.Add(min(max(t.Sub(clock), 0), lookAgain))}
 }
 
+// look adjusts w to the Config's clock as it is now.
+func (w *wallTime) look(now, clock time.Time) {
+	if !w.wall.IsZero() {
+		w.at(w.wall, now, clock)
+	}
+}
+
 // sooner makes w t, unless it is earlier already.
 func (w *wallTime) sooner(t, now, clock time.Time) {
-	if w.wall.IsZero() || t.Before(w.wall) {
+	if w.mono.IsZero() || t.Before(w.wall) {
 		w.at(t, now, clock)
 	}
 }
@@ -166,11 +217,13 @@ func (w *wallTime) reached(now time.Time, clock func() time.Time) bool {
 	if !reached(w.mono, now) {
 		return false
 	}
-	if t := clock(); t.Before(w.wall) {
-		w.at(w.wall, now, t)
-		// It may stand still for seconds, a moment before.
-		w.mono = latest(w.mono, now.Add(time.Millisecond))
-		return false
+	if !w.wall.IsZero() {
+		if t := clock(); t.Before(w.wall) {
+			w.at(w.wall, now, t)
+			// It may stand still for seconds, a moment before.
+			w.mono = latest(w.mono, now.Add(time.Millisecond))
+			return false
+		}
 	}
 	*w = wallTime{}
 	return true

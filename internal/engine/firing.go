@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -16,14 +17,21 @@ const (
 	mostBytes   = 64 << 20 // of args
 )
 
-// fire puts the next call of Fire together, if there is anything to fire. Those
-// that have waited longest go first, so that none is left out for ever.
-func (l *loop) fire(now time.Time) (request, bool) {
-	s := &l.schedules
+// newFire makes the chore that fires schedules.
+func (l *loop) newFire() *chore {
+	s := l.chores.schedules
+	s.fire = &chore{prepare: l.prepareFire}
+	return s.fire
+}
+
+// prepareFire puts the next call of Fire together, if there is anything to fire.
+// Those that have waited longest go first, so that none is left out for ever.
+func (l *loop) prepareFire(now time.Time) task {
+	s := l.chores.schedules
 	t := l.clock()
 	if l.cfg.WaitForClock && !l.cfg.Plausible() {
-		s.next = wallTime{wall: t, mono: now.Add(lookAgain)}
-		return request{}, false
+		s.fire.due = wallTime{wall: t, mono: now.Add(lookAgain)}
+		return nil
 	}
 	var due []*plan
 	doubtful := l.cfg.Doubtful()
@@ -33,20 +41,24 @@ func (l *loop) fire(now time.Time) (request, bool) {
 		}
 	}
 	slices.SortStableFunc(due, func(a, b *plan) int { return a.next.Compare(b.next) })
-	r := request{op: opFire, clock: t}
+	var firings []storage.Firing
 	jobs, bytes := 0, int64(0)
-	s.firing = s.firing[:0]
 	for _, p := range due {
 		f, n := p.fire(t)
 		jobs, bytes = jobs+n, bytes+int64(n)*int64(len(p.Job.Args))
-		if len(r.firings) == mostFirings || len(r.firings) > 0 && (jobs > mostJobs || bytes > mostBytes) {
+		if len(firings) == mostFirings || len(firings) > 0 && (jobs > mostJobs || bytes > mostBytes) {
 			break
 		}
-		r.firings = append(r.firings, f)
-		s.firing = append(s.firing, p)
+		firings = append(firings, f)
 	}
 	l.plan(now, t)
-	return r, len(r.firings) > 0
+	if len(firings) == 0 {
+		return nil
+	}
+	return func(ctx context.Context) (func(time.Time), error) {
+		fired, err := s.store.Fire(ctx, t, firings)
+		return func(now time.Time) { l.fired(due, fired, now) }, err
+	}
 }
 
 // fire gives what is to be done about p at t, which is due, and how many jobs
@@ -74,11 +86,12 @@ func (p *plan) fire(t time.Time) (f storage.Firing, jobs int) {
 	return f, len(d.Fire)
 }
 
-// fired takes what became of firings. What somebody else has changed may be
+// fired takes what became of the first of the plans that were due. What somebody else has changed may be
 // another schedule by now, not only further on.
-func (l *loop) fired(a answer, now time.Time) {
-	for i, p := range l.schedules.firing {
-		if fired := &a.fired[i]; fired.Applied {
+func (l *loop) fired(plans []*plan, all []storage.Fired, now time.Time) {
+	for i := range all {
+		p, fired := plans[i], &all[i]
+		if fired.Applied {
 			p.adopt(fired.Plan)
 			l.logTicks(p, fired.Ticks)
 			continue
@@ -86,7 +99,6 @@ func (l *loop) fired(a answer, now time.Time) {
 		p.stale = true
 		l.readSchedules(now)
 	}
-	clear(l.schedules.firing)
 	l.plan(now, l.clock())
 }
 

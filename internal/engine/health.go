@@ -52,7 +52,7 @@ func (l *loop) trouble(err error, atStart, leasing bool, now time.Time) {
 
 // complain logs the first error of a streak.
 func (l *loop) complain(err error) {
-	if l.health.err == nil && l.choreFailed == [operations]bool{} {
+	if l.health.err == nil && !l.chores.failing() {
 		l.cfg.Logger.Error("errand: the store failed, trying again", "error", err)
 	}
 }

@@ -162,14 +162,6 @@ func (s *leases) watch() {
 	}
 }
 
-// sooner gives the earlier of two times, zero meaning never.
-func sooner(t, u time.Time) time.Time {
-	if t.IsZero() || u.Before(t) {
-		return u
-	}
-	return t
-}
-
 // attrs gives the log attributes that name an attempt, and more.
 func (l *loop) attrs(a *attempt, more ...any) []any {
 	return append(jobAttrs(a.job), more...)

@@ -10,79 +10,41 @@ import (
 // loop is the state of a running engine. All of it belongs to the goroutine
 // that runs run, but for the channels and the mailbox.
 type loop struct {
-	cfg      *Config
-	handlers context.Context // parent of the handlers' contexts: values, no end
-
+	cfg       *Config
+	mail      mailbox
 	runners   *runners
-	shutdown  shutdown
 	exchanges caller // exchanges, and the end of the offers
-	side      caller // the chores: one that is slow holds up no heartbeat
+	side      caller // chores: one that is slow holds up no heartbeat
+	shutdown  shutdown
 
-	mail mailbox
-
-	leases   leases
-	ready    ready
 	sources  sources
+	ready    ready
+	leases   leases
 	outcomes outcomes
-	// nudged: something new came up since unserved lanes were looked for.
-	nudged  bool
-	waiting map[lane]waiting
-
-	reports reports
-
-	watch     watch
-	schedules schedules
-
-	purge    wallTime
-	pollAt   time.Time // without a Notifier
-	reapAt   time.Time // reclaim
-	countAt  time.Time // look for unserved lanes
-	countsAt time.Time // that was last done
-	purgeAt  time.Time // not before
-	reaped   bool      // has been done once
-	chores   int       // whose turn it is, of those that are none
-
-	health health
-	// choreFailed: the last call of this kind failed, which holds up no others.
-	choreFailed  [operations]bool
-	choreBackoff [operations]time.Duration
-	failedAt     time.Time // the last chore that did
-
-	timer *time.Timer
-	armed time.Time
+	health   health
+	watch    watch
+	chores   chores
+	reports  reports
+	alarm    alarm
 }
 
-// origin is where the monotonic clock that Reclaim gets begins. All engines
-// that share a store must mean the same.
-var origin = time.Now()
-
-const (
-	reapEvery  = 250 * time.Millisecond
-	pollEvery  = time.Second
-	countEvery = 20 * time.Second
-	gateEvery  = 100 * time.Millisecond
-	// gatePatience is how long a suspect waits before another process may try.
-	gatePatience = 5 * time.Second
-)
+const pollEvery = time.Second
 
 func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loop {
 	l := &loop{
-		cfg:      cfg,
-		handlers: context.WithoutCancel(ctx),
-		sources:  sources{all: newSources(cfg)},
-		runners:  newRunners(cfg.Concurrency),
-		mail:     mailbox{signal: make(chan struct{}, 1), unlisten: func() {}},
-		shutdown: shutdown{stop: stop, ctx: ctx.Done(), hurry: hurry, report: make(chan error, 1)},
-
-		ready:     ready{suspects: suspects{trusted: map[string]bool{}}},
-		reports:   reports{cfg: cfg, lines: map[line]*reported{}, suspected: map[string]bool{}},
-		timer:     time.NewTimer(time.Hour),
+		cfg:       cfg,
+		mail:      mailbox{signal: make(chan struct{}, 1), unlisten: func() {}},
+		runners:   newRunners(context.WithoutCancel(ctx), cfg.Concurrency),
 		exchanges: newCaller(),
 		side:      newCaller(),
+		shutdown:  shutdown{ctx: ctx.Done(), stop: stop, hurry: hurry, report: make(chan error, 1)},
+		sources:   sources{all: newSources(cfg)},
+		ready:     ready{suspects: suspects{trusted: map[string]bool{}}},
+		reports:   reports{cfg: cfg, lines: map[line]*reported{}, suspected: map[string]bool{}},
+		alarm:     alarm{timer: time.NewTimer(time.Hour)},
 	}
 	l.watch.keeper, _ = cfg.Store.(storage.Timekeeper)
-	l.schedules.store, _ = cfg.Store.(storage.Scheduler)
-	l.schedules.refused = map[string]specKey{}
+	l.addChores(time.Now())
 	return l
 }
 
@@ -93,20 +55,13 @@ func (l *loop) run() {
 	if s, ok := l.cfg.Store.(storage.Notifier); ok {
 		l.mail.unlisten = s.Notify(l.mail.put)
 	} else {
-		l.pollAt = now.Add(pollEvery)
+		l.mail.pollAt = now.Add(pollEvery)
 	}
 	l.runners.start()
-	go l.callStore(l.exchanges)
-	go l.callStore(l.side)
+	go l.exchanges.run(l.runners.ctx)
+	go l.side.run(l.runners.ctx)
 	l.hunger()
-	l.reapAt, l.countAt = now, now
-	clock := l.clock()
-	l.purge.at(clock, now, clock)
 	l.watch.lookAt = now.Add(lookAgain)
-	if l.watch.keeper != nil {
-		l.watch.markAt = now
-	}
-	l.readSchedules(now)
 	l.makeOffers()
 	l.cfg.Lanes.serve(l.cfg, 1)
 	defer l.cfg.Lanes.serve(l.cfg, -1)
@@ -116,14 +71,14 @@ func (l *loop) run() {
 		case a := <-l.runners.ended:
 			l.end(a)
 			l.drain()
-		case a := <-l.exchanges.answers:
-			l.answer(a)
-		case a := <-l.side.answers:
-			l.answer(a)
+		case apply := <-l.exchanges.answers:
+			l.answered(&l.exchanges, apply)
+		case apply := <-l.side.answers:
+			l.answered(&l.side, apply)
 		case <-l.mail.signal:
 			l.read()
-		case <-l.timer.C:
-			l.armed = time.Time{}
+		case <-l.alarm.timer.C:
+			l.alarm.at = time.Time{}
 		case <-l.shutdown.ctx:
 			l.beginStop()
 		case <-l.shutdown.stop:
@@ -132,7 +87,7 @@ func (l *loop) run() {
 			l.shutdown.hurry, l.shutdown.hurried = nil, true
 		}
 	}
-	l.timer.Stop()
+	l.alarm.timer.Stop()
 	l.runners.dismiss()
 	l.exchanges.end()
 	l.side.end()
@@ -156,21 +111,21 @@ func (l *loop) drain() {
 	}
 }
 
-// step does all that can be done at now, and sets the timer for what can be
-// done later. It tells whether there is anything to wait for.
+// step does all that can be done at now, and sets the alarm for what can be
+// done later. It reports whether there is anything to wait for.
 func (l *loop) step(now time.Time) bool {
 	if reached(l.watch.lookAt, now) {
 		l.look(now)
 	}
 	if l.sources.nextDue.reached(now, l.clock) {
-		l.nudged = true
+		l.chores.unserved.news(now)
 		l.hunger()
 	}
-	if reached(l.pollAt, now) {
-		l.nudged = true
+	if reached(l.mail.pollAt, now) {
+		l.chores.unserved.news(now)
 		l.hunger()
 		l.readSchedules(now)
-		l.pollAt = now.Add(pollEvery)
+		l.mail.pollAt = now.Add(pollEvery)
 	}
 	if reached(l.leases.loseAt, now) {
 		l.loseUnsafe(now)
@@ -181,9 +136,6 @@ func (l *loop) step(now time.Time) bool {
 	if reached(l.reports.at, now) {
 		l.reports.leftOut(now, false)
 	}
-	if l.nudged && l.countAt.IsZero() { // perhaps what came up is for nobody here
-		l.countAt = latest(now, l.countsAt.Add(countEvery))
-	}
 	l.startReady(now)
 	l.yield(now)
 	if !l.advance(now) {
@@ -191,58 +143,68 @@ func (l *loop) step(now time.Time) bool {
 	}
 	l.send(now)
 	l.setRoom()
-	l.arm(now)
+	if next := l.next(now); !next.IsZero() {
+		l.alarm.set(next, now)
+	}
 	return true
 }
 
-// arm sets the timer for the earliest of the times ahead. A timer that fires
-// too early does no harm, so it is touched only to be made earlier.
-func (l *loop) arm(now time.Time) {
-	var next time.Time
-	earliest := func(t time.Time) {
-		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
-			next = t
+// next returns the earliest of the times ahead at which something can be done,
+// or zero.
+func (l *loop) next(now time.Time) (next time.Time) {
+	earliest := func(times ...time.Time) {
+		for _, t := range times {
+			if !t.IsZero() {
+				next = sooner(next, t)
+			}
 		}
 	}
-	earliest(l.sources.nextDue.mono)
-	earliest(l.pollAt)
-	earliest(l.leases.loseAt)
-	earliest(l.leases.stuckAt)
-	earliest(l.shutdown.until)
-	earliest(l.reports.at)
-	if l.shutdown.working() {
-		earliest(l.ready.yieldAt())
-		earliest(l.ready.suspects.gateAt)
-		earliest(l.watch.lookAt)
+	working := l.shutdown.working()
+	earliest(l.sources.nextDue.mono, l.mail.pollAt, l.leases.loseAt, l.leases.stuckAt, l.shutdown.until, l.reports.at)
+	if working {
+		earliest(l.ready.yieldAt(), l.ready.suspects.gateAt, l.watch.lookAt)
+	}
+	if l.shutdown.fatal != nil {
+		return next
 	}
 	// What needs the store waits for its answer, and for its recovery.
-	if l.shutdown.fatal == nil && !l.exchanges.busy {
+	if !l.exchanges.busy {
 		earliest(l.health.later(l.leases.heartbeatAt))
-		if l.shutdown.working() {
+		if working {
 			earliest(l.health.later(l.tokenAt(now)))
 		}
-	}
-	if l.shutdown.fatal == nil && !l.side.busy && l.shutdown.working() {
-		if !l.reaped || !l.cfg.alone() {
-			earliest(l.health.later(l.reapAt))
-		}
-		earliest(l.health.later(l.countAt))
-		earliest(l.health.later(latest(l.purge.mono, l.purgeAt)))
-		earliest(l.health.later(l.schedules.readAt))
-		earliest(l.health.later(latest(l.schedules.next.mono, l.schedules.fireAt)))
-		earliest(l.health.later(l.watch.markAt))
-		if !l.exchanges.busy {
-			earliest(l.health.later(l.watch.shiftAt))
+		if l.health.retryAt.After(now) {
+			earliest(l.health.retryAt)
 		}
 	}
-	if l.shutdown.fatal == nil && !l.exchanges.busy && l.health.retryAt.After(now) {
-		earliest(l.health.retryAt)
+	if !l.side.busy && working {
+		for _, c := range l.chores.all {
+			earliest(l.health.later(c.at()))
+		}
 	}
-	if next.IsZero() || (!l.armed.IsZero() && !next.Before(l.armed)) {
-		return
+	return next
+}
+
+// alarm wakes the loop. One that goes off too early does no harm, so it is set
+// again only to go off earlier.
+type alarm struct {
+	timer *time.Timer
+	at    time.Time // zero: it is not set
+}
+
+func (a *alarm) set(at, now time.Time) {
+	if a.at.IsZero() || at.Before(a.at) {
+		a.at = at
+		a.timer.Reset(at.Sub(now))
 	}
-	l.armed = next
-	l.timer.Reset(next.Sub(now))
+}
+
+// sooner gives the earlier of two times, zero meaning never.
+func sooner(t, u time.Time) time.Time {
+	if t.IsZero() || u.Before(t) {
+		return u
+	}
+	return t
 }
 
 // latest gives the later of two times, or zero if the first is.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -46,12 +47,10 @@ func (m *mailbox) hand(h handed) {
 // takeOver takes jobs that were handed over, at any stage.
 func (l *loop) takeOver(all []handed) {
 	for _, h := range all {
-		a := answer{request: request{from: h.from}, sent: h.began}
-		a.res.Leased = h.jobs
 		if l.ready.pace.weighed(h.jobs) >= storage.LeaseBytes {
 			h.from.hungry = true // there may be more than fitted
 		}
-		l.admit(a, h.began.Add(l.cfg.Lease-l.cfg.Lease/6))
+		l.admit(h.jobs, h.from, h.began, h.began.Add(l.cfg.Lease-l.cfg.Lease/6))
 	}
 }
 
@@ -117,6 +116,17 @@ func (l *loop) setRoom() {
 			sharing--
 		}
 	}
+}
+
+// endOffers withdraws all offers, without keeping the loop waiting.
+func (l *loop) endOffers() {
+	l.exchanges.do(func(context.Context) func(time.Time) {
+		l.withdraw()
+		return func(time.Time) {
+			l.sources.offering = false
+			l.read() // what was handed over before
+		}
+	})
 }
 
 // withdraw ends all offers, and waits until nobody is just handing something

@@ -36,15 +36,14 @@ func (l *loop) want() int {
 }
 
 // admit takes over leases that were granted.
-func (l *loop) admit(ans answer, safe time.Time) {
-	jobs, sent := ans.res.Leased, ans.sent
+func (l *loop) admit(jobs []storage.Leased, from *source, sent, safe time.Time) {
 	if len(jobs) == 0 {
 		return
 	}
 	attempts := make([]attempt, len(jobs))
 	for i := range jobs {
 		a := &attempts[i]
-		a.cfg, a.job, a.safe, a.throttle = l.cfg, &jobs[i], safe, ans.from.throttle
+		a.cfg, a.job, a.safe, a.throttle = l.cfg, &jobs[i], safe, from.throttle
 		a.leased = sent
 		suspect := a.job.Crashes >= suspectCrashes
 		switch {
@@ -116,7 +115,7 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 		return false
 	}
 	a.throttle = nil
-	ctx, cancel := context.WithCancelCause(l.handlers)
+	ctx, cancel := context.WithCancelCause(l.runners.ctx)
 	a.ctx, a.cancel = ctx, cancel
 	if a.timeout = cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout); a.timeout > 0 {
 		ctx, stop := context.WithTimeout(ctx, a.timeout)
@@ -138,7 +137,7 @@ func (l *loop) end(a *attempt) {
 	l.ready.pace.handled(a.took)
 	l.ready.yielded = false
 	l.leases.release(a)
-	l.acquit(a)
+	l.ready.suspects.acquit(a)
 	if a.stuck {
 		l.cfg.Logger.Warn("errand: stuck handler ended", l.attrs(a)...)
 	}

@@ -1,24 +1,50 @@
 package engine
 
 import (
+	"context"
 	"time"
 
 	"github.com/errandq/errand/storage"
 )
 
-// reapMost is how many leases one call of Reclaim takes over.
-const reapMost = 100
+const (
+	reclaimEvery = 250 * time.Millisecond
+	// reclaimMost is how many leases one call of Reclaim takes over.
+	reclaimMost = 100
+)
+
+// origin is where the monotonic clock that Reclaim gets begins. All engines
+// that share a store must mean the same.
+var origin = time.Now()
+
+// newReclaim makes the chore that takes over the jobs of holders that are gone.
+func (l *loop) newReclaim(now time.Time) *chore {
+	c := &chore{due: soon(now)}
+	first := true // there may be leases of a process that is gone
+	c.idle = func() bool { return !first && l.cfg.alone() }
+	c.prepare = func(asked time.Time) task {
+		clock := l.clock()
+		return func(ctx context.Context) (func(time.Time), error) {
+			jobs, err := l.cfg.Store.Reclaim(ctx, clock, time.Since(origin), l.cfg.Lease, reclaimMost)
+			return func(now time.Time) {
+				first = false
+				c.due = soon(asked.Add(reclaimEvery))
+				if len(jobs) == reclaimMost {
+					c.due = soon(now)
+				}
+				l.recover(jobs)
+			}, err
+		}
+	}
+	return c
+}
 
 // recover decides about jobs whose holders are gone.
-func (l *loop) recover(jobs []storage.Reclaimed, now time.Time) {
-	l.reaped = true
-	if len(jobs) == reapMost {
-		l.reapAt = now
-	}
+func (l *loop) recover(jobs []storage.Reclaimed) {
 	clock := l.clock()
 	for i := range jobs {
 		r := &jobs[i]
-		l.distrust(r)
+		l.ready.suspects.distrust(r)
 		f := l.cfg.recovered(r, clock)
 		l.outcomes.add(f)
 		l.reports.recovery.add(r, &f)
@@ -26,27 +52,7 @@ func (l *loop) recover(jobs []storage.Reclaimed, now time.Time) {
 			l.reports.dead(&r.Leased, &f)
 		}
 	}
-	if len(jobs) < reapMost {
+	if len(jobs) < reclaimMost {
 		l.reports.recovered()
-	}
-}
-
-const (
-	purgePause = 10 * time.Millisecond // at least, between steps of one purge
-	purgeEvery = time.Second           // at most, else
-)
-
-// purged sets when to purge next. Between the steps of a long purge the writer
-// is left to the others for as long as the step took.
-func (l *loop) purged(a answer, now time.Time) {
-	if a.next.IsZero() {
-		return
-	}
-	clock := l.clock()
-	l.purge.at(a.next, now, clock)
-	if a.next.After(clock) {
-		l.purgeAt = now.Add(purgeEvery)
-	} else {
-		l.purgeAt = now.Add(max(now.Sub(a.sent), purgePause))
 	}
 }

@@ -1,12 +1,16 @@
 package engine
 
-import "sync/atomic"
+import (
+	"context"
+	"sync/atomic"
+)
 
 // runners are the goroutines that call the handlers. There is one for each
 // slot, so that an attempt costs no goroutine.
 type runners struct {
-	n    int // how many there are
-	busy int // how many of them have an attempt
+	ctx  context.Context // parent of the handlers' contexts: values, no end
+	n    int             // how many there are
+	busy int             // how many of them have an attempt
 
 	// Each channel holds n, so that neither side ever waits for the other.
 	work  chan *attempt
@@ -20,8 +24,9 @@ type runners struct {
 	excused atomic.Bool
 }
 
-func newRunners(n int) *runners {
+func newRunners(ctx context.Context, n int) *runners {
 	return &runners{
+		ctx:   ctx,
 		n:     n,
 		work:  make(chan *attempt, n),
 		ended: make(chan *attempt, n),

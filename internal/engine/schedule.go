@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"time"
 
 	"github.com/errandq/errand/internal/clock"
@@ -21,12 +22,9 @@ type schedules struct {
 	parsed  map[specKey]*parsed
 	refused map[string]specKey // by name: could not be read here, and was logged
 
-	readAt  time.Time // read them
-	readsAt time.Time // that was last done
-
-	next   wallTime  // something is to be done about one of them
-	fireAt time.Time // not before
-	firing []*plan   // in the call in flight
+	read   *chore    // reads them
+	readAt time.Time // that was last done
+	fire   *chore    // does what is to be done about them
 }
 
 // plan is a schedule, and what its spec makes of it.
@@ -54,22 +52,39 @@ func (k specKey) parse() *parsed {
 	return &p
 }
 
+// newRead makes the chore that reads the schedules.
+func (l *loop) newRead(now time.Time) *chore {
+	s := &schedules{refused: map[string]specKey{}, read: &chore{}}
+	l.chores.schedules = s
+	if s.store, _ = l.cfg.Store.(storage.Scheduler); s.store != nil {
+		s.read.due = soon(now)
+	}
+	s.read.prepare = func(now time.Time) task {
+		s.readAt = now
+		return func(ctx context.Context) (func(time.Time), error) {
+			all, err := s.store.Schedules(ctx)
+			return func(now time.Time) { l.haveRead(all, now) }, err
+		}
+	}
+	return s.read
+}
+
 // readSchedules has them read as soon as may be.
 func (l *loop) readSchedules(now time.Time) {
-	s := &l.schedules
+	s := l.chores.schedules
 	if s.store == nil {
 		return
 	}
 	at := now
-	if !s.readsAt.IsZero() {
-		at = latest(now, s.readsAt.Add(readPause))
+	if !s.readAt.IsZero() {
+		at = latest(now, s.readAt.Add(readPause))
 	}
-	s.readAt = sooner(s.readAt, at)
+	s.read.due = soon(sooner(s.read.due.mono, at))
 }
 
 // haveRead takes the schedules as they are now.
 func (l *loop) haveRead(all []storage.Schedule, now time.Time) {
-	s := &l.schedules
+	s := l.chores.schedules
 	before := s.parsed
 	s.parsed, s.plans = make(map[specKey]*parsed, len(before)), s.plans[:0]
 	for i := range all {
@@ -91,7 +106,7 @@ func (l *loop) haveRead(all []storage.Schedule, now time.Time) {
 // since a later version wrote it or this machine lacks its zone, is left to
 // others.
 func (l *loop) take(p *plan, key specKey) {
-	s := &l.schedules
+	s := l.chores.schedules
 	err := p.err
 	if err == nil {
 		p.headers, err = jobHeaders(&p.Schedule)
@@ -139,12 +154,13 @@ func (p *plan) at(t time.Time, doubtful bool) time.Time {
 func (l *loop) plan(now, t time.Time) {
 	var next time.Time
 	doubtful := l.cfg.Doubtful()
-	for _, p := range l.schedules.plans {
+	for _, p := range l.chores.schedules.plans {
 		if at := p.at(t, doubtful); !at.IsZero() {
 			next = sooner(next, at)
 		}
 	}
-	if l.schedules.next = (wallTime{}); !next.IsZero() {
-		l.schedules.next.at(next, now, t)
+	due := &l.chores.schedules.fire.due
+	if *due = (wallTime{}); !next.IsZero() {
+		due.at(next, now, t)
 	}
 }

@@ -123,6 +123,13 @@ func (l *loop) lease(s *source, now time.Time, x *storage.Exchange) {
 	}
 }
 
+// refund gives back what was granted for jobs that there are not.
+func (s *source) refund(n int) {
+	if s.throttle != nil {
+		s.throttle.refund(n)
+	}
+}
+
 // refund gives back what was granted for an attempt that will not start.
 func (a *attempt) refund() {
 	if a.throttle != nil {

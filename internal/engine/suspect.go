@@ -8,8 +8,13 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// suspectCrashes is how many crashes in a row make a job a suspect.
-const suspectCrashes = 2
+const (
+	// suspectCrashes is how many crashes in a row make a job a suspect.
+	suspectCrashes = 2
+	gateEvery      = 100 * time.Millisecond
+	// gatePatience is how long a suspect waits before another process may try.
+	gatePatience = 5 * time.Second
+)
 
 // processSuspects is the gate of all engines of the process: a job that may
 // bring it down must not do so in the company of another that may.
@@ -54,7 +59,7 @@ type suspects struct {
 // the process. It could be one of them all the same, and nobody would know
 // which: so a death in company is held against none, see [attempt.run], but
 // has them go one by one again: those that were in it, see [cutOff], and all
-// others that a process which knows of it leases, see [loop.distrust].
+// others that a process which knows of it leases, see [suspects.distrust].
 func (l *loop) startSuspects(now time.Time) {
 	l.ready.suspects.gateAt = time.Time{}
 	for len(l.ready.suspects.waiting) > 0 && l.runners.free() > 0 && now.Before(l.ready.suspects.waiting[0].safe) {
@@ -93,20 +98,20 @@ func (l *loop) turnBack(a *attempt) {
 }
 
 // acquit trusts a kind once a suspect of it has ended that ran by itself.
-func (l *loop) acquit(a *attempt) {
-	if _, known := l.ready.suspects.trusted[a.job.Kind]; !known && a.suspect && !a.company && a.verdict.kind != verdictUnstarted {
-		l.ready.suspects.trusted[a.job.Kind] = true
+func (s *suspects) acquit(a *attempt) {
+	if _, known := s.trusted[a.job.Kind]; !known && a.suspect && !a.company && a.verdict.kind != verdictUnstarted {
+		s.trusted[a.job.Kind] = true
 	}
 }
 
 // distrust takes the trust in a kind back when one of its jobs was running in
 // a process that is gone: for good if that was a suspect.
-func (l *loop) distrust(r *storage.Reclaimed) {
+func (s *suspects) distrust(r *storage.Reclaimed) {
 	switch {
 	case r.Fate == storage.Unstarted:
 	case r.Crashes >= suspectCrashes:
-		l.ready.suspects.trusted[r.Kind] = false
-	case r.Fate == storage.Crashed && l.ready.suspects.trusted[r.Kind]:
-		delete(l.ready.suspects.trusted, r.Kind)
+		s.trusted[r.Kind] = false
+	case r.Fate == storage.Crashed && s.trusted[r.Kind]:
+		delete(s.trusted, r.Kind)
 	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -10,9 +11,12 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// unservedAfter is how long nobody must have taken ready jobs before that is
-// worth a warning: another process may be restarting.
-const unservedAfter = time.Minute
+const (
+	// unservedAfter is how long nobody must have taken ready jobs before that is
+	// worth a warning: another process may be restarting.
+	unservedAfter = time.Minute
+	unservedEvery = 20 * time.Second
+)
 
 // Lanes is what the engines of a process that share a store work for. The zero
 // value is empty.
@@ -41,6 +45,37 @@ func (s *Lanes) serve(c *Config, n int) {
 	}
 }
 
+// unserved is the chore that looks for lanes that nobody here works for.
+type unserved struct {
+	chore
+	last    time.Time // the last call
+	waiting map[lane]waiting
+}
+
+func (l *loop) newUnserved(now time.Time) *chore {
+	u := &unserved{chore: chore{due: soon(now)}}
+	u.prepare = func(now time.Time) task {
+		u.last = now
+		return func(ctx context.Context) (func(time.Time), error) {
+			counts, err := l.cfg.Store.Counts(ctx)
+			if err != nil {
+				return nil, err
+			}
+			paused, err := l.cfg.Store.Paused(ctx)
+			return func(now time.Time) { l.warnUnserved(counts, paused, now) }, err
+		}
+	}
+	l.chores.unserved = u
+	return &u.chore
+}
+
+// news has the chore done because something came up, perhaps for nobody here.
+func (u *unserved) news(now time.Time) {
+	if u.due.mono.IsZero() {
+		u.due = soon(latest(now, u.last.Add(unservedEvery)))
+	}
+}
+
 // waiting is what is known of a lane that nobody in this process works for.
 type waiting struct {
 	since time.Time // nobody has taken a job of it, as far as can be seen
@@ -49,12 +84,13 @@ type waiting struct {
 	busy  bool // somebody is running one, or others of a queue that we do not work for
 }
 
-// unserved warns, once, of lanes whose jobs wait though nothing is in their way:
+// warnUnserved warns, once, of lanes whose jobs wait though nothing is in their way:
 // the name of a queue may be mistyped, a handler missing.
-func (l *loop) unserved(counts []storage.Count, paused []string, now time.Time) {
-	late := l.findOverlong(counts, paused, now)
-	if len(l.waiting) > 0 {
-		l.countAt = now.Add(countEvery)
+func (l *loop) warnUnserved(counts []storage.Count, paused []string, now time.Time) {
+	u := l.chores.unserved
+	late := u.findOverlong(l.cfg.Lanes, counts, paused, now)
+	if len(u.waiting) > 0 {
+		u.due = soon(now.Add(unservedEvery))
 	}
 	slices.SortFunc(late, func(a, b overlong) int {
 		return cmp.Or(strings.Compare(a.queue, b.queue), strings.Compare(a.kind, b.kind))
@@ -85,23 +121,22 @@ type overlong struct {
 // may work for them, so there must be no sign of that for a while: none of a
 // lane's jobs is running, none has ended, and those that are ready do not get
 // fewer.
-func (l *loop) findOverlong(counts []storage.Count, paused []string, now time.Time) (late []overlong) {
-	s := l.cfg.Lanes
+func (u *unserved) findOverlong(s *Lanes, counts []storage.Count, paused []string, now time.Time) (late []overlong) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := l.waiting
-	l.waiting = s.waiting(counts, paused, now)
-	for k, w := range l.waiting {
+	before := u.waiting
+	u.waiting = s.waiting(counts, paused, now)
+	for k, w := range u.waiting {
 		b, ok := before[k]
 		if !ok || w.busy || w.ready < b.ready || w.ended > b.ended {
 			continue
 		}
 		w.since = b.since
-		l.waiting[k] = w
+		u.waiting[k] = w
 		if now.Sub(w.since) >= unservedAfter {
 			late = append(late, overlong{k, w.ready, s.queues[k.queue] > 0})
 			s.warned[k] = true
-			delete(l.waiting, k)
+			delete(u.waiting, k)
 		}
 	}
 	return late

@@ -12,6 +12,7 @@ import (
 type mailbox struct {
 	signal   chan struct{} // holds one
 	unlisten func()        // ends the events
+	pollAt   time.Time     // look without events; zero: there are events
 
 	mu        sync.Mutex
 	now       bool
@@ -54,7 +55,9 @@ func (l *loop) read() {
 
 	now := time.Now()
 	l.takeOver(handed)
-	l.nudged = l.nudged || ready || !due.IsZero()
+	if ready || !due.IsZero() {
+		l.chores.unserved.news(now)
+	}
 	if ready {
 		l.hunger()
 	}
