@@ -1,6 +1,7 @@
 package errand_test
 
 import (
+	"cmp"
 	"go/ast"
 	"os"
 	"os/exec"
@@ -156,6 +157,48 @@ func TestHouse_size(t *testing.T) {
 	}
 	if n := strings.Count(read(t, "doc.go"), "\n"); n > 150 {
 		t.Errorf("doc.go has %d lines: want at most 150", n)
+	}
+}
+
+// A struct of many fields is several things that lack a name. Options and rows
+// are lists by nature.
+func TestHouse_structs(t *testing.T) {
+	exempt := []string{
+		"internal/engine.Config",
+		"..JobInfo", "storage.Record", "storage/sqlite.recordRow",
+		"storage/sqlite.Store", // not yet cut
+	}
+	seen := map[string]bool{}
+	for _, p := range goList(t, "./...") {
+		dir := "." + strings.TrimPrefix(p.path, module)
+		dir = cmp.Or(strings.TrimPrefix(dir, "./"), ".")
+		for name, file := range parseDir(t, dir) {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			ast.Inspect(file, func(node ast.Node) bool {
+				spec, _ := node.(*ast.TypeSpec)
+				if spec == nil {
+					return true
+				}
+				if s, ok := spec.Type.(*ast.StructType); ok {
+					id, most := dir+"."+spec.Name.Name, 20
+					seen[id] = true
+					if id == "internal/engine.loop" {
+						most = 16
+					}
+					if n := s.Fields.NumFields(); n > most && !slices.Contains(exempt, id) {
+						t.Errorf("%s: %s has %d fields: want at most %d", name, id, n, most)
+					}
+				}
+				return true
+			})
+		}
+	}
+	for _, id := range append(exempt, "internal/engine.loop") {
+		if !seen[id] {
+			t.Errorf("there is no struct %s", id)
+		}
 	}
 }
 
