@@ -42,8 +42,8 @@ func (l *loop) addChores(now time.Time) {
 		l.newReclaim(now),
 		l.newUnserved(now),
 		l.newPurge(now),
-		l.newMark(now),
-		l.newRead(now),
+		l.newAskClock(now),
+		l.newReadSchedules(now),
 		l.newFire(),
 		l.newShift(),
 	}

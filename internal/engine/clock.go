@@ -37,7 +37,7 @@ type watch struct {
 	// ahead is the latest time ahead of the clock that another process is
 	// known to have written at, until a pass has dealt with it; zero: none.
 	ahead time.Time
-	mark  *chore // asks the store for it
+	ask   *chore // asks the store for it
 }
 
 // clock looks at the Config's clock. All looks of the loop are by it, so that
@@ -77,7 +77,7 @@ func (l *loop) steppedBack(by time.Duration, now, t time.Time) {
 	l.cfg.Logger.Info("errand: the clock was set back, delays are counted anew", "by", by, "to", t)
 	l.watch.setBack += by
 	earlier(l.outcomes.waiting, by)
-	l.plan(now, t)
+	l.setNextFiring(now, t)
 	l.shift(now)
 }
 
@@ -90,15 +90,15 @@ func earlier(outcomes []storage.Finish, by time.Duration) {
 	}
 }
 
-// newMark makes the chore that asks at which time others have written, and
+// newAskClock makes the chore that asks at which time others have written, and
 // whether one of them was in the middle of a pass.
-func (l *loop) newMark(now time.Time) *chore {
+func (l *loop) newAskClock(now time.Time) *chore {
 	w := &l.watch
-	w.mark = &chore{}
+	w.ask = &chore{}
 	if w.keeper != nil {
-		w.mark.due = soon(now)
+		w.ask.due = soon(now)
 	}
-	w.mark.prepare = func(time.Time) task {
+	w.ask.prepare = func(time.Time) task {
 		return func(ctx context.Context) (func(time.Time), error) {
 			mark, shifting, err := w.keeper.Clock(ctx)
 			return func(now time.Time) {
@@ -109,7 +109,7 @@ func (l *loop) newMark(now time.Time) *chore {
 			}, err
 		}
 	}
-	return w.mark
+	return w.ask
 }
 
 // newShift makes the chore that does the steps of a pass. Outcomes under way may
@@ -143,7 +143,7 @@ func (l *loop) shift(at time.Time) {
 // noticed too is looked for a while later.
 func (l *loop) shifted(sent time.Time, after int64, now time.Time) {
 	w := &l.watch
-	l.hunger()
+	l.sources.wake()
 	switch {
 	case w.shiftAnew:
 	case after != 0:
@@ -151,7 +151,7 @@ func (l *loop) shifted(sent time.Time, after int64, now time.Time) {
 		w.shift.due = soon(now.Add(now.Sub(sent))) // leave the writer to others for as long
 	default:
 		w.shift.due, w.ahead = wallTime{}, time.Time{}
-		w.shiftedAt, w.mark.due = now, soon(now.Add(shiftEvery))
+		w.shiftedAt, w.ask.due = now, soon(now.Add(shiftEvery))
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// outcomes are what became of attempts, until the store has written it.
+// outcomes are those of attempts that have ended, until the store has written
+// them.
 type outcomes struct {
 	waiting []storage.Finish
 	flight  []storage.Finish // in the exchange under way
@@ -28,8 +29,8 @@ func (o *outcomes) written() {
 	o.flight = o.flight[:0]
 }
 
-// putBack keeps the outcomes of an exchange that failed for the next one. Since
-// it was put together the clock was set back by this much.
+// putBack keeps the outcomes of an exchange that failed for the next one. The
+// clock was set back by this much since they were sent.
 func (o *outcomes) putBack(by time.Duration) {
 	earlier(o.flight, by)
 	o.flight = append(o.flight, o.waiting...)
@@ -42,8 +43,8 @@ func (o *outcomes) putBack(by time.Duration) {
 type exchange struct {
 	storage.Exchange
 	from    *source       // nil if Want is zero
-	clock   time.Time     // that it is put together by
-	setBack time.Duration // of the loop's clock, then
+	clock   time.Time     // the time that the store is told
+	setBack time.Duration // watch.setBack at that time
 	sent    time.Time
 }
 
@@ -73,7 +74,7 @@ func (l *loop) sendExchange(now time.Time) {
 		l.leases.heartbeatAt = time.Time{}
 	}
 	from := l.pick(now, false)
-	// On a disk that is full outcomes may go through where a lease does not.
+	// On a full disk outcomes may go through where a lease does not.
 	alone := l.health.cannotLease && (len(l.outcomes.waiting) > 0 || reached(l.leases.heartbeatAt, now))
 	if alone {
 		from = nil
@@ -82,7 +83,7 @@ func (l *loop) sendExchange(now time.Time) {
 		return
 	}
 	if from == nil && !alone {
-		from = l.pick(now, true) // a look costs little more, and saves the next
+		from = l.pick(now, true) // to ask costs little more here, and saves an exchange
 	}
 	x := l.exchange(from, now)
 	l.sources.leasing = x.Want > 0
@@ -100,10 +101,11 @@ func (l *loop) sendExchange(now time.Time) {
 	})
 }
 
-// exchange puts the next exchange together, which leases from a source unless
-// that is nil.
+// exchange prepares the next exchange. It leases from a source unless that is
+// nil.
 func (l *loop) exchange(from *source, now time.Time) exchange {
-	x := exchange{from: from, clock: l.clock(), setBack: l.watch.setBack}
+	x := exchange{from: from, clock: l.clock()}
+	x.setBack = l.watch.setBack
 	x.Length, x.Finish = l.cfg.Lease, l.outcomes.send()
 	if reached(l.leases.heartbeatAt, now) {
 		x.Extend = l.leases.extend()
@@ -115,28 +117,27 @@ func (l *loop) exchange(from *source, now time.Time) exchange {
 	return x
 }
 
-// exchanged takes what an exchange brought.
+// exchanged takes the answer of an exchange.
 func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time) {
 	l.chores.worked(x.sent)
-	// On a full disk one that leases nothing may go through all the same.
+	// On a full disk an exchange that leases nothing may succeed all the same.
 	if !l.health.atStart && (!l.health.cannotLease || x.Want > 0 || !l.shutdown.working()) {
-		l.recovered()
+		l.worksAgain()
 	}
 	l.ready.pace.exchanged(now.Sub(x.sent))
-	safe := x.sent.Add(l.cfg.Lease - l.cfg.Lease/6)
-	l.extended(res.Extended, safe, now)
+	l.extended(res.Extended, x.sent, now)
 	l.finished(res.Finished, now)
 	if x.Want == 0 {
 		return
 	}
 	x.from.refund(x.Want - len(res.Leased))
 	if bytes := l.ready.pace.weighed(res.Leased); len(res.Leased) == x.Want || bytes >= storage.LeaseBytes {
-		x.from.hungry = true
+		x.from.mayHaveWork = true
 	}
 	if !res.NextDue.IsZero() {
 		l.sources.nextDue.sooner(res.NextDue, now, l.clock())
 	}
-	l.admit(res.Leased, x.from, x.sent, safe)
+	l.admit(res.Leased, x.from, x.sent)
 }
 
 // finished takes the results of the outcomes.
@@ -158,7 +159,7 @@ func (l *loop) finished(results []storage.ItemResult, now time.Time) {
 	l.outcomes.written()
 }
 
-// failed keeps what the store could not take, to try again later.
+// failed keeps what an exchange that failed was about, to try again later.
 func (l *loop) failed(x *exchange, err error, now time.Time) {
 	l.outcomes.putBack(l.watch.setBack - x.setBack)
 	if len(l.leases.extending) > 0 {
@@ -167,7 +168,7 @@ func (l *loop) failed(x *exchange, err error, now time.Time) {
 	}
 	leasing := x.Want > 0
 	if leasing {
-		x.from.hungry = true
+		x.from.mayHaveWork = true
 		x.from.refund(x.Want)
 	}
 	if !l.endsWork(err, leasing, now) {

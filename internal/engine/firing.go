@@ -51,7 +51,7 @@ func (l *loop) prepareFire(now time.Time) task {
 		}
 		firings = append(firings, f)
 	}
-	l.plan(now, t)
+	l.setNextFiring(now, t)
 	if len(firings) == 0 {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (l *loop) fired(plans []*plan, all []storage.Fired, now time.Time) {
 		p.stale = true
 		l.readSchedules(now)
 	}
-	l.plan(now, l.clock())
+	l.setNextFiring(now, l.clock())
 }
 
 func (l *loop) logTicks(p *plan, ticks []storage.Tick) {

@@ -58,7 +58,7 @@ func (l *loop) complain(err error) {
 }
 
 // recovered ends a streak of errors.
-func (l *loop) recovered() {
+func (l *loop) worksAgain() {
 	if l.health.err == nil {
 		return
 	}

@@ -8,18 +8,19 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// leases are those that this engine holds, until their outcome is due.
+// leases are all leases that the engine holds. A lease is released when its
+// outcome is known, or when it is lost before it started.
 type leases struct {
 	held      []*attempt
 	extending []*attempt      // by the exchange under way
 	names     []storage.Lease // of extending
 
-	heartbeatAt time.Time // extend all
-	loseAt      time.Time // some may no longer be safe
-	stuckAt     time.Time // some attempt may be stuck
+	heartbeatAt time.Time // extend all leases
+	loseAt      time.Time // a lease may no longer be safe
+	stuckAt     time.Time // an attempt may be stuck
 }
 
-// hold takes over a lease that was asked for at sent.
+// hold adds a lease of this length that was asked for at sent.
 func (s *leases) hold(a *attempt, sent time.Time, length time.Duration) {
 	a.slot = len(s.held)
 	s.held = append(s.held, a)
@@ -28,7 +29,7 @@ func (s *leases) hold(a *attempt, sent time.Time, length time.Duration) {
 	}
 }
 
-// release forgets a lease whose outcome is due, or which is lost.
+// release removes the lease of an attempt.
 func (s *leases) release(a *attempt) {
 	last := len(s.held) - 1
 	s.held[a.slot] = s.held[last]
@@ -41,7 +42,7 @@ func (s *leases) release(a *attempt) {
 	}
 }
 
-// extend returns the leases that the next heartbeat is about.
+// extend begins a heartbeat and returns the leases to extend.
 func (s *leases) extend() []storage.Lease {
 	s.names = s.names[:0]
 	for _, a := range s.held {
@@ -59,20 +60,24 @@ func (s *leases) extended() {
 	s.extending = s.extending[:0]
 }
 
-// extended takes the results of a heartbeat.
-func (l *loop) extended(results []storage.ItemResult, safe, now time.Time) {
+// safe returns until when a lease that was asked for at sent is held for
+// certain.
+func (l *loop) safe(sent time.Time) time.Time { return sent.Add(l.cfg.Lease - l.cfg.Lease/6) }
+
+// extended takes the results of a heartbeat that was sent at sent.
+func (l *loop) extended(results []storage.ItemResult, sent, now time.Time) {
 	if len(l.leases.extending) == 0 {
 		return
 	}
 	for i, a := range l.leases.extending {
 		if a.gone {
-			continue // ended meanwhile
+			continue // released meanwhile
 		}
 		switch results[i] {
 		case storage.Applied:
-			a.safe = latest(a.safe, safe)
+			a.safe = latest(a.safe, l.safe(sent))
 		case storage.Cancelling:
-			a.safe = latest(a.safe, safe)
+			a.safe = latest(a.safe, l.safe(sent))
 			l.cancelJob(a, now)
 		default:
 			l.lose(a, now)
@@ -82,7 +87,7 @@ func (l *loop) extended(results []storage.ItemResult, safe, now time.Time) {
 	l.leases.watch()
 }
 
-// cancelFor ends the context of a running attempt. The first cause counts.
+// cancelFor cancels the context of a running attempt. The first cause counts.
 func (l *loop) cancelFor(a *attempt, cause error, now time.Time) {
 	if !a.running || a.cause != nil {
 		return
@@ -92,7 +97,7 @@ func (l *loop) cancelFor(a *attempt, cause error, now time.Time) {
 	l.expectEnd(a, now)
 }
 
-// cancelJob does what somebody asked for who cancelled the job.
+// cancelJob ends an attempt whose job somebody has cancelled.
 func (l *loop) cancelJob(a *attempt, now time.Time) {
 	if a.running {
 		l.cancelFor(a, ErrCancelled, now)
@@ -117,8 +122,8 @@ func (l *loop) lose(a *attempt, now time.Time) {
 }
 
 // loseUnsafe cancels the handlers whose leases could not be extended, while
-// they are still held for certain. Extending goes on: as long as nobody else
-// took the lease it may succeed after all, and keeps the job from being run
+// the leases are still held for certain. Heartbeats go on: one may succeed after
+// all as long as nobody else took the lease, and keeps the job from being run
 // twice at a time.
 func (l *loop) loseUnsafe(now time.Time) {
 	l.keepLeases(now)
@@ -131,9 +136,9 @@ func (l *loop) loseUnsafe(now time.Time) {
 	l.leases.watch()
 }
 
-// keepLeases keeps the leases that cannot be extended because nobody can write,
-// as while another program has a transaction open: then nobody could have taken
-// them either, and by a pulse others are kept from it for another lease.
+// keepLeases keeps the leases if they cannot be extended because nobody can
+// write, as while another program has a transaction open. Nobody could have
+// taken them then, and a pulse keeps others from it for another lease.
 func (l *loop) keepLeases(now time.Time) {
 	p, ok := l.cfg.Store.(storage.Pulser)
 	waiting := l.health.err == nil && l.exchanges.busy || errors.Is(l.health.err, storage.ErrBusy)
@@ -144,15 +149,15 @@ func (l *loop) keepLeases(now time.Time) {
 		l.cfg.Logger.Warn("errand: leases cannot be kept without the database", "error", err)
 		return
 	}
-	late := time.Now().Add(-l.cfg.Lease / 12) // half of what is left of a lease when it is no longer safe
+	late := time.Now().Add(-l.cfg.Lease / 12) // half of the time between safe and the end of a lease
 	for _, a := range l.leases.held {
 		if !a.lost && a.safe.After(late) {
-			a.safe = latest(a.safe, now.Add(l.cfg.Lease-l.cfg.Lease/6))
+			a.safe = latest(a.safe, l.safe(now))
 		}
 	}
 }
 
-// watch sets when loseUnsafe must look again.
+// watch sets the time at which loseUnsafe is called next.
 func (s *leases) watch() {
 	s.loseAt = time.Time{}
 	for _, a := range s.held {
@@ -162,7 +167,7 @@ func (s *leases) watch() {
 	}
 }
 
-// attrs gives the log attributes that name an attempt, and more.
+// attrs returns the log attributes that name an attempt, and more.
 func (l *loop) attrs(a *attempt, more ...any) []any {
 	return append(jobAttrs(a.job), more...)
 }

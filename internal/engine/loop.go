@@ -60,7 +60,7 @@ func (l *loop) run() {
 	l.runners.start()
 	go l.exchanges.run(l.runners.ctx)
 	go l.side.run(l.runners.ctx)
-	l.hunger()
+	l.sources.wake()
 	l.watch.lookAt = now.Add(lookAgain)
 	l.makeOffers()
 	l.cfg.Lanes.serve(l.cfg, 1)
@@ -119,11 +119,11 @@ func (l *loop) step(now time.Time) bool {
 	}
 	if l.sources.nextDue.reached(now, l.clock) {
 		l.chores.unserved.news(now)
-		l.hunger()
+		l.sources.wake()
 	}
 	if reached(l.mail.pollAt, now) {
 		l.chores.unserved.news(now)
-		l.hunger()
+		l.sources.wake()
 		l.readSchedules(now)
 		l.mail.pollAt = now.Add(pollEvery)
 	}
@@ -142,7 +142,7 @@ func (l *loop) step(now time.Time) bool {
 		return false
 	}
 	l.send(now)
-	l.setRoom()
+	l.offerCapacity()
 	if next := l.next(now); !next.IsZero() {
 		l.alarm.set(next, now)
 	}

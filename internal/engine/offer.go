@@ -7,7 +7,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// handed is what the store has leased to this engine as it was enqueued.
+// handed are jobs that the store has leased to this engine as they were enqueued.
 type handed struct {
 	from  *source
 	jobs  []storage.Leased
@@ -15,8 +15,8 @@ type handed struct {
 }
 
 // makeOffers lets the store hand over jobs in the transaction that enqueues
-// them, which saves an exchange while there is nothing else to do. What is
-// under a throttle has to ask first.
+// them, which saves an exchange while there is nothing else to do. Sources with
+// a throttle make no offer, as their jobs need tokens first.
 func (l *loop) makeOffers() {
 	h, ok := l.cfg.Store.(storage.Handoff)
 	if !ok {
@@ -32,11 +32,11 @@ func (l *loop) makeOffers() {
 	}
 }
 
-// hand puts jobs in, and says how much room they leave.
+// hand puts jobs in the mailbox, and announces the capacity that they leave.
 func (m *mailbox) hand(h handed) {
 	m.mu.Lock()
 	m.handed = append(m.handed, h)
-	h.from.say(h.from.room - len(h.jobs))
+	h.from.announce(h.from.capacity - len(h.jobs))
 	m.mu.Unlock()
 	select {
 	case m.signal <- struct{}{}:
@@ -44,17 +44,7 @@ func (m *mailbox) hand(h handed) {
 	}
 }
 
-// takeOver takes jobs that were handed over, at any stage.
-func (l *loop) takeOver(all []handed) {
-	for _, h := range all {
-		if l.ready.pace.weighed(h.jobs) >= storage.LeaseBytes {
-			h.from.hungry = true // there may be more than fitted
-		}
-		l.admit(h.jobs, h.from, h.began, h.began.Add(l.cfg.Lease-l.cfg.Lease/6))
-	}
-}
-
-// count is how many jobs lie in m, which is locked.
+// count returns how many jobs lie in the mailbox, which is locked.
 func (m *mailbox) count() (n int) {
 	for _, h := range m.handed {
 		n += len(h.jobs)
@@ -62,9 +52,27 @@ func (m *mailbox) count() (n int) {
 	return n
 }
 
-// endRoom ends all room before an exchange brings jobs, and gives how many of
-// the runners are taken by what has come.
-func (l *loop) endRoom() int {
+// receive admits jobs that were handed over, at any stage.
+func (l *loop) receive(all []handed) {
+	for _, h := range all {
+		if l.ready.pace.weighed(h.jobs) >= storage.LeaseBytes {
+			h.from.mayHaveWork = true // the limit was reached
+		}
+		l.admit(h.jobs, h.from, h.began)
+	}
+}
+
+// announce tells the store for how many jobs of s there is capacity. The mailbox
+// is locked, so that a job that was handed over either lies in it or is counted
+// as capacity.
+func (s *source) announce(n int) {
+	s.capacity = max(n, 0)
+	s.offer.Room(s.capacity)
+}
+
+// pauseOffers ends all capacity before an exchange brings jobs. It returns how
+// many jobs have been handed over and not yet received.
+func (l *loop) pauseOffers() int {
 	if !l.sources.offering {
 		return 0
 	}
@@ -72,47 +80,40 @@ func (l *loop) endRoom() int {
 	defer l.mail.mu.Unlock()
 	for _, s := range l.sources.all {
 		if s.offer != nil {
-			s.say(0)
+			s.announce(0)
 		}
 	}
 	return l.mail.count()
 }
 
-// say says how much room there is for jobs of s. The mailbox is locked, so that
-// jobs are either in it or not yet heard of.
-func (s *source) say(room int) {
-	s.room = max(room, 0)
-	s.offer.Room(s.room)
-}
-
-// setRoom says for how many jobs there is room: the sources share the free
-// runners. While an exchange may bring jobs there is none.
-func (l *loop) setRoom() {
+// offerCapacity divides the free runners among the sources that make offers,
+// but for those that may have work, whose jobs come by an exchange. There is no
+// capacity while an exchange may bring jobs.
+func (l *loop) offerCapacity() {
 	if !l.sources.offering {
 		return
 	}
 	l.mail.mu.Lock()
 	defer l.mail.mu.Unlock()
-	room := 0
+	free := 0
 	if l.shutdown.working() && l.health.err == nil && !l.sources.leasing && len(l.ready.waiting) == 0 {
-		room = l.runners.free()
-		room -= l.mail.count()
+		free = l.runners.free() - l.mail.count()
 	}
 	sharing := 0
 	for _, s := range l.sources.all {
-		if s.offer != nil && !s.hungry {
+		if s.offer != nil && !s.mayHaveWork {
 			sharing++
 		}
 	}
 	for _, s := range l.sources.all {
 		switch {
 		case s.offer == nil:
-		case s.hungry:
-			s.say(0)
+		case s.mayHaveWork:
+			s.announce(0)
 		default:
-			n := (room + sharing - 1) / sharing
-			s.say(n)
-			room -= n
+			n := (free + sharing - 1) / sharing
+			s.announce(n)
+			free -= n
 			sharing--
 		}
 	}
@@ -129,8 +130,8 @@ func (l *loop) endOffers() {
 	})
 }
 
-// withdraw ends all offers, and waits until nobody is just handing something
-// over: what was lies in the mailbox.
+// withdraw withdraws all offers. It waits for hand-overs that are under way;
+// their jobs lie in the mailbox when it returns.
 func (l *loop) withdraw() {
 	for _, s := range l.sources.all {
 		if s.offer != nil {

@@ -81,7 +81,7 @@ func (c *Config) failure(f storage.Finish, job *storage.Leased, v verdict, took 
 }
 
 // recovered decides what becomes of a job taken from a holder that is gone.
-func (c *Config) recovered(r *storage.Reclaimed, now time.Time) storage.Finish {
+func (c *Config) reclaimed(r *storage.Reclaimed, now time.Time) storage.Finish {
 	f := storage.Finish{Lease: r.Lease, ID: r.ID, Keep: c.Keep}
 	switch {
 	case r.Cancelling:

@@ -183,7 +183,7 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-func TestRecovered(t *testing.T) {
+func TestReclaimed(t *testing.T) {
 	policyJSON := documentJSON(t, steady)
 	died := func(n int, phase string) *storage.Failure {
 		return &storage.Failure{
@@ -254,7 +254,7 @@ func TestRecovered(t *testing.T) {
 			c.job.Holder, c.want.Keep = "other", time.Minute
 			config := testConfig()
 			config.Handlers = map[string]Handler{"own": {}}
-			if got := config.recovered(&c.job, t0); !reflect.DeepEqual(got, c.want) {
+			if got := config.reclaimed(&c.job, t0); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
 		})

@@ -11,16 +11,16 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// ready is what was leased and waits to start.
+// ready are the attempts that were leased and wait to start.
 type ready struct {
 	waiting  []*attempt // for a runner, in this order
-	suspects suspects   // which wait for their gate
+	suspects suspects   // wait for the gate
 	pace     pace
-	yielded  bool // and no handler has ended since
+	yielded  bool // waiting was given back, and no handler has ended since
 }
 
-// want is how many jobs to lease now: as many as can start at once, and some
-// ahead.
+// want returns how many jobs to lease now: as many as can start at once, and
+// some ahead.
 func (l *loop) want() int {
 	if !l.shutdown.working() {
 		return 0
@@ -35,16 +35,16 @@ func (l *loop) want() int {
 	return max(n, 0)
 }
 
-// admit takes over leases that were granted.
-func (l *loop) admit(jobs []storage.Leased, from *source, sent, safe time.Time) {
+// admit takes over leases of jobs of a source, asked for at sent.
+func (l *loop) admit(jobs []storage.Leased, from *source, sent time.Time) {
 	if len(jobs) == 0 {
 		return
 	}
 	attempts := make([]attempt, len(jobs))
 	for i := range jobs {
 		a := &attempts[i]
-		a.cfg, a.job, a.safe, a.throttle = l.cfg, &jobs[i], safe, from.throttle
-		a.leased = sent
+		a.cfg, a.job, a.throttle = l.cfg, &jobs[i], from.throttle
+		a.leased, a.safe = sent, l.safe(sent)
 		suspect := a.job.Crashes >= suspectCrashes
 		switch {
 		case !l.shutdown.working():
@@ -65,8 +65,9 @@ func (l *loop) admit(jobs []storage.Leased, from *source, sent, safe time.Time) 
 	}
 }
 
-// buryCrashed ends a job that has crashed and may not be run again: whoever
-// recovered it did not know the policy of its kind.
+// buryCrashed makes a job a dead letter if it has crashed too often for the
+// policy of its kind, and reports whether it has. The process that recovered the
+// job may not have known that policy.
 func (l *loop) buryCrashed(a *attempt) bool {
 	d := l.cfg.effective(a.job)
 	if a.job.Crashes < l.cfg.maxCrashes(a.job.Kind) && d.For(policy.Retryable).Retries > 0 {
@@ -81,7 +82,8 @@ func (l *loop) buryCrashed(a *attempt) bool {
 	return true
 }
 
-// giveBack returns a lease unspent, its handler not having been called.
+// giveBack returns a lease whose handler was not called. The attempt does not
+// count.
 func (l *loop) giveBack(a *attempt, due time.Time) {
 	a.refund()
 	l.outcomes.add(storage.Finish{
@@ -89,8 +91,8 @@ func (l *loop) giveBack(a *attempt, due time.Time) {
 	})
 }
 
-// startReady starts what waits, as far as there are runners. What may have
-// lost its lease waits for the next extension.
+// startReady starts attempts that wait, as far as there are runners. An attempt
+// whose lease may be lost waits for the next heartbeat.
 func (l *loop) startReady(now time.Time) {
 	if !l.shutdown.working() {
 		return
@@ -108,7 +110,8 @@ func (l *loop) startReady(now time.Time) {
 	}
 }
 
-// start hands an attempt to a runner, unless the budget for retries is empty.
+// start hands an attempt to a runner, unless the budget for retries is empty. It
+// reports whether it has.
 func (l *loop) start(a *attempt, now time.Time) bool {
 	a.handler = l.cfg.Handlers[a.job.Kind]
 	if !l.pay(a, now) {
@@ -158,7 +161,7 @@ func (l *loop) end(a *attempt) {
 	f := l.cfg.outcome(a.job, a.verdict, a.took, now)
 	l.outcomes.add(f)
 	if a.verdict.kind != verdictUnstarted && l.health.atStart {
-		l.recovered()
+		l.worksAgain()
 	}
 	defer a.drop()
 	if f.Outcome == storage.OutcomeReturned {
@@ -169,11 +172,11 @@ func (l *loop) end(a *attempt) {
 	}
 }
 
-// drop lets go of what is large: the jobs of one exchange lie in one slice,
-// which lives as long as the longest of their handlers.
+// drop frees the large fields of a job: the jobs of one exchange lie in one
+// slice, which lives as long as the longest of their handlers.
 func (a *attempt) drop() { a.job.Args, a.job.Headers, a.job.Policy = nil, nil, nil }
 
-// unqueue forgets a lease whose attempt has not started.
+// unqueue forgets the lease of an attempt that has not started.
 func (l *loop) unqueue(a *attempt) {
 	l.leases.release(a)
 	a.refund()
@@ -182,7 +185,8 @@ func (l *loop) unqueue(a *attempt) {
 	l.ready.suspects.waiting = slices.DeleteFunc(l.ready.suspects.waiting, is)
 }
 
-// yieldAt returns when what waits for a runner has waited for too long, or zero.
+// yieldAt returns when the first attempt has waited too long for a runner, or
+// zero if none waits.
 func (r *ready) yieldAt() time.Time {
 	if len(r.waiting) == 0 {
 		return time.Time{}
@@ -190,9 +194,9 @@ func (r *ready) yieldAt() time.Time {
 	return r.waiting[0].leased.Add(r.pace.patience())
 }
 
-// yield gives back what was leased ahead if the handlers turn out to be longer
-// than expected, and leases nothing ahead until one has ended. Such jobs have
-// lost nothing, not even their place.
+// yield gives back the jobs that were leased ahead if the handlers turn out to
+// take longer than expected. Nothing is leased ahead then until a handler has
+// ended. The jobs lose nothing, not even their place.
 func (l *loop) yield(now time.Time) {
 	r := &l.ready
 	if !l.shutdown.working() || !reached(r.yieldAt(), now) {
@@ -203,7 +207,7 @@ func (l *loop) yield(now time.Time) {
 	r.pace.handler = max(r.pace.handler, patience)
 }
 
-// giveBackWaiting returns all that waits for a runner.
+// giveBackWaiting gives back all jobs that wait for a runner.
 func (l *loop) giveBackWaiting() {
 	for _, a := range l.ready.waiting {
 		l.leases.release(a)

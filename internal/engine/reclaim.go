@@ -32,7 +32,7 @@ func (l *loop) newReclaim(now time.Time) *chore {
 				if len(jobs) == reclaimMost {
 					c.due = soon(now)
 				}
-				l.recover(jobs)
+				l.reclaimed(jobs)
 			}, err
 		}
 	}
@@ -40,12 +40,12 @@ func (l *loop) newReclaim(now time.Time) *chore {
 }
 
 // recover decides about jobs whose holders are gone.
-func (l *loop) recover(jobs []storage.Reclaimed) {
+func (l *loop) reclaimed(jobs []storage.Reclaimed) {
 	clock := l.clock()
 	for i := range jobs {
 		r := &jobs[i]
 		l.ready.suspects.distrust(r)
-		f := l.cfg.recovered(r, clock)
+		f := l.cfg.reclaimed(r, clock)
 		l.outcomes.add(f)
 		l.reports.recovery.add(r, &f)
 		if f.Outcome == storage.OutcomeDead {

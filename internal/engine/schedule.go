@@ -52,8 +52,8 @@ func (k specKey) parse() *parsed {
 	return &p
 }
 
-// newRead makes the chore that reads the schedules.
-func (l *loop) newRead(now time.Time) *chore {
+// newReadSchedules makes the chore that reads the schedules.
+func (l *loop) newReadSchedules(now time.Time) *chore {
 	s := &schedules{refused: map[string]specKey{}, read: &chore{}}
 	l.chores.schedules = s
 	if s.store, _ = l.cfg.Store.(storage.Scheduler); s.store != nil {
@@ -96,16 +96,16 @@ func (l *loop) haveRead(all []storage.Schedule, now time.Time) {
 			}
 			s.parsed[key] = p
 		}
-		l.take(&plan{Schedule: all[i], parsed: p}, key)
+		l.addPlan(&plan{Schedule: all[i], parsed: p}, key)
 	}
 	clear(s.plans[len(s.plans):cap(s.plans)])
-	l.plan(now, l.clock())
+	l.setNextFiring(now, l.clock())
 }
 
 // take adds a schedule to those that are fired here. One that cannot be read,
 // since a later version wrote it or this machine lacks its zone, is left to
 // others.
-func (l *loop) take(p *plan, key specKey) {
+func (l *loop) addPlan(p *plan, key specKey) {
 	s := l.chores.schedules
 	err := p.err
 	if err == nil {
@@ -151,7 +151,7 @@ func (p *plan) at(t time.Time, doubtful bool) time.Time {
 }
 
 // plan sets when something is to be done about schedules.
-func (l *loop) plan(now, t time.Time) {
+func (l *loop) setNextFiring(now, t time.Time) {
 	var next time.Time
 	doubtful := l.cfg.Doubtful()
 	for _, p := range l.chores.schedules.plans {

@@ -8,29 +8,29 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// source is what is leased by one exchange: jobs under the same throttle, or
-// under none. Without throttles there is one source.
+// source is a part of the lanes that the engine works for: those under the same
+// throttle, or those under none. Without throttles there is one source.
 type source struct {
 	storage.Source
 	throttle *Throttle
-	// hungry: there may be jobs ready that nobody told us about.
-	hungry bool
-	offer  storage.Offer // or nil
-	room   int           // said to offer; guarded by the mailbox
+	// mayHaveWork: the last lease got all it asked for, or an event said that
+	// there may be more, so the source is to be asked again.
+	mayHaveWork bool
+	offer       storage.Offer // nil: its jobs are not handed over
+	capacity    int           // announced to offer; guarded by the mailbox
 }
 
-// sources are all that is leased from.
+// sources are all sources of an engine.
 type sources struct {
 	all     []*source
-	turn    int      // whose it is to be leased from
-	nextDue wallTime // of a scheduled job: there may be work for all
+	turn    int      // the index of the source that is asked next
+	nextDue wallTime // a scheduled job is due, of any source
 	leasing bool     // the exchange under way leases
-	// offering: the store hands over jobs of some of them. True until that
-	// was withdrawn.
+	// offering: offers were made and have not been withdrawn.
 	offering bool
 }
 
-// newSources divides all pairs of a queue and a kind.
+// newSources divides all pairs of a queue and a kind into sources.
 func newSources(c *Config) (all []*source) {
 	for _, queue := range c.Queues {
 		var own []*source
@@ -55,8 +55,8 @@ func newSources(c *Config) (all []*source) {
 	return all
 }
 
-// throttleOf gives what the jobs of a kind in a queue are under. As with all
-// sections of a policy, that of the kind takes the place of the queue's.
+// throttleOf returns the throttle of a lane, or nil. As with all sections of a
+// policy, that of the kind takes the place of the queue's.
 func (c *Config) throttleOf(queue, kind string) *Throttle {
 	line, h := c.line(queue), c.Handlers[kind]
 	if h.Policy.Throttle != nil && !line.Policy.DisableSubscriptionOverrides {
@@ -65,16 +65,16 @@ func (c *Config) throttleOf(queue, kind string) *Throttle {
 	return line.Throttle
 }
 
-// hunger makes all sources hungry.
-func (l *loop) hunger() {
-	for _, s := range l.sources.all {
-		s.hungry = true
+// wake notes that every source may have work.
+func (s *sources) wake() {
+	for _, o := range s.all {
+		o.mayHaveWork = true
 	}
 }
 
-// pick gives the next source in turn that can be leased from, of all or of
-// those that are hungry, or nil. Taking turns, none that has many jobs keeps
-// another from the free runners.
+// pick returns the next source in turn whose throttle grants a lease, or nil.
+// Unless all is true it must be a source that may have work. By the turns a
+// source of many jobs does not keep the others from the free runners.
 func (l *loop) pick(now time.Time, all bool) *source {
 	want := l.want()
 	if want == 0 {
@@ -82,18 +82,18 @@ func (l *loop) pick(now time.Time, all bool) *source {
 	}
 	for i := range l.sources.all {
 		s := l.sources.all[(l.sources.turn+i)%len(l.sources.all)]
-		if (s.hungry || all) && (s.throttle == nil || !s.throttle.next(now, want).After(now)) {
+		if (s.mayHaveWork || all) && (s.throttle == nil || !s.throttle.next(now, want).After(now)) {
 			return s
 		}
 	}
 	return nil
 }
 
-// tokenAt gives when a source that waits for nothing but its throttle can be
-// leased from, or zero.
+// tokenAt returns when the throttle of a source that may have work will grant a
+// lease, or zero if there is no such source.
 func (l *loop) tokenAt(now time.Time) (at time.Time) {
 	for _, s := range l.sources.all {
-		if !s.hungry || s.throttle == nil {
+		if !s.mayHaveWork || s.throttle == nil {
 			continue
 		}
 		if want := l.want(); want > 0 {
@@ -103,34 +103,34 @@ func (l *loop) tokenAt(now time.Time) (at time.Time) {
 	return at
 }
 
-// lease has an exchange ask for jobs of s.
+// lease makes an exchange ask for jobs of s.
 func (l *loop) lease(s *source, now time.Time, x *storage.Exchange) {
 	if len(l.sources.all) > 1 {
 		l.sources.turn = slices.Index(l.sources.all, s) + 1
 	}
-	x.Source, x.Want = s.Source, max(l.want()-l.endRoom(), 0)
+	x.Source, x.Want = s.Source, max(l.want()-l.pauseOffers(), 0)
 	if s.throttle != nil {
 		x.Want = s.throttle.claim(now, x.Want)
 	}
 	if x.Want == 0 {
-		return // somebody else was faster, or the runners have what was handed over
+		return // another engine took the tokens, or handed jobs took the runners
 	}
-	// What the answer does not know is what comes up from here on. But it knows
-	// nothing of the other sources, whose jobs the exchange may make ready.
-	s.hungry = false
+	// The answer tells all about s but for events from here on. It tells nothing
+	// about the other sources, whose jobs the exchange may make ready.
+	s.mayHaveWork = false
 	if len(l.sources.all) == 1 {
 		l.sources.nextDue = wallTime{}
 	}
 }
 
-// refund gives back what was granted for jobs that there are not.
+// refund returns tokens that were claimed for jobs that do not exist.
 func (s *source) refund(n int) {
 	if s.throttle != nil {
 		s.throttle.refund(n)
 	}
 }
 
-// refund gives back what was granted for an attempt that will not start.
+// refund returns the token that was claimed for an attempt that will not start.
 func (a *attempt) refund() {
 	if a.throttle != nil {
 		a.throttle.refund(1)

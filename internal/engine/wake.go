@@ -7,8 +7,8 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// mailbox keeps what the store's events say until the loop looks. Events are
-// put in by whoever commits, who must not wait.
+// mailbox keeps the store's events until the loop reads them. They are put in by
+// the goroutines that commit, which must not wait.
 type mailbox struct {
 	signal   chan struct{} // holds one
 	unlisten func()        // ends the events
@@ -26,7 +26,7 @@ type mailbox struct {
 func (m *mailbox) put(e storage.Event) {
 	m.mu.Lock()
 	switch {
-	case e.Due.IsZero(): // also if only Cancel or Schedules is meant: to look costs little
+	case e.Due.IsZero(): // also if the event is about Cancel or Schedules alone: to look costs little
 		m.now = true
 	case m.due.IsZero() || e.Due.Before(m.due):
 		m.due = e.Due
@@ -43,7 +43,7 @@ func (m *mailbox) put(e storage.Event) {
 	}
 }
 
-// read takes what is in the mailbox.
+// read empties the mailbox and acts on what was in it.
 func (l *loop) read() {
 	m := &l.mail
 	m.mu.Lock()
@@ -54,18 +54,18 @@ func (l *loop) read() {
 	m.mu.Unlock()
 
 	now := time.Now()
-	l.takeOver(handed)
+	l.receive(handed)
 	if ready || !due.IsZero() {
 		l.chores.unserved.news(now)
 	}
 	if ready {
-		l.hunger()
+		l.sources.wake()
 	}
 	if !due.IsZero() {
 		l.sources.nextDue.sooner(due, now, l.clock())
 	}
 	if cancel {
-		l.leases.heartbeatAt = now // also of what is just being leased
+		l.leases.heartbeatAt = now // the answer names the jobs to cancel
 	}
 	if schedules {
 		l.readSchedules(now)
