@@ -16,8 +16,9 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// attempt is a lease and what becomes of it. Its fields belong to the loop,
-// but for the result, which the runner writes before it hands the attempt back.
+// attempt is a lease, from its grant to its outcome. Its fields belong to the
+// loop, but for goroutine and result, which the runner writes before it hands the
+// attempt back.
 type attempt struct {
 	cfg     *Config
 	job     *storage.Leased
@@ -28,17 +29,17 @@ type attempt struct {
 
 	payment
 
-	slot    int       // index in loop.held
-	running bool      // handed to a runner
-	suspect bool      // holds the gate of suspects while it runs
-	company bool      // with others
-	lost    bool      // the lease is gone: no outcome
-	gone    bool      // no longer in loop.held
+	slot    int       // index in leases.held
+	running bool      // a runner has it
+	suspect bool      // it holds the gate of suspects while it runs
+	company bool      // it shares the gate with others
+	lost    bool      // the lease is lost: there is no outcome
+	gone    bool      // it is not in leases.held any more
 	safe    time.Time // the lease is held for certain until then
-	leased  time.Time // asked for
-	cause   error     // that the loop cancelled the context with
-	overdue time.Time // stuck if still running then; zero: not expected to end
-	stuck   bool      // has been reported
+	leased  time.Time // the lease was asked for
+	cause   error     // with which the loop cancelled the context
+	overdue time.Time // it is stuck if it still runs then; zero: its context has no end
+	stuck   bool      // that it is stuck was logged
 
 	goroutine atomic.Int64 // that runs the handler
 	result
@@ -59,8 +60,8 @@ type result struct {
 	startErr error // of Store.Started
 }
 
-// verdict is how an attempt ended, in our words: what the handler returned,
-// seen in the light of why its context ended.
+// verdict is how an attempt ended: the judgement of what the handler returned and
+// why its context ended.
 type verdict struct {
 	kind  verdictKind
 	class policy.Class  // of a failure
@@ -90,7 +91,7 @@ func (a *attempt) run(excused *atomic.Bool) {
 		a.cancel(nil)
 		return
 	}
-	if a.company || excused.Load() { // if it is excused now, the loop came before the note
+	if a.company || excused.Load() { // the loop may have excused handlers before the note
 		a.noteErr = store.Stopping(a.job.Lease)
 	}
 	began := time.Now()
@@ -102,8 +103,8 @@ func (a *attempt) run(excused *atomic.Bool) {
 	a.call()
 }
 
-// call calls the handler and judges what it returns. The judgement calls into
-// the handler's error values and so runs under the same protection.
+// call calls the handler and judges what it returns. The judgement calls methods
+// of the handler's errors, so a panic of theirs is caught too.
 func (a *attempt) call() {
 	returned := false
 	defer func() {
@@ -132,7 +133,7 @@ func (a *attempt) judge(err error) verdict {
 		return verdict{kind: verdictCancelled, text: text}
 	}
 	stopped := errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrLeaseLost)
-	if stopped && errors.Is(err, context.Canceled) { // whatever the handler makes of it: it is our doing
+	if stopped && errors.Is(err, context.Canceled) { // also inside of a verdict: the worker is to blame
 		return verdict{kind: verdictInterrupted, text: text}
 	}
 	said := VerdictOf(err)
@@ -161,10 +162,9 @@ func (a *attempt) judge(err error) verdict {
 	return f
 }
 
-// classify gives the class of an error by the rules. They may know an error
-// whose cause is not what they think: where the handler asks for a retry, or
-// where the error comes from the end of the attempt's own context, it is not
-// Permanent.
+// classify returns the class of an error by the rules. An error is not Permanent,
+// whatever the rules say, if the handler asks for a retry or if the error comes
+// from the end of the attempt's own context.
 func (a *attempt) classify(err error) policy.Class {
 	class := a.cfg.rulesOf(a.job).Classify(err)
 	if class != policy.Permanent {
@@ -177,8 +177,8 @@ func (a *attempt) classify(err error) policy.Class {
 	return class
 }
 
-// judgePanic is judge for a handler that did not return. That the worker was
-// stopping excuses no panic: a handler that always does so would never fail.
+// judgePanic is judge for a handler that did not return. A stop of the worker
+// excuses no panic: a handler that panics on each stop would never fail.
 func (a *attempt) judgePanic(text, stack string) verdict {
 	v := verdict{kind: verdictFailed, text: cut(text, maxError), stack: stack}
 	if errors.Is(context.Cause(a.ctx), ErrCancelled) {
@@ -188,7 +188,7 @@ func (a *attempt) judgePanic(text, stack string) verdict {
 }
 
 // stack returns the stack of the calling goroutine, up to maxStack, from the
-// panic or Goexit on that ended its handler: what is above that is ours.
+// panic or Goexit on that ended its handler. Frames above are the engine's.
 func stack() string {
 	b := make([]byte, maxStack)
 	s := string(b[:runtime.Stack(b, false)])
@@ -201,8 +201,8 @@ func stack() string {
 	return cut(s, maxStack)
 }
 
-// allStacks gives the stacks of all goroutines by their number: the runtime
-// gives that of another one in no other way.
+// allStacks returns the stacks of all goroutines by their number. The runtime has
+// no other way to get that of another goroutine.
 func allStacks() map[int64][]byte {
 	const most = 16 << 20
 	b := make([]byte, 256<<10)
@@ -218,8 +218,7 @@ func allStacks() map[int64][]byte {
 	return stacks
 }
 
-// goroutineID gives the number of the calling goroutine. It serves to find its
-// stack again.
+// goroutineID returns the number of the calling goroutine, to find its stack by.
 func goroutineID() int64 {
 	var b [64]byte
 	return numberOf(b[:runtime.Stack(b[:], false)])

@@ -20,13 +20,13 @@ type Budget struct {
 	deferred int64
 }
 
-// herd is in how long retries come back for which there is no token in sight.
-// It bounds how long they go on waiting once successes have filled the bucket,
-// and how often a retry that waits costs a lease.
+// herd is the time in which retries come back that no token is in sight for. It
+// bounds how long they wait once successes have filled the bucket, and how often
+// a retry that waits costs a lease.
 const herd = time.Minute
 
-// NewBudget gives a full budget. Without a refill by time, retries come back
-// for as long as nothing succeeds, and find nothing.
+// NewBudget returns a full budget. Without a refill by time, retries come back in
+// vain as long as nothing succeeds.
 func NewBudget(o policy.BudgetOptions) *Budget {
 	b := &Budget{bucket: policy.NewBudget(&o), interval: herd}
 	if s := 1 / b.bucket.Options().RetriesPerSecond; s < herd.Seconds() {
@@ -35,19 +35,19 @@ func NewBudget(o policy.BudgetOptions) *Budget {
 	return b
 }
 
-// Options gives the figures of the budget.
+// Options returns the options of the budget.
 func (b *Budget) Options() policy.BudgetOptions { return b.bucket.Options() }
 
-// State gives what the bucket holds, and how often a retry was put off.
+// State returns the tokens in the bucket, and how often a retry was put off.
 func (b *Budget) State(now time.Time) (tokens float64, deferred int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.bucket.Tokens(now), b.deferred
 }
 
-// take pays for a retry that is about to start, or tells when it should come
-// back. What ended the attempt before is not known any more, so that all
-// retries cost the same.
+// take pays for a retry that is about to start, or returns when it should come
+// back. All retries cost the same, as the error of the attempt before is not
+// known any more.
 func (b *Budget) take(now time.Time, random func() float64) (cost policy.Cost, back time.Time, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +68,7 @@ func (b *Budget) take(now time.Time, random func() float64) (cost policy.Cost, b
 	return 0, back, false
 }
 
-// pay pays for a, or gives it back unspent.
+// pay pays for a, or gives it back. It reports whether it has paid.
 func (l *loop) pay(a *attempt, now time.Time) bool {
 	if a.budget = l.cfg.budgetOf(a); a.budget == nil || a.job.Retry == 0 {
 		return true
@@ -85,8 +85,8 @@ func (l *loop) pay(a *attempt, now time.Time) bool {
 	return false
 }
 
-// settle pays in what the end of an attempt is worth. One that ended without
-// having failed has shown nothing, and has its tokens back.
+// settle pays in what the end of an attempt is worth. An attempt that neither
+// succeeded nor failed gets its tokens back.
 func (a *attempt) settle() {
 	switch a.verdict.kind {
 	case verdictDone:
@@ -97,7 +97,7 @@ func (a *attempt) settle() {
 	}
 }
 
-// budgetOf gives the budget of the kind, else that of the queue.
+// budgetOf returns the budget of the kind, else that of the queue.
 func (c *Config) budgetOf(a *attempt) *Budget {
 	if a.handler.Budget != nil {
 		return a.handler.Budget

@@ -20,7 +20,7 @@ func newCaller() caller {
 	return caller{calls: make(chan call, 1), answers: make(chan func(time.Time), 1)}
 }
 
-// run makes the calls.
+// run makes the calls, until end is called.
 func (c caller) run(ctx context.Context) {
 	defer close(c.answers)
 	for f := range c.calls {
@@ -28,6 +28,7 @@ func (c caller) run(ctx context.Context) {
 	}
 }
 
+// do has a call made. No other may be under way.
 func (c *caller) do(f call) {
 	c.busy = true
 	c.calls <- f
@@ -40,10 +41,11 @@ func (c *caller) end() {
 	}
 }
 
-// answered takes the answer of a call.
+// answered takes the answer of a call. After a fatal error of the other caller
+// nothing is known of the leases any more, and the answer counts for nothing.
 func (l *loop) answered(c *caller, apply func(now time.Time)) {
 	c.busy = false
-	if l.shutdown.fatal == nil { // by the other call: nothing is known of the leases any more
+	if l.shutdown.fatal == nil {
 		apply(time.Now())
 	}
 }

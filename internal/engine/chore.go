@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// chore is a call of the store that is no exchange, such as Reclaim. It is not
-// what a worker is for: one that fails or takes long holds up nothing else.
+// chore is a call of the store beside the exchanges, such as Reclaim. One that
+// fails or takes long holds up nothing but other chores.
 type chore struct {
-	due     wallTime  // zero: nothing is to be done
-	pause   time.Time // nothing is done before
+	due     wallTime  // zero: the chore is not due
+	pause   time.Time // the chore is not done before
 	backoff time.Duration
-	failed  bool // the last time
-	// idle reports whether the chore has to wait, although it is due, for
-	// something that wakes the loop. If nil, it never has.
+	failed  bool // the last call failed
+	// idle reports whether the chore must wait although it is due. Whatever
+	// ends that wakes the loop. If nil, the chore need not wait.
 	idle func() bool
-	// prepare returns what to ask of the store, or nil if that is nothing after
-	// all. The chore is no longer due then, unless prepare says so.
+	// prepare returns what to ask of the store, or nil if there is nothing to
+	// ask. The chore is not due after the call, unless prepare sets due.
 	prepare func(now time.Time) task
 }
 
@@ -24,19 +24,20 @@ type chore struct {
 // loop runs apply.
 type task func(ctx context.Context) (apply func(now time.Time), err error)
 
-// chores are those of one engine.
+// chores are all chores of an engine, and by name those that other parts of the
+// loop speak to.
 type chores struct {
 	all      []*chore
-	turn     int       // of all, whose it is
-	failedAt time.Time // the last one that did
+	turn     int       // the index of the chore that is tried first
+	failedAt time.Time // a chore last failed
 
 	purge     *chore
 	unserved  *unserved
 	schedules *schedules
 }
 
-// addChores makes the chores, in the order of their turns. Schedules come after
-// the clock, which may have to catch up before anything is fired by it.
+// addChores makes the chores, in the order of their turns. The clock may have to
+// catch up before a schedule is fired by it.
 func (l *loop) addChores(now time.Time) {
 	l.chores.all = []*chore{
 		l.newReclaim(now),
@@ -49,7 +50,8 @@ func (l *loop) addChores(now time.Time) {
 	}
 }
 
-// at returns when the chore is to be done, or zero.
+// at returns when the chore is to be done, or zero if nothing is to be done or it
+// must wait.
 func (c *chore) at() time.Time {
 	if c.idle != nil && c.idle() {
 		return time.Time{}
@@ -57,8 +59,8 @@ func (c *chore) at() time.Time {
 	return latest(c.due.mono, c.pause)
 }
 
-// failing reports whether the last call of any chore failed, as far as no
-// exchange has shown since that the store works.
+// failing reports whether a chore has failed, and neither the chore nor an
+// exchange has succeeded since.
 func (s *chores) failing() bool {
 	for _, c := range s.all {
 		if c.failed {
@@ -68,8 +70,8 @@ func (s *chores) failing() bool {
 	return false
 }
 
-// worked takes note of an exchange that went well: what fails from now on is
-// another streak.
+// worked notes that an exchange sent at sent has succeeded. A chore that fails
+// after that begins another streak.
 func (s *chores) worked(sent time.Time) {
 	if !sent.After(s.failedAt) {
 		return
@@ -79,8 +81,8 @@ func (s *chores) worked(sent time.Time) {
 	}
 }
 
-// sendChore does the next chore, if one is due. They take turns, so that one
-// which is always due again keeps no other waiting.
+// sendChore calls the store for the next chore that is due. Chores take turns, so
+// that one that is always due again keeps no other waiting.
 func (l *loop) sendChore(now time.Time) {
 	s := &l.chores
 	if !l.shutdown.working() {
@@ -103,8 +105,8 @@ func (l *loop) sendChore(now time.Time) {
 	}
 }
 
-// choreDone takes the result of a chore. One that failed is due again, after
-// the longer a time the more often it did.
+// choreDone takes the answer of a chore. A chore that failed is due again, after
+// a time that grows with each failure.
 func (l *loop) choreDone(c *chore, apply func(now time.Time), err error, now time.Time) {
 	if err == nil {
 		c.backoff, c.failed = 0, false
@@ -112,7 +114,7 @@ func (l *loop) choreDone(c *chore, apply func(now time.Time), err error, now tim
 		return
 	}
 	c.backoff = longer(c.backoff)
-	c.due, c.pause = soon(now), now.Add(c.backoff)
+	c.due, c.pause = onMono(now), now.Add(c.backoff)
 	if !l.endsWork(err, true, now) {
 		l.complain(err)
 		c.failed, l.chores.failedAt = true, now

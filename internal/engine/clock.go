@@ -9,47 +9,47 @@ import (
 )
 
 const (
-	// lookAgain is how often the loop looks at the Config's clock at least: it
-	// may be set, and the machine may sleep.
+	// lookAgain is how often the loop reads the Config's clock at least: the
+	// clock may be set, and the machine may sleep.
 	lookAgain = 15 * time.Second
-	// shiftEvery is how often a pass of StepClock may begin because of what
-	// others have written; and how long after one that is asked for.
+	// shiftEvery is how often a pass of StepClock may begin because of times
+	// that others have written, and how long after a pass they are asked for.
 	shiftEvery = time.Minute
 )
 
-// watch is how the loop keeps an eye on the Config's clock.
+// watch is what the loop knows of the Config's clock.
 type watch struct {
 	keeper storage.Timekeeper // nil: the Store is none
 
-	seen   time.Time // on the clock, when it was last looked at
-	seenAt time.Time // when that was
-	lookAt time.Time // look again
-	// setBack is by how much it was, in all. What was counted from an earlier
-	// reading is corrected by the difference.
+	seen   time.Time // the last reading
+	seenAt time.Time // when the clock was last read
+	lookAt time.Time // read the clock again
+	// setBack is by how much the clock was set back in all. A time that was
+	// computed from an earlier reading is corrected by the difference.
 	setBack time.Duration
 
 	// A pass of StepClock.
-	shift      *chore    // its next step; not due: there is no pass
-	shiftAfter int64     // is over what is after this key
-	shiftAnew  bool      // began after the step that is in flight
-	shiftedAt  time.Time // the last one ended
+	shift      *chore    // does its next step; not due: there is no pass
+	shiftAfter int64     // the next step begins after this key
+	shiftAnew  bool      // the pass began while a step of the one before was under way
+	shiftedAt  time.Time // the last pass ended
 
-	// ahead is the latest time ahead of the clock that another process is
-	// known to have written at, until a pass has dealt with it; zero: none.
+	// ahead is the latest time at which another process is known to have
+	// written, if that is ahead of the clock. It is zero once a pass is done.
 	ahead time.Time
-	ask   *chore // asks the store for it
+	ask   *chore // asks the store for ahead
 }
 
-// clock looks at the Config's clock. All looks of the loop are by it, so that
-// none is used after one that was found wrong, and before that was mended.
+// clock reads the Config's clock. The loop reads it only here: if the clock
+// stepped back, times computed from the old reading are corrected before the new
+// one is returned.
 func (l *loop) clock() time.Time {
 	w := &l.watch
 	before := time.Now()
 	t := l.cfg.Clock().Round(0)
 	now := time.Now()
-	// From after the last look to before this one: time lost in either, while
-	// the clock's jump is logged for example, hides a step back and does not
-	// feign one.
+	// The time between the two readings is taken as short as it can be: a delay
+	// during a reading may hide a step back, and does not feign one.
 	back := w.seen.Add(before.Sub(w.seenAt)).Sub(t)
 	first := w.seenAt.IsZero()
 	w.seen, w.seenAt = t, now
@@ -59,8 +59,7 @@ func (l *loop) clock() time.Time {
 	return t
 }
 
-// look is a look at the clock because it is time to have one. All that waits
-// for the clock is adjusted to it.
+// look reads the clock and adjusts all times to it that the loop waits for.
 func (l *loop) look(now time.Time) {
 	t := l.clock()
 	l.watch.lookAt = now.Add(lookAgain)
@@ -71,8 +70,8 @@ func (l *loop) look(now time.Time) {
 	l.doubt(now, t)
 }
 
-// steppedBack mends what was counted from times that have turned out to be
-// wrong: here, and in the store by a pass of StepClock.
+// steppedBack corrects the times that were computed from a wrong reading: those
+// of the loop at once, those in the store by a pass of StepClock.
 func (l *loop) steppedBack(by time.Duration, now, t time.Time) {
 	l.cfg.Logger.Info("errand: the clock was set back, delays are counted anew", "by", by, "to", t)
 	l.watch.setBack += by
@@ -81,7 +80,7 @@ func (l *loop) steppedBack(by time.Duration, now, t time.Time) {
 	l.shift(now)
 }
 
-// earlier has jobs that are put back be due earlier.
+// earlier makes jobs that are put back due earlier.
 func earlier(outcomes []storage.Finish, by time.Duration) {
 	for i := range outcomes {
 		if f := &outcomes[i]; by > 0 && !f.DueAt.IsZero() {
@@ -90,13 +89,13 @@ func earlier(outcomes []storage.Finish, by time.Duration) {
 	}
 }
 
-// newAskClock makes the chore that asks at which time others have written, and
-// whether one of them was in the middle of a pass.
+// newAskClock makes the chore that asks for the latest time at which others have
+// written, and whether a pass was begun and not finished.
 func (l *loop) newAskClock(now time.Time) *chore {
 	w := &l.watch
 	w.ask = &chore{}
 	if w.keeper != nil {
-		w.ask.due = soon(now)
+		w.ask.due = onMono(now)
 	}
 	w.ask.prepare = func(time.Time) task {
 		return func(ctx context.Context) (func(time.Time), error) {
@@ -112,15 +111,15 @@ func (l *loop) newAskClock(now time.Time) *chore {
 	return w.ask
 }
 
-// newShift makes the chore that does the steps of a pass. Outcomes under way may
-// have due times by the clock as it was: they are to be in the store before the
-// pass, which corrects them.
+// newShift makes the chore that does the steps of a pass. Outcomes in flight may
+// have due times from a wrong reading, which the pass corrects once they are in
+// the store: so it waits until no exchange is under way.
 func (l *loop) newShift() *chore {
 	w := &l.watch
 	w.shift = &chore{idle: func() bool { return l.exchanges.busy }}
 	w.shift.prepare = func(now time.Time) task {
 		after := w.shiftAfter
-		w.shift.due, w.shiftAnew = soon(now), false
+		w.shift.due, w.shiftAnew = onMono(now), false
 		clock := l.clock()
 		return func(ctx context.Context) (func(time.Time), error) {
 			sent := time.Now()
@@ -131,16 +130,16 @@ func (l *loop) newShift() *chore {
 	return w.shift
 }
 
-// shift begins a pass of StepClock at a time, from the beginning.
+// shift begins a pass of StepClock, at a time, from the first key.
 func (l *loop) shift(at time.Time) {
 	if w := &l.watch; w.keeper != nil {
-		w.shift.due = soon(sooner(w.shift.due.mono, at))
+		w.shift.due = onMono(sooner(w.shift.due.mono, at))
 		w.shiftAfter, w.shiftAnew = 0, true
 	}
 }
 
-// shifted goes on with the pass, or ends it. What others wrote before they
-// noticed too is looked for a while later.
+// shifted goes on with the pass or ends it. Others may have noticed the step
+// later: a while after the pass the store is asked what they have written.
 func (l *loop) shifted(sent time.Time, after int64, now time.Time) {
 	w := &l.watch
 	l.sources.wake()
@@ -148,26 +147,27 @@ func (l *loop) shifted(sent time.Time, after int64, now time.Time) {
 	case w.shiftAnew:
 	case after != 0:
 		w.shiftAfter = after
-		w.shift.due = soon(now.Add(now.Sub(sent))) // leave the writer to others for as long
+		w.shift.due = onMono(now.Add(now.Sub(sent))) // leave the writer to others for as long
 	default:
 		w.shift.due, w.ahead = wallTime{}, time.Time{}
-		w.shiftedAt, w.ask.due = now, soon(now.Add(shiftEvery))
+		w.shiftedAt, w.ask.due = now, onMono(now.Add(shiftEvery))
 	}
 }
 
-// heard takes note of a time that another process has written at.
+// heard notes a time at which another process has written.
 func (l *loop) heard(mark, now time.Time) {
 	if mark.After(l.watch.ahead) {
 		l.watch.ahead = mark
 	}
 	l.cfg.CatchUp(mark)
-	l.watch.lookAt = now // it may have
+	l.watch.lookAt = now // it may have caught up
 	l.doubt(now, l.clock())
 }
 
-// doubt begins a pass if somebody has written at a time that is yet to come,
-// and may have been unable to mend it. Whose own clock is implausible is in no
-// position to judge, and asks again later.
+// doubt begins a pass if another process has written at a time that is yet to
+// come, as it may have been unable to correct that. If the own clock is
+// implausible there is no telling which of the two is wrong: doubt is called
+// again later.
 func (l *loop) doubt(now, t time.Time) {
 	w := &l.watch
 	switch {
@@ -184,35 +184,36 @@ func (l *loop) doubt(now, t time.Time) {
 	}
 }
 
-// wallTime is a moment on the Config's clock that the loop waits for, with the
-// moment on the monotonic clock when it should look again.
+// wallTime is a moment that the loop waits for. Once mono has come the Config's
+// clock is read, which may show that wall has not.
 type wallTime struct {
-	wall time.Time // zero: mono alone counts
-	mono time.Time // zero: the loop waits for nothing
+	wall time.Time // on the Config's clock; zero: mono alone counts
+	mono time.Time // on the monotonic clock; zero: never
 }
 
-// soon returns a moment on the monotonic clock.
-func soon(mono time.Time) wallTime { return wallTime{mono: mono} }
+// onMono returns a moment on the monotonic clock.
+func onMono(mono time.Time) wallTime { return wallTime{mono: mono} }
 
+// at sets w to t on the Config's clock, which shows clock now.
 func (w *wallTime) at(t, now, clock time.Time) {
 	*w = wallTime{wall: t, mono: now.Add(min(max(t.Sub(clock), 0), lookAgain))}
 }
 
-// look adjusts w to the Config's clock as it is now.
+// look adjusts mono to the Config's clock, which shows clock now.
 func (w *wallTime) look(now, clock time.Time) {
 	if !w.wall.IsZero() {
 		w.at(w.wall, now, clock)
 	}
 }
 
-// sooner makes w t, unless it is earlier already.
+// sooner sets w to t unless w is earlier.
 func (w *wallTime) sooner(t, now, clock time.Time) {
 	if w.mono.IsZero() || t.Before(w.wall) {
 		w.at(t, now, clock)
 	}
 }
 
-// reached tells whether the moment has come, and if so clears it.
+// reached reports whether the moment has come. If so it is cleared.
 func (w *wallTime) reached(now time.Time, clock func() time.Time) bool {
 	if !reached(w.mono, now) {
 		return false
@@ -220,7 +221,7 @@ func (w *wallTime) reached(now time.Time, clock func() time.Time) bool {
 	if !w.wall.IsZero() {
 		if t := clock(); t.Before(w.wall) {
 			w.at(w.wall, now, t)
-			// It may stand still for seconds, a moment before.
+			// The clock may stand still for seconds, just before wall.
 			w.mono = latest(w.mono, now.Add(time.Millisecond))
 			return false
 		}

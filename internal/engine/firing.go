@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// onTime is by how much a tick can be late and not count as missed.
+	// onTime is how late a tick may be without being missed.
 	onTime = 10 * time.Second
 	// Bounds of one call of Fire: no schedule is begun beyond them.
 	mostFirings = 100
@@ -24,8 +24,8 @@ func (l *loop) newFire() *chore {
 	return s.fire
 }
 
-// prepareFire puts the next call of Fire together, if there is anything to fire.
-// Those that have waited longest go first, so that none is left out for ever.
+// prepareFire returns the next call of Fire, or nil if no schedule is due.
+// Schedules that have waited longest go first, so that none is left out for ever.
 func (l *loop) prepareFire(now time.Time) task {
 	s := l.chores.schedules
 	t := l.clock()
@@ -61,8 +61,7 @@ func (l *loop) prepareFire(now time.Time) task {
 	}
 }
 
-// fire gives what is to be done about p at t, which is due, and how many jobs
-// that makes.
+// fire returns the firing of p, which is due at t, and the number of its jobs.
 func (p *plan) fire(t time.Time) (f storage.Firing, jobs int) {
 	f = storage.Firing{Name: p.Name, Plan: storage.Plan{Revision: p.Revision, Next: p.next, Through: p.Through}}
 	switch {
@@ -86,8 +85,9 @@ func (p *plan) fire(t time.Time) (f storage.Firing, jobs int) {
 	return f, len(d.Fire)
 }
 
-// fired takes what became of the first of the plans that were due. What somebody else has changed may be
-// another schedule by now, not only further on.
+// fired takes the answers for the first of the plans that were due. A schedule
+// that another process has changed is read again, as more than its plan may be
+// another.
 func (l *loop) fired(plans []*plan, all []storage.Fired, now time.Time) {
 	for i := range all {
 		p, fired := plans[i], &all[i]

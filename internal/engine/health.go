@@ -12,20 +12,21 @@ const (
 	maxBackoff = 5 * time.Second
 )
 
-// health is what the loop knows of the store by the results of its exchanges
-// and of the notes of starts. A chore that fails is no part of it: it holds up
-// nothing but itself.
+// health is what the loop knows of the store from its exchanges and from the
+// notes of starts. It begins a streak of errors with the first one that fails;
+// the streak ends when the same of the two succeeds. Chores have a backoff of
+// their own.
 type health struct {
-	err     error // of a streak of errors that is going on; nil: none
+	err     error // the last one of the streak; nil: there is no streak
 	atStart bool  // the streak began with the note of a start
-	// cannotLease: there was no space for an exchange that leases.
+	// cannotLease: the disk had no space for an exchange that leases.
 	cannotLease bool
 	backoff     time.Duration
-	retryAt     time.Time // no call of the store before
+	retryAt     time.Time // the store is not called before
 }
 
-// failed has the store left alone for a while, longer with each failure until
-// what failed first works again.
+// failed notes an error. The store is left alone for a time that grows with each
+// error of the streak.
 func (h *health) failed(err error, atStart, leasing bool, now time.Time) {
 	if h.err == nil {
 		h.atStart = atStart
@@ -39,7 +40,7 @@ func (h *health) failed(err error, atStart, leasing bool, now time.Time) {
 // later returns t, or when the store may be called again if that is later.
 func (h *health) later(t time.Time) time.Time { return latest(t, h.retryAt) }
 
-// longer returns the backoff after the next failure.
+// longer returns the backoff that follows another failure.
 func longer(backoff time.Duration) time.Duration {
 	return min(max(2*backoff, minBackoff), maxBackoff)
 }
@@ -66,14 +67,14 @@ func (l *loop) worksAgain() {
 	l.health = health{}
 }
 
-// fatalErrors are those that asking again cannot help.
+// fatalErrors are errors that another try cannot help.
 var fatalErrors = []error{
 	storage.ErrClosed, storage.ErrCorrupt, storage.ErrTooNew, storage.ErrUnknownOutcome, storage.ErrUnsupportedDB,
 }
 
-// endsWork begins to stop if err is one that asking again cannot help, and
-// reports whether it is. A store that is damaged may still take outcomes and
-// heartbeats, unless the call that failed was for nothing else.
+// endsWork begins to stop if err is fatal, and reports whether it is. forWork is
+// false for an exchange of outcomes and heartbeats alone: after any other call a
+// damaged store may still take those.
 func (l *loop) endsWork(err error, forWork bool, now time.Time) bool {
 	for _, fatal := range fatalErrors {
 		if !errors.Is(err, fatal) {

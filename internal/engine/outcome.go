@@ -19,7 +19,7 @@ const (
 	minSnooze  = 100 * time.Millisecond
 	crashDelay = time.Second // after a crash
 	backDelay  = time.Second // of a job that could not be started
-	mostBack   = time.Minute // of the many suspects that could not
+	mostBack   = time.Minute // of a suspect, if there are many
 )
 
 // outcome decides what becomes of a job whose attempt ended with v at now. It
@@ -53,8 +53,8 @@ func (c *Config) snooze(f storage.Finish, job *storage.Leased, v verdict, now ti
 	return dead(f, job, d, storage.ReasonSnoozed, cut(text, maxError))
 }
 
-// failure looks the next delay up in the policy for the class of the error;
-// the retry index is one, whatever the classes of the failures before.
+// failure looks up the next delay in the policy for the class of the error. All
+// classes share one retry index.
 func (c *Config) failure(f storage.Finish, job *storage.Leased, v verdict, took time.Duration, now time.Time) storage.Finish {
 	d := c.effective(job)
 	f.Failure = &storage.Failure{
@@ -80,7 +80,7 @@ func (c *Config) failure(f storage.Finish, job *storage.Leased, v verdict, took 
 	return f
 }
 
-// recovered decides what becomes of a job taken from a holder that is gone.
+// reclaimed decides what becomes of a job taken from a holder that is gone.
 func (c *Config) reclaimed(r *storage.Reclaimed, now time.Time) storage.Finish {
 	f := storage.Finish{Lease: r.Lease, ID: r.ID, Keep: c.Keep}
 	switch {
@@ -100,7 +100,8 @@ func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) st
 	d := c.effective(&r.Leased)
 	text := fmt.Sprintf("the process died while the handler ran (crash %d in a row)", r.Crashes+1)
 	f.Failure = &storage.Failure{Phase: phaseOf(d, r.Retry).String(), Error: text, Instance: r.Holder}
-	// Who cannot know leaves it to those who handle the kind, see buryCrashed.
+	// An engine that does not handle the kind may not know its policy. It leaves
+	// the decision to one that does, see buryCrashed.
 	_, known := c.Handlers[r.Kind]
 	if known && r.Crashes+1 >= c.maxCrashes(r.Kind) || c.knowsRetry(&r.Leased) && d.For(policy.Retryable).Retries <= 0 {
 		return dead(f, &r.Leased, d, storage.ReasonCrashed, text)
@@ -112,13 +113,12 @@ func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) st
 	return f
 }
 
-// maxCrashes is how many crashes in a row a job of a kind that is handled here
-// may have.
+// maxCrashes returns after how many crashes in a row a job of a kind is dead.
 func (c *Config) maxCrashes(kind string) int {
 	return cmp.Or(c.Handlers[kind].MaxCrashes, c.MaxCrashes)
 }
 
-// dead makes f a dead letter that takes the document in effect along.
+// dead makes f the outcome of a dead letter, with the policy in effect.
 func dead(f storage.Finish, job *storage.Leased, d policy.Document, reason storage.Reason, text string) storage.Finish {
 	f.Outcome, f.Reason, f.Error = storage.OutcomeDead, reason, text
 	b, err := json.Marshal(d)
@@ -129,8 +129,8 @@ func dead(f storage.Finish, job *storage.Leased, d policy.Document, reason stora
 	return f
 }
 
-// cut gives at most the first n bytes of s, without half a rune, and with what
-// no database takes as text replaced.
+// cut returns at most the first n bytes of s, without half a rune. Bytes that no
+// database takes as text are replaced.
 func cut(s string, n int) string {
 	s = shorten(s, n)
 	s = strings.ToValidUTF8(s, string(utf8.RuneError))

@@ -9,8 +9,8 @@ import (
 const (
 	// mostAhead is how many jobs are leased ahead at most.
 	mostAhead = 480
-	// patience is how long what was leased ahead may wait at least, before it
-	// goes back to where others can take it.
+	// patience is how long a job that was leased ahead waits at least before it
+	// is given back to others.
 	patience = 100 * time.Millisecond
 )
 
@@ -31,8 +31,8 @@ func lately(average, d time.Duration) time.Duration {
 	return average + (d-average)/8
 }
 
-// ahead is how many jobs the runners get through while the store is asked for
-// more: many of those that are short, none of those that are long.
+// ahead returns how many jobs the runners get through while the store is asked
+// for more: many if handlers are short, none if they are long.
 func (p *pace) ahead(runners int) int {
 	if p.handler == 0 {
 		return 0
@@ -55,6 +55,6 @@ func (p *pace) weighed(jobs []storage.Leased) (bytes int) {
 	return bytes
 }
 
-// patience is how long what was leased ahead may wait: it was meant to last for
-// about one exchange.
+// patience returns how long a job that was leased ahead may wait. It was meant to
+// start within about one exchange.
 func (p *pace) patience() time.Duration { return max(patience, 2*p.exchange) }

@@ -12,7 +12,7 @@ const (
 
 // newPurge makes the chore that deletes finished jobs whose time is over.
 func (l *loop) newPurge(now time.Time) *chore {
-	c := &chore{due: soon(now)}
+	c := &chore{due: onMono(now)}
 	c.prepare = func(time.Time) task {
 		clock := l.clock()
 		return func(ctx context.Context) (func(time.Time), error) {

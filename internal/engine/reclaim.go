@@ -19,7 +19,7 @@ var origin = time.Now()
 
 // newReclaim makes the chore that takes over the jobs of holders that are gone.
 func (l *loop) newReclaim(now time.Time) *chore {
-	c := &chore{due: soon(now)}
+	c := &chore{due: onMono(now)}
 	first := true // there may be leases of a process that is gone
 	c.idle = func() bool { return !first && l.cfg.alone() }
 	c.prepare = func(asked time.Time) task {
@@ -28,9 +28,9 @@ func (l *loop) newReclaim(now time.Time) *chore {
 			jobs, err := l.cfg.Store.Reclaim(ctx, clock, time.Since(origin), l.cfg.Lease, reclaimMost)
 			return func(now time.Time) {
 				first = false
-				c.due = soon(asked.Add(reclaimEvery))
+				c.due = onMono(asked.Add(reclaimEvery))
 				if len(jobs) == reclaimMost {
-					c.due = soon(now)
+					c.due = onMono(now)
 				}
 				l.reclaimed(jobs)
 			}, err

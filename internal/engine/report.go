@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// Of lines that are alike the first few are written at once, then one every
-	// so often: an outage must be seen, and must not fill the disk with its log.
+	// The first few of lines that are alike are written at once, then one in each
+	// interval: an outage must be seen, and must not fill the disk with its log.
 	reportBurst = 5
 	reportEvery = 5 * time.Second
 	// maxLogged is how much of an error's text a line has. The job has all of it.
@@ -33,17 +33,17 @@ const (
 	notTaken      = "errand: the store refused an outcome"
 )
 
-// reports writes to the log. It limits the lines that jobs can cause in any number.
+// reports writes the lines of the log that jobs cause, and limits their number.
 type reports struct {
 	cfg   *Config
 	lines map[line]*reported
-	at    time.Time // say what was left out; zero: nothing was
+	at    time.Time // log how many lines were left out; zero: none was
 
-	suspected map[string]bool // kinds of which reportSuspect has spoken
+	suspected map[string]bool // kinds that suspect was called for
 	recovery  recovery
 }
 
-// line is what lines have in common of which there may be too many.
+// line is what lines have in common that are limited together.
 type line struct {
 	level   slog.Level
 	message string
@@ -52,9 +52,9 @@ type line struct {
 
 type reported struct {
 	limiter *rate.Limiter
-	left    int    // out since the last one
-	first   []any  // attributes of the first of them
-	err     string // of the latest of them
+	left    int    // lines left out since the last one that was written
+	first   []any  // attributes of the first that was left out
+	err     string // error of the last that was left out
 }
 
 // job logs a line about a job, unless there were many like it.
@@ -109,8 +109,8 @@ func withError(attrs []any, err string) []any {
 	return append(attrs, "error", shorten(err, maxLogged))
 }
 
-// lineOf puts the kinds that are not handled here together: there may be any
-// number of them.
+// lineOf returns the line of a message about a job of a kind. Kinds without a
+// handler share one, as there may be any number of them.
 func (r *reports) lineOf(level slog.Level, message, kind string) line {
 	if _, known := r.cfg.Handlers[kind]; !known {
 		kind = ""
@@ -118,8 +118,8 @@ func (r *reports) lineOf(level slog.Level, message, kind string) line {
 	return line{level, message, kind}
 }
 
-// leftOut says how many lines were left out that none has spoken of since; a
-// single one it writes as it was. At the end there is nothing to wait for.
+// leftOut logs how many lines were left out since the last one that was written.
+// A single line is written as it was. At the end the limits do not count.
 func (r *reports) leftOut(now time.Time, end bool) {
 	r.at = time.Time{}
 	for k, s := range r.lines {
@@ -137,7 +137,7 @@ func (r *reports) leftOut(now time.Time, end bool) {
 	}
 }
 
-// ended says how an attempt ended that has not ended well.
+// ended logs the end of an attempt that has failed.
 func (r *reports) ended(a *attempt, f *storage.Finish) {
 	v := &a.verdict
 	var more []any
@@ -161,7 +161,7 @@ func (r *reports) dead(job *storage.Leased, f *storage.Finish) {
 	r.job(slog.LevelWarn, jobIsDead, job, f.Error, "reason", string(f.Reason))
 }
 
-// suspect says, once for each kind, why its jobs run one at a time.
+// suspect logs, once for each kind, why its suspects run one at a time.
 func (r *reports) suspect(job *storage.Leased) {
 	if r.suspected[job.Kind] {
 		return
@@ -171,13 +171,13 @@ func (r *reports) suspect(job *storage.Leased) {
 		append(jobAttrs(job), "crashes", job.Crashes)...)
 }
 
-// recovery is what is said of the jobs of processes that are gone: one line,
-// however many calls of the store it takes to get them.
+// recovery collects what is logged of the jobs of processes that are gone: one
+// line, however many calls of Reclaim it takes to get them.
 type recovery struct {
 	jobs    int
-	ended   [storage.OutcomeDead + 1]int // what became of them
-	ids     []string                     // of the first of them
-	holders []string                     // the first of them
+	ended   [storage.OutcomeDead + 1]int // jobs by outcome
+	ids     []string                     // of the first jobs
+	holders []string                     // of the first jobs
 }
 
 func (r *recovery) add(job *storage.Reclaimed, f *storage.Finish) {
@@ -191,7 +191,7 @@ func (r *recovery) add(job *storage.Reclaimed, f *storage.Finish) {
 	}
 }
 
-// recovered says what became of the jobs of processes that are gone.
+// recovered logs what became of the jobs of processes that are gone.
 func (r *reports) recovered() {
 	all := &r.recovery
 	if all.jobs == 0 {

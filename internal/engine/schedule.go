@@ -9,31 +9,30 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// readPause is how long after they were read schedules are read again at the
-// earliest: whatever is controlled asks for it.
+// readPause is the shortest time between two reads of the schedules, which many
+// changes may ask for.
 const readPause = 100 * time.Millisecond
 
-// schedules is what the loop knows of the recurring jobs. Every engine fires
-// all of them, whichever queues it works for; the store sees to it that only one
-// succeeds.
+// schedules is what the loop knows of the schedules. Every engine fires all of
+// them, whichever queues it works for. The store lets only one engine succeed.
 type schedules struct {
 	store   storage.Scheduler // nil: the Store keeps none
 	plans   []*plan
 	parsed  map[specKey]*parsed
-	refused map[string]specKey // by name: could not be read here, and was logged
+	refused map[string]specKey // by name: it was logged that this cannot be parsed
 
-	read   *chore    // reads them
-	readAt time.Time // that was last done
-	fire   *chore    // does what is to be done about them
+	read   *chore    // reads the schedules
+	readAt time.Time // they were last read
+	fire   *chore    // fires those that are due
 }
 
-// plan is a schedule, and what its spec makes of it.
+// plan is a schedule with its spec.
 type plan struct {
 	storage.Schedule
 	*parsed
 	headers map[string]string
 	next    time.Time // the tick after Through; zero if there is none
-	stale   bool      // has changed: nothing is done about it until it was read again
+	stale   bool      // the schedule has changed, and is not fired until it was read
 }
 
 type specKey struct{ spec, zone, missed string }
@@ -57,7 +56,7 @@ func (l *loop) newReadSchedules(now time.Time) *chore {
 	s := &schedules{refused: map[string]specKey{}, read: &chore{}}
 	l.chores.schedules = s
 	if s.store, _ = l.cfg.Store.(storage.Scheduler); s.store != nil {
-		s.read.due = soon(now)
+		s.read.due = onMono(now)
 	}
 	s.read.prepare = func(now time.Time) task {
 		s.readAt = now
@@ -69,7 +68,7 @@ func (l *loop) newReadSchedules(now time.Time) *chore {
 	return s.read
 }
 
-// readSchedules has them read as soon as may be.
+// readSchedules has the schedules read as soon as readPause allows.
 func (l *loop) readSchedules(now time.Time) {
 	s := l.chores.schedules
 	if s.store == nil {
@@ -79,10 +78,10 @@ func (l *loop) readSchedules(now time.Time) {
 	if !s.readAt.IsZero() {
 		at = latest(now, s.readAt.Add(readPause))
 	}
-	s.read.due = soon(sooner(s.read.due.mono, at))
+	s.read.due = onMono(sooner(s.read.due.mono, at))
 }
 
-// haveRead takes the schedules as they are now.
+// haveRead takes the schedules that were read.
 func (l *loop) haveRead(all []storage.Schedule, now time.Time) {
 	s := l.chores.schedules
 	before := s.parsed
@@ -102,9 +101,8 @@ func (l *loop) haveRead(all []storage.Schedule, now time.Time) {
 	l.setNextFiring(now, l.clock())
 }
 
-// take adds a schedule to those that are fired here. One that cannot be read,
-// since a later version wrote it or this machine lacks its zone, is left to
-// others.
+// addPlan adds a schedule. One that cannot be parsed here is left to other
+// processes: a later version may have written it, or this machine lacks its zone.
 func (l *loop) addPlan(p *plan, key specKey) {
 	s := l.chores.schedules
 	err := p.err
@@ -128,16 +126,17 @@ func (p *plan) adopt(stored storage.Plan) {
 	p.next = p.spec.Next(stored.Through)
 }
 
-// lost tells whether what is stored leads nowhere: nothing is known of the ticks
-// before now, or the clock was set back far, and what was decided about times
-// to come does not count. A little ahead it does, else ticks would come twice.
+// lost reports whether the stored plan is unusable: nothing is decided yet, or
+// ticks are decided for more than clock.Patience ahead, which only a wrong clock
+// can have written. A plan that is less far ahead counts, or ticks would be fired
+// twice.
 func (p *plan) lost(t time.Time) bool {
 	return p.Through.IsZero() || p.Through.After(t.Add(clock.Patience))
 }
 
-// at gives when something is to be done about p; zero if never. While the
-// clock is doubtful, what was missed long ago has to wait: it may be yet to
-// come, and another process may know and have set p back.
+// at returns when p is to be fired; zero if never. While the clock is doubtful, a
+// tick that seems to be missed for long has to wait: it may be yet to come, and
+// another process may know that and have corrected p.
 func (p *plan) at(t time.Time, doubtful bool) time.Time {
 	switch {
 	case p.Paused || p.stale:
@@ -150,7 +149,7 @@ func (p *plan) at(t time.Time, doubtful bool) time.Time {
 	return p.next
 }
 
-// plan sets when something is to be done about schedules.
+// setNextFiring sets when the next schedule is to be fired.
 func (l *loop) setNextFiring(now, t time.Time) {
 	var next time.Time
 	doubtful := l.cfg.Doubtful()

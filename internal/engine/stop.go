@@ -16,29 +16,29 @@ type stage uint8
 // The stages, in order; any of them may be skipped but flushing.
 const (
 	working   stage = iota
-	grace           // nothing is fetched, handlers may end by themselves
-	ending          // they were cancelled with ErrShutdown
-	flushing        // those that still run are stuck; outcomes are written
-	lingering       // Run has returned, but not all is over
-	dying           // the store is of no use any more
+	grace           // nothing is leased, handlers may end by themselves
+	ending          // handlers were cancelled with ErrShutdown
+	flushing        // outcomes are written; a handler that still runs is stuck
+	lingering       // Run has returned; handlers still run or outcomes wait
+	dying           // the store failed for good, handlers were cancelled
 )
 
-// shutdown is how a running engine comes to its end.
+// shutdown is the state of a stop, and what can begin one.
 type shutdown struct {
-	// Set to nil once seen.
-	ctx   <-chan struct{} // of Run
+	// Each channel is nil once it was received from.
+	ctx   <-chan struct{} // the context of Run has ended
 	stop  <-chan struct{}
-	hurry <-chan struct{}
+	hurry <-chan struct{} // end the grace
 
 	stage   stage
 	until   time.Time // the stage ends at the latest
 	hurried bool
-	waited  bool  // the store had its time to take the outcomes
-	fatal   error // of the store, which is of no use any more
-	refused error // of a store that is damaged, and begins no more work
+	waited  bool  // the store had the length of a lease to take the outcomes
+	fatal   error // the store failed for good
+	refused error // the store is damaged and takes no more work
 
 	report chan error // the result of Run; holds one
-	told   bool       // it has been sent
+	told   bool       // the result was sent
 }
 
 func (s *shutdown) working() bool { return s.stage == working }
@@ -48,8 +48,8 @@ func (s *shutdown) enter(next stage, until time.Time) { s.stage, s.until = next,
 // over reports whether the time of the stage is over.
 func (s *shutdown) over(now time.Time) bool { return reached(s.until, now) }
 
-// beginStop stops fetching. What has not been started goes back at once, not
-// at the end: another process can run it during the grace.
+// beginStop begins the grace. Jobs that have not been started go back at once:
+// another process can run them during the grace.
 func (l *loop) beginStop() {
 	l.shutdown.ctx, l.shutdown.stop = nil, nil
 	if !l.shutdown.working() {
@@ -65,12 +65,12 @@ func (l *loop) beginStop() {
 	l.giveBackWaiting()
 }
 
-// excuse notes that what runs is being stopped. Whoever waits for the process
-// may kill it sooner than the grace is over: that is no handler's doing. The
-// price is that a job which brings the process down by itself from now on is
-// not counted; it will be the next time.
+// excuse notes in the store that running handlers are being stopped. The process
+// may be killed before the grace is over, which is no handler's fault. The price
+// is that a job that crashes the process from now on is not counted as crashed
+// this time.
 func (l *loop) excuse() {
-	l.runners.excused.Store(true) // before, for those who are just starting
+	l.runners.excused.Store(true) // first, for attempts that are just starting
 	for _, a := range l.leases.held {
 		if !a.running {
 			continue
@@ -81,7 +81,7 @@ func (l *loop) excuse() {
 	}
 }
 
-// advance goes on to the next stage if it is time. It tells whether the loop
+// advance goes on to the next stage if it is time. It reports whether the loop
 // has anything left to do.
 func (l *loop) advance(now time.Time) bool {
 	s, idle := &l.shutdown, l.runners.busy == 0
@@ -106,13 +106,14 @@ func (l *loop) advance(now time.Time) bool {
 	}
 }
 
+// flushed reports whether the store has answered all calls and has all outcomes.
 func (l *loop) flushed() bool {
 	return len(l.outcomes.waiting) == 0 && !l.exchanges.busy && !l.side.busy && !l.sources.offering
 }
 
-// flush waits until all outcomes are written, but not for ever: after the
-// length of a lease others may have taken the jobs over. What cannot be
-// finished then goes on without Run.
+// flush lets Run return once all outcomes are written, or after the length of a
+// lease, when others may have taken over the jobs. The loop goes on without Run
+// if there is anything left. flush reports whether there is.
 func (l *loop) flush(now time.Time) bool {
 	s := &l.shutdown
 	if s.hurried {
@@ -133,8 +134,8 @@ func (l *loop) flush(now time.Time) bool {
 	return true
 }
 
-// refuse begins to stop because the store cannot begin work any more: it is
-// damaged. What is running may still be finished, unless a heartbeat fails too.
+// refuse begins a stop because the store is damaged. Running handlers may end and
+// have their outcomes written, unless a heartbeat fails too.
 func (l *loop) refuse(err error, now time.Time) {
 	l.shutdown.refused = cmp.Or(l.shutdown.refused, err)
 	if !l.shutdown.working() {
@@ -147,8 +148,8 @@ func (l *loop) refuse(err error, now time.Time) {
 	}
 }
 
-// die begins the end after an error that cannot be helped. Nothing is known of
-// the leases any more.
+// die begins the end after a fatal error: nothing is known of the leases any
+// more.
 func (l *loop) die(err error, now time.Time) {
 	l.shutdown.fatal = err
 	if l.shutdown.stage == lingering {
@@ -176,7 +177,7 @@ func (l *loop) tell() {
 	s.report <- l.result()
 }
 
-// result is what Run gives as things stand.
+// result returns what Run returns as things stand.
 func (l *loop) result() error {
 	s := &l.shutdown
 	errs := []error{cmp.Or(s.fatal, s.refused)}

@@ -2,16 +2,15 @@ package engine
 
 import "time"
 
-// expectEnd notes that the context of a running attempt ends at t, so that it
-// is stuck if it still runs StuckAfter that.
+// expectEnd notes that the context of a running attempt ends at t. The attempt is
+// stuck if it still runs StuckAfter later.
 func (l *loop) expectEnd(a *attempt, t time.Time) {
 	a.overdue = sooner(a.overdue, t.Add(l.cfg.StuckAfter))
 	l.leases.stuckAt = sooner(l.leases.stuckAt, a.overdue)
 }
 
-// findStuck reports handlers that still run long after their context ended,
-// each once, with the place where they are. They keep their slot and their
-// lease: a job is never run again beside itself.
+// findStuck logs each stuck handler once, with its stack. The handlers keep their
+// runner and their lease, so that a job is never run twice at a time.
 func (l *loop) findStuck(now time.Time) {
 	var stacks map[int64][]byte
 	l.leases.stuckAt = time.Time{}

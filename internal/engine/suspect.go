@@ -16,17 +16,17 @@ const (
 	gatePatience = 5 * time.Second
 )
 
-// processSuspects is the gate of all engines of the process: a job that may
-// bring it down must not do so in the company of another that may.
+// processSuspects is the gate of all engines of the process. Two suspects must
+// not run at a time: if the process died, either could be to blame.
 var processSuspects Gate
 
-// Gate lets one suspect at a time through, or several of one kind that is
-// trusted. The zero Gate is open.
+// Gate lets one suspect run at a time, or several of one kind that is trusted.
+// The zero Gate is open.
 type Gate struct {
 	mu    sync.Mutex
-	n     int // are through
-	kind  string
-	alone bool // and the one bears no company
+	n     int    // suspects that run
+	kind  string // of those
+	alone bool   // no other may join
 }
 
 func (g *Gate) enter(kind string, together bool) bool {
@@ -48,18 +48,21 @@ func (g *Gate) leave() {
 
 // suspects are jobs that may be to blame for the death of their processes.
 type suspects struct {
-	waiting []*attempt      // for the gate
-	gateAt  time.Time       // try it again
-	turned  int             // given back since one was started
-	trusted map[string]bool // kinds whose suspects may run together; false: never again
+	waiting []*attempt // for the gate
+	gateAt  time.Time  // try the gate again
+	turned  int        // suspects given back since one was started
+	// trusted is true for a kind whose suspects may run together, and false for
+	// one whose suspects never may again.
+	trusted map[string]bool
 }
 
-// startSuspects starts suspects as far as the gate lets them. Once one of a
-// kind has ended the others of it go together: most likely somebody had killed
-// the process. It could be one of them all the same, and nobody would know
-// which: so a death in company is held against none, see [attempt.run], but
-// has them go one by one again: those that were in it, see [cutOff], and all
-// others that a process which knows of it leases, see [suspects.distrust].
+// startSuspects starts suspects as far as the gate lets them. Once a suspect of
+// a kind has ended well the others of the kind run together: most likely somebody
+// had killed the process. One of them may be to blame all the same, and nobody
+// would know which. So a death in company counts as a crash for none, see
+// [attempt.run], but makes them run one by one again: those that were running,
+// see [cutOff], and all others of the kind in a process that knows of the death,
+// see [suspects.distrust].
 func (l *loop) startSuspects(now time.Time) {
 	l.ready.suspects.gateAt = time.Time{}
 	for len(l.ready.suspects.waiting) > 0 && l.runners.free() > 0 && now.Before(l.ready.suspects.waiting[0].safe) {
@@ -83,29 +86,29 @@ func (l *loop) startSuspects(now time.Time) {
 	}
 }
 
-// cutOff reports whether an attempt of a suspect was interrupted, as in company
-// by the death of its process. Whoever recovered the job, another process
-// perhaps, knows more, but only the job is there for all.
+// cutOff reports whether an attempt of a suspect was interrupted, as by a death in
+// company. The process that recovered the job knows more, but the counters of the
+// job are known to all.
 func cutOff(job *storage.Leased) bool {
 	return job.Attempt-1 > job.Retry+job.Crashes+job.Snoozes
 }
 
-// turnBack gives back a suspect that cannot start, for the longer the more of
-// them there are: many must not keep the worker busy with leasing them.
+// turnBack gives back a suspect that cannot start. The delay grows with the
+// number of such suspects, so that leasing them does not keep the worker busy.
 func (l *loop) turnBack(a *attempt) {
 	l.ready.suspects.turned++
 	l.giveBack(a, l.clock().Add(min(time.Duration(l.ready.suspects.turned)*backDelay, mostBack)))
 }
 
-// acquit trusts a kind once a suspect of it has ended that ran by itself.
+// acquit trusts a kind once a suspect of the kind has ended that ran alone.
 func (s *suspects) acquit(a *attempt) {
 	if _, known := s.trusted[a.job.Kind]; !known && a.suspect && !a.company && a.verdict.kind != verdictUnstarted {
 		s.trusted[a.job.Kind] = true
 	}
 }
 
-// distrust takes the trust in a kind back when one of its jobs was running in
-// a process that is gone: for good if that was a suspect.
+// distrust ends the trust in a kind if a job of the kind was running in a process
+// that is gone, and does so for good if the job was a suspect.
 func (s *suspects) distrust(r *storage.Reclaimed) {
 	switch {
 	case r.Fate == storage.Unstarted:

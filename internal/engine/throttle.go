@@ -8,30 +8,29 @@ import (
 )
 
 // Throttle bounds the rate at which attempts start, as an average over about a
-// tenth of a second, for all engines that share it. Attempts are paid for when
-// they are leased, so that nothing is leased that could not start.
+// tenth of a second, for all engines that share it. Attempts take their tokens
+// when they are leased, so that no job is leased that could not start.
 type Throttle struct {
 	rate  int // a second
 	burst int
 
 	mu      sync.Mutex
 	limiter *rate.Limiter
-	spare   float64 // taken out of the limiter, and not used after all
+	spare   float64 // tokens that were claimed and refunded
 	last    time.Time
 }
 
-// NewThrottle gives one that lets so many attempts a second through.
+// NewThrottle returns a Throttle of so many attempts a second.
 func NewThrottle(perSecond int) *Throttle {
 	burst := max(1, perSecond/10)
 	return &Throttle{rate: perSecond, burst: burst, limiter: rate.NewLimiter(rate.Limit(perSecond), burst)}
 }
 
-// Rate gives what NewThrottle got.
+// Rate returns the attempts a second.
 func (t *Throttle) Rate() int { return t.rate }
 
-// claim grants up to want attempts, which are as good as started. What is not
-// started after all has to be refunded. It grants none rather than few of many,
-// so that they come in batches.
+// claim grants up to want attempts. Those that do not start have to be refunded.
+// It grants none rather than a few of many, so that attempts come in batches.
 func (t *Throttle) claim(now time.Time, want int) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,7 +46,8 @@ func (t *Throttle) claim(now time.Time, want int) int {
 	return n
 }
 
-// next gives when claim will grant some of want, if nobody else comes before.
+// next returns when claim will grant some of want, if no other engine claims
+// before.
 func (t *Throttle) next(now time.Time, want int) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,19 +67,19 @@ func (t *Throttle) refund(n int) {
 // rounding is less than any part of a token that matters.
 const rounding = 1e-6
 
-// batch is how many of want are worth a lease: half of what can be saved up, so
-// that the time until they are leased lets none go to waste.
+// batch returns how many of want are worth an exchange: half a burst, so that
+// no token is wasted in the time until they are leased.
 func (t *Throttle) batch(want int) int { return min(want, (t.burst+1)/2) }
 
-// available gives how many tokens there are; more than a burst are not kept.
+// available returns how many tokens there are; at most a burst is kept.
 func (t *Throttle) available(now time.Time) float64 {
 	tokens := t.limiter.TokensAt(now)
 	t.spare = min(t.spare, float64(t.burst)-tokens)
 	return tokens + t.spare
 }
 
-// forward keeps the time from going back, which engines that come at the same
-// time can make it look like; the limiter would fill that time twice.
+// forward returns now, or the last time if that is later: engines may come with
+// times in another order. The limiter would count the time between twice.
 func (t *Throttle) forward(now time.Time) time.Time {
 	t.last = latest(now, t.last)
 	return t.last

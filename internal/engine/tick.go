@@ -15,13 +15,13 @@ const (
 	HeaderTick     = "errand-tick"     // RFC 3339, in the schedule's zone
 )
 
-// TickJob gives the job of a tick that is fired at now: it is due at the tick,
-// put off by the schedule's jitter, and has the schedule's headers and two of
-// its own. The tick is in the schedule's zone, as a [schedule.Spec] gives it.
-// The error is about headers of the schedule that do not decode.
+// TickJob returns the job of a tick that is fired at now. The job is due at the
+// tick plus the schedule's jitter, and has the schedule's headers and two of its
+// own. The tick is in the schedule's zone, as a [schedule.Spec] returns it. The
+// error is about headers of the schedule that do not decode.
 //
-// What is still to come of the jitter is a delay, not a date: a job of a tick in
-// a wrong year must not stay there when the clock is right again.
+// If the job is due after now it has a Delay, not a DueAt: a job of a tick in a
+// wrong year must not stay there when the clock is right again.
 func TickJob(s *storage.Schedule, tick, now time.Time) (storage.NewJob, error) {
 	headers, err := jobHeaders(s)
 	if err != nil {
@@ -30,7 +30,7 @@ func TickJob(s *storage.Schedule, tick, now time.Time) (storage.NewJob, error) {
 	return tickJob(s, headers, tick, now), nil
 }
 
-// tickJob is TickJob with the schedule's headers, to which it adds.
+// tickJob is TickJob with the decoded headers of the schedule, to which it adds.
 func tickJob(s *storage.Schedule, headers map[string]string, tick, now time.Time) storage.NewJob {
 	headers[HeaderSchedule], headers[HeaderTick] = s.Name, tick.Format(time.RFC3339)
 	job := s.Job

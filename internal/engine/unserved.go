@@ -12,25 +12,25 @@ import (
 )
 
 const (
-	// unservedAfter is how long nobody must have taken ready jobs before that is
-	// worth a warning: another process may be restarting.
+	// unservedAfter is how long ready jobs wait before a warning: another process
+	// may be restarting.
 	unservedAfter = time.Minute
 	unservedEvery = 20 * time.Second
 )
 
-// Lanes is what the engines of a process that share a store work for. The zero
-// value is empty.
+// Lanes are the lanes that the engines of a process work for which share a store.
+// The zero value is empty.
 type Lanes struct {
 	mu     sync.Mutex
-	queues map[string]int // by how many engines
-	served map[lane]int   // likewise
+	queues map[string]int // how many engines work for a queue
+	served map[lane]int   // how many work for a lane
 	warned map[lane]bool
 }
 
 // lane is a kind in a queue.
 type lane struct{ queue, kind string }
 
-// serve adds n, 1 or -1, to how many engines work for the lanes of c.
+// serve adds n, 1 or -1, to the number of engines that work for the lanes of c.
 func (s *Lanes) serve(c *Config, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,15 +45,16 @@ func (s *Lanes) serve(c *Config, n int) {
 	}
 }
 
-// unserved is the chore that looks for lanes that nobody here works for.
+// unserved is the chore that looks for lanes that no engine of the process works
+// for.
 type unserved struct {
 	chore
-	last    time.Time // the last call
+	last    time.Time // the counts were last asked for
 	waiting map[lane]waiting
 }
 
 func (l *loop) newUnserved(now time.Time) *chore {
-	u := &unserved{chore: chore{due: soon(now)}}
+	u := &unserved{chore: chore{due: onMono(now)}}
 	u.prepare = func(now time.Time) task {
 		u.last = now
 		return func(ctx context.Context) (func(time.Time), error) {
@@ -69,28 +70,30 @@ func (l *loop) newUnserved(now time.Time) *chore {
 	return &u.chore
 }
 
-// news has the chore done because something came up, perhaps for nobody here.
+// news makes the chore due: there are new jobs, perhaps of such a lane.
 func (u *unserved) news(now time.Time) {
 	if u.due.mono.IsZero() {
-		u.due = soon(latest(now, u.last.Add(unservedEvery)))
+		u.due = onMono(latest(now, u.last.Add(unservedEvery)))
 	}
 }
 
-// waiting is what is known of a lane that nobody in this process works for.
+// waiting is what is known of a lane that no engine of the process works for.
 type waiting struct {
-	since time.Time // nobody has taken a job of it, as far as can be seen
-	ready int64
-	ended int64
-	busy  bool // somebody is running one, or others of a queue that we do not work for
+	since time.Time // there was no sign of another process working for the lane
+	ready int64     // jobs
+	ended int64     // jobs
+	// busy: a job of the lane is running, or one of its queue if no engine of
+	// the process works for the queue.
+	busy bool
 }
 
-// warnUnserved warns, once, of lanes whose jobs wait though nothing is in their way:
-// the name of a queue may be mistyped, a handler missing.
+// warnUnserved warns once of each lane whose jobs wait for no visible reason: the
+// name of the queue may be mistyped, or a handler may be missing.
 func (l *loop) warnUnserved(counts []storage.Count, paused []string, now time.Time) {
 	u := l.chores.unserved
 	late := u.findOverlong(l.cfg.Lanes, counts, paused, now)
 	if len(u.waiting) > 0 {
-		u.due = soon(now.Add(unservedEvery))
+		u.due = onMono(now.Add(unservedEvery))
 	}
 	slices.SortFunc(late, func(a, b overlong) int {
 		return cmp.Or(strings.Compare(a.queue, b.queue), strings.Compare(a.kind, b.kind))
@@ -110,17 +113,16 @@ func (l *loop) warnUnserved(counts []storage.Count, paused []string, now time.Ti
 	}
 }
 
-// overlong is a lane that is to be warned of.
+// overlong is a lane that has waited for too long.
 type overlong struct {
 	lane
 	jobs   int64
-	served bool // the queue is, by this process
+	served bool // an engine of the process works for the queue
 }
 
-// findOverlong returns the lanes that have waited for long enough. Other processes
-// may work for them, so there must be no sign of that for a while: none of a
-// lane's jobs is running, none has ended, and those that are ready do not get
-// fewer.
+// findOverlong returns the lanes that have waited for too long. Other processes
+// may work for them: only a lane counts of which no job is running, none has
+// ended and the ready ones do not get fewer.
 func (u *unserved) findOverlong(s *Lanes, counts []storage.Count, paused []string, now time.Time) (late []overlong) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,8 +144,8 @@ func (u *unserved) findOverlong(s *Lanes, counts []storage.Count, paused []strin
 	return late
 }
 
-// waiting returns the lanes with ready jobs that nobody in this process works
-// for, but for those in paused queues and those that were warned of.
+// waiting returns the lanes with ready jobs that no engine of the process works
+// for, without lanes of paused queues and lanes that were warned of.
 func (s *Lanes) waiting(counts []storage.Count, paused []string, now time.Time) map[lane]waiting {
 	all := map[lane]waiting{}
 	for _, c := range counts {
@@ -170,7 +172,8 @@ func (s *Lanes) waiting(counts []storage.Count, paused []string, now time.Time) 
 		}
 	}
 	for k, w := range all {
-		// What runs in a queue of our own may be our own: it is no sign of others.
+		// In a queue that the process works for it may be the process's own job
+		// that runs.
 		if busy[k.queue] && s.queues[k.queue] == 0 {
 			w.busy = true
 			all[k] = w

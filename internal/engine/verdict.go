@@ -50,7 +50,7 @@ func (*SnoozeError) RetryClass() policy.Class { return policy.Permanent }
 // RetryClass is that of a PermanentError.
 func (*CancelError) RetryClass() policy.Class { return policy.Permanent }
 
-// RetryAfter gives After, for [policy.RetryAfter].
+// RetryAfter returns After, for [policy.RetryAfter].
 func (e *RetryAfterError) RetryAfter() time.Duration { return e.After }
 
 // PermanentError is the verdict that no retry can help: the job is dead.
@@ -58,7 +58,7 @@ type PermanentError struct{ Err error }
 
 func (e *PermanentError) Error() string { return text(e.Err, "permanent failure") }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *PermanentError) Unwrap() error { return e.Err }
 
 // RetryAfterError is the verdict that the attempt failed and that the next one
@@ -72,7 +72,7 @@ func (e *RetryAfterError) Error() string {
 	return text(e.Err, fmt.Sprintf("retry after %v", e.After))
 }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *RetryAfterError) Unwrap() error { return e.Err }
 
 // SnoozeError is the verdict that the job should come back later, and that
@@ -92,7 +92,7 @@ type CancelError struct{ Err error }
 
 func (e *CancelError) Error() string { return text(e.Err, "cancelled by its handler") }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *CancelError) Unwrap() error { return e.Err }
 
 // DecodeError says that the args or headers of a job did not decode. It is a
@@ -101,7 +101,7 @@ type DecodeError struct{ Err error }
 
 func (e *DecodeError) Error() string { return "decode: " + text(e.Err, "malformed") }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (e *DecodeError) Unwrap() error { return e.Err }
 
 func text(err error, otherwise string) string {

@@ -12,7 +12,7 @@ import (
 type mailbox struct {
 	signal   chan struct{} // holds one
 	unlisten func()        // ends the events
-	pollAt   time.Time     // look without events; zero: there are events
+	pollAt   time.Time     // look for jobs; zero: the store has events
 
 	mu        sync.Mutex
 	now       bool
