@@ -13,7 +13,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// document gives one whose sections can be told apart by n, those named.
+// document returns one whose sections can be told apart by n, those named.
 func document(n int, sections string) (d policy.Document) {
 	for _, s := range sections {
 		switch s {

@@ -11,7 +11,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// secondly gives the seconds of the ticks that were run.
+// secondly returns the seconds of the ticks that were run.
 func secondly(runs []run) []int {
 	var s []int
 	for _, run := range runs {

@@ -24,7 +24,7 @@ func (s *handing) holdUp() (under <-chan struct{}, goOn func()) {
 }
 
 // enqueueHeldUp enqueues a job that is held up on its way to the worker, and
-// gives a function that waits for the call to return and gives the job.
+// returns a function that waits for the end of the call and returns the job.
 func (r *rig) enqueueHeldUp(under <-chan struct{}) func() storage.ID {
 	ids := make(chan storage.ID, 1)
 	go func() {

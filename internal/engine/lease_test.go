@@ -21,7 +21,7 @@ func (c *causes) note(ctx context.Context) {
 	c.last.Store(&err)
 }
 
-// err gives the cause, nil if no context has ended yet.
+// err returns the cause, nil if no context has ended yet.
 func (c *causes) err() error {
 	if p := c.last.Load(); p != nil {
 		return *p
@@ -46,7 +46,7 @@ func untilClosed(c chan struct{}) handle {
 	}
 }
 
-// beats gives the exchanges that extended n leases.
+// beats returns the exchanges that extended n leases.
 func beats(calls []call, n int) []call {
 	return slices.DeleteFunc(calls, func(c call) bool { return len(c.x.Extend) != n })
 }

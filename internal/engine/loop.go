@@ -199,7 +199,7 @@ func (a *alarm) set(at, now time.Time) {
 	}
 }
 
-// sooner gives the earlier of two times, zero meaning never.
+// sooner returns the earlier of two times, of which t may be zero for never.
 func sooner(t, u time.Time) time.Time {
 	if t.IsZero() || u.Before(t) {
 		return u
@@ -207,7 +207,7 @@ func sooner(t, u time.Time) time.Time {
 	return t
 }
 
-// latest gives the later of two times, or zero if the first is.
+// latest returns the later of two times, or zero if the first is zero.
 func latest(t, u time.Time) time.Time {
 	if !t.IsZero() && u.After(t) {
 		return u

@@ -45,7 +45,7 @@ func (r *rig) put(s storage.Schedule) storage.Schedule {
 	return s
 }
 
-// schedule gives a schedule as it is in the store.
+// schedule returns a schedule as it is in the store.
 func (r *rig) schedule(name string) storage.Schedule {
 	r.t.Helper()
 	all, err := r.app.(storage.Scheduler).Schedules(r.t.Context())
@@ -61,7 +61,7 @@ func (r *rig) schedule(name string) storage.Schedule {
 	return storage.Schedule{}
 }
 
-// history gives the entries of a schedule, the oldest first.
+// history returns the entries of a schedule, the oldest first.
 func (r *rig) history(name string) []storage.Tick {
 	r.t.Helper()
 	ticks, err := r.app.(storage.Scheduler).Ticks(r.t.Context(), name)
@@ -122,7 +122,7 @@ func (rec *record) handle(t *testing.T) handle {
 	}
 }
 
-// take gives what was run for a schedule since the last call.
+// take returns what was run for a schedule since the last call.
 func (rec *record) take(name string) []run {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()

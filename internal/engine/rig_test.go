@@ -57,7 +57,7 @@ func newRig(t *testing.T) *rig {
 	return newRigOn(t, db, db.Open())
 }
 
-// another gives a rig for another process on the same database.
+// another returns a rig for another process on the same database.
 func (r *rig) another() *rig { return newRigOn(r.t, r.db, r.app) }
 
 func newRigOn(t *testing.T, db *storagetest.Memory, app storage.Store) *rig {
@@ -92,14 +92,14 @@ func (r *rig) start() {
 
 type ctxKey struct{}
 
-// stop ends the engine and gives what Run gave.
+// stop ends the engine and returns what Run returned.
 func (r *rig) stop() error {
 	r.cancel()
 	<-r.ended
 	return r.err
 }
 
-// now gives the time on the engine's clock.
+// now returns the time on the engine's clock.
 func (r *rig) now() time.Time {
 	if r.cfg.Clock != nil {
 		return r.cfg.Clock()
@@ -170,7 +170,7 @@ func (l *logs) Write(b []byte) (int, error) {
 	return l.b.Write(b)
 }
 
-// with gives the lines that contain s.
+// with returns the lines that contain s.
 func (l *logs) with(s string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -50,7 +50,7 @@ var longRuns = []longRun{
 
 const longDays = 400
 
-// walk gives the ticks of an hourly and of two daily schedules by looking at
+// walk returns the ticks of an hourly and of two daily schedules by looking at
 // the clocks of the zone in each minute.
 //
 // The hourly one ticks when they show a full hour, and for as long after they
@@ -242,7 +242,7 @@ func (lr longRun) run(t *testing.T, zone *time.Location) {
 	}
 }
 
-// down gives for how long nothing runs: at times for days, at times until a
+// down returns for how long nothing runs: at times for days, at times until a
 // moment after a full hour.
 func (lr longRun) down(random *rand.Rand) time.Duration {
 	switch random.IntN(3) {
@@ -256,7 +256,7 @@ func (lr longRun) down(random *rand.Rand) time.Duration {
 	return time.Until(at)
 }
 
-// around gives t, or if that is close to a change of the clocks a time after it
+// around returns t, or if that is close to a change of the clocks a time after it
 // (side +1) or before it: the engine is up then.
 func around(t time.Time, changes []time.Time, side time.Duration) time.Time {
 	const margin = 30 * time.Hour
