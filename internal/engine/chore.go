@@ -12,8 +12,8 @@ type chore struct {
 	pause   time.Time // the chore is not done before
 	backoff time.Duration
 	failed  bool // the last call failed
-	// idle reports whether the chore must wait although it is due. Whatever
-	// ends that wakes the loop. If nil, the chore need not wait.
+	// idle reports whether the chore must wait although it is due. The loop
+	// looks again whenever it wakes. If nil, the chore need not wait.
 	idle func() bool
 	// prepare returns what to ask of the store, or nil if there is nothing to
 	// ask. The chore is not due after the call, unless prepare sets due.

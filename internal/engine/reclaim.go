@@ -39,7 +39,7 @@ func (l *loop) newReclaim(now time.Time) *chore {
 	return c
 }
 
-// recover decides about jobs whose holders are gone.
+// reclaimed decides about jobs whose holders are gone.
 func (l *loop) reclaimed(jobs []storage.Reclaimed) {
 	clock := l.clock()
 	for i := range jobs {
