@@ -98,7 +98,7 @@ func (l *loop) advance(now time.Time) bool {
 	case flushing:
 		return l.flush(now)
 	case lingering:
-		return s.fatal == nil && !(idle && l.flushed())
+		return s.fatal == nil && (!idle || !l.flushed())
 	case dying:
 		return !idle && !s.over(now)
 	default:
