@@ -137,6 +137,7 @@
 //	policy             retry decisions: pure, but for Budget and Do
 //	storage            the contract: Store, records, sentinels
 //	storage/sqlite     the Store on modernc.org/sqlite, with group commit
+//	  internal/host    what the Store needs of operating systems
 //	storage/storagetest  the suite that any Store must pass
 //	migrations         the schema, embedded
 //	internal/clock     the wall clock as far as it can be believed

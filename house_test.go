@@ -46,7 +46,8 @@ func TestHouse_dependencies(t *testing.T) {
 		"modernc.org/libc", "modernc.org/mathutil", "modernc.org/memory", "github.com/dustin/go-humanize",
 		"github.com/mattn/go-isatty", "github.com/ncruces/go-strftime", "github.com/remyoudompheng/bigfft", "golang.org/x/sys",
 	}
-	own := []string{"", "/internal/clock", "/internal/engine", "/internal/schedule", "/migrations", "/policy", "/storage", "/storage/sqlite"}
+	own := []string{"", "/internal/clock", "/internal/engine", "/internal/schedule", "/migrations", "/policy", "/storage", "/storage/sqlite",
+		"/storage/sqlite/internal/host"}
 	deps := goList(t, "-deps", ".")
 	if len(deps) < 50 {
 		t.Fatalf("go list knows only %d packages", len(deps))
@@ -74,7 +75,9 @@ func TestHouse_directions(t *testing.T) {
 		"internal/engine":   {"internal/clock", "internal/schedule", "policy", "storage", "golang.org/x/time/rate"},
 		"internal/clock":    {},
 		"internal/schedule": {"github.com/robfig/cron/v3"},
-		"storage/sqlite":    {"storage", "migrations"},
+		"storage/sqlite":    {"storage", "migrations", "storage/sqlite/internal/host"},
+		// so that it is about operating systems alone
+		"storage/sqlite/internal/host": {},
 		// other modules of stores are a matter of the test above
 		"storage/storagetest": {"storage"},
 		".":                   {"internal/clock", "internal/engine", "internal/schedule", "policy", "storage", "storage/sqlite"},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 const (
@@ -79,7 +80,7 @@ func (b *ballast) open() {
 	err := b.fill()
 	switch {
 	case err == nil:
-	case isFull(err):
+	case host.IsFull(err):
 		b.gone.Store(true)
 		b.log.Warn("errand: the disk is full: no job can be added until there is room for the ballast", "file", b.path, "bytes", b.size)
 	default:
@@ -93,7 +94,7 @@ func (b *ballast) release() {
 	if b.size == 0 {
 		return
 	}
-	if err := emptyBeside(b.path, b.info); err != nil {
+	if err := host.EmptyBeside(b.path, b.info); err != nil {
 		b.log.Error("errand: the ballast could not be given up", "error", err)
 	}
 	b.mu.Lock()
@@ -201,12 +202,6 @@ func (w *writer) drain(batch []*request, err error, last *bool) []*request {
 		r.answer(err)
 	}
 	return nil
-}
-
-// isFull tells whether an error of the operating system means that there is no
-// space.
-func isFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
 // cramped tells whether a store could not be opened because the disk is full,

@@ -16,20 +16,21 @@ import (
 func TestBeside_OpenedInOnePlace(t *testing.T) {
 	opening := []string{"Open", "OpenFile", "OpenInRoot", "OpenRoot", "Create", "ReadFile", "WriteFile", "Truncate", "Chmod", "Chown"}
 	allowed := []string{
-		"beside.go: openBeside", "beside.go: openExisting",
+		"internal/host/beside.go: OpenBeside", "internal/host/beside.go: OpenExisting",
 		"file.go: checkFile",                     // makes the database
 		"doctor.go: header", "doctor.go: copyTo", // read the database
-		"doctor.go: copyFile",   // makes a copy in a folder of its own
-		"backup.go: publish",    // syncs the copy it has made, and its folder
-		"boot_linux.go: bootID", // of the kernel, as the next two
-		"names_linux.go: mountedAlone",
-		"filesystem_linux.go: statFileSystem",
+		"doctor.go: copyFile",                 // makes a copy in a folder of its own
+		"backup.go: publish",                  // syncs the copy it has made, and its folder
+		"internal/host/boot_linux.go: BootID", // of the kernel, as the next two
+		"internal/host/names_linux.go: mountedAlone",
+		"internal/host/filesystem_linux.go: StatFS",
 	}
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
+	below, e := filepath.Glob("internal/host/*.go")
+	if err != nil || e != nil || len(below) == 0 {
+		t.Fatal(err, e, below)
 	}
-	for _, name := range files {
+	for _, name := range append(files, below...) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
@@ -38,7 +39,7 @@ func TestBeside_OpenedInOnePlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, decl := range file.Decls {
-			where := name + ": "
+			where := filepath.ToSlash(name) + ": "
 			if f, ok := decl.(*ast.FuncDecl); ok {
 				where += f.Name.Name
 			}
@@ -48,7 +49,7 @@ func TestBeside_OpenedInOnePlace(t *testing.T) {
 					return true
 				}
 				if fmt.Sprint(s.X) == "os" && slices.Contains(opening, s.Sel.Name) && !slices.Contains(allowed, where) {
-					t.Errorf("%s uses os.%s: must use openBeside, openExisting or emptyBeside", where, s.Sel.Name)
+					t.Errorf("%s uses os.%s: must use host.OpenBeside, OpenExisting or EmptyBeside", where, s.Sel.Name)
 				}
 				return true
 			})

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 const (
@@ -73,7 +74,7 @@ func (s *Store) beginCheck() {
 	}
 	f, err := openBeside(c.path, os.O_RDWR, s.info)
 	if err == nil {
-		if mine, e := tryLock(f); e == nil && !mine {
+		if mine, e := host.TryLock(f); e == nil && !mine {
 			_ = f.Close() // another process is at it
 			return
 		}

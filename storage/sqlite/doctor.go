@@ -11,12 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 // Severity says how bad a [Finding] is.
@@ -257,48 +257,48 @@ func copyFile(in io.Reader, to string) error {
 // place looks at the file system.
 func (d *doctor) place() {
 	fsys, err := statFS(d.path)
-	if err != nil || fsys.name == "" {
+	if err != nil || fsys.Name == "" {
 		d.say("file system", SeverityNote, "", "its type cannot be told here")
 		return
 	}
-	d.flat = slices.Contains(modeless, fsys.name)
+	d.flat = fsys.Modeless()
 	switch {
-	case fsys.shared:
-		d.say("file system", SeverityError, "move the database to a local file system", "%s, which other machines may share", fsys.name)
-	case fsys.readOnly:
-		d.say("file system", SeverityError, "mount it for writing, or copy the database", "%s, mounted read-only: no queue can work there", fsys.name)
-	case fsys.inMemory():
-		d.say("file system", SeverityWarning, remedyInMemory, "%s, which is in memory: all jobs are gone with the next reboot", fsys.name)
+	case fsys.Shared():
+		d.say("file system", SeverityError, "move the database to a local file system", "%s, which other machines may share", fsys.Name)
+	case fsys.ReadOnly:
+		d.say("file system", SeverityError, "mount it for writing, or copy the database", "%s, mounted read-only: no queue can work there", fsys.Name)
+	case fsys.InMemory():
+		d.say("file system", SeverityWarning, remedyInMemory, "%s, which is in memory: all jobs are gone with the next reboot", fsys.Name)
 	default:
-		d.say("file system", SeverityOK, "", "%s", fsys.name)
+		d.say("file system", SeverityOK, "", "%s", fsys.Name)
 	}
-	if fsys.free < lowSpace {
-		d.say("free space", SeverityWarning, remedyRoom, "%d MiB, which is nearly full", fsys.free>>20)
+	if fsys.Free < lowSpace {
+		d.say("free space", SeverityWarning, remedyRoom, "%d MiB, which is nearly full", fsys.Free>>20)
 	} else {
-		d.say("free space", SeverityOK, "", "%d MiB", fsys.free>>20)
+		d.say("free space", SeverityOK, "", "%d MiB", fsys.Free>>20)
 	}
 }
 
 // names looks for other names of the file.
 func (d *doctor) names() {
-	if what, remedy := otherNames(d.path); what != "" {
+	if what, remedy := host.OtherNames(d.path); what != "" {
 		d.say("names", SeverityError, remedy, "it %s", what)
 	}
 }
 
 // access looks whether this user may write the database and make files beside it.
 func (d *doctor) access() {
-	if what := shutFile(d.path, d.info); what != "" {
+	if what := host.ShutFile(d.path, d.info); what != "" {
 		d.shut = true
 		d.say("access", SeverityError, remedyAccess(d.path, "u+w"), "%s", what)
 	}
-	if what := shutFolder(d.path); what != "" {
+	if what := host.ShutFolder(d.path); what != "" {
 		d.say("access", SeverityError, remedyAccess(filepath.Dir(d.path), "u+wx"), "%s", what)
 	}
 }
 
 func remedyAccess(path, mode string) string {
-	if info, err := os.Stat(path); err == nil && mine(info) {
+	if info, err := os.Stat(path); err == nil && host.Mine(info) {
 		return hint("chmod "+mode, path)
 	}
 	return "run it as the user of the service, or mend owner and mode"
@@ -356,7 +356,7 @@ func (d *doctor) file(suffix string, info os.FileInfo, modes bool) {
 	case !instance && suffix != "-shm" && suffix != "-turn" && suffix != "-wake":
 		return // not ours
 	}
-	want := besideMode(d.info)
+	want := host.BesideMode(d.info)
 	if suffix == "-wal" || suffix == "-shm" || suffix == "-journal" { // SQLite's
 		want = d.info.Mode().Perm() & 0o666
 	}

@@ -12,6 +12,7 @@ import (
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 // translate puts the contract's sentinel before an error of the driver, found
@@ -103,7 +104,7 @@ func ofSystem(err error) error {
 	}
 	sentinel := storage.ErrIO
 	switch {
-	case isFull(err):
+	case host.IsFull(err):
 		sentinel = storage.ErrFull
 	case !errors.Is(err, syscall.EIO):
 		return err

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"log/slog"
 	"sync"
+
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 // Kill ends s as kill -9 would: connections and locks are dropped, nothing is
@@ -25,7 +27,7 @@ func (s *Store) Kill() {
 	s.self.mu.Lock()
 	f := s.self.file
 	s.self.file = nil
-	_ = s.self.notes.close()
+	_ = s.self.notes.Close()
 	s.self.mu.Unlock()
 	if f != nil {
 		_ = f.Close()
@@ -81,8 +83,8 @@ func (s *Store) Waiting() int { return len(s.reqs) + len(s.urgent) }
 func FileSystem(t interface{ Cleanup(func()) }, name string) {
 	before := statFS
 	warnInMemory = sync.Once{}
-	statFS = func(string) (fileSystem, error) {
-		return fileSystem{name: name, shared: sharedType(name), free: 1 << 40}, nil
+	statFS = func(string) (host.FileSystem, error) {
+		return host.FileSystem{Name: name, Free: 1 << 40}, nil
 	}
 	t.Cleanup(func() { statFS = before })
 }

@@ -1,19 +1,23 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 // headerSize is what each database has at least.
@@ -49,8 +53,8 @@ func checkFile(path string) error {
 		if errors.Is(err, os.ErrExist) {
 			return nil // another process was first
 		}
-		if errors.Is(readOnly(err), storage.ErrReadOnly) {
-			return nameShut(path, err)
+		if host.IsReadOnly(err) {
+			return readOnlyError(path, err)
 		}
 		if err != nil {
 			return fmt.Errorf("errand: create database: %w", err)
@@ -59,23 +63,13 @@ func checkFile(path string) error {
 	case err != nil:
 		return fmt.Errorf("errand: open database: %w", err)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%w: path %q is a %s: must be a regular file", storage.ErrUnsupportedDB, path, kindOf(info))
+		return fmt.Errorf("%w: path %q is a %s: must be a regular file", storage.ErrUnsupportedDB, path, host.KindOf(info))
 	}
 	// Before a file is made beside it, which would be this user's.
-	if what := shutFile(path, info); what != "" {
+	if what := host.ShutFile(path, info); what != "" {
 		return fmt.Errorf("%w: %s", storage.ErrReadOnly, what)
 	}
 	return nil
-}
-
-func kindOf(info os.FileInfo) string {
-	switch {
-	case info.IsDir():
-		return "directory"
-	case info.Mode()&os.ModeSymlink != 0:
-		return "symbolic link"
-	}
-	return "special file"
 }
 
 func hasInstances(path string) bool {
@@ -83,6 +77,104 @@ func hasInstances(path string) bool {
 	return err == nil && slices.ContainsFunc(all, func(e os.DirEntry) bool {
 		return strings.HasPrefix(e.Name(), filepath.Base(path)+"-instance-")
 	})
+}
+
+// openBeside opens a file beside the database, and makes it if there is none; see
+// [host.OpenBeside].
+func openBeside(path string, flag int, db os.FileInfo) (*os.File, error) {
+	f, err := host.OpenBeside(path, flag, db)
+	if host.IsReadOnly(err) {
+		err = fmt.Errorf("%w: %w", storage.ErrReadOnly, err)
+	}
+	return f, unfit(err)
+}
+
+// openExisting opens a file beside the database, if there is one; see
+// [host.OpenExisting].
+func openExisting(path string, flag int, db os.FileInfo) (*os.File, error) {
+	f, err := host.OpenExisting(path, flag, db)
+	return f, unfit(err)
+}
+
+// unfit puts [storage.ErrUnsupportedDB] before the error of a file beside the
+// database that errand cannot have made.
+func unfit(err error) error {
+	var e *host.UnfitError
+	if errors.As(err, &e) {
+		return fmt.Errorf("%w: %w", storage.ErrUnsupportedDB, err)
+	}
+	return err
+}
+
+// readOnlyError puts before an error of a database that cannot be written the
+// file or folder that this user may not write.
+func readOnlyError(path string, err error) error {
+	what := host.ShutFolder(path)
+	if info, e := os.Stat(path); e == nil {
+		what = cmp.Or(host.ShutFile(path, info), what)
+	}
+	if what == "" {
+		what = fmt.Sprintf("path %q, or its folder", path)
+	}
+	var e *os.PathError // without the sentinel that may be before it
+	if errors.As(err, &e) {
+		err = e
+	}
+	return fmt.Errorf("%w: %s: %w", storage.ErrReadOnly, what, err)
+}
+
+// checkNames refuses a file that has two names: a hard link, or a mount of the
+// file alone. SQLite finds the log by the name of the database. So a process that
+// has the file open by another name has another log, and its commits are lost.
+func checkNames(path string, o Options) error {
+	if o.AnyFileSystem {
+		return nil
+	}
+	if what, remedy := host.OtherNames(path); what != "" {
+		return fmt.Errorf("%w: path %q %s: %s, unless Options.AnyFileSystem is set", storage.ErrUnsupportedDB, path, what, remedy)
+	}
+	return nil
+}
+
+// statFS returns the file system of a path; tests replace it.
+var statFS = host.StatFS
+
+// checkFileSystem refuses a path on a file system that other machines may share.
+// The file need not exist yet. A file system of unknown type passes.
+func checkFileSystem(path string, o Options) error {
+	if o.AnyFileSystem {
+		return nil
+	}
+	at := path
+	if _, err := os.Stat(at); err != nil {
+		at = filepath.Dir(path)
+	}
+	fs, _ := statFS(at) // what else is wrong comes out when the file is opened
+	if !fs.Shared() {
+		return nil
+	}
+	return fmt.Errorf("%w: path %q is on a file system of type %s, which other machines may share: "+
+		"must be a local one, unless Options.AnyFileSystem is set", storage.ErrUnsupportedDB, path, fs.Name)
+}
+
+const remedyInMemory = "put the database on a disk"
+
+var warnInMemory sync.Once
+
+// warnOfMemory logs once in a process that jobs will not outlive the machine.
+func warnOfMemory(path string, log *slog.Logger) {
+	if fs, err := statFS(path); err == nil && fs.InMemory() {
+		warnInMemory.Do(func() {
+			log.Warn("errand: the database is in memory: all jobs are gone with the next reboot; "+remedyInMemory, "file", path, "type", fs.Name)
+		})
+	}
+}
+
+// freeSpace returns how many bytes can still be written beside a path, and false
+// if the system does not tell.
+func freeSpace(path string) (int64, bool) {
+	fs, err := statFS(filepath.Dir(path))
+	return fs.Free, err == nil && fs.Name != ""
 }
 
 // settle moves the log that was there into the database, if nobody else uses

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 const (
@@ -41,7 +41,7 @@ type instance struct {
 	file   *os.File
 	ended  bool // no handler may start any more
 	left   bool // by Close, to the handlers that run: the last one lets go of the file
-	notes  notes
+	notes  host.Notes
 	name   string
 	lease  time.Duration  // longest promised so far
 	slots  map[int64]slot // by token: of what was started and is not finished
@@ -114,7 +114,7 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 			return 0, err
 		}
 	}
-	if _, err := t.exec(sqlAddInstance, id, name, bootID(), lease.Microseconds(), time.Now().UnixMicro()); err != nil {
+	if _, err := t.exec(sqlAddInstance, id, name, host.BootID(), lease.Microseconds(), time.Now().UnixMicro()); err != nil {
 		return 0, err
 	}
 	t.registered = id
@@ -136,20 +136,20 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 // handlers go along to.
 func (in *instance) moveTo(f *os.File) (err error) {
 	old, was := in.notes, in.file
-	in.file, in.notes = f, notes{file: f}
+	in.file, in.notes = f, host.Notes{File: f}
 	if was == nil {
 		in.slots, in.held = map[int64]slot{}, map[int64]removed{}
 		return nil
 	}
-	noted, err := readNotes(io.NewSectionReader(was, 0, math.MaxInt64))
+	noted, err := host.ReadNotes(io.NewSectionReader(was, 0, math.MaxInt64))
 	for token, at := range in.slots {
 		n := noted[token]
-		err = cmp.Or(err, in.notes.start(at.n, token, n.started))
-		if n.ended {
-			err = cmp.Or(err, in.notes.end(at.n, token))
+		err = cmp.Or(err, in.notes.Start(at.n, token, n.At))
+		if n.Ended {
+			err = cmp.Or(err, in.notes.End(at.n, token))
 		}
 	}
-	return errors.Join(err, old.close(), was.Close())
+	return errors.Join(err, old.Close(), was.Close())
 }
 
 var (
@@ -163,7 +163,7 @@ func lockedFile(path string, db os.FileInfo) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnregistered, err)
 	}
-	ok, err := tryLock(f)
+	ok, err := host.TryLock(f)
 	if err == nil && !ok {
 		err = errTaken
 	}
@@ -199,7 +199,7 @@ func (s *Store) Started(l storage.Lease, now time.Time) error {
 	}
 	at.running = true
 	in.slots[l.Token] = at
-	return translate(in.notes.start(at.n, l.Token, micros(now)))
+	return translate(in.notes.Start(at.n, l.Token, micros(now)))
 }
 
 // Stopping implements [storage.Store].
@@ -221,7 +221,7 @@ func (in *instance) end(l storage.Lease, running bool) error {
 		at.running = false
 		in.slots[l.Token] = at
 	}
-	err := in.notes.end(at.n, l.Token)
+	err := in.notes.End(at.n, l.Token)
 	if in.left && !in.runs() {
 		err = errors.Join(err, in.letGo())
 	}
@@ -281,29 +281,6 @@ func (in *instance) drop(token int64) {
 	}
 }
 
-const noteSize = 16
-
-// note is what an instance has noted of an attempt.
-type note struct {
-	ended   bool // or being stopped
-	started int64
-}
-
-// readNotes gives the notes by token.
-func readNotes(f io.Reader) (map[int64]note, error) {
-	b, err := io.ReadAll(f)
-	if err != nil {
-		return nil, err
-	}
-	notes := map[int64]note{}
-	for ; len(b) >= noteSize; b = b[noteSize:] {
-		if v := int64(binary.NativeEndian.Uint64(b)); v != 0 {
-			notes[v>>1] = note{v&1 == 1, int64(binary.NativeEndian.Uint64(b[8:]))}
-		}
-	}
-	return notes, nil
-}
-
 // abandoned keeps open the files of instances that closed while handlers ran:
 // their locks stand until the last of those has returned, or the process ends.
 var abandoned struct {
@@ -328,7 +305,7 @@ func (in *instance) letGo() error {
 	abandoned.Lock()
 	delete(abandoned.files, f)
 	abandoned.Unlock()
-	return errors.Join(in.notes.close(), f.Close())
+	return errors.Join(in.notes.Close(), f.Close())
 }
 
 // retire drops the registration, if no handler runs. It is the last request.
@@ -357,7 +334,7 @@ func (s *Store) retire() error {
 		in.left = true
 		abandon(in.file)
 		if err != nil { // the database cannot say that its leases do not lapse: the file does
-			err = errors.Join(err, in.notes.start(pulseSlot, 0, endless))
+			err = errors.Join(err, translate(in.notes.Start(pulseSlot, 0, endless)))
 		}
 		return err
 	}

@@ -1,11 +1,11 @@
 package sqlite
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 // The first slot of an instance's notes has no token. Where others have the time
@@ -28,7 +28,7 @@ func (s *Store) Pulse() error {
 		return fmt.Errorf("errand: instance file: %w", err)
 	}
 	in.pulses++
-	return translate(in.notes.start(pulseSlot, 0, in.pulses))
+	return translate(in.notes.Start(pulseSlot, 0, in.pulses))
 }
 
 func underItsName(f *os.File) error {
@@ -51,9 +51,5 @@ func (s *Store) pulses(id int64) int64 {
 		return 0
 	}
 	defer func() { _ = f.Close() }() // only ever read
-	var b [noteSize]byte
-	if _, err := f.ReadAt(b[:], pulseSlot*noteSize); err != nil || binary.NativeEndian.Uint64(b[:]) != 0 {
-		return 0
-	}
-	return int64(binary.NativeEndian.Uint64(b[8:]))
+	return host.ReadTime(f, pulseSlot)
 }

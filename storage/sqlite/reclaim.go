@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 const (
@@ -186,7 +187,7 @@ func (s *Store) survey(ctx context.Context, mono, lease time.Duration, limit int
 				c.instance, c.pulses = r.id, v.pulses
 			}
 			if c.fate == 0 {
-				c.started = notes[c.token].started
+				c.started = notes[c.token].At
 				c.fate = fateOf(c.token, notes, g != nil && g.crashed)
 			}
 			found = append(found, c)
@@ -244,27 +245,27 @@ func (g *deadRival) close() {
 // file that is missing says nothing, unless it is of another boot: a process
 // that lives goes on without it, and so its leases must lapse. The notes of
 // another boot were never synced, and say nothing either.
-func (s *Store) inspect(r rival) (*deadRival, map[int64]note, error) {
+func (s *Store) inspect(r rival) (*deadRival, map[int64]host.Note, error) {
 	path := instancePath(s.path, r.id)
 	f, err := openExisting(path, os.O_RDWR, s.info)
 	if errors.Is(err, storage.ErrUnsupportedDB) {
 		return nil, nil, nil // put there by somebody else: what it holds lapses
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		return &deadRival{rival: r, path: path, missing: r.boot == bootID()}, nil, nil
+		return &deadRival{rival: r, path: path, missing: r.boot == host.BootID()}, nil, nil
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	free, err := tryLock(f)
+	free, err := host.TryLock(f)
 	if err != nil || !free {
 		return nil, nil, errors.Join(err, f.Close())
 	}
-	g := &deadRival{rival: r, path: path, file: f, crashed: r.boot == bootID()}
+	g := &deadRival{rival: r, path: path, file: f, crashed: r.boot == host.BootID()}
 	if !g.crashed {
 		return g, nil, nil
 	}
-	notes, err := readNotes(f)
+	notes, err := host.ReadNotes(f)
 	if err != nil {
 		g.close()
 		return nil, nil, err
@@ -274,7 +275,7 @@ func (s *Store) inspect(r rival) (*deadRival, map[int64]note, error) {
 
 // fateOf judges an attempt by what its holder has noted. A holder that lives
 // may call the handler even now, and notes of another boot say nothing.
-func fateOf(token int64, notes map[int64]note, crashed bool) storage.Fate {
+func fateOf(token int64, notes map[int64]host.Note, crashed bool) storage.Fate {
 	if !crashed {
 		return storage.Cut
 	}
@@ -282,7 +283,7 @@ func fateOf(token int64, notes map[int64]note, crashed bool) storage.Fate {
 	switch {
 	case !started:
 		return storage.Unstarted
-	case n.ended:
+	case n.Ended:
 		return storage.Cut
 	}
 	return storage.Crashed

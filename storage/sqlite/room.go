@@ -10,6 +10,7 @@ import (
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 // roomBlock is how many bytes must find room beside a database for its disk not
@@ -29,7 +30,7 @@ func (s *Store) asFull(err error) error {
 	if !errors.As(err, &e) || e.Code() != lib.SQLITE_IOERR_WRITE || errors.Is(err, storage.ErrFull) {
 		return err
 	}
-	if cause := s.tryRoom(); isFull(cause) {
+	if cause := s.tryRoom(); host.IsFull(cause) {
 		return fmt.Errorf("%w: %w: %w", storage.ErrFull, err, cause)
 	}
 	return err

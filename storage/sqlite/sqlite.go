@@ -32,6 +32,7 @@ import (
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 // Durability says what an acknowledged write survives.
@@ -266,7 +267,7 @@ func open(path string, o Options, app *sql.DB) (*Store, error) {
 	}
 	info, e := os.Stat(path)
 	if e == nil {
-		e = emptyBeside(ballastPath(path), info)
+		e = host.EmptyBeside(ballastPath(path), info)
 	}
 	if e != nil {
 		return nil, err
@@ -308,7 +309,7 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 				err = fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
 			}
 			if isCode(err, lib.SQLITE_READONLY) || errors.Is(err, storage.ErrReadOnly) {
-				err = nameShut(path, err)
+				err = readOnlyError(path, err)
 			}
 			err = errors.Join(translate(s.asFull(err)), s.release())
 		}

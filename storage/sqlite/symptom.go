@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 const (
@@ -193,7 +194,7 @@ func locked(path string, db os.FileInfo) (bool, error) {
 		return false, err
 	}
 	defer func() { _ = f.Close() }() // gives the lock back too
-	free, err := tryLock(f)
+	free, err := host.TryLock(f)
 	return !free, err
 }
 

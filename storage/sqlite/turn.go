@@ -12,6 +12,7 @@ import (
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 // turn decides who writes next: first among the goroutines of the process,
@@ -152,7 +153,7 @@ func (t *turn) try() (bool, error) {
 		<-q.gone
 		t.queued = nil
 	}
-	return had(tryLock(t.file))
+	return had(host.TryLock(t.file))
 }
 
 func had(ok bool, err error) (bool, error) {
@@ -218,7 +219,7 @@ func (t *turn) begun() {
 
 // wait waits for the lock, and gives it back if nobody wants it any more.
 func (q *queued) wait(f *os.File) {
-	err := lock(f)
+	err := host.Lock(f)
 	for {
 		if q.state.CompareAndSwap(wanted, over) {
 			q.got <- err
@@ -226,7 +227,7 @@ func (q *queued) wait(f *os.File) {
 		}
 		if q.state.CompareAndSwap(left, over) {
 			if err == nil {
-				_ = unlock(f) // cannot fail for a lock that is held
+				_ = host.Unlock(f) // cannot fail for a lock that is held
 			}
 			close(q.gone)
 			return
@@ -236,7 +237,7 @@ func (q *queued) wait(f *os.File) {
 
 func (t *turn) give() {
 	if t.locked && !t.alone {
-		_ = unlock(t.file) // cannot fail for a lock that is held
+		_ = host.Unlock(t.file) // cannot fail for a lock that is held
 		t.locked = false
 	}
 	<-t.mine

@@ -1,10 +1,6 @@
-package sqlite_test
+package host
 
-import (
-	"testing"
-
-	"github.com/errandq/errand/storage/sqlite"
-)
+import "testing"
 
 func TestMountType(t *testing.T) {
 	const mounts = `22 28 0:21 / /proc rw,nosuid - proc proc rw
@@ -18,20 +14,20 @@ func TestMountType(t *testing.T) {
 	for want, number := range map[string]uint64{
 		"ext4": dev(254, 0), "fuse.sshfs": dev(0, 52), "xfs": dev(259, 70000), "proc": dev(0, 21), "": dev(7, 7),
 	} {
-		if got := sqlite.MountType(mounts, number); got != want {
+		if got := mountType(mounts, number); got != want {
 			t.Errorf("device %#x: %q, want %q", number, got, want)
 		}
 	}
 }
 
 // What the system says is something, and of the magic numbers each is shared.
-func TestStatFileSystem(t *testing.T) {
-	name, free, err := sqlite.StatFileSystem(t.TempDir())
-	if err != nil || name == "" || free <= 0 {
-		t.Errorf("type %q, %d bytes free: %v", name, free, err)
+func TestStatFS(t *testing.T) {
+	fs, err := StatFS(t.TempDir())
+	if err != nil || fs.Name == "" || fs.Free <= 0 {
+		t.Errorf("%+v: %v, want a type and free bytes", fs, err)
 	}
-	for number, name := range sqlite.Magics {
-		if !sqlite.SharedType(name) {
+	for number, name := range magics {
+		if !(FileSystem{Name: name}).Shared() {
 			t.Errorf("%#x is %q, which is not shared", number, name)
 		}
 	}
@@ -42,7 +38,7 @@ func TestIsMountPoint(t *testing.T) {
 41 28 254:0 /srv/jobs.db /app/my\040jobs.db rw - ext4 /dev/vda rw
 `
 	for path, want := range map[string]bool{"/app/my jobs.db": true, "/app": false, "/srv/jobs.db": false} {
-		if got := sqlite.IsMountPoint(mounts, path); got != want {
+		if got := isMountPoint(mounts, path); got != want {
 			t.Errorf("%s: %t, want %t", path, got, want)
 		}
 	}

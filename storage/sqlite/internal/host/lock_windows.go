@@ -1,4 +1,4 @@
-package sqlite
+package host
 
 import (
 	"errors"
@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lockAt is the byte that is locked. It lies far behind any data, because a
-// locked byte cannot be read by others on Windows.
+// lockAt is the offset of the locked byte. It lies far behind any data, because
+// on Windows others cannot read a locked byte.
 const lockAt = 1 << 30
 
-// tryLock takes an exclusive lock on f that the kernel drops when the process
-// ends; false if another open file has it.
-func tryLock(f *os.File) (bool, error) {
+// TryLock takes an exclusive lock on f, which the kernel drops when the process
+// ends. It returns false if another open file holds the lock.
+func TryLock(f *os.File) (bool, error) {
 	err := lockFile(f, windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY)
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
 		return false, nil
@@ -21,13 +21,14 @@ func tryLock(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// lock is tryLock that waits.
-func lock(f *os.File) error { return lockFile(f, windows.LOCKFILE_EXCLUSIVE_LOCK) }
+// Lock takes the lock of TryLock, and waits until nobody else holds it.
+func Lock(f *os.File) error { return lockFile(f, windows.LOCKFILE_EXCLUSIVE_LOCK) }
 
 func lockFile(f *os.File, flags uint32) error {
 	return windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &windows.Overlapped{Offset: lockAt})
 }
 
-func unlock(f *os.File) error {
+// Unlock drops the lock on f.
+func Unlock(f *os.File) error {
 	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &windows.Overlapped{Offset: lockAt})
 }

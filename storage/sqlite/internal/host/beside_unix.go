@@ -1,6 +1,6 @@
 //go:build unix
 
-package sqlite
+package host
 
 import (
 	"errors"
@@ -26,7 +26,7 @@ func alike(f *os.File, db os.FileInfo) error {
 			return err
 		}
 	}
-	if err := f.Chmod(besideMode(db)); err != nil && !errors.Is(err, os.ErrPermission) {
+	if err := f.Chmod(BesideMode(db)); err != nil && !errors.Is(err, os.ErrPermission) {
 		return err // a file system without modes says that it is not permitted
 	}
 	return nil
@@ -41,21 +41,21 @@ func links(info os.FileInfo) int {
 	return int(st.Nlink)
 }
 
-// owned reports whether a file beside the database was made by somebody who may
-// write the database: its owner, its group, whom a list of permissions names,
-// root or this user.
+// owned reports whether a file beside the database belongs to somebody who may
+// write the database: the owner of the database, its group, a user in its list of
+// permissions, root, or this user.
 func owned(path string, info, db os.FileInfo) bool {
 	f, ok := info.Sys().(*syscall.Stat_t)
 	d, both := db.Sys().(*syscall.Stat_t)
 	if !ok || !both || f.Uid == d.Uid || f.Uid == 0 || int(f.Uid) == os.Geteuid() {
 		return true
 	}
-	mode := db.Mode().Perm() // with a list, what is the group's here is the most that anybody of it may
-	return mode&0o020 != 0 && (f.Gid == d.Gid || listed(filepath.Join(filepath.Dir(path), db.Name()))) || mode&0o002 != 0
+	mode := db.Mode().Perm() // with a list, the bits of the group are the most that anybody in the list may
+	return mode&0o020 != 0 && (f.Gid == d.Gid || hasACL(filepath.Join(filepath.Dir(path), db.Name()))) || mode&0o002 != 0
 }
 
 // mayWrite reports whether this user may write a file, or make files in a
-// folder. It tries nothing: what only an attempt can show passes.
+// folder. It tries nothing, so a reason that only an attempt shows is not seen.
 func mayWrite(path string, folder bool) bool {
 	mode := uint32(unix.W_OK)
 	if folder {
@@ -73,8 +73,8 @@ func ownerOf(info os.FileInfo) string {
 	return fmt.Sprintf(", owner %d", st.Uid)
 }
 
-// mine reports whether this user may change the mode of a file.
-func mine(info os.FileInfo) bool {
+// Mine reports whether this user may change the mode of a file.
+func Mine(info os.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && (int(st.Uid) == os.Geteuid() || os.Geteuid() == 0)
 }

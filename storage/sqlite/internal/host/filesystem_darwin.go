@@ -1,15 +1,15 @@
-package sqlite
+package host
 
 import (
 	"os"
 	"syscall"
 )
 
-// statFileSystem asks statfs, which here gives a name.
-func statFileSystem(path string) (fileSystem, error) {
+// StatFS returns the file system of a path, which must exist.
+func StatFS(path string) (FileSystem, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(path, &st); err != nil {
-		return fileSystem{}, err
+		return FileSystem{}, err
 	}
 	var name []byte
 	for _, c := range st.Fstypename {
@@ -23,5 +23,5 @@ func statFileSystem(path string) (fileSystem, error) {
 		free = st.Bfree
 	}
 	const readOnly = 1 // MNT_RDONLY of statfs(2)
-	return fileSystem{name: string(name), readOnly: st.Flags&readOnly != 0, shared: sharedType(string(name)), free: int64(free) * int64(st.Bsize)}, nil
+	return FileSystem{Name: string(name), ReadOnly: st.Flags&readOnly != 0, Free: int64(free) * int64(st.Bsize)}, nil
 }

@@ -1,4 +1,4 @@
-package sqlite
+package host
 
 import (
 	"strconv"
@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/windows/registry"
 )
 
-// bootID names the boot of the system: an instance of another boot did not
-// crash, its machine went down. Windows counts its boots. Empty if it cannot be
-// told: then every process that died counts as crashed.
-func bootID() string {
+// BootID returns a name of the current boot of the system: an instance of another
+// boot did not crash, its machine went down. It returns "" if the system has no
+// such name; then every process that died counts as crashed. Windows counts its boots.
+func BootID() string {
 	const path = `SYSTEM\CurrentControlSet\Control\Session Manager\Memory Management\PrefetchParameters`
 	key, err := registry.OpenKey(registry.LOCAL_MACHINE, path, registry.QUERY_VALUE)
 	if err != nil {

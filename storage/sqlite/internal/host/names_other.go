@@ -1,6 +1,6 @@
 //go:build !linux
 
-package sqlite
+package host
 
-// mountedAlone cannot know here.
+// mountedAlone returns false: only Linux is asked.
 func mountedAlone(string) bool { return false }
