@@ -12,6 +12,15 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
+const (
+	sqlNextJob = `SELECT n FROM errand_number WHERE id = 1`
+
+	// lookEvery is the pace of looking for the commit of an EnqueueTx.
+	lookEvery = 20 * time.Millisecond
+	// lookLong is for how long that pace is kept up.
+	lookLong = time.Minute
+)
+
 // ownTx is a transaction that Tx has begun. There is one at a time.
 type ownTx struct {
 	tx *sql.Tx
@@ -174,4 +183,78 @@ func goroutineID() (id int64) {
 		id = 10*id + int64(c-'0')
 	}
 	return id
+}
+
+// lookout waits for transactions of the application that have enqueued jobs:
+// SQLite tells nobody of a commit, so it must be looked for.
+type lookout struct {
+	mu     sync.Mutex
+	active bool
+	lo, hi int64 // keys taken and not yet seen committed: the counter is to pass lo, and in the end reach hi
+	begun  int64 // write transactions begun when the last of them was taken
+}
+
+// lookFor has workers told once the transaction that took the keys from lo up
+// to hi has committed. That is seen by the counter. That it has ended, one way
+// or the other, is also seen by a write transaction of ours that could begin,
+// for the other held the write lock.
+func (s *Store) lookFor(lo, hi int64) {
+	l := &s.pending
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hi, l.begun = hi, s.begun.Load()
+	if l.active {
+		l.lo = min(l.lo, lo)
+		return
+	}
+	l.lo, l.active = lo, true
+	s.joined.Go(s.lookOut) // the caller is in a call that Close waits for
+}
+
+func (s *Store) lookOut() {
+	began := time.Now()
+	timer := time.NewTimer(lookEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-s.stop:
+			return
+		}
+		found, over := s.look()
+		if found {
+			s.bells.ring(storage.Event{})
+			s.watch.wakeOthers()
+			began = time.Now()
+		}
+		if over {
+			return
+		}
+		if time.Since(began) < lookLong {
+			timer.Reset(lookEvery)
+			continue
+		}
+		// A transaction that stays open for long, or was rolled back while
+		// nobody else writes. One that begins and writes nothing tells.
+		_ = s.submit(context.Background(), &request{ends: true, run: func(*tx) error { return nil }})
+		timer.Reset(watchEvery)
+	}
+}
+
+// look tells whether something was committed that was looked for, and whether
+// nothing is left to look for.
+func (s *Store) look() (found, over bool) {
+	l := &s.pending
+	begun := s.begun.Load() // before the counter is read
+	var next int64
+	err := reader{context.Background(), s.inner.DB}.row(sqlNextJob, nil, &next)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil && next > l.lo {
+		found, l.lo = true, next
+	}
+	if over = err == nil && next >= l.hi || begun > l.begun; over {
+		found, l.active = true, false
+	}
+	return found, over
 }

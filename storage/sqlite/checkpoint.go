@@ -2,9 +2,9 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	lib "modernc.org/sqlite/lib"
@@ -14,8 +14,6 @@ import (
 
 const (
 	sqlLogLength  = `PRAGMA wal_checkpoint(NOOP)`
-	sqlPageCount  = `PRAGMA page_count`
-	sqlPageSize   = `PRAGMA page_size`
 	sqlCheckpoint = `PRAGMA wal_checkpoint(PASSIVE)`
 	// RESTART waits until nobody reads what is in the log, and TRUNCATE would make
 	// the file system find room for it again.
@@ -28,9 +26,6 @@ const (
 	// in the log may need as much room again in the database, and the ballast
 	// has to suffice for that.
 	lowAt = 100
-	// lowSpace is nearly full: what a log of checkpointAt pages can take twice,
-	// for itself and in the database, and as much again for others.
-	lowSpace = 4 * checkpointAt * 4096
 	// checkpointIdle is the pause in which whatever there is goes over.
 	checkpointIdle = time.Second
 	// restartAt is how many pages of the log are worth a pause of everybody who
@@ -78,66 +73,6 @@ func (c *checkpointer) often() int {
 		return lowAt
 	}
 	return checkpointAt
-}
-
-// measure finds out whether the disk is nearly full.
-func (c *checkpointer) measure() {
-	free, ok := freeSpace(c.path)
-	c.low = ok && free < lowSpace
-}
-
-// growth gives by how much a checkpoint will make the database grow, what the
-// transaction under way has added included.
-func (c *checkpointer) growth() (int64, error) {
-	var pages, size int64
-	if err := c.db.row(sqlPageCount, nil, &pages); err != nil {
-		return 0, err
-	}
-	if err := c.db.row(sqlPageSize, nil, &size); err != nil {
-		return 0, err
-	}
-	info, err := os.Stat(c.path)
-	if err != nil {
-		return 0, err
-	}
-	return pages*size - info.Size(), nil
-}
-
-// reserve refuses a transaction that adds work if its pages do not fit into the
-// log and, later, into the database, while the disk is nearly full. The log may
-// have room from earlier, of which the database has none: then nothing could be
-// moved, and soon nothing be finished any more.
-func (c *checkpointer) reserve() error {
-	if !c.low {
-		return nil
-	}
-	c.measure()
-	if !c.low {
-		return nil
-	}
-	grows, err := c.growth()
-	if free, ok := freeSpace(c.path); err == nil && ok && 2*grows > free {
-		return fmt.Errorf("%w: %d bytes are free, up to %d are needed", storage.ErrFull, free, 2*grows)
-	}
-	return err
-}
-
-// makeRoom has the log begun anew, if the database has room for what is in it.
-func (c *checkpointer) makeRoom() {
-	c.measure()
-	c.next = 0
-	c.run(1)
-}
-
-// fits tells whether the database has room for what is in the log. If it has
-// not, a part of it would take what room there is for no use.
-func (c *checkpointer) fits() bool {
-	if !c.low {
-		return true
-	}
-	grows, err := c.growth()
-	free, ok := freeSpace(c.path)
-	return err != nil || !ok || grows <= free
 }
 
 // look does a checkpoint if it is time for one. To ask how long the log is takes
@@ -253,4 +188,19 @@ func (c *checkpointer) restart(length, moved int) (int, error) {
 // patience sets how long the writer's connection waits for locks.
 func (c *checkpointer) patience(d time.Duration) error {
 	return c.db.plain(fmt.Sprintf("PRAGMA busy_timeout(%d)", d.Milliseconds()))
+}
+
+// settle moves the log that was there into the database, if nobody else uses
+// it. What is in the log may be in the memory of the system only: after a
+// failed fsync it takes pages for written that are not, SQLite takes them over,
+// and all that is put behind them would be lost with them.
+func settle(ctx context.Context, conn *sql.Conn) error {
+	return withoutWaiting(ctx, conn, func() error {
+		var busy, length, moved int
+		err := conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &length, &moved)
+		if isCode(err, lib.SQLITE_FULL) || isCode(err, lib.SQLITE_BUSY) || isCode(err, lib.SQLITE_LOCKED) {
+			return nil
+		}
+		return err
+	})
 }

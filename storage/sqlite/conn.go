@@ -207,3 +207,18 @@ func sameFile(a, b string) bool {
 	y, err := os.Stat(b)
 	return err == nil && os.SameFile(x, y)
 }
+
+// reader runs SQL on the read-only connections.
+type reader struct {
+	ctx context.Context
+	db  *sql.DB
+}
+
+func (r reader) each(text string, args, dest []any, f func()) error {
+	rows, err := r.db.QueryContext(r.ctx, text, args...)
+	return ended(r.ctx, scanEach(rows, err, dest, f))
+}
+
+func (r reader) row(text string, args []any, dest ...any) error {
+	return ended(r.ctx, unread(r.db.QueryRowContext(r.ctx, text, args...).Scan(dest...)))
+}

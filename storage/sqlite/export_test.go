@@ -62,7 +62,8 @@ func (s *Store) Fault(f func(adds bool) error) { s.fault = f }
 // Begun is how many write transactions have begun.
 func (s *Store) Begun() int64 { return s.begun.Load() }
 
-// Stall keeps the writer busy until it is released.
+// Stall keeps the writer busy until it is released. Calls that are made meanwhile
+// share one transaction after it, in their order.
 func (s *Store) Stall() (release func()) {
 	begun, end := make(chan struct{}), make(chan struct{})
 	go func() {

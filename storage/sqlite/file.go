@@ -2,8 +2,6 @@ package sqlite
 
 import (
 	"cmp"
-	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,9 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	lib "modernc.org/sqlite/lib"
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite/internal/host"
@@ -170,56 +167,8 @@ func warnOfMemory(path string, log *slog.Logger) {
 	}
 }
 
-// freeSpace returns how many bytes can still be written beside a path, and false
-// if the system does not tell.
-func freeSpace(path string) (int64, bool) {
-	fs, err := statFS(filepath.Dir(path))
-	return fs.Free, err == nil && fs.Name != ""
-}
-
-// settle moves the log that was there into the database, if nobody else uses
-// it. What is in the log may be in the memory of the system only: after a
-// failed fsync it takes pages for written that are not, SQLite takes them over,
-// and all that is put behind them would be lost with them.
-func settle(ctx context.Context, conn *sql.Conn) error {
-	return withoutWaiting(ctx, conn, func() error {
-		var busy, length, moved int
-		err := conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &length, &moved)
-		if isCode(err, lib.SQLITE_FULL) || isCode(err, lib.SQLITE_BUSY) || isCode(err, lib.SQLITE_LOCKED) {
-			return nil
-		}
-		return err
-	})
-}
-
 // lookEach is how often writers make sure that their database is still there.
 const lookEach = time.Second
-
-// takeTurn waits for the turn to write, and makes sure now and then that what is
-// written will be found. db is the connection that it will be written by.
-func (s *Store) takeTurn(ctx context.Context, db **statements) error {
-	asked := time.Now()
-	if err := s.turn.take(ctx, s.opts.BusyTimeout); err != nil {
-		return err
-	}
-	if err := s.leaveGap(ctx, asked, db); err != nil {
-		s.giveTurn()
-		return err
-	}
-	if asked.Sub(s.looked) >= lookEach {
-		if err := s.there(); err != nil {
-			s.giveTurn()
-			s.fail(err, "database")
-			return err
-		}
-		s.looked = asked
-		s.heedCheck()
-	}
-	if !s.turn.locked {
-		s.turn.went = time.Now()
-	}
-	return nil
-}
 
 // there returns [storage.ErrCorrupt] once the database is no longer under its
 // name: what is written from then on would be gone with it. Of a database that
@@ -235,4 +184,44 @@ func (s *Store) there() error {
 		return fmt.Errorf("%w: path %q: it was deleted or renamed while it was open", storage.ErrCorrupt, s.path)
 	}
 	return nil // whatever keeps us from looking does not keep others from finding it
+}
+
+// errWentBack ends a Store whose database was restored in place, as by .restore
+// of the sqlite3 command: what the Store knows of lanes, leases and keys is of
+// another life of the file.
+var errWentBack = fmt.Errorf("%w: the database has gone back to an earlier moment while it was open, as by a restore in place: open it again",
+	storage.ErrClosed)
+
+// floor is what the counters were that only ever rise, as last seen committed.
+type floor struct{ nextJob, nextToken, generation atomic.Int64 }
+
+// raise takes over counters that are committed.
+func (f *floor) raise(m *meta) {
+	raise(&f.nextJob, m.nextJob)
+	raise(&f.nextToken, m.nextToken)
+	raise(&f.generation, m.gen)
+}
+
+// raise never lowers n: one who read earlier may come later. If it does after
+// all, as two do it at once, something is found later.
+func raise(n *atomic.Int64, to int64) {
+	if to > n.Load() {
+		n.Store(to)
+	}
+}
+
+// readMeta reads the counters, and ends the Store if they have gone back.
+func (s *Store) readMeta(db asker, m *meta) error {
+	f := &s.floor
+	nextJob, nextToken, generation := f.nextJob.Load(), f.nextToken.Load(), f.generation.Load() // before it reads
+	if err := db.row(sqlMeta, nil, m.dest()...); err != nil {
+		return err
+	}
+	if m.nextJob >= nextJob && m.nextToken >= nextToken && m.gen >= generation {
+		return nil
+	}
+	if s.usable() == nil {
+		s.fail(errWentBack, "database")
+	}
+	return errWentBack
 }

@@ -3,8 +3,20 @@ package sqlite_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"log/slog"
 	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	driver "modernc.org/sqlite"
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite"
@@ -74,5 +86,217 @@ func TestOpen_SettlesTheLog(t *testing.T) {
 	}
 	if n := copied.number("SELECT COUNT(*) FROM errand_job"); n != 10 {
 		t.Errorf("there are %d jobs, want 10", n)
+	}
+}
+
+func TestOpen_SharedFileSystem(t *testing.T) {
+	for name, shared := range map[string]bool{
+		"ext4": false, "xfs": false, "tmpfs": false, "overlay": false, "apfs": false, "fuseblk": false, "fuse.bindfs": false, "0x1": false,
+		"nfs": true, "NFS4": true, "cifs": true, "smb2": true, "9p": true, "vboxsf": true, "fuse.sshfs": true, "virtiofs": true, "ceph": true,
+	} {
+		t.Run(name, func(t *testing.T) {
+			sqlite.FileSystem(t, name)
+			path := filepath.Join(t.TempDir(), "jobs.db")
+			s, err := sqlite.Open(path, nil)
+			if !shared {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if !errors.Is(err, storage.ErrUnsupportedDB) {
+				t.Fatalf("error %v, want ErrUnsupportedDB", err)
+			}
+			for _, part := range []string{path, "type " + name, "Options.AnyFileSystem"} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("error %q does not say %q", err, part)
+				}
+			}
+			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the file was made all the same: %v", err)
+			}
+			if s, err = sqlite.Open(path, &sqlite.Options{AnyFileSystem: true}); err != nil {
+				t.Fatalf("with AnyFileSystem: %v", err)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestNew_SharedFileSystem(t *testing.T) {
+	d := newDB(t, nil)
+	if err := d.open().Close(); err != nil { // it would look at the file system meanwhile
+		t.Fatal(err)
+	}
+	app := d.raw()
+	defer app.Close()
+	sqlite.FileSystem(t, "nfs")
+	if _, err := sqlite.New(app, nil); !errors.Is(err, storage.ErrUnsupportedDB) {
+		t.Errorf("error %v, want ErrUnsupportedDB", err)
+	}
+}
+
+// What is in memory is not kept, whatever fsync says. That is said once.
+func TestOpen_InMemory(t *testing.T) {
+	sqlite.FileSystem(t, "tmpfs")
+	var warned []string
+	d := newDB(t, &sqlite.Options{Logger: slog.New(listener(func(level slog.Level, text string) {
+		if level == slog.LevelWarn && strings.Contains(text, "in memory") {
+			warned = append(warned, text)
+		}
+	}))})
+	for range 2 {
+		if err := d.open().Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(warned) != 1 || !strings.Contains(warned[0], d.path) {
+		t.Errorf("warnings %q, want one with the path", warned)
+	}
+	found, err := sqlite.Examine(context.Background(), d.path, false, t0)
+	if err != nil || !has(found, "file system", sqlite.SeverityWarning) {
+		t.Errorf("the doctor says %v (%v), want a warning about the file system", found, err)
+	}
+}
+
+// restore replaces what is in the database by what is in another one, as
+// .restore of the sqlite3 command does.
+func (d *db) restore(from string) {
+	d.t.Helper()
+	raw := d.raw()
+	defer raw.Close()
+	conn, err := raw.Conn(context.Background())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer conn.Close()
+	err = conn.Raw(func(c any) error {
+		b, err := c.(interface {
+			NewRestore(from string) (*driver.Backup, error)
+		}).NewRestore(from)
+		if err != nil {
+			return err
+		}
+		if _, err := b.Step(-1); err != nil {
+			return err
+		}
+		return b.Finish()
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// A database that was restored in place has other lanes than the Store knows:
+// a job would go into another queue.
+func TestFloor_RestoredInPlace(t *testing.T) {
+	ctx := context.Background()
+	for name, look := range map[string]func(s storage.Store) error{
+		"enqueue": func(s storage.Store) error {
+			_, err := s.Enqueue(ctx, t0, []storage.NewJob{newJob("payments", "a")})
+			return err
+		},
+		"look": func(s storage.Store) error {
+			_, err := s.Reclaim(ctx, t0, 0, time.Second, 1)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDB(t, nil)
+			s := d.open()
+			enqueue(t, s, "a", 1)
+			old := filepath.Join(t.TempDir(), "old.db")
+			d.exec("VACUUM INTO ?", old)
+			if _, err := s.Enqueue(ctx, t0, []storage.NewJob{newJob("payments", "a")}); err != nil {
+				t.Fatal(err)
+			}
+			d.restore(old)
+			for range 2 {
+				if err := look(s); !errors.Is(err, storage.ErrClosed) {
+					t.Errorf("%v, want ErrClosed", err)
+				}
+			}
+			again := d.open()
+			if _, err := again.Enqueue(ctx, t0, []storage.NewJob{newJob("other", "a")}); err != nil {
+				t.Fatal(err)
+			}
+			counts, err := again.Counts(ctx)
+			if err != nil || len(counts) != 2 || counts[1].Queue != "other" {
+				t.Errorf("counts %v, %v", counts, err)
+			}
+		})
+	}
+}
+
+// A Store that has ended says so once, whatever others then do to the file.
+func TestFloor_LooksNoMore(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	enqueue(t, s, "a", 1)
+	old := filepath.Join(t.TempDir(), "old.db")
+	d.exec("VACUUM INTO ?", old)
+	enqueue(t, s, "b", 1)
+	defer s.Notify(func(storage.Event) {})()
+	defer d.Kill(s) // Close would say it again
+	d.restore(old)
+	for end := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+		_, err := s.Reclaim(t.Context(), t0, 0, time.Second, 1)
+		if errors.Is(err, storage.ErrClosed) && !s.Watching() {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it still watches the file; reading it gave %v", err)
+		}
+	}
+}
+
+// What is beside a database is opened in one place, which follows no links.
+// Everything else that opens a file opens another one.
+func TestBeside_OpenedInOnePlace(t *testing.T) {
+	opening := []string{"Open", "OpenFile", "OpenInRoot", "OpenRoot", "Create", "ReadFile", "WriteFile", "Truncate", "Chmod", "Chown"}
+	allowed := []string{
+		"internal/host/beside.go: OpenBeside", "internal/host/beside.go: OpenExisting",
+		"file.go: checkFile",                     // makes the database
+		"doctor.go: header", "doctor.go: copyTo", // read the database
+		"doctor.go: copyFile",                 // makes a copy in a folder of its own
+		"backup.go: publish",                  // syncs the copy it has made, and its folder
+		"internal/host/boot_linux.go: BootID", // of the kernel, as the next two
+		"internal/host/names_linux.go: mountedAlone",
+		"internal/host/filesystem_linux.go: StatFS",
+	}
+	files, err := filepath.Glob("*.go")
+	below, e := filepath.Glob("internal/host/*.go")
+	if err != nil || e != nil || len(below) == 0 {
+		t.Fatal(err, e, below)
+	}
+	for _, name := range append(files, below...) {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range file.Decls {
+			where := filepath.ToSlash(name) + ": "
+			if f, ok := decl.(*ast.FuncDecl); ok {
+				where += f.Name.Name
+			}
+			ast.Inspect(decl, func(n ast.Node) bool {
+				s, ok := n.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				if fmt.Sprint(s.X) == "os" && slices.Contains(opening, s.Sel.Name) && !slices.Contains(allowed, where) {
+					t.Errorf("%s uses os.%s: must use host.OpenBeside, OpenExisting or EmptyBeside", where, s.Sel.Name)
+				}
+				return true
+			})
+		}
 	}
 }

@@ -82,7 +82,7 @@ func adding(s *sqlite.Store, kinds string) func() error {
 // together has calls run in one transaction, in this order.
 func together(t *testing.T, s *sqlite.Store, calls ...func() error) {
 	t.Helper()
-	release := s.Hold()
+	release := s.Stall()
 	wait := begin(s, calls...)
 	release()
 	if err := wait(); err != nil {
@@ -95,7 +95,7 @@ func begin(s *sqlite.Store, calls ...func() error) (wait func() error) {
 	done := make(chan error, len(calls))
 	for i, call := range calls {
 		go func() { done <- call() }()
-		for s.Queued() <= i {
+		for s.Waiting() <= i {
 			runtime.Gosched()
 		}
 	}
@@ -250,11 +250,11 @@ func TestHandoff_StoreCloses(t *testing.T) {
 	w := offer(t, s, 2, "a")
 	enqueue(t, s, "a", 1)
 	finish(t, s, w.took(t, "before", "a")...)
-	release := s.Hold()
+	release := s.Stall()
 	wait := begin(s, adding(s, "a"))
 	closed := make(chan error)
 	go func() { closed <- s.Close() }()
-	for s.Queued() < 2 { // the end of the registration comes last
+	for s.Waiting() < 2 { // the end of the registration comes last
 		runtime.Gosched()
 	}
 	release()

@@ -1,22 +1,30 @@
 package sqlite
 
 import (
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	driver "modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 const (
+	sqlPageCount = `PRAGMA page_count`
+	sqlPageSize  = `PRAGMA page_size`
+
 	// defaultBallast is room for 64 jobs that die with the longest errors and
 	// stacks, once in the log and once in the database; see TestBallast in
 	// package torture.
@@ -24,6 +32,12 @@ const (
 	maxBallast     = 1 << 30
 	// refillEvery is the pace of looking whether there is room for it again.
 	refillEvery = 3 * time.Second
+	// lowSpace is nearly full: what a log of checkpointAt pages can take twice,
+	// for itself and in the database, and as much again for others.
+	lowSpace = 4 * checkpointAt * 4096
+	// roomBlock is how many bytes must find room beside a database for its disk not
+	// to be called full.
+	roomBlock = 64 << 10
 )
 
 // ballast is a file of real blocks beside the database that is given up when the
@@ -216,3 +230,111 @@ func cramped(path string, err error) bool {
 }
 
 func ballastPath(db string) string { return db + "-ballast" }
+
+// freeSpace returns how many bytes can still be written beside a path, and false
+// if the system does not tell.
+func freeSpace(path string) (int64, bool) {
+	fs, err := statFS(filepath.Dir(path))
+	return fs.Free, err == nil && fs.Name != ""
+}
+
+// measure finds out whether the disk is nearly full.
+func (c *checkpointer) measure() {
+	free, ok := freeSpace(c.path)
+	c.low = ok && free < lowSpace
+}
+
+// growth gives by how much a checkpoint will make the database grow, what the
+// transaction under way has added included.
+func (c *checkpointer) growth() (int64, error) {
+	var pages, size int64
+	if err := c.db.row(sqlPageCount, nil, &pages); err != nil {
+		return 0, err
+	}
+	if err := c.db.row(sqlPageSize, nil, &size); err != nil {
+		return 0, err
+	}
+	info, err := os.Stat(c.path)
+	if err != nil {
+		return 0, err
+	}
+	return pages*size - info.Size(), nil
+}
+
+// reserve refuses a transaction that adds work if its pages do not fit into the
+// log and, later, into the database, while the disk is nearly full. The log may
+// have room from earlier, of which the database has none: then nothing could be
+// moved, and soon nothing be finished any more.
+func (c *checkpointer) reserve() error {
+	if !c.low {
+		return nil
+	}
+	c.measure()
+	if !c.low {
+		return nil
+	}
+	grows, err := c.growth()
+	if free, ok := freeSpace(c.path); err == nil && ok && 2*grows > free {
+		return fmt.Errorf("%w: %d bytes are free, up to %d are needed", storage.ErrFull, free, 2*grows)
+	}
+	return err
+}
+
+// makeRoom has the log begun anew, if the database has room for what is in it.
+func (c *checkpointer) makeRoom() {
+	c.measure()
+	c.next = 0
+	c.run(1)
+}
+
+// fits tells whether the database has room for what is in the log. If it has
+// not, a part of it would take what room there is for no use.
+func (c *checkpointer) fits() bool {
+	if !c.low {
+		return true
+	}
+	grows, err := c.growth()
+	free, ok := freeSpace(c.path)
+	return err != nil || !ok || grows <= free
+}
+
+// asFull puts [storage.ErrFull] before the error of a write for which there was
+// no room. SQLite says so for ENOSPC only. Of a quota, or of a file that has
+// become as large as one can be, it says what it says of a broken disk, so it
+// is tried out beside the database.
+//
+// That goes for writes alone, whose transaction SQLite takes back as it does on
+// a full disk: frames without their commit record are ignored. After an error of
+// fsync, or of the index of the log, what is committed may be on the disk.
+func (s *Store) asFull(err error) error {
+	var e *driver.Error
+	if !errors.As(err, &e) || e.Code() != lib.SQLITE_IOERR_WRITE || errors.Is(err, storage.ErrFull) {
+		return err
+	}
+	if cause := s.tryRoom(); host.IsFull(cause) {
+		return fmt.Errorf("%w: %w: %w", storage.ErrFull, err, cause)
+	}
+	return err
+}
+
+// tryRoom writes a file beside the database, and has it be as long as the longest
+// of the database's would be with a block more.
+func (s *Store) tryRoom() error {
+	path := s.path + "-room"
+	f, err := openBeside(path, os.O_RDWR, s.info)
+	if err != nil {
+		return err
+	}
+	block := make([]byte, roomBlock)
+	_, _ = crand.Read(block) // for file systems that compress; never fails
+	if _, err = f.WriteAt(block, 0); err == nil {
+		longest := int64(0)
+		for _, name := range []string{s.path, s.path + "-wal"} {
+			if info, err := os.Stat(name); err == nil {
+				longest = max(longest, info.Size())
+			}
+		}
+		err = f.Truncate(longest + roomBlock)
+	}
+	return errors.Join(err, f.Close(), os.Remove(path))
+}
