@@ -23,7 +23,8 @@ func doctorCommand() *cobra.Command {
 		Short: "Examine a database, and say what to do about what is wrong",
 		Long: `Examine a database and the files beside it: file system, free space, modes,
 integrity, schema, counts, processes that are gone, log and clock. Nothing is
-changed, no file is created, and others may have the database open.
+changed, no file is created, and others may have the database open. With --full
+every row is checked too.
 
 The exit status is 1 if there are warnings or errors, each with its remedy.`,
 		Args: cobra.ExactArgs(1),
@@ -57,7 +58,7 @@ The exit status is 1 if there are warnings or errors, each with its remedy.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&full, "full", false, "compare indexes with tables too (integrity_check)")
+	cmd.Flags().BoolVar(&full, "full", false, "check the rules about all rows, and compare indexes with tables")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object")
 	return cmd
 }

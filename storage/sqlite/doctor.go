@@ -22,15 +22,9 @@ import (
 const (
 	sqlQuickCheck  = `PRAGMA quick_check(5)`
 	sqlFullCheck   = `PRAGMA integrity_check(5)`
-	sqlWrongCounts = `WITH real AS (SELECT lane, state, COUNT(*) n FROM
-(SELECT lane, state FROM errand_job UNION ALL SELECT lane, state FROM errand_finished UNION ALL SELECT lane, 6 FROM errand_dead)
-GROUP BY lane, state)
-SELECT (SELECT COUNT(*) FROM real r LEFT JOIN errand_count c USING (lane, state) WHERE c.n IS NOT r.n)
-+ (SELECT COUNT(*) FROM errand_count c LEFT JOIN real r USING (lane, state) WHERE r.n IS NULL AND c.n <> 0)`
 	sqlJobsByState = `SELECT state, SUM(n) FROM errand_count GROUP BY state HAVING SUM(n) <> 0 ORDER BY state`
 	sqlLeasesOf    = `SELECT i.instance, i.name, (SELECT COUNT(*) FROM errand_job j WHERE j.state = 3 AND j.instance = i.instance)
 FROM errand_instance i ORDER BY i.instance`
-	sqlHeldByNobody = `SELECT COUNT(*) FROM errand_job WHERE state = 3 AND instance NOT IN (SELECT instance FROM errand_instance)`
 
 	// clockAhead is how far the clock of the database may be ahead without a word.
 	clockAhead = time.Minute
@@ -59,8 +53,9 @@ type Finding struct {
 func (f Finding) Bad() bool { return f.Severity == SeverityWarning || f.Severity == SeverityError }
 
 // Examine looks at the database file at path and what is beside it, and changes
-// nothing; others may have it open. now is what its clock is compared with. With
-// full set it compares indexes with tables too, which takes longer.
+// nothing; others may have it open. now is what its clock is compared with. If
+// full is set it also compares indexes with tables and checks the rules about the
+// tables, see [CheckRules], which takes longer.
 //
 // On systems without OFD locks, such as macOS and the BSDs, it must not be called
 // in a process that has the database open: it opens and closes the file, and
@@ -107,7 +102,7 @@ func Examine(ctx context.Context, path string, full bool, now time.Time) ([]Find
 	if d.bare {
 		return d.found, nil
 	}
-	for _, check := range []func() error{d.counts, d.instances, d.clock} {
+	for _, check := range []func() error{d.counts, d.rules, d.instances, d.clock} {
 		if err := check(); err != nil {
 			d.trouble(err)
 		}
@@ -458,16 +453,29 @@ func (d *doctor) schema() error {
 
 // counts compares the kept numbers with real ones.
 func (d *doctor) counts() error {
-	var n int
-	if err := d.db.QueryRowContext(d.ctx, sqlWrongCounts).Scan(&n); err != nil {
+	n, err := countRows(d.ctx, d.db, sqlWrongCounts)
+	if err != nil {
 		return err
 	}
 	if n > 0 {
-		d.say("counts", SeverityError, "restore a backup, and report it: this must not happen", "wrong: %s", plural(n, "kept count"))
+		d.say("counts", SeverityError, remedyRule, "wrong: %s", plural(n, "kept count"))
 	} else {
 		d.say("counts", SeverityOK, "", "the kept counts are right")
 	}
 	return d.jobs()
+}
+
+// rules checks what must hold in the tables, which takes as long as reading them.
+func (d *doctor) rules() error {
+	if !d.full {
+		return nil
+	}
+	broken, err := checkRules(d.ctx, d.db, false)
+	d.found = append(d.found, broken...)
+	if err == nil && len(broken) == 0 {
+		d.say("rules", SeverityOK, "", "those about jobs, keys, policies and schedules hold")
+	}
+	return err
 }
 
 // jobs counts them by state.
@@ -514,8 +522,8 @@ func (d *doctor) instances() error {
 	if err != nil {
 		return err
 	}
-	var left int
-	if err := d.db.QueryRowContext(d.ctx, sqlHeldByNobody).Scan(&left); err != nil {
+	left, err := countRows(d.ctx, d.db, sqlHeldByNobody)
+	if err != nil {
 		return err
 	}
 	if left > 0 {

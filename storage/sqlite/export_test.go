@@ -112,3 +112,11 @@ func Logs(log *slog.Logger) (_ *slog.Logger, wait func()) {
 	l := new(logs)
 	return l.logger(log), l.wait
 }
+
+// Rules are the names of the rules about the tables.
+func Rules() (names []string) {
+	for _, r := range rules {
+		names = append(names, r.name)
+	}
+	return names
+}

@@ -89,54 +89,13 @@ func (d *db) number(text string, args ...any) (n int64) {
 	return n
 }
 
-// invariants are queries that count what must not be.
-var invariants = map[string]string{
-	"jobs in more than one table": `SELECT COUNT(*) FROM (SELECT id FROM errand_job UNION ALL
-SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead) GROUP BY id HAVING COUNT(*) > 1 LIMIT 1`,
-	"counts that are not kept right": `WITH real AS (SELECT lane, state, COUNT(*) n FROM
-(SELECT lane, state FROM errand_job UNION ALL SELECT lane, state FROM errand_finished UNION ALL SELECT lane, 6 FROM errand_dead)
-GROUP BY lane, state)
-SELECT (SELECT COUNT(*) FROM real r LEFT JOIN errand_count c USING (lane, state) WHERE c.n IS NOT r.n)
-+ (SELECT COUNT(*) FROM errand_count c LEFT JOIN real r USING (lane, state) WHERE c.n <> COALESCE(r.n, 0))`,
-	"tokens on two leases":             `SELECT COUNT(*) - COUNT(DISTINCT token) FROM errand_job WHERE state = 3`,
-	"tokens from the future":           `SELECT COUNT(*) FROM errand_job, errand_meta WHERE token >= next_token`,
-	"keys from the future":             `SELECT COUNT(*) FROM errand_job, errand_meta WHERE id >= next_job`,
-	"leases without holder":            `SELECT COUNT(*) FROM errand_job WHERE (state = 3) <> (instance <> 0)`,
-	"leases of unknown instances":      `SELECT COUNT(*) FROM errand_job WHERE state = 3 AND instance NOT IN (SELECT instance FROM errand_instance)`,
-	"args without a job":               `SELECT COUNT(*) FROM errand_payload WHERE job NOT IN (SELECT id FROM errand_job UNION SELECT id FROM errand_finished UNION SELECT id FROM errand_dead)`,
-	"jobs without args":                `SELECT COUNT(*) FROM errand_job WHERE args IS NULL AND id NOT IN (SELECT job FROM errand_payload)`,
-	"history without a job":            `SELECT COUNT(*) FROM errand_history WHERE job NOT IN (SELECT id FROM errand_job UNION SELECT id FROM errand_finished UNION SELECT id FROM errand_dead)`,
-	"keys of live scope without a job": `SELECT COUNT(*) FROM errand_unique WHERE until = 0 AND job NOT IN (SELECT id FROM errand_job)`,
-	"live jobs without their key":      `SELECT COUNT(*) FROM errand_job j WHERE unique_key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM errand_unique u WHERE u.key = j.unique_key AND u.job = j.id)`,
-	"references to policies that are not kept right": `WITH used AS (SELECT policy, COUNT(*) n FROM (SELECT policy FROM errand_job
-UNION ALL SELECT policy FROM errand_finished UNION ALL SELECT policy FROM errand_dead UNION ALL SELECT own_policy FROM errand_dead)
-WHERE policy <> 0 GROUP BY policy)
-SELECT (SELECT COUNT(*) FROM used u LEFT JOIN errand_policy p USING (policy) WHERE p.refs IS NOT u.n)
-+ (SELECT COUNT(*) FROM errand_policy p LEFT JOIN used u USING (policy) WHERE p.refs <> COALESCE(u.n, 0))`,
-	"histories that are too long":        `SELECT COUNT(*) FROM (SELECT job FROM errand_history GROUP BY job HAVING COUNT(*) > 20)`,
-	"negative counters":                  `SELECT COUNT(*) FROM errand_job WHERE attempt < 0 OR retry < 0 OR crashes < 0 OR snoozes < 0`,
-	"delays below zero":                  `SELECT COUNT(*) FROM errand_job WHERE delay < 0`,
-	"ticks without a schedule":           `SELECT COUNT(*) FROM errand_tick WHERE schedule NOT IN (SELECT schedule FROM errand_schedule)`,
-	"schedules without a job":            `SELECT COUNT(*) FROM errand_schedule WHERE schedule NOT IN (SELECT schedule FROM errand_schedule_job)`,
-	"jobs of schedules that are gone":    `SELECT COUNT(*) FROM errand_schedule_job WHERE schedule NOT IN (SELECT schedule FROM errand_schedule)`,
-	"histories of ticks too long":        `SELECT COUNT(*) FROM (SELECT schedule FROM errand_tick GROUP BY schedule HAVING COUNT(*) > 50)`,
-	"revisions from the future":          `SELECT COUNT(*) FROM errand_schedule, errand_meta WHERE revision NOT BETWEEN 1 AND next_token - 1`,
-	"revisions that are lease tokens":    `SELECT COUNT(*) FROM errand_schedule JOIN errand_job ON token = revision`,
-	"last ticks without a job":           `SELECT COUNT(*) FROM errand_schedule WHERE (last_tick IS NULL) <> (last_job IS NULL)`,
-	"fates or wishes of jobs not leased": `SELECT COUNT(*) FROM errand_job WHERE state <> 3 AND (fate <> 0 OR cancelling <> 0)`,
-}
-
 func (d *db) Invariants(t testing.TB) {
 	t.Helper()
 	raw := d.raw()
 	defer raw.Close()
-	for name, text := range invariants {
-		var n int
-		if err := raw.QueryRow(text).Scan(&n); err != nil && err != sql.ErrNoRows {
-			t.Errorf("%s: %v", name, err)
-		} else if n != 0 {
-			t.Errorf("%s: %d", name, n)
-		}
+	broken, err := sqlite.CheckRules(context.Background(), raw)
+	if err != nil || len(broken) > 0 {
+		t.Errorf("rules that do not hold: %v (%v)", broken, err)
 	}
 	var sound string
 	if err := raw.QueryRow("PRAGMA integrity_check").Scan(&sound); err != nil || sound != "ok" {

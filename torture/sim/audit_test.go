@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,24 +12,8 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
 )
-
-// rules count what must not be in the file.
-var rules = []string{
-	`SELECT COUNT(*) FROM (SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead) GROUP BY id HAVING COUNT(*) > 1`,
-	`WITH real AS (SELECT lane, state, COUNT(*) n FROM
-(SELECT lane, state FROM errand_job UNION ALL SELECT lane, state FROM errand_finished UNION ALL SELECT lane, 6 FROM errand_dead)
-GROUP BY lane, state)
-SELECT (SELECT COUNT(*) FROM real r LEFT JOIN errand_count c USING (lane, state) WHERE c.n IS NOT r.n)
-+ (SELECT COUNT(*) FROM errand_count c LEFT JOIN real r USING (lane, state) WHERE c.n <> COALESCE(r.n, 0))`,
-	`SELECT COUNT(*) FROM errand_job WHERE (state = 3) <> (instance <> 0)`,
-	`SELECT COUNT(*) FROM errand_payload WHERE job NOT IN (SELECT id FROM errand_job UNION SELECT id FROM errand_finished UNION SELECT id FROM errand_dead)`,
-	`SELECT COUNT(*) FROM errand_history WHERE job NOT IN (SELECT id FROM errand_job UNION SELECT id FROM errand_finished UNION SELECT id FROM errand_dead)`,
-	`SELECT COUNT(*) FROM errand_unique WHERE until = 0 AND job NOT IN (SELECT id FROM errand_job)`,
-	`SELECT COUNT(*) FROM errand_job j WHERE unique_key IS NOT NULL AND NOT EXISTS (SELECT 1 FROM errand_unique u WHERE u.key = j.unique_key AND u.job = j.id)`,
-	`SELECT COUNT(*) - COUNT(DISTINCT unique_key) FROM errand_job WHERE unique_key IS NOT NULL`,
-	`SELECT COUNT(*) FROM errand_schedule WHERE schedule NOT IN (SELECT schedule FROM errand_schedule_job)`,
-}
 
 const sqlAll = `SELECT id, state, attempt, retry, crashes, snoozes, token, '' FROM errand_job
 UNION ALL SELECT id, state, attempt, retry, crashes, snoozes, token, '' FROM errand_finished
@@ -41,13 +24,12 @@ var states = []storage.State{"", storage.Ready, storage.Ready, storage.Running, 
 // audit compares the file with the model. Nothing must be under way.
 func (w *world) audit() {
 	err := w.life.store.Store.Tx(context.Background(), func(tx *sql.Tx) error {
-		for _, rule := range rules {
-			var n int
-			if err := tx.QueryRow(rule).Scan(&n); err != nil && !errors.Is(err, sql.ErrNoRows) {
-				return err
-			} else if n != 0 {
-				w.blame("%d times in the file: %s", n, rule)
-			}
+		broken, err := sqlite.CheckRules(context.Background(), tx)
+		if err != nil {
+			return err
+		}
+		for _, b := range broken {
+			w.blame("the file has %s", b.Text)
 		}
 		rows, err := tx.Query(sqlAll)
 		if err != nil {

@@ -1,0 +1,132 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+)
+
+// rule is a statement about the tables that holds between any two transactions.
+type rule struct {
+	name  string // what there is if it does not hold
+	means string // the rule
+	sql   string // returns a row for each place where it does not hold
+	quick bool   // the doctor checks it without full too, and has its own words for it
+}
+
+// rules is the one list of what must hold in the tables, whatever has happened
+// before: the doctor checks it, and so do the tests of all packages.
+var rules = []rule{
+	{name: "jobs in more than one table", means: "a job is in exactly one of live, finished and dead",
+		sql: `SELECT id FROM (SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead)
+GROUP BY id HAVING COUNT(*) > 1`},
+	{name: "wrong counts", means: "the kept counts are those of the jobs in the tables", quick: true, sql: sqlWrongCounts},
+
+	{name: "keys from the future", means: "the key of a job is below the next one",
+		sql: `SELECT id FROM (SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead),
+errand_meta WHERE id >= next_job`},
+	{name: "tokens from the future", means: "the token of a lease is below the next one",
+		sql: `SELECT token FROM (SELECT token FROM errand_job UNION ALL SELECT token FROM errand_finished UNION ALL SELECT token FROM errand_dead),
+errand_meta WHERE token >= next_token`},
+	{name: "tokens of two leases", means: "no two leases have the same token",
+		sql: `SELECT token FROM errand_job WHERE state = 3 GROUP BY token HAVING COUNT(*) > 1`},
+	{name: "leases of nobody", means: "a job has a holder if, and only if, it is leased",
+		sql: `SELECT id FROM errand_job WHERE (state = 3) <> (instance <> 0)`},
+	{name: "leases of unknown instances", means: "the holder of a lease is registered", quick: true, sql: sqlHeldByNobody},
+	{name: "fates or wishes without a lease", means: "only a leased job has a fate, or is asked to stop",
+		sql: `SELECT id FROM errand_job WHERE state <> 3 AND (fate <> 0 OR cancelling <> 0)`},
+	{name: "negative counters", means: "attempts, retries, crashes and snoozes are not below zero",
+		sql: `SELECT id FROM errand_job WHERE attempt < 0 OR retry < 0 OR crashes < 0 OR snoozes < 0`},
+	{name: "negative delays", means: "delays are not below zero",
+		sql: `SELECT id FROM errand_job WHERE delay < 0`},
+
+	{name: "jobs without args", means: "each job has its args, in its row or beside it",
+		sql: `SELECT id FROM (SELECT id, args FROM errand_job UNION ALL SELECT id, args FROM errand_finished UNION ALL SELECT id, args FROM errand_dead)
+WHERE args IS NULL AND id NOT IN (SELECT job FROM errand_payload)`},
+	{name: "args without a job", means: "large args are deleted with their job",
+		sql: `SELECT job FROM errand_payload WHERE job NOT IN
+(SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead)`},
+	{name: "histories without a job", means: "a history is deleted with its job",
+		sql: `SELECT job FROM errand_history WHERE job NOT IN
+(SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead)`},
+	{name: "histories that are too long", means: "a history has at most 20 failures",
+		sql: `SELECT job FROM errand_history GROUP BY job HAVING COUNT(*) > 20`},
+	{name: "unique keys without a job", means: "a unique key whose scope is the live job has one",
+		sql: `SELECT job FROM errand_unique WHERE until = 0 AND job NOT IN (SELECT id FROM errand_job)`},
+	{name: "jobs without their unique key", means: "a live job with a unique key holds it",
+		sql: `SELECT id FROM errand_job j WHERE unique_key IS NOT NULL AND NOT EXISTS
+(SELECT 1 FROM errand_unique u WHERE u.key = j.unique_key AND u.job = j.id)`},
+	{name: "wrong references to policies", means: "a policy knows how many jobs have it",
+		sql: `WITH used AS (SELECT policy, COUNT(*) n FROM (SELECT policy FROM errand_job UNION ALL SELECT policy FROM errand_finished
+UNION ALL SELECT policy FROM errand_dead UNION ALL SELECT own_policy FROM errand_dead) WHERE policy <> 0 GROUP BY policy)
+SELECT u.policy FROM used u LEFT JOIN errand_policy p USING (policy) WHERE p.refs IS NOT u.n
+UNION ALL SELECT p.policy FROM errand_policy p LEFT JOIN used u USING (policy) WHERE u.n IS NULL AND p.refs <> 0`},
+
+	{name: "schedules without a job", means: "a schedule has the job that it enqueues",
+		sql: `SELECT schedule FROM errand_schedule WHERE schedule NOT IN (SELECT schedule FROM errand_schedule_job)`},
+	{name: "jobs of no schedule", means: "what a schedule enqueues is deleted with it",
+		sql: `SELECT schedule FROM errand_schedule_job WHERE schedule NOT IN (SELECT schedule FROM errand_schedule)`},
+	{name: "revisions from the future", means: "the revision of a schedule is below the next token",
+		sql: `SELECT schedule FROM errand_schedule, errand_meta WHERE revision NOT BETWEEN 1 AND next_token - 1`},
+	{name: "revisions that are tokens", means: "no lease has the revision of a schedule as its token",
+		sql: `SELECT schedule FROM errand_schedule JOIN errand_job ON token = revision`},
+	{name: "last ticks without a job", means: "a schedule has a last job if, and only if, it has a last tick",
+		sql: `SELECT schedule FROM errand_schedule WHERE (last_tick IS NULL) <> (last_job IS NULL)`},
+	{name: "ticks of no schedule", means: "the ticks of a schedule are deleted with it",
+		sql: `SELECT schedule FROM errand_tick WHERE schedule NOT IN (SELECT schedule FROM errand_schedule)`},
+	{name: "too many ticks", means: "at most 50 ticks of a schedule are kept",
+		sql: `SELECT schedule FROM errand_tick GROUP BY schedule HAVING COUNT(*) > 50`},
+}
+
+const (
+	sqlWrongCounts = `WITH real AS (SELECT lane, state, COUNT(*) n FROM
+(SELECT lane, state FROM errand_job UNION ALL SELECT lane, state FROM errand_finished UNION ALL SELECT lane, 6 FROM errand_dead)
+GROUP BY lane, state)
+SELECT lane FROM real r LEFT JOIN errand_count c USING (lane, state) WHERE c.n IS NOT r.n
+UNION ALL SELECT lane FROM errand_count c LEFT JOIN real r USING (lane, state) WHERE r.n IS NULL AND c.n <> 0`
+	sqlHeldByNobody = `SELECT id FROM errand_job WHERE state = 3 AND instance NOT IN (SELECT instance FROM errand_instance)`
+
+	remedyRule = "restore a backup, and report it: this must not happen"
+)
+
+// Querier runs a query: a *sql.DB, *sql.Conn or *sql.Tx.
+type Querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// CheckRules returns a [Finding] for each rule of errand's tables that does not
+// hold, and none if all hold: each job is in one table, the kept counts are right,
+// no two leases have the same token, and so on. It reads all jobs. [Examine] calls
+// it if full is set, and tests of programs that write to the tables may.
+func CheckRules(ctx context.Context, db Querier) ([]Finding, error) { return checkRules(ctx, db, true) }
+
+// checkRules is CheckRules, without the quick rules unless quick is set.
+func checkRules(ctx context.Context, db Querier, quick bool) ([]Finding, error) {
+	var found []Finding
+	for _, r := range rules {
+		if r.quick && !quick {
+			continue
+		}
+		n, err := countRows(ctx, db, r.sql)
+		if err != nil {
+			return found, fmt.Errorf("errand: rule about %s: %w", r.name, err)
+		}
+		if n > 0 {
+			found = append(found, Finding{"rules", SeverityError, fmt.Sprintf("%s: %d; %s", r.name, n, r.means), remedyRule})
+		}
+	}
+	return found, nil
+}
+
+// countRows counts the rows that a query returns.
+func countRows(ctx context.Context, db Querier, text string) (n int, err error) {
+	rows, err := db.QueryContext(ctx, text)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		n++
+	}
+	return n, rows.Err()
+}

@@ -1,0 +1,119 @@
+package sqlite_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+// broken has for each rule a statement after which it does not hold.
+var broken = map[string]string{
+	"jobs in more than one table": `UPDATE errand_dead SET id = (SELECT MIN(id) FROM errand_job)`,
+	"wrong counts":                `UPDATE errand_number SET n = n + 1 WHERE id = (SELECT MAX(id) FROM errand_number)`,
+
+	"keys from the future":            `UPDATE errand_number SET n = 1 WHERE id = 1`,
+	"tokens from the future":          `UPDATE errand_job SET token = 1000 + id WHERE state = 3`,
+	"tokens of two leases":            `UPDATE errand_job SET token = 1 WHERE state = 3`,
+	"leases of nobody":                `UPDATE errand_job SET instance = 0 WHERE state = 3`,
+	"leases of unknown instances":     `UPDATE errand_job SET instance = 1000 WHERE state = 3`,
+	"fates or wishes without a lease": `UPDATE errand_job SET fate = 1 WHERE state <> 3`,
+	"negative counters":               `UPDATE errand_job SET retry = -1`,
+	"negative delays":                 `UPDATE errand_job SET delay = -1`,
+
+	"jobs without args":             `UPDATE errand_finished SET args = NULL`,
+	"args without a job":            `UPDATE errand_payload SET job = 1000`,
+	"histories without a job":       `UPDATE errand_history SET job = job + 1000`,
+	"histories that are too long":   manyOf("errand_history", "job, n + i, attempt, at, phase, error, stack, duration, instance"),
+	"unique keys without a job":     `UPDATE errand_unique SET job = 1000`,
+	"jobs without their unique key": `UPDATE errand_job SET unique_key = 'another' WHERE unique_key IS NOT NULL`,
+	"wrong references to policies":  `UPDATE errand_policy SET refs = refs + 1`,
+
+	"schedules without a job":   `DELETE FROM errand_schedule_job`,
+	"jobs of no schedule":       `UPDATE errand_schedule_job SET schedule = 1000`,
+	"revisions from the future": `UPDATE errand_schedule SET revision = 1000`,
+	"revisions that are tokens": `UPDATE errand_schedule SET revision = (SELECT MAX(token) FROM errand_job)`,
+	"last ticks without a job":  `UPDATE errand_schedule SET last_job = NULL`,
+	"ticks of no schedule":      `UPDATE errand_tick SET schedule = 1000`,
+	"too many ticks":            manyOf("errand_tick", "schedule, n + i, at + i, until, ticks, taken, noted, job"),
+}
+
+// manyOf adds 60 rows like the first one of a table.
+func manyOf(table, columns string) string {
+	return `WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 60)
+INSERT INTO ` + table + ` SELECT ` + columns + ` FROM c, (SELECT * FROM ` + table + ` LIMIT 1)`
+}
+
+// Each rule holds in a database that has something of everything, and one that is
+// broken is found, by the doctor too.
+func TestRules(t *testing.T) {
+	ctx := context.Background()
+	sample := newDB(t, nil)
+	everything(t, sample.open())
+	sample.Invariants(t)
+	for _, name := range sqlite.Rules() {
+		t.Run(name, func(t *testing.T) {
+			if broken[name] == "" {
+				t.Fatal("nothing breaks it")
+			}
+			d := newDB(t, nil)
+			sample.exec("VACUUM INTO ?", d.path)
+			if err := os.Chmod(d.path, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d.exec(broken[name])
+			raw := d.raw()
+			defer raw.Close()
+			found, err := sqlite.CheckRules(ctx, raw)
+			if err != nil || !says(found, name) {
+				t.Errorf("found %v (%v)", found, err)
+			}
+			found, err = sqlite.Examine(ctx, d.path, true, t0)
+			if err != nil || !says(found, name) && name != "wrong counts" && name != "leases of unknown instances" {
+				t.Errorf("the doctor found %v (%v)", found, err)
+			}
+			if found, err := sqlite.Examine(ctx, d.path, false, t0); err != nil || says(found, name) {
+				t.Errorf("without full the doctor found %v (%v)", found, err)
+			}
+		})
+	}
+	if len(broken) != len(sqlite.Rules()) {
+		t.Errorf("%d rules, of which %d can be broken", len(sqlite.Rules()), len(broken))
+	}
+}
+
+func says(found []sqlite.Finding, rule string) bool {
+	for _, f := range found {
+		if f.Check == "rules" && strings.HasPrefix(f.Text, rule+": ") {
+			return true
+		}
+	}
+	return false
+}
+
+// everything fills all tables.
+func everything(t *testing.T, s *sqlite.Store) {
+	t.Helper()
+	unique := newJob("default", "waits")
+	unique.Unique, unique.Policy, unique.Args = "waits 1", []byte(`{"numRetries":1}`), make([]byte, 10_000)
+	if _, err := s.Enqueue(context.Background(), t0, []storage.NewJob{unique}); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, s, "a", 5)
+	held := lease(t, s, 5, "a")
+	failure := &storage.Failure{Attempt: 1, At: t0, Error: "no"}
+	x := storage.Exchange{Length: time.Minute, Finish: []storage.Finish{
+		{Lease: held[0].Lease, Outcome: storage.OutcomeDone, Keep: time.Hour},
+		{Lease: held[1].Lease, Outcome: storage.OutcomeRetry, DueAt: t0.Add(time.Hour), Failure: failure},
+		{Lease: held[2].Lease, Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent, Error: "no", Failure: failure},
+	}}
+	if _, err := s.Exchange(context.Background(), t0, x); err != nil {
+		t.Fatal(err)
+	}
+	sched := newSchedule("often")
+	fire(t, s, firing("often", put(t, s, sched), &sched.Job))
+}
