@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -15,10 +16,10 @@ import (
 const (
 	sqlNextJob = `SELECT n FROM errand_number WHERE id = 1`
 
-	// lookEvery is the pace of looking for the commit of an EnqueueTx.
-	lookEvery = 20 * time.Millisecond
-	// lookLong is for how long that pace is kept up.
-	lookLong = time.Minute
+	// commitEvery is how often the commit of an EnqueueTx is looked for, during the
+	// first minute.
+	commitEvery = 20 * time.Millisecond
+	commitOften = time.Minute
 )
 
 // ownTx is a transaction that Tx has begun. There is one at a time.
@@ -32,6 +33,14 @@ type ownTx struct {
 	raised bool  // it has inserted a job
 	cancel bool  // a running job was asked to stop
 	failed error // of one, after which there is no way but back
+}
+
+// appTxs are the transactions of the application.
+type appTxs struct {
+	app   *statements           // the connection of Tx; set once, with the turn
+	own   atomic.Pointer[ownTx] // the one that Tx has open
+	told  time.Time             // the writer of what Tx has committed; guarded by the turn
+	asked atomic.Uint64         // EnqueueTx and CancelTx, for checkSynced
 }
 
 // tellEach is how often the writer is told that Tx has committed, so that it
@@ -73,7 +82,6 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	if err != nil {
 		return s.blocked(err)
 	}
-	s.begun.Add(1)
 	s.endGap(app)
 	own := &ownTx{tx: tx, by: goroutineID()}
 	s.own.Store(own)
@@ -105,13 +113,13 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		if sure {
 			app.remember(own.meta)
 		}
-		s.bells.ring(storage.Event{Cancel: own.cancel})
-		s.watch.wakeOthers()
+		s.listeners.notify(storage.Event{Cancel: own.cancel})
+		s.wake.others()
 	}
 	if now := time.Now(); now.Sub(s.told) >= tellEach {
 		s.told = now
 		select {
-		case s.written <- struct{}{}:
+		case s.queue.written <- struct{}{}:
 		default:
 		}
 	}
@@ -185,35 +193,40 @@ func goroutineID() (id int64) {
 	return id
 }
 
-// lookout waits for transactions of the application that have enqueued jobs:
-// SQLite tells nobody of a commit, so it must be looked for.
-type lookout struct {
+// commitWatch notifies the workers of commits of the application. SQLite tells
+// nobody of a commit on another connection, so while a transaction of the
+// application may have enqueued jobs the counter of keys is read again and again.
+type commitWatch struct {
 	mu     sync.Mutex
-	active bool
-	lo, hi int64 // keys taken and not yet seen committed: the counter is to pass lo, and in the end reach hi
-	begun  int64 // write transactions begun when the last of them was taken
+	active bool // a goroutine reads the counter
+
+	// The range of keys reserved by open transactions. If next_job is above lo, one
+	// has committed; if it is hi, all have.
+	lo, hi int64
+	// before is how many write transactions of the Store had begun when the last of
+	// the keys were reserved. The reserving transaction holds the write lock, so once
+	// another one could begin it has ended.
+	before int64
 }
 
-// lookFor has workers told once the transaction that took the keys from lo up
-// to hi has committed. That is seen by the counter. That it has ended, one way
-// or the other, is also seen by a write transaction of ours that could begin,
-// for the other held the write lock.
-func (s *Store) lookFor(lo, hi int64) {
-	l := &s.pending
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.hi, l.begun = hi, s.begun.Load()
-	if l.active {
-		l.lo = min(l.lo, lo)
+// watchCommit has the workers notified once the transaction that reserved the
+// keys from lo up to hi has committed.
+func (s *Store) watchCommit(lo, hi int64) {
+	c := &s.commits
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hi, c.before = hi, s.turn.transactions.Load()
+	if c.active {
+		c.lo = min(c.lo, lo)
 		return
 	}
-	l.lo, l.active = lo, true
-	s.joined.Go(s.lookOut) // the caller is in a call that Close waits for
+	c.lo, c.active = lo, true
+	s.joined.Go(s.watchCommits) // the caller is in a call that Close waits for
 }
 
-func (s *Store) lookOut() {
+func (s *Store) watchCommits() {
 	began := time.Now()
-	timer := time.NewTimer(lookEvery)
+	timer := time.NewTimer(commitEvery)
 	defer timer.Stop()
 	for {
 		select {
@@ -221,40 +234,40 @@ func (s *Store) lookOut() {
 		case <-s.stop:
 			return
 		}
-		found, over := s.look()
-		if found {
-			s.bells.ring(storage.Event{})
-			s.watch.wakeOthers()
+		committed, over := s.checkCommits()
+		if committed {
+			s.listeners.notify(storage.Event{})
+			s.wake.others()
 			began = time.Now()
 		}
 		if over {
 			return
 		}
-		if time.Since(began) < lookLong {
-			timer.Reset(lookEvery)
+		if time.Since(began) < commitOften {
+			timer.Reset(commitEvery)
 			continue
 		}
-		// A transaction that stays open for long, or was rolled back while
-		// nobody else writes. One that begins and writes nothing tells.
+		// The transaction stays open for long, or was rolled back while nobody else
+		// writes. A transaction of the Store that begins, and writes nothing, decides.
 		_ = s.submit(context.Background(), &request{ends: true, run: func(*tx) error { return nil }})
-		timer.Reset(watchEvery)
+		timer.Reset(wakeEvery)
 	}
 }
 
-// look tells whether something was committed that was looked for, and whether
-// nothing is left to look for.
-func (s *Store) look() (found, over bool) {
-	l := &s.pending
-	begun := s.begun.Load() // before the counter is read
+// checkCommits reports whether a transaction has committed, and whether all have
+// ended.
+func (s *Store) checkCommits() (committed, over bool) {
+	c := &s.commits
+	transactions := s.turn.transactions.Load() // before the counter is read
 	var next int64
 	err := reader{context.Background(), s.inner.DB}.row(sqlNextJob, nil, &next)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err == nil && next > l.lo {
-		found, l.lo = true, next
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && next > c.lo {
+		committed, c.lo = true, next
 	}
-	if over = err == nil && next >= l.hi || begun > l.begun; over {
-		found, l.active = true, false
+	if over = err == nil && next >= c.hi || transactions > c.before; over {
+		committed, c.active = true, false // or rolled back: to say so once too often is harmless
 	}
-	return found, over
+	return committed, over
 }

@@ -28,14 +28,14 @@ type cache struct {
 	names      map[int64]laneName
 	last       int64 // the highest lane; all up to it are known
 	paused     map[string]bool
-	pauses     int64   // how often that has changed
-	instances  []rival // this one included
-	changes    int64   // of instances
+	pauses     int64  // how often that has changed
+	instances  []peer // this one included
+	changes    int64  // of instances
 	policies   map[int64][]byte
 }
 
-// rival is an instance that is registered.
-type rival struct {
+// peer is an instance that is registered.
+type peer struct {
 	id         int64
 	name, boot string
 }
@@ -55,7 +55,7 @@ func (c *cache) reload(db asker, generation int64) error {
 	c.mu.RUnlock()
 	lanes := map[laneName]int64{}
 	paused := map[string]bool{}
-	var all []rival
+	var all []peer
 	var lane int64
 	var name laneName
 	err := db.each(sqlLanes, []any{last}, []any{&lane, &name.queue, &name.kind}, func() { lanes[name] = lane })
@@ -66,7 +66,7 @@ func (c *cache) reload(db asker, generation int64) error {
 	if err := db.each(sqlPaused, nil, []any{&queue}, func() { paused[queue] = true }); err != nil {
 		return err
 	}
-	var r rival
+	var r peer
 	err = db.each(sqlInstances, nil, []any{&r.id, &r.name, &r.boot}, func() {
 		all = append(all, r)
 	})
@@ -174,10 +174,10 @@ func (c *cache) name(lane int64) (laneName, bool) {
 }
 
 // others gives the instances but for this one, and how often they have changed.
-func (c *cache) others(self int64) ([]rival, int64) {
+func (c *cache) others(self int64) ([]peer, int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return slices.DeleteFunc(slices.Clone(c.instances), func(r rival) bool { return r.id == self }), c.changes
+	return slices.DeleteFunc(slices.Clone(c.instances), func(r peer) bool { return r.id == self }), c.changes
 }
 
 // alone tells whether no other instance is registered, and how often the
@@ -185,14 +185,14 @@ func (c *cache) others(self int64) ([]rival, int64) {
 func (c *cache) alone(self int64) (alone bool, changes int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return !slices.ContainsFunc(c.instances, func(r rival) bool { return r.id != self }), c.changes
+	return !slices.ContainsFunc(c.instances, func(r peer) bool { return r.id != self }), c.changes
 }
 
 // knows tells whether an instance is registered.
 func (c *cache) knows(id int64) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return slices.ContainsFunc(c.instances, func(r rival) bool { return r.id == id })
+	return slices.ContainsFunc(c.instances, func(r peer) bool { return r.id == id })
 }
 
 func (c *cache) policy(id int64) ([]byte, bool) {

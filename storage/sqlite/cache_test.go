@@ -125,7 +125,7 @@ func TestCache_WishAmongOthers(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	told := 0
-	holder.bells.all = map[int]func(storage.Event){0: func(e storage.Event) { // and nobody watches
+	holder.listeners.all = map[int]func(storage.Event){0: func(e storage.Event) { // and nobody watches
 		if e.Cancel {
 			told++
 		}
@@ -165,7 +165,7 @@ func TestCache_NobodyToWake(t *testing.T) {
 		if _, err := s.Enqueue(ctx, time.Now(), []storage.NewJob{{Queue: "q", Kind: "k", Args: []byte("{}")}}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := os.Stat(s.watch.path()); (err == nil) != want {
+		if _, err := os.Stat(s.wake.path()); (err == nil) != want {
 			t.Errorf("the file to wake others by: %v", err)
 		}
 	}

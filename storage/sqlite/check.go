@@ -92,7 +92,7 @@ func (s *Store) beginCheck() {
 // one: either way nobody has its lock.
 func (s *Store) unclean() bool {
 	others, _ := s.cache.others(s.self.number())
-	return slices.ContainsFunc(others, func(r rival) bool {
+	return slices.ContainsFunc(others, func(r peer) bool {
 		alive, err := locked(instancePath(s.path, r.id), s.info)
 		return err == nil && !alive && r.boot != closedBoot
 	})
@@ -179,7 +179,7 @@ func (s *Store) stopIntake(text string) {
 		s.check.log.Error("errand: the database is damaged: no work is taken in; stop all processes that use it, "+
 			"keep a copy of its files, look at it with errand doctor, and restore a backup", "file", s.path, "found", text)
 	}
-	s.bells.ring(storage.Event{})
+	s.listeners.notify(storage.Event{})
 }
 
 // heedCheck learns what another process has found.
@@ -213,7 +213,7 @@ func (s *Store) cured(text *string) bool {
 		return false
 	}
 	s.check.log.Info("errand: another process has found the tables sound: work is taken in again", "file", s.path)
-	s.bells.ring(storage.Event{})
+	s.listeners.notify(storage.Event{})
 	return true
 }
 

@@ -19,8 +19,7 @@ func (s *Store) Kill() {
 		s.gate.Unlock()
 		s.calls.Wait()
 		close(s.stop)
-		close(s.reqs)
-		close(s.urgent)
+		s.queue.close()
 		s.joined.Wait()
 		_ = s.release()
 	})
@@ -45,9 +44,9 @@ func (s *Store) InstanceNumber() int64 { return s.self.number() }
 
 // LeaseReads is how often the leases of others have been read.
 func (s *Store) LeaseReads() int64 {
-	s.sight.mu.Lock()
-	defer s.sight.mu.Unlock()
-	return s.sight.reads
+	s.observed.mu.Lock()
+	defer s.observed.mu.Unlock()
+	return s.observed.reads
 }
 
 // Supported is the check of the version of SQLite.
@@ -60,7 +59,7 @@ func SchemaVersion() int { return schemaVersion }
 func (s *Store) Fault(f func(adds bool) error) { s.fault = f }
 
 // Begun is how many write transactions have begun.
-func (s *Store) Begun() int64 { return s.begun.Load() }
+func (s *Store) Begun() int64 { return s.turn.transactions.Load() }
 
 // Stall keeps the writer busy until it is released. Calls that are made meanwhile
 // share one transaction after it, in their order.
@@ -78,7 +77,7 @@ func (s *Store) Stall() (release func()) {
 }
 
 // Waiting is how many requests wait for the writer.
-func (s *Store) Waiting() int { return len(s.reqs) + len(s.urgent) }
+func (s *Store) Waiting() int { return len(s.queue.reqs) + len(s.queue.urgent) }
 
 // FileSystem makes all files be on a file system of this type.
 func FileSystem(t interface{ Cleanup(func()) }, name string) {

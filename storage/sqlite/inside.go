@@ -188,7 +188,7 @@ func (s *Store) reserved(db plain, keys int, f func(t *tx) error) error {
 		err = t.flush()
 	}
 	if err == nil && keys > 0 {
-		s.lookFor(first, end)
+		s.watchCommit(first, end)
 	}
 	return err
 }

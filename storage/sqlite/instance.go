@@ -323,7 +323,7 @@ func (s *Store) retire() error {
 	}}
 	// Without a registration, now or in the queue, there is nothing to write.
 	r.probe = func(*tx) (bool, error) { return in.number() != 0, nil }
-	s.reqs <- r
+	s.queue.reqs <- r
 	err := <-r.done
 	in.mu.Lock()
 	defer in.mu.Unlock()

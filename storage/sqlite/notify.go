@@ -3,11 +3,63 @@ package sqlite
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/errandq/errand/storage"
 )
 
-// refresh brings the cache up to date, without the writer.
+// listeners are the functions that Notify has registered: the workers of this
+// process.
+type listeners struct {
+	mu     sync.RWMutex
+	next   int
+	all    map[int]func(storage.Event)
+	cancel atomic.Int64 // the counter asked, as of the last Event with Cancel
+}
+
+func (l *listeners) notify(e storage.Event) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, f := range l.all {
+		f(e)
+	}
+}
+
+// Notify implements [storage.Notifier].
+func (s *Store) Notify(f func(storage.Event)) (cancel func()) {
+	s.wake.start()
+	l := &s.listeners
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all == nil {
+		l.all = map[int]func(storage.Event){}
+	}
+	id := l.next
+	l.next++
+	l.all[id] = f
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.all, id)
+	}
+}
+
+// asked reports whether the listeners have yet to be told that a running job was
+// asked to stop, given the counter that each such request raises. It returns true
+// once for each value. Of two readers the later may have read the lower value.
+func (l *listeners) asked(counter int64) bool {
+	for {
+		was := l.cancel.Load()
+		if counter <= was {
+			return false
+		}
+		if l.cancel.CompareAndSwap(was, counter) {
+			return true
+		}
+	}
+}
+
+// refresh reads the counters and brings the cache up to date, without the writer.
 func (s *Store) refresh(ctx context.Context) (m meta, err error) {
 	db := reader{ctx, s.inner.DB}
 	if err := s.readMeta(db, &m); err != nil {
@@ -16,8 +68,8 @@ func (s *Store) refresh(ctx context.Context) (m meta, err error) {
 	return m, s.catchUp(db, &m)
 }
 
-// catchUp brings the cache up to date, and has the workers told of what the
-// counters say that others have done.
+// catchUp brings the cache up to date with the counters m, and notifies the
+// listeners of what the counters say that other processes have done.
 func (s *Store) catchUp(db asker, m *meta) error {
 	var e storage.Event
 	if s.cache.stale(m.gen) {
@@ -26,57 +78,8 @@ func (s *Store) catchUp(db asker, m *meta) error {
 		}
 		e.Schedules = true // perhaps
 	}
-	if e.Cancel = s.heed(m.asked); e.Cancel || e.Schedules {
-		s.bells.ring(e)
+	if e.Cancel = s.listeners.asked(m.asked); e.Cancel || e.Schedules {
+		s.listeners.notify(e)
 	}
 	return nil
-}
-
-// heed reports whether the workers have yet to be told that a running job was
-// asked to stop, and takes that as done. A look that began before another one
-// may end after it.
-func (s *Store) heed(asked int64) bool {
-	for {
-		was := s.heeded.Load()
-		if asked <= was {
-			return false
-		}
-		if s.heeded.CompareAndSwap(was, asked) {
-			return true
-		}
-	}
-}
-
-// bells are what Notify has registered.
-type bells struct {
-	mu   sync.RWMutex
-	next int
-	all  map[int]func(storage.Event)
-}
-
-func (b *bells) ring(e storage.Event) {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	for _, f := range b.all {
-		f(e)
-	}
-}
-
-// Notify implements [storage.Notifier].
-func (s *Store) Notify(f func(storage.Event)) (cancel func()) {
-	s.watch.start()
-	b := &s.bells
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.all == nil {
-		b.all = map[int]func(storage.Event){}
-	}
-	id := b.next
-	b.next++
-	b.all[id] = f
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.all, id)
-	}
 }

@@ -26,41 +26,44 @@ WHERE id = ?1 AND token = ?2 AND until = ?3 AND state = 3
 RETURNING ` + leasedColumns + `, cancelling`
 )
 
-// observer remembers which leases of others have been seen, and since when on
-// the monotonic clock they have looked the same.
-type observer struct {
-	mu      sync.Mutex
-	views   map[int64]*view // by instance; 0 stands for those that are not registered
-	settled atomic.Int64    // so often had the instances changed when no lease was without one
-	reads   int64           // of leases; for tests
+// observation is what the Store has seen of the leases of other instances, and
+// since when on the monotonic clock each lease has looked the same.
+type observation struct {
+	mu    sync.Mutex
+	peers map[int64]*peerLeases // by instance; 0 stands for those that are not registered
+	// owned is how often the instances had changed when each lease was last seen to
+	// belong to a registered one.
+	owned atomic.Int64
+	reads int64 // of leases; for tests
 }
 
-// view is what was seen of the leases of an instance.
-type view struct {
-	seen   map[sighting]time.Duration
+// peerLeases is what was seen of the leases of one instance.
+type peerLeases struct {
+	since  map[heldLease]time.Duration
 	pulses int64
-	next   time.Duration // when one may have lapsed; until then they are looked at four times in a lease
+	next   time.Duration // the first time when one may have lapsed, but at most a quarter of a lease away
 }
 
-type sighting struct{ id, token, until int64 }
+// heldLease is a lease as others see it. Each extension changes until.
+type heldLease struct{ id, token, until int64 }
 
-// look takes what is held at mono, and gives what looks the same for a full
-// lease of its holder. A lease of zero does not lapse.
-func (v *view) look(held []candidate, mono time.Duration) (lapsed []candidate) {
-	before := v.seen
-	v.seen, v.next = make(map[sighting]time.Duration, len(held)), mono
+// update takes what the instance holds at mono, and returns the leases that have
+// looked the same for their full length. A lease of length zero does not lapse.
+func (p *peerLeases) update(held []candidate, mono time.Duration) (lapsed []candidate) {
+	before := p.since
+	p.since, p.next = make(map[heldLease]time.Duration, len(held)), mono
 	for i, c := range held {
-		since, ok := before[c.sighting]
+		since, ok := before[c.heldLease]
 		if !ok {
 			since = mono
 		}
-		v.seen[c.sighting] = since
+		p.since[c.heldLease] = since
 		lease := time.Duration(c.lease) * time.Microsecond
 		if i == 0 {
-			v.next = mono + lease/4
+			p.next = mono + lease/4
 		}
 		if lease > 0 {
-			v.next = min(v.next, since+lease)
+			p.next = min(p.next, since+lease)
 			if mono-since >= lease {
 				lapsed = append(lapsed, c)
 			}
@@ -71,21 +74,22 @@ func (v *view) look(held []candidate, mono time.Duration) (lapsed []candidate) {
 
 // candidate is a lease that may be taken.
 type candidate struct {
-	sighting
+	heldLease
 	fate    storage.Fate
 	started int64
-	lease   int64 // of the holder, in microseconds
+	lease   int64 // the length that the holder has promised, in microseconds
 	holder  string
-	// of a holder that may live: it is asked again before the lease is taken
+	// Of a holder that may live: its pulses are compared again before the lease is
+	// taken.
 	instance, pulses int64
 }
 
-// Alone tells whether no other instance was registered when this process last
-// looked, which it does with each write and when woken. It is not, if leases
-// may have been left without an instance.
+// Alone reports whether no other instance was registered when this process last
+// looked, which it does with each write and when woken. It returns false while
+// leases of instances that are not registered are left.
 func (s *Store) Alone() bool {
 	alone, changes := s.cache.alone(s.self.number())
-	return alone && changes == s.sight.settled.Load()
+	return alone && changes == s.observed.owned.Load()
 }
 
 // others reports whether another process may have to know what this one does.
@@ -132,127 +136,135 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 	return out, nil
 }
 
-// survey looks at the leases of others for those that may be taken, at most
-// limit, and for instances that are gone, which the caller closes.
-func (s *Store) survey(ctx context.Context, mono, lease time.Duration, limit int) (found []candidate, gone []*deadRival, err error) {
-	s.sight.mu.Lock()
-	defer s.sight.mu.Unlock()
+// survey looks at the leases of other instances. It returns at most limit leases
+// that may be taken, and the instances that are gone, which the caller closes.
+func (s *Store) survey(ctx context.Context, mono, lease time.Duration, limit int) (found []candidate, gone []*deadPeer, err error) {
+	o := &s.observed
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	others, changes := s.cache.others(s.self.number())
-	views := map[int64]*view{}
-	for _, r := range others {
-		g, notes, err := s.inspect(r)
+	peers := map[int64]*peerLeases{}
+	for _, p := range others {
+		dead, notes, err := s.inspect(p)
 		if errors.Is(err, os.ErrPermission) {
-			continue // of another user, who keeps it to himself: others may recover what it holds
+			continue // of another user, who keeps the file closed: others may recover what it holds
 		}
 		if err != nil {
 			return nil, gone, err
 		}
-		if g != nil && !g.missing {
-			gone = append(gone, g)
+		if dead != nil && !dead.missing {
+			gone = append(gone, dead)
 		}
-		v := s.sight.of(r.id)
-		views[r.id] = v
-		if (g == nil || g.missing) && v.seen != nil && mono < v.next {
+		seen := o.of(p.id)
+		peers[p.id] = seen
+		if (dead == nil || dead.missing) && seen.since != nil && mono < seen.next {
 			continue
 		}
-		lives := g == nil
-		if lives {
-			if n := s.pulses(r.id); n != v.pulses {
-				v.pulses, v.seen = n, nil
-			}
-		}
-		held, err := s.held(ctx, sqlHeld, r.id)
+		taken, err := s.lapsed(ctx, p, dead, seen, mono, lease)
 		if err != nil {
 			return nil, gone, translate(err)
 		}
-		if lives && v.pulses == endless {
-			for i := range held {
-				held[i].lease = 0
-			}
-		}
-		if g != nil && g.missing {
-			for i := range held { // also of a Store that has closed: its file was to stay
-				held[i].lease = cmp.Or(held[i].lease, lease.Microseconds())
-			}
-			if len(held) == 0 {
-				gone = append(gone, g)
-			}
-		}
-		taken := v.look(held, mono)
-		if g != nil && !g.missing {
-			taken = held
+		if dead != nil && dead.missing && len(seen.since) == 0 { // it holds nothing
+			gone = append(gone, dead)
 		}
 		for _, c := range taken[:min(len(taken), limit-len(found))] {
-			if c.holder = r.name; lives {
-				c.instance, c.pulses = r.id, v.pulses
-			}
+			c.holder = p.name
 			if c.fate == 0 {
 				c.started = notes[c.token].At
-				c.fate = fateOf(c.token, notes, g != nil && g.crashed)
+				c.fate = fateOf(c.token, notes, dead != nil && dead.crashed)
 			}
 			found = append(found, c)
 		}
 	}
-	if changes != s.sight.settled.Load() {
+	if changes != o.owned.Load() {
 		held, err := s.held(ctx, sqlUnregistered)
 		if err != nil {
 			return nil, gone, translate(err)
 		}
 		if len(held) == 0 {
-			s.sight.settled.Store(changes)
+			o.owned.Store(changes)
 		}
-		v := s.sight.of(0)
-		views[0] = v
 		for i := range held {
 			held[i].lease = lease.Microseconds()
 		}
-		taken := v.look(held, mono)
+		peers[0] = o.of(0)
+		taken := peers[0].update(held, mono)
 		for _, c := range taken[:min(len(taken), limit-len(found))] {
 			c.holder, c.fate = "unknown", cmp.Or(c.fate, storage.Cut)
 			found = append(found, c)
 		}
 	}
-	s.sight.views = views
+	o.peers = peers
 	return found, gone, nil
 }
 
-// of gives what was seen of an instance.
-func (o *observer) of(id int64) *view {
-	if v := o.views[id]; v != nil {
-		return v
+// lapsed returns the leases of an instance that may be taken: all if its process
+// is gone, else those that have lapsed.
+func (s *Store) lapsed(ctx context.Context, p peer, dead *deadPeer, seen *peerLeases, mono, lease time.Duration) ([]candidate, error) {
+	if dead == nil {
+		if n := s.pulses(p.id); n != seen.pulses {
+			seen.pulses, seen.since = n, nil
+		}
 	}
-	return &view{}
+	held, err := s.held(ctx, sqlHeld, p.id)
+	if err != nil {
+		return nil, err
+	}
+	for i := range held {
+		c := &held[i]
+		switch {
+		case dead == nil && seen.pulses == endless:
+			c.instance, c.pulses, c.lease = p.id, seen.pulses, 0
+		case dead == nil:
+			c.instance, c.pulses = p.id, seen.pulses
+		case dead.missing: // also of a Store that has closed: its file was to stay
+			c.lease = cmp.Or(c.lease, lease.Microseconds())
+		}
+	}
+	taken := seen.update(held, mono)
+	if dead != nil && !dead.missing {
+		taken = held
+	}
+	return taken, nil
 }
 
-// deadRival is an instance whose process is gone. Its lock is held while its
+// of returns what was seen of an instance.
+func (o *observation) of(id int64) *peerLeases {
+	if seen := o.peers[id]; seen != nil {
+		return seen
+	}
+	return &peerLeases{}
+}
+
+// deadPeer is an instance whose process is gone. Its lock is held while its
 // leases are taken.
-type deadRival struct {
-	rival
+type deadPeer struct {
+	peer
 	path    string
 	file    *os.File // nil if there was none
-	missing bool     // it may live all the same: somebody has deleted the file
-	crashed bool     // its process died while the system lived on
-	dropped bool     // its registration was deleted
+	missing bool     // somebody has deleted the file: the process may live all the same
+	crashed bool     // the process died while the system lived on
+	dropped bool     // the registration was deleted
 }
 
-func (g *deadRival) close() {
+func (g *deadPeer) close() {
 	if g.file != nil {
 		_ = g.file.Close() // only ever read
 	}
 }
 
-// inspect finds out whether an instance is gone, and then what it has noted. A
-// file that is missing says nothing, unless it is of another boot: a process
-// that lives goes on without it, and so its leases must lapse. The notes of
-// another boot were never synced, and say nothing either.
-func (s *Store) inspect(r rival) (*deadRival, map[int64]host.Note, error) {
-	path := instancePath(s.path, r.id)
+// inspect returns an instance that is gone with its notes, and nil for one that
+// lives. If the file is missing and the instance is of this boot, the process may
+// live, and its leases must lapse. The notes of another boot are not returned:
+// they were never synced.
+func (s *Store) inspect(p peer) (*deadPeer, map[int64]host.Note, error) {
+	path := instancePath(s.path, p.id)
 	f, err := openExisting(path, os.O_RDWR, s.info)
 	if errors.Is(err, storage.ErrUnsupportedDB) {
-		return nil, nil, nil // put there by somebody else: what it holds lapses
+		return nil, nil, nil // somebody else has put the file there: the leases must lapse
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		return &deadRival{rival: r, path: path, missing: r.boot == host.BootID()}, nil, nil
+		return &deadPeer{peer: p, path: path, missing: p.boot == host.BootID()}, nil, nil
 	}
 	if err != nil {
 		return nil, nil, err
@@ -261,7 +273,7 @@ func (s *Store) inspect(r rival) (*deadRival, map[int64]host.Note, error) {
 	if err != nil || !free {
 		return nil, nil, errors.Join(err, f.Close())
 	}
-	g := &deadRival{rival: r, path: path, file: f, crashed: r.boot == host.BootID()}
+	g := &deadPeer{peer: p, path: path, file: f, crashed: p.boot == host.BootID()}
 	if !g.crashed {
 		return g, nil, nil
 	}
@@ -273,8 +285,8 @@ func (s *Store) inspect(r rival) (*deadRival, map[int64]host.Note, error) {
 	return g, notes, nil
 }
 
-// fateOf judges an attempt by what its holder has noted. A holder that lives
-// may call the handler even now, and notes of another boot say nothing.
+// fateOf returns the fate of an attempt by the notes of its holder. If the holder
+// has not crashed, it may call the handler even now, or has no notes.
 func fateOf(token int64, notes map[int64]host.Note, crashed bool) storage.Fate {
 	if !crashed {
 		return storage.Cut
@@ -290,7 +302,7 @@ func fateOf(token int64, notes map[int64]host.Note, crashed bool) storage.Fate {
 }
 
 func (s *Store) held(ctx context.Context, text string, of ...any) ([]candidate, error) {
-	s.sight.reads++
+	s.observed.reads++
 	rows, err := s.inner.QueryContext(ctx, text, of...)
 	if err != nil {
 		return nil, err
@@ -307,8 +319,9 @@ func (s *Store) held(ctx context.Context, text string, of ...any) ([]candidate, 
 	return out, rows.Err()
 }
 
-// reclaim takes the leases that are still what they were when looked at.
-func (t *tx) reclaim(now time.Time, lease time.Duration, found []candidate, gone []*deadRival) ([]storage.Reclaimed, error) {
+// reclaim takes the leases that have not changed since they were observed, and
+// deletes the registrations of instances that are gone.
+func (t *tx) reclaim(now time.Time, lease time.Duration, found []candidate, gone []*deadPeer) ([]storage.Reclaimed, error) {
 	t.seen(now)
 	var out []storage.Reclaimed
 	if len(found) > 0 {

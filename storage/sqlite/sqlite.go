@@ -104,51 +104,52 @@ func (o *Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// Store is a [storage.Store] on a SQLite file. It is also a
-// [storage.Notifier] and a [storage.TxEnqueuer].
+// Store is a [storage.Store] on a SQLite file. It also implements
+// [storage.Notifier], [storage.TxEnqueuer], [storage.Handoff], [storage.Pulser],
+// [storage.Scheduler], [storage.Timekeeper] and [storage.Backuper].
 type Store struct {
 	path string
 	info os.FileInfo // of the database, for the files beside it
 	opts Options
 
-	write   *sql.DB     // the writer's one connection
-	read    *sqlx.DB    // read-only connections, for what callers ask and may take long
-	inner   *sqlx.DB    // likewise, for what workers ask and the Store itself
-	apps    *sql.DB     // the one connection that Tx runs on
-	app     *statements // on apps; set once, with the turn
-	turn    *turn
-	pace    pace      // guarded by the turn
-	looked  time.Time // for the database under its name; guarded by the turn
-	told    time.Time // the writer of what Tx has committed; guarded by the turn
-	reqs    chan *request
-	urgent  chan *request  // what goes before what is in reqs
-	written chan struct{}  // holds one: Tx has committed
-	stop    chan struct{}  // closed when Close begins
-	joined  sync.WaitGroup // everything started by open
-	begun   atomic.Int64   // write transactions begun
-	heeded  atomic.Int64   // up to where asked of the counters was told to workers
-	failure atomic.Pointer[error]
-	fault   func(adds bool) error // of tests: what a commit meets
+	lifetime
+	pools
+	appTxs
+	queue     queue                 // of requests for the writer
+	turn      *turn                 // to write
+	fault     func(adds bool) error // set by tests: the error of a commit
+	logs      logs
+	ballast   ballast
+	check     check
+	self      instance    // this Store as other processes see it
+	observed  observation // of the leases of others
+	cache     cache
+	floor     floor
+	listeners listeners
+	offers    offers
+	wake      wake
+	commits   commitWatch
+}
 
-	gate    sync.RWMutex   // held for reading while sending to reqs and urgent
-	closed  bool           // guarded by gate
-	calls   sync.WaitGroup // under way, but for those that are in the queues
+// lifetime is how a Store ends: by Close, or by a failure.
+type lifetime struct {
+	stop    chan struct{}         // closed when Close begins
+	joined  sync.WaitGroup        // everything started by open
+	calls   sync.WaitGroup        // under way, except those in the queue
+	failure atomic.Pointer[error] // after which the Store takes no request
+
+	gate    sync.RWMutex // held for reading while sending to the queue
+	closed  bool         // guarded by gate
 	closing sync.Once
 	result  error // of Close
+}
 
-	logs    logs
-	ballast ballast
-	check   check
-	self    instance
-	cache   cache
-	floor   floor
-	sight   observer
-	bells   bells
-	offers  offers
-	watch   watch
-	pending lookout
-	own     atomic.Pointer[ownTx]
-	asked   atomic.Uint64 // transactions of the application, for checkSynced
+// pools are the connections to the database.
+type pools struct {
+	write *sql.DB  // one connection, the writer's
+	read  *sqlx.DB // read-only, for questions of callers, which may take long
+	inner *sqlx.DB // read-only, for questions of workers and of the Store itself
+	apps  *sql.DB  // one connection, which Tx runs on
 }
 
 var (
@@ -287,20 +288,15 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	s := &Store{
 		path: path,
 		info: info,
-		reqs: make(chan *request, maxBatch),
-		stop: make(chan struct{}),
 	}
-	s.urgent = make(chan *request, maxBatch)
+	s.stop = make(chan struct{})
+	s.queue = newQueue()
 	s.check.log = o.Logger
 	o.Logger = s.logs.logger(o.Logger)
 	s.opts = o
 	defer s.logs.wait()
-	s.written = make(chan struct{}, 1)
 	s.cache.lanes, s.cache.names = map[laneName]int64{}, map[int64]laneName{}
-	s.watch.init(s)
-	if app != nil {
-		s.pace.inUse = func() bool { return app.Stats().InUse > 0 }
-	}
+	s.wake.store = s
 	s.ballast = ballast{path: ballastPath(path), info: info, size: o.Ballast, log: o.Logger}
 	s.check.path = checkPath(path)
 	defer func() {
@@ -316,6 +312,9 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	}()
 	if s.turn, err = newTurn(path, info, o.Logger); err != nil {
 		return nil, err
+	}
+	if app != nil {
+		s.turn.pace.inUse = func() bool { return app.Stats().InUse > 0 }
 	}
 	if err = s.turn.take(context.Background(), o.BusyTimeout); err != nil {
 		return nil, err
@@ -368,17 +367,26 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 }
 
 // enter begins a call that Close waits for; leave ends it.
-func (s *Store) enter() error {
-	s.gate.RLock()
-	defer s.gate.RUnlock()
-	if s.closed {
+func (l *lifetime) enter() error {
+	l.gate.RLock()
+	defer l.gate.RUnlock()
+	if l.closed {
 		return storage.ErrClosed
 	}
-	s.calls.Add(1)
+	l.calls.Add(1)
 	return nil
 }
 
-func (s *Store) leave() { s.calls.Done() }
+func (l *lifetime) leave() { l.calls.Done() }
+
+// usable returns [storage.ErrClosed] with the failure that ended the Store, nil if
+// there was none.
+func (l *lifetime) usable() error {
+	if cause := l.failure.Load(); cause != nil {
+		return fmt.Errorf("%w after: %w", storage.ErrClosed, *cause)
+	}
+	return nil
+}
 
 // Close implements [storage.Store]. Closing twice is harmless; every call
 // returns when all is closed. It waits for calls under way and must not be
@@ -393,12 +401,11 @@ func (s *Store) close() error {
 	s.gate.Lock()
 	s.closed = true
 	s.gate.Unlock()
-	s.bells.ring(storage.Event{}) // workers that are idle are to learn of it
+	s.listeners.notify(storage.Event{}) // so that idle workers learn of it
 	s.calls.Wait()
 	close(s.stop)
 	err := s.retire()
-	close(s.reqs) // the writer answers what is left, then ends
-	close(s.urgent)
+	s.queue.close() // the writer answers what is left, then ends
 	s.joined.Wait()
 	return errors.Join(err, s.release())
 }
@@ -426,7 +433,7 @@ func (s *Store) release() error {
 		}
 	}
 	defer s.logs.wait() // whoever closes a Store may look at what it has logged
-	errs = append(errs, s.watch.close())
+	errs = append(errs, s.wake.close())
 	if s.turn != nil {
 		errs = append(errs, s.turn.close())
 	}

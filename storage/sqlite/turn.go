@@ -31,6 +31,10 @@ type turn struct {
 	vain   time.Time // until then it is in vain to wait for the lock
 	went   time.Time // when somebody went on last without the lock
 	warned bool
+
+	pace         pace
+	looked       time.Time    // for the database under its name, last
+	transactions atomic.Int64 // that have begun, to write
 }
 
 // vainFor is for how long nobody waits for a lock whose holder does not write.
@@ -277,7 +281,7 @@ func (s *Store) blocked(err error) error {
 	}
 	who := "another process, or another connection of this program"
 	switch {
-	case s.pace.inUse != nil && s.pace.inUse():
+	case s.turn.pace.inUse != nil && s.turn.pace.inUse():
 		who = "probably the application, of whose database a connection is in use"
 	case !s.turn.alone && !s.turn.locked:
 		who = "probably another process of errand, which has the turn"
@@ -311,13 +315,13 @@ func (s *Store) takeTurn(ctx context.Context, db **statements) error {
 		s.giveTurn()
 		return err
 	}
-	if asked.Sub(s.looked) >= lookEach {
+	if asked.Sub(s.turn.looked) >= lookEach {
 		if err := s.there(); err != nil {
 			s.giveTurn()
 			s.fail(err, "database")
 			return err
 		}
-		s.looked = asked
+		s.turn.looked = asked
 		s.heedCheck()
 	}
 	if !s.turn.locked {
@@ -408,19 +412,19 @@ func (p *pace) over(now time.Time, met bool) {
 // leaveGap leaves the lock free, if it is time for that. By db, which may be nil
 // until the turn is had, the caller learns whether somebody has used the gap.
 func (s *Store) leaveGap(ctx context.Context, asked time.Time, db **statements) error {
-	gap := s.pace.due(asked, time.Now())
+	gap := s.turn.pace.due(asked, time.Now())
 	if gap == 0 {
 		return nil
 	}
-	s.pace.open = true
-	s.pace.version = dataVersion(*db)
+	s.turn.pace.open = true
+	s.turn.pace.version = dataVersion(*db)
 	timer := time.NewTimer(gap)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		s.pace.over(time.Now(), false)
+		s.turn.pace.over(time.Now(), false)
 		return ctx.Err()
 	}
 }
@@ -428,10 +432,11 @@ func (s *Store) leaveGap(ctx context.Context, asked time.Time, db **statements) 
 // endGap comes when the transaction has begun: somebody who was let in may have
 // kept the lock for longer than the gap.
 func (s *Store) endGap(db *statements) {
+	s.turn.transactions.Add(1)
 	s.turn.begun()
-	if s.pace.open {
-		before := s.pace.version
-		s.pace.over(time.Now(), before != 0 && dataVersion(db) != before)
+	if s.turn.pace.open {
+		before := s.turn.pace.version
+		s.turn.pace.over(time.Now(), before != 0 && dataVersion(db) != before)
 	}
 }
 
@@ -447,9 +452,9 @@ func dataVersion(db *statements) (version int64) {
 // giveTurn gives the turn back that takeTurn has taken.
 func (s *Store) giveTurn() {
 	now := time.Now()
-	if s.pace.open { // the lock could not be had after a gap
-		s.pace.over(now, true)
+	if s.turn.pace.open { // the lock could not be had after a gap
+		s.turn.pace.over(now, true)
 	}
-	s.pace.ended = now
+	s.turn.pace.ended = now
 	s.turn.give()
 }

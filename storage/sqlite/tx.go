@@ -193,7 +193,7 @@ func (t *tx) flush() error {
 		return err
 	}
 	if t.meta.clock != t.was.clock {
-		t.store.watch.mark.Store(t.meta.clock) // before others can see it
+		t.store.wake.clock.Store(t.meta.clock) // before others can see it
 	}
 	if t.meta != t.was {
 		was, now := t.was.numbers(), t.meta.numbers()
@@ -235,14 +235,14 @@ func (t *tx) committed() {
 	for _, f := range t.after {
 		f()
 	}
-	t.store.heed(t.meta.asked) // t.event says so
+	t.store.listeners.asked(t.meta.asked) // t.event says so
 	t.passOn()
 	if t.event == nil {
 		return
 	}
-	t.store.bells.ring(*t.event)
+	t.store.listeners.notify(*t.event)
 	if t.others {
-		t.store.watch.wakeOthers()
+		t.store.wake.others()
 	}
 }
 

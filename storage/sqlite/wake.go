@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"os"
 	"runtime"
@@ -18,25 +19,26 @@ import (
 const (
 	sqlDataVersion = `PRAGMA data_version`
 
-	// watchEvery is the pace of the backstop that looks for commits of others.
-	watchEvery = time.Second
+	// wakeEvery is how often the Store asks whether other processes have committed.
+	// It is the backstop of the wake file.
+	wakeEvery = time.Second
 )
 
-// watch tells workers of commits that other processes make: by a file that
-// those write to after a commit that concerns others, and by asking SQLite
-// once a second whether anything has changed.
-type watch struct {
+// wake notifies the listeners of commits of other processes, and other processes
+// of commits of this one. After a commit that concerns others a process writes to
+// the wake file, which the others watch. Besides, each asks SQLite once a second
+// whether anything has changed.
+type wake struct {
 	store *Store
 	once  sync.Once
-	mark  atomic.Int64 // the clock of the counters as this process last wrote it
-	mu    sync.Mutex
-	file  *os.File // to wake others; opened when first needed
+	clock atomic.Int64 // the counter of the clock, as this process last wrote it
+
+	mu   sync.Mutex
+	file *os.File // opened when first needed
 }
 
-func (w *watch) init(s *Store) { w.store = s }
-
-// start begins watching, when there is somebody to tell.
-func (w *watch) start() {
+// start begins to watch for commits of other processes.
+func (w *wake) start() {
 	if w.store.opts.SingleProcess || inBubble() {
 		return
 	}
@@ -50,21 +52,21 @@ func (w *watch) start() {
 	})
 }
 
-// inBubble tells whether the caller runs in a bubble of testing/synctest. There
-// time stands still while anybody waits for the system, as fsnotify does, and
-// no other process shares it: there is nobody to watch for. Only the name of a
-// goroutine in its stack tells; where it did not, time would stand still.
+// inBubble reports whether the caller runs in a bubble of testing/synctest. There
+// time stands still while a goroutine waits for the system, as fsnotify does, and
+// there is no other process to watch for. Only the name of a goroutine in its
+// stack says so; if a later Go changed that, time would stand still.
 func inBubble() bool {
 	var b [128]byte
 	name, _, _ := bytes.Cut(b[:runtime.Stack(b[:], false)], []byte(":"))
 	return bytes.Contains(name, []byte("synctest bubble"))
 }
 
-func (w *watch) run() {
+func (w *wake) run() {
 	s := w.store
 	events, stop := w.subscribe()
 	defer stop()
-	// Others wake only those who are registered.
+	// Other processes write to the wake file only while others are registered.
 	if err := s.submit(context.Background(), &request{run: func(t *tx) error {
 		_, err := t.register(0)
 		return err
@@ -77,30 +79,17 @@ func (w *watch) run() {
 		return
 	}
 	defer conn.Close()
-	look, err := conn.PrepareContext(context.Background(), sqlDataVersion)
+	version, err := conn.PrepareContext(context.Background(), sqlDataVersion)
 	if err != nil {
 		s.opts.Logger.Error("errand: cannot watch for commits of other processes", "error", translate(err))
 		return
 	}
-	defer func() { _ = look.Close() }() // else the connection stays open
-	tick := time.NewTicker(watchEvery)
+	defer func() { _ = version.Close() }() // else the connection stays open
+	tick := time.NewTicker(wakeEvery)
 	defer tick.Stop()
-	var last, clock int64
-	for s.usable() == nil { // else nobody works any more whom a commit concerns
-		var version int64
-		if err := look.QueryRow().Scan(&version); err == nil && version != last {
-			last = version
-			var e storage.Event
-			m, err := s.refresh(context.Background())
-			if err != nil {
-				s.opts.Logger.Warn("errand: what another process has changed could not be read", "error", translate(err))
-			} else if m.clock != clock {
-				if clock = m.clock; clock > w.mark.Load() {
-					e.Clock = fromMicros(clock)
-				}
-			}
-			s.bells.ring(e)
-		}
+	var last commit
+	for s.usable() == nil { // else the workers end
+		w.look(version, &last)
 		select {
 		case <-events:
 		case <-tick.C:
@@ -110,9 +99,35 @@ func (w *watch) run() {
 	}
 }
 
-// subscribe returns the writes to the wake file. Where they cannot be had, as
-// past the system's limit of watchers, the tick does alone.
-func (w *watch) subscribe() (<-chan fsnotify.Event, func()) {
+// commit is what is known of the last commit of another process.
+type commit struct {
+	version int64 // of the data, as SQLite counts commits
+	clock   int64 // the counter
+}
+
+// look notifies the listeners if another process has committed since last.
+func (w *wake) look(query *sql.Stmt, last *commit) {
+	s := w.store
+	var version int64
+	if err := query.QueryRow().Scan(&version); err != nil || version == last.version {
+		return
+	}
+	last.version = version
+	var e storage.Event
+	m, err := s.refresh(context.Background())
+	if err != nil {
+		s.opts.Logger.Warn("errand: what another process has changed could not be read", "error", translate(err))
+	} else if m.clock != last.clock {
+		if last.clock = m.clock; m.clock > w.clock.Load() {
+			e.Clock = fromMicros(m.clock)
+		}
+	}
+	s.listeners.notify(e)
+}
+
+// subscribe returns the writes to the wake file. If the system refuses to watch
+// the file, as beyond its limit of watchers, only the tick is left.
+func (w *wake) subscribe() (<-chan fsnotify.Event, func()) {
 	n, err := w.watcher()
 	if err != nil {
 		w.store.opts.Logger.Warn("errand: jobs of other processes may begin up to a second late: their wake-ups cannot be heard", "error", err)
@@ -125,7 +140,7 @@ func (w *watch) subscribe() (<-chan fsnotify.Event, func()) {
 	return n.Events, func() { _ = n.Close() }
 }
 
-func (w *watch) watcher() (*fsnotify.Watcher, error) {
+func (w *wake) watcher() (*fsnotify.Watcher, error) {
 	if _, err := w.open(); err != nil {
 		return nil, err
 	}
@@ -139,9 +154,9 @@ func (w *watch) watcher() (*fsnotify.Watcher, error) {
 	return n, nil
 }
 
-func (w *watch) path() string { return w.store.path + "-wake" }
+func (w *wake) path() string { return w.store.path + "-wake" }
 
-func (w *watch) open() (*os.File, error) {
+func (w *wake) open() (*os.File, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.file == nil {
@@ -154,8 +169,8 @@ func (w *watch) open() (*os.File, error) {
 	return w.file, nil
 }
 
-// wakeOthers tells the workers of other processes, if there are any.
-func (w *watch) wakeOthers() {
+// others wakes the workers of other processes, if any are registered.
+func (w *wake) others() {
 	if !w.store.others() {
 		return
 	}
@@ -164,7 +179,7 @@ func (w *watch) wakeOthers() {
 	}
 }
 
-func (w *watch) close() error {
+func (w *wake) close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.file == nil {

@@ -57,6 +57,36 @@ const (
 	withdrawn
 )
 
+// queue are the requests that wait for the writer.
+type queue struct {
+	reqs    chan *request
+	urgent  chan *request // served before those in reqs
+	written chan struct{} // holds one: Tx has committed, so the log has grown
+}
+
+func newQueue() queue {
+	return queue{make(chan *request, maxBatch), make(chan *request, maxBatch), make(chan struct{}, 1)}
+}
+
+func (q *queue) close() {
+	close(q.reqs)
+	close(q.urgent)
+}
+
+// add waits until r is in the queue, or until ctx ends.
+func (q *queue) add(ctx context.Context, r *request) error {
+	to := q.reqs
+	if r.urgent {
+		to = q.urgent
+	}
+	select {
+	case to <- r:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // idle is a call that has nothing to do.
 func (s *Store) idle(ctx context.Context) error {
 	s.gate.RLock()
@@ -82,16 +112,10 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 		s.gate.RUnlock()
 		return storage.ErrClosed
 	}
-	queue := s.reqs
-	if r.urgent {
-		queue = s.urgent
-	}
-	select {
-	case queue <- r:
-		s.gate.RUnlock()
-	case <-ctx.Done():
-		s.gate.RUnlock()
-		return ctx.Err()
+	err := s.queue.add(ctx, r)
+	s.gate.RUnlock()
+	if err != nil {
+		return err
 	}
 	select {
 	case err := <-r.done:
@@ -185,7 +209,7 @@ func (w *writer) gather(batch []*request) []*request {
 func (w *writer) take(work int, plain bool) *request {
 	if work < maxWork {
 		select {
-		case r := <-w.urgent: // nil if it is closed
+		case r := <-w.queue.urgent: // nil if it is closed
 			if r != nil {
 				return r
 			}
@@ -194,12 +218,12 @@ func (w *writer) take(work int, plain bool) *request {
 	}
 	if w.kept == nil {
 		select {
-		case w.kept = <-w.reqs:
+		case w.kept = <-w.queue.reqs:
 		default:
 		}
 	}
 	r := w.kept
-	if r == nil || plain && work+r.work > maxWork || r.last && len(w.urgent) > 0 {
+	if r == nil || plain && work+r.work > maxWork || r.last && len(w.queue.urgent) > 0 {
 		return nil
 	}
 	w.kept = nil
@@ -211,7 +235,7 @@ func (w *writer) next() (*request, bool) {
 	if r := w.take(0, false); r != nil {
 		return r, true
 	}
-	urgent, reqs := w.urgent, w.reqs
+	urgent, reqs := w.queue.urgent, w.queue.reqs
 	for urgent != nil || reqs != nil {
 		var pause <-chan time.Time
 		if w.dirty {
@@ -230,7 +254,7 @@ func (w *writer) next() (*request, bool) {
 				return w.take(0, false), true
 			}
 			reqs = nil
-		case <-w.written:
+		case <-w.queue.written:
 			w.dirty = true
 			w.log.run(w.log.often())
 		case <-pause:
@@ -285,13 +309,6 @@ func (w *writer) probe(r *request) (bool, error) {
 	return r.probe(t)
 }
 
-func (s *Store) usable() error {
-	if cause := s.failure.Load(); cause != nil {
-		return fmt.Errorf("%w after: %w", storage.ErrClosed, *cause)
-	}
-	return nil
-}
-
 // attempt runs the requests in one transaction, leaving out of the batch those
 // that were withdrawn before it began. If it fails because of one of them, it
 // gives that one's index, else -1 and the error of all.
@@ -307,7 +324,6 @@ func (w *writer) attempt(batch *[]*request) (culprit int, err error) {
 		return -1, w.blocked(err)
 	}
 	w.endGap(w.stmts)
-	w.begun.Add(1)
 	w.dirty = true
 	live := slices.DeleteFunc(*batch, func(r *request) bool {
 		return !r.state.CompareAndSwap(waiting, taken) && r.state.Load() == withdrawn
@@ -375,5 +391,5 @@ func (s *Store) commitFailed(err error) error {
 func (s *Store) fail(err error, of string) {
 	s.failure.Store(&err)
 	s.opts.Logger.Error("errand: "+of+" failed, the store is closed; open it again to see what was written", "error", err)
-	s.bells.ring(storage.Event{}) // workers that are idle are to learn of it
+	s.listeners.notify(storage.Event{}) // so that idle workers learn of it
 }
