@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jmoiron/sqlx"
+
 	"github.com/errandq/errand/storage"
 )
 
@@ -221,4 +223,56 @@ func (r reader) each(text string, args, dest []any, f func()) error {
 
 func (r reader) row(text string, args []any, dest ...any) error {
 	return ended(r.ctx, unread(r.db.QueryRowContext(r.ctx, text, args...).Scan(dest...)))
+}
+
+// pools are the connections to the database.
+type pools struct {
+	write *sql.DB  // one connection, the writer's
+	read  *sqlx.DB // read-only, for questions of callers, which may take long
+	inner *sqlx.DB // read-only, for questions of workers and of the Store itself
+	apps  *sql.DB  // one connection, which Tx runs on
+}
+
+func (p *pools) close() error {
+	if p.write == nil { // never opened
+		return nil
+	}
+	return errors.Join(p.apps.Close(), p.read.Close(), p.inner.Close(), p.write.Close())
+}
+
+// connect opens the connections, has the schema migrated, and returns the
+// connection of the writer. The caller has the turn.
+func (s *Store) connect(ctx context.Context, app *sql.DB) (conn *sql.Conn, err error) {
+	asApp, err := settings(ctx, app)
+	if err != nil {
+		return nil, err
+	}
+	s.write = openPool(s.path, 1, s.opts, append(writerPragmas(s.opts), "journal_mode(WAL)"))
+	s.read = sqlx.NewDb(openPool(s.path, maxReaders, s.opts, readerPragmas), "sqlite")
+	s.inner = sqlx.NewDb(openPool(s.path, maxInner, s.opts, readerPragmas), "sqlite")
+	s.apps = openPool(s.path, 1, s.opts, append(syncPragmas(s.opts), asApp...))
+	if conn, err = s.write.Conn(ctx); err != nil {
+		return nil, err
+	}
+	if err = checkVersion(ctx, conn); err == nil {
+		err = checkWAL(ctx, conn)
+	}
+	if err == nil {
+		err = settle(ctx, conn)
+	}
+	if err == nil {
+		err = migrate(ctx, conn)
+	}
+	if err == nil {
+		_, err = s.refresh(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	s.ballast.open()
+	if app != nil && beginsDeferred(ctx, app, conn) {
+		s.opts.Logger.Warn("errand: transactions of the application begin deferred: one that has read cannot write " +
+			"after another commit (SQLITE_BUSY_SNAPSHOT, 517); set _txlock=immediate in the DSN")
+	}
+	return conn, nil
 }

@@ -1,16 +1,19 @@
 // Package sqlite keeps jobs in a SQLite file, through modernc.org/sqlite.
 //
-// One goroutine owns the only connection that writes. Whatever requests have
-// queued up while it was busy run in one transaction and are answered after
-// its one commit: that is what makes a commit with fsync affordable. A few
-// read-only connections serve everything else. Processes that share a file
-// take turns at writing by a lock file beside it.
+// One goroutine owns the only connection that writes. All requests that have
+// queued up while it was busy run in one transaction, and are answered after its
+// one commit: that makes a commit with fsync affordable. A few read-only
+// connections serve everything else. Processes that share a file take turns at
+// writing, by a lock file beside it.
 //
 // Beside a database jobs.db there may be jobs.db-turn (whose turn it is to
 // write), jobs.db-wake (written to wake the workers of other processes), a
 // jobs.db-instance-N for each process that leases jobs, jobs.db-ballast (given
-// up when the disk is full), jobs.db-check (a check is owed, or has found
-// damage), and for moments jobs.db-room (is there room?). They hold no data that a restart needs.
+// up when the disk is full), jobs.db-check (a check is due, or has found
+// damage), and for moments jobs.db-room (is there room?). They hold no data that a
+// restart needs.
+//
+// What the Store needs of operating systems is in internal/host.
 package sqlite
 
 import (
@@ -27,7 +30,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jmoiron/sqlx"
 	driver "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 
@@ -53,14 +55,15 @@ type Options struct {
 	// Durability of writes. If zero, Full.
 	Durability Durability
 	// SingleProcess promises that no other process opens the file, and locks
-	// them out while the Store is open: no turns, no wake-ups between
-	// processes, no looking for commits of others.
+	// them out while the Store is open. Then there are no turns, no wake-ups
+	// between processes and no watch for their commits. If false, several processes
+	// may have the file open.
 	SingleProcess bool
 	// BusyTimeout is how long to wait for the turn, and then for the write lock,
 	// before returning [storage.ErrBusy]. If zero, 5 s.
 	BusyTimeout time.Duration
 	// Ballast is how many bytes are kept beside the database, in a file that is
-	// given up when the disk is full, so that work in progress can be finished.
+	// emptied when the disk is full, so that work in progress can be finished.
 	// If zero, 4 MiB; if negative, there is none.
 	Ballast int64
 	// AnyFileSystem allows file systems that other machines may share. There
@@ -70,10 +73,9 @@ type Options struct {
 	// are lost, unless all processes use one of the names, and its folder keeps
 	// the files beside it. If false, both are refused.
 	AnyFileSystem bool
-	// Logger is told what no caller can be told. It is called by a goroutine of its
-	// own: it may enqueue, but must not close the Store. While it is slow, 64
-	// records wait, and those beyond are counted and dropped. If nil,
-	// slog.Default().
+	// Logger receives what no caller can be told. It is called by a goroutine of its
+	// own: it may enqueue, but must not close the Store. While it is slow, at most 64
+	// records wait; further ones are counted and dropped. If nil, slog.Default().
 	Logger *slog.Logger
 }
 
@@ -144,14 +146,6 @@ type lifetime struct {
 	result  error // of Close
 }
 
-// pools are the connections to the database.
-type pools struct {
-	write *sql.DB  // one connection, the writer's
-	read  *sqlx.DB // read-only, for questions of callers, which may take long
-	inner *sqlx.DB // read-only, for questions of workers and of the Store itself
-	apps  *sql.DB  // one connection, which Tx runs on
-}
-
 var (
 	_ storage.Store      = (*Store)(nil)
 	_ storage.Notifier   = (*Store)(nil)
@@ -163,16 +157,16 @@ var (
 // Open opens the SQLite file at path, creating it with mode 0600 and migrating
 // it as needed. The file is put into WAL mode.
 //
-// It gives [storage.ErrUnsupportedDB] for a database in memory, a file with two
+// It returns [storage.ErrUnsupportedDB] for a database in memory, a file with two
 // names (a hard link, or a mount of the file alone), triggers on errand's tables, or
 // a SQLite older than 3.51.3, [storage.ErrCorrupt] for a file that is not a database,
 // [storage.ErrReadOnly], [storage.ErrTooNew], and [storage.ErrBusy] for one
 // that a process with SingleProcess has open.
 //
-// If a process that leased jobs has left the file without closing it, or if it
-// is a backup, the tables are checked in the background. Once damage is found,
-// here or by another process, whatever adds work or begins it gives
-// [storage.ErrCorrupt], while what is running can be finished; that lasts over
+// If a process that leased jobs has left the file without closing it, or if the
+// file is a backup, the tables are checked in the background. Once this or another
+// process has found damage, calls that add jobs or lease them return
+// [storage.ErrCorrupt], while running jobs can be finished. That lasts over
 // restarts, until a check finds the tables sound.
 func Open(path string, opts *Options) (*Store, error) {
 	if path == "" {
@@ -205,16 +199,15 @@ func Open(path string, opts *Options) (*Store, error) {
 // nothing else. db stays the caller's to close, after the Store.
 //
 // The file must be in WAL mode already, and db must be of modernc's driver:
-// two copies of SQLite in one process drop each other's locks. Anything else
-// gives [storage.ErrUnsupportedDB], and so does synchronous OFF with Full. New
-// warns of it with Relaxed, and of transactions of db that begin deferred: they
-// should begin immediate, by _txlock=immediate in the DSN.
+// two copies of SQLite in one process drop each other's locks. For anything else
+// New returns [storage.ErrUnsupportedDB], and for synchronous OFF with Full. With
+// Relaxed New warns of synchronous OFF. It also warns of transactions of db that
+// begin deferred: they should begin immediate, by _txlock=immediate in the DSN.
 //
-// On Linux call
-// modernc.org/sqlite.OFDLocking(true) before db is first used, so that code that
-// opens and closes the database file cannot drop those locks either; New warns
-// if that was missed. The -shm file beside it must not be opened by such code:
-// its locks are the driver's, and no setting protects them.
+// On Linux call modernc.org/sqlite.OFDLocking(true) before db is first used, so
+// that code which opens and closes the database file cannot drop those locks
+// either; New warns if that was missed. Such code must not open the -shm file
+// beside the database: no setting protects the locks on it.
 func New(db *sql.DB, opts *Options) (*Store, error) {
 	if db == nil {
 		return nil, errors.New("errand: db is nil: must be an open database")
@@ -258,9 +251,9 @@ func useOFDLocks(log *slog.Logger) {
 	}
 }
 
-// open opens the Store, beside the application's app unless that is nil. On a
-// disk that is full it tries once more without the ballast: SQLite needs some
-// room for the index of its log.
+// open opens the Store, on the database of app unless app is nil. If the disk is
+// full it tries once more without the ballast: SQLite needs some room for the
+// index of its log.
 func open(path string, o Options, app *sql.DB) (*Store, error) {
 	s, err := openOnce(path, o, app)
 	if err == nil || !cramped(path, err) {
@@ -285,32 +278,14 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 		return nil, err
 	}
 	warnOfMemory(path, o.Logger)
-	s := &Store{
-		path: path,
-		info: info,
-	}
-	s.stop = make(chan struct{})
-	s.queue = newQueue()
-	s.check.log = o.Logger
-	o.Logger = s.logs.logger(o.Logger)
-	s.opts = o
+	s := newStore(path, info, o)
 	defer s.logs.wait()
-	s.cache.lanes, s.cache.names = map[laneName]int64{}, map[int64]laneName{}
-	s.wake.store = s
-	s.ballast = ballast{path: ballastPath(path), info: info, size: o.Ballast, log: o.Logger}
-	s.check.path = checkPath(path)
 	defer func() {
 		if err != nil {
-			if isCode(err, lib.SQLITE_ERROR) { // our statements have no fault
-				err = fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
-			}
-			if isCode(err, lib.SQLITE_READONLY) || errors.Is(err, storage.ErrReadOnly) {
-				err = readOnlyError(path, err)
-			}
-			err = errors.Join(translate(s.asFull(err)), s.release())
+			err = errors.Join(s.openFailed(err), s.release())
 		}
 	}()
-	if s.turn, err = newTurn(path, info, o.Logger); err != nil {
+	if s.turn, err = newTurn(path, info, s.opts.Logger); err != nil {
 		return nil, err
 	}
 	if app != nil {
@@ -322,39 +297,11 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	if !o.SingleProcess {
 		s.turn.release()
 	}
-	ctx := context.Background()
-	asApp, err := settings(ctx, app)
+	conn, err := s.connect(context.Background(), app)
 	if err != nil {
 		return nil, err
 	}
-	s.write = openPool(path, 1, o, append(writerPragmas(o), "journal_mode(WAL)"))
-	s.read = sqlx.NewDb(openPool(path, maxReaders, o, readerPragmas), "sqlite")
-	s.inner = sqlx.NewDb(openPool(path, maxInner, o, readerPragmas), "sqlite")
-	s.apps = openPool(path, 1, o, append(syncPragmas(o), asApp...))
-	conn, err := s.write.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err = checkVersion(ctx, conn); err == nil {
-		err = checkWAL(ctx, conn)
-	}
-	if err == nil {
-		err = settle(ctx, conn)
-	}
-	if err == nil {
-		err = migrate(ctx, conn)
-	}
-	if err == nil {
-		_, err = s.refresh(ctx)
-	}
-	if err == nil {
-		s.ballast.open()
-	}
-	if err == nil && app != nil && beginsDeferred(ctx, app, conn) {
-		o.Logger.Warn("errand: transactions of the application begin deferred: one that has read cannot write " +
-			"after another commit (SQLITE_BUSY_SNAPSHOT, 517); set _txlock=immediate in the DSN")
-	}
-	if o.SingleProcess && err == nil {
+	if o.SingleProcess {
 		err = s.turn.keep()
 	}
 	s.turn.give()
@@ -364,6 +311,28 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	s.joined.Go(func() { s.runWriter(conn) })
 	s.beginCheck()
 	return s, nil
+}
+
+func newStore(path string, info os.FileInfo, o Options) *Store {
+	s := &Store{path: path, info: info, opts: o, queue: newQueue()}
+	s.opts.Logger = s.logs.logger(o.Logger)
+	s.stop = make(chan struct{})
+	s.cache.lanes, s.cache.names = map[laneName]int64{}, map[int64]laneName{}
+	s.wake.store = s
+	s.ballast = ballast{path: ballastPath(path), info: info, size: o.Ballast, log: s.opts.Logger}
+	s.check.path, s.check.log = checkPath(path), o.Logger
+	return s
+}
+
+// openFailed returns the error of a Store that could not be opened.
+func (s *Store) openFailed(err error) error {
+	if isCode(err, lib.SQLITE_ERROR) { // our statements have no fault
+		err = fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
+	}
+	if isCode(err, lib.SQLITE_READONLY) || errors.Is(err, storage.ErrReadOnly) {
+		err = readOnlyError(s.path, err)
+	}
+	return translate(s.asFull(err))
 }
 
 // enter begins a call that Close waits for; leave ends it.
@@ -410,29 +379,18 @@ func (s *Store) close() error {
 	return errors.Join(err, s.release())
 }
 
-// release closes what open has opened. After a failed fsync the connections
-// are left alone, since closing the last one would checkpoint from a file of
-// which nobody knows what is on the disk.
+// release closes what open has opened. After a failed fsync it leaves the
+// connections alone: closing the last one would checkpoint, from a log of which
+// nobody knows what is on the disk.
 func (s *Store) release() error {
 	var errs []error
 	if s.failure.Load() == nil {
 		if s.app != nil {
 			s.app.close()
 		}
-		if s.apps != nil {
-			errs = append(errs, s.apps.Close())
-		}
-		if s.read != nil {
-			errs = append(errs, s.read.Close())
-		}
-		if s.inner != nil {
-			errs = append(errs, s.inner.Close())
-		}
-		if s.write != nil {
-			errs = append(errs, s.write.Close())
-		}
+		errs = append(errs, s.pools.close())
 	}
-	defer s.logs.wait() // whoever closes a Store may look at what it has logged
+	defer s.logs.wait() // the caller of Close may look at the log
 	errs = append(errs, s.wake.close())
 	if s.turn != nil {
 		errs = append(errs, s.turn.close())
