@@ -19,55 +19,56 @@ const (
 	// the file system find room for it again.
 	sqlRestart = `PRAGMA wal_checkpoint(RESTART)`
 
-	// checkpointAt is how many pages of the log make a checkpoint, between two
+	// checkpointAt is how many pages in the log are worth a checkpoint, between two
 	// transactions.
 	checkpointAt = 4000
-	// lowAt is what makes one while the disk is nearly full: until then what is
-	// in the log may need as much room again in the database, and the ballast
-	// has to suffice for that.
+	// lowAt is how many pages are worth one while the disk is nearly full. Pages in
+	// the log may need as much room again in the database, for which the ballast must
+	// suffice.
 	lowAt = 100
-	// checkpointIdle is the pause in which whatever there is goes over.
+	// checkpointIdle is the pause of the writer after which all pages are moved.
 	checkpointIdle = time.Second
-	// restartAt is how many pages of the log are worth a pause of everybody who
-	// writes. Readers that overlap keep each checkpoint from coming to the end,
-	// however short they are: only while nobody writes they all come to read the
-	// same, and then no more from the log.
+	// restartAt is how many pages in the log are worth a pause of all writers.
+	// Readers that overlap keep each checkpoint from reaching the end of the log,
+	// however short they are. Only while nobody writes do all of them come to read
+	// the same moment, and then no longer from the log.
 	restartAt = checkpointAt + checkpointAt/4
-	// restartWait is how long that waits for readers, and longWait how long once
-	// the log is longer than it should ever be.
+	// restartWait is how long the writers pause for readers, and longWait how long
+	// once the log has more than warnAt pages.
 	restartWait = 150 * time.Millisecond
 	longWait    = time.Second
 	restartPoll = 5 * time.Millisecond
-	// restartPause follows one that failed; it doubles up to longPause.
+	// restartPause is the time to the next try after one that failed; it doubles up
+	// to longPause.
 	restartPause = time.Second
 	longPause    = 30 * time.Second
-	// warnAt is how many pages of the log are more than there should ever be.
+	// warnAt is how many pages in the log are more than there should ever be.
 	warnAt = 4 * checkpointAt
-	// logLimit is what is kept of the file of a log that was longer, in bytes.
+	// logLimit is to how many bytes the file of a longer log is cut.
 	logLimit = 64 << 20
 )
 
 // checkpointer moves the pages of the write-ahead log into the database. SQLite
-// would do so by itself, in the middle of a commit, and pass over errors: after
-// a failed fsync it would try again, succeed without having written, and throw
-// the log away. Here nobody waits for it who need not, and an error ends the
-// store as that of a commit does.
+// would do so by itself, in the middle of a commit, and ignore errors: after a
+// failed fsync it would try again, succeed without having written, and discard the
+// log. Here no commit waits for a checkpoint, and an error of the disk ends the
+// Store as that of a commit does.
 type checkpointer struct {
 	*Store
 	db     *statements
-	length int  // of the log when last looked at
-	next   int  // length that is worth another try
-	warned bool // of a log that is too long
+	length int  // of the log, as last read
+	next   int  // length of the log that is worth another try
+	warned bool // the log was logged as too long
 
-	again time.Time     // no restart before
-	pause time.Duration // after the next one that fails
-	moved int           // when the last one failed
+	again time.Time     // when the next restart may be tried
+	pause time.Duration // after the next restart that fails
+	moved int           // pages that the last checkpoint had moved
 
 	low  bool // the disk is nearly full
-	full bool // the last one found no room
+	full bool // the last checkpoint found no room
 }
 
-// often gives how many pages make a checkpoint.
+// often returns how many pages are worth a checkpoint.
 func (c *checkpointer) often() int {
 	if c.low {
 		return lowAt
@@ -75,16 +76,16 @@ func (c *checkpointer) often() int {
 	return checkpointAt
 }
 
-// look does a checkpoint if it is time for one. To ask how long the log is takes
-// as long as a statement, so that is not done before it can be long enough: a
-// statement changes some pages, most of them such as others have changed.
-func (c *checkpointer) look() {
+// runIfDue does a checkpoint if the log is long enough. Asking for its length takes
+// as long as a statement, so that is done only after enough statements: each changes
+// some pages, most of which others have changed too.
+func (c *checkpointer) runIfDue() {
 	if c.db.wrote >= c.often()/8 {
 		c.run(c.often())
 	}
 }
 
-// run does a checkpoint if so many pages wait for it.
+// run does a checkpoint if at least so many pages are not moved yet.
 func (c *checkpointer) run(pages int) {
 	var busy, length, moved int
 	c.db.wrote = 0
@@ -130,7 +131,7 @@ func (c *checkpointer) run(pages int) {
 	}
 	c.full = false
 	c.next = 0
-	if moved < length { // somebody reads what is older, or does a checkpoint himself
+	if moved < length { // a reader needs the rest, or another process does a checkpoint
 		c.next = length + max(pages, lowAt)/4
 	}
 	if long := moved < length && length >= warnAt; long != c.warned {
@@ -142,7 +143,7 @@ func (c *checkpointer) run(pages int) {
 	c.moved = moved
 }
 
-// reason says who keeps the log from being emptied.
+// reason returns, for the log, why the log cannot be emptied.
 func (c *checkpointer) reason(moved int) string {
 	if moved > c.moved {
 		return "reads that overlap, each of them long, keep it from being emptied"
@@ -150,11 +151,11 @@ func (c *checkpointer) reason(moved int) string {
 	return "somebody has been reading for long, and keeps it from being emptied"
 }
 
-// restart makes everybody who writes wait until all readers have come to the end
-// of the log, so that the next commit begins it anew. It waits for short readers
-// only, and after one that failed it is not tried again for a while. The turn is
-// held. SQLite's own waiting would not do: it waits for a place among the readers,
-// which one who comes next may have, though he reads all there is.
+// restart makes all writers wait until all readers read the end of the log, so that
+// the next commit begins the log anew. It waits only as long as short readers take,
+// and after a failure is not tried again for a while. The caller has the turn.
+// SQLite's own waiting would not do: it waits for a slot among the readers, and the
+// next reader may take that slot, though it reads the end.
 func (c *checkpointer) restart(length, moved int) (int, error) {
 	now := time.Now()
 	if now.Before(c.again) {
@@ -190,10 +191,10 @@ func (c *checkpointer) patience(d time.Duration) error {
 	return c.db.plain(fmt.Sprintf("PRAGMA busy_timeout(%d)", d.Milliseconds()))
 }
 
-// settle moves the log that was there into the database, if nobody else uses
-// it. What is in the log may be in the memory of the system only: after a
-// failed fsync it takes pages for written that are not, SQLite takes them over,
-// and all that is put behind them would be lost with them.
+// settle moves the log that was there into the database, if nobody else uses the
+// file. After a failed fsync pages of the log may be in the memory of the system
+// only, though the system calls them written. SQLite would take them over, and all
+// that is appended to them would be lost with them.
 func settle(ctx context.Context, conn *sql.Conn) error {
 	return withoutWaiting(ctx, conn, func() error {
 		var busy, length, moved int

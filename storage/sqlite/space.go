@@ -25,37 +25,37 @@ const (
 	sqlPageCount = `PRAGMA page_count`
 	sqlPageSize  = `PRAGMA page_size`
 
-	// defaultBallast is room for 64 jobs that die with the longest errors and
+	// defaultBallast has room for 64 jobs that die with the longest errors and
 	// stacks, once in the log and once in the database; see TestBallast in
 	// package torture.
 	defaultBallast = 4 << 20
 	maxBallast     = 1 << 30
-	// refillEvery is the pace of looking whether there is room for it again.
+	// refillEvery is how often the Store tries to write the ballast again.
 	refillEvery = 3 * time.Second
-	// lowSpace is nearly full: what a log of checkpointAt pages can take twice,
-	// for itself and in the database, and as much again for others.
+	// A disk with less free space is nearly full: a log of checkpointAt pages may
+	// need its size twice, for itself and in the database, and other programs get as
+	// much again.
 	lowSpace = 4 * checkpointAt * 4096
-	// roomBlock is how many bytes must find room beside a database for its disk not
-	// to be called full.
+	// roomBlock is how many bytes must fit beside the database, or its disk is full.
 	roomBlock = 64 << 10
 )
 
-// ballast is a file of real blocks beside the database that is given up when the
-// disk is full: what ends work can then be written, and what adds work waits
-// until there is room for the ballast again. All processes on the database
-// share it. An empty file says that it is given up.
+// ballast is a file of real blocks beside the database that is emptied when the
+// disk is full. Then requests that end work have room, and those that add work are
+// refused until the ballast could be written again. All processes on the database
+// share the file.
 type ballast struct {
 	path string
 	info os.FileInfo // of the database
-	size int64       // 0: there is none
+	size int64       // 0: there is no ballast
 	log  *slog.Logger
-	gone atomic.Bool // given up
+	gone atomic.Bool // emptied, and not written again yet
 
 	mu    sync.Mutex
-	tried time.Time
+	tried time.Time // when it was last tried to write the ballast
 }
 
-// fill writes the ballast, if it is not there.
+// fill writes the ballast, unless the file has it.
 func (b *ballast) fill() error {
 	if b.size == 0 {
 		return nil
@@ -71,12 +71,12 @@ func (b *ballast) fill() error {
 	return errors.Join(err, f.Close())
 }
 
-// write writes all of it in one call, so that no process truncates it halfway.
-// The bytes are random, for file systems that compress. They are not synced:
-// that the blocks are taken is enough.
+// write writes all bytes in one call, so that no process truncates the file
+// halfway. The bytes are random, for file systems that compress. They are not
+// synced: it is enough that the file system has allocated the blocks.
 func (b *ballast) write(f *os.File) error {
 	if free, ok := freeSpace(b.path); ok && free < b.size {
-		return fmt.Errorf("%w: %d bytes free", syscall.ENOSPC, free) // and none for others while it is tried
+		return fmt.Errorf("%w: %d bytes free", syscall.ENOSPC, free) // trying would leave no room for others meanwhile
 	}
 	block := make([]byte, b.size)
 	var seed [32]byte
@@ -88,8 +88,8 @@ func (b *ballast) write(f *os.File) error {
 	return err
 }
 
-// open writes the ballast as the store opens. Where no such file can be made
-// there is none.
+// open writes the ballast when the Store opens. If the file cannot be made, there
+// is no ballast.
 func (b *ballast) open() {
 	err := b.fill()
 	switch {
@@ -103,7 +103,7 @@ func (b *ballast) open() {
 	}
 }
 
-// release gives the ballast up.
+// release empties the ballast.
 func (b *ballast) release() {
 	if b.size == 0 {
 		return
@@ -120,7 +120,7 @@ func (b *ballast) release() {
 	}
 }
 
-// missing tells whether the ballast is given up and cannot be had back yet.
+// missing reports whether the ballast is gone and cannot be written yet.
 func (b *ballast) missing() bool {
 	if !b.gone.Load() {
 		return false
@@ -139,8 +139,8 @@ func (b *ballast) missing() bool {
 	return false
 }
 
-// given notes that another process has given the ballast up.
-func (b *ballast) given() {
+// sync takes over that another process has emptied the ballast.
+func (b *ballast) sync() {
 	if b.size == 0 || b.gone.Load() {
 		return
 	}
@@ -152,7 +152,8 @@ func (b *ballast) given() {
 	}
 }
 
-// intake tells whether work may be added.
+// intake returns nil if work may be added: no damage was found, and the ballast is
+// there.
 func (s *Store) intake() error {
 	if err := s.damage(); err != nil {
 		return err
@@ -163,19 +164,19 @@ func (s *Store) intake() error {
 	return nil
 }
 
-// adds tells whether any of the requests adds work.
+// adds reports whether any of the requests adds work.
 func adds(batch []*request) bool {
 	return slices.ContainsFunc(batch, func(r *request) bool { return !r.ends })
 }
 
-// admit answers those requests that add work, while none may be added, and
-// gives the others.
+// admit returns the requests of a batch that may run. While no work may be added it
+// answers those that add work with the reason.
 func (w *writer) admit(batch []*request) []*request {
 	if !adds(batch) {
 		return batch
 	}
 	if w.others() {
-		w.ballast.given()
+		w.ballast.sync()
 	}
 	if err := w.intake(); err != nil {
 		return ending(batch, err)
@@ -183,7 +184,7 @@ func (w *writer) admit(batch []*request) []*request {
 	return batch
 }
 
-// ending answers the requests that add work with err, and gives the others.
+// ending answers the requests that add work with err, and returns the others.
 func ending(batch []*request, err error) []*request {
 	left := batch[:0]
 	for _, r := range batch {
@@ -196,11 +197,12 @@ func ending(batch []*request, err error) []*request {
 	return left
 }
 
-// drain decides what to do about a batch for which there was no room: first
-// what ends work is tried without what adds any, then, once, with the ballast
-// given up and the log moved into the database, so that its room can be used
-// again. It gives what is to be tried again.
-func (w *writer) drain(batch []*request, err error, last *bool) []*request {
+// retryWithoutRoom returns the requests of a batch to try again after there was no
+// room for it: first those that end work, without those that add any. If there were
+// only such, they are tried once more after the ballast was emptied and the log
+// moved into the database, so that the log's room can be used again; last is set
+// then. All others are answered with err.
+func (w *writer) retryWithoutRoom(batch []*request, err error, last *bool) []*request {
 	n := len(batch)
 	left := ending(batch, err)
 	if len(left) < n || len(left) == 0 {
@@ -218,8 +220,8 @@ func (w *writer) drain(batch []*request, err error, last *bool) []*request {
 	return nil
 }
 
-// cramped tells whether a store could not be opened because the disk is full,
-// and there is a ballast to give up.
+// cramped reports whether a Store could not be opened because the disk is full,
+// and there is a ballast to empty.
 func cramped(path string, err error) bool {
 	if !errors.Is(err, storage.ErrFull) && !errors.Is(err, storage.ErrIO) {
 		return false
@@ -238,14 +240,14 @@ func freeSpace(path string) (int64, bool) {
 	return fs.Free, err == nil && fs.Name != ""
 }
 
-// measure finds out whether the disk is nearly full.
+// measure sets low.
 func (c *checkpointer) measure() {
 	free, ok := freeSpace(c.path)
 	c.low = ok && free < lowSpace
 }
 
-// growth gives by how much a checkpoint will make the database grow, what the
-// transaction under way has added included.
+// growth returns by how many bytes a checkpoint will make the database grow,
+// including what the transaction under way has added.
 func (c *checkpointer) growth() (int64, error) {
 	var pages, size int64
 	if err := c.db.row(sqlPageCount, nil, &pages); err != nil {
@@ -261,10 +263,10 @@ func (c *checkpointer) growth() (int64, error) {
 	return pages*size - info.Size(), nil
 }
 
-// reserve refuses a transaction that adds work if its pages do not fit into the
-// log and, later, into the database, while the disk is nearly full. The log may
-// have room from earlier, of which the database has none: then nothing could be
-// moved, and soon nothing be finished any more.
+// reserve returns [storage.ErrFull] for a transaction that adds work if the disk is
+// nearly full and the pages of the transaction do not fit into the log and, later,
+// into the database. The file of the log may have room that the database lacks. If
+// that were filled, no page could be moved, and soon no job be finished.
 func (c *checkpointer) reserve() error {
 	if !c.low {
 		return nil
@@ -280,15 +282,16 @@ func (c *checkpointer) reserve() error {
 	return err
 }
 
-// makeRoom has the log begun anew, if the database has room for what is in it.
+// makeRoom moves the log into the database, if the database has room for it, so
+// that the next commit begins the log anew.
 func (c *checkpointer) makeRoom() {
 	c.measure()
 	c.next = 0
 	c.run(1)
 }
 
-// fits tells whether the database has room for what is in the log. If it has
-// not, a part of it would take what room there is for no use.
+// fits reports whether the database has room for all pages in the log. A part of
+// them would take the room that there is, and the log could not begin anew.
 func (c *checkpointer) fits() bool {
 	if !c.low {
 		return true
@@ -299,13 +302,13 @@ func (c *checkpointer) fits() bool {
 }
 
 // asFull puts [storage.ErrFull] before the error of a write for which there was
-// no room. SQLite says so for ENOSPC only. Of a quota, or of a file that has
-// become as large as one can be, it says what it says of a broken disk, so it
-// is tried out beside the database.
+// no room. SQLite says so for ENOSPC only. When a quota is used up, or a file as
+// long as one can be, SQLite returns the code of a broken disk; so asFull tries to
+// write a file beside the database.
 //
-// That goes for writes alone, whose transaction SQLite takes back as it does on
-// a full disk: frames without their commit record are ignored. After an error of
-// fsync, or of the index of the log, what is committed may be on the disk.
+// asFull is about errors of writes alone. Their transaction is taken back, as on a
+// full disk: SQLite ignores frames without a commit record. After an error of fsync,
+// or of the index of the log, the transaction may be on the disk.
 func (s *Store) asFull(err error) error {
 	var e *driver.Error
 	if !errors.As(err, &e) || e.Code() != lib.SQLITE_IOERR_WRITE || errors.Is(err, storage.ErrFull) {
@@ -317,8 +320,8 @@ func (s *Store) asFull(err error) error {
 	return err
 }
 
-// tryRoom writes a file beside the database, and has it be as long as the longest
-// of the database's would be with a block more.
+// tryRoom writes a block to a file beside the database, and makes the file one block
+// longer than the database and its log.
 func (s *Store) tryRoom() error {
 	path := s.path + "-room"
 	f, err := openBeside(path, os.O_RDWR, s.info)

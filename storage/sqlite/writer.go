@@ -18,8 +18,9 @@ import (
 const (
 	// maxBatch is how many requests share one commit at most.
 	maxBatch = 512
-	// maxWork is how much work they are together, unless a single one is more:
-	// 2,000 jobs, or 4 MiB. Everybody waits for a batch, other processes too.
+	// maxWork is how much work the requests of a batch are together, unless a single
+	// one is more: 2,000 jobs, or 4 MiB. All callers wait for a batch, and other
+	// processes too.
 	maxWork = 2000
 	// jobBytes is how many bytes are as much work as a job.
 	jobBytes = 2048
@@ -31,22 +32,22 @@ const (
 	sqlRollback = `ROLLBACK`
 )
 
-// request is something to do in a write transaction. run may be called again
-// after a rollback, so it sets its results, never adds to them.
+// request is a function to run in a write transaction. run may be called again
+// after a rollback, so it sets its results and never appends to them.
 type request struct {
 	run func(t *tx) error
-	// probe, if set, looks outside of any transaction whether run would find
-	// something to do. It is asked only if the request is alone: then a "no"
-	// saves the write lock.
+	// probe, if set, reports outside of any transaction whether run would find
+	// something to do. It is called only if the request is alone in its batch; if it
+	// returns false, the write lock is not taken.
 	probe func(t *tx) (bool, error)
-	// ends says that run ends or keeps up work and adds none: when the disk is
-	// full the ballast is for it.
+	// ends: run finishes, extends or deletes jobs and adds none, so it may use the
+	// ballast when the disk is full.
 	ends bool
-	// urgent says that it goes before others that wait: leases run out, and
-	// handlers wait for runners.
+	// urgent: the request is served before others that wait, since leases run out
+	// and jobs wait to start.
 	urgent bool
-	last   bool // nothing comes after it: the Store is being closed
-	work   int  // about how many jobs it writes
+	last   bool // no request comes after it: the Store is being closed
+	work   int  // about how many jobs run writes
 	state  atomic.Int32
 	done   chan error
 }
@@ -87,7 +88,7 @@ func (q *queue) add(ctx context.Context, r *request) error {
 	}
 }
 
-// idle is a call that has nothing to do.
+// idle returns what a call returns that has nothing to do.
 func (s *Store) idle(ctx context.Context) error {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
@@ -97,8 +98,8 @@ func (s *Store) idle(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// submit has r run by the writer and waits for its commit. A context that ends
-// withdraws r, unless its transaction has begun.
+// submit has the writer run r, and waits for the commit. If ctx ends before the
+// transaction has begun, r is withdrawn.
 func (s *Store) submit(ctx context.Context, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -133,10 +134,10 @@ type writer struct {
 	*Store
 	stmts   *statements
 	log     checkpointer
-	kept    *request // for which the last batch had no place
+	kept    *request // taken from the queue; the last batch had no place for it
 	pause   *time.Timer
-	several bool // the last batch was of more than one
-	dirty   bool // something may have been written since the last checkpoint
+	several bool // the last batch had more than one request
+	dirty   bool // the log may have grown since the last checkpoint
 }
 
 // runWriter serves requests until the queues are closed and empty.
@@ -155,10 +156,10 @@ func (s *Store) runWriter(conn *sql.Conn) {
 		batch = w.gather(append(batch[:0], first))
 		err := w.stmts.hold(func() error {
 			w.serve(batch)
-			w.log.look()
+			w.log.runIfDue()
 			return nil
 		})
-		if err != nil { // the connection is closed: nothing has been run
+		if err != nil { // the connection is closed: no request was run
 			for _, r := range batch {
 				r.answer(translate(err))
 			}
@@ -169,11 +170,11 @@ func (s *Store) runWriter(conn *sql.Conn) {
 	}
 }
 
-// gather adds the requests that have queued up to a batch. Callers who have just
-// been answered, all at once, may be about to ask again: as long as more come
-// from letting them run, they are let. That waits for nobody who is not ready
-// to run, but makes one commit of what would be two. After a batch of one there
-// is no such caller.
+// gather adds the requests that have queued up to a batch. The callers of the last
+// batch were answered all at once, and may be about to call again. So gather yields
+// to goroutines that are ready to run, as long as that brings more requests. It
+// waits for no other goroutine, and makes one commit of what would be two. After a
+// batch of one there is no such caller.
 func (w *writer) gather(batch []*request) []*request {
 	several := w.several
 	defer func() { w.several = len(batch) > 1 }()
@@ -185,7 +186,7 @@ func (w *writer) gather(batch []*request) []*request {
 		}
 		for len(batch) < maxBatch {
 			used := work
-			if !plain && len(batch) == maxBatch-1 { // the last place is not for what is urgent
+			if !plain && len(batch) == maxBatch-1 { // the last place is for a request that is not urgent
 				used = maxWork
 			}
 			r := w.take(used, plain)
@@ -203,9 +204,10 @@ func (w *writer) gather(batch []*request) []*request {
 	}
 }
 
-// take returns the next request for a batch of so much work, nil if there is
-// none. What is urgent comes first. The first request that is not has a place in
-// any case, so that none waits for ever.
+// take returns the next request for a batch that has so much work already, nil if
+// there is none. Urgent requests come first. plain: the batch has a request that is
+// not urgent; the first of those has a place in any case, so that none waits for
+// ever.
 func (w *writer) take(work int, plain bool) *request {
 	if work < maxWork {
 		select {
@@ -230,7 +232,8 @@ func (w *writer) take(work int, plain bool) *request {
 	return r
 }
 
-// next waits for a request, and sees to the log meanwhile.
+// next waits for a request, and does the checkpoints meanwhile. It returns false
+// once the queue is closed and empty.
 func (w *writer) next() (*request, bool) {
 	if r := w.take(0, false); r != nil {
 		return r, true
@@ -250,7 +253,7 @@ func (w *writer) next() (*request, bool) {
 			urgent = nil
 		case r, ok := <-reqs:
 			if ok {
-				w.kept = r // something urgent may have come with it
+				w.kept = r // an urgent request may have come with it
 				return w.take(0, false), true
 			}
 			reqs = nil
@@ -277,7 +280,7 @@ func (w *writer) serve(batch []*request) {
 	for len(batch) > 0 {
 		culprit, err := w.attempt(&batch)
 		if culprit < 0 && errors.Is(err, storage.ErrFull) {
-			batch = w.drain(batch, err, &last)
+			batch = w.retryWithoutRoom(batch, err, &last)
 			continue
 		}
 		if culprit < 0 {
@@ -292,7 +295,7 @@ func (w *writer) serve(batch []*request) {
 	}
 }
 
-// answer ends a request. One that was withdrawn has nobody who listens.
+// answer ends a request. If it was withdrawn, no caller reads the answer.
 func (r *request) answer(err error) {
 	r.state.CompareAndSwap(waiting, taken)
 	r.done <- err
@@ -309,9 +312,9 @@ func (w *writer) probe(r *request) (bool, error) {
 	return r.probe(t)
 }
 
-// attempt runs the requests in one transaction, leaving out of the batch those
-// that were withdrawn before it began. If it fails because of one of them, it
-// gives that one's index, else -1 and the error of all.
+// attempt runs the requests in one transaction. It first drops from the batch those
+// that were withdrawn. If one request made the transaction fail, attempt returns its
+// index and error; otherwise -1 and the error of all.
 func (w *writer) attempt(batch *[]*request) (culprit int, err error) {
 	if err := w.usable(); err != nil {
 		return -1, err
@@ -364,7 +367,7 @@ func (w *writer) attempt(batch *[]*request) (culprit int, err error) {
 	return -1, nil
 }
 
-// ofFile tells whether an error concerns the database as a whole and not the
+// ofFile reports whether an error concerns the database as a whole, rather than the
 // request that met it.
 func ofFile(err error) bool {
 	for _, code := range []int{lib.SQLITE_FULL, lib.SQLITE_IOERR, lib.SQLITE_CORRUPT, lib.SQLITE_READONLY, lib.SQLITE_NOMEM} {
@@ -375,9 +378,9 @@ func ofFile(err error) bool {
 	return errors.Is(err, storage.ErrTooNew)
 }
 
-// commitFailed sorts out a failed COMMIT. After an I/O error, above all of
-// fsync, the kernel may have dropped the dirty pages while it calls them
-// clean: trying again would acknowledge what is not there. So the store ends.
+// commitFailed returns what a failed COMMIT means. After an I/O error, above all of
+// fsync, the kernel may have dropped dirty pages and call them clean: a second
+// COMMIT would acknowledge what is not on the disk. So the Store ends.
 func (s *Store) commitFailed(err error) error {
 	err = s.asFull(err)
 	if !isCode(err, lib.SQLITE_IOERR) || errors.Is(err, storage.ErrFull) {
@@ -387,7 +390,7 @@ func (s *Store) commitFailed(err error) error {
 	return fmt.Errorf("%w: %w", storage.ErrUnknownOutcome, err)
 }
 
-// fail ends the store: nothing it wrote from now on could be relied upon.
+// fail ends the Store: its writes could not be relied upon from now on.
 func (s *Store) fail(err error, of string) {
 	s.failure.Store(&err)
 	s.opts.Logger.Error("errand: "+of+" failed, the store is closed; open it again to see what was written", "error", err)
