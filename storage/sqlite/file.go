@@ -17,12 +17,13 @@ import (
 	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
-// headerSize is what each database has at least.
+// headerSize is how many bytes each database has at least.
 const headerSize = 100
 
-// prepareFile refuses what cannot become a database and creates a new one with
-// mode 0600, which is passed on to the files beside it. It gives the path
-// without symbolic links, by which all processes find the same files beside.
+// prepareFile creates the file if there is none, with mode 0600, which the files
+// beside it get too, and refuses a file that cannot become a database. It returns
+// the path without symbolic links, so that all processes find the same files beside
+// the database.
 func prepareFile(path string) (string, error) {
 	if err := checkFile(path); err != nil {
 		return "", err
@@ -35,7 +36,7 @@ func prepareFile(path string) (string, error) {
 }
 
 func checkFile(path string) error {
-	log, _ := os.Stat(path + "-wal") // before the database: that is never without its header when it gets a log
+	log, _ := os.Stat(path + "-wal") // before the database, which has its header when it gets a log
 	info, err := os.Stat(path)
 	left := log != nil && log.Size() > 0
 	switch {
@@ -62,7 +63,7 @@ func checkFile(path string) error {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%w: path %q is a %s: must be a regular file", storage.ErrUnsupportedDB, path, host.KindOf(info))
 	}
-	// Before a file is made beside it, which would be this user's.
+	// Before this user makes files beside it, which would be of the wrong owner.
 	if what := host.ShutFile(path, info); what != "" {
 		return fmt.Errorf("%w: %s", storage.ErrReadOnly, what)
 	}
@@ -167,12 +168,12 @@ func warnOfMemory(path string, log *slog.Logger) {
 	}
 }
 
-// lookEach is how often writers make sure that their database is still there.
+// lookEach is how often a writer checks that the database is still under its name.
 const lookEach = time.Second
 
-// there returns [storage.ErrCorrupt] once the database is no longer under its
-// name: what is written from then on would be gone with it. Of a database that
-// has got a second name it returns [storage.ErrUnsupportedDB].
+// there returns [storage.ErrCorrupt] if the database is no longer under its name:
+// later writes would be lost. If the database has got a second name, it returns
+// [storage.ErrUnsupportedDB].
 func (s *Store) there() error {
 	info, err := os.Stat(s.path)
 	switch {
@@ -183,27 +184,28 @@ func (s *Store) there() error {
 	case errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("%w: path %q: it was deleted or renamed while it was open", storage.ErrCorrupt, s.path)
 	}
-	return nil // whatever keeps us from looking does not keep others from finding it
+	return nil // an error of looking does not say that others cannot find the file
 }
 
 // errWentBack ends a Store whose database was restored in place, as by .restore
-// of the sqlite3 command: what the Store knows of lanes, leases and keys is of
-// another life of the file.
+// of the sqlite3 command: the lanes, leases and keys in the Store's memory are those
+// of another database.
 var errWentBack = fmt.Errorf("%w: the database has gone back to an earlier moment while it was open, as by a restore in place: open it again",
 	storage.ErrClosed)
 
-// floor is what the counters were that only ever rise, as last seen committed.
+// floor are the last committed values of counters that only ever rise.
 type floor struct{ nextJob, nextToken, generation atomic.Int64 }
 
-// raise takes over counters that are committed.
+// raise takes over committed counters.
 func (f *floor) raise(m *meta) {
 	raise(&f.nextJob, m.nextJob)
 	raise(&f.nextToken, m.nextToken)
 	raise(&f.generation, m.gen)
 }
 
-// raise never lowers n: one who read earlier may come later. If it does after
-// all, as two do it at once, something is found later.
+// raise sets n, unless n is higher: an earlier reader may come later. If two
+// goroutines raise n at once it may end too low, and a database that has gone back
+// is noticed later.
 func raise(n *atomic.Int64, to int64) {
 	if to > n.Load() {
 		n.Store(to)
@@ -213,7 +215,7 @@ func raise(n *atomic.Int64, to int64) {
 // readMeta reads the counters, and ends the Store if they have gone back.
 func (s *Store) readMeta(db asker, m *meta) error {
 	f := &s.floor
-	nextJob, nextToken, generation := f.nextJob.Load(), f.nextToken.Load(), f.generation.Load() // before it reads
+	nextJob, nextToken, generation := f.nextJob.Load(), f.nextToken.Load(), f.generation.Load() // before reading
 	if err := db.row(sqlMeta, nil, m.dest()...); err != nil {
 		return err
 	}

@@ -15,40 +15,39 @@ import (
 	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
-// turn decides who writes next: first among the goroutines of the process,
-// then among processes by a lock on a file. SQLite's own lock would do without
-// it, but its waiters sleep and ask again, and the busiest process would win.
-// The turn is about fairness, and safety is SQLite's. So if the file can be locked
-// by somebody who may not write, who cannot have the lock in time goes on without
-// it.
+// turn is a fair lock: it decides who writes next, first among the goroutines of
+// the process, then among processes by a lock on a file. SQLite's own lock is
+// enough for safety, but its waiters sleep and ask again, so the busiest process
+// would win. The lock on the file may be open to a user who may not write. Then a
+// writer that does not get it in time goes on without it.
 type turn struct {
 	mine   chan struct{} // holds a value while a goroutine has the turn
 	file   *os.File
 	log    *slog.Logger
 	alone  bool      // the lock on file is kept between turns
 	locked bool      // the lock on file is held
-	queued *queued   // of an earlier take, whose system call may still wait
-	vain   time.Time // until then it is in vain to wait for the lock
-	went   time.Time // when somebody went on last without the lock
+	queued *queued   // of an earlier take; its system call may still wait
+	vain   time.Time // until then nobody waits for the lock on file
+	went   time.Time // when a writer last went on without that lock
 	warned bool
 
 	pace         pace
-	looked       time.Time    // for the database under its name, last
-	transactions atomic.Int64 // that have begun, to write
+	looked       time.Time    // when the database was last looked up by its name
+	transactions atomic.Int64 // write transactions that have begun
 }
 
-// vainFor is for how long nobody waits for a lock whose holder does not write.
-const vainFor = time.Minute
-
-// reservedWait is how long to wait for a lock that is said to be kept: who said so
-// may have been killed, and another process have it for its own turn.
-const reservedWait = 200 * time.Millisecond
-
-// promptly is how soon a transaction begins that nobody else's keeps waiting.
-const promptly = 10 * time.Millisecond
+const (
+	// vainFor is for how long nobody waits for a lock whose holder does not write.
+	vainFor = time.Minute
+	// reservedWait is how long to wait for a lock that its holder has reserved. The
+	// process that wrote so may have been killed, and another have the lock for a turn.
+	reservedWait = 200 * time.Millisecond
+	// promptly is how soon a transaction begins if no other one keeps it waiting.
+	promptly = 10 * time.Millisecond
+)
 
 // queued is a system call that waits for the lock on the file. It cannot be
-// called back: who gives up leaves it, and who comes next takes it over.
+// cancelled: a goroutine that gives up leaves it, and the next one takes it over.
 type queued struct {
 	state atomic.Int32
 	got   chan error    // wanted: the result
@@ -56,8 +55,8 @@ type queued struct {
 }
 
 const (
-	wanted = iota // somebody waits for got
-	left          // nobody does
+	wanted = iota // a goroutine waits for got
+	left          // none does
 	over          // the call has returned
 )
 
@@ -102,9 +101,9 @@ func (t *turn) await(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// lock takes the lock on the file. If somebody may keep it who may not write, it
-// waits for half of limit, the rest being for SQLite's lock, and returns nil
-// without it after that, or if waiting is in vain.
+// lock takes the lock on the file. If a user who may not write can keep it, lock
+// waits for half of limit only, the other half being for SQLite's lock. After that,
+// or if waiting is in vain, it returns nil without the lock.
 func (t *turn) lock(ctx context.Context, limit time.Duration) (err error) {
 	if t.locked, err = t.try(); t.locked || err != nil {
 		return err
@@ -131,10 +130,10 @@ func (t *turn) lock(ctx context.Context, limit time.Duration) (err error) {
 	return fmt.Errorf("%w: waited %v for another process to write", storage.ErrBusy, limit)
 }
 
-// openToReaders reports whether somebody who may not write the database can have
-// the lock on the file, for which the right to read it is enough. It is for who
-// made the file, and cannot always be mended: see openBeside. Otherwise the turn
-// is waited for: then processes of errand never write at the same time, even if
+// openToReaders reports whether a user who may not write the database can lock the
+// file, for which the right to read the file is enough. Only the owner of the file
+// can change that; see [host.OpenBeside]. If it returns false, a writer always waits
+// for its turn: then processes of errand never write at the same time, even if
 // SQLite's locks are gone.
 func (t *turn) openToReaders() bool {
 	info, err := t.file.Stat()
@@ -147,8 +146,8 @@ func (t *turn) openToReaders() bool {
 
 var errReserved = fmt.Errorf("%w: a process with SingleProcess has it open", storage.ErrBusy)
 
-// try takes the lock on the file if nobody has it. A file system without locks
-// passes.
+// try takes the lock on the file if nobody has it. On a file system without locks
+// it returns true.
 func (t *turn) try() (bool, error) {
 	if q := t.queued; q != nil {
 		if q.state.Load() != over {
@@ -199,10 +198,10 @@ func (t *turn) wait(ctx context.Context, limit time.Duration) (bool, error) {
 	return false, err
 }
 
-// begun comes when a write transaction has begun. If the lock on the file is
-// another's all the same, and SQLite's was free, that one does not write, and is
-// not waited for. If SQLite's had to be waited for, he may have ended one long
-// transaction, and leave a gap before the next.
+// begun is called when a write transaction has begun. If another process holds the
+// lock on the file, and SQLite's lock was free at once, that process does not write,
+// and nobody waits for it for a while. If SQLite's lock was not free, it may have
+// ended a long transaction, and leave a gap before the next.
 func (t *turn) begun() {
 	if t.alone || t.locked {
 		return
@@ -221,7 +220,7 @@ func (t *turn) begun() {
 	}
 }
 
-// wait waits for the lock, and gives it back if nobody wants it any more.
+// wait waits for the lock, and drops it if no goroutine wants it any more.
 func (q *queued) wait(f *os.File) {
 	err := host.Lock(f)
 	for {
@@ -247,8 +246,8 @@ func (t *turn) give() {
 	<-t.mine
 }
 
-// keep gives the turn to others of this process only, until close. That is what
-// the size of the file says: it takes no room on the disk.
+// keep reserves the lock on the file for this process until close. The size of the
+// file says so to others; it takes no room on the disk.
 func (t *turn) keep() error {
 	if !t.locked {
 		return fmt.Errorf("%w: another process has it open, or has locked %s", storage.ErrBusy, t.file.Name())
@@ -260,21 +259,22 @@ func (t *turn) keep() error {
 	return nil
 }
 
-// reserved reports whether whoever has the lock keeps it.
+// reserved reports whether the holder of the lock on the file keeps it between
+// turns.
 func (t *turn) reserved() bool {
 	info, err := t.file.Stat()
 	return err == nil && info.Size() > 0
 }
 
-// release takes back what a process has said that kept the turn and was killed.
+// release takes back the reservation of a process that was killed.
 func (t *turn) release() {
 	if t.locked && t.reserved() {
 		_ = t.file.Truncate(0) // the next one who has to wait for the lock does it again
 	}
 }
 
-// blocked names who probably has the lock for which a transaction could not
-// begin. The caller has the turn.
+// blocked returns the error of a transaction that could not begin, with the probable
+// holder of the lock. The caller has the turn.
 func (s *Store) blocked(err error) error {
 	if !isCode(err, lib.SQLITE_BUSY) {
 		return translate(err)
@@ -289,9 +289,8 @@ func (s *Store) blocked(err error) error {
 	return fmt.Errorf("%w: waited %v for %s: %w", storage.ErrBusy, s.opts.BusyTimeout, who, err)
 }
 
-// close drops the lock. A system call that still waits for it must not lose its
-// file to another one of the same number: then the file is closed when the call
-// has returned.
+// close drops the lock. If a system call still waits for the lock, the file is closed
+// only when the call has returned: its number must not become that of another file.
 func (t *turn) close() error {
 	t.release()
 	if t.queued == nil {
@@ -304,8 +303,8 @@ func (t *turn) close() error {
 	return nil
 }
 
-// takeTurn waits for the turn to write, and makes sure now and then that what is
-// written will be found. db is the connection that it will be written by.
+// takeTurn waits for the turn to write on the connection db, and checks now and then
+// that the database is still under its name.
 func (s *Store) takeTurn(ctx context.Context, db **statements) error {
 	asked := time.Now()
 	if err := s.turn.take(ctx, s.opts.BusyTimeout); err != nil {
@@ -330,43 +329,43 @@ func (s *Store) takeTurn(ctx context.Context, db **statements) error {
 	return nil
 }
 
-// A writer that does not take turns waits in SQLite's busy handler, unseen. It
+// A writer outside of errand waits in SQLite's busy handler, where nobody sees it. It
 // asks again after 1, 2, 5, 10, 15, 20, 25, 25, 25, 50, 50, and then each 100 ms.
 // Between two transactions that follow each other the lock is free for some
-// microseconds, which such a waiter meets once in many seconds. So gaps are left
-// that it cannot miss: of 100 ms for one that may have waited for long, and once
-// somebody was met so often that nobody has to wait for more than the intervals of
-// 25 ms.
+// microseconds, which such a writer meets once in many seconds. So the Store leaves
+// gaps that it cannot miss: a long one now and then, for a writer that has come to
+// intervals of 100 ms. Once a gap was used, it leaves short ones so often that
+// intervals of 25 ms are the longest.
 const (
 	longWriting = 3800 * time.Millisecond
 	longGap     = 105 * time.Millisecond
-	// The two together are what a rival waits for at most, but for the length of
-	// a batch.
+	// The two together are what another writer waits for at most, beside the length
+	// of a batch.
 	shareWriting = 50 * time.Millisecond
 	shareGap     = 30 * time.Millisecond
-	// leastPause is the shortest pause of the writers that counts as a part of a gap.
+	// leastPause is the shortest pause of the Store that counts as a part of a gap.
 	leastPause = 10 * time.Millisecond
-	// shareFor is for how long the lock is shared after somebody was met.
+	// shareFor is for how long short gaps are left after another writer was met.
 	shareFor = 10 * time.Second
 )
 
-// pace says when the writers of a Store must leave the write lock free for a
-// while. Its time is passed in. It is guarded by the turn, which is kept during
-// a gap, so that no other process of errand fills it.
+// pace says when the Store must leave the write lock free for a while. Its time is
+// passed in. It is guarded by the turn, which is kept during a gap, so that no other
+// process of errand fills the gap.
 type pace struct {
-	inUse func() bool   // reports whether the application uses a connection; nil if that is not known
-	since time.Time     // when the writing began that was not interrupted for long enough
-	ended time.Time     // when the turn was given last
-	met   time.Time     // when somebody else was met in a gap last
+	inUse func() bool   // reports whether the application uses a connection; nil if unknown
+	since time.Time     // since when the Store has been writing without a long enough pause
+	ended time.Time     // when the last turn ended
+	met   time.Time     // when another writer last used a gap
 	heed  time.Duration // how long to write before inUse is worth a gap
 
-	open    bool // a gap was left; what it was for is not known yet
-	hinted  bool // it was left because of inUse
-	version int64
+	open    bool  // a gap was left, and it is not known yet whether it was used
+	hinted  bool  // it was left because of inUse
+	version int64 // of the data, before the gap
 }
 
-// due returns how long the lock must be left free by a writer that has asked for
-// the turn and has it now.
+// due returns how long the lock must be left free by a writer that asked for the
+// turn at asked, and has it now.
 func (p *pace) due(asked, now time.Time) time.Duration {
 	writing, gap := longWriting, longGap
 	if p.sharing(now) {
@@ -395,8 +394,8 @@ func (p *pace) due(asked, now time.Time) time.Duration {
 
 func (p *pace) sharing(now time.Time) bool { return now.Sub(p.met) < shareFor }
 
-// over ends a gap. Connections in use of which none writes belong to readers:
-// then inUse is heeded more and more seldom.
+// over ends a gap. met: another writer has used it. If a gap for inUse was not used,
+// the connections in use belong to readers, and inUse counts more and more seldom.
 func (p *pace) over(now time.Time, met bool) {
 	switch {
 	case met:
@@ -409,8 +408,8 @@ func (p *pace) over(now time.Time, met bool) {
 	p.open, p.hinted = false, false
 }
 
-// leaveGap leaves the lock free, if it is time for that. By db, which may be nil
-// until the turn is had, the caller learns whether somebody has used the gap.
+// leaveGap leaves the lock free if a gap is due. On db, which may be nil the first
+// time, endGap finds out whether another writer has used the gap.
 func (s *Store) leaveGap(ctx context.Context, asked time.Time, db **statements) error {
 	gap := s.turn.pace.due(asked, time.Now())
 	if gap == 0 {
@@ -429,8 +428,8 @@ func (s *Store) leaveGap(ctx context.Context, asked time.Time, db **statements) 
 	}
 }
 
-// endGap comes when the transaction has begun: somebody who was let in may have
-// kept the lock for longer than the gap.
+// endGap is called when a write transaction has begun: a writer that was let in may
+// have kept the lock for longer than the gap.
 func (s *Store) endGap(db *statements) {
 	s.turn.transactions.Add(1)
 	s.turn.begun()
@@ -440,8 +439,8 @@ func (s *Store) endGap(db *statements) {
 	}
 }
 
-// dataVersion returns SQLite's count of the commits of others, 0 if it is not
-// known.
+// dataVersion returns SQLite's count of the commits of other connections, 0 if it
+// cannot be read.
 func dataVersion(db *statements) (version int64) {
 	if db == nil || db.row(sqlDataVersion, nil, &version) != nil {
 		return 0
@@ -449,7 +448,7 @@ func dataVersion(db *statements) (version int64) {
 	return version
 }
 
-// giveTurn gives the turn back that takeTurn has taken.
+// giveTurn ends the turn that takeTurn has taken.
 func (s *Store) giveTurn() {
 	now := time.Now()
 	if s.turn.pace.open { // the lock could not be had after a gap
