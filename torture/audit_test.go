@@ -183,7 +183,7 @@ func (e *entry) judge(r *row) error {
 	return nil
 }
 
-// gone tells whether the job may be in no table, as it was to be deleted, or
+// gone reports whether the job may be in no table, as it was to be deleted, or
 // was kept as finished until a time that is over.
 func (e *entry) gone(over int64) bool {
 	if e.purges.begun > 0 || e.cancels.begun > 0 && e.until <= over {
@@ -282,7 +282,7 @@ func (l *ledger) crashed() (out []string) {
 	return out
 }
 
-// ended tells how many jobs have had an acknowledged end of this kind.
+// ended returns how many jobs have had an acknowledged end of this kind.
 func (l *ledger) ended(o storage.Outcome) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

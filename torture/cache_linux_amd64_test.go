@@ -48,7 +48,7 @@ func (k *cache) see(c call, fail bool) change {
 	return change{}
 }
 
-// without gives what is left of extents outside of e.
+// without returns what is left of extents outside of e.
 func without(all []extent, e extent) (out []extent) {
 	for _, x := range all {
 		for _, part := range []extent{{x.from, min(x.to, e.from)}, {max(x.from, e.to), x.to}} {

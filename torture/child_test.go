@@ -103,7 +103,7 @@ func (c *child) finishSoon(limit time.Duration) {
 	c.finish(limit)
 }
 
-// hears waits until the child says a line with this beginning, and gives the
+// hears waits until the child says a line with this beginning, and returns the
 // rest of it.
 func (c *child) hears(begin string) string {
 	c.t.Helper()
@@ -140,7 +140,7 @@ func await(t *testing.T, limit time.Duration, what string, is func() bool) {
 	}
 }
 
-// ramDir gives a folder for what need not survive the machine: on a file system
+// ramDir returns a folder for what need not survive the machine: on a file system
 // without a disk syncing takes no time.
 func ramDir(t *testing.T) string {
 	t.Helper()

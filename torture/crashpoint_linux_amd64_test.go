@@ -69,7 +69,7 @@ func TestCrashPoints_PowerCut(t *testing.T) {
 	t.Logf("%d points of %d system calls", points, len(calls))
 }
 
-// rehearse plays the scenario undisturbed, and gives its system calls.
+// rehearse plays the scenario undisturbed, and returns its system calls.
 func rehearse(t *testing.T, handoff bool) []call {
 	t.Helper()
 	if raced && !full() {

@@ -20,7 +20,7 @@ import (
 
 const pageSize = 4096
 
-// sample makes a database with jobs in all states, and gives its ledger.
+// sample makes a database with jobs in all states, and returns its ledger.
 func sample(t *testing.T, closed bool) (*ledger, string) {
 	t.Helper()
 	l, path := newLedger(), filepath.Join(ramDir(t), "jobs.db")
@@ -111,7 +111,7 @@ func TestDamage_Emptied(t *testing.T) {
 	}
 }
 
-// Each page in turn is overwritten: whatever is asked then gives what it gave
+// Each page in turn is overwritten: whatever is asked then returns what it returned
 // before, or ErrCorrupt. Nothing is found missing that is there, and nothing
 // panics or hangs.
 func TestDamage_Overwritten(t *testing.T) {

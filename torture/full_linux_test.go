@@ -211,7 +211,7 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// sizes tells what is on a disk.
+// sizes returns what is on a disk.
 func sizes(dir string) string {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {

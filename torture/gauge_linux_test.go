@@ -63,7 +63,7 @@ func sizeOf(path string) (int64, error) {
 	return info.Size(), nil
 }
 
-// residentSize gives the memory of a process that is not swapped out, and what
+// residentSize returns the memory of a process that is not swapped out, and what
 // of it is no part of a file: the program itself is.
 func residentSize(pid int) (all, own int64, err error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
@@ -76,7 +76,7 @@ func residentSize(pid int) (all, own int64, err error) {
 	return resident * page, (resident - shared) * page, err
 }
 
-// during gives the readings of a time.
+// during returns the readings of a time.
 func (g *gauge) during(from, to time.Duration) (out []reading) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -212,7 +212,7 @@ func syncFails(t *testing.T, at call, restart bool) {
 	l.audit(t, path).mustBeClean(t, "%s; %v was never written", what, lies)
 }
 
-// failing plays the scenario with errors, finishes what is left, and gives the
+// failing plays the scenario with errors, finishes what is left, and returns the
 // number of steps that failed.
 func failing(t *testing.T, handoff bool, what string, decide func(call) change) (failed int) {
 	t.Helper()
@@ -239,7 +239,7 @@ func play(t *testing.T, l *ledger, p part, what string, decide func(call) change
 	return said
 }
 
-// beside tells whether a call is about a file beside the database, which
+// beside reports whether a call is about a file beside the database, which
 // nothing durable depends on, or about making that.
 func beside(c call) bool {
 	return !strings.HasSuffix(c.path, ".db") && !strings.HasSuffix(c.path, "-wal") && !strings.HasSuffix(c.path, "-shm") &&

@@ -194,7 +194,7 @@ func (l *ledger) note(c *child, line string) (bool, error) {
 	return false, nil
 }
 
-// enqueued gives the jobs whose enqueuing was acknowledged.
+// enqueued returns the jobs whose enqueuing was acknowledged.
 func (l *ledger) enqueued() []storage.ID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,10 +215,10 @@ func (e *entry) lease(token int64) *leaseEntry {
 	return e.leases[token]
 }
 
-// tokens gives those of all leases, in the order in which they were granted.
+// tokens returns those of all leases, in the order in which they were granted.
 func (e *entry) tokens() []int64 { return slices.Sorted(maps.Keys(e.leases)) }
 
-// last gives the latest lease whose end was acknowledged, or nil.
+// last returns the latest lease whose end was acknowledged, or nil.
 func (e *entry) last() *leaseEntry {
 	for _, token := range slices.Backward(e.tokens()) {
 		if s := e.leases[token]; s.acked {
@@ -228,7 +228,7 @@ func (e *entry) last() *leaseEntry {
 	return nil
 }
 
-// meant gives how the lease ended, or was to end.
+// meant returns how the lease ended, or was to end.
 func (s *leaseEntry) meant() intent {
 	if len(s.intents) == 0 {
 		return intent{}
@@ -236,7 +236,7 @@ func (s *leaseEntry) meant() intent {
 	return s.intents[len(s.intents)-1]
 }
 
-// putsBack tells whether an outcome leaves the job to be run again.
+// putsBack reports whether an outcome leaves the job to be run again.
 func putsBack(o storage.Outcome) bool {
 	switch o {
 	case storage.OutcomeDone, storage.OutcomeCancelled, storage.OutcomeDead:
@@ -271,7 +271,7 @@ func (e *entry) duplicates() (n int, faults []string) {
 	return n, faults
 }
 
-// leaseOf gives the lease under which a handler ran: of those with its attempt
+// leaseOf returns the lease under which a handler ran: of those with its attempt
 // the last of that process, since one that was returned gives its number back.
 func (e *entry) leaseOf(r run) (found *leaseEntry) {
 	for _, token := range e.tokens() {

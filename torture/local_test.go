@@ -105,7 +105,7 @@ func (f *local) enqueue(size int) error {
 	return err
 }
 
-// worked tells whether nothing is left that could run.
+// worked reports whether nothing is left that could run.
 func (f *local) worked(t *testing.T) bool {
 	t.Helper()
 	counts, err := f.q.Counts(t.Context())
@@ -148,7 +148,7 @@ func (l *logged) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-// count tells how many lines have a text.
+// count returns how many lines have a text.
 func (l *logged) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -125,7 +125,7 @@ func writing(p part, v *voice, suffixes ...string) error {
 	return tx.Rollback()
 }
 
-// ask gives what a child says first.
+// ask returns what a child says first.
 func ask(t *testing.T, p part) string {
 	t.Helper()
 	c := start(t, newLedger(), p)

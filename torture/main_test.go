@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// full tells whether all tests are to run.
+// full reports whether all tests are to run.
 func full() bool { return os.Getenv(tortureEnv) == "1" }
 
 // needsRoot skips a test that the machine of a newcomer need not be able to
@@ -63,7 +63,7 @@ func needsRoot(t *testing.T, what string) {
 	}
 }
 
-// dice gives the random numbers of a test, which a second run can repeat. What
+// dice returns the random numbers of a test, which a second run can repeat. What
 // the machine makes of the moments they choose differs all the same.
 func dice(t *testing.T) *rand.Rand {
 	t.Helper()
@@ -79,7 +79,7 @@ func dice(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// between gives a random time.
+// between returns a random time.
 func between(r *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(r.Int64N(int64(most-least)))
 }

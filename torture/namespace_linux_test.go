@@ -38,7 +38,7 @@ func runInNamespace() (code int, done bool) {
 	return 1, true
 }
 
-// ownMounts gives a child a mount namespace, in which it can believe in
+// ownMounts returns a child a mount namespace, in which it can believe in
 // another boot.
 func ownMounts(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}

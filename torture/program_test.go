@@ -343,7 +343,7 @@ func (m *mixer) redrive(dead <-chan int64) {
 		}
 		_, err = m.q.DeadLetters().Redrive(ctx, errand.DeadFilter{IDs: []errand.ID{id}}, nil)
 	}
-	_ = err // what a broken store gives is said by those who send
+	_ = err // the error of a broken store is reported by those who send
 }
 
 // checkpoint has the WAL written back and cut, now and then.

@@ -2,5 +2,5 @@
 
 package torture_test
 
-// raced tells whether the race detector is on.
+// raced reports whether the race detector is on.
 const raced = true

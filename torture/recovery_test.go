@@ -54,7 +54,7 @@ func holder(p part, v *voice) error {
 	return q.Close()
 }
 
-// began waits for the beginning of n handlers, and gives their jobs.
+// began waits for the beginning of n handlers, and returns their jobs.
 func (c *child) began(n, attempt, crashes int) map[int64]bool {
 	c.t.Helper()
 	out := map[int64]bool{}

@@ -48,7 +48,7 @@ func hold(p part, v *voice, begin ...string) error {
 }
 
 // A rival that keeps the database locked, for six times as long as errand waits
-// for it and for many leases: Enqueue gives ErrBusy in time, reading works, and
+// for it and for many leases: Enqueue returns ErrBusy in time, reading works, and
 // when the rival is done everything goes on. What ran meanwhile has lost its
 // lease, and runs again.
 func TestRival_LocksTheDatabase(t *testing.T) {

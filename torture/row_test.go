@@ -56,7 +56,7 @@ func readRows(db *sql.DB) (out []row, err error) {
 	return out, rows.Err()
 }
 
-// readTicks gives the keys of the jobs that ticks of schedules have become.
+// readTicks returns the keys of the jobs that ticks of schedules have become.
 func readTicks(db *sql.DB) (map[int64]bool, error) {
 	rows, err := db.Query(`SELECT job FROM errand_tick WHERE taken = 'fired'`)
 	if err != nil {
@@ -74,7 +74,7 @@ func readTicks(db *sql.DB) (map[int64]bool, error) {
 	return out, rows.Err()
 }
 
-// gap gives the first acknowledged job that is not there, 0 if there is none, and
+// gap returns the first acknowledged job that is not there, 0 if there is none, and
 // the last job that is. Nothing may have been deleted.
 func (l *ledger) gap(t *testing.T, path string) (missing, last int64) {
 	t.Helper()

@@ -106,7 +106,7 @@ func (s *soaker) until(ctx context.Context, f func() error) error {
 	}
 }
 
-// bearable tells what faults make of calls, and what others have done
+// bearable returns what faults make of calls, and what others have done
 // meanwhile: no reason to stop.
 func bearable(err error) bool {
 	return errors.Is(err, errand.ErrBusy) || errors.Is(err, errand.ErrFull) || errors.Is(err, errand.ErrNotFound)

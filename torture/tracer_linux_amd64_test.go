@@ -65,7 +65,7 @@ type tracer struct {
 }
 
 // trace runs a child to its end, with calls on files in dir changed as decide
-// says, and gives how it ended and the calls. What it says goes to the ledger.
+// says, and returns how it ended and the calls. What it says goes to the ledger.
 func trace(t *testing.T, l *ledger, p part, dir string, decide func(call) change) (syscall.WaitStatus, []call, []string) {
 	t.Helper()
 	text, err := json.Marshal(p)
@@ -216,7 +216,7 @@ func (tr *tracer) stopped(tid int) error {
 	return unix.PtraceSetRegs(tid, &regs)
 }
 
-// after gives a call that was changed its result.
+// after returns a call that was changed its result.
 func (tr *tracer) after(tid int) error {
 	what, ok := tr.pending[tid]
 	if !ok {
@@ -240,7 +240,7 @@ func (tr *tracer) after(tid int) error {
 	return unix.PtraceSetRegs(tid, &regs)
 }
 
-// call tells whether what a thread is about to do is to be counted.
+// call reports whether what a thread is about to do is to be counted.
 func (tr *tracer) call(info *syscallInfo) (call, bool) {
 	s, ok := traced[info.nr]
 	if !ok || info.nr == unix.SYS_OPENAT && info.args[2]&unix.O_CREAT == 0 {

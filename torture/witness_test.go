@@ -77,7 +77,7 @@ func (w *witness) Exchange(ctx context.Context, now time.Time, x storage.Exchang
 	return r, nil
 }
 
-// until gives the end of the time that a finished job is kept, 0 if it is not.
+// until returns the end of the time that a finished job is kept, 0 if it is not.
 func until(now time.Time, keep time.Duration) int64 {
 	if keep <= 0 {
 		return 0

@@ -13,7 +13,7 @@ import (
 	"github.com/errandq/errand/storage/sqlite"
 )
 
-// errFindings is what a command gives that has found faults and said so.
+// errFindings ends a command that has found faults and has written them.
 var errFindings = errors.New("there are findings")
 
 func doctorCommand() *cobra.Command {

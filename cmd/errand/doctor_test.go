@@ -22,7 +22,7 @@ type job struct{}
 
 func (job) Kind() string { return "job" }
 
-// database makes one with some jobs, and gives its path and the open queue.
+// database makes one with some jobs, and returns its path and the open queue.
 func database(t *testing.T) (string, *queue.Queue) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "jobs.db")
@@ -62,7 +62,7 @@ func change(t *testing.T, path string, texts ...string) {
 	}
 }
 
-// list tells what files there are, and unless only their names are asked for,
+// list returns what files there are, and unless only their names are asked for,
 // when they were changed.
 func list(t *testing.T, path string, names bool) (all string) {
 	t.Helper()

@@ -20,19 +20,18 @@ import (
 const (
 	sqlBeginRead = `BEGIN`
 	sqlAnyRead   = `SELECT COUNT(*) FROM sqlite_schema`
-	// A copy begins another life. Its instances get numbers of their own, so
-	// that no lock or note of a process of the first life, whose files may lie
-	// where the copy is put, is ever taken for one about the copy; and so do its
-	// leases and revisions from here on.
+	// A copy begins another epoch. Its instances get other numbers: the files of the
+	// first epoch's processes may lie where the copy is put, and their locks and notes
+	// are not about the copy. New leases and revisions get other numbers too.
 	sqlOtherInstances = `UPDATE errand_instance SET instance = instance + ?1, boot = 'a backup'`
 	sqlOtherHolders   = `UPDATE errand_job SET instance = instance + ?1 WHERE state = 3`
 	sqlOtherNumbers   = `UPDATE errand_number SET n = n + CASE id WHEN 4 THEN 1 ELSE ?1 END WHERE id IN (2, 3, 4)`
 
 	// backupStep is how many pages are copied between two looks at the context.
 	backupStep = 256
-	// lifeBits is how far apart two lives are: more than there are instances or
-	// leases in one, and so little that hundreds of lives fit.
-	lifeBits = 40
+	// epochBits is how far apart the numbers of two epochs are: more than an epoch has
+	// instances or leases, and so little that hundreds of epochs fit.
+	epochBits = 40
 )
 
 var _ storage.Backuper = (*Store)(nil)
@@ -66,7 +65,7 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 		err = s.copyTo(ctx, name)
 	}
 	if err == nil {
-		err = beginLife(ctx, name, s.opts)
+		err = beginEpoch(ctx, name, s.opts)
 	}
 	if err == nil {
 		err = publish(name, full)
@@ -80,10 +79,9 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 	return nil
 }
 
-// copyTo copies all pages as of one moment, by SQLite's backup API. It begins
-// anew when somebody writes, unless the connection is in a transaction that
-// reads, as here. VACUUM INTO would take several times as long, and the
-// processor with it.
+// copyTo copies all pages as of one moment, by SQLite's backup API. That API begins
+// anew when somebody writes, unless the connection is in a transaction that reads, as
+// here. VACUUM INTO would take several times as long, and as much of the processor.
 func (s *Store) copyTo(ctx context.Context, name string) error {
 	db := openPool(s.path, 1, s.opts, readerPragmas)
 	defer func() { _ = db.Close() }() // it has only read
@@ -120,17 +118,17 @@ func (s *Store) copyTo(ctx context.Context, name string) error {
 	})
 }
 
-// beginLife makes a copy one of its own.
-func beginLife(ctx context.Context, name string, o Options) (err error) {
+// beginEpoch gives a copy numbers of its own.
+func beginEpoch(ctx context.Context, name string, o Options) (err error) {
 	o.Durability = Full
 	db := openPool(name, 1, o, writerPragmas(o))
-	defer func() { err = errors.Join(err, db.Close()) }() // with which its log goes
+	defer func() { err = errors.Join(err, db.Close()) }() // deletes the log of the copy
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	apart := (1 + rand.Int64N(1<<12)) << lifeBits
+	apart := (1 + rand.Int64N(1<<12)) << epochBits
 	for _, text := range []string{sqlOtherInstances, sqlOtherHolders, sqlOtherNumbers} {
 		if _, err := tx.ExecContext(ctx, text, apart); err != nil {
 			return err
@@ -139,7 +137,7 @@ func beginLife(ctx context.Context, name string, o Options) (err error) {
 	return tx.Commit()
 }
 
-// publish syncs the file and gives it its name, unless somebody has taken that.
+// publish syncs the file and renames it to path, unless there is a file at path.
 func publish(part, path string) error {
 	f, err := os.OpenFile(part, os.O_RDWR, 0)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/errandq/errand/storage/sqlite"
 )
 
-// backup copies the file under test, and gives the copy.
+// backup copies the file under test, and returns the copy.
 func (d *db) backup(s *sqlite.Store) *db {
 	d.t.Helper()
 	path := filepath.Join(d.t.TempDir(), "copy.db")

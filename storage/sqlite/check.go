@@ -21,29 +21,29 @@ const (
 	sqlOwnTables  = `SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'errand_*' ORDER BY name`
 	sqlCheckTable = `PRAGMA quick_check('%s')`
 
-	// maxFound is how much of what was found is shown.
+	// maxFound is how many lines of a finding are kept.
 	maxFound = 5
-	// maxFinding is how much of its file is read.
+	// maxFinding is how many bytes of the file are read.
 	maxFinding = 4096
 )
 
-// check is the look at a file whose last use did not end cleanly: SQLite's
-// quick_check of each table of errand and its indexes, in the background. What
-// else the application keeps in the file is for the application to judge.
+// check examines a database whose last use did not end cleanly: SQLite's quick_check
+// of each of errand's tables and its indexes, in the background. The application's
+// tables are not checked.
 //
-// A file beside the database says that a check is owed, is locked by whoever
-// does it, and has in it what was found. It goes when the database was found
-// sound, so that neither a check that was cut short nor a finding is forgotten
-// by a restart that is clean.
+// A file beside the database says that a check is due. The process that checks holds
+// its lock, and writes there what was found. The file is deleted when the tables were
+// found sound, so that a clean restart forgets neither a check that was cut short nor
+// a finding.
 type check struct {
 	path  string
-	log   *slog.Logger           // called by the goroutine that checks, which holds nobody up
-	found atomic.Pointer[string] // damage; no work is taken in
-	mine  atomic.Bool            // this Store has found it
-	over  chan struct{}          // closed when the check is over; nil: this Store does none
+	log   *slog.Logger           // called by the goroutine that checks: nobody waits for it
+	found atomic.Pointer[string] // damage, if not nil: no work is taken in
+	mine  atomic.Bool            // this Store has found the damage
+	over  chan struct{}          // closed when the check is over; nil if this Store does none
 
 	mu     sync.Mutex
-	looked time.Time // for a cure
+	looked time.Time // when it was last asked whether the damage is cured
 }
 
 func checkPath(db string) string { return db + "-check" }
@@ -58,11 +58,10 @@ func readFinding(path string, db os.FileInfo) (string, error) {
 	return string(b), errors.Join(err, f.Close())
 }
 
-// beginCheck has the file checked if that is owed, or if an instance is
-// registered whose process is gone: from then on until a worker has taken over
-// what it held. A process that leased nothing and listened to nobody leaves no
-// trace. The log tells less: that another process, or the application, has the
-// file open looks the same.
+// beginCheck begins a check if one is due, or if an instance is registered whose
+// process is gone and whose leases no worker has taken over. A process that has
+// leased nothing leaves no such trace. The log would tell less: it looks the same
+// while another process, or the application, has the file open.
 func (s *Store) beginCheck() {
 	c := &s.check
 	before, err := readFinding(c.path, s.info)
@@ -88,8 +87,8 @@ func (s *Store) beginCheck() {
 	})
 }
 
-// unclean tells whether an instance was left behind, in this boot or an earlier
-// one: either way nobody has its lock.
+// unclean reports whether an instance was left behind, in this boot or an earlier
+// one. In both cases nobody has its lock.
 func (s *Store) unclean() bool {
 	others, _ := s.cache.others(s.self.number())
 	return slices.ContainsFunc(others, func(r peer) bool {
@@ -98,8 +97,8 @@ func (s *Store) unclean() bool {
 	})
 }
 
-// runCheck checks the database, and ends the debt that f stands for, which may
-// be nil, if it is sound.
+// runCheck checks the tables. It deletes the file f, which may be nil, if they are
+// sound, and else writes there what was found.
 func (s *Store) runCheck(f *os.File) {
 	began := time.Now()
 	lines, err := s.checkTables(stopping{context.Background(), s.stop})
@@ -108,7 +107,7 @@ func (s *Store) runCheck(f *os.File) {
 	}
 	select {
 	case <-s.stop:
-		err = storage.ErrClosed // nothing that it says counts
+		err = storage.ErrClosed // the result does not count
 	default:
 	}
 	switch {
@@ -141,9 +140,8 @@ func (s *Store) runCheck(f *os.File) {
 	}
 }
 
-// checkTables gives what is wrong, on a connection of its own. Each table is
-// read in a transaction of its own, for the log cannot be begun anew while one
-// lasts.
+// checkTables returns what is wrong, on a connection of its own. It reads each table
+// in a transaction of its own, because the log cannot begin anew during one.
 func (s *Store) checkTables(ctx context.Context) (found []string, err error) {
 	db := openPool(s.path, 1, s.opts, readerPragmas)
 	defer func() { _ = db.Close() }() // it has only read
@@ -164,7 +162,7 @@ func (s *Store) checkTables(ctx context.Context) (found []string, err error) {
 	return found, nil
 }
 
-// quickCheck gives what SQLite has found by a quick_check or integrity_check.
+// quickCheck returns what SQLite has found by a quick_check or integrity_check.
 func quickCheck(db asker, text string) (found []string, err error) {
 	var line string
 	err = db.each(text, nil, []any{&line}, func() { found = append(found, strings.Split(line, "\n")...) })
@@ -173,7 +171,7 @@ func quickCheck(db asker, text string) (found []string, err error) {
 	}), err
 }
 
-// stopIntake has work refused from now on, and workers told.
+// stopIntake refuses work from now on, and notifies the workers.
 func (s *Store) stopIntake(text string) {
 	if s.check.found.Swap(&text) == nil {
 		s.check.log.Error("errand: the database is damaged: no work is taken in; stop all processes that use it, "+
@@ -182,7 +180,7 @@ func (s *Store) stopIntake(text string) {
 	s.listeners.notify(storage.Event{})
 }
 
-// heedCheck learns what another process has found.
+// heedCheck takes over what another process has found.
 func (s *Store) heedCheck() {
 	if s.opts.SingleProcess || s.check.found.Load() != nil {
 		return
@@ -195,9 +193,9 @@ func (s *Store) heedCheck() {
 	}
 }
 
-// cured learns that another process has found the tables sound since: its check
-// has deleted the file. It looks as often as writers look for their database,
-// which they do not while no work is taken in.
+// cured reports whether another process has found the tables sound since, whose
+// check has deleted the file. It looks as often as writers look for the database,
+// which do not while no work is taken in.
 func (s *Store) cured(text *string) bool {
 	c := &s.check
 	if s.opts.SingleProcess || c.mine.Load() {
@@ -217,8 +215,8 @@ func (s *Store) cured(text *string) bool {
 	return true
 }
 
-// damage returns [storage.ErrCorrupt] once a check has found any, for as long as
-// none has found the tables sound.
+// damage returns [storage.ErrCorrupt] if a check has found damage, until one finds
+// the tables sound.
 func (s *Store) damage() error {
 	text := s.check.found.Load()
 	if text == nil || s.cured(text) {

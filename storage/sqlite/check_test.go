@@ -31,7 +31,7 @@ func (l listener) Handle(_ context.Context, r slog.Record) error {
 func (l listener) WithAttrs([]slog.Attr) slog.Handler { return l }
 func (l listener) WithGroup(string) slog.Handler      { return l }
 
-// listening gives options by which errors are collected.
+// listening returns options by which errors are collected.
 func listening(o sqlite.Options, errs *[]string) *sqlite.Options {
 	o.Logger = slog.New(listener(func(level slog.Level, text string) {
 		if level >= slog.LevelError {
@@ -57,7 +57,7 @@ func (d *db) crash() {
 	s.Kill()
 }
 
-// page tells on which page a table or index begins, and how large pages are.
+// page returns on which page a table or index begins, and how large pages are.
 func (d *db) page(name string) (at, size int64) {
 	d.t.Helper()
 	size = d.number("PRAGMA page_size")

@@ -16,7 +16,7 @@ import (
 	"github.com/errandq/errand/storage/sqlite"
 )
 
-// log gives how many pages of the write-ahead log there are, and how many of
+// log returns how many pages of the write-ahead log there are, and how many of
 // them are in the database already.
 func (d *db) log() (length, moved int) {
 	d.t.Helper()

@@ -93,7 +93,7 @@ func specimen(t testing.TB) (file []byte, ids []storage.ID) {
 	return file, ids
 }
 
-// documented are the errors that a damaged file may give.
+// documented are the errors that a damaged file may return.
 var documented = []error{
 	storage.ErrCorrupt, storage.ErrNotFound, storage.ErrTooNew, storage.ErrUnsupportedDB, storage.ErrIO, storage.ErrClosed,
 	storage.ErrUnknownOutcome, storage.ErrFull, storage.ErrReadOnly,

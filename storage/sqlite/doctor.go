@@ -26,7 +26,7 @@ const (
 	sqlLeasesOf    = `SELECT i.instance, i.name, (SELECT COUNT(*) FROM errand_job j WHERE j.state = 3 AND j.instance = i.instance)
 FROM errand_instance i ORDER BY i.instance`
 
-	// clockAhead is how far the clock of the database may be ahead without a word.
+	// clockAhead is how far the clock of the database may be ahead without a warning.
 	clockAhead = time.Minute
 )
 
@@ -49,7 +49,7 @@ type Finding struct {
 	Remedy   string   `json:"remedy,omitempty"`
 }
 
-// Bad tells whether somebody should do something.
+// Bad reports whether somebody should do something.
 func (f Finding) Bad() bool { return f.Severity == SeverityWarning || f.Severity == SeverityError }
 
 // Examine looks at the database file at path and what is beside it, and changes
@@ -118,15 +118,15 @@ type doctor struct {
 	now   time.Time
 	full  bool
 	db    *sql.DB
-	bare  bool // without tables that could be looked at
-	flat  bool // on a file system without modes
-	shut  bool // the database is, to this user
-	plain bool // it is not in WAL mode
+	bare  bool // the file has no tables of errand
+	flat  bool // the file system has no modes
+	shut  bool // this user may not write the database
+	plain bool // the database is not in WAL mode
 	found []Finding
 }
 
-// say notes a finding. What it is told of names and texts comes from files, and
-// may be meant for the terminal.
+// say adds a finding. Names and texts in args come from files, and may have codes for
+// the terminal, so they are quoted.
 func (d *doctor) say(check string, s Severity, remedy, format string, args ...any) {
 	for i, a := range args {
 		switch a := a.(type) {
@@ -147,7 +147,7 @@ func printable(text string) string {
 	return strconv.Quote(text)
 }
 
-// plainWord is what a shell takes for one word as it is.
+// plainWord matches what a shell takes for one word without quotes.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,-]+$`)
 
 // hint returns a command about a file, for copying into a shell.
@@ -170,7 +170,7 @@ const (
 	remedyRoom    = "make room on the disk"
 )
 
-// trouble is an error in the middle of the examination.
+// trouble adds an error in the middle of the examination.
 func (d *doctor) trouble(err error) {
 	err = translate(err)
 	remedy := "look again when nobody else uses the file"
@@ -180,7 +180,7 @@ func (d *doctor) trouble(err error) {
 	d.say("reading", SeverityError, remedy, "%v", err)
 }
 
-// header looks whether the file is a database in WAL mode. Format: sqlite.org/fileformat2.html.
+// header reports whether the file is a database. Format: sqlite.org/fileformat2.html.
 func (d *doctor) header() (ok bool, err error) {
 	f, err := os.Open(d.path)
 	if err != nil {
@@ -206,9 +206,8 @@ func (d *doctor) header() (ok bool, err error) {
 	return true, nil
 }
 
-// open opens the database without creating or changing a file: as one that
-// nobody changes if there is no log, with the index that is there, or, if a log
-// was left without its index, a copy.
+// open opens the database without creating or changing a file: as immutable if there
+// is no log, with the index of the log if there is one, and else a copy.
 func (d *doctor) open() (close func(), err error) {
 	path, query := d.path, url.Values{"mode": {"ro"}, "_defensive": {"1"}, "_pragma": {"query_only(1)", "trusted_schema(0)", "busy_timeout(5000)"}}
 	remove := func() {}
@@ -298,7 +297,7 @@ func (d *doctor) names() {
 	}
 }
 
-// access looks whether this user may write the database and make files beside it.
+// access checks whether this user may write the database and make files beside it.
 func (d *doctor) access() {
 	if what := host.ShutFile(d.path, d.info); what != "" {
 		d.shut = true
@@ -316,10 +315,10 @@ func remedyAccess(path, mode string) string {
 	return "run it as the user of the service, or mend owner and mode"
 }
 
-// beside looks at the files beside the database, and at their modes if it is one
-// that can be written: they depend on its own.
-func (d *doctor) beside(is bool) error {
-	modes := is && !d.shut
+// beside looks at the files beside the database. database: it is one. Modes
+// are compared only if it can be written, since they depend on its own.
+func (d *doctor) beside(database bool) error {
+	modes := database && !d.shut
 	switch perm := d.info.Mode().Perm(); {
 	case modes && perm&0o002 != 0:
 		d.say("modes", SeverityWarning, "chmod o= the database and the files beside it", "mode %v: everybody on this machine can write it", d.info.Mode())
@@ -378,8 +377,8 @@ func (d *doctor) file(suffix string, info os.FileInfo, modes bool) {
 	}
 }
 
-// instanceOf returns the number of the instance whose file has a name that ends
-// so.
+// instanceOf returns the number of the instance whose file has this suffix, and false
+// for other files.
 func instanceOf(suffix string) (id int64, ok bool) {
 	text, ok := strings.CutPrefix(suffix, "-instance-")
 	id, err := strconv.ParseInt(text, 10, 64)
@@ -499,7 +498,7 @@ func (d *doctor) jobs() error {
 	return nil
 }
 
-// instances looks which processes are gone, and what they have left.
+// instances finds the processes that are gone, and what they have left.
 func (d *doctor) instances() error {
 	registered := map[int64]bool{}
 	var id int64
@@ -562,7 +561,7 @@ func locked(path string, db os.FileInfo) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = f.Close() }() // gives the lock back too
+	defer func() { _ = f.Close() }() // drops the lock too
 	free, err := host.TryLock(f)
 	return !free, err
 }

@@ -56,10 +56,10 @@ func translate(err error) error {
 	return fmt.Errorf("%w: %w", sentinel, err)
 }
 
-// unread puts [storage.ErrCorrupt] before an error of a Scan that is about what
-// was read: STRICT tables hold nothing that does not fit, unless the file is
-// damaged. Such errors have no type, but database/sql begins them all alike.
-// Errors that are unknown are not damage.
+// unread puts [storage.ErrCorrupt] before an error of Scan about a value that does
+// not fit: STRICT tables have no such values, unless the file is damaged. These
+// errors have no type, but database/sql begins all of them alike. Other errors are
+// not damage.
 func unread(err error) error {
 	if err == nil || !strings.HasPrefix(err.Error(), "sql: Scan error") || errors.Is(err, storage.ErrCorrupt) {
 		return err
@@ -67,8 +67,8 @@ func unread(err error) error {
 	return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
 }
 
-// scanError returns what a Scan that failed with err means. Rows that were
-// closed because a context ended know the reason, and Scan does not tell it.
+// scanError returns what the error of a Scan means. If rows were closed because a
+// context ended, Scan does not return the reason, and rows does.
 func scanError(rows *sql.Rows, err error) error {
 	if e := rows.Err(); e != nil {
 		return e
@@ -76,9 +76,8 @@ func scanError(rows *sql.Rows, err error) error {
 	return unread(err)
 }
 
-// ended returns the error of a context that has ended in place of err: when a
-// context ends, database/sql closes rows and transactions under those who use
-// them, and what they then meet says nothing.
+// ended returns the error of ctx in place of err if ctx has ended: database/sql then
+// closes rows and transactions that are in use, and the errors of that say nothing.
 func ended(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
@@ -91,7 +90,7 @@ func endedTx(err error) bool {
 	return errors.Is(err, sql.ErrTxDone) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// isCode tells whether err is of the driver and has this primary code.
+// isCode reports whether err is of the driver and has this primary code.
 func isCode(err error, code int) bool {
 	var e *driver.Error
 	return errors.As(err, &e) && e.Code()&0xff == code

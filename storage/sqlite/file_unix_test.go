@@ -182,7 +182,7 @@ func useBeside(t *testing.T, d *db, suffix string) {
 	if _, err := s.Exchange(ctx, t0, x); (err != nil) != (suffix == "-instance-1") {
 		t.Errorf("leasing: %v", err)
 	}
-	full.Store(true) // gives the ballast up
+	full.Store(true) // empties the ballast
 	_ = s.Pause(ctx, t0, "default", true)
 	full.Store(false)
 	if _, err := s.Reclaim(ctx, t0, 0, time.Minute, 10); err != nil {

@@ -27,36 +27,35 @@ const (
 AND NOT EXISTS (SELECT 1 FROM errand_job WHERE state = 3 AND instance = ?1)`
 )
 
-// instance is this Store as others see it: a row in the database, and a file
-// beside it whose lock the kernel drops with the process. The file holds the
-// notes of Started, Stopping and Ended, sixteen bytes a slot: the token, shifted
-// left by one (none in the first slot, see Pulse), plus one once the handler has returned or is no longer to blame
-// for the death of the process, and when it was called. They
-// reach the kernel but are not synced: they are to outlive the process, not the
-// machine, and are in the byte order of the machine.
+// instance is this Store as other processes see it: a row in the database, and a
+// file beside it whose lock the kernel drops with the process. The file has a note
+// for each attempt: when its handler was called, and whether the handler has
+// returned or is no longer to blame for the death of the process. The first slot has
+// the pulses instead; see Pulse. Notes are not synced: they are to outlive the
+// process, not the machine.
 type instance struct {
 	id atomic.Int64 // 0 until registered
 
 	mu     sync.Mutex
 	file   *os.File
 	ended  bool // no handler may start any more
-	left   bool // by Close, to the handlers that run: the last one lets go of the file
+	left   bool // Close left the file to running handlers: the last one closes it
 	notes  host.Notes
 	name   string
-	lease  time.Duration  // longest promised so far
-	slots  map[int64]slot // by token: of what was started and is not finished
-	free   []int64
+	lease  time.Duration  // the longest that was promised
+	slots  map[int64]slot // by token, of attempts that were started and are not finished
+	free   []int64        // slots
 	pulses int64
-	held   map[int64]removed // by token; what was leased here and not reclaimed from others
+	held   map[int64]removed // by token, of jobs that were leased here
 }
 
-// slot is where the notes of an attempt are.
+// slot is where the note of an attempt is.
 type slot struct {
 	n       int64
-	running bool // its handler
+	running bool // the handler runs
 }
 
-// processName tells people which process an instance was.
+// processName returns a name by which people find the process.
 func processName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -67,7 +66,7 @@ func processName() string {
 
 func (in *instance) number() int64 { return in.id.Load() }
 
-// title is the name under which it is registered.
+// title returns the name under which the instance is registered.
 func (in *instance) title() string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -76,11 +75,11 @@ func (in *instance) title() string {
 
 func instancePath(db string, id int64) string { return fmt.Sprintf("%s-instance-%d", db, id) }
 
-// register gives the number of this instance. With the first lease it makes
-// one: file and lock come before the row, so that nobody ever sees the row of
-// a living process without its lock. If the row was deleted, which others may
-// do if they miss the file, it makes another one: nobody would ever take over
-// what is leased under a number that is not registered.
+// register returns the number of this instance, and registers it with the first
+// lease. File and lock come before the row, so that no process sees the row of a
+// living process without its lock. Another process may delete the row if the file is
+// missing. Then register makes another row: nobody would take over leases of a number
+// that is not registered.
 func (t *tx) register(lease time.Duration) (int64, error) {
 	in := &t.store.self
 	in.mu.Lock()
@@ -96,7 +95,7 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 	}
 	id := t.meta.nextInstance
 	f, err := lockedFile(instancePath(t.store.path, id), t.store.info)
-	for range 100 { // files of a database that was there before this one
+	for range 100 { // files of another database that was here before
 		if !errors.Is(err, errTaken) {
 			break
 		}
@@ -132,8 +131,8 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 	return id, nil
 }
 
-// moveTo has the notes kept in another file, which those of the running
-// handlers go along to.
+// moveTo keeps the notes in another file from now on, and copies those of attempts
+// that are not finished.
 func (in *instance) moveTo(f *os.File) (err error) {
 	old, was := in.notes, in.file
 	in.file, in.notes = f, host.Notes{File: f}
@@ -157,7 +156,8 @@ var (
 	errUnregistered = errors.New("errand: instance file")
 )
 
-// lockedFile makes a file and locks it; errTaken if another process has.
+// lockedFile makes a file and locks it. It returns errTaken if another process holds
+// the lock.
 func lockedFile(path string, db os.FileInfo) (*os.File, error) {
 	f, err := openBeside(path, os.O_RDWR, db)
 	if err != nil {
@@ -208,8 +208,8 @@ func (s *Store) Stopping(l storage.Lease) error { return s.self.end(l, true) }
 // Ended implements [storage.Store].
 func (s *Store) Ended(l storage.Lease) error { return s.self.end(l, false) }
 
-// end notes that the death of the process is no longer the fault of a handler,
-// which is running on or not.
+// end notes that a handler is no longer to blame if the process dies. running: the
+// handler has not returned yet.
 func (in *instance) end(l storage.Lease, running bool) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -228,7 +228,7 @@ func (in *instance) end(l storage.Lease, running bool) error {
 	return translate(err)
 }
 
-// runs tells whether a handler runs; in is locked.
+// runs reports whether any handler runs; in is locked.
 func (in *instance) runs() bool {
 	for _, at := range in.slots {
 		if at.running {
@@ -238,8 +238,7 @@ func (in *instance) runs() bool {
 	return false
 }
 
-// hold remembers of new leases what their end needs to know, which saves
-// reading it then.
+// hold keeps what finishing the new leases needs, so that it need not be read then.
 func (in *instance) hold(leases []storage.Leased, jobs []removed) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -255,8 +254,7 @@ func (in *instance) holds(token int64) (removed, bool) {
 	return r, ok
 }
 
-// forget drops what is known of tokens that will not come again: those of
-// leases that an exchange has ended or found lost.
+// forget drops the leases that an exchange has ended or found lost.
 func (in *instance) forget(x *storage.Exchange, out *storage.ExchangeResult) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -272,7 +270,7 @@ func (in *instance) forget(x *storage.Exchange, out *storage.ExchangeResult) {
 	}
 }
 
-// drop drops one; in is locked.
+// drop drops the lease of a token; in is locked.
 func (in *instance) drop(token int64) {
 	delete(in.held, token)
 	if at, ok := in.slots[token]; ok {
@@ -281,8 +279,8 @@ func (in *instance) drop(token int64) {
 	}
 }
 
-// abandoned keeps open the files of instances that closed while handlers ran:
-// their locks stand until the last of those has returned, or the process ends.
+// abandoned are the files of instances that closed while handlers ran. They stay
+// open, and so locked, until the last handler has returned or the process ends.
 var abandoned struct {
 	sync.Mutex
 	files map[*os.File]bool
@@ -297,7 +295,7 @@ func abandon(f *os.File) {
 	abandoned.files[f] = true
 }
 
-// letGo drops the lock; in is locked. Others then find in the file how the
+// letGo drops the lock; in is locked. Other processes then read in the file how the
 // handlers have ended.
 func (in *instance) letGo() error {
 	f := in.file
@@ -308,7 +306,7 @@ func (in *instance) letGo() error {
 	return errors.Join(in.notes.Close(), f.Close())
 }
 
-// retire drops the registration, if no handler runs. It is the last request.
+// retire deletes the registration, if no handler runs. It is the last request.
 func (s *Store) retire() error {
 	in := &s.self
 	in.mu.Lock()
@@ -321,26 +319,26 @@ func (s *Store) retire() error {
 		}
 		return err
 	}}
-	// Without a registration, now or in the queue, there is nothing to write.
+	// Without a registration, done or in the queue, there is nothing to write.
 	r.probe = func(*tx) (bool, error) { return in.number() != 0, nil }
 	s.queue.reqs <- r
 	err := <-r.done
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	switch {
-	case in.file == nil: // nothing was registered, nothing can have gone wrong
+	case in.file == nil: // nothing was registered, so no error counts
 		return nil
 	case in.runs():
 		in.left = true
 		abandon(in.file)
-		if err != nil { // the database cannot say that its leases do not lapse: the file does
+		if err != nil { // the database does not say that the leases do not lapse, so the file does
 			err = errors.Join(err, translate(in.notes.Start(pulseSlot, 0, endless)))
 		}
 		return err
 	}
 	path := in.file.Name()
-	// If it is not known that the registration is gone, the file is to tell who
-	// finds one that its process has ended.
+	// Unless the registration is known to be gone the file stays: without a lock it
+	// says that the process has ended.
 	dropped = dropped && err == nil
 	err = errors.Join(err, translate(in.letGo()))
 	if dropped {
@@ -351,12 +349,12 @@ func (s *Store) retire() error {
 	return err
 }
 
-// closedBoot is what has no file and was left by a Store that closed.
+// closedBoot is the boot of instances without a file, made by a Store that closed.
 const closedBoot = "closed"
 
-// resign hands back what no handler runs of, and drops the registration if
-// nothing is left. What is handed back goes to an instance that is gone: it is
-// for a worker to decide what becomes of it.
+// resign hands back the leases whose handlers do not run, and deletes the
+// registration if no other lease is left. The leases go to an instance that is gone,
+// from which a worker reclaims them.
 func (t *tx) resign(id int64) (dropped bool, err error) {
 	var back []storage.Lease
 	var l storage.Lease
@@ -386,7 +384,7 @@ func (t *tx) resign(id int64) (dropped bool, err error) {
 		}
 		t.notifyAll(storage.Event{})
 	}
-	if len(back) < held { // what runs does not lapse while the process lives
+	if len(back) < held { // the leases of running handlers do not lapse while the process lives
 		_, err = t.exec(sqlKeepLeases, id)
 		return false, err
 	}
@@ -394,9 +392,8 @@ func (t *tx) resign(id int64) (dropped bool, err error) {
 	return true, err
 }
 
-// The first slot of an instance's notes has no token. Where others have the time
-// is the number of its pulses, or that no lease of it lapses while its file is
-// locked.
+// The first slot of an instance's notes has no token. In place of the time it has
+// the number of pulses, or endless: no lease lapses while the file is locked.
 const (
 	pulseSlot = 0
 	endless   = -1
@@ -410,7 +407,7 @@ func (s *Store) Pulse() error {
 	if in.file == nil || in.left {
 		return fmt.Errorf("%w: no lease was taken", storage.ErrClosed)
 	}
-	if err := underItsName(in.file); err != nil { // else nobody would see it
+	if err := underItsName(in.file); err != nil { // else no other process would see it
 		return fmt.Errorf("errand: instance file: %w", err)
 	}
 	in.pulses++
@@ -429,8 +426,7 @@ func underItsName(f *os.File) error {
 	return err
 }
 
-// pulses returns how often an instance has shown that it lives, 0 if that cannot
-// be read.
+// pulses returns how many pulses an instance has written, 0 if they cannot be read.
 func (s *Store) pulses(id int64) int64 {
 	f, err := openExisting(instancePath(s.path, id), os.O_RDONLY, s.info)
 	if err != nil {

@@ -21,7 +21,7 @@ func (d *db) instanceFile(s *sqlite.Store) string {
 	return fmt.Sprintf("%s-instance-%d", d.path, s.InstanceNumber())
 }
 
-// reclaimed gives the fates of what s reclaims at mono, by job.
+// reclaimed returns the fates of what s reclaims at mono, by job.
 func reclaimed(t *testing.T, s *sqlite.Store, mono time.Duration) map[int64]storage.Fate {
 	t.Helper()
 	got, err := s.Reclaim(t.Context(), t0, mono, instanceLease, 100)

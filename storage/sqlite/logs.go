@@ -10,16 +10,15 @@ import (
 // maxLogs is how many records wait for the application's logger at most.
 const maxLogs = 64
 
-// logs hands records to the application's logger from a goroutine of its own.
-// Most of them come from the writer, or from somebody who has the turn: a logger
-// that enqueues, as one does that sends records by jobs, would wait for the one
-// who waits for it. The goroutine runs only while there is something to hand
-// over.
+// logs hands records to the application's logger from a goroutine of its own. Most
+// records come from the writer, or from a goroutine that has the turn. A logger that
+// enqueues, for example to send records by jobs, would wait for a goroutine that
+// waits for the logger. The goroutine of logs runs only while records wait.
 type logs struct {
 	mu      sync.Mutex
 	waiting []logged
 	dropped int
-	idle    chan struct{} // closed: the goroutine has ended; nil: there was none
+	idle    chan struct{} // closed when the goroutine has ended; nil if there is none
 }
 
 type logged struct {
@@ -28,7 +27,7 @@ type logged struct {
 	record slog.Record
 }
 
-// logger returns one that logs to log by way of l.
+// logger returns a logger that logs to log by way of l.
 func (l *logs) logger(log *slog.Logger) *slog.Logger {
 	return slog.New(&logsHandler{l, log.Handler()})
 }
@@ -57,8 +56,8 @@ func (l *logs) run() {
 	}
 }
 
-// next takes the first record. Once there is no other, one follows that says how
-// many were dropped.
+// next takes the first record. If it is the last, a record follows that says how many
+// were dropped.
 func (l *logs) next() (r logged, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +77,7 @@ func (l *logs) next() (r logged, ok bool) {
 	return r, true
 }
 
-// wait waits until everything was handed over.
+// wait waits until all records were handed over.
 func (l *logs) wait() {
 	l.mu.Lock()
 	idle := l.idle

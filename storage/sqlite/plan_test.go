@@ -98,7 +98,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 	}
 }
 
-// explain gives the query plan, a step to a line.
+// explain returns the query plan, a step to a line.
 func explain(t *testing.T, s *Store, text string) string {
 	t.Helper()
 	var args []any

@@ -142,7 +142,7 @@ func lease(t testing.TB, s storage.Store, n int, kinds ...string) []storage.Leas
 	return r.Leased
 }
 
-// finish ends leases as done, keeping nothing, and gives the results.
+// finish ends leases as done, keeping nothing, and returns the results.
 func finish(t testing.TB, s storage.Store, leased ...storage.Leased) []storage.ItemResult {
 	t.Helper()
 	x := storage.Exchange{Length: 30 * time.Second}
