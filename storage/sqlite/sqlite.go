@@ -298,15 +298,14 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 		s.turn.release()
 	}
 	conn, err := s.connect(context.Background(), app)
-	if err != nil {
-		return nil, err
-	}
-	if o.SingleProcess {
-		err = s.turn.keep()
+	if err == nil && o.SingleProcess {
+		if err = s.turn.keep(); err != nil {
+			err = errors.Join(err, conn.Close())
+		}
 	}
 	s.turn.give()
 	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+		return nil, err
 	}
 	s.joined.Go(func() { s.runWriter(conn) })
 	s.beginCheck()

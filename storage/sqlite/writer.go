@@ -189,7 +189,7 @@ func (w *writer) gather(batch []*request) []*request {
 			if !plain && len(batch) == maxBatch-1 { // the last place is for a request that is not urgent
 				used = maxWork
 			}
-			r := w.take(used, plain)
+			r := w.pick(used, plain)
 			if r == nil {
 				break
 			}
@@ -204,11 +204,11 @@ func (w *writer) gather(batch []*request) []*request {
 	}
 }
 
-// take returns the next request for a batch that has so much work already, nil if
+// pick returns the next request for a batch that has so much work already, nil if
 // there is none. Urgent requests come first. plain: the batch has a request that is
 // not urgent; the first of those has a place in any case, so that none waits for
 // ever.
-func (w *writer) take(work int, plain bool) *request {
+func (w *writer) pick(work int, plain bool) *request {
 	if work < maxWork {
 		select {
 		case r := <-w.queue.urgent: // nil if it is closed
@@ -235,7 +235,7 @@ func (w *writer) take(work int, plain bool) *request {
 // next waits for a request, and does the checkpoints meanwhile. It returns false
 // once the queue is closed and empty.
 func (w *writer) next() (*request, bool) {
-	if r := w.take(0, false); r != nil {
+	if r := w.pick(0, false); r != nil {
 		return r, true
 	}
 	urgent, reqs := w.queue.urgent, w.queue.reqs
@@ -254,7 +254,7 @@ func (w *writer) next() (*request, bool) {
 		case r, ok := <-reqs:
 			if ok {
 				w.kept = r // an urgent request may have come with it
-				return w.take(0, false), true
+				return w.pick(0, false), true
 			}
 			reqs = nil
 		case <-w.queue.written:
