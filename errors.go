@@ -127,37 +127,3 @@ func cutAt(s string, n int) string {
 	}
 	return s[:n]
 }
-
-// maxFaults bounds how many faults one error lists: a call may bring 10,000
-// jobs with several each.
-const maxFaults = 100
-
-// faults collects what is wrong with the input of one call.
-type faults struct {
-	list []error
-	more int
-}
-
-func (f *faults) add(err error) {
-	switch {
-	case err == nil:
-	case len(f.list) < maxFaults:
-		f.list = append(f.list, err)
-	default:
-		f.more++
-	}
-}
-
-// n is how many faults there are.
-func (f *faults) n() int { return len(f.list) + f.more }
-
-func (f *faults) field(field string, value any, limit string) {
-	f.add(&FieldError{Field: field, Value: value, Limit: limit})
-}
-
-func (f *faults) err() error {
-	if f.more > 0 {
-		return errors.Join(append(f.list, fmt.Errorf("errand: and %d more faults", f.more))...)
-	}
-	return errors.Join(f.list...)
-}

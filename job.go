@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/policy"
@@ -118,23 +119,50 @@ func structOf(t reflect.Type) reflect.Type {
 
 const hiddenLimit = "must have exported fields, or none, or marshal itself: JSON sees no others"
 
-// kind gives the kind of args, and checks it and their type.
-func (f *faults) kind(place string, args Args, types *argsTypes) string {
-	kind := args.Kind()
-	if err := checkName(place+"kind", kind); err != nil {
-		f.add(err)
-		return kind
+// findInvalid looks for a string that is not UTF-8. The value has been
+// marshalled, so it has no cycle. Types that marshal themselves answer for
+// their own text.
+func findInvalid(v reflect.Value, path string) (string, string, bool) {
+	if v.CanInterface() {
+		switch v.Interface().(type) {
+		case json.Marshaler, encoding.TextMarshaler:
+			return "", "", false
+		}
 	}
-	t := reflect.TypeOf(args)
-	switch x := types.of(t); {
-	case kind != x.kind:
-		f.field(place+"kind", kind, fmt.Sprintf("must be the same for every value of %v, whose zero value has %q", t, x.kind))
-	case x.taken != nil:
-		f.field(place+"kind", kind, fmt.Sprintf("must be of one type: %v has it, and %v", x.taken, deref(t)))
-	case x.hidden:
-		f.field(place+"args", t.String(), hiddenLimit)
+	switch v.Kind() {
+	case reflect.String:
+		return path, v.String(), !utf8.ValidString(v.String())
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			return findInvalid(v.Elem(), path)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			sf := v.Type().Field(i)
+			if sf.Tag.Get("json") == "-" || !sf.IsExported() && !sf.Anonymous {
+				continue // JSON leaves it out: it may hold anything
+			}
+			if p, s, ok := findInvalid(v.Field(i), path+"."+sf.Name); ok {
+				return p, s, ok
+			}
+		}
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			if p, s, ok := findInvalid(v.Index(i), fmt.Sprintf("%s[%d]", path, i)); ok {
+				return p, s, ok
+			}
+		}
+	case reflect.Map:
+		for k, e := range v.Seq2() {
+			if p, s, ok := findInvalid(k, path+" key"); ok {
+				return p, s, ok
+			}
+			if p, s, ok := findInvalid(e, fmt.Sprintf("%s[%v]", path, k)); ok {
+				return p, s, ok
+			}
+		}
 	}
-	return kind
+	return "", "", false
 }
 
 // ID is a job's name for the outside: a UUID of version 7. The zero ID names

@@ -2,7 +2,6 @@ package errand
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -87,27 +86,4 @@ func (l *limits) throttle(o owner, section *policy.Throttle) *engine.Throttle {
 	t := engine.NewThrottle(section.MaxReceivesPerSecond)
 	l.throttles[o] = t
 	return t
-}
-
-func (f *faults) budget(field string, o *policy.BudgetOptions) {
-	if o == nil {
-		return
-	}
-	for _, n := range []struct {
-		name  string
-		value float64
-		least float64
-		limit string
-	}{
-		{"capacity", o.Capacity, 0, "must be at least 0"},
-		{"retry_cost", o.RetryCost, 0, "must be at least 0"},
-		{"timeout_cost", o.TimeoutCost, 0, "must be at least 0"},
-		{"first_refund", o.FirstRefund, -math.MaxFloat64, "must be a number"},
-		// Where every job may be a retry, nothing else would pay in again.
-		{"retries_per_second", o.RetriesPerSecond, 0, "must be at least 0"},
-	} {
-		if !(n.value >= n.least && n.value <= math.MaxFloat64) {
-			f.field(field+"."+n.name, n.value, n.limit)
-		}
-	}
 }

@@ -107,33 +107,6 @@ const (
 	mostBallast       = 1 << 30
 )
 
-func (o *Options) validate() error {
-	var f faults
-	if o.Durability > Relaxed {
-		f.field("durability", o.Durability, "must be Full (0) or Relaxed (1)")
-	}
-	if o.Ballast > mostBallast {
-		f.field("ballast", o.Ballast, fmt.Sprintf("must be at most %d bytes", mostBallast))
-	}
-	f.policy("policy", o.Policy)
-	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
-		f.add(checkName("queues", name))
-		field, q := fmt.Sprintf("queues[%q].", name), o.Queues[name]
-		f.policy(field+"policy", q.Policy)
-		f.rules(field+"rules", q.Rules)
-		f.budget(field+"budget", q.Budget)
-	}
-	for _, size := range []struct {
-		field string
-		value int
-	}{{"max_args", o.MaxArgs}, {"max_headers", o.MaxHeaders}} {
-		if size.value < 0 || size.value > mostBytes {
-			f.field(size.field, size.value, fmt.Sprintf("must be between 0 and %d bytes", mostBytes))
-		}
-	}
-	return f.err()
-}
-
 // withDefaults gives a copy that shares nothing with o that can change, in
 // which all policies are complete, Clock and Logger are set and a Retention of
 // zero means zero.
@@ -429,4 +402,31 @@ func (f *faults) storedHeaders(of string, b []byte) (h map[string]string) {
 		}
 	}
 	return h
+}
+
+// storedPolicy reads the policy that is stored with a job or a schedule.
+func (f *faults) storedPolicy(of string, b []byte) *policy.Document {
+	if b == nil {
+		return nil
+	}
+	t, err := policy.Parse(b, policy.ProfileQueue)
+	if err != nil {
+		f.add(fmt.Errorf("errand: policy of %s: %w", of, err))
+		return nil
+	}
+	return &t.Document
+}
+
+// complete returns the policy of a queue with all sections that can be had: the
+// queue's own, else those of the options, else the default. A queue without a
+// policy has that of the options.
+func complete(queue, options policy.Delivery) policy.Topic {
+	retry := policy.Default()
+	t, _ := delivery(options)
+	t.Document = t.Or(policy.Document{Retry: &retry})
+	if own, has := delivery(queue); has {
+		own.Document = own.Or(t.Document)
+		return own
+	}
+	return t
 }

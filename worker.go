@@ -63,41 +63,6 @@ const (
 	defaultMaxRetryAfter = 24 * time.Hour
 )
 
-func (o *WorkerOptions) validate() error {
-	var f faults
-	for i, name := range o.Queues {
-		f.add(checkName(fmt.Sprintf("queues[%d]", i), name))
-		if slices.Contains(o.Queues[:i], name) {
-			f.field(fmt.Sprintf("queues[%d]", i), name, "must not be listed twice")
-		}
-	}
-	for _, n := range []struct {
-		field string
-		value int
-		most  int
-	}{
-		{"concurrency", o.Concurrency, mostConcurrency},
-		{"max_crashes", o.MaxCrashes, math.MaxInt32},
-		{"max_snoozes", o.MaxSnoozes, math.MaxInt32},
-	} {
-		if n.value < 0 || n.value > n.most {
-			f.field(n.field, n.value, fmt.Sprintf("must be between 0 and %d", n.most))
-		}
-	}
-	if o.Lease != 0 && o.Lease < minLease {
-		f.field("lease", o.Lease, fmt.Sprintf("must be at least %v", minLease))
-	}
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{{"timeout", o.Timeout}, {"stuck_after", o.StuckAfter}, {"max_retry_after", o.MaxRetryAfter}} {
-		if d.value < 0 {
-			f.field(d.field, d.value, "must not be negative")
-		}
-	}
-	return f.err()
-}
-
 // HandlerOptions are what is particular to one kind of job.
 type HandlerOptions struct {
 	// Policy is the delivery policy of the kind. Its throttle section limits

@@ -1,0 +1,355 @@
+package errand
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/errandq/errand/policy"
+)
+
+// faults collects what is wrong with the input of one call.
+type faults struct {
+	list []error
+	more int
+}
+
+// maxFaults bounds how many faults one error lists: a call may bring 10,000
+// jobs with several faults each.
+const maxFaults = 100
+
+func (f *faults) add(err error) {
+	switch {
+	case err == nil:
+	case len(f.list) < maxFaults:
+		f.list = append(f.list, err)
+	default:
+		f.more++
+	}
+}
+
+func (f *faults) field(field string, value any, limit string) {
+	f.add(&FieldError{Field: field, Value: value, Limit: limit})
+}
+
+// n returns the number of faults.
+func (f *faults) n() int { return len(f.list) + f.more }
+
+func (f *faults) err() error {
+	if f.more > 0 {
+		return errors.Join(append(f.list, fmt.Errorf("errand: and %d more faults", f.more))...)
+	}
+	return errors.Join(f.list...)
+}
+
+func (o *Options) validate() error {
+	var f faults
+	if o.Durability > Relaxed {
+		f.field("durability", o.Durability, "must be Full (0) or Relaxed (1)")
+	}
+	if o.Ballast > mostBallast {
+		f.field("ballast", o.Ballast, fmt.Sprintf("must be at most %d bytes", mostBallast))
+	}
+	f.policy("policy", o.Policy)
+	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
+		f.add(checkName("queues", name))
+		field, q := fmt.Sprintf("queues[%q].", name), o.Queues[name]
+		f.policy(field+"policy", q.Policy)
+		f.rules(field+"rules", q.Rules)
+		f.budget(field+"budget", q.Budget)
+	}
+	for _, size := range []struct {
+		field string
+		value int
+	}{{"max_args", o.MaxArgs}, {"max_headers", o.MaxHeaders}} {
+		if size.value < 0 || size.value > mostBytes {
+			f.field(size.field, size.value, fmt.Sprintf("must be between 0 and %d bytes", mostBytes))
+		}
+	}
+	return f.err()
+}
+
+func (o *WorkerOptions) validate() error {
+	var f faults
+	for i, name := range o.Queues {
+		f.add(checkName(fmt.Sprintf("queues[%d]", i), name))
+		if slices.Contains(o.Queues[:i], name) {
+			f.field(fmt.Sprintf("queues[%d]", i), name, "must not be listed twice")
+		}
+	}
+	for _, n := range []struct {
+		field string
+		value int
+		most  int
+	}{
+		{"concurrency", o.Concurrency, mostConcurrency},
+		{"max_crashes", o.MaxCrashes, math.MaxInt32},
+		{"max_snoozes", o.MaxSnoozes, math.MaxInt32},
+	} {
+		if n.value < 0 || n.value > n.most {
+			f.field(n.field, n.value, fmt.Sprintf("must be between 0 and %d", n.most))
+		}
+	}
+	if o.Lease != 0 && o.Lease < minLease {
+		f.field("lease", o.Lease, fmt.Sprintf("must be at least %v", minLease))
+	}
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{{"timeout", o.Timeout}, {"stuck_after", o.StuckAfter}, {"max_retry_after", o.MaxRetryAfter}} {
+		if d.value < 0 {
+			f.field(d.field, d.value, "must not be negative")
+		}
+	}
+	return f.err()
+}
+
+// checkName checks the name of a kind, a queue or a schedule.
+func checkName(field, value string) error {
+	ok := value != "" && len(value) <= maxName && isAlnum(value[0])
+	for i := 0; ok && i < len(value); i++ {
+		ok = isAlnum(value[i]) || strings.IndexByte("._:/-", value[i]) >= 0
+	}
+	if !ok {
+		return &FieldError{
+			Field: field, Value: value,
+			Limit: "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,127}",
+		}
+	}
+	return nil
+}
+
+func isAlnum(c byte) bool {
+	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
+}
+
+// isText reports whether s can be kept as TEXT and shown by any tool.
+func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
+
+// isNil reports whether v is nil or a nil pointer.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	r := reflect.ValueOf(v)
+	return r.Kind() == reflect.Pointer && r.IsNil()
+}
+
+// jobOptions checks what is a matter of numbers, texts and times; place goes
+// before the names of the fields.
+func (f *faults) jobOptions(place string, o *JobOptions) {
+	if o.Priority < minPriority || o.Priority > maxPriority {
+		f.field(place+"priority", o.Priority, fmt.Sprintf("must be between %d and %d", minPriority, maxPriority))
+	}
+	if y := o.RunAt.UTC().Year(); !o.RunAt.IsZero() && (y < 1970 || y > 9999) {
+		f.field(place+"run_at", o.RunAt, "must be in the years 1970 to 9999")
+	}
+	switch {
+	case o.Delay < 0:
+		f.field(place+"delay", o.Delay, "must not be negative")
+	case o.Delay > 0 && !o.RunAt.IsZero():
+		f.field(place+"delay", o.Delay, "must be zero if run_at is set")
+	}
+	// The store keeps microseconds: less would silently become no timeout.
+	if o.Timeout < 0 || o.Timeout > 0 && o.Timeout < minTimeout {
+		f.field(place+"timeout", o.Timeout, fmt.Sprintf("must be zero or at least %v", minTimeout))
+	}
+	if o.Unique != nil {
+		f.unique(place+"unique.key", o.Unique.Key)
+	}
+}
+
+func (f *faults) unique(field, key string) {
+	switch {
+	case key == "":
+		f.field(field, key, "must not be empty")
+	case len(key) > maxUnique:
+		f.field(field, key, fmt.Sprintf("must be at most %d bytes", maxUnique))
+	case !isText(key):
+		f.field(field, key, "must be valid UTF-8 without NUL")
+	}
+}
+
+// kind checks the kind of args and their type, and returns the kind.
+func (f *faults) kind(place string, args Args, types *argsTypes) string {
+	kind := args.Kind()
+	if err := checkName(place+"kind", kind); err != nil {
+		f.add(err)
+		return kind
+	}
+	t := reflect.TypeOf(args)
+	switch x := types.of(t); {
+	case kind != x.kind:
+		f.field(place+"kind", kind, fmt.Sprintf("must be the same for every value of %v, whose zero value has %q", t, x.kind))
+	case x.taken != nil:
+		f.field(place+"kind", kind, fmt.Sprintf("must be of one type: %v has it, and %v", x.taken, deref(t)))
+	case x.hidden:
+		f.field(place+"args", t.String(), hiddenLimit)
+	}
+	return kind
+}
+
+// args returns args as JSON, checked.
+func (f *faults) args(field string, args Args, limit int) []byte {
+	b := f.json(field, args)
+	switch {
+	case len(b) > limit:
+		f.field(field, len(b), fmt.Sprintf("must be at most %d bytes of JSON", limit))
+	case !utf8.Valid(b):
+		f.field(field, fmt.Sprintf("%T", args), "must marshal to valid UTF-8")
+	case bytes.Contains(b, []byte(`\ufffd`)):
+		// encoding/json writes this for invalid bytes. The handler would get
+		// other args than those that were enqueued.
+		if path, s, ok := findInvalid(reflect.ValueOf(args), field); ok {
+			f.field(path, s, "must be valid UTF-8")
+		}
+	}
+	return b
+}
+
+// headers returns h as JSON, checked.
+func (f *faults) headers(field string, h map[string]string, limit int) []byte {
+	for _, k := range slices.Sorted(maps.Keys(h)) {
+		if k == "" || !utf8.ValidString(k) {
+			f.field(field, k, "must have names that are not empty and valid UTF-8")
+		} else if v := h[k]; !utf8.ValidString(v) {
+			f.field(fmt.Sprintf("%s[%q]", field, cut(k)), v, "must be valid UTF-8")
+		}
+	}
+	b := f.json(field, h)
+	if len(b) > limit {
+		f.field(field, len(b), fmt.Sprintf("must be at most %d bytes of JSON", limit))
+	}
+	return b
+}
+
+func (f *faults) json(field string, v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		f.add(&FieldError{Field: field, Value: fmt.Sprintf("%T", v), Limit: "must marshal to JSON", Err: err})
+	}
+	return b
+}
+
+// policy checks a policy of a queue, or of Options.
+func (f *faults) policy(field string, d policy.Delivery) {
+	if isNil(d) {
+		return
+	}
+	err := d.Validate()
+	all := policy.Faults(err)
+	if err != nil && len(all) == 0 {
+		f.add(&FieldError{Field: field, Value: fmt.Sprintf("%T", d), Limit: "must be valid", Err: err})
+	}
+	for _, fault := range all {
+		f.field(field+"."+snake(fault.Path), fieldValue(d, fault), fault.Want)
+	}
+}
+
+// override checks a policy of a kind or a job, and returns its document if it
+// has no fault.
+func (f *faults) override(field string, d policy.Delivery) policy.Document {
+	before := f.n()
+	f.policy(field, d)
+	t, _ := delivery(d)
+	if t.DisableSubscriptionOverrides {
+		f.field(field+".disable_subscription_overrides", true, "must be false: only a queue's policy disables those of kinds and jobs")
+	}
+	if f.n() > before {
+		return policy.Document{}
+	}
+	return t.Document
+}
+
+// delivery returns the topic that d stands for. It is not ok if d is nil or a
+// nil pointer.
+func delivery(d policy.Delivery) (t policy.Topic, ok bool) {
+	if isNil(d) {
+		return policy.Topic{}, false
+	}
+	return d.Delivery(), true
+}
+
+// fieldValue returns the value that a fault is about, or else its text.
+func fieldValue(d policy.Delivery, fault *policy.Fault) any {
+	v := reflect.Indirect(reflect.ValueOf(d))
+	for name := range strings.SplitSeq(fault.Path, ".") {
+		if v.Kind() != reflect.Struct {
+			return fault.Value
+		}
+		v = reflect.Indirect(v.FieldByName(name))
+	}
+	if !v.IsValid() {
+		return fault.Value
+	}
+	return v.Interface()
+}
+
+// snake returns the name of a Go field in the form that paths of fields have.
+func snake(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if unicode.IsUpper(r) && i > 0 && name[i-1] != '.' {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
+func (f *faults) rules(field string, rules policy.Rules) {
+	for i, r := range rules {
+		if r == nil {
+			f.field(fmt.Sprintf("%s[%d]", field, i), nil, "must not be nil")
+		}
+	}
+}
+
+func (f *faults) budget(field string, o *policy.BudgetOptions) {
+	if o == nil {
+		return
+	}
+	for _, n := range []struct {
+		name  string
+		value float64
+		least float64
+		limit string
+	}{
+		{"capacity", o.Capacity, 0, "must be at least 0"},
+		{"retry_cost", o.RetryCost, 0, "must be at least 0"},
+		{"timeout_cost", o.TimeoutCost, 0, "must be at least 0"},
+		{"first_refund", o.FirstRefund, -math.MaxFloat64, "must be a number"},
+		// Where every job may be a retry, nothing else would pay in again.
+		{"retries_per_second", o.RetriesPerSecond, 0, "must be at least 0"},
+	} {
+		if !(n.value >= n.least && n.value <= math.MaxFloat64) {
+			f.field(field+"."+n.name, n.value, n.limit)
+		}
+	}
+}
+
+// logDoubts logs what policy.Lint says of a valid policy.
+func logDoubts(log *slog.Logger, of string, d policy.Delivery) {
+	t, _ := delivery(d)
+	for _, p := range []struct {
+		of     string
+		policy *policy.Policy
+	}{{of, t.Retry}, {of + ", when throttled", t.ThrottledRetry}} {
+		if p.policy == nil {
+			continue
+		}
+		for _, doubt := range p.policy.Lint() {
+			log.Warn("errand: doubtful policy", "of", p.of, "doubt", doubt)
+		}
+	}
+}
