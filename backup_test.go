@@ -19,7 +19,7 @@ func TestBackup_restored(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		open := func(path string) (*errand.Queue, *errand.Worker) {
-			q, err := errand.Open(t.Context(), path, &errand.Options{SingleProcess: true})
+			q, err := errand.Open(t.Context(), path, &errand.Options{SQLite: errand.SQLiteOptions{SingleProcess: true}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,7 +22,7 @@ const (
 )
 
 // Enqueue adds a job. When it returns nil the job is durable, see
-// [Options].Durability. If the options ask for a unique key that another job
+// [SQLiteOptions].Durability. If the options ask for a unique key that another job
 // holds, nothing is added and the answer is a duplicate with that job's ID, which
 // is said to be gone if the job was deleted since.
 //

@@ -30,8 +30,8 @@ func TestExample_synctest(t *testing.T) {
 
 func openFile(t *testing.T, path string) *errand.Queue {
 	q, err := errand.Open(t.Context(), path, &errand.Options{
-		Durability: errand.Relaxed,
-		Logger:     slog.New(slog.DiscardHandler),
+		SQLite: errand.SQLiteOptions{Durability: errand.Relaxed},
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -107,7 +107,7 @@ func (d *documents) put(id, version int, _ string) error {
 // by whoever reads, no edit is lost, and edits that come together share a job.
 func ExampleQueue_Tx_latestState() {
 	ctx, stop := context.WithCancel(context.Background())
-	q, remove := tempQueue(&errand.Options{Durability: errand.Relaxed})
+	q, remove := tempQueue(&errand.Options{SQLite: errand.SQLiteOptions{Durability: errand.Relaxed}})
 	defer remove()
 	d := &documents{q: q, at: map[int]int{}}
 	check(q.Tx(ctx, func(tx *sql.Tx) error {

@@ -129,7 +129,7 @@ func TestOpen_again(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	var id errand.ID
 	for _, d := range []errand.Durability{errand.Full, errand.Relaxed} {
-		q, err := errand.Open(t.Context(), path, &errand.Options{Durability: d, SingleProcess: true})
+		q, err := errand.Open(t.Context(), path, &errand.Options{SQLite: errand.SQLiteOptions{Durability: d, SingleProcess: true}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,15 @@ var badOptions = []struct {
 	o    errand.Options
 	want []fault
 }{
-	{"durability", errand.Options{Durability: 7}, []fault{{"durability", "7", "must be Full (0) or Relaxed (1)"}}},
+	{"durability", errand.Options{SQLite: errand.SQLiteOptions{Durability: 7}}, []fault{{"sqlite.durability", "7", "must be Full (0) or Relaxed (1)"}}},
+	{
+		"ballast and busy timeout",
+		errand.Options{SQLite: errand.SQLiteOptions{Ballast: 2 << 30, BusyTimeout: time.Microsecond}},
+		[]fault{
+			{"sqlite.busy_timeout", "1µs", "must be zero or between 1ms and 1h0m0s"},
+			{"sqlite.ballast", "2147483648", "must be at most 1073741824 bytes"},
+		},
+	},
 	{"policy", errand.Options{Policy: &policy.Policy{Retries: -1}}, []fault{{"policy.retries", "-1", "must be between 0 and 1000000"}}},
 	{
 		"queues",
@@ -167,6 +175,9 @@ func TestOpen_refusesBadOptions(t *testing.T) {
 		o := c.o
 		_, err := errand.Open(t.Context(), filepath.Join(dir, "jobs.db"), &o)
 		wantFaults(t, err, c.want...)
+		if o.SQLite != (errand.SQLiteOptions{}) {
+			continue // New takes none of them
+		}
 		_, err = errand.New(t.Context(), storagetest.NewMemory().Open(), &o)
 		wantFaults(t, err, c.want...)
 	}
@@ -176,9 +187,8 @@ func TestOpen_refusesBadOptions(t *testing.T) {
 }
 
 func TestNew_refusesBadInput(t *testing.T) {
-	_, err := errand.New(t.Context(), nil, &errand.Options{Durability: errand.Relaxed, SingleProcess: true})
-	wantFaults(t, err, fault{"store", "nil", "must not be nil"}, fault{"durability", "1", "must be zero with New"},
-		fault{"single_process", "true", "must be false with New"})
+	_, err := errand.New(t.Context(), nil, &errand.Options{SQLite: errand.SQLiteOptions{SingleProcess: true}})
+	wantFaults(t, err, fault{"store", "nil", "must not be nil"}, fault{"sqlite", "{0 true 0s 0 false <nil>}", "must be zero with New"})
 }
 
 // Options belong to the caller again after Open.

@@ -33,23 +33,15 @@ const (
 	Relaxed = sqlite.Relaxed
 )
 
+// SQLiteOptions configure the file of a queue: Durability, SingleProcess,
+// BusyTimeout, Ballast and AnyFileSystem.
+type SQLiteOptions = sqlite.Options
+
 // Options configure a [Queue]. Nil and the zero value mean defaults.
 type Options struct {
-	// Durability of the file that Open opens. If zero, Full.
-	Durability Durability
-	// SingleProcess promises that no other process opens the file, which saves
-	// watching for their commits. If false, others are looked out for.
-	SingleProcess bool
-	// Ballast is how many bytes are kept beside the file that Open opens, to be
-	// given up when the disk is full, so that work in progress can be finished.
-	// If zero, 4 MiB; if negative, there is none.
-	Ballast int64
-	// AnyFileSystem allows Open file systems that other machines may share, such
-	// as NFS, on which jobs can be lost and the file be damaged. It also allows a
-	// file that has two names: a hard link, or a mount of the file alone. There
-	// jobs are lost, unless all processes use one of the names, and its folder
-	// keeps the files beside it. If false, both are refused.
-	AnyFileSystem bool
+	// SQLite configures the file that Open opens; see [New] for other stores. Its
+	// Logger, if nil, is the one below. If zero, the defaults of [sqlite.Options].
+	SQLite SQLiteOptions
 	// Policy is the delivery policy of jobs for which nothing else sets one: a
 	// [policy.Policy], [policy.Document] or [policy.Topic]. Each section of a
 	// document stands for itself. One that [policy.Policy.Lint] doubts is
@@ -104,7 +96,6 @@ const (
 	defaultMaxArgs    = 256 << 10
 	defaultMaxHeaders = 16 << 10
 	mostBytes         = 64 << 20
-	mostBallast       = 1 << 30
 )
 
 // withDefaults gives a copy that shares nothing with o that can change, in
@@ -126,6 +117,7 @@ func (o *Options) withDefaults() Options {
 	c.MaxArgs = cmp.Or(o.MaxArgs, defaultMaxArgs)
 	c.MaxHeaders = cmp.Or(o.MaxHeaders, defaultMaxHeaders)
 	c.Logger = cmp.Or(o.Logger, slog.Default())
+	c.SQLite.Logger = cmp.Or(o.SQLite.Logger, c.Logger)
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
@@ -185,10 +177,7 @@ func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 		return nil, err
 	}
 	c := o.withDefaults()
-	store, err := sqlite.Open(path, &sqlite.Options{
-		Durability: c.Durability, SingleProcess: c.SingleProcess, Logger: c.Logger,
-		Ballast: c.Ballast, AnyFileSystem: c.AnyFileSystem,
-	})
+	store, err := sqlite.Open(path, &c.SQLite)
 	if err != nil {
 		return nil, err
 	}
@@ -221,26 +210,16 @@ func newQueue(ctx context.Context, store storage.Store, o Options) (*Queue, erro
 }
 
 // New makes a queue on a store that is open already, one on the application's
-// own database for example. Closing the queue closes the store. Durability,
-// SingleProcess, Ballast and AnyFileSystem are the store's own and must be zero
-// here.
+// own database for example. Closing the queue closes the store. Options.SQLite
+// must be zero: those options belong to whoever opens the store.
 func New(ctx context.Context, store storage.Store, o *Options) (*Queue, error) {
 	o = cmp.Or(o, &Options{})
 	var f faults
 	if store == nil {
 		f.field("store", nil, "must not be nil")
 	}
-	if o.Durability == Relaxed {
-		f.field("durability", o.Durability, "must be zero with New: set it where the store is opened")
-	}
-	if o.SingleProcess {
-		f.field("single_process", true, "must be false with New: set it where the store is opened")
-	}
-	if o.Ballast != 0 {
-		f.field("ballast", o.Ballast, "must be zero with New: set it where the store is opened")
-	}
-	if o.AnyFileSystem {
-		f.field("any_file_system", true, "must be false with New: set it where the store is opened")
+	if o.SQLite != (SQLiteOptions{}) {
+		f.field("sqlite", o.SQLite, "must be zero with New: set its fields where the store is opened")
 	}
 	f.add(o.validate())
 	if err := f.err(); err != nil {

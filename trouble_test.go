@@ -42,7 +42,7 @@ func TestDeadLetters_EmptyListIsNotAll(t *testing.T) {
 
 func TestWorker_IdleLearnsThatTheQueueWasClosed(t *testing.T) {
 	for _, single := range []bool{true, false} {
-		q := openQueue(t, &errand.Options{SingleProcess: single, Logger: quiet})
+		q := openQueue(t, &errand.Options{SQLite: errand.SQLiteOptions{SingleProcess: single}, Logger: quiet})
 		w := errand.NewWorker(q, nil)
 		ran := make(chan bool)
 		errand.Handle(w, func(context.Context, *errand.Job[blob]) error {

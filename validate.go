@@ -54,12 +54,7 @@ func (f *faults) err() error {
 
 func (o *Options) validate() error {
 	var f faults
-	if o.Durability > Relaxed {
-		f.field("durability", o.Durability, "must be Full (0) or Relaxed (1)")
-	}
-	if o.Ballast > mostBallast {
-		f.field("ballast", o.Ballast, fmt.Sprintf("must be at most %d bytes", mostBallast))
-	}
+	f.sqlite("sqlite.", &o.SQLite)
 	f.policy("policy", o.Policy)
 	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
 		f.add(checkName("queues", name))
@@ -77,6 +72,23 @@ func (o *Options) validate() error {
 		}
 	}
 	return f.err()
+}
+
+const (
+	mostBallast       = 1 << 30
+	minBusy, mostBusy = time.Millisecond, time.Hour
+)
+
+func (f *faults) sqlite(place string, o *SQLiteOptions) {
+	if o.Durability > Relaxed {
+		f.field(place+"durability", o.Durability, "must be Full (0) or Relaxed (1)")
+	}
+	if o.BusyTimeout != 0 && (o.BusyTimeout < minBusy || o.BusyTimeout > mostBusy) {
+		f.field(place+"busy_timeout", o.BusyTimeout, fmt.Sprintf("must be zero or between %v and %v", minBusy, mostBusy))
+	}
+	if o.Ballast > mostBallast {
+		f.field(place+"ballast", o.Ballast, fmt.Sprintf("must be at most %d bytes", mostBallast))
+	}
 }
 
 func (o *WorkerOptions) validate() error {

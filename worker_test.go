@@ -413,7 +413,7 @@ func TestWorker_QueueClosedFirstAndOpenedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	runs := make(chan *errand.Job[note], 10)
 	work := func(handler func(context.Context) error) (*errand.Queue, <-chan error) {
-		q, err := errand.Open(t.Context(), path, &errand.Options{Durability: errand.Relaxed})
+		q, err := errand.Open(t.Context(), path, &errand.Options{SQLite: errand.SQLiteOptions{Durability: errand.Relaxed}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,9 +49,9 @@ var atOnce = policy.Policy{Retries: 3, NoDelayRetries: 3}
 func testQueue(t *testing.T, p policy.Delivery) *errand.Queue {
 	t.Helper()
 	q, err := errand.Open(t.Context(), filepath.Join(t.TempDir(), "jobs.db"), &errand.Options{
-		Durability: errand.Relaxed, // quicker: nobody cuts the power of a test
-		Policy:     p,
-		Logger:     slog.New(slog.DiscardHandler),
+		SQLite: errand.SQLiteOptions{Durability: errand.Relaxed}, // quicker: nobody cuts the power of a test
+		Policy: p,
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
