@@ -30,7 +30,7 @@ type ClockState struct {
 
 // Clock gives the queue's time, and what is to be thought of it.
 func (q *Queue) Clock() ClockState {
-	return ClockState{Now: q.clock.now(), Plausible: q.clock.Plausible(), Jumps: q.clock.jumps.Load()}
+	return ClockState{Now: q.clock.Now(), Plausible: q.clock.Plausible(), Jumps: q.clock.jumps.Load()}
 }
 
 // queueClock is the one clock of a queue and its workers.
@@ -73,7 +73,7 @@ func newClock(ctx context.Context, store storage.Store, o *Options) (*queueClock
 // database has seen, other processes may be ahead; workers hear of that, but
 // there need not be any.
 func (c *queueClock) current(ctx context.Context) time.Time {
-	now := c.now()
+	now := c.Now()
 	if c.keeper == nil || !c.Adrift() {
 		return now
 	}
@@ -81,12 +81,12 @@ func (c *queueClock) current(ctx context.Context) time.Time {
 	if err == nil { // else the call itself will tell
 		c.CatchUp(seen)
 	}
-	return c.now() // again: that may have taken its time
+	return c.Now() // again: that may have taken its time
 }
 
-// now gives the queue's time, and logs what has become of it.
-func (c *queueClock) now() time.Time {
-	now := c.Now()
+// Now returns the queue's time, and logs if the clock has jumped or stepped back.
+func (c *queueClock) Now() time.Time {
+	now := c.Clock.Now()
 	if by := time.Duration(c.jump.Swap(0)); by != 0 {
 		c.logger.Warn("errand: the wall clock has jumped", "by", by, "now", now)
 	}

@@ -283,7 +283,7 @@ func (d *DeadLetters) selection(f *faults, filter DeadFilter) storage.DeadSelect
 	case filter.OlderThan > 0 && !before.IsZero():
 		f.field("older_than", filter.OlderThan, "must be zero if died_before is set")
 	case filter.OlderThan > 0:
-		before = d.q.clock.now().Add(-filter.OlderThan).Truncate(time.Microsecond).Add(time.Microsecond)
+		before = d.q.clock.Now().Add(-filter.OlderThan).Truncate(time.Microsecond).Add(time.Microsecond)
 	case !before.IsZero() && before.Before(filter.DiedFrom):
 		f.field("died_before", before, "must not be before died_from "+filter.DiedFrom.Format(time.RFC3339Nano))
 	}

@@ -283,10 +283,7 @@ func (w *Worker) config() engine.Config {
 		Policy:        q.Policy.Delivery(),
 		Lines:         map[string]engine.Line{},
 		Lanes:         &w.queue.lanes,
-		Clock:         w.queue.clock.now,
-		Plausible:     w.queue.clock.Plausible,
-		Doubtful:      w.queue.clock.Doubtful,
-		CatchUp:       w.queue.clock.CatchUp,
+		Clock:         w.queue.clock,
 		WaitForClock:  q.WaitForClock,
 		Logger:        w.logger(),
 	}

@@ -86,7 +86,7 @@ func (a *attempt) run(excused *atomic.Bool) {
 	store := a.cfg.Store
 	// Without the note a crash would look like an attempt that never began, and
 	// a job that kills its process would do so for ever.
-	if err := store.Started(a.job.Lease, a.cfg.Clock()); err != nil {
+	if err := store.Started(a.job.Lease, a.cfg.Clock.Now()); err != nil {
 		a.verdict, a.startErr = verdict{kind: verdictUnstarted}, err
 		a.cancel(nil)
 		return

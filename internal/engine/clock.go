@@ -17,6 +17,34 @@ const (
 	shiftEvery = time.Minute
 )
 
+// Clock is the clock that due times are about. It is safe for concurrent use.
+type Clock interface {
+	// Now returns the time.
+	Now() time.Time
+	// Plausible reports whether the wall clock that Now goes by can be right.
+	Plausible() bool
+	// Doubtful reports whether Now may soon be set back, as the wall clock was.
+	Doubtful() bool
+	// CatchUp takes a time that another process has written at. It matters to a
+	// Clock that does not go by a wall clock.
+	CatchUp(seen time.Time)
+}
+
+// Wall is a Clock that is always believed.
+type Wall func() time.Time
+
+// Now returns the time.
+func (w Wall) Now() time.Time { return w() }
+
+// Plausible returns true.
+func (Wall) Plausible() bool { return true }
+
+// Doubtful returns false.
+func (Wall) Doubtful() bool { return false }
+
+// CatchUp does nothing.
+func (Wall) CatchUp(time.Time) {}
+
 // watch is what the loop knows of the Config's clock.
 type watch struct {
 	keeper storage.Timekeeper // nil: the Store is none
@@ -46,7 +74,7 @@ type watch struct {
 func (l *loop) clock() time.Time {
 	w := &l.watch
 	before := time.Now()
-	t := l.cfg.Clock().Round(0)
+	t := l.cfg.Clock.Now().Round(0)
 	now := time.Now()
 	// The time between the two readings is taken as short as it can be: a delay
 	// during a reading may hide a step back, and does not feign one.
@@ -159,7 +187,7 @@ func (l *loop) heard(mark, now time.Time) {
 	if mark.After(l.watch.ahead) {
 		l.watch.ahead = mark
 	}
-	l.cfg.CatchUp(mark)
+	l.cfg.Clock.CatchUp(mark)
 	l.watch.lookAt = now // it may have caught up
 	l.doubt(now, l.clock())
 }
@@ -174,7 +202,7 @@ func (l *loop) doubt(now, t time.Time) {
 	case w.ahead.IsZero() || !w.shift.due.mono.IsZero():
 	case !w.ahead.After(t.Add(clock.Slack)):
 		w.ahead = time.Time{}
-	case l.cfg.Plausible():
+	case l.cfg.Clock.Plausible():
 		l.cfg.Logger.Info("errand: somebody wrote at a time to come, delays are counted anew", "written", w.ahead, "now", t)
 		at := now
 		if !w.shiftedAt.IsZero() {

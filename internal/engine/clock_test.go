@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/internal/clock"
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
@@ -24,6 +25,14 @@ type wall struct{ off atomic.Int64 }
 
 func (w *wall) set(off time.Duration) { w.off.Store(int64(off)) }
 func (w *wall) now() time.Time        { return time.Now().Add(time.Duration(w.off.Load())) }
+
+// unsure is a clock whose wall clock may be implausible.
+type unsure struct {
+	engine.Wall
+	plausible *atomic.Bool
+}
+
+func (u unsure) Plausible() bool { return u.plausible.Load() }
 
 // notice is by when a change of the clock must have been noticed.
 const notice = 15 * time.Second
@@ -53,10 +62,10 @@ func TestClock_BackAndForth(t *testing.T) {
 		t.Run(fmt.Sprintf("patient=%v", patient), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				var w wall
-				r.cfg.Clock = w.now
+				r.cfg.Clock = engine.Wall(w.now)
 				back := notice // until a step back is believed
 				if patient {
-					r.cfg.Clock = clock.New(clock.Options{Wall: w.now, Built: time.Now().Add(-year)}).Now
+					r.cfg.Clock = engine.Wall(clock.New(clock.Options{Wall: w.now, Built: time.Now().Add(-year)}).Now)
 					back += clock.Patience
 				}
 				r.store.alone = true
@@ -192,7 +201,7 @@ func (m *moments) all() []time.Time {
 func TestClock_ForwardJumpIsNoticed(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var w wall
-		r.cfg.Clock = w.now
+		r.cfg.Clock = engine.Wall(w.now)
 		r.store.alone = true
 		rec := r.record()
 		r.handle("due", func(context.Context, *storage.Leased) error { return nil })
@@ -226,7 +235,7 @@ func TestClock_OutcomesThatWait(t *testing.T) {
 		t.Run(fmt.Sprintf("inFlight=%v, %v", inFlight, c.end), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				var w wall
-				r.cfg.Clock = w.now
+				r.cfg.Clock = engine.Wall(w.now)
 				r.cfg.Policy = hourly.Delivery()
 				r.store.alone = true
 				stuck := &stuckStore{spy: r.store, failure: make(chan error)}
@@ -297,7 +306,7 @@ func TestClock_SmallStepsBack(t *testing.T) {
 		t.Run(by.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				var w wall
-				r.cfg.Clock = w.now
+				r.cfg.Clock = engine.Wall(w.now)
 				r.store.alone = true
 				rec := r.record()
 				r.declare(storage.Schedule{Name: "s"})
@@ -328,7 +337,7 @@ func TestClock_SmallStepsBack(t *testing.T) {
 func TestClock_IdleLooksCostNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var looks atomic.Int64
-		r.cfg.Clock = func() time.Time { looks.Add(1); return time.Now() }
+		r.cfg.Clock = engine.Wall(func() time.Time { looks.Add(1); return time.Now() })
 		r.store.alone = true
 		r.cfg.Keep = time.Hour
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
@@ -359,7 +368,7 @@ func TestClock_IdleLooksCostNothing(t *testing.T) {
 func TestClock_JitterOfAWrongMonth(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var w wall
-		r.cfg.Clock = w.now
+		r.cfg.Clock = engine.Wall(w.now)
 		rec := r.record()
 		r.declare(storage.Schedule{Name: "s", Spec: "0 * * * *", Jitter: time.Hour, SkipOverlap: true})
 		r.start()
@@ -378,11 +387,11 @@ func TestClock_JitterOfAWrongMonth(t *testing.T) {
 func TestClock_SlowLook(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var slow atomic.Int64
-		r.cfg.Clock = func() time.Time {
+		r.cfg.Clock = engine.Wall(func() time.Time {
 			now := time.Now()
 			time.Sleep(time.Duration(slow.Swap(0)))
 			return now
-		}
+		})
 		r.store.alone = true
 		r.start()
 		pass(time.Minute)

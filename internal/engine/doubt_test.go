@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/internal/clock"
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
 )
 
@@ -21,8 +22,7 @@ func (r *rig) by(w *wall, built time.Time) *clock.Clock {
 		floor = time.Now()
 	}
 	c := clock.New(clock.Options{Wall: w.now, Built: built, Floor: floor})
-	r.cfg.Clock, r.cfg.Doubtful, r.cfg.CatchUp = c.Now, c.Doubtful, c.CatchUp
-	r.cfg.Plausible = c.Plausible
+	r.cfg.Clock = c
 	r.store.alone = true
 	return c
 }
@@ -87,7 +87,7 @@ func TestClock_TwoWithoutABattery(t *testing.T) {
 		pass(22 * time.Hour)
 		late.start() // long after it has asked for the time
 		for i, o := range []*rig{soon, late} {
-			if now := o.cfg.Clock(); time.Since(now) > 5*time.Hour {
+			if now := o.cfg.Clock.Now(); time.Since(now) > 5*time.Hour {
 				t.Errorf("process %d is at %v, and it is %v", i, now, time.Now())
 			}
 		}
@@ -100,13 +100,24 @@ func TestClock_TwoWithoutABattery(t *testing.T) {
 	})
 }
 
+// counting counts the looks at a clock.
+type counting struct {
+	engine.Clock
+	looks *atomic.Int64
+}
+
+func (c counting) Now() time.Time {
+	c.looks.Add(1)
+	return c.Clock.Now()
+}
+
 // A clock that stands still a moment before a tick is not asked all the time.
 func TestClock_StandsStillBeforeATick(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var w wall
 		c := r.by(&w, time.Now().Add(-year))
 		var looks atomic.Int64
-		r.cfg.Clock = func() time.Time { looks.Add(1); return c.Now() }
+		r.cfg.Clock = counting{c, &looks}
 		rec := r.record()
 		r.declare(storage.Schedule{Name: "s"})
 		r.start()

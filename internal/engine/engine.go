@@ -37,18 +37,9 @@ type Config struct {
 	// Lanes is what the engines that share Store work for. If nil, this one is
 	// alone.
 	Lanes *Lanes
-	// Clock is the clock that due times are about. If nil, time.Now.
-	Clock func() time.Time
-	// Plausible tells whether Clock goes by a wall clock that can be right. If
-	// nil, it always does.
-	Plausible func() bool
-	// Doubtful tells whether Clock may be about to be set back, since the wall
-	// clock was. If nil, it never is.
-	Doubtful func() bool
-	// CatchUp takes the times that other processes have written at, for a Clock
-	// that does not go by a wall clock. If nil, nobody does.
-	CatchUp func(seen time.Time)
-	// WaitForClock fires no schedule until Plausible says so.
+	// Clock is the clock that due times are about. If nil, Wall(time.Now).
+	Clock Clock
+	// WaitForClock fires no schedule until Clock is plausible.
 	WaitForClock bool
 	// Rand gives random numbers in [0, 1) for jitter, to one goroutine. If nil,
 	// those of math/rand/v2.
@@ -104,16 +95,7 @@ func New(cfg Config) *Engine {
 		cfg.Lanes = new(Lanes)
 	}
 	if cfg.Clock == nil {
-		cfg.Clock = time.Now
-	}
-	if cfg.Plausible == nil {
-		cfg.Plausible = func() bool { return true }
-	}
-	if cfg.Doubtful == nil {
-		cfg.Doubtful = func() bool { return false }
-	}
-	if cfg.CatchUp == nil {
-		cfg.CatchUp = func(time.Time) {}
+		cfg.Clock = Wall(time.Now)
 	}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Float64

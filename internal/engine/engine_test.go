@@ -185,7 +185,7 @@ func TestEngine_StartsDelayedJobsWhenDue(t *testing.T) {
 func TestEngine_LooksAgainWhenTheClockIsSetForward(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var ahead atomic.Int64
-		r.cfg.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		r.cfg.Clock = engine.Wall(func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) })
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		r.start()
 		id := r.add(storage.NewJob{Queue: "q", Kind: "k", DueAt: time.Now().Add(time.Hour)})[0]

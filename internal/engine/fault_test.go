@@ -189,7 +189,7 @@ func TestFault_EachCallMayFailByItself(t *testing.T) {
 				ids := r.enqueue("k", 20)
 				r.declare(storage.Schedule{Name: "s", Spec: "@every 10s"})
 				var w wall
-				r.cfg.Clock = w.now
+				r.cfg.Clock = engine.Wall(w.now)
 				r.start()
 				w.set(-time.Hour)
 				pass(time.Minute)

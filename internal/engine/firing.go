@@ -29,12 +29,12 @@ func (l *loop) newFire() *chore {
 func (l *loop) prepareFire(now time.Time) task {
 	s := l.chores.schedules
 	t := l.clock()
-	if l.cfg.WaitForClock && !l.cfg.Plausible() {
+	if l.cfg.WaitForClock && !l.cfg.Clock.Plausible() {
 		s.fire.due = wallTime{wall: t, mono: now.Add(lookAgain)}
 		return nil
 	}
 	var due []*plan
-	doubtful := l.cfg.Doubtful()
+	doubtful := l.cfg.Clock.Doubtful()
 	for _, p := range s.plans {
 		if at := p.at(t, doubtful); !at.IsZero() && !at.After(t) {
 			due = append(due, p)

@@ -232,7 +232,7 @@ func TestFiring_WaitsForTheClock(t *testing.T) {
 				rec := r.record()
 				var plausible atomic.Bool
 				r.cfg.WaitForClock = wait
-				r.cfg.Plausible = plausible.Load
+				r.cfg.Clock = unsure{time.Now, &plausible}
 				r.declare(storage.Schedule{Name: "before"})
 				// Declared while nobody knew the time.
 				late := r.declare(storage.Schedule{Name: "late"})

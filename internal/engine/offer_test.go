@@ -308,14 +308,14 @@ func TestOffer_CountsWhatComesMeanwhile(t *testing.T) {
 					dawdle()
 				}
 				var busy, saying atomic.Bool
-				r.cfg.Clock = func() time.Time { // which the loop looks at
+				r.cfg.Clock = engine.Wall(func() time.Time { // which the loop looks at
 					if busy.CompareAndSwap(true, false) {
 						add(c.busy)
 						add(c.before)
 						saying.Store(c.while+c.after > 0)
 					}
 					return time.Now()
-				}
+				})
 				r.start()
 				s.onRoom(func(o storage.Offer, n int) {
 					if saying.CompareAndSwap(true, false) {
@@ -345,7 +345,7 @@ func TestOffer_ExchangeCountsWhatCame(t *testing.T) {
 		r.handle("k", untilClosed(goOn))
 		var busy atomic.Bool
 		came := make(chan struct{})
-		r.cfg.Clock = func() time.Time { // which the loop looks at for each exchange
+		r.cfg.Clock = engine.Wall(func() time.Time { // which the loop looks at for each exchange
 			if busy.CompareAndSwap(true, false) {
 				jobs := slices.Repeat([]storage.NewJob{{Queue: "q", Kind: "k", Args: []byte("{}")}}, 9)
 				if _, err := r.app.Enqueue(t.Context(), time.Now(), jobs); err != nil {
@@ -354,7 +354,7 @@ func TestOffer_ExchangeCountsWhatCame(t *testing.T) {
 				close(came)
 			}
 			return time.Now()
-		}
+		})
 		r.store.alone = true
 		r.start()
 		r.enqueue("first", 1)

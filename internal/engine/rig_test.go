@@ -102,7 +102,7 @@ func (r *rig) stop() error {
 // now returns the time on the engine's clock.
 func (r *rig) now() time.Time {
 	if r.cfg.Clock != nil {
-		return r.cfg.Clock()
+		return r.cfg.Clock.Now()
 	}
 	return time.Now()
 }

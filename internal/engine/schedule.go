@@ -152,7 +152,7 @@ func (p *plan) at(t time.Time, doubtful bool) time.Time {
 // setNextFiring sets when the next schedule is to be fired.
 func (l *loop) setNextFiring(now, t time.Time) {
 	var next time.Time
-	doubtful := l.cfg.Doubtful()
+	doubtful := l.cfg.Clock.Doubtful()
 	for _, p := range l.chores.schedules.plans {
 		if at := p.at(t, doubtful); !at.IsZero() {
 			next = sooner(next, at)

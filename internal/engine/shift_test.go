@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/internal/clock"
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
 )
 
@@ -36,7 +37,7 @@ func (r *rig) wantDone(ids []storage.ID, after time.Duration) {
 func TestShift_ShiftsInSteps(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var w wall
-		r.cfg.Clock = w.now
+		r.cfg.Clock = engine.Wall(w.now)
 		r.store.alone = true
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		r.start()
@@ -75,7 +76,7 @@ func TestShift_ShiftsInSteps(t *testing.T) {
 func TestShift_LooksForWhatWasShifted(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var w wall
-		r.cfg.Clock = w.now
+		r.cfg.Clock = engine.Wall(w.now)
 		r.cfg.Store = mum{r.store}
 		r.store.alone = true
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
@@ -97,7 +98,7 @@ func (mum) Notify(func(storage.Event)) func() { return func() {} }
 func TestShift_StepsBackTwice(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var w wall
-		r.cfg.Clock = w.now
+		r.cfg.Clock = engine.Wall(w.now)
 		r.store.alone = true
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		r.start()
@@ -126,7 +127,7 @@ func TestShift_StepsBackTwice(t *testing.T) {
 func TestShift_FinishesThePassOfAnother(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var w wall
-		r.cfg.Clock = w.now
+		r.cfg.Clock = engine.Wall(w.now)
 		w.set(30 * day)
 		ids := r.delayed(450)
 		w.set(0)
@@ -148,15 +149,16 @@ func TestShift_OthersWriteAhead(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var other wall
 		r.cfg.Keep = 0
-		var implausible atomic.Bool
-		r.cfg.Plausible = func() bool { return !implausible.Load() }
+		var plausible atomic.Bool
+		plausible.Store(true)
+		r.cfg.Clock = unsure{time.Now, &plausible}
 		r.store.alone = true
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		r.start()
 		pass(time.Hour)
 		write := func(s storage.Store) storage.ID {
-			r.cfg.Clock = other.now
-			defer func(app storage.Store) { r.app, r.cfg.Clock = app, nil }(r.app)
+			defer func(app storage.Store, c engine.Clock) { r.app, r.cfg.Clock = app, c }(r.app, r.cfg.Clock)
+			r.cfg.Clock = engine.Wall(other.now)
 			r.app = s
 			return r.delayed(1)[0]
 		}
@@ -196,14 +198,14 @@ func TestShift_OthersWriteAhead(t *testing.T) {
 		pass(2 * time.Hour)
 
 		// Whose own clock cannot be right does not judge.
-		implausible.Store(true)
+		plausible.Store(false)
 		n = r.store.count()
 		id = write(r.app)
 		pass(time.Hour)
 		if n := len(r.store.of("step", n)); n > 0 {
 			t.Errorf("%d passes by an implausible clock", n)
 		}
-		implausible.Store(false)
+		plausible.Store(true)
 		pass(notice)
 		if n := len(r.store.of("step", n)); n != 1 {
 			t.Errorf("%d passes since the clock is plausible", n)

@@ -82,7 +82,7 @@ func TestSuspect_GateOpensWhenItsEngineHasDied(t *testing.T) {
 func TestPurge_AfterAVisitToTheFuture(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var off time.Duration
-		r.cfg.Clock = func() time.Time { return time.Now().Add(off) }
+		r.cfg.Clock = engine.Wall(func() time.Time { return time.Now().Add(off) })
 		r.cfg.Keep = time.Minute
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		r.start()
