@@ -98,18 +98,25 @@ const (
 	mostBytes         = 64 << 20
 )
 
-// withDefaults gives a copy that shares nothing with o that can change, in
-// which all policies are complete, Clock and Logger are set and a Retention of
-// zero means zero.
+// withDefaults returns a copy that shares nothing with o that can change. In it
+// Policy has a retry section, Clock and Logger are set, and a Retention of zero
+// means zero.
 func (o *Options) withDefaults() Options {
 	c := *o
-	c.Policy = complete(nil, o.Policy)
+	retry := policy.Default()
+	all, _ := delivery(o.Policy)
+	all.Document = all.Or(policy.Document{Retry: &retry})
+	c.Policy = all
 	c.Queues = maps.Clone(o.Queues)
 	for name, q := range c.Queues {
-		q.Policy, q.Rules = complete(q.Policy, o.Policy), slices.Clone(q.Rules)
+		if own, ok := delivery(q.Policy); ok {
+			q.Policy = own
+		} else {
+			q.Policy = nil
+		}
+		q.Rules = slices.Clone(q.Rules)
 		if q.Budget != nil {
-			b := *q.Budget
-			q.Budget = &b
+			q.Budget = new(*q.Budget)
 		}
 		c.Queues[name] = q
 	}
@@ -140,15 +147,16 @@ type Queue struct {
 	closeErr error
 }
 
-// line gives what holds in a queue, also if nothing particular was said of it.
-func (q *Queue) line(name string) engine.Line {
+// settings returns the settings of a queue, which need not be listed in Options.
+func (q *Queue) settings(name string) engine.QueueSettings {
 	o, of := q.opts.Queues[name], owner{queue: name}
-	t, _ := delivery(cmp.Or(o.Policy, q.opts.Policy))
-	return engine.Line{
-		Policy: t, Rules: o.Rules,
-		Budget:   q.limits.budget(of, o.Budget),
-		Throttle: q.limits.throttle(of, t.Throttle),
+	s := engine.QueueSettings{Rules: o.Rules, Budget: q.limits.budget(of, o.Budget)}
+	own, ok := delivery(o.Policy)
+	if ok {
+		s.Policy = &own
 	}
+	s.Throttle = q.limits.throttle(of, own.Or(q.opts.Policy.Delivery().Document).Throttle)
+	return s
 }
 
 // Open opens the queue in the SQLite file at path, and creates the file with
@@ -203,8 +211,8 @@ func newQueue(ctx context.Context, store storage.Store, o Options) (*Queue, erro
 		return nil, err
 	}
 	q := &Queue{store: store, opts: o, clock: c, changing: make(chan struct{}, 1)}
-	for name, line := range o.Queues {
-		q.limits.budget(owner{queue: name}, line.Budget)
+	for name, settings := range o.Queues {
+		q.limits.budget(owner{queue: name}, settings.Budget)
 	}
 	return q, nil
 }
@@ -394,18 +402,4 @@ func (f *faults) storedPolicy(of string, b []byte) *policy.Document {
 		return nil
 	}
 	return &t.Document
-}
-
-// complete returns the policy of a queue with all sections that can be had: the
-// queue's own, else those of the options, else the default. A queue without a
-// policy has that of the options.
-func complete(queue, options policy.Delivery) policy.Topic {
-	retry := policy.Default()
-	t, _ := delivery(options)
-	t.Document = t.Or(policy.Document{Retry: &retry})
-	if own, has := delivery(queue); has {
-		own.Document = own.Or(t.Document)
-		return own
-	}
-	return t
 }

@@ -281,7 +281,7 @@ func (w *Worker) config() engine.Config {
 		MaxRetryAfter: cmp.Or(o.MaxRetryAfter, defaultMaxRetryAfter),
 		Keep:          q.Retention,
 		Policy:        q.Policy.Delivery(),
-		Lines:         map[string]engine.Line{},
+		Settings:      map[string]engine.QueueSettings{},
 		Lanes:         &w.queue.lanes,
 		Clock:         w.queue.clock,
 		WaitForClock:  q.WaitForClock,
@@ -291,10 +291,10 @@ func (w *Worker) config() engine.Config {
 		c.Queues = []string{defaultQueue}
 	}
 	for name := range q.Queues {
-		c.Lines[name] = w.queue.line(name)
+		c.Settings[name] = w.queue.settings(name)
 	}
 	for _, name := range c.Queues {
-		c.Lines[name] = w.queue.line(name)
+		c.Settings[name] = w.queue.settings(name)
 	}
 	return c
 }

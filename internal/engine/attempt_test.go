@@ -255,7 +255,7 @@ func TestAttempt_PolicyPrecedence(t *testing.T) {
 		retries := func(n int) policy.Policy { return policy.Policy{Retries: n, NoDelayRetries: n} }
 		r.cfg.Queues = []string{"q", "own"}
 		r.cfg.Policy = retries(4).Delivery()
-		r.cfg.Lines = map[string]engine.Line{"own": {Policy: retries(3).Delivery()}}
+		r.cfg.Settings = map[string]engine.QueueSettings{"own": {Policy: new(retries(3).Delivery())}}
 		ofKind := retries(2)
 		fail := func(context.Context, *storage.Leased) error { return errOops }
 		r.cfg.Handlers["k"] = engine.Handler{Run: fail, Policy: policy.Document{Retry: &ofKind}}

@@ -102,5 +102,5 @@ func (c *Config) budgetOf(a *attempt) *Budget {
 	if a.handler.Budget != nil {
 		return a.handler.Budget
 	}
-	return c.line(a.job.Queue).Budget
+	return c.Settings[a.job.Queue].Budget
 }

@@ -135,7 +135,7 @@ func TestBudget_PaysBack(t *testing.T) {
 		bubble(t, func(t *testing.T, r *rig) {
 			// Nearly no refill by time, so that the figures are round.
 			budget := engine.NewBudget(policy.BudgetOptions{Capacity: 20, RetryCost: 5, FirstRefund: 2, RetriesPerSecond: 1e-9})
-			r.cfg.Lines = map[string]engine.Line{"q": {Policy: atOnce(1), Budget: budget}}
+			r.cfg.Settings = map[string]engine.QueueSettings{"q": {Policy: new(atOnce(1)), Budget: budget}}
 			r.handle("spends", func(context.Context, *storage.Leased) error { return errOops })
 			r.handle("k", func(_ context.Context, job *storage.Leased) error {
 				if c.retry && job.Retry == 0 {
@@ -157,7 +157,7 @@ func TestBudget_PaysBack(t *testing.T) {
 func TestBudget_OfTheKindOrTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		ofKind, ofQueue := single(1e-9), single(1e-9)
-		r.cfg.Lines = map[string]engine.Line{"q": {Policy: atOnce(1), Budget: ofQueue}}
+		r.cfg.Settings = map[string]engine.QueueSettings{"q": {Policy: new(atOnce(1)), Budget: ofQueue}}
 		fail := func(context.Context, *storage.Leased) error { return errOops }
 		r.cfg.Handlers["own"] = engine.Handler{Run: fail, Budget: ofKind}
 		r.handle("plain", fail)

@@ -5,36 +5,41 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// Line is what is particular to one queue.
-type Line struct {
-	// Policy is complete: what it lacks is absent.
-	Policy policy.Topic
+// QueueSettings are the settings of one queue.
+type QueueSettings struct {
+	// Policy is the queue's own. If nil, that of the Config.
+	Policy *policy.Topic
 	Rules  policy.Rules // nil: the default ones
 	Budget *Budget      // nil: retries are free
-	// Throttle is that of the section of Policy, or nil.
+	// Throttle is that of the section of the policy in effect, or nil.
 	Throttle *Throttle
 }
 
-// line gives what holds for a queue, of which nothing particular may be known.
-func (c *Config) line(queue string) Line {
-	if l, ok := c.Lines[queue]; ok {
-		return l
+// queuePolicy returns the policy of a queue. Sections that it lacks are those of
+// the Config's policy.
+func (c *Config) queuePolicy(queue string) policy.Topic {
+	if p := c.Settings[queue].Policy; p != nil {
+		return *p
 	}
-	return Line{Policy: c.Policy}
+	return c.Policy
 }
 
-// policyOf gives the document in effect for a job, section by section: its
-// own, unless the queue's disables it, else that of its kind, likewise, else
-// of its queue, else the default. The error is about a document of its own that
-// does not decode, which counts as none.
+// policyOf returns the delivery policy in effect for a job, section by section:
+// the job's own, else that of its kind, else of its queue, else of the Config. A
+// queue's policy can disable the first two. The error is about a stored policy
+// that does not decode, which counts as none.
 func (c *Config) policyOf(job *storage.Leased) (policy.Document, error) {
-	var own policy.Topic
-	var err error
-	if job.Policy != nil {
-		own, err = policy.Parse(job.Policy, policy.ProfileQueue)
+	own, err := ownPolicy(job)
+	return c.queuePolicy(job.Queue).Effective(own.Or(c.Handlers[job.Kind].Policy), c.Policy.Document), err
+}
+
+// ownPolicy returns the policy that is stored with a job.
+func ownPolicy(job *storage.Leased) (policy.Document, error) {
+	if job.Policy == nil {
+		return policy.Document{}, nil
 	}
-	of := own.Or(c.Handlers[job.Kind].Policy)
-	return c.line(job.Queue).Policy.Effective(of, policy.Document{}), err
+	own, err := policy.Parse(job.Policy, policy.ProfileQueue)
+	return own.Document, err
 }
 
 // effective is policyOf for when a failure is being handled: a document that
@@ -51,11 +56,11 @@ func (c *Config) effective(job *storage.Leased) policy.Document {
 // knowsRetry tells whether effective gives the retry section that every worker
 // would go by: that of a kind is known only to those who handle it.
 func (c *Config) knowsRetry(job *storage.Leased) bool {
-	if _, ok := c.Handlers[job.Kind]; ok || c.line(job.Queue).Policy.DisableSubscriptionOverrides {
+	if _, ok := c.Handlers[job.Kind]; ok || c.queuePolicy(job.Queue).DisableSubscriptionOverrides {
 		return true
 	}
-	own, err := policy.Parse(job.Policy, policy.ProfileQueue)
-	return job.Policy != nil && err == nil && own.Retry != nil
+	own, _ := ownPolicy(job)
+	return own.Retry != nil
 }
 
 // rulesOf gives the rules that classify the errors of a job's handler.
@@ -63,7 +68,7 @@ func (c *Config) rulesOf(job *storage.Leased) policy.Rules {
 	if r := c.Handlers[job.Kind].Rules; r != nil {
 		return r
 	}
-	if r := c.line(job.Queue).Rules; r != nil {
+	if r := c.Settings[job.Queue].Rules; r != nil {
 		return r
 	}
 	return defaultRules

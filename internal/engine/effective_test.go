@@ -40,9 +40,9 @@ func join(docs ...policy.Document) (d policy.Document) {
 func TestPolicyOf_SectionBySection(t *testing.T) {
 	c := testConfig()
 	c.Policy = document(4, "rltq").Delivery()
-	c.Lines = map[string]Line{
-		"q":      {Policy: document(3, "rt").Delivery()},
-		"strict": {Policy: policy.Topic{Document: document(3, "rt"), DisableSubscriptionOverrides: true}},
+	c.Settings = map[string]QueueSettings{
+		"q":      {Policy: new(document(3, "rt").Delivery())},
+		"strict": {Policy: &policy.Topic{Document: document(3, "rt"), DisableSubscriptionOverrides: true}},
 	}
 	c.Handlers = map[string]Handler{"k": {Policy: document(2, "rq")}, "throttled": {Policy: document(2, "lt")}, "plain": {}}
 	own := func(d any) []byte {
@@ -64,10 +64,10 @@ func TestPolicyOf_SectionBySection(t *testing.T) {
 		{"one section of its own", storage.Leased{Policy: own(document(1, "q")), Kind: "k", Queue: "q"},
 			join(document(1, "q"), document(2, "r"), document(3, "t")), false},
 		{"of its kind", storage.Leased{Kind: "k", Queue: "q"}, join(document(2, "rq"), document(3, "t")), false},
-		{"of its kind for throttling", storage.Leased{Kind: "throttled", Queue: "q"}, join(document(2, "lt"), document(3, "r")), false},
-		{"of its queue", storage.Leased{Kind: "plain", Queue: "q"}, document(3, "rt"), false},
-		{"of its queue, kind unknown", storage.Leased{Kind: "unknown", Queue: "q"}, document(3, "rt"), false},
-		{"of its queue alone", storage.Leased{Policy: own(document(1, "rltq")), Kind: "k", Queue: "strict"}, document(3, "rt"), false},
+		{"of its kind for throttling", storage.Leased{Kind: "throttled", Queue: "q"}, join(document(2, "lt"), document(3, "r"), document(4, "q")), false},
+		{"of its queue", storage.Leased{Kind: "plain", Queue: "q"}, join(document(3, "rt"), document(4, "q")), false},
+		{"of its queue, kind unknown", storage.Leased{Kind: "unknown", Queue: "q"}, join(document(3, "rt"), document(4, "q")), false},
+		{"of its queue alone", storage.Leased{Policy: own(document(1, "rltq")), Kind: "k", Queue: "strict"}, join(document(3, "rt"), document(4, "q")), false},
 		{"default", storage.Leased{Kind: "plain", Queue: "other"}, document(4, "rltq"), false},
 		{"its own does not decode", storage.Leased{Policy: []byte("{"), Kind: "k", Queue: "q"}, join(document(2, "rq"), document(3, "t")), true},
 	} {
@@ -154,7 +154,7 @@ func TestJudge_Classes(t *testing.T) {
 
 func TestJudge_RulesOfKindAndQueue(t *testing.T) {
 	cfg := testConfig()
-	cfg.Lines = map[string]Line{"q": {Rules: policy.Rules{policy.Otherwise(policy.Throttled)}}}
+	cfg.Settings = map[string]QueueSettings{"q": {Rules: policy.Rules{policy.Otherwise(policy.Throttled)}}}
 	cfg.Handlers = map[string]Handler{"k": {Rules: policy.Rules{}}, "plain": {}}
 	for _, c := range []struct {
 		queue, kind string

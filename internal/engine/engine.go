@@ -29,8 +29,8 @@ type Config struct {
 	MaxRetryAfter time.Duration // the longest floor that an error can ask for
 	Keep          time.Duration // finished jobs; zero deletes them at once
 
-	Policy policy.Topic    // of queues that are not in Lines; it has a Retry
-	Lines  map[string]Line // by queue, of any queue
+	Policy   policy.Topic             // of queues without a policy; it has a Retry
+	Settings map[string]QueueSettings // by queue; a queue need not be listed
 
 	// Suspects holds suspects apart. If nil, one in the process.
 	Suspects *Gate

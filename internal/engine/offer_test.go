@@ -232,9 +232,9 @@ func TestOffer_NotBeyondTheFreeRunners(t *testing.T) {
 		{"one source", 1, func(*rig) {}},
 		{"two sources and one under a throttle", 2, func(r *rig) {
 			r.cfg.Queues = []string{"q", "other"}
-			line := engine.Line{Policy: r.cfg.Policy}
-			line.Policy.DisableSubscriptionOverrides = true
-			r.cfg.Lines = map[string]engine.Line{"q": line} // where no kind is throttled
+			queue := engine.QueueSettings{Policy: new(r.cfg.Policy)}
+			queue.Policy.DisableSubscriptionOverrides = true
+			r.cfg.Settings = map[string]engine.QueueSettings{"q": queue} // where no kind is throttled
 			h := r.cfg.Handlers["throttled"]
 			h.Policy.Throttle, h.Throttle = &policy.Throttle{MaxReceivesPerSecond: 1000}, engine.NewThrottle(1000)
 			r.cfg.Handlers["throttled"] = h

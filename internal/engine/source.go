@@ -58,11 +58,11 @@ func newSources(c *Config) (all []*source) {
 // throttleOf returns the throttle of a lane, or nil. As with all sections of a
 // policy, that of the kind takes the place of the queue's.
 func (c *Config) throttleOf(queue, kind string) *Throttle {
-	line, h := c.line(queue), c.Handlers[kind]
-	if h.Policy.Throttle != nil && !line.Policy.DisableSubscriptionOverrides {
+	h := c.Handlers[kind]
+	if h.Policy.Throttle != nil && !c.queuePolicy(queue).DisableSubscriptionOverrides {
 		return h.Throttle
 	}
-	return line.Throttle
+	return c.Settings[queue].Throttle
 }
 
 // wake notes that every source may have work.

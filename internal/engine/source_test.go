@@ -16,9 +16,9 @@ func TestSources(t *testing.T) {
 	c := testConfig()
 	c.Queues = []string{"plain", "slow", "other", "strict"}
 	c.Handlers = map[string]Handler{"a": {}, "b": {}, "kind": {Policy: section, Throttle: ofKind}, "unbound": {Policy: none}}
-	c.Lines = map[string]Line{
-		"slow":   {Policy: section.Delivery(), Throttle: ofQueue},
-		"strict": {Policy: policy.Topic{DisableSubscriptionOverrides: true}},
+	c.Settings = map[string]QueueSettings{
+		"slow":   {Policy: new(section.Delivery()), Throttle: ofQueue},
+		"strict": {Policy: &policy.Topic{DisableSubscriptionOverrides: true}},
 	}
 	var got []source
 	for _, s := range newSources(c) {
@@ -37,7 +37,7 @@ func TestSources(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	c.Lines, c.Handlers = nil, map[string]Handler{"a": {}, "b": {}}
+	c.Settings, c.Handlers = nil, map[string]Handler{"a": {}, "b": {}}
 	if got := newSources(c); len(got) != 1 || got[0].throttle != nil || len(got[0].Queues) != 4 || len(got[0].Kinds) != 2 {
 		t.Errorf("without throttles: %+v", got)
 	}

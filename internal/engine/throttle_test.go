@@ -12,9 +12,9 @@ import (
 )
 
 // throttled is a queue with a throttle, or under that of o.
-func throttled(perSecond int) engine.Line {
+func throttled(perSecond int) engine.QueueSettings {
 	d := policy.Document{Retry: &thrice, Throttle: &policy.Throttle{MaxReceivesPerSecond: perSecond}}
-	return engine.Line{Policy: d.Delivery(), Throttle: engine.NewThrottle(perSecond)}
+	return engine.QueueSettings{Policy: new(d.Delivery()), Throttle: engine.NewThrottle(perSecond)}
 }
 
 // starts notes when attempts start.
@@ -65,7 +65,7 @@ func TestThrottle_KeepsTheRate(t *testing.T) {
 	for _, rate := range []int{1, 7, 50, 100} {
 		bubble(t, func(t *testing.T, r *rig) {
 			r.store.alone = true
-			r.cfg.Lines = map[string]engine.Line{"q": throttled(rate)}
+			r.cfg.Settings = map[string]engine.QueueSettings{"q": throttled(rate)}
 			var s starts
 			r.handle("k", s.run)
 			r.enqueue("k", 12*rate)
@@ -105,7 +105,7 @@ func TestThrottle_KeepsTheRate(t *testing.T) {
 func TestThrottle_OtherQueuesGoOn(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Queues = []string{"q", "slow"}
-		r.cfg.Lines = map[string]engine.Line{"slow": throttled(10)}
+		r.cfg.Settings = map[string]engine.QueueSettings{"slow": throttled(10)}
 		var slow, free starts
 		r.handle("k", func(ctx context.Context, job *storage.Leased) error {
 			if job.Queue == "slow" {
@@ -136,10 +136,10 @@ func TestThrottle_OtherQueuesGoOn(t *testing.T) {
 func TestThrottle_IsSharedByEngines(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var s starts
-		line := throttled(20)
+		queue := throttled(20)
 		other := r.another()
 		for _, r := range []*rig{r, other} {
-			r.cfg.Lines = map[string]engine.Line{"q": line}
+			r.cfg.Settings = map[string]engine.QueueSettings{"q": queue}
 			r.handle("k", s.run)
 		}
 		r.enqueue("k", 300)
@@ -167,7 +167,7 @@ func TestThrottle_ScheduledJobs(t *testing.T) {
 		r.store.alone = true
 		r.cfg.Store = late{r.store}
 		r.cfg.Queues = []string{"q", "slow"}
-		r.cfg.Lines = map[string]engine.Line{"slow": throttled(100)}
+		r.cfg.Settings = map[string]engine.QueueSettings{"slow": throttled(100)}
 		var s starts
 		r.handle("busy", func(context.Context, *storage.Leased) error { time.Sleep(time.Millisecond); return nil })
 		r.handle("k", s.run)
@@ -192,7 +192,7 @@ func TestThrottle_ScheduledJobs(t *testing.T) {
 func TestThrottle_NothingIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.store.alone = true
-		r.cfg.Lines = map[string]engine.Line{"q": throttled(1)}
+		r.cfg.Settings = map[string]engine.QueueSettings{"q": throttled(1)}
 		var s starts
 		r.handle("k", s.run)
 		r.start()
@@ -216,11 +216,11 @@ func TestThrottle_NothingIsLost(t *testing.T) {
 // time until then spent looking.
 func TestThrottle_AfterAFailure(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		line := throttled(1)
+		queue := throttled(1)
 		other := r.another()
 		for _, r := range []*rig{r, other} {
 			r.store.alone = true
-			r.cfg.Lines = map[string]engine.Line{"q": line}
+			r.cfg.Settings = map[string]engine.QueueSettings{"q": queue}
 			r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 			r.start()
 		}
@@ -243,10 +243,10 @@ func TestThrottle_AfterAFailure(t *testing.T) {
 // A retry that the budget does not pay for leaves the rate to others.
 func TestThrottle_BudgetFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		line := throttled(10)
-		line.Policy = policy.Topic{Document: policy.Document{Retry: atOnce(1).Retry, Throttle: line.Policy.Throttle}}
-		line.Budget = single(0.02)
-		r.cfg.Lines = map[string]engine.Line{"q": line}
+		queue := throttled(10)
+		queue.Policy = &policy.Topic{Document: policy.Document{Retry: atOnce(1).Retry, Throttle: queue.Policy.Throttle}}
+		queue.Budget = single(0.02)
+		r.cfg.Settings = map[string]engine.QueueSettings{"q": queue}
 		var bad, good starts
 		r.handle("bad", func(ctx context.Context, job *storage.Leased) error {
 			_ = bad.run(ctx, job)
