@@ -121,7 +121,7 @@ func (a *agenda) restart(after time.Duration) {
 
 // work has a worker run what is due, until it is stopped.
 func (a *agenda) work(do func(ctx context.Context, job *errand.Job[note]) error) (stop func()) {
-	w := errand.NewWorker(a.Queue, &errand.WorkerOptions{Lease: a.lease})
+	w := errand.NewWorker(a.Queue, &errand.WorkerOptions{LeaseDuration: a.lease})
 	errand.Handle(w, func(ctx context.Context, job *errand.Job[note]) error {
 		a.mu.Lock()
 		a.ran = append(a.ran, ran{time.Now(), job.Headers["errand-schedule"], job.Headers["errand-tick"], job.Args.N})

@@ -226,7 +226,7 @@ func TestSchedule_ClockSetWrong(t *testing.T) {
 		retry := policy.Policy{MinDelay: retryDelay, MaxDelay: retryDelay, Retries: 1000, Jitter: policy.NoJitter}
 		enqueue(t, a.Queue, note{N: aRetry}, &errand.JobOptions{Policy: &retry})
 		enqueue(t, a.Queue, note{N: aDelayed}, &errand.JobOptions{Delay: 10 * time.Hour})
-		dated := enqueue(t, a.Queue, note{N: aDated}, &errand.JobOptions{RunAt: a.Clock().Now.Add(60 * day)})
+		dated := enqueue(t, a.Queue, note{N: aDated}, &errand.JobOptions{DueAt: a.Clock().Now.Add(60 * day)})
 
 		const back, forward, right, end = 6 * time.Hour, 20 * time.Hour, 30 * time.Hour, 60 * time.Hour
 		c.until(back, -3*day)

@@ -111,7 +111,7 @@
 //	finished jobs         kept for 24 h      Options.Retention
 //	policy                27 retries, 13 h   policy.Default
 //	concurrency           16                 WorkerOptions.Concurrency
-//	lease                 30 s               WorkerOptions.Lease
+//	lease                 30 s               WorkerOptions.LeaseDuration
 //	grace                 8 s                WorkerOptions.Grace
 //
 // # Shutdown

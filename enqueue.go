@@ -115,7 +115,7 @@ func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) stri
 func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJob {
 	o := cmp.Or(j.Options, &JobOptions{})
 	r := storage.NewJob{
-		Queue: cmp.Or(o.Queue, defaultQueue), Priority: o.Priority, DueAt: o.RunAt, Delay: o.Delay,
+		Queue: cmp.Or(o.Queue, defaultQueue), Priority: o.Priority, DueAt: o.DueAt, Delay: o.Delay,
 		Timeout: o.Timeout,
 	}
 	if isNil(j.Args) {

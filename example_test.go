@@ -139,7 +139,7 @@ func ExampleQueue_Enqueue_delay() {
 
 	soon := must(q.Enqueue(ctx, SendEmail{Subject: "soon"}, &errand.JobOptions{Delay: 20 * time.Millisecond}))
 	later := must(q.Enqueue(ctx, SendEmail{Subject: "later"}, &errand.JobOptions{
-		RunAt: time.Date(2100, 1, 1, 9, 0, 0, 0, time.UTC),
+		DueAt: time.Date(2100, 1, 1, 9, 0, 0, 0, time.UTC),
 	}))
 	j := must(q.Job(ctx, soon.ID))
 	fmt.Println("soon is due after", j.DueAt.Sub(j.CreatedAt).Round(time.Millisecond))

@@ -224,9 +224,9 @@ type JobOptions struct {
 	// Priority decides between ready jobs of a worker: higher first, from -100
 	// to 100. If zero, in the middle.
 	Priority int
-	// RunAt is when the job is due, on the queue's clock; a time in the past
-	// means at once. At most one of RunAt and Delay may be set. If zero, at once.
-	RunAt time.Time
+	// DueAt is when the job is due, on the queue's clock; a time in the past
+	// means at once. At most one of DueAt and Delay may be set. If zero, at once.
+	DueAt time.Time
 	// Delay is how long after now the job is due. If zero, at once.
 	Delay time.Duration
 	// Policy is the delivery policy of this job alone, and is stored with it: a

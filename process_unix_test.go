@@ -85,7 +85,7 @@ func beOther(role string) error {
 	if err != nil {
 		return err
 	}
-	w := errand.NewWorker(q, &errand.WorkerOptions{Lease: lease, Queues: []string{os.Getenv(queueEnv)}})
+	w := errand.NewWorker(q, &errand.WorkerOptions{LeaseDuration: lease, Queues: []string{os.Getenv(queueEnv)}})
 	lines := bufio.NewScanner(os.Stdin)
 	if role == "hold" {
 		errand.Handle(w, func(_ context.Context, job *errand.Job[hold]) error {
@@ -250,7 +250,7 @@ type started struct {
 func holder(t *testing.T, q *errand.Queue, lease time.Duration) <-chan started {
 	t.Helper()
 	runs := make(chan started, 10)
-	w := errand.NewWorker(q, &errand.WorkerOptions{Lease: lease, Grace: -1})
+	w := errand.NewWorker(q, &errand.WorkerOptions{LeaseDuration: lease, Grace: -1})
 	errand.Handle(w, func(ctx context.Context, job *errand.Job[hold]) error {
 		s := started{job, time.Now(), make(chan struct{})}
 		runs <- s

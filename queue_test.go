@@ -162,12 +162,12 @@ var badJobs = []struct {
 	{"header without a name", note{}, &errand.JobOptions{Headers: map[string]string{"": "v"}}, []fault{{"headers", `""`, "must have names"}}},
 	{"header that is not UTF-8", note{}, &errand.JobOptions{Headers: map[string]string{"k": "\xff"}}, []fault{
 		{`headers["k"]`, `"\xff"`, "must be valid UTF-8"}}},
-	{"RunAt and Delay", note{}, &errand.JobOptions{RunAt: time.Unix(1e9, 0), Delay: time.Second}, []fault{
-		{"delay", "1s", "must be zero if run_at is set"}}},
-	{"RunAt before time", note{}, &errand.JobOptions{RunAt: time.Unix(-1, 0).UTC()}, []fault{
-		{"run_at", "1969-12-31T23:59:59Z", "must be in the years 1970 to 9999"}}},
-	{"RunAt after all", note{}, &errand.JobOptions{RunAt: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}, []fault{
-		{"run_at", "10000-01-01T00:00:00Z", "must be in the years 1970 to 9999"}}},
+	{"DueAt and Delay", note{}, &errand.JobOptions{DueAt: time.Unix(1e9, 0), Delay: time.Second}, []fault{
+		{"delay", "1s", "must be zero if due_at is set"}}},
+	{"DueAt before time", note{}, &errand.JobOptions{DueAt: time.Unix(-1, 0).UTC()}, []fault{
+		{"due_at", "1969-12-31T23:59:59Z", "must be in the years 1970 to 9999"}}},
+	{"DueAt after all", note{}, &errand.JobOptions{DueAt: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}, []fault{
+		{"due_at", "10000-01-01T00:00:00Z", "must be in the years 1970 to 9999"}}},
 	{"negative delay", note{}, &errand.JobOptions{Delay: -time.Second}, []fault{{"delay", "-1s", "must not be negative"}}},
 	{"negative timeout", note{}, &errand.JobOptions{Timeout: -time.Second}, []fault{{"timeout", "-1s", "must be zero or at least 1ms"}}},
 	{"timeout too short to keep", note{}, &errand.JobOptions{Timeout: time.Nanosecond}, []fault{{"timeout", "1ns", "must be zero or at least 1ms"}}},
@@ -225,7 +225,7 @@ func TestEnqueue_takesWhatIsJustInside(t *testing.T) {
 	q := openQueue(t, nil)
 	long := strings.Repeat("x", 128)
 	id := enqueue(t, q, longest{}, &errand.JobOptions{
-		Queue: "A.b_c:d/e-1", Priority: -100, RunAt: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
+		Queue: "A.b_c:d/e-1", Priority: -100, DueAt: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
 		Timeout: time.Millisecond, Unique: &errand.Unique{Key: strings.Repeat("u", 1024)},
 		Headers: map[string]string{"h": strings.Repeat("v", 16<<10-8)},
 	})

@@ -34,7 +34,7 @@ type Schedule struct {
 	Zone string
 	// Args are those of each job.
 	Args Args
-	// Options are those of each job. RunAt and Delay must be zero, and the
+	// Options are those of each job. DueAt and Delay must be zero, and the
 	// headers errand-schedule (the name) and errand-tick (RFC 3339, in the zone)
 	// are added. A tick whose unique key another job holds is skipped. If nil,
 	// the defaults of jobs.
@@ -193,13 +193,13 @@ func (q *Queue) newSchedule(s Schedule) (storage.Schedule, *schedule.Spec, error
 
 func (q *Queue) scheduleJob(f *faults, s Schedule) storage.NewJob {
 	o := *cmp.Or(s.Options, &JobOptions{})
-	if !o.RunAt.IsZero() {
-		f.field("options.run_at", o.RunAt, "must be zero: the spec says when")
+	if !o.DueAt.IsZero() {
+		f.field("options.due_at", o.DueAt, "must be zero: the spec says when")
 	}
 	if o.Delay != 0 {
 		f.field("options.delay", o.Delay, "must be zero: the spec says when")
 	}
-	o.RunAt, o.Delay = time.Time{}, 0
+	o.DueAt, o.Delay = time.Time{}, 0
 	for _, name := range []string{engine.HeaderSchedule, engine.HeaderTick} {
 		if v, ok := o.Headers[name]; ok {
 			f.field(fmt.Sprintf("options.headers[%q]", name), v, "must not be set: the schedule sets it")
@@ -229,7 +229,7 @@ type ScheduleInfo struct {
 	Missed  Missed
 	Overlap Overlap
 	Jitter  time.Duration
-	// Kind, Args and Options are those of its jobs. RunAt and Delay are zero.
+	// Kind, Args and Options are those of its jobs. DueAt and Delay are zero.
 	Kind    string
 	Args    json.RawMessage
 	Options JobOptions

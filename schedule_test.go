@@ -49,8 +49,8 @@ func TestSchedule_refusesBadInput(t *testing.T) {
 		{"kind", errand.Schedule{Args: ofKind("")}, []fault{{"kind", `""`, "must match"}}},
 		{"options", errand.Schedule{Options: &errand.JobOptions{Priority: 101, Queue: "-"}}, []fault{
 			{"options.queue", `"-"`, "must match"}, {"options.priority", "101", "must be"}}},
-		{"times", errand.Schedule{Options: &errand.JobOptions{RunAt: time.Unix(0, 0).UTC(), Delay: -1}}, []fault{
-			{"options.run_at", "1970-01-01T00:00:00Z", "must be zero: the spec says when"}, {"options.delay", "-1ns", "must be zero"}}},
+		{"times", errand.Schedule{Options: &errand.JobOptions{DueAt: time.Unix(0, 0).UTC(), Delay: -1}}, []fault{
+			{"options.due_at", "1970-01-01T00:00:00Z", "must be zero: the spec says when"}, {"options.delay", "-1ns", "must be zero"}}},
 		{"headers of ours", errand.Schedule{Options: &errand.JobOptions{Headers: map[string]string{"errand-tick": "x", "errand-schedule": "y"}}}, []fault{
 			{`options.headers["errand-schedule"]`, `"y"`, "must not be set"}, {`options.headers["errand-tick"]`, `"x"`, "must not be set"}}},
 		{"headers", errand.Schedule{Options: &errand.JobOptions{Headers: map[string]string{"k": strings.Repeat("a", 16<<10-9)}}}, []fault{

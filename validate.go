@@ -112,8 +112,8 @@ func (o *WorkerOptions) validate() error {
 			f.field(n.field, n.value, fmt.Sprintf("must be between 0 and %d", n.most))
 		}
 	}
-	if o.Lease != 0 && o.Lease < minLease {
-		f.field("lease", o.Lease, fmt.Sprintf("must be at least %v", minLease))
+	if o.LeaseDuration != 0 && o.LeaseDuration < minLease {
+		f.field("lease_duration", o.LeaseDuration, fmt.Sprintf("must be at least %v", minLease))
 	}
 	for _, d := range []struct {
 		field string
@@ -163,14 +163,14 @@ func (f *faults) jobOptions(place string, o *JobOptions) {
 	if o.Priority < minPriority || o.Priority > maxPriority {
 		f.field(place+"priority", o.Priority, fmt.Sprintf("must be between %d and %d", minPriority, maxPriority))
 	}
-	if y := o.RunAt.UTC().Year(); !o.RunAt.IsZero() && (y < 1970 || y > 9999) {
-		f.field(place+"run_at", o.RunAt, "must be in the years 1970 to 9999")
+	if y := o.DueAt.UTC().Year(); !o.DueAt.IsZero() && (y < 1970 || y > 9999) {
+		f.field(place+"due_at", o.DueAt, "must be in the years 1970 to 9999")
 	}
 	switch {
 	case o.Delay < 0:
 		f.field(place+"delay", o.Delay, "must not be negative")
-	case o.Delay > 0 && !o.RunAt.IsZero():
-		f.field(place+"delay", o.Delay, "must be zero if run_at is set")
+	case o.Delay > 0 && !o.DueAt.IsZero():
+		f.field(place+"delay", o.Delay, "must be zero if due_at is set")
 	}
 	// The store keeps microseconds: less would silently become no timeout.
 	if o.Timeout < 0 || o.Timeout > 0 && o.Timeout < minTimeout {

@@ -27,7 +27,7 @@ type WorkerOptions struct {
 	Concurrency int
 	// Lease is how long a job stays with a worker that shows no sign of life,
 	// at least 1 s. Workers show one every third of it. If zero, 30 s.
-	Lease time.Duration
+	LeaseDuration time.Duration
 	// Timeout bounds each attempt for which neither the job nor its handler
 	// sets one. If zero, none.
 	Timeout time.Duration
@@ -272,7 +272,7 @@ func (w *Worker) config() engine.Config {
 		Queues:        o.Queues,
 		Handlers:      w.handlers,
 		Concurrency:   cmp.Or(o.Concurrency, defaultConcurrency),
-		Lease:         cmp.Or(o.Lease, defaultLease),
+		Lease:         cmp.Or(o.LeaseDuration, defaultLease),
 		Timeout:       o.Timeout,
 		Grace:         max(cmp.Or(o.Grace, defaultGrace), 0),
 		StuckAfter:    cmp.Or(o.StuckAfter, defaultStuckAfter),

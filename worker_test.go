@@ -117,7 +117,7 @@ func TestWorker_refusesBadOptions(t *testing.T) {
 	w := errand.NewWorker(q, &errand.WorkerOptions{
 		Queues:        []string{"fine", "not fine", "fine"},
 		Concurrency:   -1,
-		Lease:         time.Millisecond,
+		LeaseDuration: time.Millisecond,
 		Timeout:       -1,
 		StuckAfter:    -1,
 		MaxCrashes:    -1,
@@ -126,7 +126,7 @@ func TestWorker_refusesBadOptions(t *testing.T) {
 	})
 	err := w.Run(t.Context())
 	want := []string{
-		"queues[1]", "queues[2]", "concurrency", "max_crashes", "max_snoozes", "lease", "timeout", "stuck_after", "max_retry_after",
+		"queues[1]", "queues[2]", "concurrency", "max_crashes", "max_snoozes", "lease_duration", "timeout", "stuck_after", "max_retry_after",
 	}
 	if got := fields(err); !reflect.DeepEqual(got, want) {
 		t.Errorf("fields %q, want %q (%v)", got, want, err)

@@ -42,7 +42,7 @@ func openErrand(ctx context.Context, s setup) (system, error) {
 func (e *errandQueue) args(j *newJob) (errand.Args, *errand.JobOptions) {
 	var o *errand.JobOptions
 	if !j.Due.IsZero() || j.Priority != 0 || j.Queue != "" {
-		o = &errand.JobOptions{RunAt: j.Due, Priority: j.Priority, Queue: j.Queue}
+		o = &errand.JobOptions{DueAt: j.Due, Priority: j.Priority, Queue: j.Queue}
 	}
 	if j.Other {
 		return other(j.payload), o

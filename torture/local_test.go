@@ -64,7 +64,7 @@ func openLocal(t *testing.T, path string, p part) *local {
 
 func (f *local) work(t *testing.T, p part) {
 	t.Helper()
-	w := errand.NewWorker(f.q, &errand.WorkerOptions{Concurrency: p.Workers, Lease: cmp.Or(p.Lease, time.Second)})
+	w := errand.NewWorker(f.q, &errand.WorkerOptions{Concurrency: p.Workers, LeaseDuration: cmp.Or(p.Lease, time.Second)})
 	errand.Handle(w, func(ctx context.Context, job *errand.Job[order]) error {
 		f.voice.say("run %d %d", job.ID.Key(), job.Attempt)
 		f.begun <- job.ID.Key()

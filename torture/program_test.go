@@ -195,7 +195,7 @@ func (m *mixer) worker() *errand.Worker {
 	if lease == 0 {
 		lease = time.Second
 	}
-	w := errand.NewWorker(m.q, &errand.WorkerOptions{Queues: m.Queues, Concurrency: max(m.Workers, 1), Lease: lease, Grace: -1})
+	w := errand.NewWorker(m.q, &errand.WorkerOptions{Queues: m.Queues, Concurrency: max(m.Workers, 1), LeaseDuration: lease, Grace: -1})
 	errand.Handle(w, func(ctx context.Context, job *errand.Job[order]) error {
 		m.voice.say("run %d %d", job.ID.Key(), job.Attempt)
 		if m.Handling > 0 {

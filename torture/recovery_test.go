@@ -28,7 +28,7 @@ func holder(p part, v *voice) error {
 		return err
 	}
 	v.say("ready %d", time.Now().UnixNano()) // before the worker begins: its first look counts
-	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: p.Queues, Concurrency: p.Workers, Lease: p.Lease})
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: p.Queues, Concurrency: p.Workers, LeaseDuration: p.Lease})
 	errand.Handle(w, func(ctx context.Context, job *errand.Job[order]) error {
 		v.lines([]string{
 			fmt.Sprintf("run %d %d", job.ID.Key(), job.Attempt),

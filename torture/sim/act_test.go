@@ -115,7 +115,7 @@ func (w *world) newJob() (errand.Args, *errand.JobOptions, string) {
 			break
 		}
 		in := time.Duration(r.IntN(3600)-600) * time.Second
-		o.RunAt = time.Now().Round(0).Add(right + in)
+		o.DueAt = time.Now().Round(0).Add(right + in)
 		text += fmt.Sprintf(" at %v from now", in)
 	}
 	if r.IntN(3) == 0 {

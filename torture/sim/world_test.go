@@ -127,8 +127,8 @@ func newWorld(t *testing.T, seed uint64, dir string) *world {
 	}
 	w.worker = errand.WorkerOptions{
 		Queues: []string{"default", "bulk"}, Concurrency: 1 + r.IntN(4),
-		Lease: []time.Duration{3 * time.Second, 10 * time.Second, 30 * time.Second}[r.IntN(3)],
-		Grace: time.Duration(1+r.IntN(10)) * time.Second, StuckAfter: time.Duration(1+r.IntN(5)) * time.Second,
+		LeaseDuration: []time.Duration{3 * time.Second, 10 * time.Second, 30 * time.Second}[r.IntN(3)],
+		Grace:         time.Duration(1+r.IntN(10)) * time.Second, StuckAfter: time.Duration(1+r.IntN(5)) * time.Second,
 		MaxCrashes: 2 + r.IntN(2), MaxSnoozes: 2, MaxRetryAfter: time.Hour, Logger: quiet,
 	}
 	return w
