@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -345,5 +346,16 @@ func TestDeadLetters_Redrive_ends(t *testing.T) {
 	r, err = q.DeadLetters().Redrive(t.Context(), errand.DeadFilter{}, nil)
 	if !errors.Is(err, errand.ErrFull) || r.Redriven != 1 {
 		t.Errorf("Redrive that fails at the third step gave %+v, %v", r, err)
+	}
+}
+
+func TestDeadLetters_EmptyListIsNotAll(t *testing.T) {
+	q := openQueue(t, nil)
+	_, err := q.DeadLetters().Redrive(t.Context(), errand.DeadFilter{IDs: []errand.ID{}}, nil)
+	if !errors.Is(err, errand.ErrInvalid) || !strings.Contains(err.Error(), "ids 0: must not be empty") {
+		t.Errorf("Redrive: %v", err)
+	}
+	if _, err := q.DeadLetters().List(t.Context(), errand.DeadFilter{IDs: []errand.ID{}}, nil); !errors.Is(err, errand.ErrInvalid) {
+		t.Errorf("List: %v", err)
 	}
 }

@@ -154,3 +154,42 @@ func anchors(page string) (all []string) {
 	}
 	return all
 }
+
+// What the README shows is what runs.
+func TestReadme(t *testing.T) {
+	readme := read(t, "README.md")
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readme, -1)
+	if len(blocks) == 0 {
+		t.Fatal("README.md has no program")
+	}
+	program := blocks[0][1]
+	if program != read(t, "examples/quickstart/main.go") {
+		t.Error("the program of README.md is not examples/quickstart/main.go")
+	}
+	n := 0
+	for line := range strings.Lines(program) {
+		if strings.TrimSpace(line) != "" {
+			n++
+		}
+	}
+	// It would have 20 if it needed not stop in order: signals, an error of the
+	// enqueue, Close and the exit status take the other 9.
+	if n > 29 {
+		t.Errorf("the program has %d lines: want at most 29", n)
+	}
+	if !strings.Contains(readme, "```sh\ngo run ./examples/outbox\ngo test ./...\n```") {
+		t.Error("README.md lacks the two commands")
+	}
+}
+
+// The limits that are written down are those of the code.
+func TestReadme_limits(t *testing.T) {
+	for _, name := range []string{"README.md", "doc.go"} {
+		text := read(t, name)
+		for _, want := range []string{"256 KiB", "16 KiB", "[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}", "24 h", "8 KiB", "20 failures"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s does not say %q", name, want)
+			}
+		}
+	}
+}

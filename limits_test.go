@@ -3,9 +3,7 @@ package errand_test
 import (
 	"context"
 	"errors"
-	"math"
 	"reflect"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -84,27 +82,6 @@ func TestQueue_Budgets(t *testing.T) {
 			t.Errorf("budgets %+v", got)
 		}
 	})
-}
-
-func TestBudget_refuses(t *testing.T) {
-	bad := &policy.BudgetOptions{Capacity: -1, RetryCost: math.NaN(), TimeoutCost: math.Inf(1), FirstRefund: math.Inf(-1), RetriesPerSecond: -1}
-	_, err := errand.New(t.Context(), nil, &errand.Options{Queues: map[string]errand.QueueOptions{"q": {Budget: bad}}})
-	field := func(name string) string { return `queues["q"].budget.` + name }
-	wantFaults(t, err, fault{"store", "nil", ""}, fault{field("capacity"), "-1", "must be at least 0"},
-		fault{field("retry_cost"), "NaN", "must be"}, fault{field("timeout_cost"), "+Inf", "must be"},
-		fault{field("first_refund"), "-Inf", "must be"}, fault{field("retries_per_second"), "-1", "must be at least 0"})
-
-	q, _ := memoryQueue(t, errand.Options{})
-	defer func() {
-		if got, _ := recover().(string); !strings.Contains(got, "budget.capacity -1: must be") {
-			t.Errorf("panic with %q", got)
-		}
-		if got := q.Budgets(); got != nil {
-			t.Errorf("budgets %+v", got)
-		}
-	}()
-	errand.Handle(errand.NewWorker(q, nil), func(context.Context, *errand.Job[note]) error { return nil },
-		errand.HandlerOptions{Budget: bad})
 }
 
 // A worker with maxReceivesPerSecond 50 and 1,000 ready jobs starts between 45

@@ -449,3 +449,27 @@ func TestWorker_QueueClosedFirstAndOpenedAgain(t *testing.T) {
 		t.Error("not run again")
 	}
 }
+
+func TestWorker_IdleLearnsThatTheQueueWasClosed(t *testing.T) {
+	for _, single := range []bool{true, false} {
+		q := openQueue(t, &errand.Options{SQLite: errand.SQLiteOptions{SingleProcess: single}, Logger: quiet})
+		w := errand.NewWorker(q, nil)
+		ran := make(chan bool)
+		errand.Handle(w, func(context.Context, *errand.Job[blob]) error {
+			close(ran)
+			return nil
+		})
+		ended := make(chan error)
+		go func() { ended <- w.Run(context.Background()) }()
+		if _, err := q.Enqueue(t.Context(), blob{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		<-ran
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; !errors.Is(err, errand.ErrClosed) {
+			t.Errorf("Run: %v, want ErrClosed", err)
+		}
+	}
+}

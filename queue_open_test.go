@@ -1,7 +1,6 @@
 package errand_test
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"maps"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
-	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite"
 	"github.com/errandq/errand/storage/storagetest"
 )
@@ -198,57 +196,6 @@ func TestNew_copiesOptions(t *testing.T) {
 	q := openQueue(t, o)
 	o.MaxArgs, o.Clock = 1, nil
 	enqueue(t, q, note{}, nil)
-}
-
-func TestTx_refuses(t *testing.T) {
-	q, other := openQueue(t, nil), openQueue(t, nil)
-	wantFaults(t, q.Tx(t.Context(), nil), fault{"fn", "nil", "must not be nil"})
-	_, err := q.EnqueueTx(t.Context(), nil, note{}, nil)
-	wantFaults(t, err, fault{"tx", "nil", "must not be nil"})
-
-	err = other.Tx(t.Context(), func(tx *sql.Tx) error {
-		_, err := q.EnqueueTx(t.Context(), tx, note{}, nil)
-		return err
-	})
-	if !errors.Is(err, errand.ErrWrongDatabase) {
-		t.Errorf("a transaction of another queue: %v", err)
-	}
-	wantNothing(t, q)
-	wantNothing(t, other)
-
-	plain, err := errand.New(t.Context(), noTx{storagetest.NewMemory().Open()}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := plain.Tx(t.Context(), func(*sql.Tx) error { return nil }); !errors.Is(err, errand.ErrUnsupportedDB) {
-		t.Errorf("Tx of a store without: %v", err)
-	}
-}
-
-// noTx hides what a store can do beyond the contract.
-type noTx struct{ storage.Store }
-
-// Transactions of the application that are closed, or whose context ended,
-// take no job.
-func TestTx_ended(t *testing.T) {
-	q := openQueue(t, nil)
-	var kept *sql.Tx
-	if err := q.Tx(t.Context(), func(tx *sql.Tx) error { kept = tx; return nil }); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := q.EnqueueTx(t.Context(), kept, note{}, nil); err == nil {
-		t.Error("EnqueueTx after the commit gave no error")
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	err := q.Tx(ctx, func(tx *sql.Tx) error {
-		cancel()
-		_, err := q.EnqueueTx(ctx, tx, note{}, nil)
-		return err
-	})
-	if !errors.Is(err, context.Canceled) && !errors.Is(err, sql.ErrTxDone) {
-		t.Errorf("Tx whose context ended: %v", err)
-	}
-	wantNothing(t, q)
 }
 
 // A database that errand cannot work with is refused, and stays as it was.
