@@ -10,25 +10,26 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// ClockState is what a [Queue] knows of the time.
+// ClockState is what a [Queue] knows about the time.
 type ClockState struct {
-	// Now is the queue's time, which due times are about. It is the wall clock,
-	// but where that is behind the latest time that the database has seen: by a
-	// little, and the queue's time stands still until it has caught up; by more
-	// than 5 s, and it goes on from the latest time seen, until the wall clock
-	// is ahead again or, being plausible, has stayed behind for ten minutes.
+	// Now is the queue's time, which due times refer to. It is the wall clock
+	// unless the wall clock is behind the latest time that the database has
+	// seen. If it is behind by at most 5 s, the queue's time stands still until
+	// the wall clock has caught up. If it is behind by more, the queue's time
+	// goes on from the latest time seen. That ends when the wall clock is ahead
+	// again, or when a plausible wall clock has been behind for ten minutes.
 	Now time.Time
-	// Plausible is set unless the wall clock is before the time that the program
-	// was built, which a board without a clock battery shows after it was
-	// switched on.
+	// Plausible is true unless the wall clock is before the time at which the
+	// program was built. A board without a clock battery shows such a time after
+	// it was switched on.
 	Plausible bool
-	// Jumps is how often the wall clock was found to have jumped by more than
-	// 5 s, in either direction, since the queue was opened. Sleep and
-	// hibernation of the machine count.
+	// Jumps is how often the wall clock has jumped by more than 5 s, forwards or
+	// back, since the queue was opened. Sleep and hibernation of the machine
+	// count.
 	Jumps int64
 }
 
-// Clock gives the queue's time, and what is to be thought of it.
+// Clock returns the state of the queue's clock.
 func (q *Queue) Clock() ClockState {
 	return ClockState{Now: q.clock.Now(), Plausible: q.clock.Plausible(), Jumps: q.clock.jumps.Load()}
 }
@@ -36,15 +37,16 @@ func (q *Queue) Clock() ClockState {
 // queueClock is the one clock of a queue and its workers.
 type queueClock struct {
 	*clock.Clock
-	keeper storage.Timekeeper // nil: the Store is none
+	keeper storage.Timekeeper // nil: the Store does not keep the time
 	logger *slog.Logger
 	jumps  atomic.Int64
-	// What is still to be logged: under the lock of the clock no logger is
-	// called, as it might ask for the time.
+	// jump and step are still to be logged. No logger is called under the lock
+	// of the clock: it might ask for the time.
 	jump, step atomic.Int64
 }
 
-// newClock begins at the latest time that the store was given, if it keeps that.
+// newClock returns a clock that begins at the latest time that the store has
+// seen, if the store keeps the time.
 func newClock(ctx context.Context, store storage.Store, o *Options) (*queueClock, error) {
 	c := &queueClock{logger: o.Logger}
 	c.keeper, _ = store.(storage.Timekeeper)
@@ -69,19 +71,19 @@ func newClock(ctx context.Context, store storage.Store, o *Options) (*queueClock
 	return c, nil
 }
 
-// current is now for a call of the queue. While the time goes on from what the
-// database has seen, other processes may be ahead; workers hear of that, but
-// there need not be any.
+// current returns the time for a call of the queue. While the time goes on from
+// the latest that the database has seen, other processes may be ahead. Workers
+// hear of their time, but this process may have no worker.
 func (c *queueClock) current(ctx context.Context) time.Time {
 	now := c.Now()
 	if c.keeper == nil || !c.Adrift() {
 		return now
 	}
 	seen, _, err := c.keeper.Clock(ctx)
-	if err == nil { // else the call itself will tell
+	if err == nil { // else the call itself will fail and say why
 		c.CatchUp(seen)
 	}
-	return c.Now() // again: that may have taken its time
+	return c.Now() // again: asking the store takes time
 }
 
 // Now returns the queue's time, and logs if the clock has jumped or stepped back.

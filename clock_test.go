@@ -164,7 +164,7 @@ func (c *wrongClock) until(at, off time.Duration) {
 	c.wall.set(plausibly + off)
 }
 
-// ran gives when jobs ran, after one time and until another.
+// ran returns when jobs ran, after one time and until another.
 func (c *wrongClock) ran(n int, after, until time.Duration) (all []time.Duration) {
 	for _, r := range c.all {
 		if at := r.at.Sub(c.start); r.n == n && at > after && at <= until {
@@ -174,7 +174,7 @@ func (c *wrongClock) ran(n int, after, until time.Duration) (all []time.Duration
 	return all
 }
 
-// each gives the times of day of a span.
+// each returns the times of day of a span.
 func each(step, after, until time.Duration, first time.Duration) (all []time.Duration) {
 	for at := first; at <= until; at += step {
 		if at > after {
@@ -272,7 +272,7 @@ func TestSchedule_ClockSetWrong(t *testing.T) {
 	})
 }
 
-// another gives a queue of another process on the same database.
+// another returns a queue of another process on the same database.
 func (a *agenda) another() *agenda {
 	a.t.Helper()
 	b := &agenda{t: a.t, open: a.open, opts: a.opts}

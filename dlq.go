@@ -26,38 +26,38 @@ const (
 	ReasonDecode    = storage.ReasonDecode    // no retry left, and the args did not decode
 )
 
-// DeadLetters are the jobs of a queue that were exhausted or refused. They are
-// kept until they are redriven or purged. It is safe for concurrent use.
+// DeadLetters lists, redrives and purges the dead letters of a queue: jobs that were
+// exhausted or refused. They are kept until they are redriven or purged. It is safe
+// for concurrent use.
 type DeadLetters struct{ q *Queue }
 
-// DeadLetters gives the dead letters.
+// DeadLetters returns the dead letters of the queue.
 func (q *Queue) DeadLetters() *DeadLetters { return &DeadLetters{q} }
 
-// DeadFilter chooses dead letters. Fields that are zero choose all; the others
-// must all match.
+// DeadFilter selects dead letters. A job is selected if it matches all fields that
+// are not zero.
 type DeadFilter struct {
 	// IDs names the jobs, at most 10,000; no other field may be set with them.
 	IDs    []ID
 	Queue  string
 	Kind   string
 	Reason Reason
-	// DiedFrom and DiedBefore bound the time of death, the former included.
+	// DiedFrom and DiedBefore bound the time of death: DiedFrom is included,
+	// DiedBefore is not.
 	DiedFrom   time.Time
 	DiedBefore time.Time
 	// OlderThan is the least time since the death. It excludes DiedBefore.
 	OlderThan time.Duration
-	// Error must occur in the last error, without regard to ASCII case; at
-	// most 1,024 bytes.
+	// Error must occur in the last error, in any ASCII case; at most 1,024 bytes.
 	Error string
-	// All says that every dead letter is meant, as Purge demands to hear; no
+	// All selects every dead letter. Purge demands it if no other field is set; no
 	// other field may be set with it.
 	All bool
 }
 
-// ListOptions say which page of a list is wanted. Nil and the zero value mean
-// defaults.
+// ListOptions select a page of a list. Nil and the zero value mean defaults.
 type ListOptions struct {
-	// Limit is the most that a page holds, up to 1,000. If zero, 100.
+	// Limit is how many jobs a page has at most, up to 1,000. If zero, 100.
 	Limit int
 	// After is DeadPage.Next of the page before. If empty, the first page.
 	After string
@@ -67,24 +67,25 @@ type ListOptions struct {
 type DeadPage struct {
 	// Jobs come without Args, Headers and History: see [DeadLetters.Get].
 	Jobs []JobInfo
-	// Next is where the next page begins, for [ListOptions].After. It is empty
-	// if there is none.
+	// Next is where the next page begins, for [ListOptions].After. It is empty on
+	// the last page.
 	Next string
 }
 
-// RedriveOptions say how dead letters are put back. Nil and the zero value
-// mean defaults.
+// RedriveOptions configure a redrive. Nil and the zero value mean defaults.
 type RedriveOptions struct {
-	// Queue they go to. If empty, each to the queue it came from.
+	// Queue is where the jobs go. If empty, each job goes to the queue it came
+	// from.
 	Queue string
 }
 
-// RedriveResult says what a redrive did.
+// RedriveResult is the result of a redrive.
 type RedriveResult struct {
+	// Redriven is how many jobs were put back.
 	Redriven int
 	// Duplicates stayed dead because another job holds their unique key.
 	Duplicates []ID
-	// NotFound are those of DeadFilter.IDs that are not dead.
+	// NotFound are the jobs of DeadFilter.IDs that are not dead.
 	NotFound []ID
 }
 
@@ -92,15 +93,15 @@ const (
 	defaultPage = 100
 	maxPage     = 1000
 	maxIDs      = 10_000
-	// idStep is how many jobs named by ID are changed in one transaction: few
-	// enough to hold the writer for a moment only.
+	// idStep is how many jobs named by ID are changed in one transaction. So few
+	// hold the writer only for a moment.
 	idStep   = 250
 	maxMatch = 1024
 )
 
-// List gives a page of the dead letters that match, the latest first. With
-// DeadFilter.IDs it gives those of them that are dead in the order named, on
-// one page.
+// List returns a page of the dead letters that match, the latest death first. With
+// DeadFilter.IDs it returns the dead ones of these jobs on one page, in the order
+// of IDs.
 func (d *DeadLetters) List(ctx context.Context, filter DeadFilter, o *ListOptions) (DeadPage, error) {
 	o = cmp.Or(o, &ListOptions{})
 	var f faults
@@ -146,8 +147,8 @@ func (d *DeadLetters) listIDs(ctx context.Context, ids []ID) (DeadPage, error) {
 	return page, nil
 }
 
-// Get gives all that is known of a dead letter, and [ErrNotFound] for a job
-// that is not dead.
+// Get returns all that is known of a dead letter. It returns [ErrNotFound] for a
+// job that is not dead.
 func (d *DeadLetters) Get(ctx context.Context, id ID) (JobInfo, error) {
 	j, err := d.q.Job(ctx, id)
 	if err != nil {
@@ -159,13 +160,14 @@ func (d *DeadLetters) Get(ctx context.Context, id ID) (JobInfo, error) {
 	return j, nil
 }
 
-// Redrive puts the dead letters that match back to work, the earliest death
-// first: ready now, with the retry index, crashes and snoozes at zero; attempts
-// and history are kept. The zero filter means all of them. Jobs that die while
-// it runs are not among them, so that what fails at once is not redriven for ever.
+// Redrive makes the dead letters that match ready again, the earliest death first.
+// The retry index, crashes and snoozes of a job are reset to zero; attempts and
+// history are kept. The zero filter selects all dead letters. Jobs that die while
+// Redrive runs are left out, so that a job that fails at once is not redriven for
+// ever.
 //
-// It works in short transactions that let others in between. When it gives an
-// error, the result tells what was done before; that stays done.
+// It works in short transactions, between which others write. Beside an error the
+// result says what was done before; that stays done.
 func (d *DeadLetters) Redrive(ctx context.Context, filter DeadFilter, o *RedriveOptions) (RedriveResult, error) {
 	o = cmp.Or(o, &RedriveOptions{})
 	var f faults
@@ -187,10 +189,10 @@ func (d *DeadLetters) Redrive(ctx context.Context, filter DeadFilter, o *Redrive
 	return r, err
 }
 
-// Purge deletes the dead letters that match for good, and gives how many. The
-// zero filter gives [ErrPurgeAll]: to delete all of them, set DeadFilter.All.
-// Like Redrive it works in short transactions; on an error the number says what
-// is gone already.
+// Purge deletes the dead letters that match for good, and returns their number. For
+// the zero filter it returns [ErrPurgeAll]: set DeadFilter.All to delete all of
+// them. Like Redrive it works in short transactions. Beside an error it returns how
+// many jobs were deleted before.
 func (d *DeadLetters) Purge(ctx context.Context, filter DeadFilter) (int, error) {
 	if !filter.All && !filter.narrows() {
 		return 0, ErrPurgeAll
@@ -209,7 +211,7 @@ func (d *DeadLetters) Purge(ctx context.Context, filter DeadFilter) (int, error)
 	return n, err
 }
 
-// each does a selection step by step.
+// each calls do for a selection step by step.
 func (d *DeadLetters) each(ctx context.Context, sel storage.DeadSelection, do func(storage.DeadSelection) (storage.DeadStep, error)) error {
 	if len(sel.IDs) > 0 {
 		for ids := range slices.Chunk(sel.IDs, idStep) {
@@ -219,8 +221,8 @@ func (d *DeadLetters) each(ctx context.Context, sel storage.DeadSelection, do fu
 		}
 		return nil
 	}
-	// The latest death of all that match bounds the work, and not the clock: it
-	// may have been set back since.
+	// The latest death among the jobs that match bounds the work. The clock does
+	// not: it may have been set back since.
 	latest, _, err := d.q.store.DeadLetters(ctx, sel.Filter, storage.Position{}, 1)
 	if err != nil || len(latest) == 0 {
 		return err
@@ -235,7 +237,7 @@ func (d *DeadLetters) each(ctx context.Context, sel storage.DeadSelection, do fu
 	}
 }
 
-// narrows tells whether any condition is set.
+// narrows reports whether a field other than All is set.
 func (f *DeadFilter) narrows() bool { return len(f.IDs) > 0 || f.matches() }
 
 func (f *DeadFilter) matches() bool {
@@ -243,8 +245,7 @@ func (f *DeadFilter) matches() bool {
 		f.OlderThan != 0 || f.Error != ""
 }
 
-// selection checks a filter at the door and puts it into the words of the
-// store.
+// selection checks a filter and returns it as the store takes it.
 func (d *DeadLetters) selection(f *faults, filter DeadFilter) storage.DeadSelection {
 	if filter.All && filter.narrows() {
 		f.field("all", true, "must be the only condition")
@@ -293,7 +294,7 @@ func (d *DeadLetters) selection(f *faults, filter DeadFilter) storage.DeadSelect
 	}}
 }
 
-// distinct keeps the first of each: named twice, a job is met once.
+// distinct returns ids without repetitions, in order of first appearance.
 func distinct(ids []ID) []ID {
 	seen := make(map[ID]bool, len(ids))
 	out := make([]ID, 0, len(ids))
@@ -306,8 +307,8 @@ func distinct(ids []ID) []ID {
 	return out
 }
 
-// A cursor is a position as text: version, time, key and a checksum, so that
-// what was cut or made up is refused instead of giving a page from anywhere.
+// A cursor is a position as text: version, time, key and a checksum. By the
+// checksum a cursor that was cut or made up is refused.
 const (
 	cursorVersion = 1
 	cursorSize    = 1 + 8 + 8

@@ -83,10 +83,10 @@ func (c *cemetery) bury(tb testing.TB, i int) {
 	}
 }
 
-// number gives which of the theDead a job is.
+// number returns which of the theDead a job is.
 func (c *cemetery) number(id errand.ID) int { return slices.Index(c.ids, id) }
 
-// list gives all that a filter finds, page by page.
+// list returns all that a filter finds, page by page.
 func (c *cemetery) list(f errand.DeadFilter, limit int, after string) (found []int, pages []int, err error) {
 	for {
 		page, err := c.q.DeadLetters().List(context.Background(), f, &errand.ListOptions{Limit: limit, After: after})
@@ -103,7 +103,7 @@ func (c *cemetery) list(f errand.DeadFilter, limit int, after string) (found []i
 	}
 }
 
-// gone gives those that are not dead any more, and puts them back.
+// gone returns those that are not dead any more, and puts them back.
 func (c *cemetery) gone(t *testing.T) (out []int) {
 	t.Helper()
 	for i, id := range c.ids {

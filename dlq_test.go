@@ -73,7 +73,7 @@ func (g *graveyard) die(id errand.ID, queue, kind string, reason errand.Reason, 
 	}
 }
 
-// list gives the IDs of all dead letters that match, page by page.
+// list returns the IDs of all dead letters that match, page by page.
 func (g *graveyard) list(f errand.DeadFilter, limit int) (ids []errand.ID) {
 	g.t.Helper()
 	for after := ""; ; {
@@ -290,7 +290,7 @@ func TestDeadLetters_Purge(t *testing.T) {
 	wantNothing(t, g.Queue)
 }
 
-// stepwise gives each step of a redrive or purge room for one job only, and
+// stepwise returns each step of a redrive or purge room for one job only, and
 // has a job die during each.
 type stepwise struct {
 	storage.Store

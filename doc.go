@@ -1,9 +1,9 @@
 // Package errand is an embedded, durable job queue on SQLite.
 //
 // Jobs live in a SQLite file: one of their own, or the application's. A worker
-// pool leases the jobs that are due and calls their handlers; what fails is
-// tried again by a four-phase delivery policy; what is exhausted goes to the
-// dead letters and can be redriven. There is no server, no broker and no cgo.
+// leases the jobs that are due and calls their handlers. A failed job is retried by
+// a four-phase delivery policy. A job without retries left goes to the dead
+// letters, from which it can be redriven. There is no server, no broker and no cgo.
 //
 //	q, err := errand.Open(ctx, "jobs.db", nil)
 //	w := errand.NewWorker(q, nil)
@@ -19,11 +19,11 @@
 //
 // # Words and states
 //
-// A job is of a kind, which says what handler runs it, and waits in a queue, a
-// named line. An attempt is one run of the handler. A retry is an attempt after
-// a failure; its index alone chooses the delay. A lease is the right to run a
-// job, for a time; a heartbeat extends it while the handler runs. A worker is a
-// pool in a process, an instance a process on the file.
+// A job has a kind, which selects its handler, and waits in a queue. An attempt is
+// one run of the handler. A retry is an attempt after a failure; its index alone
+// decides the delay. A lease is the right to run a job for a time; a heartbeat
+// extends it while the handler runs. A worker is a pool of handlers in a process.
+// An instance is a process that has the file open.
 //
 // A job is in exactly one [State], and every transition is one transaction:
 //
@@ -34,9 +34,9 @@
 //	cancelled   finished; kept for Options.Retention
 //	dead        in the dead letters, until redriven or purged
 //
-// Ready jobs start by priority, then by due time, then in the order they were
-// enqueued. Four counters belong to a job: attempts; retries, which only
-// failures advance; crashes in a row; snoozes.
+// Ready jobs start by priority, then by due time, then in the order in which they
+// were enqueued. A job has four counters: attempts; retries, which only failures
+// advance; crashes in a row; snoozes.
 //
 // # Handlers
 //
@@ -49,54 +49,54 @@
 //	Snooze(d, err)       again after d; no failure
 //	Cancel(err)          finished as cancelled
 //
-// [VerdictOf] reads it from an error, for tests. A panic and runtime.Goexit are
-// failed attempts whose stack is kept. Args that do not decode are failed
-// attempts too, dead with reason decode at the end. Other errors are classified
-// by the rules of package policy, or those of the kind or queue: an HTTP status
-// 404 is permanent too, one with 429 or 503 is retried, not before its
-// Retry-After. The handler's context ends with a cause: [ErrCancelled],
-// [ErrLeaseLost], [ErrShutdown] or [context.DeadlineExceeded], never permanent.
+// [VerdictOf] reads the verdict from an error, for tests. A panic and
+// runtime.Goexit are failed attempts; their stack is kept. Args that do not decode
+// are failed attempts too; without retries left the job is dead with reason decode.
+// Other errors are classified by the rules of package policy, or by those of the
+// kind or queue: an HTTP status 404 is permanent; 429 and 503 are retried, not
+// before their Retry-After. The handler's context ends with a cause, never
+// permanent: [ErrCancelled], [ErrLeaseLost], [ErrShutdown] or
+// [context.DeadlineExceeded].
 //
 // The delivery policy in effect is the job's own, else its kind's, else its
-// queue's, else that of [Options], looked up when the attempt fails; package
-// policy explains the phases. Each may be a retry policy or a whole document,
-// as SNS has them, and counts for the sections that it has. A queue's document
-// can disable those of kinds and jobs. Its throttle, or a kind's, limits the
-// attempts a second of all workers of a Queue together. After an error that says "throttled" the
-// document's policy for throttling holds, if there is one; the retry index goes
-// on counting, whatever the errors.
+// queue's, else that of [Options]. It is looked up when the attempt fails. A policy
+// may be a retry policy or a whole document, as Amazon SNS has them; the rule holds
+// for each section of a document. A queue's document can disable those of kinds and
+// jobs. The throttle of a queue or kind limits the attempts a second of all workers
+// of a Queue together. After an error of class throttled, the document's policy for
+// throttling holds if there is one; the retry index goes on counting.
 //
 // # Guarantees
 //
 //  1. An acknowledged Enqueue survives kill -9, a crash of the system and a power
-//     cut. [Relaxed] gives up the last commits in a crash of the system or a cut.
-//  2. At least once. A handler runs twice only if its lease was lost, and then
-//     what the late one reports is refused. So handlers must bear being run again.
-//  3. A job whose process dies while its handler runs comes back after 1 s, and
-//     after [WorkerOptions].MaxCrashes of them is dead with reason crashed: a
-//     poison job cannot loop. Jobs leased but not started go back unspent;
-//     a reboot, a power cut or a kill during a shutdown is nobody's crash.
+//     cut. With [Relaxed] a crash of the system or a power cut loses the last commits.
+//  2. At least once. An attempt that has not failed is repeated only if its lease
+//     was lost; the late attempt's outcome is refused. Handlers must bear that.
+//  3. A job whose process dies while its handler runs comes back after 1 s. After
+//     [WorkerOptions].MaxCrashes crashes in a row it is dead with reason crashed: a
+//     poison job cannot loop. A job that was leased but not started is not charged.
+//     No crash is counted for a reboot, a power cut or a kill during a shutdown.
 //  4. No job starts before it is due, on the queue's clock.
 //  5. Shutdown, an unknown kind, a pause, an empty retry budget and a snooze use
 //     up no retry.
-//  6. A dead letter keeps args, headers, reason, last error, history, policy
-//     and counts. None is deleted but by [DeadLetters.Purge].
+//  6. A dead letter keeps args, headers, reason, last error, history, policy and
+//     counts. Only [DeadLetters.Purge] deletes it.
 //  7. A job enqueued in the application's transaction commits or vanishes with
 //     it: [Queue.Tx], [Queue.EnqueueTx].
-//  8. Unique keys hold under concurrency. A redrive of a job whose key another
-//     holds is refused for that job, which stays dead.
+//  8. Unique keys hold under concurrency. A dead letter whose key another job holds
+//     cannot be redriven, and stays dead.
 //  9. Bad input is refused with a [FieldError] for each fault, and nothing is
-//     written. A full disk, a locked or a damaged file give the typed errors
+//     written. A full disk, a locked file and a damaged file cause the typed errors
 //     of this package, and lose nothing that was acknowledged.
 //
 // # Schedules and the clock
 //
 // Each tick of a schedule, see [Queue.Schedule], becomes one job, however many
-// processes there are; [Queue.Schedules] lists and controls them. The rules for
+// processes there are. [Queue.Schedules] lists and controls schedules. The rules for
 // daylight saving, missed ticks and overlap are in docs/schedules.md. Due times
-// are about the queue's clock, see [ClockState]: the wall clock, but one that is
-// set back is believed after ten minutes only. Delays begun in a time that was
-// wrong then count anew.
+// refer to the queue's clock, see [ClockState]. It is the wall clock, but a wall
+// clock that was set back is believed only after ten minutes. Delays that began in
+// the wrong time then count anew.
 //
 // # Limits and defaults
 //
@@ -116,20 +116,19 @@
 //
 // # Shutdown
 //
-// [Worker.Run] returns when all that it started has ended. It stops when its
-// context ends, or when [Worker.Shutdown] is called: it takes no more jobs,
-// gives handlers the grace to end by themselves, cancels their contexts with
-// [ErrShutdown], waits a little, writes the outcomes, and gives back unspent
-// what it had not started. A handler cut that way runs again, with nothing used
-// up. One that ignores its context is logged with its stack, and Run gives
-// [ErrStuck]. Close the queue after that.
+// [Worker.Run] stops when its context ends, or when [Worker.Shutdown] is called. It
+// takes no more jobs, returns those that it has not started, and lets handlers run
+// for the grace. Then it cancels their contexts with [ErrShutdown], waits a little,
+// and writes the outcomes. An interrupted job runs again, with nothing used up. A
+// handler that ignores its context is logged with its stack, and Run returns
+// [ErrStuck]. Run returns when all that it started has ended. Close the queue after
+// that.
 //
 // # Testing
 //
-// A queue on a file in t.TempDir() is quick; [Relaxed] makes it quicker. For
-// time, pass a [Options].Clock, which due times are about, or run inside
-// testing/synctest: see docs/testing.md. Other stores pass the suite in package
-// storage/storagetest.
+// A queue on a file in t.TempDir() is quick; [Relaxed] makes it quicker. To control
+// time, set [Options].Clock or run inside testing/synctest: see docs/testing.md.
+// Other stores pass the suite in package storage/storagetest.
 //
 // # The house
 //
@@ -140,7 +139,7 @@
 //	  internal/host    what the Store needs of operating systems
 //	storage/storagetest  the suite that any Store must pass
 //	migrations         the schema, embedded
-//	internal/clock     the wall clock as far as it can be believed
+//	internal/clock     the queue's clock
 //	internal/schedule  the ticks of recurring jobs
 //	internal/engine    the loop: lease, execute, finish, heartbeat, reclaim, fire
 //	cmd/errand         the command line tool

@@ -22,22 +22,22 @@ const (
 )
 
 // Enqueue adds a job. When it returns nil the job is durable, see
-// [SQLiteOptions].Durability. If the options ask for a unique key that another job
-// holds, nothing is added and the answer is a duplicate with that job's ID, which
-// is said to be gone if the job was deleted since.
+// [SQLiteOptions].Durability. If another job holds the unique key that the options
+// ask for, nothing is added, and Enqueue returns the ID of that job with
+// Enqueued.Duplicate set. Enqueued.Gone is set too if that job was deleted since.
 //
-// Bad input gives a [FieldError] for each fault, joined, and nothing is
-// written.
+// For bad input it returns a [FieldError] for each fault, joined, and writes
+// nothing.
 func (q *Queue) Enqueue(ctx context.Context, args Args, o *JobOptions) (Enqueued, error) {
 	return first(q.enqueue(ctx, []NewJob{{args, o}}, only, q.store.Enqueue))
 }
 
 // EnqueueTx is [Queue.Enqueue] inside a transaction of the application on the
-// queue's file: the job exists if tx commits. Transactions begun by [Queue.Tx]
-// are best; for others, workers see the job within 50 ms of the commit, and its
-// durability is that of the transaction's connection.
+// queue's file: the job exists if tx commits. Use a transaction of [Queue.Tx]
+// where possible. With any other, workers see the job within 50 ms of the commit,
+// and its durability is that of the transaction's connection.
 //
-// It gives [ErrWrongDatabase] for a transaction on another database.
+// It returns [ErrWrongDatabase] for a transaction on another database.
 func (q *Queue) EnqueueTx(ctx context.Context, tx *sql.Tx, args Args, o *JobOptions) (Enqueued, error) {
 	if tx == nil {
 		return Enqueued{}, &FieldError{Field: "tx", Limit: "must not be nil"}
@@ -52,10 +52,42 @@ func (q *Queue) EnqueueTx(ctx context.Context, tx *sql.Tx, args Args, o *JobOpti
 	return first(q.enqueue(ctx, []NewJob{{args, o}}, only, write))
 }
 
-// ReleaseUnique ends the hold of a unique key of a kind with the life of the job
-// that holds it, as if [Unique].Forever had not been set. If that job has ended,
-// the key is free at once, and the zero ID is returned; if not, its ID is, and the key is free once it
-// has ended. It returns [ErrNotFound] if no job holds the key.
+// Tx runs fn in a write transaction on the queue's file, and commits it if fn
+// returns nil. It rolls it back if fn returns an error or panics, or if an
+// EnqueueTx or CancelTx in it failed in the database. Jobs that fn enqueues with
+// [Queue.EnqueueTx] exist if the transaction commits; workers learn of them at
+// once.
+//
+// Nobody else can write meanwhile, this queue included: do in fn only what the
+// transaction is about. fn may call EnqueueTx, CancelTx, and methods of the queue
+// that read; those see what was committed before. All other methods that write
+// return [ErrBusy] at once, but Close never returns.
+//
+// Tx returns [ErrUnsupportedDB] if the store has no transactions for the
+// application.
+func (q *Queue) Tx(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	if fn == nil {
+		return &FieldError{Field: "fn", Limit: "must not be nil"}
+	}
+	s, err := q.txStore()
+	if err != nil {
+		return err
+	}
+	return s.Tx(ctx, fn)
+}
+
+func (q *Queue) txStore() (storage.TxEnqueuer, error) {
+	s, ok := q.store.(storage.TxEnqueuer)
+	if !ok {
+		return nil, fmt.Errorf("%w: store %T has no transactions for the application", ErrUnsupportedDB, q.store)
+	}
+	return s, nil
+}
+
+// ReleaseUnique frees a unique key of a kind when the job that holds it has ended,
+// as if [Unique].Forever had not been set. If the job has ended already, the key
+// is free at once and the zero ID is returned. Otherwise the ID of the job is
+// returned. ReleaseUnique returns [ErrNotFound] if no job holds the key.
 func (q *Queue) ReleaseUnique(ctx context.Context, kind, key string) (ID, error) {
 	var f faults
 	f.add(checkName("kind", kind))
@@ -66,10 +98,9 @@ func (q *Queue) ReleaseUnique(ctx context.Context, kind, key string) (ID, error)
 	return q.store.ReleaseUnique(ctx, uniqueKey(kind, key))
 }
 
-// EnqueueMany adds jobs, at most 10,000 with at most 64 MiB of args and headers,
-// all or none of them, in one transaction, and answers for each in the same
-// order. Duplicates do not count
-// as a fault; see [Queue.Enqueue].
+// EnqueueMany adds jobs in one transaction, all or none of them. It takes at most
+// 10,000 jobs, with at most 64 MiB of args and headers, and returns their results
+// in the same order. A duplicate is a result, not an error; see [Queue.Enqueue].
 func (q *Queue) EnqueueMany(ctx context.Context, jobs []NewJob) ([]Enqueued, error) {
 	if len(jobs) == 0 {
 		return nil, ctx.Err()
@@ -80,7 +111,7 @@ func (q *Queue) EnqueueMany(ctx context.Context, jobs []NewJob) ([]Enqueued, err
 	return q.enqueue(ctx, jobs, indexed, q.store.Enqueue)
 }
 
-// only and indexed put the place of a job before the names of its fields.
+// only and indexed return the text before the names of a job's fields in faults.
 func only(int) string      { return "" }
 func indexed(i int) string { return fmt.Sprintf("jobs[%d].", i) }
 
@@ -110,8 +141,8 @@ func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) stri
 	return write(ctx, q.clock.current(ctx), records)
 }
 
-// newJob checks a job at the door and puts it into the words of the store. Its
-// faults are named after the place of the job and that of its options.
+// newJob checks a job and returns it as the store takes it. place and options go
+// before the names of the fields of the job and of its options in faults.
 func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJob {
 	o := cmp.Or(j.Options, &JobOptions{})
 	r := storage.NewJob{
@@ -127,7 +158,7 @@ func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJo
 	f.add(checkName(options+"queue", r.Queue))
 	f.jobOptions(options, o)
 	if !isNil(o.Policy) {
-		// A document without sections says nothing and is not kept.
+		// A document without sections sets nothing and is not stored.
 		if d := f.override(options+"policy", o.Policy); d != (policy.Document{}) {
 			r.Policy = f.json(options+"policy", d)
 		}
@@ -144,5 +175,6 @@ func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJo
 	return r
 }
 
-// uniqueKey makes keys of different kinds differ: no kind contains a space.
+// uniqueKey returns the key as it is stored. No kind contains a space, so the
+// keys of different kinds differ.
 func uniqueKey(kind, key string) string { return kind + " " + key }

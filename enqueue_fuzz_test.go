@@ -118,7 +118,7 @@ func FuzzArgs(f *testing.F) {
 	})
 }
 
-// tooLarge tells whether JSON is valid, and a number in it fits no float64.
+// tooLarge reports whether JSON is valid, and a number in it fits no float64.
 func tooLarge(err error) bool {
 	var e *json.UnmarshalTypeError
 	return errors.As(err, &e)

@@ -38,13 +38,13 @@ var (
 	// this one must not write to it.
 	ErrTooNew = storage.ErrTooNew
 	// ErrUnknownOutcome: the commit failed in a way that leaves open whether
-	// it took place. The queue is closed by it; look after opening it again.
+	// it took place. The queue closes itself; open it again to see.
 	ErrUnknownOutcome = storage.ErrUnknownOutcome
-	// ErrUnsupportedDB: not a database errand can work with: without a file, of
-	// another driver or a SQLite that is too old, not in WAL mode, on a file system
-	// that other machines may share, a file with two names, with triggers on
-	// errand's tables, or on a connection with synchronous=OFF. Or a file beside it
-	// is not errand's.
+	// ErrUnsupportedDB: errand cannot work with the database. It has no file, or a
+	// file with two names, or one on a file system that other machines may share.
+	// It belongs to another driver, or its SQLite is too old. It is not in WAL
+	// mode, has triggers on errand's tables, or a connection has synchronous=OFF.
+	// Or a file beside it is not errand's.
 	ErrUnsupportedDB = storage.ErrUnsupportedDB
 	// ErrWrongDatabase: a transaction of another database.
 	ErrWrongDatabase = storage.ErrWrongDatabase
@@ -52,15 +52,15 @@ var (
 	ErrIO = storage.ErrIO
 )
 
-// The causes of the end of a handler's context, as [context.Cause] gives them;
-// the last is what [Worker.Run] and [Worker.Shutdown] report.
+// The causes of the end of a handler's context, as [context.Cause] returns them;
+// [Worker.Run] and [Worker.Shutdown] return the last.
 var (
 	// ErrLeaseLost: the lease is no longer held, or could not be extended in
 	// time. Another worker may run the job; this attempt's outcome is refused.
 	ErrLeaseLost = engine.ErrLeaseLost
 	// ErrCancelled: somebody cancelled the job while it ran.
 	ErrCancelled = engine.ErrCancelled
-	// ErrShutdown: the worker is stopping and the grace is over.
+	// ErrShutdown: the worker stops and the grace is over.
 	ErrShutdown = engine.ErrShutdown
 	// ErrStuck: a handler was still running long after its context had ended.
 	ErrStuck = engine.ErrStuck
@@ -70,12 +70,12 @@ var (
 // [ErrInvalid]. Several faults of one call come joined, see [errors.Join].
 type FieldError struct {
 	Field string // "priority", "jobs[3].priority"
-	Value any    // what was given; of args and headers their size or type
+	Value any    // the value; for args and headers their size or type
 	Limit string // "must be between -100 and 100"
-	Err   error  // what another package said about it, or nil
+	Err   error  // the error of another package about it, or nil
 }
 
-// Error gives field, value and limit in one line.
+// Error returns field, value and limit in one line.
 func (e *FieldError) Error() string {
 	var value string
 	switch v := e.Value.(type) {
@@ -95,7 +95,7 @@ func (e *FieldError) Error() string {
 	return s
 }
 
-// Unwrap gives [ErrInvalid] and Err.
+// Unwrap returns [ErrInvalid] and Err.
 func (e *FieldError) Unwrap() []error {
 	if e.Err == nil {
 		return []error{ErrInvalid}
@@ -103,8 +103,8 @@ func (e *FieldError) Unwrap() []error {
 	return []error{ErrInvalid, e.Err}
 }
 
-// maxShown is how much of a refused value an error shows: enough to know it
-// again, not enough to fill a log.
+// maxShown is how many bytes of a refused value an error shows: enough to
+// recognise it, not enough to fill a log.
 const maxShown = 100
 
 func quote(s string) string {

@@ -17,7 +17,7 @@ func (Report) Kind() string { return "report" }
 // calendar is a clock for examples.
 type calendar struct{ now time.Time }
 
-// on gives a calendar at a time of Berlin.
+// on returns a calendar at a time of Berlin.
 func on(date string) *calendar {
 	return &calendar{must(time.ParseInLocation("2006-01-02 15:04", date, must(time.LoadLocation("Europe/Berlin"))))}
 }

@@ -22,7 +22,7 @@ var (
 	quoted   = regexp.MustCompile("`([^`]+)`")
 )
 
-// tableRows gives the rows of the tables in a part of the page, each as its
+// tableRows returns the rows of the tables in a part of the page, each as its
 // cells, without the heads.
 func tableRows(text string) (rows [][]string) {
 	for _, m := range tableRow.FindAllStringSubmatch(text, -1) {
@@ -185,7 +185,7 @@ func parseDir(t *testing.T, dir string) map[string]*ast.File {
 	return files
 }
 
-// callsFunc tells whether a function calls another of its package.
+// callsFunc reports whether a function calls another of its package.
 func callsFunc(f *ast.FuncDecl, name string) (found bool) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		if c, ok := n.(*ast.CallExpr); ok {

@@ -15,13 +15,13 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// Args are what a job is about, and what its handler gets back: a type of the
+// Args are the arguments of a job, which its handler gets back: a type of the
 // application that encoding/json can write and read.
 type Args interface {
-	// Kind names the type of job, and so the handler that runs it. It must
-	// give the same for every value of the type, its zero value included, and
-	// no other type of the program may have it.
-	// Jobs outlive releases: once used, a kind should not change.
+	// Kind names the kind of job, and so the handler that runs it. It must return
+	// the same name for every value of the type, its zero value included. No other
+	// type of the program may return it. Jobs outlive releases: once used, a kind
+	// should not change.
 	Kind() string
 }
 
@@ -32,14 +32,14 @@ type argsTypes struct {
 	kinds map[string]reflect.Type // that of what a pointer points to
 }
 
-// argsType is what there is to know of one.
+// argsType describes a type of args.
 type argsType struct {
-	kind   string       // of its zero value
-	taken  reflect.Type // the other type that has this kind, or nil
+	kind   string       // the kind of its zero value
+	taken  reflect.Type // another type that has this kind, or nil
 	hidden bool         // JSON sees none of its fields
 }
 
-// of gives what there is to know of a type that is no interface.
+// of returns the description of a type, which must not be an interface.
 func (a *argsTypes) of(t reflect.Type) *argsType {
 	if known, ok := a.known.Load(t); ok {
 		return known.(*argsType)
@@ -61,8 +61,8 @@ func (a *argsTypes) of(t reflect.Type) *argsType {
 	return known.(*argsType)
 }
 
-// zeroKind gives the kind of the zero value of a type, or "" if that has none. A
-// pointer is given something to point to, as its Kind may look there.
+// zeroKind returns the kind of the zero value of a type, or "" if Kind panics. If t
+// is a pointer type the pointer is not nil, as Kind may look at what it points to.
 func zeroKind(t reflect.Type) (kind string) {
 	defer func() {
 		if recover() != nil {
@@ -83,7 +83,7 @@ func deref(t reflect.Type) reflect.Type {
 	return t
 }
 
-// What writes and reads JSON in its own way.
+// Interfaces of types that write and read JSON in their own way.
 var (
 	marshalers   = []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()}
 	unmarshalers = []reflect.Type{reflect.TypeFor[json.Unmarshaler](), reflect.TypeFor[encoding.TextUnmarshaler]()}
@@ -93,8 +93,8 @@ func implements(t reflect.Type, any []reflect.Type) bool {
 	return slices.ContainsFunc(any, t.Implements)
 }
 
-// hidesAll tells whether a type has fields and JSON sees none of them, so that
-// what is in them would be lost. Those with the tag "-" are meant to be.
+// hidesAll reports whether a type has fields and JSON sees none of them, so that
+// their values would be lost. Fields with the tag "-" are left out on purpose.
 func hidesAll(t reflect.Type) bool {
 	hidden := false
 	for _, f := range reflect.VisibleFields(structOf(t)) {
@@ -109,7 +109,7 @@ func hidesAll(t reflect.Type) bool {
 	return hidden
 }
 
-// structOf gives the struct that t is or points to, else one without fields.
+// structOf returns the struct type that t is or points to, else one without fields.
 func structOf(t reflect.Type) reflect.Type {
 	if t = deref(t); t.Kind() == reflect.Struct {
 		return t
@@ -165,8 +165,7 @@ func findInvalid(v reflect.Value, path string) (string, string, bool) {
 	return "", "", false
 }
 
-// ID is a job's name for the outside: a UUID of version 7. The zero ID names
-// no job.
+// ID identifies a job: a UUID of version 7. The zero ID identifies no job.
 type ID = storage.ID
 
 // ParseID reads the form that [ID.String] writes.
@@ -178,7 +177,7 @@ func ParseID(s string) (ID, error) {
 	return id, nil
 }
 
-// Enqueued is the answer to an enqueue.
+// Enqueued is the result of an enqueue.
 type Enqueued = storage.Enqueued
 
 // State is where a job is. A job is in exactly one state.
@@ -202,46 +201,46 @@ type Job[A Args] struct {
 	Args     A
 	Headers  map[string]string // nil if there are none
 	Priority int
-	// Attempt counts the runs of the handler, this one included: 1 is the first.
+	// Attempt counts the runs of the handler, this one included. It is 1 in the
+	// first run.
 	Attempt int
-	// Retry counts the failures since the job was enqueued or redriven. It
-	// alone chooses the delay after the next failure.
+	// Retry counts the failures since the job was enqueued or redriven. It alone
+	// decides the delay after the next failure.
 	Retry int
-	// Crashes counts the processes that died in a row while running the job.
+	// Crashes counts the processes in a row that died while they ran the job.
 	Crashes int
-	// Snoozes counts how often the handler gave [Snooze].
+	// Snoozes counts how often the handler returned [Snooze].
 	Snoozes int
-	// Phase is the phase of the delivery policy this attempt is in.
+	// Phase is the phase of the delivery policy that this attempt is in.
 	Phase     policy.Phase
 	CreatedAt time.Time
 	DueAt     time.Time
 }
 
-// JobOptions say how a job is to be run. Nil and the zero value mean defaults.
+// JobOptions configure a job. Nil and the zero value mean defaults.
 type JobOptions struct {
-	// Queue is the line the job waits in. If empty, "default".
+	// Queue is the queue in which the job waits. If empty, "default".
 	Queue string
-	// Priority decides between ready jobs of a worker: higher first, from -100
-	// to 100. If zero, in the middle.
+	// Priority orders the ready jobs of a worker: higher first, from -100 to 100.
+	// If zero, in the middle.
 	Priority int
 	// DueAt is when the job is due, on the queue's clock; a time in the past
 	// means at once. At most one of DueAt and Delay may be set. If zero, at once.
 	DueAt time.Time
 	// Delay is how long after now the job is due. If zero, at once.
 	Delay time.Duration
-	// Policy is the delivery policy of this job alone, and is stored with it: a
-	// [policy.Policy], of which the zero value has no retry, or a
-	// [policy.Document]. Its throttle section has no effect. If nil, or for a
-	// section that is absent, the policy of the kind, else of the queue, else
-	// of Options; likewise if that of the queue disables others.
+	// Policy is the delivery policy of this job, and is stored with it: a
+	// [policy.Policy], whose zero value allows no retry, or a [policy.Document].
+	// Its throttle section has no effect. A queue's policy can disable it. If nil,
+	// or for a section that is absent, the policy of the kind, else of the queue,
+	// else of Options.
 	Policy policy.Delivery
 	// Timeout bounds each attempt, at least 1 ms. If zero, the timeout of the
 	// kind, else of the worker.
 	Timeout time.Duration
-	// Unique keeps a second job with the same key out. If nil, none.
+	// Unique refuses a second job with the same key. If nil, the job has no key.
 	Unique *Unique
-	// Headers travel with the job beside its args, for trace ids and the like.
-	// If nil, none.
+	// Headers are stored beside the args, for trace IDs and the like. If nil, none.
 	Headers map[string]string
 }
 
@@ -249,9 +248,8 @@ type JobOptions struct {
 type Unique struct {
 	// Key must not be empty; at most 1,024 bytes of UTF-8.
 	Key string
-	// Forever holds the key also after the job has ended, however it ended, until
-	// [Queue.ReleaseUnique]. If
-	// false, the key is free again once the job is finished or dead.
+	// Forever holds the key until [Queue.ReleaseUnique], also after the job has
+	// ended. If false, the key is free again when the job is finished or dead.
 	Forever bool
 }
 
@@ -277,19 +275,19 @@ type JobInfo struct {
 	EndedAt   time.Time     // when it was finished or died
 	Timeout   time.Duration // the job's own
 	Unique    string        // the key, without the kind
-	// Cancelling is set on a running job that was asked to stop.
+	// Cancelling is true if the job is running and has been cancelled.
 	Cancelling bool
 	// Reason is why the job is dead.
 	Reason Reason
 	// Error is the last error.
 	Error string
-	// Policy is the job's own, or nil; of a dead job the one in effect at its
-	// end.
+	// Policy is the job's own policy, or nil. For a dead job it is the policy that
+	// was in effect at its end.
 	Policy *policy.Document
-	// Args and Headers as they were enqueued.
+	// Args and Headers are as they were enqueued.
 	Args    json.RawMessage
 	Headers map[string]string
-	// History holds the last failures, the oldest first, at most 20.
+	// History has the last failures, the oldest first, at most 20.
 	History []Failure
 }
 
@@ -300,38 +298,38 @@ type Failure = storage.Failure
 type Count = storage.Count
 
 // Permanent is the verdict that no retry can help: the job goes to the dead
-// letters at once with reason "permanent". err says why; it may be nil.
+// letters at once, with reason "permanent". err says why; it may be nil.
 func Permanent(err error) error { return &engine.PermanentError{Err: err} }
 
-// RetryAfter is the verdict that the attempt failed, and that the next one
-// should not start before d has passed. It uses up a retry. d is a floor: the
-// delay is the longer of d and the policy's, with up to 10 % jitter upwards;
-// d counts for at most [WorkerOptions].MaxRetryAfter. err says why; it may be nil.
+// RetryAfter is the verdict that the attempt failed, and that the next one should
+// not start before d has passed. It uses up a retry. The delay is the longer of d
+// and the policy's delay, with up to 10 % jitter upwards. d counts for at most
+// [WorkerOptions].MaxRetryAfter. err says why; it may be nil.
 func RetryAfter(d time.Duration, err error) error {
 	return &engine.RetryAfterError{After: d, Err: err}
 }
 
-// Snooze is the verdict that the job should come back after d, at least
-// 100 ms. It is no failure and uses up no retry; but a job that snoozed
-// [WorkerOptions].MaxSnoozes times dies with reason "snoozed". err says why; it
-// may be nil. It is kept if the job dies of it, and only then.
+// Snooze is the verdict that the job should run again after d, at least 100 ms. It
+// is no failure and uses up no retry. A job that has snoozed
+// [WorkerOptions].MaxSnoozes times and snoozes again is dead with reason "snoozed".
+// err says why; it may be nil. It is kept only if the job dies of it.
 func Snooze(d time.Duration, err error) error { return &engine.SnoozeError{For: d, Err: err} }
 
 // Cancel is the verdict that the job is pointless: it is finished as
 // cancelled. err says why; it may be nil.
 func Cancel(err error) error { return &engine.CancelError{Err: err} }
 
-// Verdict is what a handler has said by [Permanent], [RetryAfter], [Snooze] or
+// Verdict is a verdict of a handler: [Permanent], [RetryAfter], [Snooze] or
 // [Cancel].
 type Verdict struct {
 	Kind VerdictKind
-	// After is the time given to RetryAfter or Snooze.
+	// After is the duration of RetryAfter or Snooze.
 	After time.Duration
-	// Err is the error that was given, or nil.
+	// Err is the error that the handler passed, or nil.
 	Err error
 }
 
-// VerdictKind says which function a verdict is of.
+// VerdictKind names the function that made a verdict.
 type VerdictKind string
 
 // The kinds of verdicts.
@@ -342,10 +340,10 @@ const (
 	VerdictCancel     VerdictKind = "cancel"
 )
 
-// VerdictOf returns the verdict in err that counts for a worker: the outermost,
-// if err wraps several. It is not ok if there is none: nil means done, and other
-// errors are classified by rules, see [policy.Classify]. It serves tests of
-// handlers, and what is wrapped around them.
+// VerdictOf returns the verdict in err that counts for a worker: the outermost, if
+// err wraps several. It is not ok if err has none: nil means done, and other errors
+// are classified by rules, see [policy.Classify]. It serves tests of handlers, and
+// code that wraps handlers.
 func VerdictOf(err error) (v Verdict, ok bool) {
 	switch e := engine.VerdictOf(err).(type) {
 	case *engine.PermanentError:

@@ -10,19 +10,19 @@ import (
 	"github.com/errandq/errand/policy"
 )
 
-// BudgetState is what a retry budget holds.
+// BudgetState is the state of a retry budget.
 type BudgetState struct {
-	// Queue or Kind says whose it is; the other one is empty.
+	// Queue or Kind names the owner of the budget; the other one is empty.
 	Queue, Kind string
-	// Tokens of Capacity are in the bucket.
+	// Tokens is how many tokens are left, and Capacity how many there can be.
 	Tokens, Capacity float64
-	// Deferred is how many times a retry was put off for lack of tokens.
+	// Deferred counts the retries that were put off for lack of tokens.
 	Deferred int64
 }
 
-// Budgets gives the state of the retry budgets in this process: those of
-// queues, see [QueueOptions], and of kinds that a worker of q has a handler
-// for, see [HandlerOptions]; sorted by queue, then kind.
+// Budgets returns the state of the retry budgets in this process, sorted by
+// queue, then kind. They are the budgets of queues, see [QueueOptions], and of
+// the kinds that a worker of q handles, see [HandlerOptions].
 func (q *Queue) Budgets() []BudgetState {
 	now := time.Now()
 	q.limits.mu.Lock()
@@ -42,16 +42,16 @@ func (q *Queue) Budgets() []BudgetState {
 // owner is the queue or the kind that a limit is for; the other one is empty.
 type owner struct{ queue, kind string }
 
-// limits are what the workers of a queue share, so that a limit is one for the
-// whole process.
+// limits are the budgets and throttles that the workers of a queue share: a limit
+// holds for the whole process.
 type limits struct {
 	mu        sync.Mutex
 	budgets   map[owner]*engine.Budget
 	throttles map[owner]*engine.Throttle
 }
 
-// budget gives the budget of o, or nil if it has none. Whoever comes with
-// other figures than those before gets a new one, as after a change of mind.
+// budget returns the budget of o, or nil if options is nil. Other options than
+// in the call before replace the budget by a new one.
 func (l *limits) budget(o owner, options *policy.BudgetOptions) *engine.Budget {
 	if options == nil {
 		return nil
@@ -69,8 +69,8 @@ func (l *limits) budget(o owner, options *policy.BudgetOptions) *engine.Budget {
 	return fresh
 }
 
-// throttle gives the throttle of o by the section of its policy, or nil if it
-// has none; otherwise as budget does.
+// throttle returns the throttle of o by a section of its policy, or nil if the
+// section sets no rate. Another rate than in the call before replaces it.
 func (l *limits) throttle(o owner, section *policy.Throttle) *engine.Throttle {
 	if section == nil || section.MaxReceivesPerSecond == 0 {
 		return nil

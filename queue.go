@@ -27,9 +27,9 @@ const (
 	// Full syncs every commit: what was acknowledged survives a crash of the
 	// system and a power cut.
 	Full = sqlite.Full
-	// Relaxed leaves the moment to the operating system: what was acknowledged
+	// Relaxed lets the operating system choose when to sync: what was acknowledged
 	// survives the end of the process, but a crash of the system or a power cut
-	// may take the last commits. The database stays whole.
+	// may lose the last commits. The database stays whole.
 	Relaxed = sqlite.Relaxed
 )
 
@@ -39,20 +39,22 @@ type SQLiteOptions = sqlite.Options
 
 // Options configure a [Queue]. Nil and the zero value mean defaults.
 type Options struct {
-	// SQLite configures the file that Open opens; see [New] for other stores. Its
-	// Logger, if nil, is the one below. If zero, the defaults of [sqlite.Options].
+	// SQLite configures the file that Open opens. New refuses it, as its store is
+	// open already. SQLite.Logger is Logger if nil. If zero, the defaults of
+	// [sqlite.Options].
 	SQLite SQLiteOptions
-	// Policy is the delivery policy of jobs for which nothing else sets one: a
-	// [policy.Policy], [policy.Document] or [policy.Topic]. Each section of a
-	// document stands for itself. One that [policy.Policy.Lint] doubts is
-	// logged, as are those of Queues and of handlers. If nil, or for a retry
-	// section that is absent, [policy.Default].
+	// Policy is the delivery policy of jobs for which neither the job nor its kind
+	// or queue sets one: a [policy.Policy], [policy.Document] or [policy.Topic].
+	// Sections are resolved independently of each other. The doubts of
+	// [policy.Policy.Lint] are logged, also about the policies of Queues and of
+	// handlers. If nil, or if it has no retry section, [policy.Default].
 	Policy policy.Delivery
-	// Queues holds what is particular to single queues, by name. A queue that
-	// is not listed exists all the same. If nil, nothing is.
+	// Queues overrides settings for single queues, by name. Queues need not be
+	// listed to be used. If nil, none is overridden.
 	Queues map[string]QueueOptions
-	// Retention is how long finished jobs are kept; dead letters are kept
-	// until they are purged. If zero, 24 h; if negative, they are deleted at once.
+	// Retention is how long finished jobs are kept. Dead letters are kept until
+	// they are purged. If zero, 24 h; if negative, finished jobs are deleted at
+	// once.
 	Retention time.Duration
 	// MaxArgs is the limit for the args of a job, in bytes of JSON, up to
 	// 64 MiB. If zero, 256 KiB.
@@ -60,33 +62,37 @@ type Options struct {
 	// MaxHeaders is the limit for the headers of a job, in bytes of JSON, up
 	// to 64 MiB. If zero, 16 KiB.
 	MaxHeaders int
-	// Clock is the wall clock. It is believed as far as [ClockState] says; that
-	// it was set is noticed within 15 s. It must be safe for concurrent use. If
+	// Clock is the wall clock; [ClockState] says how far it is believed. A change
+	// of the clock is noticed within 15 s. It must be safe for concurrent use. If
 	// nil, time.Now.
 	Clock func() time.Time
 	// WaitForClock holds schedules back in this process while the wall clock is
 	// not plausible, that is before the program was built. If false, they fire
-	// by whatever time it is on the queue's clock.
+	// by the queue's clock, right or wrong.
 	WaitForClock bool
-	// Logger takes what nobody can be told otherwise. If nil, slog.Default.
+	// Logger receives what no caller can be told: recovered jobs, stuck handlers,
+	// failures of the store. If nil, slog.Default.
 	Logger *slog.Logger
 }
 
-// QueueOptions are what is particular to one queue.
+// QueueOptions are the settings of one queue.
 type QueueOptions struct {
 	// Policy is the delivery policy of the queue's jobs. A [policy.Topic] can
-	// disable the policies of kinds and jobs. Its throttle section limits the
-	// rate at which jobs of the queue start, but for those of kinds that have
-	// such a section: as an average with bursts of up to a tenth of a second's
-	// worth, for all workers of a Queue together. A worker leases no more of
-	// them than may start at once. If nil, or for a section that is absent,
-	// that of Options, by which each queue has a throttle of its own.
+	// disable the policies of kinds and jobs.
+	//
+	// The throttle section limits the start rate of the queue's jobs, except for
+	// kinds with a throttle of their own. The limit is an average; bursts of a
+	// tenth of a second's worth are allowed. It holds for all workers of a Queue
+	// together. A worker leases no more of these jobs than may start at once.
+	//
+	// If nil, or for a section that is absent, that of Options. The throttle of
+	// Options applies to each queue separately.
 	Policy policy.Delivery
-	// Rules tell which errors of handlers are worth a retry, see
-	// [HandlerOptions]. If nil, [policy.DefaultRules].
+	// Rules decide which errors of handlers are retried, see [HandlerOptions].
+	// If nil, [policy.DefaultRules].
 	Rules policy.Rules
-	// Budget is the retry budget of those of the queue's jobs whose kind has
-	// none, see [HandlerOptions]. If nil, retries are not limited.
+	// Budget is the retry budget of the queue's jobs, except for kinds with a
+	// budget of their own; see [HandlerOptions]. If nil, retries are not limited.
 	Budget *policy.BudgetOptions
 }
 
@@ -131,7 +137,8 @@ func (o *Options) withDefaults() Options {
 	return c
 }
 
-// Queue is a durable queue of jobs. It is safe for concurrent use.
+// Queue is a durable job queue: a database with any number of named queues. It is
+// safe for concurrent use.
 type Queue struct {
 	store  storage.Store
 	opts   Options // with defaults
@@ -139,8 +146,8 @@ type Queue struct {
 	limits limits
 	types  argsTypes
 	lanes  engine.Lanes
-	// changing holds one while a schedule is changed, so that those who do it in
-	// this process take turns instead of each other's chance.
+	// changing holds one value while a schedule is changed. Callers in this
+	// process take turns by it, so that none of them fails by another's change.
 	changing chan struct{}
 
 	closing  sync.Once
@@ -159,17 +166,17 @@ func (q *Queue) settings(name string) engine.QueueSettings {
 	return s
 }
 
-// Open opens the queue in the SQLite file at path, and creates the file with
-// mode 0600 if there is none. Its tables are brought up to date.
+// Open opens the queue in the SQLite file at path. It creates the file with mode
+// 0600 if there is none, and brings its tables up to date.
 //
-// It gives a [FieldError] for a path that cannot be meant, [ErrUnsupportedDB]
-// for one on a network or shared file system, [ErrCorrupt] for a file that is no
-// database, [ErrReadOnly] for one that cannot be written, and
-// [ErrTooNew] for one that a later version of errand has changed.
+// It returns a [FieldError] for an empty path, [ErrUnsupportedDB] for a file on a
+// network or shared file system, [ErrCorrupt] for a file that is no database,
+// [ErrReadOnly] for a file that cannot be written, and [ErrTooNew] for a database
+// that a later version of errand has changed.
 //
 // If a process has ended without closing the file, the tables are checked in the
-// background. Once damage is found, whatever adds work gives [ErrCorrupt], and
-// workers end, with that error, when what is running has ended; see
+// background. Once damage is found, calls that add work return [ErrCorrupt], and
+// Run of each worker returns that error when its running jobs have ended; see
 // docs/operations.md.
 func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 	o = cmp.Or(o, &Options{})
@@ -197,7 +204,7 @@ func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 	return q, nil
 }
 
-// logDoubts warns of policies as they were given: what they lack is not theirs.
+// logDoubts logs the doubts about the policies in o, before defaults are filled in.
 func (o *Options) logDoubts(log *slog.Logger) {
 	logDoubts(log, "options", o.Policy)
 	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
@@ -217,9 +224,9 @@ func newQueue(ctx context.Context, store storage.Store, o Options) (*Queue, erro
 	return q, nil
 }
 
-// New makes a queue on a store that is open already, one on the application's
-// own database for example. Closing the queue closes the store. Options.SQLite
-// must be zero: those options belong to whoever opens the store.
+// New makes a queue on a store that is open already, for example one on the
+// application's own database. Closing the queue closes the store. Options.SQLite
+// must be zero: set those options where the store is opened.
 func New(ctx context.Context, store storage.Store, o *Options) (*Queue, error) {
 	o = cmp.Or(o, &Options{})
 	var f faults
@@ -245,51 +252,23 @@ func New(ctx context.Context, store storage.Store, o *Options) (*Queue, error) {
 	return q, nil
 }
 
-// Close closes the queue and its store. Calls under way finish first, later
-// ones give [ErrClosed]. Stop the workers before: [Worker.Shutdown]. Closing
-// twice is harmless and gives the same result.
+// Close closes the queue and its store. Calls under way finish first; later calls
+// return [ErrClosed]. Stop the workers before, see [Worker.Shutdown]. Closing
+// twice is harmless and returns the same result.
 func (q *Queue) Close() error {
 	q.closing.Do(func() { q.closeErr = q.store.Close() })
 	return q.closeErr
 }
 
-// Tx runs fn in a write transaction on the queue's file, and commits it if fn
-// returns nil; otherwise, or if fn panics, or if an EnqueueTx or CancelTx in it
-// failed in the database, it is rolled back. Jobs enqueued in
-// it with [Queue.EnqueueTx] exist if it commits, and workers learn of them at
-// once. Nobody else can write meanwhile, this queue included: do in fn only
-// what the transaction is about. Of the queue's methods fn may call those that
-// read, which see what was committed before, EnqueueTx and CancelTx. Any
-// other that writes gives [ErrBusy] at once, and Close never returns.
+// Backup writes a copy of the queue to a new file with mode 0600, while others go
+// on using the queue. The copy shows one moment during the call. Open it as any
+// queue: jobs that were running start again, with nothing counted against them,
+// and schedules have missed their ticks since, see [Missed]. docs/operations.md
+// has the steps of a restore.
 //
-// It gives [ErrUnsupportedDB] if the store cannot do that.
-func (q *Queue) Tx(ctx context.Context, fn func(tx *sql.Tx) error) error {
-	if fn == nil {
-		return &FieldError{Field: "fn", Limit: "must not be nil"}
-	}
-	s, err := q.txStore()
-	if err != nil {
-		return err
-	}
-	return s.Tx(ctx, fn)
-}
-
-func (q *Queue) txStore() (storage.TxEnqueuer, error) {
-	s, ok := q.store.(storage.TxEnqueuer)
-	if !ok {
-		return nil, fmt.Errorf("%w: store %T has no transactions for the application", ErrUnsupportedDB, q.store)
-	}
-	return s, nil
-}
-
-// Backup writes a copy of the queue, as of one moment during the call, to a new
-// file with mode 0600, while others go on. Open it as any queue: jobs that were
-// running start again, with nothing counted against them, and schedules have
-// missed what was due since, see [Missed]. docs/operations.md has the steps of a
-// restore.
-//
-// It gives an error that is fs.ErrExist for a path that exists, and [ErrUnsupportedDB] if the
-// store cannot do that. After an error there is no file.
+// Backup returns an error that is fs.ErrExist if the path exists, and
+// [ErrUnsupportedDB] if the store cannot be backed up. After an error there is no
+// file.
 func (q *Queue) Backup(ctx context.Context, path string) error {
 	s, ok := q.store.(storage.Backuper)
 	if !ok {
@@ -301,8 +280,8 @@ func (q *Queue) Backup(ctx context.Context, path string) error {
 	return s.Backup(ctx, path)
 }
 
-// Job gives all that is known of a job, live, finished or dead. It gives
-// [ErrNotFound] if there is none, or none any more.
+// Job returns all that is known of a job, live, finished or dead. It returns
+// [ErrNotFound] if there is no job with this ID, or if it has been deleted.
 func (q *Queue) Job(ctx context.Context, id ID) (JobInfo, error) {
 	r, err := q.store.Job(ctx, id)
 	if err != nil {
@@ -311,22 +290,22 @@ func (q *Queue) Job(ctx context.Context, id ID) (JobInfo, error) {
 	return jobInfo(&r)
 }
 
-// Cancel ends a job that waits as cancelled. The handler of a running one has
-// its context cancelled with cause [ErrCancelled]; if it then returns nil the
-// job is done, with anything else it is cancelled.
-// Cancel gives the state that the job is in after the call, which for a job
-// that had already ended is the state it ended in. It gives [ErrNotFound] for
-// no job.
+// Cancel finishes a job as cancelled. If the job is running, the context of its
+// handler is cancelled with cause [ErrCancelled]. If the handler then returns nil
+// the job is done; otherwise it is cancelled.
+//
+// Cancel returns the state of the job after the call. A job that had already ended
+// keeps its state. Cancel returns [ErrNotFound] if there is no job with this ID.
 func (q *Queue) Cancel(ctx context.Context, id ID) (State, error) {
 	return q.store.Cancel(ctx, q.clock.current(ctx), id, q.opts.Retention)
 }
 
 // CancelTx is [Queue.Cancel] inside a transaction of the application on the queue's
-// file, or one begun by [Queue.Tx]: it takes effect if tx commits. The handler of a
-// running job learns of it at once after the commit of a Tx, else within a second or
-// so, in a queue with SingleProcess with the next heartbeat.
+// file: it takes effect if tx commits. The handler of a running job learns of it at
+// once if tx is of [Queue.Tx], otherwise about a second after the commit, or with
+// the next heartbeat if the queue is of a single process.
 //
-// It gives [ErrWrongDatabase] for a transaction on another database.
+// It returns [ErrWrongDatabase] for a transaction on another database.
 func (q *Queue) CancelTx(ctx context.Context, tx *sql.Tx, id ID) (State, error) {
 	if tx == nil {
 		return "", &FieldError{Field: "tx", Limit: "must not be nil"}
@@ -338,9 +317,9 @@ func (q *Queue) CancelTx(ctx context.Context, tx *sql.Tx, id ID) (State, error) 
 	return s.CancelTx(ctx, tx, q.clock.current(ctx), id, q.opts.Retention)
 }
 
-// Pause stops all workers from taking jobs of a queue; it may be one that has
-// no job yet. Running jobs go on, new ones can be enqueued, and the pause
-// survives a restart. Doing it twice is the same as once.
+// Pause stops all workers from taking jobs of a queue, which need not have any yet.
+// Running jobs go on, new ones can be enqueued, and the pause survives a restart.
+// Pausing twice is the same as once.
 func (q *Queue) Pause(ctx context.Context, queue string) error {
 	return q.pause(ctx, queue, true)
 }
@@ -357,16 +336,16 @@ func (q *Queue) pause(ctx context.Context, queue string, paused bool) error {
 	return q.store.Pause(ctx, q.clock.current(ctx), queue, paused)
 }
 
-// Paused gives the paused queues, sorted.
+// Paused returns the paused queues, sorted.
 func (q *Queue) Paused(ctx context.Context) ([]string, error) { return q.store.Paused(ctx) }
 
-// Counts gives the number of jobs by queue, kind and state, without zeros,
-// sorted. The numbers are kept, so that asking is cheap however many jobs
+// Counts returns the number of jobs by queue, kind and state, sorted and without
+// zeros. The numbers are kept, not counted: the call is cheap however many jobs
 // there are.
 func (q *Queue) Counts(ctx context.Context) ([]Count, error) { return q.store.Counts(ctx) }
 
-// jobInfo puts a record into public words. What does not decode was not
-// written by this package: that is an error, and the rest comes with it.
+// jobInfo returns a record as the public API shows it. If a field does not decode,
+// which this package did not write then, it returns an error beside the rest.
 func jobInfo(r *storage.Record) (JobInfo, error) {
 	j := JobInfo{
 		ID: r.ID, Queue: r.Queue, Kind: r.Kind, State: r.State, Priority: r.Priority,

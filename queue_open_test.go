@@ -26,7 +26,7 @@ func write(t *testing.T, path, text string, mode os.FileMode) string {
 	return path
 }
 
-// snapshot gives the names and contents of all files in dir.
+// snapshot returns the names and contents of all files in dir.
 func snapshot(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -14,71 +14,73 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// Schedule is a recurring job: what [Queue.Schedule] declares. Each of its
-// ticks becomes one job, however many processes and workers there are.
+// Schedule is a recurring job, as [Queue.Schedule] declares it. A tick is a moment
+// at which it is due. Each tick becomes one job, however many processes and workers
+// there are.
 type Schedule struct {
 	// Name names the schedule in the database, by the rule for names of kinds.
 	Name string
-	// Spec says when, in whole seconds: five cron fields (minute, hour, day of
+	// Spec sets the ticks, in whole seconds: five cron fields (minute, hour, day of
 	// month, month, day of week), six with the second first, @yearly, @monthly,
-	// @weekly, @daily, @hourly, or @every with a duration from 1s to 87600h.
-	// At most 256 bytes. What it makes of daylight saving depends on its hour
-	// field: with fixed hours, what is in the gap comes right after it and what
-	// comes twice counts once; with * or a step in it no tick is lost, and both
-	// passes have theirs. The ticks of @every are the multiples of the duration
-	// since 1970 UTC, whenever the program was started.
+	// @weekly, @daily, @hourly, or @every with a duration from 1s to 87600h. At
+	// most 256 bytes. The ticks of @every are the multiples of the duration since
+	// 1970 UTC, whenever the program was started.
+	//
+	// The hour field decides about changes of the clock. With fixed hours, a tick
+	// in the hour that is skipped comes right after it, and one in the hour that is
+	// repeated comes once. With * or a step in the hour field, no tick is lost and
+	// a repeated hour has its ticks twice.
 	Spec string
-	// Zone is the zone by whose clocks the fields of the spec go, a name of the
-	// IANA time zone database. "Local" is refused: it depends on the process. A
-	// program for machines without the database imports time/tzdata. If empty, UTC.
+	// Zone is the IANA time zone in which Spec is evaluated. "Local" is refused, as
+	// it depends on the process. A program for machines without the time zone
+	// database imports time/tzdata. If empty, UTC.
 	Zone string
-	// Args are those of each job.
+	// Args are the args of each job.
 	Args Args
-	// Options are those of each job. DueAt and Delay must be zero, and the
-	// headers errand-schedule (the name) and errand-tick (RFC 3339, in the zone)
-	// are added. A tick whose unique key another job holds is skipped. If nil,
-	// the defaults of jobs.
+	// Options are the options of each job. DueAt and Delay must be zero. Two
+	// headers are added: errand-schedule (the name) and errand-tick (RFC 3339, in
+	// the zone). A tick is skipped if another job holds its unique key. If nil, the
+	// defaults of jobs.
 	Options *JobOptions
-	// Missed says what ticks are worth at which no worker was there. If zero,
-	// MissedOne.
+	// Missed decides about ticks that were missed. If zero, MissedOne.
 	Missed Missed
-	// Overlap says what becomes of a tick while the job of an earlier one is
-	// not over. If zero, OverlapAllow.
+	// Overlap decides about a tick while the job of an earlier tick is not over.
+	// If zero, OverlapAllow.
 	Overlap Overlap
-	// Jitter puts each job off by less than this, up to 24 h: by the same for a
-	// name and a tick in every process, and spread evenly over names and ticks.
+	// Jitter delays each job by less than this, up to 24 h. The delay of a tick is
+	// the same in every process; the delays of names and ticks are spread evenly.
 	// If zero, jobs are due at the tick.
 	Jitter time.Duration
 }
 
-// Missed says what missed ticks are worth: those that came while no worker ran,
-// or that a jump of the clock has passed over, more than 10 s ago. What is less
-// late is on time; but ticks so close together that one on time is next to one
-// that is not are all missed.
+// Missed decides about missed ticks: those that came while no worker ran, or that a
+// jump of the clock has passed over. A tick at most 10 s late is on time. Where
+// ticks are at most 10 s apart they are on time only if none before them was
+// missed.
 type Missed int
 
 const (
-	// MissedOne fires one job for all that were missed, that of the latest tick,
-	// unless another is on time. It is the default.
+	// MissedOne fires one job for all missed ticks, that of the latest, unless
+	// another tick is on time. It is the default.
 	MissedOne = Missed(schedule.One)
-	// MissedSkip drops them.
+	// MissedSkip drops missed ticks.
 	MissedSkip = Missed(schedule.Skip)
 )
 
-// MissedAll fires the latest ticks up to that many, which must be between 1 and
-// 1,000, and drops the older ones. Their jobs are written in one transaction:
-// their args and headers must not exceed 64 MiB together.
+// MissedAll fires the latest missed ticks, max at most, and drops the older ones.
+// max must be between 1 and 1,000. The jobs are written in one transaction: their
+// args and headers must not exceed 64 MiB together.
 func MissedAll(max int) Missed {
 	if max < 1 {
-		return Missed(max + notAll) // to be refused with the number that was given
+		return Missed(max + notAll) // refused by Schedule, with the number in the error
 	}
 	return Missed(max)
 }
 
-// notAll makes what MissedAll must not be given differ from the other values.
+// notAll is added to a bad argument of MissedAll, to tell it from other values.
 const notAll = int(schedule.Skip) - 1
 
-// String gives "one", "skip" or "all(100)".
+// String returns "one", "skip", or for example "all(100)".
 func (m Missed) String() string {
 	switch {
 	case m < MissedSkip:
@@ -89,8 +91,9 @@ func (m Missed) String() string {
 	return schedule.Missed(m).String()
 }
 
-// Overlap says whether a schedule may have more than one job that is not over:
-// that is scheduled, ready or running. One waiting for its retry is not over.
+// Overlap decides whether a schedule may have more than one job that is not over. A
+// job is not over while it is scheduled, ready or running, so also while it waits
+// for a retry.
 type Overlap uint8
 
 const (
@@ -100,7 +103,7 @@ const (
 	OverlapSkip
 )
 
-// String gives "allow" or "skip".
+// String returns "allow" or "skip".
 func (o Overlap) String() string {
 	switch o {
 	case OverlapAllow:
@@ -113,17 +116,17 @@ func (o Overlap) String() string {
 
 const maxJitter = 24 * time.Hour
 
-// Schedule declares a schedule: it adds it, or makes the one of that name what
-// s says. Programs declare theirs at each start; what is there already is left
-// alone. The workers of all processes on the database fire all its schedules,
-// whatever queues they serve.
+// Schedule declares a schedule: it adds s, or changes the schedule of that name to
+// s. Programs declare their schedules at each start; a declaration that changes
+// nothing writes nothing. The workers of all processes on the database fire all its
+// schedules, whatever queues they serve.
 //
-// A new schedule begins with the first tick after now. So does one whose spec
-// or zone has changed, which fires nothing by itself and drops what was missed.
-// With other changes it goes on where it was. A paused one stays paused.
+// A new schedule begins with the first tick after now. So does a schedule whose
+// spec or zone has changed: its missed ticks are dropped. After other changes it
+// goes on where it was. A paused schedule stays paused.
 //
-// Bad input gives a [FieldError] for each fault, joined, and nothing is written;
-// a store that keeps no schedules gives [ErrUnsupportedDB].
+// For bad input Schedule returns a [FieldError] for each fault, joined, and writes
+// nothing. It returns [ErrUnsupportedDB] if the store keeps no schedules.
 func (q *Queue) Schedule(ctx context.Context, s Schedule) error {
 	fresh, spec, err := q.newSchedule(s)
 	if err != nil {
@@ -147,9 +150,9 @@ func (q *Queue) Schedule(ctx context.Context, s Schedule) error {
 	})
 }
 
-// newSchedule checks a schedule at the door and puts it into the words of the
-// store, as yet without a plan. The store keeps microseconds: what is finer is
-// cut off here, so that declaring the same again changes nothing.
+// newSchedule checks a schedule and returns it as the store takes it, without a
+// plan. Times are cut to the microseconds that the store keeps, so that declaring
+// the same again changes nothing.
 func (q *Queue) newSchedule(s Schedule) (storage.Schedule, *schedule.Spec, error) {
 	var f faults
 	f.add(checkName("name", s.Name))
@@ -171,7 +174,7 @@ func (q *Queue) newSchedule(s Schedule) (storage.Schedule, *schedule.Spec, error
 		Jitter: s.Jitter.Truncate(time.Microsecond), Job: q.scheduleJob(&f, s),
 	}
 	if f.n() == 0 {
-		// Of the ticks' texts, those with an offset from UTC are the longest.
+		// The text of a tick is longest with an offset from UTC.
 		job, err := engine.TickJob(&r, time.Unix(0, 0).In(time.FixedZone("", 3600)), time.Time{})
 		if err != nil {
 			return r, nil, err
@@ -210,8 +213,8 @@ func (q *Queue) scheduleJob(f *faults, s Schedule) storage.NewJob {
 	return job
 }
 
-// begin plans on from now. While schedules wait for the clock there is nothing
-// to plan from: the engine does it when they need not wait any more.
+// begin returns p changed to go on from now. While schedules wait for the clock,
+// now is unknown; the engine plans when the clock is right.
 func (q *Queue) begin(p storage.Plan, spec *schedule.Spec, now time.Time) storage.Plan {
 	if q.opts.WaitForClock && !q.clock.Plausible() {
 		p.Through, p.Next = time.Time{}, time.Time{}
@@ -229,25 +232,25 @@ type ScheduleInfo struct {
 	Missed  Missed
 	Overlap Overlap
 	Jitter  time.Duration
-	// Kind, Args and Options are those of its jobs. DueAt and Delay are zero.
+	// Kind, Args and Options are those of the jobs. DueAt and Delay are zero.
 	Kind    string
 	Args    json.RawMessage
 	Options JobOptions
 	Paused  bool
-	// Next are the next five ticks, in the zone; if paused those that would be,
-	// were it resumed. There are fewer if there are none before the year 10000.
+	// Next are the next five ticks, in the zone, or as many as there are before the
+	// year 10000. For a paused schedule they are the ticks if it were resumed now.
 	Next []time.Time
-	// LastTick is the latest tick of which a job was enqueued, in the zone, and
-	// LastJob that job; zero if there was none.
+	// LastTick is the latest tick for which a job was enqueued, in the zone, and
+	// LastJob is that job. Both are zero if there was none.
 	LastTick time.Time
 	LastJob  ID
 }
 
-// listedTicks are as many as ScheduleInfo.Next has.
+// listedTicks is the length of ScheduleInfo.Next.
 const listedTicks = 5
 
-// parseSchedule reads the spec of a stored schedule, which another machine, or
-// another release of errand, may have found fine.
+// parseSchedule parses the spec of a stored schedule. It can fail: the schedule may
+// come from a machine with other time zones, or from another release of errand.
 func parseSchedule(s *storage.Schedule) (*schedule.Spec, error) {
 	spec, err := schedule.Parse(s.Spec, s.Zone)
 	if err != nil {
@@ -256,7 +259,8 @@ func parseSchedule(s *storage.Schedule) (*schedule.Spec, error) {
 	return spec, nil
 }
 
-// scheduleInfo puts a schedule into public words; f takes what cannot be.
+// scheduleInfo returns a schedule as the public API shows it. f collects what does
+// not decode.
 func scheduleInfo(f *faults, s *storage.Schedule, now time.Time) ScheduleInfo {
 	of := fmt.Sprintf("schedule %q", s.Name)
 	info := ScheduleInfo{

@@ -73,7 +73,7 @@ func onMemory(t *testing.T, test func(t *testing.T, a *agenda)) {
 	bubbled(t, storagetest.NewMemory().Open, test)
 }
 
-// onDisk gives stores on one file. No two are open at a time.
+// onDisk returns stores on one file. No two are open at a time.
 func onDisk(t *testing.T) func() storage.Store {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	return func() storage.Store {
@@ -139,7 +139,7 @@ func (a *agenda) work(do func(ctx context.Context, job *errand.Job[note]) error)
 	}
 }
 
-// took gives what has run since it was asked last.
+// took returns what has run since it was asked last.
 func (a *agenda) took() []ran {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -148,7 +148,7 @@ func (a *agenda) took() []ran {
 	return all
 }
 
-// ticks gives the ticks of a schedule that have run since took was called last.
+// ticks returns the ticks of a schedule that have run since took was called last.
 func (a *agenda) ticks(name string) (all []string) {
 	for _, r := range a.took() {
 		if r.name == name {
@@ -177,7 +177,7 @@ func (a *agenda) get(name string) errand.ScheduleInfo {
 	return info
 }
 
-// history gives the entries in short, the latest first.
+// history returns the entries in short, the latest first.
 func (a *agenda) history(name string) (lines []string) {
 	a.t.Helper()
 	ticks, err := a.Schedules().History(a.t.Context(), name)

@@ -37,7 +37,7 @@ var yearlies = []yearly{
 	{errand.Schedule{Name: "midnight", Spec: "@daily"}, eachDay(0, 0), 1},
 }
 
-// eachHour gives when the clock shows a full hour, or in a gap would have shown
+// eachHour returns when the clock shows a full hour, or in a gap would have shown
 // one had it not been set forward.
 func eachHour(zone *time.Location, from, to time.Time) (all []time.Time) {
 	for t := from.Add(time.Minute); !t.After(to); t = t.Add(time.Minute) {
@@ -56,7 +56,7 @@ func eachHour(zone *time.Location, from, to time.Time) (all []time.Time) {
 	return all
 }
 
-// eachDay gives the first moment of each day by which the clock shows a time.
+// eachDay returns the first moment of each day by which the clock shows a time.
 func eachDay(hour, minute int) func(zone *time.Location, from, to time.Time) []time.Time {
 	return func(zone *time.Location, from, to time.Time) (all []time.Time) {
 		done := "" // the day

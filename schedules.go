@@ -13,27 +13,27 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// Schedules are the recurring jobs of a queue's database. It is safe for
-// concurrent use. All its methods give [ErrNotFound] for a name that there is
-// not, and [ErrUnsupportedDB] for a store that keeps no schedules.
+// Schedules lists and controls the recurring jobs of a queue's database. Its methods
+// return [ErrNotFound] if there is no schedule of a name, and [ErrUnsupportedDB] if
+// the store keeps no schedules. It is safe for concurrent use.
 type Schedules struct{ q *Queue }
 
-// Schedules gives the schedules.
+// Schedules returns the schedules of the database.
 func (q *Queue) Schedules() *Schedules { return &Schedules{q} }
 
-// Tick is an entry in the history of a schedule: a tick that was fired, or a
-// number of them in a row that were skipped for one reason.
+// Tick is an entry in the history of a schedule: a tick that was fired, or ticks in a
+// row that were skipped for the same reason.
 type Tick struct {
-	// At is the tick or the first of them, and Until the last, in the zone.
+	// At is the first tick of the entry, and Until the last, in the zone.
 	At, Until time.Time
-	// N is how many ticks the entry is about.
+	// N is the number of ticks.
 	N int64
-	// Taken says what became of them.
+	// Taken is what became of the ticks.
 	Taken TickOutcome
 	// Noted is when the entry was made.
 	Noted time.Time
-	// Job is what was enqueued or, of a duplicate, what holds the unique key;
-	// else zero.
+	// Job is the job that was enqueued. For a duplicate it is the job that holds
+	// the unique key. Otherwise it is zero.
 	Job ID
 }
 
@@ -44,20 +44,19 @@ type TickOutcome = storage.TickOutcome
 const (
 	TickFired     = storage.TickFired
 	TickManual    = storage.TickManual    // fired by Schedules.Run
-	TickMissed    = storage.TickMissed    // skipped: nobody was there in time
-	TickPaused    = storage.TickPaused    // skipped: the schedule was
+	TickMissed    = storage.TickMissed    // skipped: no worker ran in time
+	TickPaused    = storage.TickPaused    // skipped: the schedule was paused
 	TickOverlap   = storage.TickOverlap   // skipped: the job before is not over
 	TickDuplicate = storage.TickDuplicate // skipped: another job holds the unique key
 )
 
-// maxTries is how often a change is tried that others come before: other
-// processes, or workers that fire. Each has then made a change of its own
-// between a read and the write after it.
+// maxTries is how often a change is tried. A try fails if another process, or a
+// worker that fires, changes the schedule between the read and the write.
 const maxTries = 20
 
-// List gives all schedules, sorted by name. If one cannot be read on this
-// machine, for example because it lacks its zone, then it comes without what
-// that concerns, and the error beside the list says so.
+// List returns all schedules, sorted by name. If a schedule cannot be read on this
+// machine, for example because its zone is missing, the list has the rest of it,
+// and List returns an error beside the list.
 func (s *Schedules) List(ctx context.Context) ([]ScheduleInfo, error) {
 	store, err := s.store()
 	if err != nil {
@@ -76,7 +75,7 @@ func (s *Schedules) List(ctx context.Context) ([]ScheduleInfo, error) {
 	return infos, f.err()
 }
 
-// Get gives one schedule.
+// Get returns one schedule.
 func (s *Schedules) Get(ctx context.Context, name string) (ScheduleInfo, error) {
 	_, found, err := s.find(ctx, name)
 	if err != nil {
@@ -87,8 +86,8 @@ func (s *Schedules) Get(ctx context.Context, name string) (ScheduleInfo, error) 
 	return info, f.err()
 }
 
-// Pause keeps a schedule from firing, also beyond a restart, until it is
-// resumed. Jobs that it has enqueued go on. Doing it twice is the same as once.
+// Pause stops a schedule from firing until it is resumed, also over a restart. Jobs
+// that it has enqueued go on. Pausing twice is the same as once.
 func (s *Schedules) Pause(ctx context.Context, name string) error {
 	return s.change(ctx, name, func(store storage.Scheduler, now time.Time, found *storage.Schedule) (bool, error) {
 		if found == nil {
@@ -103,8 +102,8 @@ func (s *Schedules) Pause(ctx context.Context, name string) error {
 	})
 }
 
-// Resume ends a pause. The ticks that came while it lasted are not fired; the
-// history has one entry for them.
+// Resume ends a pause. Ticks of the time of the pause are not fired; the history has
+// one entry for them.
 func (s *Schedules) Resume(ctx context.Context, name string) error {
 	return s.change(ctx, name, func(store storage.Scheduler, now time.Time, found *storage.Schedule) (bool, error) {
 		if found == nil {
@@ -117,8 +116,8 @@ func (s *Schedules) Resume(ctx context.Context, name string) error {
 		if err != nil {
 			return false, err
 		}
-		// The history first: were the pause over and this not done, the ticks
-		// would count as missed, and fire.
+		// The history comes first: if the pause ended without this entry, the
+		// ticks would count as missed, and fire.
 		if tick, ok := paused(spec, decided(found.Plan, now), now); ok {
 			p := found.Plan
 			p.Through, p.Next = now, spec.Next(now)
@@ -134,9 +133,9 @@ func (s *Schedules) Resume(ctx context.Context, name string) error {
 	})
 }
 
-// Run fires a schedule once more, now: also if it is paused, if its last job is
-// not over, or if schedules wait for the clock. Its ticks stay as they are. If
-// another job holds the unique key, the answer is a duplicate with that job's ID.
+// Run fires a schedule once more, now: also if it is paused, if its last job is not
+// over, or if schedules wait for the clock. Its ticks stay as they are. If another
+// job holds the unique key, Run returns its ID with Enqueued.Duplicate set.
 func (s *Schedules) Run(ctx context.Context, name string) (e Enqueued, err error) {
 	err = s.change(ctx, name, func(store storage.Scheduler, now time.Time, found *storage.Schedule) (bool, error) {
 		if found == nil {
@@ -180,11 +179,11 @@ func (s *Schedules) Remove(ctx context.Context, name string) error {
 	return err
 }
 
-// Keep removes all schedules but those named, and gives the names of those it
-// removed. A program that has declared all its schedules calls it with their
-// names to be rid of those that an earlier release has declared; not so if
-// programs with different schedules share the database. Without names it removes
-// all. On an error the result tells what is gone already.
+// Keep removes all schedules except those named, and returns the names of the
+// removed ones. A program that has declared all its schedules calls Keep with their
+// names, to remove schedules of its earlier releases. Do not call it if programs
+// with different schedules share the database. Without names it removes all
+// schedules. Beside an error it returns the names of those removed before.
 func (s *Schedules) Keep(ctx context.Context, names ...string) ([]string, error) {
 	var f faults
 	for i, name := range names {
@@ -209,15 +208,15 @@ func (s *Schedules) Keep(ctx context.Context, names ...string) ([]string, error)
 		switch err := store.DropSchedule(ctx, s.q.clock.current(ctx), other.Name); {
 		case err == nil:
 			removed = append(removed, other.Name)
-		case !errors.Is(err, ErrNotFound): // that another process is doing the same is fine
+		case !errors.Is(err, ErrNotFound): // another process may do the same
 			return removed, err
 		}
 	}
 	return removed, nil
 }
 
-// History gives what became of the ticks of a schedule, the latest entry first,
-// at most 50 entries.
+// History returns what became of the ticks of a schedule: at most 50 entries, the
+// latest first.
 func (s *Schedules) History(ctx context.Context, name string) ([]Tick, error) {
 	store, found, err := s.find(ctx, name)
 	if err != nil {
@@ -249,7 +248,7 @@ func (s *Schedules) store() (storage.Scheduler, error) {
 
 func noSchedule(name string) error { return fmt.Errorf("%w: schedule %q", ErrNotFound, name) }
 
-// find gives a schedule, or an error if there is none of this name.
+// find returns the schedule of this name, or an error if there is none.
 func (s *Schedules) find(ctx context.Context, name string) (storage.Scheduler, *storage.Schedule, error) {
 	store, err := s.store()
 	if err != nil {
@@ -276,8 +275,8 @@ func findSchedule(ctx context.Context, store storage.Scheduler, name string) (*s
 	return &found, nil
 }
 
-// change has try make a change of the schedule of this name, nil if there is
-// none, until it says that it is done: it is not if another change came first.
+// change calls try with the schedule of this name, or nil if there is none, until
+// try is done. It is not done if another change came first.
 func (s *Schedules) change(ctx context.Context, name string,
 	try func(store storage.Scheduler, now time.Time, found *storage.Schedule) (done bool, err error),
 ) error {
@@ -303,8 +302,8 @@ func (s *Schedules) change(ctx context.Context, name string,
 	return fmt.Errorf("errand: schedule %q: others have changed it during each of %d tries", name, maxTries)
 }
 
-// decided gives up to where all ticks of a plan are decided. One that is far
-// ahead was made by a clock that was wrong.
+// decided returns the time up to which a plan has decided about all ticks. A plan
+// that is far ahead was made by a wrong clock, and counts as made now.
 func decided(p storage.Plan, now time.Time) time.Time {
 	if p.Through.IsZero() || p.Through.After(now.Add(clock.Patience)) {
 		return now
@@ -319,11 +318,11 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// paused gives the entry of the history for what came during a pause.
+// paused returns the entry of the history for the ticks of a pause.
 func paused(spec *schedule.Spec, from, now time.Time) (storage.Tick, bool) {
 	d := spec.Due(from, now, schedule.Skip, 0)
 	t := storage.Tick{At: d.FirstSkipped, Until: d.LastSkipped, N: d.Skipped, Taken: TickPaused}
-	for _, tick := range d.Fire { // one that is due at this very moment
+	for _, tick := range d.Fire { // a tick that is due right now
 		if t.N++; t.N == 1 {
 			t.At = tick
 		}

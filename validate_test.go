@@ -49,7 +49,7 @@ func names(faults []fault) (names []string) {
 	return names
 }
 
-// fields gives the names of all fields that err is about.
+// fields returns the names of all fields that err is about.
 func fields(err error) []string {
 	if f, ok := err.(*errand.FieldError); ok { //nolint:errorlint // each error of the tree by itself
 		return []string{f.Field}

@@ -19,35 +19,37 @@ import (
 
 // WorkerOptions configure a [Worker]. Nil and the zero value mean defaults.
 type WorkerOptions struct {
-	// Queues are the queues to work for. Which of them a job is in makes no
-	// difference to its turn. If empty, "default".
+	// Queues are the queues to work for. Their jobs are ordered together, by
+	// priority and due time. If empty, "default".
 	Queues []string
-	// Concurrency is how many handlers run at a time, at most 10,000. The args of
-	// their jobs are in memory, and about 32 MiB of those that are next. If zero, 16.
+	// Concurrency is how many handlers run at a time, at most 10,000. Memory holds
+	// the args of their jobs and up to about 32 MiB of args of the next jobs. If
+	// zero, 16.
 	Concurrency int
-	// Lease is how long a job stays with a worker that shows no sign of life,
-	// at least 1 s. Workers show one every third of it. If zero, 30 s.
+	// LeaseDuration is how long a worker may go without a heartbeat before others
+	// may take its jobs, at least 1 s. Heartbeats are sent every third of it. If
+	// zero, 30 s.
 	LeaseDuration time.Duration
-	// Timeout bounds each attempt for which neither the job nor its handler
-	// sets one. If zero, none.
+	// Timeout bounds each attempt if neither the job nor its handler sets a
+	// timeout. If zero, none.
 	Timeout time.Duration
-	// Grace is how long handlers may go on by themselves when the worker stops.
-	// It must be shorter than whoever stops the process waits before killing it:
-	// Docker 10 s, Kubernetes 30 s, systemd 90 s. If zero, 8 s; if negative, not
-	// at all.
+	// Grace is how long handlers may go on undisturbed when the worker stops. It
+	// must be shorter than the time after which the process is killed: Docker
+	// waits 10 s, Kubernetes 30 s, systemd 90 s. If zero, 8 s; if negative, none.
 	Grace time.Duration
-	// StuckAfter is how long after its context ended a handler is reported as
-	// stuck. If zero, 5 s.
+	// StuckAfter is how long a handler may go on after its context has ended
+	// before it is reported as stuck. If zero, 5 s.
 	StuckAfter time.Duration
 	// MaxCrashes is how many processes in a row a job may bring down before it
 	// is dead. If zero, 3.
 	MaxCrashes int
 	// MaxSnoozes is how often a job may [Snooze]. If zero, 10,000.
 	MaxSnoozes int
-	// MaxRetryAfter is the longest delay that [RetryAfter], or an error that
-	// comes with a hint, can ask for. If zero, 24 h.
+	// MaxRetryAfter is the longest delay that [RetryAfter], or an error with a
+	// Retry-After, can ask for. If zero, 24 h.
 	MaxRetryAfter time.Duration
-	// Logger takes what nobody can be told otherwise. If nil, that of the queue.
+	// Logger receives what no caller can be told: recovered jobs, stuck handlers,
+	// failures of the store. If nil, that of the queue.
 	Logger *slog.Logger
 }
 
@@ -63,48 +65,49 @@ const (
 	defaultMaxRetryAfter = 24 * time.Hour
 )
 
-// HandlerOptions are what is particular to one kind of job.
+// HandlerOptions are the settings of one kind of job.
 type HandlerOptions struct {
-	// Policy is the delivery policy of the kind. Its throttle section limits
-	// the rate at which jobs of the kind start, in all queues together: see
-	// [QueueOptions]. If nil, or for a section that is absent, that of the
-	// queue; likewise if that of the queue disables others.
+	// Policy is the delivery policy of the kind. Its throttle section limits the
+	// start rate of jobs of the kind, in all queues together; see [QueueOptions].
+	// If nil, or for a section that is absent, that of the queue. A queue's policy
+	// can disable it.
 	Policy policy.Delivery
-	// Rules tell which errors of the handler are worth a retry. What they call
-	// [policy.Permanent] makes the job dead at once, for what they call
-	// [policy.Throttled] the document's policy for throttling holds, if it has
-	// one. A verdict of this package goes before them. If nil, those of the queue.
+	// Rules decide which errors of the handler are retried. An error of class
+	// [policy.Permanent] makes the job dead at once. After one of class
+	// [policy.Throttled] the policy for throttling holds, if the document has one.
+	// A verdict of this package goes before the rules. If nil, those of the queue.
 	Rules policy.Rules
-	// Budget is the retry budget of the kind: a retry that is due takes tokens
-	// when it is about to start, and if there are too few the job goes back
-	// with nothing used up, to come again when the refill by time has brought
-	// some, or up to a minute later if many wait. Successes pay in. The workers
-	// of a queue that give a kind the same figures share one budget. TimeoutCost
-	// has no effect, and RetriesPerSecond must not be negative. See
+	// Budget is the retry budget of the kind. A retry takes tokens when it is about
+	// to start. If there are too few, the job goes back with nothing used up. It
+	// comes again when the refill by time has brought enough, or up to a minute
+	// later if many wait. Successes pay in.
+	//
+	// Workers of a queue that set the same options for a kind share one budget.
+	// TimeoutCost has no effect, and RetriesPerSecond must not be negative. See
 	// [Queue.Budgets]. If nil, that of the queue.
 	Budget *policy.BudgetOptions
-	// Timeout bounds each attempt of a job that has no timeout of its own.
-	// If zero, that of the worker.
+	// Timeout bounds each attempt of a job without a timeout of its own. If zero,
+	// that of the worker.
 	Timeout time.Duration
 	// MaxCrashes is how many processes in a row a job of the kind may bring down
 	// before it is dead. If zero, that of the worker.
 	MaxCrashes int
 }
 
-// Worker runs jobs in this process: it takes those that are due from its
-// queues and calls their handlers. It is safe for concurrent use.
+// Worker runs jobs in this process: it takes due jobs from its queues and calls
+// their handlers. It is safe for concurrent use.
 type Worker struct {
 	queue *Queue
 	opts  WorkerOptions
 
 	mu       sync.Mutex
 	handlers map[string]engine.Handler
-	engine   *engine.Engine // once Run or Shutdown was called
-	err      error          // of the options
+	engine   *engine.Engine // nil until Run or Shutdown is called
+	err      error          // faults of the options
 }
 
-// NewWorker makes a worker on q. It starts nothing. What is wrong with the
-// options is what Run returns.
+// NewWorker makes a worker on q. It starts nothing. Run returns the faults of the
+// options.
 func NewWorker(q *Queue, o *WorkerOptions) *Worker {
 	if q == nil {
 		panic("errand: NewWorker: nil queue")
@@ -119,15 +122,15 @@ func NewWorker(q *Queue, o *WorkerOptions) *Worker {
 // kind is that of A's zero value, or of a new value if A is a pointer. Jobs of
 // kinds without a handler are left alone for others.
 //
-// What fn returns decides: nil and the job is done, an error and it is retried
-// by its policy; [Permanent], [RetryAfter], [Snooze] and [Cancel] say something
-// more exact and may be wrapped. A panic and [runtime.Goexit] are errors. ctx
-// ends when the attempt must: [context.Cause] tells why. A job may be run more
-// than once: see the package documentation.
+// If fn returns nil, the job is done. If it returns an error, the job is retried
+// by its policy. [Permanent], [RetryAfter], [Snooze] and [Cancel] are more exact
+// verdicts, and may be wrapped. A panic and [runtime.Goexit] count as errors. ctx
+// ends when the attempt must end; [context.Cause] returns why. A job may be run
+// more than once: see the package documentation.
 //
-// Handle panics if fn is nil, if the kind is malformed or has a handler
-// already, if another type that the queue has met has it, if JSON sees none of
-// the fields of A, if the options do not hold, and after Run.
+// Handle panics on misuse: a nil fn, a malformed kind, a kind that has a handler
+// already or belongs to another type, a type A of whose fields JSON sees none, bad
+// options, or a call after Run.
 func Handle[A Args](w *Worker, fn func(ctx context.Context, job *Job[A]) error, o ...HandlerOptions) {
 	kind := kindOf[A]()
 	if fn == nil {
@@ -195,8 +198,8 @@ func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Cont
 	w.handlers[kind] = h
 }
 
-// kindOf gives the kind of A. A pointer is given something to point to, as its
-// Kind may look there.
+// kindOf returns the kind of A. If A is a pointer it points to a zero value, as
+// Kind may look at that.
 func kindOf[A Args]() string {
 	var a A
 	switch t := reflect.TypeFor[A](); t.Kind() {
@@ -225,19 +228,19 @@ func decodeJob[A Args](l *storage.Leased) (*Job[A], error) {
 	return job, nil
 }
 
-// Run works until ctx ends or [Worker.Shutdown] is called. It then stops in
-// this order: nothing is fetched any more, and what was not started goes back;
-// handlers have Grace to end by themselves; their contexts are cancelled with
-// cause [ErrShutdown], which makes interrupted jobs ready again and uses up
-// nothing; outcomes are written; all that Run started has ended.
+// Run works until ctx ends or [Worker.Shutdown] is called. It then stops in this
+// order. It leases no more jobs, and returns those that were not started. Handlers
+// have Grace to end by themselves. Then their contexts are cancelled with cause
+// [ErrShutdown]; an interrupted job is ready again, with nothing used up. Outcomes
+// are written. Run returns when all that it started has ended.
 //
 // The contexts of handlers have the values of ctx, but do not end with it.
 //
-// Run gives nil after such a stop, and an error that wraps [ErrStuck] if
-// handlers have not ended StuckAfter they were cancelled: their jobs stay
-// leased until they do, also beyond Run. It gives a [FieldError] for bad
-// options, and the queue's error if that can no longer be used. A worker runs
-// once.
+// Run returns nil after such a stop. It returns an error that wraps [ErrStuck] if
+// a handler is still running StuckAfter after its context was cancelled; the job
+// stays leased until the handler ends, also after Run has returned. Run returns a
+// [FieldError] for each fault of the options, and the queue's error if the queue
+// can no longer be used. A worker runs once.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.err != nil {
 		return w.err
@@ -245,15 +248,16 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.get().Run(ctx)
 }
 
-// Shutdown has Run stop in the order described there, waits for that, and
-// gives the same result. If ctx ends first the grace is over at once; Shutdown
-// then still waits until Run has returned, which takes StuckAfter at most
-// unless the disk keeps it longer. If Run was not called, a later Run returns
-// at once. A handler that wants its own worker to stop calls it in a goroutine:
-// else both wait for each other until the handler counts as stuck.
+// Shutdown makes Run stop in the order described there, waits until Run has
+// returned, and returns the same result. If ctx ends first the grace is over at
+// once, and Run returns within about StuckAfter unless the disk is slow. If Run was
+// not called, a later Run returns at once.
+//
+// A handler that wants its own worker to stop must call Shutdown in a goroutine.
+// Otherwise both wait for each other until the handler counts as stuck.
 func (w *Worker) Shutdown(ctx context.Context) error { return w.get().Shutdown(ctx) }
 
-// get gives the engine; from the first call on no handler can be registered.
+// get returns the engine. After the first call no handler can be registered.
 func (w *Worker) get() *engine.Engine {
 	w.mu.Lock()
 	defer w.mu.Unlock()

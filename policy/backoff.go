@@ -43,7 +43,7 @@ const (
 
 var backoffNames = []string{"linear", "arithmetic", "geometric", "exponential", "doubling", "constant"}
 
-// String gives the name of the function in lower case.
+// String returns the name of the function in lower case.
 func (b Backoff) String() string { return enumString("Backoff", backoffNames, b) }
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -55,7 +55,7 @@ func (b *Backoff) UnmarshalText(text []byte) error {
 	return enumParse("backoffFunction", backoffNames, text, b)
 }
 
-// delay gives the nominal delay before retry k of the n in the backoff phase,
+// delay returns the nominal delay before retry k of the n in the backoff phase,
 // 0 <= k < n.
 func (b Backoff) delay(lo, hi time.Duration, k, n int) time.Duration {
 	switch {
@@ -76,7 +76,7 @@ func (b Backoff) delay(lo, hi time.Duration, k, n int) time.Duration {
 	return max(lo, time.Duration(min((d+ms/2)/ms*ms, uint64(hi))))
 }
 
-// increment gives span * s(k) in whole nanoseconds, rounded down, 0 < k < last.
+// increment returns span * s(k) in whole nanoseconds, rounded down, 0 < k < last.
 func (b Backoff) increment(span uint64, k, last int) uint64 {
 	pow := math.Exp
 	switch b {
@@ -105,7 +105,7 @@ func (b Backoff) increment(span uint64, k, last int) uint64 {
 	return uint64(x)
 }
 
-// mulDiv gives a * num / den, rounded down, num <= den.
+// mulDiv returns a * num / den, rounded down, num <= den.
 func mulDiv(a, num, den uint64) uint64 {
 	hi, lo := bits.Mul64(a, num)
 	q, _ := bits.Div64(hi, lo, den)

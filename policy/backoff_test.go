@@ -13,12 +13,12 @@ import (
 	"github.com/errandq/errand/policy"
 )
 
-// backoffOnly gives a policy whose retries are all in the backoff phase.
+// backoffOnly returns a policy whose retries are all in the backoff phase.
 func backoffOnly(b policy.Backoff, lo, hi time.Duration, n int) policy.Policy {
 	return policy.Policy{MinDelay: lo, MaxDelay: hi, Retries: n, Backoff: b}
 }
 
-// delays gives the nominal delays of all retries of p.
+// delays returns the nominal delays of all retries of p.
 func delays(p policy.Policy) []time.Duration {
 	var all []time.Duration
 	for retry := 0; ; retry++ {

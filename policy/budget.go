@@ -46,7 +46,7 @@ type BudgetOptions struct {
 	RetriesPerSecond float64
 }
 
-// NewBudget gives a full budget. Nil options are zero options. Costs are
+// NewBudget returns a full budget. Nil options are zero options. Costs are
 // limited to the capacity: a retry that cost more could never start.
 func NewBudget(options *BudgetOptions) *Budget {
 	var o BudgetOptions
@@ -61,7 +61,7 @@ func NewBudget(options *BudgetOptions) *Budget {
 	return &Budget{options: o, tokens: o.Capacity}
 }
 
-// Options gives the figures of b, with the defaults in the place of zeros.
+// Options returns the figures of b, with the defaults in the place of zeros.
 func (b *Budget) Options() BudgetOptions { return b.options }
 
 // Take takes the tokens for a retry that is about to start. Timeout tells
@@ -80,7 +80,7 @@ func (b *Budget) Take(now time.Time, timeout bool) (cost Cost, ok bool) {
 	return Cost(want), true
 }
 
-// Ready gives the earliest time at which Take can be ok if nothing is paid in
+// Ready returns the earliest time at which Take can be ok if nothing is paid in
 // before: now, if it can be at once. It is not ok if that is never, because
 // there is no refill by time.
 func (b *Budget) Ready(now time.Time, timeout bool) (at time.Time, ok bool) {
@@ -109,7 +109,7 @@ func (b *Budget) Succeeded(cost Cost) {
 // Return pays back the tokens for a retry that was not started after all.
 func (b *Budget) Return(cost Cost) { b.pay(float64(cost)) }
 
-// Tokens gives what the bucket holds, for display.
+// Tokens returns what the bucket holds, for display.
 func (b *Budget) Tokens(now time.Time) float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

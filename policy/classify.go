@@ -23,7 +23,7 @@ const (
 
 var classNames = []string{"retryable", "throttled", "permanent"}
 
-// String gives the name of the class in lower case.
+// String returns the name of the class in lower case.
 func (c Class) String() string { return enumString("Class", classNames, c) }
 
 // Rule tells the class of the errors that it knows; the others are not ok.
@@ -35,7 +35,7 @@ type Rule func(err error) (class Class, ok bool)
 // work that is lost. End the list with [Otherwise] to decide differently.
 type Rules []Rule
 
-// Classify gives the class of err. A nil err has none; it is given Retryable.
+// Classify returns the class of err. A nil err has none; it is given Retryable.
 func (r Rules) Classify(err error) Class {
 	if err != nil {
 		for _, rule := range r {
@@ -47,7 +47,7 @@ func (r Rules) Classify(err error) Class {
 	return Retryable
 }
 
-// DefaultRules gives the rules of [Classify], in a new slice. The code comes
+// DefaultRules returns the rules of [Classify], in a new slice. The code comes
 // before the status, since services answer 400 to a request that they throttle.
 func DefaultRules() Rules {
 	return Rules{ByMark, ByCode, ByStatus, ByContext, ByNet, BySQLite}
@@ -55,7 +55,7 @@ func DefaultRules() Rules {
 
 var defaultRules = DefaultRules()
 
-// Classify gives the class of err by [DefaultRules].
+// Classify returns the class of err by [DefaultRules].
 func Classify(err error) Class { return defaultRules.Classify(err) }
 
 // Otherwise is the rule that gives every error this class.
@@ -206,7 +206,7 @@ func BySQLite(err error) (Class, bool) {
 	return Retryable, ok && (e.Code()&0xff == busy || e.Code()&0xff == locked)
 }
 
-// RetryAfter gives how long the other side wants to be left alone, if err
+// RetryAfter returns how long the other side wants to be left alone, if err
 // tells it by a method RetryAfter() time.Duration, as [StatusError] does. Use
 // it with [Floor].
 func RetryAfter(err error) (time.Duration, bool) {

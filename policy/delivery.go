@@ -9,7 +9,7 @@ import (
 // [Policy], which stands for a document with a retry section alone, a
 // [Document] or a [Topic], each as a value or as a pointer.
 type Delivery interface {
-	// Delivery gives it in the most general form. The result shares nothing
+	// Delivery returns it in the most general form. The result shares nothing
 	// with what it was made from.
 	Delivery() Topic
 	// Validate checks it against the limits of [ProfileQueue]. The error
@@ -19,10 +19,10 @@ type Delivery interface {
 
 var _ = []Delivery{Policy{}, Document{}, Topic{}}
 
-// Delivery gives a document whose only section is p.
+// Delivery returns a document whose only section is p.
 func (p Policy) Delivery() Topic { return Topic{Document: Document{Retry: &p}} }
 
-// Delivery gives a topic's document with these sections, which disables
+// Delivery returns a topic's document with these sections, which disables
 // nothing.
 func (d Document) Delivery() Topic {
 	return Topic{Document: Document{
@@ -31,7 +31,7 @@ func (d Document) Delivery() Topic {
 	}}
 }
 
-// Delivery gives a copy.
+// Delivery returns a copy.
 func (t Topic) Delivery() Topic {
 	return Topic{Document: t.Document.Delivery().Document, DisableSubscriptionOverrides: t.DisableSubscriptionOverrides}
 }

@@ -36,7 +36,7 @@ type Retrier struct {
 	// Throttled; the retry index goes on counting.
 	// If nil, Policy.
 	ThrottledPolicy *Policy
-	// Classify tells whether to try again.
+	// Classify reports whether to try again.
 	// If nil, the function Classify.
 	Classify func(error) Class
 	// Limiter is waited for before every attempt.
@@ -55,7 +55,7 @@ type Retrier struct {
 	// Sleep waits, or gives the cause as soon as the context ends.
 	// If nil, a timer.
 	Sleep func(context.Context, time.Duration) error
-	// Rand gives random numbers in [0, 1) for the jitter.
+	// Rand returns random numbers in [0, 1) for the jitter.
 	// If nil, rand.Float64.
 	Rand func() float64
 }
@@ -195,7 +195,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// isTimeout tells whether err is the end of a deadline, of whatever kind.
+// isTimeout reports whether err is the end of a deadline, of whatever kind.
 func isTimeout(err error) bool {
 	type timeout interface {
 		error

@@ -64,7 +64,7 @@ func SystemDefault() Document {
 	return Document{Retry: &retry, Throttle: &Throttle{}, Request: &Request{ContentType: DefaultContentType}}
 }
 
-// Or gives d with each section that d lacks taken from fallback. Sections are
+// Or returns d with each section that d lacks taken from fallback. Sections are
 // never mixed: inside of one that is present, a missing member has the system
 // default and not the value of the fallback. So the policy in effect for a job
 // is
@@ -91,7 +91,7 @@ func (d Document) Or(fallback Document) Document {
 	return d
 }
 
-// For gives the policy for an error of this class: none for Permanent,
+// For returns the policy for an error of this class: none for Permanent,
 // ThrottledRetry for Throttled if there is one, else Retry. If Retry is absent
 // too, it is that of [SystemDefault].
 func (d Document) For(class Class) Policy {
@@ -119,7 +119,7 @@ type Topic struct {
 	DisableSubscriptionOverrides bool
 }
 
-// Effective gives the document in effect for a subscription: section by
+// Effective returns the document in effect for a subscription: section by
 // section the subscription's, unless overrides are disabled; else the topic's;
 // else the one of system, which usually is [SystemDefault].
 func (t Topic) Effective(subscription, system Document) Document {
@@ -223,7 +223,7 @@ func (r *reader) topic(path string, raw []byte) (t Topic) {
 	return t
 }
 
-// isIgnored tells whether SNS returns such a member without using it.
+// isIgnored reports whether SNS returns such a member without using it.
 func isIgnored(name string) bool { return name == "sicklyRetryPolicy" || name == "guaranteed" }
 
 // section reads a section, by its name in the document of a subscription.
@@ -289,7 +289,7 @@ func (r *reader) request(path string, raw []byte, allowed []string) *Request {
 	return &q
 }
 
-// normalContentType gives s in its usual form, or nothing if it is not one of
+// normalContentType returns s in its usual form, or nothing if it is not one of
 // the allowed types with at most a charset.
 func normalContentType(s string, allowed []string) string {
 	t, params, err := mime.ParseMediaType(s)

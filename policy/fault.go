@@ -22,7 +22,7 @@ type Fault struct {
 	Want string
 }
 
-// Error gives path, value and range on one line.
+// Error returns path, value and range on one line.
 func (f *Fault) Error() string {
 	s := "policy: " + f.Path
 	if f.Value != "" {
@@ -31,7 +31,7 @@ func (f *Fault) Error() string {
 	return s + ": " + f.Want
 }
 
-// Faults gives the single faults that err, an error of this package or one that
+// Faults returns the single faults that err, an error of this package or one that
 // wraps it, consists of. It is nil if there are none.
 func Faults(err error) []*Fault {
 	var all []*Fault

@@ -23,7 +23,7 @@ const (
 
 var jitterNames = []string{"equal", "full", "none"}
 
-// String gives the name of the kind in lower case: "equal", "full", "none".
+// String returns the name of the kind in lower case: "equal", "full", "none".
 func (j Jitter) String() string { return enumString("Jitter", jitterNames, j) }
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -33,7 +33,7 @@ func (j Jitter) MarshalText() ([]byte, error) { return enumText("jitter", jitter
 // gives, and nothing else.
 func (j *Jitter) UnmarshalText(text []byte) error { return enumParse("jitter", jitterNames, text, j) }
 
-// Apply gives the delay to wait for: nominal delay d of a retry in this phase,
+// Apply returns the delay to wait for: nominal delay d of a retry in this phase,
 // made shorter by u, a random number in [0, 1) that the caller draws. Delays
 // of the first attempt and of the immediate phase stay as they are.
 func (j Jitter) Apply(phase Phase, d time.Duration, u float64) time.Duration {
@@ -41,7 +41,7 @@ func (j Jitter) Apply(phase Phase, d time.Duration, u float64) time.Duration {
 	return from + scale(to-from, u)
 }
 
-// Range gives the bounds of what Apply can give for d.
+// Range returns the bounds of what Apply can give for d.
 func (j Jitter) Range(phase Phase, d time.Duration) (from, to time.Duration) {
 	if phase <= PhaseImmediate || d <= 0 {
 		return d, d
@@ -59,7 +59,7 @@ func (j Jitter) Range(phase Phase, d time.Duration) (from, to time.Duration) {
 // floorJitter is the largest part of a floor that is added to it.
 const floorJitter = 0.1
 
-// Floor gives the delay to wait for if the other side asked for at least floor
+// Floor returns the delay to wait for if the other side asked for at least floor
 // (Retry-After): the larger of d, a delay that has its jitter already, and
 // floor prolonged by u, a random number in [0, 1), times 10 %. A floor is
 // jittered upwards only, since to come back earlier would be to ignore it.
@@ -74,7 +74,7 @@ func Floor(d, floor time.Duration, u float64) time.Duration {
 	return max(d, longer)
 }
 
-// scale gives d * u rounded down and kept within 0 and d.
+// scale returns d * u rounded down and kept within 0 and d.
 func scale(d time.Duration, u float64) time.Duration {
 	f := float64(d) * u
 	if f >= float64(d) {

@@ -150,7 +150,7 @@ func (l limits) set(p *Policy, f field, value []byte) (wrong string) {
 	}
 }
 
-// neutralize gives a field whose value could not be read one that no other
+// neutralize returns a field whose value could not be read one that no other
 // field can be in conflict with.
 func (l limits) neutralize(p *Policy, f field) {
 	switch f {

@@ -10,7 +10,7 @@ import (
 // over within it.
 const lease = 30 * time.Second
 
-// Lint gives warnings about a valid policy, one sentence each: what is allowed
+// Lint returns warnings about a valid policy, one sentence each: what is allowed
 // but unlikely to be meant. There is none for a delay after the backoff phase
 // that is shorter than those in it, since [Policy.Validate] refuses that.
 func (p Policy) Lint() []string {
@@ -38,7 +38,7 @@ func (p Policy) Lint() []string {
 	return append(all, p.lintBackoff(n)...)
 }
 
-// lintBackoff gives the warnings about the backoff phase of n retries.
+// lintBackoff returns the warnings about the backoff phase of n retries.
 func (p Policy) lintBackoff(n int) []string {
 	var all []string
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }

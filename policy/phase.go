@@ -17,7 +17,7 @@ const (
 
 var phaseNames = []string{"first", "immediate", "pre-backoff", "backoff", "post-backoff"}
 
-// String gives the name of the phase in lower case, as it is stored and logged.
+// String returns the name of the phase in lower case, as it is stored and logged.
 func (p Phase) String() string { return enumString("Phase", phaseNames, p) }
 
 // MarshalText implements [encoding.TextMarshaler].

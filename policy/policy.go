@@ -58,7 +58,7 @@ type Policy struct {
 	Jitter Jitter
 }
 
-// Next gives the phase and the nominal delay, before jitter, of a retry; the
+// Next returns the phase and the nominal delay, before jitter, of a retry; the
 // index counts from 0. It is not ok if there is no such retry, because the
 // policy is exhausted or the index negative; the phase is then PhaseFirst.
 //
@@ -82,7 +82,7 @@ func (p Policy) Next(retry int) (phase Phase, delay time.Duration, ok bool) {
 	return PhasePostBackoff, p.MaxDelay, true
 }
 
-// backoffRetries gives the length of the backoff phase; it may be negative if
+// backoffRetries returns the length of the backoff phase; it may be negative if
 // the policy is not valid.
 func (p Policy) backoffRetries() int {
 	return p.Retries - max(0, p.NoDelayRetries) - max(0, p.MinDelayRetries) - max(0, p.MaxDelayRetries)

@@ -28,7 +28,7 @@ const (
 
 var profileNames = []string{"queue", "sns", "sns-raw"}
 
-// String gives the name of the profile: "queue", "sns", "sns-raw".
+// String returns the name of the profile: "queue", "sns", "sns-raw".
 func (p Profile) String() string { return enumString("Profile", profileNames, p) }
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -117,7 +117,7 @@ type text func(time.Duration) string
 func textGo(d time.Duration) string      { return d.String() }
 func textSeconds(d time.Duration) string { return string(appendSeconds(nil, d)) }
 
-// text gives the value that p has in this field.
+// text returns the value that p has in this field.
 func (f field) text(p Policy, dur text) string {
 	switch f {
 	case fieldMinDelay:
@@ -135,7 +135,7 @@ func (f field) text(p Policy, dur text) string {
 	}
 }
 
-// count gives the place of a field that counts retries.
+// count returns the place of a field that counts retries.
 func (f field) count(p *Policy) *int {
 	switch f {
 	case fieldNoDelay:
@@ -155,7 +155,7 @@ type violation struct {
 	want  string
 }
 
-// check gives what is wrong with p, in the order of the fields. A limit that
+// check returns what is wrong with p, in the order of the fields. A limit that
 // depends on another field is checked only if that field is right.
 func (l limits) check(p Policy, dur text) []violation {
 	var all []violation

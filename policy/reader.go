@@ -27,7 +27,7 @@ func (r *reader) valid(raw []byte) bool {
 }
 
 // object reads the members of an object: read is called for each in order, and
-// tells whether it knows the name. A value that is null, which means that the
+// reports whether it knows the name. A value that is null, which means that the
 // member is absent, is given as nil. Path names the object in faults; it is
 // empty at the top.
 func (r *reader) object(path string, raw []byte, read func(path, name string, value []byte) (known bool)) {
@@ -57,7 +57,7 @@ func (r *reader) object(path string, raw []byte, read func(path, name string, va
 	}
 }
 
-// compact gives a value on one line, for a fault.
+// compact returns a value on one line, for a fault.
 func compact(value []byte) []byte {
 	var b bytes.Buffer
 	if json.Compact(&b, value) != nil {
@@ -66,7 +66,7 @@ func compact(value []byte) []byte {
 	return b.Bytes()
 }
 
-// member gives the path of a member of the object at path. A name that would
+// member returns the path of a member of the object at path. A name that would
 // make the path hard to read is quoted.
 func member(path, name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '"' || r == '.' || r > '~' }) || name == "" {

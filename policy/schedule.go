@@ -18,7 +18,7 @@ type Step struct {
 	Cumulative time.Duration
 }
 
-// All gives all retries in order. It keeps no memory per retry: to walk
+// All returns all retries in order. It keeps no memory per retry: to walk
 // through a million takes less than 0.1 s.
 func (p Policy) All() iter.Seq[Step] {
 	return func(yield func(Step) bool) {
@@ -36,7 +36,7 @@ func (p Policy) All() iter.Seq[Step] {
 	}
 }
 
-// Count gives how many retries are in a phase.
+// Count returns how many retries are in a phase.
 func (p Policy) Count(phase Phase) int {
 	switch phase {
 	case PhaseImmediate:
@@ -52,7 +52,7 @@ func (p Policy) Count(phase Phase) int {
 	}
 }
 
-// Total gives the sum of all nominal delays: the longest time between the
+// Total returns the sum of all nominal delays: the longest time between the
 // first failure and the last attempt that the policy itself accounts for. A
 // sum beyond the largest Duration (292 years) is given as that.
 //

@@ -17,7 +17,7 @@ type StatusError struct {
 	After time.Duration
 }
 
-// HTTPError gives what an answer over HTTP means for a delivery: nil for a
+// HTTPError returns what an answer over HTTP means for a delivery: nil for a
 // status from 200 to 299, else a [*StatusError], with what the header says
 // about when to come back. Now is the time of the answer. The header is that
 // of net/http, which this package does not import.
@@ -40,13 +40,13 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("http status %d", e.Status)
 }
 
-// HTTPStatusCode gives Status, for [ByStatus].
+// HTTPStatusCode returns Status, for [ByStatus].
 func (e *StatusError) HTTPStatusCode() int { return e.Status }
 
-// RetryAfter gives After, for the function [RetryAfter].
+// RetryAfter returns After, for the function [RetryAfter].
 func (e *StatusError) RetryAfter() time.Duration { return e.After }
 
-// ParseRetryAfter gives how long a server wants to be left alone. It reads
+// ParseRetryAfter returns how long a server wants to be left alone. It reads
 // x-amz-retry-after, milliseconds, and if there is none Retry-After, seconds
 // or a date (RFC 9110, section 10.2.3). A date that is past gives 0. What
 // cannot be read is not ok.
@@ -69,7 +69,7 @@ func ParseRetryAfter(header map[string][]string, now time.Time) (time.Duration, 
 	return 0, false
 }
 
-// headerValue gives a header's value by its name in canonical form.
+// headerValue returns a header's value by its name in canonical form.
 func headerValue(header map[string][]string, name string) string {
 	if v := header[name]; len(v) > 0 {
 		return strings.TrimSpace(v[0])

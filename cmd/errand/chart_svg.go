@@ -86,7 +86,7 @@ func (c *chart) svg(w io.Writer) error {
 	return err
 }
 
-// top gives the end of the axis of delays.
+// top returns the end of the axis of delays.
 func (c *chart) top() float64 {
 	longest := 0.0
 	for _, one := range c.curves {
@@ -173,7 +173,7 @@ func (c *chart) addCurve(p *plot.Plot, one curve, colour color.Color) error {
 	return nil
 }
 
-// String gives the range of retries, such as "0" or "5 to 14".
+// String returns the range of retries, such as "0" or "5 to 14".
 func (s span) String() string {
 	if s.first == s.last {
 		return strconv.Itoa(s.first)
@@ -185,7 +185,7 @@ func (s span) String() string {
 // ticks of the library are not.
 type ticks struct{ whole bool }
 
-// Ticks gives 5 to 12 ticks, or one for each number if they are to be whole
+// Ticks returns 5 to 12 ticks, or one for each number if they are to be whole
 // and the range has fewer.
 func (t ticks) Ticks(from, to float64) []plot.Tick {
 	step := math.Pow(10, math.Floor(math.Log10((to-from)/5)))

@@ -51,7 +51,7 @@ func (c *chart) text(w io.Writer) error {
 	return out.err
 }
 
-// tickCount gives how many ticks, at equal distances from the first retry to
+// tickCount returns how many ticks, at equal distances from the first retry to
 // the last, are all at whole numbers.
 func (c *chart) tickCount() int {
 	for n := min(10, c.n); n > 2; n-- {
@@ -62,7 +62,7 @@ func (c *chart) tickCount() int {
 	return 2
 }
 
-// tickLabel gives the number of a retry; the axis of a single one has a second
+// tickLabel returns the number of a retry; the axis of a single one has a second
 // end, which is none.
 func (c *chart) tickLabel(x float64) string {
 	if x >= float64(c.n) {
@@ -71,7 +71,7 @@ func (c *chart) tickLabel(x float64) string {
 	return fmt.Sprintf("%.0f", x)
 }
 
-// ruler gives a line below the graph that has the number of the phase under
+// ruler returns a line below the graph that has the number of the phase under
 // each retry, and a legend of the phases.
 func (c *chart) ruler(graph string) []string {
 	if len(c.phases) == 0 {

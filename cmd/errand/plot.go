@@ -73,7 +73,7 @@ all policies in the chart have the same.`,
 	return cmd
 }
 
-// withFunctions gives each curve with each backoff function of the SNS format.
+// withFunctions returns each curve with each backoff function of the SNS format.
 func withFunctions(curves []curve) []curve {
 	var all []curve
 	for _, c := range curves {
@@ -149,7 +149,7 @@ func newChart(curves []curve, limit int) (*chart, error) {
 	return c, nil
 }
 
-// delays gives the delays of a curve, in the unit of the chart, with what
+// delays returns the delays of a curve, in the unit of the chart, with what
 // jitter makes of them at the shortest.
 func (c *chart) delays(p policy.Policy) (nominal, shortest []float64) {
 	for step := range p.All() {
@@ -163,7 +163,7 @@ func (c *chart) delays(p policy.Policy) (nominal, shortest []float64) {
 	return nominal, shortest
 }
 
-// spans gives the phases of p that begin among its first n retries.
+// spans returns the phases of p that begin among its first n retries.
 func spans(p policy.Policy, n int) []span {
 	var all []span
 	first := 0
@@ -176,7 +176,7 @@ func spans(p policy.Policy, n int) []span {
 	return all
 }
 
-// unit gives the unit for an axis up to longest.
+// unit returns the unit for an axis up to longest.
 func unit(longest time.Duration) (time.Duration, string) {
 	switch {
 	case longest < 2*time.Second:

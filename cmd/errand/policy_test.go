@@ -353,7 +353,7 @@ func TestPolicyPlot_FunctionsInOrder(t *testing.T) {
 	}
 }
 
-// heights gives the y coordinates of a path, which point upwards in the group
+// heights returns the y coordinates of a path, which point upwards in the group
 // that holds the chart.
 func heights(t *testing.T, path string) []float64 {
 	t.Helper()

@@ -115,7 +115,7 @@ func showJSON(out io.Writer, p policy.Policy, limit int) error {
 	return errors.Join(text.err, w.Flush())
 }
 
-// hundredths gives seconds rounded to a hundredth, unless they are so few
+// hundredths returns seconds rounded to a hundredth, unless they are so few
 // that this would change what they say.
 func hundredths(d time.Duration) float64 {
 	if d < time.Second {

@@ -27,7 +27,7 @@ var presets = []struct {
 	{"forever", "devices that are offline for long; here up to 1 h apart", policy.Forever(time.Hour)},
 }
 
-// readPolicy gives the policy that an argument names: a preset, or the retry
+// readPolicy returns the policy that an argument names: a preset, or the retry
 // section in effect of the document in a file.
 func readPolicy(in io.Reader, arg string, profile policy.Profile) (policy.Policy, error) {
 	for _, p := range presets {

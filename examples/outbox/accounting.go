@@ -36,7 +36,7 @@ func (o *outbox) reportRetries(ctx context.Context) error {
 	return nil
 }
 
-// attempts gives the phase of each attempt of a job that has ended: of those
+// attempts returns the phase of each attempt of a job that has ended: of those
 // that failed, which are its history, and of the last one if that did not.
 func attempts(job errand.JobInfo) []string {
 	var phases []string

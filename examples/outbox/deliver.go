@@ -34,7 +34,7 @@ var delivery = policy.Policy{
 // received all the same, so a longer one means fewer duplicates.
 const attemptTimeout = 2 * time.Second
 
-// deliverer gives the handler. It is called again after a crash, and in rare
+// deliverer returns the handler. It is called again after a crash, and in rare
 // cases for an event that was delivered: handlers must bear that. Here the
 // Idempotency-Key tells the receiver.
 func deliverer(client *http.Client, target func() string) func(context.Context, *errand.Job[OrderEvent]) error {
@@ -87,7 +87,7 @@ func retryAfter(header string, now time.Time) time.Duration {
 	return 0
 }
 
-// newClient gives a client that keeps a connection for each concurrent
+// newClient returns a client that keeps a connection for each concurrent
 // attempt and takes a redirect for an answer, as following it would turn the
 // POST into a GET.
 func newClient(concurrency int) *http.Client {

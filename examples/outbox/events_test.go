@@ -51,7 +51,7 @@ func TestLoadEvents_NamesTheBadLine(t *testing.T) {
 	}
 }
 
-// allOrders gives the events of the file as the receiver reads them.
+// allOrders returns the events of the file as the receiver reads them.
 func allOrders(t *testing.T) []order {
 	t.Helper()
 	events, err := loadEvents(eventsFile)

@@ -182,7 +182,7 @@ func (r *receiver) refuseRefund(id string) bool {
 	return true
 }
 
-// hangOn tells whether the receiver is to hang on e: the first time it sees an
+// hangOn reports whether the receiver is to hang on e: the first time it sees an
 // unlucky one.
 func (r *receiver) hangOn(e order) bool {
 	r.mu.Lock()

@@ -115,7 +115,7 @@ func TestReceiver_HangsOnceAndRecordsNothing(t *testing.T) {
 	t.Error("no event that it hangs on")
 }
 
-// newTestReceiver gives a receiver of that age that is called, not served.
+// newTestReceiver returns a receiver of that age that is called, not served.
 func newTestReceiver(t *testing.T, age time.Duration) *receiver {
 	t.Helper()
 	l, err := openLedger(filepath.Join(t.TempDir(), "received"))

@@ -100,7 +100,7 @@ func New(o Options) *Clock {
 	return c
 }
 
-// Now gives the queue's time. It goes back only in the step that OnStep is
+// Now returns the queue's time. It goes back only in the step that OnStep is
 // told of.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
@@ -119,7 +119,7 @@ func (c *Clock) look() time.Time {
 	return c.now
 }
 
-// next gives the queue's time when some time has passed on the monotonic clock
+// next returns the queue's time when some time has passed on the monotonic clock
 // since it was last looked at.
 func (c *Clock) next(wall time.Time, mono, passed time.Duration) time.Time {
 	behind := c.now.Sub(wall)
@@ -160,14 +160,14 @@ func (c *Clock) CatchUp(seen time.Time) {
 	}
 }
 
-// Adrift tells whether the time went on from a floor when it was last looked at.
+// Adrift reports whether the time went on from a floor when it was last looked at.
 func (c *Clock) Adrift() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.adrift
 }
 
-// Doubtful tells whether the wall clock, when it was last looked at, was
+// Doubtful reports whether the wall clock, when it was last looked at, was
 // plausible and behind, and had not been so for long enough to be believed.
 func (c *Clock) Doubtful() bool {
 	c.mu.Lock()
@@ -175,6 +175,6 @@ func (c *Clock) Doubtful() bool {
 	return c.doubts
 }
 
-// Plausible tells whether the wall clock is not before the program was built. It
+// Plausible reports whether the wall clock is not before the program was built. It
 // may still be wrong; if it is not plausible it is.
 func (c *Clock) Plausible() bool { return !c.options.Wall().Before(c.options.Built) }

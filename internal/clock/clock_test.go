@@ -28,7 +28,7 @@ type rig struct {
 	steps []step
 }
 
-// bubble gives a clock whose wall clock is that of the bubble, which begins in
+// bubble returns a clock whose wall clock is that of the bubble, which begins in
 // the year 2000, and a floor of so much before or after it. Built says how far
 // in the past the program was built.
 func bubble(t *testing.T, floor, built time.Duration, test func(r *rig)) {

@@ -23,7 +23,7 @@ type calendar struct {
 
 const daySeconds = 24 * 60 * 60
 
-// next gives the first matching wall second that is not before w.
+// next returns the first matching wall second that is not before w.
 func (c *calendar) next(w int64) int64 {
 	d, sec := divide(w, daySeconds)
 	if c.matchesDay(d) {
@@ -35,7 +35,7 @@ func (c *calendar) next(w int64) int64 {
 	return c.nextDay(d+1)*daySeconds + s
 }
 
-// prev gives the last matching wall second that is not after w.
+// prev returns the last matching wall second that is not after w.
 func (c *calendar) prev(w int64) int64 {
 	d, sec := divide(w, daySeconds)
 	if c.matchesDay(d) {
@@ -47,7 +47,7 @@ func (c *calendar) prev(w int64) int64 {
 	return c.prevDay(d-1)*daySeconds + s
 }
 
-// count gives how many wall seconds match after a and not after b.
+// count returns how many wall seconds match after a and not after b.
 func (c *calendar) count(a, b int64) int64 {
 	if b <= a {
 		return 0
@@ -106,7 +106,7 @@ func (c *calendar) prevInDay(sec int64) (int64, bool) {
 	return 0, false
 }
 
-// countInDay gives how many seconds of a day match from its first to sec.
+// countInDay returns how many seconds of a day match from its first to sec.
 func (c *calendar) countInDay(sec int64) int64 {
 	h, m, s := clock(sec)
 	perMinute := countBits(c.second, 59)
@@ -167,7 +167,7 @@ func (c *calendar) prevDay(d int64) int64 {
 	}
 }
 
-// countDays gives how many days match from a to b, both included.
+// countDays returns how many days match from a to b, both included.
 func (c *calendar) countDays(a, b int64) int64 {
 	n := int64(0)
 	for d := a; d <= b; {
@@ -186,7 +186,7 @@ func (c *calendar) countDays(a, b int64) int64 {
 	return n
 }
 
-// date gives the month and the day of month of a day, and the last of its month.
+// date returns the month and the day of month of a day, and the last of its month.
 func date(d int64) (month, dom, last int) {
 	y, m, dom := time.Unix(d*daySeconds, 0).UTC().Date()
 	return int(m), dom, daysIn(y, m)
@@ -222,7 +222,7 @@ func divide(a, b int64) (quotient, rest int64) {
 
 func has(set uint64, i int) bool { return set>>i&1 == 1 }
 
-// nextBit gives the least member that is not below from, or -1.
+// nextBit returns the least member that is not below from, or -1.
 func nextBit(set uint64, from int) int {
 	if set = set >> from << from; set == 0 {
 		return -1
@@ -230,8 +230,8 @@ func nextBit(set uint64, from int) int {
 	return bits.TrailingZeros64(set)
 }
 
-// prevBit gives the greatest member that is not above to, or -1.
+// prevBit returns the greatest member that is not above to, or -1.
 func prevBit(set uint64, to int) int { return bits.Len64(set&(1<<(to+1)-1)) - 1 }
 
-// countBits gives how many members are not above to.
+// countBits returns how many members are not above to.
 func countBits(set uint64, to int) int64 { return int64(bits.OnesCount64(set & (1<<(to+1) - 1))) }

@@ -33,10 +33,10 @@ func All(max int) Missed {
 
 const invalid Missed = -2
 
-// Valid tells whether m is Skip, One or made by All with a permitted number.
+// Valid reports whether m is Skip, One or made by All with a permitted number.
 func (m Missed) Valid() bool { return m >= Skip && m <= MaxAll }
 
-// String gives "skip", "one" or "all(100)".
+// String returns "skip", "one" or "all(100)".
 func (m Missed) String() string {
 	switch {
 	case m == Skip:
@@ -120,7 +120,7 @@ func (s *Spec) Due(last, now time.Time, missed Missed, tolerance time.Duration) 
 	return d
 }
 
-// onTime gives the ticks that are on time, the latest first.
+// onTime returns the ticks that are on time, the latest first.
 func (s *Spec) onTime(from int64, now time.Time, tolerance time.Duration) []int64 {
 	tolerance = min(max(tolerance, 0), MaxTolerance)
 	var ticks []int64
@@ -136,7 +136,7 @@ func (s *Spec) onTime(from int64, now time.Time, tolerance time.Duration) []int6
 	return ticks
 }
 
-// latest gives the ticks to fire, the latest first: those on time, and before
+// latest returns the ticks to fire, the latest first: those on time, and before
 // them as many as missed says.
 func (s *Spec) latest(from, to int64, ticks []int64, missed Missed) []int64 {
 	for len(ticks) < max(1, int(missed)) && missed != Skip {

@@ -13,12 +13,12 @@ type Fault struct {
 	Limit string // "hour 25: must be between 0 and 23"
 }
 
-// Error gives field, value and limit on one line.
+// Error returns field, value and limit on one line.
 func (f *Fault) Error() string {
 	return "schedule: " + f.Field + " " + quote(f.Value) + ": " + f.Limit
 }
 
-// Faults gives the single faults that err, an error of this package, consists
+// Faults returns the single faults that err, an error of this package, consists
 // of. It is nil if there are none.
 func Faults(err error) []*Fault {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {

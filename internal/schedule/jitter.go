@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// JitterFor gives the delay by which the job of a tick is spread: at least zero,
+// JitterFor returns the delay by which the job of a tick is spread: at least zero,
 // less than max, whole microseconds. It depends on nothing but its arguments, so
 // that all processes, whatever their version and machine, agree about it.
 //

@@ -172,7 +172,7 @@ func fromLibrary(spec string, wild bool, zone *time.Location) (ticker, string) {
 	return &fixed{c, zone}, ""
 }
 
-// possible tells whether some day of some year matches.
+// possible reports whether some day of some year matches.
 func (c *calendar) possible() bool {
 	if c.either {
 		return true // a weekday comes in every month
@@ -186,7 +186,7 @@ func (c *calendar) possible() bool {
 	return false
 }
 
-// check gives what is wrong with a field, or nothing. What it lets through, the
+// check returns what is wrong with a field, or nothing. What it lets through, the
 // library neither expands beyond its bits nor reads in another way.
 func (r fieldRule) check(field string) string {
 	items := strings.Split(field, ",")

@@ -10,13 +10,13 @@ type Spec struct {
 	ticks ticker
 }
 
-// String gives the spec with single spaces between its fields.
+// String returns the spec with single spaces between its fields.
 func (s *Spec) String() string { return s.spec }
 
-// Zone gives the zone of the ticks.
+// Zone returns the zone of the ticks.
 func (s *Spec) Zone() *time.Location { return s.zone }
 
-// Next gives the first tick after a time, in the zone of the spec, or the zero
+// Next returns the first tick after a time, in the zone of the spec, or the zero
 // time if that would be after the year 9999. Ticks are whole seconds.
 func (s *Spec) Next(after time.Time) time.Time { return s.time(s.next(unix(after))) }
 

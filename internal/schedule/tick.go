@@ -119,6 +119,6 @@ func (e *elapsed) count(a, b int64) int64 {
 	return n
 }
 
-// nearStart tells whether a gap at the start of a span can matter at t. It is
+// nearStart reports whether a gap at the start of a span can matter at t. It is
 // asked first, since most of the time there is none in reach.
 func nearStart(sp span, t int64) bool { return sp.start != always && t < sp.start+farthest }

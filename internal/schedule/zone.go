@@ -19,7 +19,7 @@ const (
 // set back at once: a day, to move to the other side of the date line.
 const farthest = 26 * 60 * 60
 
-// spanAt gives the span that holds t.
+// spanAt returns the span that holds t.
 func spanAt(zone *time.Location, t int64) span {
 	at := time.Unix(t, 0).In(zone)
 	_, offset := at.Zone()
@@ -44,7 +44,7 @@ func spanAt(zone *time.Location, t int64) span {
 	return sp
 }
 
-// before gives the span that ends where sp starts, unless sp is the first.
+// before returns the span that ends where sp starts, unless sp is the first.
 func (sp span) before(zone *time.Location) (span, bool) {
 	if sp.start == always {
 		return span{}, false
@@ -54,7 +54,7 @@ func (sp span) before(zone *time.Location) (span, bool) {
 	return p, true
 }
 
-// after gives the span that starts where sp ends, unless sp is the last.
+// after returns the span that starts where sp ends, unless sp is the last.
 func (sp span) after(zone *time.Location) (span, bool) {
 	if sp.end == ever {
 		return span{}, false
@@ -64,7 +64,7 @@ func (sp span) after(zone *time.Location) (span, bool) {
 	return n, true
 }
 
-// gap gives the offset before sp and the seconds that clocks were set forward
+// gap returns the offset before sp and the seconds that clocks were set forward
 // by when it began: 0 if they were not.
 func (sp span) gap(zone *time.Location) (offset, gap int64) {
 	p, ok := sp.before(zone)
@@ -74,7 +74,7 @@ func (sp span) gap(zone *time.Location) (offset, gap int64) {
 	return p.offset, sp.offset - p.offset
 }
 
-// reached gives the latest wall second that the clocks of a zone have ever
+// reached returns the latest wall second that the clocks of a zone have ever
 // shown up to t. It stands still after they were set back until they have
 // caught up, and jumps when they are set forward.
 func reached(zone *time.Location, t int64) int64 {
