@@ -133,7 +133,7 @@ func size(t *testing.T, v any) int {
 	return len(b)
 }
 
-// roundTrip enqueues a job, and gives what its handler got.
+// roundTrip enqueues a job, and returns what its handler got.
 func roundTrip(t *testing.T, q *errand.Queue, got <-chan received, args errand.Args, headers map[string]string, fits bool) (r received, sent bool) {
 	t.Helper()
 	e, err := q.Enqueue(context.Background(), args, &errand.JobOptions{Headers: headers})

@@ -17,7 +17,7 @@ type SendEmail struct{ To, Subject string }
 // Kind names the type of job.
 func (SendEmail) Kind() string { return "send_email" }
 
-// tempQueue opens a queue for one example, and gives what removes it.
+// tempQueue opens a queue for one example, and returns what removes it.
 func tempQueue(o *errand.Options) (*errand.Queue, func()) {
 	if o == nil {
 		o = &errand.Options{}

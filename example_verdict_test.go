@@ -13,7 +13,7 @@ import (
 var errNoAddress = errors.New("no such address")
 
 // once enqueues a job, has a worker run it until the handler says that it is
-// the last time, and gives what became of it.
+// the last time, and returns what became of it.
 func once(handle func(job *errand.Job[SendEmail]) (last bool, err error)) errand.JobInfo {
 	ctx, stop := context.WithCancel(context.Background())
 	q, remove := tempQueue(nil)

@@ -32,7 +32,7 @@ func memoryQueue(t *testing.T, o errand.Options) (*errand.Queue, storage.Store) 
 	return q, store
 }
 
-// run has w work until the test ends, or stop is called, which gives what Run
+// run has w work until the test ends, or stop is called, which returns what Run
 // gave.
 func run(t *testing.T, w *errand.Worker) (stop func() error) {
 	t.Helper()

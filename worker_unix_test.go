@@ -127,7 +127,7 @@ func fireTicks(ctx context.Context, q *errand.Queue) error {
 	})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin) // ends however the test does
-		_ = w.Shutdown(ctx)                  // what Run gives
+		_ = w.Shutdown(ctx)                  // what Run returns
 	}()
 	fmt.Println("ready")
 	if err := w.Run(ctx); err != nil {

@@ -18,7 +18,7 @@ import (
 //	Exponential  s(k) = (e^k - 1) / (e^(n-1) - 1)
 //
 // rounded half up to a millisecond. The first is exactly min and the last
-// exactly max; n = 1 gives min. At every point Linear >= Arithmetic >=
+// exactly max; with n = 1 the only one is min. At every point Linear >= Arithmetic >=
 // Geometric >= Exponential.
 //
 // Amazon SNS documents the four names and that linear from 20 s to 40 s in
@@ -50,7 +50,7 @@ func (b Backoff) String() string { return enumString("Backoff", backoffNames, b)
 func (b Backoff) MarshalText() ([]byte, error) { return enumText("backoffFunction", backoffNames, b) }
 
 // UnmarshalText implements [encoding.TextUnmarshaler]. It accepts what String
-// gives, and nothing else.
+// returns, and nothing else.
 func (b *Backoff) UnmarshalText(text []byte) error {
 	return enumParse("backoffFunction", backoffNames, text, b)
 }
@@ -96,7 +96,7 @@ func (b Backoff) increment(span uint64, k, last int) uint64 {
 	// overflows however long the phase is: what is too small for a float64
 	// becomes 0, which is what it rounds to. As k >= 1, the subtraction cancels
 	// no more than one bit. The conversions keep a compiler from fusing the
-	// operations, so that all architectures give the same.
+	// operations, so that all architectures compute the same.
 	num, den := pow(float64(k-last))-pow(float64(-last)), 1-pow(float64(-last))
 	x := float64(float64(span)*num) / den
 	if b == Geometric && k >= 53 && x > 0 && x == math.Floor(x) {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Cost is how many tokens of a [Budget] an attempt has taken.
+// Cost is the number of tokens that an attempt has taken from a [Budget].
 type Cost float64
 
 // Budget is a retry budget: a bucket of tokens that retries take from and
@@ -15,12 +15,12 @@ type Cost float64
 // the other side is down. It limits retries only, never first attempts, and
 // is meant to be shared by all work for the same other side.
 //
-// The figures of the zero options are those of the standard mode of the AWS
-// SDKs, except for the refill by time: in a durable queue every job may be a
-// retry, so that without it nothing would ever pay in again.
+// The defaults are those of the standard mode of the AWS SDKs, except for the
+// refill by time. In a durable queue every job may be a retry; without a refill by
+// time nothing would ever pay in again.
 //
-// A Budget may be used by several goroutines. It has no clock of its own: the
-// time is passed in, and a time before the last one counts as the last one.
+// A Budget is safe for concurrent use. It has no clock of its own: the time is
+// passed in. A time before the last one counts as the last one.
 type Budget struct {
 	options BudgetOptions
 
@@ -29,10 +29,10 @@ type Budget struct {
 	last   time.Time // up to which the refill by time is in tokens
 }
 
-// BudgetOptions are the figures of a [Budget].
+// BudgetOptions configure a [Budget].
 type BudgetOptions struct {
-	// Capacity is the most tokens that the bucket holds, and what it holds at
-	// first. If zero, 500.
+	// Capacity is the most tokens that the bucket holds. It is full at first. If
+	// zero, 500.
 	Capacity float64
 	// RetryCost is what a retry takes. If zero, 5.
 	RetryCost float64
@@ -61,13 +61,12 @@ func NewBudget(options *BudgetOptions) *Budget {
 	return &Budget{options: o, tokens: o.Capacity}
 }
 
-// Options returns the figures of b, with the defaults in the place of zeros.
+// Options returns the options of b, with defaults in the place of zeros.
 func (b *Budget) Options() BudgetOptions { return b.options }
 
-// Take takes the tokens for a retry that is about to start. Timeout tells
-// whether the attempt before it timed out. If there are too few, it takes none
-// and is not ok: then the retry must not start, and [Budget.Ready] tells when
-// to ask again.
+// Take takes the tokens for a retry that is about to start. Timeout reports whether
+// the attempt before it timed out. If there are too few tokens, Take takes none and
+// is not ok. The retry must not start then; [Budget.Ready] returns when to ask again.
 func (b *Budget) Take(now time.Time, timeout bool) (cost Cost, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,8 +80,8 @@ func (b *Budget) Take(now time.Time, timeout bool) (cost Cost, ok bool) {
 }
 
 // Ready returns the earliest time at which Take can be ok if nothing is paid in
-// before: now, if it can be at once. It is not ok if that is never, because
-// there is no refill by time.
+// before; that may be now. Ready is not ok if there is no such time, as without a
+// refill by time.
 func (b *Budget) Ready(now time.Time, timeout bool) (at time.Time, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +108,7 @@ func (b *Budget) Succeeded(cost Cost) {
 // Return pays back the tokens for a retry that was not started after all.
 func (b *Budget) Return(cost Cost) { b.pay(float64(cost)) }
 
-// Tokens returns what the bucket holds, for display.
+// Tokens returns the number of tokens in the bucket, for display.
 func (b *Budget) Tokens(now time.Time) float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 
 var epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// takeAll takes until the budget is empty and gives how often.
+// takeAll takes until the budget is empty and returns how often.
 func takeAll(b *policy.Budget, now time.Time) (n int) {
 	for {
 		if _, ok := b.Take(now, false); !ok {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Class is what an error means for the next attempt.
+// Class is the meaning of an error for the next attempt.
 type Class uint8
 
 // The classes.
@@ -26,16 +26,16 @@ var classNames = []string{"retryable", "throttled", "permanent"}
 // String returns the name of the class in lower case.
 func (c Class) String() string { return enumString("Class", classNames, c) }
 
-// Rule tells the class of the errors that it knows; the others are not ok.
-// A rule looks through wrapped errors.
+// Rule returns the class of an error that it knows; it is not ok for other errors. A
+// rule looks through wrapped errors.
 type Rule func(err error) (class Class, ok bool)
 
-// Rules is a list of rules of which the first that knows an error decides. An
-// error that none knows is Retryable: a repetition too many costs less than
-// work that is lost. End the list with [Otherwise] to decide differently.
+// Rules is a list of rules. The first rule that knows an error decides. An error that
+// no rule knows is Retryable: a superfluous attempt costs less than lost work. End
+// the list with [Otherwise] to decide differently.
 type Rules []Rule
 
-// Classify returns the class of err. A nil err has none; it is given Retryable.
+// Classify returns the class of err. For a nil err it returns Retryable.
 func (r Rules) Classify(err error) Class {
 	if err != nil {
 		for _, rule := range r {
@@ -58,12 +58,13 @@ var defaultRules = DefaultRules()
 // Classify returns the class of err by [DefaultRules].
 func Classify(err error) Class { return defaultRules.Classify(err) }
 
-// Otherwise is the rule that gives every error this class.
+// Otherwise returns the rule by which every error is of this class.
 func Otherwise(class Class) Rule {
 	return func(error) (Class, bool) { return class, true }
 }
 
-// Mark wraps err so that [ByMark] gives it this class. It is nil for a nil err.
+// Mark wraps err so that it is of this class for [ByMark]. It returns nil for a nil
+// err.
 func Mark(err error, class Class) error {
 	if err == nil {
 		return nil
@@ -79,8 +80,8 @@ type marked struct {
 func (m *marked) Unwrap() error     { return m.error }
 func (m *marked) RetryClass() Class { return m.class }
 
-// ByMark knows errors that tell their class by a method RetryClass() Class,
-// such as those of [Mark]. The outermost counts.
+// ByMark knows errors with a method RetryClass() Class, such as those of [Mark]. The
+// outermost counts.
 func ByMark(err error) (Class, bool) {
 	type classified interface {
 		error
@@ -92,9 +93,9 @@ func ByMark(err error) (Class, bool) {
 	return 0, false
 }
 
-// ByContext knows the errors of contexts. Both are Retryable: a deadline that
-// passed because the other side was slow, and the cancellation of an attempt,
-// for whatever reason, say nothing against another one.
+// ByContext knows the errors of contexts. Both are Retryable. Neither a deadline
+// that passed because the other side was slow, nor the cancellation of an attempt,
+// says anything against another attempt.
 func ByContext(err error) (Class, bool) {
 	return Retryable, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
@@ -105,7 +106,7 @@ func ByContext(err error) (Class, bool) {
 // gets that answer too.
 func ByNet(err error) (Class, bool) {
 	if e, ok := errors.AsType[net.Error](err); ok {
-		// A bare number of the system is one too, whatever it is about.
+		// A bare syscall.Errno is a net.Error too, whatever it is about.
 		if _, errno := e.(syscall.Errno); !errno || e.Timeout() {
 			return Retryable, true
 		}
@@ -117,12 +118,11 @@ func ByNet(err error) (Class, bool) {
 	return Retryable, slices.ContainsFunc(known, func(target error) bool { return errors.Is(err, target) })
 }
 
-// ByStatus knows errors with an HTTP status, which they tell by a method
-// HTTPStatusCode() int or StatusCode() int; [StatusError] is one. 429 is
-// Throttled, 500 and above Retryable, every other status Permanent. This is
-// how SNS delivers over HTTP. A status of success says nothing about an error,
-// which is then about something else: a body that broke off, for example.
-// Nor does a number that is no status of HTTP.
+// ByStatus knows errors with a method HTTPStatusCode() int or StatusCode() int, such
+// as [StatusError]. 429 is Throttled, 500 and above Retryable, every other status
+// Permanent. This is how SNS delivers over HTTP. ByStatus does not know an error
+// with a status of success, which is about something else, for example a body that
+// broke off; nor one with a number that is no HTTP status.
 func ByStatus(err error) (Class, bool) {
 	type httpStatus interface {
 		error
@@ -150,7 +150,7 @@ func ByStatus(err error) (Class, bool) {
 	}
 }
 
-// throttlingCodes are those that the standard mode of the AWS SDKs knows.
+// throttlingCodes are the throttling codes of the standard mode of the AWS SDKs.
 var throttlingCodes = []string{
 	"BandwidthLimitExceeded", "EC2ThrottledException", "LimitExceededException", "PriorRequestNotComplete",
 	"ProvisionedThroughputExceededException", "RequestLimitExceeded", "RequestThrottled",
@@ -158,16 +158,16 @@ var throttlingCodes = []string{
 	"TooManyRequestsException", "TransactionInProgressException",
 }
 
-// transientCodes are those of the AWS SDKs, and of the driver for QLDB where
-// they do not say that the client is too fast.
+// transientCodes are the transient codes of the AWS SDKs, and those of the driver for
+// QLDB that do not say that the client is too fast.
 var transientCodes = []string{
 	"CapacityExceededException", "InvalidSessionException", "OccConflictException", "RateExceededException",
 	"RequestTimeout", "RequestTimeoutException",
 }
 
-// ByCode knows errors with a code as AWS has them, which they tell by a method
-// ErrorCode() string: the codes for throttling are Throttled, those for
-// passing states of the service Retryable. It does not know other codes.
+// ByCode knows errors with a method ErrorCode() string, which returns a code of AWS.
+// Codes for throttling are Throttled; codes for passing states of the service are
+// Retryable. ByCode does not know other codes.
 func ByCode(err error) (Class, bool) {
 	type coded interface {
 		error
@@ -193,9 +193,9 @@ func ByCode(err error) (Class, bool) {
 	}
 }
 
-// BySQLite knows errors of SQLite that tell their result code by a method
-// Code() int, as those of modernc.org/sqlite do: BUSY and LOCKED, in whatever
-// extended form, are Retryable. It does not know other codes.
+// BySQLite knows errors with a method Code() int, which returns a result code of
+// SQLite, as those of modernc.org/sqlite do. BUSY and LOCKED, in any extended form,
+// are Retryable. BySQLite does not know other codes.
 func BySQLite(err error) (Class, bool) {
 	type coded interface {
 		error
@@ -206,9 +206,9 @@ func BySQLite(err error) (Class, bool) {
 	return Retryable, ok && (e.Code()&0xff == busy || e.Code()&0xff == locked)
 }
 
-// RetryAfter returns how long the other side wants to be left alone, if err
-// tells it by a method RetryAfter() time.Duration, as [StatusError] does. Use
-// it with [Floor].
+// RetryAfter returns how long the other side wants to be left alone. It is ok if err
+// has a method RetryAfter() time.Duration, as [StatusError] does. Use it with
+// [Floor].
 func RetryAfter(err error) (time.Duration, bool) {
 	type hinted interface {
 		error

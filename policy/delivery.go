@@ -5,14 +5,14 @@ import (
 	"strconv"
 )
 
-// Delivery is what can be given wherever a delivery policy is asked for: a
-// [Policy], which stands for a document with a retry section alone, a
-// [Document] or a [Topic], each as a value or as a pointer.
+// Delivery is a delivery policy in any form: a [Policy], which stands for a document
+// with a retry section alone, a [Document] or a [Topic], each as a value or as a
+// pointer.
 type Delivery interface {
-	// Delivery returns it in the most general form. The result shares nothing
-	// with what it was made from.
+	// Delivery returns the policy in its most general form. The result shares
+	// no memory with the receiver.
 	Delivery() Topic
-	// Validate checks it against the limits of [ProfileQueue]. The error
+	// Validate checks the policy against the limits of [ProfileQueue]. The error
 	// joins one [Fault] for each thing that is wrong.
 	Validate() error
 }
@@ -22,8 +22,7 @@ var _ = []Delivery{Policy{}, Document{}, Topic{}}
 // Delivery returns a document whose only section is p.
 func (p Policy) Delivery() Topic { return Topic{Document: Document{Retry: &p}} }
 
-// Delivery returns a topic's document with these sections, which disables
-// nothing.
+// Delivery returns a topic's document with the sections of d, which disables nothing.
 func (d Document) Delivery() Topic {
 	return Topic{Document: Document{
 		Retry: clone(d.Retry), ThrottledRetry: clone(d.ThrottledRetry),

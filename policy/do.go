@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// What can end the repetition of a call besides the call's own error, which is
-// wrapped together with it.
+// Errors that end the repetition of a call. They are wrapped together with the last
+// error of the call.
 var (
 	// ErrExhausted: the policy has no retry left.
 	ErrExhausted = errors.New("policy: retries exhausted")
@@ -17,29 +17,29 @@ var (
 	ErrNoBudget = errors.New("policy: retry budget is empty")
 )
 
-// Do calls fn until it succeeds, by a policy; it is Retrier{Policy: p}.Do. It
-// is for calls inside of a handler or without any queue. What has to survive
-// the process belongs into a job.
+// Do calls fn until it succeeds, by a policy; it is Retrier{Policy: p}.Do. Use it for
+// calls inside a handler or without a queue. A call that has to survive the process
+// belongs into a job.
 func Do(ctx context.Context, p Policy, fn func(context.Context) error) error {
 	return (&Retrier{Policy: p}).Do(ctx, fn)
 }
 
-// Retrier repeats calls by a policy. The zero Retrier calls once. It may be
-// used by several goroutines as long as its fields are not changed.
+// Retrier repeats calls by a policy. The zero Retrier calls once. It is safe for
+// concurrent use as long as its fields are not changed.
 //
-// Its loop is the one that AWS describes for clients of SNS that are throttled:
-// wait for a send token, call, do the bookkeeping, stop if the error is not
-// retryable, stop at the last attempt, stop without retry quota, back off.
+// Its loop is the one that AWS describes for throttled clients of SNS: wait for a
+// send token, call, do the bookkeeping, stop if the error is not retryable, stop at
+// the last attempt, stop without retry quota, back off.
 type Retrier struct {
 	Policy Policy
-	// ThrottledPolicy is in the place of Policy after errors that are
-	// Throttled; the retry index goes on counting.
+	// ThrottledPolicy replaces Policy after errors that are Throttled; the retry
+	// index goes on counting.
 	// If nil, Policy.
 	ThrottledPolicy *Policy
-	// Classify reports whether to try again.
+	// Classify returns the class of an error, which decides whether to try again.
 	// If nil, the function Classify.
 	Classify func(error) Class
-	// Limiter is waited for before every attempt.
+	// Limiter delays every attempt.
 	// If nil, attempts are not limited.
 	Limiter Limiter
 	// Budget pays for retries; share one among all Retriers for the same
@@ -52,7 +52,7 @@ type Retrier struct {
 	// Now is the clock for Budget and for dates.
 	// If nil, time.Now.
 	Now func() time.Time
-	// Sleep waits, or gives the cause as soon as the context ends.
+	// Sleep waits, or returns the cause as soon as the context ends.
 	// If nil, a timer.
 	Sleep func(context.Context, time.Duration) error
 	// Rand returns random numbers in [0, 1) for the jitter.
@@ -62,23 +62,23 @@ type Retrier struct {
 
 // Limiter limits the rate of attempts; [golang.org/x/time/rate.Limiter] is one.
 type Limiter interface {
-	// Wait blocks until an attempt may be made, or gives an error if that will
-	// not be before ctx ends.
+	// Wait blocks until an attempt may be made. It returns an error if that will not
+	// be before ctx ends.
 	Wait(ctx context.Context) error
 }
 
-// Do calls fn until it succeeds and gives nil, or until there is no point in
-// another attempt:
+// Do calls fn until it succeeds, and then returns nil. It gives up when there is no
+// point in another attempt:
 //
-//   - The error is Permanent: it is returned as it is.
-//   - No retry or no token is left: the error wraps the last one of fn and
-//     ErrExhausted or ErrNoBudget. Without any retry, that is a policy without
-//     retries, the error is fn's as it is.
-//   - ctx has ended, or would end before the delay does: the error wraps the
-//     cause, or [context.DeadlineExceeded], and the last error of fn.
+//   - The error is Permanent. Do returns it as it is.
+//   - No retry or no token is left. Do returns an error that wraps the last one of
+//     fn and ErrExhausted or ErrNoBudget. If the policy has no retries at all, Do
+//     returns fn's error as it is.
+//   - ctx has ended, or would end before the delay does. Do returns an error that
+//     wraps the cause, or [context.DeadlineExceeded], and the last error of fn.
 //
-// The delay runs from the end of the attempt. If the error has a hint
-// ([RetryAfter]), the delay is no shorter than that.
+// The delay runs from the end of the attempt. It is not shorter than the hint of the
+// error, see [RetryAfter].
 func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error) error {
 	r = r.withDefaults()
 	var last error
@@ -145,7 +145,7 @@ func (r *Retrier) withDefaults() *Retrier {
 	return &c
 }
 
-// admit waits for leave to make an attempt.
+// admit waits until an attempt may be made.
 func (r *Retrier) admit(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -205,7 +205,7 @@ func isTimeout(err error) bool {
 	return ok && e.Timeout()
 }
 
-// ended says why there is no further attempt.
+// ended returns the error that says why there is no further attempt.
 func ended(why, last error, attempts int) error {
 	if last == nil {
 		return why

@@ -9,26 +9,26 @@ import (
 	"strings"
 )
 
-// Document is a delivery policy as SNS attaches it to a subscription; for a
-// job queue, to a kind or a single job. It has sections, each of which may be
-// absent: see [Document.Or] for what then holds.
+// Document is a delivery policy as SNS attaches it to a subscription. A job queue
+// attaches it to a kind or a single job. Each of its sections may be absent; see
+// [Document.Or].
 //
 //	{"healthyRetryPolicy": {"minDelayTarget": 1, "maxDelayTarget": 60, "numRetries": 50, ...},
 //	 "throttlePolicy": {"maxReceivesPerSecond": 10},
 //	 "requestPolicy": {"headerContentType": "application/json"}}
 //
-// What its pointers point to is shared between copies and not to be changed.
+// Copies share the values behind the pointers; do not change those.
 type Document struct {
-	// Retry says when to try again.
+	// Retry is the retry policy.
 	Retry *Policy `json:"healthyRetryPolicy,omitempty"`
-	// ThrottledRetry is in the place of Retry for errors of class [Throttled].
-	// It is not part of the SNS format, only of profile queue; the precedent
-	// are the SNS endpoints of Firehose, for which throttling errors follow
-	// the policy for customer-managed endpoints.
+	// ThrottledRetry replaces Retry for errors of class [Throttled]. It is not part
+	// of the SNS format, only of profile queue. The precedent are the SNS endpoints
+	// of Firehose: their throttling errors follow the policy for customer-managed
+	// endpoints.
 	ThrottledRetry *Policy `json:"throttledRetryPolicy,omitempty"`
 	// Throttle limits the rate of attempts.
 	Throttle *Throttle `json:"throttlePolicy,omitempty"`
-	// Request says how a delivery over HTTP is made.
+	// Request configures a delivery over HTTP.
 	Request *Request `json:"requestPolicy,omitempty"`
 }
 
@@ -46,7 +46,7 @@ type Request struct {
 	ContentType string `json:"headerContentType,omitempty"`
 }
 
-// DefaultContentType is what a request section stands for that names none.
+// DefaultContentType is the content type of a request section that names none.
 const DefaultContentType = "text/plain; charset=UTF-8"
 
 var contentTypes = []string{"application/json", "text/plain"}
@@ -57,24 +57,22 @@ var rawContentTypes = []string{
 	"text/css", "text/csv", "text/html", "text/plain", "text/xml",
 }
 
-// SystemDefault is what holds where neither topic nor subscription says
-// anything: 3 retries after 20 s each, no throttling, plain text.
+// SystemDefault returns the sections that hold if neither topic nor subscription has
+// them: 3 retries after 20 s each, no throttling, plain text.
 func SystemDefault() Document {
 	retry := SNSHTTP()
 	return Document{Retry: &retry, Throttle: &Throttle{}, Request: &Request{ContentType: DefaultContentType}}
 }
 
 // Or returns d with each section that d lacks taken from fallback. Sections are
-// never mixed: inside of one that is present, a missing member has the system
-// default and not the value of the fallback. So the policy in effect for a job
-// is
+// never mixed: a member that is missing in a section has the system default, not the
+// value of the fallback. So the policy in effect for a job is
 //
 //	job.Or(kind).Or(queue).Or(system)
 //
-// or, with a queue's document that can disable the others, that of
-// [Topic.Effective] with job.Or(kind) as the subscription's. A fallback's
-// policy for throttling counts only if its Retry does: a document that brings
-// its own Retry has decided for both.
+// A queue's document can disable those of job and kind: see [Topic.Effective], with
+// job.Or(kind) as the subscription's. ThrottledRetry is taken from fallback only if
+// Retry is: a document with a Retry of its own decides about both.
 func (d Document) Or(fallback Document) Document {
 	if d.Retry == nil {
 		d.Retry = fallback.Retry
@@ -91,9 +89,9 @@ func (d Document) Or(fallback Document) Document {
 	return d
 }
 
-// For returns the policy for an error of this class: none for Permanent,
-// ThrottledRetry for Throttled if there is one, else Retry. If Retry is absent
-// too, it is that of [SystemDefault].
+// For returns the retry policy for an error of this class: the zero Policy for
+// Permanent, ThrottledRetry for Throttled if there is one, else Retry. If Retry is
+// absent too, it returns that of [SystemDefault].
 func (d Document) For(class Class) Policy {
 	switch {
 	case class == Permanent:
@@ -107,21 +105,20 @@ func (d Document) For(class Class) Policy {
 	}
 }
 
-// Topic is a delivery policy as SNS attaches it to a topic; for a job queue, to
+// Topic is a delivery policy as SNS attaches it to a topic. A job queue attaches it to
 // a queue. Its sections are the defaults for all subscriptions:
 //
 //	{"http": {"defaultHealthyRetryPolicy": {...}, "defaultThrottlePolicy": {...},
 //	          "defaultRequestPolicy": {...}, "disableSubscriptionOverrides": false}}
 type Topic struct {
 	Document
-	// DisableSubscriptionOverrides takes away the effect of the sections of
-	// subscriptions.
+	// DisableSubscriptionOverrides makes sections of subscriptions have no effect.
 	DisableSubscriptionOverrides bool
 }
 
-// Effective returns the document in effect for a subscription: section by
-// section the subscription's, unless overrides are disabled; else the topic's;
-// else the one of system, which usually is [SystemDefault].
+// Effective returns the document in effect for a subscription. Each section is the
+// subscription's, unless overrides are disabled; else the topic's; else that of
+// system, which usually is [SystemDefault].
 func (t Topic) Effective(subscription, system Document) Document {
 	if t.DisableSubscriptionOverrides {
 		subscription = Document{}
@@ -135,8 +132,8 @@ func (t Topic) Effective(subscription, system Document) Document {
 // dropped. All faults are reported, each as a [Fault] whose path begins at the
 // top, such as "healthyRetryPolicy.numRetries".
 //
-// Writing with [json.Marshal] what was read, and reading that, gives an equal
-// document; so, writing what was read is a normal form.
+// [json.Marshal] writes the document in a normal form: reading that form again
+// returns an equal document.
 func ParseDocument(data []byte, profile Profile) (Document, error) {
 	return parse(data, profile, (*reader).document)
 }
@@ -146,12 +143,12 @@ func ParseTopic(data []byte, profile Profile) (Topic, error) {
 	return parse(data, profile, (*reader).topic)
 }
 
-// Parse reads any of the three forms, told apart by their members: a document
-// of a topic, one of a subscription, which is given as a topic's that disables
-// nothing, and a retry section alone, which is given as the only section.
-// Faults have the paths of the form that was read.
+// Parse reads any of the three forms, which differ in their members: a document of a
+// topic; one of a subscription, which becomes a topic that disables nothing; and a
+// retry section alone, which becomes the only section. Faults have the paths of the
+// form that was read.
 func Parse(data []byte, profile Profile) (Topic, error) {
-	// What is no object is left to the parser to complain about.
+	// Text that is no object is refused by the parser below.
 	var members map[string]json.RawMessage
 	_ = json.Unmarshal(data, &members)
 	if _, ok := members["http"]; ok {

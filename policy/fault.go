@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// Fault is one thing that is wrong with a policy or a document. Functions that
-// check report every fault that they find, joined by [errors.Join], so that
-// the text has one line for each. The order is that of the document; inside of
-// a retry section, first members that are unknown or given twice, then fields
-// in the order of [Policy.MarshalJSON].
+// Fault is one thing that is wrong with a policy or a document. Functions that check
+// report every fault, joined by [errors.Join], so that the text has one line for
+// each. Faults are in the order of the document. In a retry section, members that
+// are unknown or repeated come first, then fields in the order of
+// [Policy.MarshalJSON].
 type Fault struct {
 	// Path names the field: a Go field for a [Policy] that was checked, or
 	// the path of the member in a JSON document, with dots between names.
 	Path string
-	// Value is the faulty value as it was written, shortened if it is long.
-	// If empty, the fault is not about a value: a member that is missing.
+	// Value is the faulty value as it was written, shortened if it is long. If
+	// empty, the fault is not about a value, but about a member that is missing.
 	Value string
-	// Want says what would be right: "must be between 0 and 100".
+	// Want is the rule that is broken: "must be between 0 and 100".
 	Want string
 }
 
@@ -31,8 +31,8 @@ func (f *Fault) Error() string {
 	return s + ": " + f.Want
 }
 
-// Faults returns the single faults that err, an error of this package or one that
-// wraps it, consists of. It is nil if there are none.
+// Faults returns the single faults of err, an error of this package or one that wraps
+// it. It returns nil if there are none.
 func Faults(err error) []*Fault {
 	var all []*Fault
 	switch e := err.(type) { //nolint:errorlint // walks the tree itself, as errors.As stops at the first

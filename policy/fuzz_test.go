@@ -10,7 +10,7 @@ import (
 	"github.com/errandq/errand/policy"
 )
 
-// checkParse holds what is true of every parser and input: it gives a value or
+// checkParse holds what is true of every parser and input: it returns a value or
 // faults with a path and a reason; and what is written for a value is read as
 // an equal one, and written again as the same.
 func checkParse[T any](t *testing.T, data []byte, profile policy.Profile, parse func([]byte, policy.Profile) (T, error)) T {

@@ -30,18 +30,18 @@ func (j Jitter) String() string { return enumString("Jitter", jitterNames, j) }
 func (j Jitter) MarshalText() ([]byte, error) { return enumText("jitter", jitterNames, j) }
 
 // UnmarshalText implements [encoding.TextUnmarshaler]. It accepts what String
-// gives, and nothing else.
+// returns, and nothing else.
 func (j *Jitter) UnmarshalText(text []byte) error { return enumParse("jitter", jitterNames, text, j) }
 
-// Apply returns the delay to wait for: nominal delay d of a retry in this phase,
-// made shorter by u, a random number in [0, 1) that the caller draws. Delays
-// of the first attempt and of the immediate phase stay as they are.
+// Apply returns the delay to wait: the nominal delay d of a retry in this phase, made
+// shorter by u, a random number in [0, 1) that the caller draws. Delays of the first
+// attempt and of the immediate phase stay as they are.
 func (j Jitter) Apply(phase Phase, d time.Duration, u float64) time.Duration {
 	from, to := j.Range(phase, d)
 	return from + scale(to-from, u)
 }
 
-// Range returns the bounds of what Apply can give for d.
+// Range returns the bounds of the results of Apply for d.
 func (j Jitter) Range(phase Phase, d time.Duration) (from, to time.Duration) {
 	if phase <= PhaseImmediate || d <= 0 {
 		return d, d
@@ -59,10 +59,10 @@ func (j Jitter) Range(phase Phase, d time.Duration) (from, to time.Duration) {
 // floorJitter is the largest part of a floor that is added to it.
 const floorJitter = 0.1
 
-// Floor returns the delay to wait for if the other side asked for at least floor
-// (Retry-After): the larger of d, a delay that has its jitter already, and
-// floor prolonged by u, a random number in [0, 1), times 10 %. A floor is
-// jittered upwards only, since to come back earlier would be to ignore it.
+// Floor returns the delay to wait if the other side asked for at least floor
+// (Retry-After). It is the larger of d, a delay with jitter, and floor prolonged by
+// up to 10 %, by u, a random number in [0, 1). A floor is jittered upwards only: an
+// earlier attempt would ignore it.
 func Floor(d, floor time.Duration, u float64) time.Duration {
 	if floor <= 0 {
 		return d

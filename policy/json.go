@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// documentDefaults is what members stand for that a document leaves out: the
-// system default of SNS for HTTP/S, 3 retries after 20 s each.
+// documentDefaults has the values of members that a document leaves out: the system
+// default of SNS for HTTP/S, 3 retries after 20 s each.
 var documentDefaults = Policy{MinDelay: 20 * time.Second, MaxDelay: 20 * time.Second, Retries: 3}
 
 // MarshalJSON writes p as the retry section of an SNS delivery policy:
@@ -115,8 +115,8 @@ func (r *reader) policy(path string, raw []byte) Policy {
 	return p
 }
 
-// set sets a field to a value and says what is wrong with the value's form, if
-// anything.
+// set sets a field to a value. It returns what is wrong with the form of the value,
+// or nothing.
 func (l limits) set(p *Policy, f field, value []byte) (wrong string) {
 	ok := true
 	switch f {
@@ -150,8 +150,8 @@ func (l limits) set(p *Policy, f field, value []byte) (wrong string) {
 	}
 }
 
-// neutralize returns a field whose value could not be read one that no other
-// field can be in conflict with.
+// neutralize sets a field whose value could not be read to a value that no other
+// field can conflict with.
 func (l limits) neutralize(p *Policy, f field) {
 	switch f {
 	case fieldMinDelay:

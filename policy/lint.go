@@ -10,9 +10,10 @@ import (
 // over within it.
 const lease = 30 * time.Second
 
-// Lint returns warnings about a valid policy, one sentence each: what is allowed
-// but unlikely to be meant. There is none for a delay after the backoff phase
-// that is shorter than those in it, since [Policy.Validate] refuses that.
+// Lint returns warnings about a valid policy, one sentence each. They are about
+// settings that are allowed but probably not intended. There is no warning about a
+// delay after the backoff phase that is shorter than those in it: [Policy.Validate]
+// refuses that.
 func (p Policy) Lint() []string {
 	var all []string
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }

@@ -2,8 +2,8 @@ package policy
 
 import "fmt"
 
-// Phase is the part of a delivery policy that a retry belongs to. The retry
-// index alone says which: see [Policy.Next].
+// Phase is the part of a delivery policy that a retry belongs to. It depends only on
+// the retry index: see [Policy.Next].
 type Phase uint8
 
 // The phases, in the order in which a job passes through them.
@@ -24,7 +24,7 @@ func (p Phase) String() string { return enumString("Phase", phaseNames, p) }
 func (p Phase) MarshalText() ([]byte, error) { return enumText("phase", phaseNames, p) }
 
 // UnmarshalText implements [encoding.TextUnmarshaler]. It accepts what String
-// gives, and nothing else.
+// returns, and nothing else.
 func (p *Phase) UnmarshalText(text []byte) error { return enumParse("phase", phaseNames, text, p) }
 
 func enumString[E ~uint8](typ string, names []string, e E) string {

@@ -8,20 +8,18 @@
 //	backoff       the others        from MinDelay to MaxDelay, by Backoff
 //	post-backoff  MaxDelayRetries   after MaxDelay each
 //
-// A [Policy] is a plain value and its decision a pure function of the retry
-// index ([Policy.Next]): no clock, no randomness, no state, so the answer is
-// the same after a restart, and a policy with a million retries costs as much
-// as one with three. Jitter sits beside it ([Jitter.Apply]); whoever uses the
-// package brings the random numbers.
+// A [Policy] is a plain value, and its decision is a pure function of the retry index
+// ([Policy.Next]), without clock, randomness or state. So the decision is the same
+// after a restart, and a policy with a million retries costs as much as one with
+// three. Jitter is separate ([Jitter.Apply]); the caller brings the random numbers.
 //
-// In JSON, a policy has the form and the names of an SNS delivery policy, alone
-// or in a [Document]: a queue has one as a topic has ([Topic]), a kind or a job
-// as a subscription has. The limits are those of a [Profile].
+// In JSON, a policy has the form and the names of an SNS delivery policy, alone or in
+// a [Document]. A queue has a document as a topic of SNS has ([Topic]), a kind or a
+// job as a subscription has. The limits are those of a [Profile].
 //
-// Beside the policy there are parts that do not depend on each other: what an
-// error means ([Classify]), a bucket of tokens that pays for retries
-// ([Budget]), and a loop that puts all of it together for a call that needs no
-// queue ([Do], [Retrier]).
+// Three other parts do not depend on each other: the meaning of an error
+// ([Classify]), a bucket of tokens that pays for retries ([Budget]), and a loop that
+// uses all of it for a call without a queue ([Do], [Retrier]).
 package policy
 
 import "time"
@@ -39,31 +37,30 @@ type Policy struct {
 	// the post-backoff phase. At least MinDelay.
 	MaxDelay time.Duration
 	// Retries is the number of retries in all four phases together. The first
-	// attempt is none and comes on top.
+	// attempt does not count.
 	// If zero, nothing is retried.
 	Retries int
 	// NoDelayRetries is how many of Retries are in the immediate phase.
 	NoDelayRetries int
 	// MinDelayRetries is how many of Retries are in the pre-backoff phase.
 	MinDelayRetries int
-	// MaxDelayRetries is how many of Retries are in the post-backoff phase.
-	// What the three leave of Retries is the backoff phase.
+	// MaxDelayRetries is how many of Retries are in the post-backoff phase. The
+	// retries in none of these three phases are the backoff phase.
 	MaxDelayRetries int
 	// Backoff is the function by which delays grow in the backoff phase.
 	// If zero, Linear.
 	Backoff Backoff
-	// Jitter is how delays are to be spread. Next ignores it: it gives
-	// nominal delays.
+	// Jitter is how delays are spread. Next ignores it and returns nominal delays.
 	// If zero, EqualJitter.
 	Jitter Jitter
 }
 
-// Next returns the phase and the nominal delay, before jitter, of a retry; the
-// index counts from 0. It is not ok if there is no such retry, because the
-// policy is exhausted or the index negative; the phase is then PhaseFirst.
+// Next returns the phase and the nominal delay, before jitter, of a retry; the index
+// counts from 0. It is not ok if there is no such retry, because the policy is
+// exhausted or the index is negative; the phase is PhaseFirst then.
 //
-// Next takes constant time and allocates nothing. It never panics, but what it
-// gives for a policy that [Policy.Validate] refuses is not defined.
+// Next takes constant time and allocates nothing. It never panics, but its result for
+// a policy that [Policy.Validate] refuses is not defined.
 func (p Policy) Next(retry int) (phase Phase, delay time.Duration, ok bool) {
 	if retry < 0 || retry >= p.Retries {
 		return PhaseFirst, 0, false

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Profile is a set of limits for policies and documents. The limits belong to
-// where a policy is used, not to the type.
+// Profile is a set of limits for policies and documents. The limits depend on where a
+// policy is used, not on its type.
 type Profile uint8
 
 const (
@@ -149,14 +149,14 @@ func (f field) count(p *Policy) *int {
 	}
 }
 
-// violation is a field outside its limits, and what they are.
+// violation is a field outside its limits, with these limits.
 type violation struct {
 	field field
 	want  string
 }
 
-// check returns what is wrong with p, in the order of the fields. A limit that
-// depends on another field is checked only if that field is right.
+// check returns the violations in p, in the order of the fields. A limit that depends
+// on another field is checked only if that field is right.
 func (l limits) check(p Policy, dur text) []violation {
 	var all []violation
 	bad := func(f field, format string, args ...any) {

@@ -26,10 +26,9 @@ func (r *reader) valid(raw []byte) bool {
 	return err == nil
 }
 
-// object reads the members of an object: read is called for each in order, and
-// reports whether it knows the name. A value that is null, which means that the
-// member is absent, is given as nil. Path names the object in faults; it is
-// empty at the top.
+// object reads the members of an object: it calls read for each in order, which
+// reports whether it knows the name. For null, which means that the member is absent,
+// value is nil. path names the object in faults; it is empty at the top.
 func (r *reader) object(path string, raw []byte, read func(path, name string, value []byte) (known bool)) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	if t, _ := dec.Token(); t != json.Delim('{') {

@@ -8,10 +8,10 @@ import (
 
 // Step is one retry of a schedule.
 type Step struct {
-	// Retry is its index, from 0.
+	// Retry is the index of the retry, from 0.
 	Retry int
 	Phase Phase
-	// Delay is the nominal delay before it.
+	// Delay is the nominal delay before the retry.
 	Delay time.Duration
 	// Cumulative is the sum of the delays up to and including this one. It
 	// stops at the largest Duration (292 years).

@@ -12,15 +12,14 @@ import (
 type StatusError struct {
 	// Status is the status code of the answer.
 	Status int
-	// After is how long the server wants to be left alone.
-	// If zero, it did not say.
+	// After is how long the server wants to be left alone. If zero, it did not say.
 	After time.Duration
 }
 
-// HTTPError returns what an answer over HTTP means for a delivery: nil for a
-// status from 200 to 299, else a [*StatusError], with what the header says
-// about when to come back. Now is the time of the answer. The header is that
-// of net/http, which this package does not import.
+// HTTPError returns the error of a delivery that was answered over HTTP: nil for a
+// status from 200 to 299, else a [*StatusError] with the Retry-After of the header.
+// now is the time of the answer. The header is an http.Header of net/http, which this
+// package does not import.
 //
 //	return policy.HTTPError(resp.StatusCode, resp.Header, time.Now())
 func HTTPError(status int, header map[string][]string, now time.Time) error {
@@ -48,8 +47,8 @@ func (e *StatusError) RetryAfter() time.Duration { return e.After }
 
 // ParseRetryAfter returns how long a server wants to be left alone. It reads
 // x-amz-retry-after, milliseconds, and if there is none Retry-After, seconds
-// or a date (RFC 9110, section 10.2.3). A date that is past gives 0. What
-// cannot be read is not ok.
+// or a date (RFC 9110, section 10.2.3). A date that is past counts as 0. It is not ok
+// if the header has neither, or if its value cannot be read.
 func ParseRetryAfter(header map[string][]string, now time.Time) (time.Duration, bool) {
 	if s := headerValue(header, "X-Amz-Retry-After"); s != "" {
 		if d, ok := units(s, time.Millisecond); ok {
@@ -77,8 +76,8 @@ func headerValue(header map[string][]string, name string) string {
 	return ""
 }
 
-// units reads a number of digits only. One that is too large for a Duration
-// gives the largest.
+// units reads a number that consists of digits. One that is too large for a Duration
+// becomes the largest.
 func units(s string, unit time.Duration) (time.Duration, bool) {
 	if s == "" || strings.Trim(s, "0123456789") != "" {
 		return 0, false

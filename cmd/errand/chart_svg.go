@@ -40,8 +40,8 @@ var curveColors = []color.Color{
 // maxMarks is how many retries are marked by a dot on their curve.
 const maxMarks = 150
 
-// maxPoints is of how many points a curve is made at most. They are closer to
-// each other than the curve is wide.
+// maxPoints is how many points a curve has at most. They are closer together than the
+// curve is wide.
 const maxPoints = 2_000
 
 // svg draws the chart as an SVG, with the legend to the right.

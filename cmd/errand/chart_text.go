@@ -62,8 +62,8 @@ func (c *chart) tickCount() int {
 	return 2
 }
 
-// tickLabel returns the number of a retry; the axis of a single one has a second
-// end, which is none.
+// tickLabel returns the number of a retry. The axis of a single retry has a second end
+// without a label.
 func (c *chart) tickLabel(x float64) string {
 	if x >= float64(c.n) {
 		return ""

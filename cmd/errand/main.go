@@ -6,8 +6,8 @@
 //	errand policy presets              list the predefined policies
 //	errand doctor FILE                 examine a database
 //
-// It ends with status 0, with 1 if what it looked at has faults, and with 2 if
-// it could not look: bad usage, a file that cannot be read or written.
+// The exit status is 0; 1 if the document or database has faults; 2 if it could not be
+// examined: bad usage, or a file that cannot be read or written.
 package main
 
 import (
@@ -33,8 +33,8 @@ func run(args []string, in io.Reader, out, errs io.Writer) (status int) {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	// Also when a flag has a value that the package policy refuses, what is
-	// wrong is the usage and not a document.
+	// A flag with a value that package policy refuses is bad usage too, not a
+	// fault of a document.
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return errors.New(err.Error()) })
 	root.AddCommand(policyCommand(), doctorCommand())
 	root.SetArgs(args)

@@ -57,7 +57,7 @@ all policies in the chart have the same.`,
 			if file == "" {
 				return c.text(cmd.OutOrStdout())
 			}
-			// In full before the file is touched, which may hold an older one.
+			// Drawn in full before the file, which may hold an older chart, is opened.
 			var svg bytes.Buffer
 			if err := c.svg(&svg); err != nil {
 				return err
@@ -89,7 +89,7 @@ func withFunctions(curves []curve) []curve {
 	return all
 }
 
-// chart is what is drawn, in whatever form.
+// chart is a chart to be drawn, as text or as SVG.
 type chart struct {
 	curves []curve
 	title  string
@@ -98,13 +98,13 @@ type chart struct {
 	phases []span
 	// n is how many retries are drawn.
 	n int
-	// unit is that of the axis of delays.
+	// unit is the unit of the axis of delays.
 	unit     time.Duration
 	unitName string
 }
 
-// span is a phase that is drawn, from its first retry to its last, which may be
-// beyond what is drawn.
+// span is a phase, from its first retry to its last. The last may be beyond the
+// chart.
 type span struct {
 	phase       policy.Phase
 	first, last int
@@ -116,7 +116,7 @@ func newChart(curves []curve, limit int) (*chart, error) {
 	for _, one := range curves {
 		p := one.policy
 		longest = max(longest, p.Retries)
-		// The phases before the last one, and a third as much again of that.
+		// All phases before the last, and then a third as many retries again.
 		c.n = max(c.n, min(p.Retries, max(50, (p.Retries-p.MaxDelayRetries)*4/3)))
 	}
 	if limit > 0 {

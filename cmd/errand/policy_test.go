@@ -17,7 +17,7 @@ import (
 	"unicode/utf8"
 )
 
-// errand runs the program and gives its status and output.
+// errand runs the program and returns its status and output.
 func errand(t *testing.T, in string, args ...string) (status int, out, errs string) {
 	t.Helper()
 	var o, e bytes.Buffer
@@ -25,7 +25,7 @@ func errand(t *testing.T, in string, args ...string) (status int, out, errs stri
 	return status, o.String(), e.String()
 }
 
-// succeed runs the program, which must find no fault, and gives its output.
+// succeed runs the program, which must find no fault, and returns its output.
 func succeed(t *testing.T, args ...string) string {
 	t.Helper()
 	status, out, errs := errand(t, "", args...)
@@ -240,7 +240,7 @@ func trimLines(s string) string {
 	return regexp.MustCompile(`(?m) +$`).ReplaceAllString(s, "")
 }
 
-// svg draws into a file and gives its text, its lines by colour, and all the
+// svg draws into a file and returns its text, its lines by colour, and all the
 // texts in it.
 func svg(t *testing.T, args ...string) (lines map[string]string, texts, whole string) {
 	t.Helper()

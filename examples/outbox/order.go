@@ -30,7 +30,7 @@ type amount struct {
 
 var currencies = []string{"BRL", "EUR", "GBP", "INR", "JPY", "KWD", "PLN", "SEK", "USD"}
 
-// check says what is malformed about an event. The same event always gives
+// check says what is malformed about an event. The same event always gets
 // the same answer, so sending it again cannot help: that is what makes a
 // failure permanent.
 func (e order) check() error {

@@ -101,7 +101,7 @@ func TestOutbox_SurvivesKills(t *testing.T) {
 	}
 }
 
-// check reads the last line of a run that is complete, and gives the number
+// check reads the last line of a run that is complete, and returns the number
 // of duplicates.
 func check(t *testing.T, out string, events int) (duplicates int) {
 	t.Helper()
@@ -210,7 +210,7 @@ func start(t *testing.T, db string) *process {
 	return p
 }
 
-// finish lets it run to its end, which must be a good one, and gives what it
+// finish lets it run to its end, which must be a good one, and returns what it
 // has printed.
 func (p *process) finish(t *testing.T) string {
 	t.Helper()

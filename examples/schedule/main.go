@@ -1,8 +1,8 @@
-// Command schedule declares some schedules, shows when they will tick, works on
-// what they enqueue, and tells in the end what became of the ticks.
+// Command schedule declares some schedules, shows their next ticks, runs the jobs that
+// they enqueue, and prints in the end what became of the ticks.
 //
 // Run it twice at the same time on one file, or again after a while: no tick is
-// doubled, and what was missed is worth what each schedule says.
+// doubled, and each schedule treats missed ticks by its own rule.
 package main
 
 import (

@@ -1,10 +1,8 @@
-// Package clock is the queue's clock: the wall clock, as far as it can be
-// believed.
+// Package clock is the queue's clock: the wall clock, as far as it can be believed.
 //
-// Boards without a clock battery boot in the past, and any clock can be set
-// wrong for a while. So the latest time that was ever seen is kept as a floor,
-// and a wall clock behind it is not believed at once. What the queue takes for
-// the time is then:
+// Boards without a clock battery boot in the past, and any clock can be set wrong
+// for a while. So the latest time ever seen is kept as a floor, and a wall clock
+// behind the floor is not believed at once:
 //
 //	wall clock                               the queue's time
 //	at or after the floor                    the wall clock
@@ -12,13 +10,12 @@
 //	behind it, before the program was built  goes on from the floor, by the monotonic clock
 //	behind it, but plausible                 the same for Patience, then the wall clock
 //
-// In the last case the floor was the error: one visit to a wrong year must not
-// keep the queue there for ever. Its time then steps back, and what is due a
-// while after that moment has to be shifted along.
+// In the last case the floor was wrong: one visit to a wrong year must not keep the
+// queue there for ever. The queue's time then steps back, and due times that were
+// counted from the wrong time have to be shifted along.
 //
-// Where the time goes on from the floor, each process has its own, which is as
-// old as the last write before it began. They are to tell each other, see
-// [Clock.CatchUp].
+// While a clock runs from its floor, each process has its own time, starting at the
+// last write it saw. Processes synchronise by [Clock.CatchUp].
 package clock
 
 import (
@@ -29,15 +26,15 @@ import (
 
 const (
 	// Slack is by how much the wall clock may step back, or drift from the
-	// monotonic clock between two looks, without anything being made of it.
+	// monotonic clock between two readings, before that counts as a jump.
 	Slack = 5 * time.Second
-	// Patience is for how long a plausible wall clock must stay behind the
-	// floor, by the monotonic clock, to be believed.
+	// Patience is how long a plausible wall clock must stay behind the floor, on
+	// the monotonic clock, before it is believed.
 	Patience = 10 * time.Minute
 )
 
-// Built is before which no wall clock is plausible: the time of the commit that
-// the program was built from if the build knows it, else the day on which this
+// Built is the earliest plausible time of a wall clock: the time of the commit that
+// the program was built from if the build knows it, else the day on which this line
 // was written.
 var Built = built()
 
@@ -61,33 +58,33 @@ type Options struct {
 	Wall func() time.Time
 	// Floor is the latest time seen before. If zero, none.
 	Floor time.Time
-	// Built is before which no wall clock is plausible. If zero, [Built].
+	// Built is the earliest plausible time of the wall clock. If zero, [Built].
 	Built time.Time
-	// OnJump is called, under the clock's lock, when the wall clock has jumped
-	// by more than Slack between two looks: forwards, or back if negative.
-	// If nil, nothing is.
+	// OnJump is called, under the clock's lock, when the wall clock has jumped by
+	// more than Slack between two readings; by is negative for a jump back. If nil,
+	// nothing is called.
 	OnJump func(by time.Duration)
-	// OnStep is called, under the clock's lock, when the queue's time steps
-	// back. If nil, nothing is.
+	// OnStep is called, under the clock's lock, when the queue's time steps back.
+	// If nil, nothing is called.
 	OnStep func(from, to time.Time)
 }
 
 // Clock is safe for concurrent use.
 type Clock struct {
 	options Options
-	start   time.Time // where the monotonic clock is read from
+	start   time.Time // zero of the monotonic clock
 
 	mu     sync.Mutex
-	now    time.Time     // the queue's time at the last look
-	wall   time.Time     // and the wall clock
-	mono   time.Duration // and the monotonic clock
-	doubt  time.Duration // on the monotonic clock: since when a plausible wall clock has been behind
-	doubts bool          // doubt holds
-	adrift bool          // the time goes on from the floor
+	now    time.Time     // the queue's time at the last reading
+	wall   time.Time     // the wall clock at the last reading
+	mono   time.Duration // the monotonic clock at the last reading
+	doubt  time.Duration // on the monotonic clock, when a plausible wall clock fell behind
+	doubts bool          // true if a plausible wall clock is behind: doubt is set
+	adrift bool          // true if the time goes on from the floor
 }
 
-// New makes a clock. Its time begins at the wall clock or, if that is behind
-// it, the floor.
+// New makes a clock. Its time begins at the wall clock, or at the floor if that is
+// later.
 func New(o Options) *Clock {
 	if o.Wall == nil {
 		o.Wall = time.Now
@@ -100,8 +97,8 @@ func New(o Options) *Clock {
 	return c
 }
 
-// Now returns the queue's time. It goes back only in the step that OnStep is
-// told of.
+// Now returns the queue's time. It goes back only in a step, for which OnStep is
+// called.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,8 +116,8 @@ func (c *Clock) look() time.Time {
 	return c.now
 }
 
-// next returns the queue's time when some time has passed on the monotonic clock
-// since it was last looked at.
+// next returns the queue's time for a reading of the wall clock and of the monotonic
+// clock, on which passed has gone by since the last reading.
 func (c *Clock) next(wall time.Time, mono, passed time.Duration) time.Time {
 	behind := c.now.Sub(wall)
 	c.adrift = false
@@ -150,8 +147,8 @@ func (c *Clock) next(wall time.Time, mono, passed time.Duration) time.Time {
 	return wall
 }
 
-// CatchUp tells the clock of a time that another process has had. If its own
-// goes on from a floor, it goes on from there, unless that is earlier.
+// CatchUp takes a time that another process has seen. If c goes on from a floor and
+// seen is later than its time, it goes on from seen.
 func (c *Clock) CatchUp(seen time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,21 +157,22 @@ func (c *Clock) CatchUp(seen time.Time) {
 	}
 }
 
-// Adrift reports whether the time went on from a floor when it was last looked at.
+// Adrift reports whether the time went on from a floor at the last reading.
 func (c *Clock) Adrift() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.adrift
 }
 
-// Doubtful reports whether the wall clock, when it was last looked at, was
-// plausible and behind, and had not been so for long enough to be believed.
+// Doubtful reports whether, at the last reading, the wall clock was plausible and
+// behind the floor, but not for long enough to be believed.
 func (c *Clock) Doubtful() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.doubts
 }
 
-// Plausible reports whether the wall clock is not before the program was built. It
-// may still be wrong; if it is not plausible it is.
+// Plausible reports whether the wall clock is at or after the time at which the
+// program was built. A wall clock that is not plausible is wrong; a plausible one may
+// be.
 func (c *Clock) Plausible() bool { return !c.options.Wall().Before(c.options.Built) }

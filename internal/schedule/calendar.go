@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// calendar is what a spec with fields says about dates and times of day, on a
-// clock that nobody changes. Its times are wall seconds: what the clock shows,
-// as seconds since it showed 1970-01-01 00:00:00.
+// calendar finds the dates and times of day that match a spec with fields, on a clock
+// that nobody changes. Its times are wall seconds: the time that the clock shows, in
+// seconds since it showed 1970-01-01 00:00:00.
 //
-// It does what Next of the library does on UTC, and also looks back and counts,
-// which the library cannot: after two weeks of downtime the latest tick and the
-// number of those before it must not cost a walk over all of them.
+// It does what Next of the library does in UTC. It also looks back and counts, which
+// the library cannot: after two weeks of downtime, finding the latest tick and the
+// number of ticks before it must not cost a walk over all of them.
 //
-// Each field is a set of bits and has a value at least, and some day of some
-// year matches; so the searches end.
+// Each field is a set of bits with at least one value, and some day of some year
+// matches; so the searches end.
 type calendar struct {
 	second, minute, hour, dom, month, dow uint64
-	// either: a day matches if its dom or its dow does; else both must.
+	// either is true if a day matches when its dom or its dow matches. Otherwise
+	// both must match.
 	either bool
 }
 

@@ -1,7 +1,6 @@
-// Package schedule says when a recurring job is due: it reads cron specs, finds
-// their ticks, and decides what a missed tick is worth. It has no clock and no
-// state, and writes nothing; time comes in as arguments. The one thing it reads
-// is the time zone database, when a spec is parsed.
+// Package schedule computes when a recurring job is due: it parses cron specs, finds
+// their ticks, and decides about missed ticks. It has no clock and no state; times
+// are arguments. It reads only the time zone database, when a spec is parsed.
 //
 // # Specs
 //
@@ -28,15 +27,14 @@
 //	                              have shown it
 //	@every                        multiples of the interval since 1970-01-01T00:00:00Z
 //
-// The hours are fixed if their field has neither * nor a step: 9-17 and 0-23
-// are fixed, 9-17/2 is not. By the second line, time elapsed counts: 0 * * * *
-// is due each hour on both days, and 30 * * * * too, with nothing in between.
-// Where the hours have a step, some ticks of such a day are closer together than
-// on others; where clocks move by other than whole hours (Lord Howe Island, half
-// an hour), some are closer or half an hour farther apart.
+// Hours are fixed if their field has neither * nor a step: 9-17 and 0-23 are fixed,
+// 9-17/2 is not. In the second case elapsed time counts: 0 * * * * is due each hour
+// on both days, and so is 30 * * * *. With a step in the hours, some ticks of such a
+// day are closer together than on other days. Where clocks move by half an hour (Lord
+// Howe Island), some are closer together or half an hour farther apart.
 //
-// @every needs no anchor of its own: its ticks are the same in all processes,
-// and a restart shifts none. The zone has no influence on it.
+// @every needs no anchor: its ticks are the same in all processes, a restart shifts
+// none, and the zone has no influence.
 //
 // # Time zones
 //

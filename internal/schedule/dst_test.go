@@ -28,7 +28,7 @@ func at(t testing.TB, s string) time.Time {
 }
 
 // What is expected was worked out by hand from the rule and the dates of the
-// changes. Ticks are separated by spaces; the first is what Next gives after
+// changes. Ticks are separated by spaces; the first is what Next returns after
 // the time before the colon.
 func TestNext_clockChanges(t *testing.T) {
 	for _, tt := range []struct{ name, zone, spec, ticks string }{

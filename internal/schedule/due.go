@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// Missed says what becomes of ticks that were missed. The zero Missed is One.
+// Missed decides about missed ticks. The zero Missed is One.
 type Missed int
 
 const (
-	// Skip drops what was missed.
+	// Skip drops missed ticks.
 	Skip Missed = -1
-	// One makes up for all that was missed by its latest tick, unless a tick
-	// that is on time comes with it. It is the default.
+	// One fires the latest missed tick, unless a tick is on time. It is the
+	// default.
 	One Missed = 0
 )
 
-// MaxAll is the most that [All] takes: all that fires at once is written in one
-// transaction.
+// MaxAll is the largest argument of [All]: ticks that fire together are written in
+// one transaction.
 const MaxAll = 1000
 
-// All fires the latest ticks, those on time included, up to max; the older ones
-// are skipped. With less than 1 or more than [MaxAll] it is not valid.
+// All fires the latest ticks, max at most and including those on time, and skips the
+// older ones. It is valid if max is between 1 and [MaxAll].
 func All(max int) Missed {
 	if max < 1 || max > MaxAll {
 		return invalid
@@ -49,7 +49,7 @@ func (m Missed) String() string {
 	return "Missed(" + strconv.Itoa(int(m)) + ")"
 }
 
-// ParseMissed reads what String gives; an error is a [Fault].
+// ParseMissed parses the result of String; an error is a [Fault].
 func ParseMissed(s string) (Missed, error) {
 	switch s {
 	case "skip":
@@ -66,9 +66,9 @@ func ParseMissed(s string) (Missed, error) {
 	return invalid, &Fault{"missed", s, "must be skip, one or all(n), n between 1 and " + strconv.Itoa(MaxAll)}
 }
 
-// Due is what is to be done about the ticks of a stretch of time.
+// Due is the decision about the ticks of a stretch of time.
 type Due struct {
-	// Fire are the ticks to be fired, the oldest first.
+	// Fire are the ticks to fire, the oldest first.
 	Fire []time.Time
 	// Skipped is how many ticks before those of Fire are not fired, from
 	// FirstSkipped to LastSkipped. If zero, these are zero too.
@@ -78,26 +78,25 @@ type Due struct {
 	Next time.Time
 }
 
-// MaxTolerance is the longest time by which a tick can be late and on time.
+// MaxTolerance bounds the tolerance: by how much a tick on time may be late.
 const MaxTolerance = time.Minute
 
-// Due decides about the ticks after last and not after now. If last is not
-// before now, because the clock was set back, there are none; Next follows now
-// all the same, so that nothing waits for a date that was wrong, and may be a
-// tick that was fired before.
+// Due decides about the ticks after last and not after now. If the clock was set
+// back, last is not before now and there are none. Next is after now all the same, so
+// that nothing waits for a wrong date; it may be a tick that was fired before.
 //
 // A tick is on time if it is late by at most the tolerance, which is at most
-// [MaxTolerance]; but if the latest tick that is not stands within the
-// tolerance of the next, none are. So where ticks are close together, all of
-// them are on time or none: after two weeks without a worker, the last two
-// ticks of a schedule that has one each five seconds are not special. Where
-// they are far apart, a tick a moment before the worker started is on time.
+// [MaxTolerance]. There is one exception: if the latest tick that is too late is
+// within the tolerance of the tick after it, no tick is on time. So of ticks that are
+// close together, all are on time or none: after two weeks without a worker, the last
+// two ticks of a schedule with one each five seconds are not special. Of ticks that
+// are far apart, one that came a moment before the worker started is on time.
 //
-// Ticks on time are fired, all of them; missed says what becomes of the others
-// (as One, if it is not valid). No more are fired than the number of [All] or
-// one for each second of the tolerance, both ends included, whichever is more.
-// The time taken does not depend on how many ticks there are, but on the years
-// from last to now: some microseconds each.
+// All ticks on time are fired; missed decides about the others (as One, if it is not
+// valid). At most as many are fired as the number of [All], or as there are seconds
+// in the tolerance, both ends included, whichever is more. The time that Due takes
+// does not depend on the number of ticks, but on the years from last to now: some
+// microseconds each.
 func (s *Spec) Due(last, now time.Time, missed Missed, tolerance time.Duration) Due {
 	from, to := unix(last), unix(now)
 	d := Due{Next: s.time(s.next(to))}
@@ -136,8 +135,8 @@ func (s *Spec) onTime(from int64, now time.Time, tolerance time.Duration) []int6
 	return ticks
 }
 
-// latest returns the ticks to fire, the latest first: those on time, and before
-// them as many as missed says.
+// latest returns the ticks to fire, the latest first: those on time, and before them
+// as many as missed allows.
 func (s *Spec) latest(from, to int64, ticks []int64, missed Missed) []int64 {
 	for len(ticks) < max(1, int(missed)) && missed != Skip {
 		if len(ticks) > 0 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Fault says why a spec, a zone or a rule for missed ticks was refused.
+// Fault is the reason why a spec, a zone or a rule for missed ticks was refused.
 type Fault struct {
 	Field string // "spec", "zone" or "missed"
 	Value string // what was given, in full
@@ -18,8 +18,8 @@ func (f *Fault) Error() string {
 	return "schedule: " + f.Field + " " + quote(f.Value) + ": " + f.Limit
 }
 
-// Faults returns the single faults that err, an error of this package, consists
-// of. It is nil if there are none.
+// Faults returns the single faults of err, an error of this package. It returns nil if
+// there are none.
 func Faults(err error) []*Fault {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []*Fault

@@ -8,8 +8,8 @@ import (
 )
 
 // JitterFor returns the delay by which the job of a tick is spread: at least zero,
-// less than max, whole microseconds. It depends on nothing but its arguments, so
-// that all processes, whatever their version and machine, agree about it.
+// less than max, whole microseconds. It depends only on its arguments, so that
+// processes of all versions and machines agree about it.
 //
 // It is the first 64 bits of the SHA-256 of the tick as a Unix time in seconds
 // (64 bits, big-endian) and the name, as a fraction of max.

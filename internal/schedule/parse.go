@@ -9,7 +9,7 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// Limits of what is accepted.
+// Limits of a spec.
 const (
 	MaxSpec  = 256                // bytes of a spec
 	MaxZone  = 64                 // bytes of the name of a zone
@@ -28,7 +28,7 @@ const (
 	noZones   = "; if it is one, this machine lacks the database: import time/tzdata, or build with -tags timetzdata"
 )
 
-// fieldRule is what one field of a spec may hold.
+// fieldRule describes the values of one field of a spec.
 type fieldRule struct {
 	name     string
 	min, max int
@@ -49,10 +49,10 @@ var descriptors = []string{"@yearly", "@annually", "@monthly", "@weekly", "@dail
 
 var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// Parse reads a spec and the name of its zone; an empty zone is UTC. An error
-// consists of a [Fault] for each of the two that is refused, see [Faults].
+// Parse parses a spec in the zone of this name; an empty zone is UTC. An error has a
+// [Fault] for the spec, the zone, or both, see [Faults].
 //
-// Parse is bounded: whatever it is given, it takes little time and memory.
+// Parse takes little time and memory for any input.
 func Parse(spec, zone string) (*Spec, error) {
 	loc, errZone := parseZone(zone)
 	s, errSpec := parseSpec(spec, loc)
@@ -149,7 +149,7 @@ func parseFields(fields []string, zone *time.Location) (ticker, string) {
 	return fromLibrary(strings.Join(fields, " "), wild, zone)
 }
 
-// fromLibrary lets the library parse a spec that has been found bounded.
+// fromLibrary parses, by the library, a spec whose numbers are within bounds.
 func fromLibrary(spec string, wild bool, zone *time.Location) (ticker, string) {
 	parsed, err := parser.Parse(spec)
 	if err != nil {
@@ -186,8 +186,8 @@ func (c *calendar) possible() bool {
 	return false
 }
 
-// check returns what is wrong with a field, or nothing. What it lets through, the
-// library neither expands beyond its bits nor reads in another way.
+// check returns what is wrong with a field, or nothing. A field that it accepts is
+// neither expanded beyond the library's bits nor read in another way by it.
 func (r fieldRule) check(field string) string {
 	items := strings.Split(field, ",")
 	if len(items) > maxItems {

@@ -163,7 +163,7 @@ func TestParse_zone(t *testing.T) {
 	}
 }
 
-// parseAllocs parses and gives the bytes it took.
+// parseAllocs parses and returns the bytes it took.
 func parseAllocs(spec, zone string) (*schedule.Spec, uint64, error) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -20,8 +20,8 @@ func (s *Spec) Zone() *time.Location { return s.zone }
 // time if that would be after the year 9999. Ticks are whole seconds.
 func (s *Spec) Next(after time.Time) time.Time { return s.time(s.next(unix(after))) }
 
-// The bounds of the ticks there are. Before the first and after the last, times
-// are taken as these two, whatever the clock of a device has come up with.
+// The bounds of ticks. Any time before or after them, such as a wrong clock shows,
+// counts as the first or the last.
 var (
 	minTime = time.Date(1, time.January, 1, 0, 0, 0, 0, time.UTC)
 	maxTime = time.Date(maxYear, time.December, 31, 23, 59, 59, 0, time.UTC)
@@ -40,7 +40,7 @@ func unix(t time.Time) int64 {
 	return t.Unix()
 }
 
-// none stands for no tick.
+// none means that there is no tick.
 const none = ever
 
 func (s *Spec) next(t int64) int64 {

@@ -9,7 +9,7 @@ type ticker interface {
 	count(a, b int64) int64 // how many ticks are after a and not after b
 }
 
-// every ticks at the multiples of so many seconds.
+// every ticks at the multiples of a number of seconds.
 type every int64
 
 func (e every) next(t int64) int64 { return e.prev(t) + int64(e) }
@@ -53,9 +53,9 @@ func (f *fixed) count(a, b int64) int64 {
 	return n
 }
 
-// elapsed is for specs whose hours are wildcards or steps. It ticks whenever
-// the clocks of the zone show a wall second that matches, and for as long as a
-// gap is wide after it also when the old clock would have shown one.
+// elapsed is for specs whose hours are wildcards or steps. It ticks whenever the
+// clocks of the zone show a wall second that matches. After a gap, for as long as the
+// gap is wide, it also ticks when the old clock would have shown one.
 type elapsed struct {
 	calendar
 	zone *time.Location

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// span is a stretch of time, from start up to but not including end, in which
-// a zone has one offset, in seconds east of UTC. Neighbours may have the same.
-// Unlike those of wall seconds, these are seconds since the Unix epoch.
+// span is a stretch of time in which a zone has one offset, in seconds east of UTC.
+// It includes start and excludes end, which are seconds since the Unix epoch, not
+// wall seconds. Neighbouring spans may have the same offset.
 type span struct{ start, end, offset int64 }
 
 const (
