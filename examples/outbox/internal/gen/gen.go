@@ -60,7 +60,7 @@ type source struct {
 	orders int
 }
 
-// generate gives the whole file.
+// generate returns the whole file.
 func generate() []byte {
 	s := &source{Rand: rand.New(rand.NewPCG(seed, 0))}
 	var events []event
