@@ -16,13 +16,13 @@ type Handoff interface {
 	//
 	// The jobs are passed to take, in the order they should start, after the
 	// commit and before the call returns, also if its caller has given up.
-	// began is a moment before the leases' beginning, as time.Now gives it. take
+	// began is a moment before the leases' beginning, as time.Now returns it. take
 	// must not block, and may be called by several goroutines at a time; the
 	// jobs are its to keep.
 	Offer(src Source, length time.Duration, take func(jobs []Leased, began time.Time)) Offer
 }
 
-// Offer is what [Handoff] gives to a worker. It is safe for concurrent use.
+// Offer is what [Handoff] returns to a worker. It is safe for concurrent use.
 type Offer interface {
 	// Room says for how many jobs there is room from now on; at first there is
 	// none. Jobs that were leased count until take has returned, and then no

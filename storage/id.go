@@ -31,18 +31,18 @@ func NewID(created time.Time, salt uint32, key int64) ID {
 	return id
 }
 
-// Key gives the key of the job that id names.
+// Key returns the key of the job that id names.
 func (id ID) Key() int64 { return int64(binary.BigEndian.Uint64(id[8:]) & MaxKey) }
 
-// Salt gives the random bits of id.
+// Salt returns the random bits of id.
 func (id ID) Salt() uint32 {
 	return uint32(binary.BigEndian.Uint16(id[6:])&0xfff)<<14 | uint32(binary.BigEndian.Uint16(id[8:])&0x3fff)
 }
 
-// IsZero tells whether id is the zero ID.
+// IsZero reports whether id is the zero ID.
 func (id ID) IsZero() bool { return id == ID{} }
 
-// String gives the usual form of a UUID in lower case.
+// String returns the usual form of a UUID in lower case.
 func (id ID) String() string {
 	b, _ := id.MarshalText()
 	return string(b)

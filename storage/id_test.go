@@ -49,10 +49,10 @@ var _ interface {
 func TestID_InADatabase(t *testing.T) {
 	id := storage.NewID(time.UnixMilli(1_750_000_000_000), 1, 2)
 	if v, err := id.Value(); v != id.String() || err != nil {
-		t.Errorf("Value gives %v, %v", v, err)
+		t.Errorf("Value returns %v, %v", v, err)
 	}
 	if v, err := (storage.ID{}).Value(); v != nil || err != nil {
-		t.Errorf("Value of the zero ID gives %v, %v, want NULL", v, err)
+		t.Errorf("Value of the zero ID returns %v, %v, want NULL", v, err)
 	}
 	for _, c := range []struct {
 		v    any
@@ -72,7 +72,7 @@ func TestID_InADatabase(t *testing.T) {
 			got = id // which does not stay
 		}
 		if err := got.Scan(c.v); got != c.want || (err == nil) != c.ok {
-			t.Errorf("Scan(%T %v) gives %v, %v", c.v, c.v, got, err)
+			t.Errorf("Scan(%T %v) returns %v, %v", c.v, c.v, got, err)
 		}
 	}
 }

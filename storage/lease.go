@@ -24,7 +24,7 @@ type Source struct {
 const LeaseBytes = 32 << 20
 
 // Exchange is what a worker asks of one transaction. One whose Want is zero may
-// go through where another gives [ErrFull]: a Store may keep room in reserve so
+// go through where another returns [ErrFull]: a Store may keep room in reserve so
 // that work can be finished.
 type Exchange struct {
 	// Length is how long leases granted or extended here last from now.

@@ -15,7 +15,7 @@ import (
 // processes wait for it.
 type Scheduler interface {
 	// PutSchedule adds s if its Revision is zero, else it replaces the schedule
-	// of that name and revision; its history stays. It gives the new revision,
+	// of that name and revision; its history stays. It returns the new revision,
 	// which is positive, or zero if nothing was changed because the schedule
 	// is at another revision, exists already, or exists no more.
 	PutSchedule(ctx context.Context, now time.Time, s Schedule) (revision int64, err error)
@@ -26,7 +26,7 @@ type Scheduler interface {
 	Fire(ctx context.Context, now time.Time, firings []Firing) ([]Fired, error)
 
 	// DropSchedule deletes a schedule with its history; jobs that it has
-	// enqueued go on. It gives [ErrNotFound] if there is none of this name.
+	// enqueued go on. It returns [ErrNotFound] if there is none of this name.
 	// One that is added later under the same name never has a revision that was
 	// given before.
 	DropSchedule(ctx context.Context, now time.Time, name string) error
@@ -35,10 +35,10 @@ type Scheduler interface {
 	// name. The cost does not grow with the number of schedules.
 	Schedule(ctx context.Context, name string) (Schedule, error)
 
-	// Schedules gives all schedules, sorted by name.
+	// Schedules returns all schedules, sorted by name.
 	Schedules(ctx context.Context) ([]Schedule, error)
 
-	// Ticks gives the history of a schedule, the latest entry first, at most
+	// Ticks returns the history of a schedule, the latest entry first, at most
 	// [TickLimit]. It is empty for a schedule that there is not.
 	Ticks(ctx context.Context, name string) ([]Tick, error)
 }
@@ -134,13 +134,13 @@ const (
 // The times that writes are given as now may be wrong, and be found to be: then
 // what was counted from them must not wait for a date far ahead.
 type Timekeeper interface {
-	// Clock gives the latest now that a write was given, or a moment at most a
+	// Clock returns the latest now that a write was given, or a moment at most a
 	// second before it; zero if there was none. Writes that happen anyway keep
 	// it. shifting is set if a pass of StepClock was begun and not finished.
 	Clock(ctx context.Context) (latest time.Time, shifting bool, err error)
 
 	// StepClock says that it is no later than now, whatever writes before were
-	// given. The time that Clock gives becomes now if it is after it. What was
+	// given. The time that Clock returns becomes now if it is after it. What was
 	// counted from a later time counts from now: a scheduled job with a Delay,
 	// or put back by an outcome with a DueAt, is due that Delay after now if
 	// its delay began after now; a ready job that was due later is due now,

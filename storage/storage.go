@@ -21,7 +21,7 @@ import (
 // rounded up, so that no job starts early. Slices passed in belong to the
 // caller again when the call returns; slices returned belong to the caller.
 //
-// A context that ends before a write has begun withdraws it and gives the
+// A context that ends before a write has begun withdraws it and returns the
 // context's error; once begun the write goes through, and its result counts.
 //
 // A Store that has been opened is one instance: it registers itself with its
@@ -65,20 +65,20 @@ type Store interface {
 	Stopping(l Lease) error
 	Ended(l Lease) error
 
-	// Job gives one job, whichever of its three tables it is in, with args,
-	// headers and history. It gives [ErrNotFound] if there is none.
+	// Job returns one job, whichever of its three tables it is in, with args,
+	// headers and history. It returns [ErrNotFound] if there is none.
 	Job(ctx context.Context, id ID) (Record, error)
 
 	// Cancel ends a scheduled or ready job as cancelled, kept for keep. For a
 	// running job it notes the wish, which the holder learns with its next
 	// extension, and which keeps the job from being put back (see [Outcome]).
-	// It gives the state that the job is in after the call, which for a job
+	// It returns the state that the job is in after the call, which for a job
 	// that had already ended is the state it ended in, and [ErrNotFound] for
 	// no job.
 	Cancel(ctx context.Context, now time.Time, id ID, keep time.Duration) (State, error)
 
 	// ReleaseUnique ends the hold of a unique key with the life of its holder,
-	// whatever its scope: at once if the holder is not live. It gives the holder
+	// whatever its scope: at once if the holder is not live. It returns the holder
 	// that has the key until it ends, the zero ID if the key is free, and
 	// [ErrNotFound] if nobody held it.
 	ReleaseUnique(ctx context.Context, key string) (ID, error)
@@ -87,12 +87,12 @@ type Store interface {
 	// yet. Running jobs go on. Doing it twice is the same as once.
 	Pause(ctx context.Context, now time.Time, queue string, paused bool) error
 
-	// Counts gives the number of jobs by queue, kind and state, without rows
+	// Counts returns the number of jobs by queue, kind and state, without rows
 	// for zero, sorted by these three. They are kept, not counted: the cost
 	// does not grow with the number of jobs.
 	Counts(ctx context.Context) ([]Count, error)
 
-	// Paused gives the paused queues, sorted.
+	// Paused returns the paused queues, sorted.
 	Paused(ctx context.Context) ([]string, error)
 
 	// DeadLetters lists dead jobs that match f, the latest first, from after
@@ -113,7 +113,7 @@ type Store interface {
 	PurgeDead(ctx context.Context, sel DeadSelection) (DeadStep, error)
 
 	// PurgeFinished deletes finished jobs whose time to be kept is over, in
-	// one bounded step. It gives how many, and when to call again: now if
+	// one bounded step. It returns how many, and when to call again: now if
 	// more are over already, zero if no finished job is kept.
 	PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error)
 
@@ -176,17 +176,17 @@ type Backuper interface {
 // TxEnqueuer is implemented by a Store that can take part in a transaction of
 // the application.
 type TxEnqueuer interface {
-	// EnqueueTx is Enqueue inside tx: the jobs exist if tx commits. It gives
+	// EnqueueTx is Enqueue inside tx: the jobs exist if tx commits. It returns
 	// [ErrWrongDatabase] for a transaction on another database.
 	EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs []NewJob) ([]Enqueued, error)
 	// CancelTx is Cancel inside tx: it takes effect if tx commits, and the
-	// holder of a running job learns of it with its next extension after that. It gives
+	// holder of a running job learns of it with its next extension after that. It returns
 	// [ErrWrongDatabase] for a transaction on another database.
 	CancelTx(ctx context.Context, tx *sql.Tx, now time.Time, id ID, keep time.Duration) (State, error)
 	// Tx runs fn in a write transaction on the store's database and commits
 	// it if fn returns nil; otherwise, or if fn panics, it is rolled back. It
 	// may be rolled back also if the database failed in an EnqueueTx or CancelTx
-	// in it; then Tx gives that error. Another call of the Store that writes,
-	// made by fn itself, gives [ErrBusy] at once: it would wait for fn.
+	// in it; then Tx returns that error. Another call of the Store that writes,
+	// made by fn itself, returns [ErrBusy] at once: it would wait for fn.
 	Tx(ctx context.Context, fn func(tx *sql.Tx) error) error
 }

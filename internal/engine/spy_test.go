@@ -49,21 +49,21 @@ func (s *spy) record(c call) error {
 	return nil
 }
 
-// failing has all calls from now on give what fail gives.
+// failing has all calls from now on give what fail returns.
 func (s *spy) failing(fail func(op string) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = fail
 }
 
-// since gives the calls from the n-th on.
+// since returns the calls from the n-th on.
 func (s *spy) since(n int) []call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]call(nil), s.calls[n:]...)
 }
 
-// of gives the calls of one kind from the n-th on.
+// of returns the calls of one kind from the n-th on.
 func (s *spy) of(op string, n int) []call {
 	return slices.DeleteFunc(s.since(n), func(c call) bool { return c.op != op })
 }

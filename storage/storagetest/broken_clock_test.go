@@ -7,7 +7,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// stepping has f surround each StepClock: what it gives is called after it,
+// stepping has f surround each StepClock: the function it returns is called after it,
 // unless nil.
 func stepping(f func(m *Memory, now time.Time) func()) func(in *instance) storage.Store {
 	return func(in *instance) storage.Store {

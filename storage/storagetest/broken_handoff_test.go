@@ -55,7 +55,7 @@ func taking(f func(o *offer, jobs []storage.Leased, pass func([]storage.Leased, 
 	})
 }
 
-// inserting has f surround each Enqueue: what it gives is called after it.
+// inserting has f surround each Enqueue: the function it returns is called after it.
 func inserting(f func(in *instance, now time.Time) func()) func(in *instance) storage.Store {
 	return func(in *instance) storage.Store {
 		h := sound(in)

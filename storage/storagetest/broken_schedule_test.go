@@ -12,7 +12,7 @@ import (
 )
 
 // putting has f change the database, or the schedule, before each PutSchedule,
-// and then, with the revision it gave, after it.
+// and then, with the revision it returned, after it.
 func putting(before, after func(m *Memory, s *storage.Schedule)) func(in *instance) storage.Store {
 	return func(in *instance) storage.Store {
 		h := sound(in)
@@ -30,7 +30,7 @@ func putting(before, after func(m *Memory, s *storage.Schedule)) func(in *instan
 
 func nothing(*Memory, *storage.Schedule) {}
 
-// firing has f surround each Fire: what it gives is called after it, unless nil.
+// firing has f surround each Fire: the function it returns is called after it, unless nil.
 func firing(f func(m *Memory, firings []storage.Firing) func(out []storage.Fired)) func(in *instance) storage.Store {
 	return func(in *instance) storage.Store {
 		h := sound(in)
@@ -51,7 +51,7 @@ func firing(f func(m *Memory, firings []storage.Firing) func(out []storage.Fired
 	}
 }
 
-// plans gives the plans of all schedules.
+// plans returns the plans of all schedules.
 func plans(m *Memory) map[string]storage.Plan {
 	out := map[string]storage.Plan{}
 	for name, s := range m.schedules {
@@ -60,7 +60,7 @@ func plans(m *Memory) map[string]storage.Plan {
 	return out
 }
 
-// histories gives the histories of all schedules.
+// histories returns the histories of all schedules.
 func histories(m *Memory) map[string][]storage.Tick {
 	out := map[string][]storage.Tick{}
 	for name, s := range m.schedules {

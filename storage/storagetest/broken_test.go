@@ -55,7 +55,7 @@ type hooks struct {
 	offer    func(storage.Source, time.Duration, func([]storage.Leased, time.Time)) storage.Offer
 }
 
-// sound gives an instance without a fault.
+// sound returns an instance without a fault.
 func sound(in *instance) *hooks {
 	return &hooks{
 		instance: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,

@@ -8,7 +8,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// timekeeper gives s as one that remembers how late it was, or skips the case.
+// timekeeper returns s as one that remembers how late it was, or skips the case.
 func (f *fixture) timekeeper(s storage.Store) storage.Timekeeper {
 	f.Helper()
 	tk, ok := s.(storage.Timekeeper)
@@ -24,14 +24,14 @@ func (f *fixture) clock(what string, s storage.Store, want time.Time, shifting b
 	got, shift, err := f.timekeeper(s).Clock(f.ctx)
 	f.must(err)
 	if got.After(want) || want.Sub(got) > time.Second {
-		f.Errorf("%s: Clock gave %v, want %v or at most a second before it", what, got, want)
+		f.Errorf("%s: Clock returned %v, want %v or at most a second before it", what, got, want)
 	}
 	if shift != shifting {
 		f.Errorf("%s: shifting is %v, want %v", what, shift, shifting)
 	}
 }
 
-// stepClock is a whole pass of StepClock. It gives how many steps it took.
+// stepClock is a whole pass of StepClock. It returns how many steps it took.
 func (f *fixture) stepClock(now time.Time) int {
 	f.Helper()
 	var after int64
@@ -42,14 +42,14 @@ func (f *fixture) stepClock(now time.Time) int {
 			return n
 		}
 		if next <= after {
-			f.Fatalf("StepClock after %d gave %d", after, next)
+			f.Fatalf("StepClock after %d returned %d", after, next)
 		}
 		after = next
 	}
 }
 
-// clockSays is what Clock gives.
-const clockSays = "Clock gives the latest now that a write was given, or a moment at most a second before it"
+// clockSays is what Clock returns.
+const clockSays = "Clock returns the latest now that a write was given, or a moment at most a second before it"
 
 var clockCases = []testCase{
 	{"clock_new", `zero if there was none.
@@ -58,7 +58,7 @@ shifting is set if a pass of StepClock was begun and not finished.`, func(f *fix
 			got, shifting, err := f.timekeeper(s).Clock(f.ctx)
 			f.must(err)
 			if !got.IsZero() || shifting {
-				f.Errorf("Clock of an empty database gave %v, %v", got, shifting)
+				f.Errorf("Clock of an empty database returned %v, %v", got, shifting)
 			}
 		}
 	}},
@@ -83,7 +83,7 @@ Writes that happen anyway keep it.`, func(f *fixture) {
 			{"Exchange that ends", func() { f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: time.Minute}) }},
 			{"PurgeFinished", func() {
 				if n, _, err := f.s.PurgeFinished(f.ctx, f.now); n != 1 || err != nil {
-					f.Fatalf("PurgeFinished gave %d, %v", n, err)
+					f.Fatalf("PurgeFinished returned %d, %v", n, err)
 				}
 			}},
 			{"Enqueue of one", func() { id = f.add(newJob())[0] }},
@@ -151,7 +151,7 @@ when it returns nil all of it is durable`, func(f *fixture) {
 		f.clock("after one more write", f.s, latest, false)
 	}},
 
-	{"clock_step", `StepClock says that it is no later than now, whatever writes before were given. The time that Clock gives becomes now if it is after it.`, func(f *fixture) {
+	{"clock_step", `StepClock says that it is no later than now, whatever writes before were given. The time that Clock returns becomes now if it is after it.`, func(f *fixture) {
 		f.timekeeper(f.s)
 		f.add(newJob())
 		f.stepClock(f.now.Add(-1000 * time.Hour))
@@ -167,7 +167,7 @@ when it returns nil all of it is durable`, func(f *fixture) {
 	}},
 
 	{"clock_calls", `later ones give [ErrClosed]
-A context that ends before a write has begun withdraws it and gives the context's error`, func(f *fixture) {
+A context that ends before a write has begun withdraws it and returns the context's error`, func(f *fixture) {
 		s := f.db.Open()
 		tk := f.timekeeper(s)
 		id := f.add(newJob(delay(time.Hour)))[0]
@@ -175,14 +175,14 @@ A context that ends before a write has begun withdraws it and gives the context'
 		ctx, cancel := context.WithCancel(f.ctx)
 		cancel()
 		if _, err := tk.StepClock(ctx, f.now.Add(-time.Hour), 0); !errors.Is(err, context.Canceled) {
-			f.Errorf("StepClock with a cancelled context gave %v", err)
+			f.Errorf("StepClock with a cancelled context returned %v", err)
 		}
 		f.must(s.Close())
 		if _, err := tk.StepClock(f.ctx, f.now.Add(-time.Hour), 0); !errors.Is(err, storage.ErrClosed) {
-			f.Errorf("StepClock after Close gave %v, want ErrClosed", err)
+			f.Errorf("StepClock after Close returned %v, want ErrClosed", err)
 		}
 		if _, _, err := tk.Clock(f.ctx); !errors.Is(err, storage.ErrClosed) {
-			f.Errorf("Clock after Close gave %v, want ErrClosed", err)
+			f.Errorf("Clock after Close returned %v, want ErrClosed", err)
 		}
 		f.same("the job", f.record(id), before)
 		f.clock("after that", f.s, f.now, false)

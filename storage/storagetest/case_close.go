@@ -40,7 +40,7 @@ var closeCases = []testCase{
 		}
 		for name, call := range calls {
 			if err := call(); !errors.Is(err, storage.ErrClosed) {
-				f.Errorf("%s after Close gave %v, want ErrClosed", name, err)
+				f.Errorf("%s after Close returned %v, want ErrClosed", name, err)
 			}
 		}
 		f.counts(count(storage.Running, 1))
@@ -117,7 +117,7 @@ later ones give [ErrClosed], but for Stopping and Ended.`, func(f *fixture) {
 		}
 		f.counts(count(storage.Ready, 1), count(storage.Scheduled, 1), storage.Count{Queue: "other", Kind: kind, State: storage.Dead, N: 1})
 		if p, err := f.s.Paused(f.ctx); err != nil || len(p) != 1 || p[0] != "paused" {
-			f.Errorf("Paused gave %v, %v", p, err)
+			f.Errorf("Paused returned %v, %v", p, err)
 		}
 		if e := f.enqueue(newJob(unique("a")))[0]; !e.Duplicate || e.ID != waiting[0] {
 			f.Errorf("the unique key was forgotten: %v", e)
@@ -161,7 +161,7 @@ var concurrencyCases = []testCase{
 					}
 					for _, r := range res.Finished {
 						if r != storage.Applied {
-							f.Errorf("finishing gave %d, want applied", r)
+							f.Errorf("finishing returned %d, want applied", r)
 						}
 					}
 					done.Add(int64(len(finish)))
@@ -193,7 +193,7 @@ It is safe for concurrent use.`, func(f *fixture) {
 			wg.Go(func() {
 				got, err := stores[i%2].Enqueue(f.ctx, f.now, times(1, newJob(unique("a"))))
 				if err != nil || len(got) != 1 {
-					f.Errorf("Enqueue gave %v, %v", got, err)
+					f.Errorf("Enqueue returned %v, %v", got, err)
 					return
 				}
 				answers[i] = got[0]

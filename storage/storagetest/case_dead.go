@@ -9,7 +9,7 @@ import (
 )
 
 // morgue lets a dozen jobs die, one a second but for two at the same time,
-// and gives them in the order of their deaths.
+// and returns them in the order of their deaths.
 func (f *fixture) morgue() []storage.Record {
 	f.Helper()
 	reasons := []storage.Reason{storage.ReasonExhausted, storage.ReasonPermanent, storage.ReasonDecode, storage.ReasonSnoozed}
@@ -135,7 +135,7 @@ The zero Position is before the first.`, func(f *fixture) {
 		}
 		page, next, err = f.s.DeadLetters(f.ctx, storage.DeadFilter{Queue: "none"}, storage.Position{}, 5)
 		if len(page) != 0 || next != (storage.Position{}) || err != nil {
-			f.Errorf("an empty list gave %v, %v, %v", page, next, err)
+			f.Errorf("an empty list returned %v, %v, %v", page, next, err)
 		}
 	}},
 
@@ -148,7 +148,7 @@ The zero Position is before the first.`, func(f *fixture) {
 		}
 		for i, want := range all {
 			if want.Args == nil || want.Headers == nil || want.History == nil {
-				f.Errorf("Job gave no args, headers or history: %+v", want)
+				f.Errorf("Job returned no args, headers or history: %+v", want)
 			}
 			want.Args, want.Headers, want.History = nil, nil, nil
 			f.same("a dead letter", got[i], want)

@@ -106,7 +106,7 @@ due times are rounded up, so that no job starts early.`, func(f *fixture) {
 	}},
 
 	{"enqueue_record", `Args, Headers and Policy are opaque bytes.
-Job gives one job, whichever of its three tables it is in, with args, headers and history.
+Job returns one job, whichever of its three tables it is in, with args, headers and history.
 Slices passed in belong to the caller again when the call returns; slices returned belong to the caller.`, func(f *fixture) {
 		noise := make([]byte, 256<<10)
 		random := rand.NewChaCha8([32]byte{1})
@@ -163,7 +163,7 @@ Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 		}
 	}},
 
-	{"enqueue_withdrawn", `A context that ends before a write has begun withdraws it and gives the context's error`, func(f *fixture) {
+	{"enqueue_withdrawn", `A context that ends before a write has begun withdraws it and returns the context's error`, func(f *fixture) {
 		id := f.add(newJob())[0]
 		dead := f.bury(storage.ReasonPermanent, "no", lane("other", "kind"))
 		f.cancel(f.add(newJob())[0])
@@ -206,10 +206,10 @@ Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 		}
 		for name, call := range calls {
 			if err := call(ctx); !errors.Is(err, context.Canceled) {
-				f.Errorf("%s with a cancelled context gave %v", name, err)
+				f.Errorf("%s with a cancelled context returned %v", name, err)
 			}
 			if err := call(expired); !errors.Is(err, context.DeadlineExceeded) {
-				f.Errorf("%s with an expired context gave %v", name, err)
+				f.Errorf("%s with an expired context returned %v", name, err)
 			}
 		}
 		f.same("the job", f.record(id), before)
@@ -220,7 +220,7 @@ Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 		)
 		f.takes(f.s, 0, lost.Lease, storage.Unstarted)
 		if p, err := f.s.Paused(f.ctx); err != nil || len(p) != 0 {
-			f.Errorf("Paused gave %v, %v; want nothing", p, err)
+			f.Errorf("Paused returned %v, %v; want nothing", p, err)
 		}
 	}},
 }
@@ -346,7 +346,7 @@ Keys are compared as they are, over the whole database.`, func(f *fixture) {
 	}},
 
 	{"unique_release", `ReleaseUnique ends the hold of a unique key with the life of its holder, whatever its scope: at once if the holder is not live.
-It gives the holder that has the key until it ends, the zero ID if the key is free, and [ErrNotFound] if nobody held it.`, func(f *fixture) {
+It returns the holder that has the key until it ends, the zero ID if the key is free, and [ErrNotFound] if nobody held it.`, func(f *fixture) {
 		release := func(what string, want storage.ID, wantErr error) {
 			f.Helper()
 			if id, err := f.s.ReleaseUnique(f.ctx, "a"); id != want || !errors.Is(err, wantErr) {
@@ -387,7 +387,7 @@ It gives the holder that has the key until it ends, the zero ID if the key is fr
 		release("given back", storage.ID{}, storage.ErrNotFound)
 		step, err := f.s.Redrive(f.ctx, f.now, storage.DeadSelection{}, "")
 		if err != nil || step.N != 1 || len(step.Duplicates) != 2 {
-			f.Errorf("redriving gives %+v, %v: want the key with one of three", step, err)
+			f.Errorf("redriving returns %+v, %v: want the key with one of three", step, err)
 		}
 	}},
 }

@@ -35,7 +35,7 @@ Lost: the lease is no longer held; nothing was changed.`, func(f *fixture) {
 			{Lease: l.Lease, Outcome: storage.OutcomeDone},
 		}})
 		if res.Finished[0] != storage.Applied || res.Finished[1] != storage.Lost {
-			f.Errorf("finishing twice in one exchange gave %v, want applied and lost", res.Finished)
+			f.Errorf("finishing twice in one exchange returned %v, want applied and lost", res.Finished)
 		}
 		f.is(storage.Ready, l.ID)
 	}},
@@ -87,12 +87,12 @@ func (f *fixture) late(what string, l storage.Lease) {
 	}
 	before := all()
 	if r := f.extend(f.s, l); r != storage.Lost {
-		f.Errorf("%s: extending gave %d, want lost", what, r)
+		f.Errorf("%s: extending returned %d, want lost", what, r)
 	}
 	for o := storage.OutcomeDone; o <= storage.OutcomeDead; o++ {
 		fin := storage.Finish{Lease: l, Outcome: o, DueAt: f.now.Add(time.Hour), Keep: keep, Reason: storage.ReasonPermanent, Error: "late", Failure: &storage.Failure{Error: "late"}}
 		if r := f.finish(f.s, fin); r != storage.Lost {
-			f.Errorf("%s: outcome %d gave %d, want lost", what, o, r)
+			f.Errorf("%s: outcome %d returned %d, want lost", what, o, r)
 		}
 	}
 	after := all()

@@ -93,7 +93,7 @@ Slices passed in belong to the caller again when the call returns`, func(f *fixt
 			CreatedAt: f.now, DueAt: last.Job.DueAt, Args: noise(3000),
 		})
 		if e := f.enqueue(newJob(unique(job.Unique)))[0]; e != (storage.Enqueued{ID: fired.Ticks[0].ID, Duplicate: true}) {
-			f.Errorf("its unique key, held for ever, gave %v", e)
+			f.Errorf("its unique key, held for ever, returned %v", e)
 		}
 	}},
 
@@ -199,7 +199,7 @@ LastTick is the tick of which a job was enqueued last, and LastJob that job`, fu
 	{"fire_ranges", `Tick is an entry in the history of a schedule: a tick that was fired, or a number of them in a row that were skipped for one reason.
 the last of them; zero: At
 how many; zero: 1
-Ticks gives the history of a schedule, the latest entry first`, func(f *fixture) {
+Ticks returns the history of a schedule, the latest entry first`, func(f *fixture) {
 		f.put(newSchedule("a", skipOverlap))
 		given := []storage.Tick{
 			{At: f.now.Add(-time.Hour), Until: f.now.Add(-time.Minute), N: 1 << 40, Taken: storage.TickMissed},
@@ -219,7 +219,7 @@ Ticks gives the history of a schedule, the latest entry first`, func(f *fixture)
 		f.samePlan("the schedule", fired.Plan, storage.Plan{LastTick: f.now, LastJob: fired.Ticks[1].ID})
 	}},
 
-	{"fire_limit", `Ticks gives the history of a schedule, the latest entry first, at most [TickLimit]. It is empty for a schedule that there is not.
+	{"fire_limit", `Ticks returns the history of a schedule, the latest entry first, at most [TickLimit]. It is empty for a schedule that there is not.
 TickLimit is how many entries of its history a schedule keeps; the oldest go first.`, func(f *fixture) {
 		f.put(newSchedule("b"))
 		f.take("b", tick(f.now))
@@ -272,7 +272,7 @@ It is safe for concurrent use.`, func(f *fixture) {
 					p.Next, p.Through = plan.Next.Add(time.Second), plan.Next
 					fired, err := stores[i%2].Fire(f.ctx, f.now, []storage.Firing{{Name: "a", Plan: p, Ticks: []storage.Tick{tick(plan.Next)}}})
 					if err != nil || len(fired) != 1 || !fired[0].Plan.Next.After(plan.Next) {
-						f.Errorf("Fire at %v gave %v, %v", plan.Next, fired, err)
+						f.Errorf("Fire at %v returned %v, %v", plan.Next, fired, err)
 						return
 					}
 					if fired[0].Applied {

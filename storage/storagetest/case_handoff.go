@@ -54,14 +54,14 @@ Offer announces a worker that will lease jobs of src for length`, func(f *fixtur
 			f.Errorf("the job was leased a second time: %v", got)
 		}
 		if r := f.extend(f.s, l.Lease); r != storage.Applied {
-			f.Errorf("extending gave %d, want applied", r)
+			f.Errorf("extending returned %d, want applied", r)
 		}
 		if e := f.enqueue(newJob(unique("key")))[0]; !e.Duplicate || e.ID != id {
 			f.Errorf("the unique key is not held: %v", e)
 		}
 		f.cancel(id)
 		if r := f.extend(f.s, l.Lease); r != storage.Cancelling {
-			f.Errorf("extending what was asked to stop gave %d", r)
+			f.Errorf("extending what was asked to stop returned %d", r)
 		}
 		f.finishAll(f.s, l)
 		f.is("", id)
@@ -260,7 +260,7 @@ It does not wait for take.`, func(f *fixture) {
 		w.took("with the next of its own", e[0].ID, f.add(newJob())[0])
 	}},
 
-	{"handoff_began", `began is a moment before the leases' beginning, as time.Now gives it.`, func(f *fixture) {
+	{"handoff_began", `began is a moment before the leases' beginning, as time.Now returns it.`, func(f *fixture) {
 		var began time.Time
 		o := f.offerTo(f.s, usual, hold, func(_ []storage.Leased, at time.Time) { began = at })
 		o.Room(1)

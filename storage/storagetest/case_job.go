@@ -8,30 +8,30 @@ import (
 )
 
 var jobCases = []testCase{
-	{"job_not_found", `It gives [ErrNotFound] if there is none.
+	{"job_not_found", `It returns [ErrNotFound] if there is none.
 and [ErrNotFound] for no job.
 ErrNotFound: no job has this ID`, func(f *fixture) {
 		id := f.add(newJob())[0]
 		other := storage.NewID(f.now, id.Salt()+1, id.Key())
 		for _, id := range []storage.ID{{}, storage.NewID(f.now, 1, 12345), other} {
 			if _, err := f.s.Job(f.ctx, id); !errors.Is(err, storage.ErrNotFound) {
-				f.Errorf("Job(%v) gave %v, want ErrNotFound", id, err)
+				f.Errorf("Job(%v) returned %v, want ErrNotFound", id, err)
 			}
 			if _, err := f.s.Cancel(f.ctx, f.now, id, keep); !errors.Is(err, storage.ErrNotFound) {
-				f.Errorf("Cancel(%v) gave %v, want ErrNotFound", id, err)
+				f.Errorf("Cancel(%v) returned %v, want ErrNotFound", id, err)
 			}
 		}
 		f.is(storage.Ready, id)
 	}},
 
 	{"job_cancel_waiting", `Cancel ends a scheduled or ready job as cancelled, kept for keep.
-It gives the state that the job is in after the call, which for a job that had already ended is the state it ended in`, func(f *fixture) {
+It returns the state that the job is in after the call, which for a job that had already ended is the state it ended in`, func(f *fixture) {
 		ids := f.add(newJob(), newJob(dueAt(f.now.Add(time.Hour))), newJob(), newJob(dueAt(f.now.Add(time.Hour))))
 		f.later(time.Second)
 		for _, id := range ids[:2] {
 			for range 2 {
 				if s := f.cancel(id); s != storage.Cancelled {
-					f.Errorf("Cancel gave %q, want cancelled", s)
+					f.Errorf("Cancel returned %q, want cancelled", s)
 				}
 			}
 			if r := f.record(id); r.State != storage.Cancelled || !r.EndedAt.Equal(f.now) || r.Attempt != 0 {
@@ -40,7 +40,7 @@ It gives the state that the job is in after the call, which for a job that had a
 		}
 		for _, id := range ids[2:] {
 			if s, err := f.s.Cancel(f.ctx, f.now, id, 0); s != storage.Cancelled || err != nil {
-				f.Errorf("Cancel gave %q, %v, want cancelled", s, err)
+				f.Errorf("Cancel returned %q, %v, want cancelled", s, err)
 			}
 			f.is("", id)
 		}
@@ -48,7 +48,7 @@ It gives the state that the job is in after the call, which for a job that had a
 		f.later(2 * time.Hour)
 		f.order("leased", leasedIDs(f.lease(f.s, 9)), nil)
 		if n, _, err := f.s.PurgeFinished(f.ctx, f.now); n != 2 || err != nil {
-			f.Errorf("PurgeFinished gave %d, %v; want the two that were kept", n, err)
+			f.Errorf("PurgeFinished returned %d, %v; want the two that were kept", n, err)
 		}
 	}},
 
@@ -58,14 +58,14 @@ Cancelling is set on a running job that was asked to stop.`, func(f *fixture) {
 		l := f.run(a)
 		for range 2 {
 			if s := f.cancel(l.ID); s != storage.Running {
-				f.Errorf("Cancel gave %q, want running", s)
+				f.Errorf("Cancel returned %q, want running", s)
 			}
 		}
 		if r := f.record(l.ID); r.State != storage.Running || !r.Cancelling || !r.EndedAt.IsZero() {
 			f.Errorf("the job is %+v, want running and cancelling", r)
 		}
 		if r := f.extend(a, l.Lease); r != storage.Cancelling {
-			f.Errorf("extending gave %d, want cancelling", r)
+			f.Errorf("extending returned %d, want cancelling", r)
 		}
 		f.apply(a, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeCancelled, Keep: keep, Error: "stopped"})
 		if r := f.record(l.ID); r.State != storage.Cancelled || r.Cancelling || r.Error != "stopped" {
@@ -78,16 +78,16 @@ Cancelling is set on a running job that was asked to stop.`, func(f *fixture) {
 		l := f.run(f.s)
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
 		if s := f.cancel(dead); s != storage.Dead {
-			f.Errorf("Cancel of a dead job gave %q", s)
+			f.Errorf("Cancel of a dead job returned %q", s)
 		}
 		if s := f.cancel(l.ID); s != storage.Done {
-			f.Errorf("Cancel of a done job gave %q", s)
+			f.Errorf("Cancel of a done job returned %q", s)
 		}
 		f.is(storage.Dead, dead)
 		f.is(storage.Done, l.ID)
 	}},
 
-	{"job_counts", `Counts gives the number of jobs by queue, kind and state, without rows for zero, sorted by these three.`, func(f *fixture) {
+	{"job_counts", `Counts returns the number of jobs by queue, kind and state, without rows for zero, sorted by these three.`, func(f *fixture) {
 		f.counts()
 		row := func(q, k string, s storage.State, n int64) storage.Count {
 			return storage.Count{Queue: q, Kind: k, State: s, N: n}

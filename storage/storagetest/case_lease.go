@@ -88,13 +88,13 @@ Pause stops or resumes leasing from a queue, also one that has no job yet. Runni
 		l := f.run(f.s)
 		f.pause(queue, true)
 		if r := f.extend(f.s, l.Lease); r != storage.Applied {
-			f.Errorf("extending in a paused queue gave %d", r)
+			f.Errorf("extending in a paused queue returned %d", r)
 		}
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
 		f.is(storage.Done, l.ID)
 	}},
 
-	{"lease_paused_list", `Paused gives the paused queues, sorted.`, func(f *fixture) {
+	{"lease_paused_list", `Paused returns the paused queues, sorted.`, func(f *fixture) {
 		for _, q := range []string{"c", "a", "B", "b", "a"} {
 			f.pause(q, true)
 		}
@@ -104,7 +104,7 @@ Pause stops or resumes leasing from a queue, also one that has no job yet. Runni
 			got, err := s.Paused(f.ctx)
 			f.must(err)
 			if want := []string{"B", "a", "c"}; !slices.Equal(got, want) {
-				f.Errorf("Paused gave %q, want %q", got, want)
+				f.Errorf("Paused returned %q, want %q", got, want)
 			}
 		}
 	}},
@@ -241,7 +241,7 @@ Want is how many jobs to lease at most.`, func(f *fixture) {
 		})
 		f.order("leased", leasedIDs(res.Leased), pick(leasedIDs(a), 0))
 		if r := f.extend(f.s, a[0].Lease); r != storage.Lost {
-			f.Errorf("the lease before gave %d, want lost", r)
+			f.Errorf("the lease before returned %d, want lost", r)
 		}
 	}},
 }

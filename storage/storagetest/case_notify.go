@@ -54,7 +54,7 @@ func drain(events <-chan storage.Event) {
 	}
 }
 
-// hearsBoth gives a function that does something and waits for the event of it,
+// hearsBoth returns a function that does something and waits for the event of it,
 // in the first instance and in other.
 func (f *fixture) hearsBoth(other storage.Store) func(what string, match func(storage.Event) bool, do func()) {
 	here, there := f.heard(f.s), f.heard(other)

@@ -36,10 +36,10 @@ Refused: the item made no sense, an unknown outcome for example; the lease is as
 			Want: 1,
 		})
 		if want := ([]storage.ItemResult{storage.Applied, storage.Lost, storage.Cancelling, storage.Lost, storage.Lost, storage.Applied}); !slices.Equal(res.Extended, want) {
-			f.Errorf("extending gave %v, want %v", res.Extended, want)
+			f.Errorf("extending returned %v, want %v", res.Extended, want)
 		}
 		if want := ([]storage.ItemResult{storage.Refused, storage.Lost, storage.Applied, storage.Refused, storage.Lost, storage.Lost, storage.Applied}); !slices.Equal(res.Finished, want) {
-			f.Errorf("finishing gave %v, want %v", res.Finished, want)
+			f.Errorf("finishing returned %v, want %v", res.Finished, want)
 		}
 		f.is(storage.Running, l[0].ID, l[3].ID)
 		f.is(storage.Done, l[2].ID, l[4].ID)
@@ -55,7 +55,7 @@ Refused: the item made no sense, an unknown outcome for example; the lease is as
 		for _, o := range []storage.Outcome{0, storage.OutcomeDead + 1, 255} {
 			fin := storage.Finish{Lease: l.Lease, Outcome: o, Failure: &storage.Failure{Error: "x"}, Error: "x"}
 			if r := f.finish(f.s, fin); r != storage.Refused {
-				f.Errorf("outcome %d gave result %d, want refused", o, r)
+				f.Errorf("outcome %d returned result %d, want refused", o, r)
 			}
 		}
 		f.same("the job", f.record(l.ID), before)
@@ -68,7 +68,7 @@ Refused: the item made no sense, an unknown outcome for example; the lease is as
 			Extend: []storage.Lease{l.Lease}, Finish: []storage.Finish{{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep}},
 		})
 		if res.Extended[0] != storage.Applied || res.Finished[0] != storage.Applied {
-			f.Errorf("extending and finishing a lease at once gave %v and %v", res.Extended, res.Finished)
+			f.Errorf("extending and finishing a lease at once returned %v and %v", res.Extended, res.Finished)
 		}
 		f.is(storage.Done, l.ID)
 	}},
@@ -80,7 +80,7 @@ The wall clock takes nobody's lease.`, func(f *fixture) {
 		for range 3 {
 			f.later(100 * hold)
 			if r := f.extend(f.s, l.Lease); r != storage.Applied {
-				f.Errorf("extending long after its end a lease that nobody took gave %d, want applied", r)
+				f.Errorf("extending long after its end a lease that nobody took returned %d, want applied", r)
 			}
 		}
 		f.same("the job", f.record(l.ID), before)
@@ -93,7 +93,7 @@ The wall clock takes nobody's lease.`, func(f *fixture) {
 		f.cancel(l.ID)
 		for range 2 {
 			if r := f.extend(f.s, l.Lease); r != storage.Cancelling {
-				f.Errorf("extending gave %d, want cancelling", r)
+				f.Errorf("extending returned %d, want cancelling", r)
 			}
 		}
 		// It was extended: another sees it change.

@@ -172,16 +172,16 @@ Cancelling is set if the job had been asked to stop.`, func(f *fixture) {
 		r := f.takes(f.s, hold, l.Lease, storage.Cut)
 		f.late("a reclaimed job", l.Lease)
 		if got := f.extend(a, l.Lease); got != storage.Lost {
-			f.Errorf("the old holder's extension gave %d, want lost", got)
+			f.Errorf("the old holder's extension returned %d, want lost", got)
 		}
 		if got := f.finish(a, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone}); got != storage.Lost {
-			f.Errorf("the old holder's outcome gave %d, want lost", got)
+			f.Errorf("the old holder's outcome returned %d, want lost", got)
 		}
 		f.ended(a, l.Lease)
 		f.takesNothing(c, 0)
 		f.takesNothing(a, 0)
 		if got := f.extend(f.s, r.Lease); got != storage.Applied {
-			f.Errorf("the new holder's extension gave %d, want applied", got)
+			f.Errorf("the new holder's extension returned %d, want applied", got)
 		}
 		f.order("leased meanwhile", leasedIDs(f.lease(c, 1)), nil)
 		f.apply(f.s, storage.Finish{Lease: r.Lease, Outcome: storage.OutcomeInterrupted})
@@ -282,7 +282,7 @@ var lapseCases = []testCase{
 		}
 		f.now = start.Add(time.Second)
 		if r := f.extend(a, l.Lease); r != storage.Applied {
-			f.Errorf("extending gave %d, want applied", r)
+			f.Errorf("extending returned %d, want applied", r)
 		}
 		// Nor does it save one.
 		f.takesNothing(b, time.Minute)
@@ -330,7 +330,7 @@ var lapseCases = []testCase{
 		f.takesNothing(f.s, 2*hold-1000)
 		f.later(time.Second)
 		if got := f.extend(a, l.Lease); got != storage.Applied {
-			f.Errorf("extending gives %d, want applied", got)
+			f.Errorf("extending returns %d, want applied", got)
 		}
 		f.takesNothing(f.s, 5*hold/2)
 		f.takes(f.s, 7*hold/2, l.Lease, storage.Cut)

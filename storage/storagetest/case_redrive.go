@@ -229,7 +229,7 @@ N is how many jobs were put back or deleted.`, func(f *fixture) {
 		f.is("", recordIDs(all[9:])...)
 	}},
 
-	{"purge_finished", `PurgeFinished deletes finished jobs whose time to be kept is over, in one bounded step. It gives how many, and when to call again: now if more are over already, zero if no finished job is kept.`, func(f *fixture) {
+	{"purge_finished", `PurgeFinished deletes finished jobs whose time to be kept is over, in one bounded step. It returns how many, and when to call again: now if more are over already, zero if no finished job is kept.`, func(f *fixture) {
 		purge := func(n int, next time.Time) {
 			f.Helper()
 			sum := 0
@@ -239,7 +239,7 @@ N is how many jobs were put back or deleted.`, func(f *fixture) {
 				sum += got
 				if !again.Equal(f.now) {
 					if sum != n || !again.Equal(next) || next.IsZero() != again.IsZero() {
-						f.Errorf("PurgeFinished gave %d and %v, want %d and %v", sum, again, n, next)
+						f.Errorf("PurgeFinished returned %d and %v, want %d and %v", sum, again, n, next)
 					}
 					return
 				}
@@ -260,7 +260,7 @@ N is how many jobs were put back or deleted.`, func(f *fixture) {
 		waiting := f.add(newJob(), newJob(dueAt(f.now)))
 		dead := f.bury(storage.ReasonPermanent, "no", lane("other", kind))
 		if s, err := f.s.Cancel(f.ctx, f.now, waiting[0], 90*time.Second); s != storage.Cancelled || err != nil {
-			f.Fatalf("Cancel gave %v, %v", s, err)
+			f.Fatalf("Cancel returned %v, %v", s, err)
 		}
 		purge(0, start.Add(time.Minute))
 		f.later(time.Minute - time.Microsecond)

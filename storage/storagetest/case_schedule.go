@@ -11,7 +11,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// noise gives n bytes that are no text.
+// noise returns n bytes that are no text.
 func noise(n int) []byte {
 	b := make([]byte, n)
 	random := rand.NewChaCha8([32]byte{2})
@@ -33,7 +33,7 @@ func full(f *fixture, name string) storage.Schedule {
 
 var scheduleCases = []testCase{
 	{"schedule_add", `PutSchedule adds s if its Revision is zero
-It gives the new revision, which is positive, or zero if nothing was changed because the schedule is at another revision, exists already, or exists no more.
+It returns the new revision, which is positive, or zero if nothing was changed because the schedule is at another revision, exists already, or exists no more.
 Spec, Zone, Missed and Jitter mean nothing to the Store.
 The Store sets them and keeps them: what PutSchedule is given is ignored.
 Slices passed in belong to the caller again when the call returns; slices returned belong to the caller.`, func(f *fixture) {
@@ -50,7 +50,7 @@ Slices passed in belong to the caller again when the call returns; slices return
 		f.sameSchedule("the schedule after its copy was changed", f.schedule(f.s, "a"), want)
 		for _, s := range []storage.Schedule{full(f, "a"), newSchedule("a")} {
 			if r := f.tryPut(f.s, s); r != 0 {
-				f.Errorf("adding it again gave revision %d, want 0", r)
+				f.Errorf("adding it again returned revision %d, want 0", r)
 			}
 		}
 		f.sameSchedule("the schedule after it was added again", f.schedule(f.s, "a"), want)
@@ -98,16 +98,16 @@ or zero if nothing was changed because the schedule is at another revision, exis
 			s := full(f, "a")
 			s.Revision = revision
 			if r := f.tryPut(f.s, s); r != 0 {
-				f.Errorf("PutSchedule at revision %d of one at %d gave %d, want 0", revision, before.Revision, r)
+				f.Errorf("PutSchedule at revision %d of one at %d returned %d, want 0", revision, before.Revision, r)
 			}
 		}
 		f.sameSchedule("the schedule after puts at other revisions", f.schedule(f.s, "a"), before)
 		f.drop("a")
 		if r := f.tryPut(f.s, before); r != 0 {
-			f.Errorf("PutSchedule of one that exists no more gave revision %d, want 0", r)
+			f.Errorf("PutSchedule of one that exists no more returned revision %d, want 0", r)
 		}
 		if all, err := f.scheduler(f.s).Schedules(f.ctx); err != nil || len(all) != 1 || all[0].Revision != b {
-			f.Errorf("Schedules gave %v, %v; want only b, at revision %d", all, err, b)
+			f.Errorf("Schedules returned %v, %v; want only b, at revision %d", all, err, b)
 		}
 	}},
 
@@ -126,7 +126,7 @@ or zero if nothing was changed because the schedule is at another revision, exis
 				f.later(time.Second)
 				revision := change()
 				if got := f.schedule(f.s, "a").Revision; revision <= last || got != revision {
-					f.Errorf("%s gave revision %d and left %d, after %d", what, revision, got, last)
+					f.Errorf("%s returned revision %d and left %d, after %d", what, revision, got, last)
 				}
 				last = revision
 			}
@@ -134,7 +134,7 @@ or zero if nothing was changed because the schedule is at another revision, exis
 	}},
 
 	{"schedule_drop", `DropSchedule deletes a schedule with its history; jobs that it has enqueued go on.
-It gives [ErrNotFound] if there is none of this name.
+It returns [ErrNotFound] if there is none of this name.
 One that is added later under the same name never has a revision that was given before.`, func(f *fixture) {
 		sc := f.scheduler(f.s)
 		f.put(newSchedule("b", func(s *storage.Schedule) { s.Next = f.now }))
@@ -146,7 +146,7 @@ One that is added later under the same name never has a revision that was given 
 			f.drop("a")
 			for _, name := range []string{"a", "", "A"} {
 				if err := sc.DropSchedule(f.ctx, f.now, name); !errors.Is(err, storage.ErrNotFound) {
-					f.Errorf("DropSchedule of %q, which is not there, gave %v", name, err)
+					f.Errorf("DropSchedule of %q, which is not there, returned %v", name, err)
 				}
 			}
 			f.sameTicks("the history of one that was dropped", f.ticks(f.s, "a"), nil)
@@ -178,15 +178,15 @@ slices returned belong to the caller.`, func(f *fixture) {
 		f.drop("a")
 		for _, name := range []string{"a", "", "B"} {
 			if got, err := sc.Schedule(f.ctx, name); !errors.Is(err, storage.ErrNotFound) {
-				f.Errorf("Schedule of %q, which is not there, gave %v, %v", name, got, err)
+				f.Errorf("Schedule of %q, which is not there, returned %v, %v", name, got, err)
 			}
 		}
 	}},
 
-	{"schedule_list", `Schedules gives all schedules, sorted by name.
+	{"schedule_list", `Schedules returns all schedules, sorted by name.
 when it returns nil all of it is durable`, func(f *fixture) {
 		if all, err := f.scheduler(f.s).Schedules(f.ctx); err != nil || len(all) != 0 {
-			f.Errorf("Schedules of an empty database gave %v, %v", all, err)
+			f.Errorf("Schedules of an empty database returned %v, %v", all, err)
 		}
 		for _, name := range []string{"c", "a/b", "B", "b", "a", "0"} {
 			f.put(newSchedule(name, func(s *storage.Schedule) { s.Job.Args = []byte(name) }))
@@ -206,7 +206,7 @@ when it returns nil all of it is durable`, func(f *fixture) {
 			}
 		}
 		if want := []string{"0", "B", "a", "a/b", "b"}; !slices.Equal(names, want) {
-			f.Errorf("Schedules gave %q, want %q", names, want)
+			f.Errorf("Schedules returned %q, want %q", names, want)
 		}
 		f.sameTicks("the history after opening again", f.ticks(f.s, "b"), entries)
 	}},
@@ -240,7 +240,7 @@ when it returns nil all of it is durable`, func(f *fixture) {
 	}},
 
 	{"schedule_calls", `later ones give [ErrClosed]
-A context that ends before a write has begun withdraws it and gives the context's error`, func(f *fixture) {
+A context that ends before a write has begun withdraws it and returns the context's error`, func(f *fixture) {
 		s := f.db.Open()
 		sc := f.scheduler(s)
 		revision := f.put(newSchedule("a"))
@@ -259,7 +259,7 @@ A context that ends before a write has begun withdraws it and gives the context'
 		cancel()
 		for name, call := range changes {
 			if err := call(ctx); !errors.Is(err, context.Canceled) {
-				f.Errorf("%s with a cancelled context gave %v", name, err)
+				f.Errorf("%s with a cancelled context returned %v", name, err)
 			}
 		}
 		f.must(s.Close())
@@ -268,12 +268,12 @@ A context that ends before a write has begun withdraws it and gives the context'
 		changes["Ticks"] = func(ctx context.Context) error { _, err := sc.Ticks(ctx, "a"); return err }
 		for name, call := range changes {
 			if err := call(f.ctx); !errors.Is(err, storage.ErrClosed) {
-				f.Errorf("%s after Close gave %v, want ErrClosed", name, err)
+				f.Errorf("%s after Close returned %v, want ErrClosed", name, err)
 			}
 		}
 		all, err := f.scheduler(f.s).Schedules(f.ctx)
 		if err != nil || len(all) != 1 || all[0].Revision != revision {
-			f.Errorf("Schedules gave %v, %v; want a as it was, at revision %d", all, err, revision)
+			f.Errorf("Schedules returned %v, %v; want a as it was, at revision %d", all, err, revision)
 		}
 		f.counts()
 	}},

@@ -184,7 +184,7 @@ What was counted from a later time counts from now`, func(f *fixture) {
 		f.stepClock(f.now)
 		f.same("the running job", f.record(l.ID), before)
 		if r := f.extend(f.s, l.Lease); r != storage.Applied {
-			f.Errorf("extending its lease gave %d, want applied", r)
+			f.Errorf("extending its lease returned %d, want applied", r)
 		}
 		// The step has not prolonged the other, which nobody extends.
 		f.takes(b, hold, gone.Lease, storage.Cut)
@@ -273,7 +273,7 @@ shifting is set if a pass of StepClock was begun and not finished.`, func(f *fix
 		next, err := tk.StepClock(f.ctx, f.now, all[1].Key())
 		f.must(err)
 		if next != 0 {
-			f.Errorf("a step over a few jobs gave %d", next)
+			f.Errorf("a step over a few jobs returned %d", next)
 		}
 		for i, id := range all {
 			want := f.now

@@ -79,21 +79,21 @@ func lane(q, k string) func(*storage.NewJob) {
 
 func times(n int, j storage.NewJob) []storage.NewJob { return slices.Repeat([]storage.NewJob{j}, n) }
 
-// enqueue gives the answers to jobs.
+// enqueue returns the answers to jobs.
 func (f *fixture) enqueue(jobs ...storage.NewJob) []storage.Enqueued {
 	f.Helper()
 	out, err := f.s.Enqueue(f.ctx, f.now, jobs)
 	f.must(err)
 	if len(out) != len(jobs) {
-		f.Fatalf("Enqueue of %d jobs gave %d answers", len(jobs), len(out))
+		f.Fatalf("Enqueue of %d jobs returned %d answers", len(jobs), len(out))
 	}
 	for _, e := range out {
 		switch {
 		case e.ID.IsZero():
-			f.Fatalf("Enqueue gave a zero ID: %v", out)
+			f.Fatalf("Enqueue returned a zero ID: %v", out)
 		case e.Duplicate:
 		case !f.ids[e.ID.Key()].IsZero():
-			f.Errorf("Enqueue gave the key %d a second time", e.ID.Key())
+			f.Errorf("Enqueue returned the key %d a second time", e.ID.Key())
 		default:
 			f.ids[e.ID.Key()] = e.ID
 		}
@@ -101,7 +101,7 @@ func (f *fixture) enqueue(jobs ...storage.NewJob) []storage.Enqueued {
 	return out
 }
 
-// add enqueues jobs, none of which may be a duplicate, and gives their IDs.
+// add enqueues jobs, none of which may be a duplicate, and returns their IDs.
 func (f *fixture) add(jobs ...storage.NewJob) []storage.ID {
 	f.Helper()
 	var ids []storage.ID
@@ -126,7 +126,7 @@ func (f *fixture) exchange(s storage.Store, x storage.Exchange) storage.Exchange
 	res, err := s.Exchange(f.ctx, f.now, x)
 	f.must(err)
 	if len(res.Extended) != len(x.Extend) || len(res.Finished) != len(x.Finish) || len(res.Leased) > x.Want {
-		f.Fatalf("Exchange of %d to extend, %d to finish, %d wanted gave %d, %d, %d",
+		f.Fatalf("Exchange of %d to extend, %d to finish, %d wanted returned %d, %d, %d",
 			len(x.Extend), len(x.Finish), x.Want, len(res.Extended), len(res.Finished), len(res.Leased))
 	}
 	for _, l := range res.Leased {
@@ -185,7 +185,7 @@ func (f *fixture) finish(s storage.Store, fin storage.Finish) storage.ItemResult
 func (f *fixture) apply(s storage.Store, fin storage.Finish) {
 	f.Helper()
 	if r := f.finish(s, fin); r != storage.Applied {
-		f.Fatalf("finishing with outcome %d gave result %d, want applied", fin.Outcome, r)
+		f.Fatalf("finishing with outcome %d returned result %d, want applied", fin.Outcome, r)
 	}
 }
 
@@ -218,7 +218,7 @@ func (f *fixture) record(id storage.ID) storage.Record {
 	r, err := f.s.Job(f.ctx, id)
 	f.must(err)
 	if r.ID != id || r.Key != id.Key() {
-		f.Fatalf("Job(%v) gave the job %v with key %d", id, r.ID, r.Key)
+		f.Fatalf("Job(%v) returned the job %v with key %d", id, r.ID, r.Key)
 	}
 	return r
 }
@@ -269,7 +269,7 @@ func (f *fixture) reclaimFor(s storage.Store, mono, length time.Duration, limit 
 	return out
 }
 
-// takes checks that s reclaims just the lease l, and gives what it got.
+// takes checks that s reclaims just the lease l, and returns what it got.
 func (f *fixture) takes(s storage.Store, mono time.Duration, l storage.Lease, fate storage.Fate) storage.Reclaimed {
 	f.Helper()
 	got := f.reclaim(s, mono)
@@ -361,7 +361,7 @@ func plain(r storage.Record) storage.Record {
 	return r
 }
 
-// leasedIDs gives the IDs of leased jobs.
+// leasedIDs returns the IDs of leased jobs.
 func leasedIDs(leased []storage.Leased) []storage.ID {
 	var out []storage.ID
 	for _, l := range leased {
@@ -370,7 +370,7 @@ func leasedIDs(leased []storage.Leased) []storage.ID {
 	return out
 }
 
-// pick gives the elements of all at these places.
+// pick returns the elements of all at these places.
 func pick[E any](all []E, places ...int) []E {
 	out := make([]E, 0, len(places))
 	for _, p := range places {

@@ -52,7 +52,7 @@ func (f *fixture) offerTo(s storage.Store, src storage.Source, length time.Durat
 	return o
 }
 
-// taken gives what w was handed since it was last asked.
+// taken returns what w was handed since it was last asked.
 func (w *taker) taken() []storage.Leased {
 	w.f.Helper()
 	w.mu.Lock()
@@ -65,7 +65,7 @@ func (w *taker) taken() []storage.Leased {
 	return out
 }
 
-// took checks that w was handed these jobs, in this order, and gives them.
+// took checks that w was handed these jobs, in this order, and returns them.
 func (w *taker) took(what string, want ...storage.ID) []storage.Leased {
 	w.f.Helper()
 	got := w.taken()
@@ -85,7 +85,7 @@ func (f *fixture) finishAll(s storage.Store, leased ...storage.Leased) {
 	}
 	for i, r := range f.exchange(s, x).Finished {
 		if r != storage.Applied {
-			f.Fatalf("finishing job %d gave result %d, want applied", leased[i].Key, r)
+			f.Fatalf("finishing job %d returned result %d, want applied", leased[i].Key, r)
 		}
 	}
 }

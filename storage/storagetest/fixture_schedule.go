@@ -8,7 +8,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// scheduler gives s as one that keeps schedules, or skips the case.
+// scheduler returns s as one that keeps schedules, or skips the case.
 func (f *fixture) scheduler(s storage.Store) storage.Scheduler {
 	f.Helper()
 	sc, ok := s.(storage.Scheduler)
@@ -29,7 +29,7 @@ func newSchedule(name string, changes ...func(*storage.Schedule)) storage.Schedu
 
 func skipOverlap(s *storage.Schedule) { s.SkipOverlap = true }
 
-// put adds or replaces a schedule, and gives its new revision.
+// put adds or replaces a schedule, and returns its new revision.
 func (f *fixture) put(s storage.Schedule) int64 {
 	f.Helper()
 	revision := f.tryPut(f.s, s)
@@ -64,14 +64,14 @@ func (f *fixture) drop(name string) {
 	f.must(f.scheduler(f.s).DropSchedule(f.ctx, f.now, name))
 }
 
-// schedule gives the schedule of that name as s has it.
+// schedule returns the schedule of that name as s has it.
 func (f *fixture) schedule(s storage.Store, name string) storage.Schedule {
 	f.Helper()
 	all, err := f.scheduler(s).Schedules(f.ctx)
 	f.must(err)
 	i := slices.IndexFunc(all, func(s storage.Schedule) bool { return s.Name == name })
 	if i < 0 {
-		f.Fatalf("Schedules gave %d, none of them %q", len(all), name)
+		f.Fatalf("Schedules returned %d, none of them %q", len(all), name)
 	}
 	one, err := f.scheduler(s).Schedule(f.ctx, name)
 	f.must(err)
@@ -98,17 +98,17 @@ func (f *fixture) fire(s storage.Store, firings ...storage.Firing) []storage.Fir
 	out, err := f.scheduler(s).Fire(f.ctx, f.now, firings)
 	f.must(err)
 	if len(out) != len(firings) {
-		f.Fatalf("Fire of %d firings gave %d answers", len(firings), len(out))
+		f.Fatalf("Fire of %d firings returned %d answers", len(firings), len(out))
 	}
 	for i, fired := range out {
 		if !fired.Applied {
 			if fired.Ticks != nil {
-				f.Fatalf("a firing that was not applied gave ticks %v", fired.Ticks)
+				f.Fatalf("a firing that was not applied returned ticks %v", fired.Ticks)
 			}
 			continue
 		}
 		if len(fired.Ticks) != len(firings[i].Ticks) {
-			f.Fatalf("a firing of %d ticks gave %d", len(firings[i].Ticks), len(fired.Ticks))
+			f.Fatalf("a firing of %d ticks returned %d", len(firings[i].Ticks), len(fired.Ticks))
 		}
 		f.revised(firings[i].Name, fired.Plan.Revision)
 		for _, t := range fired.Ticks {

@@ -20,7 +20,7 @@ import (
 // every job. It starts no goroutine, sets no timer and reads no clock but for
 // what an Offer is told, so it works inside a testing/synctest bubble.
 //
-// Each call of Open gives another instance on it, as if in a process of its
+// Each call of Open returns another instance on it, as if in a process of its
 // own.
 type Memory struct {
 	mu        sync.Mutex
@@ -66,7 +66,7 @@ type lease struct {
 	fate      storage.Fate // of the attempt, once its holder was found gone
 }
 
-// NewMemory gives an empty database.
+// NewMemory returns an empty database.
 func NewMemory() *Memory {
 	return &Memory{
 		salt:   rand.Uint32(),
@@ -78,7 +78,7 @@ func NewMemory() *Memory {
 	}
 }
 
-// Open gives another instance on the database. It implements
+// Open returns another instance on the database. It implements
 // [storage.Notifier], [storage.Handoff], [storage.Scheduler] and
 // [storage.Timekeeper].
 func (m *Memory) Open() storage.Store {
@@ -203,7 +203,7 @@ func (in *instance) grant(now time.Time, x storage.Exchange) (out []storage.Leas
 	return out
 }
 
-// held gives the job that l is a lease on, or nil if l is no longer held.
+// held returns the job that l is a lease on, or nil if l is no longer held.
 func (m *Memory) held(l storage.Lease) *job {
 	j := m.jobs[l.Key]
 	if j == nil || j.State != storage.Running || j.lease.token != l.Token {
@@ -212,7 +212,7 @@ func (m *Memory) held(l storage.Lease) *job {
 	return j
 }
 
-// find gives the job with this ID, or nil.
+// find returns the job with this ID, or nil.
 func (m *Memory) find(id storage.ID) *job {
 	if j := m.jobs[id.Key()]; j != nil && j.ID == id {
 		return j
@@ -220,7 +220,7 @@ func (m *Memory) find(id storage.ID) *job {
 	return nil
 }
 
-// where gives the jobs that match, in the order of less.
+// where returns the jobs that match, in the order of less.
 func (m *Memory) where(match func(*job) bool, order func(a, b *job) int) []*job {
 	var out []*job
 	for _, j := range m.jobs {
@@ -238,7 +238,7 @@ func byEnd(a, b *job) int      { return a.EndedAt.Compare(b.EndedAt) }
 func byKeep(a, b *job) int     { return a.keepUntil.Compare(b.keepUntil) }
 func byKey(_, _ *job) int      { return 0 }
 
-// record gives what Store.Job tells of j.
+// record returns what Store.Job tells of j.
 func (j *job) record() storage.Record {
 	r := j.Record
 	r.Error = j.endError
@@ -253,7 +253,7 @@ func (j *job) record() storage.Record {
 	return r
 }
 
-// leased gives what a holder is told of j.
+// leased returns what a holder is told of j.
 func (j *job) leased() storage.Leased {
 	return storage.Leased{
 		Lease: storage.Lease{Key: j.Key, Token: j.lease.token},

@@ -7,7 +7,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// wrote notes that a write was given now, and gives it in whole microseconds.
+// wrote notes that a write was given now, and returns it in whole microseconds.
 func (m *Memory) wrote(now time.Time) time.Time {
 	now = floor(now)
 	if now.After(m.mark) {
@@ -52,7 +52,7 @@ func (in *instance) StepClock(ctx context.Context, now time.Time, after int64) (
 	return next, nil
 }
 
-// shift counts anew what was counted from a time after now. It tells whether j
+// shift counts anew what was counted from a time after now. It reports whether j
 // waits for another due time than before.
 func (j *job) shift(now time.Time) bool {
 	switch {

@@ -41,7 +41,7 @@ func comparePositions(a, b storage.Position) int {
 	return cmp.Compare(a.Key, b.Key)
 }
 
-// matches tells whether j is dead and f chooses it.
+// matches reports whether j is dead and f chooses it.
 func matches(f storage.DeadFilter, j *job) bool {
 	return j.State == storage.Dead &&
 		(f.Queue == "" || f.Queue == j.Queue) &&
@@ -107,7 +107,7 @@ func (in *instance) PurgeDead(ctx context.Context, sel storage.DeadSelection) (s
 	return step, nil
 }
 
-// selectDead gives the jobs of one step, and the step's NotFound and Next.
+// selectDead returns the jobs of one step, and the step's NotFound and Next.
 func (m *Memory) selectDead(sel storage.DeadSelection) (dead []*job, step storage.DeadStep) {
 	if len(sel.IDs) == 0 {
 		dead = m.where(func(j *job) bool {

@@ -48,7 +48,7 @@ func (o *offer) Close() {
 }
 
 // handOver leases to the offers of in because of what a call has inserted. It
-// gives what passes the jobs on, to be called without the lock.
+// returns what passes the jobs on, to be called without the lock.
 func (in *instance) handOver(now time.Time, inserted []*job) (pass func()) {
 	var calls []func()
 	for _, o := range in.offers {
@@ -69,7 +69,7 @@ func (in *instance) handOver(now time.Time, inserted []*job) (pass func()) {
 	}
 }
 
-// passing gives what passes jobs to o.
+// passing returns what passes jobs to o.
 func (o *offer) passing(jobs []storage.Leased, began time.Time) func() {
 	n := len(jobs)
 	o.coming += n

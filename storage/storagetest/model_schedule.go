@@ -82,7 +82,7 @@ func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.F
 	return out, nil
 }
 
-// tick takes a tick of s. It gives the entry of the history, and the job that
+// tick takes a tick of s. It returns the entry of the history, and the job that
 // was enqueued, if one was.
 func (m *Memory) tick(now time.Time, s *schedule, t storage.Tick) (storage.Tick, *job) {
 	entry := storage.Tick{
@@ -170,7 +170,7 @@ func (in *instance) Ticks(ctx context.Context, name string) ([]storage.Tick, err
 	return out, nil
 }
 
-// revision gives a revision that no schedule has had. They come from the
+// revision returns a revision that no schedule has had. They come from the
 // counter of the lease tokens.
 func (m *Memory) revision() int64 {
 	m.lastToken++

@@ -181,7 +181,7 @@ func (m *Memory) promote(now time.Time) {
 	}
 }
 
-// waiting gives the jobs to lease next.
+// waiting returns the jobs to lease next.
 func (m *Memory) waiting(src storage.Source, limit int) []*job {
 	ready := m.where(func(j *job) bool {
 		return j.State == storage.Ready && !m.paused[j.Queue] && j.in(src)
@@ -207,7 +207,7 @@ func (in *instance) Reclaim(ctx context.Context, now time.Time, mono, length tim
 	return out, nil
 }
 
-// reclaimable notes which leases of others there are at mono, and gives those
+// reclaimable notes which leases of others there are at mono, and returns those
 // whose holder is gone.
 func (in *instance) reclaimable(mono time.Duration) []*job {
 	seen := map[int64]sighting{}
@@ -436,7 +436,7 @@ func (in *instance) resign() {
 	in.gone = len(in.m.where(func(j *job) bool { return j.State == storage.Running && j.lease.holder == in && j.lease.runs() }, byKey)) == 0
 }
 
-// runs tells whether the handler of a lease runs.
+// runs reports whether the handler of a lease runs.
 func (l lease) runs() bool { return l.started && !l.ended }
 
 // Notify implements [storage.Notifier]. Its functions are called by the

@@ -264,7 +264,7 @@ func (h *history) granted(p *pair, real, model storage.Leased) {
 	}
 }
 
-// sameLeased tells whether two leases are of the same job in the same shape.
+// sameLeased reports whether two leases are of the same job in the same shape.
 func sameLeased(a, b storage.Leased) bool {
 	for _, l := range []*storage.Leased{&a, &b} {
 		l.Lease, l.ID = storage.Lease{}, storage.ID{}

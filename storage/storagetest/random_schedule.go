@@ -118,7 +118,7 @@ func (h *history) tick(t *rapid.T, job bool) storage.Tick {
 	return k
 }
 
-// modelTicks gives ticks of real with the IDs of the model.
+// modelTicks returns ticks of real with the IDs of the model.
 func (h *history) modelTicks(ticks []storage.Tick) []storage.Tick {
 	out := plainTicks(ticks)
 	for i := range out {
@@ -135,13 +135,13 @@ func plainTicks(ticks []storage.Tick) []storage.Tick {
 	return out
 }
 
-// modelPlan gives a plan of real with the ID of the model.
+// modelPlan returns a plan of real with the ID of the model.
 func (h *history) modelPlan(p storage.Plan) storage.Plan {
 	p.LastJob = h.byReal[p.LastJob]
 	return modelPlan(p)
 }
 
-// modelPlan gives p with a revision that tells only whether there is one.
+// modelPlan returns p with a revision that tells only whether there is one.
 func modelPlan(p storage.Plan) storage.Plan {
 	p.Revision = min(p.Revision, 1)
 	return plainPlan(p)
@@ -199,7 +199,7 @@ func (h *history) stepClock(t *rapid.T) {
 	h.compareMarks(t)
 }
 
-// compareMarks compares what Clock gives. The model's is raised by each call
+// compareMarks compares what Clock returns. The model's is raised by each call
 // that may write, while a store may leave out those that changed nothing.
 func (h *history) compareMarks(t *rapid.T) {
 	p := h.pair(t)
@@ -208,7 +208,7 @@ func (h *history) compareMarks(t *rapid.T) {
 	want, _, err := p.model.(storage.Timekeeper).Clock(h.ctx)
 	h.must(err)
 	if got.After(want) || h.wrote.Sub(got) > time.Second {
-		h.Fatalf("Clock gave %v, want a moment from %v to %v", got, h.wrote.Add(-time.Second), want)
+		h.Fatalf("Clock returned %v, want a moment from %v to %v", got, h.wrote.Add(-time.Second), want)
 	}
 	h.both("shifting", shifting, false)
 }

@@ -18,7 +18,7 @@ type recorder struct {
 	cleanups []func()
 }
 
-// record runs check and gives what it failed with, or "" if it passed.
+// record runs check and returns what it failed with, or "" if it passed.
 func record(t testing.TB, check func(t testing.TB)) string {
 	r := &recorder{TB: t}
 	done := make(chan struct{})

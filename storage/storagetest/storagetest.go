@@ -17,7 +17,7 @@ import (
 // DB is a database under test, empty at first, and the processes that have it
 // open. [Memory] is one.
 type DB interface {
-	// Open gives another instance, as if in a process of its own. It fails
+	// Open returns another instance, as if in a process of its own. It fails
 	// the test if it cannot.
 	Open() storage.Store
 	// Kill lets an instance die as by kill -9: what the kernel holds for the
@@ -44,14 +44,14 @@ type testCase struct {
 	run  func(f *fixture)
 }
 
-// cases gives the whole suite.
+// cases returns the whole suite.
 func cases() []testCase {
 	return slices.Concat(enqueueCases, uniqueCases, leaseCases, itemCases, outcomeCases, fenceCases,
 		fateCases, lapseCases, jobCases, deadCases, redriveCases, purgeCases, closeCases, concurrencyCases, notifyCases,
 		scheduleCases, fireCases, overlapCases, clockCases, shiftCases, handoffCases)
 }
 
-// Run checks a Store against the contract. open gives an empty database for
+// Run checks a Store against the contract. open returns an empty database for
 // each case and arranges for it to be closed with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) DB) {
 	for _, c := range cases() {

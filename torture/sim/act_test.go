@@ -213,7 +213,7 @@ func (w *world) enqueueTx() {
 	})
 }
 
-// pick gives one of the jobs that pass.
+// pick returns one of the jobs that pass.
 func (w *world) pick(ok func(place) bool) *job {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -250,7 +250,7 @@ func (w *world) pauseOrResume() {
 	}
 }
 
-// deadIDs gives some of the dead jobs, with one that is not dead at times.
+// deadIDs returns some of the dead jobs, with one that is not dead at times.
 func (w *world) deadIDs() (ids []storage.ID, text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -206,7 +206,7 @@ func (w *world) drain() {
 	w.audit()
 }
 
-// live gives the jobs that have not ended, for all that is known.
+// live returns the jobs that have not ended, for all that is known.
 func (w *world) live() (keys []int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -29,7 +29,7 @@ type watch struct {
 	stepEnd int64
 }
 
-// expected gives what the queue's clock shows if it has gone on, at most: it
+// expected returns what the queue's clock shows if it has gone on, at most: it
 // need not have been looked at while the wall clock was ahead.
 func (c *watch) expected(elapsed time.Duration) time.Time {
 	t := c.last
@@ -39,7 +39,7 @@ func (c *watch) expected(elapsed time.Duration) time.Time {
 	return t.Add(elapsed - c.lastAt)
 }
 
-// latest gives the latest that a job can have been found due at. The database
+// latest returns the latest that a job can have been found due at. The database
 // may lag behind what it was told by a second, and the clock of a new life with
 // it; what was ready stays so.
 func (w *world) latest() time.Time {
@@ -83,7 +83,7 @@ func (w *world) sample(l *life, now time.Time) {
 	})
 }
 
-// notBehind notes if the wall clock gives no reason to doubt the queue's.
+// notBehind notes if the wall clock returns no reason to doubt the queue's.
 func (w *world) notBehind() {
 	at, wall := w.elapsed(), w.wall.now()
 	if c := &w.clock; wall.Before(clock.Built) || c.expected(at).Sub(wall) <= clock.Slack {

@@ -7,7 +7,7 @@
 // store in between takes down what SQLite has really committed, whatever the
 // caller was told, and a model compares: what was acknowledged with what is
 // there, each lease with the one before it, each outcome with what the handler
-// gave. In the end the world is made friendly and all jobs must come to an end.
+// returned. In the end the world is made friendly and all jobs must come to an end.
 //
 //	go test ./torture/sim                    200 seeds, some 5 s
 //	ERRAND_TORTURE=1 go test ./torture/sim   10,000 seeds, on all cores: some 3 minutes on two

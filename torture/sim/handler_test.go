@@ -51,7 +51,7 @@ type deed struct {
 	after    time.Duration
 }
 
-// dice gives a number that depends on the arguments only.
+// dice returns a number that depends on the arguments only.
 func dice(seed uint64, what string, n ...int64) uint64 {
 	h := fnv.New64a()
 	_, _ = fmt.Fprint(h, seed, what, n) // which cannot fail
@@ -87,7 +87,7 @@ func (w *world) deed(n int64, attempt int) deed {
 	return d
 }
 
-// verdict is what a handler gave.
+// verdict is what a handler returned.
 type verdict struct {
 	deed
 	cause  error     // of its context's end, when it returned

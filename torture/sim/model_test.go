@@ -51,7 +51,7 @@ type lease struct {
 	judged           bool
 }
 
-// tick gives the next moment of an order that is finer than time.
+// tick returns the next moment of an order that is finer than time.
 func (w *world) tick() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +131,7 @@ func (w *world) check(d duplicate) {
 	}
 }
 
-// endedBefore tells whether a job had ended for certain before a call began.
+// endedBefore reports whether a job had ended for certain before a call began.
 func (w *world) endedBefore(j *job, begin int64) bool {
 	if len(j.redrives) > 0 || j.mayRedrive > 0 {
 		return false
@@ -380,7 +380,7 @@ type step struct {
 	now        time.Time
 }
 
-// calledHandler checks that a handler may be called, and gives its lease.
+// calledHandler checks that a handler may be called, and returns its lease.
 func (w *world) calledHandler(l *life, id storage.ID, c storage.Counters, n int, d deed) (found *lease) {
 	w.tell(l, func(int64) {
 		j := w.jobs[id.Key()]

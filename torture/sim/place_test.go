@@ -24,7 +24,7 @@ type place struct {
 
 func (p place) is(s storage.State) bool { return slices.Contains(p.states, s) }
 
-// live tells whether a job is not at its end, for all that is known.
+// live reports whether a job is not at its end, for all that is known.
 func (p place) live() bool { return !p.mustBe && (p.is(storage.Ready) || p.is(storage.Running)) }
 
 // follow goes through what happened to a job, and finds what cannot be.
@@ -49,7 +49,7 @@ type due struct {
 	begin    int64     // the call that set it
 }
 
-// place gives where a job must be after all that was taken down. It is for
+// place returns where a job must be after all that was taken down. It is for
 // moments when no call of the store is under way.
 func (w *world) place(j *job) place {
 	f := follow{w: w, j: j, state: storage.Ready, redrives: len(j.redrives)}
@@ -144,7 +144,7 @@ func (f *follow) onTime(l *lease) {
 	}
 }
 
-// fate gives what a reclaimer must find out about a lease. A power cut in
+// fate returns what a reclaimer must find out about a lease. A power cut in
 // between takes the notes that tell.
 func (w *world) fate(of, by *lease) storage.Fate {
 	cut := slices.ContainsFunc(w.powerCuts, func(life int) bool { return life >= of.life.number && life < by.life.number })
@@ -219,7 +219,7 @@ func (f *follow) finish(l *lease) {
 	}
 }
 
-// lastAsked tells whether a wish that met a running job can only have been about
+// lastAsked reports whether a wish that met a running job can only have been about
 // this lease: the job had no other when the wish began, nor afterwards.
 func (f *follow) lastAsked(l *lease, c change) bool {
 	all := f.j.leases
@@ -233,7 +233,7 @@ func (f *follow) lastAsked(l *lease, c change) bool {
 	return i == 0 || all[i-1].finEnd < c.begin
 }
 
-// end gives where the job is after its last lease.
+// end returns where the job is after its last lease.
 func (f *follow) end() place {
 	p := &f.place
 	p.states = []storage.State{f.state}
@@ -318,7 +318,7 @@ func (w *world) judge(l *lease) {
 	}
 }
 
-// wasCancelled tells whether somebody has asked a running job to stop.
+// wasCancelled reports whether somebody has asked a running job to stop.
 func (w *world) wasCancelled(key int64) bool {
 	j := w.jobs[key]
 	return j != nil && slices.ContainsFunc(j.cancels, func(c change) bool { return c.state == storage.Running })
@@ -393,7 +393,7 @@ var policies = []struct {
 		[]time.Duration{0, 0, 9 * time.Second, 9 * time.Second, 9 * time.Second}},
 }
 
-// delays gives those of a job, and whether every worker knows them.
+// delays returns those of a job, and whether every worker knows them.
 func (w *world) delays(l *lease) (d []time.Duration, own bool) {
 	j := w.jobs[l.Key]
 	switch {

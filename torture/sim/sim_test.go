@@ -138,7 +138,7 @@ func run(t *testing.T, seed uint64, most int) (r result) {
 	return r
 }
 
-// tmpfs gives a folder in memory if there is one: no test here is about disks.
+// tmpfs returns a folder in memory if there is one: no test here is about disks.
 func tmpfs(t *testing.T) string {
 	const shm = "/dev/shm"
 	probe := filepath.Join(shm, fmt.Sprintf("errand-sim-probe-%d", os.Getpid()))

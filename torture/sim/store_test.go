@@ -42,7 +42,7 @@ var writes = map[string]bool{
 	"purge dead": true, "purge finished": true, "put": true, "fire": true, "drop": true, "step": true, "tx": true,
 }
 
-// hit gives what goes wrong with this call, if anything does.
+// hit returns what goes wrong with this call, if anything does.
 func (s *store) hit(op string) (hit trouble) {
 	w, l := s.w, s.l
 	w.mu.Lock()

@@ -97,7 +97,7 @@ type worker struct {
 
 func (l *life) over() bool { return l.ended.Load() }
 
-// dead gives the error of a store that is of no use any more.
+// dead returns the error of a store that is of no use any more.
 func (l *life) dead() error {
 	if l.over() || l.broken.Load() {
 		return fmt.Errorf("in the simulation: %w", storage.ErrClosed)
@@ -134,7 +134,7 @@ func newWorld(t *testing.T, seed uint64, dir string) *world {
 	return w
 }
 
-// step gives the random numbers of one step, which depend on no other.
+// step returns the random numbers of one step, which depend on no other.
 func (w *world) step(i int) *rand.Rand { return rand.New(rand.NewPCG(w.seed, uint64(i+1))) }
 
 // note adds a line to the history. The caller holds mu.
@@ -186,7 +186,7 @@ func (w *world) play(most int) {
 	w.kill() // whatever is left
 }
 
-// empty gives the file of a queue that has just been opened for the first time,
+// empty returns the file of a queue that has just been opened for the first time,
 // which saves each seed the making of it.
 var empty = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "errand-sim-")
@@ -300,7 +300,7 @@ func (w *world) work(all bool) {
 	}()
 }
 
-// stop stops all workers in order, and tells whether they had nothing to
+// stop stops all workers in order, and reports whether they had nothing to
 // complain about.
 func (w *world) stop() bool {
 	l, ok := w.life, true
