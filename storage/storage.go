@@ -25,10 +25,12 @@ import (
 // context's error; once begun the write goes through, and its result counts.
 //
 // A Store that has been opened is one instance: it registers itself with its
-// first lease at the latest, and the kernel (or server) drops that
-// registration's lock with the process. Job keys and lease tokens come from counters of the database,
-// raised in the transaction that hands them out: neither is ever reused, also
-// not after every job was deleted.
+// first lease at the latest, and the registration's lock is dropped with the
+// process, by the kernel or the server.
+//
+// Job keys and lease tokens are positive and rise from each call to the calls
+// that begin after it; there may be gaps. Neither is ever reused, also not after
+// every job was deleted.
 type Store interface {
 	// Enqueue inserts jobs in order and answers for each in the same order.
 	// A job due at or before now becomes ready, one due later scheduled. One
@@ -56,15 +58,6 @@ type Store interface {
 	// lease is the length of the new leases.
 	Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]Reclaimed, error)
 
-	// Started notes that the handler of a lease is about to be called, Stopping
-	// that its worker is being stopped, and Ended that it has returned. The
-	// notes outlive the process but not the machine, cost no transaction, and
-	// are what tells Reclaim who crashed. Stopping means nothing for a lease
-	// that is not started. A lease that is finished needs no further note.
-	Started(l Lease, now time.Time) error
-	Stopping(l Lease) error
-	Ended(l Lease) error
-
 	// Job returns one job, whichever of its three tables it is in, with args,
 	// headers and history. It returns [ErrNotFound] if there is none.
 	Job(ctx context.Context, id ID) (Record, error)
@@ -89,7 +82,8 @@ type Store interface {
 
 	// Counts returns the number of jobs by queue, kind and state, without rows
 	// for zero, sorted by these three. They are kept, not counted: the cost
-	// does not grow with the number of jobs.
+	// does not grow with the number of jobs. They are exact, unless the Store
+	// documents that they may lag behind, by at most a second.
 	Counts(ctx context.Context) ([]Count, error)
 
 	// Paused returns the paused queues, sorted.
@@ -117,13 +111,41 @@ type Store interface {
 	// more are over already, zero if no finished job is kept.
 	PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error)
 
-	// Close ends the instance; calls under way finish first, later ones give
+	// Close ends the instance; calls under way finish first, later ones return
 	// [ErrClosed], but for Stopping and Ended. Leases whose handlers have not
 	// begun, or have returned, are there for Reclaim at once. The registration
 	// is dropped only if no handler runs: otherwise it stands, and none of the
 	// leases lapses, until the last of them has returned or the process ends,
 	// so that a handler still running is not run a second time meanwhile.
 	Close() error
+}
+
+// Marker is implemented by a Store that notes which handlers run. The notes
+// outlive the process but not the machine, cost no transaction, and are what
+// tells Reclaim who crashed.
+//
+// A Store without it cannot know whether a handler runs. Reclaim returns every
+// attempt as [Cut], so that a job which kills its process is run again without
+// end, and a job whose handler was not called keeps its attempt counted. Close
+// takes the handlers of all leases for running.
+type Marker interface {
+	// Started notes that the handler of a lease is about to be called.
+	Started(l Lease, now time.Time) error
+	// Stopping notes that the worker of a lease is being stopped. It means
+	// nothing for a lease that is not started.
+	Stopping(l Lease) error
+	// Ended notes that the handler has returned. A lease that is finished needs
+	// no further note.
+	Ended(l Lease) error
+}
+
+// Peers is implemented by a Store that knows of other instances without looking
+// for them. Without it a worker calls Reclaim all the time.
+type Peers interface {
+	// Alone reports whether a further call of Reclaim would find nothing: no
+	// other instance was registered, and no lease was left without its instance,
+	// when this one last called Reclaim or was told of a commit.
+	Alone() bool
 }
 
 // Notifier is implemented by a Store that can tell when there may be something

@@ -56,8 +56,8 @@ type payment struct {
 type result struct {
 	verdict  verdict
 	took     time.Duration
-	noteErr  error // of Store.Ended or Stopping
-	startErr error // of Store.Started
+	noteErr  error // of Marker.Ended or Stopping
+	startErr error // of Marker.Started
 }
 
 // verdict is how an attempt ended: the judgement of what the handler returned and
@@ -83,7 +83,7 @@ const (
 )
 
 func (a *attempt) run(excused *atomic.Bool) {
-	store := a.cfg.Store
+	store := a.cfg.marker
 	// Without the note a crash would look like an attempt that never began, and
 	// a job that kills its process would do so for ever.
 	if err := store.Started(a.job.Lease, a.cfg.Clock.Now()); err != nil {

@@ -46,13 +46,22 @@ type Config struct {
 	Rand func() float64
 	// Logger takes what nobody can be told otherwise. If nil, slog.Default.
 	Logger *slog.Logger
+
+	marker storage.Marker // Store, if it is one
 }
 
 // alone reports whether no other process works on the store.
 func (c *Config) alone() bool {
-	s, ok := c.Store.(interface{ Alone() bool })
+	s, ok := c.Store.(storage.Peers)
 	return ok && s.Alone()
 }
+
+// unmarked stands for a Store that is no [storage.Marker].
+type unmarked struct{}
+
+func (unmarked) Started(storage.Lease, time.Time) error { return nil }
+func (unmarked) Stopping(storage.Lease) error           { return nil }
+func (unmarked) Ended(storage.Lease) error              { return nil }
 
 // Handler runs the jobs of one kind.
 type Handler struct {
@@ -102,6 +111,10 @@ func New(cfg Config) *Engine {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	cfg.marker, _ = cfg.Store.(storage.Marker)
+	if cfg.marker == nil {
+		cfg.marker = unmarked{}
 	}
 	return &Engine{
 		cfg:   cfg,

@@ -150,7 +150,7 @@ func TestReclaim_NeighboursAreInnocent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := victim.Started(res.Leased[0].Lease, time.Now()); err != nil {
+		if err := victim.(storage.Marker).Started(res.Leased[0].Lease, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		r.db.Kill(victim)
@@ -229,5 +229,24 @@ func TestReclaim_AtStartEvenIfAlone(t *testing.T) {
 		other.start()
 		synctest.Wait()
 		r.wantState(id, storage.Scheduled, storage.Counters{Attempt: 1, Crashes: 1})
+	})
+}
+
+// Without notes nobody is known to have crashed.
+func TestReclaim_StoreWithoutMarker(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var cause causes
+		r.cfg.Store = r.db.OpenBare()
+		r.handle("k", untilDone(&cause))
+		id := r.enqueue("k", 1)[0]
+		r.start()
+		r.wantState(id, storage.Running, storage.Counters{Attempt: 1})
+		r.db.Kill(r.cfg.Store)
+		other := r.another()
+		other.cfg.Store = r.db.OpenBare()
+		other.handle("k", func(context.Context, *storage.Leased) error { return nil })
+		other.start()
+		pass(2 * time.Second) // as it is told of nothing
+		r.wantState(id, storage.Done, storage.Counters{Attempt: 2})
 	})
 }

@@ -113,8 +113,14 @@ func (s *spy) Started(l storage.Lease, now time.Time) error {
 	if err := s.note("started", storage.Exchange{}); err != nil {
 		return err
 	}
-	return s.Store.Started(l, now)
+	return s.marker().Started(l, now)
 }
+
+func (s *spy) Stopping(l storage.Lease) error { return s.marker().Stopping(l) }
+
+func (s *spy) Ended(l storage.Lease) error { return s.marker().Ended(l) }
+
+func (s *spy) marker() storage.Marker { return s.Store.(storage.Marker) }
 
 func (s *spy) scheduler() storage.Scheduler { return s.Store.(storage.Scheduler) }
 

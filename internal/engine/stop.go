@@ -75,7 +75,7 @@ func (l *loop) excuse() {
 		if !a.running {
 			continue
 		}
-		if err := l.cfg.Store.Stopping(a.job.Lease); err != nil {
+		if err := l.cfg.marker.Stopping(a.job.Lease); err != nil {
 			l.cfg.Logger.Warn("errand: stop of a handler could not be noted", l.attrs(a, "error", err)...)
 		}
 	}

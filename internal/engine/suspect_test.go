@@ -31,7 +31,7 @@ func (r *rig) crashTwice(kind string, ids []storage.ID) {
 			r.t.Fatal(err)
 		}
 		for _, l := range res.Leased {
-			if err := victim.Started(l.Lease, time.Now()); err != nil {
+			if err := victim.(storage.Marker).Started(l.Lease, time.Now()); err != nil {
 				r.t.Fatal(err)
 			}
 		}

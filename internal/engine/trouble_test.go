@@ -21,7 +21,7 @@ func TestReclaim_CrashOfAKindThatOthersHandle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := victim.Started(res.Leased[0].Lease, time.Now()); err != nil {
+		if err := victim.(storage.Marker).Started(res.Leased[0].Lease, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		r.db.Kill(victim)

@@ -53,6 +53,9 @@ func translate(err error) error {
 	if errors.Is(err, sentinel) {
 		return err
 	}
+	if sentinel == storage.ErrBusy {
+		err = fmt.Errorf("%w (is a transaction of this program still open?)", err)
+	}
 	return fmt.Errorf("%w: %w", sentinel, err)
 }
 

@@ -182,7 +182,7 @@ func (in *instance) promise(lease time.Duration) {
 	in.lease = max(in.lease, lease)
 }
 
-// Started implements [storage.Store].
+// Started implements [storage.Marker].
 func (s *Store) Started(l storage.Lease, now time.Time) error {
 	in := &s.self
 	in.mu.Lock()
@@ -202,10 +202,10 @@ func (s *Store) Started(l storage.Lease, now time.Time) error {
 	return translate(in.notes.Start(at.n, l.Token, micros(now)))
 }
 
-// Stopping implements [storage.Store].
+// Stopping implements [storage.Marker].
 func (s *Store) Stopping(l storage.Lease) error { return s.self.end(l, true) }
 
-// Ended implements [storage.Store].
+// Ended implements [storage.Marker].
 func (s *Store) Ended(l storage.Lease) error { return s.self.end(l, false) }
 
 // end notes that a handler is no longer to blame if the process dies. running: the

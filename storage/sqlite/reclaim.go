@@ -84,9 +84,8 @@ type candidate struct {
 	instance, pulses int64
 }
 
-// Alone reports whether no other instance was registered when this process last
-// looked, which it does with each write and when woken. It returns false while
-// leases of instances that are not registered are left.
+// Alone implements [storage.Peers]. This process looks for others with each
+// write and when it is woken.
 func (s *Store) Alone() bool {
 	alone, changes := s.cache.alone(s.self.number())
 	return alone && changes == s.observed.owned.Load()

@@ -152,6 +152,8 @@ var (
 	_ storage.TxEnqueuer = (*Store)(nil)
 	_ storage.Pulser     = (*Store)(nil)
 	_ storage.Handoff    = (*Store)(nil)
+	_ storage.Marker     = (*Store)(nil)
+	_ storage.Peers      = (*Store)(nil)
 )
 
 // Open opens the SQLite file at path, creating it with mode 0600 and migrating

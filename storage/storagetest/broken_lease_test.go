@@ -219,6 +219,15 @@ var reclaimFaults = []fault{
 			j.lease.stopping = false
 		}
 	})},
+	{"an attempt of which nothing is known never began", "fate_unmarked", func(in *instance) storage.Store { return bare{in} }},
+	{"always alone", "fate_alone", func(in *instance) storage.Store { return &loner{sound(in), func(bool) bool { return true }} }},
+	{"never alone again", "fate_alone", func(in *instance) storage.Store {
+		var met bool
+		return &loner{sound(in), func(alone bool) bool {
+			met = met || !alone
+			return !met
+		}}
+	}},
 	{"a neighbour is taken for a crash", "fate_killed", reclaiming(func(in *instance, _ time.Time) {
 		for _, j := range in.m.jobs {
 			j.lease.started = true
@@ -252,6 +261,14 @@ var reclaimFaults = []fault{
 		return h
 	}},
 }
+
+// loner has its own idea of whether it is alone.
+type loner struct {
+	*hooks
+	alone func(bool) bool
+}
+
+func (l *loner) Alone() bool { return l.alone(l.hooks.Alone()) }
 
 // pulseless has a pulse that nobody feels.
 type pulseless struct{ *hooks }

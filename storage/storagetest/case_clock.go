@@ -166,7 +166,7 @@ when it returns nil all of it is durable`, func(f *fixture) {
 		f.clock("after a write", f.s, f.now, false)
 	}},
 
-	{"clock_calls", `later ones give [ErrClosed]
+	{"clock_calls", `later ones return [ErrClosed]
 A context that ends before a write has begun withdraws it and returns the context's error`, func(f *fixture) {
 		s := f.db.Open()
 		tk := f.timekeeper(s)

@@ -10,7 +10,7 @@ import (
 )
 
 var closeCases = []testCase{
-	{"close_calls", `later ones give [ErrClosed]`, func(f *fixture) {
+	{"close_calls", `later ones return [ErrClosed]`, func(f *fixture) {
 		s := f.db.Open()
 		l := f.run(s)
 		f.must(s.Close())
@@ -82,7 +82,7 @@ var closeCases = []testCase{
 	}},
 
 	{"close_last_ends", `until the last of them has returned
-later ones give [ErrClosed], but for Stopping and Ended.`, func(f *fixture) {
+later ones return [ErrClosed], but for Stopping and Ended.`, func(f *fixture) {
 		a := f.db.Open()
 		first, last := f.run(a), f.run(a)
 		f.begin(a, first.Lease)

@@ -40,7 +40,8 @@ Lost: the lease is no longer held; nothing was changed.`, func(f *fixture) {
 		f.is(storage.Ready, l.ID)
 	}},
 
-	{"fence_emptied", `neither is ever reused, also not after every job was deleted.`, func(f *fixture) {
+	{"fence_emptied", `Job keys and lease tokens are positive and rise from each call to the calls that begin after it
+Neither is ever reused, also not after every job was deleted.`, func(f *fixture) {
 		var old []storage.Leased
 		for round := range 3 {
 			f.add(times(3, newJob())...)
@@ -64,7 +65,7 @@ Lost: the lease is no longer held; nothing was changed.`, func(f *fixture) {
 		// The helpers have checked that no key and no token came twice.
 		fresh := f.run(f.s)
 		for _, l := range old {
-			if fresh.Key <= l.Key || fresh.Token <= l.Token {
+			if l.Key <= 0 || l.Token <= 0 || fresh.Key <= l.Key || fresh.Token <= l.Token {
 				f.Errorf("key %d and token %d, after %d and %d", fresh.Key, fresh.Token, l.Key, l.Token)
 			}
 			f.late("a stranger", l.Lease)

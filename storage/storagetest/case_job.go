@@ -87,7 +87,8 @@ Cancelling is set on a running job that was asked to stop.`, func(f *fixture) {
 		f.is(storage.Done, l.ID)
 	}},
 
-	{"job_counts", `Counts returns the number of jobs by queue, kind and state, without rows for zero, sorted by these three.`, func(f *fixture) {
+	{"job_counts", `Counts returns the number of jobs by queue, kind and state, without rows for zero, sorted by these three.
+They are exact, unless the Store documents that they may lag behind`, func(f *fixture) {
 		f.counts()
 		row := func(q, k string, s storage.State, n int64) storage.Count {
 			return storage.Count{Queue: q, Kind: k, State: s, N: n}

@@ -7,12 +7,25 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
+// marker returns s as one that notes which handlers run, or skips the case.
+func (f *fixture) marker(s storage.Store) storage.Marker {
+	f.Helper()
+	m, ok := s.(storage.Marker)
+	if !ok {
+		f.Skip("the store is no storage.Marker")
+	}
+	return m
+}
+
 // begin notes that the handler of l is running, and ended that it has returned.
-func (f *fixture) begin(s storage.Store, l storage.Lease) { f.Helper(); f.must(s.Started(l, f.now)) }
-func (f *fixture) ended(s storage.Store, l storage.Lease) { f.Helper(); f.must(s.Ended(l)) }
+func (f *fixture) begin(s storage.Store, l storage.Lease) {
+	f.Helper()
+	f.must(f.marker(s).Started(l, f.now))
+}
+func (f *fixture) ended(s storage.Store, l storage.Lease) { f.Helper(); f.must(f.marker(s).Ended(l)) }
 func (f *fixture) stopping(s storage.Store, l storage.Lease) {
 	f.Helper()
-	f.must(s.Stopping(l))
+	f.must(f.marker(s).Stopping(l))
 }
 
 // fates checks what s reclaims, by job.
@@ -20,7 +33,7 @@ func (f *fixture) fates(s storage.Store, mono time.Duration, want map[int64]stor
 	f.Helper()
 	got := f.reclaim(s, mono)
 	for _, r := range got {
-		if w, ok := want[r.Key]; !ok || r.Fate != w {
+		if w, ok := want[r.Key]; !ok || r.Fate != f.known(w) {
 			f.Errorf("job %d was reclaimed with fate %s, want %s", r.Key, fateName(r.Fate), fateName(w))
 		}
 	}
@@ -42,8 +55,8 @@ func (f *fixture) three(s storage.Store) (unstarted, running, returned storage.L
 }
 
 var fateCases = []testCase{
-	{"fate_killed", `Started notes that the handler of a lease is about to be called
-and Ended that it has returned.
+	{"fate_killed", `Started notes that the handler of a lease is about to be called.
+Ended notes that the handler has returned.
 A holder is gone if its instance is
 Unstarted: its process died before the handler was called.
 Crashed: its process died while the handler ran
@@ -57,8 +70,7 @@ The notes outlive the process`, func(f *fixture) {
 		f.takesNothing(f.s, time.Hour)
 	}},
 
-	{"fate_stopping", `Stopping that its worker is being stopped
-Stopping means nothing for a lease that is not started.
+	{"fate_stopping", `Stopping notes that the worker of a lease is being stopped. It means nothing for a lease that is not started.
 Cut: the handler may have run but is not to blame: the machine went down, the worker was being stopped`, func(f *fixture) {
 		a := f.db.Open()
 		unstarted, running, returned := f.three(a)
@@ -107,6 +119,44 @@ The notes outlive the process but not the machine`, func(f *fixture) {
 		unstarted, running, returned := f.three(a)
 		f.takesNothing(f.s, 0)
 		f.fates(f.s, hold, map[int64]storage.Fate{unstarted.Key: storage.Cut, running.Key: storage.Cut, returned.Key: storage.Cut})
+	}},
+
+	{"fate_unmarked", `Reclaim returns every attempt as [Cut]
+Close takes the handlers of all leases for running.`, func(f *fixture) {
+		a, b := f.db.Open(), f.db.Open()
+		if _, ok := a.(storage.Marker); ok {
+			f.Skip("the store is a storage.Marker")
+		}
+		la, lb := f.run(a), f.run(b)
+		f.db.Kill(a)
+		f.takes(f.s, 0, la.Lease, storage.Cut)
+		f.must(b.Close())
+		f.takesNothing(f.s, 0)
+		f.takesNothing(f.s, 10*hold)
+		f.db.Kill(b)
+		f.takes(f.s, 10*hold, lb.Lease, storage.Cut)
+	}},
+
+	{"fate_alone", `Alone reports whether a further call of Reclaim would find nothing: no other instance was registered, and no lease was left without its instance, when this one last called Reclaim`, func(f *fixture) {
+		alone := func(what string, want bool) {
+			f.Helper()
+			f.takesNothing(f.s, 0)
+			p, ok := f.s.(storage.Peers)
+			if !ok {
+				f.Skip("the store is no storage.Peers")
+			}
+			if got := p.Alone(); got != want {
+				f.Errorf("%s: alone is %t, want %t", what, got, want)
+			}
+		}
+		f.finishAll(f.s, f.run(f.s))
+		alone("at first", true)
+		a := f.db.Open()
+		l := f.run(a)
+		alone("beside another", false)
+		f.db.Kill(a)
+		f.takes(f.s, 0, l.Lease, storage.Unstarted)
+		alone("when the other is gone", true)
 	}},
 
 	{"fate_many_holders", `Reclaim takes leases from holders that are gone`, func(f *fixture) {

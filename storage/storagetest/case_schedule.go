@@ -239,7 +239,7 @@ when it returns nil all of it is durable`, func(f *fixture) {
 		}
 	}},
 
-	{"schedule_calls", `later ones give [ErrClosed]
+	{"schedule_calls", `later ones return [ErrClosed]
 A context that ends before a write has begun withdraws it and returns the context's error`, func(f *fixture) {
 		s := f.db.Open()
 		sc := f.scheduler(s)

@@ -78,9 +78,8 @@ func NewMemory() *Memory {
 	}
 }
 
-// Open returns another instance on the database. It implements
-// [storage.Notifier], [storage.Handoff], [storage.Scheduler] and
-// [storage.Timekeeper].
+// Open returns another instance on the database. It implements all optional
+// interfaces but [storage.Backuper] and [storage.TxEnqueuer].
 func (m *Memory) Open() storage.Store {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,12 +93,31 @@ func (m *Memory) Open() storage.Store {
 	return in
 }
 
+// OpenBare returns another instance on the database that implements none of the
+// optional interfaces.
+func (m *Memory) OpenBare() storage.Store {
+	in := m.Open().(*instance)
+	in.unmarked = true
+	return bare{in}
+}
+
+// bare hides all methods but those of a Store.
+type bare struct{ storage.Store }
+
+// of returns the instance that s is.
+func (m *Memory) of(s storage.Store) *instance {
+	if b, ok := s.(bare); ok {
+		s = b.Store
+	}
+	return s.(*instance)
+}
+
 // Kill lets an instance die as by kill -9: its lock drops, its leases and its
 // notes stay.
 func (m *Memory) Kill(s storage.Store) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	in := s.(*instance)
+	in := m.of(s)
 	in.closed, in.gone = true, true
 	clear(in.listeners)
 }
@@ -110,7 +128,7 @@ func (m *Memory) Reboot(s storage.Store) {
 	m.Kill(s)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s.(*instance).notesLost = true
+	m.of(s).notesLost = true
 }
 
 // enqueue adds a job, unless it is a duplicate: then the second result is nil.

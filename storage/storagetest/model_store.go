@@ -18,6 +18,7 @@ type instance struct {
 	closed    bool               // calls are refused
 	gone      bool               // its registration was dropped
 	notesLost bool               // with the machine
+	unmarked  bool               // it is no Marker: nothing is known of its handlers
 	longest   time.Duration      // lease that it has asked for
 	seen      map[int64]sighting // by job key: leases of others, as of the last Reclaim
 	listeners map[int]func(storage.Event)
@@ -39,6 +40,8 @@ var _ interface {
 	storage.Scheduler
 	storage.Timekeeper
 	storage.Pulser
+	storage.Marker
+	storage.Peers
 } = (*instance)(nil)
 
 // Enqueue implements [storage.Store].
@@ -259,7 +262,7 @@ func (in *instance) Pulse() error {
 // fateNow tells from the holder and the notes what became of the attempt.
 func (l lease) fateNow() storage.Fate {
 	switch {
-	case !l.holder.gone, l.holder.notesLost, l.ended, l.started && l.stopping:
+	case !l.holder.gone, l.holder.notesLost, l.holder.unmarked, l.ended, l.started && l.stopping:
 		return storage.Cut
 	case l.started:
 		return storage.Crashed
@@ -268,7 +271,7 @@ func (l lease) fateNow() storage.Fate {
 	}
 }
 
-// Started implements [storage.Store].
+// Started implements [storage.Marker].
 func (in *instance) Started(l storage.Lease, now time.Time) error {
 	if err := in.m.begin(context.Background(), in); err != nil {
 		return err
@@ -277,12 +280,12 @@ func (in *instance) Started(l storage.Lease, now time.Time) error {
 	return in.note(l, func(l *lease) { l.started, l.startedAt = true, floor(now) })
 }
 
-// Stopping implements [storage.Store].
+// Stopping implements [storage.Marker].
 func (in *instance) Stopping(l storage.Lease) error {
 	return in.note(l, func(l *lease) { l.stopping = l.started })
 }
 
-// Ended implements [storage.Store].
+// Ended implements [storage.Marker].
 func (in *instance) Ended(l storage.Lease) error {
 	return in.note(l, func(l *lease) { l.ended = true })
 }
@@ -436,8 +439,20 @@ func (in *instance) resign() {
 	in.gone = len(in.m.where(func(j *job) bool { return j.State == storage.Running && j.lease.holder == in && j.lease.runs() }, byKey)) == 0
 }
 
-// runs reports whether the handler of a lease runs.
-func (l lease) runs() bool { return l.started && !l.ended }
+// runs reports whether the handler of a lease runs, as far as is known.
+func (l lease) runs() bool { return l.holder.unmarked || l.started && !l.ended }
+
+// Alone implements [storage.Peers].
+func (in *instance) Alone() bool {
+	in.m.mu.Lock()
+	defer in.m.mu.Unlock()
+	for _, other := range in.m.instances {
+		if other != in && other.longest > 0 && !other.gone {
+			return false
+		}
+	}
+	return len(in.m.where(func(j *job) bool { return j.State == storage.Running && j.lease.holder != in }, byKey)) == 0
+}
 
 // Notify implements [storage.Notifier]. Its functions are called by the
 // goroutine that commits.

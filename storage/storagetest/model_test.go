@@ -22,7 +22,7 @@ func TestMemory_instancesShareTheirJobs(t *testing.T) {
 	if err != nil || len(res.Leased) != 1 || res.Leased[0].ID != in[0].ID {
 		t.Fatalf("the other instance leased %v, %v", res.Leased, err)
 	}
-	if err := b.Started(res.Leased[0].Lease, time.Unix(0, 0)); err != nil {
+	if err := b.(storage.Marker).Started(res.Leased[0].Lease, time.Unix(0, 0)); err != nil {
 		t.Fatal(err)
 	}
 	db.Kill(b)

@@ -106,7 +106,6 @@ func (h *history) run(t *testing.T) {
 		"enqueue":       h.enqueue,
 		"exchange":      h.exchange,
 		"work":          h.exchange, // twice, as it is the heart
-		"note":          h.note,
 		"reclaim":       h.reclaim,
 		"cancel":        h.cancel,
 		"pause":         h.pause,
@@ -118,6 +117,9 @@ func (h *history) run(t *testing.T) {
 		"clock":         h.clock,
 		"mono":          h.monotonic,
 		"death":         h.death,
+	}
+	if _, ok := h.pairs[0].real.(storage.Marker); ok {
+		actions["note"] = h.note
 	}
 	if _, ok := h.pairs[0].real.(storage.Scheduler); ok {
 		actions["putSchedule"], actions["fire"], actions["dropSchedule"] = h.putSchedule, h.fire, h.dropSchedule
@@ -150,6 +152,8 @@ func (h *history) both(what string, real, model any) {
 func (h *history) open() {
 	h.opened++
 	p := &pair{real: h.real.Open(), model: h.model.Open(), origin: time.Duration(h.opened) * 1000 * time.Hour}
+	_, marked := p.real.(storage.Marker)
+	p.model.(*instance).unmarked = !marked
 	h.pairs = append(h.pairs, p)
 	h.offerTo(h.T, p)
 }
@@ -349,18 +353,17 @@ func (h *history) note(t *rapid.T) {
 	if j == nil || j.lease.fate != 0 || j.lease.holder != p.model {
 		return
 	}
-	if !j.lease.started {
-		h.must(p.real.Started(g.real, h.now))
-		h.must(p.model.Started(g.model, h.now))
-		return
+	started, stopping := j.lease.started, rapid.Bool().Draw(t, "stopping")
+	for s, l := range map[storage.Store]storage.Lease{p.real: g.real, p.model: g.model} {
+		switch m := s.(storage.Marker); {
+		case !started:
+			h.must(m.Started(l, h.now))
+		case stopping:
+			h.must(m.Stopping(l))
+		default:
+			h.must(m.Ended(l))
+		}
 	}
-	if rapid.Bool().Draw(t, "stopping") {
-		h.must(p.real.Stopping(g.real))
-		h.must(p.model.Stopping(g.model))
-		return
-	}
-	h.must(p.real.Ended(g.real))
-	h.must(p.model.Ended(g.model))
 }
 
 func (h *history) reclaim(t *rapid.T) {

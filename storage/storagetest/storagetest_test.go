@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/errandq/errand/storage"
 )
 
 func TestMemory_random(t *testing.T) {
@@ -16,6 +18,18 @@ func TestMemory_random(t *testing.T) {
 func TestMemory(t *testing.T) {
 	Run(t, func(*testing.T) DB { return NewMemory() })
 }
+
+func TestMemory_bare(t *testing.T) {
+	Run(t, func(*testing.T) DB { return bareDB{NewMemory()} })
+}
+
+func TestMemory_bareRandom(t *testing.T) {
+	RunRandom(t, func(*testing.T) DB { return bareDB{NewMemory()} })
+}
+
+type bareDB struct{ *Memory }
+
+func (b bareDB) Open() storage.Store { return b.OpenBare() }
 
 // TestCases_quoteTheContract finds the words of each case in the comments of
 // package storage.
