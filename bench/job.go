@@ -30,7 +30,7 @@ type job struct {
 	Raw []byte
 }
 
-// decoded gives the payload also of a system that has left it as it was.
+// decoded returns the payload also of a system that has left it as it was.
 func (j *job) decoded() (p payload, err error) {
 	if j.Raw == nil {
 		return j.payload, nil
@@ -42,7 +42,7 @@ func (j *job) decoded() (p payload, err error) {
 // smallPad makes a payload of some 100 bytes.
 var smallPad = strings.Repeat("x", 64)
 
-// padFor gives the padding with which a payload has size bytes of JSON, less
+// padFor returns the padding with which a payload has size bytes of JSON, less
 // what its numbers are shorter than the longest.
 func padFor(size int) string {
 	return strings.Repeat("x", size-len(`{"n":1234567,"at":1234567890123456789,"pad":""}`))
@@ -57,7 +57,7 @@ func jobs(from, n int, pad string) []newJob {
 	return all
 }
 
-// encoded gives a payload as JSON. A payload cannot fail to encode.
+// encoded returns a payload as JSON. A payload cannot fail to encode.
 func encoded(j *newJob) []byte {
 	b, err := json.Marshal(&j.payload)
 	if err != nil {

@@ -77,7 +77,7 @@ func (l *loop) query(row func(values []driver.Value) error, text string, args ..
 	})
 }
 
-// raw prepares each text once, and gives the statement with its arguments.
+// raw prepares each text once, and returns the statement with its arguments.
 func (l *loop) raw(text string, args []any, f func(driver.Stmt, []driver.NamedValue) error) error {
 	return l.hold(func(conn any) (err error) {
 		st := l.stmts[text]

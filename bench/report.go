@@ -110,7 +110,7 @@ func across(samples []sample, s side) summary {
 	return summarize(values)
 }
 
-// bestPeer gives the peer with the highest median rate, "" if none was measured.
+// bestPeer returns the peer with the highest median rate, "" if none was measured.
 func bestPeer(samples []sample, w workload) (best string) {
 	most := 0.0
 	for _, e := range systems {

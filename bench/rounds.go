@@ -121,7 +121,7 @@ func spawn(ctx context.Context, s spec, file string, errOut io.Writer) (m sample
 	return m, err
 }
 
-// start runs a child process and gives what it has measured.
+// start runs a child process and returns its figures.
 func start(ctx context.Context, s spec, errOut io.Writer) (m sample, err error) {
 	cmd, err := command(ctx, s)
 	if err != nil {

@@ -38,7 +38,7 @@ const (
 	figCommitP99 = "commit_p99_ms"
 )
 
-// quantile gives the value below which the share q of the values lies, by the
+// quantile returns the value below which the share q of the values lies, by the
 // nearest rank. It sorts them. NaN for no values.
 func quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
@@ -55,7 +55,7 @@ type summary struct {
 	n                   int
 }
 
-// summarize gives the median, of an even number the mean of the middle two.
+// summarize returns the median, of an even number the mean of the middle two.
 func summarize(values []float64) summary {
 	n := len(values)
 	if n == 0 {

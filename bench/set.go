@@ -15,7 +15,7 @@ type set struct {
 
 func newSet(n int) *set { return &set{done: make([]atomic.Bool, n)} }
 
-// add gives how many different jobs were done. Jobs that were not decoded are
+// add returns how many different jobs were done. Jobs that were not decoded are
 // only counted.
 func (s *set) add(j *job) int {
 	if j.Raw == nil {

@@ -90,7 +90,7 @@ type shelf struct {
 	made   map[string]string
 }
 
-// get gives the file with the stock of a workload for a system.
+// get returns the file with the stock of a workload for a system.
 func (sh *shelf) get(ctx context.Context, e entry, w workload) (string, error) {
 	key := fmt.Sprintf("%s %+v", e.name, *w.stock)
 	if path, ok := sh.made[key]; ok {

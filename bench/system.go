@@ -36,7 +36,7 @@ type txEnqueuer interface {
 
 // redriver is a system that puts back jobs that have exhausted their retries.
 type redriver interface {
-	// Redrive puts all of them back, and gives how many.
+	// Redrive puts all of them back, and returns how many.
 	Redrive(ctx context.Context) (int, error)
 }
 
@@ -97,7 +97,7 @@ func systemNames() (names []string) {
 	return names
 }
 
-// durability gives what a connection does for a commit, by its pragmas.
+// durability returns what a connection does for a commit, by its pragmas.
 func durability(ctx context.Context, db interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 },

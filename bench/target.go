@@ -117,7 +117,7 @@ func (t target) bound() string {
 	return fmt.Sprintf(">= %v %s", t.limit, t.unit)
 }
 
-// wanted tells whether what the target needs was asked for.
+// wanted reports whether what the target needs was asked for.
 func (t target) wanted(o options) bool {
 	has := func(s side) bool {
 		return slices.ContainsFunc(o.systems, func(e entry) bool { return e.name == s.system }) &&
@@ -126,7 +126,7 @@ func (t target) wanted(o options) bool {
 	return has(t.num) && (t.den == nil || has(*t.den))
 }
 
-// check prints all targets that were measured, and gives an error that names
+// check prints all targets that were measured, and returns an error that names
 // those that were missed.
 func check(out io.Writer, o options, samples []sample) error {
 	rows := [][]string{{"target", "wanted", "measured", "in the rounds", ""}}

@@ -153,7 +153,7 @@ func (p *workerProcess) begin() error {
 
 var errWorkerDied = errors.New("bench: a worker process has ended without a result")
 
-// end has it stop, and gives its result.
+// end has it stop, and returns its result.
 func (p *workerProcess) end() (workerResult, error) {
 	if err := p.in.Close(); err != nil {
 		return workerResult{}, err

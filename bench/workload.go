@@ -105,7 +105,7 @@ var workloads = []workload{
 		about: "a minute of nothing to do beside 1,000,000 scheduled jobs, after another minute"},
 }
 
-// chosen gives the workloads of a comma-separated list of names and groups;
+// chosen returns the workloads of a comma-separated list of names and groups;
 // all for "".
 func chosen(list string) ([]workload, error) {
 	if list == "" {

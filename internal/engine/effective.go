@@ -42,8 +42,8 @@ func ownPolicy(job *storage.Leased) (policy.Document, error) {
 	return own.Document, err
 }
 
-// effective is policyOf for when a failure is being handled: a document that
-// does not decode is logged and passed over.
+// effective is policyOf while a failure is handled: it logs a stored policy that
+// does not decode.
 func (c *Config) effective(job *storage.Leased) policy.Document {
 	d, err := c.policyOf(job)
 	if err != nil {
@@ -53,8 +53,8 @@ func (c *Config) effective(job *storage.Leased) policy.Document {
 	return d
 }
 
-// knowsRetry tells whether effective gives the retry section that every worker
-// would go by: that of a kind is known only to those who handle it.
+// knowsRetry reports whether every worker would find the same retry section as
+// effective. The section of a kind is known only to workers that handle the kind.
 func (c *Config) knowsRetry(job *storage.Leased) bool {
 	if _, ok := c.Handlers[job.Kind]; ok || c.queuePolicy(job.Queue).DisableSubscriptionOverrides {
 		return true
@@ -63,7 +63,7 @@ func (c *Config) knowsRetry(job *storage.Leased) bool {
 	return own.Retry != nil
 }
 
-// rulesOf gives the rules that classify the errors of a job's handler.
+// rulesOf returns the rules that classify the errors of a job's handler.
 func (c *Config) rulesOf(job *storage.Leased) policy.Rules {
 	if r := c.Handlers[job.Kind].Rules; r != nil {
 		return r
@@ -76,11 +76,10 @@ func (c *Config) rulesOf(job *storage.Leased) policy.Rules {
 
 var defaultRules = policy.DefaultRules()
 
-// phaseOf gives the phase of an attempt before which there were this many
-// failures. A policy may have been made shorter meanwhile: what is beyond it
-// counts as the phase that has no end of its own. Whether the failure before
-// was one by throttling is not known any more, so that the phase is always one
-// of the usual policy.
+// phaseOf returns the phase of an attempt after this many failures. If the policy
+// has fewer retries, which a new release can cause, that is the post-backoff phase.
+// Whether the last failure was by throttling is no longer known, so the phase is
+// always one of the usual policy.
 func phaseOf(d policy.Document, failures int) policy.Phase {
 	if failures == 0 {
 		return policy.PhaseFirst

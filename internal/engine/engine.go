@@ -41,10 +41,11 @@ type Config struct {
 	Clock Clock
 	// WaitForClock fires no schedule until Clock is plausible.
 	WaitForClock bool
-	// Rand gives random numbers in [0, 1) for jitter, to one goroutine. If nil,
+	// Rand returns random numbers in [0, 1) for jitter, to one goroutine. If nil,
 	// those of math/rand/v2.
 	Rand func() float64
-	// Logger takes what nobody can be told otherwise. If nil, slog.Default.
+	// Logger receives what no caller can be told: recovered jobs, stuck handlers,
+	// failures of the store. If nil, slog.Default.
 	Logger *slog.Logger
 
 	marker storage.Marker // Store, if it is one
@@ -132,11 +133,11 @@ func New(cfg Config) *Engine {
 //
 // The contexts of handlers carry the values of ctx, but do not end with it.
 //
-// Run gives nil after such a stop; an error that wraps [ErrStuck] if handlers
-// are still running, whose leases go on being extended until they end; an
-// error that wraps the last one of the store if outcomes could not be written
-// for the length of a lease; or at once, with the handlers cancelled by
-// [ErrLeaseLost], an error of the store that repeating cannot help.
+// Run returns nil after such a stop. If handlers are still running it returns an
+// error that wraps [ErrStuck]; their leases are extended until they end. If outcomes
+// could not be written for the length of a lease, it returns an error that wraps the
+// last one of the store. If the store returns an error that repeating cannot help,
+// Run cancels the handlers with [ErrLeaseLost] and returns that error at once.
 func (e *Engine) Run(ctx context.Context) error {
 	e.mu.Lock()
 	again, stopped := e.started, e.stopped
@@ -155,9 +156,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	return e.err
 }
 
-// Shutdown has Run stop, waits for it and gives its result. When ctx ends
-// first the grace is over at once. Without Run, it makes a later one return
-// at once.
+// Shutdown makes Run stop, waits for it and returns its result. If ctx ends first
+// the grace is over at once. If Run was not called, a later Run returns at once.
 func (e *Engine) Shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	if !e.stopped {
@@ -179,7 +179,7 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 	return e.err
 }
 
-// Phase gives the phase of its delivery policy that an attempt is in.
+// Phase returns the phase of its delivery policy that an attempt is in.
 func (e *Engine) Phase(job *storage.Leased) policy.Phase {
 	if job.Retry == 0 {
 		return policy.PhaseFirst

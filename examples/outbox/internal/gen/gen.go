@@ -177,7 +177,7 @@ func (s *source) note() string {
 // damages are ways in which real producers manage to make an event malformed.
 var damages = []string{"no amount", "quantity", "currency", "amount", "time", "no order"}
 
-// damage makes e malformed in that way, and tells whether it could.
+// damage makes e malformed in that way, and reports whether it could.
 func (s *source) damage(e *event, how string) bool {
 	switch how {
 	case "time":
