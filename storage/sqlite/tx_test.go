@@ -311,6 +311,34 @@ func TestStore_Tx_OtherCallsInside(t *testing.T) {
 	}
 }
 
+// A call inside a Tx of one Store may wait for that of another, which somebody
+// else has open.
+func TestStore_Tx_OfAnotherStore(t *testing.T) {
+	_, a, _ := appStore(t, nil)
+	_, b, _ := appStore(t, &sqlite.Options{BusyTimeout: 30 * time.Millisecond})
+	ctx := context.Background()
+	open, enough, ended := make(chan bool), make(chan bool), make(chan error)
+	go func() {
+		ended <- b.Tx(ctx, func(*sql.Tx) error {
+			close(open)
+			<-enough
+			return nil
+		})
+	}()
+	<-open
+	err := a.Tx(ctx, func(*sql.Tx) error {
+		_, err := b.Enqueue(ctx, t0, one())
+		return err
+	})
+	close(enough)
+	if !errors.Is(err, storage.ErrBusy) || strings.Contains(err.Error(), "inside the function of Tx") {
+		t.Errorf("%v, want ErrBusy after having waited", err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestStore_CancelTx(t *testing.T) {
 	app, s, d := appStore(t, nil)
 	ctx, no := context.Background(), errors.New("no")
