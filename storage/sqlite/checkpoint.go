@@ -191,11 +191,11 @@ func (c *checkpointer) patience(d time.Duration) error {
 	return c.db.plain(fmt.Sprintf("PRAGMA busy_timeout(%d)", d.Milliseconds()))
 }
 
-// settle moves the log that was there into the database, if nobody else uses the
+// checkpointAtOpen moves the log that was there into the database, if nobody else uses the
 // file. After a failed fsync pages of the log may be in the memory of the system
 // only, though the system calls them written. SQLite would take them over, and all
 // that is appended to them would be lost with them.
-func settle(ctx context.Context, conn *sql.Conn) error {
+func checkpointAtOpen(ctx context.Context, conn *sql.Conn) error {
 	return withoutWaiting(ctx, conn, func() error {
 		var busy, length, moved int
 		err := conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &length, &moved)

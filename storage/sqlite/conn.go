@@ -258,7 +258,7 @@ func (s *Store) connect(ctx context.Context, app *sql.DB) (conn *sql.Conn, err e
 		err = checkWAL(ctx, conn)
 	}
 	if err == nil {
-		err = settle(ctx, conn)
+		err = checkpointAtOpen(ctx, conn)
 	}
 	if err == nil {
 		err = migrate(ctx, conn)
