@@ -62,7 +62,7 @@ func raw(path string) (*sql.DB, error) {
 	return sql.Open("sqlite", "file:"+path+"?mode=rw&_txlock=immediate&_pragma=busy_timeout(10000)")
 }
 
-// audit compares what was said with what is in the file.
+// audit compares what processes have written to their pipes with the file.
 func (l *ledger) audit(t *testing.T, path string) *findings {
 	t.Helper()
 	l.mu.Lock()

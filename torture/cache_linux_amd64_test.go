@@ -60,7 +60,7 @@ func without(all []extent, e extent) (out []extent) {
 	return out
 }
 
-// reveal puts on the disk what is on it: zeros where a write was lost.
+// reveal makes the file what the disk has: zeros where a write was lost.
 func (k *cache) reveal(t *testing.T) {
 	t.Helper()
 	for path, all := range k.lost {

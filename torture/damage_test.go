@@ -233,8 +233,8 @@ func TestDamage_SharedMemory(t *testing.T) {
 	l.audit(t, to).mustBeClean(t, "noise in the shared memory file")
 }
 
-// While it is open the file is overwritten by somebody: that is said by
-// ErrCorrupt, in time, to those who enqueue and to the worker.
+// If another program overwrites the file while it is open, Enqueue and the worker
+// return ErrCorrupt in time.
 func TestDamage_WhileOpen(t *testing.T) {
 	f := openLocal(t, filepath.Join(ramDir(t), "jobs.db"), part{Workers: 2})
 	close(f.release)

@@ -211,7 +211,7 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// sizes returns what is on a disk.
+// sizes returns the free space of a disk and its large files.
 func sizes(dir string) string {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {

@@ -104,8 +104,8 @@ func (w *soakWorkers) lived(c *child) {
 	}
 }
 
-// mustHaveDrained compares what was said with what is left, which is nothing to
-// be done.
+// mustHaveDrained fails the test unless all jobs have ended, and compares the
+// database with what was acknowledged.
 func (w *soakWorkers) mustHaveDrained() {
 	w.t.Helper()
 	db, err := raw(w.DB)
@@ -114,7 +114,7 @@ func (w *soakWorkers) mustHaveDrained() {
 	}
 	var left int
 	if err := db.QueryRow("SELECT (SELECT COUNT(*) FROM errand_job) + (SELECT COUNT(*) FROM errand_dead)").Scan(&left); err != nil || left > 0 {
-		w.t.Errorf("%d jobs are left, %v: want all worked off", left, err)
+		w.t.Errorf("%d jobs are left, %v: want all drained", left, err)
 	}
 	if err := db.Close(); err != nil {
 		w.t.Error(err)

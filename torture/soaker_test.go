@@ -181,7 +181,7 @@ func (s *soaker) count(*rand.Rand) error {
 	return nil
 }
 
-// redriveAll puts back what is dead, whoever it was that it died with.
+// redriveAll redrives all dead letters, again and again.
 func (s *soaker) redriveAll(*rand.Rand) error {
 	ctx := context.Background()
 	for s.rest(300 * time.Millisecond) {

@@ -33,8 +33,8 @@ func (v *voice) lines(all []string) {
 	_, _ = io.WriteString(v.out, strings.Join(all, "\n")+"\n")
 }
 
-// witness is a store that says what it is asked for and what it has
-// acknowledged, before whoever asked for it knows.
+// witness is a store that writes its calls and acknowledgements to the pipe, the
+// latter before the caller has them.
 type witness struct {
 	*sqlite.Store
 	voice *voice
