@@ -13,17 +13,17 @@ import (
 )
 
 // Config says what an [Engine] runs and how. The package errand has validated
-// it and set its defaults; only what says so may be nil.
+// it and set its defaults. A field may be nil only if its comment says so.
 type Config struct {
 	Store    storage.Store
 	Queues   []string
 	Handlers map[string]Handler // by kind
 
 	Concurrency   int           // handlers at a time
-	Lease         time.Duration // how long a holder that shows no life keeps a job
+	Lease         time.Duration // how long a worker keeps a job without a heartbeat
 	Timeout       time.Duration // of an attempt; zero: none
 	Grace         time.Duration // for handlers to end by themselves on a stop
-	StuckAfter    time.Duration // a handler this long after its context ended is stuck
+	StuckAfter    time.Duration // a handler is stuck this long after its context ended
 	MaxCrashes    int           // in a row, then dead
 	MaxSnoozes    int           // allowed; the next one is dead
 	MaxRetryAfter time.Duration // the longest floor that an error can ask for
@@ -32,10 +32,10 @@ type Config struct {
 	Policy   policy.Topic             // of queues without a policy; it has a Retry
 	Settings map[string]QueueSettings // by queue; a queue need not be listed
 
-	// Suspects holds suspects apart. If nil, one in the process.
+	// Suspects is the gate for suspects. If nil, that of the process.
 	Suspects *Gate
-	// Lanes is what the engines that share Store work for. If nil, this one is
-	// alone.
+	// Lanes are shared by the engines that share Store. If nil, no other engine
+	// of the process uses it.
 	Lanes *Lanes
 	// Clock is the clock that due times are about. If nil, Wall(time.Now).
 	Clock Clock
@@ -67,24 +67,24 @@ func (unmarked) Ended(storage.Lease) error              { return nil }
 // Handler runs the jobs of one kind.
 type Handler struct {
 	Run    func(ctx context.Context, job *storage.Leased) error
-	Policy policy.Document // sections it lacks: those of the queue
+	Policy policy.Document // a section that it lacks is that of the queue
 	Rules  policy.Rules    // nil: those of the queue
 	Budget *Budget         // nil: that of the queue
-	// Throttle is that of the section of Policy, or nil.
+	// Throttle is made by the throttle section of Policy, or nil.
 	Throttle *Throttle
 	Timeout  time.Duration // zero: that of the Config
 	// MaxCrashes in a row, then dead. If zero, that of the Config.
 	MaxCrashes int
 }
 
-// Engine is one worker: it leases jobs, has handlers run them, and writes how
-// that ended. It runs once.
+// Engine is one worker: it leases jobs, calls their handlers and writes their
+// outcomes. It runs once.
 type Engine struct {
 	cfg Config
 
-	stop   chan struct{} // closed: stop
-	hurry  chan struct{} // closed: and end the grace
-	done   chan struct{} // closed: Run has returned err
+	stop   chan struct{} // closed to stop
+	hurry  chan struct{} // closed to end the grace of a stop
+	done   chan struct{} // closed when Run has set err
 	err    error
 	hasten sync.Once
 
@@ -93,10 +93,10 @@ type Engine struct {
 	stopped bool
 }
 
-// errStarted is misuse: an Engine runs once, as its handlers may outlive Run.
+// errStarted is returned by a second Run: handlers of the first may outlive it.
 var errStarted = errors.New("errand: worker has been run already")
 
-// New makes an engine that has started nothing yet.
+// New returns an Engine that has started nothing yet.
 func New(cfg Config) *Engine {
 	if cfg.Suspects == nil {
 		cfg.Suspects = &processSuspects
@@ -126,10 +126,10 @@ func New(cfg Config) *Engine {
 }
 
 // Run works until ctx ends or Shutdown is called, then stops in this order:
-// nothing is fetched any more and what was leased but not started goes back
-// unspent; handlers have Grace to end by themselves; their contexts are
-// cancelled with [ErrShutdown]; they have StuckAfter to end; outcomes are
-// written, during all that as they come; all goroutines are joined.
+// nothing is leased any more, and jobs that were leased but not started go back
+// without a spent attempt; handlers have Grace to end by themselves; their
+// contexts are cancelled with [ErrShutdown]; they have StuckAfter to end; all
+// goroutines are joined. Outcomes are written as they come, during all that.
 //
 // The contexts of handlers carry the values of ctx, but do not end with it.
 //
