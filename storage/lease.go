@@ -1,9 +1,6 @@
 package storage
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // Lease names one holding of one job. A job that is leased again has another
 // token, so a late holder names a lease that no longer exists.
@@ -64,8 +61,8 @@ const (
 	Lost
 	// Cancelling: the lease was extended, and the job has been asked to stop.
 	Cancelling
-	// Refused: the item made no sense, an unknown outcome for example; the
-	// lease is as it was.
+	// Refused: the item made no sense, see [Finish.Effect]; the lease is as it
+	// was.
 	Refused
 )
 
@@ -88,51 +85,12 @@ type Leased struct {
 // Weight is how many bytes the args and headers of the job have.
 func (l *Leased) Weight() int { return len(l.Args) + len(l.Headers) }
 
-// Outcome says how a lease ended.
-type Outcome uint8
-
-// The outcomes, where each takes the job and what it does to its counters.
-// "at DueAt" means ready if DueAt is not after now, else scheduled. Every
-// outcome but Crashed, Interrupted and Returned sets the crashes to zero.
-// A job that was asked to stop is not put back: where an outcome would do so,
-// OutcomeCancelled takes its place.
-const (
-	// OutcomeDone: finished as done and kept for Keep.
-	OutcomeDone Outcome = iota + 1
-	// OutcomeCancelled: finished as cancelled and kept for Keep.
-	OutcomeCancelled
-	// OutcomeRetry: at DueAt; retry + 1.
-	OutcomeRetry
-	// OutcomeSnooze: at DueAt; snoozes + 1.
-	OutcomeSnooze
-	// OutcomeCrashed: at DueAt; crashes + 1.
-	OutcomeCrashed
-	// OutcomeInterrupted: ready, due now; the attempt stays counted.
-	OutcomeInterrupted
-	// OutcomeReturned: its handler was not called. At DueAt, or where it was
-	// in its line if DueAt is zero; attempt - 1.
-	OutcomeReturned
-	// OutcomeDead: into the dead letters with Reason, Error and Policy. If
-	// Reason is ReasonCrashed crashes + 1, if it is ReasonSnoozed snoozes + 1.
-	// A ReasonCrashed without a Failure is about crashes that are counted already.
-	OutcomeDead
-)
-
-// String returns the outcome in one word.
-func (o Outcome) String() string {
-	names := [...]string{"none", "done", "cancelled", "retry", "snooze", "crashed", "interrupted", "returned", "dead"}
-	if int(o) < len(names) {
-		return names[o]
-	}
-	return fmt.Sprintf("Outcome(%d)", uint8(o))
-}
-
 // Finish ends one lease.
 type Finish struct {
 	Lease
 	ID      ID // of the job, for the caller alone: a Store goes by the lease
 	Outcome Outcome
-	DueAt   time.Time // zero: at once, but see OutcomeReturned
+	DueAt   time.Time // of a job that is put back; zero: at once, but see [Effect]
 	// Keep is how long a finished job is kept; zero or less deletes it at once,
 	// with all that belongs to it. It is needed with every outcome that puts a
 	// job back too, as the job may have been asked to stop.

@@ -64,7 +64,8 @@ type Store interface {
 
 	// Cancel ends a scheduled or ready job as cancelled, kept for keep. For a
 	// running job it notes the wish, which the holder learns with its next
-	// extension, and which keeps the job from being put back (see [Outcome]).
+	// extension, and which keeps the job from being put back (see
+	// [Finish.Effect]).
 	// It returns the state that the job is in after the call, which for a job
 	// that had already ended is the state it ended in, and [ErrNotFound] for
 	// no job.

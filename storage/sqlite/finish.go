@@ -84,7 +84,6 @@ func (t *tx) reschedule(now time.Time, f *storage.Finish, c change) (storage.Ite
 	state, due, delay := ready, any(at), int64(0)
 	event := storage.Event{}
 	switch {
-	case f.Outcome == storage.OutcomeInterrupted:
 	case f.DueAt.IsZero():
 		if f.Outcome == storage.OutcomeReturned {
 			due = nil // as it was

@@ -109,7 +109,7 @@ Pause stops or resumes leasing from a queue, also one that has no job yet. Runni
 		}
 	}},
 
-	{"lease_due_boundary", `"at DueAt" means ready if DueAt is not after now, else scheduled.
+	{"lease_due_boundary", `ready if DueAt is not after now, else scheduled.
 A job due at or before now becomes ready, one due later scheduled.`, func(f *fixture) {
 		id := f.add(newJob(dueAt(f.now.Add(time.Second))))
 		f.later(time.Second - time.Microsecond)

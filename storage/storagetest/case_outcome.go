@@ -17,7 +17,7 @@ var itemCases = []testCase{
 	{"item_results", `Each item has its own result; a bad item never fails its exchange.
 Applied: the lease was held, the item took effect.
 Lost: the lease is no longer held; nothing was changed.
-Refused: the item made no sense, an unknown outcome for example; the lease is as it was.`, func(f *fixture) {
+Refused: the item made no sense`, func(f *fixture) {
 		f.add(times(5, newJob())...)
 		l := f.lease(f.s, 5)
 		f.cancel(l[1].ID)
@@ -48,11 +48,12 @@ Refused: the item made no sense, an unknown outcome for example; the lease is as
 		f.apply(f.s, storage.Finish{Lease: l[3].Lease, Outcome: storage.OutcomeDone})
 	}},
 
-	{"item_refused_unchanged", `the lease is as it was.`, func(f *fixture) {
+	{"item_refused_unchanged", `It is the zero Effect if f makes no sense: for an outcome that there is not, and for OutcomeDead without a Reason.
+Refused: the item made no sense, see [Finish.Effect]; the lease is as it was.`, func(f *fixture) {
 		l := f.run(f.s)
 		before := f.record(l.ID)
 		f.later(time.Second)
-		for _, o := range []storage.Outcome{0, storage.OutcomeDead + 1, 255} {
+		for _, o := range []storage.Outcome{0, storage.OutcomeDead, storage.OutcomeDead + 1, 255} {
 			fin := storage.Finish{Lease: l.Lease, Outcome: o, Failure: &storage.Failure{Error: "x"}, Error: "x"}
 			if r := f.finish(f.s, fin); r != storage.Refused {
 				f.Errorf("outcome %d returned result %d, want refused", o, r)
@@ -109,13 +110,15 @@ The wall clock takes nobody's lease.`, func(f *fixture) {
 
 var outcomeCases = []testCase{
 	{"outcome_table", `Fields that do not apply to its state are zero.
-OutcomeRetry: at DueAt; retry + 1.
-OutcomeSnooze: at DueAt; snoozes + 1.
-OutcomeCrashed: at DueAt; crashes + 1.
-OutcomeInterrupted: ready, due now; the attempt stays counted.
-OutcomeReturned: its handler was not called. At DueAt, or where it was in its line if DueAt is zero; attempt - 1.
-"at DueAt" means ready if DueAt is not after now, else scheduled. Every outcome but Crashed, Interrupted and Returned sets the crashes to zero.
-DueAt time.Time zero: at once, but see OutcomeReturned`, func(f *fixture) {
+State is where the job goes: Done, Cancelled or Dead. Ready means that it is put back: ready if DueAt is not after now, else scheduled.
+Add is added to the counters of the job.
+KeepCrashes: the crashes so far are kept. Every other outcome sets them to zero first.
+KeepPlace: a job that is put back without a DueAt keeps its old due time, and is ready. With every other outcome it is due now.
+OutcomeRetry: {State: Ready, Add: Counters{Retry: 1}},
+OutcomeSnooze: {State: Ready, Add: Counters{Snoozes: 1}},
+OutcomeCrashed: {State: Ready, Add: Counters{Crashes: 1}, KeepCrashes: true},
+OutcomeInterrupted: {State: Ready, KeepCrashes: true},
+OutcomeReturned: {State: Ready, Add: Counters{Attempt: -1}, KeepCrashes: true, KeepPlace: true},`, func(f *fixture) {
 		counters := func(attempt, retry, crashes, snoozes int) storage.Counters {
 			return storage.Counters{Attempt: attempt, Retry: retry, Crashes: crashes, Snoozes: snoozes}
 		}
@@ -154,10 +157,7 @@ DueAt time.Time zero: at once, but see OutcomeReturned`, func(f *fixture) {
 				{time.Time{}, storage.Ready, f.now},
 			} {
 				state, at := due.state, due.due
-				switch {
-				case o.outcome == storage.OutcomeInterrupted:
-					state, at = storage.Ready, f.now
-				case o.outcome == storage.OutcomeReturned && due.at.IsZero():
+				if o.outcome == storage.OutcomeReturned && due.at.IsZero() {
 					at = f.now.Add(-time.Minute)
 				}
 				l := begin()
@@ -175,8 +175,8 @@ DueAt time.Time zero: at once, but see OutcomeReturned`, func(f *fixture) {
 		}
 	}},
 
-	{"outcome_finished", `OutcomeDone: finished as done and kept for Keep.
-OutcomeCancelled: finished as cancelled and kept for Keep.
+	{"outcome_finished", `OutcomeDone: {State: Done},
+OutcomeCancelled: {State: Cancelled},
 Keep is how long a finished job is kept; zero or less deletes it at once, with all that belongs to it.`, func(f *fixture) {
 		for o, state := range map[storage.Outcome]storage.State{storage.OutcomeDone: storage.Done, storage.OutcomeCancelled: storage.Cancelled} {
 			l := f.run(f.s)
@@ -205,8 +205,9 @@ Keep is how long a finished job is kept; zero or less deletes it at once, with a
 		f.counts(count(storage.Cancelled, 1), count(storage.Done, 1))
 	}},
 
-	{"outcome_dead", `OutcomeDead: into the dead letters with Reason, Error and Policy. If Reason is ReasonCrashed crashes + 1, if it is ReasonSnoozed snoozes + 1.
-A ReasonCrashed without a Failure is about crashes that are counted already.
+	{"outcome_dead", `OutcomeDead: {State: Dead},
+The job keeps Reason, Error and Policy.
+ReasonCrashed keeps the crashes, and with a Failure counts one more: without, the last one is counted already. ReasonSnoozed counts one more snooze.
 Policy []byte the job's own; of a dead job the one in effect at its end`, func(f *fixture) {
 		for reason, want := range map[storage.Reason]storage.Counters{
 			storage.ReasonExhausted: {Attempt: 3, Snoozes: 1},
@@ -239,7 +240,7 @@ Policy []byte the job's own; of a dead job the one in effect at its end`, func(f
 		f.counts(count(storage.Dead, 6))
 	}},
 
-	{"outcome_returned_place", `At DueAt, or where it was in its line if DueAt is zero; attempt - 1.`, func(f *fixture) {
+	{"outcome_returned_place", `KeepPlace: a job that is put back without a DueAt keeps its old due time, and is ready.`, func(f *fixture) {
 		ids := f.add(newJob(), newJob(), newJob())
 		l := f.lease(f.s, 2)
 		f.later(time.Minute)
@@ -259,15 +260,15 @@ Policy []byte the job's own; of a dead job the one in effect at its end`, func(f
 		f.order("leased once more", leasedIDs(f.lease(f.s, 3)), ids[1:2])
 	}},
 
-	{"outcome_interrupted_place", `OutcomeInterrupted: ready, due now; the attempt stays counted.`, func(f *fixture) {
+	{"outcome_interrupted_place", `With every other outcome it is due now.`, func(f *fixture) {
 		ids := f.add(newJob(), newJob())
 		l := f.leaseOne(f.s)
 		f.later(time.Minute)
-		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeInterrupted, DueAt: f.now.Add(time.Hour)})
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeInterrupted})
 		f.order("leased again", leasedIDs(f.lease(f.s, 3)), pick(ids, 1, 0))
 	}},
 
-	{"outcome_stopped", `A job that was asked to stop is not put back: where an outcome would do so, OutcomeCancelled takes its place.
+	{"outcome_stopped", `asked reports whether the job was asked to stop: it is not put back then, and where an outcome would do so, OutcomeCancelled takes its place.
 It is needed with every outcome that puts a job back too, as the job may have been asked to stop.`, func(f *fixture) {
 		for _, o := range putsBack {
 			for _, keep := range []time.Duration{keep, 0} {

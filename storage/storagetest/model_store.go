@@ -117,7 +117,8 @@ func (in *instance) finish(now time.Time, f storage.Finish) storage.ItemResult {
 	if j == nil {
 		return storage.Lost
 	}
-	if f.Outcome < storage.OutcomeDone || f.Outcome > storage.OutcomeDead {
+	e := f.Effect(j.Cancelling)
+	if e.State == "" {
 		return storage.Refused
 	}
 	if f.Failure != nil {
@@ -127,51 +128,20 @@ func (in *instance) finish(now time.Time, f storage.Finish) storage.ItemResult {
 		j.History = append(j.History, entry)
 		j.History = j.History[max(0, len(j.History)-storage.HistoryLimit):]
 	}
-	if j.Cancelling && f.Outcome != storage.OutcomeDone && f.Outcome != storage.OutcomeDead {
-		f.Outcome = storage.OutcomeCancelled
-	}
-	switch f.Outcome {
-	case storage.OutcomeCrashed, storage.OutcomeInterrupted, storage.OutcomeReturned:
-	default:
-		if f.Reason != storage.ReasonCrashed {
-			j.Crashes = 0
-		}
-	}
-	switch f.Outcome {
-	case storage.OutcomeDone:
-		m.finish(now, j, storage.Done, f.Keep)
-	case storage.OutcomeCancelled:
-		j.endError = f.Error
-		m.finish(now, j, storage.Cancelled, f.Keep)
-	case storage.OutcomeRetry:
-		j.Retry++
-		j.putAfter(now, f.DueAt)
-	case storage.OutcomeSnooze:
-		j.Snoozes++
-		j.putAfter(now, f.DueAt)
-	case storage.OutcomeCrashed:
-		j.Crashes++
-		j.putAfter(now, f.DueAt)
-	case storage.OutcomeInterrupted:
-		j.putAt(now, now)
-	case storage.OutcomeReturned:
-		j.Attempt--
+	j.Counters = e.Counters(j.Counters)
+	switch e.State {
+	case storage.Ready:
 		place := j.DueAt
 		j.putAfter(now, f.DueAt)
-		if f.DueAt.IsZero() {
+		if e.KeepPlace && f.DueAt.IsZero() {
 			j.DueAt = place // it was ready, whatever the clock says now
 		}
-	case storage.OutcomeDead:
-		switch f.Reason {
-		case storage.ReasonCrashed:
-			if f.Failure != nil {
-				j.Crashes++
-			}
-		case storage.ReasonSnoozed:
-			j.Snoozes++
-		}
+	case storage.Dead:
 		j.Reason, j.endError, j.endPolicy = f.Reason, f.Error, slices.Clone(f.Policy)
 		m.end(now, j, storage.Dead)
+	default:
+		j.endError = f.Error
+		m.finish(now, j, e.State, f.Keep)
 	}
 	return storage.Applied
 }

@@ -145,11 +145,7 @@ func (w *world) endedBefore(j *job, begin int64) bool {
 		return false
 	}
 	l := j.leases[len(j.leases)-1]
-	return l.finish != nil && l.finEnd < begin && ends(l.finish.Outcome)
-}
-
-func ends(o storage.Outcome) bool {
-	return o == storage.OutcomeDone || o == storage.OutcomeCancelled || o == storage.OutcomeDead
+	return l.finish != nil && l.finEnd < begin && l.finish.Effect(false).State != storage.Ready
 }
 
 // addLease takes down a lease, of a job whose enqueuing may not be told yet.

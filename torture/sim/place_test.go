@@ -166,38 +166,13 @@ func (f *follow) finish(l *lease) {
 	if o.Failure != nil {
 		f.failures++
 	}
-	if o.Outcome != storage.OutcomeCrashed && o.Outcome != storage.OutcomeInterrupted && o.Outcome != storage.OutcomeReturned {
-		f.Crashes = 0
-	}
+	e := o.Effect(false)
+	f.Counters, f.state, f.reason = e.Counters(f.Counters), e.State, o.Reason
 	f.endedAt, f.keep = l.finished, o.Keep
-	f.state = storage.Ready
 	if !o.DueAt.IsZero() {
 		f.floor = due{at: o.DueAt, relative: true, set: l.finished, begin: l.finBegin}
-	} else if o.Outcome == storage.OutcomeInterrupted {
+	} else if !e.KeepPlace {
 		f.floor = due{}
-	}
-	crashes := l.Crashes
-	switch o.Outcome {
-	case storage.OutcomeDone:
-		f.state = storage.Done
-	case storage.OutcomeCancelled:
-		f.state = storage.Cancelled
-	case storage.OutcomeRetry:
-		f.Retry++
-	case storage.OutcomeSnooze:
-		f.Snoozes++
-	case storage.OutcomeCrashed:
-		f.Crashes++
-	case storage.OutcomeReturned:
-		f.Attempt--
-	case storage.OutcomeDead:
-		f.state, f.reason = storage.Dead, o.Reason
-		switch o.Reason {
-		case storage.ReasonCrashed:
-			f.Crashes = crashes + 1
-		case storage.ReasonSnoozed:
-			f.Snoozes++
-		}
 	}
 	f.mayAsked, f.askedFor = false, false
 	if f.state != storage.Ready {
