@@ -66,7 +66,7 @@ func (g *graveyard) die(id errand.ID, queue, kind string, reason errand.Reason, 
 	}
 	done, err := g.store.Exchange(g.t.Context(), g.now, storage.Exchange{Length: time.Minute, Finish: []storage.Finish{{
 		Lease: got.Leased[0].Lease, Outcome: storage.OutcomeDead, Reason: reason, Error: text, Policy: []byte(`{"numRetries":0}`),
-		Failure: &storage.Failure{Phase: "first", Error: text},
+		Failure: &storage.NewFailure{Phase: "first", Error: text},
 	}}})
 	if err != nil || done.Finished[0] != storage.Applied {
 		g.t.Fatalf("Exchange gave %+v, %v", done, err)

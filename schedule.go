@@ -132,7 +132,7 @@ func (q *Queue) Schedule(ctx context.Context, s Schedule) error {
 	if err != nil {
 		return err
 	}
-	return q.Schedules().change(ctx, s.Name, func(store storage.Scheduler, now time.Time, old *storage.Schedule) (bool, error) {
+	return q.Schedules().change(ctx, s.Name, func(store storage.Scheduler, now time.Time, old *storage.ScheduleRecord) (bool, error) {
 		want := fresh
 		switch {
 		case old == nil:
@@ -141,7 +141,7 @@ func (q *Queue) Schedule(ctx context.Context, s Schedule) error {
 			want.Plan = q.begin(old.Plan, spec, now)
 		default:
 			want.Plan = old.Plan
-			if reflect.DeepEqual(want, *old) {
+			if reflect.DeepEqual(want, old.Schedule) {
 				return true, nil
 			}
 		}
@@ -261,7 +261,7 @@ func parseSchedule(s *storage.Schedule) (*schedule.Spec, error) {
 
 // scheduleInfo returns a schedule as the public API shows it. f collects what does
 // not decode.
-func scheduleInfo(f *faults, s *storage.Schedule, now time.Time) ScheduleInfo {
+func scheduleInfo(f *faults, s *storage.ScheduleRecord, now time.Time) ScheduleInfo {
 	of := fmt.Sprintf("schedule %q", s.Name)
 	info := ScheduleInfo{
 		Name: s.Name, Spec: s.Spec, Zone: s.Zone, Jitter: s.Jitter, Kind: s.Job.Kind, Args: s.Job.Args,
@@ -285,7 +285,7 @@ func scheduleInfo(f *faults, s *storage.Schedule, now time.Time) ScheduleInfo {
 		f.add(fmt.Errorf("errand: %s: %w", of, err))
 	}
 	info.Missed = Missed(missed)
-	spec, err := parseSchedule(s)
+	spec, err := parseSchedule(&s.Schedule)
 	if err != nil {
 		f.add(err)
 		return info

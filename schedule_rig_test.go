@@ -221,7 +221,7 @@ func (a *agenda) revision(name string) int64 {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	i := slices.IndexFunc(all, func(s storage.Schedule) bool { return s.Name == name })
+	i := slices.IndexFunc(all, func(s storage.ScheduleRecord) bool { return s.Name == name })
 	if i < 0 {
 		a.t.Fatalf("no schedule %s in %v", name, all)
 	}

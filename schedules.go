@@ -89,7 +89,7 @@ func (s *Schedules) Get(ctx context.Context, name string) (ScheduleInfo, error) 
 // Pause stops a schedule from firing until it is resumed, also over a restart. Jobs
 // that it has enqueued go on. Pausing twice is the same as once.
 func (s *Schedules) Pause(ctx context.Context, name string) error {
-	return s.change(ctx, name, func(store storage.Scheduler, now time.Time, found *storage.Schedule) (bool, error) {
+	return s.change(ctx, name, func(store storage.Scheduler, now time.Time, found *storage.ScheduleRecord) (bool, error) {
 		if found == nil {
 			return false, noSchedule(name)
 		}
@@ -97,7 +97,7 @@ func (s *Schedules) Pause(ctx context.Context, name string) error {
 			return true, nil
 		}
 		found.Paused = true
-		revision, err := store.PutSchedule(ctx, now, *found)
+		revision, err := store.PutSchedule(ctx, now, found.Schedule)
 		return revision != 0, err
 	})
 }
@@ -105,30 +105,30 @@ func (s *Schedules) Pause(ctx context.Context, name string) error {
 // Resume ends a pause. Ticks of the time of the pause are not fired; the history has
 // one entry for them.
 func (s *Schedules) Resume(ctx context.Context, name string) error {
-	return s.change(ctx, name, func(store storage.Scheduler, now time.Time, found *storage.Schedule) (bool, error) {
+	return s.change(ctx, name, func(store storage.Scheduler, now time.Time, found *storage.ScheduleRecord) (bool, error) {
 		if found == nil {
 			return false, noSchedule(name)
 		}
 		if !found.Paused {
 			return true, nil
 		}
-		spec, err := parseSchedule(found)
+		spec, err := parseSchedule(&found.Schedule)
 		if err != nil {
 			return false, err
 		}
 		// The history comes first: if the pause ended without this entry, the
 		// ticks would count as missed, and fire.
 		if tick, ok := paused(spec, decided(found.Plan, now), now); ok {
-			p := found.Plan
-			p.Through, p.Next = now, spec.Next(now)
-			fired, err := store.Fire(ctx, now, []storage.Firing{{Name: name, Plan: p, Ticks: []storage.Tick{tick}}})
+			fired, err := store.Fire(ctx, now, []storage.Firing{{
+				Name: name, Revision: found.Revision, Next: spec.Next(now), Through: now, Ticks: []storage.NewTick{tick},
+			}})
 			if err != nil || !fired[0].Applied {
 				return false, err
 			}
 			found.Plan = fired[0].Plan
 		}
 		found.Plan, found.Paused = s.q.begin(found.Plan, spec, latest(decided(found.Plan, now), now)), false
-		revision, err := store.PutSchedule(ctx, now, *found)
+		revision, err := store.PutSchedule(ctx, now, found.Schedule)
 		return revision != 0, err
 	})
 }
@@ -137,21 +137,22 @@ func (s *Schedules) Resume(ctx context.Context, name string) error {
 // over, or if schedules wait for the clock. Its ticks stay as they are. If another
 // job holds the unique key, Run returns its ID with Enqueued.Duplicate set.
 func (s *Schedules) Run(ctx context.Context, name string) (e Enqueued, err error) {
-	err = s.change(ctx, name, func(store storage.Scheduler, now time.Time, found *storage.Schedule) (bool, error) {
+	err = s.change(ctx, name, func(store storage.Scheduler, now time.Time, found *storage.ScheduleRecord) (bool, error) {
 		if found == nil {
 			return false, noSchedule(name)
 		}
-		spec, err := parseSchedule(found)
+		spec, err := parseSchedule(&found.Schedule)
 		if err != nil {
 			return false, err
 		}
-		job, err := engine.TickJob(found, now.In(spec.Zone()), now)
+		job, err := engine.TickJob(&found.Schedule, now.In(spec.Zone()), now)
 		if err != nil {
 			return false, fmt.Errorf("errand: %w", err)
 		}
 		job.DueAt, job.Delay = time.Time{}, 0 // without the jitter
 		fired, err := store.Fire(ctx, now, []storage.Firing{{
-			Name: name, Plan: found.Plan, Ticks: []storage.Tick{{At: now, Taken: TickManual, Job: &job}},
+			Name: name, Revision: found.Revision, Next: found.Next, Through: found.Through,
+			Ticks: []storage.NewTick{{At: now, Taken: TickManual, Job: &job}},
 		}})
 		if err != nil || !fired[0].Applied {
 			return false, err
@@ -227,7 +228,7 @@ func (s *Schedules) History(ctx context.Context, name string) ([]Tick, error) {
 		return nil, err
 	}
 	zone := time.UTC
-	spec, err := parseSchedule(found)
+	spec, err := parseSchedule(&found.Schedule)
 	if err == nil {
 		zone = spec.Zone()
 	}
@@ -249,7 +250,7 @@ func (s *Schedules) store() (storage.Scheduler, error) {
 func noSchedule(name string) error { return fmt.Errorf("%w: schedule %q", ErrNotFound, name) }
 
 // find returns the schedule of this name, or an error if there is none.
-func (s *Schedules) find(ctx context.Context, name string) (storage.Scheduler, *storage.Schedule, error) {
+func (s *Schedules) find(ctx context.Context, name string) (storage.Scheduler, *storage.ScheduleRecord, error) {
 	store, err := s.store()
 	if err != nil {
 		return nil, nil, err
@@ -261,7 +262,7 @@ func (s *Schedules) find(ctx context.Context, name string) (storage.Scheduler, *
 	return store, found, err
 }
 
-func findSchedule(ctx context.Context, store storage.Scheduler, name string) (*storage.Schedule, error) {
+func findSchedule(ctx context.Context, store storage.Scheduler, name string) (*storage.ScheduleRecord, error) {
 	if err := checkName("name", name); err != nil {
 		return nil, err
 	}
@@ -278,7 +279,7 @@ func findSchedule(ctx context.Context, store storage.Scheduler, name string) (*s
 // change calls try with the schedule of this name, or nil if there is none, until
 // try is done. It is not done if another change came first.
 func (s *Schedules) change(ctx context.Context, name string,
-	try func(store storage.Scheduler, now time.Time, found *storage.Schedule) (done bool, err error),
+	try func(store storage.Scheduler, now time.Time, found *storage.ScheduleRecord) (done bool, err error),
 ) error {
 	store, err := s.store()
 	if err != nil {
@@ -319,9 +320,9 @@ func latest(a, b time.Time) time.Time {
 }
 
 // paused returns the entry of the history for the ticks of a pause.
-func paused(spec *schedule.Spec, from, now time.Time) (storage.Tick, bool) {
+func paused(spec *schedule.Spec, from, now time.Time) (storage.NewTick, bool) {
 	d := spec.Due(from, now, schedule.Skip, 0)
-	t := storage.Tick{At: d.FirstSkipped, Until: d.LastSkipped, N: d.Skipped, Taken: TickPaused}
+	t := storage.NewTick{At: d.FirstSkipped, Until: d.LastSkipped, N: d.Skipped, Taken: TickPaused}
 	for _, tick := range d.Fire { // a tick that is due right now
 		if t.N++; t.N == 1 {
 			t.At = tick

@@ -208,7 +208,7 @@ type contested struct {
 	do   func()
 }
 
-func (c *contested) Schedule(ctx context.Context, name string) (storage.Schedule, error) {
+func (c *contested) Schedule(ctx context.Context, name string) (storage.ScheduleRecord, error) {
 	found, err := c.Scheduler.Schedule(ctx, name)
 	if c.lose > 0 {
 		c.lose--
@@ -377,7 +377,7 @@ type unlisted struct {
 
 var errListed = errors.New("all schedules were read")
 
-func (unlisted) Schedules(context.Context) ([]storage.Schedule, error) { return nil, errListed }
+func (unlisted) Schedules(context.Context) ([]storage.ScheduleRecord, error) { return nil, errListed }
 
 func TestSchedules_ReadByName(t *testing.T) {
 	store := storagetest.NewMemory().Open()

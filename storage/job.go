@@ -50,9 +50,9 @@ type NewJob struct {
 type Enqueued struct {
 	// ID names the job, or for a duplicate the job that holds the unique key.
 	ID ID
-	// Duplicate is set if nothing was inserted.
+	// Duplicate is true if nothing was inserted.
 	Duplicate bool
-	// Gone is set if the job that holds the key was deleted since: a key with
+	// Gone is true if the job that holds the key was deleted since: a key with
 	// [UniqueForever] outlives it.
 	Gone bool
 }
@@ -80,7 +80,7 @@ type Record struct {
 	EndedAt   time.Time // finished or dead
 	Timeout   time.Duration
 	Unique    string
-	// Cancelling is set on a running job that was asked to stop.
+	// Cancelling is true of a running job that was asked to stop.
 	Cancelling bool
 	Reason     Reason // dead
 	Error      string // last error: of the last failure, or of the end
@@ -93,6 +93,15 @@ type Record struct {
 // HistoryLimit is how many failures are kept per job; the oldest go first.
 const HistoryLimit = 20
 
+// NewFailure is an attempt that has failed.
+type NewFailure struct {
+	Phase    string // of the delivery policy that the attempt was in
+	Error    string
+	Stack    string // of a panic
+	Duration time.Duration
+	Instance string // that ran the attempt; empty: this one
+}
+
 // Failure is one entry of a job's history.
 type Failure struct {
 	Attempt  int
@@ -101,7 +110,7 @@ type Failure struct {
 	Error    string
 	Stack    string // of a panic
 	Duration time.Duration
-	Instance string // that ran the attempt; on writing empty means this one
+	Instance string // that ran the attempt
 }
 
 // Count is a number of jobs.

@@ -98,9 +98,9 @@ type Finish struct {
 	Reason Reason
 	Error  string
 	Policy []byte
-	// Failure is appended to the history unless nil. Its Attempt and At are
-	// those of the job and of the call, whatever they are here.
-	Failure *Failure
+	// Failure is appended to the history, with the attempt of the job and the
+	// time of the call, unless nil.
+	Failure *NewFailure
 }
 
 // Reclaimed is a job whose lease was taken from a holder that is gone.
@@ -115,7 +115,7 @@ type Reclaimed struct {
 	StartedAt time.Time
 	// Holder is the instance it was taken from.
 	Holder string
-	// Cancelling is set if the job had been asked to stop.
+	// Cancelling is true if the job had been asked to stop.
 	Cancelling bool
 }
 

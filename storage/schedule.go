@@ -33,17 +33,17 @@ type Scheduler interface {
 
 	// Schedule returns one schedule, and [ErrNotFound] if there is none of this
 	// name. The cost does not grow with the number of schedules.
-	Schedule(ctx context.Context, name string) (Schedule, error)
+	Schedule(ctx context.Context, name string) (ScheduleRecord, error)
 
 	// Schedules returns all schedules, sorted by name.
-	Schedules(ctx context.Context) ([]Schedule, error)
+	Schedules(ctx context.Context) ([]ScheduleRecord, error)
 
 	// Ticks returns the history of a schedule, the latest entry first, at most
 	// [TickLimit]. It is empty for a schedule that there is not.
 	Ticks(ctx context.Context, name string) ([]Tick, error)
 }
 
-// Schedule is a recurring job. Its fields have been validated; Spec, Zone,
+// Schedule is a recurring job to keep. Its fields have been validated; Spec, Zone,
 // Missed and Jitter mean nothing to the Store.
 type Schedule struct {
 	Name        string
@@ -65,23 +65,29 @@ type Plan struct {
 	Next time.Time
 	// Through is up to where all ticks are decided; zero if none is.
 	Through time.Time
+}
+
+// ScheduleRecord is all that is known of a schedule.
+type ScheduleRecord struct {
+	Schedule
 	// LastTick is the tick of which a job was enqueued last, and LastJob that
-	// job; zero if there was none. The Store sets them and keeps them: what
-	// PutSchedule is given is ignored.
+	// job; zero if there was none.
 	LastTick time.Time
 	LastJob  ID
 }
 
-// Firing moves one schedule on: its Next and Through become those of Plan, if
-// it is at the revision of Plan, and the ticks are taken in order. Each becomes
-// an entry of the history, and one that has a Job enqueues it. But if the
-// schedule is SkipOverlap and its LastJob is scheduled, ready or running, then
-// a tick that is not Manual is skipped, as [TickOverlap]; and one whose unique
-// key is held is skipped as [TickDuplicate].
+// Firing moves one schedule on, if it is at Revision: its Next and Through are
+// set, and the ticks are taken in order. Each becomes an entry of the history,
+// and one that has a Job enqueues it. But if the schedule is SkipOverlap and its
+// LastJob is scheduled, ready or running, then a tick that is not Manual is
+// skipped, as [TickOverlap]; and one whose unique key is held is skipped as
+// [TickDuplicate].
 type Firing struct {
-	Name  string
-	Plan  Plan // Paused, LastTick and LastJob are ignored
-	Ticks []Tick
+	Name     string
+	Revision int64
+	Next     time.Time
+	Through  time.Time
+	Ticks    []NewTick
 }
 
 // Fired answers a [Firing].
@@ -89,26 +95,31 @@ type Fired struct {
 	// Plan is that of the schedule after the call. Its Revision is zero if
 	// there is no schedule of this name.
 	Plan Plan
-	// Applied is set if the firing took effect.
+	// Applied is true if the firing took effect.
 	Applied bool
 	// Ticks are those of the firing as they are in the history; nil unless Applied.
 	Ticks []Tick
 }
 
-// Tick is an entry in the history of a schedule: a tick that was fired, or a
-// number of them in a row that were skipped for one reason.
-type Tick struct {
+// NewTick is a tick to take, or a number of them in a row to note as skipped for
+// one reason.
+type NewTick struct {
 	At    time.Time   // the tick, or the first of them
 	Until time.Time   // the last of them; zero: At
 	N     int64       // how many; zero: 1
-	Taken TickOutcome // of a tick with a Job that is Fired or Manual, the Store may decide otherwise
-	// Noted is when the entry was made. The Store sets it.
-	Noted time.Time
-	// ID is the job that was enqueued, or that holds the unique key. The Store
-	// sets it.
+	Taken TickOutcome // with a Job, TickFired or TickManual
+	Job   *NewJob     // what to enqueue; nil for a tick that is skipped
+}
+
+// Tick is an entry in the history of a schedule.
+type Tick struct {
+	At    time.Time // the tick, or the first of N
+	Until time.Time // the last of them
+	N     int64
+	Taken TickOutcome
+	Noted time.Time // when the entry was made
+	// ID is the job that was enqueued, or that holds the unique key.
 	ID ID
-	// Job is what to enqueue; nil for a tick that is skipped, and in answers.
-	Job *NewJob
 }
 
 // TickLimit is how many entries of its history a schedule keeps; the oldest go
@@ -136,7 +147,7 @@ const (
 type Timekeeper interface {
 	// Clock returns the latest now that a write was given, or a moment at most a
 	// second before it; zero if there was none. Writes that happen anyway keep
-	// it. shifting is set if a pass of StepClock was begun and not finished.
+	// it. shifting is true if a pass of StepClock was begun and not finished.
 	Clock(ctx context.Context) (latest time.Time, shifting bool, err error)
 
 	// StepClock says that it is no later than now, whatever writes before were

@@ -162,11 +162,11 @@ type Event struct {
 	// Due is when the earliest job it made available is due; the zero time
 	// means at once.
 	Due time.Time
-	// Cancel is set if a running job may have been asked to stop, so that leases
-	// should be extended soon. It is not set if only lanes, pauses or schedules
+	// Cancel is true if a running job may have been asked to stop, so that leases
+	// should be extended soon. It is false if only lanes, pauses or schedules
 	// have changed: extending all leases writes much.
 	Cancel bool
-	// Schedules is set if schedules should be read again, because they may have
+	// Schedules is true if schedules should be read again, because they may have
 	// changed otherwise than by Fire.
 	Schedules bool
 	// Clock is the latest now that a write of another process was given, if

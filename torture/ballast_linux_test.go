@@ -44,7 +44,7 @@ func TestBallast_FinishesWhatRuns(t *testing.T) {
 		"kept":    {Outcome: storage.OutcomeDone, Keep: 24 * time.Hour},
 		"dead": {
 			Outcome: storage.OutcomeDead, Reason: storage.ReasonExhausted, Error: string(bytes.Repeat([]byte("e"), 8<<10)),
-			Failure: &storage.Failure{Phase: "backoff", Error: string(bytes.Repeat([]byte("e"), 8<<10)), Stack: string(bytes.Repeat([]byte("s"), 16<<10))},
+			Failure: &storage.NewFailure{Phase: "backoff", Error: string(bytes.Repeat([]byte("e"), 8<<10)), Stack: string(bytes.Repeat([]byte("s"), 16<<10))},
 		},
 	}
 	for _, full := range []string{"by jobs", "by others", "by others in a burst"} {

@@ -170,7 +170,7 @@ func (s *script) work() {
 		s.did("started", s.w.Started(l.Lease, s.now))
 		s.voice.say("run %d %d", l.Key, l.Attempt)
 		f := storage.Finish{Lease: l.Lease, Keep: 5 * time.Minute}
-		failure := &storage.Failure{Phase: "immediate", Error: "as planned", Stack: "none"}
+		failure := &storage.NewFailure{Phase: "immediate", Error: "as planned", Stack: "none"}
 		switch i {
 		case 0:
 			f.Outcome = storage.OutcomeDone
@@ -258,7 +258,7 @@ func (s *script) tick() {
 	}
 	plan.Next, plan.Through = s.now.Add(time.Hour), s.now
 	_, err = s.w.Fire(ctx, s.now, []storage.Firing{{
-		Name: "tick", Plan: plan, Ticks: []storage.Tick{{At: s.now, Taken: storage.TickFired, Job: &job}},
+		Name: "tick", Revision: plan.Revision, Next: plan.Next, Through: plan.Through, Ticks: []storage.NewTick{{At: s.now, Taken: storage.TickFired, Job: &job}},
 	}})
 	s.did("fire", err)
 	_, err = s.w.StepClock(ctx, s.now.Add(-time.Millisecond), 0)

@@ -63,24 +63,24 @@ func (l *loop) prepareFire(now time.Time) task {
 
 // fire returns the firing of p, which is due at t, and the number of its jobs.
 func (p *plan) fire(t time.Time) (f storage.Firing, jobs int) {
-	f = storage.Firing{Name: p.Name, Plan: storage.Plan{Revision: p.Revision, Next: p.next, Through: p.Through}}
+	f = storage.Firing{Name: p.Name, Revision: p.Revision, Next: p.next, Through: p.Through}
 	switch {
 	case p.lost(t):
-		f.Plan.Next, f.Plan.Through = p.spec.Next(t), t
+		f.Next, f.Through = p.spec.Next(t), t
 		return f, 0
 	case p.next.IsZero() || p.next.After(t):
 		return f, 0
 	}
 	d := p.spec.Due(p.Through, t, p.missed, onTime)
-	f.Plan.Next, f.Plan.Through = d.Next, t
+	f.Next, f.Through = d.Next, t
 	if d.Skipped > 0 {
-		f.Ticks = append(f.Ticks, storage.Tick{
+		f.Ticks = append(f.Ticks, storage.NewTick{
 			At: d.FirstSkipped, Until: d.LastSkipped, N: d.Skipped, Taken: storage.TickMissed,
 		})
 	}
 	for _, tick := range d.Fire {
 		job := tickJob(&p.Schedule, p.headers, tick, t)
-		f.Ticks = append(f.Ticks, storage.Tick{At: tick, Taken: storage.TickFired, Job: &job})
+		f.Ticks = append(f.Ticks, storage.NewTick{At: tick, Taken: storage.TickFired, Job: &job})
 	}
 	return f, len(d.Fire)
 }

@@ -57,7 +57,7 @@ func (c *Config) snooze(f storage.Finish, job *storage.Leased, v verdict, now ti
 // classes share one retry index.
 func (c *Config) failure(f storage.Finish, job *storage.Leased, v verdict, took time.Duration, now time.Time) storage.Finish {
 	d := c.effective(job)
-	f.Failure = &storage.Failure{
+	f.Failure = &storage.NewFailure{
 		Phase: phaseOf(d, job.Retry).String(), Error: v.text, Stack: v.stack, Duration: took,
 	}
 	if v.class == policy.Permanent {
@@ -99,7 +99,7 @@ func (c *Config) reclaimed(r *storage.Reclaimed, now time.Time) storage.Finish {
 func (c *Config) crash(f storage.Finish, r *storage.Reclaimed, now time.Time) storage.Finish {
 	d := c.effective(&r.Leased)
 	text := fmt.Sprintf("the process died while the handler ran (crash %d in a row)", r.Crashes+1)
-	f.Failure = &storage.Failure{Phase: phaseOf(d, r.Retry).String(), Error: text, Instance: r.Holder}
+	f.Failure = &storage.NewFailure{Phase: phaseOf(d, r.Retry).String(), Error: text, Instance: r.Holder}
 	// An engine that does not handle the kind may not know its policy. It leaves
 	// the decision to one that does, see buryCrashed.
 	_, known := c.Handlers[r.Kind]

@@ -45,8 +45,8 @@ func documentJSON(t *testing.T, p policy.Policy) []byte {
 func TestOutcome(t *testing.T) {
 	policyJSON := documentJSON(t, steady)
 	took := 3 * time.Second
-	failed := func(phase string) *storage.Failure {
-		return &storage.Failure{Phase: phase, Error: "oops", Duration: took}
+	failed := func(phase string) *storage.NewFailure {
+		return &storage.NewFailure{Phase: phase, Error: "oops", Duration: took}
 	}
 	for name, c := range map[string]struct {
 		before  storage.Counters
@@ -185,8 +185,8 @@ func TestOutcome(t *testing.T) {
 
 func TestReclaimed(t *testing.T) {
 	policyJSON := documentJSON(t, steady)
-	died := func(n int, phase string) *storage.Failure {
-		return &storage.Failure{
+	died := func(n int, phase string) *storage.NewFailure {
+		return &storage.NewFailure{
 			Phase: phase, Instance: "other",
 			Error: fmt.Sprintf("the process died while the handler ran (crash %d in a row)", n),
 		}

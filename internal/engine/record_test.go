@@ -46,7 +46,7 @@ func (r *rig) put(s storage.Schedule) storage.Schedule {
 }
 
 // schedule returns a schedule as it is in the store.
-func (r *rig) schedule(name string) storage.Schedule {
+func (r *rig) schedule(name string) storage.ScheduleRecord {
 	r.t.Helper()
 	all, err := r.app.(storage.Scheduler).Schedules(r.t.Context())
 	if err != nil {
@@ -58,7 +58,7 @@ func (r *rig) schedule(name string) storage.Schedule {
 		}
 	}
 	r.t.Fatalf("there is no schedule %q", name)
-	return storage.Schedule{}
+	return storage.ScheduleRecord{}
 }
 
 // history returns the entries of a schedule, the oldest first.

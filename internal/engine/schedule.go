@@ -82,7 +82,7 @@ func (l *loop) readSchedules(now time.Time) {
 }
 
 // haveRead takes the schedules that were read.
-func (l *loop) haveRead(all []storage.Schedule, now time.Time) {
+func (l *loop) haveRead(all []storage.ScheduleRecord, now time.Time) {
 	s := l.chores.schedules
 	before := s.parsed
 	s.parsed, s.plans = make(map[specKey]*parsed, len(before)), s.plans[:0]
@@ -95,7 +95,7 @@ func (l *loop) haveRead(all []storage.Schedule, now time.Time) {
 			}
 			s.parsed[key] = p
 		}
-		l.addPlan(&plan{Schedule: all[i], parsed: p}, key)
+		l.addPlan(&plan{Schedule: all[i].Schedule, parsed: p}, key)
 	}
 	clear(s.plans[len(s.plans):cap(s.plans)])
 	l.setNextFiring(now, l.clock())

@@ -32,7 +32,7 @@ func TestSchedule_FiresEachTickWhenItComes(t *testing.T) {
 		if n := len(r.store.of("schedules", 0)); n != 1 {
 			t.Errorf("schedules were read %d times", n)
 		}
-		if p := r.schedule("minutely").Plan; !p.Next.Equal(began.Add(61*time.Minute)) || !p.LastTick.Equal(began.Add(time.Hour)) {
+		if p := r.schedule("minutely"); !p.Next.Equal(began.Add(61*time.Minute)) || !p.LastTick.Equal(began.Add(time.Hour)) {
 			t.Errorf("plan %+v", p)
 		}
 	})
@@ -91,7 +91,7 @@ func TestSchedule_Control(t *testing.T) {
 		pass(2*time.Minute + time.Second)
 		wantEvery(t, rec.take("s"), time.Minute, 2, began.Add(time.Minute))
 
-		s := r.schedule("s")
+		s := r.schedule("s").Schedule
 		s.Paused = true
 		r.put(s)
 		pass(10 * time.Minute)
@@ -99,13 +99,13 @@ func TestSchedule_Control(t *testing.T) {
 			t.Errorf("paused schedule ran for %v", runs)
 		}
 
-		s = r.schedule("s")
+		s = r.schedule("s").Schedule
 		s.Paused, s.Through, s.Next = false, time.Now(), began.Add(13*time.Minute)
 		r.put(s)
 		pass(time.Minute)
 		wantEvery(t, rec.take("s"), time.Minute, 1, began.Add(13*time.Minute))
 
-		s = r.schedule("s")
+		s = r.schedule("s").Schedule
 		s.Spec = "@every 10s"
 		r.declare(s)
 		if runs := rec.take("s"); len(runs) > 0 {
@@ -135,7 +135,7 @@ func TestSchedule_ChangeThatNobodyToldOf(t *testing.T) {
 		r.declare(storage.Schedule{Name: "changed"})
 		r.declare(storage.Schedule{Name: "dropped"})
 		r.start()
-		s := r.schedule("changed")
+		s := r.schedule("changed").Schedule
 		s.Spec = "30 * * * *"
 		r.declare(s)
 		if err := r.app.(storage.Scheduler).DropSchedule(t.Context(), time.Now(), "dropped"); err != nil {
@@ -215,7 +215,7 @@ func TestSchedule_ThatCannotBeReadIsLeftAlone(t *testing.T) {
 		}
 		r.start()
 		for range 10 { // each read anew
-			s := r.schedule("good")
+			s := r.schedule("good").Schedule
 			r.declare(s)
 			pass(time.Minute)
 		}
@@ -228,7 +228,7 @@ func TestSchedule_ThatCannotBeReadIsLeftAlone(t *testing.T) {
 			}
 			r.wantHistory(name)
 		}
-		s := r.schedule("zone")
+		s := r.schedule("zone").Schedule
 		s.Zone = "Asia/Tokyo"
 		r.declare(s)
 		pass(time.Minute)

@@ -136,11 +136,11 @@ func (s *spy) Ticks(ctx context.Context, name string) ([]storage.Tick, error) {
 	return s.scheduler().Ticks(ctx, name)
 }
 
-func (s *spy) Schedule(ctx context.Context, name string) (storage.Schedule, error) {
+func (s *spy) Schedule(ctx context.Context, name string) (storage.ScheduleRecord, error) {
 	return s.scheduler().Schedule(ctx, name)
 }
 
-func (s *spy) Schedules(ctx context.Context) ([]storage.Schedule, error) {
+func (s *spy) Schedules(ctx context.Context) ([]storage.ScheduleRecord, error) {
 	if err := s.note("schedules", storage.Exchange{}); err != nil {
 		return nil, err
 	}

@@ -66,10 +66,10 @@ func specimen(t testing.TB) (file []byte, ids []storage.ID) {
 			continue // runs
 		case 1:
 			f.Outcome, f.Reason, f.Error = storage.OutcomeDead, storage.ReasonPermanent, "no"
-			f.Failure = &storage.Failure{Phase: "immediate", Error: "no", Stack: "main.go:1"}
+			f.Failure = &storage.NewFailure{Phase: "immediate", Error: "no", Stack: "main.go:1"}
 		case 2:
 			f.Outcome, f.DueAt = storage.OutcomeRetry, t0.Add(time.Minute)
-			f.Failure = &storage.Failure{Phase: "immediate", Error: "not yet"}
+			f.Failure = &storage.NewFailure{Phase: "immediate", Error: "not yet"}
 		}
 		x.Finish = append(x.Finish, f)
 	}
@@ -210,7 +210,7 @@ func operate(s *sqlite.Store, ids []storage.ID, what func(name string, err error
 		x.Extend = append(x.Extend, l.Lease)
 		outcome := []storage.Outcome{storage.OutcomeDone, storage.OutcomeDead, storage.OutcomeRetry}[i%3]
 		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: outcome, Keep: time.Hour,
-			Reason: storage.ReasonPermanent, Error: "no", Failure: &storage.Failure{Error: "no"}})
+			Reason: storage.ReasonPermanent, Error: "no", Failure: &storage.NewFailure{Error: "no"}})
 	}
 	for _, r := range taken {
 		x.Finish = append(x.Finish, storage.Finish{Lease: r.Lease, Outcome: storage.OutcomeDone})

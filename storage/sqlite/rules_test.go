@@ -105,7 +105,7 @@ func everything(t *testing.T, s *sqlite.Store) {
 	}
 	enqueue(t, s, "a", 5)
 	held := lease(t, s, 5, "a")
-	failure := &storage.Failure{Attempt: 1, At: t0, Error: "no"}
+	failure := &storage.NewFailure{Error: "no"}
 	x := storage.Exchange{Length: time.Minute, Finish: []storage.Finish{
 		{Lease: held[0].Lease, Outcome: storage.OutcomeDone, Keep: time.Hour},
 		{Lease: held[1].Lease, Outcome: storage.OutcomeRetry, DueAt: t0.Add(time.Hour), Failure: failure},

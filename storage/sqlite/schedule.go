@@ -48,12 +48,15 @@ type planRow struct {
 }
 
 func (r *planRow) plan() storage.Plan {
-	p := storage.Plan{
+	return storage.Plan{
 		Revision: r.Revision, Paused: r.Paused,
-		Next: timeOf(r.NextTick), Through: timeOf(r.Through), LastTick: timeOf(r.LastTick),
+		Next: timeOf(r.NextTick), Through: timeOf(r.Through),
 	}
-	copy(p.LastJob[:], r.LastJob)
-	return p
+}
+
+func (r *planRow) lastJob() (id storage.ID) {
+	copy(id[:], r.LastJob)
+	return id
 }
 
 // nullTime gives t in microseconds, or NULL if it is zero.
@@ -181,11 +184,11 @@ type scheduleRow struct {
 	Args        []byte
 }
 
-func (r *scheduleRow) schedule() storage.Schedule {
+func (r *scheduleRow) schedule() storage.ScheduleRecord {
 	if r.Args == nil { // what the driver makes of a BLOB of no bytes
 		r.Args = []byte{}
 	}
-	return storage.Schedule{
+	return storage.ScheduleRecord{LastTick: timeOf(r.LastTick), LastJob: r.lastJob(), Schedule: storage.Schedule{
 		Name: r.Name, Spec: r.Spec, Zone: r.Zone, Missed: r.Missed, SkipOverlap: r.SkipOverlap,
 		Jitter: time.Duration(r.Jitter) * time.Microsecond,
 		Job: storage.NewJob{
@@ -193,30 +196,30 @@ func (r *scheduleRow) schedule() storage.Schedule {
 			Policy: r.Policy, Unique: r.UniqueKey, UniqueScope: r.UniqueScope, Headers: r.Headers, Args: r.Args,
 		},
 		Plan: r.plan(),
-	}
+	}}
 }
 
 // Schedule implements [storage.Scheduler].
-func (s *Store) Schedule(ctx context.Context, name string) (storage.Schedule, error) {
+func (s *Store) Schedule(ctx context.Context, name string) (storage.ScheduleRecord, error) {
 	var row scheduleRow
 	err := s.reading(ctx, s.read, func(tx *sqlx.Tx) error { return tx.Get(&row, sqlSchedule, name) })
 	if errors.Is(err, sql.ErrNoRows) {
 		err = storage.ErrNotFound
 	}
 	if err != nil {
-		return storage.Schedule{}, err
+		return storage.ScheduleRecord{}, err
 	}
 	return row.schedule(), nil
 }
 
 // Schedules implements [storage.Scheduler].
-func (s *Store) Schedules(ctx context.Context) ([]storage.Schedule, error) {
+func (s *Store) Schedules(ctx context.Context) ([]storage.ScheduleRecord, error) {
 	var rows []scheduleRow
 	err := s.reading(ctx, s.inner, func(tx *sqlx.Tx) error { return tx.Select(&rows, sqlSchedules) })
 	if err != nil {
 		return nil, err
 	}
-	out := make([]storage.Schedule, len(rows))
+	out := make([]storage.ScheduleRecord, len(rows))
 	for i := range rows {
 		out[i] = rows[i].schedule()
 	}

@@ -35,17 +35,17 @@ func put(t testing.TB, s *sqlite.Store, sched storage.Schedule) storage.Plan {
 // firing takes the next tick of a plan and moves it on by a second. A nil job
 // skips it.
 func firing(name string, p storage.Plan, job *storage.NewJob) storage.Firing {
-	tick := storage.Tick{At: p.Next, Taken: storage.TickFired, Job: job}
+	tick := storage.NewTick{At: p.Next, Taken: storage.TickFired, Job: job}
 	if job == nil {
 		tick.Taken = storage.TickMissed
 	}
 	p.Through, p.Next = p.Next, p.Next.Add(time.Second)
-	return storage.Firing{Name: name, Plan: p, Ticks: []storage.Tick{tick}}
+	return storage.Firing{Name: name, Revision: p.Revision, Next: p.Next, Through: p.Through, Ticks: []storage.NewTick{tick}}
 }
 
 func fire(t testing.TB, s *sqlite.Store, f storage.Firing) storage.Fired {
 	t.Helper()
-	out, err := s.Fire(context.Background(), f.Plan.Through, []storage.Firing{f})
+	out, err := s.Fire(context.Background(), f.Through, []storage.Firing{f})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestSchedules_Reopen(t *testing.T) {
 	plan := put(t, s, fired)
 	plan = fire(t, s, firing("fired", plan, &fired.Job)).Plan
 	plan = fire(t, s, firing("fired", plan, nil)).Plan
-	read := func(s *sqlite.Store) ([]storage.Schedule, []storage.Tick) {
+	read := func(s *sqlite.Store) ([]storage.ScheduleRecord, []storage.Tick) {
 		schedules, err := s.Schedules(context.Background())
 		if err != nil {
 			t.Fatal(err)
@@ -83,11 +83,11 @@ func TestSchedules_Reopen(t *testing.T) {
 		return schedules, ticks
 	}
 	schedules, ticks := read(s)
-	if len(schedules) != 3 || len(ticks) != 2 || schedules[1].Plan != plan || plan.LastJob != ticks[1].ID {
+	if len(schedules) != 3 || len(ticks) != 2 || schedules[1].Plan != plan || schedules[1].LastJob != ticks[1].ID {
 		t.Fatalf("%v, ticks %v: want three schedules and two ticks, the latest first", schedules, ticks)
 	}
 	full.Revision = schedules[2].Revision
-	if !reflect.DeepEqual(schedules[2], full) {
+	if !reflect.DeepEqual(schedules[2].Schedule, full) {
 		t.Errorf("got %+v\nwant %+v", schedules[2], full)
 	}
 	if args := schedules[0].Job.Args; args == nil || len(args) != 0 {

@@ -77,7 +77,7 @@ func (t *tx) plans(firings []storage.Firing) (plans, error) {
 // current tells whether a firing takes effect.
 func (p plans) current(f *storage.Firing) bool {
 	have := p[f.Name].Revision
-	return have != 0 && have == f.Plan.Revision
+	return have != 0 && have == f.Revision
 }
 
 // answers gives the plans as they are now.
@@ -123,7 +123,7 @@ func (t *tx) fireOne(now time.Time, p *planRow, f *storage.Firing) ([]storage.Ti
 		}
 	}
 	p.Revision = t.token()
-	p.NextTick, p.Through = nullTime(f.Plan.Next), nullTime(f.Plan.Through)
+	p.NextTick, p.Through = nullTime(f.Next), nullTime(f.Through)
 	if _, err := t.exec(sqlFire, p.Schedule, p.Revision, p.NextTick, p.Through, p.LastTick, p.LastJob); err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (t *tx) fireOne(now time.Time, p *planRow, f *storage.Firing) ([]storage.Ti
 }
 
 // take decides one tick, and enqueues its job.
-func (t *tx) take(now time.Time, p *planRow, tick *storage.Tick) (storage.Tick, error) {
+func (t *tx) take(now time.Time, p *planRow, tick *storage.NewTick) (storage.Tick, error) {
 	entry := storage.Tick{
 		At: tick.At, Until: tick.Until, N: max(tick.N, 1), Taken: tick.Taken, Noted: now,
 	}
@@ -145,7 +145,7 @@ func (t *tx) take(now time.Time, p *planRow, tick *storage.Tick) (storage.Tick, 
 		return entry, nil
 	}
 	if p.SkipOverlap && tick.Taken != storage.TickManual {
-		live, err := t.live(p.plan().LastJob)
+		live, err := t.live(p.lastJob())
 		if err != nil {
 			return entry, err
 		}

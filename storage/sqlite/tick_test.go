@@ -121,7 +121,7 @@ func TestFire_FloodOfTicks(t *testing.T) {
 	sched := newSchedule("a")
 	f := firing("a", put(t, s, sched), &sched.Job)
 	for i := range 120 {
-		f.Ticks = append(f.Ticks, storage.Tick{At: t0.Add(time.Duration(i+1) * time.Second), Taken: storage.TickFired, Job: &sched.Job})
+		f.Ticks = append(f.Ticks, storage.NewTick{At: t0.Add(time.Duration(i+1) * time.Second), Taken: storage.TickFired, Job: &sched.Job})
 	}
 	got := fire(t, s, f)
 	kept, err := s.Ticks(context.Background(), "a")

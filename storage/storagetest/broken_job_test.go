@@ -107,7 +107,7 @@ var jobFaults = []fault{
 	{"crashes counted twice", "outcome_dead", before(func(_ *Memory, x *storage.Exchange) {
 		for i, f := range x.Finish {
 			if f.Reason == storage.ReasonCrashed && f.Failure == nil {
-				x.Finish[i].Failure = &storage.Failure{}
+				x.Finish[i].Failure = &storage.NewFailure{}
 			}
 		}
 	})},

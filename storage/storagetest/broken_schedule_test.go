@@ -51,11 +51,11 @@ func firing(f func(m *Memory, firings []storage.Firing) func(out []storage.Fired
 	}
 }
 
-// plans returns the plans of all schedules.
-func plans(m *Memory) map[string]storage.Plan {
-	out := map[string]storage.Plan{}
+// plans returns all schedules, for their plans.
+func plans(m *Memory) map[string]storage.ScheduleRecord {
+	out := map[string]storage.ScheduleRecord{}
 	for name, s := range m.schedules {
-		out[name] = s.Plan
+		out[name] = s.ScheduleRecord
 	}
 	return out
 }
@@ -70,7 +70,7 @@ func histories(m *Memory) map[string][]storage.Tick {
 }
 
 // eachTick has f change each tick, given the schedule of it.
-func eachTick(f func(m *Memory, s *schedule, t *storage.Tick)) func(in *instance) storage.Store {
+func eachTick(f func(m *Memory, s *schedule, t *storage.NewTick)) func(in *instance) storage.Store {
 	return firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
 		for _, fi := range firings {
 			if s := m.schedules[fi.Name]; s != nil {
@@ -87,15 +87,15 @@ var scheduleFaults = []fault{
 	{"a firing needs no revision", "fire_concurrent", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
 		for i, f := range firings {
 			if s := m.schedules[f.Name]; s != nil {
-				firings[i].Plan.Revision = s.Revision
+				firings[i].Revision = s.Revision
 			}
 		}
 		return nil
 	})},
 	{"a firing at another revision notes its ticks", "fire_order", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
 		for _, f := range firings {
-			if s := m.schedules[f.Name]; s != nil && s.Revision != f.Plan.Revision {
-				s.ticks = append(s.ticks, f.Ticks...)
+			if s := m.schedules[f.Name]; s != nil && s.Revision != f.Revision {
+				s.ticks = append(s.ticks, make([]storage.Tick, len(f.Ticks))...)
 			}
 		}
 		return nil
@@ -105,7 +105,7 @@ var scheduleFaults = []fault{
 		return func(out []storage.Fired) {
 			for i := range out {
 				if !out[i].Applied {
-					out[i].Plan = was[firings[i].Name]
+					out[i].Plan = was[firings[i].Name].Plan
 				}
 			}
 		}
@@ -118,11 +118,11 @@ var scheduleFaults = []fault{
 			}
 		}
 	})},
-	{"a firing pauses and resumes", "fire_plan", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
+	{"a firing resumes", "fire_plan", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
 		return func(out []storage.Fired) {
 			for i, f := range firings {
 				if out[i].Applied {
-					m.schedules[f.Name].Paused = f.Plan.Paused
+					m.schedules[f.Name].Paused = false
 				}
 			}
 		}
@@ -142,17 +142,9 @@ var scheduleFaults = []fault{
 			delete(m.schedules, s.Name)
 		}
 	}, nothing)},
-	{"a put is believed about the last job", "schedule_replace", func(in *instance) storage.Store {
-		h := sound(in)
-		h.put = func(ctx context.Context, now time.Time, s storage.Schedule) (int64, error) {
-			r, err := in.PutSchedule(ctx, now, s)
-			if r != 0 {
-				in.m.locked(func() { in.m.schedules[s.Name].LastTick, in.m.schedules[s.Name].LastJob = s.LastTick, s.LastJob })
-			}
-			return r, err
-		}
-		return h
-	}},
+	{"a put forgets the last job", "schedule_replace", putting(nothing, func(m *Memory, s *storage.Schedule) {
+		m.schedules[s.Name].LastTick, m.schedules[s.Name].LastJob = time.Time{}, storage.ID{}
+	})},
 	{"a put forgets the history", "schedule_replace", putting(nothing, func(m *Memory, s *storage.Schedule) {
 		m.schedules[s.Name].ticks = nil
 	})},
@@ -184,7 +176,7 @@ var scheduleFaults = []fault{
 	}},
 	{"a schedule that there is not is an empty one", "schedule_one", func(in *instance) storage.Store {
 		h := sound(in)
-		h.one = func(ctx context.Context, name string) (storage.Schedule, error) {
+		h.one = func(ctx context.Context, name string) (storage.ScheduleRecord, error) {
 			s, err := in.Schedule(ctx, name)
 			if errors.Is(err, storage.ErrNotFound) {
 				err = nil
@@ -195,7 +187,7 @@ var scheduleFaults = []fault{
 	}},
 	{"a name in another case is the same", "schedule_one", func(in *instance) storage.Store {
 		h := sound(in)
-		h.one = func(ctx context.Context, name string) (storage.Schedule, error) {
+		h.one = func(ctx context.Context, name string) (storage.ScheduleRecord, error) {
 			return in.Schedule(ctx, strings.ToLower(name))
 		}
 		return h
@@ -217,7 +209,7 @@ var scheduleFaults = []fault{
 			}
 		}
 	})},
-	{"many ticks in a row count as one", "fire_ranges", eachTick(func(_ *Memory, _ *schedule, t *storage.Tick) { t.N = 1 })},
+	{"many ticks in a row count as one", "fire_ranges", eachTick(func(_ *Memory, _ *schedule, t *storage.NewTick) { t.N = 1 })},
 	{"overlap only with a running job", "overlap_states", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
 		was := map[*schedule]bool{}
 		for _, s := range m.schedules {
@@ -232,7 +224,7 @@ var scheduleFaults = []fault{
 			}
 		}
 	})},
-	{"overlap with a dead job", "overlap_states", eachTick(func(m *Memory, s *schedule, t *storage.Tick) {
+	{"overlap with a dead job", "overlap_states", eachTick(func(m *Memory, s *schedule, t *storage.NewTick) {
 		if j := m.find(s.LastJob); s.SkipOverlap && j != nil && j.State == storage.Dead {
 			t.Taken, t.Job = storage.TickOverlap, nil
 		}
@@ -251,7 +243,7 @@ var scheduleFaults = []fault{
 			}
 		}
 	})},
-	{"overlap skips what somebody asked for", "overlap_batch", eachTick(func(m *Memory, s *schedule, t *storage.Tick) {
+	{"overlap skips what somebody asked for", "overlap_batch", eachTick(func(m *Memory, s *schedule, t *storage.NewTick) {
 		if t.Taken == storage.TickManual {
 			t.Taken = storage.TickFired
 		}

@@ -50,7 +50,7 @@ type hooks struct {
 	fire     func(context.Context, time.Time, []storage.Firing) ([]storage.Fired, error)
 	drop     func(context.Context, time.Time, string) error
 	notify   func(func(storage.Event)) func()
-	one      func(context.Context, string) (storage.Schedule, error)
+	one      func(context.Context, string) (storage.ScheduleRecord, error)
 	step     func(context.Context, time.Time, int64) (int64, error)
 	offer    func(storage.Source, time.Duration, func([]storage.Leased, time.Time)) storage.Offer
 }
@@ -104,7 +104,7 @@ func (h *hooks) DropSchedule(ctx context.Context, now time.Time, name string) er
 	return h.drop(ctx, now, name)
 }
 
-func (h *hooks) Schedule(ctx context.Context, name string) (storage.Schedule, error) {
+func (h *hooks) Schedule(ctx context.Context, name string) (storage.ScheduleRecord, error) {
 	return h.one(ctx, name)
 }
 

@@ -53,7 +53,7 @@ const clockSays = "Clock returns the latest now that a write was given, or a mom
 
 var clockCases = []testCase{
 	{"clock_new", `zero if there was none.
-shifting is set if a pass of StepClock was begun and not finished.`, func(f *fixture) {
+shifting is true if a pass of StepClock was begun and not finished.`, func(f *fixture) {
 		for _, s := range []storage.Store{f.s, f.db.Open()} {
 			got, shifting, err := f.timekeeper(s).Clock(f.ctx)
 			f.must(err)
@@ -113,7 +113,7 @@ Writes that happen anyway keep it.`, func(f *fixture) {
 			{"PutSchedule", func() { f.put(newSchedule("a")) }},
 			{"replacing", func() { f.put(f.schedule(f.s, "a")) }},
 			{"Fire of a job", func() { f.take("a", tick(f.now)) }},
-			{"Fire of none", func() { f.take("a", storage.Tick{At: f.now, Taken: storage.TickMissed}) }},
+			{"Fire of none", func() { f.take("a", storage.NewTick{At: f.now, Taken: storage.TickMissed}) }},
 			{"DropSchedule", func() { f.drop("a") }},
 		} {
 			f.later(time.Hour)

@@ -335,7 +335,7 @@ Keys are compared as they are, over the whole database.`, func(f *fixture) {
 		}
 	}},
 
-	{"unique_gone", `Gone is set if the job that holds the key was deleted since: a key with [UniqueForever] outlives it.`, func(f *fixture) {
+	{"unique_gone", `Gone is true if the job that holds the key was deleted since: a key with [UniqueForever] outlives it.`, func(f *fixture) {
 		l := f.run(f.s, unique("a"), forever)
 		for _, gone := range []bool{false, true} {
 			if e := f.enqueue(newJob(unique("a")))[0]; e.Gone != gone {

@@ -91,7 +91,7 @@ func (f *fixture) late(what string, l storage.Lease) {
 		f.Errorf("%s: extending returned %d, want lost", what, r)
 	}
 	for o := storage.OutcomeDone; o <= storage.OutcomeDead; o++ {
-		fin := storage.Finish{Lease: l, Outcome: o, DueAt: f.now.Add(time.Hour), Keep: keep, Reason: storage.ReasonPermanent, Error: "late", Failure: &storage.Failure{Error: "late"}}
+		fin := storage.Finish{Lease: l, Outcome: o, DueAt: f.now.Add(time.Hour), Keep: keep, Reason: storage.ReasonPermanent, Error: "late", Failure: &storage.NewFailure{Error: "late"}}
 		if r := f.finish(f.s, fin); r != storage.Lost {
 			f.Errorf("%s: outcome %d returned %d, want lost", what, o, r)
 		}

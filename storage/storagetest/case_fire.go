@@ -11,22 +11,21 @@ import (
 )
 
 var fireCases = []testCase{
-	{"fire_plan", `Firing moves one schedule on: its Next and Through become those of Plan, if it is at the revision of Plan
-Paused, LastTick and LastJob are ignored
+	{"fire_plan", `Firing moves one schedule on, if it is at Revision: its Next and Through are set
 Plan is that of the schedule after the call.
-Applied is set if the firing took effect.`, func(f *fixture) {
+Applied is true if the firing took effect.`, func(f *fixture) {
 		for _, paused := range []bool{false, true} {
 			name := fmt.Sprint("paused ", paused)
 			s := full(f, name)
 			s.Paused = paused
 			s.Revision = f.put(s)
 			for _, p := range []storage.Plan{
-				{Next: f.now.Add(2 * time.Hour), Through: f.now.Add(time.Hour), LastTick: f.now, LastJob: storage.NewID(f.now, 1, 1)},
+				{Next: f.now.Add(2 * time.Hour), Through: f.now.Add(time.Hour)},
 				{Next: f.now.Add(-time.Hour)},
 				{Through: f.now.Add(-2 * time.Hour)},
 			} {
-				p.Revision, p.Paused = s.Revision, !paused
-				fired := f.fire(f.s, storage.Firing{Name: name, Plan: p})[0]
+				p.Revision = s.Revision
+				fired := f.fire(f.s, fires(name, p))[0]
 				if !fired.Applied {
 					f.Fatalf("a firing without ticks came to nothing")
 				}
@@ -44,22 +43,21 @@ Applied is set if the firing took effect.`, func(f *fixture) {
 
 	{"fire_jobs", `and the ticks are taken in order. Each becomes an entry of the history, and one that has a Job enqueues it.
 Ticks are those of the firing as they are in the history
-Noted is when the entry was made. The Store sets it.
-ID is the job that was enqueued, or that holds the unique key. The Store sets it.
-nil for a tick that is skipped, and in answers.
+when the entry was made
+ID is the job that was enqueued, or that holds the unique key.
+nil for a tick that is skipped
 LastTick is the tick of which a job was enqueued last, and LastJob that job
 Slices passed in belong to the caller again when the call returns`, func(f *fixture) {
 		f.put(full(f, "a"))
-		stranger := storage.NewID(f.now, 1, 1)
 		at := f.now.Add(-3 * time.Minute)
 		ready := tick(at, func(n *storage.NewJob) { *n = full(f, "a").Job })
-		ready.ID, ready.Noted = stranger, at
 		later := manual(at.Add(time.Minute), dueAt(f.now.Add(1)), priority(3))
 		last := tick(at.Add(2*time.Minute), func(n *storage.NewJob) { n.Args, n.DueAt = noise(3000), f.now })
-		missed := storage.Tick{At: at.Add(3 * time.Minute), Taken: storage.TickMissed, ID: stranger, Noted: at}
+		missed := storage.NewTick{At: at.Add(3 * time.Minute), Taken: storage.TickMissed}
 		f.now = f.now.Add(time.Second)
 		// It is SkipOverlap, so there is one firing each but for the manual tick.
 		fired := f.take("a", ready, later)
+		f.lastJob("after the first firing", "a", later.At, fired.Ticks[1].ID)
 		clear(ready.Job.Args)
 		f.apply(f.s, storage.Finish{Lease: f.leaseFrom(ready).Lease, Outcome: storage.OutcomeDone, Keep: keep})
 		f.apply(f.s, storage.Finish{Lease: f.leaseOne(f.s).Lease, Outcome: storage.OutcomeDone, Keep: keep})
@@ -75,13 +73,10 @@ Slices passed in belong to the caller again when the call returns`, func(f *fixt
 		f.sameTicks("the history", f.ticks(f.s, "a"), want)
 		f.sameTicks("the first answer", fired.Ticks, []storage.Tick{want[3], want[2]})
 		f.sameTicks("the second answer", more.Ticks, []storage.Tick{want[1], want[0]})
-		for i, plan := range []storage.Plan{fired.Plan, more.Plan, f.schedule(f.db.Open(), "a").Plan} {
-			w := storage.Plan{Paused: true, Next: full(f, "").Next.Add(-2 * time.Second), Through: full(f, "").Through.Add(-2 * time.Second), LastTick: last.At, LastJob: more.Ticks[0].ID}
-			if i == 0 {
-				w.LastTick, w.LastJob = later.At, fired.Ticks[1].ID
-			}
-			f.samePlan("the schedule", plan, w)
+		for _, plan := range []storage.Plan{fired.Plan, more.Plan, f.schedule(f.db.Open(), "a").Plan} {
+			f.samePlan("the schedule", plan, storage.Plan{Paused: true, Next: full(f, "").Next.Add(-2 * time.Second), Through: full(f, "").Through.Add(-2 * time.Second)})
 		}
+		f.lastJob("after the second firing", "a", last.At, more.Ticks[0].ID)
 		job := full(f, "a").Job
 		f.same("the first job", f.record(fired.Ticks[0].ID), storage.Record{
 			Key: fired.Ticks[0].ID.Key(), ID: fired.Ticks[0].ID, Queue: job.Queue, Kind: job.Kind, State: storage.Done, Priority: job.Priority,
@@ -116,20 +111,20 @@ nil unless Applied.`, func(f *fixture) {
 		var firings []storage.Firing
 		for i := range 30 {
 			name := fmt.Sprint("schedule ", 30-i)
-			s := newSchedule(name, func(s *storage.Schedule) { s.Next = f.now.Add(time.Minute) })
+			s := newSchedule(name, func(s *storage.ScheduleRecord) { s.Next = f.now.Add(time.Minute) })
 			s.Revision = f.put(s)
-			fi := storage.Firing{Name: name, Plan: s.Plan}
+			fi := fires(name, s.Plan)
 			for t := range 5 {
 				fi.Ticks = append(fi.Ticks, tick(f.now.Add(time.Duration(t)*time.Second)))
 			}
 			firings = append(firings, fi)
 		}
 		before := f.schedule(f.s, "schedule 20")
-		firings[10].Plan.Revision++
-		firings[10].Plan.Next = f.now.Add(time.Hour)
+		firings[10].Revision++
+		firings[10].Next = f.now.Add(time.Hour)
 		firings[10].Ticks[0].Job.Unique = "untaken"
 		twice := slices.Insert(slices.Clone(firings), 12, firings[11], storage.Firing{Name: "unheard of", Ticks: firings[0].Ticks})
-		twice = append([]storage.Firing{{Name: firings[0].Name, Plan: storage.Plan{Revision: 1 << 40}}}, twice...)
+		twice = append([]storage.Firing{{Name: firings[0].Name, Revision: 1 << 40}}, twice...)
 		var last int64
 		for i, fired := range f.fire(f.s, twice...) {
 			switch i {
@@ -176,10 +171,8 @@ LastTick is the tick of which a job was enqueued last, and LastJob that job`, fu
 		first := f.take("a", tick(at(0), unique("u")))
 		a, b := f.schedule(f.s, "a"), f.schedule(f.s, "b")
 		fired := f.fire(f.s,
-			storage.Firing{Name: "a", Plan: a.Plan, Ticks: []storage.Tick{
-				tick(at(1), unique("u")), tick(at(2), unique("held")), manual(at(3), unique("held")), tick(at(4), unique("v")), tick(at(5), unique("v")),
-			}},
-			storage.Firing{Name: "b", Plan: b.Plan, Ticks: []storage.Tick{tick(at(6), unique("v"))}},
+			fires("a", a.Plan, tick(at(1), unique("u")), tick(at(2), unique("held")), manual(at(3), unique("held")), tick(at(4), unique("v")), tick(at(5), unique("v"))),
+			fires("b", b.Plan, tick(at(6), unique("v"))),
 		)
 		v := fired[0].Ticks[3].ID
 		entry := func(i int, taken storage.TickOutcome, id storage.ID) storage.Tick {
@@ -191,32 +184,32 @@ LastTick is the tick of which a job was enqueued last, and LastJob that job`, fu
 		})
 		f.sameTicks("the ticks of b", fired[1].Ticks, []storage.Tick{entry(6, storage.TickDuplicate, v)})
 		f.sameTicks("the history of b", f.ticks(f.s, "b"), fired[1].Ticks)
-		f.samePlan("a", fired[0].Plan, storage.Plan{LastTick: at(4), LastJob: v})
-		f.samePlan("b", fired[1].Plan, storage.Plan{})
+		f.lastJob("a", "a", at(4), v)
+		f.lastJob("b", "b", time.Time{}, storage.ID{})
 		f.counts(count(storage.Ready, 3))
 	}},
 
-	{"fire_ranges", `Tick is an entry in the history of a schedule: a tick that was fired, or a number of them in a row that were skipped for one reason.
+	{"fire_ranges", `NewTick is a tick to take, or a number of them in a row to note as skipped for one reason.
 the last of them; zero: At
 how many; zero: 1
 Ticks returns the history of a schedule, the latest entry first`, func(f *fixture) {
 		f.put(newSchedule("a", skipOverlap))
-		given := []storage.Tick{
+		given := []storage.NewTick{
 			{At: f.now.Add(-time.Hour), Until: f.now.Add(-time.Minute), N: 1 << 40, Taken: storage.TickMissed},
 			tick(f.now),
 			{At: f.now.Add(-2 * time.Hour), Until: f.now.Add(-time.Hour), N: 2, Taken: storage.TickPaused},
 			{At: f.now, Taken: storage.TickMissed},
 		}
 		fired := f.take("a", given...)
-		want := slices.Clone(given)
-		for i := range want {
-			want[i].Job, want[i].Noted = nil, f.now
+		var want []storage.Tick
+		for _, t := range given {
+			want = append(want, storage.Tick{At: t.At, Until: t.Until, N: t.N, Taken: t.Taken, Noted: f.now})
 		}
 		want[1].ID = fired.Ticks[1].ID
 		f.sameTicks("the answer", fired.Ticks, want)
 		slices.Reverse(want)
 		f.sameTicks("the history", f.ticks(f.s, "a"), want)
-		f.samePlan("the schedule", fired.Plan, storage.Plan{LastTick: f.now, LastJob: fired.Ticks[1].ID})
+		f.lastJob("the schedule", "a", f.now, fired.Ticks[1].ID)
 	}},
 
 	{"fire_limit", `Ticks returns the history of a schedule, the latest entry first, at most [TickLimit]. It is empty for a schedule that there is not.
@@ -227,11 +220,11 @@ TickLimit is how many entries of its history a schedule keeps; the oldest go fir
 		n := 0
 		for _, more := range []int{1, storage.TickLimit - 2, 1, 1, storage.TickLimit, 2*storage.TickLimit + 7, 3} {
 			f.later(time.Second)
-			var ticks []storage.Tick
+			var ticks []storage.NewTick
 			for range more {
 				n++
 				// The time of an entry is no measure for its age: clocks go back.
-				ticks = append(ticks, storage.Tick{At: f.now.Add(-time.Duration(n) * time.Hour), N: int64(n), Taken: storage.TickMissed})
+				ticks = append(ticks, storage.NewTick{At: f.now.Add(-time.Duration(n) * time.Hour), N: int64(n), Taken: storage.TickMissed})
 			}
 			if more == 3 {
 				ticks[1].Taken, ticks[1].Job = storage.TickManual, tick(f.now).Job
@@ -259,7 +252,7 @@ TickLimit is how many entries of its history a schedule keeps; the oldest go fir
 	{"fire_concurrent", `A change names the revision that it was thought out for and comes to nothing if there has been another one meanwhile: so each tick becomes one job, however many processes wait for it.
 It is safe for concurrent use.`, func(f *fixture) {
 		const n = storage.TickLimit
-		f.put(newSchedule("a", func(s *storage.Schedule) { s.Next = f.now }))
+		f.put(newSchedule("a", func(s *storage.ScheduleRecord) { s.Next = f.now }))
 		stores := []storage.Scheduler{f.scheduler(f.s), f.scheduler(f.db.Open())}
 		start := f.schedule(f.s, "a").Plan
 		end := f.now.Add(n * time.Second)
@@ -270,7 +263,7 @@ It is safe for concurrent use.`, func(f *fixture) {
 				for plan := start; plan.Next.Before(end); {
 					p := plan
 					p.Next, p.Through = plan.Next.Add(time.Second), plan.Next
-					fired, err := stores[i%2].Fire(f.ctx, f.now, []storage.Firing{{Name: "a", Plan: p, Ticks: []storage.Tick{tick(plan.Next)}}})
+					fired, err := stores[i%2].Fire(f.ctx, f.now, []storage.Firing{fires("a", p, tick(plan.Next))})
 					if err != nil || len(fired) != 1 || !fired[0].Plan.Next.After(plan.Next) {
 						f.Errorf("Fire at %v returned %v, %v", plan.Next, fired, err)
 						return
@@ -296,7 +289,7 @@ It is safe for concurrent use.`, func(f *fixture) {
 }
 
 // leaseFrom leases one job of the queue and kind of t's.
-func (f *fixture) leaseFrom(t storage.Tick) storage.Leased {
+func (f *fixture) leaseFrom(t storage.NewTick) storage.Leased {
 	f.Helper()
 	src := storage.Source{Queues: []string{t.Job.Queue}, Kinds: []string{t.Job.Kind}}
 	got := f.exchange(f.s, storage.Exchange{Want: 1, Source: src}).Leased

@@ -107,10 +107,8 @@ the holder's full lease (the longest it has asked for)`, func(f *fixture) {
 		f.put(newSchedule("b"))
 		w := f.offer(f.s, usual, 2)
 		fired := f.fire(f.s,
-			storage.Firing{Name: "a", Plan: f.schedule(f.s, "a").Plan, Ticks: []storage.Tick{tick(f.now.Add(-time.Second)), tick(f.now)}},
-			storage.Firing{Name: "b", Plan: f.schedule(f.s, "b").Plan, Ticks: []storage.Tick{
-				tick(f.now), tick(f.now, priority(1)), tick(f.now, delay(time.Second)),
-			}})
+			fires("a", f.schedule(f.s, "a").Plan, tick(f.now.Add(-time.Second)), tick(f.now)),
+			fires("b", f.schedule(f.s, "b").Plan, tick(f.now), tick(f.now, priority(1)), tick(f.now, delay(time.Second))))
 		if taken := fired[0].Ticks[1].Taken; taken != storage.TickOverlap {
 			f.Errorf("the tick behind one that was handed over is %s, want %s", taken, storage.TickOverlap)
 		}

@@ -53,7 +53,7 @@ It returns the state that the job is in after the call, which for a job that had
 	}},
 
 	{"job_cancel_running", `For a running job it notes the wish, which the holder learns with its next extension
-Cancelling is set on a running job that was asked to stop.`, func(f *fixture) {
+Cancelling is true of a running job that was asked to stop.`, func(f *fixture) {
 		a := f.db.Open()
 		l := f.run(a)
 		for range 2 {

@@ -102,14 +102,14 @@ Due is when the earliest job it made available is due; the zero time means at on
 		both("resumed", f.now, func() { f.pause(queue, false) })
 	}},
 
-	{"notify_cancel", `Cancel is set if a running job may have been asked to stop, so that leases should be extended soon.`, func(f *fixture) {
+	{"notify_cancel", `Cancel is true if a running job may have been asked to stop, so that leases should be extended soon.`, func(f *fixture) {
 		other := f.db.Open()
 		both := f.hearsBoth(other)
 		l := f.run(other)
 		both("asked to stop", cancels, func() { f.cancel(l.ID) })
 	}},
 
-	{"cancel_alone", `It is not set if only lanes, pauses or schedules have changed: extending all leases writes much.`, func(f *fixture) {
+	{"cancel_alone", `It is false if only lanes, pauses or schedules have changed: extending all leases writes much.`, func(f *fixture) {
 		both := f.hearsBoth(f.db.Open())
 		quiet := func(what string, do func()) {
 			f.Helper()
@@ -152,7 +152,7 @@ Due is when the earliest job it made available is due; the zero time means at on
 		}
 	}},
 
-	{"notify_schedules", `Schedules is set if schedules should be read again, because they may have changed otherwise than by Fire.`, func(f *fixture) {
+	{"notify_schedules", `Schedules is true if schedules should be read again, because they may have changed otherwise than by Fire.`, func(f *fixture) {
 		both := f.hearsBoth(f.db.Open())
 		both("added", schedules, func() { f.put(newSchedule("a")) })
 		both("replaced", schedules, func() { f.put(f.schedule(f.s, "a")) })

@@ -54,7 +54,7 @@ Refused: the item made no sense, see [Finish.Effect]; the lease is as it was.`, 
 		before := f.record(l.ID)
 		f.later(time.Second)
 		for _, o := range []storage.Outcome{0, storage.OutcomeDead, storage.OutcomeDead + 1, 255} {
-			fin := storage.Finish{Lease: l.Lease, Outcome: o, Failure: &storage.Failure{Error: "x"}, Error: "x"}
+			fin := storage.Finish{Lease: l.Lease, Outcome: o, Failure: &storage.NewFailure{Error: "x"}, Error: "x"}
 			if r := f.finish(f.s, fin); r != storage.Refused {
 				f.Errorf("outcome %d returned result %d, want refused", o, r)
 			}
@@ -198,7 +198,7 @@ Keep is how long a finished job is kept; zero or less deletes it at once, with a
 		for _, d := range []time.Duration{0, -time.Hour} {
 			for _, o := range []storage.Outcome{storage.OutcomeDone, storage.OutcomeCancelled} {
 				l := f.run(f.s)
-				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, Keep: d, Failure: &storage.Failure{Error: "x"}})
+				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, Keep: d, Failure: &storage.NewFailure{Error: "x"}})
 				f.is("", l.ID)
 			}
 		}
@@ -274,7 +274,7 @@ It is needed with every outcome that puts a job back too, as the job may have be
 			for _, keep := range []time.Duration{keep, 0} {
 				l := f.run(f.s)
 				f.cancel(l.ID)
-				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, DueAt: f.now.Add(time.Second), Keep: keep, Failure: &storage.Failure{Error: "x"}})
+				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, DueAt: f.now.Add(time.Second), Keep: keep, Failure: &storage.NewFailure{Error: "x"}})
 				if keep == 0 {
 					f.is("", l.ID)
 					continue
@@ -292,22 +292,20 @@ It is needed with every outcome that puts a job back too, as the job may have be
 		f.is(storage.Dead, l.ID)
 	}},
 
-	{"history_entries", `Failure is appended to the history unless nil. Its Attempt and At are those of the job and of the call, whatever they are here.
-Instance string that ran the attempt; on writing empty means this one
+	{"history_entries", `Failure is appended to the history, with the attempt of the job and the time of the call, unless nil.
+Instance string that ran the attempt; empty: this one
 Error string last error: of the last failure, or of the end`, func(f *fixture) {
 		l := f.run(f.s)
 		var want []storage.Failure
 		for i, o := range []storage.Outcome{storage.OutcomeRetry, storage.OutcomeSnooze, storage.OutcomeCrashed, storage.OutcomeInterrupted} {
 			f.later(time.Second)
-			entry := storage.Failure{
-				Attempt: 77, At: f.now.Add(time.Hour), Phase: "backoff", Error: fmt.Sprint("error ", i), Stack: "stack\n",
-				Duration: 1500 * time.Millisecond, Instance: "elsewhere",
+			failure := storage.NewFailure{
+				Phase: "backoff", Error: fmt.Sprint("error ", i), Stack: "stack\n", Duration: 1500 * time.Millisecond, Instance: "elsewhere",
 			}
-			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, DueAt: f.now, Error: entry.Error, Failure: &entry})
-			entry.Attempt, entry.At = i+1, f.now
-			want = append(want, entry)
+			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, DueAt: f.now, Error: failure.Error, Failure: &failure})
+			want = append(want, entry(failure, i+1, f.now, ""))
 			r := f.record(l.ID)
-			f.same("the job", r, func() storage.Record { r := r; r.History, r.Error = want, entry.Error; return r }())
+			f.same("the job", r, func() storage.Record { r := r; r.History, r.Error = want, failure.Error; return r }())
 			l = f.leaseOne(f.s)
 		}
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now})
@@ -330,7 +328,7 @@ History []Failure oldest first, at most HistoryLimit`, func(f *fixture) {
 		l := f.run(f.s)
 		for i := range n {
 			text := fmt.Sprint("error ", i+1)
-			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now, Error: text, Failure: &storage.Failure{Error: text}})
+			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now, Error: text, Failure: &storage.NewFailure{Error: text}})
 			h := f.record(l.ID).History
 			if len(h) != min(i+1, storage.HistoryLimit) {
 				f.Fatalf("after %d failures there are %d in the history", i+1, len(h))

@@ -12,20 +12,20 @@ const overlapSays = "But if the schedule is SkipOverlap and its LastJob is sched
 // overlaps fires one tick of a and checks whether it was skipped.
 func (f *fixture) overlaps(what string, want bool) {
 	f.Helper()
-	before := f.schedule(f.s, "a").Plan
+	before := f.schedule(f.s, "a")
 	f.later(time.Second)
 	fired := f.take("a", tick(f.now))
 	entry := storage.Tick{At: f.now, Taken: storage.TickFired, Noted: f.now, ID: fired.Ticks[0].ID}
-	plan := storage.Plan{LastTick: f.now, LastJob: entry.ID}
+	at, id := f.now, entry.ID
 	if want {
 		entry.Taken, entry.ID = storage.TickOverlap, storage.ID{}
-		plan.LastTick, plan.LastJob = before.LastTick, before.LastJob
+		at, id = before.LastTick, before.LastJob
 	} else if entry.ID.IsZero() {
 		f.Errorf("%s: the entry names no job", what)
 	}
 	f.sameTicks(what, fired.Ticks, []storage.Tick{entry})
 	f.sameTicks(what+", the history", f.ticks(f.s, "a")[:1], []storage.Tick{entry})
-	f.samePlan(what, fired.Plan, plan)
+	f.lastJob(what, "a", at, id)
 }
 
 var overlapCases = []testCase{
@@ -71,7 +71,7 @@ var overlapCases = []testCase{
 one that has a Job enqueues it`, func(f *fixture) {
 		f.put(newSchedule("a", skipOverlap))
 		at := func(i int) time.Time { return f.now.Add(time.Duration(i) * time.Second) }
-		fired := f.take("a", tick(at(0)), tick(at(1)), storage.Tick{At: at(2), Taken: storage.TickMissed}, manual(at(3)), tick(at(4)), manual(at(5)))
+		fired := f.take("a", tick(at(0)), tick(at(1)), storage.NewTick{At: at(2), Taken: storage.TickMissed}, manual(at(3)), tick(at(4)), manual(at(5)))
 		entry := func(i int, taken storage.TickOutcome, id storage.ID) storage.Tick {
 			return storage.Tick{At: at(i), Taken: taken, Noted: f.now, ID: id}
 		}
@@ -80,7 +80,7 @@ one that has a Job enqueues it`, func(f *fixture) {
 			entry(0, storage.TickFired, id(0)), entry(1, storage.TickOverlap, storage.ID{}), entry(2, storage.TickMissed, storage.ID{}),
 			entry(3, storage.TickManual, id(3)), entry(4, storage.TickOverlap, storage.ID{}), entry(5, storage.TickManual, id(5)),
 		})
-		f.samePlan("the schedule", fired.Plan, storage.Plan{LastTick: at(5), LastJob: id(5)})
+		f.lastJob("the schedule", "a", at(5), id(5))
 		f.is(storage.Ready, id(0), id(3), id(5))
 		f.counts(count(storage.Ready, 3))
 		// Only the last job counts.

@@ -173,12 +173,12 @@ Close takes the handlers of all leases for running.`, func(f *fixture) {
 	{"fate_leased_answer", `Reclaimed is a job whose lease was taken from a holder that is gone.
 gives each a new token held by this instance until it is finished
 Holder is the instance it was taken from.
-Cancelling is set if the job had been asked to stop.`, func(f *fixture) {
+Cancelling is true if the job had been asked to stop.`, func(f *fixture) {
 		a := f.db.Open()
 		l := f.run(a, priority(5), func(n *storage.NewJob) {
 			n.Headers, n.Policy, n.Timeout, n.DueAt = []byte("h"), []byte("p"), time.Second, f.now.Add(-time.Second)
 		})
-		f.apply(a, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeCrashed, DueAt: f.now, Failure: &storage.Failure{Error: "x"}})
+		f.apply(a, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeCrashed, DueAt: f.now, Failure: &storage.NewFailure{Error: "x"}})
 		name := f.record(l.ID).History[0].Instance
 		l = f.leaseOne(a)
 		asked := f.run(a)

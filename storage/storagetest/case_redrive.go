@@ -59,7 +59,7 @@ var redriveCases = []testCase{
 				n.Policy, n.Headers, n.Timeout = []byte("own"), []byte("h"), time.Second
 			})
 			for _, o := range []storage.Outcome{storage.OutcomeRetry, storage.OutcomeSnooze, storage.OutcomeCrashed} {
-				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, DueAt: f.now, Failure: &storage.Failure{Error: "x"}})
+				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, DueAt: f.now, Failure: &storage.NewFailure{Error: "x"}})
 				l = f.leaseOne(f.s)
 			}
 			f.apply(f.s, died(l.Lease, storage.ReasonCrashed, "no"))

@@ -20,25 +20,23 @@ func noise(n int) []byte {
 }
 
 // full is a schedule with something in every field.
-func full(f *fixture, name string) storage.Schedule {
-	return storage.Schedule{
+func full(f *fixture, name string) storage.ScheduleRecord {
+	return storage.ScheduleRecord{Schedule: storage.Schedule{
 		Name: name, Spec: "@every 1s % é '\"", Zone: "nowhere/at all", Missed: "all(7)", SkipOverlap: true, Jitter: 90 * time.Second,
 		Job: storage.NewJob{
 			Queue: "a.b/c:d-e_f", Kind: "K", Priority: -100, Timeout: 1500 * time.Millisecond, Args: noise(256 << 10),
 			Headers: noise(16 << 10), Policy: []byte{0, 0xff, 0xfe, '{'}, Unique: "Key%_ '\"\\ é", UniqueScope: storage.UniqueForever,
 		},
 		Plan: storage.Plan{Paused: true, Next: f.now.Add(time.Hour), Through: f.now.Add(-time.Minute)},
-	}
+	}}
 }
 
 var scheduleCases = []testCase{
 	{"schedule_add", `PutSchedule adds s if its Revision is zero
 It returns the new revision, which is positive, or zero if nothing was changed because the schedule is at another revision, exists already, or exists no more.
 Spec, Zone, Missed and Jitter mean nothing to the Store.
-The Store sets them and keeps them: what PutSchedule is given is ignored.
 Slices passed in belong to the caller again when the call returns; slices returned belong to the caller.`, func(f *fixture) {
 		given := full(f, "a")
-		given.LastTick, given.LastJob = f.now, storage.NewID(f.now, 1, 1)
 		want := full(f, "a")
 		want.Revision = f.put(given)
 		for _, b := range [][]byte{given.Job.Args, given.Job.Headers, given.Job.Policy} {
@@ -48,7 +46,7 @@ Slices passed in belong to the caller again when the call returns; slices return
 		f.sameSchedule("the schedule in another process", f.schedule(f.db.Open(), "a"), want)
 		clear(f.schedule(f.s, "a").Job.Args)
 		f.sameSchedule("the schedule after its copy was changed", f.schedule(f.s, "a"), want)
-		for _, s := range []storage.Schedule{full(f, "a"), newSchedule("a")} {
+		for _, s := range []storage.ScheduleRecord{full(f, "a"), newSchedule("a")} {
 			if r := f.tryPut(f.s, s); r != 0 {
 				f.Errorf("adding it again returned revision %d, want 0", r)
 			}
@@ -62,7 +60,7 @@ Through is up to where all ticks are decided; zero if none is.
 Args []byte // not nil
 Headers []byte // nil: none
 Policy []byte // nil: decided when an attempt fails`, func(f *fixture) {
-		s := newSchedule("a", func(s *storage.Schedule) { s.Spec, s.Zone, s.Missed, s.Job.Args = "", "", "", []byte{} })
+		s := newSchedule("a", func(s *storage.ScheduleRecord) { s.Spec, s.Zone, s.Missed, s.Job.Args = "", "", "", []byte{} })
 		s.Revision = f.put(s)
 		got := f.schedule(f.s, "a")
 		f.sameSchedule("the schedule", got, s)
@@ -75,19 +73,15 @@ Policy []byte // nil: decided when an attempt fails`, func(f *fixture) {
 	}},
 
 	{"schedule_replace", `else it replaces the schedule of that name and revision; its history stays.
-LastTick is the tick of which a job was enqueued last, and LastJob that job; zero if there was none. The Store sets them and keeps them: what PutSchedule is given is ignored.
+LastTick is the tick of which a job was enqueued last, and LastJob that job; zero if there was none.
 or zero if nothing was changed because the schedule is at another revision, exists already, or exists no more.`, func(f *fixture) {
 		first := f.put(newSchedule("a"))
 		b := f.put(newSchedule("b"))
 		at := f.now.Add(-time.Minute)
 		fired := f.take("a", tick(at))
 		history := f.ticks(f.s, "a")
-		for i, s := range []storage.Schedule{full(f, "a"), newSchedule("a")} {
+		for _, s := range []storage.ScheduleRecord{full(f, "a"), newSchedule("a")} {
 			s.Revision = f.schedule(f.s, "a").Revision
-			s.LastTick, s.LastJob = time.Time{}, storage.ID{}
-			if i > 0 {
-				s.LastTick, s.LastJob = f.now, storage.NewID(f.now, 1, 1)
-			}
 			s.Revision = f.put(s)
 			s.LastTick, s.LastJob = at, fired.Ticks[0].ID
 			f.sameSchedule("the schedule replaced", f.schedule(f.s, "a"), s)
@@ -120,7 +114,7 @@ or zero if nothing was changed because the schedule is at another revision, exis
 				"firing":       func() int64 { return f.take("a", tick(f.now)).Plan.Revision },
 				"moving it on": func() int64 {
 					p := storage.Plan{Revision: last, Next: f.now.Add(time.Hour), Through: f.now}
-					return f.fire(f.s, storage.Firing{Name: "a", Plan: p})[0].Plan.Revision
+					return f.fire(f.s, fires("a", p))[0].Plan.Revision
 				},
 			} {
 				f.later(time.Second)
@@ -137,7 +131,7 @@ or zero if nothing was changed because the schedule is at another revision, exis
 It returns [ErrNotFound] if there is none of this name.
 One that is added later under the same name never has a revision that was given before.`, func(f *fixture) {
 		sc := f.scheduler(f.s)
-		f.put(newSchedule("b", func(s *storage.Schedule) { s.Next = f.now }))
+		f.put(newSchedule("b", func(s *storage.ScheduleRecord) { s.Next = f.now }))
 		kept := f.take("b", tick(f.now))
 		for range 3 {
 			f.put(newSchedule("a"))
@@ -189,7 +183,7 @@ when it returns nil all of it is durable`, func(f *fixture) {
 			f.Errorf("Schedules of an empty database returned %v, %v", all, err)
 		}
 		for _, name := range []string{"c", "a/b", "B", "b", "a", "0"} {
-			f.put(newSchedule(name, func(s *storage.Schedule) { s.Job.Args = []byte(name) }))
+			f.put(newSchedule(name, func(s *storage.ScheduleRecord) { s.Job.Args = []byte(name) }))
 		}
 		f.drop("c")
 		f.take("b", tick(f.now))
@@ -219,19 +213,19 @@ when it returns nil all of it is durable`, func(f *fixture) {
 				f.Errorf("%s is %v, want whole microseconds near %v", what, got, want)
 			}
 		}
-		f.put(newSchedule("a", func(s *storage.Schedule) { s.Next, s.Through = odd, odd }))
+		f.put(newSchedule("a", func(s *storage.ScheduleRecord) { s.Next, s.Through = odd, odd }))
 		p := f.schedule(f.s, "a").Plan
 		near("Next", p.Next, odd)
 		near("Through", p.Through, odd)
 		exact := f.now
 		f.now = odd
-		fired := f.fire(f.s, storage.Firing{Name: "a", Plan: storage.Plan{Revision: p.Revision, Next: odd, Through: odd}, Ticks: []storage.Tick{tick(odd, dueAt(odd.Add(time.Second)))}})[0]
+		fired := f.fire(f.s, fires("a", storage.Plan{Revision: p.Revision, Next: odd, Through: odd}, tick(odd, dueAt(odd.Add(time.Second)))))[0]
 		f.now = exact
 		for _, p := range []storage.Plan{fired.Plan, f.schedule(f.s, "a").Plan} {
 			near("Next after the firing", p.Next, odd)
 			near("Through after the firing", p.Through, odd)
-			near("LastTick", p.LastTick, odd)
 		}
+		near("LastTick", f.schedule(f.s, "a").LastTick, odd)
 		near("the tick", f.ticks(f.s, "a")[0].At, odd)
 		near("the time it was noted", f.ticks(f.s, "a")[0].Noted, odd)
 		if got, want := f.record(fired.Ticks[0].ID).DueAt, exact.Add(time.Second+time.Microsecond); !got.Equal(want) {
@@ -246,11 +240,11 @@ A context that ends before a write has begun withdraws it and returns the contex
 		revision := f.put(newSchedule("a"))
 		changes := map[string]func(ctx context.Context) error{
 			"PutSchedule": func(ctx context.Context) error {
-				_, err := sc.PutSchedule(ctx, f.now, newSchedule("b"))
+				_, err := sc.PutSchedule(ctx, f.now, newSchedule("b").Schedule)
 				return err
 			},
 			"Fire": func(ctx context.Context) error {
-				_, err := sc.Fire(ctx, f.now, []storage.Firing{{Name: "a", Plan: storage.Plan{Revision: revision}, Ticks: []storage.Tick{tick(f.now)}}})
+				_, err := sc.Fire(ctx, f.now, []storage.Firing{fires("a", storage.Plan{Revision: revision}, tick(f.now))})
 				return err
 			},
 			"DropSchedule": func(ctx context.Context) error { return sc.DropSchedule(ctx, f.now, "a") },
@@ -287,7 +281,7 @@ It is safe for concurrent use.`, func(f *fixture) {
 		for i := range revisions {
 			wg.Go(func() {
 				var err error
-				revisions[i], err = stores[i%2].PutSchedule(f.ctx, f.now, newSchedule("a", func(s *storage.Schedule) { s.Job.Args = []byte{byte(i)} }))
+				revisions[i], err = stores[i%2].PutSchedule(f.ctx, f.now, newSchedule("a", func(s *storage.ScheduleRecord) { s.Job.Args = []byte{byte(i)} }).Schedule)
 				if err != nil {
 					f.Errorf("PutSchedule: %v", err)
 				}

@@ -210,7 +210,7 @@ What was counted from a later time counts from now`, func(f *fixture) {
 	}},
 
 	{"shift_steps", `One call is one bounded step over the jobs whose key is greater than after: call again with after set to the result until that is zero.
-shifting is set if a pass of StepClock was begun and not finished.`, func(f *fixture) {
+shifting is true if a pass of StepClock was begun and not finished.`, func(f *fixture) {
 		const n = 3000
 		tk := f.timekeeper(f.s)
 		f.later(month)

@@ -209,7 +209,7 @@ func (f *fixture) bury(reason storage.Reason, text string, changes ...func(*stor
 func died(l storage.Lease, reason storage.Reason, text string) storage.Finish {
 	return storage.Finish{
 		Lease: l, Outcome: storage.OutcomeDead, Reason: reason, Error: text,
-		Policy: []byte(`{"numRetries":3}`), Failure: &storage.Failure{Phase: "backoff", Error: text},
+		Policy: []byte(`{"numRetries":3}`), Failure: &storage.NewFailure{Phase: "backoff", Error: text},
 	}
 }
 

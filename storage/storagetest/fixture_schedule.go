@@ -19,18 +19,18 @@ func (f *fixture) scheduler(s storage.Store) storage.Scheduler {
 }
 
 // newSchedule is a schedule of the usual job, changed by each of changes.
-func newSchedule(name string, changes ...func(*storage.Schedule)) storage.Schedule {
-	s := storage.Schedule{Name: name, Spec: "0 9 * * *", Zone: "Europe/Berlin", Missed: "one", Job: newJob()}
+func newSchedule(name string, changes ...func(*storage.ScheduleRecord)) storage.ScheduleRecord {
+	s := storage.ScheduleRecord{Schedule: storage.Schedule{Name: name, Spec: "0 9 * * *", Zone: "Europe/Berlin", Missed: "one", Job: newJob()}}
 	for _, change := range changes {
 		change(&s)
 	}
 	return s
 }
 
-func skipOverlap(s *storage.Schedule) { s.SkipOverlap = true }
+func skipOverlap(s *storage.ScheduleRecord) { s.SkipOverlap = true }
 
 // put adds or replaces a schedule, and returns its new revision.
-func (f *fixture) put(s storage.Schedule) int64 {
+func (f *fixture) put(s storage.ScheduleRecord) int64 {
 	f.Helper()
 	revision := f.tryPut(f.s, s)
 	if revision == 0 {
@@ -40,9 +40,9 @@ func (f *fixture) put(s storage.Schedule) int64 {
 }
 
 // tryPut is put, but it may change nothing.
-func (f *fixture) tryPut(on storage.Store, s storage.Schedule) int64 {
+func (f *fixture) tryPut(on storage.Store, s storage.ScheduleRecord) int64 {
 	f.Helper()
-	revision, err := f.scheduler(on).PutSchedule(f.ctx, f.now, s)
+	revision, err := f.scheduler(on).PutSchedule(f.ctx, f.now, s.Schedule)
 	f.must(err)
 	f.revised(s.Name, revision)
 	return revision
@@ -65,11 +65,11 @@ func (f *fixture) drop(name string) {
 }
 
 // schedule returns the schedule of that name as s has it.
-func (f *fixture) schedule(s storage.Store, name string) storage.Schedule {
+func (f *fixture) schedule(s storage.Store, name string) storage.ScheduleRecord {
 	f.Helper()
 	all, err := f.scheduler(s).Schedules(f.ctx)
 	f.must(err)
-	i := slices.IndexFunc(all, func(s storage.Schedule) bool { return s.Name == name })
+	i := slices.IndexFunc(all, func(s storage.ScheduleRecord) bool { return s.Name == name })
 	if i < 0 {
 		f.Fatalf("Schedules returned %d, none of them %q", len(all), name)
 	}
@@ -80,16 +80,21 @@ func (f *fixture) schedule(s storage.Store, name string) storage.Schedule {
 }
 
 // tick is one that fires the usual job, changed by each of changes.
-func tick(at time.Time, changes ...func(*storage.NewJob)) storage.Tick {
+func tick(at time.Time, changes ...func(*storage.NewJob)) storage.NewTick {
 	n := newJob(changes...)
-	return storage.Tick{At: at, Taken: storage.TickFired, Job: &n}
+	return storage.NewTick{At: at, Taken: storage.TickFired, Job: &n}
 }
 
 // manual is tick for one that somebody asked for.
-func manual(at time.Time, changes ...func(*storage.NewJob)) storage.Tick {
+func manual(at time.Time, changes ...func(*storage.NewJob)) storage.NewTick {
 	t := tick(at, changes...)
 	t.Taken = storage.TickManual
 	return t
+}
+
+// fires is a firing of a schedule, given the plan it shall have.
+func fires(name string, p storage.Plan, ticks ...storage.NewTick) storage.Firing {
+	return storage.Firing{Name: name, Revision: p.Revision, Next: p.Next, Through: p.Through, Ticks: ticks}
 }
 
 // fire is one Fire of s.
@@ -121,9 +126,9 @@ func (f *fixture) fire(s storage.Store, firings ...storage.Firing) []storage.Fir
 }
 
 // take fires ticks of the schedule at its present plan, which must take effect.
-func (f *fixture) take(name string, ticks ...storage.Tick) storage.Fired {
+func (f *fixture) take(name string, ticks ...storage.NewTick) storage.Fired {
 	f.Helper()
-	fired := f.fire(f.s, storage.Firing{Name: name, Plan: f.schedule(f.s, name).Plan, Ticks: ticks})[0]
+	fired := f.fire(f.s, fires(name, f.schedule(f.s, name).Plan, ticks...))[0]
 	if !fired.Applied {
 		f.Fatalf("a firing at the revision of schedule %q came to nothing", name)
 	}
@@ -151,7 +156,7 @@ func (f *fixture) sameTicks(what string, got, want []storage.Tick) {
 	}
 }
 
-// plainTick gives zero fields the value that they stand for.
+// plainTick gives zero fields of what is wanted the value that they stand for.
 func plainTick(t storage.Tick) storage.Tick {
 	if t.Until.IsZero() {
 		t.Until = t.At
@@ -171,15 +176,23 @@ func (f *fixture) samePlan(what string, got, want storage.Plan) {
 }
 
 func plainPlan(p storage.Plan) storage.Plan {
-	p.Next, p.Through, p.LastTick = p.Next.UTC(), p.Through.UTC(), p.LastTick.UTC()
+	p.Next, p.Through = p.Next.UTC(), p.Through.UTC()
 	return p
 }
 
-// sameSchedule checks a schedule.
-func (f *fixture) sameSchedule(what string, got, want storage.Schedule) {
+// lastJob checks of which tick a schedule has enqueued a job last, and which.
+func (f *fixture) lastJob(what, name string, at time.Time, id storage.ID) {
 	f.Helper()
-	for _, s := range []*storage.Schedule{&got, &want} {
-		s.Plan = plainPlan(s.Plan)
+	if s := f.schedule(f.s, name); !s.LastTick.Equal(at) || s.LastJob != id {
+		f.Errorf("%s: the last job is %v of %v, want %v of %v", what, s.LastJob, s.LastTick, id, at)
+	}
+}
+
+// sameSchedule checks a schedule.
+func (f *fixture) sameSchedule(what string, got, want storage.ScheduleRecord) {
+	f.Helper()
+	for _, s := range []*storage.ScheduleRecord{&got, &want} {
+		s.Plan, s.LastTick = plainPlan(s.Plan), s.LastTick.UTC()
 		s.Job.DueAt = s.Job.DueAt.UTC()
 		for _, b := range []*[]byte{&s.Job.Args, &s.Job.Headers, &s.Job.Policy} {
 			if len(*b) == 0 {
@@ -188,11 +201,12 @@ func (f *fixture) sameSchedule(what string, got, want storage.Schedule) {
 		}
 	}
 	for _, p := range [][2]reflect.Value{
-		{reflect.ValueOf(got), reflect.ValueOf(want)}, {reflect.ValueOf(got.Job), reflect.ValueOf(want.Job)},
+		{reflect.ValueOf(got), reflect.ValueOf(want)},
+		{reflect.ValueOf(got.Schedule), reflect.ValueOf(want.Schedule)}, {reflect.ValueOf(got.Job), reflect.ValueOf(want.Job)},
 	} {
 		for i := range p[0].NumField() {
 			name := p[0].Type().Field(i).Name
-			if a, b := p[0].Field(i).Interface(), p[1].Field(i).Interface(); name != "Job" && !reflect.DeepEqual(a, b) {
+			if a, b := p[0].Field(i).Interface(), p[1].Field(i).Interface(); name != "Job" && name != "Schedule" && !reflect.DeepEqual(a, b) {
 				f.Errorf("%s: %s is %s, want %s", what, name, show(a), show(b))
 			}
 		}

@@ -12,34 +12,33 @@ import (
 
 // schedule is a schedule with its history, the oldest entry first.
 type schedule struct {
-	storage.Schedule
+	storage.ScheduleRecord
 	ticks []storage.Tick
 }
 
 // PutSchedule implements [storage.Scheduler].
-func (in *instance) PutSchedule(ctx context.Context, now time.Time, s storage.Schedule) (revision int64, err error) {
+func (in *instance) PutSchedule(ctx context.Context, now time.Time, n storage.Schedule) (revision int64, err error) {
 	m := in.m
 	if err := m.begin(ctx, in); err != nil {
 		return 0, err
 	}
 	m.wrote(now)
-	old := m.schedules[s.Name]
+	old := m.schedules[n.Name]
 	switch {
-	case old == nil && s.Revision == 0:
+	case old == nil && n.Revision == 0:
 		old = &schedule{}
-		m.schedules[s.Name] = old
-	case old == nil || old.Revision != s.Revision:
+		m.schedules[n.Name] = old
+	case old == nil || old.Revision != n.Revision:
 		m.mu.Unlock()
 		return 0, nil
 	}
-	s = cloneSchedule(s)
-	s.Next, s.Through = floor(s.Next), floor(s.Through)
-	s.LastTick, s.LastJob = old.LastTick, old.LastJob
-	s.Revision = m.revision()
-	old.Schedule = s
+	n = cloneSchedule(n)
+	n.Next, n.Through = floor(n.Next), floor(n.Through)
+	n.Revision = m.revision()
+	old.Schedule = n
 	m.mu.Unlock()
 	m.emit(in, now, &storage.Event{Schedules: true})
-	return s.Revision, nil
+	return n.Revision, nil
 }
 
 // Fire implements [storage.Scheduler].
@@ -53,10 +52,10 @@ func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.F
 	out := make([]storage.Fired, len(firings))
 	for i, f := range firings {
 		s := m.schedules[f.Name]
-		if s == nil || s.Revision != f.Plan.Revision {
+		if s == nil || s.Revision != f.Revision {
 			continue
 		}
-		s.Revision, s.Next, s.Through = m.revision(), floor(f.Plan.Next), floor(f.Plan.Through)
+		s.Revision, s.Next, s.Through = m.revision(), floor(f.Next), floor(f.Through)
 		taken := make([]storage.Tick, 0, len(f.Ticks))
 		for _, t := range f.Ticks {
 			entry, j := m.tick(now, s, t)
@@ -84,7 +83,7 @@ func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.F
 
 // tick takes a tick of s. It returns the entry of the history, and the job that
 // was enqueued, if one was.
-func (m *Memory) tick(now time.Time, s *schedule, t storage.Tick) (storage.Tick, *job) {
+func (m *Memory) tick(now time.Time, s *schedule, t storage.NewTick) (storage.Tick, *job) {
 	entry := storage.Tick{
 		At: floor(t.At), Until: floor(t.Until), N: max(t.N, 1), Taken: t.Taken, Noted: floor(now),
 	}
@@ -130,27 +129,27 @@ func (in *instance) DropSchedule(ctx context.Context, now time.Time, name string
 }
 
 // Schedule implements [storage.Scheduler].
-func (in *instance) Schedule(ctx context.Context, name string) (storage.Schedule, error) {
+func (in *instance) Schedule(ctx context.Context, name string) (storage.ScheduleRecord, error) {
 	if err := in.m.begin(ctx, in); err != nil {
-		return storage.Schedule{}, err
+		return storage.ScheduleRecord{}, err
 	}
 	defer in.m.mu.Unlock()
 	s := in.m.schedules[name]
 	if s == nil {
-		return storage.Schedule{}, storage.ErrNotFound
+		return storage.ScheduleRecord{}, storage.ErrNotFound
 	}
-	return cloneSchedule(s.Schedule), nil
+	return s.clone(), nil
 }
 
 // Schedules implements [storage.Scheduler].
-func (in *instance) Schedules(ctx context.Context) ([]storage.Schedule, error) {
+func (in *instance) Schedules(ctx context.Context) ([]storage.ScheduleRecord, error) {
 	if err := in.m.begin(ctx, in); err != nil {
 		return nil, err
 	}
 	defer in.m.mu.Unlock()
-	var out []storage.Schedule
+	var out []storage.ScheduleRecord
 	for _, name := range slices.Sorted(maps.Keys(in.m.schedules)) {
-		out = append(out, cloneSchedule(in.m.schedules[name].Schedule))
+		out = append(out, in.m.schedules[name].clone())
 	}
 	return out, nil
 }
@@ -175,6 +174,12 @@ func (in *instance) Ticks(ctx context.Context, name string) ([]storage.Tick, err
 func (m *Memory) revision() int64 {
 	m.lastToken++
 	return m.lastToken
+}
+
+func (s *schedule) clone() storage.ScheduleRecord {
+	out := s.ScheduleRecord
+	out.Schedule = cloneSchedule(out.Schedule)
+	return out
 }
 
 func cloneSchedule(s storage.Schedule) storage.Schedule {

@@ -122,10 +122,7 @@ func (in *instance) finish(now time.Time, f storage.Finish) storage.ItemResult {
 		return storage.Refused
 	}
 	if f.Failure != nil {
-		entry := *f.Failure
-		entry.Attempt, entry.At = j.Attempt, now
-		entry.Instance = cmp.Or(entry.Instance, in.name)
-		j.History = append(j.History, entry)
+		j.History = append(j.History, entry(*f.Failure, j.Attempt, now, in.name))
 		j.History = j.History[max(0, len(j.History)-storage.HistoryLimit):]
 	}
 	j.Counters = e.Counters(j.Counters)
@@ -144,6 +141,14 @@ func (in *instance) finish(now time.Time, f storage.Finish) storage.ItemResult {
 		m.finish(now, j, e.State, f.Keep)
 	}
 	return storage.Applied
+}
+
+// entry returns the entry of the history for a failure.
+func entry(n storage.NewFailure, attempt int, at time.Time, by string) storage.Failure {
+	return storage.Failure{
+		Attempt: attempt, At: at, Phase: n.Phase, Error: n.Error, Stack: n.Stack, Duration: n.Duration,
+		Instance: cmp.Or(n.Instance, by),
+	}
 }
 
 // promote makes due scheduled jobs ready.

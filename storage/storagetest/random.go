@@ -327,7 +327,7 @@ func (h *history) outcome(t *rapid.T) storage.Finish {
 		Outcome: storage.Outcome(rapid.IntRange(int(storage.OutcomeDone), int(storage.OutcomeDead)).Draw(t, "outcome")),
 		DueAt:   h.due(t), Keep: anyKeep.Draw(t, "keep"),
 	}
-	failure := &storage.Failure{
+	failure := &storage.NewFailure{
 		Phase: "backoff", Error: anyError.Draw(t, "error"), Duration: time.Second,
 		Instance: rapid.SampledFrom([]string{"", "elsewhere"}).Draw(t, "by"),
 	}

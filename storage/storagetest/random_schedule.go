@@ -68,15 +68,15 @@ func (h *history) fire(t *rapid.T) {
 	var real, model []storage.Firing
 	for range rapid.IntRange(1, 3).Draw(t, "firings") {
 		f := storage.Firing{
-			Name: anySchedule.Draw(t, "name"), Plan: storage.Plan{Next: floor(h.due(t)), Through: floor(h.due(t))},
+			Name: anySchedule.Draw(t, "name"), Next: floor(h.due(t)), Through: floor(h.due(t)),
 		}
 		for range rapid.SampledFrom([]int{0, 1, 2, 3, storage.TickLimit + 1}).Draw(t, "ticks") {
 			f.Ticks = append(f.Ticks, h.tick(t, len(f.Ticks) < 3))
 		}
 		at := h.revision(t, f.Name)
-		f.Plan.Revision = at.real
+		f.Revision = at.real
 		real = append(real, f)
-		f.Plan.Revision = at.model
+		f.Revision = at.model
 		model = append(model, f)
 	}
 	got, err := p.real.(storage.Scheduler).Fire(h.ctx, h.now, real)
@@ -98,14 +98,14 @@ func (h *history) fire(t *rapid.T) {
 	}
 	for i := range want {
 		h.both("ticks", h.modelTicks(got[i].Ticks), plainTicks(want[i].Ticks))
-		h.both("plan", h.modelPlan(got[i].Plan), modelPlan(want[i].Plan))
+		h.both("plan", modelPlan(got[i].Plan), modelPlan(want[i].Plan))
 	}
 	h.handedOver(p)
 }
 
 // tick draws a tick, which has a job only if it may.
-func (h *history) tick(t *rapid.T, job bool) storage.Tick {
-	k := storage.Tick{
+func (h *history) tick(t *rapid.T, job bool) storage.NewTick {
+	k := storage.NewTick{
 		At:    h.now.Add(-time.Duration(rapid.IntRange(0, 9).Draw(t, "ago")) * time.Second),
 		Taken: rapid.SampledFrom([]storage.TickOutcome{storage.TickFired, storage.TickManual, storage.TickMissed}).Draw(t, "taken"),
 	}
@@ -135,12 +135,6 @@ func plainTicks(ticks []storage.Tick) []storage.Tick {
 	return out
 }
 
-// modelPlan returns a plan of real with the ID of the model.
-func (h *history) modelPlan(p storage.Plan) storage.Plan {
-	p.LastJob = h.byReal[p.LastJob]
-	return modelPlan(p)
-}
-
 // modelPlan returns p with a revision that tells only whether there is one.
 func modelPlan(p storage.Plan) storage.Plan {
 	p.Revision = min(p.Revision, 1)
@@ -162,7 +156,8 @@ func (h *history) compareSchedules(p *pair) {
 	h.both("number of schedules", len(got), len(want))
 	for i, w := range want {
 		g := got[i]
-		g.Plan, w.Plan = h.modelPlan(g.Plan), modelPlan(w.Plan)
+		g.Plan, w.Plan = modelPlan(g.Plan), modelPlan(w.Plan)
+		g.LastJob, g.LastTick, w.LastTick = h.byReal[g.LastJob], g.LastTick.UTC(), w.LastTick.UTC()
 		if !bytes.Equal(g.Job.Args, w.Job.Args) || !bytes.Equal(g.Job.Headers, w.Job.Headers) || !bytes.Equal(g.Job.Policy, w.Job.Policy) {
 			h.Fatalf("schedule %q has other bytes than it was given", w.Name)
 		}

@@ -302,7 +302,7 @@ func (s *store) Counts(ctx context.Context) (out []storage.Count, err error) {
 	return out, err
 }
 
-func (s *store) Schedule(ctx context.Context, name string) (out storage.Schedule, err error) {
+func (s *store) Schedule(ctx context.Context, name string) (out storage.ScheduleRecord, err error) {
 	err = s.call("schedule", func(int64) (err error) {
 		out, err = s.Store.Schedule(ctx, name)
 		return err
@@ -310,7 +310,7 @@ func (s *store) Schedule(ctx context.Context, name string) (out storage.Schedule
 	return out, err
 }
 
-func (s *store) Schedules(ctx context.Context) (out []storage.Schedule, err error) {
+func (s *store) Schedules(ctx context.Context) (out []storage.ScheduleRecord, err error) {
 	err = s.call("schedules", func(int64) (err error) {
 		out, err = s.Store.Schedules(ctx)
 		return err
