@@ -3,9 +3,10 @@ package storage
 import (
 	"database/sql/driver"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // ID is a job's name for the outside: a UUID of version 7. Its last 48 bits,
@@ -43,37 +44,19 @@ func (id ID) Salt() uint32 {
 func (id ID) IsZero() bool { return id == ID{} }
 
 // String returns the usual form of a UUID in lower case.
-func (id ID) String() string {
-	b, _ := id.MarshalText()
-	return string(b)
-}
+func (id ID) String() string { return uuid.UUID(id).String() }
 
 // MarshalText implements [encoding.TextMarshaler].
-func (id ID) MarshalText() ([]byte, error) {
-	b := make([]byte, 0, 36)
-	for i, part := range [][]byte{id[:4], id[4:6], id[6:8], id[8:10], id[10:]} {
-		if i > 0 {
-			b = append(b, '-')
-		}
-		b = hex.AppendEncode(b, part)
-	}
-	return b, nil
-}
+func (id ID) MarshalText() ([]byte, error) { return uuid.UUID(id).MarshalText() }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
+// UnmarshalText implements [encoding.TextUnmarshaler]. It takes the usual form of
+// a UUID and no other.
 func (id *ID) UnmarshalText(b []byte) error {
-	if len(b) != 36 || b[8] != '-' || b[13] != '-' || b[18] != '-' || b[23] != '-' {
+	u, err := uuid.ParseBytes(b)
+	if err != nil || len(b) != 36 {
 		return fmt.Errorf("errand: id %.50q: want the form of a UUID, 36 characters", b)
 	}
-	var h [32]byte
-	n := copy(h[:], b[:8])
-	n += copy(h[n:], b[9:13])
-	n += copy(h[n:], b[14:18])
-	n += copy(h[n:], b[19:23])
-	copy(h[n:], b[24:])
-	if _, err := hex.Decode(id[:], h[:]); err != nil {
-		return fmt.Errorf("errand: id %q: %w", b, err)
-	}
+	*id = ID(u)
 	return nil
 }
 
