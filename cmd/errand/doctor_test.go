@@ -147,7 +147,7 @@ func TestDoctor(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for at := int64(20 * 4096); at < info.Size(); at += 4096 {
+			for at := int64(40 * 4096); at < info.Size(); at += 4096 {
 				if _, err := f.WriteAt([]byte(strings.Repeat("noise", 100)), at); err != nil {
 					t.Fatal(err)
 				}
@@ -156,7 +156,7 @@ func TestDoctor(t *testing.T) {
 		}},
 		"counts": {1, nil, func(t *testing.T) string {
 			path := closed(t)
-			change(t, path, "UPDATE errand_number SET n = n + 1 WHERE id >= 8")
+			change(t, path, "UPDATE errand_number SET n = n + 1 WHERE id >= 32")
 			return path
 		}},
 		"not-a-database": {1, nil, func(t *testing.T) string {
@@ -234,8 +234,8 @@ func neglected(t *testing.T) string {
 		"INSERT INTO errand_instance VALUES (7, 'host/1/7', 'boot', 1, 1), (8, 'host/1/8', 'boot', 1, 1), (9, 'host/1/9', 'boot', 1, 1)",
 		"UPDATE errand_job SET state = 3, instance = 7, token = id, until = 1 WHERE id <= 3",
 		"UPDATE errand_job SET state = 3, instance = 9, token = id, until = 1 WHERE id = 4",
-		"UPDATE errand_number SET n = n - 4 WHERE id = 10",
-		"INSERT INTO errand_number VALUES (11, 4)",
+		"UPDATE errand_number SET n = n - 4 WHERE id = 32 + 2",
+		"INSERT INTO errand_number VALUES (32 + 3, 4)",
 		fmt.Sprintf("UPDATE errand_number SET n = %d WHERE id = 5", now))
 	for name, mode := range map[string]os.FileMode{"-instance-99": 0o600, "-wake": 0o644} {
 		if err := os.WriteFile(path+name, nil, 0o600); err != nil {

@@ -12,7 +12,7 @@ import (
 const (
 	// Lanes are never removed, and a new one has the highest number.
 	sqlLanes     = `SELECT lane, queue, kind FROM errand_lane WHERE lane > ?1 ORDER BY lane`
-	sqlPaused    = `SELECT queue FROM errand_pause ORDER BY queue`
+	sqlPaused    = `SELECT queue FROM errand_hold WHERE kind = '' AND reason = 'paused' ORDER BY queue`
 	sqlInstances = `SELECT instance, name, boot FROM errand_instance`
 )
 

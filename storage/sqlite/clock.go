@@ -20,8 +20,8 @@ const (
 	sqlShift = `UPDATE errand_job NOT INDEXED SET due_at = CASE state WHEN 1 THEN ?4 + delay ELSE ?3 END
 WHERE id > ?1 AND id <= ?2 AND (state = 1 AND delay > 0 AND due_at - delay > ?3 OR state = 2 AND due_at > ?3)
 RETURNING state, due_at`
-	sqlShiftDead = `UPDATE errand_dead SET died_at = ?1 WHERE id IN
-(SELECT id FROM errand_dead WHERE died_at > ?1 ORDER BY died_at LIMIT 500)`
+	sqlShiftDead = `UPDATE errand_dead SET ended_at = ?1 WHERE id IN
+(SELECT id FROM errand_dead WHERE ended_at > ?1 ORDER BY ended_at LIMIT 500)`
 )
 
 const (

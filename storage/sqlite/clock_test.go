@@ -163,7 +163,7 @@ func TestStepClock_BoundedSteps(t *testing.T) {
 	wrong := func() (live, dead int64) {
 		at := t0.UnixMicro()
 		return d.number("SELECT COUNT(*) FROM errand_job WHERE state = 2 AND due_at > ?1 OR due_at - delay > ?1", at),
-			d.number("SELECT COUNT(*) FROM errand_dead WHERE died_at > ?1", at)
+			d.number("SELECT COUNT(*) FROM errand_dead WHERE ended_at > ?1", at)
 	}
 	if latest, shifting := clockOf(t, s); !latest.Equal(late) || shifting {
 		t.Fatalf("the clock is %v, shifting %t", latest, shifting)

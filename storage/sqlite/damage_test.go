@@ -24,7 +24,7 @@ func TestDamage_NotAsWritten(t *testing.T) {
 			}
 			return err
 		}},
-		"count": {"INSERT INTO errand_number VALUES (15, 3)", func(s *sqlite.Store, _ []storage.Enqueued) error {
+		"count": {"INSERT INTO errand_number VALUES (32 + 15, 3)", func(s *sqlite.Store, _ []storage.Enqueued) error {
 			_, err := s.Counts(ctx)
 			return err
 		}},
@@ -45,7 +45,7 @@ func TestDamage_NotAsWritten(t *testing.T) {
 			return err
 		}},
 		"column":     {"PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = replace(sql, 'retry', 'retrx')", nil},
-		"index":      {"DROP INDEX errand_dead_died", nil},
+		"index":      {"DROP INDEX errand_dead_ended", nil},
 		"version":    {"DROP TABLE errand_migration", nil},
 		"no version": {"DELETE FROM errand_migration", nil},
 	} {

@@ -16,20 +16,20 @@ const (
 	// deadMatch is the filter: ?1 queue, ?2 kind, ?3 reason, ?4 and ?5 bounds
 	// of the time of death, ?6 part of the error.
 	deadMatch = ` (?1 = '' OR l.queue = ?1) AND (?2 = '' OR l.kind = ?2) AND (?3 = '' OR j.reason = ?3)
-AND j.died_at >= ?4 AND j.died_at < ?5 AND (?6 = '' OR instr(lower(j.error), lower(?6)) > 0)`
-	sqlDeadList = `SELECT ` + recordColumns + `, 6 AS state, j.died_at AS ended_at, j.reason, j.error
-FROM errand_dead j` + recordJoins + ` WHERE (j.died_at, j.id) < (?7, ?8) AND` + deadMatch + `
-ORDER BY j.died_at DESC, j.id DESC LIMIT ?9`
-	sqlDeadSelect = `SELECT j.id, j.salt, j.created_at, j.died_at
-FROM errand_dead j LEFT JOIN errand_lane l ON l.lane = j.lane WHERE (j.died_at, j.id) > (?7, ?8) AND` + deadMatch + `
-ORDER BY j.died_at, j.id LIMIT ?9`
+AND j.ended_at >= ?4 AND j.ended_at < ?5 AND (?6 = '' OR instr(lower(j.error), lower(?6)) > 0)`
+	sqlDeadList = `SELECT ` + recordColumns + `, 6 AS state, j.ended_at, j.reason, j.error
+FROM errand_dead j` + deadJoins + ` WHERE (j.ended_at, j.id) < (?7, ?8) AND` + deadMatch + `
+ORDER BY j.ended_at DESC, j.id DESC LIMIT ?9`
+	sqlDeadSelect = `SELECT j.id, j.salt, j.created_at, j.ended_at
+FROM errand_dead j` + laneJoin + ` WHERE (j.ended_at, j.id) > (?7, ?8) AND` + deadMatch + `
+ORDER BY j.ended_at, j.id LIMIT ?9`
 
 	sqlDeadOne = `SELECT j.lane, l.queue, l.kind, j.salt, j.created_at, j.attempt, j.unique_key, j.args IS NULL,
-j.policy, j.own_policy
-FROM errand_dead j LEFT JOIN errand_lane l ON l.lane = j.lane WHERE j.id = ?1`
+j.in_effect, j.policy
+FROM errand_dead j` + laneJoin + ` WHERE j.id = ?1`
 	sqlRevive = `INSERT INTO errand_job
 (id, lane, state, priority, due_at, token, attempt, salt, created_at, timeout, policy, unique_key, headers, args)
-SELECT id, ?2, 2, priority, ?3, token, attempt, salt, created_at, timeout, own_policy, unique_key, headers, args
+SELECT id, ?2, 2, priority, ?3, token, attempt, salt, created_at, timeout, policy, unique_key, headers, args
 FROM errand_dead WHERE id = ?1`
 	sqlDeleteDead = `DELETE FROM errand_dead WHERE id = ?1`
 
@@ -114,7 +114,7 @@ func (s *Store) choose(ctx context.Context, sel storage.DeadSelection) (ids []st
 		ID        int64
 		Salt      uint32
 		CreatedAt int64 `db:"created_at"`
-		DiedAt    int64 `db:"died_at"`
+		EndedAt   int64 `db:"ended_at"`
 	}
 	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
 		return tx.Select(&rows, sqlDeadSelect, deadArgs(sel.Filter, sel.After, false, stepLimit)...)
@@ -124,7 +124,7 @@ func (s *Store) choose(ctx context.Context, sel storage.DeadSelection) (ids []st
 	}
 	if len(rows) == stepLimit {
 		last := rows[stepLimit-1]
-		next = storage.Position{DiedAt: fromMicros(last.DiedAt), Key: last.ID}
+		next = storage.Position{DiedAt: fromMicros(last.EndedAt), Key: last.ID}
 	}
 	return ids, next, err
 }

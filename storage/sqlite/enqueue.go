@@ -22,13 +22,13 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	sqlInsertPayload = `INSERT INTO errand_payload (job, headers, args) VALUES (?1, ?2, ?3)`
 	sqlClaimKey      = `INSERT INTO errand_unique (key, job, salt, created_at, until) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT DO NOTHING`
-	sqlKeyHolder = `SELECT job, salt, created_at FROM errand_unique WHERE key = ?1`
+	sqlKeyHolder = `SELECT job, salt, created_at FROM errand_unique WHERE key = ?1 AND slot = 0`
 	// A live job is looked for first: most keys are of one.
 	sqlKeyGone = `SELECT until <> 0 AND NOT EXISTS (SELECT 1 FROM errand_job WHERE id = job)
 AND NOT EXISTS (SELECT 1 FROM errand_finished WHERE id = job) AND NOT EXISTS (SELECT 1 FROM errand_dead WHERE id = job)
-FROM errand_unique WHERE key = ?1`
-	sqlEndKeyWithJob = `UPDATE errand_unique SET until = 0 WHERE key = ?1 AND EXISTS (SELECT 1 FROM errand_job WHERE id = job)`
-	sqlDropKey       = `DELETE FROM errand_unique WHERE key = ?1`
+FROM errand_unique WHERE key = ?1 AND slot = 0`
+	sqlEndKeyWithJob = `UPDATE errand_unique SET until = 0 WHERE key = ?1 AND slot = 0 AND EXISTS (SELECT 1 FROM errand_job WHERE id = job)`
+	sqlDropKey       = `DELETE FROM errand_unique WHERE key = ?1 AND slot = 0`
 	sqlReleaseKey    = `DELETE FROM errand_unique WHERE key = ?1 AND job = ?2 AND until = 0`
 )
 

@@ -24,7 +24,7 @@ SELECT id, lane, priority, due_at, token, attempt, retry, 0, snoozes, salt, crea
 policy, ?3, ?4, ?5, ?6
 FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
 	sqlBury = `INSERT INTO errand_dead
-(` + commonColumns + `, own_policy, policy, died_at, reason, error)
+(` + commonColumns + `, policy, in_effect, ended_at, reason, error)
 SELECT id, lane, priority, due_at, token, attempt, retry, crashes * ?3 + ?9, snoozes + ?4, salt, created_at, timeout, unique_key, headers, args,
 policy, ?5, ?6, ?7, ?8
 FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3`

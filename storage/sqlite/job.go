@@ -18,13 +18,15 @@ const (
 	recordColumns = `j.id, l.queue, l.kind, j.priority, j.attempt, j.retry, j.crashes, j.snoozes, j.salt,
 j.created_at, j.due_at, j.timeout, COALESCE(j.unique_key, '') AS unique_key, p.doc AS policy`
 	// A lane that is missing is damage, and no reason to find no job.
-	recordJoins = ` LEFT JOIN errand_lane l ON l.lane = j.lane LEFT JOIN errand_policy p ON p.policy = j.policy`
+	laneJoin    = ` LEFT JOIN errand_lane l ON l.lane = j.lane`
+	recordJoins = laneJoin + ` LEFT JOIN errand_policy p ON p.policy = j.policy`
+	deadJoins   = laneJoin + ` LEFT JOIN errand_policy p ON p.policy = j.in_effect`
 
 	sqlLiveJob     = `SELECT ` + recordColumns + `, j.state, j.cancelling, j.headers, j.args, j.args IS NULL AS beside FROM errand_job j` + recordJoins + ` WHERE j.id = ?1`
 	sqlFinishedJob = `SELECT ` + recordColumns + `, j.state, j.ended_at, COALESCE(j.error, '') AS error, j.headers, j.args, j.args IS NULL AS beside
 FROM errand_finished j` + recordJoins + ` WHERE j.id = ?1`
-	sqlDeadJob = `SELECT ` + recordColumns + `, 6 AS state, j.died_at AS ended_at, j.reason, j.error, j.headers, j.args, j.args IS NULL AS beside
-FROM errand_dead j` + recordJoins + ` WHERE j.id = ?1`
+	sqlDeadJob = `SELECT ` + recordColumns + `, 6 AS state, j.ended_at, j.reason, j.error, j.headers, j.args, j.args IS NULL AS beside
+FROM errand_dead j` + deadJoins + ` WHERE j.id = ?1`
 	sqlHistory = `SELECT attempt, at, phase, error, stack, duration, instance FROM errand_history WHERE job = ?1 ORDER BY n`
 	sqlCounts  = `SELECT l.queue, l.kind, c.state, c.n FROM errand_count c LEFT JOIN errand_lane l ON l.lane = c.lane WHERE c.n <> 0`
 
@@ -35,8 +37,8 @@ UNION ALL SELECT 6, salt, created_at FROM errand_dead WHERE id = ?1`
 	sqlKeepWaiting = `INSERT INTO errand_finished (` + commonColumns + `, policy, state, ended_at, purge_at)
 SELECT ` + commonColumns + `, policy, 5, ?2, ?3 FROM errand_job WHERE id = ?1`
 	sqlDeleteWaiting = `DELETE FROM errand_job WHERE id = ?1`
-	sqlPause         = `INSERT INTO errand_pause (queue, since) VALUES (?1, ?2) ON CONFLICT DO NOTHING`
-	sqlResume        = `DELETE FROM errand_pause WHERE queue = ?1`
+	sqlPause         = `INSERT INTO errand_hold (queue, kind, reason, since) VALUES (?1, '', 'paused', ?2) ON CONFLICT DO NOTHING`
+	sqlResume        = `DELETE FROM errand_hold WHERE queue = ?1 AND kind = '' AND reason = 'paused'`
 )
 
 // stateCode is a state as the tables have it, and one that there is.

@@ -49,7 +49,7 @@ func TestLineup_Order(t *testing.T) {
 			t.Fatal(err) // makes ready what is due
 		}
 		text := fmt.Sprintf(`SELECT j.id FROM errand_job j JOIN errand_lane l USING (lane) WHERE state = 2
-AND queue IN ('%s') AND kind IN ('%s') AND queue NOT IN (SELECT queue FROM errand_pause) ORDER BY priority DESC, due_at, id LIMIT %d`,
+AND queue IN ('%s') AND kind IN ('%s') AND queue NOT IN (SELECT queue FROM errand_hold) ORDER BY priority DESC, due_at, id LIMIT %d`,
 			strings.Join(src.Queues, "','"), strings.Join(src.Kinds, "','"), x.Want)
 		var want, got []int64
 		rows, err := db.Query(text)

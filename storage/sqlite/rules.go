@@ -58,7 +58,7 @@ WHERE args IS NULL AND id NOT IN (SELECT job FROM errand_payload)`},
 (SELECT 1 FROM errand_unique u WHERE u.key = j.unique_key AND u.job = j.id)`},
 	{name: "wrong references to policies", means: "a policy knows how many jobs have it",
 		sql: `WITH used AS (SELECT policy, COUNT(*) n FROM (SELECT policy FROM errand_job UNION ALL SELECT policy FROM errand_finished
-UNION ALL SELECT policy FROM errand_dead UNION ALL SELECT own_policy FROM errand_dead) WHERE policy <> 0 GROUP BY policy)
+UNION ALL SELECT policy FROM errand_dead UNION ALL SELECT in_effect FROM errand_dead) WHERE policy <> 0 GROUP BY policy)
 SELECT u.policy FROM used u LEFT JOIN errand_policy p USING (policy) WHERE p.refs IS NOT u.n
 UNION ALL SELECT p.policy FROM errand_policy p LEFT JOIN used u USING (policy) WHERE u.n IS NULL AND p.refs <> 0`},
 

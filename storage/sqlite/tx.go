@@ -35,6 +35,9 @@ const (
 	dead      = 6
 )
 
+// laneNumbers is how many ids of errand_number each lane has.
+const laneNumbers = 32
+
 var stateNames = [...]storage.State{
 	scheduled: storage.Scheduled, ready: storage.Ready, running: storage.Running,
 	done: storage.Done, cancelled: storage.Cancelled, dead: storage.Dead,
@@ -210,7 +213,7 @@ func (t *tx) flush() error {
 		if n == 0 {
 			continue
 		}
-		if _, err := t.exec(sqlAddNumber, k.lane<<3|int64(k.state), n); err != nil {
+		if _, err := t.exec(sqlAddNumber, k.lane*laneNumbers+int64(k.state), n); err != nil {
 			return err
 		}
 	}
