@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -15,23 +16,12 @@ import (
 const (
 	// deadMatch is the filter: ?1 queue, ?2 kind, ?3 reason, ?4 and ?5 bounds
 	// of the time of death, ?6 part of the error.
-	deadMatch = ` (?1 = '' OR l.queue = ?1) AND (?2 = '' OR l.kind = ?2) AND (?3 = '' OR j.reason = ?3)
-AND j.ended_at >= ?4 AND j.ended_at < ?5 AND (?6 = '' OR instr(lower(j.error), lower(?6)) > 0)`
-	sqlDeadList = `SELECT ` + recordColumns + `, 6 AS state, j.ended_at, j.reason, j.error
-FROM errand_dead j` + deadJoins + ` WHERE (j.ended_at, j.id) < (?7, ?8) AND` + deadMatch + `
-ORDER BY j.ended_at DESC, j.id DESC LIMIT ?9`
-	sqlDeadSelect = `SELECT j.id, j.salt, j.created_at, j.ended_at
-FROM errand_dead j` + laneJoin + ` WHERE (j.ended_at, j.id) > (?7, ?8) AND` + deadMatch + `
-ORDER BY j.ended_at, j.id LIMIT ?9`
-
-	sqlDeadOne = `SELECT j.lane, l.queue, l.kind, j.salt, j.created_at, j.attempt, j.unique_key, j.args IS NULL,
-j.in_effect, j.policy
-FROM errand_dead j` + laneJoin + ` WHERE j.id = ?1`
-	sqlRevive = `INSERT INTO errand_job
-(id, lane, state, priority, due_at, token, attempt, salt, created_at, timeout, policy, unique_key, headers, args)
-SELECT id, ?2, 2, priority, ?3, token, attempt, salt, created_at, timeout, policy, unique_key, headers, args
-FROM errand_dead WHERE id = ?1`
-	sqlDeleteDead = `DELETE FROM errand_dead WHERE id = ?1`
+	deadMatch = ` (?1 = '' OR queue = ?1) AND (?2 = '' OR kind = ?2) AND (?3 = '' OR reason = ?3)
+AND ended_at >= ?4 AND ended_at < ?5 AND (?6 = '' OR instr(lower(error), lower(?6)) > 0)`
+	sqlDeadList = `SELECT ` + narrowColumns + lastPolicy + `, 6 AS state, ended_at, reason, error
+FROM errand_dead` + recordFrom + ` (ended_at, id) < (?7, ?8) AND` + deadMatch + ` ORDER BY ended_at DESC, id DESC LIMIT ?9`
+	sqlDeadSelect = `SELECT id, salt, created_at, ended_at
+FROM errand_dead` + recordFrom + ` (ended_at, id) > (?7, ?8) AND` + deadMatch + ` ORDER BY ended_at, id LIMIT ?9`
 
 	// The limit is stepLimit; why it is no parameter see sqlPromote.
 	sqlNextPurge     = `SELECT purge_at FROM errand_finished ORDER BY purge_at LIMIT 1`
@@ -132,7 +122,7 @@ func (s *Store) choose(ctx context.Context, sel storage.DeadSelection) (ids []st
 // Redrive implements [storage.Store].
 func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
 	return s.deadStep(ctx, false, sel, func(t *tx, id storage.ID, step *storage.DeadStep) error {
-		return t.redrive(t.seen(now), id, queue, step)
+		return t.redrive(now, id, queue, step)
 	})
 }
 
@@ -154,6 +144,7 @@ func (s *Store) deadStep(ctx context.Context, ends bool, sel storage.DeadSelecti
 				return err
 			}
 		}
+		t.announce()
 		if len(sel.IDs) == 0 { // one that has just gone did not match any more
 			step.NotFound = nil
 		}
@@ -165,77 +156,51 @@ func (s *Store) deadStep(ctx context.Context, ends bool, sel storage.DeadSelecti
 	return step, nil
 }
 
-type deadOne struct {
-	lane, created int64
-	queue, kind   string
-	salt          uint32
-	attempt       int
-	unique        sql.NullString
-	payload       bool
-	policy, own   int64
-}
-
-// dead reads what a transition of a dead job needs; false if it is not dead.
-func (t *tx) dead(id storage.ID, step *storage.DeadStep) (d deadOne, ok bool, err error) {
-	err = t.row(sqlDeadOne, []any{id.Key()},
-		&d.lane, &d.queue, &d.kind, &d.salt, &d.created, &d.attempt, &d.unique, &d.payload, &d.policy, &d.own)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && storage.NewID(fromMicros(d.created), d.salt, id.Key()) != id {
+// dead reads a dead job, and the number of the policy in effect at its end;
+// false if it is not dead.
+func (t *tx) dead(id storage.ID, step *storage.DeadStep) (r jobRow, inEffect int64, ok bool, err error) {
+	err = t.row(sqlDead, []any{id.Key()}, r.dest(&r.State, &inEffect)...)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && r.id() != id {
 		step.NotFound = append(step.NotFound, id)
-		return d, false, nil
+		return r, 0, false, nil
 	}
-	return d, err == nil, err
+	return r, inEffect, err == nil, err
 }
 
-func (t *tx) redrive(at int64, id storage.ID, queue string, step *storage.DeadStep) error {
-	d, ok, err := t.dead(id, step)
+func (t *tx) redrive(now time.Time, id storage.ID, queue string, step *storage.DeadStep) error {
+	r, inEffect, ok, err := t.dead(id, step)
 	if err != nil || !ok {
 		return err
 	}
-	key := id.Key()
-	if d.unique.Valid {
-		holder, err := t.claimKey(d.unique.String, key, int64(d.salt), d.created, storage.UniqueLive)
-		if err != nil {
-			return err
-		}
-		if !holder.IsZero() && holder != id { // itself: the key is its own for ever
-			step.Duplicates = append(step.Duplicates, id)
-			return nil
-		}
-	}
-	lane := d.lane
-	if queue != "" && queue != d.queue {
-		if lane, err = t.lane(queue, d.kind); err != nil {
-			return err
-		}
-	}
-	if _, err := t.exec(sqlRevive, key, lane, at); err != nil {
+	was := r.facts
+	name, err := t.laneName(r.Lane)
+	if err != nil {
 		return err
 	}
-	if _, err := t.exec(sqlDeleteDead, key); err != nil {
+	r.Queue, r.Kind, r.State, r.DueAt = cmp.Or(queue, name.queue), name.kind, ready, t.seen(now)
+	r.Retry, r.Crashes, r.Snoozes = 0, 0, 0
+	holder, err := t.enter(now, &r, storage.UniqueLive)
+	if err != nil {
 		return err
 	}
-	t.move(d.lane, dead, 0)
-	t.move(lane, 0, ready)
-	t.refer(d.policy, -1)
-	t.notifyAll(storage.Event{})
+	if !holder.IsZero() {
+		step.Duplicates = append(step.Duplicates, id)
+		return nil
+	}
 	step.N++
-	return nil
+	_, err = t.leave(&was, &departure{state: ready, inEffect: inEffect})
+	return err
 }
 
 func (t *tx) purgeDead(id storage.ID, step *storage.DeadStep) error {
-	d, ok, err := t.dead(id, step)
+	r, inEffect, ok, err := t.dead(id, step)
 	if err != nil || !ok {
 		return err
 	}
-	if _, err := t.exec(sqlDeleteDead, id.Key()); err != nil {
-		return err
-	}
-	t.move(d.lane, dead, 0)
-	t.refer(d.policy, -1)
-	t.refer(d.own, -1)
 	t.tidy = true
 	step.N++
-	return t.deleteBelongings(id.Key(), true, d.payload)
+	_, err = t.leave(&r.facts, &departure{inEffect: inEffect})
+	return err
 }
 
 // PurgeFinished implements [storage.Store].
@@ -273,24 +238,16 @@ func (t *tx) nextPurge() (us int64, err error) {
 }
 
 func (t *tx) purgeFinished(at int64) (int, error) {
-	type gone struct {
-		id, lane       int64
-		policy         int64
-		state, attempt int
-		payload        bool
-	}
-	var all []gone
-	var g gone
-	err := t.each(sqlPurgeFinished, []any{at}, []any{&g.id, &g.lane, &g.state, &g.attempt, &g.payload, &g.policy}, func() {
-		all = append(all, g)
+	var all []facts
+	var f facts
+	err := t.each(sqlPurgeFinished, []any{at}, []any{&f.ID, &f.Lane, &f.State, &f.Attempt, &f.Beside, &f.Policy}, func() {
+		all = append(all, f)
 	})
 	if err != nil {
 		return 0, err
 	}
-	for _, g := range all {
-		t.move(g.lane, g.state, 0)
-		t.refer(g.policy, -1)
-		if err := t.deleteBelongings(g.id, g.attempt > 0, g.payload); err != nil {
+	for i := range all {
+		if _, err := t.leave(&all[i], &departure{}); err != nil {
 			return 0, err
 		}
 	}

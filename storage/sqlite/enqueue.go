@@ -13,14 +13,7 @@ import (
 )
 
 const (
-	sqlInsertJob = `INSERT INTO errand_job
-(id, lane, state, priority, due_at, delay, salt, created_at, timeout, policy, unique_key, headers, args)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-	// What most jobs do not have need not be bound.
-	sqlInsertPlainJob = `INSERT INTO errand_job
-(id, lane, state, priority, due_at, salt, created_at, timeout, policy, args) VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, ?)`
-	sqlInsertPayload = `INSERT INTO errand_payload (job, headers, args) VALUES (?1, ?2, ?3)`
-	sqlClaimKey      = `INSERT INTO errand_unique (key, job, salt, created_at, until) VALUES (?1, ?2, ?3, ?4, ?5)
+	sqlClaimKey = `INSERT INTO errand_unique (key, job, salt, created_at, until) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT DO NOTHING`
 	sqlKeyHolder = `SELECT job, salt, created_at FROM errand_unique WHERE key = ?1 AND slot = 0`
 	// A live job is looked for first: most keys are of one.
@@ -31,10 +24,6 @@ FROM errand_unique WHERE key = ?1 AND slot = 0`
 	sqlDropKey       = `DELETE FROM errand_unique WHERE key = ?1 AND slot = 0`
 	sqlReleaseKey    = `DELETE FROM errand_unique WHERE key = ?1 AND job = ?2 AND until = 0`
 )
-
-// inlineLimit is how many bytes of args and headers stay in the job's row.
-// Larger ones are written once, beside it, and never moved.
-const inlineLimit = 2048
 
 const forever = math.MaxInt64
 
@@ -93,139 +82,89 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, 
 	created := t.seen(now)
 	for i := range jobs {
 		j := &jobs[i]
-		key, salt := t.meta.nextJob, rand.Uint32()&storage.MaxSalt
-		if key > storage.MaxKey {
-			return nil, fmt.Errorf("errand: job key %d: must be at most %d", key, int64(storage.MaxKey))
+		r := jobRow{
+			Queue: j.Queue, Kind: j.Kind, Priority: j.Priority, Salt: rand.Uint32() & storage.MaxSalt, CreatedAt: created,
+			Timeout: j.Timeout.Microseconds(), Doc: j.Policy, Headers: j.Headers, Args: j.Args,
 		}
-		unique := sql.NullString{String: j.Unique, Valid: j.Unique != ""}
-		if unique.Valid {
-			holder, err := t.claimKey(j.Unique, key, int64(salt), created, j.UniqueScope)
-			if err != nil {
-				return nil, err
-			}
-			if !holder.IsZero() {
-				out[i] = storage.Enqueued{ID: holder, Duplicate: true}
-				if err := t.row(sqlKeyGone, []any{j.Unique}, &out[i].Gone); err != nil {
-					return nil, err
-				}
-				continue
-			}
+		r.ID, r.UniqueKey = t.meta.nextJob, sql.NullString{String: j.Unique, Valid: j.Unique != ""}
+		r.Beside = len(j.Args)+len(j.Headers) > inlineLimit
+		r.State, r.DueAt, r.Delay = dueTime(now, created, j)
+		if r.ID > storage.MaxKey {
+			return nil, fmt.Errorf("errand: job key %d: must be at most %d", r.ID, int64(storage.MaxKey))
 		}
-		var to *handoff
-		if t.single {
-			var err error
-			if to, err = t.taker(j, now); err != nil {
-				return nil, err
-			}
-		}
-		if err := t.insert(j, key, salt, created, now, unique, to); err != nil {
+		holder, err := t.enter(now, &r, j.UniqueScope)
+		if err != nil {
 			return nil, err
 		}
-		t.meta.nextJob++
-		out[i].ID = storage.NewID(fromMicros(created), salt, key)
+		if holder.IsZero() {
+			t.meta.nextJob++
+			out[i].ID = r.id()
+			continue
+		}
+		out[i] = storage.Enqueued{ID: holder, Duplicate: true}
+		if err := t.row(sqlKeyGone, []any{j.Unique}, &out[i].Gone); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
 }
 
-// insert inserts a job, leased already if there is a worker to take it.
-func (t *tx) insert(j *storage.NewJob, key int64, salt uint32, created int64, now time.Time, unique sql.NullString, to *handoff) error {
-	lane, err := t.lane(j.Queue, j.Kind)
-	if err != nil {
-		return err
-	}
-	policy, err := t.policy(j.Policy)
-	if err != nil {
-		return err
-	}
-	t.refer(policy, 1)
-	state, due, delay := ready, created, int64(0)
-	event := storage.Event{}
+// dueTime returns the state of a new job, when it is due, and how much of that was
+// counted from now.
+func dueTime(now time.Time, created int64, j *storage.NewJob) (state stateCode, at, delay int64) {
 	switch {
 	case j.Delay > 0:
-		state, event.Due = scheduled, now.Add(j.Delay)
-		due = dueMicros(event.Due)
-		delay = due - created
+		at = dueMicros(now.Add(j.Delay))
+		return scheduled, at, at - created
 	case j.DueAt.After(now):
-		state, event.Due = scheduled, j.DueAt
-		due = dueMicros(j.DueAt)
+		return scheduled, dueMicros(j.DueAt), 0
 	case !j.DueAt.IsZero():
-		due = dueMicros(j.DueAt)
+		return ready, dueMicros(j.DueAt), 0
 	}
-	var headers, args any
-	if inline := len(j.Args)+len(j.Headers) <= inlineLimit; inline {
-		args = j.Args
-		if j.Headers != nil {
-			headers = j.Headers
-		}
-	} else if _, err := t.exec(sqlInsertPayload, key, j.Headers, j.Args); err != nil {
-		return err
-	}
-	if to != nil {
-		r := leasedRow{
-			id: key, lane: lane, priority: j.Priority, dueAt: due, attempt: 1, salt: salt, createdAt: created,
-			timeout: j.Timeout.Microseconds(), policy: policy, headers: j.Headers, args: j.Args, unique: unique,
-		}
-		return t.insertLeased(&r, headers, args, now, to)
-	}
-	if delay == 0 && j.Timeout == 0 && policy == 0 && !unique.Valid && headers == nil {
-		_, err = t.exec(sqlInsertPlainJob, key, lane, state, j.Priority, due, salt, created, args)
-	} else {
-		_, err = t.exec(sqlInsertJob, key, lane, state, j.Priority, due, delay, salt, created,
-			j.Timeout.Microseconds(), policy, unique, headers, args)
-	}
-	if err != nil {
-		return err
-	}
-	t.move(lane, 0, state)
-	if state == ready {
-		t.fresh.add(key, laneName{j.Queue, j.Kind})
-	} else {
-		t.notifyAll(event)
-	}
-	return nil
+	return ready, created, 0
 }
 
-// claimKey takes a unique key for a job. If another job holds it, it gives that
-// job's ID.
-func (t *tx) claimKey(key string, job, salt, created int64, scope storage.UniqueScope) (holder storage.ID, err error) {
-	until := int64(0)
+// claimKey takes the unique key of a job. If another job holds it, claimKey
+// returns that job's ID.
+func (t *tx) claimKey(r *jobRow, scope storage.UniqueScope) (holder storage.ID, err error) {
+	key, until := r.UniqueKey.String, int64(0)
 	if scope == storage.UniqueForever {
 		until = forever
 	}
-	res, err := t.exec(sqlClaimKey, key, job, salt, created, until)
-	if err != nil {
+	n, err := t.execCount(sqlClaimKey, key, r.ID, r.Salt, r.CreatedAt, until)
+	if n > 0 || err != nil {
 		return holder, err
 	}
-	if n, err := res.RowsAffected(); n == 1 || err != nil {
-		return holder, err
-	}
+	return t.keyHolder(key)
+}
+
+// keyHolder returns the ID of the job that holds a unique key, or
+// [sql.ErrNoRows].
+func (t *tx) keyHolder(key string) (holder storage.ID, err error) {
+	var job, created int64
+	var salt uint32
 	if err := t.row(sqlKeyHolder, []any{key}, &job, &salt, &created); err != nil {
 		return holder, err
 	}
-	return storage.NewID(fromMicros(created), uint32(salt), job), nil
+	return storage.NewID(fromMicros(created), salt, job), nil
 }
 
 // ReleaseUnique implements [storage.Store].
 func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.ID, err error) {
 	found := false
-	err = s.submit(ctx, &request{ends: true, run: func(t *tx) error {
-		holder = storage.ID{}
-		var job, salt, created int64
-		err := t.row(sqlKeyHolder, []any{key}, &job, &salt, &created)
+	err = s.submit(ctx, &request{ends: true, run: func(t *tx) (err error) {
+		holder, err = t.keyHolder(key)
 		if found = !errors.Is(err, sql.ErrNoRows); !found {
 			return nil // as in Cancel
 		}
 		if err != nil {
 			return err
 		}
-		res, err := t.exec(sqlEndKeyWithJob, key)
-		if err != nil {
+		n, err := t.execCount(sqlEndKeyWithJob, key)
+		if n > 0 || err != nil {
 			return err
 		}
-		if n, err := res.RowsAffected(); n == 1 || err != nil {
-			holder = storage.NewID(fromMicros(created), uint32(salt), job)
-			return err
-		}
+		holder = storage.ID{}
 		_, err = t.exec(sqlDropKey, key)
 		return err
 	}})
@@ -236,13 +175,4 @@ func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.I
 		return storage.ID{}, err
 	}
 	return holder, nil
-}
-
-// releaseKey gives a key up whose scope was the life of this job.
-func (t *tx) releaseKey(key sql.NullString, job int64) error {
-	if !key.Valid {
-		return nil
-	}
-	_, err := t.exec(sqlReleaseKey, key.String, job)
-	return err
 }

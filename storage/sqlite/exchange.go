@@ -24,30 +24,6 @@ WHERE id = ?`
 	sqlPayload = `SELECT headers, args FROM errand_payload WHERE job = ?1`
 )
 
-// leasedColumns are what a worker needs of a job, as leasedRow scans them. The
-// driver gives nil for a BLOB of no bytes, so NULL is asked for apart.
-const leasedColumns = `id, lane, priority, due_at, attempt, retry, crashes, snoozes, salt, created_at, timeout, policy, headers, args, args IS NULL, unique_key`
-
-type leasedRow struct {
-	id, lane                         int64
-	priority                         int
-	dueAt                            int64
-	attempt, retry, crashes, snoozes int
-	salt                             uint32
-	createdAt, timeout, policy       int64
-	headers, args                    []byte
-	beside                           bool // args and headers are in errand_payload
-	plain                            bool // no headers, no unique key, and the rest as it is at first
-	unique                           sql.NullString
-}
-
-func (r *leasedRow) dest() []any {
-	return []any{
-		&r.id, &r.lane, &r.priority, &r.dueAt, &r.attempt, &r.retry, &r.crashes, &r.snoozes,
-		&r.salt, &r.createdAt, &r.timeout, &r.policy, &r.headers, &r.args, &r.beside, &r.unique,
-	}
-}
-
 // Exchange implements [storage.Store].
 func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 	var out storage.ExchangeResult
@@ -188,20 +164,20 @@ func (t *tx) lease(x *storage.Exchange, until int64) (out []storage.Leased, err 
 		return nil, err
 	}
 	out = make([]storage.Leased, len(rows))
-	held := make([]removed, len(rows))
+	held := make([]facts, len(rows))
 	t.after = append(t.after, func() { t.store.self.hold(out, held) })
 	var to, end any = holder, until // made an interface once
 	bytes := 0
 	for i := range rows {
 		r := &rows[i]
-		token := t.token()
-		if _, err := t.exec(sqlLease, token, to, end, r.id); err != nil {
+		r.State, r.Token = running, t.token()
+		r.Attempt++
+		if _, err := t.exec(sqlLease, r.Token, to, end, r.ID); err != nil {
 			return nil, err
 		}
-		r.attempt++
-		t.move(r.lane, ready, running)
-		held[i] = removed{lane: r.lane, attempt: r.attempt, key: r.unique, payload: r.beside, policy: r.policy, plain: r.plain}
-		if out[i], err = t.leased(r, token); err != nil {
+		t.move(r.Lane, ready, running)
+		held[i] = r.facts
+		if out[i], err = t.leased(r); err != nil {
 			return nil, err
 		}
 		bytes += out[i].Weight()
@@ -216,28 +192,26 @@ func (t *tx) lease(x *storage.Exchange, until int64) (out []storage.Leased, err 
 
 // leased makes of a row what a worker gets, with its args from wherever they
 // are.
-func (t *tx) leased(r *leasedRow, token int64) (storage.Leased, error) {
+func (t *tx) leased(r *jobRow) (storage.Leased, error) {
 	l := storage.Leased{
-		Lease:    storage.Lease{Key: r.id, Token: token},
-		Priority: r.priority,
-		Counters: storage.Counters{Attempt: r.attempt, Retry: r.retry, Crashes: r.crashes, Snoozes: r.snoozes},
-		DueAt:    fromMicros(r.dueAt),
-		Timeout:  time.Duration(r.timeout) * time.Microsecond,
-		Headers:  r.headers, Args: r.args,
+		Lease:    storage.Lease{Key: r.ID, Token: r.Token},
+		ID:       r.id(),
+		Priority: r.Priority, Counters: r.counters(),
+		CreatedAt: fromMicros(r.CreatedAt), DueAt: fromMicros(r.DueAt),
+		Timeout: time.Duration(r.Timeout) * time.Microsecond,
+		Headers: r.Headers, Args: r.Args,
 	}
-	l.CreatedAt = fromMicros(r.createdAt)
-	l.ID = storage.NewID(l.CreatedAt, r.salt, r.id)
-	name, err := t.laneName(r.lane)
+	name, err := t.laneName(r.Lane)
 	if err != nil {
 		return l, err
 	}
 	l.Queue, l.Kind = name.queue, name.kind
-	if l.Policy, err = t.policyDoc(r.policy); err != nil {
+	if l.Policy, err = t.policyDoc(r.Policy); err != nil {
 		return l, err
 	}
-	if r.beside {
+	if r.Beside && r.Args == nil {
 		var headers, args []byte // l itself would escape to the heap
-		err = t.row(sqlPayload, []any{r.id}, &headers, &args)
+		err = t.row(sqlPayload, []any{r.ID}, &headers, &args)
 		l.Headers, l.Args = headers, args
 	}
 	return l, err

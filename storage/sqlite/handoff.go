@@ -85,10 +85,6 @@ type handoff struct {
 	holder int64 // once a job was inserted for it
 }
 
-const sqlInsertLeased = `INSERT INTO errand_job
-(id, lane, state, priority, due_at, salt, created_at, timeout, policy, unique_key, headers, args, token, instance, until, attempt)
-VALUES (?, ?, 3, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)`
-
 // fresh are jobs that a call has inserted as ready, and that nobody knows of
 // yet: how many there are of each lane, and the key of the first.
 type fresh struct {
@@ -138,7 +134,7 @@ func (f *fresh) any() bool {
 // of each offer would lease now, and has the workers told of what is left.
 func (t *tx) handOver(now time.Time) error {
 	f := &t.fresh
-	defer clear(f.lanes)
+	defer t.announce()
 	for _, o := range t.store.offers.list() {
 		if o.room.Load() <= 0 || !f.in(o.src) {
 			continue
@@ -152,21 +148,26 @@ func (t *tx) handOver(now time.Time) error {
 		}
 		f.remove(jobs)
 	}
-	if f.any() {
-		t.notifyAll(storage.Event{})
-	}
 	return nil
 }
 
-// taker gives whom a job can be handed that is about to be inserted: the worker
-// that would lease it right after, if nothing is ahead of it. Then it need not
-// be ready in between, which would be another page to write.
-func (t *tx) taker(j *storage.NewJob, now time.Time) (*handoff, error) {
-	if j.Delay > 0 || j.DueAt.After(now) || len(t.lanes) > 0 || t.store.cache.isPaused(j.Queue) {
+// announce has the workers told of the jobs that the call has left ready.
+func (t *tx) announce() {
+	if t.fresh.any() {
+		t.notifyAll(storage.Event{})
+	}
+	clear(t.fresh.lanes)
+}
+
+// receiver returns the hand-off that takes a job which is about to be ready, or
+// nil: that to the worker which would lease it right after, if nothing is ahead
+// of it.
+func (t *tx) receiver(now time.Time, r *jobRow) (*handoff, error) {
+	if len(t.lanes) > 0 || t.store.cache.isPaused(r.Queue) {
 		return nil, nil
 	}
 	for _, o := range t.store.offers.list() {
-		if o.room.Load() <= 0 || !slices.Contains(o.src.Queues, j.Queue) || !slices.Contains(o.src.Kinds, j.Kind) {
+		if o.room.Load() <= 0 || !slices.Contains(o.src.Queues, r.Queue) || !slices.Contains(o.src.Kinds, r.Kind) {
 			continue
 		}
 		ahead, _, err := t.due(now, o.src)
@@ -185,24 +186,17 @@ func (t *tx) taker(j *storage.NewJob, now time.Time) (*handoff, error) {
 	return nil, nil
 }
 
-// insertLeased inserts a job for a worker. What the worker gets is its own.
-func (t *tx) insertLeased(r *leasedRow, headers, args any, now time.Time, to *handoff) error {
-	token := t.token()
-	_, err := t.exec(sqlInsertLeased, r.id, r.lane, r.priority, r.dueAt, r.salt, r.createdAt, r.timeout, r.policy, r.unique,
-		headers, args, token, to.holder, micros(now.Add(to.offer.length)))
-	if err != nil {
-		return err
-	}
-	r.headers, r.args = slices.Clone(r.headers), slices.Clone(r.args)
-	l, err := t.leased(r, token)
+// handTo hands a job over that was inserted as running. What the worker gets is
+// its own.
+func (t *tx) handTo(to *handoff, r *jobRow) error {
+	r.Headers, r.Args = slices.Clone(r.Headers), slices.Clone(r.Args)
+	l, err := t.leased(r)
 	if err != nil {
 		return err
 	}
 	to.jobs = append(to.jobs, l)
-	t.move(r.lane, 0, running)
-	known := removed{lane: r.lane, attempt: 1, key: r.unique, payload: args == nil, policy: r.policy}
-	known.plain = args != nil && headers == nil && !r.unique.Valid && r.timeout|r.policy == 0
-	t.after = append(t.after, func() { t.store.self.hold([]storage.Leased{l}, []removed{known}) })
+	held := r.facts
+	t.after = append(t.after, func() { t.store.self.hold([]storage.Leased{l}, []facts{held}) })
 	return nil
 }
 

@@ -12,20 +12,19 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// Asking for a column takes as long as a tenth of the whole, so that what most
-// jobs do not have comes as one, which for them is NULL.
+// Asking for a column takes as long as a tenth of the whole, so that the numbers
+// that most jobs do not have come as one, which for them is NULL.
 // No limit: who asks stops reading when it has enough.
-const (
-	sqlHeads = `SELECT id, priority, due_at, attempt, salt, created_at, headers, args, unique_key,
-CASE WHEN retry | crashes | snoozes | timeout | policy OR args IS NULL
-THEN retry || ' ' || crashes || ' ' || snoozes || ' ' || timeout || ' ' || policy || ' ' || (args IS NULL) END
+var sqlHeads = `SELECT id, priority, due_at, attempt, salt, created_at, headers, args, unique_key,
+CASE WHEN ` + strings.ReplaceAll(numberColumns, ",", " |") + ` OR args IS NULL
+THEN ` + strings.ReplaceAll(numberColumns, ", ", " || ' ' || ") + ` || ' ' || (args IS NULL) END
 FROM errand_job WHERE state = 2 AND lane = ?1 ORDER BY priority DESC, due_at, id`
-	headColumns = 10
-)
+
+const headColumns = 10
 
 // set takes what the driver gives for sqlHeads: int64, string, []byte that is
 // nobody else's, nil.
-func (r *leasedRow) set(lane int64, v []driver.Value) error {
+func (r *jobRow) set(lane int64, v []driver.Value) error {
 	var ints [6]int64
 	for i := range ints {
 		x, ok := v[i].(int64)
@@ -34,44 +33,47 @@ func (r *leasedRow) set(lane int64, v []driver.Value) error {
 		}
 		ints[i] = x
 	}
-	*r = leasedRow{
-		id: ints[0], lane: lane, priority: int(ints[1]), dueAt: ints[2],
-		attempt: int(ints[3]), salt: uint32(ints[4]), createdAt: ints[5],
-	}
-	r.headers, _ = v[6].([]byte) // nil if NULL
-	r.args, _ = v[7].([]byte)
-	r.unique.String, r.unique.Valid = v[8].(string)
+	*r = jobRow{Priority: int(ints[1]), DueAt: ints[2], Salt: uint32(ints[4]), CreatedAt: ints[5]}
+	r.ID, r.Lane, r.State, r.Attempt = ints[0], lane, ready, int(ints[3])
+	r.Headers, _ = v[6].([]byte) // nil if NULL
+	r.Args, _ = v[7].([]byte)
+	r.UniqueKey.String, r.UniqueKey.Valid = v[8].(string)
 	if rest, ok := v[9].(string); ok {
 		return r.setRest(rest)
 	}
-	r.plain = r.headers == nil && !r.unique.Valid
 	return nil
 }
 
-func (r *leasedRow) setRest(text string) error {
-	var n [6]int64
-	for i := range n {
+func (r *jobRow) setRest(text string) error {
+	next := func() (n int64, err error) {
 		word, rest, _ := strings.Cut(text, " ")
-		var err error
-		if n[i], err = strconv.ParseInt(word, 10, 64); err != nil {
-			return fmt.Errorf("%w: counters of a ready job: %w", storage.ErrCorrupt, err)
-		}
 		text = rest
+		if n, err = strconv.ParseInt(word, 10, 64); err != nil {
+			err = fmt.Errorf("%w: numbers of a ready job: %w", storage.ErrCorrupt, err)
+		}
+		return n, err
 	}
-	r.retry, r.crashes, r.snoozes = int(n[0]), int(n[1]), int(n[2])
-	r.timeout, r.policy, r.beside = n[3], n[4], n[5] != 0
-	return nil
+	for _, to := range r.numbers() {
+		n, err := next()
+		if err != nil {
+			return err
+		}
+		*to = n
+	}
+	beside, err := next()
+	r.Beside = beside != 0
+	return err
 }
 
-// place gives that of the job in the common order.
-func (r *leasedRow) place() place { return place{r.priority, r.dueAt, r.id} }
+// place returns that of the job in the common order.
+func (r *jobRow) place() place { return place{r.Priority, r.DueAt, r.ID} }
 
 // head is the first job of a lane that has not been taken yet.
 type head struct {
 	*berth
 	slot int // of the statement
 	rows driver.Rows
-	row  leasedRow
+	row  jobRow
 }
 
 // advance reads the next row; false if there is none.
@@ -88,7 +90,7 @@ func (s *statements) advance(at *head) (bool, error) {
 // merge reads the first lanes of a lineup side by side and gives the first n
 // jobs, until it is called again. Of each lane it reads no more than one row
 // ahead. The lineup is afterwards as if they were leased.
-func (s *statements) merge(l *lineup, n int) (out []leasedRow, err error) {
+func (s *statements) merge(l *lineup, n int) (out []jobRow, err error) {
 	clear(s.merged)
 	out = s.merged[:0]
 	defer func() { s.merged = out }()

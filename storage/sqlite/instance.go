@@ -46,7 +46,7 @@ type instance struct {
 	slots  map[int64]slot // by token, of attempts that were started and are not finished
 	free   []int64        // slots
 	pulses int64
-	held   map[int64]removed // by token, of jobs that were leased here
+	held   map[int64]facts // by token, of jobs that were leased here
 }
 
 // slot is where the note of an attempt is.
@@ -137,7 +137,7 @@ func (in *instance) moveTo(f *os.File) (err error) {
 	old, was := in.notes, in.file
 	in.file, in.notes = f, host.Notes{File: f}
 	if was == nil {
-		in.slots, in.held = map[int64]slot{}, map[int64]removed{}
+		in.slots, in.held = map[int64]slot{}, map[int64]facts{}
 		return nil
 	}
 	noted, err := host.ReadNotes(io.NewSectionReader(was, 0, math.MaxInt64))
@@ -239,7 +239,7 @@ func (in *instance) runs() bool {
 }
 
 // hold keeps what finishing the new leases needs, so that it need not be read then.
-func (in *instance) hold(leases []storage.Leased, jobs []removed) {
+func (in *instance) hold(leases []storage.Leased, jobs []facts) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for i, l := range leases {
@@ -247,7 +247,7 @@ func (in *instance) hold(leases []storage.Leased, jobs []removed) {
 	}
 }
 
-func (in *instance) holds(token int64) (removed, bool) {
+func (in *instance) holds(token int64) (facts, bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	r, ok := in.held[token]

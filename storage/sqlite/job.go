@@ -15,30 +15,23 @@ import (
 )
 
 const (
-	recordColumns = `j.id, l.queue, l.kind, j.priority, j.attempt, j.retry, j.crashes, j.snoozes, j.salt,
-j.created_at, j.due_at, j.timeout, COALESCE(j.unique_key, '') AS unique_key, p.doc AS policy`
 	// A lane that is missing is damage, and no reason to find no job.
-	laneJoin    = ` LEFT JOIN errand_lane l ON l.lane = j.lane`
-	recordJoins = laneJoin + ` LEFT JOIN errand_policy p ON p.policy = j.policy`
-	deadJoins   = laneJoin + ` LEFT JOIN errand_policy p ON p.policy = j.in_effect`
+	recordFrom = ` j LEFT JOIN errand_lane l USING (lane) WHERE`
+	ownPolicy  = `, queue, kind, (SELECT doc FROM errand_policy p WHERE p.policy = j.policy) AS doc`
+	lastPolicy = `, queue, kind, (SELECT doc FROM errand_policy p WHERE p.policy = j.in_effect) AS doc`
 
-	sqlLiveJob     = `SELECT ` + recordColumns + `, j.state, j.cancelling, j.headers, j.args, j.args IS NULL AS beside FROM errand_job j` + recordJoins + ` WHERE j.id = ?1`
-	sqlFinishedJob = `SELECT ` + recordColumns + `, j.state, j.ended_at, COALESCE(j.error, '') AS error, j.headers, j.args, j.args IS NULL AS beside
-FROM errand_finished j` + recordJoins + ` WHERE j.id = ?1`
-	sqlDeadJob = `SELECT ` + recordColumns + `, 6 AS state, j.ended_at, j.reason, j.error, j.headers, j.args, j.args IS NULL AS beside
-FROM errand_dead j` + deadJoins + ` WHERE j.id = ?1`
+	sqlLiveJob     = `SELECT ` + wideColumns + ownPolicy + `, state, cancelling FROM errand_job` + recordFrom + ` id = ?1`
+	sqlFinishedJob = `SELECT ` + wideColumns + ownPolicy + `, state, ended_at, COALESCE(error, '') AS error
+FROM errand_finished` + recordFrom + ` id = ?1`
+	sqlDeadJob = `SELECT ` + wideColumns + lastPolicy + `, 6 AS state, ended_at, reason, error FROM errand_dead` + recordFrom + ` id = ?1`
 	sqlHistory = `SELECT attempt, at, phase, error, stack, duration, instance FROM errand_history WHERE job = ?1 ORDER BY n`
 	sqlCounts  = `SELECT l.queue, l.kind, c.state, c.n FROM errand_count c LEFT JOIN errand_lane l ON l.lane = c.lane WHERE c.n <> 0`
 
-	sqlLiveState  = `SELECT state, lane, salt, created_at, attempt, unique_key, args IS NULL, policy FROM errand_job WHERE id = ?1`
 	sqlEndedState = `SELECT state, salt, created_at FROM errand_finished WHERE id = ?1
 UNION ALL SELECT 6, salt, created_at FROM errand_dead WHERE id = ?1`
-	sqlAskToStop   = `UPDATE errand_job SET cancelling = 1 WHERE id = ?1`
-	sqlKeepWaiting = `INSERT INTO errand_finished (` + commonColumns + `, policy, state, ended_at, purge_at)
-SELECT ` + commonColumns + `, policy, 5, ?2, ?3 FROM errand_job WHERE id = ?1`
-	sqlDeleteWaiting = `DELETE FROM errand_job WHERE id = ?1`
-	sqlPause         = `INSERT INTO errand_hold (queue, kind, reason, since) VALUES (?1, '', 'paused', ?2) ON CONFLICT DO NOTHING`
-	sqlResume        = `DELETE FROM errand_hold WHERE queue = ?1 AND kind = '' AND reason = 'paused'`
+	sqlAskToStop = `UPDATE errand_job SET cancelling = 1 WHERE id = ?1`
+	sqlPause     = `INSERT INTO errand_hold (queue, kind, reason, since) VALUES (?1, '', 'paused', ?2) ON CONFLICT DO NOTHING`
+	sqlResume    = `DELETE FROM errand_hold WHERE queue = ?1 AND kind = '' AND reason = 'paused'`
 )
 
 // stateCode is a state as the tables have it, and one that there is.
@@ -57,40 +50,21 @@ func (s *stateCode) Scan(v any) error {
 // recordRow is a job of any table as sqlx reads it; columns that a query lacks
 // stay zero.
 type recordRow struct {
-	ID         int64
-	Queue      string
-	Kind       string
-	State      stateCode
-	Priority   int
-	Attempt    int
-	Retry      int
-	Crashes    int
-	Snoozes    int
-	Salt       uint32
-	CreatedAt  int64 `db:"created_at"`
-	DueAt      int64 `db:"due_at"`
+	jobRow
 	EndedAt    int64 `db:"ended_at"`
-	Timeout    int64
-	UniqueKey  string `db:"unique_key"`
 	Cancelling bool
 	Reason     string
 	Error      string
-	Policy     []byte
-	Headers    []byte
-	Args       []byte
-	Beside     bool
 }
 
 func (r *recordRow) record() storage.Record {
-	rec := storage.Record{
-		Key: r.ID, Queue: r.Queue, Kind: r.Kind, State: stateNames[r.State], Priority: r.Priority,
-		Counters:  storage.Counters{Attempt: r.Attempt, Retry: r.Retry, Crashes: r.Crashes, Snoozes: r.Snoozes},
+	return storage.Record{
+		Key: r.ID, ID: r.id(), Queue: r.Queue, Kind: r.Kind, State: stateNames[r.State], Priority: r.Priority,
+		Counters:  r.counters(),
 		CreatedAt: fromMicros(r.CreatedAt), DueAt: fromMicros(r.DueAt), EndedAt: timeOrZero(r.EndedAt),
-		Timeout: time.Duration(r.Timeout) * time.Microsecond, Unique: r.UniqueKey, Cancelling: r.Cancelling,
-		Reason: storage.Reason(r.Reason), Error: r.Error, Policy: r.Policy, Args: r.Args, Headers: r.Headers,
+		Timeout: time.Duration(r.Timeout) * time.Microsecond, Unique: r.UniqueKey.String, Cancelling: r.Cancelling,
+		Reason: storage.Reason(r.Reason), Error: r.Error, Policy: r.Doc, Args: r.Args, Headers: r.Headers,
 	}
-	rec.ID = storage.NewID(rec.CreatedAt, r.Salt, r.ID)
-	return rec
 }
 
 type failureRow struct {
@@ -189,50 +163,35 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep t
 }
 
 func (t *tx) cancel(at int64, id storage.ID, keep int64) (storage.State, error) {
-	key := id.Key()
-	var state stateCode
-	var attempt int
-	var lane, created, policy int64
-	var salt uint32
-	var unique sql.NullString
-	var payload bool
-	err := t.row(sqlLiveState, []any{key}, &state, &lane, &salt, &created, &attempt, &unique, &payload, &policy)
+	var r jobRow
+	err := t.row(sqlJob, []any{id.Key()}, r.dest(&r.State)...)
 	if errors.Is(err, sql.ErrNoRows) {
-		if err = t.row(sqlEndedState, []any{key}, &state, &salt, &created); errors.Is(err, sql.ErrNoRows) {
+		r.ID = id.Key()
+		if err = t.row(sqlEndedState, []any{r.ID}, &r.State, &r.Salt, &r.CreatedAt); errors.Is(err, sql.ErrNoRows) {
 			return "", storage.ErrNotFound
 		}
 	}
 	if err != nil {
 		return "", err
 	}
-	if storage.NewID(fromMicros(created), salt, key) != id {
+	if r.id() != id {
 		return "", storage.ErrNotFound
 	}
-	switch state {
+	switch r.State {
 	case running:
 		t.meta.asked++ // so that the holder looks, in whatever process it is
 		t.notifyAll(storage.Event{Cancel: true})
-		_, err := t.exec(sqlAskToStop, key)
+		_, err := t.exec(sqlAskToStop, r.ID)
 		return storage.Running, err
 	case scheduled, ready:
+		e := departure{at: at, keepCrashes: 1}
 		if keep > 0 {
-			if _, err := t.exec(sqlKeepWaiting, key, at, at+keep); err != nil {
-				return "", err
-			}
-			t.move(lane, int(state), cancelled)
-		} else {
-			if err := t.deleteBelongings(key, attempt > 0, payload); err != nil {
-				return "", err
-			}
-			t.move(lane, int(state), 0)
-			t.refer(policy, -1)
+			e.state, e.purgeAt = cancelled, at+keep
 		}
-		if _, err := t.exec(sqlDeleteWaiting, key); err != nil {
-			return "", err
-		}
-		return storage.Cancelled, t.releaseKey(unique, key)
+		_, err := t.leave(&r.facts, &e)
+		return storage.Cancelled, err
 	}
-	return stateNames[state], nil
+	return stateNames[r.State], nil
 }
 
 // Pause implements [storage.Store].

@@ -23,7 +23,7 @@ FROM errand_job j JOIN errand_instance i ON i.instance = j.instance WHERE j.stat
 WHERE state = 3 AND instance NOT IN (SELECT instance FROM errand_instance)`
 	sqlTake = `UPDATE errand_job SET token = ?4, instance = ?5, until = ?6, fate = ?7
 WHERE id = ?1 AND token = ?2 AND until = ?3 AND state = 3
-RETURNING ` + leasedColumns + `, cancelling`
+RETURNING ` + wideColumns + `, cancelling`
 )
 
 // observation is what the Store has seen of the leases of other instances, and
@@ -334,17 +334,17 @@ func (t *tx) reclaim(now time.Time, lease time.Duration, found []candidate, gone
 				continue
 			}
 			r := storage.Reclaimed{Fate: c.fate, Holder: c.holder, StartedAt: timeOrZero(c.started)}
-			var row leasedRow
+			var row jobRow
 			token := t.token()
 			err := t.row(sqlTake, []any{c.id, c.token, c.until, token, holder, until, c.fate},
-				append(row.dest(), &r.Cancelling)...)
+				row.dest(&r.Cancelling)...)
 			if errors.Is(err, sql.ErrNoRows) {
 				continue
 			}
 			if err != nil {
 				return nil, err
 			}
-			if r.Leased, err = t.leased(&row, token); err != nil {
+			if r.Leased, err = t.leased(&row); err != nil {
 				return nil, err
 			}
 			out = append(out, r)

@@ -31,7 +31,7 @@ type statements struct {
 	args   []driver.NamedValue // reused, as the next two
 	values []driver.Value
 	heads  [headColumns]driver.Value
-	merged []leasedRow
+	merged []jobRow
 }
 
 func newStatements(conn *sql.Conn) *statements {

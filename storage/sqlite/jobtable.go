@@ -1,0 +1,275 @@
+package sqlite
+
+import (
+	"database/sql"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// The columns that a job takes along from table to table. They are listed here
+// and nowhere else. A new one that is a number, and zero for most jobs, goes to
+// optionColumns and to numbers.
+const (
+	coreColumns    = `id, lane, priority, due_at, salt, created_at`
+	keyColumns     = `token, attempt, unique_key`
+	optionColumns  = `timeout, policy`
+	options        = 2 // of them
+	payloadColumns = `headers, args`
+
+	numberColumns  = optionColumns + `, retry, crashes, snoozes`
+	narrowColumns  = coreColumns + `, ` + keyColumns + `, ` + numberColumns
+	carriedColumns = coreColumns + `, ` + keyColumns + `, ` + optionColumns + `, retry, ` + payloadColumns
+	// The driver gives nil for a BLOB of no bytes, so NULL is asked for apart.
+	wideColumns = narrowColumns + `, ` + payloadColumns + `, args IS NULL AS beside`
+
+	sqlJob     = `SELECT ` + wideColumns + `, state FROM errand_job WHERE id = ?1`
+	sqlDead    = `SELECT ` + wideColumns + `, 6 AS state, in_effect FROM errand_dead WHERE id = ?1`
+	sqlDropJob = `DELETE FROM errand_job WHERE id = ? AND token = ? AND state = ?`
+	sqlKeep    = `INSERT INTO errand_finished (` + carriedColumns + `, snoozes, crashes, state, ended_at, purge_at, error)
+SELECT ` + carriedColumns + `, snoozes, crashes * ?, ?, ?, ?, ? FROM errand_job WHERE id = ? AND token = ? AND state = ?`
+	sqlBury = `INSERT INTO errand_dead (` + carriedColumns + `, crashes, snoozes, in_effect, ended_at, reason, error)
+SELECT ` + carriedColumns + `, crashes * ? + ?, snoozes + ?, ?, ?, ?, ? FROM errand_job WHERE id = ? AND token = ? AND state = ?`
+	sqlDropDead = `DELETE FROM errand_dead WHERE id = ?1`
+
+	sqlInsertPayload = `INSERT INTO errand_payload (job, headers, args) VALUES (?1, ?2, ?3)`
+	sqlDeletePayload = `DELETE FROM errand_payload WHERE job = ?1`
+	sqlDeleteHistory = `DELETE FROM errand_history WHERE job = ?1`
+)
+
+// plainColumns are all that need be bound for a job that has nothing but args:
+// the others have their defaults.
+const plainColumns = coreColumns + `, args, state`
+
+var (
+	sqlInsertJob      = insertJob(plainColumns + `, headers, ` + keyColumns + `, delay, instance, until, ` + optionColumns)
+	sqlInsertPlainJob = insertJob(plainColumns)
+)
+
+// insertJob returns an INSERT of these columns.
+func insertJob(columns string) string {
+	marks := strings.Repeat(", ?", strings.Count(columns, ",")+1)
+	return `INSERT INTO errand_job (` + columns + `) VALUES (` + marks[2:] + `)`
+}
+
+// inlineLimit is how many bytes of args and headers stay in the job's row.
+// Larger ones are written once, beside it, and never moved.
+const inlineLimit = 2048
+
+// facts are what has to be known of a job when its row goes. Of a leased job none
+// of them changes while the lease is held.
+type facts struct {
+	ID        int64
+	Token     int64
+	Lane      int64
+	State     stateCode
+	Attempt   int
+	UniqueKey sql.NullString `db:"unique_key"`
+	Policy    int64
+	Beside    bool // args and headers are in errand_payload
+}
+
+// jobRow is a job of any table, as sqlx and the prepared statements read it.
+type jobRow struct {
+	facts
+	Queue     string
+	Kind      string
+	Priority  int
+	DueAt     int64 `db:"due_at"`
+	Delay     int64
+	Salt      uint32
+	CreatedAt int64 `db:"created_at"`
+	Instance  int64
+	Until     int64
+	Retry     int64
+	Crashes   int64
+	Snoozes   int64
+	Timeout   int64
+	Doc       []byte // of the policy
+	Headers   []byte
+	Args      []byte
+}
+
+// dest returns where the values of wideColumns go.
+func (r *jobRow) dest(more ...any) []any {
+	all := []any{&r.ID, &r.Lane, &r.Priority, &r.DueAt, &r.Salt, &r.CreatedAt, &r.Token, &r.Attempt, &r.UniqueKey}
+	for _, n := range r.numbers() {
+		all = append(all, n)
+	}
+	return append(append(all, &r.Headers, &r.Args, &r.Beside), more...)
+}
+
+// numbers returns where the values of numberColumns are.
+func (r *jobRow) numbers() [options + 3]*int64 {
+	return [...]*int64{&r.Timeout, &r.Policy, &r.Retry, &r.Crashes, &r.Snoozes}
+}
+
+// id returns the name of the job for the outside.
+func (r *jobRow) id() storage.ID { return storage.NewID(fromMicros(r.CreatedAt), r.Salt, r.ID) }
+
+// counters returns the four counters.
+func (r *jobRow) counters() storage.Counters {
+	return storage.Counters{Attempt: r.Attempt, Retry: int(r.Retry), Crashes: int(r.Crashes), Snoozes: int(r.Snoozes)}
+}
+
+// enter puts a job into errand_job, as scheduled or ready, unless another job
+// holds its unique key: then it returns the ID of that one. A ready job of a call
+// that adds it alone is leased at once if a worker of this process waits for it,
+// which saves the page on which it would have been ready.
+func (t *tx) enter(now time.Time, r *jobRow, scope storage.UniqueScope) (holder storage.ID, err error) {
+	if r.UniqueKey.Valid {
+		holder, err = t.claimKey(r, scope)
+		if err != nil || !holder.IsZero() && holder != r.id() { // its own, if it is for ever
+			return holder, err
+		}
+	}
+	var to *handoff
+	if t.single && r.State == ready {
+		if to, err = t.receiver(now, r); err != nil {
+			return storage.ID{}, err
+		}
+	}
+	if r.Lane, err = t.lane(r.Queue, r.Kind); err != nil {
+		return storage.ID{}, err
+	}
+	if r.Doc != nil {
+		if r.Policy, err = t.policy(r.Doc); err != nil {
+			return storage.ID{}, err
+		}
+	}
+	if to != nil {
+		r.State, r.Token, r.Attempt, r.Instance = running, t.token(), 1, to.holder
+		r.Until = micros(now.Add(to.offer.length))
+	}
+	if err := t.insert(r); err != nil {
+		return storage.ID{}, err
+	}
+	t.refer(r.Policy, 1)
+	t.move(r.Lane, 0, int(r.State))
+	switch {
+	case to != nil:
+		return storage.ID{}, t.handTo(to, r)
+	case r.State == ready:
+		t.fresh.add(r.ID, laneName{r.Queue, r.Kind})
+	default:
+		t.notifyAll(storage.Event{Due: fromMicros(r.DueAt)})
+	}
+	return storage.ID{}, nil
+}
+
+// insert writes the row, and the payload beside it unless that is there already.
+func (t *tx) insert(r *jobRow) error {
+	var args, headers any
+	switch {
+	case !r.Beside:
+		args = r.Args
+		if r.Args == nil { // as read from a BLOB of no bytes
+			args = []byte{}
+		}
+		if r.Headers != nil {
+			headers = r.Headers
+		}
+	case r.Args != nil:
+		if _, err := t.exec(sqlInsertPayload, r.ID, r.Headers, r.Args); err != nil {
+			return err
+		}
+	}
+	values := make([]any, 0, 20)
+	values = append(values, r.ID, r.Lane, r.Priority, r.DueAt, r.Salt, r.CreatedAt, args, int(r.State))
+	numbers, set := r.numbers(), r.Token|r.Delay
+	for _, n := range numbers {
+		set |= *n
+	}
+	if set == 0 && headers == nil && !r.UniqueKey.Valid {
+		_, err := t.exec(sqlInsertPlainJob, values...)
+		return err
+	}
+	values = append(values, headers, r.Token, r.Attempt, nullable(r.UniqueKey.String), r.Delay, r.Instance, r.Until)
+	for _, n := range numbers[:options] {
+		values = append(values, *n)
+	}
+	_, err := t.exec(sqlInsertJob, values...)
+	return err
+}
+
+// departure says where a job goes that leaves its table.
+type departure struct {
+	// state is done, cancelled or dead for a copy in the table of that state. It is
+	// ready for a dead job that has entered errand_job again, and 0 for one that goes
+	// for good, with all that belongs to it.
+	state stateCode
+	at    int64
+	error string
+
+	purgeAt  int64  // of a finished job
+	reason   string // of a dead one, as the next
+	inEffect int64  // the policy
+	// Crashes become crashes * keepCrashes + crashes.
+	keepCrashes, crashes, snoozes int
+}
+
+// leave takes a job out of its table. It reports whether the job was there, with
+// this token and in this state. The row of a finished job is deleted already.
+func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
+	to, from, n := int(e.state), int(f.State), int64(1)
+	switch e.state {
+	case done, cancelled:
+		n, err = t.execCount(sqlKeep, e.keepCrashes, to, e.at, e.purgeAt, nullable(e.error), f.ID, f.Token, from)
+	case dead:
+		n, err = t.execCount(sqlBury, e.keepCrashes, e.crashes, e.snoozes, e.inEffect, e.at, e.reason, e.error, f.ID, f.Token, from)
+	default:
+		to = 0
+	}
+	if n > 0 && err == nil && from <= running {
+		n, err = t.execCount(sqlDropJob, f.ID, f.Token, from)
+	}
+	if n == 0 || err != nil {
+		return false, err
+	}
+	switch {
+	case from == dead:
+		if _, err := t.exec(sqlDropDead, f.ID); err != nil {
+			return false, err
+		}
+		t.refer(e.inEffect, -1)
+	case from <= running && f.UniqueKey.Valid:
+		if _, err := t.exec(sqlReleaseKey, f.UniqueKey.String, f.ID); err != nil {
+			return false, err
+		}
+	}
+	t.move(f.Lane, from, to)
+	if to == dead {
+		t.refer(e.inEffect, 1)
+	} else if to == 0 {
+		t.refer(f.Policy, -1)
+	}
+	if e.state != 0 {
+		return true, nil
+	}
+	return true, t.deleteBelongings(f)
+}
+
+// execCount runs a statement and returns how many rows it has changed.
+func (t *tx) execCount(text string, args ...any) (int64, error) {
+	res, err := t.exec(text, args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// deleteBelongings deletes what is kept beside a job that is gone.
+func (t *tx) deleteBelongings(f *facts) error {
+	if f.Attempt > 1 || f.Attempt == 1 && f.State != running { // else nothing has failed
+		if _, err := t.exec(sqlDeleteHistory, f.ID); err != nil {
+			return err
+		}
+	}
+	if f.Beside {
+		if _, err := t.exec(sqlDeletePayload, f.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
