@@ -28,9 +28,7 @@ type ownTx struct {
 	tx *sql.Tx
 
 	mu     sync.Mutex
-	meta   meta  // the counters as the last EnqueueTx or CancelTx left them
-	used   bool  // there was one: workers are to know when it has committed
-	raised bool  // it has inserted a job
+	used   bool  // by EnqueueTx or CancelTx: workers are to know when it has committed
 	cancel bool  // a running job was asked to stop
 	failed error // of one, after which there is no way but back
 }
@@ -106,7 +104,6 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		return err
 	}
 	finished = true
-	sure := own.unchanged(app)
 	if err := tx.Commit(); err != nil {
 		if errors.Is(err, sql.ErrTxDone) {
 			return fmt.Errorf("errand: transaction: ended by the function that it was given to: %w", err)
@@ -114,9 +111,6 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		return s.commitFailed(err)
 	}
 	if own.used {
-		if sure {
-			app.remember(own.meta)
-		}
 		s.listeners.notify(storage.Event{Cancel: own.cancel})
 		s.wake.others()
 	}
@@ -128,14 +122,6 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		}
 	}
 	return nil
-}
-
-// unchanged tells whether the counters are as they were left, for
-// the application may have gone back to a savepoint. Only a job that is inserted
-// creates a lane, and it raises the key.
-func (o *ownTx) unchanged(app *statements) bool {
-	var next int64
-	return o.raised && app.row(sqlNextJob, nil, &next) == nil && next == o.meta.nextJob
 }
 
 // end waits for an EnqueueTx that is under way, lets no other one begin, and

@@ -70,13 +70,8 @@ func (s *Store) insideOwn(own *ownTx, f func(t *tx) error) (err error) {
 	if err := inTx(s.app); err != nil {
 		return err
 	}
-	t := &tx{execer: s.app, store: s, stmts: s.app, begun: true, counts: map[laneState]int64{}}
-	if own.used { // they may not be as they were left: the application may have gone back to a savepoint
-		if err := t.row(sqlMeta, nil, t.meta.dest()...); err != nil {
-			return err
-		}
-		t.was = t.meta
-	} else if _, err := t.counters(); err != nil {
+	t := &tx{execer: s.app, store: s, stmts: s.app, counts: map[laneState]int64{}}
+	if _, err := t.counters(); err != nil {
 		return err
 	}
 	if err := f(t); err != nil {
@@ -85,7 +80,7 @@ func (s *Store) insideOwn(own *ownTx, f func(t *tx) error) (err error) {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	own.meta, own.used, own.raised = t.meta, true, t.meta.nextJob > t.was.nextJob
+	own.used = true
 	own.cancel = own.cancel || t.event != nil && t.event.Cancel
 	return nil
 }
