@@ -9,6 +9,8 @@ import (
 	"github.com/errandq/errand/storage/sqlite"
 )
 
+const otherColumn = "PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = replace(sql, 'retry', 'retrx')"
+
 // What is in the file and cannot be of errand is called damage, whoever meets it.
 func TestDamage_NotAsWritten(t *testing.T) {
 	ctx := context.Background()
@@ -44,8 +46,14 @@ func TestDamage_NotAsWritten(t *testing.T) {
 			}
 			return err
 		}},
-		"column":     {"PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = replace(sql, 'retry', 'retrx')", nil},
-		"index":      {"DROP INDEX errand_dead_ended", nil},
+		"column": {otherColumn, func(s *sqlite.Store, e []storage.Enqueued) error {
+			_, err := s.Job(ctx, e[0].ID)
+			_, other := s.Exchange(ctx, t0, storage.Exchange{Length: 1, Want: 1, Source: source("a")})
+			if !errors.Is(other, storage.ErrCorrupt) {
+				return other
+			}
+			return err
+		}},
 		"version":    {"DROP TABLE errand_migration", nil},
 		"no version": {"DELETE FROM errand_migration", nil},
 	} {
@@ -73,5 +81,20 @@ func TestDamage_NotAsWritten(t *testing.T) {
 				t.Errorf("%v, want ErrCorrupt", err)
 			}
 		})
+	}
+}
+
+// The doctor compares the tables with what the migrations make of them.
+func TestDamage_Schema(t *testing.T) {
+	for _, damage := range []string{otherColumn, "DROP INDEX errand_dead_ended", "DROP TABLE errand_cause"} {
+		d := newDB(t, nil)
+		if err := d.open().Close(); err != nil {
+			t.Fatal(err)
+		}
+		d.exec(damage)
+		found, err := sqlite.Examine(t.Context(), d.path, false, t0)
+		if err != nil || !has(found, "schema", sqlite.SeverityError) {
+			t.Errorf("%s: the doctor says %v (%v), want an error about the schema", damage, found, err)
+		}
 	}
 }

@@ -442,9 +442,19 @@ func (d *doctor) schema() error {
 	}
 	if err := checkMinWriter(d.ctx, conn); err != nil {
 		d.say("schema", SeverityError, "update errand", "%v", err)
-	} else if have < schemaVersion {
+		return nil
+	}
+	if have == schemaVersion {
+		err = checkSchema(d.ctx, conn)
+	}
+	switch {
+	case errors.Is(err, storage.ErrCorrupt):
+		d.say("schema", SeverityError, remedyRestore, "%v", err)
+	case err != nil:
+		return err
+	case have < schemaVersion:
 		d.say("schema", SeverityNote, "", "version %d, will become %d when it is opened", have, schemaVersion)
-	} else {
+	default:
 		d.say("schema", SeverityOK, "", "version %d", have)
 	}
 	return nil

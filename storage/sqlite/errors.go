@@ -70,6 +70,15 @@ func unread(err error) error {
 	return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
 }
 
+// misfit puts [storage.ErrCorrupt] before the error of a statement of errand that
+// does not fit the schema: it has no fault, so the schema has one.
+func misfit(err error) error {
+	if isCode(err, lib.SQLITE_ERROR) {
+		return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
+	}
+	return err
+}
+
 // scanError returns what the error of a Scan means. If rows were closed because a
 // context ended, Scan does not return the reason, and rows does.
 func scanError(rows *sql.Rows, err error) error {

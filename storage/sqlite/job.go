@@ -98,7 +98,7 @@ func (s *Store) reading(ctx context.Context, pool *sqlx.DB, fn func(tx *sqlx.Tx)
 	if err != nil {
 		return ended(ctx, translate(err))
 	}
-	err = translate(unread(fn(tx)))
+	err = translate(misfit(unread(fn(tx))))
 	return ended(ctx, errors.Join(err, tx.Rollback()))
 }
 

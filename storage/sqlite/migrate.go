@@ -84,10 +84,7 @@ func migrate(ctx context.Context, conn *sql.Conn) (err error) {
 			return err
 		}
 	}
-	if have == schemaVersion {
-		return checkSchema(ctx, conn)
-	}
-	if have > schemaVersion {
+	if have >= schemaVersion {
 		return nil
 	}
 	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
@@ -164,9 +161,10 @@ var intended = sync.OnceValues(func() (all []object, err error) {
 	return objects(context.Background(), db)
 })
 
-// checkSchema makes sure that the tables are those of the migrations. Where the
-// list of them is damaged, an index may be missing, or a column have another
-// name: what fails then says nothing of damage, and what does not is worse.
+// checkSchema makes sure that the tables are those of the migrations, for the
+// doctor. Where the list of them is damaged, a table may be missing, or a column
+// have another name: then statements cannot be prepared, which is called damage.
+// But nothing fails for want of an index.
 func checkSchema(ctx context.Context, conn *sql.Conn) error {
 	want, err := intended()
 	if err != nil {

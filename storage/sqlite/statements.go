@@ -71,7 +71,8 @@ func (s *statements) prepare(text string) (driver.Stmt, error) {
 	if !ok {
 		return nil, fmt.Errorf("errand: connection %T cannot prepare", s.raw)
 	}
-	return c.PrepareContext(context.Background(), text)
+	st, err := c.PrepareContext(context.Background(), text)
+	return st, misfit(err)
 }
 
 func (s *statements) bind(args ...any) ([]driver.NamedValue, error) {
