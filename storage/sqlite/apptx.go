@@ -260,7 +260,7 @@ func (s *Store) checkCommits() (committed, over bool) {
 	c := &s.commits
 	transactions := s.turn.transactions.Load() // before the counter is read
 	var next int64
-	err := reader{context.Background(), s.inner.DB}.row(sqlNextJob, nil, &next)
+	err := plain{context.Background(), s.inner.DB}.row(sqlNextJob, nil, &next)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil && next > c.lo {

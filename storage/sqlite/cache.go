@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"database/sql"
 	"maps"
 	"slices"
 	"sync"
@@ -106,21 +105,6 @@ func (c *cache) follow(was, now int64, lanes map[laneName]int64) {
 		c.add(lanes)
 		c.generation = now
 	}
-}
-
-// scanEach calls f after each row of a query was scanned into dest.
-func scanEach(rows *sql.Rows, err error, dest []any, f func()) error {
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := rows.Scan(dest...); err != nil {
-			return scanError(rows, err)
-		}
-		f()
-	}
-	return rows.Err()
 }
 
 func (c *cache) lane(name laneName) (int64, bool) {

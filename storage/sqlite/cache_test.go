@@ -58,7 +58,7 @@ func TestCache_ReadsWhatIsNew(t *testing.T) {
 		if _, err := stores[0].Enqueue(ctx, time.Now(), jobs); err != nil {
 			t.Fatal(err)
 		}
-		db := &counter{asker: reader{ctx, stores[1].read.DB}}
+		db := &counter{asker: plain{ctx, stores[1].read.DB}}
 		var m meta
 		if err := db.row(sqlMeta, nil, m.dest()...); err != nil {
 			t.Fatal(err)

@@ -145,7 +145,7 @@ func (s *Store) runCheck(f *os.File) {
 func (s *Store) checkTables(ctx context.Context) (found []string, err error) {
 	db := openPool(s.path, 1, s.opts, readerPragmas)
 	defer func() { _ = db.Close() }() // it has only read
-	r := reader{ctx, db}
+	r := plain{ctx, db}
 	tables := []string{"sqlite_schema"}
 	var name string
 	if err := r.each(sqlOwnTables, nil, []any{&name}, func() { tables = append(tables, name) }); err != nil {

@@ -210,19 +210,47 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// reader runs SQL on the read-only connections.
-type reader struct {
+// plain runs SQL through database/sql: in a transaction that the application has
+// begun, and on the read-only connections.
+type plain struct {
 	ctx context.Context
-	db  *sql.DB
+	db  sqlDB
 }
 
-func (r reader) each(text string, args, dest []any, f func()) error {
-	rows, err := r.db.QueryContext(r.ctx, text, args...)
-	return ended(r.ctx, scanEach(rows, err, dest, f))
+// sqlDB is a [sql.Tx] or a [sql.DB].
+type sqlDB interface {
+	querier
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-func (r reader) row(text string, args []any, dest ...any) error {
-	return ended(r.ctx, unread(r.db.QueryRowContext(r.ctx, text, args...).Scan(dest...)))
+func (p plain) exec(text string, args ...any) (sql.Result, error) {
+	return p.db.ExecContext(p.ctx, text, args...)
+}
+
+// each calls f after each row of a query was scanned into dest.
+func (p plain) each(text string, args, dest []any, f func()) error {
+	rows, err := p.db.QueryContext(p.ctx, text, args...)
+	if err != nil {
+		return ended(p.ctx, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := rows.Scan(dest...); err != nil {
+			return ended(p.ctx, scanError(rows, err))
+		}
+		f()
+	}
+	return ended(p.ctx, rows.Err())
+}
+
+func (p plain) row(text string, args []any, dest ...any) error {
+	found := false
+	err := p.each(text, args, dest, func() { found = true })
+	if err == nil && !found {
+		err = sql.ErrNoRows
+	}
+	return err
 }
 
 // pools are the connections to the database.

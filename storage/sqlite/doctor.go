@@ -405,7 +405,7 @@ func (d *doctor) integrity() error {
 	if d.full {
 		text, name = sqlFullCheck, "integrity_check"
 	}
-	lines, err := quickCheck(reader{d.ctx, d.db}, text)
+	lines, err := quickCheck(plain{d.ctx, d.db}, text)
 	if err != nil {
 		return err
 	}
@@ -491,7 +491,7 @@ func (d *doctor) rules() error {
 func (d *doctor) jobs() error {
 	var state, n int64
 	var all []string
-	err := reader{d.ctx, d.db}.each(sqlJobsByState, nil, []any{&state, &n}, func() {
+	err := plain{d.ctx, d.db}.each(sqlJobsByState, nil, []any{&state, &n}, func() {
 		name := fmt.Sprintf("state %d", state)
 		if state > 0 && state < int64(len(stateNames)) {
 			name = string(stateNames[state])
@@ -514,7 +514,7 @@ func (d *doctor) instances() error {
 	var id int64
 	var name string
 	var leases int
-	err := reader{d.ctx, d.db}.each(sqlLeasesOf, nil, []any{&id, &name, &leases}, func() {
+	err := plain{d.ctx, d.db}.each(sqlLeasesOf, nil, []any{&id, &name, &leases}, func() {
 		registered[id] = true
 		alive, err := locked(instancePath(d.path, id), d.info)
 		switch {

@@ -99,7 +99,7 @@ func inTx(db execer) error {
 }
 
 func (s *Store) checkDatabase(db plain) error {
-	path, err := databaseFile(db.ctx, db.tx)
+	path, err := databaseFile(db.ctx, db.db)
 	if endedTx(err) {
 		return fmt.Errorf("errand: transaction: %w", err)
 	}

@@ -61,7 +61,7 @@ func (l *listeners) asked(counter int64) bool {
 
 // refresh reads the counters and brings the cache up to date, without the writer.
 func (s *Store) refresh(ctx context.Context) (m meta, err error) {
-	db := reader{ctx, s.inner.DB}
+	db := plain{ctx, s.inner.DB}
 	if err := s.readMeta(db, &m); err != nil {
 		return m, err
 	}

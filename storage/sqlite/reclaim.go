@@ -302,20 +302,11 @@ func fateOf(token int64, notes map[int64]host.Note, crashed bool) storage.Fate {
 
 func (s *Store) held(ctx context.Context, text string, of ...any) ([]candidate, error) {
 	s.observed.reads++
-	rows, err := s.inner.QueryContext(ctx, text, of...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
 	var out []candidate
-	for rows.Next() {
-		var c candidate
-		if err := rows.Scan(&c.id, &c.token, &c.until, &c.fate, &c.lease); err != nil {
-			return nil, scanError(rows, err)
-		}
-		out = append(out, c)
-	}
-	return out, rows.Err()
+	var c candidate
+	dest := []any{&c.id, &c.token, &c.until, &c.fate, &c.lease}
+	err := plain{ctx, s.inner}.each(text, of, dest, func() { out = append(out, c) })
+	return out, err
 }
 
 // reclaim takes the leases that have not changed since they were observed, and

@@ -234,7 +234,7 @@ func New(db *sql.DB, opts *Options) (*Store, error) {
 	if err := checkFileSystem(path, o); err != nil {
 		return nil, err
 	}
-	if err := checkSync(reader{context.Background(), db}.row); err != nil && o.Durability == Full {
+	if err := checkSync(plain{context.Background(), db}.row); err != nil && o.Durability == Full {
 		return nil, translate(err)
 	} else if err != nil {
 		o.Logger.Warn("errand: a crash of the system or a power cut may damage the file", "error", translate(err))

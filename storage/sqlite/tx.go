@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -314,30 +313,6 @@ func (t *tx) lane(queue, kind string) (int64, error) {
 	}
 	t.lanes[name] = lane
 	return lane, nil
-}
-
-// plain is the execer of a transaction that the application has begun.
-type plain struct {
-	ctx context.Context
-	tx  *sql.Tx
-}
-
-func (p plain) exec(text string, args ...any) (sql.Result, error) {
-	return p.tx.ExecContext(p.ctx, text, args...)
-}
-
-func (p plain) each(text string, args, dest []any, f func()) error {
-	rows, err := p.tx.QueryContext(p.ctx, text, args...)
-	return scanEach(rows, err, dest, f)
-}
-
-func (p plain) row(text string, args []any, dest ...any) error {
-	found := false
-	err := p.each(text, args, dest, func() { found = true })
-	if err == nil && !found {
-		err = sql.ErrNoRows
-	}
-	return err
 }
 
 // micros gives t in whole microseconds, rounded down.
