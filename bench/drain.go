@@ -9,15 +9,15 @@ import (
 
 // drain measures workers on jobs that are there already.
 type drain struct {
-	n     int
-	keep  bool
-	fails int // how often each job fails before it succeeds
-	lanes int // over how many queues the jobs are spread, if more than one
+	n      int
+	keep   bool
+	fails  int // how often each job fails before it succeeds
+	queues int // over how many the jobs are spread, and all kinds, if more than one
 }
 
 func (w drain) run(ctx context.Context, t *trial) error {
 	o := setup{keep: w.keep, retries: w.fails}
-	for i := range w.lanes {
+	for i := range w.queues {
 		o.queues = append(o.queues, fmt.Sprintf("q%d", i))
 	}
 	s, err := t.open(ctx, o)
@@ -37,14 +37,14 @@ func (w drain) run(ctx context.Context, t *trial) error {
 	return t.stop(n)
 }
 
-// fill enqueues n jobs before anything is measured, into these queues in turn if
-// there are any.
+// fill enqueues n jobs before anything is measured, into these queues and all
+// kinds in turn if there are any.
 func fill(ctx context.Context, s system, n int, pad string, queues ...string) error {
 	for from := 0; from < n; from += 5000 {
 		all := jobs(from, min(5000, n-from), pad)
 		for i := range all {
-			if len(queues) > 0 {
-				all[i].Queue = queues[all[i].N%len(queues)]
+			if n := all[i].N; len(queues) > 0 {
+				all[i].Queue, all[i].Kind = queues[n%len(queues)], 1+n/len(queues)%len(kinds)
 			}
 		}
 		if err := s.EnqueueMany(ctx, all); err != nil {

@@ -44,8 +44,11 @@ func (e *errandQueue) args(j *newJob) (errand.Args, *errand.JobOptions) {
 	if !j.Due.IsZero() || j.Priority != 0 || j.Queue != "" {
 		o = &errand.JobOptions{DueAt: j.Due, Priority: j.Priority, Queue: j.Queue}
 	}
-	if j.Other {
+	switch {
+	case j.Other:
 		return other(j.payload), o
+	case j.Kind > 0:
+		return kinds[j.Kind-1].args(j.payload), o
 	}
 	return work(j.payload), o
 }
@@ -80,6 +83,11 @@ func (e *errandQueue) EnqueueTx(ctx context.Context, j newJob, note string) erro
 
 func (e *errandQueue) Work(ctx context.Context, n int, handle func(context.Context, *job) error) error {
 	w := errand.NewWorker(e.q, &errand.WorkerOptions{Concurrency: n, Queues: e.queues})
+	for i := range kinds {
+		if e.queues != nil {
+			kinds[i].handle(w, handle)
+		}
+	}
 	errand.Handle(w, func(ctx context.Context, j *errand.Job[work]) error {
 		return handle(ctx, &job{payload: payload(j.Args), Attempt: j.Attempt})
 	})

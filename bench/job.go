@@ -19,6 +19,7 @@ type newJob struct {
 	Due      time.Time // zero is at once
 	Priority int
 	Queue    string // empty is the usual one; only errand has others
+	Kind     int    // 0 is the usual one; only errand has others, 1 to 50
 	Other    bool   // of a kind that nobody handles
 }
 
