@@ -132,7 +132,7 @@ func (c *cache) update(l *lineup) {
 	l.last = max(l.last, c.last)
 }
 
-// open gives the lanes of a source that exist and are not paused, sorted; c is
+// open returns the lanes of a source that exist and are not paused, sorted; c is
 // locked.
 func (c *cache) open(src *storage.Source) []int64 {
 	lanes := []int64{}
@@ -157,14 +157,14 @@ func (c *cache) name(lane int64) (laneName, bool) {
 	return n, ok
 }
 
-// others gives the instances but for this one, and how often they have changed.
+// others returns the instances but for this one, and how often they have changed.
 func (c *cache) others(self int64) ([]peer, int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return slices.DeleteFunc(slices.Clone(c.instances), func(r peer) bool { return r.id == self }), c.changes
 }
 
-// alone tells whether no other instance is registered, and how often the
+// alone reports whether no other instance is registered, and how often the
 // instances had changed then.
 func (c *cache) alone(self int64) (alone bool, changes int64) {
 	c.mu.RLock()
@@ -172,7 +172,7 @@ func (c *cache) alone(self int64) (alone bool, changes int64) {
 	return !slices.ContainsFunc(c.instances, func(r peer) bool { return r.id != self }), c.changes
 }
 
-// knows tells whether an instance is registered.
+// knows reports whether an instance is registered.
 func (c *cache) knows(id int64) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -33,7 +33,7 @@ const (
 
 var _ storage.Timekeeper = (*Store)(nil)
 
-// seen takes note of the time that a write was given, and gives it in
+// seen takes note of the time that a write was given, and returns it in
 // microseconds.
 func (t *tx) seen(now time.Time) int64 {
 	at := micros(now)

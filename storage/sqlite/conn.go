@@ -148,7 +148,7 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// databaseFile gives the path of the main database of a connection, and "" for
+// databaseFile returns the path of the main database of a connection, and "" for
 // one in memory. It is asked by the plain PRAGMA: a SELECT from its table would
 // begin to read, and a transaction that reads may not be let write later.
 func databaseFile(ctx context.Context, db interface {
@@ -188,7 +188,7 @@ func supported(version string) error {
 	return nil
 }
 
-// numbers gives the parts of a version; what is no number counts as 0.
+// numbers returns the parts of a version; what is no number counts as 0.
 func numbers(version string) (n []int) {
 	for part := range strings.SplitSeq(version, ".") {
 		v, _ := strconv.Atoi(part)
@@ -197,7 +197,7 @@ func numbers(version string) (n []int) {
 	return n
 }
 
-// sameFile tells whether two paths name one file.
+// sameFile reports whether two paths name one file.
 func sameFile(a, b string) bool {
 	if a == b {
 		return true

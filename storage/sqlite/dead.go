@@ -34,7 +34,7 @@ RETURNING id, lane, state, attempt, args IS NULL, policy`
 // holds the writer for some milliseconds only.
 const stepLimit = 500
 
-// deadArgs gives the arguments of sqlDeadList (down) or sqlDeadSelect. The
+// deadArgs returns the arguments of sqlDeadList (down) or sqlDeadSelect. The
 // position is also put into the bounds of the time of death, which are what the
 // index is entered with.
 func deadArgs(f storage.DeadFilter, at storage.Position, down bool, limit int) []any {
@@ -59,8 +59,8 @@ func deadArgs(f storage.DeadFilter, at storage.Position, down bool, limit int) [
 	return []any{f.Queue, f.Kind, string(f.Reason), from, before, f.Error, died, key, limit}
 }
 
-// bound gives a time in microseconds, and the last or first there is for one
-// beyond: turned around it would choose what nobody meant.
+// bound returns a time in microseconds. A time out of range becomes the nearest
+// one in range: an overflow would choose other jobs.
 func bound(t time.Time) int64 {
 	switch {
 	case t.After(time.UnixMicro(math.MaxInt64)):
@@ -95,7 +95,7 @@ func (s *Store) DeadLetters(ctx context.Context, f storage.DeadFilter, after sto
 	return out, next, nil
 }
 
-// choose gives the IDs that one step is about, found without the writer.
+// choose returns the IDs that one step is about, found without the writer.
 func (s *Store) choose(ctx context.Context, sel storage.DeadSelection) (ids []storage.ID, next storage.Position, err error) {
 	if len(sel.IDs) > 0 {
 		return sel.IDs, next, nil

@@ -93,8 +93,8 @@ func (t *tx) extend(l storage.Lease, until int64) (storage.ItemResult, error) {
 	return storage.Applied, nil
 }
 
-// due tells whether a worker would find a job to lease, and when the next
-// scheduled one is due.
+// due reports whether a worker would find a job to lease, and returns when the
+// next scheduled job is due.
 func (t *tx) due(now time.Time, from storage.Source) (bool, time.Time, error) {
 	next, err := t.nextDue()
 	if err != nil || next != 0 && next <= micros(now) {
@@ -114,7 +114,7 @@ func timeOrZero(us int64) time.Time {
 	return fromMicros(us)
 }
 
-// nextDue gives the due time of the first scheduled job, 0 if there is none.
+// nextDue returns the due time of the first scheduled job, 0 if there is none.
 func (t *tx) nextDue() (int64, error) {
 	var us int64
 	err := t.row(sqlNext, nil, &us)
@@ -124,7 +124,7 @@ func (t *tx) nextDue() (int64, error) {
 	return us, err
 }
 
-// promote makes due scheduled jobs ready, and gives the due time of the first
+// promote makes due scheduled jobs ready, and returns the due time of the first
 // that stays scheduled.
 func (t *tx) promote(at int64) (time.Time, error) {
 	next, err := t.nextDue()

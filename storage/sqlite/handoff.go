@@ -10,8 +10,8 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// offers are the workers of this process to whom jobs can be handed in the
-// transaction that enqueues them.
+// offers are the workers of this process that take jobs in the transaction which
+// enqueues them.
 type offers struct {
 	mu   sync.Mutex
 	shut bool                     // the Store is closing
@@ -69,7 +69,8 @@ func (os *offers) list() []*offer {
 	return nil
 }
 
-// shutAll has nothing leased any more: a Store that closes would keep it.
+// shutAll withdraws all offers: what a Store leased while it closes would stay
+// leased.
 func (os *offers) shutAll() {
 	os.mu.Lock()
 	defer os.mu.Unlock()
@@ -82,11 +83,11 @@ type handoff struct {
 	offer  *offer
 	began  time.Time
 	jobs   []storage.Leased
-	holder int64 // once a job was inserted for it
+	holder int64 // the instance; set when a job is inserted as leased
 }
 
-// fresh are jobs that a call has inserted as ready, and that nobody knows of
-// yet: how many there are of each lane, and the key of the first.
+// fresh are the jobs that the call under way has inserted as ready and not
+// announced: how many there are of each lane, and the key of the first.
 type fresh struct {
 	first int64
 	lanes map[laneName]int
@@ -111,7 +112,7 @@ func (f *fresh) remove(jobs []storage.Leased) {
 	}
 }
 
-// in tells whether one of them is in a source.
+// in reports whether src has the lane of one of them.
 func (f *fresh) in(src storage.Source) bool {
 	for lane, n := range f.lanes {
 		if n > 0 && slices.Contains(src.Queues, lane.queue) && slices.Contains(src.Kinds, lane.kind) {
@@ -130,8 +131,8 @@ func (f *fresh) any() bool {
 	return false
 }
 
-// handOver ends a call that may have inserted jobs. It leases what an exchange
-// of each offer would lease now, and has the workers told of what is left.
+// handOver ends a call that may have inserted jobs. It leases to each offer what
+// an Exchange would lease now, and announces what is left.
 func (t *tx) handOver(now time.Time) error {
 	f := &t.fresh
 	defer t.announce()
@@ -141,7 +142,7 @@ func (t *tx) handOver(now time.Time) error {
 		}
 		jobs, err := t.leaseTo(o, now)
 		if errors.Is(err, errUnregistered) {
-			break // that is the worker's trouble, not the caller's
+			break // the worker will meet it; the caller has done nothing wrong
 		}
 		if err != nil {
 			return err
@@ -216,7 +217,7 @@ func (t *tx) leaseTo(o *offer, now time.Time) ([]storage.Leased, error) {
 	return out.Leased, err
 }
 
-// handoff gives what this transaction hands to an offer, nil if that is closed.
+// handoff returns what this transaction hands to an offer, nil if that is closed.
 func (t *tx) handoff(o *offer) *handoff {
 	for _, h := range t.handoffs {
 		if h.offer == o {

@@ -14,7 +14,7 @@ import (
 
 // Asking for a column takes as long as a tenth of the whole, so that the numbers
 // that most jobs do not have come as one, which for them is NULL.
-// No limit: who asks stops reading when it has enough.
+// There is no limit: the reader stops when it has enough.
 var sqlHeads = `SELECT id, priority, due_at, attempt, salt, created_at, headers, args, unique_key,
 CASE WHEN ` + strings.ReplaceAll(numberColumns, ",", " |") + ` OR args IS NULL
 THEN ` + strings.ReplaceAll(numberColumns, ", ", " || ' ' || ") + ` || ' ' || (args IS NULL) END
@@ -22,8 +22,8 @@ FROM errand_job WHERE state = 2 AND lane = ?1 ORDER BY priority DESC, due_at, id
 
 const headColumns = 10
 
-// set takes what the driver gives for sqlHeads: int64, string, []byte that is
-// nobody else's, nil.
+// set takes the values of a row of sqlHeads. The driver returns int64, string,
+// nil, and []byte that nobody else has.
 func (r *jobRow) set(lane int64, v []driver.Value) error {
 	var ints [6]int64
 	for i := range ints {
@@ -87,7 +87,7 @@ func (s *statements) advance(at *head) (bool, error) {
 	return true, at.row.set(at.lane, s.heads[:])
 }
 
-// merge reads the first lanes of a lineup side by side and gives the first n
+// merge reads the first lanes of a lineup side by side and returns the first n
 // jobs, until it is called again. Of each lane it reads no more than one row
 // ahead. The lineup is afterwards as if they were leased.
 func (s *statements) merge(l *lineup, n int) (out []jobRow, err error) {

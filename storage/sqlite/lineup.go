@@ -84,7 +84,7 @@ func (ls *lineups) stir(lane int64) {
 	ls.stirred = lane
 }
 
-// of gives the lineup of a source.
+// of returns the lineup of a source.
 func (ls *lineups) of(src *storage.Source) *lineup {
 	ls.stirred = 0
 	i := slices.IndexFunc(ls.all, func(l *lineup) bool {
@@ -103,7 +103,7 @@ func (ls *lineups) of(src *storage.Source) *lineup {
 	return l
 }
 
-// lineup gives that of a source, with the lanes that were created in this
+// lineup returns that of a source, with the lanes that were created in this
 // transaction.
 func (t *tx) lineup(src *storage.Source) *lineup {
 	l := t.stmts.lineups.of(src)
@@ -125,7 +125,7 @@ func (t *tx) lineup(src *storage.Source) *lineup {
 	return l
 }
 
-// has tells whether jobs of this name are in the source.
+// has reports whether jobs of this name are in the source.
 func (l *lineup) has(name laneName) bool {
 	return slices.Contains(l.source.Kinds, name.kind) && slices.Contains(l.source.Queues, name.queue)
 }
@@ -254,7 +254,7 @@ func (t *tx) survey(l *lineup) error {
 	return nil
 }
 
-// anyReady tells whether a job of a source is ready.
+// anyReady reports whether a job of a source is ready.
 func (t *tx) anyReady(src *storage.Source) (bool, error) {
 	l := t.lineup(src)
 	err := t.survey(l)

@@ -122,7 +122,7 @@ func migrate(ctx context.Context, conn *sql.Conn) (err error) {
 // object is a table, an index or a view.
 type object struct{ name, text string }
 
-// objects gives what migrations have made.
+// objects returns what migrations have made.
 func objects(ctx context.Context, db interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }) (all []object, err error) {

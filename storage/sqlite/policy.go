@@ -19,7 +19,7 @@ const (
 // mostPolicies is how many documents are kept in memory.
 const mostPolicies = 1000
 
-// policy gives the number under which a policy document is stored, and 0 for
+// policy returns the number under which a policy document is stored, and 0 for
 // none.
 func (t *tx) policy(doc []byte) (int64, error) {
 	if len(doc) == 0 {
@@ -66,7 +66,7 @@ func (t *tx) refer(policy, n int64) {
 
 // flushPolicies writes what refer has counted. When policies are added, or jobs
 // deleted after their time, it also deletes policies that nothing refers to. Not
-// when any job ends: the next one may have the same.
+// whenever a job ends: the next job may have the same policy.
 func (t *tx) flushPolicies() error {
 	for policy, n := range t.refs {
 		if n == 0 {

@@ -59,7 +59,7 @@ func (r *planRow) lastJob() (id storage.ID) {
 	return id
 }
 
-// nullTime gives t in microseconds, or NULL if it is zero.
+// nullTime returns t in microseconds, or NULL if it is zero.
 func nullTime(t time.Time) sql.NullInt64 {
 	if t.IsZero() {
 		return sql.NullInt64{}

@@ -74,13 +74,13 @@ func (t *tx) plans(firings []storage.Firing) (plans, error) {
 	return all, nil
 }
 
-// current tells whether a firing takes effect.
+// current reports whether a firing takes effect.
 func (p plans) current(f *storage.Firing) bool {
 	have := p[f.Name].Revision
 	return have != 0 && have == f.Revision
 }
 
-// answers gives the plans as they are now.
+// answers returns the plans as they are now.
 func (p plans) answers(firings []storage.Firing) []storage.Fired {
 	out := make([]storage.Fired, len(firings))
 	for i := range firings {
@@ -112,7 +112,7 @@ func (t *tx) fire(now time.Time, firings []storage.Firing) ([]storage.Fired, err
 	return out, nil
 }
 
-// fireOne takes the ticks of a firing, moves p on, and gives them as they are
+// fireOne takes the ticks of a firing, moves p on, and returns them as they are
 // in the history, never nil.
 func (t *tx) fireOne(now time.Time, p *planRow, f *storage.Firing) ([]storage.Tick, error) {
 	taken := make([]storage.Tick, len(f.Ticks))
@@ -167,7 +167,7 @@ func (t *tx) take(now time.Time, p *planRow, tick *storage.NewTick) (storage.Tic
 	return entry, nil
 }
 
-// live tells whether a job is scheduled, ready or running.
+// live reports whether a job is scheduled, ready or running.
 func (t *tx) live(id storage.ID) (bool, error) {
 	if id.IsZero() {
 		return false, nil

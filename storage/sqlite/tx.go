@@ -68,7 +68,7 @@ func (m *meta) dest() []any {
 	return []any{&m.minWriter, &m.nextJob, &m.nextToken, &m.nextInstance, &m.gen, &m.clock, &m.shifting, &m.asked}
 }
 
-// numbers gives the rows of errand_number, by id.
+// numbers returns the rows of errand_number, by id.
 func (m *meta) numbers() [8]int64 {
 	return [...]int64{int64(m.minWriter), m.nextJob, m.nextToken, m.nextInstance, m.gen, m.clock, m.shifting, m.asked}
 }
@@ -84,20 +84,20 @@ type tx struct {
 	execer
 	store      *Store
 	stmts      *statements // nil in a transaction of the application's own connection
-	begun      bool        // it is no look before a transaction
+	inTx       bool        // false in a probe, which runs outside a transaction
 	was        meta
 	meta       meta
 	counts     map[laneState]int64
 	lanes      map[laneName]int64 // created in this transaction, or found by it
 	created    int64              // of them, those that were created
 	refs       map[int64]int64    // references to policies
-	tidy       bool               // policies that have none are to go
+	tidy       bool               // policies without references are deleted at the end
 	registered int64              // this instance, if it was registered in this transaction
 	fresh      fresh              // of the call under way
 	single     bool               // the call under way adds one job
 	handoffs   []*handoff         // what is handed to workers after the commit
 	event      *storage.Event     // for the workers, after the commit
-	others     bool               // the workers of other processes are to know too
+	others     bool               // event is for the workers of other processes too
 	after      []func()           // run after the commit
 	undo       []func()           // run after a rollback
 }
@@ -127,8 +127,9 @@ func (s *statements) dataVersion() (version uint32, err error) {
 	return version, err
 }
 
-// recall gives the counters without reading them, if nobody has written since
-// this connection did. That is for transactions that have begun.
+// recall sets m to the counters without reading them. It reports false if another
+// connection has written since this one did, or may have. It must be called in a
+// transaction.
 func (s *statements) recall(m *meta) bool {
 	k := s.known
 	s.known.ok = false
@@ -143,9 +144,9 @@ func (s *statements) recall(m *meta) bool {
 	return true
 }
 
-// checkLineups drops the lineups if anything has been written since they were
-// right. What is read after that may be newer, which does them no harm: they
-// are dropped the next time then.
+// checkLineups drops the lineups if another connection has written since they
+// were right. A commit between this check and the next read does no harm: then
+// the next check drops them.
 func (s *statements) checkLineups() {
 	version, err := s.dataVersion()
 	if err != nil || version != s.lineups.version {
@@ -161,11 +162,10 @@ func (s *statements) remember(m meta) {
 	s.lineups.version = version
 }
 
-// counters takes over the counters, and refuses a database that has become too
-// new.
+// counters reads the counters, and refuses a database that has become too new.
 func (t *tx) counters() (recalled bool, err error) {
 	m := &t.meta
-	if recalled = t.begun && t.stmts.recall(m); !recalled {
+	if recalled = t.inTx && t.stmts.recall(m); !recalled {
 		if err := t.store.readMeta(t, m); err != nil {
 			return false, err
 		}
@@ -174,9 +174,9 @@ func (t *tx) counters() (recalled bool, err error) {
 	return recalled, tooNew(m.minWriter)
 }
 
-// load is counters, and brings the cache up to date if another process changed
-// what is in it. It is not for a transaction of the application, in which
-// lanes may have been created already that are never committed.
+// load reads the counters, and brings the cache up to date if another process
+// has changed what it holds. It must not be called in a transaction of the
+// application, which may have created lanes that are never committed.
 func (t *tx) load() error {
 	recalled, err := t.counters()
 	if err != nil {
@@ -227,7 +227,7 @@ func (t *tx) rolledBack() {
 	}
 }
 
-// committed does what waits for the commit.
+// committed does what had to wait for the commit.
 func (t *tx) committed() {
 	t.stmts.remember(t.meta)
 	t.store.floor.raise(&t.meta)
@@ -248,8 +248,8 @@ func (t *tx) committed() {
 	}
 }
 
-// notify has workers told of e after the commit. Of several the earliest due
-// time counts.
+// notify tells the workers of this process of e after the commit. Of several
+// events the earliest due time counts.
 func (t *tx) notify(e storage.Event) {
 	if t.event == nil {
 		t.event = &e
@@ -262,7 +262,7 @@ func (t *tx) notify(e storage.Event) {
 	}
 }
 
-// notifyAll is notify for the workers of other processes as well.
+// notifyAll tells the workers of all processes.
 func (t *tx) notifyAll(e storage.Event) {
 	t.notify(e)
 	t.others = true
@@ -286,7 +286,7 @@ func (t *tx) token() int64 {
 	return t.meta.nextToken - 1
 }
 
-// lane gives the number of a lane, creating it if need be.
+// lane returns the number of a lane, creating it if need be.
 func (t *tx) lane(queue, kind string) (int64, error) {
 	name := laneName{queue, kind}
 	if lane, ok := t.store.cache.lane(name); ok {
@@ -315,7 +315,7 @@ func (t *tx) lane(queue, kind string) (int64, error) {
 	return lane, nil
 }
 
-// micros gives t in whole microseconds, rounded down.
+// micros returns t in whole microseconds, rounded down.
 func micros(t time.Time) int64 { return t.UnixMicro() }
 
 // dueMicros rounds up, so that nothing starts early.

@@ -333,7 +333,7 @@ func (w *writer) attempt(batch *[]*request) (culprit int, err error) {
 	})
 	*batch = live
 	t := w.newTx()
-	t.begun = true
+	t.inTx = true
 	defer t.letGo()
 	culprit = -1
 	err = t.load()
