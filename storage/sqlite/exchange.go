@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -20,7 +21,7 @@ const (
 	sqlPromote = `UPDATE errand_job SET state = 2 WHERE id IN
 (SELECT id FROM errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000) RETURNING lane`
 	sqlLease = `UPDATE errand_job SET state = 3, token = ?, instance = ?, until = ?, attempt = attempt + 1
-WHERE id = ?`
+WHERE id = ? AND state = 2`
 	sqlPayload = `SELECT headers, args FROM errand_payload WHERE job = ?1`
 )
 
@@ -172,7 +173,11 @@ func (t *tx) lease(x *storage.Exchange, until int64) (out []storage.Leased, err 
 		r := &rows[i]
 		r.State, r.Token = running, t.token()
 		r.Attempt++
-		if _, err := t.exec(sqlLease, r.Token, to, end, r.ID); err != nil {
+		n, err := t.execCount(sqlLease, r.Token, to, end, r.ID)
+		if err == nil && n == 0 {
+			err = fmt.Errorf("%w: job %d is not ready: an index has it as ready", storage.ErrCorrupt, r.ID)
+		}
+		if err != nil {
 			return nil, err
 		}
 		t.move(r.Lane, ready, running)

@@ -68,65 +68,48 @@ func (r *jobRow) setRest(text string) error {
 // place returns that of the job in the common order.
 func (r *jobRow) place() place { return place{r.Priority, r.DueAt, r.ID} }
 
-// head is the first job of a lane that has not been taken yet.
+// head reads the ready jobs of a lane for one merge: those that were read ahead,
+// then those of a statement.
 type head struct {
-	*berth
-	slot int // of the statement
-	rows driver.Rows
-	row  jobRow
-}
-
-// advance reads the next row; false if there is none.
-func (s *statements) advance(at *head) (bool, error) {
-	switch err := at.rows.Next(s.heads[:]); {
-	case errors.Is(err, io.EOF):
-		return false, nil
-	case err != nil:
-		return false, err
-	}
-	return true, at.row.set(at.lane, s.heads[:])
+	*ahead
+	lane  int64
+	taken int // jobs of the lane that the merge returns
+	slot  int // of the statement
+	rows  driver.Rows
 }
 
 // merge reads the first lanes of a lineup side by side and returns the first n
-// jobs, until it is called again. Of each lane it reads no more than one row
-// ahead. The lineup is afterwards as if they were leased.
+// jobs, until it is called again. The lineup is afterwards as if they were leased.
 func (s *statements) merge(l *lineup, n int) (out []jobRow, err error) {
 	clear(s.merged)
 	out = s.merged[:0]
 	defer func() { s.merged = out }()
+	most := 1
+	if n < readAhead*len(l.order) && s.lineups.read < mostAhead {
+		most = readAhead
+	}
 	err = s.hold(func() error {
-		var heads []*head // that were opened
-		var free []int    // slots of those that have been read to their end
-		defer func() {
-			for _, at := range heads {
-				at.head = nil
-				_ = at.rows.Close() // read to its end, or cut short on purpose
-			}
-		}()
+		m := merger{statements: s}
+		defer m.close()
 		for len(out) < n && len(l.order) > 0 {
 			b := l.order[0]
 			at := b.head
 			if at == nil {
-				slot := len(heads)
-				if k := len(free); k > 0 {
-					slot, free = free[k-1], free[:k-1]
-				}
-				if at, err = s.open(slot, b); err != nil {
+				at = m.visit(b)
+			} else {
+				out = append(out, at.jobs[at.next])
+				at.next++
+				at.taken++
+				s.lineups.read--
+			}
+			if at.left() == 0 && !at.end {
+				if err := m.fill(at, most); err != nil {
 					return err
 				}
-				heads = append(heads, at)
-			} else {
-				out = append(out, at.row)
 			}
-			more, err := s.advance(at)
-			switch {
-			case err != nil:
-				return err
-			case more:
-				l.set(b, at.row.place())
-			default:
-				_ = at.rows.Close()
-				free = append(free, at.slot)
+			if at.left() > 0 {
+				l.set(b, at.jobs[at.next].place())
+			} else {
 				l.empty(b)
 			}
 		}
@@ -135,24 +118,80 @@ func (s *statements) merge(l *lineup, n int) (out []jobRow, err error) {
 	return out, err
 }
 
-// open begins to read a lane with one of several equal statements.
-func (s *statements) open(slot int, b *berth) (*head, error) {
-	for len(s.lanes) <= slot {
-		st, err := s.prepare(sqlHeads)
-		if err != nil {
-			return nil, err
+// merger is what one merge has open.
+type merger struct {
+	*statements
+	visited []*berth
+	open    int   // statements, of which some may be
+	free    []int // again
+}
+
+func (m *merger) visit(b *berth) *head {
+	b.head = &head{ahead: m.lineups.aheadOf(b.lane), lane: b.lane}
+	m.visited = append(m.visited, b)
+	return b.head
+}
+
+// fill reads jobs ahead, at least one if there is any, and at most most.
+func (m *merger) fill(at *head, most int) error {
+	if at.rows == nil {
+		if err := m.begin(at); err != nil {
+			return err
 		}
-		s.lanes = append(s.lanes, st)
 	}
-	args, err := s.bind(b.lane)
+	at.jobs, at.next = at.jobs[:0], 0
+	for len(at.jobs) < most {
+		switch err := at.rows.Next(m.heads[:]); {
+		case errors.Is(err, io.EOF):
+			_ = at.rows.Close()
+			m.free = append(m.free, at.slot)
+			at.end, at.rows = true, nil
+			return nil
+		case err != nil:
+			return err
+		}
+		var r jobRow
+		if err := r.set(at.lane, m.heads[:]); err != nil {
+			return err
+		}
+		at.jobs = append(at.jobs, r)
+		m.lineups.read++
+	}
+	return nil
+}
+
+// begin begins to read a lane with one of several equal statements, after the
+// jobs that the merge has taken already.
+func (m *merger) begin(at *head) error {
+	at.slot = m.open
+	if k := len(m.free); k > 0 {
+		at.slot, m.free = m.free[k-1], m.free[:k-1]
+	} else {
+		m.open++
+	}
+	for len(m.lanes) <= at.slot {
+		st, err := m.prepare(sqlHeads)
+		if err != nil {
+			return err
+		}
+		m.lanes = append(m.lanes, st)
+	}
+	args, err := m.bind(at.lane)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	rows, err := s.lanes[slot].(driver.StmtQueryContext).QueryContext(context.Background(), args)
-	if err != nil {
-		return nil, err
+	at.rows, err = m.lanes[at.slot].(driver.StmtQueryContext).QueryContext(context.Background(), args)
+	for i := 0; err == nil && i < at.taken; i++ {
+		err = at.rows.Next(m.heads[:])
 	}
-	at := &head{berth: b, slot: slot, rows: rows}
-	b.head = at
-	return at, nil
+	return err
+}
+
+func (m *merger) close() {
+	for _, b := range m.visited {
+		if rows := b.head.rows; rows != nil {
+			_ = rows.Close() // cut short on purpose
+		}
+		b.head = nil
+	}
 }

@@ -20,6 +20,10 @@ const (
 	// fewLanes may simply be opened, to find out whether there is anything in
 	// them.
 	fewLanes = 4
+	// readAhead is how many jobs of a lane are read at a time if a merge takes
+	// fewer of each, and mostAhead how many are kept then, of all lanes.
+	readAhead = 8
+	mostAhead = 8192
 )
 
 // lineups is what a connection knows of the ready jobs of each source, so that
@@ -29,6 +33,32 @@ type lineups struct {
 	version uint32    // of the database, for which it holds
 	all     []*lineup // the one used last comes first
 	stirred int64     // the lane that was stirred last, and all know it
+	ahead   map[int64]*ahead
+	read    int // jobs that were read ahead
+}
+
+// ahead are the first ready jobs of a lane, which were read and not yet leased. A
+// worker of many lanes takes few jobs of each at a time, and to begin a statement
+// takes as long as to read several rows.
+type ahead struct {
+	jobs []jobRow
+	next int  // of jobs; those before have been leased
+	end  bool // there are none after jobs
+}
+
+func (a *ahead) left() int { return len(a.jobs) - a.next }
+
+// aheadOf returns what was read ahead of a lane.
+func (ls *lineups) aheadOf(lane int64) *ahead {
+	a := ls.ahead[lane]
+	if a == nil {
+		if ls.ahead == nil {
+			ls.ahead = map[int64]*ahead{}
+		}
+		a = &ahead{}
+		ls.ahead[lane] = a
+	}
+	return a
 }
 
 // lineup is the lanes of a source, in the order of their first jobs.
@@ -69,12 +99,17 @@ func (p *place) before(o *place) bool {
 }
 
 // forget drops all that is known.
-func (ls *lineups) forget() { ls.all, ls.stirred = nil, 0 }
+func (ls *lineups) forget() { ls.all, ls.ahead, ls.read, ls.stirred = nil, nil, 0, 0 }
 
-// stir says that a job of a lane has become ready.
+// stir says that a job of a lane has become ready, or is no longer, without having
+// been leased.
 func (ls *lineups) stir(lane int64) {
 	if lane == ls.stirred {
 		return
+	}
+	if a := ls.ahead[lane]; a != nil {
+		ls.read -= a.left()
+		delete(ls.ahead, lane)
 	}
 	for _, l := range ls.all {
 		if i, ok := l.find(lane); ok {

@@ -275,9 +275,9 @@ func (t *tx) move(lane int64, from, to int) {
 	}
 	if to != 0 {
 		t.counts[laneState{lane, to}]++
-		if to == ready && t.stmts != nil {
-			t.stmts.lineups.stir(lane)
-		}
+	}
+	if t.stmts != nil && (to == ready || from == ready && to != running) {
+		t.stmts.lineups.stir(lane)
 	}
 }
 
