@@ -34,19 +34,19 @@ type DeadLetters struct{ q *Queue }
 // DeadLetters returns the dead letters of the queue.
 func (q *Queue) DeadLetters() *DeadLetters { return &DeadLetters{q} }
 
-// DeadFilter selects dead letters. A job is selected if it matches all fields that
+// JobFilter selects jobs. A job is selected if it matches all fields that
 // are not zero.
-type DeadFilter struct {
+type JobFilter struct {
 	// IDs names the jobs, at most 10,000; no other field may be set with them.
 	IDs    []ID
 	Queue  string
 	Kind   string
 	Reason Reason
-	// DiedFrom and DiedBefore bound the time of death: DiedFrom is included,
-	// DiedBefore is not.
-	DiedFrom   time.Time
-	DiedBefore time.Time
-	// OlderThan is the least time since the death. It excludes DiedBefore.
+	// EndedFrom and EndedBefore bound the time when a job ended, which for a dead
+	// letter is its death: EndedFrom is included, EndedBefore is not.
+	EndedFrom   time.Time
+	EndedBefore time.Time
+	// OlderThan is the least time since the death. It excludes EndedBefore.
 	OlderThan time.Duration
 	// Error must occur in the last error, in any ASCII case; at most 1,024 bytes.
 	Error string
@@ -85,7 +85,7 @@ type RedriveResult struct {
 	Redriven int
 	// Duplicates stayed dead because another job holds their unique key.
 	Duplicates []ID
-	// NotFound are the jobs of DeadFilter.IDs that are not dead.
+	// NotFound are the jobs of JobFilter.IDs that are not dead.
 	NotFound []ID
 }
 
@@ -100,9 +100,9 @@ const (
 )
 
 // List returns a page of the dead letters that match, the latest death first. With
-// DeadFilter.IDs it returns the dead ones of these jobs on one page, in the order
+// JobFilter.IDs it returns the dead ones of these jobs on one page, in the order
 // of IDs.
-func (d *DeadLetters) List(ctx context.Context, filter DeadFilter, o *ListOptions) (DeadPage, error) {
+func (d *DeadLetters) List(ctx context.Context, filter JobFilter, o *ListOptions) (DeadPage, error) {
 	o = cmp.Or(o, &ListOptions{})
 	var f faults
 	sel := d.selection(&f, filter)
@@ -168,7 +168,7 @@ func (d *DeadLetters) Get(ctx context.Context, id ID) (JobInfo, error) {
 //
 // It works in short transactions, between which others write. Beside an error the
 // result says what was done before; that stays done.
-func (d *DeadLetters) Redrive(ctx context.Context, filter DeadFilter, o *RedriveOptions) (RedriveResult, error) {
+func (d *DeadLetters) Redrive(ctx context.Context, filter JobFilter, o *RedriveOptions) (RedriveResult, error) {
 	o = cmp.Or(o, &RedriveOptions{})
 	var f faults
 	sel := d.selection(&f, filter)
@@ -179,7 +179,7 @@ func (d *DeadLetters) Redrive(ctx context.Context, filter DeadFilter, o *Redrive
 		return RedriveResult{}, err
 	}
 	var r RedriveResult
-	err := d.each(ctx, sel, func(sel storage.DeadSelection) (storage.DeadStep, error) {
+	err := d.each(ctx, sel, func(sel storage.Selection) (storage.Step, error) {
 		step, err := d.q.store.Redrive(ctx, d.q.clock.current(ctx), sel, o.Queue)
 		r.Redriven += step.N
 		r.Duplicates = append(r.Duplicates, step.Duplicates...)
@@ -190,10 +190,10 @@ func (d *DeadLetters) Redrive(ctx context.Context, filter DeadFilter, o *Redrive
 }
 
 // Purge deletes the dead letters that match for good, and returns their number. For
-// the zero filter it returns [ErrPurgeAll]: set DeadFilter.All to delete all of
+// the zero filter it returns [ErrPurgeAll]: set JobFilter.All to delete all of
 // them. Like Redrive it works in short transactions. Beside an error it returns how
 // many jobs were deleted before.
-func (d *DeadLetters) Purge(ctx context.Context, filter DeadFilter) (int, error) {
+func (d *DeadLetters) Purge(ctx context.Context, filter JobFilter) (int, error) {
 	if !filter.All && !filter.narrows() {
 		return 0, ErrPurgeAll
 	}
@@ -203,7 +203,7 @@ func (d *DeadLetters) Purge(ctx context.Context, filter DeadFilter) (int, error)
 		return 0, err
 	}
 	n := 0
-	err := d.each(ctx, sel, func(sel storage.DeadSelection) (storage.DeadStep, error) {
+	err := d.each(ctx, sel, func(sel storage.Selection) (storage.Step, error) {
 		step, err := d.q.store.PurgeDead(ctx, sel)
 		n += step.N
 		return step, err
@@ -212,10 +212,10 @@ func (d *DeadLetters) Purge(ctx context.Context, filter DeadFilter) (int, error)
 }
 
 // each calls do for a selection step by step.
-func (d *DeadLetters) each(ctx context.Context, sel storage.DeadSelection, do func(storage.DeadSelection) (storage.DeadStep, error)) error {
+func (d *DeadLetters) each(ctx context.Context, sel storage.Selection, do func(storage.Selection) (storage.Step, error)) error {
 	if len(sel.IDs) > 0 {
 		for ids := range slices.Chunk(sel.IDs, idStep) {
-			if _, err := do(storage.DeadSelection{IDs: ids}); err != nil {
+			if _, err := do(storage.Selection{IDs: ids}); err != nil {
 				return err
 			}
 		}
@@ -227,7 +227,7 @@ func (d *DeadLetters) each(ctx context.Context, sel storage.DeadSelection, do fu
 	if err != nil || len(latest) == 0 {
 		return err
 	}
-	sel.Filter.DiedBefore = latest[0].EndedAt.Add(time.Microsecond)
+	sel.Filter.EndedBefore = latest[0].EndedAt.Add(time.Microsecond)
 	for {
 		step, err := do(sel)
 		if err != nil || step.Next == (storage.Position{}) {
@@ -238,15 +238,15 @@ func (d *DeadLetters) each(ctx context.Context, sel storage.DeadSelection, do fu
 }
 
 // narrows reports whether a field other than All is set.
-func (f *DeadFilter) narrows() bool { return len(f.IDs) > 0 || f.matches() }
+func (f *JobFilter) narrows() bool { return len(f.IDs) > 0 || f.matches() }
 
-func (f *DeadFilter) matches() bool {
-	return f.Queue != "" || f.Kind != "" || f.Reason != "" || !f.DiedFrom.IsZero() || !f.DiedBefore.IsZero() ||
+func (f *JobFilter) matches() bool {
+	return f.Queue != "" || f.Kind != "" || f.Reason != "" || !f.EndedFrom.IsZero() || !f.EndedBefore.IsZero() ||
 		f.OlderThan != 0 || f.Error != ""
 }
 
 // selection checks a filter and returns it as the store takes it.
-func (d *DeadLetters) selection(f *faults, filter DeadFilter) storage.DeadSelection {
+func (d *DeadLetters) selection(f *faults, filter JobFilter) storage.Selection {
 	if filter.All && filter.narrows() {
 		f.field("all", true, "must be the only condition")
 	}
@@ -261,7 +261,7 @@ func (d *DeadLetters) selection(f *faults, filter DeadFilter) storage.DeadSelect
 		if len(filter.IDs) > maxIDs {
 			f.field("ids", len(filter.IDs), fmt.Sprintf("must be at most %d in one call", maxIDs))
 		}
-		return storage.DeadSelection{IDs: distinct(filter.IDs)}
+		return storage.Selection{IDs: distinct(filter.IDs)}
 	}
 	if filter.Queue != "" {
 		f.add(checkName("queue", filter.Queue))
@@ -277,20 +277,20 @@ func (d *DeadLetters) selection(f *faults, filter DeadFilter) storage.DeadSelect
 	if len(filter.Error) > maxMatch || !isText(filter.Error) {
 		f.field("error", filter.Error, fmt.Sprintf("must be at most %d bytes of valid UTF-8 without NUL", maxMatch))
 	}
-	before := filter.DiedBefore
+	before := filter.EndedBefore
 	switch {
 	case filter.OlderThan < 0:
 		f.field("older_than", filter.OlderThan, "must not be negative")
 	case filter.OlderThan > 0 && !before.IsZero():
-		f.field("older_than", filter.OlderThan, "must be zero if died_before is set")
+		f.field("older_than", filter.OlderThan, "must be zero if ended_before is set")
 	case filter.OlderThan > 0:
 		before = d.q.clock.Now().Add(-filter.OlderThan).Truncate(time.Microsecond).Add(time.Microsecond)
-	case !before.IsZero() && before.Before(filter.DiedFrom):
-		f.field("died_before", before, "must not be before died_from "+filter.DiedFrom.Format(time.RFC3339Nano))
+	case !before.IsZero() && before.Before(filter.EndedFrom):
+		f.field("ended_before", before, "must not be before ended_from "+filter.EndedFrom.Format(time.RFC3339Nano))
 	}
-	return storage.DeadSelection{Filter: storage.DeadFilter{
+	return storage.Selection{Filter: storage.Filter{
 		Queue: filter.Queue, Kind: filter.Kind, Reason: filter.Reason,
-		DiedFrom: filter.DiedFrom, DiedBefore: before, Error: filter.Error,
+		EndedFrom: filter.EndedFrom, EndedBefore: before, Error: filter.Error,
 	}}
 }
 
@@ -319,7 +319,7 @@ func cursor(p storage.Position) string {
 		return ""
 	}
 	b := []byte{cursorVersion}
-	b = binary.BigEndian.AppendUint64(b, uint64(p.DiedAt.UnixMicro()))
+	b = binary.BigEndian.AppendUint64(b, uint64(p.At.UnixMicro()))
 	b = binary.BigEndian.AppendUint64(b, uint64(p.Key))
 	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 	return base64.RawURLEncoding.EncodeToString(b)
@@ -336,7 +336,7 @@ func readCursor(f *faults, field, s string) storage.Position {
 		return storage.Position{}
 	}
 	return storage.Position{
-		DiedAt: time.UnixMicro(int64(binary.BigEndian.Uint64(b[1:]))).UTC(),
-		Key:    int64(binary.BigEndian.Uint64(b[9:])),
+		At:  time.UnixMicro(int64(binary.BigEndian.Uint64(b[1:]))).UTC(),
+		Key: int64(binary.BigEndian.Uint64(b[9:])),
 	}
 }

@@ -87,7 +87,7 @@ func (c *cemetery) bury(tb testing.TB, i int) {
 func (c *cemetery) number(id errand.ID) int { return slices.Index(c.ids, id) }
 
 // list returns all that a filter finds, page by page.
-func (c *cemetery) list(f errand.DeadFilter, limit int, after string) (found []int, pages []int, err error) {
+func (c *cemetery) list(f errand.JobFilter, limit int, after string) (found []int, pages []int, err error) {
 	for {
 		page, err := c.q.DeadLetters().List(context.Background(), f, &errand.ListOptions{Limit: limit, After: after})
 		if err != nil {
@@ -119,7 +119,7 @@ func (c *cemetery) gone(t *testing.T) (out []int) {
 	}
 	// All of them anew, so that those which died at the same time keep their order.
 	if len(out) > 0 {
-		if _, err := c.q.DeadLetters().Purge(context.Background(), errand.DeadFilter{All: true}); err != nil {
+		if _, err := c.q.DeadLetters().Purge(context.Background(), errand.JobFilter{All: true}); err != nil {
 			t.Fatal(err)
 		}
 		for i := range theDead {
@@ -130,7 +130,7 @@ func (c *cemetery) gone(t *testing.T) (out []int) {
 }
 
 // chosen is what a filter means, in the simplest words.
-func chosen(f errand.DeadFilter) (out []int) {
+func chosen(f errand.JobFilter) (out []int) {
 	for i, g := range theDead {
 		died := fuzzDay.Add(g.after)
 		lower := func(s string) string {
@@ -143,7 +143,7 @@ func chosen(f errand.DeadFilter) (out []int) {
 		}
 		switch {
 		case f.Queue != "" && f.Queue != g.queue, f.Kind != "" && f.Kind != g.kind, f.Reason != "" && f.Reason != g.reason,
-			!f.DiedFrom.IsZero() && died.Before(f.DiedFrom), !f.DiedBefore.IsZero() && !died.Before(f.DiedBefore),
+			!f.EndedFrom.IsZero() && died.Before(f.EndedFrom), !f.EndedBefore.IsZero() && !died.Before(f.EndedBefore),
 			f.OlderThan > 0 && fuzzDay.Add(24*time.Hour).Sub(died) < f.OlderThan, !strings.Contains(lower(g.error), lower(f.Error)):
 		default:
 			out = append(out, i)
@@ -152,9 +152,9 @@ func chosen(f errand.DeadFilter) (out []int) {
 	return out
 }
 
-// FuzzDeadFilter compares what filters select on SQLite, in the model, and by
+// FuzzJobFilter compares what filters select on SQLite, in the model, and by
 // the words of their documentation.
-func FuzzDeadFilter(f *testing.F) {
+func FuzzJobFilter(f *testing.F) {
 	s, err := sqlite.Open(filepath.Join(f.TempDir(), "jobs.db"), &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true, Ballast: -1})
 	if err != nil {
 		f.Fatal(err)
@@ -172,16 +172,16 @@ func FuzzDeadFilter(f *testing.F) {
 	f.Add(byte(6), "", "", "", int64(0), int64(0), int64(0), int64(0), "", byte(2), "")
 	f.Add(byte(10), "", "", "", int64(0), int64(0), int64(24*3600-1), int64(0), "", byte(2), "")
 	f.Fuzz(func(t *testing.T, what byte, queue, kind, reason string, from, fromNano, before, beforeNano int64, text string, limit byte, after string) {
-		filter := errand.DeadFilter{Queue: queue, Kind: kind, Reason: errand.Reason(reason), Error: text, All: what&4 != 0}
+		filter := errand.JobFilter{Queue: queue, Kind: kind, Reason: errand.Reason(reason), Error: text, All: what&4 != 0}
 		if from != 0 {
-			filter.DiedFrom = time.Unix(from, fromNano%1e9)
+			filter.EndedFrom = time.Unix(from, fromNano%1e9)
 		}
 		switch {
 		case before == 0:
 		case what&8 != 0:
 			filter.OlderThan = time.Duration(before)*time.Second + time.Duration(beforeNano%1e9)
 		default:
-			filter.DiedBefore = time.Unix(before, beforeNano%1e9)
+			filter.EndedBefore = time.Unix(before, beforeNano%1e9)
 		}
 		type answer struct {
 			found, pages, gone []int

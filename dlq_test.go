@@ -74,7 +74,7 @@ func (g *graveyard) die(id errand.ID, queue, kind string, reason errand.Reason, 
 }
 
 // list returns the IDs of all dead letters that match, page by page.
-func (g *graveyard) list(f errand.DeadFilter, limit int) (ids []errand.ID) {
+func (g *graveyard) list(f errand.JobFilter, limit int) (ids []errand.ID) {
 	g.t.Helper()
 	for after := ""; ; {
 		page, err := g.DeadLetters().List(g.t.Context(), f, &errand.ListOptions{Limit: limit, After: after})
@@ -121,21 +121,21 @@ func TestDeadLetters_List(t *testing.T) {
 	ids := func(ids ...errand.ID) []errand.ID { return ids }
 	for _, test := range []struct {
 		name string
-		f    errand.DeadFilter
+		f    errand.JobFilter
 		want []errand.ID
 	}{
-		{"everything, the latest first", errand.DeadFilter{}, ids(d, c, b, a)},
-		{"everything, said so", errand.DeadFilter{All: true}, ids(d, c, b, a)},
-		{"queue", errand.DeadFilter{Queue: "mail"}, ids(b)},
-		{"kind", errand.DeadFilter{Kind: "value"}, ids(c)},
-		{"reason", errand.DeadFilter{Reason: errand.ReasonCrashed}, ids(d)},
-		{"error text", errand.DeadFilter{Error: "Refused"}, ids(c, a)},
-		{"error text is no pattern", errand.DeadFilter{Error: "100%"}, ids(c)},
-		{"times", errand.DeadFilter{DiedFrom: fromHere, DiedBefore: before}, ids(c, b, a)},
-		{"age", errand.DeadFilter{OlderThan: time.Hour + 2*time.Minute}, ids(b, a)},
-		{"two at once", errand.DeadFilter{Kind: "note", Error: "refused"}, ids(a)},
-		{"none", errand.DeadFilter{Queue: "other"}, nil},
-		{"by ID, as named, once each", errand.DeadFilter{IDs: ids(b, errand.ID{1}, d, b)}, ids(b, d)},
+		{"everything, the latest first", errand.JobFilter{}, ids(d, c, b, a)},
+		{"everything, said so", errand.JobFilter{All: true}, ids(d, c, b, a)},
+		{"queue", errand.JobFilter{Queue: "mail"}, ids(b)},
+		{"kind", errand.JobFilter{Kind: "value"}, ids(c)},
+		{"reason", errand.JobFilter{Reason: errand.ReasonCrashed}, ids(d)},
+		{"error text", errand.JobFilter{Error: "Refused"}, ids(c, a)},
+		{"error text is no pattern", errand.JobFilter{Error: "100%"}, ids(c)},
+		{"times", errand.JobFilter{EndedFrom: fromHere, EndedBefore: before}, ids(c, b, a)},
+		{"age", errand.JobFilter{OlderThan: time.Hour + 2*time.Minute}, ids(b, a)},
+		{"two at once", errand.JobFilter{Kind: "note", Error: "refused"}, ids(a)},
+		{"none", errand.JobFilter{Queue: "other"}, nil},
+		{"by ID, as named, once each", errand.JobFilter{IDs: ids(b, errand.ID{1}, d, b)}, ids(b, d)},
 	} {
 		for _, limit := range []int{0, 1, 2, 1000} {
 			if got := g.list(test.f, limit); !reflect.DeepEqual(got, test.want) {
@@ -151,19 +151,19 @@ func TestDeadLetters_refusesBadInput(t *testing.T) {
 	dead := g.DeadLetters()
 	day := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
-		f    errand.DeadFilter
+		f    errand.JobFilter
 		want []fault
 	}{
-		{errand.DeadFilter{Queue: "a b"}, []fault{{"queue", `"a b"`, "must match"}}},
-		{errand.DeadFilter{Kind: "/"}, []fault{{"kind", `"/"`, "must match"}}},
-		{errand.DeadFilter{Reason: "bored"}, []fault{{"reason", `"bored"`, "must be one of exhausted, permanent, crashed, snoozed, decode"}}},
-		{errand.DeadFilter{Error: "\xff"}, []fault{{"error", `"\xff"`, "must be at most 1024 bytes"}}},
-		{errand.DeadFilter{OlderThan: -1}, []fault{{"older_than", "-1ns", "must not be negative"}}},
-		{errand.DeadFilter{OlderThan: 1, DiedBefore: day}, []fault{{"older_than", "1ns", "must be zero if died_before is set"}}},
-		{errand.DeadFilter{DiedFrom: day, DiedBefore: day.Add(-1)}, []fault{{"died_before", "2026-01-01T23:59:59.999999999Z", "must not be before"}}},
-		{errand.DeadFilter{IDs: []errand.ID{id}, Queue: "q"}, []fault{{"ids", "1", "must be the only condition"}}},
-		{errand.DeadFilter{All: true, Kind: "k"}, []fault{{"all", "true", "must be the only condition"}}},
-		{errand.DeadFilter{All: true, IDs: []errand.ID{id}}, []fault{{"all", "true", "must be the only condition"}}},
+		{errand.JobFilter{Queue: "a b"}, []fault{{"queue", `"a b"`, "must match"}}},
+		{errand.JobFilter{Kind: "/"}, []fault{{"kind", `"/"`, "must match"}}},
+		{errand.JobFilter{Reason: "bored"}, []fault{{"reason", `"bored"`, "must be one of exhausted, permanent, crashed, snoozed, decode"}}},
+		{errand.JobFilter{Error: "\xff"}, []fault{{"error", `"\xff"`, "must be at most 1024 bytes"}}},
+		{errand.JobFilter{OlderThan: -1}, []fault{{"older_than", "-1ns", "must not be negative"}}},
+		{errand.JobFilter{OlderThan: 1, EndedBefore: day}, []fault{{"older_than", "1ns", "must be zero if ended_before is set"}}},
+		{errand.JobFilter{EndedFrom: day, EndedBefore: day.Add(-1)}, []fault{{"ended_before", "2026-01-01T23:59:59.999999999Z", "must not be before"}}},
+		{errand.JobFilter{IDs: []errand.ID{id}, Queue: "q"}, []fault{{"ids", "1", "must be the only condition"}}},
+		{errand.JobFilter{All: true, Kind: "k"}, []fault{{"all", "true", "must be the only condition"}}},
+		{errand.JobFilter{All: true, IDs: []errand.ID{id}}, []fault{{"all", "true", "must be the only condition"}}},
 	} {
 		_, err := dead.Redrive(t.Context(), c.f, nil)
 		wantFaults(t, err, c.want...)
@@ -173,19 +173,19 @@ func TestDeadLetters_refusesBadInput(t *testing.T) {
 		wantFaults(t, err, c.want...)
 	}
 	for _, o := range []errand.ListOptions{{Limit: -1}, {Limit: 1001}} {
-		_, err := dead.List(t.Context(), errand.DeadFilter{}, &o)
+		_, err := dead.List(t.Context(), errand.JobFilter{}, &o)
 		wantFaults(t, err, fault{"limit", fmt.Sprint(o.Limit), "must be between 0 and 1000"})
 	}
-	_, err := dead.Redrive(t.Context(), errand.DeadFilter{IDs: make([]errand.ID, 10_001)}, nil)
+	_, err := dead.Redrive(t.Context(), errand.JobFilter{IDs: make([]errand.ID, 10_001)}, nil)
 	wantFaults(t, err, fault{"ids", "10001", "must be at most 10000 in one call"})
-	_, err = dead.List(t.Context(), errand.DeadFilter{IDs: make([]errand.ID, 1001)}, nil)
+	_, err = dead.List(t.Context(), errand.JobFilter{IDs: make([]errand.ID, 1001)}, nil)
 	wantFaults(t, err, fault{"ids", "1001", "must be at most 1000 in a list"})
-	_, err = dead.Redrive(t.Context(), errand.DeadFilter{}, &errand.RedriveOptions{Queue: "?"})
+	_, err = dead.Redrive(t.Context(), errand.JobFilter{}, &errand.RedriveOptions{Queue: "?"})
 	wantFaults(t, err, fault{"queue", `"?"`, "must match"})
-	if _, err := dead.Purge(t.Context(), errand.DeadFilter{}); !errors.Is(err, errand.ErrPurgeAll) {
+	if _, err := dead.Purge(t.Context(), errand.JobFilter{}); !errors.Is(err, errand.ErrPurgeAll) {
 		t.Errorf("Purge without a condition: %v", err)
 	}
-	if got := g.list(errand.DeadFilter{}, 0); len(got) != 1 {
+	if got := g.list(errand.JobFilter{}, 0); len(got) != 1 {
 		t.Errorf("%d dead letters are left: want 1", len(got))
 	}
 }
@@ -195,13 +195,13 @@ func TestDeadLetters_List_cursors(t *testing.T) {
 	for range 3 {
 		g.bury(note{}, nil, errand.ReasonExhausted, "x")
 	}
-	page, err := g.DeadLetters().List(t.Context(), errand.DeadFilter{}, &errand.ListOptions{Limit: 1})
+	page, err := g.DeadLetters().List(t.Context(), errand.JobFilter{}, &errand.ListOptions{Limit: 1})
 	if err != nil || page.Next == "" {
 		t.Fatalf("List gave %+v, %v", page, err)
 	}
 	good := page.Next
 	for _, bad := range []string{"x", "!", good[1:], good[:len(good)-1], good + "A", "B" + good[1:]} {
-		_, err := g.DeadLetters().List(t.Context(), errand.DeadFilter{}, &errand.ListOptions{After: bad})
+		_, err := g.DeadLetters().List(t.Context(), errand.JobFilter{}, &errand.ListOptions{After: bad})
 		wantFaults(t, err, fault{"after", fmt.Sprintf("%q", bad), "must be the Next of a page"})
 	}
 }
@@ -215,7 +215,7 @@ func TestDeadLetters_Redrive(t *testing.T) {
 	}
 	other := g.bury(value{1}, nil, errand.ReasonPermanent, "y")
 
-	r, err := g.DeadLetters().Redrive(t.Context(), errand.DeadFilter{Kind: "value"}, &errand.RedriveOptions{Queue: "later"})
+	r, err := g.DeadLetters().Redrive(t.Context(), errand.JobFilter{Kind: "value"}, &errand.RedriveOptions{Queue: "later"})
 	if err != nil || !reflect.DeepEqual(r, errand.RedriveResult{Redriven: 1}) {
 		t.Fatalf("Redrive by kind gave %+v, %v", r, err)
 	}
@@ -225,15 +225,15 @@ func TestDeadLetters_Redrive(t *testing.T) {
 	}
 
 	gone := errand.ID{1}
-	r, err = g.DeadLetters().Redrive(t.Context(), errand.DeadFilter{IDs: append([]errand.ID{gone, other}, ids[:260]...)}, nil)
+	r, err = g.DeadLetters().Redrive(t.Context(), errand.JobFilter{IDs: append([]errand.ID{gone, other}, ids[:260]...)}, nil)
 	if err != nil || r.Redriven != 260 || !reflect.DeepEqual(r.NotFound, []errand.ID{gone, other}) {
 		t.Fatalf("Redrive by ID gave %d, not found %v, %v", r.Redriven, r.NotFound, err)
 	}
-	r, err = g.DeadLetters().Redrive(t.Context(), errand.DeadFilter{}, nil)
+	r, err = g.DeadLetters().Redrive(t.Context(), errand.JobFilter{}, nil)
 	if err != nil || r.Redriven != 40 {
 		t.Fatalf("Redrive of the rest gave %+v, %v", r, err)
 	}
-	if left := g.list(errand.DeadFilter{}, 0); len(left) > 0 {
+	if left := g.list(errand.JobFilter{}, 0); len(left) > 0 {
 		t.Errorf("still dead: %v", left)
 	}
 }
@@ -245,7 +245,7 @@ func TestDeadLetters_clockSetBack(t *testing.T) {
 	g.bury(note{}, nil, errand.ReasonExhausted, "x")
 	g.bury(note{}, nil, errand.ReasonExhausted, "x")
 	g.now = g.now.Add(-time.Hour)
-	if r, err := g.DeadLetters().Redrive(t.Context(), errand.DeadFilter{}, nil); r.Redriven != 2 || err != nil {
+	if r, err := g.DeadLetters().Redrive(t.Context(), errand.JobFilter{}, nil); r.Redriven != 2 || err != nil {
 		t.Errorf("Redrive gave %+v, %v: want 2", r, err)
 	}
 }
@@ -255,14 +255,14 @@ func TestDeadLetters_Redrive_uniqueKeyHeld(t *testing.T) {
 	o := &errand.JobOptions{Unique: &errand.Unique{Key: "k"}}
 	dead := g.bury(note{}, o, errand.ReasonExhausted, "x")
 	holder := enqueue(t, g.Queue, note{}, o)
-	r, err := g.DeadLetters().Redrive(t.Context(), errand.DeadFilter{}, nil)
+	r, err := g.DeadLetters().Redrive(t.Context(), errand.JobFilter{}, nil)
 	if err != nil || !reflect.DeepEqual(r, errand.RedriveResult{Duplicates: []errand.ID{dead}}) {
 		t.Errorf("Redrive gave %+v, %v: want a duplicate", r, err)
 	}
 	if _, err := g.Cancel(t.Context(), holder); err != nil {
 		t.Fatal(err)
 	}
-	if r, err = g.DeadLetters().Redrive(t.Context(), errand.DeadFilter{}, nil); r.Redriven != 1 || err != nil {
+	if r, err = g.DeadLetters().Redrive(t.Context(), errand.JobFilter{}, nil); r.Redriven != 1 || err != nil {
 		t.Errorf("Redrive with the key free gave %+v, %v", r, err)
 	}
 }
@@ -272,19 +272,19 @@ func TestDeadLetters_Purge(t *testing.T) {
 	a := g.bury(note{}, nil, errand.ReasonExhausted, "x")
 	b := g.bury(note{}, nil, errand.ReasonPermanent, "y")
 	c := g.bury(note{}, nil, errand.ReasonPermanent, "z")
-	if n, err := g.DeadLetters().Purge(t.Context(), errand.DeadFilter{Error: "Z"}); n != 1 || err != nil {
+	if n, err := g.DeadLetters().Purge(t.Context(), errand.JobFilter{Error: "Z"}); n != 1 || err != nil {
 		t.Errorf("Purge by error gave %d, %v", n, err)
 	}
 	if _, err := g.Job(t.Context(), c); !errors.Is(err, errand.ErrNotFound) {
 		t.Errorf("Job of a purged one: %v", err)
 	}
-	if n, err := g.DeadLetters().Purge(t.Context(), errand.DeadFilter{IDs: []errand.ID{a, c}}); n != 1 || err != nil {
+	if n, err := g.DeadLetters().Purge(t.Context(), errand.JobFilter{IDs: []errand.ID{a, c}}); n != 1 || err != nil {
 		t.Errorf("Purge by ID gave %d, %v", n, err)
 	}
-	if got := g.list(errand.DeadFilter{}, 0); !reflect.DeepEqual(got, []errand.ID{b}) {
+	if got := g.list(errand.JobFilter{}, 0); !reflect.DeepEqual(got, []errand.ID{b}) {
 		t.Errorf("left are %v, want %v", got, b)
 	}
-	if n, err := g.DeadLetters().Purge(t.Context(), errand.DeadFilter{All: true}); n != 1 || err != nil {
+	if n, err := g.DeadLetters().Purge(t.Context(), errand.JobFilter{All: true}); n != 1 || err != nil {
 		t.Errorf("Purge of all gave %d, %v", n, err)
 	}
 	wantNothing(t, g.Queue)
@@ -299,26 +299,26 @@ type stepwise struct {
 	fail  error
 }
 
-func (s *stepwise) Redrive(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
+func (s *stepwise) Redrive(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
 	if s.fail != nil && s.steps == 2 {
-		return storage.DeadStep{}, s.fail
+		return storage.Step{}, s.fail
 	}
 	if s.steps++; s.steps > 100 {
-		return storage.DeadStep{}, errors.New("no end")
+		return storage.Step{}, errors.New("no end")
 	}
 	s.dies()
 	// The earliest that is left and matches.
 	f := sel.Filter
-	if !sel.After.DiedAt.IsZero() {
-		f.DiedFrom = sel.After.DiedAt.Add(time.Microsecond)
+	if !sel.After.At.IsZero() {
+		f.EndedFrom = sel.After.At.Add(time.Microsecond)
 	}
 	all, _, err := s.DeadLetters(ctx, f, storage.Position{}, 1000)
 	if err != nil || len(all) == 0 {
-		return storage.DeadStep{}, err
+		return storage.Step{}, err
 	}
 	r := all[len(all)-1]
-	step, err := s.Store.Redrive(ctx, now, storage.DeadSelection{IDs: []errand.ID{r.ID}}, queue)
-	step.Next = storage.Position{DiedAt: r.EndedAt, Key: r.Key}
+	step, err := s.Store.Redrive(ctx, now, storage.Selection{IDs: []errand.ID{r.ID}}, queue)
+	step.Next = storage.Position{At: r.EndedAt, Key: r.Key}
 	return step, err
 }
 
@@ -337,13 +337,13 @@ func TestDeadLetters_Redrive_ends(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Five were dead at the beginning; the sixth step finds none of them.
-	r, err := q.DeadLetters().Redrive(t.Context(), errand.DeadFilter{}, nil)
+	r, err := q.DeadLetters().Redrive(t.Context(), errand.JobFilter{}, nil)
 	if err != nil || s.steps != 6 || !reflect.DeepEqual(r, errand.RedriveResult{Redriven: 4, Duplicates: []errand.ID{stays}}) {
 		t.Errorf("Redrive gave %+v, %v in %d steps: want 4, and %v a duplicate, in 6", r, err, s.steps, stays)
 	}
 
 	s.steps, s.fail = 0, storage.ErrFull
-	r, err = q.DeadLetters().Redrive(t.Context(), errand.DeadFilter{}, nil)
+	r, err = q.DeadLetters().Redrive(t.Context(), errand.JobFilter{}, nil)
 	if !errors.Is(err, errand.ErrFull) || r.Redriven != 1 {
 		t.Errorf("Redrive that fails at the third step gave %+v, %v", r, err)
 	}
@@ -351,11 +351,11 @@ func TestDeadLetters_Redrive_ends(t *testing.T) {
 
 func TestDeadLetters_EmptyListIsNotAll(t *testing.T) {
 	q := openQueue(t, nil)
-	_, err := q.DeadLetters().Redrive(t.Context(), errand.DeadFilter{IDs: []errand.ID{}}, nil)
+	_, err := q.DeadLetters().Redrive(t.Context(), errand.JobFilter{IDs: []errand.ID{}}, nil)
 	if !errors.Is(err, errand.ErrInvalid) || !strings.Contains(err.Error(), "ids 0: must not be empty") {
 		t.Errorf("Redrive: %v", err)
 	}
-	if _, err := q.DeadLetters().List(t.Context(), errand.DeadFilter{IDs: []errand.ID{}}, nil); !errors.Is(err, errand.ErrInvalid) {
+	if _, err := q.DeadLetters().List(t.Context(), errand.JobFilter{IDs: []errand.ID{}}, nil); !errors.Is(err, errand.ErrInvalid) {
 		t.Errorf("List: %v", err)
 	}
 }

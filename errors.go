@@ -15,7 +15,7 @@ var (
 	// ErrInvalid is what every [FieldError] unwraps to: the input was refused
 	// and nothing was written.
 	ErrInvalid = errors.New("errand: invalid input")
-	// ErrPurgeAll: a purge without any condition must set [DeadFilter].All.
+	// ErrPurgeAll: a purge without any condition must set [JobFilter].All.
 	ErrPurgeAll = errors.New("errand: purge without a condition deletes every dead letter; set All to mean that")
 
 	// ErrNotFound: no job has this ID, no schedule this name (any more).

@@ -33,7 +33,7 @@ func ExampleDeadLetters_Redrive() {
 	refuse(q, 2, errors.New("connection refused"))
 
 	dead := q.DeadLetters()
-	for _, j := range must(dead.List(ctx, errand.DeadFilter{Kind: "send_email", Error: "refused"}, nil)).Jobs {
+	for _, j := range must(dead.List(ctx, errand.JobFilter{Kind: "send_email", Error: "refused"}, nil)).Jobs {
 		fmt.Println(j.Kind, j.Reason, "after", j.Attempt, "attempts:", j.Error)
 	}
 	j := must(dead.Get(ctx, e.ID))
@@ -42,7 +42,7 @@ func ExampleDeadLetters_Redrive() {
 		fmt.Println("attempt", f.Attempt, f.Phase, f.Error)
 	}
 
-	fmt.Println("redriven:", must(dead.Redrive(ctx, errand.DeadFilter{Error: "refused"}, nil)).Redriven)
+	fmt.Println("redriven:", must(dead.Redrive(ctx, errand.JobFilter{Error: "refused"}, nil)).Redriven)
 	refuse(q, 1, nil)
 	j = must(q.Job(ctx, e.ID))
 	fmt.Println(j.State, "after", j.Attempt, "attempts")
@@ -66,7 +66,7 @@ func ExampleDeadLetters_List() {
 	refuse(q, 5, errand.Permanent(errNoAddress))
 	o := &errand.ListOptions{Limit: 2}
 	for {
-		page := must(q.DeadLetters().List(ctx, errand.DeadFilter{Reason: errand.ReasonPermanent}, o))
+		page := must(q.DeadLetters().List(ctx, errand.JobFilter{Reason: errand.ReasonPermanent}, o))
 		fmt.Println(len(page.Jobs))
 		if page.Next == "" {
 			break
@@ -89,10 +89,10 @@ func ExampleDeadLetters_Purge() {
 	refuse(q, 2, errand.Permanent(errNoAddress))
 
 	dead := q.DeadLetters()
-	_, err := dead.Purge(ctx, errand.DeadFilter{})
+	_, err := dead.Purge(ctx, errand.JobFilter{})
 	fmt.Println(errors.Is(err, errand.ErrPurgeAll))
-	fmt.Println(must(dead.Purge(ctx, errand.DeadFilter{Error: "timeout"})))
-	fmt.Println(must(dead.Purge(ctx, errand.DeadFilter{All: true})))
+	fmt.Println(must(dead.Purge(ctx, errand.JobFilter{Error: "timeout"})))
+	fmt.Println(must(dead.Purge(ctx, errand.JobFilter{All: true})))
 	// Output:
 	// true
 	// 0

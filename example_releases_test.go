@@ -84,7 +84,7 @@ func release(path string, handlers func(*errand.Worker), jobs ...errand.Args) []
 	if handlers == nil {
 		return nil
 	}
-	must(q.DeadLetters().Redrive(ctx, errand.DeadFilter{Kind: "invite", Reason: errand.ReasonDecode}, nil))
+	must(q.DeadLetters().Redrive(ctx, errand.JobFilter{Kind: "invite", Reason: errand.ReasonDecode}, nil))
 	w := errand.NewWorker(q, &errand.WorkerOptions{Concurrency: 1})
 	handlers(w)
 	errand.Handle(w, func(context.Context, *errand.Job[Last]) error { stop(); return nil })

@@ -32,12 +32,12 @@ func Example_retries() {
 	check(w.Run(ctx))
 
 	ctx = context.Background()
-	page := must(q.DeadLetters().List(ctx, errand.DeadFilter{Kind: "send_email"}, nil))
+	page := must(q.DeadLetters().List(ctx, errand.JobFilter{Kind: "send_email"}, nil))
 	for _, j := range page.Jobs {
 		fmt.Println(j.Reason, "after", j.Attempt, "attempt:", j.Error)
 	}
 	// Once the provider is up again:
-	result := must(q.DeadLetters().Redrive(ctx, errand.DeadFilter{Kind: "send_email"}, nil))
+	result := must(q.DeadLetters().Redrive(ctx, errand.JobFilter{Kind: "send_email"}, nil))
 	fmt.Println("put back:", result.Redriven)
 	fmt.Println("the job is", must(q.Job(ctx, e.ID)).State)
 

@@ -153,7 +153,7 @@ func ExampleJobOptions_policy() {
 	}()
 	check(w.Run(ctx))
 
-	page := must(q.DeadLetters().List(context.Background(), errand.DeadFilter{}, nil))
+	page := must(q.DeadLetters().List(context.Background(), errand.JobFilter{}, nil))
 	for _, j := range page.Jobs {
 		fmt.Println(j.Kind, "in", j.Queue, "dead after", j.Attempt, "attempts,", j.Policy.Retry.Retries, "retries")
 	}

@@ -173,10 +173,10 @@ func TestQueue_closed(t *testing.T) {
 		"Pause":   func(ctx context.Context) error { return q.Pause(ctx, "a") },
 		"Paused":  func(ctx context.Context) error { _, err := q.Paused(ctx); return err },
 		"Counts":  func(ctx context.Context) error { _, err := q.Counts(ctx); return err },
-		"List":    func(ctx context.Context) error { _, err := dead.List(ctx, errand.DeadFilter{}, nil); return err },
+		"List":    func(ctx context.Context) error { _, err := dead.List(ctx, errand.JobFilter{}, nil); return err },
 		"Get":     func(ctx context.Context) error { _, err := dead.Get(ctx, id); return err },
-		"Redrive": func(ctx context.Context) error { _, err := dead.Redrive(ctx, errand.DeadFilter{}, nil); return err },
-		"Purge":   func(ctx context.Context) error { _, err := dead.Purge(ctx, errand.DeadFilter{All: true}); return err },
+		"Redrive": func(ctx context.Context) error { _, err := dead.Redrive(ctx, errand.JobFilter{}, nil); return err },
+		"Purge":   func(ctx context.Context) error { _, err := dead.Purge(ctx, errand.JobFilter{All: true}); return err },
 	} {
 		if err := call(t.Context()); !errors.Is(err, errand.ErrClosed) {
 			t.Errorf("%s after Close: %v: want ErrClosed", name, err)

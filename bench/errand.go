@@ -95,7 +95,7 @@ func (e *errandQueue) Work(ctx context.Context, n int, handle func(context.Conte
 }
 
 func (e *errandQueue) Redrive(ctx context.Context) (int, error) {
-	r, err := e.q.DeadLetters().Redrive(ctx, errand.DeadFilter{}, nil)
+	r, err := e.q.DeadLetters().Redrive(ctx, errand.JobFilter{}, nil)
 	return r.Redriven, err
 }
 

@@ -15,6 +15,18 @@ const (
 	Dead      State = "dead" // in the dead letters
 )
 
+// Reason is why a job is dead.
+type Reason string
+
+// The reasons.
+const (
+	ReasonExhausted Reason = "exhausted" // no retry left
+	ReasonPermanent Reason = "permanent" // the handler said so
+	ReasonCrashed   Reason = "crashed"   // its process died too often
+	ReasonSnoozed   Reason = "snoozed"   // snoozed too often
+	ReasonDecode    Reason = "decode"    // no retry left, and the args did not decode
+)
+
 // UniqueScope says how long a job holds its unique key.
 type UniqueScope uint8
 

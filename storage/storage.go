@@ -94,18 +94,18 @@ type Store interface {
 	// the given position on, at most limit. The records come without args,
 	// headers and history. The second result is the position of the last
 	// record, and is zero when nothing is left behind it.
-	DeadLetters(ctx context.Context, f DeadFilter, after Position, limit int) ([]Record, Position, error)
+	DeadLetters(ctx context.Context, f Filter, after Position, limit int) ([]Record, Position, error)
 
 	// Redrive puts dead jobs back to work: ready, due now, in their own queue
 	// (if queue is empty) or another, with the retry index, crashes and snoozes
 	// at zero; attempts, token and history are kept. A job whose unique key another job holds
 	// stays dead and is reported as a duplicate.
-	// One call is one bounded step: see [DeadStep].
-	Redrive(ctx context.Context, now time.Time, sel DeadSelection, queue string) (DeadStep, error)
+	// One call is one bounded step: see [Step].
+	Redrive(ctx context.Context, now time.Time, sel Selection, queue string) (Step, error)
 
 	// PurgeDead deletes dead jobs for good, with all that belongs to them.
-	// One call is one bounded step: see [DeadStep].
-	PurgeDead(ctx context.Context, sel DeadSelection) (DeadStep, error)
+	// One call is one bounded step: see [Step].
+	PurgeDead(ctx context.Context, sel Selection) (Step, error)
 
 	// PurgeFinished deletes finished jobs whose time to be kept is over, in
 	// one bounded step. It returns how many, and when to call again: now if

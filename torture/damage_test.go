@@ -185,7 +185,7 @@ func (l *ledger) answers(t *testing.T, path string) map[string]answer {
 	}
 	counts, err := q.Counts(ctx)
 	all["counts"] = answer{fmt.Sprint(counts), err}
-	page, err := q.DeadLetters().List(ctx, errand.DeadFilter{}, nil)
+	page, err := q.DeadLetters().List(ctx, errand.JobFilter{}, nil)
 	all["dead letters"] = answer{fmt.Sprint(len(page.Jobs)), err}
 	e, err := q.Enqueue(ctx, order{N: -1}, nil)
 	all["enqueue"] = answer{fmt.Sprint(e.Duplicate), err}

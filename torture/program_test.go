@@ -328,10 +328,10 @@ func (m *mixer) enqueue(n int, r *rand.Rand) error {
 // redrive puts back what was dead at the start and what dies here.
 func (m *mixer) redrive(dead <-chan int64) {
 	ctx := context.Background()
-	page, err := m.q.DeadLetters().List(ctx, errand.DeadFilter{}, &errand.ListOptions{Limit: 1000})
+	page, err := m.q.DeadLetters().List(ctx, errand.JobFilter{}, &errand.ListOptions{Limit: 1000})
 	for _, j := range page.Jobs {
 		if err == nil {
-			_, err = m.q.DeadLetters().Redrive(ctx, errand.DeadFilter{IDs: []errand.ID{j.ID}}, nil)
+			_, err = m.q.DeadLetters().Redrive(ctx, errand.JobFilter{IDs: []errand.ID{j.ID}}, nil)
 		}
 	}
 	for key := range dead {
@@ -341,7 +341,7 @@ func (m *mixer) redrive(dead <-chan int64) {
 		if !ok { // enqueued by another process: find its ID
 			continue
 		}
-		_, err = m.q.DeadLetters().Redrive(ctx, errand.DeadFilter{IDs: []errand.ID{id}}, nil)
+		_, err = m.q.DeadLetters().Redrive(ctx, errand.JobFilter{IDs: []errand.ID{id}}, nil)
 	}
 	_ = err // the error of a broken store is reported by those who send
 }
@@ -394,11 +394,11 @@ func (m *mixer) untilDone() error {
 
 // redriveOne puts a dead job back, so that nothing dead is left at the end.
 func (m *mixer) redriveOne(ctx context.Context) (errand.RedriveResult, error) {
-	page, err := m.q.DeadLetters().List(ctx, errand.DeadFilter{}, &errand.ListOptions{Limit: 1})
+	page, err := m.q.DeadLetters().List(ctx, errand.JobFilter{}, &errand.ListOptions{Limit: 1})
 	if err != nil || len(page.Jobs) == 0 {
 		return errand.RedriveResult{}, err
 	}
-	return m.q.DeadLetters().Redrive(ctx, errand.DeadFilter{IDs: []errand.ID{page.Jobs[0].ID}}, nil)
+	return m.q.DeadLetters().Redrive(ctx, errand.JobFilter{IDs: []errand.ID{page.Jobs[0].ID}}, nil)
 }
 
 func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }

@@ -198,8 +198,8 @@ func (s *script) work() {
 	}
 	s.exchange("finish", x)
 	if len(leased) > 8 {
-		s.did("redrive", second(s.w.Redrive(ctx, s.now, storage.DeadSelection{IDs: []storage.ID{leased[4].ID}}, "other")))
-		s.did("purge dead", second(s.w.PurgeDead(ctx, storage.DeadSelection{IDs: []storage.ID{leased[5].ID}})))
+		s.did("redrive", second(s.w.Redrive(ctx, s.now, storage.Selection{IDs: []storage.ID{leased[4].ID}}, "other")))
+		s.did("purge dead", second(s.w.PurgeDead(ctx, storage.Selection{IDs: []storage.ID{leased[5].ID}})))
 		s.exchange("interrupt", storage.Exchange{Finish: []storage.Finish{
 			{Lease: leased[8].Lease, Outcome: storage.OutcomeInterrupted, Keep: time.Hour},
 		}})

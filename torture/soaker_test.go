@@ -185,10 +185,10 @@ func (s *soaker) count(*rand.Rand) error {
 func (s *soaker) redriveAll(*rand.Rand) error {
 	ctx := context.Background()
 	for s.rest(300 * time.Millisecond) {
-		page, err := s.q.DeadLetters().List(ctx, errand.DeadFilter{}, &errand.ListOptions{Limit: 100})
+		page, err := s.q.DeadLetters().List(ctx, errand.JobFilter{}, &errand.ListOptions{Limit: 100})
 		for _, j := range page.Jobs {
 			if err == nil {
-				_, err = s.q.DeadLetters().Redrive(ctx, errand.DeadFilter{IDs: []errand.ID{j.ID}}, nil)
+				_, err = s.q.DeadLetters().Redrive(ctx, errand.JobFilter{IDs: []errand.ID{j.ID}}, nil)
 			}
 		}
 		if err != nil && !bearable(err) {

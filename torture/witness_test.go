@@ -120,7 +120,7 @@ func (w *witness) Cancel(ctx context.Context, now time.Time, id storage.ID, keep
 }
 
 // Redrive expects one ID.
-func (w *witness) Redrive(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
+func (w *witness) Redrive(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
 	w.voice.say("redriving %d", sel.IDs[0].Key())
 	step, err := w.Store.Redrive(ctx, now, sel, queue)
 	if err == nil && step.N == 1 {
@@ -130,7 +130,7 @@ func (w *witness) Redrive(ctx context.Context, now time.Time, sel storage.DeadSe
 }
 
 // PurgeDead expects one ID.
-func (w *witness) PurgeDead(ctx context.Context, sel storage.DeadSelection) (storage.DeadStep, error) {
+func (w *witness) PurgeDead(ctx context.Context, sel storage.Selection) (storage.Step, error) {
 	w.voice.say("purging %d", sel.IDs[0].Key())
 	step, err := w.Store.PurgeDead(ctx, sel)
 	if err == nil && step.N == 1 {

@@ -54,7 +54,7 @@ func attempts(job errand.JobInfo) []string {
 func (o *outbox) reportDead(ctx context.Context) error {
 	reasons, faults := make(map[errand.Reason]int), make(map[string]int)
 	for next := ""; ; {
-		page, err := o.q.DeadLetters().List(ctx, errand.DeadFilter{}, &errand.ListOptions{After: next})
+		page, err := o.q.DeadLetters().List(ctx, errand.JobFilter{}, &errand.ListOptions{After: next})
 		if err != nil {
 			return err
 		}

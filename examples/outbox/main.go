@@ -118,7 +118,7 @@ func (o *outbox) follow(ctx context.Context, partner *receiver) error {
 		return err
 	}
 	partner.Correct()
-	r, err := o.q.DeadLetters().Redrive(ctx, errand.DeadFilter{Kind: OrderEvent{}.Kind()}, nil)
+	r, err := o.q.DeadLetters().Redrive(ctx, errand.JobFilter{Kind: OrderEvent{}.Kind()}, nil)
 	if err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ func refusals(s *sqlite.Store) map[string]error {
 	})
 	_, errs["lease"] = s.Exchange(ctx, t0, storage.Exchange{Length: time.Second, Want: 1, Source: source("a")})
 	_, errs["lease of what is not there"] = s.Exchange(ctx, t0, storage.Exchange{Length: time.Second, Want: 1, Source: source("z")})
-	_, errs["redrive"] = s.Redrive(ctx, t0, storage.DeadSelection{}, "")
+	_, errs["redrive"] = s.Redrive(ctx, t0, storage.Selection{}, "")
 	_, errs["schedule"] = s.PutSchedule(ctx, t0, storage.Schedule{Name: "s"})
 	return errs
 }
@@ -150,7 +150,7 @@ func TestCheck_AfterAnUncleanStop(t *testing.T) {
 						t.Errorf("finishing: %v", r)
 					}
 				}
-				if _, err := s.PurgeDead(context.Background(), storage.DeadSelection{}); err != nil {
+				if _, err := s.PurgeDead(context.Background(), storage.Selection{}); err != nil {
 					t.Errorf("purge: %v", err)
 				}
 				if len(errs) != 1 {

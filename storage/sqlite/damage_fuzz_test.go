@@ -184,7 +184,7 @@ func operate(s *sqlite.Store, ids []storage.ID, what func(name string, err error
 			what("Cancel", err)
 		}
 	}
-	_, _, err = s.DeadLetters(ctx, storage.DeadFilter{Error: "n"}, storage.Position{}, 10)
+	_, _, err = s.DeadLetters(ctx, storage.Filter{Error: "n"}, storage.Position{}, 10)
 	what("DeadLetters", err)
 	_, err = s.Paused(ctx)
 	what("Paused", err)
@@ -217,9 +217,9 @@ func operate(s *sqlite.Store, ids []storage.ID, what func(name string, err error
 	}
 	_, err = s.Exchange(ctx, t0.Add(2*time.Hour), x)
 	what("finish", err)
-	_, err = s.Redrive(ctx, t0, storage.DeadSelection{}, "")
+	_, err = s.Redrive(ctx, t0, storage.Selection{}, "")
 	what("Redrive", err)
-	_, err = s.PurgeDead(ctx, storage.DeadSelection{})
+	_, err = s.PurgeDead(ctx, storage.Selection{})
 	what("PurgeDead", err)
 	_, _, err = s.PurgeFinished(ctx, t0.Add(24*time.Hour))
 	what("PurgeFinished", err)

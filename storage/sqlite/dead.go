@@ -37,15 +37,15 @@ const stepLimit = 500
 // deadArgs returns the arguments of sqlDeadList (down) or sqlDeadSelect. The
 // position is also put into the bounds of the time of death, which are what the
 // index is entered with.
-func deadArgs(f storage.DeadFilter, at storage.Position, down bool, limit int) []any {
+func deadArgs(f storage.Filter, at storage.Position, down bool, limit int) []any {
 	from, before := int64(0), int64(forever)
-	if !f.DiedFrom.IsZero() {
-		from = bound(f.DiedFrom)
+	if !f.EndedFrom.IsZero() {
+		from = bound(f.EndedFrom)
 	}
-	if !f.DiedBefore.IsZero() {
-		before = bound(f.DiedBefore)
+	if !f.EndedBefore.IsZero() {
+		before = bound(f.EndedBefore)
 	}
-	died, key := micros(at.DiedAt), at.Key
+	died, key := micros(at.At), at.Key
 	switch {
 	case at == storage.Position{} && down:
 		died, key = forever, forever
@@ -72,7 +72,7 @@ func bound(t time.Time) int64 {
 }
 
 // DeadLetters implements [storage.Store].
-func (s *Store) DeadLetters(ctx context.Context, f storage.DeadFilter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
+func (s *Store) DeadLetters(ctx context.Context, f storage.Filter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
 	if limit <= 0 {
 		return nil, storage.Position{}, nil
 	}
@@ -86,7 +86,7 @@ func (s *Store) DeadLetters(ctx context.Context, f storage.DeadFilter, after sto
 	var next storage.Position
 	if len(rows) > limit {
 		rows = rows[:limit]
-		next = storage.Position{DiedAt: fromMicros(rows[limit-1].EndedAt), Key: rows[limit-1].ID}
+		next = storage.Position{At: fromMicros(rows[limit-1].EndedAt), Key: rows[limit-1].ID}
 	}
 	out := make([]storage.Record, len(rows))
 	for i := range rows {
@@ -96,7 +96,7 @@ func (s *Store) DeadLetters(ctx context.Context, f storage.DeadFilter, after sto
 }
 
 // choose returns the IDs that one step is about, found without the writer.
-func (s *Store) choose(ctx context.Context, sel storage.DeadSelection) (ids []storage.ID, next storage.Position, err error) {
+func (s *Store) choose(ctx context.Context, sel storage.Selection) (ids []storage.ID, next storage.Position, err error) {
 	if len(sel.IDs) > 0 {
 		return sel.IDs, next, nil
 	}
@@ -114,31 +114,31 @@ func (s *Store) choose(ctx context.Context, sel storage.DeadSelection) (ids []st
 	}
 	if len(rows) == stepLimit {
 		last := rows[stepLimit-1]
-		next = storage.Position{DiedAt: fromMicros(last.EndedAt), Key: last.ID}
+		next = storage.Position{At: fromMicros(last.EndedAt), Key: last.ID}
 	}
 	return ids, next, err
 }
 
 // Redrive implements [storage.Store].
-func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
-	return s.deadStep(ctx, false, sel, func(t *tx, id storage.ID, step *storage.DeadStep) error {
+func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
+	return s.deadStep(ctx, false, sel, func(t *tx, id storage.ID, step *storage.Step) error {
 		return t.redrive(now, id, queue, step)
 	})
 }
 
 // PurgeDead implements [storage.Store].
-func (s *Store) PurgeDead(ctx context.Context, sel storage.DeadSelection) (storage.DeadStep, error) {
+func (s *Store) PurgeDead(ctx context.Context, sel storage.Selection) (storage.Step, error) {
 	return s.deadStep(ctx, true, sel, (*tx).purgeDead)
 }
 
-func (s *Store) deadStep(ctx context.Context, ends bool, sel storage.DeadSelection, one func(*tx, storage.ID, *storage.DeadStep) error) (storage.DeadStep, error) {
+func (s *Store) deadStep(ctx context.Context, ends bool, sel storage.Selection, one func(*tx, storage.ID, *storage.Step) error) (storage.Step, error) {
 	ids, next, err := s.choose(ctx, sel)
 	if err != nil {
-		return storage.DeadStep{}, err
+		return storage.Step{}, err
 	}
-	var step storage.DeadStep
+	var step storage.Step
 	err = s.submit(ctx, &request{ends: ends, work: len(ids), run: func(t *tx) error {
-		step = storage.DeadStep{Next: next}
+		step = storage.Step{Next: next}
 		for _, id := range ids {
 			if err := one(t, id, &step); err != nil {
 				return err
@@ -151,14 +151,14 @@ func (s *Store) deadStep(ctx context.Context, ends bool, sel storage.DeadSelecti
 		return nil
 	}})
 	if err != nil {
-		return storage.DeadStep{}, err
+		return storage.Step{}, err
 	}
 	return step, nil
 }
 
 // dead reads a dead job, and the number of the policy in effect at its end;
 // false if it is not dead.
-func (t *tx) dead(id storage.ID, step *storage.DeadStep) (r jobRow, inEffect int64, ok bool, err error) {
+func (t *tx) dead(id storage.ID, step *storage.Step) (r jobRow, inEffect int64, ok bool, err error) {
 	err = t.row(sqlDead, []any{id.Key()}, r.dest(&r.State, &inEffect)...)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && r.id() != id {
 		step.NotFound = append(step.NotFound, id)
@@ -167,7 +167,7 @@ func (t *tx) dead(id storage.ID, step *storage.DeadStep) (r jobRow, inEffect int
 	return r, inEffect, err == nil, err
 }
 
-func (t *tx) redrive(now time.Time, id storage.ID, queue string, step *storage.DeadStep) error {
+func (t *tx) redrive(now time.Time, id storage.ID, queue string, step *storage.Step) error {
 	r, inEffect, ok, err := t.dead(id, step)
 	if err != nil || !ok {
 		return err
@@ -192,7 +192,7 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, step *storage.D
 	return err
 }
 
-func (t *tx) purgeDead(id storage.ID, step *storage.DeadStep) error {
+func (t *tx) purgeDead(id storage.ID, step *storage.Step) error {
 	r, inEffect, ok, err := t.dead(id, step)
 	if err != nil || !ok {
 		return err

@@ -60,7 +60,7 @@ func TestBallast_GivenUpToFinish(t *testing.T) {
 		refused := map[string]error{}
 		_, refused["enqueue"] = s.Enqueue(ctx, t0, one())
 		_, refused["lease"] = s.Exchange(ctx, t0, storage.Exchange{Length: time.Second, Want: 1, Source: source("a")})
-		_, refused["redrive"] = s.Redrive(ctx, t0, storage.DeadSelection{}, "")
+		_, refused["redrive"] = s.Redrive(ctx, t0, storage.Selection{}, "")
 		_, refused["schedule"] = s.PutSchedule(ctx, t0, storage.Schedule{Name: "s"})
 		for name, err := range refused {
 			if !errors.Is(err, storage.ErrFull) {

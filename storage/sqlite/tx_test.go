@@ -282,8 +282,8 @@ func TestStore_Tx_OtherCallsInside(t *testing.T) {
 			},
 			"Cancel":        func() error { _, err := s.Cancel(ctx, t0, id, 0); return err },
 			"Pause":         func() error { return s.Pause(ctx, t0, "default", true) },
-			"Redrive":       func() error { _, err := s.Redrive(ctx, t0, storage.DeadSelection{}, ""); return err },
-			"PurgeDead":     func() error { _, err := s.PurgeDead(ctx, storage.DeadSelection{}); return err },
+			"Redrive":       func() error { _, err := s.Redrive(ctx, t0, storage.Selection{}, ""); return err },
+			"PurgeDead":     func() error { _, err := s.PurgeDead(ctx, storage.Selection{}); return err },
 			"PurgeFinished": func() error { _, _, err := s.PurgeFinished(ctx, t0); return err },
 			"Tx":            func() error { return s.Tx(ctx, func(*sql.Tx) error { return nil }) },
 		} {

@@ -54,7 +54,7 @@ var jobFaults = []fault{
 	})},
 	{"unique key not taken again by a redrive", "redrive_takes_key", func(in *instance) storage.Store {
 		h := sound(in)
-		h.redrive = func(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
+		h.redrive = func(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
 			var was map[string]storage.ID
 			in.m.locked(func() { was = maps.Clone(in.m.unique) })
 			defer in.m.locked(func() { in.m.unique = was })
@@ -64,7 +64,7 @@ var jobFaults = []fault{
 	}},
 	{"redrive keeps the retry index", "redrive_record", func(in *instance) storage.Store {
 		h := sound(in)
-		h.redrive = func(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
+		h.redrive = func(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
 			was := map[int64]int{}
 			in.m.locked(func() {
 				for key, j := range in.m.jobs {
@@ -82,7 +82,7 @@ var jobFaults = []fault{
 	}},
 	{"redrive of a filter in one step too few", "redrive_steps", func(in *instance) storage.Store {
 		h := sound(in)
-		h.redrive = func(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
+		h.redrive = func(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
 			step, err := in.Redrive(ctx, now, sel, queue)
 			step.Next = storage.Position{}
 			return step, err
@@ -158,7 +158,7 @@ var jobFaults = []fault{
 	}},
 	{"dead letters searched with regard to case", "dead_filters", func(in *instance) storage.Store {
 		h := sound(in)
-		h.list = func(ctx context.Context, f storage.DeadFilter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
+		h.list = func(ctx context.Context, f storage.Filter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
 			out, next, err := in.DeadLetters(ctx, f, after, limit)
 			out = slices.DeleteFunc(out, func(r storage.Record) bool { return !strings.Contains(r.Error, f.Error) })
 			return out, next, err
@@ -167,9 +167,9 @@ var jobFaults = []fault{
 	}},
 	{"dead letters by key alone", "dead_pages", func(in *instance) storage.Store {
 		h := sound(in)
-		h.list = func(ctx context.Context, f storage.DeadFilter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
+		h.list = func(ctx context.Context, f storage.Filter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
 			out, next, err := in.DeadLetters(ctx, f, after, limit)
-			next.DiedAt = time.Time{}
+			next.At = time.Time{}
 			return out, next, err
 		}
 		return h

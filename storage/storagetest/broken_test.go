@@ -41,10 +41,10 @@ type hooks struct {
 	enqueue  func(context.Context, time.Time, []storage.NewJob) ([]storage.Enqueued, error)
 	exchange func(context.Context, time.Time, storage.Exchange) (storage.ExchangeResult, error)
 	reclaim  func(context.Context, time.Time, time.Duration, time.Duration, int) ([]storage.Reclaimed, error)
-	redrive  func(context.Context, time.Time, storage.DeadSelection, string) (storage.DeadStep, error)
+	redrive  func(context.Context, time.Time, storage.Selection, string) (storage.Step, error)
 	counts   func(context.Context) ([]storage.Count, error)
 	cancel   func(context.Context, time.Time, storage.ID, time.Duration) (storage.State, error)
-	list     func(context.Context, storage.DeadFilter, storage.Position, int) ([]storage.Record, storage.Position, error)
+	list     func(context.Context, storage.Filter, storage.Position, int) ([]storage.Record, storage.Position, error)
 	closing  func() error
 	put      func(context.Context, time.Time, storage.Schedule) (int64, error)
 	fire     func(context.Context, time.Time, []storage.Firing) ([]storage.Fired, error)
@@ -76,7 +76,7 @@ func (h *hooks) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 	return h.reclaim(ctx, now, mono, lease, limit)
 }
 
-func (h *hooks) Redrive(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
+func (h *hooks) Redrive(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
 	return h.redrive(ctx, now, sel, queue)
 }
 
@@ -86,7 +86,7 @@ func (h *hooks) Cancel(ctx context.Context, now time.Time, id storage.ID, keep t
 	return h.cancel(ctx, now, id, keep)
 }
 
-func (h *hooks) DeadLetters(ctx context.Context, f storage.DeadFilter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
+func (h *hooks) DeadLetters(ctx context.Context, f storage.Filter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
 	return h.list(ctx, f, after, limit)
 }
 

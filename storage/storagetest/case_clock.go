@@ -91,7 +91,7 @@ Writes that happen anyway keep it.`, func(f *fixture) {
 			{"Pause", func() { f.pause("other", true) }},
 			{"resuming", func() { f.pause("other", false) }},
 			{"burying", func() { id = f.bury(storage.ReasonPermanent, "no") }},
-			{"Redrive", func() { f.redrive(storage.DeadSelection{IDs: []storage.ID{id}}, "") }},
+			{"Redrive", func() { f.redrive(storage.Selection{IDs: []storage.ID{id}}, "") }},
 			{"Enqueue in another process", func() { _, err := other.Enqueue(f.ctx, f.now, times(1, newJob())); f.must(err) }},
 			{"leasing there", func() { l = f.leaseOne(other) }},
 			{"Reclaim", func() { f.db.Kill(other); f.takes(f.s, 0, l.Lease, storage.Unstarted) }},

@@ -31,11 +31,11 @@ var closeCases = []testCase{
 			"Paused":  func() error { _, err := s.Paused(f.ctx); return err },
 			"Counts":  func() error { _, err := s.Counts(f.ctx); return err },
 			"DeadLetters": func() error {
-				_, _, err := s.DeadLetters(f.ctx, storage.DeadFilter{}, storage.Position{}, 9)
+				_, _, err := s.DeadLetters(f.ctx, storage.Filter{}, storage.Position{}, 9)
 				return err
 			},
-			"Redrive":       func() error { _, err := s.Redrive(f.ctx, f.now, storage.DeadSelection{}, ""); return err },
-			"PurgeDead":     func() error { _, err := s.PurgeDead(f.ctx, storage.DeadSelection{}); return err },
+			"Redrive":       func() error { _, err := s.Redrive(f.ctx, f.now, storage.Selection{}, ""); return err },
+			"PurgeDead":     func() error { _, err := s.PurgeDead(f.ctx, storage.Selection{}); return err },
 			"PurgeFinished": func() error { _, _, err := s.PurgeFinished(f.ctx, f.now); return err },
 		}
 		for name, call := range calls {

@@ -29,7 +29,7 @@ func (f *fixture) morgue() []storage.Record {
 }
 
 // deadList lists dead letters in pages, the latest first.
-func (f *fixture) deadList(filter storage.DeadFilter, limit int) []storage.Record {
+func (f *fixture) deadList(filter storage.Filter, limit int) []storage.Record {
 	f.Helper()
 	var out []storage.Record
 	var after storage.Position
@@ -46,7 +46,7 @@ func (f *fixture) deadList(filter storage.DeadFilter, limit int) []storage.Recor
 		if len(page) == 0 {
 			f.Fatalf("an empty page has a position behind it")
 		}
-		if last := page[len(page)-1]; next.Key != last.Key || !next.DiedAt.Equal(last.EndedAt) {
+		if last := page[len(page)-1]; next.Key != last.Key || !next.At.Equal(last.EndedAt) {
 			f.Fatalf("the position is %v, want that of the last record, %v and %d", next, last.EndedAt, last.Key)
 		}
 		after = next
@@ -65,40 +65,40 @@ func recordIDs(records []storage.Record) []storage.ID {
 
 // filters are conditions on the jobs of the morgue, with those they choose.
 func filters(all []storage.Record) []struct {
-	storage.DeadFilter
+	storage.Filter
 	want []int
 } {
 	return []struct {
-		storage.DeadFilter
+		storage.Filter
 		want []int
 	}{
-		{storage.DeadFilter{}, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
-		{storage.DeadFilter{Queue: "a"}, []int{0, 1, 2, 3, 4, 5}},
-		{storage.DeadFilter{Queue: "A"}, nil},
-		{storage.DeadFilter{Queue: "none"}, nil},
-		{storage.DeadFilter{Kind: "y"}, []int{1, 4, 7, 10}},
-		{storage.DeadFilter{Reason: storage.ReasonDecode}, []int{2, 6, 10}},
-		{storage.DeadFilter{DiedFrom: all[5].EndedAt}, []int{5, 6, 7, 8, 9, 10, 11}},
-		{storage.DeadFilter{DiedBefore: all[5].EndedAt}, []int{0, 1, 2, 3, 4}},
-		{storage.DeadFilter{DiedFrom: all[3].EndedAt, DiedBefore: all[8].EndedAt}, []int{3, 4, 5, 6, 7}},
-		{storage.DeadFilter{Error: "TIMEOUT"}, []int{0, 1, 5, 6, 10, 11}},
-		{storage.DeadFilter{Error: "0% of"}, []int{1, 6, 11}},
-		{storage.DeadFilter{Error: "%"}, []int{1, 6, 11}},
-		{storage.DeadFilter{Error: "_"}, []int{2, 7}},
-		{storage.DeadFilter{Error: "Ärger"}, []int{2, 7}},
-		{storage.DeadFilter{Error: "rger"}, []int{2, 3, 7, 8}},
-		{storage.DeadFilter{Queue: "b", Kind: "x"}, []int{6, 9}},
-		{storage.DeadFilter{Queue: "a", Reason: storage.ReasonExhausted}, []int{0, 4}},
-		{storage.DeadFilter{Kind: "z", Error: "server"}, nil},
-		{storage.DeadFilter{Kind: "y", Error: "server"}, []int{4}},
-		{storage.DeadFilter{Queue: "a", Kind: "x", Reason: storage.ReasonSnoozed, Error: "ärger", DiedFrom: all[3].EndedAt, DiedBefore: all[4].EndedAt}, []int{3}},
-		{storage.DeadFilter{Queue: "b", Kind: "x", Reason: storage.ReasonSnoozed, Error: "ärger", DiedFrom: all[3].EndedAt, DiedBefore: all[4].EndedAt}, nil},
+		{storage.Filter{}, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
+		{storage.Filter{Queue: "a"}, []int{0, 1, 2, 3, 4, 5}},
+		{storage.Filter{Queue: "A"}, nil},
+		{storage.Filter{Queue: "none"}, nil},
+		{storage.Filter{Kind: "y"}, []int{1, 4, 7, 10}},
+		{storage.Filter{Reason: storage.ReasonDecode}, []int{2, 6, 10}},
+		{storage.Filter{EndedFrom: all[5].EndedAt}, []int{5, 6, 7, 8, 9, 10, 11}},
+		{storage.Filter{EndedBefore: all[5].EndedAt}, []int{0, 1, 2, 3, 4}},
+		{storage.Filter{EndedFrom: all[3].EndedAt, EndedBefore: all[8].EndedAt}, []int{3, 4, 5, 6, 7}},
+		{storage.Filter{Error: "TIMEOUT"}, []int{0, 1, 5, 6, 10, 11}},
+		{storage.Filter{Error: "0% of"}, []int{1, 6, 11}},
+		{storage.Filter{Error: "%"}, []int{1, 6, 11}},
+		{storage.Filter{Error: "_"}, []int{2, 7}},
+		{storage.Filter{Error: "Ärger"}, []int{2, 7}},
+		{storage.Filter{Error: "rger"}, []int{2, 3, 7, 8}},
+		{storage.Filter{Queue: "b", Kind: "x"}, []int{6, 9}},
+		{storage.Filter{Queue: "a", Reason: storage.ReasonExhausted}, []int{0, 4}},
+		{storage.Filter{Kind: "z", Error: "server"}, nil},
+		{storage.Filter{Kind: "y", Error: "server"}, []int{4}},
+		{storage.Filter{Queue: "a", Kind: "x", Reason: storage.ReasonSnoozed, Error: "ärger", EndedFrom: all[3].EndedAt, EndedBefore: all[4].EndedAt}, []int{3}},
+		{storage.Filter{Queue: "b", Kind: "x", Reason: storage.ReasonSnoozed, Error: "ärger", EndedFrom: all[3].EndedAt, EndedBefore: all[4].EndedAt}, nil},
 	}
 }
 
 var deadCases = []testCase{
-	{"dead_filters", `DeadFilter chooses dead jobs. Fields that are zero choose all; the others must all match.
-DiedFrom and DiedBefore bound the time of death, the former included.
+	{"dead_filters", `Filter chooses jobs. Fields that are zero choose all; the others must all match.
+EndedFrom and EndedBefore bound the time when a job ended, the former included. A dead job ended when it died.
 Error must occur in the last error, without regard to ASCII case.
 DeadLetters lists dead jobs that match f, the latest first`, func(f *fixture) {
 		all := f.morgue()
@@ -107,7 +107,7 @@ DeadLetters lists dead jobs that match f, the latest first`, func(f *fixture) {
 			want := recordIDs(pick(all, c.want...))
 			slices.Reverse(want)
 			for _, limit := range []int{1, 4, 100} {
-				f.order(fmt.Sprintf("%+v in pages of %d", c.DeadFilter, limit), recordIDs(f.deadList(c.DeadFilter, limit)), want)
+				f.order(fmt.Sprintf("%+v in pages of %d", c.Filter, limit), recordIDs(f.deadList(c.Filter, limit)), want)
 			}
 		}
 	}},
@@ -117,7 +117,7 @@ The second result is the position of the last record, and is zero when nothing i
 The zero Position is before the first.`, func(f *fixture) {
 		all := f.morgue()
 		slices.Reverse(all)
-		page, next, err := f.s.DeadLetters(f.ctx, storage.DeadFilter{}, storage.Position{}, 6)
+		page, next, err := f.s.DeadLetters(f.ctx, storage.Filter{}, storage.Position{}, 6)
 		f.must(err)
 		f.order("the first page", recordIDs(page), recordIDs(all[:6]))
 		if len(page) < 6 || next.Key != page[5].Key {
@@ -125,15 +125,15 @@ The zero Position is before the first.`, func(f *fixture) {
 		}
 		// What dies meanwhile is before the position, what is gone is not missed.
 		f.bury(storage.ReasonPermanent, "no")
-		_, err = f.s.PurgeDead(f.ctx, storage.DeadSelection{IDs: []storage.ID{all[5].ID, all[6].ID}})
+		_, err = f.s.PurgeDead(f.ctx, storage.Selection{IDs: []storage.ID{all[5].ID, all[6].ID}})
 		f.must(err)
-		page, next, err = f.s.DeadLetters(f.ctx, storage.DeadFilter{}, next, 5)
+		page, next, err = f.s.DeadLetters(f.ctx, storage.Filter{}, next, 5)
 		f.must(err)
 		f.order("the second page", recordIDs(page), recordIDs(all[7:]))
 		if next != (storage.Position{}) {
 			f.Errorf("the position is %v though nothing is left", next)
 		}
-		page, next, err = f.s.DeadLetters(f.ctx, storage.DeadFilter{Queue: "none"}, storage.Position{}, 5)
+		page, next, err = f.s.DeadLetters(f.ctx, storage.Filter{Queue: "none"}, storage.Position{}, 5)
 		if len(page) != 0 || next != (storage.Position{}) || err != nil {
 			f.Errorf("an empty list returned %v, %v, %v", page, next, err)
 		}
@@ -142,7 +142,7 @@ The zero Position is before the first.`, func(f *fixture) {
 	{"dead_records", `The records come without args, headers and history.`, func(f *fixture) {
 		all := f.morgue()
 		slices.Reverse(all)
-		got := f.deadList(storage.DeadFilter{}, 100)
+		got := f.deadList(storage.Filter{}, 100)
 		if len(got) != len(all) {
 			f.Fatalf("%d are listed, want %d", len(got), len(all))
 		}

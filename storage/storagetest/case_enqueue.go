@@ -188,7 +188,7 @@ Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 			"Cancel": func(ctx context.Context) error { _, err := f.s.Cancel(ctx, f.now, id, keep); return err },
 			"Pause":  func(ctx context.Context) error { return f.s.Pause(ctx, f.now, queue, true) },
 			"Redrive": func(ctx context.Context) error {
-				_, err := f.s.Redrive(ctx, f.now, storage.DeadSelection{IDs: []storage.ID{dead}}, "")
+				_, err := f.s.Redrive(ctx, f.now, storage.Selection{IDs: []storage.ID{dead}}, "")
 				return err
 			},
 			"Reclaim": func(ctx context.Context) error {
@@ -200,7 +200,7 @@ Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 				return err
 			},
 			"PurgeDead": func(ctx context.Context) error {
-				_, err := f.s.PurgeDead(ctx, storage.DeadSelection{IDs: []storage.ID{dead}})
+				_, err := f.s.PurgeDead(ctx, storage.Selection{IDs: []storage.ID{dead}})
 				return err
 			},
 		}
@@ -309,7 +309,7 @@ Keys are compared as they are, over the whole database.`, func(f *fixture) {
 			"dead": func(l storage.Leased) { f.apply(f.s, died(l.Lease, storage.ReasonExhausted, "no")) },
 			"purged": func(l storage.Leased) {
 				f.apply(f.s, died(l.Lease, storage.ReasonExhausted, "no"))
-				if _, err := f.s.PurgeDead(f.ctx, storage.DeadSelection{IDs: []storage.ID{l.ID}}); err != nil {
+				if _, err := f.s.PurgeDead(f.ctx, storage.Selection{IDs: []storage.ID{l.ID}}); err != nil {
 					f.Errorf("PurgeDead: %v", err)
 				}
 			},
@@ -385,7 +385,7 @@ It returns the holder that has the key until it ends, the zero ID if the key is 
 			duplicate(what+", then released", false)
 		}
 		release("given back", storage.ID{}, storage.ErrNotFound)
-		step, err := f.s.Redrive(f.ctx, f.now, storage.DeadSelection{}, "")
+		step, err := f.s.Redrive(f.ctx, f.now, storage.Selection{}, "")
 		if err != nil || step.N != 1 || len(step.Duplicates) != 2 {
 			f.Errorf("redriving returns %+v, %v: want the key with one of three", step, err)
 		}

@@ -20,7 +20,7 @@ Lost: the lease is no longer held; nothing was changed.`, func(f *fixture) {
 		dead := f.run(f.s)
 		f.apply(f.s, died(dead.Lease, storage.ReasonPermanent, "no"))
 		f.late("a dead job", dead.Lease)
-		_, err := f.s.Redrive(f.ctx, f.now, storage.DeadSelection{IDs: []storage.ID{dead.ID}}, "")
+		_, err := f.s.Redrive(f.ctx, f.now, storage.Selection{IDs: []storage.ID{dead.ID}}, "")
 		f.must(err)
 		f.late("a redriven job", dead.Lease)
 		l = f.leaseOne(f.s)
@@ -52,7 +52,7 @@ Neither is ever reused, also not after every job was deleted.`, func(f *fixture)
 			if _, err := f.s.Cancel(f.ctx, f.now, l[2].ID, 0); err != nil {
 				f.Fatalf("Cancel: %v", err)
 			}
-			if _, err := f.s.PurgeDead(f.ctx, storage.DeadSelection{}); err != nil {
+			if _, err := f.s.PurgeDead(f.ctx, storage.Selection{}); err != nil {
 				f.Fatalf("PurgeDead: %v", err)
 			}
 			f.counts()

@@ -115,7 +115,7 @@ They are exact, unless the Store documents that they may lag behind`, func(f *fi
 			row("a", "y", storage.Done, 2), row("a", "y", storage.Scheduled, 1),
 			row("b", "x", storage.Ready, 1), row("b", "y", storage.Dead, 1),
 		)
-		_, err := f.s.Redrive(f.ctx, f.now, storage.DeadSelection{}, "c")
+		_, err := f.s.Redrive(f.ctx, f.now, storage.Selection{}, "c")
 		f.must(err)
 		f.later(2 * time.Hour)
 		_, _, err = f.s.PurgeFinished(f.ctx, f.now)

@@ -97,7 +97,7 @@ Due is when the earliest job it made available is due; the zero time means at on
 		both("returned", f.now, func() { f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeReturned}) })
 		l = f.leaseOne(f.s)
 		f.apply(f.s, died(l.Lease, storage.ReasonPermanent, "no"))
-		both("redriven", f.now, func() { f.redrive(storage.DeadSelection{}, "") })
+		both("redriven", f.now, func() { f.redrive(storage.Selection{}, "") })
 		f.pause(queue, true)
 		both("resumed", f.now, func() { f.pause(queue, false) })
 	}},

@@ -49,10 +49,10 @@ var overlapCases = []testCase{
 		f.overlaps("dead", false)
 		other := f.leaseOne(f.s)
 		f.apply(f.s, storage.Finish{Lease: other.Lease, Outcome: storage.OutcomeDone, Keep: keep})
-		f.redrive(storage.DeadSelection{IDs: []storage.ID{l.ID}}, "")
+		f.redrive(storage.Selection{IDs: []storage.ID{l.ID}}, "")
 		f.overlaps("the last but one redriven", false)
 		f.apply(f.s, died(f.leaseLast().Lease, storage.ReasonPermanent, "no"))
-		f.redrive(storage.DeadSelection{}, "")
+		f.redrive(storage.Selection{}, "")
 		f.overlaps("redriven", true)
 		s = f.schedule(f.s, "a")
 		s.SkipOverlap = false

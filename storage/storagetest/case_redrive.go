@@ -9,22 +9,22 @@ import (
 )
 
 // redrive redrives in steps until there is no further one.
-func (f *fixture) redrive(sel storage.DeadSelection, to string) storage.DeadStep {
+func (f *fixture) redrive(sel storage.Selection, to string) storage.Step {
 	f.Helper()
-	return takeSteps(f, sel, func(sel storage.DeadSelection) (storage.DeadStep, error) { return f.s.Redrive(f.ctx, f.now, sel, to) })
+	return takeSteps(f, sel, func(sel storage.Selection) (storage.Step, error) { return f.s.Redrive(f.ctx, f.now, sel, to) })
 }
 
-func (f *fixture) purgeDead(sel storage.DeadSelection) storage.DeadStep {
+func (f *fixture) purgeDead(sel storage.Selection) storage.Step {
 	f.Helper()
-	return takeSteps(f, sel, func(sel storage.DeadSelection) (storage.DeadStep, error) { return f.s.PurgeDead(f.ctx, sel) })
+	return takeSteps(f, sel, func(sel storage.Selection) (storage.Step, error) { return f.s.PurgeDead(f.ctx, sel) })
 }
 
 // takeSteps takes all steps of a redrive or purge.
 func takeSteps(t interface {
 	Helper()
 	Fatalf(format string, args ...any)
-}, sel storage.DeadSelection, call func(storage.DeadSelection) (storage.DeadStep, error),
-) (sum storage.DeadStep) {
+}, sel storage.Selection, call func(storage.Selection) (storage.Step, error),
+) (sum storage.Step) {
 	t.Helper()
 	for range 1000 {
 		step, err := call(sel)
@@ -44,7 +44,7 @@ func takeSteps(t interface {
 }
 
 // did checks what a redrive or purge did.
-func (f *fixture) did(what string, got storage.DeadStep, n int, duplicates, notFound []storage.ID) {
+func (f *fixture) did(what string, got storage.Step, n int, duplicates, notFound []storage.ID) {
 	f.Helper()
 	if got.N != n || !slices.Equal(got.Duplicates, duplicates) || !slices.Equal(got.NotFound, notFound) {
 		f.Errorf("%s: %d, duplicates %v, not found %v; want %d, %v, %v", what, got.N,
@@ -68,7 +68,7 @@ var redriveCases = []testCase{
 				f.Fatalf("the dead job is %+v", want)
 			}
 			f.later(time.Minute)
-			f.did("redrive", f.redrive(storage.DeadSelection{IDs: []storage.ID{l.ID}}, to), 1, nil, nil)
+			f.did("redrive", f.redrive(storage.Selection{IDs: []storage.ID{l.ID}}, to), 1, nil, nil)
 			want.State, want.DueAt, want.EndedAt = storage.Ready, f.now, time.Time{}
 			want.Counters, want.Reason, want.Policy = storage.Counters{Attempt: 4}, "", []byte("own")
 			if to != "" {
@@ -83,35 +83,35 @@ var redriveCases = []testCase{
 		f.counts(count(storage.Running, 1), storage.Count{Queue: "other", Kind: kind, State: storage.Running, N: 1})
 	}},
 
-	{"redrive_ids", `DeadSelection is what a redrive or a purge is about: the jobs named by IDs
+	{"redrive_ids", `Selection is what a change of many jobs is about: the jobs named by IDs
 NotFound are those of IDs that are not dead.`, func(f *fixture) {
 		all := f.morgue()
 		live := f.add(newJob())[0]
 		gone := storage.NewID(f.now, 1, 99999)
 		alike := storage.NewID(f.now, all[2].ID.Salt()+1, all[2].Key)
-		got := f.redrive(storage.DeadSelection{IDs: []storage.ID{all[3].ID, live, all[7].ID, gone, alike}}, "")
+		got := f.redrive(storage.Selection{IDs: []storage.ID{all[3].ID, live, all[7].ID, gone, alike}}, "")
 		f.did("redrive", got, 2, nil, []storage.ID{live, gone, alike})
 		f.is(storage.Ready, all[3].ID, all[7].ID, live)
-		f.did("redrive again", f.redrive(storage.DeadSelection{IDs: []storage.ID{all[3].ID}}, ""), 0, nil, []storage.ID{all[3].ID})
-		if n := len(f.deadList(storage.DeadFilter{}, 100)); n != 10 {
+		f.did("redrive again", f.redrive(storage.Selection{IDs: []storage.ID{all[3].ID}}, ""), 0, nil, []storage.ID{all[3].ID})
+		if n := len(f.deadList(storage.Filter{}, 100)); n != 10 {
 			f.Errorf("%d are still dead, want 10", n)
 		}
 	}},
 
-	{"redrive_filters", `or, if there are none, those that match Filter and come after After, the earliest death first.`, func(f *fixture) {
-		f.narrow(f.morgue(), storage.Ready, func(sel storage.DeadSelection) storage.DeadStep { return f.redrive(sel, "") })
+	{"redrive_filters", `or, if there are none, those that match Filter and come after After, the earliest first.`, func(f *fixture) {
+		f.narrow(f.morgue(), storage.Ready, func(sel storage.Selection) storage.Step { return f.redrive(sel, "") })
 	}},
 
-	{"redrive_after", `those that match Filter and come after After, the earliest death first.`, func(f *fixture) {
+	{"redrive_after", `those that match Filter and come after After, the earliest first.`, func(f *fixture) {
 		all := f.morgue()
-		after := storage.Position{DiedAt: all[5].EndedAt, Key: all[5].Key} // the next died at the same time
-		f.did("redrive after", f.redrive(storage.DeadSelection{After: after}, "q"), 6, nil, nil)
+		after := storage.Position{At: all[5].EndedAt, Key: all[5].Key} // the next died at the same time
+		f.did("redrive after", f.redrive(storage.Selection{After: after}, "q"), 6, nil, nil)
 		f.is(storage.Dead, recordIDs(all[:6])...)
 		f.is(storage.Ready, recordIDs(all[6:])...)
 	}},
 
-	{"redrive_steps", `One call is one bounded step: see [DeadStep].
-A step over a filter holds the writer for a bounded time and may leave jobs to later steps: call again with After set to Next, and with Filter.DiedBefore set so that a job that dies again meanwhile is not met twice, until Next is zero.
+	{"redrive_steps", `One call is one bounded step: see [Step].
+A step over a filter holds the writer for a bounded time and may leave jobs to later steps: call again with After set to Next, and with Filter.EndedBefore set so that a job that dies again meanwhile is not met twice, until Next is zero.
 N is how many jobs were put back or deleted.`, func(f *fixture) {
 		const n = 1100
 		f.add(times(n, newJob())...)
@@ -122,7 +122,7 @@ N is how many jobs were put back or deleted.`, func(f *fixture) {
 		f.exchange(f.s, storage.Exchange{Finish: finish})
 		f.counts(count(storage.Dead, n))
 		f.later(time.Second)
-		sel := storage.DeadSelection{Filter: storage.DeadFilter{DiedBefore: f.now}}
+		sel := storage.Selection{Filter: storage.Filter{EndedBefore: f.now}}
 		f.did("redrive", f.redrive(sel, ""), n, nil, nil)
 		f.counts(count(storage.Ready, n))
 		finish = nil
@@ -131,7 +131,7 @@ N is how many jobs were put back or deleted.`, func(f *fixture) {
 		}
 		f.exchange(f.s, storage.Exchange{Finish: finish})
 		f.did("redrive of what died before", f.redrive(sel, ""), 0, nil, nil)
-		f.did("purge", f.purgeDead(storage.DeadSelection{}), n, nil, nil)
+		f.did("purge", f.purgeDead(storage.Selection{}), n, nil, nil)
 		f.counts()
 	}},
 
@@ -142,12 +142,12 @@ Duplicates stayed dead because another job holds their unique key.`, func(f *fix
 		free := f.bury(storage.ReasonPermanent, "no", unique("b"))
 		holder := f.add(newJob(unique("a"), dueAt(f.now.Add(time.Hour))))[0]
 		before := f.record(dead)
-		f.did("redrive by ids", f.redrive(storage.DeadSelection{IDs: []storage.ID{dead}}, ""), 0, []storage.ID{dead}, nil)
-		f.did("redrive by filter", f.redrive(storage.DeadSelection{}, ""), 1, []storage.ID{dead}, nil)
+		f.did("redrive by ids", f.redrive(storage.Selection{IDs: []storage.ID{dead}}, ""), 0, []storage.ID{dead}, nil)
+		f.did("redrive by filter", f.redrive(storage.Selection{}, ""), 1, []storage.ID{dead}, nil)
 		f.same("the duplicate", f.record(dead), before)
 		f.is(storage.Ready, free)
 		f.cancel(holder)
-		f.did("redrive once the key is free", f.redrive(storage.DeadSelection{}, ""), 1, nil, nil)
+		f.did("redrive once the key is free", f.redrive(storage.Selection{}, ""), 1, nil, nil)
 		f.is(storage.Ready, dead)
 	}},
 
@@ -156,18 +156,18 @@ A job whose unique key another job holds stays dead and is reported as a duplica
 		first := f.bury(storage.ReasonPermanent, "no", unique("a"))
 		f.later(time.Second)
 		second := f.bury(storage.ReasonPermanent, "no", unique("a"))
-		f.did("redrive of two with one key", f.redrive(storage.DeadSelection{}, ""), 1, []storage.ID{second}, nil)
+		f.did("redrive of two with one key", f.redrive(storage.Selection{}, ""), 1, []storage.ID{second}, nil)
 		if e := f.enqueue(newJob(unique("a")))[0]; e != (storage.Enqueued{ID: first, Duplicate: true}) {
 			f.Errorf("the redriven job does not hold its key: %v", e)
 		}
 		l := f.leaseOne(f.s)
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
-		f.did("redrive of the other", f.redrive(storage.DeadSelection{}, ""), 1, nil, nil)
+		f.did("redrive of the other", f.redrive(storage.Selection{}, ""), 1, nil, nil)
 	}},
 
 	{"redrive_forever", `UniqueForever never releases it.`, func(f *fixture) {
 		dead := f.bury(storage.ReasonPermanent, "no", unique("a"), forever)
-		f.did("redrive of the key's holder", f.redrive(storage.DeadSelection{IDs: []storage.ID{dead}}, ""), 1, nil, nil)
+		f.did("redrive of the key's holder", f.redrive(storage.Selection{IDs: []storage.ID{dead}}, ""), 1, nil, nil)
 		l := f.leaseOne(f.s)
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		if e := f.enqueue(newJob(unique("a")))[0]; e != (storage.Enqueued{ID: dead, Duplicate: true, Gone: true}) {
@@ -178,13 +178,13 @@ A job whose unique key another job holds stays dead and is reported as a duplica
 		other := f.bury(storage.ReasonPermanent, "no", unique("b"))
 		f.add(newJob(unique("b"), forever))
 		f.apply(f.s, storage.Finish{Lease: f.leaseOne(f.s).Lease, Outcome: storage.OutcomeDone})
-		f.did("redrive", f.redrive(storage.DeadSelection{IDs: []storage.ID{other}}, ""), 0, []storage.ID{other}, nil)
+		f.did("redrive", f.redrive(storage.Selection{IDs: []storage.ID{other}}, ""), 0, []storage.ID{other}, nil)
 	}},
 }
 
 // narrow calls act with one filter after the other, the narrow ones first,
 // each of which takes those jobs of the morgue that it chooses to state.
-func (f *fixture) narrow(all []storage.Record, state storage.State, act func(storage.DeadSelection) storage.DeadStep) {
+func (f *fixture) narrow(all []storage.Record, state storage.State, act func(storage.Selection) storage.Step) {
 	f.Helper()
 	left := slices.Clone(all)
 	for _, c := range slices.Backward(filters(all)) {
@@ -197,7 +197,7 @@ func (f *fixture) narrow(all []storage.Record, state storage.State, act func(sto
 			}
 			return take
 		})
-		f.did(fmt.Sprintf("%+v", c.DeadFilter), act(storage.DeadSelection{Filter: c.DeadFilter}), len(taken), nil, nil)
+		f.did(fmt.Sprintf("%+v", c.Filter), act(storage.Selection{Filter: c.Filter}), len(taken), nil, nil)
 		f.is(state, taken...)
 		f.is(storage.Dead, recordIDs(left)...)
 	}
@@ -209,22 +209,22 @@ NotFound are those of IDs that are not dead.
 N is how many jobs were put back or deleted.`, func(f *fixture) {
 		all := f.morgue()
 		live := f.add(newJob())[0]
-		f.did("purge by ids", f.purgeDead(storage.DeadSelection{IDs: []storage.ID{all[0].ID, live, all[11].ID}}), 2, nil, []storage.ID{live})
+		f.did("purge by ids", f.purgeDead(storage.Selection{IDs: []storage.ID{all[0].ID, live, all[11].ID}}), 2, nil, []storage.ID{live})
 		f.is("", all[0].ID, all[11].ID)
-		f.did("again", f.purgeDead(storage.DeadSelection{IDs: []storage.ID{all[0].ID}}), 0, nil, []storage.ID{all[0].ID})
-		f.did("purge of all", f.purgeDead(storage.DeadSelection{}), 10, nil, nil)
+		f.did("again", f.purgeDead(storage.Selection{IDs: []storage.ID{all[0].ID}}), 0, nil, []storage.ID{all[0].ID})
+		f.did("purge of all", f.purgeDead(storage.Selection{}), 10, nil, nil)
 		f.counts(count(storage.Ready, 1))
 	}},
 
-	{"purge_dead_filters", `those that match Filter and come after After, the earliest death first.`, func(f *fixture) {
+	{"purge_dead_filters", `those that match Filter and come after After, the earliest first.`, func(f *fixture) {
 		f.narrow(f.morgue(), "", f.purgeDead)
 		f.counts()
 	}},
 
-	{"purge_dead_after", `those that match Filter and come after After, the earliest death first.`, func(f *fixture) {
+	{"purge_dead_after", `those that match Filter and come after After, the earliest first.`, func(f *fixture) {
 		all := f.morgue()
-		after := storage.Position{DiedAt: all[8].EndedAt, Key: all[8].Key}
-		f.did("purge", f.purgeDead(storage.DeadSelection{After: after}), 3, nil, nil)
+		after := storage.Position{At: all[8].EndedAt, Key: all[8].Key}
+		f.did("purge", f.purgeDead(storage.Selection{After: after}), 3, nil, nil)
 		f.is(storage.Dead, recordIDs(all[:9])...)
 		f.is("", recordIDs(all[9:])...)
 	}},

@@ -163,9 +163,9 @@ a scheduled job with a Delay`, func(f *fixture) {
 		f.stepClock(f.now)
 		want.EndedAt = f.now
 		f.same("the dead job", f.record(ids[1]), want)
-		f.order("dead letters", recordIDs(f.deadList(storage.DeadFilter{}, 2)), []storage.ID{ids[1], ids[0], first})
-		f.order("died before", recordIDs(f.deadList(storage.DeadFilter{DiedBefore: f.now}, 2)), []storage.ID{first})
-		f.order("died from then on", recordIDs(f.deadList(storage.DeadFilter{DiedFrom: f.now}, 2)), []storage.ID{ids[1], ids[0]})
+		f.order("dead letters", recordIDs(f.deadList(storage.Filter{}, 2)), []storage.ID{ids[1], ids[0], first})
+		f.order("died before", recordIDs(f.deadList(storage.Filter{EndedBefore: f.now}, 2)), []storage.ID{first})
+		f.order("died from then on", recordIDs(f.deadList(storage.Filter{EndedFrom: f.now}, 2)), []storage.ID{ids[1], ids[0]})
 		f.counts(count(storage.Dead, 3))
 	}},
 
@@ -306,7 +306,7 @@ and a dead one that died later died now.`, func(f *fixture) {
 		f.stepClock(f.now)
 		f.clock("after the pass", f.s, f.now, false)
 		f.due("the one that lives", live, f.now.Add(time.Hour))
-		dead := f.deadList(storage.DeadFilter{}, n)
+		dead := f.deadList(storage.Filter{}, n)
 		if len(dead) != n {
 			f.Errorf("%d are dead, want %d", len(dead), n)
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // DeadLetters implements [storage.Store].
-func (in *instance) DeadLetters(ctx context.Context, f storage.DeadFilter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
+func (in *instance) DeadLetters(ctx context.Context, f storage.Filter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
 	if err := in.m.begin(ctx, in); err != nil {
 		return nil, storage.Position{}, err
 	}
@@ -32,23 +32,23 @@ func (in *instance) DeadLetters(ctx context.Context, f storage.DeadFilter, after
 	return out, dead[limit-1].position(), nil
 }
 
-func (j *job) position() storage.Position { return storage.Position{DiedAt: j.EndedAt, Key: j.Key} }
+func (j *job) position() storage.Position { return storage.Position{At: j.EndedAt, Key: j.Key} }
 
 func comparePositions(a, b storage.Position) int {
-	if c := a.DiedAt.Compare(b.DiedAt); c != 0 {
+	if c := a.At.Compare(b.At); c != 0 {
 		return c
 	}
 	return cmp.Compare(a.Key, b.Key)
 }
 
 // matches reports whether j is dead and f chooses it.
-func matches(f storage.DeadFilter, j *job) bool {
+func matches(f storage.Filter, j *job) bool {
 	return j.State == storage.Dead &&
 		(f.Queue == "" || f.Queue == j.Queue) &&
 		(f.Kind == "" || f.Kind == j.Kind) &&
 		(f.Reason == "" || f.Reason == j.Reason) &&
-		(f.DiedFrom.IsZero() || !j.EndedAt.Before(f.DiedFrom)) &&
-		(f.DiedBefore.IsZero() || j.EndedAt.Before(f.DiedBefore)) &&
+		(f.EndedFrom.IsZero() || !j.EndedAt.Before(f.EndedFrom)) &&
+		(f.EndedBefore.IsZero() || j.EndedAt.Before(f.EndedBefore)) &&
 		strings.Contains(lowerASCII(j.record().Error), lowerASCII(f.Error))
 }
 
@@ -63,10 +63,10 @@ func lowerASCII(s string) string {
 }
 
 // Redrive implements [storage.Store].
-func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (storage.DeadStep, error) {
+func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
 	m := in.m
 	if err := m.begin(ctx, in); err != nil {
-		return storage.DeadStep{}, err
+		return storage.Step{}, err
 	}
 	now = m.wrote(now)
 	var event *storage.Event
@@ -94,9 +94,9 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Dead
 }
 
 // PurgeDead implements [storage.Store].
-func (in *instance) PurgeDead(ctx context.Context, sel storage.DeadSelection) (storage.DeadStep, error) {
+func (in *instance) PurgeDead(ctx context.Context, sel storage.Selection) (storage.Step, error) {
 	if err := in.m.begin(ctx, in); err != nil {
-		return storage.DeadStep{}, err
+		return storage.Step{}, err
 	}
 	defer in.m.mu.Unlock()
 	dead, step := in.m.selectDead(sel)
@@ -108,7 +108,7 @@ func (in *instance) PurgeDead(ctx context.Context, sel storage.DeadSelection) (s
 }
 
 // selectDead returns the jobs of one step, and the step's NotFound and Next.
-func (m *Memory) selectDead(sel storage.DeadSelection) (dead []*job, step storage.DeadStep) {
+func (m *Memory) selectDead(sel storage.Selection) (dead []*job, step storage.Step) {
 	if len(sel.IDs) == 0 {
 		dead = m.where(func(j *job) bool {
 			return matches(sel.Filter, j) &&

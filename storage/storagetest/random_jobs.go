@@ -75,8 +75,8 @@ func (h *history) pause(t *rapid.T) {
 }
 
 // filter draws a choice of dead jobs.
-func (h *history) filter(t *rapid.T) storage.DeadFilter {
-	var f storage.DeadFilter
+func (h *history) filter(t *rapid.T) storage.Filter {
+	var f storage.Filter
 	if rapid.Bool().Draw(t, "by queue") {
 		f.Queue = anyQueue.Draw(t, "queue")
 	}
@@ -93,7 +93,7 @@ func (h *history) filter(t *rapid.T) storage.DeadFilter {
 }
 
 // selection draws a selection of dead jobs, for real and the model.
-func (h *history) selection(t *rapid.T) (real, model storage.DeadSelection) {
+func (h *history) selection(t *rapid.T) (real, model storage.Selection) {
 	if rapid.Bool().Draw(t, "by filter") {
 		real.Filter = h.filter(t)
 		return real, real
@@ -110,7 +110,7 @@ func (h *history) selection(t *rapid.T) (real, model storage.DeadSelection) {
 	return real, model
 }
 
-func (h *history) sameStep(what string, real, model storage.DeadStep) {
+func (h *history) sameStep(what string, real, model storage.Step) {
 	h.Helper()
 	for _, ids := range [][]storage.ID{real.Duplicates, real.NotFound} {
 		for i, id := range ids {
@@ -127,10 +127,10 @@ func (h *history) redrive(t *rapid.T) {
 	real, model := h.selection(t)
 	to := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "to")
 	h.sameStep("Redrive",
-		takeSteps(h, real, func(sel storage.DeadSelection) (storage.DeadStep, error) {
+		takeSteps(h, real, func(sel storage.Selection) (storage.Step, error) {
 			return p.real.Redrive(h.ctx, h.now, sel, to)
 		}),
-		takeSteps(h, model, func(sel storage.DeadSelection) (storage.DeadStep, error) {
+		takeSteps(h, model, func(sel storage.Selection) (storage.Step, error) {
 			return p.model.Redrive(h.ctx, h.now, sel, to)
 		}))
 }
@@ -139,8 +139,8 @@ func (h *history) purgeDead(t *rapid.T) {
 	p := h.pair(t)
 	real, model := h.selection(t)
 	h.sameStep("PurgeDead",
-		takeSteps(h, real, func(sel storage.DeadSelection) (storage.DeadStep, error) { return p.real.PurgeDead(h.ctx, sel) }),
-		takeSteps(h, model, func(sel storage.DeadSelection) (storage.DeadStep, error) { return p.model.PurgeDead(h.ctx, sel) }))
+		takeSteps(h, real, func(sel storage.Selection) (storage.Step, error) { return p.real.PurgeDead(h.ctx, sel) }),
+		takeSteps(h, model, func(sel storage.Selection) (storage.Step, error) { return p.model.PurgeDead(h.ctx, sel) }))
 }
 
 func (h *history) purgeFinished(t *rapid.T) {

@@ -264,7 +264,7 @@ func (w *world) deadIDs() (ids []storage.ID, text string) {
 }
 
 func (w *world) redriveSome() {
-	filter, text := errand.DeadFilter{}, "redrive all"
+	filter, text := errand.JobFilter{}, "redrive all"
 	if ids, which := w.deadIDs(); w.dice.IntN(8) > 0 {
 		if len(ids) == 0 {
 			return
@@ -278,12 +278,12 @@ func (w *world) redriveSome() {
 }
 
 func (w *world) purgeSome() {
-	filter, text := errand.DeadFilter{Kind: "parcel"}, "purge parcels"
+	filter, text := errand.JobFilter{Kind: "parcel"}, "purge parcels"
 	if ids, which := w.deadIDs(); w.dice.IntN(4) > 0 {
 		if len(ids) == 0 {
 			return
 		}
-		filter, text = errand.DeadFilter{IDs: ids}, "purge jobs"+which
+		filter, text = errand.JobFilter{IDs: ids}, "purge jobs"+which
 	}
 	w.call(text, func(ctx context.Context, q *errand.Queue) error {
 		_, err := q.DeadLetters().Purge(ctx, filter)

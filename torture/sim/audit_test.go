@@ -123,7 +123,7 @@ func (w *world) inspect() {
 	for _, j := range dead {
 		w.letter(ctx, q, j)
 	}
-	page, err := q.DeadLetters().List(ctx, errand.DeadFilter{}, &errand.ListOptions{Limit: 1000})
+	page, err := q.DeadLetters().List(ctx, errand.JobFilter{}, &errand.ListOptions{Limit: 1000})
 	if err != nil || len(page.Jobs) < len(dead) || !unsure && len(page.Jobs) > len(dead) {
 		w.blame("%d dead letters are listed, want %d: %v", len(page.Jobs), len(dead), err)
 	}

@@ -317,7 +317,7 @@ type pauseState struct {
 	resumed int64 // end of the last of them
 }
 
-func (w *world) redriven(l *life, begin int64, sel storage.DeadSelection, queue string, out storage.DeadStep) {
+func (w *world) redriven(l *life, begin int64, sel storage.Selection, queue string, out storage.Step) {
 	w.tell(l, func(end int64) {
 		if len(sel.IDs) == 0 {
 			for _, j := range w.jobs {
@@ -336,7 +336,7 @@ func (w *world) redriven(l *life, begin int64, sel storage.DeadSelection, queue 
 	})
 }
 
-func (w *world) purged(l *life, _ int64, sel storage.DeadSelection, out storage.DeadStep) {
+func (w *world) purged(l *life, _ int64, sel storage.Selection, out storage.Step) {
 	w.tell(l, func(int64) {
 		if len(sel.IDs) == 0 {
 			for _, j := range w.jobs {

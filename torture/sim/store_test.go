@@ -227,7 +227,7 @@ func (s *store) Pause(ctx context.Context, now time.Time, queue string, paused b
 	})
 }
 
-func (s *store) Redrive(ctx context.Context, now time.Time, sel storage.DeadSelection, queue string) (out storage.DeadStep, err error) {
+func (s *store) Redrive(ctx context.Context, now time.Time, sel storage.Selection, queue string) (out storage.Step, err error) {
 	s.w.sample(s.l, now)
 	err = s.call("redrive", func(begin int64) (err error) {
 		if out, err = s.Store.Redrive(ctx, now, sel, queue); err == nil {
@@ -238,7 +238,7 @@ func (s *store) Redrive(ctx context.Context, now time.Time, sel storage.DeadSele
 	return out, err
 }
 
-func (s *store) PurgeDead(ctx context.Context, sel storage.DeadSelection) (out storage.DeadStep, err error) {
+func (s *store) PurgeDead(ctx context.Context, sel storage.Selection) (out storage.Step, err error) {
 	err = s.call("purge dead", func(begin int64) (err error) {
 		if out, err = s.Store.PurgeDead(ctx, sel); err == nil {
 			s.w.purged(s.l, begin, sel, out)
