@@ -243,7 +243,7 @@ func TestDamage_WhileOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, 20*time.Second, "all is worked off", func() bool { return f.worked(t) })
+	await(t, 20*time.Second, "all is drained", func() bool { return f.worked(t) })
 	db, err := raw(f.path)
 	if err != nil {
 		t.Fatal(err)

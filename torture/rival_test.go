@@ -93,8 +93,8 @@ func TestRival_LocksTheDatabase(t *testing.T) {
 	if err := f.enqueue(10); err != nil {
 		t.Errorf("Enqueue when the rival is done: %v", err)
 	}
-	await(t, 20*time.Second, "all is worked off", func() bool { return f.worked(t) })
-	t.Logf("locked for %v, %d times ErrBusy, worked off %v after that", locked, refused, time.Since(free))
+	await(t, 20*time.Second, "all is drained", func() bool { return f.worked(t) })
+	t.Logf("locked for %v, %d times ErrBusy, drained %v after that", locked, refused, time.Since(free))
 	f.close(t)
 	found := f.ledger.audit(t, f.path)
 	found.mustBeClean(t, "a rival's lock of %v", locked)

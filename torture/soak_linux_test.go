@@ -27,7 +27,7 @@ const (
 // and stopped past their leases, another program locks the database, and one
 // reads and pins the log. Nobody adds jobs while there are too many, and
 // finished ones are kept for seconds only, so that the database has no reason to
-// grow either. At the end everything is worked off, and nothing was lost.
+// grow either. At the end all jobs have ended, and nothing was lost.
 //
 // A power cut ends all processes, so that with ERRAND_TORTURE=1 those, and full
 // disks, happen to a second database on a file system of its own.
