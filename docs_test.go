@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -190,6 +191,38 @@ func TestReadme_limits(t *testing.T) {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s does not say %q", name, want)
 			}
+		}
+	}
+}
+
+// The files that docs/architecture.md leads through exist, are as long as it
+// says within a tenth, and together short enough for an evening.
+func TestArchitecture(t *testing.T) {
+	const page, most = "docs/architecture.md", 5000
+	heart, _, ok := strings.Cut(read(t, page), "\n## What to skip")
+	if !ok {
+		t.Fatal("the page does not say what to skip")
+	}
+	file := regexp.MustCompile(`(?m)^\| \[[^]]+\]\(\.\./([^)]+)\) \| ([0-9]+) \|`)
+	total := 0
+	for _, m := range file.FindAllStringSubmatch(heart, -1) {
+		lines := strings.Count(read(t, m[1]), "\n")
+		total += lines
+		if said, err := strconv.Atoi(m[2]); err != nil || said*10 < lines*9 || said*10 > lines*11 {
+			t.Errorf("%s has %d lines, the page says %s", m[1], lines, m[2])
+		}
+	}
+	if total < most/2 || total >= most {
+		t.Errorf("the heart has %d lines: want less than %d, and the page to list it", total, most)
+	}
+	files := goFiles(t, func(string) bool { return true })
+	for _, m := range regexp.MustCompile("`([a-z/0-9_]+\\.go)`").FindAllStringSubmatch(read(t, page), -1) {
+		found := false
+		for path := range files {
+			found = found || strings.HasSuffix("/"+filepath.ToSlash(path), "/"+m[1])
+		}
+		if !found {
+			t.Errorf("the page names %s, which is not there", m[1])
 		}
 	}
 }
