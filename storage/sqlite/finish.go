@@ -20,61 +20,39 @@ SELECT ?1, COALESCE(MAX(n), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM errand_histo
 AND n <= (SELECT MAX(n) FROM errand_history WHERE job = ?1) - ?2`
 )
 
-// change is what an outcome that keeps the job alive does to it.
-type change struct {
-	attempt, retry, snoozes int
-	keepCrashes, crashes    int // crashes becomes crashes * keepCrashes + crashes
-}
-
-var changes = map[storage.Outcome]change{
-	storage.OutcomeRetry:       {retry: 1},
-	storage.OutcomeSnooze:      {snoozes: 1},
-	storage.OutcomeCrashed:     {keepCrashes: 1, crashes: 1},
-	storage.OutcomeInterrupted: {keepCrashes: 1},
-	storage.OutcomeReturned:    {attempt: -1, keepCrashes: 1},
-}
-
 // finish ends one lease.
 func (t *tx) finish(now time.Time, f *storage.Finish) (storage.ItemResult, error) {
 	at := micros(now)
-	switch f.Outcome {
-	case storage.OutcomeDone:
+	switch e := f.Effect(false); e.State { // whether it was asked to stop turns out later
+	case storage.Done:
 		return t.end(at, f, done)
-	case storage.OutcomeCancelled:
+	case storage.Cancelled:
 		return t.end(at, f, cancelled)
-	case storage.OutcomeDead:
-		if f.Reason == "" {
-			return storage.Refused, nil
-		}
-		return t.bury(at, f)
+	case storage.Dead:
+		return t.bury(at, f, e)
+	case storage.Ready:
+		return t.reschedule(now, f, e)
 	}
-	c, ok := changes[f.Outcome]
-	if !ok {
-		return storage.Refused, nil
-	}
-	return t.reschedule(now, f, c)
+	return storage.Refused, nil
 }
 
-func (t *tx) reschedule(now time.Time, f *storage.Finish, c change) (storage.ItemResult, error) {
+func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect) (storage.ItemResult, error) {
 	at := micros(now)
 	state, due, delay := ready, any(at), int64(0)
 	event := storage.Event{}
-	switch {
-	case f.DueAt.IsZero():
-		if f.Outcome == storage.OutcomeReturned {
-			due = nil // as it was
-		}
-	default:
+	if !f.DueAt.IsZero() {
 		us := dueMicros(f.DueAt)
 		due = us
 		if f.DueAt.After(now) {
 			state, event.Due, delay = scheduled, f.DueAt, us-at
 		}
+	} else if e.KeepPlace {
+		due = nil // as it was
 	}
 	var lane int64
 	var attempt int
 	err := t.row(sqlReschedule,
-		[]any{f.Key, f.Token, state, due, c.attempt, c.retry, c.snoozes, c.keepCrashes, c.crashes, delay}, &lane, &attempt)
+		[]any{f.Key, f.Token, state, due, e.Add.Attempt, e.Add.Retry, e.Add.Snoozes, e.KeepCrashes, e.Add.Crashes, delay}, &lane, &attempt)
 	if errors.Is(err, sql.ErrNoRows) {
 		return t.endIfCancelling(at, f)
 	}
@@ -116,19 +94,13 @@ func (t *tx) end(at int64, f *storage.Finish, state stateCode) (storage.ItemResu
 	return t.leaveLeased(at, f, &e)
 }
 
-func (t *tx) bury(at int64, f *storage.Finish) (r storage.ItemResult, err error) {
-	e := departure{state: dead, at: at, error: f.Error, reason: string(f.Reason)}
+func (t *tx) bury(at int64, f *storage.Finish, to storage.Effect) (r storage.ItemResult, err error) {
+	e := departure{
+		state: dead, at: at, error: f.Error, reason: string(f.Reason),
+		keepCrashes: to.KeepCrashes, crashes: to.Add.Crashes, snoozes: to.Add.Snoozes,
+	}
 	if e.inEffect, err = t.policy(f.Policy); err != nil {
 		return 0, err
-	}
-	switch f.Reason {
-	case storage.ReasonCrashed:
-		e.keepCrashes = 1
-		if f.Failure != nil {
-			e.crashes = 1
-		}
-	case storage.ReasonSnoozed:
-		e.snoozes = 1
 	}
 	return t.leaveLeased(at, f, &e)
 }

@@ -184,7 +184,7 @@ func (t *tx) cancel(at int64, id storage.ID, keep int64) (storage.State, error) 
 		_, err := t.exec(sqlAskToStop, r.ID)
 		return storage.Running, err
 	case scheduled, ready:
-		e := departure{at: at, keepCrashes: 1}
+		e := departure{at: at, keepCrashes: true}
 		if keep > 0 {
 			e.state, e.purgeAt = cancelled, at+keep
 		}

@@ -218,7 +218,8 @@ type departure struct {
 	reason   string // of a dead one, as the next
 	inEffect int64  // the policy
 	// Crashes become crashes * keepCrashes + crashes.
-	keepCrashes, crashes, snoozes int
+	keepCrashes      bool
+	crashes, snoozes int
 }
 
 // leave takes a job out of its table. It reports whether the job was there, with
