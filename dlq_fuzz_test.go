@@ -113,7 +113,7 @@ func (c *cemetery) gone(t *testing.T) (out []int) {
 			t.Fatal(err)
 		}
 		out = append(out, i)
-		if _, err := c.store.Cancel(context.Background(), fuzzDay, id, 0); err != nil && !errors.Is(err, errand.ErrNotFound) {
+		if _, err := c.store.Cancel(context.Background(), fuzzDay, id, storage.Retention{}); err != nil && !errors.Is(err, errand.ErrNotFound) {
 			t.Fatal(err)
 		}
 	}

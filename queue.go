@@ -297,7 +297,7 @@ func (q *Queue) Job(ctx context.Context, id ID) (JobInfo, error) {
 // Cancel returns the state of the job after the call. A job that had already ended
 // keeps its state. Cancel returns [ErrNotFound] if there is no job with this ID.
 func (q *Queue) Cancel(ctx context.Context, id ID) (State, error) {
-	return q.store.Cancel(ctx, q.clock.current(ctx), id, q.opts.Retention)
+	return q.store.Cancel(ctx, q.clock.current(ctx), id, storage.Retention{Default: q.opts.Retention})
 }
 
 // CancelTx is [Queue.Cancel] inside a transaction of the application on the queue's
@@ -314,7 +314,7 @@ func (q *Queue) CancelTx(ctx context.Context, tx *sql.Tx, id ID) (State, error) 
 	if err != nil {
 		return "", err
 	}
-	return s.CancelTx(ctx, tx, q.clock.current(ctx), id, q.opts.Retention)
+	return s.CancelTx(ctx, tx, q.clock.current(ctx), id, storage.Retention{Default: q.opts.Retention})
 }
 
 // Pause stops all workers from taking jobs of a queue, which need not have any yet.

@@ -283,7 +283,7 @@ func (w *Worker) config() engine.Config {
 		MaxCrashes:    cmp.Or(o.MaxCrashes, defaultMaxCrashes),
 		MaxSnoozes:    cmp.Or(o.MaxSnoozes, defaultMaxSnoozes),
 		MaxRetryAfter: cmp.Or(o.MaxRetryAfter, defaultMaxRetryAfter),
-		Keep:          q.Retention,
+		Retention:     storage.Retention{Default: q.Retention},
 		Policy:        q.Policy.Delivery(),
 		Settings:      map[string]engine.QueueSettings{},
 		Lanes:         &w.queue.lanes,

@@ -30,6 +30,8 @@ type Exchange struct {
 	Extend []Lease
 	// Finish ends leases, each with an outcome.
 	Finish []Finish
+	// Retention is that of the jobs which end here.
+	Retention Retention
 	// Want is how many jobs to lease at most. Of those in Source that are due,
 	// the highest priority goes first, then the earliest due, then the first
 	// enqueued. The last one is that which brings their args and headers
@@ -88,16 +90,11 @@ func (l *Leased) Weight() int { return len(l.Args) + len(l.Headers) }
 // Finish ends one lease.
 type Finish struct {
 	Lease
-	ID      ID // of the job, for the caller alone: a Store goes by the lease
 	Outcome Outcome
 	DueAt   time.Time // of a job that is put back; zero: at once, but see [Effect]
-	// Keep is how long a finished job is kept; zero or less deletes it at once,
-	// with all that belongs to it. It is needed with every outcome that puts a
-	// job back too, as the job may have been asked to stop.
-	Keep   time.Duration
-	Reason Reason
-	Error  string
-	Policy []byte
+	Reason  Reason
+	Error   string
+	Policy  []byte
 	// Failure is appended to the history, with the attempt of the job and the
 	// time of the call, unless nil.
 	Failure *NewFailure

@@ -62,14 +62,14 @@ type Store interface {
 	// headers and history. It returns [ErrNotFound] if there is none.
 	Job(ctx context.Context, id ID) (Record, error)
 
-	// Cancel ends a scheduled or ready job as cancelled, kept for keep. For a
+	// Cancel ends a scheduled or ready job as cancelled, kept as keep says. For a
 	// running job it notes the wish, which the holder learns with its next
 	// extension, and which keeps the job from being put back (see
 	// [Finish.Effect]).
 	// It returns the state that the job is in after the call, which for a job
 	// that had already ended is the state it ended in, and [ErrNotFound] for
 	// no job.
-	Cancel(ctx context.Context, now time.Time, id ID, keep time.Duration) (State, error)
+	Cancel(ctx context.Context, now time.Time, id ID, keep Retention) (State, error)
 
 	// ReleaseUnique ends the hold of a unique key with the life of its holder,
 	// whatever its scope: at once if the holder is not live. It returns the holder
@@ -205,7 +205,7 @@ type TxEnqueuer interface {
 	// CancelTx is Cancel inside tx: it takes effect if tx commits, and the
 	// holder of a running job learns of it with its next extension after that. It returns
 	// [ErrWrongDatabase] for a transaction on another database.
-	CancelTx(ctx context.Context, tx *sql.Tx, now time.Time, id ID, keep time.Duration) (State, error)
+	CancelTx(ctx context.Context, tx *sql.Tx, now time.Time, id ID, keep Retention) (State, error)
 	// Tx runs fn in a write transaction on the store's database and commits
 	// it if fn returns nil; otherwise, or if fn panics, it is rolled back. It
 	// may be rolled back also if the database failed in an EnqueueTx or CancelTx

@@ -41,7 +41,7 @@ func TestBallast_FinishesWhatRuns(t *testing.T) {
 	needsRoot(t, "a loop device")
 	end := map[string]storage.Finish{
 		"deleted": {Outcome: storage.OutcomeDone},
-		"kept":    {Outcome: storage.OutcomeDone, Keep: 24 * time.Hour},
+		"kept":    {Outcome: storage.OutcomeDone},
 		"dead": {
 			Outcome: storage.OutcomeDead, Reason: storage.ReasonExhausted, Error: string(bytes.Repeat([]byte("e"), 8<<10)),
 			Failure: &storage.NewFailure{Phase: "backoff", Error: string(bytes.Repeat([]byte("e"), 8<<10)), Stack: string(bytes.Repeat([]byte("s"), 16<<10))},
@@ -63,7 +63,7 @@ func TestBallast_FinishesWhatRuns(t *testing.T) {
 					return s
 				}
 				s := open()
-				fillAndFinish(t, d, s, full, f)
+				fillAndFinish(t, d, s, full, f, map[string]time.Duration{"kept": 24 * time.Hour}[name])
 				if err := s.Close(); err != nil {
 					t.Fatal("Close: ", err)
 				}
@@ -102,7 +102,7 @@ func recovers(t *testing.T, d *disk, s *sqlite.Store) {
 
 const ballastRuns = 64 // leases held as the disk becomes full
 
-func fillAndFinish(t *testing.T, d *disk, s *sqlite.Store, full string, f storage.Finish) {
+func fillAndFinish(t *testing.T, d *disk, s *sqlite.Store, full string, f storage.Finish, keep time.Duration) {
 	ctx, now := context.Background(), time.Now()
 	j := storage.NewJob{Queue: "default", Kind: "k", Args: bytes.Repeat([]byte("1"), 500)}
 	add := func(n int) error {
@@ -150,7 +150,7 @@ func fillAndFinish(t *testing.T, d *disk, s *sqlite.Store, full string, f storag
 	}
 	for len(leased) > 0 {
 		n := min(16, len(leased))
-		x := storage.Exchange{Length: time.Minute}
+		x := storage.Exchange{Length: time.Minute, Retention: storage.Retention{Default: keep}}
 		for _, l := range leased[:n] {
 			f.Lease = l.Lease
 			x.Finish = append(x.Finish, f)

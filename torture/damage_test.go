@@ -192,9 +192,9 @@ func (l *ledger) answers(t *testing.T, path string) map[string]answer {
 	x := storage.Exchange{Length: time.Minute, Want: 20, Source: storage.Source{Queues: []string{"default"}, Kinds: []string{"order"}}}
 	r, err := s.Exchange(ctx, t0.Add(10*365*24*time.Hour), x)
 	all["lease"] = answer{fmt.Sprint(len(r.Leased)), err}
-	x.Want = 0
+	x.Want, x.Retention = 0, storage.Retention{Default: time.Hour}
 	for _, leased := range r.Leased {
-		x.Finish = append(x.Finish, storage.Finish{Lease: leased.Lease, Outcome: storage.OutcomeDone, Keep: time.Hour})
+		x.Finish = append(x.Finish, storage.Finish{Lease: leased.Lease, Outcome: storage.OutcomeDone})
 	}
 	if r, err := s.Exchange(ctx, t0, x); len(x.Finish) > 0 {
 		all["finish"] = answer{fmt.Sprintf("%v", r.Finished), err}

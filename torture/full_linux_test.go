@@ -151,9 +151,9 @@ func endOnFullDisk(t *testing.T, l *ledger, path string) {
 	if err != nil && !errors.Is(err, errand.ErrFull) { // what is taken over would run again
 		t.Errorf("Reclaim on the full disk: %v, want ErrFull", err)
 	}
-	x := storage.Exchange{Length: time.Minute}
+	x := storage.Exchange{Length: time.Minute, Retention: storage.Retention{Default: time.Hour}}
 	for _, r := range taken { // there was a little room
-		x.Finish = append(x.Finish, storage.Finish{Lease: r.Lease, Outcome: storage.OutcomeInterrupted, Keep: time.Hour})
+		x.Finish = append(x.Finish, storage.Finish{Lease: r.Lease, Outcome: storage.OutcomeInterrupted})
 	}
 	if _, err := w.Exchange(t.Context(), now, x); err != nil {
 		t.Errorf("ending %d jobs on the full disk: %v", len(taken), err)
@@ -165,7 +165,7 @@ func endOnFullDisk(t *testing.T, l *ledger, path string) {
 			continue
 		}
 		if err == nil {
-			_, err = w.Cancel(t.Context(), now, id, 24*time.Hour)
+			_, err = w.Cancel(t.Context(), now, id, storage.Retention{Default: 24 * time.Hour})
 		}
 		if err != nil {
 			t.Errorf("Cancel on the full disk: %v", err)

@@ -138,6 +138,9 @@ func (s *script) exchange(step string, x storage.Exchange) []storage.Leased {
 	return r.Leased
 }
 
+// hour is how long the script keeps most of its jobs.
+var hour = storage.Retention{Default: time.Hour}
+
 // work is the script.
 func (s *script) work() {
 	ctx := context.Background()
@@ -153,7 +156,7 @@ func (s *script) work() {
 	)
 	s.tx()
 	if len(ids) > 9 {
-		_, err := s.w.Cancel(ctx, s.now, ids[9], time.Hour)
+		_, err := s.w.Cancel(ctx, s.now, ids[9], storage.Retention{Default: time.Hour})
 		s.did("cancel", err)
 	}
 	s.did("pause", s.w.Pause(ctx, s.now, "other", true))
@@ -165,17 +168,16 @@ func (s *script) work() {
 	}
 
 	leased := s.exchange("lease", storage.Exchange{Want: 9})
-	var x storage.Exchange
+	x := storage.Exchange{Retention: storage.Retention{Default: 5 * time.Minute}}
+	var deleted storage.Exchange
 	for i, l := range leased {
 		s.did("started", s.w.Started(l.Lease, s.now))
 		s.voice.say("run %d %d", l.Key, l.Attempt)
-		f := storage.Finish{Lease: l.Lease, Keep: 5 * time.Minute}
+		f := storage.Finish{Lease: l.Lease}
 		failure := &storage.NewFailure{Phase: "immediate", Error: "as planned", Stack: "none"}
 		switch i {
-		case 0:
+		case 0, 1:
 			f.Outcome = storage.OutcomeDone
-		case 1:
-			f.Outcome, f.Keep = storage.OutcomeDone, 0
 		case 2:
 			f.Outcome, f.DueAt, f.Failure = storage.OutcomeRetry, s.now.Add(time.Second), failure
 		case 3:
@@ -185,7 +187,7 @@ func (s *script) work() {
 		case 6:
 			f.Outcome = storage.OutcomeInterrupted
 		case 7:
-			_, err := s.w.Cancel(ctx, s.now, l.ID, time.Hour) // learnt by the next extension
+			_, err := s.w.Cancel(ctx, s.now, l.ID, storage.Retention{Default: time.Hour}) // learnt by the next extension
 			s.did("cancel running", err)
 			s.exchange("extend", storage.Exchange{Extend: []storage.Lease{l.Lease}})
 			f.Outcome = storage.OutcomeCancelled
@@ -194,14 +196,19 @@ func (s *script) work() {
 			continue
 		}
 		s.did("ended", s.w.Ended(l.Lease))
-		x.Finish = append(x.Finish, f)
+		if i == 1 {
+			deleted.Finish = append(deleted.Finish, f)
+		} else {
+			x.Finish = append(x.Finish, f)
+		}
 	}
 	s.exchange("finish", x)
+	s.exchange("finish and delete", deleted)
 	if len(leased) > 8 {
 		s.did("redrive", second(s.w.Redrive(ctx, s.now, storage.Selection{IDs: []storage.ID{leased[4].ID}}, "other")))
 		s.did("purge dead", second(s.w.PurgeDead(ctx, storage.Selection{IDs: []storage.ID{leased[5].ID}})))
-		s.exchange("interrupt", storage.Exchange{Finish: []storage.Finish{
-			{Lease: leased[8].Lease, Outcome: storage.OutcomeInterrupted, Keep: time.Hour},
+		s.exchange("interrupt", storage.Exchange{Retention: hour, Finish: []storage.Finish{
+			{Lease: leased[8].Lease, Outcome: storage.OutcomeInterrupted},
 		}})
 	}
 	s.reclaim()
@@ -215,10 +222,10 @@ func (s *script) rest() {
 	s.now = s.now.Add(10 * time.Minute)
 	_, _, err := s.w.PurgeFinished(context.Background(), s.now)
 	s.did("purge finished", err)
-	var x storage.Exchange
+	x := storage.Exchange{Retention: hour}
 	for _, l := range s.exchange("lease the rest", storage.Exchange{Want: 3}) {
 		s.voice.say("run %d %d", l.Key, l.Attempt)
-		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: time.Hour})
+		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 	}
 	s.exchange("finish the rest", x)
 }
@@ -275,11 +282,11 @@ func (s *script) handoff() {
 	offer.Room(1)
 	s.enqueue(s.job(func(j *storage.NewJob) { j.Queue = "quick" }))
 	offer.Close()
-	var x storage.Exchange
+	x := storage.Exchange{Retention: hour}
 	for _, l := range got {
 		s.did("started", s.w.Started(l.Lease, s.now))
 		s.voice.say("run %d %d", l.Key, l.Attempt)
-		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: time.Hour})
+		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 	}
 	s.exchange("finish what was handed", x)
 }
@@ -298,9 +305,9 @@ func (s *script) reclaim() {
 		if !s.did("reclaim", err) {
 			break
 		}
-		var x storage.Exchange
+		x := storage.Exchange{Retention: hour}
 		for _, r := range all {
-			x.Finish = append(x.Finish, storage.Finish{Lease: r.Lease, Outcome: storage.OutcomeInterrupted, Keep: time.Hour})
+			x.Finish = append(x.Finish, storage.Finish{Lease: r.Lease, Outcome: storage.OutcomeInterrupted})
 		}
 		x.Length = time.Second
 		_, err = o.Exchange(ctx, s.now, x)
@@ -332,7 +339,7 @@ func drain(l *ledger, path string) error {
 
 func drainStore(w *witness) error {
 	ctx, now := context.Background(), t0.Add(24*time.Hour)
-	x := storage.Exchange{Length: time.Minute, Source: storage.Source{Queues: []string{"default", "other", "quick"}, Kinds: []string{"order"}}}
+	x := storage.Exchange{Length: time.Minute, Retention: hour, Source: storage.Source{Queues: []string{"default", "other", "quick"}, Kinds: []string{"order"}}}
 	if err := w.Pause(ctx, now, "other", false); err != nil { // it may have ended while that was paused
 		return err
 	}
@@ -341,7 +348,7 @@ func drainStore(w *witness) error {
 		return err
 	}
 	for _, r := range taken {
-		x.Finish = append(x.Finish, storage.Finish{Lease: r.Lease, Outcome: storage.OutcomeInterrupted, Keep: time.Hour})
+		x.Finish = append(x.Finish, storage.Finish{Lease: r.Lease, Outcome: storage.OutcomeInterrupted})
 	}
 	for x.Want = 100; ; {
 		r, err := w.Exchange(ctx, now, x)
@@ -351,7 +358,7 @@ func drainStore(w *witness) error {
 		x.Finish = nil
 		for _, l := range r.Leased {
 			w.voice.say("run %d %d", l.Key, l.Attempt)
-			x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: time.Hour})
+			x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		}
 	}
 }

@@ -44,7 +44,7 @@ type witness struct {
 func (w *witness) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 	var lines []string
 	for _, f := range x.Finish {
-		lines = append(lines, fmt.Sprintf("ending %d %d %d %d", f.Key, f.Token, f.Outcome, until(now, f.Keep)))
+		lines = append(lines, fmt.Sprintf("ending %d %d %d %d", f.Key, f.Token, f.Outcome, until(now, x.Retention.Default)))
 	}
 	w.voice.lines(lines)
 	r, err := w.Store.Exchange(ctx, now, x)
@@ -110,8 +110,8 @@ func (w *witness) Offer(src storage.Source, length time.Duration, take func([]st
 	})
 }
 
-func (w *witness) Cancel(ctx context.Context, now time.Time, id storage.ID, keep time.Duration) (storage.State, error) {
-	w.voice.say("cancelling %d %d", id.Key(), until(now, keep))
+func (w *witness) Cancel(ctx context.Context, now time.Time, id storage.ID, keep storage.Retention) (storage.State, error) {
+	w.voice.say("cancelling %d %d", id.Key(), until(now, keep.Default))
 	state, err := w.Store.Cancel(ctx, now, id, keep)
 	if err == nil && state == storage.Cancelled {
 		w.voice.say("cancelled %d", id.Key())

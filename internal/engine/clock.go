@@ -109,7 +109,7 @@ func (l *loop) steppedBack(by time.Duration, now, t time.Time) {
 }
 
 // earlier makes jobs that are put back due earlier.
-func earlier(outcomes []storage.Finish, by time.Duration) {
+func earlier(outcomes []outcome, by time.Duration) {
 	for i := range outcomes {
 		if f := &outcomes[i]; by > 0 && !f.DueAt.IsZero() {
 			f.DueAt = f.DueAt.Add(-by)

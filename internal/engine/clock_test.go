@@ -339,7 +339,7 @@ func TestClock_IdleLooksCostNothing(t *testing.T) {
 		var looks atomic.Int64
 		r.cfg.Clock = engine.Wall(func() time.Time { looks.Add(1); return time.Now() })
 		r.store.alone = true
-		r.cfg.Keep = time.Hour
+		r.cfg.Retention.Default = time.Hour
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		r.declare(storage.Schedule{Name: "s", Spec: "@yearly"})
 		r.add(storage.NewJob{Queue: "q", Kind: "k", DueAt: time.Now().Add(year)})

@@ -27,7 +27,7 @@ type Config struct {
 	MaxCrashes    int           // in a row, then dead
 	MaxSnoozes    int           // allowed; the next one is dead
 	MaxRetryAfter time.Duration // the longest floor that an error can ask for
-	Keep          time.Duration // finished jobs; zero deletes them at once
+	Retention     storage.Retention
 
 	Policy   policy.Topic             // of queues without a policy; it has a Retry
 	Settings map[string]QueueSettings // by queue; a queue need not be listed

@@ -215,7 +215,7 @@ func TestEngine_AsksEverySecondWithoutNotifier(t *testing.T) {
 func TestEngine_IdleMakesNoCalls(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.store.alone = true
-		r.cfg.Keep = 0
+		r.cfg.Retention.Default = 0
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		r.enqueue("k", 10)
 		r.start()
@@ -300,7 +300,7 @@ func TestEngine_LeavesPausedQueuesAlone(t *testing.T) {
 
 func TestEngine_PurgesFinishedJobs(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.cfg.Keep = time.Hour
+		r.cfg.Retention.Default = time.Hour
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		r.start()
 		id := r.enqueue("k", 250)[0]
@@ -316,7 +316,7 @@ func TestEngine_PurgesFinishedJobs(t *testing.T) {
 func TestEngine_PurgesAtMostOnceASecond(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.store.alone = true
-		r.cfg.Keep = time.Minute
+		r.cfg.Retention.Default = time.Minute
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		r.start()
 		for range 1000 { // 10 s of jobs, all of which are over a minute later

@@ -8,24 +8,38 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
+// outcome is what became of an attempt.
+type outcome struct {
+	storage.Finish
+	job *storage.Leased
+}
+
 // outcomes are those of attempts that have ended, until the store has written
 // them.
 type outcomes struct {
-	waiting []storage.Finish
-	flight  []storage.Finish // in the exchange under way
+	waiting []outcome
+	flight  []outcome        // in the exchange under way
+	finish  []storage.Finish // the same, as the store is told
 }
 
-func (o *outcomes) add(f storage.Finish) { o.waiting = append(o.waiting, f) }
+func (o *outcomes) add(job *storage.Leased, f storage.Finish) {
+	o.waiting = append(o.waiting, outcome{f, job})
+}
 
 // send returns the outcomes for the next exchange.
 func (o *outcomes) send() []storage.Finish {
 	o.flight, o.waiting = o.waiting, o.flight[:0]
-	return o.flight
+	o.finish = o.finish[:0]
+	for i := range o.flight {
+		o.finish = append(o.finish, o.flight[i].Finish)
+	}
+	return o.finish
 }
 
 // written forgets the outcomes of the exchange under way.
 func (o *outcomes) written() {
 	clear(o.flight)
+	clear(o.finish)
 	o.flight = o.flight[:0]
 }
 
@@ -106,7 +120,7 @@ func (l *loop) sendExchange(now time.Time) {
 func (l *loop) exchange(from *source, now time.Time) exchange {
 	x := exchange{from: from, clock: l.clock()}
 	x.setBack = l.watch.setBack
-	x.Length, x.Finish = l.cfg.Lease, l.outcomes.send()
+	x.Length, x.Finish, x.Retention = l.cfg.Lease, l.outcomes.send(), l.cfg.Retention
 	if reached(l.leases.heartbeatAt, now) {
 		x.Extend = l.leases.extend()
 		l.leases.heartbeatAt = now.Add(l.cfg.Lease / 3)
@@ -150,9 +164,9 @@ func (l *loop) finished(results []storage.ItemResult, now time.Time) {
 		case r != storage.Applied:
 			l.reports.outcome(slog.LevelError, notTaken, f)
 		case f.Outcome == storage.OutcomeDone || f.Outcome == storage.OutcomeCancelled:
-			if f.Keep > 0 {
+			if keep := l.cfg.Retention.Of(f.job.Queue, f.job.Kind); keep > 0 {
 				clock := l.clock()
-				l.chores.purge.due.sooner(clock.Add(f.Keep), now, clock)
+				l.chores.purge.due.sooner(clock.Add(keep), now, clock)
 			}
 		}
 	}

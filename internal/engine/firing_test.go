@@ -292,7 +292,7 @@ func (s slowChores) PurgeFinished(ctx context.Context, now time.Time) (int, time
 func TestChore_TheyTakeTurns(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Store = slowChores{r.store}
-		r.cfg.Keep = time.Second
+		r.cfg.Retention.Default = time.Second
 		r.record()
 		r.declare(storage.Schedule{Name: "s", Spec: "@every 1s"})
 		r.start()

@@ -186,7 +186,7 @@ func TestOffer_HeartbeatsExtendTheLease(t *testing.T) {
 		if len(got) != 7 || got[0].at.Sub(began) != lease/3 || cause.err() != nil {
 			t.Fatalf("%d heartbeats, want 7; the handler ended by %v", len(got), cause.err())
 		}
-		if _, err := r.app.Cancel(t.Context(), time.Now(), id, time.Hour); err != nil {
+		if _, err := r.app.Cancel(t.Context(), time.Now(), id, storage.Retention{Default: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

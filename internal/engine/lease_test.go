@@ -141,7 +141,7 @@ func TestLease_CancelReachesTheHandlerAtOnce(t *testing.T) {
 				other := r.enqueue("k", 1)[0]
 				pass(time.Second)
 				asked := time.Now()
-				if _, err := r.app.Cancel(t.Context(), time.Now(), id, time.Hour); err != nil {
+				if _, err := r.app.Cancel(t.Context(), time.Now(), id, storage.Retention{Default: time.Hour}); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
@@ -164,7 +164,7 @@ func TestLease_PanicOfACancelledHandlerIsCancelled(t *testing.T) {
 		})
 		r.start()
 		id := r.enqueue("k", 1)[0]
-		if _, err := r.app.Cancel(t.Context(), time.Now(), id, time.Hour); err != nil {
+		if _, err := r.app.Cancel(t.Context(), time.Now(), id, storage.Retention{Default: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -360,7 +360,7 @@ func TestLease_AttemptThatEndsDuringItsExtension(t *testing.T) {
 		ids := r.enqueue("k", 3)
 		r.start()
 		goOn := slow.keepBack()
-		if _, err := r.app.Cancel(t.Context(), time.Now(), ids[0], time.Hour); err != nil {
+		if _, err := r.app.Cancel(t.Context(), time.Now(), ids[0], storage.Retention{Default: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait() // the extension is under way, and has learned of the wish
@@ -387,7 +387,7 @@ func TestLease_WishOfAnotherCostsAnIdleEngineNothing(t *testing.T) {
 		id := r.enqueue("k", 1)[0]
 		r.start() // handles no kind
 		n := r.store.count()
-		if _, err := r.app.Cancel(t.Context(), time.Now(), id, time.Hour); err != nil {
+		if _, err := r.app.Cancel(t.Context(), time.Now(), id, storage.Retention{Default: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

@@ -25,7 +25,7 @@ const (
 // outcome decides what becomes of a job whose attempt ended with v at now. It
 // depends on nothing but its arguments and the Config.
 func (c *Config) outcome(job *storage.Leased, v verdict, took time.Duration, now time.Time) storage.Finish {
-	f := storage.Finish{Lease: job.Lease, ID: job.ID, Keep: c.Keep}
+	f := storage.Finish{Lease: job.Lease}
 	switch v.kind {
 	case verdictDone:
 		f.Outcome = storage.OutcomeDone
@@ -82,7 +82,7 @@ func (c *Config) failure(f storage.Finish, job *storage.Leased, v verdict, took 
 
 // reclaimed decides what becomes of a job taken from a holder that is gone.
 func (c *Config) reclaimed(r *storage.Reclaimed, now time.Time) storage.Finish {
-	f := storage.Finish{Lease: r.Lease, ID: r.ID, Keep: c.Keep}
+	f := storage.Finish{Lease: r.Lease}
 	switch {
 	case r.Cancelling:
 		f.Outcome, f.Error = storage.OutcomeCancelled, ErrCancelled.Error()

@@ -27,7 +27,7 @@ var (
 
 func testConfig() *Config {
 	return &Config{
-		Policy: steady.Delivery(), MaxCrashes: 3, MaxSnoozes: 2, MaxRetryAfter: time.Hour, Keep: time.Minute,
+		Policy: steady.Delivery(), MaxCrashes: 3, MaxSnoozes: 2, MaxRetryAfter: time.Hour,
 		Rand: func() float64 { return 0.5 }, Logger: slog.New(slog.DiscardHandler),
 	}
 }
@@ -174,7 +174,7 @@ func TestOutcome(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			job := &storage.Leased{Lease: storage.Lease{Key: 7, Token: 9}, Counters: c.before}
-			c.want.Lease, c.want.Keep = job.Lease, time.Minute
+			c.want.Lease = job.Lease
 			got := testConfig().outcome(job, c.verdict, took, t0)
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
@@ -251,7 +251,7 @@ func TestReclaimed(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.job.Holder, c.want.Keep = "other", time.Minute
+			c.job.Holder = "other"
 			config := testConfig()
 			config.Handlers = map[string]Handler{"own": {}}
 			if got := config.reclaimed(&c.job, t0); !reflect.DeepEqual(got, c.want) {

@@ -74,10 +74,10 @@ func (l *loop) buryCrashed(a *attempt) bool {
 		return false
 	}
 	a.refund()
-	f := storage.Finish{Lease: a.job.Lease, ID: a.job.ID, Keep: l.cfg.Keep}
+	f := storage.Finish{Lease: a.job.Lease}
 	text := fmt.Sprintf("its process died %d times in a row while the handler ran", a.job.Crashes)
 	f = dead(f, a.job, d, storage.ReasonCrashed, text)
-	l.outcomes.add(f)
+	l.outcomes.add(a.job, f)
 	l.reports.dead(a.job, &f)
 	return true
 }
@@ -86,9 +86,7 @@ func (l *loop) buryCrashed(a *attempt) bool {
 // count.
 func (l *loop) giveBack(a *attempt, due time.Time) {
 	a.refund()
-	l.outcomes.add(storage.Finish{
-		Lease: a.job.Lease, ID: a.job.ID, Outcome: storage.OutcomeReturned, DueAt: due, Keep: l.cfg.Keep,
-	})
+	l.outcomes.add(a.job, storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeReturned, DueAt: due})
 }
 
 // startReady starts attempts that wait, as far as there are runners. An attempt
@@ -159,7 +157,7 @@ func (l *loop) end(a *attempt) {
 		now = l.clock()
 	}
 	f := l.cfg.outcome(a.job, a.verdict, a.took, now)
-	l.outcomes.add(f)
+	l.outcomes.add(a.job, f)
 	if a.verdict.kind != verdictUnstarted && l.health.atStart {
 		l.worksAgain()
 	}

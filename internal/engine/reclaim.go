@@ -46,7 +46,7 @@ func (l *loop) reclaimed(jobs []storage.Reclaimed) {
 		r := &jobs[i]
 		l.ready.suspects.distrust(r)
 		f := l.cfg.reclaimed(r, clock)
-		l.outcomes.add(f)
+		l.outcomes.add(&r.Leased, f)
 		l.reports.recovery.add(r, &f)
 		if f.Outcome == storage.OutcomeDead {
 			l.reports.dead(&r.Leased, &f)

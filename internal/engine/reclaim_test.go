@@ -189,7 +189,7 @@ func TestReclaim_CancelledMeanwhile(t *testing.T) {
 		id := r.enqueue("k", 1)[0]
 		r.start()
 		r.db.Kill(r.store.Store)
-		if _, err := r.app.Cancel(t.Context(), time.Now(), id, time.Hour); err != nil {
+		if _, err := r.app.Cancel(t.Context(), time.Now(), id, storage.Retention{Default: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		other := r.another()

@@ -65,9 +65,9 @@ func (r *reports) job(level slog.Level, message string, job *storage.Leased, err
 }
 
 // outcome logs a line about an outcome that the store did not take.
-func (r *reports) outcome(level slog.Level, message string, f *storage.Finish) {
+func (r *reports) outcome(level slog.Level, message string, f *outcome) {
 	r.limit(r.lineOf(level, message, ""), "", func() []any {
-		return []any{"job", f.ID.String(), "outcome", f.Outcome.String()}
+		return []any{"job", f.job.ID.String(), "outcome", f.Outcome.String()}
 	})
 }
 

@@ -148,7 +148,7 @@ func TestShift_FinishesThePassOfAnother(t *testing.T) {
 func TestShift_OthersWriteAhead(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var other wall
-		r.cfg.Keep = 0
+		r.cfg.Retention.Default = 0
 		var plausible atomic.Bool
 		plausible.Store(true)
 		r.cfg.Clock = unsure{time.Now, &plausible}

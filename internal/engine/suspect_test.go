@@ -280,7 +280,7 @@ func TestSuspect_CancelWhileWaiting(t *testing.T) {
 		release := make(chan struct{})
 		r.handle("bad", untilClosed(release))
 		r.start()
-		if _, err := r.app.Cancel(t.Context(), time.Now(), ids[1], time.Hour); err != nil {
+		if _, err := r.app.Cancel(t.Context(), time.Now(), ids[1], storage.Retention{Default: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

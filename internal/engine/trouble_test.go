@@ -83,7 +83,7 @@ func TestPurge_AfterAVisitToTheFuture(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var off time.Duration
 		r.cfg.Clock = engine.Wall(func() time.Time { return time.Now().Add(off) })
-		r.cfg.Keep = time.Minute
+		r.cfg.Retention.Default = time.Minute
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		r.start()
 		off = 50 * 365 * 24 * time.Hour

@@ -81,9 +81,9 @@ func (r *rig) visits(every, keep time.Duration) {
 	go func() {
 		time.Sleep(every - 6*time.Second)
 		for range 400 / int(every.Seconds()) {
-			var x storage.Exchange
+			x := storage.Exchange{Retention: storage.Retention{Default: keep}}
 			for _, j := range exchange(storage.Exchange{Want: 100, Source: storage.Source{Queues: []string{"typo"}, Kinds: []string{"k"}}}) {
-				x.Finish = append(x.Finish, storage.Finish{Lease: j.Lease, Outcome: storage.OutcomeDone, Keep: keep})
+				x.Finish = append(x.Finish, storage.Finish{Lease: j.Lease, Outcome: storage.OutcomeDone})
 			}
 			exchange(x)
 			time.Sleep(every)

@@ -141,7 +141,7 @@ func TestCache_WishAmongOthers(t *testing.T) {
 	enqueue("new")
 	look(0)
 	enqueue("newer")
-	if _, err := other.Cancel(ctx, now, id, 0); err != nil {
+	if _, err := other.Cancel(ctx, now, id, storage.Retention{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := other.Pause(ctx, now, "new", true); err != nil {

@@ -47,9 +47,9 @@ func (d *db) crash() {
 	d.t.Helper()
 	s := d.open()
 	enqueue(d.t, s, "a", 10)
-	x := storage.Exchange{Length: 30 * time.Second}
+	x := storage.Exchange{Length: 30 * time.Second, Retention: storage.Retention{Default: time.Hour}}
 	for _, l := range lease(d.t, s, 5, "a")[1:] {
-		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: time.Hour})
+		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 	}
 	if _, err := s.Exchange(context.Background(), t0, x); err != nil {
 		d.t.Fatal(err)

@@ -58,9 +58,9 @@ func specimen(t testing.TB) (file []byte, ids []storage.ID) {
 	for _, e := range all {
 		ids = append(ids, e.ID)
 	}
-	x := storage.Exchange{Length: time.Minute}
+	x := storage.Exchange{Length: time.Minute, Retention: storage.Retention{Default: time.Hour}}
 	for i, l := range lease(t, s, 24, "a", "b") {
-		f := storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: time.Hour}
+		f := storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone}
 		switch i % 4 {
 		case 0:
 			continue // runs
@@ -76,7 +76,7 @@ func specimen(t testing.TB) (file []byte, ids []storage.ID) {
 	if _, err := s.Exchange(ctx, t0, x); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Cancel(ctx, t0, ids[0], time.Hour); err != nil {
+	if _, err := s.Cancel(ctx, t0, ids[0], storage.Retention{Default: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Pause(ctx, t0, "other", true); err != nil {
@@ -180,7 +180,7 @@ func operate(s *sqlite.Store, ids []storage.ID, what func(name string, err error
 		_, err := s.Job(ctx, id)
 		what("Job", err)
 		if i%10 == 9 {
-			_, err = s.Cancel(ctx, t0, id, time.Hour)
+			_, err = s.Cancel(ctx, t0, id, storage.Retention{Default: time.Hour})
 			what("Cancel", err)
 		}
 	}
@@ -205,11 +205,11 @@ func operate(s *sqlite.Store, ids []storage.ID, what func(name string, err error
 	x := storage.Exchange{Length: time.Minute, Want: 20, Source: source("a", "b")}
 	got, err := s.Exchange(ctx, t0.Add(2*time.Hour), x)
 	what("lease", err)
-	x.Want = 0
+	x.Want, x.Retention = 0, storage.Retention{Default: time.Hour}
 	for i, l := range got.Leased {
 		x.Extend = append(x.Extend, l.Lease)
 		outcome := []storage.Outcome{storage.OutcomeDone, storage.OutcomeDead, storage.OutcomeRetry}[i%3]
-		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: outcome, Keep: time.Hour,
+		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: outcome,
 			Reason: storage.ReasonPermanent, Error: "no", Failure: &storage.NewFailure{Error: "no"}})
 	}
 	for _, r := range taken {

@@ -20,7 +20,7 @@ func TestDamage_NotAsWritten(t *testing.T) {
 	}{
 		"state": {"UPDATE errand_job SET state = 9", func(s *sqlite.Store, e []storage.Enqueued) error {
 			_, err := s.Job(ctx, e[0].ID)
-			_, other := s.Cancel(ctx, t0, e[0].ID, 0)
+			_, other := s.Cancel(ctx, t0, e[0].ID, storage.Retention{})
 			if !errors.Is(other, storage.ErrCorrupt) {
 				return other
 			}

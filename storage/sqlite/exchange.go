@@ -65,7 +65,7 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange) (out storage.ExchangeR
 	if n := len(x.Finish); n > 0 {
 		out.Finished = make([]storage.ItemResult, n)
 		for i := range x.Finish {
-			if out.Finished[i], err = t.finish(now, &x.Finish[i]); err != nil {
+			if out.Finished[i], err = t.finish(now, &x.Finish[i], &x.Retention); err != nil {
 				return out, err
 			}
 		}

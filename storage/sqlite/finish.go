@@ -21,22 +21,22 @@ AND n <= (SELECT MAX(n) FROM errand_history WHERE job = ?1) - ?2`
 )
 
 // finish ends one lease.
-func (t *tx) finish(now time.Time, f *storage.Finish) (storage.ItemResult, error) {
+func (t *tx) finish(now time.Time, f *storage.Finish, keep *storage.Retention) (storage.ItemResult, error) {
 	at := micros(now)
 	switch e := f.Effect(false); e.State { // whether it was asked to stop turns out later
 	case storage.Done:
-		return t.end(at, f, done)
+		return t.end(at, f, done, keep)
 	case storage.Cancelled:
-		return t.end(at, f, cancelled)
+		return t.end(at, f, cancelled, keep)
 	case storage.Dead:
 		return t.bury(at, f, e)
 	case storage.Ready:
-		return t.reschedule(now, f, e)
+		return t.reschedule(now, f, e, keep)
 	}
 	return storage.Refused, nil
 }
 
-func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect) (storage.ItemResult, error) {
+func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect, keep *storage.Retention) (storage.ItemResult, error) {
 	at := micros(now)
 	state, due, delay := ready, any(at), int64(0)
 	event := storage.Event{}
@@ -54,7 +54,7 @@ func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect) (sto
 	err := t.row(sqlReschedule,
 		[]any{f.Key, f.Token, state, due, e.Add.Attempt, e.Add.Retry, e.Add.Snoozes, e.KeepCrashes, e.Add.Crashes, delay}, &lane, &attempt)
 	if errors.Is(err, sql.ErrNoRows) {
-		return t.endIfCancelling(at, f)
+		return t.endIfCancelling(at, f, keep)
 	}
 	if err != nil {
 		return 0, err
@@ -73,7 +73,7 @@ func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect) (sto
 
 // endIfCancelling takes over when a job could not be put back: it was asked to
 // stop, or the lease is lost.
-func (t *tx) endIfCancelling(at int64, f *storage.Finish) (storage.ItemResult, error) {
+func (t *tx) endIfCancelling(at int64, f *storage.Finish, keep *storage.Retention) (storage.ItemResult, error) {
 	var asked bool
 	err := t.row(sqlIsCancelling, []any{f.Key, f.Token}, &asked)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -82,15 +82,12 @@ func (t *tx) endIfCancelling(at int64, f *storage.Finish) (storage.ItemResult, e
 	if err != nil {
 		return 0, err
 	}
-	return t.end(at, f, cancelled)
+	return t.end(at, f, cancelled, keep)
 }
 
 // end finishes a job for good, keeping its row for a while or not.
-func (t *tx) end(at int64, f *storage.Finish, state stateCode) (storage.ItemResult, error) {
-	e := departure{at: at, error: f.Error}
-	if keep := f.Keep.Microseconds(); keep > 0 {
-		e.state, e.purgeAt = state, at+keep
-	}
+func (t *tx) end(at int64, f *storage.Finish, state stateCode, keep *storage.Retention) (storage.ItemResult, error) {
+	e := departure{state: state, at: at, error: f.Error, keep: keep}
 	return t.leaveLeased(at, f, &e)
 }
 

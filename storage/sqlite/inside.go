@@ -189,9 +189,9 @@ func (s *Store) reserved(db plain, keys int, f func(t *tx) error) error {
 }
 
 // CancelTx implements [storage.TxEnqueuer].
-func (s *Store) CancelTx(ctx context.Context, in *sql.Tx, now time.Time, id storage.ID, keep time.Duration) (state storage.State, err error) {
+func (s *Store) CancelTx(ctx context.Context, in *sql.Tx, now time.Time, id storage.ID, keep storage.Retention) (state storage.State, err error) {
 	err = s.inside(ctx, in, 0, func(t *tx) (err error) {
-		state, err = t.cancel(t.seen(now), id, keep.Microseconds())
+		state, err = t.cancel(t.seen(now), id, &keep)
 		return err
 	})
 	if err != nil {

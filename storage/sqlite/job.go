@@ -144,10 +144,10 @@ func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
 }
 
 // Cancel implements [storage.Store].
-func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep time.Duration) (state storage.State, err error) {
+func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep storage.Retention) (state storage.State, err error) {
 	found := false
 	err = s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) (err error) {
-		state, err = t.cancel(t.seen(now), id, keep.Microseconds())
+		state, err = t.cancel(t.seen(now), id, &keep)
 		if found = !errors.Is(err, storage.ErrNotFound); !found {
 			return nil // an answer: an error would have all others of the batch go again
 		}
@@ -162,7 +162,7 @@ func (s *Store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep t
 	return state, nil
 }
 
-func (t *tx) cancel(at int64, id storage.ID, keep int64) (storage.State, error) {
+func (t *tx) cancel(at int64, id storage.ID, keep *storage.Retention) (storage.State, error) {
 	var r jobRow
 	err := t.row(sqlJob, []any{id.Key()}, r.dest(&r.State)...)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -184,11 +184,7 @@ func (t *tx) cancel(at int64, id storage.ID, keep int64) (storage.State, error) 
 		_, err := t.exec(sqlAskToStop, r.ID)
 		return storage.Running, err
 	case scheduled, ready:
-		e := departure{at: at, keepCrashes: true}
-		if keep > 0 {
-			e.state, e.purgeAt = cancelled, at+keep
-		}
-		_, err := t.leave(&r.facts, &e)
+		_, err := t.leave(&r.facts, &departure{state: cancelled, at: at, keepCrashes: true, keep: keep})
 		return storage.Cancelled, err
 	}
 	return stateNames[r.State], nil

@@ -214,9 +214,9 @@ type departure struct {
 	at    int64
 	error string
 
-	purgeAt  int64  // of a finished job
-	reason   string // of a dead one, as the next
-	inEffect int64  // the policy
+	keep     *storage.Retention // of a finished job
+	reason   string             // of a dead one, as the next
+	inEffect int64              // the policy
 	// Crashes become crashes * keepCrashes + crashes.
 	keepCrashes      bool
 	crashes, snoozes int
@@ -225,10 +225,20 @@ type departure struct {
 // leave takes a job out of its table. It reports whether the job was there, with
 // this token and in this state. The row of a finished job is deleted already.
 func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
+	var purgeAt int64
+	if e.keep != nil {
+		kept, err := t.kept(f.Lane, e.keep)
+		if err != nil {
+			return false, err
+		}
+		if purgeAt = e.at + kept; kept <= 0 {
+			e.state = 0
+		}
+	}
 	to, from, n := int(e.state), int(f.State), int64(1)
 	switch e.state {
 	case done, cancelled:
-		n, err = t.execCount(sqlKeep, e.keepCrashes, to, e.at, e.purgeAt, nullable(e.error), f.ID, f.Token, from)
+		n, err = t.execCount(sqlKeep, e.keepCrashes, to, e.at, purgeAt, nullable(e.error), f.ID, f.Token, from)
 	case dead:
 		n, err = t.execCount(sqlBury, e.keepCrashes, e.crashes, e.snoozes, e.inEffect, e.at, e.reason, e.error, f.ID, f.Token, from)
 	default:
@@ -264,6 +274,15 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 }
 
 // execCount runs a statement and returns how many rows it has changed.
+// kept returns for how many microseconds the finished jobs of a lane are kept.
+func (t *tx) kept(lane int64, r *storage.Retention) (int64, error) {
+	if len(r.Lanes) == 0 {
+		return r.Default.Microseconds(), nil
+	}
+	name, err := t.laneName(lane)
+	return r.Of(name.queue, name.kind).Microseconds(), err
+}
+
 func (t *tx) execCount(text string, args ...any) (int64, error) {
 	res, err := t.exec(text, args...)
 	if err != nil {

@@ -38,7 +38,7 @@ func TestPolicies_Forgotten(t *testing.T) {
 			die.Lease = lease(t, s, 1, "dies")[0].Lease
 			end := func(all ...storage.Finish) {
 				t.Helper()
-				if _, err := s.Exchange(ctx, t0, storage.Exchange{Length: time.Minute, Finish: all}); err != nil {
+				if _, err := s.Exchange(ctx, t0, storage.Exchange{Length: time.Minute, Finish: all, Retention: storage.Retention{Default: keep}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -49,7 +49,7 @@ func TestPolicies_Forgotten(t *testing.T) {
 				}
 				var all []storage.Finish
 				for _, l := range lease(t, s, step, "a") {
-					all = append(all, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
+					all = append(all, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 				}
 				end(all...)
 			}

@@ -99,7 +99,7 @@ AND queue IN ('%s') AND kind IN ('%s') AND queue NOT IN (SELECT queue FROM erran
 			err = stores[i].Pause(ctx, now, queue(), rnd.IntN(4) == 0)
 		case 4:
 			if !some.IsZero() {
-				_, err = stores[i].Cancel(ctx, now, some, 0)
+				_, err = stores[i].Cancel(ctx, now, some, storage.Retention{})
 			}
 			if errors.Is(err, storage.ErrNotFound) {
 				err = nil

@@ -68,7 +68,7 @@ func TestBallast_GivenUpToFinish(t *testing.T) {
 			}
 		}
 		finish(t, s, leased[5:]...)
-		if _, err := s.Cancel(ctx, t0, ids[15].ID, 0); err != nil {
+		if _, err := s.Cancel(ctx, t0, ids[15].ID, storage.Retention{}); err != nil {
 			t.Errorf("Cancel: %v", err)
 		}
 		time.Sleep(3 * time.Second)

@@ -280,7 +280,7 @@ func TestStore_Tx_OtherCallsInside(t *testing.T) {
 				_, err := s.Exchange(ctx, t0, storage.Exchange{Want: 1, Source: source("a")})
 				return err
 			},
-			"Cancel":        func() error { _, err := s.Cancel(ctx, t0, id, 0); return err },
+			"Cancel":        func() error { _, err := s.Cancel(ctx, t0, id, storage.Retention{}); return err },
 			"Pause":         func() error { return s.Pause(ctx, t0, "default", true) },
 			"Redrive":       func() error { _, err := s.Redrive(ctx, t0, storage.Selection{}, ""); return err },
 			"PurgeDead":     func() error { _, err := s.PurgeDead(ctx, storage.Selection{}); return err },
@@ -367,11 +367,11 @@ func TestStore_CancelTx(t *testing.T) {
 				<-rings
 			}
 			err = run(ctx, func(tx *sql.Tx) error {
-				if _, err := s.CancelTx(ctx, tx, t0, storage.ID{1}, 0); !errors.Is(err, storage.ErrNotFound) {
+				if _, err := s.CancelTx(ctx, tx, t0, storage.ID{1}, storage.Retention{}); !errors.Is(err, storage.ErrNotFound) {
 					t.Errorf("%s: cancel of no job: %v", name, err)
 				}
 				for id, want := range map[storage.ID]storage.State{waits[0].ID: storage.Cancelled, l.ID: storage.Running} {
-					if state, err := s.CancelTx(ctx, tx, t0, id, time.Hour); state != want || err != nil {
+					if state, err := s.CancelTx(ctx, tx, t0, id, storage.Retention{Default: time.Hour}); state != want || err != nil {
 						t.Errorf("%s: cancel gives %q, %v, want %q", name, state, err, want)
 					}
 				}
@@ -409,7 +409,7 @@ func TestStore_CancelTx(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	if _, err := s.CancelTx(ctx, tx, t0, storage.ID{1}, 0); !errors.Is(err, storage.ErrWrongDatabase) {
+	if _, err := s.CancelTx(ctx, tx, t0, storage.ID{1}, storage.Retention{}); !errors.Is(err, storage.ErrWrongDatabase) {
 		t.Errorf("a transaction of another database: %v, want ErrWrongDatabase", err)
 	}
 }

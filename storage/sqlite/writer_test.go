@@ -147,13 +147,13 @@ func TestWriter_NotFoundIsAnAnswer(t *testing.T) {
 	for _, j := range jobs {
 		id := j.ID
 		calls.Go(func() {
-			if state, err := s.Cancel(ctx, t0, id, 0); state != storage.Cancelled || err != nil {
+			if state, err := s.Cancel(ctx, t0, id, storage.Retention{}); state != storage.Cancelled || err != nil {
 				t.Errorf("cancelled: %v, %v", state, err)
 			}
 		})
 		for range 2 { // where it stands in the batch is chance
 			calls.Go(func() {
-				if _, err := s.Cancel(ctx, t0, storage.NewID(t0, 1, id.Key()+1000), 0); !errors.Is(err, storage.ErrNotFound) {
+				if _, err := s.Cancel(ctx, t0, storage.NewID(t0, 1, id.Key()+1000), storage.Retention{}); !errors.Is(err, storage.ErrNotFound) {
 					t.Errorf("no job: %v, want ErrNotFound", err)
 				}
 			})

@@ -133,7 +133,7 @@ var jobFaults = []fault{
 	{"finishing goes before extending", "item_extend_first", func(in *instance) storage.Store {
 		h := sound(in)
 		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
-			first, err := in.Exchange(ctx, now, storage.Exchange{Length: x.Length, Finish: x.Finish})
+			first, err := in.Exchange(ctx, now, storage.Exchange{Length: x.Length, Finish: x.Finish, Retention: x.Retention})
 			if err != nil {
 				return first, err
 			}
@@ -144,9 +144,10 @@ var jobFaults = []fault{
 		}
 		return h
 	}},
+	{"retention without regard to the lane", "outcome_retention", before(func(_ *Memory, x *storage.Exchange) { x.Retention.Lanes = nil })},
 	{"cancel of a running job ends it", "job_cancel_running", func(in *instance) storage.Store {
 		h := sound(in)
-		h.cancel = func(ctx context.Context, now time.Time, id storage.ID, keep time.Duration) (storage.State, error) {
+		h.cancel = func(ctx context.Context, now time.Time, id storage.ID, keep storage.Retention) (storage.State, error) {
 			in.m.locked(func() {
 				if j := in.m.find(id); j != nil && j.State == storage.Running {
 					in.m.finish(now, j, storage.Cancelled, keep)

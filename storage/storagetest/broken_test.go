@@ -43,7 +43,7 @@ type hooks struct {
 	reclaim  func(context.Context, time.Time, time.Duration, time.Duration, int) ([]storage.Reclaimed, error)
 	redrive  func(context.Context, time.Time, storage.Selection, string) (storage.Step, error)
 	counts   func(context.Context) ([]storage.Count, error)
-	cancel   func(context.Context, time.Time, storage.ID, time.Duration) (storage.State, error)
+	cancel   func(context.Context, time.Time, storage.ID, storage.Retention) (storage.State, error)
 	list     func(context.Context, storage.Filter, storage.Position, int) ([]storage.Record, storage.Position, error)
 	closing  func() error
 	put      func(context.Context, time.Time, storage.Schedule) (int64, error)
@@ -82,7 +82,7 @@ func (h *hooks) Redrive(ctx context.Context, now time.Time, sel storage.Selectio
 
 func (h *hooks) Counts(ctx context.Context) ([]storage.Count, error) { return h.counts(ctx) }
 
-func (h *hooks) Cancel(ctx context.Context, now time.Time, id storage.ID, keep time.Duration) (storage.State, error) {
+func (h *hooks) Cancel(ctx context.Context, now time.Time, id storage.ID, keep storage.Retention) (storage.State, error) {
 	return h.cancel(ctx, now, id, keep)
 }
 
@@ -143,7 +143,7 @@ func leasing(f func(j *job), undo func(j *job, was storage.Record)) func(in *ins
 	return func(in *instance) storage.Store {
 		h := sound(in)
 		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
-			first, err := in.Exchange(ctx, now, storage.Exchange{Length: x.Length, Extend: x.Extend, Finish: x.Finish})
+			first, err := in.Exchange(ctx, now, storage.Exchange{Length: x.Length, Extend: x.Extend, Finish: x.Finish, Retention: x.Retention})
 			if err != nil || x.Want <= 0 {
 				return first, err
 			}

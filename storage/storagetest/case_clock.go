@@ -80,7 +80,7 @@ Writes that happen anyway keep it.`, func(f *fixture) {
 				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now.Add(time.Second)})
 			}},
 			{"Exchange that makes ready", func() { l = f.lease(f.s, 9)[0] }},
-			{"Exchange that ends", func() { f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: time.Minute}) }},
+			{"Exchange that ends", func() { f.keep(time.Minute, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone}) }},
 			{"PurgeFinished", func() {
 				if n, _, err := f.s.PurgeFinished(f.ctx, f.now); n != 1 || err != nil {
 					f.Fatalf("PurgeFinished returned %d, %v", n, err)

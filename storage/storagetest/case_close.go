@@ -26,7 +26,7 @@ var closeCases = []testCase{
 			},
 			"Reclaim": func() error { _, err := s.Reclaim(f.ctx, f.now, 0, hold, 9); return err },
 			"Job":     func() error { _, err := s.Job(f.ctx, l.ID); return err },
-			"Cancel":  func() error { _, err := s.Cancel(f.ctx, f.now, l.ID, keep); return err },
+			"Cancel":  func() error { _, err := s.Cancel(f.ctx, f.now, l.ID, kept(keep)); return err },
 			"Pause":   func() error { return s.Pause(f.ctx, f.now, queue, true) },
 			"Paused":  func() error { _, err := s.Paused(f.ctx); return err },
 			"Counts":  func() error { _, err := s.Counts(f.ctx); return err },
@@ -155,7 +155,7 @@ var concurrencyCases = []testCase{
 			wg.Go(func() {
 				var finish []storage.Finish
 				for done.Load() < callers*perCaller {
-					res, err := s.Exchange(f.ctx, f.now, storage.Exchange{Length: hold, Finish: finish, Want: 5, Source: usual})
+					res, err := s.Exchange(f.ctx, f.now, storage.Exchange{Length: hold, Finish: finish, Retention: kept(keep), Want: 5, Source: usual})
 					if fail(err) {
 						return
 					}
@@ -167,7 +167,7 @@ var concurrencyCases = []testCase{
 					done.Add(int64(len(finish)))
 					finish = nil
 					for _, l := range res.Leased {
-						finish = append(finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
+						finish = append(finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 						mu.Lock()
 						runs[l.Key]++
 						mu.Unlock()

@@ -185,7 +185,7 @@ Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 				_, err := f.s.Exchange(ctx, f.now, storage.Exchange{Length: hold, Want: 5, Source: usual})
 				return err
 			},
-			"Cancel": func(ctx context.Context) error { _, err := f.s.Cancel(ctx, f.now, id, keep); return err },
+			"Cancel": func(ctx context.Context) error { _, err := f.s.Cancel(ctx, f.now, id, kept(keep)); return err },
 			"Pause":  func(ctx context.Context) error { return f.s.Pause(ctx, f.now, queue, true) },
 			"Redrive": func(ctx context.Context) error {
 				_, err := f.s.Redrive(ctx, f.now, storage.Selection{IDs: []storage.ID{dead}}, "")
@@ -266,30 +266,29 @@ Keys are compared as they are, over the whole database.`, func(f *fixture) {
 			f.later(time.Second)
 			l = f.leaseOne(f.s)
 		}
-		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
+		f.keep(keep, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 
 		ends := map[string]func(l storage.Leased) storage.Finish{
-			"done":           func(l storage.Leased) storage.Finish { return storage.Finish{Outcome: storage.OutcomeDone, Keep: keep} },
-			"done, not kept": func(l storage.Leased) storage.Finish { return storage.Finish{Outcome: storage.OutcomeDone} },
-			"cancelled": func(l storage.Leased) storage.Finish {
-				return storage.Finish{Outcome: storage.OutcomeCancelled, Keep: keep}
-			},
-			"dead": func(l storage.Leased) storage.Finish { return died(l.Lease, storage.ReasonExhausted, "no") },
+			"done":      func(l storage.Leased) storage.Finish { return storage.Finish{Outcome: storage.OutcomeDone} },
+			"cancelled": func(l storage.Leased) storage.Finish { return storage.Finish{Outcome: storage.OutcomeCancelled} },
+			"dead":      func(l storage.Leased) storage.Finish { return died(l.Lease, storage.ReasonExhausted, "no") },
 			"stopped, put back": func(l storage.Leased) storage.Finish {
 				f.cancel(l.ID)
 				return storage.Finish{Outcome: storage.OutcomeRetry}
 			},
 		}
 		for what, end := range ends {
-			l := f.run(f.s, unique("a"))
-			fin := end(l)
-			fin.Lease = l.Lease
-			f.apply(f.s, fin)
-			e := f.enqueue(newJob(unique("a")))[0]
-			if e.Duplicate {
-				f.Fatalf("%s: the key is still held by %v", what, e.ID)
+			for _, d := range []time.Duration{0, keep} {
+				l := f.run(f.s, unique("a"))
+				fin := end(l)
+				fin.Lease = l.Lease
+				f.keep(d, f.s, fin)
+				e := f.enqueue(newJob(unique("a")))[0]
+				if e.Duplicate {
+					f.Fatalf("%s, kept for %v: the key is still held by %v", what, d, e.ID)
+				}
+				f.cancel(e.ID)
 			}
-			f.cancel(e.ID)
 		}
 		later := f.add(newJob(unique("a"), dueAt(f.now.Add(time.Hour))))[0]
 		held("scheduled", later)
@@ -300,7 +299,7 @@ Keys are compared as they are, over the whole database.`, func(f *fixture) {
 	{"unique_forever", `UniqueForever never releases it.`, func(f *fixture) {
 		for key, end := range map[string]func(l storage.Leased){
 			"done": func(l storage.Leased) {
-				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
+				f.keep(keep, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 			},
 			"deleted": func(l storage.Leased) { f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone}) },
 			"cancelled": func(l storage.Leased) {
@@ -314,7 +313,7 @@ Keys are compared as they are, over the whole database.`, func(f *fixture) {
 				}
 			},
 			"purged as finished": func(l storage.Leased) {
-				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: time.Second})
+				f.keep(time.Second, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 				if _, _, err := f.s.PurgeFinished(f.ctx, f.now.Add(time.Minute)); err != nil {
 					f.Errorf("PurgeFinished: %v", err)
 				}
@@ -364,22 +363,22 @@ It returns the holder that has the key until it ends, the zero ID if the key is 
 			}
 		}
 		release("nobody holds it", storage.ID{}, storage.ErrNotFound)
-		for what, end := range map[string]storage.Finish{
-			"deleted": {Outcome: storage.OutcomeDone},
-			"kept":    {Outcome: storage.OutcomeDone, Keep: keep},
-			"dead":    died(storage.Lease{}, storage.ReasonExhausted, "no"),
-		} {
+		for what, d := range map[string]time.Duration{"deleted": 0, "kept": keep, "dead": keep} {
+			end := storage.Finish{Outcome: storage.OutcomeDone}
+			if what == "dead" {
+				end = died(storage.Lease{}, storage.ReasonExhausted, "no")
+			}
 			for _, change := range []func(*storage.NewJob){unique("a"), forever} {
 				l := f.run(f.s, unique("a"), change)
 				end.Lease = l.Lease
 				release("while its holder lives", l.ID, nil)
 				duplicate("while its holder lives", true)
-				f.apply(f.s, end)
+				f.keep(d, f.s, end)
 				duplicate("when its holder has ended", false)
 			}
 			l := f.run(f.s, unique("a"), forever)
 			end.Lease = l.Lease
-			f.apply(f.s, end)
+			f.keep(d, f.s, end)
 			duplicate(what, true)
 			release(what, storage.ID{}, nil)
 			duplicate(what+", then released", false)

@@ -14,7 +14,7 @@ Lost: the lease is no longer held; nothing was changed.`, func(f *fixture) {
 		f.late("a waiting job", old.Lease)
 		l := f.leaseOne(f.s)
 		f.late("a job leased again", old.Lease)
-		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
+		f.keep(keep, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		f.late("a finished job", l.Lease)
 
 		dead := f.run(f.s)
@@ -49,7 +49,7 @@ Neither is ever reused, also not after every job was deleted.`, func(f *fixture)
 			f.apply(f.s, storage.Finish{Lease: l[0].Lease, Outcome: storage.OutcomeDone})
 			f.apply(f.s, died(l[1].Lease, storage.ReasonPermanent, "no"))
 			f.apply(f.s, storage.Finish{Lease: l[2].Lease, Outcome: storage.OutcomeRetry, DueAt: f.now.Add(time.Hour)})
-			if _, err := f.s.Cancel(f.ctx, f.now, l[2].ID, 0); err != nil {
+			if _, err := f.s.Cancel(f.ctx, f.now, l[2].ID, kept(0)); err != nil {
 				f.Fatalf("Cancel: %v", err)
 			}
 			if _, err := f.s.PurgeDead(f.ctx, storage.Selection{}); err != nil {
@@ -91,7 +91,7 @@ func (f *fixture) late(what string, l storage.Lease) {
 		f.Errorf("%s: extending returned %d, want lost", what, r)
 	}
 	for o := storage.OutcomeDone; o <= storage.OutcomeDead; o++ {
-		fin := storage.Finish{Lease: l, Outcome: o, DueAt: f.now.Add(time.Hour), Keep: keep, Reason: storage.ReasonPermanent, Error: "late", Failure: &storage.NewFailure{Error: "late"}}
+		fin := storage.Finish{Lease: l, Outcome: o, DueAt: f.now.Add(time.Hour), Reason: storage.ReasonPermanent, Error: "late", Failure: &storage.NewFailure{Error: "late"}}
 		if r := f.finish(f.s, fin); r != storage.Lost {
 			f.Errorf("%s: outcome %d returned %d, want lost", what, o, r)
 		}

@@ -59,8 +59,8 @@ Slices passed in belong to the caller again when the call returns`, func(f *fixt
 		fired := f.take("a", ready, later)
 		f.lastJob("after the first firing", "a", later.At, fired.Ticks[1].ID)
 		clear(ready.Job.Args)
-		f.apply(f.s, storage.Finish{Lease: f.leaseFrom(ready).Lease, Outcome: storage.OutcomeDone, Keep: keep})
-		f.apply(f.s, storage.Finish{Lease: f.leaseOne(f.s).Lease, Outcome: storage.OutcomeDone, Keep: keep})
+		f.keep(keep, f.s, storage.Finish{Lease: f.leaseFrom(ready).Lease, Outcome: storage.OutcomeDone})
+		f.keep(keep, f.s, storage.Finish{Lease: f.leaseOne(f.s).Lease, Outcome: storage.OutcomeDone})
 		f.later(time.Second)
 		more := f.take("a", last, missed)
 

@@ -17,14 +17,14 @@ ErrNotFound: no job has this ID`, func(f *fixture) {
 			if _, err := f.s.Job(f.ctx, id); !errors.Is(err, storage.ErrNotFound) {
 				f.Errorf("Job(%v) returned %v, want ErrNotFound", id, err)
 			}
-			if _, err := f.s.Cancel(f.ctx, f.now, id, keep); !errors.Is(err, storage.ErrNotFound) {
+			if _, err := f.s.Cancel(f.ctx, f.now, id, kept(keep)); !errors.Is(err, storage.ErrNotFound) {
 				f.Errorf("Cancel(%v) returned %v, want ErrNotFound", id, err)
 			}
 		}
 		f.is(storage.Ready, id)
 	}},
 
-	{"job_cancel_waiting", `Cancel ends a scheduled or ready job as cancelled, kept for keep.
+	{"job_cancel_waiting", `Cancel ends a scheduled or ready job as cancelled, kept as keep says.
 It returns the state that the job is in after the call, which for a job that had already ended is the state it ended in`, func(f *fixture) {
 		ids := f.add(newJob(), newJob(dueAt(f.now.Add(time.Hour))), newJob(), newJob(dueAt(f.now.Add(time.Hour))))
 		f.later(time.Second)
@@ -39,7 +39,7 @@ It returns the state that the job is in after the call, which for a job that had
 			}
 		}
 		for _, id := range ids[2:] {
-			if s, err := f.s.Cancel(f.ctx, f.now, id, 0); s != storage.Cancelled || err != nil {
+			if s, err := f.s.Cancel(f.ctx, f.now, id, kept(0)); s != storage.Cancelled || err != nil {
 				f.Errorf("Cancel returned %q, %v, want cancelled", s, err)
 			}
 			f.is("", id)
@@ -67,7 +67,7 @@ Cancelling is true of a running job that was asked to stop.`, func(f *fixture) {
 		if r := f.extend(a, l.Lease); r != storage.Cancelling {
 			f.Errorf("extending returned %d, want cancelling", r)
 		}
-		f.apply(a, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeCancelled, Keep: keep, Error: "stopped"})
+		f.keep(keep, a, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeCancelled, Error: "stopped"})
 		if r := f.record(l.ID); r.State != storage.Cancelled || r.Cancelling || r.Error != "stopped" {
 			f.Errorf("the job is %+v, want cancelled", r)
 		}
@@ -76,7 +76,7 @@ Cancelling is true of a running job that was asked to stop.`, func(f *fixture) {
 	{"job_cancel_ended", `which for a job that had already ended is the state it ended in`, func(f *fixture) {
 		dead := f.bury(storage.ReasonPermanent, "no")
 		l := f.run(f.s)
-		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
+		f.keep(keep, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		if s := f.cancel(dead); s != storage.Dead {
 			f.Errorf("Cancel of a dead job returned %q", s)
 		}
@@ -108,7 +108,7 @@ They are exact, unless the Store documents that they may lag behind`, func(f *fi
 			case "b":
 				f.apply(f.s, died(l.Lease, storage.ReasonPermanent, "no"))
 			default:
-				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
+				f.keep(keep, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 			}
 		}
 		f.counts(

@@ -90,7 +90,7 @@ Pause stops or resumes leasing from a queue, also one that has no job yet. Runni
 		if r := f.extend(f.s, l.Lease); r != storage.Applied {
 			f.Errorf("extending in a paused queue returned %d", r)
 		}
-		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
+		f.keep(keep, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		f.is(storage.Done, l.ID)
 	}},
 

@@ -21,19 +21,19 @@ Refused: the item made no sense`, func(f *fixture) {
 		f.add(times(5, newJob())...)
 		l := f.lease(f.s, 5)
 		f.cancel(l[1].ID)
-		f.apply(f.s, storage.Finish{Lease: l[4].Lease, Outcome: storage.OutcomeDone, Keep: keep})
+		f.keep(keep, f.s, storage.Finish{Lease: l[4].Lease, Outcome: storage.OutcomeDone})
 		res := f.exchange(f.s, storage.Exchange{
 			Extend: []storage.Lease{l[0].Lease, {}, l[1].Lease, l[4].Lease, {Key: l[2].Key, Token: l[0].Token}, l[3].Lease},
 			Finish: []storage.Finish{
 				{Lease: l[0].Lease, Outcome: 0},
 				{Lease: storage.Lease{Key: 1 << 40, Token: 1}, Outcome: storage.OutcomeDone},
-				{Lease: l[2].Lease, Outcome: storage.OutcomeDone, Keep: keep},
+				{Lease: l[2].Lease, Outcome: storage.OutcomeDone},
 				{Lease: l[3].Lease, Outcome: storage.OutcomeDead + 1},
 				{Lease: l[2].Lease, Outcome: storage.OutcomeRetry, DueAt: f.now},
 				{Lease: l[4].Lease, Outcome: storage.OutcomeDone},
-				{Lease: l[1].Lease, Outcome: storage.OutcomeCancelled, Keep: keep},
+				{Lease: l[1].Lease, Outcome: storage.OutcomeCancelled},
 			},
-			Want: 1,
+			Retention: kept(keep), Want: 1,
 		})
 		if want := ([]storage.ItemResult{storage.Applied, storage.Lost, storage.Cancelling, storage.Lost, storage.Lost, storage.Applied}); !slices.Equal(res.Extended, want) {
 			f.Errorf("extending returned %v, want %v", res.Extended, want)
@@ -66,7 +66,7 @@ Refused: the item made no sense, see [Finish.Effect]; the lease is as it was.`, 
 	{"item_extend_first", `it extends leases, then finishes jobs, then makes due scheduled jobs ready and leases ready ones.`, func(f *fixture) {
 		l := f.run(f.s)
 		res := f.exchange(f.s, storage.Exchange{
-			Extend: []storage.Lease{l.Lease}, Finish: []storage.Finish{{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep}},
+			Extend: []storage.Lease{l.Lease}, Finish: []storage.Finish{{Lease: l.Lease, Outcome: storage.OutcomeDone}}, Retention: kept(keep),
 		})
 		if res.Extended[0] != storage.Applied || res.Finished[0] != storage.Applied {
 			f.Errorf("extending and finishing a lease at once returned %v and %v", res.Extended, res.Finished)
@@ -103,7 +103,7 @@ The wall clock takes nobody's lease.`, func(f *fixture) {
 		f.later(time.Second)
 		f.extend(f.s, l.Lease)
 		f.takesNothing(b, hold)
-		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
+		f.keep(keep, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		f.is(storage.Done, l.ID)
 	}},
 }
@@ -177,17 +177,17 @@ OutcomeReturned: {State: Ready, Add: Counters{Attempt: -1}, KeepCrashes: true, K
 
 	{"outcome_finished", `OutcomeDone: {State: Done},
 OutcomeCancelled: {State: Cancelled},
-Keep is how long a finished job is kept; zero or less deletes it at once, with all that belongs to it.`, func(f *fixture) {
+Zero or less deletes a job at once, with all that belongs to it.`, func(f *fixture) {
 		for o, state := range map[storage.Outcome]storage.State{storage.OutcomeDone: storage.Done, storage.OutcomeCancelled: storage.Cancelled} {
 			l := f.run(f.s)
 			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeCrashed, DueAt: f.now})
 			l = f.leaseOne(f.s)
 			f.later(time.Second)
-			fin := storage.Finish{Lease: l.Lease, Outcome: o, Keep: keep}
+			fin := storage.Finish{Lease: l.Lease, Outcome: o}
 			if o == storage.OutcomeCancelled {
 				fin.Error = "enough"
 			}
-			f.apply(f.s, fin)
+			f.keep(keep, f.s, fin)
 			r := f.record(l.ID)
 			if r.State != state || !r.EndedAt.Equal(f.now) || r.Counters != (storage.Counters{Attempt: 2}) || r.Error != fin.Error || string(r.Args) != string(l.Args) {
 				f.Errorf("the finished job is %+v", r)
@@ -198,11 +198,47 @@ Keep is how long a finished job is kept; zero or less deletes it at once, with a
 		for _, d := range []time.Duration{0, -time.Hour} {
 			for _, o := range []storage.Outcome{storage.OutcomeDone, storage.OutcomeCancelled} {
 				l := f.run(f.s)
-				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, Keep: d, Failure: &storage.NewFailure{Error: "x"}})
+				f.keep(d, f.s, storage.Finish{Lease: l.Lease, Outcome: o, Failure: &storage.NewFailure{Error: "x"}})
 				f.is("", l.ID)
 			}
 		}
 		f.counts(count(storage.Cancelled, 1), count(storage.Done, 1))
+	}},
+
+	{"outcome_retention", `Retention says how long finished jobs are kept.
+Lanes map[Lane]time.Duration // lanes with another than Default
+Retention is that of the jobs which end here.
+kept as keep says.`, func(f *fixture) {
+		want := map[storage.Lane]time.Duration{
+			{Queue: "a", Kind: "x"}: time.Second, {Queue: "b", Kind: "y"}: 0, {Queue: "a", Kind: "y"}: time.Minute, {Queue: "b", Kind: "x"}: time.Minute,
+		}
+		r := storage.Retention{Default: time.Minute, Lanes: map[storage.Lane]time.Duration{
+			{Queue: "a", Kind: "x"}: time.Second, {Queue: "b", Kind: "y"}: 0,
+		}}
+		for at, d := range want {
+			ids := f.add(times(3, newJob(lane(at.Queue, at.Kind)))...)
+			src := storage.Source{Queues: []string{at.Queue}, Kinds: []string{at.Kind}}
+			l := f.exchange(f.s, storage.Exchange{Want: 2, Source: src}).Leased
+			f.cancel(ids[1])
+			f.exchange(f.s, storage.Exchange{Retention: r, Finish: []storage.Finish{
+				{Lease: l[0].Lease, Outcome: storage.OutcomeDone}, {Lease: l[1].Lease, Outcome: storage.OutcomeRetry, DueAt: f.now},
+			}})
+			if s, err := f.s.Cancel(f.ctx, f.now, ids[2], r); s != storage.Cancelled || err != nil {
+				f.Errorf("Cancel returned %q, %v", s, err)
+			}
+			if d == 0 {
+				f.is("", ids...)
+				continue
+			}
+			early, next, err := f.s.PurgeFinished(f.ctx, f.now)
+			f.must(err)
+			f.later(d)
+			n, _, err := f.s.PurgeFinished(f.ctx, f.now)
+			f.must(err)
+			if early != 0 || n != 3 || !next.Equal(f.now) {
+				f.Errorf("%v: %d were purged at once and %d after %v, the next at %v; want 0, and 3 at %v", at, early, n, d, next, f.now)
+			}
+		}
 	}},
 
 	{"outcome_dead", `OutcomeDead: {State: Dead},
@@ -268,13 +304,12 @@ Policy []byte the job's own; of a dead job the one in effect at its end`, func(f
 		f.order("leased again", leasedIDs(f.lease(f.s, 3)), pick(ids, 1, 0))
 	}},
 
-	{"outcome_stopped", `asked reports whether the job was asked to stop: it is not put back then, and where an outcome would do so, OutcomeCancelled takes its place.
-It is needed with every outcome that puts a job back too, as the job may have been asked to stop.`, func(f *fixture) {
+	{"outcome_stopped", `asked reports whether the job was asked to stop: it is not put back then, and where an outcome would do so, OutcomeCancelled takes its place.`, func(f *fixture) {
 		for _, o := range putsBack {
 			for _, keep := range []time.Duration{keep, 0} {
 				l := f.run(f.s)
 				f.cancel(l.ID)
-				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, DueAt: f.now.Add(time.Second), Keep: keep, Failure: &storage.NewFailure{Error: "x"}})
+				f.keep(keep, f.s, storage.Finish{Lease: l.Lease, Outcome: o, DueAt: f.now.Add(time.Second), Failure: &storage.NewFailure{Error: "x"}})
 				if keep == 0 {
 					f.is("", l.ID)
 					continue

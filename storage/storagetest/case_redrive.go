@@ -161,7 +161,7 @@ A job whose unique key another job holds stays dead and is reported as a duplica
 			f.Errorf("the redriven job does not hold its key: %v", e)
 		}
 		l := f.leaseOne(f.s)
-		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: keep})
+		f.keep(keep, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		f.did("redrive of the other", f.redrive(storage.Selection{}, ""), 1, nil, nil)
 	}},
 
@@ -254,12 +254,12 @@ N is how many jobs were put back or deleted.`, func(f *fixture) {
 		var ids []storage.ID
 		for _, after := range []time.Duration{3 * time.Minute, time.Minute, 2 * time.Minute} {
 			l := f.run(f.s)
-			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: after})
+			f.keep(after, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 			ids = append(ids, l.ID)
 		}
 		waiting := f.add(newJob(), newJob(dueAt(f.now)))
 		dead := f.bury(storage.ReasonPermanent, "no", lane("other", kind))
-		if s, err := f.s.Cancel(f.ctx, f.now, waiting[0], 90*time.Second); s != storage.Cancelled || err != nil {
+		if s, err := f.s.Cancel(f.ctx, f.now, waiting[0], kept(90*time.Second)); s != storage.Cancelled || err != nil {
 			f.Fatalf("Cancel returned %v, %v", s, err)
 		}
 		purge(0, start.Add(time.Minute))
@@ -281,9 +281,9 @@ N is how many jobs were put back or deleted.`, func(f *fixture) {
 		f.add(times(n, newJob())...)
 		var finish []storage.Finish
 		for _, l := range f.lease(f.s, n+1) {
-			finish = append(finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone, Keep: time.Second})
+			finish = append(finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		}
-		f.exchange(f.s, storage.Exchange{Finish: finish})
+		f.exchange(f.s, storage.Exchange{Finish: finish, Retention: kept(time.Second)})
 		f.later(time.Second)
 		purge(n+1, time.Time{})
 		f.counts(storage.Count{Queue: "other", Kind: kind, State: storage.Dead, N: 1})

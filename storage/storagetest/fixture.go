@@ -184,7 +184,17 @@ func (f *fixture) finish(s storage.Store, fin storage.Finish) storage.ItemResult
 // apply finishes a lease, which must be applied.
 func (f *fixture) apply(s storage.Store, fin storage.Finish) {
 	f.Helper()
-	if r := f.finish(s, fin); r != storage.Applied {
+	f.keep(0, s, fin)
+}
+
+// kept is a Retention of d for all lanes.
+func kept(d time.Duration) storage.Retention { return storage.Retention{Default: d} }
+
+// keep is apply for a job that is kept for d if it ends.
+func (f *fixture) keep(d time.Duration, s storage.Store, fin storage.Finish) {
+	f.Helper()
+	x := storage.Exchange{Finish: []storage.Finish{fin}, Retention: kept(d)}
+	if r := f.exchange(s, x).Finished[0]; r != storage.Applied {
 		f.Fatalf("finishing with outcome %d returned result %d, want applied", fin.Outcome, r)
 	}
 }
@@ -240,7 +250,7 @@ func (f *fixture) is(want storage.State, ids ...storage.ID) {
 
 func (f *fixture) cancel(id storage.ID) storage.State {
 	f.Helper()
-	state, err := f.s.Cancel(f.ctx, f.now, id, keep)
+	state, err := f.s.Cancel(f.ctx, f.now, id, kept(keep))
 	f.must(err)
 	return state
 }

@@ -81,7 +81,7 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 		res.Extended = append(res.Extended, in.extend(now, l, x.Length))
 	}
 	for _, f := range x.Finish {
-		r := in.finish(now, f)
+		r := in.finish(now, f, x.Retention)
 		res.Finished = append(res.Finished, r)
 		if j := m.jobs[f.Key]; r == storage.Applied && j != nil && (j.State == storage.Ready || j.State == storage.Scheduled) {
 			event = available(event, j)
@@ -111,7 +111,7 @@ func (in *instance) extend(now time.Time, l storage.Lease, length time.Duration)
 	return storage.Applied
 }
 
-func (in *instance) finish(now time.Time, f storage.Finish) storage.ItemResult {
+func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention) storage.ItemResult {
 	m := in.m
 	j := m.held(f.Lease)
 	if j == nil {
@@ -138,7 +138,7 @@ func (in *instance) finish(now time.Time, f storage.Finish) storage.ItemResult {
 		m.end(now, j, storage.Dead)
 	default:
 		j.endError = f.Error
-		m.finish(now, j, e.State, f.Keep)
+		m.finish(now, j, e.State, r)
 	}
 	return storage.Applied
 }
@@ -292,7 +292,7 @@ func (in *instance) Job(ctx context.Context, id storage.ID) (storage.Record, err
 }
 
 // Cancel implements [storage.Store].
-func (in *instance) Cancel(ctx context.Context, now time.Time, id storage.ID, keep time.Duration) (storage.State, error) {
+func (in *instance) Cancel(ctx context.Context, now time.Time, id storage.ID, keep storage.Retention) (storage.State, error) {
 	if err := in.m.begin(ctx, in); err != nil {
 		return "", err
 	}

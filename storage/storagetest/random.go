@@ -214,6 +214,15 @@ var (
 	anyDue = rapid.SampledFrom([]time.Duration{-time.Second, 0, 1, 999, time.Microsecond, time.Second, 10*time.Second + 1})
 )
 
+// anyRetention draws a Retention.
+func anyRetention(t *rapid.T) storage.Retention {
+	r := storage.Retention{Default: anyKeep.Draw(t, "keep")}
+	if rapid.Bool().Draw(t, "by lane") {
+		r.Lanes = map[storage.Lane]time.Duration{{Queue: anyQueue.Draw(t, "queue"), Kind: anyKind.Draw(t, "kind")}: anyKeep.Draw(t, "keep")}
+	}
+	return r
+}
+
 // due draws a due time, which may be zero.
 func (h *history) due(t *rapid.T) time.Time {
 	if rapid.IntRange(0, 3).Draw(t, "at once") == 0 {
@@ -285,7 +294,7 @@ func sameLeased(a, b storage.Leased) bool {
 func (h *history) exchange(t *rapid.T) {
 	p := h.pair(t)
 	real := storage.Exchange{
-		Length: hold, Want: rapid.IntRange(0, 5).Draw(t, "want"),
+		Length: hold, Want: rapid.IntRange(0, 5).Draw(t, "want"), Retention: anyRetention(t),
 		Source: storage.Source{
 			Queues: rapid.SliceOfNDistinct(anyQueue, 1, 2, rapid.ID).Draw(t, "queues"),
 			Kinds:  rapid.SliceOfNDistinct(anyKind, 1, 2, rapid.ID).Draw(t, "kinds"),
@@ -325,7 +334,7 @@ func (h *history) exchange(t *rapid.T) {
 func (h *history) outcome(t *rapid.T) storage.Finish {
 	fin := storage.Finish{
 		Outcome: storage.Outcome(rapid.IntRange(int(storage.OutcomeDone), int(storage.OutcomeDead)).Draw(t, "outcome")),
-		DueAt:   h.due(t), Keep: anyKeep.Draw(t, "keep"),
+		DueAt:   h.due(t),
 	}
 	failure := &storage.NewFailure{
 		Phase: "backoff", Error: anyError.Draw(t, "error"), Duration: time.Second,

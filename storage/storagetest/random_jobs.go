@@ -52,9 +52,9 @@ func (h *history) any(t *rapid.T) (real, model storage.ID) {
 func (h *history) cancel(t *rapid.T) {
 	p := h.pair(t)
 	real, model := h.any(t)
-	d := anyKeep.Draw(t, "keep")
-	got, err := p.real.Cancel(h.ctx, h.now, real, d)
-	want, wantErr := p.model.Cancel(h.ctx, h.now, model, d)
+	r := anyRetention(t)
+	got, err := p.real.Cancel(h.ctx, h.now, real, r)
+	want, wantErr := p.model.Cancel(h.ctx, h.now, model, r)
 	h.both("Cancel", got, want)
 	h.sameError(err, wantErr)
 }

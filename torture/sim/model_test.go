@@ -46,6 +46,7 @@ type lease struct {
 
 	finish           *storage.Finish
 	finished         time.Time
+	keep             time.Duration // as the exchange said
 	finBegin, finEnd int64
 	finLosses        int
 	judged           bool
@@ -212,6 +213,7 @@ func (w *world) exchanged(l *life, begin int64, now time.Time, x *storage.Exchan
 				w.fault("token %d of job %d is of an earlier life, and finished it", f.Token, f.Key)
 			default:
 				ls.finish, ls.finished, ls.finBegin, ls.finEnd, ls.finLosses = &f, now, begin, end, w.clock.losses
+				ls.keep = x.Retention.Of(ls.Queue, ls.Kind)
 			}
 		}
 		for _, leased := range out.Leased {

@@ -168,7 +168,7 @@ func (f *follow) finish(l *lease) {
 	}
 	e := o.Effect(false)
 	f.Counters, f.state, f.reason = e.Counters(f.Counters), e.State, o.Reason
-	f.endedAt, f.keep = l.finished, o.Keep
+	f.endedAt, f.keep = l.finished, l.keep
 	if !o.DueAt.IsZero() {
 		f.floor = due{at: o.DueAt, relative: true, set: l.finished, begin: l.finBegin}
 	} else if !e.KeepPlace {

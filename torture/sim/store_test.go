@@ -200,7 +200,7 @@ func (s *store) Ended(l storage.Lease) error {
 	})
 }
 
-func (s *store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep time.Duration) (state storage.State, err error) {
+func (s *store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep storage.Retention) (state storage.State, err error) {
 	s.w.sample(s.l, now)
 	err = s.call("cancel", func(begin int64) (err error) {
 		if state, err = s.Store.Cancel(ctx, now, id, keep); err == nil {
