@@ -71,12 +71,12 @@ func (c *cemetery) bury(tb testing.TB, i int) {
 		tb.Fatal(err)
 	}
 	c.ids[i] = e[0].ID
-	x := storage.Exchange{Length: time.Minute, Want: 1, Source: storage.Source{Queues: []string{g.queue}, Kinds: []string{g.kind}}}
+	x := storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{g.queue}, Kinds: []string{g.kind}, N: 1}}}
 	r, err := c.store.Exchange(ctx, at, x)
 	if err != nil || len(r.Leased) != 1 || r.Leased[0].ID != c.ids[i] {
 		tb.Fatalf("leased %v, %v", r.Leased, err)
 	}
-	x.Want = 0
+	x.Wants = nil
 	x.Finish = []storage.Finish{{Lease: r.Leased[0].Lease, Outcome: storage.OutcomeDead, Reason: g.reason, Error: g.error}}
 	if _, err := c.store.Exchange(ctx, at, x); err != nil {
 		tb.Fatal(err)

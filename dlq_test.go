@@ -59,12 +59,12 @@ func (g *graveyard) die(id errand.ID, queue, kind string, reason errand.Reason, 
 	g.t.Helper()
 	g.now = g.now.Add(time.Minute)
 	got, err := g.store.Exchange(g.t.Context(), g.now, storage.Exchange{
-		Length: time.Minute, Want: 1, Source: storage.Source{Queues: []string{queue}, Kinds: []string{kind}},
+		LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{queue}, Kinds: []string{kind}, N: 1}},
 	})
 	if err != nil || len(got.Leased) != 1 || got.Leased[0].ID != id {
 		g.t.Fatalf("Exchange gave %+v, %v: want a lease on %v", got.Leased, err, id)
 	}
-	done, err := g.store.Exchange(g.t.Context(), g.now, storage.Exchange{Length: time.Minute, Finish: []storage.Finish{{
+	done, err := g.store.Exchange(g.t.Context(), g.now, storage.Exchange{LeaseDuration: time.Minute, Finish: []storage.Finish{{
 		Lease: got.Leased[0].Lease, Outcome: storage.OutcomeDead, Reason: reason, Error: text, Policy: []byte(`{"numRetries":0}`),
 		Failure: &storage.NewFailure{Phase: "first", Error: text},
 	}}})

@@ -5,31 +5,32 @@ import "time"
 // Handoff is implemented by a Store that can lease jobs in the transaction that
 // enqueues them, so that their handlers start after one commit instead of two.
 type Handoff interface {
-	// Offer announces a worker that will lease jobs of src for length, as soon
-	// as [Offer.Room] says that it has room for some.
+	// Offer announces a worker that will lease jobs of want for lease, as long as
+	// it has capacity: for want.N jobs at first, then for what [Offer.Capacity]
+	// says.
 	//
-	// A call of Enqueue or Fire on this Store that has inserted a job of src as
-	// ready goes on to lease jobs of src in the same transaction, as many as
-	// there is room for: those that an Exchange right after it would lease.
-	// Offers have their turn in the order they were made; nothing is done for
-	// one if what was inserted has been leased to those before.
+	// A call of Enqueue or Fire on this Store that has inserted a job of want as
+	// ready goes on to lease jobs of want in the same transaction, as many as
+	// there is capacity for: those that an Exchange right after it would lease.
+	// Offers have their turn in the order they were made; nothing is done for an
+	// offer if what was inserted has been leased to those before.
 	//
-	// The jobs are passed to take, in the order they should start, after the
+	// The jobs are passed to receive, in the order they should start, after the
 	// commit and before the call returns, also if its caller has given up.
-	// began is a moment before the leases' beginning, as time.Now returns it. take
-	// must not block, and may be called by several goroutines at a time; the
-	// jobs are its to keep.
-	Offer(src Source, length time.Duration, take func(jobs []Leased, began time.Time)) Offer
+	// began is a moment before the leases' beginning, as time.Now returns it.
+	// receive must not block, and may be called by several goroutines at a time;
+	// the jobs are its to keep.
+	Offer(want Want, lease time.Duration, receive func(jobs []Leased, began time.Time)) Offer
 }
 
 // Offer is what [Handoff] returns to a worker. It is safe for concurrent use.
 type Offer interface {
-	// Room says for how many jobs there is room from now on; at first there is
-	// none. Jobs that were leased count until take has returned, and then no
-	// more: take has to say how much room they leave. Jobs may still come for
-	// which there was room a moment before. It does not wait for take.
-	Room(n int)
-	// Close withdraws the offer. When it returns, take has returned from its
-	// last call. It must not be called by take.
+	// Capacity sets for how many jobs there is capacity from now on. Jobs that
+	// were leased count until receive has returned, and then no more: receive has
+	// to set how much capacity they leave. Jobs may still come for which there was
+	// capacity a moment before. It does not wait for receive.
+	Capacity(n int)
+	// Close withdraws the offer. When it returns, receive has returned from its
+	// last call. It must not be called by receive.
 	Close()
 }

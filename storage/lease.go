@@ -1,6 +1,9 @@
 package storage
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Lease names one holding of one job. A job that is leased again has another
 // token, so a late holder names a lease that no longer exists.
@@ -9,38 +12,53 @@ type Lease struct {
 	Token int64
 }
 
-// Source says what a worker leases: ready jobs of these kinds in these queues.
-// Jobs of other kinds, other queues or paused queues cost it nothing.
-type Source struct {
+// Want is jobs that a worker can take: ready jobs of these kinds in these queues,
+// at most N. Jobs of other kinds, other queues or paused queues cost it nothing.
+type Want struct {
 	Queues []string
 	Kinds  []string
+	N      int
+}
+
+// Matches reports whether w wants jobs of a kind in a queue.
+func (w *Want) Matches(queue, kind string) bool {
+	return slices.Contains(w.Kinds, kind) && slices.Contains(w.Queues, queue)
 }
 
 // LeaseBytes is how much args and headers one exchange leases: the last job is
 // the one that reaches it.
 const LeaseBytes = 32 << 20
 
-// Exchange is what a worker asks of one transaction. One whose Want is zero may
-// go through where another returns [ErrFull]: a Store may keep room in reserve so
-// that work can be finished.
+// Exchange is what a worker asks of one transaction. An Exchange that leases
+// nothing may succeed where one that leases returns [ErrFull]: a Store may keep
+// space in reserve so that work can be finished.
 type Exchange struct {
-	// Length is how long leases granted or extended here last from now.
-	Length time.Duration
+	// LeaseDuration is how long leases granted or extended here last from now.
+	LeaseDuration time.Duration
 	// Extend prolongs leases that are still held.
 	Extend []Lease
 	// Finish ends leases, each with an outcome.
 	Finish []Finish
 	// Retention is that of the jobs which end here.
 	Retention Retention
-	// Want is how many jobs to lease at most. Of those in Source that are due,
+	// Wants are the jobs to lease. Of those that are due and match any of them,
 	// the highest priority goes first, then the earliest due, then the first
-	// enqueued. The last one is that which brings their args and headers
-	// together to [LeaseBytes], so that what waits for a handler takes little
-	// memory. A lease raises the job's attempt by one. If Want is positive
-	// at least 1,000 due scheduled jobs, the earliest first, of any kind and
-	// queue, are made ready before.
-	Want   int
-	Source Source
+	// enqueued. Each job counts for the first Want that it matches and that has
+	// room for one more; a job for which no Want has room is passed over. The
+	// last one is that which brings the args and headers of all together to
+	// [LeaseBytes], so that what waits for a handler takes little memory. A lease
+	// raises the job's attempt by one. If an N is positive at least 1,000 due
+	// scheduled jobs, the earliest first, of any kind and queue, are made ready
+	// before.
+	Wants []Want
+}
+
+// Wanted returns how many jobs x leases at most.
+func (x *Exchange) Wanted() (n int) {
+	for i := range x.Wants {
+		n += max(x.Wants[i].N, 0)
+	}
+	return n
 }
 
 // ExchangeResult answers an [Exchange].
@@ -49,7 +67,7 @@ type ExchangeResult struct {
 	Finished []ItemResult // one for each of Finish
 	Leased   []Leased     // in the order they should start
 	// NextDue is when the earliest job that is still scheduled is due; zero if
-	// none is, or if Want was zero.
+	// none is, or if nothing was wanted.
 	NextDue time.Time
 }
 

@@ -115,7 +115,7 @@ func fillAndFinish(t *testing.T, d *disk, s *sqlite.Store, full string, f storag
 	}
 	lease := func(n int) ([]storage.Leased, error) {
 		r, err := s.Exchange(ctx, now, storage.Exchange{
-			Length: time.Minute, Want: n, Source: storage.Source{Queues: []string{"default"}, Kinds: []string{"k"}},
+			LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"default"}, Kinds: []string{"k"}, N: n}},
 		})
 		return r.Leased, err
 	}
@@ -150,7 +150,7 @@ func fillAndFinish(t *testing.T, d *disk, s *sqlite.Store, full string, f storag
 	}
 	for len(leased) > 0 {
 		n := min(16, len(leased))
-		x := storage.Exchange{Length: time.Minute, Retention: storage.Retention{Default: keep}}
+		x := storage.Exchange{LeaseDuration: time.Minute, Retention: storage.Retention{Default: keep}}
 		for _, l := range leased[:n] {
 			f.Lease = l.Lease
 			x.Finish = append(x.Finish, f)

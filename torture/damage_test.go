@@ -189,10 +189,10 @@ func (l *ledger) answers(t *testing.T, path string) map[string]answer {
 	all["dead letters"] = answer{fmt.Sprint(len(page.Jobs)), err}
 	e, err := q.Enqueue(ctx, order{N: -1}, nil)
 	all["enqueue"] = answer{fmt.Sprint(e.Duplicate), err}
-	x := storage.Exchange{Length: time.Minute, Want: 20, Source: storage.Source{Queues: []string{"default"}, Kinds: []string{"order"}}}
+	x := storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"default"}, Kinds: []string{"order"}, N: 20}}}
 	r, err := s.Exchange(ctx, t0.Add(10*365*24*time.Hour), x)
 	all["lease"] = answer{fmt.Sprint(len(r.Leased)), err}
-	x.Want, x.Retention = 0, storage.Retention{Default: time.Hour}
+	x.Wants, x.Retention = nil, storage.Retention{Default: time.Hour}
 	for _, leased := range r.Leased {
 		x.Finish = append(x.Finish, storage.Finish{Lease: leased.Lease, Outcome: storage.OutcomeDone})
 	}

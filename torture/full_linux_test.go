@@ -151,7 +151,7 @@ func endOnFullDisk(t *testing.T, l *ledger, path string) {
 	if err != nil && !errors.Is(err, errand.ErrFull) { // what is taken over would run again
 		t.Errorf("Reclaim on the full disk: %v, want ErrFull", err)
 	}
-	x := storage.Exchange{Length: time.Minute, Retention: storage.Retention{Default: time.Hour}}
+	x := storage.Exchange{LeaseDuration: time.Minute, Retention: storage.Retention{Default: time.Hour}}
 	for _, r := range taken { // there was a little room
 		x.Finish = append(x.Finish, storage.Finish{Lease: r.Lease, Outcome: storage.OutcomeInterrupted})
 	}

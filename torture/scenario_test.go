@@ -131,11 +131,15 @@ func (s *script) enqueued(step string, first int, out []storage.Enqueued, err er
 }
 
 func (s *script) exchange(step string, x storage.Exchange) []storage.Leased {
-	x.Length = time.Second
-	x.Source = storage.Source{Queues: []string{"default", "other", "quick"}, Kinds: []string{"order"}}
+	x.LeaseDuration = time.Second
 	r, err := s.w.Exchange(context.Background(), s.now, x)
 	s.did(step, err)
 	return r.Leased
+}
+
+// orders wants n jobs of any queue.
+func orders(n int) []storage.Want {
+	return []storage.Want{{Queues: []string{"default", "other", "quick"}, Kinds: []string{"order"}, N: n}}
 }
 
 // hour is how long the script keeps most of its jobs.
@@ -167,7 +171,7 @@ func (s *script) work() {
 		s.handoff()
 	}
 
-	leased := s.exchange("lease", storage.Exchange{Want: 9})
+	leased := s.exchange("lease", storage.Exchange{Wants: orders(9)})
 	x := storage.Exchange{Retention: storage.Retention{Default: 5 * time.Minute}}
 	var deleted storage.Exchange
 	for i, l := range leased {
@@ -223,7 +227,7 @@ func (s *script) rest() {
 	_, _, err := s.w.PurgeFinished(context.Background(), s.now)
 	s.did("purge finished", err)
 	x := storage.Exchange{Retention: hour}
-	for _, l := range s.exchange("lease the rest", storage.Exchange{Want: 3}) {
+	for _, l := range s.exchange("lease the rest", storage.Exchange{Wants: orders(3)}) {
 		s.voice.say("run %d %d", l.Key, l.Attempt)
 		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 	}
@@ -276,10 +280,9 @@ func (s *script) tick() {
 // other one of its source is ready.
 func (s *script) handoff() {
 	var got []storage.Leased
-	offer := s.w.Offer(storage.Source{Queues: []string{"quick"}, Kinds: []string{"order"}}, time.Second, func(jobs []storage.Leased, _ time.Time) {
+	offer := s.w.Offer(storage.Want{Queues: []string{"quick"}, Kinds: []string{"order"}, N: 1}, time.Second, func(jobs []storage.Leased, _ time.Time) {
 		got = append(got, jobs...)
 	})
-	offer.Room(1)
 	s.enqueue(s.job(func(j *storage.NewJob) { j.Queue = "quick" }))
 	offer.Close()
 	x := storage.Exchange{Retention: hour}
@@ -299,7 +302,7 @@ func (s *script) reclaim() {
 		return
 	}
 	o := &witness{Store: other, voice: s.voice}
-	s.exchange("lease to lapse", storage.Exchange{Want: 1})
+	s.exchange("lease to lapse", storage.Exchange{Wants: orders(1)})
 	for _, mono := range []time.Duration{0, time.Minute} {
 		all, err := o.Reclaim(ctx, s.now, mono, time.Second, 10)
 		if !s.did("reclaim", err) {
@@ -309,7 +312,7 @@ func (s *script) reclaim() {
 		for _, r := range all {
 			x.Finish = append(x.Finish, storage.Finish{Lease: r.Lease, Outcome: storage.OutcomeInterrupted})
 		}
-		x.Length = time.Second
+		x.LeaseDuration = time.Second
 		_, err = o.Exchange(ctx, s.now, x)
 		s.did("finish reclaimed", err)
 	}
@@ -339,7 +342,7 @@ func drain(l *ledger, path string) error {
 
 func drainStore(w *witness) error {
 	ctx, now := context.Background(), t0.Add(24*time.Hour)
-	x := storage.Exchange{Length: time.Minute, Retention: hour, Source: storage.Source{Queues: []string{"default", "other", "quick"}, Kinds: []string{"order"}}}
+	x := storage.Exchange{LeaseDuration: time.Minute, Retention: hour}
 	if err := w.Pause(ctx, now, "other", false); err != nil { // it may have ended while that was paused
 		return err
 	}
@@ -350,7 +353,7 @@ func drainStore(w *witness) error {
 	for _, r := range taken {
 		x.Finish = append(x.Finish, storage.Finish{Lease: r.Lease, Outcome: storage.OutcomeInterrupted})
 	}
-	for x.Want = 100; ; {
+	for x.Wants = orders(100); ; {
 		r, err := w.Exchange(ctx, now, x)
 		if err != nil || len(r.Leased) == 0 {
 			return err

@@ -99,14 +99,14 @@ func (w *witness) Reclaim(ctx context.Context, now time.Time, mono, lease time.D
 	return all, err
 }
 
-func (w *witness) Offer(src storage.Source, length time.Duration, take func([]storage.Leased, time.Time)) storage.Offer {
-	return w.Store.Offer(src, length, func(jobs []storage.Leased, began time.Time) {
+func (w *witness) Offer(want storage.Want, lease time.Duration, receive func([]storage.Leased, time.Time)) storage.Offer {
+	return w.Store.Offer(want, lease, func(jobs []storage.Leased, began time.Time) {
 		var lines []string
 		for i := range jobs {
 			lines = append(lines, leasedLine(&jobs[i]))
 		}
 		w.voice.lines(lines)
-		take(jobs, began)
+		receive(jobs, began)
 	})
 }
 

@@ -215,13 +215,13 @@ func TestBudget_Suspect(t *testing.T) {
 
 		paid := r.enqueue("paid", 1)
 		res, err := r.app.Exchange(t.Context(), time.Now(), storage.Exchange{
-			Length: lease, Want: 1, Source: storage.Source{Queues: []string{"q"}, Kinds: []string{"paid"}},
+			LeaseDuration: lease, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"paid"}, N: 1}},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = r.app.Exchange(t.Context(), time.Now(), storage.Exchange{
-			Length: lease, Finish: []storage.Finish{{Lease: res.Leased[0].Lease, Outcome: storage.OutcomeRetry}},
+			LeaseDuration: lease, Finish: []storage.Finish{{Lease: res.Leased[0].Lease, Outcome: storage.OutcomeRetry}},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -56,7 +56,8 @@ func (o *outcomes) putBack(by time.Duration) {
 // outcomes pile up meanwhile and go in one commit.
 type exchange struct {
 	storage.Exchange
-	from    *source       // nil if Want is zero
+	from    *source       // nil if nothing is wanted
+	want    int           // jobs to lease
 	clock   time.Time     // the time that the store is told
 	setBack time.Duration // watch.setBack at that time
 	sent    time.Time
@@ -100,7 +101,7 @@ func (l *loop) sendExchange(now time.Time) {
 		from = l.pick(now, true) // to ask costs little more here, and saves an exchange
 	}
 	x := l.exchange(from, now)
-	l.sources.leasing = x.Want > 0
+	l.sources.leasing = x.want > 0
 	l.exchanges.do(func(ctx context.Context) func(time.Time) {
 		x.sent = time.Now()
 		res, err := l.cfg.Store.Exchange(ctx, x.clock, x.Exchange)
@@ -120,13 +121,13 @@ func (l *loop) sendExchange(now time.Time) {
 func (l *loop) exchange(from *source, now time.Time) exchange {
 	x := exchange{from: from, clock: l.clock()}
 	x.setBack = l.watch.setBack
-	x.Length, x.Finish, x.Retention = l.cfg.Lease, l.outcomes.send(), l.cfg.Retention
+	x.LeaseDuration, x.Finish, x.Retention = l.cfg.Lease, l.outcomes.send(), l.cfg.Retention
 	if reached(l.leases.heartbeatAt, now) {
 		x.Extend = l.leases.extend()
 		l.leases.heartbeatAt = now.Add(l.cfg.Lease / 3)
 	}
 	if from != nil {
-		l.lease(from, now, &x.Exchange)
+		l.lease(from, now, &x)
 	}
 	return x
 }
@@ -135,17 +136,17 @@ func (l *loop) exchange(from *source, now time.Time) exchange {
 func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time) {
 	l.chores.worked(x.sent)
 	// On a full disk an exchange that leases nothing may succeed all the same.
-	if !l.health.atStart && (!l.health.cannotLease || x.Want > 0 || !l.shutdown.working()) {
+	if !l.health.atStart && (!l.health.cannotLease || x.want > 0 || !l.shutdown.working()) {
 		l.worksAgain()
 	}
 	l.ready.pace.exchanged(now.Sub(x.sent))
 	l.extended(res.Extended, x.sent, now)
 	l.finished(res.Finished, now)
-	if x.Want == 0 {
+	if x.want == 0 {
 		return
 	}
-	x.from.refund(x.Want - len(res.Leased))
-	if bytes := l.ready.pace.weighed(res.Leased); len(res.Leased) == x.Want || bytes >= storage.LeaseBytes {
+	x.from.refund(x.want - len(res.Leased))
+	if bytes := l.ready.pace.weighed(res.Leased); len(res.Leased) == x.want || bytes >= storage.LeaseBytes {
 		x.from.mayHaveWork = true
 	}
 	if !res.NextDue.IsZero() {
@@ -180,10 +181,10 @@ func (l *loop) failed(x *exchange, err error, now time.Time) {
 		l.leases.extended()
 		l.leases.heartbeatAt = now
 	}
-	leasing := x.Want > 0
+	leasing := x.want > 0
 	if leasing {
 		x.from.mayHaveWork = true
-		x.from.refund(x.Want)
+		x.from.refund(x.want)
 	}
 	if !l.endsWork(err, leasing, now) {
 		l.trouble(err, false, leasing, now)

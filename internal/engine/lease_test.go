@@ -66,8 +66,8 @@ func TestLease_HeartbeatExtendsAllLeasesEveryThird(t *testing.T) {
 			t.Fatalf("%d heartbeats for 3 leases, want 3", len(got))
 		}
 		for i, b := range got {
-			if want := time.Duration(i+1) * lease / 3; b.at.Sub(first) != want || b.x.Length != lease {
-				t.Errorf("heartbeat %d after %v for %v, want after %v", i, b.at.Sub(first), b.x.Length, want)
+			if want := time.Duration(i+1) * lease / 3; b.at.Sub(first) != want || b.x.LeaseDuration != lease {
+				t.Errorf("heartbeat %d after %v for %v, want after %v", i, b.at.Sub(first), b.x.LeaseDuration, want)
 			}
 		}
 		if cause.err() != nil {

@@ -24,7 +24,7 @@ func (l *loop) makeOffers() {
 	}
 	for _, s := range l.sources.all {
 		if s.throttle == nil {
-			s.offer = h.Offer(s.Source, l.cfg.Lease, func(jobs []storage.Leased, began time.Time) {
+			s.offer = h.Offer(s.Want, l.cfg.Lease, func(jobs []storage.Leased, began time.Time) {
 				l.mail.hand(handed{from: s, jobs: jobs, began: began})
 			})
 			l.sources.offering = true
@@ -67,7 +67,7 @@ func (l *loop) receive(all []handed) {
 // as capacity.
 func (s *source) announce(n int) {
 	s.capacity = max(n, 0)
-	s.offer.Room(s.capacity)
+	s.offer.Capacity(s.capacity)
 }
 
 // pauseOffers ends all capacity before an exchange brings jobs. It returns how

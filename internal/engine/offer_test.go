@@ -33,29 +33,29 @@ type handingOffer struct {
 	closed bool // guarded by of.mu
 }
 
-func (s *handing) Offer(src storage.Source, length time.Duration, take func([]storage.Leased, time.Time)) storage.Offer {
+func (s *handing) Offer(want storage.Want, lease time.Duration, receive func([]storage.Leased, time.Time)) storage.Offer {
 	o := &handingOffer{of: s}
-	o.Offer = s.Store.(storage.Handoff).Offer(src, length, func(jobs []storage.Leased, began time.Time) {
+	o.Offer = s.Store.(storage.Handoff).Offer(want, lease, func(jobs []storage.Leased, began time.Time) {
 		if s.passing != nil {
 			s.passing()
 		}
 		s.mu.Lock()
 		s.handed += len(jobs)
 		s.mu.Unlock()
-		take(jobs, began)
+		receive(jobs, began)
 	})
-	o.Room(0)
+	o.Capacity(0)
 	return o
 }
 
-func (o *handingOffer) Room(n int) {
+func (o *handingOffer) Capacity(n int) {
 	o.of.mu.Lock()
 	saying := o.of.saying
 	o.of.mu.Unlock()
 	if saying != nil {
 		saying(o.Offer, n)
 	}
-	o.Offer.Room(n)
+	o.Offer.Capacity(n)
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
 	if !o.closed {
@@ -201,7 +201,7 @@ type roomAtExchange struct {
 }
 
 func (s *roomAtExchange) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
-	if x.Want > 0 {
+	if x.Wanted() > 0 {
 		s.most = max(s.most, s.room())
 	}
 	return s.handing.Exchange(ctx, now, x)
@@ -320,7 +320,7 @@ func TestOffer_CountsWhatComesMeanwhile(t *testing.T) {
 				s.onRoom(func(o storage.Offer, n int) {
 					if saying.CompareAndSwap(true, false) {
 						add(c.while)
-						o.Room(n)
+						o.Capacity(n)
 						add(c.after)
 					}
 				})

@@ -22,7 +22,7 @@ func (s slow) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (
 // mostWanted is the largest number of jobs that was asked for at a time.
 func (s *spy) mostWanted() (n int) {
 	for _, c := range s.since(0) {
-		n = max(n, c.x.Want)
+		n = max(n, c.x.Wanted())
 	}
 	return n
 }

@@ -145,7 +145,7 @@ func TestReclaim_NeighboursAreInnocent(t *testing.T) {
 		ids := r.enqueue("k", 2)
 		victim := r.db.Open() // leased both, started one
 		res, err := victim.Exchange(t.Context(), time.Now(), storage.Exchange{
-			Length: lease, Want: 2, Source: storage.Source{Queues: []string{"q"}, Kinds: []string{"k"}},
+			LeaseDuration: lease, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 2}},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 // source is a part of the lanes that the engine works for: those under the same
 // throttle, or those under none. Without throttles there is one source.
 type source struct {
-	storage.Source
+	storage.Want
 	throttle *Throttle
 	// mayHaveWork: the last lease got all it asked for, or an event said that
 	// there may be more, so the source is to be asked again.
@@ -104,17 +104,18 @@ func (l *loop) tokenAt(now time.Time) (at time.Time) {
 }
 
 // lease makes an exchange ask for jobs of s.
-func (l *loop) lease(s *source, now time.Time, x *storage.Exchange) {
+func (l *loop) lease(s *source, now time.Time, x *exchange) {
 	if len(l.sources.all) > 1 {
 		l.sources.turn = slices.Index(l.sources.all, s) + 1
 	}
-	x.Source, x.Want = s.Source, max(l.want()-l.pauseOffers(), 0)
+	x.want = max(l.want()-l.pauseOffers(), 0)
 	if s.throttle != nil {
-		x.Want = s.throttle.claim(now, x.Want)
+		x.want = s.throttle.claim(now, x.want)
 	}
-	if x.Want == 0 {
+	if x.want == 0 {
 		return // another engine took the tokens, or handed jobs took the runners
 	}
+	x.Wants = []storage.Want{{Queues: s.Queues, Kinds: s.Kinds, N: x.want}}
 	// The answer tells all about s but for events from here on. It tells nothing
 	// about the other sources, whose jobs the exchange may make ready.
 	s.mayHaveWork = false

@@ -25,7 +25,7 @@ func TestSources(t *testing.T) {
 		got = append(got, *s)
 	}
 	of := func(t *Throttle, queues, kinds []string) source {
-		return source{Source: storage.Source{Queues: queues, Kinds: kinds}, throttle: t}
+		return source{Want: storage.Want{Queues: queues, Kinds: kinds}, throttle: t}
 	}
 	want := []source{
 		of(nil, []string{"plain", "other"}, []string{"a", "b", "unbound"}),

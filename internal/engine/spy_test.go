@@ -76,10 +76,10 @@ func (s *spy) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (
 	if err := s.note("exchange", x); err != nil {
 		return storage.ExchangeResult{}, err
 	}
-	if x.Want > 0 && s.full.Load() {
+	if x.Wanted() > 0 && s.full.Load() {
 		return storage.ExchangeResult{}, storage.ErrFull
 	}
-	if x.Want > 0 && s.damaged.Load() {
+	if x.Wanted() > 0 && s.damaged.Load() {
 		return storage.ExchangeResult{}, fmt.Errorf("while testing: %w", storage.ErrCorrupt)
 	}
 	return s.Store.Exchange(ctx, now, x)

@@ -74,7 +74,7 @@ func TestStop_InTheDocumentedOrder(t *testing.T) {
 		r.wantState(suspects[0], storage.Done, storage.Counters{Attempt: 3})
 		r.wantState(late, storage.Ready, storage.Counters{})
 		for _, c := range r.store.since(n) {
-			if c.x.Want > 0 {
+			if c.x.Wanted() > 0 {
 				t.Errorf("fetched %v after the stop", c.at.Sub(began))
 			}
 		}

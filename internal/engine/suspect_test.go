@@ -23,10 +23,10 @@ func (r *rig) suspects(kind string, n int) []storage.ID {
 func (r *rig) crashTwice(kind string, ids []storage.ID) {
 	r.t.Helper()
 	n := len(ids)
-	src := storage.Source{Queues: []string{"q"}, Kinds: []string{kind}}
+	want := storage.Want{Queues: []string{"q"}, Kinds: []string{kind}, N: n}
 	for range 2 {
 		victim := r.db.Open()
-		res, err := victim.Exchange(r.t.Context(), time.Now(), storage.Exchange{Length: lease, Want: n, Source: src})
+		res, err := victim.Exchange(r.t.Context(), time.Now(), storage.Exchange{LeaseDuration: lease, Wants: []storage.Want{want}})
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func (r *rig) crashTwice(kind string, ids []storage.ID) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		x := storage.Exchange{Length: lease}
+		x := storage.Exchange{LeaseDuration: lease}
 		for _, g := range gone {
 			x.Finish = append(x.Finish, storage.Finish{Lease: g.Lease, Outcome: storage.OutcomeCrashed})
 		}

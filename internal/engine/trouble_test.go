@@ -16,7 +16,7 @@ func TestReclaim_CrashOfAKindThatOthersHandle(t *testing.T) {
 		id := r.enqueue("k", 1)[0]
 		victim := r.db.Open()
 		res, err := victim.Exchange(t.Context(), time.Now(), storage.Exchange{
-			Length: lease, Want: 1, Source: storage.Source{Queues: []string{"q"}, Kinds: []string{"k"}},
+			LeaseDuration: lease, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 1}},
 		})
 		if err != nil {
 			t.Fatal(err)

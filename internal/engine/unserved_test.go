@@ -71,7 +71,7 @@ func TestUnserved_ManyLanesInFewLines(t *testing.T) {
 func (r *rig) visits(every, keep time.Duration) {
 	store := r.db.Open()
 	exchange := func(x storage.Exchange) []storage.Leased {
-		x.Length = lease
+		x.LeaseDuration = lease
 		res, err := store.Exchange(context.Background(), time.Now(), x)
 		if err != nil {
 			r.t.Error(err)
@@ -82,7 +82,7 @@ func (r *rig) visits(every, keep time.Duration) {
 		time.Sleep(every - 6*time.Second)
 		for range 400 / int(every.Seconds()) {
 			x := storage.Exchange{Retention: storage.Retention{Default: keep}}
-			for _, j := range exchange(storage.Exchange{Want: 100, Source: storage.Source{Queues: []string{"typo"}, Kinds: []string{"k"}}}) {
+			for _, j := range exchange(storage.Exchange{Wants: []storage.Want{{Queues: []string{"typo"}, Kinds: []string{"k"}, N: 100}}}) {
 				x.Finish = append(x.Finish, storage.Finish{Lease: j.Lease, Outcome: storage.OutcomeDone})
 			}
 			exchange(x)

@@ -30,7 +30,7 @@ func BenchmarkExchange(b *testing.B) {
 		b.Run(bench.name, func(b *testing.B) {
 			s := newDB(b, &bench.opts).open()
 			enqueue(b, s, "a", b.N)
-			x := storage.Exchange{Length: 30 * time.Second, Want: bench.batch, Source: source("a")}
+			x := storage.Exchange{LeaseDuration: 30 * time.Second, Wants: want(bench.batch, "a")}
 			b.ReportAllocs()
 			b.ResetTimer()
 			for n := 0; n < b.N; {

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -121,32 +122,43 @@ func (c *cache) update(l *lineup) {
 	defer c.mu.RUnlock()
 	if l.lanes == nil || l.pauses != c.pauses || c.last-l.last > fewLanes {
 		l.pauses, l.lanes, l.order, l.unsure = c.pauses, nil, nil, 0
-		l.add(c.open(&l.source))
+		l.add(c.open(l.wants))
 	} else {
 		for lane := l.last + 1; lane <= c.last; lane++ {
 			if name, ok := c.names[lane]; ok && l.has(name) && !c.paused[name.queue] {
-				l.add([]int64{lane})
+				l.add([]namedLane{{lane, name}})
 			}
 		}
 	}
 	l.last = max(l.last, c.last)
 }
 
-// open returns the lanes of a source that exist and are not paused, sorted; c is
+// namedLane is a lane with its queue and kind.
+type namedLane struct {
+	lane int64
+	name laneName
+}
+
+func (a namedLane) compare(b namedLane) int { return cmp.Compare(a.lane, b.lane) }
+
+// open returns the lanes of wants that exist and are not paused, sorted; c is
 // locked.
-func (c *cache) open(src *storage.Source) []int64 {
-	lanes := []int64{}
-	for _, q := range src.Queues {
-		if c.paused[q] {
-			continue
-		}
-		for _, k := range src.Kinds {
-			if lane, ok := c.lanes[laneName{q, k}]; ok {
-				lanes = append(lanes, lane)
+func (c *cache) open(wants []storage.Want) []namedLane {
+	lanes := []namedLane{}
+	for i := range wants {
+		for _, q := range wants[i].Queues {
+			if c.paused[q] {
+				continue
+			}
+			for _, k := range wants[i].Kinds {
+				name := laneName{q, k}
+				if lane, ok := c.lanes[name]; ok {
+					lanes = append(lanes, namedLane{lane, name})
+				}
 			}
 		}
 	}
-	slices.Sort(lanes) // a queue or kind may be named twice
+	slices.SortFunc(lanes, namedLane.compare) // a queue or kind may be named twice
 	return slices.Compact(lanes)
 }
 

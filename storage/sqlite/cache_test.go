@@ -119,8 +119,8 @@ func TestCache_WishAmongOthers(t *testing.T) {
 		return out[0].ID
 	}
 	id := enqueue("q")
-	src := storage.Source{Queues: []string{"q"}, Kinds: []string{"a"}}
-	got, err := holder.Exchange(ctx, now, storage.Exchange{Length: time.Minute, Want: 1, Source: src})
+	wants := []storage.Want{{Queues: []string{"q"}, Kinds: []string{"a"}, N: 1}}
+	got, err := holder.Exchange(ctx, now, storage.Exchange{LeaseDuration: time.Minute, Wants: wants})
 	if err != nil || len(got.Leased) != 1 {
 		t.Fatal(got, err)
 	}
@@ -149,7 +149,7 @@ func TestCache_WishAmongOthers(t *testing.T) {
 	}
 	enqueue("newest")
 	look(1)
-	x, err := holder.Exchange(ctx, now, storage.Exchange{Length: time.Minute, Extend: []storage.Lease{got.Leased[0].Lease}})
+	x, err := holder.Exchange(ctx, now, storage.Exchange{LeaseDuration: time.Minute, Extend: []storage.Lease{got.Leased[0].Lease}})
 	if err != nil || x.Extended[0] != storage.Cancelling || told != 1 {
 		t.Errorf("extended with %v, %v, told %d times: want that it was asked to stop, told once", x.Extended, err, told)
 	}
@@ -170,7 +170,7 @@ func TestCache_NobodyToWake(t *testing.T) {
 		}
 	}
 	woke(false)
-	x := storage.Exchange{Length: time.Minute, Want: 1, Source: storage.Source{Queues: []string{"q"}, Kinds: []string{"k"}}}
+	x := storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 1}}}
 	if _, err := worker.Exchange(ctx, time.Now(), x); err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func (d *db) crash() {
 	d.t.Helper()
 	s := d.open()
 	enqueue(d.t, s, "a", 10)
-	x := storage.Exchange{Length: 30 * time.Second, Retention: storage.Retention{Default: time.Hour}}
+	x := storage.Exchange{LeaseDuration: 30 * time.Second, Retention: storage.Retention{Default: time.Hour}}
 	for _, l := range lease(d.t, s, 5, "a")[1:] {
 		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 	}
@@ -109,8 +109,8 @@ func refusals(s *sqlite.Store) map[string]error {
 		_, err := s.EnqueueTx(ctx, tx, t0, one())
 		return err
 	})
-	_, errs["lease"] = s.Exchange(ctx, t0, storage.Exchange{Length: time.Second, Want: 1, Source: source("a")})
-	_, errs["lease of what is not there"] = s.Exchange(ctx, t0, storage.Exchange{Length: time.Second, Want: 1, Source: source("z")})
+	_, errs["lease"] = s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: time.Second, Wants: want(1, "a")})
+	_, errs["lease of what is not there"] = s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: time.Second, Wants: want(1, "z")})
 	_, errs["redrive"] = s.Redrive(ctx, t0, storage.Selection{}, "")
 	_, errs["schedule"] = s.PutSchedule(ctx, t0, storage.Schedule{Name: "s"})
 	return errs
@@ -139,7 +139,7 @@ func TestCheck_AfterAnUncleanStop(t *testing.T) {
 				d.opts = listening(sqlite.Options{SingleProcess: true}, &errs)
 				s := d.open()
 				// What is leased before it is found out can be finished.
-				before, err := s.Exchange(context.Background(), t0, storage.Exchange{Length: time.Minute, Want: 1, Source: source("a")})
+				before, err := s.Exchange(context.Background(), t0, storage.Exchange{LeaseDuration: time.Minute, Wants: want(1, "a")})
 				if err != nil && !errors.Is(err, storage.ErrCorrupt) {
 					t.Fatal(err)
 				}
@@ -187,7 +187,7 @@ func TestCheck_WhatRunsIsFinished(t *testing.T) {
 	close(release)
 	checked(t, s)
 	wantRefused(t, s)
-	x := storage.Exchange{Length: time.Minute, Extend: []storage.Lease{leased[0].Lease}}
+	x := storage.Exchange{LeaseDuration: time.Minute, Extend: []storage.Lease{leased[0].Lease}}
 	if r, err := s.Exchange(context.Background(), t0, x); err != nil || r.Extended[0] != storage.Applied {
 		t.Errorf("heartbeat: %v, %v", r.Extended, err)
 	}

@@ -208,7 +208,7 @@ func TestCheckpoint_WhileLeasesAreKeptUp(t *testing.T) {
 	if _, err := s.Enqueue(ctx, t0, jobs); err != nil {
 		t.Fatal(err)
 	}
-	x := storage.Exchange{Length: time.Minute}
+	x := storage.Exchange{LeaseDuration: time.Minute}
 	for _, l := range lease(t, s, 500, "a") {
 		x.Extend = append(x.Extend, l.Lease)
 	}

@@ -136,11 +136,11 @@ func wrongMonth(t testing.TB, d *db, s *sqlite.Store, n int) (late time.Time) {
 	if _, err := s.Enqueue(ctx, late, doomed); err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.Exchange(ctx, late, storage.Exchange{Length: time.Minute, Want: n, Source: source("doomed")})
+	r, err := s.Exchange(ctx, late, storage.Exchange{LeaseDuration: time.Minute, Wants: want(n, "doomed")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := storage.Exchange{Length: time.Minute}
+	x := storage.Exchange{LeaseDuration: time.Minute}
 	for _, l := range r.Leased {
 		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent})
 	}

@@ -58,7 +58,7 @@ func specimen(t testing.TB) (file []byte, ids []storage.ID) {
 	for _, e := range all {
 		ids = append(ids, e.ID)
 	}
-	x := storage.Exchange{Length: time.Minute, Retention: storage.Retention{Default: time.Hour}}
+	x := storage.Exchange{LeaseDuration: time.Minute, Retention: storage.Retention{Default: time.Hour}}
 	for i, l := range lease(t, s, 24, "a", "b") {
 		f := storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone}
 		switch i % 4 {
@@ -202,10 +202,10 @@ func operate(s *sqlite.Store, ids []storage.ID, what func(name string, err error
 	}))
 	taken, err := s.Reclaim(ctx, t0, 0, time.Minute, 100)
 	what("Reclaim", err)
-	x := storage.Exchange{Length: time.Minute, Want: 20, Source: source("a", "b")}
+	x := storage.Exchange{LeaseDuration: time.Minute, Wants: want(20, "a", "b")}
 	got, err := s.Exchange(ctx, t0.Add(2*time.Hour), x)
 	what("lease", err)
-	x.Want, x.Retention = 0, storage.Retention{Default: time.Hour}
+	x.Wants, x.Retention = nil, storage.Retention{Default: time.Hour}
 	for i, l := range got.Leased {
 		x.Extend = append(x.Extend, l.Lease)
 		outcome := []storage.Outcome{storage.OutcomeDone, storage.OutcomeDead, storage.OutcomeRetry}[i%3]

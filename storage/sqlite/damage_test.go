@@ -40,7 +40,7 @@ func TestDamage_NotAsWritten(t *testing.T) {
 		}},
 		"args": {"DELETE FROM errand_payload", func(s *sqlite.Store, e []storage.Enqueued) error {
 			_, err := s.Job(ctx, e[0].ID)
-			_, other := s.Exchange(ctx, t0, storage.Exchange{Length: 1, Want: 1, Source: source("a")})
+			_, other := s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: 1, Wants: want(1, "a")})
 			if !errors.Is(other, storage.ErrCorrupt) {
 				return other
 			}
@@ -48,7 +48,7 @@ func TestDamage_NotAsWritten(t *testing.T) {
 		}},
 		"column": {otherColumn, func(s *sqlite.Store, e []storage.Enqueued) error {
 			_, err := s.Job(ctx, e[0].ID)
-			_, other := s.Exchange(ctx, t0, storage.Exchange{Length: 1, Want: 1, Source: source("a")})
+			_, other := s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: 1, Wants: want(1, "a")})
 			if !errors.Is(other, storage.ErrCorrupt) {
 				return other
 			}

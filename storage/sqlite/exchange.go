@@ -28,17 +28,18 @@ WHERE id = ? AND state = 2`
 // Exchange implements [storage.Store].
 func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 	var out storage.ExchangeResult
-	work := len(x.Extend) + len(x.Finish) + max(x.Want, 0)
-	r := &request{ends: x.Want <= 0, urgent: true, work: work, run: func(t *tx) (err error) {
+	wanted := x.Wanted()
+	work := len(x.Extend) + len(x.Finish) + wanted
+	r := &request{ends: wanted == 0, urgent: true, work: work, run: func(t *tx) (err error) {
 		out, err = t.exchange(now, &x)
 		return err
 	}}
 	if len(x.Extend) == 0 && len(x.Finish) == 0 {
-		if x.Want <= 0 {
+		if wanted == 0 {
 			return out, s.idle(ctx)
 		}
 		r.probe = func(t *tx) (found bool, err error) {
-			found, out.NextDue, err = t.due(now, x.Source)
+			found, out.NextDue, err = t.due(now, x.Wants)
 			return found, err
 		}
 	}
@@ -50,9 +51,9 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 }
 
 func (t *tx) exchange(now time.Time, x *storage.Exchange) (out storage.ExchangeResult, err error) {
-	at, until := t.seen(now), micros(now.Add(x.Length))
+	at, until := t.seen(now), micros(now.Add(x.LeaseDuration))
 	if n := len(x.Extend); n > 0 {
-		if _, err = t.register(x.Length); err != nil {
+		if _, err = t.register(x.LeaseDuration); err != nil {
 			return out, err
 		}
 		out.Extended = make([]storage.ItemResult, n)
@@ -70,7 +71,7 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange) (out storage.ExchangeR
 			}
 		}
 	}
-	if x.Want <= 0 {
+	if x.Wanted() == 0 {
 		return out, nil
 	}
 	if out.NextDue, err = t.promote(at); err != nil {
@@ -96,12 +97,12 @@ func (t *tx) extend(l storage.Lease, until int64) (storage.ItemResult, error) {
 
 // due reports whether a worker would find a job to lease, and returns when the
 // next scheduled job is due.
-func (t *tx) due(now time.Time, from storage.Source) (bool, time.Time, error) {
+func (t *tx) due(now time.Time, wants []storage.Want) (bool, time.Time, error) {
 	next, err := t.nextDue()
 	if err != nil || next != 0 && next <= micros(now) {
 		return true, time.Time{}, err
 	}
-	found, err := t.anyReady(&from)
+	found, err := t.anyReady(wants)
 	if err != nil || found {
 		return true, time.Time{}, err
 	}
@@ -143,24 +144,24 @@ func (t *tx) promote(at int64) (time.Time, error) {
 	return timeOrZero(next), err
 }
 
-// lease takes the first jobs of the lanes of a source, in their common order.
+// lease takes the first jobs that are wanted.
 func (t *tx) lease(x *storage.Exchange, until int64) (out []storage.Leased, err error) {
 	defer func() {
 		if err != nil { // the transaction may go on without it
 			t.stmts.lineups.forget()
 		}
 	}()
-	l := t.lineup(&x.Source)
+	l := t.lineup(x.Wants)
 	if l.unsure > fewLanes {
 		if err := t.survey(l); err != nil {
 			return nil, err
 		}
 	}
-	rows, err := t.stmts.merge(l, x.Want)
+	rows, err := t.stmts.merge(l, x.Wants)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
-	holder, err := t.register(x.Length)
+	holder, err := t.register(x.LeaseDuration)
 	if err != nil {
 		return nil, err
 	}

@@ -178,7 +178,7 @@ func useBeside(t *testing.T, d *db, suffix string) {
 	if _, err := s.Enqueue(ctx, t0, one()); err != nil {
 		t.Errorf("Enqueue: %v", err)
 	}
-	x := storage.Exchange{Length: time.Minute, Want: 1, Source: source("a")}
+	x := storage.Exchange{LeaseDuration: time.Minute, Wants: want(1, "a")}
 	if _, err := s.Exchange(ctx, t0, x); (err != nil) != (suffix == "-instance-1") {
 		t.Errorf("leasing: %v", err)
 	}

@@ -20,27 +20,28 @@ type offers struct {
 
 // offer is a [storage.Offer].
 type offer struct {
-	store  *Store
-	src    storage.Source
-	length time.Duration
-	take   func([]storage.Leased, time.Time)
-	room   atomic.Int64
+	store    *Store
+	want     storage.Want // one job
+	lease    time.Duration
+	receive  func([]storage.Leased, time.Time)
+	capacity atomic.Int64
 	// busy is held from when a transaction begins to lease to this offer until
-	// take has returned, or what it leased has come to nothing.
+	// receive has returned, or what it leased has come to nothing.
 	busy   sync.Mutex
 	closed bool // guarded by busy
 }
 
 // Offer implements [storage.Handoff].
-func (s *Store) Offer(src storage.Source, length time.Duration, take func([]storage.Leased, time.Time)) storage.Offer {
-	o := &offer{store: s, length: length, take: take}
-	o.src = storage.Source{Queues: slices.Clone(src.Queues), Kinds: slices.Clone(src.Kinds)}
+func (s *Store) Offer(want storage.Want, lease time.Duration, receive func([]storage.Leased, time.Time)) storage.Offer {
+	o := &offer{store: s, want: cloneWants(want)[0], lease: lease, receive: receive}
+	o.want.N = 1
+	o.Capacity(want.N)
 	s.offers.change(func(all []*offer) []*offer { return append(all, o) })
 	return o
 }
 
-// Room implements [storage.Offer].
-func (o *offer) Room(n int) { o.room.Store(int64(n)) }
+// Capacity implements [storage.Offer].
+func (o *offer) Capacity(n int) { o.capacity.Store(int64(n)) }
 
 // Close implements [storage.Offer].
 func (o *offer) Close() {
@@ -112,10 +113,10 @@ func (f *fresh) remove(jobs []storage.Leased) {
 	}
 }
 
-// in reports whether src has the lane of one of them.
-func (f *fresh) in(src storage.Source) bool {
+// in reports whether one of them is wanted.
+func (f *fresh) in(want *storage.Want) bool {
 	for lane, n := range f.lanes {
-		if n > 0 && slices.Contains(src.Queues, lane.queue) && slices.Contains(src.Kinds, lane.kind) {
+		if n > 0 && want.Matches(lane.queue, lane.kind) {
 			return true
 		}
 	}
@@ -137,7 +138,7 @@ func (t *tx) handOver(now time.Time) error {
 	f := &t.fresh
 	defer t.announce()
 	for _, o := range t.store.offers.list() {
-		if o.room.Load() <= 0 || !f.in(o.src) {
+		if o.capacity.Load() <= 0 || !f.in(&o.want) {
 			continue
 		}
 		jobs, err := t.leaseTo(o, now)
@@ -168,18 +169,18 @@ func (t *tx) receiver(now time.Time, r *jobRow) (*handoff, error) {
 		return nil, nil
 	}
 	for _, o := range t.store.offers.list() {
-		if o.room.Load() <= 0 || !slices.Contains(o.src.Queues, r.Queue) || !slices.Contains(o.src.Kinds, r.Kind) {
+		if o.capacity.Load() <= 0 || !o.want.Matches(r.Queue, r.Kind) {
 			continue
 		}
-		ahead, _, err := t.due(now, o.src)
+		ahead, _, err := t.due(now, []storage.Want{o.want})
 		if err != nil || ahead {
 			return nil, err
 		}
 		h := t.handoff(o)
-		if h == nil || int(o.room.Load()) <= len(h.jobs) {
+		if h == nil || int(o.capacity.Load()) <= len(h.jobs) {
 			continue
 		}
-		if h.holder, err = t.register(o.length); errors.Is(err, errUnregistered) {
+		if h.holder, err = t.register(o.lease); errors.Is(err, errUnregistered) {
 			return nil, nil // as in handOver
 		}
 		return h, err
@@ -201,17 +202,18 @@ func (t *tx) handTo(to *handoff, r *jobRow) error {
 	return nil
 }
 
-// leaseTo leases to an offer for which there is room, but for what it leased
+// leaseTo leases to an offer up to its capacity, less what it leased
 // earlier in this transaction.
 func (t *tx) leaseTo(o *offer, now time.Time) ([]storage.Leased, error) {
 	h := t.handoff(o)
 	if h == nil {
 		return nil, nil
 	}
-	x := storage.Exchange{Length: o.length, Source: o.src, Want: int(o.room.Load()) - len(h.jobs)}
-	if x.Want <= 0 {
+	want := o.want
+	if want.N = int(o.capacity.Load()) - len(h.jobs); want.N <= 0 {
 		return nil, nil
 	}
+	x := storage.Exchange{LeaseDuration: o.lease, Wants: []storage.Want{want}}
 	out, err := t.exchange(now, &x)
 	h.jobs = append(h.jobs, out.Leased...)
 	return out.Leased, err
@@ -238,7 +240,7 @@ func (t *tx) handoff(o *offer) *handoff {
 func (t *tx) passOn() {
 	for _, h := range t.handoffs {
 		if len(h.jobs) > 0 {
-			h.offer.take(h.jobs, h.began)
+			h.offer.receive(h.jobs, h.began)
 		}
 	}
 }

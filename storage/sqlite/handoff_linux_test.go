@@ -24,7 +24,7 @@ func TestHandoff_CommitFails(t *testing.T) {
 	w := offer(t, s, 1, "a")
 	enqueue(t, s, "a", 1)
 	w.took(t, "before", "a")
-	w.Room(1)
+	w.Capacity(1)
 	breakLog(t, d.path)
 	if err := adding(s, "a")(); !errors.Is(err, storage.ErrUnknownOutcome) {
 		t.Fatalf("with a broken log: %v, want ErrUnknownOutcome", err)

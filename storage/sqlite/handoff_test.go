@@ -15,38 +15,37 @@ import (
 	"github.com/errandq/errand/storage/sqlite"
 )
 
-// taker is a worker that takes what is offered.
-type taker struct {
+// receiver is a worker that takes what is offered.
+type receiver struct {
 	storage.Offer
 	mu   sync.Mutex
-	left int // of its room
+	left int // of its capacity
 	jobs []storage.Leased
 }
 
-func offer(t testing.TB, s *sqlite.Store, room int, kinds ...string) *taker {
-	w := &taker{}
-	w.Offer = s.Offer(source(kinds...), 30*time.Second, func(jobs []storage.Leased, _ time.Time) {
+func offer(t testing.TB, s *sqlite.Store, n int, kinds ...string) *receiver {
+	w := &receiver{left: n}
+	w.Offer = s.Offer(want(n, kinds...)[0], 30*time.Second, func(jobs []storage.Leased, _ time.Time) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.jobs = append(w.jobs, jobs...)
 		w.left -= len(jobs)
-		w.Offer.Room(w.left)
+		w.Offer.Capacity(w.left)
 	})
 	t.Cleanup(w.Close)
-	w.Room(room)
 	return w
 }
 
-// Room says that there is room for n, until they are there.
-func (w *taker) Room(n int) {
+// Capacity says that there is capacity for n, until they are there.
+func (w *receiver) Capacity(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left = n
-	w.Offer.Room(n)
+	w.Offer.Capacity(n)
 }
 
 // taken gives what was handed over since it was last asked.
-func (w *taker) taken() []storage.Leased {
+func (w *receiver) taken() []storage.Leased {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := w.jobs
@@ -55,7 +54,7 @@ func (w *taker) taken() []storage.Leased {
 }
 
 // took checks the kinds of what was handed over, which has them as letters.
-func (w *taker) took(t *testing.T, what, want string) []storage.Leased {
+func (w *receiver) took(t *testing.T, what, want string) []storage.Leased {
 	t.Helper()
 	jobs, got := w.taken(), ""
 	for _, l := range jobs {
@@ -113,7 +112,7 @@ func TestHandoff_CallsInOneTransaction(t *testing.T) {
 	enqueue(t, s, "x", 1)
 	l := lease(t, s, 1, "x")[0]
 	returned := func() error {
-		x := storage.Exchange{Length: time.Second, Finish: []storage.Finish{{Lease: l.Lease, Outcome: storage.OutcomeReturned}}}
+		x := storage.Exchange{LeaseDuration: time.Second, Finish: []storage.Finish{{Lease: l.Lease, Outcome: storage.OutcomeReturned}}}
 		_, err := s.Exchange(context.Background(), t0, x)
 		return err
 	}
@@ -125,7 +124,7 @@ func TestHandoff_CallsInOneTransaction(t *testing.T) {
 	if c := counts(t, s); c[storage.Running] != 5 || c[storage.Ready] != 3 {
 		t.Errorf("counts %v, want 5 running and 3 ready", c)
 	}
-	w.Room(9)
+	w.Capacity(9)
 	together(t, s, adding(s, "q"), returned)
 	w.took(t, "for a job that is nobody's", "")
 }
@@ -167,7 +166,7 @@ func TestHandoff_OtherProcess(t *testing.T) {
 	if err := b.Pause(context.Background(), t0, "default", true); err != nil {
 		t.Fatal(err)
 	}
-	w.Room(9)
+	w.Capacity(9)
 	enqueue(t, a, "a", 1)
 	w.took(t, "in a queue that the other has paused", "")
 	if err := b.Pause(context.Background(), t0, "default", false); err != nil {
@@ -262,7 +261,7 @@ func TestHandoff_StoreCloses(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.took(t, "by a Store that is closing", "")
-	w.Room(1)
+	w.Capacity(1)
 	offer(t, s, 1, "a").Close()
 	w.Close()
 	if n := d.number("SELECT COUNT(*) FROM errand_instance"); n != 0 {
@@ -279,7 +278,7 @@ func BenchmarkHandoff(b *testing.B) {
 	w := offer(b, s, 0, "a", "b", "c", "d", "e", "f")
 	jobs := []storage.NewJob{newJob("default", "a")}
 	for b.Loop() {
-		w.Room(1)
+		w.Capacity(1)
 		if _, err := s.Enqueue(context.Background(), t0, jobs); err != nil {
 			b.Fatal(err)
 		}

@@ -59,7 +59,7 @@ func TestInstance_FileDeleted(t *testing.T) {
 		if got := reclaimed(t, b, time.Duration(i)*instanceLease/2); len(got) > 0 {
 			t.Fatalf("taken from a process that lives: %v", got)
 		}
-		x := storage.Exchange{Length: instanceLease, Extend: []storage.Lease{l.Lease}}
+		x := storage.Exchange{LeaseDuration: instanceLease, Extend: []storage.Lease{l.Lease}}
 		if res, err := a.Exchange(t.Context(), t0.Add(time.Duration(i+1)*time.Second), x); err != nil || res.Extended[0] != storage.Applied {
 			t.Fatalf("extending gave %v, %v", res.Extended, err)
 		}
@@ -88,7 +88,7 @@ func TestInstance_RegistersAnew(t *testing.T) {
 	was := a.InstanceNumber()
 	d.exec("DELETE FROM errand_instance WHERE instance = ?1", was)
 	d.exec("UPDATE errand_number SET n = n + 1 WHERE id = 4")
-	x := storage.Exchange{Length: instanceLease, Extend: []storage.Lease{jobs[0].Lease, jobs[1].Lease, jobs[2].Lease}}
+	x := storage.Exchange{LeaseDuration: instanceLease, Extend: []storage.Lease{jobs[0].Lease, jobs[1].Lease, jobs[2].Lease}}
 	if res, err := a.Exchange(t.Context(), t0, x); err != nil || res.Extended[1] != storage.Applied {
 		t.Fatalf("extending gave %v, %v", res.Extended, err)
 	}
@@ -151,7 +151,7 @@ func TestReclaim_ReadsLeasesOfTheLivingRarely(t *testing.T) {
 			t.Fatalf("taken: %v", got)
 		}
 		if i%(asked/3) == 0 {
-			x := storage.Exchange{Length: instanceLease}
+			x := storage.Exchange{LeaseDuration: instanceLease}
 			for _, l := range leased {
 				x.Extend = append(x.Extend, l.Lease)
 			}

@@ -152,7 +152,7 @@ func (t *tx) enter(now time.Time, r *jobRow, scope storage.UniqueScope) (holder 
 	}
 	if to != nil {
 		r.State, r.Token, r.Attempt, r.Instance = running, t.token(), 1, to.holder
-		r.Until = micros(now.Add(to.offer.length))
+		r.Until = micros(now.Add(to.offer.lease))
 	}
 	if err := t.insert(r); err != nil {
 		return storage.ID{}, err

@@ -38,7 +38,7 @@ func TestPolicies_Forgotten(t *testing.T) {
 			die.Lease = lease(t, s, 1, "dies")[0].Lease
 			end := func(all ...storage.Finish) {
 				t.Helper()
-				if _, err := s.Exchange(ctx, t0, storage.Exchange{Length: time.Minute, Finish: all, Retention: storage.Retention{Default: keep}}); err != nil {
+				if _, err := s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: time.Minute, Finish: all, Retention: storage.Retention{Default: keep}}); err != nil {
 					t.Fatal(err)
 				}
 			}

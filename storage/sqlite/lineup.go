@@ -21,7 +21,7 @@ const sqlFirstFrom = `SELECT lane, priority, due_at, id FROM errand_job WHERE st
 ORDER BY lane, priority DESC, due_at, id LIMIT 1`
 
 const (
-	// mostLineups is how many sources a connection remembers.
+	// mostLineups is how many sets of wants a connection remembers.
 	mostLineups = 16
 	// fewLanes may simply be opened, to find out whether there is anything in
 	// them.
@@ -32,7 +32,7 @@ const (
 	mostAhead = 8192
 )
 
-// lineups is what a connection knows of the ready jobs of each source, so that
+// lineups is what a connection knows of the ready jobs of each set of wants, so that
 // an exchange looks only into lanes that it leases from: a worker may have
 // thousands. It holds as long as nobody else writes.
 type lineups struct {
@@ -67,9 +67,9 @@ func (ls *lineups) aheadOf(lane int64) *ahead {
 	return a
 }
 
-// lineup is the lanes of a source, in the order of their first jobs.
+// lineup is the lanes of wants, in the order of their first jobs.
 type lineup struct {
-	source storage.Source
+	wants  []storage.Want
 	pauses int64    // of the cache that it was made from
 	last   int64    // lanes up to this one have been looked at
 	lanes  []berth  // by number
@@ -80,7 +80,7 @@ type lineup struct {
 // berth is the place of a lane. Its key is that of the first ready job, or of
 // one that would come before.
 type berth struct {
-	lane int64
+	namedLane
 	key  place
 	sure bool
 	at   int   // in order, or -1
@@ -125,18 +125,16 @@ func (ls *lineups) stir(lane int64) {
 	ls.stirred = lane
 }
 
-// of returns the lineup of a source.
-func (ls *lineups) of(src *storage.Source) *lineup {
+// of returns the lineup of wants.
+func (ls *lineups) of(wants []storage.Want) *lineup {
 	ls.stirred = 0
-	i := slices.IndexFunc(ls.all, func(l *lineup) bool {
-		return slices.Equal(l.source.Queues, src.Queues) && slices.Equal(l.source.Kinds, src.Kinds)
-	})
+	i := slices.IndexFunc(ls.all, func(l *lineup) bool { return slices.EqualFunc(l.wants, wants, sameLanes) })
 	if i < 0 {
 		if len(ls.all) < mostLineups {
 			ls.all = append(ls.all, nil)
 		}
 		i = len(ls.all) - 1
-		ls.all[i] = &lineup{source: storage.Source{Queues: slices.Clone(src.Queues), Kinds: slices.Clone(src.Kinds)}}
+		ls.all[i] = &lineup{wants: cloneWants(wants...)}
 	}
 	l := ls.all[i]
 	copy(ls.all[1:i+1], ls.all[:i])
@@ -144,31 +142,54 @@ func (ls *lineups) of(src *storage.Source) *lineup {
 	return l
 }
 
-// lineup returns that of a source, with the lanes that were created in this
+func sameLanes(a, b storage.Want) bool {
+	return slices.Equal(a.Queues, b.Queues) && slices.Equal(a.Kinds, b.Kinds)
+}
+
+func cloneWants(wants ...storage.Want) []storage.Want {
+	wants = slices.Clone(wants)
+	for i := range wants {
+		wants[i].Queues, wants[i].Kinds = slices.Clone(wants[i].Queues), slices.Clone(wants[i].Kinds)
+	}
+	return wants
+}
+
+// lineup returns that of wants, with the lanes that were created in this
 // transaction.
-func (t *tx) lineup(src *storage.Source) *lineup {
-	l := t.stmts.lineups.of(src)
+func (t *tx) lineup(wants []storage.Want) *lineup {
+	l := t.stmts.lineups.of(wants)
 	t.store.cache.update(l)
 	if len(t.lanes) == 0 {
 		return l
 	}
-	var lanes []int64
+	var lanes []namedLane
 	last := l.last
 	for name, lane := range t.lanes {
 		if lane > l.last && l.has(name) && !t.store.cache.isPaused(name.queue) {
-			lanes = append(lanes, lane)
+			lanes = append(lanes, namedLane{lane, name})
 		}
 		last = max(last, lane)
 	}
-	slices.Sort(lanes)
+	slices.SortFunc(lanes, namedLane.compare)
 	l.add(lanes)
 	l.last = last
 	return l
 }
 
-// has reports whether jobs of this name are in the source.
+// has reports whether jobs of this name are wanted.
 func (l *lineup) has(name laneName) bool {
-	return slices.Contains(l.source.Kinds, name.kind) && slices.Contains(l.source.Queues, name.queue)
+	return slices.ContainsFunc(l.wants, func(w storage.Want) bool { return w.Matches(name.queue, name.kind) })
+}
+
+// first returns the index of the first Want that has the lane and of which jobs
+// are left to lease, or -1.
+func (l *lineup) first(b *berth, left []int) int {
+	for i := range l.wants {
+		if left[i] > 0 && (len(l.wants) == 1 || l.wants[i].Matches(b.name.queue, b.name.kind)) {
+			return i
+		}
+	}
+	return -1
 }
 
 func (l *lineup) find(lane int64) (int, bool) {
@@ -176,7 +197,7 @@ func (l *lineup) find(lane int64) (int, bool) {
 }
 
 // add adds lanes, which are sorted and come after those that there are.
-func (l *lineup) add(lanes []int64) {
+func (l *lineup) add(lanes []namedLane) {
 	if len(lanes) == 0 {
 		return
 	}
@@ -191,7 +212,7 @@ func (l *lineup) add(lanes []int64) {
 		l.lanes = moved
 	}
 	for _, lane := range lanes {
-		l.lanes = append(l.lanes, berth{lane: lane, at: -1, sure: true})
+		l.lanes = append(l.lanes, berth{namedLane: lane, at: -1, sure: true})
 		l.doubt(&l.lanes[len(l.lanes)-1])
 	}
 }
@@ -295,11 +316,25 @@ func (t *tx) survey(l *lineup) error {
 	return nil
 }
 
-// anyReady reports whether a job of a source is ready.
-func (t *tx) anyReady(src *storage.Source) (bool, error) {
-	l := t.lineup(src)
-	err := t.survey(l)
-	return len(l.order) > 0, err
+// anyReady reports whether a job that is wanted is ready.
+func (t *tx) anyReady(wants []storage.Want) (bool, error) {
+	l := t.lineup(wants)
+	if err := t.survey(l); err != nil {
+		return false, err
+	}
+	left, _ := t.stmts.toLease(wants)
+	return slices.ContainsFunc(l.order, func(b *berth) bool { return l.first(b, left) >= 0 }), nil
+}
+
+// toLease returns how many jobs are left to lease for each of wants, until it is
+// called again, and for all.
+func (s *statements) toLease(wants []storage.Want) (left []int, n int) {
+	s.left = s.left[:0]
+	for i := range wants {
+		s.left = append(s.left, max(wants[i].N, 0))
+		n += s.left[i]
+	}
+	return s.left, n
 }
 
 // Asking for a column takes as long as a tenth of the whole, so that the numbers
@@ -368,11 +403,13 @@ type head struct {
 	rows  driver.Rows
 }
 
-// merge reads the first lanes of a lineup side by side and returns the first n
-// jobs, until it is called again. The lineup is afterwards as if they were leased.
-func (s *statements) merge(l *lineup, n int) (out []jobRow, err error) {
+// merge reads the first lanes of a lineup side by side and returns the first jobs
+// that are wanted, until it is called again. The lineup is afterwards as if they
+// were leased.
+func (s *statements) merge(l *lineup, wants []storage.Want) (out []jobRow, err error) {
 	clear(s.merged)
 	out = s.merged[:0]
+	left, n := s.toLease(wants)
 	defer func() { s.merged = out }()
 	most := 1
 	if n < readAhead*len(l.order) && s.lineups.read < mostAhead {
@@ -381,12 +418,25 @@ func (s *statements) merge(l *lineup, n int) (out []jobRow, err error) {
 	err = s.hold(func() error {
 		m := merger{statements: s}
 		defer m.close()
+		var passed []*berth // lanes of wants that have all they want
+		defer func() {
+			for _, b := range passed {
+				l.put(b)
+			}
+		}()
 		for len(out) < n && len(l.order) > 0 {
 			b := l.order[0]
+			want := l.first(b, left)
+			if want < 0 {
+				heap.Remove(l, b.at)
+				passed = append(passed, b)
+				continue
+			}
 			at := b.head
 			if at == nil {
 				at = m.visit(b)
 			} else {
+				left[want]--
 				out = append(out, at.jobs[at.next])
 				at.next++
 				at.taken++

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -31,38 +30,45 @@ func TestLineup_Order(t *testing.T) {
 		j.DueAt = now.Add(time.Duration(rnd.IntN(5)-3) * time.Second)
 		return j
 	}
-	sources := []storage.Source{{Queues: []string{"q3"}, Kinds: []string{"k1"}}, {Queues: []string{"q2"}}, {}}
+	one, queues, all := storage.Want{Queues: []string{"q3"}, Kinds: []string{"k1"}}, storage.Want{Queues: []string{"q2"}}, storage.Want{}
 	for i := range 8 {
-		sources[1].Kinds = append(sources[1].Kinds, fmt.Sprintf("k%d", i))
-		sources[2].Queues = append(sources[2].Queues, fmt.Sprintf("q%d", i), "q0")
-		sources[2].Kinds = append(sources[2].Kinds, fmt.Sprintf("k%d", i))
+		queues.Kinds = append(queues.Kinds, fmt.Sprintf("k%d", i))
+		all.Queues = append(all.Queues, fmt.Sprintf("q%d", i), "q0")
+		all.Kinds = append(all.Kinds, fmt.Sprintf("k%d", i))
 	}
+	sets := [][]storage.Want{{one}, {queues}, {all}, {one, all}, {queues, one, all}, {all, one}}
 	held := make([][]storage.Finish, len(stores))
-	exchange := func(i int, src storage.Source) {
+	exchange := func(i int, wants []storage.Want) {
 		t.Helper()
-		x := storage.Exchange{Length: time.Minute, Source: src, Want: 1 + rnd.IntN(6), Finish: held[i]}
-		if _, err := stores[i].Exchange(ctx, now, storage.Exchange{Length: time.Minute, Finish: held[i]}); err != nil {
+		wants = slices.Clone(wants)
+		for k := range wants {
+			wants[k].N = rnd.IntN(6)
+		}
+		x := storage.Exchange{LeaseDuration: time.Minute, Wants: slices.Clone(wants)}
+		if _, err := stores[i].Exchange(ctx, now, storage.Exchange{LeaseDuration: time.Minute, Finish: held[i]}); err != nil {
 			t.Fatal(err)
 		}
-		x.Finish = nil
-		if _, err := stores[i].Exchange(ctx, now, storage.Exchange{Length: time.Minute, Want: 1, Source: source("none")}); err != nil {
+		if _, err := stores[i].Exchange(ctx, now, storage.Exchange{LeaseDuration: time.Minute, Wants: want(1, "none")}); err != nil {
 			t.Fatal(err) // makes ready what is due
 		}
-		text := fmt.Sprintf(`SELECT j.id FROM errand_job j JOIN errand_lane l USING (lane) WHERE state = 2
-AND queue IN ('%s') AND kind IN ('%s') AND queue NOT IN (SELECT queue FROM errand_hold) ORDER BY priority DESC, due_at, id LIMIT %d`,
-			strings.Join(src.Queues, "','"), strings.Join(src.Kinds, "','"), x.Want)
 		var want, got []int64
-		rows, err := db.Query(text)
+		rows, err := db.Query(`SELECT j.id, queue, kind FROM errand_job j JOIN errand_lane l USING (lane) WHERE state = 2
+AND queue NOT IN (SELECT queue FROM errand_hold) ORDER BY priority DESC, due_at, id`)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer rows.Close()
 		for rows.Next() {
 			var id int64
-			if err := rows.Scan(&id); err != nil {
+			var queue, kind string
+			if err := rows.Scan(&id, &queue, &kind); err != nil {
 				t.Fatal(err)
 			}
-			want = append(want, id)
+			k := slices.IndexFunc(wants, func(w storage.Want) bool { return w.N > 0 && w.Matches(queue, kind) })
+			if k >= 0 {
+				want = append(want, id)
+				wants[k].N--
+			}
 		}
 		r, err := stores[i].Exchange(ctx, now, x)
 		if err != nil {
@@ -109,10 +115,10 @@ AND queue IN ('%s') AND kind IN ('%s') AND queue NOT IN (SELECT queue FROM erran
 		case 6: // what it adds and leases comes to nothing
 			stores[i].Fault(func(bool) error { return storage.ErrBusy })
 			_, _ = stores[i].Enqueue(ctx, now, []storage.NewJob{job()})
-			_, _ = stores[i].Exchange(ctx, now, storage.Exchange{Length: time.Minute, Want: 3, Source: sources[2]})
+			_, _ = stores[i].Exchange(ctx, now, storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: all.Queues, Kinds: all.Kinds, N: 3}}})
 			stores[i].Fault(nil)
 		default:
-			exchange(i, sources[rnd.IntN(len(sources))])
+			exchange(i, sets[rnd.IntN(len(sets))])
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -128,11 +134,11 @@ func TestLineup_ManyLanes(t *testing.T) {
 	ctx := context.Background()
 	work := func(queues, ready int) float64 {
 		s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true}).open()
-		src := storage.Source{Kinds: []string{"a"}}
+		wanted := storage.Want{Kinds: []string{"a"}, N: 1}
 		var jobs []storage.NewJob
 		for i := range queues {
-			src.Queues = append(src.Queues, fmt.Sprintf("q%d", i))
-			job := newJob(src.Queues[i], "a")
+			wanted.Queues = append(wanted.Queues, fmt.Sprintf("q%d", i))
+			job := newJob(wanted.Queues[i], "a")
 			if i >= ready { // a lane with nothing in it
 				job.DueAt = t0.Add(time.Hour)
 			}
@@ -143,7 +149,7 @@ func TestLineup_ManyLanes(t *testing.T) {
 		if _, err := s.Enqueue(ctx, t0, jobs); err != nil {
 			t.Fatal(err)
 		}
-		x := storage.Exchange{Length: time.Minute, Want: 1, Source: src}
+		x := storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{wanted}}
 		return testing.AllocsPerRun(50, func() {
 			r, err := s.Exchange(ctx, t0, x)
 			if err != nil {

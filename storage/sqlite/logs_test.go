@@ -45,7 +45,7 @@ func TestLogs_LoggerThatEnqueues(t *testing.T) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.Exchange(ctx, t0, storage.Exchange{Length: time.Minute, Extend: []storage.Lease{held}})
+		_, err := s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: time.Minute, Extend: []storage.Lease{held}})
 		done <- err
 	}()
 	for range 2 {

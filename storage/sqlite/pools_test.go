@@ -22,7 +22,7 @@ func TestReading_ListsKeepNoWorkerWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	res, err := s.Exchange(ctx, now, storage.Exchange{
-		Length: time.Minute, Want: 1, Source: storage.Source{Queues: []string{"q"}, Kinds: []string{"k"}},
+		LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 1}},
 	})
 	if err != nil || len(res.Leased) != 1 {
 		t.Fatalf("leased %d, %v", len(res.Leased), err)
@@ -46,7 +46,7 @@ func TestReading_ListsKeepNoWorkerWaiting(t *testing.T) {
 	}
 	for name, call := range map[string]func() error{
 		"heartbeat": func() error {
-			_, err := s.Exchange(ctx, now, storage.Exchange{Length: time.Minute, Extend: []storage.Lease{res.Leased[0].Lease}})
+			_, err := s.Exchange(ctx, now, storage.Exchange{LeaseDuration: time.Minute, Extend: []storage.Lease{res.Leased[0].Lease}})
 			return err
 		},
 		"Reclaim": func() error {

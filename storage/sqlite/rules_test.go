@@ -106,7 +106,7 @@ func everything(t *testing.T, s *sqlite.Store) {
 	enqueue(t, s, "a", 5)
 	held := lease(t, s, 5, "a")
 	failure := &storage.NewFailure{Error: "no"}
-	x := storage.Exchange{Length: time.Minute, Retention: storage.Retention{Default: time.Hour}, Finish: []storage.Finish{
+	x := storage.Exchange{LeaseDuration: time.Minute, Retention: storage.Retention{Default: time.Hour}, Finish: []storage.Finish{
 		{Lease: held[0].Lease, Outcome: storage.OutcomeDone},
 		{Lease: held[1].Lease, Outcome: storage.OutcomeRetry, DueAt: t0.Add(time.Hour), Failure: failure},
 		{Lease: held[2].Lease, Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent, Error: "no", Failure: failure},

@@ -59,7 +59,7 @@ func TestBallast_GivenUpToFinish(t *testing.T) {
 		// There is room now, but that is not for more work.
 		refused := map[string]error{}
 		_, refused["enqueue"] = s.Enqueue(ctx, t0, one())
-		_, refused["lease"] = s.Exchange(ctx, t0, storage.Exchange{Length: time.Second, Want: 1, Source: source("a")})
+		_, refused["lease"] = s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: time.Second, Wants: want(1, "a")})
 		_, refused["redrive"] = s.Redrive(ctx, t0, storage.Selection{}, "")
 		_, refused["schedule"] = s.PutSchedule(ctx, t0, storage.Schedule{Name: "s"})
 		for name, err := range refused {
@@ -101,7 +101,7 @@ func TestBallast_KeptWhileSomethingCanBeLeftOut(t *testing.T) {
 	added, finished := make(chan error), make(chan error)
 	go func() { _, err := s.Enqueue(ctx, t0, one()); added <- err }()
 	go func() {
-		x := storage.Exchange{Length: time.Second}
+		x := storage.Exchange{LeaseDuration: time.Second}
 		for _, l := range leased {
 			x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		}

@@ -31,6 +31,7 @@ type statements struct {
 	args   []driver.NamedValue // reused, as the next two
 	values []driver.Value
 	heads  [headColumns]driver.Value
+	left   []int // see toLease
 	merged []jobRow
 }
 

@@ -109,8 +109,8 @@ func newJob(queue, kind string) storage.NewJob {
 	return storage.NewJob{Queue: queue, Kind: kind, Args: []byte("{}")}
 }
 
-func source(kinds ...string) storage.Source {
-	return storage.Source{Queues: []string{"default"}, Kinds: kinds}
+func want(n int, kinds ...string) []storage.Want {
+	return []storage.Want{{Queues: []string{"default"}, Kinds: kinds, N: n}}
 }
 
 // enqueue puts n jobs of one kind into the default queue, due at t0.
@@ -135,7 +135,7 @@ func enqueue(t testing.TB, s storage.Store, kind string, n int) []storage.Enqueu
 // lease takes up to n jobs.
 func lease(t testing.TB, s storage.Store, n int, kinds ...string) []storage.Leased {
 	t.Helper()
-	r, err := s.Exchange(context.Background(), t0, storage.Exchange{Length: 30 * time.Second, Want: n, Source: source(kinds...)})
+	r, err := s.Exchange(context.Background(), t0, storage.Exchange{LeaseDuration: 30 * time.Second, Wants: want(n, kinds...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func lease(t testing.TB, s storage.Store, n int, kinds ...string) []storage.Leas
 // finish ends leases as done, keeping nothing, and returns the results.
 func finish(t testing.TB, s storage.Store, leased ...storage.Leased) []storage.ItemResult {
 	t.Helper()
-	x := storage.Exchange{Length: 30 * time.Second}
+	x := storage.Exchange{LeaseDuration: 30 * time.Second}
 	for _, l := range leased {
 		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 	}

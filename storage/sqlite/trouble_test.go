@@ -97,7 +97,7 @@ func TestExchange_ExtendsWhileTheClockStandsStill(t *testing.T) {
 	enqueue(t, a, "a", 1)
 	l := lease(t, a, 1, "a")[0].Lease
 	for i := range 5 {
-		x := storage.Exchange{Length: 30 * time.Second, Extend: []storage.Lease{l}}
+		x := storage.Exchange{LeaseDuration: 30 * time.Second, Extend: []storage.Lease{l}}
 		if _, err := a.Exchange(context.Background(), t0, x); err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestExchange_SourceNamedTwice(t *testing.T) {
 	d := newDB(t, nil)
 	s := d.open()
 	enqueue(t, s, "a", 1)
-	x := storage.Exchange{Length: time.Second, Want: 5, Source: storage.Source{Queues: []string{"default", "default"}, Kinds: []string{"a", "a"}}}
+	x := storage.Exchange{LeaseDuration: time.Second, Wants: []storage.Want{{Queues: []string{"default", "default"}, Kinds: []string{"a", "a"}, N: 5}}}
 	r, err := s.Exchange(context.Background(), t0, x)
 	if err != nil || len(r.Leased) != 1 {
 		t.Errorf("leased %d, %v: want 1", len(r.Leased), err)

@@ -58,7 +58,7 @@ func besideRival(b *testing.B, load, rival string) {
 }
 
 func writeUnbroken(b *testing.B, s *sqlite.Store, load string, end time.Time) (n int) {
-	x := storage.Exchange{Length: 30 * time.Second, Want: 64, Source: source("a")}
+	x := storage.Exchange{LeaseDuration: 30 * time.Second, Wants: want(64, "a")}
 	for time.Now().Before(end) {
 		if load == "enqueue" {
 			if _, err := s.Enqueue(context.Background(), t0, one()); err != nil {

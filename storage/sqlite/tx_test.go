@@ -277,7 +277,7 @@ func TestStore_Tx_OtherCallsInside(t *testing.T) {
 		for name, call := range map[string]func() error{
 			"Enqueue": func() error { _, err := s.Enqueue(ctx, t0, one()); return err },
 			"Exchange": func() error {
-				_, err := s.Exchange(ctx, t0, storage.Exchange{Want: 1, Source: source("a")})
+				_, err := s.Exchange(ctx, t0, storage.Exchange{Wants: want(1, "a")})
 				return err
 			},
 			"Cancel":        func() error { _, err := s.Cancel(ctx, t0, id, storage.Retention{}); return err },
@@ -386,7 +386,7 @@ func TestStore_CancelTx(t *testing.T) {
 			}
 			for end == nil && name == "Tx" && !(<-rings).Cancel { // what was cancelled is to be looked for
 			}
-			x, err := s.Exchange(ctx, t0, storage.Exchange{Length: time.Minute, Extend: []storage.Lease{l.Lease}})
+			x, err := s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: time.Minute, Extend: []storage.Lease{l.Lease}})
 			if err != nil {
 				t.Fatal(err)
 			}

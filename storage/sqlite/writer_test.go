@@ -49,7 +49,7 @@ func TestWriter_BatchesAreBoundedAndHeartbeatsFirst(t *testing.T) {
 	}
 	wait(20)
 	calls.Go(func() {
-		x := storage.Exchange{Length: time.Minute, Extend: []storage.Lease{held}}
+		x := storage.Exchange{LeaseDuration: time.Minute, Extend: []storage.Lease{held}}
 		if r, err := s.Exchange(ctx, t0, x); err != nil || r.Extended[0] != storage.Applied {
 			t.Errorf("extended %v, %v", r.Extended, err)
 		}

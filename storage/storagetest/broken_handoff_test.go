@@ -12,16 +12,16 @@ import (
 // faultyOffer is an offer with some of its methods replaced.
 type faultyOffer struct {
 	*offer
-	setRoom  func(n int)
-	withdraw func()
+	setCapacity func(n int)
+	withdraw    func()
 }
 
-func (o *faultyOffer) Room(n int) {
-	if o.setRoom != nil {
-		o.setRoom(n)
+func (o *faultyOffer) Capacity(n int) {
+	if o.setCapacity != nil {
+		o.setCapacity(n)
 		return
 	}
-	o.offer.Room(n)
+	o.offer.Capacity(n)
 }
 
 func (o *faultyOffer) Close() {
@@ -36,8 +36,8 @@ func (o *faultyOffer) Close() {
 func offering(f func(o *faultyOffer)) func(in *instance) storage.Store {
 	return func(in *instance) storage.Store {
 		h := sound(in)
-		h.offer = func(src storage.Source, length time.Duration, take func([]storage.Leased, time.Time)) storage.Offer {
-			o := &faultyOffer{offer: in.Offer(src, length, take).(*offer)}
+		h.offer = func(want storage.Want, lease time.Duration, receive func([]storage.Leased, time.Time)) storage.Offer {
+			o := &faultyOffer{offer: in.Offer(want, lease, receive).(*offer)}
 			f(o)
 			return o
 		}
@@ -48,8 +48,8 @@ func offering(f func(o *faultyOffer)) func(in *instance) storage.Store {
 // taking has f take the jobs, and pass them on as it likes.
 func taking(f func(o *offer, jobs []storage.Leased, pass func([]storage.Leased, time.Time))) func(in *instance) storage.Store {
 	return offering(func(o *faultyOffer) {
-		pass := o.take
-		o.take = func(jobs []storage.Leased, began time.Time) {
+		pass := o.receive
+		o.receive = func(jobs []storage.Leased, began time.Time) {
 			f(o.offer, jobs, func(jobs []storage.Leased, _ time.Time) { pass(jobs, began) })
 		}
 	})
@@ -120,45 +120,45 @@ var handoffFaults = []fault{
 		pass(jobs, time.Time{})
 	})},
 	{"began is not told", "handoff_began", offering(func(o *faultyOffer) {
-		take := o.take
-		o.take = func(jobs []storage.Leased, _ time.Time) { take(jobs, time.Time{}) }
+		take := o.receive
+		o.receive = func(jobs []storage.Leased, _ time.Time) { take(jobs, time.Time{}) }
 	})},
-	{"jobs are leased for any length", "handoff_lapse", offering(func(o *faultyOffer) { o.length = hold })},
-	{"the source is not copied", "handoff_keeps", func(in *instance) storage.Store {
+	{"jobs are leased for any length", "handoff_lapse", offering(func(o *faultyOffer) { o.lease = hold })},
+	{"the want is not copied", "handoff_keeps", func(in *instance) storage.Store {
 		h := sound(in)
-		h.offer = func(src storage.Source, length time.Duration, take func([]storage.Leased, time.Time)) storage.Offer {
-			o := in.Offer(src, length, take).(*offer)
-			o.src = src
+		h.offer = func(want storage.Want, lease time.Duration, receive func([]storage.Leased, time.Time)) storage.Offer {
+			o := in.Offer(want, lease, receive).(*offer)
+			o.want = want
 			return o
 		}
 		return h
 	}},
-	{"there is room at first", "handoff_room", offering(func(o *faultyOffer) { o.room = 1 })},
-	{"room is used up before take has a say", "handoff_room_in_take", offering(func(o *faultyOffer) {
-		take := o.take
-		o.take = func(jobs []storage.Leased, began time.Time) {
+	{"there is capacity at first", "handoff_capacity", offering(func(o *faultyOffer) { o.capacity = max(o.capacity, 1) })},
+	{"capacity is used up before receive has a say", "handoff_capacity_in_receive", offering(func(o *faultyOffer) {
+		take := o.receive
+		o.receive = func(jobs []storage.Leased, began time.Time) {
 			take(jobs, began)
-			o.in.m.locked(func() { o.room -= len(jobs) })
+			o.in.m.locked(func() { o.capacity -= len(jobs) })
 		}
 	})},
-	{"room adds up", "handoff_room", offering(func(o *faultyOffer) {
-		o.setRoom = func(n int) { o.in.m.locked(func() { o.room += n }) }
+	{"capacity adds up", "handoff_capacity", offering(func(o *faultyOffer) {
+		o.setCapacity = func(n int) { o.in.m.locked(func() { o.capacity += n }) }
 	})},
-	{"room does not end", "handoff_room", offering(func(o *faultyOffer) {
-		o.setRoom = func(n int) { o.in.m.locked(func() { o.room = max(o.room, n) }) }
+	{"capacity does not end", "handoff_capacity", offering(func(o *faultyOffer) {
+		o.setCapacity = func(n int) { o.in.m.locked(func() { o.capacity = max(o.capacity, n) }) }
 	})},
-	{"what take says of room is forgotten", "handoff_room_in_take", offering(func(o *faultyOffer) {
-		take := o.take
-		o.take = func(jobs []storage.Leased, began time.Time) {
+	{"what receive sets is forgotten", "handoff_capacity_in_receive", offering(func(o *faultyOffer) {
+		take := o.receive
+		o.receive = func(jobs []storage.Leased, began time.Time) {
 			var was int
-			o.in.m.locked(func() { was = o.room })
+			o.in.m.locked(func() { was = o.capacity })
 			take(jobs, began)
-			o.in.m.locked(func() { o.room = was })
+			o.in.m.locked(func() { o.capacity = was })
 		}
 	})},
 	{"what is under way does not count", "handoff_under_way", offering(func(o *faultyOffer) {
-		take := o.take
-		o.take = func(jobs []storage.Leased, began time.Time) {
+		take := o.receive
+		o.receive = func(jobs []storage.Leased, began time.Time) {
 			n := len(jobs)
 			o.in.m.locked(func() { o.coming -= n })
 			take(jobs, began)

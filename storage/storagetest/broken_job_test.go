@@ -133,7 +133,7 @@ var jobFaults = []fault{
 	{"finishing goes before extending", "item_extend_first", func(in *instance) storage.Store {
 		h := sound(in)
 		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
-			first, err := in.Exchange(ctx, now, storage.Exchange{Length: x.Length, Finish: x.Finish, Retention: x.Retention})
+			first, err := in.Exchange(ctx, now, storage.Exchange{LeaseDuration: x.LeaseDuration, Finish: x.Finish, Retention: x.Retention})
 			if err != nil {
 				return first, err
 			}

@@ -106,9 +106,9 @@ var leaseFaults = []fault{
 		h := sound(in)
 		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 			res, err := in.Exchange(ctx, now, x)
-			for n := 1; err == nil && n > 0 && len(res.Leased) < x.Want; {
+			for n := 1; err == nil && n > 0 && len(res.Leased) < x.Wanted(); {
 				var more storage.ExchangeResult
-				more, err = in.Exchange(ctx, now, storage.Exchange{Length: x.Length, Want: x.Want - len(res.Leased), Source: x.Source})
+				more, err = in.Exchange(ctx, now, storage.Exchange{LeaseDuration: x.LeaseDuration, Wants: wants(x.Wanted()-len(res.Leased), x.Wants[0])})
 				n = len(more.Leased)
 				res.Leased = append(res.Leased, more.Leased...)
 			}
@@ -116,6 +116,36 @@ var leaseFaults = []fault{
 		}
 		return h
 	}},
+	{"wants are leased one after the other", "lease_wants", eachWant(func(all []storage.Want) [][]storage.Want {
+		var out [][]storage.Want
+		for i := range all {
+			out = append(out, all[i:i+1])
+		}
+		return out
+	})},
+	{"only the sum of the wants counts", "lease_wants", eachWant(func(all []storage.Want) [][]storage.Want {
+		x := storage.Exchange{Wants: all}
+		var out [][]storage.Want
+		for range x.Wanted() { // one job each, for any of them
+			one := slices.Clone(all)
+			for i := range one {
+				one[i].N = 0
+				if i == 0 {
+					one[i].N = 1
+				}
+			}
+			for i := 1; i < len(one); i++ {
+				one[0].Queues = slices.Concat(one[0].Queues, one[i].Queues)
+				one[0].Kinds = slices.Concat(one[0].Kinds, one[i].Kinds)
+			}
+			out = append(out, one[:1])
+		}
+		return out
+	})},
+	{"a job counts for the last want that it matches", "lease_wants", before(func(_ *Memory, x *storage.Exchange) {
+		x.Wants = slices.Clone(x.Wants)
+		slices.Reverse(x.Wants)
+	})},
 	{"leases in no order", "lease_lanes", after(func(_ *Memory, _ time.Time, _ storage.Exchange, res *storage.ExchangeResult) {
 		slices.Reverse(res.Leased)
 	})},
@@ -140,6 +170,27 @@ var leaseFaults = []fault{
 		}
 		return h
 	}},
+}
+
+// eachWant has f divide what is wanted, and leases for one part after the other.
+func eachWant(f func([]storage.Want) [][]storage.Want) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			parts := f(x.Wants)
+			x.Wants = nil
+			res, err := in.Exchange(ctx, now, x)
+			for _, part := range parts {
+				more, err := in.Exchange(ctx, now, storage.Exchange{LeaseDuration: x.LeaseDuration, Wants: part})
+				if err != nil {
+					return res, err
+				}
+				res.Leased, res.NextDue = append(res.Leased, more.Leased...), more.NextDue
+			}
+			return res, err
+		}
+		return h
+	}
 }
 
 var reclaimFaults = []fault{

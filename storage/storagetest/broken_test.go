@@ -52,7 +52,7 @@ type hooks struct {
 	notify   func(func(storage.Event)) func()
 	one      func(context.Context, string) (storage.ScheduleRecord, error)
 	step     func(context.Context, time.Time, int64) (int64, error)
-	offer    func(storage.Source, time.Duration, func([]storage.Leased, time.Time)) storage.Offer
+	offer    func(storage.Want, time.Duration, func([]storage.Leased, time.Time)) storage.Offer
 }
 
 // sound returns an instance without a fault.
@@ -114,8 +114,8 @@ func (h *hooks) StepClock(ctx context.Context, now time.Time, after int64) (int6
 	return h.step(ctx, now, after)
 }
 
-func (h *hooks) Offer(src storage.Source, length time.Duration, take func([]storage.Leased, time.Time)) storage.Offer {
-	return h.offer(src, length, take)
+func (h *hooks) Offer(want storage.Want, lease time.Duration, receive func([]storage.Leased, time.Time)) storage.Offer {
+	return h.offer(want, lease, receive)
 }
 
 // locked runs f with the database locked.
@@ -143,8 +143,8 @@ func leasing(f func(j *job), undo func(j *job, was storage.Record)) func(in *ins
 	return func(in *instance) storage.Store {
 		h := sound(in)
 		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
-			first, err := in.Exchange(ctx, now, storage.Exchange{Length: x.Length, Extend: x.Extend, Finish: x.Finish, Retention: x.Retention})
-			if err != nil || x.Want <= 0 {
+			first, err := in.Exchange(ctx, now, storage.Exchange{LeaseDuration: x.LeaseDuration, Extend: x.Extend, Finish: x.Finish, Retention: x.Retention})
+			if err != nil || x.Wanted() <= 0 {
 				return first, err
 			}
 			was := map[int64]storage.Record{}
@@ -155,7 +155,7 @@ func leasing(f func(j *job), undo func(j *job, was storage.Record)) func(in *ins
 					f(j)
 				}
 			})
-			res, err := in.Exchange(ctx, now, storage.Exchange{Length: x.Length, Want: x.Want, Source: x.Source})
+			res, err := in.Exchange(ctx, now, storage.Exchange{LeaseDuration: x.LeaseDuration, Wants: x.Wants})
 			in.m.locked(func() {
 				for key, j := range in.m.jobs {
 					undo(j, was[key])

@@ -17,7 +17,7 @@ var closeCases = []testCase{
 		calls := map[string]func() error{
 			"Enqueue": func() error { _, err := s.Enqueue(f.ctx, f.now, times(1, newJob())); return err },
 			"Exchange": func() error {
-				_, err := s.Exchange(f.ctx, f.now, storage.Exchange{Length: hold, Want: 1, Source: usual})
+				_, err := s.Exchange(f.ctx, f.now, storage.Exchange{LeaseDuration: hold, Wants: wants(1)})
 				return err
 			},
 			"Finish": func() error {
@@ -155,7 +155,7 @@ var concurrencyCases = []testCase{
 			wg.Go(func() {
 				var finish []storage.Finish
 				for done.Load() < callers*perCaller {
-					res, err := s.Exchange(f.ctx, f.now, storage.Exchange{Length: hold, Finish: finish, Retention: kept(keep), Want: 5, Source: usual})
+					res, err := s.Exchange(f.ctx, f.now, storage.Exchange{LeaseDuration: hold, Finish: finish, Retention: kept(keep), Wants: wants(5)})
 					if fail(err) {
 						return
 					}

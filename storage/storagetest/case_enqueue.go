@@ -131,7 +131,7 @@ Slices passed in belong to the caller again when the call returns; slices return
 		f.same("the job after its copy was changed", f.record(id), want)
 
 		f.later(time.Hour)
-		got := f.exchange(f.s, storage.Exchange{Want: 1, Source: storage.Source{Queues: []string{n.Queue}, Kinds: []string{n.Kind}}}).Leased
+		got := f.exchange(f.s, storage.Exchange{Wants: wants(1, storage.Want{Queues: []string{n.Queue}, Kinds: []string{n.Kind}})}).Leased
 		if len(got) != 1 || !bytes.Equal(got[0].Args, want.Args) || !bytes.Equal(got[0].Headers, want.Headers) || !bytes.Equal(got[0].Policy, want.Policy) {
 			f.Fatalf("the lease came without the job's args, headers and policy")
 		}
@@ -168,7 +168,7 @@ Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 		dead := f.bury(storage.ReasonPermanent, "no", lane("other", "kind"))
 		f.cancel(f.add(newJob())[0])
 		other := f.db.Open()
-		lost := f.exchange(other, storage.Exchange{Want: 1}).Leased[0]
+		lost := f.exchange(other, storage.Exchange{Wants: wants(1)}).Leased[0]
 		f.db.Kill(other)
 		f.add(newJob())
 		ctx, cancel := context.WithCancel(f.ctx)
@@ -182,7 +182,7 @@ Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 				return err
 			},
 			"Exchange": func(ctx context.Context) error {
-				_, err := f.s.Exchange(ctx, f.now, storage.Exchange{Length: hold, Want: 5, Source: usual})
+				_, err := f.s.Exchange(ctx, f.now, storage.Exchange{LeaseDuration: hold, Wants: wants(5)})
 				return err
 			},
 			"Cancel": func(ctx context.Context) error { _, err := f.s.Cancel(ctx, f.now, id, kept(keep)); return err },

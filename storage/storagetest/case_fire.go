@@ -291,8 +291,8 @@ It is safe for concurrent use.`, func(f *fixture) {
 // leaseFrom leases one job of the queue and kind of t's.
 func (f *fixture) leaseFrom(t storage.NewTick) storage.Leased {
 	f.Helper()
-	src := storage.Source{Queues: []string{t.Job.Queue}, Kinds: []string{t.Job.Kind}}
-	got := f.exchange(f.s, storage.Exchange{Want: 1, Source: src}).Leased
+	src := storage.Want{Queues: []string{t.Job.Queue}, Kinds: []string{t.Job.Kind}}
+	got := f.exchange(f.s, storage.Exchange{Wants: wants(1, src)}).Leased
 	if len(got) != 1 {
 		f.Fatalf("no job was leased, want one")
 	}

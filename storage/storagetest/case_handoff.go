@@ -10,8 +10,8 @@ import (
 )
 
 var handoffCases = []testCase{
-	{"handoff_leases", `A call of Enqueue or Fire on this Store that has inserted a job of src as ready goes on to lease jobs of src in the same transaction
-The jobs are passed to take, in the order they should start, after the commit and before the call returns`, func(f *fixture) {
+	{"handoff_leases", `A call of Enqueue or Fire on this Store that has inserted a job of want as ready goes on to lease jobs of want in the same transaction
+The jobs are passed to receive, in the order they should start, after the commit and before the call returns`, func(f *fixture) {
 		w := f.offer(f.s, usual, 9)
 		ids := f.add(
 			newJob(lane("other", kind)), newJob(lane(queue, "other")), newJob(), newJob(priority(1)), newJob(dueAt(f.now)),
@@ -27,7 +27,7 @@ The jobs are passed to take, in the order they should start, after the commit an
 		)
 	}},
 
-	{"handoff_as_leased", `goes on to lease jobs of src
+	{"handoff_as_leased", `goes on to lease jobs of want
 those that an Exchange right after it would lease`, func(f *fixture) {
 		fill := func(n *storage.NewJob) {
 			n.Priority, n.Timeout, n.DueAt = -7, 1500*time.Millisecond, f.now.Add(-time.Minute)
@@ -44,8 +44,8 @@ those that an Exchange right after it would lease`, func(f *fixture) {
 		}
 	}},
 
-	{"handoff_held", `goes on to lease jobs of src
-Offer announces a worker that will lease jobs of src for length`, func(f *fixture) {
+	{"handoff_held", `goes on to lease jobs of want
+Offer announces a worker that will lease jobs of want for lease`, func(f *fixture) {
 		other := f.db.Open()
 		w := f.offer(f.s, usual, 1)
 		id := f.add(newJob(unique("key")))[0]
@@ -70,7 +70,7 @@ Offer announces a worker that will lease jobs of src for length`, func(f *fixtur
 	}},
 
 	{"handoff_fates", `Unstarted: its process died before the handler was called.
-Offer announces a worker that will lease jobs of src for length`, func(f *fixture) {
+Offer announces a worker that will lease jobs of want for lease`, func(f *fixture) {
 		a := f.db.Open()
 		w := f.offer(a, usual, 2)
 		_, err := a.Enqueue(f.ctx, f.now, times(2, newJob()))
@@ -85,13 +85,13 @@ Offer announces a worker that will lease jobs of src for length`, func(f *fixtur
 		f.fates(f.s, 0, map[int64]storage.Fate{got[0].Key: storage.Unstarted, got[1].Key: storage.Crashed})
 	}},
 
-	{"handoff_lapse", `Offer announces a worker that will lease jobs of src for length
+	{"handoff_lapse", `Offer announces a worker that will lease jobs of want for lease
 the holder's full lease (the longest it has asked for)`, func(f *fixture) {
 		other := f.db.Open()
 		l := f.run(f.s)
 		var got []storage.Leased
 		o := f.offerTo(f.s, usual, 3*hold, func(jobs []storage.Leased, _ time.Time) { got = jobs })
-		o.Room(1)
+		o.Capacity(1)
 		f.add(newJob())
 		if len(got) != 1 {
 			f.Fatalf("handed over %v, want one", got)
@@ -102,7 +102,7 @@ the holder's full lease (the longest it has asked for)`, func(f *fixture) {
 		f.takes(other, 3*hold, got[0].Lease, storage.Cut)
 	}},
 
-	{"handoff_fire", `A call of Enqueue or Fire on this Store that has inserted a job of src as ready goes on to lease jobs of src in the same transaction`, func(f *fixture) {
+	{"handoff_fire", `A call of Enqueue or Fire on this Store that has inserted a job of want as ready goes on to lease jobs of want in the same transaction`, func(f *fixture) {
 		f.put(newSchedule("a", skipOverlap))
 		f.put(newSchedule("b"))
 		w := f.offer(f.s, usual, 2)
@@ -116,18 +116,18 @@ the holder's full lease (the longest it has asked for)`, func(f *fixture) {
 		f.is(storage.Ready, fired[1].Ticks[0].ID)
 		f.is(storage.Scheduled, fired[1].Ticks[2].ID)
 		f.take("a", tick(f.now.Add(time.Second)))
-		w.took("a tick without room")
+		w.took("a tick without capacity")
 	}},
 
-	{"handoff_order", `as many as there is room for: those that an Exchange right after it would lease.
-The jobs are passed to take, in the order they should start`, func(f *fixture) {
+	{"handoff_order", `as many as there is capacity for: those that an Exchange right after it would lease.
+The jobs are passed to receive, in the order they should start`, func(f *fixture) {
 		w := f.offer(f.s, usual, 2)
 		ids := f.add(newJob(), newJob(priority(1)), newJob(dueAt(f.now.Add(-time.Second))), newJob(priority(2)), newJob())
-		w.took("of more than there is room for", pick(ids, 3, 1)...)
-		w.Room(1)
+		w.took("of more than there is capacity for", pick(ids, 3, 1)...)
+		w.Capacity(1)
 		late := f.add(newJob(dueAt(f.now.Add(-time.Minute))))
 		w.took("the one that is due first", late...)
-		w.Room(2)
+		w.Capacity(2)
 		last := f.add(newJob())
 		w.took("those that waited before", pick(ids, 2, 0)...)
 		f.finishAll(f.s, f.lease(f.s, 1)...)
@@ -151,7 +151,7 @@ The jobs are passed to take, in the order they should start`, func(f *fixture) {
 	}},
 
 	{"handoff_paused", `those that an Exchange right after it would lease.`, func(f *fixture) {
-		w := f.offer(f.s, storage.Source{Queues: []string{queue, "other"}, Kinds: []string{kind}}, 9)
+		w := f.offer(f.s, storage.Want{Queues: []string{queue, "other"}, Kinds: []string{kind}}, 9)
 		f.pause(queue, true)
 		ids := f.add(newJob(), newJob(lane("other", kind)))
 		w.took("handed over beside a paused queue", ids[1])
@@ -165,30 +165,30 @@ The jobs are passed to take, in the order they should start`, func(f *fixture) {
 		}
 	}},
 
-	{"handoff_room", `as soon as [Offer.Room] says that it has room for some.
-Room says for how many jobs there is room from now on; at first there is none.
-and then no more: take has to say how much room they leave.`, func(f *fixture) {
-		w := &taker{f: f}
+	{"handoff_capacity", `as long as it has capacity: for want.N jobs at first, then for what [Offer.Capacity] says.
+Capacity sets for how many jobs there is capacity from now on.
+and then no more: receive has to set how much capacity they leave.`, func(f *fixture) {
+		w := &receiver{f: f}
 		w.Offer = f.offerTo(f.s, usual, hold, func(jobs []storage.Leased, _ time.Time) { w.jobs = append(w.jobs, jobs...) })
 		f.finishAll(f.s, f.run(f.s))
 		w.took("at first")
-		w.Room(2)
+		w.Capacity(2)
 		w.took("without a call")
 		w.took("one of two", f.add(newJob())...)
 		w.took("two of two, where nothing else was said", f.add(times(2, newJob())...)...)
 		ids := f.add(times(3, newJob())...)
 		w.took("two of three", ids[:2]...)
-		w.Room(3)
-		w.Room(1)
+		w.Capacity(3)
+		w.Capacity(1)
 		f.add(newJob())
 		w.took("one, as was said last", ids[2])
-		w.Room(0)
+		w.Capacity(0)
 		f.add(newJob())
 		w.took("none again")
 	}},
 
-	{"handoff_room_in_take", `take has to say how much room they leave.
-It does not wait for take.`, func(f *fixture) {
+	{"handoff_capacity_in_receive", `receive has to set how much capacity they leave.
+It does not wait for receive.`, func(f *fixture) {
 		w := f.offer(f.s, usual, 3)
 		w.took("one of three", f.add(newJob())...)
 		f.add(newJob(delay(time.Hour)), newJob(lane("other", kind)))
@@ -196,14 +196,14 @@ It does not wait for take.`, func(f *fixture) {
 		if e := f.enqueue(newJob(unique("key")))[0]; !e.Duplicate {
 			f.Errorf("the duplicate was inserted: %v", e)
 		}
-		w.took("of those that need no room")
+		w.took("of those that need no capacity")
 		ids := f.add(times(3, newJob())...)
 		w.took("two of three", ids[:2]...)
 		f.add(newJob())
 		w.took("none of three")
 	}},
 
-	{"handoff_under_way", `Jobs that were leased count until take has returned`, func(f *fixture) {
+	{"handoff_under_way", `Jobs that were leased count until receive has returned`, func(f *fixture) {
 		var o storage.Offer
 		var handed atomic.Int64
 		var wg sync.WaitGroup
@@ -220,27 +220,27 @@ It does not wait for take.`, func(f *fixture) {
 			})
 			select {
 			case <-done:
-			case <-time.After(20 * time.Millisecond): // it may wait for take
+			case <-time.After(20 * time.Millisecond): // it may wait for receive
 			}
-			o.Room(0)
+			o.Capacity(0)
 		})
-		o.Room(1)
+		o.Capacity(1)
 		f.add(newJob())
 		wg.Wait()
 		if n := handed.Load(); n != 1 {
-			f.Errorf("handed over %d, want 1: there was room for one, and then for none", n)
+			f.Errorf("handed over %d, want 1: there was capacity for one, and then for none", n)
 		}
 	}},
 
-	{"handoff_turns", `Offers have their turn in the order they were made; nothing is done for one if what was inserted has been leased to those before.`, func(f *fixture) {
-		both := storage.Source{Queues: []string{queue}, Kinds: []string{kind, "other"}}
+	{"handoff_turns", `Offers have their turn in the order they were made; nothing is done for an offer if what was inserted has been leased to those before.`, func(f *fixture) {
+		both := storage.Want{Queues: []string{queue}, Kinds: []string{kind, "other"}}
 		f.add(newJob(lane(queue, "other")))
 		a, b, c := f.offer(f.s, usual, 1), f.offer(f.s, both, 2), f.offer(f.s, usual, 1)
 		ids := f.add(newJob())
 		a.took("the first", ids...)
 		b.took("the second, of what the first has taken")
 		ids = f.add(newJob(), newJob(priority(1)), newJob())
-		a.took("the first, without room")
+		a.took("the first, without capacity")
 		if got := b.taken(); len(got) != 2 || got[0].ID != ids[1] || got[1].Kind != "other" {
 			f.Errorf("the second has %v, want %v and the one that waited", keysOf(leasedIDs(got)), ids[1])
 		}
@@ -261,7 +261,7 @@ It does not wait for take.`, func(f *fixture) {
 	{"handoff_began", `began is a moment before the leases' beginning, as time.Now returns it.`, func(f *fixture) {
 		var began time.Time
 		o := f.offerTo(f.s, usual, hold, func(_ []storage.Leased, at time.Time) { began = at })
-		o.Room(1)
+		o.Capacity(1)
 		before := time.Now()
 		f.add(newJob())
 		if began.Before(before) || time.Now().Before(began) {
@@ -271,7 +271,7 @@ It does not wait for take.`, func(f *fixture) {
 
 	{"handoff_keeps", `the jobs are its to keep.
 Slices passed in belong to the caller again when the call returns`, func(f *fixture) {
-		src := storage.Source{Queues: []string{queue}, Kinds: []string{kind}}
+		src := storage.Want{Queues: []string{queue}, Kinds: []string{kind}}
 		w := f.offer(f.s, src, 2)
 		src.Queues[0] = "another"
 		n := newJob(func(n *storage.NewJob) { n.Headers, n.Policy = []byte("headers"), []byte("policy") })
@@ -293,24 +293,24 @@ Slices passed in belong to the caller again when the call returns`, func(f *fixt
 		}
 	}},
 
-	{"handoff_close", `Close withdraws the offer. When it returns, take has returned from its last call.`, func(f *fixture) {
+	{"handoff_close", `Close withdraws the offer. When it returns, receive has returned from its last call.`, func(f *fixture) {
 		a, b := f.offer(f.s, usual, 1), f.offer(f.s, usual, 1)
 		a.Close()
 		a.Close()
-		a.Room(5)
+		a.Capacity(5)
 		ids := f.add(newJob(), newJob())
 		a.took("after Close")
 		b.took("another offer", ids[0])
 		f.is(storage.Ready, ids[1])
 	}},
 
-	{"handoff_close_waits", `When it returns, take has returned from its last call.`, func(f *fixture) {
+	{"handoff_close_waits", `When it returns, receive has returned from its last call.`, func(f *fixture) {
 		called, goOn, closed := make(chan struct{}), make(chan struct{}), make(chan struct{})
 		o := f.offerTo(f.s, usual, hold, func([]storage.Leased, time.Time) {
 			close(called)
 			<-goOn // longer than a worker may
 		})
-		o.Room(1)
+		o.Capacity(1)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if _, err := f.s.Enqueue(f.ctx, f.now, times(1, newJob())); err != nil {
@@ -324,7 +324,7 @@ Slices passed in belong to the caller again when the call returns`, func(f *fixt
 		})
 		select {
 		case <-closed:
-			f.Errorf("Close returned while take was being called")
+			f.Errorf("Close returned while receive was being called")
 		case <-time.After(20 * time.Millisecond): // it can take its time to err
 		}
 		close(goOn)
@@ -332,7 +332,7 @@ Slices passed in belong to the caller again when the call returns`, func(f *fixt
 	}},
 
 	{"handoff_concurrent", `also if its caller has given up.
-When it returns, take has returned from its last call.
+When it returns, receive has returned from its last call.
 It is safe for concurrent use.`, func(f *fixture) {
 		total := 0
 		for round := range 40 {

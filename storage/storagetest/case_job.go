@@ -98,7 +98,7 @@ They are exact, unless the Store documents that they may lag behind`, func(f *fi
 			row("a", "y", storage.Ready, 2), row("a", "y", storage.Scheduled, 1),
 			row("b", "x", storage.Ready, 1), row("b", "y", storage.Ready, 1),
 		)
-		l := f.exchange(f.s, storage.Exchange{Want: 9, Source: storage.Source{Queues: []string{"a", "b"}, Kinds: []string{"y"}}}).Leased
+		l := f.exchange(f.s, storage.Exchange{Wants: wants(9, storage.Want{Queues: []string{"a", "b"}, Kinds: []string{"y"}})}).Leased
 		f.counts(
 			row("a", "y", storage.Running, 2), row("a", "y", storage.Scheduled, 1),
 			row("b", "x", storage.Ready, 1), row("b", "y", storage.Running, 1),

@@ -9,8 +9,18 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// usual is where the usual jobs are.
-var usual = storage.Source{Queues: []string{queue}, Kinds: []string{kind}}
+// usual wants the usual jobs.
+var usual = storage.Want{Queues: []string{queue}, Kinds: []string{kind}}
+
+// wants returns one Want of n jobs, of the usual ones unless from says otherwise.
+func wants(n int, from ...storage.Want) []storage.Want {
+	w := usual
+	if len(from) > 0 {
+		w = from[0]
+	}
+	w.N = n
+	return []storage.Want{w}
+}
 
 var leaseCases = []testCase{
 	{"lease_priority", `the highest priority goes first, then the earliest due, then the first enqueued.
@@ -29,10 +39,38 @@ Leased []Leased in the order they should start`, func(f *fixture) {
 		f.order("last", leasedIDs(f.lease(f.s, 2)), pick(ids, 4))
 	}},
 
-	{"lease_lanes", `Source says what a worker leases: ready jobs of these kinds in these queues.
-Of those in Source that are due, the highest priority goes first, then the earliest due, then the first enqueued.`, func(f *fixture) {
+	{"lease_wants", `Wants are the jobs to lease. Of those that are due and match any of them, the highest priority goes first, then the earliest due, then the first enqueued.
+Each job counts for the first Want that it matches and that has room for one more; a job for which no Want has room is passed over.`, func(f *fixture) {
+		want := func(n int, queue string, kinds ...string) storage.Want {
+			return storage.Want{Queues: []string{queue}, Kinds: kinds, N: n}
+		}
+		job := func(q, k string, p int) storage.NewJob { return newJob(lane(q, k), priority(p)) }
+		for _, c := range []struct {
+			what  string
+			wants []storage.Want
+			want  []int
+		}{
+			{"priorities across wants", []storage.Want{want(9, "a", "x"), want(9, "b", "x")}, []int{2, 4, 1, 3, 0, 5}},
+			{"so many of each", []storage.Want{want(1, "a", "x"), want(2, "b", "x")}, []int{2, 4, 3}},
+			{"none of one", []storage.Want{want(0, "a", "x"), want(1, "b", "x"), want(-1, "b", "y")}, []int{4}},
+			{"two for the same jobs", []storage.Want{want(1, "a", "x"), want(1, "a", "x", "y"), want(1, "b", "x")}, []int{2, 4, 6}},
+			{"the first that has room", []storage.Want{want(2, "a", "x", "y"), want(1, "a", "y")}, []int{2, 6}},
+			{"one with all, one with none", []storage.Want{want(3, "a", "x", "y"), want(9, "c", "x")}, []int{2, 6, 1}},
+		} {
+			ids := f.add(job("a", "x", 0), job("a", "x", 2), job("a", "x", 4), job("b", "x", 1), job("b", "x", 3), job("b", "x", 0), job("a", "y", 3))
+			leased := f.exchange(f.s, storage.Exchange{Wants: c.wants}).Leased
+			f.order(c.what, leasedIDs(leased), pick(ids, c.want...))
+			for _, id := range ids {
+				f.cancel(id)
+			}
+			f.finishAll(f.s, leased...)
+		}
+	}},
+
+	{"lease_lanes", `Want is jobs that a worker can take: ready jobs of these kinds in these queues, at most N.
+Of those that are due and match any of them, the highest priority goes first, then the earliest due, then the first enqueued.`, func(f *fixture) {
 		random := rand.New(rand.NewPCG(1, 2))
-		src := storage.Source{Queues: []string{"a", "b", "c"}, Kinds: []string{"x", "y"}}
+		src := storage.Want{Queues: []string{"a", "b", "c"}, Kinds: []string{"x", "y"}}
 		var jobs []storage.NewJob
 		for range 60 {
 			jobs = append(jobs, newJob(
@@ -50,7 +88,7 @@ Of those in Source that are due, the highest priority goes first, then the earli
 		ids := f.add(jobs...)
 		var got []storage.ID
 		for len(got) < len(ids) {
-			leased := f.exchange(f.s, storage.Exchange{Want: 7, Source: src}).Leased
+			leased := f.exchange(f.s, storage.Exchange{Wants: wants(7, src)}).Leased
 			if len(leased) != min(7, len(ids)-len(got)) {
 				f.Fatalf("%d were leased of %d that waited", len(leased), len(ids)-len(got))
 			}
@@ -67,9 +105,9 @@ Pause stops or resumes leasing from a queue, also one that has no job yet. Runni
 			newJob(lane(queue, "other"), priority(9)), newJob(lane("other", kind), priority(9)), newJob(lane("paused", kind), priority(9)),
 		)
 		ids := f.add(newJob())
-		src := storage.Source{Queues: []string{queue, "paused", "unheard of"}, Kinds: []string{kind, "unheard of"}}
+		src := storage.Want{Queues: []string{queue, "paused", "unheard of"}, Kinds: []string{kind, "unheard of"}}
 		lease := func() []storage.ID {
-			return leasedIDs(f.exchange(f.s, storage.Exchange{Want: 9, Source: src}).Leased)
+			return leasedIDs(f.exchange(f.s, storage.Exchange{Wants: wants(9, src)}).Leased)
 		}
 		f.order("leased", lease(), ids)
 		f.is(storage.Ready, others...)
@@ -81,7 +119,7 @@ Pause stops or resumes leasing from a queue, also one that has no job yet. Runni
 		f.order("leased from a paused queue", lease(), nil)
 		f.pause(queue, false)
 		f.order("leased after resuming", lease(), more)
-		f.order("leased from nowhere", leasedIDs(f.exchange(f.s, storage.Exchange{Want: 9, Source: storage.Source{Queues: []string{}, Kinds: []string{}}}).Leased), nil)
+		f.order("leased from nowhere", leasedIDs(f.exchange(f.s, storage.Exchange{Wants: wants(9, storage.Want{Queues: []string{}, Kinds: []string{}})}).Leased), nil)
 	}},
 
 	{"lease_pause_running", `Running jobs go on.`, func(f *fixture) {
@@ -119,7 +157,7 @@ A job due at or before now becomes ready, one due later scheduled.`, func(f *fix
 		f.order("leased when due", leasedIDs(f.lease(f.s, 1)), id)
 	}},
 
-	{"lease_promotion", `If Want is positive at least 1,000 due scheduled jobs, the earliest first, of any kind and queue, are made ready before.`, func(f *fixture) {
+	{"lease_promotion", `If an N is positive at least 1,000 due scheduled jobs, the earliest first, of any kind and queue, are made ready before.`, func(f *fixture) {
 		const n = 1300
 		var jobs []storage.NewJob
 		for i := range n {
@@ -156,8 +194,11 @@ A job due at or before now becomes ready, one due later scheduled.`, func(f *fix
 		f.order("leased", leasedIDs(f.lease(f.s, 9)), []storage.ID{ids[1], ids[0], ids[2], more[0]})
 	}},
 
-	{"lease_next_due", `NextDue is when the earliest job that is still scheduled is due; zero if none is, or if Want was zero.`, func(f *fixture) {
-		next := func(want int) time.Time { f.Helper(); return f.exchange(f.s, storage.Exchange{Want: want}).NextDue }
+	{"lease_next_due", `NextDue is when the earliest job that is still scheduled is due; zero if none is, or if nothing was wanted.`, func(f *fixture) {
+		next := func(want int) time.Time {
+			f.Helper()
+			return f.exchange(f.s, storage.Exchange{Wants: wants(want)}).NextDue
+		}
 		is := func(want time.Time) {
 			f.Helper()
 			if got := next(1); !got.Equal(want) || want.IsZero() != got.IsZero() {
@@ -204,7 +245,7 @@ Leased is a job with the lease on it.`, func(f *fixture) {
 		}
 	}},
 
-	{"lease_bytes", `The last one is that which brings their args and headers together to [LeaseBytes]`, func(f *fixture) {
+	{"lease_bytes", `The last one is that which brings the args and headers of all together to [LeaseBytes]`, func(f *fixture) {
 		sized := func(n int) storage.NewJob {
 			return newJob(func(j *storage.NewJob) { j.Args = make([]byte, n) })
 		}
@@ -213,6 +254,11 @@ Leased is a job with the lease on it.`, func(f *fixture) {
 		f.order("leased", leasedIDs(f.lease(f.s, 9)), ids[:1])
 		f.order("leased", leasedIDs(f.lease(f.s, 9)), ids[1:3])
 		f.order("leased", leasedIDs(f.lease(f.s, 9)), ids[3:])
+		ids = f.add(newJob(lane("other", kind)), half, sized(storage.LeaseBytes), newJob())
+		other := storage.Want{Queues: []string{"other"}, Kinds: []string{kind}}
+		both := f.exchange(f.s, storage.Exchange{Wants: append(wants(9), wants(9, other)...)}).Leased
+		f.order("leased for two wants", leasedIDs(both), ids[:3])
+		f.finishAll(f.s, f.lease(f.s, 1)...)
 		w := f.offer(f.s, usual, 9)
 		more := f.add(sized(storage.LeaseBytes), newJob())
 		w.took("what is within bounds", more[0])
@@ -220,7 +266,7 @@ Leased is a job with the lease on it.`, func(f *fixture) {
 	}},
 
 	{"lease_once", `Exchange is one turn of a worker: it extends leases, then finishes jobs, then makes due scheduled jobs ready and leases ready ones.
-Want is how many jobs to lease at most.`, func(f *fixture) {
+Wants are the jobs to lease.`, func(f *fixture) {
 		f.add(times(5, newJob())...)
 		other := f.db.Open()
 		a, b := f.lease(f.s, 2), f.lease(other, 9)
@@ -237,7 +283,7 @@ Want is how many jobs to lease at most.`, func(f *fixture) {
 		f.counts(count(storage.Running, 5))
 		// A job finished in an exchange can be leased in the same one.
 		res := f.exchange(f.s, storage.Exchange{
-			Finish: []storage.Finish{{Lease: a[0].Lease, Outcome: storage.OutcomeRetry, DueAt: f.now}}, Want: 5,
+			Finish: []storage.Finish{{Lease: a[0].Lease, Outcome: storage.OutcomeRetry, DueAt: f.now}}, Wants: wants(5),
 		})
 		f.order("leased", leasedIDs(res.Leased), pick(leasedIDs(a), 0))
 		if r := f.extend(f.s, a[0].Lease); r != storage.Lost {

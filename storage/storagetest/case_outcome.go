@@ -33,7 +33,7 @@ Refused: the item made no sense`, func(f *fixture) {
 				{Lease: l[4].Lease, Outcome: storage.OutcomeDone},
 				{Lease: l[1].Lease, Outcome: storage.OutcomeCancelled},
 			},
-			Retention: kept(keep), Want: 1,
+			Retention: kept(keep), Wants: wants(1),
 		})
 		if want := ([]storage.ItemResult{storage.Applied, storage.Lost, storage.Cancelling, storage.Lost, storage.Lost, storage.Applied}); !slices.Equal(res.Extended, want) {
 			f.Errorf("extending returned %v, want %v", res.Extended, want)
@@ -217,8 +217,8 @@ kept as keep says.`, func(f *fixture) {
 		}}
 		for at, d := range want {
 			ids := f.add(times(3, newJob(lane(at.Queue, at.Kind)))...)
-			src := storage.Source{Queues: []string{at.Queue}, Kinds: []string{at.Kind}}
-			l := f.exchange(f.s, storage.Exchange{Want: 2, Source: src}).Leased
+			src := storage.Want{Queues: []string{at.Queue}, Kinds: []string{at.Kind}}
+			l := f.exchange(f.s, storage.Exchange{Wants: wants(2, src)}).Leased
 			f.cancel(ids[1])
 			f.exchange(f.s, storage.Exchange{Retention: r, Finish: []storage.Finish{
 				{Lease: l[0].Lease, Outcome: storage.OutcomeDone}, {Lease: l[1].Lease, Outcome: storage.OutcomeRetry, DueAt: f.now},

@@ -401,7 +401,7 @@ var lapseCases = []testCase{
 lease is the length of the new leases.`, func(f *fixture) {
 		a, b, c := f.db.Open(), f.db.Open(), f.db.Open()
 		f.add(newJob())
-		l := f.exchange(a, storage.Exchange{Want: 1, Length: 4 * hold}).Leased[0]
+		l := f.exchange(a, storage.Exchange{Wants: wants(1), LeaseDuration: 4 * hold}).Leased[0]
 		f.takesNothing(b, 0)
 		f.takesNothing(b, hold)
 		f.takesNothing(b, 4*hold-1000)
@@ -415,12 +415,12 @@ lease is the length of the new leases.`, func(f *fixture) {
 	}},
 
 	{"lapse_longest_lease", `at least the holder's full lease (the longest it has asked for)
-Length is how long leases granted or extended here last from now.`, func(f *fixture) {
+LeaseDuration is how long leases granted or extended here last from now.`, func(f *fixture) {
 		a, b := f.db.Open(), f.db.Open()
 		l := f.run(a)
 		f.takesNothing(b, 0)
 		f.later(time.Second)
-		f.exchange(a, storage.Exchange{Extend: []storage.Lease{l.Lease}, Length: 4 * hold})
+		f.exchange(a, storage.Exchange{Extend: []storage.Lease{l.Lease}, LeaseDuration: 4 * hold})
 		f.takesNothing(b, hold)
 		f.takesNothing(b, 5*hold-1000)
 		f.takes(b, 5*hold, l.Lease, storage.Cut)

@@ -75,7 +75,7 @@ var redriveCases = []testCase{
 				want.Queue = to
 			}
 			f.same("the redriven job", f.record(l.ID), want)
-			again := f.exchange(f.s, storage.Exchange{Want: 1, Source: storage.Source{Queues: []string{want.Queue}, Kinds: []string{kind}}}).Leased
+			again := f.exchange(f.s, storage.Exchange{Wants: wants(1, storage.Want{Queues: []string{want.Queue}, Kinds: []string{kind}})}).Leased
 			if len(again) != 1 || again[0].ID != l.ID || again[0].Attempt != 5 || again[0].Token <= l.Token {
 				f.Errorf("leased again: %+v", again)
 			}

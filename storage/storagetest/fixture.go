@@ -117,17 +117,14 @@ func (f *fixture) add(jobs ...storage.NewJob) []storage.ID {
 // exchange is one Exchange of s.
 func (f *fixture) exchange(s storage.Store, x storage.Exchange) storage.ExchangeResult {
 	f.Helper()
-	if x.Length == 0 {
-		x.Length = hold
-	}
-	if x.Source.Queues == nil {
-		x.Source = storage.Source{Queues: []string{queue}, Kinds: []string{kind}}
+	if x.LeaseDuration == 0 {
+		x.LeaseDuration = hold
 	}
 	res, err := s.Exchange(f.ctx, f.now, x)
 	f.must(err)
-	if len(res.Extended) != len(x.Extend) || len(res.Finished) != len(x.Finish) || len(res.Leased) > x.Want {
+	if len(res.Extended) != len(x.Extend) || len(res.Finished) != len(x.Finish) || len(res.Leased) > x.Wanted() {
 		f.Fatalf("Exchange of %d to extend, %d to finish, %d wanted returned %d, %d, %d",
-			len(x.Extend), len(x.Finish), x.Want, len(res.Extended), len(res.Finished), len(res.Leased))
+			len(x.Extend), len(x.Finish), x.Wanted(), len(res.Extended), len(res.Finished), len(res.Leased))
 	}
 	for _, l := range res.Leased {
 		f.token(l.Token)
@@ -147,7 +144,7 @@ func (f *fixture) token(token int64) {
 // lease leases at most n of the usual jobs to s.
 func (f *fixture) lease(s storage.Store, n int) []storage.Leased {
 	f.Helper()
-	return f.exchange(s, storage.Exchange{Want: n}).Leased
+	return f.exchange(s, storage.Exchange{Wants: wants(n)}).Leased
 }
 
 // leaseOne leases one job to s, which there must be.
@@ -204,8 +201,8 @@ func (f *fixture) bury(reason storage.Reason, text string, changes ...func(*stor
 	f.Helper()
 	l := f.add(newJob(changes...))[0]
 	rec := f.record(l)
-	src := storage.Source{Queues: []string{rec.Queue}, Kinds: []string{rec.Kind}}
-	for _, got := range f.exchange(f.s, storage.Exchange{Want: 1, Source: src}).Leased {
+	src := storage.Want{Queues: []string{rec.Queue}, Kinds: []string{rec.Kind}}
+	for _, got := range f.exchange(f.s, storage.Exchange{Wants: wants(1, src)}).Leased {
 		if got.ID == l {
 			f.apply(f.s, died(got.Lease, reason, text))
 			return l

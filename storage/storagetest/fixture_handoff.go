@@ -7,53 +7,53 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// taker is a worker that takes what it is handed.
-type taker struct {
+// receiver is a worker that takes what it is handed.
+type receiver struct {
 	storage.Offer
 	f *fixture
 
 	mu   sync.Mutex
-	left int              // of its room
+	left int              // of its capacity
 	jobs []storage.Leased // not looked at yet
 }
 
-// offer announces a worker for src on s, with room for so many. It skips the
-// case if s hands nothing over.
-func (f *fixture) offer(s storage.Store, src storage.Source, room int) *taker {
+// offer announces a worker for want on s, with capacity for n. It skips the case
+// if s hands nothing over.
+func (f *fixture) offer(s storage.Store, want storage.Want, n int) *receiver {
 	f.Helper()
-	w := &taker{f: f}
-	w.Offer = f.offerTo(s, src, hold, func(jobs []storage.Leased, _ time.Time) {
+	w := &receiver{f: f, left: n}
+	want.N = n
+	w.Offer = f.offerTo(s, want, hold, func(jobs []storage.Leased, _ time.Time) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.jobs = append(w.jobs, jobs...)
 		w.left -= len(jobs)
-		w.Offer.Room(w.left)
+		w.Offer.Capacity(w.left)
 	})
-	w.Room(room)
 	return w
 }
 
-// Room says that there is room for n, until they are there.
-func (w *taker) Room(n int) {
+// Capacity says that there is capacity for n, until they are there.
+func (w *receiver) Capacity(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left = n
-	w.Offer.Room(n)
+	w.Offer.Capacity(n)
 }
 
-func (f *fixture) offerTo(s storage.Store, src storage.Source, length time.Duration, take func([]storage.Leased, time.Time)) storage.Offer {
+func (f *fixture) offerTo(s storage.Store, want storage.Want, lease time.Duration, receive func([]storage.Leased, time.Time)) storage.Offer {
 	f.Helper()
 	h, ok := s.(storage.Handoff)
 	if !ok {
 		f.Skip("the store is no storage.Handoff")
 	}
-	o := h.Offer(src, length, take)
+	o := h.Offer(want, lease, receive)
 	f.Cleanup(o.Close)
 	return o
 }
 
 // taken returns what w was handed since it was last asked.
-func (w *taker) taken() []storage.Leased {
+func (w *receiver) taken() []storage.Leased {
 	w.f.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,7 +66,7 @@ func (w *taker) taken() []storage.Leased {
 }
 
 // took checks that w was handed these jobs, in this order, and returns them.
-func (w *taker) took(what string, want ...storage.ID) []storage.Leased {
+func (w *receiver) took(what string, want ...storage.ID) []storage.Leased {
 	w.f.Helper()
 	got := w.taken()
 	w.f.order(what, leasedIDs(got), want)

@@ -210,9 +210,15 @@ func (m *Memory) take(j *job, in *instance, now time.Time, length time.Duration)
 // grant leases what x wants.
 func (in *instance) grant(now time.Time, x storage.Exchange) (out []storage.Leased) {
 	in.m.promote(now)
-	bytes := 0
-	for _, j := range in.m.waiting(x.Source, x.Want) {
-		in.m.take(j, in, now, x.Length)
+	wants, bytes := slices.Clone(x.Wants), 0
+	ready := in.m.where(func(j *job) bool { return j.State == storage.Ready && !in.m.paused[j.Queue] }, byPriority)
+	for _, j := range ready {
+		i := slices.IndexFunc(wants, func(w storage.Want) bool { return w.N > 0 && j.in(w) })
+		if i < 0 {
+			continue
+		}
+		wants[i].N--
+		in.m.take(j, in, now, x.LeaseDuration)
 		j.Attempt++
 		out = append(out, j.leased())
 		if bytes += out[len(out)-1].Weight(); bytes >= storage.LeaseBytes {

@@ -10,33 +10,33 @@ import (
 
 // offer is a [storage.Offer] on a Memory.
 type offer struct {
-	in     *instance
-	src    storage.Source
-	length time.Duration
-	take   func([]storage.Leased, time.Time)
-	room   int
-	coming int            // leased, and take has not returned
-	taking sync.WaitGroup // calls of take
+	in       *instance
+	want     storage.Want
+	lease    time.Duration
+	receive  func([]storage.Leased, time.Time)
+	capacity int
+	coming   int            // leased, and receive has not returned
+	calls    sync.WaitGroup // of receive
 }
 
 // Offer implements [storage.Handoff].
-func (in *instance) Offer(src storage.Source, length time.Duration, take func([]storage.Leased, time.Time)) storage.Offer {
+func (in *instance) Offer(want storage.Want, lease time.Duration, receive func([]storage.Leased, time.Time)) storage.Offer {
 	in.m.mu.Lock()
 	defer in.m.mu.Unlock()
-	o := &offer{in: in, src: cloneSource(src), length: length, take: take}
+	o := &offer{in: in, want: cloneWant(want), lease: lease, receive: receive, capacity: want.N}
 	in.offers = append(in.offers, o)
 	return o
 }
 
-func cloneSource(src storage.Source) storage.Source {
-	return storage.Source{Queues: slices.Clone(src.Queues), Kinds: slices.Clone(src.Kinds)}
+func cloneWant(w storage.Want) storage.Want {
+	return storage.Want{Queues: slices.Clone(w.Queues), Kinds: slices.Clone(w.Kinds), N: w.N}
 }
 
-// Room implements [storage.Offer].
-func (o *offer) Room(n int) {
+// Capacity implements [storage.Offer].
+func (o *offer) Capacity(n int) {
 	o.in.m.mu.Lock()
 	defer o.in.m.mu.Unlock()
-	o.room = n
+	o.capacity = n
 }
 
 // Close implements [storage.Offer].
@@ -44,7 +44,7 @@ func (o *offer) Close() {
 	o.in.m.mu.Lock()
 	o.in.offers = slices.DeleteFunc(o.in.offers, func(x *offer) bool { return x == o })
 	o.in.m.mu.Unlock()
-	o.taking.Wait()
+	o.calls.Wait()
 }
 
 // handOver leases to the offers of in because of what a call has inserted. It
@@ -52,12 +52,12 @@ func (o *offer) Close() {
 func (in *instance) handOver(now time.Time, inserted []*job) (pass func()) {
 	var calls []func()
 	for _, o := range in.offers {
-		cause := slices.ContainsFunc(inserted, func(j *job) bool { return j.State == storage.Ready && j.in(o.src) })
-		if !cause || o.room <= o.coming {
+		cause := slices.ContainsFunc(inserted, func(j *job) bool { return j.State == storage.Ready && j.in(o.want) })
+		if !cause || o.capacity <= o.coming {
 			continue
 		}
 		began := time.Now()
-		jobs := in.grant(now, storage.Exchange{Length: o.length, Source: o.src, Want: o.room - o.coming})
+		jobs := in.grant(now, storage.Exchange{LeaseDuration: o.lease, Wants: wants(o.capacity-o.coming, o.want)})
 		if len(jobs) > 0 {
 			calls = append(calls, o.passing(jobs, began))
 		}
@@ -73,16 +73,16 @@ func (in *instance) handOver(now time.Time, inserted []*job) (pass func()) {
 func (o *offer) passing(jobs []storage.Leased, began time.Time) func() {
 	n := len(jobs)
 	o.coming += n
-	o.taking.Add(1)
+	o.calls.Add(1)
 	return func() {
-		defer o.taking.Done()
-		o.take(jobs, began)
+		defer o.calls.Done()
+		o.receive(jobs, began)
 		o.in.m.mu.Lock()
 		defer o.in.m.mu.Unlock()
 		o.coming -= n
 	}
 }
 
-func (j *job) in(src storage.Source) bool {
-	return slices.Contains(src.Queues, j.Queue) && slices.Contains(src.Kinds, j.Kind)
+func (j *job) in(w storage.Want) bool {
+	return slices.Contains(w.Queues, j.Queue) && slices.Contains(w.Kinds, j.Kind)
 }

@@ -78,7 +78,7 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	var res storage.ExchangeResult
 	var event *storage.Event
 	for _, l := range x.Extend {
-		res.Extended = append(res.Extended, in.extend(now, l, x.Length))
+		res.Extended = append(res.Extended, in.extend(now, l, x.LeaseDuration))
 	}
 	for _, f := range x.Finish {
 		r := in.finish(now, f, x.Retention)
@@ -87,7 +87,7 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 			event = available(event, j)
 		}
 	}
-	if x.Want > 0 {
+	if x.Wanted() > 0 {
 		res.Leased = in.grant(now, x)
 		if s := m.where(func(j *job) bool { return j.State == storage.Scheduled }, byDue); len(s) > 0 {
 			res.NextDue = s[0].DueAt
@@ -157,14 +157,6 @@ func (m *Memory) promote(now time.Time) {
 	for _, j := range due[:min(len(due), promoteStep)] {
 		j.State = storage.Ready
 	}
-}
-
-// waiting returns the jobs to lease next.
-func (m *Memory) waiting(src storage.Source, limit int) []*job {
-	ready := m.where(func(j *job) bool {
-		return j.State == storage.Ready && !m.paused[j.Queue] && j.in(src)
-	}, byPriority)
-	return ready[:min(len(ready), limit)]
 }
 
 // Reclaim implements [storage.Store].

@@ -17,7 +17,7 @@ func TestMemory_instancesShareTheirJobs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := storage.Exchange{Length: time.Minute, Want: 1, Source: storage.Source{Queues: []string{"q"}, Kinds: []string{"k"}}}
+	x := storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 1}}}
 	res, err := b.Exchange(ctx, now, x)
 	if err != nil || len(res.Leased) != 1 || res.Leased[0].ID != in[0].ID {
 		t.Fatalf("the other instance leased %v, %v", res.Leased, err)

@@ -223,6 +223,15 @@ func anyRetention(t *rapid.T) storage.Retention {
 	return r
 }
 
+// anyWant draws a Want.
+func anyWant(t *rapid.T) storage.Want {
+	return storage.Want{
+		Queues: rapid.SliceOfNDistinct(anyQueue, 1, 2, rapid.ID).Draw(t, "queues"),
+		Kinds:  rapid.SliceOfNDistinct(anyKind, 1, 2, rapid.ID).Draw(t, "kinds"),
+		N:      rapid.IntRange(0, 5).Draw(t, "want"),
+	}
+}
+
 // due draws a due time, which may be zero.
 func (h *history) due(t *rapid.T) time.Time {
 	if rapid.IntRange(0, 3).Draw(t, "at once") == 0 {
@@ -293,12 +302,9 @@ func sameLeased(a, b storage.Leased) bool {
 
 func (h *history) exchange(t *rapid.T) {
 	p := h.pair(t)
-	real := storage.Exchange{
-		Length: hold, Want: rapid.IntRange(0, 5).Draw(t, "want"), Retention: anyRetention(t),
-		Source: storage.Source{
-			Queues: rapid.SliceOfNDistinct(anyQueue, 1, 2, rapid.ID).Draw(t, "queues"),
-			Kinds:  rapid.SliceOfNDistinct(anyKind, 1, 2, rapid.ID).Draw(t, "kinds"),
-		},
+	real := storage.Exchange{LeaseDuration: hold, Retention: anyRetention(t)}
+	for range rapid.IntRange(0, 3).Draw(t, "wants") {
+		real.Wants = append(real.Wants, anyWant(t))
 	}
 	model := real
 	for range rapid.IntRange(0, 2).Draw(t, "extend") {

@@ -28,24 +28,20 @@ func (h *history) offerTo(t *rapid.T, p *pair) {
 	if !ok {
 		return
 	}
-	src := storage.Source{
-		Queues: rapid.SliceOfNDistinct(anyQueue, 1, 2, rapid.ID).Draw(t, "queues"),
-		Kinds:  rapid.SliceOfNDistinct(anyKind, 1, 2, rapid.ID).Draw(t, "kinds"),
-	}
+	want := anyWant(t)
 	o := &handing{}
-	o.real = to.Offer(src, hold, func(jobs []storage.Leased, _ time.Time) { o.theirs = append(o.theirs, jobs...) })
-	o.Offer = p.model.(storage.Handoff).Offer(src, hold, func(jobs []storage.Leased, _ time.Time) { o.models = append(o.models, jobs...) })
-	o.room(t)
+	o.real = to.Offer(want, hold, func(jobs []storage.Leased, _ time.Time) { o.theirs = append(o.theirs, jobs...) })
+	o.Offer = p.model.(storage.Handoff).Offer(want, hold, func(jobs []storage.Leased, _ time.Time) { o.models = append(o.models, jobs...) })
 	p.offers = append(p.offers, o)
 }
 
-func (o *handing) room(t *rapid.T) {
-	n := rapid.IntRange(0, 4).Draw(t, "room")
-	o.Room(n)
-	o.real.Room(n)
+func (o *handing) setCapacity(t *rapid.T) {
+	n := rapid.IntRange(0, 4).Draw(t, "capacity")
+	o.Capacity(n)
+	o.real.Capacity(n)
 }
 
-// changeOffer gives an offer more or less room, or withdraws it.
+// changeOffer gives an offer more or less capacity, or withdraws it.
 func (h *history) changeOffer(t *rapid.T) {
 	p := h.pair(t)
 	if len(p.offers) == 0 {
@@ -53,7 +49,7 @@ func (h *history) changeOffer(t *rapid.T) {
 	}
 	o := rapid.SampledFrom(p.offers).Draw(t, "offer")
 	if rapid.IntRange(0, 4).Draw(t, "withdraw") > 0 {
-		o.room(t)
+		o.setCapacity(t)
 		return
 	}
 	o.Close()

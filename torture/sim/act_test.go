@@ -441,7 +441,7 @@ func (w *world) lateHolder() {
 	}
 	late = slices.Clone(late[max(0, len(late)-5):])
 	w.say("late holders: %v", late)
-	x := storage.Exchange{Length: time.Minute, Extend: late, Retention: storage.Retention{Default: time.Hour}}
+	x := storage.Exchange{LeaseDuration: time.Minute, Extend: late, Retention: storage.Retention{Default: time.Hour}}
 	for _, ls := range late {
 		x.Finish = append(x.Finish, storage.Finish{
 			Lease: ls, Outcome: storage.OutcomeDone + storage.Outcome(w.dice.IntN(int(storage.OutcomeDead))),

@@ -148,10 +148,10 @@ func (s *store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 	return out, err
 }
 
-func (s *store) Offer(src storage.Source, length time.Duration, take func([]storage.Leased, time.Time)) storage.Offer {
-	return s.Store.Offer(src, length, func(jobs []storage.Leased, began time.Time) {
+func (s *store) Offer(want storage.Want, lease time.Duration, receive func([]storage.Leased, time.Time)) storage.Offer {
+	return s.Store.Offer(want, lease, func(jobs []storage.Leased, began time.Time) {
 		s.w.handedOver(s.l, jobs)
-		take(jobs, began)
+		receive(jobs, began)
 	})
 }
 
