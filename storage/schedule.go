@@ -6,13 +6,12 @@ import (
 )
 
 // Scheduler is implemented by a Store that keeps schedules: recurring jobs,
-// each with a plan of how far it has come. It knows nothing of specs and zones;
-// the caller says what is planned next, and what is to be enqueued.
+// each with a plan of how far it has come. It knows nothing of specs and zones:
+// the caller says what is planned next and what is to be enqueued.
 //
-// Each schedule has a revision, which every change of it raises. A change
-// names the revision that it was thought out for and comes to nothing if there
-// has been another one meanwhile: so each tick becomes one job, however many
-// processes wait for it.
+// Each schedule has a revision, which every change of it raises. A change names
+// the revision that it was made for, and changes nothing if the schedule is at
+// another: so each tick becomes one job, however many processes wait for it.
 type Scheduler interface {
 	// PutSchedule adds s if its Revision is zero, else it replaces the schedule
 	// of that name and revision; its history stays. It returns the new revision,
@@ -20,26 +19,26 @@ type Scheduler interface {
 	// is at another revision, exists already, or exists no more.
 	PutSchedule(ctx context.Context, now time.Time, s Schedule) (revision int64, err error)
 
-	// Fire takes firings in order, all in one transaction, and answers for each
-	// in the same order. One whose schedule is not at the revision given
+	// Fire takes firings in order, all in one transaction, and answers for
+	// each in the same order. A firing whose schedule is at another revision
 	// changes nothing. See [Firing].
 	Fire(ctx context.Context, now time.Time, firings []Firing) ([]Fired, error)
 
 	// DropSchedule deletes a schedule with its history; jobs that it has
-	// enqueued go on. It returns [ErrNotFound] if there is none of this name.
-	// One that is added later under the same name never has a revision that was
-	// given before.
+	// enqueued go on. It returns [ErrNotFound] if there is no schedule of this
+	// name. A schedule that is added later under the same name never has a
+	// revision that was given before.
 	DropSchedule(ctx context.Context, now time.Time, name string) error
 
-	// Schedule returns one schedule, and [ErrNotFound] if there is none of this
-	// name. The cost does not grow with the number of schedules.
+	// Schedule returns one schedule, and [ErrNotFound] if there is no schedule
+	// of this name. The cost does not grow with the number of schedules.
 	Schedule(ctx context.Context, name string) (ScheduleRecord, error)
 
 	// Schedules returns all schedules, sorted by name.
 	Schedules(ctx context.Context) ([]ScheduleRecord, error)
 
 	// Ticks returns the history of a schedule, the latest entry first, at most
-	// [TickLimit]. It is empty for a schedule that there is not.
+	// [TickLimit]. It is empty if there is no such schedule.
 	Ticks(ctx context.Context, name string) ([]Tick, error)
 }
 
@@ -142,23 +141,23 @@ const (
 // Timekeeper is implemented by a Store that remembers how late it was, for a
 // machine whose clock does not. Without it a queue believes its clock.
 //
-// The times that writes are given as now may be wrong, and be found to be: then
-// what was counted from them must not wait for a date far ahead.
+// The times that writes are given as now may turn out to be wrong: then a delay
+// counted from such a time must not last until a date far ahead.
 type Timekeeper interface {
 	// Clock returns the latest now that a write was given, or a moment at most a
 	// second before it; zero if there was none. Writes that happen anyway keep
 	// it. shifting is true if a pass of StepClock was begun and not finished.
 	Clock(ctx context.Context) (latest time.Time, shifting bool, err error)
 
-	// StepClock says that it is no later than now, whatever writes before were
-	// given. The time that Clock returns becomes now if it is after it. What was
-	// counted from a later time counts from now: a scheduled job with a Delay,
-	// or put back by an outcome with a DueAt, is due that Delay after now if
-	// its delay began after now; a ready job that was due later is due now,
-	// and a dead one that died later died now. Scheduled jobs that were enqueued
-	// with a DueAt stay, and so does the time for which finished ones are kept.
-	// Notify tells of due times that become earlier.
-	// One call is one bounded step over the jobs whose key is greater than
-	// after: call again with after set to the result until that is zero.
+	// StepClock says that it is no later than now, whatever earlier writes
+	// were given. The time that Clock returns becomes now if it was later.
+	// What was counted from a later time counts from now: a scheduled job with
+	// a Delay, or put back by an outcome with a DueAt, is due that Delay after
+	// now if its delay began after now; a ready job that was due later is due
+	// now, and a dead one that died later died now. Scheduled jobs that were
+	// enqueued with a DueAt stay, and so does the time for which finished ones
+	// are kept. Notify tells of due times that become earlier. One call is one
+	// bounded step over the jobs whose key is greater than after: call again
+	// with after set to the result until that is zero.
 	StepClock(ctx context.Context, now time.Time, after int64) (next int64, err error)
 }

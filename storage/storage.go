@@ -32,11 +32,11 @@ import (
 // that begin after it; there may be gaps. Neither is ever reused, also not after
 // every job was deleted.
 type Store interface {
-	// Enqueue inserts jobs in order and answers for each in the same order.
-	// A job due at or before now becomes ready, one due later scheduled. One
-	// with a Delay is due that long after now.
-	// A job whose unique key is held is not inserted; its answer is a
-	// duplicate that names the holder. That holds within one call too.
+	// Enqueue inserts jobs in order and answers for each in the same order. A
+	// job due at or before now becomes ready, one due later scheduled. A job
+	// with a Delay is due that long after now. A job whose unique key is held
+	// is not inserted; its answer is a duplicate that names the holder. This
+	// is so within one call too.
 	Enqueue(ctx context.Context, now time.Time, jobs []NewJob) ([]Enqueued, error)
 
 	// Exchange is one turn of a worker: it extends leases, then finishes
@@ -45,36 +45,34 @@ type Store interface {
 	// See [Exchange] for the three parts.
 	Exchange(ctx context.Context, now time.Time, x Exchange) (ExchangeResult, error)
 
-	// Reclaim takes leases from holders that are gone, at most limit of
-	// them, and gives each a new token held by this instance until it is
-	// finished: the old holder can neither extend nor finish any more.
-	// A holder is gone if its instance is, or if this Store has been shown
-	// the same token and until by earlier calls of Reclaim for at least the
-	// holder's full lease (the longest it has asked for), measured on mono, a
-	// reading of a monotonic clock with an arbitrary origin. The wall clock
-	// takes nobody's lease.
-	// Leases of this instance are never reclaimed. Those of an instance that
-	// lives need not be looked at more than four times in its lease.
-	// lease is the length of the new leases.
+	// Reclaim takes leases from holders that are gone, at most limit of them,
+	// and gives each a new token held by this instance until it is finished:
+	// the old holder can neither extend nor finish any more. A holder is gone
+	// if its instance is, or if this Store has been shown the same token and
+	// until by earlier calls of Reclaim for at least the holder's full lease
+	// (the longest it has asked for), measured on mono, a reading of a
+	// monotonic clock with an arbitrary origin. The wall clock takes nobody's
+	// lease. Leases of this instance are never reclaimed. Leases of an
+	// instance that lives need not be looked at more than four times in its
+	// lease. lease is the length of the new leases.
 	Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]Reclaimed, error)
 
 	// Job returns one job, whichever of its three tables it is in, with args,
 	// headers and history. It returns [ErrNotFound] if there is none.
 	Job(ctx context.Context, id ID) (Record, error)
 
-	// Cancel ends a scheduled or ready job as cancelled, kept as keep says. For a
-	// running job it notes the wish, which the holder learns with its next
-	// extension, and which keeps the job from being put back (see
-	// [Finish.Effect]).
-	// It returns the state that the job is in after the call, which for a job
-	// that had already ended is the state it ended in, and [ErrNotFound] for
-	// no job.
+	// Cancel ends a scheduled or ready job as cancelled, kept as keep says.
+	// For a running job it notes the wish: the holder learns of it with its
+	// next extension, and the job is not put back (see [Finish.Effect]). It
+	// returns the state of the job after the call: of a job that had ended
+	// already, the state in which it ended. It returns [ErrNotFound] if there
+	// is no such job.
 	Cancel(ctx context.Context, now time.Time, id ID, keep Retention) (State, error)
 
-	// ReleaseUnique ends the hold of a unique key with the life of its holder,
-	// whatever its scope: at once if the holder is not live. It returns the holder
-	// that has the key until it ends, the zero ID if the key is free, and
-	// [ErrNotFound] if nobody held it.
+	// ReleaseUnique makes a unique key free when its holder ends, whatever its
+	// scope: at once if the holder is not live. It returns the holder if that
+	// has the key until it ends, the zero ID if the key is free now, and
+	// [ErrNotFound] if no job held the key.
 	ReleaseUnique(ctx context.Context, key string) (ID, error)
 
 	// Pause stops or resumes leasing from a queue, also one that has no job
@@ -90,16 +88,16 @@ type Store interface {
 	// Paused returns the paused queues, sorted.
 	Paused(ctx context.Context) ([]string, error)
 
-	// DeadLetters lists dead jobs that match f, the latest first, from after
-	// the given position on, at most limit. The records come without args,
+	// DeadLetters lists dead jobs that match f, the latest first: at most
+	// limit of those after the given position. The records come without args,
 	// headers and history. The second result is the position of the last
-	// record, and is zero when nothing is left behind it.
+	// record; it is zero if no job is left after it.
 	DeadLetters(ctx context.Context, f Filter, after Position, limit int) ([]Record, Position, error)
 
 	// Redrive puts dead jobs back to work: ready, due now, in their own queue
-	// (if queue is empty) or another, with the retry index, crashes and snoozes
-	// at zero; attempts, token and history are kept. A job whose unique key another job holds
-	// stays dead and is reported as a duplicate.
+	// (if queue is empty) or another, with the retry index, crashes and
+	// snoozes at zero; attempts, token and history are kept. A job whose
+	// unique key another job holds stays dead and is reported as a duplicate.
 	// One call is one bounded step: see [Step].
 	Redrive(ctx context.Context, now time.Time, sel Selection, queue string) (Step, error)
 
@@ -108,8 +106,9 @@ type Store interface {
 	PurgeDead(ctx context.Context, sel Selection) (Step, error)
 
 	// PurgeFinished deletes finished jobs whose time to be kept is over, in
-	// one bounded step. It returns how many, and when to call again: now if
-	// more are over already, zero if no finished job is kept.
+	// one bounded step. It returns how many it deleted, and when to call it
+	// again: now if the time of more jobs is over, zero if no finished job is
+	// kept.
 	PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error)
 
 	// Close ends the instance; calls under way finish first, later ones return
@@ -152,8 +151,9 @@ type Peers interface {
 // Notifier is implemented by a Store that can tell when there may be something
 // to do. Without it a worker asks every second.
 type Notifier interface {
-	// Notify has f called after each commit, of this process or another, that
-	// may concern a worker. f must not block. The result undoes it.
+	// Notify makes the Store call f after each commit, of this process or
+	// another, that may concern a worker. f must not block. The result undoes
+	// it.
 	Notify(f func(Event)) (cancel func())
 }
 
@@ -177,18 +177,18 @@ type Event struct {
 // Pulser is implemented by a Store whose instances can show that they live while
 // nothing can be written to the database.
 type Pulser interface {
-	// Pulse has the leases of this instance count as extended by all calls of
-	// Reclaim that follow. It writes nothing to the database and waits for
-	// nobody who does. After an error they do not count so.
+	// Pulse makes all later calls of Reclaim take the leases of this instance
+	// for extended. It writes nothing to the database and waits for no other
+	// write. After an error it has had no effect.
 	Pulse() error
 }
 
 // Backuper is implemented by a Store that can be copied while it is in use.
 type Backuper interface {
 	// Backup writes all that is stored, as of one moment during the call, to a
-	// new file. It refuses a path that exists, with an error that
-	// is fs.ErrExist; after an
-	// error there is no file, after nil it is durable. Others go on writing.
+	// new file. It refuses a path that exists, with an error that is
+	// fs.ErrExist. After an error there is no file; after nil the file is
+	// durable. Others go on writing.
 	//
 	// A store opened on the file is another life of the database: leases in it
 	// are reclaimed as [Cut], also while their holders in the first life live,
@@ -203,8 +203,8 @@ type TxEnqueuer interface {
 	// [ErrWrongDatabase] for a transaction on another database.
 	EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs []NewJob) ([]Enqueued, error)
 	// CancelTx is Cancel inside tx: it takes effect if tx commits, and the
-	// holder of a running job learns of it with its next extension after that. It returns
-	// [ErrWrongDatabase] for a transaction on another database.
+	// holder of a running job learns of it with its next extension after that.
+	// It returns [ErrWrongDatabase] for a transaction on another database.
 	CancelTx(ctx context.Context, tx *sql.Tx, now time.Time, id ID, keep Retention) (State, error)
 	// Tx runs fn in a write transaction on the store's database and commits
 	// it if fn returns nil; otherwise, or if fn panics, it is rolled back. It

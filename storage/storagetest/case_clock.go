@@ -151,7 +151,7 @@ when it returns nil all of it is durable`, func(f *fixture) {
 		f.clock("after one more write", f.s, latest, false)
 	}},
 
-	{"clock_step", `StepClock says that it is no later than now, whatever writes before were given. The time that Clock returns becomes now if it is after it.`, func(f *fixture) {
+	{"clock_step", `StepClock says that it is no later than now, whatever earlier writes were given. The time that Clock returns becomes now if it was later.`, func(f *fixture) {
 		f.timekeeper(f.s)
 		f.add(newJob())
 		f.stepClock(f.now.Add(-1000 * time.Hour))

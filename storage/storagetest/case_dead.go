@@ -112,8 +112,8 @@ DeadLetters lists dead jobs that match f, the latest first`, func(f *fixture) {
 		}
 	}},
 
-	{"dead_pages", `from after the given position on, at most limit.
-The second result is the position of the last record, and is zero when nothing is left behind it.
+	{"dead_pages", `at most limit of those after the given position.
+The second result is the position of the last record; it is zero if no job is left after it.
 The zero Position is before the first.`, func(f *fixture) {
 		all := f.morgue()
 		slices.Reverse(all)

@@ -76,7 +76,7 @@ DueAt time.Time zero: at once`, func(f *fixture) {
 		}
 	}},
 
-	{"enqueue_delay", `One with a Delay is due that long after now.
+	{"enqueue_delay", `A job with a Delay is due that long after now.
 Delay, if positive, is how long after now the job is due; DueAt is zero then.
 due times are rounded up, so that no job starts early.`, func(f *fixture) {
 		delays := []time.Duration{-time.Hour, 0, 1, 1001, time.Hour}
@@ -226,7 +226,7 @@ Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 }
 
 var uniqueCases = []testCase{
-	{"unique_duplicate", `A job whose unique key is held is not inserted; its answer is a duplicate that names the holder. That holds within one call too.
+	{"unique_duplicate", `A job whose unique key is held is not inserted; its answer is a duplicate that names the holder. This is so within one call too.
 Keys are compared as they are, over the whole database.`, func(f *fixture) {
 		first := f.add(newJob(unique("a")))[0]
 		got := f.enqueue(
@@ -344,8 +344,8 @@ Keys are compared as they are, over the whole database.`, func(f *fixture) {
 		}
 	}},
 
-	{"unique_release", `ReleaseUnique ends the hold of a unique key with the life of its holder, whatever its scope: at once if the holder is not live.
-It returns the holder that has the key until it ends, the zero ID if the key is free, and [ErrNotFound] if nobody held it.`, func(f *fixture) {
+	{"unique_release", `ReleaseUnique makes a unique key free when its holder ends, whatever its scope: at once if the holder is not live.
+It returns the holder if that has the key until it ends, the zero ID if the key is free now, and [ErrNotFound] if no job held the key.`, func(f *fixture) {
 		release := func(what string, want storage.ID, wantErr error) {
 			f.Helper()
 			if id, err := f.s.ReleaseUnique(f.ctx, "a"); id != want || !errors.Is(err, wantErr) {

@@ -93,7 +93,7 @@ Slices passed in belong to the caller again when the call returns`, func(f *fixt
 	}},
 
 	{"fire_due", `A job due at or before now becomes ready, one due later scheduled.
-One with a Delay is due that long after now.`, func(f *fixture) {
+A job with a Delay is due that long after now.`, func(f *fixture) {
 		f.put(newSchedule("a"))
 		fired := f.take("a", tick(f.now), tick(f.now, dueAt(f.now.Add(time.Hour))), tick(f.now, delay(time.Minute)))
 		ids := []storage.ID{fired.Ticks[0].ID, fired.Ticks[1].ID, fired.Ticks[2].ID}
@@ -105,7 +105,7 @@ One with a Delay is due that long after now.`, func(f *fixture) {
 		f.order("leased after an hour", leasedIDs(f.lease(f.s, 9)), pick(ids, 1))
 	}},
 
-	{"fire_order", `Fire takes firings in order, all in one transaction, and answers for each in the same order. One whose schedule is not at the revision given changes nothing.
+	{"fire_order", `Fire takes firings in order, all in one transaction, and answers for each in the same order. A firing whose schedule is at another revision changes nothing.
 Its Revision is zero if there is no schedule of this name.
 nil unless Applied.`, func(f *fixture) {
 		var firings []storage.Firing
@@ -212,7 +212,7 @@ Ticks returns the history of a schedule, the latest entry first`, func(f *fixtur
 		f.lastJob("the schedule", "a", f.now, fired.Ticks[1].ID)
 	}},
 
-	{"fire_limit", `Ticks returns the history of a schedule, the latest entry first, at most [TickLimit]. It is empty for a schedule that there is not.
+	{"fire_limit", `Ticks returns the history of a schedule, the latest entry first, at most [TickLimit]. It is empty if there is no such schedule.
 TickLimit is how many entries of its history a schedule keeps; the oldest go first.`, func(f *fixture) {
 		f.put(newSchedule("b"))
 		f.take("b", tick(f.now))
@@ -249,7 +249,7 @@ TickLimit is how many entries of its history a schedule keeps; the oldest go fir
 		f.sameTicks("the history of none", f.ticks(f.s, "c"), nil)
 	}},
 
-	{"fire_concurrent", `A change names the revision that it was thought out for and comes to nothing if there has been another one meanwhile: so each tick becomes one job, however many processes wait for it.
+	{"fire_concurrent", `A change names the revision that it was made for, and changes nothing if the schedule is at another: so each tick becomes one job, however many processes wait for it.
 It is safe for concurrent use.`, func(f *fixture) {
 		const n = storage.TickLimit
 		f.put(newSchedule("a", func(s *storage.ScheduleRecord) { s.Next = f.now }))

@@ -9,7 +9,7 @@ import (
 
 var jobCases = []testCase{
 	{"job_not_found", `It returns [ErrNotFound] if there is none.
-and [ErrNotFound] for no job.
+It returns [ErrNotFound] if there is no such job.
 ErrNotFound: no job has this ID`, func(f *fixture) {
 		id := f.add(newJob())[0]
 		other := storage.NewID(f.now, id.Salt()+1, id.Key())
@@ -25,7 +25,7 @@ ErrNotFound: no job has this ID`, func(f *fixture) {
 	}},
 
 	{"job_cancel_waiting", `Cancel ends a scheduled or ready job as cancelled, kept as keep says.
-It returns the state that the job is in after the call, which for a job that had already ended is the state it ended in`, func(f *fixture) {
+It returns the state of the job after the call: of a job that had ended already, the state in which it ended.`, func(f *fixture) {
 		ids := f.add(newJob(), newJob(dueAt(f.now.Add(time.Hour))), newJob(), newJob(dueAt(f.now.Add(time.Hour))))
 		f.later(time.Second)
 		for _, id := range ids[:2] {
@@ -52,7 +52,7 @@ It returns the state that the job is in after the call, which for a job that had
 		}
 	}},
 
-	{"job_cancel_running", `For a running job it notes the wish, which the holder learns with its next extension
+	{"job_cancel_running", `For a running job it notes the wish: the holder learns of it with its next extension
 Cancelling is true of a running job that was asked to stop.`, func(f *fixture) {
 		a := f.db.Open()
 		l := f.run(a)
@@ -73,7 +73,7 @@ Cancelling is true of a running job that was asked to stop.`, func(f *fixture) {
 		}
 	}},
 
-	{"job_cancel_ended", `which for a job that had already ended is the state it ended in`, func(f *fixture) {
+	{"job_cancel_ended", `of a job that had ended already, the state in which it ended.`, func(f *fixture) {
 		dead := f.bury(storage.ReasonPermanent, "no")
 		l := f.run(f.s)
 		f.keep(keep, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})

@@ -81,7 +81,7 @@ func cancels(e storage.Event) bool   { return e.Cancel }
 func schedules(e storage.Event) bool { return e.Schedules }
 
 var notifyCases = []testCase{
-	{"notify_due", `Notify has f called after each commit, of this process or another, that may concern a worker.
+	{"notify_due", `Notify makes the Store call f after each commit, of this process or another, that may concern a worker.
 Due is when the earliest job it made available is due; the zero time means at once.`, func(f *fixture) {
 		both := f.hearsDue(f.db.Open())
 		both("ready", f.now, func() { f.add(newJob()) })
@@ -168,7 +168,7 @@ Due is when the earliest job it made available is due; the zero time means at on
 		})
 	}},
 
-	{"notify_shifted", `Notify has f called after each commit, of this process or another, that may concern a worker.
+	{"notify_shifted", `Notify makes the Store call f after each commit, of this process or another, that may concern a worker.
 Due is when the earliest job it made available is due; the zero time means at once.`, func(f *fixture) {
 		f.timekeeper(f.s)
 		both := f.hearsDue(f.db.Open())

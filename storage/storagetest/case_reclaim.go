@@ -365,7 +365,7 @@ var lapseCases = []testCase{
 		f.takes(b, 6*hold, l.Lease, storage.Cut)
 	}},
 
-	{"lapse_pulse", `Pulse has the leases of this instance count as extended by all calls of Reclaim that follow.`, func(f *fixture) {
+	{"lapse_pulse", `Pulse makes all later calls of Reclaim take the leases of this instance for extended.`, func(f *fixture) {
 		a, b := f.db.Open(), f.db.Open()
 		p, ok := a.(storage.Pulser)
 		if !ok {

@@ -229,7 +229,7 @@ N is how many jobs were put back or deleted.`, func(f *fixture) {
 		f.is("", recordIDs(all[9:])...)
 	}},
 
-	{"purge_finished", `PurgeFinished deletes finished jobs whose time to be kept is over, in one bounded step. It returns how many, and when to call again: now if more are over already, zero if no finished job is kept.`, func(f *fixture) {
+	{"purge_finished", `PurgeFinished deletes finished jobs whose time to be kept is over, in one bounded step. It returns how many it deleted, and when to call it again: now if the time of more jobs is over, zero if no finished job is kept.`, func(f *fixture) {
 		purge := func(n int, next time.Time) {
 			f.Helper()
 			sum := 0

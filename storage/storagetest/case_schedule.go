@@ -128,8 +128,8 @@ or zero if nothing was changed because the schedule is at another revision, exis
 	}},
 
 	{"schedule_drop", `DropSchedule deletes a schedule with its history; jobs that it has enqueued go on.
-It returns [ErrNotFound] if there is none of this name.
-One that is added later under the same name never has a revision that was given before.`, func(f *fixture) {
+It returns [ErrNotFound] if there is no schedule of this name.
+A schedule that is added later under the same name never has a revision that was given before.`, func(f *fixture) {
 		sc := f.scheduler(f.s)
 		f.put(newSchedule("b", func(s *storage.ScheduleRecord) { s.Next = f.now }))
 		kept := f.take("b", tick(f.now))
@@ -158,7 +158,7 @@ One that is added later under the same name never has a revision that was given 
 		f.counts(count(storage.Ready, 10))
 	}},
 
-	{"schedule_one", `Schedule returns one schedule, and [ErrNotFound] if there is none of this name.
+	{"schedule_one", `Schedule returns one schedule, and [ErrNotFound] if there is no schedule of this name.
 slices returned belong to the caller.`, func(f *fixture) {
 		sc := f.scheduler(f.s)
 		want := full(f, "b")
