@@ -483,9 +483,8 @@ func (m *merger) fill(at *head, most int) error {
 	for len(at.jobs) < most {
 		switch err := at.rows.Next(m.heads[:]); {
 		case errors.Is(err, io.EOF):
-			_ = at.rows.Close()
-			m.free = append(m.free, at.slot)
-			at.end, at.rows = true, nil
+			at.end = true
+			m.release(at)
 			return nil
 		case err != nil:
 			return err
@@ -497,7 +496,17 @@ func (m *merger) fill(at *head, most int) error {
 		at.jobs = append(at.jobs, r)
 		m.lineups.read++
 	}
+	if most > 1 && most > at.taken { // the merge may not need it again
+		m.release(at)
+	}
 	return nil
+}
+
+// release gives the statement back.
+func (m *merger) release(at *head) {
+	_ = at.rows.Close() // cut short on purpose
+	m.free = append(m.free, at.slot)
+	at.rows = nil
 }
 
 // begin begins to read a lane with one of several equal statements, after the
