@@ -56,8 +56,7 @@ func (o *outcomes) putBack(by time.Duration) {
 // outcomes pile up meanwhile and go in one commit.
 type exchange struct {
 	storage.Exchange
-	from    *source       // nil if nothing is wanted
-	want    int           // jobs to lease
+	from    []*source     // those of Wants that are asked for jobs
 	clock   time.Time     // the time that the store is told
 	setBack time.Duration // watch.setBack at that time
 	sent    time.Time
@@ -94,14 +93,14 @@ func (l *loop) sendExchange(now time.Time) {
 	if alone {
 		from = nil
 	}
-	if len(l.outcomes.waiting) == 0 && !reached(l.leases.heartbeatAt, now) && from == nil {
+	if len(l.outcomes.waiting) == 0 && !reached(l.leases.heartbeatAt, now) && len(from) == 0 {
 		return
 	}
-	if from == nil && !alone {
+	if len(from) == 0 && !alone {
 		from = l.pick(now, true) // to ask costs little more here, and saves an exchange
 	}
 	x := l.exchange(from, now)
-	l.sources.leasing = x.want > 0
+	l.sources.leasing = x.leases()
 	l.exchanges.do(func(ctx context.Context) func(time.Time) {
 		x.sent = time.Now()
 		res, err := l.cfg.Store.Exchange(ctx, x.clock, x.Exchange)
@@ -116,19 +115,19 @@ func (l *loop) sendExchange(now time.Time) {
 	})
 }
 
-// exchange prepares the next exchange. It leases from a source unless that is
-// nil.
-func (l *loop) exchange(from *source, now time.Time) exchange {
-	x := exchange{from: from, clock: l.clock()}
+// leases reports whether the exchange asks for jobs.
+func (x *exchange) leases() bool { return len(x.from) > 0 }
+
+// exchange prepares the next exchange, which leases from these sources.
+func (l *loop) exchange(from []*source, now time.Time) exchange {
+	x := exchange{clock: l.clock()}
 	x.setBack = l.watch.setBack
 	x.LeaseDuration, x.Finish, x.Retention = l.cfg.Lease, l.outcomes.send(), l.cfg.Retention
 	if reached(l.leases.heartbeatAt, now) {
 		x.Extend = l.leases.extend()
 		l.leases.heartbeatAt = now.Add(l.cfg.Lease / 3)
 	}
-	if from != nil {
-		l.lease(from, now, &x)
-	}
+	l.lease(from, now, &x)
 	return x
 }
 
@@ -136,23 +135,20 @@ func (l *loop) exchange(from *source, now time.Time) exchange {
 func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time) {
 	l.chores.worked(x.sent)
 	// On a full disk an exchange that leases nothing may succeed all the same.
-	if !l.health.atStart && (!l.health.cannotLease || x.want > 0 || !l.shutdown.working()) {
+	if !l.health.atStart && (!l.health.cannotLease || x.leases() || !l.shutdown.working()) {
 		l.worksAgain()
 	}
 	l.ready.pace.exchanged(now.Sub(x.sent))
 	l.extended(res.Extended, x.sent, now)
 	l.finished(res.Finished, now)
-	if x.want == 0 {
+	if !x.leases() {
 		return
 	}
-	x.from.refund(x.want - len(res.Leased))
-	if bytes := l.ready.pace.weighed(res.Leased); len(res.Leased) == x.want || bytes >= storage.LeaseBytes {
-		x.from.mayHaveWork = true
-	}
+	l.sources.leased(x, res.Leased, l.ready.pace.weighed(res.Leased) >= storage.LeaseBytes)
 	if !res.NextDue.IsZero() {
 		l.sources.nextDue.sooner(res.NextDue, now, l.clock())
 	}
-	l.admit(res.Leased, x.from, x.sent)
+	l.admit(res.Leased, x.sent)
 }
 
 // finished takes the results of the outcomes.
@@ -181,12 +177,8 @@ func (l *loop) failed(x *exchange, err error, now time.Time) {
 		l.leases.extended()
 		l.leases.heartbeatAt = now
 	}
-	leasing := x.want > 0
-	if leasing {
-		x.from.mayHaveWork = true
-		x.from.refund(x.want)
-	}
-	if !l.endsWork(err, leasing, now) {
-		l.trouble(err, false, leasing, now)
+	l.sources.leased(x, nil, true)
+	if !l.endsWork(err, x.leases(), now) {
+		l.trouble(err, false, x.leases(), now)
 	}
 }

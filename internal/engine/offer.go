@@ -58,7 +58,7 @@ func (l *loop) receive(all []handed) {
 		if l.ready.pace.weighed(h.jobs) >= storage.LeaseBytes {
 			h.from.mayHaveWork = true // the limit was reached
 		}
-		l.admit(h.jobs, h.from, h.began)
+		l.admit(h.jobs, h.began)
 	}
 }
 

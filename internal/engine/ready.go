@@ -35,15 +35,15 @@ func (l *loop) want() int {
 	return max(n, 0)
 }
 
-// admit takes over leases of jobs of a source, asked for at sent.
-func (l *loop) admit(jobs []storage.Leased, from *source, sent time.Time) {
+// admit takes over leases that were asked for at sent.
+func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 	if len(jobs) == 0 {
 		return
 	}
 	attempts := make([]attempt, len(jobs))
 	for i := range jobs {
 		a := &attempts[i]
-		a.cfg, a.job, a.throttle = l.cfg, &jobs[i], from.throttle
+		a.cfg, a.job, a.throttle = l.cfg, &jobs[i], l.sources.of(&jobs[i]).throttle
 		a.leased, a.safe = sent, l.safe(sent)
 		suspect := a.job.Crashes >= suspectCrashes
 		switch {

@@ -11,6 +11,7 @@ import (
 // source is a part of the lanes that the engine works for: those under the same
 // throttle, or those under none. Without throttles there is one source.
 type source struct {
+	// Want is for the lanes; its N is what the exchange under way asks for.
 	storage.Want
 	throttle *Throttle
 	// mayHaveWork: the last lease got all it asked for, or an event said that
@@ -23,6 +24,7 @@ type source struct {
 // sources are all sources of an engine.
 type sources struct {
 	all     []*source
+	lanes   map[storage.Lane]*source
 	turn    int      // the index of the source that is asked next
 	nextDue wallTime // a scheduled job is due, of any source
 	leasing bool     // the exchange under way leases
@@ -30,8 +32,21 @@ type sources struct {
 	offering bool
 }
 
-// newSources divides all pairs of a queue and a kind into sources.
-func newSources(c *Config) (all []*source) {
+// newSources divides all lanes of an engine into sources.
+func newSources(c *Config) sources {
+	s := sources{all: divide(c), lanes: map[storage.Lane]*source{}}
+	for _, o := range s.all {
+		for _, queue := range o.Queues {
+			for _, kind := range o.Kinds {
+				s.lanes[storage.Lane{Queue: queue, Kind: kind}] = o
+			}
+		}
+	}
+	return s
+}
+
+// divide divides all pairs of a queue and a kind by throttle.
+func divide(c *Config) (all []*source) {
 	for _, queue := range c.Queues {
 		var own []*source
 		for _, kind := range slices.Sorted(maps.Keys(c.Handlers)) {
@@ -55,6 +70,14 @@ func newSources(c *Config) (all []*source) {
 	return all
 }
 
+// of returns the source of a job.
+func (s *sources) of(job *storage.Leased) *source {
+	if len(s.all) == 1 {
+		return s.all[0]
+	}
+	return s.lanes[storage.Lane{Queue: job.Queue, Kind: job.Kind}]
+}
+
 // throttleOf returns the throttle of a lane, or nil. As with all sections of a
 // policy, that of the kind takes the place of the queue's.
 func (c *Config) throttleOf(queue, kind string) *Throttle {
@@ -72,10 +95,9 @@ func (s *sources) wake() {
 	}
 }
 
-// pick returns the next source in turn whose throttle grants a lease, or nil.
-// Unless all is true it must be a source that may have work. By the turns a
-// source of many jobs does not keep the others from the free runners.
-func (l *loop) pick(now time.Time, all bool) *source {
+// pick returns the sources whose throttles grant a lease, by turns. Unless all is
+// true they must be sources that may have work.
+func (l *loop) pick(now time.Time, all bool) (from []*source) {
 	want := l.want()
 	if want == 0 {
 		return nil
@@ -83,10 +105,10 @@ func (l *loop) pick(now time.Time, all bool) *source {
 	for i := range l.sources.all {
 		s := l.sources.all[(l.sources.turn+i)%len(l.sources.all)]
 		if (s.mayHaveWork || all) && (s.throttle == nil || !s.throttle.next(now, want).After(now)) {
-			return s
+			from = append(from, s)
 		}
 	}
-	return nil
+	return from
 }
 
 // tokenAt returns when the throttle of a source that may have work will grant a
@@ -103,31 +125,55 @@ func (l *loop) tokenAt(now time.Time) (at time.Time) {
 	return at
 }
 
-// lease makes an exchange ask for jobs of s.
-func (l *loop) lease(s *source, now time.Time, x *exchange) {
-	if len(l.sources.all) > 1 {
-		l.sources.turn = slices.Index(l.sources.all, s) + 1
+// lease makes an exchange ask for jobs of sources. They share what the runners can
+// take, so that a source of many jobs does not keep the others from them. If that
+// is too little for all, the source whose turn it is comes first.
+func (l *loop) lease(from []*source, now time.Time, x *exchange) {
+	if len(from) == 0 {
+		return
 	}
-	x.want = max(l.want()-l.pauseOffers(), 0)
-	if s.throttle != nil {
-		x.want = s.throttle.claim(now, x.want)
+	l.sources.turn = slices.Index(l.sources.all, from[0]) + 1
+	free := max(l.want()-l.pauseOffers(), 0)
+	for i, s := range from {
+		sharing := len(from) - i
+		s.N = (free + sharing - 1) / sharing
+		if s.throttle != nil {
+			s.N = s.throttle.claim(now, s.N)
+		}
+		if s.N == 0 {
+			continue // another engine took the tokens, or others took the runners
+		}
+		free -= s.N
+		x.from = append(x.from, s)
+		s.mayHaveWork = false
 	}
-	if x.want == 0 {
-		return // another engine took the tokens, or handed jobs took the runners
+	if len(x.from) == 0 {
+		return
 	}
-	x.Wants = []storage.Want{{Queues: s.Queues, Kinds: s.Kinds, N: x.want}}
-	// The answer tells all about s but for events from here on. It tells nothing
-	// about the other sources, whose jobs the exchange may make ready.
-	s.mayHaveWork = false
-	if len(l.sources.all) == 1 {
+	// A store may remember the lanes of a list of wants: it is always the same.
+	for _, s := range l.sources.all {
+		x.Wants = append(x.Wants, s.Want)
+	}
+	// The answer tells all about these sources but for events from here on. It
+	// tells nothing about the others, whose jobs the exchange may make ready.
+	if len(x.from) == len(l.sources.all) {
 		l.sources.nextDue = wallTime{}
 	}
 }
 
-// refund returns tokens that were claimed for jobs that do not exist.
-func (s *source) refund(n int) {
-	if s.throttle != nil {
-		s.throttle.refund(n)
+// leased notes which jobs the exchange under way has brought of its sources. A
+// source has given all it has unless it gave as many as it was asked for, or more
+// is true.
+func (s *sources) leased(x *exchange, jobs []storage.Leased, more bool) {
+	for i := range jobs {
+		s.of(&jobs[i]).N--
+	}
+	for _, o := range x.from {
+		o.mayHaveWork = o.mayHaveWork || more || o.N == 0
+		if o.throttle != nil {
+			o.throttle.refund(o.N)
+		}
+		o.N = 0
 	}
 }
 

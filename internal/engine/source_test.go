@@ -21,7 +21,7 @@ func TestSources(t *testing.T) {
 		"strict": {Policy: &policy.Topic{DisableSubscriptionOverrides: true}},
 	}
 	var got []source
-	for _, s := range newSources(c) {
+	for _, s := range divide(c) {
 		got = append(got, *s)
 	}
 	of := func(t *Throttle, queues, kinds []string) source {
@@ -38,7 +38,7 @@ func TestSources(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	c.Settings, c.Handlers = nil, map[string]Handler{"a": {}, "b": {}}
-	if got := newSources(c); len(got) != 1 || got[0].throttle != nil || len(got[0].Queues) != 4 || len(got[0].Kinds) != 2 {
+	if got := divide(c); len(got) != 1 || got[0].throttle != nil || len(got[0].Queues) != 4 || len(got[0].Kinds) != 2 {
 		t.Errorf("without throttles: %+v", got)
 	}
 }

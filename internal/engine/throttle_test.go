@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -129,6 +130,44 @@ func TestThrottle_OtherQueuesGoOn(t *testing.T) {
 		// 4 runners, of which the others take nearly nothing.
 		if n := free.within(began, 2*time.Second); n < 750 {
 			t.Errorf("%d jobs of the free queue in 2 s, want 800", n)
+		}
+	})
+}
+
+// One exchange asks for jobs under several throttles and under none, and for no
+// more than there are runners.
+func TestThrottle_OneExchangeForAll(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.store.alone = true
+		r.cfg.Concurrency = 5
+		r.cfg.Queues = []string{"q", "fast", "slow"}
+		r.cfg.Settings = map[string]engine.QueueSettings{"fast": throttled(1000), "slow": throttled(1)}
+		r.handle("k", work(time.Minute))
+		for _, queue := range r.cfg.Queues {
+			for range 10 {
+				r.add(storage.NewJob{Queue: queue, Kind: "k"})
+			}
+		}
+		r.start()
+		pass(500 * time.Millisecond)
+		if n := r.store.mostWanted(); n != 5 {
+			t.Errorf("%d jobs were asked for at a time, want 5", n)
+		}
+		if n := len(r.store.of("exchange", 0)); n != 1 {
+			t.Errorf("%d exchanges, want 1", n)
+		}
+		counts, err := r.app.Counts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]int64{}
+		for _, c := range counts {
+			if c.State == storage.Running {
+				got[c.Queue] = c.N
+			}
+		}
+		if want := map[string]int64{"q": 2, "fast": 2, "slow": 1}; !maps.Equal(got, want) {
+			t.Errorf("running are %v, want %v", got, want)
 		}
 	})
 }

@@ -22,25 +22,22 @@ const (
 // The zero value is empty.
 type Lanes struct {
 	mu     sync.Mutex
-	queues map[string]int // how many engines work for a queue
-	served map[lane]int   // how many work for a lane
-	warned map[lane]bool
+	queues map[string]int       // how many engines work for a queue
+	served map[storage.Lane]int // how many work for a lane
+	warned map[storage.Lane]bool
 }
-
-// lane is a kind in a queue.
-type lane struct{ queue, kind string }
 
 // serve adds n, 1 or -1, to the number of engines that work for the lanes of c.
 func (s *Lanes) serve(c *Config, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.queues == nil {
-		s.queues, s.served, s.warned = map[string]int{}, map[lane]int{}, map[lane]bool{}
+		s.queues, s.served, s.warned = map[string]int{}, map[storage.Lane]int{}, map[storage.Lane]bool{}
 	}
 	for _, queue := range c.Queues {
 		s.queues[queue] += n
 		for kind := range c.Handlers {
-			s.served[lane{queue, kind}] += n
+			s.served[storage.Lane{Queue: queue, Kind: kind}] += n
 		}
 	}
 }
@@ -50,7 +47,7 @@ func (s *Lanes) serve(c *Config, n int) {
 type unserved struct {
 	chore
 	last    time.Time // the counts were last asked for
-	waiting map[lane]waiting
+	waiting map[storage.Lane]waiting
 }
 
 func (l *loop) newUnserved(now time.Time) *chore {
@@ -96,10 +93,10 @@ func (l *loop) warnUnserved(counts []storage.Count, paused []string, now time.Ti
 		u.due = onMono(now.Add(unservedEvery))
 	}
 	slices.SortFunc(late, func(a, b overlong) int {
-		return cmp.Or(strings.Compare(a.queue, b.queue), strings.Compare(a.kind, b.kind))
+		return cmp.Or(strings.Compare(a.Queue, b.Queue), strings.Compare(a.Kind, b.Kind))
 	})
 	for i, o := range late {
-		attrs := []any{"queue", o.queue, "kind", o.kind, "jobs", o.jobs}
+		attrs := []any{"queue", o.Queue, "kind", o.Kind, "jobs", o.jobs}
 		switch {
 		case i == mostNamed:
 			l.cfg.Logger.Warn("errand: jobs wait in more queues or of more kinds", "suppressed", len(late)-i)
@@ -115,7 +112,7 @@ func (l *loop) warnUnserved(counts []storage.Count, paused []string, now time.Ti
 
 // overlong is a lane that has waited for too long.
 type overlong struct {
-	lane
+	storage.Lane
 	jobs   int64
 	served bool // an engine of the process works for the queue
 }
@@ -136,7 +133,7 @@ func (u *unserved) findOverlong(s *Lanes, counts []storage.Count, paused []strin
 		w.since = b.since
 		u.waiting[k] = w
 		if now.Sub(w.since) >= unservedAfter {
-			late = append(late, overlong{k, w.ready, s.queues[k.queue] > 0})
+			late = append(late, overlong{k, w.ready, s.queues[k.Queue] > 0})
 			s.warned[k] = true
 			delete(u.waiting, k)
 		}
@@ -146,10 +143,10 @@ func (u *unserved) findOverlong(s *Lanes, counts []storage.Count, paused []strin
 
 // waiting returns the lanes with ready jobs that no engine of the process works
 // for, without lanes of paused queues and lanes that were warned of.
-func (s *Lanes) waiting(counts []storage.Count, paused []string, now time.Time) map[lane]waiting {
-	all := map[lane]waiting{}
+func (s *Lanes) waiting(counts []storage.Count, paused []string, now time.Time) map[storage.Lane]waiting {
+	all := map[storage.Lane]waiting{}
 	for _, c := range counts {
-		k := lane{c.Queue, c.Kind}
+		k := storage.Lane{Queue: c.Queue, Kind: c.Kind}
 		if c.State == storage.Ready && s.served[k] == 0 && !s.warned[k] && !slices.Contains(paused, c.Queue) {
 			all[k] = waiting{since: now, ready: c.N}
 		}
@@ -159,7 +156,7 @@ func (s *Lanes) waiting(counts []storage.Count, paused []string, now time.Time) 
 	}
 	busy := map[string]bool{} // queues
 	for _, c := range counts {
-		k := lane{c.Queue, c.Kind}
+		k := storage.Lane{Queue: c.Queue, Kind: c.Kind}
 		w, ok := all[k]
 		switch c.State {
 		case storage.Running:
@@ -174,7 +171,7 @@ func (s *Lanes) waiting(counts []storage.Count, paused []string, now time.Time) 
 	for k, w := range all {
 		// In a queue that the process works for it may be the process's own job
 		// that runs.
-		if busy[k.queue] && s.queues[k.queue] == 0 {
+		if busy[k.Queue] && s.queues[k.Queue] == 0 {
 			w.busy = true
 			all[k] = w
 		}
