@@ -1,6 +1,0 @@
-//go:build race
-
-package engine_test
-
-// raced tells that the race detector is on, which makes all some times slower.
-const raced = true
