@@ -63,7 +63,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		return err
 	}
 	defer s.leave()
-	if err := errors.Join(s.usable(), s.notInTx()); err != nil {
+	if err := errors.Join(s.usable(), s.notInTx(1)); err != nil {
 		return err
 	}
 	if err := s.takeTurn(ctx, &s.app); err != nil {
@@ -167,18 +167,19 @@ var openTxs atomic.Int32
 // notInTx returns an error to the function of a Tx that is open. While a Tx of
 // another Store is open too it cannot know whose function it was called by, and
 // returns nil: the call waits then, and ends with [storage.ErrBusy] all the same.
-func (s *Store) notInTx() error {
+// frames is how many calls of Tx are among the callers anyway: one in Tx itself.
+func (s *Store) notInTx(frames int) error {
 	own := s.own.Load()
-	if own == nil || openTxs.Load() != 1 || s.own.Load() != own || !calledByTx() {
+	if own == nil || openTxs.Load() != 1 || s.own.Load() != own || callsOfTx() <= frames {
 		return nil
 	}
 	return errInTx
 }
 
-// calledByTx reports whether Tx of some Store is among the callers. To look for
-// it here is cheaper than to have each Tx find out on which goroutine it runs,
-// which takes 30 microseconds.
-func calledByTx() bool {
+// callsOfTx returns how many calls of Tx, of any Store, are among the callers. To
+// look for them here is cheaper than to have each Tx find out on which goroutine
+// it runs, which takes 30 microseconds.
+func callsOfTx() (found int) {
 	var pcs [32]uintptr
 	for skip, n := 2, len(pcs); n == len(pcs); skip += n {
 		n = runtime.Callers(skip, pcs[:])
@@ -186,11 +187,11 @@ func calledByTx() bool {
 		for more := n > 0; more; {
 			var f runtime.Frame
 			if f, more = frames.Next(); strings.HasSuffix(f.Function, "/sqlite.(*Store).Tx") {
-				return true
+				found++
 			}
 		}
 	}
-	return false
+	return found
 }
 
 // commitWatch notifies the workers of commits of the application. SQLite tells

@@ -311,6 +311,29 @@ func TestStore_Tx_OtherCallsInside(t *testing.T) {
 	}
 }
 
+// Tx of one goroutine waits for that of another.
+func TestStore_Tx_OfAnotherGoroutine(t *testing.T) {
+	_, s, _ := appStore(t, &sqlite.Options{BusyTimeout: 30 * time.Millisecond})
+	ctx := context.Background()
+	open, enough, ended := make(chan bool), make(chan bool), make(chan error)
+	go func() {
+		ended <- s.Tx(ctx, func(*sql.Tx) error {
+			close(open)
+			<-enough
+			return nil
+		})
+	}()
+	<-open
+	err := s.Tx(ctx, func(*sql.Tx) error { return nil })
+	close(enough)
+	if !errors.Is(err, storage.ErrBusy) || strings.Contains(err.Error(), "inside the function of Tx") {
+		t.Errorf("%v, want ErrBusy after having waited", err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // A call inside a Tx of one Store may wait for that of another, which somebody
 // else has open.
 func TestStore_Tx_OfAnotherStore(t *testing.T) {

@@ -104,7 +104,7 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.notInTx(); err != nil {
+	if err := s.notInTx(0); err != nil {
 		return err
 	}
 	r.done = make(chan error, 1)
