@@ -276,7 +276,7 @@ func (w *Worker) config() engine.Config {
 		Queues:        o.Queues,
 		Handlers:      w.handlers,
 		Concurrency:   cmp.Or(o.Concurrency, defaultConcurrency),
-		Lease:         cmp.Or(o.LeaseDuration, defaultLease),
+		LeaseDuration: cmp.Or(o.LeaseDuration, defaultLease),
 		Timeout:       o.Timeout,
 		Grace:         max(cmp.Or(o.Grace, defaultGrace), 0),
 		StuckAfter:    cmp.Or(o.StuckAfter, defaultStuckAfter),

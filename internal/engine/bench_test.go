@@ -46,7 +46,7 @@ func drain(b *testing.B, opts *sqlite.Options) {
 	var left atomic.Int64
 	left.Store(int64(b.N))
 	cfg := engine.Config{
-		Store: store, Queues: []string{"q"}, Concurrency: 16, Lease: lease, Grace: grace, StuckAfter: stuck,
+		Store: store, Queues: []string{"q"}, Concurrency: 16, LeaseDuration: lease, Grace: grace, StuckAfter: stuck,
 		MaxCrashes: 3, MaxSnoozes: 3, MaxRetryAfter: time.Hour, Logger: slog.New(slog.DiscardHandler),
 		Handlers: map[string]engine.Handler{"k": {Run: func(context.Context, *storage.Leased) error {
 			if left.Add(-1) == 0 {

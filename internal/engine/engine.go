@@ -20,7 +20,7 @@ type Config struct {
 	Handlers map[string]Handler // by kind
 
 	Concurrency   int           // handlers at a time
-	Lease         time.Duration // how long a worker keeps a job without a heartbeat
+	LeaseDuration time.Duration // how long a worker keeps a job without a heartbeat
 	Timeout       time.Duration // of an attempt; zero: none
 	Grace         time.Duration // for handlers to end by themselves on a stop
 	StuckAfter    time.Duration // a handler is stuck this long after its context ended

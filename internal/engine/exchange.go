@@ -122,10 +122,10 @@ func (x *exchange) leases() bool { return len(x.from) > 0 }
 func (l *loop) exchange(from []*source, now time.Time) exchange {
 	x := exchange{clock: l.clock()}
 	x.setBack = l.watch.setBack
-	x.LeaseDuration, x.Finish, x.Retention = l.cfg.Lease, l.outcomes.send(), l.cfg.Retention
+	x.LeaseDuration, x.Finish, x.Retention = l.cfg.LeaseDuration, l.outcomes.send(), l.cfg.Retention
 	if reached(l.leases.heartbeatAt, now) {
 		x.Extend = l.leases.extend()
-		l.leases.heartbeatAt = now.Add(l.cfg.Lease / 3)
+		l.leases.heartbeatAt = now.Add(l.cfg.LeaseDuration / 3)
 	}
 	l.lease(from, now, &x)
 	return x

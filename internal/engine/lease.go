@@ -62,7 +62,9 @@ func (s *leases) extended() {
 
 // safe returns until when a lease that was asked for at sent is held for
 // certain.
-func (l *loop) safe(sent time.Time) time.Time { return sent.Add(l.cfg.Lease - l.cfg.Lease/6) }
+func (l *loop) safe(sent time.Time) time.Time {
+	return sent.Add(l.cfg.LeaseDuration - l.cfg.LeaseDuration/6)
+}
 
 // extended takes the results of a heartbeat that was sent at sent.
 func (l *loop) extended(results []storage.ItemResult, sent, now time.Time) {
@@ -149,7 +151,7 @@ func (l *loop) keepLeases(now time.Time) {
 		l.cfg.Logger.Warn("errand: leases cannot be kept without the database", "error", err)
 		return
 	}
-	late := time.Now().Add(-l.cfg.Lease / 12) // half of the time between safe and the end of a lease
+	late := time.Now().Add(-l.cfg.LeaseDuration / 12) // half of the time between safe and the end of a lease
 	for _, a := range l.leases.held {
 		if !a.lost && a.safe.After(late) {
 			a.safe = latest(a.safe, l.safe(now))

@@ -24,7 +24,7 @@ func (l *loop) makeOffers() {
 	}
 	for _, s := range l.sources.all {
 		if s.throttle == nil {
-			s.offer = h.Offer(s.Want, l.cfg.Lease, func(jobs []storage.Leased, began time.Time) {
+			s.offer = h.Offer(s.Want, l.cfg.LeaseDuration, func(jobs []storage.Leased, began time.Time) {
 				l.mail.hand(handed{from: s, jobs: jobs, began: began})
 			})
 			l.sources.offering = true

@@ -54,12 +54,12 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 			l.turnBack(a)
 		case suspect:
 			l.reports.suspect(a.job)
-			l.leases.hold(a, sent, l.cfg.Lease)
+			l.leases.hold(a, sent, l.cfg.LeaseDuration)
 			a.suspect = true
 			l.ready.suspects.waiting = append(l.ready.suspects.waiting, a)
 			l.startReady(time.Now())
 		default:
-			l.leases.hold(a, sent, l.cfg.Lease)
+			l.leases.hold(a, sent, l.cfg.LeaseDuration)
 			l.ready.waiting = append(l.ready.waiting, a)
 		}
 	}

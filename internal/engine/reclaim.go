@@ -25,7 +25,7 @@ func (l *loop) newReclaim(now time.Time) *chore {
 	c.prepare = func(asked time.Time) task {
 		clock := l.clock()
 		return func(ctx context.Context) (func(time.Time), error) {
-			jobs, err := l.cfg.Store.Reclaim(ctx, clock, time.Since(origin), l.cfg.Lease, reclaimMost)
+			jobs, err := l.cfg.Store.Reclaim(ctx, clock, time.Since(origin), l.cfg.LeaseDuration, reclaimMost)
 			return func(now time.Time) {
 				first = false
 				c.due = onMono(asked.Add(reclaimEvery))

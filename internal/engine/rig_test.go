@@ -64,7 +64,7 @@ func newRigOn(t *testing.T, db *storagetest.Memory, app storage.Store) *rig {
 	r := &rig{t: t, db: db, app: app, logs: &logs{}, store: &spy{Store: db.Open()}}
 	r.cfg = engine.Config{
 		Store: r.store, Queues: []string{"q"}, Handlers: map[string]engine.Handler{},
-		Concurrency: 4, Lease: lease, Grace: grace, StuckAfter: stuck,
+		Concurrency: 4, LeaseDuration: lease, Grace: grace, StuckAfter: stuck,
 		MaxCrashes: 3, MaxSnoozes: 3, MaxRetryAfter: time.Hour, Retention: storage.Retention{Default: 24 * time.Hour},
 		Policy: thrice.Delivery(), Suspects: new(engine.Gate), Logger: slog.New(slog.NewTextHandler(r.logs, nil)),
 	}

@@ -92,7 +92,7 @@ func (l *loop) advance(now time.Time) bool {
 		s.enter(ending, now.Add(l.cfg.StuckAfter))
 	}
 	if s.stage == ending && (idle || s.over(now)) {
-		s.enter(flushing, now.Add(l.cfg.Lease))
+		s.enter(flushing, now.Add(l.cfg.LeaseDuration))
 	}
 	switch s.stage {
 	case flushing:
