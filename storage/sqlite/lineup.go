@@ -366,6 +366,7 @@ func (r *jobRow) set(lane int64, v []driver.Value) error {
 	if rest, ok := v[9].(string); ok {
 		return r.setRest(rest)
 	}
+	r.plain = r.Headers == nil && !r.UniqueKey.Valid
 	return nil
 }
 

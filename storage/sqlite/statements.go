@@ -85,6 +85,11 @@ func (s *statements) bind(args ...any) ([]driver.NamedValue, error) {
 			a = int64(n)
 		case uint32:
 			a = int64(n)
+		case bool:
+			a = int64(0)
+			if n {
+				a = int64(1)
+			}
 		default:
 			v, err := driver.DefaultParameterConverter.ConvertValue(a)
 			if err != nil {
