@@ -157,7 +157,7 @@ func isNil(v any) bool {
 	return r.Kind() == reflect.Pointer && r.IsNil()
 }
 
-// jobOptions checks what is a matter of numbers, texts and times; place goes
+// jobOptions checks the priority, the times and the unique key of a job; place goes
 // before the names of the fields.
 func (f *faults) jobOptions(place string, o *JobOptions) {
 	if o.Priority < minPriority || o.Priority > maxPriority {

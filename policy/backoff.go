@@ -93,8 +93,8 @@ func (b Backoff) increment(span uint64, k, last int) uint64 {
 		return mulDiv(span, uint64(k), uint64(last))
 	}
 	// Numerator and denominator are divided by base^last, so that nothing
-	// overflows however long the phase is: what is too small for a float64
-	// becomes 0, which is what it rounds to. As k >= 1, the subtraction cancels
+	// overflows however long the phase is: a quotient too small for a float64
+	// becomes 0, to which it rounds. As k >= 1, the subtraction cancels
 	// no more than one bit. The conversions keep a compiler from fusing the
 	// operations, so that all architectures compute the same.
 	num, den := pow(float64(k-last))-pow(float64(-last)), 1-pow(float64(-last))

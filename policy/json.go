@@ -61,8 +61,8 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 // encoding/json, null changes nothing; nor does an error.
 func (p *Policy) UnmarshalJSON(data []byte) error { return unmarshal(data, p, ParsePolicy) }
 
-// ParsePolicy reads a retry section, which is what [Policy.MarshalJSON]
-// writes, by the limits of a profile. A member that is missing or null has the
+// ParsePolicy reads a retry section, the form that [Policy.MarshalJSON] writes,
+// by the limits of a profile. A member that is missing or null has the
 // default of SNS: delays of 20 s, 3 retries of which none is in another phase
 // than the backoff, "linear"; the jitter is "equal". Profile queue also takes
 // delays as Go writes durations ("1.5s"). Members that are unknown or given

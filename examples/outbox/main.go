@@ -5,7 +5,7 @@
 // was, and its last line accounts for every event.
 //
 // Read main.go, events.go and deliver.go to see how errand is used. The other
-// files are the partner (receiver.go, order.go, ledger.go) and what is shown
+// files are the partner (receiver.go, order.go, ledger.go) and the display
 // (progress.go, accounting.go).
 package main
 
@@ -148,8 +148,8 @@ func (o *outbox) settle(ctx context.Context) error {
 	}
 }
 
-// tally asks where the events are. Finished jobs are deleted after a day, so
-// what is neither live nor dead is delivered.
+// tally counts where the events are. Finished jobs are deleted after a day, so an
+// event that is neither live nor dead counts as delivered.
 func (o *outbox) tally(ctx context.Context) (tally, error) {
 	counts, err := o.q.Counts(ctx)
 	if err != nil {

@@ -30,9 +30,8 @@ type amount struct {
 
 var currencies = []string{"BRL", "EUR", "GBP", "INR", "JPY", "KWD", "PLN", "SEK", "USD"}
 
-// check says what is malformed about an event. The same event always gets
-// the same answer, so sending it again cannot help: that is what makes a
-// failure permanent.
+// check returns what is malformed about an event. The same event always gets the
+// same answer, so sending it again cannot help: the failure is permanent.
 func (e order) check() error {
 	if e.Order == "" {
 		return errors.New("order is missing")

@@ -55,5 +55,5 @@ func (p *progress) end() {
 	p.last = tally{}
 }
 
-// print ignores errors: whoever closed the output does not want to know.
+// print ignores errors: if the output was closed nobody reads it.
 func (p *progress) print(text string) { _, _ = p.out.WriteString(text) }
