@@ -15,11 +15,11 @@ type Handoff interface {
 	// Offers have their turn in the order they were made; nothing is done for an
 	// offer if what was inserted has been leased to those before.
 	//
-	// The jobs are passed to receive, in the order they should start, after the
-	// commit and before the call returns, also if its caller has given up.
-	// began is a moment before the leases' beginning, as time.Now returns it.
-	// receive must not block, and may be called by several goroutines at a time;
-	// the jobs are its to keep.
+	// The jobs are passed to receive, in the order they should start, after
+	// the commit and before the call returns, also if its caller has given up.
+	// began is a reading of time.Now before the leases began. receive must not
+	// block, and may be called by several goroutines at a time; the jobs are
+	// its to keep.
 	Offer(want Want, lease time.Duration, receive func(jobs []Leased, began time.Time)) Offer
 }
 

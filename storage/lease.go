@@ -41,15 +41,15 @@ type Exchange struct {
 	Finish []Finish
 	// Retention is that of the jobs which end here.
 	Retention Retention
-	// Wants are the jobs to lease. Of those that are due and match any of them,
-	// the highest priority goes first, then the earliest due, then the first
-	// enqueued. Each job counts for the first Want that it matches and that has
-	// room for one more; a job for which no Want has room is passed over. The
-	// last one is that which brings the args and headers of all together to
-	// [LeaseBytes], so that what waits for a handler takes little memory. A lease
-	// raises the job's attempt by one. If an N is positive at least 1,000 due
-	// scheduled jobs, the earliest first, of any kind and queue, are made ready
-	// before.
+	// Wants are the jobs to lease. Of those that are due and match any of
+	// them, the highest priority goes first, then the earliest due, then the
+	// first enqueued. Each job counts for the first Want that it matches and
+	// whose N is not reached; a job for which all are reached is passed over.
+	// The last one is that which brings the args and headers of all together
+	// to [LeaseBytes], so that what waits for a handler takes little memory. A
+	// lease raises the job's attempt by one. If an N is positive at least
+	// 1,000 due scheduled jobs, the earliest first, of any kind and queue, are
+	// made ready before.
 	Wants []Want
 }
 
@@ -110,9 +110,9 @@ type Finish struct {
 	Lease
 	Outcome Outcome
 	DueAt   time.Time // of a job that is put back; zero: at once, but see [Effect]
-	Reason  Reason
-	Error   string
-	Policy  []byte
+	Reason  Reason    // of a job that dies
+	Error   string    // of a job that ends
+	Policy  []byte    // in effect for a job that dies
 	// Failure is appended to the history, with the attempt of the job and the
 	// time of the call, unless nil.
 	Failure *NewFailure

@@ -62,7 +62,7 @@ type Plan struct {
 	Paused   bool
 	// Next is the next tick; zero if there is none, or none is known yet.
 	Next time.Time
-	// Through is up to where all ticks are decided; zero if none is.
+	// Through is the time up to which all ticks are decided; zero if none is.
 	Through time.Time
 }
 
@@ -156,8 +156,8 @@ type Timekeeper interface {
 	// now if its delay began after now; a ready job that was due later is due
 	// now, and a dead one that died later died now. Scheduled jobs that were
 	// enqueued with a DueAt stay, and so does the time for which finished ones
-	// are kept. Notify tells of due times that become earlier. One call is one
-	// bounded step over the jobs whose key is greater than after: call again
-	// with after set to the result until that is zero.
+	// are kept. A due time that becomes earlier is an [Event] of Notify. One
+	// call is one bounded step over the jobs whose key is greater than after:
+	// call again with after set to the result until that is zero.
 	StepClock(ctx context.Context, now time.Time, after int64) (next int64, err error)
 }

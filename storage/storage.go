@@ -121,8 +121,8 @@ type Store interface {
 }
 
 // Marker is implemented by a Store that notes which handlers run. The notes
-// outlive the process but not the machine, cost no transaction, and are what
-// tells Reclaim who crashed.
+// outlive the process but not the machine, cost no transaction, and show
+// Reclaim which handlers were running.
 //
 // A Store without it cannot know whether a handler runs. Reclaim returns every
 // attempt as [Cut], so that a job which kills its process is run again without

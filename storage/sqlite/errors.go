@@ -36,9 +36,10 @@ func translate(err error) error {
 		return err
 	}
 	var sentinel error
+	hint := ""
 	switch e.Code() & 0xff {
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_PROTOCOL:
-		sentinel = storage.ErrBusy
+		sentinel, hint = storage.ErrBusy, " (is a transaction of this program still open?)"
 	case lib.SQLITE_FULL:
 		sentinel = storage.ErrFull
 	case lib.SQLITE_READONLY, lib.SQLITE_PERM:
@@ -53,10 +54,7 @@ func translate(err error) error {
 	if errors.Is(err, sentinel) {
 		return err
 	}
-	if sentinel == storage.ErrBusy {
-		err = fmt.Errorf("%w (is a transaction of this program still open?)", err)
-	}
-	return fmt.Errorf("%w: %w", sentinel, err)
+	return fmt.Errorf("%w: %w%s", sentinel, err, hint)
 }
 
 // unread puts [storage.ErrCorrupt] before an error of Scan about a value that does

@@ -258,7 +258,7 @@ It does not wait for receive.`, func(f *fixture) {
 		w.took("with the next of its own", e[0].ID, f.add(newJob())[0])
 	}},
 
-	{"handoff_began", `began is a moment before the leases' beginning, as time.Now returns it.`, func(f *fixture) {
+	{"handoff_began", `began is a reading of time.Now before the leases began.`, func(f *fixture) {
 		var began time.Time
 		o := f.offerTo(f.s, usual, hold, func(_ []storage.Leased, at time.Time) { began = at })
 		o.Capacity(1)

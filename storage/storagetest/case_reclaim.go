@@ -275,7 +275,7 @@ Cancelling is true if the job had been asked to stop.`, func(f *fixture) {
 		f.takes(f.s, 0, again.Lease, storage.Unstarted)
 	}},
 
-	{"fate_many_notes", `The notes outlive the process but not the machine, cost no transaction, and are what tells Reclaim who crashed.`, func(f *fixture) {
+	{"fate_many_notes", `The notes outlive the process but not the machine, cost no transaction, and show Reclaim which handlers were running.`, func(f *fixture) {
 		a := f.db.Open()
 		want := map[int64]storage.Fate{}
 		for round := range 5 {

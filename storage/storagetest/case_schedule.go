@@ -56,7 +56,7 @@ Slices passed in belong to the caller again when the call returns; slices return
 	}},
 
 	{"schedule_bare", `Next is the next tick; zero if there is none, or none is known yet.
-Through is up to where all ticks are decided; zero if none is.
+Through is the time up to which all ticks are decided; zero if none is.
 Args []byte // not nil
 Headers []byte // nil: none
 Policy []byte // nil: decided when an attempt fails`, func(f *fixture) {
