@@ -223,7 +223,7 @@ func TestFault_StopDoesNotWaitForAStoreThatHangs(t *testing.T) {
 }
 
 // A store that is full may still take outcomes and heartbeats. They go alone,
-// and what is to be leased is asked for by itself until there is room again.
+// and what is to be leased is asked for by itself until there is space again.
 func TestFault_FullStoreTakesOutcomes(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var once sync.Once

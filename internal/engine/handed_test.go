@@ -160,15 +160,15 @@ func TestOffer_NoRoomWhileTheStoreFails(t *testing.T) {
 		r.wantState(first, storage.Running, storage.Counters{Attempt: 1})
 		second := r.enqueue("k", 1)[0]
 		r.wantState(second, storage.Ready, storage.Counters{})
-		if s.room() != 0 {
-			t.Errorf("there is room for %d", s.room())
+		if s.capacity() != 0 {
+			t.Errorf("there is capacity for %d", s.capacity())
 		}
 		r.store.failing(nil)
 		pass(5 * time.Second)
 		r.wantState(first, storage.Done, storage.Counters{Attempt: 1})
 		r.wantState(second, storage.Done, storage.Counters{Attempt: 1})
-		if s.room() != r.cfg.Concurrency {
-			t.Errorf("there is room for %d afterwards", s.room())
+		if s.capacity() != r.cfg.Concurrency {
+			t.Errorf("there is capacity for %d afterwards", s.capacity())
 		}
 	})
 }
@@ -182,7 +182,7 @@ func TestOffer_HeartbeatsExtendTheLease(t *testing.T) {
 		began := time.Now()
 		id := r.enqueue("k", 1)[0]
 		pass(5 * lease / 2)
-		got := beats(r.store.since(0), 1)
+		got := heartbeats(r.store.since(0), 1)
 		if len(got) != 7 || got[0].at.Sub(began) != lease/3 || cause.err() != nil {
 			t.Fatalf("%d heartbeats, want 7; the handler ended by %v", len(got), cause.err())
 		}

@@ -46,8 +46,8 @@ func untilClosed(c chan struct{}) handle {
 	}
 }
 
-// beats returns the exchanges that extended n leases.
-func beats(calls []call, n int) []call {
+// heartbeats returns the exchanges that extended n leases.
+func heartbeats(calls []call, n int) []call {
 	return slices.DeleteFunc(calls, func(c call) bool { return len(c.x.Extend) != n })
 }
 
@@ -61,7 +61,7 @@ func TestLease_HeartbeatExtendsAllLeasesEveryThird(t *testing.T) {
 		pass(5 * time.Second)
 		r.enqueue("k", 2)
 		pass(31 * time.Second)
-		got := beats(r.store.since(0), 3)
+		got := heartbeats(r.store.since(0), 3)
 		if len(got) != 3 {
 			t.Fatalf("%d heartbeats for 3 leases, want 3", len(got))
 		}

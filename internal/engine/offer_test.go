@@ -16,15 +16,15 @@ import (
 )
 
 // handing is a slowStore that hands jobs over, and notes for how many it is
-// told that there is room.
+// told that there is capacity.
 type handing struct {
 	*slowStore
 	passing func() // before jobs are passed on; nil: nothing
 
-	mu     sync.Mutex
-	rooms  map[*handingOffer]int
-	handed int
-	saying func(o storage.Offer, n int)
+	mu         sync.Mutex
+	capacities map[*handingOffer]int
+	handed     int
+	saying     func(o storage.Offer, n int)
 }
 
 type handingOffer struct {
@@ -59,12 +59,12 @@ func (o *handingOffer) Capacity(n int) {
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
 	if !o.closed {
-		o.of.rooms[o] = n
+		o.of.capacities[o] = n
 	}
 }
 
-// onRoom has f called whenever the store is about to be told of room.
-func (s *handing) onRoom(f func(o storage.Offer, n int)) {
+// onCapacity has f called whenever the store is about to be told a capacity.
+func (s *handing) onCapacity(f func(o storage.Offer, n int)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.saying = f
@@ -82,15 +82,15 @@ func (o *handingOffer) Close() {
 	o.of.mu.Lock()
 	defer o.of.mu.Unlock()
 	o.closed = true
-	delete(o.of.rooms, o)
+	delete(o.of.capacities, o)
 }
 
-// room is what there is for all offers.
-func (s *handing) room() (n int) {
+// capacity returns the capacity of all offers.
+func (s *handing) capacity() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, room := range s.rooms {
-		n += room
+	for _, c := range s.capacities {
+		n += c
 	}
 	return n
 }
@@ -99,7 +99,7 @@ func (s *handing) room() (n int) {
 func (s *handing) open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.rooms)
+	return len(s.capacities)
 }
 
 // count is how many jobs were handed over.
@@ -111,7 +111,7 @@ func (s *handing) count() int {
 
 // handOver has the store of r hand over what r enqueues.
 func (r *rig) handOver() *handing {
-	s := &handing{slowStore: &slowStore{spy: r.store}, rooms: map[*handingOffer]int{}}
+	s := &handing{slowStore: &slowStore{spy: r.store}, capacities: map[*handingOffer]int{}}
 	r.cfg.Store, r.app = s, r.store.Store
 	return s
 }
@@ -179,46 +179,46 @@ func TestOffer_NotWhileAnExchangeLeases(t *testing.T) {
 		r.start()
 		goOn := s.keepBack()
 		r.elsewhere("k") // is found by an exchange
-		if n := len(r.store.of("exchange", 0)); n == 0 || s.room() != 0 {
-			t.Fatalf("%d exchanges, and room for %d while one is in flight", n, s.room())
+		if n := len(r.store.of("exchange", 0)); n == 0 || s.capacity() != 0 {
+			t.Fatalf("%d exchanges, and capacity for %d while one is in flight", n, s.capacity())
 		}
 		id := r.enqueue("k", 1)[0]
 		r.wantState(id, storage.Ready, storage.Counters{})
 		goOn()
 		synctest.Wait()
 		r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
-		if n := runs.Load(); n != 2 || s.count() != 0 || s.room() != r.cfg.Concurrency {
-			t.Errorf("%d runs, %d handed over, room for %d", n, s.count(), s.room())
+		if n := runs.Load(); n != 2 || s.count() != 0 || s.capacity() != r.cfg.Concurrency {
+			t.Errorf("%d runs, %d handed over, capacity for %d", n, s.count(), s.capacity())
 		}
 	})
 }
 
-// roomAtExchange notes the most room there is when an exchange comes that
+// capacityAtExchange notes the largest capacity when an exchange comes that
 // leases.
-type roomAtExchange struct {
+type capacityAtExchange struct {
 	*handing
 	most int
 }
 
-func (s *roomAtExchange) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+func (s *capacityAtExchange) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 	if x.Wanted() > 0 {
-		s.most = max(s.most, s.room())
+		s.most = max(s.most, s.capacity())
 	}
 	return s.handing.Exchange(ctx, now, x)
 }
 
 func TestOffer_RoomEndsBeforeTheExchange(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		s := &roomAtExchange{handing: r.handOver()}
+		s := &capacityAtExchange{handing: r.handOver()}
 		r.cfg.Store = s
-		s.onRoom(func(storage.Offer, int) { dawdle() }) // an exchange could overtake the word
+		s.onCapacity(func(storage.Offer, int) { dawdle() }) // an exchange could overtake the word
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
 		r.start()
 		for range 20 {
 			r.elsewhere("k")
 		}
 		if s.most != 0 {
-			t.Errorf("an exchange asked for jobs while there was room for %d elsewhere", s.most)
+			t.Errorf("an exchange asked for jobs while there was capacity for %d elsewhere", s.most)
 		}
 	})
 }
@@ -248,12 +248,12 @@ func TestOffer_NotBeyondTheFreeRunners(t *testing.T) {
 				r.handle("throttled", untilClosed(goOn))
 				c.change(r)
 				r.start()
-				if s.open() != c.offers || s.room() != 4 {
-					t.Fatalf("%d offers with room for %d, want %d with room for 4", s.open(), s.room(), c.offers)
+				if s.open() != c.offers || s.capacity() != 4 {
+					t.Fatalf("%d offers with capacity for %d, want %d with capacity for 4", s.open(), s.capacity(), c.offers)
 				}
 				ids := r.enqueue("k", 1)
-				if s.room() != 3 {
-					t.Errorf("room for %d beside one, want 3", s.room())
+				if s.capacity() != 3 {
+					t.Errorf("capacity for %d beside one, want 3", s.capacity())
 				}
 				var jobs []storage.NewJob
 				for i := range 10 {
@@ -261,22 +261,22 @@ func TestOffer_NotBeyondTheFreeRunners(t *testing.T) {
 				}
 				ids = append(ids, r.add(jobs...)...)
 				for range 2 {
-					if n := r.states(ids...); n[storage.Running] != 4 || n[storage.Ready] != 7 || s.count() != 4 || s.room() != 0 {
-						t.Errorf("states %v with %d handed over and room for %d, want 4 running", n, s.count(), s.room())
+					if n := r.states(ids...); n[storage.Running] != 4 || n[storage.Ready] != 7 || s.count() != 4 || s.capacity() != 0 {
+						t.Errorf("states %v with %d handed over and capacity for %d, want 4 running", n, s.count(), s.capacity())
 					}
 					pass(time.Minute)
 				}
 				close(goOn)
 				synctest.Wait()
-				if n := r.states(ids...); n[storage.Done] != 11 || s.room() != 4 {
-					t.Errorf("in the end: states %v, and room for %d", n, s.room())
+				if n := r.states(ids...); n[storage.Done] != 11 || s.capacity() != 4 {
+					t.Errorf("in the end: states %v, and capacity for %d", n, s.capacity())
 				}
 			})
 		})
 	}
 }
 
-// Jobs that come while the loop is busy, or just says how much room there is,
+// Jobs that come while the loop is busy, or just says how much capacity there is,
 // are counted.
 func TestOffer_CountsWhatComesMeanwhile(t *testing.T) {
 	for _, c := range []struct {
@@ -302,7 +302,7 @@ func TestOffer_CountsWhatComesMeanwhile(t *testing.T) {
 						if _, err := r.app.Enqueue(t.Context(), time.Now(), jobs); err != nil {
 							t.Error(err)
 						}
-						passing <- struct{}{} // or there is no room
+						passing <- struct{}{} // or there is no capacity
 					}()
 					<-passing
 					dawdle()
@@ -317,7 +317,7 @@ func TestOffer_CountsWhatComesMeanwhile(t *testing.T) {
 					return time.Now()
 				})
 				r.start()
-				s.onRoom(func(o storage.Offer, n int) {
+				s.onCapacity(func(o storage.Offer, n int) {
 					if saying.CompareAndSwap(true, false) {
 						add(c.while)
 						o.Capacity(n)
