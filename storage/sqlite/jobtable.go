@@ -270,9 +270,10 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 		}
 	}
 	t.move(f.Lane, from, to)
-	if to == dead {
+	switch to {
+	case dead:
 		t.refer(e.inEffect, 1)
-	} else if to == 0 {
+	case 0:
 		t.refer(f.Policy, -1)
 	}
 	if e.state != 0 {
