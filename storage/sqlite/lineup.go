@@ -26,8 +26,8 @@ const (
 	// fewLanes may simply be opened, to find out whether there is anything in
 	// them.
 	fewLanes = 4
-	// readAhead is how many jobs of a lane are read at a time if a merge takes
-	// fewer of each, and mostAhead how many are kept then, of all lanes.
+	// readAhead is how many jobs of a lane are read at a time if there are many
+	// lanes and a merge takes fewer of each. mostAhead bounds how many are kept.
 	readAhead = 8
 	mostAhead = 8192
 )
@@ -413,7 +413,7 @@ func (s *statements) merge(l *lineup, wants []storage.Want) (out []jobRow, err e
 	left, n := s.toLease(wants)
 	defer func() { s.merged = out }()
 	most := 1
-	if n < readAhead*len(l.order) && s.lineups.read < mostAhead {
+	if lanes := len(l.order); lanes > fewLanes && n < readAhead*lanes && s.lineups.read < mostAhead {
 		most = readAhead
 	}
 	err = s.hold(func() error {
