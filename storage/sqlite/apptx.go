@@ -47,9 +47,9 @@ const tellEach = 10 * time.Millisecond
 
 // Tx implements [storage.TxEnqueuer]. The transaction begins IMMEDIATE on a
 // connection of its own and takes its turn with the writer, which waits
-// meanwhile: fn should be short. Whatever writes, but for EnqueueTx and CancelTx,
-// would wait for fn: called by fn it gives [storage.ErrBusy] at once. Close must not
-// be called. After an error of the database in EnqueueTx or CancelTx the transaction is
+// meanwhile: fn should be short. Any call that writes, except EnqueueTx and
+// CancelTx, would wait for fn: called by fn it returns [storage.ErrBusy] at once. fn
+// must not call Close. After an error of the database in EnqueueTx or CancelTx the transaction is
 // not committed, even if fn returns nil.
 //
 // The connection is in SQLite's defensive mode. It has the settings foreign_keys,
@@ -124,8 +124,8 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	return nil
 }
 
-// end waits for an EnqueueTx that is under way, lets no other one begin, and
-// tells whether one failed.
+// end waits for an EnqueueTx or CancelTx under way, and lets no other begin. It
+// returns an error if one has failed.
 func (o *ownTx) end() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

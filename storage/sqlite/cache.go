@@ -46,9 +46,9 @@ func (c *cache) stale(generation int64) bool {
 	return c.generation != generation
 }
 
-// reload reads what may have changed: of the lanes those that are new. In a
-// transaction it comes before any change, so that only what is committed is
-// kept.
+// reload reads what may have changed; of the lanes only the new ones. In a
+// transaction it must come before any change, so that the cache holds committed
+// facts alone.
 func (c *cache) reload(db asker, generation int64) error {
 	c.mu.RLock()
 	last := c.last

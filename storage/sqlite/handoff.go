@@ -104,7 +104,7 @@ func (f *fresh) add(key int64, lane laneName) {
 	f.lanes[lane]++
 }
 
-// remove forgets those that were leased.
+// remove forgets the jobs of f that were leased.
 func (f *fresh) remove(jobs []storage.Leased) {
 	for _, j := range jobs {
 		if j.Key >= f.first {

@@ -34,7 +34,7 @@ const (
 
 // lineups is what a connection knows of the ready jobs of each set of wants, so that
 // an exchange looks only into lanes that it leases from: a worker may have
-// thousands. It holds as long as nobody else writes.
+// thousands. It is right as long as no other connection writes.
 type lineups struct {
 	version uint32    // of the database, for which it holds
 	all     []*lineup // the one used last comes first
@@ -196,7 +196,7 @@ func (l *lineup) find(lane int64) (int, bool) {
 	return slices.BinarySearchFunc(l.lanes, lane, func(b berth, lane int64) int { return int(b.lane - lane) })
 }
 
-// add adds lanes, which are sorted and come after those that there are.
+// add adds lanes. They must be sorted, and come after the lanes of l.
 func (l *lineup) add(lanes []namedLane) {
 	if len(lanes) == 0 {
 		return
@@ -394,8 +394,8 @@ func (r *jobRow) setRest(text string) error {
 // place returns that of the job in the common order.
 func (r *jobRow) place() place { return place{r.Priority, r.DueAt, r.ID} }
 
-// head reads the ready jobs of a lane for one merge: those that were read ahead,
-// then those of a statement.
+// head reads the ready jobs of a lane for one merge: the jobs that were read ahead,
+// then the rows of a statement.
 type head struct {
 	*ahead
 	lane  int64
@@ -459,7 +459,7 @@ func (s *statements) merge(l *lineup, wants []storage.Want) (out []jobRow, err e
 	return out, err
 }
 
-// merger is what one merge has open.
+// merger is the state of one merge.
 type merger struct {
 	*statements
 	visited []*berth

@@ -147,8 +147,8 @@ func (s *statements) plain(text string) error {
 	})
 }
 
-// row runs a query for at most one row; [sql.ErrNoRows] if there is none. What
-// it returns as []byte is nobody else's.
+// row runs a query for at most one row; [sql.ErrNoRows] if there is none. A
+// []byte in dest belongs to the caller.
 func (s *statements) row(text string, args []any, dest ...any) error {
 	found := false
 	err := s.rows(text, args, func(rows driver.Rows) error {
