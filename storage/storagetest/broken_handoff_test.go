@@ -133,6 +133,7 @@ var handoffFaults = []fault{
 		}
 		return h
 	}},
+	{"there is no capacity at first", "handoff_leases", offering(func(o *faultyOffer) { o.capacity = 0 })},
 	{"there is capacity at first", "handoff_capacity", offering(func(o *faultyOffer) { o.capacity = max(o.capacity, 1) })},
 	{"capacity is used up before receive has a say", "handoff_capacity_in_receive", offering(func(o *faultyOffer) {
 		take := o.receive

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -108,6 +109,18 @@ var jobFaults = []fault{
 		for i, f := range x.Finish {
 			if f.Reason == storage.ReasonCrashed && f.Failure == nil {
 				x.Finish[i].Failure = &storage.NewFailure{}
+			}
+		}
+	})},
+	{"a death without a reason is taken", "item_refused_unchanged", before(func(_ *Memory, x *storage.Exchange) {
+		for i, f := range x.Finish {
+			x.Finish[i].Reason = cmp.Or(f.Reason, storage.ReasonPermanent)
+		}
+	})},
+	{"a job put back loses its place", "outcome_returned_place", before(func(_ *Memory, x *storage.Exchange) {
+		for i, f := range x.Finish {
+			if f.Outcome == storage.OutcomeReturned {
+				x.Finish[i].Outcome = storage.OutcomeInterrupted
 			}
 		}
 	})},
