@@ -14,8 +14,8 @@
 //	err = w.Run(ctx) // until ctx ends
 //
 // The folder docs has a page each on production, retries, transactions, unique keys,
-// releases, testing, jobs that do not run, schedules, operations, guarantees and
-// performance.
+// releases, testing, jobs that do not run, schedules, operations, guarantees,
+// performance and architecture.
 //
 // # Words and states
 //
@@ -23,7 +23,7 @@
 // one run of the handler. A retry is an attempt after a failure; its index alone
 // decides the delay. A lease is the right to run a job for a time; a heartbeat
 // extends it while the handler runs. A worker is a pool of handlers in a process.
-// An instance is a process that has the file open.
+// An instance is a store that has the database open, in one process.
 //
 // A job is in exactly one [State], and every transition is one transaction:
 //
@@ -34,48 +34,51 @@
 //	cancelled   finished; kept for Options.Retention
 //	dead        in the dead letters, until redriven or purged
 //
-// Ready jobs start by priority, then by due time, then in the order in which they
-// were enqueued. A job has four counters: attempts; retries, which only failures
-// advance; crashes in a row; snoozes.
+// Ready jobs are leased by priority, then by due time, then in the order in which
+// they were enqueued. A worker leases up to 480 jobs ahead of its handlers: a job
+// enqueued later waits for these, whatever its priority. A job has four counters:
+// attempts; retries, which only failures advance; crashes in a row; snoozes.
 //
 // # Handlers
 //
 // What a handler returns is its verdict, also when wrapped:
 //
 //	nil                  done
-//	any error            failed: a retry by the policy, or dead as exhausted
 //	Permanent(err)       dead at once
 //	RetryAfter(d, err)   failed: a retry, not before d
 //	Snooze(d, err)       again after d; no failure
 //	Cancel(err)          finished as cancelled
+//	any other error      failed; classified by rules, see below
 //
 // [VerdictOf] reads the verdict from an error, for tests. A panic and
 // runtime.Goexit are failed attempts; their stack is kept. Args that do not decode
 // are failed attempts too; without retries left the job is dead with reason decode.
 // Other errors are classified by the rules of package policy, or by those of the
 // kind or queue: an HTTP status 404 is permanent; 429 and 503 are retried, not
-// before their Retry-After. The handler's context ends with a cause, never
-// permanent: [ErrCancelled], [ErrLeaseLost], [ErrShutdown] or
-// [context.DeadlineExceeded].
+// before their Retry-After. The handler's context ends with one of these causes:
+// [ErrCancelled], [ErrLeaseLost], [ErrShutdown] or [context.DeadlineExceeded]. An
+// error that comes from that end is never classified as permanent.
 //
 // The delivery policy in effect is the job's own, else its kind's, else its
 // queue's, else that of [Options]. It is looked up when the attempt fails. A policy
-// may be a retry policy or a whole document, as Amazon SNS has them; the rule holds
-// for each section of a document. A queue's document can disable those of kinds and
-// jobs. The throttle of a queue or kind limits the attempts a second of all workers
-// of a Queue together. After an error of class throttled, the document's policy for
-// throttling holds if there is one; the retry index goes on counting.
+// may be a retry policy or a whole document, as Amazon SNS has them; of a document
+// each section is looked up in this order by itself. A queue's document can disable
+// those of kinds and jobs. The throttle of a queue or kind limits the attempts a
+// second of all workers of a Queue together. After an error of class throttled the
+// document's policy for throttling holds, if any; the retry index goes on counting.
 //
 // # Guarantees
 //
 //  1. An acknowledged Enqueue survives kill -9, a crash of the system and a power
-//     cut. With [Relaxed] a crash of the system or a power cut loses the last commits.
-//  2. At least once. An attempt that has not failed is repeated only if its lease
-//     was lost; the late attempt's outcome is refused. Handlers must bear that.
-//  3. A job whose process dies while its handler runs comes back after 1 s. After
-//     [WorkerOptions].MaxCrashes crashes in a row it is dead with reason crashed: a
-//     poison job cannot loop. A job that was leased but not started is not charged.
-//     No crash is counted for a reboot, a power cut or a kill during a shutdown.
+//     cut. With [Relaxed] the last commits may be lost in the latter two cases.
+//  2. At least once. An attempt that has not failed is repeated only if its handler
+//     snoozed, if a stop cut it off, or if its lease was lost; in the last case its
+//     late outcome is refused. Handlers must bear that.
+//  3. A job whose process dies while its handler runs comes back as soon as a worker
+//     recovers it, 1 s after its start at the earliest. It is dead with reason
+//     crashed after [WorkerOptions].MaxCrashes crashes in a row, or after the first
+//     if its policy has no retries: a poison job cannot loop. No crash is counted
+//     for a job not yet started, a reboot, a power cut or a kill during a shutdown.
 //  4. No job starts before it is due, on the queue's clock.
 //  5. Shutdown, an unknown kind, a pause, an empty retry budget and a snooze use
 //     up no retry.
@@ -119,16 +122,15 @@
 // [Worker.Run] stops when its context ends, or when [Worker.Shutdown] is called. It
 // takes no more jobs, returns those that it has not started, and lets handlers run
 // for the grace. Then it cancels their contexts with [ErrShutdown], waits a little,
-// and writes the outcomes. An interrupted job runs again, with nothing used up. A
-// handler that ignores its context is logged with its stack, and Run returns
-// [ErrStuck]. Run returns when all that it started has ended. Close the queue after
-// that.
+// and writes the outcomes. An interrupted job runs again, with nothing used up. Run
+// returns when all that it started has ended, unless a handler ignores its context:
+// then that is logged with its stack, and Run returns [ErrStuck]. Close the queue
+// after that.
 //
 // # Testing
 //
 // A queue on a file in t.TempDir() is quick; [Relaxed] makes it quicker. To control
 // time, set [Options].Clock or run inside testing/synctest: see docs/testing.md.
-// Other stores pass the suite in package storage/storagetest.
 //
 // # The house
 //

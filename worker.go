@@ -232,7 +232,8 @@ func decodeJob[A Args](l *storage.Leased) (*Job[A], error) {
 // order. It leases no more jobs, and returns those that were not started. Handlers
 // have Grace to end by themselves. Then their contexts are cancelled with cause
 // [ErrShutdown]; an interrupted job is ready again, with nothing used up. Outcomes
-// are written. Run returns when all that it started has ended.
+// are written. Run returns when all that it started has ended, unless a handler is
+// stuck.
 //
 // The contexts of handlers have the values of ctx, but do not end with it.
 //

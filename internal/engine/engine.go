@@ -137,7 +137,8 @@ func New(cfg Config) *Engine {
 // error that wraps [ErrStuck]; their leases are extended until they end. If outcomes
 // could not be written for the length of a lease, it returns an error that wraps the
 // last one of the store. If the store returns an error that repeating cannot help,
-// Run cancels the handlers with [ErrLeaseLost] and returns that error at once.
+// Run cancels the handlers with [ErrLeaseLost], and returns that error once they
+// have ended, after StuckAfter at the latest.
 func (e *Engine) Run(ctx context.Context) error {
 	e.mu.Lock()
 	again, stopped := e.started, e.stopped
