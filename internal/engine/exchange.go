@@ -100,6 +100,9 @@ func (l *loop) sendExchange(now time.Time) {
 		from = l.pick(now, true) // to ask costs little more here, and saves an exchange
 	}
 	x := l.exchange(from, now)
+	if !x.leases() && len(x.Finish)+len(x.Extend) == 0 {
+		return // jobs that were handed over meanwhile have taken all runners
+	}
 	l.sources.leasing = x.leases()
 	l.exchanges.do(func(ctx context.Context) func(time.Time) {
 		x.sent = time.Now()

@@ -372,3 +372,35 @@ func TestOffer_ExchangeCountsWhatCame(t *testing.T) {
 		close(goOn)
 	})
 }
+
+func TestOffer_AllRunnersTakenBeforeTheExchange(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		s := r.handOver()
+		enqueue := func(s storage.Store) {
+			if _, err := s.Enqueue(t.Context(), time.Now(), []storage.NewJob{{Queue: "q", Kind: "k", Args: []byte("{}")}}); err != nil {
+				t.Error(err)
+			}
+		}
+		var asked func() // once, just before an exchange is sent
+		r.cfg.Concurrency, r.cfg.Clock = 1, engine.Wall(func() time.Time {
+			if f := asked; f != nil {
+				asked = nil
+				f()
+			}
+			return time.Now()
+		})
+		r.handle("k", work(time.Second))
+		r.start()
+		asked = func() { enqueue(r.app) }
+		enqueue(r.db.Open())
+		pass(time.Minute)
+		for _, c := range s.of("exchange", 0) {
+			if len(c.x.Extend)+len(c.x.Finish)+c.x.Wanted() == 0 {
+				t.Error("an exchange asked for nothing")
+			}
+		}
+		if s.count() != 1 || asked != nil {
+			t.Errorf("%d jobs were handed over", s.count())
+		}
+	})
+}
