@@ -401,3 +401,24 @@ func TestLease_WishOfAnotherCostsAnIdleEngineNothing(t *testing.T) {
 		}
 	})
 }
+
+// The jobs of one exchange lie in one slice, which lives as long as the longest
+// of their handlers.
+func TestLease_LostFreesTheArgsToo(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var job *storage.Leased
+		var cause causes
+		until := untilDone(&cause)
+		r.handle("k", func(ctx context.Context, l *storage.Leased) error {
+			job = l
+			return until(ctx, l)
+		})
+		r.start()
+		r.enqueue("k", 1)
+		r.takeOver(1)
+		pass(lease / 3)
+		if !errors.Is(cause.err(), engine.ErrLeaseLost) || job.Args != nil {
+			t.Errorf("context ended by %v, the args are %q", cause.err(), job.Args)
+		}
+	})
+}

@@ -147,3 +147,27 @@ func TestPace_YieldsOnceWhileNothingEnds(t *testing.T) {
 		}
 	})
 }
+
+// An attempt that could not start says nothing about how long handlers take.
+func TestPace_AttemptsThatCannotStartAreNoShortHandlers(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Store = slow{r.store, 200 * time.Millisecond}
+		r.handle("long", work(time.Second))
+		r.enqueue("long", 4)
+		r.start()
+		pass(5 * time.Second)
+		r.store.failing(func(op string) error {
+			if op == "started" {
+				return storage.ErrFull
+			}
+			return nil
+		})
+		r.enqueue("long", 100)
+		pass(10 * time.Minute)
+		r.store.failing(nil)
+		pass(10 * time.Minute)
+		if n := r.store.mostWanted(); n > 4 {
+			t.Errorf("%d jobs were asked for, want at most as many as there are runners", n)
+		}
+	})
+}

@@ -134,8 +134,14 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 
 // end takes an attempt back from its runner.
 func (l *loop) end(a *attempt) {
+	defer a.drop()
 	l.runners.takeBack(a)
-	l.ready.pace.handled(a.took)
+	if a.verdict.kind != verdictUnstarted {
+		l.ready.pace.handled(a.took)
+		if l.health.atStart {
+			l.worksAgain()
+		}
+	}
 	l.ready.yielded = false
 	l.leases.release(a)
 	l.ready.suspects.acquit(a)
@@ -158,10 +164,6 @@ func (l *loop) end(a *attempt) {
 	}
 	f := l.cfg.outcome(a.job, a.verdict, a.took, now)
 	l.outcomes.add(a.job, f)
-	if a.verdict.kind != verdictUnstarted && l.health.atStart {
-		l.worksAgain()
-	}
-	defer a.drop()
 	if f.Outcome == storage.OutcomeReturned {
 		l.trouble(a.startErr, true, false, time.Now())
 	}
