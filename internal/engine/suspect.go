@@ -86,9 +86,10 @@ func (l *loop) startSuspects(now time.Time) {
 	}
 }
 
-// cutOff reports whether an attempt of a suspect was interrupted, as by a death in
-// company. The process that recovered the job knows more, but the counters of the
-// job are known to all.
+// cutOff reports whether an attempt of a suspect may have been interrupted, as by a
+// death in company. The counters of a job are all that every process knows. They
+// leave the question open for a job that was redriven, and for one whose earlier
+// crashes were forgotten after a failure: such a suspect runs alone too.
 func cutOff(job *storage.Leased) bool {
 	return job.Attempt-1 > job.Retry+job.Crashes+job.Snoozes
 }
