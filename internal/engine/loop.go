@@ -154,9 +154,7 @@ func (l *loop) step(now time.Time) bool {
 func (l *loop) next(now time.Time) (next time.Time) {
 	earliest := func(times ...time.Time) {
 		for _, t := range times {
-			if !t.IsZero() {
-				next = sooner(next, t)
-			}
+			next = sooner(next, t)
 		}
 	}
 	working := l.shutdown.working()
@@ -199,15 +197,16 @@ func (a *alarm) set(at, now time.Time) {
 	}
 }
 
-// sooner returns the earlier of two times, of which t may be zero for never.
+// sooner returns the earlier of two times; zero stands for never.
 func sooner(t, u time.Time) time.Time {
-	if t.IsZero() || u.Before(t) {
+	if t.IsZero() || !u.IsZero() && u.Before(t) {
 		return u
 	}
 	return t
 }
 
-// latest returns the later of two times, or zero if the first is zero.
+// latest returns t, but not before u. It leaves a t of zero, which stands for never,
+// as it is.
 func latest(t, u time.Time) time.Time {
 	if !t.IsZero() && u.After(t) {
 		return u
