@@ -201,23 +201,6 @@ func stack() string {
 	return cut(s, maxStack)
 }
 
-// allStacks returns the stacks of all goroutines by their number. The runtime has
-// no other way to get that of another goroutine.
-func allStacks() map[int64][]byte {
-	const most = 16 << 20
-	b := make([]byte, 256<<10)
-	n := runtime.Stack(b, true)
-	for n == len(b) && n < most {
-		b = make([]byte, 4*n)
-		n = runtime.Stack(b, true)
-	}
-	stacks := map[int64][]byte{}
-	for block := range bytes.SplitSeq(b[:n], []byte("\n\n")) {
-		stacks[numberOf(block)] = block
-	}
-	return stacks
-}
-
 // goroutineID returns the number of the calling goroutine, to find its stack by.
 func goroutineID() int64 {
 	var b [64]byte

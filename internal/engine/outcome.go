@@ -22,6 +22,50 @@ const (
 	mostBack   = time.Minute // of a suspect, if there are many
 )
 
+// outcome is what became of an attempt.
+type outcome struct {
+	storage.Finish
+	job *storage.Leased
+}
+
+// outcomes are those of attempts that have ended, until the store has written
+// them.
+type outcomes struct {
+	waiting []outcome
+	flight  []outcome        // in the exchange under way
+	finish  []storage.Finish // the same, as the store is told
+}
+
+func (o *outcomes) add(job *storage.Leased, f storage.Finish) {
+	o.waiting = append(o.waiting, outcome{f, job})
+}
+
+// send returns the outcomes for the next exchange.
+func (o *outcomes) send() []storage.Finish {
+	o.flight, o.waiting = o.waiting, o.flight[:0]
+	o.finish = o.finish[:0]
+	for i := range o.flight {
+		o.finish = append(o.finish, o.flight[i].Finish)
+	}
+	return o.finish
+}
+
+// written forgets the outcomes of the exchange under way.
+func (o *outcomes) written() {
+	clear(o.flight)
+	clear(o.finish)
+	o.flight = o.flight[:0]
+}
+
+// putBack keeps the outcomes of an exchange that failed for the next one. The
+// clock was set back by this much since they were sent.
+func (o *outcomes) putBack(by time.Duration) {
+	earlier(o.flight, by)
+	o.flight = append(o.flight, o.waiting...)
+	clear(o.waiting)
+	o.flight, o.waiting = o.waiting[:0], o.flight
+}
+
 // outcome decides what becomes of a job whose attempt ended with v at now. It
 // depends on nothing but its arguments and the Config.
 func (c *Config) outcome(job *storage.Leased, v verdict, took time.Duration, now time.Time) storage.Finish {

@@ -1,6 +1,10 @@
 package engine
 
-import "time"
+import (
+	"bytes"
+	"runtime"
+	"time"
+)
 
 // expectEnd notes that the context of a running attempt ends at t. The attempt is
 // stuck if it still runs StuckAfter later.
@@ -32,4 +36,21 @@ func (l *loop) findStuck(now time.Time) {
 	if stacks != nil { // which stops the world: once a second is enough
 		l.leases.stuckAt = latest(l.leases.stuckAt, now.Add(time.Second))
 	}
+}
+
+// allStacks returns the stacks of all goroutines by their number. The runtime has
+// no other way to get that of another goroutine.
+func allStacks() map[int64][]byte {
+	const most = 16 << 20
+	b := make([]byte, 256<<10)
+	n := runtime.Stack(b, true)
+	for n == len(b) && n < most {
+		b = make([]byte, 4*n)
+		n = runtime.Stack(b, true)
+	}
+	stacks := map[int64][]byte{}
+	for block := range bytes.SplitSeq(b[:n], []byte("\n\n")) {
+		stacks[numberOf(block)] = block
+	}
+	return stacks
 }
