@@ -114,7 +114,7 @@ type Finish struct {
 	Error   string    // of a job that ends
 	Policy  []byte    // in effect for a job that dies
 	// Failure is appended to the history, with the attempt of the job and the
-	// time of the call, unless nil.
+	// time of the call, unless nil. OutcomeReturned leaves it out.
 	Failure *NewFailure
 }
 

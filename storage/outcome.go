@@ -55,11 +55,13 @@ var effects = [...]Effect{
 // Effect returns what f does to its job. It is the zero Effect if f makes no
 // sense: for an outcome that there is not, and for OutcomeDead without a Reason.
 // asked reports whether the job was asked to stop: it is not put back then, and
-// where an outcome would do so, OutcomeCancelled takes its place.
+// where an outcome would do so, OutcomeCancelled takes its place. A lease whose
+// handler was not called is no attempt all the same.
 //
 // The effect of OutcomeDead depends on the Reason. ReasonCrashed keeps the
 // crashes, and with a Failure counts one more: without, the last one is counted
-// already. ReasonSnoozed counts one more snooze.
+// already, and the lease is no attempt, as the handler was not called.
+// ReasonSnoozed counts one more snooze.
 func (f *Finish) Effect(asked bool) Effect {
 	if int(f.Outcome) >= len(effects) || f.Outcome == OutcomeDead && f.Reason == "" {
 		return Effect{}
@@ -67,12 +69,12 @@ func (f *Finish) Effect(asked bool) Effect {
 	e := effects[f.Outcome]
 	switch {
 	case asked && e.State == Ready:
-		return effects[OutcomeCancelled]
+		return Effect{State: Cancelled, Add: Counters{Attempt: e.Add.Attempt}}
 	case f.Outcome != OutcomeDead:
 	case f.Reason == ReasonCrashed:
-		e.KeepCrashes = true
+		e.KeepCrashes, e.Add.Attempt = true, -1
 		if f.Failure != nil {
-			e.Add.Crashes = 1
+			e.Add = Counters{Crashes: 1}
 		}
 	case f.Reason == ReasonSnoozed:
 		e.Add.Snoozes = 1

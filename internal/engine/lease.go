@@ -106,7 +106,7 @@ func (l *loop) cancelJob(a *attempt, now time.Time) {
 		return
 	}
 	l.unqueue(a)
-	l.outcomes.add(a.job, l.cfg.outcome(a.job, verdict{kind: verdictCancelled, text: ErrCancelled.Error()}, 0, now))
+	l.outcomes.add(a.job, storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeReturned, Error: ErrCancelled.Error()})
 }
 
 // lose notes that a lease is no longer held.

@@ -127,11 +127,14 @@ func (c *Config) failure(f storage.Finish, job *storage.Leased, v verdict, took 
 // reclaimed decides what becomes of a job taken from a holder that is gone.
 func (c *Config) reclaimed(r *storage.Reclaimed, now time.Time) storage.Finish {
 	f := storage.Finish{Lease: r.Lease}
+	if r.Cancelling {
+		f.Error = ErrCancelled.Error()
+	}
 	switch {
-	case r.Cancelling:
-		f.Outcome, f.Error = storage.OutcomeCancelled, ErrCancelled.Error()
 	case r.Fate == storage.Unstarted:
 		f.Outcome = storage.OutcomeReturned
+	case r.Cancelling:
+		f.Outcome = storage.OutcomeCancelled
 	case r.Fate == storage.Crashed:
 		return c.crash(f, r, now)
 	default:

@@ -209,6 +209,10 @@ func TestReclaimed(t *testing.T) {
 			job:  storage.Reclaimed{Fate: storage.Crashed, Cancelling: true},
 			want: storage.Finish{Outcome: storage.OutcomeCancelled, Error: ErrCancelled.Error()},
 		},
+		"cancelling, and unstarted": {
+			job:  storage.Reclaimed{Fate: storage.Unstarted, Cancelling: true},
+			want: storage.Finish{Outcome: storage.OutcomeReturned, Error: ErrCancelled.Error()},
+		},
 		"first crash": {
 			job:  storage.Reclaimed{Fate: storage.Crashed},
 			want: storage.Finish{Outcome: storage.OutcomeCrashed, DueAt: t0.Add(time.Second), Failure: died(1, "first")},

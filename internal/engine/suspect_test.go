@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -277,6 +278,7 @@ func TestSuspect_OfTwoEnginesShareTheGate(t *testing.T) {
 func TestSuspect_CancelWhileWaiting(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		ids := r.suspects("bad", 2)
+		r.cfg.Retention.Default = time.Minute
 		release := make(chan struct{})
 		r.handle("bad", untilClosed(release))
 		r.start()
@@ -284,8 +286,12 @@ func TestSuspect_CancelWhileWaiting(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if s := r.job(ids[1]).State; s != storage.Cancelled {
-			t.Errorf("waiting suspect is %s", s)
+		if rec := r.wantState(ids[1], storage.Cancelled, storage.Counters{Attempt: 2}); rec.Error != engine.ErrCancelled.Error() {
+			t.Errorf("waiting suspect ended with %q", rec.Error)
+		}
+		pass(2 * time.Minute)
+		if _, err := r.app.Job(t.Context(), ids[1]); !errors.Is(err, storage.ErrNotFound) {
+			t.Errorf("the cancelled suspect is kept too long: %v", err)
 		}
 		close(release)
 	})

@@ -35,8 +35,8 @@ func TestReclaim_CrashOfAKindThatOthersHandle(t *testing.T) {
 			Policy: noRetry.Delivery().Document,
 		}
 		other.start()
-		if rec := r.job(id); rec.State != storage.Dead || rec.Reason != storage.ReasonCrashed || rec.Crashes != 1 {
-			t.Errorf("job is %s %s after %d crashes, want dead, crashed after 1", rec.State, rec.Reason, rec.Crashes)
+		if rec := r.job(id); rec.State != storage.Dead || rec.Reason != storage.ReasonCrashed || rec.Counters != (storage.Counters{Attempt: 1, Crashes: 1}) {
+			t.Errorf("job is %s %s with %+v, want dead, crashed after 1 attempt", rec.State, rec.Reason, rec.Counters)
 		}
 	})
 }

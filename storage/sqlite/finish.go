@@ -24,10 +24,8 @@ AND n <= (SELECT MAX(n) FROM errand_history WHERE job = ?1) - ?2`
 func (t *tx) finish(now time.Time, f *storage.Finish, keep *storage.Retention) (storage.ItemResult, error) {
 	at := micros(now)
 	switch e := f.Effect(false); e.State { // whether it was asked to stop turns out later
-	case storage.Done:
-		return t.end(at, f, done, keep)
-	case storage.Cancelled:
-		return t.end(at, f, cancelled, keep)
+	case storage.Done, storage.Cancelled:
+		return t.end(at, f, e, keep)
 	case storage.Dead:
 		return t.bury(at, f, e)
 	case storage.Ready:
@@ -65,9 +63,6 @@ func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect, keep
 	} else {
 		t.notify(event)
 	}
-	if f.Outcome == storage.OutcomeReturned { // there was no attempt that could have failed
-		return storage.Applied, nil
-	}
 	return storage.Applied, t.addHistory(at, f, attempt)
 }
 
@@ -82,20 +77,20 @@ func (t *tx) endIfCancelling(at int64, f *storage.Finish, keep *storage.Retentio
 	if err != nil {
 		return 0, err
 	}
-	return t.end(at, f, cancelled, keep)
+	return t.end(at, f, f.Effect(true), keep)
 }
 
 // end finishes a job for good, keeping its row for a while or not.
-func (t *tx) end(at int64, f *storage.Finish, state stateCode, keep *storage.Retention) (storage.ItemResult, error) {
-	e := departure{state: state, at: at, error: f.Error, keep: keep}
+func (t *tx) end(at int64, f *storage.Finish, to storage.Effect, keep *storage.Retention) (storage.ItemResult, error) {
+	e := departure{state: done, at: at, error: f.Error, keep: keep, add: to.Add}
+	if to.State == storage.Cancelled {
+		e.state = cancelled
+	}
 	return t.leaveLeased(at, f, &e)
 }
 
 func (t *tx) bury(at int64, f *storage.Finish, to storage.Effect) (r storage.ItemResult, err error) {
-	e := departure{
-		state: dead, at: at, error: f.Error, reason: string(f.Reason),
-		keepCrashes: to.KeepCrashes, crashes: to.Add.Crashes, snoozes: to.Add.Snoozes,
-	}
+	e := departure{state: dead, at: at, error: f.Error, reason: string(f.Reason), keepCrashes: to.KeepCrashes, add: to.Add}
 	if e.inEffect, err = t.policy(f.Policy); err != nil {
 		return 0, err
 	}
@@ -131,7 +126,7 @@ func (t *tx) leaveLeased(at int64, f *storage.Finish, e *departure) (storage.Ite
 
 func (t *tx) addHistory(at int64, f *storage.Finish, attempt int) error {
 	h := f.Failure
-	if h == nil {
+	if h == nil || f.Outcome == storage.OutcomeReturned { // there was no attempt that could have failed
 		return nil
 	}
 	instance := h.Instance

@@ -124,6 +124,20 @@ var jobFaults = []fault{
 			}
 		}
 	})},
+	{"a lease without a run is an attempt of a job asked to stop", "outcome_stopped", before(func(m *Memory, x *storage.Exchange) {
+		for i, f := range x.Finish {
+			if j := m.held(f.Lease); j != nil && j.Cancelling && f.Outcome == storage.OutcomeReturned {
+				x.Finish[i].Outcome = storage.OutcomeCancelled
+			}
+		}
+	})},
+	{"a lease without a run is an attempt of a job that dies", "outcome_dead", before(func(m *Memory, x *storage.Exchange) {
+		for _, f := range x.Finish {
+			if j := m.held(f.Lease); j != nil && f.Reason == storage.ReasonCrashed && f.Failure == nil {
+				j.Attempt++
+			}
+		}
+	})},
 	{"a job asked to stop is put back", "outcome_stopped", before(func(m *Memory, x *storage.Exchange) {
 		for _, f := range x.Finish {
 			if j := m.held(f.Lease); j != nil {

@@ -243,7 +243,7 @@ kept as keep says.`, func(f *fixture) {
 
 	{"outcome_dead", `OutcomeDead: {State: Dead},
 The job keeps Reason, Error and Policy.
-ReasonCrashed keeps the crashes, and with a Failure counts one more: without, the last one is counted already. ReasonSnoozed counts one more snooze.
+ReasonCrashed keeps the crashes, and with a Failure counts one more: without, the last one is counted already, and the lease is no attempt, as the handler was not called. ReasonSnoozed counts one more snooze.
 Policy []byte the job's own; of a dead job the one in effect at its end`, func(f *fixture) {
 		for reason, want := range map[storage.Reason]storage.Counters{
 			storage.ReasonExhausted: {Attempt: 3, Snoozes: 1},
@@ -270,8 +270,8 @@ Policy []byte the job's own; of a dead job the one in effect at its end`, func(f
 		counted := died(f.leaseOne(f.s).Lease, storage.ReasonCrashed, "before")
 		counted.Failure = nil
 		f.apply(f.s, counted)
-		if c := f.record(l.ID).Crashes; c != 1 {
-			f.Errorf("a crash that was counted: %d crashes", c)
+		if c := f.record(l.ID).Counters; c != (storage.Counters{Attempt: 1, Crashes: 1}) {
+			f.Errorf("a crash that was counted: %+v", c)
 		}
 		f.counts(count(storage.Dead, 6))
 	}},
@@ -304,8 +304,13 @@ Policy []byte the job's own; of a dead job the one in effect at its end`, func(f
 		f.order("leased again", leasedIDs(f.lease(f.s, 3)), pick(ids, 1, 0))
 	}},
 
-	{"outcome_stopped", `asked reports whether the job was asked to stop: it is not put back then, and where an outcome would do so, OutcomeCancelled takes its place.`, func(f *fixture) {
+	{"outcome_stopped", `asked reports whether the job was asked to stop: it is not put back then, and where an outcome would do so, OutcomeCancelled takes its place. A lease whose handler was not called is no attempt all the same.
+OutcomeReturned leaves it out.`, func(f *fixture) {
 		for _, o := range putsBack {
+			attempts := 1
+			if o == storage.OutcomeReturned {
+				attempts = 0
+			}
 			for _, keep := range []time.Duration{keep, 0} {
 				l := f.run(f.s)
 				f.cancel(l.ID)
@@ -315,8 +320,8 @@ Policy []byte the job's own; of a dead job the one in effect at its end`, func(f
 					continue
 				}
 				r := f.record(l.ID)
-				if r.State != storage.Cancelled || r.Counters != (storage.Counters{Attempt: 1}) || r.Cancelling || len(r.History) != 1 {
-					f.Errorf("outcome %d: the job is %+v, want it cancelled", o, r)
+				if r.State != storage.Cancelled || r.Counters != (storage.Counters{Attempt: attempts}) || r.Cancelling || len(r.History) != attempts {
+					f.Errorf("outcome %d: the job is %+v, want it cancelled after %d attempts", o, r, attempts)
 				}
 			}
 		}

@@ -121,7 +121,7 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 	if e.State == "" {
 		return storage.Refused
 	}
-	if f.Failure != nil {
+	if f.Failure != nil && f.Outcome != storage.OutcomeReturned {
 		j.History = append(j.History, entry(*f.Failure, j.Attempt, now, in.name))
 		j.History = j.History[max(0, len(j.History)-storage.HistoryLimit):]
 	}
