@@ -45,11 +45,11 @@ type Exchange struct {
 	// them, the highest priority goes first, then the earliest due, then the
 	// first enqueued. Each job counts for the first Want that it matches and
 	// whose N is not reached; a job for which all are reached is passed over.
-	// The last one is that which brings the args and headers of all together
-	// to [LeaseBytes], so that what waits for a handler takes little memory. A
-	// lease raises the job's attempt by one. If an N is positive at least
-	// 1,000 due scheduled jobs, the earliest first, of any kind and queue, are
-	// made ready before.
+	// Leasing stops with the job that brings the args and headers of all
+	// together to [LeaseBytes], so that jobs that wait for a handler take
+	// little memory. A lease raises the job's attempt by one. If an N is
+	// positive, due scheduled jobs of any kind and queue are made ready before:
+	// all of them, or at least the earliest 1,000.
 	Wants []Want
 }
 
@@ -122,7 +122,7 @@ type Finish struct {
 type Reclaimed struct {
 	Leased
 	// Fate is what is known of the attempt. It survives a reclaimer that dies
-	// in its turn before the job is finished.
+	// itself before the job is finished.
 	Fate Fate
 	// StartedAt is when the handler was called, as Started was told; zero if
 	// that is not known: the holder lives, its machine went down, or another

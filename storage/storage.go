@@ -39,7 +39,7 @@ type Store interface {
 	// is so within one call too.
 	Enqueue(ctx context.Context, now time.Time, jobs []NewJob) ([]Enqueued, error)
 
-	// Exchange is one turn of a worker: it extends leases, then finishes
+	// Exchange is one round of a worker: it extends leases, then finishes
 	// jobs, then makes due scheduled jobs ready and leases ready ones.
 	// Each item has its own result; a bad item never fails its exchange.
 	// See [Exchange] for the three parts.
@@ -48,13 +48,13 @@ type Store interface {
 	// Reclaim takes leases from holders that are gone, at most limit of them,
 	// and gives each a new token held by this instance until it is finished:
 	// the old holder can neither extend nor finish any more. A holder is gone
-	// if its instance is, or if this Store has been shown the same token and
-	// until by earlier calls of Reclaim for at least the holder's full lease
-	// (the longest it has asked for), measured on mono, a reading of a
-	// monotonic clock with an arbitrary origin. The wall clock takes nobody's
-	// lease. Leases of this instance are never reclaimed. Leases of an
-	// instance that lives need not be looked at more than four times in its
-	// lease. lease is the length of the new leases.
+	// if its instance is, or if calls of Reclaim on this Store have seen no
+	// extension of the lease for as long as the longest lease that the holder
+	// has asked for, measured on mono, a reading of a monotonic clock with an
+	// arbitrary origin. The wall clock takes nobody's lease. Leases of this
+	// instance are never reclaimed. Leases of an instance that lives need not
+	// be looked at more than four times in its lease. lease is the length of
+	// the new leases.
 	Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]Reclaimed, error)
 
 	// Job returns one job, whichever of its three tables it is in, with args,
@@ -140,7 +140,8 @@ type Marker interface {
 }
 
 // Peers is implemented by a Store that knows of other instances without looking
-// for them. Without it a worker calls Reclaim all the time.
+// for them. Without it a worker calls Reclaim every
+// 250 ms.
 type Peers interface {
 	// Alone reports whether a further call of Reclaim would find nothing: no
 	// other instance was registered, and no lease was left without its instance,
@@ -192,7 +193,7 @@ type Backuper interface {
 	//
 	// A store opened on the file is another life of the database: leases in it
 	// are reclaimed as [Cut], also while their holders in the first life live,
-	// and what those report is about the first life alone.
+	// and outcomes that those report change only the original file.
 	Backup(ctx context.Context, path string) error
 }
 

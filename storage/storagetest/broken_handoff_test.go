@@ -174,10 +174,10 @@ var handoffFaults = []fault{
 			})
 		}
 	})},
-	{"offers have their turn in the order of the last", "handoff_turns", offering(func(o *faultyOffer) {
+	{"offers are served in the order of the last", "handoff_turns", offering(func(o *faultyOffer) {
 		o.in.m.locked(func() { slices.Reverse(o.in.offers) })
 	})},
-	{"offers of other instances have their turn", "handoff_instances", inserting(func(in *instance, _ time.Time) func() {
+	{"offers of other instances are served", "handoff_instances", inserting(func(in *instance, _ time.Time) func() {
 		own := in.offers
 		in.offers = nil
 		for _, other := range in.m.instances {
@@ -188,7 +188,7 @@ var handoffFaults = []fault{
 		in.offers = append(in.offers, own...)
 		return func() { in.offers = own }
 	})},
-	{"offers have their turn without a cause", "handoff_turns", func(in *instance) storage.Store {
+	{"offers are served without a cause", "handoff_turns", func(in *instance) storage.Store {
 		h := sound(in)
 		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
 			out, err := in.Enqueue(ctx, now, jobs)

@@ -86,7 +86,7 @@ Offer announces a worker that will lease jobs of want for lease`, func(f *fixtur
 	}},
 
 	{"handoff_lapse", `Offer announces a worker that will lease jobs of want for lease
-the holder's full lease (the longest it has asked for)`, func(f *fixture) {
+the longest lease that the holder has asked for`, func(f *fixture) {
 		other := f.db.Open()
 		l := f.run(f.s)
 		var got []storage.Leased
@@ -232,7 +232,7 @@ It does not wait for receive.`, func(f *fixture) {
 		}
 	}},
 
-	{"handoff_turns", `Offers have their turn in the order they were made; nothing is done for an offer if what was inserted has been leased to those before.`, func(f *fixture) {
+	{"handoff_turns", `Offers are served in the order they were made; nothing is done for an offer if what was inserted has been leased to those before.`, func(f *fixture) {
 		both := storage.Want{Queues: []string{queue}, Kinds: []string{kind, "other"}}
 		f.add(newJob(lane(queue, "other")))
 		a, b, c := f.offer(f.s, usual, 1), f.offer(f.s, both, 2), f.offer(f.s, usual, 1)

@@ -157,7 +157,7 @@ A job due at or before now becomes ready, one due later scheduled.`, func(f *fix
 		f.order("leased when due", leasedIDs(f.lease(f.s, 1)), id)
 	}},
 
-	{"lease_promotion", `If an N is positive at least 1,000 due scheduled jobs, the earliest first, of any kind and queue, are made ready before.`, func(f *fixture) {
+	{"lease_promotion", `If an N is positive, due scheduled jobs of any kind and queue are made ready before: all of them, or at least the earliest 1,000.`, func(f *fixture) {
 		const n = 1300
 		var jobs []storage.NewJob
 		for i := range n {
@@ -175,7 +175,7 @@ A job due at or before now becomes ready, one due later scheduled.`, func(f *fix
 		f.order("leased then", got, ids[1000:])
 	}},
 
-	{"lease_promotion_others", `of any kind and queue, are made ready before.`, func(f *fixture) {
+	{"lease_promotion_others", `due scheduled jobs of any kind and queue are made ready before`, func(f *fixture) {
 		f.pause("paused", true)
 		due := f.now.Add(time.Second)
 		ids := f.add(newJob(lane("other", kind), dueAt(due)), newJob(lane(queue, "other"), dueAt(due)), newJob(lane("paused", kind), dueAt(due)), newJob(dueAt(due.Add(1))))
@@ -245,7 +245,7 @@ Leased is a job with the lease on it.`, func(f *fixture) {
 		}
 	}},
 
-	{"lease_bytes", `The last one is that which brings the args and headers of all together to [LeaseBytes]`, func(f *fixture) {
+	{"lease_bytes", `Leasing stops with the job that brings the args and headers of all together to [LeaseBytes]`, func(f *fixture) {
 		sized := func(n int) storage.NewJob {
 			return newJob(func(j *storage.NewJob) { j.Args = make([]byte, n) })
 		}
@@ -265,7 +265,7 @@ Leased is a job with the lease on it.`, func(f *fixture) {
 		f.is(storage.Ready, more[1])
 	}},
 
-	{"lease_once", `Exchange is one turn of a worker: it extends leases, then finishes jobs, then makes due scheduled jobs ready and leases ready ones.
+	{"lease_once", `Exchange is one round of a worker: it extends leases, then finishes jobs, then makes due scheduled jobs ready and leases ready ones.
 Wants are the jobs to lease.`, func(f *fixture) {
 		f.add(times(5, newJob())...)
 		other := f.db.Open()

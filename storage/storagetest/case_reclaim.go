@@ -239,7 +239,7 @@ Cancelling is true if the job had been asked to stop.`, func(f *fixture) {
 		f.late("a reclaimed job put back", l.Lease)
 	}},
 
-	{"fate_survives", `It survives a reclaimer that dies in its turn before the job is finished.`, func(f *fixture) {
+	{"fate_survives", `It survives a reclaimer that dies itself before the job is finished.`, func(f *fixture) {
 		a, b, c, d := f.db.Open(), f.db.Open(), f.db.Open(), f.db.Open()
 		unstarted, running, returned := f.three(a)
 		want := map[int64]storage.Fate{unstarted.Key: storage.Unstarted, running.Key: storage.Crashed, returned.Key: storage.Cut}
@@ -300,7 +300,7 @@ Cancelling is true if the job had been asked to stop.`, func(f *fixture) {
 }
 
 var lapseCases = []testCase{
-	{"lapse_full_lease", `or if this Store has been shown the same token and until by earlier calls of Reclaim for at least the holder's full lease (the longest it has asked for), measured on mono, a reading of a monotonic clock with an arbitrary origin.`, func(f *fixture) {
+	{"lapse_full_lease", `or if calls of Reclaim on this Store have seen no extension of the lease for as long as the longest lease that the holder has asked for, measured on mono, a reading of a monotonic clock with an arbitrary origin.`, func(f *fixture) {
 		for _, origin := range []time.Duration{0, 1_000_000 * time.Hour, -time.Hour} {
 			a, b := f.db.Open(), f.db.Open()
 			l := f.run(a)
@@ -312,7 +312,7 @@ var lapseCases = []testCase{
 		}
 	}},
 
-	{"lapse_own_observation", `this Store has been shown the same token and until by earlier calls of Reclaim`, func(f *fixture) {
+	{"lapse_own_observation", `calls of Reclaim on this Store have seen no extension of the lease`, func(f *fixture) {
 		a, b, c := f.db.Open(), f.db.Open(), f.db.Open()
 		f.takesNothing(b, 0) // before there was a lease: shows nothing
 		l := f.run(a)
@@ -352,7 +352,7 @@ var lapseCases = []testCase{
 		f.takes(b, hold, l.Lease, storage.Cut)
 	}},
 
-	{"lapse_extension", `shown the same token and until by earlier calls of Reclaim for at least the holder's full lease`, func(f *fixture) {
+	{"lapse_extension", `have seen no extension of the lease for as long as the longest lease that the holder has asked for`, func(f *fixture) {
 		a, b := f.db.Open(), f.db.Open()
 		l := f.run(a)
 		f.takesNothing(b, 0)
@@ -386,7 +386,7 @@ var lapseCases = []testCase{
 		f.takes(f.s, 7*hold/2, l.Lease, storage.Cut)
 	}},
 
-	{"lapse_leased_again", `shown the same token and until by earlier calls of Reclaim for at least the holder's full lease`, func(f *fixture) {
+	{"lapse_leased_again", `calls of Reclaim on this Store have seen no extension of the lease`, func(f *fixture) {
 		a, b := f.db.Open(), f.db.Open()
 		l := f.run(a)
 		f.takesNothing(b, 0)
@@ -397,7 +397,7 @@ var lapseCases = []testCase{
 		f.takes(b, 2*hold, l.Lease, storage.Cut)
 	}},
 
-	{"lapse_lease_of_holder", `at least the holder's full lease
+	{"lapse_lease_of_holder", `the longest lease that the holder has asked for
 lease is the length of the new leases.`, func(f *fixture) {
 		a, b, c := f.db.Open(), f.db.Open(), f.db.Open()
 		f.add(newJob())
@@ -414,7 +414,7 @@ lease is the length of the new leases.`, func(f *fixture) {
 		f.takes(c, hold/2, got[0].Lease, storage.Cut)
 	}},
 
-	{"lapse_longest_lease", `at least the holder's full lease (the longest it has asked for)
+	{"lapse_longest_lease", `for as long as the longest lease that the holder has asked for
 LeaseDuration is how long leases granted or extended here last from now.`, func(f *fixture) {
 		a, b := f.db.Open(), f.db.Open()
 		l := f.run(a)
