@@ -16,16 +16,13 @@ const (
 	sqlInstances = `SELECT instance, name, boot FROM errand_instance`
 )
 
-// laneName is what a lane stands for.
-type laneName struct{ queue, kind string }
-
 // cache holds what changes rarely and is the same for the whole database, as
 // of a generation that the counters carry. Only committed facts are in it.
 type cache struct {
 	mu         sync.RWMutex
 	generation int64
-	lanes      map[laneName]int64
-	names      map[int64]laneName
+	lanes      map[storage.Lane]int64
+	names      map[int64]storage.Lane
 	last       int64 // the highest lane; all up to it are known
 	paused     map[string]bool
 	pauses     int64  // how often that has changed
@@ -53,12 +50,12 @@ func (c *cache) reload(db asker, generation int64) error {
 	c.mu.RLock()
 	last := c.last
 	c.mu.RUnlock()
-	lanes := map[laneName]int64{}
+	lanes := map[storage.Lane]int64{}
 	paused := map[string]bool{}
 	var all []peer
 	var lane int64
-	var name laneName
-	err := db.each(sqlLanes, []any{last}, []any{&lane, &name.queue, &name.kind}, func() { lanes[name] = lane })
+	var name storage.Lane
+	err := db.each(sqlLanes, []any{last}, []any{&lane, &name.Queue, &name.Kind}, func() { lanes[name] = lane })
 	if err != nil {
 		return err
 	}
@@ -90,7 +87,7 @@ func (c *cache) reload(db asker, generation int64) error {
 }
 
 // add adds committed lanes; c is locked.
-func (c *cache) add(lanes map[laneName]int64) {
+func (c *cache) add(lanes map[storage.Lane]int64) {
 	for name, lane := range lanes {
 		c.lanes[name], c.names[lane] = lane, name
 		c.last = max(c.last, lane)
@@ -99,7 +96,7 @@ func (c *cache) add(lanes map[laneName]int64) {
 
 // follow takes over what a transaction of this Store has committed, if that
 // was nothing but lanes: then nothing need be read again.
-func (c *cache) follow(was, now int64, lanes map[laneName]int64) {
+func (c *cache) follow(was, now int64, lanes map[storage.Lane]int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.generation == was {
@@ -108,7 +105,7 @@ func (c *cache) follow(was, now int64, lanes map[laneName]int64) {
 	}
 }
 
-func (c *cache) lane(name laneName) (int64, bool) {
+func (c *cache) lane(name storage.Lane) (int64, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	lane, ok := c.lanes[name]
@@ -125,7 +122,7 @@ func (c *cache) update(l *lineup) {
 		l.add(c.open(l.wants))
 	} else {
 		for lane := l.last + 1; lane <= c.last; lane++ {
-			if name, ok := c.names[lane]; ok && l.has(name) && !c.paused[name.queue] {
+			if name, ok := c.names[lane]; ok && l.has(name) && !c.paused[name.Queue] {
 				l.add([]namedLane{{lane, name}})
 			}
 		}
@@ -136,7 +133,7 @@ func (c *cache) update(l *lineup) {
 // namedLane is a lane with its queue and kind.
 type namedLane struct {
 	lane int64
-	name laneName
+	name storage.Lane
 }
 
 func (a namedLane) compare(b namedLane) int { return cmp.Compare(a.lane, b.lane) }
@@ -151,7 +148,7 @@ func (c *cache) open(wants []storage.Want) []namedLane {
 				continue
 			}
 			for _, k := range wants[i].Kinds {
-				name := laneName{q, k}
+				name := storage.Lane{Queue: q, Kind: k}
 				if lane, ok := c.lanes[name]; ok {
 					lanes = append(lanes, namedLane{lane, name})
 				}
@@ -162,7 +159,7 @@ func (c *cache) open(wants []storage.Want) []namedLane {
 	return slices.Compact(lanes)
 }
 
-func (c *cache) name(lane int64) (laneName, bool) {
+func (c *cache) name(lane int64) (storage.Lane, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	n, ok := c.names[lane]

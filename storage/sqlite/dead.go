@@ -177,7 +177,7 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, step *storage.S
 	if err != nil {
 		return err
 	}
-	r.Queue, r.Kind, r.State, r.DueAt = cmp.Or(queue, name.queue), name.kind, ready, t.seen(now)
+	r.Queue, r.Kind, r.State, r.DueAt = cmp.Or(queue, name.Queue), name.Kind, ready, t.seen(now)
 	r.Retry, r.Crashes, r.Snoozes = 0, 0, 0
 	holder, err := t.enter(now, &r, storage.UniqueLive)
 	if err != nil {

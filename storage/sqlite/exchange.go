@@ -211,7 +211,7 @@ func (t *tx) leased(r *jobRow) (storage.Leased, error) {
 	if err != nil {
 		return l, err
 	}
-	l.Queue, l.Kind = name.queue, name.kind
+	l.Queue, l.Kind = name.Queue, name.Kind
 	if l.Policy, err = t.policyDoc(r.Policy); err != nil {
 		return l, err
 	}
@@ -223,7 +223,7 @@ func (t *tx) leased(r *jobRow) (storage.Leased, error) {
 	return l, err
 }
 
-func (t *tx) laneName(lane int64) (laneName, error) {
+func (t *tx) laneName(lane int64) (storage.Lane, error) {
 	if n, ok := t.store.cache.name(lane); ok {
 		return n, nil
 	}
@@ -232,7 +232,7 @@ func (t *tx) laneName(lane int64) (laneName, error) {
 			return n, nil
 		}
 	}
-	var n laneName
-	err := t.row(`SELECT queue, kind FROM errand_lane WHERE lane = ?1`, []any{lane}, &n.queue, &n.kind)
+	var n storage.Lane
+	err := t.row(`SELECT queue, kind FROM errand_lane WHERE lane = ?1`, []any{lane}, &n.Queue, &n.Kind)
 	return n, err
 }

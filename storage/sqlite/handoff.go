@@ -91,12 +91,12 @@ type handoff struct {
 // announced: how many there are of each lane, and the key of the first.
 type fresh struct {
 	first int64
-	lanes map[laneName]int
+	lanes map[storage.Lane]int
 }
 
-func (f *fresh) add(key int64, lane laneName) {
+func (f *fresh) add(key int64, lane storage.Lane) {
 	if f.lanes == nil {
-		f.lanes = map[laneName]int{}
+		f.lanes = map[storage.Lane]int{}
 	}
 	if len(f.lanes) == 0 {
 		f.first = key
@@ -108,7 +108,7 @@ func (f *fresh) add(key int64, lane laneName) {
 func (f *fresh) remove(jobs []storage.Leased) {
 	for _, j := range jobs {
 		if j.Key >= f.first {
-			f.lanes[laneName{j.Queue, j.Kind}]--
+			f.lanes[storage.Lane{Queue: j.Queue, Kind: j.Kind}]--
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (f *fresh) remove(jobs []storage.Leased) {
 // in reports whether one of them is wanted.
 func (f *fresh) in(want *storage.Want) bool {
 	for lane, n := range f.lanes {
-		if n > 0 && want.Matches(lane.queue, lane.kind) {
+		if n > 0 && want.Matches(lane.Queue, lane.Kind) {
 			return true
 		}
 	}

@@ -167,7 +167,7 @@ func (t *tx) enter(now time.Time, r *jobRow, scope storage.UniqueScope) (holder 
 	case to != nil:
 		return storage.ID{}, t.handTo(to, r)
 	case r.State == ready:
-		t.fresh.add(r.ID, laneName{r.Queue, r.Kind})
+		t.fresh.add(r.ID, storage.Lane{Queue: r.Queue, Kind: r.Kind})
 	default:
 		t.notifyAll(storage.Event{Due: fromMicros(r.DueAt)})
 	}
@@ -287,7 +287,7 @@ func (t *tx) kept(lane int64, r *storage.Retention) (int64, error) {
 		return r.Default.Microseconds(), nil
 	}
 	name, err := t.laneName(lane)
-	return r.Of(name.queue, name.kind).Microseconds(), err
+	return r.Of(name.Queue, name.Kind).Microseconds(), err
 }
 
 // execCount runs a statement and returns how many rows it has changed.

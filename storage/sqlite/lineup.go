@@ -165,7 +165,7 @@ func (t *tx) lineup(wants []storage.Want) *lineup {
 	var lanes []namedLane
 	last := l.last
 	for name, lane := range t.lanes {
-		if lane > l.last && l.has(name) && !t.store.cache.isPaused(name.queue) {
+		if lane > l.last && l.has(name) && !t.store.cache.isPaused(name.Queue) {
 			lanes = append(lanes, namedLane{lane, name})
 		}
 		last = max(last, lane)
@@ -177,15 +177,15 @@ func (t *tx) lineup(wants []storage.Want) *lineup {
 }
 
 // has reports whether jobs of this name are wanted.
-func (l *lineup) has(name laneName) bool {
-	return slices.ContainsFunc(l.wants, func(w storage.Want) bool { return w.Matches(name.queue, name.kind) })
+func (l *lineup) has(name storage.Lane) bool {
+	return slices.ContainsFunc(l.wants, func(w storage.Want) bool { return w.Matches(name.Queue, name.Kind) })
 }
 
 // first returns the index of the first Want that has the lane and of which jobs
 // are left to lease, or -1.
 func (l *lineup) first(b *berth, left []int) int {
 	for i := range l.wants {
-		if left[i] > 0 && (len(l.wants) == 1 || l.wants[i].Matches(b.name.queue, b.name.kind)) {
+		if left[i] > 0 && (len(l.wants) == 1 || l.wants[i].Matches(b.name.Queue, b.name.Kind)) {
 			return i
 		}
 	}

@@ -318,7 +318,7 @@ func newStore(path string, info os.FileInfo, o Options) *Store {
 	s := &Store{path: path, info: info, opts: o, queue: newQueue()}
 	s.opts.Logger = s.logs.logger(o.Logger)
 	s.stop = make(chan struct{})
-	s.cache.lanes, s.cache.names = map[laneName]int64{}, map[int64]laneName{}
+	s.cache.lanes, s.cache.names = map[storage.Lane]int64{}, map[int64]storage.Lane{}
 	s.wake.store = s
 	s.ballast = ballast{path: ballastPath(path), info: info, size: o.Ballast, log: s.opts.Logger}
 	s.check.path, s.check.log = checkPath(path), o.Logger

@@ -88,18 +88,18 @@ type tx struct {
 	was        meta
 	meta       meta
 	counts     map[laneState]int64
-	lanes      map[laneName]int64 // created in this transaction, or found by it
-	created    int64              // of them, those that were created
-	refs       map[int64]int64    // references to policies
-	tidy       bool               // policies without references are deleted at the end
-	registered int64              // this instance, if it was registered in this transaction
-	fresh      fresh              // of the call under way
-	single     bool               // the call under way adds one job
-	handoffs   []*handoff         // what is handed to workers after the commit
-	event      *storage.Event     // for the workers, after the commit
-	others     bool               // event is for the workers of other processes too
-	after      []func()           // run after the commit
-	undo       []func()           // run after a rollback
+	lanes      map[storage.Lane]int64 // created in this transaction, or found by it
+	created    int64                  // of them, those that were created
+	refs       map[int64]int64        // references to policies
+	tidy       bool                   // policies without references are deleted at the end
+	registered int64                  // this instance, if it was registered in this transaction
+	fresh      fresh                  // of the call under way
+	single     bool                   // the call under way adds one job
+	handoffs   []*handoff             // what is handed to workers after the commit
+	event      *storage.Event         // for the workers, after the commit
+	others     bool                   // event is for the workers of other processes too
+	after      []func()               // run after the commit
+	undo       []func()               // run after a rollback
 }
 
 func (w *writer) newTx() *tx {
@@ -288,7 +288,7 @@ func (t *tx) token() int64 {
 
 // lane returns the number of a lane, creating it if need be.
 func (t *tx) lane(queue, kind string) (int64, error) {
-	name := laneName{queue, kind}
+	name := storage.Lane{Queue: queue, Kind: kind}
 	if lane, ok := t.store.cache.lane(name); ok {
 		return lane, nil
 	}
@@ -309,7 +309,7 @@ func (t *tx) lane(queue, kind string) (int64, error) {
 		return 0, err
 	}
 	if t.lanes == nil {
-		t.lanes = map[laneName]int64{}
+		t.lanes = map[storage.Lane]int64{}
 	}
 	t.lanes[name] = lane
 	return lane, nil
