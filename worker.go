@@ -132,11 +132,10 @@ func NewWorker(q *Queue, o *WorkerOptions) *Worker {
 // already or belongs to another type, a type A of whose fields JSON sees none, bad
 // options, or a call after Run.
 func Handle[A Args](w *Worker, fn func(ctx context.Context, job *Job[A]) error, o ...HandlerOptions) {
-	kind := kindOf[A]()
+	kind := w.kindOf(reflect.TypeFor[A]())
 	if fn == nil {
 		panic(fmt.Sprintf("errand: Handle %q: nil handler", kind))
 	}
-	w.checkType(reflect.TypeFor[A]())
 	w.register(kind, o, func(ctx context.Context, l *storage.Leased) error {
 		job, err := decodeJob[A](l)
 		if err != nil {
@@ -147,14 +146,20 @@ func Handle[A Args](w *Worker, fn func(ctx context.Context, job *Job[A]) error, 
 	})
 }
 
-func (w *Worker) checkType(t reflect.Type) {
-	switch x := w.queue.types.of(t); {
+// kindOf returns the kind of a type of args, which must be fit for a handler.
+func (w *Worker) kindOf(t reflect.Type) string {
+	if t.Kind() == reflect.Interface {
+		panic(fmt.Sprintf("errand: Handle: %v is an interface: the type of the args must be known", t))
+	}
+	x := w.queue.types.of(t)
+	switch {
 	case checkName("kind", x.kind) != nil: // register says so
 	case x.taken != nil:
 		panic(fmt.Sprintf("errand: Handle %q: the kind must be of one type: %v has it, and %v", x.kind, x.taken, deref(t)))
 	case x.hidden && !implements(reflect.PointerTo(deref(t)), slices.Concat(marshalers, unmarshalers)):
 		panic(fmt.Sprintf("errand: Handle %q: %v %s", x.kind, t, hiddenLimit))
 	}
+	return x.kind
 }
 
 func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Context, *storage.Leased) error) {
@@ -196,19 +201,6 @@ func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Cont
 		panic(fmt.Sprintf("errand: Handle %q: the kind has a handler already", kind))
 	}
 	w.handlers[kind] = h
-}
-
-// kindOf returns the kind of A. If A is a pointer it points to a zero value, as
-// Kind may look at that.
-func kindOf[A Args]() string {
-	var a A
-	switch t := reflect.TypeFor[A](); t.Kind() {
-	case reflect.Pointer:
-		a = reflect.New(t.Elem()).Interface().(A)
-	case reflect.Interface:
-		panic(fmt.Sprintf("errand: Handle: %v is an interface: the type of the args must be known", t))
-	}
-	return a.Kind()
 }
 
 func decodeJob[A Args](l *storage.Leased) (*Job[A], error) {
