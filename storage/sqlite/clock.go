@@ -79,7 +79,7 @@ func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
 	case !errors.Is(err, sql.ErrNoRows):
 		return 0, err
 	}
-	var state int
+	var state stateCode
 	var due, first int64
 	err = t.each(sqlShift, []any{after, end, at, dueMicros(now)}, []any{&state, &due}, func() {
 		if state == scheduled && (first == 0 || due < first) {

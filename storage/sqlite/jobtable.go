@@ -162,7 +162,7 @@ func (t *tx) enter(now time.Time, r *jobRow, scope storage.UniqueScope) (holder 
 		return storage.ID{}, err
 	}
 	t.refer(r.Policy, 1)
-	t.move(r.Lane, 0, int(r.State))
+	t.move(r.Lane, 0, r.State)
 	switch {
 	case to != nil:
 		return storage.ID{}, t.handTo(to, r)
@@ -192,7 +192,7 @@ func (t *tx) insert(r *jobRow) error {
 		}
 	}
 	values := make([]any, 0, 20)
-	values = append(values, r.ID, r.Lane, r.Priority, r.DueAt, r.Salt, r.CreatedAt, args, int(r.State))
+	values = append(values, r.ID, r.Lane, r.Priority, r.DueAt, r.Salt, r.CreatedAt, args, r.State)
 	numbers, set := r.numbers(), r.Token|r.Delay
 	for _, n := range numbers {
 		set |= *n
@@ -238,7 +238,7 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 			e.state = 0
 		}
 	}
-	to, from, n := int(e.state), int(f.State), int64(1)
+	to, from, n := e.state, f.State, int64(1)
 	switch e.state {
 	case done, cancelled:
 		if f.plain && e.error == "" && e.add.Attempt == 0 {

@@ -85,6 +85,8 @@ func (s *statements) bind(args ...any) ([]driver.NamedValue, error) {
 			a = int64(n)
 		case uint32:
 			a = int64(n)
+		case stateCode:
+			a = int64(n)
 		case bool:
 			a = int64(0)
 			if n {

@@ -26,12 +26,12 @@ ON CONFLICT DO UPDATE SET n = n + excluded.n`
 // The states as the tables have them. SQL texts that use a partial index have
 // the numbers as literals.
 const (
-	scheduled = 1
-	ready     = 2
-	running   = 3
-	done      = 4
-	cancelled = 5
-	dead      = 6
+	scheduled stateCode = 1
+	ready     stateCode = 2
+	running   stateCode = 3
+	done      stateCode = 4
+	cancelled stateCode = 5
+	dead      stateCode = 6
 )
 
 // laneNumbers is how many ids of errand_number each lane has.
@@ -75,7 +75,7 @@ func (m *meta) numbers() [8]int64 {
 
 type laneState struct {
 	lane  int64
-	state int
+	state stateCode
 }
 
 // tx is one write transaction: the counters it began with and what it adds to
@@ -269,7 +269,7 @@ func (t *tx) notifyAll(e storage.Event) {
 }
 
 // move counts a job from one state to another; 0 stands for nowhere.
-func (t *tx) move(lane int64, from, to int) {
+func (t *tx) move(lane int64, from, to stateCode) {
 	if from != 0 {
 		t.counts[laneState{lane, from}]--
 	}
