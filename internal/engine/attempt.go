@@ -16,9 +16,9 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// attempt is a lease, from its grant to its outcome. Its fields belong to the
-// loop, but for goroutine and result, which the runner writes before it hands the
-// attempt back.
+// attempt is a leased job, from its lease to its outcome; mostly one run of the
+// handler. Its fields belong to the loop, but for goroutine and result, which the
+// runner writes before it hands the attempt back.
 type attempt struct {
 	cfg     *Config
 	job     *storage.Leased

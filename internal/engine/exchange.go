@@ -40,7 +40,7 @@ func (l *loop) send(now time.Time) {
 }
 
 func (l *loop) sendExchange(now time.Time) {
-	if len(l.leases.held) == 0 {
+	if len(l.leases.held) == 0 { // nothing to extend
 		l.leases.heartbeatAt = time.Time{}
 	}
 	from := l.pick(now, false)
@@ -56,10 +56,10 @@ func (l *loop) sendExchange(now time.Time) {
 		from = l.pick(now, true) // to ask costs little more here, and saves an exchange
 	}
 	x := l.exchange(from, now)
-	if !x.leases() && len(x.Finish)+len(x.Extend) == 0 {
+	if !x.asks() && len(x.Finish)+len(x.Extend) == 0 {
 		return // jobs that were handed over meanwhile have taken all runners
 	}
-	l.sources.leasing = x.leases()
+	l.sources.leasing = x.asks()
 	l.exchanges.do(func(ctx context.Context) func(time.Time) {
 		x.sent = time.Now()
 		res, err := l.cfg.Store.Exchange(ctx, x.clock, x.Exchange)
@@ -74,8 +74,8 @@ func (l *loop) sendExchange(now time.Time) {
 	})
 }
 
-// leases reports whether the exchange asks for jobs.
-func (x *exchange) leases() bool { return len(x.from) > 0 }
+// asks reports whether the exchange asks for jobs.
+func (x *exchange) asks() bool { return len(x.from) > 0 }
 
 // exchange prepares the next exchange, which leases from these sources.
 func (l *loop) exchange(from []*source, now time.Time) exchange {
@@ -94,13 +94,13 @@ func (l *loop) exchange(from []*source, now time.Time) exchange {
 func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time) {
 	l.chores.worked(x.sent)
 	// On a full disk an exchange that leases nothing may succeed all the same.
-	if !l.health.atStart && (!l.health.cannotLease || x.leases() || !l.shutdown.working()) {
+	if !l.health.atStart && (!l.health.cannotLease || x.asks() || !l.shutdown.working()) {
 		l.worksAgain()
 	}
 	l.ready.pace.exchanged(now.Sub(x.sent))
 	l.extended(res.Extended, x.sent, now)
 	l.finished(res.Finished, now)
-	if !x.leases() {
+	if !x.asks() {
 		return
 	}
 	l.sources.leased(x, res.Leased, l.ready.pace.weighed(res.Leased) >= storage.LeaseBytes)
@@ -138,7 +138,7 @@ func (l *loop) failed(x *exchange, err error, now time.Time) {
 		l.leases.heartbeatAt = now
 	}
 	l.sources.leased(x, nil, true)
-	if !l.endsWork(err, x.leases(), now) {
-		l.trouble(err, false, x.leases(), now)
+	if !l.endsWork(err, x.asks(), now) {
+		l.trouble(err, false, x.asks(), now)
 	}
 }

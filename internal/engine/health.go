@@ -13,9 +13,9 @@ const (
 )
 
 // health is what the loop knows of the store from its exchanges and from the
-// notes of starts. It begins a streak of errors with the first one that fails;
-// the streak ends when the same of the two succeeds. Chores have a backoff of
-// their own.
+// notes of starts. The first one that fails begins a streak of errors. A streak
+// that began with an exchange ends with an exchange that succeeds, one that began
+// with a note ends with a note. Chores have a backoff of their own.
 type health struct {
 	err     error // the last one of the streak; nil: there is no streak
 	atStart bool  // the streak began with the note of a start
@@ -58,7 +58,7 @@ func (l *loop) complain(err error) {
 	}
 }
 
-// recovered ends a streak of errors.
+// worksAgain ends a streak of errors.
 func (l *loop) worksAgain() {
 	if l.health.err == nil {
 		return

@@ -57,7 +57,7 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 			l.leases.hold(a, sent, l.cfg.LeaseDuration)
 			a.suspect = true
 			l.ready.suspects.waiting = append(l.ready.suspects.waiting, a)
-			l.startReady(time.Now())
+			l.startReady(time.Now()) // so that the next suspect finds its place free
 		default:
 			l.leases.hold(a, sent, l.cfg.LeaseDuration)
 			l.ready.waiting = append(l.ready.waiting, a)
@@ -66,8 +66,8 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 }
 
 // buryCrashed makes a job a dead letter if it has crashed too often for the
-// policy of its kind, and reports whether it has. The process that recovered the
-// job may not have known that policy.
+// MaxCrashes of its kind, or for a policy without retries, and reports whether it
+// has. The process that recovered the job may not have known the two.
 func (l *loop) buryCrashed(a *attempt) bool {
 	d := l.cfg.effective(a.job)
 	if a.job.Crashes < l.cfg.maxCrashes(a.job.Kind) && d.For(policy.Retryable).Retries > 0 {

@@ -2,9 +2,10 @@
 -- microseconds. States: 1 scheduled, 2 ready, 3 running, 4 done, 5 cancelled,
 -- 6 dead; a partial index is used only where the query has the literal.
 --
--- What is called reserved is not written yet, and nothing reads it. It is here so
--- that no device has to build a table anew for it: at the end of a row a column that
--- is 0 or NULL costs a byte. Reserved states: 7 blocked, 8 expired.
+-- What is called reserved is not written yet, and nothing reads it. What is part of
+-- a key has to be here from the start: to change a key is to build its table anew.
+-- A column could be added later too; at the end of a row one that is 0 or NULL costs
+-- a byte. Reserved states: 7 blocked, 8 expired.
 
 -- The numbers that commits change, in one table so that a commit writes one
 -- page for all of them. The id is lane * 32 + state for how many jobs are in that

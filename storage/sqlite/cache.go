@@ -112,8 +112,8 @@ func (c *cache) lane(name storage.Lane) (int64, bool) {
 	return lane, ok
 }
 
-// update brings the lanes of a lineup up to date: those of its source that
-// exist and are not paused.
+// update brings the lanes of a lineup up to date: those of its wants that exist
+// and are not paused.
 func (c *cache) update(l *lineup) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -31,8 +31,6 @@ const (
 	shiftDead = 500
 )
 
-var _ storage.Timekeeper = (*Store)(nil)
-
 // seen takes note of the time that a write was given, and returns it in
 // microseconds.
 func (t *tx) seen(now time.Time) int64 {

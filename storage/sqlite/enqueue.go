@@ -155,7 +155,7 @@ func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.I
 	err = s.submit(ctx, &request{ends: true, run: func(t *tx) (err error) {
 		holder, err = t.keyHolder(key)
 		if found = !errors.Is(err, sql.ErrNoRows); !found {
-			return nil // as in Cancel
+			return nil // an answer, not an error: an error would make the batch run again
 		}
 		if err != nil {
 			return err

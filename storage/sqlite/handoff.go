@@ -165,6 +165,7 @@ func (t *tx) announce() {
 // nil: that to the worker which would lease it right after, if nothing is ahead
 // of it.
 func (t *tx) receiver(now time.Time, r *jobRow) (*handoff, error) {
+	// Lineups do not know the lanes of this transaction, where jobs may be ahead.
 	if len(t.lanes) > 0 || t.store.cache.isPaused(r.Queue) {
 		return nil, nil
 	}

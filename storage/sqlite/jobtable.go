@@ -20,9 +20,10 @@ const (
 (SELECT policy FROM errand_policy WHERE refs = 0 AND policy < (SELECT MAX(policy) FROM errand_policy) LIMIT 1000)`
 )
 
-// The columns that a job takes along from table to table. They are listed here
-// and nowhere else. A new one that is a number, and zero for most jobs, goes to
-// optionColumns and to numbers.
+// The columns that a job takes along from table to table. A new one that is a
+// number, and zero for most jobs, goes to optionColumns and to numbers. Columns are
+// named, bound or read one by one in sqlKeepPlain, dest, numbers and insert here, in
+// sqlHeads, headColumns and set of lineup.go, and in sqlPurgeFinished of dead.go.
 const (
 	coreColumns    = `id, lane, priority, due_at, salt, created_at`
 	keyColumns     = `token, attempt, unique_key`
@@ -226,7 +227,7 @@ type departure struct {
 }
 
 // leave takes a job out of its table. It reports whether the job was there, with
-// this token and in this state. The row of a finished job is deleted already.
+// this token and in this state. Of a finished job PurgeFinished has deleted the row.
 func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 	var purgeAt int64
 	if e.keep != nil {

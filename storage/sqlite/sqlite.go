@@ -1,10 +1,11 @@
 // Package sqlite keeps jobs in a SQLite file, through modernc.org/sqlite.
 //
-// One goroutine owns the only connection that writes. All requests that have
-// queued up while it was busy run in one transaction, and are answered after its
-// one commit: that makes a commit with fsync affordable. A few read-only
-// connections serve everything else. Processes that share a file take turns at
-// writing, by a lock file beside it.
+// One goroutine of each Store, the writer, owns the connection on which all
+// requests write. All requests that have queued up while it was busy run in one
+// transaction, and are answered after its one commit: that makes a commit with
+// fsync affordable. Tx writes on a connection of its own. A few read-only
+// connections serve everything else. The writer, Tx and the other processes that
+// share the file take turns at writing, by a lock file beside it.
 //
 // Beside a database jobs.db there may be jobs.db-turn (whose turn it is to
 // write), jobs.db-wake (written to wake the workers of other processes), a
@@ -108,7 +109,8 @@ func (o *Options) validate() error {
 
 // Store is a [storage.Store] on a SQLite file. It also implements
 // [storage.Notifier], [storage.TxEnqueuer], [storage.Handoff], [storage.Pulser],
-// [storage.Scheduler], [storage.Timekeeper] and [storage.Backuper].
+// [storage.Marker], [storage.Peers], [storage.Scheduler], [storage.Timekeeper] and
+// [storage.Backuper].
 type Store struct {
 	path string
 	info os.FileInfo // of the database, for the files beside it
@@ -154,6 +156,9 @@ var (
 	_ storage.Handoff    = (*Store)(nil)
 	_ storage.Marker     = (*Store)(nil)
 	_ storage.Peers      = (*Store)(nil)
+	_ storage.Scheduler  = (*Store)(nil)
+	_ storage.Timekeeper = (*Store)(nil)
+	_ storage.Backuper   = (*Store)(nil)
 )
 
 // Open opens the SQLite file at path, creating it with mode 0600 and migrating

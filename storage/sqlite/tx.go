@@ -144,9 +144,9 @@ func (s *statements) recall(m *meta) bool {
 	return true
 }
 
-// checkLineups drops the lineups if another connection has written since they
-// were right. A commit between this check and the next read does no harm: then
-// the next check drops them.
+// checkLineups drops the lineups if another connection has committed since they
+// were right. It notes the version that it has checked: if another connection
+// commits between the check and the next read, the next check drops the lineups.
 func (s *statements) checkLineups() {
 	version, err := s.dataVersion()
 	if err != nil || version != s.lineups.version {

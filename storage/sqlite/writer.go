@@ -205,9 +205,9 @@ func (w *writer) gather(batch []*request) []*request {
 }
 
 // pick returns the next request for a batch that has so much work already, nil if
-// there is none. Urgent requests come first. plain: the batch has a request that is
-// not urgent; the first of those has a place in any case, so that none waits for
-// ever.
+// there is none. Urgent requests come first. plain is true if the batch has a
+// request that is not urgent: then another one is taken only if its work fits in.
+// The first one is taken whatever its work, so that none waits for ever.
 func (w *writer) pick(work int, plain bool) *request {
 	if work < maxWork {
 		select {
