@@ -306,6 +306,31 @@ func TestQueue_Clock_CatchesUpWithOtherProcesses(t *testing.T) {
 	})
 }
 
+func TestSchedule_DoubtfulClockMakesUpForNothing(t *testing.T) {
+	onMemory(t, func(t *testing.T, a *agenda) {
+		a.wall.set(plausibly + 30*day)
+		a.restart(0)
+		a.declare(errand.Schedule{Name: "minutely", Spec: "* * * * *", Missed: errand.MissedAll(100)})
+		a.work(nil)
+		time.Sleep(150 * time.Minute)
+		a.wall.set(plausibly)
+		time.Sleep(clockPatience - time.Minute + 7*time.Second) // between two ticks
+		b := a.another()
+		b.work(nil)
+		time.Sleep(2*time.Minute + 23*time.Second) // between two ticks
+		// b began at the time that the database had seen last, seconds ago.
+		if ahead := b.Clock().Now.Sub(a.Clock().Now).Round(time.Minute); ahead != 30*day {
+			t.Fatalf("one has found out, and the other is %v ahead", ahead)
+		}
+		a.took()
+		b.took()
+		time.Sleep(30 * time.Minute)
+		if n := len(a.took()) + len(b.took()); n != 30 {
+			t.Errorf("%d jobs of 30 ticks", n)
+		}
+	})
+}
+
 // A process without workers, on a board that no clock tells the time.
 func TestQueue_CatchesUpWithoutWorkers(t *testing.T) {
 	onMemory(t, func(t *testing.T, a *agenda) {
