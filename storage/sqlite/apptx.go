@@ -5,8 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -176,6 +176,12 @@ func (s *Store) notInTx(frames int) error {
 	return errInTx
 }
 
+// txName is the name of [Store.Tx] in a stack. It is set here, as the value of a
+// variable that Tx itself reads cannot depend on Tx.
+var txName string
+
+func init() { txName = runtime.FuncForPC(reflect.ValueOf((*Store).Tx).Pointer()).Name() }
+
 // callsOfTx returns how many calls of Tx, of any Store, are among the callers. To
 // look for them here is cheaper than to have each Tx find out on which goroutine
 // it runs, which takes 30 microseconds.
@@ -186,7 +192,7 @@ func callsOfTx() (found int) {
 		frames := runtime.CallersFrames(pcs[:n])
 		for more := n > 0; more; {
 			var f runtime.Frame
-			if f, more = frames.Next(); strings.HasSuffix(f.Function, "/sqlite.(*Store).Tx") {
+			if f, more = frames.Next(); f.Function == txName {
 				found++
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite"
+	appsqlite "github.com/errandq/errand/storage/sqlite/testdata/app/sqlite"
 )
 
 // appStore is a Store on a database that an application has open.
@@ -328,6 +329,33 @@ func TestStore_Tx_OfAnotherGoroutine(t *testing.T) {
 	close(enough)
 	if !errors.Is(err, storage.ErrBusy) || strings.Contains(err.Error(), "inside the function of Tx") {
 		t.Errorf("%v, want ErrBusy after having waited", err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// A Tx of the application, of the same name but for the path of its package, is no
+// Tx of a Store: a call inside it waits for that of another goroutine.
+func TestStore_Tx_OfTheApplication(t *testing.T) {
+	_, s, _ := appStore(t, &sqlite.Options{BusyTimeout: 30 * time.Millisecond})
+	ctx := context.Background()
+	open, enough, ended := make(chan bool), make(chan bool), make(chan error)
+	go func() {
+		ended <- s.Tx(ctx, func(*sql.Tx) error {
+			close(open)
+			<-enough
+			return nil
+		})
+	}()
+	<-open
+	err := new(appsqlite.Store).Tx(func() error {
+		_, err := s.Enqueue(ctx, t0, one())
+		return err
+	})
+	close(enough)
+	if err != nil && strings.Contains(err.Error(), "inside the function of Tx") {
+		t.Errorf("%v, want what a call elsewhere returns", err)
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
