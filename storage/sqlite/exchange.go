@@ -22,7 +22,8 @@ const (
 (SELECT id FROM errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000) RETURNING lane`
 	sqlLease = `UPDATE errand_job SET state = 3, token = ?, instance = ?, until = ?, attempt = attempt + 1
 WHERE id = ? AND state = 2`
-	sqlPayload = `SELECT headers, args FROM errand_payload WHERE job = ?1`
+	sqlLaneName = `SELECT queue, kind FROM errand_lane WHERE lane = ?1`
+	sqlPayload  = `SELECT headers, args FROM errand_payload WHERE job = ?1`
 )
 
 // Exchange implements [storage.Store].
@@ -233,6 +234,6 @@ func (t *tx) laneName(lane int64) (storage.Lane, error) {
 		}
 	}
 	var n storage.Lane
-	err := t.row(`SELECT queue, kind FROM errand_lane WHERE lane = ?1`, []any{lane}, &n.Queue, &n.Kind)
+	err := t.row(sqlLaneName, []any{lane}, &n.Queue, &n.Kind)
 	return n, err
 }

@@ -278,7 +278,7 @@ func (w *writer) serve(batch []*request) {
 	}
 	batch, last := w.admit(batch), false
 	for len(batch) > 0 {
-		culprit, err := w.attempt(&batch)
+		culprit, err := w.transact(&batch)
 		if culprit < 0 && errors.Is(err, storage.ErrFull) {
 			batch = w.retryWithoutRoom(batch, err, &last)
 			continue
@@ -312,10 +312,10 @@ func (w *writer) probe(r *request) (bool, error) {
 	return r.probe(t)
 }
 
-// attempt runs the requests in one transaction. It first drops from the batch those
-// that were withdrawn. If one request made the transaction fail, attempt returns its
+// transact runs the requests in one transaction. It first drops from the batch those
+// that were withdrawn. If one request made the transaction fail, transact returns its
 // index and error; otherwise -1 and the error of all.
-func (w *writer) attempt(batch *[]*request) (culprit int, err error) {
+func (w *writer) transact(batch *[]*request) (culprit int, err error) {
 	if err := w.usable(); err != nil {
 		return -1, err
 	}
