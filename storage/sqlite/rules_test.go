@@ -28,7 +28,7 @@ var broken = map[string]string{
 	"jobs without args":             `UPDATE errand_finished SET args = NULL`,
 	"args without a job":            `UPDATE errand_payload SET job = 1000`,
 	"histories without a job":       `UPDATE errand_history SET job = job + 1000`,
-	"histories that are too long":   manyOf("errand_history", "job, n + i, attempt, at, phase, error, stack, duration, instance"),
+	"histories that are too long":   manyOf("errand_history", "job, n + i, attempt, at, phase, error, stack, duration, instance, args"),
 	"unique keys without a job":     `UPDATE errand_unique SET job = 1000`,
 	"jobs without their unique key": `UPDATE errand_job SET unique_key = 'another' WHERE unique_key IS NOT NULL`,
 	"wrong references to policies":  `UPDATE errand_policy SET refs = refs + 1`,
