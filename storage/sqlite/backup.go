@@ -13,6 +13,8 @@ import (
 	"runtime"
 
 	driver "modernc.org/sqlite"
+
+	"github.com/errandq/errand/storage"
 )
 
 const (
@@ -31,6 +33,8 @@ const (
 	// instances or leases, and so little that hundreds of epochs fit.
 	epochBits = 40
 )
+
+var _ storage.Backuper = (*Store)(nil)
 
 // Backup implements [storage.Backuper]. It reads one moment of the database on a
 // connection of its own while others write, and keeps the write-ahead log from

@@ -24,6 +24,8 @@ RETURNING state, due_at`
 (SELECT id FROM errand_dead WHERE ended_at > ?1 ORDER BY ended_at LIMIT 500)`
 )
 
+var _ storage.Timekeeper = (*Store)(nil)
+
 const (
 	// clockPace is by how much the clock of the counters may lag, in
 	// microseconds, so that it costs at most one write a second.

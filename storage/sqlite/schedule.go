@@ -33,6 +33,8 @@ COALESCE(j.unique_key, '') AS unique_key, j.unique_scope, j.headers, j.args
 FROM errand_schedule s JOIN errand_schedule_job j ON j.schedule = s.schedule`
 )
 
+var _ storage.Scheduler = (*Store)(nil)
+
 // planRow is how far a schedule has come; its revision is 0 if there is none.
 type planRow struct {
 	Schedule    int64

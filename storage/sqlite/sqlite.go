@@ -1,18 +1,16 @@
 // Package sqlite keeps jobs in a SQLite file, through modernc.org/sqlite.
 //
-// One goroutine of each Store, the writer, owns the connection on which all
-// requests write. All requests that have queued up while it was busy run in one
-// transaction, and are answered after its one commit: that makes a commit with
-// fsync affordable. Tx writes on a connection of its own. A few read-only
-// connections serve everything else. The writer, Tx and the other processes that
-// share the file take turns at writing, by a lock file beside it.
+// One goroutine of each Store, the writer, runs all requests that have queued up
+// while it was busy in one transaction, and answers them after its one commit: that
+// makes a commit with fsync affordable. Tx writes on a connection of its own. A few
+// read-only connections serve everything else. The writer, Tx and processes that
+// share the file take turns at writing.
 //
 // Beside a database jobs.db there may be jobs.db-turn (whose turn it is to
 // write), jobs.db-wake (written to wake the workers of other processes), a
-// jobs.db-instance-N for each process that leases jobs, jobs.db-ballast (given
-// up when the disk is full), jobs.db-check (a check is due, or has found
-// damage), and for moments jobs.db-room (is there room?). They hold no data that a
-// restart needs.
+// jobs.db-instance-N for each process that leases jobs, jobs.db-ballast (given up
+// when the disk is full), jobs.db-check (a check is due, or has found damage), and
+// for moments jobs.db-room (is there room?). They hold no data that a restart needs.
 //
 // What the Store needs of operating systems is in internal/host.
 package sqlite
@@ -156,9 +154,6 @@ var (
 	_ storage.Handoff    = (*Store)(nil)
 	_ storage.Marker     = (*Store)(nil)
 	_ storage.Peers      = (*Store)(nil)
-	_ storage.Scheduler  = (*Store)(nil)
-	_ storage.Timekeeper = (*Store)(nil)
-	_ storage.Backuper   = (*Store)(nil)
 )
 
 // Open opens the SQLite file at path, creating it with mode 0600 and migrating
