@@ -61,6 +61,29 @@ func (s *Store) Fault(f func(adds bool) error) { s.fault = f }
 // Begun is how many write transactions have begun.
 func (s *Store) Begun() int64 { return s.turn.transactions.Load() }
 
+// Ahead is how many bytes of args the writer keeps of jobs that were read ahead.
+func (s *Store) Ahead() (bytes int, err error) {
+	err = s.submit(context.Background(), &request{run: func(t *tx) error {
+		for _, a := range t.stmts.lineups.ahead {
+			for _, r := range a.jobs[:cap(a.jobs)] {
+				bytes += len(r.Args)
+			}
+		}
+		return nil
+	}})
+	return bytes, err
+}
+
+// SkipMissing has the writer go on in a lane after one job, where there is none.
+func (s *Store) SkipMissing() error {
+	return s.submit(context.Background(), &request{run: func(t *tx) error {
+		return t.stmts.hold(func() error {
+			m := merger{statements: t.stmts}
+			return m.begin(&head{ahead: &ahead{}, lane: -1, taken: 1})
+		})
+	}})
+}
+
 // Stall keeps the writer busy until it is released. Calls that are made meanwhile
 // share one transaction after it, in their order.
 func (s *Store) Stall() (release func()) {

@@ -27,9 +27,10 @@ const (
 	// them.
 	fewLanes = 4
 	// readAhead is how many jobs of a lane are read at a time if there are many
-	// lanes and a merge takes fewer of each. mostAhead bounds how many are kept.
+	// lanes and a merge takes fewer of each. While those kept take mostAhead bytes
+	// no more are.
 	readAhead = 8
-	mostAhead = 8192
+	mostAhead = 4 << 20
 )
 
 // lineups is what a connection knows of the ready jobs of each set of wants, so that
@@ -40,7 +41,7 @@ type lineups struct {
 	all     []*lineup // the one used last comes first
 	stirred int64     // the lane that was stirred last, and all know it
 	ahead   map[int64]*ahead
-	read    int // jobs that were read ahead
+	read    int // bytes of the jobs that were read ahead
 }
 
 // ahead are the first ready jobs of a lane, which were read and not yet leased. A
@@ -53,6 +54,17 @@ type ahead struct {
 }
 
 func (a *ahead) left() int { return len(a.jobs) - a.next }
+
+// take returns the next job, and keeps nothing of it.
+func (a *ahead) take() jobRow {
+	r := a.jobs[a.next]
+	a.jobs[a.next] = jobRow{}
+	a.next++
+	return r
+}
+
+// size returns about how many bytes of memory r takes.
+func (r *jobRow) size() int { return 300 + len(r.Headers) + len(r.Args) }
 
 // aheadOf returns what was read ahead of a lane.
 func (ls *lineups) aheadOf(lane int64) *ahead {
@@ -114,7 +126,9 @@ func (ls *lineups) stir(lane int64) {
 		return
 	}
 	if a := ls.ahead[lane]; a != nil {
-		ls.read -= a.left()
+		for i := range a.jobs[a.next:] {
+			ls.read -= a.jobs[a.next+i].size()
+		}
 		delete(ls.ahead, lane)
 	}
 	for _, l := range ls.all {
@@ -438,10 +452,9 @@ func (s *statements) merge(l *lineup, wants []storage.Want) (out []jobRow, err e
 				at = m.visit(b)
 			} else {
 				left[want]--
-				out = append(out, at.jobs[at.next])
-				at.next++
+				out = append(out, at.take())
 				at.taken++
-				s.lineups.read--
+				s.lineups.read -= out[len(out)-1].size()
 			}
 			if at.left() == 0 && !at.end {
 				if err := m.fill(at, most); err != nil {
@@ -495,7 +508,7 @@ func (m *merger) fill(at *head, most int) error {
 			return err
 		}
 		at.jobs = append(at.jobs, r)
-		m.lineups.read++
+		m.lineups.read += r.size()
 	}
 	if most > 1 && most > at.taken { // the merge may not need it again
 		m.release(at)
@@ -533,6 +546,9 @@ func (m *merger) begin(at *head) error {
 	at.rows, err = m.lanes[at.slot].(driver.StmtQueryContext).QueryContext(context.Background(), args)
 	for i := 0; err == nil && i < at.taken; i++ {
 		err = at.rows.Next(m.heads[:])
+	}
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%w: lane %d has fewer ready jobs than were read of it", storage.ErrCorrupt, at.lane)
 	}
 	return err
 }

@@ -193,3 +193,50 @@ func TestLineup_ClockSetBack(t *testing.T) {
 		}
 	}
 }
+
+// Of jobs that are read ahead few bytes are kept, and none once they are leased.
+func TestLineup_Ahead(t *testing.T) {
+	const lanes, each = 500, 8
+	ctx := context.Background()
+	s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed}).open()
+	wanted := storage.Want{Kinds: []string{"a"}, N: 100}
+	for i := range lanes {
+		wanted.Queues = append(wanted.Queues, fmt.Sprintf("q%d", i))
+	}
+	var jobs []storage.NewJob
+	for range each {
+		for _, q := range wanted.Queues {
+			j := newJob(q, "a")
+			j.Args = make([]byte, 1900)
+			jobs = append(jobs, j)
+		}
+	}
+	if _, err := s.Enqueue(ctx, t0, jobs); err != nil {
+		t.Fatal(err)
+	}
+	most := 0
+	for n := 0; n < len(jobs); {
+		r, err := s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{wanted}})
+		if err != nil || len(r.Leased) == 0 {
+			t.Fatalf("%d leased after %d: %v", len(r.Leased), n, err)
+		}
+		n += len(r.Leased)
+		kept, err := s.Ahead()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if most = max(most, kept); n == len(jobs) && kept > 0 {
+			t.Errorf("%d bytes of args are kept when all jobs are leased", kept)
+		}
+	}
+	if most == 0 || most > 6<<20 {
+		t.Errorf("up to %d bytes of args were read ahead, of %d", most, len(jobs)*1900)
+	}
+}
+
+// An index that has fewer jobs at the second reading is damaged.
+func TestLineup_FewerThanRead(t *testing.T) {
+	if err := newDB(t, nil).open().SkipMissing(); !errors.Is(err, storage.ErrCorrupt) {
+		t.Errorf("%v, want ErrCorrupt", err)
+	}
+}
