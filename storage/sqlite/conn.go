@@ -225,14 +225,15 @@ type sqlDB interface {
 }
 
 func (p plain) exec(text string, args ...any) (sql.Result, error) {
-	return p.db.ExecContext(p.ctx, text, args...)
+	res, err := p.db.ExecContext(p.ctx, text, args...)
+	return res, misfit(err)
 }
 
 // each calls f after each row of a query was scanned into dest.
 func (p plain) each(text string, args, dest []any, f func()) error {
 	rows, err := p.db.QueryContext(p.ctx, text, args...)
 	if err != nil {
-		return ended(p.ctx, err)
+		return ended(p.ctx, misfit(err))
 	}
 	defer rows.Close()
 	for rows.Next() {

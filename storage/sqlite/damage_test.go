@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite"
@@ -96,5 +97,45 @@ func TestDamage_Schema(t *testing.T) {
 		if err != nil || !has(found, "schema", sqlite.SeverityError) {
 			t.Errorf("%s: the doctor says %v (%v), want an error about the schema", damage, found, err)
 		}
+	}
+}
+
+// A table that is missing is damage in a transaction of the application too.
+func TestDamage_NoTable(t *testing.T) {
+	for table, job := range map[string]storage.NewJob{
+		"errand_payload": {Queue: "default", Kind: "a", Args: make([]byte, 3000)},
+		"errand_policy":  {Queue: "default", Kind: "a", Policy: []byte(`{"numRetries":1}`)},
+	} {
+		d := newDB(t, nil)
+		s := d.open()
+		d.exec("DROP TABLE " + table)
+		app := d.raw()
+		defer app.Close()
+		tx, err := app.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		if _, err := s.EnqueueTx(t.Context(), tx, t0, []storage.NewJob{job}); !errors.Is(err, storage.ErrCorrupt) {
+			t.Errorf("EnqueueTx without %s: %v, want ErrCorrupt", table, err)
+		}
+	}
+}
+
+// A job whose lane is missing can still end: it is kept for the default time.
+func TestDamage_RetentionWithoutLane(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	id := enqueue(t, s, "a", 1)[0].ID
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d.exec("DELETE FROM errand_lane")
+	keep := storage.Retention{Default: time.Hour, Lanes: map[storage.Lane]time.Duration{{Queue: "q", Kind: "k"}: 0}}
+	if _, err := d.open().Cancel(t.Context(), t0, id, keep); err != nil {
+		t.Error(err)
+	}
+	if n := d.number("SELECT COUNT(*) FROM errand_finished"); n != 1 {
+		t.Errorf("%d finished jobs are kept, want 1", n)
 	}
 }

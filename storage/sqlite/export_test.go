@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"log/slog"
 	"sync"
 
@@ -141,4 +142,26 @@ func Rules() (names []string) {
 		names = append(names, r.name)
 	}
 	return names
+}
+
+// JobRow is a row of errand_job.
+type JobRow = jobRow
+
+// InsertAndRead returns retry, crashes and snoozes of a row as they were stored.
+func (s *Store) InsertAndRead(r JobRow) (got [3]int64, err error) {
+	over := errors.New("rolled back")
+	r.ID, r.Lane, r.State = 1, 1, ready
+	err = s.submit(context.Background(), &request{run: func(t *tx) error {
+		if err := t.insert(&r); err != nil {
+			return err
+		}
+		if err := t.row(`SELECT retry, crashes, snoozes FROM errand_job`, nil, &got[0], &got[1], &got[2]); err != nil {
+			return err
+		}
+		return over
+	}})
+	if errors.Is(err, over) {
+		err = nil
+	}
+	return got, err
 }

@@ -28,7 +28,6 @@ const (
 	coreColumns    = `id, lane, priority, due_at, salt, created_at`
 	keyColumns     = `token, attempt, unique_key`
 	optionColumns  = `timeout, policy`
-	options        = 2 // of them
 	payloadColumns = `headers, args`
 
 	numberColumns  = optionColumns + `, retry, crashes, snoozes`
@@ -59,7 +58,7 @@ SELECT ` + carriedColumns + `, attempt + ?, crashes * ? + ?, snoozes + ?, ?, ?, 
 const plainColumns = coreColumns + `, args, state`
 
 var (
-	sqlInsertJob      = insertJob(plainColumns + `, headers, ` + keyColumns + `, delay, instance, until, ` + optionColumns)
+	sqlInsertJob      = insertJob(plainColumns + `, headers, ` + keyColumns + `, delay, instance, until, ` + numberColumns)
 	sqlInsertPlainJob = insertJob(plainColumns)
 )
 
@@ -118,7 +117,7 @@ func (r *jobRow) dest(more ...any) []any {
 }
 
 // numbers returns where the values of numberColumns are.
-func (r *jobRow) numbers() [options + 3]*int64 {
+func (r *jobRow) numbers() [5]*int64 {
 	return [...]*int64{&r.Timeout, &r.Policy, &r.Retry, &r.Crashes, &r.Snoozes}
 }
 
@@ -178,21 +177,22 @@ func (t *tx) enter(now time.Time, r *jobRow, scope storage.UniqueScope) (holder 
 // insert writes the row, and the payload beside it unless that is there already.
 func (t *tx) insert(r *jobRow) error {
 	var args, headers any
+	given := r.Args
+	if given == nil { // none, or as read from a BLOB of no bytes
+		given = []byte{}
+	}
 	switch {
 	case !r.Beside:
-		args = r.Args
-		if r.Args == nil { // as read from a BLOB of no bytes
-			args = []byte{}
-		}
+		args = given
 		if r.Headers != nil {
 			headers = r.Headers
 		}
-	case r.Args != nil:
-		if _, err := t.exec(sqlInsertPayload, r.ID, r.Headers, r.Args); err != nil {
+	case r.Args != nil || r.Headers != nil: // else it was read without its payload
+		if _, err := t.exec(sqlInsertPayload, r.ID, r.Headers, given); err != nil {
 			return err
 		}
 	}
-	values := make([]any, 0, 20)
+	values := make([]any, 0, 24)
 	values = append(values, r.ID, r.Lane, r.Priority, r.DueAt, r.Salt, r.CreatedAt, args, r.State)
 	numbers, set := r.numbers(), r.Token|r.Delay
 	for _, n := range numbers {
@@ -203,7 +203,7 @@ func (t *tx) insert(r *jobRow) error {
 		return err
 	}
 	values = append(values, headers, r.Token, r.Attempt, nullable(r.UniqueKey.String), r.Delay, r.Instance, r.Until)
-	for _, n := range numbers[:options] {
+	for _, n := range numbers {
 		values = append(values, *n)
 	}
 	_, err := t.exec(sqlInsertJob, values...)
@@ -288,6 +288,9 @@ func (t *tx) kept(lane int64, r *storage.Retention) (int64, error) {
 		return r.Default.Microseconds(), nil
 	}
 	name, err := t.laneName(lane)
+	if errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
+		return r.Default.Microseconds(), nil
+	}
 	return r.Of(name.Queue, name.Kind).Microseconds(), err
 }
 

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"testing"
@@ -107,4 +108,39 @@ func TestPolicies_FoundInATransaction(t *testing.T) {
 		t.Errorf("leased %v: want the policy it was enqueued with", got)
 	}
 	d.Invariants(t)
+}
+
+// Large headers without args are kept, beside the row, through death and redrive.
+func TestJob_HeadersAlone(t *testing.T) {
+	ctx := context.Background()
+	d := newDB(t, nil)
+	s := d.open()
+	job := storage.NewJob{Queue: "default", Kind: "a", Headers: bytes.Repeat([]byte("h"), 3000)}
+	if _, err := s.Enqueue(ctx, t0, []storage.NewJob{job}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		got := lease(t, s, 1, "a")
+		if len(got) != 1 || !bytes.Equal(got[0].Headers, job.Headers) || len(got[0].Args) != 0 {
+			t.Fatalf("leased %v, want the headers alone", got)
+		}
+		x := storage.Exchange{LeaseDuration: time.Minute, Finish: []storage.Finish{{Lease: got[0].Lease, Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent}}}
+		if _, err := s.Exchange(ctx, t0, x); err != nil {
+			t.Fatal(err)
+		}
+		if step, err := s.Redrive(ctx, t0, storage.Selection{}, ""); err != nil || step.N != 1 {
+			t.Fatalf("redriven %d, %v", step.N, err)
+		}
+	}
+	d.Invariants(t)
+}
+
+// A row is written with all that the job has.
+func TestJob_InsertAll(t *testing.T) {
+	for _, job := range []sqlite.JobRow{{Snoozes: 3}, {Retry: 1, Crashes: 2, Snoozes: 3, Timeout: 4}} {
+		got, err := newDB(t, nil).open().InsertAndRead(job)
+		if err != nil || got != [3]int64{job.Retry, job.Crashes, job.Snoozes} {
+			t.Errorf("read %v, %v: want that of %+v", got, err, job)
+		}
+	}
 }
