@@ -133,17 +133,11 @@ func (l *loop) lease(from []*source, now time.Time, x *exchange) {
 		return
 	}
 	l.sources.turn = slices.Index(l.sources.all, from[0]) + 1
-	free := max(l.want()-l.pauseOffers(), 0)
-	for i, s := range from {
-		sharing := len(from) - i
-		s.N = (free + sharing - 1) / sharing
-		if s.throttle != nil {
-			s.N = s.throttle.claim(now, s.N)
-		}
+	share(from, max(l.want()-l.pauseOffers(), 0), now)
+	for _, s := range l.sources.all {
 		if s.N == 0 {
 			continue // another engine took the tokens, or others took the runners
 		}
-		free -= s.N
 		x.from = append(x.from, s)
 		s.mayHaveWork = false
 	}
@@ -158,6 +152,29 @@ func (l *loop) lease(from []*source, now time.Time, x *exchange) {
 	// tells nothing about the others, whose jobs the exchange may make ready.
 	if len(x.from) == len(l.sources.all) {
 		l.sources.nextDue = wallTime{}
+	}
+}
+
+// share sets the N of sources, which add up to free at most. What a throttle does
+// not grant is shared again among the sources that got all of their shares. The
+// list is overwritten.
+func share(from []*source, free int, now time.Time) {
+	for free > 0 && len(from) > 0 {
+		again := from[:0]
+		for i, s := range from {
+			sharing := len(from) - i
+			fair := (free + sharing - 1) / sharing
+			n := fair
+			if s.throttle != nil {
+				n = s.throttle.claim(now, fair)
+			}
+			s.N += n
+			free -= n
+			if n == fair {
+				again = append(again, s)
+			}
+		}
+		from = again
 	}
 }
 

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -168,6 +169,55 @@ func TestThrottle_OneExchangeForAll(t *testing.T) {
 		}
 		if want := map[string]int64{"q": 2, "fast": 2, "slow": 1}; !maps.Equal(got, want) {
 			t.Errorf("running are %v, want %v", got, want)
+		}
+	})
+}
+
+// The first exchange asks for as many jobs as there are runners, although the
+// throttles of queues without jobs grant one each.
+func TestThrottle_LeavesNoRunnerIdle(t *testing.T) {
+	for name, q := range map[string]engine.QueueSettings{"no throttle": {}, "a throttle": throttled(1000)} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.store.alone = true
+				r.cfg.Concurrency = 16
+				r.cfg.Queues = []string{"q", "a", "b", "c"}
+				r.cfg.Settings = map[string]engine.QueueSettings{"q": q, "a": throttled(10), "b": throttled(10), "c": throttled(10)}
+				r.handle("k", work(time.Minute))
+				r.enqueue("k", 100)
+				r.start()
+				var asked []int
+				for _, w := range r.store.of("exchange", 0)[0].x.Wants {
+					asked = append(asked, w.N)
+				}
+				if want := []int{13, 1, 1, 1}; !slices.Equal(asked, want) {
+					t.Errorf("the first exchange asks for %v, want %v", asked, want)
+				}
+			})
+		})
+	}
+}
+
+// Sources for which there was no runner are asked in the exchanges that follow.
+func TestThrottle_MoreSourcesThanRunners(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.store.alone = true
+		r.cfg.Concurrency = 1
+		r.cfg.Queues = []string{"q", "fast", "fast2"}
+		r.cfg.Settings = map[string]engine.QueueSettings{"fast": throttled(10_000), "fast2": throttled(10_000)}
+		ran := map[string]int{} // by the one runner
+		r.handle("k", func(_ context.Context, job *storage.Leased) error {
+			time.Sleep(10 * time.Millisecond)
+			ran[job.Queue]++
+			return nil
+		})
+		for _, queue := range r.cfg.Queues {
+			r.add(slices.Repeat([]storage.NewJob{{Queue: queue, Kind: "k"}}, 20)...)
+		}
+		r.start()
+		pass(95 * time.Millisecond)
+		if want := map[string]int{"q": 3, "fast": 3, "fast2": 3}; !maps.Equal(ran, want) {
+			t.Errorf("ran %v, want %v", ran, want)
 		}
 	})
 }
