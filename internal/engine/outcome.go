@@ -36,9 +36,15 @@ type outcomes struct {
 	finish  []storage.Finish // the same, as the store is told
 }
 
+// add notes the outcome of a job, which is dropped.
 func (o *outcomes) add(job *storage.Leased, f storage.Finish) {
+	drop(job)
 	o.waiting = append(o.waiting, outcome{f, job})
 }
+
+// drop frees the large fields of a job. The jobs of one exchange lie in one slice,
+// which lives until the outcome of the last of them is written.
+func drop(job *storage.Leased) { job.Args, job.Headers, job.Policy = nil, nil, nil }
 
 // send returns the outcomes for the next exchange.
 func (o *outcomes) send() []storage.Finish {

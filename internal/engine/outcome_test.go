@@ -42,6 +42,16 @@ func documentJSON(t *testing.T, p policy.Policy) []byte {
 	return b
 }
 
+// Outcomes may wait for long: while the store fails, for one.
+func TestOutcomes_FreeTheLargeFieldsOfJobs(t *testing.T) {
+	var o outcomes
+	job := &storage.Leased{Kind: "k", Args: []byte("{}"), Headers: []byte("{}"), Policy: []byte("{}")}
+	o.add(job, storage.Finish{})
+	if !reflect.DeepEqual(job, &storage.Leased{Kind: "k"}) {
+		t.Errorf("%+v is kept", job)
+	}
+}
+
 func TestOutcome(t *testing.T) {
 	policyJSON := documentJSON(t, steady)
 	took := 3 * time.Second

@@ -134,7 +134,6 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 
 // end takes an attempt back from its runner.
 func (l *loop) end(a *attempt) {
-	defer a.drop()
 	l.runners.takeBack(a)
 	if a.verdict.kind != verdictUnstarted {
 		l.ready.pace.handled(a.took)
@@ -155,6 +154,7 @@ func (l *loop) end(a *attempt) {
 		l.cfg.Logger.Warn("errand: end of a handler could not be noted", l.attrs(a, "error", a.noteErr)...)
 	}
 	if a.lost { // the outcome would be refused
+		drop(a.job)
 		l.reports.ended(a, &storage.Finish{})
 		return
 	}
@@ -171,10 +171,6 @@ func (l *loop) end(a *attempt) {
 		l.reports.ended(a, &f)
 	}
 }
-
-// drop frees the large fields of a job: the jobs of one exchange lie in one
-// slice, which lives as long as the longest of their handlers.
-func (a *attempt) drop() { a.job.Args, a.job.Headers, a.job.Policy = nil, nil, nil }
 
 // unqueue forgets the lease of an attempt that has not started.
 func (l *loop) unqueue(a *attempt) {
