@@ -8,8 +8,10 @@ import (
 // chore is a call of the store beside the exchanges, such as Reclaim. One that
 // fails or takes long holds up nothing but other chores.
 type chore struct {
-	due     wallTime  // zero: the chore is not due
-	pause   time.Time // the chore is not done before
+	due wallTime // zero: the chore is not due
+	// pause: the chore is not done before. An event that makes the chore due
+	// does not shorten the pause.
+	pause   time.Time
 	backoff time.Duration
 	failed  bool // the last call failed
 	// idle reports whether the chore must wait although it is due. The loop

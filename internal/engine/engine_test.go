@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -311,6 +312,64 @@ func TestEngine_PurgesFinishedJobs(t *testing.T) {
 			t.Errorf("an hour later: %v, %v", counts, err)
 		}
 	})
+}
+
+func TestEngine_PurgesByLane(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.store.alone = true
+		r.cfg.Retention = storage.Retention{Lanes: map[storage.Lane]time.Duration{{Queue: "q", Kind: "k"}: time.Second}}
+		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
+		r.start()
+		pass(time.Minute)
+		id := r.enqueue("k", 1)[0]
+		pass(900 * time.Millisecond)
+		r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+		pass(200 * time.Millisecond)
+		if _, err := r.app.Job(t.Context(), id); !errors.Is(err, storage.ErrNotFound) {
+			t.Errorf("a second after it was done the job gives %v, want ErrNotFound", err)
+		}
+	})
+}
+
+// A store may lease a job of a lane that it was not asked for. The job goes back,
+// to an engine that knows it.
+func TestEngine_GivesBackWhatItDidNotAskFor(t *testing.T) {
+	for name, settings := range map[string]map[string]engine.QueueSettings{
+		"one source": nil, "two sources": {"slow": throttled(10)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				s := &stray{spy: r.store}
+				r.store.alone = true
+				r.cfg.Store, r.cfg.Queues, r.cfg.Settings = s, []string{"q", "slow"}, settings
+				r.handle("k", func(context.Context, *storage.Leased) error { return nil })
+				r.start()
+				ids := r.enqueue("k", 3)
+				r.wantState(ids[0], storage.Scheduled, storage.Counters{})
+				r.wantState(ids[1], storage.Done, storage.Counters{Attempt: 1})
+				if n := len(r.logs.with("not asked for")); n != 1 {
+					t.Errorf("%d lines of the log are about it, want 1", n)
+				}
+				s.right.Store(true)
+				pass(2 * time.Second)
+				r.wantState(ids[0], storage.Done, storage.Counters{Attempt: 1})
+			})
+		})
+	}
+}
+
+// stray is a store that leases the first job of an answer under another kind.
+type stray struct {
+	*spy
+	right atomic.Bool // not any more
+}
+
+func (s *stray) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	res, err := s.spy.Exchange(ctx, now, x)
+	if len(res.Leased) > 0 && !s.right.Load() {
+		res.Leased[0].Kind = "other"
+	}
+	return res, err
 }
 
 func TestEngine_PurgesAtMostOnceASecond(t *testing.T) {

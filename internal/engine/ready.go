@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -43,8 +44,14 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 	attempts := make([]attempt, len(jobs))
 	for i := range jobs {
 		a := &attempts[i]
-		a.cfg, a.job, a.throttle = l.cfg, &jobs[i], l.sources.of(&jobs[i]).throttle
-		a.leased, a.safe = sent, l.safe(sent)
+		a.cfg, a.job, a.leased, a.safe = l.cfg, &jobs[i], sent, l.safe(sent)
+		from := l.sources.of(a.job)
+		if from == nil {
+			l.reports.job(slog.LevelError, notAsked, a.job, "")
+			l.giveBack(a, l.clock().Add(backDelay))
+			continue
+		}
+		a.throttle = from.throttle
 		suspect := a.job.Crashes >= suspectCrashes
 		switch {
 		case !l.shutdown.working():

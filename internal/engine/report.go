@@ -30,6 +30,7 @@ const (
 	leaseLost     = "errand: lease lost"
 	notExtended   = "errand: lease could not be extended in time"
 	tooLate       = "errand: outcome came too late, the lease was lost"
+	notAsked      = "errand: the store leased a job of a queue or kind that it was not asked for"
 	notTaken      = "errand: the store refused an outcome"
 )
 

@@ -70,11 +70,8 @@ func divide(c *Config) (all []*source) {
 	return all
 }
 
-// of returns the source of a job.
+// of returns the source of a job, or nil if no source has the job's lane.
 func (s *sources) of(job *storage.Leased) *source {
-	if len(s.all) == 1 {
-		return s.all[0]
-	}
 	return s.lanes[storage.Lane{Queue: job.Queue, Kind: job.Kind}]
 }
 
@@ -183,7 +180,9 @@ func share(from []*source, free int, now time.Time) {
 // is true.
 func (s *sources) leased(x *exchange, jobs []storage.Leased, more bool) {
 	for i := range jobs {
-		s.of(&jobs[i]).N--
+		if o := s.of(&jobs[i]); o != nil && o.N > 0 {
+			o.N--
+		}
 	}
 	for _, o := range x.from {
 		o.mayHaveWork = o.mayHaveWork || more || o.N == 0
