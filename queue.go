@@ -233,9 +233,7 @@ func New(ctx context.Context, store storage.Store, o *Options) (*Queue, error) {
 	if store == nil {
 		f.field("store", nil, "must not be nil")
 	}
-	if o.SQLite != (SQLiteOptions{}) {
-		f.field("sqlite", o.SQLite, "must be zero with New: set its fields where the store is opened")
-	}
+	f.noSQLite("sqlite.", &o.SQLite)
 	f.add(o.validate())
 	if err := f.err(); err != nil {
 		return nil, err

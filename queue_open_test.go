@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -186,7 +187,20 @@ func TestOpen_refusesBadOptions(t *testing.T) {
 
 func TestNew_refusesBadInput(t *testing.T) {
 	_, err := errand.New(t.Context(), nil, &errand.Options{SQLite: errand.SQLiteOptions{SingleProcess: true}})
-	wantFaults(t, err, fault{"store", "nil", "must not be nil"}, fault{"sqlite", "{0 true 0s 0 false <nil>}", "must be zero with New"})
+	const zero = "must be zero with New"
+	wantFaults(t, err, fault{"store", "nil", "must not be nil"}, fault{"sqlite.single_process", "true", zero})
+	all := errand.SQLiteOptions{
+		Durability: errand.Relaxed, SingleProcess: true, BusyTimeout: time.Second, Ballast: -1, AnyFileSystem: true, Logger: quiet,
+	}
+	_, err = errand.New(t.Context(), storagetest.NewMemory().Open(), &errand.Options{SQLite: all})
+	want := []fault{
+		{"sqlite.durability", "1", zero}, {"sqlite.single_process", "true", zero}, {"sqlite.busy_timeout", "1s", zero},
+		{"sqlite.ballast", "-1", zero}, {"sqlite.any_file_system", "true", zero}, {"sqlite.logger", `"*slog.Logger"`, zero},
+	}
+	wantFaults(t, err, want...)
+	if n := reflect.TypeOf(all).NumField(); n != len(want) {
+		t.Errorf("SQLiteOptions have %d fields, and %d are refused", n, len(want))
+	}
 }
 
 // Options belong to the caller again after Open.

@@ -91,6 +91,25 @@ func (f *faults) sqlite(place string, o *SQLiteOptions) {
 	}
 }
 
+// noSQLite checks that no field is set of the options of a store that is open.
+func (f *faults) noSQLite(place string, o *SQLiteOptions) {
+	const limit = "must be zero with New: set it where the store is opened"
+	for _, s := range []struct {
+		field string
+		value any
+	}{
+		{"durability", o.Durability}, {"single_process", o.SingleProcess}, {"busy_timeout", o.BusyTimeout},
+		{"ballast", o.Ballast}, {"any_file_system", o.AnyFileSystem},
+	} {
+		if !reflect.ValueOf(s.value).IsZero() {
+			f.field(place+s.field, s.value, limit)
+		}
+	}
+	if o.Logger != nil {
+		f.field(place+"logger", fmt.Sprintf("%T", o.Logger), limit)
+	}
+}
+
 func (o *WorkerOptions) validate() error {
 	var f faults
 	for i, name := range o.Queues {
