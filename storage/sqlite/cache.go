@@ -118,44 +118,45 @@ func (c *cache) update(l *lineup) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if l.lanes == nil || l.pauses != c.pauses || c.last-l.last > fewLanes {
-		l.pauses, l.lanes, l.order, l.unsure = c.pauses, nil, nil, 0
+		l.pauses, l.lanes, l.groups, l.unsure = c.pauses, nil, nil, 0
 		l.add(c.open(l.wants))
 	} else {
 		for lane := l.last + 1; lane <= c.last; lane++ {
-			if name, ok := c.names[lane]; ok && l.has(name) && !c.paused[name.Queue] {
-				l.add([]namedLane{{lane, name}})
+			if name, ok := c.names[lane]; ok && !c.paused[name.Queue] {
+				l.add(l.wanted(nil, lane, name))
 			}
 		}
 	}
 	l.last = max(l.last, c.last)
 }
 
-// namedLane is a lane with its queue and kind.
-type namedLane struct {
+// wantedLane is a lane and the index of a want that has it.
+type wantedLane struct {
 	lane int64
-	name storage.Lane
+	want int
 }
 
-func (a namedLane) compare(b namedLane) int { return cmp.Compare(a.lane, b.lane) }
+func (a wantedLane) compare(b wantedLane) int {
+	return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(a.want, b.want))
+}
 
 // open returns the lanes of wants that exist and are not paused, sorted; c is
 // locked.
-func (c *cache) open(wants []storage.Want) []namedLane {
-	lanes := []namedLane{}
+func (c *cache) open(wants []storage.Want) []wantedLane {
+	lanes := []wantedLane{}
 	for i := range wants {
 		for _, q := range wants[i].Queues {
 			if c.paused[q] {
 				continue
 			}
 			for _, k := range wants[i].Kinds {
-				name := storage.Lane{Queue: q, Kind: k}
-				if lane, ok := c.lanes[name]; ok {
-					lanes = append(lanes, namedLane{lane, name})
+				if lane, ok := c.lanes[storage.Lane{Queue: q, Kind: k}]; ok {
+					lanes = append(lanes, wantedLane{lane, i})
 				}
 			}
 		}
 	}
-	slices.SortFunc(lanes, namedLane.compare) // a queue or kind may be named twice
+	slices.SortFunc(lanes, wantedLane.compare) // a queue or kind may be named twice
 	return slices.Compact(lanes)
 }
 

@@ -85,18 +85,26 @@ type lineup struct {
 	pauses int64    // of the cache that it was made from
 	last   int64    // lanes up to this one have been looked at
 	lanes  []berth  // by number
-	order  []*berth // a heap of those that have or may have a ready job
-	unsure int      // of them, those that may
+	groups []*group // of lanes
+	unsure int      // lanes that may have a ready job
+}
+
+// group is the lanes that the same wants have, so that those of which no more jobs
+// are wanted are passed over together.
+type group struct {
+	wants []int    // indexes
+	order []*berth // a heap of the lanes that have or may have a ready job
 }
 
 // berth is the place of a lane. Its key is that of the first ready job, or of
 // one that would come before.
 type berth struct {
-	namedLane
-	key  place
-	sure bool
-	at   int   // in order, or -1
-	head *head // while rows are being read
+	lane  int64
+	group *group
+	key   place
+	sure  bool
+	at    int   // in order, or -1
+	head  *head // while rows are being read
 }
 
 // place is that of a ready job in the common order.
@@ -176,34 +184,53 @@ func (t *tx) lineup(wants []storage.Want) *lineup {
 	if len(t.lanes) == 0 {
 		return l
 	}
-	var lanes []namedLane
+	var lanes []wantedLane
 	last := l.last
 	for name, lane := range t.lanes {
-		if lane > l.last && l.has(name) && !t.store.cache.isPaused(name.Queue) {
-			lanes = append(lanes, namedLane{lane, name})
+		if lane > l.last && !t.store.cache.isPaused(name.Queue) {
+			lanes = l.wanted(lanes, lane, name)
 		}
 		last = max(last, lane)
 	}
-	slices.SortFunc(lanes, namedLane.compare)
+	slices.SortFunc(lanes, wantedLane.compare)
 	l.add(lanes)
 	l.last = last
 	return l
 }
 
-// has reports whether jobs of this name are wanted.
-func (l *lineup) has(name storage.Lane) bool {
-	return slices.ContainsFunc(l.wants, func(w storage.Want) bool { return w.Matches(name.Queue, name.Kind) })
+// wanted appends a lane once for each want that has it.
+func (l *lineup) wanted(lanes []wantedLane, lane int64, name storage.Lane) []wantedLane {
+	for i := range l.wants {
+		if l.wants[i].Matches(name.Queue, name.Kind) {
+			lanes = append(lanes, wantedLane{lane, i})
+		}
+	}
+	return lanes
 }
 
-// first returns the index of the first Want that has the lane and of which jobs
-// are left to lease, or -1.
-func (l *lineup) first(b *berth, left []int) int {
-	for i := range l.wants {
-		if left[i] > 0 && (len(l.wants) == 1 || l.wants[i].Matches(b.name.Queue, b.name.Kind)) {
+// open returns the index of the first want of a group of which jobs are left to
+// lease, or -1.
+func (g *group) open(left []int) int {
+	for _, i := range g.wants {
+		if left[i] > 0 {
 			return i
 		}
 	}
 	return -1
+}
+
+// first returns the first lane from which a job may be leased, and the index of the
+// want that the job counts for; nil if there is none.
+func (l *lineup) first(left []int) (b *berth, want int) {
+	for _, g := range l.groups {
+		if len(g.order) == 0 || b != nil && !g.order[0].before(b) {
+			continue
+		}
+		if i := g.open(left); i >= 0 {
+			b, want = g.order[0], i
+		}
+	}
+	return b, want
 }
 
 func (l *lineup) find(lane int64) (int, bool) {
@@ -211,7 +238,7 @@ func (l *lineup) find(lane int64) (int, bool) {
 }
 
 // add adds lanes. They must be sorted, and come after the lanes of l.
-func (l *lineup) add(lanes []namedLane) {
+func (l *lineup) add(lanes []wantedLane) {
 	if len(lanes) == 0 {
 		return
 	}
@@ -220,15 +247,33 @@ func (l *lineup) add(lanes []namedLane) {
 		copy(moved, l.lanes)
 		for i := range moved {
 			if at := moved[i].at; at >= 0 {
-				l.order[at] = &moved[i]
+				moved[i].group.order[at] = &moved[i]
 			}
 		}
 		l.lanes = moved
 	}
-	for _, lane := range lanes {
-		l.lanes = append(l.lanes, berth{namedLane: lane, at: -1, sure: true})
+	var wants []int
+	for i, lane := range lanes {
+		wants = append(wants, lane.want)
+		if i+1 < len(lanes) && lanes[i+1].lane == lane.lane {
+			continue
+		}
+		l.lanes = append(l.lanes, berth{lane: lane.lane, group: l.group(wants), at: -1, sure: true})
 		l.doubt(&l.lanes[len(l.lanes)-1])
+		wants = wants[:0]
 	}
+}
+
+// group returns the group of the lanes that these wants have.
+func (l *lineup) group(wants []int) *group {
+	for _, g := range l.groups {
+		if slices.Equal(g.wants, wants) {
+			return g
+		}
+	}
+	g := &group{wants: slices.Clone(wants)}
+	l.groups = append(l.groups, g)
+	return g
 }
 
 // doubt notes that a lane may have another first job than it had.
@@ -252,7 +297,7 @@ func (l *lineup) set(b *berth, key place) {
 func (l *lineup) empty(b *berth) {
 	l.settle(b)
 	if b.at >= 0 {
-		heap.Remove(l, b.at)
+		heap.Remove(b.group, b.at)
 	}
 }
 
@@ -265,41 +310,43 @@ func (l *lineup) settle(b *berth) {
 
 func (l *lineup) put(b *berth) {
 	if b.at < 0 {
-		heap.Push(l, b)
+		heap.Push(b.group, b)
 	} else {
-		heap.Fix(l, b.at)
+		heap.Fix(b.group, b.at)
 	}
+}
+
+// before is the order of lanes: those that may have any job at all come first.
+func (b *berth) before(o *berth) bool {
+	if !b.sure || !o.sure {
+		return !b.sure && o.sure
+	}
+	return b.key.before(&o.key)
 }
 
 // Len implements [heap.Interface], as the next four do.
-func (l *lineup) Len() int { return len(l.order) }
+func (g *group) Len() int { return len(g.order) }
 
-// Less puts lanes that may have any job at all first.
-func (l *lineup) Less(i, j int) bool {
-	a, b := l.order[i], l.order[j]
-	if !a.sure || !b.sure {
-		return !a.sure && b.sure
-	}
-	return a.key.before(&b.key)
-}
+// Less is the order of lanes.
+func (g *group) Less(i, j int) bool { return g.order[i].before(g.order[j]) }
 
 // Swap swaps two.
-func (l *lineup) Swap(i, j int) {
-	l.order[i], l.order[j] = l.order[j], l.order[i]
-	l.order[i].at, l.order[j].at = i, j
+func (g *group) Swap(i, j int) {
+	g.order[i], g.order[j] = g.order[j], g.order[i]
+	g.order[i].at, g.order[j].at = i, j
 }
 
 // Push adds one at the end.
-func (l *lineup) Push(x any) {
+func (g *group) Push(x any) {
 	b := x.(*berth)
-	b.at = len(l.order)
-	l.order = append(l.order, b)
+	b.at = len(g.order)
+	g.order = append(g.order, b)
 }
 
 // Pop takes the last one away.
-func (l *lineup) Pop() any {
-	b := l.order[len(l.order)-1]
-	l.order = l.order[:len(l.order)-1]
+func (g *group) Pop() any {
+	b := g.order[len(g.order)-1]
+	g.order = g.order[:len(g.order)-1]
 	b.at = -1
 	return b
 }
@@ -337,7 +384,8 @@ func (t *tx) anyReady(wants []storage.Want) (bool, error) {
 		return false, err
 	}
 	left, _ := t.stmts.toLease(wants)
-	return slices.ContainsFunc(l.order, func(b *berth) bool { return l.first(b, left) >= 0 }), nil
+	b, _ := l.first(left)
+	return b != nil, nil
 }
 
 // toLease returns how many jobs are left to lease for each of wants, until it is
@@ -426,26 +474,22 @@ func (s *statements) merge(l *lineup, wants []storage.Want) (out []jobRow, err e
 	out = s.merged[:0]
 	left, n := s.toLease(wants)
 	defer func() { s.merged = out }()
-	most := 1
-	if lanes := len(l.order); lanes > fewLanes && n < readAhead*lanes && s.lineups.read < mostAhead {
+	most, lanes := 1, 0
+	for _, g := range l.groups {
+		if g.open(left) >= 0 {
+			lanes += len(g.order)
+		}
+	}
+	if lanes > fewLanes && n < readAhead*lanes && s.lineups.read < mostAhead {
 		most = readAhead
 	}
 	err = s.hold(func() error {
 		m := merger{statements: s}
 		defer m.close()
-		var passed []*berth // lanes of wants that have all they want
-		defer func() {
-			for _, b := range passed {
-				l.put(b)
-			}
-		}()
-		for len(out) < n && len(l.order) > 0 {
-			b := l.order[0]
-			want := l.first(b, left)
-			if want < 0 {
-				heap.Remove(l, b.at)
-				passed = append(passed, b)
-				continue
+		for len(out) < n {
+			b, want := l.first(left)
+			if b == nil {
+				break
 			}
 			at := b.head
 			if at == nil {

@@ -240,3 +240,58 @@ func TestLineup_FewerThanRead(t *testing.T) {
 		t.Errorf("%v, want ErrCorrupt", err)
 	}
 }
+
+// The lanes of a want that asks for no jobs are not looked at, and do not make jobs
+// of the others be read ahead.
+func TestLineup_ClosedWant(t *testing.T) {
+	s, x := closedWant(t, 20, 100)
+	r, err := s.Exchange(t.Context(), t0, x)
+	if err != nil || len(r.Leased) != 4 || r.Leased[0].Queue != "open" {
+		t.Fatalf("leased %v, %v: want 4 jobs of the open queue", r.Leased, err)
+	}
+	if kept, err := s.Ahead(); kept > len("{}") || err != nil {
+		t.Errorf("%d bytes of args were read ahead (%v), want those of the next job", kept, err)
+	}
+}
+
+// BenchmarkExchange_ClosedWant leases 4 jobs behind lanes of which none are wanted.
+func BenchmarkExchange_ClosedWant(b *testing.B) {
+	for _, lanes := range []int{1, 1000} {
+		b.Run(fmt.Sprint(lanes), func(b *testing.B) {
+			s, x := closedWant(b, lanes, 4*b.N)
+			b.ResetTimer()
+			for range b.N {
+				r, err := s.Exchange(b.Context(), t0, x)
+				if err != nil || len(r.Leased) != 4 {
+					b.Fatalf("leased %d, %v", len(r.Leased), err)
+				}
+				x.Finish = x.Finish[:0]
+				for _, l := range r.Leased {
+					x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+				}
+			}
+		})
+	}
+}
+
+// closedWant returns a Store in which lanes of a want for no jobs come before a
+// queue of n jobs, of which the exchange leases 4.
+func closedWant(t testing.TB, lanes, n int) (*sqlite.Store, storage.Exchange) {
+	t.Helper()
+	s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed}).open()
+	shut, open := storage.Want{Kinds: []string{"a"}}, storage.Want{Queues: []string{"open"}, Kinds: []string{"a"}, N: 4}
+	jobs := make([]storage.NewJob, 0, lanes+n)
+	for i := range lanes {
+		shut.Queues = append(shut.Queues, fmt.Sprintf("shut %d", i))
+		jobs = append(jobs, newJob(shut.Queues[i], "a"))
+	}
+	for range n {
+		jobs = append(jobs, newJob("open", "a"))
+	}
+	for part := range slices.Chunk(jobs, 10_000) {
+		if _, err := s.Enqueue(context.Background(), t0, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s, storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{shut, open}}
+}
