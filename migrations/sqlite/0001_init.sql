@@ -104,50 +104,36 @@ CREATE TABLE errand_instance (
 -- how much of due_at was counted from the time when it was set, 0 if it was
 -- given as a date. fate is what a reclaimer found out about the attempt, until
 -- the job is finished. Reserved, here and in the next two tables:
---   group_key      the queue, a space, and the group of the job
---   start_by       an attempt that has not begun by then finishes the job as expired
---   start_within   the length behind start_by, for a redrive or when the clock shifts
---   deadline       no attempt begins or goes on after it
---   finish_within  the length behind deadline, for the same
---   rank           due_at less what the priority is worth, where aging is on
---   edition        rises when args, headers or priority are replaced
---   bytes          of args and headers
---   flags          bit 0: dead, rather than finished, once it expires
+--   group_key  the queue, a space, and the group of the job
+--   options    1 if errand_option has a row of the job
 -- Reserved, here alone:
---   tried          the token of the previous attempt whose handler was called
+--   rank       due_at less what the priority is worth, where aging is on
 CREATE TABLE errand_job (
-  id            INTEGER PRIMARY KEY,
-  lane          INTEGER NOT NULL,
-  state         INTEGER NOT NULL,
-  priority      INTEGER NOT NULL,
-  due_at        INTEGER NOT NULL,
-  delay         INTEGER NOT NULL DEFAULT 0,
-  token         INTEGER NOT NULL DEFAULT 0,
-  instance      INTEGER NOT NULL DEFAULT 0,
-  until         INTEGER NOT NULL DEFAULT 0,
-  fate          INTEGER NOT NULL DEFAULT 0,
-  cancelling    INTEGER NOT NULL DEFAULT 0,
-  attempt       INTEGER NOT NULL DEFAULT 0,
-  retry         INTEGER NOT NULL DEFAULT 0,
-  crashes       INTEGER NOT NULL DEFAULT 0,
-  snoozes       INTEGER NOT NULL DEFAULT 0,
-  salt          INTEGER NOT NULL,
-  created_at    INTEGER NOT NULL,
-  timeout       INTEGER NOT NULL DEFAULT 0,
-  policy        INTEGER NOT NULL DEFAULT 0,
-  unique_key    TEXT,
-  headers       BLOB,
-  args          BLOB,
-  group_key     TEXT,
-  start_by      INTEGER NOT NULL DEFAULT 0,
-  start_within  INTEGER NOT NULL DEFAULT 0,
-  deadline      INTEGER NOT NULL DEFAULT 0,
-  finish_within INTEGER NOT NULL DEFAULT 0,
-  rank          INTEGER NOT NULL DEFAULT 0,
-  edition       INTEGER NOT NULL DEFAULT 0,
-  bytes         INTEGER NOT NULL DEFAULT 0,
-  flags         INTEGER NOT NULL DEFAULT 0,
-  tried         INTEGER NOT NULL DEFAULT 0
+  id         INTEGER PRIMARY KEY,
+  lane       INTEGER NOT NULL,
+  state      INTEGER NOT NULL,
+  priority   INTEGER NOT NULL,
+  due_at     INTEGER NOT NULL,
+  delay      INTEGER NOT NULL DEFAULT 0,
+  token      INTEGER NOT NULL DEFAULT 0,
+  instance   INTEGER NOT NULL DEFAULT 0,
+  until      INTEGER NOT NULL DEFAULT 0,
+  fate       INTEGER NOT NULL DEFAULT 0,
+  cancelling INTEGER NOT NULL DEFAULT 0,
+  attempt    INTEGER NOT NULL DEFAULT 0,
+  retry      INTEGER NOT NULL DEFAULT 0,
+  crashes    INTEGER NOT NULL DEFAULT 0,
+  snoozes    INTEGER NOT NULL DEFAULT 0,
+  salt       INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  timeout    INTEGER NOT NULL DEFAULT 0,
+  policy     INTEGER NOT NULL DEFAULT 0,
+  unique_key TEXT,
+  headers    BLOB,
+  args       BLOB,
+  group_key  TEXT,
+  options    INTEGER NOT NULL DEFAULT 0,
+  rank       INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX errand_job_scheduled ON errand_job (due_at) WHERE state = 1;
 CREATE INDEX errand_job_ready ON errand_job (lane, priority DESC, due_at) WHERE state = 2;
@@ -155,76 +141,62 @@ CREATE INDEX errand_job_running ON errand_job (instance) WHERE state = 3;
 -- An index costs each insert, lease and delete about 0.3 us even where no row is in
 -- it, 3 to 8 % of a drain. So these come with what needs them, by one pass over the
 -- table: (group_key, state) WHERE group_key IS NOT NULL, for the head of a group and
--- those blocked behind it; (start_by) WHERE start_by <> 0; and, for what works on the
--- retries of one lane, (lane, due_at) WHERE state = 1 beside or in place of (due_at).
+-- those blocked behind it; and (lane, due_at) WHERE state = 1, beside (due_at) or in
+-- its place, for work on the retries of one lane.
 
 -- Finished jobs, until purge_at.
 CREATE TABLE errand_finished (
-  id            INTEGER PRIMARY KEY,
-  lane          INTEGER NOT NULL,
-  state         INTEGER NOT NULL,
-  priority      INTEGER NOT NULL,
-  due_at        INTEGER NOT NULL,
-  token         INTEGER NOT NULL,
-  attempt       INTEGER NOT NULL,
-  retry         INTEGER NOT NULL DEFAULT 0,
-  crashes       INTEGER NOT NULL DEFAULT 0,
-  snoozes       INTEGER NOT NULL DEFAULT 0,
-  salt          INTEGER NOT NULL,
-  created_at    INTEGER NOT NULL,
-  ended_at      INTEGER NOT NULL,
-  purge_at      INTEGER NOT NULL,
-  timeout       INTEGER NOT NULL DEFAULT 0,
-  policy        INTEGER NOT NULL DEFAULT 0,
-  unique_key    TEXT,
-  error         TEXT,
-  headers       BLOB,
-  args          BLOB,
-  group_key     TEXT,
-  start_by      INTEGER NOT NULL DEFAULT 0,
-  start_within  INTEGER NOT NULL DEFAULT 0,
-  deadline      INTEGER NOT NULL DEFAULT 0,
-  finish_within INTEGER NOT NULL DEFAULT 0,
-  rank          INTEGER NOT NULL DEFAULT 0,
-  edition       INTEGER NOT NULL DEFAULT 0,
-  bytes         INTEGER NOT NULL DEFAULT 0,
-  flags         INTEGER NOT NULL DEFAULT 0
+  id         INTEGER PRIMARY KEY,
+  lane       INTEGER NOT NULL,
+  state      INTEGER NOT NULL,
+  priority   INTEGER NOT NULL,
+  due_at     INTEGER NOT NULL,
+  token      INTEGER NOT NULL,
+  attempt    INTEGER NOT NULL,
+  retry      INTEGER NOT NULL DEFAULT 0,
+  crashes    INTEGER NOT NULL DEFAULT 0,
+  snoozes    INTEGER NOT NULL DEFAULT 0,
+  salt       INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  ended_at   INTEGER NOT NULL,
+  purge_at   INTEGER NOT NULL,
+  timeout    INTEGER NOT NULL DEFAULT 0,
+  policy     INTEGER NOT NULL DEFAULT 0,
+  unique_key TEXT,
+  error      TEXT,
+  headers    BLOB,
+  args       BLOB,
+  group_key  TEXT,
+  options    INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX errand_finished_purge ON errand_finished (purge_at);
 
 -- Dead letters. in_effect is the policy that was in effect when the job died,
 -- policy the job's own. Reserved: cause, see errand_cause.
 CREATE TABLE errand_dead (
-  id            INTEGER PRIMARY KEY,
-  lane          INTEGER NOT NULL,
-  priority      INTEGER NOT NULL,
-  due_at        INTEGER NOT NULL,
-  token         INTEGER NOT NULL,
-  attempt       INTEGER NOT NULL,
-  retry         INTEGER NOT NULL,
-  crashes       INTEGER NOT NULL,
-  snoozes       INTEGER NOT NULL,
-  salt          INTEGER NOT NULL,
-  created_at    INTEGER NOT NULL,
-  ended_at      INTEGER NOT NULL,
-  timeout       INTEGER NOT NULL,
-  policy        INTEGER NOT NULL,
-  in_effect     INTEGER NOT NULL,
-  unique_key    TEXT,
-  reason        TEXT NOT NULL,
-  error         TEXT NOT NULL,
-  headers       BLOB,
-  args          BLOB,
-  group_key     TEXT,
-  start_by      INTEGER NOT NULL DEFAULT 0,
-  start_within  INTEGER NOT NULL DEFAULT 0,
-  deadline      INTEGER NOT NULL DEFAULT 0,
-  finish_within INTEGER NOT NULL DEFAULT 0,
-  rank          INTEGER NOT NULL DEFAULT 0,
-  edition       INTEGER NOT NULL DEFAULT 0,
-  bytes         INTEGER NOT NULL DEFAULT 0,
-  flags         INTEGER NOT NULL DEFAULT 0,
-  cause         INTEGER NOT NULL DEFAULT 0
+  id         INTEGER PRIMARY KEY,
+  lane       INTEGER NOT NULL,
+  priority   INTEGER NOT NULL,
+  due_at     INTEGER NOT NULL,
+  token      INTEGER NOT NULL,
+  attempt    INTEGER NOT NULL,
+  retry      INTEGER NOT NULL,
+  crashes    INTEGER NOT NULL,
+  snoozes    INTEGER NOT NULL,
+  salt       INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  ended_at   INTEGER NOT NULL,
+  timeout    INTEGER NOT NULL,
+  policy     INTEGER NOT NULL,
+  in_effect  INTEGER NOT NULL,
+  unique_key TEXT,
+  reason     TEXT NOT NULL,
+  error      TEXT NOT NULL,
+  headers    BLOB,
+  args       BLOB,
+  group_key  TEXT,
+  options    INTEGER NOT NULL DEFAULT 0,
+  cause      INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX errand_dead_ended ON errand_dead (ended_at, id);
 -- Reserved, and empty.
@@ -255,6 +227,24 @@ CREATE TABLE errand_tag (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX errand_tag_job ON errand_tag (job);
 
+-- Reserved: what few jobs have, in whatever table they are. Keyed by job, never
+-- moved, so that a job without it pays for one byte.
+--   start_by       an attempt that has not begun by then finishes the job as expired
+--   start_within   the length behind start_by, for a redrive or when the clock shifts
+--   deadline       no attempt begins or goes on after it
+--   finish_within  the length behind deadline, for the same
+--   edition        rises when args, headers or priority are replaced
+--   flags          bit 0: dead, rather than finished, once it expires
+CREATE TABLE errand_option (
+  job           INTEGER PRIMARY KEY,
+  start_by      INTEGER NOT NULL DEFAULT 0,
+  start_within  INTEGER NOT NULL DEFAULT 0,
+  deadline      INTEGER NOT NULL DEFAULT 0,
+  finish_within INTEGER NOT NULL DEFAULT 0,
+  edition       INTEGER NOT NULL DEFAULT 0,
+  flags         INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
 -- Large args, with the headers. Keyed by job, never moved.
 CREATE TABLE errand_payload (
   job     INTEGER PRIMARY KEY,
@@ -262,10 +252,12 @@ CREATE TABLE errand_payload (
   args    BLOB NOT NULL
 ) STRICT;
 
--- Reserved: the error of a live job's last attempt, where it is in no history. It
--- may be 8 KiB, and each lease would write it anew if it were in the job's row.
+-- Reserved: the error of a live job's last attempt, where it is in no history, and
+-- the token of that attempt. The error may be 8 KiB, and each lease would write it
+-- anew if it were in the job's row.
 CREATE TABLE errand_error (
   job   INTEGER PRIMARY KEY,
+  token INTEGER NOT NULL,
   error TEXT NOT NULL
 ) STRICT;
 
