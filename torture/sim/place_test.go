@@ -184,10 +184,10 @@ func (f *follow) finish(l *lease) {
 			f.mayAsked = true
 			f.askedFor = f.askedFor || c.begin > l.end && c.end < l.finBegin || f.lastAsked(l, c)
 		}
-		// A wish outlives the holder that it was meant for.
-		if c.state == storage.Running && l.taken != nil && l.taken.Cancelling {
-			f.mayAsked = true
-		}
+	}
+	// A wish outlives the holder that it was meant for.
+	if l.taken != nil && l.taken.Cancelling && f.w.wasCancelled(l.Key) {
+		f.mayAsked, f.askedFor = true, true
 	}
 	if f.mayAsked {
 		f.state = storage.Cancelled
