@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/errandq/errand/storage"
 )
@@ -397,60 +395,6 @@ func (s *statements) toLease(wants []storage.Want) (left []int, n int) {
 		n += s.left[i]
 	}
 	return s.left, n
-}
-
-// Asking for a column takes as long as a tenth of the whole, so that the numbers
-// that most jobs do not have come as one, which for them is NULL.
-// There is no limit: the reader stops when it has enough.
-var sqlHeads = `SELECT id, priority, due_at, attempt, salt, created_at, headers, args, unique_key,
-CASE WHEN ` + strings.ReplaceAll(numberColumns, ",", " |") + ` OR args IS NULL
-THEN ` + strings.ReplaceAll(numberColumns, ", ", " || ' ' || ") + ` || ' ' || (args IS NULL) END
-FROM errand_job WHERE state = 2 AND lane = ?1 ORDER BY priority DESC, due_at, id`
-
-const headColumns = 10
-
-// set takes the values of a row of sqlHeads. The driver returns int64, string,
-// nil, and []byte that nobody else has.
-func (r *jobRow) set(lane int64, v []driver.Value) error {
-	var ints [6]int64
-	for i := range ints {
-		x, ok := v[i].(int64)
-		if !ok {
-			return fmt.Errorf("%w: column %d of a ready job is a %T: must be an integer", storage.ErrCorrupt, i, v[i])
-		}
-		ints[i] = x
-	}
-	*r = jobRow{Priority: int(ints[1]), DueAt: ints[2], Salt: uint32(ints[4]), CreatedAt: ints[5]}
-	r.ID, r.Lane, r.State, r.Attempt = ints[0], lane, ready, int(ints[3])
-	r.Headers, _ = v[6].([]byte) // nil if NULL
-	r.Args, _ = v[7].([]byte)
-	r.UniqueKey.String, r.UniqueKey.Valid = v[8].(string)
-	if rest, ok := v[9].(string); ok {
-		return r.setRest(rest)
-	}
-	r.plain = r.Headers == nil && !r.UniqueKey.Valid
-	return nil
-}
-
-func (r *jobRow) setRest(text string) error {
-	next := func() (n int64, err error) {
-		word, rest, _ := strings.Cut(text, " ")
-		text = rest
-		if n, err = strconv.ParseInt(word, 10, 64); err != nil {
-			err = fmt.Errorf("%w: numbers of a ready job: %w", storage.ErrCorrupt, err)
-		}
-		return n, err
-	}
-	for _, to := range r.numbers() {
-		n, err := next()
-		if err != nil {
-			return err
-		}
-		*to = n
-	}
-	beside, err := next()
-	r.Beside = beside != 0
-	return err
 }
 
 // place returns that of the job in the common order.

@@ -312,81 +312,45 @@ func TestStore_Tx_OtherCallsInside(t *testing.T) {
 	}
 }
 
-// Tx of one goroutine waits for that of another.
+// keepTx keeps a Tx of s open, in another goroutine, until the result is called.
+func keepTx(t *testing.T, s *sqlite.Store) (end func()) {
+	t.Helper()
+	open, enough, ended := make(chan bool), make(chan bool), make(chan error)
+	go func() {
+		ended <- s.Tx(context.Background(), func(*sql.Tx) error {
+			close(open)
+			<-enough
+			return nil
+		})
+	}()
+	<-open
+	return func() {
+		close(enough)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A call that is not made inside a Tx of its own Store waits for one that another
+// goroutine has open: from a Tx of that Store, of another, and of a function of the
+// application that differs in nothing but the path of its package.
 func TestStore_Tx_OfAnotherGoroutine(t *testing.T) {
 	_, s, _ := appStore(t, &sqlite.Options{BusyTimeout: 30 * time.Millisecond})
+	_, other, _ := appStore(t, nil)
 	ctx := context.Background()
-	open, enough, ended := make(chan bool), make(chan bool), make(chan error)
-	go func() {
-		ended <- s.Tx(ctx, func(*sql.Tx) error {
-			close(open)
-			<-enough
-			return nil
-		})
-	}()
-	<-open
-	err := s.Tx(ctx, func(*sql.Tx) error { return nil })
-	close(enough)
-	if !errors.Is(err, storage.ErrBusy) || strings.Contains(err.Error(), "inside the function of Tx") {
-		t.Errorf("%v, want ErrBusy after having waited", err)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-}
-
-// A Tx of the application, of the same name but for the path of its package, is no
-// Tx of a Store: a call inside it waits for that of another goroutine.
-func TestStore_Tx_OfTheApplication(t *testing.T) {
-	_, s, _ := appStore(t, &sqlite.Options{BusyTimeout: 30 * time.Millisecond})
-	ctx := context.Background()
-	open, enough, ended := make(chan bool), make(chan bool), make(chan error)
-	go func() {
-		ended <- s.Tx(ctx, func(*sql.Tx) error {
-			close(open)
-			<-enough
-			return nil
-		})
-	}()
-	<-open
-	err := new(appsqlite.Store).Tx(func() error {
-		_, err := s.Enqueue(ctx, t0, one())
-		return err
-	})
-	close(enough)
-	if err != nil && strings.Contains(err.Error(), "inside the function of Tx") {
-		t.Errorf("%v, want what a call elsewhere returns", err)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-}
-
-// A call inside a Tx of one Store may wait for that of another, which somebody
-// else has open.
-func TestStore_Tx_OfAnotherStore(t *testing.T) {
-	_, a, _ := appStore(t, nil)
-	_, b, _ := appStore(t, &sqlite.Options{BusyTimeout: 30 * time.Millisecond})
-	ctx := context.Background()
-	open, enough, ended := make(chan bool), make(chan bool), make(chan error)
-	go func() {
-		ended <- b.Tx(ctx, func(*sql.Tx) error {
-			close(open)
-			<-enough
-			return nil
-		})
-	}()
-	<-open
-	err := a.Tx(ctx, func(*sql.Tx) error {
-		_, err := b.Enqueue(ctx, t0, one())
-		return err
-	})
-	close(enough)
-	if !errors.Is(err, storage.ErrBusy) || strings.Contains(err.Error(), "inside the function of Tx") {
-		t.Errorf("%v, want ErrBusy after having waited", err)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
+	enqueue := func() error { _, err := s.Enqueue(ctx, t0, one()); return err }
+	for name, call := range map[string]func() error{
+		"Tx":                       func() error { return s.Tx(ctx, func(*sql.Tx) error { return nil }) },
+		"inside another Store's":   func() error { return other.Tx(ctx, func(*sql.Tx) error { return enqueue() }) },
+		"inside the application's": func() error { return new(appsqlite.Store).Tx(enqueue) },
+	} {
+		end := keepTx(t, s)
+		err := call()
+		end()
+		if !errors.Is(err, storage.ErrBusy) || strings.Contains(err.Error(), "inside the function of Tx") {
+			t.Errorf("%s: %v, want ErrBusy after having waited", name, err)
+		}
 	}
 }
 
@@ -482,76 +446,6 @@ func TestStore_Busy(t *testing.T) {
 		t.Fatal(err)
 	}
 	enqueue(t, s, "a", 1)
-}
-
-func TestStore_WithdrawnBeforeItsBatch(t *testing.T) {
-	d := newDB(t, nil)
-	s := d.open()
-	rivalDB := d.raw()
-	defer rivalDB.Close()
-	rival, err := rivalDB.Begin() // the writer waits for it
-	if err != nil {
-		t.Fatal(err)
-	}
-	first := make(chan error, 1)
-	go func() {
-		_, err := s.Enqueue(context.Background(), t0, []storage.NewJob{newJob("default", "first")})
-		first <- err
-	}()
-	ctx, cancel := context.WithCancel(context.Background())
-	second := make(chan error, 1)
-	go func() {
-		_, err := s.Enqueue(ctx, t0, []storage.NewJob{newJob("default", "second")})
-		second <- err
-	}()
-	cancel()
-	secondErr := <-second
-	if err := rival.Rollback(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-first; err != nil {
-		t.Fatal(err)
-	}
-	if n := d.number("SELECT COUNT(*) FROM errand_job"); !errors.Is(secondErr, context.Canceled) || n != 1 {
-		t.Errorf("error %v with %d jobs: want it withdrawn, as no transaction had begun", secondErr, n)
-	}
-}
-
-func TestStore_OneFailingRequestSparesTheBatch(t *testing.T) {
-	d := newDB(t, nil)
-	s := d.open()
-	d.exec("CREATE TRIGGER no BEFORE INSERT ON errand_job WHEN NEW.priority = 13 BEGIN SELECT RAISE(ABORT, 'no'); END")
-	rivalDB := d.raw()
-	defer rivalDB.Close()
-	rival, err := rivalDB.Begin() // so that all of them queue up
-	if err != nil {
-		t.Fatal(err)
-	}
-	const n = 20
-	errs := make(chan error, n)
-	for i := range n {
-		go func() {
-			j := newJob("default", "a")
-			if i%10 == 3 {
-				j.Priority = 13
-			}
-			_, err := s.Enqueue(context.Background(), t0, []storage.NewJob{j})
-			errs <- err
-		}()
-	}
-	if err := rival.Rollback(); err != nil {
-		t.Fatal(err)
-	}
-	failed := 0
-	for range n {
-		if err := <-errs; err != nil {
-			failed++
-		}
-	}
-	if c := counts(t, s); failed != 2 || c[storage.Ready] != n-2 {
-		t.Errorf("%d failed, counts %v: want 2 and %d ready", failed, c, n-2)
-	}
-	d.Invariants(t)
 }
 
 func TestOpen_OnFileOfTheApplication(t *testing.T) {

@@ -173,3 +173,73 @@ func TestWriter_NotFoundIsAnAnswer(t *testing.T) {
 		t.Errorf("%d transactions, want 1", n)
 	}
 }
+
+func TestStore_WithdrawnBeforeItsBatch(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	rivalDB := d.raw()
+	defer rivalDB.Close()
+	rival, err := rivalDB.Begin() // the writer waits for it
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make(chan error, 1)
+	go func() {
+		_, err := s.Enqueue(context.Background(), t0, []storage.NewJob{newJob("default", "first")})
+		first <- err
+	}()
+	ctx, cancel := context.WithCancel(context.Background())
+	second := make(chan error, 1)
+	go func() {
+		_, err := s.Enqueue(ctx, t0, []storage.NewJob{newJob("default", "second")})
+		second <- err
+	}()
+	cancel()
+	secondErr := <-second
+	if err := rival.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	if n := d.number("SELECT COUNT(*) FROM errand_job"); !errors.Is(secondErr, context.Canceled) || n != 1 {
+		t.Errorf("error %v with %d jobs: want it withdrawn, as no transaction had begun", secondErr, n)
+	}
+}
+
+func TestStore_OneFailingRequestSparesTheBatch(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	d.exec("CREATE TRIGGER no BEFORE INSERT ON errand_job WHEN NEW.priority = 13 BEGIN SELECT RAISE(ABORT, 'no'); END")
+	rivalDB := d.raw()
+	defer rivalDB.Close()
+	rival, err := rivalDB.Begin() // so that all of them queue up
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 20
+	errs := make(chan error, n)
+	for i := range n {
+		go func() {
+			j := newJob("default", "a")
+			if i%10 == 3 {
+				j.Priority = 13
+			}
+			_, err := s.Enqueue(context.Background(), t0, []storage.NewJob{j})
+			errs <- err
+		}()
+	}
+	if err := rival.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	failed := 0
+	for range n {
+		if err := <-errs; err != nil {
+			failed++
+		}
+	}
+	if c := counts(t, s); failed != 2 || c[storage.Ready] != n-2 {
+		t.Errorf("%d failed, counts %v: want 2 and %d ready", failed, c, n-2)
+	}
+	d.Invariants(t)
+}
