@@ -31,7 +31,7 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 	var out storage.ExchangeResult
 	wanted := x.Wanted()
 	work := len(x.Extend) + len(x.Finish) + wanted
-	r := &request{ends: wanted == 0, urgent: true, work: work, run: func(t *tx) (err error) {
+	r := &request{ends: wanted == 0, urgent: true, leases: wanted > 0, work: work, run: func(t *tx) (err error) {
 		out, err = t.exchange(now, &x)
 		return err
 	}}

@@ -46,6 +46,7 @@ type request struct {
 	// urgent: the request is served before others that wait, since leases run out
 	// and jobs wait to start.
 	urgent bool
+	leases bool // run leases jobs that are ready
 	last   bool // no request comes after it: the Store is being closed
 	work   int  // about how many jobs run writes
 	state  atomic.Int32
@@ -154,6 +155,7 @@ func (s *Store) runWriter(conn *sql.Conn) {
 			break
 		}
 		batch = w.gather(append(batch[:0], first))
+		slices.SortStableFunc(batch, inOrder)
 		err := w.stmts.hold(func() error {
 			w.serve(batch)
 			w.log.runIfDue()
@@ -202,6 +204,21 @@ func (w *writer) gather(batch []*request) []*request {
 		}
 		several = true
 	}
+}
+
+// inOrder compares requests of a batch by when they run. What leases runs after what
+// enqueues, so that a new job need not wait for the next exchange.
+func inOrder(a, b *request) int {
+	rank := func(r *request) int {
+		switch {
+		case r.last:
+			return 2
+		case r.leases:
+			return 1
+		}
+		return 0
+	}
+	return rank(a) - rank(b)
 }
 
 // pick returns the next request for a batch that has so much work already, nil if

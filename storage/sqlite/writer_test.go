@@ -243,3 +243,17 @@ func TestStore_OneFailingRequestSparesTheBatch(t *testing.T) {
 	}
 	d.Invariants(t)
 }
+
+// What leases runs after what is enqueued in the same transaction, whichever came
+// first.
+func TestWriter_LeasesWhatItsBatchEnqueues(t *testing.T) {
+	s := newDB(t, nil).open()
+	var leased []storage.Leased
+	together(t, s, func() error {
+		leased = lease(t, s, 2, "a")
+		return nil
+	}, adding(s, "a"), adding(s, "a"))
+	if len(leased) != 2 {
+		t.Errorf("leased %d jobs, want 2", len(leased))
+	}
+}
