@@ -11,7 +11,7 @@ import (
 
 // ID is a job's name for the outside: a UUID of version 7. Its last 48 bits,
 // the group after the last dash, are the job's key in hexadecimal, so that a
-// lookup needs no index of its own; the time and 26 random bits before it make
+// lookup needs no index of its own; the time and 23 random bits before it make
 // IDs of different databases differ. The zero ID names no job.
 type ID [16]byte
 
@@ -19,14 +19,14 @@ type ID [16]byte
 // 100,000 jobs a second.
 const MaxKey = 1<<48 - 1
 
-// MaxSalt is the largest salt: 26 bits.
-const MaxSalt = 1<<26 - 1
+// MaxSalt is the largest salt: 23 bits, what SQLite keeps in three bytes.
+const MaxSalt = 1<<23 - 1
 
 // NewID makes the ID of the job with this key, created then. Only the bits of
 // salt up to MaxSalt are used. Layout: RFC 9562, section 5.7.
 func NewID(created time.Time, salt uint32, key int64) ID {
 	var id ID
-	binary.BigEndian.PutUint64(id[:], uint64(created.UnixMilli())<<16|0x7000|uint64(salt>>14&0xfff))
+	binary.BigEndian.PutUint64(id[:], uint64(created.UnixMilli())<<16|0x7000|uint64(salt>>14&0x1ff))
 	binary.BigEndian.PutUint64(id[8:], uint64(key)&MaxKey)
 	binary.BigEndian.PutUint16(id[8:], 0x8000|uint16(salt&0x3fff))
 	return id

@@ -103,11 +103,8 @@ CREATE TABLE errand_instance (
 -- Live jobs. args is NULL if args and headers are in errand_payload. delay is
 -- how much of due_at was counted from the time when it was set, 0 if it was
 -- given as a date. fate is what a reclaimer found out about the attempt, until
--- the job is finished. Reserved, here and in the next two tables:
---   group_key  the queue, a space, and the group of the job
---   options    1 if errand_option has a row of the job
--- Reserved, here alone:
---   rank       due_at less what the priority is worth, where aging is on
+-- the job is finished. Reserved, here and in the next two tables: options, 1 if
+-- errand_option has a row of the job.
 CREATE TABLE errand_job (
   id         INTEGER PRIMARY KEY,
   lane       INTEGER NOT NULL,
@@ -131,18 +128,16 @@ CREATE TABLE errand_job (
   unique_key TEXT,
   headers    BLOB,
   args       BLOB,
-  group_key  TEXT,
-  options    INTEGER NOT NULL DEFAULT 0,
-  rank       INTEGER NOT NULL DEFAULT 0
+  options    INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX errand_job_scheduled ON errand_job (due_at) WHERE state = 1;
 CREATE INDEX errand_job_ready ON errand_job (lane, priority DESC, due_at) WHERE state = 2;
 CREATE INDEX errand_job_running ON errand_job (instance) WHERE state = 3;
 -- An index costs each insert, lease and delete about 0.3 us even where no row is in
--- it, 3 to 8 % of a drain. So these come with what needs them, by one pass over the
--- table: (group_key, state) WHERE group_key IS NOT NULL, for the head of a group and
--- those blocked behind it; and (lane, due_at) WHERE state = 1, beside (due_at) or in
--- its place, for work on the retries of one lane.
+-- it, 3 to 8 % of a drain, and a column a byte, of which 3 are 2 % of a row. So these
+-- come with what needs them, by one pass over the table: (lane, due_at) WHERE
+-- state = 1, beside (due_at) or in its place, for work on the retries of one lane; and
+-- rank, due_at less what the priority is worth, for aging.
 
 -- Finished jobs, until purge_at.
 CREATE TABLE errand_finished (
@@ -166,7 +161,6 @@ CREATE TABLE errand_finished (
   error      TEXT,
   headers    BLOB,
   args       BLOB,
-  group_key  TEXT,
   options    INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX errand_finished_purge ON errand_finished (purge_at);
@@ -194,13 +188,11 @@ CREATE TABLE errand_dead (
   error      TEXT NOT NULL,
   headers    BLOB,
   args       BLOB,
-  group_key  TEXT,
   options    INTEGER NOT NULL DEFAULT 0,
   cause      INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX errand_dead_ended ON errand_dead (ended_at, id);
 -- Reserved, and empty.
-CREATE INDEX errand_dead_group ON errand_dead (group_key) WHERE group_key IS NOT NULL;
 CREATE INDEX errand_dead_cause ON errand_dead (cause, ended_at) WHERE cause <> 0;
 
 -- Reserved: why jobs of a lane have died, with what differs taken out of the text.
@@ -229,6 +221,7 @@ CREATE INDEX errand_tag_job ON errand_tag (job);
 
 -- Reserved: what few jobs have, in whatever table they are. Keyed by job, never
 -- moved, so that a job without it pays for one byte.
+--   group_key      the queue, a space, and the group of the job
 --   start_by       an attempt that has not begun by then finishes the job as expired
 --   start_within   the length behind start_by, for a redrive or when the clock shifts
 --   deadline       no attempt begins or goes on after it
@@ -237,6 +230,7 @@ CREATE INDEX errand_tag_job ON errand_tag (job);
 --   flags          bit 0: dead, rather than finished, once it expires
 CREATE TABLE errand_option (
   job           INTEGER PRIMARY KEY,
+  group_key     TEXT,
   start_by      INTEGER NOT NULL DEFAULT 0,
   start_within  INTEGER NOT NULL DEFAULT 0,
   deadline      INTEGER NOT NULL DEFAULT 0,
