@@ -55,7 +55,7 @@ func (l *loop) addChores(now time.Time) {
 // at returns when the chore is to be done, or zero if nothing is to be done or it
 // must wait.
 func (c *chore) at() time.Time {
-	if c.idle != nil && c.idle() {
+	if c.due.mono.IsZero() || c.idle != nil && c.idle() {
 		return time.Time{}
 	}
 	return latest(c.due.mono, c.pause)

@@ -18,6 +18,9 @@ import (
 // translate puts the contract's sentinel before an error of the driver, found
 // by its code, or by that of the system. Other errors pass unchanged.
 func translate(err error) error {
+	if err == nil { // before e, which takes memory
+		return nil
+	}
 	var e *driver.Error
 	if !errors.As(err, &e) {
 		if errors.Is(err, sql.ErrNoRows) { // where there must be one
