@@ -195,13 +195,17 @@ func (t *tx) insert(r *jobRow) error {
 			return err
 		}
 	}
-	values := make([]any, 0, 24)
-	values = append(values, r.ID, r.Lane, r.Priority, r.DueAt, r.Salt, r.CreatedAt, args, r.State)
 	numbers, set := r.numbers(), r.Token|r.Delay
 	for _, n := range numbers {
 		set |= *n
 	}
-	if set == 0 && headers == nil && !r.UniqueKey.Valid {
+	plain := set == 0 && headers == nil && !r.UniqueKey.Valid
+	values := make([]any, 0, 8)
+	if !plain {
+		values = make([]any, 0, 24)
+	}
+	values = append(values, r.ID, r.Lane, r.Priority, r.DueAt, r.Salt, r.CreatedAt, args, r.State)
+	if plain {
 		_, err := t.exec(sqlInsertPlainJob, values...)
 		return err
 	}
