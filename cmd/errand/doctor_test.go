@@ -235,7 +235,6 @@ func neglected(t *testing.T) string {
 		"UPDATE errand_job SET state = 3, instance = 7, token = id, until = 1 WHERE id <= 3",
 		"UPDATE errand_job SET state = 3, instance = 9, token = id, until = 1 WHERE id = 4",
 		"UPDATE errand_number SET n = n - 4 WHERE id = 32 + 2",
-		"INSERT INTO errand_number VALUES (32 + 3, 4)",
 		fmt.Sprintf("UPDATE errand_number SET n = %d WHERE id = 5", now))
 	for name, mode := range map[string]os.FileMode{"-instance-99": 0o600, "-wake": 0o644} {
 		if err := os.WriteFile(path+name, nil, 0o600); err != nil {

@@ -268,12 +268,14 @@ func (t *tx) notifyAll(e storage.Event) {
 	t.others = true
 }
 
-// move counts a job from one state to another; 0 stands for nowhere.
+// move counts a job from one state to another; 0 stands for nowhere. Running jobs
+// are counted when they are asked for, see errand_count: there are few, and each
+// would be counted twice for once that anybody asks.
 func (t *tx) move(lane int64, from, to stateCode) {
-	if from != 0 {
+	if from != 0 && from != running {
 		t.counts[laneState{lane, from}]--
 	}
-	if to != 0 {
+	if to != 0 && to != running {
 		t.counts[laneState{lane, to}]++
 	}
 	if t.stmts != nil && (to == ready || from == ready && to != running) {
