@@ -26,7 +26,7 @@ const backliteWorkers = 1024
 var backlitePragmas = []string{"busy_timeout(5000)", "journal_mode(WAL)"}
 
 func openBacklite(_ context.Context, s setup) (system, error) {
-	db, err := openDB(s.path, 1, backlitePragmas...)
+	db, err := s.open(backlitePragmas...)
 	if err != nil {
 		return nil, err
 	}

@@ -12,8 +12,9 @@ import (
 // errandQueue is errand through its public API, with its defaults but for what
 // a workload is about.
 type errandQueue struct {
-	q      *errand.Queue
-	queues []string
+	q       *errand.Queue
+	queues  []string
+	relaxed bool
 }
 
 type (
@@ -29,6 +30,9 @@ func openErrand(ctx context.Context, s setup) (system, error) {
 		Policy: policy.Policy{Retries: s.retries, NoDelayRetries: s.retries},
 		Logger: slog.New(slog.DiscardHandler),
 	}
+	if s.relaxed {
+		o.SQLite.Durability = errand.Relaxed
+	}
 	if !s.keep {
 		o.Retention = -1
 	}
@@ -36,7 +40,7 @@ func openErrand(ctx context.Context, s setup) (system, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &errandQueue{q: q, queues: s.queues}, nil
+	return &errandQueue{q: q, queues: s.queues, relaxed: s.relaxed}, nil
 }
 
 func (e *errandQueue) args(j *newJob) (errand.Args, *errand.JobOptions) {
@@ -111,8 +115,13 @@ func (e *errandQueue) Left(ctx context.Context) (int, error) {
 	return n, err
 }
 
-// Durability is what the documentation of errand.Full says; its connections
-// cannot be asked from outside.
-func (e *errandQueue) Durability(context.Context) (string, error) { return "WAL FULL", nil }
+// Durability is what the documentation of errand.Full and errand.Relaxed says; its
+// connections cannot be asked from outside.
+func (e *errandQueue) Durability(context.Context) (string, error) {
+	if e.relaxed {
+		return "WAL NORMAL", nil
+	}
+	return "WAL FULL", nil
+}
 
 func (e *errandQueue) Close() error { return e.q.Close() }

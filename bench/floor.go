@@ -14,7 +14,7 @@ type floor struct{ loop }
 
 func openFloor(ctx context.Context, s setup) (system, error) {
 	f := &floor{}
-	if err := f.open(ctx, s.path, floorSchema, "floor_job"); err != nil {
+	if err := f.open(ctx, s, floorSchema, "floor_job"); err != nil {
 		return nil, err
 	}
 	return f, nil

@@ -23,7 +23,7 @@ type goqiteQueue struct {
 const goqitePoll = time.Millisecond
 
 func openGoqite(ctx context.Context, s setup) (system, error) {
-	db, err := openDB(s.path, 1, "busy_timeout(5000)", "foreign_keys(1)", "journal_mode(WAL)")
+	db, err := s.open("busy_timeout(5000)", "foreign_keys(1)", "journal_mode(WAL)")
 	if err != nil {
 		return nil, err
 	}

@@ -24,8 +24,8 @@ type loop struct {
 
 // open opens a file with the pragmas of errand's writer, and makes its tables
 // unless the one named is there.
-func (l *loop) open(ctx context.Context, path, schema, table string) (err error) {
-	if l.db, err = openDB(path, 1, errandPragmas...); err != nil {
+func (l *loop) open(ctx context.Context, s setup, schema, table string) (err error) {
+	if l.db, err = s.open(errandPragmas...); err != nil {
 		return err
 	}
 	l.stmts = map[string]driver.Stmt{}

@@ -44,6 +44,7 @@ type options struct {
 	scale     float64
 	profile   string
 	dir       string
+	relaxed   bool
 }
 
 func parse(args []string, errOut io.Writer) (o options, err error) {
@@ -56,6 +57,7 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 	f.IntVar(&o.rounds, "rounds", 5, "rounds, in each of which all systems take turns")
 	f.Float64Var(&o.scale, "scale", 1, "factor for the number of jobs, for a quick look; targets are for 1")
 	f.StringVar(&o.profile, "cpuprofile", "", "write CPU profiles of what is measured in the first round to `file`; with several, their names go in before its extension")
+	f.BoolVar(&o.relaxed, "relaxed", false, "do not sync each commit, on no system; targets are for commits that are synced")
 	f.StringVar(&o.dir, "dir", "", "put the databases into this `directory`, which must be on a disk (default that for temporary files)")
 	f.Usage = func() {
 		_, _ = io.WriteString(errOut, "Usage: go -C bench run . [flags]\n")
@@ -84,6 +86,9 @@ func parse(args []string, errOut io.Writer) (o options, err error) {
 			}
 			o.systems = append(o.systems, e)
 		}
+	}
+	if o.relaxed && o.check {
+		return o, errors.New("bench: -check with -relaxed: targets are for commits that are synced")
 	}
 	o.workloads, err = chosen(*workloadList)
 	return o, err

@@ -33,7 +33,7 @@ type raw struct {
 
 func openRaw(ctx context.Context, s setup) (system, error) {
 	r := &raw{retries: s.retries}
-	if err := r.open(ctx, s.path, rawSchema, "raw_job"); err != nil {
+	if err := r.open(ctx, s, rawSchema, "raw_job"); err != nil {
 		return nil, err
 	}
 	return r, nil

@@ -32,7 +32,7 @@ const (
 )
 
 func openRiver(ctx context.Context, s setup) (system, error) {
-	db, err := openDB(s.path, 1, riverPragmas...)
+	db, err := s.open(riverPragmas...)
 	if err != nil {
 		return nil, err
 	}

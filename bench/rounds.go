@@ -43,7 +43,7 @@ func rounds(ctx context.Context, o options, out, errOut io.Writer) (all []sample
 					return nil, err
 				}
 				s, err := spawn(ctx, spec{
-					System: e.name, Workload: w.name, Round: round + 1, Scale: o.scale,
+					System: e.name, Workload: w.name, Round: round + 1, Scale: o.scale, Relaxed: o.relaxed,
 					Dir: dir, Profile: o.profileFor(e, w, round),
 				}, file, errOut)
 				if err != nil {

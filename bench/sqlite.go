@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 
 	driver "modernc.org/sqlite"
 )
@@ -23,6 +24,14 @@ func init() {
 	if _, err := driver.OFDLocking(true); err != nil {
 		panic(err)
 	}
+}
+
+// open opens the file with one connection.
+func (s *setup) open(pragmas ...string) (*sql.DB, error) {
+	if s.relaxed {
+		pragmas = append(slices.Clone(pragmas), "synchronous(NORMAL)") // the last one counts
+	}
+	return openDB(s.path, 1, pragmas...)
 }
 
 // openDB opens a file with at most n connections.

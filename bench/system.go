@@ -57,6 +57,8 @@ type setup struct {
 	queues []string
 	// retries is how often a failed job is tried again, without delay.
 	retries int
+	// relaxed is set if commits are not synced, checkpoints apart.
+	relaxed bool
 }
 
 // entry is a system in the list.

@@ -54,6 +54,10 @@ func TestSystems_loseNothing(t *testing.T) {
 	const n = 100
 	for _, e := range systems {
 		t.Run(e.name, func(t *testing.T) {
+			relaxed := openIn(t, e, setup{relaxed: true})
+			if got, err := relaxed.Durability(t.Context()); err != nil || got != "WAL NORMAL" {
+				t.Errorf("relaxed: durability %q, %v", got, err)
+			}
 			path := filepath.Join(t.TempDir(), databaseName)
 			q, err := e.open(t.Context(), setup{path: path})
 			if err != nil {

@@ -52,7 +52,7 @@ var targets = []target{
 	per("drain:200k", "raw", 0.6, "drain of 200,000: to raw in batches of 256"),
 	per("drain:20k", "river", 10, "drain of 20,000: to River"),
 	per("drain:20k", "backlite", 3, "drain of 20,000: to backlite"),
-	over(side{"errand", "lanes:1000", figRate}, side{"errand", "drain:20k", figRate}, 0.5, "lanes: a drain of 1,000 lanes to one of one"),
+	over(side{"errand", "lanes:1000", figRate}, side{"errand", "drain:20k", figRate}, 0.6, "lanes: a drain of 1,000 lanes to one of one"),
 	per("drain-kept", "raw", 0.4, "drain-kept: to raw that deletes"),
 	per("drain-kept", "river", 8, "drain-kept: to River"),
 	per("failing", "raw", 0.4, "failing: to raw"),

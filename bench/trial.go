@@ -19,6 +19,7 @@ type spec struct {
 	Workload string  `json:"workload"`
 	Round    int     `json:"round"`
 	Scale    float64 `json:"scale"`
+	Relaxed  bool    `json:"relaxed"`
 	Dir      string  `json:"dir"` // its own, with nothing but the stock
 	// Role is what the process is for, one of the roles.
 	Role string `json:"role"`
@@ -122,6 +123,7 @@ func (t *trial) open(ctx context.Context, s setup) (system, error) {
 // openAt opens the trial's system, and notes its durability. It is closed when
 // the trial is over, if not before.
 func (t *trial) openAt(ctx context.Context, s setup) (system, error) {
+	s.relaxed = t.Relaxed
 	q, err := t.entry.open(ctx, s)
 	if err != nil {
 		return nil, err
