@@ -154,7 +154,7 @@ func TestWorker_handsOverTheWholeJob(t *testing.T) {
 	info := lookUp(t, q, id)
 	for i, phase := range []policy.Phase{policy.PhaseFirst, policy.PhaseImmediate} {
 		got := *<-jobs
-		if got.DueAt.Before(info.DueAt) || time.Since(got.DueAt) > time.Minute {
+		if got.DueAt.Before(info.CreatedAt) || time.Since(got.DueAt) > time.Minute {
 			t.Errorf("attempt %d was due at %v", got.Attempt, got.DueAt)
 		}
 		want := errand.Job[note]{
