@@ -23,7 +23,7 @@ func (w latency) run(ctx context.Context, t *trial) (err error) {
 		return err
 	}
 	path := filepath.Join(t.Dir, "raw.db")
-	bare, err := openRaw(ctx, setup{path: path})
+	bare, err := openRaw(ctx, setup{path: path, relaxed: t.Relaxed})
 	if err != nil {
 		return err
 	}
