@@ -116,10 +116,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	}
 	if now := time.Now(); now.Sub(s.told) >= tellEach {
 		s.told = now
-		select {
-		case s.queue.written <- struct{}{}:
-		default:
-		}
+		s.queue.tell()
 	}
 	return nil
 }

@@ -56,9 +56,10 @@ const (
 type checkpointer struct {
 	*Store
 	db     *statements
-	length int  // of the log, as last read
-	next   int  // length of the log that is worth another try
-	warned bool // the log was logged as too long
+	waits  time.Duration // for locks, see patience
+	length int           // of the log, as last read
+	next   int           // length of the log that is worth another try
+	warned bool          // the log was logged as too long
 
 	again time.Time     // when the next restart may be tried
 	pause time.Duration // after the next restart that fails
@@ -165,6 +166,7 @@ func (c *checkpointer) restart(length, moved int) (int, error) {
 	if length >= warnAt {
 		wait = longWait
 	}
+	waits := c.waits
 	busy, err := 1, c.patience(0)
 	for err == nil && busy != 0 && time.Since(now) < wait {
 		if err = c.db.row(sqlRestart, nil, &busy, &length, &moved); isCode(err, lib.SQLITE_BUSY) {
@@ -174,7 +176,7 @@ func (c *checkpointer) restart(length, moved int) (int, error) {
 			time.Sleep(restartPoll)
 		}
 	}
-	if e := c.patience(c.opts.BusyTimeout); err == nil {
+	if e := c.patience(waits); err == nil {
 		err = e
 	}
 	if busy == 0 {
@@ -188,7 +190,14 @@ func (c *checkpointer) restart(length, moved int) (int, error) {
 
 // patience sets how long the writer's connection waits for locks.
 func (c *checkpointer) patience(d time.Duration) error {
-	return c.db.plain(fmt.Sprintf("PRAGMA busy_timeout(%d)", d.Milliseconds()))
+	if d == c.waits {
+		return nil
+	}
+	err := c.db.plain(fmt.Sprintf("PRAGMA busy_timeout(%d)", d.Milliseconds()))
+	if err == nil {
+		c.waits = d
+	}
+	return err
 }
 
 // checkpointAtOpen moves the log that was there into the database, if nobody else uses the

@@ -126,3 +126,33 @@ func ofSystem(err error) error {
 	}
 	return fmt.Errorf("%w: %w", sentinel, err)
 }
+
+// ofFile reports whether an error concerns the database as a whole, rather than the
+// request that met it.
+func ofFile(err error) bool {
+	for _, code := range []int{lib.SQLITE_FULL, lib.SQLITE_IOERR, lib.SQLITE_CORRUPT, lib.SQLITE_READONLY, lib.SQLITE_NOMEM} {
+		if isCode(err, code) {
+			return true
+		}
+	}
+	return errors.Is(err, storage.ErrTooNew)
+}
+
+// commitFailed returns what a failed COMMIT means. After an I/O error, above all of
+// fsync, the kernel may have dropped dirty pages and call them clean: a second
+// COMMIT would acknowledge what is not on the disk. So the Store ends.
+func (s *Store) commitFailed(err error) error {
+	err = s.asFull(err)
+	if !isCode(err, lib.SQLITE_IOERR) || errors.Is(err, storage.ErrFull) {
+		return translate(err)
+	}
+	s.fail(err, "commit")
+	return fmt.Errorf("%w: %w", storage.ErrUnknownOutcome, err)
+}
+
+// fail ends the Store: its writes could not be relied upon from now on.
+func (s *Store) fail(err error, of string) {
+	s.failure.Store(&err)
+	s.opts.Logger.Error("errand: "+of+" failed, the store is closed; open it again to see what was written", "error", err)
+	s.listeners.notify(storage.Event{}) // so that idle workers learn of it
+}

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
+	"runtime"
 	"sync"
+	"time"
 
 	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
@@ -89,15 +91,32 @@ func (s *Store) SkipMissing() error {
 // share one transaction after it, in their order.
 func (s *Store) Stall() (release func()) {
 	begun, end := make(chan struct{}), make(chan struct{})
-	go func() {
-		_ = s.submit(context.Background(), &request{run: func(*tx) error {
-			close(begun)
-			<-end
-			return nil
-		}})
-	}()
+	_ = s.queue.add(context.Background(), &request{done: make(chan error, 1), run: func(*tx) error {
+		close(begun)
+		<-end
+		return nil
+	}})
 	<-begun
 	return func() { close(end) }
+}
+
+// Rested waits until the writer has ended what it does after a batch.
+func (s *Store) Rested() {
+	for w := s.queue.writer; ; runtime.Gosched() {
+		w.mine <- struct{}{}
+		rested := len(s.queue.written) == 0
+		w.give()
+		if rested {
+			return
+		}
+	}
+}
+
+// WritesForLong has the Store leave a gap for other programs before it writes next,
+// and returns how long.
+func (s *Store) WritesForLong() time.Duration {
+	s.turn.pace.since, s.turn.pace.ended = time.Now().Add(-longWriting), time.Now()
+	return longGap
 }
 
 // Waiting is how many requests wait for the writer.

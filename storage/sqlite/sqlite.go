@@ -2,7 +2,8 @@
 //
 // One goroutine of each Store, the writer, runs all requests that have queued up
 // while it was busy in one transaction, and answers them after its one commit: that
-// makes a commit with fsync affordable. Tx writes on a connection of its own. A few
+// makes a commit with fsync affordable. A request that comes alone runs on its
+// caller's goroutine. Tx writes on a connection of its own. A few
 // read-only connections serve everything else. The writer, Tx and processes that
 // share the file take turns at writing.
 //
@@ -309,7 +310,8 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.joined.Go(func() { s.runWriter(conn) })
+	s.queue.writer = newWriter(s, conn)
+	s.joined.Go(s.queue.writer.run)
 	s.beginCheck()
 	return s, nil
 }

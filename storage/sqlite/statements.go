@@ -260,14 +260,17 @@ func setInt(dest any, n int64) bool {
 // close closes the statements, for open ones would keep the connection open,
 // and returns that back to the pool, which reports what matters.
 func (s *statements) close() {
-	_ = s.hold(func() error {
-		for _, st := range s.texts {
-			_ = st.Close()
-		}
-		for _, st := range s.lanes {
-			_ = st.Close()
-		}
-		return nil
-	})
+	_ = s.hold(s.finalize)
 	_ = s.conn.Close()
+}
+
+// finalize closes the prepared statements.
+func (s *statements) finalize() error {
+	for _, st := range s.texts {
+		_ = st.Close()
+	}
+	for _, st := range s.lanes {
+		_ = st.Close()
+	}
+	return nil
 }

@@ -311,7 +311,6 @@ func (s *Store) takeTurn(ctx context.Context, db **statements) error {
 		return err
 	}
 	if err := s.leaveGap(ctx, asked, db); err != nil {
-		s.giveTurn()
 		return err
 	}
 	if asked.Sub(s.turn.looked) >= lookEach {
@@ -409,7 +408,8 @@ func (p *pace) over(now time.Time, met bool) {
 }
 
 // leaveGap leaves the lock free if a gap is due. On db, which may be nil the first
-// time, endGap finds out whether another writer has used the gap.
+// time, endGap finds out whether another writer has used the gap. If ctx ends first,
+// the turn is given when the gap is over.
 func (s *Store) leaveGap(ctx context.Context, asked time.Time, db **statements) error {
 	gap := s.turn.pace.due(asked, time.Now())
 	if gap == 0 {
@@ -418,12 +418,15 @@ func (s *Store) leaveGap(ctx context.Context, asked time.Time, db **statements) 
 	s.turn.pace.open = true
 	s.turn.pace.version = dataVersion(*db)
 	timer := time.NewTimer(gap)
-	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		s.turn.pace.over(time.Now(), false)
+		s.joined.Go(func() { // the caller is in a call that Close waits for
+			<-timer.C
+			s.turn.pace.over(time.Now(), false)
+			s.giveTurn()
+		})
 		return ctx.Err()
 	}
 }

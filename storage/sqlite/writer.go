@@ -1,10 +1,10 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -63,11 +63,12 @@ const (
 type queue struct {
 	reqs    chan *request
 	urgent  chan *request // served before those in reqs
-	written chan struct{} // holds one: Tx has committed, so the log has grown
+	written chan struct{} // holds one: Tx or direct has committed, so the log has grown
+	writer  *writer
 }
 
 func newQueue() queue {
-	return queue{make(chan *request, maxBatch), make(chan *request, maxBatch), make(chan struct{}, 1)}
+	return queue{make(chan *request, maxBatch), make(chan *request, maxBatch), make(chan struct{}, 1), nil}
 }
 
 func (q *queue) close() {
@@ -109,6 +110,9 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 		return err
 	}
 	r.done = make(chan error, 1)
+	if done, err := s.direct(ctx, r); done {
+		return err
+	}
 	s.gate.RLock()
 	if s.closed {
 		s.gate.RUnlock()
@@ -130,46 +134,129 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 	}
 }
 
-// writer is the state of the goroutine that owns the writing connection.
-type writer struct {
-	*Store
-	stmts   *statements
-	log     checkpointer
-	kept    *request // taken from the queue; the last batch had no place for it
-	pause   *time.Timer
-	several bool // the last batch had more than one request
-	dirty   bool // the log may have grown since the last checkpoint
+// direct runs r on the goroutine of its caller, if nobody else calls: to wake the
+// writer and to be woken takes as long as a third of a commit that is not synced. It
+// reports false if r has to be queued: others call, or it would have to wait for
+// somebody outside of errand, where it could not be withdrawn.
+func (s *Store) direct(ctx context.Context, r *request) (done bool, err error) {
+	w := s.queue.writer
+	s.gate.RLock()
+	free := !s.closed && s.failure.Load() == nil && len(s.queue.reqs)+len(s.queue.urgent) == 0 && w.tryTake()
+	s.gate.RUnlock()
+	if !free {
+		return false, nil
+	}
+	defer w.give()
+	if w.several {
+		return false, nil
+	}
+	err = w.stmts.hold(func() error {
+		if err := w.log.patience(0); err != nil {
+			return err
+		}
+		served := false
+		defer func() {
+			if !served { // a panic, from which the caller may recover
+				_, _ = w.stmts.exec(sqlRollback)
+				_ = w.stmts.finalize()
+				s.fail(errors.New("it panicked"), "a call")
+			}
+		}()
+		w.serve(ctx, []*request{r})
+		served = true
+		return nil
+	})
+	if err != nil { // the writer says what it means
+		return false, nil
+	}
+	if err = <-r.done; isCode(err, lib.SQLITE_BUSY) { // as it did not wait
+		r.state.Store(waiting)
+		return false, nil
+	}
+	if w.stmts.wrote >= w.log.often()/8 {
+		s.queue.tell()
+	}
+	return true, err
 }
 
-// runWriter serves requests until the queues are closed and empty.
-func (s *Store) runWriter(conn *sql.Conn) {
-	w := &writer{Store: s, stmts: newStatements(conn)}
-	w.log = checkpointer{Store: s, db: w.stmts}
+// tell tells the writer that the log has grown.
+func (q *queue) tell() {
+	select {
+	case q.written <- struct{}{}:
+	default:
+	}
+}
+
+// writer writes the requests, on a goroutine and, one at a time, on those of callers.
+type writer struct {
+	*Store
+	mine    chan struct{} // holds a value while a goroutine has stmts, log and several
+	stmts   *statements
+	log     checkpointer
+	several bool        // the last batch had more than one request
+	idle    *time.Timer // goes off when nothing was written for checkpointIdle
+	kept    *request    // taken from the queue; the last batch had no place for it
+}
+
+func newWriter(s *Store, conn *sql.Conn) *writer {
+	w := &writer{Store: s, mine: make(chan struct{}, 1), stmts: newStatements(conn), idle: time.NewTimer(checkpointIdle)}
+	w.log = checkpointer{Store: s, db: w.stmts, waits: s.opts.BusyTimeout}
 	w.log.measure()
-	w.pause = time.NewTimer(checkpointIdle)
-	defer w.pause.Stop()
+	return w
+}
+
+// run serves requests until the queues are closed and empty.
+func (w *writer) run() {
+	defer w.idle.Stop()
 	batch := make([]*request, 0, maxBatch)
 	for {
 		first, ok := w.next()
 		if !ok {
 			break
 		}
-		batch = w.gather(append(batch[:0], first))
-		slices.SortStableFunc(batch, inOrder)
-		err := w.stmts.hold(func() error {
-			w.serve(batch)
+		err := w.alone(func() error {
+			if err := w.log.patience(w.opts.BusyTimeout); err != nil {
+				return err
+			}
+			if !first.urgent && len(w.queue.urgent) > 0 { // it came while a caller wrote
+				w.kept = first
+				first = w.pick(0, false)
+			}
+			batch = w.gather(append(batch[:0], first))
+			slices.SortStableFunc(batch, inOrder)
+			w.serve(context.Background(), batch)
 			w.log.runIfDue()
 			return nil
 		})
-		if err != nil { // the connection is closed: no request was run
-			for _, r := range batch {
-				r.answer(translate(err))
-			}
+		if err != nil { // the connection is closed: nothing was run
+			first.answer(translate(cmp.Or(w.usable(), err)))
 		}
 	}
-	if s.failure.Load() == nil {
+	w.mine <- struct{}{}
+	defer w.give()
+	if w.failure.Load() == nil {
 		w.stmts.close()
 	}
+}
+
+// tryTake takes what mine guards, unless another goroutine has it. The channel is no
+// mutex, on which the clock of a test with fake time would not go on.
+func (w *writer) tryTake() bool {
+	select {
+	case w.mine <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (w *writer) give() { <-w.mine }
+
+// alone runs f on the connection, while no caller writes.
+func (w *writer) alone(f func() error) error {
+	w.mine <- struct{}{}
+	defer w.give()
+	return w.stmts.hold(f)
 }
 
 // gather adds the requests that have queued up to a batch. The callers of the last
@@ -257,11 +344,6 @@ func (w *writer) next() (*request, bool) {
 	}
 	urgent, reqs := w.queue.urgent, w.queue.reqs
 	for urgent != nil || reqs != nil {
-		var pause <-chan time.Time
-		if w.dirty {
-			w.pause.Reset(checkpointIdle)
-			pause = w.pause.C
-		}
 		select {
 		case r, ok := <-urgent:
 			if ok {
@@ -275,18 +357,22 @@ func (w *writer) next() (*request, bool) {
 			}
 			reqs = nil
 		case <-w.queue.written:
-			w.dirty = true
-			w.log.run(w.log.often())
-		case <-pause:
-			w.dirty = false
-			w.log.run(1)
+			w.idle.Reset(checkpointIdle)
+			w.checkpoint(w.log.often())
+		case <-w.idle.C:
+			w.checkpoint(1)
 		}
 	}
 	return nil, false
 }
 
+// checkpoint does one if the log has so many pages.
+func (w *writer) checkpoint(pages int) {
+	_ = w.alone(func() error { w.log.run(pages); return nil }) // or the connection is closed
+}
+
 // serve answers every request of batch.
-func (w *writer) serve(batch []*request) {
+func (w *writer) serve(ctx context.Context, batch []*request) {
 	if r := batch[0]; len(batch) == 1 && r.probe != nil && (r.ends || w.damage() == nil) {
 		if found, err := w.probe(r); !found || err != nil {
 			r.answer(translate(err))
@@ -295,7 +381,7 @@ func (w *writer) serve(batch []*request) {
 	}
 	batch, last := w.admit(batch), false
 	for len(batch) > 0 {
-		culprit, err := w.transact(&batch)
+		culprit, err := w.transact(ctx, &batch)
 		if culprit < 0 && errors.Is(err, storage.ErrFull) {
 			batch = w.retryWithoutRoom(batch, err, &last)
 			continue
@@ -332,11 +418,11 @@ func (w *writer) probe(r *request) (bool, error) {
 // transact runs the requests in one transaction. It first drops from the batch those
 // that were withdrawn. If one request made the transaction fail, transact returns its
 // index and error; otherwise -1 and the error of all.
-func (w *writer) transact(batch *[]*request) (culprit int, err error) {
+func (w *writer) transact(ctx context.Context, batch *[]*request) (culprit int, err error) {
 	if err := w.usable(); err != nil {
 		return -1, err
 	}
-	if err := w.takeTurn(context.Background(), &w.stmts); err != nil {
+	if err := w.takeTurn(ctx, &w.stmts); err != nil {
 		return -1, err
 	}
 	defer w.giveTurn()
@@ -344,7 +430,6 @@ func (w *writer) transact(batch *[]*request) (culprit int, err error) {
 		return -1, w.blocked(err)
 	}
 	w.endGap(w.stmts)
-	w.dirty = true
 	live := slices.DeleteFunc(*batch, func(r *request) bool {
 		return !r.state.CompareAndSwap(waiting, taken) && r.state.Load() == withdrawn
 	})
@@ -380,36 +465,7 @@ func (w *writer) transact(batch *[]*request) (culprit int, err error) {
 		}
 		return -1, err
 	}
+	w.idle.Reset(checkpointIdle)
 	t.committed()
 	return -1, nil
-}
-
-// ofFile reports whether an error concerns the database as a whole, rather than the
-// request that met it.
-func ofFile(err error) bool {
-	for _, code := range []int{lib.SQLITE_FULL, lib.SQLITE_IOERR, lib.SQLITE_CORRUPT, lib.SQLITE_READONLY, lib.SQLITE_NOMEM} {
-		if isCode(err, code) {
-			return true
-		}
-	}
-	return errors.Is(err, storage.ErrTooNew)
-}
-
-// commitFailed returns what a failed COMMIT means. After an I/O error, above all of
-// fsync, the kernel may have dropped dirty pages and call them clean: a second
-// COMMIT would acknowledge what is not on the disk. So the Store ends.
-func (s *Store) commitFailed(err error) error {
-	err = s.asFull(err)
-	if !isCode(err, lib.SQLITE_IOERR) || errors.Is(err, storage.ErrFull) {
-		return translate(err)
-	}
-	s.fail(err, "commit")
-	return fmt.Errorf("%w: %w", storage.ErrUnknownOutcome, err)
-}
-
-// fail ends the Store: its writes could not be relied upon from now on.
-func (s *Store) fail(err error, of string) {
-	s.failure.Store(&err)
-	s.opts.Logger.Error("errand: "+of+" failed, the store is closed; open it again to see what was written", "error", err)
-	s.listeners.notify(storage.Event{}) // so that idle workers learn of it
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -255,5 +256,98 @@ func TestWriter_LeasesWhatItsBatchEnqueues(t *testing.T) {
 	}, adding(s, "a"), adding(s, "a"))
 	if len(leased) != 2 {
 		t.Errorf("leased %d jobs, want 2", len(leased))
+	}
+}
+
+// A lone call writes on the goroutine of its caller. Calls that come together share a
+// transaction of the writer's.
+func TestWriter_LoneCall(t *testing.T) {
+	s := newDB(t, nil).open()
+	var lone []bool // of each commit
+	s.Fault(func(bool) error {
+		stack := make([]byte, 1<<14)
+		stack = stack[:runtime.Stack(stack, false)]
+		lone = append(lone, strings.Contains(string(stack), "(*Store).Enqueue("))
+		return nil
+	})
+	enqueue(t, s, "a", 1)
+	together(t, s, adding(s, "a"), adding(s, "a"))
+	for range 2 { // the first, after two together, may have company
+		s.Rested()
+		enqueue(t, s, "a", 1)
+	}
+	if want := []bool{true, false, false, false, true}; !slices.Equal(lone, want) { // the second is that of together
+		t.Errorf("on the caller's goroutine: %v, want %v", lone, want)
+	}
+}
+
+// A lone call too can be withdrawn while another program has locked the database.
+func TestWriter_LoneCallWithdrawn(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	enqueue(t, s, "a", 1)
+	rivalDB := d.raw()
+	defer rivalDB.Close()
+	rival, err := rivalDB.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	_, err = s.Enqueue(ctx, t0, []storage.NewJob{newJob("default", "a")})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want that of its context", err)
+	}
+	if err := rival.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, s, "a", 1)
+	if n := d.number("SELECT COUNT(*) FROM errand_job"); n != 2 {
+		t.Errorf("%d jobs, want 2", n)
+	}
+}
+
+// A lone call whose context ends while the Store leaves the lock to other programs
+// leaves it to them for as long.
+func TestWriter_LoneCallInGap(t *testing.T) {
+	s := newDB(t, nil).open()
+	enqueue(t, s, "a", 1)
+	s.Rested()
+	gap, began := s.WritesForLong(), time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := s.Enqueue(ctx, t0, []storage.NewJob{newJob("default", "a")}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want that of its context", err)
+	}
+	enqueue(t, s, "a", 1)
+	if free := time.Since(began); free < gap {
+		t.Errorf("the lock was left for %v, want %v", free, gap)
+	}
+}
+
+// A lone call that panics ends the Store, as the caller may recover, and keeps nobody
+// from the database.
+func TestWriter_LoneCallPanics(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	enqueue(t, s, "a", 1)
+	s.Rested()
+	s.Fault(func(bool) error { panic("on purpose") })
+	func() {
+		defer func() {
+			if r := recover(); r != "on purpose" {
+				t.Errorf("recovered %v", r)
+			}
+		}()
+		enqueue(t, s, "a", 1)
+	}()
+	_, err := s.Enqueue(t.Context(), t0, []storage.NewJob{newJob("default", "a")})
+	if !errors.Is(err, storage.ErrClosed) || !strings.Contains(err.Error(), "panicked") {
+		t.Errorf("error %v, want that it is closed, and why", err)
+	}
+	db := d.raw()
+	defer db.Close()
+	if _, err := db.Exec("DELETE FROM errand_job"); err != nil {
+		t.Error(err)
 	}
 }
