@@ -1,0 +1,74 @@
+package errand
+
+import "sync"
+
+// Gate says whether something may start now, and if not, why. A [Switch] is a
+// Gate that the application opens and closes.
+//
+// An implementation is safe for concurrent use. State does not block: a Gate that
+// has to ask somebody, over the network for instance, asks in the background.
+type Gate interface {
+	// State returns whether the gate is open, and why if it is closed. The reason
+	// is a short text for people, such as "no carrier". It is of no meaning while
+	// the gate is open.
+	//
+	// Changed is closed at the next change of what State returns. Asking and
+	// subscribing are one call, so that no change between the two is missed. Who
+	// finds changed closed calls State again. It may return the same as before:
+	// a Gate may close the channel without a change, to learn whether somebody
+	// still waits. A nil channel means that the state never changes.
+	//
+	// A call of State says that somebody wants to know. A Gate spends effort on
+	// finding out, such as a request, only for those who call: without a call it
+	// comes to rest soon. So who has nothing to start does not call.
+	State() (open bool, reason string, changed <-chan struct{})
+}
+
+// Switch is a [Gate] that the application opens and closes by what it knows: from
+// a modem, a network manager, a charger. It is safe for concurrent use. It has no
+// goroutine, and allocates only after a change. The zero Switch is open. A Switch
+// must not be copied after first use.
+type Switch struct {
+	mu      sync.Mutex
+	closed  bool
+	reason  string
+	changed chan struct{} // nil: nobody has asked since the last change
+}
+
+// NewSwitch returns a Switch that is open.
+func NewSwitch() *Switch { return new(Switch) }
+
+// Open opens the switch. It does nothing if the switch is open.
+func (s *Switch) Open() { s.set(false, "") }
+
+// Close closes the switch for a reason, such as "no carrier". If the reason is
+// empty, it is "closed". Closing a closed switch changes its reason.
+func (s *Switch) Close(reason string) {
+	if reason == "" {
+		reason = "closed"
+	}
+	s.set(true, reason)
+}
+
+// State implements [Gate]. The reason is empty while the switch is open.
+func (s *Switch) State() (open bool, reason string, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed == nil {
+		s.changed = make(chan struct{})
+	}
+	return !s.closed, s.reason, s.changed
+}
+
+func (s *Switch) set(closed bool, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed == closed && s.reason == reason {
+		return
+	}
+	s.closed, s.reason = closed, reason
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
