@@ -16,12 +16,13 @@ type Class uint8
 
 // The classes.
 const (
-	Retryable Class = iota // may succeed if tried again
-	Throttled              // likewise, but only if tried less often
-	Permanent              // would fail again
+	Retryable   Class = iota // may succeed if tried again
+	Throttled                // likewise, but only if tried less often
+	Permanent                // would fail again
+	Unavailable              // nothing is wrong with the work: the other side cannot be reached
 )
 
-var classNames = []string{"retryable", "throttled", "permanent"}
+var classNames = []string{"retryable", "throttled", "permanent", "unavailable"}
 
 // String returns the name of the class in lower case.
 func (c Class) String() string { return enumString("Class", classNames, c) }
@@ -50,7 +51,7 @@ func (r Rules) Classify(err error) Class {
 // DefaultRules returns the rules of [Classify], in a new slice. The code comes
 // before the status, since services answer 400 to a request that they throttle.
 func DefaultRules() Rules {
-	return Rules{ByMark, ByCode, ByStatus, ByContext, ByNet, BySQLite}
+	return Rules{ByMark, ByCode, BySNSStatus, ByContext, ByNet, BySQLite}
 }
 
 var defaultRules = DefaultRules()
@@ -115,29 +116,16 @@ func ByNet(err error) (Class, bool) {
 		io.ErrUnexpectedEOF, io.EOF, net.ErrClosed,
 		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE,
 	}
-	return Retryable, slices.ContainsFunc(known, func(target error) bool { return errors.Is(err, target) })
+	return Retryable, isAny(err, known)
 }
 
-// ByStatus knows errors with a method HTTPStatusCode() int or StatusCode() int, such
-// as [StatusError]. 429 is Throttled, 500 and above Retryable, every other status
-// Permanent. This is how SNS delivers over HTTP. ByStatus does not know an error
-// with a status of success, which is about something else, for example a body that
-// broke off; nor one with a number that is no HTTP status.
-func ByStatus(err error) (Class, bool) {
-	type httpStatus interface {
-		error
-		HTTPStatusCode() int
-	}
-	type status interface {
-		error
-		StatusCode() int
-	}
-	var code int
-	if e, ok := errors.AsType[httpStatus](err); ok {
-		code = e.HTTPStatusCode()
-	} else if e, ok := errors.AsType[status](err); ok {
-		code = e.StatusCode()
-	}
+// BySNSStatus knows errors with a method HTTPStatusCode() int or StatusCode() int,
+// such as [StatusError]. 429 is Throttled, 500 and above Retryable, every other status
+// Permanent. This is how Amazon SNS delivers over HTTP. BySNSStatus does not know an
+// error with a status of success, which is about something else, for example a body
+// that broke off; nor one with a number that is no HTTP status.
+func BySNSStatus(err error) (Class, bool) {
+	_, code := statusOf(err)
 	switch {
 	case code < 100 || code/100 == 2:
 		return 0, false
@@ -148,6 +136,26 @@ func ByStatus(err error) (Class, bool) {
 	default:
 		return Permanent, true
 	}
+}
+
+// statusOf returns the error in err's tree that has an HTTP status, and the status; 0
+// if there is none.
+func statusOf(err error) (error, int) {
+	type httpStatus interface {
+		error
+		HTTPStatusCode() int
+	}
+	type status interface {
+		error
+		StatusCode() int
+	}
+	if e, ok := errors.AsType[httpStatus](err); ok {
+		return e, e.HTTPStatusCode()
+	}
+	if e, ok := errors.AsType[status](err); ok {
+		return e, e.StatusCode()
+	}
+	return nil, 0
 }
 
 // throttlingCodes are the throttling codes of the standard mode of the AWS SDKs.

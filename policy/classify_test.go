@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -83,6 +84,9 @@ func TestClassify(t *testing.T) {
 			t.Errorf("wrapped %v: %v, want %v", test.err, got, test.want)
 		}
 	}
+	if got := policy.Classify(policy.Mark(plain, policy.Unavailable)); got != policy.Unavailable || got.String() != "unavailable" {
+		t.Errorf("what is marked as unavailable is %v", got)
+	}
 	if policy.Mark(nil, policy.Permanent) != nil {
 		t.Error("no error was marked")
 	}
@@ -123,6 +127,32 @@ func TestHTTPError(t *testing.T) {
 	}
 	if d, ok := policy.RetryAfter(status(503)); ok {
 		t.Errorf("hint %v out of nothing", d)
+	}
+}
+
+func TestStatusError_Error(t *testing.T) {
+	long := strings.Repeat("é", 1000)
+	for _, test := range []struct {
+		err  policy.StatusError
+		want string
+	}{
+		{policy.StatusError{Status: 404}, "http status 404"},
+		{policy.StatusError{Status: 404, Method: "POST"}, "http status 404"},
+		{policy.StatusError{Status: 404, URL: "http://host/"}, "http://host/: http status 404"},
+		{policy.StatusError{Status: 503, After: time.Minute, Method: "POST", URL: "https://host/mail", Text: "no upstream"},
+			"POST https://host/mail: http status 503, retry after 1m0s: no upstream"},
+		{policy.StatusError{Status: 400, Text: " two\r\n\tlines\x00\x1b[31m\u202e \xff\u2028end\n"}, "http status 400: two lines [31m end"},
+		{policy.StatusError{Status: 400, Text: "\n"}, "http status 400"},
+		{policy.StatusError{Status: 400, Text: long}, "http status 400: " + strings.Repeat("é", 256) + "..."},
+		{policy.StatusError{Status: 400, Method: "A\nB", URL: "http://h/\n" + long}, "A B http://h/ " + strings.Repeat("é", 145) + "...: http status 400"},
+	} {
+		if got := test.err.Error(); got != test.want {
+			t.Errorf("got %q, want %q", got, test.want)
+		}
+	}
+	worst := policy.StatusError{Status: math.MinInt, After: math.MaxInt64, Method: long, URL: long, Text: long}
+	if n := len(worst.Error()); n >= 1024 {
+		t.Errorf("%d bytes", n)
 	}
 }
 

@@ -70,7 +70,8 @@ type Limiter interface {
 // Do calls fn until it succeeds, and then returns nil. It gives up when there is no
 // point in another attempt:
 //
-//   - The error is Permanent. Do returns it as it is.
+//   - The error is Permanent. Do returns it as it is. Errors of all other classes are
+//     repeated, those that are Unavailable by the same policy as Retryable ones.
 //   - No retry or no token is left. Do returns an error that wraps the last one of
 //     fn and ErrExhausted or ErrNoBudget. If the policy has no retries at all, Do
 //     returns fn's error as it is.

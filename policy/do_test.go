@@ -56,6 +56,7 @@ func TestDo(t *testing.T) {
 		{"success at last", []error{errDown, errDown, errDown}, nil, []time.Duration{0, s, 3 * s, 7 * s}, nil},
 		{"exhausted", nil, errDown, []time.Duration{0, s, 3 * s, 7 * s}, []error{policy.ErrExhausted, errDown}},
 		{"permanent", []error{errDown}, policy.Mark(errors.ErrUnsupported, policy.Permanent), []time.Duration{0, s}, []error{errors.ErrUnsupported}},
+		{"unavailable", []error{policy.Mark(errDown, policy.Unavailable)}, nil, []time.Duration{0, s}, nil},
 		{"hint", []error{&policy.StatusError{Status: 503, After: 10 * s}}, nil, []time.Duration{0, 10500 * time.Millisecond}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {

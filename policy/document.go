@@ -90,8 +90,8 @@ func (d Document) Or(fallback Document) Document {
 }
 
 // For returns the retry policy for an error of this class: the zero Policy for
-// Permanent, ThrottledRetry for Throttled if there is one, else Retry. If Retry is
-// absent too, it returns that of [SystemDefault].
+// Permanent, ThrottledRetry for Throttled if there is one, else Retry, also for
+// Unavailable. If Retry is absent too, it returns that of [SystemDefault].
 func (d Document) For(class Class) Policy {
 	switch {
 	case class == Permanent:

@@ -251,6 +251,9 @@ func TestDocument_For(t *testing.T) {
 	if firehose.For(policy.Throttled) != customer || firehose.For(policy.Retryable) != managed || firehose.For(policy.Permanent) != (policy.Policy{}) {
 		t.Error("wrong policy for the class")
 	}
+	if firehose.For(policy.Unavailable) != managed || (policy.Document{}).For(policy.Unavailable) != policy.SNSHTTP() {
+		t.Error("wrong policy for what is unavailable")
+	}
 	own := policy.Default()
 	if d := (policy.Document{Retry: &own}).Or(firehose); d.For(policy.Throttled) != own {
 		t.Error("the fallback's policy for throttling outlived its retry section")

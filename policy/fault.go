@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -35,17 +36,29 @@ func (f *Fault) Error() string {
 // it. It returns nil if there are none.
 func Faults(err error) []*Fault {
 	var all []*Fault
-	switch e := err.(type) { //nolint:errorlint // walks the tree itself, as errors.As stops at the first
-	case *Fault:
-		return []*Fault{e}
-	case interface{ Unwrap() error }:
-		return Faults(e.Unwrap())
-	case interface{ Unwrap() []error }:
-		for _, inner := range e.Unwrap() {
-			all = append(all, Faults(inner)...)
+	contains(err, func(err error) bool {
+		f, ok := err.(*Fault) //nolint:errorlint // each error of the tree by itself
+		if ok {
+			all = append(all, f)
 		}
-	}
+		return false
+	})
 	return all
+}
+
+// contains reports whether err, or an error that it wraps, matches. It looks at the
+// whole tree, in the order of errors.As, which finds only types.
+func contains(err error, match func(error) bool) bool {
+	if err == nil || match(err) {
+		return err != nil
+	}
+	switch e := err.(type) { //nolint:errorlint // walks the tree itself
+	case interface{ Unwrap() error }:
+		return contains(e.Unwrap(), match)
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), func(inner error) bool { return contains(inner, match) })
+	}
+	return false
 }
 
 func join(faults []*Fault) error {
@@ -58,9 +71,12 @@ func join(faults []*Fault) error {
 
 const maxQuoted = 60 // bytes of a value shown in a fault
 
-func shorten(s string) string {
-	if len(s) > maxQuoted {
-		s = strings.ToValidUTF8(s[:maxQuoted], "") + "..."
+func shorten(s string) string { return cut(s, maxQuoted) }
+
+// cut returns s, or if it is longer so many bytes of it and dots.
+func cut(s string, most int) string {
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "..."
 	}
 	return s
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // StatusError is an answer over HTTP that is not a success.
@@ -14,6 +16,12 @@ type StatusError struct {
 	Status int
 	// After is how long the server wants to be left alone. If zero, it did not say.
 	After time.Duration
+	// Method and URL are those of the request, the URL without userinfo, query and
+	// fragment, in which secrets may be. If URL is empty, Error does not name the
+	// request.
+	Method, URL string
+	// Text is how the body of the answer begins. If empty, the answer has no text.
+	Text string
 }
 
 // HTTPError returns the error of a delivery that was answered over HTTP: nil for a
@@ -31,15 +39,43 @@ func HTTPError(status int, header map[string][]string, now time.Time) error {
 	return e
 }
 
-// Error names the status.
+// Limits for what Error shows, in bytes.
+const (
+	maxMethod = 20
+	maxURL    = 300
+	maxText   = 512
+)
+
+// Error returns request, status and text on one line of less than 1 KiB. Characters
+// that cannot be printed are left out, and longer parts are cut.
 func (e *StatusError) Error() string {
-	if e.After > 0 {
-		return fmt.Sprintf("http status %d, retry after %v", e.Status, e.After)
+	var b strings.Builder
+	if e.URL != "" {
+		b.WriteString(strings.TrimSpace(oneLine(e.Method, maxMethod)+" "+oneLine(e.URL, maxURL)) + ": ")
 	}
-	return fmt.Sprintf("http status %d", e.Status)
+	fmt.Fprintf(&b, "http status %d", e.Status)
+	if e.After > 0 {
+		fmt.Fprintf(&b, ", retry after %v", e.After)
+	}
+	if text := oneLine(e.Text, maxText); text != "" {
+		b.WriteString(": " + text)
+	}
+	return b.String()
 }
 
-// HTTPStatusCode returns Status, for [ByStatus].
+// oneLine returns the printable characters of s with single spaces between words, at
+// most so many bytes of them.
+func oneLine(s string, most int) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) && r != utf8.RuneError {
+			return r
+		}
+		return ' '
+	}, s)
+	return cut(strings.Join(strings.Fields(s), " "), most)
+}
+
+// HTTPStatusCode returns Status, for rules.
 func (e *StatusError) HTTPStatusCode() int { return e.Status }
 
 // RetryAfter returns After, for the function [RetryAfter].
