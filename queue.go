@@ -94,6 +94,12 @@ type QueueOptions struct {
 	// Budget is the retry budget of the queue's jobs, except for kinds with a
 	// budget of their own; see [HandlerOptions]. If nil, retries are not limited.
 	Budget *policy.BudgetOptions
+	// Concurrency is how many of the queue's jobs run at a time in each worker, at
+	// most 10,000: those of all kinds together, also of kinds with a limit of their
+	// own. The rest of the worker is left to other queues. A worker leases no more
+	// of these jobs than may run. If zero, or above that of the worker, only that
+	// of the worker counts.
+	Concurrency int
 }
 
 const (
@@ -157,7 +163,7 @@ type Queue struct {
 // settings returns the settings of a queue, which need not be listed in Options.
 func (q *Queue) settings(name string) engine.QueueSettings {
 	o, of := q.opts.Queues[name], owner{queue: name}
-	s := engine.QueueSettings{Rules: o.Rules, Budget: q.limits.budget(of, o.Budget)}
+	s := engine.QueueSettings{Rules: o.Rules, Budget: q.limits.budget(of, o.Budget), Concurrency: o.Concurrency}
 	own, ok := delivery(o.Policy)
 	if ok {
 		s.Policy = &own

@@ -42,6 +42,13 @@ func (f *faults) field(field string, value any, limit string) {
 	f.add(&FieldError{Field: field, Value: value, Limit: limit})
 }
 
+// between checks that a number is at least 0 and at most most.
+func (f *faults) between(field string, n, most int) {
+	if n < 0 || n > most {
+		f.field(field, n, fmt.Sprintf("must be between 0 and %d", most))
+	}
+}
+
 // n returns the number of faults.
 func (f *faults) n() int { return len(f.list) + f.more }
 
@@ -62,6 +69,7 @@ func (o *Options) validate() error {
 		f.policy(field+"policy", q.Policy)
 		f.rules(field+"rules", q.Rules)
 		f.budget(field+"budget", q.Budget)
+		f.between(field+"concurrency", q.Concurrency, mostConcurrency)
 	}
 	for _, size := range []struct {
 		field string
@@ -127,9 +135,7 @@ func (o *WorkerOptions) validate() error {
 		{"max_crashes", o.MaxCrashes, math.MaxInt32},
 		{"max_snoozes", o.MaxSnoozes, math.MaxInt32},
 	} {
-		if n.value < 0 || n.value > n.most {
-			f.field(n.field, n.value, fmt.Sprintf("must be between 0 and %d", n.most))
-		}
+		f.between(n.field, n.value, n.most)
 	}
 	if o.LeaseDuration != 0 && o.LeaseDuration < minLease {
 		f.field("lease_duration", o.LeaseDuration, fmt.Sprintf("must be at least %v", minLease))

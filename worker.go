@@ -92,6 +92,11 @@ type HandlerOptions struct {
 	// MaxCrashes is how many processes in a row a job of the kind may bring down
 	// before it is dead. If zero, that of the worker.
 	MaxCrashes int
+	// Concurrency is how many jobs of the kind run at a time in the worker, in all
+	// queues together, at most 10,000. That of a queue holds as well, see
+	// [QueueOptions]. With it long jobs leave runners to short ones. If zero, or
+	// above that of the worker, only that of the worker counts.
+	Concurrency int
 }
 
 // Worker runs jobs in this process: it takes due jobs from its queues and calls
@@ -174,7 +179,7 @@ func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Cont
 		if h.Timeout < 0 {
 			panic(fmt.Sprintf("errand: Handle %q: timeout %v must not be negative", kind, h.Timeout))
 		}
-		h.MaxCrashes = o[0].MaxCrashes
+		h.MaxCrashes, h.Concurrency = o[0].MaxCrashes, o[0].Concurrency
 		if h.MaxCrashes < 0 || h.MaxCrashes > math.MaxInt32 {
 			panic(fmt.Sprintf("errand: Handle %q: max_crashes %d must be between 0 and %d", kind, h.MaxCrashes, math.MaxInt32))
 		}
@@ -182,6 +187,7 @@ func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Cont
 		h.Policy = f.override("policy", o[0].Policy)
 		f.rules("rules", o[0].Rules)
 		f.budget("budget", o[0].Budget)
+		f.between("concurrency", h.Concurrency, mostConcurrency)
 		if err := f.err(); err != nil {
 			panic(fmt.Sprintf("errand: Handle %q: %v", kind, err))
 		}

@@ -47,6 +47,7 @@ type attempt struct {
 
 // payment is what an attempt was granted before it started.
 type payment struct {
+	from     *source     // whose bounds count the lease
 	throttle *Throttle   // has granted it and can be refunded; nil: none
 	budget   *Budget     // nil: none
 	cost     policy.Cost // paid to budget

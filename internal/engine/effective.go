@@ -13,6 +13,9 @@ type QueueSettings struct {
 	Budget *Budget      // nil: retries are free
 	// Throttle is that of the section of the policy in effect, or nil.
 	Throttle *Throttle
+	// Concurrency is how many of the queue's jobs run at a time. If zero, as
+	// many as there are runners.
+	Concurrency int
 }
 
 // queuePolicy returns the policy of a queue. Sections that it lacks are those of

@@ -75,6 +75,9 @@ type Handler struct {
 	Timeout  time.Duration // zero: that of the Config
 	// MaxCrashes in a row, then dead. If zero, that of the Config.
 	MaxCrashes int
+	// Concurrency is how many jobs of the kind run at a time. If zero, as many as
+	// there are runners.
+	Concurrency int
 }
 
 // Engine is one worker: it leases jobs, calls their handlers and writes their

@@ -24,6 +24,7 @@ type leases struct {
 func (s *leases) hold(a *attempt, sent time.Time, length time.Duration) {
 	a.slot = len(s.held)
 	s.held = append(s.held, a)
+	a.from.held(1)
 	if s.heartbeatAt.IsZero() {
 		s.heartbeatAt = sent.Add(length / 3)
 	}
@@ -37,6 +38,7 @@ func (s *leases) release(a *attempt) {
 	s.held[last] = nil
 	s.held = s.held[:last]
 	a.gone = true
+	a.from.held(-1)
 	if last == 0 {
 		s.heartbeatAt, s.loseAt, s.stuckAt = time.Time{}, time.Time{}, time.Time{}
 	}

@@ -44,10 +44,12 @@ func (m *mailbox) hand(h handed) {
 	}
 }
 
-// count returns how many jobs lie in the mailbox, which is locked.
+// count returns how many jobs lie in the mailbox, which is locked. These are
+// claimed.
 func (m *mailbox) count() (n int) {
 	for _, h := range m.handed {
 		n += len(h.jobs)
+		h.from.claimed(len(h.jobs))
 	}
 	return n
 }
@@ -88,7 +90,7 @@ func (l *loop) pauseOffers() int {
 
 // offerCapacity divides the free runners among the sources that make offers,
 // but for those that may have work, whose jobs come by an exchange. There is no
-// capacity while an exchange may bring jobs.
+// capacity while an exchange may bring jobs, nor beyond the bounds of a source.
 func (l *loop) offerCapacity() {
 	if !l.sources.offering {
 		return
@@ -111,12 +113,14 @@ func (l *loop) offerCapacity() {
 		case s.mayHaveWork:
 			s.announce(0)
 		default:
-			n := (free + sharing - 1) / sharing
+			n := min((free+sharing-1)/sharing, s.room())
+			s.claimed(n)
 			s.announce(n)
 			free -= n
 			sharing--
 		}
 	}
+	l.sources.divided()
 }
 
 // endOffers withdraws all offers, without keeping the loop waiting.

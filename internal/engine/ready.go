@@ -51,10 +51,12 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 			l.giveBack(a, l.clock().Add(backDelay))
 			continue
 		}
-		a.throttle = from.throttle
+		a.from, a.throttle = from, from.throttle
 		suspect := a.job.Crashes >= suspectCrashes
 		switch {
 		case !l.shutdown.working():
+			l.giveBack(a, time.Time{})
+		case from.room() == 0: // handed over just before an exchange asked for as many
 			l.giveBack(a, time.Time{})
 		case a.job.Crashes > 0 && l.buryCrashed(a):
 		case suspect && len(l.ready.suspects.waiting) >= l.cfg.Concurrency:
@@ -143,7 +145,9 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 func (l *loop) end(a *attempt) {
 	l.runners.takeBack(a)
 	if a.verdict.kind != verdictUnstarted {
-		l.ready.pace.handled(a.took)
+		if a.from.bounds == nil { // of the others too few are leased ahead to matter
+			l.ready.pace.handled(a.took)
+		}
 		if l.health.atStart {
 			l.worksAgain()
 		}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -9,11 +8,12 @@ import (
 )
 
 // source is a part of the lanes that the engine works for: those under the same
-// throttle, or those under none. Without throttles there is one source.
+// throttle and bounds, or under none. Without any of these there is one source.
 type source struct {
 	// Want is for the lanes; its N is what the exchange under way asks for.
 	storage.Want
 	throttle *Throttle
+	bounds   []*bound
 	// mayHaveWork: the last lease got all it asked for, or an event said that
 	// there may be more, so the source is to be asked again.
 	mayHaveWork bool
@@ -34,55 +34,13 @@ type sources struct {
 
 // newSources divides all lanes of an engine into sources.
 func newSources(c *Config) sources {
-	s := sources{all: divide(c), lanes: map[storage.Lane]*source{}}
-	for _, o := range s.all {
-		for _, queue := range o.Queues {
-			for _, kind := range o.Kinds {
-				s.lanes[storage.Lane{Queue: queue, Kind: kind}] = o
-			}
-		}
-	}
-	return s
-}
-
-// divide divides all pairs of a queue and a kind by throttle.
-func divide(c *Config) (all []*source) {
-	for _, queue := range c.Queues {
-		var own []*source
-		for _, kind := range slices.Sorted(maps.Keys(c.Handlers)) {
-			t := c.throttleOf(queue, kind)
-			i := slices.IndexFunc(own, func(s *source) bool { return s.throttle == t })
-			if i < 0 {
-				i = len(own)
-				own = append(own, &source{throttle: t})
-			}
-			own[i].Kinds = append(own[i].Kinds, kind)
-		}
-		for _, s := range own {
-			i := slices.IndexFunc(all, func(o *source) bool { return o.throttle == s.throttle && slices.Equal(o.Kinds, s.Kinds) })
-			if i < 0 {
-				i = len(all)
-				all = append(all, s)
-			}
-			all[i].Queues = append(all[i].Queues, queue)
-		}
-	}
-	return all
+	all := divide(c)
+	return sources{all: all, lanes: lanesOf(all)}
 }
 
 // of returns the source of a job, or nil if no source has the job's lane.
 func (s *sources) of(job *storage.Leased) *source {
 	return s.lanes[storage.Lane{Queue: job.Queue, Kind: job.Kind}]
-}
-
-// throttleOf returns the throttle of a lane, or nil. As with all sections of a
-// policy, that of the kind takes the place of the queue's.
-func (c *Config) throttleOf(queue, kind string) *Throttle {
-	h := c.Handlers[kind]
-	if h.Policy.Throttle != nil && !c.queuePolicy(queue).DisableSubscriptionOverrides {
-		return h.Throttle
-	}
-	return c.Settings[queue].Throttle
 }
 
 // wake notes that every source may have work.
@@ -92,8 +50,8 @@ func (s *sources) wake() {
 	}
 }
 
-// pick returns the sources whose throttles grant a lease, by turns. Unless all is
-// true they must be sources that may have work.
+// pick returns the sources whose throttles and bounds grant a lease, by turns.
+// Unless all is true they must be sources that may have work.
 func (l *loop) pick(now time.Time, all bool) (from []*source) {
 	want := l.want()
 	if want == 0 {
@@ -101,7 +59,7 @@ func (l *loop) pick(now time.Time, all bool) (from []*source) {
 	}
 	for i := range l.sources.all {
 		s := l.sources.all[(l.sources.turn+i)%len(l.sources.all)]
-		if (s.mayHaveWork || all) && (s.throttle == nil || !s.throttle.next(now, want).After(now)) {
+		if (s.mayHaveWork || all) && reached(s.nextAt(now, want), now) {
 			from = append(from, s)
 		}
 	}
@@ -116,7 +74,7 @@ func (l *loop) tokenAt(now time.Time) (at time.Time) {
 			continue
 		}
 		if want := l.want(); want > 0 {
-			at = sooner(at, s.throttle.next(now, want))
+			at = sooner(at, s.nextAt(now, want))
 		}
 	}
 	return at
@@ -131,6 +89,7 @@ func (l *loop) lease(from []*source, now time.Time, x *exchange) {
 	}
 	l.sources.turn = slices.Index(l.sources.all, from[0]) + 1
 	share(from, max(l.want()-l.pauseOffers(), 0), now)
+	l.sources.divided()
 	for _, s := range l.sources.all {
 		if s.N == 0 {
 			continue // another engine took the tokens, or others took the runners
@@ -152,19 +111,16 @@ func (l *loop) lease(from []*source, now time.Time, x *exchange) {
 	}
 }
 
-// share sets the N of sources, which add up to free at most. What a throttle does
-// not grant is shared again among the sources that got all of their shares. The
-// list is overwritten.
+// share sets the N of sources, which add up to free at most. What a throttle or a
+// bound does not grant is shared again among the sources that got all of their
+// shares. The list is overwritten.
 func share(from []*source, free int, now time.Time) {
 	for free > 0 && len(from) > 0 {
 		again := from[:0]
 		for i, s := range from {
 			sharing := len(from) - i
 			fair := (free + sharing - 1) / sharing
-			n := fair
-			if s.throttle != nil {
-				n = s.throttle.claim(now, fair)
-			}
+			n := s.claim(now, fair)
 			s.N += n
 			free -= n
 			if n == fair {

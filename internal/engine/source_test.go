@@ -2,8 +2,12 @@ package engine
 
 import (
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
@@ -41,6 +45,82 @@ func TestSources(t *testing.T) {
 	if got := divide(c); len(got) != 1 || got[0].throttle != nil || len(got[0].Queues) != 4 || len(got[0].Kinds) != 2 {
 		t.Errorf("without throttles: %+v", got)
 	}
+}
+
+func TestSources_Bounds(t *testing.T) {
+	th := NewThrottle(1)
+	c := testConfig()
+	c.Concurrency, c.Queues = 8, []string{"free", "small", "wide"}
+	c.Handlers = map[string]Handler{"a": {}, "b": {}, "one": {Concurrency: 1}, "wide": {Concurrency: 8}}
+	c.Settings = map[string]QueueSettings{"small": {Concurrency: 7}, "wide": {Concurrency: 9, Throttle: th}}
+	type part struct {
+		queues, kinds string
+		throttle      *Throttle
+		bounds        []bound
+	}
+	var got []part
+	shared := map[*bound]int{}
+	for _, s := range divide(c) {
+		p := part{queues: strings.Join(s.Queues, " "), kinds: strings.Join(s.Kinds, " "), throttle: s.throttle}
+		for _, b := range s.bounds {
+			p.bounds = append(p.bounds, *b)
+			shared[b]++
+		}
+		got = append(got, p)
+	}
+	seven, one := bound{most: 7}, bound{most: 1}
+	want := []part{
+		{"free", "one", nil, []bound{one}},
+		{"small", "a b wide", nil, []bound{seven}},
+		{"small", "one", nil, []bound{seven, one}},
+		{"wide", "one", th, []bound{one}},
+		{"free", "a b wide", nil, nil},
+		{"wide", "a b wide", th, nil},
+	}
+	if !reflect.DeepEqual(got, want) || len(shared) != 2 {
+		t.Errorf("%d different bounds\ngot  %+v\nwant %+v", len(shared), got, want)
+	}
+}
+
+// However sources share bounds, what they are granted keeps to all of these and to
+// what is free, and leaves nothing that one of them could have had.
+func TestShare_KeepsToBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var bounds []*bound
+		for range rapid.IntRange(1, 4).Draw(t, "bounds") {
+			most := rapid.IntRange(1, 10).Draw(t, "most")
+			bounds = append(bounds, &bound{most: most, held: rapid.IntRange(0, most).Draw(t, "held")})
+		}
+		var from []*source
+		for range rapid.IntRange(1, 5).Draw(t, "sources") {
+			s := &source{}
+			for _, b := range bounds {
+				if rapid.Bool().Draw(t, "has") {
+					s.bounds = append(s.bounds, b)
+				}
+			}
+			from = append(from, s)
+		}
+		free := rapid.IntRange(0, 30).Draw(t, "free")
+		share(slices.Clone(from), free, t0)
+		total, asked := 0, map[*bound]int{}
+		for _, s := range from {
+			total += s.N
+			for _, b := range s.bounds {
+				asked[b] += s.N
+			}
+		}
+		for b, n := range asked {
+			if b.claimed != n || b.held+n > b.most {
+				t.Fatalf("%d are asked for beside %+v", n, *b)
+			}
+		}
+		for _, s := range from {
+			if total > free || total < free && s.room() > 0 {
+				t.Fatalf("%d of %d are asked for, and a source has room for %d", total, free, s.room())
+			}
+		}
+	})
 }
 
 func TestThrottle_Claims(t *testing.T) {

@@ -1,0 +1,47 @@
+package errand_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/errandq/errand"
+)
+
+type Download struct{ File string }
+
+func (Download) Kind() string { return "download" }
+
+type Alarm struct{ Text string }
+
+func (Alarm) Kind() string { return "alarm" }
+
+// download takes until ctx ends.
+func download(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A worker of 4 has ten long downloads to do. As only 2 of them run at a time, an
+// alarm starts at once.
+func ExampleHandlerOptions_concurrency() {
+	q, remove := tempQueue(nil)
+	defer remove()
+	ctx, stop := context.WithCancel(context.Background())
+	for range 10 {
+		must(q.Enqueue(ctx, Download{File: "firmware"}, nil))
+	}
+	must(q.Enqueue(ctx, Alarm{Text: "door open"}, nil))
+
+	w := errand.NewWorker(q, &errand.WorkerOptions{Concurrency: 4, Grace: -1})
+	errand.Handle(w, func(ctx context.Context, job *errand.Job[Download]) error {
+		return download(ctx, job.Args.File)
+	}, errand.HandlerOptions{Concurrency: 2})
+	errand.Handle(w, func(_ context.Context, job *errand.Job[Alarm]) error {
+		fmt.Println("alarm:", job.Args.Text)
+		stop()
+		return nil
+	})
+	check(w.Run(ctx))
+	// Output:
+	// alarm: door open
+}

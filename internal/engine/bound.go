@@ -1,0 +1,162 @@
+package engine
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// bound is how many jobs of a queue or of a kind an engine has leased at a time
+// at most, and so how many of them run. The sources of its lanes share it.
+type bound struct {
+	most    int
+	held    int // leases, until their attempts have ended
+	claimed int // while free runners are divided: by others; zero at all other times
+}
+
+// bounds are those of the queues and kinds of an engine, by name. A queue or kind
+// that has as many runners as there are has none.
+type bounds struct{ queues, kinds map[string]*bound }
+
+func newBounds(c *Config) bounds {
+	all := bounds{queues: map[string]*bound{}, kinds: map[string]*bound{}}
+	add := func(to map[string]*bound, name string, most int) {
+		if most > 0 && most < c.Concurrency {
+			to[name] = &bound{most: most}
+		}
+	}
+	for _, queue := range c.Queues {
+		add(all.queues, queue, c.Settings[queue].Concurrency)
+	}
+	for kind, h := range c.Handlers {
+		add(all.kinds, kind, h.Concurrency)
+	}
+	return all
+}
+
+// of returns the bounds of a lane: unlike the sections of a policy, that of the
+// kind takes nothing from that of the queue, which protects what all kinds share.
+func (all *bounds) of(queue, kind string) (own []*bound) {
+	for _, b := range []*bound{all.queues[queue], all.kinds[kind]} {
+		if b != nil {
+			own = append(own, b)
+		}
+	}
+	return own
+}
+
+// divide divides all pairs of a queue and a kind by throttle and bounds. Sources
+// with bounds come first, as what they leave is for the others.
+func divide(c *Config) (all []*source) {
+	bounds := newBounds(c)
+	for _, queue := range c.Queues {
+		var own []*source
+		for _, kind := range slices.Sorted(maps.Keys(c.Handlers)) {
+			x := &source{throttle: c.throttleOf(queue, kind), bounds: bounds.of(queue, kind)}
+			i := slices.IndexFunc(own, x.like)
+			if i < 0 {
+				i = len(own)
+				own = append(own, x)
+			}
+			own[i].Kinds = append(own[i].Kinds, kind)
+		}
+		for _, s := range own {
+			i := slices.IndexFunc(all, func(o *source) bool { return o.like(s) && slices.Equal(o.Kinds, s.Kinds) })
+			if i < 0 {
+				i = len(all)
+				all = append(all, s)
+			}
+			all[i].Queues = append(all[i].Queues, queue)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *source) int { return min(len(b.bounds), 1) - min(len(a.bounds), 1) })
+	return all
+}
+
+// like reports whether two sources have the same throttle and bounds.
+func (s *source) like(o *source) bool {
+	return s.throttle == o.throttle && slices.Equal(s.bounds, o.bounds)
+}
+
+// throttleOf returns the throttle of a lane, or nil. As with all sections of a
+// policy, that of the kind takes the place of the queue's.
+func (c *Config) throttleOf(queue, kind string) *Throttle {
+	h := c.Handlers[kind]
+	if h.Policy.Throttle != nil && !c.queuePolicy(queue).DisableSubscriptionOverrides {
+		return h.Throttle
+	}
+	return c.Settings[queue].Throttle
+}
+
+// room returns how many more jobs of s may be leased.
+func (s *source) room() int {
+	n := math.MaxInt
+	for _, b := range s.bounds {
+		n = min(n, max(b.most-b.held-b.claimed, 0))
+	}
+	return n
+}
+
+// nextAt returns when up to want jobs of s can be leased, or zero if an attempt has
+// to end before.
+func (s *source) nextAt(now time.Time, want int) time.Time {
+	want = min(want, s.room())
+	switch {
+	case want == 0:
+		return time.Time{}
+	case s.throttle == nil:
+		return now
+	}
+	return s.throttle.next(now, want)
+}
+
+// claim takes up to n jobs' worth of what the throttle and the bounds of s leave,
+// and returns how many.
+func (s *source) claim(now time.Time, n int) int {
+	n = min(n, s.room())
+	if s.throttle != nil && n > 0 {
+		n = s.throttle.claim(now, n)
+	}
+	s.claimed(n)
+	return n
+}
+
+// claimed notes that n jobs are about to come, which others cannot be leased
+// beside.
+func (s *source) claimed(n int) {
+	for _, b := range s.bounds {
+		b.claimed += n
+	}
+}
+
+// held notes n more leases, or less.
+func (s *source) held(n int) {
+	for _, b := range s.bounds {
+		b.held += n
+	}
+}
+
+// divided forgets all claims: what was asked for is either leased or is not.
+func (s *sources) divided() {
+	for _, o := range s.all {
+		for _, b := range o.bounds {
+			b.claimed = 0
+		}
+	}
+}
+
+// lanesOf returns the source of each lane.
+func lanesOf(all []*source) map[storage.Lane]*source {
+	lanes := map[storage.Lane]*source{}
+	for _, s := range all {
+		for _, queue := range s.Queues {
+			for _, kind := range s.Kinds {
+				lanes[storage.Lane{Queue: queue, Kind: kind}] = s
+			}
+		}
+	}
+	return lanes
+}
