@@ -135,7 +135,7 @@
 // # The house
 //
 //	errand             the public API: names, validation, documentation
-//	policy             retry decisions: pure, but for Budget and Do
+//	policy             retry decisions; policyhttp: an HTTP client for handlers
 //	storage            the contract: Store, records, sentinels
 //	storage/sqlite     the Store on modernc.org/sqlite, with group commit
 //	  internal/host    what the Store needs of operating systems

@@ -125,7 +125,7 @@ func ByNet(err error) (Class, bool) {
 // error with a status of success, which is about something else, for example a body
 // that broke off; nor one with a number that is no HTTP status.
 func BySNSStatus(err error) (Class, bool) {
-	_, code := statusOf(err)
+	code, _ := statusOf(err)
 	switch {
 	case code < 100 || code/100 == 2:
 		return 0, false
@@ -138,9 +138,9 @@ func BySNSStatus(err error) (Class, bool) {
 	}
 }
 
-// statusOf returns the error in err's tree that has an HTTP status, and the status; 0
+// statusOf returns the HTTP status that an error in err's tree has, and that error; 0
 // if there is none.
-func statusOf(err error) (error, int) {
+func statusOf(err error) (int, error) {
 	type httpStatus interface {
 		error
 		HTTPStatusCode() int
@@ -150,12 +150,12 @@ func statusOf(err error) (error, int) {
 		StatusCode() int
 	}
 	if e, ok := errors.AsType[httpStatus](err); ok {
-		return e, e.HTTPStatusCode()
+		return e.HTTPStatusCode(), e
 	}
 	if e, ok := errors.AsType[status](err); ok {
-		return e, e.StatusCode()
+		return e.StatusCode(), e
 	}
-	return nil, 0
+	return 0, nil
 }
 
 // throttlingCodes are the throttling codes of the standard mode of the AWS SDKs.

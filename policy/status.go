@@ -27,7 +27,8 @@ type StatusError struct {
 // HTTPError returns the error of a delivery that was answered over HTTP: nil for a
 // status from 200 to 299, else a [*StatusError] with the Retry-After of the header.
 // now is the time of the answer. The header is an http.Header of net/http, which this
-// package does not import.
+// package does not import. Package policyhttp does, and has a function that also
+// keeps the request and the text of the answer.
 //
 //	return policy.HTTPError(resp.StatusCode, resp.Header, time.Now())
 func HTTPError(status int, header map[string][]string, now time.Time) error {

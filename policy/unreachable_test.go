@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -204,7 +204,7 @@ func nameServer(t *testing.T, code int) string {
 }
 
 // silent keeps the log of a test server, which is full of bad handshakes, to itself.
-var silent = log.New(io.Discard, "", 0)
+var silent = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 
 func TestByConnect_TLS(t *testing.T) {
 	plain := httptest.NewServer(http.NotFoundHandler())
@@ -234,7 +234,7 @@ func TestByConnect_TLS(t *testing.T) {
 		}, oneHost},
 		{"no certificate of the client", strict.URL, nil, oneHost},
 		{"a server of HTTP", strings.Replace(plain.URL, "http:", "https:", 1), nil, oneHost},
-		{"a server of something else", "https://" + serve(t, func(c net.Conn) { fmt.Fprint(c, "SSH-2.0-portal\r\n") }), nil, oneHost},
+		{"a server of something else", "https://" + serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "SSH-2.0-portal\r\n") }), nil, oneHost},
 		{"a silent server", "https://" + serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), func(t *http.Transport) {
 			t.TLSHandshakeTimeout = 20 * time.Millisecond
 		}, oneHost},

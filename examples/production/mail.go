@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
-	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/policy/policyhttp"
 )
 
 // SendEmail is what a job is about. Its JSON is in the file, and outlives a
@@ -46,7 +46,7 @@ func (m *mailer) send(ctx context.Context, job *errand.Job[SendEmail]) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	// 404 is permanent, 429 and 503 are retried, not before their Retry-After.
-	return policy.HTTPError(resp.StatusCode, resp.Header, time.Now())
+	return policyhttp.Error(resp)
 }
 
 func newWorker(q *errand.Queue, m *mailer) *errand.Worker {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy/policyhttp"
 )
 
 func main() {
@@ -31,7 +32,7 @@ func main() {
 	slog.SetDefault(log)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	err := run(ctx, *addr, *path, &mailer{url: *url, client: http.DefaultClient})
+	err := run(ctx, *addr, *path, &mailer{url: *url, client: policyhttp.NewClient()})
 	if err != nil {
 		log.Error("the service failed", "error", err)
 	}
