@@ -321,28 +321,6 @@ func (q *Queue) CancelTx(ctx context.Context, tx *sql.Tx, id ID) (State, error) 
 	return s.CancelTx(ctx, tx, q.clock.current(ctx), id, storage.Retention{Default: q.opts.Retention})
 }
 
-// Pause stops all workers from taking jobs of a queue, which need not have any yet.
-// Running jobs go on, new ones can be enqueued, and the pause survives a restart.
-// Pausing twice is the same as once.
-func (q *Queue) Pause(ctx context.Context, queue string) error {
-	return q.pause(ctx, queue, true)
-}
-
-// Resume ends a pause.
-func (q *Queue) Resume(ctx context.Context, queue string) error {
-	return q.pause(ctx, queue, false)
-}
-
-func (q *Queue) pause(ctx context.Context, queue string, paused bool) error {
-	if err := checkName("queue", queue); err != nil {
-		return err
-	}
-	return q.store.Pause(ctx, q.clock.current(ctx), queue, paused)
-}
-
-// Paused returns the paused queues, sorted.
-func (q *Queue) Paused(ctx context.Context) ([]string, error) { return q.store.Paused(ctx) }
-
 // Counts returns the number of jobs by queue, kind and state, sorted and without
 // zeros. The numbers are kept, not counted: the call is cheap however many jobs
 // there are.

@@ -2,7 +2,8 @@ package storage
 
 import "time"
 
-// Lane is the jobs of one kind in one queue.
+// Lane is the jobs of one kind in one queue. For a [Hold] one of the names may be
+// empty.
 type Lane struct{ Queue, Kind string }
 
 // Retention says how long finished jobs are kept. Zero or less deletes a job at

@@ -13,7 +13,7 @@ type Lease struct {
 }
 
 // Want is jobs that a worker can take: ready jobs of these kinds in these queues,
-// at most N. Jobs of other kinds, other queues or paused queues cost it nothing.
+// at most N. Jobs of other kinds, other queues or held lanes cost it nothing.
 type Want struct {
 	Queues []string
 	Kinds  []string
@@ -66,8 +66,9 @@ type ExchangeResult struct {
 	Extended []ItemResult // one for each of Extend
 	Finished []ItemResult // one for each of Finish
 	Leased   []Leased     // in the order they should start
-	// NextDue is when the earliest job that is still scheduled is due; zero if
-	// none is, or if nothing was wanted.
+	// NextDue is when the earliest job that is still scheduled is due, or all holds
+	// of a lane that matches a Want are over if that is earlier; zero if neither is
+	// to come, or if nothing was wanted.
 	NextDue time.Time
 }
 

@@ -75,18 +75,13 @@ type Store interface {
 	// [ErrNotFound] if no job held the key.
 	ReleaseUnique(ctx context.Context, key string) (ID, error)
 
-	// Pause stops or resumes leasing from a queue, also one that has no job
-	// yet. Running jobs go on. Doing it twice is the same as once.
-	Pause(ctx context.Context, now time.Time, queue string, paused bool) error
+	Holder // holds of lanes
 
 	// Counts returns the number of jobs by queue, kind and state, without rows
 	// for zero, sorted by these three. They are kept, not counted: the cost
 	// does not grow with the number of jobs. They are exact, unless the Store
 	// documents that they may lag behind, by at most a second.
 	Counts(ctx context.Context) ([]Count, error)
-
-	// Paused returns the paused queues, sorted.
-	Paused(ctx context.Context) ([]string, error)
 
 	// DeadLetters lists dead jobs that match f, the latest first: at most
 	// limit of those after the given position. The records come without args,
@@ -164,12 +159,15 @@ type Event struct {
 	// means at once.
 	Due time.Time
 	// Cancel is true if a running job may have been asked to stop, so that leases
-	// should be extended soon. It is false if only lanes, pauses or schedules
+	// should be extended soon. It is false if only lanes, holds or schedules
 	// have changed: extending all leases writes much.
 	Cancel bool
 	// Schedules is true if schedules should be read again, because they may have
 	// changed otherwise than by Fire.
 	Schedules bool
+	// Holds is true if lanes may have been held or released. f is called before a
+	// Hold or Release of this Store returns.
+	Holds bool
 	// Clock is the latest now that a write of another process was given, if
 	// that is known; else zero.
 	Clock time.Time

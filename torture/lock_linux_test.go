@@ -13,6 +13,7 @@ import (
 	driver "modernc.org/sqlite"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite"
 )
 
@@ -44,7 +45,7 @@ func write(p part, v *voice) error {
 	if p.Workers > 0 {
 		s, err := sqlite.Open(p.DB, &sqlite.Options{BusyTimeout: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 		if err == nil {
-			err = s.Pause(context.Background(), time.Now(), "default", false)
+			err = s.Hold(context.Background(), time.Now(), storage.Hold{Lane: storage.Lane{Queue: "other"}, Reason: storage.HoldPaused})
 			err = errors.Join(err, s.Close())
 		}
 		return answerTry(v, err, errors.Is(err, errand.ErrBusy))

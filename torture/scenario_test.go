@@ -163,8 +163,9 @@ func (s *script) work() {
 		_, err := s.w.Cancel(ctx, s.now, ids[9], storage.Retention{Default: time.Hour})
 		s.did("cancel", err)
 	}
-	s.did("pause", s.w.Pause(ctx, s.now, "other", true))
-	s.did("resume", s.w.Pause(ctx, s.now, "other", false))
+	s.did("hold", s.w.Hold(ctx, s.now, storage.Hold{Lane: storage.Lane{Queue: "other"}, Reason: storage.HoldPaused}))
+	_, err := s.w.Release(ctx, s.now, storage.Lane{Queue: "other"}, storage.HoldPaused)
+	s.did("release", err)
 
 	s.tick()
 	if s.Handoff {
@@ -343,7 +344,7 @@ func drain(l *ledger, path string) error {
 func drainStore(w *witness) error {
 	ctx, now := context.Background(), t0.Add(24*time.Hour)
 	x := storage.Exchange{LeaseDuration: time.Minute, Retention: hour}
-	if err := w.Pause(ctx, now, "other", false); err != nil { // it may have ended while that was paused
+	if _, err := w.Release(ctx, now, storage.Lane{Queue: "other"}, storage.HoldPaused); err != nil { // it may have ended while that was paused
 		return err
 	}
 	taken, err := w.Reclaim(ctx, now, 0, time.Minute, 1000)

@@ -92,7 +92,7 @@ func TestClock_TwoWithoutABattery(t *testing.T) {
 			}
 		}
 		// Something that has all of them read the schedules again.
-		if err := r.app.Pause(t.Context(), r.now(), "other", true); err != nil {
+		if err := r.app.Hold(t.Context(), r.now(), storage.Hold{Lane: storage.Lane{Queue: "other"}, Reason: storage.HoldPaused}); err != nil {
 			t.Fatal(err)
 		}
 		pass(2 * day)

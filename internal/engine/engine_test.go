@@ -284,16 +284,12 @@ func TestEngine_WithoutHandlersLeasesNothing(t *testing.T) {
 func TestEngine_LeavesPausedQueuesAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
-		if err := r.app.Pause(t.Context(), time.Now(), "q", true); err != nil {
-			t.Fatal(err)
-		}
+		r.hold(pause)
 		r.start()
 		id := r.enqueue("k", 1)[0]
 		pass(time.Hour)
 		r.wantState(id, storage.Ready, storage.Counters{})
-		if err := r.app.Pause(t.Context(), time.Now(), "q", false); err != nil {
-			t.Fatal(err)
-		}
+		r.release(pause)
 		synctest.Wait()
 		r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
 	})

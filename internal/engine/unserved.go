@@ -54,13 +54,14 @@ func (l *loop) newUnserved(now time.Time) *chore {
 	u := &unserved{chore: chore{due: onMono(now)}}
 	u.prepare = func(now time.Time) task {
 		u.last = now
+		clock := l.clock()
 		return func(ctx context.Context) (func(time.Time), error) {
 			counts, err := l.cfg.Store.Counts(ctx)
 			if err != nil {
 				return nil, err
 			}
-			paused, err := l.cfg.Store.Paused(ctx)
-			return func(now time.Time) { l.warnUnserved(counts, paused, now) }, err
+			holds, err := l.cfg.Store.Holds(ctx, clock)
+			return func(now time.Time) { l.warnUnserved(counts, holds, now) }, err
 		}
 	}
 	l.chores.unserved = u
@@ -86,9 +87,9 @@ type waiting struct {
 
 // warnUnserved warns once of each lane whose jobs wait for no visible reason: the
 // name of the queue may be mistyped, or a handler may be missing.
-func (l *loop) warnUnserved(counts []storage.Count, paused []string, now time.Time) {
+func (l *loop) warnUnserved(counts []storage.Count, holds []storage.HoldState, now time.Time) {
 	u := l.chores.unserved
-	late := u.findOverlong(l.cfg.Lanes, counts, paused, now)
+	late := u.findOverlong(l.cfg.Lanes, counts, holds, now)
 	if len(u.waiting) > 0 {
 		u.due = onMono(now.Add(unservedEvery))
 	}
@@ -120,11 +121,11 @@ type overlong struct {
 // findOverlong returns the lanes that have waited for too long. Other processes
 // may work for them: only a lane counts of which no job is running, none has
 // ended and the ready ones do not get fewer.
-func (u *unserved) findOverlong(s *Lanes, counts []storage.Count, paused []string, now time.Time) (late []overlong) {
+func (u *unserved) findOverlong(s *Lanes, counts []storage.Count, holds []storage.HoldState, now time.Time) (late []overlong) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := u.waiting
-	u.waiting = s.waiting(counts, paused, now)
+	u.waiting = s.waiting(counts, holds, now)
 	for k, w := range u.waiting {
 		b, ok := before[k]
 		if !ok || w.busy || w.ready < b.ready || w.ended > b.ended {
@@ -142,12 +143,13 @@ func (u *unserved) findOverlong(s *Lanes, counts []storage.Count, paused []strin
 }
 
 // waiting returns the lanes with ready jobs that no engine of the process works
-// for, without lanes of paused queues and lanes that were warned of.
-func (s *Lanes) waiting(counts []storage.Count, paused []string, now time.Time) map[storage.Lane]waiting {
+// for, without lanes that are held and lanes that were warned of.
+func (s *Lanes) waiting(counts []storage.Count, holds []storage.HoldState, now time.Time) map[storage.Lane]waiting {
 	all := map[storage.Lane]waiting{}
 	for _, c := range counts {
 		k := storage.Lane{Queue: c.Queue, Kind: c.Kind}
-		if c.State == storage.Ready && s.served[k] == 0 && !s.warned[k] && !slices.Contains(paused, c.Queue) {
+		held := func(h storage.HoldState) bool { return h.Includes(c.Queue, c.Kind) }
+		if c.State == storage.Ready && s.served[k] == 0 && !s.warned[k] && !slices.ContainsFunc(holds, held) {
 			all[k] = waiting{since: now, ready: c.N}
 		}
 	}

@@ -135,7 +135,7 @@ func TestUnserved_NoFalseAlarm(t *testing.T) {
 			other.start()
 		},
 		"paused": func(r *rig) {
-			if err := r.app.Pause(context.Background(), r.now(), "typo", true); err != nil {
+			if err := r.app.Hold(context.Background(), r.now(), storage.Hold{Lane: storage.Lane{Queue: "typo"}, Reason: storage.HoldPaused}); err != nil {
 				r.t.Error(err)
 			}
 		},

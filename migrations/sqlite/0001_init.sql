@@ -58,8 +58,8 @@ CREATE TABLE errand_lane (
 
 -- Nothing of a held lane is leased. kind is empty for all kinds of a queue, and
 -- queue for a kind in all queues. A pause is a hold of a queue with reason
--- 'paused' and no end; other holds are reserved. delay is as in errand_job, for
--- until; step is how often in a row the lane was held for this reason.
+-- 'paused' and no end. delay is as in errand_job, for until. Reserved: step, how
+-- often in a row the lane was held for this reason, and detail.
 CREATE TABLE errand_hold (
   queue  TEXT NOT NULL,
   kind   TEXT NOT NULL,

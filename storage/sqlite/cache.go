@@ -3,6 +3,7 @@ package sqlite
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 
@@ -11,8 +12,9 @@ import (
 
 const (
 	// Lanes are never removed, and a new one has the highest number.
-	sqlLanes     = `SELECT lane, queue, kind FROM errand_lane WHERE lane > ?1 ORDER BY lane`
-	sqlPaused    = `SELECT queue FROM errand_hold WHERE kind = '' AND reason = 'paused' ORDER BY queue`
+	sqlLanes = `SELECT lane, queue, kind FROM errand_lane WHERE lane > ?1 ORDER BY lane`
+	// Of a lane the hold that is over last.
+	sqlHoldEnds  = `SELECT queue, kind, MAX(COALESCE(until, 9223372036854775807)) FROM errand_hold GROUP BY queue, kind`
 	sqlInstances = `SELECT instance, name, boot FROM errand_instance`
 )
 
@@ -24,11 +26,32 @@ type cache struct {
 	lanes      map[storage.Lane]int64
 	names      map[int64]storage.Lane
 	last       int64 // the highest lane; all up to it are known
-	paused     map[string]bool
-	pauses     int64  // how often that has changed
+	holds      holds
+	held       int64  // how often holds have changed
 	instances  []peer // this one included
 	changes    int64  // of instances
 	policies   map[int64][]byte
+}
+
+// holds are the lanes of holds, and when the last hold of each is over.
+type holds map[storage.Lane]int64
+
+// has reports whether nothing of a lane is leased at a time.
+func (h holds) has(name storage.Lane, at int64) bool {
+	return len(h) > 0 && (at < h[name] || at < h[storage.Lane{Queue: name.Queue}] || at < h[storage.Lane{Kind: name.Kind}])
+}
+
+// span returns from when to when the same holds are in force as at a time.
+func (h holds) span(at int64) (from, to int64) {
+	from, to = math.MinInt64, forever
+	for _, until := range h {
+		if until <= at {
+			from = max(from, until)
+		} else {
+			to = min(to, until)
+		}
+	}
+	return from, to
 }
 
 // peer is an instance that is registered.
@@ -45,45 +68,50 @@ func (c *cache) stale(generation int64) bool {
 
 // reload reads what may have changed; of the lanes only the new ones. In a
 // transaction it must come before any change, so that the cache holds committed
-// facts alone.
-func (c *cache) reload(db asker, generation int64) error {
+// facts alone. reload reports whether holds have changed.
+func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
 	c.mu.RLock()
 	last := c.last
 	c.mu.RUnlock()
 	lanes := map[storage.Lane]int64{}
-	paused := map[string]bool{}
+	var held holds
 	var all []peer
-	var lane int64
+	var lane, until int64
 	var name storage.Lane
-	err := db.each(sqlLanes, []any{last}, []any{&lane, &name.Queue, &name.Kind}, func() { lanes[name] = lane })
+	err = db.each(sqlLanes, []any{last}, []any{&lane, &name.Queue, &name.Kind}, func() { lanes[name] = lane })
 	if err != nil {
-		return err
+		return false, err
 	}
-	var queue string
-	if err := db.each(sqlPaused, nil, []any{&queue}, func() { paused[queue] = true }); err != nil {
-		return err
+	err = db.each(sqlHoldEnds, nil, []any{&name.Queue, &name.Kind, &until}, func() {
+		if held == nil {
+			held = holds{}
+		}
+		held[name] = until
+	})
+	if err != nil {
+		return false, err
 	}
 	var r peer
 	err = db.each(sqlInstances, nil, []any{&r.id, &r.name, &r.boot}, func() {
 		all = append(all, r)
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.add(lanes)
 	if generation > c.generation { // else somebody who came later was faster
-		if !maps.Equal(paused, c.paused) {
-			c.pauses++
+		if changed = !maps.Equal(held, c.holds); changed {
+			c.held++
 		}
-		c.generation, c.paused = generation, paused
+		c.generation, c.holds = generation, held
 		if c.changes == 0 || !slices.Equal(c.instances, all) {
 			c.instances = all
 			c.changes++
 		}
 	}
-	return nil
+	return changed, nil
 }
 
 // add adds committed lanes; c is locked.
@@ -113,16 +141,17 @@ func (c *cache) lane(name storage.Lane) (int64, bool) {
 }
 
 // update brings the lanes of a lineup up to date: those of its wants that exist
-// and are not paused.
-func (c *cache) update(l *lineup) {
+// and are not held at a time.
+func (c *cache) update(l *lineup, at int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if l.lanes == nil || l.pauses != c.pauses || c.last-l.last > fewLanes {
-		l.pauses, l.lanes, l.groups, l.unsure = c.pauses, nil, nil, 0
-		l.add(c.open(l.wants))
+	if l.lanes == nil || l.held != c.held || at < l.from || at >= l.to || c.last-l.last > fewLanes {
+		l.held, l.lanes, l.groups, l.unsure = c.held, nil, nil, 0
+		l.from, l.to = c.holds.span(at)
+		l.add(c.open(l.wants, at))
 	} else {
 		for lane := l.last + 1; lane <= c.last; lane++ {
-			if name, ok := c.names[lane]; ok && !c.paused[name.Queue] {
+			if name, ok := c.names[lane]; ok && !c.holds.has(name, at) {
 				l.add(l.wanted(nil, lane, name))
 			}
 		}
@@ -140,17 +169,15 @@ func (a wantedLane) compare(b wantedLane) int {
 	return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(a.want, b.want))
 }
 
-// open returns the lanes of wants that exist and are not paused, sorted; c is
-// locked.
-func (c *cache) open(wants []storage.Want) []wantedLane {
+// open returns the lanes of wants that exist and are not held at a time, sorted; c
+// is locked.
+func (c *cache) open(wants []storage.Want, at int64) []wantedLane {
 	lanes := []wantedLane{}
 	for i := range wants {
 		for _, q := range wants[i].Queues {
-			if c.paused[q] {
-				continue
-			}
 			for _, k := range wants[i].Kinds {
-				if lane, ok := c.lanes[storage.Lane{Queue: q, Kind: k}]; ok {
+				name := storage.Lane{Queue: q, Kind: k}
+				if lane, ok := c.lanes[name]; ok && !c.holds.has(name, at) {
 					lanes = append(lanes, wantedLane{lane, i})
 				}
 			}
@@ -211,8 +238,39 @@ func (c *cache) keepPolicy(id int64, doc []byte) {
 	c.policies[id] = doc
 }
 
-func (c *cache) isPaused(queue string) bool {
+// isHeld reports whether nothing of a lane is leased at a time.
+func (c *cache) isHeld(name storage.Lane, at int64) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.paused[queue]
+	return c.holds.has(name, at)
+}
+
+// holdEnd returns when the first lane of wants may be held no longer than at a time,
+// 0 if none is held then.
+func (c *cache) holdEnd(wants []storage.Want, at int64) int64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	first := int64(forever)
+	for lane, until := range c.holds {
+		touches := func(w storage.Want) bool { return lane.Touches(&w) }
+		if at < until && until < first && slices.ContainsFunc(wants, touches) {
+			first = until
+		}
+	}
+	if first == forever {
+		return 0
+	}
+	return first
+}
+
+// anyOver reports whether a hold is over at a time.
+func (c *cache) anyOver(at int64) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, until := range c.holds {
+		if until <= at {
+			return true
+		}
+	}
+	return false
 }

@@ -63,7 +63,7 @@ func TestCache_ReadsWhatIsNew(t *testing.T) {
 		if err := db.row(sqlMeta, nil, m.dest()...); err != nil {
 			t.Fatal(err)
 		}
-		if err := stores[1].cache.reload(db, m.gen); err != nil || db.rows != lanes {
+		if _, err := stores[1].cache.reload(db, m.gen); err != nil || db.rows != lanes {
 			t.Errorf("%d rows were read, %v: want those of the %d new lanes", db.rows, err, lanes)
 		}
 		if stores[0].cache.stale(m.gen) {
@@ -144,7 +144,7 @@ func TestCache_WishAmongOthers(t *testing.T) {
 	if _, err := other.Cancel(ctx, now, id, storage.Retention{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := other.Pause(ctx, now, "new", true); err != nil {
+	if err := other.Hold(ctx, now, storage.Hold{Lane: storage.Lane{Queue: "new"}, Reason: storage.HoldPaused}); err != nil {
 		t.Fatal(err)
 	}
 	enqueue("newest")

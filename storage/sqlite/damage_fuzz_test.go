@@ -79,7 +79,7 @@ func specimen(t testing.TB) (file []byte, ids []storage.ID) {
 	if _, err := s.Cancel(ctx, t0, ids[0], storage.Retention{Default: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Pause(ctx, t0, "other", true); err != nil {
+	if err := s.Hold(ctx, t0, storage.Hold{Lane: storage.Lane{Queue: "other"}, Reason: storage.HoldPaused}); err != nil {
 		t.Fatal(err)
 	}
 	sched := storage.Schedule{Name: "s", Spec: "@hourly", Zone: "UTC", Missed: "one", Job: newJob("default", "a")}
@@ -186,8 +186,8 @@ func operate(s *sqlite.Store, ids []storage.ID, what func(name string, err error
 	}
 	_, _, err = s.DeadLetters(ctx, storage.Filter{Error: "n"}, storage.Position{}, 10)
 	what("DeadLetters", err)
-	_, err = s.Paused(ctx)
-	what("Paused", err)
+	_, err = s.Holds(ctx, t0)
+	what("Holds", err)
 	_, err = s.Schedules(ctx)
 	what("Schedules", err)
 	_, _, err = s.Clock(ctx)

@@ -75,10 +75,15 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange) (out storage.ExchangeR
 	if x.Wanted() == 0 {
 		return out, nil
 	}
-	if out.NextDue, err = t.promote(at); err != nil {
+	if err := t.forgetHolds(at); err != nil {
 		return out, err
 	}
-	out.Leased, err = t.lease(x, until)
+	next, err := t.promote(at)
+	if err != nil {
+		return out, err
+	}
+	out.NextDue = t.nextChance(next, x.Wants, at)
+	out.Leased, err = t.lease(x, at, until)
 	return out, err
 }
 
@@ -96,18 +101,18 @@ func (t *tx) extend(l storage.Lease, until int64) (storage.ItemResult, error) {
 	return storage.Applied, nil
 }
 
-// due reports whether a worker would find a job to lease, and returns when the
-// next scheduled job is due.
+// due reports whether a worker would find a job to lease, and returns when it might.
 func (t *tx) due(now time.Time, wants []storage.Want) (bool, time.Time, error) {
+	at := micros(now)
 	next, err := t.nextDue()
-	if err != nil || next != 0 && next <= micros(now) {
+	if err != nil || next != 0 && next <= at {
 		return true, time.Time{}, err
 	}
-	found, err := t.anyReady(wants)
+	found, err := t.anyReady(wants, at)
 	if err != nil || found {
 		return true, time.Time{}, err
 	}
-	return false, timeOrZero(next), nil
+	return false, t.nextChance(next, wants, at), nil
 }
 
 func timeOrZero(us int64) time.Time {
@@ -128,31 +133,30 @@ func (t *tx) nextDue() (int64, error) {
 }
 
 // promote makes due scheduled jobs ready, and returns the due time of the first
-// that stays scheduled.
-func (t *tx) promote(at int64) (time.Time, error) {
+// that stays scheduled, 0 if none does.
+func (t *tx) promote(at int64) (int64, error) {
 	next, err := t.nextDue()
 	if err != nil || next == 0 || next > at {
-		return timeOrZero(next), err
+		return next, err
 	}
 	var lane int64
 	err = t.each(sqlPromote, []any{at}, []any{&lane}, func() {
 		t.move(lane, scheduled, ready)
 	})
 	if err != nil {
-		return time.Time{}, err
+		return 0, err
 	}
-	next, err = t.nextDue()
-	return timeOrZero(next), err
+	return t.nextDue()
 }
 
 // lease takes the first jobs that are wanted.
-func (t *tx) lease(x *storage.Exchange, until int64) (out []storage.Leased, err error) {
+func (t *tx) lease(x *storage.Exchange, at, until int64) (out []storage.Leased, err error) {
 	defer func() {
 		if err != nil { // the transaction may go on without it
 			t.stmts.lineups.forget()
 		}
 	}()
-	l := t.lineup(x.Wants)
+	l := t.lineup(x.Wants, at)
 	if l.unsure > fewLanes {
 		if err := t.survey(l); err != nil {
 			return nil, err

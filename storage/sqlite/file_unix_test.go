@@ -183,7 +183,7 @@ func useBeside(t *testing.T, d *db, suffix string) {
 		t.Errorf("leasing: %v", err)
 	}
 	full.Store(true) // empties the ballast
-	_ = s.Pause(ctx, t0, "default", true)
+	_ = s.Hold(ctx, t0, storage.Hold{Lane: storage.Lane{Queue: "default"}, Reason: storage.HoldPaused})
 	full.Store(false)
 	if _, err := s.Reclaim(ctx, t0, 0, time.Minute, 10); err != nil {
 		t.Errorf("Reclaim: %v", err)

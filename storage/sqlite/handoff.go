@@ -166,7 +166,7 @@ func (t *tx) announce() {
 // of it.
 func (t *tx) receiver(now time.Time, r *jobRow) (*handoff, error) {
 	// Lineups do not know the lanes of this transaction, where jobs may be ahead.
-	if len(t.lanes) > 0 || t.store.cache.isPaused(r.Queue) {
+	if len(t.lanes) > 0 || t.store.cache.isHeld(storage.Lane{Queue: r.Queue, Kind: r.Kind}, micros(now)) {
 		return nil, nil
 	}
 	for _, o := range t.store.offers.list() {

@@ -163,13 +163,13 @@ func TestHandoff_OtherProcess(t *testing.T) {
 	enqueue(t, b, "b", 1)
 	enqueue(t, a, "a", 1)
 	w.took(t, "behind a job of the other", "b")
-	if err := b.Pause(context.Background(), t0, "default", true); err != nil {
+	if err := b.Hold(context.Background(), t0, storage.Hold{Lane: storage.Lane{Queue: "default"}, Reason: storage.HoldPaused}); err != nil {
 		t.Fatal(err)
 	}
 	w.Capacity(9)
 	enqueue(t, a, "a", 1)
 	w.took(t, "in a queue that the other has paused", "")
-	if err := b.Pause(context.Background(), t0, "default", false); err != nil {
+	if _, err := b.Release(context.Background(), t0, storage.Lane{Queue: "default"}, storage.HoldPaused); err != nil {
 		t.Fatal(err)
 	}
 	enqueue(t, b, "b", 1)

@@ -30,8 +30,17 @@ FROM errand_finished` + recordFrom + ` id = ?1`
 	sqlEndedState = `SELECT state, salt, created_at FROM errand_finished WHERE id = ?1
 UNION ALL SELECT 6, salt, created_at FROM errand_dead WHERE id = ?1`
 	sqlAskToStop = `UPDATE errand_job SET cancelling = 1 WHERE id = ?1`
-	sqlPause     = `INSERT INTO errand_hold (queue, kind, reason, since) VALUES (?1, '', 'paused', ?2) ON CONFLICT DO NOTHING`
-	sqlResume    = `DELETE FROM errand_hold WHERE queue = ?1 AND kind = '' AND reason = 'paused'`
+
+	// A hold that takes the place of one that is over begins now.
+	sqlHold = `INSERT INTO errand_hold (queue, kind, reason, since, until, delay, who) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT DO UPDATE SET since = CASE WHEN until <= ?4 THEN ?4 ELSE since END, until = ?5, delay = ?6, step = 0, who = ?7, detail = ''`
+	sqlEndHold     = `DELETE FROM errand_hold WHERE queue = ?1 AND kind = ?2 AND reason = ?3 RETURNING COALESCE(until, 9223372036854775807)`
+	sqlForgetHolds = `DELETE FROM errand_hold WHERE until <= ?1`
+	sqlHolds       = `SELECT queue, kind, reason, since, COALESCE(until, 0) AS until, who FROM errand_hold
+WHERE until IS NULL OR until > ?1 ORDER BY queue, kind, reason`
+	// States 1 and 2 of each lane, by key: 2 rows for each.
+	sqlWaiting = `SELECT queue, kind, COALESCE((SELECT n FROM errand_number WHERE id = lane * 32 + 1), 0)
++ COALESCE((SELECT n FROM errand_number WHERE id = lane * 32 + 2), 0) AS n FROM errand_lane`
 )
 
 // stateCode is a state as the tables have it, and one that there is.
@@ -190,25 +199,97 @@ func (t *tx) cancel(at int64, id storage.ID, keep *storage.Retention) (storage.S
 	return stateNames[r.State], nil
 }
 
-// Pause implements [storage.Store].
-func (s *Store) Pause(ctx context.Context, now time.Time, queue string, paused bool) error {
+// Hold implements [storage.Store].
+func (s *Store) Hold(ctx context.Context, now time.Time, h storage.Hold) error {
 	return s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) error {
-		at := t.seen(now)
-		text, args := sqlResume, []any{queue}
-		if paused {
-			text, args = sqlPause, []any{queue, at}
+		at, delay := t.seen(now), int64(0)
+		var until any
+		switch {
+		case h.For > 0:
+			end := dueMicros(now.Add(h.For))
+			until, delay = end, end-at
+		case !h.Until.IsZero():
+			until = dueMicros(h.Until)
 		}
-		t.meta.gen++
-		t.notifyAll(storage.Event{})
-		_, err := t.exec(text, args...)
+		t.holdsChange()
+		_, err := t.exec(sqlHold, h.Queue, h.Kind, h.Reason, at, until, delay, h.By)
 		return err
 	}})
 }
 
-// Paused implements [storage.Store].
-func (s *Store) Paused(ctx context.Context) (queues []string, err error) {
-	err = s.reading(ctx, s.inner, func(tx *sqlx.Tx) error { return tx.Select(&queues, sqlPaused) })
-	return queues, err
+// holdsChange has all processes read the holds again. The workers of this one are
+// told before the call returns.
+func (t *tx) holdsChange() {
+	t.meta.gen++
+	t.notifyAll(storage.Event{Holds: true})
+}
+
+// Release implements [storage.Store].
+func (s *Store) Release(ctx context.Context, now time.Time, lane storage.Lane, reason string) (was bool, err error) {
+	err = s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) error {
+		at, until := t.seen(now), int64(0)
+		err := t.row(sqlEndHold, []any{lane.Queue, lane.Kind, reason}, &until)
+		if was = until > at; errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		t.holdsChange()
+		return err
+	}})
+	return was && err == nil, err
+}
+
+// forgetHolds deletes the holds that are over.
+func (t *tx) forgetHolds(at int64) error {
+	if !t.store.cache.anyOver(at) {
+		return nil
+	}
+	n, err := t.execCount(sqlForgetHolds, at)
+	if n > 0 {
+		t.holdsChange()
+	}
+	return err
+}
+
+// nextChance returns when a job that is wanted may be there to lease, if nothing
+// happens before: when the next scheduled job is due, unless the first hold is over
+// earlier. It is zero if neither is to come.
+func (t *tx) nextChance(due int64, wants []storage.Want, at int64) time.Time {
+	if end := t.store.cache.holdEnd(wants, at); due == 0 || end != 0 && end < due {
+		due = end
+	}
+	return timeOrZero(due)
+}
+
+// Holds implements [storage.Store].
+func (s *Store) Holds(ctx context.Context, now time.Time) (out []storage.HoldState, err error) {
+	var rows []struct {
+		Queue, Kind, Reason, Who string
+		Since, Until             int64
+	}
+	waiting := map[storage.Lane]int64{} // by all that can be held
+	err = s.reading(ctx, s.inner, func(tx *sqlx.Tx) error {
+		if err := tx.Select(&rows, sqlHolds, micros(now)); err != nil || len(rows) == 0 {
+			return err
+		}
+		var lanes []struct {
+			Queue, Kind string
+			N           int64
+		}
+		err := tx.Select(&lanes, sqlWaiting)
+		for _, l := range lanes {
+			for _, held := range []storage.Lane{{Queue: l.Queue, Kind: l.Kind}, {Queue: l.Queue}, {Kind: l.Kind}} {
+				waiting[held] += l.N
+			}
+		}
+		return err
+	})
+	for _, r := range rows {
+		lane := storage.Lane{Queue: r.Queue, Kind: r.Kind}
+		out = append(out, storage.HoldState{
+			Lane: lane, Reason: r.Reason, By: r.Who, Since: fromMicros(r.Since), Until: timeOrZero(r.Until), Waiting: waiting[lane],
+		})
+	}
+	return out, err
 }
 
 // Counts implements [storage.Store].

@@ -80,7 +80,9 @@ func (ls *lineups) aheadOf(lane int64) *ahead {
 // lineup is the lanes of wants, in the order of their first jobs.
 type lineup struct {
 	wants  []storage.Want
-	pauses int64    // of the cache that it was made from
+	held   int64    // of the cache that it was made from
+	from   int64    // the time from which
+	to     int64    // to which the lanes are not held
 	last   int64    // lanes up to this one have been looked at
 	lanes  []berth  // by number
 	groups []*group // of lanes
@@ -174,18 +176,18 @@ func cloneWants(wants ...storage.Want) []storage.Want {
 	return wants
 }
 
-// lineup returns that of wants, with the lanes that were created in this
+// lineup returns that of wants at a time, with the lanes that were created in this
 // transaction.
-func (t *tx) lineup(wants []storage.Want) *lineup {
+func (t *tx) lineup(wants []storage.Want, at int64) *lineup {
 	l := t.stmts.lineups.of(wants)
-	t.store.cache.update(l)
+	t.store.cache.update(l, at)
 	if len(t.lanes) == 0 {
 		return l
 	}
 	var lanes []wantedLane
 	last := l.last
 	for name, lane := range t.lanes {
-		if lane > l.last && !t.store.cache.isPaused(name.Queue) {
+		if lane > l.last && !t.store.cache.isHeld(name, at) {
 			lanes = l.wanted(lanes, lane, name)
 		}
 		last = max(last, lane)
@@ -375,9 +377,10 @@ func (t *tx) survey(l *lineup) error {
 	return nil
 }
 
-// anyReady reports whether a job that is wanted is ready.
-func (t *tx) anyReady(wants []storage.Want) (bool, error) {
-	l := t.lineup(wants)
+// anyReady reports whether a job that is wanted is ready, in a lane that is not held
+// at a time.
+func (t *tx) anyReady(wants []storage.Want, at int64) (bool, error) {
+	l := t.lineup(wants, at)
 	if err := t.survey(l); err != nil {
 		return false, err
 	}

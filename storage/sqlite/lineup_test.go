@@ -53,7 +53,8 @@ func TestLineup_Order(t *testing.T) {
 		}
 		var want, got []int64
 		rows, err := db.Query(`SELECT j.id, queue, kind FROM errand_job j JOIN errand_lane l USING (lane) WHERE state = 2
-AND queue NOT IN (SELECT queue FROM errand_hold) ORDER BY priority DESC, due_at, id`)
+AND NOT EXISTS (SELECT 1 FROM errand_hold h WHERE h.queue IN ('', l.queue) AND h.kind IN ('', l.kind) AND (until IS NULL OR until > ?1))
+ORDER BY priority DESC, due_at, id`, now.UnixMicro())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +103,22 @@ AND queue NOT IN (SELECT queue FROM errand_hold) ORDER BY priority DESC, due_at,
 				some = out[0].ID
 			}
 		case 2, 3:
-			err = stores[i].Pause(ctx, now, queue(), rnd.IntN(4) == 0)
+			h := storage.Hold{Lane: storage.Lane{Queue: queue(), Kind: fmt.Sprintf("k%d", rnd.IntN(8))}, Reason: "r"}
+			switch rnd.IntN(3) {
+			case 0:
+				h.Queue = ""
+			case 1:
+				h.Kind = ""
+			}
+			switch rnd.IntN(8) {
+			case 0:
+				err = stores[i].Hold(ctx, now, h)
+			case 1, 2:
+				h.For = time.Duration(1+rnd.IntN(20)) * 100 * time.Millisecond
+				err = stores[i].Hold(ctx, now, h)
+			default:
+				_, err = stores[i].Release(ctx, now, h.Lane, "r")
+			}
 		case 4:
 			if !some.IsZero() {
 				_, err = stores[i].Cancel(ctx, now, some, storage.Retention{})

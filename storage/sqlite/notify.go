@@ -73,10 +73,11 @@ func (s *Store) refresh(ctx context.Context) (m meta, err error) {
 func (s *Store) catchUp(db asker, m *meta) error {
 	var e storage.Event
 	if s.cache.stale(m.gen) {
-		if err := s.cache.reload(db, m.gen); err != nil {
+		held, err := s.cache.reload(db, m.gen)
+		if err != nil {
 			return err
 		}
-		e.Schedules = true // perhaps
+		e.Schedules, e.Holds = true, held // schedules perhaps
 	}
 	if e.Cancel = s.listeners.asked(m.asked); e.Cancel || e.Schedules {
 		s.listeners.notify(e)

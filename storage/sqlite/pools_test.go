@@ -57,8 +57,8 @@ func TestReading_ListsKeepNoWorkerWaiting(t *testing.T) {
 			_, err := s.Counts(ctx)
 			return err
 		},
-		"Paused": func() error {
-			_, err := s.Paused(ctx)
+		"Holds": func() error {
+			_, err := s.Holds(ctx, now)
 			return err
 		},
 		"Clock": func() error {

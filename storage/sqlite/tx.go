@@ -256,7 +256,7 @@ func (t *tx) notify(e storage.Event) {
 		return
 	}
 	t.event.Cancel = t.event.Cancel || e.Cancel
-	t.event.Schedules = t.event.Schedules || e.Schedules
+	t.event.Schedules, t.event.Holds = t.event.Schedules || e.Schedules, t.event.Holds || e.Holds
 	if e.Due.Before(t.event.Due) {
 		t.event.Due = e.Due
 	}

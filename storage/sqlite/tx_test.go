@@ -281,8 +281,10 @@ func TestStore_Tx_OtherCallsInside(t *testing.T) {
 				_, err := s.Exchange(ctx, t0, storage.Exchange{Wants: want(1, "a")})
 				return err
 			},
-			"Cancel":        func() error { _, err := s.Cancel(ctx, t0, id, storage.Retention{}); return err },
-			"Pause":         func() error { return s.Pause(ctx, t0, "default", true) },
+			"Cancel": func() error { _, err := s.Cancel(ctx, t0, id, storage.Retention{}); return err },
+			"Hold": func() error {
+				return s.Hold(ctx, t0, storage.Hold{Lane: storage.Lane{Queue: "default"}, Reason: storage.HoldPaused})
+			},
 			"Redrive":       func() error { _, err := s.Redrive(ctx, t0, storage.Selection{}, ""); return err },
 			"PurgeDead":     func() error { _, err := s.PurgeDead(ctx, storage.Selection{}); return err },
 			"PurgeFinished": func() error { _, _, err := s.PurgeFinished(ctx, t0); return err },
@@ -500,7 +502,7 @@ func TestTx_BackToASavepoint(t *testing.T) {
 			t.Errorf("%d jobs of kind %q leased, want 2", n, kind)
 		}
 	}
-	if err := s.Pause(ctx, t0, "default", true); err != nil {
+	if err := s.Hold(ctx, t0, storage.Hold{Lane: storage.Lane{Queue: "default"}, Reason: storage.HoldPaused}); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(lease(t, s, 9, "a")); n != 0 {

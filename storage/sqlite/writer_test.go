@@ -84,7 +84,9 @@ func TestWriter_UrgentCallsLeaveAPlace(t *testing.T) {
 	}
 	const urgent = 512 // as many as a batch holds
 	for range urgent {
-		call(func() error { return s.Pause(ctx, t0, "default", false) })
+		call(func() error {
+			return s.Hold(ctx, t0, storage.Hold{Lane: storage.Lane{Queue: "other"}, Reason: storage.HoldPaused})
+		})
 	}
 	call(func() error {
 		_, err := s.Enqueue(ctx, t0, []storage.NewJob{newJob("default", "a")})

@@ -235,10 +235,10 @@ var handoffFaults = []fault{
 			}
 		}
 	})},
-	{"jobs of paused queues are handed over", "handoff_paused", inserting(func(in *instance, _ time.Time) func() {
-		was := in.m.paused
-		in.m.paused = nil
-		return func() { in.m.paused = was }
+	{"jobs of held lanes are handed over", "handoff_paused", inserting(func(in *instance, _ time.Time) func() {
+		was := in.m.holds
+		in.m.holds = nil
+		return func() { in.m.holds = was }
 	})},
 	{"what is fired is not handed over", "handoff_fire", func(in *instance) storage.Store {
 		h := sound(in)

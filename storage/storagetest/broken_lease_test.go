@@ -92,12 +92,12 @@ var leaseFaults = []fault{
 	}},
 	{"priority ignored", "lease_priority", leasing(func(j *job) { j.Priority = 0 }, func(j *job, was storage.Record) { j.Priority = was.Priority })},
 	{"order by due time ignored", "lease_due", leasing(func(j *job) { j.DueAt = time.Unix(0, 0) }, func(j *job, was storage.Record) { j.DueAt = was.DueAt })},
-	{"pause ignored", "lease_others", func(in *instance) storage.Store {
+	{"holds ignored", "lease_others", func(in *instance) storage.Store {
 		h := sound(in)
 		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
-			var paused map[string]bool
-			in.m.locked(func() { paused, in.m.paused = in.m.paused, map[string]bool{} })
-			defer in.m.locked(func() { in.m.paused = paused })
+			var holds []*held
+			in.m.locked(func() { holds, in.m.holds = in.m.holds, nil })
+			defer in.m.locked(func() { in.m.holds = holds })
 			return in.Exchange(ctx, now, x)
 		}
 		return h

@@ -53,6 +53,9 @@ type hooks struct {
 	one      func(context.Context, string) (storage.ScheduleRecord, error)
 	step     func(context.Context, time.Time, int64) (int64, error)
 	offer    func(storage.Want, time.Duration, func([]storage.Leased, time.Time)) storage.Offer
+	hold     func(context.Context, time.Time, storage.Hold) error
+	release  func(context.Context, time.Time, storage.Lane, string) (bool, error)
+	holds    func(context.Context, time.Time) ([]storage.HoldState, error)
 }
 
 // sound returns an instance without a fault.
@@ -61,6 +64,7 @@ func sound(in *instance) *hooks {
 		instance: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,
 		counts: in.Counts, cancel: in.Cancel, list: in.DeadLetters, closing: in.Close,
 		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, one: in.Schedule, notify: in.Notify, step: in.StepClock, offer: in.Offer,
+		hold: in.Hold, release: in.Release, holds: in.Holds,
 	}
 }
 
@@ -116,6 +120,18 @@ func (h *hooks) StepClock(ctx context.Context, now time.Time, after int64) (int6
 
 func (h *hooks) Offer(want storage.Want, lease time.Duration, receive func([]storage.Leased, time.Time)) storage.Offer {
 	return h.offer(want, lease, receive)
+}
+
+func (h *hooks) Hold(ctx context.Context, now time.Time, n storage.Hold) error {
+	return h.hold(ctx, now, n)
+}
+
+func (h *hooks) Release(ctx context.Context, now time.Time, lane storage.Lane, reason string) (bool, error) {
+	return h.release(ctx, now, lane, reason)
+}
+
+func (h *hooks) Holds(ctx context.Context, now time.Time) ([]storage.HoldState, error) {
+	return h.holds(ctx, now)
 }
 
 // locked runs f with the database locked.
@@ -215,7 +231,7 @@ type fault struct {
 // TestBroken runs the suite on stores that are broken each in one way. A fault
 // that is not found by the case that should is a fault of the suite.
 func TestBroken(t *testing.T) {
-	for _, fault := range slices.Concat(leaseFaults, reclaimFaults, jobFaults, scheduleFaults, clockFaults, handoffFaults) {
+	for _, fault := range slices.Concat(leaseFaults, reclaimFaults, jobFaults, scheduleFaults, clockFaults, handoffFaults, holdFaults) {
 		t.Run(fault.name, func(t *testing.T) {
 			var found []string
 			// The rest of the suite is run only if its verdict is of use.

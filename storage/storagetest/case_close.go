@@ -27,8 +27,9 @@ var closeCases = []testCase{
 			"Reclaim": func() error { _, err := s.Reclaim(f.ctx, f.now, 0, hold, 9); return err },
 			"Job":     func() error { _, err := s.Job(f.ctx, l.ID); return err },
 			"Cancel":  func() error { _, err := s.Cancel(f.ctx, f.now, l.ID, kept(keep)); return err },
-			"Pause":   func() error { return s.Pause(f.ctx, f.now, queue, true) },
-			"Paused":  func() error { _, err := s.Paused(f.ctx); return err },
+			"Hold":    func() error { return s.Hold(f.ctx, f.now, aPause) },
+			"Release": func() error { _, err := s.Release(f.ctx, f.now, aPause.Lane, aPause.Reason); return err },
+			"Holds":   func() error { _, err := s.Holds(f.ctx, f.now); return err },
 			"Counts":  func() error { _, err := s.Counts(f.ctx); return err },
 			"DeadLetters": func() error {
 				_, _, err := s.DeadLetters(f.ctx, storage.Filter{}, storage.Position{}, 9)
@@ -116,9 +117,7 @@ later ones return [ErrClosed], but for Stopping and Ended.`, func(f *fixture) {
 			f.same("the job after opening again", f.record(r.ID), r)
 		}
 		f.counts(count(storage.Ready, 1), count(storage.Scheduled, 1), storage.Count{Queue: "other", Kind: kind, State: storage.Dead, N: 1})
-		if p, err := f.s.Paused(f.ctx); err != nil || len(p) != 1 || p[0] != "paused" {
-			f.Errorf("Paused returned %v, %v", p, err)
-		}
+		f.holdsAre("after opening again", storage.HoldState{Lane: storage.Lane{Queue: "paused"}, Reason: storage.HoldPaused, Since: f.now})
 		if e := f.enqueue(newJob(unique("a")))[0]; !e.Duplicate || e.ID != waiting[0] {
 			f.Errorf("the unique key was forgotten: %v", e)
 		}

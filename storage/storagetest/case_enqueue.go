@@ -171,6 +171,8 @@ Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 		lost := f.exchange(other, storage.Exchange{Wants: wants(1)}).Leased[0]
 		f.db.Kill(other)
 		f.add(newJob())
+		held := storage.HoldState{Lane: storage.Lane{Queue: "held"}, Reason: storage.HoldPaused, Since: f.now}
+		f.pause("held", true)
 		ctx, cancel := context.WithCancel(f.ctx)
 		cancel()
 		expired, cancel2 := context.WithDeadline(f.ctx, time.Unix(0, 0))
@@ -186,7 +188,11 @@ Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 				return err
 			},
 			"Cancel": func(ctx context.Context) error { _, err := f.s.Cancel(ctx, f.now, id, kept(keep)); return err },
-			"Pause":  func(ctx context.Context) error { return f.s.Pause(ctx, f.now, queue, true) },
+			"Hold":   func(ctx context.Context) error { return f.s.Hold(ctx, f.now, aPause) },
+			"Release": func(ctx context.Context) error {
+				_, err := f.s.Release(ctx, f.now, storage.Lane{Queue: "held"}, storage.HoldPaused)
+				return err
+			},
 			"Redrive": func(ctx context.Context) error {
 				_, err := f.s.Redrive(ctx, f.now, storage.Selection{IDs: []storage.ID{dead}}, "")
 				return err
@@ -219,9 +225,7 @@ Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 			storage.Count{Queue: "other", Kind: "kind", State: storage.Dead, N: 1},
 		)
 		f.takes(f.s, 0, lost.Lease, storage.Unstarted)
-		if p, err := f.s.Paused(f.ctx); err != nil || len(p) != 0 {
-			f.Errorf("Paused returned %v, %v; want nothing", p, err)
-		}
+		f.holdsAre("afterwards", held)
 	}},
 }
 

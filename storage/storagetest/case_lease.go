@@ -97,8 +97,8 @@ Of those that are due and match any of them, the highest priority goes first, th
 		f.order("leased", got, pick(ids, want...))
 	}},
 
-	{"lease_others", `Jobs of other kinds, other queues or paused queues cost it nothing.
-Pause stops or resumes leasing from a queue, also one that has no job yet. Running jobs go on. Doing it twice is the same as once.`, func(f *fixture) {
+	{"lease_others", `Jobs of other kinds, other queues or held lanes cost it nothing.
+Hold stops leasing from a lane, also one that has no job yet, until the hold is over or released.`, func(f *fixture) {
 		f.pause("paused", true)
 		f.pause("paused", true)
 		others := f.add(
@@ -122,7 +122,7 @@ Pause stops or resumes leasing from a queue, also one that has no job yet. Runni
 		f.order("leased from nowhere", leasedIDs(f.exchange(f.s, storage.Exchange{Wants: wants(9, storage.Want{Queues: []string{}, Kinds: []string{}})}).Leased), nil)
 	}},
 
-	{"lease_pause_running", `Running jobs go on.`, func(f *fixture) {
+	{"lease_held_running", `Running jobs go on.`, func(f *fixture) {
 		l := f.run(f.s)
 		f.pause(queue, true)
 		if r := f.extend(f.s, l.Lease); r != storage.Applied {
@@ -130,21 +130,6 @@ Pause stops or resumes leasing from a queue, also one that has no job yet. Runni
 		}
 		f.keep(keep, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		f.is(storage.Done, l.ID)
-	}},
-
-	{"lease_paused_list", `Paused returns the paused queues, sorted.`, func(f *fixture) {
-		for _, q := range []string{"c", "a", "B", "b", "a"} {
-			f.pause(q, true)
-		}
-		f.pause("b", false)
-		other := f.db.Open()
-		for _, s := range []storage.Store{f.s, other} {
-			got, err := s.Paused(f.ctx)
-			f.must(err)
-			if want := []string{"B", "a", "c"}; !slices.Equal(got, want) {
-				f.Errorf("Paused returned %q, want %q", got, want)
-			}
-		}
 	}},
 
 	{"lease_due_boundary", `ready if DueAt is not after now, else scheduled.
@@ -194,7 +179,8 @@ A job due at or before now becomes ready, one due later scheduled.`, func(f *fix
 		f.order("leased", leasedIDs(f.lease(f.s, 9)), []storage.ID{ids[1], ids[0], ids[2], more[0]})
 	}},
 
-	{"lease_next_due", `NextDue is when the earliest job that is still scheduled is due; zero if none is, or if nothing was wanted.`, func(f *fixture) {
+	{"lease_next_due", `NextDue is when the earliest job that is still scheduled is due
+zero if neither is to come, or if nothing was wanted.`, func(f *fixture) {
 		next := func(want int) time.Time {
 			f.Helper()
 			return f.exchange(f.s, storage.Exchange{Wants: wants(want)}).NextDue

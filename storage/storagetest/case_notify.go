@@ -109,7 +109,7 @@ Due is when the earliest job it made available is due; the zero time means at on
 		both("asked to stop", cancels, func() { f.cancel(l.ID) })
 	}},
 
-	{"cancel_alone", `It is false if only lanes, pauses or schedules have changed: extending all leases writes much.`, func(f *fixture) {
+	{"cancel_alone", `It is false if only lanes, holds or schedules have changed: extending all leases writes much.`, func(f *fixture) {
 		both := f.hearsBoth(f.db.Open())
 		quiet := func(what string, do func()) {
 			f.Helper()

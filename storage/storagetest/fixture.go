@@ -254,7 +254,11 @@ func (f *fixture) cancel(id storage.ID) storage.State {
 
 func (f *fixture) pause(q string, paused bool) {
 	f.Helper()
-	f.must(f.s.Pause(f.ctx, f.now, q, paused))
+	if paused {
+		f.hold(storage.Hold{Lane: storage.Lane{Queue: q}, Reason: storage.HoldPaused})
+		return
+	}
+	f.release(storage.Lane{Queue: q}, storage.HoldPaused)
 }
 
 // reclaim is one Reclaim of s, with the usual lease and no limit to speak of.

@@ -30,7 +30,7 @@ type Memory struct {
 	instances []*instance
 	jobs      map[int64]*job
 	unique    map[string]storage.ID // who holds each unique key
-	paused    map[string]bool
+	holds     []*held
 	schedules map[string]*schedule
 	mark      time.Time // latest that a write was given
 	shifting  bool
@@ -72,7 +72,6 @@ func NewMemory() *Memory {
 		salt:   rand.Uint32(),
 		jobs:   map[int64]*job{},
 		unique: map[string]storage.ID{},
-		paused: map[string]bool{},
 
 		schedules: map[string]*schedule{},
 	}
@@ -211,7 +210,7 @@ func (m *Memory) take(j *job, in *instance, now time.Time, length time.Duration)
 func (in *instance) grant(now time.Time, x storage.Exchange) (out []storage.Leased) {
 	in.m.promote(now)
 	wants, bytes := slices.Clone(x.Wants), 0
-	ready := in.m.where(func(j *job) bool { return j.State == storage.Ready && !in.m.paused[j.Queue] }, byPriority)
+	ready := in.m.where(func(j *job) bool { return j.State == storage.Ready && !in.m.isHeld(j, now) }, byPriority)
 	for _, j := range ready {
 		i := slices.IndexFunc(wants, func(w storage.Want) bool { return w.N > 0 && j.in(w) })
 		if i < 0 {

@@ -3,7 +3,6 @@ package storagetest
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -91,6 +90,9 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 		res.Leased = in.grant(now, x)
 		if s := m.where(func(j *job) bool { return j.State == storage.Scheduled }, byDue); len(s) > 0 {
 			res.NextDue = s[0].DueAt
+		}
+		if end := m.holdEnds(x.Wants, now); res.NextDue.IsZero() || !end.IsZero() && end.Before(res.NextDue) {
+			res.NextDue = end
 		}
 	}
 	m.mu.Unlock()
@@ -328,33 +330,6 @@ func (in *instance) ReleaseUnique(ctx context.Context, key string) (storage.ID, 
 	}
 	delete(m.unique, key)
 	return storage.ID{}, nil
-}
-
-// Pause implements [storage.Store].
-func (in *instance) Pause(ctx context.Context, now time.Time, queue string, paused bool) error {
-	if err := in.m.begin(ctx, in); err != nil {
-		return err
-	}
-	in.m.wrote(now)
-	var event *storage.Event
-	if paused {
-		in.m.paused[queue] = true
-	} else {
-		delete(in.m.paused, queue)
-		event = &storage.Event{}
-	}
-	in.m.mu.Unlock()
-	in.m.emit(in, now, event)
-	return nil
-}
-
-// Paused implements [storage.Store].
-func (in *instance) Paused(ctx context.Context) ([]string, error) {
-	if err := in.m.begin(ctx, in); err != nil {
-		return nil, err
-	}
-	defer in.m.mu.Unlock()
-	return slices.Sorted(maps.Keys(in.m.paused)), nil
 }
 
 // Counts implements [storage.Store].

@@ -70,6 +70,7 @@ type history struct {
 
 	revisions map[string][]revision // of each schedule, in the order given
 	wrote     time.Time             // what Clock must not be more than a second before
+	latest    time.Time             // of all now
 }
 
 // pair is an instance of both.
@@ -108,7 +109,8 @@ func (h *history) run(t *testing.T) {
 		"work":          h.exchange, // twice, as it is the heart
 		"reclaim":       h.reclaim,
 		"cancel":        h.cancel,
-		"pause":         h.pause,
+		"hold":          h.hold,
+		"release":       h.release,
 		"redrive":       h.redrive,
 		"purgeDead":     h.purgeDead,
 		"purgeFinished": h.purgeFinished,
@@ -258,6 +260,7 @@ func (h *history) enqueue(t *rapid.T) {
 	}
 	h.both("Enqueue", real, model)
 	h.handedOver(p)
+	h.forget(p)
 }
 
 // lease draws a lease that was given to p, or none.
@@ -334,6 +337,7 @@ func (h *history) exchange(t *rapid.T) {
 	for i := range want.Leased {
 		h.granted(p, got.Leased[i], want.Leased[i])
 	}
+	h.forget(p)
 }
 
 // outcome draws the end of a lease.

@@ -68,12 +68,6 @@ func (h *history) sameError(got, want error) {
 	}
 }
 
-func (h *history) pause(t *rapid.T) {
-	p, q, paused := h.pair(t), anyQueue.Draw(t, "queue"), rapid.Bool().Draw(t, "paused")
-	h.must(p.real.Pause(h.ctx, h.now, q, paused))
-	h.must(p.model.Pause(h.ctx, h.now, q, paused))
-}
-
 // filter draws a choice of dead jobs.
 func (h *history) filter(t *rapid.T) storage.Filter {
 	var f storage.Filter
@@ -232,13 +226,7 @@ func (h *history) end(t *testing.T) {
 	for _, id := range h.jobs {
 		h.sameJob(p, id, h.byReal[id])
 	}
-	got, err := p.real.Paused(h.ctx)
-	h.must(err)
-	want, err := p.model.Paused(h.ctx)
-	h.must(err)
-	if len(got) != 0 || len(want) != 0 {
-		h.both("Paused", got, want)
-	}
+	h.sameHolds(p)
 	h.compareSchedules(p)
 	if fault := record(t, h.real.Invariants); fault != "" {
 		h.Fatalf("invariants %s", fault)

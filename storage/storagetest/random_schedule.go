@@ -101,6 +101,7 @@ func (h *history) fire(t *rapid.T) {
 		h.both("plan", modelPlan(got[i].Plan), modelPlan(want[i].Plan))
 	}
 	h.handedOver(p)
+	h.forget(p)
 }
 
 // tick draws a tick, which has a job only if it may.

@@ -48,7 +48,7 @@ type testCase struct {
 func cases() []testCase {
 	return slices.Concat(enqueueCases, uniqueCases, leaseCases, itemCases, outcomeCases, fenceCases,
 		fateCases, lapseCases, jobCases, deadCases, redriveCases, purgeCases, closeCases, concurrencyCases, notifyCases,
-		scheduleCases, fireCases, overlapCases, clockCases, shiftCases, handoffCases)
+		scheduleCases, fireCases, overlapCases, clockCases, shiftCases, handoffCases, holdCases)
 }
 
 // Run checks a Store against the contract. open returns an empty database for

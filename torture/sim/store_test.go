@@ -38,7 +38,7 @@ type trouble struct {
 
 // writes are the calls that commit.
 var writes = map[string]bool{
-	"enqueue": true, "exchange": true, "reclaim": true, "cancel": true, "pause": true, "redrive": true,
+	"enqueue": true, "exchange": true, "reclaim": true, "cancel": true, "hold": true, "release": true, "redrive": true,
 	"purge dead": true, "purge finished": true, "put": true, "fire": true, "drop": true, "step": true, "tx": true,
 }
 
@@ -213,18 +213,27 @@ func (s *store) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 	return state, err
 }
 
-func (s *store) Pause(ctx context.Context, now time.Time, queue string, paused bool) error {
+func (s *store) Hold(ctx context.Context, now time.Time, h storage.Hold) error {
 	s.w.sample(s.l, now)
-	return s.call("pause", func(begin int64) error {
-		if !paused {
-			s.w.resuming(s.l, queue)
-		}
-		err := s.Store.Pause(ctx, now, queue, paused)
+	return s.call("hold", func(begin int64) error {
+		err := s.Store.Hold(ctx, now, h)
 		if err == nil {
-			s.w.paused(s.l, begin, queue, paused)
+			s.w.paused(s.l, begin, h.Queue, true)
 		}
 		return err
 	})
+}
+
+func (s *store) Release(ctx context.Context, now time.Time, lane storage.Lane, reason string) (was bool, err error) {
+	s.w.sample(s.l, now)
+	err = s.call("release", func(begin int64) (err error) {
+		s.w.resuming(s.l, lane.Queue)
+		if was, err = s.Store.Release(ctx, now, lane, reason); err == nil {
+			s.w.paused(s.l, begin, lane.Queue, false)
+		}
+		return err
+	})
+	return was, err
 }
 
 func (s *store) Redrive(ctx context.Context, now time.Time, sel storage.Selection, queue string) (out storage.Step, err error) {

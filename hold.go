@@ -1,0 +1,142 @@
+package errand
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Lane is the jobs of one kind in one queue. For [Queue.Hold] one of the names may be
+// empty: Lane{Queue: "mail"} stands for all kinds of a queue, Lane{Kind: "upload"}
+// for a kind in all queues.
+type Lane = storage.Lane
+
+// HoldState is a hold in force: the lane, why, by whom, since and until when it is
+// held, and how many jobs of it wait. A zero Until means until it is released.
+type HoldState = storage.HoldState
+
+// HoldOptions configure a hold. Nil and the zero value mean defaults.
+type HoldOptions struct {
+	// Reason tells holds of a lane apart. It is a name, as those of queues. "paused"
+	// is that of [Queue.Pause]. If zero, "held".
+	Reason string
+	// Until is when the hold ends by itself. It must be in the future, and For zero.
+	// If zero, For says it.
+	Until time.Time
+	// For is how long the hold lasts from now. A clock that turns out to have been
+	// wrong does not make it longer. If zero, and Until is zero too, the hold lasts
+	// until it is released.
+	For time.Duration
+	// By is who holds the lane, for people: up to 255 bytes of text. If zero, nobody
+	// is named.
+	By string
+}
+
+const (
+	defaultHold = "held"
+	mostBy      = 255
+)
+
+// Hold stops all workers of all processes from taking jobs of a lane, which need not
+// have any yet. Running jobs go on, and new ones can be enqueued. The hold survives a
+// restart. It ends when its time is over, or with [Queue.Release].
+//
+// A lane can be held for several reasons at a time, by itself, by its queue and by
+// its kind. Its jobs are taken again when the last of these holds has ended, in the
+// order in which they would have been taken. A second hold of a lane for the same
+// reason takes the place of the first.
+//
+// Hold returns a [FieldError] if lane names neither a queue nor a kind, or if an
+// option is not as described there.
+func (q *Queue) Hold(ctx context.Context, lane Lane, o *HoldOptions) error {
+	o = cmp.Or(o, &HoldOptions{})
+	h := storage.Hold{Lane: lane, Reason: cmp.Or(o.Reason, defaultHold), Until: o.Until, For: o.For, By: o.By}
+	now := q.clock.current(ctx)
+	f := checkHold(lane, h.Reason)
+	switch {
+	case o.For < 0:
+		f.field("for", o.For, "must not be negative")
+	case o.For > 0 && !o.Until.IsZero():
+		f.field("for", o.For, "must be zero if until is set")
+	case !o.Until.IsZero() && !o.Until.After(now):
+		f.field("until", o.Until, fmt.Sprintf("must be after now, %v", now))
+	case o.Until.Year() > 9999:
+		f.field("until", o.Until, "must be in the year 9999 at the latest")
+	}
+	if len(o.By) > mostBy || !isText(o.By) {
+		f.field("by", o.By, fmt.Sprintf("must be at most %d bytes of UTF-8 without NUL", mostBy))
+	}
+	if err := f.err(); err != nil {
+		return err
+	}
+	return q.store.Hold(ctx, now, h)
+}
+
+// Release ends the hold of a lane for a reason; an empty reason stands for "held", as
+// with [Queue.Hold]. Other holds stay, also those of the queue or the kind of a lane.
+// Release reports whether there was such a hold, and returns a [FieldError] as Hold
+// does.
+func (q *Queue) Release(ctx context.Context, lane Lane, reason string) (bool, error) {
+	reason = cmp.Or(reason, defaultHold)
+	f := checkHold(lane, reason)
+	if err := f.err(); err != nil {
+		return false, err
+	}
+	return q.store.Release(ctx, q.clock.current(ctx), lane, reason)
+}
+
+// checkHold checks what names a hold.
+func checkHold(lane Lane, reason string) (f faults) {
+	if lane == (Lane{}) {
+		f.field("lane", lane, "must name a queue, a kind, or both")
+	}
+	if lane.Queue != "" {
+		f.add(checkName("lane.queue", lane.Queue))
+	}
+	if lane.Kind != "" {
+		f.add(checkName("lane.kind", lane.Kind))
+	}
+	f.add(checkName("reason", reason))
+	return f
+}
+
+// Holds returns the holds in force, pauses included, sorted by queue, kind and reason.
+// The numbers of jobs are kept, not counted: the call is cheap however many jobs there
+// are.
+func (q *Queue) Holds(ctx context.Context) ([]HoldState, error) {
+	return q.store.Holds(ctx, q.clock.current(ctx))
+}
+
+// Pause stops all workers from taking jobs of a queue, which need not have any yet.
+// Running jobs go on, new ones can be enqueued, and the pause survives a restart.
+// Pausing twice is the same as once. A pause is a hold of the queue for the reason
+// "paused", without an end; see [Queue.Hold].
+func (q *Queue) Pause(ctx context.Context, queue string) error {
+	if err := checkName("queue", queue); err != nil {
+		return err
+	}
+	return q.Hold(ctx, Lane{Queue: queue}, &HoldOptions{Reason: storage.HoldPaused})
+}
+
+// Resume ends a pause. Other holds of the queue stay.
+func (q *Queue) Resume(ctx context.Context, queue string) error {
+	if err := checkName("queue", queue); err != nil {
+		return err
+	}
+	_, err := q.Release(ctx, Lane{Queue: queue}, storage.HoldPaused)
+	return err
+}
+
+// Paused returns the paused queues, sorted.
+func (q *Queue) Paused(ctx context.Context) (queues []string, err error) {
+	holds, err := q.Holds(ctx)
+	holds = slices.DeleteFunc(holds, func(h HoldState) bool { return h.Kind != "" || h.Reason != storage.HoldPaused })
+	for _, h := range holds {
+		queues = append(queues, h.Queue)
+	}
+	return queues, err
+}

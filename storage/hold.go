@@ -1,0 +1,74 @@
+package storage
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+)
+
+// HoldPaused is the reason of the hold that a pause of a queue is.
+const HoldPaused = "paused"
+
+// Holder is the part of a [Store] that stops and resumes leasing.
+type Holder interface {
+	// Hold stops leasing from a lane, also one that has no job yet, until the hold
+	// is over or released. Running jobs go on. A lane may have holds of several
+	// reasons: as long as one of them is in force nothing of the lane is leased,
+	// neither by an Exchange nor to an [Offer]. A hold takes the place of the one
+	// with the same lane and reason; if that was in force, its Since stays.
+	Hold(ctx context.Context, now time.Time, h Hold) error
+
+	// Release ends the hold of just this lane for this reason. It reports whether
+	// there was one in force.
+	Release(ctx context.Context, now time.Time, lane Lane, reason string) (bool, error)
+
+	// Holds returns the holds in force at now, sorted by queue, kind and reason.
+	// The cost does not grow with the number of jobs.
+	Holds(ctx context.Context, now time.Time) ([]HoldState, error)
+}
+
+// Hold is a hold to begin. Its fields have been validated.
+type Hold struct {
+	// Lane is what is held. An empty Kind stands for all kinds of the queue, an
+	// empty Queue for the kind in all queues. At least one of them is set.
+	Lane
+	// Reason tells holds of a lane apart. It is not empty.
+	Reason string
+	// Until is when the hold is over: an Exchange at Until leases again. If zero,
+	// the hold lasts until it is released.
+	Until time.Time
+	// For, if positive, is how long after now the hold is over; Until is zero then.
+	For time.Duration
+	// By is who holds the lane, for people. It may be empty.
+	By string
+}
+
+// HoldState is a hold in force.
+type HoldState struct {
+	Lane
+	Reason string
+	By     string
+	// Since is when the hold began.
+	Since time.Time
+	// Until is when the hold is over; zero if it lasts until it is released.
+	Until time.Time
+	// Waiting is how many jobs of the lane are ready or scheduled.
+	Waiting int64
+}
+
+// Includes reports whether a hold of l holds the jobs of a kind in a queue.
+func (l Lane) Includes(queue, kind string) bool {
+	return (l.Queue == "" || l.Queue == queue) && (l.Kind == "" || l.Kind == kind)
+}
+
+// Touches reports whether a hold of l may hold jobs that w wants.
+func (l Lane) Touches(w *Want) bool {
+	return (l.Queue == "" || slices.Contains(w.Queues, l.Queue)) && (l.Kind == "" || slices.Contains(w.Kinds, l.Kind))
+}
+
+// Compare is the order of lanes: by queue, then by kind.
+func (l Lane) Compare(o Lane) int {
+	return cmp.Or(strings.Compare(l.Queue, o.Queue), strings.Compare(l.Kind, o.Kind))
+}

@@ -1,0 +1,304 @@
+package storagetest
+
+import (
+	"reflect"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// aPause is the hold that a pause of the usual queue is.
+var aPause = storage.Hold{Lane: storage.Lane{Queue: queue}, Reason: storage.HoldPaused}
+
+func (f *fixture) hold(h storage.Hold) {
+	f.Helper()
+	f.must(f.s.Hold(f.ctx, f.now, h))
+}
+
+func (f *fixture) release(l storage.Lane, reason string) bool {
+	f.Helper()
+	was, err := f.s.Release(f.ctx, f.now, l, reason)
+	f.must(err)
+	return was
+}
+
+// holdsAre checks what Holds returns, of the first instance and of a new one.
+func (f *fixture) holdsAre(what string, want ...storage.HoldState) {
+	f.Helper()
+	for _, s := range []storage.Store{f.s, f.db.Open()} {
+		got, err := s.Holds(f.ctx, f.now)
+		f.must(err)
+		if got, want := plainHolds(got), plainHolds(want); !reflect.DeepEqual(got, want) {
+			f.Errorf("%s: Holds returned\n %+v, want\n %+v", what, got, want)
+		}
+	}
+}
+
+func plainHolds(holds []storage.HoldState) (out []storage.HoldState) {
+	for _, h := range holds {
+		h.Since, h.Until = h.Since.UTC(), h.Until.UTC()
+		out = append(out, h)
+	}
+	return out
+}
+
+// lanes are two kinds in two queues.
+var lanes = storage.Want{Queues: []string{queue, "b"}, Kinds: []string{kind, "y"}}
+
+// leases checks which of jobs are leased now, and gives them back.
+func (f *fixture) leases(what string, want ...storage.ID) {
+	f.Helper()
+	got := f.exchange(f.s, storage.Exchange{Wants: wants(99, lanes)}).Leased
+	f.order(what, leasedIDs(got), want)
+	x := storage.Exchange{}
+	for _, l := range got {
+		x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeReturned})
+	}
+	f.exchange(f.s, x)
+}
+
+// four enqueues a job in each of lanes.
+func (f *fixture) four() []storage.ID {
+	f.Helper()
+	return f.add(newJob(), newJob(lane(queue, "y")), newJob(lane("b", kind)), newJob(lane("b", "y")))
+}
+
+const untilSays = "Until is when the hold is over: an Exchange at Until leases again."
+
+var holdCases = []testCase{
+	{"hold_lanes", `Lane is what is held. An empty Kind stands for all kinds of the queue, an empty Queue for the kind in all queues.
+nothing of the lane is leased, neither by an Exchange nor to an [Offer].
+Release ends the hold of just this lane for this reason.`, func(f *fixture) {
+		ids := f.four()
+		for _, c := range []struct {
+			lane storage.Lane
+			free []storage.ID
+		}{
+			{storage.Lane{Queue: queue}, pick(ids, 2, 3)},
+			{storage.Lane{Kind: "y"}, pick(ids, 0, 2)},
+			{storage.Lane{Queue: "b", Kind: kind}, pick(ids, 0, 1, 3)},
+			{storage.Lane{Queue: "unheard of"}, ids},
+			{storage.Lane{Kind: "unheard of"}, ids},
+			{storage.Lane{Queue: "unheard of", Kind: kind}, ids},
+		} {
+			f.hold(storage.Hold{Lane: c.lane, Reason: "night"})
+			f.leases("held "+c.lane.Queue+" "+c.lane.Kind, c.free...)
+			for _, other := range []storage.Lane{{Queue: queue, Kind: kind}, {Queue: c.lane.Queue, Kind: c.lane.Kind + "x"}, {Queue: c.lane.Queue + "x", Kind: c.lane.Kind}} {
+				f.release(other, "night")
+			}
+			f.release(c.lane, "other")
+			f.leases("after other holds were released", c.free...)
+			f.release(c.lane, "night")
+			f.leases("released", ids...)
+		}
+		f.hold(storage.Hold{Lane: storage.Lane{Queue: queue}, Reason: "night"})
+		f.hold(storage.Hold{Lane: storage.Lane{Kind: "y"}, Reason: "night"})
+		f.leases("a queue and a kind", ids[2])
+	}},
+
+	{"hold_new_lane", `Hold stops leasing from a lane, also one that has no job yet, until the hold is over or released.`, func(f *fixture) {
+		held := storage.Lane{Queue: queue, Kind: kind}
+		f.hold(storage.Hold{Lane: held, Reason: "night"})
+		ids := f.four()
+		f.leases("held before its first job", ids[1:]...)
+		f.release(held, "night")
+		f.leases("released", ids...)
+	}},
+
+	{"hold_stacks", `A lane may have holds of several reasons: as long as one of them is in force nothing of the lane is leased`, func(f *fixture) {
+		id := f.add(newJob())[0]
+		f.hold(storage.Hold{Lane: storage.Lane{Queue: queue}, Reason: "a", For: time.Minute})
+		f.hold(storage.Hold{Lane: storage.Lane{Queue: queue}, Reason: "b"})
+		f.hold(storage.Hold{Lane: storage.Lane{Kind: kind}, Reason: "a"})
+		f.leases("held three times")
+		f.release(storage.Lane{Kind: kind}, "a")
+		f.leases("held twice")
+		f.later(time.Minute)
+		f.leases("held once")
+		f.release(storage.Lane{Queue: queue}, "b")
+		f.leases("released", id)
+		f.hold(storage.Hold{Lane: storage.Lane{Queue: queue}, Reason: "a"})
+		f.hold(storage.Hold{Lane: storage.Lane{Queue: queue}, Reason: "b"})
+		f.release(storage.Lane{Queue: queue}, "b")
+		f.leases("held for the first of two reasons")
+	}},
+
+	{"hold_released", `It reports whether there was one in force.`, func(f *fixture) {
+		for _, c := range []struct {
+			what string
+			do   func()
+			want bool
+		}{
+			{"none", func() {}, false},
+			{"one", func() { f.hold(aPause) }, true},
+			{"one that was released", func() {}, false},
+			{"one that is over", func() {
+				f.hold(storage.Hold{Lane: aPause.Lane, Reason: aPause.Reason, For: time.Second})
+				f.later(time.Second)
+			}, false},
+			{"one held twice", func() { f.hold(aPause); f.hold(aPause) }, true},
+			{"and no more", func() {}, false},
+		} {
+			c.do()
+			if got := f.release(aPause.Lane, aPause.Reason); got != c.want {
+				f.Errorf("Release of %s returned %v", c.what, got)
+			}
+			f.holdsAre("after " + c.what)
+		}
+	}},
+
+	{"hold_until", untilSays + `
+If zero, the hold lasts until it is released.`, func(f *fixture) {
+		id := f.add(newJob())[0]
+		f.hold(storage.Hold{Lane: aPause.Lane, Reason: "a", Until: f.now.Add(time.Minute + 1)})
+		f.later(time.Minute)
+		f.leases("a microsecond early")
+		f.later(time.Microsecond)
+		f.leases("at Until", id)
+		f.hold(aPause)
+		f.later(100 * 365 * 24 * time.Hour)
+		f.leases("without an end, a hundred years later")
+	}},
+
+	{"hold_for", `For, if positive, is how long after now the hold is over; Until is zero then.`, func(f *fixture) {
+		id := f.add(newJob())[0]
+		f.hold(storage.Hold{Lane: aPause.Lane, Reason: "a", For: time.Minute})
+		f.later(time.Minute - time.Microsecond)
+		f.leases("a microsecond early")
+		f.later(time.Microsecond)
+		f.leases("at its end", id)
+	}},
+
+	{"hold_renewed", `A hold takes the place of the one with the same lane and reason; if that was in force, its Since stays.
+Since is when the hold began.`, func(f *fixture) {
+		began := f.now
+		night := storage.HoldState{Lane: aPause.Lane, Reason: "night", By: "ada", Since: began, Until: began.Add(time.Hour)}
+		f.hold(storage.Hold{Lane: aPause.Lane, Reason: "night", By: "ada", For: time.Hour})
+		f.holdsAre("held", night)
+		f.later(time.Minute)
+		f.hold(storage.Hold{Lane: aPause.Lane, Reason: "night", By: "bob", For: time.Second})
+		night.By, night.Until = "bob", f.now.Add(time.Second)
+		f.holdsAre("again, for less", night)
+		f.hold(storage.Hold{Lane: aPause.Lane, Reason: "night"})
+		night.By, night.Until = "", time.Time{}
+		f.holdsAre("without an end", night)
+		f.hold(storage.Hold{Lane: aPause.Lane, Reason: "night", Until: f.now.Add(time.Second)})
+		f.later(time.Second)
+		f.holdsAre("over")
+		f.hold(storage.Hold{Lane: aPause.Lane, Reason: "night"})
+		night.Since = f.now
+		f.holdsAre("after it was over", night)
+	}},
+
+	{"hold_list", `Holds returns the holds in force at now, sorted by queue, kind and reason.
+Waiting is how many jobs of the lane are ready or scheduled.
+Until is when the hold is over; zero if it lasts until it is released.`, func(f *fixture) {
+		f.holdsAre("at first")
+		f.run(f.s) // which does not wait
+		f.keep(keep, f.s, storage.Finish{Lease: f.run(f.s).Lease, Outcome: storage.OutcomeDone})
+		f.bury(storage.ReasonPermanent, "no")
+		f.four()
+		f.add(newJob(delay(time.Hour)))
+		var want []storage.HoldState
+		for i, l := range []storage.Lane{{Queue: "b", Kind: "y"}, {Queue: queue}, {Kind: "y"}, {Queue: "B"}, {Queue: queue, Kind: kind}} {
+			for _, reason := range []string{"b", "a"} {
+				f.hold(storage.Hold{Lane: l, Reason: reason, By: "ada", For: time.Duration(i) * time.Hour})
+			}
+		}
+		// In this order: upper case comes first.
+		for _, h := range []storage.HoldState{
+			{Lane: storage.Lane{Kind: "y"}, Until: f.now.Add(2 * time.Hour), Waiting: 2},
+			{Lane: storage.Lane{Queue: "B"}, Until: f.now.Add(3 * time.Hour)},
+			{Lane: storage.Lane{Queue: "b", Kind: "y"}, Waiting: 1},
+			{Lane: storage.Lane{Queue: queue}, Until: f.now.Add(time.Hour), Waiting: 3},
+			{Lane: storage.Lane{Queue: queue, Kind: kind}, Until: f.now.Add(4 * time.Hour), Waiting: 2},
+		} {
+			for _, reason := range []string{"a", "b"} {
+				h.Reason, h.By, h.Since = reason, "ada", f.now
+				want = append(want, h)
+			}
+		}
+		f.holdsAre("all", want...)
+		f.later(time.Hour - time.Microsecond)
+		f.holdsAre("before the first is over", want...)
+		f.later(time.Microsecond)
+		f.holdsAre("without those that are over", append(append(want[:0:0], want[:6]...), want[8:]...)...)
+	}},
+
+	{"hold_next_due", `NextDue is when the earliest job that is still scheduled is due, or all holds of a lane that matches a Want are over if that is earlier`, func(f *fixture) {
+		next := func(what string, want time.Time) {
+			f.Helper()
+			if got := f.exchange(f.s, storage.Exchange{Wants: wants(1)}).NextDue; !got.Equal(want) || got.IsZero() != want.IsZero() {
+				f.Errorf("%s: NextDue is %v, want %v", what, got, want)
+			}
+		}
+		f.hold(storage.Hold{Lane: storage.Lane{Queue: "b"}, Reason: "a", For: time.Second})
+		f.hold(storage.Hold{Lane: storage.Lane{Kind: "y"}, Reason: "a", For: time.Second})
+		f.hold(storage.Hold{Lane: storage.Lane{Queue: queue, Kind: "y"}, Reason: "a", For: time.Second})
+		f.hold(aPause)
+		next("holds of other lanes, and one without an end", time.Time{})
+		for i, l := range []storage.Lane{{Queue: queue, Kind: kind}, {Kind: kind}, {Queue: queue}} {
+			f.release(aPause.Lane, aPause.Reason)
+			end := f.now.Add(time.Hour - time.Duration(i)*time.Minute)
+			f.hold(storage.Hold{Lane: l, Reason: "b", Until: end})
+			f.hold(storage.Hold{Lane: l, Reason: "c", Until: end.Add(-time.Second)})
+			next("two holds", end)
+			f.hold(aPause)
+		}
+		f.release(aPause.Lane, aPause.Reason)
+		f.add(newJob(delay(time.Hour + time.Minute)))
+		next("a job due later", f.now.Add(58*time.Minute))
+		f.add(newJob(delay(time.Minute)))
+		next("a job due earlier", f.now.Add(time.Minute))
+		f.later(58 * time.Minute)
+		next("at the end of the first", f.now.Add(time.Minute))
+		f.later(2 * time.Minute)
+		next("after all", f.now.Add(time.Minute))
+	}},
+
+	{"hold_handoff", `nothing of the lane is leased, neither by an Exchange nor to an [Offer].`, func(f *fixture) {
+		w := f.offer(f.s, lanes, 9)
+		f.hold(storage.Hold{Lane: storage.Lane{Queue: queue, Kind: "y"}, Reason: "a", For: time.Minute})
+		f.hold(storage.Hold{Lane: storage.Lane{Kind: kind}, Reason: "a"})
+		ids := f.four()
+		w.took("of the lanes that are not held", ids[3])
+		held := f.add(newJob(lane(queue, "y")))[0]
+		w.took("one job in a held lane")
+		f.later(time.Minute)
+		w.took("when the hold is over, with the next", ids[1], held, f.add(newJob(lane(queue, "y")))[0])
+	}},
+
+	{"hold_notify", `Holds is true if lanes may have been held or released.`, func(f *fixture) {
+		both := f.hearsBoth(f.db.Open())
+		holds := func(e storage.Event) bool { return e.Holds }
+		both("held", holds, func() { f.hold(aPause) })
+		both("held again", holds, func() { f.hold(storage.Hold{Lane: aPause.Lane, Reason: aPause.Reason, For: time.Hour}) })
+		both("released", holds, func() { f.release(aPause.Lane, aPause.Reason) })
+	}},
+
+	{"hold_told_first", `f is called before a Hold or Release of this Store returns.`, func(f *fixture) {
+		n, ok := f.s.(storage.Notifier)
+		if !ok {
+			f.Skip("the store is no storage.Notifier")
+		}
+		told := make(chan struct{}, 1000)
+		f.Cleanup(n.Notify(func(e storage.Event) {
+			if e.Holds {
+				told <- struct{}{}
+			}
+		}))
+		for _, c := range []struct {
+			what string
+			do   func()
+		}{
+			{"Hold", func() { f.hold(aPause) }},
+			{"Release", func() { f.release(aPause.Lane, aPause.Reason) }},
+		} {
+			before := len(told)
+			c.do()
+			if len(told) == before {
+				f.Errorf("%s returned before f was called", c.what)
+			}
+		}
+	}},
+}

@@ -1,0 +1,115 @@
+package storagetest
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// held is a hold, in force until it is over.
+type held struct {
+	storage.HoldState           // Waiting is not kept
+	began             time.Time // what Until was counted from; zero if it was a date
+}
+
+// over reports whether h is not in force any more.
+func (h *held) over(now time.Time) bool { return !h.Until.IsZero() && !h.Until.After(now) }
+
+// isHeld reports whether nothing of the lane of j is leased.
+func (m *Memory) isHeld(j *job, now time.Time) bool {
+	return slices.ContainsFunc(m.holds, func(h *held) bool { return h.Includes(j.Queue, j.Kind) && !h.over(now) })
+}
+
+// holdEnds returns when all holds of the first lane of wants are over, or zero.
+func (m *Memory) holdEnds(wants []storage.Want, now time.Time) (first time.Time) {
+	for _, h := range m.holds {
+		touches := slices.ContainsFunc(wants, func(w storage.Want) bool { return h.Touches(&w) })
+		longer := slices.ContainsFunc(m.holds, func(o *held) bool { return o.Lane == h.Lane && !o.over(h.Until) })
+		if touches && !longer && !h.over(now) && !h.Until.IsZero() && (first.IsZero() || h.Until.Before(first)) {
+			first = h.Until
+		}
+	}
+	return first
+}
+
+// takeHold takes the hold of a lane for a reason out, or returns nil.
+func (m *Memory) takeHold(lane storage.Lane, reason string, now time.Time) *held {
+	for i, h := range m.holds {
+		if h.Lane == lane && h.Reason == reason {
+			m.holds = slices.Delete(m.holds, i, i+1)
+			if h.over(now) {
+				return nil
+			}
+			return h
+		}
+	}
+	return nil
+}
+
+// Hold implements [storage.Store].
+func (in *instance) Hold(ctx context.Context, now time.Time, n storage.Hold) error {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return err
+	}
+	at := m.wrote(now)
+	h := &held{HoldState: storage.HoldState{Lane: n.Lane, Reason: n.Reason, By: n.By, Since: at}}
+	if was := m.takeHold(n.Lane, n.Reason, at); was != nil {
+		h.Since = was.Since
+	}
+	switch {
+	case n.For > 0:
+		h.Until, h.began = ceil(now.Add(n.For)), at
+	case !n.Until.IsZero():
+		h.Until = ceil(n.Until)
+	}
+	m.holds = append(m.holds, h)
+	m.mu.Unlock()
+	m.emit(in, now, &storage.Event{Holds: true})
+	return nil
+}
+
+// Release implements [storage.Store].
+func (in *instance) Release(ctx context.Context, now time.Time, lane storage.Lane, reason string) (bool, error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return false, err
+	}
+	was := m.takeHold(lane, reason, m.wrote(now))
+	m.mu.Unlock()
+	if was == nil {
+		return false, nil
+	}
+	m.emit(in, now, &storage.Event{Holds: true})
+	return true, nil
+}
+
+// Holds implements [storage.Store].
+func (in *instance) Holds(ctx context.Context, now time.Time) ([]storage.HoldState, error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	var out []storage.HoldState
+	for _, h := range m.holds {
+		if h.over(floor(now)) {
+			continue
+		}
+		s := h.HoldState
+		for _, j := range m.jobs {
+			if (j.State == storage.Ready || j.State == storage.Scheduled) && h.Includes(j.Queue, j.Kind) {
+				s.Waiting++
+			}
+		}
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b storage.HoldState) int {
+		return cmp.Or(a.Compare(b.Lane), strings.Compare(a.Reason, b.Reason))
+	})
+	return out, nil
+}

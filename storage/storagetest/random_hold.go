@@ -1,0 +1,70 @@
+package storagetest
+
+import (
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/errandq/errand/storage"
+)
+
+// anyLane draws what a hold can be of.
+func anyLane(t *rapid.T) storage.Lane {
+	l := storage.Lane{Queue: anyQueue.Draw(t, "queue"), Kind: anyKind.Draw(t, "kind")}
+	switch rapid.IntRange(0, 3).Draw(t, "names") {
+	case 0:
+		l.Queue = ""
+	case 1:
+		l.Kind = ""
+	}
+	return l
+}
+
+var anyHoldReason = rapid.SampledFrom([]string{"a", storage.HoldPaused})
+
+func (h *history) hold(t *rapid.T) {
+	p, n := h.pair(t), storage.Hold{Lane: anyLane(t), Reason: anyHoldReason.Draw(t, "reason"), By: "ada"}
+	if n.For = anyDue.Draw(t, "for"); n.For <= 0 {
+		n.For, n.Until = 0, h.due(t)
+	}
+	h.must(p.real.Hold(h.ctx, h.now, n))
+	h.must(p.model.Hold(h.ctx, h.now, n))
+	h.sameHolds(p)
+}
+
+func (h *history) release(t *rapid.T) {
+	p, lane, reason := h.pair(t), anyLane(t), anyHoldReason.Draw(t, "reason")
+	got, err := p.real.Release(h.ctx, h.now, lane, reason)
+	h.must(err)
+	want, err := p.model.Release(h.ctx, h.now, lane, reason)
+	h.must(err)
+	h.both("Release", got, want)
+}
+
+// sameHolds compares the holds in force.
+func (h *history) sameHolds(p *pair) {
+	h.Helper()
+	got, err := p.real.Holds(h.ctx, h.now)
+	h.must(err)
+	want, err := p.model.Holds(h.ctx, h.now)
+	h.must(err)
+	h.both("Holds", plainHolds(got), plainHolds(want))
+}
+
+// forget has the model forget the holds that the store has forgotten. It may forget
+// those that were over, and then the clock can be set back.
+func (h *history) forget(p *pair) {
+	h.Helper()
+	if h.now.After(h.latest) {
+		h.latest = h.now
+	}
+	kept, err := p.real.Holds(h.ctx, time.Unix(0, 0))
+	h.must(err)
+	h.model.mu.Lock()
+	defer h.model.mu.Unlock()
+	h.model.holds = slices.DeleteFunc(h.model.holds, func(m *held) bool {
+		same := func(k storage.HoldState) bool { return k.Lane == m.Lane && k.Reason == m.Reason }
+		return m.over(h.latest) && !slices.ContainsFunc(kept, same)
+	})
+}
