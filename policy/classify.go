@@ -48,10 +48,19 @@ func (r Rules) Classify(err error) Class {
 	return Retryable
 }
 
-// DefaultRules returns the rules of [Classify], in a new slice. The code comes
+// DefaultRules returns the rules of [Classify], which are those of [Device], in a new
+// slice.
+func DefaultRules() Rules { return Device() }
+
+// Device returns the rules for work that must survive a device that is offline, behind
+// a captive portal, or without a valid token: [ByMark], [ByCode], [ByHTTPStatus],
+// [ByConnect], [ByContext], [ByNet] and [BySQLite], in a new slice. The code comes
 // before the status, since services answer 400 to a request that they throttle.
-func DefaultRules() Rules {
-	return Rules{ByMark, ByCode, BySNSStatus, ByContext, ByNet, BySQLite}
+//
+// They differ from what Amazon SNS does. For that, put [BySNSStatus] in the place of
+// ByHTTPStatus and leave out ByConnect.
+func Device() Rules {
+	return Rules{ByMark, ByCode, ByHTTPStatus, ByConnect, ByContext, ByNet, BySQLite}
 }
 
 var defaultRules = DefaultRules()
@@ -96,7 +105,8 @@ func ByMark(err error) (Class, bool) {
 
 // ByContext knows the errors of contexts. Both are Retryable. Neither a deadline
 // that passed because the other side was slow, nor the cancellation of an attempt,
-// says anything against another attempt.
+// says anything against another attempt. In the default rules [ByConnect] comes
+// before it, and knows a deadline that passed while dialling.
 func ByContext(err error) (Class, bool) {
 	return Retryable, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
@@ -104,7 +114,7 @@ func ByContext(err error) (Class, bool) {
 // ByNet knows errors of connections: [net.Error] and those that it wraps,
 // refused, reset and broken connections, and a stream that ended too early.
 // All are Retryable, even a name that does not exist: a device that is offline
-// gets that answer too.
+// gets that answer too. In the default rules [ByConnect] comes before it.
 func ByNet(err error) (Class, bool) {
 	if e, ok := errors.AsType[net.Error](err); ok {
 		// A bare syscall.Errno is a net.Error too, whatever it is about.
@@ -119,11 +129,51 @@ func ByNet(err error) (Class, bool) {
 	return Retryable, isAny(err, known)
 }
 
-// BySNSStatus knows errors with a method HTTPStatusCode() int or StatusCode() int,
-// such as [StatusError]. 429 is Throttled, 500 and above Retryable, every other status
-// Permanent. This is how Amazon SNS delivers over HTTP. BySNSStatus does not know an
-// error with a status of success, which is about something else, for example a body
-// that broke off; nor one with a number that is no HTTP status.
+// ByHTTPStatus knows errors with a method HTTPStatusCode() int or StatusCode() int,
+// such as [StatusError]. It is errand's own table, for the default rules:
+//
+//	3xx, 401, 403, 407, 511    Unavailable
+//	429                        Throttled
+//	503                        Throttled with a RetryAfter, else Retryable
+//	408, 421, 423, 425         Retryable
+//	any other 4xx              Permanent
+//	any other                  Retryable
+//
+// A redirect that was not followed, and 511, come from a captive portal; 401, 403 and
+// 407 from a token that has expired or is missing. None of them says anything against
+// the work. ByHTTPStatus does not know an error with a status of success, which is
+// about something else, for example a body that broke off; nor one with a number that
+// is no HTTP status.
+func ByHTTPStatus(err error) (Class, bool) {
+	code, e := statusOf(err)
+	if code < 100 || code/100 == 2 {
+		return 0, false
+	}
+	switch code {
+	case 401, 403, 407, 511:
+		return Unavailable, true
+	case 408, 421, 423, 425:
+		return Retryable, true
+	case 429:
+		return Throttled, true
+	case 503:
+		if _, ok := RetryAfter(e); ok {
+			return Throttled, true
+		}
+	}
+	switch code / 100 {
+	case 3:
+		return Unavailable, true
+	case 4:
+		return Permanent, true
+	default:
+		return Retryable, true
+	}
+}
+
+// BySNSStatus is the table of Amazon SNS for deliveries over HTTP, in the place of
+// [ByHTTPStatus] for who wants it: 429 is Throttled, 500 and above Retryable, every
+// other status Permanent. It knows the same errors.
 func BySNSStatus(err error) (Class, bool) {
 	code, _ := statusOf(err)
 	switch {

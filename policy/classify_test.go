@@ -51,8 +51,12 @@ func TestClassify(t *testing.T) {
 		{status(429), policy.Throttled},
 		{status(400), policy.Permanent},
 		{status(404), policy.Permanent},
-		{status(408), policy.Permanent},
-		{status(301), policy.Permanent},
+		{status(408), policy.Retryable},
+		{status(301), policy.Unavailable},
+		{policy.HTTPError(503, http.Header{"Retry-After": {"1"}}, time.Time{}), policy.Throttled},
+		{errors.Join(statusCodeError(503), policy.HTTPError(500, http.Header{"Retry-After": {"1"}}, time.Time{})), policy.Retryable},
+		{errors.Join(status(401), codeError("ThrottlingException")), policy.Throttled},
+		{policy.Mark(status(401), policy.Permanent), policy.Permanent},
 		{statusCodeError(429), policy.Throttled},
 		{statusCodeError(0), policy.Retryable},
 		{statusCodeError(7), policy.Retryable},
@@ -71,7 +75,9 @@ func TestClassify(t *testing.T) {
 		{errors.Join(codeError("Unheard"), status(400)), policy.Permanent},
 		{errors.Join(status(400), codeError("TooManyRequestsException")), policy.Throttled},
 		{context.DeadlineExceeded, policy.Retryable},
-		{&url.Error{Op: "Post", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}, policy.Retryable},
+		{&url.Error{Op: "Post", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}, policy.Unavailable},
+		{&url.Error{Op: "Post", Err: &net.OpError{Op: "read", Err: syscall.ECONNRESET}}, policy.Retryable},
+		{errors.Join(status(404), syscall.ECONNREFUSED), policy.Permanent},
 		{sqliteError(5 | 2<<8), policy.Retryable},
 	} {
 		if got := policy.Classify(test.err); got != test.want {
@@ -96,7 +102,7 @@ func TestClassify(t *testing.T) {
 func TestRules_Otherwise(t *testing.T) {
 	rules := append(policy.DefaultRules(), policy.Otherwise(policy.Permanent))
 	for _, err := range []error{
-		context.Canceled, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, &net.DNSError{IsNotFound: true},
+		context.Canceled, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET,
 		sqliteError(5), sqliteError(6), codeError("RequestTimeout"), status(500),
 	} {
 		if got := rules.Classify(fmt.Errorf("wrapped: %w", err)); got != policy.Retryable {
@@ -108,8 +114,74 @@ func TestRules_Otherwise(t *testing.T) {
 			t.Errorf("%v: %v", err, got)
 		}
 	}
+	if got := rules.Classify(&net.DNSError{IsNotFound: true}); got != policy.Unavailable {
+		t.Errorf("a name that does not exist: %v", got)
+	}
 	if len(policy.DefaultRules()) != len(rules)-1 {
 		t.Error("the default rules were changed through a copy")
+	}
+}
+
+// Both tables over every status. A rule that does not know an error leaves it to what
+// comes after it.
+func TestStatusTables(t *testing.T) {
+	const (
+		retry    = policy.Retryable
+		throttle = policy.Throttled
+		dead     = policy.Permanent
+		away     = policy.Unavailable
+		unknown  = policy.Class(99)
+	)
+	in := func(from, to int, class policy.Class) func(int) policy.Class {
+		return func(code int) policy.Class {
+			if code >= from && code <= to {
+				return class
+			}
+			return unknown
+		}
+	}
+	for _, test := range []struct {
+		name  string
+		rule  policy.Rule
+		after time.Duration
+		want  []func(code int) policy.Class // the last that is about a status decides
+	}{
+		{"SNS", policy.BySNSStatus, 0, []func(int) policy.Class{
+			in(100, 499, dead), in(429, 429, throttle), in(500, 999, retry),
+		}},
+		{"SNS with Retry-After", policy.BySNSStatus, time.Second, []func(int) policy.Class{
+			in(100, 499, dead), in(429, 429, throttle), in(500, 999, retry),
+		}},
+		{"errand", policy.ByHTTPStatus, 0, []func(int) policy.Class{
+			in(100, 199, retry), in(300, 399, away), in(400, 499, dead), in(500, 999, retry),
+			in(401, 401, away), in(403, 403, away), in(407, 407, away), in(511, 511, away),
+			in(408, 408, retry), in(421, 421, retry), in(423, 423, retry), in(425, 425, retry), in(429, 429, throttle),
+		}},
+		{"errand with Retry-After", policy.ByHTTPStatus, time.Second, []func(int) policy.Class{
+			in(100, 199, retry), in(300, 399, away), in(400, 499, dead), in(500, 999, retry),
+			in(401, 401, away), in(403, 403, away), in(407, 407, away), in(511, 511, away),
+			in(408, 408, retry), in(421, 421, retry), in(423, 423, retry), in(425, 425, retry), in(429, 429, throttle),
+			in(503, 503, throttle),
+		}},
+	} {
+		for code := -1; code <= 1000; code++ {
+			want := unknown
+			for _, f := range test.want {
+				if class := f(code); class != unknown {
+					want = class
+				}
+			}
+			if code/100 == 2 {
+				want = unknown
+			}
+			got, ok := test.rule(fmt.Errorf("send: %w", &policy.StatusError{Status: code, After: test.after}))
+			if !ok {
+				got = unknown
+			}
+			if code <= 999 && got != want {
+				t.Errorf("%s: %d is %v, want %v", test.name, code, got, want)
+			}
+		}
 	}
 }
 

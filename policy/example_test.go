@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/errandq/errand/policy"
@@ -104,6 +106,8 @@ func ExampleClassify() {
 		policy.HTTPError(503, nil, time.Now()),
 		policy.HTTPError(429, header, time.Now()),
 		policy.HTTPError(404, nil, time.Now()),
+		policy.HTTPError(401, nil, time.Now()),
+		&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
 		policy.Mark(errors.New("no such customer"), policy.Permanent),
 		errors.New("something else"),
 	} {
@@ -113,8 +117,42 @@ func ExampleClassify() {
 	// http status 503: retryable
 	// http status 429, retry after 30s: throttled
 	// http status 404: permanent
+	// http status 401: unavailable
+	// dial tcp: connection refused: unavailable
 	// no such customer: permanent
 	// something else: retryable
+}
+
+// The rules of Amazon SNS, for who wants them: an expired token is the end of a job.
+func ExampleRules() {
+	sns := policy.Rules{policy.ByMark, policy.ByCode, policy.BySNSStatus, policy.ByContext, policy.ByNet}
+	for _, status := range []int{302, 401, 404, 408, 429, 503} {
+		err := policy.HTTPError(status, nil, time.Now())
+		fmt.Printf("%d: %v, SNS: %v\n", status, policy.Classify(err), sns.Classify(err))
+	}
+	// Output:
+	// 302: unavailable, SNS: permanent
+	// 401: unavailable, SNS: permanent
+	// 404: permanent, SNS: permanent
+	// 408: retryable, SNS: permanent
+	// 429: throttled, SNS: throttled
+	// 503: retryable, SNS: retryable
+}
+
+func ExampleIsLocal() {
+	for _, err := range []error{
+		&net.DNSError{Name: "shop.example", Err: "i/o timeout", IsTimeout: true},
+		&net.DNSError{Name: "shop.example", Err: "no such host", IsNotFound: true},
+		&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ENETUNREACH},
+		&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
+	} {
+		fmt.Printf("%v: %t\n", err, policy.IsLocal(err))
+	}
+	// Output:
+	// lookup shop.example: i/o timeout: true
+	// lookup shop.example: no such host: false
+	// dial tcp: network is unreachable: true
+	// dial tcp: connection refused: false
 }
 
 func ExampleBudget() {

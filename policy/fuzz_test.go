@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/errandq/errand/policy"
 )
@@ -75,6 +77,19 @@ func FuzzParseRetryAfter(f *testing.F) {
 		d, ok := policy.ParseRetryAfter(map[string][]string{name: {value}}, time.Unix(0, 0))
 		if d < 0 || !ok && d != 0 {
 			t.Fatalf("%v %v", d, ok)
+		}
+	})
+}
+
+// Whatever a server answers, the error is one line that a log can show.
+func FuzzStatusError(f *testing.F) {
+	f.Add(503, "POST", "https://host/path", "two\r\nlines \x1b[31m\xff\u2028")
+	f.Fuzz(func(t *testing.T, status int, method, url, text string) {
+		e := policy.StatusError{Status: status, After: time.Hour, Method: method, URL: url, Text: text}
+		s := e.Error()
+		unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+		if len(s) >= 1024 || !utf8.ValidString(s) || strings.ContainsFunc(s, unprintable) || strings.Contains(s, "  ") {
+			t.Fatalf("%d bytes: %q", len(s), s)
 		}
 	})
 }

@@ -20,6 +20,10 @@
 // Three other parts do not depend on each other: the meaning of an error
 // ([Classify]), a bucket of tokens that pays for retries ([Budget]), and a loop that
 // uses all of it for a call without a queue ([Do], [Retrier]).
+//
+// Delays and phases are those of SNS; what an error means is not. By the default rules
+// ([Device]) an expired token, a captive portal and a network that is away cost no work:
+// such errors are [Unavailable]. SNS gives up on most of them ([BySNSStatus]).
 package policy
 
 import "time"

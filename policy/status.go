@@ -76,7 +76,7 @@ func oneLine(s string, most int) string {
 	return cut(strings.Join(strings.Fields(s), " "), most)
 }
 
-// HTTPStatusCode returns Status, for rules.
+// HTTPStatusCode returns Status, for [ByHTTPStatus].
 func (e *StatusError) HTTPStatusCode() int { return e.Status }
 
 // RetryAfter returns After, for the function [RetryAfter].

@@ -20,10 +20,9 @@ import (
 	"github.com/errandq/errand/policy"
 )
 
-// reached is what the rules say about an error of a connection.
+// reached is what the default rules and IsLocal say about an error.
 type reached struct {
 	class policy.Class
-	known bool // by ByConnect
 	local bool
 }
 
@@ -34,21 +33,16 @@ func checkReached(t *testing.T, what string, err error, want reached) {
 		return
 	}
 	for _, err := range []error{err, fmt.Errorf("send: %w", err), errors.Join(errDown, err)} {
-		class, known := policy.ByConnect(err)
-		got := reached{known: known, local: policy.IsLocal(err)}
-		if got.class = class; !known {
-			got.class = policy.Classify(err)
-		}
-		if got != want {
+		if got := (reached{policy.Classify(err), policy.IsLocal(err)}); got != want {
 			t.Errorf("%s: %v is %+v, want %+v", what, err, got, want)
 		}
 	}
 }
 
 var (
-	later   = reached{policy.Retryable, false, false}
-	oneHost = reached{policy.Unavailable, true, false}
-	machine = reached{policy.Unavailable, true, true}
+	later   = reached{policy.Retryable, false}
+	oneHost = reached{policy.Unavailable, false}
+	machine = reached{policy.Unavailable, true}
 )
 
 func dialError(addr string, err error) error {
@@ -93,8 +87,8 @@ func TestByConnect_Errnos(t *testing.T) {
 		{&net.DNSError{Err: "i/o timeout", IsTimeout: true}, machine},
 		{&net.DNSError{Err: "no such host", IsNotFound: true, IsTemporary: true}, oneHost},
 		{&net.DNSError{Err: "operation was canceled", UnwrapErr: context.Canceled}, later},
-		{status(401), reached{policy.Classify(status(401)), false, false}},
-		{status(511), reached{policy.Classify(status(511)), false, false}},
+		{status(401), oneHost},
+		{status(511), oneHost},
 		{errDown, later},
 	} {
 		checkReached(t, "", test.err, test.want)

@@ -4,16 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/policy/policyhttp"
 )
 
 // delivery is how failed deliveries are tried again. Real ones take minutes and
@@ -50,49 +47,21 @@ func deliverer(client *http.Client, target func() string) func(context.Context, 
 			err = e.Err // the URL is a secret, and errors are kept
 		}
 		if err != nil {
-			return err // no connection, or a timeout: by the policy
+			return err // no connection, or a timeout
 		}
-		// Read to the end, so that the connection can be used again.
-		text, err := io.ReadAll(io.LimitReader(res.Body, 4<<10))
-		if err := errors.Join(err, res.Body.Close()); err != nil {
-			return err
+		defer func() { _ = res.Body.Close() }()
+		err = policyhttp.Error(res)
+		if e, ok := errors.AsType[*policy.StatusError](err); ok {
+			e.URL = "" // its path is the secret, which the error would name
 		}
-		return verdict(res, strings.TrimSpace(string(text)), time.Now())
+		return err // the default rules know what it means
 	}
 }
 
-// verdict turns an answer into what the handler returns.
-func verdict(res *http.Response, text string, now time.Time) error {
-	err := fmt.Errorf("%s: %s", res.Status, text)
-	switch {
-	case res.StatusCode/100 == 2:
-		return nil
-	case res.StatusCode/100 != 5 && res.StatusCode != http.StatusTooManyRequests:
-		return errand.Permanent(err)
-	}
-	if d := retryAfter(res.Header.Get("Retry-After"), now); d > 0 {
-		return errand.RetryAfter(d, err)
-	}
-	return err
-}
-
-// retryAfter reads the header: a number of seconds, or a date.
-func retryAfter(header string, now time.Time) time.Duration {
-	if s, err := strconv.ParseUint(header, 10, 31); err == nil {
-		return time.Duration(s) * time.Second
-	}
-	if at, err := http.ParseTime(header); err == nil {
-		return at.Sub(now)
-	}
-	return 0
-}
-
-// newClient returns a client that keeps a connection for each concurrent
-// attempt and takes a redirect for an answer, as following it would turn the
-// POST into a GET.
+// newClient returns a client that follows no redirect to another host, and keeps a
+// connection for each concurrent attempt.
 func newClient(concurrency int) *http.Client {
-	return &http.Client{
-		Transport:     &http.Transport{MaxIdleConnsPerHost: concurrency},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	client := policyhttp.NewClient()
+	client.Transport.(*http.Transport).MaxIdleConnsPerHost = concurrency
+	return client
 }

@@ -1,9 +1,10 @@
 package main
 
 import (
-	"fmt"
+	"io"
 	"net/http"
-	"reflect"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,37 +12,55 @@ import (
 	"github.com/errandq/errand/policy"
 )
 
-func TestVerdict(t *testing.T) {
-	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	later := now.Add(3 * time.Second).Format(http.TimeFormat)
-	failure := fmt.Errorf("status: text")
-	permanent := errand.Permanent(failure)
+func TestDeliverer(t *testing.T) {
+	var status int
+	var header string
+	partner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if header != "" {
+			w.Header().Set("Retry-After", header)
+		}
+		w.Header().Set("Location", "http://portal.invalid/login")
+		w.WriteHeader(status)
+		if status != http.StatusNoContent {
+			_, _ = io.WriteString(w, "text")
+		}
+	}))
+	deliver := deliverer(newClient(1), func() string { return partner.URL + "/secret" })
 	for _, c := range []struct {
 		status     int
 		retryAfter string
-		want       error
+		class      policy.Class
+		hint       time.Duration
+		text       string
 	}{
-		{200, "", nil},
-		{204, "", nil},
-		{500, "", failure},
-		{503, "", failure},
-		{503, "1", errand.RetryAfter(time.Second, failure)},
-		{503, later, errand.RetryAfter(3*time.Second, failure)},
-		{503, "soon", failure},
-		{503, "-1", failure},
-		{429, "", failure},
-		{429, "2", errand.RetryAfter(2*time.Second, failure)},
-		{301, "", permanent},
-		{400, "", permanent},
-		{400, "5", permanent},
-		{404, "", permanent},
-		{408, "", permanent},
+		{200, "", 0, 0, ""},
+		{204, "", 0, 0, ""},
+		{500, "", policy.Retryable, 0, "http status 500: text"},
+		{503, "", policy.Retryable, 0, "http status 503: text"},
+		{503, "1", policy.Throttled, time.Second, "http status 503, retry after 1s: text"},
+		{429, "", policy.Throttled, 0, "http status 429: text"},
+		{302, "", policy.Unavailable, 0, "http status 302: text"},
+		{401, "", policy.Unavailable, 0, "http status 401: text"},
+		{400, "", policy.Permanent, 0, "http status 400: text"},
+		{404, "", policy.Permanent, 0, "http status 404: text"},
 	} {
-		res := &http.Response{StatusCode: c.status, Status: "status", Header: http.Header{}}
-		res.Header.Set("Retry-After", c.retryAfter)
-		if got := verdict(res, "text", now); !reflect.DeepEqual(got, c.want) {
-			t.Errorf("%d with Retry-After %q: got %#v, want %#v", c.status, c.retryAfter, got, c.want)
+		status, header = c.status, c.retryAfter
+		err := deliver(t.Context(), &errand.Job[OrderEvent]{})
+		if c.text == "" {
+			if err != nil {
+				t.Errorf("%d: %v", c.status, err)
+			}
+			continue
 		}
+		hint, _ := policy.RetryAfter(err)
+		if err == nil || err.Error() != c.text || policy.Classify(err) != c.class || hint != c.hint {
+			t.Errorf("%d: %v, which is %v with the hint %v; want %s, %v, %v", c.status, err, policy.Classify(err), hint, c.text, c.class, c.hint)
+		}
+	}
+	partner.Close()
+	err := deliver(t.Context(), &errand.Job[OrderEvent]{})
+	if policy.Classify(err) != policy.Unavailable || strings.Contains(err.Error(), "secret") {
+		t.Errorf("the partner is offline: %v, which is %v", err, policy.Classify(err))
 	}
 }
 

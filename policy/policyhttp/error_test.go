@@ -14,13 +14,16 @@ import (
 	"github.com/errandq/errand/policy/policyhttp"
 )
 
-func answer(status int, header http.Header, body string) *http.Response {
-	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body))}
+// answered returns the error of an answer.
+func answered(status int, header http.Header, body string) error {
+	resp := &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body))}
+	defer resp.Body.Close()
+	return policyhttp.Error(resp)
 }
 
 func TestError(t *testing.T) {
 	for status := 100; status <= 599; status++ {
-		err := policyhttp.Error(answer(status, nil, "text"))
+		err := answered(status, nil, "text")
 		e, ok := errors.AsType[*policy.StatusError](err)
 		if success := status/100 == 2; success != (err == nil) || ok == success || ok && (e.Status != status || e.Text != "text") {
 			t.Errorf("status %d: %#v", status, err)
@@ -42,7 +45,7 @@ func TestError_Text(t *testing.T) {
 		{"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", ""},
 		{"\xff\xfe\xfd\xfc\xfb", ""},
 	} {
-		e, _ := errors.AsType[*policy.StatusError](policyhttp.Error(answer(500, nil, test.body)))
+		e, _ := errors.AsType[*policy.StatusError](answered(500, nil, test.body))
 		if e == nil || e.Text != test.want {
 			t.Errorf("%.20q: %+v, want the text %q", test.body, e, test.want)
 		}
@@ -85,12 +88,12 @@ func TestError_KeepsNoSecret(t *testing.T) {
 // a device that has just been started.
 func TestError_DatedRetryAfter(t *testing.T) {
 	header := http.Header{"Date": {"Fri, 20 Nov 2026 12:00:00 GMT"}, "Retry-After": {"Fri, 20 Nov 2026 12:01:00 GMT"}}
-	if d, _ := policy.RetryAfter(policyhttp.Error(answer(503, header, ""))); d != time.Minute {
+	if d, _ := policy.RetryAfter(answered(503, header, "")); d != time.Minute {
 		t.Errorf("hint %v, want a minute", d)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		header := http.Header{"Date": {"soon"}, "Retry-After": {time.Now().Add(time.Minute).UTC().Format(http.TimeFormat)}}
-		if d, _ := policy.RetryAfter(policyhttp.Error(answer(503, header, ""))); d != time.Minute {
+		if d, _ := policy.RetryAfter(answered(503, header, "")); d != time.Minute {
 			t.Errorf("without a date: hint %v, want a minute", d)
 		}
 	})
@@ -115,7 +118,10 @@ func TestError_BodyThatStalls(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer s.Close()
-	resp := send(t, policyhttp.NewClient(), "GET", s.URL, "")
+	resp, err := s.Client().Get(s.URL) //nolint:bodyclose // it is closed while it is read
+	if err != nil {
+		t.Fatal(err)
+	}
 	read := make(chan error)
 	go func() {
 		_, err := io.ReadAll(resp.Body)

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 
+	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/policy/policyhttp"
 )
 
@@ -21,7 +22,10 @@ func ExampleNewClient() {
 		return
 	}
 	defer resp.Body.Close()
-	fmt.Println(strings.ReplaceAll(policyhttp.Error(resp).Error(), portal.URL, "https://shop.example"))
+	err = policyhttp.Error(resp)
+	fmt.Println(strings.ReplaceAll(err.Error(), portal.URL, "https://shop.example"))
+	fmt.Println(policy.Classify(err))
 	// Output:
 	// POST https://shop.example/orders: http status 302
+	// unavailable
 }

@@ -41,8 +41,8 @@ const maxRedirects = 10
 //     by default; the zero client keeps 2.
 //
 // An HTTP proxy that refuses to connect causes the error that [Error] returns for its
-// answer. The fields of the client can be changed before its first use. With a
-// Transport of your own only the first point remains.
+// answer. The Transport is an [*http.Transport]; it and the other fields can be changed
+// before the client is used. With a Transport of your own only the first point remains.
 func NewClient() *http.Client {
 	dialer := &net.Dialer{Timeout: 10 * time.Second}
 	return &http.Client{

@@ -38,7 +38,8 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-func send(t *testing.T, c *http.Client, method, address, body string) *http.Response {
+// send returns the status of the answer, which it reads to the end.
+func send(t *testing.T, c *http.Client, method, address, body string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
 	if err != nil {
@@ -48,8 +49,11 @@ func send(t *testing.T, c *http.Client, method, address, body string) *http.Resp
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { resp.Body.Close() })
-	return resp
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Errorf("%s %s: the answer cannot be read: %v", method, address, err)
+	}
+	return resp.StatusCode
 }
 
 func TestNewClient_Redirects(t *testing.T) {
@@ -77,13 +81,10 @@ func TestNewClient_Redirects(t *testing.T) {
 		s := newSite(t)
 		c := policyhttp.NewClient()
 		body := map[bool]string{true: "body"}[test.method == "POST" || test.method == "PUT"]
-		resp := send(t, c, test.method, fmt.Sprintf("%s/%d?%s", s.URL, test.status, test.to), body)
-		if resp.StatusCode != test.want || !slices.Equal(s.requests[1:], test.seen) {
+		got := send(t, c, test.method, fmt.Sprintf("%s/%d?%s", s.URL, test.status, test.to), body)
+		if got != test.want || !slices.Equal(s.requests[1:], test.seen) {
 			t.Errorf("%s, %d to %s: status %d after the requests %q, want %d after %q",
-				test.method, test.status, test.to, resp.StatusCode, s.requests[1:], test.want, test.seen)
-		}
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-			t.Errorf("%s, %d to %s: the answer cannot be read: %v", test.method, test.status, test.to, err)
+				test.method, test.status, test.to, got, s.requests[1:], test.want, test.seen)
 		}
 		c.CloseIdleConnections()
 	}
@@ -96,8 +97,8 @@ func TestNewClient_RedirectsInARow(t *testing.T) {
 		http.Redirect(w, r, "/again", http.StatusFound)
 	}))
 	defer s.Close()
-	if resp := send(t, policyhttp.NewClient(), "GET", s.URL, ""); resp.StatusCode != 302 || n != 11 {
-		t.Errorf("status %d after %d requests, want 302 after 11", resp.StatusCode, n)
+	if got := send(t, policyhttp.NewClient(), "GET", s.URL, ""); got != 302 || n != 11 {
+		t.Errorf("status %d after %d requests, want 302 after 11", got, n)
 	}
 }
 
@@ -134,7 +135,7 @@ func TestCheckRedirect(t *testing.T) {
 
 // A proxy's refusal to connect is an answer as well.
 func TestNewClient_ProxyRefuses(t *testing.T) {
-	for _, code := range []int{407, 403, 503} {
+	for code, want := range map[int]policy.Class{407: policy.Unavailable, 403: policy.Unavailable, 503: policy.Throttled} {
 		proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "7")
 			http.Error(w, "log in first", code)
@@ -151,6 +152,9 @@ func TestNewClient_ProxyRefuses(t *testing.T) {
 		}
 		if e, ok := errors.AsType[*policy.StatusError](err); !ok || e.Error() != fmt.Sprintf("CONNECT service.test:443: http status %d, retry after 7s", code) {
 			t.Errorf("the proxy answers %d: %v", code, err)
+		}
+		if got := policy.Classify(err); got != want {
+			t.Errorf("the proxy answers %d: %v, want %v", code, got, want)
 		}
 		proxy.Close()
 	}
