@@ -14,7 +14,7 @@
 //	err = w.Run(ctx) // until ctx ends
 //
 // The folder docs has a page each on production, retries, transactions, unique keys,
-// releases, testing, jobs that do not run, schedules, operations, guarantees,
+// releases, testing, jobs that do not run, schedules, gates, operations, guarantees,
 // performance and architecture.
 //
 // # Words and states
@@ -144,7 +144,7 @@
 //	internal/clock     the queue's clock
 //	internal/schedule  the ticks of recurring jobs
 //	internal/engine    the loop: lease, execute, finish, heartbeat, reclaim, fire
+//	gate               gates: a network, free space, a time of day
 //	cmd/errand         the command line tool
-//	examples           one runnable program per directory
-//	torture, bench     power cuts and full disks; comparison with others
+//	examples, torture, bench  programs; power cuts, full disks; comparison with others
 package errand

@@ -79,6 +79,7 @@ func TestHouse_directions(t *testing.T) {
 		"storage/sqlite":    {"storage", "migrations", "storage/sqlite/internal/host"},
 		// so that it is about operating systems alone
 		"storage/sqlite/internal/host": {},
+		"gate":                         {module, "internal/clock", "internal/schedule", "golang.org/x/sys/unix", "golang.org/x/sys/windows"},
 		// other modules of stores are a matter of the test above
 		"storage/storagetest": {"storage"},
 		".":                   {"internal/clock", "internal/engine", "internal/schedule", "policy", "storage", "storage/sqlite"},
