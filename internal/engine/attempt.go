@@ -31,8 +31,8 @@ type attempt struct {
 
 	slot    int       // index in leases.held
 	running bool      // a runner has it
-	suspect bool      // it holds the gate of suspects while it runs
-	company bool      // it shares the gate with others
+	suspect bool      // it is in the turnstile while it runs
+	company bool      // it shares the turnstile with others
 	lost    bool      // the lease is lost: there is no outcome
 	gone    bool      // it is not in leases.held any more
 	safe    time.Time // the lease is held for certain until then

@@ -200,7 +200,7 @@ func TestBudget_IsSharedByEngines(t *testing.T) {
 	})
 }
 
-// A suspect that cannot be paid for leaves the gate to the next.
+// A suspect that cannot be paid for leaves the turnstile to the next.
 func TestBudget_Suspect(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		done := func(context.Context, *storage.Leased) error { return nil }

@@ -32,8 +32,8 @@ type Config struct {
 	Policy   policy.Topic             // of queues without a policy; it has a Retry
 	Settings map[string]QueueSettings // by queue; a queue need not be listed
 
-	// Suspects is the gate for suspects. If nil, that of the process.
-	Suspects *Gate
+	// Suspects is the turnstile for suspects. If nil, that of the process.
+	Suspects *Turnstile
 	// Lanes are shared by the engines that share Store. If nil, no other engine
 	// of the process uses it.
 	Lanes *Lanes

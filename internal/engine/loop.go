@@ -160,7 +160,7 @@ func (l *loop) next(now time.Time) (next time.Time) {
 	working := l.shutdown.working()
 	earliest(l.sources.nextDue.mono, l.mail.pollAt, l.leases.loseAt, l.leases.stuckAt, l.shutdown.until, l.reports.at)
 	if working {
-		earliest(l.ready.yieldAt(), l.ready.suspects.gateAt, l.watch.lookAt)
+		earliest(l.ready.yieldAt(), l.ready.suspects.tryAt, l.watch.lookAt)
 	}
 	if l.shutdown.fatal != nil {
 		return next

@@ -15,7 +15,7 @@ import (
 // ready are the attempts that were leased and wait to start.
 type ready struct {
 	waiting  []*attempt // for a runner, in this order
-	suspects suspects   // wait for the gate
+	suspects suspects   // wait for the turnstile
 	pace     pace
 	yielded  bool // waiting was given back, and no handler has ended since
 }

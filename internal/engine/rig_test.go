@@ -66,7 +66,7 @@ func newRigOn(t *testing.T, db *storagetest.Memory, app storage.Store) *rig {
 		Store: r.store, Queues: []string{"q"}, Handlers: map[string]engine.Handler{},
 		Concurrency: 4, LeaseDuration: lease, Grace: grace, StuckAfter: stuck,
 		MaxCrashes: 3, MaxSnoozes: 3, MaxRetryAfter: time.Hour, Retention: storage.Retention{Default: 24 * time.Hour},
-		Policy: thrice.Delivery(), Suspects: new(engine.Gate), Logger: slog.New(slog.NewTextHandler(r.logs, nil)),
+		Policy: thrice.Delivery(), Suspects: new(engine.Turnstile), Logger: slog.New(slog.NewTextHandler(r.logs, nil)),
 	}
 	return r
 }

@@ -11,25 +11,25 @@ import (
 const (
 	// suspectCrashes is how many crashes in a row make a job a suspect.
 	suspectCrashes = 2
-	gateEvery      = 100 * time.Millisecond
-	// gatePatience is how long a suspect waits before another process may try.
-	gatePatience = 5 * time.Second
+	tryEvery       = 100 * time.Millisecond
+	// tryPatience is how long a suspect waits before another process may try.
+	tryPatience = 5 * time.Second
 )
 
-// processSuspects is the gate of all engines of the process. Two suspects must
+// processSuspects is the turnstile of all engines of the process. Two suspects must
 // not run at a time: if the process died, either could be to blame.
-var processSuspects Gate
+var processSuspects Turnstile
 
-// Gate lets one suspect run at a time, or several of one kind that is trusted.
-// The zero Gate is open.
-type Gate struct {
+// Turnstile lets one suspect run at a time, or several of one kind that is trusted.
+// The zero Turnstile is free.
+type Turnstile struct {
 	mu    sync.Mutex
 	n     int    // suspects that run
 	kind  string // of those
 	alone bool   // no other may join
 }
 
-func (g *Gate) enter(kind string, together bool) bool {
+func (g *Turnstile) enter(kind string, together bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.n > 0 && (g.alone || !together || kind != g.kind) {
@@ -40,7 +40,7 @@ func (g *Gate) enter(kind string, together bool) bool {
 	return true
 }
 
-func (g *Gate) leave() {
+func (g *Turnstile) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.n--
@@ -48,15 +48,15 @@ func (g *Gate) leave() {
 
 // suspects are jobs that may be to blame for the death of their processes.
 type suspects struct {
-	waiting []*attempt // for the gate
-	gateAt  time.Time  // try the gate again
+	waiting []*attempt // for the turnstile
+	tryAt   time.Time  // try the turnstile again
 	turned  int        // suspects given back since one was started
 	// trusted is true for a kind whose suspects may run together, and false for
 	// one whose suspects never may again.
 	trusted map[string]bool
 }
 
-// startSuspects starts suspects as far as the gate lets them. Once a suspect of
+// startSuspects starts suspects as far as the turnstile lets them. Once a suspect of
 // a kind has ended well the others of the kind run together: most likely somebody
 // had killed the process. One of them may be to blame all the same, and nobody
 // would know which. So a death in company counts as a crash for none, see
@@ -64,7 +64,7 @@ type suspects struct {
 // see [cutOff], and all others of the kind in a process that knows of the death,
 // see [suspects.distrust].
 func (l *loop) startSuspects(now time.Time) {
-	l.ready.suspects.gateAt = time.Time{}
+	l.ready.suspects.tryAt = time.Time{}
 	for len(l.ready.suspects.waiting) > 0 && l.runners.free() > 0 && now.Before(l.ready.suspects.waiting[0].safe) {
 		a := l.ready.suspects.waiting[0]
 		a.company = l.ready.suspects.trusted[a.job.Kind] && !cutOff(a.job)
@@ -75,12 +75,12 @@ func (l *loop) startSuspects(now time.Time) {
 			if !l.start(a, now) {
 				l.cfg.Suspects.leave()
 			}
-		case now.Sub(a.leased) > gatePatience && !l.cfg.alone():
-			// Another process may have its gate open.
+		case now.Sub(a.leased) > tryPatience && !l.cfg.alone():
+			// Another process may have its turnstile free.
 			l.unqueue(a)
 			l.turnBack(a)
 		default:
-			l.ready.suspects.gateAt = now.Add(gateEvery)
+			l.ready.suspects.tryAt = now.Add(tryEvery)
 			return
 		}
 	}

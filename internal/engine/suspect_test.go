@@ -103,7 +103,7 @@ func TestSuspect_RunByItselfFirst(t *testing.T) {
 	})
 }
 
-// A gate costs no more than a handler: once one has ended the others of its
+// A turnstile costs no more than a handler: once one has ended the others of its
 // kind go together.
 func TestSuspect_TogetherOnceOneHasEnded(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {

@@ -32,7 +32,7 @@ var (
 )
 
 // Each test is done by one thread, see the package comment; what uses all cores
-// is children with a part of the seeds each. They share nothing: the gate for
+// is children with a part of the seeds each. They share nothing: the turnstile for
 // suspects is one for a process, and would let the seeds meet.
 func TestSimulation(t *testing.T) {
 	switch shard := os.Getenv(shardEnv); {
