@@ -97,6 +97,8 @@ type HandlerOptions struct {
 	// [QueueOptions]. With it long jobs leave runners to short ones. If zero, or
 	// above that of the worker, only that of the worker counts.
 	Concurrency int
+	// Gate says whether jobs of the kind may start, see [QueueOptions]. If nil, none.
+	Gate Gate
 }
 
 // Worker runs jobs in this process: it takes due jobs from its queues and calls
@@ -179,7 +181,7 @@ func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Cont
 		if h.Timeout < 0 {
 			panic(fmt.Sprintf("errand: Handle %q: timeout %v must not be negative", kind, h.Timeout))
 		}
-		h.MaxCrashes, h.Concurrency = o[0].MaxCrashes, o[0].Concurrency
+		h.MaxCrashes, h.Concurrency, h.Gate = o[0].MaxCrashes, o[0].Concurrency, o[0].Gate
 		if h.MaxCrashes < 0 || h.MaxCrashes > math.MaxInt32 {
 			panic(fmt.Sprintf("errand: Handle %q: max_crashes %d must be between 0 and %d", kind, h.MaxCrashes, math.MaxInt32))
 		}

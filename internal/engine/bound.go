@@ -12,27 +12,36 @@ import (
 // bound is how many jobs of a queue or of a kind an engine has leased at a time
 // at most, and so how many of them run. The sources of its lanes share it.
 type bound struct {
-	most    int
-	held    int // leases, until their attempts have ended
-	claimed int // while free runners are divided: by others; zero at all other times
+	gate    *gate // nil: none
+	most    int   // while the gate is open; math.MaxInt: only the runners count
+	held    int   // leases, until their attempts have ended
+	claimed int   // while free runners are divided: by others; zero at all other times
 }
 
 // bounds are those of the queues and kinds of an engine, by name. A queue or kind
-// that has as many runners as there are has none.
-type bounds struct{ queues, kinds map[string]*bound }
+// that has as many runners as there are, and no gate, has none.
+type bounds struct {
+	queues, kinds map[string]*bound
+	gates         gates
+}
 
-func newBounds(c *Config) bounds {
-	all := bounds{queues: map[string]*bound{}, kinds: map[string]*bound{}}
-	add := func(to map[string]*bound, name string, most int) {
-		if most > 0 && most < c.Concurrency {
-			to[name] = &bound{most: most}
+func newBounds(c *Config) *bounds {
+	all := &bounds{queues: map[string]*bound{}, kinds: map[string]*bound{}, gates: gates{cfg: c, done: make(chan struct{})}}
+	add := func(to map[string]*bound, name string, of storage.Lane, most int, g Gate) {
+		if most == 0 || most >= c.Concurrency {
+			most = math.MaxInt
+		}
+		if most < math.MaxInt || g != nil {
+			to[name] = &bound{most: most, gate: all.gates.gate(of, g)}
 		}
 	}
 	for _, queue := range c.Queues {
-		add(all.queues, queue, c.Settings[queue].Concurrency)
+		s := c.Settings[queue]
+		add(all.queues, queue, storage.Lane{Queue: queue}, s.Concurrency, s.Gate)
 	}
-	for kind, h := range c.Handlers {
-		add(all.kinds, kind, h.Concurrency)
+	for _, kind := range slices.Sorted(maps.Keys(c.Handlers)) {
+		h := c.Handlers[kind]
+		add(all.kinds, kind, storage.Lane{Kind: kind}, h.Concurrency, h.Gate)
 	}
 	return all
 }
@@ -48,10 +57,9 @@ func (all *bounds) of(queue, kind string) (own []*bound) {
 	return own
 }
 
-// divide divides all pairs of a queue and a kind by throttle and bounds. Sources
-// with bounds come first, as what they leave is for the others.
-func divide(c *Config) (all []*source) {
-	bounds := newBounds(c)
+// divide divides all pairs of a queue and a kind by throttle and bounds. Limited
+// sources come first, as what they leave is for the others.
+func divide(c *Config, bounds *bounds) (all []*source) {
 	for _, queue := range c.Queues {
 		var own []*source
 		for _, kind := range slices.Sorted(maps.Keys(c.Handlers)) {
@@ -72,8 +80,21 @@ func divide(c *Config) (all []*source) {
 			all[i].Queues = append(all[i].Queues, queue)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *source) int { return min(len(b.bounds), 1) - min(len(a.bounds), 1) })
+	slices.SortStableFunc(all, func(a, b *source) int {
+		switch {
+		case a.limited() == b.limited():
+			return 0
+		case a.limited():
+			return -1
+		}
+		return 1
+	})
 	return all
+}
+
+// limited reports whether fewer jobs of s can run than there are runners.
+func (s *source) limited() bool {
+	return slices.ContainsFunc(s.bounds, func(b *bound) bool { return b.most < math.MaxInt })
 }
 
 // like reports whether two sources have the same throttle and bounds.
@@ -91,8 +112,19 @@ func (c *Config) throttleOf(queue, kind string) *Throttle {
 	return c.Settings[queue].Throttle
 }
 
-// room returns how many more jobs of s may be leased.
+// room returns how many more jobs of s may be leased. There is none behind a gate
+// that is not known to be open.
 func (s *source) room() int {
+	for _, b := range s.bounds {
+		if !b.gate.lets() {
+			return 0
+		}
+	}
+	return s.left()
+}
+
+// left returns how many more jobs of s may be leased once its gates are open.
+func (s *source) left() int {
 	n := math.MaxInt
 	for _, b := range s.bounds {
 		n = min(n, max(b.most-b.held-b.claimed, 0))
@@ -101,7 +133,7 @@ func (s *source) room() int {
 }
 
 // nextAt returns when up to want jobs of s can be leased, or zero if an attempt has
-// to end before.
+// to end or a gate to open before.
 func (s *source) nextAt(now time.Time, want int) time.Time {
 	want = min(want, s.room())
 	switch {

@@ -251,32 +251,7 @@ func TestBound_Suspects(t *testing.T) {
 		var g gauges
 		r.handle("k", g.counted(work(time.Second)))
 		r.limit("k", 1)
-		ids := r.enqueue("k", 3)
-		for range 2 { // processes that die
-			dying := r.db.Open()
-			x := storage.Exchange{LeaseDuration: lease, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 3}}}
-			res, err := dying.Exchange(t.Context(), time.Now(), x)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range res.Leased {
-				if err := dying.(storage.Marker).Started(res.Leased[i].Lease, time.Now()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			r.db.Kill(dying)
-			got, err := r.app.Reclaim(t.Context(), time.Now(), 0, lease, 9)
-			if err != nil || len(got) != 3 {
-				t.Fatalf("reclaimed %d, %v", len(got), err)
-			}
-			var f storage.Exchange
-			for i := range got {
-				f.Finish = append(f.Finish, storage.Finish{Lease: got[i].Lease, Outcome: storage.OutcomeCrashed})
-			}
-			if _, err := r.app.Exchange(t.Context(), time.Now(), f); err != nil {
-				t.Fatal(err)
-			}
-		}
+		ids := r.suspects("k", 3)
 		r.start()
 		pass(time.Minute)
 		if n := r.states(ids...); n[storage.Done] != 3 {

@@ -16,6 +16,7 @@ type QueueSettings struct {
 	// Concurrency is how many of the queue's jobs run at a time. If zero, as
 	// many as there are runners.
 	Concurrency int
+	Gate        Gate // nil: none
 }
 
 // queuePolicy returns the policy of a queue. Sections that it lacks are those of

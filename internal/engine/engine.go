@@ -49,6 +49,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	marker storage.Marker // Store, if it is one
+	closed *closedGates
 }
 
 // alone reports whether no other process works on the store.
@@ -78,6 +79,7 @@ type Handler struct {
 	// Concurrency is how many jobs of the kind run at a time. If zero, as many as
 	// there are runners.
 	Concurrency int
+	Gate        Gate // nil: none
 }
 
 // Engine is one worker: it leases jobs, calls their handlers and writes their
@@ -116,6 +118,7 @@ func New(cfg Config) *Engine {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
+	cfg.closed = &closedGates{all: map[*gate]ClosedGate{}}
 	cfg.marker, _ = cfg.Store.(storage.Marker)
 	if cfg.marker == nil {
 		cfg.marker = unmarked{}

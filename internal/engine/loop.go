@@ -57,6 +57,7 @@ func (l *loop) run() {
 	} else {
 		l.mail.pollAt = now.Add(pollEvery)
 	}
+	l.sources.gates.wake = l.mail.ring
 	l.runners.start()
 	go l.exchanges.run(l.runners.ctx)
 	go l.side.run(l.runners.ctx)
@@ -88,6 +89,7 @@ func (l *loop) run() {
 		}
 	}
 	l.alarm.timer.Stop()
+	l.sources.gates.end()
 	l.runners.dismiss()
 	l.exchanges.end()
 	l.side.end()

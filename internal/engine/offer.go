@@ -38,10 +38,7 @@ func (m *mailbox) hand(h handed) {
 	m.handed = append(m.handed, h)
 	h.from.announce(h.from.capacity - len(h.jobs))
 	m.mu.Unlock()
-	select {
-	case m.signal <- struct{}{}:
-	default:
-	}
+	m.ring()
 }
 
 // count returns how many jobs lie in the mailbox, which is locked. These are

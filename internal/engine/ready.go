@@ -56,7 +56,7 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 		switch {
 		case !l.shutdown.working():
 			l.giveBack(a, time.Time{})
-		case from.room() == 0: // handed over just before an exchange asked for as many
+		case from.left() == 0: // handed over just before an exchange asked for as many
 			l.giveBack(a, time.Time{})
 		case a.job.Crashes > 0 && l.buryCrashed(a):
 		case suspect && len(l.ready.suspects.waiting) >= l.cfg.Concurrency:
@@ -104,6 +104,7 @@ func (l *loop) startReady(now time.Time) {
 	if !l.shutdown.working() {
 		return
 	}
+	l.heedGates()
 	l.startSuspects(now)
 	n := 0
 	for n < len(l.ready.waiting) && l.runners.free() > 0 && now.Before(l.ready.waiting[n].safe) {
@@ -145,7 +146,7 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 func (l *loop) end(a *attempt) {
 	l.runners.takeBack(a)
 	if a.verdict.kind != verdictUnstarted {
-		if a.from.bounds == nil { // of the others too few are leased ahead to matter
+		if !a.from.limited() { // of the others too few are leased ahead to matter
 			l.ready.pace.handled(a.took)
 		}
 		if l.health.atStart {

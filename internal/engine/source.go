@@ -25,6 +25,7 @@ type source struct {
 type sources struct {
 	all     []*source
 	lanes   map[storage.Lane]*source
+	gates   *gates
 	turn    int      // the index of the source that is asked next
 	nextDue wallTime // a scheduled job is due, of any source
 	leasing bool     // the exchange under way leases
@@ -34,8 +35,9 @@ type sources struct {
 
 // newSources divides all lanes of an engine into sources.
 func newSources(c *Config) sources {
-	all := divide(c)
-	return sources{all: all, lanes: lanesOf(all)}
+	bounds := newBounds(c)
+	all := divide(c, bounds)
+	return sources{all: all, lanes: lanesOf(all), gates: &bounds.gates}
 }
 
 // of returns the source of a job, or nil if no source has the job's lane.
@@ -59,6 +61,9 @@ func (l *loop) pick(now time.Time, all bool) (from []*source) {
 	}
 	for i := range l.sources.all {
 		s := l.sources.all[(l.sources.turn+i)%len(l.sources.all)]
+		if s.mayHaveWork && s.left() > 0 {
+			l.sources.gates.open(s) // which asks them
+		}
 		if (s.mayHaveWork || all) && reached(s.nextAt(now, want), now) {
 			from = append(from, s)
 		}

@@ -25,7 +25,7 @@ func TestSources(t *testing.T) {
 		"strict": {Policy: &policy.Topic{DisableSubscriptionOverrides: true}},
 	}
 	var got []source
-	for _, s := range divide(c) {
+	for _, s := range divide(c, newBounds(c)) {
 		got = append(got, *s)
 	}
 	of := func(t *Throttle, queues, kinds []string) source {
@@ -42,7 +42,7 @@ func TestSources(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	c.Settings, c.Handlers = nil, map[string]Handler{"a": {}, "b": {}}
-	if got := divide(c); len(got) != 1 || got[0].throttle != nil || len(got[0].Queues) != 4 || len(got[0].Kinds) != 2 {
+	if got := divide(c, newBounds(c)); len(got) != 1 || got[0].throttle != nil || len(got[0].Queues) != 4 || len(got[0].Kinds) != 2 {
 		t.Errorf("without throttles: %+v", got)
 	}
 }
@@ -60,7 +60,7 @@ func TestSources_Bounds(t *testing.T) {
 	}
 	var got []part
 	shared := map[*bound]int{}
-	for _, s := range divide(c) {
+	for _, s := range divide(c, newBounds(c)) {
 		p := part{queues: strings.Join(s.Queues, " "), kinds: strings.Join(s.Kinds, " "), throttle: s.throttle}
 		for _, b := range s.bounds {
 			p.bounds = append(p.bounds, *b)

@@ -37,6 +37,11 @@ func (m *mailbox) put(e storage.Event) {
 		m.clock = e.Clock
 	}
 	m.mu.Unlock()
+	m.ring()
+}
+
+// ring has the loop read the mailbox.
+func (m *mailbox) ring() {
 	select {
 	case m.signal <- struct{}{}:
 	default:

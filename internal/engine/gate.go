@@ -1,0 +1,223 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	// askEvery is how often a gate is asked at most because its channel is closed,
+	// as a gate might return one that is closed already.
+	askEvery = 10 * time.Millisecond
+	// askBroken is how long a gate that panics is left alone.
+	askBroken = 10 * time.Second
+)
+
+// Gate says whether jobs may start. It is errand.Gate, where its rules are.
+type Gate interface {
+	State() (open bool, reason string, changed <-chan struct{})
+}
+
+// gate is a [Gate] and what it said last. It belongs to the loop. The bounds of all
+// queues and kinds with the same Gate share it.
+type gate struct {
+	Gate
+	of []storage.Lane // the queues and kinds: of each one name is empty
+
+	asked   bool            // what it said last holds, unless changed is closed
+	changed <-chan struct{} // nil: what it said holds for good
+	open    bool            // true before it is asked
+	closed  ClosedGate      // unless open
+	broken  bool            // that it panics was logged
+}
+
+// ClosedGate is a gate that was closed when a worker asked last.
+type ClosedGate struct {
+	// Lanes are the queues and kinds that the gate is for. One with an empty Kind
+	// is a whole queue, one with an empty Queue is a kind in all queues.
+	Lanes  []storage.Lane
+	Reason string
+	Since  time.Time // on the Config's clock
+}
+
+// gates are those of an engine.
+type gates struct {
+	cfg  *Config
+	all  []*gate
+	wake func()        // has the loop look again
+	done chan struct{} // closed at the end of the loop
+	// watchers wait for the channels of gates, one for each gate at most.
+	watchers sync.WaitGroup
+}
+
+// closedGates are the closed ones, for other goroutines than the loop.
+type closedGates struct {
+	mu  sync.Mutex
+	all map[*gate]ClosedGate
+}
+
+// Closed returns the gates behind which the jobs of queues and kinds wait, in the
+// order of their queues, then kinds. It is safe for concurrent use.
+func (e *Engine) Closed() []ClosedGate {
+	e.cfg.closed.mu.Lock()
+	defer e.cfg.closed.mu.Unlock()
+	return slices.SortedFunc(maps.Values(e.cfg.closed.all), func(a, b ClosedGate) int {
+		return slices.CompareFunc(a.Lanes, b.Lanes, func(l, m storage.Lane) int {
+			return strings.Compare(m.Queue+"\x00"+m.Kind, l.Queue+"\x00"+l.Kind) // kinds last
+		})
+	})
+}
+
+// gate returns the gate of a queue or a kind, or nil.
+func (gs *gates) gate(of storage.Lane, g Gate) *gate {
+	if g == nil {
+		return nil
+	}
+	i := -1
+	if reflect.ValueOf(g).Comparable() {
+		i = slices.IndexFunc(gs.all, func(x *gate) bool { return reflect.ValueOf(x.Gate).Comparable() && x.Gate == g })
+	}
+	if i < 0 {
+		i = len(gs.all)
+		gs.all = append(gs.all, &gate{Gate: g, open: true})
+	}
+	gs.all[i].of = append(gs.all[i].of, of)
+	return gs.all[i]
+}
+
+// lets reports whether the gate is known to be open; nil is no gate.
+func (g *gate) lets() bool { return g == nil || g.holds() && g.open }
+
+// holds reports whether what the gate said last still holds.
+func (g *gate) holds() bool {
+	select {
+	case <-g.changed:
+		g.asked = false
+	default:
+	}
+	return g.asked
+}
+
+// ask asks the gate.
+func (gs *gates) ask(g *gate) {
+	was := g.open
+	open, reason, changed, fault := g.state()
+	g.asked, g.open, g.changed = true, open, changed
+	if fault != nil && !g.broken {
+		g.broken = true
+		gs.cfg.Logger.Error("errand: the gate panics, and counts as closed", append(g.attrs(), "panic", fault)...)
+	}
+	if changed != nil {
+		gs.watchers.Go(func() { gs.watch(changed) })
+	}
+	switch {
+	case open && !was:
+		gs.cfg.Logger.Info("errand: gate is open", g.attrs()...)
+	case !open && was:
+		gs.cfg.Logger.Info("errand: gate is closed", append(g.attrs(), "reason", reason)...)
+		g.closed = ClosedGate{Lanes: g.of, Since: gs.cfg.Clock.Now()}
+	}
+	g.closed.Reason = reason
+	gs.cfg.closed.set(g)
+}
+
+// set shows g to others as it is now.
+func (c *closedGates) set(g *gate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g.open {
+		delete(c.all, g)
+	} else {
+		c.all[g] = g.closed
+	}
+}
+
+// state asks the Gate. One that panics is closed.
+func (g *gate) state() (open bool, reason string, changed <-chan struct{}, fault any) {
+	defer func() {
+		if fault = recover(); fault != nil {
+			again := make(chan struct{})
+			time.AfterFunc(askBroken, func() { close(again) })
+			open, reason, changed = false, fmt.Sprintf("the gate panics: %v", fault), again
+		}
+	}()
+	open, reason, changed = g.State()
+	return open, reason, changed, nil
+}
+
+// attrs names the gate in the log.
+func (g *gate) attrs() (attrs []any) {
+	for _, of := range g.of[:min(len(g.of), mostNamed)] {
+		if of.Queue != "" {
+			attrs = append(attrs, "queue", of.Queue)
+		} else {
+			attrs = append(attrs, "kind", of.Kind)
+		}
+	}
+	return attrs
+}
+
+// watch has the loop look again once a gate may say something else.
+func (gs *gates) watch(changed <-chan struct{}) {
+	again := time.NewTimer(askEvery)
+	defer again.Stop()
+	select {
+	case <-changed:
+	case <-gs.done:
+		return
+	}
+	select {
+	case <-again.C:
+	case <-gs.done:
+		return
+	}
+	gs.wake()
+}
+
+// end ends the watchers.
+func (gs *gates) end() {
+	close(gs.done)
+	gs.watchers.Wait()
+}
+
+// open reports whether all gates of s are open. It asks those that have not been
+// asked, or may say something else now.
+func (gs *gates) open(s *source) bool {
+	for _, b := range s.bounds {
+		if b.gate != nil && !b.gate.holds() {
+			gs.ask(b.gate)
+		}
+		if !b.gate.lets() {
+			return false
+		}
+	}
+	return true
+}
+
+// heedGates gives back jobs behind gates that have closed since they were
+// leased, unless they have started. They lose nothing, not even their place.
+func (l *loop) heedGates() {
+	shut := slices.ContainsFunc(l.sources.gates.all, func(g *gate) bool { return !g.lets() })
+	if !shut {
+		return
+	}
+	var back []*attempt
+	for _, waiting := range [][]*attempt{l.ready.waiting, l.ready.suspects.waiting} {
+		for _, a := range waiting {
+			if !l.sources.gates.open(a.from) {
+				back = append(back, a)
+			}
+		}
+	}
+	for _, a := range back {
+		l.unqueue(a)
+		l.giveBack(a, time.Time{})
+	}
+}

@@ -1,0 +1,344 @@
+package engine_test
+
+import (
+	"context"
+	"reflect"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/storage"
+)
+
+// latch is a gate that counts how often it is asked.
+type latch struct {
+	mu      sync.Mutex
+	closed  string // the reason; empty: it is open
+	changed chan struct{}
+	asked   int
+	panics  bool
+	eager   bool // it returns channels that are closed already
+}
+
+func (g *latch) State() (open bool, reason string, changed <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asked++
+	if g.panics {
+		panic("out of order")
+	}
+	if g.changed == nil {
+		g.changed = make(chan struct{})
+	}
+	if g.eager {
+		close(g.changed)
+		defer func() { g.changed = nil }()
+	}
+	return g.closed == "", g.closed, g.changed
+}
+
+// close closes the gate, or opens it if there is no reason.
+func (g *latch) close(reason string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = reason
+	if g.changed != nil {
+		close(g.changed)
+		g.changed = nil
+	}
+}
+
+func (g *latch) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.asked
+}
+
+// gate puts a gate before the jobs of a kind that has a handler.
+func (r *rig) gate(kind string, g engine.Gate) {
+	h := r.cfg.Handlers[kind]
+	h.Gate = g
+	r.cfg.Handlers[kind] = h
+}
+
+// Behind a closed gate nothing is leased, nothing is asked of the store, and the
+// order stays.
+func TestGate_Closed(t *testing.T) {
+	for _, local := range []bool{true, false} {
+		bubble(t, func(t *testing.T, r *rig) {
+			r.store.alone = true
+			if local {
+				r.handOver()
+			}
+			g := &latch{closed: "no carrier"}
+			var order []storage.ID
+			var at time.Time
+			r.cfg.Concurrency = 1
+			r.handle("upload", func(_ context.Context, job *storage.Leased) error {
+				at = time.Now()
+				order = append(order, job.ID)
+				return nil
+			})
+			r.handle("other", work(time.Millisecond))
+			r.gate("upload", g)
+			want := r.enqueue("upload", 3)
+			r.start()
+			want = append(want, r.enqueue("upload", 3)...)
+			want = append(want, r.add(storage.NewJob{Queue: "q", Kind: "upload", DueAt: r.now().Add(time.Hour)})...)
+			other := r.enqueue("other", 1)
+			pass(time.Minute) // of which others take notice
+			r.wantState(other[0], storage.Done, storage.Counters{Attempt: 1})
+			calls, asked := r.store.count(), g.count()
+			pass(12 * time.Hour)
+			// One makes the job ready that comes due, for those behind no gate.
+			if n := len(r.store.of("exchange", calls)); n > 1 || g.count() != asked {
+				t.Errorf("%d exchanges behind a closed gate, which was asked %d times", n, g.count()-asked)
+			}
+			for _, id := range want[:6] {
+				r.wantState(id, storage.Ready, storage.Counters{})
+			}
+			began := time.Now()
+			g.close("")
+			pass(time.Minute)
+			if !reflect.DeepEqual(order, want) || at.Sub(began) > 100*time.Millisecond {
+				t.Errorf("%v after the gate opened, the order is\n%v, want\n%v", at.Sub(began), order, want)
+			}
+			if n, m := len(r.logs.with("gate is closed")), len(r.logs.with("gate is open")); n != 1 || m != 1 {
+				t.Errorf("logged %d times that it is closed, %d times that it is open", n, m)
+			}
+		})
+	}
+}
+
+// What was leased ahead goes back as the gate closes; what runs goes on.
+func TestGate_GivesBackWhatHasNotStarted(t *testing.T) {
+	for ms := range 11 { // one exchange
+		bubble(t, func(t *testing.T, r *rig) {
+			r.cfg.Store = slow{r.store, 10 * time.Millisecond}
+			g := &latch{}
+			var n gauges
+			r.handle("k", n.counted(work(time.Millisecond)))
+			r.gate("k", g)
+			r.enqueue("k", 1000)
+			r.start()
+			pass(200*time.Millisecond + time.Duration(ms)*time.Millisecond)
+			g.close("captive portal")
+			began := n.total
+			pass(time.Second)
+			if n.total > began || began < 100 {
+				t.Errorf("%d began before the gate closed, %d after that", began, n.total-began)
+			}
+			if m := r.running(); m != 0 {
+				t.Errorf("%d are leased behind a closed gate", m)
+			}
+			back := 0
+			for _, c := range r.store.of("exchange", 0) {
+				for _, f := range c.x.Finish {
+					if f.Outcome == storage.OutcomeReturned {
+						back++
+					}
+				}
+			}
+			if back == 0 {
+				t.Error("none went back")
+			}
+			g.close("")
+			pass(10 * time.Second)
+			if n.total != 1000 {
+				t.Errorf("%d of 1000 were run", n.total)
+			}
+		})
+	}
+}
+
+// Suspects that wait for their turn go back too.
+func TestGate_GivesBackSuspects(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		g := &latch{}
+		end := make(chan struct{})
+		r.handle("k", untilClosed(end))
+		r.gate("k", g)
+		ids := r.suspects("k", 3)
+		r.start()
+		pass(time.Second)
+		g.close("no")
+		pass(time.Second)
+		if n := r.states(ids...); n[storage.Running] != 1 || n[storage.Ready] != 2 {
+			t.Errorf("states %v, want 1 running and 2 ready", n)
+		}
+		close(end)
+		g.close("")
+		pass(time.Minute)
+		if n := r.states(ids...); n[storage.Done] != 3 {
+			t.Errorf("states %v, want 3 done", n)
+		}
+	})
+}
+
+// The gate closes while jobs are on their way.
+func TestGate_ClosesUnderWay(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		s := r.handOver()
+		under, goOn := s.holdUp()
+		g := &latch{}
+		var n gauges
+		r.handle("k", n.counted(work(time.Millisecond)))
+		r.gate("k", g)
+		r.start()
+		enqueued := r.enqueueHeldUp(under)
+		g.close("gone")
+		goOn()
+		handed := enqueued()
+		r.wantState(handed, storage.Ready, storage.Counters{})
+		s.passing = nil
+
+		g.close("")
+		pass(time.Second)
+		r.wantState(handed, storage.Done, storage.Counters{Attempt: 1})
+		back := s.keepBack()
+		id := r.elsewhere("k")
+		g.close("gone")
+		synctest.Wait()
+		back()
+		pass(time.Second)
+		r.wantState(id, storage.Ready, storage.Counters{})
+		if n.total != 1 {
+			t.Errorf("%d were run, want 1", n.total)
+		}
+		id = r.enqueue("k", 1)[0]
+		r.wantState(id, storage.Ready, storage.Counters{})
+		g.close("")
+		pass(time.Second)
+		r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+		if n := s.count(); n != 1 {
+			t.Errorf("%d were handed over, want 1", n)
+		}
+		id = r.enqueue("k", 1)[0] // the gate is known to be open
+		pass(time.Second)
+		r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+		if n := s.count(); n != 2 {
+			t.Errorf("%d were handed over, want 2", n)
+		}
+	})
+}
+
+// The gates of queue and kind both hold. One that several have is asked once.
+func TestGate_BothHold(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		ofQueue, ofKind := &latch{closed: "closed queue"}, &latch{closed: "closed kind"}
+		r.cfg.Queues = []string{"q", "p", "free"}
+		r.cfg.Settings = map[string]engine.QueueSettings{"q": {Gate: ofQueue}, "p": {Gate: ofQueue}}
+		r.handle("a", work(time.Millisecond))
+		r.handle("b", work(time.Millisecond))
+		r.gate("a", ofKind)
+		ids := map[string]storage.ID{}
+		for _, queue := range r.cfg.Queues {
+			for _, kind := range []string{"a", "b"} {
+				ids[queue+" "+kind] = r.add(storage.NewJob{Queue: queue, Kind: kind})[0]
+			}
+		}
+		r.start()
+		since := time.Now()
+		check := func(done ...string) {
+			t.Helper()
+			pass(time.Second)
+			for name, id := range ids {
+				want := storage.Ready
+				for _, d := range done {
+					if d == name {
+						want = storage.Done
+					}
+				}
+				if got := r.job(id).State; got != want {
+					t.Errorf("%s is %s, want %s", name, got, want)
+				}
+			}
+		}
+		check("free b")
+		want := []engine.ClosedGate{
+			{Lanes: []storage.Lane{{Queue: "q"}, {Queue: "p"}}, Reason: "closed queue", Since: since},
+			{Lanes: []storage.Lane{{Kind: "a"}}, Reason: "closed kind", Since: since},
+		}
+		if got := r.engine.Closed(); !reflect.DeepEqual(got, want) {
+			t.Errorf("closed are\n%v, want\n%v", got, want)
+		}
+		if ofQueue.count() != 1 || ofKind.count() != 1 {
+			t.Errorf("asked %d and %d times, want once", ofQueue.count(), ofKind.count())
+		}
+		ofQueue.close("")
+		check("free b", "q b", "p b")
+		if got := r.engine.Closed(); len(got) != 1 || got[0].Reason != "closed kind" {
+			t.Errorf("closed are %v", got)
+		}
+		ofQueue.close("again")
+		ofKind.close("")
+		check("free b", "q b", "p b", "free a")
+		ofQueue.close("")
+		check("free b", "q b", "p b", "free a", "q a", "p a")
+		if got := r.engine.Closed(); len(got) != 0 {
+			t.Errorf("closed are %v", got)
+		}
+	})
+}
+
+// A gate whose methods panic is closed, and asked again now and then.
+func TestGate_Panics(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var none *latch
+		g := &latch{panics: true}
+		r.handle("nil", work(time.Millisecond))
+		r.handle("k", work(time.Millisecond))
+		r.gate("nil", none)
+		r.gate("k", g)
+		ids := append(r.enqueue("nil", 1), r.enqueue("k", 1)...)
+		r.start()
+		pass(time.Hour)
+		if n := r.states(ids...); n[storage.Ready] != 2 {
+			t.Errorf("states %v, want 2 ready", n)
+		}
+		if lines := r.logs.with("the gate panics"); len(lines) != 4 { // an error, and that it is closed
+			t.Errorf("logged %q", lines)
+		}
+		if n := g.count(); n > 400 {
+			t.Errorf("asked %d times in an hour", n)
+		}
+		g.mu.Lock()
+		g.panics = false
+		g.mu.Unlock()
+		pass(time.Minute)
+		r.wantState(ids[1], storage.Done, storage.Counters{Attempt: 1})
+	})
+}
+
+// Nobody asks a gate before which no job waits, and never too often.
+func TestGate_IsNotAskedForNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		g := &latch{}
+		r.handle("k", work(time.Millisecond))
+		r.gate("k", g)
+		r.start()
+		for range 10 {
+			g.close("")
+			pass(time.Minute)
+		}
+		if n := g.count(); n > 1 {
+			t.Errorf("an idle gate was asked %d times", n)
+		}
+		g.mu.Lock()
+		g.closed, g.eager = "no", true
+		g.mu.Unlock()
+		id := r.enqueue("k", 1)[0]
+		before := g.count()
+		pass(time.Second)
+		if n := g.count() - before; n < 10 || n > 500 {
+			t.Errorf("a gate that says at once that it has changed was asked %d times in a second", n)
+		}
+		g.mu.Lock()
+		g.closed, g.eager = "", false
+		g.mu.Unlock()
+		pass(time.Second)
+		r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+	})
+}
