@@ -32,7 +32,8 @@ type CheckOptions struct {
 
 const (
 	minTime, maxTime = time.Millisecond, 24 * time.Hour
-	// grace is how long after its end a request is waited for.
+	// grace is how long after its end a request is waited for, and a success believed:
+	// who waits for it may be slow to call again.
 	grace = time.Second
 	// maxReason is how many bytes of the text of an error a reason has.
 	maxReason = 300
@@ -154,7 +155,7 @@ func (c *Check) plan() {
 	if idle >= max(c.wait, c.options.Interval) {
 		c.backoff = 0
 	}
-	if idle >= c.wait && c.open {
+	if idle >= c.wait+grace && c.open {
 		c.open, c.reason = false, c.unknown()
 	}
 	c.timer = time.AfterFunc(c.wait-idle, c.request)

@@ -141,7 +141,7 @@ func TestCheck_Jitter(t *testing.T) {
 	})
 }
 
-// A success holds for the interval, and is not believed after it.
+// A success holds for the interval and a second, and is not believed after that.
 func TestCheck_OldSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &meter{}
@@ -157,9 +157,26 @@ func TestCheck_OldSuccess(t *testing.T) {
 		}
 		time.Sleep(time.Second) // the request that this call has planned
 		synctest.Wait()
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute + time.Second)
 		<-want(t, c, false, notYet)
 		want(t, c, true, "")
+	})
+}
+
+// However short the interval is, a success reaches a waiter who is slow to call again.
+func TestCheck_SlowWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &meter{}
+		c := m.check(gate.CheckOptions{Interval: time.Millisecond})
+		for open := false; !open; {
+			var changed <-chan struct{}
+			open, _, changed = c.State()
+			<-changed
+			time.Sleep(100 * time.Millisecond)
+			if len(m.times()) > 10 {
+				t.Fatal("the gate does not open")
+			}
+		}
 	})
 }
 
