@@ -41,7 +41,7 @@ type JobFilter struct {
 	IDs    []ID
 	Queue  string
 	Kind   string
-	Reason Reason
+	Reason Reason // of dead letters
 	// EndedFrom and EndedBefore bound the time when a job ended, which for a dead
 	// letter is its death: EndedFrom is included, EndedBefore is not.
 	EndedFrom   time.Time
@@ -50,8 +50,9 @@ type JobFilter struct {
 	OlderThan time.Duration
 	// Error must occur in the last error, in any ASCII case; at most 1,024 bytes.
 	Error string
-	// All selects every dead letter. Purge demands it if no other field is set; no
-	// other field may be set with it.
+	// All selects every job that the call is about, as every dead letter. Purge and
+	// [Queue.RunNow] demand it if no other field is set; no other field may be set
+	// with it.
 	All bool
 }
 
@@ -105,7 +106,7 @@ const (
 func (d *DeadLetters) List(ctx context.Context, filter JobFilter, o *ListOptions) (DeadPage, error) {
 	o = cmp.Or(o, &ListOptions{})
 	var f faults
-	sel := d.selection(&f, filter)
+	sel := d.q.selection(&f, filter)
 	if o.Limit < 0 || o.Limit > maxPage {
 		f.field("limit", o.Limit, fmt.Sprintf("must be between 0 and %d", maxPage))
 	}
@@ -171,7 +172,7 @@ func (d *DeadLetters) Get(ctx context.Context, id ID) (JobInfo, error) {
 func (d *DeadLetters) Redrive(ctx context.Context, filter JobFilter, o *RedriveOptions) (RedriveResult, error) {
 	o = cmp.Or(o, &RedriveOptions{})
 	var f faults
-	sel := d.selection(&f, filter)
+	sel := d.q.selection(&f, filter)
 	if o.Queue != "" {
 		f.add(checkName("queue", o.Queue))
 	}
@@ -198,7 +199,7 @@ func (d *DeadLetters) Purge(ctx context.Context, filter JobFilter) (int, error) 
 		return 0, ErrPurgeAll
 	}
 	var f faults
-	sel := d.selection(&f, filter)
+	sel := d.q.selection(&f, filter)
 	if err := f.err(); err != nil {
 		return 0, err
 	}
@@ -246,7 +247,7 @@ func (f *JobFilter) matches() bool {
 }
 
 // selection checks a filter and returns it as the store takes it.
-func (d *DeadLetters) selection(f *faults, filter JobFilter) storage.Selection {
+func (q *Queue) selection(f *faults, filter JobFilter) storage.Selection {
 	if filter.All && filter.narrows() {
 		f.field("all", true, "must be the only condition")
 	}
@@ -284,7 +285,7 @@ func (d *DeadLetters) selection(f *faults, filter JobFilter) storage.Selection {
 	case filter.OlderThan > 0 && !before.IsZero():
 		f.field("older_than", filter.OlderThan, "must be zero if ended_before is set")
 	case filter.OlderThan > 0:
-		before = d.q.clock.Now().Add(-filter.OlderThan).Truncate(time.Microsecond).Add(time.Microsecond)
+		before = q.clock.Now().Add(-filter.OlderThan).Truncate(time.Microsecond).Add(time.Microsecond)
 	case !before.IsZero() && before.Before(filter.EndedFrom):
 		f.field("ended_before", before, "must not be before ended_from "+filter.EndedFrom.Format(time.RFC3339Nano))
 	}

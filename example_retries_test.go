@@ -62,3 +62,33 @@ func Example_retries() {
 	// 1000000 retries: 0s 1s 1s 1s 2s ... 999986h8m17s
 	// 0 retries:
 }
+
+// What failed while the network was away need not wait for its retry once the
+// network is back.
+func ExampleQueue_RunNow() {
+	ctx, stop := context.WithCancel(context.Background())
+	q, remove := tempQueue(&errand.Options{Policy: policy.Policy{Retries: 9, MinDelay: time.Hour, MaxDelay: time.Hour}})
+	defer remove()
+	for _, to := range []string{"ada", "ben", "cy"} {
+		must(q.Enqueue(ctx, SendEmail{To: to}, nil))
+	}
+	refuse(q, 3, errors.New("no route to host"))
+
+	r := must(q.RunNow(ctx, errand.JobFilter{Queue: "default", Error: "no route"}, nil))
+	fmt.Println("made ready:", r.Ready)
+
+	w := errand.NewWorker(q, &errand.WorkerOptions{Concurrency: 1})
+	errand.Handle(w, func(_ context.Context, job *errand.Job[SendEmail]) error {
+		fmt.Println("sent to", job.Args.To, "by retry", job.Retry)
+		if job.Args.To == "cy" {
+			stop()
+		}
+		return nil
+	})
+	check(w.Run(ctx))
+	// Output:
+	// made ready: 3
+	// sent to ada by retry 1
+	// sent to ben by retry 1
+	// sent to cy by retry 1
+}

@@ -179,6 +179,7 @@ func TestQueue_closed(t *testing.T) {
 		"List":    func(ctx context.Context) error { _, err := dead.List(ctx, errand.JobFilter{}, nil); return err },
 		"Get":     func(ctx context.Context) error { _, err := dead.Get(ctx, id); return err },
 		"Redrive": func(ctx context.Context) error { _, err := dead.Redrive(ctx, errand.JobFilter{}, nil); return err },
+		"RunNow":  func(ctx context.Context) error { _, err := q.RunNow(ctx, errand.JobFilter{All: true}, nil); return err },
 		"Purge":   func(ctx context.Context) error { _, err := dead.Purge(ctx, errand.JobFilter{All: true}); return err },
 	} {
 		if err := call(t.Context()); !errors.Is(err, errand.ErrClosed) {

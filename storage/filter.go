@@ -3,7 +3,7 @@ package storage
 import "time"
 
 // Filter chooses jobs. Fields that are zero choose all; the others must all
-// match.
+// match. Reason, EndedFrom and EndedBefore match no live job.
 type Filter struct {
 	Queue  string
 	Kind   string
@@ -18,7 +18,7 @@ type Filter struct {
 
 // Position is a place in a list of jobs. The zero Position is before the first.
 type Position struct {
-	At  time.Time // that the list goes by; of dead jobs when they ended
+	At  time.Time // that the list goes by; of dead jobs when they ended, of live ones zero
 	Key int64     // among jobs of one time
 }
 
@@ -29,6 +29,12 @@ type Selection struct {
 	IDs    []ID
 	Filter Filter
 	After  Position
+	// Through is the highest key of the live jobs that Filter selects. If zero,
+	// the highest that a live job has at the time of the call.
+	Through int64
+	// Limit is how many live jobs that Filter selects one step changes at most.
+	// If zero, as many as a step can.
+	Limit int
 }
 
 // Step is what one step of a change of many jobs did. A step over a filter
@@ -36,11 +42,14 @@ type Selection struct {
 // again with After set to Next, and with Filter.EndedBefore set so that a job
 // that dies again meanwhile is not met twice, until Next is zero.
 type Step struct {
-	// N is how many jobs were put back or deleted.
+	// N is how many jobs were put back, deleted or made ready.
 	N int
 	// Duplicates stayed dead because another job holds their unique key.
 	Duplicates []ID
-	// NotFound are those of IDs that are not dead.
+	// NotFound are those of IDs that are not dead, or of RunNow not live.
 	NotFound []ID
 	Next     Position
+	// Through is that of the Selection, or what stood for zero. Further steps of
+	// RunNow are given it, so that they leave out jobs enqueued meanwhile.
+	Through int64
 }

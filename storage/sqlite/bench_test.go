@@ -144,3 +144,77 @@ func BenchmarkCheck(b *testing.B) {
 	b.ReportMetric(float64(n)/float64(b.N), "writes/op")
 	b.ReportMetric(float64(log>>10), "KiB-log")
 }
+
+// BenchmarkRunNow makes all jobs ready that wait, of a million live ones, while
+// others are enqueued one by one.
+func BenchmarkRunNow(b *testing.B) {
+	const live = 1_000_000
+	for _, waiting := range []int{100_000, 10} {
+		b.Run(strconv.Itoa(waiting), func(b *testing.B) {
+			s, ctx := newDB(b, nil).open(), context.Background()
+			j := newJob("default", "a")
+			for i := 0; i < live; i += 10_000 {
+				jobs := slices.Repeat([]storage.NewJob{j}, 10_000)
+				for k := 0; k < len(jobs); k += live / waiting {
+					if i%(live/waiting) == 0 || waiting > 100 {
+						jobs[k].Delay = time.Hour
+					}
+				}
+				if _, err := s.Enqueue(ctx, t0, jobs); err != nil {
+					b.Fatal(err)
+				}
+			}
+			began := time.Now()
+			if r, err := s.RunNow(ctx, t0, storage.Selection{Filter: storage.Filter{Kind: "other"}}, true); err != nil || r.N != 0 {
+				b.Fatal(r, err)
+			}
+			none := time.Since(began)
+			for b.Loop() {
+				b.ReportMetric(float64(none.Microseconds())/1000, "ms-none-matches")
+				var longest, step time.Duration
+				stop, stopped := make(chan struct{}), make(chan int)
+				go func() {
+					n := 0
+					defer func() { stopped <- n }()
+					for ; ; n++ {
+						select {
+						case <-stop:
+							return
+						default:
+						}
+						began := time.Now()
+						if _, err := s.Enqueue(ctx, t0, one()); err != nil {
+							b.Error(err)
+							return
+						}
+						longest = max(longest, time.Since(began))
+					}
+				}()
+				n := 0
+				began := time.Now()
+				for sel := (storage.Selection{}); ; {
+					at := time.Now()
+					r, err := s.RunNow(ctx, t0, sel, true)
+					if err != nil {
+						b.Fatal(err)
+					}
+					step = max(step, time.Since(at))
+					n += r.N
+					if sel.After, sel.Through = r.Next, r.Through; r.Next == (storage.Position{}) {
+						break
+					}
+				}
+				took := time.Since(began)
+				close(stop)
+				enqueued := <-stopped
+				if n != waiting {
+					b.Fatalf("%d were made ready, want %d", n, waiting)
+				}
+				b.ReportMetric(float64(longest.Microseconds())/1000, "ms-longest-enqueue")
+				b.ReportMetric(float64(step.Microseconds())/1000, "ms-longest-step")
+				b.ReportMetric(took.Seconds()*1000, "ms-all")
+				b.ReportMetric(float64(enqueued), "enqueued")
+			}
+		})
+	}
+}

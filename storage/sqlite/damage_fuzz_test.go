@@ -219,6 +219,8 @@ func operate(s *sqlite.Store, ids []storage.ID, what func(name string, err error
 	what("finish", err)
 	_, err = s.Redrive(ctx, t0, storage.Selection{}, "")
 	what("Redrive", err)
+	_, err = s.RunNow(ctx, t0, storage.Selection{}, true)
+	what("RunNow", err)
 	_, err = s.PurgeDead(ctx, storage.Selection{})
 	what("PurgeDead", err)
 	_, _, err = s.PurgeFinished(ctx, t0.Add(24*time.Hour))

@@ -42,6 +42,7 @@ type hooks struct {
 	exchange func(context.Context, time.Time, storage.Exchange) (storage.ExchangeResult, error)
 	reclaim  func(context.Context, time.Time, time.Duration, time.Duration, int) ([]storage.Reclaimed, error)
 	redrive  func(context.Context, time.Time, storage.Selection, string) (storage.Step, error)
+	runNow   func(context.Context, time.Time, storage.Selection, bool) (storage.Step, error)
 	counts   func(context.Context) ([]storage.Count, error)
 	cancel   func(context.Context, time.Time, storage.ID, storage.Retention) (storage.State, error)
 	list     func(context.Context, storage.Filter, storage.Position, int) ([]storage.Record, storage.Position, error)
@@ -62,7 +63,7 @@ type hooks struct {
 func sound(in *instance) *hooks {
 	return &hooks{
 		instance: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,
-		counts: in.Counts, cancel: in.Cancel, list: in.DeadLetters, closing: in.Close,
+		runNow: in.RunNow, counts: in.Counts, cancel: in.Cancel, list: in.DeadLetters, closing: in.Close,
 		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, one: in.Schedule, notify: in.Notify, step: in.StepClock, offer: in.Offer,
 		hold: in.Hold, release: in.Release, holds: in.Holds,
 	}
@@ -82,6 +83,10 @@ func (h *hooks) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 
 func (h *hooks) Redrive(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
 	return h.redrive(ctx, now, sel, queue)
+}
+
+func (h *hooks) RunNow(ctx context.Context, now time.Time, sel storage.Selection, first bool) (storage.Step, error) {
+	return h.runNow(ctx, now, sel, first)
 }
 
 func (h *hooks) Counts(ctx context.Context) ([]storage.Count, error) { return h.counts(ctx) }

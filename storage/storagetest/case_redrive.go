@@ -19,7 +19,7 @@ func (f *fixture) purgeDead(sel storage.Selection) storage.Step {
 	return takeSteps(f, sel, func(sel storage.Selection) (storage.Step, error) { return f.s.PurgeDead(f.ctx, sel) })
 }
 
-// takeSteps takes all steps of a redrive or purge.
+// takeSteps takes all steps of a change of many jobs.
 func takeSteps(t interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -37,7 +37,7 @@ func takeSteps(t interface {
 		if step.Next == (storage.Position{}) {
 			return sum
 		}
-		sel.After = step.Next
+		sel.After, sel.Through = step.Next, step.Through
 	}
 	t.Fatalf("the steps have no end")
 	return sum
@@ -84,7 +84,7 @@ var redriveCases = []testCase{
 	}},
 
 	{"redrive_ids", `Selection is what a change of many jobs is about: the jobs named by IDs
-NotFound are those of IDs that are not dead.`, func(f *fixture) {
+NotFound are those of IDs that are not dead,`, func(f *fixture) {
 		all := f.morgue()
 		live := f.add(newJob())[0]
 		gone := storage.NewID(f.now, 1, 99999)
@@ -112,7 +112,7 @@ NotFound are those of IDs that are not dead.`, func(f *fixture) {
 
 	{"redrive_steps", `One call is one bounded step: see [Step].
 A step over a filter holds the writer for a bounded time and may leave jobs to later steps: call again with After set to Next, and with Filter.EndedBefore set so that a job that dies again meanwhile is not met twice, until Next is zero.
-N is how many jobs were put back or deleted.`, func(f *fixture) {
+N is how many jobs were put back, deleted or made ready.`, func(f *fixture) {
 		const n = 1100
 		f.add(times(n, newJob())...)
 		var finish []storage.Finish
@@ -205,8 +205,8 @@ func (f *fixture) narrow(all []storage.Record, state storage.State, act func(sto
 
 var purgeCases = []testCase{
 	{"purge_dead", `PurgeDead deletes dead jobs for good, with all that belongs to them.
-NotFound are those of IDs that are not dead.
-N is how many jobs were put back or deleted.`, func(f *fixture) {
+NotFound are those of IDs that are not dead,
+N is how many jobs were put back, deleted or made ready.`, func(f *fixture) {
 		all := f.morgue()
 		live := f.add(newJob())[0]
 		f.did("purge by ids", f.purgeDead(storage.Selection{IDs: []storage.ID{all[0].ID, live, all[11].ID}}), 2, nil, []storage.ID{live})

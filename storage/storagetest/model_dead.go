@@ -43,12 +43,16 @@ func comparePositions(a, b storage.Position) int {
 
 // matches reports whether j is dead and f chooses it.
 func matches(f storage.Filter, j *job) bool {
-	return j.State == storage.Dead &&
-		(f.Queue == "" || f.Queue == j.Queue) &&
+	return j.State == storage.Dead && chooses(f, j)
+}
+
+// chooses reports whether f chooses j, which is live or dead.
+func chooses(f storage.Filter, j *job) bool {
+	return (f.Queue == "" || f.Queue == j.Queue) &&
 		(f.Kind == "" || f.Kind == j.Kind) &&
 		(f.Reason == "" || f.Reason == j.Reason) &&
-		(f.EndedFrom.IsZero() || !j.EndedAt.Before(f.EndedFrom)) &&
-		(f.EndedBefore.IsZero() || j.EndedAt.Before(f.EndedBefore)) &&
+		(f.EndedFrom.IsZero() || !j.live() && !j.EndedAt.Before(f.EndedFrom)) &&
+		(f.EndedBefore.IsZero() || !j.live() && j.EndedAt.Before(f.EndedBefore)) &&
 		strings.Contains(lowerASCII(j.record().Error), lowerASCII(f.Error))
 }
 
@@ -91,6 +95,61 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 	m.mu.Unlock()
 	m.emit(in, now, event)
 	return step, nil
+}
+
+// RunNow implements [storage.Store].
+func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selection, first bool) (storage.Step, error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return storage.Step{}, err
+	}
+	now = m.wrote(now)
+	var event *storage.Event
+	waiting, step := m.selectLive(sel, func(j *job) bool { return j.State == storage.Scheduled && (first || j.Attempt > 0) })
+	for _, j := range waiting {
+		if j.State != storage.Scheduled {
+			continue
+		}
+		if j.DueAt.After(now) {
+			j.DueAt = now
+		}
+		j.State, j.since = storage.Ready, time.Time{}
+		event = available(event, j)
+		step.N++
+	}
+	m.mu.Unlock()
+	m.emit(in, now, event)
+	return step, nil
+}
+
+// selectLive returns the jobs of one step over live jobs, and the step's NotFound,
+// Next and Through. A filter is for those that match too.
+func (m *Memory) selectLive(sel storage.Selection, match func(*job) bool) (live []*job, step storage.Step) {
+	if step.Through = sel.Through; len(sel.IDs) > 0 {
+		for _, id := range sel.IDs {
+			if j := m.find(id); j != nil && j.live() {
+				live = append(live, j)
+			} else {
+				step.NotFound = append(step.NotFound, id)
+			}
+		}
+		return live, step
+	}
+	if all := m.where((*job).live, byKey); step.Through == 0 && len(all) > 0 {
+		step.Through = all[len(all)-1].Key
+	}
+	live = m.where(func(j *job) bool {
+		return j.live() && match(j) && chooses(sel.Filter, j) && j.Key > sel.After.Key && j.Key <= step.Through
+	}, byKey)
+	limit := bulkStep
+	if sel.Limit > 0 {
+		limit = min(limit, sel.Limit)
+	}
+	if len(live) > limit {
+		live = live[:limit]
+		step.Next.Key = live[limit-1].Key
+	}
+	return live, step
 }
 
 // PurgeDead implements [storage.Store].

@@ -112,6 +112,7 @@ func (h *history) run(t *testing.T) {
 		"hold":          h.hold,
 		"release":       h.release,
 		"redrive":       h.redrive,
+		"runNow":        h.runNow,
 		"purgeDead":     h.purgeDead,
 		"purgeFinished": h.purgeFinished,
 		"deadLetters":   h.deadLetters,

@@ -68,7 +68,7 @@ func (h *history) sameError(got, want error) {
 	}
 }
 
-// filter draws a choice of dead jobs.
+// filter draws a choice of jobs.
 func (h *history) filter(t *rapid.T) storage.Filter {
 	var f storage.Filter
 	if rapid.Bool().Draw(t, "by queue") {
@@ -77,7 +77,7 @@ func (h *history) filter(t *rapid.T) storage.Filter {
 	if rapid.Bool().Draw(t, "by kind") {
 		f.Kind = anyKind.Draw(t, "kind")
 	}
-	if rapid.Bool().Draw(t, "by reason") {
+	if rapid.IntRange(0, 3).Draw(t, "by reason") == 0 {
 		f.Reason = anyReason.Draw(t, "reason")
 	}
 	if rapid.Bool().Draw(t, "by error") {
@@ -86,7 +86,7 @@ func (h *history) filter(t *rapid.T) storage.Filter {
 	return f
 }
 
-// selection draws a selection of dead jobs, for real and the model.
+// selection draws a selection of jobs, for real and the model.
 func (h *history) selection(t *rapid.T) (real, model storage.Selection) {
 	if rapid.Bool().Draw(t, "by filter") {
 		real.Filter = h.filter(t)
@@ -127,6 +127,17 @@ func (h *history) redrive(t *rapid.T) {
 		takeSteps(h, model, func(sel storage.Selection) (storage.Step, error) {
 			return p.model.Redrive(h.ctx, h.now, sel, to)
 		}))
+}
+
+func (h *history) runNow(t *rapid.T) {
+	p := h.pair(t)
+	real, model := h.selection(t)
+	first := rapid.Bool().Draw(t, "first")
+	real.Limit = rapid.IntRange(0, 2).Draw(t, "limit")
+	model.Limit = real.Limit
+	h.sameStep("RunNow",
+		takeSteps(h, real, func(sel storage.Selection) (storage.Step, error) { return p.real.RunNow(h.ctx, h.now, sel, first) }),
+		takeSteps(h, model, func(sel storage.Selection) (storage.Step, error) { return p.model.RunNow(h.ctx, h.now, sel, first) }))
 }
 
 func (h *history) purgeDead(t *rapid.T) {

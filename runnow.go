@@ -1,0 +1,98 @@
+package errand
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/errandq/errand/storage"
+)
+
+// RunNowOptions configure [Queue.RunNow]. Nil and the zero value mean defaults.
+type RunNowOptions struct {
+	// FirstRuns takes jobs that have not run yet too: those enqueued with a Delay
+	// or a DueAt. If false, a filter selects only jobs that have run before. A job
+	// named by JobFilter.IDs need not have run.
+	FirstRuns bool
+}
+
+// RunNowResult is the result of [Queue.RunNow].
+type RunNowResult struct {
+	// Ready is how many jobs were made ready.
+	Ready int
+	// NotFound are the jobs of JobFilter.IDs that have ended, or that there are
+	// none of. Jobs that were ready or running already are neither here nor in
+	// Ready.
+	NotFound []ID
+}
+
+// RunNow makes jobs ready that wait for their next attempt: after a failure, a
+// snooze or a crash, with RunNowOptions.FirstRuns also after being enqueued. Retry
+// index, other counters and history are kept, so that the retry after a further
+// failure comes as it would have come. All jobs are due at the time of the call.
+// Thus those of one priority run in the order in which they were enqueued, after
+// jobs that were due before. Workers of all processes take them at once. Holds,
+// gates and throttles apply to them as to other jobs.
+//
+// Of JobFilter, RunNow takes IDs, Queue, Kind, Error and All; other fields are about
+// jobs that have ended, and refused. A filter without a condition must set All.
+// Jobs that are enqueued, or begin to wait again, while RunNow runs may be left out.
+//
+// RunNow works in short transactions, between which others write. Beside an error
+// the result says what was done before; that stays done.
+func (q *Queue) RunNow(ctx context.Context, filter JobFilter, o *RunNowOptions) (RunNowResult, error) {
+	o = cmp.Or(o, &RunNowOptions{})
+	var f faults
+	sel := q.selection(&f, filter)
+	f.live(&filter)
+	if err := f.err(); err != nil {
+		return RunNowResult{}, err
+	}
+	var r RunNowResult
+	now := q.clock.current(ctx)
+	err := eachLive(sel, func(sel storage.Selection) (storage.Step, error) {
+		step, err := q.store.RunNow(ctx, now, sel, o.FirstRuns)
+		r.Ready += step.N
+		r.NotFound = append(r.NotFound, step.NotFound...)
+		return step, err
+	})
+	return r, err
+}
+
+// live checks what only a filter of live jobs must not have.
+func (f *faults) live(filter *JobFilter) {
+	const ended = "must be zero: only jobs that have ended match"
+	if filter.Reason != "" {
+		f.field("reason", string(filter.Reason), ended)
+	}
+	if !filter.EndedFrom.IsZero() {
+		f.field("ended_from", filter.EndedFrom, ended)
+	}
+	if !filter.EndedBefore.IsZero() {
+		f.field("ended_before", filter.EndedBefore, ended)
+	}
+	if filter.OlderThan != 0 {
+		f.field("older_than", filter.OlderThan, ended)
+	}
+	if !filter.All && !filter.narrows() {
+		f.field("all", false, "must be true if there is no other condition")
+	}
+}
+
+// eachLive calls do for a selection of live jobs step by step, up to the last job
+// that there was at the first step.
+func eachLive(sel storage.Selection, do func(storage.Selection) (storage.Step, error)) error {
+	for ids := range slices.Chunk(sel.IDs, idStep) {
+		if _, err := do(storage.Selection{IDs: ids}); err != nil {
+			return err
+		}
+	}
+	for len(sel.IDs) == 0 {
+		step, err := do(sel)
+		if err != nil || step.Next == (storage.Position{}) {
+			return err
+		}
+		sel.After, sel.Through = step.Next, step.Through
+	}
+	return nil
+}

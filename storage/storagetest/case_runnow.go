@@ -1,0 +1,238 @@
+package storagetest
+
+import (
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// runNow makes jobs ready in steps until there is no further one.
+func (f *fixture) runNow(sel storage.Selection, first bool) storage.Step {
+	f.Helper()
+	return takeSteps(f, sel, func(sel storage.Selection) (storage.Step, error) { return f.s.RunNow(f.ctx, f.now, sel, first) })
+}
+
+// named selects jobs by ID.
+func named(ids ...storage.ID) storage.Selection { return storage.Selection{IDs: ids} }
+
+// waiting enqueues jobs and has an attempt of each fail, so that they wait for a
+// retry: the first for n hours, the next for one hour less, and so on.
+func (f *fixture) waiting(n int, changes ...func(*storage.NewJob)) []storage.ID {
+	f.Helper()
+	j := newJob(changes...)
+	all := f.add(times(n, j)...)
+	src := storage.Want{Queues: []string{j.Queue}, Kinds: []string{j.Kind}}
+	f.fail(f.exchange(f.s, storage.Exchange{Wants: wants(n, src)}).Leased, n)
+	for _, id := range all {
+		if r := f.record(id); r.State != storage.Scheduled {
+			f.Fatalf("a job whose attempt has failed is %s", r.State)
+		}
+	}
+	return all
+}
+
+// fail ends attempts as failed, with retries as those of waiting.
+func (f *fixture) fail(leased []storage.Leased, hours int) {
+	f.Helper()
+	var finish []storage.Finish
+	for i, l := range leased {
+		finish = append(finish, storage.Finish{
+			Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now.Add(time.Duration(hours-i) * time.Hour),
+			Failure: &storage.NewFailure{Phase: "backoff", Error: "Refused"},
+		})
+	}
+	f.exchange(f.s, storage.Exchange{Finish: finish})
+}
+
+var runNowCases = []testCase{
+	{"run_now_record", `RunNow makes scheduled jobs ready:
+A job that was due later is due now; its counters, token and history are kept.`, func(f *fixture) {
+		l := f.run(f.s, priority(3), unique("key"), func(n *storage.NewJob) {
+			n.Policy, n.Headers, n.Timeout = []byte("own"), []byte("h"), time.Second
+		})
+		for _, o := range []storage.Outcome{storage.OutcomeRetry, storage.OutcomeSnooze, storage.OutcomeCrashed} {
+			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, DueAt: f.now.Add(time.Hour), Failure: &storage.NewFailure{Error: "x"}})
+			want := f.record(l.ID)
+			f.later(time.Minute)
+			f.did("run now", f.runNow(storage.Selection{}, false), 1, nil, nil)
+			want.State, want.DueAt = storage.Ready, f.now
+			f.same("the job", f.record(l.ID), want)
+			f.counts(count(storage.Ready, 1))
+			again := f.leaseOne(f.s)
+			if again.ID != l.ID || again.Attempt != want.Attempt+1 || again.Retry != want.Retry || again.Token <= l.Token || !again.DueAt.Equal(f.now) {
+				f.Errorf("leased again: %+v", again)
+			}
+			l = again
+		}
+	}},
+
+	{"run_now_first", `those that have run before, and with first, or if they are named by IDs, the others too.`, func(f *fixture) {
+		retry := f.waiting(1)[0]
+		first := f.add(newJob(delay(time.Hour)), newJob(dueAt(f.now.Add(time.Hour))), newJob(delay(2*time.Hour)))
+		f.did("retries", f.runNow(storage.Selection{}, false), 1, nil, nil)
+		f.is(storage.Ready, retry)
+		f.is(storage.Scheduled, first...)
+		f.did("retries again", f.runNow(storage.Selection{}, false), 0, nil, nil)
+		f.did("one by its ID", f.runNow(named(first[1]), false), 1, nil, nil)
+		f.is(storage.Ready, first[1])
+		f.did("first runs", f.runNow(storage.Selection{}, true), 2, nil, nil)
+		f.is(storage.Ready, first...)
+		f.order("leased", leasedIDs(f.lease(f.s, 9)), append([]storage.ID{retry}, first...))
+	}},
+
+	{"run_now_ids", `Jobs that are ready or running are left as they are.
+NotFound are those of IDs that are not dead, or of RunNow not live.`, func(f *fixture) {
+		running := f.run(f.s)
+		retries := f.waiting(2)
+		dead := f.bury(storage.ReasonPermanent, "no")
+		done := f.run(f.s)
+		f.keep(keep, f.s, storage.Finish{Lease: done.Lease, Outcome: storage.OutcomeDone})
+		ready := f.add(newJob())[0]
+		before := []storage.Record{f.record(running.ID), f.record(ready), f.record(retries[0])}
+		gone := storage.NewID(f.now, 1, 99999)
+		alike := storage.NewID(f.now, retries[0].Salt()+1, retries[0].Key())
+		f.later(time.Second)
+		got := f.runNow(named(running.ID, dead, retries[1], ready, done.ID, gone, alike, retries[1]), false)
+		f.did("run now", got, 1, nil, []storage.ID{dead, done.ID, gone, alike})
+		f.is(storage.Ready, retries[1])
+		f.same("the running job", f.record(running.ID), before[0])
+		f.same("the ready job", f.record(ready), before[1])
+		f.same("the job that was not named", f.record(retries[0]), before[2])
+		if r := f.extend(f.s, running.Lease); r != storage.Applied {
+			f.Errorf("extending the lease of the running job returned %d, want applied", r)
+		}
+		f.order("leased", leasedIDs(f.lease(f.s, 9)), []storage.ID{ready, retries[1]})
+	}},
+
+	{"run_now_filters", `or, if there are none, those that match Filter
+Reason, EndedFrom and EndedBefore match no live job.
+Error must occur in the last error, without regard to ASCII case.`, func(f *fixture) {
+		all := []storage.ID{
+			f.waiting(1)[0], f.waiting(1, lane("other", kind))[0], f.waiting(1, lane(queue, "other"))[0],
+		}
+		l := f.run(f.s)
+		f.apply(f.s, storage.Finish{
+			Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now.Add(time.Hour), Failure: &storage.NewFailure{Error: "100% Lost"},
+		})
+		all = append(all, l.ID)
+		left := len(all)
+		for _, c := range []struct {
+			storage.Filter
+			want []int
+		}{
+			{storage.Filter{Queue: "none"}, nil},
+			{storage.Filter{Kind: "none"}, nil},
+			{storage.Filter{Error: "100%x"}, nil},
+			{storage.Filter{Reason: storage.ReasonExhausted}, nil},
+			{storage.Filter{EndedFrom: f.now.Add(-time.Hour)}, nil},
+			{storage.Filter{EndedBefore: f.now.Add(time.Hour)}, nil},
+			{storage.Filter{Queue: "other", Kind: "other"}, nil},
+			{storage.Filter{Error: "100% lost"}, []int{3}},
+			{storage.Filter{Queue: "other", Kind: kind, Error: "refused"}, []int{1}},
+			{storage.Filter{Kind: "other"}, []int{2}},
+			{storage.Filter{Queue: queue}, []int{0}},
+		} {
+			f.did("run now", f.runNow(storage.Selection{Filter: c.Filter}, true), len(c.want), nil, nil)
+			f.is(storage.Ready, pick(all, c.want...)...)
+			left -= len(c.want)
+		}
+		f.did("the rest", f.runNow(storage.Selection{}, true), left, nil, nil)
+	}},
+
+	{"run_now_order", `over a filter in the order of keys: see [Step].
+the highest priority goes first, then the earliest due, then the first enqueued.
+A job that was due later is due now;`, func(f *fixture) {
+		retries := f.waiting(5)
+		high := f.waiting(2, priority(1))
+		due := f.add(newJob(dueAt(f.now.Add(time.Minute))))[0] // before the others, and to be leased before them
+		f.later(time.Minute)
+		ready := f.add(newJob())[0]
+		f.later(time.Minute)
+		now := f.now
+		f.did("run now", f.runNow(storage.Selection{}, true), 8, nil, nil)
+		f.later(time.Microsecond)
+		later := f.add(newJob())[0]
+		want := append(high, due, ready)
+		want = append(want, retries...)
+		leased := f.lease(f.s, 99)
+		f.order("leased", leasedIDs(leased), append(want, later))
+		if at := leased[2].DueAt; !at.Equal(now.Add(-time.Minute)) {
+			f.Errorf("the job that was due already is due at %v, want when it was, %v", at, now.Add(-time.Minute))
+		}
+	}},
+
+	{"run_now_steps", `One call is one bounded step, over a filter in the order of keys: see [Step].
+A step over a filter holds the writer for a bounded time and may leave jobs to later steps: call again with After set to Next,
+Limit is how many live jobs that Filter selects one step changes at most. If zero, as many as a step can.
+N is how many jobs were put back, deleted or made ready.`, func(f *fixture) {
+		const n = 1100
+		all := f.waiting(n)
+		step, err := f.s.RunNow(f.ctx, f.now, storage.Selection{Limit: 3}, false)
+		f.must(err)
+		if want := (storage.Position{Key: all[2].Key()}); step.N != 3 || step.Next != want || step.Through != all[n-1].Key() {
+			f.Errorf("a step of 3 returned %+v, want Next %+v and Through %d", step, want, all[n-1].Key())
+		}
+		f.is(storage.Ready, all[:3]...)
+		f.is(storage.Scheduled, all[3:]...)
+		step, err = f.s.RunNow(f.ctx, f.now, storage.Selection{}, false)
+		f.must(err)
+		if step.N == 0 || step.Next.Key != all[step.N+2].Key() {
+			f.Fatalf("a step returned %+v", step)
+		}
+		f.did("the rest", f.runNow(storage.Selection{After: step.Next}, false), n-3-step.N, nil, nil)
+		f.counts(count(storage.Ready, n))
+		f.order("leased", leasedIDs(f.lease(f.s, n)), all)
+	}},
+
+	{"run_now_through", `Through is the highest key of the live jobs that Filter selects. If zero, the highest that a live job has at the time of the call.
+Through is that of the Selection, or what stood for zero. Further steps of RunNow are given it, so that they leave out jobs enqueued meanwhile.`, func(f *fixture) {
+		all := f.waiting(4)
+		sel := storage.Selection{Limit: 2}
+		step, err := f.s.RunNow(f.ctx, f.now, sel, true)
+		f.must(err)
+		// One that has been made ready fails again, another is enqueued.
+		f.fail(f.lease(f.s, 1), 1)
+		meanwhile := f.add(newJob(delay(time.Hour)))[0]
+		sel.After, sel.Through = step.Next, step.Through
+		f.did("further steps", f.runNow(sel, true), 2, nil, nil)
+		f.is(storage.Scheduled, meanwhile, all[0])
+		f.is(storage.Ready, all[1:]...)
+		f.did("up to a key", f.runNow(storage.Selection{Through: all[0].Key()}, true), 1, nil, nil)
+		f.is(storage.Scheduled, meanwhile)
+		f.did("one more", f.runNow(storage.Selection{}, true), 1, nil, nil)
+	}},
+
+	{"run_now_held", `Jobs of other kinds, other queues or held lanes cost it nothing.
+RunNow makes scheduled jobs ready:`, func(f *fixture) {
+		all := f.waiting(2)
+		f.pause(queue, true)
+		f.did("run now", f.runNow(storage.Selection{}, false), 2, nil, nil)
+		f.order("leased of a paused queue", leasedIDs(f.lease(f.s, 9)), nil)
+		f.pause(queue, false)
+		f.order("leased", leasedIDs(f.lease(f.s, 9)), all)
+	}},
+
+	{"run_now_notify", `Due is when the earliest job it made available is due; the zero time means at once.`, func(f *fixture) {
+		both := f.hearsDue(f.db.Open())
+		retry := f.waiting(2)
+		both("by filter", f.now, func() { f.runNow(storage.Selection{Limit: 1, Through: retry[0].Key()}, false) })
+		both("by ID", f.now, func() { f.runNow(named(retry[1]), false) })
+	}},
+
+	{"run_now_shifted", `a ready job that was due later is due now,
+A job that was due later is due now;`, func(f *fixture) {
+		f.timekeeper(f.s)
+		f.later(month)
+		first := f.add(newJob(delay(2 * time.Hour)))[0]
+		retry := f.waiting(1)[0]
+		f.did("run now", f.runNow(storage.Selection{}, true), 2, nil, nil)
+		f.later(-month)
+		f.stepClock(f.now)
+		for _, id := range []storage.ID{first, retry} {
+			if r := f.record(id); r.State != storage.Ready || !r.DueAt.Equal(f.now) {
+				f.Errorf("the job is %s, due at %v; want ready, %v", r.State, r.DueAt, f.now)
+			}
+		}
+		f.order("leased", leasedIDs(f.lease(f.s, 9)), []storage.ID{first, retry})
+	}},
+}
