@@ -43,7 +43,8 @@ func TestError_Text(t *testing.T) {
 		{"x" + strings.Repeat("é", 3000), "x" + strings.Repeat("é", 255)},
 		{"\x1f\x8b\x08\x00\x00", ""},
 		{"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", ""},
-		{"\xff\xfe\xfd\xfc\xfb", ""},
+		{"text \xff\xfe\xfd\xfc\xfb", ""},
+		{"Gr\xfc\xdfe", "Gre"}, // a few characters of another encoding
 	} {
 		e, _ := errors.AsType[*policy.StatusError](answered(500, nil, test.body))
 		if e == nil || e.Text != test.want {
@@ -81,6 +82,24 @@ func TestError_KeepsNoSecret(t *testing.T) {
 		if strings.Contains(got, secret) {
 			t.Errorf("the error has %q: %s", secret, got)
 		}
+	}
+}
+
+func TestError_KeepsNoUserinfo(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, user+" with "+password+" as "+r.Header.Get("Authorization")+" end")
+	}))
+	defer s.Close()
+	resp, err := policyhttp.NewClient().Get(strings.Replace(s.URL, "http://", "http://ada:hunter22@", 1) + "/mail")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	want := "GET " + s.URL + "/mail: http status 403: ada with ... as ... end"
+	if got := policyhttp.Error(resp).Error(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 

@@ -122,6 +122,7 @@ func TestCheckRedirect(t *testing.T) {
 		{"https://host/", "http://host/", false},
 		{"https://host/", "https://host:8443/", false},
 		{"https://host/", "https://host:80/", false},
+		{"https://host:8080/", "http://host:8080/", false},
 		{"https://host/", "https://www.host/", false},
 		{"https://host/", "https://host.portal.test/", false},
 		{"https://host/", "https://host@portal.test/", false},
