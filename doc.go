@@ -46,18 +46,19 @@
 //	nil                  done
 //	Permanent(err)       dead at once
 //	RetryAfter(d, err)   failed: a retry, not before d
+//	Unavailable(err)     again later; a failure only if others fare better
 //	Snooze(d, err)       again after d; no failure
 //	Cancel(err)          finished as cancelled
 //	any other error      failed; classified by rules, see below
 //
 // [VerdictOf] reads the verdict from an error, for tests. A panic and
-// runtime.Goexit are failed attempts; their stack is kept. Args that do not decode
-// are failed attempts too; without retries left the job is dead with reason decode.
-// Other errors are classified by the rules of package policy, or by those of the
-// kind or queue: an HTTP status 404 is permanent; 429 and 503 are retried, not
-// before their Retry-After. The handler's context ends with one of these causes:
-// [ErrCancelled], [ErrLeaseLost], [ErrShutdown] or [context.DeadlineExceeded]. An
-// error that comes from that end is never classified as permanent.
+// runtime.Goexit are failed attempts; their stack is kept. So are args that do not
+// decode; without retries left the job is dead with reason decode. Other errors are
+// classified by the rules of package policy, or by those of the kind or queue: an
+// HTTP status 404 is permanent; 429 and 503 are retried, not before their
+// Retry-After. The handler's context ends with one of these causes: [ErrCancelled],
+// [ErrLeaseLost], [ErrShutdown] or [context.DeadlineExceeded]. An error that comes
+// from that end is never classified as permanent, nor as unavailable.
 //
 // The delivery policy in effect is the job's own, else its kind's, else its
 // queue's, else that of [Options]. It is looked up when the attempt fails. A policy
@@ -80,8 +81,8 @@
 //     if its policy has no retries: a poison job cannot loop. No crash is counted
 //     for a job not yet started, a reboot, a power cut or a kill during a shutdown.
 //  4. No job starts before it is due, on the queue's clock.
-//  5. Shutdown, an unknown kind, a pause, an empty retry budget and a snooze use
-//     up no retry.
+//  5. Shutdown, an unknown kind, a pause, an empty retry budget, a snooze and an
+//     outage that all jobs of a kind and queue meet use up no retry.
 //  6. A dead letter keeps args, headers, reason, last error, history, policy and
 //     counts. Only [DeadLetters.Purge] deletes it.
 //  7. A job enqueued in the application's transaction commits or vanishes with
@@ -124,8 +125,7 @@
 // for the grace. Then it cancels their contexts with [ErrShutdown], waits a little,
 // and writes the outcomes. An interrupted job runs again, with nothing used up. Run
 // returns when all that it started has ended, unless a handler ignores its context:
-// then that is logged with its stack, and Run returns [ErrStuck]. Close the queue
-// after that.
+// that is logged, and Run returns [ErrStuck]. Close the queue after that.
 //
 // # Testing
 //

@@ -57,6 +57,18 @@ func ExampleRetryAfter() {
 	// done after 2 attempts; first: too many requests
 }
 
+func ExampleUnavailable() {
+	j := once(func(job *errand.Job[SendEmail]) (bool, error) {
+		if job.Attempt == 1 {
+			return false, errand.Unavailable(errors.New("no route to host"))
+		}
+		return true, nil
+	})
+	fmt.Printf("%s after %d attempts, retries %d, failures %d\n", j.State, j.Attempt, j.Retry, len(j.History))
+	// Output:
+	// done after 2 attempts, retries 0, failures 0
+}
+
 func ExampleSnooze() {
 	j := once(func(job *errand.Job[SendEmail]) (bool, error) {
 		if job.Snoozes == 0 {

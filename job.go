@@ -309,6 +309,19 @@ func RetryAfter(d time.Duration, err error) error {
 	return &engine.RetryAfterError{After: d, Err: err}
 }
 
+// Unavailable is the verdict that nothing is wrong with the job: the other side
+// cannot be reached. It costs the job nothing, as long as no job of the same kind and
+// queue has been done since the job's previous attempt. Otherwise it counts as a
+// failure and uses up a retry by the policy. A first attempt never does.
+//
+// What costs nothing has no entry in the history, and its error is the job's last
+// error until its next attempt. The job runs again after a wait that its queue and
+// kind share in this process: 1 s, which doubles up to 5 min until a job of them is
+// done. err says why; it may be nil.
+//
+// An error of class [policy.Unavailable] has the same effect.
+func Unavailable(err error) error { return &engine.UnavailableError{Err: err} }
+
 // Snooze is the verdict that the job should run again after d, at least 100 ms. It
 // is no failure and uses up no retry. A job that has snoozed
 // [WorkerOptions].MaxSnoozes times and snoozes again is dead with reason "snoozed".
@@ -319,8 +332,8 @@ func Snooze(d time.Duration, err error) error { return &engine.SnoozeError{For: 
 // cancelled. err says why; it may be nil.
 func Cancel(err error) error { return &engine.CancelError{Err: err} }
 
-// Verdict is a verdict of a handler: [Permanent], [RetryAfter], [Snooze] or
-// [Cancel].
+// Verdict is a verdict of a handler: [Permanent], [RetryAfter], [Unavailable],
+// [Snooze] or [Cancel].
 type Verdict struct {
 	Kind VerdictKind
 	// After is the duration of RetryAfter or Snooze.
@@ -338,6 +351,8 @@ const (
 	VerdictRetryAfter VerdictKind = "retry after"
 	VerdictSnooze     VerdictKind = "snooze"
 	VerdictCancel     VerdictKind = "cancel"
+
+	VerdictUnavailable VerdictKind = "unavailable"
 )
 
 // VerdictOf returns the verdict in err that counts for a worker: the outermost, if
@@ -354,6 +369,8 @@ func VerdictOf(err error) (v Verdict, ok bool) {
 		return Verdict{Kind: VerdictSnooze, After: e.For, Err: e.Err}, true
 	case *engine.CancelError:
 		return Verdict{Kind: VerdictCancel, Err: e.Err}, true
+	case *engine.UnavailableError:
+		return Verdict{Kind: VerdictUnavailable, Err: e.Err}, true
 	}
 	return Verdict{}, false
 }

@@ -27,6 +27,7 @@ func TestVerdictOf(t *testing.T) {
 		{errand.Snooze(time.Second, why), "snooze 1s: why"},
 		{errand.Snooze(time.Second, nil), "snooze 1s"},
 		{errand.Cancel(why), "cancel: why"},
+		{errand.Unavailable(why), "unavailable: why"},
 		{fmt.Errorf("send: %w", errors.Join(why, errand.Cancel(why))), "cancel: why"},
 		{errand.Snooze(time.Second, errand.Permanent(why)), "snooze 1s: why"},
 		{errand.Permanent(errand.Snooze(time.Second, why)), "permanent: why"},

@@ -85,6 +85,8 @@ const (
 	// Refused: the item made no sense, see [Finish.Effect]; the lease is as it
 	// was.
 	Refused
+	// Spent: the lease was held, and Finish.Spent took the place of the item.
+	Spent
 )
 
 // Leased is a job with the lease on it.
@@ -101,6 +103,9 @@ type Leased struct {
 	Policy    []byte
 	Headers   []byte
 	Args      []byte
+	// Previous is the token of the job's last lease before this one; zero for its
+	// first.
+	Previous int64
 }
 
 // Weight is how many bytes the args and headers of the job have.
@@ -117,6 +122,15 @@ type Finish struct {
 	// Failure is appended to the history, with the attempt of the job and the
 	// time of the call, unless nil. OutcomeReturned leaves it out.
 	Failure *NewFailure
+	// Spent takes the place of an OutcomeUnavailable, but for its Lease, if it is not
+	// nil and an attempt of the job's lane has ended with OutcomeDone under a lease
+	// later than Since. Without such evidence Failure is left out of the history, and
+	// Error is the last error of the job until its next lease. A success counts as
+	// evidence from the first OutcomeUnavailable of its lane on; it need not be known
+	// before.
+	Spent *Finish
+	// Since is the token of the job's previous attempt. If zero, there is no evidence.
+	Since int64
 }
 
 // Reclaimed is a job whose lease was taken from a holder that is gone.

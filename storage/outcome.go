@@ -24,6 +24,10 @@ const (
 	// OutcomeDead is a failure that is not tried again. The job keeps Reason,
 	// Error and Policy.
 	OutcomeDead
+	// OutcomeUnavailable is an attempt that could not reach the other side. It
+	// costs the job nothing, unless others have reached it meanwhile: see
+	// [Finish].
+	OutcomeUnavailable
 )
 
 // Effect is what an outcome does to a job.
@@ -50,6 +54,7 @@ var effects = [...]Effect{
 	OutcomeInterrupted: {State: Ready, KeepCrashes: true},
 	OutcomeReturned:    {State: Ready, Add: Counters{Attempt: -1}, KeepCrashes: true, KeepPlace: true},
 	OutcomeDead:        {State: Dead},
+	OutcomeUnavailable: {State: Ready},
 }
 
 // Effect returns what f does to its job. It is the zero Effect if f makes no
@@ -95,7 +100,7 @@ func (e Effect) Counters(c Counters) Counters {
 
 // String returns the outcome in one word.
 func (o Outcome) String() string {
-	names := [...]string{"none", "done", "cancelled", "retry", "snooze", "crashed", "interrupted", "returned", "dead"}
+	names := [...]string{"none", "done", "cancelled", "retry", "snooze", "crashed", "interrupted", "returned", "dead", "unavailable"}
 	if int(o) < len(names) {
 		return names[o]
 	}

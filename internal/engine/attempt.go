@@ -141,6 +141,8 @@ func (a *attempt) judge(err error) verdict {
 	switch v := said.(type) {
 	case *PermanentError:
 		return verdict{kind: verdictFailed, class: policy.Permanent, text: text}
+	case *UnavailableError:
+		return verdict{kind: verdictFailed, class: policy.Unavailable, text: text}
 	case *SnoozeError:
 		return verdict{kind: verdictSnoozed, after: v.For, text: text}
 	case *CancelError:
@@ -163,12 +165,12 @@ func (a *attempt) judge(err error) verdict {
 	return f
 }
 
-// classify returns the class of an error by the rules. An error is not Permanent,
-// whatever the rules say, if the handler asks for a retry or if the error comes
-// from the end of the attempt's own context.
+// classify returns the class of an error by the rules. An error is neither
+// Permanent nor Unavailable, whatever the rules say, if the handler asks for a retry
+// or if the error comes from the end of the attempt's own context.
 func (a *attempt) classify(err error) policy.Class {
 	class := a.cfg.rulesOf(a.job).Classify(err)
-	if class != policy.Permanent {
+	if class != policy.Permanent && class != policy.Unavailable {
 		return class
 	}
 	var asked *RetryAfterError

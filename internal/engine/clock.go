@@ -113,6 +113,9 @@ func earlier(outcomes []outcome, by time.Duration) {
 	for i := range outcomes {
 		if f := &outcomes[i]; by > 0 && !f.DueAt.IsZero() {
 			f.DueAt = f.DueAt.Add(-by)
+			if f.Spent != nil && !f.Spent.DueAt.IsZero() {
+				f.Spent.DueAt = f.Spent.DueAt.Add(-by)
+			}
 		}
 	}
 }

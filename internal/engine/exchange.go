@@ -117,6 +117,8 @@ func (l *loop) finished(results []storage.ItemResult, now time.Time) {
 		switch r := results[i]; {
 		case r == storage.Lost:
 			l.reports.outcome(slog.LevelWarn, tooLate, f)
+		case r == storage.Spent:
+			l.reports.spent(f)
 		case r != storage.Applied:
 			l.reports.outcome(slog.LevelError, notTaken, f)
 		case f.Outcome == storage.OutcomeDone, f.Outcome == storage.OutcomeCancelled,

@@ -34,6 +34,7 @@ type outcomes struct {
 	waiting []outcome
 	flight  []outcome        // in the exchange under way
 	finish  []storage.Finish // the same, as the store is told
+	outages outages
 }
 
 // add notes the outcome of a job, which is dropped.
@@ -88,6 +89,9 @@ func (c *Config) outcome(job *storage.Leased, v verdict, took time.Duration, now
 	case verdictSnoozed:
 		return c.snooze(f, job, v, now)
 	default:
+		if v.class == policy.Unavailable {
+			return c.unavailable(f, job, v, took, now)
+		}
 		return c.failure(f, job, v, took, now)
 	}
 	return f

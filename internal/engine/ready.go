@@ -175,6 +175,13 @@ func (l *loop) end(a *attempt) {
 		now = l.clock()
 	}
 	f := l.cfg.outcome(a.job, a.verdict, a.took, now)
+	lane := storage.Lane{Queue: a.job.Queue, Kind: a.job.Kind}
+	switch f.Outcome {
+	case storage.OutcomeUnavailable:
+		f.DueAt = now.Add(l.outcomes.outages.put(lane, time.Now()))
+	case storage.OutcomeDone:
+		delete(l.outcomes.outages, lane)
+	}
 	l.outcomes.add(a.job, f)
 	if f.Outcome == storage.OutcomeReturned {
 		l.trouble(a.startErr, true, false, time.Now())

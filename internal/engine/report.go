@@ -142,7 +142,7 @@ func (r *reports) leftOut(now time.Time, end bool) {
 func (r *reports) ended(a *attempt, f *storage.Finish) {
 	v := &a.verdict
 	var more []any
-	if f.Outcome == storage.OutcomeRetry {
+	if f.Outcome == storage.OutcomeRetry || f.Outcome == storage.OutcomeUnavailable {
 		more = []any{"due", f.DueAt}
 	}
 	switch {
@@ -152,6 +152,8 @@ func (r *reports) ended(a *attempt, f *storage.Finish) {
 		r.job(slog.LevelError, notDecoded, a.job, v.text, more...)
 	case f.Outcome == storage.OutcomeRetry:
 		r.job(slog.LevelWarn, attemptFailed, a.job, v.text, more...)
+	case f.Outcome == storage.OutcomeUnavailable:
+		r.job(slog.LevelInfo, unreached, a.job, v.text, more...)
 	}
 	if f.Outcome == storage.OutcomeDead {
 		r.dead(a.job, f)
@@ -176,9 +178,9 @@ func (r *reports) suspect(job *storage.Leased) {
 // line, however many calls of Reclaim it takes to get them.
 type recovery struct {
 	jobs    int
-	ended   [storage.OutcomeDead + 1]int // jobs by outcome
-	ids     []string                     // of the first jobs
-	holders []string                     // of the first jobs
+	ended   [storage.OutcomeUnavailable + 1]int // jobs by outcome
+	ids     []string                            // of the first jobs
+	holders []string                            // of the first jobs
 }
 
 func (r *recovery) add(job *storage.Reclaimed, f *storage.Finish) {

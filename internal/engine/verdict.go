@@ -40,6 +40,11 @@ func (*SnoozeError) verdict()     {}
 func (*CancelError) verdict()     {}
 func (*DecodeError) verdict()     {}
 
+func (*UnavailableError) verdict() {}
+
+// RetryClass is [policy.Unavailable].
+func (*UnavailableError) RetryClass() policy.Class { return policy.Unavailable }
+
 // RetryClass tells package policy to give up too, if the verdict comes out of a
 // call that is repeated inside of a handler; likewise for the next two.
 func (*PermanentError) RetryClass() policy.Class { return policy.Permanent }
@@ -74,6 +79,14 @@ func (e *RetryAfterError) Error() string {
 
 // Unwrap returns the reason.
 func (e *RetryAfterError) Unwrap() error { return e.Err }
+
+// UnavailableError is the verdict that the other side could not be reached.
+type UnavailableError struct{ Err error }
+
+func (e *UnavailableError) Error() string { return text(e.Err, "unavailable") }
+
+// Unwrap returns the reason.
+func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // SnoozeError is the verdict that the job should come back later, and that
 // this was no failure.

@@ -13,9 +13,11 @@
 -- page for all of them. The id is lane * 32 + state for how many jobs are in that
 -- state of that lane, kept so that nothing counts rows but those of running jobs,
 -- which are few. States are 0 to 15.
--- From lane * 32 + 16 on other numbers of the lane are reserved:
+-- From lane * 32 + 16 on there are other numbers of the lane:
+--   17 success       the token of the last attempt that ended well, noted from the
+--                    first on that could not reach the other side; else there is none
+-- And reserved:
 --   16 bytes         of args and headers of its live jobs, for caps
---   17 success       the token of the last attempt that ended well
 --   18 success_at    when that was
 --   19 failure       the key of the job that failed last
 --   20 failure_at    when that was
@@ -33,6 +35,8 @@ CREATE TABLE errand_number (
   n  INTEGER NOT NULL
 ) STRICT;
 INSERT INTO errand_number VALUES (0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 0), (6, 0), (7, 0);
+
+CREATE INDEX errand_number_success ON errand_number (id) WHERE id % 32 = 17;
 
 -- The same for people, and for checks.
 CREATE VIEW errand_meta AS SELECT
@@ -249,9 +253,9 @@ CREATE TABLE errand_payload (
   args    BLOB NOT NULL
 ) STRICT;
 
--- Reserved: the error of a live job's last attempt, where it is in no history, and
--- the token of that attempt. The error may be 8 KiB, and each lease would write it
--- anew if it were in the job's row.
+-- The error of a job's last attempt that could not reach the other side, which is in
+-- no history, and the token of that attempt. The error may be 8 KiB, and each lease
+-- would write it anew if it were in the job's row.
 CREATE TABLE errand_error (
   job   INTEGER PRIMARY KEY,
   token INTEGER NOT NULL,

@@ -15,6 +15,7 @@ const (
 	sqlLanes = `SELECT lane, queue, kind FROM errand_lane WHERE lane > ?1 ORDER BY lane`
 	// Of a lane the hold that is over last.
 	sqlHoldEnds  = `SELECT queue, kind, MAX(COALESCE(until, 9223372036854775807)) FROM errand_hold GROUP BY queue, kind`
+	sqlWatched   = `SELECT id / 32 FROM errand_number WHERE id % 32 = 17`
 	sqlInstances = `SELECT instance, name, boot FROM errand_instance`
 )
 
@@ -31,6 +32,7 @@ type cache struct {
 	instances  []peer // this one included
 	changes    int64  // of instances
 	policies   map[int64][]byte
+	watched    map[int64]bool // lanes of which successes are noted
 }
 
 // holds are the lanes of holds, and when the last hold of each is over.
@@ -91,6 +93,10 @@ func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	watched := map[int64]bool{}
+	if err := db.each(sqlWatched, nil, []any{&lane}, func() { watched[lane] = true }); err != nil {
+		return false, err
+	}
 	var r peer
 	err = db.each(sqlInstances, nil, []any{&r.id, &r.name, &r.boot}, func() {
 		all = append(all, r)
@@ -105,7 +111,7 @@ func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
 		if changed = !maps.Equal(held, c.holds); changed {
 			c.held++
 		}
-		c.generation, c.holds = generation, held
+		c.generation, c.holds, c.watched = generation, held, watched
 		if c.changes == 0 || !slices.Equal(c.instances, all) {
 			c.instances = all
 			c.changes++
@@ -273,4 +279,11 @@ func (c *cache) anyOver(at int64) bool {
 		}
 	}
 	return false
+}
+
+// watches reports whether successes of a lane are noted.
+func (c *cache) watches(lane int64) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.watched[lane]
 }

@@ -177,7 +177,7 @@ func (t *tx) lease(x *storage.Exchange, at, until int64) (out []storage.Leased, 
 	bytes := 0
 	for i := range rows {
 		r := &rows[i]
-		r.State, r.Token = running, t.token()
+		r.State, r.previous, r.Token = running, r.Token, t.token()
 		r.Attempt++
 		n, err := t.execCount(sqlLease, r.Token, to, end, r.ID)
 		if err == nil && n == 0 {
@@ -210,7 +210,7 @@ func (t *tx) leased(r *jobRow) (storage.Leased, error) {
 		Priority: r.Priority, Counters: r.counters(),
 		CreatedAt: fromMicros(r.CreatedAt), DueAt: fromMicros(r.DueAt),
 		Timeout: time.Duration(r.Timeout) * time.Microsecond,
-		Headers: r.Headers, Args: r.Args,
+		Headers: r.Headers, Args: r.Args, Previous: r.previous,
 	}
 	name, err := t.laneName(r.Lane)
 	if err != nil {

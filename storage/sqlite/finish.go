@@ -29,6 +29,9 @@ func (t *tx) finish(now time.Time, f *storage.Finish, keep *storage.Retention) (
 	case storage.Dead:
 		return t.bury(at, f, e)
 	case storage.Ready:
+		if f.Outcome == storage.OutcomeUnavailable {
+			return t.unavailable(now, f, e, keep)
+		}
 		return t.reschedule(now, f, e, keep)
 	}
 	return storage.Refused, nil
@@ -117,6 +120,9 @@ func (t *tx) leaveLeased(at int64, f *storage.Finish, e *departure) (storage.Ite
 	}
 	if !found {
 		return storage.Lost, nil
+	}
+	if f.Outcome == storage.OutcomeDone {
+		t.succeeded(gone.Lane, f.Token)
 	}
 	if e.state == 0 {
 		return storage.Applied, nil

@@ -23,9 +23,10 @@ const (
 	sqlLiveJob     = `SELECT ` + wideColumns + ownPolicy + `, state, cancelling FROM errand_job` + recordFrom + ` id = ?1`
 	sqlFinishedJob = `SELECT ` + wideColumns + ownPolicy + `, state, ended_at, COALESCE(error, '') AS error
 FROM errand_finished` + recordFrom + ` id = ?1`
-	sqlDeadJob = `SELECT ` + wideColumns + lastPolicy + `, 6 AS state, ended_at, reason, error FROM errand_dead` + recordFrom + ` id = ?1`
-	sqlHistory = `SELECT attempt, at, phase, error, stack, duration, instance FROM errand_history WHERE job = ?1 ORDER BY n`
-	sqlCounts  = `SELECT l.queue, l.kind, c.state, c.n FROM errand_count c LEFT JOIN errand_lane l ON l.lane = c.lane WHERE c.n <> 0`
+	sqlDeadJob   = `SELECT ` + wideColumns + lastPolicy + `, 6 AS state, ended_at, reason, error FROM errand_dead` + recordFrom + ` id = ?1`
+	sqlLastError = `SELECT error FROM errand_error WHERE job = ?1 AND token = ?2`
+	sqlHistory   = `SELECT attempt, at, phase, error, stack, duration, instance FROM errand_history WHERE job = ?1 ORDER BY n`
+	sqlCounts    = `SELECT l.queue, l.kind, c.state, c.n FROM errand_count c LEFT JOIN errand_lane l ON l.lane = c.lane WHERE c.n <> 0`
 
 	sqlEndedState = `SELECT state, salt, created_at FROM errand_finished WHERE id = ?1
 UNION ALL SELECT 6, salt, created_at FROM errand_dead WHERE id = ?1`
@@ -145,6 +146,12 @@ func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
 			Attempt: f.Attempt, At: fromMicros(f.At), Phase: f.Phase, Error: f.Error, Stack: f.Stack,
 			Duration: time.Duration(f.Duration) * time.Microsecond, Instance: f.Instance,
 		})
+	}
+	if rec.Error == "" {
+		err := tx.Get(&rec.Error, sqlLastError, rec.Key, row.Token)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return storage.Record{}, err
+		}
 	}
 	if n := len(rec.History); n > 0 && rec.Error == "" {
 		rec.Error = rec.History[n-1].Error

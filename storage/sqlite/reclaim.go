@@ -335,6 +335,7 @@ func (t *tx) reclaim(now time.Time, lease time.Duration, found []candidate, gone
 			if err != nil {
 				return nil, err
 			}
+			row.previous = c.token
 			if r.Leased, err = t.leased(&row); err != nil {
 				return nil, err
 			}

@@ -14,7 +14,7 @@ import (
 // broken has for each rule a statement after which it does not hold.
 var broken = map[string]string{
 	"jobs in more than one table": `UPDATE errand_dead SET id = (SELECT MIN(id) FROM errand_job)`,
-	"wrong counts":                `UPDATE errand_number SET n = n + 1 WHERE id = (SELECT MAX(id) FROM errand_number)`,
+	"wrong counts":                `UPDATE errand_number SET n = n + 1 WHERE id = (SELECT MAX(id) FROM errand_number WHERE id % 32 < 16)`,
 
 	"keys from the future":            `UPDATE errand_number SET n = 1 WHERE id = 1`,
 	"tokens from the future":          `UPDATE errand_job SET token = 1000 + id WHERE state = 3`,
@@ -29,9 +29,13 @@ var broken = map[string]string{
 	"args without a job":            `UPDATE errand_payload SET job = 1000`,
 	"histories without a job":       `UPDATE errand_history SET job = job + 1000`,
 	"histories that are too long":   manyOf("errand_history", "job, n + i, attempt, at, phase, error, stack, duration, instance, args"),
+	"errors without a job":          `UPDATE errand_error SET job = 1000`,
+	"successes from the future":     `UPDATE errand_number SET n = 1000000 WHERE id % 32 = 17`,
 	"unique keys without a job":     `UPDATE errand_unique SET job = 1000`,
 	"jobs without their unique key": `UPDATE errand_job SET unique_key = 'another' WHERE unique_key IS NOT NULL`,
 	"wrong references to policies":  `UPDATE errand_policy SET refs = refs + 1`,
+
+	"malformed holds": `UPDATE errand_hold SET delay = -1`,
 
 	"schedules without a job":   `DELETE FROM errand_schedule_job`,
 	"jobs of no schedule":       `UPDATE errand_schedule_job SET schedule = 1000`,
@@ -103,15 +107,19 @@ func everything(t *testing.T, s *sqlite.Store) {
 	if _, err := s.Enqueue(context.Background(), t0, []storage.NewJob{unique}); err != nil {
 		t.Fatal(err)
 	}
-	enqueue(t, s, "a", 5)
-	held := lease(t, s, 5, "a")
+	enqueue(t, s, "a", 6)
+	held := lease(t, s, 6, "a")
 	failure := &storage.NewFailure{Error: "no"}
 	x := storage.Exchange{LeaseDuration: time.Minute, Retention: storage.Retention{Default: time.Hour}, Finish: []storage.Finish{
 		{Lease: held[0].Lease, Outcome: storage.OutcomeDone},
 		{Lease: held[1].Lease, Outcome: storage.OutcomeRetry, DueAt: t0.Add(time.Hour), Failure: failure},
 		{Lease: held[2].Lease, Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent, Error: "no", Failure: failure},
+		{Lease: held[5].Lease, Outcome: storage.OutcomeUnavailable, Error: "no route"},
 	}}
 	if _, err := s.Exchange(context.Background(), t0, x); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Hold(context.Background(), t0, storage.Hold{Lane: storage.Lane{Queue: "b"}, Reason: "paused"}); err != nil {
 		t.Fatal(err)
 	}
 	sched := newSchedule("often")

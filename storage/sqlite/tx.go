@@ -91,6 +91,7 @@ type tx struct {
 	lanes      map[storage.Lane]int64 // created in this transaction, or found by it
 	created    int64                  // of them, those that were created
 	refs       map[int64]int64        // references to policies
+	successes  map[int64]int64        // tokens of the last successes of lanes that are watched
 	tidy       bool                   // policies without references are deleted at the end
 	registered int64                  // this instance, if it was registered in this transaction
 	fresh      fresh                  // of the call under way
@@ -191,7 +192,7 @@ func (t *tx) load() error {
 
 // flush writes what the transaction has changed in counters and counts.
 func (t *tx) flush() error {
-	if err := t.flushPolicies(); err != nil {
+	if err := errors.Join(t.flushPolicies(), t.flushSuccesses()); err != nil {
 		return err
 	}
 	if t.meta.clock != t.was.clock {

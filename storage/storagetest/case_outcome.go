@@ -11,6 +11,7 @@ import (
 // putsBack are the outcomes after which a job is waiting again.
 var putsBack = []storage.Outcome{
 	storage.OutcomeRetry, storage.OutcomeSnooze, storage.OutcomeCrashed, storage.OutcomeInterrupted, storage.OutcomeReturned,
+	storage.OutcomeUnavailable,
 }
 
 var itemCases = []testCase{
@@ -28,7 +29,7 @@ Refused: the item made no sense`, func(f *fixture) {
 				{Lease: l[0].Lease, Outcome: 0},
 				{Lease: storage.Lease{Key: 1 << 40, Token: 1}, Outcome: storage.OutcomeDone},
 				{Lease: l[2].Lease, Outcome: storage.OutcomeDone},
-				{Lease: l[3].Lease, Outcome: storage.OutcomeDead + 1},
+				{Lease: l[3].Lease, Outcome: storage.OutcomeUnavailable + 1},
 				{Lease: l[2].Lease, Outcome: storage.OutcomeRetry, DueAt: f.now},
 				{Lease: l[4].Lease, Outcome: storage.OutcomeDone},
 				{Lease: l[1].Lease, Outcome: storage.OutcomeCancelled},
@@ -53,7 +54,7 @@ Refused: the item made no sense, see [Finish.Effect]; the lease is as it was.`, 
 		l := f.run(f.s)
 		before := f.record(l.ID)
 		f.later(time.Second)
-		for _, o := range []storage.Outcome{0, storage.OutcomeDead, storage.OutcomeDead + 1, 255} {
+		for _, o := range []storage.Outcome{0, storage.OutcomeDead, storage.OutcomeUnavailable + 1, 255} {
 			fin := storage.Finish{Lease: l.Lease, Outcome: o, Failure: &storage.NewFailure{Error: "x"}, Error: "x"}
 			if r := f.finish(f.s, fin); r != storage.Refused {
 				f.Errorf("outcome %d returned result %d, want refused", o, r)
@@ -118,7 +119,8 @@ OutcomeRetry: {State: Ready, Add: Counters{Retry: 1}},
 OutcomeSnooze: {State: Ready, Add: Counters{Snoozes: 1}},
 OutcomeCrashed: {State: Ready, Add: Counters{Crashes: 1}, KeepCrashes: true},
 OutcomeInterrupted: {State: Ready, KeepCrashes: true},
-OutcomeReturned: {State: Ready, Add: Counters{Attempt: -1}, KeepCrashes: true, KeepPlace: true},`, func(f *fixture) {
+OutcomeReturned: {State: Ready, Add: Counters{Attempt: -1}, KeepCrashes: true, KeepPlace: true},
+OutcomeUnavailable: {State: Ready},`, func(f *fixture) {
 		counters := func(attempt, retry, crashes, snoozes int) storage.Counters {
 			return storage.Counters{Attempt: attempt, Retry: retry, Crashes: crashes, Snoozes: snoozes}
 		}
@@ -144,6 +146,7 @@ OutcomeReturned: {State: Ready, Add: Counters{Attempt: -1}, KeepCrashes: true, K
 			{"crashed", storage.OutcomeCrashed, counters(4, 1, 2, 1)},
 			{"interrupted", storage.OutcomeInterrupted, counters(4, 1, 1, 1)},
 			{"returned", storage.OutcomeReturned, counters(3, 1, 1, 1)},
+			{"unavailable", storage.OutcomeUnavailable, counters(4, 1, 0, 1)},
 		} {
 			for _, due := range []struct {
 				at    time.Time
@@ -307,9 +310,12 @@ Policy []byte the job's own; of a dead job the one in effect at its end`, func(f
 	{"outcome_stopped", `asked reports whether the job was asked to stop: it is not put back then, and where an outcome would do so, OutcomeCancelled takes its place. A lease whose handler was not called is no attempt all the same.
 OutcomeReturned leaves it out.`, func(f *fixture) {
 		for _, o := range putsBack {
-			attempts := 1
-			if o == storage.OutcomeReturned {
-				attempts = 0
+			attempts, failures := 1, 1
+			switch o {
+			case storage.OutcomeReturned:
+				attempts, failures = 0, 0
+			case storage.OutcomeUnavailable:
+				failures = 0
 			}
 			for _, keep := range []time.Duration{keep, 0} {
 				l := f.run(f.s)
@@ -320,7 +326,7 @@ OutcomeReturned leaves it out.`, func(f *fixture) {
 					continue
 				}
 				r := f.record(l.ID)
-				if r.State != storage.Cancelled || r.Counters != (storage.Counters{Attempt: attempts}) || r.Cancelling || len(r.History) != attempts {
+				if r.State != storage.Cancelled || r.Counters != (storage.Counters{Attempt: attempts}) || r.Cancelling || len(r.History) != failures {
 					f.Errorf("outcome %d: the job is %+v, want it cancelled after %d attempts", o, r, attempts)
 				}
 			}
@@ -330,6 +336,76 @@ OutcomeReturned leaves it out.`, func(f *fixture) {
 		f.cancel(l.ID)
 		f.apply(f.s, died(l.Lease, storage.ReasonPermanent, "no"))
 		f.is(storage.Dead, l.ID)
+	}},
+
+	{"outcome_unavailable", `Previous is the token of the job's last lease before this one; zero for its first.
+Spent takes the place of an OutcomeUnavailable, but for its Lease, if it is not nil and an attempt of the job's lane has ended with OutcomeDone under a lease later than Since.
+Without such evidence Failure is left out of the history, and Error is the last error of the job until its next lease.
+A success counts as evidence from the first OutcomeUnavailable of its lane on; it need not be known before.
+If zero, there is no evidence.
+Spent: the lease was held, and Finish.Spent took the place of the item.`, func(f *fixture) {
+		b := f.db.Open()
+		urgent := func(n *storage.NewJob) { n.Priority = 9 }
+		succeed := func(s storage.Store, l storage.Leased) {
+			f.apply(s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		}
+		l := f.run(f.s)
+		id, retries := l.ID, 0
+		fail := func(want storage.ItemResult, since int64, spent *storage.Finish) {
+			f.Helper()
+			r := f.finish(f.s, storage.Finish{
+				Lease: l.Lease, Outcome: storage.OutcomeUnavailable, DueAt: f.now, Error: "refused",
+				Failure: &storage.NewFailure{Error: "left out"}, Since: since, Spent: spent,
+			})
+			if r != want {
+				f.Errorf("finishing returned result %d, want %d", r, want)
+			}
+		}
+		again := func(evidence bool, since int64, spent *storage.Finish) {
+			f.Helper()
+			attempt, text, result := l.Attempt, "refused", storage.Applied
+			if evidence {
+				text, result = "spent", storage.Spent
+				retries++
+			}
+			fail(result, since, spent)
+			if r := f.record(id); r.State != storage.Ready || r.Attempt != attempt || r.Retry != retries || len(r.History) != retries || r.Error != text {
+				f.Fatalf("evidence %v: the job is %+v; want it ready after %d attempts and %d retries, with error %q", evidence, r, attempt, retries, text)
+			}
+			token := l.Token
+			if l = f.leaseOne(f.s); l.ID != id || l.Previous != token {
+				f.Fatalf("leased job %d, after token %d; want job %d, after %d", l.Key, l.Previous, id.Key(), token)
+			}
+			if r := f.record(id); r.Error == "refused" {
+				f.Errorf("the error of the attempt before is that of the one under way")
+			}
+		}
+		if l.Previous != 0 {
+			f.Errorf("the first lease is after token %d", l.Previous)
+		}
+		retry := &storage.Finish{Outcome: storage.OutcomeRetry, DueAt: f.now, Failure: &storage.NewFailure{Error: "spent"}}
+		again(false, 0, retry)
+		again(false, l.Previous, retry) // no success
+		succeed(f.s, f.run(f.s, urgent))
+		again(true, l.Previous, retry)
+		again(true, l.Previous, retry) // it was leased after the attempt before this one, too
+		again(false, l.Previous, retry)
+		f.add(newJob(lane(queue, "other")))
+		other := storage.Want{Queues: []string{queue}, Kinds: []string{"other"}}
+		succeed(f.s, f.exchange(f.s, storage.Exchange{Wants: wants(1, other)}).Leased[0])
+		again(false, l.Previous, retry) // in another lane
+		slow := f.run(f.s, urgent)
+		again(false, l.Previous, retry) // it has not ended
+		again(false, l.Previous, retry)
+		succeed(f.s, slow)
+		again(false, l.Previous, retry) // it was leased before
+		succeed(b, f.run(b, urgent))
+		again(false, 0, retry)
+		again(false, slow.Token, nil)
+		fail(storage.Spent, slow.Token, &storage.Finish{Outcome: storage.OutcomeDead, Reason: storage.ReasonExhausted, Error: "the end"})
+		if r := f.record(id); r.State != storage.Dead || r.Error != "the end" || r.Retry != retries {
+			f.Errorf("the job is %+v, want it dead", r)
+		}
 	}},
 
 	{"history_entries", `Failure is appended to the history, with the attempt of the job and the time of the call, unless nil.

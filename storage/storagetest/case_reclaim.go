@@ -203,7 +203,7 @@ Cancelling is true if the job had been asked to stop.`, func(f *fixture) {
 			if r.Cancelling != (r.Key == asked.Key) {
 				f.Errorf("job %d: cancelling is %v", r.Key, r.Cancelling)
 			}
-			r.Token = want.Token
+			r.Token, want.Previous = want.Token, want.Token
 			for _, l := range []*storage.Leased{&r.Leased, &want} {
 				l.CreatedAt, l.DueAt = l.CreatedAt.UTC(), l.DueAt.UTC()
 			}

@@ -32,7 +32,8 @@ type Memory struct {
 	unique    map[string]storage.ID // who holds each unique key
 	holds     []*held
 	schedules map[string]*schedule
-	mark      time.Time // latest that a write was given
+	successes map[storage.Lane]int64 // tokens of the last ones, of lanes in which one was unavailable
+	mark      time.Time              // latest that a write was given
 	shifting  bool
 }
 
@@ -48,6 +49,10 @@ type job struct {
 	storage.Record // Policy is always the job's own
 	endPolicy      []byte
 	endError       string
+	token          int64 // of the last lease
+	previous       int64 // of the one before
+	unspent        int64 // of the last attempt that was unavailable and cost nothing
+	unspentError   string
 	scope          storage.UniqueScope
 	since          time.Time // what DueAt was counted from; zero if it was a date
 	keepUntil      time.Time // finished
@@ -73,6 +78,7 @@ func NewMemory() *Memory {
 		jobs:   map[int64]*job{},
 		unique: map[string]storage.ID{},
 
+		successes: map[storage.Lane]int64{},
 		schedules: map[string]*schedule{},
 	}
 }
@@ -199,6 +205,7 @@ func (m *Memory) finish(now time.Time, j *job, state storage.State, r storage.Re
 // take leases j to in.
 func (m *Memory) take(j *job, in *instance, now time.Time, length time.Duration) {
 	m.lastToken++
+	j.previous, j.token = j.token, m.lastToken
 	j.State = storage.Running
 	j.lease = lease{
 		token: m.lastToken, until: now.Add(length), holder: in, fate: j.lease.fate,
@@ -266,6 +273,9 @@ func byKey(_, _ *job) int      { return 0 }
 func (j *job) record() storage.Record {
 	r := j.Record
 	r.Error = j.endError
+	if r.Error == "" && j.unspent == j.token {
+		r.Error = j.unspentError
+	}
 	if n := len(j.History); r.Error == "" && n > 0 {
 		r.Error = j.History[n-1].Error
 	}
@@ -284,6 +294,7 @@ func (j *job) leased() storage.Leased {
 		ID:    j.ID, Queue: j.Queue, Kind: j.Kind, Priority: j.Priority,
 		Counters: j.Counters, CreatedAt: j.CreatedAt, DueAt: j.DueAt, Timeout: j.Timeout,
 		Policy: bytes.Clone(j.Policy), Headers: bytes.Clone(j.Headers), Args: bytes.Clone(j.Args),
+		Previous: j.previous,
 	}
 }
 

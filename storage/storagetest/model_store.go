@@ -82,7 +82,7 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	for _, f := range x.Finish {
 		r := in.finish(now, f, x.Retention)
 		res.Finished = append(res.Finished, r)
-		if j := m.jobs[f.Key]; r == storage.Applied && j != nil && (j.State == storage.Ready || j.State == storage.Scheduled) {
+		if j := m.jobs[f.Key]; (r == storage.Applied || r == storage.Spent) && j != nil && (j.State == storage.Ready || j.State == storage.Scheduled) {
 			event = available(event, j)
 		}
 	}
@@ -122,6 +122,27 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 	e := f.Effect(j.Cancelling)
 	if e.State == "" {
 		return storage.Refused
+	}
+	lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
+	success, watched := m.successes[lane]
+	switch {
+	case f.Outcome == storage.OutcomeDone && watched:
+		m.successes[lane] = max(success, f.Token)
+	case f.Outcome != storage.OutcomeUnavailable:
+	default:
+		m.successes[lane] = success
+		if f.Spent != nil && f.Since != 0 && success > f.Since {
+			spent := *f.Spent
+			spent.Lease = f.Lease
+			if result := in.finish(now, spent, r); result != storage.Applied {
+				return result
+			}
+			return storage.Spent
+		}
+		f.Failure = nil
+		if e.State == storage.Ready { // else it was asked to stop
+			j.unspent, j.unspentError = f.Token, f.Error
+		}
 	}
 	if f.Failure != nil && f.Outcome != storage.OutcomeReturned {
 		j.History = append(j.History, entry(*f.Failure, j.Attempt, now, in.name))

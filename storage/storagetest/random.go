@@ -88,6 +88,8 @@ func (p *pair) GoString() string { return fmt.Sprintf("instance %d", p.origin/(1
 type grant struct {
 	to          *pair
 	real, model storage.Lease
+
+	sinceReal, sinceModel int64 // tokens of the leases before
 }
 
 func newHistory(t *rapid.T, real DB) *history {
@@ -284,7 +286,7 @@ func (h *history) granted(p *pair, real, model storage.Leased) {
 		h.Fatalf("token %d was given a second time", real.Token)
 	}
 	h.tokens[real.Token] = true
-	h.leases = append(h.leases, grant{p, real.Lease, model.Lease})
+	h.leases = append(h.leases, grant{p, real.Lease, model.Lease, real.Previous, model.Previous})
 	if h.byReal[real.ID] != model.ID || !sameLeased(real, model) {
 		h.Fatalf("leased:\n got %+v\nwant %+v", real, model)
 	}
@@ -293,7 +295,7 @@ func (h *history) granted(p *pair, real, model storage.Leased) {
 // sameLeased reports whether two leases are of the same job in the same shape.
 func sameLeased(a, b storage.Leased) bool {
 	for _, l := range []*storage.Leased{&a, &b} {
-		l.Lease, l.ID = storage.Lease{}, storage.ID{}
+		l.Lease, l.ID, l.Previous = storage.Lease{}, storage.ID{}, min(l.Previous, 1)
 		l.CreatedAt, l.DueAt = l.CreatedAt.UTC(), l.DueAt.UTC()
 		for _, p := range []*[]byte{&l.Args, &l.Headers, &l.Policy} {
 			if len(*p) == 0 {
@@ -322,9 +324,9 @@ func (h *history) exchange(t *rapid.T) {
 			break
 		}
 		fin := h.outcome(t)
-		fin.Lease = g.real
+		fin.Lease, fin.Since = g.real, g.sinceReal
 		real.Finish = append(real.Finish, fin)
-		fin.Lease = g.model
+		fin.Lease, fin.Since = g.model, g.sinceModel
 		model.Finish = append(model.Finish, fin)
 	}
 	got, err := p.real.Exchange(h.ctx, h.now, real)
@@ -344,7 +346,7 @@ func (h *history) exchange(t *rapid.T) {
 // outcome draws the end of a lease.
 func (h *history) outcome(t *rapid.T) storage.Finish {
 	fin := storage.Finish{
-		Outcome: storage.Outcome(rapid.IntRange(int(storage.OutcomeDone), int(storage.OutcomeDead)).Draw(t, "outcome")),
+		Outcome: storage.Outcome(rapid.IntRange(int(storage.OutcomeDone), int(storage.OutcomeUnavailable)).Draw(t, "outcome")),
 		DueAt:   h.due(t),
 	}
 	failure := &storage.NewFailure{
@@ -357,6 +359,12 @@ func (h *history) outcome(t *rapid.T) storage.Finish {
 		fin.Failure, fin.Error = failure, failure.Error
 	case storage.OutcomeRetry, storage.OutcomeCrashed:
 		fin.Failure, fin.Error = failure, failure.Error
+	case storage.OutcomeUnavailable:
+		fin.Error = failure.Error
+		fin.Spent = &storage.Finish{Outcome: storage.OutcomeRetry, DueAt: fin.DueAt, Failure: failure}
+		if rapid.Bool().Draw(t, "dies") {
+			fin.Spent.Outcome, fin.Spent.Reason, fin.Spent.Error = storage.OutcomeDead, storage.ReasonExhausted, failure.Error
+		}
 	}
 	return fin
 }

@@ -444,7 +444,7 @@ func (w *world) lateHolder() {
 	x := storage.Exchange{LeaseDuration: time.Minute, Extend: late, Retention: storage.Retention{Default: time.Hour}}
 	for _, ls := range late {
 		x.Finish = append(x.Finish, storage.Finish{
-			Lease: ls, Outcome: storage.OutcomeDone + storage.Outcome(w.dice.IntN(int(storage.OutcomeDead))),
+			Lease: ls, Outcome: storage.OutcomeDone + storage.Outcome(w.dice.IntN(int(storage.OutcomeUnavailable))),
 			Reason: storage.ReasonExhausted, Error: "late",
 		})
 	}
