@@ -10,12 +10,12 @@ import (
 	"github.com/errandq/errand/gate"
 )
 
-// must returns a gate whose constructor has refused nothing.
-func must[G errand.Gate](g G, err error) G {
+// must panics on an error.
+func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	return g
+	return v
 }
 
 // want checks what a gate says now, and returns its channel.
