@@ -41,9 +41,14 @@ const (
 	mostBy      = 255
 )
 
-// Hold stops all workers of all processes from taking jobs of a lane, which need not
+// Hold stops all workers of all processes from starting jobs of a lane, which need not
 // have any yet. Running jobs go on, and new ones can be enqueued. The hold survives a
 // restart. It ends when its time is over, or with [Queue.Release].
+//
+// In this process no job of the lane starts once Hold has returned; one whose handler
+// is being called at that moment is running. Other processes follow when they see the
+// commit: mostly within milliseconds, at the latest after a second. Jobs that a worker
+// has leased and not started go back, and lose nothing.
 //
 // A lane can be held for several reasons at a time, by itself, by its queue and by
 // its kind. Its jobs are taken again when the last of these holds has ended, in the
@@ -111,7 +116,7 @@ func (q *Queue) Holds(ctx context.Context) ([]HoldState, error) {
 	return q.store.Holds(ctx, q.clock.current(ctx))
 }
 
-// Pause stops all workers from taking jobs of a queue, which need not have any yet.
+// Pause stops all workers from starting jobs of a queue, which need not have any yet.
 // Running jobs go on, new ones can be enqueued, and the pause survives a restart.
 // Pausing twice is the same as once. A pause is a hold of the queue for the reason
 // "paused", without an end; see [Queue.Hold].

@@ -51,6 +51,7 @@ type payment struct {
 	throttle *Throttle   // has granted it and can be refunded; nil: none
 	budget   *Budget     // nil: none
 	cost     policy.Cost // paid to budget
+	heeded   int64       // of holds, when a runner was granted
 }
 
 // result is what the runner writes.
@@ -83,7 +84,7 @@ const (
 	verdictUnstarted               // the handler was not called
 )
 
-func (a *attempt) run(excused *atomic.Bool) {
+func (a *attempt) run(r *runners) {
 	store := a.cfg.marker
 	// Without the note a crash would look like an attempt that never began, and
 	// a job that kills its process would do so for ever.
@@ -92,7 +93,7 @@ func (a *attempt) run(excused *atomic.Bool) {
 		a.cancel(nil)
 		return
 	}
-	if a.company || excused.Load() { // the loop may have excused handlers before the note
+	if a.company || r.excused.Load() { // the loop may have excused handlers before the note
 		a.noteErr = store.Stopping(a.job.Lease)
 	}
 	began := time.Now()
@@ -101,6 +102,10 @@ func (a *attempt) run(excused *atomic.Bool) {
 		a.noteErr = cmp.Or(store.Ended(a.job.Lease), a.noteErr)
 		a.cancel(nil) // what the handler left behind should end too
 	}()
+	if r.holds.Load() != a.heeded {
+		a.verdict = verdict{kind: verdictUnstarted}
+		return
+	}
 	a.call()
 }
 

@@ -42,6 +42,7 @@ type chores struct {
 // catch up before a schedule is fired by it.
 func (l *loop) addChores(now time.Time) {
 	l.chores.all = []*chore{
+		l.newReadHolds(),
 		l.newReclaim(now),
 		l.newUnserved(now),
 		l.newPurge(now),

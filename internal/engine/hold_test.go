@@ -2,7 +2,9 @@ package engine_test
 
 import (
 	"context"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -44,5 +46,172 @@ func TestHold_IsOver(t *testing.T) {
 		}
 		pass(time.Nanosecond)
 		r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+	})
+}
+
+// slowAnswers answers exchanges after a while, so that many jobs are leased ahead.
+type slowAnswers struct{ *spy }
+
+func (s slowAnswers) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	res, err := s.spy.Exchange(ctx, now, x)
+	time.Sleep(time.Second)
+	return res, err
+}
+
+// Of the jobs that were leased ahead none starts once Hold has returned, none loses
+// anything, and all come later in the order that they had.
+func TestHold_LeasedAhead(t *testing.T) {
+	for name, h := range map[string]storage.Hold{
+		"queue": pause,
+		"kind":  {Lane: storage.Lane{Kind: "k"}, Reason: "night", For: time.Hour},
+		"lane":  {Lane: storage.Lane{Queue: "q", Kind: "k"}, Reason: "night", For: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.cfg.Store = slowAnswers{r.store}
+				r.cfg.Concurrency = 1 // so that the order is that of the starts
+				var started []storage.ID
+				hold := make(chan struct{})
+				r.handle("k", func(_ context.Context, job *storage.Leased) error {
+					started = append(started, job.ID)
+					if len(started) == 300 { // the first leases were few
+						<-hold
+					}
+					time.Sleep(time.Millisecond)
+					return nil
+				})
+				ids := r.enqueue("k", 1200)
+				r.start()
+				for len(started) < 300 {
+					pass(time.Millisecond)
+				}
+				ahead := -1 // one runs
+				for _, id := range ids {
+					if r.job(id).State == storage.Running {
+						ahead++
+					}
+				}
+				if ahead < 100 {
+					t.Fatalf("%d jobs are leased ahead, want hundreds", ahead)
+				}
+				r.hold(h)
+				close(hold)
+				pass(time.Minute)
+				if len(started) != 300 {
+					t.Errorf("%d jobs were started after Hold had returned", len(started)-300)
+				}
+				for i, id := range ids {
+					if i < 300 {
+						r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+					} else if rec := r.wantState(id, storage.Ready, storage.Counters{}); len(rec.History) > 0 || rec.Error != "" {
+						t.Errorf("job %d has the error %q, and %d entries in its history", i, rec.Error, len(rec.History))
+					}
+				}
+				if h.For == 0 {
+					r.release(h)
+				}
+				pass(2 * time.Hour)
+				if !slices.Equal(started, ids) {
+					t.Errorf("%d jobs were started, not in their order", len(started))
+				}
+			})
+		})
+	}
+}
+
+// A job that a runner has already, and whose handler was not called, goes back too.
+func TestHold_RunnerHasIt(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		runs := 0
+		r.handle("k", func(context.Context, *storage.Leased) error { runs++; return nil })
+		r.store.failing(func(op string) error {
+			if op == "started" {
+				r.store.fail = nil // which the caller has locked
+				r.hold(pause)      // and the runner goes on when it has returned
+			}
+			return nil
+		})
+		id := r.enqueue("k", 1)[0]
+		r.start()
+		pass(time.Minute)
+		if r.wantState(id, storage.Ready, storage.Counters{}); runs != 0 {
+			t.Errorf("%d runs", runs)
+		}
+		r.release(pause)
+		synctest.Wait()
+		if r.wantState(id, storage.Done, storage.Counters{Attempt: 1}); runs != 1 {
+			t.Errorf("%d runs after the release", runs)
+		}
+		if lines := r.logs.with("level=WARN"); len(lines) > 0 {
+			t.Errorf("logged %q", lines)
+		}
+	})
+}
+
+// A job that was leased before the hold, and comes when the holds have been read, goes
+// back as well.
+func TestHold_AnswerUnderWay(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		s := &slowStore{spy: r.store}
+		r.cfg.Store = s
+		r.handle("k", func(_ context.Context, job *storage.Leased) error { t.Errorf("job %v started", job.ID); return nil })
+		r.handle("free", func(context.Context, *storage.Leased) error { return nil })
+		ids := append(r.enqueue("k", 2), r.enqueue("free", 2)...)
+		goOn := s.keepBack()
+		r.start()
+		r.wantState(ids[0], storage.Running, storage.Counters{Attempt: 1})
+		r.hold(storage.Hold{Lane: storage.Lane{Kind: "k"}, Reason: "a"})
+		pass(time.Second) // the holds are read
+		goOn()
+		pass(time.Minute)
+		for _, id := range ids[:2] {
+			r.wantState(id, storage.Ready, storage.Counters{})
+		}
+		for _, id := range ids[2:] {
+			r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+		}
+	})
+}
+
+// The same for a job that is on its way from the transaction which has enqueued it.
+func TestHold_HandedOver(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		s := r.handOver()
+		under, goOn := s.holdUp()
+		r.handle("k", func(_ context.Context, job *storage.Leased) error { t.Errorf("job %v started", job.ID); return nil })
+		r.start()
+		id := r.enqueueHeldUp(under)
+		r.hold(pause)
+		pass(time.Second)
+		goOn()
+		got := id()
+		pass(time.Minute)
+		r.wantState(got, storage.Ready, storage.Counters{})
+	})
+}
+
+// Holds that cannot be read start nothing, and are read again.
+func TestHold_CannotBeRead(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
+		fails := true
+		r.store.failing(func(op string) error {
+			if op == "holds" && fails {
+				return storage.ErrBusy
+			}
+			return nil
+		})
+		r.start()
+		r.hold(storage.Hold{Lane: storage.Lane{Queue: "other"}, Reason: "a"})
+		id := r.enqueue("k", 1)[0]
+		pass(time.Second)
+		if s := r.job(id).State; s == storage.Done {
+			t.Errorf("the job is %s while holds are not known", s)
+		}
+		fails = false
+		pass(time.Minute)
+		if s := r.job(id).State; s != storage.Done {
+			t.Errorf("the job is %s", s)
+		}
 	})
 }

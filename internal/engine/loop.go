@@ -54,7 +54,7 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 func (l *loop) run() {
 	now := time.Now()
 	if s, ok := l.cfg.Store.(storage.Notifier); ok {
-		l.mail.unlisten = s.Notify(l.mail.put)
+		l.mail.unlisten = s.Notify(l.hear)
 	} else {
 		l.mail.pollAt = now.Add(pollEvery)
 	}
@@ -128,6 +128,7 @@ func (l *loop) step(now time.Time) bool {
 		l.chores.unserved.news(now)
 		l.sources.wake()
 		l.readSchedules(now)
+		l.runners.holds.Add(1) // perhaps
 		l.mail.pollAt = now.Add(pollEvery)
 	}
 	if reached(l.leases.loseAt, now) {

@@ -17,6 +17,7 @@ type ready struct {
 	waiting  []*attempt // for a runner, in this order
 	suspects suspects   // wait for the turnstile
 	pace     pace
+	holds    holds
 	yielded  bool // waiting was given back, and no handler has ended since
 }
 
@@ -57,6 +58,8 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 		case !l.shutdown.working():
 			l.giveBack(a, time.Time{})
 		case from.left() == 0: // handed over just before an exchange asked for as many
+			l.giveBack(a, time.Time{})
+		case l.ready.holds.has(a.job, l.clock):
 			l.giveBack(a, time.Time{})
 		case a.job.Crashes > 0 && l.buryCrashed(a):
 		case suspect && len(l.ready.suspects.waiting) >= l.cfg.Concurrency:
@@ -101,7 +104,7 @@ func (l *loop) giveBack(a *attempt, due time.Time) {
 // startReady starts attempts that wait, as far as there are runners. An attempt
 // whose lease may be lost waits for the next heartbeat.
 func (l *loop) startReady(now time.Time) {
-	if !l.shutdown.working() {
+	if !l.shutdown.working() || !l.knowsHolds(now) {
 		return
 	}
 	l.heedGates()
@@ -125,7 +128,7 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 	if !l.pay(a, now) {
 		return false
 	}
-	a.throttle = nil
+	a.throttle, a.heeded = nil, l.ready.holds.heeded
 	ctx, cancel := context.WithCancelCause(l.runners.ctx)
 	a.ctx, a.cancel = ctx, cancel
 	if a.timeout = cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout); a.timeout > 0 {
@@ -168,6 +171,10 @@ func (l *loop) end(a *attempt) {
 	if a.lost { // the outcome would be refused
 		drop(a.job)
 		l.reports.ended(a, &storage.Finish{})
+		return
+	}
+	if a.notCalled() {
+		l.giveBack(a, time.Time{})
 		return
 	}
 	var now time.Time

@@ -22,6 +22,7 @@ type runners struct {
 
 	// excused: handlers are not to blame for the death of the process.
 	excused atomic.Bool
+	holds   atomic.Int64 // how often holds may have changed, see [holds]
 }
 
 func newRunners(ctx context.Context, n int) *runners {
@@ -66,7 +67,7 @@ func (r *runners) runOne(a *attempt) {
 			go r.run()
 		}
 	}()
-	a.run(&r.excused)
+	a.run(r)
 	returned = true
 }
 

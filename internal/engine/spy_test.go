@@ -102,6 +102,13 @@ func (s *spy) Counts(ctx context.Context) ([]storage.Count, error) {
 	return s.Store.Counts(ctx)
 }
 
+func (s *spy) Holds(ctx context.Context, now time.Time) ([]storage.HoldState, error) {
+	if err := s.note("holds", storage.Exchange{}); err != nil {
+		return nil, err
+	}
+	return s.Store.Holds(ctx, now)
+}
+
 func (s *spy) PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error) {
 	if err := s.note("purge", storage.Exchange{}); err != nil {
 		return 0, time.Time{}, err

@@ -54,7 +54,7 @@ func (l *loop) newUnserved(now time.Time) *chore {
 	u := &unserved{chore: chore{due: onMono(now)}}
 	u.prepare = func(now time.Time) task {
 		u.last = now
-		clock := l.clock()
+		clock := l.watch.seen // late by seconds at most
 		return func(ctx context.Context) (func(time.Time), error) {
 			counts, err := l.cfg.Store.Counts(ctx)
 			if err != nil {
