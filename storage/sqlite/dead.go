@@ -28,7 +28,8 @@ FROM errand_dead` + recordFrom + ` (ended_at, id) > (?7, ?8) AND` + deadMatch + 
 	// queue, ?4 kind, ?5 part of the last error, ?6 the least attempts.
 	waitMatch = ` LEFT JOIN errand_lane l USING (lane) WHERE id > ?1 AND id <= ?2 AND state = 1 AND attempt >= ?6
 AND (?3 = '' OR queue = ?3) AND (?4 = '' OR kind = ?4)
-AND (?5 = '' OR instr(lower((SELECT error FROM errand_history h WHERE h.job = j.id ORDER BY n DESC LIMIT 1)), lower(?5)) > 0)`
+AND (?5 = '' OR instr(lower(COALESCE((SELECT error FROM errand_error e WHERE e.job = j.id AND e.token = j.token),
+(SELECT error FROM errand_history h WHERE h.job = j.id ORDER BY n DESC LIMIT 1))), lower(?5)) > 0)`
 	// Those that wait have an index by due time, whatever their lane. It is read as
 	// a whole if they are few; else all live jobs are passed by key. An index by
 	// lane would cost every job that is enqueued, leased or finished, see the schema.

@@ -115,6 +115,11 @@ Error must occur in the last error, without regard to ASCII case.`, func(f *fixt
 			Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now.Add(time.Hour), Failure: &storage.NewFailure{Error: "100% Lost"},
 		})
 		all = append(all, l.ID)
+		l = f.run(f.s) // whose last error is in no history
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now, Failure: &storage.NewFailure{Error: "100%x"}})
+		l = f.leaseOne(f.s)
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeUnavailable, DueAt: f.now.Add(time.Hour), Error: "no Route"})
+		all = append(all, l.ID)
 		left := len(all)
 		for _, c := range []struct {
 			storage.Filter
@@ -128,6 +133,7 @@ Error must occur in the last error, without regard to ASCII case.`, func(f *fixt
 			{storage.Filter{EndedBefore: f.now.Add(time.Hour)}, nil},
 			{storage.Filter{Queue: "other", Kind: "other"}, nil},
 			{storage.Filter{Error: "100% lost"}, []int{3}},
+			{storage.Filter{Error: "no route"}, []int{4}},
 			{storage.Filter{Queue: "other", Kind: kind, Error: "refused"}, []int{1}},
 			{storage.Filter{Kind: "other"}, []int{2}},
 			{storage.Filter{Queue: queue}, []int{0}},

@@ -25,6 +25,7 @@ var acts = []struct {
 	{8, (*world).cancelOne},
 	{5, (*world).pauseOrResume},
 	{6, (*world).redriveSome},
+	{3, (*world).runNowSome},
 	{2, (*world).purgeSome},
 	{9, (*world).changeSchedule},
 	{4, (*world).stopOrStart},
@@ -273,6 +274,22 @@ func (w *world) redriveSome() {
 	}
 	w.call(text, func(ctx context.Context, q *errand.Queue) error {
 		_, err := q.DeadLetters().Redrive(ctx, filter, nil)
+		return err
+	})
+}
+
+// runNowSome hurries what waits for a retry, or jobs by ID.
+func (w *world) runNowSome() {
+	filter, o, text := errand.JobFilter{All: true}, &errand.RunNowOptions{FirstRuns: w.dice.IntN(3) == 0}, "run all now"
+	if w.dice.IntN(2) == 0 {
+		j := w.pick(place.live)
+		if j == nil {
+			return
+		}
+		filter, text = errand.JobFilter{IDs: []storage.ID{j.id}}, fmt.Sprintf("run job %d now", j.id.Key())
+	}
+	w.call(text, func(ctx context.Context, q *errand.Queue) error {
+		_, err := q.RunNow(ctx, filter, o)
 		return err
 	})
 }

@@ -338,6 +338,36 @@ func (w *world) redriven(l *life, begin int64, sel storage.Selection, queue stri
 	})
 }
 
+// hurry is a call that makes jobs ready before they are due.
+type hurry struct {
+	ids        []storage.ID // nil: all
+	first      bool         // also those that have not run
+	now        time.Time
+	begin, end int64
+}
+
+func (w *world) ranNow(l *life, begin int64, now time.Time, sel storage.Selection, first bool, out storage.Step) {
+	w.tell(l, func(end int64) {
+		if len(sel.IDs) > 0 && out.N > len(sel.IDs)-len(out.NotFound) {
+			w.fault("run now of %d: %+v", len(sel.IDs), out)
+		}
+		w.hurries = append(w.hurries, hurry{ids: slices.Clone(sel.IDs), first: first || len(sel.IDs) > 0, now: now, begin: begin, end: end})
+	})
+}
+
+// hurried returns when a call may have made a job due that was to be due at a time:
+// a call that overlaps the time from what set it, to the lease.
+func (w *world) hurried(j *job, set due, attempt int, l *lease) time.Time {
+	at := set.at
+	for _, h := range w.hurries {
+		if h.end > set.begin && h.begin < l.end && (h.first || attempt > 1) && h.now.Before(at) &&
+			(len(h.ids) == 0 || slices.Contains(h.ids, j.id)) {
+			at = h.now
+		}
+	}
+	return at
+}
+
 func (w *world) purged(l *life, _ int64, sel storage.Selection, out storage.Step) {
 	w.tell(l, func(int64) {
 		if len(sel.IDs) == 0 {

@@ -135,6 +135,9 @@ func (f *follow) onTime(l *lease) {
 		}
 		at = at.Add(-2 * time.Microsecond) // that are lost on the way
 	}
+	if t := f.w.hurried(f.j, f.floor, f.Attempt, l); t.Before(f.floor.at) && t.Before(at) {
+		at = t
+	}
 	// What was due before the clock was set back is ready, and stays so.
 	was := slices.ContainsFunc(f.w.peaks, func(s step) bool {
 		return s.end > f.floor.begin && s.end < l.end && !s.now.Before(at)

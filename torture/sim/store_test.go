@@ -38,7 +38,7 @@ type trouble struct {
 
 // writes are the calls that commit.
 var writes = map[string]bool{
-	"enqueue": true, "exchange": true, "reclaim": true, "cancel": true, "hold": true, "release": true, "redrive": true,
+	"enqueue": true, "exchange": true, "reclaim": true, "cancel": true, "hold": true, "release": true, "redrive": true, "run now": true,
 	"purge dead": true, "purge finished": true, "put": true, "fire": true, "drop": true, "step": true, "tx": true,
 }
 
@@ -241,6 +241,17 @@ func (s *store) Redrive(ctx context.Context, now time.Time, sel storage.Selectio
 	err = s.call("redrive", func(begin int64) (err error) {
 		if out, err = s.Store.Redrive(ctx, now, sel, queue); err == nil {
 			s.w.redriven(s.l, begin, sel, queue, out)
+		}
+		return err
+	})
+	return out, err
+}
+
+func (s *store) RunNow(ctx context.Context, now time.Time, sel storage.Selection, first bool) (out storage.Step, err error) {
+	s.w.sample(s.l, now)
+	err = s.call("run now", func(begin int64) (err error) {
+		if out, err = s.Store.RunNow(ctx, now, sel, first); err == nil {
+			s.w.ranNow(s.l, begin, now, sel, first, out)
 		}
 		return err
 	})

@@ -59,6 +59,7 @@ type world struct {
 	pauses     map[string]pauseState
 	purgedTo   time.Time
 	stepsBack  []step
+	hurries    []hurry
 	powerCuts  []int  // the lives that ended so
 	peaks      []step // what the queue's clock had reached before it may have gone back
 	clock      watch
