@@ -98,6 +98,18 @@ var holdFaults = []fault{
 			}
 		}
 	})},
+	{"the ends of holds are not shifted", "hold_shifted", stepping(func(m *Memory, _ time.Time) func() {
+		for _, h := range m.holds {
+			h.began = time.Time{}
+		}
+		return nil
+	})},
+	{"dates of holds are shifted", "hold_shifted", stepping(func(m *Memory, _ time.Time) func() {
+		for _, h := range m.holds {
+			h.began = h.Since
+		}
+		return nil
+	})},
 	{"a hold is told of after it returned", "hold_told_first", func(in *instance) storage.Store {
 		h := sound(in)
 		h.notify = func(f func(storage.Event)) func() {

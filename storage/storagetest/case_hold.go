@@ -268,6 +268,37 @@ Until is when the hold is over; zero if it lasts until it is released.`, func(f 
 		w.took("when the hold is over, with the next", ids[1], held, f.add(newJob(lane(queue, "y")))[0])
 	}},
 
+	{"hold_shifted", `A hold whose For began after now is over that For after now, one with an Until stays, and none has begun later than now.`, func(f *fixture) {
+		f.timekeeper(f.s)
+		before := storage.HoldState{Lane: storage.Lane{Queue: "a"}, Reason: "a", Since: f.now, Until: f.now.Add(2 * month)}
+		f.hold(storage.Hold{Lane: before.Lane, Reason: "a", For: 2 * month})
+		f.later(month)
+		dated := storage.HoldState{Lane: storage.Lane{Queue: "b"}, Reason: "a", Until: f.now.Add(time.Hour)}
+		f.hold(storage.Hold{Lane: dated.Lane, Reason: "a", Until: dated.Until})
+		night := storage.HoldState{Lane: aPause.Lane, Reason: "night"}
+		f.hold(storage.Hold{Lane: night.Lane, Reason: "night", For: time.Hour})
+		f.later(time.Minute - month)
+		for range 2 {
+			f.stepClock(f.now)
+			dated.Since, night.Since, night.Until = f.now, f.now, f.now.Add(time.Hour)
+			f.holdsAre("shifted", before, dated, night)
+		}
+		id := f.add(newJob())[0]
+		f.later(time.Hour - time.Microsecond)
+		f.leases("a microsecond early")
+		f.later(time.Microsecond)
+		f.leases("that For later", id)
+	}},
+
+	{"hold_shift_notify", `A due time or an end of a hold that becomes earlier is an [Event] of Notify.`, func(f *fixture) {
+		f.timekeeper(f.s)
+		both := f.hearsBoth(f.db.Open())
+		f.later(month)
+		f.hold(storage.Hold{Lane: aPause.Lane, Reason: "night", For: time.Hour})
+		f.later(-month)
+		both("shifted", func(e storage.Event) bool { return e.Holds }, func() { f.stepClock(f.now) })
+	}},
+
 	{"hold_notify", `Holds is true if lanes may have been held or released.`, func(f *fixture) {
 		both := f.hearsBoth(f.db.Open())
 		holds := func(e storage.Event) bool { return e.Holds }

@@ -47,6 +47,11 @@ func (in *instance) StepClock(ctx context.Context, now time.Time, after int64) (
 			event = available(event, j)
 		}
 	}
+	for _, h := range m.holds {
+		if h.shift(now) {
+			event = &storage.Event{Holds: true}
+		}
+	}
 	m.mu.Unlock()
 	m.emit(in, now, event)
 	return next, nil

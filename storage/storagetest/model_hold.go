@@ -113,3 +113,16 @@ func (in *instance) Holds(ctx context.Context, now time.Time) ([]storage.HoldSta
 	})
 	return out, nil
 }
+
+// shift counts anew what was counted from a time after now. It reports whether h has
+// another end than before.
+func (h *held) shift(now time.Time) bool {
+	if h.Since.After(now) {
+		h.Since = now
+	}
+	if !h.began.After(now) {
+		return false
+	}
+	h.Until, h.began = now.Add(h.Until.Sub(h.began)), now
+	return true
+}

@@ -193,6 +193,7 @@ func (h *history) stepClock(t *rapid.T) {
 		h.wrote = h.now
 	}
 	h.compareMarks(t)
+	h.sameHolds(p)
 }
 
 // compareMarks compares what Clock returns. The model's is raised by each call
