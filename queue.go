@@ -104,7 +104,7 @@ type QueueOptions struct {
 	// is closed workers lease none of them: the jobs keep their due times and their
 	// order, and cost nothing. A job that was leased ahead and has not started goes
 	// back with nothing used up; a running job goes on. A change is noticed within
-	// about 10 ms. Workers ask the gate only while jobs may wait.
+	// about 10 ms. Workers ask the gate only while jobs of its queue or kind are due.
 	//
 	// A job starts only if the gates of its queue and its kind are open. A gate that
 	// panics counts as closed, and is asked again every 10 s. If nil, none.

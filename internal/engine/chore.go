@@ -36,6 +36,7 @@ type chores struct {
 	purge     *chore
 	unserved  *unserved
 	schedules *schedules
+	peek      *chore
 }
 
 // addChores makes the chores, in the order of their turns. The clock may have to
@@ -50,6 +51,7 @@ func (l *loop) addChores(now time.Time) {
 		l.newReadSchedules(now),
 		l.newFire(),
 		l.newShift(),
+		l.newPeek(),
 	}
 }
 

@@ -104,6 +104,7 @@ func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time
 		return
 	}
 	l.sources.leased(x, res.Leased, l.ready.pace.weighed(res.Leased) >= storage.LeaseBytes)
+	l.sources.due = !res.NextDue.IsZero() && !res.NextDue.After(x.clock)
 	if !res.NextDue.IsZero() {
 		l.sources.nextDue.sooner(res.NextDue, now, l.clock())
 	}

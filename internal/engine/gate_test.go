@@ -181,12 +181,14 @@ func TestGate_GivesBackSuspects(t *testing.T) {
 func TestGate_ClosesUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		s := r.handOver()
-		under, goOn := s.holdUp()
 		g := &latch{}
 		var n gauges
 		r.handle("k", n.counted(work(time.Millisecond)))
 		r.gate("k", g)
 		r.start()
+		r.enqueue("k", 1) // so that the gate is asked
+		pass(time.Second)
+		under, goOn := s.holdUp()
 		enqueued := r.enqueueHeldUp(under)
 		g.close("gone")
 		goOn()
@@ -204,8 +206,8 @@ func TestGate_ClosesUnderWay(t *testing.T) {
 		back()
 		pass(time.Second)
 		r.wantState(id, storage.Ready, storage.Counters{})
-		if n.total != 1 {
-			t.Errorf("%d were run, want 1", n.total)
+		if n.total != 2 {
+			t.Errorf("%d were run, want 2", n.total)
 		}
 		id = r.enqueue("k", 1)[0]
 		r.wantState(id, storage.Ready, storage.Counters{})
@@ -312,32 +314,77 @@ func TestGate_Panics(t *testing.T) {
 	})
 }
 
-// Nobody asks a gate before which no job waits, and never too often.
+// Nobody asks a gate before which no job waits, open or closed, and never too often.
 func TestGate_IsNotAskedForNothing(t *testing.T) {
+	for _, reason := range []string{"", "no"} {
+		bubble(t, func(t *testing.T, r *rig) {
+			r.store.alone = true
+			g := &latch{closed: reason}
+			r.handle("k", work(time.Millisecond))
+			r.handle("other", work(time.Millisecond))
+			r.gate("k", g)
+			r.start()
+			rest := func() {
+				t.Helper()
+				pass(time.Minute)
+				asked, calls := g.count(), r.store.count()
+				for range 60 {
+					g.close(reason) // as one does that wants to know whether somebody waits
+					pass(time.Minute)
+				}
+				if n, m := g.count()-asked, len(r.store.of("counts", calls)); n > 0 || m > 1 {
+					t.Errorf("a gate at rest was asked %d times in an hour, with %d looks", n, m)
+				}
+			}
+			rest()
+			r.enqueue("other", 1) // an event
+			rest()
+			late := r.add(storage.NewJob{Queue: "q", Kind: "k", DueAt: r.now().Add(5 * time.Hour)})[0]
+			r.enqueue("other", 1)
+			rest()
+			pass(4 * time.Hour)
+			if n := g.count(); n != 1 {
+				t.Errorf("asked %d times for a job that is due, want once", n)
+			}
+			g.close("")
+			pass(time.Second)
+			r.wantState(late, storage.Done, storage.Counters{Attempt: 1})
+			rest()
+		})
+	}
+}
+
+// Nor is a gate asked in a loop that says at once that it may have changed.
+func TestGate_IsNotAskedTooOften(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		g := &latch{}
+		g := &latch{closed: "no", eager: true}
 		r.handle("k", work(time.Millisecond))
 		r.gate("k", g)
 		r.start()
-		for range 10 {
-			g.close("")
-			pass(time.Minute)
-		}
-		if n := g.count(); n > 1 {
-			t.Errorf("an idle gate was asked %d times", n)
-		}
-		g.mu.Lock()
-		g.closed, g.eager = "no", true
-		g.mu.Unlock()
 		id := r.enqueue("k", 1)[0]
-		before := g.count()
 		pass(time.Second)
-		if n := g.count() - before; n < 10 || n > 500 {
-			t.Errorf("a gate that says at once that it has changed was asked %d times in a second", n)
+		if n := g.count(); n < 10 || n > 500 {
+			t.Errorf("asked %d times in a second", n)
 		}
 		g.mu.Lock()
 		g.closed, g.eager = "", false
 		g.mu.Unlock()
+		pass(time.Second)
+		r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+	})
+}
+
+// Jobs that were due before the start wait behind a gate too, whatever their state.
+func TestGate_DueBeforeTheStart(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		g := &latch{closed: "no"}
+		r.handle("k", work(time.Millisecond))
+		r.gate("k", g)
+		id := r.add(storage.NewJob{Queue: "q", Kind: "k", DueAt: r.now().Add(time.Minute)})[0]
+		pass(time.Hour)
+		r.start()
+		pass(time.Hour)
+		g.close("")
 		pass(time.Second)
 		r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
 	})

@@ -63,6 +63,7 @@ func (l *loop) run() {
 	go l.exchanges.run(l.runners.ctx)
 	go l.side.run(l.runners.ctx)
 	l.sources.wake()
+	l.sources.due = true
 	l.watch.lookAt = now.Add(lookAgain)
 	l.makeOffers()
 	l.cfg.Lanes.serve(l.cfg, 1)
@@ -123,13 +124,14 @@ func (l *loop) step(now time.Time) bool {
 	if l.sources.nextDue.reached(now, l.clock) {
 		l.chores.unserved.news(now)
 		l.sources.wake()
+		l.sources.due = true
 	}
 	if reached(l.mail.pollAt, now) {
 		l.chores.unserved.news(now)
 		l.sources.wake()
 		l.readSchedules(now)
 		l.runners.holds.Add(1) // perhaps
-		l.mail.pollAt = now.Add(pollEvery)
+		l.mail.pollAt, l.sources.due = now.Add(pollEvery), true
 	}
 	if reached(l.leases.loseAt, now) {
 		l.loseUnsafe(now)

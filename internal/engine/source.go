@@ -17,6 +17,8 @@ type source struct {
 	// mayHaveWork: the last lease got all it asked for, or an event said that
 	// there may be more, so the source is to be asked again.
 	mayHaveWork bool
+	peeking     bool          // the counts are being looked at, and it was not woken since
+	waits       bool          // jobs that are due were seen, and the gates not asked since
 	offer       storage.Offer // nil: its jobs are not handed over
 	capacity    int           // announced to offer; guarded by the mailbox
 }
@@ -28,6 +30,7 @@ type sources struct {
 	gates   *gates
 	turn    int      // the index of the source that is asked next
 	nextDue wallTime // a scheduled job is due, of any source
+	due     bool     // jobs that are scheduled may be due
 	leasing bool     // the exchange under way leases
 	// offering: offers were made and have not been withdrawn.
 	offering bool
@@ -48,7 +51,7 @@ func (s *sources) of(job *storage.Leased) *source {
 // wake notes that every source may have work.
 func (s *sources) wake() {
 	for _, o := range s.all {
-		o.mayHaveWork = true
+		o.mayHaveWork, o.peeking = true, false
 	}
 }
 
@@ -62,7 +65,7 @@ func (l *loop) pick(now time.Time, all bool) (from []*source) {
 	for i := range l.sources.all {
 		s := l.sources.all[(l.sources.turn+i)%len(l.sources.all)]
 		if s.mayHaveWork && s.left() > 0 {
-			l.sources.gates.open(s) // which asks them
+			l.askGates(s, now)
 		}
 		if (s.mayHaveWork || all) && reached(s.nextAt(now, want), now) {
 			from = append(from, s)

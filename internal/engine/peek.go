@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// known reports whether what the gates of s have said holds, up to the first that is
+// closed.
+func (gs *gates) known(s *source) bool {
+	for _, b := range s.bounds {
+		switch {
+		case b.gate == nil:
+		case !b.gate.holds():
+			return false
+		case !b.gate.open:
+			return true
+		}
+	}
+	return true
+}
+
+// askGates asks the gates of a source that may have work, if there is need. An event
+// may be about other jobs, and behind a closed gate no exchange would find that out:
+// the gate would be asked, and send its requests, for ever. So the counts of jobs
+// are looked at before.
+func (l *loop) askGates(s *source, now time.Time) {
+	switch {
+	case l.sources.gates.known(s):
+	case s.waits:
+		s.waits = false
+		l.sources.gates.open(s)
+	case !s.peeking:
+		l.chores.peek.due = onMono(now)
+	}
+}
+
+// newPeek makes the chore that looks whether jobs wait before gates.
+func (l *loop) newPeek() *chore {
+	c := &chore{}
+	c.prepare = func(now time.Time) task {
+		c.pause = now.Add(askEvery)
+		for _, s := range l.sources.all {
+			s.peeking = s.mayHaveWork && !l.sources.gates.known(s)
+		}
+		return func(ctx context.Context) (func(time.Time), error) {
+			counts, err := l.cfg.Store.Counts(ctx)
+			return func(time.Time) { l.sources.peeked(counts) }, err
+		}
+	}
+	l.chores.peek = c
+	return c
+}
+
+// peeked takes counts. A source that was woken after these were asked for is left
+// as it is.
+func (s *sources) peeked(counts []storage.Count) {
+	for i := range counts {
+		c := &counts[i]
+		o := s.lanes[storage.Lane{Queue: c.Queue, Kind: c.Kind}]
+		if o != nil && o.peeking && (c.State == storage.Ready || c.State == storage.Scheduled && s.due) {
+			o.waits = true
+		}
+	}
+	for _, o := range s.all {
+		if o.peeking {
+			o.peeking, o.mayHaveWork = false, o.waits
+		}
+	}
+}
