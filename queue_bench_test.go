@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/errandq/errand"
 )
@@ -102,4 +103,50 @@ func BenchmarkEnqueue(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+}
+
+// BenchmarkRunNow has a job that is due in an hour start in another queue on the
+// same file, which stands for another process.
+func BenchmarkRunNow(b *testing.B) {
+	path, ctx := filepath.Join(b.TempDir(), "jobs.db"), context.Background()
+	open := func() *errand.Queue {
+		q, err := errand.Open(ctx, path, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = q.Close() })
+		return q
+	}
+	here, there := open(), open()
+	started, ended := make(chan time.Time, 1), make(chan error, 1)
+	w := errand.NewWorker(there, nil)
+	errand.Handle(w, func(context.Context, *errand.Job[ping]) error {
+		started <- time.Now()
+		return nil
+	})
+	ctx, stop := context.WithCancel(ctx)
+	go func() { ended <- w.Run(ctx) }()
+	var longest time.Duration
+	run := func(o *errand.JobOptions) time.Duration {
+		e, err := here.Enqueue(ctx, ping{}, o)
+		if err != nil {
+			b.Fatal(err)
+		}
+		began := time.Now()
+		if o != nil {
+			if r, err := here.RunNow(ctx, errand.JobFilter{IDs: []errand.ID{e.ID}}, nil); err != nil || r.Ready != 1 {
+				b.Fatal(r, err)
+			}
+		}
+		return (<-started).Sub(began)
+	}
+	run(nil) // until the worker is there
+	for b.Loop() {
+		longest = max(longest, run(&errand.JobOptions{Delay: time.Hour}))
+	}
+	b.ReportMetric(float64(longest.Microseconds())/1000, "ms-longest-start")
+	stop()
+	if err := <-ended; err != nil {
+		b.Error(err)
+	}
 }
