@@ -103,8 +103,8 @@ type Leased struct {
 	Policy    []byte
 	Headers   []byte
 	Args      []byte
-	// Previous is the token of the job's last lease before this one; zero for its
-	// first.
+	// Previous is the token of the job's last lease before this one, also if that
+	// was returned; zero for its first.
 	Previous int64
 }
 
@@ -129,7 +129,8 @@ type Finish struct {
 	// evidence from the first OutcomeUnavailable of its lane on; it need not be known
 	// before.
 	Spent *Finish
-	// Since is the token of the job's previous attempt. If zero, there is no evidence.
+	// Since is the token of the job's previous attempt, or of a later lease that was
+	// returned. If zero, there is no evidence.
 	Since int64
 }
 

@@ -44,6 +44,13 @@ func (g *gauges) counted(run handle) handle {
 	}
 }
 
+// begun returns how many jobs have begun.
+func (g *gauges) begun() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.total
+}
+
 // running returns how many jobs of a queue or kind run, and how many did at most.
 func (g *gauges) running(name string) (now, most int) {
 	g.mu.Lock()

@@ -86,12 +86,13 @@ func (l *loop) pay(a *attempt, now time.Time) bool {
 }
 
 // settle pays in what the end of an attempt is worth. An attempt that neither
-// succeeded nor failed gets its tokens back.
+// succeeded nor failed gets its tokens back, as does one that could not reach the
+// other side: whether it costs a retry is not known yet.
 func (a *attempt) settle() {
-	switch a.verdict.kind {
-	case verdictDone:
+	switch v := &a.verdict; {
+	case v.kind == verdictDone:
 		a.budget.bucket.Succeeded(a.cost)
-	case verdictFailed, verdictDecode:
+	case v.kind == verdictDecode, v.kind == verdictFailed && v.class != policy.Unavailable:
 	default:
 		a.budget.bucket.Return(a.cost)
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// askEvery is how often a gate is asked at most because its channel is closed,
-	// as a gate might return one that is closed already.
+	// askEvery is for how long what a gate says holds at least, also if its channel
+	// is closed, as a gate might return one that is closed already.
 	askEvery = 10 * time.Millisecond
 	// askBroken is how long a gate that panics is left alone.
 	askBroken = 10 * time.Second
@@ -31,7 +31,7 @@ type gate struct {
 	Gate
 	of []storage.Lane // the queues and kinds: of each one name is empty
 
-	asked   bool            // what it said last holds, unless changed is closed
+	at      time.Time       // when it was asked last; zero: not since it may have changed
 	changed <-chan struct{} // nil: what it said holds for good
 	open    bool            // true before it is asked
 	closed  ClosedGate      // unless open
@@ -53,7 +53,7 @@ type gates struct {
 	all  []*gate
 	wake func()        // has the loop look again
 	done chan struct{} // closed at the end of the loop
-	// watchers wait for the channels of gates, one for each gate at most.
+	// watchers wait for the channels of gates, each for that of one answer.
 	watchers sync.WaitGroup
 }
 
@@ -99,17 +99,19 @@ func (g *gate) lets() bool { return g == nil || g.holds() && g.open }
 func (g *gate) holds() bool {
 	select {
 	case <-g.changed:
-		g.asked = false
+		if time.Since(g.at) >= askEvery {
+			g.at = time.Time{}
+		}
 	default:
 	}
-	return g.asked
+	return !g.at.IsZero()
 }
 
 // ask asks the gate.
 func (gs *gates) ask(g *gate) {
 	was := g.open
 	open, reason, changed, fault := g.state()
-	g.asked, g.open, g.changed = true, open, changed
+	g.at, g.open, g.changed = time.Now(), open, changed
 	if fault != nil && !g.broken {
 		g.broken = true
 		gs.cfg.Logger.Error("errand: the gate panics, and counts as closed", append(g.attrs(), "panic", fault)...)

@@ -3,6 +3,8 @@ package engine_test
 import (
 	"context"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,11 +72,20 @@ func TestHold_LeasedAhead(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.cfg.Store = slowAnswers{r.store}
 				r.cfg.Concurrency = 1 // so that the order is that of the starts
-				var started []storage.ID
+				var mu sync.Mutex
+				var all []storage.ID
+				started := func() []storage.ID {
+					mu.Lock()
+					defer mu.Unlock()
+					return slices.Clone(all)
+				}
 				hold := make(chan struct{})
 				r.handle("k", func(_ context.Context, job *storage.Leased) error {
-					started = append(started, job.ID)
-					if len(started) == 300 { // the first leases were few
+					mu.Lock()
+					all = append(all, job.ID)
+					n := len(all)
+					mu.Unlock()
+					if n == 300 { // the first leases were few
 						<-hold
 					}
 					time.Sleep(time.Millisecond)
@@ -82,7 +93,7 @@ func TestHold_LeasedAhead(t *testing.T) {
 				})
 				ids := r.enqueue("k", 1200)
 				r.start()
-				for len(started) < 300 {
+				for len(started()) < 300 {
 					pass(time.Millisecond)
 				}
 				ahead := -1 // one runs
@@ -97,8 +108,8 @@ func TestHold_LeasedAhead(t *testing.T) {
 				r.hold(h)
 				close(hold)
 				pass(time.Minute)
-				if len(started) != 300 {
-					t.Errorf("%d jobs were started after Hold had returned", len(started)-300)
+				if n := len(started()); n != 300 {
+					t.Errorf("%d jobs were started after Hold had returned", n-300)
 				}
 				for i, id := range ids {
 					if i < 300 {
@@ -111,8 +122,8 @@ func TestHold_LeasedAhead(t *testing.T) {
 					r.release(h)
 				}
 				pass(2 * time.Hour)
-				if !slices.Equal(started, ids) {
-					t.Errorf("%d jobs were started, not in their order", len(started))
+				if got := started(); !slices.Equal(got, ids) {
+					t.Errorf("%d jobs were started, not in their order", len(got))
 				}
 			})
 		})
@@ -194,9 +205,9 @@ func TestHold_HandedOver(t *testing.T) {
 func TestHold_CannotBeRead(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
-		fails := true
+		var works atomic.Bool
 		r.store.failing(func(op string) error {
-			if op == "holds" && fails {
+			if op == "holds" && !works.Load() {
 				return storage.ErrBusy
 			}
 			return nil
@@ -208,7 +219,7 @@ func TestHold_CannotBeRead(t *testing.T) {
 		if s := r.job(id).State; s == storage.Done {
 			t.Errorf("the job is %s while holds are not known", s)
 		}
-		fails = false
+		works.Store(true)
 		pass(time.Minute)
 		if s := r.job(id).State; s != storage.Done {
 			t.Errorf("the job is %s", s)

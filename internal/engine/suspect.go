@@ -88,8 +88,9 @@ func (l *loop) startSuspects(now time.Time) {
 
 // cutOff reports whether an attempt of a suspect may have been interrupted, as by a
 // death in company. The counters of a job are all that every process knows. They
-// leave the question open for a job that was redriven, and for one whose earlier
-// crashes were forgotten after a failure: such a suspect runs alone too.
+// leave the question open for a job that was redriven, for one whose earlier
+// crashes were forgotten after a failure, and for one that could not reach the other
+// side: such a suspect runs alone too.
 func cutOff(job *storage.Leased) bool {
 	return job.Attempt-1 > job.Retry+job.Crashes+job.Snoozes
 }

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,9 +18,9 @@ func TestUnavailable_CostsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.store.alone = true
 		back := time.Now().Add(14 * 24 * time.Hour)
-		attempts := 0
+		var count atomic.Int32
 		r.handle("k", func(context.Context, *storage.Leased) error {
-			attempts++
+			count.Add(1)
 			if time.Now().Before(back) {
 				return errUnreached
 			}
@@ -28,6 +29,7 @@ func TestUnavailable_CostsNothing(t *testing.T) {
 		id := r.enqueue("k", 1)[0]
 		r.start()
 		pass(time.Until(back) - time.Second)
+		attempts := int(count.Load())
 		rec := r.wantState(id, storage.Scheduled, storage.Counters{Attempt: attempts})
 		if len(rec.History) > 0 || rec.Error != "no route to host" {
 			t.Errorf("the job has the history %v and the error %q; want none, and the reason", rec.History, rec.Error)
@@ -36,7 +38,7 @@ func TestUnavailable_CostsNothing(t *testing.T) {
 			t.Errorf("%d attempts, want %d to %d", attempts, least, most)
 		}
 		pass(5*time.Minute + time.Second)
-		r.wantState(id, storage.Done, storage.Counters{Attempt: attempts})
+		r.wantState(id, storage.Done, storage.Counters{Attempt: int(count.Load())})
 	})
 }
 
@@ -44,35 +46,55 @@ func TestUnavailable_CostsNothing(t *testing.T) {
 // together wait together. A success begins anew.
 func TestUnavailable_Waits(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		begun := time.Now()
-		var at []time.Duration
-		reached := false
-		r.handle("k", func(context.Context, *storage.Leased) error {
-			if reached {
+		var s starts
+		var reached atomic.Bool
+		r.handle("k", func(ctx context.Context, job *storage.Leased) error {
+			if reached.Load() {
 				return nil
 			}
-			at = append(at, time.Since(begun))
-			return errUnreached
+			return errors.Join(s.run(ctx, job), errUnreached)
 		})
+		begun := time.Now()
 		r.enqueue("k", 1)
 		r.start()
 		pass(time.Minute)
-		want := []time.Duration{0, 1, 3, 7, 15, 31}
-		if len(at) != len(want) {
-			t.Fatalf("attempts after %v, want %v seconds", at, want)
-		}
-		for i, s := range want {
-			if at[i] < s*time.Second || at[i] > s*time.Second+100*time.Millisecond {
-				t.Errorf("attempts after %v, want %v seconds", at, want)
+		for i, after := range []time.Duration{0, 1, 3, 7, 15, 31} {
+			if s.n() != 6 || s.within(begun.Add(after*time.Second), 100*time.Millisecond) != 1 {
+				t.Fatalf("attempt %d of %d is not after %d s: %v", i+1, s.n(), after, s.at)
 			}
 		}
-		reached = true
+		reached.Store(true)
 		pass(time.Minute)
-		reached, at, begun = false, nil, time.Now()
+		reached.Store(false)
+		begun = time.Now()
 		r.enqueue("k", 3)
 		pass(1500 * time.Millisecond)
-		if len(at) != 6 {
-			t.Errorf("3 jobs had %d attempts in 1.5 s, want two each: %v", len(at), at)
+		if n := s.within(begun, time.Minute); n != 6 {
+			t.Errorf("3 jobs had %d attempts in 1.5 s, want two each", n)
+		}
+	})
+}
+
+// Nor does it cost anything of the budget for retries.
+func TestUnavailable_Budget(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		b := single(0.001)
+		failed := false
+		r.cfg.Handlers["k"] = engine.Handler{Budget: b, Run: func(context.Context, *storage.Leased) error {
+			if failed {
+				return errUnreached
+			}
+			failed = true
+			return errOops
+		}}
+		id := r.enqueue("k", 1)[0]
+		r.start()
+		pass(time.Hour)
+		if tokens, deferred := b.State(time.Now()); tokens < 5 || deferred > 0 {
+			t.Errorf("%v tokens are left of 5, and %d retries were put off", tokens, deferred)
+		}
+		if rec := r.job(id); rec.Retry != 1 || rec.Attempt < 12 {
+			t.Errorf("the job is %+v", rec.Counters)
 		}
 	})
 }
@@ -81,16 +103,15 @@ func TestUnavailable_Waits(t *testing.T) {
 // of the lane are reached.
 func TestUnavailable_EvidenceOfOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		gone := map[storage.ID]bool{}
+		var id storage.ID
 		r.handle("k", func(_ context.Context, job *storage.Leased) error {
-			if gone[job.ID] {
+			if job.ID == id {
 				return errUnreached
 			}
 			return nil
 		})
 		r.enqueue("k", 1) // a success before the first attempt is none that counts
-		id := r.enqueue("k", 1)[0]
-		gone[id] = true
+		id = r.enqueue("k", 1)[0]
 		r.start()
 		pass(100 * time.Millisecond)
 		r.wantState(id, storage.Scheduled, storage.Counters{Attempt: 1})

@@ -218,6 +218,11 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, step *storage.S
 		return nil
 	}
 	step.N++
+	if t.watches(was.Lane) { // the lane that it goes to may not be watched
+		if _, err := t.exec(sqlDeleteError, was.ID); err != nil {
+			return err
+		}
+	}
 	_, err = t.leave(&was, &departure{state: ready, inEffect: inEffect})
 	return err
 }

@@ -71,10 +71,11 @@ func (t *tx) success(lane int64) (token int64, err error) {
 	return token, err
 }
 
-// watches reports whether successes of a lane are noted, or may be.
+// watches reports whether successes of a lane are noted, or may be: transactions of
+// the application do not bring the cache up to date.
 func (t *tx) watches(lane int64) bool {
 	_, ok := t.successes[lane]
-	return ok || t.stmts == nil || t.store.cache.watches(lane)
+	return ok || t.stmts == nil || t.store.cache.watches(lane) || t.store.cache.stale(t.was.gen)
 }
 
 // succeeded notes that an attempt has ended well.

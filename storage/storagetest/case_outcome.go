@@ -338,7 +338,7 @@ OutcomeReturned leaves it out.`, func(f *fixture) {
 		f.is(storage.Dead, l.ID)
 	}},
 
-	{"outcome_unavailable", `Previous is the token of the job's last lease before this one; zero for its first.
+	{"outcome_unavailable", `Previous is the token of the job's last lease before this one, also if that was returned; zero for its first.
 Spent takes the place of an OutcomeUnavailable, but for its Lease, if it is not nil and an attempt of the job's lane has ended with OutcomeDone under a lease later than Since.
 Without such evidence Failure is left out of the history, and Error is the last error of the job until its next lease.
 A success counts as evidence from the first OutcomeUnavailable of its lane on; it need not be known before.
