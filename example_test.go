@@ -266,7 +266,6 @@ func ExampleQueue_Cancel() {
 	errand.Handle(w, func(ctx context.Context, job *errand.Job[SendEmail]) error {
 		started <- job.ID
 		<-ctx.Done()
-		fmt.Println("handler:", context.Cause(ctx))
 		return context.Cause(ctx)
 	})
 	go func() {
@@ -275,12 +274,12 @@ func ExampleQueue_Cancel() {
 	}()
 	running := must(q.Enqueue(ctx, SendEmail{}, nil))
 	check(w.Run(ctx))
-	fmt.Println("in the end:", must(q.Job(ctx, running.ID)).State)
+	j := must(q.Job(ctx, running.ID))
+	fmt.Printf("in the end: %s: %s\n", j.State, j.Error)
 	// Output:
 	// waiting: cancelled
 	// running: running
-	// handler: errand: job cancelled
-	// in the end: cancelled
+	// in the end: cancelled: errand: job cancelled
 }
 
 func ExampleQueue_Pause() {
