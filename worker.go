@@ -75,6 +75,7 @@ type HandlerOptions struct {
 	// Rules decide which errors of the handler are retried. An error of class
 	// [policy.Permanent] makes the job dead at once. After one of class
 	// [policy.Throttled] the policy for throttling holds, if the document has one.
+	// One of class [policy.Unavailable] is as the verdict [Unavailable].
 	// A verdict of this package goes before the rules. If nil, those of the queue.
 	Rules policy.Rules
 	// Budget is the retry budget of the kind. A retry takes tokens when it is about
