@@ -316,8 +316,8 @@ func RetryAfter(d time.Duration, err error) error {
 //
 // What costs nothing has no entry in the history, and its error is the job's last
 // error until its next attempt. The job runs again after a wait that its queue and
-// kind share in this process: 1 s, which doubles up to 5 min until a job of them is
-// done. err says why; it may be nil.
+// kind share in this process: 1 s, which doubles up to 5 min. Once a job of them is
+// done the next wait is 1 s again. err says why; it may be nil.
 //
 // An error of class [policy.Unavailable] has the same effect.
 func Unavailable(err error) error { return &engine.UnavailableError{Err: err} }

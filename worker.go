@@ -131,8 +131,8 @@ func NewWorker(q *Queue, o *WorkerOptions) *Worker {
 // kinds without a handler are left alone for others.
 //
 // If fn returns nil, the job is done. If it returns an error, the job is retried
-// by its policy. [Permanent], [RetryAfter], [Snooze] and [Cancel] are more exact
-// verdicts, and may be wrapped. A panic and [runtime.Goexit] count as errors. ctx
+// by its policy. [Permanent], [RetryAfter], [Unavailable], [Snooze] and [Cancel] are
+// more exact verdicts, and may be wrapped. A panic and [runtime.Goexit] count as errors. ctx
 // ends when the attempt must end; [context.Cause] returns why. A job may be run
 // more than once: see the package documentation.
 //
