@@ -5,7 +5,7 @@
 // application that is told what it waits for, by a modem or a network manager,
 // needs only an [errand.Switch]. The gates of this package find out by themselves:
 //
-//	HTTP            a server gives the answer that only it gives
+//	HTTP            a server returns the answer that only it knows
 //	Dial            a TCP port accepts connections
 //	DiskFree        a file system has enough free space
 //	ClockPlausible  the wall clock can be right

@@ -23,7 +23,7 @@
 //
 // Delays and phases are those of SNS; what an error means is not. By the default rules
 // ([Device]) an expired token, a captive portal and a network that is away cost no work:
-// such errors are [Unavailable]. SNS gives up on most of them ([BySNSStatus]).
+// such errors are [Unavailable]. SNS retries few of them ([BySNSStatus]).
 package policy
 
 import "time"

@@ -203,7 +203,7 @@ func (gs *gates) open(s *source) bool {
 	return true
 }
 
-// heedGates gives back jobs behind gates that have closed since they were
+// heedGates returns to the store the jobs behind gates that have closed since they were
 // leased, unless they have started. They lose nothing, not even their place.
 func (l *loop) heedGates() {
 	shut := slices.ContainsFunc(l.sources.gates.all, func(g *gate) bool { return !g.lets() })

@@ -81,10 +81,13 @@ func (c *checkpointer) often() int {
 // as long as a statement, so that is done only after enough statements: each changes
 // some pages, most of which others have changed too.
 func (c *checkpointer) runIfDue() {
-	if c.db.wrote >= c.often()/8 {
+	if c.due() {
 		c.run(c.often())
 	}
 }
+
+// due reports whether the log may be long enough.
+func (c *checkpointer) due() bool { return c.db.wrote >= c.often()/8 }
 
 // run does a checkpoint if at least so many pages are not moved yet.
 func (c *checkpointer) run(pages int) {

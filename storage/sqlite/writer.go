@@ -173,7 +173,7 @@ func (s *Store) direct(ctx context.Context, r *request) (done bool, err error) {
 		r.state.Store(waiting)
 		return false, nil
 	}
-	if w.stmts.wrote >= w.log.often()/8 {
+	if w.log.due() {
 		s.queue.tell()
 	}
 	return true, err
