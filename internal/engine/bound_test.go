@@ -109,8 +109,8 @@ func TestBound_IsNeverExceeded(t *testing.T) {
 					pass(time.Duration(random.IntN(60)) * time.Millisecond)
 				}
 				pass(time.Minute)
-				if g.total != rounds*each {
-					t.Errorf("%d of %d jobs were run", g.total, rounds*each)
+				if g.begun() != rounds*each {
+					t.Errorf("%d of %d jobs were run", g.begun(), rounds*each)
 				}
 				for name, want := range map[string]int{"q": 4, "p": 3, "a": 2, "b": 5} {
 					if _, most := g.running(name); most != want {
@@ -153,7 +153,7 @@ func TestBound_AlarmsBesideLongJobs(t *testing.T) {
 			if took > 6*time.Millisecond {
 				t.Errorf("an alarm waited for %v", took)
 			}
-			if n := g.total - 2; n != 2000 {
+			if n := g.begun() - 2; n != 2000 {
 				t.Errorf("%d of 2000 jobs were run beside the downloads", n)
 			}
 			if n, most := g.running("download"); n != 2 || most != 2 || r.running() != 2 {
@@ -182,8 +182,8 @@ func TestBound_OthersAreLeasedAhead(t *testing.T) {
 		r.enqueue("short", 8000)
 		r.start()
 		pass(3 * time.Second) // 2 runners for up to 1,000 jobs a second each
-		if g.total < 5400 {
-			t.Errorf("%d short jobs were run in 3 s beside long ones, want about 6000", g.total)
+		if g.begun() < 5400 {
+			t.Errorf("%d short jobs were run in 3 s beside long ones, want about 6000", g.begun())
 		}
 	})
 }
@@ -201,8 +201,8 @@ func TestBound_OneExchangeForEach(t *testing.T) {
 		r.start()
 		calls := r.store.count()
 		pass(51 * time.Second)
-		if _, most := g.running("k"); g.total != 50 || most != 1 {
-			t.Errorf("%d of 50 were run, %d at a time", g.total, most)
+		if _, most := g.running("k"); g.begun() != 50 || most != 1 {
+			t.Errorf("%d of 50 were run, %d at a time", g.begun(), most)
 		}
 		if n := len(r.store.of("exchange", calls)); n > 52 {
 			t.Errorf("%d exchanges for 50 jobs", n)
@@ -242,8 +242,8 @@ func TestBound_CountsUntilTheEnd(t *testing.T) {
 		if len(r.logs.with("lease lost")) == 0 {
 			t.Fatal("no lease was lost")
 		}
-		if n, most := g.running("k"); n != 2 || most != 2 || g.total != 2 {
-			t.Errorf("%d run, at most %d did, %d began: want 2", n, most, g.total)
+		if n, most := g.running("k"); n != 2 || most != 2 || g.begun() != 2 {
+			t.Errorf("%d run, at most %d did, %d began: want 2", n, most, g.begun())
 		}
 		close(goOn)
 		pass(time.Second)

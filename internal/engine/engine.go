@@ -49,7 +49,6 @@ type Config struct {
 	Logger *slog.Logger
 
 	marker storage.Marker // Store, if it is one
-	closed *closedGates
 }
 
 // alone reports whether no other process works on the store.
@@ -118,7 +117,6 @@ func New(cfg Config) *Engine {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	cfg.closed = &closedGates{all: map[*gate]ClosedGate{}}
 	cfg.marker, _ = cfg.Store.(storage.Marker)
 	if cfg.marker == nil {
 		cfg.marker = unmarked{}

@@ -2,10 +2,8 @@ package engine
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -34,17 +32,7 @@ type gate struct {
 	at      time.Time       // when it was asked last; zero: not since it may have changed
 	changed <-chan struct{} // nil: what it said holds for good
 	open    bool            // true before it is asked
-	closed  ClosedGate      // unless open
 	broken  bool            // that it panics was logged
-}
-
-// ClosedGate is a gate that was closed when a worker asked last.
-type ClosedGate struct {
-	// Lanes are the queues and kinds that the gate is for. One with an empty Kind
-	// is a whole queue, one with an empty Queue is a kind in all queues.
-	Lanes  []storage.Lane
-	Reason string
-	Since  time.Time // on the Config's clock
 }
 
 // gates are those of an engine.
@@ -55,24 +43,6 @@ type gates struct {
 	done chan struct{} // closed at the end of the loop
 	// watchers wait for the channels of gates, each for that of one answer.
 	watchers sync.WaitGroup
-}
-
-// closedGates are the closed ones, for other goroutines than the loop.
-type closedGates struct {
-	mu  sync.Mutex
-	all map[*gate]ClosedGate
-}
-
-// Closed returns the gates behind which the jobs of queues and kinds wait, in the
-// order of their queues, then kinds. It is safe for concurrent use.
-func (e *Engine) Closed() []ClosedGate {
-	e.cfg.closed.mu.Lock()
-	defer e.cfg.closed.mu.Unlock()
-	return slices.SortedFunc(maps.Values(e.cfg.closed.all), func(a, b ClosedGate) int {
-		return slices.CompareFunc(a.Lanes, b.Lanes, func(l, m storage.Lane) int {
-			return strings.Compare(m.Queue+"\x00"+m.Kind, l.Queue+"\x00"+l.Kind) // kinds last
-		})
-	})
 }
 
 // gate returns the gate of a queue or a kind, or nil.
@@ -124,20 +94,6 @@ func (gs *gates) ask(g *gate) {
 		gs.cfg.Logger.Info("errand: gate is open", g.attrs()...)
 	case !open && was:
 		gs.cfg.Logger.Info("errand: gate is closed", append(g.attrs(), "reason", reason)...)
-		g.closed = ClosedGate{Lanes: g.of, Since: gs.cfg.Clock.Now()}
-	}
-	g.closed.Reason = reason
-	gs.cfg.closed.set(g)
-}
-
-// set shows g to others as it is now.
-func (c *closedGates) set(g *gate) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if g.open {
-		delete(c.all, g)
-	} else {
-		c.all[g] = g.closed
 	}
 }
 
