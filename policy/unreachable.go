@@ -20,9 +20,10 @@ import (
 //     handshake that failed or timed out
 //
 // ByConnect does not know the end of a context that was cancelled. Nor does it know
-// errors that come later too, such as a reset in a handshake, or the end of the time
-// for a whole request while its connection is being made: limit the time for
-// connecting by itself, as [net.Dialer] can.
+// errors that come later too, such as a reset in a handshake. The end of the time for a
+// whole request while its connection is being made is known only if the request was
+// sent by a client of package policyhttp. For others limit the time for connecting by
+// itself, as [net.Dialer] can.
 func ByConnect(err error) (Class, bool) {
 	if errors.Is(err, context.Canceled) {
 		return 0, false
@@ -30,11 +31,12 @@ func ByConnect(err error) (Class, bool) {
 	return Unavailable, isAny(err, networkErrors) || isAny(err, hostErrors) || contains(err, isConnect)
 }
 
-// tlsErrors begin the texts of errors of TLS. Their types would tell them as well,
-// but importing crypto/tls and net/http makes every program that uses a queue larger
-// by 1 to 2 MB, and many of these errors have no type of their own.
-var tlsErrors = []string{
+// connectTexts begin the texts of errors of TLS and of package policyhttp. Their types
+// would tell those of TLS as well, but importing crypto/tls and net/http makes every
+// program that uses a queue larger by 1 to 2 MB, and many have no type of their own.
+var connectTexts = []string{
 	"tls: ", "x509: ", "net/http: TLS handshake timeout", "http: server gave HTTP response to HTTPS client",
+	"policyhttp: not connected in time",
 }
 
 // isConnect reports whether err, without what it wraps, is about a connection that
@@ -50,7 +52,7 @@ func isConnect(err error) bool {
 		}
 		return e.Op == "dial"
 	}
-	return slices.ContainsFunc(tlsErrors, func(begin string) bool { return strings.HasPrefix(err.Error(), begin) })
+	return slices.ContainsFunc(connectTexts, func(begin string) bool { return strings.HasPrefix(err.Error(), begin) })
 }
 
 // IsLocal reports whether err says that this machine has no network, rather than that

@@ -62,6 +62,6 @@ func deliverer(client *http.Client, target func() string) func(context.Context, 
 // connection for each concurrent attempt.
 func newClient(concurrency int) *http.Client {
 	client := policyhttp.NewClient()
-	client.Transport.(*http.Transport).MaxIdleConnsPerHost = concurrency
+	client.Transport.(*policyhttp.Transport).MaxIdleConnsPerHost = concurrency
 	return client
 }

@@ -172,15 +172,22 @@ func (a *attempt) judge(err error) verdict {
 
 // classify returns the class of an error by the rules. An error is neither
 // Permanent nor Unavailable, whatever the rules say, if the handler asks for a retry
-// or if the error comes from the end of the attempt's own context.
+// or if the error comes from the end of the attempt's own context. But an error that
+// says itself that it is Unavailable is believed then: who made it knows what the time
+// was spent on.
 func (a *attempt) classify(err error) policy.Class {
 	class := a.cfg.rulesOf(a.job).Classify(err)
 	if class != policy.Permanent && class != policy.Unavailable {
 		return class
 	}
 	var asked *RetryAfterError
-	if errors.As(err, &asked) || a.ctx.Err() != nil && errors.Is(err, a.ctx.Err()) {
+	if errors.As(err, &asked) {
 		return policy.Retryable
+	}
+	if own := a.ctx.Err(); own != nil && errors.Is(err, own) {
+		if said, ok := policy.ByMark(err); !ok || said != policy.Unavailable || class != said {
+			return policy.Retryable
+		}
 	}
 	return class
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"reflect"
 	"testing"
 	"time"
@@ -137,6 +138,12 @@ func TestJudge_Classes(t *testing.T) {
 		{timeout, context.DeadlineExceeded, verdict{kind: verdictFailed}},
 		{timeout, errors.Join(statusCode(499), context.DeadlineExceeded), verdict{kind: verdictFailed}},
 		{timeout, statusCode(400), verdict{kind: verdictFailed, class: policy.Permanent}},
+		{timeout, policy.Mark(context.DeadlineExceeded, policy.Permanent), verdict{kind: verdictFailed}},
+		{timeout, &net.OpError{Op: "dial", Err: context.DeadlineExceeded}, verdict{kind: verdictFailed}},
+		// It knows that there was no connection.
+		{timeout, policy.Mark(context.DeadlineExceeded, policy.Unavailable), verdict{kind: verdictFailed, class: policy.Unavailable}},
+		{timeout, &RetryAfterError{time.Second, policy.Mark(context.DeadlineExceeded, policy.Unavailable)},
+			verdict{kind: verdictFailed, after: time.Second}},
 		// A stop is nobody's failure.
 		{stopping, statusCode(400), verdict{kind: verdictInterrupted}},
 		{stopping, &PermanentError{}, verdict{kind: verdictFailed, class: policy.Permanent}},

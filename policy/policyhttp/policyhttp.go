@@ -26,7 +26,7 @@ import (
 const maxRedirects = 10
 
 // NewClient returns a client for handlers. It differs from the zero [http.Client] in
-// three points:
+// four points:
 //
 //   - Redirects are followed as [CheckRedirect] says. The zero client follows the
 //     redirect of a captive portal to its login page, whose status 200 looks as if
@@ -37,17 +37,19 @@ const maxRedirects = 10
 //     directions, since uploads over slow networks do: limit them by the Timeout of
 //     the handler. A connection of HTTP/2 that has been silent for 30 s is tested,
 //     since a device that has changed its network would go on using a dead one.
+//   - A request whose time is over before it has a connection has an error of class
+//     Unavailable, see [Transport].
 //   - Up to 16 idle connections to a host are kept, one for each handler of a worker
 //     by default; the zero client keeps 2.
 //
 // An HTTP proxy that refuses to connect causes the error that [Error] returns for its
-// answer. The Transport is an [*http.Transport]; it and the other fields can be changed
+// answer. The Transport is a [*Transport]; it and the other fields can be changed
 // before the client is used. With a Transport of your own only the first point remains.
 func NewClient() *http.Client {
 	dialer := &net.Dialer{Timeout: 10 * time.Second}
 	return &http.Client{
 		CheckRedirect: CheckRedirect,
-		Transport: &http.Transport{
+		Transport: &Transport{&http.Transport{
 			Proxy:                 http.ProxyFromEnvironment,
 			DialContext:           dialer.DialContext,
 			ForceAttemptHTTP2:     true,
@@ -63,7 +65,7 @@ func NewClient() *http.Client {
 				a.Body = nil // which may never end
 				return Error(&a)
 			},
-		},
+		}},
 	}
 }
 

@@ -142,7 +142,7 @@ func TestNewClient_ProxyRefuses(t *testing.T) {
 			http.Error(w, "log in first", code)
 		}))
 		c := policyhttp.NewClient()
-		c.Transport.(*http.Transport).Proxy = func(*http.Request) (*url.URL, error) {
+		c.Transport.(*policyhttp.Transport).Proxy = func(*http.Request) (*url.URL, error) {
 			u, err := url.Parse(proxy.URL)
 			u.User = url.UserPassword("device", "hunter22")
 			return u, err
