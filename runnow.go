@@ -14,6 +14,12 @@ type RunNowOptions struct {
 	// or a DueAt. If false, a filter selects only jobs that have run before. A job
 	// named by JobFilter.IDs need not have run.
 	FirstRuns bool
+	// FailedOnly leaves out jobs that do not wait for the delay of their policy:
+	// those whose handler said for how long, by [Snooze] or [RetryAfter], those whose
+	// last error asked for the delay, as policyhttp's do for a Retry-After, and those
+	// whose process died. If false, a filter takes them too. It concerns neither
+	// FirstRuns nor jobs named by JobFilter.IDs.
+	FailedOnly bool
 }
 
 // RunNowResult is the result of [Queue.RunNow].
@@ -51,7 +57,7 @@ func (q *Queue) RunNow(ctx context.Context, filter JobFilter, o *RunNowOptions) 
 	var r RunNowResult
 	now := q.clock.current(ctx)
 	err := eachLive(sel, func(sel storage.Selection) (storage.Step, error) {
-		step, err := q.store.RunNow(ctx, now, sel, o.FirstRuns)
+		step, err := q.store.RunNow(ctx, now, sel, storage.Waiting{First: o.FirstRuns, Failed: o.FailedOnly})
 		r.Ready += step.N
 		r.NotFound = append(r.NotFound, step.NotFound...)
 		return step, err

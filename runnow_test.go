@@ -105,6 +105,43 @@ func TestRunNow_wakesOtherProcesses(t *testing.T) {
 	}
 }
 
+// Jobs whose handlers said for how long to wait go on waiting, if that is asked for.
+func TestRunNow_failedOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := memoryQueue(t, errand.Options{Policy: hourly})
+		w := errand.NewWorker(q, nil)
+		refused := errors.New("refused")
+		errand.Handle(w, func(_ context.Context, job *errand.Job[note]) error {
+			if job.Attempt > 1 {
+				return nil
+			}
+			return []error{refused, errand.Snooze(time.Hour, nil), errand.RetryAfter(time.Hour, refused)}[job.Args.N]
+		})
+		var ids []errand.ID
+		for i := range 3 {
+			ids = append(ids, enqueue(t, q, note{N: i}, nil))
+		}
+		stop := run(t, w)
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		r, err := q.RunNow(t.Context(), errand.JobFilter{All: true}, &errand.RunNowOptions{FailedOnly: true})
+		if synctest.Wait(); err != nil || r.Ready != 1 {
+			t.Errorf("RunNow gave %+v, %v", r, err)
+		}
+		for i, want := range []errand.State{errand.Done, errand.Scheduled, errand.Scheduled} {
+			if j := lookUp(t, q, ids[i]); j.State != want {
+				t.Errorf("job %d is %s, want %s", i, j.State, want)
+			}
+		}
+		if h := lookUp(t, q, ids[2]).History; len(h) != 1 || !h[0].RetryAfter {
+			t.Errorf("the history is %+v, want one that has asked for a delay", h)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestRunNow_byID(t *testing.T) {
 	g := newGraveyard(t)
 	dead := g.bury(note{}, nil, errand.ReasonExhausted, "x")
@@ -168,7 +205,7 @@ type hasty struct {
 	fails int         // after so many steps; 0: none does
 }
 
-func (s *hasty) RunNow(ctx context.Context, now time.Time, sel storage.Selection, first bool) (storage.Step, error) {
+func (s *hasty) RunNow(ctx context.Context, now time.Time, sel storage.Selection, which storage.Waiting) (storage.Step, error) {
 	if s.fails > 0 && len(s.at) == s.fails {
 		return storage.Step{}, storage.ErrFull
 	}
@@ -178,7 +215,7 @@ func (s *hasty) RunNow(ctx context.Context, now time.Time, sel storage.Selection
 		return storage.Step{}, errors.New("no end")
 	}
 	sel.Limit = 1
-	return s.Store.RunNow(ctx, now, sel, first)
+	return s.Store.RunNow(ctx, now, sel, which)
 }
 
 // All jobs that there are at the call come to be due at the same time, and no more.

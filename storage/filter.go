@@ -37,6 +37,17 @@ type Selection struct {
 	Limit int
 }
 
+// Waiting says which scheduled jobs RunNow makes ready: those that have run before,
+// and all that are named by IDs.
+type Waiting struct {
+	// First takes jobs that have not run yet too.
+	First bool
+	// Failed leaves out jobs that have run, unless their last attempt is the last of
+	// their history and has no RetryAfter there, or its Error is kept as that of an
+	// OutcomeUnavailable. Jobs whose last attempt crashed are left out too.
+	Failed bool
+}
+
 // Step is what one step of a change of many jobs did. A step over a filter
 // holds the writer for a bounded time and may leave jobs to later steps: call
 // again with After set to Next, and with Filter.EndedBefore set so that a job

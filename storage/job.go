@@ -112,6 +112,8 @@ type NewFailure struct {
 	Stack    string // of a panic
 	Duration time.Duration
 	Instance string // that ran the attempt; empty: this one
+	// RetryAfter is true if the attempt asked for the delay that follows it.
+	RetryAfter bool
 }
 
 // Failure is one entry of a job's history.
@@ -123,6 +125,8 @@ type Failure struct {
 	Stack    string // of a panic
 	Duration time.Duration
 	Instance string // that ran the attempt
+	// RetryAfter is true if the attempt asked for the delay that followed it.
+	RetryAfter bool
 }
 
 // Count is a number of jobs.

@@ -96,12 +96,11 @@ type Store interface {
 	// One call is one bounded step: see [Step].
 	Redrive(ctx context.Context, now time.Time, sel Selection, queue string) (Step, error)
 
-	// RunNow makes scheduled jobs ready: those that have run before, and with
-	// first, or if they are named by IDs, the others too. A job that was due
+	// RunNow makes scheduled jobs ready, those that which says. A job that was due
 	// later is due now; its counters, token and history are kept. Jobs that are
 	// ready or running are left as they are. One call is one bounded step, over
 	// a filter in the order of keys: see [Step].
-	RunNow(ctx context.Context, now time.Time, sel Selection, first bool) (Step, error)
+	RunNow(ctx context.Context, now time.Time, sel Selection, which Waiting) (Step, error)
 
 	// PurgeDead deletes dead jobs for good, with all that belongs to them.
 	// One call is one bounded step: see [Step].

@@ -112,7 +112,7 @@ func (c *Config) snooze(f storage.Finish, job *storage.Leased, v verdict, now ti
 func (c *Config) failure(f storage.Finish, job *storage.Leased, v verdict, took time.Duration, now time.Time) storage.Finish {
 	d := c.effective(job)
 	f.Failure = &storage.NewFailure{
-		Phase: phaseOf(d, job.Retry).String(), Error: v.text, Stack: v.stack, Duration: took,
+		Phase: phaseOf(d, job.Retry).String(), Error: v.text, Stack: v.stack, Duration: took, RetryAfter: v.after > 0,
 	}
 	if v.class == policy.Permanent {
 		return dead(f, job, d, storage.ReasonPermanent, v.text)

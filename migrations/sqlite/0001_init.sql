@@ -262,8 +262,8 @@ CREATE TABLE errand_error (
   error TEXT NOT NULL
 ) STRICT;
 
--- Failed attempts, the last 20 of each job. Reserved: args, which an edit after the
--- attempt has replaced.
+-- Failed attempts, the last 20 of each job. retry_after is 1 if the attempt asked for
+-- the delay that followed. Reserved: args, which an edit after the attempt has replaced.
 CREATE TABLE errand_history (
   job      INTEGER NOT NULL,
   n        INTEGER NOT NULL,
@@ -275,6 +275,7 @@ CREATE TABLE errand_history (
   duration INTEGER NOT NULL,
   instance TEXT NOT NULL,
   args     BLOB,
+  retry_after INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (job, n)
 ) STRICT, WITHOUT ROWID;
 

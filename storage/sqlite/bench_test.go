@@ -165,7 +165,7 @@ func BenchmarkRunNow(b *testing.B) {
 				}
 			}
 			began := time.Now()
-			if r, err := s.RunNow(ctx, t0, storage.Selection{Filter: storage.Filter{Kind: "other"}}, true); err != nil || r.N != 0 {
+			if r, err := s.RunNow(ctx, t0, storage.Selection{Filter: storage.Filter{Kind: "other"}}, storage.Waiting{First: true}); err != nil || r.N != 0 {
 				b.Fatal(r, err)
 			}
 			none := time.Since(began)
@@ -194,7 +194,7 @@ func BenchmarkRunNow(b *testing.B) {
 				began := time.Now()
 				for sel := (storage.Selection{}); ; {
 					at := time.Now()
-					r, err := s.RunNow(ctx, t0, sel, true)
+					r, err := s.RunNow(ctx, t0, sel, storage.Waiting{First: true})
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -112,7 +112,7 @@ func refusals(s *sqlite.Store) map[string]error {
 	_, errs["lease"] = s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: time.Second, Wants: want(1, "a")})
 	_, errs["lease of what is not there"] = s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: time.Second, Wants: want(1, "z")})
 	_, errs["redrive"] = s.Redrive(ctx, t0, storage.Selection{}, "")
-	_, errs["run now"] = s.RunNow(ctx, t0, storage.Selection{}, true)
+	_, errs["run now"] = s.RunNow(ctx, t0, storage.Selection{}, storage.Waiting{First: true})
 	_, errs["schedule"] = s.PutSchedule(ctx, t0, storage.Schedule{Name: "s"})
 	return errs
 }

@@ -219,7 +219,7 @@ func operate(s *sqlite.Store, ids []storage.ID, what func(name string, err error
 	what("finish", err)
 	_, err = s.Redrive(ctx, t0, storage.Selection{}, "")
 	what("Redrive", err)
-	_, err = s.RunNow(ctx, t0, storage.Selection{}, true)
+	_, err = s.RunNow(ctx, t0, storage.Selection{}, storage.Waiting{First: true})
 	what("RunNow", err)
 	_, err = s.PurgeDead(ctx, storage.Selection{})
 	what("PurgeDead", err)

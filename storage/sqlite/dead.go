@@ -24,9 +24,14 @@ FROM errand_dead` + recordFrom + ` (ended_at, id) < (?7, ?8) AND` + deadMatch + 
 	sqlDeadSelect = `SELECT id, salt, created_at, ended_at
 FROM errand_dead` + recordFrom + ` (ended_at, id) > (?7, ?8) AND` + deadMatch + ` ORDER BY ended_at, id LIMIT ?9`
 
+	// hasFailed is whether the last attempt of a job failed, and asked for no delay.
+	hasFailed = `(crashes = 0 AND
+(EXISTS (SELECT 1 FROM errand_error e WHERE e.job = j.id AND e.token = j.token)
+OR (SELECT h.attempt = j.attempt AND NOT retry_after FROM errand_history h WHERE h.job = j.id ORDER BY n DESC LIMIT 1)))`
 	// waitMatch is the jobs that wait and match: ?1 and ?2 bounds of the key, ?3
-	// queue, ?4 kind, ?5 part of the last error, ?6 the least attempts.
-	waitMatch = ` LEFT JOIN errand_lane l USING (lane) WHERE id > ?1 AND id <= ?2 AND state = 1 AND attempt >= ?6
+	// queue, ?4 kind, ?5 part of the last error, ?6 and ?7 which.
+	waitMatch = ` LEFT JOIN errand_lane l USING (lane) WHERE id > ?1 AND id <= ?2 AND state = 1
+AND ((attempt = 0 AND ?6) OR (attempt > 0 AND (NOT ?7 OR ` + hasFailed + `)))
 AND (?3 = '' OR queue = ?3) AND (?4 = '' OR kind = ?4)
 AND (?5 = '' OR instr(lower(COALESCE((SELECT error FROM errand_error e WHERE e.job = j.id AND e.token = j.token),
 (SELECT error FROM errand_history h WHERE h.job = j.id ORDER BY n DESC LIMIT 1))), lower(?5)) > 0)`
@@ -34,11 +39,12 @@ AND (?5 = '' OR instr(lower(COALESCE((SELECT error FROM errand_error e WHERE e.j
 	// a whole if they are few; else all live jobs are passed by key. An index by
 	// lane would cost every job that is enqueued, leased or finished, see the schema.
 	sqlManyWait  = `SELECT due_at FROM errand_job WHERE state = 1 ORDER BY due_at LIMIT 1 OFFSET 2000`
-	sqlWaitByKey = `SELECT id, salt, created_at FROM errand_job j NOT INDEXED` + waitMatch + ` ORDER BY id LIMIT ?7`
+	sqlWaitByKey = `SELECT id, salt, created_at FROM errand_job j NOT INDEXED` + waitMatch + ` ORDER BY id LIMIT ?8`
 	sqlWaitAll   = `SELECT id, salt, created_at FROM errand_job j INDEXED BY errand_job_scheduled` + waitMatch
 	sqlLastJob   = `SELECT COALESCE(MAX(id), 0) FROM errand_job`
-	sqlWaits     = `SELECT lane, state, attempt, salt, created_at FROM errand_job WHERE id = ?1`
-	sqlRunNow    = `UPDATE errand_job SET state = 2, due_at = MIN(due_at, ?2), delay = 0 WHERE id = ?1`
+	sqlWaits     = `SELECT lane, state, salt, created_at, ?4 OR CASE WHEN attempt = 0 THEN ?2 ELSE NOT ?3 OR ` + hasFailed + ` END
+FROM errand_job j WHERE id = ?1`
+	sqlRunNow = `UPDATE errand_job SET state = 2, due_at = MIN(due_at, ?2), delay = 0 WHERE id = ?1`
 
 	// The limit is stepLimit; why it is no parameter see sqlPromote.
 	sqlNextPurge     = `SELECT purge_at FROM errand_finished ORDER BY purge_at LIMIT 1`
@@ -239,25 +245,21 @@ func (t *tx) purgeDead(id storage.ID, step *storage.Step) error {
 }
 
 // RunNow implements [storage.Store].
-func (s *Store) RunNow(ctx context.Context, now time.Time, sel storage.Selection, first bool) (storage.Step, error) {
-	least := 1
-	if first || len(sel.IDs) > 0 {
-		least = 0
-	}
+func (s *Store) RunNow(ctx context.Context, now time.Time, sel storage.Selection, which storage.Waiting) (storage.Step, error) {
 	ids, begun := sel.IDs, storage.Step{Through: sel.Through}
 	if len(ids) == 0 {
 		var err error
-		if ids, begun, err = s.chooseWaiting(ctx, sel, least); err != nil {
+		if ids, begun, err = s.chooseWaiting(ctx, sel, which); err != nil {
 			return storage.Step{}, err
 		}
 	}
 	return s.step(ctx, false, sel, ids, begun, func(t *tx, id storage.ID, step *storage.Step) error {
-		return t.runNow(now, id, least, step)
+		return t.runNow(now, id, len(sel.IDs) > 0, which, step)
 	})
 }
 
 // chooseWaiting is choose for jobs that are scheduled.
-func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, least int) (ids []storage.ID, step storage.Step, err error) {
+func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, which storage.Waiting) (ids []storage.ID, step storage.Step, err error) {
 	f, limit := sel.Filter, runNowLimit
 	if sel.Limit > 0 {
 		limit = min(limit, sel.Limit)
@@ -272,7 +274,7 @@ func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, least 
 		if f.Reason != "" || !f.EndedFrom.IsZero() || !f.EndedBefore.IsZero() {
 			return nil // of dead jobs
 		}
-		args := []any{sel.After.Key, step.Through, f.Queue, f.Kind, f.Error, least}
+		args := []any{sel.After.Key, step.Through, f.Queue, f.Kind, f.Error, which.First, which.Failed}
 		var due int64
 		if err := tx.Get(&due, sqlManyWait); errors.Is(err, sql.ErrNoRows) {
 			return tx.Select(&rows, sqlWaitAll, args...)
@@ -292,15 +294,16 @@ func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, least 
 	return ids, step, err
 }
 
-func (t *tx) runNow(now time.Time, id storage.ID, least int, step *storage.Step) error {
+func (t *tx) runNow(now time.Time, id storage.ID, named bool, which storage.Waiting, step *storage.Step) error {
 	var r jobRow
-	err := t.row(sqlWaits, []any{id.Key()}, &r.Lane, &r.State, &r.Attempt, &r.Salt, &r.CreatedAt)
+	var meant bool
+	err := t.row(sqlWaits, []any{id.Key(), which.First, which.Failed, named}, &r.Lane, &r.State, &r.Salt, &r.CreatedAt, &meant)
 	r.ID = id.Key()
 	switch {
 	case errors.Is(err, sql.ErrNoRows) || err == nil && r.id() != id:
 		step.NotFound = append(step.NotFound, id)
 		return nil
-	case err != nil || r.State != scheduled || r.Attempt < least:
+	case err != nil || r.State != scheduled || !meant:
 		return err
 	}
 	step.N++

@@ -14,8 +14,8 @@ attempt = attempt + ?5, retry = retry + ?6, snoozes = snoozes + ?7, crashes = cr
 instance = 0, until = 0, fate = 0, cancelling = 0
 WHERE id = ?1 AND token = ?2 AND state = 3 AND cancelling = 0 RETURNING lane, attempt`
 	sqlIsCancelling = `SELECT cancelling FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
-	sqlAddHistory   = `INSERT INTO errand_history (job, n, attempt, at, phase, error, stack, duration, instance)
-SELECT ?1, COALESCE(MAX(n), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM errand_history WHERE job = ?1`
+	sqlAddHistory   = `INSERT INTO errand_history (job, n, attempt, at, phase, error, stack, duration, instance, retry_after)
+SELECT ?1, COALESCE(MAX(n), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM errand_history WHERE job = ?1`
 	sqlTrimHistory = `DELETE FROM errand_history WHERE job = ?1
 AND n <= (SELECT MAX(n) FROM errand_history WHERE job = ?1) - ?2`
 )
@@ -139,7 +139,7 @@ func (t *tx) addHistory(at int64, f *storage.Finish, attempt int) error {
 	if instance == "" {
 		instance = t.store.self.title()
 	}
-	_, err := t.exec(sqlAddHistory, f.Key, attempt, at, h.Phase, h.Error, h.Stack, h.Duration.Microseconds(), instance)
+	_, err := t.exec(sqlAddHistory, f.Key, attempt, at, h.Phase, h.Error, h.Stack, h.Duration.Microseconds(), instance, h.RetryAfter)
 	if err != nil || attempt <= storage.HistoryLimit {
 		return err
 	}

@@ -25,7 +25,7 @@ const (
 FROM errand_finished` + recordFrom + ` id = ?1`
 	sqlDeadJob   = `SELECT ` + wideColumns + lastPolicy + `, 6 AS state, ended_at, reason, error FROM errand_dead` + recordFrom + ` id = ?1`
 	sqlLastError = `SELECT error FROM errand_error WHERE job = ?1 AND token = ?2`
-	sqlHistory   = `SELECT attempt, at, phase, error, stack, duration, instance FROM errand_history WHERE job = ?1 ORDER BY n`
+	sqlHistory   = `SELECT attempt, at, phase, error, stack, duration, instance, retry_after FROM errand_history WHERE job = ?1 ORDER BY n`
 	sqlCounts    = `SELECT l.queue, l.kind, c.state, c.n FROM errand_count c LEFT JOIN errand_lane l ON l.lane = c.lane WHERE c.n <> 0`
 
 	sqlEndedState = `SELECT state, salt, created_at FROM errand_finished WHERE id = ?1
@@ -78,13 +78,14 @@ func (r *recordRow) record() storage.Record {
 }
 
 type failureRow struct {
-	Attempt  int
-	At       int64
-	Phase    string
-	Error    string
-	Stack    string
-	Duration int64
-	Instance string
+	Attempt    int
+	At         int64
+	Phase      string
+	Error      string
+	Stack      string
+	Duration   int64
+	Instance   string
+	RetryAfter bool `db:"retry_after"`
 }
 
 // Job implements [storage.Store].
@@ -144,7 +145,7 @@ func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
 	for _, f := range failures {
 		rec.History = append(rec.History, storage.Failure{
 			Attempt: f.Attempt, At: fromMicros(f.At), Phase: f.Phase, Error: f.Error, Stack: f.Stack,
-			Duration: time.Duration(f.Duration) * time.Microsecond, Instance: f.Instance,
+			Duration: time.Duration(f.Duration) * time.Microsecond, Instance: f.Instance, RetryAfter: f.RetryAfter,
 		})
 	}
 	if rec.Error == "" {

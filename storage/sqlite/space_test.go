@@ -61,7 +61,7 @@ func TestBallast_GivenUpToFinish(t *testing.T) {
 		_, refused["enqueue"] = s.Enqueue(ctx, t0, one())
 		_, refused["lease"] = s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: time.Second, Wants: want(1, "a")})
 		_, refused["redrive"] = s.Redrive(ctx, t0, storage.Selection{}, "")
-		_, refused["run now"] = s.RunNow(ctx, t0, storage.Selection{}, true)
+		_, refused["run now"] = s.RunNow(ctx, t0, storage.Selection{}, storage.Waiting{First: true})
 		_, refused["schedule"] = s.PutSchedule(ctx, t0, storage.Schedule{Name: "s"})
 		for name, err := range refused {
 			if !errors.Is(err, storage.ErrFull) {

@@ -285,8 +285,11 @@ func TestStore_Tx_OtherCallsInside(t *testing.T) {
 			"Hold": func() error {
 				return s.Hold(ctx, t0, storage.Hold{Lane: storage.Lane{Queue: "default"}, Reason: storage.HoldPaused})
 			},
-			"Redrive":       func() error { _, err := s.Redrive(ctx, t0, storage.Selection{}, ""); return err },
-			"RunNow":        func() error { _, err := s.RunNow(ctx, t0, storage.Selection{}, true); return err },
+			"Redrive": func() error { _, err := s.Redrive(ctx, t0, storage.Selection{}, ""); return err },
+			"RunNow": func() error {
+				_, err := s.RunNow(ctx, t0, storage.Selection{}, storage.Waiting{First: true})
+				return err
+			},
 			"PurgeDead":     func() error { _, err := s.PurgeDead(ctx, storage.Selection{}); return err },
 			"PurgeFinished": func() error { _, _, err := s.PurgeFinished(ctx, t0); return err },
 			"Tx":            func() error { return s.Tx(ctx, func(*sql.Tx) error { return nil }) },

@@ -95,14 +95,15 @@ var jobFaults = []fault{
 		j.DueAt = now.Add(was.DueAt.Sub(now) / 1_000_000).Truncate(time.Microsecond)
 	}, nil)},
 	{"run now gives a later due time", "run_now_order", runningNow(func(now time.Time, _, j *job) { j.DueAt = now }, nil)},
-	{"run now of all that is scheduled", "run_now_first", runningNow(nil, func(_ *storage.Selection, first *bool) { *first = true })},
+	{"run now of all that is scheduled", "run_now_first", runningNow(nil, func(_ *storage.Selection, which *storage.Waiting) { which.First = true })},
+	{"run now of what was snoozed", "run_now_failed", runningNow(nil, func(_ *storage.Selection, which *storage.Waiting) { which.Failed = false })},
 	{"run now never of a first run", "run_now_first", runningNow(func(_ time.Time, was, j *job) {
 		if j.Attempt == 0 {
 			*j = *was
 		}
 	}, nil)},
-	{"run now of what was enqueued meanwhile", "run_now_through", runningNow(nil, func(sel *storage.Selection, _ *bool) { sel.Through = 0 })},
-	{"run now without a limit", "run_now_steps", runningNow(nil, func(sel *storage.Selection, _ *bool) { sel.Limit = 0 })},
+	{"run now of what was enqueued meanwhile", "run_now_through", runningNow(nil, func(sel *storage.Selection, _ *storage.Waiting) { sel.Through = 0 })},
+	{"run now without a limit", "run_now_steps", runningNow(nil, func(sel *storage.Selection, _ *storage.Waiting) { sel.Limit = 0 })},
 	{"history from the wrong end", "history_limit", before(func(m *Memory, x *storage.Exchange) {
 		for i, f := range x.Finish {
 			if j := m.held(f.Lease); j != nil && len(j.History) == storage.HistoryLimit {
@@ -250,12 +251,12 @@ func (s *grabber) ReleaseUnique(ctx context.Context, key string) (storage.ID, er
 
 // runningNow has f change each job that RunNow makes ready, given what the job was,
 // and ask what it is asked.
-func runningNow(f func(now time.Time, was, j *job), ask func(sel *storage.Selection, first *bool)) func(in *instance) storage.Store {
+func runningNow(f func(now time.Time, was, j *job), ask func(sel *storage.Selection, which *storage.Waiting)) func(in *instance) storage.Store {
 	return func(in *instance) storage.Store {
 		h := sound(in)
-		h.runNow = func(ctx context.Context, now time.Time, sel storage.Selection, first bool) (storage.Step, error) {
+		h.runNow = func(ctx context.Context, now time.Time, sel storage.Selection, which storage.Waiting) (storage.Step, error) {
 			if ask != nil {
-				ask(&sel, &first)
+				ask(&sel, &which)
 			}
 			was := map[int64]job{}
 			in.m.locked(func() {
@@ -263,7 +264,7 @@ func runningNow(f func(now time.Time, was, j *job), ask func(sel *storage.Select
 					was[key] = *j
 				}
 			})
-			step, err := in.RunNow(ctx, now, sel, first)
+			step, err := in.RunNow(ctx, now, sel, which)
 			in.m.locked(func() {
 				for key, j := range in.m.jobs {
 					if was := was[key]; f != nil && was.State == storage.Scheduled && j.State == storage.Ready {

@@ -42,7 +42,7 @@ type hooks struct {
 	exchange func(context.Context, time.Time, storage.Exchange) (storage.ExchangeResult, error)
 	reclaim  func(context.Context, time.Time, time.Duration, time.Duration, int) ([]storage.Reclaimed, error)
 	redrive  func(context.Context, time.Time, storage.Selection, string) (storage.Step, error)
-	runNow   func(context.Context, time.Time, storage.Selection, bool) (storage.Step, error)
+	runNow   func(context.Context, time.Time, storage.Selection, storage.Waiting) (storage.Step, error)
 	counts   func(context.Context) ([]storage.Count, error)
 	cancel   func(context.Context, time.Time, storage.ID, storage.Retention) (storage.State, error)
 	list     func(context.Context, storage.Filter, storage.Position, int) ([]storage.Record, storage.Position, error)
@@ -85,8 +85,8 @@ func (h *hooks) Redrive(ctx context.Context, now time.Time, sel storage.Selectio
 	return h.redrive(ctx, now, sel, queue)
 }
 
-func (h *hooks) RunNow(ctx context.Context, now time.Time, sel storage.Selection, first bool) (storage.Step, error) {
-	return h.runNow(ctx, now, sel, first)
+func (h *hooks) RunNow(ctx context.Context, now time.Time, sel storage.Selection, which storage.Waiting) (storage.Step, error) {
+	return h.runNow(ctx, now, sel, which)
 }
 
 func (h *hooks) Counts(ctx context.Context) ([]storage.Count, error) { return h.counts(ctx) }

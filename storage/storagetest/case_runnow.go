@@ -6,10 +6,13 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
+// Which jobs RunNow takes: those that have run, and the others too.
+var anyRun, firstToo = storage.Waiting{}, storage.Waiting{First: true}
+
 // runNow makes jobs ready in steps until there is no further one.
-func (f *fixture) runNow(sel storage.Selection, first bool) storage.Step {
+func (f *fixture) runNow(sel storage.Selection, which storage.Waiting) storage.Step {
 	f.Helper()
-	return takeSteps(f, sel, func(sel storage.Selection) (storage.Step, error) { return f.s.RunNow(f.ctx, f.now, sel, first) })
+	return takeSteps(f, sel, func(sel storage.Selection) (storage.Step, error) { return f.s.RunNow(f.ctx, f.now, sel, which) })
 }
 
 // named selects jobs by ID.
@@ -45,7 +48,7 @@ func (f *fixture) fail(leased []storage.Leased, hours int) {
 }
 
 var runNowCases = []testCase{
-	{"run_now_record", `RunNow makes scheduled jobs ready:
+	{"run_now_record", `RunNow makes scheduled jobs ready, those that which says.
 A job that was due later is due now; its counters, token and history are kept.`, func(f *fixture) {
 		l := f.run(f.s, priority(3), unique("key"), func(n *storage.NewJob) {
 			n.Policy, n.Headers, n.Timeout = []byte("own"), []byte("h"), time.Second
@@ -54,7 +57,7 @@ A job that was due later is due now; its counters, token and history are kept.`,
 			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, DueAt: f.now.Add(time.Hour), Failure: &storage.NewFailure{Error: "x"}})
 			want := f.record(l.ID)
 			f.later(time.Minute)
-			f.did("run now", f.runNow(storage.Selection{}, false), 1, nil, nil)
+			f.did("run now", f.runNow(storage.Selection{}, anyRun), 1, nil, nil)
 			want.State, want.DueAt = storage.Ready, f.now
 			f.same("the job", f.record(l.ID), want)
 			f.counts(count(storage.Ready, 1))
@@ -66,18 +69,63 @@ A job that was due later is due now; its counters, token and history are kept.`,
 		}
 	}},
 
-	{"run_now_first", `those that have run before, and with first, or if they are named by IDs, the others too.`, func(f *fixture) {
+	{"run_now_first", `those that have run before, and all that are named by IDs.
+First takes jobs that have not run yet too.`, func(f *fixture) {
 		retry := f.waiting(1)[0]
 		first := f.add(newJob(delay(time.Hour)), newJob(dueAt(f.now.Add(time.Hour))), newJob(delay(2*time.Hour)))
-		f.did("retries", f.runNow(storage.Selection{}, false), 1, nil, nil)
+		f.did("retries", f.runNow(storage.Selection{}, anyRun), 1, nil, nil)
 		f.is(storage.Ready, retry)
 		f.is(storage.Scheduled, first...)
-		f.did("retries again", f.runNow(storage.Selection{}, false), 0, nil, nil)
-		f.did("one by its ID", f.runNow(named(first[1]), false), 1, nil, nil)
+		f.did("retries again", f.runNow(storage.Selection{}, anyRun), 0, nil, nil)
+		f.did("one by its ID", f.runNow(named(first[1]), anyRun), 1, nil, nil)
 		f.is(storage.Ready, first[1])
-		f.did("first runs", f.runNow(storage.Selection{}, true), 2, nil, nil)
+		f.did("first runs", f.runNow(storage.Selection{}, firstToo), 2, nil, nil)
 		f.is(storage.Ready, first...)
 		f.order("leased", leasedIDs(f.lease(f.s, 9)), append([]storage.ID{retry}, first...))
+	}},
+
+	{"run_now_failed", `Failed leaves out jobs that have run, unless their last attempt is the last of their history and has no RetryAfter there,
+or its Error is kept as that of an OutcomeUnavailable. Jobs whose last attempt crashed are left out too.`, func(f *fixture) {
+		const retry, snooze, crash, away = storage.OutcomeRetry, storage.OutcomeSnooze, storage.OutcomeCrashed, storage.OutcomeUnavailable
+		hour := f.now.Add(time.Hour)
+		asks := storage.Outcome(100) // a retry with RetryAfter
+		after := func(outcomes ...storage.Outcome) storage.ID {
+			l := f.run(f.s)
+			for i, o := range outcomes {
+				fin := storage.Finish{Lease: l.Lease, Outcome: o, DueAt: hour}
+				switch o {
+				case asks:
+					fin.Outcome, fin.Failure = retry, &storage.NewFailure{Error: "503", RetryAfter: true}
+				case retry, crash:
+					fin.Failure = &storage.NewFailure{Error: "refused"}
+				case away:
+					fin.Error = "no route"
+				}
+				if i < len(outcomes)-1 {
+					fin.DueAt = f.now
+				}
+				f.apply(f.s, fin)
+				if i < len(outcomes)-1 {
+					l = f.leaseOne(f.s)
+				}
+			}
+			f.is(storage.Scheduled, l.ID)
+			return l.ID
+		}
+		failed := []storage.ID{after(retry), after(away), after(snooze, retry), after(retry, away), after(crash, retry), after(asks, retry)}
+		others := []storage.ID{after(snooze), after(retry, snooze), after(away, snooze), after(crash), after(retry, crash), after(asks), after(retry, asks)}
+		first := f.add(newJob(delay(time.Hour)))[0]
+		f.did("the failed ones", f.runNow(storage.Selection{}, storage.Waiting{Failed: true}), len(failed), nil, nil)
+		f.is(storage.Ready, failed...)
+		f.is(storage.Scheduled, others...)
+		f.did("one by its ID", f.runNow(named(others[0]), storage.Waiting{Failed: true}), 1, nil, nil)
+		f.is(storage.Ready, others[0])
+		f.did("first runs", f.runNow(storage.Selection{}, storage.Waiting{First: true, Failed: true}), 1, nil, nil)
+		f.is(storage.Ready, first)
+		f.did("the rest", f.runNow(storage.Selection{}, anyRun), len(others)-1, nil, nil)
+		if h := f.record(others[6]).History; len(h) != 2 || h[0].RetryAfter || !h[1].RetryAfter {
+			f.Errorf("the history is %+v", h)
+		}
 	}},
 
 	{"run_now_ids", `Jobs that are ready or running are left as they are.
@@ -92,7 +140,7 @@ NotFound are those of IDs that are not dead, or of RunNow not live.`, func(f *fi
 		gone := storage.NewID(f.now, 1, 99999)
 		alike := storage.NewID(f.now, retries[0].Salt()+1, retries[0].Key())
 		f.later(time.Second)
-		got := f.runNow(named(running.ID, dead, retries[1], ready, done.ID, gone, alike, retries[1]), false)
+		got := f.runNow(named(running.ID, dead, retries[1], ready, done.ID, gone, alike, retries[1]), anyRun)
 		f.did("run now", got, 1, nil, []storage.ID{dead, done.ID, gone, alike})
 		f.is(storage.Ready, retries[1])
 		f.same("the running job", f.record(running.ID), before[0])
@@ -138,11 +186,11 @@ Error must occur in the last error, without regard to ASCII case.`, func(f *fixt
 			{storage.Filter{Kind: "other"}, []int{2}},
 			{storage.Filter{Queue: queue}, []int{0}},
 		} {
-			f.did("run now", f.runNow(storage.Selection{Filter: c.Filter}, true), len(c.want), nil, nil)
+			f.did("run now", f.runNow(storage.Selection{Filter: c.Filter}, firstToo), len(c.want), nil, nil)
 			f.is(storage.Ready, pick(all, c.want...)...)
 			left -= len(c.want)
 		}
-		f.did("the rest", f.runNow(storage.Selection{}, true), left, nil, nil)
+		f.did("the rest", f.runNow(storage.Selection{}, firstToo), left, nil, nil)
 	}},
 
 	{"run_now_order", `over a filter in the order of keys: see [Step].
@@ -155,7 +203,7 @@ A job that was due later is due now;`, func(f *fixture) {
 		ready := f.add(newJob())[0]
 		f.later(time.Minute)
 		now := f.now
-		f.did("run now", f.runNow(storage.Selection{}, true), 8, nil, nil)
+		f.did("run now", f.runNow(storage.Selection{}, firstToo), 8, nil, nil)
 		f.later(time.Microsecond)
 		later := f.add(newJob())[0]
 		want := append(high, due, ready)
@@ -173,19 +221,19 @@ Limit is how many live jobs that Filter selects one step changes at most. If zer
 N is how many jobs were put back, deleted or made ready.`, func(f *fixture) {
 		const n = 1100
 		all := f.waiting(n)
-		step, err := f.s.RunNow(f.ctx, f.now, storage.Selection{Limit: 3}, false)
+		step, err := f.s.RunNow(f.ctx, f.now, storage.Selection{Limit: 3}, anyRun)
 		f.must(err)
 		if want := (storage.Position{Key: all[2].Key()}); step.N != 3 || step.Next != want || step.Through != all[n-1].Key() {
 			f.Errorf("a step of 3 returned %+v, want Next %+v and Through %d", step, want, all[n-1].Key())
 		}
 		f.is(storage.Ready, all[:3]...)
 		f.is(storage.Scheduled, all[3:]...)
-		step, err = f.s.RunNow(f.ctx, f.now, storage.Selection{}, false)
+		step, err = f.s.RunNow(f.ctx, f.now, storage.Selection{}, anyRun)
 		f.must(err)
 		if step.N == 0 || step.Next.Key != all[step.N+2].Key() {
 			f.Fatalf("a step returned %+v", step)
 		}
-		f.did("the rest", f.runNow(storage.Selection{After: step.Next}, false), n-3-step.N, nil, nil)
+		f.did("the rest", f.runNow(storage.Selection{After: step.Next}, anyRun), n-3-step.N, nil, nil)
 		f.counts(count(storage.Ready, n))
 		f.order("leased", leasedIDs(f.lease(f.s, n)), all)
 	}},
@@ -194,25 +242,25 @@ N is how many jobs were put back, deleted or made ready.`, func(f *fixture) {
 Through is that of the Selection, or what stood for zero. Further steps of RunNow are given it, so that they leave out jobs enqueued meanwhile.`, func(f *fixture) {
 		all := f.waiting(4)
 		sel := storage.Selection{Limit: 2}
-		step, err := f.s.RunNow(f.ctx, f.now, sel, true)
+		step, err := f.s.RunNow(f.ctx, f.now, sel, firstToo)
 		f.must(err)
 		// One that has been made ready fails again, another is enqueued.
 		f.fail(f.lease(f.s, 1), 1)
 		meanwhile := f.add(newJob(delay(time.Hour)))[0]
 		sel.After, sel.Through = step.Next, step.Through
-		f.did("further steps", f.runNow(sel, true), 2, nil, nil)
+		f.did("further steps", f.runNow(sel, firstToo), 2, nil, nil)
 		f.is(storage.Scheduled, meanwhile, all[0])
 		f.is(storage.Ready, all[1:]...)
-		f.did("up to a key", f.runNow(storage.Selection{Through: all[0].Key()}, true), 1, nil, nil)
+		f.did("up to a key", f.runNow(storage.Selection{Through: all[0].Key()}, firstToo), 1, nil, nil)
 		f.is(storage.Scheduled, meanwhile)
-		f.did("one more", f.runNow(storage.Selection{}, true), 1, nil, nil)
+		f.did("one more", f.runNow(storage.Selection{}, firstToo), 1, nil, nil)
 	}},
 
 	{"run_now_held", `Jobs of other kinds, other queues or held lanes cost it nothing.
-RunNow makes scheduled jobs ready:`, func(f *fixture) {
+RunNow makes scheduled jobs ready, those that which says.`, func(f *fixture) {
 		all := f.waiting(2)
 		f.pause(queue, true)
-		f.did("run now", f.runNow(storage.Selection{}, false), 2, nil, nil)
+		f.did("run now", f.runNow(storage.Selection{}, anyRun), 2, nil, nil)
 		f.order("leased of a paused queue", leasedIDs(f.lease(f.s, 9)), nil)
 		f.pause(queue, false)
 		f.order("leased", leasedIDs(f.lease(f.s, 9)), all)
@@ -221,8 +269,8 @@ RunNow makes scheduled jobs ready:`, func(f *fixture) {
 	{"run_now_notify", `Due is when the earliest job it made available is due; the zero time means at once.`, func(f *fixture) {
 		both := f.hearsDue(f.db.Open())
 		retry := f.waiting(2)
-		both("by filter", f.now, func() { f.runNow(storage.Selection{Limit: 1, Through: retry[0].Key()}, false) })
-		both("by ID", f.now, func() { f.runNow(named(retry[1]), false) })
+		both("by filter", f.now, func() { f.runNow(storage.Selection{Limit: 1, Through: retry[0].Key()}, anyRun) })
+		both("by ID", f.now, func() { f.runNow(named(retry[1]), anyRun) })
 	}},
 
 	{"run_now_shifted", `a ready job that was due later is due now,
@@ -231,7 +279,7 @@ A job that was due later is due now;`, func(f *fixture) {
 		f.later(month)
 		first := f.add(newJob(delay(2 * time.Hour)))[0]
 		retry := f.waiting(1)[0]
-		f.did("run now", f.runNow(storage.Selection{}, true), 2, nil, nil)
+		f.did("run now", f.runNow(storage.Selection{}, firstToo), 2, nil, nil)
 		f.later(-month)
 		f.stepClock(f.now)
 		for _, id := range []storage.ID{first, retry} {

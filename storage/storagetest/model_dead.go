@@ -98,14 +98,14 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 }
 
 // RunNow implements [storage.Store].
-func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selection, first bool) (storage.Step, error) {
+func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selection, which storage.Waiting) (storage.Step, error) {
 	m := in.m
 	if err := m.begin(ctx, in); err != nil {
 		return storage.Step{}, err
 	}
 	now = m.wrote(now)
 	var event *storage.Event
-	waiting, step := m.selectLive(sel, func(j *job) bool { return j.State == storage.Scheduled && (first || j.Attempt > 0) })
+	waiting, step := m.selectLive(sel, func(j *job) bool { return j.waits(which) })
 	for _, j := range waiting {
 		if j.State != storage.Scheduled {
 			continue
@@ -120,6 +120,14 @@ func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selec
 	m.mu.Unlock()
 	m.emit(in, now, event)
 	return step, nil
+}
+
+// waits reports whether RunNow takes j.
+func (j *job) waits(which storage.Waiting) bool {
+	n := len(j.History)
+	failed := j.Crashes == 0 && (j.unspent != 0 && j.unspent == j.token ||
+		n > 0 && j.History[n-1].Attempt == j.Attempt && !j.History[n-1].RetryAfter)
+	return j.State == storage.Scheduled && (j.Attempt == 0 && which.First || j.Attempt > 0 && (failed || !which.Failed))
 }
 
 // selectLive returns the jobs of one step over live jobs, and the step's NotFound,

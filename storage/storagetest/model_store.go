@@ -170,7 +170,7 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 func entry(n storage.NewFailure, attempt int, at time.Time, by string) storage.Failure {
 	return storage.Failure{
 		Attempt: attempt, At: at, Phase: n.Phase, Error: n.Error, Stack: n.Stack, Duration: n.Duration,
-		Instance: cmp.Or(n.Instance, by),
+		Instance: cmp.Or(n.Instance, by), RetryAfter: n.RetryAfter,
 	}
 }
 

@@ -351,7 +351,8 @@ func (h *history) outcome(t *rapid.T) storage.Finish {
 	}
 	failure := &storage.NewFailure{
 		Phase: "backoff", Error: anyError.Draw(t, "error"), Duration: time.Second,
-		Instance: rapid.SampledFrom([]string{"", "elsewhere"}).Draw(t, "by"),
+		Instance:   rapid.SampledFrom([]string{"", "elsewhere"}).Draw(t, "by"),
+		RetryAfter: rapid.Bool().Draw(t, "retry after"),
 	}
 	switch fin.Outcome {
 	case storage.OutcomeDead:

@@ -132,12 +132,12 @@ func (h *history) redrive(t *rapid.T) {
 func (h *history) runNow(t *rapid.T) {
 	p := h.pair(t)
 	real, model := h.selection(t)
-	first := rapid.Bool().Draw(t, "first")
+	which := storage.Waiting{First: rapid.Bool().Draw(t, "first"), Failed: rapid.Bool().Draw(t, "failed")}
 	real.Limit = rapid.IntRange(0, 2).Draw(t, "limit")
 	model.Limit = real.Limit
 	h.sameStep("RunNow",
-		takeSteps(h, real, func(sel storage.Selection) (storage.Step, error) { return p.real.RunNow(h.ctx, h.now, sel, first) }),
-		takeSteps(h, model, func(sel storage.Selection) (storage.Step, error) { return p.model.RunNow(h.ctx, h.now, sel, first) }))
+		takeSteps(h, real, func(sel storage.Selection) (storage.Step, error) { return p.real.RunNow(h.ctx, h.now, sel, which) }),
+		takeSteps(h, model, func(sel storage.Selection) (storage.Step, error) { return p.model.RunNow(h.ctx, h.now, sel, which) }))
 }
 
 func (h *history) purgeDead(t *rapid.T) {

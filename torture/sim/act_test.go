@@ -280,7 +280,7 @@ func (w *world) redriveSome() {
 
 // runNowSome hurries what waits for a retry, or jobs by ID.
 func (w *world) runNowSome() {
-	filter, o, text := errand.JobFilter{All: true}, &errand.RunNowOptions{FirstRuns: w.dice.IntN(3) == 0}, "run all now"
+	filter, o, text := errand.JobFilter{All: true}, &errand.RunNowOptions{FirstRuns: w.dice.IntN(3) == 0, FailedOnly: w.dice.IntN(3) == 0}, "run all now"
 	if w.dice.IntN(2) == 0 {
 		j := w.pick(place.live)
 		if j == nil {

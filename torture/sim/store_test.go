@@ -247,11 +247,11 @@ func (s *store) Redrive(ctx context.Context, now time.Time, sel storage.Selectio
 	return out, err
 }
 
-func (s *store) RunNow(ctx context.Context, now time.Time, sel storage.Selection, first bool) (out storage.Step, err error) {
+func (s *store) RunNow(ctx context.Context, now time.Time, sel storage.Selection, which storage.Waiting) (out storage.Step, err error) {
 	s.w.sample(s.l, now)
 	err = s.call("run now", func(begin int64) (err error) {
-		if out, err = s.Store.RunNow(ctx, now, sel, first); err == nil {
-			s.w.ranNow(s.l, begin, now, sel, first, out)
+		if out, err = s.Store.RunNow(ctx, now, sel, which); err == nil {
+			s.w.ranNow(s.l, begin, now, sel, which.First, out)
 		}
 		return err
 	})
