@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/errandq/errand/storage"
 )
 
@@ -16,6 +18,10 @@ const (
 	askEvery = 10 * time.Millisecond
 	// askBroken is how long a gate that panics is left alone.
 	askBroken = 10 * time.Second
+	// A gate that stays closed for another reason is logged a few times, then once in
+	// each interval, since a reason may have a number in it that changes all the time.
+	otherReasons     = 3
+	otherReasonEvery = time.Minute
 )
 
 // Gate says whether jobs may start. It is errand.Gate, where its rules are.
@@ -33,6 +39,8 @@ type gate struct {
 	changed <-chan struct{} // nil: what it said holds for good
 	open    bool            // true before it is asked
 	broken  bool            // that it panics was logged
+	reason  string          // was logged last
+	others  *rate.Limiter   // of lines about other reasons
 }
 
 // gates are those of an engine.
@@ -56,7 +64,7 @@ func (gs *gates) gate(of storage.Lane, g Gate) *gate {
 	}
 	if i < 0 {
 		i = len(gs.all)
-		gs.all = append(gs.all, &gate{Gate: g, open: true})
+		gs.all = append(gs.all, &gate{Gate: g, open: true, others: rate.NewLimiter(rate.Every(otherReasonEvery), otherReasons)})
 	}
 	gs.all[i].of = append(gs.all[i].of, of)
 	return gs.all[i]
@@ -93,7 +101,11 @@ func (gs *gates) ask(g *gate) {
 	case open && !was:
 		gs.cfg.Logger.Info("errand: gate is open", g.attrs()...)
 	case !open && was:
+		g.reason = reason
 		gs.cfg.Logger.Info("errand: gate is closed", append(g.attrs(), "reason", reason)...)
+	case !open && reason != g.reason && g.others.AllowN(g.at, 1):
+		g.reason = reason
+		gs.cfg.Logger.Info("errand: gate stays closed for another reason", append(g.attrs(), "reason", reason)...)
 	}
 }
 

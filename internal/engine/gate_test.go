@@ -2,7 +2,9 @@ package engine_test
 
 import (
 	"context"
+	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -110,6 +112,45 @@ func TestGate_Closed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The log has the reason for which a gate is closed, also if that changes, but not all
+// numbers of a reason that counts.
+func TestGate_OtherReasons(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		g := &latch{closed: "no carrier"}
+		r.handle("k", work(time.Millisecond))
+		r.gate("k", g)
+		r.enqueue("k", 1)
+		r.start()
+		pass(time.Second)
+		for _, reason := range []string{"no address", "no address", "captive portal"} {
+			g.close(reason)
+			pass(time.Second)
+		}
+		others := r.logs.with("gate stays closed for another reason")
+		if len(others) != 2 || !strings.Contains(others[0], `kind=k reason="no address"`) || !strings.Contains(others[1], "captive portal") {
+			t.Errorf("logged %q, want a line with each of the two other reasons", others)
+		}
+		for i := range 360 {
+			g.close(fmt.Sprintf("%d s left", 3600-10*i))
+			pass(10 * time.Second)
+		}
+		if n := len(r.logs.with("another reason")); n < 50 || n > 65 {
+			t.Errorf("%d lines in an hour in which the reason changed every 10 s", n)
+		}
+		if n := len(r.logs.with("gate is closed")); n != 1 {
+			t.Errorf("logged %d times that it is closed", n)
+		}
+		g.close("")
+		pass(time.Second)
+		g.close("10 s left")
+		r.enqueue("k", 1)
+		pass(time.Second)
+		if n := len(r.logs.with("gate is closed")); n != 2 {
+			t.Errorf("logged %d times that it is closed, want 2", n)
+		}
+	})
 }
 
 // What was leased ahead goes back as the gate closes; what runs goes on.
