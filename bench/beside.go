@@ -7,10 +7,12 @@ import "context"
 type beside struct {
 	stock stock
 	fresh int // jobs to do that are enqueued first, in place of those that are due
+	// queues is as in setup.
+	queues []string
 }
 
 func (w beside) run(ctx context.Context, t *trial) error {
-	s, err := t.open(ctx, setup{})
+	s, err := t.open(ctx, setup{queues: w.queues})
 	if err != nil {
 		return err
 	}
@@ -24,7 +26,7 @@ func (w beside) run(ctx context.Context, t *trial) error {
 	if err := t.start(); err != nil {
 		return err
 	}
-	if err := drainAll(ctx, s, n, 0, t.n(w.stock.scheduled)+t.n(w.stock.others)); err != nil {
+	if err := drainAll(ctx, s, n, 0, t.n(w.stock.scheduled)+t.n(w.stock.others)+t.n(w.stock.held)); err != nil {
 		return err
 	}
 	return t.stop(n)

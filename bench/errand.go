@@ -98,6 +98,10 @@ func (e *errandQueue) Work(ctx context.Context, n int, handle func(context.Conte
 	return w.Run(ctx)
 }
 
+func (e *errandQueue) Hold(ctx context.Context, kind int) error {
+	return e.q.Hold(ctx, errand.Lane{Kind: kinds[kind-1].args(payload{}).Kind()}, nil)
+}
+
 func (e *errandQueue) Redrive(ctx context.Context) (int, error) {
 	r, err := e.q.DeadLetters().Redrive(ctx, errand.JobFilter{}, nil)
 	return r.Redriven, err

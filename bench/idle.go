@@ -6,10 +6,13 @@ import (
 )
 
 // idle measures a worker that has nothing to do, after it has settled.
-type idle struct{ settle, during time.Duration }
+type idle struct {
+	settle, during time.Duration
+	queues         []string // as in setup
+}
 
 func (w idle) run(ctx context.Context, t *trial) error {
-	s, err := t.openAt(ctx, setup{path: t.path()})
+	s, err := t.openAt(ctx, setup{path: t.path(), queues: w.queues})
 	if err != nil {
 		return err
 	}

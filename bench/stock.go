@@ -18,6 +18,9 @@ type stock struct {
 	scheduled int
 	// others are ready, of a kind that nobody handles, and were there first.
 	others int
+	// held jobs are ready, of a kind that workers handle, and were there before those
+	// that are due. Their kind is held.
+	held int
 	// due jobs were scheduled all for the same time, which is over.
 	due int
 	// ready jobs are ready.
@@ -49,6 +52,17 @@ func (k stock) make(ctx context.Context, t *trial) error {
 	})
 	if err != nil {
 		return err
+	}
+	if k.held > 0 {
+		err = enqueueAll(ctx, s, t.n(k.held), func(i int) newJob {
+			return newJob{payload: payload{N: i, Pad: smallPad}, Kind: heldKind}
+		})
+		if err == nil {
+			err = s.(holder).Hold(ctx, heldKind)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	at := time.Now().Add(max(t.scaled(dueIn), time.Second/4))
 	err = enqueueAll(ctx, s, t.n(k.due), func(i int) newJob {

@@ -40,6 +40,11 @@ type redriver interface {
 	Redrive(ctx context.Context) (int, error)
 }
 
+// holder is a system that can keep jobs of a kind from being started.
+type holder interface {
+	Hold(ctx context.Context, kind int) error
+}
+
 // mixer is a bare loop that has its own way of doing the mixed workload.
 type mixer interface {
 	// Mixed adds n jobs, never more than producers in one commit, and does

@@ -62,6 +62,8 @@ var targets = []target{
 	atMost("cross", figP50, 5, "ms", "cross-process latency: p50"),
 	atMost("cross", figP99, 50, "ms", "cross-process latency: p99"),
 	over(side{"errand", "deep:with", figRate}, side{"errand", "deep:without", figRate}, 0.85, "deep backlog: to the same without it"),
+	over(side{"errand", "held:with", figRate}, side{"errand", "held:without", figRate}, 0.95, "1,000,000 jobs held: to the same without them"),
+	atMost("down", figCPU, 1, "% of a core", "50,000 jobs that reach nobody: CPU"),
 	per("large:16k", "raw", 0.6, "payloads of 16 KiB: to raw"),
 	per("large:256k", "raw", 0.6, "payloads of 256 KiB: to raw"),
 	over(side{"errand", "processes:4", figRate}, side{"errand", "processes:1", figRate}, 0.7, "4 processes: total to that of one"),
@@ -70,6 +72,8 @@ var targets = []target{
 	over(side{"errand", "wear", figWritten}, side{"backlite", "wear", figWritten}, 0.2, "wear: bytes a job to backlite's").orLess(),
 	atMost("idle", figCPU, 0.1, "% of a core", "idle: CPU"),
 	atMost("idle", figBytes, 0, "bytes", "idle: written in a minute"),
+	atMost("idle:held", figCPU, 0.1, "% of a core", "idle beside held jobs: CPU"),
+	atMost("idle:held", figBytes, 0, "bytes", "idle beside held jobs: written in a minute"),
 	atMost("memory", figPeak, 32, "MiB", "memory: peak beside 1,000,000 scheduled"),
 	atMost("open", figOpen, 100, "ms", "open: a file with 1,000,000 jobs"),
 }

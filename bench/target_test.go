@@ -114,6 +114,8 @@ latency: p99 to that of a raw commit <= 3 x
 cross-process latency: p50 <= 5 ms
 cross-process latency: p99 <= 50 ms
 deep backlog: to the same without it >= 0.85 x
+1,000,000 jobs held: to the same without them >= 0.95 x
+50,000 jobs that reach nobody: CPU <= 1 % of a core
 payloads of 16 KiB: to raw >= 0.6 x
 payloads of 256 KiB: to raw >= 0.6 x
 4 processes: total to that of one >= 0.7 x
@@ -122,6 +124,8 @@ wear: bytes a job to River's <= 0.2 x
 wear: bytes a job to backlite's <= 0.2 x
 idle: CPU <= 0.1 % of a core
 idle: written in a minute <= 0 bytes
+idle beside held jobs: CPU <= 0.1 % of a core
+idle beside held jobs: written in a minute <= 0 bytes
 memory: peak beside 1,000,000 scheduled <= 32 MiB
 open: a file with 1,000,000 jobs <= 100 ms`
 	if text := strings.Join(got, "\n"); text != want {

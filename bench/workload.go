@@ -51,10 +51,18 @@ var (
 	backlog     = beside{stock: stock{scheduled: 1_000_000, others: 200_000, due: 100_000}}
 	noBacklog   = beside{stock: stock{due: 100_000}}
 	besideMany  = beside{stock: stock{scheduled: 1_000_000}, fresh: 20_000}
+	heldBacklog = beside{stock: stock{held: 1_000_000, due: 100_000}, queues: allKinds}
+	noneHeld    = beside{stock: stock{due: 100_000}, queues: allKinds}
 	readyStock  = stock{ready: 200_000}
 	oneProcess  = processes{stock: readyStock, k: 1}
 	fourProcess = processes{stock: readyStock, k: 4}
 )
+
+// allKinds has workers handle all kinds, in errand's default queue.
+var allKinds = []string{"default"}
+
+// heldKind is the kind that is held where one is.
+const heldKind = 1
 
 var workloads = []workload{
 	{name: "enqueue-1", fits: everyone, run: enqueue{callers: 1, batch: 1, n: 5_000}.run,
@@ -87,6 +95,12 @@ var workloads = []workload{
 		about: "100,000 jobs due at once, with 1,000,000 scheduled and 200,000 ready that nobody handles"},
 	{name: "deep:without", fits: own, run: noBacklog.run, stock: &noBacklog.stock,
 		about: "100,000 jobs due at once, and no others"},
+	{name: "held:with", fits: own, run: heldBacklog.run, stock: &heldBacklog.stock,
+		about: "100,000 jobs due at once, with 1,000,000 ready ones of a kind that is held"},
+	{name: "held:without", fits: own, run: noneHeld.run, stock: &noneHeld.stock,
+		about: "100,000 jobs due at once, and no others; as many kinds"},
+	{name: "down", fits: own, run: down{n: 50_000, during: 10 * time.Second}.run, once: true,
+		about: "the first 10 s of a worker with 50,000 jobs whose other side refuses connections"},
 	{name: "large:16k", fits: queues, run: large{n: 2_000, size: 16 << 10}.run,
 		about: "payloads of 16 KiB, enqueued and done"},
 	{name: "large:256k", fits: queues, run: large{n: 200, size: 256 << 10}.run,
@@ -103,6 +117,8 @@ var workloads = []workload{
 		about: "open a file with 1,000,000 jobs"},
 	{name: "idle", fits: own, run: idle{settle: time.Minute, during: time.Minute}.run, stock: &besideMany.stock, once: true,
 		about: "a minute of nothing to do beside 1,000,000 scheduled jobs, after another minute"},
+	{name: "idle:held", fits: own, run: idle{settle: time.Minute, during: time.Minute, queues: allKinds}.run, stock: &heldBacklog.stock, once: true,
+		about: "the same beside 1,000,000 ready jobs of a kind that is held"},
 }
 
 // chosen returns the workloads of a comma-separated list of names and groups;
