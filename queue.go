@@ -50,7 +50,8 @@ type Options struct {
 	// handlers. If nil, or if it has no retry section, [policy.Default].
 	Policy policy.Delivery
 	// Queues overrides settings for single queues, by name. Queues need not be
-	// listed to be used. If nil, none is overridden.
+	// listed to be used. The log of a worker names queues listed here that have no
+	// jobs and no worker in this process. If nil, none is overridden.
 	Queues map[string]QueueOptions
 	// Retention is how long finished jobs are kept. Dead letters are kept until
 	// they are purged. If zero, 24 h; if negative, finished jobs are deleted at

@@ -22,9 +22,10 @@ const (
 // The zero value is empty.
 type Lanes struct {
 	mu     sync.Mutex
-	queues map[string]int       // how many engines work for a queue
+	queues map[string]int       // how many engines work for a queue; has those that worked before
 	served map[storage.Lane]int // how many work for a lane
 	warned map[storage.Lane]bool
+	unused map[string]bool // queues whose settings were said to be of no use
 }
 
 // serve adds n, 1 or -1, to the number of engines that work for the lanes of c.
@@ -32,7 +33,7 @@ func (s *Lanes) serve(c *Config, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.queues == nil {
-		s.queues, s.served, s.warned = map[string]int{}, map[storage.Lane]int{}, map[storage.Lane]bool{}
+		s.queues, s.served, s.warned, s.unused = map[string]int{}, map[storage.Lane]int{}, map[storage.Lane]bool{}, map[string]bool{}
 	}
 	for _, queue := range c.Queues {
 		s.queues[queue] += n
@@ -48,10 +49,13 @@ type unserved struct {
 	chore
 	last    time.Time // the counts were last asked for
 	waiting map[storage.Lane]waiting
+	// settings is when to look for settings of no use; zero: that was done. Other
+	// workers of the process may be starting.
+	settings time.Time
 }
 
 func (l *loop) newUnserved(now time.Time) *chore {
-	u := &unserved{chore: chore{due: onMono(now)}}
+	u := &unserved{chore: chore{due: onMono(now)}, settings: now.Add(unservedAfter)}
 	u.prepare = func(now time.Time) task {
 		u.last = now
 		clock := l.watch.seen // late by seconds at most
@@ -70,9 +74,7 @@ func (l *loop) newUnserved(now time.Time) *chore {
 
 // news makes the chore due: there are new jobs, perhaps of such a lane.
 func (u *unserved) news(now time.Time) {
-	if u.due.mono.IsZero() {
-		u.due = onMono(latest(now, u.last.Add(unservedEvery)))
-	}
+	u.due = onMono(sooner(u.due.mono, latest(now, u.last.Add(unservedEvery))))
 }
 
 // waiting is what is known of a lane that no engine of the process works for.
@@ -90,6 +92,7 @@ type waiting struct {
 func (l *loop) warnUnserved(counts []storage.Count, holds []storage.HoldState, now time.Time) {
 	u := l.chores.unserved
 	late := u.findOverlong(l.cfg.Lanes, counts, holds, now)
+	l.tellUnused(counts, now)
 	if len(u.waiting) > 0 {
 		u.due = onMono(now.Add(unservedEvery))
 	}
@@ -109,6 +112,47 @@ func (l *loop) warnUnserved(counts []storage.Count, holds []storage.HoldState, n
 			l.cfg.Logger.Warn("errand: jobs wait in a queue that no worker here serves", append(attrs, "worker", strings.Join(own, " "))...)
 		}
 	}
+}
+
+// tellUnused logs once for which queues there are settings in this process and no
+// worker, unless they have jobs: the name may be mistyped. It is no warning, since
+// processes that work for different queues may have all settings in common.
+func (l *loop) tellUnused(counts []storage.Count, now time.Time) {
+	u := l.chores.unserved
+	if u.settings.IsZero() {
+		return
+	}
+	due := !now.Before(u.settings)
+	unused := l.cfg.Lanes.findUnused(l.cfg.Settings, counts, due)
+	if !due {
+		if len(unused) > 0 {
+			u.due = onMono(u.settings)
+		}
+		return
+	}
+	u.settings = time.Time{}
+	if len(unused) > 0 {
+		named, own := unused[:min(len(unused), mostNamed)], l.cfg.Queues[:min(len(l.cfg.Queues), mostNamed)]
+		l.cfg.Logger.Info("errand: settings are of queues that have no jobs and no worker here",
+			"queues", strings.Join(named, " "), "n", len(unused), "worker", strings.Join(own, " "))
+	}
+}
+
+// findUnused returns the queues with settings that no engine of the process has worked
+// for and that have no jobs, sorted. Each is returned once if told.
+func (s *Lanes) findUnused(settings map[string]QueueSettings, counts []storage.Count, told bool) (unused []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for queue := range settings {
+		_, served := s.queues[queue]
+		if served || s.unused[queue] || slices.ContainsFunc(counts, func(c storage.Count) bool { return c.Queue == queue }) {
+			continue
+		}
+		unused = append(unused, queue)
+		s.unused[queue] = told
+	}
+	slices.Sort(unused)
+	return unused
 }
 
 // overlong is a lane that has waited for too long.

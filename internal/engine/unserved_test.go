@@ -158,3 +158,71 @@ func TestUnserved_NoFalseAlarm(t *testing.T) {
 		})
 	}
 }
+
+const ofNoUse = "settings are of queues that have no jobs and no worker here"
+
+// Settings of a queue that nobody here works for are told once, unless it has jobs.
+func TestUnserved_Settings(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.store.alone = true
+		r.cfg.Lanes = new(engine.Lanes)
+		r.cfg.Settings = map[string]engine.QueueSettings{"q": {}, "mial": {}, "late": {}, "of-others": {}}
+		for _, name := range []string{"a1", "a2", "a3", "a4"} {
+			r.cfg.Settings[name] = engine.QueueSettings{}
+		}
+		r.add(storage.NewJob{Queue: "of-others", Kind: "k"})
+		r.handle("k", work(0))
+		r.start()
+		pass(30 * time.Second)
+		late := r.another()
+		late.cfg.Queues, late.cfg.Lanes, late.cfg.Settings = []string{"late"}, r.cfg.Lanes, r.cfg.Settings
+		late.handle("k", work(0))
+		late.start()
+		pass(29 * time.Second)
+		late.cancel()
+		if lines := r.logs.with(ofNoUse); len(lines) > 0 {
+			t.Errorf("before a minute has passed the log says %q", lines)
+		}
+		pass(time.Hour)
+		r.wantLine(ofNoUse, "level=INFO", `queues="a1 a2 a3 a4 mial"`, "n=5", "worker=q")
+		third := r.another()
+		third.cfg.Lanes, third.cfg.Settings = r.cfg.Lanes, r.cfg.Settings
+		third.start()
+		pass(time.Hour)
+		if lines := third.logs.with(ofNoUse); len(lines) > 0 {
+			t.Errorf("another worker says it again: %q", lines)
+		}
+		n := r.store.count()
+		pass(time.Hour)
+		if calls := r.store.since(n); len(calls) > 0 {
+			t.Errorf("then %d calls of the store in an hour, first %q", len(calls), calls[0].op)
+		}
+	})
+}
+
+// Nothing but the settings makes the worker look.
+func TestUnserved_SettingsAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.store.alone = true
+		r.cfg.Settings = map[string]engine.QueueSettings{"mial": {}}
+		r.start()
+		pass(61 * time.Second)
+		r.wantLine(ofNoUse, "queues=mial", "n=1")
+	})
+}
+
+// Without such settings the store is not asked for more than before.
+func TestUnserved_SettingsInUse(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.store.alone = true
+		r.cfg.Settings = map[string]engine.QueueSettings{"q": {}}
+		r.handle("k", work(0))
+		r.start()
+		pass(time.Second)
+		n := r.store.count()
+		pass(time.Hour)
+		if calls := r.store.since(n); len(calls) > 0 || len(r.logs.with(ofNoUse)) > 0 {
+			t.Errorf("%d calls of the store in an hour, and the log says %q", len(calls), r.logs.with(ofNoUse))
+		}
+	})
+}
