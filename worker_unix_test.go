@@ -78,6 +78,8 @@ func beOther(role string) error {
 		return sendNotes(ctx, q)
 	case "tick":
 		return fireTicks(ctx, q)
+	case "brief":
+		return runBriefs(ctx, q)
 	case "interrupt":
 		return workUntilInterrupted(ctx, q)
 	}
