@@ -8,8 +8,15 @@ import (
 	"time"
 )
 
-// HoldPaused is the reason of the hold that a pause of a queue is.
-const HoldPaused = "paused"
+// The reasons of the holds that errand begins itself.
+const (
+	// HoldPaused is that of a pause of a queue.
+	HoldPaused = "paused"
+	// HoldUnavailable is that of a lane whose other side cannot be reached.
+	HoldUnavailable = "unavailable"
+	// HoldBrake is that of a lane whose jobs die one after the other.
+	HoldBrake = "brake"
+)
 
 // Holder is the part of a [Store] that stops and resumes leasing.
 type Holder interface {
@@ -41,19 +48,30 @@ type Hold struct {
 	Until time.Time
 	// For, if positive, is how long after now the hold is over; Until is zero then.
 	For time.Duration
-	// By is who holds the lane, for people. It may be empty.
-	By string
+	// By is who holds the lane, and Detail why, for people. Both may be empty.
+	By, Detail string
+	// Probe keeps the hold in force until it is released. From its end on the lane is
+	// ajar: an Exchange leases one job of it, and with that the end moves to the end of
+	// the lease. So one job is let through at a time, in all processes together, and
+	// the next one if nobody releases the hold or begins it anew. An [Offer] gets
+	// none. The Lane of such a hold names a queue and a kind.
+	Probe bool
 }
 
 // HoldState is a hold in force.
 type HoldState struct {
 	Lane
-	Reason string
-	By     string
+	Reason     string
+	By, Detail string
 	// Since is when the hold began.
 	Since time.Time
-	// Until is when the hold is over; zero if it lasts until it is released.
+	// Until is when the hold is over, or with Probe when the next job is let through;
+	// zero if it lasts until it is released.
 	Until time.Time
+	// For is that of the Hold.
+	For time.Duration
+	// Probe is that of the Hold.
+	Probe bool
 	// Waiting is how many jobs of the lane are ready or scheduled.
 	Waiting int64
 }

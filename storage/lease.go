@@ -41,6 +41,12 @@ type Exchange struct {
 	Finish []Finish
 	// Retention is that of the jobs which end here.
 	Retention Retention
+	// Hold begins holds as [Holder.Hold] does, after Finish and before anything is
+	// leased. Each Lane names a queue and a kind.
+	Hold []Hold
+	// Release ends holds, after those of Hold have begun, of which it has just the lane
+	// and the reason. Jobs of these lanes may be left to the next Exchange.
+	Release []Hold
 	// Wants are the jobs to lease. Of those that are due and match any of
 	// them, the highest priority goes first, then the earliest due, then the
 	// first enqueued. Each job counts for the first Want that it matches and
@@ -66,9 +72,9 @@ type ExchangeResult struct {
 	Extended []ItemResult // one for each of Extend
 	Finished []ItemResult // one for each of Finish
 	Leased   []Leased     // in the order they should start
-	// NextDue is when the earliest job that is still scheduled is due, or all holds
-	// of a lane that matches a Want are over if that is earlier; zero if neither is
-	// to come, or if nothing was wanted.
+	// NextDue is when the earliest job that is still scheduled is due, or the ends of
+	// all holds of a lane that matches a Want have come if that is earlier; zero if
+	// neither is to come, or if nothing was wanted.
 	NextDue time.Time
 }
 

@@ -40,9 +40,10 @@ type Store interface {
 	Enqueue(ctx context.Context, now time.Time, jobs []NewJob) ([]Enqueued, error)
 
 	// Exchange is one round of a worker: it extends leases, then finishes
-	// jobs, then makes due scheduled jobs ready and leases ready ones.
+	// jobs, then begins and ends holds, then makes due scheduled jobs ready and
+	// leases ready ones.
 	// Each item has its own result; a bad item never fails its exchange.
-	// See [Exchange] for the three parts.
+	// See [Exchange] for the parts.
 	Exchange(ctx context.Context, now time.Time, x Exchange) (ExchangeResult, error)
 
 	// Reclaim takes leases from holders that are gone, at most limit of them,

@@ -62,8 +62,9 @@ CREATE TABLE errand_lane (
 
 -- Nothing of a held lane is leased. kind is empty for all kinds of a queue, and
 -- queue for a kind in all queues. A pause is a hold of a queue with reason
--- 'paused' and no end. delay is as in errand_job, for until. Reserved: step, how
--- often in a row the lane was held for this reason, and detail.
+-- 'paused' and no end. delay is as in errand_job, for until. With probe 1 the hold
+-- is in force until it is released, and from until on lets one job through at a
+-- time, by moving until to the end of that lease.
 CREATE TABLE errand_hold (
   queue  TEXT NOT NULL,
   kind   TEXT NOT NULL,
@@ -71,7 +72,7 @@ CREATE TABLE errand_hold (
   since  INTEGER NOT NULL,
   until  INTEGER,
   delay  INTEGER NOT NULL DEFAULT 0,
-  step   INTEGER NOT NULL DEFAULT 0,
+  probe  INTEGER NOT NULL DEFAULT 0,
   who    TEXT NOT NULL DEFAULT '',
   detail TEXT NOT NULL DEFAULT '',
   PRIMARY KEY (queue, kind, reason)
