@@ -47,7 +47,7 @@ func TestQueue_Hold(t *testing.T) {
 	}
 	holds[0].Until = time.Time{}
 	want := []errand.HoldState{
-		{Lane: errand.Lane{Kind: "note"}, Reason: "modem", Waiting: 4},
+		{Lane: errand.Lane{Kind: "note"}, Reason: "modem", For: time.Hour, Waiting: 4},
 		{Lane: errand.Lane{Queue: "b"}, Reason: "paused", Waiting: 1},
 		{Lane: errand.Lane{Queue: "default"}, Reason: "held", Waiting: 3},
 		{Lane: errand.Lane{Queue: "default"}, Reason: "modem", By: "ada", Until: until.UTC(), Waiting: 3},

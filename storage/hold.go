@@ -23,8 +23,9 @@ type Holder interface {
 	// Hold stops leasing from a lane, also one that has no job yet, until the hold
 	// is over or released. Running jobs go on. A lane may have holds of several
 	// reasons: as long as one of them is in force nothing of the lane is leased,
-	// neither by an Exchange nor to an [Offer]. A hold takes the place of the one
-	// with the same lane and reason; if that was in force, its Since stays.
+	// neither by an Exchange nor to an [Offer], but for what its Probe lets through.
+	// A hold takes the place of the one with the same lane and reason; if that was
+	// in force, its Since stays.
 	Hold(ctx context.Context, now time.Time, h Hold) error
 
 	// Release ends the hold of just this lane for this reason. It reports whether
@@ -51,10 +52,11 @@ type Hold struct {
 	// By is who holds the lane, and Detail why, for people. Both may be empty.
 	By, Detail string
 	// Probe keeps the hold in force until it is released. From its end on the lane is
-	// ajar: an Exchange leases one job of it, and with that the end moves to the end of
-	// the lease. So one job is let through at a time, in all processes together, and
-	// the next one if nobody releases the hold or begins it anew. An [Offer] gets
-	// none. The Lane of such a hold names a queue and a kind.
+	// ajar, unless another hold keeps its jobs back: an Exchange leases one job of it,
+	// and with that the end moves to the end of the lease. So one job is let through
+	// at a time, in all processes together, and the next one if nobody releases the
+	// hold or begins it anew. An [Offer] gets none. The Lane of such a hold names a
+	// queue and a kind.
 	Probe bool
 }
 
@@ -68,7 +70,7 @@ type HoldState struct {
 	// Until is when the hold is over, or with Probe when the next job is let through;
 	// zero if it lasts until it is released.
 	Until time.Time
-	// For is that of the Hold.
+	// For is that of the Hold, rounded up to whole microseconds.
 	For time.Duration
 	// Probe is that of the Hold.
 	Probe bool

@@ -44,8 +44,8 @@ type Exchange struct {
 	// Hold begins holds as [Holder.Hold] does, after Finish and before anything is
 	// leased. Each Lane names a queue and a kind.
 	Hold []Hold
-	// Release ends holds, after those of Hold have begun, of which it has just the lane
-	// and the reason. Jobs of these lanes may be left to the next Exchange.
+	// Release ends holds as [Holder.Release] does, after those of Hold have begun. Only
+	// the lane and the reason of each count.
 	Release []Hold
 	// Wants are the jobs to lease. Of those that are due and match any of
 	// them, the highest priority goes first, then the earliest due, then the

@@ -156,9 +156,9 @@ type Timekeeper interface {
 	// now if its delay began after now; a ready job that was due later is due
 	// now, and a dead one that died later died now. Scheduled jobs that were
 	// enqueued with a DueAt stay, and so does the time for which finished ones
-	// are kept. A hold whose For began after now is over that For after now, one
-	// with an Until stays, and none has begun later than now. A due time or an end
-	// of a hold that becomes earlier is an [Event] of Notify. One
+	// are kept. A hold whose end is more than its For after now ends that For
+	// after now, one with an Until stays, and none has begun later than now. A due
+	// time or an end of a hold that becomes earlier is an [Event] of Notify. One
 	// call is one bounded step over the jobs whose key is greater than after:
 	// call again with after set to the result until that is zero.
 	StepClock(ctx context.Context, now time.Time, after int64) (next int64, err error)

@@ -172,8 +172,8 @@ type Event struct {
 	// Schedules is true if schedules should be read again, because they may have
 	// changed otherwise than by Fire.
 	Schedules bool
-	// Holds is true if lanes may have been held or released. f is called before a
-	// Hold or Release of this Store returns.
+	// Holds is true if lanes may have been held or released. f is called before the
+	// Hold, Release or Exchange of this Store that did so returns.
 	Holds bool
 	// Clock is the latest now that a write of another process was given, if
 	// that is known; else zero.

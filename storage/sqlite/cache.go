@@ -13,8 +13,8 @@ import (
 const (
 	// Lanes are never removed, and a new one has the highest number.
 	sqlLanes = `SELECT lane, queue, kind FROM errand_lane WHERE lane > ?1 ORDER BY lane`
-	// Of a lane the hold that is over last.
-	sqlHoldEnds  = `SELECT queue, kind, MAX(COALESCE(until, 9223372036854775807)) FROM errand_hold GROUP BY queue, kind`
+	// Of a lane the hold that ends last.
+	sqlHoldEnds  = `SELECT queue, kind, MAX(COALESCE(until, 9223372036854775807)), MAX(probe) FROM errand_hold GROUP BY queue, kind`
 	sqlWatched   = `SELECT id / 32 FROM errand_number WHERE id % 32 = 17`
 	sqlInstances = `SELECT instance, name, boot FROM errand_instance`
 )
@@ -35,25 +35,67 @@ type cache struct {
 	watched    map[int64]bool // lanes of which successes are noted
 }
 
-// holds are the lanes of holds, and when the last hold of each is over.
-type holds map[storage.Lane]int64
+// holds are the lanes of holds, and how long each is held. A map that others have is
+// not changed any more.
+type holds map[storage.Lane]holdEnd
 
-// has reports whether nothing of a lane is leased at a time.
-func (h holds) has(name storage.Lane, at int64) bool {
-	return len(h) > 0 && (at < h[name] || at < h[storage.Lane{Queue: name.Queue}] || at < h[storage.Lane{Kind: name.Kind}])
+// holdEnd is when the last hold of a lane ends. With probe the lane is ajar then.
+type holdEnd struct {
+	until int64
+	probe bool
 }
 
-// span returns from when to when the same holds are in force as at a time.
+// of reports whether nothing of a lane is leased at a time, and if not, whether the
+// lane is ajar.
+func (h holds) of(name storage.Lane, at int64) (held, ajar bool) {
+	if len(h) == 0 {
+		return false, false
+	}
+	own := h[name]
+	held = at < own.until || at < h[storage.Lane{Queue: name.Queue}].until || at < h[storage.Lane{Kind: name.Kind}].until
+	return held, !held && own.probe
+}
+
+// span returns from when to when the same lanes are held or ajar as at a time.
 func (h holds) span(at int64) (from, to int64) {
 	from, to = math.MinInt64, forever
-	for _, until := range h {
-		if until <= at {
-			from = max(from, until)
+	for _, end := range h {
+		if end.until <= at {
+			from = max(from, end.until)
 		} else {
-			to = min(to, until)
+			to = min(to, end.until)
 		}
 	}
 	return from, to
+}
+
+// next returns when the first lane of wants may be held no longer than at a time,
+// 0 if none is held then.
+func (h holds) next(wants []storage.Want, at int64) int64 {
+	first := int64(forever)
+	for lane, end := range h {
+		touches := func(w storage.Want) bool { return lane.Touches(&w) }
+		if at < end.until && end.until < first && slices.ContainsFunc(wants, touches) {
+			first = end.until
+		}
+	}
+	if first == forever {
+		return 0
+	}
+	return first
+}
+
+// readHolds returns the holds that are stored, nil if there are none.
+func readHolds(db asker) (h holds, err error) {
+	var name storage.Lane
+	var end holdEnd
+	err = db.each(sqlHoldEnds, nil, []any{&name.Queue, &name.Kind, &end.until, &end.probe}, func() {
+		if h == nil {
+			h = holds{}
+		}
+		h[name] = end
+	})
+	return h, err
 }
 
 // peer is an instance that is registered.
@@ -76,20 +118,14 @@ func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
 	last := c.last
 	c.mu.RUnlock()
 	lanes := map[storage.Lane]int64{}
-	var held holds
 	var all []peer
-	var lane, until int64
+	var lane int64
 	var name storage.Lane
 	err = db.each(sqlLanes, []any{last}, []any{&lane, &name.Queue, &name.Kind}, func() { lanes[name] = lane })
 	if err != nil {
 		return false, err
 	}
-	err = db.each(sqlHoldEnds, nil, []any{&name.Queue, &name.Kind, &until}, func() {
-		if held == nil {
-			held = holds{}
-		}
-		held[name] = until
-	})
+	held, err := readHolds(db)
 	if err != nil {
 		return false, err
 	}
@@ -147,28 +183,29 @@ func (c *cache) lane(name storage.Lane) (int64, bool) {
 }
 
 // update brings the lanes of a lineup up to date: those of its wants that exist
-// and are not held at a time.
-func (c *cache) update(l *lineup, at int64) {
+// and are not held at a time by these holds. Of other holds the version is another.
+func (c *cache) update(l *lineup, at int64, held holds, version int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if l.lanes == nil || l.held != c.held || at < l.from || at >= l.to || c.last-l.last > fewLanes {
-		l.held, l.lanes, l.groups, l.unsure = c.held, nil, nil, 0
-		l.from, l.to = c.holds.span(at)
-		l.add(c.open(l.wants, at))
+	if l.lanes == nil || l.held != version || at < l.from || at >= l.to || c.last-l.last > fewLanes {
+		l.held, l.lanes, l.groups, l.unsure, l.ajar, l.last = version, nil, nil, 0, 0, 0
+		l.from, l.to = held.span(at)
+		l.add(c.open(l.wants, at, held))
 	} else {
 		for lane := l.last + 1; lane <= c.last; lane++ {
-			if name, ok := c.names[lane]; ok && !c.holds.has(name, at) {
-				l.add(l.wanted(nil, lane, name))
+			if name, ok := c.names[lane]; ok {
+				l.add(l.wanted(nil, lane, name, at, held))
 			}
 		}
 	}
 	l.last = max(l.last, c.last)
 }
 
-// wantedLane is a lane and the index of a want that has it.
+// wantedLane is a lane that is not held, and the index of a want that has it.
 type wantedLane struct {
 	lane int64
 	want int
+	ajar bool
 }
 
 func (a wantedLane) compare(b wantedLane) int {
@@ -177,14 +214,16 @@ func (a wantedLane) compare(b wantedLane) int {
 
 // open returns the lanes of wants that exist and are not held at a time, sorted; c
 // is locked.
-func (c *cache) open(wants []storage.Want, at int64) []wantedLane {
+func (c *cache) open(wants []storage.Want, at int64, holds holds) []wantedLane {
 	lanes := []wantedLane{}
 	for i := range wants {
 		for _, q := range wants[i].Queues {
 			for _, k := range wants[i].Kinds {
 				name := storage.Lane{Queue: q, Kind: k}
-				if lane, ok := c.lanes[name]; ok && !c.holds.has(name, at) {
-					lanes = append(lanes, wantedLane{lane, i})
+				if lane, ok := c.lanes[name]; ok {
+					if held, ajar := holds.of(name, at); !held {
+						lanes = append(lanes, wantedLane{lane, i, ajar})
+					}
 				}
 			}
 		}
@@ -244,37 +283,19 @@ func (c *cache) keepPolicy(id int64, doc []byte) {
 	c.policies[id] = doc
 }
 
-// isHeld reports whether nothing of a lane is leased at a time.
-func (c *cache) isHeld(name storage.Lane, at int64) bool {
+// committedHolds returns the holds, and how often they had changed before them.
+func (c *cache) committedHolds() (held holds, version int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.holds.has(name, at)
-}
-
-// holdEnd returns when the first lane of wants may be held no longer than at a time,
-// 0 if none is held then.
-func (c *cache) holdEnd(wants []storage.Want, at int64) int64 {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	first := int64(forever)
-	for lane, until := range c.holds {
-		touches := func(w storage.Want) bool { return lane.Touches(&w) }
-		if at < until && until < first && slices.ContainsFunc(wants, touches) {
-			first = until
-		}
-	}
-	if first == forever {
-		return 0
-	}
-	return first
+	return c.holds, c.held
 }
 
 // anyOver reports whether a hold is over at a time.
 func (c *cache) anyOver(at int64) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	for _, until := range c.holds {
-		if until <= at {
+	for _, end := range c.holds {
+		if end.until <= at && !end.probe {
 			return true
 		}
 	}

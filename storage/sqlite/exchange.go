@@ -30,12 +30,12 @@ WHERE id = ? AND state = 2`
 func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 	var out storage.ExchangeResult
 	wanted := x.Wanted()
-	work := len(x.Extend) + len(x.Finish) + wanted
-	r := &request{ends: wanted == 0, urgent: true, leases: wanted > 0, work: work, run: func(t *tx) (err error) {
-		out, err = t.exchange(now, &x)
+	writes := len(x.Extend) + len(x.Finish) + len(x.Hold) + len(x.Release)
+	r := &request{ends: wanted == 0, urgent: true, leases: wanted > 0, work: writes + wanted, run: func(t *tx) (err error) {
+		out, err = t.exchange(now, &x, true)
 		return err
 	}}
-	if len(x.Extend) == 0 && len(x.Finish) == 0 {
+	if writes == 0 {
 		if wanted == 0 {
 			return out, s.idle(ctx)
 		}
@@ -51,7 +51,8 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 	return out, nil
 }
 
-func (t *tx) exchange(now time.Time, x *storage.Exchange) (out storage.ExchangeResult, err error) {
+// exchange leases one job of a lane that is ajar, or none if ajar is false.
+func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storage.ExchangeResult, err error) {
 	at, until := t.seen(now), micros(now.Add(x.LeaseDuration))
 	if n := len(x.Extend); n > 0 {
 		if _, err = t.register(x.LeaseDuration); err != nil {
@@ -72,8 +73,8 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange) (out storage.ExchangeR
 			}
 		}
 	}
-	if x.Wanted() == 0 {
-		return out, nil
+	if err := t.changeHolds(now, x); err != nil || x.Wanted() == 0 {
+		return out, err
 	}
 	if err := t.forgetHolds(at); err != nil {
 		return out, err
@@ -82,8 +83,10 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange) (out storage.ExchangeR
 	if err != nil {
 		return out, err
 	}
-	out.NextDue = t.nextChance(next, x.Wants, at)
-	out.Leased, err = t.lease(x, at, until)
+	if out.Leased, err = t.lease(x, at, until, ajar); err != nil {
+		return out, err
+	}
+	out.NextDue, err = t.nextChance(next, x.Wants, at)
 	return out, err
 }
 
@@ -112,7 +115,8 @@ func (t *tx) due(now time.Time, wants []storage.Want) (bool, time.Time, error) {
 	if err != nil || found {
 		return true, time.Time{}, err
 	}
-	return false, t.nextChance(next, wants, at), nil
+	chance, err := t.nextChance(next, wants, at)
+	return false, chance, err
 }
 
 func timeOrZero(us int64) time.Time {
@@ -150,17 +154,18 @@ func (t *tx) promote(at int64) (int64, error) {
 }
 
 // lease takes the first jobs that are wanted.
-func (t *tx) lease(x *storage.Exchange, at, until int64) (out []storage.Leased, err error) {
+func (t *tx) lease(x *storage.Exchange, at, until int64, ajar bool) (out []storage.Leased, err error) {
 	defer func() {
 		if err != nil { // the transaction may go on without it
 			t.stmts.lineups.forget()
 		}
 	}()
-	l := t.lineup(x.Wants, at)
-	if l.unsure > fewLanes {
-		if err := t.survey(l); err != nil {
-			return nil, err
-		}
+	l, err := t.lineup(x.Wants, at, ajar)
+	if err == nil && l.unsure > fewLanes {
+		err = t.survey(l)
+	}
+	if err != nil {
+		return nil, err
 	}
 	rows, err := t.stmts.merge(l, x.Wants)
 	if err != nil || len(rows) == 0 {
@@ -198,7 +203,10 @@ func (t *tx) lease(x *storage.Exchange, at, until int64) (out []storage.Leased, 
 			break
 		}
 	}
-	return out, nil
+	if l.ajar > 0 {
+		err = t.letThrough(l, out, held, until)
+	}
+	return out, err
 }
 
 // leased makes of a row what a worker gets, with its args from wherever they

@@ -166,7 +166,11 @@ func (t *tx) announce() {
 // of it.
 func (t *tx) receiver(now time.Time, r *jobRow) (*handoff, error) {
 	// Lineups do not know the lanes of this transaction, where jobs may be ahead.
-	if len(t.lanes) > 0 || t.store.cache.isHeld(storage.Lane{Queue: r.Queue, Kind: r.Kind}, micros(now)) {
+	if len(t.lanes) > 0 || t.holdsChanged() {
+		return nil, nil
+	}
+	holds, _ := t.store.cache.committedHolds()
+	if held, ajar := holds.of(storage.Lane{Queue: r.Queue, Kind: r.Kind}, micros(now)); held || ajar {
 		return nil, nil
 	}
 	for _, o := range t.store.offers.list() {
@@ -215,7 +219,7 @@ func (t *tx) leaseTo(o *offer, now time.Time) ([]storage.Leased, error) {
 		return nil, nil
 	}
 	x := storage.Exchange{LeaseDuration: o.lease, Wants: []storage.Want{want}}
-	out, err := t.exchange(now, &x)
+	out, err := t.exchange(now, &x, false)
 	h.jobs = append(h.jobs, out.Leased...)
 	return out.Leased, err
 }

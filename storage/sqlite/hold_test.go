@@ -2,7 +2,9 @@ package sqlite_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -75,4 +77,98 @@ func TestHold_ForgottenWithAWrite(t *testing.T) {
 	exchange("without a job", 0, 2)
 	enqueue(t, s, "a", 1)
 	exchange("with a job", 1, 0)
+}
+
+// probe holds the lane of a kind, and lets jobs through after a second.
+func probe(kind string) storage.Hold {
+	return storage.Hold{Lane: storage.Lane{Queue: "default", Kind: kind}, Reason: "r", For: time.Second, Probe: true}
+}
+
+// exchanging gives a call that has s lease at t0 plus a second, and adds to got what
+// it leased.
+func exchanging(s *sqlite.Store, x storage.Exchange, got *string) func() error {
+	return func() error {
+		x.LeaseDuration = time.Minute
+		r, err := s.Exchange(context.Background(), t0.Add(time.Second), x)
+		for _, l := range r.Leased {
+			*got += l.Kind
+		}
+		return err
+	}
+}
+
+// A call leases by the holds as the calls before it in the same transaction have
+// left them.
+func TestHold_CallsInOneTransaction(t *testing.T) {
+	anything, holds := want(9, "a", "b"), []storage.Hold{probe("a")}
+	for _, c := range []struct {
+		what  string
+		calls []storage.Exchange
+		want  string // of the calls, and of one more in a transaction of its own
+	}{
+		{"two", []storage.Exchange{{Wants: anything}, {Wants: anything}}, "abb|"},
+		{"of other wants", []storage.Exchange{{Wants: want(1, "a")}, {Wants: anything}}, "abb|"},
+		{"held again before", []storage.Exchange{{Hold: holds}, {Wants: anything}}, "bb|"},
+		{"held again at first", []storage.Exchange{{Hold: holds, Wants: want(9, "b")}, {Wants: anything}}, "bb|"},
+		{"released before", []storage.Exchange{{Release: holds}, {Wants: anything}}, "aaabb|"},
+		{"released after one", []storage.Exchange{{Wants: want(1, "a")}, {Release: holds, Wants: want(1, "a")}}, "aa|abb"},
+		{"held and released", []storage.Exchange{{Wants: want(1, "b")}, {Hold: holds, Release: holds, Wants: want(1, "b")}}, "bb|aaa"},
+		{"held once more at once", []storage.Exchange{{Wants: anything}, {Hold: []storage.Hold{{Lane: holds[0].Lane, Reason: "r", Until: t0.Add(time.Second), Probe: true}}, Wants: want(1, "none")}}, "abb|a"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			d := newDB(t, nil)
+			s := d.open()
+			pause(t, s, probe("a"))
+			enqueue(t, s, "a", 3)
+			enqueue(t, s, "b", 2)
+			for range 2 { // lineups are known then
+				lease(t, s, 1, "a")
+				lease(t, s, 1, "a", "none")
+			}
+			var got, rest string
+			var calls []func() error
+			for _, x := range c.calls {
+				calls = append(calls, exchanging(s, x, &got))
+			}
+			s.Fault(func(bool) error { return storage.ErrBusy })
+			if err := exchanging(s, storage.Exchange{Wants: anything}, &rest)(); !errors.Is(err, storage.ErrBusy) {
+				t.Fatal(err)
+			}
+			s.Fault(nil)
+			rest = "" // it came to nothing
+			begun := s.Begun()
+			together(t, s, calls...)
+			if n := s.Begun() - begun; n != 2 { // that of the stall is one
+				t.Fatalf("%d transactions, want 2", n)
+			}
+			if err := exchanging(s, storage.Exchange{Wants: anything}, &rest)(); err != nil {
+				t.Fatal(err)
+			}
+			if got := inOrder(got) + "|" + rest; got != c.want {
+				t.Errorf("leased %s, want %s", got, c.want)
+			}
+			d.Invariants(t)
+		})
+	}
+}
+
+// inOrder sorts the letters of s.
+func inOrder(s string) string {
+	letters := []byte(s)
+	slices.Sort(letters)
+	return string(letters)
+}
+
+// A lane that a transaction has created is not lost when holds change in it.
+func TestHold_ChangeBesideANewLane(t *testing.T) {
+	s := newDB(t, nil).open()
+	enqueue(t, s, "a", 1)
+	w := offer(t, s, 1, "n")
+	var got string
+	together(t, s, adding(s, "nnn"),
+		exchanging(s, storage.Exchange{Hold: []storage.Hold{probe("a")}}, &got), exchanging(s, storage.Exchange{Wants: want(1, "n")}, &got))
+	w.took(t, "the room for one", "n")
+	if got != "n" {
+		t.Errorf("leased %q, want one of the two that were left", got)
+	}
 }

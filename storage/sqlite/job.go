@@ -33,12 +33,15 @@ UNION ALL SELECT 6, salt, created_at FROM errand_dead WHERE id = ?1`
 	sqlAskToStop = `UPDATE errand_job SET cancelling = 1 WHERE id = ?1`
 
 	// A hold that takes the place of one that is over begins now.
-	sqlHold = `INSERT INTO errand_hold (queue, kind, reason, since, until, delay, who) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-ON CONFLICT DO UPDATE SET since = CASE WHEN until <= ?4 THEN ?4 ELSE since END, until = ?5, delay = ?6, step = 0, who = ?7, detail = ''`
-	sqlEndHold     = `DELETE FROM errand_hold WHERE queue = ?1 AND kind = ?2 AND reason = ?3 RETURNING COALESCE(until, 9223372036854775807)`
-	sqlForgetHolds = `DELETE FROM errand_hold WHERE until <= ?1`
-	sqlHolds       = `SELECT queue, kind, reason, since, COALESCE(until, 0) AS until, who FROM errand_hold
-WHERE until IS NULL OR until > ?1 ORDER BY queue, kind, reason`
+	sqlHold = `INSERT INTO errand_hold (queue, kind, reason, since, until, delay, probe, who, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+ON CONFLICT DO UPDATE SET since = CASE WHEN until <= ?4 AND probe = 0 THEN ?4 ELSE since END,
+until = ?5, delay = ?6, probe = ?7, who = ?8, detail = ?9`
+	sqlEndHold = `DELETE FROM errand_hold WHERE queue = ?1 AND kind = ?2 AND reason = ?3
+RETURNING probe = 1 OR until IS NULL OR until > ?4`
+	sqlForgetHolds = `DELETE FROM errand_hold WHERE until <= ?1 AND probe = 0`
+	sqlLetThrough  = `UPDATE errand_hold SET until = ?3 WHERE queue = ?1 AND kind = ?2 AND probe = 1`
+	sqlHolds       = `SELECT queue, kind, reason, since, COALESCE(until, 0) AS until, delay, probe, who, detail FROM errand_hold
+WHERE until IS NULL OR until > ?1 OR probe = 1 ORDER BY queue, kind, reason`
 	// States 1 and 2 of each lane, by key: 2 rows for each.
 	sqlWaiting = `SELECT queue, kind, COALESCE((SELECT n FROM errand_number WHERE id = lane * 32 + 1), 0)
 + COALESCE((SELECT n FROM errand_number WHERE id = lane * 32 + 2), 0) AS n FROM errand_lane`
@@ -209,20 +212,21 @@ func (t *tx) cancel(at int64, id storage.ID, keep *storage.Retention) (storage.S
 
 // Hold implements [storage.Store].
 func (s *Store) Hold(ctx context.Context, now time.Time, h storage.Hold) error {
-	return s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) error {
-		at, delay := t.seen(now), int64(0)
-		var until any
-		switch {
-		case h.For > 0:
-			end := dueMicros(now.Add(h.For))
-			until, delay = end, end-at
-		case !h.Until.IsZero():
-			until = dueMicros(h.Until)
-		}
-		t.holdsChange()
-		_, err := t.exec(sqlHold, h.Queue, h.Kind, h.Reason, at, until, delay, h.By)
-		return err
-	}})
+	return s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) error { return t.hold(now, &h) }})
+}
+
+func (t *tx) hold(now time.Time, h *storage.Hold) error {
+	at, delay := t.seen(now), int64(0)
+	var until any
+	switch {
+	case h.For > 0:
+		until, delay = dueMicros(now.Add(h.For)), (h.For + time.Microsecond - 1).Microseconds()
+	case !h.Until.IsZero():
+		until = dueMicros(h.Until)
+	}
+	t.holdsChange()
+	_, err := t.exec(sqlHold, h.Queue, h.Kind, h.Reason, at, until, delay, h.Probe, h.By, h.Detail)
+	return err
 }
 
 // holdsChange has all processes read the holds again. The workers of this one are
@@ -232,18 +236,66 @@ func (t *tx) holdsChange() {
 	t.notifyAll(storage.Event{Holds: true})
 }
 
-// Release implements [storage.Store].
-func (s *Store) Release(ctx context.Context, now time.Time, lane storage.Lane, reason string) (was bool, err error) {
-	err = s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) error {
-		at, until := t.seen(now), int64(0)
-		err := t.row(sqlEndHold, []any{lane.Queue, lane.Kind, reason}, &until)
-		if was = until > at; errors.Is(err, sql.ErrNoRows) {
-			return nil
+// holdsChanged reports whether the transaction has changed holds.
+func (t *tx) holdsChanged() bool { return t.event != nil && t.event.Holds }
+
+// holds returns the holds as the transaction has left them, and their version.
+func (t *tx) holds() (h holds, version int64, err error) {
+	if !t.holdsChanged() {
+		h, version = t.store.cache.committedHolds()
+		return h, version, nil
+	}
+	h, err = readHolds(t)
+	return h, -t.meta.gen, err // those of the cache are positive
+}
+
+// letThrough holds the lanes that were ajar, and of which one of these jobs was let
+// through, until the leases end.
+func (t *tx) letThrough(l *lineup, leased []storage.Leased, lanes []facts, until int64) error {
+	for i := range leased {
+		if at, ok := l.find(lanes[i].Lane); !ok || !l.lanes[at].group.ajar {
+			continue
+		}
+		if _, err := t.exec(sqlLetThrough, leased[i].Queue, leased[i].Kind, until); err != nil {
+			return err
 		}
 		t.holdsChange()
+	}
+	l.lanes = nil // it is made anew, also if the holds end up as they were
+	return nil
+}
+
+// changeHolds begins and ends the holds of an Exchange.
+func (t *tx) changeHolds(now time.Time, x *storage.Exchange) error {
+	for i := range x.Hold {
+		if err := t.hold(now, &x.Hold[i]); err != nil {
+			return err
+		}
+	}
+	for i := range x.Release {
+		if _, err := t.release(now, x.Release[i].Lane, x.Release[i].Reason); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Release implements [storage.Store].
+func (s *Store) Release(ctx context.Context, now time.Time, lane storage.Lane, reason string) (was bool, err error) {
+	err = s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) (err error) {
+		was, err = t.release(now, lane, reason)
 		return err
 	}})
 	return was && err == nil, err
+}
+
+func (t *tx) release(now time.Time, lane storage.Lane, reason string) (was bool, err error) {
+	err = t.row(sqlEndHold, []any{lane.Queue, lane.Kind, reason, t.seen(now)}, &was)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	t.holdsChange()
+	return was, err
 }
 
 // forgetHolds deletes the holds that are over.
@@ -261,18 +313,20 @@ func (t *tx) forgetHolds(at int64) error {
 // nextChance returns when a job that is wanted may be there to lease, if nothing
 // happens before: when the next scheduled job is due, unless the first hold is over
 // earlier. It is zero if neither is to come.
-func (t *tx) nextChance(due int64, wants []storage.Want, at int64) time.Time {
-	if end := t.store.cache.holdEnd(wants, at); due == 0 || end != 0 && end < due {
+func (t *tx) nextChance(due int64, wants []storage.Want, at int64) (time.Time, error) {
+	held, _, err := t.holds()
+	if end := held.next(wants, at); due == 0 || end != 0 && end < due {
 		due = end
 	}
-	return timeOrZero(due)
+	return timeOrZero(due), err
 }
 
 // Holds implements [storage.Store].
 func (s *Store) Holds(ctx context.Context, now time.Time) (out []storage.HoldState, err error) {
 	var rows []struct {
-		Queue, Kind, Reason, Who string
-		Since, Until             int64
+		Queue, Kind, Reason, Who, Detail string
+		Since, Until, Delay              int64
+		Probe                            bool
 	}
 	waiting := map[storage.Lane]int64{} // by all that can be held
 	err = s.reading(ctx, s.inner, func(tx *sqlx.Tx) error {
@@ -294,7 +348,8 @@ func (s *Store) Holds(ctx context.Context, now time.Time) (out []storage.HoldSta
 	for _, r := range rows {
 		lane := storage.Lane{Queue: r.Queue, Kind: r.Kind}
 		out = append(out, storage.HoldState{
-			Lane: lane, Reason: r.Reason, By: r.Who, Since: fromMicros(r.Since), Until: timeOrZero(r.Until), Waiting: waiting[lane],
+			Lane: lane, Reason: r.Reason, By: r.Who, Detail: r.Detail, Since: fromMicros(r.Since), Until: timeOrZero(r.Until),
+			For: time.Duration(r.Delay) * time.Microsecond, Probe: r.Probe, Waiting: waiting[lane],
 		})
 	}
 	return out, err

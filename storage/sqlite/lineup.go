@@ -80,19 +80,22 @@ func (ls *lineups) aheadOf(lane int64) *ahead {
 // lineup is the lanes of wants, in the order of their first jobs.
 type lineup struct {
 	wants  []storage.Want
-	held   int64    // of the cache that it was made from
+	held   int64    // the version of the holds that it was made from
 	from   int64    // the time from which
 	to     int64    // to which the lanes are not held
 	last   int64    // lanes up to this one have been looked at
 	lanes  []berth  // by number
 	groups []*group // of lanes
 	unsure int      // lanes that may have a ready job
+	ajar   int      // lanes that are ajar
+	shut   bool     // nothing is leased of them
 }
 
-// group is the lanes that the same wants have, so that those of which no more jobs
-// are wanted are passed over together.
+// group is the lanes that the same wants have, and that are all ajar or all are not,
+// so that those of which no more jobs are leased are passed over together.
 type group struct {
 	wants []int    // indexes
+	ajar  bool     // one job of each lane is leased at most
 	order []*berth // a heap of the lanes that have or may have a ready job
 }
 
@@ -177,32 +180,38 @@ func cloneWants(wants ...storage.Want) []storage.Want {
 }
 
 // lineup returns that of wants at a time, with the lanes that were created in this
-// transaction.
-func (t *tx) lineup(wants []storage.Want, at int64) *lineup {
+// transaction. If ajar is false, nothing is leased of lanes that are ajar.
+func (t *tx) lineup(wants []storage.Want, at int64, ajar bool) (*lineup, error) {
+	held, version, err := t.holds()
+	if err != nil {
+		return nil, err
+	}
 	l := t.stmts.lineups.of(wants)
-	t.store.cache.update(l, at)
+	t.store.cache.update(l, at, held, version)
+	l.shut = !ajar
 	if len(t.lanes) == 0 {
-		return l
+		return l, nil
 	}
 	var lanes []wantedLane
 	last := l.last
 	for name, lane := range t.lanes {
-		if lane > l.last && !t.store.cache.isHeld(name, at) {
-			lanes = l.wanted(lanes, lane, name)
+		if lane > l.last {
+			lanes = l.wanted(lanes, lane, name, at, held)
 		}
 		last = max(last, lane)
 	}
 	slices.SortFunc(lanes, wantedLane.compare)
 	l.add(lanes)
 	l.last = last
-	return l
+	return l, nil
 }
 
-// wanted appends a lane once for each want that has it.
-func (l *lineup) wanted(lanes []wantedLane, lane int64, name storage.Lane) []wantedLane {
+// wanted appends a lane once for each want that has it, unless it is held at a time.
+func (l *lineup) wanted(lanes []wantedLane, lane int64, name storage.Lane, at int64, holds holds) []wantedLane {
+	held, ajar := holds.of(name, at)
 	for i := range l.wants {
-		if l.wants[i].Matches(name.Queue, name.Kind) {
-			lanes = append(lanes, wantedLane{lane, i})
+		if !held && l.wants[i].Matches(name.Queue, name.Kind) {
+			lanes = append(lanes, wantedLane{lane, i, ajar})
 		}
 	}
 	return lanes
@@ -223,7 +232,7 @@ func (g *group) open(left []int) int {
 // want that the job counts for; nil if there is none.
 func (l *lineup) first(left []int) (b *berth, want int) {
 	for _, g := range l.groups {
-		if len(g.order) == 0 || b != nil && !g.order[0].before(b) {
+		if len(g.order) == 0 || g.ajar && l.shut || b != nil && !g.order[0].before(b) {
 			continue
 		}
 		if i := g.open(left); i >= 0 {
@@ -258,20 +267,23 @@ func (l *lineup) add(lanes []wantedLane) {
 		if i+1 < len(lanes) && lanes[i+1].lane == lane.lane {
 			continue
 		}
-		l.lanes = append(l.lanes, berth{lane: lane.lane, group: l.group(wants), at: -1, sure: true})
+		if lane.ajar {
+			l.ajar++
+		}
+		l.lanes = append(l.lanes, berth{lane: lane.lane, group: l.group(wants, lane.ajar), at: -1, sure: true})
 		l.doubt(&l.lanes[len(l.lanes)-1])
 		wants = wants[:0]
 	}
 }
 
-// group returns the group of the lanes that these wants have.
-func (l *lineup) group(wants []int) *group {
+// group returns the group of the lanes that these wants have, ajar or not.
+func (l *lineup) group(wants []int, ajar bool) *group {
 	for _, g := range l.groups {
-		if slices.Equal(g.wants, wants) {
+		if g.ajar == ajar && slices.Equal(g.wants, wants) {
 			return g
 		}
 	}
-	g := &group{wants: slices.Clone(wants)}
+	g := &group{wants: slices.Clone(wants), ajar: ajar}
 	l.groups = append(l.groups, g)
 	return g
 }
@@ -380,8 +392,11 @@ func (t *tx) survey(l *lineup) error {
 // anyReady reports whether a job that is wanted is ready, in a lane that is not held
 // at a time.
 func (t *tx) anyReady(wants []storage.Want, at int64) (bool, error) {
-	l := t.lineup(wants, at)
-	if err := t.survey(l); err != nil {
+	l, err := t.lineup(wants, at, true)
+	if err == nil {
+		err = t.survey(l)
+	}
+	if err != nil {
 		return false, err
 	}
 	left, _ := t.stmts.toLease(wants)
@@ -446,6 +461,10 @@ func (s *statements) merge(l *lineup, wants []storage.Want) (out []jobRow, err e
 				out = append(out, at.take())
 				at.taken++
 				s.lineups.read -= out[len(out)-1].size()
+				if b.group.ajar {
+					l.empty(b) // see letThrough
+					continue
+				}
 			}
 			if at.left() == 0 && !at.end {
 				if err := m.fill(at, most); err != nil {

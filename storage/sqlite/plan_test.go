@@ -49,6 +49,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlReleaseKey:    "USING PRIMARY KEY (key=?)",
 		sqlFindLane:      "USING COVERING INDEX sqlite_autoindex_errand_lane_1 (queue=? AND kind=?)",
 		sqlEndHold:       "USING PRIMARY KEY (queue=? AND kind=? AND reason=?)",
+		sqlLetThrough:    "USING PRIMARY KEY (queue=? AND kind=?)",
 		sqlLanes:         "USING INTEGER PRIMARY KEY (rowid>?)",
 		sqlFindPolicy:    "USING COVERING INDEX sqlite_autoindex_errand_policy_1 (doc=?)",
 		sqlPolicy:        "USING INTEGER PRIMARY KEY (rowid=?)",

@@ -67,7 +67,7 @@ const untilSays = "Until is when the hold is over: an Exchange at Until leases a
 
 var holdCases = []testCase{
 	{"hold_lanes", `Lane is what is held. An empty Kind stands for all kinds of the queue, an empty Queue for the kind in all queues.
-nothing of the lane is leased, neither by an Exchange nor to an [Offer].
+nothing of the lane is leased, neither by an Exchange nor to an [Offer]
 Release ends the hold of just this lane for this reason.`, func(f *fixture) {
 		ids := f.four()
 		for _, c := range []struct {
@@ -172,15 +172,15 @@ If zero, the hold lasts until it is released.`, func(f *fixture) {
 	{"hold_renewed", `A hold takes the place of the one with the same lane and reason; if that was in force, its Since stays.
 Since is when the hold began.`, func(f *fixture) {
 		began := f.now
-		night := storage.HoldState{Lane: aPause.Lane, Reason: "night", By: "ada", Since: began, Until: began.Add(time.Hour)}
+		night := storage.HoldState{Lane: aPause.Lane, Reason: "night", By: "ada", Since: began, Until: began.Add(time.Hour), For: time.Hour}
 		f.hold(storage.Hold{Lane: aPause.Lane, Reason: "night", By: "ada", For: time.Hour})
 		f.holdsAre("held", night)
 		f.later(time.Minute)
 		f.hold(storage.Hold{Lane: aPause.Lane, Reason: "night", By: "bob", For: time.Second})
-		night.By, night.Until = "bob", f.now.Add(time.Second)
+		night.By, night.Until, night.For = "bob", f.now.Add(time.Second), time.Second
 		f.holdsAre("again, for less", night)
 		f.hold(storage.Hold{Lane: aPause.Lane, Reason: "night"})
-		night.By, night.Until = "", time.Time{}
+		night.By, night.Until, night.For = "", time.Time{}, 0
 		f.holdsAre("without an end", night)
 		f.hold(storage.Hold{Lane: aPause.Lane, Reason: "night", Until: f.now.Add(time.Second)})
 		f.later(time.Second)
@@ -192,7 +192,7 @@ Since is when the hold began.`, func(f *fixture) {
 
 	{"hold_list", `Holds returns the holds in force at now, sorted by queue, kind and reason.
 Waiting is how many jobs of the lane are ready or scheduled.
-Until is when the hold is over; zero if it lasts until it is released.`, func(f *fixture) {
+Until is when the hold is over, or with Probe when the next job is let through; zero if it lasts until it is released.`, func(f *fixture) {
 		f.holdsAre("at first")
 		f.run(f.s) // which does not wait
 		f.keep(keep, f.s, storage.Finish{Lease: f.run(f.s).Lease, Outcome: storage.OutcomeDone})
@@ -215,6 +215,9 @@ Until is when the hold is over; zero if it lasts until it is released.`, func(f 
 		} {
 			for _, reason := range []string{"a", "b"} {
 				h.Reason, h.By, h.Since = reason, "ada", f.now
+				if !h.Until.IsZero() {
+					h.For = h.Until.Sub(f.now)
+				}
 				want = append(want, h)
 			}
 		}
@@ -225,7 +228,7 @@ Until is when the hold is over; zero if it lasts until it is released.`, func(f 
 		f.holdsAre("without those that are over", append(append(want[:0:0], want[:6]...), want[8:]...)...)
 	}},
 
-	{"hold_next_due", `NextDue is when the earliest job that is still scheduled is due, or all holds of a lane that matches a Want are over if that is earlier`, func(f *fixture) {
+	{"hold_next_due", `NextDue is when the earliest job that is still scheduled is due, or the ends of all holds of a lane that matches a Want have come if that is earlier`, func(f *fixture) {
 		next := func(what string, want time.Time) {
 			f.Helper()
 			if got := f.exchange(f.s, storage.Exchange{Wants: wants(1)}).NextDue; !got.Equal(want) || got.IsZero() != want.IsZero() {
@@ -256,7 +259,7 @@ Until is when the hold is over; zero if it lasts until it is released.`, func(f 
 		next("after all", f.now.Add(time.Minute))
 	}},
 
-	{"hold_handoff", `nothing of the lane is leased, neither by an Exchange nor to an [Offer].`, func(f *fixture) {
+	{"hold_handoff", `nothing of the lane is leased, neither by an Exchange nor to an [Offer]`, func(f *fixture) {
 		w := f.offer(f.s, lanes, 9)
 		f.hold(storage.Hold{Lane: storage.Lane{Queue: queue, Kind: "y"}, Reason: "a", For: time.Minute})
 		f.hold(storage.Hold{Lane: storage.Lane{Kind: kind}, Reason: "a"})
@@ -268,14 +271,14 @@ Until is when the hold is over; zero if it lasts until it is released.`, func(f 
 		w.took("when the hold is over, with the next", ids[1], held, f.add(newJob(lane(queue, "y")))[0])
 	}},
 
-	{"hold_shifted", `A hold whose For began after now is over that For after now, one with an Until stays, and none has begun later than now.`, func(f *fixture) {
+	{"hold_shifted", `A hold whose end is more than its For after now ends that For after now, one with an Until stays, and none has begun later than now.`, func(f *fixture) {
 		f.timekeeper(f.s)
-		before := storage.HoldState{Lane: storage.Lane{Queue: "a"}, Reason: "a", Since: f.now, Until: f.now.Add(2 * month)}
+		before := storage.HoldState{Lane: storage.Lane{Queue: "a"}, Reason: "a", Since: f.now, Until: f.now.Add(2 * month), For: 2 * month}
 		f.hold(storage.Hold{Lane: before.Lane, Reason: "a", For: 2 * month})
 		f.later(month)
 		dated := storage.HoldState{Lane: storage.Lane{Queue: "b"}, Reason: "a", Until: f.now.Add(time.Hour)}
 		f.hold(storage.Hold{Lane: dated.Lane, Reason: "a", Until: dated.Until})
-		night := storage.HoldState{Lane: aPause.Lane, Reason: "night"}
+		night := storage.HoldState{Lane: aPause.Lane, Reason: "night", For: time.Hour}
 		f.hold(storage.Hold{Lane: night.Lane, Reason: "night", For: time.Hour})
 		f.later(time.Minute - month)
 		for range 2 {
@@ -307,15 +310,15 @@ Until is when the hold is over; zero if it lasts until it is released.`, func(f 
 		both("released", holds, func() { f.release(aPause.Lane, aPause.Reason) })
 	}},
 
-	{"hold_told_first", `f is called before a Hold or Release of this Store returns.`, func(f *fixture) {
+	{"hold_told_first", `f is called before the Hold, Release or Exchange of this Store that did so returns.`, func(f *fixture) {
 		n, ok := f.s.(storage.Notifier)
 		if !ok {
 			f.Skip("the store is no storage.Notifier")
 		}
-		told := make(chan struct{}, 1000)
+		told := make(chan storage.Event, 1000)
 		f.Cleanup(n.Notify(func(e storage.Event) {
 			if e.Holds {
-				told <- struct{}{}
+				told <- e
 			}
 		}))
 		for _, c := range []struct {
@@ -324,10 +327,19 @@ Until is when the hold is over; zero if it lasts until it is released.`, func(f 
 		}{
 			{"Hold", func() { f.hold(aPause) }},
 			{"Release", func() { f.release(aPause.Lane, aPause.Reason) }},
+			{"Exchange with a hold", func() { f.exchange(f.s, storage.Exchange{Hold: []storage.Hold{aProbe}}) }},
+			{"Exchange without it", func() { f.exchange(f.s, storage.Exchange{Release: []storage.Hold{aProbe}}) }},
+			{"Exchange that lets a job through", func() {
+				f.hold(aProbe)
+				f.add(newJob())
+				f.later(aProbe.For)
+				drain(told)
+				f.leaseOne(f.s)
+			}},
 		} {
-			before := len(told)
+			drain(told)
 			c.do()
-			if len(told) == before {
+			if len(told) == 0 {
 				f.Errorf("%s returned before f was called", c.what)
 			}
 		}

@@ -251,7 +251,7 @@ Leased is a job with the lease on it.`, func(f *fixture) {
 		f.is(storage.Ready, more[1])
 	}},
 
-	{"lease_once", `Exchange is one round of a worker: it extends leases, then finishes jobs, then makes due scheduled jobs ready and leases ready ones.
+	{"lease_once", `Exchange is one round of a worker: it extends leases, then finishes jobs, then begins and ends holds, then makes due scheduled jobs ready and leases ready ones.
 Wants are the jobs to lease.`, func(f *fixture) {
 		f.add(times(5, newJob())...)
 		other := f.db.Open()

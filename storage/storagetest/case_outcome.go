@@ -64,7 +64,7 @@ Refused: the item made no sense, see [Finish.Effect]; the lease is as it was.`, 
 		f.counts(count(storage.Running, 1))
 	}},
 
-	{"item_extend_first", `it extends leases, then finishes jobs, then makes due scheduled jobs ready and leases ready ones.`, func(f *fixture) {
+	{"item_extend_first", `it extends leases, then finishes jobs, then begins and ends holds, then makes due scheduled jobs ready and leases ready ones.`, func(f *fixture) {
 		l := f.run(f.s)
 		res := f.exchange(f.s, storage.Exchange{
 			Extend: []storage.Lease{l.Lease}, Finish: []storage.Finish{{Lease: l.Lease, Outcome: storage.OutcomeDone}}, Retention: kept(keep),

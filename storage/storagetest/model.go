@@ -213,19 +213,22 @@ func (m *Memory) take(j *job, in *instance, now time.Time, length time.Duration)
 	in.longest = max(in.longest, length)
 }
 
-// grant leases what x wants.
-func (in *instance) grant(now time.Time, x storage.Exchange) (out []storage.Leased) {
+// grant leases what x wants, but nothing of lanes that are ajar if ajar is false.
+func (in *instance) grant(now time.Time, x storage.Exchange, ajar bool) (out []storage.Leased) {
 	in.m.promote(now)
 	wants, bytes := slices.Clone(x.Wants), 0
-	ready := in.m.where(func(j *job) bool { return j.State == storage.Ready && !in.m.isHeld(j, now) }, byPriority)
-	for _, j := range ready {
+	for _, j := range in.m.where(func(j *job) bool { return j.State == storage.Ready }, byPriority) {
 		i := slices.IndexFunc(wants, func(w storage.Want) bool { return w.N > 0 && j.in(w) })
-		if i < 0 {
+		probes := in.m.probes(j)
+		if i < 0 || in.m.isHeld(j, now) || len(probes) > 0 && !ajar {
 			continue
 		}
 		wants[i].N--
 		in.m.take(j, in, now, x.LeaseDuration)
 		j.Attempt++
+		for _, h := range probes {
+			h.letThrough(j.lease.until)
+		}
 		out = append(out, j.leased())
 		if bytes += out[len(out)-1].Weight(); bytes >= storage.LeaseBytes {
 			break

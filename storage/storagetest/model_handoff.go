@@ -57,7 +57,7 @@ func (in *instance) handOver(now time.Time, inserted []*job) (pass func()) {
 			continue
 		}
 		began := time.Now()
-		jobs := in.grant(now, storage.Exchange{LeaseDuration: o.lease, Wants: wants(o.capacity-o.coming, o.want)})
+		jobs := in.grant(now, storage.Exchange{LeaseDuration: o.lease, Wants: wants(o.capacity-o.coming, o.want)}, false)
 		if len(jobs) > 0 {
 			calls = append(calls, o.passing(jobs, began))
 		}

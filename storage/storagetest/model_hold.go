@@ -16,20 +16,41 @@ type held struct {
 	began             time.Time // what Until was counted from; zero if it was a date
 }
 
+// ended reports whether the end of h has come.
+func (h *held) ended(now time.Time) bool { return !h.Until.IsZero() && !h.Until.After(now) }
+
 // over reports whether h is not in force any more.
-func (h *held) over(now time.Time) bool { return !h.Until.IsZero() && !h.Until.After(now) }
+func (h *held) over(now time.Time) bool { return h.ended(now) && !h.Probe }
 
 // isHeld reports whether nothing of the lane of j is leased.
 func (m *Memory) isHeld(j *job, now time.Time) bool {
-	return slices.ContainsFunc(m.holds, func(h *held) bool { return h.Includes(j.Queue, j.Kind) && !h.over(now) })
+	return slices.ContainsFunc(m.holds, func(h *held) bool { return h.Includes(j.Queue, j.Kind) && !h.ended(now) })
+}
+
+// probes returns the holds because of which the lane of j is ajar, if it is not held.
+func (m *Memory) probes(j *job) (out []*held) {
+	for _, h := range m.holds {
+		if h.Probe && h.Includes(j.Queue, j.Kind) {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// letThrough holds a lane that is ajar until a lease of it ends.
+func (h *held) letThrough(end time.Time) {
+	h.Until = end
+	if h.For > 0 {
+		h.began = end.Add(-h.For)
+	}
 }
 
 // holdEnds returns when all holds of the first lane of wants are over, or zero.
 func (m *Memory) holdEnds(wants []storage.Want, now time.Time) (first time.Time) {
 	for _, h := range m.holds {
 		touches := slices.ContainsFunc(wants, func(w storage.Want) bool { return h.Touches(&w) })
-		longer := slices.ContainsFunc(m.holds, func(o *held) bool { return o.Lane == h.Lane && !o.over(h.Until) })
-		if touches && !longer && !h.over(now) && !h.Until.IsZero() && (first.IsZero() || h.Until.Before(first)) {
+		longer := slices.ContainsFunc(m.holds, func(o *held) bool { return o.Lane == h.Lane && !o.ended(h.Until) })
+		if touches && !longer && !h.ended(now) && !h.Until.IsZero() && (first.IsZero() || h.Until.Before(first)) {
 			first = h.Until
 		}
 	}
@@ -56,21 +77,27 @@ func (in *instance) Hold(ctx context.Context, now time.Time, n storage.Hold) err
 	if err := m.begin(ctx, in); err != nil {
 		return err
 	}
+	m.putHold(now, n)
+	m.mu.Unlock()
+	m.emit(in, now, &storage.Event{Holds: true})
+	return nil
+}
+
+// putHold begins a hold.
+func (m *Memory) putHold(now time.Time, n storage.Hold) {
 	at := m.wrote(now)
-	h := &held{HoldState: storage.HoldState{Lane: n.Lane, Reason: n.Reason, By: n.By, Since: at}}
+	h := &held{HoldState: storage.HoldState{Lane: n.Lane, Reason: n.Reason, By: n.By, Detail: n.Detail, Probe: n.Probe, Since: at}}
 	if was := m.takeHold(n.Lane, n.Reason, at); was != nil {
 		h.Since = was.Since
 	}
 	switch {
 	case n.For > 0:
-		h.Until, h.began = ceil(now.Add(n.For)), at
+		h.Until, h.For = ceil(now.Add(n.For)), (n.For + time.Microsecond - 1).Truncate(time.Microsecond)
+		h.began = h.Until.Add(-h.For)
 	case !n.Until.IsZero():
 		h.Until = ceil(n.Until)
 	}
 	m.holds = append(m.holds, h)
-	m.mu.Unlock()
-	m.emit(in, now, &storage.Event{Holds: true})
-	return nil
 }
 
 // Release implements [storage.Store].

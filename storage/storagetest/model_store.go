@@ -73,6 +73,7 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	if err := m.begin(ctx, in); err != nil {
 		return storage.ExchangeResult{}, err
 	}
+	given := now
 	now = m.wrote(now)
 	var res storage.ExchangeResult
 	var event *storage.Event
@@ -86,14 +87,25 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 			event = available(event, j)
 		}
 	}
+	holds := len(x.Hold) > 0
+	for _, n := range x.Hold {
+		m.putHold(given, n)
+	}
+	for _, n := range x.Release {
+		holds = m.takeHold(n.Lane, n.Reason, now) != nil || holds
+	}
 	if x.Wanted() > 0 {
-		res.Leased = in.grant(now, x)
+		res.Leased = in.grant(now, x, true)
+		holds = holds || slices.ContainsFunc(res.Leased, func(l storage.Leased) bool { return len(m.probes(m.jobs[l.Key])) > 0 })
 		if s := m.where(func(j *job) bool { return j.State == storage.Scheduled }, byDue); len(s) > 0 {
 			res.NextDue = s[0].DueAt
 		}
 		if end := m.holdEnds(x.Wants, now); res.NextDue.IsZero() || !end.IsZero() && end.Before(res.NextDue) {
 			res.NextDue = end
 		}
+	}
+	if holds {
+		event = &storage.Event{Holds: true} // due at once
 	}
 	m.mu.Unlock()
 	m.emit(in, now, event)

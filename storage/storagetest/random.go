@@ -312,6 +312,7 @@ func (h *history) exchange(t *rapid.T) {
 	for range rapid.IntRange(0, 3).Draw(t, "wants") {
 		real.Wants = append(real.Wants, anyWant(t))
 	}
+	real.Hold, real.Release = h.holdsOf(t), h.holdsOf(t)
 	model := real
 	for range rapid.IntRange(0, 2).Draw(t, "extend") {
 		if g, ok := h.lease(t, p); ok {

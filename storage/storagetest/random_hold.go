@@ -23,11 +23,26 @@ func anyLane(t *rapid.T) storage.Lane {
 
 var anyHoldReason = rapid.SampledFrom([]string{"a", storage.HoldPaused})
 
-func (h *history) hold(t *rapid.T) {
-	p, n := h.pair(t), storage.Hold{Lane: anyLane(t), Reason: anyHoldReason.Draw(t, "reason"), By: "ada"}
+// newHold draws a hold of a lane.
+func (h *history) newHold(t *rapid.T, l storage.Lane) storage.Hold {
+	n := storage.Hold{Lane: l, Reason: anyHoldReason.Draw(t, "reason"), By: "ada", Detail: anyError.Draw(t, "detail")}
 	if n.For = anyDue.Draw(t, "for"); n.For <= 0 {
 		n.For, n.Until = 0, h.due(t)
 	}
+	n.Probe = l.Queue != "" && l.Kind != "" && rapid.Bool().Draw(t, "probe")
+	return n
+}
+
+// holdsOf draws the holds that an exchange begins or ends.
+func (h *history) holdsOf(t *rapid.T) (out []storage.Hold) {
+	for range rapid.IntRange(0, 3).Draw(t, "holds") / 2 {
+		out = append(out, h.newHold(t, storage.Lane{Queue: anyQueue.Draw(t, "queue"), Kind: anyKind.Draw(t, "kind")}))
+	}
+	return out
+}
+
+func (h *history) hold(t *rapid.T) {
+	p, n := h.pair(t), h.newHold(t, anyLane(t))
 	h.must(p.real.Hold(h.ctx, h.now, n))
 	h.must(p.model.Hold(h.ctx, h.now, n))
 	h.sameHolds(p)

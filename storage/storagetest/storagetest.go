@@ -48,7 +48,7 @@ type testCase struct {
 func cases() []testCase {
 	return slices.Concat(enqueueCases, uniqueCases, leaseCases, itemCases, outcomeCases, fenceCases,
 		fateCases, lapseCases, jobCases, deadCases, redriveCases, runNowCases, purgeCases, closeCases, concurrencyCases, notifyCases,
-		scheduleCases, fireCases, overlapCases, clockCases, shiftCases, handoffCases, holdCases)
+		scheduleCases, fireCases, overlapCases, clockCases, shiftCases, handoffCases, holdCases, probeCases)
 }
 
 // Run checks a Store against the contract. open returns an empty database for

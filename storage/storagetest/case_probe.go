@@ -1,0 +1,284 @@
+package storagetest
+
+import (
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// aProbe is a hold of the usual lane that lets jobs through after a minute.
+var aProbe = storage.Hold{Lane: storage.Lane{Queue: queue, Kind: kind}, Reason: storage.HoldUnavailable, For: time.Minute, Probe: true}
+
+// gets checks which jobs an exchange of s leases, and returns them.
+func (f *fixture) gets(what string, s storage.Store, want ...storage.ID) []storage.Leased {
+	f.Helper()
+	got := f.exchange(s, storage.Exchange{Wants: wants(99, lanes)}).Leased
+	f.order(what, leasedIDs(got), want)
+	if len(got) != len(want) {
+		f.FailNow()
+	}
+	return got
+}
+
+// forReason is aProbe for another reason and time.
+func forReason(reason string, d time.Duration) storage.Hold {
+	h := aProbe
+	h.Reason, h.For = reason, d
+	return h
+}
+
+var probeCases = []testCase{
+	{"hold_probe_one", `From its end on the lane is ajar
+an Exchange leases one job of it, and with that the end moves to the end of the lease.
+So one job is let through at a time, in all processes together, and the next one if nobody releases the hold or begins it anew.`, func(f *fixture) {
+		other := f.db.Open()
+		f.hold(aProbe)
+		ids := f.add(newJob(), newJob(priority(1)), newJob(lane("b", kind)), newJob(), newJob(lane("b", kind)), newJob(lane("b", kind)))
+		f.later(time.Minute - time.Microsecond)
+		f.order("other lanes", leasedIDs(f.exchange(other, storage.Exchange{Wants: wants(1, lanes)}).Leased), pick(ids, 2))
+		f.later(time.Microsecond)
+		f.gets("the first of the lane, and all of others", f.s, pick(ids, 1, 4, 5)...)
+		f.gets("one was let through", f.s)
+		f.gets("one was let through, by another instance", other)
+		more := f.add(newJob(priority(9)))[0]
+		f.later(hold - time.Microsecond)
+		f.gets("before the end of its lease", other)
+		f.later(time.Microsecond)
+		f.gets("at the end of its lease", other, more)
+		f.gets("and no more", f.s)
+		f.later(hold)
+		f.gets("the next", other, ids[0])
+		f.later(time.Hour)
+		f.gets("the last", f.s, ids[3])
+		f.later(time.Hour)
+		f.gets("none was left", f.s)
+		late := f.add(newJob(), newJob())
+		f.gets("a job that came later", other, late[0])
+		f.gets("and no more", f.s)
+	}},
+
+	{"hold_probe_together", `So one job is let through at a time, in all processes together`, func(f *fixture) {
+		stores := []storage.Store{f.s, f.db.Open()}
+		f.hold(aProbe)
+		f.add(times(40, newJob())...)
+		f.later(time.Minute)
+		for range 5 {
+			var wg sync.WaitGroup
+			leased := make(chan storage.Leased, 40)
+			for i := range 8 {
+				wg.Go(func() {
+					res, err := stores[i%2].Exchange(f.ctx, f.now, storage.Exchange{LeaseDuration: hold, Wants: wants(1 + i)})
+					if err != nil {
+						f.Errorf("unexpected error: %v", err)
+					}
+					for _, l := range res.Leased {
+						leased <- l
+					}
+				})
+			}
+			wg.Wait()
+			if n := len(leased); n != 1 {
+				f.Errorf("%d jobs were let through, want one", n)
+			}
+			f.later(hold)
+		}
+	}},
+
+	{"hold_probe_anew", `Probe keeps the hold in force until it is released.
+and the next one if nobody releases the hold or begins it anew.`, func(f *fixture) {
+		ids := f.add(times(5, newJob())...)
+		f.hold(aProbe)
+		f.later(time.Minute)
+		f.gets("the first", f.s, ids[0])
+		f.hold(forReason(aProbe.Reason, time.Hour))
+		f.later(time.Hour - time.Microsecond)
+		f.gets("held anew", f.s)
+		f.later(time.Microsecond)
+		f.hold(forReason(aProbe.Reason, time.Second))
+		f.gets("held anew when it was ajar", f.s)
+		f.later(time.Second)
+		f.gets("the second", f.s, ids[1])
+		f.hold(storage.Hold{Lane: aProbe.Lane, Reason: aProbe.Reason, Probe: true})
+		f.later(100 * 24 * time.Hour)
+		f.gets("without an end", f.s)
+		f.hold(aProbe)
+		f.later(time.Minute)
+		if !f.release(aProbe.Lane, aProbe.Reason) {
+			f.Errorf("Release of a hold that lets jobs through returned false")
+		}
+		f.gets("released", f.s, ids[2:]...)
+		f.hold(aProbe)
+		h := aProbe
+		h.Probe = false
+		f.hold(h)
+		f.later(time.Minute)
+		ids = f.add(times(2, newJob())...)
+		f.gets("after one that does not let jobs through", f.s, ids...)
+	}},
+
+	{"hold_probe_offer", `An [Offer] gets none.`, func(f *fixture) {
+		other := f.db.Open()
+		w := f.offer(f.s, lanes, 9)
+		f.hold(aProbe)
+		f.later(time.Minute)
+		one := f.add(newJob())[0]
+		w.took("one job of a lane that is ajar")
+		ids := f.four()
+		w.took("of other lanes", ids[1:]...)
+		free := f.add(newJob(lane("b", kind)))
+		w.took("one job of another lane", free...)
+		f.gets("of an exchange", other, one)
+		f.later(hold)
+		f.gets("of an exchange of the instance with the offer", f.s, ids[0])
+		f.release(aProbe.Lane, aProbe.Reason)
+		w.took("released", f.add(newJob())...)
+	}},
+
+	{"hold_probe_stacks", `From its end on the lane is ajar, unless another hold keeps its jobs back`, func(f *fixture) {
+		ids := f.add(times(9, newJob())...)
+		f.hold(aProbe)
+		f.hold(forReason(storage.HoldBrake, 2*time.Minute))
+		f.hold(aPause)
+		f.hold(storage.Hold{Lane: storage.Lane{Kind: kind}, Reason: "a", For: 3 * time.Minute})
+		f.hold(storage.Hold{Lane: aProbe.Lane, Reason: "b", For: 4 * time.Minute})
+		f.later(4*time.Minute - time.Microsecond)
+		f.release(aPause.Lane, aPause.Reason)
+		f.gets("one reason is left", f.s)
+		f.hold(aPause)
+		f.later(time.Microsecond)
+		f.gets("paused", f.s)
+		f.release(aPause.Lane, aPause.Reason)
+		f.gets("two that let jobs through", f.s, ids[0])
+		f.later(hold - time.Microsecond)
+		f.gets("before the lease ends", f.s)
+		f.later(time.Microsecond)
+		f.gets("after it", f.s, ids[1])
+		f.release(aProbe.Lane, aProbe.Reason)
+		f.gets("released for one of two reasons", f.s)
+		f.later(hold)
+		f.gets("which lets jobs through", f.s, ids[2])
+		f.later(hold)
+		f.hold(aProbe)
+		f.gets("held anew for one of them", f.s)
+		f.release(aProbe.Lane, aProbe.Reason)
+		f.release(aProbe.Lane, storage.HoldBrake)
+		f.gets("released", f.s, ids[3:]...)
+	}},
+
+	{"hold_probe_next_due", `or the ends of all holds of a lane that matches a Want have come if that is earlier`, func(f *fixture) {
+		next := func(what string, n int, want time.Time) {
+			f.Helper()
+			res := f.exchange(f.s, storage.Exchange{Wants: wants(1)})
+			if len(res.Leased) != n || !res.NextDue.Equal(want) || res.NextDue.IsZero() != want.IsZero() {
+				f.Errorf("%s: %d were leased and NextDue is %v, want %d and %v", what, len(res.Leased), res.NextDue, n, want)
+			}
+		}
+		f.hold(aProbe)
+		next("held", 0, f.now.Add(time.Minute))
+		f.later(time.Minute)
+		next("ajar", 0, time.Time{})
+		f.add(times(3, newJob())...)
+		next("let through", 1, f.now.Add(hold))
+		f.later(time.Second)
+		next("held again", 0, f.now.Add(hold-time.Second))
+		f.add(newJob(delay(time.Second)))
+		f.later(hold - time.Second)
+		f.add(newJob(delay(time.Second)))
+		next("a job due earlier", 1, f.now.Add(time.Second))
+		res := f.exchange(f.s, storage.Exchange{Hold: []storage.Hold{forReason(aProbe.Reason, time.Millisecond)}, Wants: wants(1)})
+		if want := f.now.Add(time.Millisecond); !res.NextDue.Equal(want) {
+			f.Errorf("held anew by the exchange: NextDue is %v, want %v", res.NextDue, want)
+		}
+	}},
+
+	{"hold_probe_list", `Until is when the hold is over, or with Probe when the next job is let through; zero if it lasts until it is released.
+For is that of the Hold, rounded up to whole microseconds.
+Probe is that of the Hold.
+By is who holds the lane, and Detail why, for people.
+if that was in force, its Since stays.`, func(f *fixture) {
+		h := aProbe
+		h.By, h.Detail = "worker", "no route to host"
+		state := storage.HoldState{
+			Lane: h.Lane, Reason: h.Reason, By: h.By, Detail: h.Detail, Since: f.now, Until: f.now.Add(time.Minute), For: time.Minute,
+			Probe: true, Waiting: 2,
+		}
+		f.add(newJob(), newJob())
+		f.hold(h)
+		f.holdsAre("held", state)
+		f.later(time.Hour)
+		f.holdsAre("ajar", state)
+		f.leaseOne(f.s)
+		state.Until, state.Waiting = f.now.Add(hold), 1
+		f.holdsAre("one was let through", state)
+		f.later(hold)
+		h.Detail, h.For = "", 90*time.Second
+		f.now = f.now.Add(1) // a nanosecond
+		f.hold(h)
+		f.now = f.now.Add(-1)
+		state.Detail, state.For, state.Until = "", h.For, f.now.Add(h.For+time.Microsecond)
+		f.holdsAre("again", state)
+		f.later(h.For + time.Microsecond)
+		f.release(h.Lane, h.Reason)
+		f.holdsAre("released")
+		h.Probe = false
+		f.hold(h)
+		f.later(h.For)
+		f.holdsAre("one that lets none through is over")
+	}},
+
+	{"hold_probe_shifted", `A hold whose end is more than its For after now ends that For after now`, func(f *fixture) {
+		f.timekeeper(f.s)
+		ids := f.add(newJob(), newJob())
+		f.later(month)
+		f.hold(forReason(aProbe.Reason, time.Second))
+		f.later(time.Second)
+		f.gets("let through at a wrong time", f.s, ids[0])
+		f.later(-month)
+		f.stepClock(f.now)
+		f.later(time.Second - time.Microsecond)
+		f.gets("a microsecond early", f.s)
+		f.later(time.Microsecond)
+		f.gets("that For later", f.s, ids[1])
+	}},
+
+	{"exchange_hold", `Hold begins holds as [Holder.Hold] does, after Finish and before anything is leased.
+Release ends holds as [Holder.Release] does, after those of Hold have begun. Only the lane and the reason of each count.`, func(f *fixture) {
+		other := f.db.Open()
+		gone := f.run(f.s)
+		ids := f.four()
+		exchange := func(what string, x storage.Exchange, want ...storage.ID) storage.ExchangeResult {
+			f.Helper()
+			x.Wants = wants(99, lanes)
+			res := f.exchange(f.s, x)
+			f.order(what, leasedIDs(res.Leased), want)
+			return res
+		}
+		began := f.now
+		x := storage.Exchange{
+			Hold:   []storage.Hold{aProbe, {Lane: storage.Lane{Queue: "b", Kind: "y"}, Reason: "a"}},
+			Finish: []storage.Finish{{Lease: gone.Lease, Outcome: storage.OutcomeReturned}},
+		}
+		if res := exchange("both held", x, ids[1], ids[2]); res.Finished[0] != storage.Applied {
+			f.Errorf("finishing returned result %d, want applied", res.Finished[0])
+		}
+		f.holdsAre("both",
+			storage.HoldState{Lane: storage.Lane{Queue: "b", Kind: "y"}, Reason: "a", Since: began, Waiting: 1},
+			storage.HoldState{Lane: aProbe.Lane, Reason: aProbe.Reason, Since: began, Until: began.Add(time.Minute), For: time.Minute, Probe: true, Waiting: 2})
+		f.gets("held for all", other)
+		f.exchange(f.s, storage.Exchange{Release: []storage.Hold{{Lane: storage.Lane{Queue: "b", Kind: "y"}, Reason: "a"}}})
+		f.gets("released by an exchange that does nothing else", other, ids[3])
+		f.later(time.Minute)
+		l := f.gets("let through", other, gone.ID)[0]
+		x = storage.Exchange{Hold: []storage.Hold{aProbe}, Release: []storage.Hold{{Lane: aProbe.Lane, Reason: aProbe.Reason, By: "any"}}}
+		f.exchange(f.s, x)
+		f.holdsAre("begun and ended")
+		f.exchange(f.s, storage.Exchange{Hold: []storage.Hold{aProbe}})
+		f.gets("held by an exchange that does nothing else", other)
+		f.now = f.now.Add(time.Minute)
+		x = storage.Exchange{Hold: []storage.Hold{aProbe}, Finish: []storage.Finish{{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now}}}
+		f.exchange(other, x)
+		exchange("held anew when it was ajar", storage.Exchange{})
+		exchange("released", storage.Exchange{Release: []storage.Hold{aProbe}}, ids[0], gone.ID)
+	}},
+}
