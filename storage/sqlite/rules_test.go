@@ -28,7 +28,7 @@ var broken = map[string]string{
 	"jobs without args":             `UPDATE errand_finished SET args = NULL`,
 	"args without a job":            `UPDATE errand_payload SET job = 1000`,
 	"histories without a job":       `UPDATE errand_history SET job = job + 1000`,
-	"histories that are too long":   manyOf("errand_history", "job, n + i, attempt, at, phase, error, stack, duration, instance, args"),
+	"histories that are too long":   manyOf("errand_history", "job, n + i, attempt, at, phase, error, stack, duration, instance, args, retry_after"),
 	"errors without a job":          `UPDATE errand_error SET job = 1000`,
 	"successes from the future":     `UPDATE errand_number SET n = 1000000 WHERE id % 32 = 17`,
 	"unique keys without a job":     `UPDATE errand_unique SET job = 1000`,
