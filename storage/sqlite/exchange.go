@@ -104,21 +104,6 @@ func (t *tx) extend(l storage.Lease, until int64) (storage.ItemResult, error) {
 	return storage.Applied, nil
 }
 
-// due reports whether a worker would find a job to lease, and returns when it might.
-func (t *tx) due(now time.Time, wants []storage.Want) (bool, time.Time, error) {
-	at := micros(now)
-	next, err := t.nextDue()
-	if err != nil || next != 0 && next <= at {
-		return true, time.Time{}, err
-	}
-	found, err := t.anyReady(wants, at)
-	if err != nil || found {
-		return true, time.Time{}, err
-	}
-	chance, err := t.nextChance(next, wants, at)
-	return false, chance, err
-}
-
 func timeOrZero(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}

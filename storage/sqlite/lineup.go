@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/errandq/errand/storage"
 )
@@ -387,6 +388,21 @@ func (t *tx) survey(l *lineup) error {
 		}
 	}
 	return nil
+}
+
+// due reports whether a worker would find a job to lease, and returns when it might.
+func (t *tx) due(now time.Time, wants []storage.Want) (bool, time.Time, error) {
+	at := micros(now)
+	next, err := t.nextDue()
+	if err != nil || next != 0 && next <= at {
+		return true, time.Time{}, err
+	}
+	found, err := t.anyReady(wants, at)
+	if err != nil || found {
+		return true, time.Time{}, err
+	}
+	chance, err := t.nextChance(next, wants, at)
+	return false, chance, err
 }
 
 // anyReady reports whether a job that is wanted is ready, in a lane that is not held
