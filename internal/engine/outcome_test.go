@@ -58,6 +58,11 @@ func TestOutcome(t *testing.T) {
 	failed := func(phase string) *storage.NewFailure {
 		return &storage.NewFailure{Phase: phase, Error: "oops", Duration: took}
 	}
+	asked := func(phase string) *storage.NewFailure {
+		f := failed(phase)
+		f.RetryAfter = true
+		return f
+	}
 	for name, c := range map[string]struct {
 		before  storage.Counters
 		verdict verdict
@@ -141,16 +146,16 @@ func TestOutcome(t *testing.T) {
 		"retry after, longer than the policy says": {
 			before:  storage.Counters{Retry: 1},
 			verdict: verdict{kind: verdictFailed, after: 20 * time.Minute, text: "oops"},
-			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0.Add(21 * time.Minute), Failure: failed("immediate")},
+			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0.Add(21 * time.Minute), Failure: asked("immediate")},
 		},
 		"retry after, shorter than the policy says": {
 			before:  storage.Counters{Retry: 3},
 			verdict: verdict{kind: verdictFailed, after: time.Second, text: "oops"},
-			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0.Add(75 * time.Second), Failure: failed("backoff")},
+			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0.Add(75 * time.Second), Failure: asked("backoff")},
 		},
 		"retry after, capped": {
 			verdict: verdict{kind: verdictFailed, after: 100 * time.Hour, text: "oops"},
-			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0.Add(63 * time.Minute), Failure: failed("first")},
+			want:    storage.Finish{Outcome: storage.OutcomeRetry, DueAt: t0.Add(63 * time.Minute), Failure: asked("first")},
 		},
 		"retry after a negative time": {
 			verdict: verdict{kind: verdictFailed, after: -time.Hour, text: "oops"},
@@ -161,7 +166,7 @@ func TestOutcome(t *testing.T) {
 			verdict: verdict{kind: verdictFailed, after: time.Second, text: "oops"},
 			want: storage.Finish{
 				Outcome: storage.OutcomeDead, Reason: storage.ReasonExhausted, Error: "oops",
-				Policy: policyJSON, Failure: failed("post-backoff"),
+				Policy: policyJSON, Failure: asked("post-backoff"),
 			},
 		},
 		"snooze": {
