@@ -25,7 +25,8 @@ type HoldOptions struct {
 	// is that of [Queue.Pause]. If zero, "held".
 	Reason string
 	// Until is when the hold ends by itself. It must be in the future, and For zero.
-	// If zero, For says it.
+	// If the clock turns out to have been ahead, and is set back less than a day after
+	// Until, the hold is in force again. If zero, For says it.
 	Until time.Time
 	// For is how long the hold lasts from now. A clock that turns out to have been
 	// wrong does not make it longer. If zero, and Until is zero too, the hold lasts

@@ -44,7 +44,8 @@ type Hold struct {
 	Lane
 	// Reason tells holds of a lane apart. It is not empty.
 	Reason string
-	// Until is when the hold is over: an Exchange at Until leases again. If zero,
+	// Until is when the hold is over: an Exchange at Until leases again. If the clock
+	// is set back less than a day after Until, the hold is in force again. If zero,
 	// the hold lasts until it is released.
 	Until time.Time
 	// For, if positive, is how long after now the hold is over; Until is zero then.

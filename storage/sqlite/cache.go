@@ -13,8 +13,10 @@ import (
 const (
 	// Lanes are never removed, and a new one has the highest number.
 	sqlLanes = `SELECT lane, queue, kind FROM errand_lane WHERE lane > ?1 ORDER BY lane`
-	// Of a lane the hold that ends last.
-	sqlHoldEnds  = `SELECT queue, kind, MAX(COALESCE(until, 9223372036854775807)), MAX(probe) FROM errand_hold GROUP BY queue, kind`
+	// Of a lane the hold that ends last, and the one that is kept longest.
+	sqlHoldEnds = `SELECT queue, kind, MAX(COALESCE(until, 9223372036854775807)), MAX(probe),
+MAX(CASE WHEN until IS NULL OR probe = 1 THEN 9223372036854775807 WHEN delay = 0 THEN until + 86400000000 ELSE until END)
+FROM errand_hold GROUP BY queue, kind`
 	sqlWatched   = `SELECT id / 32 FROM errand_number WHERE id % 32 = 17`
 	sqlInstances = `SELECT instance, name, boot FROM errand_instance`
 )
@@ -39,10 +41,12 @@ type cache struct {
 // not changed any more.
 type holds map[storage.Lane]holdEnd
 
-// holdEnd is when the last hold of a lane ends. With probe the lane is ajar then.
+// holdEnd is when the last hold of a lane ends. With probe the lane is ajar then. At
+// forget all of its holds can be deleted.
 type holdEnd struct {
-	until int64
-	probe bool
+	until  int64
+	probe  bool
+	forget int64
 }
 
 // of reports whether nothing of a lane is leased at a time, and if not, whether the
@@ -89,7 +93,7 @@ func (h holds) next(wants []storage.Want, at int64) int64 {
 func readHolds(db asker) (h holds, err error) {
 	var name storage.Lane
 	var end holdEnd
-	err = db.each(sqlHoldEnds, nil, []any{&name.Queue, &name.Kind, &end.until, &end.probe}, func() {
+	err = db.each(sqlHoldEnds, nil, []any{&name.Queue, &name.Kind, &end.until, &end.probe, &end.forget}, func() {
 		if h == nil {
 			h = holds{}
 		}
@@ -290,12 +294,12 @@ func (c *cache) committedHolds() (held holds, version int64) {
 	return c.holds, c.held
 }
 
-// anyOver reports whether a hold is over at a time.
-func (c *cache) anyOver(at int64) bool {
+// forgets reports whether a hold can be deleted at a time.
+func (c *cache) forgets(at int64) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, end := range c.holds {
-		if end.until <= at && !end.probe {
+		if end.forget <= at {
 			return true
 		}
 	}

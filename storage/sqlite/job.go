@@ -38,7 +38,8 @@ ON CONFLICT DO UPDATE SET since = CASE WHEN until <= ?4 AND probe = 0 THEN ?4 EL
 until = ?5, delay = ?6, probe = ?7, who = ?8, detail = ?9`
 	sqlEndHold = `DELETE FROM errand_hold WHERE queue = ?1 AND kind = ?2 AND reason = ?3
 RETURNING probe = 1 OR until IS NULL OR until > ?4`
-	sqlForgetHolds = `DELETE FROM errand_hold WHERE until <= ?1 AND probe = 0`
+	// Over by a date: the clock may be wrong, and set back.
+	sqlForgetHolds = `DELETE FROM errand_hold WHERE until <= CASE delay WHEN 0 THEN ?2 ELSE ?1 END AND probe = 0`
 	sqlLetThrough  = `UPDATE errand_hold SET until = ?3 WHERE queue = ?1 AND kind = ?2 AND probe = 1`
 	sqlHolds       = `SELECT queue, kind, reason, since, COALESCE(until, 0) AS until, delay, probe, who, detail FROM errand_hold
 WHERE until IS NULL OR until > ?1 OR probe = 1 ORDER BY queue, kind, reason`
@@ -46,6 +47,10 @@ WHERE until IS NULL OR until > ?1 OR probe = 1 ORDER BY queue, kind, reason`
 	sqlWaiting = `SELECT queue, kind, COALESCE((SELECT n FROM errand_number WHERE id = lane * 32 + 1), 0)
 + COALESCE((SELECT n FROM errand_number WHERE id = lane * 32 + 2), 0) AS n FROM errand_lane`
 )
+
+// keepDated is for how long a hold that was over at a date is kept, in microseconds. It
+// is 86400000000 in the SQL.
+const keepDated = 24 * int64(time.Hour/time.Microsecond)
 
 // stateCode is a state as the tables have it, and one that there is.
 type stateCode int
@@ -298,12 +303,12 @@ func (t *tx) release(now time.Time, lane storage.Lane, reason string) (was bool,
 	return was, err
 }
 
-// forgetHolds deletes the holds that are over.
+// forgetHolds deletes the holds that are over, those with a date a day later.
 func (t *tx) forgetHolds(at int64) error {
-	if !t.store.cache.anyOver(at) {
+	if !t.store.cache.forgets(at) {
 		return nil
 	}
-	n, err := t.execCount(sqlForgetHolds, at)
+	n, err := t.execCount(sqlForgetHolds, at, at-keepDated)
 	if n > 0 {
 		t.holdsChange()
 	}

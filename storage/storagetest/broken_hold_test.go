@@ -63,6 +63,9 @@ var holdFaults = []fault{
 		}
 		return nil
 	})},
+	{"a hold that is over is forgotten", "hold_set_back", after(func(m *Memory, now time.Time, _ storage.Exchange, _ *storage.ExchangeResult) {
+		m.holds = slices.DeleteFunc(m.holds, func(h *held) bool { return h.over(now) })
+	})},
 	{"a hold has no end", "hold_for", holding(func(_ *Memory, n *storage.Hold, _ time.Time) func() {
 		n.For = 0
 		return nil

@@ -160,6 +160,19 @@ If zero, the hold lasts until it is released.`, func(f *fixture) {
 		f.leases("without an end, a hundred years later")
 	}},
 
+	{"hold_set_back", `If the clock is set back less than a day after Until, the hold is in force again.`, func(f *fixture) {
+		end := f.now.Add(time.Hour)
+		f.hold(storage.Hold{Lane: aPause.Lane, Reason: "a", Until: end})
+		id := f.add(newJob())[0]
+		f.later(25*time.Hour - time.Microsecond)
+		f.leases("when it is over", id)
+		f.later(time.Hour - 25*time.Hour)
+		f.leases("a microsecond before its end")
+		f.holdsAre("then", storage.HoldState{Lane: aPause.Lane, Reason: "a", Since: end.Add(-time.Hour), Until: end, Waiting: 1})
+		f.later(time.Microsecond)
+		f.leases("at its end", id)
+	}},
+
 	{"hold_for", `For, if positive, is how long after now the hold is over; Until is zero then.`, func(f *fixture) {
 		id := f.add(newJob())[0]
 		f.hold(storage.Hold{Lane: aPause.Lane, Reason: "a", For: time.Minute})
