@@ -1,9 +1,13 @@
 package errand_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/errandq/errand"
 )
@@ -88,4 +92,37 @@ func TestSwitch_noChangeIsMissed(t *testing.T) {
 	}
 	s.Close("last")
 	wg.Wait()
+}
+
+// What failed before a gate closed runs as it opens, unless its queue has NoKick.
+func TestGate_kicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		online, refused := errand.NewSwitch(), errors.New("refused")
+		q, _ := memoryQueue(t, errand.Options{Policy: hourly, Queues: map[string]errand.QueueOptions{
+			"default": {Gate: online}, "slow": {Gate: online, NoKick: true},
+		}})
+		w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"default", "slow"}})
+		errand.Handle(w, func(_ context.Context, job *errand.Job[note]) error {
+			if job.Attempt == 1 {
+				return refused
+			}
+			return nil
+		})
+		kicked, stays := enqueue(t, q, note{}, nil), enqueue(t, q, note{}, &errand.JobOptions{Queue: "slow"})
+		stop := run(t, w)
+		time.Sleep(time.Second)
+		online.Close("no carrier")
+		enqueue(t, q, note{}, nil) // for which the gate is asked
+		time.Sleep(time.Minute)
+		online.Open()
+		time.Sleep(time.Second)
+		for id, want := range map[errand.ID]errand.State{kicked: errand.Done, stays: errand.Scheduled} {
+			if j := lookUp(t, q, id); j.State != want || j.Retry != 1 {
+				t.Errorf("the job of queue %s is %s after %d retries, want %s after 1", j.Queue, j.State, j.Retry, want)
+			}
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }

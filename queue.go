@@ -105,11 +105,21 @@ type QueueOptions struct {
 	// is closed workers lease none of them: the jobs keep their due times and their
 	// order, and cost nothing. A job that was leased ahead and has not started goes
 	// back with nothing used up; a running job goes on. A change is noticed within
-	// about 10 ms. Workers ask the gate only while jobs of its queue or kind are due.
+	// about 10 ms. Workers ask the gate only while jobs of its queue or kind are due,
+	// and a closed one while jobs may wait to be made ready as it opens: see NoKick.
 	//
 	// A job starts only if the gates of its queue and its kind are open. A gate that
 	// panics counts as closed, and is asked again every 10 s. If nil, none.
 	Gate Gate
+	// NoKick leaves the due times of the queue's jobs as they are when a gate opens. If
+	// false, a gate of the queue or of a kind that was closed for 15 s or more makes
+	// jobs behind it ready as it opens, as [Queue.RunNow] with FailedOnly: what failed
+	// while the network was dying must not wait an hour after it is back. The first are
+	// twice as many of a kind and queue as can run. More follow as about as many
+	// attempts have ended, at least one of them well; twice as many if half of them
+	// have ended well. No more follow while attempts that cannot reach the other side
+	// are as many as those that end well.
+	NoKick bool
 }
 
 const (
@@ -173,7 +183,7 @@ type Queue struct {
 // settings returns the settings of a queue, which need not be listed in Options.
 func (q *Queue) settings(name string) engine.QueueSettings {
 	o, of := q.opts.Queues[name], owner{queue: name}
-	s := engine.QueueSettings{Rules: o.Rules, Budget: q.limits.budget(of, o.Budget), Concurrency: o.Concurrency, Gate: o.Gate}
+	s := engine.QueueSettings{Rules: o.Rules, Budget: q.limits.budget(of, o.Budget), Concurrency: o.Concurrency, Gate: o.Gate, NoKick: o.NoKick}
 	own, ok := delivery(o.Policy)
 	if ok {
 		s.Policy = &own

@@ -37,6 +37,7 @@ type chores struct {
 	unserved  *unserved
 	schedules *schedules
 	peek      *chore
+	kicks     kicks
 }
 
 // addChores makes the chores, in the order of their turns. The clock may have to
@@ -52,6 +53,7 @@ func (l *loop) addChores(now time.Time) {
 		l.newFire(),
 		l.newShift(),
 		l.newPeek(),
+		l.newKick(),
 	}
 }
 

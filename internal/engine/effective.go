@@ -17,6 +17,7 @@ type QueueSettings struct {
 	// many as there are runners.
 	Concurrency int
 	Gate        Gate // nil: none
+	NoKick      bool // a gate that opens makes no job ready
 }
 
 // queuePolicy returns the policy of a queue. Sections that it lacks are those of

@@ -47,8 +47,10 @@ type gate struct {
 type gates struct {
 	cfg  *Config
 	all  []*gate
-	wake func()        // has the loop look again
-	done chan struct{} // closed at the end of the loop
+	wake func() // has the loop look again
+	// turned is told of a gate that was found open or closed, and was not before.
+	turned func(*gate)
+	done   chan struct{} // closed at the end of the loop
 	// watchers wait for the channels of gates, each for that of one answer.
 	watchers sync.WaitGroup
 }
@@ -106,6 +108,9 @@ func (gs *gates) ask(g *gate) {
 	case !open && reason != g.reason && g.others.AllowN(g.at, 1):
 		g.reason = reason
 		gs.cfg.Logger.Info("errand: gate stays closed for another reason", append(g.attrs(), "reason", reason)...)
+	}
+	if open != was {
+		gs.turned(g)
 	}
 }
 

@@ -58,12 +58,11 @@ func (l *loop) run() {
 	} else {
 		l.mail.pollAt = now.Add(pollEvery)
 	}
-	l.sources.gates.wake = l.mail.ring
+	l.sources.gates.wake, l.sources.gates.turned = l.mail.ring, l.turned
 	l.runners.start()
 	go l.exchanges.run(l.runners.ctx)
 	go l.side.run(l.runners.ctx)
-	l.sources.wake()
-	l.sources.due = true
+	l.sources.begin(now)
 	l.watch.lookAt = now.Add(lookAgain)
 	l.makeOffers()
 	l.cfg.Lanes.serve(l.cfg, 1)

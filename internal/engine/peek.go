@@ -42,29 +42,44 @@ func (l *loop) newPeek() *chore {
 	c := &chore{}
 	c.prepare = func(now time.Time) task {
 		c.pause = now.Add(askEvery)
+		asked := now // the counts have all failures before
+		if len(l.outcomes.waiting)+len(l.outcomes.flight) > 0 {
+			asked = time.Time{}
+		}
 		for _, s := range l.sources.all {
 			s.peeking = s.mayHaveWork && !l.sources.gates.known(s)
 		}
 		return func(ctx context.Context) (func(time.Time), error) {
 			counts, err := l.cfg.Store.Counts(ctx)
-			return func(time.Time) { l.sources.peeked(counts) }, err
+			return func(time.Time) { l.sources.peeked(counts, asked) }, err
 		}
 	}
 	l.chores.peek = c
 	return c
 }
 
-// peeked takes counts. A source that was woken after these were asked for is left
-// as it is.
-func (s *sources) peeked(counts []storage.Count) {
+// peeked takes counts, which have all failures up to asked. A source that was woken
+// after these were asked for is left as it is.
+func (s *sources) peeked(counts []storage.Count, asked time.Time) {
+	scheduled := map[*source]bool{}
 	for i := range counts {
 		c := &counts[i]
 		o := s.lanes[storage.Lane{Queue: c.Queue, Kind: c.Kind}]
-		if o != nil && o.peeking && (c.State == storage.Ready || c.State == storage.Scheduled && s.due) {
+		if o == nil || !o.peeking {
+			continue
+		}
+		switch c.State {
+		case storage.Ready:
 			o.waits = true
+		case storage.Scheduled:
+			scheduled[o] = true
+			o.waits = o.waits || s.due || s.gates.waitsForKick(o, c.Queue)
 		}
 	}
 	for _, o := range s.all {
+		if o.peeking && !scheduled[o] && o.failedAt.Before(asked) {
+			o.failedAt = time.Time{}
+		}
 		if o.peeking {
 			o.peeking, o.mayHaveWork = false, o.waits
 		}

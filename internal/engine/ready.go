@@ -189,6 +189,7 @@ func (l *loop) end(a *attempt) {
 	case storage.OutcomeDone:
 		delete(l.outcomes.outages, lane)
 	}
+	l.countForKick(a, f.Outcome)
 	l.outcomes.add(a.job, f)
 	if f.Outcome == storage.OutcomeReturned {
 		l.trouble(a.startErr, true, false, time.Now())

@@ -19,6 +19,8 @@ type source struct {
 	mayHaveWork bool
 	peeking     bool          // the counts are being looked at, and it was not woken since
 	waits       bool          // jobs that are due were seen, and the gates not asked since
+	shutAt      time.Time     // since when a gate is known to be closed; zero: all are open
+	failedAt    time.Time     // an attempt failed, or the loop began; zero: no job waits for a retry
 	offer       storage.Offer // nil: its jobs are not handed over
 	capacity    int           // announced to offer; guarded by the mailbox
 }
@@ -46,6 +48,15 @@ func newSources(c *Config) sources {
 // of returns the source of a job, or nil if no source has the job's lane.
 func (s *sources) of(job *storage.Leased) *source {
 	return s.lanes[storage.Lane{Queue: job.Queue, Kind: job.Kind}]
+}
+
+// begin notes that every source may have work, from before the loop began too.
+func (s *sources) begin(now time.Time) {
+	s.wake()
+	s.due = true
+	for _, o := range s.all {
+		o.failedAt = now
+	}
 }
 
 // wake notes that every source may have work.
