@@ -23,7 +23,9 @@ const (
 	ReasonPermanent = storage.ReasonPermanent // the handler said so
 	ReasonCrashed   = storage.ReasonCrashed   // its process died too often
 	ReasonSnoozed   = storage.ReasonSnoozed   // snoozed too often
-	ReasonDecode    = storage.ReasonDecode    // no retry left, and the args did not decode
+	// ReasonUnavailable: see HandlerOptions.MaxUnavailable.
+	ReasonUnavailable = storage.ReasonUnavailable
+	ReasonDecode      = storage.ReasonDecode // no retry left, and the args did not decode
 )
 
 // DeadLetters lists, redrives and purges the dead letters of a queue: jobs that were
@@ -271,7 +273,7 @@ func (q *Queue) selection(f *faults, filter JobFilter) storage.Selection {
 		f.add(checkName("kind", filter.Kind))
 	}
 	switch filter.Reason {
-	case "", ReasonExhausted, ReasonPermanent, ReasonCrashed, ReasonSnoozed, ReasonDecode:
+	case "", ReasonExhausted, ReasonPermanent, ReasonCrashed, ReasonSnoozed, ReasonDecode, ReasonUnavailable:
 	default:
 		f.field("reason", string(filter.Reason), "must be one of exhausted, permanent, crashed, snoozed, decode")
 	}

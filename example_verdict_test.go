@@ -69,6 +69,21 @@ func ExampleUnavailable() {
 	// done after 2 attempts, retries 0, failures 0
 }
 
+// The limit of an account is for all jobs of the kind: none of the others is sent before
+// the service asks for more.
+func ExampleHoldLane() {
+	sent := 0
+	j := once(func(job *errand.Job[SendEmail]) (bool, error) {
+		if sent++; sent == 1 {
+			return false, errand.HoldLane(time.Second, errors.New("429: 1000 mails a day are enough"))
+		}
+		return true, nil
+	})
+	fmt.Printf("%s after %d attempts, retries %d\n", j.State, j.Attempt, j.Retry)
+	// Output:
+	// done after 2 attempts, retries 0
+}
+
 func ExampleSnooze() {
 	j := once(func(job *errand.Job[SendEmail]) (bool, error) {
 		if job.Snoozes == 0 {

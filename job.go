@@ -312,15 +312,27 @@ func RetryAfter(d time.Duration, err error) error {
 // Unavailable is the verdict that nothing is wrong with the job: the other side
 // cannot be reached. It costs the job nothing, as long as no job of the same kind and
 // queue has been done since the job's previous attempt. Otherwise it counts as a
-// failure and uses up a retry by the policy. A first attempt never does.
+// failure and uses up a retry by the policy. A first attempt never does. What costs
+// nothing has no entry in the history, and its error is the job's last error until
+// its next attempt. err says why; it may be nil.
 //
-// What costs nothing has no entry in the history, and its error is the job's last
-// error until its next attempt. The job runs again after a wait that its queue and
-// kind share in this process: 1 s, which doubles up to 5 min. Once a job of them is
-// done the next wait is 1 s again. err says why; it may be nil.
+// After five such attempts of a kind and queue in a row, none of which ended well
+// between, its jobs are held, in all processes: see [Queue.Holds], where the reason is
+// "unavailable". An error about this machine, see [policy.IsLocal], has them held at
+// once. After 1 s one job is let through. The hold ends when it is done. If it cannot
+// reach the other side either, the next one is let through after twice that time, up
+// to 5 min and a tenth more. If some jobs of the kind and queue reach their hosts and
+// others do not, they are not held for these.
 //
 // An error of class [policy.Unavailable] has the same effect.
 func Unavailable(err error) error { return &engine.UnavailableError{Err: err} }
+
+// HoldLane is the verdict that nothing is wrong with the job, and that no job of its
+// kind and queue should start before d has passed, for example since the limit of an
+// account is used up. It is as [Unavailable], but that the hold begins at once and
+// lasts for d: at least 1 s, and at most [WorkerOptions].MaxRetryAfter. err says why;
+// it may be nil.
+func HoldLane(d time.Duration, err error) error { return &engine.HoldLaneError{For: d, Err: err} }
 
 // Snooze is the verdict that the job should run again after d, at least 100 ms. It
 // is no failure and uses up no retry. A job that has snoozed
@@ -333,10 +345,10 @@ func Snooze(d time.Duration, err error) error { return &engine.SnoozeError{For: 
 func Cancel(err error) error { return &engine.CancelError{Err: err} }
 
 // Verdict is a verdict of a handler: [Permanent], [RetryAfter], [Unavailable],
-// [Snooze] or [Cancel].
+// [HoldLane], [Snooze] or [Cancel].
 type Verdict struct {
 	Kind VerdictKind
-	// After is the duration of RetryAfter or Snooze.
+	// After is the duration of RetryAfter, HoldLane or Snooze.
 	After time.Duration
 	// Err is the error that the handler passed, or nil.
 	Err error
@@ -353,6 +365,7 @@ const (
 	VerdictCancel     VerdictKind = "cancel"
 
 	VerdictUnavailable VerdictKind = "unavailable"
+	VerdictHoldLane    VerdictKind = "hold lane"
 )
 
 // VerdictOf returns the verdict in err that counts for a worker: the outermost, if
@@ -371,6 +384,8 @@ func VerdictOf(err error) (v Verdict, ok bool) {
 		return Verdict{Kind: VerdictCancel, Err: e.Err}, true
 	case *engine.UnavailableError:
 		return Verdict{Kind: VerdictUnavailable, Err: e.Err}, true
+	case *engine.HoldLaneError:
+		return Verdict{Kind: VerdictHoldLane, After: e.For, Err: e.Err}, true
 	}
 	return Verdict{}, false
 }
@@ -378,7 +393,7 @@ func VerdictOf(err error) (v Verdict, ok bool) {
 // String returns the verdict in a few words.
 func (v Verdict) String() string {
 	s := string(v.Kind)
-	if v.Kind == VerdictRetryAfter || v.Kind == VerdictSnooze {
+	if v.Kind == VerdictRetryAfter || v.Kind == VerdictSnooze || v.Kind == VerdictHoldLane {
 		s += " " + v.After.String()
 	}
 	if v.Err != nil {

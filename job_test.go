@@ -28,6 +28,7 @@ func TestVerdictOf(t *testing.T) {
 		{errand.Snooze(time.Second, nil), "snooze 1s"},
 		{errand.Cancel(why), "cancel: why"},
 		{errand.Unavailable(why), "unavailable: why"},
+		{errand.HoldLane(time.Minute, why), "hold lane 1m0s: why"},
 		{fmt.Errorf("send: %w", errors.Join(why, errand.Cancel(why))), "cancel: why"},
 		{errand.Snooze(time.Second, errand.Permanent(why)), "snooze 1s: why"},
 		{errand.Permanent(errand.Snooze(time.Second, why)), "permanent: why"},

@@ -111,15 +111,23 @@ type QueueOptions struct {
 	// A job starts only if the gates of its queue and its kind are open. A gate that
 	// panics counts as closed, and is asked again every 10 s. If nil, none.
 	Gate Gate
-	// NoKick leaves the due times of the queue's jobs as they are when a gate opens. If
-	// false, a gate of the queue or of a kind that was closed for 15 s or more makes
-	// jobs behind it ready as it opens, as [Queue.RunNow] with FailedOnly: what failed
+	// NoKick leaves the due times of the queue's jobs as they are when a gate opens, or
+	// a hold for the reason "unavailable" ends. If false, and that was closed or held for
+	// 15 s or more, jobs behind it are made ready, as [Queue.RunNow] with FailedOnly: what failed
 	// while the network was dying must not wait an hour after it is back. The first are
 	// twice as many of a kind and queue as can run. More follow as about as many
 	// attempts have ended, at least one of them well; twice as many if half of them
 	// have ended well. No more follow while attempts that cannot reach the other side
 	// are as many as those that end well.
 	NoKick bool
+	// MaxDeaths is how many jobs of one kind may die one after the other, as permanent,
+	// exhausted or since their args do not decode. If more do, the jobs of the queue and
+	// kind are held, in all processes, with reason "brake": see [Queue.Holds]. One job
+	// is let through after 1 s, and if it dies too after twice that time, up to 1 h.
+	// The first attempt that does not end with the death of its job ends the hold. More
+	// can die that were running already. Jobs that were redriven do not count. If zero,
+	// 20; if negative, any number may die.
+	MaxDeaths int
 }
 
 const (
@@ -183,7 +191,7 @@ type Queue struct {
 // settings returns the settings of a queue, which need not be listed in Options.
 func (q *Queue) settings(name string) engine.QueueSettings {
 	o, of := q.opts.Queues[name], owner{queue: name}
-	s := engine.QueueSettings{Rules: o.Rules, Budget: q.limits.budget(of, o.Budget), Concurrency: o.Concurrency, Gate: o.Gate, NoKick: o.NoKick}
+	s := engine.QueueSettings{Rules: o.Rules, Budget: q.limits.budget(of, o.Budget), Concurrency: o.Concurrency, Gate: o.Gate, NoKick: o.NoKick, MaxDeaths: o.MaxDeaths}
 	own, ok := delivery(o.Policy)
 	if ok {
 		s.Policy = &own

@@ -10,97 +10,10 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/errandq/errand/internal/engine"
-	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
-
-// WorkerOptions configure a [Worker]. Nil and the zero value mean defaults.
-type WorkerOptions struct {
-	// Queues are the queues to work for. Their jobs are ordered together, by
-	// priority and due time. If empty, "default".
-	Queues []string
-	// Concurrency is how many handlers run at a time, at most 10,000. Memory holds
-	// the args of their jobs and up to about 32 MiB of args of the next jobs. If
-	// zero, 16.
-	Concurrency int
-	// LeaseDuration is how long a worker may go without a heartbeat before others
-	// may take its jobs, at least 1 s. Heartbeats are sent every third of it. If
-	// zero, 30 s.
-	LeaseDuration time.Duration
-	// Timeout bounds each attempt if neither the job nor its handler sets a
-	// timeout. If zero, none.
-	Timeout time.Duration
-	// Grace is how long handlers may go on undisturbed when the worker stops. It
-	// must be shorter than the time after which the process is killed: Docker
-	// waits 10 s, Kubernetes 30 s, systemd 90 s. If zero, 8 s; if negative, none.
-	Grace time.Duration
-	// StuckAfter is how long a handler may go on after its context has ended
-	// before it is reported as stuck. If zero, 5 s.
-	StuckAfter time.Duration
-	// MaxCrashes is how many processes in a row a job may bring down before it
-	// is dead. If zero, 3.
-	MaxCrashes int
-	// MaxSnoozes is how often a job may [Snooze]. If zero, 10,000.
-	MaxSnoozes int
-	// MaxRetryAfter is the longest delay that [RetryAfter], or an error with a
-	// Retry-After, can ask for. If zero, 24 h.
-	MaxRetryAfter time.Duration
-	// Logger receives what no caller can be told: recovered jobs, stuck handlers,
-	// failures of the store. If nil, that of the queue.
-	Logger *slog.Logger
-}
-
-const (
-	defaultConcurrency   = 16
-	mostConcurrency      = 10_000
-	defaultLease         = 30 * time.Second
-	minLease             = time.Second
-	defaultGrace         = 8 * time.Second
-	defaultStuckAfter    = 5 * time.Second
-	defaultMaxCrashes    = 3
-	defaultMaxSnoozes    = 10_000
-	defaultMaxRetryAfter = 24 * time.Hour
-)
-
-// HandlerOptions are the settings of one kind of job.
-type HandlerOptions struct {
-	// Policy is the delivery policy of the kind. Its throttle section limits the
-	// start rate of jobs of the kind, in all queues together; see [QueueOptions].
-	// If nil, or for a section that is absent, that of the queue. A queue's policy
-	// can disable it.
-	Policy policy.Delivery
-	// Rules decide which errors of the handler are retried. An error of class
-	// [policy.Permanent] makes the job dead at once. After one of class
-	// [policy.Throttled] the policy for throttling holds, if the document has one.
-	// One of class [policy.Unavailable] is as the verdict [Unavailable].
-	// A verdict of this package goes before the rules. If nil, those of the queue.
-	Rules policy.Rules
-	// Budget is the retry budget of the kind. A retry takes tokens when it is about
-	// to start. If there are too few, the job goes back with nothing used up. It
-	// comes again when the refill by time has brought enough, or up to a minute
-	// later if many wait. Successes pay in.
-	//
-	// Workers of a queue that set the same options for a kind share one budget.
-	// TimeoutCost has no effect, and RetriesPerSecond must not be negative. See
-	// [Queue.Budgets]. If nil, that of the queue.
-	Budget *policy.BudgetOptions
-	// Timeout bounds each attempt of a job without a timeout of its own. If zero,
-	// that of the worker.
-	Timeout time.Duration
-	// MaxCrashes is how many processes in a row a job of the kind may bring down
-	// before it is dead. If zero, that of the worker.
-	MaxCrashes int
-	// Concurrency is how many jobs of the kind run at a time in the worker, in all
-	// queues together, at most 10,000. That of a queue holds as well, see
-	// [QueueOptions]. With it long jobs leave runners to short ones. If zero, or
-	// above that of the worker, only that of the worker counts.
-	Concurrency int
-	// Gate says whether jobs of the kind may start, see [QueueOptions]. If nil, none.
-	Gate Gate
-}
 
 // Worker runs jobs in this process: it takes due jobs from its queues and calls
 // their handlers. It is safe for concurrent use.
@@ -183,6 +96,7 @@ func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Cont
 			panic(fmt.Sprintf("errand: Handle %q: timeout %v must not be negative", kind, h.Timeout))
 		}
 		h.MaxCrashes, h.Concurrency, h.Gate = o[0].MaxCrashes, o[0].Concurrency, o[0].Gate
+		h.MaxUnavailable, h.OnUnauthorized = o[0].MaxUnavailable, o[0].OnUnauthorized
 		if h.MaxCrashes < 0 || h.MaxCrashes > math.MaxInt32 {
 			panic(fmt.Sprintf("errand: Handle %q: max_crashes %d must be between 0 and %d", kind, h.MaxCrashes, math.MaxInt32))
 		}
@@ -191,6 +105,9 @@ func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Cont
 		f.rules("rules", o[0].Rules)
 		f.budget("budget", o[0].Budget)
 		f.between("concurrency", h.Concurrency, mostConcurrency)
+		if h.MaxUnavailable < 0 {
+			f.field("max_unavailable", h.MaxUnavailable, "must not be negative")
+		}
 		if err := f.err(); err != nil {
 			panic(fmt.Sprintf("errand: Handle %q: %v", kind, err))
 		}
@@ -285,6 +202,7 @@ func (w *Worker) config() engine.Config {
 		MaxCrashes:    cmp.Or(o.MaxCrashes, defaultMaxCrashes),
 		MaxSnoozes:    cmp.Or(o.MaxSnoozes, defaultMaxSnoozes),
 		MaxRetryAfter: cmp.Or(o.MaxRetryAfter, defaultMaxRetryAfter),
+		MaxDeaths:     defaultMaxDeaths,
 		Retention:     storage.Retention{Default: q.Retention},
 		Policy:        q.Policy.Delivery(),
 		Settings:      map[string]engine.QueueSettings{},

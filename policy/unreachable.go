@@ -85,3 +85,11 @@ func isIPv6(err error) bool {
 func isAny(err error, targets []error) bool {
 	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
+
+// IsUnauthorized reports whether err is an answer over HTTP that refuses the sender,
+// with status 401, 403 or 407: a token is missing or has expired, or its owner may not
+// do what was asked for.
+func IsUnauthorized(err error) bool {
+	code, _ := statusOf(err)
+	return code == 401 || code == 403 || code == 407
+}

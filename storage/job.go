@@ -25,6 +25,9 @@ const (
 	ReasonCrashed   Reason = "crashed"   // its process died too often
 	ReasonSnoozed   Reason = "snoozed"   // snoozed too often
 	ReasonDecode    Reason = "decode"    // no retry left, and the args did not decode
+
+	// ReasonUnavailable: the other side could not be reached for too long.
+	ReasonUnavailable Reason = "unavailable"
 )
 
 // UniqueScope says how long a job holds its unique key.

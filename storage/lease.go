@@ -112,6 +112,8 @@ type Leased struct {
 	// Previous is the token of the job's last lease before this one, also if that
 	// was returned; zero for its first.
 	Previous int64
+	// Probe is true if a hold has let the job through.
+	Probe bool
 }
 
 // Weight is how many bytes the args and headers of the job have.

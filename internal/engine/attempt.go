@@ -68,8 +68,12 @@ type verdict struct {
 	kind  verdictKind
 	class policy.Class  // of a failure
 	after time.Duration // of a snooze; of a failure the floor for the delay
-	text  string
-	stack string
+	hold  time.Duration // the lane is to be held; of class Unavailable
+	local bool          // this machine has no network; of class Unavailable
+	// unauthorized: the other side refused the sender; of class Unavailable.
+	unauthorized bool
+	text         string
+	stack        string
 }
 
 type verdictKind uint8
@@ -147,7 +151,9 @@ func (a *attempt) judge(err error) verdict {
 	case *PermanentError:
 		return verdict{kind: verdictFailed, class: policy.Permanent, text: text}
 	case *UnavailableError:
-		return verdict{kind: verdictFailed, class: policy.Unavailable, text: text}
+		return unavailable(err, text)
+	case *HoldLaneError:
+		return verdict{kind: verdictFailed, class: policy.Unavailable, hold: max(v.For, 1), text: text}
 	case *SnoozeError:
 		return verdict{kind: verdictSnoozed, after: v.For, text: text}
 	case *CancelError:
@@ -162,12 +168,23 @@ func (a *attempt) judge(err error) verdict {
 		text = cut(fmt.Sprintf("timeout of %v exceeded: %s", a.timeout, text), maxError)
 	}
 	f := verdict{kind: verdictFailed, class: a.classify(err), text: text}
+	if f.class == policy.Unavailable {
+		return unavailable(err, text)
+	}
 	if after, ok := said.(*RetryAfterError); ok {
 		f.after = after.After
 	} else {
 		f.after, _ = policy.RetryAfter(err)
 	}
 	return f
+}
+
+// unavailable returns the verdict on an error of class Unavailable.
+func unavailable(err error, text string) verdict {
+	return verdict{
+		kind: verdictFailed, class: policy.Unavailable, text: text,
+		local: policy.IsLocal(err), unauthorized: policy.IsUnauthorized(err),
+	}
 }
 
 // classify returns the class of an error by the rules. An error is neither

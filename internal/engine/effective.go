@@ -18,6 +18,7 @@ type QueueSettings struct {
 	Concurrency int
 	Gate        Gate // nil: none
 	NoKick      bool // a gate that opens makes no job ready
+	MaxDeaths   int  // zero: that of the Config
 }
 
 // queuePolicy returns the policy of a queue. Sections that it lacks are those of

@@ -26,6 +26,7 @@ type Config struct {
 	StuckAfter    time.Duration // a handler is stuck this long after its context ended
 	MaxCrashes    int           // in a row, then dead
 	MaxSnoozes    int           // allowed; the next one is dead
+	MaxDeaths     int           // of a lane in a row, then it is held; negative: any number
 	MaxRetryAfter time.Duration // the longest floor that an error can ask for
 	Retention     storage.Retention
 
@@ -79,6 +80,12 @@ type Handler struct {
 	// there are runners.
 	Concurrency int
 	Gate        Gate // nil: none
+	// MaxUnavailable is how old a job may become while the other side cannot be
+	// reached. If zero, any age.
+	MaxUnavailable time.Duration
+	// OnUnauthorized is called when the other side refuses the sender, and a lane is
+	// held for it. If nil, none is.
+	OnUnauthorized func(context.Context) error
 }
 
 // Engine is one worker: it leases jobs, calls their handlers and writes their

@@ -49,14 +49,14 @@ func (l *loop) sendExchange(now time.Time) {
 	if alone {
 		from = nil
 	}
-	if len(l.outcomes.waiting) == 0 && !reached(l.leases.heartbeatAt, now) && len(from) == 0 {
+	if len(l.outcomes.waiting) == 0 && !reached(l.leases.heartbeatAt, now) && len(from) == 0 && len(l.ready.holds.rulings.waiting) == 0 {
 		return
 	}
 	if len(from) == 0 && !alone {
 		from = l.pick(now, true) // to ask costs little more here, and saves an exchange
 	}
 	x := l.exchange(from, now)
-	if !x.asks() && len(x.Finish)+len(x.Extend) == 0 {
+	if !x.asks() && len(x.Finish)+len(x.Extend)+len(x.Hold)+len(x.Release) == 0 {
 		return // jobs that were handed over meanwhile have taken all runners
 	}
 	l.sources.leasing = x.asks()
@@ -86,6 +86,7 @@ func (l *loop) exchange(from []*source, now time.Time) exchange {
 		x.Extend = l.leases.extend()
 		l.leases.heartbeatAt = now.Add(l.cfg.LeaseDuration / 3)
 	}
+	l.ready.holds.rulings.send(&x.Exchange)
 	l.lease(from, now, &x)
 	return x
 }
@@ -131,11 +132,13 @@ func (l *loop) finished(results []storage.ItemResult, now time.Time) {
 		}
 	}
 	l.outcomes.written()
+	l.ready.holds.rulings.written(l.runners.holds.Load())
 }
 
 // failed keeps what an exchange that failed was about, to try again later.
 func (l *loop) failed(x *exchange, err error, now time.Time) {
 	l.outcomes.putBack(l.watch.setBack - x.setBack)
+	l.ready.holds.rulings.putBack()
 	if len(l.leases.extending) > 0 {
 		l.leases.extended()
 		l.leases.heartbeatAt = now

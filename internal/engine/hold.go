@@ -28,9 +28,20 @@ import (
 // made after a hold was released is taken for one made before.
 type holds struct {
 	heeded  int64
-	lanes   map[storage.Lane]time.Time // until when each is held; zero: until it is released
+	lanes   map[storage.Lane]heldLane
+	own     []storage.HoldState // those that let probes through, which engines begin
+	rulings rulings
+	told    map[storage.Lane]time.Time // when it was last told that a lane is held for long
+	asking  map[string]bool            // kinds whose OnUnauthorized runs
 	read    *chore
 	reading bool // the chore was sent, or failed and is due again
+}
+
+// heldLane is how a lane is held.
+type heldLane struct {
+	until   time.Time // by holds that let no probe through
+	forever bool      // likewise, until one is released
+	probes  bool      // by others
 }
 
 // hear takes an event of the store, in a goroutine that commits.
@@ -69,16 +80,31 @@ func (l *loop) knowsHolds(now time.Time) bool {
 	return false
 }
 
-// heed takes all holds, which contain the changes counted up to heard, and gives back
-// the jobs of held lanes that wait to start. They lose nothing, not even their place.
+// heed takes all holds, which contain the changes counted up to heard. The jobs of held
+// lanes that wait to start lose nothing, not even their place.
 func (l *loop) heed(heard int64, all []storage.HoldState) {
 	h := &l.ready.holds
-	h.reading, h.heeded, h.lanes = false, heard, map[storage.Lane]time.Time{}
+	h.reading, h.heeded, h.lanes, h.own = false, heard, map[storage.Lane]heldLane{}, nil
 	for _, s := range all {
-		if until, ok := h.lanes[s.Lane]; !ok || !until.IsZero() && (s.Until.IsZero() || s.Until.After(until)) {
-			h.lanes[s.Lane] = s.Until
+		held := h.lanes[s.Lane]
+		switch {
+		case s.Probe:
+			held.probes = true
+			h.own = append(h.own, s)
+		case s.Until.IsZero():
+			held.forever = true
+		case s.Until.After(held.until):
+			held.until = s.Until
 		}
+		h.lanes[s.Lane] = held
 	}
+	h.rulings.heed(heard)
+	l.giveBackHeld()
+}
+
+// giveBackHeld gives back the jobs of held lanes that wait to start.
+func (l *loop) giveBackHeld() {
+	h := &l.ready.holds
 	back := func(a *attempt) bool {
 		if !h.has(a.job, l.clock) {
 			return false
@@ -91,13 +117,17 @@ func (l *loop) heed(heard int64, all []storage.HoldState) {
 	l.ready.suspects.waiting = slices.DeleteFunc(l.ready.suspects.waiting, back)
 }
 
-// has reports whether the lane of a job is held.
+// has reports whether the lane of a job is held, and the job not let through.
 func (h *holds) has(job *storage.Leased, clock func() time.Time) bool {
+	if !job.Probe && h.rulings.begins(storage.Lane{Queue: job.Queue, Kind: job.Kind}) {
+		return true
+	}
 	if len(h.lanes) == 0 {
 		return false
 	}
 	for _, lane := range [...]storage.Lane{{Queue: job.Queue, Kind: job.Kind}, {Queue: job.Queue}, {Kind: job.Kind}} {
-		if until, ok := h.lanes[lane]; ok && (until.IsZero() || clock().Before(until)) {
+		held, ok := h.lanes[lane]
+		if ok && (held.forever || held.probes && !job.Probe || clock().Before(held.until)) {
 			return true
 		}
 	}

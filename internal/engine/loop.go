@@ -39,7 +39,7 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 		side:      newCaller(),
 		shutdown:  shutdown{ctx: ctx.Done(), stop: stop, hurry: hurry, report: make(chan error, 1)},
 		sources:   newSources(cfg),
-		outcomes:  outcomes{outages: outages{}},
+		outcomes:  outcomes{streaks: streaks{}},
 		ready:     ready{suspects: suspects{trusted: map[string]bool{}}},
 		reports:   reports{cfg: cfg, lines: map[line]*reported{}, suspected: map[string]bool{}},
 		alarm:     alarm{timer: time.NewTimer(time.Hour)},

@@ -34,7 +34,7 @@ type outcomes struct {
 	waiting []outcome
 	flight  []outcome        // in the exchange under way
 	finish  []storage.Finish // the same, as the store is told
-	outages outages
+	streaks streaks
 }
 
 // add notes the outcome of a job, which is dropped.

@@ -190,6 +190,9 @@ func TestOutcome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			job := &storage.Leased{Lease: storage.Lease{Key: 7, Token: 9}, Counters: c.before}
 			c.want.Lease = job.Lease
+			if c.want.Failure != nil {
+				c.want.Failure.RetryAfter = c.verdict.after > 0
+			}
 			got := testConfig().outcome(job, c.verdict, took, t0)
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)

@@ -182,13 +182,7 @@ func (l *loop) end(a *attempt) {
 		now = l.clock()
 	}
 	f := l.cfg.outcome(a.job, a.verdict, a.took, now)
-	lane := storage.Lane{Queue: a.job.Queue, Kind: a.job.Kind}
-	switch f.Outcome {
-	case storage.OutcomeUnavailable:
-		f.DueAt = now.Add(l.outcomes.outages.put(lane, time.Now()))
-	case storage.OutcomeDone:
-		delete(l.outcomes.outages, lane)
-	}
+	l.learn(a, &f, now)
 	l.countForKick(a, f.Outcome)
 	l.outcomes.add(a.job, f)
 	if f.Outcome == storage.OutcomeReturned {

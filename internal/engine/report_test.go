@@ -57,7 +57,7 @@ func TestReport_Failure(t *testing.T) {
 // What is left out is counted, and nothing is left out without a word.
 func TestReport_FailuresAreLimitedByKind(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.cfg.Policy = noRetry.Delivery()
+		r.cfg.Policy, r.cfg.MaxDeaths = noRetry.Delivery(), -1
 		fail := func(context.Context, *storage.Leased) error { return errOops }
 		r.handle("many", fail)
 		r.handle("few", fail)
@@ -96,7 +96,7 @@ func TestReport_SingleOneLeftOut(t *testing.T) {
 
 func TestReport_SteadyFailures(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.cfg.Policy = noRetry.Delivery()
+		r.cfg.Policy, r.cfg.MaxDeaths = noRetry.Delivery(), -1
 		r.handle("k", func(context.Context, *storage.Leased) error { return errOops })
 		r.start()
 		const n = 100

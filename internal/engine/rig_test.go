@@ -65,7 +65,7 @@ func newRigOn(t *testing.T, db *storagetest.Memory, app storage.Store) *rig {
 	r.cfg = engine.Config{
 		Store: r.store, Queues: []string{"q"}, Handlers: map[string]engine.Handler{},
 		Concurrency: 4, LeaseDuration: lease, Grace: grace, StuckAfter: stuck,
-		MaxCrashes: 3, MaxSnoozes: 3, MaxRetryAfter: time.Hour, Retention: storage.Retention{Default: 24 * time.Hour},
+		MaxCrashes: 3, MaxSnoozes: 3, MaxDeaths: 20, MaxRetryAfter: time.Hour, Retention: storage.Retention{Default: 24 * time.Hour},
 		Policy: thrice.Delivery(), Suspects: new(engine.Turnstile), Logger: slog.New(slog.NewTextHandler(r.logs, nil)),
 	}
 	return r

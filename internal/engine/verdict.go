@@ -41,6 +41,7 @@ func (*CancelError) verdict()     {}
 func (*DecodeError) verdict()     {}
 
 func (*UnavailableError) verdict() {}
+func (*HoldLaneError) verdict()    {}
 
 // RetryClass is [policy.Unavailable].
 func (*UnavailableError) RetryClass() policy.Class { return policy.Unavailable }
@@ -87,6 +88,21 @@ func (e *UnavailableError) Error() string { return text(e.Err, "unavailable") }
 
 // Unwrap returns the reason.
 func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// HoldLaneError is the verdict that no job of the kind and queue should start before
+// For has passed.
+type HoldLaneError struct {
+	For time.Duration
+	Err error
+}
+
+func (e *HoldLaneError) Error() string { return text(e.Err, fmt.Sprintf("hold for %v", e.For)) }
+
+// Unwrap returns the reason.
+func (e *HoldLaneError) Unwrap() error { return e.Err }
+
+// RetryClass is [policy.Unavailable].
+func (*HoldLaneError) RetryClass() policy.Class { return policy.Unavailable }
 
 // SnoozeError is the verdict that the job should come back later, and that
 // this was no failure.

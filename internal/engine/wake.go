@@ -21,6 +21,7 @@ type mailbox struct {
 	schedules bool
 	clock     time.Time // latest, zero: none
 	handed    []handed
+	posted    []func() // for the loop to run
 }
 
 func (m *mailbox) put(e storage.Event) {
@@ -40,6 +41,14 @@ func (m *mailbox) put(e storage.Event) {
 	m.ring()
 }
 
+// post has the loop run f.
+func (m *mailbox) post(f func()) {
+	m.mu.Lock()
+	m.posted = append(m.posted, f)
+	m.mu.Unlock()
+	m.ring()
+}
+
 // ring has the loop read the mailbox.
 func (m *mailbox) ring() {
 	select {
@@ -54,12 +63,15 @@ func (l *loop) read() {
 	m.mu.Lock()
 	ready, due, cancel, schedules, clock := m.now, m.due, m.cancel, m.schedules, m.clock
 	m.now, m.due, m.cancel, m.schedules, m.clock = false, time.Time{}, false, false, time.Time{}
-	handed := m.handed
-	m.handed = nil
+	handed, posted := m.handed, m.posted
+	m.handed, m.posted = nil, nil
 	m.mu.Unlock()
 
 	now := time.Now()
 	l.receive(handed)
+	for _, f := range posted {
+		f()
+	}
 	if ready || !due.IsZero() {
 		l.chores.unserved.news(now)
 	}

@@ -264,6 +264,7 @@ func (t *tx) letThrough(l *lineup, leased []storage.Leased, lanes []facts, until
 		if _, err := t.exec(sqlLetThrough, leased[i].Queue, leased[i].Kind, until); err != nil {
 			return err
 		}
+		leased[i].Probe = true
 		t.holdsChange()
 	}
 	l.lanes = nil // it is made anew, also if the holds end up as they were

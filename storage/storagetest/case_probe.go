@@ -31,14 +31,19 @@ func forReason(reason string, d time.Duration) storage.Hold {
 var probeCases = []testCase{
 	{"hold_probe_one", `From its end on the lane is ajar
 an Exchange leases one job of it, and with that the end moves to the end of the lease.
-So one job is let through at a time, in all processes together, and the next one if nobody releases the hold or begins it anew.`, func(f *fixture) {
+So one job is let through at a time, in all processes together, and the next one if nobody releases the hold or begins it anew.
+Probe is true if a hold has let the job through.`, func(f *fixture) {
 		other := f.db.Open()
 		f.hold(aProbe)
 		ids := f.add(newJob(), newJob(priority(1)), newJob(lane("b", kind)), newJob(), newJob(lane("b", kind)), newJob(lane("b", kind)))
 		f.later(time.Minute - time.Microsecond)
 		f.order("other lanes", leasedIDs(f.exchange(other, storage.Exchange{Wants: wants(1, lanes)}).Leased), pick(ids, 2))
 		f.later(time.Microsecond)
-		f.gets("the first of the lane, and all of others", f.s, pick(ids, 1, 4, 5)...)
+		for _, l := range f.gets("the first of the lane, and all of others", f.s, pick(ids, 1, 4, 5)...) {
+			if l.Probe != (l.ID == ids[1]) {
+				f.Errorf("Probe of job %v is %v", l.ID, l.Probe)
+			}
+		}
 		f.gets("one was let through", f.s)
 		f.gets("one was let through, by another instance", other)
 		more := f.add(newJob(priority(9)))[0]

@@ -230,6 +230,7 @@ func (in *instance) grant(now time.Time, x storage.Exchange, ajar bool) (out []s
 			h.letThrough(j.lease.until)
 		}
 		out = append(out, j.leased())
+		out[len(out)-1].Probe = len(probes) > 0
 		if bytes += out[len(out)-1].Weight(); bytes >= storage.LeaseBytes {
 			break
 		}

@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	// tellWeek is for how long a lane is held until that is an error in the log.
+	tellWeek  = 7 * 24 * time.Hour
+	tellAgain = 24 * time.Hour
+)
+
+// ruling is a hold that the engine has decided to begin, or with ends to end.
+type ruling struct {
+	storage.Hold
+	since time.Time // when the lane was first held for the reason
+	ends  bool
+}
+
+// rulings are what the engine has decided. They go with the outcomes that led to them.
+type rulings struct {
+	waiting []ruling // at most one for each lane and reason
+	flight  []ruling // in the exchange under way
+	// done were written, and the holds not read since. These are to contain the changes
+	// counted up to counted.
+	done    []ruling
+	counted int64
+}
+
+// rule has the next exchange write a ruling.
+func (r *rulings) rule(n ruling) {
+	same := func(o ruling) bool { return o.Lane == n.Lane && o.Reason == n.Reason }
+	r.waiting = append(slices.DeleteFunc(r.waiting, same), n)
+}
+
+// send puts the rulings into an exchange.
+func (r *rulings) send(x *storage.Exchange) {
+	for _, n := range r.waiting {
+		if n.ends {
+			x.Release = append(x.Release, n.Hold)
+		} else {
+			x.Hold = append(x.Hold, n.Hold)
+		}
+	}
+	r.flight, r.waiting = r.waiting, nil
+}
+
+// written notes that the exchange under way was, when holds had changed so often.
+func (r *rulings) written(counted int64) {
+	if len(r.flight) > 0 {
+		r.done, r.counted, r.flight = append(r.done, r.flight...), counted, nil
+	}
+}
+
+// putBack keeps the rulings of an exchange that failed for the next one.
+func (r *rulings) putBack() {
+	later := r.waiting
+	r.waiting, r.flight = r.flight, nil
+	for _, n := range later {
+		r.rule(n)
+	}
+}
+
+// heed forgets the rulings that are among the holds which were read.
+func (r *rulings) heed(heard int64) {
+	if heard >= r.counted {
+		r.done = nil
+	}
+}
+
+// latest returns the last ruling on a lane for a reason, or nil.
+func (r *rulings) latest(lane storage.Lane, reason string) *ruling {
+	for _, all := range [][]ruling{r.waiting, r.flight, r.done} {
+		for i := len(all) - 1; i >= 0; i-- {
+			if all[i].Lane == lane && all[i].Reason == reason {
+				return &all[i]
+			}
+		}
+	}
+	return nil
+}
+
+// none reports whether there are no rulings.
+func (r *rulings) none() bool { return len(r.waiting)+len(r.flight)+len(r.done) == 0 }
+
+// ownHold returns the hold of a lane for a reason of the engine's, which may still be
+// to begin; nil if there is none.
+func (h *holds) ownHold(lane storage.Lane, reason string) *storage.HoldState {
+	if n := h.rulings.latest(lane, reason); n != nil {
+		if n.ends {
+			return nil
+		}
+		return &storage.HoldState{Lane: lane, Reason: reason, Detail: n.Detail, For: n.For, Since: n.since}
+	}
+	for i := range h.own {
+		if h.own[i].Lane == lane && h.own[i].Reason == reason {
+			return &h.own[i]
+		}
+	}
+	return nil
+}
+
+// begins reports whether the engine is about to hold a lane.
+func (r *rulings) begins(lane storage.Lane) bool {
+	if r.none() {
+		return false
+	}
+	for _, reason := range []string{storage.HoldUnavailable, storage.HoldBrake} {
+		if n := r.latest(lane, reason); n != nil && !n.ends {
+			return true
+		}
+	}
+	return false
+}
+
+// hold holds a lane from now on. Its jobs that wait for a runner go back.
+func (l *loop) hold(lane storage.Lane, reason, detail string, length time.Duration) {
+	// So that many who lost the same other side do not come back together.
+	length += time.Duration(float64(length) / 10 * l.cfg.Rand())
+	l.ready.holds.begin(storage.Hold{Lane: lane, Reason: reason, For: length, Detail: cut(detail, maxLogged)}, l.clock())
+	l.giveBackHeld()
+}
+
+// begin has the next exchange begin a hold that lets probes through.
+func (h *holds) begin(n storage.Hold, clock time.Time) {
+	n.By, n.Probe = "errand", true
+	since := clock
+	if was := h.ownHold(n.Lane, n.Reason); was != nil {
+		since = was.Since
+	}
+	h.rulings.rule(ruling{Hold: n, since: since})
+}
+
+// renew holds a lane whose probe has failed for twice as long as before.
+func (l *loop) renew(lane storage.Lane, reason, detail string, most time.Duration) {
+	was := l.ready.holds.ownHold(lane, reason)
+	if was == nil {
+		return // somebody has released it
+	}
+	length := was.For
+	if s := l.outcomes.streaks[lane]; s != nil && reason == storage.HoldUnavailable {
+		length = max(length, s.step)
+		s.step = min(max(2*length, leastOutage), most)
+	}
+	l.hold(lane, reason, detail, min(max(2*length, leastOutage), most))
+	if clock := l.clock(); clock.Sub(was.Since) >= tellWeek && clock.Sub(l.ready.holds.told[lane]) >= tellAgain {
+		if l.ready.holds.told == nil {
+			l.ready.holds.told = map[storage.Lane]time.Time{}
+		}
+		l.ready.holds.told[lane] = clock
+		l.cfg.Logger.Error("errand: jobs are held for more than a week", "queue", lane.Queue, "kind", lane.Kind,
+			"reason", reason, "since", was.Since, "error", shorten(detail, maxLogged))
+	}
+}
+
+// release releases a lane that the engine holds for a reason.
+func (l *loop) release(lane storage.Lane, reason string) {
+	h := &l.ready.holds
+	was := h.ownHold(lane, reason)
+	if was == nil {
+		return
+	}
+	if reason == storage.HoldUnavailable && l.clock().Sub(was.Since) >= leastShut {
+		l.kick(lane)
+	}
+	h.rulings.rule(ruling{Hold: storage.Hold{Lane: lane, Reason: reason}, ends: true})
+	delete(h.told, lane)
+	l.cfg.Logger.Info("errand: jobs are no longer held", "queue", lane.Queue, "kind", lane.Kind, "reason", reason)
+}
+
+// callUnauthorized calls the hook of a kind, unless it runs. If it succeeds, a probe of
+// each lane of the kind is let through, but not early again before the lane would have
+// let one through by itself.
+func (l *loop) callUnauthorized(kind string) {
+	hook, calls := l.cfg.Handlers[kind].OnUnauthorized, &l.ready.holds
+	if hook == nil || calls.asking[kind] {
+		return
+	}
+	if calls.asking == nil {
+		calls.asking = map[string]bool{}
+	}
+	calls.asking[kind] = true
+	go func() {
+		err := callHook(l.runners.ctx, hook)
+		l.mail.post(func() {
+			delete(calls.asking, kind)
+			if err != nil {
+				l.cfg.Logger.Warn("errand: OnUnauthorized failed", "kind", kind, "error", shorten(err.Error(), maxLogged))
+				return
+			}
+			l.hurry(kind)
+		})
+	}()
+}
+
+// callHook calls a function of the application.
+func callHook(ctx context.Context, hook func(context.Context) error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	return hook(ctx)
+}
+
+// hurry lets a probe of each lane of a kind through that is held as unavailable.
+func (l *loop) hurry(kind string) {
+	now := time.Now()
+	for lane, s := range l.outcomes.streaks {
+		held := l.ready.holds.ownHold(lane, storage.HoldUnavailable)
+		if lane.Kind != kind || held == nil || now.Sub(s.hurried) < max(s.step, held.For) {
+			continue
+		}
+		s.hurried, s.step = now, max(s.step, held.For)
+		l.ready.holds.begin(storage.Hold{Lane: lane, Reason: held.Reason, Until: l.clock(), Detail: held.Detail}, l.clock())
+	}
+}

@@ -1,0 +1,477 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+)
+
+var laneK = storage.Lane{Queue: "q", Kind: "k"}
+
+// side is the other side of jobs.
+type side struct {
+	starts
+	mu   sync.Mutex
+	says func(job *storage.Leased) error
+	ids  []storage.ID // in the order of their first attempts
+}
+
+// answers has all attempts from now on end like this.
+func (s *side) answers(says func(*storage.Leased) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.says = says
+}
+
+func (s *side) fails(err error) { s.answers(func(*storage.Leased) error { return err }) }
+
+func (s *side) run(ctx context.Context, job *storage.Leased) error {
+	s.mu.Lock()
+	if job.Attempt == 1 {
+		s.ids = append(s.ids, job.ID)
+	}
+	s.mu.Unlock()
+	_ = s.starts.run(ctx, job)
+	time.Sleep(10 * time.Millisecond)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.says(job)
+}
+
+func (s *side) first() []storage.ID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.ids)
+}
+
+// withSide runs a test whose jobs of kind k have another side that fails with err.
+func withSide(t *testing.T, err error, test func(t *testing.T, r *rig, s *side)) {
+	t.Helper()
+	bubble(t, func(t *testing.T, r *rig) {
+		s := &side{}
+		s.fails(err)
+		r.handle("k", s.run)
+		r.cfg.Rand = func() float64 { return 0 }
+		r.store.alone = true
+		test(t, r, s)
+	})
+}
+
+// held returns the holds of lane k by their reasons.
+func (r *rig) held() map[string]storage.HoldState {
+	r.t.Helper()
+	all, err := r.app.Holds(r.t.Context(), r.now())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	by := map[string]storage.HoldState{}
+	for _, h := range all {
+		if h.Lane == laneK {
+			by[h.Reason] = h
+		}
+	}
+	return by
+}
+
+// count returns how many jobs are in a state.
+func (r *rig) count(state storage.State) (n int) {
+	r.t.Helper()
+	counts, err := r.app.Counts(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, c := range counts {
+		if c.State == state {
+			n += int(c.N)
+		}
+	}
+	return n
+}
+
+// A backlog whose other side is away costs a few attempts, each of another job, and
+// loses nothing. It is drained at once when a probe succeeds.
+func TestStreak_HoldsTheLane(t *testing.T) {
+	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+		r.handle("other", work(time.Millisecond))
+		ids := r.enqueue("k", 1000)
+		r.start()
+		began := time.Now()
+		pass(8 * time.Second)
+		if n := s.n(); n < 5+3 || n > 2*r.cfg.Concurrency+5+3 {
+			t.Errorf("%d attempts in 8 s", n)
+		}
+		for _, at := range []time.Duration{1, 3, 7} {
+			if n := s.within(began.Add(at*time.Second), 200*time.Millisecond); n != 1 {
+				t.Errorf("%d probes after %d s, want 1", n, at)
+			}
+		}
+		h := r.held()[storage.HoldUnavailable]
+		if !h.Probe || h.Waiting != 1000 || h.Detail != "no route to host" || h.Since.Sub(began) > time.Second || h.For != 8*time.Second {
+			t.Errorf("the hold is %+v", h)
+		}
+		r.enqueue("other", 10)
+		pass(time.Second)
+		if n := r.count(storage.Done); n != 10 {
+			t.Errorf("%d of 10 jobs of another lane are done", n)
+		}
+		pass(time.Hour)
+		if n := s.n(); n > 40 {
+			t.Errorf("%d attempts in an hour", n)
+		}
+		s.fails(nil)
+		pass(5*time.Minute + 10*time.Second)
+		if n := r.count(storage.Done); n != 1010 {
+			t.Errorf("%d of 1010 jobs are done", n)
+		}
+		if len(r.held()) > 0 {
+			t.Errorf("still held: %v", r.held())
+		}
+		for _, id := range ids {
+			if rec := r.job(id); rec.Retry != 0 || len(rec.History) > 0 {
+				t.Fatalf("a job has spent %+v, and has the history %v", rec.Counters, rec.History)
+			}
+		}
+		for i, id := range s.first() { // attempts of four runners start together
+			if at := slices.Index(ids, id); at < i-3 || at > i+3 {
+				t.Fatalf("the first attempt of job %d was the %d-th", at, i)
+			}
+		}
+		if len(r.logs.with("jobs are held")) != 1 || len(r.logs.with("no longer held")) != 1 {
+			t.Errorf("the log has not one line each about the hold and its end:\n%s%s", r.logs.with("jobs are held"), r.logs.with("no longer"))
+		}
+	})
+}
+
+// An error about this machine has the lane held at once.
+func TestStreak_Local(t *testing.T) {
+	err := &net.DNSError{Err: "timeout", IsTimeout: true, Name: "example.com"}
+	withSide(t, err, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Concurrency = 1
+		r.enqueue("k", 100)
+		r.start()
+		pass(900 * time.Millisecond)
+		if s.n() != 1 || !r.held()[storage.HoldUnavailable].Probe {
+			t.Errorf("%d attempts, and the holds %v", s.n(), r.held())
+		}
+	})
+}
+
+// One probe is out at a time, whichever process it is in, and all see its outcome.
+func TestStreak_TwoProcesses(t *testing.T) {
+	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+		o := r.another()
+		o.handle("k", s.run)
+		o.cfg.Rand = r.cfg.Rand
+		r.store.alone = false
+		r.enqueue("k", 1000)
+		r.start()
+		o.start()
+		pass(time.Hour)
+		before := s.n()
+		pass(time.Hour)
+		if n := s.n() - before; n < 11 || n > 13 {
+			t.Errorf("%d probes in an hour, want one in 5 minutes", n)
+		}
+		s.fails(nil)
+		pass(5*time.Minute + 10*time.Second)
+		if n := r.count(storage.Done); n != 1000 {
+			t.Errorf("%d of 1000 jobs are done", n)
+		}
+	})
+}
+
+// While other jobs of the lane reach their hosts it is not held for those that do not.
+// These spend their retries.
+func TestStreak_Mixed(t *testing.T) {
+	bad := map[storage.ID]bool{}
+	withSide(t, nil, func(t *testing.T, r *rig, s *side) {
+		r.cfg.MaxDeaths = -1
+		s.answers(func(job *storage.Leased) error {
+			if bad[job.ID] {
+				return errUnreached
+			}
+			return nil
+		})
+		r.start()
+		for range 120 {
+			for i := range 100 {
+				id := r.enqueue("k", 1)[0]
+				s.mu.Lock()
+				bad[id] = i%50 == 7
+				s.mu.Unlock()
+			}
+			pass(time.Second)
+			if len(r.held()) > 0 {
+				t.Fatalf("held: %v", r.held())
+			}
+		}
+		if n := r.count(storage.Done); n < 120*98 {
+			t.Errorf("%d of %d jobs of hosts that answer are done", n, 120*98)
+		}
+		if n := r.count(storage.Dead); n < 2*80 {
+			t.Errorf("%d jobs of hosts that are gone are dead", n)
+		}
+	})
+}
+
+// A handler that says for how long has the lane held at once.
+func TestStreak_HoldLane(t *testing.T) {
+	withSide(t, &engine.HoldLaneError{For: time.Minute, Err: errOops}, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Concurrency = 1
+		r.enqueue("k", 10)
+		began := time.Now()
+		r.start()
+		pass(59 * time.Second)
+		if h := r.held()[storage.HoldUnavailable]; s.n() != 1 || h.Detail != "oops" || h.For != time.Minute {
+			t.Errorf("%d attempts, and the holds %v", s.n(), r.held())
+		}
+		s.fails(nil)
+		pass(2 * time.Second)
+		if n := r.count(storage.Done); n != 10 || s.within(began, time.Minute) != 1 {
+			t.Errorf("%d of 10 jobs are done", n)
+		}
+	})
+}
+
+// A job that has waited for too long for the other side is dead.
+func TestStreak_MaxUnavailable(t *testing.T) {
+	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+		h := r.cfg.Handlers["k"]
+		h.MaxUnavailable = time.Hour
+		r.cfg.Handlers["k"] = h
+		id := r.enqueue("k", 1)[0]
+		r.start()
+		pass(59 * time.Minute)
+		r.wantState(id, storage.Ready, storage.Counters{Attempt: s.n()})
+		pass(7 * time.Minute)
+		rec := r.job(id)
+		if rec.State != storage.Dead || rec.Reason != storage.ReasonUnavailable || rec.Error != "no route to host" || len(rec.History) != 1 {
+			t.Errorf("the job is %+v", rec)
+		}
+	})
+}
+
+// The hook for a token is called once for each hold and each probe that is refused. One
+// that succeeds has a probe let through at once, but not in a circle.
+func TestStreak_OnUnauthorized(t *testing.T) {
+	refused := &policy.StatusError{Status: 401}
+	withSide(t, refused, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Handlers["k"] = engine.Handler{
+			Run: s.run, Rules: policy.DefaultRules(),
+		}
+		var calls starts
+		var mu sync.Mutex
+		hook := func() error { return errOops }
+		renew := func(by func() error) {
+			mu.Lock()
+			defer mu.Unlock()
+			hook = by
+		}
+		h := r.cfg.Handlers["k"]
+		h.OnUnauthorized = func(ctx context.Context) error {
+			_ = calls.run(ctx, nil)
+			time.Sleep(10 * time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			return hook()
+		}
+		r.cfg.Handlers["k"] = h
+		r.enqueue("k", 1000)
+		r.start()
+		began := time.Now()
+		pass(8 * time.Second)
+		if calls.n() != 4 || s.n() > 60 {
+			t.Errorf("%d calls of the hook and %d attempts in 8 s, want one each for the hold and for 3 probes", calls.n(), s.n())
+		}
+		pass(time.Hour)
+		if len(r.logs.with("OnUnauthorized failed")) == 0 {
+			t.Error("no line about a hook that failed")
+		}
+		renew(func() error { return nil }) // and helps nothing
+		before := s.n()
+		pass(time.Hour)
+		if n := s.n() - before; n > 26 {
+			t.Errorf("%d attempts in an hour, want two in 5 minutes at most", n)
+		}
+		renew(func() error { s.fails(nil); return nil })
+		pass(6 * time.Minute)
+		if n := r.count(storage.Done); n != 1000 {
+			t.Errorf("%d of 1000 jobs are done %v after the start", n, time.Since(began))
+		}
+	})
+}
+
+// A hook that panics is logged, and called again.
+func TestStreak_OnUnauthorizedPanics(t *testing.T) {
+	withSide(t, &policy.StatusError{Status: 403}, func(t *testing.T, r *rig, s *side) {
+		h := r.cfg.Handlers["k"]
+		h.Rules = policy.DefaultRules()
+		h.OnUnauthorized = func(context.Context) error { panic("no token") }
+		r.cfg.Handlers["k"] = h
+		r.enqueue("k", 100)
+		r.start()
+		pass(time.Minute)
+		if n := len(r.logs.with("panic: no token")); n < 3 {
+			t.Errorf("%d lines about the panic", n)
+		}
+	})
+}
+
+// A store that fails loses no hold.
+func TestStreak_StoreFails(t *testing.T) {
+	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Concurrency = 5
+		r.enqueue("k", 100)
+		r.start()
+		pass(time.Millisecond)
+		r.store.failing(func(op string) error {
+			if op == "exchange" {
+				return storage.ErrBusy
+			}
+			return nil
+		})
+		pass(20 * time.Second)
+		n := s.n()
+		r.store.failing(nil)
+		pass(8 * time.Second)
+		if !r.held()[storage.HoldUnavailable].Probe || n != 5 || s.n() > n+3 {
+			t.Errorf("%d attempts, then %d; the holds are %v", n, s.n(), r.held())
+		}
+	})
+}
+
+// A lane that is held for a week is an error in the log, once a day.
+func TestStreak_Week(t *testing.T) {
+	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+		r.enqueue("k", 100)
+		r.start()
+		pass(6 * 24 * time.Hour)
+		if n := len(r.logs.with("more than a week")); n > 0 {
+			t.Errorf("%d lines after 6 days", n)
+		}
+		pass(4 * 24 * time.Hour)
+		if n := len(r.logs.with("more than a week")); n < 3 || n > 4 {
+			t.Errorf("%d lines after 10 days, want one a day", n)
+		}
+	})
+}
+
+// A lane whose jobs die one after the other is held, until one does not.
+func TestBrake(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		err  error
+	}{
+		{"permanent", &engine.PermanentError{Err: errOops}},
+		{"decode", &engine.DecodeError{Err: errOops}},
+		{"exhausted", errOops},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			withSide(t, tt.err, func(t *testing.T, r *rig, s *side) {
+				r.cfg.Policy = noRetry.Delivery()
+				r.enqueue("k", 1000)
+				r.start()
+				began := time.Now()
+				pass(900 * time.Millisecond)
+				n := r.count(storage.Dead)
+				if n < 21 || n > 20+r.cfg.Concurrency {
+					t.Errorf("%d jobs died", n)
+				}
+				if h := r.held()[storage.HoldBrake]; !h.Probe || h.Waiting != int64(1000-n) || !strings.Contains(h.Detail, "oops") {
+					t.Errorf("the holds are %+v", r.held())
+				}
+				if len(r.logs.with("died one after the other")) != 1 {
+					t.Error("not one line about it")
+				}
+				pass(24 * time.Hour)
+				if more := r.count(storage.Dead) - n; more < 12+22 || more > 12+24 {
+					t.Errorf("%d probes died in a day, want one an hour in the end", more)
+				}
+				s.fails(nil)
+				pass(time.Hour + 10*time.Second)
+				if n := r.count(storage.Ready); n != 0 || len(r.held()) > 0 {
+					t.Errorf("%d jobs wait %v after the start, held %v", n, time.Since(began), r.held())
+				}
+			})
+		})
+	}
+}
+
+// Deaths count only if they follow each other, and none of them was redriven.
+func TestBrake_NotThese(t *testing.T) {
+	withSide(t, nil, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Concurrency = 1
+		n := 0
+		s.answers(func(*storage.Leased) error {
+			if n++; n%15 == 0 {
+				return nil
+			}
+			return &engine.PermanentError{Err: errOops}
+		})
+		r.enqueue("k", 300)
+		r.start()
+		pass(10 * time.Second)
+		if dead := r.count(storage.Dead); dead != 280 || len(r.held()) > 0 {
+			t.Fatalf("%d jobs died of 280, held %v", dead, r.held())
+		}
+		s.fails(&engine.PermanentError{Err: errOops})
+		if _, err := r.app.Redrive(t.Context(), time.Now(), storage.Selection{}, ""); err != nil {
+			t.Fatal(err)
+		}
+		pass(10 * time.Second)
+		if dead := r.count(storage.Dead); dead != 280 || len(r.held()) > 0 {
+			t.Errorf("%d jobs died of 280 that were redriven, held %v", dead, r.held())
+		}
+	})
+}
+
+// The number is the queue's, and it can be turned off.
+func TestBrake_Options(t *testing.T) {
+	for most, want := range map[int]int{-1: 500, 3: 4} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			withSide(t, &engine.PermanentError{Err: errors.New("no")}, func(t *testing.T, r *rig, s *side) {
+				r.cfg.Concurrency = 1
+				r.cfg.Settings = map[string]engine.QueueSettings{"q": {MaxDeaths: most}}
+				r.enqueue("k", 500)
+				r.start()
+				pass(900 * time.Millisecond)
+				pass(9 * time.Second * time.Duration(-min(most, 0)))
+				if n := r.count(storage.Dead); n != want {
+					t.Errorf("%d jobs died, want %d", n, want)
+				}
+			})
+		})
+	}
+}
+
+// What failed while the network was dying does not wait for its retry once it is back.
+func TestStreak_KicksWhatFailedBefore(t *testing.T) {
+	withSide(t, errOops, func(t *testing.T, r *rig, s *side) {
+		slow := thrice
+		slow.MinDelay, slow.MaxDelay, slow.NoDelayRetries = time.Hour, time.Hour, 0
+		r.cfg.Policy = slow.Delivery()
+		failed := r.enqueue("k", 20)
+		r.start()
+		pass(time.Second)
+		s.fails(errUnreached)
+		r.enqueue("k", 100)
+		pass(time.Minute)
+		s.fails(nil)
+		pass(2 * time.Minute)
+		for _, id := range failed {
+			if rec := r.job(id); rec.State != storage.Done || rec.Retry != 1 {
+				t.Fatalf("a job that failed before is %s, with %+v", rec.State, rec.Counters)
+			}
+		}
+	})
+}

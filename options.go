@@ -1,0 +1,107 @@
+package errand
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/errandq/errand/policy"
+)
+
+// WorkerOptions configure a [Worker]. Nil and the zero value mean defaults.
+type WorkerOptions struct {
+	// Queues are the queues to work for. Their jobs are ordered together, by
+	// priority and due time. If empty, "default".
+	Queues []string
+	// Concurrency is how many handlers run at a time, at most 10,000. Memory holds
+	// the args of their jobs and up to about 32 MiB of args of the next jobs. If
+	// zero, 16.
+	Concurrency int
+	// LeaseDuration is how long a worker may go without a heartbeat before others
+	// may take its jobs, at least 1 s. Heartbeats are sent every third of it. If
+	// zero, 30 s.
+	LeaseDuration time.Duration
+	// Timeout bounds each attempt if neither the job nor its handler sets a
+	// timeout. If zero, none.
+	Timeout time.Duration
+	// Grace is how long handlers may go on undisturbed when the worker stops. It
+	// must be shorter than the time after which the process is killed: Docker
+	// waits 10 s, Kubernetes 30 s, systemd 90 s. If zero, 8 s; if negative, none.
+	Grace time.Duration
+	// StuckAfter is how long a handler may go on after its context has ended
+	// before it is reported as stuck. If zero, 5 s.
+	StuckAfter time.Duration
+	// MaxCrashes is how many processes in a row a job may bring down before it
+	// is dead. If zero, 3.
+	MaxCrashes int
+	// MaxSnoozes is how often a job may [Snooze]. If zero, 10,000.
+	MaxSnoozes int
+	// MaxRetryAfter is the longest delay that [RetryAfter], or an error with a
+	// Retry-After, can ask for. If zero, 24 h.
+	MaxRetryAfter time.Duration
+	// Logger receives what no caller can be told: recovered jobs, stuck handlers,
+	// failures of the store. If nil, that of the queue.
+	Logger *slog.Logger
+}
+
+const (
+	defaultConcurrency   = 16
+	mostConcurrency      = 10_000
+	defaultLease         = 30 * time.Second
+	minLease             = time.Second
+	defaultGrace         = 8 * time.Second
+	defaultStuckAfter    = 5 * time.Second
+	defaultMaxCrashes    = 3
+	defaultMaxSnoozes    = 10_000
+	defaultMaxRetryAfter = 24 * time.Hour
+	defaultMaxDeaths     = 20
+)
+
+// HandlerOptions are the settings of one kind of job.
+type HandlerOptions struct {
+	// Policy is the delivery policy of the kind. Its throttle section limits the
+	// start rate of jobs of the kind, in all queues together; see [QueueOptions].
+	// If nil, or for a section that is absent, that of the queue. A queue's policy
+	// can disable it.
+	Policy policy.Delivery
+	// Rules decide which errors of the handler are retried. An error of class
+	// [policy.Permanent] makes the job dead at once. After one of class
+	// [policy.Throttled] the policy for throttling holds, if the document has one.
+	// One of class [policy.Unavailable] is as the verdict [Unavailable].
+	// A verdict of this package goes before the rules. If nil, those of the queue.
+	Rules policy.Rules
+	// Budget is the retry budget of the kind. A retry takes tokens when it is about
+	// to start. If there are too few, the job goes back with nothing used up. It
+	// comes again when the refill by time has brought enough, or up to a minute
+	// later if many wait. Successes pay in.
+	//
+	// Workers of a queue that set the same options for a kind share one budget.
+	// TimeoutCost has no effect, and RetriesPerSecond must not be negative. See
+	// [Queue.Budgets]. If nil, that of the queue.
+	Budget *policy.BudgetOptions
+	// Timeout bounds each attempt of a job without a timeout of its own. If zero,
+	// that of the worker.
+	Timeout time.Duration
+	// MaxCrashes is how many processes in a row a job of the kind may bring down
+	// before it is dead. If zero, that of the worker.
+	MaxCrashes int
+	// Concurrency is how many jobs of the kind run at a time in the worker, in all
+	// queues together, at most 10,000. That of a queue holds as well, see
+	// [QueueOptions]. With it long jobs leave runners to short ones. If zero, or
+	// above that of the worker, only that of the worker counts.
+	Concurrency int
+	// Gate says whether jobs of the kind may start, see [QueueOptions]. If nil, none.
+	Gate Gate
+	// MaxUnavailable is how long after it was enqueued a job may still be waiting for
+	// the other side to be reached. A job of which an attempt ends as [Unavailable]
+	// later than that is dead with reason "unavailable". If zero, jobs wait for as long
+	// as it takes.
+	MaxUnavailable time.Duration
+	// OnUnauthorized is called when jobs of the kind are held because the other side
+	// refuses the sender, see [policy.IsUnauthorized], and each time that the job
+	// which is let through then is refused as well: the application can renew its
+	// token. One call runs at a time in a worker. If it returns nil a job is let
+	// through at once, but not early again before the hold would have let one
+	// through. ctx ends with the worker. If nil, nothing is called.
+	OnUnauthorized func(ctx context.Context) error
+}
