@@ -13,9 +13,9 @@
 //	_, err = q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, nil)
 //	err = w.Run(ctx) // until ctx ends
 //
-// The folder docs has a page each on production, retries, transactions, unique keys,
-// releases, testing, jobs that do not run, schedules, gates, operations, guarantees,
-// performance and architecture.
+// The folder docs has a page each on production, retries, being offline, transactions,
+// unique keys, releases, testing, jobs that do not run, schedules, gates, operations,
+// guarantees, performance and architecture.
 //
 // # Words and states
 //
