@@ -71,29 +71,41 @@ func newClock(ctx context.Context, store storage.Store, o *Options) (*queueClock
 	return c, nil
 }
 
-// current returns the time for a call of the queue. While the time goes on from
+// current returns the time for a call of the queue.
+func (c *queueClock) current(ctx context.Context) time.Time {
+	now, _ := c.read(ctx)
+	return now
+}
+
+// read is current, and reports whether the time is believed. While the time goes on from
 // the latest that the database has seen, other processes may be ahead. Workers
 // hear of their time, but this process may have no worker.
-func (c *queueClock) current(ctx context.Context) time.Time {
-	now := c.Now()
-	if c.keeper == nil || !c.Adrift() {
-		return now
+func (c *queueClock) read(ctx context.Context) (now time.Time, believed bool) {
+	if now, believed = c.Read(); c.keeper == nil || !c.Adrift() {
+		return now, believed
 	}
 	seen, _, err := c.keeper.Clock(ctx)
 	if err == nil { // else the call itself will fail and say why
 		c.CatchUp(seen)
 	}
-	return c.Now() // again: asking the store takes time
+	return c.Read() // again: asking the store takes time
 }
 
-// Now returns the queue's time, and logs if the clock has jumped or stepped back.
+// Now returns the queue's time.
 func (c *queueClock) Now() time.Time {
-	now := c.Clock.Now()
+	now, _ := c.Read()
+	return now
+}
+
+// Read is Now, and reports whether the time is believed. It logs if the clock has
+// jumped or stepped back.
+func (c *queueClock) Read() (now time.Time, believed bool) {
+	now, believed = c.Clock.Read()
 	if by := time.Duration(c.jump.Swap(0)); by != 0 {
 		c.logger.Warn("errand: the wall clock has jumped", "by", by, "now", now)
 	}
 	if by := time.Duration(c.step.Swap(0)); by != 0 {
 		c.logger.Warn("errand: the queue's time goes back to the wall clock", "by", -by, "now", now)
 	}
-	return now
+	return now, believed
 }

@@ -399,3 +399,34 @@ func TestClock_IsLookedAtAgainAfterAStoreThatFailsSlowly(t *testing.T) {
 		}
 	})
 }
+
+// The time of a hold that began at a time that cannot be right begins anew when the
+// clock is corrected: the hold is not over by the correction.
+func TestQueue_Hold_ClockCorrected(t *testing.T) {
+	agendas(t, func(t *testing.T, a *agenda) {
+		holds := func(what string, want int) {
+			t.Helper()
+			if got, err := a.Holds(t.Context()); err != nil || len(got) != want {
+				t.Errorf("%s: holds %+v, %v; want %d", what, got, err, want)
+			}
+		}
+		hold := func(queue string) {
+			t.Helper()
+			if err := a.Hold(t.Context(), errand.Lane{Queue: queue}, &errand.HoldOptions{For: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hold("doubtful")
+		holds("held", 1)
+		a.wall.set(plausibly)
+		holds("after the clock was corrected", 1)
+		hold("believed")
+		holds("held both", 2)
+		time.Sleep(time.Hour)
+		a.wall.set(plausibly + day)
+		got, err := a.Holds(t.Context())
+		if err != nil || slices.ContainsFunc(got, func(h errand.HoldState) bool { return h.Queue == "believed" }) {
+			t.Errorf("an hour later: holds %+v, %v", got, err)
+		}
+	})
+}

@@ -29,7 +29,9 @@ type HoldOptions struct {
 	// Until, the hold is in force again. If zero, For says it.
 	Until time.Time
 	// For is how long the hold lasts from now. A clock that turns out to have been
-	// wrong does not make it longer. If zero, and Until is zero too, the hold lasts
+	// wrong does not make it longer. If the clock cannot be believed now, see
+	// [ClockState], and is corrected before the hold is over, the hold lasts For from
+	// then. If zero, and Until is zero too, the hold lasts
 	// until it is released.
 	For time.Duration
 	// By is who holds the lane, for people: up to 255 bytes of text. If zero, nobody
@@ -61,7 +63,8 @@ const (
 func (q *Queue) Hold(ctx context.Context, lane Lane, o *HoldOptions) error {
 	o = cmp.Or(o, &HoldOptions{})
 	h := storage.Hold{Lane: lane, Reason: cmp.Or(o.Reason, defaultHold), Until: o.Until, For: o.For, By: o.By}
-	now := q.clock.current(ctx)
+	now, believed := q.clock.read(ctx)
+	h.Doubtful = !believed
 	f := checkHold(lane, h.Reason)
 	switch {
 	case o.For < 0:

@@ -50,6 +50,11 @@ type Hold struct {
 	Until time.Time
 	// For, if positive, is how long after now the hold is over; Until is zero then.
 	For time.Duration
+	// Doubtful says that now may be far from the time, and be corrected soon. The hold
+	// is in force until an Exchange that leases decides: one that is Doubtful too ends it
+	// at its end, any other begins it anew and is what For counts from. Without a For it
+	// has no effect.
+	Doubtful bool
 	// By is who holds the lane, and Detail why, for people. Both may be empty.
 	By, Detail string
 	// Probe keeps the hold in force until it is released. From its end on the lane is

@@ -100,9 +100,17 @@ func New(o Options) *Clock {
 // Now returns the queue's time. It goes back only in a step, for which OnStep is
 // called.
 func (c *Clock) Now() time.Time {
+	now, _ := c.Read()
+	return now
+}
+
+// Read is Now, and reports whether the time is that of a wall clock which is plausible.
+// Otherwise the wall clock may soon be corrected, and the time be another.
+func (c *Clock) Read() (now time.Time, believed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.look()
+	now = c.look()
+	return now, !c.adrift && !c.wall.Before(c.options.Built)
 }
 
 func (c *Clock) look() time.Time {

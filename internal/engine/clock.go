@@ -21,6 +21,9 @@ const (
 type Clock interface {
 	// Now returns the time.
 	Now() time.Time
+	// Read is Now, and reports whether the time is believed: not if the wall clock is
+	// implausible, or behind what the store has seen.
+	Read() (now time.Time, believed bool)
 	// Plausible reports whether the wall clock that Now goes by can be right.
 	Plausible() bool
 	// Doubtful reports whether Now may soon be set back, as the wall clock was.
@@ -35,6 +38,9 @@ type Wall func() time.Time
 
 // Now returns the time.
 func (w Wall) Now() time.Time { return w() }
+
+// Read returns the time, and true.
+func (w Wall) Read() (time.Time, bool) { return w(), true }
 
 // Plausible returns true.
 func (Wall) Plausible() bool { return true }
@@ -52,6 +58,8 @@ type watch struct {
 	seen   time.Time // the last reading
 	seenAt time.Time // when the clock was last read
 	lookAt time.Time // read the clock again
+	// doubtful is true if the last reading was not believed.
+	doubtful bool
 	// setBack is by how much the clock was set back in all. A time that was
 	// computed from an earlier reading is corrected by the difference.
 	setBack time.Duration
@@ -74,13 +82,14 @@ type watch struct {
 func (l *loop) clock() time.Time {
 	w := &l.watch
 	before := time.Now()
-	t := l.cfg.Clock.Now().Round(0)
+	t, believed := l.cfg.Clock.Read()
+	t = t.Round(0)
 	now := time.Now()
 	// The time between the two readings is taken as short as it can be: a delay
 	// during a reading may hide a step back, and does not feign one.
 	back := w.seen.Add(before.Sub(w.seenAt)).Sub(t)
 	first := w.seenAt.IsZero()
-	w.seen, w.seenAt = t, now
+	w.seen, w.seenAt, w.doubtful = t, now, !believed
 	if !first && back > clock.Slack {
 		l.steppedBack(back, now, t)
 	}

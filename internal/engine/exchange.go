@@ -80,7 +80,7 @@ func (x *exchange) asks() bool { return len(x.from) > 0 }
 // exchange prepares the next exchange, which leases from these sources.
 func (l *loop) exchange(from []*source, now time.Time) exchange {
 	x := exchange{clock: l.clock()}
-	x.setBack = l.watch.setBack
+	x.setBack, x.Doubtful = l.watch.setBack, l.watch.doubtful
 	x.LeaseDuration, x.Finish, x.Retention = l.cfg.LeaseDuration, l.outcomes.send(), l.cfg.Retention
 	if reached(l.leases.heartbeatAt, now) {
 		x.Extend = l.leases.extend()

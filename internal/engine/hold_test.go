@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/errandq/errand/internal/clock"
 	"github.com/errandq/errand/storage"
 )
 
@@ -225,4 +226,41 @@ func TestHold_CannotBeRead(t *testing.T) {
 			t.Errorf("the job is %s", s)
 		}
 	})
+}
+
+// A hold for an hour that began while the clock was in the past, as after a start
+// without a battery, lasts for an hour from when the clock is right. If the clock stays
+// as it is the hold ends by it.
+func TestHold_BegunAtADoubtfulTime(t *testing.T) {
+	for _, corrected := range []bool{true, false} {
+		bubble(t, func(t *testing.T, r *rig) {
+			r.store.alone = true
+			var off atomic.Int64
+			wall := func() time.Time { return time.Now().Add(time.Duration(off.Load())) }
+			c := clock.New(clock.Options{Wall: wall, Built: time.Now().Add(24 * time.Hour)})
+			r.cfg.Clock = c
+			var s starts
+			r.handle("k", s.run)
+			r.start()
+			now, believed := c.Read()
+			if err := r.app.Hold(t.Context(), now, storage.Hold{Lane: storage.Lane{Kind: "k"}, Reason: "a", For: time.Hour, Doubtful: !believed}); err != nil {
+				t.Fatal(err)
+			}
+			r.enqueue("k", 1)
+			end := time.Now().Add(time.Hour)
+			pass(10 * time.Minute)
+			if corrected {
+				off.Store(int64(30 * 24 * time.Hour))
+				end = time.Now().Add(time.Hour)
+			}
+			pass(time.Until(end) - time.Millisecond)
+			if n := s.n(); n > 0 {
+				t.Errorf("corrected %v: started before the hold was over", corrected)
+			}
+			pass(16 * time.Second) // in which the clock is read
+			if n := s.n(); n != 1 {
+				t.Errorf("corrected %v: %d starts after the hold was over", corrected, n)
+			}
+		})
+	}
 }

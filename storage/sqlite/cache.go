@@ -13,9 +13,11 @@ import (
 const (
 	// Lanes are never removed, and a new one has the highest number.
 	sqlLanes = `SELECT lane, queue, kind FROM errand_lane WHERE lane > ?1 ORDER BY lane`
-	// Of a lane the hold that ends last, and the one that is kept longest.
+	// Of a lane the hold that ends last, the one that is kept longest, and the first end
+	// of those that are doubtful.
 	sqlHoldEnds = `SELECT queue, kind, MAX(COALESCE(until, 9223372036854775807)), MAX(probe),
-MAX(CASE WHEN until IS NULL OR probe = 1 THEN 9223372036854775807 WHEN delay = 0 THEN until + 86400000000 ELSE until END)
+MAX(CASE WHEN until IS NULL OR probe = 1 OR delay < 0 THEN 9223372036854775807 WHEN delay = 0 THEN until + 86400000000 ELSE until END),
+COALESCE(MIN(CASE WHEN delay < 0 THEN until END), 0)
 FROM errand_hold GROUP BY queue, kind`
 	sqlWatched   = `SELECT id / 32 FROM errand_number WHERE id % 32 = 17`
 	sqlInstances = `SELECT instance, name, boot FROM errand_instance`
@@ -42,12 +44,16 @@ type cache struct {
 type holds map[storage.Lane]holdEnd
 
 // holdEnd is when the last hold of a lane ends. With probe the lane is ajar then. At
-// forget all of its holds can be deleted.
+// forget all of its holds can be deleted. With a doubt it is held beyond until: that is
+// when the first of its doubtful holds may end, 0 if there is none.
 type holdEnd struct {
 	until  int64
 	probe  bool
 	forget int64
+	doubt  int64
 }
+
+func (e holdEnd) holds(at int64) bool { return at < e.until || e.doubt != 0 }
 
 // of reports whether nothing of a lane is leased at a time, and if not, whether the
 // lane is ajar.
@@ -56,7 +62,7 @@ func (h holds) of(name storage.Lane, at int64) (held, ajar bool) {
 		return false, false
 	}
 	own := h[name]
-	held = at < own.until || at < h[storage.Lane{Queue: name.Queue}].until || at < h[storage.Lane{Kind: name.Kind}].until
+	held = own.holds(at) || h[storage.Lane{Queue: name.Queue}].holds(at) || h[storage.Lane{Kind: name.Kind}].holds(at)
 	return held, !held && own.probe
 }
 
@@ -93,7 +99,7 @@ func (h holds) next(wants []storage.Want, at int64) int64 {
 func readHolds(db asker) (h holds, err error) {
 	var name storage.Lane
 	var end holdEnd
-	err = db.each(sqlHoldEnds, nil, []any{&name.Queue, &name.Kind, &end.until, &end.probe, &end.forget}, func() {
+	err = db.each(sqlHoldEnds, nil, []any{&name.Queue, &name.Kind, &end.until, &end.probe, &end.forget, &end.doubt}, func() {
 		if h == nil {
 			h = holds{}
 		}
@@ -300,6 +306,19 @@ func (c *cache) forgets(at int64) bool {
 	defer c.mu.RUnlock()
 	for _, end := range c.holds {
 		if end.forget <= at {
+			return true
+		}
+	}
+	return false
+}
+
+// settles reports whether a doubtful hold has to be decided at a time that may be
+// doubtful too.
+func (c *cache) settles(at int64, doubtful bool) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, end := range c.holds {
+		if end.doubt != 0 && (!doubtful || end.doubt <= at) {
 			return true
 		}
 	}

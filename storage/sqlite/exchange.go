@@ -40,6 +40,9 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 			return out, s.idle(ctx)
 		}
 		r.probe = func(t *tx) (found bool, err error) {
+			if t.store.cache.settles(micros(now), x.Doubtful) {
+				return true, nil
+			}
 			found, out.NextDue, err = t.due(now, x.Wants)
 			return found, err
 		}
@@ -75,6 +78,11 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 	}
 	if err := t.changeHolds(now, x); err != nil || x.Wanted() == 0 {
 		return out, err
+	}
+	if ajar { // else now is that of a call which does not know
+		if err := t.settleHolds(now, x); err != nil {
+			return out, err
+		}
 	}
 	if err := t.forgetHolds(at); err != nil {
 		return out, err

@@ -32,17 +32,20 @@ FROM errand_finished` + recordFrom + ` id = ?1`
 UNION ALL SELECT 6, salt, created_at FROM errand_dead WHERE id = ?1`
 	sqlAskToStop = `UPDATE errand_job SET cancelling = 1 WHERE id = ?1`
 
-	// A hold that takes the place of one that is over begins now.
+	// A hold that takes the place of one that is over begins now. That of a doubtful one
+	// is not known before it is decided; its delay is below zero until then.
 	sqlHold = `INSERT INTO errand_hold (queue, kind, reason, since, until, delay, probe, who, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
-ON CONFLICT DO UPDATE SET since = CASE WHEN until <= ?4 AND probe = 0 THEN ?4 ELSE since END,
+ON CONFLICT DO UPDATE SET since = CASE WHEN until <= ?4 AND probe = 0 AND delay >= 0 THEN ?4 ELSE since END,
 until = ?5, delay = ?6, probe = ?7, who = ?8, detail = ?9`
 	sqlEndHold = `DELETE FROM errand_hold WHERE queue = ?1 AND kind = ?2 AND reason = ?3
-RETURNING probe = 1 OR until IS NULL OR until > ?4`
+RETURNING probe = 1 OR delay < 0 OR until IS NULL OR until > ?4`
 	// Over by a date: the clock may be wrong, and set back.
-	sqlForgetHolds = `DELETE FROM errand_hold WHERE until <= CASE delay WHEN 0 THEN ?2 ELSE ?1 END AND probe = 0`
+	sqlForgetHolds = `DELETE FROM errand_hold WHERE until <= CASE delay WHEN 0 THEN ?2 ELSE ?1 END AND probe = 0 AND delay >= 0`
+	sqlBeginAnew   = `UPDATE errand_hold SET since = ?1, until = ?2 - delay, delay = -delay WHERE delay < 0`
+	sqlEndDoubt    = `UPDATE errand_hold SET delay = -delay WHERE delay < 0 AND until <= ?1`
 	sqlLetThrough  = `UPDATE errand_hold SET until = ?3 WHERE queue = ?1 AND kind = ?2 AND probe = 1`
 	sqlHolds       = `SELECT queue, kind, reason, since, COALESCE(until, 0) AS until, delay, probe, who, detail FROM errand_hold
-WHERE until IS NULL OR until > ?1 OR probe = 1 ORDER BY queue, kind, reason`
+WHERE until IS NULL OR until > ?1 OR probe = 1 OR delay < 0 ORDER BY queue, kind, reason`
 	// States 1 and 2 of each lane, by key: 2 rows for each.
 	sqlWaiting = `SELECT queue, kind, COALESCE((SELECT n FROM errand_number WHERE id = lane * 32 + 1), 0)
 + COALESCE((SELECT n FROM errand_number WHERE id = lane * 32 + 2), 0) AS n FROM errand_lane`
@@ -229,6 +232,9 @@ func (t *tx) hold(now time.Time, h *storage.Hold) error {
 	case !h.Until.IsZero():
 		until = dueMicros(h.Until)
 	}
+	if h.Doubtful {
+		delay = -delay
+	}
 	t.holdsChange()
 	_, err := t.exec(sqlHold, h.Queue, h.Kind, h.Reason, at, until, delay, h.Probe, h.By, h.Detail)
 	return err
@@ -274,7 +280,9 @@ func (t *tx) letThrough(l *lineup, leased []storage.Leased, lanes []facts, until
 // changeHolds begins and ends the holds of an Exchange.
 func (t *tx) changeHolds(now time.Time, x *storage.Exchange) error {
 	for i := range x.Hold {
-		if err := t.hold(now, &x.Hold[i]); err != nil {
+		h := x.Hold[i]
+		h.Doubtful = h.Doubtful || x.Doubtful
+		if err := t.hold(now, &h); err != nil {
 			return err
 		}
 	}
@@ -302,6 +310,24 @@ func (t *tx) release(now time.Time, lane storage.Lane, reason string) (was bool,
 	}
 	t.holdsChange()
 	return was, err
+}
+
+// settleHolds ends the doubtful holds whose time is over, if x is doubtful too, and else
+// begins all of them anew.
+func (t *tx) settleHolds(now time.Time, x *storage.Exchange) (err error) {
+	if !t.holdsChanged() && !t.store.cache.settles(micros(now), x.Doubtful) {
+		return nil
+	}
+	var n int64
+	if x.Doubtful {
+		n, err = t.execCount(sqlEndDoubt, micros(now))
+	} else {
+		n, err = t.execCount(sqlBeginAnew, micros(now), dueMicros(now))
+	}
+	if n > 0 {
+		t.holdsChange()
+	}
+	return err
 }
 
 // forgetHolds deletes the holds that are over, those with a date a day later.
@@ -355,7 +381,7 @@ func (s *Store) Holds(ctx context.Context, now time.Time) (out []storage.HoldSta
 		lane := storage.Lane{Queue: r.Queue, Kind: r.Kind}
 		out = append(out, storage.HoldState{
 			Lane: lane, Reason: r.Reason, By: r.Who, Detail: r.Detail, Since: fromMicros(r.Since), Until: timeOrZero(r.Until),
-			For: time.Duration(r.Delay) * time.Microsecond, Probe: r.Probe, Waiting: waiting[lane],
+			For: (time.Duration(r.Delay) * time.Microsecond).Abs(), Probe: r.Probe, Waiting: waiting[lane],
 		})
 	}
 	return out, err

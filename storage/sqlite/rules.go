@@ -68,7 +68,7 @@ SELECT u.policy FROM used u LEFT JOIN errand_policy p USING (policy) WHERE p.ref
 UNION ALL SELECT p.policy FROM errand_policy p LEFT JOIN used u USING (policy) WHERE u.n IS NULL AND p.refs <> 0`},
 
 	{name: "malformed holds", means: "a hold has a reason, names a queue, a kind or both, and both if it lets jobs through, and has a delay only before its end",
-		sql: `SELECT reason FROM errand_hold WHERE queue = '' AND kind = '' OR reason = '' OR delay < 0 OR delay > 0 AND until IS NULL
+		sql: `SELECT reason FROM errand_hold WHERE queue = '' AND kind = '' OR reason = '' OR delay <> 0 AND until IS NULL
 OR probe = 1 AND (queue = '' OR kind = '')`},
 
 	{name: "schedules without a job", means: "a schedule has the job that it enqueues",

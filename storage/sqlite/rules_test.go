@@ -35,7 +35,7 @@ var broken = map[string]string{
 	"jobs without their unique key": `UPDATE errand_job SET unique_key = 'another' WHERE unique_key IS NOT NULL`,
 	"wrong references to policies":  `UPDATE errand_policy SET refs = refs + 1`,
 
-	"malformed holds": `UPDATE errand_hold SET delay = -1`,
+	"malformed holds": `UPDATE errand_hold SET until = NULL, delay = -1`,
 
 	"schedules without a job":   `DELETE FROM errand_schedule_job`,
 	"jobs of no schedule":       `UPDATE errand_schedule_job SET schedule = 1000`,

@@ -66,6 +66,16 @@ var holdFaults = []fault{
 	{"a hold that is over is forgotten", "hold_set_back", after(func(m *Memory, now time.Time, _ storage.Exchange, _ *storage.ExchangeResult) {
 		m.holds = slices.DeleteFunc(m.holds, func(h *held) bool { return h.over(now) })
 	})},
+	{"a doubtful hold is over at its end", "hold_doubtful", holding(func(_ *Memory, n *storage.Hold, _ time.Time) func() {
+		n.Doubtful = false
+		return nil
+	})},
+	{"a doubtful hold never ends by itself", "hold_doubtful", before(func(_ *Memory, x *storage.Exchange) {
+		x.Doubtful = false
+	})},
+	{"a doubtful hold does not begin anew", "hold_doubtful", before(func(_ *Memory, x *storage.Exchange) {
+		x.Doubtful = true
+	})},
 	{"a hold has no end", "hold_for", holding(func(_ *Memory, n *storage.Hold, _ time.Time) func() {
 		n.For = 0
 		return nil

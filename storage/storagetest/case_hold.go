@@ -284,6 +284,66 @@ Until is when the hold is over, or with Probe when the next job is let through; 
 		w.took("when the hold is over, with the next", ids[1], held, f.add(newJob(lane(queue, "y")))[0])
 	}},
 
+	{"hold_doubtful", `The hold is in force until an Exchange that leases decides: one that is Doubtful too ends it at its end, any other begins it anew and is what For counts from.
+Without a For it has no effect.
+then each of Hold is Doubtful.`, func(f *fixture) {
+		id := f.add(newJob())[0]
+		night := storage.Hold{Lane: storage.Lane{Queue: queue, Kind: kind}, Reason: "night", For: time.Hour, Doubtful: true}
+		leases := func(what string, doubtful bool, want ...storage.ID) {
+			f.Helper()
+			got := f.exchange(f.s, storage.Exchange{Wants: wants(9), Doubtful: doubtful}).Leased
+			f.order(what, leasedIDs(got), want)
+			for _, l := range got {
+				f.exchange(f.s, storage.Exchange{Finish: []storage.Finish{{Lease: l.Lease, Outcome: storage.OutcomeReturned}}})
+			}
+		}
+		for what, begin := range map[string]func(){
+			"Hold": func() { f.hold(night) },
+			"Exchange": func() {
+				own := night
+				own.Doubtful = false
+				f.exchange(f.s, storage.Exchange{Hold: []storage.Hold{own}, Doubtful: true})
+			},
+		} {
+			begin()
+			f.later(time.Hour - time.Microsecond)
+			leases(what+": a microsecond early", true)
+			f.later(time.Microsecond)
+			leases(what+": at its end", true, id)
+			begin()
+			f.later(month)
+			f.exchange(f.s, storage.Exchange{})
+			f.holdsAre(what+": after its end", storage.HoldState{Lane: night.Lane, Reason: "night", Since: f.now.Add(-month),
+				Until: f.now.Add(time.Hour - month), For: time.Hour, Waiting: 1})
+			leases(what+": at a time that is believed", false)
+			f.holdsAre(what+": begun anew", storage.HoldState{Lane: night.Lane, Reason: "night", Since: f.now,
+				Until: f.now.Add(time.Hour), For: time.Hour, Waiting: 1})
+			f.later(time.Hour - time.Microsecond)
+			leases(what+": a microsecond early, begun anew", false)
+			f.later(time.Microsecond)
+			leases(what+": at its end, begun anew", false, id)
+		}
+		f.hold(night)
+		f.later(month)
+		if !f.release(night.Lane, night.Reason) {
+			f.Error("Release reports that a doubtful hold after its end was not in force")
+		}
+		f.hold(storage.Hold{Lane: night.Lane, Reason: "night", Until: f.now.Add(time.Hour), Doubtful: true})
+		f.later(time.Hour)
+		leases("at a date", false, id)
+		f.hold(storage.Hold{Lane: night.Lane, Reason: "night", Doubtful: true})
+		f.later(time.Hour)
+		leases("without an end", true)
+	}},
+
+	{"hold_doubtful_handoff", `The hold is in force until an Exchange that leases decides`, func(f *fixture) {
+		w := f.offer(f.s, lanes, 9)
+		f.hold(storage.Hold{Lane: aPause.Lane, Reason: "a", For: time.Minute, Doubtful: true})
+		f.later(month)
+		f.add(newJob())
+		w.took("after the end of a doubtful hold")
+	}},
+
 	{"hold_shifted", `A hold whose end is more than its For after now ends that For after now, one with an Until stays, and none has begun later than now.`, func(f *fixture) {
 		f.timekeeper(f.s)
 		before := storage.HoldState{Lane: storage.Lane{Queue: "a"}, Reason: "a", Since: f.now, Until: f.now.Add(2 * month), For: 2 * month}

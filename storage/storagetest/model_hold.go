@@ -14,10 +14,14 @@ import (
 type held struct {
 	storage.HoldState           // Waiting is not kept
 	began             time.Time // what Until was counted from; zero if it was a date
+	doubtful          bool
 }
 
+// past reports whether Until has come.
+func (h *held) past(now time.Time) bool { return !h.Until.IsZero() && !h.Until.After(now) }
+
 // ended reports whether the end of h has come.
-func (h *held) ended(now time.Time) bool { return !h.Until.IsZero() && !h.Until.After(now) }
+func (h *held) ended(now time.Time) bool { return h.past(now) && !h.doubtful }
 
 // over reports whether h is not in force any more.
 func (h *held) over(now time.Time) bool { return h.ended(now) && !h.Probe }
@@ -49,8 +53,8 @@ func (h *held) letThrough(end time.Time) {
 func (m *Memory) holdEnds(wants []storage.Want, now time.Time) (first time.Time) {
 	for _, h := range m.holds {
 		touches := slices.ContainsFunc(wants, func(w storage.Want) bool { return h.Touches(&w) })
-		longer := slices.ContainsFunc(m.holds, func(o *held) bool { return o.Lane == h.Lane && !o.ended(h.Until) })
-		if touches && !longer && !h.ended(now) && !h.Until.IsZero() && (first.IsZero() || h.Until.Before(first)) {
+		longer := slices.ContainsFunc(m.holds, func(o *held) bool { return o.Lane == h.Lane && !o.past(h.Until) })
+		if touches && !longer && !h.past(now) && !h.Until.IsZero() && (first.IsZero() || h.Until.Before(first)) {
 			first = h.Until
 		}
 	}
@@ -93,11 +97,27 @@ func (m *Memory) putHold(now time.Time, n storage.Hold) {
 	switch {
 	case n.For > 0:
 		h.Until, h.For = ceil(now.Add(n.For)), (n.For + time.Microsecond - 1).Truncate(time.Microsecond)
-		h.began = h.Until.Add(-h.For)
+		h.began, h.doubtful = h.Until.Add(-h.For), n.Doubtful
 	case !n.Until.IsZero():
 		h.Until = ceil(n.Until)
 	}
 	m.holds = append(m.holds, h)
+}
+
+// settle decides the holds that are doubtful, before an exchange leases. It reports
+// whether there was one.
+func (m *Memory) settle(now time.Time, doubtful bool) (any bool) {
+	for _, h := range m.holds {
+		switch {
+		case !h.doubtful || doubtful && !h.past(floor(now)):
+			continue
+		case !doubtful:
+			h.Since, h.Until = floor(now), ceil(now).Add(h.For)
+			h.began = h.Until.Add(-h.For)
+		}
+		h.doubtful, any = false, true
+	}
+	return any
 }
 
 // Release implements [storage.Store].

@@ -89,12 +89,14 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	}
 	holds := len(x.Hold) > 0
 	for _, n := range x.Hold {
+		n.Doubtful = n.Doubtful || x.Doubtful
 		m.putHold(given, n)
 	}
 	for _, n := range x.Release {
 		holds = m.takeHold(n.Lane, n.Reason, now) != nil || holds
 	}
 	if x.Wanted() > 0 {
+		holds = m.settle(given, x.Doubtful) || holds
 		res.Leased = in.grant(now, x, true)
 		holds = holds || slices.ContainsFunc(res.Leased, func(l storage.Leased) bool { return len(m.probes(m.jobs[l.Key])) > 0 })
 		if s := m.where(func(j *job) bool { return j.State == storage.Scheduled }, byDue); len(s) > 0 {

@@ -308,7 +308,7 @@ func sameLeased(a, b storage.Leased) bool {
 
 func (h *history) exchange(t *rapid.T) {
 	p := h.pair(t)
-	real := storage.Exchange{LeaseDuration: hold, Retention: anyRetention(t)}
+	real := storage.Exchange{LeaseDuration: hold, Retention: anyRetention(t), Doubtful: rapid.IntRange(0, 3).Draw(t, "doubtful") == 0}
 	for range rapid.IntRange(0, 3).Draw(t, "wants") {
 		real.Wants = append(real.Wants, anyWant(t))
 	}

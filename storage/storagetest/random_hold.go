@@ -29,6 +29,7 @@ func (h *history) newHold(t *rapid.T, l storage.Lane) storage.Hold {
 	if n.For = anyDue.Draw(t, "for"); n.For <= 0 {
 		n.For, n.Until = 0, h.due(t)
 	}
+	n.Doubtful = rapid.IntRange(0, 3).Draw(t, "doubtful") == 0
 	n.Probe = l.Queue != "" && l.Kind != "" && rapid.Bool().Draw(t, "probe")
 	return n
 }
