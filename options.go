@@ -92,6 +92,8 @@ type HandlerOptions struct {
 	Concurrency int
 	// Gate says whether jobs of the kind may start, see [QueueOptions]. If nil, none.
 	Gate Gate
+	// OpenJitter is as in [QueueOptions]. If zero, that of the queue.
+	OpenJitter time.Duration
 	// MaxUnavailable is how long after it was enqueued a job may still be waiting for
 	// the other side to be reached. A job of which an attempt ends as [Unavailable]
 	// later than that is dead with reason "unavailable". If zero, jobs wait for as long

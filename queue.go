@@ -128,6 +128,14 @@ type QueueOptions struct {
 	// can die that were running already. Jobs that were redriven do not count. If zero,
 	// 20; if negative, any number may die.
 	MaxDeaths int
+	// OpenJitter puts off the first start after a lane, the jobs of one kind in the
+	// queue, was closed for more than a minute: held, or behind a gate. The start waits
+	// for a random part of OpenJitter, at most 24 h, so that the devices of a fleet do
+	// not all come back at once. Each worker draws its own for each lane. A worker that
+	// starts waits only if it finds a hold that has lasted for longer, or has seen the
+	// gate closed for longer. After the first start the lane opens gently, see
+	// docs/gates.md. If zero, the first job starts at once.
+	OpenJitter time.Duration
 }
 
 const (
@@ -136,6 +144,7 @@ const (
 	defaultMaxArgs    = 256 << 10
 	defaultMaxHeaders = 16 << 10
 	mostBytes         = 64 << 20
+	mostOpenJitter    = 24 * time.Hour
 )
 
 // withDefaults returns a copy that shares nothing with o that can change. In it
@@ -191,7 +200,8 @@ type Queue struct {
 // settings returns the settings of a queue, which need not be listed in Options.
 func (q *Queue) settings(name string) engine.QueueSettings {
 	o, of := q.opts.Queues[name], owner{queue: name}
-	s := engine.QueueSettings{Rules: o.Rules, Budget: q.limits.budget(of, o.Budget), Concurrency: o.Concurrency, Gate: o.Gate, NoKick: o.NoKick, MaxDeaths: o.MaxDeaths}
+	s := engine.QueueSettings{Rules: o.Rules, Budget: q.limits.budget(of, o.Budget), Concurrency: o.Concurrency, Gate: o.Gate, NoKick: o.NoKick,
+		MaxDeaths: o.MaxDeaths, OpenJitter: o.OpenJitter}
 	own, ok := delivery(o.Policy)
 	if ok {
 		s.Policy = &own

@@ -49,6 +49,13 @@ func (f *faults) between(field string, n, most int) {
 	}
 }
 
+// openJitter checks an OpenJitter.
+func (f *faults) openJitter(field string, d time.Duration) {
+	if d < 0 || d > mostOpenJitter {
+		f.field(field, d, fmt.Sprintf("must be between 0 and %v", mostOpenJitter))
+	}
+}
+
 // n returns the number of faults.
 func (f *faults) n() int { return len(f.list) + f.more }
 
@@ -70,6 +77,7 @@ func (o *Options) validate() error {
 		f.rules(field+"rules", q.Rules)
 		f.budget(field+"budget", q.Budget)
 		f.between(field+"concurrency", q.Concurrency, mostConcurrency)
+		f.openJitter(field+"open_jitter", q.OpenJitter)
 	}
 	for _, size := range []struct {
 		field string

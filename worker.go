@@ -96,7 +96,7 @@ func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Cont
 			panic(fmt.Sprintf("errand: Handle %q: timeout %v must not be negative", kind, h.Timeout))
 		}
 		h.MaxCrashes, h.Concurrency, h.Gate = o[0].MaxCrashes, o[0].Concurrency, o[0].Gate
-		h.MaxUnavailable, h.OnUnauthorized = o[0].MaxUnavailable, o[0].OnUnauthorized
+		h.MaxUnavailable, h.OnUnauthorized, h.OpenJitter = o[0].MaxUnavailable, o[0].OnUnauthorized, o[0].OpenJitter
 		if h.MaxCrashes < 0 || h.MaxCrashes > math.MaxInt32 {
 			panic(fmt.Sprintf("errand: Handle %q: max_crashes %d must be between 0 and %d", kind, h.MaxCrashes, math.MaxInt32))
 		}
@@ -108,6 +108,7 @@ func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Cont
 		if h.MaxUnavailable < 0 {
 			f.field("max_unavailable", h.MaxUnavailable, "must not be negative")
 		}
+		f.openJitter("open_jitter", h.OpenJitter)
 		if err := f.err(); err != nil {
 			panic(fmt.Sprintf("errand: Handle %q: %v", kind, err))
 		}

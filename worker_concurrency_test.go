@@ -48,6 +48,68 @@ func TestWorker_Concurrency(t *testing.T) {
 	})
 }
 
+// After a long pause a queue opens with one job at a time, by default at once.
+func TestQueue_OpensGently(t *testing.T) {
+	for _, c := range []struct {
+		queue, kind, least time.Duration
+	}{{}, {queue: time.Hour, least: time.Second}, {kind: time.Hour, least: time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			q, _ := memoryQueue(t, errand.Options{Queues: map[string]errand.QueueOptions{"default": {OpenJitter: c.queue}}})
+			var running, most, done atomic.Int64
+			var opened time.Time
+			w := errand.NewWorker(q, nil)
+			errand.Handle(w, func(context.Context, *errand.Job[note]) error {
+				if n := running.Add(1); done.Load() == 0 {
+					most.Store(max(most.Load(), n))
+					if waited := time.Since(opened); waited < c.least || waited > max(c.queue, c.kind) {
+						t.Errorf("the first job waited for %v", waited)
+					}
+				}
+				time.Sleep(time.Second)
+				running.Add(-1)
+				done.Add(1)
+				return nil
+			}, errand.HandlerOptions{OpenJitter: c.kind})
+			run(t, w)
+			if err := q.Pause(t.Context(), "default"); err != nil {
+				t.Fatal(err)
+			}
+			for range 40 {
+				enqueue(t, q, note{}, nil)
+			}
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			opened = time.Now()
+			if err := q.Resume(t.Context(), "default"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Hour)
+			synctest.Wait()
+			if n := done.Load(); n != 40 || most.Load() != 1 {
+				t.Errorf("%d of 40 were done, %d at a time at first", n, most.Load())
+			}
+		})
+	}
+}
+
+func TestOpenJitter_IsChecked(t *testing.T) {
+	for value, d := range map[string]time.Duration{"-1ns": -1, "24h0m0.000000001s": 24*time.Hour + 1} {
+		const limit = "must be between 0 and 24h0m0s"
+		_, err := errand.New(t.Context(), nil, &errand.Options{Queues: map[string]errand.QueueOptions{"mail": {OpenJitter: d}}})
+		wantFaults(t, err, fault{"store", "nil", "must not be nil"}, fault{`queues["mail"].open_jitter`, value, limit})
+
+		func() {
+			q, _ := memoryQueue(t, errand.Options{})
+			defer func() {
+				if got, want := fmt.Sprint(recover()), "open_jitter "+value+": "+limit; !strings.Contains(got, want) {
+					t.Errorf("panic with %q, want %q in it", got, want)
+				}
+			}()
+			errand.Handle(errand.NewWorker(q, nil), func(context.Context, *errand.Job[note]) error { return nil }, errand.HandlerOptions{OpenJitter: d})
+		}()
+	}
+}
+
 func TestConcurrency_IsChecked(t *testing.T) {
 	for _, n := range []int{-1, 10_001} {
 		value := fmt.Sprint(n)

@@ -67,6 +67,7 @@ type result struct {
 type verdict struct {
 	kind  verdictKind
 	class policy.Class  // of a failure
+	late  bool          // of a failure: for want of time
 	after time.Duration // of a snooze; of a failure the floor for the delay
 	hold  time.Duration // the lane is to be held; of class Unavailable
 	local bool          // this machine has no network; of class Unavailable
@@ -167,7 +168,7 @@ func (a *attempt) judge(err error) verdict {
 	case errors.Is(cause, context.DeadlineExceeded):
 		text = cut(fmt.Sprintf("timeout of %v exceeded: %s", a.timeout, text), maxError)
 	}
-	f := verdict{kind: verdictFailed, class: a.classify(err), text: text}
+	f := verdict{kind: verdictFailed, class: a.classify(err), text: text, late: a.late(err)}
 	if f.class == policy.Unavailable {
 		return unavailable(err, text)
 	}

@@ -23,6 +23,7 @@ type bound struct {
 type bounds struct {
 	queues, kinds map[string]*bound
 	gates         gates
+	ramps         map[storage.Lane]*ramp // of lanes that open gently
 }
 
 func newBounds(c *Config) *bounds {
@@ -53,6 +54,9 @@ func (all *bounds) of(queue, kind string) (own []*bound) {
 		if b != nil {
 			own = append(own, b)
 		}
+	}
+	if r := all.ramps[storage.Lane{Queue: queue, Kind: kind}]; r != nil {
+		own = append(own, &r.bound)
 	}
 	return own
 }

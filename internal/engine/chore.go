@@ -44,7 +44,7 @@ type chores struct {
 // catch up before a schedule is fired by it.
 func (l *loop) addChores(now time.Time) {
 	l.chores.all = []*chore{
-		l.newReadHolds(),
+		l.newReadHolds(now),
 		l.newReclaim(now),
 		l.newUnserved(now),
 		l.newPurge(now),
@@ -54,6 +54,7 @@ func (l *loop) addChores(now time.Time) {
 		l.newShift(),
 		l.newPeek(),
 		l.newKick(),
+		l.newRamps(),
 	}
 }
 

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
@@ -19,6 +21,7 @@ type QueueSettings struct {
 	Gate        Gate // nil: none
 	NoKick      bool // a gate that opens makes no job ready
 	MaxDeaths   int  // zero: that of the Config
+	OpenJitter  time.Duration
 }
 
 // queuePolicy returns the policy of a queue. Sections that it lacks are those of

@@ -134,16 +134,16 @@ func TestJudge_Classes(t *testing.T) {
 			verdict{kind: verdictFailed, class: policy.Throttled, after: time.Second}},
 		// The handler knows better.
 		{t.Context(), &RetryAfterError{time.Second, statusCode(404)}, verdict{kind: verdictFailed, after: time.Second}},
-		{t.Context(), context.DeadlineExceeded, verdict{kind: verdictFailed}},
-		{timeout, context.DeadlineExceeded, verdict{kind: verdictFailed}},
-		{timeout, errors.Join(statusCode(499), context.DeadlineExceeded), verdict{kind: verdictFailed}},
-		{timeout, statusCode(400), verdict{kind: verdictFailed, class: policy.Permanent}},
-		{timeout, policy.Mark(context.DeadlineExceeded, policy.Permanent), verdict{kind: verdictFailed}},
-		{timeout, &net.OpError{Op: "dial", Err: context.DeadlineExceeded}, verdict{kind: verdictFailed}},
+		{t.Context(), context.DeadlineExceeded, verdict{kind: verdictFailed, late: true}},
+		{timeout, context.DeadlineExceeded, verdict{kind: verdictFailed, late: true}},
+		{timeout, errors.Join(statusCode(499), context.DeadlineExceeded), verdict{kind: verdictFailed, late: true}},
+		{timeout, statusCode(400), verdict{kind: verdictFailed, late: true, class: policy.Permanent}},
+		{timeout, policy.Mark(context.DeadlineExceeded, policy.Permanent), verdict{kind: verdictFailed, late: true}},
+		{timeout, &net.OpError{Op: "dial", Err: context.DeadlineExceeded}, verdict{kind: verdictFailed, late: true}},
 		// It knows that there was no connection.
 		{timeout, policy.Mark(context.DeadlineExceeded, policy.Unavailable), verdict{kind: verdictFailed, class: policy.Unavailable}},
 		{timeout, &RetryAfterError{time.Second, policy.Mark(context.DeadlineExceeded, policy.Unavailable)},
-			verdict{kind: verdictFailed, after: time.Second}},
+			verdict{kind: verdictFailed, late: true, after: time.Second}},
 		// A stop is nobody's failure.
 		{stopping, statusCode(400), verdict{kind: verdictInterrupted}},
 		{stopping, &PermanentError{}, verdict{kind: verdictFailed, class: policy.Permanent}},

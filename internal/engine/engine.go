@@ -86,6 +86,9 @@ type Handler struct {
 	// OnUnauthorized is called when the other side refuses the sender, and a lane is
 	// held for it. If nil, none is.
 	OnUnauthorized func(context.Context) error
+	// OpenJitter is by how much at most the first start is put off after a lane of
+	// the kind was closed for long. If zero, that of the queue.
+	OpenJitter time.Duration
 }
 
 // Engine is one worker: it leases jobs, calls their handlers and writes their

@@ -53,9 +53,9 @@ func (l *loop) hear(e storage.Event) {
 }
 
 // newReadHolds makes the chore that reads the holds.
-func (l *loop) newReadHolds() *chore {
+func (l *loop) newReadHolds(now time.Time) *chore {
 	h := &l.ready.holds
-	h.read = &chore{}
+	h.read = &chore{due: onMono(now)} // since when lanes are held
 	h.read.prepare = func(time.Time) task {
 		h.reading = true
 		heard, clock := l.runners.holds.Load(), l.clock()
@@ -83,6 +83,7 @@ func (l *loop) knowsHolds(now time.Time) bool {
 // heed takes all holds, which contain the changes counted up to heard. The jobs of held
 // lanes that wait to start lose nothing, not even their place.
 func (l *loop) heed(heard int64, all []storage.HoldState) {
+	l.knowHolds(all)
 	h := &l.ready.holds
 	h.reading, h.heeded, h.lanes, h.own = false, heard, map[storage.Lane]heldLane{}, nil
 	for _, s := range all {

@@ -47,11 +47,7 @@ func (l *loop) kick(lane storage.Lane) {
 	if s == nil || l.cfg.Settings[lane.Queue].NoKick {
 		return
 	}
-	n := l.cfg.Concurrency
-	for _, b := range s.bounds {
-		n = min(n, b.most)
-	}
-	n = min(2*n, mostKicked)
+	n := min(2*l.atATime(lane), mostKicked)
 	ks := &l.chores.kicks
 	if i := slices.IndexFunc(ks.all, func(k *kick) bool { return k.lane == lane }); i >= 0 {
 		if old := ks.all[i]; old.n > 0 && old.well <= old.away {
@@ -137,7 +133,7 @@ func (l *loop) endKick(k *kick) {
 func (l *loop) countForKick(a *attempt, o storage.Outcome) {
 	failed := o == storage.OutcomeRetry || o == storage.OutcomeUnavailable
 	if failed && len(a.from.bounds) > 0 {
-		a.from.failedAt = time.Now()
+		l.sources.of(a.job).failedAt = time.Now() // a.from may be a source no more
 	}
 	ks := &l.chores.kicks
 	for _, k := range ks.all {
@@ -179,6 +175,7 @@ func (l *loop) turned(g *gate) {
 		}
 	}
 	l.chores.kicks.goOn(now)
+	l.lookAtLanes(now)
 }
 
 // seenOpen reports whether all gates of s were open when they were asked last. One

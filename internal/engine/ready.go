@@ -152,6 +152,7 @@ func (l *loop) end(a *attempt) {
 		if !a.from.limited() { // of the others too few are leased ahead to matter
 			l.ready.pace.handled(a.took)
 		}
+		l.sources.ramps.ended(a)
 		if l.health.atStart {
 			l.worksAgain()
 		}

@@ -36,13 +36,14 @@ type sources struct {
 	leasing bool     // the exchange under way leases
 	// offering: offers were made and have not been withdrawn.
 	offering bool
+	ramps    ramps
 }
 
 // newSources divides all lanes of an engine into sources.
 func newSources(c *Config) sources {
 	bounds := newBounds(c)
 	all := divide(c, bounds)
-	return sources{all: all, lanes: lanesOf(all), gates: &bounds.gates}
+	return sources{all: all, lanes: lanesOf(all), gates: &bounds.gates, ramps: ramps{bounds: bounds}}
 }
 
 // of returns the source of a job, or nil if no source has the job's lane.
