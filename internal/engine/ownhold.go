@@ -220,3 +220,20 @@ func (l *loop) hurry(kind string) {
 		l.ready.holds.begin(storage.Hold{Lane: lane, Reason: held.Reason, Until: l.clock(), Detail: held.Detail}, l.clock())
 	}
 }
+
+// ajar has another job let through in place of a probe that goes back without having
+// started. Else its lane would be closed until the end of the lease.
+func (l *loop) ajar(probe *storage.Leased) {
+	lane := storage.Lane{Queue: probe.Queue, Kind: probe.Kind}
+	for _, reason := range [...]string{storage.HoldUnavailable, storage.HoldBrake} {
+		was := l.ready.holds.ownHold(lane, reason)
+		if was == nil {
+			continue
+		}
+		if s := l.outcomes.streaks[lane]; s != nil && reason == storage.HoldUnavailable {
+			s.step = max(s.step, was.For)
+		}
+		clock := l.clock()
+		l.ready.holds.begin(storage.Hold{Lane: lane, Reason: reason, Until: clock, Detail: was.Detail}, clock)
+	}
+}

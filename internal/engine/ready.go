@@ -97,6 +97,9 @@ func (l *loop) buryCrashed(a *attempt) bool {
 // giveBack returns a lease whose handler was not called. The attempt does not
 // count.
 func (l *loop) giveBack(a *attempt, due time.Time) {
+	if a.job.Probe {
+		l.ajar(a.job)
+	}
 	a.refund()
 	l.outcomes.add(a.job, storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeReturned, DueAt: due})
 }

@@ -475,3 +475,50 @@ func TestStreak_KicksWhatFailedBefore(t *testing.T) {
 		}
 	})
 }
+
+// onProbe is a Store that calls a function once when it has leased a probe.
+type onProbe struct {
+	*spy
+	do *func()
+}
+
+func (s onProbe) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	r, err := s.spy.Exchange(ctx, now, x)
+	if *s.do != nil && slices.ContainsFunc(r.Leased, func(l storage.Leased) bool { return l.Probe }) {
+		(*s.do)()
+		*s.do = nil
+	}
+	return r, err
+}
+
+// A probe that goes back without having started, here behind a gate that closes for a
+// second, does not keep the lane closed until the end of its lease.
+func TestStreak_ProbeGoesBack(t *testing.T) {
+	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+		gate := &latch{}
+		shut := func() {
+			s.fails(nil)
+			gate.close("no carrier")
+			time.AfterFunc(time.Second, func() { gate.close("") })
+		}
+		r.cfg.Store = onProbe{r.store, &shut}
+		r.cfg.Handlers["k"] = engine.Handler{Run: s.run, Gate: gate}
+		ids := r.enqueue("k", 20)
+		r.start()
+		pass(500 * time.Millisecond)
+		before := s.n()
+		if r.held()[storage.HoldUnavailable].Until.IsZero() {
+			t.Fatal("the lane is not held")
+		}
+		pass(time.Second) // the probe
+		if n := s.n(); n != before {
+			t.Fatalf("%d attempts behind the closed gate", n-before)
+		}
+		pass(3 * time.Second)
+		for _, id := range ids {
+			if j := r.job(id); j.State != storage.Done {
+				t.Errorf("a job is %s 2.5 s after the gate has opened", j.State)
+			}
+		}
+	})
+}
