@@ -627,6 +627,31 @@ func TestRamp_OneAtATime(t *testing.T) {
 	})
 }
 
+// A lane that was held since the other side was away opens gently too, though probes
+// of it have run, as soon as one of them has reached the other side.
+func TestRamp_AfterAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Concurrency = 16
+		var n levels
+		var reached sync.Once
+		back := time.Now().Add(10 * time.Minute)
+		r.handle("k", func(context.Context, *storage.Leased) error {
+			if time.Now().Before(back) {
+				return &engine.UnavailableError{Err: errors.New("away")}
+			}
+			reached.Do(n.begin)
+			n.add(1)
+			defer n.add(-1)
+			time.Sleep(time.Second)
+			return nil
+		})
+		r.start()
+		r.enqueue("k", 200)
+		pass(time.Hour)
+		n.check(t, 1, 1, 2, 4, 8, 16) // the first is the probe
+	})
+}
+
 // With too many lanes the rest opens at once.
 func TestRamp_ManyLanes(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
