@@ -26,8 +26,12 @@ const (
 	// the log may need as much room again in the database, for which the ballast must
 	// suffice.
 	lowAt = 100
-	// checkpointIdle is the pause of the writer after which all pages are moved.
+	// checkpointIdle is the pause of the writer after which pages are moved, if there
+	// are idleAt. To move the few of each commit of a device that writes now and then
+	// would double what it writes: mostly they are the same. Under Relaxed all are
+	// moved, since that also syncs the log.
 	checkpointIdle = time.Second
+	idleAt         = 256
 	// restartAt is how many pages in the log are worth a pause of all writers.
 	// Readers that overlap keep each checkpoint from reaching the end of the log,
 	// however short they are. Only while nobody writes do all of them come to read
@@ -75,6 +79,14 @@ func (c *checkpointer) often() int {
 		return lowAt
 	}
 	return checkpointAt
+}
+
+// whenIdle returns how many pages are worth a checkpoint while nobody writes.
+func (c *checkpointer) whenIdle() int {
+	if c.low || c.opts.Durability == Relaxed {
+		return 1
+	}
+	return idleAt
 }
 
 // runIfDue does a checkpoint if the log is long enough. Asking for its length takes

@@ -30,20 +30,33 @@ func (d *db) log() (length, moved int) {
 }
 
 func TestCheckpoint_InAPause(t *testing.T) {
-	path := t.TempDir() + "/jobs.db"
-	synctest.Test(t, func(t *testing.T) {
-		d := &db{t, path, &sqlite.Options{SingleProcess: true}}
-		s := d.open()
-		enqueue(t, s, "a", 100)
-		if length, moved := d.log(); length == 0 || moved == length {
-			t.Fatalf("%d pages of %d were moved before there was a pause", moved, length)
-		}
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		if length, moved := d.log(); moved < length {
-			t.Errorf("%d pages of %d were moved in the pause", moved, length)
-		}
-	})
+	for _, tt := range []struct {
+		name       string
+		durability sqlite.Durability
+		jobs       int
+		moves      bool
+	}{
+		{"many pages", sqlite.Full, 20_000, true},
+		{"few pages", sqlite.Full, 100, false},
+		{"few pages that are not synced", sqlite.Relaxed, 100, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := t.TempDir() + "/jobs.db"
+			synctest.Test(t, func(t *testing.T) {
+				d := &db{t, path, &sqlite.Options{SingleProcess: true, Durability: tt.durability}}
+				s := d.open()
+				enqueue(t, s, "a", tt.jobs)
+				if length, moved := d.log(); length == 0 || moved == length {
+					t.Fatalf("%d pages of %d were moved before there was a pause", moved, length)
+				}
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				if length, moved := d.log(); moved < length == tt.moves {
+					t.Errorf("%d pages of %d were moved in the pause", moved, length)
+				}
+			})
+		})
+	}
 }
 
 func TestCheckpoint_UnderLoad(t *testing.T) {

@@ -360,7 +360,7 @@ func (w *writer) next() (*request, bool) {
 			w.idle.Reset(checkpointIdle)
 			w.checkpoint(w.log.often())
 		case <-w.idle.C:
-			w.checkpoint(1)
+			w.checkpoint(w.log.whenIdle())
 		}
 	}
 	return nil, false
