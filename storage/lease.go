@@ -44,7 +44,7 @@ type Exchange struct {
 	// Hold begins holds as [Holder.Hold] does, after Finish and before anything is
 	// leased. Each Lane names a queue and a kind.
 	Hold []Hold
-	// Doubtful says that now may be far from the time; then each of Hold is Doubtful.
+	// Doubtful says that now may be far from the time, see [Hold].
 	Doubtful bool
 	// Release ends holds as [Holder.Release] does, after those of Hold have begun. Only
 	// the lane and the reason of each count.

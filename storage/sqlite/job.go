@@ -280,9 +280,7 @@ func (t *tx) letThrough(l *lineup, leased []storage.Leased, lanes []facts, until
 // changeHolds begins and ends the holds of an Exchange.
 func (t *tx) changeHolds(now time.Time, x *storage.Exchange) error {
 	for i := range x.Hold {
-		h := x.Hold[i]
-		h.Doubtful = h.Doubtful || x.Doubtful
-		if err := t.hold(now, &h); err != nil {
+		if err := t.hold(now, &x.Hold[i]); err != nil {
 			return err
 		}
 	}

@@ -285,8 +285,7 @@ Until is when the hold is over, or with Probe when the next job is let through; 
 	}},
 
 	{"hold_doubtful", `The hold is in force until an Exchange that leases decides: one that is Doubtful too ends it at its end, any other begins it anew and is what For counts from.
-Without a For it has no effect.
-then each of Hold is Doubtful.`, func(f *fixture) {
+Without a For it has no effect.`, func(f *fixture) {
 		id := f.add(newJob())[0]
 		night := storage.Hold{Lane: storage.Lane{Queue: queue, Kind: kind}, Reason: "night", For: time.Hour, Doubtful: true}
 		leases := func(what string, doubtful bool, want ...storage.ID) {
@@ -300,9 +299,7 @@ then each of Hold is Doubtful.`, func(f *fixture) {
 		for what, begin := range map[string]func(){
 			"Hold": func() { f.hold(night) },
 			"Exchange": func() {
-				own := night
-				own.Doubtful = false
-				f.exchange(f.s, storage.Exchange{Hold: []storage.Hold{own}, Doubtful: true})
+				f.exchange(f.s, storage.Exchange{Hold: []storage.Hold{night}, Doubtful: true})
 			},
 		} {
 			begin()

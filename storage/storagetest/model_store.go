@@ -89,7 +89,6 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	}
 	holds := len(x.Hold) > 0
 	for _, n := range x.Hold {
-		n.Doubtful = n.Doubtful || x.Doubtful
 		m.putHold(given, n)
 	}
 	for _, n := range x.Release {
