@@ -320,8 +320,8 @@ func RetryAfter(d time.Duration, err error) error {
 // between, its jobs are held, in all processes: see [Queue.Holds], where the reason is
 // "unavailable". An error about this machine, see [policy.IsLocal], has them held at
 // once. After 1 s one job is let through. The hold ends when it is done. If it cannot
-// reach the other side either, the next one is let through after twice that time, up
-// to 5 min and a tenth more. If some jobs of the kind and queue reach their hosts and
+// reach the other side either, the next one is let through later, after five and a
+// half minutes at the latest; docs/retries.md says when. If some jobs of the kind and queue reach their hosts and
 // others do not, they are not held for these.
 //
 // An error of class [policy.Unavailable] has the same effect.

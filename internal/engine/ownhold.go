@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
 
@@ -136,25 +137,39 @@ func (h *holds) begin(n storage.Hold, clock time.Time) {
 	h.rulings.rule(ruling{Hold: n, since: since})
 }
 
-// renew holds a lane whose probe has failed for twice as long as before.
-func (l *loop) renew(lane storage.Lane, reason, detail string, most time.Duration) {
+// renew holds a lane whose probe has failed for twice as long as before, or for as long
+// as the other side has asked for. If the machine has a network, the time grows only up
+// to a tenth of that since the hold began: the first jobs of the lane may have hosts
+// that are gone, and those behind them another one.
+func (l *loop) renew(lane storage.Lane, reason string, v *verdict, most time.Duration) {
 	was := l.ready.holds.ownHold(lane, reason)
 	if was == nil {
 		return // somebody has released it
 	}
-	length := was.For
-	if s := l.outcomes.streaks[lane]; s != nil && reason == storage.HoldUnavailable {
+	length, s := was.For, l.outcomes.streaks[lane]
+	if s != nil && reason == storage.HoldUnavailable {
 		length = max(length, s.step)
-		s.step = min(max(2*length, leastOutage), most)
 	}
-	l.hold(lane, reason, detail, min(max(2*length, leastOutage), most))
+	switch {
+	case v.class != policy.Unavailable && v.after > 0:
+		length = v.after
+	case reason == storage.HoldUnavailable && !v.local:
+		length = max(length, min(2*length, l.clock().Sub(was.Since)/10))
+	default:
+		length *= 2
+	}
+	length = min(max(length, leastOutage), most)
+	if s != nil && reason == storage.HoldUnavailable {
+		s.step = length
+	}
+	l.hold(lane, reason, v.text, length)
 	if clock := l.clock(); clock.Sub(was.Since) >= tellWeek && clock.Sub(l.ready.holds.told[lane]) >= tellAgain {
 		if l.ready.holds.told == nil {
 			l.ready.holds.told = map[storage.Lane]time.Time{}
 		}
 		l.ready.holds.told[lane] = clock
 		l.cfg.Logger.Error("errand: jobs are held for more than a week", "queue", lane.Queue, "kind", lane.Kind,
-			"reason", reason, "since", was.Since, "error", shorten(detail, maxLogged))
+			"reason", reason, "since", was.Since, "error", shorten(v.text, maxLogged))
 	}
 }
 

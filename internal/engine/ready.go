@@ -29,6 +29,8 @@ func (l *loop) want() int {
 	}
 	n := l.runners.free() - len(l.ready.waiting)
 	switch {
+	case l.runners.holds.Load() != l.ready.holds.heeded:
+		n = 0 // what is leased now might go back, and come again
 	case l.health.err != nil:
 		n = min(n, 1) // enough to see whether it works again
 	case !l.ready.yielded:

@@ -19,11 +19,15 @@ const (
 	// unreachedInARow is how many attempts of a lane must fail to reach the other
 	// side, and none of it end well between, until the lane is held.
 	unreachedInARow = 5
-	// A lane is mixed for as long as mixedFor after an attempt of it has ended well
-	// which began while others did not reach theirs: then these have another host. It
-	// is held only if none ends well for as long as mixedPatience.
+	// A lane of many hosts, of which some are gone, is mixed: one of which an attempt
+	// has ended well that began after another one did not reach the other side, or
+	// that would be held again within heldAgain after a hold was released by a success.
+	// It is so for mixedFor. It is held only after mixedInARow attempts that did not
+	// reach the other side, and mixedPatience without one that has ended well.
+	heldAgain     = time.Minute
 	mixedFor      = 10 * time.Minute
 	mixedPatience = 30 * time.Second
+	mixedInARow   = 1000
 
 	// oldestJob is older than any job can be: the clock was wrong when it was enqueued.
 	oldestJob = 10 * 365 * 24 * time.Hour
@@ -39,6 +43,8 @@ type streak struct {
 	wait      time.Duration // of jobs until they try again
 	until     time.Time     // the wait of those that were under way together
 	step      time.Duration // for how long the lane was held last
+	astray    time.Time     // when an attempt first did not reach the other side; see reached
+	released  time.Time     // when a success last ended a hold
 	mixed     time.Time     // when the lane was last seen to be mixed
 	hurried   time.Time     // when a probe was last let through early
 	deaths    int           // jobs that died one after the other
@@ -60,6 +66,9 @@ func (s *streak) put(now time.Time) time.Duration {
 	if s.unreached++; s.unreached == 1 {
 		s.first = now
 	}
+	if s.astray.IsZero() {
+		s.astray = now
+	}
 	if !now.Before(s.until) {
 		s.wait = min(max(2*s.wait, leastOutage), mostOutage)
 		s.until = now.Add(s.wait)
@@ -69,24 +78,35 @@ func (s *streak) put(now time.Time) time.Duration {
 
 // long reports whether enough attempts did not reach the other side to hold the lane.
 func (s *streak) long(now time.Time) bool {
-	if !s.mixed.IsZero() && now.Sub(s.mixed) < mixedFor && now.Sub(s.first) < mixedPatience {
+	switch {
+	case s.unreached < unreachedInARow:
 		return false
+	case within(s.released, heldAgain, now):
+		s.mixed = now
 	}
-	return s.unreached >= unreachedInARow
+	return !within(s.mixed, mixedFor, now) || s.unreached >= mixedInARow && now.Sub(s.first) >= mixedPatience
 }
 
-// reached notes that an attempt that began at began has reached the other side.
+// reached notes that an attempt that began at began has reached the other side. If
+// that ends a hold, the other side may have been away altogether until then. Else
+// attempts that ended before it began had another host.
 func (s *streak) reached(began, now time.Time) {
-	if s.unreached > 0 && s.step == 0 && began.After(s.first) {
-		s.mixed = now
+	switch {
+	case s.step > 0:
+		s.released, s.astray = now, time.Time{}
+	case !s.astray.IsZero() && began.After(s.astray):
+		s.mixed, s.astray = now, time.Time{}
 	}
 	s.unreached, s.wait, s.until, s.step = 0, 0, time.Time{}, 0
 }
 
 // over reports whether nothing need be known of the lane any more.
 func (s *streak) over(now time.Time) bool {
-	return s.unreached == 0 && s.deaths == 0 && (s.mixed.IsZero() || now.Sub(s.mixed) >= mixedFor)
+	return s.unreached == 0 && s.deaths == 0 && s.astray.IsZero() && !within(s.released, heldAgain, now) && !within(s.mixed, mixedFor, now)
 }
+
+// within reports whether t was less than d ago; a t of zero was never.
+func within(t time.Time, d time.Duration, now time.Time) bool { return !t.IsZero() && now.Sub(t) < d }
 
 // learn draws from the end of an attempt what it shows of its lane, and holds or
 // releases that. A job that could not reach the other side waits with its lane: if
@@ -115,7 +135,7 @@ func (l *loop) learn(a *attempt, f *storage.Finish, clock time.Time) {
 			s.deaths = 0
 		}
 		if a.job.Probe {
-			l.renew(lane, storage.HoldUnavailable, a.verdict.text, mostOutage)
+			l.renew(lane, storage.HoldUnavailable, &a.verdict, mostOutage)
 		}
 	case storage.OutcomeDead:
 		l.died(a, f, lane)
@@ -142,7 +162,7 @@ func (l *loop) unreached(a *attempt, f *storage.Finish, lane storage.Lane, clock
 		s.step = min(max(v.hold, leastOutage), l.cfg.MaxRetryAfter)
 		l.hold(lane, storage.HoldUnavailable, v.text, s.step)
 	case held && a.job.Probe:
-		l.renew(lane, storage.HoldUnavailable, v.text, mostOutage)
+		l.renew(lane, storage.HoldUnavailable, v, mostOutage)
 	case held:
 		return
 	case v.local || s.long(now):
@@ -178,7 +198,7 @@ func (l *loop) died(a *attempt, f *storage.Finish, lane storage.Lane) {
 	switch {
 	case l.ready.holds.ownHold(lane, storage.HoldBrake) != nil:
 		if a.job.Probe {
-			l.renew(lane, storage.HoldBrake, f.Error, mostBrake)
+			l.renew(lane, storage.HoldBrake, &a.verdict, mostBrake)
 		}
 	case s.deaths > most:
 		l.cfg.Logger.Error("errand: too many jobs died one after the other, jobs are held", "queue", lane.Queue, "kind", lane.Kind,

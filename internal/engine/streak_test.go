@@ -84,19 +84,7 @@ func (r *rig) held() map[string]storage.HoldState {
 }
 
 // count returns how many jobs are in a state.
-func (r *rig) count(state storage.State) (n int) {
-	r.t.Helper()
-	counts, err := r.app.Counts(r.t.Context())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for _, c := range counts {
-		if c.State == state {
-			n += int(c.N)
-		}
-	}
-	return n
-}
+func (r *rig) count(state storage.State) int { return int(r.counts()[state]) }
 
 // A backlog whose other side is away costs a few attempts, each of another job, and
 // loses nothing. It is drained at once when a probe succeeds.
@@ -107,16 +95,16 @@ func TestStreak_HoldsTheLane(t *testing.T) {
 		r.start()
 		began := time.Now()
 		pass(8 * time.Second)
-		if n := s.n(); n < 5+3 || n > 2*r.cfg.Concurrency+5+3 {
+		if n := s.n(); n < 5+7 || n > 2*r.cfg.Concurrency+5+7 {
 			t.Errorf("%d attempts in 8 s", n)
 		}
-		for _, at := range []time.Duration{1, 3, 7} {
+		for _, at := range []time.Duration{1, 2, 7} {
 			if n := s.within(began.Add(at*time.Second), 200*time.Millisecond); n != 1 {
 				t.Errorf("%d probes after %d s, want 1", n, at)
 			}
 		}
 		h := r.held()[storage.HoldUnavailable]
-		if !h.Probe || h.Waiting != 1000 || h.Detail != "no route to host" || h.Since.Sub(began) > time.Second || h.For != 8*time.Second {
+		if !h.Probe || h.Waiting != 1000 || h.Detail != "no route to host" || h.Since.Sub(began) > time.Second || h.For != time.Second {
 			t.Errorf("the hold is %+v", h)
 		}
 		r.enqueue("other", 10)
@@ -125,7 +113,7 @@ func TestStreak_HoldsTheLane(t *testing.T) {
 			t.Errorf("%d of 10 jobs of another lane are done", n)
 		}
 		pass(time.Hour)
-		if n := s.n(); n > 40 {
+		if n := s.n(); n > 80 {
 			t.Errorf("%d attempts in an hour", n)
 		}
 		s.fails(nil)
@@ -224,6 +212,53 @@ func TestStreak_Mixed(t *testing.T) {
 	})
 }
 
+// Nor do many jobs of a host that is gone keep the others of their lane from theirs,
+// which come seldom, for long.
+func TestStreak_FewDeadHostsFirst(t *testing.T) {
+	bad := map[storage.ID]bool{}
+	withSide(t, nil, func(t *testing.T, r *rig, s *side) {
+		r.cfg.MaxDeaths = -1
+		s.answers(func(job *storage.Leased) error {
+			if bad[job.ID] {
+				return errUnreached
+			}
+			return nil
+		})
+		for _, id := range r.enqueue("k", 40) {
+			bad[id] = true
+		}
+		r.start()
+		for range 60 {
+			r.enqueue("k", 1)
+			pass(time.Minute)
+		}
+		if n := r.count(storage.Done); n < 59 {
+			t.Errorf("%d of 60 jobs of hosts that answer are done after an hour", n)
+		}
+		if n := r.count(storage.Dead); n != 40 {
+			t.Errorf("%d of 40 jobs of a host that is gone are dead", n)
+		}
+	})
+}
+
+// A probe that is put off by the other side has reached it: the next one is let through
+// when it has asked for.
+func TestStreak_RetryAfterOfAProbe(t *testing.T) {
+	withSide(t, &net.DNSError{Err: "timeout", IsTimeout: true, Name: "example.com"}, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Concurrency = 1
+		r.enqueue("k", 100)
+		r.start()
+		pass(time.Hour)
+		s.fails(&engine.RetryAfterError{After: 10 * time.Second, Err: errOops})
+		pass(5*time.Minute + time.Second)
+		s.fails(nil)
+		pass(12 * time.Second)
+		if n := r.count(storage.Done); n < 99 {
+			t.Errorf("%d of 100 jobs are done", n)
+		}
+	})
+}
+
 // A handler that says for how long has the lane held at once.
 func TestStreak_HoldLane(t *testing.T) {
 	withSide(t, &engine.HoldLaneError{For: time.Minute, Err: errOops}, func(t *testing.T, r *rig, s *side) {
@@ -290,8 +325,8 @@ func TestStreak_OnUnauthorized(t *testing.T) {
 		r.start()
 		began := time.Now()
 		pass(8 * time.Second)
-		if calls.n() != 4 || s.n() > 60 {
-			t.Errorf("%d calls of the hook and %d attempts in 8 s, want one each for the hold and for 3 probes", calls.n(), s.n())
+		if calls.n() != 8 || s.n() > 60 {
+			t.Errorf("%d calls of the hook and %d attempts in 8 s, want one each for the hold and for 7 probes", calls.n(), s.n())
 		}
 		pass(time.Hour)
 		if len(r.logs.with("OnUnauthorized failed")) == 0 {
@@ -344,7 +379,7 @@ func TestStreak_StoreFails(t *testing.T) {
 		n := s.n()
 		r.store.failing(nil)
 		pass(8 * time.Second)
-		if !r.held()[storage.HoldUnavailable].Probe || n != 5 || s.n() > n+3 {
+		if !r.held()[storage.HoldUnavailable].Probe || n != 5 || s.n() > n+7 {
 			t.Errorf("%d attempts, then %d; the holds are %v", n, s.n(), r.held())
 		}
 	})

@@ -40,9 +40,9 @@ const (
 	readingsADay = 200
 
 	// What a dark day may cost a lane without a gate. Of what is written a sixth is for
-	// the new jobs, and nearly half for checkpoints: each commit is alone.
+	// the new jobs, and for each attempt there are 11 pages in two commits.
 	mostAttempts = 350
-	mostWritten  = 27 << 20
+	mostWritten  = 20 << 20
 	// Without a gate a worker learns of light by its next attempt, at the latest after
 	// mostWait. drainIn later, counted from the first success, all is sent that waited.
 	mostWait = 5*time.Minute + 30*time.Second
@@ -393,7 +393,7 @@ func (d *device) end() {
 
 // boot starts the program.
 func (d *device) boot() {
-	store, err := sqlite.Open(d.path, &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: -1, Logger: quiet})
+	store, err := sqlite.Open(d.path, &sqlite.Options{SingleProcess: true, Ballast: -1, Logger: quiet})
 	if err != nil {
 		d.t.Fatal(err)
 	}
