@@ -59,10 +59,15 @@ type Exchange struct {
 	// positive, due scheduled jobs of any kind and queue are made ready before:
 	// all of them, or at least the earliest 1,000.
 	Wants []Want
+	// Urgent is how many urgent jobs to lease, before the others and beside them: of
+	// any lane that matches a Want, also one that is held or ajar, and whatever its N.
+	// Those enqueued first go first.
+	Urgent int
 }
 
 // Wanted returns how many jobs x leases at most.
 func (x *Exchange) Wanted() (n int) {
+	n = max(x.Urgent, 0)
 	for i := range x.Wants {
 		n += max(x.Wants[i].N, 0)
 	}
@@ -111,6 +116,8 @@ type Leased struct {
 	Policy    []byte
 	Headers   []byte
 	Args      []byte
+	// Urgent is true if the job is one of Exchange.Urgent.
+	Urgent bool
 	// Previous is the token of the job's last lease before this one, also if that
 	// was returned; zero for its first.
 	Previous int64

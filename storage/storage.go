@@ -100,7 +100,9 @@ type Store interface {
 	// RunNow makes scheduled jobs ready, those that which says. A job that was due
 	// later is due now; its counters, token and history are kept. Jobs that are
 	// ready or running are left as they are. One call is one bounded step, over
-	// a filter in the order of keys: see [Step].
+	// a filter in the order of keys: see [Step]. A single job that IDs names, and
+	// that is scheduled or ready, becomes urgent until it is leased or ends: see
+	// [Exchange].
 	RunNow(ctx context.Context, now time.Time, sel Selection, which Waiting) (Step, error)
 
 	// PurgeDead deletes dead jobs for good, with all that belongs to them.
@@ -175,6 +177,8 @@ type Event struct {
 	// Holds is true if lanes may have been held or released. f is called before the
 	// Hold, Release or Exchange of this Store that did so returns.
 	Holds bool
+	// Urgent is true if a job may have become urgent.
+	Urgent bool
 	// Clock is the latest now that a write of another process was given, if
 	// that is known; else zero.
 	Clock time.Time

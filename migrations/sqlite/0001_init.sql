@@ -147,6 +147,11 @@ CREATE INDEX errand_job_running ON errand_job (instance) WHERE state = 3;
 -- this comes with what needs it, by one pass over the table: rank, due_at less what the
 -- priority is worth, for aging.
 
+-- Jobs that are ready, and go before all others whatever holds their lane.
+CREATE TABLE errand_urgent (
+  job INTEGER PRIMARY KEY
+) STRICT;
+
 -- Finished jobs, until purge_at.
 CREATE TABLE errand_finished (
   id         INTEGER PRIMARY KEY,

@@ -37,6 +37,7 @@ type cache struct {
 	changes    int64  // of instances
 	policies   map[int64][]byte
 	watched    map[int64]bool // lanes of which successes are noted
+	urgent     bool           // some job is
 }
 
 // holds are the lanes of holds, and how long each is held. A map that others have is
@@ -139,6 +140,10 @@ func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	var urgent bool
+	if err := db.row(sqlAnyUrgent, nil, &urgent); err != nil {
+		return false, err
+	}
 	watched := map[int64]bool{}
 	if err := db.each(sqlWatched, nil, []any{&lane}, func() { watched[lane] = true }); err != nil {
 		return false, err
@@ -157,7 +162,7 @@ func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
 		if changed = !maps.Equal(held, c.holds); changed {
 			c.held++
 		}
-		c.generation, c.holds, c.watched = generation, held, watched
+		c.generation, c.holds, c.watched, c.urgent = generation, held, watched, urgent
 		if c.changes == 0 || !slices.Equal(c.instances, all) {
 			c.instances = all
 			c.changes++
@@ -323,6 +328,14 @@ func (c *cache) settles(at int64, doubtful bool) bool {
 		}
 	}
 	return false
+}
+
+// mayHurry reports whether a job may be urgent, if a transaction began with this
+// generation.
+func (c *cache) mayHurry(generation int64) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.urgent || c.generation != generation
 }
 
 // watches reports whether successes of a lane are noted.

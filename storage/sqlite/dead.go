@@ -46,6 +46,11 @@ AND (?5 = '' OR instr(lower(COALESCE((SELECT error FROM errand_error e WHERE e.j
 FROM errand_job j WHERE id = ?1`
 	sqlRunNow = `UPDATE errand_job SET state = 2, due_at = MIN(due_at, ?2), delay = 0 WHERE id = ?1`
 
+	sqlUrgent    = `SELECT job, lane FROM errand_urgent u CROSS JOIN errand_job j NOT INDEXED WHERE job > 0 AND id = job AND state = 2 ORDER BY job`
+	sqlAnyUrgent = `SELECT EXISTS (SELECT 1 FROM errand_urgent)`
+	sqlHurry     = `INSERT INTO errand_urgent (job) VALUES (?1) ON CONFLICT DO NOTHING`
+	sqlCalm      = `DELETE FROM errand_urgent WHERE job = ?1`
+
 	// The limit is stepLimit; why it is no parameter see sqlPromote.
 	sqlNextPurge     = `SELECT purge_at FROM errand_finished ORDER BY purge_at LIMIT 1`
 	sqlPurgeFinished = `DELETE FROM errand_finished WHERE id IN
@@ -254,7 +259,7 @@ func (s *Store) RunNow(ctx context.Context, now time.Time, sel storage.Selection
 		}
 	}
 	return s.step(ctx, false, sel, ids, begun, func(t *tx, id storage.ID, step *storage.Step) error {
-		return t.runNow(now, id, len(sel.IDs) > 0, which, step)
+		return t.runNow(now, id, len(sel.IDs), which, step)
 	})
 }
 
@@ -294,23 +299,92 @@ func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, which 
 	return ids, step, err
 }
 
-func (t *tx) runNow(now time.Time, id storage.ID, named bool, which storage.Waiting, step *storage.Step) error {
+func (t *tx) runNow(now time.Time, id storage.ID, named int, which storage.Waiting, step *storage.Step) error {
 	var r jobRow
 	var meant bool
-	err := t.row(sqlWaits, []any{id.Key(), which.First, which.Failed, named}, &r.Lane, &r.State, &r.Salt, &r.CreatedAt, &meant)
+	err := t.row(sqlWaits, []any{id.Key(), which.First, which.Failed, named > 0}, &r.Lane, &r.State, &r.Salt, &r.CreatedAt, &meant)
 	r.ID = id.Key()
 	switch {
 	case errors.Is(err, sql.ErrNoRows) || err == nil && r.id() != id:
 		step.NotFound = append(step.NotFound, id)
 		return nil
-	case err != nil || r.State != scheduled || !meant:
+	case err != nil || r.State != scheduled && r.State != ready:
 		return err
+	}
+	if named == 1 {
+		if err := t.hurry(r.ID); err != nil {
+			return err
+		}
+	}
+	if r.State != scheduled || !meant {
+		return nil
 	}
 	step.N++
 	t.move(r.Lane, scheduled, ready)
 	t.notifyAll(storage.Event{})
 	_, err = t.exec(sqlRunNow, r.ID, t.seen(now))
 	return err
+}
+
+// hurry makes a job urgent.
+func (t *tx) hurry(id int64) error {
+	n, err := t.execCount(sqlHurry, id)
+	if n > 0 {
+		t.meta.gen++ // for all caches
+		t.notifyAll(storage.Event{Urgent: true})
+	}
+	return err
+}
+
+// mayHurry reports whether a job may be urgent. Transactions of the application do
+// not bring the cache up to date.
+func (t *tx) mayHurry() bool {
+	return t.meta.gen != t.was.gen || t.stmts == nil || t.store.cache.mayHurry(t.was.gen)
+}
+
+// calm notes that a job that was ready is no longer, and so not urgent.
+func (t *tx) calm(id int64) error {
+	n, err := t.execCount(sqlCalm, id)
+	if n > 0 {
+		t.meta.gen++
+	}
+	return err
+}
+
+// leaseUrgent takes the urgent jobs that are wanted.
+func (t *tx) leaseUrgent(x *storage.Exchange, until int64) (out []storage.Leased, bytes int, err error) {
+	var id, lane int64
+	var ids, lanes []int64
+	err = t.each(sqlUrgent, nil, []any{&id, &lane}, func() { ids, lanes = append(ids, id), append(lanes, lane) })
+	var held []facts
+	for i := 0; err == nil && i < len(ids) && len(out) < x.Urgent && bytes < storage.LeaseBytes; i++ {
+		var name storage.Lane
+		if name, err = t.laneName(lanes[i]); err != nil {
+			break
+		}
+		if !slices.ContainsFunc(x.Wants, func(w storage.Want) bool { return w.Matches(name.Queue, name.Kind) }) {
+			continue
+		}
+		var r jobRow
+		if err = t.row(sqlJob, []any{ids[i]}, r.dest(&r.State)...); err != nil {
+			break
+		}
+		var holder int64
+		if holder, err = t.register(x.LeaseDuration); err != nil {
+			break
+		}
+		var l storage.Leased
+		if l, err = t.leaseRow(&r, holder, until, true); err != nil {
+			break
+		}
+		t.stmts.lineups.stir(r.Lane) // which does not expect it
+		l.Urgent = true
+		out, held, bytes = append(out, l), append(held, r.facts), bytes+l.Weight()
+	}
+	if len(out) > 0 {
+		t.after = append(t.after, func() { t.store.self.hold(out, held) })
+	}
+	return out, bytes, err
 }
 
 // PurgeFinished implements [storage.Store].

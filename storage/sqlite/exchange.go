@@ -43,7 +43,9 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 			if t.store.cache.settles(micros(now), x.Doubtful) {
 				return true, nil
 			}
-			found, out.NextDue, err = t.due(now, x.Wants)
+			if found, out.NextDue, err = t.due(now, x.Wants); err == nil && !found && x.Urgent > 0 {
+				err = t.row(sqlAnyUrgent, nil, &found)
+			}
 			return found, err
 		}
 	}
@@ -91,7 +93,16 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 	if err != nil {
 		return out, err
 	}
-	if out.Leased, err = t.lease(x, at, until, ajar); err != nil {
+	var bytes int
+	if x.Urgent > 0 {
+		out.Leased, bytes, err = t.leaseUrgent(x, until)
+	}
+	if err == nil && bytes < storage.LeaseBytes {
+		var more []storage.Leased
+		more, err = t.lease(x, at, until, ajar, bytes)
+		out.Leased = append(out.Leased, more...)
+	}
+	if err != nil {
 		return out, err
 	}
 	out.NextDue, err = t.nextChance(next, x.Wants, at)
@@ -147,7 +158,7 @@ func (t *tx) promote(at int64) (int64, error) {
 }
 
 // lease takes the first jobs that are wanted.
-func (t *tx) lease(x *storage.Exchange, at, until int64, ajar bool) (out []storage.Leased, err error) {
+func (t *tx) lease(x *storage.Exchange, at, until int64, ajar bool, bytes int) (out []storage.Leased, err error) {
 	defer func() {
 		if err != nil { // the transaction may go on without it
 			t.stmts.lineups.forget()
@@ -172,23 +183,12 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, ajar bool) (out []stora
 	held := make([]facts, len(rows))
 	t.after = append(t.after, func() { t.store.self.hold(out, held) })
 	var to, end any = holder, until // made an interface once
-	bytes := 0
+	hurry := t.mayHurry()
 	for i := range rows {
-		r := &rows[i]
-		r.State, r.previous, r.Token = running, r.Token, t.token()
-		r.Attempt++
-		n, err := t.execCount(sqlLease, r.Token, to, end, r.ID)
-		if err == nil && n == 0 {
-			err = fmt.Errorf("%w: job %d is not ready: an index has it as ready", storage.ErrCorrupt, r.ID)
-		}
-		if err != nil {
+		if out[i], err = t.leaseRow(&rows[i], to, end, hurry); err != nil {
 			return nil, err
 		}
-		t.move(r.Lane, ready, running)
-		held[i] = r.facts
-		if out[i], err = t.leased(r); err != nil {
-			return nil, err
-		}
+		held[i] = rows[i].facts
 		bytes += out[i].Weight()
 		if n := i + 1; bytes >= storage.LeaseBytes && n < len(rows) {
 			out, held = out[:n], held[:n]
@@ -200,6 +200,24 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, ajar bool) (out []stora
 		err = t.letThrough(l, out, held, until)
 	}
 	return out, err
+}
+
+// leaseRow leases a job, which may be urgent with hurry.
+func (t *tx) leaseRow(r *jobRow, holder, until any, hurry bool) (storage.Leased, error) {
+	r.State, r.previous, r.Token = running, r.Token, t.token()
+	r.Attempt++
+	n, err := t.execCount(sqlLease, r.Token, holder, until, r.ID)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%w: job %d is not ready: an index has it as ready", storage.ErrCorrupt, r.ID)
+	}
+	if err == nil && hurry {
+		err = t.calm(r.ID)
+	}
+	if err != nil {
+		return storage.Leased{}, err
+	}
+	t.move(r.Lane, ready, running)
+	return t.leased(r)
 }
 
 // leased makes of a row what a worker gets, with its args from wherever they

@@ -212,6 +212,11 @@ func (t *tx) cancel(at int64, id storage.ID, keep *storage.Retention) (storage.S
 		_, err := t.exec(sqlAskToStop, r.ID)
 		return storage.Running, err
 	case scheduled, ready:
+		if r.State == ready && t.mayHurry() {
+			if err := t.calm(r.ID); err != nil {
+				return "", err
+			}
+		}
 		_, err := t.leave(&r.facts, &departure{state: cancelled, at: at, keepCrashes: true, keep: keep})
 		return storage.Cancelled, err
 	}

@@ -77,7 +77,7 @@ func (s *Store) catchUp(db asker, m *meta) error {
 		if err != nil {
 			return err
 		}
-		e.Schedules, e.Holds = true, held // schedules perhaps
+		e.Schedules, e.Holds, e.Urgent = true, held, s.cache.mayHurry(m.gen) // schedules perhaps
 	}
 	if e.Cancel = s.listeners.asked(m.asked); e.Cancel || e.Schedules {
 		s.listeners.notify(e)

@@ -65,6 +65,8 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlWaitAll:       "SCAN j USING INDEX errand_job_scheduled",
 		sqlLastJob:       "SEARCH errand_job",
 		sqlWaits:         "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlUrgent:        "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlCalm:          "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlRunNow:        "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDead:          "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlNextPurge:     "USING COVERING INDEX errand_finished_purge",

@@ -256,7 +256,7 @@ func (t *tx) notify(e storage.Event) {
 		t.event = &e
 		return
 	}
-	t.event.Cancel = t.event.Cancel || e.Cancel
+	t.event.Cancel, t.event.Urgent = t.event.Cancel || e.Cancel, t.event.Urgent || e.Urgent
 	t.event.Schedules, t.event.Holds = t.event.Schedules || e.Schedules, t.event.Holds || e.Holds
 	if e.Due.Before(t.event.Due) {
 		t.event.Due = e.Due

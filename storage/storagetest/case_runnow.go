@@ -266,11 +266,60 @@ RunNow makes scheduled jobs ready, those that which says.`, func(f *fixture) {
 		f.order("leased", leasedIDs(f.lease(f.s, 9)), all)
 	}},
 
-	{"run_now_notify", `Due is when the earliest job it made available is due; the zero time means at once.`, func(f *fixture) {
+	{"run_now_urgent", `A single job that IDs names, and that is scheduled or ready, becomes urgent until it is leased or ends: see [Exchange].
+Urgent is how many urgent jobs to lease, before the others and beside them: of any lane that matches a Want, also one that is held or ajar, and whatever its N.
+Those enqueued first go first.
+Urgent is true if the job is one of Exchange.Urgent.`, func(f *fixture) {
+		retries := f.waiting(3)
+		other := f.waiting(1, lane("other", kind))[0]
+		first := f.add(newJob(priority(9)))[0]
+		ask := func(n, urgent int) []storage.Leased {
+			return f.exchange(f.s, storage.Exchange{Wants: []storage.Want{{Queues: []string{queue}, Kinds: []string{kind}, N: n}}, Urgent: urgent}).Leased
+		}
+		is := func(what string, leased []storage.Leased, urgent int, want ...storage.ID) {
+			f.Helper()
+			f.order(what, leasedIDs(leased), want)
+			for i, l := range leased {
+				if l.Urgent != (i < urgent) {
+					f.Errorf("%s: lease %d has Urgent %t", what, i, l.Urgent)
+				}
+			}
+		}
+		f.did("two at a time", f.runNow(named(retries[0], first), anyRun), 1, nil, nil)
+		is("nothing urgent", ask(0, 9), 0)
+		for _, id := range []storage.ID{retries[2], retries[1], other} {
+			f.did("one by its ID", f.runNow(named(id), anyRun), 1, nil, nil)
+		}
+		f.pause(queue, true)
+		is("of a held lane without permission", ask(9, 0), 0)
+		is("the first", ask(0, 1), 1, retries[1])
+		is("the next", ask(9, 9), 1, retries[2])
+		is("no more", ask(9, 9), 0)
+		f.did("one that is ready", f.runNow(named(first), anyRun), 0, nil, nil)
+		f.did("again", f.runNow(named(first), anyRun), 0, nil, nil)
+		f.pause(queue, false)
+		is("beside the others", ask(1, 1), 1, first, retries[0])
+		f.did("of another queue", f.runNow(named(other), anyRun), 0, nil, nil)
+		src := storage.Want{Queues: []string{"other"}, Kinds: []string{kind}}
+		is("as one of many", f.exchange(f.s, storage.Exchange{Wants: wants(1, src)}).Leased, 0, other)
+		is("once more", f.exchange(f.s, storage.Exchange{Wants: wants(0, src), Urgent: 1}).Leased, 0)
+		// What was leased, or has ended, is urgent no more.
+		gone := f.waiting(1)[0]
+		f.did("one to be cancelled", f.runNow(named(gone), anyRun), 1, nil, nil)
+		if _, err := f.s.Cancel(f.ctx, f.now, gone, storage.Retention{Default: keep}); err != nil {
+			f.Error(err)
+		}
+		is("nothing is left", ask(9, 9), 0)
+	}},
+
+	{"run_now_notify", `Urgent is true if a job may have become urgent.
+Due is when the earliest job it made available is due; the zero time means at once.`, func(f *fixture) {
 		both := f.hearsDue(f.db.Open())
 		retry := f.waiting(2)
 		both("by filter", f.now, func() { f.runNow(storage.Selection{Limit: 1, Through: retry[0].Key()}, anyRun) })
 		both("by ID", f.now, func() { f.runNow(named(retry[1]), anyRun) })
+		urgent := func(e storage.Event) bool { return e.Urgent }
+		f.hearsBoth(f.db.Open())("urgent", urgent, func() { f.runNow(named(f.add(newJob())[0]), anyRun) })
 	}},
 
 	{"run_now_shifted", `a ready job that was due later is due now,

@@ -53,6 +53,7 @@ type job struct {
 	previous       int64 // of the one before
 	unspent        int64 // of the last attempt that was unavailable and cost nothing
 	unspentError   string
+	urgent         bool
 	scope          storage.UniqueScope
 	since          time.Time // what DueAt was counted from; zero if it was a date
 	keepUntil      time.Time // finished
@@ -164,7 +165,7 @@ func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *jo
 // putAt makes j ready if due is not after now, else scheduled.
 func (j *job) putAt(now, due time.Time) {
 	j.lease = lease{}
-	j.Cancelling = false
+	j.Cancelling, j.urgent = false, false
 	j.since = time.Time{}
 	if due.IsZero() {
 		due = now
@@ -185,7 +186,7 @@ func (j *job) putAfter(now, due time.Time) {
 // end takes a job out of the live ones, into the state given.
 func (m *Memory) end(now time.Time, j *job, state storage.State) {
 	j.lease = lease{}
-	j.Cancelling = false
+	j.Cancelling, j.urgent = false, false
 	j.State, j.EndedAt = state, now
 	if j.Unique != "" && j.scope == storage.UniqueLive {
 		delete(m.unique, j.Unique)
@@ -206,7 +207,7 @@ func (m *Memory) finish(now time.Time, j *job, state storage.State, r storage.Re
 func (m *Memory) take(j *job, in *instance, now time.Time, length time.Duration) {
 	m.lastToken++
 	j.previous, j.token = j.token, m.lastToken
-	j.State = storage.Running
+	j.State, j.urgent = storage.Running, false
 	j.lease = lease{
 		token: m.lastToken, until: now.Add(length), holder: in, fate: j.lease.fate,
 	}
@@ -217,6 +218,18 @@ func (m *Memory) take(j *job, in *instance, now time.Time, length time.Duration)
 func (in *instance) grant(now time.Time, x storage.Exchange, ajar bool) (out []storage.Leased) {
 	in.m.promote(now)
 	wants, bytes := slices.Clone(x.Wants), 0
+	for _, j := range in.m.where(func(j *job) bool { return j.urgent }, byKey) {
+		if len(out) < x.Urgent && bytes < storage.LeaseBytes && slices.ContainsFunc(wants, j.in) {
+			in.m.take(j, in, now, x.LeaseDuration)
+			j.Attempt++
+			out = append(out, j.leased())
+			out[len(out)-1].Urgent = true
+			bytes += out[len(out)-1].Weight()
+		}
+	}
+	if bytes >= storage.LeaseBytes {
+		return out
+	}
 	for _, j := range in.m.where(func(j *job) bool { return j.State == storage.Ready }, byPriority) {
 		i := slices.IndexFunc(wants, func(w storage.Want) bool { return w.N > 0 && j.in(w) })
 		probes := in.m.probes(j)

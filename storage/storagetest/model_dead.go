@@ -107,6 +107,10 @@ func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selec
 	var event *storage.Event
 	waiting, step := m.selectLive(sel, func(j *job) bool { return j.waits(which) })
 	for _, j := range waiting {
+		if len(sel.IDs) == 1 && (j.State == storage.Scheduled || j.State == storage.Ready) {
+			j.urgent = true
+			event = &storage.Event{Urgent: true}
+		}
 		if j.State != storage.Scheduled {
 			continue
 		}
@@ -114,7 +118,9 @@ func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selec
 			j.DueAt = now
 		}
 		j.State, j.since = storage.Ready, time.Time{}
-		event = available(event, j)
+		if event == nil || !event.Urgent { // that is due at once
+			event = available(event, j)
+		}
 		step.N++
 	}
 	m.mu.Unlock()

@@ -313,6 +313,7 @@ func (h *history) exchange(t *rapid.T) {
 		real.Wants = append(real.Wants, anyWant(t))
 	}
 	real.Hold, real.Release = h.holdsOf(t), h.holdsOf(t)
+	real.Urgent = rapid.IntRange(0, 2).Draw(t, "urgent")
 	model := real
 	for range rapid.IntRange(0, 2).Draw(t, "extend") {
 		if g, ok := h.lease(t, p); ok {
