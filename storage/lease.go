@@ -65,9 +65,8 @@ type Exchange struct {
 	Urgent int
 }
 
-// Wanted returns how many jobs x leases at most.
+// Wanted returns how many jobs x leases at most, beside urgent ones.
 func (x *Exchange) Wanted() (n int) {
-	n = max(x.Urgent, 0)
 	for i := range x.Wants {
 		n += max(x.Wants[i].N, 0)
 	}

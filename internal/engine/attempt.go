@@ -107,7 +107,7 @@ func (a *attempt) run(r *runners) {
 		a.noteErr = cmp.Or(store.Ended(a.job.Lease), a.noteErr)
 		a.cancel(nil) // what the handler left behind should end too
 	}()
-	if r.holds.Load() != a.heeded {
+	if r.holds.Load() != a.heeded && !a.job.Urgent {
 		a.verdict = verdict{kind: verdictUnstarted}
 		return
 	}

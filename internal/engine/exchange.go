@@ -46,16 +46,18 @@ func (l *loop) sendExchange(now time.Time) {
 	from := l.pick(now, false)
 	// On a full disk outcomes may go through where a lease does not.
 	alone := l.health.cannotLease && (len(l.outcomes.waiting) > 0 || reached(l.leases.heartbeatAt, now))
+	urgent := l.hurry()
 	if alone {
-		from = nil
+		from, urgent = nil, 0
 	}
-	if len(l.outcomes.waiting) == 0 && !reached(l.leases.heartbeatAt, now) && len(from) == 0 && len(l.ready.holds.rulings.waiting) == 0 {
+	if len(l.outcomes.waiting) == 0 && !reached(l.leases.heartbeatAt, now) && len(from)+urgent == 0 && len(l.ready.holds.rulings.waiting) == 0 {
 		return
 	}
 	if len(from) == 0 && !alone {
 		from = l.pick(now, true) // to ask costs little more here, and saves an exchange
 	}
 	x := l.exchange(from, now)
+	l.askUrgent(&x, urgent)
 	if !x.asks() && len(x.Finish)+len(x.Extend)+len(x.Hold)+len(x.Release) == 0 {
 		return // jobs that were handed over meanwhile have taken all runners
 	}
@@ -75,7 +77,7 @@ func (l *loop) sendExchange(now time.Time) {
 }
 
 // asks reports whether the exchange asks for jobs.
-func (x *exchange) asks() bool { return len(x.from) > 0 }
+func (x *exchange) asks() bool { return len(x.from)+x.Urgent > 0 }
 
 // exchange prepares the next exchange, which leases from these sources.
 func (l *loop) exchange(from []*source, now time.Time) exchange {
@@ -104,6 +106,7 @@ func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time
 	if !x.asks() {
 		return
 	}
+	l.hurried(x, res.Leased, false)
 	l.sources.leased(x, res.Leased, l.ready.pace.weighed(res.Leased) >= storage.LeaseBytes)
 	l.sources.due = !res.NextDue.IsZero() && !res.NextDue.After(x.clock)
 	if !res.NextDue.IsZero() {
@@ -143,6 +146,7 @@ func (l *loop) failed(x *exchange, err error, now time.Time) {
 		l.leases.extended()
 		l.leases.heartbeatAt = now
 	}
+	l.hurried(x, nil, true)
 	l.sources.leased(x, nil, true)
 	if !l.endsWork(err, x.asks(), now) {
 		l.trouble(err, false, x.asks(), now)

@@ -186,7 +186,7 @@ func (l *loop) heedGates() {
 	var back []*attempt
 	for _, waiting := range [][]*attempt{l.ready.waiting, l.ready.suspects.waiting} {
 		for _, a := range waiting {
-			if !l.sources.gates.open(a.from) {
+			if !a.job.Urgent && !l.sources.gates.open(a.from) {
 				back = append(back, a)
 			}
 		}

@@ -107,7 +107,7 @@ func (l *loop) heed(heard int64, all []storage.HoldState) {
 func (l *loop) giveBackHeld() {
 	h := &l.ready.holds
 	back := func(a *attempt) bool {
-		if !h.has(a.job, l.clock) {
+		if a.job.Urgent || !h.has(a.job, l.clock) {
 			return false
 		}
 		l.leases.release(a)

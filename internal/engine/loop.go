@@ -130,7 +130,7 @@ func (l *loop) step(now time.Time) bool {
 		l.sources.wake()
 		l.readSchedules(now)
 		l.runners.holds.Add(1) // perhaps
-		l.mail.pollAt, l.sources.due = now.Add(pollEvery), true
+		l.mail.pollAt, l.sources.due, l.sources.urgent = now.Add(pollEvery), true, true
 	}
 	if reached(l.leases.loseAt, now) {
 		l.loseUnsafe(now)

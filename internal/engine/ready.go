@@ -54,14 +54,16 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 			l.giveBack(a, l.clock().Add(backDelay))
 			continue
 		}
-		a.from, a.throttle = from, from.throttle
+		if a.from = from; !a.job.Urgent { // which takes no token
+			a.throttle = from.throttle
+		}
 		suspect := a.job.Crashes >= suspectCrashes
 		switch {
 		case !l.shutdown.working():
 			l.giveBack(a, time.Time{})
-		case from.left() == 0: // handed over just before an exchange asked for as many
+		case !a.job.Urgent && from.left() == 0: // handed over just before an exchange asked for as many
 			l.giveBack(a, time.Time{})
-		case l.ready.holds.has(a.job, l.clock):
+		case !a.job.Urgent && l.ready.holds.has(a.job, l.clock):
 			l.giveBack(a, time.Time{})
 		case a.job.Crashes > 0 && l.buryCrashed(a):
 		case suspect && len(l.ready.suspects.waiting) >= l.cfg.Concurrency:
@@ -72,6 +74,8 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 			a.suspect = true
 			l.ready.suspects.waiting = append(l.ready.suspects.waiting, a)
 			l.startReady(time.Now()) // so that the next suspect finds its place free
+		case a.job.Urgent:
+			l.admitUrgent(a, sent)
 		default:
 			l.leases.hold(a, sent, l.cfg.LeaseDuration)
 			l.ready.waiting = append(l.ready.waiting, a)

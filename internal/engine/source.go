@@ -34,6 +34,7 @@ type sources struct {
 	nextDue wallTime // a scheduled job is due, of any source
 	due     bool     // jobs that are scheduled may be due
 	leasing bool     // the exchange under way leases
+	urgent  bool     // a job may be urgent
 	// offering: offers were made and have not been withdrawn.
 	offering bool
 	ramps    ramps
@@ -54,7 +55,7 @@ func (s *sources) of(job *storage.Leased) *source {
 // begin notes that every source may have work, from before the loop began too.
 func (s *sources) begin(now time.Time) {
 	s.wake()
-	s.due = true
+	s.due, s.urgent = true, true
 	for _, o := range s.all {
 		o.failedAt = now
 	}
@@ -156,7 +157,7 @@ func share(from []*source, free int, now time.Time) {
 // is true.
 func (s *sources) leased(x *exchange, jobs []storage.Leased, more bool) {
 	for i := range jobs {
-		if o := s.of(&jobs[i]); o != nil && o.N > 0 {
+		if o := s.of(&jobs[i]); o != nil && o.N > 0 && !jobs[i].Urgent {
 			o.N--
 		}
 	}

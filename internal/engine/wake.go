@@ -18,6 +18,7 @@ type mailbox struct {
 	now       bool
 	due       time.Time // earliest, zero: none
 	cancel    bool
+	urgent    bool
 	schedules bool
 	clock     time.Time // latest, zero: none
 	handed    []handed
@@ -32,7 +33,7 @@ func (m *mailbox) put(e storage.Event) {
 	case m.due.IsZero() || e.Due.Before(m.due):
 		m.due = e.Due
 	}
-	m.cancel = m.cancel || e.Cancel
+	m.cancel, m.urgent = m.cancel || e.Cancel, m.urgent || e.Urgent
 	m.schedules = m.schedules || e.Schedules
 	if e.Clock.After(m.clock) {
 		m.clock = e.Clock
@@ -65,6 +66,8 @@ func (l *loop) read() {
 	m.now, m.due, m.cancel, m.schedules, m.clock = false, time.Time{}, false, false, time.Time{}
 	handed, posted := m.handed, m.posted
 	m.handed, m.posted = nil, nil
+	l.sources.urgent = l.sources.urgent || m.urgent
+	m.urgent = false
 	m.mu.Unlock()
 
 	now := time.Now()

@@ -29,7 +29,7 @@ WHERE id = ? AND state = 2`
 // Exchange implements [storage.Store].
 func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 	var out storage.ExchangeResult
-	wanted := x.Wanted()
+	wanted := x.Wanted() + max(x.Urgent, 0)
 	writes := len(x.Extend) + len(x.Finish) + len(x.Hold) + len(x.Release)
 	r := &request{ends: wanted == 0, urgent: true, leases: wanted > 0, work: writes + wanted, run: func(t *tx) (err error) {
 		out, err = t.exchange(now, &x, true)
@@ -78,7 +78,7 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 			}
 		}
 	}
-	if err := t.changeHolds(now, x); err != nil || x.Wanted() == 0 {
+	if err := t.changeHolds(now, x); err != nil || x.Wanted()+x.Urgent <= 0 {
 		return out, err
 	}
 	if ajar { // else now is that of a call which does not know

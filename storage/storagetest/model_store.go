@@ -94,7 +94,7 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	for _, n := range x.Release {
 		holds = m.takeHold(n.Lane, n.Reason, now) != nil || holds
 	}
-	if x.Wanted() > 0 {
+	if x.Wanted()+x.Urgent > 0 {
 		holds = m.settle(given, x.Doubtful) || holds
 		res.Leased = in.grant(now, x, true)
 		holds = holds || slices.ContainsFunc(res.Leased, func(l storage.Leased) bool { return len(m.probes(m.jobs[l.Key])) > 0 })

@@ -184,7 +184,7 @@ func (w *world) newLease(l *lease) {
 	// another has made ready meanwhile.
 	l.now = w.latest()
 	w.addLease(l)
-	if p := w.pauses[l.Queue]; l.taken == nil && p.paused && p.end < l.begin {
+	if p := w.pauses[l.Queue]; l.taken == nil && p.paused && !l.Urgent && p.end < l.begin {
 		w.fault("job %d was leased from queue %s, which is paused", l.Key, l.Queue)
 	}
 }
