@@ -40,6 +40,12 @@ type RunNowResult struct {
 // jobs that were due before. Workers of all processes take them at once. Holds,
 // gates and throttles apply to them as to other jobs.
 //
+// A job that JobFilter.IDs names alone is urgent: it goes before all others as soon
+// as a worker of its queue and kind has a free runner, in whatever process, also if
+// its lane is held or paused, its gate is closed, and its throttle or concurrency is
+// used up. This is so for a job that is ready already too. A retry budget applies. An
+// urgent job that the worker gives back, since it stops, is as others then.
+//
 // Of JobFilter, RunNow takes IDs, Queue, Kind, Error and All; other fields are about
 // jobs that have ended, and refused. A filter without a condition must set All.
 // Jobs that are enqueued, or begin to wait again, while RunNow runs may be left out.

@@ -162,6 +162,34 @@ func TestRunNow_byID(t *testing.T) {
 	}
 }
 
+// One job by its ID starts although its queue is paused.
+func TestRunNow_urgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := memoryQueue(t, errand.Options{})
+		w := errand.NewWorker(q, nil)
+		errand.Handle(w, func(context.Context, *errand.Job[note]) error { return nil })
+		if err := q.Pause(t.Context(), "default"); err != nil {
+			t.Fatal(err)
+		}
+		stays, runs := enqueue(t, q, note{}, nil), enqueue(t, q, note{}, &errand.JobOptions{Delay: time.Hour})
+		stop := run(t, w)
+		time.Sleep(time.Second)
+		r, err := q.RunNow(t.Context(), errand.JobFilter{IDs: []errand.ID{runs}}, nil)
+		if err != nil || r.Ready != 1 {
+			t.Errorf("RunNow gave %+v, %v", r, err)
+		}
+		time.Sleep(time.Second)
+		for id, want := range map[errand.ID]errand.State{stays: errand.Ready, runs: errand.Done} {
+			if j := lookUp(t, q, id); j.State != want {
+				t.Errorf("job %v is %s, want %s", id, j.State, want)
+			}
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestRunNow_refusesBadInput(t *testing.T) {
 	g := newGraveyard(t)
 	id := enqueue(t, g.Queue, note{}, &errand.JobOptions{Delay: time.Hour})

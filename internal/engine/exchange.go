@@ -46,7 +46,7 @@ func (l *loop) sendExchange(now time.Time) {
 	from := l.pick(now, false)
 	// On a full disk outcomes may go through where a lease does not.
 	alone := l.health.cannotLease && (len(l.outcomes.waiting) > 0 || reached(l.leases.heartbeatAt, now))
-	urgent := l.hurry()
+	urgent := l.urgentNow()
 	if alone {
 		from, urgent = nil, 0
 	}

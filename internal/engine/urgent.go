@@ -7,9 +7,9 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// hurry returns how many urgent jobs to lease now: as many as can start at once.
+// urgentNow returns how many urgent jobs to lease now: as many as can start at once.
 // None are asked for unless there may be one.
-func (l *loop) hurry() int {
+func (l *loop) urgentNow() int {
 	if !l.sources.urgent || !l.shutdown.working() {
 		return 0
 	}

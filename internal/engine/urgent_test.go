@@ -25,8 +25,8 @@ func TestUrgent_PassesWhatHoldsItsLane(t *testing.T) {
 				r.t.Fatal(err)
 			}
 		},
-		"gate":     func(r *rig) { r.gate("k", &latch{closed: "no"}) },
-		"limit":    func(r *rig) { r.limit("k", 1) },
+		"gate":  func(r *rig) { r.gate("k", &latch{closed: "no"}) },
+		"limit": func(r *rig) { r.limit("k", 1) },
 		"throttle": func(r *rig) {
 			r.cfg.Settings = map[string]engine.QueueSettings{"q": {Throttle: engine.NewThrottle(1)}}
 		},

@@ -12,7 +12,8 @@ import (
 
 const (
 	// Lanes are never removed, and a new one has the highest number.
-	sqlLanes = `SELECT lane, queue, kind FROM errand_lane WHERE lane > ?1 ORDER BY lane`
+	sqlLanes    = `SELECT lane, queue, kind FROM errand_lane WHERE lane > ?1 ORDER BY lane`
+	sqlLaneName = `SELECT queue, kind FROM errand_lane WHERE lane = ?1`
 	// Of a lane the hold that ends last, the one that is kept longest, and the first end
 	// of those that are doubtful.
 	sqlHoldEnds = `SELECT queue, kind, MAX(COALESCE(until, 9223372036854775807)), MAX(probe),
@@ -343,4 +344,19 @@ func (c *cache) watches(lane int64) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.watched[lane]
+}
+
+// laneName returns the name of a lane.
+func (t *tx) laneName(lane int64) (storage.Lane, error) {
+	if n, ok := t.store.cache.name(lane); ok {
+		return n, nil
+	}
+	for n, l := range t.lanes {
+		if l == lane {
+			return n, nil
+		}
+	}
+	var n storage.Lane
+	err := t.row(sqlLaneName, []any{lane}, &n.Queue, &n.Kind)
+	return n, err
 }

@@ -22,8 +22,7 @@ const (
 (SELECT id FROM errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000) RETURNING lane`
 	sqlLease = `UPDATE errand_job SET state = 3, token = ?, instance = ?, until = ?, attempt = attempt + 1
 WHERE id = ? AND state = 2`
-	sqlLaneName = `SELECT queue, kind FROM errand_lane WHERE lane = ?1`
-	sqlPayload  = `SELECT headers, args FROM errand_payload WHERE job = ?1`
+	sqlPayload = `SELECT headers, args FROM errand_payload WHERE job = ?1`
 )
 
 // Exchange implements [storage.Store].
@@ -245,18 +244,4 @@ func (t *tx) leased(r *jobRow) (storage.Leased, error) {
 		l.Headers, l.Args = headers, args
 	}
 	return l, err
-}
-
-func (t *tx) laneName(lane int64) (storage.Lane, error) {
-	if n, ok := t.store.cache.name(lane); ok {
-		return n, nil
-	}
-	for n, l := range t.lanes {
-		if l == lane {
-			return n, nil
-		}
-	}
-	var n storage.Lane
-	err := t.row(sqlLaneName, []any{lane}, &n.Queue, &n.Kind)
-	return n, err
 }

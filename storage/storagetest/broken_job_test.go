@@ -96,6 +96,11 @@ var jobFaults = []fault{
 	}, nil)},
 	{"run now gives a later due time", "run_now_order", runningNow(func(now time.Time, _, j *job) { j.DueAt = now }, nil)},
 	{"run now of all that is scheduled", "run_now_first", runningNow(nil, func(_ *storage.Selection, which *storage.Waiting) { which.First = true })},
+	{"run now of what is not urgent", "run_now_urgent", runningNow(nil, func(sel *storage.Selection, _ *storage.Waiting) {
+		if len(sel.IDs) == 1 {
+			sel.IDs = append(sel.IDs, sel.IDs[0])
+		}
+	})},
 	{"run now of what was snoozed", "run_now_failed", runningNow(nil, func(_ *storage.Selection, which *storage.Waiting) { which.Failed = false })},
 	{"run now never of a first run", "run_now_first", runningNow(func(_ time.Time, was, j *job) {
 		if j.Attempt == 0 {

@@ -219,8 +219,8 @@ func (w *world) exchanged(l *life, begin int64, now time.Time, x *storage.Exchan
 		for _, leased := range out.Leased {
 			w.newLease(&lease{Leased: leased, life: l, begin: begin, end: end})
 		}
-		if len(out.Leased) > x.Wanted() {
-			w.fault("%d jobs were leased, and %d wanted", len(out.Leased), x.Wanted())
+		if len(out.Leased) > x.Wanted()+x.Urgent {
+			w.fault("%d jobs were leased, and %d wanted", len(out.Leased), x.Wanted()+x.Urgent)
 		}
 	})
 }
