@@ -48,12 +48,13 @@ type Hold struct {
 	// is set back less than a day after Until, the hold is in force again. If zero,
 	// the hold lasts until it is released.
 	Until time.Time
-	// For, if positive, is how long after now the hold is over; Until is zero then.
+	// For, if positive, is how long after now the hold is over; Until is zero then. With
+	// Probe both may be set: Until is the end then, and For is kept as the length.
 	For time.Duration
 	// Doubtful says that now may be far from the time, and be corrected soon. The hold
 	// is in force until an Exchange that leases decides: one that is Doubtful too ends it
-	// at its end, any other begins it anew and is what For counts from. Without a For it
-	// has no effect.
+	// at its end, any other begins it anew and is what For counts from. Without a For, or
+	// with an Until, it has no effect.
 	Doubtful bool
 	// By is who holds the lane, and Detail why, for people. Both may be empty.
 	By, Detail string

@@ -157,9 +157,10 @@ type Timekeeper interface {
 	// now, and a dead one that died later died now. Scheduled jobs that were
 	// enqueued with a DueAt stay, and so does the time for which finished ones
 	// are kept. A hold whose end is more than its For after now ends that For
-	// after now, one with an Until stays, and none has begun later than now. A due
-	// time or an end of a hold that becomes earlier is an [Event] of Notify. One
-	// call is one bounded step over the jobs whose key is greater than after:
-	// call again with after set to the result until that is zero.
+	// after now, and with Probe but no For it ends now. One with an Until and no
+	// Probe stays. None has begun later than now. A due time or an end of a hold
+	// that becomes earlier is an [Event] of Notify. One call is one bounded step
+	// over the jobs whose key is greater than after: call again with after set to
+	// the result until that is zero.
 	StepClock(ctx context.Context, now time.Time, after int64) (next int64, err error)
 }

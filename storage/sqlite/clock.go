@@ -20,8 +20,10 @@ const (
 	sqlShift = `UPDATE errand_job NOT INDEXED SET due_at = CASE state WHEN 1 THEN ?4 + delay ELSE ?3 END
 WHERE id > ?1 AND id <= ?2 AND (state = 1 AND delay > 0 AND due_at - delay > ?3 OR state = 2 AND due_at > ?3)
 RETURNING state, due_at`
-	sqlShiftHolds = `UPDATE errand_hold SET since = MIN(since, ?1), until = CASE WHEN delay <> 0 AND until - ABS(delay) > ?1 THEN ?2 + ABS(delay) ELSE until END
-WHERE since > ?1 OR delay <> 0 AND until - ABS(delay) > ?1`
+	// Without a delay it is over at a date, but what lets jobs through may not close for years.
+	sqlShiftHolds = `UPDATE errand_hold SET since = MIN(since, ?1),
+until = CASE WHEN (delay <> 0 OR probe = 1) AND until - ABS(delay) > ?1 THEN ?2 + ABS(delay) ELSE until END
+WHERE since > ?1 OR (delay <> 0 OR probe = 1) AND until - ABS(delay) > ?1`
 	sqlShiftDead = `UPDATE errand_dead SET ended_at = ?1 WHERE id IN
 (SELECT id FROM errand_dead WHERE ended_at > ?1 ORDER BY ended_at LIMIT 500)`
 )

@@ -231,13 +231,13 @@ func (s *Store) Hold(ctx context.Context, now time.Time, h storage.Hold) error {
 func (t *tx) hold(now time.Time, h *storage.Hold) error {
 	at, delay := t.seen(now), int64(0)
 	var until any
-	switch {
-	case h.For > 0:
+	if h.For > 0 {
 		until, delay = dueMicros(now.Add(h.For)), (h.For + time.Microsecond - 1).Microseconds()
+	}
+	switch {
 	case !h.Until.IsZero():
 		until = dueMicros(h.Until)
-	}
-	if h.Doubtful {
+	case h.Doubtful:
 		delay = -delay
 	}
 	t.holdsChange()

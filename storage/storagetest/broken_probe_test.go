@@ -126,6 +126,26 @@ var probeFaults = []fault{
 		n.Detail = ""
 		return nil
 	})},
+	{"a hold with an Until forgets its length", "hold_probe_dated", holding(func(_ *Memory, n *storage.Hold, _ time.Time) func() {
+		if !n.Until.IsZero() {
+			n.For = 0
+		}
+		return nil
+	})},
+	{"a hold is over after its For though it has an Until", "hold_probe_dated", holding(func(_ *Memory, n *storage.Hold, _ time.Time) func() {
+		if n.For > 0 {
+			n.Until = time.Time{}
+		}
+		return nil
+	})},
+	{"what lets jobs through from an Until on is not shifted", "hold_probe_shifted", stepping(func(m *Memory, _ time.Time) func() {
+		for _, h := range m.holds {
+			if h.Probe && h.For == 0 {
+				h.began = time.Time{}
+			}
+		}
+		return nil
+	})},
 	{"what was let through is not shifted", "hold_probe_shifted", stepping(func(m *Memory, _ time.Time) func() {
 		for _, h := range m.holds {
 			if h.Probe {

@@ -285,7 +285,7 @@ Until is when the hold is over, or with Probe when the next job is let through; 
 	}},
 
 	{"hold_doubtful", `The hold is in force until an Exchange that leases decides: one that is Doubtful too ends it at its end, any other begins it anew and is what For counts from.
-Without a For it has no effect.`, func(f *fixture) {
+Without a For, or with an Until, it has no effect.`, func(f *fixture) {
 		id := f.add(newJob())[0]
 		night := storage.Hold{Lane: storage.Lane{Queue: queue, Kind: kind}, Reason: "night", For: time.Hour, Doubtful: true}
 		leases := func(what string, doubtful bool, want ...storage.ID) {
@@ -341,7 +341,8 @@ Without a For it has no effect.`, func(f *fixture) {
 		w.took("after the end of a doubtful hold")
 	}},
 
-	{"hold_shifted", `A hold whose end is more than its For after now ends that For after now, one with an Until stays, and none has begun later than now.`, func(f *fixture) {
+	{"hold_shifted", `A hold whose end is more than its For after now ends that For after now
+One with an Until and no Probe stays. None has begun later than now.`, func(f *fixture) {
 		f.timekeeper(f.s)
 		before := storage.HoldState{Lane: storage.Lane{Queue: "a"}, Reason: "a", Since: f.now, Until: f.now.Add(2 * month), For: 2 * month}
 		f.hold(storage.Hold{Lane: before.Lane, Reason: "a", For: 2 * month})

@@ -232,7 +232,29 @@ if that was in force, its Since stays.`, func(f *fixture) {
 		f.holdsAre("one that lets none through is over")
 	}},
 
-	{"hold_probe_shifted", `A hold whose end is more than its For after now ends that For after now`, func(f *fixture) {
+	{"hold_probe_dated", `With Probe both may be set: Until is the end then, and For is kept as the length.
+Without a For, or with an Until, it has no effect.`, func(f *fixture) {
+		ids := f.add(times(4, newJob())...)
+		state := storage.HoldState{Lane: aProbe.Lane, Reason: aProbe.Reason, Since: f.now, For: time.Hour, Probe: true, Waiting: 4}
+		h := forReason(aProbe.Reason, time.Hour)
+		for i, doubtful := range []bool{false, true} {
+			h.Until, h.Doubtful = f.now, doubtful
+			f.hold(h)
+			state.Until, state.Waiting = f.now, int64(4-2*i)
+			f.holdsAre("ajar at once", state)
+			f.gets("ajar at once", f.s, ids[2*i])
+			h.Until = f.now.Add(time.Minute)
+			f.hold(h)
+			state.Until, state.Waiting = h.Until, state.Waiting-1
+			f.holdsAre("until a date", state)
+			f.later(time.Minute - time.Microsecond)
+			f.gets("a microsecond early", f.s)
+			f.later(time.Microsecond)
+			f.gets("at that date", f.s, ids[2*i+1])
+		}
+	}},
+
+	{"hold_probe_shifted", `A hold whose end is more than its For after now ends that For after now, and with Probe but no For it ends now.`, func(f *fixture) {
 		f.timekeeper(f.s)
 		ids := f.add(newJob(), newJob())
 		f.later(month)
@@ -245,6 +267,23 @@ if that was in force, its Since stays.`, func(f *fixture) {
 		f.gets("a microsecond early", f.s)
 		f.later(time.Microsecond)
 		f.gets("that For later", f.s, ids[1])
+		f.release(aProbe.Lane, aProbe.Reason)
+		for _, length := range []time.Duration{0, time.Second} {
+			f.later(month)
+			h := forReason(aProbe.Reason, length)
+			h.Until = f.now.Add(time.Hour)
+			f.hold(h)
+			id := f.add(newJob())[0]
+			f.later(-month)
+			for range 2 {
+				f.stepClock(f.now)
+				f.holdsAre("with an Until", storage.HoldState{Lane: h.Lane, Reason: h.Reason, Since: f.now,
+					Until: f.now.Add(length), For: length, Probe: true, Waiting: 1})
+			}
+			f.later(length)
+			f.gets("with an Until", f.s, id)
+			f.release(h.Lane, h.Reason)
+		}
 	}},
 
 	{"exchange_hold", `Hold begins holds as [Holder.Hold] does, after Finish and before anything is leased.

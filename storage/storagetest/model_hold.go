@@ -13,7 +13,7 @@ import (
 // held is a hold, in force until it is over.
 type held struct {
 	storage.HoldState           // Waiting is not kept
-	began             time.Time // what Until was counted from; zero if it was a date
+	began             time.Time // what Until counts from; zero if it is a date
 	doubtful          bool
 }
 
@@ -44,9 +44,7 @@ func (m *Memory) probes(j *job) (out []*held) {
 // letThrough holds a lane that is ajar until a lease of it ends.
 func (h *held) letThrough(end time.Time) {
 	h.Until = end
-	if h.For > 0 {
-		h.began = end.Add(-h.For)
-	}
+	h.began = end.Add(-h.For)
 }
 
 // holdEnds returns when all holds of the first lane of wants are over, or zero.
@@ -94,12 +92,15 @@ func (m *Memory) putHold(now time.Time, n storage.Hold) {
 	if was := m.takeHold(n.Lane, n.Reason, at); was != nil {
 		h.Since = was.Since
 	}
-	switch {
-	case n.For > 0:
+	if n.For > 0 {
 		h.Until, h.For = ceil(now.Add(n.For)), (n.For + time.Microsecond - 1).Truncate(time.Microsecond)
-		h.began, h.doubtful = h.Until.Add(-h.For), n.Doubtful
-	case !n.Until.IsZero():
+		h.doubtful = n.Doubtful && n.Until.IsZero()
+	}
+	if !n.Until.IsZero() {
 		h.Until = ceil(n.Until)
+	}
+	if n.Probe && !h.Until.IsZero() || h.For > 0 {
+		h.began = h.Until.Add(-h.For)
 	}
 	m.holds = append(m.holds, h)
 }

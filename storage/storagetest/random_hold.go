@@ -31,6 +31,9 @@ func (h *history) newHold(t *rapid.T, l storage.Lane) storage.Hold {
 	}
 	n.Doubtful = rapid.IntRange(0, 3).Draw(t, "doubtful") == 0
 	n.Probe = l.Queue != "" && l.Kind != "" && rapid.Bool().Draw(t, "probe")
+	if n.Probe && n.For > 0 && rapid.Bool().Draw(t, "dated") {
+		n.Until = h.due(t)
+	}
 	return n
 }
 
