@@ -268,6 +268,7 @@ func (t *tx) holds() (h holds, version int64, err error) {
 // letThrough holds the lanes that were ajar, and of which one of these jobs was let
 // through, until the leases end.
 func (t *tx) letThrough(l *lineup, leased []storage.Leased, lanes []facts, until int64) error {
+	any := false
 	for i := range leased {
 		if at, ok := l.find(lanes[i].Lane); !ok || !l.lanes[at].group.ajar {
 			continue
@@ -275,10 +276,12 @@ func (t *tx) letThrough(l *lineup, leased []storage.Leased, lanes []facts, until
 		if _, err := t.exec(sqlLetThrough, leased[i].Queue, leased[i].Kind, until); err != nil {
 			return err
 		}
-		leased[i].Probe = true
+		leased[i].Probe, any = true, true
 		t.holdsChange()
 	}
-	l.lanes = nil // it is made anew, also if the holds end up as they were
+	if any {
+		l.lanes = nil // it is made anew, also if the holds end up as they were
+	}
 	return nil
 }
 
