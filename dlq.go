@@ -275,7 +275,7 @@ func (q *Queue) selection(f *faults, filter JobFilter) storage.Selection {
 	switch filter.Reason {
 	case "", ReasonExhausted, ReasonPermanent, ReasonCrashed, ReasonSnoozed, ReasonDecode, ReasonUnavailable:
 	default:
-		f.field("reason", string(filter.Reason), "must be one of exhausted, permanent, crashed, snoozed, decode")
+		f.field("reason", string(filter.Reason), "must be one of exhausted, permanent, crashed, snoozed, unavailable, decode")
 	}
 	if len(filter.Error) > maxMatch || !isText(filter.Error) {
 		f.field("error", filter.Error, fmt.Sprintf("must be at most %d bytes of valid UTF-8 without NUL", maxMatch))

@@ -156,7 +156,7 @@ func TestDeadLetters_refusesBadInput(t *testing.T) {
 	}{
 		{errand.JobFilter{Queue: "a b"}, []fault{{"queue", `"a b"`, "must match"}}},
 		{errand.JobFilter{Kind: "/"}, []fault{{"kind", `"/"`, "must match"}}},
-		{errand.JobFilter{Reason: "bored"}, []fault{{"reason", `"bored"`, "must be one of exhausted, permanent, crashed, snoozed, decode"}}},
+		{errand.JobFilter{Reason: "bored"}, []fault{{"reason", `"bored"`, "must be one of exhausted, permanent, crashed, snoozed, unavailable, decode"}}},
 		{errand.JobFilter{Error: "\xff"}, []fault{{"error", `"\xff"`, "must be at most 1024 bytes"}}},
 		{errand.JobFilter{OlderThan: -1}, []fault{{"older_than", "-1ns", "must not be negative"}}},
 		{errand.JobFilter{OlderThan: 1, EndedBefore: day}, []fault{{"older_than", "1ns", "must be zero if ended_before is set"}}},

@@ -22,17 +22,19 @@ type HoldState = storage.HoldState
 // HoldOptions configure a hold. Nil and the zero value mean defaults.
 type HoldOptions struct {
 	// Reason tells holds of a lane apart. It is a name, as those of queues. "paused"
-	// is that of [Queue.Pause]. If zero, "held".
+	// is that of [Queue.Pause]. "unavailable" and "brake" are refused: errand begins
+	// and ends such holds itself, see [Unavailable] and [QueueOptions].MaxDeaths, and
+	// [Queue.Release] ends them early. If zero, "held".
 	Reason string
 	// Until is when the hold ends by itself. It must be in the future, and For zero.
 	// If the clock turns out to have been ahead, and is set back less than a day after
 	// Until, the hold is in force again. If zero, For says it.
 	Until time.Time
 	// For is how long the hold lasts from now. A clock that turns out to have been
-	// wrong does not make it longer. If the clock cannot be believed now, see
-	// [ClockState], and is corrected before the hold is over, the hold lasts For from
-	// then. If zero, and Until is zero too, the hold lasts
-	// until it is released.
+	// wrong does not make it longer. While the clock cannot be believed, see
+	// [ClockState], now is not known: a hold that is not over when the clock is
+	// corrected lasts For from then. If For and Until are zero, the hold lasts until
+	// it is released.
 	For time.Duration
 	// By is who holds the lane, for people: up to 255 bytes of text. If zero, nobody
 	// is named.
@@ -66,6 +68,9 @@ func (q *Queue) Hold(ctx context.Context, lane Lane, o *HoldOptions) error {
 	now, believed := q.clock.read(ctx)
 	h.Doubtful = !believed
 	f := checkHold(lane, h.Reason)
+	if h.Reason == storage.HoldUnavailable || h.Reason == storage.HoldBrake {
+		f.field("reason", h.Reason, "must not be unavailable or brake: errand begins such holds itself, and Release ends them")
+	}
 	switch {
 	case o.For < 0:
 		f.field("for", o.For, "must not be negative")

@@ -88,6 +88,8 @@ func TestQueue_Hold_badInput(t *testing.T) {
 		{errand.Lane{Queue: "a b", Kind: "-"}, nil, []fault{{"lane.queue", `"a b"`, "must match"}, {"lane.kind", `"-"`, "must match"}}},
 		{mail, &errand.HoldOptions{Reason: "a b"}, []fault{{"reason", `"a b"`, "must match"}}},
 		{mail, &errand.HoldOptions{Reason: long}, []fault{{"reason", `"` + long[:100] + `"... (129 bytes)`, "must match"}}},
+		{mail, &errand.HoldOptions{Reason: "unavailable"}, []fault{{"reason", `"unavailable"`, "must not be unavailable or brake: errand begins such holds itself"}}},
+		{errand.Lane{Queue: "mail", Kind: "note"}, &errand.HoldOptions{Reason: "brake"}, []fault{{"reason", `"brake"`, "must not be unavailable or brake"}}},
 		{mail, &errand.HoldOptions{For: -1}, []fault{{"for", "-1ns", "must not be negative"}}},
 		{mail, &errand.HoldOptions{Until: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)}, []fault{{"until", "2020-01-01T00:00:00Z", "must be after now"}}},
 		{mail, &errand.HoldOptions{Until: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}, []fault{{"until", "10000-01-01T00:00:00Z", "must be in the year 9999 at the latest"}}},
@@ -100,6 +102,11 @@ func TestQueue_Hold_badInput(t *testing.T) {
 	}
 	_, err := q.Release(ctx, errand.Lane{}, "a b")
 	wantFaults(t, err, fault{"lane", "{ }", "must name"}, fault{"reason", `"a b"`, "must match"})
+	for _, reason := range []string{"unavailable", "brake"} {
+		if was, err := q.Release(ctx, mail, reason); was || err != nil {
+			t.Errorf("Release of %q returned %v, %v", reason, was, err)
+		}
+	}
 	if holds, err := q.Holds(ctx); len(holds) > 0 || err != nil {
 		t.Errorf("Holds returned %+v, %v, after nothing but bad input", holds, err)
 	}
