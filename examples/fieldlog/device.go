@@ -181,9 +181,12 @@ func (d *device) held(ctx context.Context) (string, error) {
 		return reason, nil
 	}
 	holds, err := d.queue.Holds(ctx)
-	if err != nil || len(holds) == 0 {
-		return "", err
+	why := ""
+	for _, h := range holds {
+		if h.Includes("default", "upload") { // the hold of just this queue and kind comes last
+			why = cmp.Or(h.Detail, h.Reason)
+		}
 	}
-	why := cmp.Or(holds[0].Detail, holds[0].Reason)
-	return why[strings.LastIndex(why, ": ")+len(": "):], nil // what the server said, without the request
+	parts := strings.Split(why, ": ")
+	return parts[len(parts)-1], err // what the server said, without the request
 }

@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"database/sql"
+	"log/slog"
+	"net/http"
 	"path/filepath"
 	"regexp"
 	"testing"
@@ -52,6 +55,34 @@ $`)
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// What holds other jobs is not shown, and of what holds uploads that of their own lane.
+func TestDevice_held(t *testing.T) {
+	ctx := t.Context()
+	login := func(context.Context) (string, error) { return "token", nil }
+	d, err := open(ctx, filepath.Join(t.TempDir(), "fieldlog.db"), http.DefaultClient, "", login, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.close() }()
+	for _, c := range []struct {
+		queue, kind, reason, want string
+	}{
+		{"default", "download", "full", ""},
+		{"other", "", "paused", ""},
+		{"other", "upload", "offline", ""},
+		{"default", "", "paused", "paused"},
+		{"default", "upload", "roaming", "roaming"},
+	} {
+		err := d.queue.Hold(ctx, errand.Lane{Queue: c.queue, Kind: c.kind}, &errand.HoldOptions{Reason: c.reason})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := d.held(ctx); got != c.want || err != nil {
+			t.Errorf("with a hold of %q, %q: held for %q, %v, want %q", c.queue, c.kind, got, err, c.want)
+		}
 	}
 }
 
