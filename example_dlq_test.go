@@ -55,6 +55,31 @@ func ExampleDeadLetters_Redrive() {
 	// done after 3 attempts
 }
 
+// A release has sent what the other side refuses, and jobs have died. The brake has
+// held the others since, also over the start of the next release, which is right.
+func Example_brake() {
+	ctx := context.Background()
+	q, remove := tempQueue(&errand.Options{Queues: map[string]errand.QueueOptions{"default": {MaxDeaths: 1}}})
+	defer remove()
+
+	for range 3 {
+		must(q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, nil))
+	}
+	refuse(q, 2, errand.Permanent(errors.New("subject missing")))
+	for _, h := range must(q.Holds(ctx)) {
+		fmt.Printf("%s after %q, %d waits\n", h.Reason, h.Detail, h.Waiting)
+	}
+	must(q.Release(ctx, errand.Lane{Queue: "default", Kind: "send_email"}, "brake"))
+	refuse(q, 1, nil)
+	for _, c := range must(q.Counts(ctx)) {
+		fmt.Println(c.N, c.State)
+	}
+	// Output:
+	// brake after "subject missing", 1 waits
+	// 2 dead
+	// 1 done
+}
+
 func ExampleDeadLetters_List() {
 	ctx := context.Background()
 	q, remove := tempQueue(nil)

@@ -312,17 +312,17 @@ func RetryAfter(d time.Duration, err error) error {
 // Unavailable is the verdict that nothing is wrong with the job: the other side
 // cannot be reached. It costs the job nothing, as long as no job of the same kind and
 // queue has been done since the job's previous attempt. Otherwise it counts as a
-// failure and uses up a retry by the policy. A first attempt never does. What costs
-// nothing has no entry in the history, and its error is the job's last error until
-// its next attempt. err says why; it may be nil.
+// failure and uses up a retry by the policy. A first attempt that ends so never uses
+// one up. What costs nothing has no entry in the history, and its error is the job's
+// last error until its next attempt. err says why; it may be nil.
 //
 // After five such attempts of a kind and queue in a row, none of which ended well
 // between, its jobs are held, in all processes: see [Queue.Holds], where the reason is
 // "unavailable". An error about this machine, see [policy.IsLocal], has them held at
 // once. After 1 s one job is let through. The hold ends when it is done. If it cannot
 // reach the other side either, the next one is let through later, after five and a
-// half minutes at the latest; docs/retries.md says when. If some jobs of the kind and queue reach their hosts and
-// others do not, they are not held for these.
+// half minutes at the latest; docs/retries.md says when. If some jobs of the kind and
+// queue reach their hosts and others do not, they are not held for these.
 //
 // An error of class [policy.Unavailable] has the same effect.
 func Unavailable(err error) error { return &engine.UnavailableError{Err: err} }
