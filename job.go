@@ -330,8 +330,8 @@ func Unavailable(err error) error { return &engine.UnavailableError{Err: err} }
 // HoldLane is the verdict that nothing is wrong with the job, and that no job of its
 // kind and queue should start before d has passed, for example since the limit of an
 // account is used up. It is as [Unavailable], but that the hold begins at once and
-// lasts for d: at least 1 s, and at most [WorkerOptions].MaxRetryAfter. err says why;
-// it may be nil.
+// lasts for d and up to a tenth more. d counts for at least 1 s, and at most for
+// [WorkerOptions].MaxRetryAfter. err says why; it may be nil.
 func HoldLane(d time.Duration, err error) error { return &engine.HoldLaneError{For: d, Err: err} }
 
 // Snooze is the verdict that the job should run again after d, at least 100 ms. It

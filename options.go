@@ -104,6 +104,6 @@ type HandlerOptions struct {
 	// which is let through then is refused as well: the application can renew its
 	// token. One call runs at a time in a worker. If it returns nil a job is let
 	// through at once, but not early again before the hold would have let one
-	// through. ctx ends with the worker. If nil, nothing is called.
+	// through. ctx ends when the worker stops. If nil, nothing is called.
 	OnUnauthorized func(ctx context.Context) error
 }

@@ -122,6 +122,9 @@ type Leased struct {
 	Previous int64
 	// Probe is true if a hold has let the job through.
 	Probe bool
+	// Redriven is true if the job was redriven: its counters account for fewer
+	// attempts, and fewer failures of its history, than there were.
+	Redriven bool
 }
 
 // Weight is how many bytes the args and headers of the job have.

@@ -86,6 +86,7 @@ func (l *loop) exchange(from []*source, now time.Time) exchange {
 	x.LeaseDuration, x.Finish, x.Retention = l.cfg.LeaseDuration, l.outcomes.send(), l.cfg.Retention
 	if reached(l.leases.heartbeatAt, now) {
 		x.Extend = l.leases.extend()
+		l.extendProbes()
 		l.leases.heartbeatAt = now.Add(l.cfg.LeaseDuration / 3)
 	}
 	l.ready.holds.rulings.send(&x.Exchange)

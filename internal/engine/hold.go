@@ -33,8 +33,11 @@ type holds struct {
 	rulings rulings
 	told    map[storage.Lane]time.Time // when it was last told that a lane is held for long
 	asking  map[string]bool            // kinds whose OnUnauthorized runs
-	read    *chore
-	reading bool // the chore was sent, or failed and is due again
+	// hookCtx is the context of these calls; nil: there was none.
+	hookCtx  context.Context
+	endHooks context.CancelFunc
+	read     *chore
+	reading  bool // the chore was sent, or failed and is due again
 }
 
 // heldLane is how a lane is held.
@@ -85,6 +88,7 @@ func (l *loop) knowsHolds(now time.Time) bool {
 func (l *loop) heed(heard int64, all []storage.HoldState) {
 	l.knowHolds(all)
 	h := &l.ready.holds
+	was := h.own
 	h.reading, h.heeded, h.lanes, h.own = false, heard, map[storage.Lane]heldLane{}, nil
 	for _, s := range all {
 		held := h.lanes[s.Lane]
@@ -98,6 +102,12 @@ func (l *loop) heed(heard int64, all []storage.HoldState) {
 			held.until = s.Until
 		}
 		h.lanes[s.Lane] = held
+	}
+	for i := range was {
+		ours := h.rulings.latest(was[i].Lane, was[i].Reason)
+		if ours == nil && h.ownHold(was[i].Lane, was[i].Reason) == nil {
+			l.releasedElsewhere(was[i].Lane, was[i].Reason)
+		}
 	}
 	h.rulings.heed(heard)
 	l.giveBackHeld()

@@ -121,6 +121,9 @@ func (r *rulings) begins(lane storage.Lane) bool {
 
 // hold holds a lane from now on. Its jobs that wait for a runner go back.
 func (l *loop) hold(lane storage.Lane, reason, detail string, length time.Duration) {
+	if s := l.outcomes.streaks[lane]; s != nil && reason == storage.HoldUnavailable {
+		s.step, s.heldAt = length, time.Now()
+	}
 	// So that many who lost the same other side do not come back together.
 	length += time.Duration(float64(length) / 10 * l.cfg.Rand())
 	l.ready.holds.begin(storage.Hold{Lane: lane, Reason: reason, For: length, Detail: cut(detail, maxLogged)}, l.clock())
@@ -141,15 +144,13 @@ func (h *holds) begin(n storage.Hold, clock time.Time) {
 // as the other side has asked for. If the machine has a network, the time grows only up
 // to a tenth of that since the hold began: the first jobs of the lane may have hosts
 // that are gone, and those behind them another one.
-func (l *loop) renew(lane storage.Lane, reason string, v *verdict, most time.Duration) {
+// renew returns that time.
+func (l *loop) renew(lane storage.Lane, reason string, v *verdict, most time.Duration) (length time.Duration) {
 	was := l.ready.holds.ownHold(lane, reason)
 	if was == nil {
-		return // somebody has released it
+		return 0 // somebody has released it
 	}
-	length, s := was.For, l.outcomes.streaks[lane]
-	if s != nil && reason == storage.HoldUnavailable {
-		length = max(length, s.step)
-	}
+	length = was.For
 	switch {
 	case v.class != policy.Unavailable && v.after > 0:
 		length = v.after
@@ -159,9 +160,6 @@ func (l *loop) renew(lane storage.Lane, reason string, v *verdict, most time.Dur
 		length *= 2
 	}
 	length = min(max(length, leastOutage), most)
-	if s != nil && reason == storage.HoldUnavailable {
-		s.step = length
-	}
 	l.hold(lane, reason, v.text, length)
 	if clock := l.clock(); clock.Sub(was.Since) >= tellWeek && clock.Sub(l.ready.holds.told[lane]) >= tellAgain {
 		if l.ready.holds.told == nil {
@@ -171,6 +169,7 @@ func (l *loop) renew(lane storage.Lane, reason string, v *verdict, most time.Dur
 		l.cfg.Logger.Error("errand: jobs are held for more than a week", "queue", lane.Queue, "kind", lane.Kind,
 			"reason", reason, "since", was.Since, "error", shorten(v.text, maxLogged))
 	}
+	return length
 }
 
 // release releases a lane that the engine holds for a reason.
@@ -200,8 +199,12 @@ func (l *loop) callUnauthorized(kind string) {
 		calls.asking = map[string]bool{}
 	}
 	calls.asking[kind] = true
+	if calls.hookCtx == nil {
+		calls.hookCtx, calls.endHooks = context.WithCancel(l.runners.ctx)
+	}
+	ctx := calls.hookCtx
 	go func() {
-		err := callHook(l.runners.ctx, hook)
+		err := callHook(ctx, hook)
 		l.mail.post(func() {
 			delete(calls.asking, kind)
 			if err != nil {
@@ -211,6 +214,13 @@ func (l *loop) callUnauthorized(kind string) {
 			l.hurry(kind)
 		})
 	}()
+}
+
+// stopHooks ends the contexts of hooks that run.
+func (h *holds) stopHooks() {
+	if h.endHooks != nil {
+		h.endHooks()
+	}
 }
 
 // callHook calls a function of the application.
@@ -223,32 +233,56 @@ func callHook(ctx context.Context, hook func(context.Context) error) (err error)
 	return hook(ctx)
 }
 
-// hurry lets a probe of each lane of a kind through that is held as unavailable.
+// hurry lets a probe of each lane of a kind through that is held since the other side
+// refused the sender, and has none under way.
 func (l *loop) hurry(kind string) {
 	now := time.Now()
 	for lane, s := range l.outcomes.streaks {
 		held := l.ready.holds.ownHold(lane, storage.HoldUnavailable)
-		if lane.Kind != kind || held == nil || now.Sub(s.hurried) < max(s.step, held.For) {
+		if lane.Kind != kind || held == nil || !s.unauthorized || l.probes(lane) || now.Sub(s.hurried) < held.For {
 			continue
 		}
-		s.hurried, s.step = now, max(s.step, held.For)
-		l.ready.holds.begin(storage.Hold{Lane: lane, Reason: held.Reason, Until: l.clock(), Detail: held.Detail}, l.clock())
+		s.hurried = now
+		l.endAt(held, l.clock())
 	}
 }
 
-// ajar has another job let through in place of a probe that goes back without having
-// started. Else its lane would be closed until the end of the lease.
-func (l *loop) ajar(probe *storage.Leased) {
-	lane := storage.Lane{Queue: probe.Queue, Kind: probe.Kind}
+// probes reports whether a probe of a lane is under way here.
+func (l *loop) probes(lane storage.Lane) bool {
+	return slices.ContainsFunc(l.leases.held, func(a *attempt) bool {
+		return a.job.Probe && a.job.Queue == lane.Queue && a.job.Kind == lane.Kind
+	})
+}
+
+// endAt moves the end of a hold, and leaves its length as it is.
+func (l *loop) endAt(held *storage.HoldState, until time.Time) {
+	n := storage.Hold{Lane: held.Lane, Reason: held.Reason, Until: until, For: held.For, Detail: held.Detail}
+	l.ready.holds.begin(n, l.clock())
+}
+
+// endsAt moves the ends of the holds that have let a job through.
+func (l *loop) endsAt(probe *storage.Leased, until time.Time) {
 	for _, reason := range [...]string{storage.HoldUnavailable, storage.HoldBrake} {
-		was := l.ready.holds.ownHold(lane, reason)
-		if was == nil {
-			continue
+		if held := l.ready.holds.ownHold(storage.Lane{Queue: probe.Queue, Kind: probe.Kind}, reason); held != nil {
+			l.endAt(held, until)
 		}
-		if s := l.outcomes.streaks[lane]; s != nil && reason == storage.HoldUnavailable {
-			s.step = max(s.step, was.For)
+	}
+}
+
+// ajar soon has another job let through in place of a probe that has shown nothing, or
+// goes back without having started. Else its lane would be closed until the end of the
+// lease.
+func (l *loop) ajar(probe *storage.Leased) { l.endsAt(probe, l.clock().Add(leastOutage)) }
+
+// extendProbes lets no other job through while a probe runs for longer than its first
+// lease. It is called with each heartbeat.
+func (l *loop) extendProbes() {
+	if len(l.ready.holds.own) == 0 {
+		return
+	}
+	for _, a := range l.leases.held {
+		if a.job.Probe && !a.lost {
+			l.endsAt(a.job, l.clock().Add(l.cfg.LeaseDuration))
 		}
-		clock := l.clock()
-		l.ready.holds.begin(storage.Hold{Lane: lane, Reason: reason, Until: clock, Detail: was.Detail}, clock)
 	}
 }

@@ -58,6 +58,7 @@ func (l *loop) beginStop() {
 	l.cfg.Logger.Info("errand: worker is stopping", "running", l.runners.busy, "grace", l.cfg.Grace)
 	l.shutdown.enter(grace, time.Now().Add(l.cfg.Grace))
 	l.excuse()
+	l.ready.holds.stopHooks()
 	for _, a := range slices.Clone(l.ready.suspects.waiting) {
 		l.unqueue(a)
 		l.giveBack(a, time.Time{})
@@ -91,7 +92,7 @@ func (l *loop) advance(now time.Time) bool {
 		}
 		s.enter(ending, now.Add(l.cfg.StuckAfter))
 	}
-	if s.stage == ending && (idle || s.over(now)) {
+	if s.stage == ending && (idle && len(l.ready.holds.asking) == 0 || s.over(now)) {
 		s.enter(flushing, now.Add(l.cfg.LeaseDuration))
 	}
 	switch s.stage {

@@ -15,16 +15,20 @@ const (
 	leastOutage = time.Second
 	mostOutage  = 5 * time.Minute
 	mostBrake   = time.Hour
+	// mostAside is for how long the job of a probe makes way for others at most.
+	mostAside = time.Hour
 
 	// unreachedInARow is how many attempts of a lane must fail to reach the other
 	// side, and none of it end well between, until the lane is held.
 	unreachedInARow = 5
-	// A lane of many hosts, of which some are gone, is mixed: one of which an attempt
-	// has ended well that began after another one did not reach the other side, or
-	// that would be held again within heldAgain after a hold was released by a success.
-	// It is so for mixedFor. It is held only after mixedInARow attempts that did not
-	// reach the other side, and mixedPatience without one that has ended well.
-	heldAgain     = time.Minute
+	// A lane of many hosts, of which some are gone, is mixed. It shows by turns: an
+	// attempt ends well that began after another one did not reach the other side. One
+	// or two may be the ends of outages; mixedTurns with less than turnWithin between
+	// are not. It is mixed for mixedFor then, and held only after mixedInARow attempts
+	// that did not reach the other side, and mixedPatience without one that has ended
+	// well.
+	mixedTurns    = 3
+	turnWithin    = 2 * time.Minute
 	mixedFor      = 10 * time.Minute
 	mixedPatience = 30 * time.Second
 	mixedInARow   = 1000
@@ -44,10 +48,14 @@ type streak struct {
 	until     time.Time     // the wait of those that were under way together
 	step      time.Duration // for how long the lane was held last
 	astray    time.Time     // when an attempt first did not reach the other side; see reached
-	released  time.Time     // when a success last ended a hold
+	turns     int           // in a row
+	turned    time.Time     // the last of them
 	mixed     time.Time     // when the lane was last seen to be mixed
+	heldAt    time.Time     // when the hold was last begun here, or renewed
 	hurried   time.Time     // when a probe was last let through early
-	deaths    int           // jobs that died one after the other
+	// unauthorized: the other side refused the sender of the last attempt.
+	unauthorized bool
+	deaths       int // jobs that died one after the other
 }
 
 // of returns the streak of a lane, which is new if there is none.
@@ -78,105 +86,135 @@ func (s *streak) put(now time.Time) time.Duration {
 
 // long reports whether enough attempts did not reach the other side to hold the lane.
 func (s *streak) long(now time.Time) bool {
-	switch {
-	case s.unreached < unreachedInARow:
-		return false
-	case within(s.released, heldAgain, now):
-		s.mixed = now
+	if s.isMixed(now) {
+		return s.unreached >= mixedInARow && now.Sub(s.first) >= mixedPatience
 	}
-	return !within(s.mixed, mixedFor, now) || s.unreached >= mixedInARow && now.Sub(s.first) >= mixedPatience
+	return s.unreached >= unreachedInARow
 }
 
-// reached notes that an attempt that began at began has reached the other side. If
-// that ends a hold, the other side may have been away altogether until then. Else
-// attempts that ended before it began had another host.
+func (s *streak) isMixed(now time.Time) bool { return within(s.mixed, mixedFor, now) }
+
+// reached notes that an attempt that began at began has reached the other side.
 func (s *streak) reached(began, now time.Time) {
-	switch {
-	case s.step > 0:
-		s.released, s.astray = now, time.Time{}
-	case !s.astray.IsZero() && began.After(s.astray):
-		s.mixed, s.astray = now, time.Time{}
+	if s.step > 0 || !s.astray.IsZero() && began.After(s.astray) {
+		if !within(s.turned, turnWithin, now) {
+			s.turns = 0
+		}
+		s.turns, s.turned, s.astray = s.turns+1, now, time.Time{}
+		if s.turns >= mixedTurns {
+			s.mixed = now
+		}
 	}
-	s.unreached, s.wait, s.until, s.step = 0, 0, time.Time{}, 0
+	s.unreached, s.wait, s.until, s.step, s.heldAt = 0, 0, time.Time{}, 0, time.Time{}
 }
 
 // over reports whether nothing need be known of the lane any more.
 func (s *streak) over(now time.Time) bool {
-	return s.unreached == 0 && s.deaths == 0 && s.astray.IsZero() && !within(s.released, heldAgain, now) && !within(s.mixed, mixedFor, now)
+	return s.unreached == 0 && s.deaths == 0 && s.astray.IsZero() && !within(s.turned, turnWithin, now) && !s.isMixed(now)
 }
 
 // within reports whether t was less than d ago; a t of zero was never.
 func within(t time.Time, d time.Duration, now time.Time) bool { return !t.IsZero() && now.Sub(t) < d }
 
 // learn draws from the end of an attempt what it shows of its lane, and holds or
-// releases that. A job that could not reach the other side waits with its lane: if
-// that is held, behind those that are due, so that the next probe is another job.
-// clock is the time on the Config's clock.
+// releases that. clock is the time on the Config's clock.
 func (l *loop) learn(a *attempt, f *storage.Finish, clock time.Time) {
 	all, lane := l.outcomes.streaks, storage.Lane{Queue: a.job.Queue, Kind: a.job.Kind}
 	if f.Outcome == storage.OutcomeDone && len(all) == 0 && len(l.ready.holds.own) == 0 && l.ready.holds.rulings.none() {
 		return
 	}
 	now := time.Now()
-	switch f.Outcome {
-	case storage.OutcomeUnavailable:
+	switch v := &a.verdict; {
+	case v.kind == verdictFailed && v.class == policy.Unavailable:
 		l.unreached(a, f, lane, clock)
-		return
-	case storage.OutcomeDone:
-		l.release(lane, storage.HoldUnavailable)
-		l.release(lane, storage.HoldBrake)
-		if s := all[lane]; s != nil {
-			s.deaths = 0
-			s.reached(now.Add(-a.took), now)
-		}
-	case storage.OutcomeRetry, storage.OutcomeSnooze:
-		l.release(lane, storage.HoldBrake)
-		if s := all[lane]; s != nil {
-			s.deaths = 0
-		}
-		if a.job.Probe {
-			l.renew(lane, storage.HoldUnavailable, &a.verdict, mostOutage)
-		}
-	case storage.OutcomeDead:
+	case f.Outcome == storage.OutcomeDone:
+		l.served(a, lane, now)
+	case f.Outcome == storage.OutcomeDead:
 		l.died(a, f, lane)
+	case a.job.Probe && (f.Outcome == storage.OutcomeRetry || f.Outcome == storage.OutcomeSnooze):
+		l.renew(lane, storage.HoldUnavailable, v, mostOutage)
+	case a.job.Probe: // which shows nothing
+		l.ajar(a.job)
+	}
+	switch f.Outcome {
+	case storage.OutcomeDead, storage.OutcomeReturned, storage.OutcomeInterrupted:
+	default:
+		l.release(lane, storage.HoldBrake)
+		if s := all[lane]; s != nil {
+			s.deaths = 0
+		}
 	}
 	if s := all[lane]; s != nil && s.over(now) {
 		delete(all, lane)
 	}
 }
 
+// served takes an attempt that ended well. It ends a hold that began before it, as
+// what was running then may have reached the other side earlier.
+func (l *loop) served(a *attempt, lane storage.Lane, now time.Time) {
+	s, began := l.outcomes.streaks[lane], now.Add(-a.took)
+	if a.job.Probe || s == nil || s.heldAt.IsZero() || began.After(s.heldAt) {
+		l.release(lane, storage.HoldUnavailable)
+		if s != nil {
+			s.reached(began, now)
+		}
+	}
+}
+
 // unreached holds the lane of an attempt that could not reach the other side, if there
-// is reason to, and says when the job is due.
+// is reason to, and says when its job is due: while the lane is held, now, behind the
+// others, so that the next probe is another job.
 func (l *loop) unreached(a *attempt, f *storage.Finish, lane storage.Lane, clock time.Time) {
 	v, now := &a.verdict, time.Now()
 	s := l.outcomes.streaks.of(lane)
-	wait := s.put(now)
-	f.DueAt = clock
+	wait, due := s.put(now), clock
 	held := l.ready.holds.ownHold(lane, storage.HoldUnavailable) != nil
 	switch {
 	case v.hold > 0:
-		if !held {
-			l.cfg.Logger.Info("errand: a handler has jobs held", "queue", lane.Queue, "kind", lane.Kind,
-				"for", v.hold, "error", shorten(v.text, maxLogged))
-		}
-		s.step = min(max(v.hold, leastOutage), l.cfg.MaxRetryAfter)
-		l.hold(lane, storage.HoldUnavailable, v.text, s.step)
+		l.holdFor(lane, s, v, held)
 	case held && a.job.Probe:
-		l.renew(lane, storage.HoldUnavailable, v, mostOutage)
+		due = clock.Add(l.aside(a.job, l.renew(lane, storage.HoldUnavailable, v, mostOutage)))
 	case held:
-		return
-	case v.local || s.long(now):
+	case s.long(now), v.local && !s.isMixed(now), v.unauthorized && s.unreached >= unreachedInARow:
 		l.cfg.Logger.Warn("errand: the other side cannot be reached, jobs are held", "queue", lane.Queue, "kind", lane.Kind,
 			"for", s.wait, "error", shorten(v.text, maxLogged))
-		s.step = s.wait
-		l.hold(lane, storage.HoldUnavailable, v.text, s.step)
+		l.hold(lane, storage.HoldUnavailable, v.text, s.wait)
 	default:
-		f.DueAt = clock.Add(wait)
-		return
+		due = clock.Add(wait)
+		v.unauthorized = false
 	}
-	if v.unauthorized {
+	if f.Outcome == storage.OutcomeUnavailable {
+		f.DueAt = due
+	}
+	if s.unauthorized = v.unauthorized; s.unauthorized && (a.job.Probe || !held) {
 		l.callUnauthorized(lane.Kind)
 	}
+}
+
+// holdFor holds a lane for as long as a handler has asked for, but no shorter than
+// another one has.
+func (l *loop) holdFor(lane storage.Lane, s *streak, v *verdict, held bool) {
+	length := min(max(v.hold, leastOutage), l.cfg.MaxRetryAfter)
+	if held && time.Now().Add(length).Before(s.heldAt.Add(s.step)) {
+		return
+	}
+	if !held {
+		l.cfg.Logger.Info("errand: a handler has jobs held", "queue", lane.Queue, "kind", lane.Kind,
+			"for", length, "error", shorten(v.text, maxLogged))
+	}
+	l.hold(lane, storage.HoldUnavailable, v.text, length)
+}
+
+// aside returns for how long the job of a probe that has failed makes way. Jobs of a
+// higher priority come before the others however late they are due: so they are set
+// aside for as long as their lane has been held, if others wait.
+func (l *loop) aside(job *storage.Leased, next time.Duration) time.Duration {
+	lane := storage.Lane{Queue: job.Queue, Kind: job.Kind}
+	held := l.ready.holds.ownHold(lane, storage.HoldUnavailable)
+	if job.Priority <= 0 || held == nil {
+		return 0
+	}
+	return min(max(next+leastOutage, l.clock().Sub(held.Since)), mostAside)
 }
 
 // died holds the lane of a job that has died, if too many have.
@@ -184,26 +222,45 @@ func (l *loop) died(a *attempt, f *storage.Finish, lane storage.Lane) {
 	switch f.Reason {
 	case storage.ReasonPermanent: // which is an answer
 		l.release(lane, storage.HoldUnavailable)
+		if s := l.outcomes.streaks[lane]; s != nil {
+			s.reached(time.Time{}, time.Now())
+		}
 	case storage.ReasonExhausted, storage.ReasonDecode:
+		if a.job.Probe {
+			l.renew(lane, storage.HoldUnavailable, &a.verdict, mostOutage)
+		}
 	default:
 		return
 	}
 	most := l.cfg.maxDeaths(lane.Queue)
-	c := a.job.Counters
-	if most < 0 || c.Attempt > 1+c.Retry+c.Snoozes+c.Crashes { // redriven, perhaps
-		return
-	}
-	s := l.outcomes.streaks.of(lane)
-	s.deaths++
-	switch {
-	case l.ready.holds.ownHold(lane, storage.HoldBrake) != nil:
+	if l.ready.holds.ownHold(lane, storage.HoldBrake) != nil {
 		if a.job.Probe {
 			l.renew(lane, storage.HoldBrake, &a.verdict, mostBrake)
 		}
-	case s.deaths > most:
+		return
+	}
+	if most < 0 || a.job.Redriven {
+		return
+	}
+	s := l.outcomes.streaks.of(lane)
+	if s.deaths++; s.deaths > most {
 		l.cfg.Logger.Error("errand: too many jobs died one after the other, jobs are held", "queue", lane.Queue, "kind", lane.Kind,
 			"deaths", s.deaths, "error", shorten(f.Error, maxLogged))
 		l.hold(lane, storage.HoldBrake, f.Error, leastOutage)
+	}
+}
+
+// releasedElsewhere begins the streak of a lane anew whose hold somebody else has
+// released: its end is news of the other side, or the wish of an operator.
+func (l *loop) releasedElsewhere(lane storage.Lane, reason string) {
+	s := l.outcomes.streaks[lane]
+	switch {
+	case s == nil:
+	case reason == storage.HoldBrake:
+		s.deaths = 0
+	default:
+		s.step = max(s.step, leastOutage)
+		s.reached(time.Time{}, time.Now())
 	}
 }
 

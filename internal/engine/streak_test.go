@@ -259,6 +259,30 @@ func TestStreak_RetryAfterOfAProbe(t *testing.T) {
 	})
 }
 
+// Two outages in a row of one host are outages both: each holds the lane, and has the
+// hook for a token called.
+func TestStreak_TwoInARow(t *testing.T) {
+	refused := &policy.StatusError{Status: 401}
+	withSide(t, refused, func(t *testing.T, r *rig, s *side) {
+		var calls starts
+		r.cfg.Handlers["k"] = engine.Handler{Run: s.run, Rules: policy.DefaultRules(), OnUnauthorized: func(ctx context.Context) error {
+			_ = calls.run(ctx, nil)
+			s.fails(nil)
+			return nil
+		}}
+		r.start()
+		for i := range 5 {
+			s.fails(refused)
+			before := s.n()
+			r.enqueue("k", 40)
+			pass(10 * time.Second)
+			if n := r.count(storage.Done); n != 40*(i+1) || calls.n() != i+1 || s.n()-before > 40+12 {
+				t.Errorf("outage %d: %d jobs are done, the hook was called %d times, and there were %d attempts", i, n, calls.n(), s.n()-before)
+			}
+		}
+	})
+}
+
 // A handler that says for how long has the lane held at once.
 func TestStreak_HoldLane(t *testing.T) {
 	withSide(t, &engine.HoldLaneError{For: time.Minute, Err: errOops}, func(t *testing.T, r *rig, s *side) {
@@ -556,4 +580,205 @@ func TestStreak_ProbeGoesBack(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Nor does a job of a higher priority whose host is gone keep the others from theirs.
+func TestStreak_Priority(t *testing.T) {
+	withSide(t, nil, func(t *testing.T, r *rig, s *side) {
+		r.cfg.MaxDeaths = -1
+		bad := map[storage.ID]bool{}
+		s.answers(func(job *storage.Leased) error {
+			if bad[job.ID] {
+				return errUnreached
+			}
+			return nil
+		})
+		for range 6 {
+			bad[r.add(storage.NewJob{Queue: "q", Kind: "k", Priority: 5})[0]] = true
+		}
+		r.enqueue("k", 100)
+		r.start()
+		pass(5 * time.Minute)
+		if n := r.count(storage.Done); n != 100 {
+			t.Errorf("%d of 100 jobs whose host answers are done", n)
+		}
+	})
+}
+
+// Jobs that are too old when the other side is away die one by one, behind a hold.
+func TestStreak_TooOldBehindAHold(t *testing.T) {
+	withSide(t, &policy.StatusError{Status: 401}, func(t *testing.T, r *rig, s *side) {
+		calls := 0
+		r.cfg.Handlers["k"] = engine.Handler{
+			Run: s.run, Rules: policy.DefaultRules(), MaxUnavailable: time.Hour,
+			OnUnauthorized: func(context.Context) error {
+				calls++
+				s.fails(nil)
+				return nil
+			},
+		}
+		r.enqueue("k", 1000)
+		pass(2 * time.Hour)
+		r.start()
+		pass(5 * time.Second)
+		if n := r.count(storage.Dead); n > 12 || calls != 1 || r.count(storage.Done) != 1000-n {
+			t.Errorf("%d jobs died, %d are done, and the hook was called %d times", n, r.count(storage.Done), calls)
+		}
+	})
+}
+
+// What a handler asked for is neither shortened by another one, nor ended by an attempt
+// that was running before.
+func TestStreak_HoldLaneStays(t *testing.T) {
+	withSide(t, nil, func(t *testing.T, r *rig, s *side) {
+		n := 0
+		s.answers(func(*storage.Leased) error {
+			switch n++; n {
+			case 1:
+				return &engine.HoldLaneError{For: time.Hour}
+			case 2:
+				return &engine.HoldLaneError{For: time.Minute}
+			}
+			return nil
+		})
+		r.enqueue("k", 100)
+		r.start()
+		pass(59 * time.Minute)
+		if s.n() != 4 || r.held()[storage.HoldUnavailable].For != time.Hour {
+			t.Errorf("%d attempts, and the holds %v", s.n(), r.held())
+		}
+		pass(2 * time.Minute)
+		if n := r.count(storage.Done); n != 100 {
+			t.Errorf("%d of 100 jobs are done", n)
+		}
+	})
+}
+
+// When somebody else ends a hold, it takes five more attempts to begin it anew.
+func TestStreak_ReleasedElsewhere(t *testing.T) {
+	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Concurrency = 1
+		r.enqueue("k", 100)
+		r.start()
+		pass(time.Hour)
+		before := s.n()
+		if was, err := r.app.Release(t.Context(), r.now(), laneK, storage.HoldUnavailable); !was || err != nil {
+			t.Fatal(was, err)
+		}
+		pass(900 * time.Millisecond)
+		if n := s.n() - before; n < 5 || r.held()[storage.HoldUnavailable].For > time.Second {
+			t.Errorf("%d attempts after Release, and the holds are %v", n, r.held())
+		}
+	})
+}
+
+// One probe is out at a time, however long it takes.
+func TestStreak_LongProbe(t *testing.T) {
+	withSide(t, nil, func(t *testing.T, r *rig, s *side) {
+		r.handle("k", func(ctx context.Context, job *storage.Leased) error {
+			if err := s.run(ctx, job); s.n() > r.cfg.Concurrency+4 { // the others were in time
+				return err
+			}
+			return errUnreached
+		})
+		run := r.cfg.Handlers["k"].Run
+		var g gauges
+		r.handle("k", g.counted(func(ctx context.Context, job *storage.Leased) error {
+			if job.Probe {
+				time.Sleep(10 * lease)
+			}
+			return run(ctx, job)
+		}))
+		r.enqueue("k", 100)
+		r.start()
+		pass(900 * time.Millisecond)
+		before := g.begun()
+		pass(9 * lease)
+		if n := g.begun() - before; n != 1 {
+			t.Errorf("%d probes are under way", n)
+		}
+		pass(time.Hour)
+		if n := r.count(storage.Done); n < 50 {
+			t.Errorf("%d jobs are done", n)
+		}
+	})
+}
+
+// A probe that shows nothing is followed by another one soon.
+func TestStreak_ProbeOfAWorkerThatStops(t *testing.T) {
+	for name, end := range map[string]func(r *rig, s *side){
+		"stopped": func(r *rig, s *side) {
+			r.cfg.Grace = 0
+			_ = r.stop()
+			o := r.another()
+			o.handle("k", s.run)
+			o.cfg.Rand = r.cfg.Rand
+			s.fails(nil)
+			o.start()
+		},
+		"cancelled": func(_ *rig, s *side) {
+			s.fails(&engine.CancelError{})
+			time.AfterFunc(500*time.Millisecond, func() { s.fails(nil) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+				r.cfg.LeaseDuration = time.Hour
+				r.enqueue("k", 100)
+				r.start()
+				pass(10*time.Second + 5*time.Millisecond)
+				for r.running() == 0 { // until a probe runs
+					pass(5 * time.Millisecond)
+				}
+				end(r, s)
+				pass(3 * time.Minute)
+				if n := r.count(storage.Done); n < 95 {
+					t.Errorf("%d of 100 jobs are done", n)
+				}
+			})
+		})
+	}
+}
+
+// Run returns when a hook has ended, whose context ends as the worker stops.
+func TestStreak_HookAtAStop(t *testing.T) {
+	withSide(t, &policy.StatusError{Status: 401}, func(t *testing.T, r *rig, s *side) {
+		ended := false
+		r.cfg.Handlers["k"] = engine.Handler{Run: s.run, Rules: policy.DefaultRules(), OnUnauthorized: func(ctx context.Context) error {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			ended = true
+			return ctx.Err()
+		}}
+		r.enqueue("k", 100)
+		r.start()
+		pass(time.Minute)
+		if err := r.stop(); err != nil || !ended {
+			t.Errorf("Run returned %v, the hook has ended: %v", err, ended)
+		}
+	})
+}
+
+// An attempt that ends otherwise than with a death ends the brake, and jobs that could
+// not reach the other side before count as others.
+func TestBrake_Ends(t *testing.T) {
+	for name, err := range map[string]error{"cancelled": &engine.CancelError{}, "unavailable": errUnreached, "retry": errOops} {
+		t.Run(name, func(t *testing.T) {
+			withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+				r.enqueue("k", 100)
+				r.start()
+				pass(time.Hour)
+				s.fails(&engine.PermanentError{Err: errOops})
+				pass(10 * time.Minute)
+				if n := r.count(storage.Dead); n < 21 || n > 40 || !r.held()[storage.HoldBrake].Probe {
+					t.Fatalf("%d jobs died, and the holds are %v", n, r.held())
+				}
+				s.fails(err)
+				pass(time.Hour + 10*time.Minute)
+				if len(r.logs.with(`no longer held" queue=q kind=k reason=brake`)) == 0 {
+					t.Errorf("the brake has not ended, the holds are %v", r.held())
+				}
+			})
+		})
+	}
 }

@@ -238,6 +238,9 @@ func (t *tx) leased(r *jobRow) (storage.Leased, error) {
 	if l.Policy, err = t.policyDoc(r.Policy); err != nil {
 		return l, err
 	}
+	if l.Redriven, err = t.redriven(r.ID, l.Counters); err != nil {
+		return l, err
+	}
 	if r.Beside && r.Args == nil {
 		var headers, args []byte // l itself would escape to the heap
 		err = t.row(sqlPayload, []any{r.ID}, &headers, &args)

@@ -53,7 +53,8 @@ func (f *fixture) did(what string, got storage.Step, n int, duplicates, notFound
 }
 
 var redriveCases = []testCase{
-	{"redrive_record", `Redrive puts dead jobs back to work: ready, due now, in their own queue (if queue is empty) or another, with the retry index, crashes and snoozes at zero; attempts, token and history are kept.`, func(f *fixture) {
+	{"redrive_record", `Redrive puts dead jobs back to work: ready, due now, in their own queue (if queue is empty) or another, with the retry index, crashes and snoozes at zero; attempts, token and history are kept.
+Redriven is true if the job was redriven: its counters account for fewer attempts, and fewer failures of its history, than there were.`, func(f *fixture) {
 		for _, to := range []string{"", "other"} {
 			l := f.run(f.s, priority(3), dueAt(f.now.Add(-time.Minute)), unique("key "+to), func(n *storage.NewJob) {
 				n.Policy, n.Headers, n.Timeout = []byte("own"), []byte("h"), time.Second
@@ -61,6 +62,9 @@ var redriveCases = []testCase{
 			for _, o := range []storage.Outcome{storage.OutcomeRetry, storage.OutcomeSnooze, storage.OutcomeCrashed} {
 				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, DueAt: f.now, Failure: &storage.NewFailure{Error: "x"}})
 				l = f.leaseOne(f.s)
+			}
+			if l.Redriven {
+				f.Errorf("Redriven is true before: %+v", l)
 			}
 			f.apply(f.s, died(l.Lease, storage.ReasonCrashed, "no"))
 			want := f.record(l.ID)
@@ -76,7 +80,7 @@ var redriveCases = []testCase{
 			}
 			f.same("the redriven job", f.record(l.ID), want)
 			again := f.exchange(f.s, storage.Exchange{Wants: wants(1, storage.Want{Queues: []string{want.Queue}, Kinds: []string{kind}})}).Leased
-			if len(again) != 1 || again[0].ID != l.ID || again[0].Attempt != 5 || again[0].Token <= l.Token {
+			if len(again) != 1 || again[0].ID != l.ID || again[0].Attempt != 5 || again[0].Token <= l.Token || !again[0].Redriven {
 				f.Errorf("leased again: %+v", again)
 			}
 		}

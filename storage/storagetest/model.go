@@ -312,6 +312,7 @@ func (j *job) leased() storage.Leased {
 		Counters: j.Counters, CreatedAt: j.CreatedAt, DueAt: j.DueAt, Timeout: j.Timeout,
 		Policy: bytes.Clone(j.Policy), Headers: bytes.Clone(j.Headers), Args: bytes.Clone(j.Args),
 		Previous: j.previous,
+		Redriven: j.Attempt > 1+j.Retry+j.Snoozes+j.Crashes && len(j.History) > j.Retry,
 	}
 }
 
