@@ -96,8 +96,9 @@ type HandlerOptions struct {
 	OpenJitter time.Duration
 	// MaxUnavailable is how long after it was enqueued a job may still be waiting for
 	// the other side to be reached. The next attempt after that which ends as
-	// [Unavailable] is the last one: the job is dead, with reason "unavailable". If
-	// zero, jobs wait for as long as it takes.
+	// [Unavailable] is the last one: the job is dead, with reason "unavailable". While
+	// the clock cannot be right, see [ClockState].Plausible, none dies of it. If zero,
+	// jobs wait for as long as it takes.
 	MaxUnavailable time.Duration
 	// OnUnauthorized is called when jobs of the kind are held because the other side
 	// refuses the sender, see [policy.IsUnauthorized], and each time that the job

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -143,8 +144,7 @@ func (h *holds) begin(n storage.Hold, clock time.Time) {
 // renew holds a lane whose probe has failed for twice as long as before, or for as long
 // as the other side has asked for. If the machine has a network, the time grows only up
 // to a tenth of that since the hold began: the first jobs of the lane may have hosts
-// that are gone, and those behind them another one.
-// renew returns that time.
+// that are gone, and those behind them another one. It returns that time.
 func (l *loop) renew(lane storage.Lane, reason string, v *verdict, most time.Duration) (length time.Duration) {
 	was := l.ready.holds.ownHold(lane, reason)
 	if was == nil {
@@ -208,7 +208,8 @@ func (l *loop) callUnauthorized(kind string) {
 		l.mail.post(func() {
 			delete(calls.asking, kind)
 			if err != nil {
-				l.cfg.Logger.Warn("errand: OnUnauthorized failed", "kind", kind, "error", shorten(err.Error(), maxLogged))
+				failed := l.reports.lineOf(slog.LevelWarn, "errand: OnUnauthorized failed", kind)
+				l.reports.limit(failed, err.Error(), func() []any { return withError([]any{"kind", kind}, err.Error()) })
 				return
 			}
 			l.hurry(kind)
@@ -269,7 +270,7 @@ func (l *loop) endsAt(probe *storage.Leased, until time.Time) {
 	}
 }
 
-// ajar soon has another job let through in place of a probe that has shown nothing, or
+// ajar has another job let through soon, in place of a probe that has shown nothing or
 // goes back without having started. Else its lane would be closed until the end of the
 // lease.
 func (l *loop) ajar(probe *storage.Leased) { l.endsAt(probe, l.clock().Add(leastOutage)) }
