@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -79,9 +80,12 @@ func TestOffline_Table(t *testing.T) {
 func meet(t *testing.T, err error, happens, costs string) {
 	bubbled(t, onDisk(t), func(t *testing.T, a *agenda) {
 		const jobs = 5
+		var mu sync.Mutex
 		met, asked, retries := 0, 0, map[int]int{}
 		w := errand.NewWorker(a.Queue, &errand.WorkerOptions{Concurrency: 1})
 		errand.Handle(w, func(_ context.Context, job *errand.Job[note]) error {
+			mu.Lock()
+			defer mu.Unlock()
 			if job.Attempt == 1 {
 				met++
 				return err
@@ -89,7 +93,9 @@ func meet(t *testing.T, err error, happens, costs string) {
 			retries[job.Args.N] = job.Retry
 			return nil
 		}, errand.HandlerOptions{OnUnauthorized: func(context.Context) error {
+			mu.Lock()
 			asked++
+			mu.Unlock()
 			time.Sleep(time.Second)
 			return nil
 		}})
@@ -101,7 +107,9 @@ func meet(t *testing.T, err error, happens, costs string) {
 		synctest.Wait()
 		held := 0 // after how many attempts
 		if len(must(a.Holds(t.Context()))) > 0 {
+			mu.Lock()
 			held = met
+			mu.Unlock()
 		}
 		after := map[string]int{"held at once": 1, "held after five": 5, "as 401": 5}
 		if want := after[prefixOf(happens, after)]; held != want {
@@ -109,6 +117,8 @@ func meet(t *testing.T, err error, happens, costs string) {
 		}
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		if calls := strings.Contains(happens, "OnUnauthorized") || happens == "as 401"; calls != (asked > 0) {
 			t.Errorf("%v: OnUnauthorized was called %d times, the page says %q", err, asked, happens)
 		}

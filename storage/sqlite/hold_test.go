@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -129,14 +130,23 @@ func probe(kind string) storage.Hold {
 	return storage.Hold{Lane: storage.Lane{Queue: "default", Kind: kind}, Reason: "r", For: time.Second, Probe: true}
 }
 
-// exchanging gives a call that has s lease at t0 plus a second, and adds to got what
+// leasedKinds are the kinds of the jobs that calls have leased, which return at the
+// same time.
+type leasedKinds struct {
+	mu    sync.Mutex
+	kinds string
+}
+
+// exchanging returns a call that has s lease at t0 plus a second, and adds to got what
 // it leased.
-func exchanging(s *sqlite.Store, x storage.Exchange, got *string) func() error {
+func exchanging(s *sqlite.Store, x storage.Exchange, got *leasedKinds) func() error {
 	return func() error {
 		x.LeaseDuration = time.Minute
 		r, err := s.Exchange(context.Background(), t0.Add(time.Second), x)
+		got.mu.Lock()
+		defer got.mu.Unlock()
 		for _, l := range r.Leased {
-			*got += l.Kind
+			got.kinds += l.Kind
 		}
 		return err
 	}
@@ -170,7 +180,7 @@ func TestHold_CallsInOneTransaction(t *testing.T) {
 				lease(t, s, 1, "a")
 				lease(t, s, 1, "a", "none")
 			}
-			var got, rest string
+			var got, rest leasedKinds
 			var calls []func() error
 			for _, x := range c.calls {
 				calls = append(calls, exchanging(s, x, &got))
@@ -180,7 +190,7 @@ func TestHold_CallsInOneTransaction(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.Fault(nil)
-			rest = "" // it came to nothing
+			rest.kinds = "" // it came to nothing
 			begun := s.Begun()
 			together(t, s, calls...)
 			if n := s.Begun() - begun; n != 2 { // that of the stall is one
@@ -189,7 +199,7 @@ func TestHold_CallsInOneTransaction(t *testing.T) {
 			if err := exchanging(s, storage.Exchange{Wants: anything}, &rest)(); err != nil {
 				t.Fatal(err)
 			}
-			if got := inOrder(got) + "|" + rest; got != c.want {
+			if got := inOrder(got.kinds) + "|" + rest.kinds; got != c.want {
 				t.Errorf("leased %s, want %s", got, c.want)
 			}
 			d.Invariants(t)
@@ -209,11 +219,11 @@ func TestHold_ChangeBesideANewLane(t *testing.T) {
 	s := newDB(t, nil).open()
 	enqueue(t, s, "a", 1)
 	w := offer(t, s, 1, "n")
-	var got string
+	var got leasedKinds
 	together(t, s, adding(s, "nnn"),
 		exchanging(s, storage.Exchange{Hold: []storage.Hold{probe("a")}}, &got), exchanging(s, storage.Exchange{Wants: want(1, "n")}, &got))
 	w.took(t, "the room for one", "n")
-	if got != "n" {
-		t.Errorf("leased %q, want one of the two that were left", got)
+	if got.kinds != "n" {
+		t.Errorf("leased %q, want one of the two that were left", got.kinds)
 	}
 }
