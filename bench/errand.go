@@ -28,6 +28,7 @@ func (other) Kind() string { return "other" }
 func openErrand(ctx context.Context, s setup) (system, error) {
 	o := &errand.Options{
 		Policy: policy.Policy{Retries: s.retries, NoDelayRetries: s.retries},
+		Queues: map[string]errand.QueueOptions{"default": {MaxDeaths: -1}}, // where workloads let jobs die
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	if s.relaxed {
