@@ -44,7 +44,7 @@ type RunNowResult struct {
 // as a worker of its queue and kind has a free runner, in whatever process, also if
 // its lane is held or paused, its gate is closed, and its throttle or concurrency is
 // used up. This is so for a job that is ready already too. A retry budget applies. An
-// urgent job that the worker gives back, since it stops, is as others then.
+// urgent job that the worker returns to the store, since it stops, is as others then.
 //
 // Of JobFilter, RunNow takes IDs, Queue, Kind, Error and All; other fields are about
 // jobs that have ended, and refused. A filter without a condition must set All.

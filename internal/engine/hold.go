@@ -113,7 +113,7 @@ func (l *loop) heed(heard int64, all []storage.HoldState) {
 	l.giveBackHeld()
 }
 
-// giveBackHeld gives back the jobs of held lanes that wait to start.
+// giveBackHeld returns to the store the jobs of held lanes that wait to start.
 func (l *loop) giveBackHeld() {
 	h := &l.ready.holds
 	back := func(a *attempt) bool {

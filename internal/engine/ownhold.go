@@ -93,18 +93,24 @@ func (r *rulings) none() bool { return len(r.waiting)+len(r.flight)+len(r.done) 
 // ownHold returns the hold of a lane for a reason of the engine's, which may still be
 // to begin; nil if there is none.
 func (h *holds) ownHold(lane storage.Lane, reason string) *storage.HoldState {
-	if n := h.rulings.latest(lane, reason); n != nil {
-		if n.ends {
-			return nil
-		}
-		return &storage.HoldState{Lane: lane, Reason: reason, Detail: n.Detail, For: n.For, Since: n.since}
-	}
+	var read *storage.HoldState
 	for i := range h.own {
 		if h.own[i].Lane == lane && h.own[i].Reason == reason {
-			return &h.own[i]
+			read = &h.own[i]
 		}
 	}
-	return nil
+	n := h.rulings.latest(lane, reason)
+	if n == nil {
+		return read
+	}
+	if n.ends {
+		return nil
+	}
+	held := &storage.HoldState{Lane: lane, Reason: reason, Detail: n.Detail, For: n.For, Since: n.since}
+	if read != nil {
+		held.Waiting = read.Waiting
+	}
+	return held
 }
 
 // begins reports whether the engine is about to hold a lane.
@@ -123,7 +129,7 @@ func (r *rulings) begins(lane storage.Lane) bool {
 // hold holds a lane from now on. Its jobs that wait for a runner go back.
 func (l *loop) hold(lane storage.Lane, reason, detail string, length time.Duration) {
 	if s := l.outcomes.streaks[lane]; s != nil && reason == storage.HoldUnavailable {
-		s.step, s.heldAt = length, time.Now()
+		s.heldAt = time.Now()
 	}
 	// So that many who lost the same other side do not come back together.
 	length += time.Duration(float64(length) / 10 * l.cfg.Rand())

@@ -46,12 +46,11 @@ type streak struct {
 	first     time.Time     // when the first of them ended
 	wait      time.Duration // of jobs until they try again
 	until     time.Time     // the wait of those that were under way together
-	step      time.Duration // for how long the lane was held last
 	astray    time.Time     // when an attempt first did not reach the other side; see reached
 	turns     int           // in a row
 	turned    time.Time     // the last of them
 	mixed     time.Time     // when the lane was last seen to be mixed
-	heldAt    time.Time     // when the hold was last begun here, or renewed
+	heldAt    time.Time     // when the hold was last begun here, or renewed; zero: it was not
 	hurried   time.Time     // when a probe was last let through early
 	// unauthorized: the other side refused the sender of the last attempt.
 	unauthorized bool
@@ -96,7 +95,7 @@ func (s *streak) isMixed(now time.Time) bool { return within(s.mixed, mixedFor, 
 
 // reached notes that an attempt that began at began has reached the other side.
 func (s *streak) reached(began, now time.Time) {
-	if s.step > 0 || !s.astray.IsZero() && began.After(s.astray) {
+	if !s.heldAt.IsZero() || !s.astray.IsZero() && began.After(s.astray) {
 		if !within(s.turned, turnWithin, now) {
 			s.turns = 0
 		}
@@ -105,7 +104,7 @@ func (s *streak) reached(began, now time.Time) {
 			s.mixed = now
 		}
 	}
-	s.unreached, s.wait, s.until, s.step, s.heldAt = 0, 0, time.Time{}, 0, time.Time{}
+	s.unreached, s.wait, s.until, s.heldAt = 0, 0, time.Time{}, time.Time{}
 }
 
 // over reports whether nothing need be known of the lane any more.
@@ -149,8 +148,8 @@ func (l *loop) learn(a *attempt, f *storage.Finish, clock time.Time) {
 	}
 }
 
-// served takes an attempt that ended well. It ends a hold that began before it, as
-// what was running then may have reached the other side earlier.
+// served takes an attempt that the other side has answered. It ends a hold that began
+// before it: what was running then may have reached the other side earlier.
 func (l *loop) served(a *attempt, lane storage.Lane, now time.Time) {
 	s, began := l.outcomes.streaks[lane], now.Add(-a.took)
 	if a.job.Probe || s == nil || s.heldAt.IsZero() || began.After(s.heldAt) {
@@ -168,37 +167,37 @@ func (l *loop) unreached(a *attempt, f *storage.Finish, lane storage.Lane, clock
 	v, now := &a.verdict, time.Now()
 	s := l.outcomes.streaks.of(lane)
 	wait, due := s.put(now), clock
-	held := l.ready.holds.ownHold(lane, storage.HoldUnavailable) != nil
+	held := l.ready.holds.ownHold(lane, storage.HoldUnavailable)
+	asks := v.unauthorized && (held != nil || s.unreached >= unreachedInARow)
 	switch {
 	case v.hold > 0:
 		l.holdFor(lane, s, v, held)
-	case held && a.job.Probe:
-		due = clock.Add(l.aside(a.job, l.renew(lane, storage.HoldUnavailable, v, mostOutage)))
-	case held:
-	case s.long(now), v.local && !s.isMixed(now), v.unauthorized && s.unreached >= unreachedInARow:
+	case held != nil && a.job.Probe:
+		due = clock.Add(aside(a.job, held, l.renew(lane, storage.HoldUnavailable, v, mostOutage), clock))
+	case held != nil:
+	case s.long(now), v.local && !s.isMixed(now), asks:
 		l.cfg.Logger.Warn("errand: the other side cannot be reached, jobs are held", "queue", lane.Queue, "kind", lane.Kind,
 			"for", s.wait, "error", shorten(v.text, maxLogged))
 		l.hold(lane, storage.HoldUnavailable, v.text, s.wait)
 	default:
 		due = clock.Add(wait)
-		v.unauthorized = false
 	}
 	if f.Outcome == storage.OutcomeUnavailable {
 		f.DueAt = due
 	}
-	if s.unauthorized = v.unauthorized; s.unauthorized && (a.job.Probe || !held) {
+	if s.unauthorized = asks; asks && (a.job.Probe || held == nil) {
 		l.callUnauthorized(lane.Kind)
 	}
 }
 
 // holdFor holds a lane for as long as a handler has asked for, but no shorter than
 // another one has.
-func (l *loop) holdFor(lane storage.Lane, s *streak, v *verdict, held bool) {
+func (l *loop) holdFor(lane storage.Lane, s *streak, v *verdict, held *storage.HoldState) {
 	length := min(max(v.hold, leastOutage), l.cfg.MaxRetryAfter)
-	if held && time.Now().Add(length).Before(s.heldAt.Add(s.step)) {
+	if held != nil && time.Now().Add(length).Before(s.heldAt.Add(held.For)) {
 		return
 	}
-	if !held {
+	if held == nil {
 		l.cfg.Logger.Info("errand: a handler has jobs held", "queue", lane.Queue, "kind", lane.Kind,
 			"for", length, "error", shorten(v.text, maxLogged))
 	}
@@ -207,24 +206,22 @@ func (l *loop) holdFor(lane storage.Lane, s *streak, v *verdict, held bool) {
 
 // aside returns for how long the job of a probe that has failed makes way. Jobs of a
 // higher priority come before the others however late they are due: so they are set
-// aside for as long as their lane has been held, if others wait.
-func (l *loop) aside(job *storage.Leased, next time.Duration) time.Duration {
-	lane := storage.Lane{Queue: job.Queue, Kind: job.Kind}
-	held := l.ready.holds.ownHold(lane, storage.HoldUnavailable)
-	if job.Priority <= 0 || held == nil {
+// aside for as long as their lane has been held, or until each that waits can have had
+// its turn.
+func aside(job *storage.Leased, held *storage.HoldState, next time.Duration, clock time.Time) time.Duration {
+	if job.Priority <= 0 || held.Waiting == 0 {
 		return 0
 	}
-	return min(max(next+leastOutage, l.clock().Sub(held.Since)), mostAside)
+	next += leastOutage
+	turns := next * time.Duration(min(held.Waiting, int64(mostAside/leastOutage)))
+	return min(max(next, clock.Sub(held.Since)), turns, mostAside)
 }
 
 // died holds the lane of a job that has died, if too many have.
 func (l *loop) died(a *attempt, f *storage.Finish, lane storage.Lane) {
 	switch f.Reason {
 	case storage.ReasonPermanent: // which is an answer
-		l.release(lane, storage.HoldUnavailable)
-		if s := l.outcomes.streaks[lane]; s != nil {
-			s.reached(time.Time{}, time.Now())
-		}
+		l.served(a, lane, time.Now())
 	case storage.ReasonExhausted, storage.ReasonDecode:
 		if a.job.Probe {
 			l.renew(lane, storage.HoldUnavailable, &a.verdict, mostOutage)
@@ -259,7 +256,7 @@ func (l *loop) releasedElsewhere(lane storage.Lane, reason string) {
 	case reason == storage.HoldBrake:
 		s.deaths = 0
 	default:
-		s.step = max(s.step, leastOutage)
+		s.heldAt = time.Now()
 		s.reached(time.Time{}, time.Now())
 	}
 }

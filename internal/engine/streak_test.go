@@ -2,11 +2,8 @@ package engine_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -322,70 +319,7 @@ func TestStreak_MaxUnavailable(t *testing.T) {
 
 // The hook for a token is called once for each hold and each probe that is refused. One
 // that succeeds has a probe let through at once, but not in a circle.
-func TestStreak_OnUnauthorized(t *testing.T) {
-	refused := &policy.StatusError{Status: 401}
-	withSide(t, refused, func(t *testing.T, r *rig, s *side) {
-		r.cfg.Handlers["k"] = engine.Handler{
-			Run: s.run, Rules: policy.DefaultRules(),
-		}
-		var calls starts
-		var mu sync.Mutex
-		hook := func() error { return errOops }
-		renew := func(by func() error) {
-			mu.Lock()
-			defer mu.Unlock()
-			hook = by
-		}
-		h := r.cfg.Handlers["k"]
-		h.OnUnauthorized = func(ctx context.Context) error {
-			_ = calls.run(ctx, nil)
-			time.Sleep(10 * time.Millisecond)
-			mu.Lock()
-			defer mu.Unlock()
-			return hook()
-		}
-		r.cfg.Handlers["k"] = h
-		r.enqueue("k", 1000)
-		r.start()
-		began := time.Now()
-		pass(8 * time.Second)
-		if calls.n() != 8 || s.n() > 60 {
-			t.Errorf("%d calls of the hook and %d attempts in 8 s, want one each for the hold and for 7 probes", calls.n(), s.n())
-		}
-		pass(time.Hour)
-		if len(r.logs.with("OnUnauthorized failed")) == 0 {
-			t.Error("no line about a hook that failed")
-		}
-		renew(func() error { return nil }) // and helps nothing
-		before := s.n()
-		pass(time.Hour)
-		if n := s.n() - before; n > 26 {
-			t.Errorf("%d attempts in an hour, want two in 5 minutes at most", n)
-		}
-		renew(func() error { s.fails(nil); return nil })
-		pass(6 * time.Minute)
-		if n := r.count(storage.Done); n != 1000 {
-			t.Errorf("%d of 1000 jobs are done %v after the start", n, time.Since(began))
-		}
-	})
-}
-
 // A hook that panics is logged, and called again.
-func TestStreak_OnUnauthorizedPanics(t *testing.T) {
-	withSide(t, &policy.StatusError{Status: 403}, func(t *testing.T, r *rig, s *side) {
-		h := r.cfg.Handlers["k"]
-		h.Rules = policy.DefaultRules()
-		h.OnUnauthorized = func(context.Context) error { panic("no token") }
-		r.cfg.Handlers["k"] = h
-		r.enqueue("k", 100)
-		r.start()
-		pass(time.Minute)
-		if n := len(r.logs.with("panic: no token")); n < 3 {
-			t.Errorf("%d lines about the panic", n)
-		}
-	})
-}
-
 // A store that fails loses no hold.
 func TestStreak_StoreFails(t *testing.T) {
 	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
@@ -426,93 +360,8 @@ func TestStreak_Week(t *testing.T) {
 }
 
 // A lane whose jobs die one after the other is held, until one does not.
-func TestBrake(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		err  error
-	}{
-		{"permanent", &engine.PermanentError{Err: errOops}},
-		{"decode", &engine.DecodeError{Err: errOops}},
-		{"exhausted", errOops},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			withSide(t, tt.err, func(t *testing.T, r *rig, s *side) {
-				r.cfg.Policy = noRetry.Delivery()
-				r.enqueue("k", 1000)
-				r.start()
-				began := time.Now()
-				pass(900 * time.Millisecond)
-				n := r.count(storage.Dead)
-				if n < 21 || n > 20+r.cfg.Concurrency {
-					t.Errorf("%d jobs died", n)
-				}
-				if h := r.held()[storage.HoldBrake]; !h.Probe || h.Waiting != int64(1000-n) || !strings.Contains(h.Detail, "oops") {
-					t.Errorf("the holds are %+v", r.held())
-				}
-				if len(r.logs.with("died one after the other")) != 1 {
-					t.Error("not one line about it")
-				}
-				pass(24 * time.Hour)
-				if more := r.count(storage.Dead) - n; more < 12+22 || more > 12+24 {
-					t.Errorf("%d probes died in a day, want one an hour in the end", more)
-				}
-				s.fails(nil)
-				pass(time.Hour + 10*time.Second)
-				if n := r.count(storage.Ready); n != 0 || len(r.held()) > 0 {
-					t.Errorf("%d jobs wait %v after the start, held %v", n, time.Since(began), r.held())
-				}
-			})
-		})
-	}
-}
-
 // Deaths count only if they follow each other, and none of them was redriven.
-func TestBrake_NotThese(t *testing.T) {
-	withSide(t, nil, func(t *testing.T, r *rig, s *side) {
-		r.cfg.Concurrency = 1
-		n := 0
-		s.answers(func(*storage.Leased) error {
-			if n++; n%15 == 0 {
-				return nil
-			}
-			return &engine.PermanentError{Err: errOops}
-		})
-		r.enqueue("k", 300)
-		r.start()
-		pass(10 * time.Second)
-		if dead := r.count(storage.Dead); dead != 280 || len(r.held()) > 0 {
-			t.Fatalf("%d jobs died of 280, held %v", dead, r.held())
-		}
-		s.fails(&engine.PermanentError{Err: errOops})
-		if _, err := r.app.Redrive(t.Context(), time.Now(), storage.Selection{}, ""); err != nil {
-			t.Fatal(err)
-		}
-		pass(10 * time.Second)
-		if dead := r.count(storage.Dead); dead != 280 || len(r.held()) > 0 {
-			t.Errorf("%d jobs died of 280 that were redriven, held %v", dead, r.held())
-		}
-	})
-}
-
 // The number is the queue's, and it can be turned off.
-func TestBrake_Options(t *testing.T) {
-	for most, want := range map[int]int{-1: 500, 3: 4} {
-		t.Run(fmt.Sprint(most), func(t *testing.T) {
-			withSide(t, &engine.PermanentError{Err: errors.New("no")}, func(t *testing.T, r *rig, s *side) {
-				r.cfg.Concurrency = 1
-				r.cfg.Settings = map[string]engine.QueueSettings{"q": {MaxDeaths: most}}
-				r.enqueue("k", 500)
-				r.start()
-				pass(900 * time.Millisecond)
-				pass(9 * time.Second * time.Duration(-min(most, 0)))
-				if n := r.count(storage.Dead); n != want {
-					t.Errorf("%d jobs died, want %d", n, want)
-				}
-			})
-		})
-	}
-}
-
 // What failed while the network was dying does not wait for its retry once it is back.
 func TestStreak_KicksWhatFailedBefore(t *testing.T) {
 	withSide(t, errOops, func(t *testing.T, r *rig, s *side) {
@@ -582,20 +431,26 @@ func TestStreak_ProbeGoesBack(t *testing.T) {
 	})
 }
 
+// lacks has all attempts from now on end well but those of some jobs, which cannot reach
+// their host.
+func (s *side) lacks(bad map[storage.ID]bool) {
+	s.answers(func(job *storage.Leased) error {
+		if bad[job.ID] {
+			return errUnreached
+		}
+		return nil
+	})
+}
+
 // Nor does a job of a higher priority whose host is gone keep the others from theirs.
 func TestStreak_Priority(t *testing.T) {
 	withSide(t, nil, func(t *testing.T, r *rig, s *side) {
 		r.cfg.MaxDeaths = -1
 		bad := map[storage.ID]bool{}
-		s.answers(func(job *storage.Leased) error {
-			if bad[job.ID] {
-				return errUnreached
-			}
-			return nil
-		})
 		for range 6 {
 			bad[r.add(storage.NewJob{Queue: "q", Kind: "k", Priority: 5})[0]] = true
 		}
+		s.lacks(bad)
 		r.enqueue("k", 100)
 		r.start()
 		pass(5 * time.Minute)
@@ -605,28 +460,27 @@ func TestStreak_Priority(t *testing.T) {
 	})
 }
 
-// Jobs that are too old when the other side is away die one by one, behind a hold.
-func TestStreak_TooOldBehindAHold(t *testing.T) {
-	withSide(t, &policy.StatusError{Status: 401}, func(t *testing.T, r *rig, s *side) {
-		calls := 0
-		r.cfg.Handlers["k"] = engine.Handler{
-			Run: s.run, Rules: policy.DefaultRules(), MaxUnavailable: time.Hour,
-			OnUnauthorized: func(context.Context) error {
-				calls++
-				s.fails(nil)
-				return nil
-			},
-		}
-		r.enqueue("k", 1000)
-		pass(2 * time.Hour)
+// A job of a higher priority that is alone makes way for none.
+func TestStreak_PriorityAlone(t *testing.T) {
+	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Handlers["k"] = engine.Handler{Run: s.run, Rules: policy.DefaultRules()}
+		r.add(storage.NewJob{Queue: "q", Kind: "k", Priority: 5})
 		r.start()
-		pass(5 * time.Second)
-		if n := r.count(storage.Dead); n > 12 || calls != 1 || r.count(storage.Done) != 1000-n {
-			t.Errorf("%d jobs died, %d are done, and the hook was called %d times", n, r.count(storage.Done), calls)
+		pass(24 * time.Hour)
+		before := s.n()
+		pass(time.Hour)
+		if n := s.n() - before; n < 10 {
+			t.Errorf("%d probes in an hour, want one in 5 minutes", n)
+		}
+		s.fails(nil)
+		pass(6 * time.Minute)
+		if n := r.count(storage.Done); n != 1 {
+			t.Errorf("the job is not done 6 minutes after the other side is back")
 		}
 	})
 }
 
+// Jobs that are too old when the other side is away die one by one, behind a hold.
 // What a handler asked for is neither shortened by another one, nor ended by an attempt
 // that was running before.
 func TestStreak_HoldLaneStays(t *testing.T) {
@@ -741,44 +595,5 @@ func TestStreak_ProbeOfAWorkerThatStops(t *testing.T) {
 }
 
 // Run returns when a hook has ended, whose context ends as the worker stops.
-func TestStreak_HookAtAStop(t *testing.T) {
-	withSide(t, &policy.StatusError{Status: 401}, func(t *testing.T, r *rig, s *side) {
-		ended := false
-		r.cfg.Handlers["k"] = engine.Handler{Run: s.run, Rules: policy.DefaultRules(), OnUnauthorized: func(ctx context.Context) error {
-			<-ctx.Done()
-			time.Sleep(time.Second)
-			ended = true
-			return ctx.Err()
-		}}
-		r.enqueue("k", 100)
-		r.start()
-		pass(time.Minute)
-		if err := r.stop(); err != nil || !ended {
-			t.Errorf("Run returned %v, the hook has ended: %v", err, ended)
-		}
-	})
-}
-
 // An attempt that ends otherwise than with a death ends the brake, and jobs that could
 // not reach the other side before count as others.
-func TestBrake_Ends(t *testing.T) {
-	for name, err := range map[string]error{"cancelled": &engine.CancelError{}, "unavailable": errUnreached, "retry": errOops} {
-		t.Run(name, func(t *testing.T) {
-			withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
-				r.enqueue("k", 100)
-				r.start()
-				pass(time.Hour)
-				s.fails(&engine.PermanentError{Err: errOops})
-				pass(10 * time.Minute)
-				if n := r.count(storage.Dead); n < 21 || n > 40 || !r.held()[storage.HoldBrake].Probe {
-					t.Fatalf("%d jobs died, and the holds are %v", n, r.held())
-				}
-				s.fails(err)
-				pass(time.Hour + 10*time.Minute)
-				if len(r.logs.with(`no longer held" queue=q kind=k reason=brake`)) == 0 {
-					t.Errorf("the brake has not ended, the holds are %v", r.held())
-				}
-			})
-		})
-	}
-}

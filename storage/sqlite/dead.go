@@ -374,7 +374,7 @@ func (t *tx) leaseUrgent(x *storage.Exchange, until int64) (out []storage.Leased
 			break
 		}
 		var l storage.Leased
-		if l, err = t.leaseRow(&r, holder, until, true); err != nil {
+		if err = t.leaseRow(&l, &r, holder, until, true); err != nil {
 			break
 		}
 		t.stmts.lineups.stir(r.Lane) // which does not expect it

@@ -104,9 +104,11 @@ func (t *tx) flushSuccesses() error {
 
 // redriven reports whether a job that is leased was redriven. Only a job with attempts
 // that cost it nothing needs to be looked up.
-func (t *tx) redriven(id int64, c storage.Counters) (was bool, err error) {
-	if c.Attempt > 1+c.Retry+c.Snoozes+c.Crashes {
-		err = t.row(sqlRedriven, []any{id, c.Retry}, &was)
+func (t *tx) redriven(id int64, c storage.Counters) (bool, error) {
+	if c.Attempt <= 1+c.Retry+c.Snoozes+c.Crashes {
+		return false, nil
 	}
+	var was bool
+	err := t.row(sqlRedriven, []any{id, c.Retry}, &was)
 	return was, err
 }

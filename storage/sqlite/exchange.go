@@ -92,14 +92,16 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 	if err != nil {
 		return out, err
 	}
+	var urgent []storage.Leased
 	var bytes int
 	if x.Urgent > 0 {
-		out.Leased, bytes, err = t.leaseUrgent(x, until)
+		urgent, bytes, err = t.leaseUrgent(x, until)
 	}
 	if err == nil && bytes < storage.LeaseBytes {
-		var more []storage.Leased
-		more, err = t.lease(x, at, until, ajar, bytes)
-		out.Leased = append(out.Leased, more...)
+		out.Leased, err = t.lease(x, at, until, ajar, bytes)
+	}
+	if len(urgent) > 0 {
+		out.Leased = append(urgent, out.Leased...)
 	}
 	if err != nil {
 		return out, err
@@ -184,7 +186,7 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, ajar bool, bytes int) (
 	var to, end any = holder, until // made an interface once
 	hurry := t.mayHurry()
 	for i := range rows {
-		if out[i], err = t.leaseRow(&rows[i], to, end, hurry); err != nil {
+		if err = t.leaseRow(&out[i], &rows[i], to, end, hurry); err != nil {
 			return nil, err
 		}
 		held[i] = rows[i].facts
@@ -201,9 +203,10 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, ajar bool, bytes int) (
 	return out, err
 }
 
-// leaseRow leases a job, which may be urgent with hurry.
-func (t *tx) leaseRow(r *jobRow, holder, until any, hurry bool) (storage.Leased, error) {
-	r.State, r.previous, r.Token = running, r.Token, t.token()
+// leaseRow leases the job of a row, which may be urgent with hurry, and fills in l.
+func (t *tx) leaseRow(l *storage.Leased, r *jobRow, holder, until any, hurry bool) error {
+	l.Previous = r.Token
+	r.State, r.Token = running, t.token()
 	r.Attempt++
 	n, err := t.execCount(sqlLease, r.Token, holder, until, r.ID)
 	if err == nil && n == 0 {
@@ -213,38 +216,34 @@ func (t *tx) leaseRow(r *jobRow, holder, until any, hurry bool) (storage.Leased,
 		err = t.calm(r.ID)
 	}
 	if err != nil {
-		return storage.Leased{}, err
+		return err
 	}
 	t.move(r.Lane, ready, running)
-	return t.leased(r)
+	return t.fill(l, r)
 }
 
-// leased makes of a row what a worker gets, with its args from wherever they
-// are.
-func (t *tx) leased(r *jobRow) (storage.Leased, error) {
-	l := storage.Leased{
-		Lease:    storage.Lease{Key: r.ID, Token: r.Token},
-		ID:       r.id(),
-		Priority: r.Priority, Counters: r.counters(),
-		CreatedAt: fromMicros(r.CreatedAt), DueAt: fromMicros(r.DueAt),
-		Timeout: time.Duration(r.Timeout) * time.Microsecond,
-		Headers: r.Headers, Args: r.Args, Previous: r.previous,
-	}
+// fill fills in what a worker gets of a row, with its args from wherever they are.
+func (t *tx) fill(l *storage.Leased, r *jobRow) error {
+	l.Lease, l.ID = storage.Lease{Key: r.ID, Token: r.Token}, r.id()
+	l.Priority, l.Counters = r.Priority, r.counters()
+	l.CreatedAt, l.DueAt = fromMicros(r.CreatedAt), fromMicros(r.DueAt)
+	l.Timeout = time.Duration(r.Timeout) * time.Microsecond
+	l.Headers, l.Args = r.Headers, r.Args
 	name, err := t.laneName(r.Lane)
 	if err != nil {
-		return l, err
+		return err
 	}
 	l.Queue, l.Kind = name.Queue, name.Kind
 	if l.Policy, err = t.policyDoc(r.Policy); err != nil {
-		return l, err
+		return err
 	}
 	if l.Redriven, err = t.redriven(r.ID, l.Counters); err != nil {
-		return l, err
+		return err
 	}
 	if r.Beside && r.Args == nil {
 		var headers, args []byte // l itself would escape to the heap
 		err = t.row(sqlPayload, []any{r.ID}, &headers, &args)
 		l.Headers, l.Args = headers, args
 	}
-	return l, err
+	return err
 }

@@ -197,8 +197,8 @@ func (t *tx) receiver(now time.Time, r *jobRow) (*handoff, error) {
 // its own.
 func (t *tx) handTo(to *handoff, r *jobRow) error {
 	r.Headers, r.Args = slices.Clone(r.Headers), slices.Clone(r.Args)
-	l, err := t.leased(r)
-	if err != nil {
+	var l storage.Leased
+	if err := t.fill(&l, r); err != nil {
 		return err
 	}
 	to.jobs = append(to.jobs, l)

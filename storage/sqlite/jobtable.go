@@ -97,7 +97,6 @@ type jobRow struct {
 	Doc       []byte // of the policy
 	Headers   []byte
 	Args      []byte
-	previous  int64 // the token of the last lease before this one
 }
 
 // dest returns where the values of wideColumns go.

@@ -335,8 +335,8 @@ func (t *tx) reclaim(now time.Time, lease time.Duration, found []candidate, gone
 			if err != nil {
 				return nil, err
 			}
-			row.previous = c.token
-			if r.Leased, err = t.leased(&row); err != nil {
+			r.Leased.Previous = c.token
+			if err = t.fill(&r.Leased, &row); err != nil {
 				return nil, err
 			}
 			out = append(out, r)
