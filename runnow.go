@@ -46,8 +46,7 @@ type RunNowResult struct {
 // used up. This is so for a job that is ready already too. A retry budget applies. An
 // urgent job that the worker returns to the store, since it stops, is as others then.
 //
-// Of JobFilter, RunNow takes IDs, Queue, Kind, Error and All; other fields are about
-// jobs that have ended, and refused. A filter without a condition must set All.
+// A filter selects jobs that are scheduled; one without a condition must set All.
 // Jobs that are enqueued, or begin to wait again, while RunNow runs may be left out.
 //
 // RunNow works in short transactions, between which others write. Beside an error
@@ -55,8 +54,8 @@ type RunNowResult struct {
 func (q *Queue) RunNow(ctx context.Context, filter JobFilter, o *RunNowOptions) (RunNowResult, error) {
 	o = cmp.Or(o, &RunNowOptions{})
 	var f faults
-	sel := q.selection(&f, filter)
-	f.live(&filter)
+	sel := q.selection(&f, filter, Scheduled)
+	f.some(&filter)
 	if err := f.err(); err != nil {
 		return RunNowResult{}, err
 	}
@@ -69,26 +68,6 @@ func (q *Queue) RunNow(ctx context.Context, filter JobFilter, o *RunNowOptions) 
 		return step, err
 	})
 	return r, err
-}
-
-// live checks what only a filter of live jobs must not have.
-func (f *faults) live(filter *JobFilter) {
-	const ended = "must be zero: only jobs that have ended match"
-	if filter.Reason != "" {
-		f.field("reason", string(filter.Reason), ended)
-	}
-	if !filter.EndedFrom.IsZero() {
-		f.field("ended_from", filter.EndedFrom, ended)
-	}
-	if !filter.EndedBefore.IsZero() {
-		f.field("ended_before", filter.EndedBefore, ended)
-	}
-	if filter.OlderThan != 0 {
-		f.field("older_than", filter.OlderThan, ended)
-	}
-	if !filter.All && !filter.narrows() {
-		f.field("all", false, "must be true if there is no other condition")
-	}
 }
 
 // eachLive calls do for a selection of live jobs step by step, up to the last job

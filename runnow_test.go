@@ -208,6 +208,10 @@ func TestRunNow_refusesBadInput(t *testing.T) {
 		{errand.JobFilter{Reason: errand.ReasonExhausted}, []fault{{"reason", `"exhausted"`, ended}}},
 		{errand.JobFilter{EndedFrom: day}, []fault{{"ended_from", "2026-01-02T00:00:00Z", ended}}},
 		{errand.JobFilter{EndedBefore: day}, []fault{{"ended_before", "2026-01-02T00:00:00Z", ended}}},
+		{errand.JobFilter{States: []errand.State{errand.Scheduled, errand.Ready}}, []fault{{"states[1]", `"ready"`, "must be one of scheduled"}}},
+		{errand.JobFilter{Tag: "a b"}, []fault{{"tag", `"a b"`, "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,63}"}}},
+		{errand.JobFilter{CreatedFrom: day, CreatedBefore: day.Add(-1)}, []fault{{"created_before", "2026-01-01T23:59:59.999999999Z", "must not be before created_from 2026-01-02T00:00:00Z"}}},
+		{errand.JobFilter{DueFrom: day, DueBefore: day.Add(-1)}, []fault{{"due_before", "2026-01-01T23:59:59.999999999Z", "must not be before due_from 2026-01-02T00:00:00Z"}}},
 		{errand.JobFilter{OlderThan: time.Hour, Queue: "?"}, []fault{{"queue", `"?"`, "must match"}, {"older_than", "1h0m0s", ended}}},
 	} {
 		r, err := g.RunNow(t.Context(), c.f, &errand.RunNowOptions{FirstRuns: true})

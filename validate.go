@@ -161,11 +161,7 @@ func (o *WorkerOptions) validate() error {
 
 // checkName checks the name of a kind, a queue or a schedule.
 func checkName(field, value string) error {
-	ok := value != "" && len(value) <= maxName && isAlnum(value[0])
-	for i := 0; ok && i < len(value); i++ {
-		ok = isAlnum(value[i]) || strings.IndexByte("._:/-", value[i]) >= 0
-	}
-	if !ok {
+	if !isName(value, maxName) {
 		return &FieldError{
 			Field: field, Value: value,
 			Limit: "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,127}",

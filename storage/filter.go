@@ -1,19 +1,46 @@
 package storage
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Filter chooses jobs. Fields that are zero choose all; the others must all
-// match. Reason, EndedFrom and EndedBefore match no live job.
+// match. Reason matches only dead jobs, EndedFrom and EndedBefore no live job,
+// DueFrom and DueBefore only scheduled and ready ones.
 type Filter struct {
+	States []State // one of these
 	Queue  string
 	Kind   string
-	Reason Reason // of dead jobs
+	Tag    string // one of the job's
+	// CreatedFrom and CreatedBefore bound the time when a job was enqueued, the
+	// former included, DueFrom and DueBefore that when it is due.
+	CreatedFrom   time.Time
+	CreatedBefore time.Time
+	DueFrom       time.Time
+	DueBefore     time.Time
+	Reason        Reason
 	// EndedFrom and EndedBefore bound the time when a job ended, the former
 	// included. A dead job ended when it died.
 	EndedFrom   time.Time
 	EndedBefore time.Time
 	// Error must occur in the last error, without regard to ASCII case.
 	Error string
+}
+
+// Has reports whether jobs in a state can match f, as far as States and the fields
+// that match only jobs in some states are concerned.
+func (f *Filter) Has(s State) bool {
+	waits := s == Scheduled || s == Ready
+	switch {
+	case len(f.States) > 0 && !slices.Contains(f.States, s):
+	case f.Reason != "" && s != Dead:
+	case !(f.EndedFrom.IsZero() && f.EndedBefore.IsZero()) && (waits || s == Running):
+	case !(f.DueFrom.IsZero() && f.DueBefore.IsZero()) && !waits:
+	default:
+		return true
+	}
+	return false
 }
 
 // Position is a place in a list of jobs. The zero Position is before the first.

@@ -59,6 +59,7 @@ type NewJob struct {
 	// are, over the whole database.
 	Unique      string
 	UniqueScope UniqueScope
+	Tags        []string // distinct, none of them empty
 }
 
 // Enqueued is the answer to one NewJob.
@@ -102,6 +103,7 @@ type Record struct {
 	Policy     []byte // the job's own; of a dead job the one in effect at its end
 	Args       []byte
 	Headers    []byte
+	Tags       []string  // sorted; nil: none
 	History    []Failure // oldest first, at most HistoryLimit
 }
 

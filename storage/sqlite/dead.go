@@ -16,9 +16,12 @@ import (
 
 const (
 	// deadMatch is the filter: ?1 queue, ?2 kind, ?3 reason, ?4 and ?5 bounds
-	// of the time of death, ?6 part of the error.
+	// of the time of death, ?6 part of the error, ?10 and ?11 bounds of the time of
+	// creation, ?12 tag.
 	deadMatch = ` (?1 = '' OR queue = ?1) AND (?2 = '' OR kind = ?2) AND (?3 = '' OR reason = ?3)
-AND ended_at >= ?4 AND ended_at < ?5 AND (?6 = '' OR instr(lower(error), lower(?6)) > 0)`
+AND ended_at >= ?4 AND ended_at < ?5 AND (?6 = '' OR instr(lower(error), lower(?6)) > 0)
+AND created_at >= ?10 AND created_at < ?11
+AND (?12 = '' OR EXISTS (SELECT 1 FROM errand_tag t WHERE t.tag = ?12 AND t.job = j.id))`
 	sqlDeadList = `SELECT ` + narrowColumns + lastPolicy + `, 6 AS state, ended_at, reason, error
 FROM errand_dead` + recordFrom + ` (ended_at, id) < (?7, ?8) AND` + deadMatch + ` ORDER BY ended_at DESC, id DESC LIMIT ?9`
 	sqlDeadSelect = `SELECT id, salt, created_at, ended_at
@@ -29,17 +32,20 @@ FROM errand_dead` + recordFrom + ` (ended_at, id) > (?7, ?8) AND` + deadMatch + 
 (EXISTS (SELECT 1 FROM errand_error e WHERE e.job = j.id AND e.token = j.token)
 OR (SELECT h.attempt = j.attempt AND NOT retry_after FROM errand_history h WHERE h.job = j.id ORDER BY n DESC LIMIT 1)))`
 	// waitMatch is the jobs that wait and match: ?1 and ?2 bounds of the key, ?3
-	// queue, ?4 kind, ?5 part of the last error, ?6 and ?7 which.
+	// queue, ?4 kind, ?5 part of the last error, ?6 and ?7 which, ?8 and ?9 bounds of
+	// the time of creation, ?10 and ?11 of the due time, ?12 tag.
 	waitMatch = ` LEFT JOIN errand_lane l USING (lane) WHERE id > ?1 AND id <= ?2 AND state = 1
 AND ((attempt = 0 AND ?6) OR (attempt > 0 AND (NOT ?7 OR ` + hasFailed + `)))
 AND (?3 = '' OR queue = ?3) AND (?4 = '' OR kind = ?4)
 AND (?5 = '' OR instr(lower(COALESCE((SELECT error FROM errand_error e WHERE e.job = j.id AND e.token = j.token),
-(SELECT error FROM errand_history h WHERE h.job = j.id ORDER BY n DESC LIMIT 1))), lower(?5)) > 0)`
+(SELECT error FROM errand_history h WHERE h.job = j.id ORDER BY n DESC LIMIT 1))), lower(?5)) > 0)
+AND created_at >= ?8 AND created_at < ?9 AND due_at >= ?10 AND due_at < ?11
+AND (?12 = '' OR EXISTS (SELECT 1 FROM errand_tag t WHERE t.tag = ?12 AND t.job = j.id))`
 	// Those that wait have an index by due time, whatever their lane. It is read as
 	// a whole if they are few; else all live jobs are passed by key. An index by
 	// lane would cost every job that is enqueued, leased or finished, see the schema.
 	sqlManyWait  = `SELECT due_at FROM errand_job WHERE state = 1 ORDER BY due_at LIMIT 1 OFFSET 2000`
-	sqlWaitByKey = `SELECT id, salt, created_at FROM errand_job j NOT INDEXED` + waitMatch + ` ORDER BY id LIMIT ?8`
+	sqlWaitByKey = `SELECT id, salt, created_at FROM errand_job j NOT INDEXED` + waitMatch + ` ORDER BY id LIMIT ?13`
 	sqlWaitAll   = `SELECT id, salt, created_at FROM errand_job j INDEXED BY errand_job_scheduled` + waitMatch
 	sqlLastJob   = `SELECT COALESCE(MAX(id), 0) FROM errand_job`
 	sqlWaits     = `SELECT lane, state, salt, created_at, ?4 OR CASE WHEN attempt = 0 THEN ?2 ELSE NOT ?3 OR ` + hasFailed + ` END
@@ -71,13 +77,8 @@ const runNowLimit = 250
 // position is also put into the bounds of the time of death, which are what the
 // index is entered with.
 func deadArgs(f storage.Filter, at storage.Position, down bool, limit int) []any {
-	from, before := int64(0), int64(forever)
-	if !f.EndedFrom.IsZero() {
-		from = bound(f.EndedFrom)
-	}
-	if !f.EndedBefore.IsZero() {
-		before = bound(f.EndedBefore)
-	}
+	from, before := bounds(f.EndedFrom, f.EndedBefore)
+	created, till := bounds(f.CreatedFrom, f.CreatedBefore)
 	died, key := micros(at.At), at.Key
 	switch {
 	case at == storage.Position{} && down:
@@ -89,7 +90,20 @@ func deadArgs(f storage.Filter, at storage.Position, down bool, limit int) []any
 	default:
 		from = max(from, died)
 	}
-	return []any{f.Queue, f.Kind, string(f.Reason), from, before, f.Error, died, key, limit}
+	return []any{f.Queue, f.Kind, string(f.Reason), from, before, f.Error, died, key, limit, created, till, f.Tag}
+}
+
+// bounds returns the bounds of a time in microseconds. Those that are zero bound
+// nothing.
+func bounds(from, before time.Time) (int64, int64) {
+	low, high := int64(math.MinInt64), int64(math.MaxInt64)
+	if !from.IsZero() {
+		low = bound(from)
+	}
+	if !before.IsZero() {
+		high = bound(before)
+	}
+	return low, high
 }
 
 // bound returns a time in microseconds. A time out of range becomes the nearest
@@ -106,7 +120,7 @@ func bound(t time.Time) int64 {
 
 // DeadLetters implements [storage.Store].
 func (s *Store) DeadLetters(ctx context.Context, f storage.Filter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
-	if limit <= 0 {
+	if limit <= 0 || !f.Has(storage.Dead) {
 		return nil, storage.Position{}, nil
 	}
 	var rows []recordRow
@@ -140,6 +154,9 @@ type chosen struct {
 func (s *Store) choose(ctx context.Context, sel storage.Selection) (ids []storage.ID, next storage.Position, err error) {
 	if len(sel.IDs) > 0 {
 		return sel.IDs, next, nil
+	}
+	if !sel.Filter.Has(storage.Dead) {
+		return nil, next, nil
 	}
 	var rows []chosen
 	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
@@ -276,11 +293,12 @@ func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, which 
 				return err
 			}
 		}
-		if f.Reason != "" || !f.EndedFrom.IsZero() || !f.EndedBefore.IsZero() {
-			return nil // of dead jobs
+		if !f.Has(storage.Scheduled) {
+			return nil
 		}
-		args := []any{sel.After.Key, step.Through, f.Queue, f.Kind, f.Error, which.First, which.Failed}
-		var due int64
+		created, till := bounds(f.CreatedFrom, f.CreatedBefore)
+		due, before := bounds(f.DueFrom, f.DueBefore)
+		args := []any{sel.After.Key, step.Through, f.Queue, f.Kind, f.Error, which.First, which.Failed, created, till, due, before, f.Tag}
 		if err := tx.Get(&due, sqlManyWait); errors.Is(err, sql.ErrNoRows) {
 			return tx.Select(&rows, sqlWaitAll, args...)
 		} else if err != nil {

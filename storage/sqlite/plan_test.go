@@ -62,7 +62,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlDeadSelect:    "SEARCH j USING INDEX errand_dead_ended (ended_at>? AND ended_at<?)",
 		sqlManyWait:      "USING COVERING INDEX errand_job_scheduled",
 		sqlWaitByKey:     "SEARCH j USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
-		sqlWaitAll:       "SCAN j USING INDEX errand_job_scheduled",
+		sqlWaitAll:       "SEARCH j USING INDEX errand_job_scheduled (due_at>? AND due_at<?)",
 		sqlLastJob:       "SEARCH errand_job",
 		sqlWaits:         "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlUrgent:        "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",

@@ -96,6 +96,9 @@ var jobFaults = []fault{
 	}, nil)},
 	{"run now gives a later due time", "run_now_order", runningNow(func(now time.Time, _, j *job) { j.DueAt = now }, nil)},
 	{"run now of all that is scheduled", "run_now_first", runningNow(nil, func(_ *storage.Selection, which *storage.Waiting) { which.First = true })},
+	{"run now whenever it was enqueued", "run_now_filters", runningNow(nil, func(sel *storage.Selection, _ *storage.Waiting) { sel.Filter.CreatedFrom = time.Time{} })},
+	{"run now whenever it is due", "run_now_filters", runningNow(nil, func(sel *storage.Selection, _ *storage.Waiting) { sel.Filter.DueBefore = time.Time{} })},
+	{"run now whatever the state", "run_now_filters", runningNow(nil, func(sel *storage.Selection, _ *storage.Waiting) { sel.Filter.States = nil })},
 	{"run now of what is not urgent", "run_now_urgent", runningNow(nil, func(sel *storage.Selection, _ *storage.Waiting) {
 		if len(sel.IDs) == 1 {
 			sel.IDs = append(sel.IDs, sel.IDs[0])

@@ -78,6 +78,14 @@ func filters(all []storage.Record) []struct {
 		{storage.Filter{Queue: "none"}, nil},
 		{storage.Filter{Kind: "y"}, []int{1, 4, 7, 10}},
 		{storage.Filter{Reason: storage.ReasonDecode}, []int{2, 6, 10}},
+		{storage.Filter{States: []storage.State{storage.Dead, storage.Ready}, Kind: "y"}, []int{1, 4, 7, 10}},
+		{storage.Filter{States: []storage.State{storage.Ready, storage.Done}}, nil},
+		{storage.Filter{Tag: "none"}, nil},
+		{storage.Filter{CreatedFrom: all[5].CreatedAt}, []int{5, 6, 7, 8, 9, 10, 11}},
+		{storage.Filter{CreatedBefore: all[5].CreatedAt}, []int{0, 1, 2, 3, 4}},
+		{storage.Filter{CreatedFrom: all[3].CreatedAt, CreatedBefore: all[8].CreatedAt, Queue: "b"}, []int{6, 7}},
+		{storage.Filter{DueFrom: all[0].CreatedAt.Add(-time.Hour)}, nil},
+		{storage.Filter{DueBefore: all[0].CreatedAt.Add(time.Hour)}, nil},
 		{storage.Filter{EndedFrom: all[5].EndedAt}, []int{5, 6, 7, 8, 9, 10, 11}},
 		{storage.Filter{EndedBefore: all[5].EndedAt}, []int{0, 1, 2, 3, 4}},
 		{storage.Filter{EndedFrom: all[3].EndedAt, EndedBefore: all[8].EndedAt}, []int{3, 4, 5, 6, 7}},
@@ -98,6 +106,8 @@ func filters(all []storage.Record) []struct {
 
 var deadCases = []testCase{
 	{"dead_filters", `Filter chooses jobs. Fields that are zero choose all; the others must all match.
+Reason matches only dead jobs, EndedFrom and EndedBefore no live job, DueFrom and DueBefore only scheduled and ready ones.
+CreatedFrom and CreatedBefore bound the time when a job was enqueued, the former included, DueFrom and DueBefore that when it is due.
 EndedFrom and EndedBefore bound the time when a job ended, the former included. A dead job ended when it died.
 Error must occur in the last error, without regard to ASCII case.
 DeadLetters lists dead jobs that match f, the latest first`, func(f *fixture) {

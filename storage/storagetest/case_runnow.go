@@ -153,7 +153,8 @@ NotFound are those of IDs that are not dead, or of RunNow not live.`, func(f *fi
 	}},
 
 	{"run_now_filters", `or, if there are none, those that match Filter
-Reason, EndedFrom and EndedBefore match no live job.
+Reason matches only dead jobs, EndedFrom and EndedBefore no live job, DueFrom and DueBefore only scheduled and ready ones.
+CreatedFrom and CreatedBefore bound the time when a job was enqueued, the former included, DueFrom and DueBefore that when it is due.
 Error must occur in the last error, without regard to ASCII case.`, func(f *fixture) {
 		all := []storage.ID{
 			f.waiting(1)[0], f.waiting(1, lane("other", kind))[0], f.waiting(1, lane(queue, "other"))[0],
@@ -168,6 +169,9 @@ Error must occur in the last error, without regard to ASCII case.`, func(f *fixt
 		l = f.leaseOne(f.s)
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeUnavailable, DueAt: f.now.Add(time.Hour), Error: "no Route"})
 		all = append(all, l.ID)
+		all = append(all, f.add(newJob(delay(3*time.Hour)))...)
+		f.later(time.Minute)
+		all = append(all, f.add(newJob(delay(3*time.Hour)))...)
 		left := len(all)
 		for _, c := range []struct {
 			storage.Filter
@@ -180,6 +184,12 @@ Error must occur in the last error, without regard to ASCII case.`, func(f *fixt
 			{storage.Filter{EndedFrom: f.now.Add(-time.Hour)}, nil},
 			{storage.Filter{EndedBefore: f.now.Add(time.Hour)}, nil},
 			{storage.Filter{Queue: "other", Kind: "other"}, nil},
+			{storage.Filter{States: []storage.State{storage.Ready}}, nil},
+			{storage.Filter{Tag: "none"}, nil},
+			{storage.Filter{CreatedBefore: f.now.Add(-time.Minute)}, nil},
+			{storage.Filter{DueFrom: f.now.Add(3*time.Hour + time.Microsecond)}, nil},
+			{storage.Filter{DueFrom: f.now.Add(3*time.Hour - time.Minute), DueBefore: f.now.Add(3 * time.Hour)}, []int{5}},
+			{storage.Filter{CreatedFrom: f.now, CreatedBefore: f.now.Add(time.Microsecond), States: []storage.State{storage.Scheduled}}, []int{6}},
 			{storage.Filter{Error: "100% lost"}, []int{3}},
 			{storage.Filter{Error: "no route"}, []int{4}},
 			{storage.Filter{Queue: "other", Kind: kind, Error: "refused"}, []int{1}},

@@ -46,10 +46,18 @@ func matches(f storage.Filter, j *job) bool {
 	return j.State == storage.Dead && chooses(f, j)
 }
 
-// chooses reports whether f chooses j, which is live or dead.
+// chooses reports whether f chooses j.
 func chooses(f storage.Filter, j *job) bool {
-	return (f.Queue == "" || f.Queue == j.Queue) &&
+	within := func(at, from, before time.Time) bool {
+		return (from.IsZero() || !at.Before(from)) && (before.IsZero() || at.Before(before))
+	}
+	waits := j.State == storage.Scheduled || j.State == storage.Ready
+	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) &&
+		(f.Queue == "" || f.Queue == j.Queue) &&
 		(f.Kind == "" || f.Kind == j.Kind) &&
+		(f.Tag == "" || slices.Contains(j.Tags, f.Tag)) &&
+		within(j.CreatedAt, f.CreatedFrom, f.CreatedBefore) &&
+		(f.DueFrom.IsZero() && f.DueBefore.IsZero() || waits && within(j.DueAt, f.DueFrom, f.DueBefore)) &&
 		(f.Reason == "" || f.Reason == j.Reason) &&
 		(f.EndedFrom.IsZero() || !j.live() && !j.EndedAt.Before(f.EndedFrom)) &&
 		(f.EndedBefore.IsZero() || !j.live() && j.EndedAt.Before(f.EndedBefore)) &&

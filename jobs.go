@@ -1,0 +1,262 @@
+package errand
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// JobFilter selects jobs. A job is selected if it matches all fields that
+// are not zero. A call refuses fields that no job which it is about can match.
+type JobFilter struct {
+	// IDs names the jobs, at most 10,000; no other field may be set with them.
+	IDs    []ID
+	States []State // one of these
+	Queue  string
+	Kind   string
+	Tag    string // one of JobOptions.Tags
+	// CreatedFrom and CreatedBefore bound the time when a job was enqueued, DueFrom
+	// and DueBefore the time when a scheduled or ready job is due. CreatedFrom and
+	// DueFrom are included, CreatedBefore and DueBefore are not.
+	CreatedFrom   time.Time
+	CreatedBefore time.Time
+	DueFrom       time.Time
+	DueBefore     time.Time
+	Reason        Reason // of dead letters
+	// EndedFrom and EndedBefore bound the time when a job ended, which for a dead
+	// letter is its death: EndedFrom is included, EndedBefore is not.
+	EndedFrom   time.Time
+	EndedBefore time.Time
+	// OlderThan is the least time since the end. It excludes EndedBefore.
+	OlderThan time.Duration
+	// Error must occur in the last error, in any ASCII case; at most 1,024 bytes.
+	Error string
+	// All selects every job that the call is about, as every dead letter. Calls that
+	// change jobs of all kinds and queues, as [DeadLetters.Purge] and [Queue.RunNow],
+	// demand it if no other field is set; no other field may be set with it.
+	All bool
+}
+
+// ListOptions select a page of a list. Nil and the zero value mean defaults.
+type ListOptions struct {
+	// Limit is how many jobs a page has at most, up to 1,000. If zero, 100.
+	Limit int
+	// After is DeadPage.Next of the page before. If empty, the first page.
+	After string
+}
+
+// DeadPage is a part of the list of dead letters.
+type DeadPage struct {
+	// Jobs come without Args, Headers and History: see [DeadLetters.Get].
+	Jobs []JobInfo
+	// Next is where the next page begins, for [ListOptions].After. It is empty on
+	// the last page.
+	Next string
+}
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+	maxIDs      = 10_000
+	// idStep is how many jobs named by ID are changed in one transaction. So few
+	// hold the writer only for a moment.
+	idStep   = 250
+	maxMatch = 1024
+	maxTag   = 64
+)
+
+// allStates are the states of jobs, those that end last.
+var allStates = []State{Scheduled, Ready, Running, Done, Cancelled, Dead}
+
+// narrows reports whether a field other than All is set.
+func (f *JobFilter) narrows() bool { return len(f.IDs) > 0 || f.matches() }
+
+func (f *JobFilter) matches() bool {
+	return len(f.States) > 0 || f.Queue != "" || f.Kind != "" || f.Tag != "" || f.Reason != "" || f.Error != "" || f.OlderThan != 0 ||
+		!(f.CreatedFrom.IsZero() && f.CreatedBefore.IsZero() && f.DueFrom.IsZero() && f.DueBefore.IsZero() &&
+			f.EndedFrom.IsZero() && f.EndedBefore.IsZero())
+}
+
+// selection checks a filter of a call that is about jobs in some states, and returns
+// it as the store takes it. Its States are among these, or empty for all of them.
+func (q *Queue) selection(f *faults, filter JobFilter, about ...State) storage.Selection {
+	if filter.All && filter.narrows() {
+		f.field("all", true, "must be the only condition")
+	}
+	if filter.IDs != nil && len(filter.IDs) == 0 {
+		// Most likely a list that has turned out empty, which is not everything.
+		f.field("ids", 0, "must not be empty: nil does not select by ID")
+	}
+	if len(filter.IDs) > 0 {
+		if filter.matches() {
+			f.field("ids", len(filter.IDs), "must be the only condition")
+		}
+		if len(filter.IDs) > maxIDs {
+			f.field("ids", len(filter.IDs), fmt.Sprintf("must be at most %d in one call", maxIDs))
+		}
+		return storage.Selection{IDs: distinct(filter.IDs)}
+	}
+	f.filter(&filter, about)
+	before := filter.EndedBefore
+	if filter.OlderThan > 0 {
+		before = q.clock.Now().Add(-filter.OlderThan).Truncate(time.Microsecond).Add(time.Microsecond)
+	}
+	return storage.Selection{Filter: storage.Filter{
+		States: distinct(filter.States), Queue: filter.Queue, Kind: filter.Kind, Tag: filter.Tag, Reason: filter.Reason,
+		CreatedFrom: filter.CreatedFrom, CreatedBefore: filter.CreatedBefore, DueFrom: filter.DueFrom, DueBefore: filter.DueBefore,
+		EndedFrom: filter.EndedFrom, EndedBefore: before, Error: filter.Error,
+	}}
+}
+
+// filter checks the conditions of a filter for jobs in some states.
+func (f *faults) filter(filter *JobFilter, about []State) {
+	for i, s := range filter.States {
+		if !slices.Contains(about, s) {
+			f.field(fmt.Sprintf("states[%d]", i), string(s), "must be one of "+list(about))
+		}
+	}
+	if filter.Queue != "" {
+		f.add(checkName("queue", filter.Queue))
+	}
+	if filter.Kind != "" {
+		f.add(checkName("kind", filter.Kind))
+	}
+	if filter.Tag != "" {
+		f.tag("tag", filter.Tag)
+	}
+	switch filter.Reason {
+	case "", ReasonExhausted, ReasonPermanent, ReasonCrashed, ReasonSnoozed, ReasonDecode, ReasonUnavailable:
+	default:
+		f.field("reason", string(filter.Reason), "must be one of exhausted, permanent, crashed, snoozed, unavailable, decode")
+	}
+	if len(filter.Error) > maxMatch || !isText(filter.Error) {
+		f.field("error", filter.Error, fmt.Sprintf("must be at most %d bytes of valid UTF-8 without NUL", maxMatch))
+	}
+	f.period("created", filter.CreatedFrom, filter.CreatedBefore)
+	f.period("due", filter.DueFrom, filter.DueBefore)
+	f.period("ended", filter.EndedFrom, filter.EndedBefore)
+	switch {
+	case filter.OlderThan < 0:
+		f.field("older_than", filter.OlderThan, "must not be negative")
+	case filter.OlderThan > 0 && !filter.EndedBefore.IsZero():
+		f.field("older_than", filter.OlderThan, "must be zero if ended_before is set")
+	}
+	if len(filter.States) > 0 {
+		about = filter.States
+	}
+	f.pointless(filter, about)
+}
+
+// pointless checks what no job in one of the states can match.
+func (f *faults) pointless(filter *JobFilter, states []State) {
+	has := func(of ...State) bool {
+		return slices.ContainsFunc(of, func(s State) bool { return slices.Contains(states, s) })
+	}
+	zero := func(field string, value any, is bool, limit string) {
+		if !is {
+			f.field(field, value, limit)
+		}
+	}
+	const ended, waits = "must be zero: only jobs that have ended match", "must be zero: only scheduled and ready jobs match"
+	if !has(Dead) {
+		zero("reason", string(filter.Reason), filter.Reason == "", ended)
+	}
+	if !has(Done, Cancelled, Dead) {
+		zero("ended_from", filter.EndedFrom, filter.EndedFrom.IsZero(), ended)
+		zero("ended_before", filter.EndedBefore, filter.EndedBefore.IsZero(), ended)
+		zero("older_than", filter.OlderThan, filter.OlderThan == 0, ended)
+	}
+	if !has(Scheduled, Ready) {
+		zero("due_from", filter.DueFrom, filter.DueFrom.IsZero(), waits)
+		zero("due_before", filter.DueBefore, filter.DueBefore.IsZero(), waits)
+	}
+}
+
+// some checks that a filter has a condition, or says that it has none.
+func (f *faults) some(filter *JobFilter) {
+	if !filter.All && !filter.narrows() {
+		f.field("all", false, "must be true if there is no other condition")
+	}
+}
+
+// tag checks the form of a tag.
+func (f *faults) tag(field, tag string) {
+	if !isName(tag, maxTag) {
+		f.field(field, tag, "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
+	}
+}
+
+// isName reports whether s has the form of a name of at most n bytes.
+func isName(s string, n int) bool {
+	ok := s != "" && len(s) <= n && isAlnum(s[0])
+	for i := 0; ok && i < len(s); i++ {
+		ok = isAlnum(s[i]) || strings.IndexByte("._:/-", s[i]) >= 0
+	}
+	return ok
+}
+
+// period checks the bounds of a time.
+func (f *faults) period(name string, from, before time.Time) {
+	if !before.IsZero() && before.Before(from) {
+		f.field(name+"_before", before, "must not be before "+name+"_from "+from.Format(time.RFC3339Nano))
+	}
+}
+
+// list returns states as text.
+func list(states []State) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(states), "[]"), " ", ", ")
+}
+
+// distinct returns all without repetitions, in order of first appearance, and nil
+// for none.
+func distinct[E comparable](all []E) []E {
+	seen := make(map[E]bool, len(all))
+	var out []E
+	for _, e := range all {
+		if !seen[e] {
+			seen[e] = true
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// A cursor is a position as text: version, time, key and a checksum. By the
+// checksum a cursor that was cut or made up is refused.
+const (
+	cursorVersion = 1
+	cursorSize    = 1 + 8 + 8
+)
+
+func cursor(p storage.Position) string {
+	if p == (storage.Position{}) {
+		return ""
+	}
+	b := []byte{cursorVersion}
+	b = binary.BigEndian.AppendUint64(b, uint64(p.At.UnixMicro()))
+	b = binary.BigEndian.AppendUint64(b, uint64(p.Key))
+	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func readCursor(f *faults, field, s string) storage.Position {
+	if s == "" {
+		return storage.Position{}
+	}
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || len(b) != cursorSize+4 || b[0] != cursorVersion ||
+		crc32.ChecksumIEEE(b[:cursorSize]) != binary.BigEndian.Uint32(b[cursorSize:]) {
+		f.field(field, s, "must be the Next of a page")
+		return storage.Position{}
+	}
+	return storage.Position{
+		At:  time.UnixMicro(int64(binary.BigEndian.Uint64(b[1:]))).UTC(),
+		Key: int64(binary.BigEndian.Uint64(b[9:])),
+	}
+}
