@@ -61,6 +61,15 @@ var badJobs = []struct {
 		{"unique.key", `"` + strings.Repeat("u", 100) + `"... (1025 bytes)`, "must be at most 1024 bytes"}}},
 	{"unique key that is not text", note{}, &errand.JobOptions{Unique: &errand.Unique{Key: "a\x00"}}, []fault{
 		{"unique.key", `"a\x00"`, "must be valid UTF-8 without NUL"}}},
+	{"raw args without a kind", errand.RawArgs{JSON: []byte(`{}`)}, nil, []fault{{"kind", `""`, "must match"}}},
+	{"raw args that are not JSON", errand.RawArgs{OfKind: "raw", JSON: []byte(`{"n":`)}, nil, []fault{
+		{"args", `"errand.RawArgs"`, "must marshal to JSON: json: error calling MarshalJSON for type errand.RawArgs: unexpected end of JSON input"}}},
+	{"raw args of two values", errand.RawArgs{OfKind: "raw", JSON: []byte(`1 2`)}, nil, []fault{{"args", `"errand.RawArgs"`, "must marshal to JSON"}}},
+	{"raw args that are not UTF-8", errand.RawArgs{OfKind: "raw", JSON: []byte("\"\xff\"")}, nil, []fault{
+		{"args", `"errand.RawArgs"`, "must marshal to valid UTF-8"}}},
+	{"raw args over the limit", &errand.RawArgs{OfKind: "raw", JSON: []byte(`"` + strings.Repeat("a", 256<<10) + `"`)}, nil, []fault{
+		{"args", "262146", "must be at most 262144 bytes of JSON"}}},
+	{"nil pointer to raw args", (*errand.RawArgs)(nil), nil, []fault{{"args", "nil", "must not be nil"}}},
 	{"everything at once", ofKind(""), &errand.JobOptions{Queue: " ", Priority: 500, Delay: -1}, []fault{
 		{"kind", `""`, "must match"}, {"queue", `" "`, "must match"}, {"priority", "500", "must be"}, {"delay", "-1ns", "must"}}},
 }

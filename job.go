@@ -21,7 +21,7 @@ type Args interface {
 	// Kind names the kind of job, and so the handler that runs it. It must return
 	// the same name for every value of the type, its zero value included. No other
 	// type of the program may return it. Jobs outlive releases: once used, a kind
-	// should not change.
+	// should not change. [RawArgs] are the exception.
 	Kind() string
 }
 

@@ -229,6 +229,9 @@ func (f *faults) kind(place string, args Args, types *argsTypes) string {
 		return kind
 	}
 	t := reflect.TypeOf(args)
+	if isRaw(t) {
+		return kind
+	}
 	switch x := types.of(t); {
 	case kind != x.kind:
 		f.field(place+"kind", kind, fmt.Sprintf("must be the same for every value of %v, whose zero value has %q", t, x.kind))

@@ -57,20 +57,28 @@ func Handle[A Args](w *Worker, fn func(ctx context.Context, job *Job[A]) error, 
 	if fn == nil {
 		panic(fmt.Sprintf("errand: Handle %q: nil handler", kind))
 	}
-	w.register(kind, o, func(ctx context.Context, l *storage.Leased) error {
+	w.register(kind, o, handler(w, fn))
+}
+
+// handler returns what the engine calls for a leased job.
+func handler[A Args](w *Worker, fn func(context.Context, *Job[A]) error) func(context.Context, *storage.Leased) error {
+	return func(ctx context.Context, l *storage.Leased) error {
 		job, err := decodeJob[A](l)
 		if err != nil {
 			return &engine.DecodeError{Err: err}
 		}
 		job.Phase = w.engine.Phase(l)
 		return fn(ctx, job)
-	})
+	}
 }
 
 // kindOf returns the kind of a type of args, which must be fit for a handler.
 func (w *Worker) kindOf(t reflect.Type) string {
 	if t.Kind() == reflect.Interface {
 		panic(fmt.Sprintf("errand: Handle: %v is an interface: the type of the args must be known", t))
+	}
+	if isRaw(t) {
+		panic("errand: Handle: RawArgs are of many kinds: HandleRaw names one")
 	}
 	x := w.queue.types.of(t)
 	switch {
@@ -138,6 +146,9 @@ func decodeJob[A Args](l *storage.Leased) (*Job[A], error) {
 	}
 	if err := json.Unmarshal(l.Args, &job.Args); err != nil {
 		return nil, fmt.Errorf("args: %w", err)
+	}
+	if raw, ok := any(&job.Args).(*RawArgs); ok {
+		raw.OfKind = l.Kind
 	}
 	if l.Headers != nil {
 		if err := json.Unmarshal(l.Headers, &job.Headers); err != nil {

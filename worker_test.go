@@ -80,6 +80,17 @@ func TestHandle_panicsOnMisuse(t *testing.T) {
 		{"interface", func(w *errand.Worker) {
 			errand.Handle(w, func(context.Context, *errand.Job[errand.Args]) error { return nil })
 		}, `errand.Args is an interface`},
+		{"many kinds", func(w *errand.Worker) {
+			errand.Handle(w, func(context.Context, *errand.Job[*errand.RawArgs]) error { return nil })
+		}, `RawArgs are of many kinds: HandleRaw names one`},
+		{"nil raw handler", func(w *errand.Worker) { errand.HandleRaw(w, "note", nil) }, `HandleRaw "note": nil handler`},
+		{"raw and typed", func(w *errand.Worker) {
+			errand.Handle(w, fn)
+			errand.HandleRaw(w, "note", func(context.Context, *errand.Job[errand.RawArgs]) error { return nil })
+		}, `"note": the kind has a handler already`},
+		{"raw, malformed kind", func(w *errand.Worker) {
+			errand.HandleRaw(w, "a b", func(context.Context, *errand.Job[errand.RawArgs]) error { return nil })
+		}, `kind "a b"`},
 		{"negative timeout", func(w *errand.Worker) {
 			errand.Handle(w, fn, errand.HandlerOptions{Timeout: -time.Second})
 		}, `timeout -1s must not be negative`},
