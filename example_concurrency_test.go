@@ -21,6 +21,36 @@ func download(ctx context.Context, _ string) error {
 	return ctx.Err()
 }
 
+// Two runners are busy with downloads that take for ever. A third one gets to the alarm.
+func ExampleWorker_SetConcurrency() {
+	q, remove := tempQueue(nil)
+	defer remove()
+	ctx, stop := context.WithCancel(context.Background())
+	started := make(chan bool)
+	w := errand.NewWorker(q, &errand.WorkerOptions{Concurrency: 2, Grace: -1})
+	errand.Handle(w, func(ctx context.Context, job *errand.Job[Download]) error {
+		started <- true
+		return download(ctx, job.Args.File)
+	})
+	errand.Handle(w, func(_ context.Context, job *errand.Job[Alarm]) error {
+		fmt.Println("alarm:", job.Args.Text)
+		stop()
+		return nil
+	})
+	must(q.Enqueue(ctx, Download{File: "firmware"}, nil))
+	must(q.Enqueue(ctx, Download{File: "maps"}, nil))
+	must(q.Enqueue(ctx, Alarm{Text: "door open"}, nil))
+
+	go func() {
+		<-started
+		<-started
+		check(w.SetConcurrency(3))
+	}()
+	check(w.Run(ctx))
+	// Output:
+	// alarm: door open
+}
+
 // A worker of 4 has ten long downloads to do. As only 2 of them run at a time, an
 // alarm starts at once.
 func ExampleHandlerOptions_concurrency() {

@@ -188,6 +188,26 @@ func (w *Worker) Run(ctx context.Context) error {
 // Otherwise both wait for each other until the handler counts as stuck.
 func (w *Worker) Shutdown(ctx context.Context) error { return w.get().Shutdown(ctx) }
 
+// SetConcurrency sets how many handlers run at a time, from 1 to 10,000, in place of
+// [WorkerOptions].Concurrency. It can be called at any time. If there are to be more,
+// they can start at once. If there are to be fewer, the handlers that run go on, and
+// none starts until enough have ended. The Concurrency of queues and kinds stays in
+// force. After Run it has no effect.
+//
+// It returns a [FieldError] if n is out of range.
+func (w *Worker) SetConcurrency(n int) error {
+	if n < 1 || n > mostConcurrency {
+		return &FieldError{Field: "concurrency", Value: n, Limit: fmt.Sprintf("must be between 1 and %d", mostConcurrency)}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.opts.Concurrency = n
+	if w.engine != nil {
+		w.engine.SetConcurrency(n)
+	}
+	return nil
+}
+
 // get returns the engine. After the first call no handler can be registered.
 func (w *Worker) get() *engine.Engine {
 	w.mu.Lock()

@@ -48,6 +48,47 @@ func TestWorker_Concurrency(t *testing.T) {
 	})
 }
 
+func TestWorker_SetConcurrency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := memoryQueue(t, errand.Options{})
+		var running atomic.Int64
+		w := errand.NewWorker(q, &errand.WorkerOptions{Grace: -1})
+		errand.Handle(w, func(ctx context.Context, _ *errand.Job[note]) error {
+			running.Add(1)
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if err := w.SetConcurrency(3); err != nil {
+			t.Fatal(err)
+		}
+		end := run(t, w)
+		for range 30 {
+			enqueue(t, q, note{}, nil)
+		}
+		for _, c := range []struct {
+			n    int
+			runs int64
+		}{{3, 3}, {20, 20}, {1, 20}} {
+			if err := w.SetConcurrency(c.n); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if now := running.Load(); now != c.runs {
+				t.Errorf("with %d there run %d, want %d", c.n, now, c.runs)
+			}
+		}
+		for _, n := range []int{-1, 0, 10_001} {
+			wantFaults(t, w.SetConcurrency(n), fault{"concurrency", fmt.Sprint(n), "must be between 1 and 10000"})
+		}
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+		if err := w.SetConcurrency(5); err != nil {
+			t.Errorf("after Run: %v", err)
+		}
+	})
+}
+
 // After a long pause a queue opens with one job at a time, by default at once.
 func TestQueue_OpensGently(t *testing.T) {
 	for _, c := range []struct {

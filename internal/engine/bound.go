@@ -13,13 +13,14 @@ import (
 // at most, and so how many of them run. The sources of its lanes share it.
 type bound struct {
 	gate    *gate // nil: none
+	limit   int   // by the settings; zero: none
 	most    int   // while the gate is open; math.MaxInt: only the runners count
 	held    int   // leases, until their attempts have ended
 	claimed int   // while free runners are divided: by others; zero at all other times
 }
 
 // bounds are those of the queues and kinds of an engine, by name. A queue or kind
-// that has as many runners as there are, and no gate, has none.
+// without a limit and a gate has none.
 type bounds struct {
 	queues, kinds map[string]*bound
 	gates         gates
@@ -29,11 +30,8 @@ type bounds struct {
 func newBounds(c *Config) *bounds {
 	all := &bounds{queues: map[string]*bound{}, kinds: map[string]*bound{}, gates: gates{cfg: c, done: make(chan struct{})}}
 	add := func(to map[string]*bound, name string, of storage.Lane, most int, g Gate) {
-		if most == 0 || most >= c.Concurrency {
-			most = math.MaxInt
-		}
-		if most < math.MaxInt || g != nil {
-			to[name] = &bound{most: most, gate: all.gates.gate(of, g)}
+		if most > 0 || g != nil {
+			to[name] = &bound{limit: most, gate: all.gates.gate(of, g)}
 		}
 	}
 	for _, queue := range c.Queues {
@@ -44,6 +42,7 @@ func newBounds(c *Config) *bounds {
 		h := c.Handlers[kind]
 		add(all.kinds, kind, storage.Lane{Kind: kind}, h.Concurrency, h.Gate)
 	}
+	all.resize(c.Concurrency)
 	return all
 }
 

@@ -105,6 +105,7 @@ type Engine struct {
 	mu      sync.Mutex
 	started bool
 	stopped bool
+	loop    *loop // nil until Run has begun to work
 }
 
 // errStarted is returned by a second Run: handlers of the first may outlive it.
@@ -157,17 +158,20 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.mu.Lock()
 	again, stopped := e.started, e.stopped
 	e.started = true
+	works := !again && !stopped && ctx.Err() == nil
+	if works {
+		e.loop = newLoop(ctx, &e.cfg, e.stop, e.hurry)
+	}
 	e.mu.Unlock()
 	if again {
 		return errStarted
 	}
 	defer close(e.done)
-	if stopped || ctx.Err() != nil {
+	if !works {
 		return nil
 	}
-	l := newLoop(ctx, &e.cfg, e.stop, e.hurry)
-	go l.run()
-	e.err = <-l.shutdown.report
+	go e.loop.run()
+	e.err = <-e.loop.shutdown.report
 	return e.err
 }
 

@@ -2,22 +2,24 @@ package engine
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 )
 
 // runners are the goroutines that call the handlers. There is one for each
 // slot, so that an attempt costs no goroutine.
 type runners struct {
-	ctx  context.Context // parent of the handlers' contexts: values, no end
-	n    int             // how many there are
-	busy int             // how many of them have an attempt
+	ctx   context.Context // parent of the handlers' contexts: values, no end
+	n     int             // how many may have an attempt
+	busy  int             // how many have; more than n for a while after a resize
+	serve int             // how many take from work, and were not told to end
+	alive int             // how many were started, and are not known to have ended
 
-	// Each channel holds n, so that neither side ever waits for the other.
-	work  chan *attempt
+	// These hold n at least, so that neither side ever waits for the other.
+	work  chan *attempt // nil: one runner is to end
 	ended chan *attempt
-	gone  chan struct{} // one for each runner that has ended
+	gone  chan struct{} // one for each runner that has ended; of any length, as it has no content
 
-	joined    int  // how many of gone were received
 	dismissed bool // work is closed
 
 	// excused: handlers are not to blame for the death of the process.
@@ -31,40 +33,45 @@ func newRunners(ctx context.Context, n int) *runners {
 		n:     n,
 		work:  make(chan *attempt, n),
 		ended: make(chan *attempt, n),
-		gone:  make(chan struct{}, n),
+		gone:  make(chan struct{}, math.MaxInt32),
 	}
 }
 
+// start starts runners until n serve.
 func (r *runners) start() {
-	for range r.n {
-		go r.run()
+	for ; r.serve < r.n; r.serve++ {
+		r.alive++
+		go r.run(r.work, r.ended)
 	}
 }
 
-// free returns how many runners have nothing to do.
-func (r *runners) free() int { return r.n - r.busy }
+// free returns how many attempts more may run.
+func (r *runners) free() int { return max(r.n-r.busy, 0) }
 
-// run runs attempts until there are no more.
-func (r *runners) run() {
+// run runs attempts until there are no more, or one that is nil.
+func (r *runners) run(work <-chan *attempt, ended chan<- *attempt) {
 	id := goroutineID()
-	for a := range r.work {
+	for a := range work {
+		if a == nil {
+			break
+		}
 		a.goroutine.Store(id)
-		r.runOne(a)
+		r.runOne(a, work, ended)
 	}
 	r.gone <- struct{}{}
 }
 
 // runOne runs one attempt and hands it back. If the handler ends this goroutine
 // by runtime.Goexit another runner takes its place.
-func (r *runners) runOne(a *attempt) {
+func (r *runners) runOne(a *attempt, work <-chan *attempt, ended chan<- *attempt) {
 	returned := false
 	defer func() {
 		if a.suspect { // here, as the loop may have ended before
 			a.cfg.Suspects.leave()
 		}
-		r.ended <- a
+		ended <- a
 		if !returned {
-			go r.run()
+			go r.run(work, ended)
 		}
 	}()
 	a.run(r)
@@ -90,7 +97,7 @@ func (r *runners) dismiss() {
 		r.dismissed = true
 		close(r.work)
 	}
-	for ; r.joined < r.free(); r.joined++ {
+	for ; r.alive > r.busy; r.alive-- {
 		<-r.gone
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -68,16 +69,20 @@ func TestSources_Bounds(t *testing.T) {
 		}
 		got = append(got, p)
 	}
-	seven, one := bound{most: 7}, bound{most: 1}
+	seven, one := bound{limit: 7, most: 7}, bound{limit: 1, most: 1}
+	eight, nine := bound{limit: 8, most: math.MaxInt}, bound{limit: 9, most: math.MaxInt} // only the runners count
 	want := []part{
 		{"free", "one", nil, []bound{one}},
-		{"small", "a b wide", nil, []bound{seven}},
+		{"small", "a b", nil, []bound{seven}},
 		{"small", "one", nil, []bound{seven, one}},
-		{"wide", "one", th, []bound{one}},
-		{"free", "a b wide", nil, nil},
-		{"wide", "a b wide", th, nil},
+		{"small", "wide", nil, []bound{seven, eight}},
+		{"wide", "one", th, []bound{nine, one}},
+		{"free", "a b", nil, nil},
+		{"free", "wide", nil, []bound{eight}},
+		{"wide", "a b", th, []bound{nine}},
+		{"wide", "wide", th, []bound{nine, eight}},
 	}
-	if !reflect.DeepEqual(got, want) || len(shared) != 2 {
+	if !reflect.DeepEqual(got, want) || len(shared) != 4 {
 		t.Errorf("%d different bounds\ngot  %+v\nwant %+v", len(shared), got, want)
 	}
 }

@@ -23,6 +23,7 @@ type mailbox struct {
 	clock     time.Time // latest, zero: none
 	handed    []handed
 	posted    []func() // for the loop to run
+	resize    int      // how many handlers are to run at a time; zero: as many as before
 }
 
 func (m *mailbox) put(e storage.Event) {
@@ -68,9 +69,14 @@ func (l *loop) read() {
 	m.handed, m.posted = nil, nil
 	l.sources.urgent = l.sources.urgent || m.urgent
 	m.urgent = false
+	resize := m.resize
+	m.resize = 0
 	m.mu.Unlock()
 
 	now := time.Now()
+	if resize > 0 {
+		l.resize(resize, now)
+	}
 	l.receive(handed)
 	for _, f := range posted {
 		f()
