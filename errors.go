@@ -37,6 +37,9 @@ var (
 	// ErrTooNew: a newer version of errand has changed the database so that
 	// this one must not write to it.
 	ErrTooNew = storage.ErrTooNew
+	// ErrNeedsRecovery: the database was left with a log that only a process which may
+	// write can take in, and is opened with SQLiteOptions.ReadOnly.
+	ErrNeedsRecovery = storage.ErrNeedsRecovery
 	// ErrUnknownOutcome: the commit failed in a way that leaves open whether
 	// it took place. The queue closes itself; open it again to see.
 	ErrUnknownOutcome = storage.ErrUnknownOutcome

@@ -34,7 +34,7 @@ const (
 )
 
 // SQLiteOptions configure the file of a queue: Durability, SingleProcess,
-// BusyTimeout, Ballast and AnyFileSystem.
+// BusyTimeout, Ballast, AnyFileSystem and ReadOnly.
 type SQLiteOptions = sqlite.Options
 
 // Options configure a [Queue]. Nil and the zero value mean defaults.
@@ -222,6 +222,10 @@ func (q *Queue) settings(name string) engine.QueueSettings {
 // background. Once damage is found, calls that add work return [ErrCorrupt], and
 // Run of each worker returns that error when its running jobs have ended; see
 // docs/operations.md.
+//
+// With SQLiteOptions.ReadOnly the file is only read. Then Open returns fs.ErrNotExist
+// if there is none, [ErrUnsupportedDB] if it has no tables of errand, and
+// [ErrNeedsRecovery].
 func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 	o = cmp.Or(o, &Options{})
 	f := faults{}

@@ -238,3 +238,31 @@ func TestSQLiteNew_refuses(t *testing.T) {
 		}
 	}
 }
+
+// A worker must write, so none runs on a queue that only reads; New has no file to open.
+func TestOpen_ReadOnly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	q, err := errand.Open(t.Context(), path, nil)
+	if err == nil {
+		err = q.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &errand.Options{SQLite: errand.SQLiteOptions{ReadOnly: true}}
+	if q, err = errand.Open(t.Context(), path, o); err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if err := errand.NewWorker(q, nil).Run(t.Context()); !errors.Is(err, errand.ErrReadOnly) {
+		t.Errorf("Run: %v, want ErrReadOnly", err)
+	}
+	store, err := sqlite.Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if _, err := errand.New(t.Context(), store, o); !errors.Is(err, errand.ErrInvalid) {
+		t.Errorf("New: %v, want a FieldError", err)
+	}
+}

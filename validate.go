@@ -115,7 +115,7 @@ func (f *faults) noSQLite(place string, o *SQLiteOptions) {
 		value any
 	}{
 		{"durability", o.Durability}, {"single_process", o.SingleProcess}, {"busy_timeout", o.BusyTimeout},
-		{"ballast", o.Ballast}, {"any_file_system", o.AnyFileSystem},
+		{"ballast", o.Ballast}, {"any_file_system", o.AnyFileSystem}, {"read_only", o.ReadOnly},
 	} {
 		if !reflect.ValueOf(s.value).IsZero() {
 			f.field(place+s.field, s.value, limit)

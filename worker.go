@@ -176,6 +176,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.err != nil {
 		return w.err
 	}
+	if w.queue.opts.SQLite.ReadOnly {
+		return fmt.Errorf("%w: a worker must write", ErrReadOnly)
+	}
 	return w.get().Run(ctx)
 }
 

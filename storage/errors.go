@@ -22,6 +22,9 @@ var (
 	// ErrTooNew: a newer version of errand has changed the database so that
 	// this one must not write to it.
 	ErrTooNew = errors.New("errand: database needs a newer version of errand")
+	// ErrNeedsRecovery: the database was left with a log that only a process which may
+	// write can take in, and is opened for reading alone.
+	ErrNeedsRecovery = errors.New("errand: database needs recovery by its owner")
 	// ErrUnknownOutcome: the commit failed in a way that leaves open whether
 	// it took place. The store is closed by it; look after opening it again.
 	ErrUnknownOutcome = errors.New("errand: outcome of the write is unknown")

@@ -121,6 +121,14 @@ func TestReadOnly_Mounted(t *testing.T) {
 			t.Errorf("%s: %v, want ErrReadOnly with its path", name, err)
 		}
 	}
+	reader, err := sqlite.Open(filepath.Join(inside, "jobs.db"), &sqlite.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatalf("for reading: %v", err)
+	}
+	_, err = reader.Counts(t.Context())
+	if err = errors.Join(err, reader.Close()); err != nil {
+		t.Errorf("for reading: %v", err)
+	}
 	found, err := sqlite.Examine(context.Background(), filepath.Join(inside, "jobs.db"), false, time.Now())
 	if err != nil || !slices.ContainsFunc(found, func(f sqlite.Finding) bool {
 		return f.Check == "file system" && f.Severity == sqlite.SeverityError && strings.Contains(f.Text, "read-only")

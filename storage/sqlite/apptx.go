@@ -63,7 +63,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		return err
 	}
 	defer s.leave()
-	if err := errors.Join(s.usable(), s.notInTx(1)); err != nil {
+	if err := errors.Join(s.usable(), s.writable(), s.notInTx(1)); err != nil {
 		return err
 	}
 	if err := s.takeTurn(ctx, &s.app); err != nil {

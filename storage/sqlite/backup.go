@@ -3,6 +3,7 @@ package sqlite
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -83,8 +84,15 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 // anew when somebody writes, unless the connection is in a transaction that reads, as
 // here. VACUUM INTO would take several times as long, and as much of the processor.
 func (s *Store) copyTo(ctx context.Context, name string) error {
+	if s.view != nil {
+		return s.view.whole(func(db *sql.DB) error { return copyPages(ctx, db, name) })
+	}
 	db := openPool(s.path, 1, s.opts, readerPragmas)
 	defer func() { _ = db.Close() }() // it has only read
+	return copyPages(ctx, db, name)
+}
+
+func copyPages(ctx context.Context, db *sql.DB, name string) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return err

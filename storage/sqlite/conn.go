@@ -254,8 +254,9 @@ func (p plain) row(text string, args []any, dest ...any) error {
 	return err
 }
 
-// pools are the connections to the database.
+// pools are the connections to the database. A Store that only reads has the view alone.
 type pools struct {
+	view  *view
 	write *sql.DB  // one connection, the writer's
 	read  *sqlx.DB // read-only, for questions of callers, which may take long
 	inner *sqlx.DB // read-only, for questions of workers and of the Store itself

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -209,17 +208,14 @@ func (d *doctor) header() (ok bool, err error) {
 // open opens the database without creating or changing a file: as immutable if there
 // is no log, with the index of the log if there is one, and else a copy.
 func (d *doctor) open() (close func(), err error) {
-	path, query := d.path, url.Values{"mode": {"ro"}, "_defensive": {"1"}, "_pragma": {"query_only(1)", "trusted_schema(0)", "busy_timeout(5000)"}}
+	path, alone := d.path, false
 	remove := func() {}
 	wal, errWAL := os.Stat(d.path + "-wal")
 	_, errSHM := os.Stat(d.path + "-shm")
 	switch {
-	case errWAL != nil:
-		query.Set("immutable", "1")
-	case errSHM == nil:
-		query.Set("readonly_shm", "1")
-	case wal.Size() == 0:
-		query.Set("immutable", "1")
+	case errWAL == nil && errSHM == nil:
+	case errWAL != nil || wal.Size() == 0:
+		alone = true
 	default:
 		dir, err := os.MkdirTemp("", "errand-doctor-*")
 		if err != nil {
@@ -232,8 +228,7 @@ func (d *doctor) open() (close func(), err error) {
 			return nil, err
 		}
 	}
-	dsn := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: query.Encode()}
-	if d.db, err = sql.Open("sqlite", dsn.String()); err != nil {
+	if d.db, err = sql.Open("sqlite", viewDSN(path, alone, 5*time.Second)); err != nil {
 		remove()
 		return nil, err
 	}

@@ -184,3 +184,7 @@ func (s *Store) InsertAndRead(r JobRow) (got [3]int64, err error) {
 	}
 	return got, err
 }
+
+// OnView has a Store that only reads call functions before it opens a connection, and
+// after a read, before it looks whether the file has changed meanwhile.
+func (s *Store) OnView(before, after func()) { s.view.before, s.view.after = before, after }

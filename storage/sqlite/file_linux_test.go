@@ -27,6 +27,13 @@ func asAnybody(t *testing.T) bool {
 	if os.Geteuid() != 0 {
 		return true
 	}
+	runAsAnybody(t)
+	return false
+}
+
+// runAsAnybody runs a test again, in a process of a user who may not do everything.
+func runAsAnybody(t *testing.T, env ...string) {
+	t.Helper()
 	const nobody = 65534
 	tmp, err := os.MkdirTemp("", "anybody") //nolint:usetesting // whose folders are closed to others
 	if err != nil {
@@ -37,12 +44,11 @@ func asAnybody(t *testing.T) bool {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env, cmd.Dir = append(os.Environ(), "TMPDIR="+tmp), "/"
+	cmd.Env, cmd.Dir = append(os.Environ(), append(env, "TMPDIR="+tmp)...), "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
 		t.Errorf("as another user: %v\n%s", err, out)
 	}
-	return false
 }
 
 // wantAccess wants the doctor to say that a file or folder cannot be written.

@@ -34,7 +34,7 @@ func (s *Store) inside(ctx context.Context, in *sql.Tx, keys int, f func(t *tx) 
 		return err
 	}
 	defer s.leave()
-	if err := s.usable(); err != nil {
+	if err := errors.Join(s.usable(), s.writable()); err != nil {
 		return err
 	}
 	var err error

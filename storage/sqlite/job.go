@@ -110,12 +110,16 @@ func (s *Store) Job(ctx context.Context, id storage.ID) (rec storage.Record, err
 
 // reading runs fn in a read transaction: all that it sees is of one moment. What
 // a worker asks goes by s.inner, so that it does not wait for lists; it must be
-// bounded by the number of lanes, instances or schedules.
+// bounded by the number of lanes, instances or schedules. A Store that only reads has
+// no pools: all that reads must come by here.
 func (s *Store) reading(ctx context.Context, pool *sqlx.DB, fn func(tx *sqlx.Tx) error) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
 	defer s.leave()
+	if s.view != nil {
+		return ended(ctx, translate(misfit(unread(s.readView(ctx, fn)))))
+	}
 	tx, err := pool.BeginTxx(ctx, nil)
 	if err != nil {
 		return ended(ctx, translate(err))

@@ -106,6 +106,9 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 		return nil, err
 	}
 	defer s.leave()
+	if err := s.writable(); err != nil {
+		return nil, err
+	}
 	if _, err := s.refresh(ctx); err != nil {
 		return nil, translate(err)
 	}

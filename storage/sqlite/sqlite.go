@@ -73,6 +73,11 @@ type Options struct {
 	// are lost, unless all processes use one of the names, and its folder keeps
 	// the files beside it. If false, both are refused.
 	AnyFileSystem bool
+	// ReadOnly opens a file that is there for reading alone, also if this user may not
+	// write it, or its file system is mounted read-only. Nothing is created, migrated or
+	// written, and no lock is held between calls. What would write returns
+	// [storage.ErrReadOnly]. Only Open takes it. If false, the file can be written.
+	ReadOnly bool
 	// Logger receives what no caller can be told. It is called by a goroutine of its
 	// own: it may enqueue, but must not close the Store. While it is slow, at most 64
 	// records wait; further ones are counted and dropped. If nil, slog.Default().
@@ -166,6 +171,11 @@ var (
 // [storage.ErrReadOnly], [storage.ErrTooNew], and [storage.ErrBusy] for one
 // that a process with SingleProcess has open.
 //
+// With Options.ReadOnly it returns fs.ErrNotExist for a file that is not there,
+// [storage.ErrUnsupportedDB] for one without the tables of errand or with those of an
+// older version, and [storage.ErrNeedsRecovery] for one whose log only a process that
+// may write can take in. A file that others use can be read, also one of SingleProcess.
+//
 // If a process that leased jobs has left the file without closing it, or if the
 // file is a backup, the tables are checked in the background. Once this or another
 // process has found damage, calls that add jobs or lease them return
@@ -190,6 +200,9 @@ func Open(path string, opts *Options) (*Store, error) {
 		return nil, err
 	}
 	useOFDLocks(o.Logger)
+	if o.ReadOnly {
+		return openView(full, o)
+	}
 	full, err = prepareFile(full)
 	if err != nil {
 		return nil, translate(err)
@@ -219,6 +232,9 @@ func New(db *sql.DB, opts *Options) (*Store, error) {
 		return nil, fmt.Errorf("%w: driver %T: must be that of modernc.org/sqlite", storage.ErrUnsupportedDB, db.Driver())
 	}
 	o := opts.withDefaults()
+	if o.ReadOnly {
+		return nil, errors.New("errand: read-only: must not be set with New: use Open")
+	}
 	if err := o.validate(); err != nil {
 		return nil, err
 	}

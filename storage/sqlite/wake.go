@@ -39,7 +39,7 @@ type wake struct {
 
 // start begins to watch for commits of other processes.
 func (w *wake) start() {
-	if w.store.opts.SingleProcess || inBubble() {
+	if w.store.opts.SingleProcess || w.store.view != nil || inBubble() {
 		return
 	}
 	w.once.Do(func() {
