@@ -169,6 +169,7 @@ func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJo
 			r.UniqueScope = storage.UniqueForever
 		}
 	}
+	r.Tags = f.tags(options+"tags", o.Tags)
 	if len(o.Headers) > 0 {
 		r.Headers = f.headers(options+"headers", o.Headers, q.opts.MaxHeaders)
 	}

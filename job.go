@@ -242,6 +242,10 @@ type JobOptions struct {
 	Unique *Unique
 	// Headers are stored beside the args, for trace IDs and the like. If nil, none.
 	Headers map[string]string
+	// Tags are what the job is found by, see [JobFilter], besides queue and kind:
+	// at most 8, each 1 to 64 bytes of the form of a name of a kind. They stay with the
+	// job until it is deleted. Handlers are not given them. If nil, none.
+	Tags []string
 }
 
 // Unique asks for at most one job of a kind with this key, in all queues.
@@ -257,38 +261,6 @@ type Unique struct {
 type NewJob struct {
 	Args    Args
 	Options *JobOptions
-}
-
-// JobInfo is all that is known of a job. Fields that do not apply to its state
-// are zero.
-type JobInfo struct {
-	ID       ID
-	Queue    string
-	Kind     string
-	State    State
-	Priority int
-	// Attempt, Retry, Crashes and Snoozes are the four counters, see [Job].
-	Attempt, Retry, Crashes, Snoozes int
-
-	CreatedAt time.Time
-	DueAt     time.Time
-	EndedAt   time.Time     // when it was finished or died
-	Timeout   time.Duration // the job's own
-	Unique    string        // the key, without the kind
-	// Cancelling is true if the job is running and has been cancelled.
-	Cancelling bool
-	// Reason is why the job is dead.
-	Reason Reason
-	// Error is the last error.
-	Error string
-	// Policy is the job's own policy, or nil. For a dead job it is the policy that
-	// was in effect at its end.
-	Policy *policy.Document
-	// Args and Headers are as they were enqueued.
-	Args    json.RawMessage
-	Headers map[string]string
-	// History has the last failures, the oldest first, at most 20.
-	History []Failure
 }
 
 // Failure is one entry of a job's history: an attempt that failed.

@@ -3,14 +3,49 @@ package errand
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
+
+// JobInfo is all that is known of a job. Fields that do not apply to its state
+// are zero.
+type JobInfo struct {
+	ID       ID
+	Queue    string
+	Kind     string
+	State    State
+	Priority int
+	// Attempt, Retry, Crashes and Snoozes are the four counters, see [Job].
+	Attempt, Retry, Crashes, Snoozes int
+
+	CreatedAt time.Time
+	DueAt     time.Time
+	EndedAt   time.Time     // when it was finished or died
+	Timeout   time.Duration // the job's own
+	Unique    string        // the key, without the kind
+	// Cancelling is true if the job is running and has been cancelled.
+	Cancelling bool
+	// Reason is why the job is dead.
+	Reason Reason
+	// Error is the last error.
+	Error string
+	// Policy is the job's own policy, or nil. For a dead job it is the policy that
+	// was in effect at its end.
+	Policy *policy.Document
+	// Args and Headers are as they were enqueued.
+	Args    json.RawMessage
+	Headers map[string]string
+	Tags    []string // sorted; nil if there are none
+	// History has the last failures, the oldest first, at most 20.
+	History []Failure
+}
 
 // JobFilter selects jobs. A job is selected if it matches all fields that
 // are not zero. A call refuses fields that no job which it is about can match.
@@ -69,6 +104,7 @@ const (
 	idStep   = 250
 	maxMatch = 1024
 	maxTag   = 64
+	maxTags  = 8
 )
 
 // allStates are the states of jobs, those that end last.
@@ -201,6 +237,21 @@ func isName(s string, n int) bool {
 	return ok
 }
 
+// tags checks tags and returns them sorted, once each, and nil for none.
+func (f *faults) tags(field string, tags []string) []string {
+	if len(tags) == 0 {
+		return nil
+	}
+	for i, tag := range tags {
+		f.tag(fmt.Sprintf("%s[%d]", field, i), tag)
+	}
+	tags = slices.Compact(slices.Sorted(slices.Values(tags)))
+	if len(tags) > maxTags {
+		f.field(field, len(tags), fmt.Sprintf("must be at most %d", maxTags))
+	}
+	return tags
+}
+
 // period checks the bounds of a time.
 func (f *faults) period(name string, from, before time.Time) {
 	if !before.IsZero() && before.Before(from) {
@@ -225,6 +276,45 @@ func distinct[E comparable](all []E) []E {
 		}
 	}
 	return out
+}
+
+// jobInfo returns a record as the public API shows it. If a field does not decode,
+// which this package did not write then, it returns an error beside the rest.
+func jobInfo(r *storage.Record) (JobInfo, error) {
+	j := JobInfo{
+		ID: r.ID, Queue: r.Queue, Kind: r.Kind, State: r.State, Priority: r.Priority,
+		Attempt: r.Attempt, Retry: r.Retry, Crashes: r.Crashes, Snoozes: r.Snoozes,
+		CreatedAt: r.CreatedAt, DueAt: r.DueAt, EndedAt: r.EndedAt, Timeout: r.Timeout,
+		Unique: strings.TrimPrefix(r.Unique, uniqueKey(r.Kind, "")), Cancelling: r.Cancelling,
+		Reason: r.Reason, Error: r.Error, Args: r.Args, Tags: r.Tags, History: r.History,
+	}
+	var f faults
+	of := fmt.Sprintf("job %v", r.ID)
+	j.Policy, j.Headers = f.storedPolicy(of, r.Policy), f.storedHeaders(of, r.Headers)
+	return j, f.err()
+}
+
+// storedHeaders reads the headers that are stored with a job or a schedule.
+func (f *faults) storedHeaders(of string, b []byte) (h map[string]string) {
+	if b != nil {
+		if err := json.Unmarshal(b, &h); err != nil {
+			f.add(fmt.Errorf("errand: headers of %s: %w", of, err))
+		}
+	}
+	return h
+}
+
+// storedPolicy reads the policy that is stored with a job or a schedule.
+func (f *faults) storedPolicy(of string, b []byte) *policy.Document {
+	if b == nil {
+		return nil
+	}
+	t, err := policy.Parse(b, policy.ProfileQueue)
+	if err != nil {
+		f.add(fmt.Errorf("errand: policy of %s: %w", of, err))
+		return nil
+	}
+	return &t.Document
 }
 
 // A cursor is a position as text: version, time, key and a checksum. By the

@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -367,42 +365,3 @@ func (q *Queue) CancelTx(ctx context.Context, tx *sql.Tx, id ID) (State, error) 
 // zeros. The numbers are kept, not counted: the call is cheap however many jobs
 // there are.
 func (q *Queue) Counts(ctx context.Context) ([]Count, error) { return q.store.Counts(ctx) }
-
-// jobInfo returns a record as the public API shows it. If a field does not decode,
-// which this package did not write then, it returns an error beside the rest.
-func jobInfo(r *storage.Record) (JobInfo, error) {
-	j := JobInfo{
-		ID: r.ID, Queue: r.Queue, Kind: r.Kind, State: r.State, Priority: r.Priority,
-		Attempt: r.Attempt, Retry: r.Retry, Crashes: r.Crashes, Snoozes: r.Snoozes,
-		CreatedAt: r.CreatedAt, DueAt: r.DueAt, EndedAt: r.EndedAt, Timeout: r.Timeout,
-		Unique: strings.TrimPrefix(r.Unique, uniqueKey(r.Kind, "")), Cancelling: r.Cancelling,
-		Reason: r.Reason, Error: r.Error, Args: r.Args, History: r.History,
-	}
-	var f faults
-	of := fmt.Sprintf("job %v", r.ID)
-	j.Policy, j.Headers = f.storedPolicy(of, r.Policy), f.storedHeaders(of, r.Headers)
-	return j, f.err()
-}
-
-// storedHeaders reads the headers that are stored with a job or a schedule.
-func (f *faults) storedHeaders(of string, b []byte) (h map[string]string) {
-	if b != nil {
-		if err := json.Unmarshal(b, &h); err != nil {
-			f.add(fmt.Errorf("errand: headers of %s: %w", of, err))
-		}
-	}
-	return h
-}
-
-// storedPolicy reads the policy that is stored with a job or a schedule.
-func (f *faults) storedPolicy(of string, b []byte) *policy.Document {
-	if b == nil {
-		return nil
-	}
-	t, err := policy.Parse(b, policy.ProfileQueue)
-	if err != nil {
-		f.add(fmt.Errorf("errand: policy of %s: %w", of, err))
-		return nil
-	}
-	return &t.Document
-}

@@ -265,8 +265,9 @@ func scheduleInfo(f *faults, s *storage.ScheduleRecord, now time.Time) ScheduleI
 	of := fmt.Sprintf("schedule %q", s.Name)
 	info := ScheduleInfo{
 		Name: s.Name, Spec: s.Spec, Zone: s.Zone, Jitter: s.Jitter, Kind: s.Job.Kind, Args: s.Job.Args,
-		Options: JobOptions{Queue: s.Job.Queue, Priority: s.Job.Priority, Timeout: s.Job.Timeout, Headers: f.storedHeaders(of, s.Job.Headers)},
-		Paused:  s.Paused, LastTick: s.LastTick, LastJob: s.LastJob,
+		Options: JobOptions{Queue: s.Job.Queue, Priority: s.Job.Priority, Timeout: s.Job.Timeout, Headers: f.storedHeaders(of, s.Job.Headers),
+			Tags: s.Job.Tags},
+		Paused: s.Paused, LastTick: s.LastTick, LastJob: s.LastJob,
 	}
 	if s.SkipOverlap {
 		info.Overlap = OverlapSkip

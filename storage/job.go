@@ -59,7 +59,7 @@ type NewJob struct {
 	// are, over the whole database.
 	Unique      string
 	UniqueScope UniqueScope
-	Tags        []string // distinct, none of them empty
+	Tags        []string // distinct, none of them empty or with a space
 }
 
 // Enqueued is the answer to one NewJob.

@@ -110,8 +110,8 @@ CREATE TABLE errand_instance (
 -- Live jobs. args is NULL if args and headers are in errand_payload. delay is
 -- how much of due_at was counted from the time when it was set, 0 if it was
 -- given as a date. fate is what a reclaimer found out about the attempt, until
--- the job is finished. Reserved, here and in the next two tables: options, 1 if
--- errand_option has a row of the job.
+-- the job is finished. options, here and in the next two tables: bit 1 if
+-- errand_tag has rows of the job. Reserved: bit 0 if errand_option has a row of it.
 CREATE TABLE errand_job (
   id         INTEGER PRIMARY KEY,
   lane       INTEGER NOT NULL,
@@ -224,7 +224,7 @@ CREATE TABLE errand_cause (
   UNIQUE (lane, reason, hash)
 ) STRICT;
 
--- Reserved: the tags of jobs, in whatever table they are.
+-- The tags of jobs, in whatever table they are. Keyed by job, never moved.
 CREATE TABLE errand_tag (
   tag TEXT NOT NULL,
   job INTEGER NOT NULL,
@@ -316,7 +316,8 @@ CREATE TABLE errand_schedule (
   jitter       INTEGER NOT NULL
 ) STRICT;
 
--- What schedules enqueue, which may be large. policy is the document itself.
+-- What schedules enqueue, which may be large. policy is the document itself, tags
+-- are separated by spaces.
 CREATE TABLE errand_schedule_job (
   schedule     INTEGER PRIMARY KEY,
   queue        TEXT NOT NULL,
@@ -327,7 +328,8 @@ CREATE TABLE errand_schedule_job (
   unique_key   TEXT,
   unique_scope INTEGER NOT NULL,
   headers      BLOB,
-  args         BLOB NOT NULL
+  args         BLOB NOT NULL,
+  tags         TEXT
 ) STRICT;
 
 -- What became of the ticks of schedules, the last 50 entries of each.

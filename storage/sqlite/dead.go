@@ -61,7 +61,7 @@ FROM errand_job j WHERE id = ?1`
 	sqlNextPurge     = `SELECT purge_at FROM errand_finished ORDER BY purge_at LIMIT 1`
 	sqlPurgeFinished = `DELETE FROM errand_finished WHERE id IN
 (SELECT id FROM errand_finished WHERE purge_at <= ?1 ORDER BY purge_at LIMIT 500)
-RETURNING id, lane, state, attempt, args IS NULL, policy`
+RETURNING id, lane, state, attempt, args IS NULL, policy, options`
 )
 
 // stepLimit is how many jobs one step of a bulk operation moves, so that it
@@ -123,21 +123,23 @@ func (s *Store) DeadLetters(ctx context.Context, f storage.Filter, after storage
 	if limit <= 0 || !f.Has(storage.Dead) {
 		return nil, storage.Position{}, nil
 	}
-	var rows []recordRow
+	var out []storage.Record
+	var next storage.Position
 	err := s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
-		return tx.Select(&rows, sqlDeadList, deadArgs(f, after, true, limit+1)...)
+		var rows []recordRow
+		if err := tx.Select(&rows, sqlDeadList, deadArgs(f, after, true, limit+1)...); err != nil {
+			return err
+		}
+		if len(rows) > limit {
+			rows = rows[:limit]
+			next = storage.Position{At: fromMicros(rows[limit-1].EndedAt), Key: rows[limit-1].ID}
+		}
+		var err error
+		out, err = records(tx, rows)
+		return err
 	})
 	if err != nil {
 		return nil, storage.Position{}, err
-	}
-	var next storage.Position
-	if len(rows) > limit {
-		rows = rows[:limit]
-		next = storage.Position{At: fromMicros(rows[limit-1].EndedAt), Key: rows[limit-1].ID}
-	}
-	out := make([]storage.Record, len(rows))
-	for i := range rows {
-		out[i] = rows[i].record()
 	}
 	return out, next, nil
 }
@@ -442,7 +444,7 @@ func (t *tx) nextPurge() (us int64, err error) {
 func (t *tx) purgeFinished(at int64) (int, error) {
 	var all []facts
 	var f facts
-	err := t.each(sqlPurgeFinished, []any{at}, []any{&f.ID, &f.Lane, &f.State, &f.Attempt, &f.Beside, &f.Policy}, func() {
+	err := t.each(sqlPurgeFinished, []any{at}, []any{&f.ID, &f.Lane, &f.State, &f.Attempt, &f.Beside, &f.Policy, &f.Options}, func() {
 		all = append(all, f)
 	})
 	if err != nil {

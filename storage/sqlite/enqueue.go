@@ -50,12 +50,13 @@ func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 
 // workOf returns how much work it is to insert jobs.
 func workOf(jobs []storage.NewJob) int {
-	bytes := 0
+	bytes, rows := 0, len(jobs)
 	for i := range jobs {
 		j := &jobs[i]
 		bytes += len(j.Args) + len(j.Headers) + len(j.Policy)
+		rows += len(j.Tags)
 	}
-	return len(jobs) + bytes/jobBytes
+	return rows + bytes/jobBytes
 }
 
 // EnqueueTx implements [storage.TxEnqueuer].
@@ -87,6 +88,9 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, 
 			Timeout: j.Timeout.Microseconds(), Doc: j.Policy, Headers: j.Headers, Args: j.Args,
 		}
 		r.ID, r.UniqueKey = t.meta.nextJob, sql.NullString{String: j.Unique, Valid: j.Unique != ""}
+		if len(j.Tags) > 0 {
+			r.Options = hasTags
+		}
 		r.Beside = len(j.Args)+len(j.Headers) > inlineLimit
 		r.State, r.DueAt, r.Delay = dueTime(now, created, j)
 		if r.ID > storage.MaxKey {
@@ -99,6 +103,11 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, 
 		if holder.IsZero() {
 			t.meta.nextJob++
 			out[i].ID = r.id()
+			for _, tag := range j.Tags {
+				if _, err := t.exec(sqlInsertTag, tag, r.ID); err != nil {
+					return nil, err
+				}
+			}
 			continue
 		}
 		out[i] = storage.Enqueued{ID: holder, Duplicate: true}

@@ -26,6 +26,7 @@ FROM errand_finished` + recordFrom + ` id = ?1`
 	sqlDeadJob   = `SELECT ` + wideColumns + lastPolicy + `, 6 AS state, ended_at, reason, error FROM errand_dead` + recordFrom + ` id = ?1`
 	sqlLastError = `SELECT error FROM errand_error WHERE job = ?1 AND token = ?2`
 	sqlHistory   = `SELECT attempt, at, phase, error, stack, duration, instance, retry_after FROM errand_history WHERE job = ?1 ORDER BY n`
+	sqlTags      = `SELECT tag FROM errand_tag WHERE job = ?1 ORDER BY tag`
 	sqlCounts    = `SELECT l.queue, l.kind, c.state, c.n FROM errand_count c LEFT JOIN errand_lane l ON l.lane = c.lane WHERE c.n <> 0`
 
 	sqlEndedState = `SELECT state, salt, created_at FROM errand_finished WHERE id = ?1
@@ -152,6 +153,11 @@ func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
 			return storage.Record{}, err
 		}
 		rec.Headers, rec.Args = p.Headers, p.Args
+	}
+	if row.Options&hasTags != 0 {
+		if err := tx.Select(&rec.Tags, sqlTags, rec.Key); err != nil {
+			return storage.Record{}, err
+		}
 	}
 	var failures []failureRow
 	if err := tx.Select(&failures, sqlHistory, rec.Key); err != nil {

@@ -19,7 +19,7 @@ import (
 const (
 	coreColumns    = `id, lane, priority, due_at, salt, created_at`
 	keyColumns     = `token, attempt, unique_key`
-	optionColumns  = `timeout, policy`
+	optionColumns  = `timeout, policy, options`
 	payloadColumns = `headers, args`
 
 	numberColumns  = optionColumns + `, retry, crashes, snoozes`
@@ -43,6 +43,8 @@ SELECT ` + carriedColumns + `, attempt + ?, crashes * ? + ?, snoozes + ?, ?, ?, 
 	sqlInsertPayload = `INSERT INTO errand_payload (job, headers, args) VALUES (?1, ?2, ?3)`
 	sqlDeletePayload = `DELETE FROM errand_payload WHERE job = ?1`
 	sqlDeleteHistory = `DELETE FROM errand_history WHERE job = ?1`
+	sqlInsertTag     = `INSERT INTO errand_tag (tag, job) VALUES (?1, ?2)`
+	sqlDeleteTags    = `DELETE FROM errand_tag WHERE job = ?1`
 )
 
 // plainColumns are all that need be bound for a job that has nothing but args:
@@ -64,6 +66,9 @@ func insertJob(columns string) string {
 // Larger ones are written once, beside it, and never moved.
 const inlineLimit = 2048
 
+// hasTags is the bit of options that says that errand_tag has rows of the job.
+const hasTags = 2
+
 // facts are what has to be known of a job when its row goes. Of a leased job none
 // of them changes while the lease is held.
 type facts struct {
@@ -74,6 +79,7 @@ type facts struct {
 	Attempt   int
 	UniqueKey sql.NullString `db:"unique_key"`
 	Policy    int64
+	Options   int64
 	Beside    bool // args and headers are in errand_payload
 	plain     bool // the job is leased, and is known to have nothing but args
 }
@@ -109,8 +115,8 @@ func (r *jobRow) dest(more ...any) []any {
 }
 
 // numbers returns where the values of numberColumns are.
-func (r *jobRow) numbers() [5]*int64 {
-	return [...]*int64{&r.Timeout, &r.Policy, &r.Retry, &r.Crashes, &r.Snoozes}
+func (r *jobRow) numbers() [6]*int64 {
+	return [...]*int64{&r.Timeout, &r.Policy, &r.Options, &r.Retry, &r.Crashes, &r.Snoozes}
 }
 
 // id returns the name of the job for the outside.
@@ -313,6 +319,11 @@ func (t *tx) deleteBelongings(f *facts) error {
 	}
 	if f.Beside {
 		if _, err := t.exec(sqlDeletePayload, f.ID); err != nil {
+			return err
+		}
+	}
+	if f.Options&hasTags != 0 {
+		if _, err := t.exec(sqlDeleteTags, f.ID); err != nil {
 			return err
 		}
 	}

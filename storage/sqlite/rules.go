@@ -54,6 +54,12 @@ WHERE args IS NULL AND id NOT IN (SELECT job FROM errand_payload)`},
 	{name: "errors without a job", means: "the last error of a job is deleted with it",
 		sql: `SELECT job FROM errand_error WHERE job NOT IN
 (SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead)`},
+	{name: "tags without a job", means: "the tags of a job are deleted with it",
+		sql: `SELECT job FROM errand_tag WHERE job NOT IN
+(SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead)`},
+	{name: "wrong marks of tags", means: "a job is marked as having tags if, and only if, it has some",
+		sql: `SELECT id FROM (SELECT id, options FROM errand_job UNION ALL SELECT id, options FROM errand_finished
+UNION ALL SELECT id, options FROM errand_dead) j WHERE (options & 2 <> 0) <> EXISTS (SELECT 1 FROM errand_tag WHERE job = j.id)`},
 	{name: "successes from the future", means: "the token of a lane's last success is below the next one",
 		sql: `SELECT id FROM errand_number, errand_meta WHERE id % 32 = 17 AND n >= next_token`},
 	{name: "urgent jobs that are not ready", means: "a job is urgent only until it is leased or ends",

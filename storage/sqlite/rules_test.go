@@ -30,6 +30,8 @@ var broken = map[string]string{
 	"histories without a job":        `UPDATE errand_history SET job = job + 1000`,
 	"histories that are too long":    manyOf("errand_history", "job, n + i, attempt, at, phase, error, stack, duration, instance, args, retry_after"),
 	"errors without a job":           `UPDATE errand_error SET job = 1000`,
+	"tags without a job":             `UPDATE errand_tag SET job = 1000`,
+	"wrong marks of tags":            `UPDATE errand_job SET options = 2`,
 	"successes from the future":      `UPDATE errand_number SET n = 1000000 WHERE id % 32 = 17`,
 	"urgent jobs that are not ready": `INSERT INTO errand_urgent VALUES (1000)`,
 	"unique keys without a job":      `UPDATE errand_unique SET job = 1000`,
@@ -105,6 +107,7 @@ func everything(t *testing.T, s *sqlite.Store) {
 	t.Helper()
 	unique := newJob("default", "waits")
 	unique.Unique, unique.Policy, unique.Args = "waits 1", []byte(`{"numRetries":1}`), make([]byte, 10_000)
+	unique.Tags = []string{"a", "b"}
 	if _, err := s.Enqueue(context.Background(), t0, []storage.NewJob{unique}); err != nil {
 		t.Fatal(err)
 	}

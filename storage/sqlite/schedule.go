@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -20,8 +21,8 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
 	sqlSetSchedule = `UPDATE errand_schedule SET revision = ?2, paused = ?3, next_tick = ?4, through = ?5,
 spec = ?6, zone = ?7, missed = ?8, skip_overlap = ?9, jitter = ?10 WHERE schedule = ?1`
 	sqlPutScheduleJob = `INSERT OR REPLACE INTO errand_schedule_job
-(schedule, queue, kind, priority, timeout, policy, unique_key, unique_scope, headers, args)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
+(schedule, queue, kind, priority, timeout, policy, unique_key, unique_scope, headers, args, tags)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)`
 	sqlDropSchedule    = `DELETE FROM errand_schedule WHERE name = ?1 RETURNING schedule`
 	sqlDropScheduleJob = `DELETE FROM errand_schedule_job WHERE schedule = ?1`
 	sqlDropTicks       = `DELETE FROM errand_tick WHERE schedule = ?1`
@@ -29,7 +30,7 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
 	sqlSchedule        = scheduleSelect + ` WHERE s.name = ?1`
 	scheduleSelect     = `SELECT s.schedule, s.revision, s.paused, s.next_tick, s.through, s.last_tick, s.last_job,
 s.skip_overlap, s.name, s.spec, s.zone, s.missed, s.jitter, j.queue, j.kind, j.priority, j.timeout, j.policy,
-COALESCE(j.unique_key, '') AS unique_key, j.unique_scope, j.headers, j.args
+COALESCE(j.unique_key, '') AS unique_key, j.unique_scope, j.headers, j.args, COALESCE(j.tags, '') AS tags
 FROM errand_schedule s JOIN errand_schedule_job j ON j.schedule = s.schedule`
 )
 
@@ -127,7 +128,7 @@ func (t *tx) putSchedule(s *storage.Schedule) (revision int64, err error) {
 		headers = j.Headers
 	}
 	_, err = t.exec(sqlPutScheduleJob, p.Schedule, j.Queue, j.Kind, j.Priority, j.Timeout.Microseconds(),
-		nullable(string(j.Policy)), nullable(j.Unique), j.UniqueScope, headers, j.Args)
+		nullable(string(j.Policy)), nullable(j.Unique), j.UniqueScope, headers, j.Args, nullable(strings.Join(j.Tags, " ")))
 	t.meta.gen++
 	t.notifyAll(storage.Event{Schedules: true})
 	return revision, err
@@ -182,11 +183,16 @@ type scheduleRow struct {
 	UniqueScope storage.UniqueScope `db:"unique_scope"`
 	Headers     []byte
 	Args        []byte
+	Tags        string
 }
 
 func (r *scheduleRow) schedule() storage.ScheduleRecord {
 	if r.Args == nil { // what the driver makes of a BLOB of no bytes
 		r.Args = []byte{}
+	}
+	var tags []string
+	if r.Tags != "" {
+		tags = strings.Split(r.Tags, " ")
 	}
 	return storage.ScheduleRecord{LastTick: timeOf(r.LastTick), LastJob: r.lastJob(), Schedule: storage.Schedule{
 		Name: r.Name, Spec: r.Spec, Zone: r.Zone, Missed: r.Missed, SkipOverlap: r.SkipOverlap,
@@ -194,6 +200,7 @@ func (r *scheduleRow) schedule() storage.ScheduleRecord {
 		Job: storage.NewJob{
 			Queue: r.Queue, Kind: r.Kind, Priority: r.Priority, Timeout: time.Duration(r.Timeout) * time.Microsecond,
 			Policy: r.Policy, Unique: r.UniqueKey, UniqueScope: r.UniqueScope, Headers: r.Headers, Args: r.Args,
+			Tags: tags,
 		},
 		Plan: r.plan(),
 	}}

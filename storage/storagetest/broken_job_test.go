@@ -22,6 +22,13 @@ var jobFaults = []fault{
 		}
 		return h
 	}},
+	{"tags lost at the end", "tags_stay", after(func(m *Memory, _ time.Time, x storage.Exchange, _ *storage.ExchangeResult) {
+		for _, f := range x.Finish {
+			if j := m.jobs[f.Key]; j != nil && !j.live() {
+				j.Tags = nil
+			}
+		}
+	})},
 	{"unique key kept after its scope", "unique_live", after(func(m *Memory, _ time.Time, x storage.Exchange, _ *storage.ExchangeResult) {
 		for _, f := range x.Finish {
 			if j := m.jobs[f.Key]; j != nil && j.Unique != "" && m.unique[j.Unique].IsZero() {

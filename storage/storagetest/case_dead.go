@@ -21,6 +21,7 @@ func (f *fixture) morgue() []storage.Record {
 		}
 		id := f.bury(reasons[i%4], texts[i%5], lane([]string{"a", "b"}[i/6], []string{"x", "y", "z"}[i%3]), func(n *storage.NewJob) {
 			n.Headers, n.Priority, n.Timeout, n.Unique = []byte("h"), i, time.Minute, fmt.Sprint("key ", i)
+			n.Tags = []string{"all", fmt.Sprint("third-", i%3)}
 		})
 		out = append(out, f.record(id))
 	}
@@ -81,6 +82,9 @@ func filters(all []storage.Record) []struct {
 		{storage.Filter{States: []storage.State{storage.Dead, storage.Ready}, Kind: "y"}, []int{1, 4, 7, 10}},
 		{storage.Filter{States: []storage.State{storage.Ready, storage.Done}}, nil},
 		{storage.Filter{Tag: "none"}, nil},
+		{storage.Filter{Tag: "third"}, nil},
+		{storage.Filter{Tag: "third-1"}, []int{1, 4, 7, 10}},
+		{storage.Filter{Tag: "all", Reason: storage.ReasonDecode}, []int{2, 6, 10}},
 		{storage.Filter{CreatedFrom: all[5].CreatedAt}, []int{5, 6, 7, 8, 9, 10, 11}},
 		{storage.Filter{CreatedBefore: all[5].CreatedAt}, []int{0, 1, 2, 3, 4}},
 		{storage.Filter{CreatedFrom: all[3].CreatedAt, CreatedBefore: all[8].CreatedAt, Queue: "b"}, []int{6, 7}},

@@ -172,6 +172,7 @@ Error must occur in the last error, without regard to ASCII case.`, func(f *fixt
 		all = append(all, f.add(newJob(delay(3*time.Hour)))...)
 		f.later(time.Minute)
 		all = append(all, f.add(newJob(delay(3*time.Hour)))...)
+		all = append(all, f.add(newJob(delay(2*time.Hour), tagged("b", "a")))...)
 		left := len(all)
 		for _, c := range []struct {
 			storage.Filter
@@ -186,6 +187,8 @@ Error must occur in the last error, without regard to ASCII case.`, func(f *fixt
 			{storage.Filter{Queue: "other", Kind: "other"}, nil},
 			{storage.Filter{States: []storage.State{storage.Ready}}, nil},
 			{storage.Filter{Tag: "none"}, nil},
+			{storage.Filter{Tag: "a", Queue: "none"}, nil},
+			{storage.Filter{Tag: "a"}, []int{7}},
 			{storage.Filter{CreatedBefore: f.now.Add(-time.Minute)}, nil},
 			{storage.Filter{DueFrom: f.now.Add(3*time.Hour + time.Microsecond)}, nil},
 			{storage.Filter{DueFrom: f.now.Add(3*time.Hour - time.Minute), DueBefore: f.now.Add(3 * time.Hour)}, []int{5}},

@@ -26,6 +26,7 @@ func full(f *fixture, name string) storage.ScheduleRecord {
 		Job: storage.NewJob{
 			Queue: "a.b/c:d-e_f", Kind: "K", Priority: -100, Timeout: 1500 * time.Millisecond, Args: noise(256 << 10),
 			Headers: noise(16 << 10), Policy: []byte{0, 0xff, 0xfe, '{'}, Unique: "Key%_ '\"\\ é", UniqueScope: storage.UniqueForever,
+			Tags: []string{"b%", "a:é"},
 		},
 		Plan: storage.Plan{Paused: true, Next: f.now.Add(time.Hour), Through: f.now.Add(-time.Minute)},
 	}}
@@ -42,6 +43,7 @@ Slices passed in belong to the caller again when the call returns; slices return
 		for _, b := range [][]byte{given.Job.Args, given.Job.Headers, given.Job.Policy} {
 			clear(b)
 		}
+		clear(given.Job.Tags)
 		f.sameSchedule("the schedule", f.schedule(f.s, "a"), want)
 		f.sameSchedule("the schedule in another process", f.schedule(f.db.Open(), "a"), want)
 		clear(f.schedule(f.s, "a").Job.Args)
@@ -64,8 +66,9 @@ Policy []byte // nil: decided when an attempt fails`, func(f *fixture) {
 		s.Revision = f.put(s)
 		got := f.schedule(f.s, "a")
 		f.sameSchedule("the schedule", got, s)
-		if got.Job.Args == nil || got.Job.Headers != nil || got.Job.Policy != nil {
-			f.Errorf("args %#v, headers %#v, policy %#v; want the last two nil, the first not", got.Job.Args, got.Job.Headers, got.Job.Policy)
+		if got.Job.Args == nil || got.Job.Headers != nil || got.Job.Policy != nil || got.Job.Tags != nil {
+			f.Errorf("args %#v, headers %#v, policy %#v, tags %#v; want the last three nil, the first not",
+				got.Job.Args, got.Job.Headers, got.Job.Policy, got.Job.Tags)
 		}
 		if !got.Next.IsZero() || !got.Through.IsZero() || !got.LastTick.IsZero() || !got.LastJob.IsZero() {
 			f.Errorf("the plan is %+v, want it zero but for the revision", got.Plan)

@@ -72,7 +72,10 @@ func priority(p int) func(*storage.NewJob)        { return func(n *storage.NewJo
 func dueAt(t time.Time) func(*storage.NewJob)     { return func(n *storage.NewJob) { n.DueAt = t } }
 func delay(d time.Duration) func(*storage.NewJob) { return func(n *storage.NewJob) { n.Delay = d } }
 func unique(key string) func(*storage.NewJob)     { return func(n *storage.NewJob) { n.Unique = key } }
-func forever(n *storage.NewJob)                   { n.UniqueScope = storage.UniqueForever }
+func tagged(tags ...string) func(*storage.NewJob) {
+	return func(n *storage.NewJob) { n.Tags = tags }
+}
+func forever(n *storage.NewJob) { n.UniqueScope = storage.UniqueForever }
 func lane(q, k string) func(*storage.NewJob) {
 	return func(n *storage.NewJob) { n.Queue, n.Kind = q, k }
 }
@@ -370,6 +373,9 @@ func plain(r storage.Record) storage.Record {
 	}
 	if len(r.Args) == 0 {
 		r.Args = nil
+	}
+	if len(r.Tags) == 0 {
+		r.Tags = nil
 	}
 	var history []storage.Failure
 	for _, h := range r.History {

@@ -150,6 +150,7 @@ func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *jo
 	j.Queue, j.Kind, j.Priority = n.Queue, n.Kind, n.Priority
 	j.CreatedAt, j.Timeout, j.Unique = created, n.Timeout, n.Unique
 	j.Policy, j.Args, j.Headers = bytes.Clone(n.Policy), bytes.Clone(n.Args), bytes.Clone(n.Headers)
+	j.Tags = slices.Sorted(slices.Values(n.Tags))
 	m.jobs[j.Key] = j
 	if j.Unique != "" {
 		m.unique[j.Unique] = j.ID
@@ -300,7 +301,7 @@ func (j *job) record() storage.Record {
 		r.Policy = j.endPolicy
 	}
 	r.Policy, r.Args, r.Headers = bytes.Clone(r.Policy), bytes.Clone(r.Args), bytes.Clone(r.Headers)
-	r.History = slices.Clone(r.History)
+	r.History, r.Tags = slices.Clone(r.History), slices.Clone(r.Tags)
 	return r
 }
 

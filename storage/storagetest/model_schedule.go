@@ -184,5 +184,6 @@ func (s *schedule) clone() storage.ScheduleRecord {
 
 func cloneSchedule(s storage.Schedule) storage.Schedule {
 	s.Job.Args, s.Job.Headers, s.Job.Policy = bytes.Clone(s.Job.Args), bytes.Clone(s.Job.Headers), bytes.Clone(s.Job.Policy)
+	s.Job.Tags = slices.Clone(s.Job.Tags)
 	return s
 }

@@ -212,6 +212,7 @@ func (h *history) monotonic(t *rapid.T) {
 var (
 	anyQueue  = rapid.SampledFrom([]string{"a", "b"})
 	anyKind   = rapid.SampledFrom([]string{"x", "y"})
+	anyTag    = rapid.SampledFrom([]string{"red", "green", "blue"})
 	anyReason = rapid.SampledFrom([]storage.Reason{storage.ReasonExhausted, storage.ReasonPermanent, storage.ReasonCrashed, storage.ReasonSnoozed, storage.ReasonDecode})
 	anyError  = rapid.SampledFrom([]string{"Timeout", "refused", "100% lost"})
 	anyKeep   = rapid.SampledFrom([]time.Duration{0, time.Second, time.Hour})

@@ -24,6 +24,7 @@ func (h *history) newJob(t *rapid.T) storage.NewJob {
 	}
 	if rapid.Bool().Draw(t, "extras") {
 		n.Headers, n.Policy, n.Timeout = []byte("headers"), []byte("{}"), time.Minute
+		n.Tags = rapid.SliceOfNDistinct(anyTag, 0, 3, rapid.ID).Draw(t, "tags")
 	}
 	return n
 }
@@ -76,6 +77,9 @@ func (h *history) filter(t *rapid.T) storage.Filter {
 	}
 	if rapid.Bool().Draw(t, "by kind") {
 		f.Kind = anyKind.Draw(t, "kind")
+	}
+	if rapid.IntRange(0, 3).Draw(t, "by tag") == 0 {
+		f.Tag = anyTag.Draw(t, "tag")
 	}
 	if rapid.IntRange(0, 3).Draw(t, "by reason") == 0 {
 		f.Reason = anyReason.Draw(t, "reason")

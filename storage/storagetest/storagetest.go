@@ -47,7 +47,7 @@ type testCase struct {
 // cases returns the whole suite.
 func cases() []testCase {
 	return slices.Concat(enqueueCases, uniqueCases, leaseCases, itemCases, outcomeCases, fenceCases,
-		fateCases, lapseCases, jobCases, deadCases, redriveCases, runNowCases, purgeCases, closeCases, concurrencyCases, notifyCases,
+		fateCases, lapseCases, jobCases, listCases, deadCases, redriveCases, runNowCases, purgeCases, closeCases, concurrencyCases, notifyCases,
 		scheduleCases, fireCases, overlapCases, clockCases, shiftCases, handoffCases, holdCases, probeCases)
 }
 
