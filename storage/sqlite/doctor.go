@@ -344,6 +344,9 @@ func (d *doctor) beside(database bool) error {
 
 func (d *doctor) file(suffix string, info os.FileInfo, modes bool) {
 	_, instance := instanceOf(suffix)
+	if _, shows := numberOf(suffix, "-workers-"); shows {
+		instance = true
+	}
 	switch {
 	case suffix == "-wal" && info.Size() > warnAt*4096:
 		d.say("log", SeverityWarning, "end whoever reads for so long; if nobody uses the file, open and close it once", "%d MiB", info.Size()>>20)
@@ -374,8 +377,11 @@ func (d *doctor) file(suffix string, info os.FileInfo, modes bool) {
 
 // instanceOf returns the number of the instance whose file has this suffix, and false
 // for other files.
-func instanceOf(suffix string) (id int64, ok bool) {
-	text, ok := strings.CutPrefix(suffix, "-instance-")
+func instanceOf(suffix string) (id int64, ok bool) { return numberOf(suffix, "-instance-") }
+
+// numberOf returns the number after a prefix, and false for other suffixes.
+func numberOf(suffix, prefix string) (id int64, ok bool) {
+	text, ok := strings.CutPrefix(suffix, prefix)
 	id, err := strconv.ParseInt(text, 10, 64)
 	return id, ok && err == nil && strconv.FormatInt(id, 10) == text
 }
@@ -539,11 +545,14 @@ func (d *doctor) instances() error {
 	}
 	for _, f := range files {
 		suffix, ok := strings.CutPrefix(f.Name(), filepath.Base(d.path))
-		id, instance := instanceOf(suffix)
-		if !ok || !instance || registered[id] {
+		id, ours := instanceOf(suffix)
+		if shows, is := numberOf(suffix, "-workers-"); is {
+			id, ours = shows, true
+		}
+		if !ok || !ours || registered[id] {
 			continue
 		}
-		if alive, err := locked(filepath.Join(filepath.Dir(d.path), f.Name()), d.info); err == nil && !alive {
+		if alive, err := locked(instancePath(d.path, id), d.info); err == nil && !alive {
 			d.say("leftovers", SeverityNote, hint("rm", f.Name()), "%s: of a process that is gone", f.Name())
 		}
 	}

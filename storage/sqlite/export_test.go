@@ -64,8 +64,8 @@ func (s *Store) Fault(f func(adds bool) error) { s.fault = f }
 // Begun is how many write transactions have begun.
 func (s *Store) Begun() int64 { return s.turn.transactions.Load() }
 
-// Ahead is how many bytes of args the writer keeps of jobs that were read ahead.
-func (s *Store) Ahead() (bytes int, err error) {
+// KeptAhead is how many bytes of args the writer keeps of jobs that were read ahead.
+func (s *Store) KeptAhead() (bytes int, err error) {
 	err = s.submit(context.Background(), &request{run: func(t *tx) error {
 		for _, a := range t.stmts.lineups.ahead {
 			for _, r := range a.jobs[:cap(a.jobs)] {

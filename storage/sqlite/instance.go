@@ -47,6 +47,8 @@ type instance struct {
 	free   []int64        // slots
 	pulses int64
 	held   map[int64]facts // by token, of jobs that were leased here
+
+	shown shown
 }
 
 // slot is where the note of an attempt is.
@@ -127,7 +129,7 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 			t.store.opts.Logger.Warn("errand: what the process knows of its running handlers is lost if it dies", "error", err)
 		}
 		in.id.Store(id)
-	})
+	}, t.store.showAnew)
 	return id, nil
 }
 
@@ -323,6 +325,7 @@ func (s *Store) retire() error {
 	r.probe = func(*tx) (bool, error) { return in.number() != 0, nil }
 	s.queue.reqs <- r
 	err := <-r.done
+	s.conceal()
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	switch {

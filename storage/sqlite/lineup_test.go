@@ -237,7 +237,7 @@ func TestLineup_Ahead(t *testing.T) {
 			t.Fatalf("%d leased after %d: %v", len(r.Leased), n, err)
 		}
 		n += len(r.Leased)
-		kept, err := s.Ahead()
+		kept, err := s.KeptAhead()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +265,7 @@ func TestLineup_ClosedWant(t *testing.T) {
 	if err != nil || len(r.Leased) != 4 || r.Leased[0].Queue != "open" {
 		t.Fatalf("leased %v, %v: want 4 jobs of the open queue", r.Leased, err)
 	}
-	if kept, err := s.Ahead(); kept > len("{}") || err != nil {
+	if kept, err := s.KeptAhead(); kept > len("{}") || err != nil {
 		t.Errorf("%d bytes of args were read ahead (%v), want those of the next job", kept, err)
 	}
 }

@@ -77,6 +77,8 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlJob:           "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlEndedState:    "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDropDead:      "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlPlace:         "SEARCH errand_job USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlAhead:         "USING COVERING INDEX errand_job_ready (lane=? AND priority=? AND due_at<?)",
 
 		sqlShiftEnd:        "USING INTEGER PRIMARY KEY (rowid>?)",
 		sqlShift:           "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",

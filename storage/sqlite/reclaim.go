@@ -133,6 +133,7 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 		g.close()
 		if g.dropped {
 			_ = os.Remove(g.path) // best effort: a stale file does no harm
+			_ = os.Remove(shownPath(s.path, g.id))
 		}
 	}
 	return out, nil

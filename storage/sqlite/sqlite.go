@@ -9,9 +9,9 @@
 //
 // Beside a database jobs.db there may be jobs.db-turn (whose turn it is to
 // write), jobs.db-wake (written to wake the workers of other processes), a
-// jobs.db-instance-N for each process that leases jobs, jobs.db-ballast (given up
-// when the disk is full), jobs.db-check (a check is due, or has found damage), and
-// for moments jobs.db-room (is there room?). They hold no data that a restart needs.
+// jobs.db-instance-N for each process that leases jobs, jobs.db-workers-N (what its
+// workers do), jobs.db-ballast (given up when the disk is full), jobs.db-check (a
+// check is due, or has found damage), and for moments jobs.db-room (is there room?). They hold no data that a restart needs.
 //
 // What the Store needs of operating systems is in internal/host.
 package sqlite
@@ -113,8 +113,8 @@ func (o *Options) validate() error {
 
 // Store is a [storage.Store] on a SQLite file. It also implements
 // [storage.Notifier], [storage.TxEnqueuer], [storage.Handoff], [storage.Pulser],
-// [storage.Marker], [storage.Peers], [storage.Scheduler], [storage.Timekeeper] and
-// [storage.Backuper].
+// [storage.Marker], [storage.Peers], [storage.Scheduler], [storage.Timekeeper],
+// [storage.Backuper], [storage.Publisher] and [storage.Ranker].
 type Store struct {
 	path string
 	info os.FileInfo // of the database, for the files beside it

@@ -23,6 +23,7 @@ type instance struct {
 	listeners map[int]func(storage.Event)
 	lastFunc  int
 	offers    []*offer
+	doc       []byte // that it shows
 }
 
 // sighting is a lease of another instance, and when it was first seen so.
@@ -41,6 +42,8 @@ var _ interface {
 	storage.Pulser
 	storage.Marker
 	storage.Peers
+	storage.Publisher
+	storage.Ranker
 } = (*instance)(nil)
 
 // Enqueue implements [storage.Store].

@@ -48,7 +48,8 @@ type testCase struct {
 func cases() []testCase {
 	return slices.Concat(enqueueCases, uniqueCases, leaseCases, itemCases, outcomeCases, fenceCases,
 		fateCases, lapseCases, jobCases, listCases, deadCases, redriveCases, runNowCases, purgeCases, closeCases, concurrencyCases, notifyCases,
-		scheduleCases, fireCases, overlapCases, clockCases, shiftCases, handoffCases, holdCases, probeCases)
+		scheduleCases, fireCases, overlapCases, clockCases, shiftCases, handoffCases, holdCases, probeCases,
+		lookCases)
 }
 
 // Run checks a Store against the contract. open returns an empty database for

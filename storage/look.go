@@ -1,0 +1,43 @@
+package storage
+
+import "context"
+
+// Publisher is implemented by a Store whose instances can show each other what they
+// are doing.
+type Publisher interface {
+	// Publish shows a document to all who have the database open, in place of the one
+	// that this instance has shown before. Nil takes it back. Others see it once the
+	// instance is registered. It writes nothing to the database, waits for no other
+	// write and syncs nothing: the document need not outlive the process.
+	Publish(doc []byte) error
+	// Published returns the documents of the instances that live, this one included,
+	// sorted by when the instances registered. None is a mixture of two. An instance
+	// that was closed shows nothing, one whose process is gone is not among them.
+	Published(ctx context.Context) ([]Published, error)
+}
+
+// Published is what an instance shows.
+type Published struct {
+	// Instance names it, as in Failure.
+	Instance string
+	// Doc is what it has published. It is nil if it lives and shows nothing, or nothing
+	// that can be read here.
+	Doc []byte
+}
+
+// Ranker is implemented by a Store that can tell how many jobs go before one.
+type Ranker interface {
+	// Ahead counts the ready jobs of the lane of a ready job that an Exchange leases
+	// before it, as far as most. It passes over no more jobs than that. For a job that
+	// is not ready it counts none. It returns [ErrNotFound] if there is no live job.
+	Ahead(ctx context.Context, id ID, most int) (Ahead, error)
+}
+
+// Ahead is the place of a job.
+type Ahead struct {
+	N int
+	// More is true if there are more than N.
+	More bool
+	// Urgent is true of a job that goes before all others, see [Exchange].
+	Urgent bool
+}

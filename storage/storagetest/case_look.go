@@ -1,0 +1,193 @@
+package storagetest
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// publisher returns what s shows documents by, or skips the case.
+func (f *fixture) publisher(s storage.Store) storage.Publisher {
+	f.Helper()
+	p, ok := s.(storage.Publisher)
+	if !ok {
+		f.Skip("the store is no storage.Publisher")
+	}
+	return p
+}
+
+// publish has s, which is registered then, show a document.
+func (f *fixture) publish(s storage.Store, doc string) {
+	f.Helper()
+	f.run(s)
+	f.must(f.publisher(s).Publish([]byte(doc)))
+}
+
+// shows checks the documents that s finds, joined by spaces, of instances that show one.
+func (f *fixture) shows(s storage.Store, want string) {
+	f.Helper()
+	all, err := f.publisher(s).Published(f.ctx)
+	f.must(err)
+	var docs []string
+	for _, p := range all {
+		if p.Doc != nil {
+			docs = append(docs, string(p.Doc))
+		}
+		if p.Instance == "" {
+			f.Error("an instance has no name")
+		}
+	}
+	if got := strings.Join(docs, " "); got != want {
+		f.Errorf("the documents are %q, want %q", got, want)
+	}
+}
+
+// ranker returns what f.s tells places by, or skips the case.
+func (f *fixture) ranker() storage.Ranker {
+	f.Helper()
+	r, ok := f.s.(storage.Ranker)
+	if !ok {
+		f.Skip("the store is no storage.Ranker")
+	}
+	return r
+}
+
+// ahead checks how many jobs go before one.
+func (f *fixture) ahead(id storage.ID, most int, want storage.Ahead) {
+	f.Helper()
+	if got, err := f.ranker().Ahead(f.ctx, id, most); err != nil || got != want {
+		f.Errorf("Ahead(%d) = %+v, %v, want %+v", most, got, err, want)
+	}
+}
+
+var lookCases = []testCase{
+	{"publish", `Publish shows a document to all who have the database open, in place of the one that this instance has shown before.
+Nil takes it back.
+Published returns the documents of the instances that live, this one included, sorted by when the instances registered.`, func(f *fixture) {
+		a, b := f.db.Open(), f.db.Open()
+		f.publish(a, "one")
+		f.publish(b, "two")
+		f.shows(a, "one two")
+		f.shows(b, "one two")
+		f.shows(f.s, "one two")
+		f.must(f.publisher(a).Publish([]byte("a longer one")))
+		f.shows(b, "a longer one two")
+		f.must(f.publisher(a).Publish([]byte("1")))
+		f.shows(b, "1 two")
+		f.must(f.publisher(b).Publish(nil))
+		f.shows(a, "1")
+		f.shows(b, "1")
+	}},
+
+	{"publish_first", `Others see it once the instance is registered.`, func(f *fixture) {
+		a := f.db.Open()
+		f.must(f.publisher(a).Publish([]byte("early")))
+		f.shows(a, "early")
+		f.run(a)
+		f.shows(f.s, "early")
+	}},
+
+	{"publish_keeps", `Slices passed in belong to the caller again when the call returns; slices returned belong to the caller.`, func(f *fixture) {
+		doc := []byte("one")
+		f.publish(f.s, "none")
+		f.must(f.publisher(f.s).Publish(doc))
+		doc[0] = 'X'
+		all, err := f.publisher(f.s).Published(f.ctx)
+		f.must(err)
+		all[0].Doc[1] = 'X'
+		f.shows(f.s, "one")
+	}},
+
+	{"publish_end", `An instance that was closed shows nothing, one whose process is gone is not among them.`, func(f *fixture) {
+		a, b, c := f.db.Open(), f.db.Open(), f.db.Open()
+		f.publish(a, "one")
+		f.publish(b, "two")
+		f.publish(c, "three")
+		f.begin(c, f.run(c).Lease)
+		f.db.Kill(a)
+		f.shows(f.s, "two three")
+		f.must(b.Close())
+		f.shows(f.s, "three")
+		f.must(c.Close()) // its handler runs
+		f.shows(f.s, "")
+		if err := f.publisher(b).Publish([]byte("late")); !errors.Is(err, storage.ErrClosed) {
+			f.Errorf("Publish after Close returned %v, want ErrClosed", err)
+		}
+		if _, err := f.publisher(b).Published(f.ctx); !errors.Is(err, storage.ErrClosed) {
+			f.Errorf("Published after Close returned %v, want ErrClosed", err)
+		}
+	}},
+
+	{"publish_whole", `None is a mixture of two.`, func(f *fixture) {
+		a := f.db.Open()
+		docs := []string{strings.Repeat("a", 50_000), strings.Repeat("b", 30_000)}
+		f.publish(a, docs[0])
+		p, reader := f.publisher(a), f.publisher(f.s)
+		stop := make(chan struct{})
+		var writer sync.WaitGroup
+		writer.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := p.Publish([]byte(docs[i%2])); err != nil {
+					f.Error(err)
+					return
+				}
+			}
+		})
+		for range 200 {
+			all, err := reader.Published(f.ctx)
+			if err != nil {
+				f.Error(err)
+			}
+			for _, d := range all {
+				if got := string(d.Doc); d.Doc != nil && got != docs[0] && got != docs[1] {
+					f.Errorf("a document of %d bytes is neither of those published", len(got))
+				}
+			}
+		}
+		close(stop)
+		writer.Wait()
+	}},
+
+	{"ahead", `Ahead counts the ready jobs of the lane of a ready job that an Exchange leases before it, as far as most.
+More is true if there are more than N.`, func(f *fixture) {
+		soon := f.now.Add(-time.Second)
+		ids := f.add(newJob(), newJob(), newJob(priority(1)), newJob(dueAt(soon)), newJob(priority(-1)), newJob(priority(1), dueAt(soon)))
+		f.add(newJob(lane("other", kind), priority(9)), newJob(lane(queue, "other"), priority(9)), newJob(priority(9), delay(time.Hour)))
+		for i, n := range []int{3, 4, 1, 2, 5, 0} {
+			f.ahead(ids[i], 9, storage.Ahead{N: n})
+			f.ahead(ids[i], n, storage.Ahead{N: n})
+			if n > 0 {
+				f.ahead(ids[i], n-1, storage.Ahead{N: n - 1, More: true})
+			}
+		}
+		f.lease(f.s, 2)
+		f.ahead(ids[1], 9, storage.Ahead{N: 2})
+	}},
+
+	{"ahead_states", `For a job that is not ready it counts none.
+It returns [ErrNotFound] if there is no live job.
+Urgent is true of a job that goes before all others, see [Exchange].`, func(f *fixture) {
+		first := f.run(f.s)
+		ids := f.add(newJob(), newJob(), newJob(priority(-1), delay(time.Hour)))
+		f.ahead(first.ID, 9, storage.Ahead{})
+		f.ahead(ids[2], 9, storage.Ahead{})
+		f.runNow(named(ids[1]), anyRun)
+		f.ahead(ids[0], 9, storage.Ahead{})
+		f.ahead(ids[1], 9, storage.Ahead{N: 1, Urgent: true})
+		f.keep(time.Hour, f.s, storage.Finish{Lease: first.Lease, Outcome: storage.OutcomeDone})
+		id := ids[0]
+		for _, gone := range []storage.ID{first.ID, storage.NewID(f.now.Add(time.Hour), 1, id.Key())} {
+			if _, err := f.ranker().Ahead(f.ctx, gone, 9); !errors.Is(err, storage.ErrNotFound) {
+				f.Errorf("Ahead of no live job returned %v, want ErrNotFound", err)
+			}
+		}
+	}},
+}

@@ -1,0 +1,59 @@
+package storagetest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Publish implements [storage.Publisher].
+func (in *instance) Publish(doc []byte) error {
+	if err := in.m.begin(context.Background(), in); err != nil {
+		return err
+	}
+	defer in.m.mu.Unlock()
+	in.doc = bytes.Clone(doc)
+	return nil
+}
+
+// Published implements [storage.Publisher].
+func (in *instance) Published(ctx context.Context) (out []storage.Published, err error) {
+	if err := in.m.begin(ctx, in); err != nil {
+		return nil, err
+	}
+	defer in.m.mu.Unlock()
+	for _, other := range in.m.instances {
+		switch {
+		case other.gone:
+		case other.closed:
+			out = append(out, storage.Published{Instance: other.name})
+		case other.doc != nil || other.longest > 0:
+			out = append(out, storage.Published{Instance: other.name, Doc: bytes.Clone(other.doc)})
+		}
+	}
+	return out, nil
+}
+
+// Ahead implements [storage.Ranker].
+func (in *instance) Ahead(ctx context.Context, id storage.ID, most int) (a storage.Ahead, err error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return a, err
+	}
+	defer m.mu.Unlock()
+	j := m.find(id)
+	switch {
+	case j == nil || j.State == storage.Done || j.State == storage.Cancelled || j.State == storage.Dead:
+		return a, storage.ErrNotFound
+	case j.State != storage.Ready:
+		return a, nil
+	}
+	a.Urgent = j.urgent
+	ahead := m.where(func(o *job) bool {
+		return o.State == storage.Ready && o.Queue == j.Queue && o.Kind == j.Kind && cmp.Or(byPriority(o, j), cmp.Compare(o.Key, j.Key)) < 0
+	}, byKey)
+	a.N, a.More = min(len(ahead), most), len(ahead) > most
+	return a, nil
+}
