@@ -45,6 +45,12 @@ func (b *Budget) State(now time.Time) (tokens float64, deferred int64) {
 	return b.bucket.Tokens(now), b.deferred
 }
 
+// empty reports whether the budget cannot pay for a retry.
+func (b *Budget) empty(now time.Time) bool {
+	at, ok := b.bucket.Ready(now, false)
+	return !ok || at.After(now)
+}
+
 // take pays for a retry that is about to start, or returns when it should come
 // back. All retries cost the same, as the error of the attempt before is not
 // known any more.

@@ -17,6 +17,8 @@ type chore struct {
 	// idle reports whether the chore must wait although it is due. The loop
 	// looks again whenever it wakes. If nil, the chore need not wait.
 	idle func() bool
+	// last: the chore is done while the worker stops too.
+	last bool
 	// prepare returns what to ask of the store, or nil if there is nothing to
 	// ask. The chore is not due after the call, unless prepare sets due.
 	prepare func(now time.Time) task
@@ -38,6 +40,7 @@ type chores struct {
 	schedules *schedules
 	peek      *chore
 	kicks     kicks
+	show      *show
 }
 
 // addChores makes the chores, in the order of their turns. The clock may have to
@@ -55,6 +58,7 @@ func (l *loop) addChores(now time.Time) {
 		l.newPeek(),
 		l.newKick(),
 		l.newRamps(),
+		l.newShow(),
 	}
 }
 
@@ -93,13 +97,10 @@ func (s *chores) worked(sent time.Time) {
 // that one that is always due again keeps no other waiting.
 func (l *loop) sendChore(now time.Time) {
 	s := &l.chores
-	if !l.shutdown.working() {
-		return
-	}
 	for i := range s.all {
 		turn := (s.turn + i) % len(s.all)
 		c := s.all[turn]
-		if !reached(c.at(), now) || !c.due.reached(now, l.clock) {
+		if !c.last && !l.shutdown.working() || !reached(c.at(), now) || !c.due.reached(now, l.clock) {
 			continue
 		}
 		if t := c.prepare(now); t != nil {

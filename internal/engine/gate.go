@@ -40,6 +40,7 @@ type gate struct {
 	open    bool            // true before it is asked
 	broken  bool            // that it panics was logged
 	reason  string          // was logged last
+	since   time.Time       // when it was found open or closed, on the Config's clock; zero: it was not asked
 	others  *rate.Limiter   // of lines about other reasons
 }
 
@@ -91,6 +92,9 @@ func (g *gate) holds() bool {
 func (gs *gates) ask(g *gate) {
 	was := g.open
 	open, reason, changed, fault := g.state()
+	if open != was || g.since.IsZero() {
+		g.since = gs.cfg.Clock.Now()
+	}
 	g.at, g.open, g.changed = time.Now(), open, changed
 	if fault != nil && !g.broken {
 		g.broken = true

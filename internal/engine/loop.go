@@ -67,6 +67,7 @@ func (l *loop) run() {
 	l.makeOffers()
 	l.cfg.Lanes.serve(l.cfg, 1)
 	defer l.cfg.Lanes.serve(l.cfg, -1)
+	l.showFirst(now)
 
 	for l.step(time.Now()) {
 		select {
@@ -141,6 +142,7 @@ func (l *loop) step(now time.Time) bool {
 	if reached(l.reports.at, now) {
 		l.reports.leftOut(now, false)
 	}
+	l.chores.show.news(now)
 	l.startReady(now)
 	l.yield(now)
 	if !l.advance(now) {

@@ -18,6 +18,7 @@ type source struct {
 	// there may be more, so the source is to be asked again.
 	mayHaveWork bool
 	peeking     bool          // the counts are being looked at, and it was not woken since
+	denied      bool          // its throttle has kept jobs waiting since the chore show looked
 	waits       bool          // jobs that are due were seen, and the gates not asked since
 	shutAt      time.Time     // since when a gate is known to be closed; zero: all are open
 	failedAt    time.Time     // an attempt failed, or the loop began; zero: no job waits for a retry
@@ -95,7 +96,9 @@ func (l *loop) tokenAt(now time.Time) (at time.Time) {
 			continue
 		}
 		if want := l.want(); want > 0 {
-			at = sooner(at, s.nextAt(now, want))
+			next := s.nextAt(now, want)
+			s.denied = s.denied || next.After(now)
+			at = sooner(at, next)
 		}
 	}
 	return at

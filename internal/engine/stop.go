@@ -58,6 +58,7 @@ func (l *loop) beginStop() {
 	l.cfg.Logger.Info("errand: worker is stopping", "running", l.runners.busy, "grace", l.cfg.Grace)
 	l.shutdown.enter(grace, time.Now().Add(l.cfg.Grace))
 	l.excuse()
+	l.chores.show.pause = time.Time{} // so that others learn of it at once
 	l.ready.holds.stopHooks()
 	for _, a := range slices.Clone(l.ready.suspects.waiting) {
 		l.unqueue(a)
@@ -175,6 +176,7 @@ func (l *loop) tell() {
 	}
 	s.told = true
 	l.mail.unlisten()
+	l.conceal()
 	s.report <- l.result()
 }
 

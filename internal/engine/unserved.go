@@ -26,6 +26,8 @@ type Lanes struct {
 	served map[storage.Lane]int // how many work for a lane
 	warned map[storage.Lane]bool
 	unused map[string]bool // queues whose settings were said to be of no use
+
+	shown shown
 }
 
 // serve adds n, 1 or -1, to the number of engines that work for the lanes of c.

@@ -1,0 +1,335 @@
+package errand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+)
+
+// WhyCode says in a word what a [WhyReason] is.
+type WhyCode string
+
+// The codes.
+const (
+	// WhyRunning: the job runs.
+	WhyRunning WhyCode = "running"
+	// WhyEnded: the job has ended. Reason is why it is dead, if it is.
+	WhyEnded WhyCode = "ended"
+	// WhyNotDue: it was enqueued for later. Until is when it is due.
+	WhyNotDue WhyCode = "not_due"
+	// WhyRetry: its last attempt failed. It waits for retry N of Of, in Phase, Until.
+	WhyRetry WhyCode = "retry"
+	// WhyUnavailable: its last attempt could not reach the other side. The next one is
+	// Until, and no retry is used up.
+	WhyUnavailable WhyCode = "unavailable"
+	// WhySnoozed: its handler asked for a later run, Until.
+	WhySnoozed WhyCode = "snoozed"
+	// WhyCrashed: its process died. The next attempt is Until.
+	WhyCrashed WhyCode = "crashed"
+	// WhyUrgent: it starts as soon as a worker of its queue and kind has a free runner,
+	// whatever else is said of its lane.
+	WhyUrgent WhyCode = "urgent"
+	// WhyHeld: Queue, Kind or both are held for Reason, by By, Since and Until.
+	WhyHeld WhyCode = "held"
+	// WhyNoWorker: no live worker works for the queue and kind.
+	WhyNoWorker WhyCode = "no_worker"
+	// WhyGate: the gate of Queue or Kind is closed in Worker for Reason, Since.
+	WhyGate WhyCode = "gate"
+	// WhyThrottle: the throttle of Queue or Kind lets N a second start in Worker, and more
+	// wait.
+	WhyThrottle WhyCode = "throttle"
+	// WhyConcurrency: Worker runs N jobs of Queue or Kind, or of all, and no more at a time.
+	WhyConcurrency WhyCode = "concurrency"
+	// WhyBudget: the retry budget of Queue or Kind is empty in Worker.
+	WhyBudget WhyCode = "budget"
+	// WhySuspect: it has crashed N times in a row. Such jobs start one at a time.
+	WhySuspect WhyCode = "suspect"
+	// WhyBehind: N ready jobs of its queue and kind go before it; More if there are more.
+	WhyBehind WhyCode = "behind"
+)
+
+// WhyReason is one reason why a job does not run. Fields that its Code does not
+// mention are zero.
+type WhyReason struct {
+	Code WhyCode `json:"code"`
+	// Text is the reason in words, for people.
+	Text   string       `json:"text"`
+	Queue  string       `json:"queue,omitempty"`
+	Kind   string       `json:"kind,omitempty"`
+	Worker string       `json:"worker,omitempty"` // WorkerInfo.Instance
+	Reason string       `json:"reason,omitempty"`
+	By     string       `json:"by,omitempty"`
+	Since  time.Time    `json:"since,omitzero"`
+	Until  time.Time    `json:"until,omitzero"`
+	N      int          `json:"n,omitempty"`
+	Of     int          `json:"of,omitempty"`
+	More   bool         `json:"more,omitempty"`
+	Phase  policy.Phase `json:"phase,omitempty"`
+}
+
+// Why is the answer of [Queue.Why].
+type Why struct {
+	ID    ID     `json:"id"`
+	Queue string `json:"queue"`
+	Kind  string `json:"kind"`
+	State State  `json:"state"`
+	// Reasons are all that is known to keep the job from running, or that it runs or has
+	// ended. Of a ready job the last one is its place.
+	Reasons []WhyReason `json:"reasons"`
+}
+
+// String returns the reasons in words, one to a line.
+func (w Why) String() string {
+	var lines []string
+	for _, r := range w.Reasons {
+		lines = append(lines, r.Text)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// mostAhead is how many jobs Why counts that go before one.
+const mostAhead = 1000
+
+// Why returns the reasons for which a job does not run now. It knows the holds, and
+// what the workers of all processes show of their gates and limits, see
+// [Queue.Workers]. It counts up to 1,000 jobs that go before it. The call is quick,
+// however many jobs there are. It returns [ErrNotFound] if there is no such job.
+func (q *Queue) Why(ctx context.Context, id ID) (Why, error) {
+	r, err := q.store.Job(ctx, id)
+	if err != nil {
+		return Why{}, err
+	}
+	j, _ := jobInfo(&r) // of what does not decode only the policy would be looked at
+	w := Why{ID: id, Queue: j.Queue, Kind: j.Kind, State: j.State}
+	switch {
+	case j.State == Running:
+		text := fmt.Sprintf("it runs, attempt %d", j.Attempt)
+		if j.Cancelling {
+			text += ", and was asked to stop"
+		}
+		w.add(WhyReason{Code: WhyRunning, Text: text, N: j.Attempt})
+		return w, nil
+	case j.State != Ready && j.State != Scheduled:
+		w.ended(&j)
+		return w, nil
+	}
+	now := q.clock.current(ctx)
+	holds, err := q.store.Holds(ctx, now)
+	if err != nil {
+		return Why{}, err
+	}
+	workers, err := q.Workers(ctx)
+	knows := err == nil
+	if err != nil && !errors.Is(err, ErrUnsupportedDB) {
+		return Why{}, err
+	}
+	var place storage.Ahead
+	if s, ok := q.store.(storage.Ranker); ok {
+		if place, err = s.Ahead(ctx, id, mostAhead); err != nil && !errors.Is(err, ErrNotFound) { // it may have ended meanwhile
+			return Why{}, err
+		}
+	}
+	if j.State == Scheduled {
+		w.later(&j, q.policyFor(&j, workers), now)
+	}
+	serving := slices.DeleteFunc(slices.Clone(workers), func(i WorkerInfo) bool { return !i.serves(j.Queue, j.Kind) })
+	if knows && len(serving) == 0 {
+		w.unserved(workers)
+	}
+	if place.Urgent {
+		w.add(WhyReason{Code: WhyUrgent, Text: "it was made urgent: it starts as soon as a worker has a free runner"})
+		return w, nil
+	}
+	for i := range holds {
+		w.held(&holds[i])
+	}
+	w.limited(serving, j.State == Ready, j.Retry > 0)
+	if j.State == Ready {
+		if j.Crashes >= suspectCrashes {
+			w.add(WhyReason{Code: WhySuspect, N: j.Crashes, Text: fmt.Sprintf("its process died %d times in a row: such jobs start one at a time", j.Crashes)})
+		}
+		if _, ok := q.store.(storage.Ranker); ok {
+			w.behind(place)
+		}
+	}
+	return w, nil
+}
+
+// suspectCrashes is how many crashes in a row make a job a suspect in the engine.
+const suspectCrashes = 2
+
+func (w *Why) add(r WhyReason) { w.Reasons = append(w.Reasons, r) }
+
+// moment returns a time as texts have it.
+func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func (w *Why) ended(j *JobInfo) {
+	text := fmt.Sprintf("it has ended as %s at %s", j.State, moment(j.EndedAt))
+	if j.State == Dead {
+		text = fmt.Sprintf("it is in the dead letters since %s, as %s", moment(j.EndedAt), j.Reason)
+	}
+	w.add(WhyReason{Code: WhyEnded, Reason: string(j.Reason), Since: j.EndedAt, Text: text + because(j.Error)})
+}
+
+// because returns the end of a text that quotes an error.
+func because(text string) string {
+	if text == "" {
+		return ""
+	}
+	return ": " + cut(text)
+}
+
+// later adds why a scheduled job is due later.
+func (w *Why) later(j *JobInfo, d policy.Document, now time.Time) {
+	due := fmt.Sprintf("due at %s", moment(j.DueAt))
+	if !j.DueAt.After(now) {
+		due += ", and made ready by the next look of a worker"
+	}
+	r := WhyReason{Until: j.DueAt}
+	last := Failure{}
+	if n := len(j.History); n > 0 {
+		last = j.History[n-1]
+	}
+	switch {
+	case j.Attempt == 0:
+		r.Code, r.Text = WhyNotDue, "it was enqueued for later: it is "+due
+	case last.Attempt == j.Attempt && j.Retry > 0:
+		retry := d.For(policy.Retryable)
+		r.Code, r.N, r.Of, r.Phase = WhyRetry, j.Retry, max(retry.Retries, j.Retry), policy.PhasePostBackoff
+		if phase, _, ok := retry.Next(j.Retry - 1); ok {
+			r.Phase = phase
+		}
+		r.Text = fmt.Sprintf("it waits for retry %d of %d, in phase %s: it is %s; attempt %d failed%s", r.N, r.Of, r.Phase, due, last.Attempt, because(last.Error))
+	case j.Crashes > 0:
+		r.Code, r.Text = WhyCrashed, "its process died while it ran: it is "+due
+	case j.Error != "" && j.Error != last.Error:
+		r.Code, r.Text = WhyUnavailable, fmt.Sprintf("attempt %d could not reach the other side, which costs no retry: it is %s%s", j.Attempt, due, because(j.Error))
+	case j.Snoozes > 0:
+		r.Code, r.Text = WhySnoozed, "its handler put it off: it is "+due
+	default:
+		r.Code, r.Text = WhyNotDue, "it was put off: it is "+due
+	}
+	w.add(r)
+}
+
+// policyFor returns the delivery policy in effect for a job: by a worker that has its
+// handler, else by the options of this queue.
+func (q *Queue) policyFor(j *JobInfo, workers []WorkerInfo) policy.Document {
+	var own, kind policy.Document
+	if j.Policy != nil {
+		own = *j.Policy
+	}
+	all := q.opts.Policy.Delivery()
+	queue, ok := delivery(q.opts.Queues[j.Queue].Policy)
+	if !ok {
+		queue = all
+	}
+	for i := range workers {
+		if w := &workers[i]; w.serves(j.Queue, j.Kind) && w.Policy != nil {
+			ofQueue, ofKind := w.limits(j.Queue, j.Kind)
+			all, queue = *w.Policy, *w.Policy
+			if ofQueue.Policy != nil {
+				queue = *ofQueue.Policy
+			}
+			if ofKind.Policy != nil {
+				kind = ofKind.Policy.Document
+			}
+			break
+		}
+	}
+	return queue.Effective(own.Or(kind), all.Document)
+}
+
+// laneText names a lane, of which one name may be empty.
+func laneText(queue, kind string) string {
+	switch {
+	case queue == "":
+		return "kind " + kind
+	case kind == "":
+		return "queue " + queue
+	}
+	return fmt.Sprintf("kind %s in queue %s", kind, queue)
+}
+
+// held adds a hold, if it is about the job's lane.
+func (w *Why) held(h *HoldState) {
+	if !h.Includes(w.Queue, w.Kind) {
+		return
+	}
+	r := WhyReason{Code: WhyHeld, Queue: h.Queue, Kind: h.Kind, Reason: h.Reason, By: h.By, Since: h.Since, Until: h.Until}
+	text := laneText(h.Queue, h.Kind)
+	if h.Reason == storage.HoldPaused {
+		text += " is paused"
+	} else {
+		text += fmt.Sprintf(" is held for %q", h.Reason)
+	}
+	if h.By != "" {
+		text += " by " + h.By
+	}
+	text += " since " + moment(h.Since)
+	switch {
+	case h.Probe:
+		text += ", and lets one job through at " + moment(h.Until)
+	case h.Until.IsZero():
+		text += " until it is released"
+	default:
+		text += " until " + moment(h.Until)
+	}
+	r.Text = text + because(h.Detail)
+	w.add(r)
+}
+
+// unserved adds that no worker works for the job.
+func (w *Why) unserved(all []WorkerInfo) {
+	r := WhyReason{Code: WhyNoWorker, Queue: w.Queue, Kind: w.Kind}
+	unknown := slices.IndexFunc(all, func(i WorkerInfo) bool { return i.Unknown })
+	switch {
+	case len(all) == 0:
+		r.Text = "no worker runs"
+	case !slices.ContainsFunc(all, func(i WorkerInfo) bool { return slices.Contains(i.Queues, w.Queue) }):
+		r.Text = "no worker that runs works for queue " + w.Queue
+	default:
+		r.Text = fmt.Sprintf("no worker that runs has a handler for kind %s in queue %s", w.Kind, w.Queue)
+	}
+	if unknown >= 0 {
+		r.Worker = all[unknown].Instance
+		r.Text += fmt.Sprintf(", unless %s does, which does not show what it works for", r.Worker)
+	}
+	w.add(r)
+}
+
+// limited adds what keeps the workers from starting the job, unless one of them is free
+// to. Limits on starts are of no matter before the job is ready.
+func (w *Why) limited(serving []WorkerInfo, ready, retry bool) {
+	var all []WhyReason
+	for i := range serving {
+		own := serving[i].blocks(w.Queue, w.Kind, ready, retry)
+		if len(own) == 0 {
+			return
+		}
+		all = append(all, own...)
+	}
+	w.Reasons = append(w.Reasons, all...)
+}
+
+// behind adds the place of a ready job.
+func (w *Why) behind(place storage.Ahead) {
+	r := WhyReason{Code: WhyBehind, N: place.N, More: place.More}
+	switch {
+	case place.More:
+		r.Text = fmt.Sprintf("more than %d ready jobs of its queue and kind go before it", place.N)
+	case place.N == 0:
+		r.Text = "it is the next of its queue and kind"
+	case place.N == 1:
+		r.Text = "1 ready job of its queue and kind goes before it"
+	default:
+		r.Text = fmt.Sprintf("%d ready jobs of its queue and kind go before it", place.N)
+	}
+	w.add(r)
+}

@@ -1,0 +1,252 @@
+package errand_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage/storagetest"
+)
+
+// codes returns the codes of the reasons why a job does not run.
+func codes(t *testing.T, q *errand.Queue, id errand.ID) (w errand.Why, codes string) {
+	t.Helper()
+	w, err := q.Why(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, r := range w.Reasons {
+		all = append(all, string(r.Code))
+		if r.Text == "" || strings.Contains(r.Text, "%!") {
+			t.Errorf("reason %s has the text %q", r.Code, r.Text)
+		}
+	}
+	return w, strings.Join(all, " ")
+}
+
+// wantWhy checks why a job does not run, and returns the reasons.
+func wantWhy(t *testing.T, q *errand.Queue, id errand.ID, want string) errand.Why {
+	t.Helper()
+	w, got := codes(t, q, id)
+	if got != want {
+		t.Errorf("reasons %q, want %q: %v", got, want, w)
+	}
+	return w
+}
+
+// untilWhy waits until the first reasons are those wanted: what workers show comes later.
+func untilWhy(t *testing.T, q *errand.Queue, id errand.ID, want string) errand.Why {
+	t.Helper()
+	for {
+		w, got := codes(t, q, id)
+		if strings.HasPrefix(got, want) {
+			return w
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("reasons %q, want %q: %v", got, want, w)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func TestQueue_Why_Waiting(t *testing.T) {
+	q := openQueue(t, nil)
+	ctx := t.Context()
+	first := enqueue(t, q, note{}, nil)
+	second := enqueue(t, q, note{}, nil)
+	later := enqueue(t, q, note{}, &errand.JobOptions{Delay: time.Hour})
+	w := wantWhy(t, q, first, "no_worker behind")
+	if w.ID != first || w.Queue != "default" || w.Kind != "note" || w.State != errand.Ready || w.Reasons[0].Text != "no worker runs" {
+		t.Errorf("%+v", w)
+	}
+	if r := wantWhy(t, q, second, "no_worker behind").Reasons[1]; r.N != 1 || r.More {
+		t.Errorf("%+v, want 1 before it", r)
+	}
+	if r := wantWhy(t, q, later, "not_due no_worker").Reasons[0]; time.Until(r.Until).Round(time.Minute) != time.Hour {
+		t.Errorf("due %v", r.Until)
+	}
+	if err := q.Pause(ctx, "default"); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Hold(ctx, errand.Lane{Queue: "default", Kind: "note"}, &errand.HoldOptions{Reason: "modem", By: "ada", For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Pause(ctx, "other"); err != nil {
+		t.Fatal(err)
+	}
+	w = wantWhy(t, q, first, "no_worker held held behind")
+	paused, held := w.Reasons[1], w.Reasons[2]
+	if paused.Queue != "default" || paused.Kind != "" || paused.Reason != "paused" || paused.Since.IsZero() || !strings.HasPrefix(paused.Text, "queue default is paused since ") {
+		t.Errorf("%+v", paused)
+	}
+	if held.Kind != "note" || held.Reason != "modem" || held.By != "ada" || held.Until.Sub(held.Since) < time.Hour ||
+		!strings.HasPrefix(held.Text, `kind note in queue default is held for "modem" by ada since `) {
+		t.Errorf("%+v", held)
+	}
+	if _, err := q.RunNow(ctx, errand.JobFilter{IDs: []errand.ID{second}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	wantWhy(t, q, second, "no_worker urgent")
+	if _, err := q.Cancel(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	if r := wantWhy(t, q, first, "ended").Reasons[0]; !strings.HasPrefix(r.Text, "it has ended as cancelled at ") || r.Since.IsZero() {
+		t.Errorf("%+v", r)
+	}
+	if _, err := q.Why(ctx, errand.ID{}); !errors.Is(err, errand.ErrNotFound) {
+		t.Errorf("Why of no job returned %v", err)
+	}
+}
+
+// What a job waits for between attempts: its policy is known from a worker that has the
+// handler, also of another process.
+func TestQueue_Why_Between(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	q, look := openAt(t, path, nil), openAt(t, path, nil)
+	fails := map[string]error{"snooze": errand.Snooze(time.Hour, nil), "away": errand.Unavailable(errors.New("no route")), "retry": errors.New("refused")}
+	w := errand.NewWorker(q, nil)
+	kinds := policy.Policy{Retries: 9, NoDelayRetries: 1, MinDelayRetries: 2, MinDelay: time.Hour, MaxDelay: time.Hour, Jitter: policy.NoJitter}
+	errand.Handle(w, func(_ context.Context, job *errand.Job[note]) error {
+		return fails[job.Args.Text]
+	}, errand.HandlerOptions{Policy: kinds})
+	run(t, w)
+	ids := map[string]errand.ID{}
+	for _, text := range []string{"retry", "snooze"} {
+		ids[text] = enqueue(t, q, note{Text: text}, nil)
+	}
+	own := enqueue(t, q, note{Text: "retry"}, &errand.JobOptions{Policy: policy.Policy{Retries: 1, MinDelay: time.Hour, MaxDelay: time.Hour, NoDelayRetries: 0}})
+	r := untilWhy(t, look, ids["retry"], "retry").Reasons[0]
+	for r.N == 1 { // which is to come at once
+		r = untilWhy(t, look, ids["retry"], "retry").Reasons[0]
+	}
+	if r.N != 2 || r.Of != 9 || r.Phase != policy.PhasePreBackoff || time.Until(r.Until).Round(time.Minute) != time.Hour ||
+		!strings.HasPrefix(r.Text, "it waits for retry 2 of 9, in phase pre-backoff: it is due at ") || !strings.HasSuffix(r.Text, "; attempt 2 failed: refused") {
+		t.Errorf("%+v", r)
+	}
+	if r := untilWhy(t, look, own, "retry").Reasons[0]; r.N != 1 || r.Of != 1 {
+		t.Errorf("%+v", r)
+	}
+	untilWhy(t, look, ids["snooze"], "snoozed")
+	away := enqueue(t, q, note{Text: "away"}, nil)
+	if r := untilWhy(t, look, away, "unavailable").Reasons[0]; !strings.HasSuffix(r.Text, ": no route") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// What workers show keeps a job back if no worker is free to take it.
+func TestQueue_Why_Workers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	gate := errand.NewSwitch()
+	gate.Close("no carrier")
+	q := openAt(t, path, &errand.Options{Queues: map[string]errand.QueueOptions{"uploads": {Gate: gate}}})
+	look := openAt(t, path, nil)
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"default", "uploads"}})
+	errand.Handle(w, func(context.Context, *errand.Job[note]) error { return nil })
+	stop := run(t, w)
+	upload := enqueue(t, q, note{}, &errand.JobOptions{Queue: "uploads"})
+	r := untilWhy(t, look, upload, "gate behind").Reasons[0]
+	if r.Queue != "uploads" || r.Reason != "no carrier" || r.Since.IsZero() || r.Worker == "" || !strings.Contains(r.Text, "the gate of queue uploads is closed since ") {
+		t.Errorf("%+v", r)
+	}
+	typo := enqueue(t, q, note{}, &errand.JobOptions{Queue: "upload"})
+	if r := wantWhy(t, look, typo, "no_worker behind").Reasons[0]; r.Text != "no worker that runs works for queue upload" {
+		t.Errorf("%+v", r)
+	}
+	other := enqueue(t, q, ping{}, nil)
+	if r := wantWhy(t, look, other, "no_worker behind").Reasons[0]; r.Text != "no worker that runs has a handler for kind ping in queue default" {
+		t.Errorf("%+v", r)
+	}
+	all, err := look.Workers(t.Context())
+	if err != nil || len(all) != 1 || !slices.Equal(all[0].Queues, []string{"default", "uploads"}) || !slices.Equal(all[0].Kinds, []string{"note"}) ||
+		all[0].Concurrency != 16 || all[0].Instance == "" || all[0].Unknown || time.Since(all[0].Since) > time.Minute || all[0].Policy == nil {
+		t.Errorf("Workers returned %+v, %v", all, err)
+	}
+	b, err := json.Marshal(all)
+	if err != nil || strings.Contains(string(b), "0001-01-01") {
+		t.Errorf("as JSON: %s, %v", b, err)
+	}
+
+	// Another worker that has no such gate is free to take it.
+	second := errand.NewWorker(look, &errand.WorkerOptions{Queues: []string{"uploads"}})
+	taken := make(chan struct{})
+	errand.Handle(second, func(context.Context, *errand.Job[note]) error { close(taken); return nil })
+	stopSecond := run(t, second)
+	<-taken
+	if err := stopSecond(); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := look.Workers(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("after the end Workers returned %+v, %v", all, err)
+	}
+}
+
+// Jobs that run keep others back.
+func TestQueue_Why_Busy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := openQueue(t, &errand.Options{Queues: map[string]errand.QueueOptions{"slow": {Concurrency: 1}}})
+		w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"default", "slow"}, Concurrency: 2})
+		errand.Handle(w, func(context.Context, *errand.Job[note]) error { time.Sleep(time.Hour); return nil })
+		stop := run(t, w)
+		running := enqueue(t, q, note{}, &errand.JobOptions{Queue: "slow"})
+		slow := enqueue(t, q, note{}, &errand.JobOptions{Queue: "slow"})
+		r := untilWhy(t, q, slow, "concurrency behind").Reasons[0]
+		if r.Queue != "slow" || r.N != 1 || !strings.HasPrefix(r.Text, "as many jobs of queue slow run as may at a time: 1, in worker ") {
+			t.Errorf("%+v", r)
+		}
+		wantWhy(t, q, running, "running")
+		enqueue(t, q, note{}, nil)
+		last := enqueue(t, q, note{}, nil)
+		if r := untilWhy(t, q, last, "concurrency behind").Reasons[0]; r.Queue != "" || r.N != 2 {
+			t.Errorf("%+v", r)
+		}
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		wantWhy(t, q, last, "ended")
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// On a store without the optional interfaces Why says what it knows.
+func TestQueue_Why_BareStore(t *testing.T) {
+	q, err := errand.New(t.Context(), storagetest.NewMemory().OpenBare(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if w := wantWhy(t, q, enqueue(t, q, note{}, nil), ""); w.State != errand.Ready {
+		t.Errorf("%+v", w)
+	}
+	if _, err := q.Workers(t.Context()); !errors.Is(err, errand.ErrUnsupportedDB) {
+		t.Errorf("Workers returned %v", err)
+	}
+}
+
+// openAt opens a queue on a file, as another process might.
+func openAt(t *testing.T, path string, o *errand.Options) *errand.Queue {
+	t.Helper()
+	q, err := errand.Open(t.Context(), path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return q
+}

@@ -1,0 +1,149 @@
+package errand
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+)
+
+// WorkerInfo is what a running worker shows of itself to all processes on the file.
+// What changes all the time is shown once it has lasted for some seconds.
+type WorkerInfo struct {
+	// Instance names the process, as JobInfo.History does.
+	Instance string `json:"instance"`
+	// Unknown is true if the process lives and may have workers, but shows nothing that
+	// can be read here. All other fields are zero then.
+	Unknown bool `json:"unknown,omitempty"`
+	// Since is when the worker began to run.
+	Since time.Time `json:"since"`
+	// Stopping is true if it takes no more jobs.
+	Stopping bool `json:"stopping,omitempty"`
+	// Queues and Kinds are what it works for: all these kinds in all these queues.
+	Queues []string `json:"queues"`
+	Kinds  []string `json:"kinds"`
+	// Concurrency is how many jobs it runs at a time, and Full is true if it does.
+	Concurrency int  `json:"concurrency"`
+	Full        bool `json:"full,omitempty"`
+	// Policy is the delivery policy of queues that have none of their own.
+	Policy *policy.Topic `json:"policy,omitempty"`
+	// Limits are the queues and kinds that have a setting of their own: first those of
+	// the queues, in the order of Queues, then those of the kinds.
+	Limits []WorkerLimit `json:"limits,omitempty"`
+}
+
+// WorkerLimit is what a worker shows of the limits of a queue or of a kind.
+type WorkerLimit struct {
+	// Queue or Kind names whose limits these are; the other one is empty.
+	Queue string `json:"queue,omitempty"`
+	Kind  string `json:"kind,omitempty"`
+	// Concurrency is how many of these jobs the worker runs at a time, and Full is true
+	// if it does. If zero, only that of the worker counts.
+	Concurrency int  `json:"concurrency,omitempty"`
+	Full        bool `json:"full,omitempty"`
+	// PerSecond is how many attempts start a second, and Throttled is true if jobs wait
+	// for that. If zero, there is no throttle.
+	PerSecond int  `json:"per_second,omitempty"`
+	Throttled bool `json:"throttled,omitempty"`
+	// Budget is true if there is a retry budget, and BudgetEmpty if it cannot pay for
+	// a retry.
+	Budget      bool `json:"budget,omitempty"`
+	BudgetEmpty bool `json:"budget_empty,omitempty"`
+	// Gate is what the worker knows of the gate. It is nil if there is none.
+	Gate *GateInfo `json:"gate,omitempty"`
+	// Policy is the delivery policy of the queue or kind. If nil, it has none.
+	Policy *policy.Topic `json:"policy,omitempty"`
+}
+
+// GateInfo is what a worker knows of a [Gate].
+type GateInfo struct {
+	Open bool `json:"open"`
+	// Reason is why it is closed. If that changes all the time, it is an earlier one.
+	Reason string `json:"reason,omitempty"`
+	// Since is when the worker found it open or closed. It is zero if the worker has not
+	// asked: it asks while jobs are due.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// Workers returns the workers that run on the file, of this and of other processes, by
+// process. A change is seen about a second later. If the store shows nothing of other
+// processes, [ErrUnsupportedDB] is returned.
+func (q *Queue) Workers(ctx context.Context) (all []WorkerInfo, err error) {
+	p, ok := q.store.(storage.Publisher)
+	if !ok {
+		return nil, fmt.Errorf("%w: store %T does not show what workers do", ErrUnsupportedDB, q.store)
+	}
+	docs, err := p.Published(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range docs {
+		var doc struct {
+			Workers []WorkerInfo `json:"workers"`
+		}
+		if d.Doc == nil || json.Unmarshal(d.Doc, &doc) != nil { // another version may write what this one cannot read
+			doc.Workers = []WorkerInfo{{Unknown: true}}
+		}
+		for _, w := range doc.Workers {
+			w.Instance = d.Instance
+			all = append(all, w)
+		}
+	}
+	return all, nil
+}
+
+// limits returns what limits a lane in w: the limits of the queue, those of the kind.
+func (w *WorkerInfo) limits(queue, kind string) (ofQueue, ofKind WorkerLimit) {
+	for _, n := range w.Limits {
+		switch {
+		case n.Queue != "" && n.Queue == queue:
+			ofQueue = n
+		case n.Kind != "" && n.Kind == kind:
+			ofKind = n
+		}
+	}
+	return ofQueue, ofKind
+}
+
+// serves reports whether a worker works for a lane.
+func (i *WorkerInfo) serves(queue, kind string) bool {
+	return slices.Contains(i.Queues, queue) && slices.Contains(i.Kinds, kind)
+}
+
+// blocks returns what keeps a worker from starting jobs of a lane.
+func (i *WorkerInfo) blocks(queue, kind string, ready, retry bool) (all []WhyReason) {
+	add := func(code WhyCode, n WorkerLimit, count int, format string, args ...any) *WhyReason {
+		text := fmt.Sprintf(format, args...) + ", in worker " + i.Instance
+		all = append(all, WhyReason{Code: code, Text: text, Queue: n.Queue, Kind: n.Kind, Worker: i.Instance, N: count})
+		return &all[len(all)-1]
+	}
+	if i.Stopping {
+		add(WhyNoWorker, WorkerLimit{Queue: queue, Kind: kind}, 0, "no job is taken: it is stopping")
+	}
+	ofQueue, ofKind := i.limits(queue, kind)
+	for _, n := range []WorkerLimit{ofQueue, ofKind} {
+		of := laneText(n.Queue, n.Kind)
+		if n.Gate != nil && !n.Gate.Open {
+			r := add(WhyGate, n, 0, "the gate of %s is closed since %s%s", of, moment(n.Gate.Since), because(n.Gate.Reason))
+			r.Since, r.Reason = n.Gate.Since, n.Gate.Reason
+		}
+		// The throttle of a kind takes the place of that of the queue.
+		if ready && n.Throttled && (n.Kind != "" || ofKind.PerSecond == 0) {
+			add(WhyThrottle, n, n.PerSecond, "the throttle of %s lets %d a second start, and more wait", of, n.PerSecond)
+		}
+		if ready && n.Full {
+			add(WhyConcurrency, n, n.Concurrency, "as many jobs of %s run as may at a time: %d", of, n.Concurrency)
+		}
+		if retry && n.BudgetEmpty && (n.Kind != "" || !ofKind.Budget) {
+			add(WhyBudget, n, 0, "the retry budget of %s is empty", of)
+		}
+	}
+	if ready && i.Full {
+		add(WhyConcurrency, WorkerLimit{}, i.Concurrency, "as many jobs run as may at a time: %d", i.Concurrency)
+	}
+	return all
+}
