@@ -208,27 +208,27 @@ func (d *doctor) header() (ok bool, err error) {
 // open opens the database without creating or changing a file: as immutable if there
 // is no log, with the index of the log if there is one, and else a copy.
 func (d *doctor) open() (close func(), err error) {
-	path, alone := d.path, false
+	path, how := d.path, withItsLog
 	remove := func() {}
 	wal, errWAL := os.Stat(d.path + "-wal")
 	_, errSHM := os.Stat(d.path + "-shm")
 	switch {
 	case errWAL == nil && errSHM == nil:
 	case errWAL != nil || wal.Size() == 0:
-		alone = true
+		how = withoutLog
 	default:
 		dir, err := os.MkdirTemp("", "errand-doctor-*")
 		if err != nil {
 			return nil, err
 		}
 		remove = func() { _ = os.RemoveAll(dir) }
-		path = filepath.Join(dir, "copy")
+		path, how = filepath.Join(dir, "copy"), asItsWriter
 		if err := d.copyTo(path); err != nil {
 			remove()
 			return nil, err
 		}
 	}
-	if d.db, err = sql.Open("sqlite", viewDSN(path, alone, 5*time.Second)); err != nil {
+	if d.db, err = sql.Open("sqlite", viewDSN(path, how, 5*time.Second)); err != nil {
 		remove()
 		return nil, err
 	}

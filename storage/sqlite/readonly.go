@@ -132,7 +132,11 @@ func (v *view) once(ctx context.Context, s sight, check bool, fn func(tx *sqlx.T
 }
 
 func (v *view) open(s sight) *sql.DB {
-	db, err := sql.Open("sqlite", viewDSN(v.path, s.alone, v.opts.BusyTimeout))
+	how := withItsLog
+	if s.alone {
+		how = withoutLog
+	}
+	db, err := sql.Open("sqlite", viewDSN(v.path, how, v.opts.BusyTimeout))
 	if err != nil { // only if the driver is not registered
 		panic(err)
 	}
@@ -201,16 +205,20 @@ func (v *view) explain(err error) error {
 	return err
 }
 
-// viewDSN names a database that is only read. Without alone it has an index of its log,
-// which is not written either.
-func viewDSN(path string, alone bool, busy time.Duration) string {
+// How SQLite is to read a database, as parameters of its name.
+const (
+	withoutLog  = "immutable"    // without a lock, as a file that does not change
+	withItsLog  = "readonly_shm" // by the index of the log, which is not written
+	asItsWriter = ""             // its index is made as needed, by a process that may write
+)
+
+// viewDSN names a database that is only read.
+func viewDSN(path, how string, busy time.Duration) string {
 	q := url.Values{"mode": {"ro"}, "_defensive": {"1"}, "_pragma": append([]string{
 		"busy_timeout(" + strconv.FormatInt(busy.Milliseconds(), 10) + ")",
 	}, readerPragmas...)}
-	if alone {
-		q.Set("immutable", "1")
-	} else {
-		q.Set("readonly_shm", "1")
+	if how != asItsWriter {
+		q.Set(how, "1")
 	}
 	dsn := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: q.Encode()}
 	return dsn.String()
