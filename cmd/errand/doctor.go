@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,11 +12,8 @@ import (
 	"github.com/errandq/errand/storage/sqlite"
 )
 
-// errFindings ends a command that has found faults and has written them.
-var errFindings = errors.New("there are findings")
-
-func doctorCommand() *cobra.Command {
-	var full, asJSON bool
+func doctorCommand(t *tool) *cobra.Command {
+	var full bool
 	cmd := &cobra.Command{
 		Use:   "doctor FILE",
 		Short: "Examine a database, and say what to do about what is wrong",
@@ -27,31 +23,28 @@ changed, no file is created, and others may have the database open. With --full
 every row is checked too.
 
 The exit status is 1 if there are warnings or errors, each with its remedy.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  errand doctor jobs.db",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found, err := sqlite.Examine(cmd.Context(), args[0], full, time.Now())
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				out := json.NewEncoder(cmd.OutOrStdout())
-				out.SetIndent("", "  ")
-				err = out.Encode(struct {
-					File     string           `json:"file"`
-					Findings []sqlite.Finding `json:"findings"`
-				}{args[0], found})
-			} else {
-				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				p := printer{w: w}
+			err = t.show(struct {
+				File     string           `json:"file"`
+				Findings []sqlite.Finding `json:"findings"`
+			}{args[0], found}, func(p *printer) {
+				w := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
+				lines := printer{w: w}
 				for _, f := range found {
 					remedy := ""
 					if f.Remedy != "" {
 						remedy = fmt.Sprintf("\n\t\t-> %s", f.Remedy)
 					}
-					p.printf("%s\t%s\t%s%s\n", f.Severity, f.Check, f.Text, remedy)
+					lines.printf("%s\t%s\t%s%s\n", f.Severity, f.Check, f.Text, remedy)
 				}
-				err = errors.Join(p.err, w.Flush())
-			}
+				p.err = errors.Join(p.err, lines.err, w.Flush())
+			})
 			if err == nil && slices.ContainsFunc(found, sqlite.Finding.Bad) {
 				err = errFindings
 			}
@@ -59,6 +52,5 @@ The exit status is 1 if there are warnings or errors, each with its remedy.`,
 		},
 	}
 	cmd.Flags().BoolVar(&full, "full", false, "check the rules about all rows, and compare indexes with tables")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object")
 	return cmd
 }

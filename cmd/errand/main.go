@@ -1,32 +1,80 @@
-// Command errand is the command line tool of errand.
+// Command errand is the command line tool of errand. "errand help" lists its verbs, and
+// docs/command.md describes them.
 //
-//	errand policy check FILE           check a delivery policy document
-//	errand policy show FILE|PRESET     list the retries of a policy
-//	errand policy plot FILE|PRESET     draw them
-//	errand policy presets              list the predefined policies
-//	errand doctor FILE                 examine a database
-//
-// The exit status is 0; 1 if the document or database has faults; 2 if it could not be
-// examined: bad usage, or a file that cannot be read or written.
+// The exit status is 0; 1 if there are findings: faults of a document or a database, a
+// job or schedule that is not there, work that was done in part; 2 if nothing could be
+// done: bad usage, or a file that cannot be used; 130 if it was interrupted. Single
+// verbs have further ones, which their help lists.
 package main
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
+	queue "github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
 )
 
 func main() {
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
+// verbs are the commands below the root, one a line.
+var verbs = []func(*tool) *cobra.Command{
+	queuesCommand,
+	policyCommand,
+	doctorCommand,
+	versionCommand,
+}
+
+// The exit statuses that all verbs share.
+const (
+	statusFindings    = 1
+	statusUnusable    = 2
+	statusInterrupted = 130
+)
+
+var (
+	// errFindings ends a verb that has written what it has found.
+	errFindings = errors.New("there are findings")
+	// errRefused ends a verb that was not allowed to destroy something.
+	errRefused = errors.New("not confirmed")
+)
+
+// statusError ends a verb with a status of its own. A nil err has been written already.
+type statusError struct {
+	status int
+	err    error
+}
+
+func (e *statusError) Error() string {
+	if e.err == nil {
+		return "status"
+	}
+	return e.err.Error()
+}
+
+func (e *statusError) Unwrap() error { return e.err }
+
 // run is the program, with its arguments and streams passed in for tests.
-func run(args []string, in io.Reader, out, errs io.Writer) (status int) {
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) (status int) {
+	t := newTool(in, out, errs)
+	root := newRoot(t)
+	root.SetArgs(args)
+	return t.status(ctx, root.ExecuteContext(ctx))
+}
+
+// newRoot returns the root of all commands.
+func newRoot(t *tool) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "errand",
 		Short:         "Tool for the errand job queue",
@@ -36,37 +84,56 @@ func run(args []string, in io.Reader, out, errs io.Writer) (status int) {
 	// A flag with a value that package policy refuses is bad usage too, not a
 	// fault of a document.
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return errors.New(err.Error()) })
-	root.AddCommand(policyCommand(), doctorCommand())
-	root.SetArgs(args)
-	root.SetIn(in)
-	root.SetOut(out)
-	root.SetErr(errs)
-	err := root.Execute()
-	if err == nil {
+	root.PersistentFlags().BoolVar(&t.json, "json", false, "write JSON")
+	for _, verb := range verbs {
+		root.AddCommand(verb(t))
+	}
+	root.SetIn(t.in)
+	root.SetOut(t.out)
+	root.SetErr(t.errs)
+	return root
+}
+
+// status writes the error that a verb has ended with, and returns the exit status.
+func (t *tool) status(ctx context.Context, err error) int {
+	var own *statusError
+	switch {
+	case err == nil:
 		return 0
+	case errors.Is(err, errFindings):
+		return statusFindings
+	case errors.As(err, &own) && own.err == nil:
+		return own.status
 	}
-	if errors.Is(err, errFindings) {
-		return 1
-	}
-	p := printer{w: errs}
+	p := printer{w: t.errs}
 	if faults := policy.Faults(err); len(faults) > 0 {
 		for _, f := range faults {
-			p.printf("%v\n", f)
+			p.printf("%s\n", safe(f.Error()))
 		}
-		return 1
+		return statusFindings
 	}
-	p.printf("errand: %v\n", err)
-	return 2
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		p.printf("errand: %s\n", safe(strings.TrimPrefix(line, "errand: ")))
+	}
+	switch {
+	case own != nil:
+		return own.status
+	case ctx.Err() != nil:
+		return statusInterrupted
+	case errors.Is(err, queue.ErrNotFound):
+		return statusFindings
+	}
+	return statusUnusable
 }
 
-// printer writes formatted text until there is an error, which it keeps.
-type printer struct {
-	w   io.Writer
-	err error
-}
-
-func (p *printer) printf(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format, args...)
+// group returns a command that only has verbs of its own.
+func group(use, short, long string, verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long,
+		// Without a RunE, a command that does not exist would be no mistake.
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cmd.AddCommand(verbs...)
+	return cmd
 }

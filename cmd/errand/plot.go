@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,7 +21,7 @@ type curve struct {
 	policy policy.Policy
 }
 
-func plotCommand() *cobra.Command {
+func plotCommand(t *tool) *cobra.Command {
 	var profile policy.Profile
 	var compare []string
 	var functions bool
@@ -34,7 +35,8 @@ the file that -o names, or else with characters.
 
 Of a long post-backoff phase only the beginning is drawn. Phases are shaded if
 all policies in the chart have the same.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  errand policy plot default -o default.svg",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if limit < 0 {
 				return fmt.Errorf("--limit %d: must be at least 0", limit)
@@ -54,8 +56,11 @@ all policies in the chart have the same.`,
 			if err != nil {
 				return err
 			}
+			if t.json {
+				return errors.New("--json: a drawing has no JSON: see errand policy show")
+			}
 			if file == "" {
-				return c.text(cmd.OutOrStdout())
+				return c.text(t.out)
 			}
 			// Drawn in full before the file, which may hold an older chart, is opened.
 			var svg bytes.Buffer

@@ -9,11 +9,8 @@ import (
 	"github.com/errandq/errand/policy"
 )
 
-func policyCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "policy",
-		Short: "Check, list and draw delivery policies",
-		Long: `Check, list and draw delivery policies.
+func policyCommand(t *tool) *cobra.Command {
+	return group("policy", "Check, list and draw delivery policies", `Check, list and draw delivery policies.
 
 A FILE holds a document in the JSON form of Amazon SNS: that of a subscription,
 that of a topic, or only the section about retries. - is standard input.
@@ -22,12 +19,7 @@ A PRESET is a name that "errand policy presets" lists.
 Profile sns has the limits of Amazon SNS for HTTP/S endpoints, sns-raw those for
 a subscription with raw message delivery. Profile queue has those for jobs:
 fractions of seconds, up to 1,000,000 retries, no limit to the total.`,
-		// Without a RunE, a command that does not exist would be no mistake.
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(checkCommand(), showCommand(), plotCommand(), presetsCommand())
-	return cmd
+		checkCommand(t), showCommand(t), plotCommand(t), presetsCommand(t))
 }
 
 // profileFlag adds the flag that chooses a profile.
@@ -35,7 +27,7 @@ func profileFlag(cmd *cobra.Command, profile *policy.Profile, value policy.Profi
 	cmd.Flags().TextVar(profile, "profile", value, "limits to check by: queue, sns or sns-raw")
 }
 
-func checkCommand() *cobra.Command {
+func checkCommand(t *tool) *cobra.Command {
 	var profile policy.Profile
 	cmd := &cobra.Command{
 		Use:   "check FILE",
@@ -43,38 +35,61 @@ func checkCommand() *cobra.Command {
 		Long: `Check a document. With faults, each is a line on standard error with its path,
 its value and the range, and the exit status is 1. What is allowed but unlikely
 to be meant is a warning on standard error and leaves the status 0.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  errand policy check policy.json",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			doc, err := readDocument(cmd.InOrStdin(), args[0], profile)
 			if err != nil {
 				return err
 			}
 			p := doc.Or(policy.SystemDefault()).For(policy.Retryable)
-			out, errs := printer{w: cmd.OutOrStdout()}, printer{w: cmd.ErrOrStderr()}
-			out.printf("%s: valid by profile %s: %d retries in %v\n", args[0], profile, p.Retries, p.Total())
-			for _, warning := range p.Lint() {
-				errs.printf("warning: %s\n", warning)
-			}
-			return errors.Join(out.err, errs.err)
+			warnings := append([]string{}, p.Lint()...)
+			errs := printer{w: t.errs}
+			err = t.show(struct {
+				File     string         `json:"file"`
+				Profile  policy.Profile `json:"profile"`
+				Retries  int            `json:"retries"`
+				Total    float64        `json:"total_s"`
+				Warnings []string       `json:"warnings"`
+			}{args[0], profile, p.Retries, hundredths(p.Total()), warnings}, func(out *printer) {
+				out.printf("%s: valid by profile %s: %d retries in %v\n", safe(args[0]), profile, p.Retries, p.Total())
+				for _, warning := range warnings {
+					errs.printf("warning: %s\n", warning)
+				}
+			})
+			return errors.Join(err, errs.err)
 		},
 	}
 	profileFlag(cmd, &profile, policy.ProfileSNS)
 	return cmd
 }
 
-func presetsCommand() *cobra.Command {
+func presetsCommand(t *tool) *cobra.Command {
 	return &cobra.Command{
-		Use:   "presets",
-		Short: "List the predefined policies",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			out := printer{w: w}
-			out.printf("NAME\tRETRIES\tTOTAL\tFOR\n")
-			for _, p := range presets {
-				out.printf("%s\t%d\t%v\t%s\n", p.name, p.policy.Retries, p.policy.Total(), p.about)
+		Use:     "presets",
+		Short:   "List the predefined policies",
+		Example: "  errand policy presets",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			type preset struct {
+				Name    string  `json:"name"`
+				Retries int     `json:"retries"`
+				Total   float64 `json:"total_s"`
+				About   string  `json:"about"`
 			}
-			return errors.Join(out.err, w.Flush())
+			all := []preset{}
+			for _, p := range presets {
+				all = append(all, preset{p.name, p.policy.Retries, hundredths(p.policy.Total()), p.about})
+			}
+			return t.show(map[string][]preset{"presets": all}, func(p *printer) {
+				w := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
+				out := printer{w: w}
+				out.printf("NAME\tRETRIES\tTOTAL\tFOR\n")
+				for _, p := range presets {
+					out.printf("%s\t%d\t%v\t%s\n", p.name, p.policy.Retries, p.policy.Total(), p.about)
+				}
+				p.err = errors.Join(p.err, out.err, w.Flush())
+			})
 		},
 	}
 }

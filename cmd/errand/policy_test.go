@@ -21,7 +21,7 @@ import (
 func errand(t *testing.T, in string, args ...string) (status int, out, errs string) {
 	t.Helper()
 	var o, e bytes.Buffer
-	status = run(args, strings.NewReader(in), &o, &e)
+	status = run(t.Context(), args, strings.NewReader(in), &o, &e)
 	return status, o.String(), e.String()
 }
 

@@ -18,9 +18,8 @@ import (
 // tableLimit is how many retries the table has unless asked for otherwise.
 const tableLimit = 100
 
-func showCommand() *cobra.Command {
+func showCommand(t *tool) *cobra.Command {
 	var profile policy.Profile
-	var asJSON bool
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "show FILE|PRESET",
@@ -30,7 +29,8 @@ makes of it, and the sum of the nominal delays so far.
 
 With --json the output is one object with delays in seconds. Its total is
 rounded to hundredths of a second.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  errand policy show default --limit 5",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := readPolicy(cmd.InOrStdin(), args[0], profile)
 			if err != nil {
@@ -41,18 +41,17 @@ rounded to hundredths of a second.`,
 			}
 			if !cmd.Flags().Changed("limit") {
 				limit = math.MaxInt
-				if !asJSON {
+				if !t.json {
 					limit = tableLimit
 				}
 			}
-			if asJSON {
+			if t.json {
 				return showJSON(cmd.OutOrStdout(), p, limit)
 			}
 			return showTable(cmd.OutOrStdout(), p, limit)
 		},
 	}
 	profileFlag(cmd, &profile, policy.ProfileQueue)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "write one JSON object")
 	cmd.Flags().IntVar(&limit, "limit", 0, "list at most this many retries (default 100, with --json all)")
 	return cmd
 }

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+)
+
+// In scripts the command is this program.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"errand": main})
+}
+
+// The command as people use it: see testdata/script. Beside what testscript has,
+// scripts have these commands:
+//
+//	fixture FILE    makes a file with jobs in all states, and sets $READY, $SCHEDULED,
+//	                $RETRYING, $DONE and $DEAD to their IDs, and $EVIL to that of a
+//	                dead one whose args and error are full of control characters
+//	live FILE       has this process open the file, and work, until the script ends
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"fixture": func(ts *testscript.TestScript, _ bool, args []string) {
+				ids, err := fixture(context.Background(), ts.MkAbs(args[0]))
+				ts.Check(err)
+				for name, id := range ids {
+					ts.Setenv(name, id)
+				}
+			},
+			"live": func(ts *testscript.TestScript, _ bool, args []string) {
+				stop, err := live(ts.MkAbs(args[0]))
+				ts.Check(err)
+				ts.Defer(func() { ts.Check(stop()) })
+			},
+		},
+	})
+}
+
+// evil is text that must not reach a terminal as it is.
+const evil = "\x1b[2J\x1b]0;title\a line\n\"two\" \u0085\u009b31m \u202eright\u202c <script>alert(1)</script>\x7f"
+
+const kind = "send"
+
+func raw(args string) queue.RawArgs { return queue.RawArgs{OfKind: kind, JSON: []byte(args)} }
+
+// fixture makes a file with jobs of kind send in queue mail in all states, and a
+// schedule. It returns their IDs by the names of variables.
+func fixture(ctx context.Context, path string) (ids map[string]string, err error) {
+	q, err := queue.Open(ctx, path, &queue.Options{
+		SQLite: queue.SQLiteOptions{Durability: queue.Relaxed, Ballast: -1}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, q.Close()) }()
+	return fill(ctx, q)
+}
+
+// fill adds the jobs of fixture, and works until they are in their states.
+func fill(ctx context.Context, q *queue.Queue) (map[string]string, error) {
+	ids := map[string]string{}
+	add := func(name, args string, o queue.JobOptions) error {
+		o.Queue = "mail"
+		e, err := q.Enqueue(ctx, raw(args), &o)
+		ids[name] = e.ID.String()
+		return err
+	}
+	hour := policy.Policy{Retries: 3, MinDelay: time.Hour, MaxDelay: time.Hour}
+	odd, err := json.Marshal(map[string]string{"verdict": "evil", "text": evil})
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(
+		add("DONE", `{"verdict":"done"}`, queue.JobOptions{}),
+		add("DEAD", `{"verdict":"permanent"}`, queue.JobOptions{Headers: map[string]string{"trace": "a1"}}),
+		add("EVIL", string(odd), queue.JobOptions{Headers: map[string]string{evil: evil}}),
+		add("RETRYING", `{"verdict":"fail"}`, queue.JobOptions{Policy: hour}),
+		add("SCHEDULED", `{"verdict":"done"}`, queue.JobOptions{Delay: time.Hour}),
+		q.Schedule(ctx, queue.Schedule{Name: "nightly", Spec: "0 3 * * *", Args: raw(`{"all":true}`), Options: &queue.JobOptions{Queue: "mail"}}),
+	)
+	if err != nil {
+		return nil, err
+	}
+	if err := work(ctx, q, 4); err != nil {
+		return nil, err
+	}
+	return ids, add("READY", `{"verdict":"done"}`, queue.JobOptions{Priority: 5})
+}
+
+// work runs jobs of kind send in a queue until n of them have ended.
+func work(ctx context.Context, q *queue.Queue, n int) error {
+	ended := make(chan struct{})
+	w := worker(q, "mail", ended)
+	stopped := make(chan error, 1)
+	go func() { stopped <- w.Run(ctx) }()
+	for range n {
+		<-ended
+	}
+	return errors.Join(w.Shutdown(ctx), <-stopped)
+}
+
+// worker handles jobs as their args say, and sends to ended after each.
+func worker(q *queue.Queue, name string, ended chan<- struct{}) *queue.Worker {
+	w := queue.NewWorker(q, &queue.WorkerOptions{Queues: []string{name}, Concurrency: 1})
+	queue.HandleRaw(w, kind, func(_ context.Context, job *queue.Job[queue.RawArgs]) error {
+		defer func() { ended <- struct{}{} }()
+		var args struct{ Verdict string }
+		if err := json.Unmarshal(job.Args.JSON, &args); err != nil {
+			return err
+		}
+		switch args.Verdict {
+		case "permanent":
+			return queue.Permanent(errors.New("no such address"))
+		case "evil":
+			return queue.Permanent(errors.New(evil))
+		case "fail":
+			return errors.New("timeout after 5 s")
+		}
+		return nil
+	})
+	return w
+}
+
+// live opens a file and works in it, on the queue default, until stop is called.
+func live(path string) (stop func() error, err error) {
+	ctx := context.Background()
+	q, err := queue.Open(ctx, path, &queue.Options{SQLite: queue.SQLiteOptions{Durability: queue.Relaxed}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	ended := make(chan struct{}, 1000)
+	w := worker(q, "default", ended)
+	stopped := make(chan error, 1)
+	go func() { stopped <- w.Run(ctx) }()
+	return func() error { return errors.Join(w.Shutdown(ctx), <-stopped, q.Close()) }, nil
+}

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	queue "github.com/errandq/errand"
+)
+
+func queuesCommand(t *tool) *cobra.Command {
+	return group("queues", "List queues, and hold or pause them",
+		`List queues with their jobs by state, and say whether workers may start them.
+
+A hold keeps all workers of all processes from starting the jobs of a queue, of a
+kind, or of a kind in a queue, until it is released or its time is over. Jobs that
+run go on. A lane, that is one kind in one queue, can be held for several reasons
+at a time. A pause is the hold of a queue for the reason "paused".`,
+		queuesListCommand(t), pauseCommand(t), resumeCommand(t), holdCommand(t), releaseCommand(t))
+}
+
+// laneJSON is the jobs of a kind in a queue.
+type laneJSON struct {
+	Queue     string `json:"queue"`
+	Kind      string `json:"kind"`
+	Scheduled int64  `json:"scheduled"`
+	Ready     int64  `json:"ready"`
+	Running   int64  `json:"running"`
+	Done      int64  `json:"done"`
+	Cancelled int64  `json:"cancelled"`
+	Dead      int64  `json:"dead"`
+}
+
+func (l *laneJSON) count(state queue.State) *int64 {
+	switch state {
+	case queue.Scheduled:
+		return &l.Scheduled
+	case queue.Ready:
+		return &l.Ready
+	case queue.Running:
+		return &l.Running
+	case queue.Done:
+		return &l.Done
+	case queue.Cancelled:
+		return &l.Cancelled
+	}
+	return &l.Dead
+}
+
+// holdJSON is a hold in force.
+type holdJSON struct {
+	Queue   string     `json:"queue,omitempty"`
+	Kind    string     `json:"kind,omitempty"`
+	Reason  string     `json:"reason"`
+	By      string     `json:"by,omitempty"`
+	Detail  string     `json:"detail,omitempty"`
+	Since   time.Time  `json:"since"`
+	Until   *time.Time `json:"until,omitempty"`
+	Probe   bool       `json:"probe,omitempty"` // lets single jobs through
+	Waiting int64      `json:"waiting"`
+}
+
+func holdOf(h queue.HoldState) holdJSON {
+	return holdJSON{h.Queue, h.Kind, h.Reason, h.By, h.Detail, h.Since, timeOrNil(h.Until), h.Probe, h.Waiting}
+}
+
+// lanes returns the lanes that have jobs, sorted.
+func lanes(ctx context.Context, q *queue.Queue) ([]laneJSON, error) {
+	counts, err := q.Counts(ctx)
+	all := []laneJSON{}
+	for _, c := range counts {
+		if n := len(all); n == 0 || all[n-1].Queue != c.Queue || all[n-1].Kind != c.Kind {
+			all = append(all, laneJSON{Queue: c.Queue, Kind: c.Kind})
+		}
+		*all[len(all)-1].count(c.State) = c.N
+	}
+	return all, err
+}
+
+func holds(ctx context.Context, q *queue.Queue) ([]holdJSON, error) {
+	states, err := q.Holds(ctx)
+	all := []holdJSON{}
+	for _, h := range states {
+		all = append(all, holdOf(h))
+	}
+	return all, err
+}
+
+func queuesListCommand(t *tool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ls FILE",
+		Short: "List queues, kinds and holds",
+		Long: `List the queues and kinds that have jobs, with the number of jobs by state, and the
+holds in force. The numbers are kept, not counted: the list is quick however many
+jobs there are.`,
+		Example: "  errand queues ls jobs.db",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var list struct {
+				Lanes []laneJSON `json:"lanes"`
+				Holds []holdJSON `json:"holds"`
+			}
+			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
+				var errHolds error
+				list.Lanes, err = lanes(cmd.Context(), q)
+				list.Holds, errHolds = holds(cmd.Context(), q)
+				return errors.Join(err, errHolds)
+			})
+			if err != nil {
+				return err
+			}
+			return t.show(list, func(p *printer) {
+				t.printLanes(p, list.Lanes)
+				t.printHolds(p, list.Holds)
+			})
+		},
+	}
+	completeArgs(cmd, nil)
+	return cmd
+}
+
+func (t *tool) printLanes(p *printer, all []laneJSON) {
+	if len(all) == 0 {
+		p.printf("no jobs\n")
+		return
+	}
+	list := table{head: []string{"QUEUE", "KIND", " SCHEDULED", " READY", " RUNNING", " DONE", " CANCELLED", " DEAD"}}
+	for _, l := range all {
+		dead := number(l.Dead)
+		if l.Dead > 0 {
+			dead = dead.in(red)
+		}
+		list.add(text(l.Queue), text(l.Kind), number(l.Scheduled), number(l.Ready), number(l.Running), number(l.Done), number(l.Cancelled), dead)
+	}
+	list.print(p, t.out)
+}
+
+func (t *tool) printHolds(p *printer, all []holdJSON) {
+	if len(all) == 0 {
+		return
+	}
+	p.printf("\n")
+	list := table{head: []string{"HELD QUEUE", "KIND", "REASON", "SINCE", "UNTIL", " WAITING", "BY", "DETAIL"}}
+	for _, h := range all {
+		until := "released"
+		if h.Until != nil {
+			until = when(*h.Until)
+		}
+		if h.Probe {
+			until = "a job succeeds"
+		}
+		list.add(text(cmp.Or(h.Queue, "(all)")), text(cmp.Or(h.Kind, "(all)")), text(h.Reason).in(yellow), text(when(h.Since)), text(until),
+			number(h.Waiting), text(orDash(h.By)), text(orDash(h.Detail)))
+	}
+	list.print(p, t.out)
+}
+
+func pauseCommand(t *tool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "pause FILE QUEUE...",
+		Short:   "Keep workers from starting jobs of queues",
+		Example: "  errand queues pause jobs.db mail",
+		Args:    cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.eachQueue(cmd.Context(), args, "paused", (*queue.Queue).Pause)
+		},
+	}
+	completeArgs(cmd, queuesOf)
+	return cmd
+}
+
+func resumeCommand(t *tool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "resume FILE QUEUE...",
+		Short:   "End the pause of queues",
+		Example: "  errand queues resume jobs.db mail",
+		Args:    cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.eachQueue(cmd.Context(), args, "resumed", (*queue.Queue).Resume)
+		},
+	}
+	completeArgs(cmd, queuesOf)
+	return cmd
+}
+
+// eachQueue does something to the queues that the arguments name after the file.
+func (t *tool) eachQueue(ctx context.Context, args []string, done string, do func(q *queue.Queue, ctx context.Context, name string) error) error {
+	err := t.writing(ctx, args[0], false, func(q *queue.Queue) error {
+		for _, name := range args[1:] {
+			if err := do(q, ctx, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return t.show(map[string][]string{done: args[1:]}, func(p *printer) {
+		for _, name := range args[1:] {
+			p.printf("%s: %s\n", safe(name), done)
+		}
+	})
+}
+
+// laneArgs returns the lane that a verb names by an optional queue and the flag --kind.
+func laneArgs(args []string, kind string) (l queue.Lane) {
+	l.Kind = kind
+	if len(args) > 1 {
+		l.Queue = args[1]
+	}
+	return l
+}
+
+func laneText(l queue.Lane) string {
+	switch {
+	case l.Kind == "":
+		return "queue " + safe(l.Queue)
+	case l.Queue == "":
+		return "kind " + safe(l.Kind)
+	}
+	return fmt.Sprintf("kind %s in queue %s", safe(l.Kind), safe(l.Queue))
+}
+
+func holdCommand(t *tool) *cobra.Command {
+	var kind string
+	var until string
+	var o queue.HoldOptions
+	cmd := &cobra.Command{
+		Use:   "hold FILE [QUEUE]",
+		Short: "Keep workers from starting jobs of a queue, a kind, or both",
+		Long: `Keep all workers from starting jobs of a queue, of the kind that --kind names, or of
+that kind in the queue. Without --for and --until the hold lasts until it is
+released. A hold for the same reason takes the place of the one before.`,
+		Example: `  errand queues hold jobs.db mail --for 2h --reason provider --by ada
+  errand queues hold jobs.db --kind upload`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			lane := laneArgs(args, kind)
+			if until != "" {
+				if o.Until, err = parseTime(until); err != nil {
+					return fmt.Errorf("--until: %w", err)
+				}
+			}
+			var held []holdJSON
+			err = t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) error {
+				if err := q.Hold(cmd.Context(), lane, &o); err != nil {
+					return err
+				}
+				held, err = holds(cmd.Context(), q)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			reason := cmp.Or(o.Reason, "held")
+			held = slices.DeleteFunc(held, func(h holdJSON) bool {
+				return h.Queue != lane.Queue || h.Kind != lane.Kind || h.Reason != reason
+			})
+			return t.show(map[string]any{"held": held}, func(p *printer) {
+				p.printf("%s: held, reason %s\n", laneText(lane), safe(reason))
+			})
+		},
+	}
+	cmd.Flags().StringVar(&kind, "kind", "", "hold only this kind")
+	cmd.Flags().StringVar(&o.Reason, "reason", "", "why, as a name (default held)")
+	cmd.Flags().StringVar(&o.By, "by", "", "who, for people")
+	cmd.Flags().DurationVar(&o.For, "for", 0, "for how long, as in 90m")
+	cmd.Flags().StringVar(&until, "until", "", "until when, as in 2026-03-01T06:00:00Z")
+	completeFlag(cmd, "kind", kindsOf)
+	completeArgs(cmd, queuesOf)
+	return cmd
+}
+
+func releaseCommand(t *tool) *cobra.Command {
+	var kind, reason string
+	cmd := &cobra.Command{
+		Use:   "release FILE [QUEUE]",
+		Short: "End a hold",
+		Long: `End the hold of a queue, a kind, or both, for a reason. Holds for other reasons stay,
+and so do those of the queue or the kind alone. The exit status is 1 if there was
+no such hold.`,
+		Example: "  errand queues release jobs.db mail --reason provider",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			lane, was := laneArgs(args, kind), false
+			err := t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) (err error) {
+				was, err = q.Release(cmd.Context(), lane, reason)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			err = t.show(map[string]bool{"released": was}, func(p *printer) {
+				what := "released"
+				if !was {
+					what = "there was no such hold"
+				}
+				p.printf("%s: %s\n", laneText(lane), what)
+			})
+			if err == nil && !was {
+				err = errFindings
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&kind, "kind", "", "the kind that is held")
+	cmd.Flags().StringVar(&reason, "reason", "", "why it is held (default held)")
+	completeFlag(cmd, "kind", kindsOf)
+	completeArgs(cmd, queuesOf)
+	return cmd
+}
