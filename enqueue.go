@@ -130,6 +130,15 @@ func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) stri
 	size := 0
 	for i, j := range jobs {
 		records[i] = q.newJob(&f, place(i), place(i), j)
+	}
+	if q.entry != nil && f.n() == 0 {
+		for i, j := range jobs {
+			if err := q.enter(ctx, place(i), place(i), &records[i], j.Options); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for i := range records {
 		size += len(records[i].Args) + len(records[i].Headers)
 	}
 	if len(jobs) > 1 && size > maxEnqueueBytes {

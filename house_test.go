@@ -152,7 +152,7 @@ func literal(e ast.Expr) string {
 }
 
 func TestHouse_size(t *testing.T) {
-	for dir, most := range map[string]int{".": 20, "storage/sqlite": 42} {
+	for dir, most := range map[string]int{".": 24, "storage/sqlite": 42} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {
 			t.Fatal(err)

@@ -2,9 +2,13 @@ package errand
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"math"
+	"slices"
 	"time"
 
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/policy"
 )
 
@@ -39,6 +43,9 @@ type WorkerOptions struct {
 	// MaxRetryAfter is the longest delay that [RetryAfter], or an error with a
 	// Retry-After, can ask for. If zero, 24 h.
 	MaxRetryAfter time.Duration
+	// Middleware wraps all handlers of the worker, around that of their own. If nil,
+	// none.
+	Middleware []Middleware
 	// Logger receives what no caller can be told: recovered jobs, stuck handlers,
 	// failures of the store. If nil, that of the queue.
 	Logger *slog.Logger
@@ -94,6 +101,14 @@ type HandlerOptions struct {
 	Gate Gate
 	// OpenJitter is as in [QueueOptions]. If zero, that of the queue.
 	OpenJitter time.Duration
+	// Middleware wraps the handler, inside of that of the worker. If nil, none.
+	Middleware []Middleware
+	// Aliases are other kinds that the handler runs too, as those under which jobs
+	// were enqueued before a rename. What these options set is of all the kinds
+	// together: a job counts for Concurrency, Gate, Policy and Budget under whichever
+	// name. But lanes, and so holds and the order of retries, are of the name that a job
+	// has, and so are unique keys. If nil, the kind has no other name.
+	Aliases []string
 	// MaxUnavailable is how long after it was enqueued a job may still be waiting for
 	// the other side to be reached. The next attempt after that which ends as
 	// [Unavailable] is the last one: the job is dead, with reason "unavailable". While
@@ -107,4 +122,48 @@ type HandlerOptions struct {
 	// through at once, but not early again before the hold would have let one
 	// through. ctx ends when the worker stops. If nil, nothing is called.
 	OnUnauthorized func(ctx context.Context) error
+}
+
+// settings returns the settings of a handler, checked.
+func (w *Worker) settings(kind string, o *HandlerOptions) engine.Handler {
+	h := engine.Handler{
+		Timeout: o.Timeout, MaxCrashes: o.MaxCrashes, Concurrency: o.Concurrency, Gate: o.Gate,
+		MaxUnavailable: o.MaxUnavailable, OnUnauthorized: o.OnUnauthorized, OpenJitter: o.OpenJitter,
+	}
+	if h.Timeout < 0 {
+		panic(fmt.Sprintf("errand: Handle %q: timeout %v must not be negative", kind, h.Timeout))
+	}
+	if h.MaxCrashes < 0 || h.MaxCrashes > math.MaxInt32 {
+		panic(fmt.Sprintf("errand: Handle %q: max_crashes %d must be between 0 and %d", kind, h.MaxCrashes, math.MaxInt32))
+	}
+	var f faults
+	h.Policy = f.override("policy", o.Policy)
+	f.rules("rules", o.Rules)
+	f.budget("budget", o.Budget)
+	f.between("concurrency", h.Concurrency, mostConcurrency)
+	if h.MaxUnavailable < 0 {
+		f.field("max_unavailable", h.MaxUnavailable, "must not be negative")
+	}
+	f.openJitter("open_jitter", h.OpenJitter)
+	f.middleware("middleware", o.Middleware)
+	f.aliases("aliases", kind, o.Aliases)
+	if err := f.err(); err != nil {
+		panic(fmt.Sprintf("errand: Handle %q: %v", kind, err))
+	}
+	h.Rules = slices.Clone(o.Rules)
+	h.Budget = w.queue.limits.budget(owner{kind: kind}, o.Budget)
+	h.Throttle = w.queue.limits.throttle(owner{kind: kind}, h.Policy.Throttle)
+	logDoubts(w.logger(), "kind "+kind, o.Policy)
+	return h
+}
+
+// aliases checks the other names of a kind.
+func (f *faults) aliases(field, kind string, all []string) {
+	for i, name := range all {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		f.add(checkName(at, name))
+		if name == kind || slices.Contains(all[:i], name) {
+			f.field(at, name, "must be another kind")
+		}
+	}
 }

@@ -69,6 +69,12 @@ type Options struct {
 	// not plausible, that is before the program was built. If false, they fire
 	// by the queue's clock, right or wrong.
 	WaitForClock bool
+	// Middleware wraps the way of jobs into the queue: those of Enqueue, EnqueueMany and
+	// EnqueueTx, in this process. The job of a [Schedule] goes that way when the schedule
+	// is declared, and its args and headers are then those of each tick. To declare the
+	// same again writes nothing only if the middleware adds the same again. If nil,
+	// none.
+	Middleware []Middleware
 	// Logger receives what no caller can be told: recovered jobs, stuck handlers,
 	// failures of the store. If nil, slog.Default.
 	Logger *slog.Logger
@@ -187,6 +193,7 @@ type Queue struct {
 	limits limits
 	types  argsTypes
 	lanes  engine.Lanes
+	entry  HandlerFunc // Options.Middleware; nil: none
 	// changing holds one value while a schedule is changed. Callers in this
 	// process take turns by it, so that none of them fails by another's change.
 	changing chan struct{}
@@ -264,6 +271,9 @@ func newQueue(ctx context.Context, store storage.Store, o Options) (*Queue, erro
 		return nil, err
 	}
 	q := &Queue{store: store, opts: o, clock: c, changing: make(chan struct{}, 1)}
+	if len(o.Middleware) > 0 {
+		q.entry = through(o.Middleware, take)
+	}
 	for name, settings := range o.Queues {
 		q.limits.budget(owner{queue: name}, settings.Budget)
 	}

@@ -128,7 +128,7 @@ const maxJitter = 24 * time.Hour
 // For bad input Schedule returns a [FieldError] for each fault, joined, and writes
 // nothing. It returns [ErrUnsupportedDB] if the store keeps no schedules.
 func (q *Queue) Schedule(ctx context.Context, s Schedule) error {
-	fresh, spec, err := q.newSchedule(s)
+	fresh, spec, err := q.newSchedule(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (q *Queue) Schedule(ctx context.Context, s Schedule) error {
 // newSchedule checks a schedule and returns it as the store takes it, without a
 // plan. Times are cut to the microseconds that the store keeps, so that declaring
 // the same again changes nothing.
-func (q *Queue) newSchedule(s Schedule) (storage.Schedule, *schedule.Spec, error) {
+func (q *Queue) newSchedule(ctx context.Context, s Schedule) (storage.Schedule, *schedule.Spec, error) {
 	var f faults
 	f.add(checkName("name", s.Name))
 	spec, err := schedule.Parse(s.Spec, s.Zone)
@@ -172,6 +172,9 @@ func (q *Queue) newSchedule(s Schedule) (storage.Schedule, *schedule.Spec, error
 	r := storage.Schedule{
 		Name: s.Name, Zone: cmp.Or(s.Zone, "UTC"), Missed: s.Missed.String(), SkipOverlap: s.Overlap == OverlapSkip,
 		Jitter: s.Jitter.Truncate(time.Microsecond), Job: q.scheduleJob(&f, s),
+	}
+	if q.entry != nil && f.n() == 0 {
+		f.add(q.enter(ctx, "", "options.", &r.Job, s.Options))
 	}
 	if f.n() == 0 {
 		// The text of a tick is longest with an offset from UTC.

@@ -70,6 +70,7 @@ func (o *Options) validate() error {
 	var f faults
 	f.sqlite("sqlite.", &o.SQLite)
 	f.policy("policy", o.Policy)
+	f.middleware("middleware", o.Middleware)
 	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
 		f.add(checkName("queues", name))
 		field, q := fmt.Sprintf("queues[%q].", name), o.Queues[name]
@@ -145,6 +146,7 @@ func (o *WorkerOptions) validate() error {
 	} {
 		f.between(n.field, n.value, n.most)
 	}
+	f.middleware("middleware", o.Middleware)
 	if o.LeaseDuration != 0 && o.LeaseDuration < minLease {
 		f.field("lease_duration", o.LeaseDuration, fmt.Sprintf("must be at least %v", minLease))
 	}

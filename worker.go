@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"math"
 	"reflect"
 	"slices"
 	"sync"
@@ -34,7 +33,7 @@ func NewWorker(q *Queue, o *WorkerOptions) *Worker {
 		panic("errand: NewWorker: nil queue")
 	}
 	w := &Worker{queue: q, opts: *cmp.Or(o, &WorkerOptions{}), handlers: map[string]engine.Handler{}}
-	w.opts.Queues = slices.Clone(w.opts.Queues)
+	w.opts.Queues, w.opts.Middleware = slices.Clone(w.opts.Queues), slices.Clone(w.opts.Middleware)
 	w.err = w.opts.validate()
 	return w
 }
@@ -60,15 +59,20 @@ func Handle[A Args](w *Worker, fn func(ctx context.Context, job *Job[A]) error, 
 	w.register(kind, o, handler(w, fn))
 }
 
-// handler returns what the engine calls for a leased job.
-func handler[A Args](w *Worker, fn func(context.Context, *Job[A]) error) func(context.Context, *storage.Leased) error {
-	return func(ctx context.Context, l *storage.Leased) error {
-		job, err := decodeJob[A](l)
-		if err != nil {
-			return &engine.DecodeError{Err: err}
+// handler returns what makes that which the engine calls for a leased job.
+func handler[A Args](w *Worker, fn func(context.Context, *Job[A]) error) func([]Middleware) func(context.Context, *storage.Leased) error {
+	return func(all []Middleware) func(context.Context, *storage.Leased) error {
+		if len(all) > 0 {
+			return w.wrapped(all, decoded(fn))
 		}
-		job.Phase = w.engine.Phase(l)
-		return fn(ctx, job)
+		return func(ctx context.Context, l *storage.Leased) error {
+			job, err := decodeJob[A](l)
+			if err != nil {
+				return &engine.DecodeError{Err: err}
+			}
+			job.Phase = w.engine.Phase(l)
+			return fn(ctx, job)
+		}
 	}
 }
 
@@ -91,59 +95,52 @@ func (w *Worker) kindOf(t reflect.Type) string {
 	return x.kind
 }
 
-func (w *Worker) register(kind string, o []HandlerOptions, run func(context.Context, *storage.Leased) error) {
+// register registers a handler, which run makes for the middleware around it.
+func (w *Worker) register(kind string, all []HandlerOptions, run func([]Middleware) func(context.Context, *storage.Leased) error) {
 	if err := checkName("kind", kind); err != nil {
 		panic(err.Error())
 	}
-	h := engine.Handler{Run: run}
-	switch len(o) {
-	case 0:
-	case 1:
-		h.Timeout = o[0].Timeout
-		if h.Timeout < 0 {
-			panic(fmt.Sprintf("errand: Handle %q: timeout %v must not be negative", kind, h.Timeout))
-		}
-		h.MaxCrashes, h.Concurrency, h.Gate = o[0].MaxCrashes, o[0].Concurrency, o[0].Gate
-		h.MaxUnavailable, h.OnUnauthorized, h.OpenJitter = o[0].MaxUnavailable, o[0].OnUnauthorized, o[0].OpenJitter
-		if h.MaxCrashes < 0 || h.MaxCrashes > math.MaxInt32 {
-			panic(fmt.Sprintf("errand: Handle %q: max_crashes %d must be between 0 and %d", kind, h.MaxCrashes, math.MaxInt32))
-		}
-		var f faults
-		h.Policy = f.override("policy", o[0].Policy)
-		f.rules("rules", o[0].Rules)
-		f.budget("budget", o[0].Budget)
-		f.between("concurrency", h.Concurrency, mostConcurrency)
-		if h.MaxUnavailable < 0 {
-			f.field("max_unavailable", h.MaxUnavailable, "must not be negative")
-		}
-		f.openJitter("open_jitter", h.OpenJitter)
-		if err := f.err(); err != nil {
-			panic(fmt.Sprintf("errand: Handle %q: %v", kind, err))
-		}
-		h.Rules = slices.Clone(o[0].Rules)
-		h.Budget = w.queue.limits.budget(owner{kind: kind}, o[0].Budget)
-		h.Throttle = w.queue.limits.throttle(owner{kind: kind}, h.Policy.Throttle)
-		logDoubts(w.logger(), "kind "+kind, o[0].Policy)
-	default:
-		panic(fmt.Sprintf("errand: Handle %q: at most one HandlerOptions, not %d", kind, len(o)))
+	if len(all) > 1 {
+		panic(fmt.Sprintf("errand: Handle %q: at most one HandlerOptions, not %d", kind, len(all)))
+	}
+	var o HandlerOptions
+	if len(all) == 1 {
+		o = all[0]
+	}
+	h := w.settings(kind, &o)
+	if w.err == nil { // else Run returns that, and there may be middleware that is nil
+		h.Run = run(slices.Concat(w.opts.Middleware, o.Middleware))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.engine != nil {
 		panic(fmt.Sprintf("errand: Handle %q: the worker has been run", kind))
 	}
-	if _, ok := w.handlers[kind]; ok {
-		panic(fmt.Sprintf("errand: Handle %q: the kind has a handler already", kind))
+	for i, name := range append([]string{kind}, o.Aliases...) {
+		if _, ok := w.handlers[name]; ok {
+			if i > 0 {
+				kind += ", alias " + name
+			}
+			panic(fmt.Sprintf("errand: Handle %q: the kind has a handler already", kind))
+		}
+		if i > 0 {
+			h.AliasOf = kind
+		}
+		w.handlers[name] = h
 	}
-	w.handlers[kind] = h
 }
 
-func decodeJob[A Args](l *storage.Leased) (*Job[A], error) {
-	job := &Job[A]{
+// leasedJob returns a job but for its args, headers and phase.
+func leasedJob[A Args](l *storage.Leased) *Job[A] {
+	return &Job[A]{
 		ID: l.ID, Queue: l.Queue, Kind: l.Kind, Priority: l.Priority,
 		Attempt: l.Attempt, Retry: l.Retry, Crashes: l.Crashes, Snoozes: l.Snoozes,
 		CreatedAt: l.CreatedAt, DueAt: l.DueAt,
 	}
+}
+
+func decodeJob[A Args](l *storage.Leased) (*Job[A], error) {
+	job := leasedJob[A](l)
 	if err := json.Unmarshal(l.Args, &job.Args); err != nil {
 		return nil, fmt.Errorf("args: %w", err)
 	}

@@ -97,6 +97,29 @@ func TestHandle_panicsOnMisuse(t *testing.T) {
 		{"bad policy", func(w *errand.Worker) {
 			errand.Handle(w, fn, errand.HandlerOptions{Policy: &policy.Policy{Retries: -7}})
 		}, `-7`},
+		{"alias that is no kind", func(w *errand.Worker) {
+			errand.Handle(w, fn, errand.HandlerOptions{Aliases: []string{"a b"}})
+		}, `"note": errand: aliases[0] "a b"`},
+		{"alias that is the kind", func(w *errand.Worker) {
+			errand.Handle(w, fn, errand.HandlerOptions{Aliases: []string{"note"}})
+		}, `aliases[0] "note": must be another kind`},
+		{"alias twice", func(w *errand.Worker) {
+			errand.Handle(w, fn, errand.HandlerOptions{Aliases: []string{"memo", "slip", "memo"}})
+		}, `aliases[2] "memo": must be another kind`},
+		{"alias that has a handler", func(w *errand.Worker) {
+			errand.Handle(w, func(context.Context, *errand.Job[value]) error { return nil })
+			errand.Handle(w, fn, errand.HandlerOptions{Aliases: []string{"value"}})
+		}, `"note, alias value": the kind has a handler already`},
+		{"kind that is an alias", func(w *errand.Worker) {
+			errand.Handle(w, fn, errand.HandlerOptions{Aliases: []string{"value"}})
+			errand.Handle(w, func(context.Context, *errand.Job[value]) error { return nil })
+		}, `"value": the kind has a handler already`},
+		{"nil middleware", func(w *errand.Worker) {
+			errand.Handle(w, fn, errand.HandlerOptions{Middleware: []errand.Middleware{nil}})
+		}, `middleware[0] nil: must not be nil`},
+		{"middleware that returns nil", func(w *errand.Worker) {
+			errand.Handle(w, fn, errand.HandlerOptions{Middleware: []errand.Middleware{func(errand.HandlerFunc) errand.HandlerFunc { return nil }}})
+		}, `middleware[0] returns nil`},
 		{"two options", func(w *errand.Worker) {
 			errand.Handle(w, fn, errand.HandlerOptions{}, errand.HandlerOptions{})
 		}, `at most one HandlerOptions`},

@@ -39,8 +39,14 @@ func newBounds(c *Config) *bounds {
 		add(all.queues, queue, storage.Lane{Queue: queue}, s.Concurrency, s.Gate)
 	}
 	for _, kind := range slices.Sorted(maps.Keys(c.Handlers)) {
-		h := c.Handlers[kind]
-		add(all.kinds, kind, storage.Lane{Kind: kind}, h.Concurrency, h.Gate)
+		if h := c.Handlers[kind]; h.AliasOf == "" {
+			add(all.kinds, kind, storage.Lane{Kind: kind}, h.Concurrency, h.Gate)
+		}
+	}
+	for kind, h := range c.Handlers {
+		if b := all.kinds[h.AliasOf]; b != nil {
+			all.kinds[kind] = b
+		}
 	}
 	all.resize(c.Concurrency)
 	return all

@@ -73,6 +73,30 @@ func (r *rig) limitQueues(most map[string]int) {
 	}
 }
 
+// Jobs of a kind and of its other names count together.
+func TestBound_OfAliases(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Concurrency = 10
+		var g gauges
+		one := engine.Handler{Run: func(ctx context.Context, job *storage.Leased) error {
+			all := *job
+			all.Kind = "any"
+			return g.counted(work(time.Second))(ctx, &all)
+		}, Concurrency: 3}
+		r.cfg.Handlers["new"] = one
+		one.AliasOf = "new"
+		r.cfg.Handlers["old"], r.cfg.Handlers["older"] = one, one
+		r.start()
+		for _, kind := range []string{"old", "new", "older"} {
+			r.enqueue(kind, 20)
+		}
+		pass(time.Minute)
+		if _, most := g.running("any"); most != 3 || g.begun() != 60 {
+			t.Errorf("%d jobs were run, %d at a time: want 60 and 3", g.begun(), most)
+		}
+	})
+}
+
 // Whatever comes how, no bound is exceeded, each is made use of, and nothing is
 // leased that could not run.
 func TestBound_IsNeverExceeded(t *testing.T) {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -67,7 +68,11 @@ func (unmarked) Ended(storage.Lease) error              { return nil }
 
 // Handler runs the jobs of one kind.
 type Handler struct {
-	Run    func(ctx context.Context, job *storage.Leased) error
+	Run func(ctx context.Context, job *storage.Leased) error
+	// AliasOf is the kind that has the same handler and limits under its own name; empty:
+	// this is the own name.
+	AliasOf string
+
 	Policy policy.Document // a section that it lacks is that of the queue
 	Rules  policy.Rules    // nil: those of the queue
 	Budget *Budget         // nil: that of the queue
@@ -90,6 +95,9 @@ type Handler struct {
 	// the kind was closed for long. If zero, that of the queue.
 	OpenJitter time.Duration
 }
+
+// nameOf returns the kind of which a kind is an alias, or the kind itself.
+func (c *Config) nameOf(kind string) string { return cmp.Or(c.Handlers[kind].AliasOf, kind) }
 
 // Engine is one worker: it leases jobs, calls their handlers and writes their
 // outcomes. It runs once.

@@ -246,7 +246,7 @@ func (l *loop) hurry(kind string) {
 	now := time.Now()
 	for lane, s := range l.outcomes.streaks {
 		held := l.ready.holds.ownHold(lane, storage.HoldUnavailable)
-		if lane.Kind != kind || held == nil || !s.unauthorized || l.probes(lane) || now.Sub(s.hurried) < held.For {
+		if l.cfg.nameOf(lane.Kind) != kind || held == nil || !s.unauthorized || l.probes(lane) || now.Sub(s.hurried) < held.For {
 			continue
 		}
 		s.hurried = now

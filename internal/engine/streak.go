@@ -186,7 +186,7 @@ func (l *loop) unreached(a *attempt, f *storage.Finish, lane storage.Lane, clock
 		f.DueAt = due
 	}
 	if s.unauthorized = asks; asks && (a.job.Probe || held == nil) {
-		l.callUnauthorized(lane.Kind)
+		l.callUnauthorized(l.cfg.nameOf(lane.Kind))
 	}
 }
 

@@ -1,0 +1,134 @@
+package errand
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/storage"
+)
+
+// HandlerFunc is called with a job whose args are not decoded; see [Middleware] and
+// [HandleRaw].
+type HandlerFunc func(ctx context.Context, job *Job[RawArgs]) error
+
+// Middleware wraps the way of a job: to its handler, see [WorkerOptions] and
+// [HandlerOptions], or into the queue, see [Options]. It is called once for each handler
+// and returns what is called for each job. That can look at the job, pass on another
+// context, change or replace the error that next returns, call next again or not at all,
+// and must be safe for concurrent use. Of several the first is the outermost: it sees the
+// job first and the error last.
+//
+// On the way to the handler next is the rest of the way. The error that comes out in the
+// end is the verdict. Headers and Args.JSON can be changed for the handler; what is
+// stored stays. A panic is a failed attempt, as that of a handler.
+//
+// On the way into the queue ID, Attempt and the times are zero. next takes the job as it
+// is then, with what was changed of Headers and Args.JSON, into the call that enqueues
+// it. It returns a [FieldError] if these are not fit. The job exists when that call has
+// returned nil: what EnqueueMany brings is written at once, after each job has gone its
+// way. An error refuses the whole call, which returns it.
+type Middleware func(next HandlerFunc) HandlerFunc
+
+// through returns last behind all middleware, which has been checked to be not nil. It
+// panics if one of them returns nil.
+func through(all []Middleware, last HandlerFunc) HandlerFunc {
+	for i := len(all) - 1; i >= 0; i-- {
+		if last = all[i](last); last == nil {
+			panic(fmt.Sprintf("errand: middleware[%d] returns nil", i))
+		}
+	}
+	return last
+}
+
+func (f *faults) middleware(field string, all []Middleware) {
+	for i, m := range all {
+		if m == nil {
+			f.field(fmt.Sprintf("%s[%d]", field, i), nil, "must not be nil")
+		}
+	}
+}
+
+// wrapped returns h behind middleware, as the engine calls it.
+func (w *Worker) wrapped(all []Middleware, h HandlerFunc) func(context.Context, *storage.Leased) error {
+	h = through(all, h)
+	return func(ctx context.Context, l *storage.Leased) error {
+		job := leasedJob[RawArgs](l)
+		job.Args = RawArgs{OfKind: l.Kind, JSON: l.Args}
+		if l.Headers != nil {
+			if err := json.Unmarshal(l.Headers, &job.Headers); err != nil {
+				return &engine.DecodeError{Err: fmt.Errorf("headers: %w", err)}
+			}
+		}
+		job.Phase = w.engine.Phase(l)
+		return h(ctx, job)
+	}
+}
+
+// decoded returns fn as the last of what middleware wraps.
+func decoded[A Args](fn func(context.Context, *Job[A]) error) HandlerFunc {
+	return func(ctx context.Context, raw *Job[RawArgs]) error {
+		if job, ok := any(raw).(*Job[A]); ok {
+			return fn(ctx, job)
+		}
+		job := &Job[A]{
+			ID: raw.ID, Queue: raw.Queue, Kind: raw.Kind, Headers: raw.Headers, Priority: raw.Priority,
+			Attempt: raw.Attempt, Retry: raw.Retry, Crashes: raw.Crashes, Snoozes: raw.Snoozes, Phase: raw.Phase,
+			CreatedAt: raw.CreatedAt, DueAt: raw.DueAt,
+		}
+		if err := json.Unmarshal(raw.Args.JSON, &job.Args); err != nil {
+			return &engine.DecodeError{Err: fmt.Errorf("args: %w", err)}
+		}
+		return fn(ctx, job)
+	}
+}
+
+// entering is a job on its way through the middleware of a queue.
+type entering struct {
+	queue   *Queue
+	place   string // before the names of fields in faults
+	options string
+	record  *storage.NewJob
+	taken   bool
+}
+
+type enteringKey struct{}
+
+var (
+	errNotTaken  = errors.New("errand: middleware returned nil without a call of next: only an error refuses a job")
+	errNoContext = errors.New("errand: middleware must pass on its context, or one made from it")
+)
+
+// enter has a job go through the middleware of the queue, which must have some. place and
+// options are as with newJob.
+func (q *Queue) enter(ctx context.Context, place, options string, r *storage.NewJob, o *JobOptions) error {
+	e := &entering{queue: q, place: place, options: options, record: r}
+	job := &Job[RawArgs]{Queue: r.Queue, Kind: r.Kind, Priority: r.Priority, Args: RawArgs{OfKind: r.Kind, JSON: r.Args}}
+	if o != nil {
+		job.Headers = maps.Clone(o.Headers)
+	}
+	err := q.entry(context.WithValue(ctx, enteringKey{}, e), job)
+	if err == nil && !e.taken {
+		err = errNotTaken
+	}
+	return err
+}
+
+// take ends the way of a job into the queue.
+func take(ctx context.Context, job *Job[RawArgs]) error {
+	e, _ := ctx.Value(enteringKey{}).(*entering)
+	if e == nil {
+		return errNoContext
+	}
+	var f faults
+	e.record.Args = f.args(e.place+"args", job.Args, e.queue.opts.MaxArgs)
+	e.record.Headers = nil
+	if len(job.Headers) > 0 {
+		e.record.Headers = f.headers(e.options+"headers", job.Headers, e.queue.opts.MaxHeaders)
+	}
+	e.taken = true
+	return f.err()
+}
