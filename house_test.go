@@ -105,52 +105,6 @@ func TestHouse_directions(t *testing.T) {
 	}
 }
 
-// Lines of the log say whose they are, whichever part of errand writes them, and
-// name jobs by their IDs.
-func TestHouse_logs(t *testing.T) {
-	levels := []string{"Debug", "Info", "Warn", "Error"}
-	n := 0
-	for _, dir := range []string{".", "internal/engine", "storage/sqlite"} {
-		for name, file := range parseDir(t, dir) {
-			if strings.HasSuffix(name, "_test.go") {
-				continue
-			}
-			ast.Inspect(file, func(node ast.Node) bool {
-				call, _ := node.(*ast.CallExpr)
-				if call == nil || len(call.Args) == 0 {
-					return true
-				}
-				if method, ok := call.Fun.(*ast.SelectorExpr); !ok || !slices.Contains(levels, method.Sel.Name) {
-					return true
-				}
-				n++
-				message := literal(call.Args[0])
-				if !strings.HasPrefix(message, `"errand: `) {
-					t.Errorf(`%s: message %s does not begin with "errand: "`, name, message)
-				}
-				if slices.ContainsFunc(call.Args[1:], func(e ast.Expr) bool { return literal(e) == `"key"` }) {
-					t.Errorf("%s: %s has a key, which says nothing to who reads the log: name the job by its ID", name, message)
-				}
-				return true
-			})
-		}
-	}
-	if n < 30 {
-		t.Errorf("only %d calls of a logger found", n)
-	}
-}
-
-// literal returns the text of a literal, or that of the first in a sum.
-func literal(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.BasicLit:
-		return e.Value
-	case *ast.BinaryExpr:
-		return literal(e.X)
-	}
-	return ""
-}
-
 func TestHouse_size(t *testing.T) {
 	for dir, most := range map[string]int{".": 24, "storage/sqlite": 42} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))

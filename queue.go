@@ -76,8 +76,13 @@ type Options struct {
 	// none.
 	Middleware []Middleware
 	// Logger receives what no caller can be told: recovered jobs, stuck handlers,
-	// failures of the store. If nil, slog.Default.
+	// failures of the store. docs/operations.md has its levels and keys. If nil,
+	// slog.Default.
 	Logger *slog.Logger
+	// LogEvery is how often a running worker logs how many jobs are in which state and
+	// how many lanes are held, for machines without a metrics system: an hour, say. It
+	// logs nothing if that has not changed since. If zero, never.
+	LogEvery time.Duration
 }
 
 // QueueOptions are the settings of one queue.

@@ -88,6 +88,9 @@ func (o *Options) validate() error {
 			f.field(size.field, size.value, fmt.Sprintf("must be between 0 and %d bytes", mostBytes))
 		}
 	}
+	if o.LogEvery < 0 {
+		f.field("log_every", o.LogEvery, "must not be negative")
+	}
 	return f.err()
 }
 

@@ -241,6 +241,7 @@ func (w *Worker) config() engine.Config {
 		Lanes:         &w.queue.lanes,
 		Clock:         w.queue.clock,
 		WaitForClock:  q.WaitForClock,
+		LogEvery:      q.LogEvery,
 		Logger:        w.logger(),
 	}
 	if len(c.Queues) == 0 {

@@ -59,6 +59,7 @@ func (l *loop) addChores(now time.Time) {
 		l.newKick(),
 		l.newRamps(),
 		l.newShow(),
+		l.newDigest(now),
 	}
 }
 

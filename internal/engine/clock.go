@@ -110,7 +110,7 @@ func (l *loop) look(now time.Time) {
 // steppedBack corrects the times that were computed from a wrong reading: those
 // of the loop at once, those in the store by a pass of StepClock.
 func (l *loop) steppedBack(by time.Duration, now, t time.Time) {
-	l.cfg.Logger.Info("errand: the clock was set back, delays are counted anew", "by", by, "to", t)
+	l.cfg.Logger.Info("errand: the clock was set back, delays are counted anew", "by", by, "now", t)
 	l.watch.setBack += by
 	earlier(l.outcomes.waiting, by)
 	l.setNextFiring(now, t)
@@ -215,7 +215,7 @@ func (l *loop) doubt(now, t time.Time) {
 	case !w.ahead.After(t.Add(clock.Slack)):
 		w.ahead = time.Time{}
 	case l.cfg.Clock.Plausible():
-		l.cfg.Logger.Info("errand: somebody wrote at a time to come, delays are counted anew", "written", w.ahead, "now", t)
+		l.cfg.Logger.Info("errand: somebody wrote at a time to come, delays are counted anew", "seen", w.ahead, "now", t)
 		at := now
 		if !w.shiftedAt.IsZero() {
 			at = latest(now, w.shiftedAt.Add(shiftEvery))

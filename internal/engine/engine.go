@@ -49,6 +49,8 @@ type Config struct {
 	// Logger receives what no caller can be told: recovered jobs, stuck handlers,
 	// failures of the store. If nil, slog.Default.
 	Logger *slog.Logger
+	// LogEvery is how often the numbers of jobs are logged. If zero, never.
+	LogEvery time.Duration
 
 	marker storage.Marker // Store, if it is one
 }

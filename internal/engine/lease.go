@@ -150,7 +150,7 @@ func (l *loop) keepLeases(now time.Time) {
 		return
 	}
 	if err := p.Pulse(); err != nil {
-		l.cfg.Logger.Warn("errand: leases cannot be kept without the database", "error", err)
+		l.cfg.Logger.Error("errand: leases cannot be kept without the database", "error", err)
 		return
 	}
 	late := time.Now().Add(-l.cfg.LeaseDuration / 12) // half of the time between safe and the end of a lease

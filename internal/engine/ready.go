@@ -176,7 +176,7 @@ func (l *loop) end(a *attempt) {
 		a.settle()
 	}
 	if a.noteErr != nil {
-		l.cfg.Logger.Warn("errand: end of a handler could not be noted", l.attrs(a, "error", a.noteErr)...)
+		l.cfg.Logger.Error("errand: end of a handler could not be noted", l.attrs(a, "error", a.noteErr)...)
 	}
 	if a.lost { // the outcome would be refused
 		drop(a.job)

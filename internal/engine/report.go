@@ -151,7 +151,7 @@ func (r *reports) ended(a *attempt, f *storage.Finish) {
 	case v.kind == verdictDecode:
 		r.job(slog.LevelError, notDecoded, a.job, v.text, more...)
 	case f.Outcome == storage.OutcomeRetry:
-		r.job(slog.LevelWarn, attemptFailed, a.job, v.text, more...)
+		r.job(slog.LevelInfo, attemptFailed, a.job, v.text, more...)
 	case f.Outcome == storage.OutcomeUnavailable:
 		r.job(slog.LevelInfo, unreached, a.job, v.text, more...)
 	}
@@ -206,7 +206,7 @@ func (r *reports) recovered() {
 			attrs = append(attrs, storage.Outcome(outcome).String(), n)
 		}
 	}
-	attrs = append(attrs, "holders", strings.Join(all.holders, " "), "some", strings.Join(all.ids, " "))
+	attrs = append(attrs, "holders", strings.Join(all.holders, " "), "examples", strings.Join(all.ids, " "))
 	r.cfg.Logger.Info("errand: jobs recovered from processes that are gone", attrs...)
 	r.recovery = recovery{}
 }

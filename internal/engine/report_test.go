@@ -30,10 +30,10 @@ func TestReport_Failure(t *testing.T) {
 		run  handle
 		want []string
 	}{
-		"error":   {func(context.Context, *storage.Leased) error { return errOops }, []string{"level=WARN", "error=oops"}},
+		"error":   {func(context.Context, *storage.Leased) error { return errOops }, []string{"level=INFO", "error=oops"}},
 		"panic":   {func(context.Context, *storage.Leased) error { panic("oops") }, []string{"level=ERROR", `error="panic: oops"`, "stack=", "TestReport_Failure"}},
 		"decode":  {func(context.Context, *storage.Leased) error { return decode }, []string{"level=ERROR", "do not decode", `error="decode: oops"`}},
-		"endless": {func(context.Context, *storage.Leased) error { return fmt.Errorf("%s", strings.Repeat("x", 9000)) }, []string{"level=WARN", " error=" + strings.Repeat("x", 512) + " "}},
+		"endless": {func(context.Context, *storage.Leased) error { return fmt.Errorf("%s", strings.Repeat("x", 9000)) }, []string{"level=INFO", " error=" + strings.Repeat("x", 512) + " "}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {

@@ -78,7 +78,7 @@ func (l *loop) excuse() {
 			continue
 		}
 		if err := l.cfg.marker.Stopping(a.job.Lease); err != nil {
-			l.cfg.Logger.Warn("errand: stop of a handler could not be noted", l.attrs(a, "error", err)...)
+			l.cfg.Logger.Error("errand: stop of a handler could not be noted", l.attrs(a, "error", err)...)
 		}
 	}
 }

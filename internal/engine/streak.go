@@ -297,5 +297,5 @@ func (r *reports) spent(f *outcome) {
 		r.dead(f.job, f.Spent)
 		return
 	}
-	r.job(slog.LevelWarn, attemptFailed, f.job, f.Error, "due", f.Spent.DueAt)
+	r.job(slog.LevelInfo, attemptFailed, f.job, f.Error, "due", f.Spent.DueAt)
 }

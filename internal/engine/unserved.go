@@ -27,7 +27,8 @@ type Lanes struct {
 	warned map[storage.Lane]bool
 	unused map[string]bool // queues whose settings were said to be of no use
 
-	shown shown
+	shown  shown
+	digest digest
 }
 
 // serve adds n, 1 or -1, to the number of engines that work for the lanes of c.
@@ -136,7 +137,7 @@ func (l *loop) tellUnused(counts []storage.Count, now time.Time) {
 	if len(unused) > 0 {
 		named, own := unused[:min(len(unused), mostNamed)], l.cfg.Queues[:min(len(l.cfg.Queues), mostNamed)]
 		l.cfg.Logger.Info("errand: settings are of queues that have no jobs and no worker here",
-			"queues", strings.Join(named, " "), "n", len(unused), "worker", strings.Join(own, " "))
+			"queues", strings.Join(named, " "), "total", len(unused), "worker", strings.Join(own, " "))
 	}
 }
 

@@ -184,7 +184,7 @@ func TestUnserved_Settings(t *testing.T) {
 			t.Errorf("before a minute has passed the log says %q", lines)
 		}
 		pass(time.Hour)
-		r.wantLine(ofNoUse, "level=INFO", `queues="a1 a2 a3 a4 mial"`, "n=5", "worker=q")
+		r.wantLine(ofNoUse, "level=INFO", `queues="a1 a2 a3 a4 mial"`, "total=5", "worker=q")
 		third := r.another()
 		third.cfg.Lanes, third.cfg.Settings = r.cfg.Lanes, r.cfg.Settings
 		third.start()
@@ -207,7 +207,7 @@ func TestUnserved_SettingsAlone(t *testing.T) {
 		r.cfg.Settings = map[string]engine.QueueSettings{"mial": {}}
 		r.start()
 		pass(61 * time.Second)
-		r.wantLine(ofNoUse, "queues=mial", "n=1")
+		r.wantLine(ofNoUse, "queues=mial", "total=1")
 	})
 }
 

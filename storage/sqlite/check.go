@@ -113,7 +113,7 @@ func (s *Store) runCheck(f *os.File) {
 	switch {
 	case errors.Is(err, storage.ErrClosed):
 	case err != nil:
-		s.check.log.Warn("errand: the check after an unclean stop could not be finished", "file", s.path, "error", err)
+		s.check.log.Error("errand: the check after an unclean stop could not be finished", "file", s.path, "error", err)
 	case len(lines) > 0:
 		text := strings.Join(lines[:min(len(lines), maxFound)], "; ")
 		if f != nil {

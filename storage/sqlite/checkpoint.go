@@ -141,7 +141,7 @@ func (c *checkpointer) run(pages int) {
 			c.fail(err, "checkpoint")
 		case !full || !c.full:
 			c.full = full
-			c.opts.Logger.Warn("errand: the write-ahead log could not be moved into the database", "error", err)
+			c.opts.Logger.Error("errand: the write-ahead log could not be moved into the database", "error", err)
 		}
 		return
 	}

@@ -126,7 +126,7 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 		defer in.mu.Unlock()
 		in.name, in.lease = name, lease
 		if err := in.moveTo(f); err != nil {
-			t.store.opts.Logger.Warn("errand: what the process knows of its running handlers is lost if it dies", "error", err)
+			t.store.opts.Logger.Error("errand: what the process knows of its running handlers is lost if it dies", "error", err)
 		}
 		in.id.Store(id)
 	}, t.store.showAnew)

@@ -96,7 +96,7 @@ func (b *ballast) open() {
 	case err == nil:
 	case host.IsFull(err):
 		b.gone.Store(true)
-		b.log.Warn("errand: the disk is full: no job can be added until there is room for the ballast", "file", b.path, "bytes", b.size)
+		b.log.Error("errand: the disk is full: no job can be added until there is room for the ballast", "file", b.path, "bytes", b.size)
 	default:
 		b.size = 0
 		b.log.Warn("errand: no ballast: when the disk is full outcomes will have to wait for room", "error", err)

@@ -116,7 +116,7 @@ func (w *wake) look(query *sql.Stmt, last *commit) {
 	var e storage.Event
 	m, err := s.refresh(context.Background())
 	if err != nil {
-		s.opts.Logger.Warn("errand: what another process has changed could not be read", "error", translate(err))
+		s.opts.Logger.Error("errand: what another process has changed could not be read", "error", translate(err))
 	} else if m.clock != last.clock {
 		if last.clock = m.clock; m.clock > w.clock.Load() {
 			e.Clock = fromMicros(m.clock)

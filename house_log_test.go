@@ -1,0 +1,147 @@
+package errand_test
+
+import (
+	"go/ast"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/errandq/errand/storage"
+)
+
+// logging calls f for each file of the packages that log.
+func logging(t *testing.T, f func(name string, file *ast.File)) {
+	t.Helper()
+	for _, dir := range []string{".", "internal/engine", "storage/sqlite"} {
+		for name, file := range parseDir(t, dir) {
+			if !strings.HasSuffix(name, "_test.go") {
+				f(name, file)
+			}
+		}
+	}
+}
+
+var logLevels = []string{"Debug", "Info", "Warn", "Error"}
+
+// Lines of the log say whose they are, whichever part of errand writes them.
+func TestHouse_logs(t *testing.T) {
+	n := 0
+	logging(t, func(name string, file *ast.File) {
+		ast.Inspect(file, func(node ast.Node) bool {
+			call, _ := node.(*ast.CallExpr)
+			if call == nil || len(call.Args) == 0 || !slices.Contains(logLevels, methodOf(call)) {
+				return true
+			}
+			n++
+			if message := literal(call.Args[0]); !strings.HasPrefix(message, `"errand: `) {
+				t.Errorf(`%s: message %s does not begin with "errand: "`, name, message)
+			}
+			return true
+		})
+	})
+	if n < 30 {
+		t.Errorf("only %d calls of a logger found", n)
+	}
+}
+
+// methodOf returns the name of the method that is called, or "".
+func methodOf(call *ast.CallExpr) string {
+	if method, ok := call.Fun.(*ast.SelectorExpr); ok {
+		return method.Sel.Name
+	}
+	return ""
+}
+
+// The keys of the log are those of the table in docs/operations.md, no more and no
+// less. What they name jobs by is in the table, the key of a job in the database is not.
+func TestHouse_logKeys(t *testing.T) {
+	used := map[string]string{}
+	for _, o := range []storage.Outcome{storage.OutcomeCrashed, storage.OutcomeReturned, storage.OutcomeInterrupted, storage.OutcomeDead} {
+		used[o.String()] = "outcomes of recovered jobs"
+	}
+	logging(t, func(name string, file *ast.File) {
+		ast.Inspect(file, func(node ast.Node) bool {
+			for _, key := range keysIn(node) {
+				used[key] = name
+			}
+			return true
+		})
+	})
+	if len(used) < 30 || used["error"] == "" || used["due"] == "" || used["reason"] == "" || used["stack"] == "" {
+		t.Fatalf("only these keys were found: %v", used)
+	}
+	_, table, ok := strings.Cut(read(t, "docs/operations.md"), "\n### Keys\n")
+	if !ok {
+		t.Fatal("docs/operations.md has no table of keys")
+	}
+	table, _, _ = strings.Cut(table, "\n## ")
+	listed := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*`) \\|").FindAllStringSubmatch(table, -1) {
+		for _, key := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(row[1], -1) {
+			if listed[key[1]] {
+				t.Errorf("key %q is in the table twice", key[1])
+			}
+			listed[key[1]] = true
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(used)) {
+		if !listed[key] {
+			t.Errorf("key %q of %s is not in the table", key, used[key])
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(listed)) {
+		if used[key] == "" {
+			t.Errorf("key %q of the table is not used", key)
+		}
+	}
+}
+
+// keysIn returns the keys of the log that a node names: in a call of a logger, or where
+// attributes are put together.
+func keysIn(node ast.Node) (keys []string) {
+	var attrs []ast.Expr
+	switch node := node.(type) {
+	case *ast.CallExpr:
+		name := methodOf(node)
+		if f, ok := node.Fun.(*ast.Ident); ok {
+			name = f.Name
+		}
+		switch {
+		case slices.Contains(logLevels, name):
+			attrs = node.Args[min(1, len(node.Args)):]
+		case name == "append" || name == "attrs":
+			attrs = node.Args[min(1, len(node.Args)):]
+		case name == "job" && len(node.Args) > 4: // of reports
+			attrs = node.Args[4:]
+		case name == "Int" && len(node.Args) == 2: // slog.Int
+			attrs = node.Args
+		}
+	case *ast.CompositeLit:
+		if a, ok := node.Type.(*ast.ArrayType); ok {
+			if of, ok := a.Elt.(*ast.Ident); ok && of.Name == "any" {
+				attrs = node.Elts
+			}
+		}
+	}
+	for i := 0; i+1 < len(attrs); i += 2 {
+		key, err := strconv.Unquote(literal(attrs[i]))
+		if err == nil && regexp.MustCompile(`^[A-Za-z_]+$`).MatchString(key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// literal returns the text of a literal, or that of the first in a sum.
+func literal(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		return e.Value
+	case *ast.BinaryExpr:
+		return literal(e.X)
+	}
+	return ""
+}
