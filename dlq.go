@@ -33,6 +33,49 @@ type DeadLetters struct{ q *Queue }
 // DeadLetters returns the dead letters of the queue.
 func (q *Queue) DeadLetters() *DeadLetters { return &DeadLetters{q} }
 
+// Cause is what dead letters have in common: the queue and the kind in which they died,
+// the reason, and the text of their last error without what differs from job to job. In
+// Text a # stands for each number, hash, UUID or address, and … for what was quoted. N is
+// how many of them are dead, First and Last are when the first and the last of them died,
+// and Job is the last. [JobFilter].Cause takes the ID, which is given only once.
+//
+// Errors are counted as jobs die. A queue has at most 1,000 causes of one kind; all
+// further ones are counted as one for each reason, with the text "other".
+type Cause = storage.Cause
+
+// CauseOptions select causes. Nil and the zero value mean defaults.
+type CauseOptions struct {
+	// Lane is where the jobs died. If a name is empty, in any queue, or of any kind.
+	Lane Lane
+	// Limit is how many causes are returned at most, up to 10,000. If zero, 100.
+	Limit int
+}
+
+const (
+	defaultCauses = 100
+	maxCauses     = 10_000
+)
+
+// Causes returns what the dead letters died of, the most frequent cause first. It takes
+// as long for ten thousand dead letters of a cause as for one.
+func (d *DeadLetters) Causes(ctx context.Context, o *CauseOptions) ([]Cause, error) {
+	o = cmp.Or(o, &CauseOptions{})
+	var f faults
+	if o.Lane.Queue != "" {
+		f.add(checkName("lane.queue", o.Lane.Queue))
+	}
+	if o.Lane.Kind != "" {
+		f.add(checkName("lane.kind", o.Lane.Kind))
+	}
+	if o.Limit < 0 || o.Limit > maxCauses {
+		f.field("limit", o.Limit, fmt.Sprintf("must be between 0 and %d", maxCauses))
+	}
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return d.q.store.Causes(ctx, o.Lane, cmp.Or(o.Limit, defaultCauses))
+}
+
 // RedriveOptions configure a redrive. Nil and the zero value mean defaults.
 type RedriveOptions struct {
 	// Queue is where the jobs go. If empty, each job goes to the queue it came

@@ -65,7 +65,7 @@ func (g *graveyard) die(id errand.ID, queue, kind string, reason errand.Reason, 
 		g.t.Fatalf("Exchange gave %+v, %v: want a lease on %v", got.Leased, err, id)
 	}
 	done, err := g.store.Exchange(g.t.Context(), g.now, storage.Exchange{LeaseDuration: time.Minute, Finish: []storage.Finish{{
-		Lease: got.Leased[0].Lease, Outcome: storage.OutcomeDead, Reason: reason, Error: text, Policy: []byte(`{"numRetries":0}`),
+		Lease: got.Leased[0].Lease, Outcome: storage.OutcomeDead, Reason: reason, Error: text, Policy: []byte(`{"numRetries":0}`), Cause: text,
 		Failure: &storage.NewFailure{Phase: "first", Error: text},
 	}}})
 	if err != nil || done.Finished[0] != storage.Applied {
@@ -157,6 +157,7 @@ func TestDeadLetters_refusesBadInput(t *testing.T) {
 		{errand.JobFilter{Queue: "a b"}, []fault{{"queue", `"a b"`, "must match"}}},
 		{errand.JobFilter{Kind: "/"}, []fault{{"kind", `"/"`, "must match"}}},
 		{errand.JobFilter{Reason: "bored"}, []fault{{"reason", `"bored"`, "must be one of exhausted, permanent, crashed, snoozed, unavailable, decode"}}},
+		{errand.JobFilter{Cause: -1}, []fault{{"cause", "-1", "must be the ID of a cause"}}},
 		{errand.JobFilter{Error: "\xff"}, []fault{{"error", `"\xff"`, "must be at most 1024 bytes"}}},
 		{errand.JobFilter{OlderThan: -1}, []fault{{"older_than", "-1ns", "must not be negative"}}},
 		{errand.JobFilter{OlderThan: 1, EndedBefore: day}, []fault{{"older_than", "1ns", "must be zero if ended_before is set"}}},

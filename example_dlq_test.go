@@ -123,3 +123,39 @@ func ExampleDeadLetters_Purge() {
 	// 0
 	// 2
 }
+
+// Errors that differ in a number or a name have one cause. It is looked at through one
+// of its jobs, and then all of them are dealt with at once.
+func ExampleDeadLetters_Causes() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+
+	for _, to := range []string{"ada@example.org", "grace@example.com", "nobody"} {
+		must(q.Enqueue(ctx, SendEmail{To: to}, nil))
+	}
+	w := errand.NewWorker(q, &errand.WorkerOptions{Concurrency: 1})
+	ctx, stop := context.WithCancel(ctx)
+	errand.Handle(w, func(_ context.Context, job *errand.Job[SendEmail]) error {
+		if job.Args.To == "nobody" {
+			stop()
+			return errand.Permanent(errNoAddress)
+		}
+		return errand.Permanent(fmt.Errorf("550 5.1.1 <%s>: user unknown", job.Args.To))
+	})
+	check(w.Run(ctx))
+	ctx = context.Background()
+
+	dead := q.DeadLetters()
+	causes := must(dead.Causes(ctx, nil))
+	for _, c := range causes {
+		fmt.Println(c.N, c.Kind, c.Reason, c.Text)
+	}
+	fmt.Println("for example:", must(dead.Get(ctx, causes[0].Job)).Error)
+	fmt.Println("deleted:", must(dead.Purge(ctx, errand.JobFilter{Cause: causes[0].ID})))
+	// Output:
+	// 2 send_email permanent # # <#>: user unknown
+	// 1 send_email permanent no such address
+	// for example: 550 5.1.1 <grace@example.com>: user unknown
+	// deleted: 2
+}

@@ -64,6 +64,7 @@ type JobFilter struct {
 	DueFrom       time.Time
 	DueBefore     time.Time
 	Reason        Reason // of dead letters
+	Cause         int64  // the ID of a [Cause] of dead letters
 	// EndedFrom and EndedBefore bound the time when a job ended, which for a dead
 	// letter is its death: EndedFrom is included, EndedBefore is not.
 	EndedFrom   time.Time
@@ -114,7 +115,7 @@ var allStates = []State{Scheduled, Ready, Running, Done, Cancelled, Dead}
 func (f *JobFilter) narrows() bool { return len(f.IDs) > 0 || f.matches() }
 
 func (f *JobFilter) matches() bool {
-	return len(f.States) > 0 || f.Queue != "" || f.Kind != "" || f.Tag != "" || f.Reason != "" || f.Error != "" || f.OlderThan != 0 ||
+	return len(f.States) > 0 || f.Queue != "" || f.Kind != "" || f.Tag != "" || f.Reason != "" || f.Cause != 0 || f.Error != "" || f.OlderThan != 0 ||
 		!(f.CreatedFrom.IsZero() && f.CreatedBefore.IsZero() && f.DueFrom.IsZero() && f.DueBefore.IsZero() &&
 			f.EndedFrom.IsZero() && f.EndedBefore.IsZero())
 }
@@ -144,7 +145,7 @@ func (q *Queue) selection(f *faults, filter JobFilter, about ...State) storage.S
 		before = q.clock.Now().Add(-filter.OlderThan).Truncate(time.Microsecond).Add(time.Microsecond)
 	}
 	return storage.Selection{Filter: storage.Filter{
-		States: distinct(filter.States), Queue: filter.Queue, Kind: filter.Kind, Tag: filter.Tag, Reason: filter.Reason,
+		States: distinct(filter.States), Queue: filter.Queue, Kind: filter.Kind, Tag: filter.Tag, Reason: filter.Reason, Cause: filter.Cause,
 		CreatedFrom: filter.CreatedFrom, CreatedBefore: filter.CreatedBefore, DueFrom: filter.DueFrom, DueBefore: filter.DueBefore,
 		EndedFrom: filter.EndedFrom, EndedBefore: before, Error: filter.Error,
 	}}
@@ -170,6 +171,9 @@ func (f *faults) filter(filter *JobFilter, about []State) {
 	case "", ReasonExhausted, ReasonPermanent, ReasonCrashed, ReasonSnoozed, ReasonDecode, ReasonUnavailable:
 	default:
 		f.field("reason", string(filter.Reason), "must be one of exhausted, permanent, crashed, snoozed, unavailable, decode")
+	}
+	if filter.Cause < 0 {
+		f.field("cause", filter.Cause, "must be the ID of a cause")
 	}
 	if len(filter.Error) > maxMatch || !isText(filter.Error) {
 		f.field("error", filter.Error, fmt.Sprintf("must be at most %d bytes of valid UTF-8 without NUL", maxMatch))
@@ -202,6 +206,7 @@ func (f *faults) pointless(filter *JobFilter, states []State) {
 	const ended, waits = "must be zero: only jobs that have ended match", "must be zero: only scheduled and ready jobs match"
 	if !has(Dead) {
 		zero("reason", string(filter.Reason), filter.Reason == "", ended)
+		zero("cause", filter.Cause, filter.Cause == 0, ended)
 	}
 	if !has(Done, Cancelled, Dead) {
 		zero("ended_from", filter.EndedFrom, filter.EndedFrom.IsZero(), ended)

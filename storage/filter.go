@@ -6,8 +6,8 @@ import (
 )
 
 // Filter chooses jobs. Fields that are zero choose all; the others must all
-// match. Reason matches only dead jobs, EndedFrom and EndedBefore no live job,
-// DueFrom and DueBefore only scheduled and ready ones.
+// match. Reason and Cause match only dead jobs, EndedFrom and EndedBefore no live
+// job, DueFrom and DueBefore only scheduled and ready ones.
 type Filter struct {
 	States []State // one of these
 	Queue  string
@@ -20,6 +20,7 @@ type Filter struct {
 	DueFrom       time.Time
 	DueBefore     time.Time
 	Reason        Reason
+	Cause         int64 // the ID of a [Cause]
 	// EndedFrom and EndedBefore bound the time when a job ended, the former
 	// included. A dead job ended when it died.
 	EndedFrom   time.Time
@@ -34,7 +35,7 @@ func (f *Filter) Has(s State) bool {
 	waits := s == Scheduled || s == Ready
 	switch {
 	case len(f.States) > 0 && !slices.Contains(f.States, s):
-	case f.Reason != "" && s != Dead:
+	case (f.Reason != "" || f.Cause != 0) && s != Dead:
 	case !(f.EndedFrom.IsZero() && f.EndedBefore.IsZero()) && (waits || s == Running):
 	case !(f.DueFrom.IsZero() && f.DueBefore.IsZero()) && !waits:
 	default:

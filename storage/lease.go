@@ -138,6 +138,7 @@ type Finish struct {
 	Reason  Reason    // of a job that dies
 	Error   string    // of a job that ends
 	Policy  []byte    // in effect for a job that dies
+	Cause   string    // of a job that dies: the text of its [Cause]
 	// Failure is appended to the history, with the attempt of the job and the
 	// time of the call, unless nil. OutcomeReturned leaves it out.
 	Failure *NewFailure

@@ -76,7 +76,8 @@ type Store interface {
 	// [ErrNotFound] if no job held the key.
 	ReleaseUnique(ctx context.Context, key string) (ID, error)
 
-	Holder // holds of lanes
+	Holder   // holds of lanes
+	Examiner // causes of deaths
 
 	// Counts returns the number of jobs by queue, kind and state, without rows
 	// for zero, sorted by these three. They are kept, not counted: the cost

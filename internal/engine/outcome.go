@@ -177,7 +177,7 @@ func (c *Config) maxCrashes(kind string) int {
 
 // dead makes f the outcome of a dead letter, with the policy in effect.
 func dead(f storage.Finish, job *storage.Leased, d policy.Document, reason storage.Reason, text string) storage.Finish {
-	f.Outcome, f.Reason, f.Error = storage.OutcomeDead, reason, text
+	f.Outcome, f.Reason, f.Error, f.Cause = storage.OutcomeDead, reason, text, causeOf(text)
 	b, err := json.Marshal(d)
 	if err != nil {
 		b = job.Policy

@@ -76,6 +76,13 @@ func (s *spy) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (
 	if err := s.note("exchange", x); err != nil {
 		return storage.ExchangeResult{}, err
 	}
+	for i := range x.Finish {
+		for f := &x.Finish[i]; f != nil; f = f.Spent {
+			if (f.Cause == "") != (f.Outcome != storage.OutcomeDead || f.Error == "") {
+				panic(fmt.Sprintf("outcome %v with error %q has the cause %q", f.Outcome, f.Error, f.Cause))
+			}
+		}
+	}
 	if x.Wanted() > 0 && s.full.Load() {
 		return storage.ExchangeResult{}, storage.ErrFull
 	}

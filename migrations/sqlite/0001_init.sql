@@ -24,7 +24,7 @@
 -- Ids below 32 are of the database as a whole:
 --   0 min_writer     the oldest schema version that may write
 --   1 next_job       the next key
---   2 next_token     the next lease token, or revision of a schedule
+--   2 next_token     the next lease token, revision of a schedule, or cause
 --   3 next_instance  the next instance
 --   4 generation     rises when lanes, holds, instances or schedules change
 --   5 clock          the latest time that a write was given
@@ -179,7 +179,7 @@ CREATE TABLE errand_finished (
 CREATE INDEX errand_finished_purge ON errand_finished (purge_at);
 
 -- Dead letters. in_effect is the policy that was in effect when the job died,
--- policy the job's own. Reserved: cause, see errand_cause.
+-- policy the job's own; cause is that in errand_cause, 0 for none.
 CREATE TABLE errand_dead (
   id         INTEGER PRIMARY KEY,
   lane       INTEGER NOT NULL,
@@ -205,22 +205,20 @@ CREATE TABLE errand_dead (
   cause      INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX errand_dead_ended ON errand_dead (ended_at, id);
--- Reserved, and empty.
 CREATE INDEX errand_dead_cause ON errand_dead (cause, ended_at) WHERE cause <> 0;
 
--- Reserved: why jobs of a lane have died, with what differs taken out of the text.
--- n is how many of them are dead now, job the key of one. hash is that of text,
--- which may be 8 KiB and would be stored twice if it were in the key.
+-- Why jobs of a lane have died, with what differs from job to job taken out of the
+-- text. cause is a token, see next_token, so that none comes twice; n is how many of
+-- them are dead now, and without any the row goes. hash is that of text, which would
+-- be stored twice if it were in the key. When they died, and an example, the index
+-- errand_dead_cause tells.
 CREATE TABLE errand_cause (
-  cause    INTEGER PRIMARY KEY,
-  lane     INTEGER NOT NULL,
-  reason   TEXT NOT NULL,
-  text     TEXT NOT NULL,
-  n        INTEGER NOT NULL,
-  first_at INTEGER NOT NULL,
-  last_at  INTEGER NOT NULL,
-  job      INTEGER NOT NULL,
-  hash     INTEGER NOT NULL,
+  cause  INTEGER PRIMARY KEY,
+  lane   INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  hash   INTEGER NOT NULL,
+  n      INTEGER NOT NULL,
+  text   TEXT NOT NULL,
   UNIQUE (lane, reason, hash)
 ) STRICT;
 

@@ -26,6 +26,12 @@ AND (?12 = '' OR EXISTS (SELECT 1 FROM errand_tag t WHERE t.tag = ?12 AND t.job 
 FROM errand_dead` + recordFrom + ` (ended_at, id) < (?7, ?8) AND` + deadMatch + ` ORDER BY ended_at DESC, id DESC LIMIT ?9`
 	sqlDeadSelect = `SELECT id, salt, created_at, ended_at
 FROM errand_dead` + recordFrom + ` (ended_at, id) > (?7, ?8) AND` + deadMatch + ` ORDER BY ended_at, id LIMIT ?9`
+	// The same for one cause, by the index of causes.
+	ofCause      = ` cause = ?13 AND cause <> 0 AND`
+	sqlCauseList = `SELECT ` + narrowColumns + lastPolicy + `, 6 AS state, ended_at, reason, error
+FROM errand_dead` + recordFrom + ofCause + ` (ended_at, id) < (?7, ?8) AND` + deadMatch + ` ORDER BY ended_at DESC, id DESC LIMIT ?9`
+	sqlCauseSelect = `SELECT id, salt, created_at, ended_at
+FROM errand_dead` + recordFrom + ofCause + ` (ended_at, id) > (?7, ?8) AND` + deadMatch + ` ORDER BY ended_at, id LIMIT ?9`
 
 	// hasFailed is whether the last attempt of a job failed, and asked for no delay.
 	hasFailed = `(crashes = 0 AND
@@ -73,10 +79,10 @@ const stepLimit = 500
 // a million were made ready (BenchmarkRunNow).
 const runNowLimit = 250
 
-// deadArgs returns the arguments of sqlDeadList (down) or sqlDeadSelect. The
-// position is also put into the bounds of the time of death, which are what the
+// deadQuery returns sqlDeadList (down) or sqlDeadSelect, or what they are for one
+// cause, with the arguments. The position is also put into the bounds of the time of death, which are what the
 // index is entered with.
-func deadArgs(f storage.Filter, at storage.Position, down bool, limit int) []any {
+func deadQuery(f storage.Filter, at storage.Position, down bool, limit int) (text string, args []any) {
 	from, before := bounds(f.EndedFrom, f.EndedBefore)
 	created, till := bounds(f.CreatedFrom, f.CreatedBefore)
 	died, key := micros(at.At), at.Key
@@ -90,7 +96,16 @@ func deadArgs(f storage.Filter, at storage.Position, down bool, limit int) []any
 	default:
 		from = max(from, died)
 	}
-	return []any{f.Queue, f.Kind, string(f.Reason), from, before, f.Error, died, key, limit, created, till, f.Tag}
+	args = []any{f.Queue, f.Kind, string(f.Reason), from, before, f.Error, died, key, limit, created, till, f.Tag}
+	switch {
+	case f.Cause != 0 && down:
+		return sqlCauseList, append(args, f.Cause)
+	case f.Cause != 0:
+		return sqlCauseSelect, append(args, f.Cause)
+	case down:
+		return sqlDeadList, args
+	}
+	return sqlDeadSelect, args
 }
 
 // bounds returns the bounds of a time in microseconds. Those that are zero bound
@@ -127,7 +142,8 @@ func (s *Store) DeadLetters(ctx context.Context, f storage.Filter, after storage
 	var next storage.Position
 	err := s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
 		var rows []recordRow
-		if err := tx.Select(&rows, sqlDeadList, deadArgs(f, after, true, limit+1)...); err != nil {
+		text, args := deadQuery(f, after, true, limit+1)
+		if err := tx.Select(&rows, text, args...); err != nil {
 			return err
 		}
 		if len(rows) > limit {
@@ -162,7 +178,8 @@ func (s *Store) choose(ctx context.Context, sel storage.Selection) (ids []storag
 	}
 	var rows []chosen
 	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
-		return tx.Select(&rows, sqlDeadSelect, deadArgs(sel.Filter, sel.After, false, stepLimit)...)
+		text, args := deadQuery(sel.Filter, sel.After, false, stepLimit)
+		return tx.Select(&rows, text, args...)
 	})
 	for _, r := range rows {
 		ids = append(ids, storage.NewID(fromMicros(r.CreatedAt), r.Salt, r.ID))

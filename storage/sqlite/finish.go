@@ -114,6 +114,12 @@ func (t *tx) leaveLeased(at int64, f *storage.Finish, e *departure) (storage.Ite
 		}
 		gone = r.facts
 	}
+	if e.state == dead {
+		var err error
+		if e.cause, err = t.cause(gone.Lane, e.reason, f.Cause); err != nil {
+			return 0, err
+		}
+	}
 	found, err := t.leave(&gone, e)
 	if err != nil {
 		return 0, err

@@ -70,7 +70,7 @@ func (s *Store) insideOwn(own *ownTx, f func(t *tx) error) (err error) {
 	if err := inTx(s.app); err != nil {
 		return err
 	}
-	t := &tx{execer: s.app, store: s, stmts: s.app, counts: map[laneState]int64{}}
+	t := &tx{execer: s.app, store: s, stmts: s.app, ledger: newLedger()}
 	if _, err := t.counters(); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (s *Store) checkSynced(db plain) error {
 
 // reserved runs f with keys of its own.
 func (s *Store) reserved(db plain, keys int, f func(t *tx) error) error {
-	t := &tx{execer: db, store: s, counts: map[laneState]int64{}}
+	t := &tx{execer: db, store: s, ledger: newLedger()}
 	if _, err := t.exec(sqlReserve, keys); err != nil {
 		return err
 	}

@@ -36,9 +36,9 @@ SELECT ` + carriedColumns + `, attempt + ?, snoozes, crashes * ?, ?, ?, ?, ? FRO
 	// For a job that has nothing but args; the rest would cost 0.6 us more.
 	sqlKeepPlain = `INSERT INTO errand_finished (` + coreColumns + `, token, attempt, args, state, ended_at, purge_at)
 SELECT ` + coreColumns + `, token, attempt, args, ?, ?, ? FROM errand_job WHERE id = ? AND token = ? AND state = 3`
-	sqlBury = `INSERT INTO errand_dead (` + carriedColumns + `, attempt, crashes, snoozes, in_effect, ended_at, reason, error)
-SELECT ` + carriedColumns + `, attempt + ?, crashes * ? + ?, snoozes + ?, ?, ?, ?, ? FROM errand_job WHERE id = ? AND token = ? AND state = ?`
-	sqlDropDead = `DELETE FROM errand_dead WHERE id = ?1`
+	sqlBury = `INSERT INTO errand_dead (` + carriedColumns + `, attempt, crashes, snoozes, in_effect, ended_at, reason, error, cause)
+SELECT ` + carriedColumns + `, attempt + ?, crashes * ? + ?, snoozes + ?, ?, ?, ?, ?, ? FROM errand_job WHERE id = ? AND token = ? AND state = ?`
+	sqlDropDead = `DELETE FROM errand_dead WHERE id = ?1 RETURNING cause`
 
 	sqlInsertPayload = `INSERT INTO errand_payload (job, headers, args) VALUES (?1, ?2, ?3)`
 	sqlDeletePayload = `DELETE FROM errand_payload WHERE job = ?1`
@@ -224,6 +224,7 @@ type departure struct {
 	keep        *storage.Retention // of a finished job
 	reason      string             // of a dead one, as the next
 	inEffect    int64              // the policy
+	cause       int64              // in errand_cause
 	keepCrashes bool               // else they become zero before add
 	add         storage.Counters
 }
@@ -250,7 +251,7 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 		}
 		n, err = t.execCount(sqlKeep, e.add.Attempt, e.keepCrashes, to, e.at, purgeAt, nullable(e.error), f.ID, f.Token, from)
 	case dead:
-		n, err = t.execCount(sqlBury, e.add.Attempt, e.keepCrashes, e.add.Crashes, e.add.Snoozes, e.inEffect, e.at, e.reason, e.error, f.ID, f.Token, from)
+		n, err = t.execCount(sqlBury, e.add.Attempt, e.keepCrashes, e.add.Crashes, e.add.Snoozes, e.inEffect, e.at, e.reason, e.error, e.cause, f.ID, f.Token, from)
 	default:
 		to = 0
 	}
@@ -262,9 +263,11 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 	}
 	switch {
 	case from == dead:
-		if _, err := t.exec(sqlDropDead, f.ID); err != nil {
+		var cause int64
+		if err := t.row(sqlDropDead, []any{f.ID}, &cause); err != nil {
 			return false, err
 		}
+		t.deaths.count(cause, -1)
 		t.refer(e.inEffect, -1)
 	case from <= running && f.UniqueKey.Valid:
 		if _, err := t.exec(sqlReleaseKey, f.UniqueKey.String, f.ID); err != nil {
@@ -274,6 +277,7 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 	t.move(f.Lane, from, to)
 	switch to {
 	case dead:
+		t.deaths.count(e.cause, 1)
 		t.refer(e.inEffect, 1)
 	case 0:
 		t.refer(f.Policy, -1)

@@ -74,6 +74,10 @@ UNION ALL SELECT id, options FROM errand_dead) j WHERE (options & 2 <> 0) <> EXI
 UNION ALL SELECT policy FROM errand_dead UNION ALL SELECT in_effect FROM errand_dead) WHERE policy <> 0 GROUP BY policy)
 SELECT u.policy FROM used u LEFT JOIN errand_policy p USING (policy) WHERE p.refs IS NOT u.n
 UNION ALL SELECT p.policy FROM errand_policy p LEFT JOIN used u USING (policy) WHERE u.n IS NULL AND p.refs <> 0`},
+	{name: "wrong causes", means: "a cause knows how many dead letters it has, and without any it is gone",
+		sql: `WITH dead AS (SELECT cause, lane, reason, COUNT(*) n FROM errand_dead WHERE cause <> 0 GROUP BY cause, lane, reason)
+SELECT d.cause FROM dead d LEFT JOIN errand_cause c USING (cause, lane, reason) WHERE c.n IS NOT d.n
+UNION ALL SELECT c.cause FROM errand_cause c LEFT JOIN dead d USING (cause, lane, reason) WHERE d.n IS NULL`},
 
 	{name: "malformed holds", means: "a hold has a reason, names a queue, a kind or both, and both if it lets jobs through, and has a delay only before its end",
 		sql: `SELECT reason FROM errand_hold WHERE queue = '' AND kind = '' OR reason = '' OR delay <> 0 AND until IS NULL

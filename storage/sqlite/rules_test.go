@@ -38,6 +38,8 @@ var broken = map[string]string{
 	"jobs without their unique key":  `UPDATE errand_job SET unique_key = 'another' WHERE unique_key IS NOT NULL`,
 	"wrong references to policies":   `UPDATE errand_policy SET refs = refs + 1`,
 
+	"wrong causes": `UPDATE errand_cause SET n = n + 1`,
+
 	"malformed holds": `UPDATE errand_hold SET until = NULL, delay = -1`,
 
 	"schedules without a job":   `DELETE FROM errand_schedule_job`,

@@ -87,12 +87,9 @@ type tx struct {
 	inTx       bool        // false in a probe, which runs outside a transaction
 	was        meta
 	meta       meta
-	counts     map[laneState]int64
+	ledger                            // what it adds to numbers beside the counters
 	lanes      map[storage.Lane]int64 // created in this transaction, or found by it
 	created    int64                  // of them, those that were created
-	refs       map[int64]int64        // references to policies
-	successes  map[int64]int64        // tokens of the last successes of lanes that are watched
-	tidy       bool                   // policies without references are deleted at the end
 	registered int64                  // this instance, if it was registered in this transaction
 	fresh      fresh                  // of the call under way
 	single     bool                   // the call under way adds one job
@@ -103,8 +100,19 @@ type tx struct {
 	undo       []func()               // run after a rollback
 }
 
+// ledger is what a transaction adds to numbers that are not in meta.
+type ledger struct {
+	counts    map[laneState]int64
+	refs      map[int64]int64 // references to policies
+	tidy      bool            // policies without references are deleted at the end
+	successes map[int64]int64 // tokens of the last successes of lanes that are watched
+	deaths    deaths
+}
+
+func newLedger() ledger { return ledger{counts: map[laneState]int64{}} }
+
 func (w *writer) newTx() *tx {
-	return &tx{execer: w.stmts, store: w.Store, stmts: w.stmts, counts: map[laneState]int64{}}
+	return &tx{execer: w.stmts, store: w.Store, stmts: w.stmts, ledger: newLedger()}
 }
 
 // known are the counters as of the last transaction of a connection.
@@ -192,7 +200,7 @@ func (t *tx) load() error {
 
 // flush writes what the transaction has changed in counters and counts.
 func (t *tx) flush() error {
-	if err := errors.Join(t.flushPolicies(), t.flushSuccesses()); err != nil {
+	if err := errors.Join(t.flushPolicies(), t.flushSuccesses(), t.flushDeaths()); err != nil {
 		return err
 	}
 	if t.meta.clock != t.was.clock {

@@ -46,6 +46,7 @@ type hooks struct {
 	counts   func(context.Context) ([]storage.Count, error)
 	cancel   func(context.Context, time.Time, storage.ID, storage.Retention) (storage.State, error)
 	list     func(context.Context, storage.Filter, storage.Position, int) ([]storage.Record, storage.Position, error)
+	causes   func(context.Context, storage.Lane, int) ([]storage.Cause, error)
 	closing  func() error
 	put      func(context.Context, time.Time, storage.Schedule) (int64, error)
 	fire     func(context.Context, time.Time, []storage.Firing) ([]storage.Fired, error)
@@ -63,7 +64,7 @@ type hooks struct {
 func sound(in *instance) *hooks {
 	return &hooks{
 		instance: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,
-		runNow: in.RunNow, counts: in.Counts, cancel: in.Cancel, list: in.DeadLetters, closing: in.Close,
+		runNow: in.RunNow, counts: in.Counts, cancel: in.Cancel, list: in.DeadLetters, closing: in.Close, causes: in.Causes,
 		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, one: in.Schedule, notify: in.Notify, step: in.StepClock, offer: in.Offer,
 		hold: in.Hold, release: in.Release, holds: in.Holds,
 	}
@@ -97,6 +98,10 @@ func (h *hooks) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 
 func (h *hooks) DeadLetters(ctx context.Context, f storage.Filter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
 	return h.list(ctx, f, after, limit)
+}
+
+func (h *hooks) Causes(ctx context.Context, lane storage.Lane, limit int) ([]storage.Cause, error) {
+	return h.causes(ctx, lane, limit)
 }
 
 func (h *hooks) Close() error { return h.closing() }
@@ -236,7 +241,7 @@ type fault struct {
 // TestBroken runs the suite on stores that are broken each in one way. A fault
 // that is not found by the case that should is a fault of the suite.
 func TestBroken(t *testing.T) {
-	for _, fault := range slices.Concat(leaseFaults, reclaimFaults, jobFaults, scheduleFaults, clockFaults, handoffFaults, holdFaults, probeFaults, lookFaults) {
+	for _, fault := range slices.Concat(causeFaults, leaseFaults, reclaimFaults, jobFaults, scheduleFaults, clockFaults, handoffFaults, holdFaults, probeFaults, lookFaults) {
 		t.Run(fault.name, func(t *testing.T) {
 			var found []string
 			// The rest of the suite is run only if its verdict is of use.

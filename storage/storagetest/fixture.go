@@ -218,7 +218,7 @@ func (f *fixture) bury(reason storage.Reason, text string, changes ...func(*stor
 // died is the end of a lease in the dead letters.
 func died(l storage.Lease, reason storage.Reason, text string) storage.Finish {
 	return storage.Finish{
-		Lease: l, Outcome: storage.OutcomeDead, Reason: reason, Error: text,
+		Lease: l, Outcome: storage.OutcomeDead, Reason: reason, Error: text, Cause: text,
 		Policy: []byte(`{"numRetries":3}`), Failure: &storage.NewFailure{Phase: "backoff", Error: text},
 	}
 }

@@ -27,6 +27,7 @@ type Memory struct {
 	salt      uint32
 	lastKey   int64
 	lastToken int64
+	lastCause int64
 	instances []*instance
 	jobs      map[int64]*job
 	unique    map[string]storage.ID // who holds each unique key
@@ -57,6 +58,7 @@ type job struct {
 	scope          storage.UniqueScope
 	since          time.Time // what DueAt was counted from; zero if it was a date
 	keepUntil      time.Time // finished
+	cause          *cause    // dead
 	lease          lease     // running
 }
 

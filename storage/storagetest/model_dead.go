@@ -59,6 +59,7 @@ func chooses(f storage.Filter, j *job) bool {
 		within(j.CreatedAt, f.CreatedFrom, f.CreatedBefore) &&
 		(f.DueFrom.IsZero() && f.DueBefore.IsZero() || waits && within(j.DueAt, f.DueFrom, f.DueBefore)) &&
 		(f.Reason == "" || f.Reason == j.Reason) &&
+		(f.Cause == 0 || j.cause != nil && f.Cause == j.cause.id) &&
 		(f.EndedFrom.IsZero() || !j.live() && !j.EndedAt.Before(f.EndedFrom)) &&
 		(f.EndedBefore.IsZero() || !j.live() && j.EndedAt.Before(f.EndedBefore)) &&
 		strings.Contains(lowerASCII(j.record().Error), lowerASCII(f.Error))
@@ -95,7 +96,7 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 			j.Queue = queue
 		}
 		j.Retry, j.Crashes, j.Snoozes = 0, 0, 0
-		j.Reason, j.endError, j.endPolicy, j.EndedAt = "", "", nil, time.Time{}
+		j.Reason, j.endError, j.endPolicy, j.EndedAt, j.cause = "", "", nil, time.Time{}, nil
 		j.putAt(now, now)
 		event = available(event, j)
 		step.N++

@@ -173,7 +173,7 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 			j.DueAt = place // it was ready, whatever the clock says now
 		}
 	case storage.Dead:
-		j.Reason, j.endError, j.endPolicy = f.Reason, f.Error, slices.Clone(f.Policy)
+		j.Reason, j.endError, j.endPolicy, j.cause = f.Reason, f.Error, slices.Clone(f.Policy), m.causeOf(lane, f.Reason, f.Cause)
 		m.end(now, j, storage.Dead)
 	default:
 		j.endError = f.Error

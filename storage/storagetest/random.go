@@ -118,6 +118,7 @@ func (h *history) run(t *testing.T) {
 		"purgeDead":     h.purgeDead,
 		"purgeFinished": h.purgeFinished,
 		"deadLetters":   h.deadLetters,
+		"causes":        h.causes,
 		"job":           h.job,
 		"clock":         h.clock,
 		"mono":          h.monotonic,
@@ -360,14 +361,14 @@ func (h *history) outcome(t *rapid.T) storage.Finish {
 	switch fin.Outcome {
 	case storage.OutcomeDead:
 		fin.Reason, fin.Policy = anyReason.Draw(t, "reason"), []byte(`{"own":false}`)
-		fin.Failure, fin.Error = failure, failure.Error
+		fin.Failure, fin.Error, fin.Cause = failure, failure.Error, failure.Error[:1]
 	case storage.OutcomeRetry, storage.OutcomeCrashed:
 		fin.Failure, fin.Error = failure, failure.Error
 	case storage.OutcomeUnavailable:
 		fin.Error = failure.Error
 		fin.Spent = &storage.Finish{Outcome: storage.OutcomeRetry, DueAt: fin.DueAt, Failure: failure}
 		if rapid.Bool().Draw(t, "dies") {
-			fin.Spent.Outcome, fin.Spent.Reason, fin.Spent.Error = storage.OutcomeDead, storage.ReasonExhausted, failure.Error
+			fin.Spent.Outcome, fin.Spent.Reason, fin.Spent.Error, fin.Spent.Cause = storage.OutcomeDead, storage.ReasonExhausted, failure.Error, failure.Error
 		}
 	}
 	return fin

@@ -69,8 +69,8 @@ func (h *history) sameError(got, want error) {
 	}
 }
 
-// filter draws a choice of jobs.
-func (h *history) filter(t *rapid.T) storage.Filter {
+// filter draws a choice of jobs, for real and the model.
+func (h *history) filter(t *rapid.T) (real, model storage.Filter) {
 	var f storage.Filter
 	if rapid.Bool().Draw(t, "by queue") {
 		f.Queue = anyQueue.Draw(t, "queue")
@@ -87,14 +87,18 @@ func (h *history) filter(t *rapid.T) storage.Filter {
 	if rapid.Bool().Draw(t, "by error") {
 		f.Error = strings.ToUpper(anyError.Draw(t, "error"))
 	}
-	return f
+	real, model = f, f
+	if rapid.IntRange(0, 3).Draw(t, "by cause") == 0 {
+		real.Cause, model.Cause = h.cause(t)
+	}
+	return real, model
 }
 
 // selection draws a selection of jobs, for real and the model.
 func (h *history) selection(t *rapid.T) (real, model storage.Selection) {
 	if rapid.Bool().Draw(t, "by filter") {
-		real.Filter = h.filter(t)
-		return real, real
+		real.Filter, model.Filter = h.filter(t)
+		return real, model
 	}
 	id, modelID := h.any(t)
 	real.IDs, model.IDs = []storage.ID{id}, []storage.ID{modelID}
@@ -172,12 +176,14 @@ func (h *history) purgeFinished(t *rapid.T) {
 }
 
 func (h *history) deadLetters(t *rapid.T) {
-	p, filter, limit := h.pair(t), h.filter(t), rapid.IntRange(1, 5).Draw(t, "limit")
+	p, limit := h.pair(t), rapid.IntRange(1, 5).Draw(t, "limit")
+	var filters [2]storage.Filter
+	filters[0], filters[1] = h.filter(t)
 	var lists [2][]storage.Record
 	for i, s := range []storage.Store{p.real, p.model} {
 		var after storage.Position
 		for range 1000 {
-			page, next, err := s.DeadLetters(h.ctx, filter, after, limit)
+			page, next, err := s.DeadLetters(h.ctx, filters[i], after, limit)
 			h.must(err)
 			lists[i] = append(lists[i], page...)
 			if after = next; next == (storage.Position{}) {
@@ -242,6 +248,7 @@ func (h *history) end(t *testing.T) {
 		h.sameJob(p, id, h.byReal[id])
 	}
 	h.sameHolds(p)
+	h.sameCauses(p, storage.Lane{}, 1000)
 	h.compareSchedules(p)
 	if fault := record(t, h.real.Invariants); fault != "" {
 		h.Fatalf("invariants %s", fault)

@@ -46,7 +46,8 @@ type testCase struct {
 
 // cases returns the whole suite.
 func cases() []testCase {
-	return slices.Concat(enqueueCases, uniqueCases, leaseCases, itemCases, outcomeCases, fenceCases,
+	return slices.Concat(causeCases,
+		enqueueCases, uniqueCases, leaseCases, itemCases, outcomeCases, fenceCases,
 		fateCases, lapseCases, jobCases, listCases, deadCases, redriveCases, runNowCases, purgeCases, closeCases, concurrencyCases, notifyCases,
 		scheduleCases, fireCases, overlapCases, clockCases, shiftCases, handoffCases, holdCases, probeCases,
 		lookCases)

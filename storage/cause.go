@@ -1,0 +1,40 @@
+package storage
+
+import (
+	"context"
+	"time"
+)
+
+// Examiner is the part of a [Store] that tells why jobs are dead.
+type Examiner interface {
+	// Causes lists the causes of a lane, those of most dead jobs first, and of
+	// equally many the one that came up first: at most limit. An empty name of lane
+	// stands for any. The cost grows with the number of causes, not of dead jobs.
+	Causes(ctx context.Context, lane Lane, limit int) ([]Cause, error)
+}
+
+// Cause is what dead jobs have in common: the lane in which they died, the reason,
+// and the text that Finish.Cause gave. It is there as long as one of them is dead.
+//
+// A lane has at most [CauseLimit] causes. A death that would make another one counts
+// for the cause [OtherCause] of its reason, which is beside them.
+type Cause struct {
+	// ID is positive, and not given to another cause, also not after this one is gone.
+	ID int64
+	Lane
+	Reason Reason
+	Text   string
+	// N is how many jobs with this cause are dead.
+	N int64
+	// First and Last are when the first and the last of them died.
+	First, Last time.Time
+	// Job is the last of them.
+	Job ID
+}
+
+const (
+	// CauseLimit is how many causes a lane has.
+	CauseLimit = 1000
+	// OtherCause is the text of the cause of all other deaths of a lane.
+	OtherCause = "other"
+)
