@@ -3,7 +3,6 @@ package errand
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -93,54 +92,6 @@ type RedriveResult struct {
 	NotFound []ID
 }
 
-// List returns a page of the dead letters that match, the latest death first. With
-// JobFilter.IDs it returns the dead ones of these jobs on one page, in the order
-// of IDs.
-func (d *DeadLetters) List(ctx context.Context, filter JobFilter, o *ListOptions) (DeadPage, error) {
-	o = cmp.Or(o, &ListOptions{})
-	var f faults
-	sel := d.q.selection(&f, filter, Dead)
-	if o.Limit < 0 || o.Limit > maxPage {
-		f.field("limit", o.Limit, fmt.Sprintf("must be between 0 and %d", maxPage))
-	}
-	if n := len(filter.IDs); n > maxPage && n <= maxIDs {
-		f.field("ids", n, fmt.Sprintf("must be at most %d in a list", maxPage))
-	}
-	after := readCursor(&f, "after", o.After)
-	if err := f.err(); err != nil {
-		return DeadPage{}, err
-	}
-	if len(sel.IDs) > 0 {
-		return d.listIDs(ctx, sel.IDs)
-	}
-	records, last, err := d.q.store.DeadLetters(ctx, sel.Filter, after, cmp.Or(o.Limit, defaultPage))
-	if err != nil {
-		return DeadPage{}, err
-	}
-	page := DeadPage{Jobs: make([]JobInfo, len(records)), Next: cursor(last)}
-	for i := range records {
-		if page.Jobs[i], err = jobInfo(&records[i]); err != nil {
-			return DeadPage{}, err
-		}
-	}
-	return page, nil
-}
-
-func (d *DeadLetters) listIDs(ctx context.Context, ids []ID) (DeadPage, error) {
-	var page DeadPage
-	for _, id := range ids {
-		j, err := d.Get(ctx, id)
-		switch {
-		case err == nil:
-			j.Args, j.Headers, j.History = nil, nil, nil
-			page.Jobs = append(page.Jobs, j)
-		case !errors.Is(err, ErrNotFound):
-			return DeadPage{}, err
-		}
-	}
-	return page, nil
-}
-
 // Get returns all that is known of a dead letter. It returns [ErrNotFound] for a
 // job that is not dead.
 func (d *DeadLetters) Get(ctx context.Context, id ID) (JobInfo, error) {
@@ -215,13 +166,16 @@ func (d *DeadLetters) each(ctx context.Context, sel storage.Selection, do func(s
 		}
 		return nil
 	}
-	// The latest death among the jobs that match bounds the work. The clock does
-	// not: it may have been set back since.
-	latest, _, err := d.q.store.DeadLetters(ctx, sel.Filter, storage.Position{}, 1)
-	if err != nil || len(latest) == 0 {
+	// The latest death bounds the work. The clock does not: it may have been set back
+	// since.
+	latest, err := d.q.store.Jobs(ctx, storage.Filter{States: []State{Dead}}, "", 1)
+	if err != nil || len(latest.Jobs) == 0 {
 		return err
 	}
-	sel.Filter.EndedBefore = latest[0].EndedAt.Add(time.Microsecond)
+	end := latest.Jobs[0].EndedAt.Add(time.Microsecond)
+	if before := sel.Filter.EndedBefore; before.IsZero() || end.Before(before) {
+		sel.Filter.EndedBefore = end
+	}
 	for {
 		step, err := do(sel)
 		if err != nil || step.Next == (storage.Position{}) {

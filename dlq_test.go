@@ -319,11 +319,12 @@ func (s *stepwise) Redrive(ctx context.Context, now time.Time, sel storage.Selec
 	if !sel.After.At.IsZero() {
 		f.EndedFrom = sel.After.At.Add(time.Microsecond)
 	}
-	all, _, err := s.DeadLetters(ctx, f, storage.Position{}, 1000)
-	if err != nil || len(all) == 0 {
+	f.States = []storage.State{storage.Dead}
+	all, err := s.Jobs(ctx, f, "", 1000)
+	if err != nil || len(all.Jobs) == 0 {
 		return storage.Step{}, err
 	}
-	r := all[len(all)-1]
+	r := all.Jobs[len(all.Jobs)-1]
 	step, err := s.Store.Redrive(ctx, now, storage.Selection{IDs: []errand.ID{r.ID}}, queue)
 	step.Next = storage.Position{At: r.EndedAt, Key: r.Key}
 	return step, err

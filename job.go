@@ -242,7 +242,7 @@ type JobOptions struct {
 	Unique *Unique
 	// Headers are stored beside the args, for trace IDs and the like. If nil, none.
 	Headers map[string]string
-	// Tags are what the job is found by, see [JobFilter], besides queue and kind:
+	// Tags are what the job is found by, see [Queue.Jobs], besides queue and kind:
 	// at most 8, each 1 to 64 bytes of the form of a name of a kind. They stay with the
 	// job until it is deleted. Handlers are not given them. If nil, none.
 	Tags []string

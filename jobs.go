@@ -1,11 +1,8 @@
 package errand
 
 import (
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"hash/crc32"
 	"slices"
 	"strings"
 	"time"
@@ -77,23 +74,6 @@ type JobFilter struct {
 	// change jobs of all kinds and queues, as [DeadLetters.Purge] and [Queue.RunNow],
 	// demand it if no other field is set; no other field may be set with it.
 	All bool
-}
-
-// ListOptions select a page of a list. Nil and the zero value mean defaults.
-type ListOptions struct {
-	// Limit is how many jobs a page has at most, up to 1,000. If zero, 100.
-	Limit int
-	// After is DeadPage.Next of the page before. If empty, the first page.
-	After string
-}
-
-// DeadPage is a part of the list of dead letters.
-type DeadPage struct {
-	// Jobs come without Args, Headers and History: see [DeadLetters.Get].
-	Jobs []JobInfo
-	// Next is where the next page begins, for [ListOptions].After. It is empty on
-	// the last page.
-	Next string
 }
 
 const (
@@ -320,38 +300,4 @@ func (f *faults) storedPolicy(of string, b []byte) *policy.Document {
 		return nil
 	}
 	return &t.Document
-}
-
-// A cursor is a position as text: version, time, key and a checksum. By the
-// checksum a cursor that was cut or made up is refused.
-const (
-	cursorVersion = 1
-	cursorSize    = 1 + 8 + 8
-)
-
-func cursor(p storage.Position) string {
-	if p == (storage.Position{}) {
-		return ""
-	}
-	b := []byte{cursorVersion}
-	b = binary.BigEndian.AppendUint64(b, uint64(p.At.UnixMicro()))
-	b = binary.BigEndian.AppendUint64(b, uint64(p.Key))
-	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
-	return base64.RawURLEncoding.EncodeToString(b)
-}
-
-func readCursor(f *faults, field, s string) storage.Position {
-	if s == "" {
-		return storage.Position{}
-	}
-	b, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil || len(b) != cursorSize+4 || b[0] != cursorVersion ||
-		crc32.ChecksumIEEE(b[:cursorSize]) != binary.BigEndian.Uint32(b[cursorSize:]) {
-		f.field(field, s, "must be the Next of a page")
-		return storage.Position{}
-	}
-	return storage.Position{
-		At:  time.UnixMicro(int64(binary.BigEndian.Uint64(b[1:]))).UTC(),
-		Key: int64(binary.BigEndian.Uint64(b[9:])),
-	}
 }

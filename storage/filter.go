@@ -44,9 +44,10 @@ func (f *Filter) Has(s State) bool {
 	return false
 }
 
-// Position is a place in a list of jobs. The zero Position is before the first.
+// Position is a place among the jobs that a change of many goes over. The zero
+// Position is before the first.
 type Position struct {
-	At  time.Time // that the list goes by; of dead jobs when they ended, of live ones zero
+	At  time.Time // that the change goes by; of dead jobs when they ended, of live ones zero
 	Key int64     // among jobs of one time
 }
 

@@ -85,11 +85,10 @@ type Store interface {
 	// documents that they may lag behind, by at most a second.
 	Counts(ctx context.Context) ([]Count, error)
 
-	// DeadLetters lists dead jobs that match f, the latest first: at most
-	// limit of those after the given position. The records come without args,
-	// headers and history. The second result is the position of the last
-	// record; it is zero if no job is left after it.
-	DeadLetters(ctx context.Context, f Filter, after Position, limit int) ([]Record, Position, error)
+	// Jobs lists jobs that match f, at most limit of them, from the place after
+	// on: that is the Next of a page of a list with the same f, or empty for the
+	// first page. See [Page].
+	Jobs(ctx context.Context, f Filter, after string, limit int) (Page, error)
 
 	// Redrive puts dead jobs back to work: ready, due now, in their own queue
 	// (if queue is empty) or another, with the retry index, crashes and

@@ -85,11 +85,11 @@ func TestOutage_TwoHostsOfMany(t *testing.T) {
 			if n := r.counts(); fmt.Sprint(n) != fmt.Sprint(want) {
 				t.Errorf("in the end there are %v, want %v", n, want)
 			}
-			page, _, err := r.app.DeadLetters(t.Context(), storage.Filter{}, storage.Position{}, 2*each)
+			page, err := r.app.Jobs(t.Context(), storage.Filter{States: []storage.State{storage.Dead}}, "", 2*each)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, j := range page {
+			for _, j := range page.Jobs {
 				if j.Reason != storage.ReasonExhausted || j.Retry != 3 {
 					t.Errorf("a dead job has %+v, reason %s: %s", j.Counters, j.Reason, j.Error)
 				}

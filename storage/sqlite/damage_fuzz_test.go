@@ -184,8 +184,10 @@ func operate(s *sqlite.Store, ids []storage.ID, what func(name string, err error
 			what("Cancel", err)
 		}
 	}
-	_, _, err = s.DeadLetters(ctx, storage.Filter{Error: "n"}, storage.Position{}, 10)
-	what("DeadLetters", err)
+	for _, f := range []storage.Filter{{}, {Error: "n"}, {CreatedFrom: t0}, {Tag: "t"}} {
+		_, err = s.Jobs(ctx, f, "", 10)
+		what("Jobs", err)
+	}
 	_, err = s.Holds(ctx, t0)
 	what("Holds", err)
 	_, err = s.Schedules(ctx)

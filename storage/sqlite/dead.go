@@ -22,14 +22,10 @@ const (
 AND ended_at >= ?4 AND ended_at < ?5 AND (?6 = '' OR instr(lower(error), lower(?6)) > 0)
 AND created_at >= ?10 AND created_at < ?11
 AND (?12 = '' OR EXISTS (SELECT 1 FROM errand_tag t WHERE t.tag = ?12 AND t.job = j.id))`
-	sqlDeadList = `SELECT ` + narrowColumns + lastPolicy + `, 6 AS state, ended_at, reason, error
-FROM errand_dead` + recordFrom + ` (ended_at, id) < (?7, ?8) AND` + deadMatch + ` ORDER BY ended_at DESC, id DESC LIMIT ?9`
 	sqlDeadSelect = `SELECT id, salt, created_at, ended_at
 FROM errand_dead` + recordFrom + ` (ended_at, id) > (?7, ?8) AND` + deadMatch + ` ORDER BY ended_at, id LIMIT ?9`
 	// The same for one cause, by the index of causes.
-	ofCause      = ` cause = ?13 AND cause <> 0 AND`
-	sqlCauseList = `SELECT ` + narrowColumns + lastPolicy + `, 6 AS state, ended_at, reason, error
-FROM errand_dead` + recordFrom + ofCause + ` (ended_at, id) < (?7, ?8) AND` + deadMatch + ` ORDER BY ended_at DESC, id DESC LIMIT ?9`
+	ofCause        = ` cause = ?13 AND cause <> 0 AND`
 	sqlCauseSelect = `SELECT id, salt, created_at, ended_at
 FROM errand_dead` + recordFrom + ofCause + ` (ended_at, id) > (?7, ?8) AND` + deadMatch + ` ORDER BY ended_at, id LIMIT ?9`
 
@@ -79,31 +75,21 @@ const stepLimit = 500
 // a million were made ready (BenchmarkRunNow).
 const runNowLimit = 250
 
-// deadQuery returns sqlDeadList (down) or sqlDeadSelect, or what they are for one
-// cause, with the arguments. The position is also put into the bounds of the time of death, which are what the
-// index is entered with.
-func deadQuery(f storage.Filter, at storage.Position, down bool, limit int) (text string, args []any) {
+// deadQuery returns sqlDeadSelect, or what it is for one cause, with the arguments. The
+// position is also put into the bounds of the time of death, which are what the index
+// is entered with.
+func deadQuery(f storage.Filter, at storage.Position, limit int) (text string, args []any) {
 	from, before := bounds(f.EndedFrom, f.EndedBefore)
 	created, till := bounds(f.CreatedFrom, f.CreatedBefore)
 	died, key := micros(at.At), at.Key
-	switch {
-	case at == storage.Position{} && down:
-		died, key = forever, forever
-	case at == storage.Position{}:
+	if at == (storage.Position{}) {
 		died, key = -1, -1
-	case down:
-		before = min(before, died+1)
-	default:
+	} else {
 		from = max(from, died)
 	}
 	args = []any{f.Queue, f.Kind, string(f.Reason), from, before, f.Error, died, key, limit, created, till, f.Tag}
-	switch {
-	case f.Cause != 0 && down:
-		return sqlCauseList, append(args, f.Cause)
-	case f.Cause != 0:
+	if f.Cause != 0 {
 		return sqlCauseSelect, append(args, f.Cause)
-	case down:
-		return sqlDeadList, args
 	}
 	return sqlDeadSelect, args
 }
@@ -133,33 +119,6 @@ func bound(t time.Time) int64 {
 	return dueMicros(t)
 }
 
-// DeadLetters implements [storage.Store].
-func (s *Store) DeadLetters(ctx context.Context, f storage.Filter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
-	if limit <= 0 || !f.Has(storage.Dead) {
-		return nil, storage.Position{}, nil
-	}
-	var out []storage.Record
-	var next storage.Position
-	err := s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
-		var rows []recordRow
-		text, args := deadQuery(f, after, true, limit+1)
-		if err := tx.Select(&rows, text, args...); err != nil {
-			return err
-		}
-		if len(rows) > limit {
-			rows = rows[:limit]
-			next = storage.Position{At: fromMicros(rows[limit-1].EndedAt), Key: rows[limit-1].ID}
-		}
-		var err error
-		out, err = records(tx, rows)
-		return err
-	})
-	if err != nil {
-		return nil, storage.Position{}, err
-	}
-	return out, next, nil
-}
-
 // chosen is a job that a step is about.
 type chosen struct {
 	ID        int64
@@ -178,7 +137,7 @@ func (s *Store) choose(ctx context.Context, sel storage.Selection) (ids []storag
 	}
 	var rows []chosen
 	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
-		text, args := deadQuery(sel.Filter, sel.After, false, stepLimit)
+		text, args := deadQuery(sel.Filter, sel.After, stepLimit)
 		return tx.Select(&rows, text, args...)
 	})
 	for _, r := range rows {

@@ -1,7 +1,9 @@
 package sqlite
 
 import (
-	"encoding/json"
+	"context"
+	"fmt"
+	"math"
 	"slices"
 
 	"github.com/jmoiron/sqlx"
@@ -9,38 +11,354 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-const sqlTagsOf = `SELECT t.job, t.tag FROM json_each(?1) k CROSS JOIN errand_tag t ON t.job = k.value`
+// A list looks at jobs one by one in the order of an index, until it has enough that
+// match or has looked at lookLimit. The columns are those of glance. ?1 is part of
+// the last error.
+const (
+	besideError = `(SELECT NULLIF(error, '') FROM errand_error e WHERE e.job = j.id AND e.token = j.token),
+(SELECT error FROM errand_history h WHERE h.job = j.id ORDER BY n DESC LIMIT 1), '')`
+	liveError  = `COALESCE(` + besideError
+	endedError = `COALESCE(NULLIF(j.error, ''), ` + besideError
 
-// records returns rows as records, with their tags.
-func records(tx *sqlx.Tx, rows []recordRow) ([]storage.Record, error) {
-	out := make([]storage.Record, len(rows))
-	var tagged []int64
-	at := map[int64]int{}
-	for i := range rows {
-		out[i] = rows[i].record()
-		if rows[i].Options&hasTags != 0 {
-			tagged = append(tagged, out[i].Key)
-			at[out[i].Key] = i
+	lookLive = `SELECT j.id, state, lane, priority, due_at, created_at, 0, '', 0, ?1 = '' OR instr(lower(` + liveError + `), lower(?1)) > 0
+FROM errand_job j`
+	lookFinished = `SELECT j.id, state, lane, priority, due_at, created_at, ended_at, '', 0, ?1 = '' OR instr(lower(` + endedError + `), lower(?1)) > 0
+FROM errand_finished j`
+	lookDead = `SELECT j.id, 6, lane, priority, due_at, created_at, ended_at, reason, cause, ?1 = '' OR instr(lower(` + endedError + `), lower(?1)) > 0
+FROM errand_dead j`
+
+	// All that is running is read and sorted: it is little.
+	sqlListRunning   = lookLive + ` INDEXED BY errand_job_running WHERE state = 3 AND j.id < ?2 ORDER BY j.id DESC`
+	sqlListReady     = lookLive + ` WHERE state = 2 AND lane = ?2 AND priority < ?3 ORDER BY priority DESC, due_at, j.id`
+	sqlListReadyRest = lookLive + ` WHERE state = 2 AND lane = ?2 AND priority = ?3 AND (due_at, j.id) > (?4, ?5) ORDER BY due_at, j.id`
+	sqlListScheduled = lookLive + ` WHERE state = 1 AND due_at >= ?2 AND due_at < ?3 AND (due_at, j.id) > (?4, ?5) ORDER BY due_at, j.id`
+	sqlListDead      = lookDead + ` WHERE ended_at >= ?2 AND ended_at < ?3 AND (ended_at, j.id) < (?4, ?5) ORDER BY ended_at DESC, j.id DESC`
+	sqlListCause     = lookDead + ` WHERE cause = ?6 AND cause <> 0 AND ended_at >= ?2 AND ended_at < ?3 AND (ended_at, j.id) < (?4, ?5)
+ORDER BY ended_at DESC, j.id DESC`
+	sqlListFinished = lookFinished + ` WHERE j.id < ?2 ORDER BY j.id DESC`
+	sqlListKeys     = lookLive + ` WHERE j.id >= ?2 AND j.id < ?3 UNION ALL ` + lookFinished + ` WHERE j.id >= ?2 AND j.id < ?3 UNION ALL ` +
+		lookDead + ` WHERE j.id >= ?2 AND j.id < ?3 ORDER BY 1 DESC`
+	sqlListTag = `SELECT t.job, COALESCE(j.state, f.state, 6), COALESCE(j.lane, f.lane, d.lane, 0), COALESCE(j.priority, f.priority, d.priority, 0),
+COALESCE(j.due_at, f.due_at, d.due_at, 0), COALESCE(j.created_at, f.created_at, d.created_at, 0), COALESCE(f.ended_at, d.ended_at, 0),
+COALESCE(d.reason, ''), COALESCE(d.cause, 0), ?1 = '' OR instr(lower(COALESCE(NULLIF(f.error, ''), NULLIF(d.error, ''),
+(SELECT NULLIF(error, '') FROM errand_error e WHERE e.job = t.job AND e.token = COALESCE(j.token, f.token, d.token)),
+(SELECT error FROM errand_history h WHERE h.job = t.job ORDER BY n DESC LIMIT 1), '')), lower(?1)) > 0
+FROM errand_tag t LEFT JOIN errand_job j ON j.id = t.job LEFT JOIN errand_finished f ON f.id = t.job LEFT JOIN errand_dead d ON d.id = t.job
+WHERE tag = ?4 AND job >= ?2 AND job < ?3 ORDER BY job DESC`
+
+	sqlKeyFrom = `SELECT id, created_at FROM errand_job WHERE id >= ?1 UNION ALL SELECT id, created_at FROM errand_finished WHERE id >= ?1
+UNION ALL SELECT id, created_at FROM errand_dead WHERE id >= ?1 ORDER BY id LIMIT 1`
+	sqlLaneCounts = `SELECT l.lane, queue, kind, COALESCE(c.id, 0) % 32 AS state, COALESCE(c.n, 0) AS n FROM errand_lane l
+LEFT JOIN errand_number c ON c.id >= l.lane * 32 AND c.id < l.lane * 32 + 16 ORDER BY queue, kind`
+)
+
+// lookLimit is how many jobs a page looks at. It takes 10 to 50 ms, more if the error
+// counts, and holds nobody up but one of the connections for callers.
+const lookLimit = 5000
+
+// glance is what a list sees of a job.
+type glance struct {
+	ID, Lane, Priority, DueAt, CreatedAt, EndedAt int64
+	State                                         stateCode
+	Reason                                        string
+	Cause                                         int64
+	Hit                                           bool // the error has what is asked for
+}
+
+// period is from one time to before another, in microseconds.
+type period struct{ from, before int64 }
+
+func (p period) has(at int64) bool { return p.from <= at && at < p.before }
+
+// laneCount is how many jobs of a lane are in a state. A lane has a row with n zero if
+// it has no counts.
+type laneCount struct {
+	Lane        int64
+	Queue, Kind string
+	State       int64
+	N           int64
+}
+
+// lister makes one page.
+type lister struct {
+	ctx   context.Context
+	tx    *sqlx.Tx
+	f     *storage.Filter
+	limit int
+	// lanes are those that match, by queue and kind, and counts how many jobs they
+	// have in each state. narrow is true if there are others.
+	lanes  []int64
+	counts map[laneState]int64
+	narrow bool
+
+	created, due, ended period
+
+	found  []glance
+	looked int
+	next   string // after the last one looked at
+	over   bool   // there may be more
+}
+
+// Jobs implements [storage.Store].
+func (s *Store) Jobs(ctx context.Context, f storage.Filter, after string, limit int) (page storage.Page, err error) {
+	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
+		l := lister{ctx: ctx, tx: tx, f: &f, limit: limit}
+		l.created.from, l.created.before = bounds(f.CreatedFrom, f.CreatedBefore)
+		l.due.from, l.due.before = bounds(f.DueFrom, f.DueBefore)
+		l.ended.from, l.ended.before = bounds(f.EndedFrom, f.EndedBefore)
+		if limit > 0 {
+			if err := l.list(after); err != nil {
+				return err
+			}
+		}
+		page.Looked = l.looked
+		if l.over {
+			page.Next = l.next
+		}
+		page.Jobs, err = l.records()
+		return err
+	})
+	if err != nil {
+		return storage.Page{}, err
+	}
+	return page, nil
+}
+
+// list finds the jobs of the page.
+func (l *lister) list(after string) error {
+	if err := l.readLanes(); err != nil {
+		return err
+	}
+	if l.f.ByKey() {
+		at, err := readPlace(after, 'k', 1)
+		if err != nil {
+			return err
+		}
+		return l.byKey(at)
+	}
+	sections := []struct {
+		name    byte
+		numbers int // of a place in it
+		states  []stateCode
+		list    func(at []int64) error
+	}{
+		{'r', 1, []stateCode{running}, l.running},
+		{'w', 4, []stateCode{ready}, l.ready},
+		{'s', 2, []stateCode{scheduled}, l.scheduled},
+		{'d', 2, []stateCode{dead}, l.dead},
+		{'f', 1, []stateCode{done, cancelled}, l.finished},
+	}
+	begun := after == ""
+	for _, s := range sections {
+		var at []int64
+		if !begun {
+			if after[0] != s.name {
+				continue
+			}
+			var err error
+			if at, err = readPlace(after, s.name, s.numbers); err != nil {
+				return err
+			}
+			begun = true
+		}
+		if !l.any(s.states) {
+			continue
+		}
+		if err := s.list(at); err != nil || l.over {
+			return err
 		}
 	}
-	if len(tagged) == 0 {
-		return out, nil
+	if !begun {
+		return badPlace(after)
 	}
-	keys, err := json.Marshal(tagged)
+	return nil
+}
+
+// readLanes reads which lanes match, and how many jobs they have.
+func (l *lister) readLanes() error {
+	var rows []laneCount
+	if err := l.tx.SelectContext(l.ctx, &rows, sqlLaneCounts); err != nil {
+		return err
+	}
+	l.narrow = l.f.Queue != "" || l.f.Kind != ""
+	l.counts = map[laneState]int64{}
+	for _, r := range rows {
+		if l.f.Queue != "" && l.f.Queue != r.Queue || l.f.Kind != "" && l.f.Kind != r.Kind {
+			continue
+		}
+		if n := len(l.lanes); n == 0 || l.lanes[n-1] != r.Lane {
+			l.lanes = append(l.lanes, r.Lane)
+		}
+		l.counts[laneState{r.Lane, stateCode(r.State)}] = r.N
+	}
+	return nil
+}
+
+// any reports whether a job in one of the states can match. Running jobs are not
+// counted.
+func (l *lister) any(states []stateCode) bool {
+	for _, s := range states {
+		if !l.f.Has(stateNames[s]) {
+			continue
+		}
+		for _, lane := range l.lanes {
+			if s == running || l.counts[laneState{lane, s}] > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (l *lister) matches(g *glance) bool {
+	if g.State <= 0 || int(g.State) >= len(stateNames) || !l.f.Has(stateNames[g.State]) || !g.Hit {
+		return false
+	}
+	if l.narrow && !slices.Contains(l.lanes, g.Lane) {
+		return false
+	}
+	return l.created.has(g.CreatedAt) && l.due.has(g.DueAt) && l.ended.has(g.EndedAt) && (l.f.Reason == "" || string(l.f.Reason) == g.Reason) &&
+		(l.f.Cause == 0 || l.f.Cause == g.Cause)
+}
+
+// look looks at the jobs of a query. The place after each is what mark returns.
+func (l *lister) look(mark func(g *glance) string, text string, args ...any) error {
+	if l.over {
+		return nil
+	}
+	rows, err := l.tx.QueryContext(l.ctx, text, append([]any{l.f.Error}, args...)...)
 	if err != nil {
-		return nil, err
+		return misfit(err)
 	}
-	var tags []struct {
-		Job int64
-		Tag string
+	defer rows.Close()
+	for rows.Next() {
+		if l.looked == lookLimit {
+			l.over = true
+			return nil
+		}
+		var g glance
+		if err := rows.Scan(&g.ID, &g.State, &g.Lane, &g.Priority, &g.DueAt, &g.CreatedAt, &g.EndedAt, &g.Reason, &g.Cause, &g.Hit); err != nil {
+			return scanError(rows, err)
+		}
+		l.looked++
+		if l.matches(&g) {
+			if len(l.found) == l.limit {
+				l.over = true
+				return nil
+			}
+			l.found = append(l.found, g)
+		}
+		l.next = mark(&g)
 	}
-	err = tx.Select(&tags, sqlTagsOf, string(keys))
-	for _, t := range tags {
-		r := &out[at[t.Job]]
-		r.Tags = append(r.Tags, t.Tag)
+	return rows.Err()
+}
+
+func (l *lister) running(at []int64) error {
+	return l.look(func(g *glance) string { return mark('r', g.ID) }, sqlListRunning, first(at, math.MaxInt64))
+}
+
+// ready lists lane by lane.
+func (l *lister) ready(at []int64) error {
+	lanes := l.lanes
+	mark := func(g *glance) string { return mark('w', g.Lane, g.Priority, g.DueAt, g.ID) }
+	if at != nil {
+		i := slices.Index(lanes, at[0])
+		if i < 0 {
+			return badPlace(fmt.Sprint(at))
+		}
+		lanes = lanes[i+1:]
+		if err := l.look(mark, sqlListReadyRest, at[0], at[1], at[2], at[3]); err != nil {
+			return err
+		}
+		if err := l.look(mark, sqlListReady, at[0], at[1]); err != nil {
+			return err
+		}
 	}
-	for _, i := range at {
-		slices.Sort(out[i].Tags)
+	for _, lane := range lanes {
+		if l.counts[laneState{lane, ready}] == 0 {
+			continue
+		}
+		if err := l.look(mark, sqlListReady, lane, int64(math.MaxInt64)); err != nil {
+			return err
+		}
 	}
-	return out, err
+	return nil
+}
+
+// The position is also put into the bounds of the time, which are what the index is
+// entered with.
+func (l *lister) scheduled(at []int64) error {
+	from, key := l.due.from, int64(-1)
+	due := from
+	if at != nil {
+		due, key = at[0], at[1]
+		from = max(from, due)
+	}
+	return l.look(func(g *glance) string { return mark('s', g.DueAt, g.ID) }, sqlListScheduled, from, l.due.before, due, key)
+}
+
+func (l *lister) dead(at []int64) error {
+	before, ended, key := l.ended.before, int64(math.MaxInt64), int64(math.MaxInt64)
+	if at != nil {
+		ended, key = at[0], at[1]
+		before = min(before, ended+1)
+	}
+	mark := func(g *glance) string { return mark('d', g.EndedAt, g.ID) }
+	if l.f.Cause != 0 {
+		return l.look(mark, sqlListCause, l.ended.from, before, ended, key, l.f.Cause)
+	}
+	return l.look(mark, sqlListDead, l.ended.from, before, ended, key)
+}
+
+func (l *lister) finished(at []int64) error {
+	return l.look(func(g *glance) string { return mark('f', g.ID) }, sqlListFinished, first(at, math.MaxInt64))
+}
+
+func (l *lister) byKey(at []int64) error {
+	low, high := int64(0), int64(math.MaxInt64)
+	for _, b := range []struct {
+		at  int64
+		key *int64
+	}{{l.created.from, &low}, {l.created.before, &high}} {
+		if b.at == math.MinInt64 || b.at == math.MaxInt64 {
+			continue
+		}
+		var err error
+		if *b.key, err = l.keyFrom(b.at); err != nil {
+			return err
+		}
+	}
+	if at != nil {
+		high = min(high, at[0])
+	}
+	mark := func(g *glance) string { return mark('k', g.ID) }
+	if l.f.Tag == "" {
+		return l.look(mark, sqlListKeys, low, high)
+	}
+	return l.look(mark, sqlListTag, low, high, l.f.Tag)
+}
+
+// keyFrom returns the key of the first job that was enqueued at a time or later, as if
+// the times rose with the keys.
+func (l *lister) keyFrom(at int64) (int64, error) {
+	low, high := int64(1), int64(0)
+	if err := l.tx.GetContext(l.ctx, &high, sqlNextJob); err != nil {
+		return 0, err
+	}
+	for low < high {
+		middle := low + (high-low)/2
+		var rows []struct {
+			ID        int64
+			CreatedAt int64 `db:"created_at"`
+		}
+		if err := l.tx.SelectContext(l.ctx, &rows, sqlKeyFrom, middle); err != nil {
+			return 0, err
+		}
+		if len(rows) == 0 || rows[0].CreatedAt >= at {
+			high = middle
+		} else {
+			low = rows[0].ID + 1
+		}
+	}
+	return low, nil
 }

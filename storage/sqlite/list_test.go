@@ -67,3 +67,46 @@ func TestTags_goWithTheJob(t *testing.T) {
 	}
 	tags("cancelled and not kept", 0)
 }
+
+// A page looks at a bounded number of jobs, and the list goes on where it has ended.
+// What an index finds is found behind any number of others.
+func TestJobs_bounded(t *testing.T) {
+	ctx, s := context.Background(), newDB(t, nil).open()
+	const n = 7000
+	last := newJob("z", "rare")
+	last.Tags = []string{"rare"}
+	if _, err := s.Enqueue(ctx, t0, []storage.NewJob{last}); err != nil {
+		t.Fatal(err)
+	}
+	all := slices.Repeat([]storage.NewJob{newJob("a", "many")}, n)
+	all[n/2].Tags = []string{"one"}
+	if _, err := s.Enqueue(ctx, t0.Add(time.Hour), all); err != nil {
+		t.Fatal(err)
+	}
+	page := func(f storage.Filter, after string, jobs, looked int, more bool) string {
+		t.Helper()
+		p, err := s.Jobs(ctx, f, after, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.Jobs) != jobs || p.Looked != looked || (p.Next != "") != more {
+			t.Errorf("%+v after %q: %d jobs of %d, next %q; want %d of %d", f, after, len(p.Jobs), p.Looked, p.Next, jobs, looked)
+		}
+		return p.Next
+	}
+	next := page(storage.Filter{Error: "no"}, "", 0, 5000, true)
+	page(storage.Filter{Error: "no"}, next, 0, n+1-5000, false)
+	page(storage.Filter{}, "", 10, 11, true)
+	page(storage.Filter{Kind: "rare"}, "", 1, 1, false)
+	page(storage.Filter{Queue: "z", States: []storage.State{storage.Ready}}, "", 1, 1, false)
+	page(storage.Filter{Tag: "rare"}, "", 1, 1, false)
+	page(storage.Filter{Tag: "one"}, "", 1, 1, false)
+	page(storage.Filter{CreatedBefore: t0.Add(time.Minute)}, "", 1, 1, false)
+	page(storage.Filter{Queue: "none"}, "", 0, 0, false)
+	page(storage.Filter{States: []storage.State{storage.Dead, storage.Scheduled, storage.Done}}, "", 0, 0, false)
+	for _, bad := range []string{"x", "w1", "w1.2.3.4.5", "w1.2.3.x", "w99.0.0.0", "k1", "s"} {
+		if p, err := s.Jobs(ctx, storage.Filter{}, bad, 10); err == nil {
+			t.Errorf("%q was taken for a place: %+v", bad, p)
+		}
+	}
+}

@@ -86,9 +86,9 @@ var causeFaults = []fault{
 	})},
 	{"dead letters of all causes", "cause_filter", func(in *instance) storage.Store {
 		h := sound(in)
-		h.list = func(ctx context.Context, f storage.Filter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
+		h.list = func(ctx context.Context, f storage.Filter, after string, limit int) (storage.Page, error) {
 			f.Cause = 0
-			return in.DeadLetters(ctx, f, after, limit)
+			return in.Jobs(ctx, f, after, limit)
 		}
 		return h
 	}},

@@ -213,24 +213,35 @@ var jobFaults = []fault{
 		}
 		return h
 	}},
-	{"dead letters searched with regard to case", "dead_filters", func(in *instance) storage.Store {
+	{"lists searched with regard to case", "list_filters", jobLists(nil, func(f storage.Filter, p *storage.Page) {
+		p.Jobs = slices.DeleteFunc(p.Jobs, func(r storage.Record) bool { return !strings.Contains(r.Error, f.Error) })
+	})},
+	{"a list ends with its first page", "list_pages", jobLists(nil, func(_ storage.Filter, p *storage.Page) { p.Next = "" })},
+	{"a list begins anew", "list_pages", jobLists(func(_ *storage.Filter, after *string) { *after = "" }, nil)},
+	{"a list without end", "list_pages", jobLists(nil, func(_ storage.Filter, p *storage.Page) {
+		if n := len(p.Jobs); n > 0 && p.Next == "" {
+			p.Next = `{"Section":9}`
+		}
+	})},
+	{"lists in the order of keys alone", "list_order", jobLists(nil, func(f storage.Filter, p *storage.Page) {
+		slices.SortFunc(p.Jobs, func(a, b storage.Record) int { return cmp.Compare(b.Key, a.Key) })
+	})},
+	{"lists with a tag in the order of states", "list_by_key", jobLists(nil, func(f storage.Filter, p *storage.Page) {
+		slices.SortFunc(p.Jobs, func(a, b storage.Record) int { return cmp.Compare(b.State, a.State) })
+	})},
+	{"lists with all there is", "list_records", func(in *instance) storage.Store {
 		h := sound(in)
-		h.list = func(ctx context.Context, f storage.Filter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
-			out, next, err := in.DeadLetters(ctx, f, after, limit)
-			out = slices.DeleteFunc(out, func(r storage.Record) bool { return !strings.Contains(r.Error, f.Error) })
-			return out, next, err
+		h.list = func(ctx context.Context, f storage.Filter, after string, limit int) (storage.Page, error) {
+			p, err := in.Jobs(ctx, f, after, limit)
+			for i, r := range p.Jobs {
+				p.Jobs[i], _ = in.Job(ctx, r.ID)
+			}
+			return p, err
 		}
 		return h
 	}},
-	{"dead letters by key alone", "dead_pages", func(in *instance) storage.Store {
-		h := sound(in)
-		h.list = func(ctx context.Context, f storage.Filter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
-			out, next, err := in.DeadLetters(ctx, f, after, limit)
-			next.At = time.Time{}
-			return out, next, err
-		}
-		return h
-	}},
+	{"lists without regard to the state", "list_filters", jobLists(func(f *storage.Filter, _ *string) { f.States = nil }, nil)},
+	{"lists without regard to tags", "list_filters", jobLists(func(f *storage.Filter, _ *string) { f.Tag = "" }, nil)},
 	{"withdrawn writes go through", "enqueue_withdrawn", func(in *instance) storage.Store {
 		h := sound(in)
 		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
@@ -288,6 +299,25 @@ func runningNow(f func(now time.Time, was, j *job), ask func(sel *storage.Select
 				}
 			})
 			return step, err
+		}
+		return h
+	}
+}
+
+// jobLists has f change what is asked of a list, and g what it returns.
+func jobLists(f func(f *storage.Filter, after *string), g func(f storage.Filter, p *storage.Page)) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.list = func(ctx context.Context, filter storage.Filter, after string, limit int) (storage.Page, error) {
+			asked := filter
+			if f != nil {
+				f(&asked, &after)
+			}
+			p, err := in.Jobs(ctx, asked, after, limit)
+			if g != nil {
+				g(filter, &p)
+			}
+			return p, err
 		}
 		return h
 	}

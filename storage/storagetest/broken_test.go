@@ -45,7 +45,7 @@ type hooks struct {
 	runNow   func(context.Context, time.Time, storage.Selection, storage.Waiting) (storage.Step, error)
 	counts   func(context.Context) ([]storage.Count, error)
 	cancel   func(context.Context, time.Time, storage.ID, storage.Retention) (storage.State, error)
-	list     func(context.Context, storage.Filter, storage.Position, int) ([]storage.Record, storage.Position, error)
+	list     func(context.Context, storage.Filter, string, int) (storage.Page, error)
 	causes   func(context.Context, storage.Lane, int) ([]storage.Cause, error)
 	closing  func() error
 	put      func(context.Context, time.Time, storage.Schedule) (int64, error)
@@ -64,7 +64,7 @@ type hooks struct {
 func sound(in *instance) *hooks {
 	return &hooks{
 		instance: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,
-		runNow: in.RunNow, counts: in.Counts, cancel: in.Cancel, list: in.DeadLetters, closing: in.Close, causes: in.Causes,
+		runNow: in.RunNow, counts: in.Counts, cancel: in.Cancel, list: in.Jobs, closing: in.Close, causes: in.Causes,
 		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, one: in.Schedule, notify: in.Notify, step: in.StepClock, offer: in.Offer,
 		hold: in.Hold, release: in.Release, holds: in.Holds,
 	}
@@ -96,7 +96,7 @@ func (h *hooks) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 	return h.cancel(ctx, now, id, keep)
 }
 
-func (h *hooks) DeadLetters(ctx context.Context, f storage.Filter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
+func (h *hooks) Jobs(ctx context.Context, f storage.Filter, after string, limit int) (storage.Page, error) {
 	return h.list(ctx, f, after, limit)
 }
 

@@ -24,17 +24,14 @@ var closeCases = []testCase{
 				_, err := s.Exchange(f.ctx, f.now, storage.Exchange{Finish: []storage.Finish{{Lease: l.Lease, Outcome: storage.OutcomeDone}}})
 				return err
 			},
-			"Reclaim": func() error { _, err := s.Reclaim(f.ctx, f.now, 0, hold, 9); return err },
-			"Job":     func() error { _, err := s.Job(f.ctx, l.ID); return err },
-			"Cancel":  func() error { _, err := s.Cancel(f.ctx, f.now, l.ID, kept(keep)); return err },
-			"Hold":    func() error { return s.Hold(f.ctx, f.now, aPause) },
-			"Release": func() error { _, err := s.Release(f.ctx, f.now, aPause.Lane, aPause.Reason); return err },
-			"Holds":   func() error { _, err := s.Holds(f.ctx, f.now); return err },
-			"Counts":  func() error { _, err := s.Counts(f.ctx); return err },
-			"DeadLetters": func() error {
-				_, _, err := s.DeadLetters(f.ctx, storage.Filter{}, storage.Position{}, 9)
-				return err
-			},
+			"Reclaim":       func() error { _, err := s.Reclaim(f.ctx, f.now, 0, hold, 9); return err },
+			"Job":           func() error { _, err := s.Job(f.ctx, l.ID); return err },
+			"Cancel":        func() error { _, err := s.Cancel(f.ctx, f.now, l.ID, kept(keep)); return err },
+			"Hold":          func() error { return s.Hold(f.ctx, f.now, aPause) },
+			"Release":       func() error { _, err := s.Release(f.ctx, f.now, aPause.Lane, aPause.Reason); return err },
+			"Holds":         func() error { _, err := s.Holds(f.ctx, f.now); return err },
+			"Counts":        func() error { _, err := s.Counts(f.ctx); return err },
+			"Jobs":          func() error { _, err := s.Jobs(f.ctx, storage.Filter{}, "", 9); return err },
 			"Redrive":       func() error { _, err := s.Redrive(f.ctx, f.now, storage.Selection{}, ""); return err },
 			"PurgeDead":     func() error { _, err := s.PurgeDead(f.ctx, storage.Selection{}); return err },
 			"PurgeFinished": func() error { _, _, err := s.PurgeFinished(f.ctx, f.now); return err },

@@ -29,28 +29,31 @@ func (f *fixture) morgue() []storage.Record {
 	return out
 }
 
-// deadList lists dead letters in pages, the latest first.
+// deadList lists dead jobs in pages.
 func (f *fixture) deadList(filter storage.Filter, limit int) []storage.Record {
 	f.Helper()
+	if len(filter.States) > 0 && !slices.Contains(filter.States, storage.Dead) {
+		return nil
+	}
+	filter.States = []storage.State{storage.Dead}
+	return f.list(filter, limit)
+}
+
+// list lists jobs in pages.
+func (f *fixture) list(filter storage.Filter, limit int) []storage.Record {
+	f.Helper()
 	var out []storage.Record
-	var after storage.Position
+	after := ""
 	for range 1000 {
-		page, next, err := f.s.DeadLetters(f.ctx, filter, after, limit)
+		page, err := f.s.Jobs(f.ctx, filter, after, limit)
 		f.must(err)
-		if len(page) > limit {
-			f.Fatalf("a page with a limit of %d has %d", limit, len(page))
+		if len(page.Jobs) > limit || page.Looked < len(page.Jobs) {
+			f.Fatalf("a page with a limit of %d has %d of %d looked at", limit, len(page.Jobs), page.Looked)
 		}
-		out = append(out, page...)
-		if next == (storage.Position{}) {
+		out = append(out, page.Jobs...)
+		if after = page.Next; after == "" {
 			return out
 		}
-		if len(page) == 0 {
-			f.Fatalf("an empty page has a position behind it")
-		}
-		if last := page[len(page)-1]; next.Key != last.Key || !next.At.Equal(last.EndedAt) {
-			f.Fatalf("the position is %v, want that of the last record, %v and %d", next, last.EndedAt, last.Key)
-		}
-		after = next
 	}
 	f.Fatalf("the pages have no end")
 	return nil
@@ -110,11 +113,11 @@ func filters(all []storage.Record) []struct {
 
 var deadCases = []testCase{
 	{"dead_filters", `Filter chooses jobs. Fields that are zero choose all; the others must all match.
-Reason matches only dead jobs, EndedFrom and EndedBefore no live job, DueFrom and DueBefore only scheduled and ready ones.
+Reason and Cause match only dead jobs, EndedFrom and EndedBefore no live job, DueFrom and DueBefore only scheduled and ready ones.
 CreatedFrom and CreatedBefore bound the time when a job was enqueued, the former included, DueFrom and DueBefore that when it is due.
 EndedFrom and EndedBefore bound the time when a job ended, the former included. A dead job ended when it died.
 Error must occur in the last error, without regard to ASCII case.
-DeadLetters lists dead jobs that match f, the latest first`, func(f *fixture) {
+dead the latest end first, then the highest key`, func(f *fixture) {
 		all := f.morgue()
 		f.add(newJob())
 		for _, c := range filters(all) {
@@ -123,49 +126,6 @@ DeadLetters lists dead jobs that match f, the latest first`, func(f *fixture) {
 			for _, limit := range []int{1, 4, 100} {
 				f.order(fmt.Sprintf("%+v in pages of %d", c.Filter, limit), recordIDs(f.deadList(c.Filter, limit)), want)
 			}
-		}
-	}},
-
-	{"dead_pages", `at most limit of those after the given position.
-The second result is the position of the last record; it is zero if no job is left after it.
-The zero Position is before the first.`, func(f *fixture) {
-		all := f.morgue()
-		slices.Reverse(all)
-		page, next, err := f.s.DeadLetters(f.ctx, storage.Filter{}, storage.Position{}, 6)
-		f.must(err)
-		f.order("the first page", recordIDs(page), recordIDs(all[:6]))
-		if len(page) < 6 || next.Key != page[5].Key {
-			f.Fatalf("the position is %v, want that of the last record", next)
-		}
-		// What dies meanwhile is before the position, what is gone is not missed.
-		f.bury(storage.ReasonPermanent, "no")
-		_, err = f.s.PurgeDead(f.ctx, storage.Selection{IDs: []storage.ID{all[5].ID, all[6].ID}})
-		f.must(err)
-		page, next, err = f.s.DeadLetters(f.ctx, storage.Filter{}, next, 5)
-		f.must(err)
-		f.order("the second page", recordIDs(page), recordIDs(all[7:]))
-		if next != (storage.Position{}) {
-			f.Errorf("the position is %v though nothing is left", next)
-		}
-		page, next, err = f.s.DeadLetters(f.ctx, storage.Filter{Queue: "none"}, storage.Position{}, 5)
-		if len(page) != 0 || next != (storage.Position{}) || err != nil {
-			f.Errorf("an empty list returned %v, %v, %v", page, next, err)
-		}
-	}},
-
-	{"dead_records", `The records come without args, headers and history.`, func(f *fixture) {
-		all := f.morgue()
-		slices.Reverse(all)
-		got := f.deadList(storage.Filter{}, 100)
-		if len(got) != len(all) {
-			f.Fatalf("%d are listed, want %d", len(got), len(all))
-		}
-		for i, want := range all {
-			if want.Args == nil || want.Headers == nil || want.History == nil {
-				f.Errorf("Job returned no args, headers or history: %+v", want)
-			}
-			want.Args, want.Headers, want.History = nil, nil, nil
-			f.same("a dead letter", got[i], want)
 		}
 	}},
 }

@@ -1,6 +1,8 @@
 package storagetest
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -15,7 +17,155 @@ func (f *fixture) tags(id storage.ID, want ...string) {
 	}
 }
 
+// society makes jobs in all states, one a second, and returns them in the order of a
+// list, state by state. Those of the first three states are in other lanes than the
+// others.
+func (f *fixture) society() map[storage.State][]storage.ID {
+	f.Helper()
+	add := func(changes ...func(*storage.NewJob)) storage.ID {
+		f.later(time.Second)
+		return f.add(newJob(changes...))[0]
+	}
+	run := func(changes ...func(*storage.NewJob)) storage.Leased {
+		f.later(time.Second)
+		return f.run(f.s, changes...)
+	}
+	d1, d2, done, r1, r2 := run(), run(tagged("odd")), run(), run(tagged("odd", "r")), run()
+	f.apply(f.s, died(d2.Lease, storage.ReasonExhausted, "Refused"))
+	f.later(time.Second)
+	f.apply(f.s, died(d1.Lease, storage.ReasonPermanent, "no"))
+	f.keep(keep, f.s, storage.Finish{Lease: done.Lease, Outcome: storage.OutcomeDone})
+	cancelled := add(tagged("odd"))
+	f.cancel(cancelled)
+	in := func(hours time.Duration) func(*storage.NewJob) { return dueAt(f.now.Add(hours * time.Hour)) }
+	w5, w3, w1 := add(lane("b", "x")), add(lane("a", "x")), add(lane("a", "x"), priority(5), tagged("odd", "w"))
+	w2, w4 := add(lane("a", "x"), in(-1)), add(lane("a", "y"), priority(9))
+	s3, s1, s2 := add(lane("b", "x"), in(3)), add(lane("a", "x"), in(1), tagged("odd")), add(lane("a", "y"), in(2))
+	return map[storage.State][]storage.ID{
+		storage.Running: {r2.ID, r1.ID}, storage.Ready: {w1, w2, w3, w4, w5}, storage.Scheduled: {s1, s2, s3},
+		storage.Dead: {d1.ID, d2.ID}, storage.Done: {done.ID}, storage.Cancelled: {cancelled},
+	}
+}
+
+// inOrder returns the jobs of a society in the order of a list.
+func inOrder(all map[storage.State][]storage.ID) []storage.ID {
+	return slices.Concat(all[storage.Running], all[storage.Ready], all[storage.Scheduled], all[storage.Dead], all[storage.Cancelled], all[storage.Done])
+}
+
+// lists checks a list, in pages of several sizes.
+func (f *fixture) lists(filter storage.Filter, want ...storage.ID) {
+	f.Helper()
+	for _, limit := range []int{1, 3, 100} {
+		f.order(fmt.Sprintf("%+v in pages of %d", filter, limit), recordIDs(f.list(filter, limit)), want)
+	}
+}
+
 var listCases = []testCase{
+	{"list_order", `Any other list is in the order of states, and jobs of one state are in this order:
+running          the highest key first
+ready            by queue and kind; those of a lane as they are leased
+scheduled        the earliest due first, then the lowest key
+dead             the latest end first, then the highest key
+done, cancelled  the highest key first, of both states together`, func(f *fixture) {
+		all := f.society()
+		f.lists(storage.Filter{}, inOrder(all)...)
+		for state, ids := range all {
+			f.lists(storage.Filter{States: []storage.State{state}}, ids...)
+		}
+		two := []storage.State{storage.Done, storage.Ready, storage.Cancelled}
+		f.lists(storage.Filter{States: two}, slices.Concat(all[storage.Ready], all[storage.Cancelled], all[storage.Done])...)
+	}},
+
+	{"list_filters", `Filter chooses jobs. Fields that are zero choose all; the others must all match.
+Reason and Cause match only dead jobs, EndedFrom and EndedBefore no live job, DueFrom and DueBefore only scheduled and ready ones.
+CreatedFrom and CreatedBefore bound the time when a job was enqueued, the former included, DueFrom and DueBefore that when it is due.
+Error must occur in the last error, without regard to ASCII case.`, func(f *fixture) {
+		all := f.society()
+		waits, later, dead := all[storage.Ready], all[storage.Scheduled], all[storage.Dead]
+		f.lists(storage.Filter{Queue: "a"}, waits[0], waits[1], waits[2], waits[3], later[0], later[1])
+		f.lists(storage.Filter{Kind: "x"}, waits[0], waits[1], waits[2], waits[4], later[0], later[2])
+		f.lists(storage.Filter{Queue: "a", Kind: "y"}, waits[3], later[1])
+		f.lists(storage.Filter{Queue: "a", Kind: "y", States: []storage.State{storage.Scheduled}}, later[1])
+		f.lists(storage.Filter{Queue: "none"})
+		f.lists(storage.Filter{Error: "REFUSED"}, dead[1])
+		f.lists(storage.Filter{Reason: storage.ReasonPermanent}, dead[0])
+		end := f.record(dead[0]).EndedAt
+		f.lists(storage.Filter{EndedFrom: end}, dead[0], all[storage.Cancelled][0], all[storage.Done][0])
+		f.lists(storage.Filter{EndedBefore: end}, dead[1])
+		due := f.record(later[1]).DueAt
+		f.lists(storage.Filter{DueFrom: due}, later[1], later[2])
+		f.lists(storage.Filter{DueBefore: due}, append(slices.Clone(waits), later[0])...)
+		f.lists(storage.Filter{DueBefore: due, States: []storage.State{storage.Scheduled}}, later[0])
+		f.lists(storage.Filter{Tag: "odd", States: []storage.State{storage.Ready}}, waits[0])
+		f.lists(storage.Filter{Tag: "odd", Error: "refused"}, dead[1])
+		f.lists(storage.Filter{Tag: "odd", Queue: "a"}, later[0], waits[0])
+		f.lists(storage.Filter{Tag: "od"})
+	}},
+
+	{"list_by_key", `A list whose filter has a Tag, CreatedFrom or CreatedBefore is in the order of keys, the highest first.`, func(f *fixture) {
+		all := f.society()
+		byKey := inOrder(all)
+		slices.SortFunc(byKey, func(a, b storage.ID) int { return cmp.Compare(b.Key(), a.Key()) })
+		f.lists(storage.Filter{Tag: "odd"}, all[storage.Scheduled][0], all[storage.Ready][0], all[storage.Cancelled][0], all[storage.Running][1], all[storage.Dead][1])
+		f.lists(storage.Filter{Tag: "w"}, all[storage.Ready][0])
+		f.lists(storage.Filter{CreatedFrom: f.record(byKey[len(byKey)-1]).CreatedAt}, byKey...)
+		for i, id := range byKey {
+			at := f.record(id).CreatedAt
+			f.lists(storage.Filter{CreatedFrom: at}, byKey[:i+1]...)
+			f.lists(storage.Filter{CreatedBefore: at}, byKey[i+1:]...)
+			f.lists(storage.Filter{CreatedFrom: at, CreatedBefore: at.Add(time.Microsecond)}, id)
+		}
+		f.lists(storage.Filter{CreatedFrom: f.now.Add(time.Second)})
+		f.lists(storage.Filter{CreatedBefore: f.now, States: []storage.State{storage.Dead}}, all[storage.Dead][1], all[storage.Dead][0])
+	}},
+
+	{"list_pages", `Jobs lists jobs that match f, at most limit of them, from the place after on: that is the Next of a page of a list with the same f, or empty for the first page.
+Next is where the next page begins, in a form that only the Store knows. It is empty if no job is left.
+A job that stays as it is while a list is read is on one page of it.`, func(f *fixture) {
+		all := f.morgue()
+		slices.Reverse(all)
+		dead := storage.Filter{States: []storage.State{storage.Dead}}
+		page, err := f.s.Jobs(f.ctx, dead, "", 6)
+		f.must(err)
+		f.order("the first page", recordIDs(page.Jobs), recordIDs(all[:6]))
+		if page.Next == "" {
+			f.Fatalf("there is no place after the first page")
+		}
+		// What dies meanwhile is before the place, what is gone is not missed.
+		f.bury(storage.ReasonPermanent, "no")
+		_, err = f.s.PurgeDead(f.ctx, storage.Selection{IDs: []storage.ID{all[5].ID, all[6].ID}})
+		f.must(err)
+		page, err = f.s.Jobs(f.ctx, dead, page.Next, 5)
+		f.must(err)
+		f.order("the second page", recordIDs(page.Jobs), recordIDs(all[7:]))
+		if page.Next != "" {
+			f.Errorf("the place is %q though nothing is left", page.Next)
+		}
+		for _, limit := range []int{0, -1, 5} {
+			page, err = f.s.Jobs(f.ctx, storage.Filter{Queue: "none"}, "", limit)
+			if len(page.Jobs) != 0 || page.Next != "" || err != nil {
+				f.Errorf("an empty list returned %v, %v", page, err)
+			}
+		}
+	}},
+
+	{"list_records", `Jobs come without args, headers and history.`, func(f *fixture) {
+		f.morgue()
+		f.society()
+		f.waiting(2, func(n *storage.NewJob) {
+			n.Headers, n.Policy, n.Args = []byte("h"), []byte("own"), make([]byte, 10_000)
+		})
+		got := f.list(storage.Filter{}, 100)
+		if len(got) != 28 {
+			f.Fatalf("%d are listed, want 28", len(got))
+		}
+		for _, r := range got {
+			want := f.record(r.ID)
+			want.Args, want.Headers, want.History = nil, nil, nil
+			f.same(fmt.Sprintf("a job that is %s", r.State), r, want)
+		}
+	}},
+
 	{"tags_stay", `Tags []string // distinct, none of them empty or with a space
 Tags []string // sorted; nil: none
 Slices passed in belong to the caller again when the call returns; slices returned belong to the caller.`, func(f *fixture) {

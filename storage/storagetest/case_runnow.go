@@ -153,7 +153,7 @@ NotFound are those of IDs that are not dead, or of RunNow not live.`, func(f *fi
 	}},
 
 	{"run_now_filters", `or, if there are none, those that match Filter
-Reason matches only dead jobs, EndedFrom and EndedBefore no live job, DueFrom and DueBefore only scheduled and ready ones.
+Reason and Cause match only dead jobs, EndedFrom and EndedBefore no live job, DueFrom and DueBefore only scheduled and ready ones.
 CreatedFrom and CreatedBefore bound the time when a job was enqueued, the former included, DueFrom and DueBefore that when it is due.
 Error must occur in the last error, without regard to ASCII case.`, func(f *fixture) {
 		all := []storage.ID{

@@ -10,28 +10,6 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// DeadLetters implements [storage.Store].
-func (in *instance) DeadLetters(ctx context.Context, f storage.Filter, after storage.Position, limit int) ([]storage.Record, storage.Position, error) {
-	if err := in.m.begin(ctx, in); err != nil {
-		return nil, storage.Position{}, err
-	}
-	defer in.m.mu.Unlock()
-	dead := in.m.where(func(j *job) bool {
-		return matches(f, j) && (after == storage.Position{} || comparePositions(j.position(), after) < 0)
-	}, byEnd)
-	slices.Reverse(dead)
-	var out []storage.Record
-	for _, j := range dead[:min(len(dead), limit)] {
-		r := j.record()
-		r.Args, r.Headers, r.History = nil, nil, nil
-		out = append(out, r)
-	}
-	if len(dead) <= limit || limit <= 0 {
-		return out, storage.Position{}, nil
-	}
-	return out, dead[limit-1].position(), nil
-}
-
 func (j *job) position() storage.Position { return storage.Position{At: j.EndedAt, Key: j.Key} }
 
 func comparePositions(a, b storage.Position) int {

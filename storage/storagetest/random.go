@@ -117,7 +117,7 @@ func (h *history) run(t *testing.T) {
 		"runNow":        h.runNow,
 		"purgeDead":     h.purgeDead,
 		"purgeFinished": h.purgeFinished,
-		"deadLetters":   h.deadLetters,
+		"list":          h.list,
 		"causes":        h.causes,
 		"job":           h.job,
 		"clock":         h.clock,
@@ -214,6 +214,7 @@ var (
 	anyQueue  = rapid.SampledFrom([]string{"a", "b"})
 	anyKind   = rapid.SampledFrom([]string{"x", "y"})
 	anyTag    = rapid.SampledFrom([]string{"red", "green", "blue"})
+	anyState  = rapid.SampledFrom([]storage.State{storage.Scheduled, storage.Ready, storage.Running, storage.Done, storage.Cancelled, storage.Dead})
 	anyReason = rapid.SampledFrom([]storage.Reason{storage.ReasonExhausted, storage.ReasonPermanent, storage.ReasonCrashed, storage.ReasonSnoozed, storage.ReasonDecode})
 	anyError  = rapid.SampledFrom([]string{"Timeout", "refused", "100% lost"})
 	anyKeep   = rapid.SampledFrom([]time.Duration{0, time.Second, time.Hour})

@@ -175,23 +175,25 @@ func (h *history) purgeFinished(t *rapid.T) {
 	h.both("next PurgeFinished", next[0], next[1])
 }
 
-func (h *history) deadLetters(t *rapid.T) {
+func (h *history) list(t *rapid.T) {
 	p, limit := h.pair(t), rapid.IntRange(1, 5).Draw(t, "limit")
 	var filters [2]storage.Filter
 	filters[0], filters[1] = h.filter(t)
+	states := rapid.SliceOfNDistinct(anyState, 0, 2, rapid.ID).Draw(t, "states")
 	var lists [2][]storage.Record
 	for i, s := range []storage.Store{p.real, p.model} {
-		var after storage.Position
+		after := ""
 		for range 1000 {
-			page, next, err := s.DeadLetters(h.ctx, filters[i], after, limit)
+			filters[i].States = states
+			page, err := s.Jobs(h.ctx, filters[i], after, limit)
 			h.must(err)
-			lists[i] = append(lists[i], page...)
-			if after = next; next == (storage.Position{}) {
+			lists[i] = append(lists[i], page.Jobs...)
+			if after = page.Next; after == "" {
 				break
 			}
 		}
 	}
-	h.both("number of dead letters", len(lists[0]), len(lists[1]))
+	h.both("number of jobs", len(lists[0]), len(lists[1]))
 	for i := range lists[1] {
 		h.sameRecord(lists[0][i], lists[1][i])
 	}

@@ -1,0 +1,171 @@
+package errand
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"hash/fnv"
+	"slices"
+	"time"
+)
+
+// ListOptions select a page of a list. Nil and the zero value mean defaults.
+type ListOptions struct {
+	// Limit is how many jobs a page has at most, up to 1,000. If zero, 100.
+	Limit int
+	// After is JobPage.Next of the page before, of a list with the same filter. If
+	// empty, the first page.
+	After string
+}
+
+// JobPage is a part of a list of jobs.
+type JobPage struct {
+	// Jobs come without Args, Headers and History: see [Queue.Job].
+	Jobs []JobInfo
+	// Next is where the next page begins, for [ListOptions].After. It is empty on
+	// the last page.
+	Next string
+	// Partial is true if the page has fewer jobs than its limit, or none, because
+	// enough were looked at that do not match. The list goes on at Next.
+	Partial bool
+	// Looked is how many jobs were looked at.
+	Looked int
+}
+
+// Jobs returns a page of the jobs that match, live, finished and dead. The zero filter
+// matches all. With JobFilter.IDs it returns those of the jobs that there are, on one
+// page, in the order of IDs. A list by Tag, CreatedFrom or CreatedBefore has the job
+// that was enqueued last first. Any other list goes state by state:
+//
+//	running          enqueued last first
+//	ready            by queue and kind; those of one queue and kind as they are leased
+//	scheduled        due first first
+//	dead             the latest death first
+//	done, cancelled  enqueued last first, of both states together
+//
+// States, Tag, CreatedFrom and CreatedBefore are found by an index, DueFrom and
+// DueBefore of scheduled jobs too, Queue and Kind of ready ones, EndedFrom and
+// EndedBefore of dead ones: these cost the same however many other jobs there are. For
+// other conditions, and a second one beside Tag, jobs are looked at one by one in the
+// order of the list, 5,000 for a page, which is Partial then. Jobs that were enqueued
+// while the clock was set back may be missing in a list by CreatedFrom or
+// CreatedBefore.
+//
+// A job that changes its state while pages are read may be on two of them, or on none,
+// unless the list is by Tag, CreatedFrom or CreatedBefore. Nothing waits for a list.
+func (q *Queue) Jobs(ctx context.Context, filter JobFilter, o *ListOptions) (JobPage, error) {
+	return q.list(ctx, filter, o, allStates)
+}
+
+// List returns a page of the dead letters that match, the latest death first; see
+// [Queue.Jobs]. With JobFilter.IDs it returns the dead ones of these jobs on one page,
+// in the order of IDs.
+func (d *DeadLetters) List(ctx context.Context, filter JobFilter, o *ListOptions) (JobPage, error) {
+	return d.q.list(ctx, filter, o, []State{Dead})
+}
+
+func (q *Queue) list(ctx context.Context, filter JobFilter, o *ListOptions, about []State) (JobPage, error) {
+	o = cmp.Or(o, &ListOptions{})
+	var f faults
+	sel := q.selection(&f, filter, about...)
+	if o.Limit < 0 || o.Limit > maxPage {
+		f.field("limit", o.Limit, fmt.Sprintf("must be between 0 and %d", maxPage))
+	}
+	if n := len(filter.IDs); n > maxPage && n <= maxIDs {
+		f.field("ids", n, fmt.Sprintf("must be at most %d in a list", maxPage))
+	}
+	if len(about) < len(allStates) && len(sel.Filter.States) == 0 {
+		sel.Filter.States = about
+	}
+	of := filter.hash(sel.Filter.States)
+	after := readCursor(&f, "after", o.After, of)
+	if err := f.err(); err != nil {
+		return JobPage{}, err
+	}
+	if len(sel.IDs) > 0 {
+		return q.listIDs(ctx, sel.IDs, about)
+	}
+	limit := cmp.Or(o.Limit, defaultPage)
+	got, err := q.store.Jobs(ctx, sel.Filter, after, limit)
+	if err != nil {
+		return JobPage{}, err
+	}
+	page := JobPage{Jobs: make([]JobInfo, len(got.Jobs)), Next: cursor(got.Next, of), Looked: got.Looked}
+	page.Partial = page.Next != "" && len(page.Jobs) < limit
+	for i := range got.Jobs {
+		if page.Jobs[i], err = jobInfo(&got.Jobs[i]); err != nil {
+			return JobPage{}, err
+		}
+	}
+	return page, nil
+}
+
+func (q *Queue) listIDs(ctx context.Context, ids []ID, about []State) (page JobPage, err error) {
+	for _, id := range ids {
+		j, err := q.Job(ctx, id)
+		switch {
+		case err == nil:
+			page.Looked++
+			if slices.Contains(about, j.State) {
+				j.Args, j.Headers, j.History = nil, nil, nil
+				page.Jobs = append(page.Jobs, j)
+			}
+		case !errors.Is(err, ErrNotFound):
+			return JobPage{}, err
+		}
+	}
+	return page, nil
+}
+
+// hash returns a number that tells filters of lists apart, given their states.
+func (f JobFilter) hash(states []State) uint64 {
+	f.All, f.States = false, slices.Sorted(slices.Values(states))
+	for _, t := range []*time.Time{&f.CreatedFrom, &f.CreatedBefore, &f.DueFrom, &f.DueBefore, &f.EndedFrom, &f.EndedBefore} {
+		*t = t.UTC().Round(0)
+	}
+	h := fnv.New64a()
+	if err := json.NewEncoder(h).Encode(f); err != nil {
+		// A year that JSON does not take: only such filters are not told apart.
+		return 0
+	}
+	return h.Sum64()
+}
+
+// A cursor is a place in a list as text: version, hash of the filter, place and a
+// checksum. By the checksum a cursor that was cut or made up is refused.
+const (
+	cursorVersion = 2
+	cursorHead    = 1 + 8
+)
+
+func cursor(place string, of uint64) string {
+	if place == "" {
+		return ""
+	}
+	b := binary.BigEndian.AppendUint64([]byte{cursorVersion}, of)
+	b = append(b, place...)
+	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func readCursor(f *faults, field, s string, of uint64) (place string) {
+	if s == "" {
+		return ""
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
+	end := len(b) - 4
+	if err != nil || end <= cursorHead || b[0] != cursorVersion || crc32.ChecksumIEEE(b[:end]) != binary.BigEndian.Uint32(b[end:]) {
+		f.field(field, s, "must be the Next of a page")
+		return ""
+	}
+	if binary.BigEndian.Uint64(b[1:]) != of {
+		f.field(field, s, "must be the Next of a page of the same filter")
+		return ""
+	}
+	return string(b[cursorHead:end])
+}

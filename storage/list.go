@@ -1,0 +1,31 @@
+package storage
+
+// Page is a part of a list of jobs.
+//
+// A list whose filter has a Tag, CreatedFrom or CreatedBefore is in the order of
+// keys, the highest first. CreatedFrom and CreatedBefore may leave out jobs that were
+// enqueued at an earlier time, by the clock, than one with a lower key. Any other
+// list is in the order of states, and jobs of one state are in this order:
+//
+//	running          the highest key first
+//	ready            by queue and kind; those of a lane as they are leased
+//	scheduled        the earliest due first, then the lowest key
+//	dead             the latest end first, then the highest key
+//	done, cancelled  the highest key first, of both states together
+//
+// A job that stays as it is while a list is read is on one page of it.
+type Page struct {
+	// Jobs come without args, headers and history.
+	Jobs []Record
+	// Next is where the next page begins, in a form that only the Store knows. It is
+	// empty if no job is left.
+	Next string
+	// Looked is how many jobs were looked at, whether or not they match. A page may
+	// have fewer jobs than its limit, or none, and a Next, if many were.
+	Looked int
+}
+
+// ByKey reports whether a list of jobs that match f is in the order of keys.
+func (f *Filter) ByKey() bool {
+	return f.Tag != "" || !f.CreatedFrom.IsZero() || !f.CreatedBefore.IsZero()
+}

@@ -1,0 +1,113 @@
+package sqlite
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	listed        = recordFrom + ` id IN (SELECT value FROM json_each(?1))`
+	sqlLiveOf     = `SELECT ` + narrowColumns + ownPolicy + `, state, cancelling, ` + liveError + ` AS error FROM errand_job` + listed
+	sqlFinishedOf = `SELECT ` + narrowColumns + ownPolicy + `, state, ended_at, ` + endedError + ` AS error FROM errand_finished` + listed
+	sqlDeadOf     = `SELECT ` + narrowColumns + lastPolicy + `, 6 AS state, ended_at, reason, ` + endedError + ` AS error FROM errand_dead` + listed
+	sqlTagsOf     = `SELECT t.job, t.tag FROM json_each(?1) k CROSS JOIN errand_tag t ON t.job = k.value`
+)
+
+// records returns the jobs that were found, in their order, with their tags.
+func (l *lister) records() ([]storage.Record, error) {
+	keys := map[string][]int64{}
+	at := map[int64]int{}
+	for i, g := range l.found {
+		text := sqlLiveOf
+		switch {
+		case g.State == dead:
+			text = sqlDeadOf
+		case g.State > running:
+			text = sqlFinishedOf
+		}
+		keys[text] = append(keys[text], g.ID)
+		at[g.ID] = i
+	}
+	out := make([]storage.Record, len(l.found))
+	var tagged []int64
+	for text, keys := range keys {
+		var rows []recordRow
+		if err := l.tx.SelectContext(l.ctx, &rows, text, jsonKeys(keys)); err != nil {
+			return nil, err
+		}
+		for i := range rows {
+			out[at[rows[i].ID]] = rows[i].record()
+			if rows[i].Options&hasTags != 0 {
+				tagged = append(tagged, rows[i].ID)
+			}
+		}
+	}
+	if len(tagged) == 0 {
+		return out, nil
+	}
+	var tags []struct {
+		Job int64
+		Tag string
+	}
+	err := l.tx.SelectContext(l.ctx, &tags, sqlTagsOf, jsonKeys(tagged))
+	for _, t := range tags {
+		r := &out[at[t.Job]]
+		r.Tags = append(r.Tags, t.Tag)
+	}
+	for i := range out {
+		slices.Sort(out[i].Tags)
+	}
+	return out, err
+}
+
+func jsonKeys(keys []int64) string {
+	b, _ := json.Marshal(keys) // of numbers, which cannot fail
+	return string(b)
+}
+
+func first(at []int64, otherwise int64) int64 {
+	if at == nil {
+		return otherwise
+	}
+	return at[0]
+}
+
+// mark returns a place in a list as text.
+func mark(section byte, numbers ...int64) string {
+	b := []byte{section}
+	for i, n := range numbers {
+		if i > 0 {
+			b = append(b, '.')
+		}
+		b = strconv.AppendInt(b, n, 10)
+	}
+	return string(b)
+}
+
+// readPlace reads what mark has written, and returns nil for the beginning.
+func readPlace(text string, section byte, n int) ([]int64, error) {
+	if text == "" {
+		return nil, nil
+	}
+	parts := strings.Split(text[1:], ".")
+	if text[0] != section || len(parts) != n {
+		return nil, badPlace(text)
+	}
+	at := make([]int64, n)
+	for i, p := range parts {
+		var err error
+		if at[i], err = strconv.ParseInt(p, 10, 64); err != nil {
+			return nil, badPlace(text)
+		}
+	}
+	return at, nil
+}
+
+func badPlace(text string) error {
+	return fmt.Errorf("errand: place %q in a list: must be the Next of a page of the same list", text)
+}
