@@ -36,8 +36,9 @@ type HoldOptions struct {
 	// corrected lasts For from then. If For and Until are zero, the hold lasts until
 	// it is released.
 	For time.Duration
-	// By is who holds the lane, for people: up to 255 bytes of text. If zero, nobody
-	// is named.
+	// By is who holds the lane, for people: up to 255 bytes of text. The holds of errand
+	// itself have "errand", and those that a handler asked for by HoldLane "handler".
+	// If zero, nobody is named.
 	By string
 }
 

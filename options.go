@@ -112,15 +112,15 @@ type HandlerOptions struct {
 	// MaxUnavailable is how long after it was enqueued a job may still be waiting for
 	// the other side to be reached. The next attempt after that which ends as
 	// [Unavailable] is the last one: the job is dead, with reason "unavailable". While
-	// the clock cannot be right, see [ClockState].Plausible, none dies of it. If zero,
-	// jobs wait for as long as it takes.
+	// the clock cannot be right, see [ClockState].Plausible, none dies of it; nor does a
+	// job that was redriven. If zero, jobs wait for as long as it takes.
 	MaxUnavailable time.Duration
 	// OnUnauthorized is called when jobs of the kind are held because the other side
 	// refuses the sender, see [policy.IsUnauthorized], and each time that the job
 	// which is let through then is refused as well: the application can renew its
-	// token. One call runs at a time in a worker. If it returns nil a job is let
-	// through at once, but not early again before the hold would have let one
-	// through. ctx ends when the worker stops. If nil, nothing is called.
+	// token. One call runs at a time in a worker; each worker calls it for its own
+	// attempts. If it returns nil a job is let through at once, but not early again
+	// before the hold would have let one through. ctx ends when the worker stops. If nil, nothing is called.
 	OnUnauthorized func(ctx context.Context) error
 }
 

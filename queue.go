@@ -129,7 +129,7 @@ type QueueOptions struct {
 	// have ended well. No more follow while attempts that cannot reach the other side
 	// are as many as those that end well.
 	NoKick bool
-	// MaxDeaths is how many jobs of one kind may die one after the other, as permanent,
+	// MaxDeaths is how many jobs of one kind may die, with none done between, as permanent,
 	// exhausted or since their args do not decode. If more do, the jobs of the queue and
 	// kind are held, in all processes, with reason "brake": see [Queue.Holds]. One job
 	// is let through after 1 s, and if it dies too after twice that time, up to 1 h.

@@ -81,8 +81,9 @@ type HoldState struct {
 	For time.Duration
 	// Probe is that of the Hold.
 	Probe bool
-	// Waiting is how many jobs of the lane are ready or scheduled.
-	Waiting int64
+	// Waiting is how many jobs of the lane are ready or scheduled, and Ready how many of
+	// them are ready.
+	Waiting, Ready int64
 }
 
 // Includes reports whether a hold of l holds the jobs of a kind in a queue.

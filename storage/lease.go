@@ -122,8 +122,7 @@ type Leased struct {
 	Previous int64
 	// Probe is true if a hold has let the job through.
 	Probe bool
-	// Redriven is true if the job was redriven: its counters account for fewer
-	// attempts, and fewer failures of its history, than there were.
+	// Redriven is true if the job was dead once, and redriven.
 	Redriven bool
 }
 

@@ -117,3 +117,35 @@ func TestBrake_Ends(t *testing.T) {
 		})
 	}
 }
+
+// Retries of other jobs between the deaths are no successes.
+func TestBrake_Exhausted(t *testing.T) {
+	withSide(t, errOops, func(t *testing.T, r *rig, _ *side) {
+		r.cfg.Policy = thrice.Delivery()
+		r.start()
+		for range 100 {
+			r.enqueue("k", 1)
+			pass(time.Second)
+		}
+		pass(time.Minute)
+		if len(r.logs.with("died one after the other")) == 0 {
+			t.Errorf("%d jobs died, and the lane was not held", r.count(storage.Dead))
+		}
+	})
+}
+
+// A probe that dies since it has snoozed too often renews the hold, as others do.
+func TestStreak_ProbeDiesSnoozed(t *testing.T) {
+	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+		r.enqueue("k", 40)
+		r.cfg.MaxSnoozes, r.cfg.Concurrency = 0, 1
+		r.start()
+		pass(time.Hour)
+		s.fails(&engine.SnoozeError{For: time.Second})
+		before := s.n()
+		pass(10 * time.Minute)
+		if n := s.n() - before; n > 3 {
+			t.Errorf("%d probes in 10 minutes, want one in 5", n)
+		}
+	})
+}

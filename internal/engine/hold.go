@@ -109,6 +109,9 @@ func (l *loop) heed(heard int64, all []storage.HoldState) {
 			l.releasedElsewhere(was[i].Lane, was[i].Reason)
 		}
 	}
+	for i := range h.own {
+		l.heldElsewhere(h.own[i].Lane, h.own[i].Reason)
+	}
 	h.rulings.heed(heard)
 	l.giveBackHeld()
 }

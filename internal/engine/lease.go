@@ -107,6 +107,9 @@ func (l *loop) cancelJob(a *attempt, now time.Time) {
 		l.cancelFor(a, ErrCancelled, now)
 		return
 	}
+	if a.job.Probe {
+		l.ajar(a.job)
+	}
 	l.unqueue(a)
 	l.outcomes.add(a.job, storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeReturned, Error: ErrCancelled.Error()})
 }

@@ -17,10 +17,17 @@ const (
 	tellAgain = 24 * time.Hour
 )
 
+// Who holds a lane for a reason of the engine's.
+const (
+	byEngine  = "errand"
+	byHandler = "handler" // for as long as it has asked for
+)
+
 // ruling is a hold that the engine has decided to begin, or with ends to end.
 type ruling struct {
 	storage.Hold
 	since time.Time // when the lane was first held for the reason
+	end   time.Time // of the hold
 	ends  bool
 }
 
@@ -106,9 +113,9 @@ func (h *holds) ownHold(lane storage.Lane, reason string) *storage.HoldState {
 	if n.ends {
 		return nil
 	}
-	held := &storage.HoldState{Lane: lane, Reason: reason, Detail: n.Detail, For: n.For, Since: n.since}
+	held := &storage.HoldState{Lane: lane, Reason: reason, By: n.By, Detail: n.Detail, For: n.For, Since: n.since, Until: n.end}
 	if read != nil {
-		held.Waiting = read.Waiting
+		held.Waiting, held.Ready = read.Waiting, read.Ready
 	}
 	return held
 }
@@ -128,23 +135,32 @@ func (r *rulings) begins(lane storage.Lane) bool {
 
 // hold holds a lane from now on. Its jobs that wait for a runner go back.
 func (l *loop) hold(lane storage.Lane, reason, detail string, length time.Duration) {
-	if s := l.outcomes.streaks[lane]; s != nil && reason == storage.HoldUnavailable {
-		s.heldAt = time.Now()
-	}
+	l.holdBy(byEngine, lane, reason, detail, length)
+}
+
+// holdBy is hold for somebody.
+func (l *loop) holdBy(who string, lane storage.Lane, reason, detail string, length time.Duration) {
 	// So that many who lost the same other side do not come back together.
 	length += time.Duration(float64(length) / 10 * l.cfg.Rand())
-	l.ready.holds.begin(storage.Hold{Lane: lane, Reason: reason, For: length, Detail: cut(detail, maxLogged)}, l.clock())
+	if reason == storage.HoldUnavailable {
+		s := l.outcomes.streaks.of(lane)
+		s.heldAt, s.end = time.Now(), l.clock().Add(length)
+	}
+	l.ready.holds.begin(storage.Hold{Lane: lane, Reason: reason, By: who, For: length, Detail: cut(detail, maxLogged)}, l.clock())
 	l.giveBackHeld()
 }
 
 // begin has the next exchange begin a hold that lets probes through.
 func (h *holds) begin(n storage.Hold, clock time.Time) {
-	n.By, n.Probe = "errand", true
-	since := clock
+	n.Probe = true
+	since, end := clock, clock.Add(n.For)
 	if was := h.ownHold(n.Lane, n.Reason); was != nil {
 		since = was.Since
 	}
-	h.rulings.rule(ruling{Hold: n, since: since})
+	if !n.Until.IsZero() {
+		end = n.Until
+	}
+	h.rulings.rule(ruling{Hold: n, since: since, end: end})
 }
 
 // renew holds a lane whose probe has failed for twice as long as before, or for as long
@@ -246,11 +262,13 @@ func (l *loop) hurry(kind string) {
 	now := time.Now()
 	for lane, s := range l.outcomes.streaks {
 		held := l.ready.holds.ownHold(lane, storage.HoldUnavailable)
-		if l.cfg.nameOf(lane.Kind) != kind || held == nil || !s.unauthorized || l.probes(lane) || now.Sub(s.hurried) < held.For {
+		if l.cfg.nameOf(lane.Kind) != kind || held == nil || held.By == byHandler || !s.unauthorized || l.probes(lane) || now.Sub(s.hurried) < held.For {
 			continue
 		}
-		s.hurried = now
-		l.endAt(held, l.clock())
+		if clock := l.clock(); clock.Before(s.end) && !held.Until.After(s.end.Add(leastOutage)) { // else another probe may be out
+			s.hurried = now
+			l.endAt(held, clock)
+		}
 	}
 }
 
@@ -263,7 +281,7 @@ func (l *loop) probes(lane storage.Lane) bool {
 
 // endAt moves the end of a hold, and leaves its length as it is.
 func (l *loop) endAt(held *storage.HoldState, until time.Time) {
-	n := storage.Hold{Lane: held.Lane, Reason: held.Reason, Until: until, For: held.For, Detail: held.Detail}
+	n := storage.Hold{Lane: held.Lane, Reason: held.Reason, By: held.By, Until: until, For: held.For, Detail: held.Detail}
 	l.ready.holds.begin(n, l.clock())
 }
 

@@ -91,6 +91,9 @@ func (l *loop) buryCrashed(a *attempt) bool {
 	if a.job.Crashes < l.cfg.maxCrashes(a.job.Kind) && d.For(policy.Retryable).Retries > 0 {
 		return false
 	}
+	if a.job.Probe {
+		l.ajar(a.job)
+	}
 	a.refund()
 	f := storage.Finish{Lease: a.job.Lease}
 	text := fmt.Sprintf("its process died %d times in a row while the handler ran", a.job.Crashes)

@@ -32,6 +32,10 @@ const (
 	mixedFor      = 10 * time.Minute
 	mixedPatience = 30 * time.Second
 	mixedInARow   = 1000
+	// longOutage is how long this machine was without a network at least if the end of
+	// that is no turn. A host whose name cannot be looked up now looks the same for as
+	// long as no other host is tried.
+	longOutage = 5 * time.Second
 
 	// oldestJob is older than any job can be: the clock was wrong when it was enqueued.
 	oldestJob = 10 * 365 * 24 * time.Hour
@@ -43,6 +47,7 @@ type streaks map[storage.Lane]*streak
 // streak is what the last attempts of a lane have shown, since one ended well.
 type streak struct {
 	unreached int           // attempts that could not reach the other side
+	local     int           // of them, those that found no network
 	first     time.Time     // when the first of them ended
 	wait      time.Duration // of jobs until they try again
 	until     time.Time     // the wait of those that were under way together
@@ -50,7 +55,8 @@ type streak struct {
 	turns     int           // in a row
 	turned    time.Time     // the last of them
 	mixed     time.Time     // when the lane was last seen to be mixed
-	heldAt    time.Time     // when the hold was last begun here, or renewed; zero: it was not
+	heldAt    time.Time     // when the hold was last begun here or renewed, or seen; zero: none was
+	end       time.Time     // of the hold that was begun here, on the Config's clock
 	hurried   time.Time     // when a probe was last let through early
 	// unauthorized: the other side refused the sender of the last attempt.
 	unauthorized bool
@@ -69,9 +75,12 @@ func (all streaks) of(lane storage.Lane) *streak {
 
 // put notes an attempt that could not reach the other side, and returns how long its
 // job waits. Attempts that were under way together wait together.
-func (s *streak) put(now time.Time) time.Duration {
+func (s *streak) put(now time.Time, local bool) time.Duration {
 	if s.unreached++; s.unreached == 1 {
 		s.first = now
+	}
+	if local {
+		s.local++
 	}
 	if s.astray.IsZero() {
 		s.astray = now
@@ -85,7 +94,7 @@ func (s *streak) put(now time.Time) time.Duration {
 
 // long reports whether enough attempts did not reach the other side to hold the lane.
 func (s *streak) long(now time.Time) bool {
-	if s.isMixed(now) {
+	if s.isMixed(now) && s.local < s.unreached {
 		return s.unreached >= mixedInARow && now.Sub(s.first) >= mixedPatience
 	}
 	return s.unreached >= unreachedInARow
@@ -95,21 +104,25 @@ func (s *streak) isMixed(now time.Time) bool { return within(s.mixed, mixedFor, 
 
 // reached notes that an attempt that began at began has reached the other side.
 func (s *streak) reached(began, now time.Time) {
-	if !s.heldAt.IsZero() || !s.astray.IsZero() && began.After(s.astray) {
+	turn := !s.heldAt.IsZero() || !s.astray.IsZero() && began.After(s.astray)
+	if turn && (s.local == 0 || within(s.first, longOutage, now)) {
 		if !within(s.turned, turnWithin, now) {
 			s.turns = 0
 		}
-		s.turns, s.turned, s.astray = s.turns+1, now, time.Time{}
+		s.turns, s.turned = s.turns+1, now
 		if s.turns >= mixedTurns {
 			s.mixed = now
 		}
 	}
-	s.unreached, s.wait, s.until, s.heldAt = 0, 0, time.Time{}, time.Time{}
+	if turn {
+		s.astray = time.Time{}
+	}
+	s.unreached, s.local, s.wait, s.until, s.heldAt = 0, 0, 0, time.Time{}, time.Time{}
 }
 
 // over reports whether nothing need be known of the lane any more.
 func (s *streak) over(now time.Time) bool {
-	return s.unreached == 0 && s.deaths == 0 && s.astray.IsZero() && !within(s.turned, turnWithin, now) && !s.isMixed(now)
+	return s.unreached == 0 && s.deaths == 0 && s.heldAt.IsZero() && s.astray.IsZero() && !within(s.turned, turnWithin, now) && !s.isMixed(now)
 }
 
 // within reports whether t was less than d ago; a t of zero was never.
@@ -135,16 +148,24 @@ func (l *loop) learn(a *attempt, f *storage.Finish, clock time.Time) {
 	case a.job.Probe: // which shows nothing
 		l.ajar(a.job)
 	}
-	switch f.Outcome {
-	case storage.OutcomeDead, storage.OutcomeReturned, storage.OutcomeInterrupted:
-	default:
-		l.release(lane, storage.HoldBrake)
-		if s := all[lane]; s != nil {
-			s.deaths = 0
-		}
-	}
+	l.survived(f.Outcome, lane)
 	if s := all[lane]; s != nil && s.over(now) {
 		delete(all, lane)
+	}
+}
+
+// survived ends a brake after an attempt that did not end with the death of its job.
+// Deaths of which the lane has not had too many go on counting until a job is done: jobs
+// that fail and are retried die later.
+func (l *loop) survived(o storage.Outcome, lane storage.Lane) {
+	switch o {
+	case storage.OutcomeDead, storage.OutcomeReturned, storage.OutcomeInterrupted:
+		return
+	}
+	braked := l.ready.holds.ownHold(lane, storage.HoldBrake) != nil
+	l.release(lane, storage.HoldBrake)
+	if s := l.outcomes.streaks[lane]; s != nil && (braked || o == storage.OutcomeDone || o == storage.OutcomeSnooze) {
+		s.deaths = 0
 	}
 }
 
@@ -166,12 +187,12 @@ func (l *loop) served(a *attempt, lane storage.Lane, now time.Time) {
 func (l *loop) unreached(a *attempt, f *storage.Finish, lane storage.Lane, clock time.Time) {
 	v, now := &a.verdict, time.Now()
 	s := l.outcomes.streaks.of(lane)
-	wait, due := s.put(now), clock
+	wait, due := s.put(now, v.local), clock
 	held := l.ready.holds.ownHold(lane, storage.HoldUnavailable)
 	asks := v.unauthorized && (held != nil || s.unreached >= unreachedInARow)
 	switch {
 	case v.hold > 0:
-		l.holdFor(lane, s, v, held)
+		l.holdFor(a, v, held)
 	case held != nil && a.job.Probe:
 		due = clock.Add(aside(a.job, held, l.renew(lane, storage.HoldUnavailable, v, mostOutage), clock))
 	case held != nil:
@@ -191,29 +212,30 @@ func (l *loop) unreached(a *attempt, f *storage.Finish, lane storage.Lane, clock
 }
 
 // holdFor holds a lane for as long as a handler has asked for, but no shorter than
-// another one has.
-func (l *loop) holdFor(lane storage.Lane, s *streak, v *verdict, held *storage.HoldState) {
+// another one has: a probe knows best.
+func (l *loop) holdFor(a *attempt, v *verdict, held *storage.HoldState) {
+	lane := storage.Lane{Queue: a.job.Queue, Kind: a.job.Kind}
 	length := min(max(v.hold, leastOutage), l.cfg.MaxRetryAfter)
-	if held != nil && time.Now().Add(length).Before(s.heldAt.Add(held.For)) {
+	if held != nil && !a.job.Probe && l.clock().Add(length).Before(held.Until) {
 		return
 	}
 	if held == nil {
 		l.cfg.Logger.Info("errand: a handler has jobs held", "queue", lane.Queue, "kind", lane.Kind,
 			"for", length, "error", shorten(v.text, maxLogged))
 	}
-	l.hold(lane, storage.HoldUnavailable, v.text, length)
+	l.holdBy(byHandler, lane, storage.HoldUnavailable, v.text, length)
 }
 
 // aside returns for how long the job of a probe that has failed makes way. Jobs of a
 // higher priority come before the others however late they are due: so they are set
-// aside for as long as their lane has been held, or until each that waits can have had
+// aside for as long as their lane has been held, or until each that is ready can have had
 // its turn.
 func aside(job *storage.Leased, held *storage.HoldState, next time.Duration, clock time.Time) time.Duration {
-	if job.Priority <= 0 || held.Waiting == 0 {
+	if job.Priority <= 0 || held.Ready == 0 {
 		return 0
 	}
 	next += leastOutage
-	turns := next * time.Duration(min(held.Waiting, int64(mostAside/leastOutage)))
+	turns := next * time.Duration(min(held.Ready, int64(mostAside/leastOutage)))
 	return min(max(next, clock.Sub(held.Since)), turns, mostAside)
 }
 
@@ -222,10 +244,14 @@ func (l *loop) died(a *attempt, f *storage.Finish, lane storage.Lane) {
 	switch f.Reason {
 	case storage.ReasonPermanent: // which is an answer
 		l.served(a, lane, time.Now())
-	case storage.ReasonExhausted, storage.ReasonDecode:
-		if a.job.Probe {
-			l.renew(lane, storage.HoldUnavailable, &a.verdict, mostOutage)
+	case storage.ReasonExhausted, storage.ReasonDecode, storage.ReasonSnoozed:
+		if v := a.verdict; a.job.Probe {
+			v.after = 0
+			l.renew(lane, storage.HoldUnavailable, &v, mostOutage)
 		}
+	}
+	switch f.Reason {
+	case storage.ReasonPermanent, storage.ReasonExhausted, storage.ReasonDecode:
 	default:
 		return
 	}
@@ -247,6 +273,17 @@ func (l *loop) died(a *attempt, f *storage.Finish, lane storage.Lane) {
 	}
 }
 
+// heldElsewhere notes when a lane that somebody else holds was first seen to be: what
+// runs here may have begun before.
+func (l *loop) heldElsewhere(lane storage.Lane, reason string) {
+	if reason != storage.HoldUnavailable || l.ready.holds.ownHold(lane, reason) == nil {
+		return
+	}
+	if s := l.outcomes.streaks.of(lane); s.heldAt.IsZero() {
+		s.heldAt = time.Now()
+	}
+}
+
 // releasedElsewhere begins the streak of a lane anew whose hold somebody else has
 // released: its end is news of the other side, or the wish of an operator.
 func (l *loop) releasedElsewhere(lane storage.Lane, reason string) {
@@ -258,6 +295,9 @@ func (l *loop) releasedElsewhere(lane storage.Lane, reason string) {
 	default:
 		s.heldAt = time.Now()
 		s.reached(time.Time{}, time.Now())
+	}
+	if s != nil && s.over(time.Now()) {
+		delete(l.outcomes.streaks, lane)
 	}
 }
 
@@ -277,7 +317,7 @@ func (c *Config) unavailable(f storage.Finish, job *storage.Leased, v verdict, t
 	v.class = policy.Retryable
 	spent := c.failure(f, job, v, took, now)
 	age, most := now.Sub(job.CreatedAt), c.Handlers[job.Kind].MaxUnavailable
-	if most > 0 && age > most && age < oldestJob && c.Clock.Plausible() {
+	if most > 0 && age > most && age < oldestJob && !job.Redriven && c.Clock.Plausible() {
 		f.Failure = spent.Failure
 		return dead(f, job, c.effective(job), storage.ReasonUnavailable, v.text)
 	}

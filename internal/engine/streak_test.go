@@ -597,3 +597,78 @@ func TestStreak_ProbeOfAWorkerThatStops(t *testing.T) {
 // Run returns when a hook has ended, whose context ends as the worker stops.
 // An attempt that ends otherwise than with a death ends the brake, and jobs that could
 // not reach the other side before count as others.
+
+// A link that flaps is no lane of many hosts: each time that the machine has no network
+// the lane is held at once, and nothing is spent.
+func TestStreak_Flapping(t *testing.T) {
+	local := &net.DNSError{Err: "timeout", IsTimeout: true, Name: "example.com"}
+	withSide(t, local, func(t *testing.T, r *rig, s *side) {
+		r.handle("k", func(ctx context.Context, job *storage.Leased) error {
+			time.Sleep(90 * time.Millisecond)
+			return s.run(ctx, job)
+		})
+		ids := r.enqueue("k", 400)
+		r.start()
+		for i := range 5 {
+			s.fails(local)
+			before := s.n()
+			pass(30 * time.Second)
+			if n := s.n() - before; n > 2*r.cfg.Concurrency+5 {
+				t.Errorf("%d attempts in the 30 s of outage %d", n, i)
+			}
+			s.fails(nil)
+			pass(2 * time.Second)
+		}
+		for _, id := range ids {
+			if n := r.job(id).Retry; n > 0 {
+				t.Fatalf("a job has spent %d retries", n)
+			}
+		}
+	})
+}
+
+// What a handler of another process has asked for is neither ended nor shortened by an
+// attempt that was running before.
+func TestStreak_HoldLaneOfAnother(t *testing.T) {
+	for name, err := range map[string]error{"done": nil, "shorter": &engine.HoldLaneError{For: 10 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			withSide(t, nil, func(t *testing.T, r *rig, s *side) {
+				r.store.alone = false
+				o := r.another()
+				o.cfg.Rand = r.cfg.Rand
+				o.cfg.Concurrency, r.cfg.Concurrency = 1, 1
+				o.handle("k", func(context.Context, *storage.Leased) error { time.Sleep(5 * time.Second); return err })
+				r.handle("k", func(context.Context, *storage.Leased) error {
+					time.Sleep(time.Second)
+					return &engine.HoldLaneError{For: time.Hour}
+				})
+				r.enqueue("k", 1)
+				o.start()
+				pass(time.Millisecond)
+				r.start()
+				r.enqueue("k", 10)
+				pass(time.Minute)
+				if h := r.held()[storage.HoldUnavailable]; h.For != time.Hour || r.count(storage.Done) > 1 {
+					t.Errorf("the holds are %v, and %d jobs are done", r.held(), r.count(storage.Done))
+				}
+			})
+		})
+	}
+}
+
+// A job of a higher priority does not make way for jobs that are not due.
+func TestStreak_PriorityAndLaterJobs(t *testing.T) {
+	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+		r.add(storage.NewJob{Queue: "q", Kind: "k", Priority: 5})
+		for range 10 {
+			r.add(storage.NewJob{Queue: "q", Kind: "k", DueAt: r.now().Add(240 * time.Hour)})
+		}
+		r.start()
+		pass(24 * time.Hour)
+		s.fails(nil)
+		pass(6 * time.Minute)
+		if r.count(storage.Done) != 1 {
+			t.Error("the job is not done 6 minutes after the other side is back")
+		}
+	})
+}

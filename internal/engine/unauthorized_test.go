@@ -112,3 +112,67 @@ func TestStreak_HookAtAStop(t *testing.T) {
 		}
 	})
 }
+
+// A token that was renewed lets no job through beside the probe of another process.
+func TestStreak_HookBesideAProbe(t *testing.T) {
+	refused := &policy.StatusError{Status: 401}
+	withSide(t, refused, func(t *testing.T, r *rig, _ *side) {
+		r.store.alone = false
+		var mu sync.Mutex
+		running, most := 0, 0
+		counted := func(by int) {
+			mu.Lock()
+			defer mu.Unlock()
+			running += by
+			most = max(most, running)
+		}
+		h := engine.Handler{Rules: policy.DefaultRules(), Run: func(context.Context, *storage.Leased) error {
+			counted(1)
+			defer counted(-1)
+			time.Sleep(4 * time.Second)
+			return refused
+		}, OnUnauthorized: func(context.Context) error { time.Sleep(3 * time.Second); return nil }}
+		r.cfg.Handlers["k"] = h
+		o := r.another()
+		o.cfg.Rand = r.cfg.Rand
+		o.cfg.Handlers["k"] = h
+		r.enqueue("k", 100)
+		r.start()
+		o.start()
+		pass(30 * time.Second)
+		mu.Lock()
+		most = 0
+		mu.Unlock()
+		pass(10 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if most != 1 {
+			t.Errorf("%d probes at a time", most)
+		}
+	})
+}
+
+// Nor does it end a hold that a handler has asked for.
+func TestStreak_HookAndHoldLane(t *testing.T) {
+	refused := &policy.StatusError{Status: 401}
+	withSide(t, refused, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Concurrency = 7
+		r.cfg.Handlers["k"] = engine.Handler{Rules: policy.DefaultRules(), Run: func(ctx context.Context, job *storage.Leased) error {
+			_ = s.run(ctx, job)
+			switch n := job.ID.Key(); {
+			case n == 6:
+				time.Sleep(100 * time.Millisecond)
+				return &engine.HoldLaneError{For: time.Hour}
+			case n == 7:
+				time.Sleep(200 * time.Millisecond)
+			}
+			return refused
+		}, OnUnauthorized: func(context.Context) error { time.Sleep(500 * time.Millisecond); return nil }}
+		r.enqueue("k", 100)
+		r.start()
+		pass(10 * time.Minute)
+		if s.n() > 7+5 || r.held()[storage.HoldUnavailable].For != time.Hour {
+			t.Errorf("%d attempts, want those that were under way together; the holds are %v", s.n(), r.held())
+		}
+	})
+}

@@ -111,7 +111,8 @@ CREATE TABLE errand_instance (
 -- how much of due_at was counted from the time when it was set, 0 if it was
 -- given as a date. fate is what a reclaimer found out about the attempt, until
 -- the job is finished. options, here and in the next two tables: bit 1 if
--- errand_tag has rows of the job. Reserved: bit 0 if errand_option has a row of it.
+-- errand_tag has rows of the job, bit 2 if the job was redriven. Reserved: bit 0 if
+-- errand_option has a row of the job.
 CREATE TABLE errand_job (
   id         INTEGER PRIMARY KEY,
   lane       INTEGER NOT NULL,

@@ -214,7 +214,7 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, step *storage.S
 		return err
 	}
 	r.Queue, r.Kind, r.State, r.DueAt = cmp.Or(queue, name.Queue), name.Kind, ready, t.seen(now)
-	r.Retry, r.Crashes, r.Snoozes = 0, 0, 0
+	r.Retry, r.Crashes, r.Snoozes, r.Options = 0, 0, 0, r.Options|wasRedriven
 	holder, err := t.enter(now, &r, storage.UniqueLive)
 	if err != nil {
 		return err

@@ -16,9 +16,6 @@ const (
 	sqlSetError = `INSERT INTO errand_error (job, token, error) SELECT id, token, ?3 FROM errand_job WHERE id = ?1 AND token = ?2
 ON CONFLICT DO UPDATE SET token = excluded.token, error = excluded.error`
 	sqlDeleteError = `DELETE FROM errand_error WHERE job = ?1`
-	// An attempt that costs nothing leaves no failure, and a redrive makes the retries
-	// zero, not the failures.
-	sqlRedriven = `SELECT count(*) > ?2 FROM errand_history WHERE job = ?1`
 )
 
 // successNumber is the number of a lane under which its last success is noted.
@@ -100,15 +97,4 @@ func (t *tx) flushSuccesses() error {
 		}
 	}
 	return nil
-}
-
-// redriven reports whether a job that is leased was redriven. Only a job with attempts
-// that cost it nothing needs to be looked up.
-func (t *tx) redriven(id int64, c storage.Counters) (bool, error) {
-	if c.Attempt <= 1+c.Retry+c.Snoozes+c.Crashes {
-		return false, nil
-	}
-	var was bool
-	err := t.row(sqlRedriven, []any{id, c.Retry}, &was)
-	return was, err
 }

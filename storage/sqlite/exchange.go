@@ -228,16 +228,13 @@ func (t *tx) fill(l *storage.Leased, r *jobRow) error {
 	l.Priority, l.Counters = r.Priority, r.counters()
 	l.CreatedAt, l.DueAt = fromMicros(r.CreatedAt), fromMicros(r.DueAt)
 	l.Timeout = time.Duration(r.Timeout) * time.Microsecond
-	l.Headers, l.Args = r.Headers, r.Args
+	l.Headers, l.Args, l.Redriven = r.Headers, r.Args, r.Options&wasRedriven != 0
 	name, err := t.laneName(r.Lane)
 	if err != nil {
 		return err
 	}
 	l.Queue, l.Kind = name.Queue, name.Kind
 	if l.Policy, err = t.policyDoc(r.Policy); err != nil {
-		return err
-	}
-	if l.Redriven, err = t.redriven(r.ID, l.Counters); err != nil {
 		return err
 	}
 	if r.Beside && r.Args == nil {

@@ -48,8 +48,8 @@ RETURNING probe = 1 OR delay < 0 OR until IS NULL OR until > ?4`
 	sqlHolds       = `SELECT queue, kind, reason, since, COALESCE(until, 0) AS until, delay, probe, who, detail FROM errand_hold
 WHERE until IS NULL OR until > ?1 OR probe = 1 OR delay < 0 ORDER BY queue, kind, reason`
 	// States 1 and 2 of each lane, by key: 2 rows for each.
-	sqlWaiting = `SELECT queue, kind, COALESCE((SELECT n FROM errand_number WHERE id = lane * 32 + 1), 0)
-+ COALESCE((SELECT n FROM errand_number WHERE id = lane * 32 + 2), 0) AS n FROM errand_lane`
+	sqlWaiting = `SELECT queue, kind, COALESCE((SELECT n FROM errand_number WHERE id = lane * 32 + 1), 0) AS scheduled,
+COALESCE((SELECT n FROM errand_number WHERE id = lane * 32 + 2), 0) AS ready FROM errand_lane`
 )
 
 // keepDated is for how long a hold that was over at a date is kept, in microseconds. It
@@ -376,19 +376,21 @@ func (s *Store) Holds(ctx context.Context, now time.Time) (out []storage.HoldSta
 		Since, Until, Delay              int64
 		Probe                            bool
 	}
-	waiting := map[storage.Lane]int64{} // by all that can be held
+	type numbers struct{ waiting, ready int64 }
+	of := map[storage.Lane]numbers{} // by all that can be held
 	err = s.reading(ctx, s.inner, func(tx *sqlx.Tx) error {
 		if err := tx.Select(&rows, sqlHolds, micros(now)); err != nil || len(rows) == 0 {
 			return err
 		}
 		var lanes []struct {
-			Queue, Kind string
-			N           int64
+			Queue, Kind      string
+			Scheduled, Ready int64
 		}
 		err := tx.Select(&lanes, sqlWaiting)
 		for _, l := range lanes {
 			for _, held := range []storage.Lane{{Queue: l.Queue, Kind: l.Kind}, {Queue: l.Queue}, {Kind: l.Kind}} {
-				waiting[held] += l.N
+				n := of[held]
+				of[held] = numbers{n.waiting + l.Scheduled + l.Ready, n.ready + l.Ready}
 			}
 		}
 		return err
@@ -397,7 +399,7 @@ func (s *Store) Holds(ctx context.Context, now time.Time) (out []storage.HoldSta
 		lane := storage.Lane{Queue: r.Queue, Kind: r.Kind}
 		out = append(out, storage.HoldState{
 			Lane: lane, Reason: r.Reason, By: r.Who, Detail: r.Detail, Since: fromMicros(r.Since), Until: timeOrZero(r.Until),
-			For: (time.Duration(r.Delay) * time.Microsecond).Abs(), Probe: r.Probe, Waiting: waiting[lane],
+			For: (time.Duration(r.Delay) * time.Microsecond).Abs(), Probe: r.Probe, Waiting: of[lane].waiting, Ready: of[lane].ready,
 		})
 	}
 	return out, err

@@ -66,8 +66,11 @@ func insertJob(columns string) string {
 // Larger ones are written once, beside it, and never moved.
 const inlineLimit = 2048
 
-// hasTags is the bit of options that says that errand_tag has rows of the job.
-const hasTags = 2
+// The bits of options: errand_tag has rows of the job; the job was redriven.
+const (
+	hasTags     = 2
+	wasRedriven = 4
+)
 
 // facts are what has to be known of a job when its row goes. Of a leased job none
 // of them changes while the lease is held.

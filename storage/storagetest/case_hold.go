@@ -168,7 +168,7 @@ If zero, the hold lasts until it is released.`, func(f *fixture) {
 		f.leases("when it is over", id)
 		f.later(time.Hour - 25*time.Hour)
 		f.leases("a microsecond before its end")
-		f.holdsAre("then", storage.HoldState{Lane: aPause.Lane, Reason: "a", Since: end.Add(-time.Hour), Until: end, Waiting: 1})
+		f.holdsAre("then", storage.HoldState{Lane: aPause.Lane, Reason: "a", Since: end.Add(-time.Hour), Until: end, Waiting: 1, Ready: 1})
 		f.later(time.Microsecond)
 		f.leases("at its end", id)
 	}},
@@ -204,7 +204,7 @@ Since is when the hold began.`, func(f *fixture) {
 	}},
 
 	{"hold_list", `Holds returns the holds in force at now, sorted by queue, kind and reason.
-Waiting is how many jobs of the lane are ready or scheduled.
+Waiting is how many jobs of the lane are ready or scheduled, and Ready how many of them are ready.
 Until is when the hold is over, or with Probe when the next job is let through; zero if it lasts until it is released.`, func(f *fixture) {
 		f.holdsAre("at first")
 		f.run(f.s) // which does not wait
@@ -220,11 +220,11 @@ Until is when the hold is over, or with Probe when the next job is let through; 
 		}
 		// In this order: upper case comes first.
 		for _, h := range []storage.HoldState{
-			{Lane: storage.Lane{Kind: "y"}, Until: f.now.Add(2 * time.Hour), Waiting: 2},
+			{Lane: storage.Lane{Kind: "y"}, Until: f.now.Add(2 * time.Hour), Waiting: 2, Ready: 2},
 			{Lane: storage.Lane{Queue: "B"}, Until: f.now.Add(3 * time.Hour)},
-			{Lane: storage.Lane{Queue: "b", Kind: "y"}, Waiting: 1},
-			{Lane: storage.Lane{Queue: queue}, Until: f.now.Add(time.Hour), Waiting: 3},
-			{Lane: storage.Lane{Queue: queue, Kind: kind}, Until: f.now.Add(4 * time.Hour), Waiting: 2},
+			{Lane: storage.Lane{Queue: "b", Kind: "y"}, Waiting: 1, Ready: 1},
+			{Lane: storage.Lane{Queue: queue}, Until: f.now.Add(time.Hour), Waiting: 3, Ready: 2},
+			{Lane: storage.Lane{Queue: queue, Kind: kind}, Until: f.now.Add(4 * time.Hour), Waiting: 2, Ready: 1},
 		} {
 			for _, reason := range []string{"a", "b"} {
 				h.Reason, h.By, h.Since = reason, "ada", f.now
@@ -311,10 +311,10 @@ Without a For, or with an Until, it has no effect.`, func(f *fixture) {
 			f.later(month)
 			f.exchange(f.s, storage.Exchange{})
 			f.holdsAre(what+": after its end", storage.HoldState{Lane: night.Lane, Reason: "night", Since: f.now.Add(-month),
-				Until: f.now.Add(time.Hour - month), For: time.Hour, Waiting: 1})
+				Until: f.now.Add(time.Hour - month), For: time.Hour, Waiting: 1, Ready: 1})
 			leases(what+": at a time that is believed", false)
 			f.holdsAre(what+": begun anew", storage.HoldState{Lane: night.Lane, Reason: "night", Since: f.now,
-				Until: f.now.Add(time.Hour), For: time.Hour, Waiting: 1})
+				Until: f.now.Add(time.Hour), For: time.Hour, Waiting: 1, Ready: 1})
 			f.later(time.Hour - time.Microsecond)
 			leases(what+": a microsecond early, begun anew", false)
 			f.later(time.Microsecond)

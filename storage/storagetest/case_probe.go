@@ -206,7 +206,7 @@ if that was in force, its Since stays.`, func(f *fixture) {
 		h.By, h.Detail = "worker", "no route to host"
 		state := storage.HoldState{
 			Lane: h.Lane, Reason: h.Reason, By: h.By, Detail: h.Detail, Since: f.now, Until: f.now.Add(time.Minute), For: time.Minute,
-			Probe: true, Waiting: 2,
+			Probe: true, Waiting: 2, Ready: 2,
 		}
 		f.add(newJob(), newJob())
 		f.hold(h)
@@ -214,7 +214,7 @@ if that was in force, its Since stays.`, func(f *fixture) {
 		f.later(time.Hour)
 		f.holdsAre("ajar", state)
 		f.leaseOne(f.s)
-		state.Until, state.Waiting = f.now.Add(hold), 1
+		state.Until, state.Waiting, state.Ready = f.now.Add(hold), 1, 1
 		f.holdsAre("one was let through", state)
 		f.later(hold)
 		h.Detail, h.For = "", 90*time.Second
@@ -235,17 +235,18 @@ if that was in force, its Since stays.`, func(f *fixture) {
 	{"hold_probe_dated", `With Probe both may be set: Until is the end then, and For is kept as the length.
 Without a For, or with an Until, it has no effect.`, func(f *fixture) {
 		ids := f.add(times(4, newJob())...)
-		state := storage.HoldState{Lane: aProbe.Lane, Reason: aProbe.Reason, Since: f.now, For: time.Hour, Probe: true, Waiting: 4}
+		state := storage.HoldState{Lane: aProbe.Lane, Reason: aProbe.Reason, Since: f.now, For: time.Hour, Probe: true, Waiting: 4, Ready: 4}
 		h := forReason(aProbe.Reason, time.Hour)
 		for i, doubtful := range []bool{false, true} {
 			h.Until, h.Doubtful = f.now, doubtful
 			f.hold(h)
-			state.Until, state.Waiting = f.now, int64(4-2*i)
+			n := int64(4 - 2*i)
+			state.Until, state.Waiting, state.Ready = f.now, n, n
 			f.holdsAre("ajar at once", state)
 			f.gets("ajar at once", f.s, ids[2*i])
 			h.Until = f.now.Add(time.Minute)
 			f.hold(h)
-			state.Until, state.Waiting = h.Until, state.Waiting-1
+			state.Until, state.Waiting, state.Ready = h.Until, n-1, n-1
 			f.holdsAre("until a date", state)
 			f.later(time.Minute - time.Microsecond)
 			f.gets("a microsecond early", f.s)
@@ -278,7 +279,7 @@ Without a For, or with an Until, it has no effect.`, func(f *fixture) {
 			for range 2 {
 				f.stepClock(f.now)
 				f.holdsAre("with an Until", storage.HoldState{Lane: h.Lane, Reason: h.Reason, Since: f.now,
-					Until: f.now.Add(length), For: length, Probe: true, Waiting: 1})
+					Until: f.now.Add(length), For: length, Probe: true, Waiting: 1, Ready: 1})
 			}
 			f.later(length)
 			f.gets("with an Until", f.s, id)
@@ -307,8 +308,8 @@ Release ends holds as [Holder.Release] does, after those of Hold have begun. Onl
 			f.Errorf("finishing returned result %d, want applied", res.Finished[0])
 		}
 		f.holdsAre("both",
-			storage.HoldState{Lane: storage.Lane{Queue: "b", Kind: "y"}, Reason: "a", Since: began, Waiting: 1},
-			storage.HoldState{Lane: aProbe.Lane, Reason: aProbe.Reason, Since: began, Until: began.Add(time.Minute), For: time.Minute, Probe: true, Waiting: 2})
+			storage.HoldState{Lane: storage.Lane{Queue: "b", Kind: "y"}, Reason: "a", Since: began, Waiting: 1, Ready: 1},
+			storage.HoldState{Lane: aProbe.Lane, Reason: aProbe.Reason, Since: began, Until: began.Add(time.Minute), For: time.Minute, Probe: true, Waiting: 2, Ready: 2})
 		f.gets("held for all", other)
 		f.exchange(f.s, storage.Exchange{Release: []storage.Hold{{Lane: storage.Lane{Queue: "b", Kind: "y"}, Reason: "a"}}})
 		f.gets("released by an exchange that does nothing else", other, ids[3])

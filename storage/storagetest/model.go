@@ -55,6 +55,7 @@ type job struct {
 	unspent        int64 // of the last attempt that was unavailable and cost nothing
 	unspentError   string
 	urgent         bool
+	redriven       bool // at some time
 	scope          storage.UniqueScope
 	since          time.Time // what DueAt was counted from; zero if it was a date
 	keepUntil      time.Time // finished
@@ -315,7 +316,7 @@ func (j *job) leased() storage.Leased {
 		Counters: j.Counters, CreatedAt: j.CreatedAt, DueAt: j.DueAt, Timeout: j.Timeout,
 		Policy: bytes.Clone(j.Policy), Headers: bytes.Clone(j.Headers), Args: bytes.Clone(j.Args),
 		Previous: j.previous,
-		Redriven: j.Attempt > 1+j.Retry+j.Snoozes+j.Crashes && len(j.History) > j.Retry,
+		Redriven: j.redriven,
 	}
 }
 

@@ -73,7 +73,7 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 		if queue != "" {
 			j.Queue = queue
 		}
-		j.Retry, j.Crashes, j.Snoozes = 0, 0, 0
+		j.Retry, j.Crashes, j.Snoozes, j.redriven = 0, 0, 0, true
 		j.Reason, j.endError, j.endPolicy, j.EndedAt, j.cause = "", "", nil, time.Time{}, nil
 		j.putAt(now, now)
 		event = available(event, j)

@@ -12,7 +12,7 @@ import (
 
 // held is a hold, in force until it is over.
 type held struct {
-	storage.HoldState           // Waiting is not kept
+	storage.HoldState           // Waiting and Ready are not kept
 	began             time.Time // what Until counts from; zero if it is a date
 	doubtful          bool
 }
@@ -152,6 +152,9 @@ func (in *instance) Holds(ctx context.Context, now time.Time) ([]storage.HoldSta
 		for _, j := range m.jobs {
 			if (j.State == storage.Ready || j.State == storage.Scheduled) && h.Includes(j.Queue, j.Kind) {
 				s.Waiting++
+				if j.State == storage.Ready {
+					s.Ready++
+				}
 			}
 		}
 		out = append(out, s)

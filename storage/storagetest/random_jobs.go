@@ -25,6 +25,9 @@ func (h *history) newJob(t *rapid.T) storage.NewJob {
 	if rapid.Bool().Draw(t, "extras") {
 		n.Headers, n.Policy, n.Timeout = []byte("headers"), []byte("{}"), time.Minute
 		n.Tags = rapid.SliceOfNDistinct(anyTag, 0, 3, rapid.ID).Draw(t, "tags")
+		if len(n.Tags) == 0 {
+			n.Tags = nil
+		}
 	}
 	return n
 }
