@@ -31,6 +31,9 @@ func main() {
 // verbs are the commands below the root, one a line.
 var verbs = []func(*tool) *cobra.Command{
 	queuesCommand,
+	jobsCommand,
+	workCommand,
+	guardian,
 	policyCommand,
 	doctorCommand,
 	versionCommand,

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -21,7 +23,8 @@ func TestMain(m *testing.M) {
 }
 
 // The command as people use it: see testdata/script. Beside what testscript has,
-// scripts have these commands:
+// scripts have $SHELL_EXAMPLE, the folder of examples/shell, $SHELL_JOBS, the number of
+// its jobs, and these commands:
 //
 //	fixture FILE    makes a file with jobs in all states, and sets $READY, $SCHEDULED,
 //	                $RETRYING, $DONE and $DEAD to their IDs, and $EVIL to that of a
@@ -31,6 +34,12 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			shell, err := filepath.Abs(filepath.Join("..", "..", "examples", "shell"))
+			env.Setenv("SHELL_EXAMPLE", shell)
+			env.Setenv("SHELL_JOBS", cmp.Or(os.Getenv("ERRAND_SHELL_JOBS"), "200"))
+			return err
+		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"fixture": func(ts *testscript.TestScript, _ bool, args []string) {
 				ids, err := fixture(context.Background(), ts.MkAbs(args[0]))

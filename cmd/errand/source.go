@@ -30,19 +30,26 @@ var presets = []struct {
 // readPolicy returns the policy that an argument names: a preset, or the retry
 // section in effect of the document in a file.
 func readPolicy(in io.Reader, arg string, profile policy.Profile) (policy.Policy, error) {
-	for _, p := range presets {
-		if p.name == arg {
-			return p.policy, nil
-		}
-	}
-	doc, err := readDocument(in, arg, profile)
-	if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(arg, `./\`) {
-		return policy.Policy{}, fmt.Errorf("%s is neither a file nor a preset; presets are listed by: errand policy presets", arg)
-	}
+	doc, err := readDelivery(in, arg, profile)
 	if err != nil {
 		return policy.Policy{}, err
 	}
 	return doc.Or(policy.SystemDefault()).For(policy.Retryable), nil
+}
+
+// readDelivery returns the document that an argument names: one with a preset, or that
+// in a file.
+func readDelivery(in io.Reader, arg string, profile policy.Profile) (policy.Document, error) {
+	for _, p := range presets {
+		if p.name == arg {
+			return policy.Document{Retry: &p.policy}, nil
+		}
+	}
+	doc, err := readDocument(in, arg, profile)
+	if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(arg, `./\`) {
+		err = fmt.Errorf("%s is neither a file nor a preset; presets are listed by: errand policy presets", arg)
+	}
+	return doc, err
 }
 
 // maxFile is more than any document needs; it keeps a wrong file or an endless

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	queue "github.com/errandq/errand"
+)
+
+// workLanes are the jobs that errand work is for.
+type workLanes struct {
+	queue         *queue.Queue
+	kinds, queues []string
+	since         time.Time
+}
+
+// left is what errand work says at its end.
+type left struct {
+	Attempts int64      `json:"attempts"` // commands that were run
+	Done     int64      `json:"done"`     // of these
+	Waiting  int64      `json:"waiting"`  // jobs that have not ended
+	Held     []holdJSON `json:"held"`
+	Dead     int64      `json:"dead"` // dead letters
+	Died     bool       `json:"died"` // jobs died since the beginning
+	ended    ending
+}
+
+// ending is why errand work has ended.
+type ending int
+
+const (
+	stopped ending = iota // by a signal
+	emptied               // no job was left
+	blocked               // all that were left were held
+)
+
+// each calls do for each queue and kind.
+func (l *workLanes) each(do func(queue.Lane) error) error {
+	for _, name := range l.queues {
+		for _, kind := range l.kinds {
+			if err := do(queue.Lane{Queue: name, Kind: kind}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// begin checks the names, and ends the holds that an errand work has begun whose
+// command was not able to run: that of this one may be.
+func (l *workLanes) begin(ctx context.Context) error {
+	l.since = l.queue.Clock().Now.Truncate(time.Microsecond)
+	if _, err := l.died(ctx); err != nil {
+		return err
+	}
+	holds, err := l.queue.Holds(ctx)
+	for _, h := range holds {
+		if err == nil && h.Reason == misconfigured && slices.Contains(l.queues, h.Queue) && slices.Contains(l.kinds, h.Kind) {
+			_, err = l.queue.Release(ctx, h.Lane, h.Reason)
+		}
+	}
+	return err
+}
+
+// died reports whether a job has died since the beginning.
+func (l *workLanes) died(ctx context.Context) (died bool, err error) {
+	err = l.each(func(lane queue.Lane) error {
+		f := queue.JobFilter{Queue: lane.Queue, Kind: lane.Kind, EndedFrom: l.since}
+		page, err := l.queue.DeadLetters().List(ctx, f, &queue.ListOptions{Limit: 1})
+		died = died || len(page.Jobs) > 0
+		return err
+	})
+	return died, err
+}
+
+// look is how often drained looks at the counts, which are kept and not counted.
+const look = 100 * time.Millisecond
+
+// drained waits until no job is left, or until all that are left are held for longer
+// than wait, and returns which. It ends with ctx too.
+func (l *workLanes) drained(ctx context.Context, wait time.Duration) ending {
+	again := time.NewTicker(look)
+	defer again.Stop()
+	for {
+		s, err := l.state(ctx, wait)
+		switch {
+		case err != nil: // once more: the worker says so if it lasts
+		case s.live == 0:
+			return emptied
+		case s.free == 0:
+			return blocked
+		}
+		select {
+		case <-ctx.Done():
+			return stopped
+		case <-again.C:
+		}
+	}
+}
+
+// state is how many jobs have not ended, and what holds them.
+type state struct {
+	live, dead int64
+	free       int64 // of live: running, or not held for longer than asked
+	holds      []queue.HoldState
+}
+
+func (l *workLanes) state(ctx context.Context, wait time.Duration) (*state, error) {
+	holds, err := l.queue.Holds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	counts, err := l.queue.Counts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &state{}
+	soon := l.queue.Clock().Now.Add(wait)
+	for _, h := range holds {
+		if l.touches(h.Lane) {
+			s.holds = append(s.holds, h)
+		}
+	}
+	for _, c := range counts {
+		if !slices.Contains(l.queues, c.Queue) || !slices.Contains(l.kinds, c.Kind) {
+			continue
+		}
+		long := func(h queue.HoldState) bool {
+			return h.Includes(c.Queue, c.Kind) && (h.Until.IsZero() || h.Until.After(soon))
+		}
+		switch c.State {
+		case queue.Dead:
+			s.dead += c.N
+		case queue.Running:
+			s.live, s.free = s.live+c.N, s.free+c.N
+		case queue.Ready, queue.Scheduled:
+			s.live += c.N
+			if !slices.ContainsFunc(holds, long) {
+				s.free += c.N
+			}
+		}
+	}
+	return s, nil
+}
+
+// touches reports whether a hold of lane holds some of the jobs.
+func (l *workLanes) touches(lane queue.Lane) bool {
+	return (lane.Queue == "" || slices.Contains(l.queues, lane.Queue)) && (lane.Kind == "" || slices.Contains(l.kinds, lane.Kind))
+}
+
+// left returns what is left at the end.
+func (l *workLanes) left(ctx context.Context) (*left, error) {
+	r := &left{Held: []holdJSON{}}
+	s, err := l.state(ctx, 0)
+	if err != nil {
+		return r, err
+	}
+	r.Waiting, r.Dead = s.live, s.dead
+	for _, h := range s.holds {
+		r.Held = append(r.Held, holdOf(h))
+	}
+	r.Died, err = l.died(ctx)
+	return r, err
+}
