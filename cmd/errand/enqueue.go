@@ -68,6 +68,7 @@ and is named by its number; the jobs of the lines before it stay.`,
 	f.StringVar(&o.unique, "unique", "", "add the job only if no other one of the kind has this key")
 	f.BoolVar(&o.forever, "unique-forever", false, "hold the key after the end of the job too")
 	f.StringArrayVar(&o.headers, "header", nil, "a header, as name=value; may be repeated")
+	f.StringArrayVar(&o.tags, "tag", nil, "a tag to find the jobs by; may be repeated")
 	f.DurationVar(&o.timeout, "timeout", 0, "how long each attempt may take")
 	f.StringVar(&o.policy, "policy", "", "a preset or a file with the delivery policy of the jobs, see: errand policy")
 	cmd.MarkFlagsMutuallyExclusive("args", "file", "stdin")
@@ -82,7 +83,7 @@ and is named by its number; the jobs of the lines before it stay.`,
 
 // job returns the options of each job.
 func (o *enqueueOptions) job(in io.Reader) (*queue.JobOptions, error) {
-	j := &queue.JobOptions{Queue: o.queue, Priority: o.priority, Delay: o.delay, Timeout: o.timeout}
+	j := &queue.JobOptions{Queue: o.queue, Priority: o.priority, Delay: o.delay, Timeout: o.timeout, Tags: o.tags}
 	if o.due != "" {
 		due, err := parseTime(o.due)
 		if err != nil {
