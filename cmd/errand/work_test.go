@@ -279,3 +279,16 @@ func TestWork_untilEmpty(t *testing.T) {
 		t.Errorf("held for a moment: status %d, %+v: %s", status, r, errs)
 	}
 }
+
+// No more commands start a second than the rate says. The first is free.
+func TestWork_rate(t *testing.T) {
+	needShell(t)
+	file := filepath.Join(t.TempDir(), "q.db")
+	for range 3 {
+		succeed(t, "jobs", "enqueue", file, "--create", "--kind", "run", "--header", "run=exit 0")
+	}
+	began := time.Now()
+	if status, r, errs := drain(t, file, "--rate", "5"); status != 0 || r.Done != 3 || time.Since(began) < 400*time.Millisecond {
+		t.Errorf("status %d after %v, %+v: %s", status, time.Since(began), r, errs)
+	}
+}

@@ -72,13 +72,15 @@ type Result struct {
 	Stopped bool
 }
 
-// drain is how long Run waits for the end of standard error after the group has ended.
-// A process that has left the group may keep it open.
+// drain is how long Run waits for what may end by itself: for other processes of the
+// group after the program, and for the end of standard error after the group. A process
+// that has left the group may keep it open.
 const drain = 200 * time.Millisecond
 
 // Run runs a program to its end. When ctx ends, its whole group is asked to end, by
 // SIGTERM or Ctrl-Break, and what is left of it after the grace is killed. What the
-// program leaves behind at an end of its own is ended in the same way.
+// program leaves behind at an end of its own, and does not end at once either, is ended
+// in the same way.
 func (r *Runner) Run(ctx context.Context, p *Program) Result {
 	in, feed, err := os.Pipe()
 	if err != nil {
@@ -141,29 +143,27 @@ func (r *Runner) wait(ctx context.Context, cmd *exec.Cmd, g *group, grace time.D
 	go func() { exit <- cmd.Wait() }()
 	select {
 	case res.Exit = <-exit:
-		if g.empty() {
-			r.guard.forget(g)
-			g.close()
-			return res
+		if !g.await(drain) {
+			g.terminate()
+			g.await(grace)
 		}
-		g.terminate()
-		over := time.NewTimer(grace)
-		defer over.Stop()
-		g.await(over.C)
 	case <-ctx.Done():
 		res.Stopped = true
 		g.terminate()
 		over := time.NewTimer(grace)
 		defer over.Stop()
+		began := time.Now()
 		select {
 		case res.Exit = <-exit:
-			g.await(over.C)
+			g.await(grace - time.Since(began))
 		case <-over.C:
 			g.kill()
 			res.Exit = <-exit
 		}
 	}
-	g.kill()
+	if !g.empty() {
+		g.kill()
+	}
 	r.guard.forget(g)
 	g.close()
 	return res
@@ -172,17 +172,14 @@ func (r *Runner) wait(ctx context.Context, cmd *exec.Cmd, g *group, grace time.D
 // pause is how often await looks whether a group has ended. No event tells of that.
 const pause = 10 * time.Millisecond
 
-// await waits until the group has ended, or over.
-func (g *group) await(over <-chan time.Time) {
-	look := time.NewTicker(pause)
-	defer look.Stop()
-	for !g.empty() {
-		select {
-		case <-over:
-			return
-		case <-look.C:
+// await waits until the group has ended, for d at most, and reports whether it has.
+func (g *group) await(d time.Duration) bool {
+	for over := time.Now().Add(d); !g.empty(); time.Sleep(pause) {
+		if time.Now().After(over) {
+			return false
 		}
 	}
+	return true
 }
 
 func closeAll(files ...*os.File) {
