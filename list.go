@@ -52,7 +52,7 @@ type JobPage struct {
 // DueBefore of scheduled jobs too, Queue and Kind of ready ones, EndedFrom and
 // EndedBefore of dead ones: these cost the same however many other jobs there are. For
 // other conditions, and a second one beside Tag, jobs are looked at one by one in the
-// order of the list, 5,000 for a page, which is Partial then. Jobs that were enqueued
+// order of the list, 2,000 for a page, which is Partial then. Jobs that were enqueued
 // while the clock was set back may be missing in a list by CreatedFrom or
 // CreatedBefore.
 //

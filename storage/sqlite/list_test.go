@@ -72,7 +72,7 @@ func TestTags_goWithTheJob(t *testing.T) {
 // What an index finds is found behind any number of others.
 func TestJobs_bounded(t *testing.T) {
 	ctx, s := context.Background(), newDB(t, nil).open()
-	const n = 7000
+	const n = 3000
 	last := newJob("z", "rare")
 	last.Tags = []string{"rare"}
 	if _, err := s.Enqueue(ctx, t0, []storage.NewJob{last}); err != nil {
@@ -94,8 +94,8 @@ func TestJobs_bounded(t *testing.T) {
 		}
 		return p.Next
 	}
-	next := page(storage.Filter{Error: "no"}, "", 0, 5000, true)
-	page(storage.Filter{Error: "no"}, next, 0, n+1-5000, false)
+	next := page(storage.Filter{Error: "no"}, "", 0, 2000, true)
+	page(storage.Filter{Error: "no"}, next, 0, n+1-2000, false)
 	page(storage.Filter{}, "", 10, 11, true)
 	page(storage.Filter{Kind: "rare"}, "", 1, 1, false)
 	page(storage.Filter{Queue: "z", States: []storage.State{storage.Ready}}, "", 1, 1, false)

@@ -68,7 +68,9 @@ func (f *fixture) buryAll(texts []string) {
 
 var causeCases = []testCase{
 	{"cause_list", `Cause is what dead jobs have in common: the lane in which they died, the reason, and the text that Finish.Cause gave.
-N is how many jobs with this cause are dead. First and Last are when the first and the last of them died. Job is the last of them.
+N is how many jobs with this cause are dead.
+First and Last are when the first and the last of them died.
+Job is the last of them.
 Causes lists the causes of a lane, those of most dead jobs first, and of equally many the one that came up first: at most limit.
 An empty name of lane stands for any.`, func(f *fixture) {
 		f.sameCauses(f.causes(storage.Lane{}, 10))
@@ -151,8 +153,8 @@ Lost: the lease is no longer held; nothing was changed.`, func(f *fixture) {
 		f.sameCauses(f.causes(storage.Lane{}, 10), causeOf(storage.ReasonExhausted, "in vain", f.record(two[0].ID)))
 	}},
 
-	{"cause_limit", `A lane has at most CauseLimit causes.
-A death that would make another one counts for the cause OtherCause of its reason, which is beside them.`, func(f *fixture) {
+	{"cause_limit", `A lane has at most [CauseLimit] causes.
+A death that would make another one counts for the cause [OtherCause] of its reason, which is beside them.`, func(f *fixture) {
 		texts := make([]string, storage.CauseLimit)
 		for i := range texts {
 			texts[i] = fmt.Sprint("cause ", i)
@@ -188,8 +190,8 @@ A death that would make another one counts for the cause OtherCause of its reaso
 		check("with room again", storage.CauseLimit, 1, 2)
 	}},
 
-	{"cause_filter", `Fields that are zero choose all; the others must all match. Reason and Cause match only dead jobs.
-Cause is the ID of a Cause`, func(f *fixture) {
+	{"cause_filter", `Fields that are zero choose all; the others must all match. Reason and Cause match only dead jobs, EndedFrom and EndedBefore no live job,
+Cause int64 the ID of a [Cause]`, func(f *fixture) {
 		no, late, elsewhere := f.dies(5, storage.ReasonPermanent, "no"), f.dies(3, storage.ReasonPermanent, "late"), f.dies(2, storage.ReasonPermanent, "no", lane("a", kind))
 		f.later(time.Second)
 		waits := f.add(newJob(dueAt(f.now.Add(time.Hour))))
