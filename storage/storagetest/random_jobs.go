@@ -26,6 +26,9 @@ func (h *history) newJob(t *rapid.T) storage.NewJob {
 		n.Headers, n.Policy, n.Timeout = []byte("headers"), []byte("{}"), time.Minute
 		n.Tags = rapid.SliceOfNDistinct(anyTag, 0, 3, rapid.ID).Draw(t, "tags")
 		if len(n.Tags) == 0 {
+			n.Tags = nil // as a schedule gives it back
+		}
+		if len(n.Tags) == 0 {
 			n.Tags = nil
 		}
 	}
