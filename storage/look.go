@@ -1,6 +1,9 @@
 package storage
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Publisher is implemented by a Store whose instances can show each other what they
 // are doing.
@@ -40,4 +43,30 @@ type Ahead struct {
 	More bool
 	// Urgent is true of a job that goes before all others, see [Exchange].
 	Urgent bool
+}
+
+// Checker is implemented by a Store that can say in what condition it is.
+type Checker interface {
+	// Check returns the condition of the store. It writes nothing, but waits for its
+	// turn as a write does. It returns [ErrClosed] as all calls do.
+	Check(ctx context.Context) (Condition, error)
+}
+
+// Condition is how a store is.
+type Condition struct {
+	// Write is the error that an Enqueue would return now; nil if it would go through.
+	Write error
+	// Free is how many bytes may still be written to the file system, or -1 if that is
+	// not known. Low is true if that is less than the store should have.
+	Free int64
+	Low  bool
+	// Oldest are the lanes that have ready jobs, each with the earliest due time of
+	// these, sorted by queue and kind.
+	Oldest []LaneDue
+}
+
+// LaneDue is when the first ready job of a lane was due.
+type LaneDue struct {
+	Lane
+	DueAt time.Time
 }

@@ -94,6 +94,9 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlJob:           "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlEndedState:    "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDropDead:      "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlFirstDue:      "USING COVERING INDEX errand_job_ready (lane>?)",
+		sqlNextDue:       "USING COVERING INDEX errand_job_ready (lane=? AND priority<?)",
+		sqlLaneName:      "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlPlace:         "SEARCH errand_job USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlAhead:         "USING COVERING INDEX errand_job_ready (lane=? AND priority=? AND due_at<?)",
 

@@ -114,7 +114,7 @@ func (o *Options) validate() error {
 // Store is a [storage.Store] on a SQLite file. It also implements
 // [storage.Notifier], [storage.TxEnqueuer], [storage.Handoff], [storage.Pulser],
 // [storage.Marker], [storage.Peers], [storage.Scheduler], [storage.Timekeeper],
-// [storage.Backuper], [storage.Publisher] and [storage.Ranker].
+// [storage.Backuper], [storage.Publisher], [storage.Ranker] and [storage.Checker].
 type Store struct {
 	path string
 	info os.FileInfo // of the database, for the files beside it

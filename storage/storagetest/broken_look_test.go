@@ -13,6 +13,7 @@ type looks struct {
 	publish   func(doc []byte) error
 	published func(all []storage.Published) []storage.Published
 	ahead     func(id storage.ID, most int, a storage.Ahead) storage.Ahead
+	condition func(c *storage.Condition)
 }
 
 func looking(f func(in *instance, l *looks)) func(in *instance) storage.Store {
@@ -46,7 +47,28 @@ func (l *looks) Ahead(ctx context.Context, id storage.ID, most int) (storage.Ahe
 	return a, err
 }
 
+func (l *looks) Check(ctx context.Context) (storage.Condition, error) {
+	c, err := l.hooks.Check(ctx)
+	if l.condition != nil {
+		l.condition(&c)
+	}
+	return c, err
+}
+
 var lookFaults = []fault{
+	{"the first of each lane to be leased counts as its oldest", "check", looking(func(in *instance, l *looks) {
+		l.condition = func(c *storage.Condition) {
+			in.m.locked(func() {
+				for i, o := range c.Oldest {
+					of := func(j *job) bool { return j.State == storage.Ready && j.Queue == o.Queue && j.Kind == o.Kind }
+					c.Oldest[i].DueAt = in.m.where(of, byPriority)[0].DueAt
+				}
+			})
+		}
+	})},
+	{"nothing can be written", "check", looking(func(_ *instance, l *looks) {
+		l.condition = func(c *storage.Condition) { c.Write = storage.ErrBusy }
+	})},
 	{"the first document stays", "publish", looking(func(in *instance, l *looks) {
 		l.publish = func(doc []byte) error {
 			if in.doc != nil {

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -190,4 +191,37 @@ Urgent is true of a job that goes before all others, see [Exchange].`, func(f *f
 			}
 		}
 	}},
+
+	{"check", `Oldest are the lanes that have ready jobs, each with the earliest due time of these, sorted by queue and kind.
+Write is the error that an Enqueue would return now; nil if it would go through.
+It returns [ErrClosed] as all calls do.`, func(f *fixture) {
+		s, ok := f.s.(storage.Checker)
+		if !ok {
+			f.Skip("the store is no storage.Checker")
+		}
+		f.checks(s)
+		early, late := f.now.Add(-time.Hour), f.now.Add(-time.Minute)
+		f.add(newJob(lane("b", "x"), dueAt(late), priority(3)), newJob(lane("b", "x"), dueAt(early), priority(-3)), newJob(lane("b", "x"), dueAt(late)))
+		f.add(newJob(lane("a", "y"), dueAt(late)), newJob(lane("a", "z"), delay(time.Hour)), newJob())
+		f.checks(s, storage.LaneDue{Lane: storage.Lane{Queue: "a", Kind: "y"}, DueAt: late},
+			storage.LaneDue{Lane: storage.Lane{Queue: "b", Kind: "x"}, DueAt: early}, storage.LaneDue{Lane: storage.Lane{Queue: queue, Kind: kind}, DueAt: f.now})
+		f.lease(f.s, 1)
+		f.checks(s, storage.LaneDue{Lane: storage.Lane{Queue: "a", Kind: "y"}, DueAt: late},
+			storage.LaneDue{Lane: storage.Lane{Queue: "b", Kind: "x"}, DueAt: early})
+		other := f.db.Open()
+		f.must(other.Close())
+		if _, err := other.(storage.Checker).Check(f.ctx); !errors.Is(err, storage.ErrClosed) {
+			f.Errorf("Check after Close returned %v, want ErrClosed", err)
+		}
+	}},
+}
+
+// checks checks the condition of a store that can be written.
+func (f *fixture) checks(s storage.Checker, want ...storage.LaneDue) {
+	f.Helper()
+	c, err := s.Check(f.ctx)
+	f.must(err)
+	if c.Write != nil || c.Free < -1 || !slices.Equal(c.Oldest, want) {
+		f.Errorf("the condition is %+v, want the lanes %v", c, want)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/errandq/errand/storage"
 )
@@ -56,4 +57,22 @@ func (in *instance) Ahead(ctx context.Context, id storage.ID, most int) (a stora
 	}, byKey)
 	a.N, a.More = min(len(ahead), most), len(ahead) > most
 	return a, nil
+}
+
+// Check implements [storage.Checker].
+func (in *instance) Check(ctx context.Context) (c storage.Condition, err error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return c, err
+	}
+	defer m.mu.Unlock()
+	c.Free = -1
+	for _, j := range m.where(func(j *job) bool { return j.State == storage.Ready }, byDue) {
+		lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
+		if !slices.ContainsFunc(c.Oldest, func(o storage.LaneDue) bool { return o.Lane == lane }) {
+			c.Oldest = append(c.Oldest, storage.LaneDue{Lane: lane, DueAt: j.DueAt})
+		}
+	}
+	slices.SortFunc(c.Oldest, func(a, b storage.LaneDue) int { return a.Compare(b.Lane) })
+	return c, nil
 }

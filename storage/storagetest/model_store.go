@@ -44,6 +44,7 @@ var _ interface {
 	storage.Peers
 	storage.Publisher
 	storage.Ranker
+	storage.Checker
 } = (*instance)(nil)
 
 // Enqueue implements [storage.Store].

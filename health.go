@@ -1,0 +1,149 @@
+package errand
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// HealthOptions configure [Queue.Health]. Nil and the zero value mean defaults.
+type HealthOptions struct {
+	// MaxAge is for how long a ready job may have been due, in a lane that is not held. If
+	// zero, 1 h; if negative, for any time.
+	MaxAge time.Duration
+}
+
+const (
+	defaultMaxAge = time.Hour
+	// longAway is for how long a lane may be held as unavailable.
+	longAway = 7 * 24 * time.Hour
+)
+
+// Health is how a queue is. It is made to be served as JSON by an application, under
+// /healthz for instance.
+type Health struct {
+	// Live is false if the queue in this process cannot be used any more: it was closed,
+	// or closed itself after a failure. Only to open it again helps.
+	Live bool `json:"live"`
+	// Ready is true if work can be taken in: an Enqueue would go through.
+	Ready bool `json:"ready"`
+	// Reasons are why Live or Ready is false, and what else somebody should look at.
+	Reasons []HealthReason `json:"reasons,omitempty"`
+}
+
+// HealthCode says in a word what a [HealthReason] is.
+type HealthCode string
+
+// The codes. Those from HealthSpace on leave the queue ready.
+const (
+	// HealthClosed: the queue was closed. It is not live.
+	HealthClosed HealthCode = "closed"
+	// HealthDamage: the database is damaged. The queue is not ready.
+	HealthDamage HealthCode = "damage"
+	// HealthFull: there is no space left. The queue is not ready.
+	HealthFull HealthCode = "full"
+	// HealthWrite: the database cannot be written for another reason, or did not answer
+	// in time. The queue is not ready.
+	HealthWrite HealthCode = "write"
+	// HealthSpace: the disk is nearly full.
+	HealthSpace HealthCode = "space"
+	// HealthClock: the wall clock cannot be right.
+	HealthClock HealthCode = "clock"
+	// HealthOverdue: a job of Queue and Kind has been due since Since, for longer than
+	// HealthOptions.MaxAge.
+	HealthOverdue HealthCode = "overdue"
+	// HealthBrake: jobs of Queue and Kind are held since Since, as too many died.
+	HealthBrake HealthCode = "brake"
+	// HealthUnavailable: jobs of Queue and Kind are held since Since, for more than a week,
+	// as the other side cannot be reached.
+	HealthUnavailable HealthCode = "unavailable"
+)
+
+// HealthReason is one reason in a [Health].
+type HealthReason struct {
+	Code HealthCode `json:"code"`
+	// Text is the reason in words, for people.
+	Text  string    `json:"text"`
+	Queue string    `json:"queue,omitempty"`
+	Kind  string    `json:"kind,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+}
+
+// Health returns how the queue is: whether the store can be written, its disk, the
+// clock, damage, jobs that have been due for long, lanes that stay held. It writes
+// nothing, but waits for its turn as a write does: give ctx a deadline. What cannot be
+// found out before ctx ends makes the queue not ready. If the store cannot say how it
+// is, only calls of it that fail are reasons.
+func (q *Queue) Health(ctx context.Context, o *HealthOptions) Health {
+	maxAge := cmp.Or(cmp.Or(o, &HealthOptions{}).MaxAge, defaultMaxAge)
+	h := Health{Live: true, Ready: true}
+	clock := q.Clock()
+	var c storage.Condition
+	var err error
+	if s, ok := q.store.(storage.Checker); ok {
+		c, err = s.Check(ctx)
+	}
+	var holds []HoldState
+	if err == nil {
+		holds, err = q.store.Holds(ctx, clock.Now)
+	}
+	h.fails(cmp.Or(err, c.Write))
+	if c.Low {
+		h.add(HealthReason{Code: HealthSpace, Text: fmt.Sprintf("the disk is nearly full: %d MiB are free", c.Free>>20)})
+	}
+	if !clock.Plausible {
+		h.add(HealthReason{Code: HealthClock, Text: "the wall clock is before the time at which the program was built"})
+	}
+	h.held(holds, clock.Now)
+	for _, due := range c.Oldest {
+		lane := func(s HoldState) bool { return s.Includes(due.Queue, due.Kind) }
+		if age := clock.Now.Sub(due.DueAt); maxAge > 0 && age > maxAge && !slices.ContainsFunc(holds, lane) {
+			text := fmt.Sprintf("a job of %s has been due for %v", laneText(due.Queue, due.Kind), age.Round(time.Second))
+			h.add(HealthReason{Code: HealthOverdue, Text: text, Queue: due.Queue, Kind: due.Kind, Since: due.DueAt})
+		}
+	}
+	return h
+}
+
+func (h *Health) add(r HealthReason) { h.Reasons = append(h.Reasons, r) }
+
+// fails adds why the store cannot be used, if err is not nil.
+func (h *Health) fails(err error) {
+	if err == nil {
+		return
+	}
+	code := HealthWrite
+	switch {
+	case errors.Is(err, ErrClosed):
+		code, h.Live = HealthClosed, false
+	case errors.Is(err, ErrCorrupt):
+		code = HealthDamage
+	case errors.Is(err, ErrFull):
+		code = HealthFull
+	}
+	h.Ready = false
+	h.add(HealthReason{Code: code, Text: err.Error()})
+}
+
+// held adds the lanes that errand holds and that stay held.
+func (h *Health) held(holds []HoldState, now time.Time) {
+	for _, s := range holds {
+		r := HealthReason{Queue: s.Queue, Kind: s.Kind, Since: s.Since}
+		switch {
+		case s.Reason == storage.HoldBrake:
+			r.Code = HealthBrake
+			r.Text = fmt.Sprintf("%s is held since %s, as too many jobs died%s", laneText(s.Queue, s.Kind), moment(s.Since), because(s.Detail))
+		case s.Reason == storage.HoldUnavailable && now.Sub(s.Since) > longAway:
+			r.Code = HealthUnavailable
+			r.Text = fmt.Sprintf("%s is held since %s, as the other side cannot be reached%s", laneText(s.Queue, s.Kind), moment(s.Since), because(s.Detail))
+		default:
+			continue
+		}
+		h.add(r)
+	}
+}

@@ -1,0 +1,110 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"slices"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	sqlPlace = `SELECT lane, state, priority, due_at, salt, created_at, EXISTS (SELECT 1 FROM errand_urgent WHERE job = id) AS urgent
+FROM errand_job WHERE id = ?1`
+	// In the order of errand_job_ready, as far as ?5 rows.
+	sqlAhead = `SELECT 1 FROM errand_job WHERE state = 2 AND lane = ?1 AND priority > ?2
+UNION ALL SELECT 1 FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at < ?3
+UNION ALL SELECT 1 FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at = ?3 AND id < ?4
+LIMIT ?5`
+	// From the first job of a priority of a lane to that of the next one.
+	sqlFirstDue = `SELECT lane, priority, due_at FROM errand_job WHERE state = 2 AND lane > ?1 ORDER BY lane, priority DESC, due_at LIMIT 1`
+	sqlNextDue  = `SELECT lane, priority, due_at FROM errand_job WHERE state = 2 AND lane = ?1 AND priority < ?2 ORDER BY priority DESC, due_at LIMIT 1`
+)
+
+// Ahead implements [storage.Ranker].
+func (s *Store) Ahead(ctx context.Context, id storage.ID, most int) (a storage.Ahead, err error) {
+	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
+		var r struct {
+			Lane, Priority int64
+			State          stateCode
+			DueAt          int64 `db:"due_at"`
+			CreatedAt      int64 `db:"created_at"`
+			Salt           uint32
+			Urgent         bool
+		}
+		err := tx.Get(&r, sqlPlace, id.Key())
+		if errors.Is(err, sql.ErrNoRows) {
+			return storage.ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
+		if storage.NewID(fromMicros(r.CreatedAt), r.Salt, id.Key()) != id {
+			return storage.ErrNotFound
+		}
+		if a.Urgent = r.Urgent; r.State != ready {
+			return nil
+		}
+		var rows []bool
+		err = tx.Select(&rows, sqlAhead, r.Lane, r.Priority, r.DueAt, id.Key(), most+1)
+		a.N, a.More = min(len(rows), most), len(rows) > most
+		return err
+	})
+	return a, err
+}
+
+var _ storage.Checker = (*Store)(nil)
+
+// Check implements [storage.Checker]. A request that has nothing to do is refused for
+// the reasons for which those that add work are, and takes the write lock.
+func (s *Store) Check(ctx context.Context) (c storage.Condition, err error) {
+	c.Free = -1
+	if fs, err := statFS(filepath.Dir(s.path)); err == nil && fs.Name != "" {
+		c.Free, c.Low = fs.Free, fs.Free < lowSpace
+	}
+	c.Write = s.submit(ctx, &request{urgent: true, run: func(*tx) error { return nil }})
+	if errors.Is(c.Write, storage.ErrClosed) {
+		return c, c.Write
+	}
+	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) (err error) {
+		c.Oldest, err = oldest(tx)
+		return err
+	})
+	return c, err
+}
+
+// oldest returns when the first ready job of each lane was due. It looks at one job of
+// each priority.
+func oldest(tx *sqlx.Tx) (all []storage.LaneDue, err error) {
+	type head struct {
+		Lane, Priority int64
+		DueAt          int64 `db:"due_at"`
+	}
+	var first, h head
+	for {
+		h = head{}
+		switch err := tx.Get(&h, sqlFirstDue, first.Lane); {
+		case errors.Is(err, sql.ErrNoRows):
+			slices.SortFunc(all, func(a, b storage.LaneDue) int { return a.Compare(b.Lane) })
+			return all, nil
+		case err != nil:
+			return nil, err
+		}
+		first = h
+		for err = nil; err == nil; err = tx.Get(&h, sqlNextDue, h.Lane, h.Priority) {
+			first.DueAt = min(first.DueAt, h.DueAt)
+		}
+		if !errors.Is(err, sql.ErrNoRows) {
+			return nil, err
+		}
+		due := storage.LaneDue{DueAt: fromMicros(first.DueAt)}
+		if err := tx.Get(&due.Lane, sqlLaneName, first.Lane); err != nil {
+			return nil, err
+		}
+		all = append(all, due)
+	}
+}
