@@ -29,7 +29,7 @@ const (
 // For bad input it returns a [FieldError] for each fault, joined, and writes
 // nothing.
 func (q *Queue) Enqueue(ctx context.Context, args Args, o *JobOptions) (Enqueued, error) {
-	return first(q.enqueue(ctx, []NewJob{{args, o}}, only, q.store.Enqueue))
+	return first(q.enqueue(ctx, []NewJob{{args, o}}, only, q.write))
 }
 
 // EnqueueTx is [Queue.Enqueue] inside a transaction of the application on the
@@ -108,7 +108,15 @@ func (q *Queue) EnqueueMany(ctx context.Context, jobs []NewJob) ([]Enqueued, err
 	if len(jobs) > maxEnqueue {
 		return nil, &FieldError{Field: "jobs", Value: len(jobs), Limit: fmt.Sprintf("must be at most %d in one call", maxEnqueue)}
 	}
-	return q.enqueue(ctx, jobs, indexed, q.store.Enqueue)
+	return q.enqueue(ctx, jobs, indexed, q.write)
+}
+
+func (q *Queue) write(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]Enqueued, error) {
+	added, err := q.store.Enqueue(ctx, now, jobs)
+	if err == nil {
+		q.events.tellEnqueued(now, jobs, added)
+	}
+	return added, err
 }
 
 // only and indexed return the text before the names of a job's fields in faults.

@@ -88,7 +88,15 @@ func (q *Queue) Hold(ctx context.Context, lane Lane, o *HoldOptions) error {
 	if err := f.err(); err != nil {
 		return err
 	}
-	return q.store.Hold(ctx, now, h)
+	if err := q.store.Hold(ctx, now, h); err != nil {
+		return err
+	}
+	until := h.Until
+	if o.For > 0 {
+		until = now.Add(o.For)
+	}
+	q.events.tellLane(EventHeld, now, lane, h.Reason, until)
+	return nil
 }
 
 // Release ends the hold of a lane for a reason; an empty reason stands for "held", as
@@ -101,7 +109,12 @@ func (q *Queue) Release(ctx context.Context, lane Lane, reason string) (bool, er
 	if err := f.err(); err != nil {
 		return false, err
 	}
-	return q.store.Release(ctx, q.clock.current(ctx), lane, reason)
+	now := q.clock.current(ctx)
+	held, err := q.store.Release(ctx, now, lane, reason)
+	if err == nil && held {
+		q.events.tellLane(EventReleased, now, lane, reason, time.Time{})
+	}
+	return held, err
 }
 
 // checkHold checks what names a hold.

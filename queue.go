@@ -198,6 +198,7 @@ type Queue struct {
 	limits limits
 	types  argsTypes
 	lanes  engine.Lanes
+	events events
 	entry  HandlerFunc // Options.Middleware; nil: none
 	// changing holds one value while a schedule is changed. Callers in this
 	// process take turns by it, so that none of them fails by another's change.
@@ -315,7 +316,10 @@ func New(ctx context.Context, store storage.Store, o *Options) (*Queue, error) {
 // return [ErrClosed]. Stop the workers before, see [Worker.Shutdown]. Closing
 // twice is harmless and returns the same result.
 func (q *Queue) Close() error {
-	q.closing.Do(func() { q.closeErr = q.store.Close() })
+	q.closing.Do(func() {
+		q.closeErr = q.store.Close()
+		q.events.close()
+	})
 	return q.closeErr
 }
 
@@ -356,7 +360,12 @@ func (q *Queue) Job(ctx context.Context, id ID) (JobInfo, error) {
 // Cancel returns the state of the job after the call. A job that had already ended
 // keeps its state. Cancel returns [ErrNotFound] if there is no job with this ID.
 func (q *Queue) Cancel(ctx context.Context, id ID) (State, error) {
-	return q.store.Cancel(ctx, q.clock.current(ctx), id, storage.Retention{Default: q.opts.Retention})
+	now := q.clock.current(ctx)
+	state, err := q.store.Cancel(ctx, now, id, storage.Retention{Default: q.opts.Retention})
+	if err == nil && state == Cancelled {
+		q.tellCancelled(ctx, now, id)
+	}
+	return state, err
 }
 
 // CancelTx is [Queue.Cancel] inside a transaction of the application on the queue's

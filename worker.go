@@ -239,6 +239,7 @@ func (w *Worker) config() engine.Config {
 		Policy:        q.Policy.Delivery(),
 		Settings:      map[string]engine.QueueSettings{},
 		Lanes:         &w.queue.lanes,
+		Events:        &w.queue.events,
 		Clock:         w.queue.clock,
 		WaitForClock:  q.WaitForClock,
 		LogEvery:      q.LogEvery,

@@ -33,6 +33,7 @@ type attempt struct {
 	running bool      // a runner has it
 	suspect bool      // it is in the turnstile while it runs
 	company bool      // it shares the turnstile with others
+	watched bool      // somebody is to be told of its start
 	lost    bool      // the lease is lost: there is no outcome
 	gone    bool      // it is not in leases.held any more
 	safe    time.Time // the lease is held for certain until then
@@ -111,6 +112,7 @@ func (a *attempt) run(r *runners) {
 		a.verdict = verdict{kind: verdictUnstarted}
 		return
 	}
+	a.tellStarted()
 	a.call()
 }
 

@@ -39,6 +39,8 @@ type Config struct {
 	// Lanes are shared by the engines that share Store. If nil, no other engine
 	// of the process uses it.
 	Lanes *Lanes
+	// Events is told what happens. If nil, nobody is.
+	Events Events
 	// Clock is the clock that due times are about. If nil, Wall(time.Now).
 	Clock Clock
 	// WaitForClock fires no schedule until Clock is plausible.

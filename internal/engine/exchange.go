@@ -118,8 +118,10 @@ func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time
 
 // finished takes the results of the outcomes.
 func (l *loop) finished(results []storage.ItemResult, now time.Time) {
+	l.tellWritten(results)
 	for i := range l.outcomes.flight {
 		f := &l.outcomes.flight[i]
+		l.reports.warnUsed(f, results[i])
 		switch r := results[i]; {
 		case r == storage.Lost:
 			l.reports.outcome(slog.LevelWarn, tooLate, f)

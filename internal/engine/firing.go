@@ -94,6 +94,7 @@ func (l *loop) fired(plans []*plan, all []storage.Fired, now time.Time) {
 		if fired.Applied {
 			p.adopt(fired.Plan)
 			l.logTicks(p, fired.Ticks)
+			l.tellFired(p, fired.Ticks)
 			continue
 		}
 		p.stale = true

@@ -120,6 +120,7 @@ func (l *loop) lose(a *attempt, now time.Time) {
 		return
 	}
 	a.lost = true
+	l.tellJob(EventLeaseLost, a.job)
 	l.reports.job(slog.LevelWarn, leaseLost, a.job, "")
 	if a.running {
 		l.cancelFor(a, ErrLeaseLost, now)
@@ -136,6 +137,7 @@ func (l *loop) loseUnsafe(now time.Time) {
 	l.keepLeases(now)
 	for _, a := range l.leases.held {
 		if a.running && a.cause == nil && !now.Before(a.safe) {
+			l.tellJob(EventLeaseLost, a.job)
 			l.reports.job(slog.LevelWarn, notExtended, a.job, "")
 			l.cancelFor(a, ErrLeaseLost, now)
 		}

@@ -176,12 +176,17 @@ func TestLease_LostToAnotherEndsTheHandlerAndItsOutcome(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var cause causes
 		r.handle("k", untilDone(&cause))
+		var heard listener
+		r.cfg.Events = &heard
 		r.start()
 		id := r.enqueue("k", 1)[0]
 		r.takeOver(1)
 		pass(lease / 3)
 		if !errors.Is(cause.err(), engine.ErrLeaseLost) {
 			t.Errorf("context ended by %v", cause.err())
+		}
+		if got, want := heard.types(id), []string{"started", "lease lost"}; !slices.Equal(got, want) {
+			t.Errorf("told were %q, want %q", got, want)
 		}
 		r.wantState(id, storage.Running, storage.Counters{Attempt: 1}) // held by the other
 		for _, c := range r.store.since(0) {

@@ -25,7 +25,8 @@ const (
 // outcome is what became of an attempt.
 type outcome struct {
 	storage.Finish
-	job *storage.Leased
+	job  *storage.Leased
+	used int // the mark that the job reaches, in percent of its retries; see [mark]
 }
 
 // outcomes are those of attempts that have ended, until the store has written
@@ -40,7 +41,7 @@ type outcomes struct {
 // add notes the outcome of a job, which is dropped.
 func (o *outcomes) add(job *storage.Leased, f storage.Finish) {
 	drop(job)
-	o.waiting = append(o.waiting, outcome{f, job})
+	o.waiting = append(o.waiting, outcome{Finish: f, job: job})
 }
 
 // drop frees the large fields of a job. The jobs of one exchange lie in one slice,

@@ -29,6 +29,7 @@ type ruling struct {
 	since time.Time // when the lane was first held for the reason
 	end   time.Time // of the hold
 	ends  bool
+	again bool // the lane is held for the reason already
 }
 
 // rulings are what the engine has decided. They go with the outcomes that led to them.
@@ -43,8 +44,13 @@ type rulings struct {
 
 // rule has the next exchange write a ruling.
 func (r *rulings) rule(n ruling) {
-	same := func(o ruling) bool { return o.Lane == n.Lane && o.Reason == n.Reason }
-	r.waiting = append(slices.DeleteFunc(r.waiting, same), n)
+	same := func(o ruling) bool {
+		is := o.Lane == n.Lane && o.Reason == n.Reason
+		n.again = n.again && !(is && !o.ends && !o.again) // else nobody would be told
+		return is
+	}
+	r.waiting = slices.DeleteFunc(r.waiting, same)
+	r.waiting = append(r.waiting, n)
 }
 
 // send puts the rulings into an exchange.
@@ -153,14 +159,14 @@ func (l *loop) holdBy(who string, lane storage.Lane, reason, detail string, leng
 // begin has the next exchange begin a hold that lets probes through.
 func (h *holds) begin(n storage.Hold, clock time.Time) {
 	n.Probe = true
-	since, end := clock, clock.Add(n.For)
+	since, end, again := clock, clock.Add(n.For), false
 	if was := h.ownHold(n.Lane, n.Reason); was != nil {
-		since = was.Since
+		since, again = was.Since, true
 	}
 	if !n.Until.IsZero() {
 		end = n.Until
 	}
-	h.rulings.rule(ruling{Hold: n, since: since, end: end})
+	h.rulings.rule(ruling{Hold: n, since: since, end: end, again: again})
 }
 
 // renew holds a lane whose probe has failed for twice as long as before, or for as long

@@ -18,6 +18,7 @@ type ready struct {
 	suspects suspects   // wait for the turnstile
 	pace     pace
 	holds    holds
+	watched  bool // somebody is to be told of what starts now
 	yielded  bool // waiting was given back, and no handler has ended since
 }
 
@@ -120,6 +121,7 @@ func (l *loop) startReady(now time.Time) {
 		return
 	}
 	l.heedGates()
+	l.ready.watched = len(l.ready.waiting)+len(l.ready.suspects.waiting) > 0 && l.cfg.listens()
 	l.startSuspects(now)
 	n := 0
 	for n < len(l.ready.waiting) && l.runners.free() > 0 && now.Before(l.ready.waiting[n].safe) {
@@ -140,7 +142,7 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 	if !l.pay(a, now) {
 		return false
 	}
-	a.throttle, a.heeded = nil, l.ready.holds.heeded
+	a.throttle, a.heeded, a.watched = nil, l.ready.holds.heeded, l.ready.watched
 	ctx, cancel := context.WithCancelCause(l.runners.ctx)
 	a.ctx, a.cancel = ctx, cancel
 	if a.timeout = cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout); a.timeout > 0 {
@@ -197,7 +199,12 @@ func (l *loop) end(a *attempt) {
 	f := l.cfg.outcome(a.job, a.verdict, a.took, now)
 	l.learn(a, &f, now)
 	l.countForKick(a, f.Outcome)
+	used := 0
+	if a.verdict.kind == verdictFailed || a.verdict.kind == verdictDecode {
+		used = l.cfg.used(a, &f)
+	}
 	l.outcomes.add(a.job, f)
+	l.outcomes.waiting[len(l.outcomes.waiting)-1].used = used
 	if f.Outcome == storage.OutcomeReturned {
 		l.trouble(a.startErr, true, false, time.Now())
 	}

@@ -158,6 +158,32 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
+// listener collects events.
+type listener struct {
+	mu  sync.Mutex
+	all []engine.Event
+}
+
+func (l *listener) Wanted() bool { return true }
+
+func (l *listener) Tell(e engine.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, e)
+}
+
+// types returns the types of the events about a job, in order.
+func (l *listener) types(id storage.ID) (types []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.all {
+		if e.ID == id {
+			types = append(types, e.Type)
+		}
+	}
+	return types
+}
+
 // logs collects what the engine logs.
 type logs struct {
 	mu sync.Mutex
