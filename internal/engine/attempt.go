@@ -33,7 +33,6 @@ type attempt struct {
 	running bool      // a runner has it
 	suspect bool      // it is in the turnstile while it runs
 	company bool      // it shares the turnstile with others
-	watched bool      // somebody is to be told of its start
 	lost    bool      // the lease is lost: there is no outcome
 	gone    bool      // it is not in leases.held any more
 	safe    time.Time // the lease is held for certain until then
@@ -53,6 +52,7 @@ type payment struct {
 	budget   *Budget     // nil: none
 	cost     policy.Cost // paid to budget
 	heeded   int64       // of holds, when a runner was granted
+	watched  bool        // somebody is to be told of its start
 }
 
 // result is what the runner writes.
