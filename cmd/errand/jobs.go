@@ -1,7 +1,227 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	queue "github.com/errandq/errand"
+)
 
 func jobsCommand(t *tool) *cobra.Command {
-	return group("jobs", "Add jobs", "Add jobs.", enqueueCommand(t))
+	return group("jobs", "Look at jobs, and change them",
+		`Look at single jobs in any state, say why they do not run, and change them. A job is
+named by its ID.`,
+		jobShowCommand(t), jobWhyCommand(t), enqueueCommand(t), jobCancelCommand(t), jobRunCommand(t))
+}
+
+func jobShowCommand(t *tool) *cobra.Command {
+	var preset string
+	cmd := &cobra.Command{
+		Use:   "show FILE ID",
+		Short: "Show all that is known of a job",
+		Long: `Show all that is known of a job: what it is, the attempts that failed, and the
+retries still to come. Which retries these are is told by the policy that --policy
+names, a file or a preset, or else by the job's own policy. The program that works
+may have another policy for the kind or queue.`,
+		Example: "  errand jobs show jobs.db 01890a5d-ac96-774b-bcce-b302099a8057",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.showJob(cmd, args, preset, func(ctx context.Context, q *queue.Queue, id queue.ID) (queue.JobInfo, error) {
+				return q.Job(ctx, id)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&preset, "policy", "", "a file or preset with the policy in effect")
+	completeArgs(cmd, nil)
+	return cmd
+}
+
+// showJob shows the job that the arguments name and get returns.
+func (t *tool) showJob(cmd *cobra.Command, args []string, preset string,
+	get func(ctx context.Context, q *queue.Queue, id queue.ID) (queue.JobInfo, error),
+) error {
+	id, err := queue.ParseID(args[1])
+	if err != nil {
+		return err
+	}
+	var info queue.JobInfo
+	err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
+		info, err = get(cmd.Context(), q, id)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("job %v: %w", id, err)
+	}
+	coming, err := retriesToCome(t.in, &info, preset)
+	if err != nil {
+		return err
+	}
+	job := jobOf(&info)
+	return t.show(struct {
+		jobJSON
+		Coming []comingJSON `json:"retries_to_come,omitempty"`
+	}{job, coming}, func(p *printer) { t.printJob(p, &job, coming) })
+}
+
+func jobWhyCommand(t *tool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "why FILE ID",
+		Short: "Say why a job does not run now",
+		Long: `Say all that is known to keep a job from running: when it is due, holds and pauses,
+what the workers of all processes show of their gates and limits, and how many jobs
+go before it.`,
+		Example: "  errand jobs why jobs.db 01890a5d-ac96-774b-bcce-b302099a8057",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := queue.ParseID(args[1])
+			if err != nil {
+				return err
+			}
+			var why queue.Why
+			err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
+				why, err = q.Why(cmd.Context(), id)
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("job %v: %w", id, err)
+			}
+			return t.show(why, func(p *printer) {
+				p.printf("%s job %v, kind %s in queue %s\n", why.State, why.ID, safe(why.Kind), safe(why.Queue))
+				for _, r := range why.Reasons {
+					p.printf("- %s\n", safe(r.Text))
+				}
+			})
+		},
+	}
+	completeArgs(cmd, nil)
+	return cmd
+}
+
+func jobCancelCommand(t *tool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cancel FILE ID...",
+		Short: "Cancel jobs",
+		Long: `Cancel jobs. Those that do not run are finished as cancelled. The handlers of those
+that run are asked to stop, in whatever process. A job that has ended keeps its
+state. The exit status is 1 if a job is not there.`,
+		Example: "  errand jobs cancel jobs.db 01890a5d-ac96-774b-bcce-b302099a8057",
+		Args:    cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.eachJob(cmd.Context(), args, func(ctx context.Context, q *queue.Queue, id queue.ID) (string, error) {
+				state, err := q.Cancel(ctx, id)
+				if state == queue.Running {
+					return "asked to stop", err
+				}
+				return string(state), err
+			})
+		},
+	}
+	completeArgs(cmd, nil)
+	return cmd
+}
+
+// resultJSON is what became of a job.
+type resultJSON struct {
+	ID     string `json:"id"`
+	Result string `json:"result"`
+}
+
+// eachJob does something to each job that the arguments name after the file. It returns
+// errFindings if one is not there.
+func (t *tool) eachJob(ctx context.Context, args []string, do func(ctx context.Context, q *queue.Queue, id queue.ID) (string, error)) error {
+	ids, err := parseIDs(args[1:])
+	if err != nil {
+		return err
+	}
+	results, missing := []resultJSON{}, false
+	err = t.writing(ctx, args[0], false, func(q *queue.Queue) error {
+		for _, id := range ids {
+			result, err := do(ctx, q, id)
+			if isNotFound(err) {
+				result, err, missing = "not found", nil, true
+			}
+			if err != nil {
+				return fmt.Errorf("job %v: %w", id, err)
+			}
+			results = append(results, resultJSON{id.String(), result})
+		}
+		return nil
+	})
+	if err != nil && len(results) == 0 {
+		return err
+	}
+	shown := t.show(map[string][]resultJSON{"jobs": results}, func(p *printer) {
+		for _, r := range results {
+			p.printf("%s: %s\n", r.ID, r.Result)
+		}
+	})
+	return findings(missing, err, shown)
+}
+
+func jobRunCommand(t *tool) *cobra.Command {
+	var f filterFlags
+	var o queue.RunNowOptions
+	cmd := &cobra.Command{
+		Use:   "run FILE [ID...]",
+		Short: "Make jobs ready that wait for a retry",
+		Long: `Make jobs ready that wait for their next attempt. Retries are not used up by it. A
+single job that is named by its ID goes before all others, also if its lane is held
+or its gate closed. The exit status is 1 if a job that is named has ended, or is not
+there.`,
+		Example: `  errand jobs run jobs.db 01890a5d-ac96-774b-bcce-b302099a8057
+  errand jobs run jobs.db --kind send --failed-only`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			filter, err := f.filter(args[1:])
+			if err != nil {
+				return err
+			}
+			var r queue.RunNowResult
+			err = t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) (err error) {
+				r, err = q.RunNow(cmd.Context(), filter, &o)
+				return err
+			})
+			if err != nil && r.Ready == 0 {
+				return err
+			}
+			shown := t.show(struct {
+				Ready    int      `json:"ready"`
+				NotFound []string `json:"not_found,omitempty"`
+			}{r.Ready, idTexts(r.NotFound)}, func(p *printer) {
+				p.printf("%s made ready\n", jobsText(r.Ready))
+				p.printIDs("ended or not there", r.NotFound)
+			})
+			return findings(len(r.NotFound) > 0, err, shown)
+		},
+	}
+	laneFlags(cmd, &f.queue, &f.kind)
+	cmd.Flags().StringVar(&f.error, "error", "", "only with this text in the last error")
+	f.addAll(cmd)
+	cmd.Flags().BoolVar(&o.FailedOnly, "failed-only", false, "leave out jobs whose handler chose the delay")
+	cmd.Flags().BoolVar(&o.FirstRuns, "first-runs", false, "take jobs too that have not run yet")
+	completeArgs(cmd, nil)
+	return cmd
+}
+
+func jobsText(n int) string {
+	if n == 1 {
+		return "1 job"
+	}
+	return fmt.Sprintf("%d jobs", n)
+}
+
+func idTexts(ids []queue.ID) (all []string) {
+	for _, id := range ids {
+		all = append(all, id.String())
+	}
+	return all
+}
+
+func (p *printer) printIDs(what string, ids []queue.ID) {
+	if len(ids) > 0 {
+		p.printf("%s: %s\n", what, strings.Join(idTexts(ids), ", "))
+	}
 }

@@ -30,10 +30,13 @@ func main() {
 
 // verbs are the commands below the root, one a line.
 var verbs = []func(*tool) *cobra.Command{
-	queuesCommand,
 	jobsCommand,
+	queuesCommand,
 	workCommand,
 	guardian,
+	deadCommand,
+	schedulesCommand,
+	backupCommand,
 	policyCommand,
 	doctorCommand,
 	versionCommand,
@@ -115,8 +118,8 @@ func (t *tool) status(ctx context.Context, err error) int {
 		}
 		return statusFindings
 	}
-	for line := range strings.SplitSeq(err.Error(), "\n") {
-		p.printf("errand: %s\n", safe(strings.TrimPrefix(line, "errand: ")))
+	for fault := range strings.SplitSeq(strings.TrimPrefix(err.Error(), "errand: "), "\nerrand: ") {
+		p.printf("errand: %s\n", safe(fault))
 	}
 	switch {
 	case own != nil:

@@ -5,9 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -29,6 +32,8 @@ func TestMain(m *testing.M) {
 //	fixture FILE    makes a file with jobs in all states, and sets $READY, $SCHEDULED,
 //	                $RETRYING, $DONE and $DEAD to their IDs, and $EVIL to that of a
 //	                dead one whose args and error are full of control characters
+//	status N errand ARGS...         wants the exit status to be N
+//	unchanged FILE errand ARGS...   wants success, and no file of the folder to change
 //	live FILE       has this process open the file, and work, until the script ends
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -48,6 +53,26 @@ func TestScripts(t *testing.T) {
 					ts.Setenv(name, id)
 				}
 			},
+			"status": func(ts *testscript.TestScript, _ bool, args []string) {
+				status := 0
+				if err := ts.Exec(args[1], args[2:]...); err != nil {
+					var exit *exec.ExitError
+					if !errors.As(err, &exit) {
+						ts.Fatalf("%v", err)
+					}
+					status = exit.ExitCode()
+				}
+				if strconv.Itoa(status) != args[0] {
+					ts.Fatalf("status %d, want %s", status, args[0])
+				}
+			},
+			"unchanged": func(ts *testscript.TestScript, _ bool, args []string) {
+				before := folder(ts, args[0])
+				ts.Check(ts.Exec(args[1], args[2:]...))
+				if after := folder(ts, args[0]); after != before {
+					ts.Fatalf("files before\n%sand after\n%s", before, after)
+				}
+			},
 			"live": func(ts *testscript.TestScript, _ bool, args []string) {
 				stop, err := live(ts.MkAbs(args[0]))
 				ts.Check(err)
@@ -55,6 +80,18 @@ func TestScripts(t *testing.T) {
 			},
 		},
 	})
+}
+
+// folder returns what files are in the folder of a file, and how they are.
+func folder(ts *testscript.TestScript, name string) (all string) {
+	entries, err := os.ReadDir(filepath.Dir(ts.MkAbs(name)))
+	ts.Check(err)
+	for _, e := range entries {
+		info, err := e.Info()
+		ts.Check(err)
+		all += fmt.Sprintln(e.Name(), info.Mode(), info.Size(), info.ModTime())
+	}
+	return all
 }
 
 // evil is text that must not reach a terminal as it is.

@@ -33,7 +33,7 @@ func number[N int | int64](n N) cell { return cell{text: strconv.FormatInt(int64
 func (c cell) in(colour colour) cell { return cell{c.text, colour} }
 
 // table is a list to print. Columns whose heading begins with a space are aligned to
-// the right.
+// the right. One that is headed ID is never cut: its cells are to be copied.
 type table struct {
 	head []string
 	rows [][]cell
@@ -91,13 +91,13 @@ func (t *table) fit(most int) []int {
 		total += widths[i]
 	}
 	for most > 0 && total > most {
-		widest := 0
+		widest, width := 0, 0
 		for i := range widths {
-			if widths[i] > widths[widest] {
-				widest = i
+			if widths[i] > width && t.head[i] != "ID" {
+				widest, width = i, widths[i]
 			}
 		}
-		if widths[widest] <= leastColumn {
+		if width <= leastColumn {
 			break
 		}
 		widths[widest]--

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	queue "github.com/errandq/errand"
+)
+
+func exportCommand(t *tool) *cobra.Command {
+	var f filterFlags
+	cmd := &cobra.Command{
+		Use:   "export FILE [ID...]",
+		Short: "Write dead letters as JSON lines",
+		Long: `Write dead letters to standard output, one object a line, with args, headers and
+history: all, those that are named, or those that the flags choose. They stay where
+they are.`,
+		Example: "  errand dead export jobs.db --kind send > dead.jsonl",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			filter, err := f.filter(args[1:])
+			if err != nil {
+				return err
+			}
+			out := bufio.NewWriter(t.out)
+			n := int64(0)
+			err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) error {
+				bar := t.progress("exporting", 0)
+				defer bar.end()
+				return eachDead(cmd.Context(), q, filter, func(j *queue.JobInfo) error {
+					whole, err := q.DeadLetters().Get(cmd.Context(), j.ID)
+					if isNotFound(err) { // it was redriven or purged since
+						return nil
+					}
+					if err != nil {
+						return err
+					}
+					n++
+					bar.set(n)
+					return writeJSON(out, jobOf(&whole), "")
+				})
+			})
+			return errors.Join(err, out.Flush())
+		},
+	}
+	f.add(cmd, true)
+	completeArgs(cmd, nil)
+	return cmd
+}
+
+const (
+	// importStep is how many jobs are imported in one transaction.
+	importStep = 500
+	// maxLine is how long a line may be: args and headers may be up to 64 MiB each.
+	maxLine = 160 << 20
+)
+
+func importCommand(t *tool) *cobra.Command {
+	var to string
+	var create bool
+	cmd := &cobra.Command{
+		Use:   "import FILE [EXPORT]",
+		Short: "Enqueue exported dead letters",
+		Long: `Enqueue what "errand dead export" has written, from a file, or from standard input: each
+line becomes a new job that is ready, with the kind, queue, priority, args, headers,
+tags, timeout, unique key and policy of the old one. Jobs whose unique key another
+job holds are left out, and the exit status is 1.`,
+		Example: "  errand dead export jobs.db | errand dead import other.db --create",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			in := t.in
+			if len(args) > 1 && args[1] != "-" {
+				f, err := os.Open(args[1])
+				if err != nil {
+					return err
+				}
+				defer f.Close() //nolint:errcheck // only read
+				in = f
+			}
+			var r imported
+			err = t.writing(cmd.Context(), args[0], create, func(q *queue.Queue) error {
+				bar := t.progress("importing", 0)
+				defer bar.end()
+				return r.read(cmd.Context(), q, in, to, bar)
+			})
+			if err != nil && r.Imported == 0 {
+				return err
+			}
+			shown := t.show(&r, func(p *printer) {
+				p.printf("%s imported\n", jobsText(r.Imported))
+				if r.Duplicates > 0 {
+					p.printf("%s left out, as others hold their unique keys\n", jobsText(r.Duplicates))
+				}
+			})
+			return findings(r.Duplicates > 0, err, shown)
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "put them into this queue")
+	cmd.Flags().BoolVar(&create, "create", false, "make the file if there is none")
+	completeArgs(cmd, nil)
+	return cmd
+}
+
+// imported is what an import has done.
+type imported struct {
+	Imported   int `json:"imported"`
+	Duplicates int `json:"duplicates"`
+}
+
+// read enqueues the jobs of all lines, some at a time.
+func (r *imported) read(ctx context.Context, q *queue.Queue, in io.Reader, to string, bar *progress) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxLine)
+	var jobs []queue.NewJob
+	number, from := 0, 1
+	flush := func() error {
+		if len(jobs) == 0 {
+			return nil
+		}
+		done, err := q.EnqueueMany(ctx, jobs)
+		if err != nil {
+			return fmt.Errorf("lines %d to %d: %w", from, number, err)
+		}
+		for _, e := range done {
+			if e.Duplicate {
+				r.Duplicates++
+			} else {
+				r.Imported++
+			}
+		}
+		jobs, from = jobs[:0], number+1
+		bar.set(int64(r.Imported))
+		return nil
+	}
+	for lines.Scan() {
+		number++
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		job, err := newJobOf(lines.Bytes(), to)
+		if err != nil {
+			return errors.Join(flush(), fmt.Errorf("line %d: %w", number, err))
+		}
+		if jobs = append(jobs, job); len(jobs) == importStep {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(flush(), lines.Err())
+}
+
+// newJobOf reads a line of an export.
+func newJobOf(line []byte, to string) (queue.NewJob, error) {
+	var j jobJSON
+	dec := json.NewDecoder(bytes.NewReader(line))
+	if err := dec.Decode(&j); err != nil {
+		return queue.NewJob{}, fmt.Errorf("must be an object as errand dead export writes it: %w", err)
+	}
+	o := &queue.JobOptions{Queue: j.Queue, Priority: j.Priority, Timeout: time.Duration(j.Timeout * float64(time.Second)), Headers: j.Headers, Tags: j.Tags}
+	if to != "" {
+		o.Queue = to
+	}
+	if j.Unique != "" {
+		o.Unique = &queue.Unique{Key: j.Unique}
+	}
+	if j.Policy != nil {
+		o.Policy = *j.Policy
+	}
+	return queue.NewJob{Args: queue.RawArgs{OfKind: j.Kind, JSON: bytes.Clone(j.Args)}, Options: o}, nil
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	queue "github.com/errandq/errand"
+)
+
+// filterFlags are the flags that choose jobs.
+type filterFlags struct {
+	queue, kind, tag, reason, error string
+	states                          []string
+	endedFrom, endedBefore          string
+	createdFrom, createdBefore      string
+	dueFrom, dueBefore              string
+	olderThan                       time.Duration
+	all                             bool
+}
+
+// add adds the flags for jobs of any state; those of dead ones alone with dead.
+func (f *filterFlags) add(cmd *cobra.Command, dead bool) {
+	flags := cmd.Flags()
+	laneFlags(cmd, &f.queue, &f.kind)
+	flags.StringVar(&f.tag, "tag", "", "only with this tag")
+	flags.StringVar(&f.error, "error", "", "only with this text in the last error")
+	flags.StringVar(&f.createdFrom, "created-from", "", "only enqueued at this time or later")
+	flags.StringVar(&f.createdBefore, "created-before", "", "only enqueued before this time")
+	flags.StringVar(&f.endedFrom, "ended-from", "", "only ended at this time or later")
+	flags.StringVar(&f.endedBefore, "ended-before", "", "only ended before this time")
+	flags.DurationVar(&f.olderThan, "older-than", 0, "only ended so long ago")
+	flags.StringVar(&f.reason, "reason", "", "only dead for this reason: exhausted, permanent, crashed, snoozed, unavailable or decode")
+	if !dead {
+		flags.StringSliceVar(&f.states, "state", nil, "only in this state: scheduled, ready, running, done, cancelled or dead (repeatable)")
+		flags.StringVar(&f.dueFrom, "due-from", "", "only due at this time or later")
+		flags.StringVar(&f.dueBefore, "due-before", "", "only due before this time")
+	}
+}
+
+// addAll adds the flag that chooses all jobs.
+func (f *filterFlags) addAll(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.all, "all", false, "all of them, if there is no other condition")
+}
+
+// filter returns what the flags, and the IDs among the arguments, choose.
+func (f *filterFlags) filter(ids []string) (queue.JobFilter, error) {
+	out := queue.JobFilter{
+		Queue: f.queue, Kind: f.kind, Tag: f.tag, Reason: queue.Reason(f.reason), Error: f.error, OlderThan: f.olderThan, All: f.all,
+	}
+	for _, s := range f.states {
+		out.States = append(out.States, queue.State(s))
+	}
+	for _, t := range []struct {
+		flag, value string
+		to          *time.Time
+	}{
+		{"created-from", f.createdFrom, &out.CreatedFrom}, {"created-before", f.createdBefore, &out.CreatedBefore},
+		{"due-from", f.dueFrom, &out.DueFrom}, {"due-before", f.dueBefore, &out.DueBefore},
+		{"ended-from", f.endedFrom, &out.EndedFrom}, {"ended-before", f.endedBefore, &out.EndedBefore},
+	} {
+		if t.value == "" {
+			continue
+		}
+		at, err := parseTime(t.value)
+		if err != nil {
+			return out, fmt.Errorf("--%s: %w", t.flag, err)
+		}
+		*t.to = at
+	}
+	var err error
+	out.IDs, err = parseIDs(ids)
+	return out, err
+}
+
+// parseIDs returns nil for no IDs.
+func parseIDs(args []string) (ids []queue.ID, err error) {
+	for _, arg := range args {
+		id, err := queue.ParseID(arg)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}

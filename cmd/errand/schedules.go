@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	queue "github.com/errandq/errand"
+)
+
+func schedulesCommand(t *tool) *cobra.Command {
+	return group("schedules", "Look at schedules, pause them, or run them now",
+		`Look at recurring jobs. Programs declare them; here they are listed, paused, resumed,
+and fired once more.`,
+		schedulesListCommand(t), scheduleShowCommand(t), schedulePauseCommand(t), scheduleResumeCommand(t), scheduleRunCommand(t))
+}
+
+// scheduleJSON is a schedule.
+type scheduleJSON struct {
+	Name     string          `json:"name"`
+	Spec     string          `json:"spec"`
+	Zone     string          `json:"zone"`
+	Missed   string          `json:"missed"`
+	Overlap  string          `json:"overlap"`
+	Jitter   float64         `json:"jitter_s,omitempty"`
+	Queue    string          `json:"queue"`
+	Kind     string          `json:"kind"`
+	Args     json.RawMessage `json:"args,omitempty"`
+	Paused   bool            `json:"paused"`
+	Next     []time.Time     `json:"next"`
+	LastTick *time.Time      `json:"last_tick,omitempty"`
+	LastJob  string          `json:"last_job,omitempty"`
+	History  []tickJSON      `json:"history,omitempty"`
+}
+
+// tickJSON is a tick that was fired, or ticks in a row that were skipped.
+type tickJSON struct {
+	At    time.Time `json:"at"`
+	Until time.Time `json:"until"`
+	N     int64     `json:"n"`
+	Taken string    `json:"taken"`
+	Job   string    `json:"job,omitempty"`
+}
+
+// scheduleOf returns a schedule for JSON. Its ticks are in its zone.
+func scheduleOf(s *queue.ScheduleInfo) scheduleJSON {
+	out := scheduleJSON{
+		Name: s.Name, Spec: s.Spec, Zone: s.Zone, Missed: s.Missed.String(), Overlap: s.Overlap.String(), Jitter: s.Jitter.Seconds(),
+		Queue: s.Options.Queue, Kind: s.Kind, Args: s.Args, Paused: s.Paused, Next: append([]time.Time{}, s.Next...),
+	}
+	if !s.LastTick.IsZero() {
+		out.LastTick, out.LastJob = &s.LastTick, s.LastJob.String()
+	}
+	return out
+}
+
+func schedulesListCommand(t *tool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "ls FILE",
+		Short:   "List schedules with their next ticks",
+		Example: "  errand schedules ls jobs.db",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			all := []scheduleJSON{}
+			var broken error // a schedule that cannot be read here, beside the list
+			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) error {
+				list, err := q.Schedules().List(cmd.Context())
+				for i := range list {
+					all = append(all, scheduleOf(&list[i]))
+				}
+				if len(list) > 0 {
+					broken, err = err, nil
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return errors.Join(broken, t.show(map[string][]scheduleJSON{"schedules": all}, func(p *printer) {
+				if len(all) == 0 {
+					p.printf("no schedules\n")
+					return
+				}
+				list := table{head: []string{"NAME", "SPEC", "ZONE", "KIND", "QUEUE", "NEXT", "LAST"}}
+				for _, s := range all {
+					next, last := text("-"), "-"
+					if len(s.Next) > 0 {
+						next = text(s.Next[0].Format("2006-01-02 15:04:05 MST"))
+					}
+					if s.Paused {
+						next = text("paused").in(yellow)
+					}
+					if s.LastTick != nil {
+						last = s.LastTick.Format("2006-01-02 15:04:05 MST")
+					}
+					list.add(text(s.Name), text(s.Spec), text(s.Zone), text(s.Kind), text(s.Queue), next, text(last))
+				}
+				list.print(p, t.out)
+			}))
+		},
+	}
+	completeArgs(cmd, nil)
+	return cmd
+}
+
+func scheduleShowCommand(t *tool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show FILE NAME",
+		Short:   "Show a schedule with its next ticks and what became of the last ones",
+		Example: "  errand schedules show jobs.db nightly",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var s scheduleJSON
+			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) error {
+				info, err := q.Schedules().Get(cmd.Context(), args[1])
+				if err != nil {
+					return err
+				}
+				s = scheduleOf(&info)
+				ticks, err := q.Schedules().History(cmd.Context(), args[1])
+				for _, tick := range ticks {
+					job := ""
+					if tick.Job != (queue.ID{}) {
+						job = tick.Job.String()
+					}
+					s.History = append(s.History, tickJSON{tick.At, tick.Until, tick.N, string(tick.Taken), job})
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return t.show(s, func(p *printer) { t.printSchedule(p, &s) })
+		},
+	}
+	completeArgs(cmd, schedulesOf)
+	return cmd
+}
+
+func (t *tool) printSchedule(p *printer, s *scheduleJSON) {
+	field := func(name, value string) { p.printf("%-8s %s\n", name, value) }
+	field("name", safe(s.Name))
+	field("spec", safe(s.Spec)+" in "+safe(s.Zone))
+	field("jobs", fmt.Sprintf("kind %s in queue %s, args %s", safe(s.Kind), safe(s.Queue), jsonText(s.Args)))
+	field("missed", s.Missed)
+	field("overlap", s.Overlap)
+	if s.Jitter > 0 {
+		field("jitter", lasting(time.Duration(s.Jitter*float64(time.Second))))
+	}
+	if s.Paused {
+		field("paused", "until it is resumed")
+	}
+	for _, next := range s.Next {
+		field("next", next.Format("2006-01-02 15:04:05 MST"))
+	}
+	if len(s.History) == 0 {
+		return
+	}
+	p.printf("\n")
+	list := table{head: []string{"TICK", " TICKS", "BECAME", "JOB"}}
+	for _, h := range s.History {
+		list.add(text(h.At.Format("2006-01-02 15:04:05 MST")), number(h.N), text(h.Taken), text(orDash(h.Job)))
+	}
+	list.print(p, t.out)
+}
+
+// scheduleVerb returns a verb that does something to one schedule, and says what became
+// of it.
+func scheduleVerb(t *tool, use, short, long string, do func(ctx context.Context, s *queue.Schedules, name string) (any, string, error)) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     use + " FILE NAME",
+		Short:   short,
+		Long:    long,
+		Example: "  errand schedules " + use + " jobs.db nightly",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var result any
+			var said string
+			err := t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) (err error) {
+				result, said, err = do(cmd.Context(), q.Schedules(), args[1])
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return t.show(result, func(p *printer) { p.printf("%s: %s\n", safe(args[1]), said) })
+		},
+	}
+	completeArgs(cmd, schedulesOf)
+	return cmd
+}
+
+func schedulePauseCommand(t *tool) *cobra.Command {
+	return scheduleVerb(t, "pause", "Stop a schedule from firing", "Stop a schedule from firing until it is resumed. Jobs that it has enqueued go on.",
+		func(ctx context.Context, s *queue.Schedules, name string) (any, string, error) {
+			return map[string]string{"paused": name}, "paused", s.Pause(ctx, name)
+		})
+}
+
+func scheduleResumeCommand(t *tool) *cobra.Command {
+	return scheduleVerb(t, "resume", "End the pause of a schedule", "End the pause of a schedule. Ticks of the time of the pause are not fired.",
+		func(ctx context.Context, s *queue.Schedules, name string) (any, string, error) {
+			return map[string]string{"resumed": name}, "resumed", s.Resume(ctx, name)
+		})
+}
+
+func scheduleRunCommand(t *tool) *cobra.Command {
+	return scheduleVerb(t, "run", "Fire a schedule once more, now",
+		"Fire a schedule once more, now, also if it is paused or its last job is not over. Its\nticks stay as they are.",
+		func(ctx context.Context, s *queue.Schedules, name string) (any, string, error) {
+			e, err := s.Run(ctx, name)
+			said := "enqueued job " + e.ID.String()
+			if e.Duplicate {
+				said = "job " + e.ID.String() + " holds the unique key"
+			}
+			return struct {
+				ID        string `json:"id"`
+				Duplicate bool   `json:"duplicate,omitempty"`
+			}{e.ID.String(), e.Duplicate}, said, err
+		})
+}

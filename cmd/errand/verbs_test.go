@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+)
+
+// leaves calls f for all commands that do something, but for those of cobra.
+func leaves(cmd *cobra.Command, f func(cmd *cobra.Command)) {
+	for _, c := range cmd.Commands() {
+		switch {
+		case c.Name() == "help" || c.Name() == "completion" || c.Hidden:
+		case c.HasSubCommands():
+			leaves(c, f)
+		default:
+			f(c)
+		}
+	}
+}
+
+// placeholder is an ID in examples.
+var placeholder = regexp.MustCompile(`01890a5d-ac96-774b-bcce-b302099a8057`)
+
+// Each verb has examples in its help, and each example works, in a folder with a file
+// jobs.db and a policy.json.
+func TestVerbs_Examples(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the examples are for a shell of Unix")
+	}
+	whole := t.TempDir()
+	ids, err := fixture(t.Context(), filepath.Join(whole, "jobs.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, _, errs := errand(t, "", "queues", "hold", filepath.Join(whole, "jobs.db"), "mail", "--reason", "provider"); status != 0 {
+		t.Fatal(errs)
+	}
+	policy, err := os.ReadFile(filepath.Join("testdata", "subscription.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := os.ReadFile(filepath.Join(whole, "jobs.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	leaves(newRoot(newTool(nil, io.Discard, io.Discard)), func(cmd *cobra.Command) {
+		lines := strings.Split(strings.TrimSpace(cmd.Example), "\n")
+		if cmd.Example == "" || !strings.Contains(cmd.Example, cmd.CommandPath()) {
+			t.Errorf("%s has no example of itself: %q", cmd.CommandPath(), cmd.Example)
+			return
+		}
+		for _, line := range lines {
+			n++
+			t.Run(strings.TrimSpace(line), func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				for name, b := range map[string][]byte{"jobs.db": db, "policy.json": policy} {
+					if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				id := ids["READY"]
+				switch {
+				case strings.Contains(line, "errand dead"), strings.Contains(line, "jobs rm"):
+					id = ids["DEAD"]
+				case strings.Contains(line, "jobs run"), strings.Contains(line, "jobs why"):
+					id = ids["RETRYING"]
+				}
+				shell := exec.CommandContext(t.Context(), "sh", "-ec", placeholder.ReplaceAllString(line, id))
+				shell.Dir = dir
+				if out, err := shell.CombinedOutput(); err != nil {
+					t.Errorf("%v\n%s", err, out)
+				}
+			})
+		}
+	})
+	if n < 20 {
+		t.Errorf("only %d examples were found", n)
+	}
+}
+
+// Whatever jobs hold, no verb writes anything but characters that can be printed.
+func TestVerbs_Harmless(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	ids, err := fixture(context.Background(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range harmless(path, ids["EVIL"]) {
+		for _, args := range [][]string{args, append(slices.Clone(args), "--json")} {
+			status, out, errs := errand(t, "", args...)
+			text := out + errs
+			if len(text) == 0 || status == 2 && !strings.Contains(strings.Join(args, ""), evil) {
+				t.Errorf("%q: status %d, %q", args, status, errs)
+			}
+			if !utf8.ValidString(text) || !isSafe(strings.ReplaceAll(text, "\n", "")) {
+				t.Errorf("%q writes what cannot be printed: %q", args, text)
+			}
+			if strings.Contains(text, "line\n") {
+				t.Errorf("%q breaks a line: %q", args, text)
+			}
+		}
+	}
+}
+
+// harmless are command lines of verbs that show a job or its error.
+func harmless(path, id string) [][]string {
+	return [][]string{
+		{"queues", "ls", path},
+		{"dead", "ls", path},
+		{"dead", "show", path, id},
+		{"dead", "export", path},
+		{"dead", "redrive", path, "--all", "--dry-run"},
+		{"jobs", "show", path, id},
+		{"jobs", "why", path, id},
+		{"schedules", "show", path, "nightly"},
+		{"schedules", "show", path, evil},
+		{"dead", "ls", path, "--queue", evil},
+		{"queues", "ls", evil},
+	}
+}
+
+func TestSafe(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                             "",
+		"plain text, Größe, 漢字, 🚀":     "plain text, Größe, 漢字, 🚀",
+		"a\nb\tc\r":                    `a\nb\tc\r`,
+		"\x1b[31mred":                  `\x1b[31mred`,
+		"\u009b31m":                    `\u009b31m`,
+		"\u202eevil\u2066":             `\u202eevil\u2066`,
+		"bad \xff\xfe bytes":           `bad \xff\xfe bytes`,
+		"\u2028\u00a0\ufeff\U000e0041": `\u2028\u00a0\ufeff\U000e0041`,
+	} {
+		if got := safe(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+	for in, want := range map[string]string{
+		"{\"a\":\"\u009b\u202e\U000e0041\"}": `{"a":"\u009b\u202e\udb40\udc41"}`,
+		"\"\xff\"":                           `"\ufffd"`,
+		"\"\u007f 漢 🚀\"":                     "\"\\u007f 漢 🚀\"",
+	} {
+		if got := string(safeJSON([]byte(in))); got != want {
+			t.Errorf("%q: %s, want %s", in, got, want)
+		}
+	}
+}
