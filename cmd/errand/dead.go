@@ -18,7 +18,7 @@ func deadCommand(t *tool) *cobra.Command {
 	return group("dead", "Look at dead letters, redrive or purge them",
 		`Look at the dead letters, that is jobs that were exhausted or refused. Redrive makes
 them ready again, purge deletes them for good. Until then they are kept.`,
-		deadListCommand(t), deadShowCommand(t), redriveCommand(t), purgeCommand(t), exportCommand(t), importCommand(t))
+		deadListCommand(t), deadShowCommand(t), deadGroupsCommand(t), redriveCommand(t), purgeCommand(t), exportCommand(t), importCommand(t))
 }
 
 // pageFlags are those of a list.

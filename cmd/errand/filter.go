@@ -17,6 +17,7 @@ type filterFlags struct {
 	createdFrom, createdBefore      string
 	dueFrom, dueBefore              string
 	olderThan                       time.Duration
+	cause                           int64
 	all                             bool
 }
 
@@ -32,6 +33,7 @@ func (f *filterFlags) add(cmd *cobra.Command, dead bool) {
 	flags.StringVar(&f.endedBefore, "ended-before", "", "only ended before this time")
 	flags.DurationVar(&f.olderThan, "older-than", 0, "only ended so long ago")
 	flags.StringVar(&f.reason, "reason", "", "only dead for this reason: exhausted, permanent, crashed, snoozed, unavailable or decode")
+	flags.Int64Var(&f.cause, "cause", 0, "only dead of this cause, an ID of errand dead groups")
 	if !dead {
 		flags.StringSliceVar(&f.states, "state", nil, "only in this state: scheduled, ready, running, done, cancelled or dead (repeatable)")
 		flags.StringVar(&f.dueFrom, "due-from", "", "only due at this time or later")
@@ -48,6 +50,7 @@ func (f *filterFlags) addAll(cmd *cobra.Command) {
 func (f *filterFlags) filter(ids []string) (queue.JobFilter, error) {
 	out := queue.JobFilter{
 		Queue: f.queue, Kind: f.kind, Tag: f.tag, Reason: queue.Reason(f.reason), Error: f.error, OlderThan: f.olderThan, All: f.all,
+		Cause: f.cause,
 	}
 	for _, s := range f.states {
 		out.States = append(out.States, queue.State(s))

@@ -30,6 +30,8 @@ func main() {
 
 // verbs are the commands below the root, one a line.
 var verbs = []func(*tool) *cobra.Command{
+	statusCommand,
+	watchCommand,
 	jobsCommand,
 	queuesCommand,
 	workCommand,

@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 //	                dead one whose args and error are full of control characters
 //	status N errand ARGS...         wants the exit status to be N
 //	unchanged FILE errand ARGS...   wants success, and no file of the folder to change
+//	cause VAR FILE TEXT             sets a variable to the ID of the cause with a text
 //	live FILE       has this process open the file, and work, until the script ends
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -72,6 +73,23 @@ func TestScripts(t *testing.T) {
 				if after := folder(ts, args[0]); after != before {
 					ts.Fatalf("files before\n%sand after\n%s", before, after)
 				}
+			},
+			"cause": func(ts *testscript.TestScript, _ bool, args []string) {
+				var groups struct {
+					Causes []struct {
+						ID   int64
+						Text string
+					}
+				}
+				ts.Check(ts.Exec("errand", "dead", "groups", args[1], "--json"))
+				ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &groups))
+				for _, c := range groups.Causes {
+					if c.Text == args[2] {
+						ts.Setenv(args[0], strconv.FormatInt(c.ID, 10))
+						return
+					}
+				}
+				ts.Fatalf("no cause %q", args[2])
 			},
 			"live": func(ts *testscript.TestScript, _ bool, args []string) {
 				stop, err := live(ts.MkAbs(args[0]))

@@ -118,10 +118,13 @@ func TestVerbs_Harmless(t *testing.T) {
 // harmless are command lines of verbs that show a job or its error.
 func harmless(path, id string) [][]string {
 	return [][]string{
+		{"status", path},
+		{"watch", path, "--count", "2", "--interval", "100ms"},
 		{"queues", "ls", path},
 		{"dead", "ls", path},
 		{"dead", "show", path, id},
 		{"dead", "export", path},
+		{"dead", "groups", path},
 		{"dead", "redrive", path, "--all", "--dry-run"},
 		{"jobs", "show", path, id},
 		{"jobs", "why", path, id},

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	queue "github.com/errandq/errand"
+)
+
+// statusJSON is how a queue is at a moment.
+type statusJSON struct {
+	At      time.Time          `json:"at"` // on the queue's clock
+	Jobs    laneTotal          `json:"jobs"`
+	Lanes   []laneJSON         `json:"lanes"`
+	Holds   []holdJSON         `json:"holds"`
+	Workers []queue.WorkerInfo `json:"workers"`
+	Causes  []causeJSON        `json:"causes"` // the most frequent ones
+}
+
+// laneTotal is the jobs of all lanes.
+type laneTotal struct {
+	Scheduled int64 `json:"scheduled"`
+	Ready     int64 `json:"ready"`
+	Running   int64 `json:"running"`
+	Done      int64 `json:"done"`
+	Cancelled int64 `json:"cancelled"`
+	Dead      int64 `json:"dead"`
+}
+
+func (n *laneTotal) add(l *laneJSON) {
+	n.Scheduled += l.Scheduled
+	n.Ready += l.Ready
+	n.Running += l.Running
+	n.Done += l.Done
+	n.Cancelled += l.Cancelled
+	n.Dead += l.Dead
+}
+
+// mostCauses is how many causes a status has.
+const mostCauses = 5
+
+// statusOf looks at a queue.
+func statusOf(ctx context.Context, q *queue.Queue) (s statusJSON, err error) {
+	var errs [4]error
+	s.At = q.Clock().Now.UTC()
+	s.Lanes, errs[0] = lanes(ctx, q)
+	s.Holds, errs[1] = holds(ctx, q)
+	s.Workers, errs[2] = q.Workers(ctx)
+	s.Workers = append([]queue.WorkerInfo{}, s.Workers...)
+	causes, err := q.DeadLetters().Causes(ctx, &queue.CauseOptions{Limit: mostCauses})
+	errs[3], s.Causes = err, causesOf(causes)
+	for i := range s.Lanes {
+		s.Jobs.add(&s.Lanes[i])
+	}
+	return s, errors.Join(errs[:]...)
+}
+
+func statusCommand(t *tool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status FILE",
+		Short: "Show how a queue is",
+		Long: `Show how a queue is: its jobs by queue, kind and state, holds, the workers of all
+processes, and the most frequent causes of dead letters. All numbers are kept, not
+counted.`,
+		Example: "  errand status jobs.db",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var s statusJSON
+			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
+				s, err = statusOf(cmd.Context(), q)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return t.show(&s, func(p *printer) {
+				t.printTotal(p, &s.Jobs)
+				t.printLanes(p, s.Lanes)
+				t.printHolds(p, s.Holds)
+				t.printWorkers(p, s.Workers)
+				t.printCauses(p, s.Causes)
+			})
+		},
+	}
+	completeArgs(cmd, nil)
+	return cmd
+}
+
+func (t *tool) printTotal(p *printer, n *laneTotal) {
+	p.printf("%d ready, %d running, %d scheduled, %d dead\n\n", n.Ready, n.Running, n.Scheduled, n.Dead)
+}
+
+func (t *tool) printWorkers(p *printer, all []queue.WorkerInfo) {
+	if len(all) == 0 {
+		p.printf("\nno worker runs\n")
+		return
+	}
+	p.printf("\n")
+	list := table{head: []string{"WORKER", "QUEUES", "KINDS", " AT A TIME", "SINCE", "STATE"}}
+	for _, w := range all {
+		state := "works"
+		switch {
+		case w.Unknown:
+			state = "not known"
+		case w.Stopping:
+			state = "stopping"
+		case w.Full:
+			state = "full"
+		}
+		for _, l := range w.Limits {
+			state += limitText(&l)
+		}
+		list.add(text(w.Instance), text(strings.Join(w.Queues, ", ")), text(strings.Join(w.Kinds, ", ")), number(w.Concurrency), text(when(w.Since)), text(state))
+	}
+	list.print(p, t.out)
+}
+
+// limitText says what a limit of a worker keeps back, if it does.
+func limitText(l *queue.WorkerLimit) string {
+	of := "queue " + l.Queue
+	if l.Kind != "" {
+		of = "kind " + l.Kind
+	}
+	switch {
+	case l.Gate != nil && !l.Gate.Open:
+		return fmt.Sprintf("; gate of %s closed: %s", of, l.Gate.Reason)
+	case l.BudgetEmpty:
+		return fmt.Sprintf("; retry budget of %s empty", of)
+	case l.Throttled:
+		return fmt.Sprintf("; %s throttled", of)
+	case l.Full:
+		return fmt.Sprintf("; %s full", of)
+	}
+	return ""
+}
