@@ -64,12 +64,11 @@ func causesOf(causes []queue.Cause) []causeJSON {
 	return all
 }
 
-// printCauses writes causes as a table after an empty line, if there are any.
+// printCauses writes causes as a table, if there are any.
 func (t *tool) printCauses(p *printer, all []causeJSON) {
 	if len(all) == 0 {
 		return
 	}
-	p.printf("\n")
 	list := table{head: []string{" CAUSE", " JOBS", "QUEUE", "KIND", "REASON", "LAST", "ERROR"}}
 	for _, c := range all {
 		list.add(number(c.ID), number(c.N), text(c.Queue), text(c.Kind), text(string(c.Reason)), text(when(c.Last)), text(c.Text))

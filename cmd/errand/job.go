@@ -10,18 +10,13 @@ import (
 
 // jobJSON is a job as --json writes it, and as dead letters are exported.
 type jobJSON struct {
-	ID         string            `json:"id"`
-	Queue      string            `json:"queue"`
-	Kind       string            `json:"kind"`
-	State      queue.State       `json:"state"`
-	Priority   int               `json:"priority"`
-	Attempt    int               `json:"attempt"`
-	Retry      int               `json:"retry"`
-	Crashes    int               `json:"crashes,omitempty"`
-	Snoozes    int               `json:"snoozes,omitempty"`
-	CreatedAt  time.Time         `json:"created_at"`
-	DueAt      *time.Time        `json:"due_at,omitempty"`
-	EndedAt    *time.Time        `json:"ended_at,omitempty"`
+	ID       string      `json:"id"`
+	Queue    string      `json:"queue"`
+	Kind     string      `json:"kind"`
+	State    queue.State `json:"state"`
+	Priority int         `json:"priority"`
+	countersJSON
+	timesJSON
 	Timeout    float64           `json:"timeout_s,omitempty"`
 	Unique     string            `json:"unique,omitempty"`
 	Tags       []string          `json:"tags,omitempty"`
@@ -32,6 +27,21 @@ type jobJSON struct {
 	Args       json.RawMessage   `json:"args,omitempty"`
 	Headers    map[string]string `json:"headers,omitempty"`
 	History    []failureJSON     `json:"history,omitempty"`
+}
+
+// countersJSON are the counters of a job.
+type countersJSON struct {
+	Attempt int `json:"attempt"`
+	Retry   int `json:"retry"`
+	Crashes int `json:"crashes,omitempty"`
+	Snoozes int `json:"snoozes,omitempty"`
+}
+
+// timesJSON are the times of a job.
+type timesJSON struct {
+	CreatedAt time.Time  `json:"created_at"`
+	DueAt     *time.Time `json:"due_at,omitempty"`
+	EndedAt   *time.Time `json:"ended_at,omitempty"`
 }
 
 // failureJSON is an attempt that failed.
@@ -48,9 +58,10 @@ type failureJSON struct {
 func jobOf(j *queue.JobInfo) jobJSON {
 	out := jobJSON{
 		ID: j.ID.String(), Queue: j.Queue, Kind: j.Kind, State: j.State, Priority: j.Priority,
-		Attempt: j.Attempt, Retry: j.Retry, Crashes: j.Crashes, Snoozes: j.Snoozes,
-		CreatedAt: j.CreatedAt.UTC(), DueAt: timeOrNil(j.DueAt), EndedAt: timeOrNil(j.EndedAt), Timeout: j.Timeout.Seconds(),
-		Unique: j.Unique, Tags: j.Tags, Cancelling: j.Cancelling, Reason: j.Reason, Error: j.Error, Policy: j.Policy,
+		countersJSON: countersJSON{j.Attempt, j.Retry, j.Crashes, j.Snoozes},
+		timesJSON:    timesJSON{j.CreatedAt.UTC(), timeOrNil(j.DueAt), timeOrNil(j.EndedAt)},
+		Timeout:      j.Timeout.Seconds(),
+		Unique:       j.Unique, Tags: j.Tags, Cancelling: j.Cancelling, Reason: j.Reason, Error: j.Error, Policy: j.Policy,
 		Args: j.Args, Headers: j.Headers,
 	}
 	for _, f := range j.History {

@@ -83,6 +83,9 @@ counted.`,
 				t.printLanes(p, s.Lanes)
 				t.printHolds(p, s.Holds)
 				t.printWorkers(p, s.Workers)
+				if len(s.Causes) > 0 {
+					p.printf("\n")
+				}
 				t.printCauses(p, s.Causes)
 			})
 		},

@@ -45,7 +45,7 @@ func retriesToCome(in io.Reader, j *queue.JobInfo, preset string) (all []comingJ
 	}
 	if j.State == queue.Scheduled && retry > 0 && p.Retries > 0 { // it waits for this one
 		phase, delay, _ := p.Next(retry - 1)
-		all = append(all, comingJSON{retry, string(phase), delay.Seconds(), at.UTC()})
+		all = append(all, comingJSON{retry, phase.String(), delay.Seconds(), at.UTC()})
 	}
 	for len(all) < mostComing {
 		phase, delay, ok := p.Next(retry)
@@ -54,7 +54,7 @@ func retriesToCome(in io.Reader, j *queue.JobInfo, preset string) (all []comingJ
 		}
 		retry++
 		at = at.Add(delay)
-		all = append(all, comingJSON{retry, string(phase), delay.Seconds(), at.UTC()})
+		all = append(all, comingJSON{retry, phase.String(), delay.Seconds(), at.UTC()})
 	}
 	return all, nil
 }

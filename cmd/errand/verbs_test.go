@@ -71,14 +71,7 @@ func TestVerbs_Examples(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				id := ids["READY"]
-				switch {
-				case strings.Contains(line, "errand dead"), strings.Contains(line, "jobs rm"):
-					id = ids["DEAD"]
-				case strings.Contains(line, "jobs run"), strings.Contains(line, "jobs why"):
-					id = ids["RETRYING"]
-				}
-				shell := exec.CommandContext(t.Context(), "sh", "-ec", placeholder.ReplaceAllString(line, id))
+				shell := exec.CommandContext(t.Context(), "sh", "-ec", placeholder.ReplaceAllString(line, idFor(line, ids)))
 				shell.Dir = dir
 				if out, err := shell.CombinedOutput(); err != nil {
 					t.Errorf("%v\n%s", err, out)

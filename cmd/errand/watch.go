@@ -81,6 +81,9 @@ func (t *tool) picture(now, before *statusJSON) error {
 	t.printRates(&p, now, before)
 	t.printHolds(&p, now.Holds)
 	t.printWorkers(&p, now.Workers)
+	if len(now.Causes) > 0 {
+		p.printf("\n")
+	}
 	t.printCauses(&p, now.Causes)
 	if t.out.terminal() {
 		_, err := fmt.Fprintf(t.out, "\x1b[H\x1b[J%s", b.Bytes())
