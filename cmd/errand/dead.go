@@ -45,7 +45,7 @@ func deadListCommand(t *tool) *cobra.Command {
 			var list jobsJSON
 			err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) error {
 				found, err := q.DeadLetters().List(cmd.Context(), filter, &page.o)
-				list = jobsJSON{Jobs: jobsOf(found.Jobs), Next: found.Next}
+				list = pageOf(&found)
 				return err
 			})
 			if err != nil {

@@ -74,8 +74,13 @@ func jobOf(j *queue.JobInfo) jobJSON {
 type jobsJSON struct {
 	Jobs []jobJSON `json:"jobs"`
 	Next string    `json:"next,omitempty"` // for --after
-	// Partial: only the newest jobs were looked at, since no index serves the filter.
+	// Partial: enough jobs were looked at that do not match. The list goes on at Next.
 	Partial bool `json:"partial,omitempty"`
+	Looked  int  `json:"looked,omitempty"`
+}
+
+func pageOf(page *queue.JobPage) jobsJSON {
+	return jobsJSON{jobsOf(page.Jobs), page.Next, page.Partial, page.Looked}
 }
 
 func jobsOf(infos []queue.JobInfo) []jobJSON {
@@ -117,7 +122,7 @@ func (t *tool) printJobs(p *printer, page *jobsJSON) {
 		list.print(p, t.out)
 	}
 	if page.Partial {
-		p.printf("only the newest jobs were looked at: no index serves this choice\n")
+		p.printf("%s looked at, as no index serves this choice\n", jobsText(page.Looked))
 	}
 	if page.Next != "" {
 		p.printf("more: --after %s\n", page.Next)

@@ -14,7 +14,43 @@ func jobsCommand(t *tool) *cobra.Command {
 	return group("jobs", "Look at jobs, and change them",
 		`Look at single jobs in any state, say why they do not run, and change them. A job is
 named by its ID.`,
-		jobShowCommand(t), jobWhyCommand(t), enqueueCommand(t), jobCancelCommand(t), jobRunCommand(t))
+		jobListCommand(t), jobShowCommand(t), jobWhyCommand(t), enqueueCommand(t), jobCancelCommand(t), jobRunCommand(t))
+}
+
+func jobListCommand(t *tool) *cobra.Command {
+	var f filterFlags
+	var page pageFlags
+	cmd := &cobra.Command{
+		Use:   "ls FILE",
+		Short: "List jobs",
+		Long: `List the jobs that the flags choose, live, finished and dead. What an index serves is
+found at once however many jobs there are: states, tags, when jobs were enqueued,
+are due or died, and of ready jobs queue and kind. For other choices 5,000 jobs are
+looked at for a page, and the list says so.`,
+		Example: `  errand jobs ls jobs.db --state ready --kind send
+  errand jobs ls jobs.db --created-from 2026-03-01 --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			filter, err := f.filter(nil)
+			if err != nil {
+				return err
+			}
+			var list jobsJSON
+			err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) error {
+				found, err := q.Jobs(cmd.Context(), filter, &page.o)
+				list = pageOf(&found)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return t.show(list, func(p *printer) { t.printJobs(p, &list) })
+		},
+	}
+	f.add(cmd, false)
+	page.add(cmd)
+	completeArgs(cmd, nil)
+	return cmd
 }
 
 func jobShowCommand(t *tool) *cobra.Command {

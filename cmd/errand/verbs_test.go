@@ -119,6 +119,7 @@ func harmless(path, id string) [][]string {
 		{"dead", "export", path},
 		{"dead", "groups", path},
 		{"dead", "redrive", path, "--all", "--dry-run"},
+		{"jobs", "ls", path},
 		{"jobs", "show", path, id},
 		{"jobs", "why", path, id},
 		{"schedules", "show", path, "nightly"},
