@@ -4,7 +4,11 @@ GOLANGCI_VERSION := 2.15.0
 FUZZTIME ?= 20s
 SOAK ?= 1h
 
-.PHONY: help test race lint bench compare torture soak fuzz
+DIST ?= dist
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+SYSTEMS ?= linux/amd64 linux/arm64 linux/arm/6 darwin/amd64 darwin/arm64 windows/amd64
+
+.PHONY: help test race lint bench compare torture soak fuzz dist
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,3 +46,18 @@ fuzz: ## Run each fuzz test for FUZZTIME (20s)
 			(set -x; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg); \
 		done; \
 	done
+
+dist: ## Build the command for SYSTEMS into DIST, with manual and completions
+	@set -e; rm -rf $(DIST); mkdir -p $(DIST)/man $(DIST)/completions; \
+	flags='-s -w -X main.version=$(VERSION)'; \
+	for system in $(SYSTEMS); do \
+		os=$${system%%/*}; rest=$${system#*/}; arch=$${rest%%/*}; arm=$${rest#$$arch}; arm=$${arm#/}; \
+		name=errand_$(VERSION)_$${os}_$$arch$${arm:+v$$arm}; \
+		[ $$os != windows ] || name=$$name.exe; \
+		echo $(DIST)/$$name; \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch GOARM=$$arm go build -trimpath -ldflags "$$flags" -o $(DIST)/$$name ./cmd/errand; \
+	done; \
+	go build -tags dist -ldflags "$$flags" -o $(DIST)/.errand ./cmd/errand; \
+	$(DIST)/.errand man $(DIST)/man; \
+	for shell in bash zsh fish powershell; do $(DIST)/.errand completion $$shell >$(DIST)/completions/errand.$$shell; done; \
+	rm $(DIST)/.errand; cd $(DIST); sha256sum errand_* >SHA256SUMS
