@@ -60,8 +60,8 @@ they are.`,
 const (
 	// importStep is how many jobs are imported in one transaction.
 	importStep = 500
-	// maxLine is how long a line may be: args and headers may be up to 64 MiB each.
-	maxLine = 160 << 20
+	// maxExportLine is how long a line may be: args and headers may be up to 64 MiB each.
+	maxExportLine = 160 << 20
 )
 
 func importCommand(t *tool) *cobra.Command {
@@ -119,7 +119,7 @@ type imported struct {
 // read enqueues the jobs of all lines, some at a time.
 func (r *imported) read(ctx context.Context, q *queue.Queue, in io.Reader, to string, bar *progress) error {
 	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, maxLine)
+	lines.Buffer(nil, maxExportLine)
 	var jobs []queue.NewJob
 	number, from := 0, 1
 	flush := func() error {

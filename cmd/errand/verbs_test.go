@@ -32,8 +32,8 @@ func leaves(cmd *cobra.Command, f func(cmd *cobra.Command)) {
 // placeholder is an ID in examples.
 var placeholder = regexp.MustCompile(`01890a5d-ac96-774b-bcce-b302099a8057`)
 
-// Each verb has examples in its help, and each example works, in a folder with a file
-// jobs.db and a policy.json.
+// Each verb has examples in its help, and each example works, in a folder with the
+// files jobs.db and q.db, policy.json and sum.sh.
 func TestVerbs_Examples(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the examples are for a shell of Unix")
@@ -47,6 +47,10 @@ func TestVerbs_Examples(t *testing.T) {
 		t.Fatal(errs)
 	}
 	policy, err := os.ReadFile(filepath.Join("testdata", "subscription.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := os.ReadFile(filepath.Join("..", "..", "examples", "shell", "sum.sh"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,8 +70,8 @@ func TestVerbs_Examples(t *testing.T) {
 			t.Run(strings.TrimSpace(line), func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
-				for name, b := range map[string][]byte{"jobs.db": db, "policy.json": policy} {
-					if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+				for name, b := range map[string][]byte{"jobs.db": db, "q.db": db, "policy.json": policy, "sum.sh": sum} {
+					if err := os.WriteFile(filepath.Join(dir, name), b, 0o700); err != nil { //nolint:gosec // sum.sh is run
 						t.Fatal(err)
 					}
 				}
