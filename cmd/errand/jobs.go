@@ -25,7 +25,7 @@ func jobListCommand(t *tool) *cobra.Command {
 		Short: "List jobs",
 		Long: `List the jobs that the flags choose, live, finished and dead. What an index serves is
 found at once however many jobs there are: states, tags, when jobs were enqueued,
-are due or died, and of ready jobs queue and kind. For other choices 5,000 jobs are
+are due or died, and of ready jobs queue and kind. For other choices 2,000 jobs are
 looked at for a page, and the list says so.`,
 		Example: `  errand jobs ls jobs.db --state ready --kind send
   errand jobs ls jobs.db --created-from 2026-03-01 --json`,
