@@ -137,7 +137,7 @@ func (d *DeadLetters) Redrive(ctx context.Context, filter JobFilter, o *RedriveO
 // Purge deletes the dead letters that match for good, and returns their number. For
 // the zero filter it returns [ErrPurgeAll]: set JobFilter.All to delete all of
 // them. Like Redrive it works in short transactions. Beside an error it returns how
-// many jobs were deleted before.
+// many jobs were deleted before. [Queue.Delete] also deletes finished jobs.
 func (d *DeadLetters) Purge(ctx context.Context, filter JobFilter) (int, error) {
 	if !filter.All && !filter.narrows() {
 		return 0, ErrPurgeAll
@@ -149,7 +149,8 @@ func (d *DeadLetters) Purge(ctx context.Context, filter JobFilter) (int, error) 
 	}
 	n := 0
 	err := d.each(ctx, sel, func(sel storage.Selection) (storage.Step, error) {
-		step, err := d.q.store.PurgeDead(ctx, sel)
+		sel.Filter.States = []State{Dead} // also of those named by ID
+		step, err := d.q.store.Delete(ctx, sel)
 		n += step.N
 		return step, err
 	})

@@ -84,7 +84,7 @@
 //  5. Shutdown, an unknown kind, a pause, an empty retry budget, a snooze and an
 //     outage that all jobs of a kind and queue meet use up no retry.
 //  6. A dead letter keeps args, headers, reason, last error, history, policy and
-//     counts. Only [DeadLetters.Purge] deletes it.
+//     counts. Only [DeadLetters.Purge] and [Queue.Delete] delete it.
 //  7. A job enqueued in the application's transaction commits or vanishes with
 //     it: [Queue.Tx], [Queue.EnqueueTx].
 //  8. Unique keys hold under concurrency. A dead letter whose key another job holds
@@ -111,7 +111,7 @@
 //	unique key            1,024 bytes, per kind
 //	jobs per EnqueueMany  10,000
 //	error text, stack     8 KiB, 16 KiB; longer ones are cut
-//	history               the last 20 failures
+//	history               the last 20 failures and changes of args
 //	finished jobs         kept for 24 h      Options.Retention
 //	policy                27 retries, 13 h   policy.Default
 //	concurrency           16                 WorkerOptions.Concurrency

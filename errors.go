@@ -18,6 +18,9 @@ var (
 	// ErrPurgeAll: a purge without any condition must set [JobFilter].All.
 	ErrPurgeAll = errors.New("errand: purge without a condition deletes every dead letter; set All to mean that")
 
+	// ErrLive: a job that was to be deleted has not ended. It has to be cancelled first.
+	ErrLive = errors.New("errand: job has not ended")
+
 	// ErrNotFound: no job has this ID, no schedule this name (any more).
 	ErrNotFound = storage.ErrNotFound
 	// ErrClosed: the queue was closed, or closed itself after an I/O error

@@ -263,8 +263,13 @@ type NewJob struct {
 	Options *JobOptions
 }
 
-// Failure is one entry of a job's history: an attempt that failed.
+// Failure is one entry of a job's history: an attempt that failed, or, if Phase is
+// [PhaseEdited], args that [Queue.Change] has replaced.
 type Failure = storage.Failure
+
+// PhaseEdited is the phase of an entry of the history that is no failure: Args are those
+// that were replaced. At most ten such entries of a job are kept.
+const PhaseEdited = storage.PhaseEdited
 
 // Count is a number of jobs in one state, by queue and kind.
 type Count = storage.Count

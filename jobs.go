@@ -36,11 +36,11 @@ type JobInfo struct {
 	// Policy is the job's own policy, or nil. For a dead job it is the policy that
 	// was in effect at its end.
 	Policy *policy.Document
-	// Args and Headers are as they were enqueued.
+	// Args are as they were enqueued, or as [Queue.Change] has left them.
 	Args    json.RawMessage
 	Headers map[string]string
 	Tags    []string // sorted; nil if there are none
-	// History has the last failures, the oldest first, at most 20.
+	// History has the last failures and changes of args, the oldest first, at most 20.
 	History []Failure
 }
 

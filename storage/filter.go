@@ -58,8 +58,8 @@ type Selection struct {
 	IDs    []ID
 	Filter Filter
 	After  Position
-	// Through is the highest key of the live jobs that Filter selects. If zero,
-	// the highest that a live job has at the time of the call.
+	// Through is the highest key of the live or finished jobs that Filter selects. If
+	// zero, the highest that a live job, or a finished one, has at the time of the call.
 	Through int64
 	// Limit is how many live jobs that Filter selects one step changes at most.
 	// If zero, as many as a step can.
@@ -82,14 +82,19 @@ type Waiting struct {
 // again with After set to Next, and with Filter.EndedBefore set so that a job
 // that dies again meanwhile is not met twice, until Next is zero.
 type Step struct {
-	// N is how many jobs were put back, deleted or made ready.
+	// N is how many jobs were put back, deleted, made ready, changed or cancelled.
 	N int
 	// Duplicates stayed dead because another job holds their unique key.
 	Duplicates []ID
-	// NotFound are those of IDs that are not dead, or of RunNow not live.
+	// NotFound are those of IDs that there are none of, or whose state the call is not
+	// about.
 	NotFound []ID
-	Next     Position
+	// Live are the jobs that stay as they are: those that run of Change, which has asked
+	// them to stop if Edit.Cancel is set, and of Delete those of IDs that are live.
+	Live []ID
+	Next Position
 	// Through is that of the Selection, or what stood for zero. Further steps of
-	// RunNow are given it, so that they leave out jobs enqueued meanwhile.
+	// RunNow, Change and Delete are given it, so that they leave out jobs that come
+	// meanwhile.
 	Through int64
 }

@@ -107,8 +107,16 @@ type Record struct {
 	History    []Failure // oldest first, at most HistoryLimit
 }
 
-// HistoryLimit is how many failures are kept per job; the oldest go first.
-const HistoryLimit = 20
+// HistoryLimit is how many entries of the history are kept per job, and EditLimit how
+// many of them are edits at most; the oldest go first.
+const (
+	HistoryLimit = 20
+	EditLimit    = 10
+)
+
+// PhaseEdited is the phase of an entry of the history that is no failure: args were
+// replaced.
+const PhaseEdited = "edited"
 
 // NewFailure is an attempt that has failed.
 type NewFailure struct {
@@ -121,17 +129,20 @@ type NewFailure struct {
 	RetryAfter bool
 }
 
-// Failure is one entry of a job's history.
+// Failure is one entry of a job's history: an attempt that failed, or, if Phase is
+// [PhaseEdited], a change of the args by Store.Change.
 type Failure struct {
-	Attempt  int
+	Attempt  int // of an edit: how many there were before
 	At       time.Time
 	Phase    string // of the delivery policy that the attempt was in
 	Error    string
 	Stack    string // of a panic
 	Duration time.Duration
-	Instance string // that ran the attempt
+	Instance string // that ran the attempt, or changed the args
 	// RetryAfter is true if the attempt asked for the delay that followed it.
 	RetryAfter bool
+	// Args are what an edit has replaced.
+	Args []byte
 }
 
 // Count is a number of jobs.

@@ -101,13 +101,22 @@ type Store interface {
 	// later is due now; its counters, token and history are kept. Jobs that are
 	// ready or running are left as they are. One call is one bounded step, over
 	// a filter in the order of keys: see [Step]. A single job that IDs names, and
-	// that is scheduled or ready, becomes urgent until it is leased or ends: see
-	// [Exchange].
+	// that is scheduled or ready, becomes urgent until it is leased, is put off or ends:
+	// see [Exchange].
 	RunNow(ctx context.Context, now time.Time, sel Selection, which Waiting) (Step, error)
 
-	// PurgeDead deletes dead jobs for good, with all that belongs to them.
-	// One call is one bounded step: see [Step].
-	PurgeDead(ctx context.Context, sel Selection) (Step, error)
+	// Change changes scheduled and ready jobs as e says, and dead ones that IDs name.
+	// What e leaves out is kept, as are the unique key, the counters, the token and the
+	// history. Jobs that run stay as they are, and are reported as Live. One call is
+	// one bounded step, over a filter of live jobs in the order of keys: see [Step].
+	Change(ctx context.Context, now time.Time, sel Selection, e Edit) (Step, error)
+
+	// Delete deletes dead and finished jobs for good, with all that belongs to them.
+	// Live jobs that IDs name stay, and are reported as Live. A filter selects dead jobs,
+	// or, if it has States and Dead is none of them, finished ones in the order of keys.
+	// Jobs that IDs name have to be in one of Filter.States, unless that is empty. One
+	// call is one bounded step: see [Step].
+	Delete(ctx context.Context, sel Selection) (Step, error)
 
 	// PurgeFinished deletes finished jobs whose time to be kept is over, in
 	// one bounded step. It returns how many it deleted, and when to call it

@@ -211,7 +211,7 @@ func (s *script) work() {
 	s.exchange("finish and delete", deleted)
 	if len(leased) > 8 {
 		s.did("redrive", second(s.w.Redrive(ctx, s.now, storage.Selection{IDs: []storage.ID{leased[4].ID}}, "other")))
-		s.did("purge dead", second(s.w.PurgeDead(ctx, storage.Selection{IDs: []storage.ID{leased[5].ID}})))
+		s.did("purge dead", second(s.w.Delete(ctx, storage.Selection{IDs: []storage.ID{leased[5].ID}})))
 		s.exchange("interrupt", storage.Exchange{Retention: hour, Finish: []storage.Finish{
 			{Lease: leased[8].Lease, Outcome: storage.OutcomeInterrupted},
 		}})

@@ -129,10 +129,10 @@ func (w *witness) Redrive(ctx context.Context, now time.Time, sel storage.Select
 	return step, err
 }
 
-// PurgeDead expects one ID.
-func (w *witness) PurgeDead(ctx context.Context, sel storage.Selection) (storage.Step, error) {
+// Delete expects one ID.
+func (w *witness) Delete(ctx context.Context, sel storage.Selection) (storage.Step, error) {
 	w.voice.say("purging %d", sel.IDs[0].Key())
-	step, err := w.Store.PurgeDead(ctx, sel)
+	step, err := w.Store.Delete(ctx, sel)
 	if err == nil && step.N == 1 {
 		w.voice.say("purged %d", sel.IDs[0].Key())
 	}

@@ -111,8 +111,8 @@ CREATE TABLE errand_instance (
 -- how much of due_at was counted from the time when it was set, 0 if it was
 -- given as a date. fate is what a reclaimer found out about the attempt, until
 -- the job is finished. options, here and in the next two tables: bit 1 if
--- errand_tag has rows of the job, bit 2 if the job was redriven. Reserved: bit 0 if
--- errand_option has a row of the job.
+-- errand_tag has rows of the job, bit 2 if the job was redriven, bit 3 if
+-- errand_history may have edits of it. Reserved: bit 0 if errand_option has a row of it.
 CREATE TABLE errand_job (
   id         INTEGER PRIMARY KEY,
   lane       INTEGER NOT NULL,
@@ -267,8 +267,9 @@ CREATE TABLE errand_error (
   error TEXT NOT NULL
 ) STRICT;
 
--- Failed attempts, the last 20 of each job. retry_after is 1 if the attempt asked for
--- the delay that followed. Reserved: args, which an edit after the attempt has replaced.
+-- Failed attempts and edits, the last 20 of each job. retry_after is 1 if the attempt
+-- asked for the delay that followed. args are what an edit has replaced, which is no
+-- failure, and NULL for a failure.
 CREATE TABLE errand_history (
   job      INTEGER NOT NULL,
   n        INTEGER NOT NULL,

@@ -151,7 +151,7 @@ func TestCheck_AfterAnUncleanStop(t *testing.T) {
 						t.Errorf("finishing: %v", r)
 					}
 				}
-				if _, err := s.PurgeDead(context.Background(), storage.Selection{}); err != nil {
+				if _, err := s.Delete(context.Background(), storage.Selection{}); err != nil {
 					t.Errorf("purge: %v", err)
 				}
 				if len(errs) != 1 {

@@ -29,18 +29,20 @@ FROM errand_dead` + recordFrom + ` (ended_at, id) > (?7, ?8) AND` + deadMatch + 
 	sqlCauseSelect = `SELECT id, salt, created_at, ended_at
 FROM errand_dead` + recordFrom + ofCause + ` (ended_at, id) > (?7, ?8) AND` + deadMatch + ` ORDER BY ended_at, id LIMIT ?9`
 
-	// hasFailed is whether the last attempt of a job failed, and asked for no delay.
+	// hasFailed is whether the last attempt of a job failed, and asked for no delay. What
+	// has args in the history is an edit.
 	hasFailed = `(crashes = 0 AND
 (EXISTS (SELECT 1 FROM errand_error e WHERE e.job = j.id AND e.token = j.token)
-OR (SELECT h.attempt = j.attempt AND NOT retry_after FROM errand_history h WHERE h.job = j.id ORDER BY n DESC LIMIT 1)))`
+OR (SELECT h.attempt = j.attempt AND NOT retry_after FROM errand_history h WHERE h.job = j.id AND h.args IS NULL ORDER BY n DESC LIMIT 1)))`
+	lastError = `COALESCE((SELECT error FROM errand_error e WHERE e.job = j.id AND e.token = j.token),
+(SELECT error FROM errand_history h WHERE h.job = j.id AND h.args IS NULL ORDER BY n DESC LIMIT 1))`
 	// waitMatch is the jobs that wait and match: ?1 and ?2 bounds of the key, ?3
 	// queue, ?4 kind, ?5 part of the last error, ?6 and ?7 which, ?8 and ?9 bounds of
 	// the time of creation, ?10 and ?11 of the due time, ?12 tag.
 	waitMatch = ` LEFT JOIN errand_lane l USING (lane) WHERE id > ?1 AND id <= ?2 AND state = 1
 AND ((attempt = 0 AND ?6) OR (attempt > 0 AND (NOT ?7 OR ` + hasFailed + `)))
 AND (?3 = '' OR queue = ?3) AND (?4 = '' OR kind = ?4)
-AND (?5 = '' OR instr(lower(COALESCE((SELECT error FROM errand_error e WHERE e.job = j.id AND e.token = j.token),
-(SELECT error FROM errand_history h WHERE h.job = j.id ORDER BY n DESC LIMIT 1))), lower(?5)) > 0)
+AND (?5 = '' OR instr(lower(` + lastError + `), lower(?5)) > 0)
 AND created_at >= ?8 AND created_at < ?9 AND due_at >= ?10 AND due_at < ?11
 AND (?12 = '' OR EXISTS (SELECT 1 FROM errand_tag t WHERE t.tag = ?12 AND t.job = j.id))`
 	// Those that wait have an index by due time, whatever their lane. It is read as
@@ -152,22 +154,13 @@ func (s *Store) choose(ctx context.Context, sel storage.Selection) (ids []storag
 
 // Redrive implements [storage.Store].
 func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
-	return s.deadStep(ctx, false, sel, func(t *tx, id storage.ID, step *storage.Step) error {
-		return t.redrive(now, id, queue, step)
-	})
-}
-
-// PurgeDead implements [storage.Store].
-func (s *Store) PurgeDead(ctx context.Context, sel storage.Selection) (storage.Step, error) {
-	return s.deadStep(ctx, true, sel, (*tx).purgeDead)
-}
-
-func (s *Store) deadStep(ctx context.Context, ends bool, sel storage.Selection, one func(*tx, storage.ID, *storage.Step) error) (storage.Step, error) {
 	ids, next, err := s.choose(ctx, sel)
 	if err != nil {
 		return storage.Step{}, err
 	}
-	return s.step(ctx, ends, sel, ids, storage.Step{Next: next}, one)
+	return s.step(ctx, false, sel, ids, storage.Step{Next: next}, func(t *tx, id storage.ID, step *storage.Step) error {
+		return t.redrive(now, id, queue, step)
+	})
 }
 
 // step calls one for each of ids, which sel selects, and adds to the answer begun.
@@ -230,17 +223,6 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, step *storage.S
 		}
 	}
 	_, err = t.leave(&was, &departure{state: ready, inEffect: inEffect})
-	return err
-}
-
-func (t *tx) purgeDead(id storage.ID, step *storage.Step) error {
-	r, inEffect, ok, err := t.dead(id, step)
-	if err != nil || !ok {
-		return err
-	}
-	t.tidy = true
-	step.N++
-	_, err = t.leave(&r.facts, &departure{inEffect: inEffect})
 	return err
 }
 

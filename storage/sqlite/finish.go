@@ -16,8 +16,9 @@ WHERE id = ?1 AND token = ?2 AND state = 3 AND cancelling = 0 RETURNING lane, at
 	sqlIsCancelling = `SELECT cancelling FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
 	sqlAddHistory   = `INSERT INTO errand_history (job, n, attempt, at, phase, error, stack, duration, instance, retry_after)
 SELECT ?1, COALESCE(MAX(n), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM errand_history WHERE job = ?1`
+	// The offset is storage.HistoryLimit. There may be gaps, see sqlTrimEdits.
 	sqlTrimHistory = `DELETE FROM errand_history WHERE job = ?1
-AND n <= (SELECT MAX(n) FROM errand_history WHERE job = ?1) - ?2`
+AND n <= (SELECT n FROM errand_history WHERE job = ?1 ORDER BY n DESC LIMIT 1 OFFSET 20)`
 )
 
 // finish ends one lease.
@@ -146,10 +147,10 @@ func (t *tx) addHistory(at int64, f *storage.Finish, attempt int) error {
 		instance = t.store.self.title()
 	}
 	_, err := t.exec(sqlAddHistory, f.Key, attempt, at, h.Phase, h.Error, h.Stack, h.Duration.Microseconds(), instance, h.RetryAfter)
-	if err != nil || attempt <= storage.HistoryLimit {
+	if err != nil || attempt <= storage.HistoryLimit-storage.EditLimit { // so few failures, and as many edits as there can be
 		return err
 	}
-	_, err = t.exec(sqlTrimHistory, f.Key, storage.HistoryLimit)
+	_, err = t.exec(sqlTrimHistory, f.Key)
 	return err
 }
 

@@ -25,7 +25,7 @@ const (
 FROM errand_finished` + recordFrom + ` id = ?1`
 	sqlDeadJob   = `SELECT ` + wideColumns + lastPolicy + `, 6 AS state, ended_at, reason, error FROM errand_dead` + recordFrom + ` id = ?1`
 	sqlLastError = `SELECT error FROM errand_error WHERE job = ?1 AND token = ?2`
-	sqlHistory   = `SELECT attempt, at, phase, error, stack, duration, instance, retry_after FROM errand_history WHERE job = ?1 ORDER BY n`
+	sqlHistory   = `SELECT attempt, at, phase, error, stack, duration, instance, retry_after, args FROM errand_history WHERE job = ?1 ORDER BY n`
 	sqlTags      = `SELECT tag FROM errand_tag WHERE job = ?1 ORDER BY tag`
 	sqlCounts    = `SELECT l.queue, l.kind, c.state, c.n FROM errand_count c LEFT JOIN errand_lane l ON l.lane = c.lane WHERE c.n <> 0`
 
@@ -98,6 +98,7 @@ type failureRow struct {
 	Duration   int64
 	Instance   string
 	RetryAfter bool `db:"retry_after"`
+	Args       []byte
 }
 
 // Job implements [storage.Store].
@@ -166,7 +167,7 @@ func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
 	for _, f := range failures {
 		rec.History = append(rec.History, storage.Failure{
 			Attempt: f.Attempt, At: fromMicros(f.At), Phase: f.Phase, Error: f.Error, Stack: f.Stack,
-			Duration: time.Duration(f.Duration) * time.Microsecond, Instance: f.Instance, RetryAfter: f.RetryAfter,
+			Duration: time.Duration(f.Duration) * time.Microsecond, Instance: f.Instance, RetryAfter: f.RetryAfter, Args: f.Args,
 		})
 	}
 	if rec.Error == "" {
@@ -175,8 +176,11 @@ func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
 			return storage.Record{}, err
 		}
 	}
-	if n := len(rec.History); n > 0 && rec.Error == "" {
-		rec.Error = rec.History[n-1].Error
+	for i := len(rec.History) - 1; i >= 0 && rec.Error == ""; i-- {
+		if rec.History[i].Phase != storage.PhaseEdited {
+			rec.Error = rec.History[i].Error
+			break
+		}
 	}
 	return rec, nil
 }
@@ -217,20 +221,30 @@ func (t *tx) cancel(at int64, id storage.ID, keep *storage.Retention) (storage.S
 	}
 	switch r.State {
 	case running:
-		t.meta.asked++ // so that the holder looks, in whatever process it is
-		t.notifyAll(storage.Event{Cancel: true})
-		_, err := t.exec(sqlAskToStop, r.ID)
-		return storage.Running, err
+		return storage.Running, t.askToStop(r.ID)
 	case scheduled, ready:
-		if r.State == ready && t.mayHurry() {
-			if err := t.calm(r.ID); err != nil {
-				return "", err
-			}
-		}
-		_, err := t.leave(&r.facts, &departure{state: cancelled, at: at, keepCrashes: true, keep: keep})
-		return storage.Cancelled, err
+		return storage.Cancelled, t.cancelWaiting(at, &r.facts, keep)
 	}
 	return stateNames[r.State], nil
+}
+
+// askToStop notes that a job which runs is to stop.
+func (t *tx) askToStop(id int64) error {
+	t.meta.asked++ // so that the holder looks, in whatever process it is
+	t.notifyAll(storage.Event{Cancel: true})
+	_, err := t.exec(sqlAskToStop, id)
+	return err
+}
+
+// cancelWaiting ends a job that is scheduled or ready as cancelled.
+func (t *tx) cancelWaiting(at int64, f *facts, keep *storage.Retention) error {
+	if f.State == ready && t.mayHurry() {
+		if err := t.calm(f.ID); err != nil {
+			return err
+		}
+	}
+	_, err := t.leave(f, &departure{state: cancelled, at: at, keepCrashes: true, keep: keep})
+	return err
 }
 
 // Hold implements [storage.Store].

@@ -66,10 +66,12 @@ func insertJob(columns string) string {
 // Larger ones are written once, beside it, and never moved.
 const inlineLimit = 2048
 
-// The bits of options: errand_tag has rows of the job; the job was redriven.
+// The bits of options: errand_tag has rows of the job; the job was redriven;
+// errand_history may have edits of it.
 const (
 	hasTags     = 2
 	wasRedriven = 4
+	hasEdits    = 8
 )
 
 // facts are what has to be known of a job when its row goes. Of a leased job none
@@ -314,7 +316,7 @@ func (t *tx) execCount(text string, args ...any) (int64, error) {
 
 // deleteBelongings deletes what is kept beside a job that is gone.
 func (t *tx) deleteBelongings(f *facts) error {
-	if f.Attempt > 1 || f.Attempt == 1 && f.State != running { // else nothing has failed
+	if f.Attempt > 1 || f.Attempt == 1 && f.State != running || f.Options&hasEdits != 0 { // else nothing has failed, nor was edited
 		if _, err := t.exec(sqlDeleteHistory, f.ID); err != nil {
 			return err
 		}

@@ -57,7 +57,7 @@ func TestTags_goWithTheJob(t *testing.T) {
 	tags("purged", 4)
 	end(held[2], 0, storage.OutcomeDead)
 	tags("dead", 4)
-	if step, err := s.PurgeDead(ctx, storage.Selection{}); step.N != 1 || err != nil {
+	if step, err := s.Delete(ctx, storage.Selection{}); step.N != 1 || err != nil {
 		t.Fatal(step, err)
 	}
 	tags("purged from the dead", 2)

@@ -49,8 +49,11 @@ WHERE args IS NULL AND id NOT IN (SELECT job FROM errand_payload)`},
 	{name: "histories without a job", means: "a history is deleted with its job",
 		sql: `SELECT job FROM errand_history WHERE job NOT IN
 (SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead)`},
-	{name: "histories that are too long", means: "a history has at most 20 failures",
+	{name: "histories that are too long", means: "a history has at most 20 entries",
 		sql: `SELECT job FROM errand_history GROUP BY job HAVING COUNT(*) > 20`},
+	{name: "edits without a mark", means: "a job with an edit in its history says so in its row",
+		sql: `SELECT job FROM errand_history WHERE args IS NOT NULL AND job NOT IN (SELECT id FROM (SELECT id, options FROM errand_job
+UNION ALL SELECT id, options FROM errand_finished UNION ALL SELECT id, options FROM errand_dead) WHERE options & 8 <> 0)`},
 	{name: "errors without a job", means: "the last error of a job is deleted with it",
 		sql: `SELECT job FROM errand_error WHERE job NOT IN
 (SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead)`},

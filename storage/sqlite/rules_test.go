@@ -29,6 +29,7 @@ var broken = map[string]string{
 	"args without a job":             `UPDATE errand_payload SET job = 1000`,
 	"histories without a job":        `UPDATE errand_history SET job = job + 1000`,
 	"histories that are too long":    manyOf("errand_history", "job, n + i, attempt, at, phase, error, stack, duration, instance, args, retry_after"),
+	"edits without a mark":           `UPDATE errand_history SET args = x'6f6c64'`,
 	"errors without a job":           `UPDATE errand_error SET job = 1000`,
 	"tags without a job":             `UPDATE errand_tag SET job = 1000`,
 	"wrong marks of tags":            `UPDATE errand_job SET options = 2`,

@@ -290,7 +290,7 @@ func TestStore_Tx_OtherCallsInside(t *testing.T) {
 				_, err := s.RunNow(ctx, t0, storage.Selection{}, storage.Waiting{First: true})
 				return err
 			},
-			"PurgeDead":     func() error { _, err := s.PurgeDead(ctx, storage.Selection{}); return err },
+			"Delete":        func() error { _, err := s.Delete(ctx, storage.Selection{}); return err },
 			"PurgeFinished": func() error { _, _, err := s.PurgeFinished(ctx, t0); return err },
 			"Tx":            func() error { return s.Tx(ctx, func(*sql.Tx) error { return nil }) },
 		} {

@@ -43,6 +43,8 @@ type hooks struct {
 	reclaim  func(context.Context, time.Time, time.Duration, time.Duration, int) ([]storage.Reclaimed, error)
 	redrive  func(context.Context, time.Time, storage.Selection, string) (storage.Step, error)
 	runNow   func(context.Context, time.Time, storage.Selection, storage.Waiting) (storage.Step, error)
+	change   func(context.Context, time.Time, storage.Selection, storage.Edit) (storage.Step, error)
+	del      func(context.Context, storage.Selection) (storage.Step, error)
 	counts   func(context.Context) ([]storage.Count, error)
 	cancel   func(context.Context, time.Time, storage.ID, storage.Retention) (storage.State, error)
 	list     func(context.Context, storage.Filter, string, int) (storage.Page, error)
@@ -64,7 +66,7 @@ type hooks struct {
 func sound(in *instance) *hooks {
 	return &hooks{
 		instance: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,
-		runNow: in.RunNow, counts: in.Counts, cancel: in.Cancel, list: in.Jobs, closing: in.Close, causes: in.Causes,
+		runNow: in.RunNow, change: in.Change, del: in.Delete, counts: in.Counts, cancel: in.Cancel, list: in.Jobs, closing: in.Close, causes: in.Causes,
 		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, one: in.Schedule, notify: in.Notify, step: in.StepClock, offer: in.Offer,
 		hold: in.Hold, release: in.Release, holds: in.Holds,
 	}
@@ -88,6 +90,14 @@ func (h *hooks) Redrive(ctx context.Context, now time.Time, sel storage.Selectio
 
 func (h *hooks) RunNow(ctx context.Context, now time.Time, sel storage.Selection, which storage.Waiting) (storage.Step, error) {
 	return h.runNow(ctx, now, sel, which)
+}
+
+func (h *hooks) Change(ctx context.Context, now time.Time, sel storage.Selection, e storage.Edit) (storage.Step, error) {
+	return h.change(ctx, now, sel, e)
+}
+
+func (h *hooks) Delete(ctx context.Context, sel storage.Selection) (storage.Step, error) {
+	return h.del(ctx, sel)
 }
 
 func (h *hooks) Counts(ctx context.Context) ([]storage.Count, error) { return h.counts(ctx) }
@@ -241,7 +251,7 @@ type fault struct {
 // TestBroken runs the suite on stores that are broken each in one way. A fault
 // that is not found by the case that should is a fault of the suite.
 func TestBroken(t *testing.T) {
-	for _, fault := range slices.Concat(causeFaults, leaseFaults, reclaimFaults, jobFaults, scheduleFaults, clockFaults, handoffFaults, holdFaults, probeFaults, lookFaults) {
+	for _, fault := range slices.Concat(causeFaults, leaseFaults, reclaimFaults, jobFaults, editFaults, scheduleFaults, clockFaults, handoffFaults, holdFaults, probeFaults, lookFaults) {
 		t.Run(fault.name, func(t *testing.T) {
 			var found []string
 			// The rest of the suite is run only if its verdict is of use.

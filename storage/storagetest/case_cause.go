@@ -106,10 +106,10 @@ ID is positive, and not given to another cause, also not after this one is gone.
 			f.Errorf("the cause has the ID %d, and had %d", got, id)
 		}
 		f.sameCauses(f.causes(storage.Lane{}, 10), causeOf(storage.ReasonPermanent, "no", jobs[:2]...))
-		_, err = f.s.PurgeDead(f.ctx, storage.Selection{IDs: []storage.ID{jobs[0].ID}})
+		_, err = f.s.Delete(f.ctx, storage.Selection{IDs: []storage.ID{jobs[0].ID}})
 		f.must(err)
 		f.sameCauses(f.causes(storage.Lane{}, 10), causeOf(storage.ReasonPermanent, "no", jobs[1]))
-		_, err = f.s.PurgeDead(f.ctx, storage.Selection{IDs: []storage.ID{jobs[1].ID}})
+		_, err = f.s.Delete(f.ctx, storage.Selection{IDs: []storage.ID{jobs[1].ID}})
 		f.must(err)
 		f.sameCauses(f.causes(storage.Lane{}, 10))
 		again := f.leaseOne(f.s)
@@ -184,7 +184,7 @@ A death that would make another one counts for the cause [OtherCause] of its rea
 		f.dies(1, storage.ReasonPermanent, "new", lane("a", kind))
 		check("beyond the limit", storage.CauseLimit, 1, 2)
 		first := f.causes(storage.Lane{Queue: queue}, 3)[2].ID // of those with one job the oldest
-		_, err := f.s.PurgeDead(f.ctx, storage.Selection{Filter: storage.Filter{Cause: first}})
+		_, err := f.s.Delete(f.ctx, storage.Selection{Filter: storage.Filter{Cause: first}})
 		f.must(err)
 		f.dies(1, storage.ReasonExhausted, "newest")
 		check("with room again", storage.CauseLimit, 1, 2)
@@ -226,7 +226,7 @@ Cause int64 the ID of a [Cause]`, func(f *fixture) {
 		if step.N != 4 {
 			f.Errorf("%d were redriven, want 4", step.N)
 		}
-		_, err = f.s.PurgeDead(f.ctx, storage.Selection{Filter: storage.Filter{Cause: all[2].ID}})
+		_, err = f.s.Delete(f.ctx, storage.Selection{Filter: storage.Filter{Cause: all[2].ID}})
 		f.must(err)
 		f.is("", recordIDs(elsewhere)...)
 		f.is(storage.Dead, recordIDs(late)...)

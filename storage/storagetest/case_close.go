@@ -33,7 +33,7 @@ var closeCases = []testCase{
 			"Counts":        func() error { _, err := s.Counts(f.ctx); return err },
 			"Jobs":          func() error { _, err := s.Jobs(f.ctx, storage.Filter{}, "", 9); return err },
 			"Redrive":       func() error { _, err := s.Redrive(f.ctx, f.now, storage.Selection{}, ""); return err },
-			"PurgeDead":     func() error { _, err := s.PurgeDead(f.ctx, storage.Selection{}); return err },
+			"Delete":        func() error { _, err := s.Delete(f.ctx, storage.Selection{}); return err },
 			"PurgeFinished": func() error { _, _, err := s.PurgeFinished(f.ctx, f.now); return err },
 		}
 		for name, call := range calls {

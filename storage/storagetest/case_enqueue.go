@@ -205,8 +205,8 @@ Policy   []byte    // nil: decided when an attempt fails`, func(f *fixture) {
 				_, _, err := f.s.PurgeFinished(ctx, f.now.Add(2*keep))
 				return err
 			},
-			"PurgeDead": func(ctx context.Context) error {
-				_, err := f.s.PurgeDead(ctx, storage.Selection{IDs: []storage.ID{dead}})
+			"Delete": func(ctx context.Context) error {
+				_, err := f.s.Delete(ctx, storage.Selection{IDs: []storage.ID{dead}})
 				return err
 			},
 		}
@@ -312,8 +312,8 @@ Keys are compared as they are, over the whole database.`, func(f *fixture) {
 			"dead": func(l storage.Leased) { f.apply(f.s, died(l.Lease, storage.ReasonExhausted, "no")) },
 			"purged": func(l storage.Leased) {
 				f.apply(f.s, died(l.Lease, storage.ReasonExhausted, "no"))
-				if _, err := f.s.PurgeDead(f.ctx, storage.Selection{IDs: []storage.ID{l.ID}}); err != nil {
-					f.Errorf("PurgeDead: %v", err)
+				if _, err := f.s.Delete(f.ctx, storage.Selection{IDs: []storage.ID{l.ID}}); err != nil {
+					f.Errorf("Delete: %v", err)
 				}
 			},
 			"purged as finished": func(l storage.Leased) {

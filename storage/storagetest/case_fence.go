@@ -52,8 +52,8 @@ Neither is ever reused, also not after every job was deleted.`, func(f *fixture)
 			if _, err := f.s.Cancel(f.ctx, f.now, l[2].ID, kept(0)); err != nil {
 				f.Fatalf("Cancel: %v", err)
 			}
-			if _, err := f.s.PurgeDead(f.ctx, storage.Selection{}); err != nil {
-				f.Fatalf("PurgeDead: %v", err)
+			if _, err := f.s.Delete(f.ctx, storage.Selection{}); err != nil {
+				f.Fatalf("Delete: %v", err)
 			}
 			f.counts()
 			old = append(old, l...)

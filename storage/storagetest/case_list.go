@@ -133,7 +133,7 @@ A job that stays as it is while a list is read is on one page of it.`, func(f *f
 		}
 		// What dies meanwhile is before the place, what is gone is not missed.
 		f.bury(storage.ReasonPermanent, "no")
-		_, err = f.s.PurgeDead(f.ctx, storage.Selection{IDs: []storage.ID{all[5].ID, all[6].ID}})
+		_, err = f.s.Delete(f.ctx, storage.Selection{IDs: []storage.ID{all[5].ID, all[6].ID}})
 		f.must(err)
 		page, err = f.s.Jobs(f.ctx, dead, page.Next, 5)
 		f.must(err)

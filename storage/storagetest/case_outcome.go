@@ -438,7 +438,7 @@ Error string last error: of the last failure, or of the end`, func(f *fixture) {
 		}
 	}},
 
-	{"history_limit", `HistoryLimit is how many failures are kept per job; the oldest go first.
+	{"history_limit", `HistoryLimit is how many entries of the history are kept per job, and EditLimit how many of them are edits at most; the oldest go first.
 History []Failure oldest first, at most HistoryLimit`, func(f *fixture) {
 		const n = storage.HistoryLimit + 5
 		l := f.run(f.s)

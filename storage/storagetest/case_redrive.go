@@ -16,7 +16,7 @@ func (f *fixture) redrive(sel storage.Selection, to string) storage.Step {
 
 func (f *fixture) purgeDead(sel storage.Selection) storage.Step {
 	f.Helper()
-	return takeSteps(f, sel, func(sel storage.Selection) (storage.Step, error) { return f.s.PurgeDead(f.ctx, sel) })
+	return takeSteps(f, sel, func(sel storage.Selection) (storage.Step, error) { return f.s.Delete(f.ctx, sel) })
 }
 
 // takeSteps takes all steps of a change of many jobs.
@@ -34,6 +34,7 @@ func takeSteps(t interface {
 		sum.N += step.N
 		sum.Duplicates = append(sum.Duplicates, step.Duplicates...)
 		sum.NotFound = append(sum.NotFound, step.NotFound...)
+		sum.Live = append(sum.Live, step.Live...)
 		if step.Next == (storage.Position{}) {
 			return sum
 		}
@@ -88,7 +89,7 @@ Redriven is true if the job was dead once, and redriven.`, func(f *fixture) {
 	}},
 
 	{"redrive_ids", `Selection is what a change of many jobs is about: the jobs named by IDs
-NotFound are those of IDs that are not dead,`, func(f *fixture) {
+NotFound are those of IDs that there are none of, or whose state the call is not about.`, func(f *fixture) {
 		all := f.morgue()
 		live := f.add(newJob())[0]
 		gone := storage.NewID(f.now, 1, 99999)
@@ -116,7 +117,7 @@ NotFound are those of IDs that are not dead,`, func(f *fixture) {
 
 	{"redrive_steps", `One call is one bounded step: see [Step].
 A step over a filter holds the writer for a bounded time and may leave jobs to later steps: call again with After set to Next, and with Filter.EndedBefore set so that a job that dies again meanwhile is not met twice, until Next is zero.
-N is how many jobs were put back, deleted or made ready.`, func(f *fixture) {
+N is how many jobs were put back, deleted, made ready, changed or cancelled.`, func(f *fixture) {
 		const n = 1100
 		f.add(times(n, newJob())...)
 		var finish []storage.Finish
@@ -208,12 +209,11 @@ func (f *fixture) narrow(all []storage.Record, state storage.State, act func(sto
 }
 
 var purgeCases = []testCase{
-	{"purge_dead", `PurgeDead deletes dead jobs for good, with all that belongs to them.
-NotFound are those of IDs that are not dead,
-N is how many jobs were put back, deleted or made ready.`, func(f *fixture) {
+	{"purge_dead", `Delete deletes dead and finished jobs for good, with all that belongs to them.
+N is how many jobs were put back, deleted, made ready, changed or cancelled.`, func(f *fixture) {
 		all := f.morgue()
-		live := f.add(newJob())[0]
-		f.did("purge by ids", f.purgeDead(storage.Selection{IDs: []storage.ID{all[0].ID, live, all[11].ID}}), 2, nil, []storage.ID{live})
+		f.add(newJob())
+		f.did("purge by ids", f.purgeDead(storage.Selection{IDs: []storage.ID{all[0].ID, all[11].ID}}), 2, nil, nil)
 		f.is("", all[0].ID, all[11].ID)
 		f.did("again", f.purgeDead(storage.Selection{IDs: []storage.ID{all[0].ID}}), 0, nil, []storage.ID{all[0].ID})
 		f.did("purge of all", f.purgeDead(storage.Selection{}), 10, nil, nil)

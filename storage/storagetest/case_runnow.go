@@ -129,7 +129,7 @@ or its Error is kept as that of an OutcomeUnavailable. Jobs whose last attempt c
 	}},
 
 	{"run_now_ids", `Jobs that are ready or running are left as they are.
-NotFound are those of IDs that are not dead, or of RunNow not live.`, func(f *fixture) {
+NotFound are those of IDs that there are none of, or whose state the call is not about.`, func(f *fixture) {
 		running := f.run(f.s)
 		retries := f.waiting(2)
 		dead := f.bury(storage.ReasonPermanent, "no")
@@ -231,7 +231,7 @@ A job that was due later is due now;`, func(f *fixture) {
 	{"run_now_steps", `One call is one bounded step, over a filter in the order of keys: see [Step].
 A step over a filter holds the writer for a bounded time and may leave jobs to later steps: call again with After set to Next,
 Limit is how many live jobs that Filter selects one step changes at most. If zero, as many as a step can.
-N is how many jobs were put back, deleted or made ready.`, func(f *fixture) {
+N is how many jobs were put back, deleted, made ready, changed or cancelled.`, func(f *fixture) {
 		const n = 1100
 		all := f.waiting(n)
 		step, err := f.s.RunNow(f.ctx, f.now, storage.Selection{Limit: 3}, anyRun)
@@ -251,8 +251,8 @@ N is how many jobs were put back, deleted or made ready.`, func(f *fixture) {
 		f.order("leased", leasedIDs(f.lease(f.s, n)), all)
 	}},
 
-	{"run_now_through", `Through is the highest key of the live jobs that Filter selects. If zero, the highest that a live job has at the time of the call.
-Through is that of the Selection, or what stood for zero. Further steps of RunNow are given it, so that they leave out jobs enqueued meanwhile.`, func(f *fixture) {
+	{"run_now_through", `Through is the highest key of the live or finished jobs that Filter selects. If zero, the highest that a live job, or a finished one, has at the time of the call.
+Through is that of the Selection, or what stood for zero. Further steps of RunNow, Change and Delete are given it, so that they leave out jobs that come meanwhile.`, func(f *fixture) {
 		all := f.waiting(4)
 		sel := storage.Selection{Limit: 2}
 		step, err := f.s.RunNow(f.ctx, f.now, sel, firstToo)
@@ -279,7 +279,7 @@ RunNow makes scheduled jobs ready, those that which says.`, func(f *fixture) {
 		f.order("leased", leasedIDs(f.lease(f.s, 9)), all)
 	}},
 
-	{"run_now_urgent", `A single job that IDs names, and that is scheduled or ready, becomes urgent until it is leased or ends: see [Exchange].
+	{"run_now_urgent", `A single job that IDs names, and that is scheduled or ready, becomes urgent until it is leased, is put off or ends: see [Exchange].
 Urgent is how many urgent jobs to lease, before the others and beside them: of any lane that matches a Want, also one that is held or ajar, and whatever its N.
 Those enqueued first go first.
 Urgent is true if the job is one of Exchange.Urgent.`, func(f *fixture) {

@@ -379,7 +379,9 @@ func plain(r storage.Record) storage.Record {
 	}
 	var history []storage.Failure
 	for _, h := range r.History {
-		h.At = h.At.UTC()
+		if h.At = h.At.UTC(); len(h.Args) == 0 {
+			h.Args = nil
+		}
 		history = append(history, h)
 	}
 	r.History = history

@@ -297,8 +297,8 @@ func (j *job) record() storage.Record {
 	if r.Error == "" && j.unspent == j.token {
 		r.Error = j.unspentError
 	}
-	if n := len(j.History); r.Error == "" && n > 0 {
-		r.Error = j.History[n-1].Error
+	if failures := j.failures(); r.Error == "" && len(failures) > 0 {
+		r.Error = failures[len(failures)-1].Error
 	}
 	if j.State == storage.Dead && j.endPolicy != nil {
 		r.Policy = j.endPolicy

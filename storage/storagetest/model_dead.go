@@ -117,9 +117,10 @@ func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selec
 
 // waits reports whether RunNow takes j.
 func (j *job) waits(which storage.Waiting) bool {
-	n := len(j.History)
+	history := j.failures()
+	n := len(history)
 	failed := j.Crashes == 0 && (j.unspent != 0 && j.unspent == j.token ||
-		n > 0 && j.History[n-1].Attempt == j.Attempt && !j.History[n-1].RetryAfter)
+		n > 0 && history[n-1].Attempt == j.Attempt && !history[n-1].RetryAfter)
 	return j.State == storage.Scheduled && (j.Attempt == 0 && which.First || j.Attempt > 0 && (failed || !which.Failed))
 }
 
@@ -151,20 +152,6 @@ func (m *Memory) selectLive(sel storage.Selection, match func(*job) bool) (live 
 		step.Next.Key = live[limit-1].Key
 	}
 	return live, step
-}
-
-// PurgeDead implements [storage.Store].
-func (in *instance) PurgeDead(ctx context.Context, sel storage.Selection) (storage.Step, error) {
-	if err := in.m.begin(ctx, in); err != nil {
-		return storage.Step{}, err
-	}
-	defer in.m.mu.Unlock()
-	dead, step := in.m.selectDead(sel)
-	for _, j := range dead {
-		delete(in.m.jobs, j.Key)
-		step.N++
-	}
-	return step, nil
 }
 
 // selectDead returns the jobs of one step, and the step's NotFound and Next.

@@ -162,8 +162,7 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 		}
 	}
 	if f.Failure != nil && f.Outcome != storage.OutcomeReturned {
-		j.History = append(j.History, entry(*f.Failure, j.Attempt, now, in.name))
-		j.History = j.History[max(0, len(j.History)-storage.HistoryLimit):]
+		j.remember(entry(*f.Failure, j.Attempt, now, in.name))
 	}
 	j.Counters = e.Counters(j.Counters)
 	switch e.State {

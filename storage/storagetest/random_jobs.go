@@ -120,7 +120,7 @@ func (h *history) selection(t *rapid.T) (real, model storage.Selection) {
 
 func (h *history) sameStep(what string, real, model storage.Step) {
 	h.Helper()
-	for _, ids := range [][]storage.ID{real.Duplicates, real.NotFound} {
+	for _, ids := range [][]storage.ID{real.Duplicates, real.NotFound, real.Live} {
 		for i, id := range ids {
 			if known, ok := h.byReal[id]; ok {
 				ids[i] = known
@@ -152,14 +152,6 @@ func (h *history) runNow(t *rapid.T) {
 	h.sameStep("RunNow",
 		takeSteps(h, real, func(sel storage.Selection) (storage.Step, error) { return p.real.RunNow(h.ctx, h.now, sel, which) }),
 		takeSteps(h, model, func(sel storage.Selection) (storage.Step, error) { return p.model.RunNow(h.ctx, h.now, sel, which) }))
-}
-
-func (h *history) purgeDead(t *rapid.T) {
-	p := h.pair(t)
-	real, model := h.selection(t)
-	h.sameStep("PurgeDead",
-		takeSteps(h, real, func(sel storage.Selection) (storage.Step, error) { return p.real.PurgeDead(h.ctx, sel) }),
-		takeSteps(h, model, func(sel storage.Selection) (storage.Step, error) { return p.model.PurgeDead(h.ctx, sel) }))
 }
 
 func (h *history) purgeFinished(t *rapid.T) {

@@ -48,7 +48,7 @@ type testCase struct {
 func cases() []testCase {
 	return slices.Concat(causeCases,
 		enqueueCases, uniqueCases, leaseCases, itemCases, outcomeCases, fenceCases,
-		fateCases, lapseCases, jobCases, listCases, deadCases, redriveCases, runNowCases, purgeCases, closeCases, concurrencyCases, notifyCases,
+		fateCases, lapseCases, jobCases, listCases, deadCases, redriveCases, runNowCases, purgeCases, editCases, deleteCases, closeCases, concurrencyCases, notifyCases,
 		scheduleCases, fireCases, overlapCases, clockCases, shiftCases, handoffCases, holdCases, probeCases,
 		lookCases)
 }

@@ -258,9 +258,9 @@ func (s *store) RunNow(ctx context.Context, now time.Time, sel storage.Selection
 	return out, err
 }
 
-func (s *store) PurgeDead(ctx context.Context, sel storage.Selection) (out storage.Step, err error) {
+func (s *store) Delete(ctx context.Context, sel storage.Selection) (out storage.Step, err error) {
 	err = s.call("purge dead", func(begin int64) (err error) {
-		if out, err = s.Store.PurgeDead(ctx, sel); err == nil {
+		if out, err = s.Store.Delete(ctx, sel); err == nil {
 			s.w.purged(s.l, begin, sel, out)
 		}
 		return err

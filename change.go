@@ -1,0 +1,187 @@
+package errand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+)
+
+// JobChange is what [Queue.Change] does to jobs. Fields that are zero leave the jobs as
+// they are; at least one must be set.
+type JobChange struct {
+	// DueAt is when the jobs are due, on the queue's clock; a time in the past means
+	// at once. At most one of DueAt and Delay may be set.
+	DueAt time.Time
+	// Delay is how long after now the jobs are due.
+	Delay time.Duration
+	// Priority is from -100 to 100. If nil, as it is.
+	Priority *int
+	// Queue is where the jobs wait from now on.
+	Queue string
+	// Policy takes the place of the jobs' own, see [JobOptions]. A document without
+	// sections leaves the jobs without a policy of their own. If nil, as it is.
+	Policy policy.Delivery
+	// Args take the place of those of jobs that JobFilter.IDs names, whose kind they must
+	// be of. [RawArgs] will do. The args before are kept in the history, see [Failure]. If
+	// nil, as they are.
+	Args Args
+}
+
+// ChangeResult is the result of [Queue.Change] and [Queue.CancelAll].
+type ChangeResult struct {
+	// Changed is how many jobs were changed, or cancelled.
+	Changed int
+	// Running are jobs that run, or that a worker has leased ahead. Change has left them
+	// as they are; CancelAll has asked them to stop.
+	Running []ID
+	// NotFound are the jobs of JobFilter.IDs that have ended, or that there are none of.
+	// Of a change that does not reschedule, dead letters are not among them.
+	NotFound []ID
+}
+
+// Change changes jobs that do not run: scheduled and ready ones, and dead letters that
+// JobFilter.IDs names. What c leaves out is kept: the counters, the history, the unique
+// key. A job that runs is left as it is, and named in the result.
+//
+// A job that is due later counts its retries as before; one that is due now is taken by
+// workers of all processes at once. Dead letters cannot be rescheduled: see
+// [DeadLetters.Redrive]. If they have another queue, policy or other args, that shows
+// when they are redriven.
+//
+// A filter without a condition must set All. Change works in short transactions,
+// between which others write, up to the last job that there was at the call. Beside an
+// error the result says what was done before; that stays done.
+func (q *Queue) Change(ctx context.Context, filter JobFilter, c JobChange) (ChangeResult, error) {
+	var f faults
+	sel := q.selection(&f, filter, Scheduled, Ready)
+	f.some(&filter)
+	e := q.edit(&f, &c, len(sel.IDs) > 0)
+	if err := f.err(); err != nil {
+		return ChangeResult{}, err
+	}
+	if e.Args != nil {
+		if err := q.sameKind(ctx, sel.IDs, c.Args.Kind()); err != nil {
+			return ChangeResult{}, err
+		}
+	}
+	return q.change(ctx, sel, e)
+}
+
+// CancelAll cancels the jobs that match, as [Queue.Cancel] does: those that wait are
+// finished as cancelled, those that run are asked to stop, and named in the result. A
+// filter without a condition must set All. Like Change it works in short transactions,
+// up to the last job that there was at the call.
+func (q *Queue) CancelAll(ctx context.Context, filter JobFilter) (ChangeResult, error) {
+	var f faults
+	sel := q.selection(&f, filter, Scheduled, Ready, Running)
+	f.some(&filter)
+	if err := f.err(); err != nil {
+		return ChangeResult{}, err
+	}
+	return q.change(ctx, sel, storage.Edit{Cancel: &storage.Retention{Default: q.opts.Retention}})
+}
+
+func (q *Queue) change(ctx context.Context, sel storage.Selection, e storage.Edit) (r ChangeResult, err error) {
+	now := q.clock.current(ctx)
+	err = eachLive(sel, func(sel storage.Selection) (storage.Step, error) {
+		step, err := q.store.Change(ctx, now, sel, e)
+		r.Changed += step.N
+		r.Running = append(r.Running, step.Live...)
+		r.NotFound = append(r.NotFound, step.NotFound...)
+		return step, err
+	})
+	return r, err
+}
+
+// edit checks a change and returns it as the store takes it. named reports whether it is
+// of jobs that are named by ID.
+func (q *Queue) edit(f *faults, c *JobChange, named bool) storage.Edit {
+	if c.DueAt.IsZero() && c.Delay == 0 && c.Priority == nil && c.Queue == "" && isNil(c.Policy) && isNil(c.Args) {
+		f.field("change", nil, "must set a field")
+	}
+	e := storage.Edit{DueAt: c.DueAt, Delay: c.Delay, Priority: c.Priority, Queue: c.Queue}
+	o := JobOptions{DueAt: c.DueAt, Delay: c.Delay}
+	if c.Priority != nil {
+		o.Priority = *c.Priority
+	}
+	f.jobOptions("", &o)
+	if c.Queue != "" {
+		f.add(checkName("queue", c.Queue))
+	}
+	if !isNil(c.Policy) {
+		e.Policy = []byte{}
+		if d := f.override("policy", c.Policy); d != (policy.Document{}) {
+			e.Policy = f.json("policy", d)
+		}
+	}
+	if !isNil(c.Args) {
+		if !named {
+			f.field("args", c.Args.Kind(), "must be nil unless the jobs are named by IDs")
+		}
+		f.kind("", c.Args, &q.types)
+		e.Args = f.args("args", c.Args, q.opts.MaxArgs)
+	}
+	return e
+}
+
+// sameKind checks that jobs are of a kind, which they are for ever.
+func (q *Queue) sameKind(ctx context.Context, ids []ID, kind string) error {
+	var f faults
+	for _, id := range ids {
+		r, err := q.store.Job(ctx, id)
+		switch {
+		case errors.Is(err, ErrNotFound):
+		case err != nil:
+			return err
+		case r.Kind != kind:
+			f.field("args", kind, fmt.Sprintf("must be of the kind of job %v, %s", id, r.Kind))
+		}
+	}
+	return f.err()
+}
+
+// Delete deletes jobs that have ended, finished ones and dead letters, and returns their
+// number. If JobFilter.IDs names jobs that have not ended, these stay, and Delete
+// returns [ErrLive] beside the number of the others. A filter selects none of them; one
+// without a condition must set All. Like Change it works in short transactions, and
+// jobs that end while it runs may be left out. Beside an error it returns how many jobs
+// were deleted before.
+func (q *Queue) Delete(ctx context.Context, filter JobFilter) (n int, err error) {
+	var f faults
+	sel := q.selection(&f, filter, Done, Cancelled, Dead)
+	f.some(&filter)
+	if err := f.err(); err != nil {
+		return 0, err
+	}
+	var live []ID
+	del := func(sel storage.Selection) (storage.Step, error) {
+		step, err := q.store.Delete(ctx, sel)
+		n += step.N
+		live = append(live, step.Live...)
+		return step, err
+	}
+	// Finished jobs and dead letters are in tables of their own.
+	var finished []State
+	for _, s := range []State{Done, Cancelled} {
+		if sel.Filter.Has(s) {
+			finished = append(finished, s)
+		}
+	}
+	dies := sel.Filter.Has(Dead)
+	if len(sel.IDs) > 0 || len(finished) > 0 {
+		sel.Filter.States = finished
+		err = eachLive(sel, del)
+	}
+	if err == nil && len(sel.IDs) == 0 && dies {
+		sel.Filter.States = []State{Dead}
+		err = q.DeadLetters().each(ctx, sel, del)
+	}
+	if err == nil && len(live) > 0 {
+		err = fmt.Errorf("%w: %v, the first of %d", ErrLive, live[0], len(live))
+	}
+	return n, err
+}

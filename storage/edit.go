@@ -1,0 +1,35 @@
+package storage
+
+import "time"
+
+// Edit is what [Store.Change] does to a job. Its fields have been validated; those
+// that are zero leave the job as it is.
+type Edit struct {
+	// Cancel ends the jobs as cancelled, kept as it says, and asks those that run to
+	// stop, as Store.Cancel does. The other fields are zero then. It is not about dead
+	// jobs.
+	Cancel *Retention
+	// DueAt is when the job is due, or Delay, if positive, how long after now: as that
+	// of a [NewJob]. A job due at or before now becomes ready, one due later scheduled,
+	// and not urgent. Dead jobs cannot be put off: neither is about them.
+	DueAt time.Time
+	Delay time.Duration
+	// Priority, if not nil, is the new one. A ready job goes to the place that it would
+	// have had with it from the start.
+	Priority *int
+	// Queue is where the job goes. If its last attempt was an OutcomeUnavailable,
+	// successes there count as evidence, see [Finish], from then on. A dead job counts
+	// for the cause with the same text there.
+	Queue string
+	// Policy, if not nil, takes the place of the job's own; if empty, the job has none.
+	// Of a dead job the one in effect at its end stays.
+	Policy []byte
+	// Args, if not nil, take the place of the job's. Unless they are the same, those
+	// before are kept in an entry of the history, with PhaseEdited, the time of the call
+	// and the attempts so far. The entry is no failure: it is not the last error, and
+	// RunNow passes over it.
+	Args []byte
+}
+
+// Reschedules reports whether e changes when a job is due.
+func (e *Edit) Reschedules() bool { return !e.DueAt.IsZero() || e.Delay > 0 }

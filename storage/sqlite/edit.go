@@ -1,0 +1,349 @@
+package sqlite
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	// Live and finished jobs are passed by key, outside of the writer: an index by lane
+	// would cost every job, see the schema. ?1 and ?2 are bounds of the key, ?3 has a bit
+	// for each state, ?4 is the queue, ?5 the kind, ?6 part of the last error, ?7 and ?8
+	// bounds of the time of creation, ?9 a tag, ?10 the limit, ?11 and ?12 bounds of the
+	// due time or of that of the end.
+	keyMatch = ` id > ?1 AND id <= ?2 AND ?3 >> state & 1 AND (?4 = '' OR queue = ?4) AND (?5 = '' OR kind = ?5)
+AND created_at >= ?7 AND created_at < ?8 AND (?9 = '' OR EXISTS (SELECT 1 FROM errand_tag t WHERE t.tag = ?9 AND t.job = j.id))`
+	sqlLiveByKey = `SELECT id, salt, created_at FROM errand_job j NOT INDEXED LEFT JOIN errand_lane l USING (lane) WHERE` + keyMatch + `
+AND (?6 = '' OR instr(lower(` + lastError + `), lower(?6)) > 0) AND due_at >= ?11 AND due_at < ?12 ORDER BY id LIMIT ?10`
+	sqlFinishedByKey = `SELECT id, salt, created_at FROM errand_finished j NOT INDEXED LEFT JOIN errand_lane l USING (lane) WHERE` + keyMatch + `
+AND (?6 = '' OR instr(lower(error), lower(?6)) > 0) AND ended_at >= ?11 AND ended_at < ?12 ORDER BY id LIMIT ?10`
+	sqlLastFinished = `SELECT COALESCE(MAX(id), 0) FROM errand_finished`
+
+	sqlChangeJob = `UPDATE errand_job SET lane = ?2, priority = ?3, policy = ?4, state = ?5, due_at = COALESCE(?6, due_at),
+delay = COALESCE(?7, delay) WHERE id = ?1`
+	sqlChangeDead = `UPDATE errand_dead SET lane = ?2, priority = ?3, policy = ?4 WHERE id = ?1`
+	sqlDeadCause  = `SELECT d.cause, d.reason, c.text FROM errand_dead d JOIN errand_cause c USING (cause) WHERE d.id = ?1`
+	sqlSetCause   = `UPDATE errand_dead SET cause = ?2 WHERE id = ?1`
+	sqlEditJob    = `UPDATE errand_job SET headers = ?2, args = ?3, options = options | ?4 WHERE id = ?1`
+	sqlEditDead   = `UPDATE errand_dead SET headers = ?2, args = ?3, options = options | ?4 WHERE id = ?1`
+	sqlAddEdit    = `INSERT INTO errand_history (job, n, attempt, at, phase, error, stack, duration, instance, args)
+SELECT ?1, COALESCE(MAX(n), 0) + 1, ?2, ?3, '` + storage.PhaseEdited + `', '', '', 0, ?4, ?5 FROM errand_history WHERE job = ?1`
+	// The offset is storage.EditLimit.
+	sqlTrimEdits = `DELETE FROM errand_history WHERE job = ?1 AND args IS NOT NULL
+AND n <= (SELECT n FROM errand_history WHERE job = ?1 AND args IS NOT NULL ORDER BY n DESC LIMIT 1 OFFSET 10)`
+	sqlErrorToken = `SELECT token FROM errand_error WHERE job = ?1`
+
+	// What delete needs of a job.
+	sqlEndedFinished = `SELECT id, lane, state, attempt, args IS NULL, policy, options, salt, created_at, 0 FROM errand_finished WHERE id = ?1`
+	sqlEndedDead     = `SELECT id, lane, 6, attempt, args IS NULL, policy, options, salt, created_at, in_effect FROM errand_dead WHERE id = ?1`
+	sqlNotEnded      = `SELECT id, lane, state, attempt, args IS NULL, policy, options, salt, created_at, 0 FROM errand_job WHERE id = ?1`
+	sqlDropFinished  = `DELETE FROM errand_finished WHERE id = ?1`
+)
+
+// chooseByKey is choose for live or finished jobs, given the statements that find
+// them and the last of them, and bounds of the time that is theirs.
+func (s *Store) chooseByKey(ctx context.Context, sel *storage.Selection, find, last string, states []stateCode, from, before time.Time) (ids []storage.ID, step storage.Step, err error) {
+	f, limit, mask := &sel.Filter, runNowLimit, 0
+	for _, state := range states {
+		if f.Has(stateNames[state]) {
+			mask |= 1 << state
+		}
+	}
+	if sel.Limit > 0 {
+		limit = min(limit, sel.Limit)
+	}
+	var rows []chosen
+	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
+		if step.Through = sel.Through; step.Through == 0 {
+			if err := tx.Get(&step.Through, last); err != nil {
+				return err
+			}
+		}
+		if mask == 0 {
+			return nil
+		}
+		created, till := bounds(f.CreatedFrom, f.CreatedBefore)
+		low, high := bounds(from, before)
+		return tx.Select(&rows, find, sel.After.Key, step.Through, mask, f.Queue, f.Kind, f.Error, created, till, f.Tag, limit+1, low, high)
+	})
+	if len(rows) > limit {
+		rows = rows[:limit]
+		step.Next.Key = rows[limit-1].ID
+	}
+	for _, r := range rows {
+		ids = append(ids, storage.NewID(fromMicros(r.CreatedAt), r.Salt, r.ID))
+	}
+	return ids, step, err
+}
+
+// Change implements [storage.Store].
+func (s *Store) Change(ctx context.Context, now time.Time, sel storage.Selection, e storage.Edit) (storage.Step, error) {
+	ids, begun := sel.IDs, storage.Step{Through: sel.Through}
+	if len(ids) == 0 {
+		var err error
+		live := []stateCode{scheduled, ready, running}
+		ids, begun, err = s.chooseByKey(ctx, &sel, sqlLiveByKey, sqlLastJob, live, sel.Filter.DueFrom, sel.Filter.DueBefore)
+		if err != nil {
+			return storage.Step{}, err
+		}
+	}
+	return s.step(ctx, e.Cancel != nil, sel, ids, begun, func(t *tx, id storage.ID, step *storage.Step) error {
+		return t.change(now, id, &sel, &e, step)
+	})
+}
+
+func (t *tx) change(now time.Time, id storage.ID, sel *storage.Selection, e *storage.Edit, step *storage.Step) error {
+	at, named := t.seen(now), len(sel.IDs) > 0
+	var r jobRow
+	err := t.row(sqlJob, []any{id.Key()}, r.dest(&r.State)...)
+	switch {
+	case errors.Is(err, sql.ErrNoRows) && named && e.Cancel == nil && !e.Reschedules():
+		var ok bool
+		if r, _, ok, err = t.dead(id, step); !ok || err != nil {
+			return err
+		}
+	case errors.Is(err, sql.ErrNoRows) || err == nil && r.id() != id:
+		step.NotFound = append(step.NotFound, id)
+		return nil
+	case err != nil:
+		return err
+	}
+	if !named && !sel.Filter.Has(stateNames[r.State]) {
+		return nil // it has moved on since it was chosen
+	}
+	if r.State == running {
+		step.Live = append(step.Live, id)
+		if e.Cancel == nil {
+			return nil
+		}
+		return t.askToStop(r.ID)
+	}
+	step.N++
+	if e.Cancel != nil {
+		return t.cancelWaiting(at, &r.facts, e.Cancel)
+	}
+	return t.edit(now, &r, e)
+}
+
+// edit changes a job that is scheduled, ready or dead.
+func (t *tx) edit(now time.Time, r *jobRow, e *storage.Edit) (err error) {
+	was := r.facts
+	var due, delay any
+	if e.Reschedules() {
+		r.State, r.DueAt, r.Delay = dueTime(now, micros(now), &storage.NewJob{DueAt: e.DueAt, Delay: e.Delay})
+		due, delay = r.DueAt, r.Delay
+	}
+	if e.Priority != nil {
+		r.Priority = *e.Priority
+	}
+	if e.Queue != "" {
+		if err := t.toQueue(r, e.Queue); err != nil {
+			return err
+		}
+	}
+	if e.Policy != nil {
+		if r.Policy, err = t.policy(e.Policy); err != nil {
+			return err
+		}
+	}
+	if err := t.editArgs(now, r, e.Args); err != nil {
+		return err
+	}
+	if r.State == dead {
+		_, err = t.exec(sqlChangeDead, r.ID, r.Lane, r.Priority, r.Policy)
+	} else {
+		_, err = t.exec(sqlChangeJob, r.ID, r.Lane, r.Priority, r.Policy, r.State, due, delay)
+	}
+	if err == nil && was.State == ready && r.State == scheduled && t.mayHurry() {
+		err = t.calm(r.ID)
+	}
+	if err != nil {
+		return err
+	}
+	if r.Policy != was.Policy {
+		t.refer(was.Policy, -1)
+		t.refer(r.Policy, 1)
+		t.tidy = true
+	}
+	t.move(was.Lane, was.State, 0) // also of one that stays: its place may be another
+	t.move(r.Lane, 0, r.State)
+	if e.Reschedules() || e.Queue != "" {
+		switch r.State {
+		case scheduled:
+			t.notifyAll(storage.Event{Due: fromMicros(r.DueAt)})
+		case ready:
+			t.notifyAll(storage.Event{})
+		}
+	}
+	return nil
+}
+
+// toQueue has a job go to the lane of its kind in a queue. The error of its last
+// attempt goes with it, if that is its last error.
+func (t *tx) toQueue(r *jobRow, queue string) error {
+	name, err := t.laneName(r.Lane)
+	if err != nil {
+		return err
+	}
+	was := r.Lane
+	if r.Lane, err = t.lane(queue, name.Kind); err != nil || r.Lane == was {
+		return err
+	}
+	if r.State == dead {
+		if err := t.moveCause(r); err != nil {
+			return err
+		}
+	}
+	if !t.watches(was) {
+		return nil
+	}
+	var token int64
+	switch err := t.row(sqlErrorToken, []any{r.ID}, &token); {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	case token == r.Token: // the lane has to be watched, or the row would outlive the job
+		_, err = t.success(r.Lane)
+		return err
+	}
+	_, err = t.exec(sqlDeleteError, r.ID)
+	return err
+}
+
+// moveCause counts a dead job for the cause of its lane that has the text of its cause.
+func (t *tx) moveCause(r *jobRow) error {
+	var cause int64
+	var reason, text string
+	err := t.row(sqlDeadCause, []any{r.ID}, &cause, &reason, &text)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	t.deaths.count(cause, -1)
+	if cause, err = t.cause(r.Lane, reason, text); err != nil {
+		return err
+	}
+	t.deaths.count(cause, 1)
+	_, err = t.exec(sqlSetCause, r.ID, cause)
+	return err
+}
+
+// editArgs replaces the args of a job, unless args is nil or the same.
+func (t *tx) editArgs(now time.Time, r *jobRow, args []byte) error {
+	if args == nil {
+		return nil
+	}
+	if r.Beside {
+		if err := t.row(sqlPayload, []any{r.ID}, &r.Headers, &r.Args); err != nil {
+			return err
+		}
+	}
+	if bytes.Equal(r.Args, args) {
+		return nil
+	}
+	if r.Args == nil { // as read from a BLOB of no bytes
+		r.Args = []byte{}
+	}
+	if _, err := t.exec(sqlAddEdit, r.ID, r.Attempt, micros(now), cmp.Or(t.store.self.title(), processName()), r.Args); err != nil {
+		return err
+	}
+	for _, text := range []string{sqlTrimEdits, sqlTrimHistory} {
+		if _, err := t.exec(text, r.ID); err != nil {
+			return err
+		}
+	}
+	if r.Beside {
+		if _, err := t.exec(sqlDeletePayload, r.ID); err != nil {
+			return err
+		}
+	}
+	var headers any
+	if r.Headers != nil {
+		headers = r.Headers
+	}
+	values := []any{r.ID, headers, args, hasEdits}
+	if len(args)+len(r.Headers) > inlineLimit {
+		if _, err := t.exec(sqlInsertPayload, r.ID, headers, args); err != nil {
+			return err
+		}
+		values[1], values[2] = nil, nil
+	}
+	text := sqlEditJob
+	if r.State == dead {
+		text = sqlEditDead
+	}
+	_, err := t.exec(text, values...)
+	return err
+}
+
+// Delete implements [storage.Store].
+func (s *Store) Delete(ctx context.Context, sel storage.Selection) (storage.Step, error) {
+	f, ids, begun := &sel.Filter, sel.IDs, storage.Step{}
+	var err error
+	switch {
+	case len(ids) > 0:
+	case len(f.States) == 0 || slices.Contains(f.States, storage.Dead):
+		ids, begun.Next, err = s.choose(ctx, sel)
+	default:
+		ids, begun, err = s.chooseByKey(ctx, &sel, sqlFinishedByKey, sqlLastFinished, []stateCode{done, cancelled}, f.EndedFrom, f.EndedBefore)
+	}
+	if err != nil {
+		return storage.Step{}, err
+	}
+	return s.step(ctx, true, sel, ids, begun, func(t *tx, id storage.ID, step *storage.Step) error {
+		return t.delete(id, &sel, step)
+	})
+}
+
+func (t *tx) delete(id storage.ID, sel *storage.Selection, step *storage.Step) error {
+	r, inEffect, err := t.ended(id)
+	states := sel.Filter.States
+	switch {
+	case err != nil:
+		return err
+	case r.State != 0 && r.State <= running:
+		if len(sel.IDs) > 0 {
+			step.Live = append(step.Live, id)
+		}
+		return nil
+	case r.State == 0 || len(states) > 0 && !slices.Contains(states, stateNames[r.State]):
+		step.NotFound = append(step.NotFound, id)
+		return nil
+	case r.State != dead:
+		if _, err := t.exec(sqlDropFinished, r.ID); err != nil {
+			return err
+		}
+	}
+	t.tidy = true
+	step.N++
+	_, err = t.leave(&r.facts, &departure{inEffect: inEffect})
+	return err
+}
+
+// ended returns what has to be known of a job that is to be deleted. Its state is 0 if
+// there is no such job.
+func (t *tx) ended(id storage.ID) (r jobRow, inEffect int64, err error) {
+	for _, text := range []string{sqlEndedFinished, sqlEndedDead, sqlNotEnded} {
+		err = t.row(text, []any{id.Key()}, &r.ID, &r.Lane, &r.State, &r.Attempt, &r.Beside, &r.Policy, &r.Options,
+			&r.Salt, &r.CreatedAt, &inEffect)
+		if !errors.Is(err, sql.ErrNoRows) {
+			break
+		}
+	}
+	if errors.Is(err, sql.ErrNoRows) || err == nil && r.id() != id {
+		return jobRow{}, 0, nil
+	}
+	return r, inEffect, err
+}
