@@ -26,7 +26,8 @@ type JobChange struct {
 	// sections leaves the jobs without a policy of their own. If nil, as it is.
 	Policy policy.Delivery
 	// Args take the place of those of jobs that JobFilter.IDs names, whose kind they must
-	// be of. [RawArgs] will do. The args before are kept in the history, see [Failure]. If
+	// be of. [RawArgs] will do. The args before are kept in the history, see [Failure].
+	// Options.Middleware is not called: what it does to args has to be done before. If
 	// nil, as they are.
 	Args Args
 }
