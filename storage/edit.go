@@ -33,3 +33,7 @@ type Edit struct {
 
 // Reschedules reports whether e changes when a job is due.
 func (e *Edit) Reschedules() bool { return !e.DueAt.IsZero() || e.Delay > 0 }
+
+// PhaseEdited is the phase of an entry of the history that is no failure: args were
+// replaced.
+const PhaseEdited = "edited"

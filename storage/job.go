@@ -114,10 +114,6 @@ const (
 	EditLimit    = 10
 )
 
-// PhaseEdited is the phase of an entry of the history that is no failure: args were
-// replaced.
-const PhaseEdited = "edited"
-
 // NewFailure is an attempt that has failed.
 type NewFailure struct {
 	Phase    string // of the delivery policy that the attempt was in
