@@ -193,6 +193,7 @@ func TestOutcome(t *testing.T) {
 			if c.want.Failure != nil {
 				c.want.Failure.RetryAfter = c.verdict.after > 0
 			}
+			c.want.Cause = deathCause(&c.want)
 			got := testConfig().outcome(job, c.verdict, took, t0)
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
@@ -276,6 +277,7 @@ func TestReclaimed(t *testing.T) {
 			c.job.Holder = "other"
 			config := testConfig()
 			config.Handlers = map[string]Handler{"own": {}}
+			c.want.Cause = deathCause(&c.want)
 			if got := config.reclaimed(&c.job, t0); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got, c.want)
 			}
@@ -318,4 +320,12 @@ func TestVerdicts_HaveTextAndReason(t *testing.T) {
 			t.Errorf("%T without a reason: %q", v, v)
 		}
 	}
+}
+
+// deathCause returns the cause that goes with the death of an outcome, empty if it is none.
+func deathCause(f *storage.Finish) string {
+	if f.Outcome != storage.OutcomeDead {
+		return ""
+	}
+	return causeOf(f.Error)
 }
