@@ -190,6 +190,9 @@ func TestOutcome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			job := &storage.Leased{Lease: storage.Lease{Key: 7, Token: 9}, Counters: c.before}
 			c.want.Lease = job.Lease
+			if c.want.Outcome == storage.OutcomeDead {
+				c.want.Cause = causeOf(c.want.Error)
+			}
 			if c.want.Failure != nil {
 				c.want.Failure.RetryAfter = c.verdict.after > 0
 			}
@@ -275,6 +278,9 @@ func TestReclaimed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.job.Holder = "other"
+			if c.want.Outcome == storage.OutcomeDead {
+				c.want.Cause = causeOf(c.want.Error)
+			}
 			config := testConfig()
 			config.Handlers = map[string]Handler{"own": {}}
 			c.want.Cause = deathCause(&c.want)
