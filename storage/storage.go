@@ -77,7 +77,7 @@ type Store interface {
 	ReleaseUnique(ctx context.Context, key string) (ID, error)
 
 	Holder   // holds of lanes
-	Examiner // causes of deaths
+	Examiner // numbers of lanes, causes of deaths
 
 	// Counts returns the number of jobs by queue, kind and state, without rows
 	// for zero, sorted by these three. They are kept, not counted: the cost

@@ -118,6 +118,7 @@ func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time
 
 // finished takes the results of the outcomes.
 func (l *loop) finished(results []storage.ItemResult, now time.Time) {
+	l.cfg.Lanes.rates.count(l.outcomes.flight, results, now)
 	l.tellWritten(results)
 	for i := range l.outcomes.flight {
 		f := &l.outcomes.flight[i]

@@ -28,6 +28,7 @@ type Lanes struct {
 	unused map[string]bool // queues whose settings were said to be of no use
 
 	shown  shown
+	rates  rates
 	digest digest
 }
 

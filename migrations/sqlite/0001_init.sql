@@ -14,11 +14,10 @@
 -- state of that lane, kept so that nothing counts rows but those of running jobs,
 -- which are few. States are 0 to 15.
 -- From lane * 32 + 16 on there are other numbers of the lane:
+--   16 bytes         of args and headers of its live jobs
 --   17 success       the token of the last attempt that ended well, noted from the
 --                    first on that could not reach the other side; else there is none
--- And reserved:
---   16 bytes         of args and headers of its live jobs, for caps
---   18 success_at    when that was
+--   18 success_at    when an attempt last ended well, less than a second off
 --   19 failure       the key of the job that failed last
 --   20 failure_at    when that was
 -- Ids below 32 are of the database as a whole:

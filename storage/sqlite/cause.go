@@ -71,6 +71,14 @@ func (t *tx) cause(lane int64, reason, text string) (id int64, err error) {
 	return id, nil
 }
 
+// blame sets the cause of a job that dies.
+func (t *tx) blame(f *facts, text string, e *departure) (err error) {
+	if e.state == dead {
+		e.cause, err = t.cause(f.Lane, e.reason, text)
+	}
+	return err
+}
+
 // newCause creates a cause, or returns that of all other deaths if the lane has as
 // many as it may have.
 func (t *tx) newCause(name causeName, hash int64) (id int64, err error) {

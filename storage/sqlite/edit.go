@@ -155,8 +155,18 @@ func (t *tx) edit(now time.Time, r *jobRow, e *storage.Edit) (err error) {
 			return err
 		}
 	}
+	if was.State != dead {
+		if err := t.weigh(&was, -1); err != nil {
+			return err
+		}
+	}
 	if err := t.editArgs(now, r, e.Args); err != nil {
 		return err
+	}
+	if was.State != dead {
+		if err := t.weigh(&r.facts, 1); err != nil {
+			return err
+		}
 	}
 	if r.State == dead {
 		_, err = t.exec(sqlChangeDead, r.ID, r.Lane, r.Priority, r.Policy)
@@ -274,7 +284,8 @@ func (t *tx) editArgs(now time.Time, r *jobRow, args []byte) error {
 		headers = r.Headers
 	}
 	values := []any{r.ID, headers, args, hasEdits}
-	if len(args)+len(r.Headers) > inlineLimit {
+	r.Size = int64(len(args) + len(r.Headers))
+	if r.Beside = r.Size > inlineLimit; r.Beside {
 		if _, err := t.exec(sqlInsertPayload, r.ID, headers, args); err != nil {
 			return err
 		}

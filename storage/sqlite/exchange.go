@@ -190,6 +190,7 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, ajar bool, bytes int) (
 			return nil, err
 		}
 		held[i] = rows[i].facts
+		held[i].Size = int64(out[i].Weight())
 		bytes += out[i].Weight()
 		if n := i + 1; bytes >= storage.LeaseBytes && n < len(rows) {
 			out, held = out[:n], held[:n]

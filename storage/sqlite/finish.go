@@ -67,7 +67,7 @@ func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect, keep
 	} else {
 		t.notify(event)
 	}
-	return storage.Applied, t.addHistory(at, f, attempt)
+	return storage.Applied, t.addHistory(at, f, lane, attempt)
 }
 
 // endIfCancelling takes over when a job could not be put back: it was asked to
@@ -115,11 +115,8 @@ func (t *tx) leaveLeased(at int64, f *storage.Finish, e *departure) (storage.Ite
 		}
 		gone = r.facts
 	}
-	if e.state == dead {
-		var err error
-		if e.cause, err = t.cause(gone.Lane, e.reason, f.Cause); err != nil {
-			return 0, err
-		}
+	if err := t.blame(&gone, f.Cause, e); err != nil {
+		return 0, err
 	}
 	found, err := t.leave(&gone, e)
 	if err != nil {
@@ -130,18 +127,20 @@ func (t *tx) leaveLeased(at int64, f *storage.Finish, e *departure) (storage.Ite
 	}
 	if f.Outcome == storage.OutcomeDone {
 		t.succeeded(gone.Lane, f.Token)
+		t.lasts.success(gone.Lane, at)
 	}
 	if e.state == 0 {
 		return storage.Applied, nil
 	}
-	return storage.Applied, t.addHistory(at, f, gone.Attempt)
+	return storage.Applied, t.addHistory(at, f, gone.Lane, gone.Attempt)
 }
 
-func (t *tx) addHistory(at int64, f *storage.Finish, attempt int) error {
+func (t *tx) addHistory(at int64, f *storage.Finish, lane int64, attempt int) error {
 	h := f.Failure
 	if h == nil || f.Outcome == storage.OutcomeReturned { // there was no attempt that could have failed
 		return nil
 	}
+	t.lasts.failure(lane, f.Key, at)
 	instance := h.Instance
 	if instance == "" {
 		instance = t.store.self.title()

@@ -26,7 +26,7 @@ const (
 	narrowColumns  = coreColumns + `, ` + keyColumns + `, ` + numberColumns
 	carriedColumns = coreColumns + `, token, unique_key, ` + optionColumns + `, retry, ` + payloadColumns
 	// The driver gives nil for a BLOB of no bytes, so NULL is asked for apart.
-	wideColumns = narrowColumns + `, ` + payloadColumns + `, args IS NULL AS beside`
+	wideColumns = narrowColumns + `, ` + payloadColumns + `, args IS NULL AS beside, COALESCE(length(args), 0) + COALESCE(length(headers), 0) AS size`
 
 	sqlJob     = `SELECT ` + wideColumns + `, state FROM errand_job WHERE id = ?1`
 	sqlDead    = `SELECT ` + wideColumns + `, 6 AS state, in_effect FROM errand_dead WHERE id = ?1`
@@ -85,8 +85,9 @@ type facts struct {
 	UniqueKey sql.NullString `db:"unique_key"`
 	Policy    int64
 	Options   int64
-	Beside    bool // args and headers are in errand_payload
-	plain     bool // the job is leased, and is known to have nothing but args
+	Beside    bool  // args and headers are in errand_payload
+	Size      int64 // of args and headers; 0 if they are beside and were not read
+	plain     bool  // the job is leased, and is known to have nothing but args
 }
 
 // jobRow is a job of any table, as sqlx and the prepared statements read it.
@@ -116,7 +117,7 @@ func (r *jobRow) dest(more ...any) []any {
 	for _, n := range r.numbers() {
 		all = append(all, n)
 	}
-	return append(append(all, &r.Headers, &r.Args, &r.Beside), more...)
+	return append(append(all, &r.Headers, &r.Args, &r.Beside, &r.Size), more...)
 }
 
 // numbers returns where the values of numberColumns are.
@@ -194,6 +195,10 @@ func (t *tx) insert(r *jobRow) error {
 		if _, err := t.exec(sqlInsertPayload, r.ID, r.Headers, given); err != nil {
 			return err
 		}
+	}
+	r.Size = int64(len(r.Args) + len(r.Headers))
+	if err := t.weigh(&r.facts, 1); err != nil {
+		return err
 	}
 	numbers, set := r.numbers(), r.Token|r.Delay
 	for _, n := range numbers {
@@ -279,10 +284,16 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 			return false, err
 		}
 	}
+	if from <= running {
+		if err := t.weigh(f, -1); err != nil {
+			return false, err
+		}
+	}
 	t.move(f.Lane, from, to)
 	switch to {
 	case dead:
 		t.deaths.count(e.cause, 1)
+		t.lasts.failure(f.Lane, f.ID, e.at)
 		t.refer(e.inEffect, 1)
 	case 0:
 		t.refer(f.Policy, -1)

@@ -80,6 +80,9 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlCountCauses:   "USING COVERING INDEX sqlite_autoindex_errand_cause_1 (lane=?)",
 		sqlCountDeaths:   "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDropCause:     "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlLaneNumbers:   "USING INTEGER PRIMARY KEY (rowid>?)",
+		sqlSucceeded:     "",
+		sqlPayloadSize:   "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlManyWait:      "USING COVERING INDEX errand_job_scheduled",
 		sqlWaitByKey:     "SEARCH j USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
 		sqlWaitAll:       "SEARCH j USING INDEX errand_job_scheduled (due_at>? AND due_at<?)",
@@ -142,6 +145,41 @@ func TestStatements_UseIndexes(t *testing.T) {
 				strings.HasPrefix(line, "SCAN") && !strings.Contains(line, "USING") && !strings.Contains(line, "CONSTANT ROW") && !strings.Contains(line, "VIRTUAL TABLE") {
 				t.Errorf("%s\nplan:\n%s", text, plan)
 			}
+		}
+	}
+}
+
+// The oldest ready job of each lane is found by steps from priority to priority.
+func TestStats_PassesOverJobs(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), "jobs.db"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for text, wants := range map[string][]string{
+		sqlOldest: {
+			"SEARCH errand_job USING COVERING INDEX errand_job_ready (lane=?)",
+			"SEARCH j USING COVERING INDEX errand_job_ready (lane=? AND priority<?)",
+			"SEARCH j USING COVERING INDEX errand_job_ready (lane=? AND priority=?)",
+			"SEARCH f USING INTEGER PRIMARY KEY (rowid>?)",
+		},
+		sqlRunning: {"SCAN errand_job USING INDEX errand_job_running"},
+		sqlFailures: {
+			"SEARCH f USING INTEGER PRIMARY KEY (rowid>?)", "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
+			"SEARCH e USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH d USING INTEGER PRIMARY KEY (rowid=?)",
+		},
+		sqlCauses: {
+			"SEARCH errand_dead USING COVERING INDEX errand_dead_cause (cause=?)", "SEARCH d USING INTEGER PRIMARY KEY (rowid=?)",
+		},
+	} {
+		plan := explain(t, s, text)
+		for _, want := range wants {
+			if !strings.Contains(plan, want) {
+				t.Errorf("%s\nplan:\n%s\nwant: %s", text, plan, want)
+			}
+		}
+		if strings.Contains(plan, "SCAN errand_dead") || strings.Contains(plan, "SCAN j") {
+			t.Errorf("%s\nplan:\n%s", text, plan)
 		}
 	}
 }

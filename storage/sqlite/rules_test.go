@@ -16,6 +16,8 @@ var broken = map[string]string{
 	"jobs in more than one table": `UPDATE errand_dead SET id = (SELECT MIN(id) FROM errand_job)`,
 	"wrong counts":                `UPDATE errand_number SET n = n + 1 WHERE id = (SELECT MAX(id) FROM errand_number WHERE id % 32 < 16)`,
 
+	"wrong bytes": `UPDATE errand_number SET n = n + 1 WHERE id % 32 = 16`,
+
 	"keys from the future":            `UPDATE errand_number SET n = 1 WHERE id = 1`,
 	"tokens from the future":          `UPDATE errand_job SET token = 1000 + id WHERE state = 3`,
 	"tokens of two leases":            `UPDATE errand_job SET token = 1 WHERE state = 3`,

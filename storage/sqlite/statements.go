@@ -26,7 +26,9 @@ type statements struct {
 	lanes   []driver.Stmt          // of sqlHeads: one for each lane read at the same time
 	known   known
 	lineups lineups
-	wrote   int // statements, rows and large values since the log was looked at: some pages each
+	// succeeded is when lanes last succeeded, as it is stored, of those for which it is known.
+	succeeded map[int64]int64
+	wrote     int // statements, rows and large values since the log was looked at: some pages each
 
 	args   []driver.NamedValue // reused, as the next two
 	values []driver.Value
@@ -36,7 +38,7 @@ type statements struct {
 }
 
 func newStatements(conn *sql.Conn) *statements {
-	return &statements{conn: conn, texts: map[string]driver.Stmt{}}
+	return &statements{conn: conn, texts: map[string]driver.Stmt{}, succeeded: map[int64]int64{}}
 }
 
 // hold runs f with the connection of the driver at hand, so that it need not be

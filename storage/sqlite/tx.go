@@ -100,17 +100,6 @@ type tx struct {
 	undo       []func()               // run after a rollback
 }
 
-// ledger is what a transaction adds to numbers that are not in meta.
-type ledger struct {
-	counts    map[laneState]int64
-	refs      map[int64]int64 // references to policies
-	tidy      bool            // policies without references are deleted at the end
-	successes map[int64]int64 // tokens of the last successes of lanes that are watched
-	deaths    deaths
-}
-
-func newLedger() ledger { return ledger{counts: map[laneState]int64{}} }
-
 func (w *writer) newTx() *tx {
 	return &tx{execer: w.stmts, store: w.Store, stmts: w.stmts, ledger: newLedger()}
 }
@@ -193,6 +182,7 @@ func (t *tx) load() error {
 	}
 	if !recalled { // else nobody has written
 		t.stmts.checkLineups()
+		clear(t.stmts.succeeded)
 	}
 	t.store.floor.raise(&t.meta)
 	return t.store.catchUp(t, &t.meta) // with what is committed, whatever becomes of this one
@@ -200,7 +190,7 @@ func (t *tx) load() error {
 
 // flush writes what the transaction has changed in counters and counts.
 func (t *tx) flush() error {
-	if err := errors.Join(t.flushPolicies(), t.flushSuccesses(), t.flushDeaths()); err != nil {
+	if err := errors.Join(t.flushPolicies(), t.flushSuccesses(), t.flushDeaths(), t.flushLasts()); err != nil {
 		return err
 	}
 	if t.meta.clock != t.was.clock {

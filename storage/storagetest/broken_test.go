@@ -49,6 +49,7 @@ type hooks struct {
 	cancel   func(context.Context, time.Time, storage.ID, storage.Retention) (storage.State, error)
 	list     func(context.Context, storage.Filter, string, int) (storage.Page, error)
 	causes   func(context.Context, storage.Lane, int) ([]storage.Cause, error)
+	stats    func(context.Context) ([]storage.LaneStats, error)
 	closing  func() error
 	put      func(context.Context, time.Time, storage.Schedule) (int64, error)
 	fire     func(context.Context, time.Time, []storage.Firing) ([]storage.Fired, error)
@@ -66,7 +67,7 @@ type hooks struct {
 func sound(in *instance) *hooks {
 	return &hooks{
 		instance: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,
-		runNow: in.RunNow, change: in.Change, del: in.Delete, counts: in.Counts, cancel: in.Cancel, list: in.Jobs, closing: in.Close, causes: in.Causes,
+		runNow: in.RunNow, change: in.Change, del: in.Delete, counts: in.Counts, cancel: in.Cancel, list: in.Jobs, closing: in.Close, causes: in.Causes, stats: in.Stats,
 		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, one: in.Schedule, notify: in.Notify, step: in.StepClock, offer: in.Offer,
 		hold: in.Hold, release: in.Release, holds: in.Holds,
 	}
@@ -109,6 +110,8 @@ func (h *hooks) Cancel(ctx context.Context, now time.Time, id storage.ID, keep s
 func (h *hooks) Jobs(ctx context.Context, f storage.Filter, after string, limit int) (storage.Page, error) {
 	return h.list(ctx, f, after, limit)
 }
+
+func (h *hooks) Stats(ctx context.Context) ([]storage.LaneStats, error) { return h.stats(ctx) }
 
 func (h *hooks) Causes(ctx context.Context, lane storage.Lane, limit int) ([]storage.Cause, error) {
 	return h.causes(ctx, lane, limit)
@@ -251,7 +254,7 @@ type fault struct {
 // TestBroken runs the suite on stores that are broken each in one way. A fault
 // that is not found by the case that should is a fault of the suite.
 func TestBroken(t *testing.T) {
-	for _, fault := range slices.Concat(causeFaults, leaseFaults, reclaimFaults, jobFaults, editFaults, scheduleFaults, clockFaults, handoffFaults, holdFaults, probeFaults, lookFaults) {
+	for _, fault := range slices.Concat(causeFaults, statsFaults, leaseFaults, reclaimFaults, jobFaults, editFaults, scheduleFaults, clockFaults, handoffFaults, holdFaults, probeFaults, lookFaults) {
 		t.Run(fault.name, func(t *testing.T) {
 			var found []string
 			// The rest of the suite is run only if its verdict is of use.

@@ -33,6 +33,7 @@ type Memory struct {
 	unique    map[string]storage.ID // who holds each unique key
 	holds     []*held
 	schedules map[string]*schedule
+	lasts     map[storage.Lane]*last
 	successes map[storage.Lane]int64 // tokens of the last ones, of lanes in which one was unavailable
 	mark      time.Time              // latest that a write was given
 	shifting  bool
@@ -82,6 +83,7 @@ func NewMemory() *Memory {
 		jobs:   map[int64]*job{},
 		unique: map[string]storage.ID{},
 
+		lasts:     map[storage.Lane]*last{},
 		successes: map[storage.Lane]int64{},
 		schedules: map[string]*schedule{},
 	}

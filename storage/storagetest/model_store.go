@@ -161,7 +161,8 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 			j.unspent, j.unspentError = f.Token, f.Error
 		}
 	}
-	if f.Failure != nil && f.Outcome != storage.OutcomeReturned {
+	failed := f.Failure != nil && f.Outcome != storage.OutcomeReturned
+	if failed {
 		j.remember(entry(*f.Failure, j.Attempt, now, in.name))
 	}
 	j.Counters = e.Counters(j.Counters)
@@ -179,6 +180,7 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 		j.endError = f.Error
 		m.finish(now, j, e.State, r)
 	}
+	m.noteEnd(now, lane, j, f.Outcome == storage.OutcomeDone, failed || e.State == storage.Dead)
 	return storage.Applied
 }
 

@@ -120,6 +120,7 @@ func (h *history) run(t *testing.T) {
 		"purgeFinished": h.purgeFinished,
 		"list":          h.list,
 		"causes":        h.causes,
+		"stats":         h.compareStats,
 		"job":           h.job,
 		"clock":         h.clock,
 		"mono":          h.monotonic,

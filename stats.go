@@ -1,0 +1,84 @@
+package errand
+
+import (
+	"context"
+	"time"
+
+	"github.com/errandq/errand/internal/engine"
+)
+
+// LaneStats are the numbers of the jobs of one kind in one queue.
+type LaneStats struct {
+	Queue string `json:"queue"`
+	Kind  string `json:"kind"`
+	// How many jobs are in each state.
+	Scheduled int64 `json:"scheduled"`
+	Ready     int64 `json:"ready"`
+	Running   int64 `json:"running"`
+	Done      int64 `json:"done"`
+	Cancelled int64 `json:"cancelled"`
+	Dead      int64 `json:"dead"`
+	// Bytes is how many bytes the args and headers of the scheduled, ready and running
+	// jobs have.
+	Bytes int64 `json:"bytes"`
+	// OldestDue is when the ready job that waits longest was due. It is zero if no job
+	// is ready.
+	OldestDue time.Time `json:"oldest_due,omitzero"`
+	// LastSuccess is when a job was done for the last time, to a second. It is zero if
+	// none ever was.
+	LastSuccess time.Time `json:"last_success,omitzero"`
+	// LastFailure is the last failed attempt, or the last death.
+	LastFailure LastFailure `json:"last_failure,omitzero"`
+	// Holds are the holds in force that keep jobs from starting: those of the lane, its
+	// queue and its kind.
+	Holds []HoldState `json:"holds,omitempty"`
+	// Minute and FiveMinutes are how many attempts have ended in this process, a minute,
+	// in the last minute and in the last five. They are zero for a queue that no worker
+	// of this process works for.
+	Minute      Rate `json:"minute"`
+	FiveMinutes Rate `json:"five_minutes"`
+}
+
+// LastFailure says what failed last. It is zero if nothing has.
+type LastFailure struct {
+	At time.Time `json:"at,omitzero"`
+	// Job is the job, and Error its last error. They are zero if the job was deleted.
+	Job   ID     `json:"job,omitzero"`
+	Error string `json:"error,omitempty"`
+}
+
+// Rate is how many attempts end a minute. Done and Failed are parts of Attempts, in which
+// there are also those that were cancelled, snoozed or interrupted, or could not reach the
+// other side.
+type Rate = engine.Rate
+
+// Stats returns the numbers of all queues and kinds that have jobs or have had an
+// attempt, sorted by these two. The numbers are kept, not counted: Stats takes some
+// milliseconds, however many jobs there are.
+func (q *Queue) Stats(ctx context.Context) ([]LaneStats, error) {
+	all, err := q.store.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	holds, err := q.Holds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	out := make([]LaneStats, len(all))
+	for i := range all {
+		s := &all[i]
+		out[i] = LaneStats{
+			Queue: s.Queue, Kind: s.Kind, Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled,
+			Dead: s.Dead, Bytes: s.Bytes, OldestDue: s.OldestDue, LastSuccess: s.Succeeded,
+			LastFailure: LastFailure{At: s.Failed, Job: s.FailedJob, Error: s.Error},
+		}
+		for _, h := range holds {
+			if h.Includes(s.Queue, s.Kind) {
+				out[i].Holds = append(out[i].Holds, h)
+			}
+		}
+		out[i].Minute, out[i].FiveMinutes = q.lanes.Rates(s.Lane, now)
+	}
+	return out, nil
+}

@@ -1,0 +1,217 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/errandq/errand/storage"
+)
+
+// The numbers of a lane beside those of its states.
+const (
+	bytesNumber     = 16
+	succeededNumber = 18
+	failureNumber   = 19
+	failedNumber    = 20
+)
+
+const (
+	sqlAllLanes    = `SELECT lane, queue, kind FROM errand_lane`
+	sqlLaneNumbers = `SELECT id, n FROM errand_number WHERE id >= 32`
+	sqlRunning     = `SELECT lane, COUNT(*) AS n FROM errand_job WHERE state = 3 GROUP BY lane`
+	// From one priority to the next lower one, of which there are 201, by the index of
+	// ready jobs: the jobs between are not looked at.
+	sqlOldest = `WITH RECURSIVE top(lane, priority) AS (
+SELECT f.id / 32, (SELECT priority FROM errand_job WHERE state = 2 AND lane = f.id / 32 ORDER BY priority DESC LIMIT 1)
+FROM errand_number f WHERE f.id >= 32 AND f.id % 32 = 2 AND n > 0
+UNION ALL SELECT lane, (SELECT priority FROM errand_job j WHERE state = 2 AND j.lane = top.lane AND j.priority < top.priority
+ORDER BY priority DESC LIMIT 1) FROM top WHERE priority IS NOT NULL)
+SELECT lane, MIN((SELECT due_at FROM errand_job j WHERE state = 2 AND j.lane = top.lane AND j.priority = top.priority ORDER BY due_at LIMIT 1)) AS n
+FROM top WHERE priority IS NOT NULL GROUP BY lane`
+	// A job is in one of the three tables, or gone.
+	sqlFailures = `SELECT f.id / 32 AS lane, f.n AS job, COALESCE(j.salt, e.salt, d.salt) AS salt,
+COALESCE(j.created_at, e.created_at, d.created_at) AS created_at,
+COALESCE(e.error, NULLIF(d.error, ''),
+(SELECT error FROM errand_error x WHERE x.job = f.n AND x.token = COALESCE(j.token, e.token, d.token)),
+(SELECT error FROM errand_history h WHERE h.job = f.n ORDER BY n DESC LIMIT 1), '') AS error
+FROM errand_number f LEFT JOIN errand_job j ON j.id = f.n LEFT JOIN errand_finished e ON e.id = f.n LEFT JOIN errand_dead d ON d.id = f.n
+WHERE f.id >= 32 AND f.id % 32 = 19 AND COALESCE(j.id, e.id, d.id) IS NOT NULL`
+
+	// A time that is almost right stays: it would be written with each commit.
+	sqlSucceeded = `INSERT INTO errand_number (id, n) VALUES (?1, ?2)
+ON CONFLICT DO UPDATE SET n = excluded.n WHERE ABS(excluded.n - n) >= 1000000`
+	sqlFailed = `INSERT INTO errand_number (id, n) VALUES (?, ?), (?, ?)
+ON CONFLICT DO UPDATE SET n = excluded.n`
+	sqlPayloadSize = `SELECT COALESCE(length(args), 0) + COALESCE(length(headers), 0) FROM errand_payload WHERE job = ?1`
+)
+
+// succeededPace is how far the time of a lane's last success may be off, in
+// microseconds. It is 1000000 in the SQL.
+const succeededPace = 1_000_000
+
+// ledger is what a transaction adds to numbers that are not in meta.
+type ledger struct {
+	counts    map[laneState]int64
+	refs      map[int64]int64 // references to policies
+	tidy      bool            // policies without references are deleted at the end
+	successes map[int64]int64 // tokens of the last successes of lanes that are watched
+	deaths    deaths
+	lasts     lasts
+}
+
+func newLedger() ledger { return ledger{counts: map[laneState]int64{}} }
+
+// lasts are the last attempts of lanes that a transaction has ended.
+type lasts struct {
+	succeeded []laneTime // each lane once
+	failed    map[int64]jobTime
+}
+
+type laneTime struct{ lane, at int64 }
+
+type jobTime struct{ job, at int64 }
+
+// success notes that an attempt ended well.
+func (l *lasts) success(lane, at int64) {
+	for i := range l.succeeded { // mostly one
+		if l.succeeded[i].lane == lane {
+			l.succeeded[i].at = at
+			return
+		}
+	}
+	l.succeeded = append(l.succeeded, laneTime{lane, at})
+}
+
+// failure notes that an attempt failed.
+func (l *lasts) failure(lane, job, at int64) {
+	if l.failed == nil {
+		l.failed = map[int64]jobTime{}
+	}
+	l.failed[lane] = jobTime{job, at}
+}
+
+// flushLasts writes when attempts of lanes have ended. It writes no success within a
+// second of the one before, so that a busy lane pays nothing for it.
+func (t *tx) flushLasts() error {
+	for _, s := range t.lasts.succeeded {
+		was, known := t.stmts.succeeded[s.lane]
+		if off := s.at - was; known && off < succeededPace && off > -succeededPace {
+			continue
+		}
+		n, err := t.execCount(sqlSucceeded, s.lane*laneNumbers+succeededNumber, s.at)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			t.after = append(t.after, func() { t.stmts.succeeded[s.lane] = s.at })
+		}
+	}
+	for lane, f := range t.lasts.failed {
+		first := lane * laneNumbers
+		if _, err := t.exec(sqlFailed, first+failureNumber, f.job, first+failedNumber, f.at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// weigh adds the args and headers of a live job to the bytes of its lane, sign times.
+func (t *tx) weigh(f *facts, sign int64) error {
+	size := f.Size
+	if f.Beside && size == 0 {
+		err := t.row(sqlPayloadSize, []any{f.ID}, &size)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
+			return err
+		}
+	}
+	if size != 0 {
+		t.counts[laneState{f.Lane, bytesNumber}] += sign * size
+	}
+	return nil
+}
+
+// Stats implements [storage.Store].
+func (s *Store) Stats(ctx context.Context) (out []storage.LaneStats, err error) {
+	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
+		out, err = stats(tx)
+		return err
+	})
+	return out, err
+}
+
+func stats(tx *sqlx.Tx) ([]storage.LaneStats, error) {
+	var names []struct {
+		Lane        int64
+		Queue, Kind string
+	}
+	var numbers []struct{ ID, N int64 }
+	var running, oldest []struct{ Lane, N int64 }
+	var failures []struct {
+		Lane, Job int64
+		Salt      uint32
+		CreatedAt int64 `db:"created_at"`
+		Error     string
+	}
+	err := errors.Join(tx.Select(&names, sqlAllLanes), tx.Select(&numbers, sqlLaneNumbers), tx.Select(&running, sqlRunning),
+		tx.Select(&oldest, sqlOldest), tx.Select(&failures, sqlFailures))
+	if err != nil {
+		return nil, err
+	}
+	lanes := map[int64]*storage.LaneStats{}
+	of := func(lane int64) *storage.LaneStats {
+		if lanes[lane] == nil {
+			lanes[lane] = &storage.LaneStats{}
+		}
+		return lanes[lane]
+	}
+	for _, n := range numbers {
+		if n.N != 0 {
+			setNumber(of(n.ID/laneNumbers), n.ID%laneNumbers, n.N)
+		}
+	}
+	for _, n := range running {
+		of(n.Lane).Running = n.N
+	}
+	for _, n := range oldest {
+		of(n.Lane).OldestDue = fromMicros(n.N)
+	}
+	for _, f := range failures {
+		l := of(f.Lane)
+		l.FailedJob, l.Error = storage.NewID(fromMicros(f.CreatedAt), f.Salt, f.Job), f.Error
+	}
+	var out []storage.LaneStats
+	for _, n := range names {
+		if l := lanes[n.Lane]; l != nil {
+			l.Lane = storage.Lane{Queue: n.Queue, Kind: n.Kind}
+			out = append(out, *l)
+		}
+	}
+	slices.SortFunc(out, func(a, b storage.LaneStats) int { return a.Compare(b.Lane) })
+	return out, nil
+}
+
+// setNumber sets a number of a lane.
+func setNumber(l *storage.LaneStats, id, n int64) {
+	switch id {
+	case int64(scheduled):
+		l.Scheduled = n
+	case int64(ready):
+		l.Ready = n
+	case int64(done):
+		l.Done = n
+	case int64(cancelled):
+		l.Cancelled = n
+	case int64(dead):
+		l.Dead = n
+	case bytesNumber:
+		l.Bytes = n
+	case succeededNumber:
+		l.Succeeded = fromMicros(n)
+	case failedNumber:
+		l.Failed = fromMicros(n)
+	}
+}

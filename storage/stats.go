@@ -1,0 +1,23 @@
+package storage
+
+import "time"
+
+// LaneStats is what is known of a lane.
+type LaneStats struct {
+	Lane
+	// Scheduled to Dead are how many jobs of the lane are in each state.
+	Scheduled, Ready, Running, Done, Cancelled, Dead int64
+	// Bytes is how many bytes the args and headers of its live jobs have.
+	Bytes int64
+	// OldestDue is when the first of its ready jobs was due; zero if none is ready.
+	OldestDue time.Time
+	// Succeeded is when an attempt ended with OutcomeDone for the last time, or less
+	// than a second from then; zero if none has.
+	Succeeded time.Time
+	// Failed is when, for the last time, a Failure was added to a history or a job
+	// died; zero if none has.
+	Failed time.Time
+	// FailedJob is the job of that, and Error its last error, if the job is there still.
+	FailedJob ID
+	Error     string
+}

@@ -1,0 +1,76 @@
+package storagetest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// last is when attempts of a lane have ended for the last time.
+type last struct {
+	succeeded, failed time.Time
+	job               int64 // that failed
+}
+
+// noteEnd notes that an attempt has ended well, or has failed.
+func (m *Memory) noteEnd(now time.Time, lane storage.Lane, j *job, well, failed bool) {
+	failed = failed && m.jobs[j.Key] == j // else there is no history
+	if !well && !failed {
+		return
+	}
+	l := m.lasts[lane]
+	if l == nil {
+		l = &last{}
+		m.lasts[lane] = l
+	}
+	if well {
+		l.succeeded = now
+	}
+	if failed {
+		l.failed, l.job = now, j.Key
+	}
+}
+
+// Stats implements [storage.Store].
+func (in *instance) Stats(ctx context.Context) ([]storage.LaneStats, error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	lanes := map[storage.Lane]*storage.LaneStats{}
+	of := func(lane storage.Lane) *storage.LaneStats {
+		if lanes[lane] == nil {
+			lanes[lane] = &storage.LaneStats{Lane: lane}
+		}
+		return lanes[lane]
+	}
+	for _, j := range m.jobs {
+		s := of(storage.Lane{Queue: j.Queue, Kind: j.Kind})
+		*map[storage.State]*int64{
+			storage.Scheduled: &s.Scheduled, storage.Ready: &s.Ready, storage.Running: &s.Running,
+			storage.Done: &s.Done, storage.Cancelled: &s.Cancelled, storage.Dead: &s.Dead,
+		}[j.State]++
+		if j.live() {
+			s.Bytes += int64(len(j.Args) + len(j.Headers))
+		}
+		if j.State == storage.Ready && (s.OldestDue.IsZero() || j.DueAt.Before(s.OldestDue)) {
+			s.OldestDue = j.DueAt
+		}
+	}
+	for lane, l := range m.lasts {
+		s := of(lane)
+		s.Succeeded, s.Failed = l.succeeded, l.failed
+		if j := m.jobs[l.job]; j != nil {
+			s.FailedJob, s.Error = j.ID, j.record().Error
+		}
+	}
+	var out []storage.LaneStats
+	for _, s := range lanes {
+		out = append(out, *s)
+	}
+	slices.SortFunc(out, func(a, b storage.LaneStats) int { return a.Compare(b.Lane) })
+	return out, nil
+}
