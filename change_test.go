@@ -67,7 +67,7 @@ func TestChange_withAWorker(t *testing.T) {
 		change(t, q, ids(later), errand.JobChange{Delay: time.Minute}, one)
 		time.Sleep(time.Minute - 1)
 		started()
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		started("default later")
 
 		// Retry 3 would come after three hours by the policy of the queue.
@@ -239,7 +239,7 @@ func TestCancelAll_withAWorker(t *testing.T) {
 		if want := (errand.ChangeResult{Changed: 1, Running: []errand.ID{first}}); err != nil || !reflect.DeepEqual(r, want) {
 			t.Errorf("CancelAll gave %+v, %v: want %+v", r, err, want)
 		}
-		if cause := <-causes; cause != errand.ErrCancelled {
+		if cause := <-causes; !errors.Is(cause, errand.ErrCancelled) {
 			t.Errorf("the handler ended with the cause %v", cause)
 		}
 		synctest.Wait()
@@ -289,7 +289,7 @@ func TestCancel_otherProcess(t *testing.T) {
 		if err := cancel(id); err != nil {
 			t.Fatal(err)
 		}
-		if cause := <-ended; cause != errand.ErrCancelled {
+		if cause := <-ended; !errors.Is(cause, errand.ErrCancelled) {
 			t.Errorf("the handler ended with the cause %v", cause)
 		}
 		t.Logf("%d: after %v", i, time.Since(began))

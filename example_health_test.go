@@ -34,7 +34,7 @@ func ExampleQueue_Health() {
 
 	ask := func() {
 		resp := must(http.Get(server.URL))
-		defer resp.Body.Close()
+		defer func() { _ = resp.Body.Close() }()
 		fmt.Printf("%d %s", resp.StatusCode, must(io.ReadAll(resp.Body)))
 	}
 	ask()

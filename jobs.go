@@ -96,8 +96,8 @@ func (f *JobFilter) narrows() bool { return len(f.IDs) > 0 || f.matches() }
 
 func (f *JobFilter) matches() bool {
 	return len(f.States) > 0 || f.Queue != "" || f.Kind != "" || f.Tag != "" || f.Reason != "" || f.Cause != 0 || f.Error != "" || f.OlderThan != 0 ||
-		!(f.CreatedFrom.IsZero() && f.CreatedBefore.IsZero() && f.DueFrom.IsZero() && f.DueBefore.IsZero() &&
-			f.EndedFrom.IsZero() && f.EndedBefore.IsZero())
+		!f.CreatedFrom.IsZero() || !f.CreatedBefore.IsZero() || !f.DueFrom.IsZero() || !f.DueBefore.IsZero() ||
+		!f.EndedFrom.IsZero() || !f.EndedBefore.IsZero()
 }
 
 // selection checks a filter of a call that is about jobs in some states, and returns

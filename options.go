@@ -103,6 +103,8 @@ type HandlerOptions struct {
 	OpenJitter time.Duration
 	// Middleware wraps the handler, inside of that of the worker. If nil, none.
 	Middleware []Middleware
+	// OnDead has a job enqueued when one of the kind dies. If nil, that of the queue.
+	OnDead *OnDead
 	// Aliases are other kinds that the handler runs too, as those under which jobs
 	// were enqueued before a rename. What these options set is of all the kinds
 	// together: a job counts for Concurrency, Gate, Policy and Budget under whichever
@@ -147,6 +149,7 @@ func (w *Worker) settings(kind string, o *HandlerOptions) engine.Handler {
 	f.openJitter("open_jitter", h.OpenJitter)
 	f.middleware("middleware", o.Middleware)
 	f.aliases("aliases", kind, o.Aliases)
+	f.onDead("on_dead", o.OnDead, append([]string{kind}, o.Aliases...)...)
 	if err := f.err(); err != nil {
 		panic(fmt.Sprintf("errand: Handle %q: %v", kind, err))
 	}

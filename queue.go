@@ -137,6 +137,9 @@ type QueueOptions struct {
 	// can die that were running already. Jobs that were redriven do not count. If zero,
 	// 20; if negative, any number may die.
 	MaxDeaths int
+	// OnDead has a job enqueued when one of the queue dies. Set it in each process that
+	// works for the queue. If nil, none is.
+	OnDead *OnDead
 	// OpenJitter puts off the first start after a lane, the jobs of one kind in the
 	// queue, was closed for more than a minute: held, or behind a gate. The start waits
 	// for a random part of OpenJitter, at most 24 h, so that the devices of a fleet do

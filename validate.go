@@ -79,6 +79,7 @@ func (o *Options) validate() error {
 		f.budget(field+"budget", q.Budget)
 		f.between(field+"concurrency", q.Concurrency, mostConcurrency)
 		f.openJitter(field+"open_jitter", q.OpenJitter)
+		f.onDead(field+"on_dead", q.OnDead)
 	}
 	for _, size := range []struct {
 		field string

@@ -22,6 +22,7 @@ type Worker struct {
 
 	mu       sync.Mutex
 	handlers map[string]engine.Handler
+	onDead   map[string]*OnDead
 	engine   *engine.Engine // nil until Run or Shutdown is called
 	err      error          // faults of the options
 }
@@ -32,7 +33,7 @@ func NewWorker(q *Queue, o *WorkerOptions) *Worker {
 	if q == nil {
 		panic("errand: NewWorker: nil queue")
 	}
-	w := &Worker{queue: q, opts: *cmp.Or(o, &WorkerOptions{}), handlers: map[string]engine.Handler{}}
+	w := &Worker{queue: q, opts: *cmp.Or(o, &WorkerOptions{}), handlers: map[string]engine.Handler{}, onDead: map[string]*OnDead{}}
 	w.opts.Queues, w.opts.Middleware = slices.Clone(w.opts.Queues), slices.Clone(w.opts.Middleware)
 	w.err = w.opts.validate()
 	return w
@@ -127,6 +128,9 @@ func (w *Worker) register(kind string, all []HandlerOptions, run func([]Middlewa
 			h.AliasOf = kind
 		}
 		w.handlers[name] = h
+		if o.OnDead != nil {
+			w.onDead[name] = new(*o.OnDead)
+		}
 	}
 }
 
@@ -240,6 +244,7 @@ func (w *Worker) config() engine.Config {
 		Settings:      map[string]engine.QueueSettings{},
 		Lanes:         &w.queue.lanes,
 		Events:        &w.queue.events,
+		OnDeath:       w.onDeath(),
 		Clock:         w.queue.clock,
 		WaitForClock:  q.WaitForClock,
 		LogEvery:      q.LogEvery,

@@ -110,21 +110,21 @@ func (w *WorkerInfo) limits(queue, kind string) (ofQueue, ofKind WorkerLimit) {
 }
 
 // serves reports whether a worker works for a lane.
-func (i *WorkerInfo) serves(queue, kind string) bool {
-	return slices.Contains(i.Queues, queue) && slices.Contains(i.Kinds, kind)
+func (w *WorkerInfo) serves(queue, kind string) bool {
+	return slices.Contains(w.Queues, queue) && slices.Contains(w.Kinds, kind)
 }
 
 // blocks returns what keeps a worker from starting jobs of a lane.
-func (i *WorkerInfo) blocks(queue, kind string, ready, retry bool) (all []WhyReason) {
+func (w *WorkerInfo) blocks(queue, kind string, ready, retry bool) (all []WhyReason) {
 	add := func(code WhyCode, n WorkerLimit, count int, format string, args ...any) *WhyReason {
-		text := fmt.Sprintf(format, args...) + ", in worker " + i.Instance
-		all = append(all, WhyReason{Code: code, Text: text, Queue: n.Queue, Kind: n.Kind, Worker: i.Instance, N: count})
+		text := fmt.Sprintf(format, args...) + ", in worker " + w.Instance
+		all = append(all, WhyReason{Code: code, Text: text, Queue: n.Queue, Kind: n.Kind, Worker: w.Instance, N: count})
 		return &all[len(all)-1]
 	}
-	if i.Stopping {
+	if w.Stopping {
 		add(WhyNoWorker, WorkerLimit{Queue: queue, Kind: kind}, 0, "no job is taken: it is stopping")
 	}
-	ofQueue, ofKind := i.limits(queue, kind)
+	ofQueue, ofKind := w.limits(queue, kind)
 	for _, n := range []WorkerLimit{ofQueue, ofKind} {
 		of := laneText(n.Queue, n.Kind)
 		if n.Gate != nil && !n.Gate.Open {
@@ -142,8 +142,8 @@ func (i *WorkerInfo) blocks(queue, kind string, ready, retry bool) (all []WhyRea
 			add(WhyBudget, n, 0, "the retry budget of %s is empty", of)
 		}
 	}
-	if ready && i.Full {
-		add(WhyConcurrency, WorkerLimit{}, i.Concurrency, "as many jobs run as may at a time: %d", i.Concurrency)
+	if ready && w.Full {
+		add(WhyConcurrency, WorkerLimit{}, w.Concurrency, "as many jobs run as may at a time: %d", w.Concurrency)
 	}
 	return all
 }

@@ -36,8 +36,8 @@ func (f *Filter) Has(s State) bool {
 	switch {
 	case len(f.States) > 0 && !slices.Contains(f.States, s):
 	case (f.Reason != "" || f.Cause != 0) && s != Dead:
-	case !(f.EndedFrom.IsZero() && f.EndedBefore.IsZero()) && (waits || s == Running):
-	case !(f.DueFrom.IsZero() && f.DueBefore.IsZero()) && !waits:
+	case (!f.EndedFrom.IsZero() || !f.EndedBefore.IsZero()) && (waits || s == Running):
+	case (!f.DueFrom.IsZero() || !f.DueBefore.IsZero()) && !waits:
 	default:
 		return true
 	}

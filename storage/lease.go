@@ -148,6 +148,9 @@ type Finish struct {
 	// evidence from the first OutcomeUnavailable of its lane on; it need not be known
 	// before.
 	Spent *Finish
+	// Then, if not nil, is enqueued if the item makes its job dead, in the same
+	// transaction, and in no other case. With Spent that of Spent counts.
+	Then *NewJob
 	// Since is the token of the job's previous attempt, or of a later lease that was
 	// returned. If zero, there is no evidence.
 	Since int64

@@ -62,16 +62,6 @@ func (c *Config) effective(job *storage.Leased) policy.Document {
 	return d
 }
 
-// knowsRetry reports whether every worker would find the same retry section as
-// effective. The section of a kind is known only to workers that handle the kind.
-func (c *Config) knowsRetry(job *storage.Leased) bool {
-	if _, ok := c.Handlers[job.Kind]; ok || c.queuePolicy(job.Queue).DisableSubscriptionOverrides {
-		return true
-	}
-	own, _ := ownPolicy(job)
-	return own.Retry != nil
-}
-
 // rulesOf returns the rules that classify the errors of a job's handler.
 func (c *Config) rulesOf(job *storage.Leased) policy.Rules {
 	if r := c.Handlers[job.Kind].Rules; r != nil {

@@ -39,6 +39,9 @@ type Config struct {
 	// Lanes are shared by the engines that share Store. If nil, no other engine
 	// of the process uses it.
 	Lanes *Lanes
+	// OnDeath returns what is enqueued with the death of a job at a time, or nil. It must
+	// not block. If nil, nothing is.
+	OnDeath func(job *storage.Leased, f *storage.Finish, at time.Time) *storage.NewJob
 	// Events is told what happens. If nil, nobody is.
 	Events Events
 	// Clock is the clock that due times are about. If nil, Wall(time.Now).

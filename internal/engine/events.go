@@ -109,7 +109,7 @@ func (l *loop) tellWritten(results []storage.ItemResult) {
 		}
 	}
 	for _, r := range l.ready.holds.rulings.flight {
-		e := Event{Type: EventHeld, At: now, Queue: r.Lane.Queue, Kind: r.Lane.Kind, Reason: r.Reason, Error: r.Detail, Due: r.end}
+		e := Event{Type: EventHeld, At: now, Queue: r.Queue, Kind: r.Kind, Reason: r.Reason, Error: r.Detail, Due: r.end}
 		if r.ends {
 			e.Type = EventReleased
 		}

@@ -84,6 +84,9 @@ func (l *loop) exchange(from []*source, now time.Time) exchange {
 	x := exchange{clock: l.clock()}
 	x.setBack, x.Doubtful = l.watch.setBack, l.watch.doubtful
 	x.LeaseDuration, x.Finish, x.Retention = l.cfg.LeaseDuration, l.outcomes.send(), l.cfg.Retention
+	if l.cfg.OnDeath != nil {
+		l.follow(x.Finish, x.clock)
+	}
 	if reached(l.leases.heartbeatAt, now) {
 		x.Extend = l.leases.extend()
 		l.extendProbes()

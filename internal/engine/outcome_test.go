@@ -268,8 +268,12 @@ func TestReclaimed(t *testing.T) {
 				Policy: policyJSON, Failure: died(3, "first"),
 			},
 		},
+		"first crash without retries, of a kind of somebody else, who knows what follows its death": {
+			job:  storage.Reclaimed{Fate: storage.Crashed, Leased: storage.Leased{Policy: zeroJSON}},
+			want: storage.Finish{Outcome: storage.OutcomeCrashed, DueAt: t0.Add(time.Second), Failure: died(1, "first")},
+		},
 		"first crash without retries": {
-			job: storage.Reclaimed{Fate: storage.Crashed, Leased: storage.Leased{Policy: zeroJSON}},
+			job: storage.Reclaimed{Fate: storage.Crashed, Leased: storage.Leased{Kind: "own", Policy: zeroJSON}},
 			want: storage.Finish{
 				Outcome: storage.OutcomeDead, Reason: storage.ReasonCrashed, Error: died(1, "").Error,
 				Policy: zeroJSON, Failure: died(1, "first"),

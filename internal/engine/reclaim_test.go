@@ -103,8 +103,13 @@ func TestReclaim_CrashWithoutRetriesIsDead(t *testing.T) {
 		id := r.add(storage.NewJob{Queue: "q", Kind: "k", Policy: none})[0]
 		r.start()
 		r.crash()
-		other := r.another()
-		other.start() // does not even know the kind
+		stranger, other := r.another(), r.another()
+		stranger.start()
+		pass(time.Minute)
+		r.wantState(id, storage.Scheduled, storage.Counters{Attempt: 1, Crashes: 1}) // what follows its death is not known there
+		other.handle("k", func(context.Context, *storage.Leased) error { t.Error("it runs again"); return nil })
+		other.start()
+		pass(time.Second)
 		if rec := r.wantState(id, storage.Dead, storage.Counters{Attempt: 1, Crashes: 1}); rec.Reason != storage.ReasonCrashed {
 			t.Errorf("reason %q", rec.Reason)
 		}

@@ -99,7 +99,7 @@ func TestEngine_SetConcurrency_AtAnyTime(t *testing.T) {
 				return work(time.Duration(job.Key*7919%300)*time.Millisecond)(ctx, job)
 			})
 			r.start()
-			most := int64(r.cfg.Concurrency)
+			var most int64
 			for range 80 {
 				r.enqueue("a", random.IntN(12))
 				n := 1 + random.IntN(4*(1+random.IntN(12)))

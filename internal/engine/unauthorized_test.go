@@ -159,11 +159,11 @@ func TestStreak_HookAndHoldLane(t *testing.T) {
 		r.cfg.Concurrency = 7
 		r.cfg.Handlers["k"] = engine.Handler{Rules: policy.DefaultRules(), Run: func(ctx context.Context, job *storage.Leased) error {
 			_ = s.run(ctx, job)
-			switch n := job.ID.Key(); {
-			case n == 6:
+			switch job.ID.Key() {
+			case 6:
 				time.Sleep(100 * time.Millisecond)
 				return &engine.HoldLaneError{For: time.Hour}
-			case n == 7:
+			case 7:
 				time.Sleep(200 * time.Millisecond)
 			}
 			return refused

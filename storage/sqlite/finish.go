@@ -28,7 +28,7 @@ func (t *tx) finish(now time.Time, f *storage.Finish, keep *storage.Retention) (
 	case storage.Done, storage.Cancelled:
 		return t.end(at, f, e, keep)
 	case storage.Dead:
-		return t.bury(at, f, e)
+		return t.bury(now, f, e)
 	case storage.Ready:
 		if f.Outcome == storage.OutcomeUnavailable {
 			return t.unavailable(now, f, e, keep)
@@ -93,12 +93,18 @@ func (t *tx) end(at int64, f *storage.Finish, to storage.Effect, keep *storage.R
 	return t.leaveLeased(at, f, &e)
 }
 
-func (t *tx) bury(at int64, f *storage.Finish, to storage.Effect) (r storage.ItemResult, err error) {
+func (t *tx) bury(now time.Time, f *storage.Finish, to storage.Effect) (r storage.ItemResult, err error) {
+	at := micros(now)
 	e := departure{state: dead, at: at, error: f.Error, reason: string(f.Reason), keepCrashes: to.KeepCrashes, add: to.Add}
 	if e.inEffect, err = t.policy(f.Policy); err != nil {
 		return 0, err
 	}
-	return t.leaveLeased(at, f, &e)
+	if r, err = t.leaveLeased(at, f, &e); err != nil || r != storage.Applied || f.Then == nil {
+		return r, err
+	}
+	_, err = t.enqueue(now, []storage.NewJob{*f.Then})
+	t.announce()
+	return r, err
 }
 
 // leaveLeased is leave for a job that is leased, if it is still that.

@@ -339,7 +339,7 @@ func (t *tx) reclaim(now time.Time, lease time.Duration, found []candidate, gone
 			if err != nil {
 				return nil, err
 			}
-			r.Leased.Previous = c.token
+			r.Previous = c.token
 			if err = t.fill(&r.Leased, &row); err != nil {
 				return nil, err
 			}

@@ -15,6 +15,20 @@ var leaseFaults = []fault{
 			current(m, &x.Finish[i].Lease)
 		}
 	})},
+	{"follower of a death enqueued whatever the outcome", "outcome_dead_then", following(func(f *storage.Finish) bool { return f.Outcome != storage.OutcomeDead })},
+	{"follower of a death forgotten", "outcome_dead_then", before(func(_ *Memory, x *storage.Exchange) {
+		for i := range x.Finish {
+			x.Finish[i].Then = nil
+		}
+	})},
+	{"follower of a spent retry forgotten", "outcome_dead_then", before(func(_ *Memory, x *storage.Exchange) {
+		for i := range x.Finish {
+			if s := x.Finish[i].Spent; s != nil {
+				s.Then = nil
+			}
+		}
+	})},
+	{"follower of a death enqueued for a late holder", "outcome_dead_then", following(func(f *storage.Finish) bool { return f.Outcome == storage.OutcomeDead })},
 	{"no fence in extend", "fence_finished", before(func(m *Memory, x *storage.Exchange) {
 		for i := range x.Extend {
 			current(m, &x.Extend[i])
@@ -325,3 +339,21 @@ func (l *loner) Alone() bool { return l.alone(l.hooks.Alone()) }
 type pulseless struct{ *hooks }
 
 func (p *pulseless) Pulse() error { return nil }
+
+// following enqueues, once more, what follows the death of jobs for some outcomes.
+func following(which func(f *storage.Finish) bool) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			for i := range x.Finish {
+				if f := &x.Finish[i]; f.Then != nil && which(f) {
+					if _, err := in.Enqueue(ctx, now, []storage.NewJob{*f.Then}); err != nil {
+						return storage.ExchangeResult{}, err
+					}
+				}
+			}
+			return in.Exchange(ctx, now, x)
+		}
+		return h
+	}
+}

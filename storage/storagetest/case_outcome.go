@@ -279,6 +279,67 @@ Policy []byte the job's own; of a dead job the one in effect at its end`, func(f
 		f.counts(count(storage.Dead, 6))
 	}},
 
+	{"outcome_dead_then", `Then, if not nil, is enqueued if the item makes its job dead, in the same transaction, and in no other case. With Spent that of Spent counts.`, func(f *fixture) {
+		then := newJob(func(n *storage.NewJob) { n.Queue, n.Kind, n.Args = "notices", "notice", []byte(`{"of":"it"}`) })
+		waiting := func(n int) {
+			f.Helper()
+			var got int64
+			counts, err := f.s.Counts(f.ctx)
+			f.must(err)
+			for _, c := range counts {
+				if c.Kind == "notice" {
+					got += c.N
+				}
+			}
+			if got != int64(n) {
+				f.Fatalf("%d jobs were enqueued by deaths, want %d", got, n)
+			}
+		}
+		for o := storage.OutcomeDone; o <= storage.OutcomeUnavailable; o++ {
+			if o == storage.OutcomeDead {
+				continue
+			}
+			fin := storage.Finish{Lease: f.run(f.s).Lease, Outcome: o, DueAt: f.now.Add(time.Hour), Then: &then}
+			if o == storage.OutcomeUnavailable {
+				fin.Spent = new(died(fin.Lease, storage.ReasonExhausted, "x"))
+				fin.Spent.Then = &then
+			}
+			f.apply(f.s, fin)
+		}
+		gone := died(f.run(f.s).Lease, storage.ReasonPermanent, "x")
+		gone.Then = &then
+		late := gone
+		late.Token++
+		if r := f.finish(f.s, late); r != storage.Lost {
+			f.Errorf("a late holder got %d", r)
+		}
+		waiting(0)
+		f.apply(f.s, gone)
+		waiting(1)
+		if r := f.finish(f.s, gone); r != storage.Lost {
+			f.Errorf("a second end got %d", r)
+		}
+		waiting(1)
+		x := storage.Exchange{Wants: []storage.Want{{Queues: []string{"notices"}, Kinds: []string{"notice"}, N: 10}}}
+		if l := f.exchange(f.s, x).Leased; len(l) != 1 || string(l[0].Args) != `{"of":"it"}` || l[0].Attempt != 1 || !l[0].CreatedAt.Equal(f.now) {
+			f.Fatalf("leased are %+v, want what was enqueued", l)
+		}
+
+		// An attempt that could not reach the other side, while others could.
+		first := f.run(f.s)
+		f.apply(f.s, storage.Finish{Lease: first.Lease, Outcome: storage.OutcomeUnavailable, DueAt: f.now.Add(time.Minute)})
+		f.apply(f.s, storage.Finish{Lease: f.run(f.s).Lease, Outcome: storage.OutcomeDone})
+		f.later(time.Minute)
+		again := f.leaseOne(f.s)
+		spent := died(again.Lease, storage.ReasonExhausted, "x")
+		spent.Then = &then
+		fin := storage.Finish{Lease: again.Lease, Outcome: storage.OutcomeUnavailable, DueAt: f.now, Spent: &spent, Since: first.Token}
+		if r := f.finish(f.s, fin); r != storage.Spent {
+			f.Errorf("finishing gave %d, want Spent", r)
+		}
+		waiting(2)
+	}},
+
 	{"outcome_returned_place", `KeepPlace: a job that is put back without a DueAt keeps its old due time, and is ready.`, func(f *fixture) {
 		ids := f.add(newJob(), newJob(), newJob())
 		l := f.lease(f.s, 2)

@@ -78,7 +78,9 @@ func (in *instance) edit(now time.Time, j *job, e *storage.Edit) (available bool
 		}
 		if j.unspent != 0 && j.unspent == j.token {
 			lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
-			m.successes[lane] = m.successes[lane]
+			if _, ok := m.successes[lane]; !ok {
+				m.successes[lane] = 0 // noted from now on
+			}
 		}
 	}
 	if e.Policy != nil {

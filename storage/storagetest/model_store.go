@@ -90,6 +90,10 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 		if j := m.jobs[f.Key]; (r == storage.Applied || r == storage.Spent) && j != nil && (j.State == storage.Ready || j.State == storage.Scheduled) {
 			event = available(event, j)
 		}
+		if then := thenOf(&f, r); then != nil && m.jobs[f.Key].State == storage.Dead {
+			_, j := m.enqueue(given, *then)
+			event = available(event, j)
+		}
 	}
 	holds := len(x.Hold) > 0
 	for _, n := range x.Hold {
@@ -182,6 +186,17 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 	}
 	m.noteEnd(now, lane, j, f.Outcome == storage.OutcomeDone, failed || e.State == storage.Dead)
 	return storage.Applied
+}
+
+// thenOf returns what is enqueued if the item has made its job dead.
+func thenOf(f *storage.Finish, r storage.ItemResult) *storage.NewJob {
+	switch {
+	case r == storage.Spent:
+		return f.Spent.Then
+	case r == storage.Applied && f.Outcome == storage.OutcomeDead:
+		return f.Then
+	}
+	return nil
 }
 
 // entry returns the entry of the history for a failure.

@@ -1,0 +1,92 @@
+package errand
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// OnDead has a job enqueued when another one dies, in the transaction of that death: for
+// each death there is exactly one, whatever happens to the process. Its args are a
+// [DeadNotice], and it is a job as any other, with a policy of its kind.
+//
+// That of a kind goes before that of a queue. A job of a kind that an OnDead of this
+// process names gives no notice when it dies itself, so that no chain of them is endless.
+// The job does not go through [Options].Middleware.
+type OnDead struct {
+	// Kind is the kind of the job. If empty, "errand.dead", the kind of [DeadNotice].
+	Kind string
+	// Queue is the queue of the job. If empty, "default".
+	Queue string
+}
+
+const kindDead = "errand.dead"
+
+// DeadNotice says which job has died; see [OnDead]. A type that embeds DeadNotice and has
+// a Kind of its own is for notices of that kind.
+type DeadNotice struct {
+	ID     ID     `json:"id"`
+	Queue  string `json:"queue"`
+	OfKind string `json:"kind"`
+	Reason Reason `json:"reason"`
+	// Error is the last error, as that of the dead letter.
+	Error string `json:"error,omitempty"`
+	// Attempt counts the runs of the handler.
+	Attempt   int       `json:"attempt"`
+	CreatedAt time.Time `json:"created_at"`
+	DiedAt    time.Time `json:"died_at"`
+}
+
+// Kind returns "errand.dead".
+func (DeadNotice) Kind() string { return kindDead }
+
+// kind and queue return the names with their defaults.
+func (o *OnDead) kind() string  { return cmp.Or(o.Kind, kindDead) }
+func (o *OnDead) queue() string { return cmp.Or(o.Queue, defaultQueue) }
+
+func (f *faults) onDead(field string, o *OnDead, kinds ...string) {
+	if o == nil {
+		return
+	}
+	f.add(checkName(field+".kind", o.kind()))
+	f.add(checkName(field+".queue", o.queue()))
+	if slices.Contains(kinds, o.kind()) {
+		f.field(field+".kind", o.kind(), "must be another kind than that of the handler")
+	}
+}
+
+// onDeath returns what makes the job that follows a death, or nil if none does.
+func (w *Worker) onDeath() func(*storage.Leased, *storage.Finish, time.Time) *storage.NewJob {
+	kinds, queues, notices := maps.Clone(w.onDead), map[string]*OnDead{}, map[string]bool{}
+	for name, o := range w.queue.opts.Queues {
+		if o.OnDead != nil {
+			queues[name] = new(*o.OnDead)
+			notices[o.OnDead.kind()] = true
+		}
+	}
+	for _, o := range kinds {
+		notices[o.kind()] = true
+	}
+	if len(notices) == 0 {
+		return nil
+	}
+	return func(job *storage.Leased, f *storage.Finish, at time.Time) *storage.NewJob {
+		o := cmp.Or(kinds[job.Kind], queues[job.Queue])
+		if o == nil || notices[job.Kind] {
+			return nil
+		}
+		c := f.Effect(false).Counters(job.Counters)
+		args, err := json.Marshal(DeadNotice{
+			ID: job.ID, Queue: job.Queue, OfKind: job.Kind, Reason: f.Reason, Error: f.Error, Attempt: c.Attempt,
+			CreatedAt: job.CreatedAt, DiedAt: at.UTC().Truncate(time.Microsecond),
+		})
+		if err != nil { // a year that JSON does not have
+			args = []byte("{}")
+		}
+		return &storage.NewJob{Queue: o.queue(), Kind: o.kind(), Args: args}
+	}
+}
