@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"time"
@@ -33,7 +34,10 @@ func ExampleQueue_Health() {
 	defer server.Close()
 
 	ask := func() {
-		resp := must(http.Get(server.URL))
+		resp, err := http.Get(server.URL)
+		if err != nil {
+			log.Fatal(err)
+		}
 		defer func() { _ = resp.Body.Close() }()
 		fmt.Printf("%d %s", resp.StatusCode, must(io.ReadAll(resp.Body)))
 	}

@@ -142,7 +142,7 @@ func (o *enqueueOptions) run(ctx context.Context, t *tool) error {
 		}
 		return err
 	})
-	if err != nil && !(b.many && t.json && b.queue != nil) {
+	if err != nil && (!b.many || !t.json || b.queue == nil) {
 		return err
 	}
 	return errors.Join(err, t.show(b, b.print))

@@ -122,7 +122,7 @@ func (n *normalizer) word() {
 		n.out = append(n.out, w...)
 	case len(w) <= most && (most > 3 || digits == len(w)) && !strings.Contains(w, "#"), words[strings.ToLower(w)]:
 		n.out = append(n.out, w...)
-	case prefix > 0 && digits == len(w)-prefix && len(w) < 8 && !(hex && len(w) >= 6):
+	case prefix > 0 && digits == len(w)-prefix && len(w) < 8 && (!hex || len(w) < 6):
 		n.out = append(append(n.out, w[:prefix]...), '#')
 	default:
 		n.number()

@@ -46,7 +46,7 @@ type rulings struct {
 func (r *rulings) rule(n ruling) {
 	same := func(o ruling) bool {
 		is := o.Lane == n.Lane && o.Reason == n.Reason
-		n.again = n.again && !(is && !o.ends && !o.again) // else nobody would be told
+		n.again = n.again && (!is || o.ends || o.again) // else nobody would be told
 		return is
 	}
 	r.waiting = slices.DeleteFunc(r.waiting, same)
