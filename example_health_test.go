@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"time"
@@ -36,7 +35,7 @@ func ExampleQueue_Health() {
 	ask := func() {
 		resp, err := http.Get(server.URL)
 		if err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 		defer func() { _ = resp.Body.Close() }()
 		fmt.Printf("%d %s", resp.StatusCode, must(io.ReadAll(resp.Body)))
