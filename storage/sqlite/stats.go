@@ -123,10 +123,12 @@ func (t *tx) flushLasts() error {
 func (t *tx) weigh(f *facts, sign int64) error {
 	size := f.Size
 	if f.Beside && size == 0 {
-		err := t.row(sqlPayloadSize, []any{f.ID}, &size)
+		var stored int64 // size itself would escape to the heap
+		err := t.row(sqlPayloadSize, []any{f.ID}, &stored)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
 			return err
 		}
+		size = stored
 	}
 	if size != 0 {
 		t.counts[laneState{f.Lane, bytesNumber}] += sign * size
