@@ -53,6 +53,8 @@ type failureJSON struct {
 	Stack    string    `json:"stack,omitempty"`
 	Duration float64   `json:"duration_s"`
 	Instance string    `json:"instance,omitempty"`
+	// Args are those before a change of them, which is no attempt.
+	Args json.RawMessage `json:"args,omitempty"`
 }
 
 func jobOf(j *queue.JobInfo) jobJSON {
@@ -65,7 +67,7 @@ func jobOf(j *queue.JobInfo) jobJSON {
 		Args: j.Args, Headers: j.Headers,
 	}
 	for _, f := range j.History {
-		out.History = append(out.History, failureJSON{f.Attempt, f.At.UTC(), f.Phase, f.Error, f.Stack, f.Duration.Seconds(), f.Instance})
+		out.History = append(out.History, failureJSON{f.Attempt, f.At.UTC(), f.Phase, f.Error, f.Stack, f.Duration.Seconds(), f.Instance, f.Args})
 	}
 	return out
 }

@@ -14,7 +14,8 @@ func jobsCommand(t *tool) *cobra.Command {
 	return group("jobs", "Look at jobs, and change them",
 		`Look at single jobs in any state, say why they do not run, and change them. A job is
 named by its ID.`,
-		jobListCommand(t), jobShowCommand(t), jobWhyCommand(t), enqueueCommand(t), jobCancelCommand(t), jobRunCommand(t))
+		jobListCommand(t), jobShowCommand(t), jobWhyCommand(t), enqueueCommand(t), jobRunCommand(t), jobRescheduleCommand(t),
+		jobEditCommand(t), jobCancelCommand(t), jobRemoveCommand(t))
 }
 
 func jobListCommand(t *tool) *cobra.Command {
@@ -129,29 +130,6 @@ go before it.`,
 				for _, r := range why.Reasons {
 					p.printf("- %s\n", safe(r.Text))
 				}
-			})
-		},
-	}
-	completeArgs(cmd, nil)
-	return cmd
-}
-
-func jobCancelCommand(t *tool) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "cancel FILE ID...",
-		Short: "Cancel jobs",
-		Long: `Cancel jobs. Those that do not run are finished as cancelled. The handlers of those
-that run are asked to stop, in whatever process. A job that has ended keeps its
-state. The exit status is 1 if a job is not there.`,
-		Example: "  errand jobs cancel jobs.db 01890a5d-ac96-774b-bcce-b302099a8057",
-		Args:    cobra.MinimumNArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.eachJob(cmd.Context(), args, func(ctx context.Context, q *queue.Queue, id queue.ID) (string, error) {
-				state, err := q.Cancel(ctx, id)
-				if state == queue.Running {
-					return "asked to stop", err
-				}
-				return string(state), err
 			})
 		},
 	}

@@ -36,6 +36,7 @@ func TestMain(m *testing.M) {
 //	unchanged FILE errand ARGS...   wants success, and no file of the folder to change
 //	cause VAR FILE TEXT             sets a variable to the ID of the cause with a text
 //	live FILE       has this process open the file, and work, until the script ends
+//	busy VAR FILE   as live, and one job runs all the while; sets a variable to its ID
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
@@ -92,8 +93,14 @@ func TestScripts(t *testing.T) {
 				ts.Fatalf("no cause %q", args[2])
 			},
 			"live": func(ts *testscript.TestScript, _ bool, args []string) {
-				stop, err := live(ts.MkAbs(args[0]))
+				_, stop, err := live(ts.MkAbs(args[0]), false)
 				ts.Check(err)
+				ts.Defer(func() { ts.Check(stop()) })
+			},
+			"busy": func(ts *testscript.TestScript, _ bool, args []string) {
+				id, stop, err := live(ts.MkAbs(args[1]), true)
+				ts.Check(err)
+				ts.Setenv(args[0], id)
 				ts.Defer(func() { ts.Check(stop()) })
 			},
 		},
@@ -197,16 +204,35 @@ func worker(q *queue.Queue, name string, ended chan<- struct{}) *queue.Worker {
 	return w
 }
 
-// live opens a file and works in it, on the queue default, until stop is called.
-func live(path string) (stop func() error, err error) {
+// live opens a file and works in it, on the queue default, until stop is called. With
+// busy a job of kind wait runs from before it returns until then, and id is its ID.
+func live(path string, busy bool) (id string, stop func() error, err error) {
 	ctx := context.Background()
 	q, err := queue.Open(ctx, path, &queue.Options{SQLite: queue.SQLiteOptions{Durability: queue.Relaxed}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	ended := make(chan struct{}, 1000)
 	w := worker(q, "default", ended)
+	begun, end := make(chan struct{}, 1), make(chan struct{})
+	queue.HandleRaw(w, "wait", func(context.Context, *queue.Job[queue.RawArgs]) error {
+		begun <- struct{}{}
+		<-end
+		return nil
+	})
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.Run(ctx) }()
-	return func() error { return errors.Join(w.Shutdown(ctx), <-stopped, q.Close()) }, nil
+	stop = func() error {
+		close(end)
+		return errors.Join(w.Shutdown(ctx), <-stopped, q.Close())
+	}
+	if !busy {
+		return "", stop, nil
+	}
+	job, err := q.Enqueue(ctx, queue.RawArgs{OfKind: "wait", JSON: []byte("{}")}, nil)
+	if err != nil {
+		return "", nil, errors.Join(err, stop())
+	}
+	<-begun
+	return job.ID.String(), stop, nil
 }

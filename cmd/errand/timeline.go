@@ -106,6 +106,10 @@ func (t *tool) printTimeline(p *printer, j *jobJSON, coming []comingJSON) {
 	p.printf("\n")
 	list := table{head: []string{" ATTEMPT", "AT", "PHASE", " TOOK", "OUTCOME"}}
 	for _, f := range j.History {
+		if len(f.Args) > 0 {
+			list.add(text("-"), text(when(f.At)), text(f.Phase), text("-"), text("args before: "+jsonText(f.Args)))
+			continue
+		}
 		list.add(number(f.Attempt), text(when(f.At)), text(f.Phase), text(lasting(time.Duration(f.Duration*float64(time.Second)))), text(f.Error).in(red))
 	}
 	for _, c := range coming {
