@@ -125,7 +125,7 @@ func TestWork_environment(t *testing.T) {
 	var id queue.ID
 	onFile(t, file, func(q *queue.Queue) {
 		e, err := q.Enqueue(t.Context(), queue.RawArgs{OfKind: "run", JSON: []byte(`{"n": 1}`)}, &queue.JobOptions{Queue: "mail", Headers: map[string]string{
-			"run":         `{ cat; env | grep ^ERRAND_ | grep -v -e RUN= -e HEADERS= -e RESULT= | sort; test -n "$ERRAND_RESULT"; } >` + out,
+			"run":         `{ cat; env | grep -E '^ERRAND_(JOB|ATT|KIND|QUEUE|HEADER_)' | grep -v RUN= | sort; test -n "$ERRAND_RESULT"; } >` + out,
 			"traceparent": "00-1", "X-Request.Id": "é=1", "x_request_id": "later", "nul": "a\x00b",
 		}})
 		if err != nil {

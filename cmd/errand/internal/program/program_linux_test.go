@@ -91,14 +91,22 @@ func TestRunner_threads(t *testing.T) {
 	}
 	var out strings.Builder
 	cmd.Stdout = &out
-	thread := make(chan int)
-	go func() {
+	thread, end := make(chan int), make(chan struct{})
+	defer close(end)
+	var ask func()
+	ask = func() {
 		runtime.LockOSThread() // and so the thread ends with the goroutine
+		if unix.Gettid() == os.Getpid() { // but for the first one, which another must not get
+			go ask()
+			<-end
+			return
+		}
 		if _, err := r.start(cmd); err != nil {
 			t.Error(err)
 		}
 		thread <- unix.Gettid()
-	}()
+	}
+	go ask()
 	task := fmt.Sprintf("/proc/self/task/%d", <-thread)
 	for {
 		if _, err := os.Stat(task); err != nil {
