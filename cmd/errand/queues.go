@@ -24,34 +24,6 @@ at a time. A pause is the hold of a queue for the reason "paused".`,
 		queuesListCommand(t), pauseCommand(t), resumeCommand(t), holdCommand(t), releaseCommand(t))
 }
 
-// laneJSON is the jobs of a kind in a queue.
-type laneJSON struct {
-	Queue     string `json:"queue"`
-	Kind      string `json:"kind"`
-	Scheduled int64  `json:"scheduled"`
-	Ready     int64  `json:"ready"`
-	Running   int64  `json:"running"`
-	Done      int64  `json:"done"`
-	Cancelled int64  `json:"cancelled"`
-	Dead      int64  `json:"dead"`
-}
-
-func (l *laneJSON) count(state queue.State) *int64 {
-	switch state {
-	case queue.Scheduled:
-		return &l.Scheduled
-	case queue.Ready:
-		return &l.Ready
-	case queue.Running:
-		return &l.Running
-	case queue.Done:
-		return &l.Done
-	case queue.Cancelled:
-		return &l.Cancelled
-	}
-	return &l.Dead
-}
-
 // holdJSON is a hold in force.
 type holdJSON struct {
 	Queue   string     `json:"queue,omitempty"`
@@ -69,19 +41,6 @@ func holdOf(h queue.HoldState) holdJSON {
 	return holdJSON{h.Queue, h.Kind, h.Reason, h.By, h.Detail, h.Since, timeOrNil(h.Until), h.Probe, h.Waiting}
 }
 
-// lanes returns the lanes that have jobs, sorted.
-func lanes(ctx context.Context, q *queue.Queue) ([]laneJSON, error) {
-	counts, err := q.Counts(ctx)
-	all := []laneJSON{}
-	for _, c := range counts {
-		if n := len(all); n == 0 || all[n-1].Queue != c.Queue || all[n-1].Kind != c.Kind {
-			all = append(all, laneJSON{Queue: c.Queue, Kind: c.Kind})
-		}
-		*all[len(all)-1].count(c.State) = c.N
-	}
-	return all, err
-}
-
 func holds(ctx context.Context, q *queue.Queue) ([]holdJSON, error) {
 	states, err := q.Holds(ctx)
 	all := []holdJSON{}
@@ -95,9 +54,10 @@ func queuesListCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls FILE",
 		Short: "List queues, kinds and holds",
-		Long: `List the queues and kinds that have jobs, with the number of jobs by state, and the
-holds in force. The numbers are kept, not counted: the list is quick however many
-jobs there are.`,
+		Long: `List the queues and kinds that have or had jobs: the number of jobs by state, the bytes
+of those that have not ended, for how long the oldest ready one waits, when a job was
+done for the last time and when one failed, with its error, and the holds in force.
+The numbers are kept, not counted: the list is quick however many jobs there are.`,
 		Example: "  errand queues ls jobs.db",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -122,22 +82,6 @@ jobs there are.`,
 	}
 	completeArgs(cmd, nil)
 	return cmd
-}
-
-func (t *tool) printLanes(p *printer, all []laneJSON) {
-	if len(all) == 0 {
-		p.printf("no jobs\n")
-		return
-	}
-	list := table{head: []string{"QUEUE", "KIND", " SCHEDULED", " READY", " RUNNING", " DONE", " CANCELLED", " DEAD"}}
-	for _, l := range all {
-		dead := number(l.Dead)
-		if l.Dead > 0 {
-			dead = dead.in(red)
-		}
-		list.add(text(l.Queue), text(l.Kind), number(l.Scheduled), number(l.Ready), number(l.Running), number(l.Done), number(l.Cancelled), dead)
-	}
-	list.print(p, t.out)
 }
 
 func (t *tool) printHolds(p *printer, all []holdJSON) {

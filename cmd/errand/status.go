@@ -20,6 +20,7 @@ type statusJSON struct {
 	Holds   []holdJSON         `json:"holds"`
 	Workers []queue.WorkerInfo `json:"workers"`
 	Causes  []causeJSON        `json:"causes"` // the most frequent ones
+	Health  healthJSON         `json:"health"`
 }
 
 // laneTotal is the jobs of all lanes.
@@ -54,6 +55,7 @@ func statusOf(ctx context.Context, q *queue.Queue) (s statusJSON, err error) {
 	s.Workers = append([]queue.WorkerInfo{}, s.Workers...)
 	causes, err := q.DeadLetters().Causes(ctx, &queue.CauseOptions{Limit: mostCauses})
 	errs[3], s.Causes = err, causesOf(causes)
+	s.Health = healthOf(ctx, q)
 	for i := range s.Lanes {
 		s.Jobs.add(&s.Lanes[i])
 	}
@@ -64,9 +66,10 @@ func statusCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status FILE",
 		Short: "Show how a queue is",
-		Long: `Show how a queue is: its jobs by queue, kind and state, holds, the workers of all
-processes, and the most frequent causes of dead letters. All numbers are kept, not
-counted.`,
+		Long: `Show how a queue is: its jobs by queue, kind and state, how long they wait, the last
+success and failure, holds, the workers of all processes, the most frequent causes of
+dead letters, and what else somebody should look at. All numbers are kept, not
+counted. The file is only read: whether it can be written is not tried.`,
 		Example: "  errand status jobs.db",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -87,6 +90,7 @@ counted.`,
 					p.printf("\n")
 				}
 				t.printCauses(p, s.Causes)
+				t.printHealth(p, &s.Health)
 			})
 		},
 	}

@@ -18,8 +18,8 @@ func watchCommand(t *tool) *cobra.Command {
 		Use:   "watch FILE",
 		Short: "Show how a queue goes on",
 		Long: `Show how a queue goes on, again and again until it is interrupted: jobs by queue, kind
-and state, how many of each state come or go a second, holds and workers. On a
-terminal each picture takes the place of the one before. With --json each is an
+and state, how many of each state come or go a second, and the rest of errand status.
+On a terminal each picture takes the place of the one before. With --json each is an
 object on a line.`,
 		Example: "  errand watch jobs.db --interval 100ms --count 2",
 		Args:    cobra.ExactArgs(1),
@@ -79,12 +79,14 @@ func (t *tool) picture(now, before *statusJSON) error {
 	p.printf("%s  ", when(now.At))
 	t.printTotal(&p, &now.Jobs)
 	t.printRates(&p, now, before)
+	t.printTimes(&p, now.Lanes)
 	t.printHolds(&p, now.Holds)
 	t.printWorkers(&p, now.Workers)
 	if len(now.Causes) > 0 {
 		p.printf("\n")
 	}
 	t.printCauses(&p, now.Causes)
+	t.printHealth(&p, &now.Health)
 	if t.out.terminal() {
 		_, err := fmt.Fprintf(t.out, "\x1b[H\x1b[J%s", b.Bytes())
 		return err

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	queue "github.com/errandq/errand"
+)
+
+// laneJSON is the jobs of a kind in a queue.
+type laneJSON struct {
+	Queue     string `json:"queue"`
+	Kind      string `json:"kind"`
+	Scheduled int64  `json:"scheduled"`
+	Ready     int64  `json:"ready"`
+	Running   int64  `json:"running"`
+	Done      int64  `json:"done"`
+	Cancelled int64  `json:"cancelled"`
+	Dead      int64  `json:"dead"`
+	Bytes     int64  `json:"bytes"` // of the args and headers of those that have not ended
+	// OldestDue is when the ready job that waits longest was due, and Waits since when.
+	OldestDue   *time.Time   `json:"oldest_due,omitempty"`
+	Waits       float64      `json:"waits_s,omitempty"`
+	LastSuccess *time.Time   `json:"last_success,omitempty"`
+	LastFailure *lastFailure `json:"last_failure,omitempty"`
+	Held        []string     `json:"held,omitempty"` // the reasons of the holds in force
+}
+
+// lastFailure is what failed last in a lane.
+type lastFailure struct {
+	At    time.Time `json:"at"`
+	Job   string    `json:"job,omitempty"`
+	Error string    `json:"error,omitempty"`
+}
+
+// lanes returns the lanes that have or had jobs, sorted.
+func lanes(ctx context.Context, q *queue.Queue) ([]laneJSON, error) {
+	stats, err := q.Stats(ctx)
+	now, all := q.Clock().Now, []laneJSON{}
+	for i := range stats {
+		all = append(all, laneOf(&stats[i], now))
+	}
+	return all, err
+}
+
+func laneOf(s *queue.LaneStats, now time.Time) laneJSON {
+	l := laneJSON{
+		Queue: s.Queue, Kind: s.Kind, Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled, Dead: s.Dead,
+		Bytes: s.Bytes, OldestDue: timeOrNil(s.OldestDue), LastSuccess: timeOrNil(s.LastSuccess),
+	}
+	if l.OldestDue != nil {
+		l.Waits = max(now.Sub(s.OldestDue), 0).Seconds()
+	}
+	if f := s.LastFailure; !f.At.IsZero() {
+		l.LastFailure = &lastFailure{At: f.At.UTC(), Error: f.Error}
+		if f.Job != (queue.ID{}) {
+			l.LastFailure.Job = f.Job.String()
+		}
+	}
+	for i := range s.Holds {
+		l.Held = append(l.Held, s.Holds[i].Reason)
+	}
+	return l
+}
+
+func (t *tool) printLanes(p *printer, all []laneJSON) {
+	if len(all) == 0 {
+		p.printf("no jobs\n")
+		return
+	}
+	list := table{head: []string{"QUEUE", "KIND", " SCHEDULED", " READY", " RUNNING", " DONE", " CANCELLED", " DEAD"}}
+	for i := range all {
+		l := &all[i]
+		dead := number(l.Dead)
+		if l.Dead > 0 {
+			dead = dead.in(red)
+		}
+		list.add(text(l.Queue), text(l.Kind), number(l.Scheduled), number(l.Ready), number(l.Running), number(l.Done), number(l.Cancelled), dead)
+	}
+	list.print(p, t.out)
+	t.printTimes(p, all)
+}
+
+// printTimes writes how long the jobs of lanes wait, and what became of the last ones.
+func (t *tool) printTimes(p *printer, all []laneJSON) {
+	if len(all) == 0 {
+		return
+	}
+	p.printf("\n")
+	list := table{head: []string{"QUEUE", "KIND", " BYTES", " WAITS", "HELD", "LAST DONE", "LAST FAILED", "ERROR"}}
+	for i := range all {
+		l := &all[i]
+		waits, done, failed, because := "-", "-", "-", ""
+		if l.OldestDue != nil {
+			waits = lasting(time.Duration(l.Waits * float64(time.Second)))
+		}
+		if l.LastSuccess != nil {
+			done = when(*l.LastSuccess)
+		}
+		if l.LastFailure != nil {
+			failed, because = when(l.LastFailure.At), l.LastFailure.Error
+		}
+		list.add(text(l.Queue), text(l.Kind), number(l.Bytes), text(waits), text(orDash(strings.Join(l.Held, ", "))).in(yellow), text(done), text(failed),
+			text(orDash(because)))
+	}
+	list.print(p, t.out)
+}
