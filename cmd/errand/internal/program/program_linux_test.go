@@ -95,7 +95,7 @@ func TestRunner_threads(t *testing.T) {
 	defer close(end)
 	var ask func()
 	ask = func() {
-		runtime.LockOSThread() // and so the thread ends with the goroutine
+		runtime.LockOSThread()            // and so the thread ends with the goroutine
 		if unix.Gettid() == os.Getpid() { // but for the first one, which another must not get
 			go ask()
 			<-end
