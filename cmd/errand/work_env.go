@@ -120,7 +120,7 @@ func readResult(name string) (result, error) {
 		value wait
 	}{{"retry_after", r.RetryAfter}, {"snooze", r.Snooze}} {
 		if s.value < 0 || s.value > mostSeconds {
-			return result{}, fmt.Errorf("%s must be between 0 and %d seconds", s.name, mostSeconds)
+			return result{}, fmt.Errorf("%s must be between 0 and %d seconds", s.name, int64(mostSeconds))
 		}
 	}
 	return r, nil

@@ -71,7 +71,7 @@ func TestCauseOf_same(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for i := range 10_000 {
-		seen[causeOf(fmt.Sprintf("job %08x: n = %d: 10.0.%d.%d: %q", i*2654435761, i, i/256, i%256, fmt.Sprint(i)))] = true
+		seen[causeOf(fmt.Sprintf("job %08x: n = %d: 10.0.%d.%d: %q", uint32(i)*2654435761, i, i/256, i%256, fmt.Sprint(i)))] = true
 	}
 	if len(seen) != 1 {
 		t.Errorf("10,000 errors of one cause have %d", len(seen))
