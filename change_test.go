@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,10 +36,13 @@ func TestChange_withAWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, _ := memoryQueue(t, errand.Options{Policy: hourly})
 		w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"default", "other"}, Concurrency: 1})
+		var mu sync.Mutex
 		var ran []string
 		fails := errors.New("offline")
 		errand.Handle(w, func(_ context.Context, job *errand.Job[note]) error {
+			mu.Lock()
 			ran = append(ran, job.Queue+" "+job.Args.Text)
+			mu.Unlock()
 			if strings.HasPrefix(job.Args.Text, "bad") {
 				return fails
 			}
@@ -46,7 +50,10 @@ func TestChange_withAWorker(t *testing.T) {
 		})
 		started := func(want ...string) {
 			t.Helper()
-			if synctest.Wait(); !slices.Equal(ran, want) {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(ran, want) {
 				t.Errorf("ran %q, want %q", ran, want)
 			}
 			ran = nil
