@@ -120,7 +120,7 @@ func TestChange_byID(t *testing.T) {
 	}
 	r, err := g.CancelAll(t.Context(), ids(named...))
 	if want := (errand.ChangeResult{Changed: 260, Running: []errand.ID{running}, NotFound: []errand.ID{{1}, dead}}); err != nil || !reflect.DeepEqual(r, want) {
-		t.Errorf("CancelAll gave %+v, %v: want %+v", r, err, want)
+		t.Errorf("CancelAll returned %+v, %v: want %+v", r, err, want)
 	}
 	n, err := g.Delete(t.Context(), ids(named...))
 	if !errors.Is(err, errand.ErrLive) || n != 261 || !strings.Contains(err.Error(), running.String()) {
@@ -244,7 +244,7 @@ func TestCancelAll_withAWorker(t *testing.T) {
 		other := enqueue(t, q, note{}, &errand.JobOptions{Queue: "other"})
 		r, err := q.CancelAll(t.Context(), errand.JobFilter{Queue: "default"})
 		if want := (errand.ChangeResult{Changed: 1, Running: []errand.ID{first}}); err != nil || !reflect.DeepEqual(r, want) {
-			t.Errorf("CancelAll gave %+v, %v: want %+v", r, err, want)
+			t.Errorf("CancelAll returned %+v, %v: want %+v", r, err, want)
 		}
 		if cause := <-causes; !errors.Is(cause, errand.ErrCancelled) {
 			t.Errorf("the handler ended with the cause %v", cause)

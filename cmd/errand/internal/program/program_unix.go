@@ -14,7 +14,7 @@ import (
 	"syscall"
 )
 
-// alone gives a program a process group of its own.
+// alone starts a program in a process group of its own.
 func alone(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithUs(cmd.SysProcAttr)

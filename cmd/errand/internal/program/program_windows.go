@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// alone gives a program a group for Ctrl-Break of its own.
+// alone starts a program in a group for Ctrl-Break of its own.
 func alone(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 }
