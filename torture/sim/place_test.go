@@ -266,7 +266,7 @@ func (w *world) judge(l *lease) {
 	}
 	l.judged = true
 	o := l.finish
-	retry, own := w.delays(l)
+	retry := w.delays(l)
 	exhausted := l.Retry >= len(retry)
 	ok := false
 	switch {
@@ -278,7 +278,8 @@ func (w *world) judge(l *lease) {
 		ok = o.Outcome == storage.OutcomeInterrupted
 	case l.taken != nil:
 		mayDie := l.Crashes+1 >= w.worker.MaxCrashes || len(retry) == 0
-		mustDie := own && mayDie // who does not handle the kind leaves it to those who do
+		// A worker that does not handle the kind leaves it to those that do.
+		mustDie := mayDie && (l.Kind != parcel{}.Kind() || !l.life.partly.Load())
 		ok = mayDie && o.Outcome == storage.OutcomeDead && o.Reason == storage.ReasonCrashed ||
 			!mustDie && o.Outcome == storage.OutcomeCrashed && o.DueAt.Sub(l.finished) <= time.Second
 	case !l.called:
@@ -372,20 +373,20 @@ var policies = []struct {
 }
 
 // delays returns those of a job, and whether every worker knows them.
-func (w *world) delays(l *lease) (d []time.Duration, own bool) {
+func (w *world) delays(l *lease) []time.Duration {
 	j := w.jobs[l.Key]
 	switch {
 	case j != nil && j.Policy != nil:
 		for _, p := range policies {
 			if text, _ := json.Marshal(p.Policy.Delivery().Document); string(text) == string(j.Policy) {
-				return p.delays, true
+				return p.delays
 			}
 		}
 		w.fault("job %d has policy %s, which nobody gave it", l.Key, j.Policy)
 	case l.Queue == "bulk":
-		return policies[1].delays, false
+		return policies[1].delays
 	}
-	return policies[0].delays, false
+	return policies[0].delays
 }
 
 func number(args []byte) int {

@@ -78,6 +78,7 @@ type life struct {
 	end      chan struct{} // closed: over
 	ended    atomic.Bool
 	broken   atomic.Bool // the store has closed itself
+	partly   atomic.Bool // a worker had no handler for parcels
 	troubled atomic.Bool // the store was slow or failed, or an application kept it from writing
 	number   int
 	doings   sync.WaitGroup // calls from outside
@@ -91,7 +92,6 @@ type life struct {
 
 type worker struct {
 	cancel context.CancelFunc
-	all    bool // has a handler for each kind
 	ended  chan struct{}
 	err    error
 }
@@ -291,9 +291,11 @@ func (w *world) work(all bool) {
 	handle(w, l, on, func(a pulse) int { return a.N })
 	if all {
 		handle(w, l, on, func(a parcel) int { return a.N })
+	} else {
+		l.partly.Store(true)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	k := &worker{cancel: cancel, all: all, ended: make(chan struct{})}
+	k := &worker{cancel: cancel, ended: make(chan struct{})}
 	l.workers = append(l.workers, k)
 	go func() {
 		defer close(k.ended)
