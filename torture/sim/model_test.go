@@ -377,7 +377,7 @@ func (w *world) purged(l *life, _ int64, sel storage.Selection, out storage.Step
 			return
 		}
 		for _, id := range sel.IDs {
-			if j := w.jobs[id.Key()]; j != nil && !slices.Contains(out.NotFound, id) {
+			if j := w.jobs[id.Key()]; j != nil && !slices.Contains(out.NotFound, id) && !slices.Contains(out.Live, id) {
 				j.purged = true
 			}
 		}
