@@ -77,6 +77,7 @@ type Store interface {
 	ReleaseUnique(ctx context.Context, key string) (ID, error)
 
 	Holder   // holds of lanes
+	Settler  // settings of lanes
 	Examiner // numbers of lanes, causes of deaths
 
 	// Counts returns the number of jobs by queue, kind and state, without rows

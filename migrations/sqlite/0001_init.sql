@@ -25,7 +25,7 @@
 --   1 next_job       the next key
 --   2 next_token     the next lease token, revision of a schedule, or cause
 --   3 next_instance  the next instance
---   4 generation     rises when lanes, holds, instances or schedules change
+--   4 generation     rises when lanes, holds, settings, instances or schedules change
 --   5 clock          the latest time that a write was given
 --   6 shifting       1 while jobs may still have to be moved because that was wrong
 --   7 asked          rises when a running job is asked to stop
@@ -77,13 +77,13 @@ CREATE TABLE errand_hold (
   PRIMARY KEY (queue, kind, reason)
 ) STRICT, WITHOUT ROWID;
 
--- Reserved: limits and caps that producers obey too. queue and kind are empty for
--- what is of all of them.
+-- What all processes obey, producers too. kind is empty for all kinds of a queue,
+-- queue for a kind in all queues, both for the whole database. None is 0.
 CREATE TABLE errand_setting (
   queue TEXT NOT NULL,
   kind  TEXT NOT NULL,
   name  TEXT NOT NULL,
-  value ANY NOT NULL,
+  value INTEGER NOT NULL,
   PRIMARY KEY (queue, kind, name)
 ) STRICT, WITHOUT ROWID;
 

@@ -39,6 +39,7 @@ type cache struct {
 	policies   map[int64][]byte
 	watched    map[int64]bool // lanes of which successes are noted
 	urgent     bool           // some job is
+	settings   laneSettings
 }
 
 // holds are the lanes of holds, and how long each is held. A map that others have is
@@ -145,6 +146,10 @@ func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
 	if err := db.row(sqlAnyUrgent, nil, &urgent); err != nil {
 		return false, err
 	}
+	set, err := readSettings(db)
+	if err != nil {
+		return false, err
+	}
 	watched := map[int64]bool{}
 	if err := db.each(sqlWatched, nil, []any{&lane}, func() { watched[lane] = true }); err != nil {
 		return false, err
@@ -163,7 +168,7 @@ func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
 		if changed = !maps.Equal(held, c.holds); changed {
 			c.held++
 		}
-		c.generation, c.holds, c.watched, c.urgent = generation, held, watched, urgent
+		c.generation, c.holds, c.watched, c.urgent, c.settings = generation, held, watched, urgent, set
 		if c.changes == 0 || !slices.Equal(c.instances, all) {
 			c.instances = all
 			c.changes++

@@ -91,6 +91,9 @@ UNION ALL SELECT c.cause FROM errand_cause c LEFT JOIN dead d USING (cause, lane
 		sql: `SELECT reason FROM errand_hold WHERE queue = '' AND kind = '' OR reason = '' OR delay <> 0 AND until IS NULL
 OR probe = 1 AND (queue = '' OR kind = '')`},
 
+	{name: "malformed settings", means: "a setting has a name and a value other than zero",
+		sql: `SELECT name FROM errand_setting WHERE name = '' OR value = 0`},
+
 	{name: "schedules without a job", means: "a schedule has the job that it enqueues",
 		sql: `SELECT schedule FROM errand_schedule WHERE schedule NOT IN (SELECT schedule FROM errand_schedule_job)`},
 	{name: "jobs of no schedule", means: "what a schedule enqueues is deleted with it",

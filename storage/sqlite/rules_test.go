@@ -45,6 +45,8 @@ var broken = map[string]string{
 
 	"malformed holds": `UPDATE errand_hold SET until = NULL, delay = -1`,
 
+	"malformed settings": `UPDATE errand_setting SET value = 0`,
+
 	"schedules without a job":   `DELETE FROM errand_schedule_job`,
 	"jobs of no schedule":       `UPDATE errand_schedule_job SET schedule = 1000`,
 	"revisions from the future": `UPDATE errand_schedule SET revision = 1000`,
@@ -129,6 +131,9 @@ func everything(t *testing.T, s *sqlite.Store) {
 		t.Fatal(err)
 	}
 	if err := s.Hold(context.Background(), t0, storage.Hold{Lane: storage.Lane{Queue: "b"}, Reason: "paused"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Configure(context.Background(), storage.Lane{Queue: "b"}, storage.Settings{storage.SettingMaxJobs: 1000}); err != nil {
 		t.Fatal(err)
 	}
 	sched := newSchedule("often")

@@ -94,6 +94,8 @@ type tx struct {
 	fresh      fresh                  // of the call under way
 	single     bool                   // the call under way adds one job
 	handoffs   []*handoff             // what is handed to workers after the commit
+	set        *laneSettings          // as the transaction has left them, if it has read them
+	reset      bool                   // it has changed settings
 	event      *storage.Event         // for the workers, after the commit
 	others     bool                   // event is for the workers of other processes too
 	after      []func()               // run after the commit

@@ -61,6 +61,9 @@ type hooks struct {
 	hold     func(context.Context, time.Time, storage.Hold) error
 	release  func(context.Context, time.Time, storage.Lane, string) (bool, error)
 	holds    func(context.Context, time.Time) ([]storage.HoldState, error)
+
+	configure func(context.Context, storage.Lane, storage.Settings) error
+	settings  func(context.Context) ([]storage.LaneSettings, error)
 }
 
 // sound returns an instance without a fault.
@@ -69,7 +72,7 @@ func sound(in *instance) *hooks {
 		instance: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,
 		runNow: in.RunNow, change: in.Change, del: in.Delete, counts: in.Counts, cancel: in.Cancel, list: in.Jobs, closing: in.Close, causes: in.Causes, stats: in.Stats,
 		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, one: in.Schedule, notify: in.Notify, step: in.StepClock, offer: in.Offer,
-		hold: in.Hold, release: in.Release, holds: in.Holds,
+		hold: in.Hold, release: in.Release, holds: in.Holds, configure: in.Configure, settings: in.Settings,
 	}
 }
 
@@ -156,6 +159,12 @@ func (h *hooks) Release(ctx context.Context, now time.Time, lane storage.Lane, r
 func (h *hooks) Holds(ctx context.Context, now time.Time) ([]storage.HoldState, error) {
 	return h.holds(ctx, now)
 }
+
+func (h *hooks) Configure(ctx context.Context, lane storage.Lane, s storage.Settings) error {
+	return h.configure(ctx, lane, s)
+}
+
+func (h *hooks) Settings(ctx context.Context) ([]storage.LaneSettings, error) { return h.settings(ctx) }
 
 // locked runs f with the database locked.
 func (m *Memory) locked(f func()) {
@@ -254,7 +263,7 @@ type fault struct {
 // TestBroken runs the suite on stores that are broken each in one way. A fault
 // that is not found by the case that should is a fault of the suite.
 func TestBroken(t *testing.T) {
-	for _, fault := range slices.Concat(causeFaults, statsFaults, leaseFaults, reclaimFaults, jobFaults, editFaults, scheduleFaults, clockFaults, handoffFaults, holdFaults, probeFaults, lookFaults) {
+	for _, fault := range slices.Concat(causeFaults, statsFaults, settingFaults, leaseFaults, reclaimFaults, jobFaults, editFaults, scheduleFaults, clockFaults, handoffFaults, holdFaults, probeFaults, lookFaults) {
 		t.Run(fault.name, func(t *testing.T) {
 			var found []string
 			// The rest of the suite is run only if its verdict is of use.

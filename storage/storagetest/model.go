@@ -32,6 +32,7 @@ type Memory struct {
 	jobs      map[int64]*job
 	unique    map[string]storage.ID // who holds each unique key
 	holds     []*held
+	settings  map[storage.Lane]storage.Settings
 	schedules map[string]*schedule
 	lasts     map[storage.Lane]*last
 	successes map[storage.Lane]int64 // tokens of the last ones, of lanes in which one was unavailable
@@ -83,6 +84,7 @@ func NewMemory() *Memory {
 		jobs:   map[int64]*job{},
 		unique: map[string]storage.ID{},
 
+		settings:  map[storage.Lane]storage.Settings{},
 		lasts:     map[storage.Lane]*last{},
 		successes: map[storage.Lane]int64{},
 		schedules: map[string]*schedule{},

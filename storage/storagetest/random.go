@@ -113,6 +113,7 @@ func (h *history) run(t *testing.T) {
 		"cancel":        h.cancel,
 		"hold":          h.hold,
 		"release":       h.release,
+		"configure":     h.configure,
 		"redrive":       h.redrive,
 		"runNow":        h.runNow,
 		"change":        h.change,

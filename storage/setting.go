@@ -1,0 +1,40 @@
+package storage
+
+import "context"
+
+// Settler is the part of a [Store] that keeps settings, which all processes obey, also
+// those that only enqueue.
+type Settler interface {
+	// Configure sets the settings of a lane that s names, and keeps its others. One that
+	// is set to zero is not set any more. The lane need not have any job yet. An empty
+	// Kind stands for all kinds of the queue, an empty Queue for the kind in all queues,
+	// both for the whole database. Each call of any instance that begins after Configure
+	// has returned obeys the settings. A Store keeps settings that it does not know.
+	Configure(ctx context.Context, lane Lane, s Settings) error
+
+	// Settings returns the lanes with settings, sorted by queue and kind, and what is set
+	// for each.
+	Settings(ctx context.Context) ([]LaneSettings, error)
+}
+
+// Setting is the name of a setting.
+type Setting string
+
+// Settings are settings by name. A setting that is missing or zero is not set.
+type Settings map[Setting]int64
+
+// LaneSettings are the settings of a lane.
+type LaneSettings struct {
+	Lane     Lane
+	Settings Settings
+}
+
+// The settings.
+const (
+	// SettingMaxJobs is how many jobs may wait, and SettingMaxBytes how many bytes live
+	// jobs may have. They are of a queue or of the whole database. See [Caps].
+	SettingMaxJobs  Setting = "max_jobs"
+	SettingMaxBytes Setting = "max_bytes"
+	// SettingWhenFull is a [WhenFull], of a queue or of the whole database.
+	SettingWhenFull Setting = "when_full"
+)

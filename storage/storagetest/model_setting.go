@@ -1,0 +1,42 @@
+package storagetest
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Configure implements [storage.Settler].
+func (in *instance) Configure(ctx context.Context, lane storage.Lane, s storage.Settings) error {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	all := maps.Clone(m.settings[lane])
+	if all == nil {
+		all = storage.Settings{}
+	}
+	maps.Copy(all, s)
+	maps.DeleteFunc(all, func(_ storage.Setting, value int64) bool { return value == 0 })
+	m.settings[lane] = all
+	return nil
+}
+
+// Settings implements [storage.Settler].
+func (in *instance) Settings(ctx context.Context) (out []storage.LaneSettings, err error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	for lane, s := range m.settings {
+		if len(s) > 0 {
+			out = append(out, storage.LaneSettings{Lane: lane, Settings: maps.Clone(s)})
+		}
+	}
+	slices.SortFunc(out, func(a, b storage.LaneSettings) int { return a.Lane.Compare(b.Lane) })
+	return out, nil
+}

@@ -1,0 +1,20 @@
+package storagetest
+
+import (
+	"pgregory.net/rapid"
+
+	"github.com/errandq/errand/storage"
+)
+
+// configure sets something that changes nothing else.
+func (h *history) configure(t *rapid.T) {
+	p, lane := h.pair(t), anyLane(t)
+	s := storage.Settings{storage.Setting(anyTag.Draw(t, "name")): rapid.Int64Range(0, 2).Draw(t, "value")}
+	h.must(p.real.Configure(h.ctx, lane, s))
+	h.must(p.model.Configure(h.ctx, lane, s))
+	got, err := h.pair(t).real.Settings(h.ctx)
+	h.must(err)
+	want, err := p.model.Settings(h.ctx)
+	h.must(err)
+	h.both("Settings", got, want)
+}
