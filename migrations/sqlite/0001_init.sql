@@ -14,7 +14,7 @@
 -- state of that lane, kept so that nothing counts rows but those of running jobs,
 -- which are few. States are 0 to 15.
 -- From lane * 32 + 16 on there are other numbers of the lane:
---   16 bytes         of args and headers of its live jobs
+--   16 bytes         of args and headers of its scheduled and ready jobs
 --   17 success       the token of the last attempt that ended well, noted from the
 --                    first on that could not reach the other side; else there is none
 --   18 success_at    when an attempt last ended well, less than a second off

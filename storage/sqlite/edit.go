@@ -155,18 +155,14 @@ func (t *tx) edit(now time.Time, r *jobRow, e *storage.Edit) (err error) {
 			return err
 		}
 	}
-	if was.State != dead {
-		if err := t.weigh(&was, -1); err != nil {
-			return err
-		}
+	if err := t.weigh(&was, -1); err != nil {
+		return err
 	}
 	if err := t.editArgs(now, r, e.Args); err != nil {
 		return err
 	}
-	if was.State != dead {
-		if err := t.weigh(&r.facts, 1); err != nil {
-			return err
-		}
+	if err := t.weigh(&r.facts, 1); err != nil {
+		return err
 	}
 	if r.State == dead {
 		_, err = t.exec(sqlChangeDead, r.ID, r.Lane, r.Priority, r.Policy)

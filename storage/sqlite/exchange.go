@@ -220,7 +220,13 @@ func (t *tx) leaseRow(l *storage.Leased, r *jobRow, holder, until any, hurry boo
 		return err
 	}
 	t.move(r.Lane, ready, running)
-	return t.fill(l, r)
+	if err := t.fill(l, r); err != nil {
+		return err
+	}
+	if n := l.Weight(); n > 0 {
+		t.counts[laneState{r.Lane, bytesNumber}] -= int64(n)
+	}
+	return nil
 }
 
 // fill fills in what a worker gets of a row, with its args from wherever they are.

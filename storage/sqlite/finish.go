@@ -12,7 +12,8 @@ const (
 	sqlReschedule = `UPDATE errand_job SET state = ?3, due_at = COALESCE(?4, due_at), delay = ?10,
 attempt = attempt + ?5, retry = retry + ?6, snoozes = snoozes + ?7, crashes = crashes * ?8 + ?9,
 instance = 0, until = 0, fate = 0, cancelling = 0
-WHERE id = ?1 AND token = ?2 AND state = 3 AND cancelling = 0 RETURNING lane, attempt`
+WHERE id = ?1 AND token = ?2 AND state = 3 AND cancelling = 0
+RETURNING lane, attempt, args IS NULL, COALESCE(length(args), 0) + COALESCE(length(headers), 0)`
 	sqlIsCancelling = `SELECT cancelling FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
 	sqlAddHistory   = `INSERT INTO errand_history (job, n, attempt, at, phase, error, stack, duration, instance, retry_after)
 SELECT ?1, COALESCE(MAX(n), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM errand_history WHERE job = ?1`
@@ -51,23 +52,26 @@ func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect, keep
 	} else if e.KeepPlace {
 		due = nil // as it was
 	}
-	var lane int64
-	var attempt int
+	back := facts{ID: f.Key, State: state}
 	err := t.row(sqlReschedule,
-		[]any{f.Key, f.Token, state, due, e.Add.Attempt, e.Add.Retry, e.Add.Snoozes, e.KeepCrashes, e.Add.Crashes, delay}, &lane, &attempt)
+		[]any{f.Key, f.Token, state, due, e.Add.Attempt, e.Add.Retry, e.Add.Snoozes, e.KeepCrashes, e.Add.Crashes, delay},
+		&back.Lane, &back.Attempt, &back.Beside, &back.Size)
 	if errors.Is(err, sql.ErrNoRows) {
 		return t.endIfCancelling(at, f, keep)
 	}
 	if err != nil {
 		return 0, err
 	}
-	t.move(lane, running, state)
+	if err := t.weigh(&back, 1); err != nil {
+		return 0, err
+	}
+	t.move(back.Lane, running, state)
 	if f.Outcome == storage.OutcomeReturned || f.Outcome == storage.OutcomeInterrupted {
 		t.notifyAll(event) // this worker is done with it
 	} else {
 		t.notify(event)
 	}
-	return storage.Applied, t.addHistory(at, f, lane, attempt)
+	return storage.Applied, t.addHistory(at, f, back.Lane, back.Attempt)
 }
 
 // endIfCancelling takes over when a job could not be put back: it was asked to

@@ -284,10 +284,8 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 			return false, err
 		}
 	}
-	if from <= running {
-		if err := t.weigh(f, -1); err != nil {
-			return false, err
-		}
+	if err := t.weigh(f, -1); err != nil {
+		return false, err
 	}
 	t.move(f.Lane, from, to)
 	switch to {

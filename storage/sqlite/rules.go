@@ -21,9 +21,10 @@ var rules = []rule{
 		sql: `SELECT id FROM (SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead)
 GROUP BY id HAVING COUNT(*) > 1`},
 	{name: "wrong counts", means: "the kept counts are those of the jobs in the tables", quick: true, sql: sqlWrongCounts},
-	{name: "wrong bytes", means: "the kept bytes of a lane are those of the args and headers of its live jobs",
+	{name: "wrong bytes", means: "the kept bytes of a lane are those of the args and headers of its jobs that wait",
 		sql: `WITH real AS (SELECT j.lane, SUM(COALESCE(length(j.args), 0) + COALESCE(length(j.headers), 0)
-+ COALESCE(length(p.args), 0) + COALESCE(length(p.headers), 0)) n FROM errand_job j LEFT JOIN errand_payload p ON p.job = j.id GROUP BY j.lane)
++ COALESCE(length(p.args), 0) + COALESCE(length(p.headers), 0)) n FROM errand_job j LEFT JOIN errand_payload p ON p.job = j.id
+WHERE j.state <> 3 GROUP BY j.lane)
 SELECT r.lane FROM real r LEFT JOIN errand_number c ON c.id = r.lane * 32 + 16 WHERE COALESCE(c.n, 0) <> r.n
 UNION ALL SELECT c.id / 32 FROM errand_number c LEFT JOIN real r ON r.lane = c.id / 32 WHERE c.id >= 32 AND c.id % 32 = 16 AND r.n IS NULL AND c.n <> 0`},
 

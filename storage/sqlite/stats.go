@@ -22,7 +22,9 @@ const (
 const (
 	sqlAllLanes    = `SELECT lane, queue, kind FROM errand_lane`
 	sqlLaneNumbers = `SELECT id, n FROM errand_number WHERE id >= 32`
-	sqlRunning     = `SELECT lane, COUNT(*) AS n FROM errand_job WHERE state = 3 GROUP BY lane`
+	sqlRunning     = `SELECT lane, COUNT(*) AS n, SUM(COALESCE(length(args) + COALESCE(length(headers), 0),
+(SELECT length(args) + COALESCE(length(headers), 0) FROM errand_payload WHERE job = id), 0)) AS bytes
+FROM errand_job WHERE state = 3 GROUP BY lane`
 	// From one priority to the next lower one, of which there are 201, by the index of
 	// ready jobs: the jobs between are not looked at.
 	sqlOldest = `WITH RECURSIVE top(lane, priority) AS (
@@ -119,8 +121,13 @@ func (t *tx) flushLasts() error {
 	return nil
 }
 
-// weigh adds the args and headers of a live job to the bytes of its lane, sign times.
+// weigh adds the args and headers of a job that waits to the bytes of its lane, sign
+// times. Of other jobs it does nothing: a job that is handed over and ends, and is not
+// kept, need not change the numbers of its lane, whose page a commit would write.
 func (t *tx) weigh(f *facts, sign int64) error {
+	if f.State != scheduled && f.State != ready {
+		return nil
+	}
 	size := f.Size
 	if f.Beside && size == 0 {
 		var stored int64 // size itself would escape to the heap
@@ -151,7 +158,8 @@ func stats(tx *sqlx.Tx) ([]storage.LaneStats, error) {
 		Queue, Kind string
 	}
 	var numbers []struct{ ID, N int64 }
-	var running, oldest []struct{ Lane, N int64 }
+	var running []struct{ Lane, N, Bytes int64 }
+	var oldest []struct{ Lane, N int64 }
 	var failures []struct {
 		Lane, Job int64
 		Salt      uint32
@@ -176,7 +184,9 @@ func stats(tx *sqlx.Tx) ([]storage.LaneStats, error) {
 		}
 	}
 	for _, n := range running {
-		of(n.Lane).Running = n.N
+		l := of(n.Lane)
+		l.Running = n.N
+		l.Bytes += n.Bytes
 	}
 	for _, n := range oldest {
 		of(n.Lane).OldestDue = fromMicros(n.N)
