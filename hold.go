@@ -118,15 +118,10 @@ func (q *Queue) Release(ctx context.Context, lane Lane, reason string) (bool, er
 }
 
 // checkHold checks what names a hold.
-func checkHold(lane Lane, reason string) (f faults) {
+func checkHold(lane Lane, reason string) faults {
+	f := checkLane(lane)
 	if lane == (Lane{}) {
 		f.field("lane", lane, "must name a queue, a kind, or both")
-	}
-	if lane.Queue != "" {
-		f.add(checkName("lane.queue", lane.Queue))
-	}
-	if lane.Kind != "" {
-		f.add(checkName("lane.kind", lane.Kind))
 	}
 	f.add(checkName("reason", reason))
 	return f

@@ -51,6 +51,9 @@ type Options struct {
 	// listed to be used. The log of a worker names queues listed here that have no
 	// jobs and no worker in this process. If nil, none is overridden.
 	Queues map[string]QueueOptions
+	// Settings are those of the whole file. A worker writes them to the file when it runs;
+	// [Queue.Configure] sets them without one. If zero, they are left as they are.
+	Settings Settings
 	// Retention is how long finished jobs are kept. Dead letters are kept until
 	// they are purged. If zero, 24 h; if negative, finished jobs are deleted at
 	// once.
@@ -140,6 +143,10 @@ type QueueOptions struct {
 	// OnDead has a job enqueued when one of the queue dies. Set it in each process that
 	// works for the queue. If nil, none is.
 	OnDead *OnDead
+	// Settings of the queue are obeyed by all processes, also those that only enqueue. A
+	// worker of the queue writes them to the file when it runs; [Queue.Configure] sets
+	// them without one. If zero, they are left as they are.
+	Settings Settings
 	// OpenJitter puts off the first start after a lane, the jobs of one kind in the
 	// queue, was closed for more than a minute: held, or behind a gate. The start waits
 	// for a random part of OpenJitter, at most 24 h, so that the devices of a fleet do
@@ -179,8 +186,10 @@ func (o *Options) withDefaults() Options {
 		if q.Budget != nil {
 			q.Budget = new(*q.Budget)
 		}
+		q.Settings = q.Settings.clone()
 		c.Queues[name] = q
 	}
+	c.Settings = o.Settings.clone()
 	c.Retention = max(cmp.Or(o.Retention, defaultRetention), 0)
 	c.MaxArgs = cmp.Or(o.MaxArgs, defaultMaxArgs)
 	c.MaxHeaders = cmp.Or(o.MaxHeaders, defaultMaxHeaders)

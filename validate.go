@@ -71,6 +71,7 @@ func (o *Options) validate() error {
 	f.sqlite("sqlite.", &o.SQLite)
 	f.policy("policy", o.Policy)
 	f.middleware("middleware", o.Middleware)
+	f.settings("settings.", Lane{}, &o.Settings)
 	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
 		f.add(checkName("queues", name))
 		field, q := fmt.Sprintf("queues[%q].", name), o.Queues[name]
@@ -80,6 +81,7 @@ func (o *Options) validate() error {
 		f.between(field+"concurrency", q.Concurrency, mostConcurrency)
 		f.openJitter(field+"open_jitter", q.OpenJitter)
 		f.onDead(field+"on_dead", q.OnDead)
+		f.settings(field+"settings.", Lane{Queue: name}, &q.Settings)
 	}
 	for _, size := range []struct {
 		field string

@@ -253,6 +253,7 @@ func (w *Worker) config() engine.Config {
 	if len(c.Queues) == 0 {
 		c.Queues = []string{defaultQueue}
 	}
+	c.Lasting = w.lasting(c.Queues)
 	for name := range q.Queues {
 		c.Settings[name] = w.queue.settings(name)
 	}

@@ -47,6 +47,7 @@ type chores struct {
 // catch up before a schedule is fired by it.
 func (l *loop) addChores(now time.Time) {
 	l.chores.all = []*chore{
+		l.newConfigure(now),
 		l.newReadHolds(now),
 		l.newReclaim(now),
 		l.newUnserved(now),

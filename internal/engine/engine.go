@@ -33,6 +33,7 @@ type Config struct {
 
 	Policy   policy.Topic             // of queues without a policy; it has a Retry
 	Settings map[string]QueueSettings // by queue; a queue need not be listed
+	Lasting  []storage.LaneSettings   // written to the store when the worker starts
 
 	// Suspects is the turnstile for suspects. If nil, that of the process.
 	Suspects *Turnstile

@@ -1,0 +1,228 @@
+package errand
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Settings are what all processes obey for a queue, a kind, a lane or the whole file,
+// also those that only enqueue: they are kept in the file. A field that is nil leaves
+// what is set as it is, and one that points at zero takes it back. new(100) makes a
+// pointer.
+type Settings struct {
+	// MaxJobs is how many jobs may wait, scheduled or ready, in a queue or in the whole
+	// file. docs/limits.md says what happens when there are as many. If zero, any number.
+	MaxJobs *int `json:"max_jobs,omitempty"`
+	// MaxBytes is how many bytes the jobs of a queue or of the whole file may take that
+	// wait or run: their args and headers, and 128 bytes for each that waits. If zero, any
+	// number.
+	MaxBytes *int64 `json:"max_bytes,omitempty"`
+	// WhenFull says what becomes of a job that has no room below MaxJobs and MaxBytes of
+	// the same queue or file. If zero, Refuse.
+	WhenFull *WhenFull `json:"when_full,omitempty"`
+}
+
+// LaneSettings are the settings of a queue, of a kind, of both, or, if both are empty,
+// of the whole file.
+type LaneSettings struct {
+	Lane
+	Settings
+}
+
+// MarshalJSON returns an object with the settings, and with queue and kind unless they
+// are empty.
+func (l LaneSettings) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Queue string `json:"queue,omitempty"`
+		Kind  string `json:"kind,omitempty"`
+		Settings
+	}{l.Queue, l.Kind, l.Settings})
+}
+
+// setting is one of the settings.
+type setting struct {
+	name  storage.Setting
+	field string
+	of    scope
+	check func(value int64) (limit string) // "": it may be set so
+	get   func(*Settings) (value int64, set bool)
+	put   func(*Settings, int64)
+}
+
+// scope says of what a setting can be.
+type scope uint8
+
+const (
+	ofFile scope = 1 << iota
+	ofQueue
+	ofKind // in all queues
+	ofLane
+)
+
+// settings are all of them.
+var settings = []setting{
+	whole(storage.SettingMaxJobs, "max_jobs", ofFile|ofQueue, notNegative, func(s *Settings) **int { return &s.MaxJobs }),
+	whole(storage.SettingMaxBytes, "max_bytes", ofFile|ofQueue, notNegative, func(s *Settings) **int64 { return &s.MaxBytes }),
+	whole(storage.SettingWhenFull, "when_full", ofFile|ofQueue, aWhenFull, func(s *Settings) **WhenFull { return &s.WhenFull }),
+}
+
+// whole is a setting that is a whole number.
+func whole[T ~int | ~int64 | ~uint8](name storage.Setting, field string, of scope, check func(int64) string, at func(*Settings) **T) setting {
+	return setting{
+		name: name, field: field, of: of, check: check,
+		get: func(s *Settings) (int64, bool) {
+			if p := *at(s); p != nil {
+				return int64(*p), true
+			}
+			return 0, false
+		},
+		put: func(s *Settings, value int64) {
+			v := T(value)
+			if int64(v) != value { // of a machine with larger ones
+				v = T(min(value, math.MaxInt32))
+			}
+			*at(s) = &v
+		},
+	}
+}
+
+func notNegative(value int64) string {
+	if value < 0 {
+		return "must not be negative"
+	}
+	return ""
+}
+
+// scopeOf returns the scope that a lane is of.
+func scopeOf(l Lane) scope {
+	switch {
+	case l.Queue != "" && l.Kind != "":
+		return ofLane
+	case l.Queue != "":
+		return ofQueue
+	case l.Kind != "":
+		return ofKind
+	}
+	return ofFile
+}
+
+// String returns what settings of a scope can be set for.
+func (s scope) String() string {
+	text := ""
+	for i, name := range []string{"the whole file", "a queue", "a kind", "a kind in a queue"} {
+		if s&(1<<i) == 0 {
+			continue
+		}
+		if text != "" {
+			text += " or "
+		}
+		text += name
+	}
+	return text
+}
+
+// settings checks the settings of a lane, and returns them as the store takes them.
+// place goes before the names of their fields.
+func (f *faults) settings(place string, lane Lane, s *Settings) storage.Settings {
+	out := storage.Settings{}
+	for i := range settings {
+		of := &settings[i]
+		value, set := of.get(s)
+		if !set {
+			continue
+		}
+		limit := of.check(value)
+		if of.of&scopeOf(lane) == 0 {
+			limit = fmt.Sprintf("must be set for %v", of.of)
+		}
+		if limit != "" {
+			f.field(place+of.field, value, limit)
+		}
+		out[of.name] = value
+	}
+	return out
+}
+
+// clone returns a copy that shares nothing with s.
+func (s *Settings) clone() (c Settings) {
+	for i := range settings {
+		if value, set := settings[i].get(s); set {
+			settings[i].put(&c, value)
+		}
+	}
+	return c
+}
+
+// Configure sets the settings of a queue, of a kind in all queues, of a kind in a queue,
+// or, if lane is zero, of the whole file. Settings that s leaves nil stay as they are.
+// All processes obey them from then on. A limit may be below what is there: then it
+// applies to what comes.
+//
+// Configure returns a [FieldError] for each fault of lane and s, joined, and writes
+// nothing then.
+func (q *Queue) Configure(ctx context.Context, lane Lane, s Settings) error {
+	f := checkLane(lane)
+	set := f.settings("", lane, &s)
+	if len(set) == 0 {
+		f.field("settings", nil, "must set at least one")
+	}
+	if err := f.err(); err != nil {
+		return err
+	}
+	return q.store.Configure(ctx, lane, set)
+}
+
+// checkLane checks the names of a lane, each of which may be empty.
+func checkLane(lane Lane) (f faults) {
+	if lane.Queue != "" {
+		f.add(checkName("lane.queue", lane.Queue))
+	}
+	if lane.Kind != "" {
+		f.add(checkName("lane.kind", lane.Kind))
+	}
+	return f
+}
+
+// Settings returns all settings, sorted by queue and kind: first those of the whole
+// file, then those of kinds in all queues. Fields that are not set are nil.
+func (q *Queue) Settings(ctx context.Context) ([]LaneSettings, error) {
+	all, err := q.store.Settings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []LaneSettings
+	for _, l := range all {
+		s := LaneSettings{Lane: l.Lane}
+		known := false
+		for i := range settings {
+			if value, ok := l.Settings[settings[i].name]; ok {
+				settings[i].put(&s.Settings, value)
+				known = true
+			}
+		}
+		if known {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// lasting returns the settings that a worker writes when it runs.
+func (w *Worker) lasting(queues []string) (all []storage.LaneSettings) {
+	add := func(lane Lane, s *Settings) {
+		var f faults // which were found before
+		if set := f.settings("", lane, s); len(set) > 0 {
+			all = append(all, storage.LaneSettings{Lane: lane, Settings: set})
+		}
+	}
+	add(Lane{}, &w.queue.opts.Settings)
+	for _, name := range queues {
+		o := w.queue.opts.Queues[name]
+		add(Lane{Queue: name}, &o.Settings)
+	}
+	return all
+}
