@@ -5,14 +5,15 @@ import "time"
 // State is where a job is. A job is in exactly one state.
 type State string
 
-// The states of a job. The first three are live, the next two finished.
+// The states of a job. The first three are live, the next three finished.
 const (
 	Scheduled State = "scheduled" // due later: delayed, or waiting for its retry
 	Ready     State = "ready"     // due, waiting for a worker
 	Running   State = "running"   // leased
 	Done      State = "done"
 	Cancelled State = "cancelled"
-	Dead      State = "dead" // in the dead letters
+	Expired   State = "expired" // not started in time
+	Dead      State = "dead"    // in the dead letters
 )
 
 // Reason is why a job is dead.
@@ -60,6 +61,18 @@ type NewJob struct {
 	Unique      string
 	UniqueScope UniqueScope
 	Tags        []string // distinct, none of them empty or with a space
+	// StartWithin, if positive, is how long after the job is due its first attempt has
+	// to begin, and FinishWithin how long after it is due the last one may. Of a job
+	// that is due at once or before both count from now. See [Record].
+	StartWithin  time.Duration
+	FinishWithin time.Duration
+	// OnExpire is Dead if the job is to die when no attempt has begun in time. If empty,
+	// it is finished as Expired.
+	OnExpire State
+	// Doubtful says that now may be far from the time, and be corrected soon: then
+	// StartWithin and FinishWithin count from the first Exchange that leases and is not
+	// Doubtful, and before it from now. They do not of a job with a DueAt after now.
+	Doubtful bool
 }
 
 // Enqueued is the answer to one NewJob.
@@ -96,6 +109,11 @@ type Record struct {
 	EndedAt   time.Time // finished or dead
 	Timeout   time.Duration
 	Unique    string
+	// StartBy is before when the first attempt has to begin, and Deadline before when
+	// any has to. They are rounded up. StartBy is zero once an attempt has begun, and both
+	// are once the job has ended.
+	StartBy, Deadline time.Time
+	OnExpire          State // that of the NewJob
 	// Cancelling is true of a running job that was asked to stop.
 	Cancelling bool
 	Reason     Reason // dead

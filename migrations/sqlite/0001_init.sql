@@ -7,7 +7,7 @@
 -- Columns are here because they are cheap only now: at the end of a row one that is 0
 -- or NULL costs a byte, but ALTER TABLE ADD COLUMN checks each row of a STRICT table
 -- inside the migration (200,000 rows: 218 ms; 0.3 ms if the table is not STRICT).
--- Reserved states: 7 blocked, 8 expired.
+-- 8 is expired; reserved: 7 blocked.
 
 -- The numbers that commits change, in one table so that a commit writes one
 -- page for all of them. The id is lane * 32 + state for how many jobs are in that
@@ -23,7 +23,7 @@
 -- Ids below 32 are of the database as a whole:
 --   0 min_writer     the oldest schema version that may write
 --   1 next_job       the next key
---   2 next_token     the next lease token, revision of a schedule, or cause
+--   2 next_token     the next lease token, revision of a schedule, cause or epoch
 --   3 next_instance  the next instance
 --   4 generation     rises when lanes, holds, settings, instances or schedules change
 --   5 clock          the latest time that a write was given
@@ -109,9 +109,9 @@ CREATE TABLE errand_instance (
 -- Live jobs. args is NULL if args and headers are in errand_payload. delay is
 -- how much of due_at was counted from the time when it was set, 0 if it was
 -- given as a date. fate is what a reclaimer found out about the attempt, until
--- the job is finished. options, here and in the next two tables: bit 1 if
--- errand_tag has rows of the job, bit 2 if the job was redriven, bit 3 if
--- errand_history may have edits of it. Reserved: bit 0 if errand_option has a row of it.
+-- the job is finished. options, here and in the next two tables: bit 0 if
+-- errand_option has a row of the job, bit 1 if errand_tag has, bit 2 if the job was
+-- redriven, bit 3 if errand_history may have edits of it.
 CREATE TABLE errand_job (
   id         INTEGER PRIMARY KEY,
   lane       INTEGER NOT NULL,
@@ -230,24 +230,41 @@ CREATE TABLE errand_tag (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX errand_tag_job ON errand_tag (job);
 
--- Reserved: what few jobs have, in whatever table they are. Keyed by job, never
--- moved, so that a job without it pays for one byte.
---   group_key      the queue, a space, and the group of the job
---   start_by       an attempt that has not begun by then finishes the job as expired
---   start_within   the length behind start_by, for a redrive or when the clock shifts
---   deadline       no attempt begins or goes on after it
---   finish_within  the length behind deadline, for the same
---   edition        rises when args, headers or priority are replaced
---   flags          bit 0: dead, rather than finished, once it expires
+-- What few jobs have, in whatever table they are. Keyed by job, never moved, so
+-- that a job without it pays for one byte.
+--   group_key      reserved: the queue, a space, and the group of the job
+--   since          when start_by and deadline were counted from, 0 if from a date
+--   start_by       the first attempt has to begin before it; 0 once one has begun
+--   start_within   the length behind start_by, for when the job is put off
+--   deadline       no attempt begins at it or later
+--   finish_within  the length behind deadline, for the same and for a redrive
+--   epoch          0, or that of errand_epoch from whose base start_by and deadline
+--                  are counted, which are lengths then
+--   edition        reserved: rises when args, headers or priority are replaced
+--   flags          bit 0: dead, rather than finished, once start_by has come
+-- start_by and deadline are 0 once the job has ended, and below zero in a job that was
+-- running when they came, until its lease ends.
 CREATE TABLE errand_option (
   job           INTEGER PRIMARY KEY,
   group_key     TEXT,
+  since         INTEGER NOT NULL DEFAULT 0,
   start_by      INTEGER NOT NULL DEFAULT 0,
   start_within  INTEGER NOT NULL DEFAULT 0,
   deadline      INTEGER NOT NULL DEFAULT 0,
   finish_within INTEGER NOT NULL DEFAULT 0,
+  epoch         INTEGER NOT NULL DEFAULT 0,
   edition       INTEGER NOT NULL DEFAULT 0,
   flags         INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX errand_option_start ON errand_option (epoch, start_by) WHERE start_by > 0;
+CREATE INDEX errand_option_deadline ON errand_option (epoch, deadline) WHERE deadline > 0;
+
+-- Times in which the clock was not believed, and in which jobs with a start_by or a
+-- deadline were enqueued. base is the first time that was believed, 0 before that.
+-- epoch is a token, see next_token, so that none comes twice.
+CREATE TABLE errand_epoch (
+  epoch INTEGER PRIMARY KEY,
+  base  INTEGER NOT NULL
 ) STRICT;
 
 -- Large args, with the headers. Keyed by job, never moved.
@@ -316,7 +333,7 @@ CREATE TABLE errand_schedule (
 ) STRICT;
 
 -- What schedules enqueue, which may be large. policy is the document itself, tags
--- are separated by spaces.
+-- are separated by spaces; the last three are as in errand_option.
 CREATE TABLE errand_schedule_job (
   schedule     INTEGER PRIMARY KEY,
   queue        TEXT NOT NULL,
@@ -328,7 +345,10 @@ CREATE TABLE errand_schedule_job (
   unique_scope INTEGER NOT NULL,
   headers      BLOB,
   args         BLOB NOT NULL,
-  tags         TEXT
+  tags         TEXT,
+  start_within  INTEGER NOT NULL DEFAULT 0,
+  finish_within INTEGER NOT NULL DEFAULT 0,
+  flags         INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 -- What became of the ticks of schedules, the last 50 entries of each.

@@ -96,6 +96,13 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, 
 		if r.ID > storage.MaxKey {
 			return nil, fmt.Errorf("errand: job key %d: must be at most %d", r.ID, int64(storage.MaxKey))
 		}
+		var err error
+		if r.option, err = t.newOption(now, &r, j); err != nil {
+			return nil, err
+		}
+		if r.option != nil {
+			r.Options |= hasOption
+		}
 		holder, err := t.enter(now, &r, j.UniqueScope)
 		if err != nil {
 			return nil, err

@@ -160,6 +160,13 @@ func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
 			return storage.Record{}, err
 		}
 	}
+	if row.Options&hasOption != 0 {
+		var o option
+		if err := tx.Get(&o, sqlOption, rec.Key); err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return storage.Record{}, err
+		}
+		o.show(&rec)
+	}
 	var failures []failureRow
 	if err := tx.Select(&failures, sqlHistory, rec.Key); err != nil {
 		return storage.Record{}, err

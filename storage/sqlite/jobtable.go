@@ -66,9 +66,10 @@ func insertJob(columns string) string {
 // Larger ones are written once, beside it, and never moved.
 const inlineLimit = 2048
 
-// The bits of options: errand_tag has rows of the job; the job was redriven;
-// errand_history may have edits of it.
+// The bits of options: errand_option has a row of the job, errand_tag has; the job was
+// redriven; errand_history may have edits of it.
 const (
+	hasOption   = 1
 	hasTags     = 2
 	wasRedriven = 4
 	hasEdits    = 8
@@ -109,6 +110,7 @@ type jobRow struct {
 	Doc       []byte // of the policy
 	Headers   []byte
 	Args      []byte
+	option    *option // of a new job; of others nil until it is read
 }
 
 // dest returns where the values of wideColumns go.
@@ -164,6 +166,11 @@ func (t *tx) enter(now time.Time, r *jobRow, scope storage.UniqueScope) (holder 
 	}
 	if err := t.insert(r); err != nil {
 		return storage.ID{}, err
+	}
+	if r.option != nil {
+		if err := t.addOption(r.ID, r.option); err != nil {
+			return storage.ID{}, err
+		}
 	}
 	t.refer(r.Policy, 1)
 	t.move(r.Lane, 0, r.State)
@@ -287,6 +294,11 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 	if err := t.weigh(f, -1); err != nil {
 		return false, err
 	}
+	if from <= running {
+		if err := t.endOption(f, to); err != nil {
+			return false, err
+		}
+	}
 	t.move(f.Lane, from, to)
 	switch to {
 	case dead:
@@ -337,6 +349,11 @@ func (t *tx) deleteBelongings(f *facts) error {
 	}
 	if f.Beside {
 		if _, err := t.exec(sqlDeletePayload, f.ID); err != nil {
+			return err
+		}
+	}
+	if f.Options&hasOption != 0 {
+		if _, err := t.exec(sqlDropOption, f.ID); err != nil {
 			return err
 		}
 	}

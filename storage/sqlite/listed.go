@@ -34,7 +34,7 @@ func (l *lister) records() ([]storage.Record, error) {
 		at[g.ID] = i
 	}
 	out := make([]storage.Record, len(l.found))
-	var tagged []int64
+	var tagged, optional []int64
 	for text, keys := range keys {
 		var rows []recordRow
 		if err := l.tx.SelectContext(l.ctx, &rows, text, jsonKeys(keys)); err != nil {
@@ -45,10 +45,13 @@ func (l *lister) records() ([]storage.Record, error) {
 			if rows[i].Options&hasTags != 0 {
 				tagged = append(tagged, rows[i].ID)
 			}
+			if rows[i].Options&hasOption != 0 {
+				optional = append(optional, rows[i].ID)
+			}
 		}
 	}
-	if len(tagged) == 0 {
-		return out, nil
+	if err := l.options(optional, func(job int64) *storage.Record { return &out[at[job]] }); err != nil || len(tagged) == 0 {
+		return out, err
 	}
 	var tags []struct {
 		Job int64
@@ -63,6 +66,19 @@ func (l *lister) records() ([]storage.Record, error) {
 		slices.Sort(out[i].Tags)
 	}
 	return out, err
+}
+
+// options fills in what the records of jobs have of errand_option.
+func (l *lister) options(jobs []int64, of func(job int64) *storage.Record) error {
+	if len(jobs) == 0 {
+		return nil
+	}
+	var rows []option
+	err := l.tx.SelectContext(l.ctx, &rows, sqlOptionsOf, jsonKeys(jobs))
+	for i := range rows {
+		rows[i].show(of(rows[i].Job))
+	}
+	return err
 }
 
 func jsonKeys(keys []int64) string {

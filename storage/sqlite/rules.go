@@ -69,6 +69,16 @@ UNION ALL SELECT id, options FROM errand_finished UNION ALL SELECT id, options F
 	{name: "wrong marks of tags", means: "a job is marked as having tags if, and only if, it has some",
 		sql: `SELECT id FROM (SELECT id, options FROM errand_job UNION ALL SELECT id, options FROM errand_finished
 UNION ALL SELECT id, options FROM errand_dead) j WHERE (options & 2 <> 0) <> EXISTS (SELECT 1 FROM errand_tag WHERE job = j.id)`},
+	{name: "options without a job", means: "what few jobs have is deleted with its job",
+		sql: `SELECT job FROM errand_option WHERE job NOT IN
+(SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead)`},
+	{name: "wrong marks of options", means: "a job is marked as having options if, and only if, it has some",
+		sql: `SELECT id FROM (SELECT id, options FROM errand_job UNION ALL SELECT id, options FROM errand_finished
+UNION ALL SELECT id, options FROM errand_dead) j WHERE (options & 1 <> 0) <> EXISTS (SELECT 1 FROM errand_option WHERE job = j.id)`},
+	{name: "windows of jobs that have ended", means: "only a live job has a time before which it has to begin",
+		sql: `SELECT job FROM errand_option WHERE (start_by <> 0 OR deadline <> 0) AND job NOT IN (SELECT id FROM errand_job)`},
+	{name: "windows of no epoch", means: "a window that is counted from the base of an epoch has that epoch",
+		sql: `SELECT job FROM errand_option WHERE epoch <> 0 AND epoch NOT IN (SELECT epoch FROM errand_epoch)`},
 	{name: "successes from the future", means: "the token of a lane's last success is below the next one",
 		sql: `SELECT id FROM errand_number, errand_meta WHERE id % 32 = 17 AND n >= next_token`},
 	{name: "urgent jobs that are not ready", means: "a job is urgent only until it is leased or ends",

@@ -27,14 +27,20 @@ var broken = map[string]string{
 	"negative counters":               `UPDATE errand_job SET retry = -1`,
 	"negative delays":                 `UPDATE errand_job SET delay = -1`,
 
-	"jobs without args":              `UPDATE errand_finished SET args = NULL`,
-	"args without a job":             `UPDATE errand_payload SET job = 1000`,
-	"histories without a job":        `UPDATE errand_history SET job = job + 1000`,
-	"histories that are too long":    manyOf("errand_history", "job, n + i, attempt, at, phase, error, stack, duration, instance, args, retry_after"),
-	"edits without a mark":           `UPDATE errand_history SET args = x'6f6c64'`,
-	"errors without a job":           `UPDATE errand_error SET job = 1000`,
-	"tags without a job":             `UPDATE errand_tag SET job = 1000`,
-	"wrong marks of tags":            `UPDATE errand_job SET options = 2`,
+	"jobs without args":           `UPDATE errand_finished SET args = NULL`,
+	"args without a job":          `UPDATE errand_payload SET job = 1000`,
+	"histories without a job":     `UPDATE errand_history SET job = job + 1000`,
+	"histories that are too long": manyOf("errand_history", "job, n + i, attempt, at, phase, error, stack, duration, instance, args, retry_after"),
+	"edits without a mark":        `UPDATE errand_history SET args = x'6f6c64'`,
+	"errors without a job":        `UPDATE errand_error SET job = 1000`,
+	"tags without a job":          `UPDATE errand_tag SET job = 1000`,
+	"wrong marks of tags":         `UPDATE errand_job SET options = 2`,
+	"options without a job":       `UPDATE errand_option SET job = job + 1000, start_by = 0, deadline = 0`,
+	"wrong marks of options":      `UPDATE errand_job SET options = options | 1`,
+
+	"windows of jobs that have ended": `UPDATE errand_option SET start_by = 1 WHERE job IN (SELECT id FROM errand_finished)`,
+	"windows of no epoch":             `DELETE FROM errand_epoch`,
+
 	"successes from the future":      `UPDATE errand_number SET n = 1000000 WHERE id % 32 = 17`,
 	"urgent jobs that are not ready": `INSERT INTO errand_urgent VALUES (1000)`,
 	"unique keys without a job":      `UPDATE errand_unique SET job = 1000`,
@@ -119,6 +125,17 @@ func everything(t *testing.T, s *sqlite.Store) {
 		t.Fatal(err)
 	}
 	enqueue(t, s, "a", 6)
+	late := newJob("default", "late")
+	late.StartWithin, late.Doubtful = time.Hour, true
+	ended := late
+	ended.Doubtful = false
+	added, err := s.Enqueue(context.Background(), t0, []storage.NewJob{late, ended})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Cancel(context.Background(), t0, added[1].ID, storage.Retention{Default: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
 	held := lease(t, s, 6, "a")
 	failure := &storage.NewFailure{Error: "no"}
 	x := storage.Exchange{LeaseDuration: time.Minute, Retention: storage.Retention{Default: time.Hour}, Finish: []storage.Finish{

@@ -21,8 +21,9 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
 	sqlSetSchedule = `UPDATE errand_schedule SET revision = ?2, paused = ?3, next_tick = ?4, through = ?5,
 spec = ?6, zone = ?7, missed = ?8, skip_overlap = ?9, jitter = ?10 WHERE schedule = ?1`
 	sqlPutScheduleJob = `INSERT OR REPLACE INTO errand_schedule_job
-(schedule, queue, kind, priority, timeout, policy, unique_key, unique_scope, headers, args, tags)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)`
+(schedule, queue, kind, priority, timeout, policy, unique_key, unique_scope, headers, args, tags,
+start_within, finish_within, flags)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)`
 	sqlDropSchedule    = `DELETE FROM errand_schedule WHERE name = ?1 RETURNING schedule`
 	sqlDropScheduleJob = `DELETE FROM errand_schedule_job WHERE schedule = ?1`
 	sqlDropTicks       = `DELETE FROM errand_tick WHERE schedule = ?1`
@@ -30,7 +31,8 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)`
 	sqlSchedule        = scheduleSelect + ` WHERE s.name = ?1`
 	scheduleSelect     = `SELECT s.schedule, s.revision, s.paused, s.next_tick, s.through, s.last_tick, s.last_job,
 s.skip_overlap, s.name, s.spec, s.zone, s.missed, s.jitter, j.queue, j.kind, j.priority, j.timeout, j.policy,
-COALESCE(j.unique_key, '') AS unique_key, j.unique_scope, j.headers, j.args, COALESCE(j.tags, '') AS tags
+COALESCE(j.unique_key, '') AS unique_key, j.unique_scope, j.headers, j.args, COALESCE(j.tags, '') AS tags,
+j.start_within, j.finish_within, j.flags
 FROM errand_schedule s JOIN errand_schedule_job j ON j.schedule = s.schedule`
 )
 
@@ -128,7 +130,8 @@ func (t *tx) putSchedule(s *storage.Schedule) (revision int64, err error) {
 		headers = j.Headers
 	}
 	_, err = t.exec(sqlPutScheduleJob, p.Schedule, j.Queue, j.Kind, j.Priority, j.Timeout.Microseconds(),
-		nullable(string(j.Policy)), nullable(j.Unique), j.UniqueScope, headers, j.Args, nullable(strings.Join(j.Tags, " ")))
+		nullable(string(j.Policy)), nullable(j.Unique), j.UniqueScope, headers, j.Args, nullable(strings.Join(j.Tags, " ")),
+		upMicros(j.StartWithin), upMicros(j.FinishWithin), flagsOf(j))
 	t.meta.gen++
 	t.notifyAll(storage.Event{Schedules: true})
 	return revision, err
@@ -184,6 +187,10 @@ type scheduleRow struct {
 	Headers     []byte
 	Args        []byte
 	Tags        string
+
+	StartWithin  int64 `db:"start_within"`
+	FinishWithin int64 `db:"finish_within"`
+	Flags        int64
 }
 
 func (r *scheduleRow) schedule() storage.ScheduleRecord {
@@ -194,13 +201,18 @@ func (r *scheduleRow) schedule() storage.ScheduleRecord {
 	if r.Tags != "" {
 		tags = strings.Split(r.Tags, " ")
 	}
+	var onExpire storage.State
+	if r.Flags&diesUnstarted != 0 {
+		onExpire = storage.Dead
+	}
 	return storage.ScheduleRecord{LastTick: timeOf(r.LastTick), LastJob: r.lastJob(), Schedule: storage.Schedule{
 		Name: r.Name, Spec: r.Spec, Zone: r.Zone, Missed: r.Missed, SkipOverlap: r.SkipOverlap,
 		Jitter: time.Duration(r.Jitter) * time.Microsecond,
 		Job: storage.NewJob{
 			Queue: r.Queue, Kind: r.Kind, Priority: r.Priority, Timeout: time.Duration(r.Timeout) * time.Microsecond,
 			Policy: r.Policy, Unique: r.UniqueKey, UniqueScope: r.UniqueScope, Headers: r.Headers, Args: r.Args,
-			Tags: tags,
+			Tags: tags, OnExpire: onExpire,
+			StartWithin: time.Duration(r.StartWithin) * time.Microsecond, FinishWithin: time.Duration(r.FinishWithin) * time.Microsecond,
 		},
 		Plan: r.plan(),
 	}}

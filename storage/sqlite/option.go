@@ -1,0 +1,99 @@
+package sqlite
+
+import (
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	sqlAddOption = `INSERT INTO errand_option (job, since, start_by, start_within, deadline, finish_within, epoch, flags)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
+	sqlEndOption  = `UPDATE errand_option SET since = 0, start_by = 0, deadline = 0, epoch = 0 WHERE job = ?1`
+	sqlDropOption = `DELETE FROM errand_option WHERE job = ?1`
+
+	optionValues = `since, start_by, start_within, deadline, finish_within, epoch, flags,
+COALESCE((SELECT base FROM errand_epoch e WHERE e.epoch = o.epoch), 0) AS base`
+	sqlOption    = `SELECT ` + optionValues + ` FROM errand_option o WHERE job = ?1`
+	sqlOptionsOf = `SELECT o.job, ` + optionValues + ` FROM json_each(?1) k CROSS JOIN errand_option o ON o.job = k.value`
+
+	sqlEpoch    = `SELECT epoch FROM errand_epoch WHERE base = 0`
+	sqlAddEpoch = `INSERT INTO errand_epoch (epoch, base) VALUES (?1, 0)`
+)
+
+// The bits of option.Flags: the job dies if no attempt has begun in time.
+const diesUnstarted = 1
+
+// option is a row of errand_option, and the base of its epoch. Each part of it is in
+// the file of its own noun; what they have in common is here.
+type option struct {
+	Job   int64
+	Flags int64
+	windows
+}
+
+// newOption returns what a new job has in errand_option, nil if nothing.
+func (t *tx) newOption(now time.Time, r *jobRow, j *storage.NewJob) (*option, error) {
+	if j.StartWithin <= 0 && j.FinishWithin <= 0 {
+		return nil, nil
+	}
+	o := &option{Flags: flagsOf(j), windows: windows{StartWithin: upMicros(j.StartWithin), FinishWithin: upMicros(j.FinishWithin)}}
+	var epoch int64
+	if j.Doubtful {
+		var err error
+		if epoch, err = t.epoch(); err != nil {
+			return nil, err
+		}
+	}
+	o.begin(micros(now), r.DueAt, r.Delay > 0, epoch)
+	return o, nil
+}
+
+// flagsOf returns the Flags of a new job.
+func flagsOf(j *storage.NewJob) (flags int64) {
+	if j.OnExpire == storage.Dead {
+		flags |= diesUnstarted
+	}
+	return flags
+}
+
+// dest returns where the values of optionValues go.
+func (o *option) dest() []any {
+	return []any{&o.Since, &o.StartBy, &o.StartWithin, &o.Deadline, &o.FinishWithin, &o.Epoch, &o.Flags, &o.Base}
+}
+
+// addOption writes the row of a job that is new in errand_job.
+func (t *tx) addOption(id int64, o *option) error {
+	_, err := t.exec(sqlAddOption, id, o.Since, o.StartBy, o.StartWithin, o.Deadline, o.FinishWithin, o.Epoch, o.Flags)
+	return err
+}
+
+// endOption notes that a live job has come to a state in which it is kept.
+func (t *tx) endOption(f *facts, to stateCode) error {
+	if f.Options&hasOption == 0 || to == 0 {
+		return nil
+	}
+	_, err := t.exec(sqlEndOption, f.ID)
+	return err
+}
+
+// option returns the row of a job, whose Options say that there is one.
+func (t *tx) option(id int64) (*option, error) {
+	o := &option{Job: id}
+	err := t.row(sqlOption, []any{id}, o.dest()...)
+	if errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
+		err = nil
+	}
+	return o, err
+}
+
+// upMicros returns d in whole microseconds, rounded up.
+func upMicros(d time.Duration) int64 {
+	us := d.Microseconds()
+	if d > time.Duration(us)*time.Microsecond {
+		us++
+	}
+	return us
+}
