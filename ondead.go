@@ -3,7 +3,6 @@ package errand
 import (
 	"cmp"
 	"encoding/json"
-	"maps"
 	"slices"
 	"time"
 
@@ -59,30 +58,25 @@ func (f *faults) onDead(field string, o *OnDead, kinds ...string) {
 	}
 }
 
-// onDeath returns what makes the job that follows a death, or nil if none does.
+// onDeath returns what makes the job that follows a death, or nil if none does. No handler
+// is registered any more.
 func (w *Worker) onDeath() func(*storage.Leased, *storage.Finish, time.Time) *storage.NewJob {
-	kinds, queues, notices := maps.Clone(w.onDead), map[string]*OnDead{}, map[string]bool{}
-	for name, o := range w.queue.opts.Queues {
-		if o.OnDead != nil {
-			queues[name] = new(*o.OnDead)
-			notices[o.OnDead.kind()] = true
-		}
+	kinds, queues, follows := w.onDead, w.queue.opts.Queues, len(w.onDead) > 0
+	for _, o := range queues {
+		follows = follows || o.OnDead != nil
 	}
-	for _, o := range kinds {
-		notices[o.kind()] = true
-	}
-	if len(notices) == 0 {
+	if !follows {
 		return nil
 	}
 	return func(job *storage.Leased, f *storage.Finish, at time.Time) *storage.NewJob {
-		o := cmp.Or(kinds[job.Kind], queues[job.Queue])
-		if o == nil || notices[job.Kind] {
+		o := cmp.Or(kinds[job.Kind], queues[job.Queue].OnDead)
+		if _, notice := w.queue.notices.Load(job.Kind); notice || o == nil {
 			return nil
 		}
 		c := f.Effect(false).Counters(job.Counters)
 		args, err := json.Marshal(DeadNotice{
 			ID: job.ID, Queue: job.Queue, OfKind: job.Kind, Reason: f.Reason, Error: f.Error, Attempt: c.Attempt,
-			CreatedAt: job.CreatedAt, DiedAt: at.UTC().Truncate(time.Microsecond),
+			CreatedAt: job.CreatedAt.UTC(), DiedAt: at.UTC().Truncate(time.Microsecond),
 		})
 		if err != nil { // a year that JSON does not have
 			args = []byte("{}")

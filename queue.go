@@ -186,6 +186,9 @@ func (o *Options) withDefaults() Options {
 		if q.Budget != nil {
 			q.Budget = new(*q.Budget)
 		}
+		if q.OnDead != nil {
+			q.OnDead = new(*q.OnDead)
+		}
 		q.Settings = q.Settings.clone()
 		c.Queues[name] = q
 	}
@@ -215,6 +218,7 @@ type Queue struct {
 	// changing holds one value while a schedule is changed. Callers in this
 	// process take turns by it, so that none of them fails by another's change.
 	changing chan struct{}
+	notices  sync.Map // the kinds that an OnDead of this process names
 
 	closing  sync.Once
 	closeErr error
@@ -294,6 +298,9 @@ func newQueue(ctx context.Context, store storage.Store, o Options) (*Queue, erro
 	}
 	for name, settings := range o.Queues {
 		q.limits.budget(owner{queue: name}, settings.Budget)
+		if o := settings.OnDead; o != nil {
+			q.notices.Store(o.kind(), nil)
+		}
 	}
 	return q, nil
 }

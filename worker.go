@@ -130,6 +130,7 @@ func (w *Worker) register(kind string, all []HandlerOptions, run func([]Middlewa
 		w.handlers[name] = h
 		if o.OnDead != nil {
 			w.onDead[name] = new(*o.OnDead)
+			w.queue.notices.Store(o.OnDead.kind(), nil)
 		}
 	}
 }
