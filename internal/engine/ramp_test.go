@@ -388,68 +388,53 @@ func TestRamp_OldJobRuns(t *testing.T) {
 	})
 }
 
-// besides returns how many short jobs are run in half a second besides a lane with many
-// long jobs, which come first in the order, and of which one runs at a time.
-func (r *rig) besides(c closer) (short int) {
-	var k, n gauges
-	r.run("k", k.counted(work(time.Hour)))
-	r.cfg.Queues = []string{"q", "p"}
-	r.handle("other", n.counted(work(10*time.Millisecond)))
-	r.start()
-	c.close()
-	add := func(n int, queue, kind string, priority int) {
-		r.add(slicesOf(n, func() storage.NewJob { return storage.NewJob{Queue: queue, Kind: kind, Priority: priority} })...)
-	}
-	add(200, "q", "k", 50)
-	pass(2 * time.Minute)
-	c.open()
-	pass(time.Second)
-	add(700, "q", "other", 0)
-	add(700, "p", "other", 0)
-	calls := r.store.count()
-	pass(time.Second / 2)
-	short = n.begun()
-	pass(10 * time.Second)
-	add(3, "q", "k", 50)
-	pass(time.Second)
-	if m := n.begun(); m != 1400 || k.begun() != 1 {
-		r.t.Errorf("%d of 1400 others were run, and %d of the long jobs: want 1", m, k.begun())
-	}
-	for _, x := range r.store.of("exchange", calls) {
-		for _, f := range x.x.Finish {
-			if f.Outcome == storage.OutcomeReturned {
-				r.t.Fatal("a job was given back")
-			}
-		}
-	}
-	calls = r.store.count()
-	pass(10 * time.Minute)
-	for _, x := range r.store.since(calls) {
-		if x.op == "exchange" && len(x.x.Extend) == 0 {
-			r.t.Fatalf("exchange %+v while nothing can start", x.x)
-		}
-	}
-	return short
-}
-
-// Others are not slowed down by a lane that opens gently more than by one of which one
-// job runs at a time anyway; and nothing is leased that cannot start.
+// Others have all runners but one beside a lane that opens gently, though it has many long
+// jobs, which come first in the order; and nothing is leased that cannot start.
 func TestRamp_LeavesOthersAlone(t *testing.T) {
 	everyWay(t, func(t *testing.T, r *rig, c closer) {
-		usual := newRig(t)
-		usual.cfg.Concurrency = 16
-		usual.handle("k", nil)
-		usual.limit("k", 1)
-		if _, ok := r.cfg.Store.(*handing); ok {
-			usual.handOver()
+		const most = 15 * 50 // short jobs in half a second, if no runner ever waited for the store
+		var k, n gauges
+		r.run("k", k.counted(work(time.Hour)))
+		r.cfg.Queues = []string{"q", "p"}
+		r.handle("other", n.counted(work(10*time.Millisecond)))
+		r.cfg.Store = slowly(r.cfg.Store)
+		r.start()
+		c.close()
+		add := func(n int, queue, kind string, priority int) {
+			r.add(slices.Repeat([]storage.NewJob{{Queue: queue, Kind: kind, Priority: priority}}, n)...)
 		}
-		for _, r := range []*rig{r, usual} {
-			r.cfg.Store = slowly(r.cfg.Store)
+		add(200, "q", "k", 50)
+		pass(2 * time.Minute)
+		c.open()
+		pass(time.Second)
+		add(most, "q", "other", 0)
+		add(most, "p", "other", 0)
+		calls := r.store.count()
+		pass(time.Second / 2)
+		// Which of the things happens first that happen at one moment is chance: it makes out
+		// some hundredths.
+		if short := n.begun(); short < most*3/4 {
+			t.Errorf("%d others were run in half a second, want %d", short, most*3/4)
 		}
-		want := usual.besides(closer{func() {}, func() {}, false})
-		_ = usual.stop()
-		if got := r.besides(c); got*100 < want*95 {
-			t.Errorf("%d others were run in half a second, want %d", got, want)
+		pass(10 * time.Second)
+		add(3, "q", "k", 50)
+		pass(time.Second)
+		if m := n.begun(); m != 2*most || k.begun() != 1 {
+			t.Errorf("%d of %d others were run, and %d of the long jobs: want 1", m, 2*most, k.begun())
+		}
+		for _, x := range r.store.of("exchange", calls) {
+			for _, f := range x.x.Finish {
+				if f.Outcome == storage.OutcomeReturned {
+					t.Fatal("a job was given back")
+				}
+			}
+		}
+		calls = r.store.count()
+		pass(10 * time.Minute)
+		for _, x := range r.store.since(calls) {
+			if x.op == "exchange" && len(x.x.Extend) == 0 {
+				t.Fatalf("exchange %+v while nothing can start", x.x)
+			}
 		}
 	})
 }
