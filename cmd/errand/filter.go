@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,7 +35,12 @@ func (f *filterFlags) add(cmd *cobra.Command, dead bool) {
 	flags.StringVar(&f.endedBefore, "ended-before", "", "only ended before this time")
 	flags.DurationVar(&f.olderThan, "older-than", 0, "only ended so long ago")
 	flags.StringVar(&f.reason, "reason", "", "only dead for this reason: exhausted, permanent, crashed, snoozed, unavailable or decode")
-	flags.Int64Var(&f.cause, "cause", 0, "only dead of this cause, an ID of errand dead groups")
+	flags.Func("cause", "only dead of this cause, an `ID` of errand dead groups", func(s string) (err error) {
+		if f.cause, err = strconv.ParseInt(s, 10, 64); err != nil || f.cause < 1 {
+			err = errors.New("must be the ID of a cause")
+		}
+		return err
+	})
 	if !dead {
 		flags.StringSliceVar(&f.states, "state", nil, "only in this state: scheduled, ready, running, done, cancelled or dead (repeatable)")
 		flags.StringVar(&f.dueFrom, "due-from", "", "only due at this time or later")

@@ -10,6 +10,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -17,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	queue "github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
@@ -92,6 +94,7 @@ func newRoot(t *tool) *cobra.Command {
 	// A flag with a value that package policy refuses is bad usage too, not a
 	// fault of a document.
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return errors.New(err.Error()) })
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return given(cmd.Flags()) }
 	root.PersistentFlags().BoolVar(&t.json, "json", false, "write JSON")
 	for _, verb := range verbs {
 		root.AddCommand(verb(t))
@@ -100,6 +103,18 @@ func newRoot(t *tool) *cobra.Command {
 	root.SetOut(t.out)
 	root.SetErr(t.errs)
 	return root
+}
+
+// given returns an error for a flag without a value, most likely that of a variable of a
+// shell which is not set: as if it were not there, it would choose more jobs than were meant.
+func given(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		list, ok := f.Value.(pflag.SliceValue)
+		if ok && len(list.GetSlice()) == 0 || f.Value.Type() == "string" && f.Value.String() == "" {
+			err = fmt.Errorf("--%s: must not be empty", f.Name)
+		}
+	})
+	return err
 }
 
 // status writes the error that a verb has ended with, and returns the exit status.
