@@ -37,3 +37,24 @@ func Example_readOnly() {
 	// default send_email ready 1
 	// it cannot write: true
 }
+
+// A tool changes the queue of another program, and never makes one of a file that is
+// missing or not a queue.
+func Example_existing() {
+	ctx := context.Background()
+	dir := must(os.MkdirTemp("", "errand-example-"))
+	defer func() { check(os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "jobs.db")
+
+	tool := &errand.Options{SQLite: errand.SQLiteOptions{Existing: true}}
+	_, err := errand.Open(ctx, path, tool)
+	fmt.Println("no file is made:", errors.Is(err, os.ErrNotExist))
+
+	program := must(errand.Open(ctx, path, nil))
+	defer program.Close()
+	q := must(errand.Open(ctx, path, tool))
+	defer q.Close()
+	check(q.Pause(ctx, "default"))
+	// Output:
+	// no file is made: true
+}

@@ -252,7 +252,8 @@ func (q *Queue) settings(name string) engine.QueueSettings {
 //
 // With SQLiteOptions.ReadOnly the file is only read. Then Open returns fs.ErrNotExist
 // if there is none, [ErrUnsupportedDB] if it has no tables of errand, and
-// [ErrNeedsRecovery].
+// [ErrNeedsRecovery]. With SQLiteOptions.Existing the first two hold for a file that is
+// written.
 func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 	o = cmp.Or(o, &Options{})
 	f := faults{}

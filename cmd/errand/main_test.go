@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ func TestMain(m *testing.M) {
 //	unchanged FILE errand ARGS...   wants success, and no file of the folder to change
 //	cause VAR FILE TEXT             sets a variable to the ID of the cause with a text
 //	live FILE       has this process open the file, and work, until the script ends
+//	foreign FILE    makes the database of another program, as its death has left it: with
+//	                a log, and no index of that
 //	busy VAR FILE   as live, and one job runs all the while; sets a variable to its ID
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -97,6 +100,9 @@ func TestScripts(t *testing.T) {
 				ts.Check(err)
 				ts.Defer(func() { ts.Check(stop()) })
 			},
+			"foreign": func(ts *testscript.TestScript, _ bool, args []string) {
+				ts.Check(foreign(ts.MkAbs(args[0])))
+			},
 			"busy": func(ts *testscript.TestScript, _ bool, args []string) {
 				id, stop, err := live(ts.MkAbs(args[1]), true)
 				ts.Check(err)
@@ -105,6 +111,33 @@ func TestScripts(t *testing.T) {
 			},
 		},
 	})
+}
+
+// foreign makes the database of another program that has died.
+func foreign(path string) (err error) {
+	dir, err := os.MkdirTemp("", "errand-foreign-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	db, err := sql.Open("sqlite", filepath.Join(dir, "app.db"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if _, err := db.Exec("PRAGMA journal_mode = WAL; CREATE TABLE app (x); INSERT INTO app VALUES (1)"); err != nil {
+		return err
+	}
+	for _, suffix := range []string{"", "-wal"} {
+		b, err := os.ReadFile(filepath.Join(dir, "app.db"+suffix))
+		if err == nil {
+			err = os.WriteFile(path+suffix, b, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // folder returns what files are in the folder of a file, and how they are.

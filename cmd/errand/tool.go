@@ -84,21 +84,16 @@ func (t *tool) reading(ctx context.Context, path string, f func(q *queue.Queue) 
 	return t.open(ctx, path, &queue.Options{SQLite: queue.SQLiteOptions{ReadOnly: true}}, f)
 }
 
-// writing calls f with the queue in a file. It makes the file only with create.
+// writing calls f with the queue in a file. With create it makes the file if there is none,
+// or an empty one. Of a file that is no queue it never makes one.
 func (t *tool) writing(ctx context.Context, path string, create bool, f func(q *queue.Queue) error) error {
-	if !create {
-		if _, err := os.Stat(path); err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				err = fmt.Errorf("%w (--create makes it, for verbs that have it)", err)
-			}
-			return ofFile(path, err)
-		}
-		// A file that is no queue must not become one.
-		if err := t.reading(ctx, path, func(*queue.Queue) error { return nil }); err != nil && !errors.Is(err, queue.ErrNeedsRecovery) {
-			return err
-		}
+	info, err := os.Stat(path)
+	missing := errors.Is(err, fs.ErrNotExist)
+	if missing && !create {
+		return ofFile(path, fmt.Errorf("%w (--create makes it, for verbs that have it)", err))
 	}
-	return t.open(ctx, path, &queue.Options{}, f)
+	fresh := missing || err == nil && info.Size() == 0 && create
+	return t.open(ctx, path, &queue.Options{SQLite: queue.SQLiteOptions{Existing: !fresh}}, f)
 }
 
 func (t *tool) open(ctx context.Context, path string, o *queue.Options, f func(q *queue.Queue) error) error {

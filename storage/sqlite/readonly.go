@@ -233,15 +233,16 @@ func openView(path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("errand: open database: %w", err)
 	}
-	info, err := os.Stat(real)
+	v := &view{path: real, opts: o}
+	files, err := v.look()
 	if err != nil {
-		return nil, fmt.Errorf("errand: open database: %w", err)
+		return nil, err
 	}
 	if err := checkNames(real, o); err != nil {
 		return nil, err
 	}
-	s := newStore(real, info, o)
-	s.view = &view{path: real, opts: o}
+	s := newStore(real, files.db, o)
+	s.view = v
 	err = s.view.reading(context.Background(), true, func(*sqlx.Tx) error { return nil })
 	if err != nil {
 		if isCode(err, lib.SQLITE_ERROR) { // our statements have no fault
@@ -253,6 +254,49 @@ func openView(path string, o Options) (*Store, error) {
 	s.queue.writer.mine <- struct{}{} // no caller writes by itself
 	s.joined.Go(s.refuse)
 	return s, nil
+}
+
+// checkExisting returns an error unless there is a file at path that has tables of errand,
+// of any version.
+func checkExisting(path string, o Options) error {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return fmt.Errorf("errand: open database: %w", err)
+	}
+	v := &view{path: real, opts: o}
+	check := func(tx *sqlx.Tx) error {
+		var n int
+		err := tx.Get(&n, sqlHasMigrations)
+		if err == nil && n == 0 {
+			err = v.foreign("it has none")
+		}
+		return unread(err)
+	}
+	for try := 1; ; try++ {
+		err := v.reading(context.Background(), false, check)
+		if errors.Is(err, storage.ErrNeedsRecovery) {
+			err = v.explain(v.recovering(check))
+		}
+		if try == viewTries || !errors.Is(err, storage.ErrBusy) { // others may begin to write meanwhile
+			return translate(err)
+		}
+	}
+}
+
+// recovering runs fn once in a read transaction, for which SQLite makes the index of a log
+// that has none.
+func (v *view) recovering(fn func(tx *sqlx.Tx) error) error {
+	db, err := sqlx.Open("sqlite", viewDSN(v.path, asItsWriter, v.opts.BusyTimeout))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }() // it has only read
+	tx, err := db.Beginx()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // as well
+	return fn(tx)
 }
 
 var errOnlyRead = fmt.Errorf("%w: it was opened with ReadOnly", storage.ErrReadOnly)

@@ -78,6 +78,11 @@ type Options struct {
 	// written, and no lock is held between calls. What would write returns
 	// [storage.ErrReadOnly]. Only Open takes it. If false, the file can be written.
 	ReadOnly bool
+	// Existing opens a file only if it is there and has the tables of errand: Open
+	// returns fs.ErrNotExist if there is none, and [storage.ErrUnsupportedDB] for an
+	// empty one and for the database of another program, which is left as it is. Only
+	// Open takes it. If false, a file without tables of errand gets them.
+	Existing bool
 	// Logger receives what no caller can be told. It is called by a goroutine of its
 	// own: it may enqueue, but must not close the Store. While it is slow, at most 64
 	// records wait; further ones are counted and dropped. If nil, slog.Default().
@@ -203,6 +208,11 @@ func Open(path string, opts *Options) (*Store, error) {
 	if o.ReadOnly {
 		return openView(full, o)
 	}
+	if o.Existing {
+		if err := checkExisting(full, o); err != nil {
+			return nil, err
+		}
+	}
 	full, err = prepareFile(full)
 	if err != nil {
 		return nil, translate(err)
@@ -232,8 +242,8 @@ func New(db *sql.DB, opts *Options) (*Store, error) {
 		return nil, fmt.Errorf("%w: driver %T: must be that of modernc.org/sqlite", storage.ErrUnsupportedDB, db.Driver())
 	}
 	o := opts.withDefaults()
-	if o.ReadOnly {
-		return nil, errors.New("errand: read-only: must not be set with New: use Open")
+	if o.ReadOnly || o.Existing {
+		return nil, errors.New("errand: read-only and existing: must not be set with New: use Open")
 	}
 	if err := o.validate(); err != nil {
 		return nil, err
