@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -245,6 +247,27 @@ func TestWork_commandVanishes(t *testing.T) {
 	status, _, errs = errand(t, "", "work", file, "--kind", "run", "--until-empty", "--", command)
 	if status != 2 || !strings.Contains(errs, "no such file") {
 		t.Errorf("status %d: %s", status, errs)
+	}
+}
+
+// full is a file on a full disk.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// A log that cannot be written does not hold up commands, and the job has its error.
+func TestWork_fullLog(t *testing.T) {
+	needShell(t)
+	file := filepath.Join(t.TempDir(), "q.db")
+	succeed(t, "jobs", "enqueue", file, "--create", "--kind", "run")
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	args := []string{"work", file, "--kind", "run", "--until-empty", "--grace", "0s", "--kill-after", "0s", "--", "sh", "-c", "seq 100000 >&2; exit 65"}
+	if status := run(ctx, args, strings.NewReader(""), &strings.Builder{}, full{}); status != statusDied {
+		t.Errorf("status %d", status)
+	}
+	if out := succeed(t, "dead", "ls", file); !strings.Contains(out, `99999\n100000`) {
+		t.Errorf("the error is %s", out)
 	}
 }
 
