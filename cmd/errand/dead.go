@@ -156,8 +156,10 @@ type tally struct {
 
 // dryRun counts the dead letters that a filter chooses.
 func (t *tool) dryRun(ctx context.Context, path string, filter queue.JobFilter) error {
-	counted, total := map[tally]int{}, 0
+	var counted map[tally]int
+	total := 0
 	err := t.reading(ctx, path, func(q *queue.Queue) error {
+		counted, total = map[tally]int{}, 0
 		bar := t.progress("counting", 0)
 		defer bar.end()
 		return eachDead(ctx, q, filter, func(j *queue.JobInfo) error {

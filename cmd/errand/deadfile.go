@@ -33,7 +33,7 @@ they are.`,
 			}
 			out := bufio.NewWriter(t.out)
 			n := int64(0)
-			err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) error {
+			err = t.open(cmd.Context(), args[0], onlyRead(), func(q *queue.Queue) error { // not twice, as it writes
 				bar := t.progress("exporting", 0)
 				defer bar.end()
 				return eachDead(cmd.Context(), q, filter, func(j *queue.JobInfo) error {
@@ -84,7 +84,7 @@ job holds are left out, and the exit status is 1.`,
 					return err
 				}
 				defer f.Close() //nolint:errcheck // only read
-				in = f
+				in = &input{ctx: cmd.Context(), r: f}
 			}
 			var r imported
 			err = t.writing(cmd.Context(), args[0], create, func(q *queue.Queue) error {

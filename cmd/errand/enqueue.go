@@ -127,7 +127,7 @@ func (o *enqueueOptions) run(ctx context.Context, t *tool) error {
 	if err != nil {
 		return err
 	}
-	lines, closeLines, err := o.lines(t.in)
+	lines, closeLines, err := o.lines(ctx, t.in)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (b *batch) print(p *printer) {
 }
 
 // lines returns what to read lines from, and what closes it.
-func (o *enqueueOptions) lines(in io.Reader) (io.Reader, func(), error) {
+func (o *enqueueOptions) lines(ctx context.Context, in io.Reader) (io.Reader, func(), error) {
 	switch {
 	case o.stdin:
 		return in, func() {}, nil
@@ -180,7 +180,8 @@ func (o *enqueueOptions) lines(in io.Reader) (io.Reader, func(), error) {
 	}
 	closeFile := func() { f.Close() } //nolint:errcheck // only read
 	// One value over several lines is one job.
-	head, err := io.ReadAll(io.LimitReader(f, maxLine+1))
+	in = &input{ctx: ctx, r: f}
+	head, err := io.ReadAll(io.LimitReader(in, maxLine+1))
 	if err != nil {
 		closeFile()
 		return nil, nil, err
@@ -190,7 +191,7 @@ func (o *enqueueOptions) lines(in io.Reader) (io.Reader, func(), error) {
 		_ = json.Compact(&one, head) // it is valid
 		return &one, closeFile, nil
 	}
-	return io.MultiReader(bytes.NewReader(head), f), closeFile, nil
+	return io.MultiReader(bytes.NewReader(head), in), closeFile, nil
 }
 
 const (

@@ -77,7 +77,7 @@ func (e *statusError) Unwrap() error { return e.err }
 
 // run is the program, with its arguments and streams passed in for tests.
 func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) (status int) {
-	t := newTool(in, out, errs)
+	t := newTool(&input{ctx: ctx, r: in}, out, errs)
 	root := newRoot(t)
 	root.SetArgs(args)
 	return t.status(ctx, root.ExecuteContext(ctx))
@@ -135,7 +135,11 @@ func (t *tool) status(ctx context.Context, err error) int {
 		}
 		return statusFindings
 	}
-	for fault := range strings.SplitSeq(strings.TrimPrefix(err.Error(), "errand: "), "\nerrand: ") {
+	text := err.Error()
+	if ctx.Err() != nil {
+		text = strings.ReplaceAll(text, context.Canceled.Error(), "interrupted")
+	}
+	for fault := range strings.SplitSeq(strings.TrimPrefix(text, "errand: "), "\nerrand: ") {
 		p.printf("errand: %s\n", safe(fault))
 	}
 	switch {

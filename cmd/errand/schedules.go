@@ -65,10 +65,11 @@ func schedulesListCommand(t *tool) *cobra.Command {
 		Example: "  errand schedules ls jobs.db",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			all := []scheduleJSON{}
+			var all []scheduleJSON
 			var broken error // a schedule that cannot be read here, beside the list
 			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) error {
 				list, err := q.Schedules().List(cmd.Context())
+				all = []scheduleJSON{}
 				for i := range list {
 					all = append(all, scheduleOf(&list[i]))
 				}

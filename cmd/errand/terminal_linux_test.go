@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// atTerminal runs the program at a terminal with so many columns, types a text, and
-// returns what is on the screen.
+// atTerminal runs the program at a terminal with so many columns, types a text if it asks,
+// and returns what is on the screen.
 func atTerminal(t *testing.T, columns uint16, typed string, env []string, args ...string) (string, error) {
 	t.Helper()
 	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -38,18 +37,23 @@ func atTerminal(t *testing.T, columns uint16, typed string, env []string, args .
 	cmd := exec.CommandContext(t.Context(), "errand", args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
 	cmd.Env = append(append(os.Environ(), "TERM=xterm", "NO_COLOR="), env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if _, err := keyboard.WriteString(typed); err != nil {
-		t.Fatal(err)
-	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true} // of its standard input
 	if err := errors.Join(cmd.Start(), terminal.Close()); err != nil {
 		t.Fatal(err)
 	}
-	shown, err := io.ReadAll(keyboard)
-	if err != nil && !errors.Is(err, syscall.EIO) { // which ends what a terminal shows
-		t.Fatal(err)
+	shown := ""
+	for b := make([]byte, 4096); ; {
+		n, err := keyboard.Read(b)
+		if shown += string(b[:n]); strings.HasSuffix(shown, "? [y/N] ") {
+			_, err = keyboard.WriteString(typed)
+		}
+		if errors.Is(err, syscall.EIO) { // which ends what a terminal shows
+			return strings.ReplaceAll(shown, "\r\n", "\n"), cmd.Wait()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	return strings.ReplaceAll(string(shown), "\r\n", "\n"), cmd.Wait()
 }
 
 // At a terminal tables are as wide as it is, and there is colour unless NO_COLOR is set.
@@ -91,5 +95,18 @@ func TestTerminal_Asks(t *testing.T) {
 	}
 	if shown, err = atTerminal(t, 100, "y\n", nil, "dead", "purge", path, "--all"); err != nil || !strings.Contains(shown, "2 jobs deleted") {
 		t.Errorf("%v, %q: want 2 jobs deleted", err, shown)
+	}
+}
+
+// An interrupt is an answer too.
+func TestTerminal_Interrupt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	if _, err := fixture(t.Context(), path); err != nil {
+		t.Fatal(err)
+	}
+	shown, err := atTerminal(t, 100, "\x03", nil, "dead", "purge", path, "--all")
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != statusInterrupted || !strings.Contains(shown, "errand: interrupted") {
+		t.Errorf("%v, %q: want status 130", err, shown)
 	}
 }

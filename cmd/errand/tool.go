@@ -79,9 +79,22 @@ func (t *tool) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// reading calls f with the queue in a file that is opened for reading alone.
+// readTries is how often a verb begins to read anew if others begin to write meanwhile.
+const readTries = 5
+
+// reading calls f with the queue in a file that is opened for reading alone: again, if it
+// has returned ErrBusy.
 func (t *tool) reading(ctx context.Context, path string, f func(q *queue.Queue) error) error {
-	return t.open(ctx, path, &queue.Options{SQLite: queue.SQLiteOptions{ReadOnly: true}}, f)
+	for try := 1; ; try++ {
+		err := t.open(ctx, path, onlyRead(), f)
+		if try == readTries || !errors.Is(err, queue.ErrBusy) {
+			return err
+		}
+	}
+}
+
+func onlyRead() *queue.Options {
+	return &queue.Options{SQLite: queue.SQLiteOptions{ReadOnly: true}}
 }
 
 // writing calls f with the queue in a file. With create it makes the file if there is none,
@@ -123,13 +136,12 @@ func (t *tool) confirm(yes bool, format string, args ...any) error {
 		return nil
 	}
 	question := fmt.Sprintf(format, args...)
-	in, ok := t.in.(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) || !t.errs.terminal() {
+	if in, ok := t.in.(*input); !ok || !in.terminal() || !t.errs.terminal() {
 		return fmt.Errorf("%w: %s needs --yes where nobody can be asked", errRefused, question)
 	}
 	p := printer{w: t.errs}
 	p.printf("%s? [y/N] ", strings.ToUpper(question[:1])+question[1:])
-	answer, err := bufio.NewReader(in).ReadString('\n')
+	answer, err := bufio.NewReader(t.in).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}

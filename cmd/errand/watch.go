@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -48,19 +49,19 @@ func (t *tool) watch(ctx context.Context, q *queue.Queue, every time.Duration, c
 	var before statusJSON
 	for n := 1; ; n++ {
 		now, err := statusOf(ctx, q)
-		if ctx.Err() != nil { // the way to end it
+		switch {
+		case ctx.Err() != nil: // the way to end it
 			return nil
-		}
-		if err != nil {
+		case errors.Is(err, queue.ErrBusy): // others began to write meanwhile: it can be read again
+			n--
+		case err != nil:
 			return err
+		default:
+			if err := t.picture(&now, &before); err != nil || n == count {
+				return err
+			}
+			before = now
 		}
-		if err := t.picture(&now, &before); err != nil {
-			return err
-		}
-		if n == count {
-			return nil
-		}
-		before = now
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

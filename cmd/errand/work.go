@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"os"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -240,7 +241,7 @@ const guardCommand = "work-guard"
 func guardian(*tool) *cobra.Command {
 	return &cobra.Command{
 		Use: guardCommand, Hidden: true, Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) { program.Guard(cmd.InOrStdin()) },
+		Run: func(*cobra.Command, []string) { program.Guard(os.Stdin) },
 	}
 }
 
