@@ -2,12 +2,9 @@ package main
 
 import (
 	"bufio"
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -57,12 +54,8 @@ they are.`,
 	return cmd
 }
 
-const (
-	// importStep is how many jobs are imported in one transaction.
-	importStep = 500
-	// maxExportLine is how long a line may be: args and headers may be up to 64 MiB each.
-	maxExportLine = 160 << 20
-)
+// maxExportLine is how long a line may be: args and headers may be up to 64 MiB each.
+const maxExportLine = 160 << 20
 
 func importCommand(t *tool) *cobra.Command {
 	var to string
@@ -86,22 +79,23 @@ job holds are left out, and the exit status is 1.`,
 				defer f.Close() //nolint:errcheck // only read
 				in = &input{ctx: cmd.Context(), r: f}
 			}
-			var r imported
+			lines := &batch{longest: maxExportLine, parse: func(line []byte) (queue.NewJob, error) { return newJobOf(line, to) }}
 			err = t.writing(cmd.Context(), args[0], create, func(q *queue.Queue) error {
-				bar := t.progress("importing", 0)
-				defer bar.end()
-				return r.read(cmd.Context(), q, in, to, bar)
+				return lines.all(cmd.Context(), q, in, t.progress("importing", 0))
 			})
-			if err != nil && r.Imported == 0 {
+			if err != nil && lines.enqueued == 0 {
 				return err
 			}
-			shown := t.show(&r, func(p *printer) {
-				p.printf("%s imported\n", jobsText(r.Imported))
-				if r.Duplicates > 0 {
-					p.printf("%s left out, as others hold their unique keys\n", jobsText(r.Duplicates))
+			shown := t.show(struct {
+				Imported   int `json:"imported"`
+				Duplicates int `json:"duplicates"`
+			}{lines.enqueued, lines.duplicates}, func(p *printer) {
+				p.printf("%s imported\n", jobsText(lines.enqueued))
+				if lines.duplicates > 0 {
+					p.printf("%s left out, as others hold their unique keys\n", jobsText(lines.duplicates))
 				}
 			})
-			return findings(r.Duplicates > 0, err, shown)
+			return findings(lines.duplicates > 0, err, shown)
 		},
 	}
 	cmd.Flags().StringVar(&to, "to", "", "put them into this queue")
@@ -110,60 +104,10 @@ job holds are left out, and the exit status is 1.`,
 	return cmd
 }
 
-// imported is what an import has done.
-type imported struct {
-	Imported   int `json:"imported"`
-	Duplicates int `json:"duplicates"`
-}
-
-// read enqueues the jobs of all lines, some at a time.
-func (r *imported) read(ctx context.Context, q *queue.Queue, in io.Reader, to string, bar *progress) error {
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, maxExportLine)
-	var jobs []queue.NewJob
-	number, from := 0, 1
-	flush := func() error {
-		if len(jobs) == 0 {
-			return nil
-		}
-		done, err := q.EnqueueMany(ctx, jobs)
-		if err != nil {
-			return fmt.Errorf("lines %d to %d: %w", from, number, err)
-		}
-		for _, e := range done {
-			if e.Duplicate {
-				r.Duplicates++
-			} else {
-				r.Imported++
-			}
-		}
-		jobs, from = jobs[:0], number+1
-		bar.set(int64(r.Imported))
-		return nil
-	}
-	for lines.Scan() {
-		number++
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
-			continue
-		}
-		job, err := newJobOf(lines.Bytes(), to)
-		if err != nil {
-			return errors.Join(flush(), fmt.Errorf("line %d: %w", number, err))
-		}
-		if jobs = append(jobs, job); len(jobs) == importStep {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-	}
-	return errors.Join(flush(), lines.Err())
-}
-
 // newJobOf reads a line of an export.
 func newJobOf(line []byte, to string) (queue.NewJob, error) {
 	var j jobJSON
-	dec := json.NewDecoder(bytes.NewReader(line))
-	if err := dec.Decode(&j); err != nil {
+	if err := json.Unmarshal(line, &j); err != nil {
 		return queue.NewJob{}, fmt.Errorf("must be an object as errand dead export writes it: %w", err)
 	}
 	o := &queue.JobOptions{Queue: j.Queue, Priority: j.Priority, Timeout: time.Duration(j.Timeout * float64(time.Second)), Headers: j.Headers, Tags: j.Tags}
@@ -176,5 +120,5 @@ func newJobOf(line []byte, to string) (queue.NewJob, error) {
 	if j.Policy != nil {
 		o.Policy = *j.Policy
 	}
-	return queue.NewJob{Args: queue.RawArgs{OfKind: j.Kind, JSON: bytes.Clone(j.Args)}, Options: o}, nil
+	return queue.NewJob{Args: queue.RawArgs{OfKind: j.Kind, JSON: j.Args}, Options: o}, nil
 }

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	queue "github.com/errandq/errand"
+)
+
+// batch enqueues the jobs of lines, many in one commit.
+type batch struct {
+	parse   func(line []byte) (queue.NewJob, error)
+	longest int  // a line may be, in bytes
+	one     bool // there is one line, which errors do not name
+
+	enqueued, duplicates int
+	id                   *queue.ID // of one job, or of its duplicate
+
+	bar   *progress
+	queue *queue.Queue
+	jobs  []queue.NewJob
+	at    []int // the lines of jobs
+	size  int
+}
+
+const (
+	// batchLines and batchBytes bound what is enqueued in one commit.
+	batchLines = 1000
+	batchBytes = 16 << 20
+	// patience is how long a job waits for others of its batch.
+	patience = time.Second
+)
+
+// line is one line that was read, or why there is none.
+type line struct {
+	text []byte
+	err  error
+}
+
+// all adds the job of each line, but for empty ones. If one is refused, those before it
+// stay.
+func (b *batch) all(ctx context.Context, q *queue.Queue, in io.Reader, bar *progress) error {
+	b.queue, b.bar = q, bar
+	defer bar.end()
+	err := b.each(ctx, in)
+	if err != nil && !b.one {
+		err = fmt.Errorf("%w; jobs enqueued before: %d", err, b.enqueued)
+	}
+	return err
+}
+
+// each waits for lines in another goroutine, so that ctx ends it; that goroutine stays
+// until the program ends.
+func (b *batch) each(ctx context.Context, in io.Reader) error {
+	lines := make(chan line)
+	go b.read(ctx, in, lines)
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for n := 1; ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-late.C:
+			if err := b.flush(ctx); err != nil {
+				return err
+			}
+			late.Reset(patience)
+		case l := <-lines:
+			err := b.add(n, l)
+			if n++; err != nil || len(b.jobs) == batchLines || b.size > batchBytes {
+				if errors.Is(err, io.EOF) {
+					return b.flush(ctx)
+				}
+				if err = errors.Join(b.flush(ctx), err); err != nil {
+					return err
+				}
+				late.Reset(patience)
+			}
+		}
+	}
+}
+
+// read reads lines until there are no more, or ctx ends.
+func (b *batch) read(ctx context.Context, in io.Reader, lines chan<- line) {
+	for r := bufio.NewReaderSize(in, 64<<10); ; {
+		text, err := b.readLine(r)
+		if len(text) > 0 && errors.Is(err, io.EOF) {
+			err = nil // the next read is at the end too
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case lines <- line{text, err}:
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// readLine returns the next line in memory of its own.
+func (b *batch) readLine(r *bufio.Reader) (line []byte, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > b.longest:
+			return nil, fmt.Errorf("longer than %d bytes", b.longest)
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return line, err
+		}
+	}
+}
+
+// add adds the job of a line to those of the next commit.
+func (b *batch) add(n int, l line) error {
+	text := bytes.TrimSpace(l.text)
+	switch {
+	case errors.Is(l.err, io.EOF):
+		return l.err
+	case l.err != nil:
+		return b.fault(n, l.err)
+	case len(text) == 0:
+		return nil
+	}
+	job, err := b.parse(text)
+	if err != nil {
+		return b.fault(n, err)
+	}
+	b.jobs = append(b.jobs, job)
+	b.at, b.size = append(b.at, n), b.size+len(text)
+	return nil
+}
+
+// flush adds the jobs that were read. If one of them is refused those before it are
+// added.
+func (b *batch) flush(ctx context.Context) error {
+	if len(b.jobs) == 0 {
+		return nil
+	}
+	added, err := b.queue.EnqueueMany(ctx, b.jobs)
+	var fault error
+	if i, text := refused(err); text != "" {
+		if fault, err = b.fault(b.at[i], errors.New(text)), nil; i > 0 {
+			added, err = b.queue.EnqueueMany(ctx, b.jobs[:i])
+		}
+	}
+	for _, e := range added {
+		if b.one {
+			b.id = &e.ID
+		}
+		if e.Duplicate {
+			b.duplicates++
+		} else {
+			b.enqueued++
+		}
+	}
+	b.bar.set(int64(b.enqueued + b.duplicates))
+	b.jobs, b.at, b.size = b.jobs[:0], b.at[:0], 0
+	return errors.Join(err, fault)
+}
+
+// fault names the line that a fault is in, if there are lines.
+func (b *batch) fault(line int, err error) error {
+	if b.one {
+		return err
+	}
+	return fmt.Errorf("line %d: %w", line, err)
+}
+
+var place = regexp.MustCompile(`^jobs\[(\d+)\]\.`)
+
+// refused returns the index of the first job that is refused, and why; no text if err
+// says nothing of that.
+func refused(err error) (int, string) {
+	f, ok := errors.AsType[*queue.FieldError](err)
+	if !ok {
+		return 0, ""
+	}
+	m := place.FindStringSubmatch(f.Field)
+	if m == nil {
+		return 0, ""
+	}
+	i, err := strconv.Atoi(m[1])
+	if err != nil {
+		return 0, ""
+	}
+	alone := *f
+	alone.Field = strings.TrimPrefix(f.Field, m[0])
+	return i, strings.TrimPrefix(alone.Error(), "errand: ")
+}
