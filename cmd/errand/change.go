@@ -20,61 +20,32 @@ type changedJSON struct {
 	NotFound []string `json:"not_found,omitempty"`
 }
 
-// waitingFlags adds the flags that choose among jobs that have not ended.
-func waitingFlags(cmd *cobra.Command, f *filterFlags, yes *bool, states string) {
-	laneFlags(cmd, &f.queue, &f.kind)
-	cmd.Flags().StringVar(&f.tag, "tag", "", "only with this tag")
-	cmd.Flags().StringVar(&f.error, "error", "", "only with this text in the last error")
-	cmd.Flags().StringSliceVar(&f.states, "state", nil, "only in this state: "+states)
-	f.addAll(cmd)
-	cmd.Flags().BoolVar(yes, "yes", false, "do not ask")
-	completeArgs(cmd, nil)
-}
-
 // changeVerb has cmd change the jobs that are named, or that flags choose. read returns
 // the change that the other flags say, in which args may be without a kind.
 func changeVerb(t *tool, cmd *cobra.Command, read func() (queue.JobChange, error)) *cobra.Command {
-	var f filterFlags
-	var yes bool
-	cmd.Args = cobra.MinimumNArgs(1)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		filter, err := f.filter(args[1:])
-		if err == nil {
-			err = choose(&filter)
-		}
-		var c queue.JobChange
-		if err == nil {
-			c, err = read()
-		}
-		if err == nil && len(filter.IDs) == 0 {
-			err = t.confirm(yes, "%s jobs of %s", cmd.Name(), safe(args[0]))
-		}
-		if err != nil {
-			return err
-		}
-		var r queue.ChangeResult
-		err = t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) (err error) {
+	var c queue.JobChange
+	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
+		c, err = read()
+		return err
+	}
+	return bulk{
+		states: []queue.State{queue.Scheduled, queue.Ready}, asks: cmd.Name() + " jobs of %s",
+		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
 			if c.Args != nil {
-				if c.Args, err = argsOf(cmd.Context(), q, filter.IDs, c.Args); err != nil {
-					return err
+				var err error
+				if c.Args, err = argsOf(ctx, q, filter.IDs, c.Args); err != nil {
+					return done{}, err
 				}
 			}
-			r, err = q.Change(cmd.Context(), filter, c)
-			return err
-		})
-		if err != nil && r.Changed == 0 {
-			return err
-		}
-		out := changedJSON{r.Changed, idTexts(r.Running), idTexts(r.NotFound)}
-		shown := t.show(out, func(p *printer) {
-			p.printf("%s changed\n", jobsText(r.Changed))
-			p.printIDs("left as they are, since they run", r.Running)
-			p.printIDs("ended or not there", r.NotFound)
-		})
-		return findings(len(r.Running)+len(r.NotFound) > 0, err, shown)
-	}
-	waitingFlags(cmd, &f, &yes, "scheduled or ready")
-	return cmd
+			r, err := q.Change(ctx, filter, c)
+			out := changedJSON{r.Changed, idTexts(r.Running), idTexts(r.NotFound)}
+			return done{r.Changed, len(r.Running) + len(r.NotFound), out, func(p *printer) {
+				p.printf("%s changed\n", jobsText(r.Changed))
+				p.printIDs("left as they are, since they run", r.Running)
+				p.printIDs("ended or not there", r.NotFound)
+			}}, err
+		},
+	}.verb(t, cmd)
 }
 
 // argsOf returns args with the kind of the first of the jobs that is there. If none is,
@@ -174,9 +145,22 @@ or is not there; the others are changed.`,
 }
 
 func jobCancelCommand(t *tool) *cobra.Command {
-	var f filterFlags
-	var yes bool
-	cmd := &cobra.Command{
+	return bulk{
+		states: []queue.State{queue.Scheduled, queue.Ready, queue.Running}, asks: "cancel jobs of %s",
+		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
+			if len(filter.IDs) > 0 {
+				return cancelEach(ctx, q, filter.IDs)
+			}
+			r, err := q.CancelAll(ctx, filter)
+			return done{r.Changed + len(r.Running), 0, struct {
+				Cancelled int      `json:"cancelled"`
+				Running   []string `json:"running,omitempty"`
+			}{r.Changed, idTexts(r.Running)}, func(p *printer) {
+				p.printf("%s cancelled\n", jobsText(r.Changed))
+				p.printIDs("asked to stop", r.Running)
+			}}, err
+		},
+	}.verb(t, &cobra.Command{
 		Use:   "cancel FILE [ID...]",
 		Short: "Cancel jobs",
 		Long: `Cancel jobs: those that are named, or those that the flags choose. Those that do not
@@ -185,69 +169,53 @@ whatever process. A job that has ended keeps its state. For many it asks before,
 wants --yes. The exit status is 1 if a job is not there.`,
 		Example: `  errand jobs cancel jobs.db 01890a5d-ac96-774b-bcce-b302099a8057
   errand jobs cancel jobs.db --kind send --state scheduled --yes`,
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			filter, err := f.filter(args[1:])
-			if err == nil {
-				err = choose(&filter)
-			}
-			if err == nil && len(filter.IDs) > 0 {
-				err = onlyIDs(filter)
-			}
-			if err != nil {
-				return err
-			}
-			if len(filter.IDs) == 0 {
-				return t.cancelAll(cmd.Context(), args[0], filter, yes)
-			}
-			return t.eachJob(cmd.Context(), args, func(ctx context.Context, q *queue.Queue, id queue.ID) (string, error) {
-				state, err := q.Cancel(ctx, id)
-				if state == queue.Running {
-					return "asked to stop", err
-				}
-				return string(state), err
-			})
-		},
-	}
-	waitingFlags(cmd, &f, &yes, "scheduled, ready or running")
-	return cmd
-}
-
-// onlyIDs returns an error if there is a condition beside the IDs.
-func onlyIDs(filter queue.JobFilter) error {
-	filter.IDs = nil
-	if choose(&filter) == nil {
-		return errors.New("name IDs or give flags that choose jobs, not both")
-	}
-	return nil
-}
-
-// cancelAll cancels the jobs that a filter chooses.
-func (t *tool) cancelAll(ctx context.Context, path string, filter queue.JobFilter, yes bool) error {
-	if err := t.confirm(yes, "cancel jobs of %s", safe(path)); err != nil {
-		return err
-	}
-	var r queue.ChangeResult
-	err := t.writing(ctx, path, false, func(q *queue.Queue) (err error) {
-		r, err = q.CancelAll(ctx, filter)
-		return err
 	})
-	if err != nil && r.Changed == 0 {
-		return err
+}
+
+// resultJSON is what became of a job.
+type resultJSON struct {
+	ID     string `json:"id"`
+	Result string `json:"result"`
+}
+
+// cancelEach cancels the jobs that are named, and says of each what it is now.
+func cancelEach(ctx context.Context, q *queue.Queue, ids []queue.ID) (done, error) {
+	var d done
+	all := []resultJSON{}
+	d.text = func(p *printer) {
+		for _, r := range all {
+			p.printf("%s: %s\n", r.ID, r.Result)
+		}
 	}
-	return errors.Join(err, t.show(struct {
-		Cancelled int      `json:"cancelled"`
-		Running   []string `json:"running,omitempty"`
-	}{r.Changed, idTexts(r.Running)}, func(p *printer) {
-		p.printf("%s cancelled\n", jobsText(r.Changed))
-		p.printIDs("asked to stop", r.Running)
-	}))
+	for _, id := range ids {
+		state, err := q.Cancel(ctx, id)
+		result := string(state)
+		switch {
+		case isNotFound(err):
+			result = "not found"
+			d.left++
+		case err != nil:
+			return d, fmt.Errorf("job %v: %w", id, err)
+		case state == queue.Running:
+			result = "asked to stop"
+		}
+		all = append(all, resultJSON{id.String(), result})
+		d.n, d.json = len(all), map[string][]resultJSON{"jobs": all}
+	}
+	return d, nil
 }
 
 func jobRemoveCommand(t *tool) *cobra.Command {
-	var f filterFlags
-	var yes bool
-	cmd := &cobra.Command{
+	return bulk{
+		states: []queue.State{queue.Done, queue.Cancelled, queue.Dead}, asks: "delete jobs of %s for good", always: true,
+		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
+			n, err := q.Delete(ctx, filter)
+			if errors.Is(err, queue.ErrLive) {
+				err = &statusError{statusFindings, fmt.Errorf("%w; to cancel it: errand jobs cancel", err)}
+			}
+			return done{n, missing(filter.IDs, n), map[string]int{"deleted": n}, func(p *printer) { p.printf("%s deleted\n", jobsText(n)) }}, err
+		},
+	}.verb(t, &cobra.Command{
 		Use:   "rm FILE [ID...]",
 		Short: "Delete jobs that have ended",
 		Long: `Delete finished jobs and dead letters for good: those that are named, or those that the
@@ -256,50 +224,5 @@ them first. The exit status is 1 if a job that is named has not ended, or is not
 there; the others are deleted.`,
 		Example: `  errand jobs rm jobs.db 01890a5d-ac96-774b-bcce-b302099a8057 --yes
   errand jobs rm jobs.db --state done --yes`,
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			filter, err := f.filter(args[1:])
-			if err == nil {
-				err = choose(&filter)
-			}
-			if err == nil {
-				err = t.confirm(yes, "delete jobs of %s for good", safe(args[0]))
-			}
-			if err != nil {
-				return err
-			}
-			n := 0
-			err = t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) (err error) {
-				n, err = q.Delete(cmd.Context(), filter)
-				return err
-			})
-			live := errors.Is(err, queue.ErrLive)
-			if err != nil && !live {
-				if n > 0 {
-					err = fmt.Errorf("after %s: %w", jobsText(n), err)
-				}
-				return err
-			}
-			shown := t.show(map[string]int{"deleted": n}, func(p *printer) { p.printf("%s deleted\n", jobsText(n)) })
-			if live {
-				err = &statusError{statusFindings, fmt.Errorf("%w; to cancel it: errand jobs cancel", err)}
-			}
-			return findings(distinct(filter.IDs) > n, shown, err)
-		},
-	}
-	f.add(cmd, true)
-	cmd.Flags().StringSliceVar(&f.states, "state", nil, "only in this state: done, cancelled or dead")
-	f.addAll(cmd)
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	completeArgs(cmd, nil)
-	return cmd
-}
-
-// distinct returns how many IDs there are, each counted once.
-func distinct(ids []queue.ID) int {
-	set := map[queue.ID]bool{}
-	for _, id := range ids {
-		set[id] = true
-	}
-	return len(set)
+	})
 }

@@ -3,9 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
@@ -54,7 +51,7 @@ func deadListCommand(t *tool) *cobra.Command {
 			return t.show(list, func(p *printer) { t.printJobs(p, &list) })
 		},
 	}
-	f.add(cmd, true)
+	f.add(cmd, queue.Dead)
 	page.add(cmd)
 	completeArgs(cmd, nil)
 	return cmd
@@ -76,19 +73,24 @@ func deadShowCommand(t *tool) *cobra.Command {
 	return cmd
 }
 
-// choose returns an error if nothing says which dead letters are meant.
-func choose(filter *queue.JobFilter) error {
-	if reflect.ValueOf(*filter).IsZero() {
-		return errors.New("no condition: name IDs, give a flag such as --kind, or say --all")
-	}
-	return nil
-}
-
 func redriveCommand(t *tool) *cobra.Command {
-	var f filterFlags
 	var o queue.RedriveOptions
-	var yes, dry bool
-	cmd := &cobra.Command{
+	cmd := bulk{
+		states: []queue.State{queue.Dead}, asks: "redrive dead letters of %s", try: t.dryRun,
+		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
+			defer t.follow(ctx, q, "redriving", &filter)()
+			r, err := q.DeadLetters().Redrive(ctx, filter, &o)
+			return done{r.Redriven, len(r.Duplicates) + len(r.NotFound), struct {
+				Redriven   int      `json:"redriven"`
+				Duplicates []string `json:"duplicates,omitempty"`
+				NotFound   []string `json:"not_found,omitempty"`
+			}{r.Redriven, idTexts(r.Duplicates), idTexts(r.NotFound)}, func(p *printer) {
+				p.printf("%s redriven\n", jobsText(r.Redriven))
+				p.printIDs("stayed dead, as another job holds the unique key", r.Duplicates)
+				p.printIDs("not dead", r.NotFound)
+			}}, err
+		},
+	}.verb(t, &cobra.Command{
 		Use:   "redrive FILE [ID...]",
 		Short: "Make dead letters ready again",
 		Long: `Make dead letters ready again, the earliest death first: those that are named, or those
@@ -99,50 +101,9 @@ or stayed dead.`,
 		Example: `  errand dead redrive jobs.db --kind send --reason permanent --dry-run
   errand dead redrive jobs.db --kind send --yes
   errand dead redrive jobs.db 01890a5d-ac96-774b-bcce-b302099a8057`,
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			filter, err := f.filter(args[1:])
-			if err == nil {
-				err = choose(&filter)
-			}
-			if err != nil {
-				return err
-			}
-			if dry {
-				return t.dryRun(cmd.Context(), args[0], filter)
-			}
-			if len(filter.IDs) == 0 {
-				if err := t.confirm(yes, "redrive dead letters of %s", safe(args[0])); err != nil {
-					return err
-				}
-			}
-			var r queue.RedriveResult
-			err = t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) (err error) {
-				defer t.follow(cmd.Context(), q, "redriving", &filter)()
-				r, err = q.DeadLetters().Redrive(cmd.Context(), filter, &o)
-				return err
-			})
-			if err != nil && r.Redriven == 0 {
-				return err
-			}
-			shown := t.show(struct {
-				Redriven   int      `json:"redriven"`
-				Duplicates []string `json:"duplicates,omitempty"`
-				NotFound   []string `json:"not_found,omitempty"`
-			}{r.Redriven, idTexts(r.Duplicates), idTexts(r.NotFound)}, func(p *printer) {
-				p.printf("%s redriven\n", jobsText(r.Redriven))
-				p.printIDs("stayed dead, as another job holds the unique key", r.Duplicates)
-				p.printIDs("not dead", r.NotFound)
-			})
-			return findings(len(r.Duplicates)+len(r.NotFound) > 0, err, shown)
-		},
-	}
-	f.add(cmd, true)
-	f.addAll(cmd)
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "count what would be redriven")
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	})
 	cmd.Flags().StringVar(&o.Queue, "to", "", "put them into this queue")
-	completeArgs(cmd, nil)
+	completeFlag(cmd, "to", queuesOf)
 	return cmd
 }
 
@@ -180,12 +141,17 @@ func (t *tool) dryRun(ctx context.Context, path string, filter queue.JobFilter) 
 	slices.SortFunc(all, func(a, b tally) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Reason, b.Reason))
 	})
-	return t.show(struct {
-		DryRun bool    `json:"dry_run"`
-		N      int     `json:"n"`
-		Dead   []tally `json:"dead"`
-	}{true, total, all}, func(p *printer) {
+	left := missing(filter.IDs, total)
+	shown := t.show(struct {
+		DryRun  bool    `json:"dry_run"`
+		N       int     `json:"n"`
+		Dead    []tally `json:"dead"`
+		NotDead int     `json:"not_dead,omitempty"`
+	}{true, total, all, left}, func(p *printer) {
 		p.printf("%s would be redriven\n", jobsText(total))
+		if left > 0 {
+			p.printf("%s named that are not dead\n", jobsText(left))
+		}
 		if total == 0 {
 			return
 		}
@@ -195,6 +161,7 @@ func (t *tool) dryRun(ctx context.Context, path string, filter queue.JobFilter) 
 		}
 		list.print(p, t.out)
 	})
+	return findings(left > 0, shown)
 }
 
 // eachDead calls f for each dead letter that a filter chooses, page by page. The jobs come
@@ -270,44 +237,19 @@ func (t *tool) follow(ctx context.Context, q *queue.Queue, label string, filter 
 }
 
 func purgeCommand(t *tool) *cobra.Command {
-	var f filterFlags
-	var yes bool
-	cmd := &cobra.Command{
+	return bulk{
+		states: []queue.State{queue.Dead}, asks: "delete dead letters of %s for good", always: true,
+		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
+			defer t.follow(ctx, q, "deleting", &filter)()
+			n, err := q.DeadLetters().Purge(ctx, filter)
+			return done{n, missing(filter.IDs, n), map[string]int{"purged": n}, func(p *printer) { p.printf("%s deleted\n", jobsText(n)) }}, err
+		},
+	}.verb(t, &cobra.Command{
 		Use:   "purge FILE [ID...]",
 		Short: "Delete dead letters for good",
 		Long: `Delete dead letters for good: those that are named, or those that the flags choose.
-It asks before, or wants --yes. Export them first if they may be wanted again.`,
+It asks before, or wants --yes. Export them first if they may be wanted again. The
+exit status is 1 if some that were named are not dead.`,
 		Example: "  errand dead purge jobs.db --older-than 720h --yes",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			filter, err := f.filter(args[1:])
-			if err == nil {
-				err = choose(&filter)
-			}
-			if err == nil {
-				err = t.confirm(yes, "delete dead letters of %s for good", safe(args[0]))
-			}
-			if err != nil {
-				return err
-			}
-			n := 0
-			err = t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) (err error) {
-				defer t.follow(cmd.Context(), q, "deleting", &filter)()
-				n, err = q.DeadLetters().Purge(cmd.Context(), filter)
-				return err
-			})
-			if err != nil && n > 0 {
-				err = fmt.Errorf("after %s: %w", jobsText(n), err)
-			}
-			if err != nil {
-				return err
-			}
-			return t.show(map[string]int{"purged": n}, func(p *printer) { p.printf("%s deleted\n", jobsText(n)) })
-		},
-	}
-	f.add(cmd, true)
-	f.addAll(cmd)
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	completeArgs(cmd, nil)
-	return cmd
+	})
 }

@@ -20,7 +20,7 @@ func exportCommand(t *tool) *cobra.Command {
 		Short: "Write dead letters as JSON lines",
 		Long: `Write dead letters to standard output, one object a line, with args, headers and
 history: all, those that are named, or those that the flags choose. They stay where
-they are.`,
+they are. The exit status is 1 if some that were named are not dead.`,
 		Example: "  errand dead export jobs.db --kind send > dead.jsonl",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -29,7 +29,7 @@ they are.`,
 				return err
 			}
 			out := bufio.NewWriter(t.out)
-			n := int64(0)
+			n := 0
 			err = t.open(cmd.Context(), args[0], onlyRead(), func(q *queue.Queue) error { // not twice, as it writes
 				bar := t.progress("exporting", 0)
 				defer bar.end()
@@ -42,14 +42,17 @@ they are.`,
 						return err
 					}
 					n++
-					bar.set(n)
+					bar.set(int64(n))
 					return writeJSON(out, jobOf(&whole), "")
 				})
 			})
-			return errors.Join(err, out.Flush())
+			if err = errors.Join(err, out.Flush()); err == nil && missing(filter.IDs, n) > 0 {
+				err = &statusError{statusFindings, fmt.Errorf("%s named that are not dead", jobsText(missing(filter.IDs, n)))}
+			}
+			return err
 		},
 	}
-	f.add(cmd, true)
+	f.add(cmd, queue.Dead)
 	completeArgs(cmd, nil)
 	return cmd
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,34 +25,38 @@ type filterFlags struct {
 	all                             bool
 }
 
-// add adds the flags for jobs of any state; those of dead ones alone with dead.
-func (f *filterFlags) add(cmd *cobra.Command, dead bool) {
+// add adds the flags that choose among jobs in some states.
+func (f *filterFlags) add(cmd *cobra.Command, states ...queue.State) {
 	flags := cmd.Flags()
+	can := func(of ...queue.State) bool {
+		return slices.ContainsFunc(of, func(s queue.State) bool { return slices.Contains(states, s) })
+	}
 	laneFlags(cmd, &f.queue, &f.kind)
 	flags.StringVar(&f.tag, "tag", "", "only with this tag")
 	flags.StringVar(&f.error, "error", "", "only with this text in the last error")
 	flags.StringVar(&f.createdFrom, "created-from", "", "only enqueued at this time or later")
 	flags.StringVar(&f.createdBefore, "created-before", "", "only enqueued before this time")
-	flags.StringVar(&f.endedFrom, "ended-from", "", "only ended at this time or later")
-	flags.StringVar(&f.endedBefore, "ended-before", "", "only ended before this time")
-	flags.DurationVar(&f.olderThan, "older-than", 0, "only ended so long ago")
-	flags.StringVar(&f.reason, "reason", "", "only dead for this reason: exhausted, permanent, crashed, snoozed, unavailable or decode")
-	flags.Func("cause", "only dead of this cause, an `ID` of errand dead groups", func(s string) (err error) {
-		if f.cause, err = strconv.ParseInt(s, 10, 64); err != nil || f.cause < 1 {
-			err = errors.New("must be the ID of a cause")
-		}
-		return err
-	})
-	if !dead {
-		flags.StringSliceVar(&f.states, "state", nil, "only in this state: scheduled, ready, running, done, cancelled or dead (repeatable)")
+	if len(states) > 1 {
+		flags.StringSliceVar(&f.states, "state", nil, fmt.Sprintf("only in this state: %s (repeatable)", strings.Trim(fmt.Sprint(states), "[]")))
+	}
+	if can(queue.Scheduled, queue.Ready) {
 		flags.StringVar(&f.dueFrom, "due-from", "", "only due at this time or later")
 		flags.StringVar(&f.dueBefore, "due-before", "", "only due before this time")
 	}
-}
-
-// addAll adds the flag that chooses all jobs.
-func (f *filterFlags) addAll(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.all, "all", false, "all of them, if there is no other condition")
+	if can(queue.Done, queue.Cancelled, queue.Dead) {
+		flags.StringVar(&f.endedFrom, "ended-from", "", "only ended at this time or later")
+		flags.StringVar(&f.endedBefore, "ended-before", "", "only ended before this time")
+		flags.DurationVar(&f.olderThan, "older-than", 0, "only ended so long ago")
+	}
+	if can(queue.Dead) {
+		flags.StringVar(&f.reason, "reason", "", "only dead for this reason: exhausted, permanent, crashed, snoozed, unavailable or decode")
+		flags.Func("cause", "only dead of this cause, an `ID` of errand dead groups", func(s string) (err error) {
+			if f.cause, err = strconv.ParseInt(s, 10, 64); err != nil || f.cause < 1 {
+				err = errors.New("must be the ID of a cause")
+			}
+			return err
+		})
+	}
 }
 
 // filter returns what the flags, and the IDs among the arguments, choose.

@@ -48,7 +48,7 @@ looked at for a page, and the list says so.`,
 			return t.show(list, func(p *printer) { t.printJobs(p, &list) })
 		},
 	}
-	f.add(cmd, false)
+	f.add(cmd, queue.Scheduled, queue.Ready, queue.Running, queue.Done, queue.Cancelled, queue.Dead)
 	page.add(cmd)
 	completeArgs(cmd, nil)
 	return cmd
@@ -137,46 +137,7 @@ go before it.`,
 	return cmd
 }
 
-// resultJSON is what became of a job.
-type resultJSON struct {
-	ID     string `json:"id"`
-	Result string `json:"result"`
-}
-
-// eachJob does something to each job that the arguments name after the file. It returns
-// errFindings if one is not there.
-func (t *tool) eachJob(ctx context.Context, args []string, do func(ctx context.Context, q *queue.Queue, id queue.ID) (string, error)) error {
-	ids, err := parseIDs(args[1:])
-	if err != nil {
-		return err
-	}
-	results, missing := []resultJSON{}, false
-	err = t.writing(ctx, args[0], false, func(q *queue.Queue) error {
-		for _, id := range ids {
-			result, err := do(ctx, q, id)
-			if isNotFound(err) {
-				result, err, missing = "not found", nil, true
-			}
-			if err != nil {
-				return fmt.Errorf("job %v: %w", id, err)
-			}
-			results = append(results, resultJSON{id.String(), result})
-		}
-		return nil
-	})
-	if err != nil && len(results) == 0 {
-		return err
-	}
-	shown := t.show(map[string][]resultJSON{"jobs": results}, func(p *printer) {
-		for _, r := range results {
-			p.printf("%s: %s\n", r.ID, r.Result)
-		}
-	})
-	return findings(missing, err, shown)
-}
-
 func jobRunCommand(t *tool) *cobra.Command {
-	var f filterFlags
 	var o queue.RunNowOptions
 	cmd := &cobra.Command{
 		Use:   "run FILE [ID...]",
@@ -187,37 +148,22 @@ or its gate closed. The exit status is 1 if a job that is named has ended, or is
 there.`,
 		Example: `  errand jobs run jobs.db 01890a5d-ac96-774b-bcce-b302099a8057
   errand jobs run jobs.db --kind send --failed-only`,
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			filter, err := f.filter(args[1:])
-			if err != nil {
-				return err
-			}
-			var r queue.RunNowResult
-			err = t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) (err error) {
-				r, err = q.RunNow(cmd.Context(), filter, &o)
-				return err
-			})
-			if err != nil && r.Ready == 0 {
-				return err
-			}
-			shown := t.show(struct {
+	}
+	cmd.Flags().BoolVar(&o.FailedOnly, "failed-only", false, "leave out jobs whose handler chose the delay")
+	cmd.Flags().BoolVar(&o.FirstRuns, "first-runs", false, "take jobs too that have not run yet")
+	return bulk{
+		states: []queue.State{queue.Scheduled},
+		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
+			r, err := q.RunNow(ctx, filter, &o)
+			return done{r.Ready, len(r.NotFound), struct {
 				Ready    int      `json:"ready"`
 				NotFound []string `json:"not_found,omitempty"`
 			}{r.Ready, idTexts(r.NotFound)}, func(p *printer) {
 				p.printf("%s made ready\n", jobsText(r.Ready))
 				p.printIDs("ended or not there", r.NotFound)
-			})
-			return findings(len(r.NotFound) > 0, err, shown)
+			}}, err
 		},
-	}
-	laneFlags(cmd, &f.queue, &f.kind)
-	cmd.Flags().StringVar(&f.error, "error", "", "only with this text in the last error")
-	f.addAll(cmd)
-	cmd.Flags().BoolVar(&o.FailedOnly, "failed-only", false, "leave out jobs whose handler chose the delay")
-	cmd.Flags().BoolVar(&o.FirstRuns, "first-runs", false, "take jobs too that have not run yet")
-	completeArgs(cmd, nil)
-	return cmd
+	}.verb(t, cmd)
 }
 
 func jobsText(n int) string {

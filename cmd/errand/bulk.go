@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"reflect"
+
+	"github.com/spf13/cobra"
+
+	queue "github.com/errandq/errand"
+)
+
+// bulk is what a verb does to many jobs: to those that are named, or that flags choose.
+type bulk struct {
+	// states are those of jobs that it is about.
+	states []queue.State
+	// asks is what is asked before; it has the verb %s for the file. If empty, nothing is.
+	asks string
+	// always is true if it asks about jobs that are named too.
+	always bool
+	// try does the same without a change, with --dry-run; nil if the verb cannot.
+	try func(ctx context.Context, path string, filter queue.JobFilter) error
+	do  func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error)
+}
+
+// done is what became of jobs, also beside an error.
+type done struct {
+	n    int // jobs that it was done to
+	left int // jobs that were named, and that it was not done to
+	json any
+	text func(p *printer)
+}
+
+// verb gives cmd the arguments, flags and function of a bulk verb.
+func (b bulk) verb(t *tool, cmd *cobra.Command) *cobra.Command {
+	var f filterFlags
+	var yes, dry bool
+	f.add(cmd, b.states...)
+	cmd.Flags().BoolVar(&f.all, "all", false, "all of them, if there is no other condition")
+	if b.asks != "" {
+		cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	}
+	if b.try != nil {
+		cmd.Flags().BoolVar(&dry, "dry-run", false, "count what would be done")
+	}
+	completeArgs(cmd, nil)
+	cmd.Args = cobra.MinimumNArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx := cmd.Context()
+		filter, err := f.filter(args[1:])
+		if err == nil {
+			err = choose(&filter)
+		}
+		if err == nil && dry {
+			return b.try(ctx, args[0], filter)
+		}
+		if err == nil && b.asks != "" && (b.always || len(filter.IDs) == 0) {
+			err = t.confirm(yes, b.asks, safe(args[0]))
+		}
+		if err != nil {
+			return err
+		}
+		var d done
+		err = t.writing(ctx, args[0], false, func(q *queue.Queue) (err error) {
+			d, err = b.do(ctx, q, filter)
+			return err
+		})
+		if err != nil && d.n == 0 {
+			return err
+		}
+		if err != nil && ctx.Err() == nil {
+			err = &statusError{statusFindings, err} // it was done in part
+		}
+		return findings(d.left > 0, t.show(d.json, d.text), err)
+	}
+	return cmd
+}
+
+// choose returns an error unless either IDs or other conditions say which jobs are meant.
+func choose(filter *queue.JobFilter) error {
+	rest := *filter
+	rest.IDs = nil
+	switch others := !reflect.ValueOf(rest).IsZero(); {
+	case len(filter.IDs) == 0 && !others:
+		return errors.New("no condition: name IDs, give a flag such as --kind, or say --all")
+	case len(filter.IDs) > 0 && others:
+		return errors.New("name IDs or give flags that choose jobs, not both")
+	}
+	return nil
+}
+
+// missing returns how many of the jobs that are named are not among n.
+func missing(ids []queue.ID, n int) int {
+	set := map[queue.ID]bool{}
+	for _, id := range ids {
+		set[id] = true
+	}
+	return max(len(set)-n, 0)
+}
