@@ -19,7 +19,7 @@ const (
 	// of the time of death, ?6 part of the error, ?10 and ?11 bounds of the time of
 	// creation, ?12 tag.
 	deadMatch = ` (?1 = '' OR queue = ?1) AND (?2 = '' OR kind = ?2) AND (?3 = '' OR reason = ?3)
-AND ended_at >= ?4 AND ended_at < ?5 AND (?6 = '' OR instr(lower(error), lower(?6)) > 0)
+AND ended_at >= ?4 AND ended_at < ?5 AND (?6 = '' OR instr(lower(` + endedError + `), lower(?6)) > 0)
 AND created_at >= ?10 AND created_at < ?11
 AND (?12 = '' OR EXISTS (SELECT 1 FROM errand_tag t WHERE t.tag = ?12 AND t.job = j.id))`
 	sqlDeadSelect = `SELECT id, salt, created_at, ended_at
@@ -34,7 +34,7 @@ FROM errand_dead` + recordFrom + ofCause + ` (ended_at, id) > (?7, ?8) AND` + de
 	hasFailed = `(crashes = 0 AND
 (EXISTS (SELECT 1 FROM errand_error e WHERE e.job = j.id AND e.token = j.token)
 OR (SELECT h.attempt = j.attempt AND NOT retry_after FROM errand_history h WHERE h.job = j.id AND h.args IS NULL ORDER BY n DESC LIMIT 1)))`
-	lastError = `COALESCE((SELECT error FROM errand_error e WHERE e.job = j.id AND e.token = j.token),
+	lastError = `COALESCE((SELECT NULLIF(error, '') FROM errand_error e WHERE e.job = j.id AND e.token = j.token),
 (SELECT error FROM errand_history h WHERE h.job = j.id AND h.args IS NULL ORDER BY n DESC LIMIT 1))`
 	// waitMatch is the jobs that wait and match: ?1 and ?2 bounds of the key, ?3
 	// queue, ?4 kind, ?5 part of the last error, ?6 and ?7 which, ?8 and ?9 bounds of

@@ -25,7 +25,7 @@ AND created_at >= ?7 AND created_at < ?8 AND (?9 = '' OR EXISTS (SELECT 1 FROM e
 	sqlLiveByKey = `SELECT id, salt, created_at FROM errand_job j NOT INDEXED LEFT JOIN errand_lane l USING (lane) WHERE` + keyMatch + `
 AND (?6 = '' OR instr(lower(` + lastError + `), lower(?6)) > 0) AND due_at >= ?11 AND due_at < ?12 ORDER BY id LIMIT ?10`
 	sqlFinishedByKey = `SELECT id, salt, created_at FROM errand_finished j NOT INDEXED LEFT JOIN errand_lane l USING (lane) WHERE` + keyMatch + `
-AND (?6 = '' OR instr(lower(error), lower(?6)) > 0) AND ended_at >= ?11 AND ended_at < ?12 ORDER BY id LIMIT ?10`
+AND (?6 = '' OR instr(lower(` + endedError + `), lower(?6)) > 0) AND ended_at >= ?11 AND ended_at < ?12 ORDER BY id LIMIT ?10`
 	sqlLastFinished = `SELECT COALESCE(MAX(id), 0) FROM errand_finished`
 
 	sqlChangeJob = `UPDATE errand_job SET lane = ?2, priority = ?3, policy = ?4, state = ?5, due_at = COALESCE(?6, due_at),

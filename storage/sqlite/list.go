@@ -16,10 +16,8 @@ import (
 // match or has looked at lookLimit. The columns are those of glance. ?1 is part of
 // the last error.
 const (
-	besideError = `(SELECT NULLIF(error, '') FROM errand_error e WHERE e.job = j.id AND e.token = j.token),
-(SELECT error FROM errand_history h WHERE h.job = j.id ORDER BY n DESC LIMIT 1), '')`
-	liveError  = `COALESCE(` + besideError
-	endedError = `COALESCE(NULLIF(j.error, ''), ` + besideError
+	liveError  = `COALESCE(` + lastError + `, '')`
+	endedError = `COALESCE(NULLIF(j.error, ''), ` + lastError + `, '')`
 
 	lookLive = `SELECT j.id, state, lane, priority, due_at, created_at, 0, '', 0, ?1 = '' OR instr(lower(` + liveError + `), lower(?1)) > 0
 FROM errand_job j`
@@ -43,7 +41,7 @@ ORDER BY ended_at DESC, j.id DESC`
 COALESCE(j.due_at, f.due_at, d.due_at, 0), COALESCE(j.created_at, f.created_at, d.created_at, 0), COALESCE(f.ended_at, d.ended_at, 0),
 COALESCE(d.reason, ''), COALESCE(d.cause, 0), ?1 = '' OR instr(lower(COALESCE(NULLIF(f.error, ''), NULLIF(d.error, ''),
 (SELECT NULLIF(error, '') FROM errand_error e WHERE e.job = t.job AND e.token = COALESCE(j.token, f.token, d.token)),
-(SELECT error FROM errand_history h WHERE h.job = t.job ORDER BY n DESC LIMIT 1), '')), lower(?1)) > 0
+(SELECT error FROM errand_history h WHERE h.job = t.job AND h.args IS NULL ORDER BY n DESC LIMIT 1), '')), lower(?1)) > 0
 FROM errand_tag t LEFT JOIN errand_job j ON j.id = t.job LEFT JOIN errand_finished f ON f.id = t.job LEFT JOIN errand_dead d ON d.id = t.job
 WHERE tag = ?4 AND job >= ?2 AND job < ?3 ORDER BY job DESC`
 

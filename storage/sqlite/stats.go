@@ -38,8 +38,8 @@ FROM top WHERE priority IS NOT NULL GROUP BY lane`
 	sqlFailures = `SELECT f.id / 32 AS lane, f.n AS job, COALESCE(j.salt, e.salt, d.salt) AS salt,
 COALESCE(j.created_at, e.created_at, d.created_at) AS created_at,
 COALESCE(e.error, NULLIF(d.error, ''),
-(SELECT error FROM errand_error x WHERE x.job = f.n AND x.token = COALESCE(j.token, e.token, d.token)),
-(SELECT error FROM errand_history h WHERE h.job = f.n ORDER BY n DESC LIMIT 1), '') AS error
+(SELECT NULLIF(error, '') FROM errand_error x WHERE x.job = f.n AND x.token = COALESCE(j.token, e.token, d.token)),
+(SELECT error FROM errand_history h WHERE h.job = f.n AND h.args IS NULL ORDER BY n DESC LIMIT 1), '') AS error
 FROM errand_number f LEFT JOIN errand_job j ON j.id = f.n LEFT JOIN errand_finished e ON e.id = f.n LEFT JOIN errand_dead d ON d.id = f.n
 WHERE f.id >= 32 AND f.id % 32 = 19 AND COALESCE(j.id, e.id, d.id) IS NOT NULL`
 

@@ -305,7 +305,7 @@ that ran the attempt, or changed the args`, func(f *fixture) {
 	}},
 
 	{"change_no_failure", `The entry is no failure: it is not the last error, and RunNow passes over it.`, func(f *fixture) {
-		failed, snoozed := f.waiting(1)[0], f.run(f.s)
+		failed, snoozed := f.waiting(1, tagged("tagged"))[0], f.run(f.s)
 		f.apply(f.s, storage.Finish{Lease: snoozed.Lease, Outcome: storage.OutcomeSnooze, DueAt: f.now.Add(time.Hour)})
 		away := f.run(f.s)
 		f.apply(f.s, storage.Finish{Lease: away.Lease, Outcome: storage.OutcomeUnavailable, DueAt: f.now.Add(time.Hour), Error: "no route"})
@@ -316,6 +316,15 @@ that ran the attempt, or changed the args`, func(f *fixture) {
 			if r := f.record(id); r.Error != text {
 				f.Errorf("the last error of job %d is %q, want %q", id.Key(), r.Error, text)
 			}
+		}
+		f.lists(storage.Filter{Error: "refused"}, failed)
+		f.lists(storage.Filter{Error: "refused", Tag: "tagged"}, failed)
+		f.lists(storage.Filter{Error: "route"}, away.ID)
+		if all := f.list(storage.Filter{}, 9); len(all) != 3 || all[0].Error+all[1].Error+all[2].Error != "Refusedno route" {
+			f.Errorf("the list is %+v", all)
+		}
+		if all, err := f.s.Stats(f.ctx); err != nil || len(all) != 1 || all[0].FailedJob != failed || all[0].Error != "Refused" {
+			f.Errorf("the stats are %+v, %v", all, err)
 		}
 		f.did("by error", f.runNow(storage.Selection{Filter: storage.Filter{Error: "refused"}}, anyRun), 1, nil, nil)
 		f.did("the failed ones", f.runNow(storage.Selection{}, storage.Waiting{Failed: true}), 1, nil, nil)
@@ -500,6 +509,10 @@ Jobs that IDs name have to be in one of Filter.States, unless that is empty.`, f
 		}
 		start := f.now.Add(-7 * time.Second)
 		dead := f.bury(storage.ReasonPermanent, "error 1")
+		failed := f.waiting(1)[0]
+		f.did("run now", f.runNow(named(failed), anyRun), 1, nil, nil)
+		f.keep(keep, f.s, storage.Finish{Lease: f.leaseOne(f.s).Lease, Outcome: storage.OutcomeDone})
+		all = append(all, failed)
 		f.add(newJob(), newJob(delay(time.Hour)))
 		finished := []storage.State{storage.Done, storage.Cancelled}
 		for _, c := range []struct {
@@ -511,6 +524,7 @@ Jobs that IDs name have to be in one of Filter.States, unless that is empty.`, f
 			{storage.Filter{States: finished, DueFrom: f.now.Add(-time.Hour)}, nil},
 			{storage.Filter{States: []storage.State{storage.Ready, storage.Scheduled}}, nil},
 			{storage.Filter{States: finished, Error: "ERROR 1"}, []int{1}},
+			{storage.Filter{States: finished, Error: "refused"}, []int{8}}, // before it was done
 			{storage.Filter{States: finished, Queue: "other"}, []int{6}},
 			{storage.Filter{States: finished[1:], EndedFrom: start.Add(3 * time.Second), EndedBefore: start.Add(6 * time.Second)}, []int{3, 5}},
 			{storage.Filter{States: finished, CreatedBefore: start.Add(time.Second)}, []int{0}},
