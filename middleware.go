@@ -28,9 +28,10 @@ type HandlerFunc func(ctx context.Context, job *Job[RawArgs]) error
 //
 // On the way into the queue ID, Attempt and the times are zero. next takes the job as it
 // is then, with what was changed of Headers and Args.JSON, into the call that enqueues
-// it. It returns a [FieldError] if these are not fit. The job exists when that call has
-// returned nil: what EnqueueMany brings is written at once, after each job has gone its
-// way. An error refuses the whole call, which returns it.
+// it. It returns a [FieldError] if these are not fit, as does the call then, unless next
+// is called again with what is. The job exists when that call has returned nil: what
+// EnqueueMany brings is written at once, after each job has gone its way. An error
+// refuses the whole call, which returns it.
 type Middleware func(next HandlerFunc) HandlerFunc
 
 // through returns last behind all middleware, which has been checked to be not nil. It
@@ -93,6 +94,7 @@ type entering struct {
 	options string
 	record  *storage.NewJob
 	taken   bool
+	fault   error // of what was taken last
 }
 
 type enteringKey struct{}
@@ -111,10 +113,13 @@ func (q *Queue) enter(ctx context.Context, place, options string, r *storage.New
 		job.Headers = maps.Clone(o.Headers)
 	}
 	err := q.entry(context.WithValue(ctx, enteringKey{}, e), job)
-	if err == nil && !e.taken {
-		err = errNotTaken
+	switch {
+	case err != nil:
+		return err
+	case !e.taken:
+		return errNotTaken
 	}
-	return err
+	return e.fault // which the middleware may have passed over
 }
 
 // take ends the way of a job into the queue.
@@ -129,6 +134,6 @@ func take(ctx context.Context, job *Job[RawArgs]) error {
 	if len(job.Headers) > 0 {
 		e.record.Headers = f.headers(e.options+"headers", job.Headers, e.queue.opts.MaxHeaders)
 	}
-	e.taken = true
-	return f.err()
+	e.taken, e.fault = true, f.err()
+	return e.fault
 }

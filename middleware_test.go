@@ -210,6 +210,16 @@ func TestMiddleware_OfQueue(t *testing.T) {
 				job.Args.JSON = json.RawMessage("{")
 			case "long":
 				job.Headers = map[string]string{"x": strings.Repeat("x", 40)}
+			case "hide":
+				job.Headers = map[string]string{"x": strings.Repeat("x", 40)}
+				_ = next(ctx, job)
+				return nil
+			case "mend":
+				job.Headers = map[string]string{"x": strings.Repeat("x", 40)}
+				if next(ctx, job) == nil {
+					t.Error("next took headers that are too large")
+				}
+				job.Headers = nil
 			default:
 				if job.Headers == nil {
 					job.Headers = map[string]string{}
@@ -246,6 +256,7 @@ func TestMiddleware_OfQueue(t *testing.T) {
 		"lose":   "middleware must pass on its context",
 		"break":  "jobs[1].args \"errand.RawArgs\": must marshal to JSON",
 		"long":   "jobs[1].headers 48: must be at most 40 bytes of JSON",
+		"hide":   "jobs[1].headers 48: must be at most 40 bytes of JSON",
 	} {
 		if _, err := q.EnqueueMany(ctx, []errand.NewJob{{Args: note{}}, {Args: note{Text: text}}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
@@ -254,9 +265,12 @@ func TestMiddleware_OfQueue(t *testing.T) {
 	if _, err := q.Enqueue(ctx, note{Text: "long"}, nil); !errors.Is(err, errand.ErrInvalid) {
 		t.Errorf("an error of next is %v", err)
 	}
+	if _, err := q.Enqueue(ctx, note{Text: "mend"}, nil); err != nil {
+		t.Errorf("headers that were mended: %v", err)
+	}
 	counts, err := q.Counts(ctx)
-	if err != nil || len(counts) != 1 || counts[0].N != 3 {
-		t.Errorf("%+v jobs were enqueued, %v: want 3", counts, err)
+	if err != nil || len(counts) != 1 || counts[0].N != 4 {
+		t.Errorf("%+v jobs were enqueued, %v: want 4", counts, err)
 	}
 }
 
