@@ -13,8 +13,8 @@ import (
 
 // HealthOptions configure [Queue.Health]. Nil and the zero value mean defaults.
 type HealthOptions struct {
-	// MaxAge is for how long a ready job may have been due, in a lane that is not held. If
-	// zero, 1 h; if negative, for any time.
+	// MaxAge is for how long a job that does not run may have been due, in a lane that is
+	// not held. If zero, 1 h; if negative, for any time.
 	MaxAge time.Duration
 }
 
@@ -92,6 +92,15 @@ func (q *Queue) Health(ctx context.Context, o *HealthOptions) Health {
 	if err == nil {
 		holds, err = q.store.Holds(ctx, clock.Now)
 	}
+	oldest := c.Oldest
+	if err == nil && maxAge > 0 {
+		var late map[Lane]time.Time
+		late, err = q.late(ctx, clock.Now.Add(-maxAge))
+		for lane, at := range late {
+			oldest = append(oldest, storage.LaneDue{Lane: lane, DueAt: at})
+		}
+		oldest = firstDue(oldest)
+	}
 	h.fails(cmp.Or(err, c.Write))
 	if c.Low {
 		h.add(HealthReason{Code: HealthSpace, Text: fmt.Sprintf("the disk is nearly full: %d MiB are free", c.Free>>20)})
@@ -100,7 +109,7 @@ func (q *Queue) Health(ctx context.Context, o *HealthOptions) Health {
 		h.add(HealthReason{Code: HealthClock, Text: "the wall clock is before the time at which the program was built"})
 	}
 	h.held(holds, clock.Now)
-	for _, due := range c.Oldest {
+	for _, due := range oldest {
 		lane := func(s HoldState) bool { return s.Includes(due.Queue, due.Kind) }
 		if age := clock.Now.Sub(due.DueAt); maxAge > 0 && age > maxAge && !slices.ContainsFunc(holds, lane) {
 			text := fmt.Sprintf("a job of %s has been due for %v", laneText(due.Queue, due.Kind), age.Round(time.Second))
@@ -108,6 +117,12 @@ func (q *Queue) Health(ctx context.Context, o *HealthOptions) Health {
 		}
 	}
 	return h
+}
+
+// firstDue returns the earliest time of each lane, by lane.
+func firstDue(all []storage.LaneDue) []storage.LaneDue {
+	slices.SortFunc(all, func(a, b storage.LaneDue) int { return cmp.Or(a.Compare(b.Lane), a.DueAt.Compare(b.DueAt)) })
+	return slices.CompactFunc(all, func(a, b storage.LaneDue) bool { return a.Lane == b.Lane })
 }
 
 func (h *Health) add(r HealthReason) { h.Reasons = append(h.Reasons, r) }

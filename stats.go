@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/storage"
 )
 
 // LaneStats are the numbers of the jobs of one kind in one queue.
@@ -21,8 +22,9 @@ type LaneStats struct {
 	// Bytes is how many bytes the args and headers of the scheduled, ready and running
 	// jobs have.
 	Bytes int64 `json:"bytes"`
-	// OldestDue is when the ready job that waits longest was due. It is zero if no job
-	// is ready.
+	// OldestDue is when the job that waits longest was due. It is zero if no job is due.
+	// Jobs that are due stay scheduled while no worker has a runner free; if more than
+	// 100 do, those of this queue and kind may be left out.
 	OldestDue time.Time `json:"oldest_due,omitzero"`
 	// LastSuccess is when a job was done for the last time, to a second. It is zero if
 	// none ever was.
@@ -64,6 +66,10 @@ func (q *Queue) Stats(ctx context.Context) ([]LaneStats, error) {
 	if err != nil {
 		return nil, err
 	}
+	late, err := q.late(ctx, q.clock.Now())
+	if err != nil {
+		return nil, err
+	}
 	now := time.Now()
 	out := make([]LaneStats, len(all))
 	for i := range all {
@@ -73,6 +79,9 @@ func (q *Queue) Stats(ctx context.Context) ([]LaneStats, error) {
 			Dead: s.Dead, Bytes: s.Bytes, OldestDue: s.OldestDue, LastSuccess: s.Succeeded,
 			LastFailure: LastFailure{At: s.Failed, Job: s.FailedJob, Error: s.Error},
 		}
+		if at, ok := late[s.Lane]; ok && (s.OldestDue.IsZero() || at.Before(s.OldestDue)) {
+			out[i].OldestDue = at
+		}
 		for _, h := range holds {
 			if h.Includes(s.Queue, s.Kind) {
 				out[i].Holds = append(out[i].Holds, h)
@@ -81,4 +90,20 @@ func (q *Queue) Stats(ctx context.Context) ([]LaneStats, error) {
 		out[i].Minute, out[i].FiveMinutes = q.lanes.Rates(s.Lane, now)
 	}
 	return out, nil
+}
+
+// mostLate is how many jobs late looks at: an index by lane would cost every job.
+const mostLate = 100
+
+// late returns, by lane, when the first of the jobs was due that are scheduled still
+// though they were due before a time: no worker has looked for jobs since.
+func (q *Queue) late(ctx context.Context, before time.Time) (map[Lane]time.Time, error) {
+	page, err := q.store.Jobs(ctx, storage.Filter{States: []State{Scheduled}, DueBefore: before}, "", mostLate)
+	first := map[Lane]time.Time{}
+	for _, r := range page.Jobs {
+		if lane := (Lane{Queue: r.Queue, Kind: r.Kind}); first[lane].IsZero() {
+			first[lane] = r.DueAt
+		}
+	}
+	return first, err
 }

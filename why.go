@@ -149,14 +149,13 @@ func (q *Queue) Why(ctx context.Context, id ID) (Why, error) {
 	for i := range holds {
 		w.held(&holds[i])
 	}
-	w.limited(serving, j.State == Ready, j.Retry > 0)
-	if j.State == Ready {
-		if j.Crashes >= suspectCrashes {
-			w.add(WhyReason{Code: WhySuspect, N: j.Crashes, Text: fmt.Sprintf("its process died %d times in a row: such jobs start one at a time", j.Crashes)})
-		}
-		if _, ok := q.store.(storage.Ranker); ok {
-			w.behind(place)
-		}
+	due := j.State == Ready || !j.DueAt.After(now) // no worker looks for jobs while it has no runner for them
+	w.limited(serving, due, j.Retry > 0)
+	if due && j.Crashes >= suspectCrashes {
+		w.add(WhyReason{Code: WhySuspect, N: j.Crashes, Text: fmt.Sprintf("its process died %d times in a row: such jobs start one at a time", j.Crashes)})
+	}
+	if _, ok := q.store.(storage.Ranker); ok && j.State == Ready {
+		w.behind(place)
 	}
 	return w, nil
 }
@@ -193,8 +192,10 @@ func (w *Why) later(j *JobInfo, d policy.Document, now time.Time) {
 	}
 	r := WhyReason{Until: j.DueAt}
 	last := Failure{}
-	if n := len(j.History); n > 0 {
-		last = j.History[n-1]
+	for _, h := range j.History {
+		if h.Phase != PhaseEdited {
+			last = h
+		}
 	}
 	switch {
 	case j.Attempt == 0:
@@ -305,11 +306,11 @@ func (w *Why) unserved(all []WorkerInfo) {
 }
 
 // limited adds what keeps the workers from starting the job, unless one of them is free
-// to. Limits on starts are of no matter before the job is ready.
-func (w *Why) limited(serving []WorkerInfo, ready, retry bool) {
+// to. Limits on starts are of no matter before the job is due.
+func (w *Why) limited(serving []WorkerInfo, due, retry bool) {
 	var all []WhyReason
 	for i := range serving {
-		own := serving[i].blocks(w.Queue, w.Kind, ready, retry)
+		own := serving[i].blocks(w.Queue, w.Kind, due, retry)
 		if len(own) == 0 {
 			return
 		}

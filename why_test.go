@@ -221,6 +221,77 @@ func TestQueue_Why_Busy(t *testing.T) {
 	})
 }
 
+// An edit is no attempt: what the job waits for is said as before.
+func TestQueue_Why_Edited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := openQueue(t, &errand.Options{Logger: quiet})
+		w := errand.NewWorker(q, nil)
+		later := policy.Policy{Retries: 9, NoDelayRetries: 0, MinDelayRetries: 9, MinDelay: time.Hour, MaxDelay: time.Hour, Jitter: policy.NoJitter}
+		errand.Handle(w, func(_ context.Context, job *errand.Job[note]) error {
+			switch {
+			case job.Attempt == 1:
+				return errors.New("refused")
+			case job.Args.Text == "snooze":
+				return errand.Snooze(24*time.Hour, nil)
+			}
+			return errand.Unavailable(errors.New("no route"))
+		}, errand.HandlerOptions{Policy: later})
+		run(t, w)
+		failed := enqueue(t, q, note{}, nil)
+		synctest.Wait()
+		edit := func(id errand.ID, text string) {
+			t.Helper()
+			if r, err := q.Change(t.Context(), errand.JobFilter{IDs: []errand.ID{id}}, errand.JobChange{Args: note{Text: text}}); err != nil || r.Changed != 1 {
+				t.Fatal(r, err)
+			}
+		}
+		edit(failed, "snooze")
+		if r := wantWhy(t, q, failed, "retry").Reasons[0]; r.N != 1 || !strings.HasSuffix(r.Text, "; attempt 1 failed: refused") {
+			t.Errorf("%+v", r)
+		}
+		away := enqueue(t, q, note{}, nil)
+		time.Sleep(time.Hour + time.Second/2)
+		synctest.Wait()
+		edit(failed, "edited")
+		edit(away, "edited")
+		wantWhy(t, q, failed, "snoozed")
+		wantWhy(t, q, away, "unavailable")
+	})
+}
+
+// A job that is due stays scheduled while no worker has a runner for it.
+func TestQueue_Why_Overdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := openQueue(t, &errand.Options{Clock: func() time.Time { return time.Now().AddDate(100, 0, 0) }, Logger: quiet})
+		w := errand.NewWorker(q, &errand.WorkerOptions{Concurrency: 1})
+		errand.Handle(w, func(ctx context.Context, _ *errand.Job[note]) error { <-ctx.Done(); return ctx.Err() })
+		run(t, w)
+		enqueue(t, q, note{}, nil)
+		synctest.Wait()
+		enqueue(t, q, value{}, &errand.JobOptions{Delay: time.Hour})
+		due := q.Clock().Now.Add(time.Hour)
+		waits := enqueue(t, q, note{}, &errand.JobOptions{Delay: time.Hour})
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		if s := lookUp(t, q, waits).State; s != errand.Scheduled {
+			t.Fatalf("the job is %s", s)
+		}
+		if r := wantWhy(t, q, waits, "not_due concurrency").Reasons[1]; r.N != 1 {
+			t.Errorf("%+v", r)
+		}
+		if h := q.Health(t.Context(), nil).Reasons; len(h) != 2 || h[0].Code != errand.HealthOverdue || h[0].Kind != "note" || !h[0].Since.Equal(due) || h[1].Kind != "value" {
+			t.Errorf("Health returned %+v", h)
+		}
+		all, err := q.Stats(t.Context())
+		if err != nil || len(all) != 2 || !all[0].OldestDue.Equal(due) || !all[1].OldestDue.Equal(due) {
+			t.Errorf("Stats returned %+v, %v", all, err)
+		}
+		if h := q.Health(t.Context(), &errand.HealthOptions{MaxAge: 3 * time.Hour}); len(h.Reasons) != 0 {
+			t.Errorf("Health returned %+v", h)
+		}
+	})
+}
+
 // On a store without the optional interfaces Why says what it knows.
 func TestQueue_Why_BareStore(t *testing.T) {
 	q, err := errand.New(t.Context(), storagetest.NewMemory().OpenBare(), nil)

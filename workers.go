@@ -1,6 +1,7 @@
 package errand
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -115,7 +116,7 @@ func (w *WorkerInfo) serves(queue, kind string) bool {
 }
 
 // blocks returns what keeps a worker from starting jobs of a lane.
-func (w *WorkerInfo) blocks(queue, kind string, ready, retry bool) (all []WhyReason) {
+func (w *WorkerInfo) blocks(queue, kind string, due, retry bool) (all []WhyReason) {
 	add := func(code WhyCode, n WorkerLimit, count int, format string, args ...any) *WhyReason {
 		text := fmt.Sprintf(format, args...) + ", in worker " + w.Instance
 		all = append(all, WhyReason{Code: code, Text: text, Queue: n.Queue, Kind: n.Kind, Worker: w.Instance, N: count})
@@ -125,24 +126,27 @@ func (w *WorkerInfo) blocks(queue, kind string, ready, retry bool) (all []WhyRea
 		add(WhyNoWorker, WorkerLimit{Queue: queue, Kind: kind}, 0, "no job is taken: it is stopping")
 	}
 	ofQueue, ofKind := w.limits(queue, kind)
+	// The throttle of a kind takes the place of that of the queue, unless its policy
+	// disables that of kinds.
+	topic := cmp.Or(ofQueue.Policy, w.Policy, &policy.Topic{})
+	ofKindCounts := ofKind.PerSecond > 0 && !topic.DisableSubscriptionOverrides
 	for _, n := range []WorkerLimit{ofQueue, ofKind} {
 		of := laneText(n.Queue, n.Kind)
 		if n.Gate != nil && !n.Gate.Open {
 			r := add(WhyGate, n, 0, "the gate of %s is closed since %s%s", of, moment(n.Gate.Since), because(n.Gate.Reason))
 			r.Since, r.Reason = n.Gate.Since, n.Gate.Reason
 		}
-		// The throttle of a kind takes the place of that of the queue.
-		if ready && n.Throttled && (n.Kind != "" || ofKind.PerSecond == 0) {
+		if due && n.Throttled && (n.Kind != "") == ofKindCounts {
 			add(WhyThrottle, n, n.PerSecond, "the throttle of %s lets %d a second start, and more wait", of, n.PerSecond)
 		}
-		if ready && n.Full {
+		if due && n.Full {
 			add(WhyConcurrency, n, n.Concurrency, "as many jobs of %s run as may at a time: %d", of, n.Concurrency)
 		}
 		if retry && n.BudgetEmpty && (n.Kind != "" || !ofKind.Budget) {
 			add(WhyBudget, n, 0, "the retry budget of %s is empty", of)
 		}
 	}
-	if ready && w.Full {
+	if due && w.Full {
 		add(WhyConcurrency, WorkerLimit{}, w.Concurrency, "as many jobs run as may at a time: %d", w.Concurrency)
 	}
 	return all
