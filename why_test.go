@@ -221,6 +221,30 @@ func TestQueue_Why_Busy(t *testing.T) {
 	})
 }
 
+// The throttle that counts is named: that of the queue, if it disables those of kinds.
+func TestQueue_Why_Throttle(t *testing.T) {
+	for disables, queue := range map[bool]string{true: "default", false: ""} {
+		synctest.Test(t, func(t *testing.T) {
+			slow, fast := policy.Document{Throttle: &policy.Throttle{MaxReceivesPerSecond: 1}}, policy.Document{Throttle: &policy.Throttle{MaxReceivesPerSecond: 1000}}
+			of := map[bool]policy.Document{true: slow, false: fast}
+			q := openQueue(t, &errand.Options{Logger: quiet, Queues: map[string]errand.QueueOptions{
+				"default": {Policy: policy.Topic{Document: of[disables], DisableSubscriptionOverrides: disables}},
+			}})
+			w := errand.NewWorker(q, nil)
+			errand.Handle(w, func(context.Context, *errand.Job[note]) error { return nil }, errand.HandlerOptions{Policy: of[!disables]})
+			run(t, w)
+			var last errand.ID
+			for range 20 {
+				last = enqueue(t, q, note{}, nil)
+			}
+			time.Sleep(10 * time.Second)
+			if r := wantWhy(t, q, last, "throttle behind").Reasons[0]; r.Queue != queue || r.N != 1 {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
 // An edit is no attempt: what the job waits for is said as before.
 func TestQueue_Why_Edited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
