@@ -46,6 +46,9 @@ const (
 	WhyThrottle WhyCode = "throttle"
 	// WhyConcurrency: Worker runs N jobs of Queue or Kind, or of all, and no more at a time.
 	WhyConcurrency WhyCode = "concurrency"
+	// WhyOpening: Queue and Kind were closed for long and open gently in Worker: N run at a
+	// time for now, or none does Until.
+	WhyOpening WhyCode = "opening"
 	// WhyBudget: the retry budget of Queue or Kind is empty in Worker.
 	WhyBudget WhyCode = "budget"
 	// WhySuspect: it has crashed N times in a row. Such jobs start one at a time.
@@ -233,7 +236,7 @@ func (q *Queue) policyFor(j *JobInfo, workers []WorkerInfo) policy.Document {
 	}
 	for i := range workers {
 		if w := &workers[i]; w.serves(j.Queue, j.Kind) && w.Policy != nil {
-			ofQueue, ofKind := w.limits(j.Queue, j.Kind)
+			ofQueue, ofKind, _ := w.limits(j.Queue, j.Kind)
 			all, queue = *w.Policy, *w.Policy
 			if ofQueue.Policy != nil {
 				queue = *ofQueue.Policy

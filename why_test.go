@@ -245,6 +245,38 @@ func TestQueue_Why_Throttle(t *testing.T) {
 	}
 }
 
+// A lane that was closed for long keeps jobs back as it opens gently.
+func TestQueue_Why_Opening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := openQueue(t, &errand.Options{Logger: quiet, Queues: map[string]errand.QueueOptions{"default": {OpenJitter: 10 * time.Hour}}})
+		w := errand.NewWorker(q, nil)
+		errand.Handle(w, func(ctx context.Context, _ *errand.Job[note]) error { <-ctx.Done(); return ctx.Err() })
+		run(t, w)
+		if err := q.Pause(t.Context(), "default"); err != nil {
+			t.Fatal(err)
+		}
+		enqueue(t, q, note{}, nil)
+		last := enqueue(t, q, note{}, nil)
+		other := enqueue(t, q, value{}, nil)
+		time.Sleep(2 * time.Minute)
+		wantWhy(t, q, last, "held behind")
+		if err := q.Resume(t.Context(), "default"); err != nil {
+			t.Fatal(err)
+		}
+		r := untilWhy(t, q, last, "opening behind").Reasons[0]
+		if r.Queue != "default" || r.Kind != "note" || r.Worker == "" || r.N != 0 || time.Until(r.Until) <= 0 || time.Until(r.Until) > 10*time.Hour ||
+			!strings.Contains(r.Text, "kind note in queue default was closed for long, and its first job starts at ") {
+			t.Errorf("%+v", r)
+		}
+		wantWhy(t, q, other, "no_worker behind")
+		time.Sleep(10*time.Hour + time.Minute)
+		if r := wantWhy(t, q, last, "opening behind").Reasons[0]; r.N != 1 || !r.Until.IsZero() ||
+			!strings.Contains(r.Text, "kind note in queue default was closed for long and opens gently: 1 may run at a time for now, in worker ") {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 // An edit is no attempt: what the job waits for is said as before.
 func TestQueue_Why_Edited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -33,13 +33,16 @@ type WorkerInfo struct {
 	// Policy is the delivery policy of queues that have none of their own.
 	Policy *policy.Topic `json:"policy,omitempty"`
 	// Limits are the queues and kinds that have a setting of their own: first those of
-	// the queues, in the order of Queues, then those of the kinds.
+	// the queues, in the order of Queues, then those of the kinds. After them come lanes
+	// that keep jobs back since they were closed for long and open gently.
 	Limits []WorkerLimit `json:"limits,omitempty"`
 }
 
-// WorkerLimit is what a worker shows of the limits of a queue or of a kind.
+// WorkerLimit is what a worker shows of the limits of a queue or of a kind, or of a lane
+// that opens gently.
 type WorkerLimit struct {
-	// Queue or Kind names whose limits these are; the other one is empty.
+	// Queue or Kind names whose limits these are; the other one is empty. Both are set of
+	// a lane that opens gently, of which only Concurrency, Full and Until are set besides.
 	Queue string `json:"queue,omitempty"`
 	Kind  string `json:"kind,omitempty"`
 	// Concurrency is how many of these jobs the worker runs at a time, and Full is true
@@ -58,6 +61,9 @@ type WorkerLimit struct {
 	Gate *GateInfo `json:"gate,omitempty"`
 	// Policy is the delivery policy of the queue or kind. If nil, it has none.
 	Policy *policy.Topic `json:"policy,omitempty"`
+	// Until is when the first job of a lane starts that opens gently. It is zero if one has
+	// started.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // GateInfo is what a worker knows of a [Gate].
@@ -97,17 +103,22 @@ func (q *Queue) Workers(ctx context.Context) (all []WorkerInfo, err error) {
 	return all, nil
 }
 
-// limits returns what limits a lane in w: the limits of the queue, those of the kind.
-func (w *WorkerInfo) limits(queue, kind string) (ofQueue, ofKind WorkerLimit) {
+// limits returns what limits a lane in w: the limits of the queue, those of the kind,
+// and those of the lane itself.
+func (w *WorkerInfo) limits(queue, kind string) (ofQueue, ofKind, own WorkerLimit) {
 	for _, n := range w.Limits {
 		switch {
+		case n.Queue != "" && n.Kind != "":
+			if n.Queue == queue && n.Kind == kind {
+				own = n
+			}
 		case n.Queue != "" && n.Queue == queue:
 			ofQueue = n
 		case n.Kind != "" && n.Kind == kind:
 			ofKind = n
 		}
 	}
-	return ofQueue, ofKind
+	return ofQueue, ofKind, own
 }
 
 // serves reports whether a worker works for a lane.
@@ -125,7 +136,7 @@ func (w *WorkerInfo) blocks(queue, kind string, due, retry bool) (all []WhyReaso
 	if w.Stopping {
 		add(WhyNoWorker, WorkerLimit{Queue: queue, Kind: kind}, 0, "no job is taken: it is stopping")
 	}
-	ofQueue, ofKind := w.limits(queue, kind)
+	ofQueue, ofKind, own := w.limits(queue, kind)
 	// The throttle of a kind takes the place of that of the queue, unless its policy
 	// disables that of kinds.
 	topic := cmp.Or(ofQueue.Policy, w.Policy, &policy.Topic{})
@@ -145,6 +156,13 @@ func (w *WorkerInfo) blocks(queue, kind string, due, retry bool) (all []WhyReaso
 		if retry && n.BudgetEmpty && (n.Kind != "" || !ofKind.Budget) {
 			add(WhyBudget, n, 0, "the retry budget of %s is empty", of)
 		}
+	}
+	switch {
+	case !due:
+	case !own.Until.IsZero():
+		add(WhyOpening, own, 0, "%s was closed for long, and its first job starts at %s", laneText(queue, kind), moment(own.Until)).Until = own.Until
+	case own.Full:
+		add(WhyOpening, own, own.Concurrency, "%s was closed for long and opens gently: %d may run at a time for now", laneText(queue, kind), own.Concurrency)
 	}
 	if due && w.Full {
 		add(WhyConcurrency, WorkerLimit{}, w.Concurrency, "as many jobs run as may at a time: %d", w.Concurrency)

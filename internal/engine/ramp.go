@@ -34,6 +34,8 @@ type ramp struct {
 	jitter  time.Duration // the first start is put off by a random part of it
 	closed  bool          // the lane is
 	startAt time.Time     // until when the first start is put off; zero: it is not
+	starts  time.Time     // the same, on the Config's clock
+	busy    settled       // as many jobs run as may, see [show]
 	began   time.Time     // an attempt that was leased before changes nothing
 	well    int           // attempts that ended well since the limit has changed
 }
@@ -173,7 +175,7 @@ func (l *loop) lookAtLanes(now time.Time) {
 			}
 		case r != nil && r.closed:
 			opened++
-			r.open(now, l.cfg.Rand)
+			r.open(now, clock, l.cfg.Rand)
 		}
 		if r != nil && !r.closed {
 			next = sooner(next, r.start(now))
@@ -245,10 +247,11 @@ func (l *loop) atATime(lane storage.Lane) int {
 }
 
 // open begins the ramp of a lane that has opened.
-func (r *ramp) open(now time.Time, random func() float64) {
+func (r *ramp) open(now, clock time.Time, random func() float64) {
 	r.closed, r.began = false, now
 	if r.jitter > 0 {
-		r.most, r.startAt = 0, now.Add(time.Duration(random()*float64(r.jitter)))
+		wait := time.Duration(random() * float64(r.jitter))
+		r.most, r.startAt, r.starts = 0, now.Add(wait), clock.Add(wait).UTC()
 	}
 }
 
@@ -256,7 +259,7 @@ func (r *ramp) open(now time.Time, random func() float64) {
 // until when it is put off, or zero.
 func (r *ramp) start(now time.Time) time.Time {
 	if reached(r.startAt, now) {
-		r.most, r.startAt = 1, time.Time{}
+		r.most, r.startAt, r.starts = 1, time.Time{}, time.Time{}
 	}
 	return r.startAt
 }

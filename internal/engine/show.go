@@ -33,7 +33,8 @@ type workerDoc struct {
 	Limits      []limitDoc    `json:"limits,omitempty"`
 }
 
-// limitDoc is what limits the jobs of a queue or of a kind; the other name is empty.
+// limitDoc is what limits the jobs of a queue or of a kind, whose other name is empty,
+// or of a lane that opens gently and keeps jobs back.
 type limitDoc struct {
 	Queue       string        `json:"queue,omitempty"`
 	Kind        string        `json:"kind,omitempty"`
@@ -45,6 +46,7 @@ type limitDoc struct {
 	BudgetEmpty bool          `json:"budget_empty,omitempty"`
 	Gate        *gateDoc      `json:"gate,omitempty"`
 	Policy      *policy.Topic `json:"policy,omitempty"`
+	Until       time.Time     `json:"until,omitzero"`
 }
 
 // gateDoc is what a worker knows of a gate.
@@ -75,7 +77,7 @@ type show struct {
 	doc       workerDoc         // without what changes
 	limits    []*limit
 	full      settled
-	now       []state // of the worker, then of the limits, as of the last look
+	now       []state // as of the last look: of the worker, of the limits, of lanes that open
 	written   bool
 }
 
@@ -89,11 +91,13 @@ type limit struct {
 	full, throttled, empty settled
 }
 
-// state is what changes of a limit, or of the worker.
+// state is what changes of a limit, of the worker, or of a lane that opens gently.
 type state struct {
 	full, throttled, empty, stopping bool
 	concurrency                      int
 	gate                             gateDoc
+	lane                             storage.Lane
+	until                            time.Time
 }
 
 // settled is a state that was seen several times in a row.
@@ -185,8 +189,8 @@ func (l *loop) showChanges(now time.Time) task {
 	}
 }
 
-// states returns the states of the worker and of the limits, and whether others may
-// come to count.
+// states returns the states of the worker, of the limits and of the lanes that open
+// gently, and whether others may come to count.
 func (l *loop) states(now time.Time) (all []state, unsettled bool) {
 	w := l.chores.show
 	unsettled = w.full.see(l.runners.free() <= 0)
@@ -218,7 +222,27 @@ func (l *loop) states(now time.Time) (all []state, unsettled bool) {
 	for _, o := range l.sources.all {
 		o.denied = false
 	}
-	return all, unsettled
+	all, opens := l.sources.ramps.bounds.opening(all)
+	return all, unsettled || opens
+}
+
+// opening adds the states of the lanes that keep jobs back as they open gently. It
+// reports whether others may come to count.
+func (all *bounds) opening(to []state) (states []state, unsettled bool) {
+	if len(all.ramps) == 0 {
+		return to, false
+	}
+	for _, lane := range slices.SortedFunc(maps.Keys(all.ramps), storage.Lane.Compare) {
+		r := all.ramps[lane]
+		if r.closed {
+			continue
+		}
+		unsettled = r.busy.see(r.held >= r.most) || unsettled
+		if r.busy.is || !r.startAt.IsZero() {
+			to = append(to, state{lane: lane, full: true, concurrency: r.most, until: r.starts})
+		}
+	}
+	return to, unsettled
 }
 
 // document returns the document for some states.
@@ -232,6 +256,9 @@ func (w *show) document(states []state) json.RawMessage {
 			d.Gate = &s.gate
 		}
 		doc.Limits = append(doc.Limits, d)
+	}
+	for _, s := range states[1+len(w.limits):] {
+		doc.Limits = append(doc.Limits, limitDoc{Queue: s.lane.Queue, Kind: s.lane.Kind, Concurrency: s.concurrency, Full: s.full, Until: s.until})
 	}
 	b, err := json.Marshal(doc)
 	if err != nil { // names and policies have been validated

@@ -199,6 +199,38 @@ func TestShow_Limits(t *testing.T) {
 		})
 	})
 
+	t.Run("opening", func(t *testing.T) {
+		shows(t, func(t *testing.T, r *rig, s *showcase) {
+			r.cfg.Rand = func() float64 { return 0.5 }
+			end := make(chan struct{})
+			h := engine.Handler{OpenJitter: 10 * time.Minute, Run: func(context.Context, *storage.Leased) error { <-end; return nil }}
+			r.cfg.Handlers["a"] = h
+			r.start()
+			all := storage.Hold{Lane: storage.Lane{Queue: "q"}, Reason: "night"}
+			r.hold(all)
+			r.enqueue("a", 5)
+			pass(2 * time.Minute)
+			s.wants(t, "held", `"kinds":["a"],`)
+			starts := time.Now().Add(5 * time.Minute).UTC()
+			r.release(all)
+			pass(time.Second)
+			s.wants(t, "put off", `"kinds":["a"],"limits":[{"full":true,"kind":"a","queue":"q","until":"`+starts.Format(time.RFC3339Nano)+`"}],`)
+			pass(5*time.Minute + 2*time.Second)
+			s.wants(t, "as it opens", `"kinds":["a"],"limits":[{"concurrency":1,"full":true,"kind":"a","queue":"q"}],`)
+			n := s.count()
+			pass(time.Hour)
+			if s.count() != n {
+				t.Errorf("published %d times more while that lasted", s.count()-n)
+			}
+			end <- struct{}{}
+			pass(10 * time.Second)
+			s.wants(t, "with two", `"kinds":["a"],"limits":[{"concurrency":2,"full":true,"kind":"a","queue":"q"}],`)
+			close(end)
+			pass(10 * time.Second)
+			s.wants(t, "at the end", `"kinds":["a"],`)
+		})
+	})
+
 	t.Run("budget", func(t *testing.T) {
 		shows(t, func(t *testing.T, r *rig, s *showcase) {
 			h := engine.Handler{
