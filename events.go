@@ -2,6 +2,7 @@ package errand
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -96,8 +97,9 @@ const mostEvents = 100_000
 
 // Subscribe returns the events of this process that f selects, from now on: of jobs that
 // it enqueues and that its workers run, and of lanes that it holds and releases. What
-// other processes do gives no events here, nor does EnqueueTx, whose transaction may come
-// to nothing.
+// other processes do gives no events here. Nor do EnqueueTx and CancelTx, whose
+// transaction may come to nothing, and calls about many jobs do for those that wait:
+// Change, CancelAll, RunNow, Redrive, Delete.
 //
 // Events are for looking. They never hold up a worker: up to buffer of them wait to be
 // received, from 1 to 100,000, and further ones are left out and counted, see
@@ -262,14 +264,15 @@ func (es *events) tellEnqueued(now time.Time, jobs []storage.NewJob, added []Enq
 	}
 }
 
-// tellCancelled tells of a job that was cancelled at now, unless it was before.
-func (q *Queue) tellCancelled(ctx context.Context, now time.Time, id ID) {
-	if !q.events.Wanted() {
+// tellCancelled tells of a job that was cancelled at now, unless it was before. It was
+// as was says; the zero Record is of none that anybody wanted to hear of.
+func (q *Queue) tellCancelled(ctx context.Context, now time.Time, was *storage.Record) {
+	if was.State != Scheduled && was.State != Ready {
 		return
 	}
-	r, err := q.store.Job(ctx, id)
-	if err == nil && r.State == Cancelled && r.EndedAt.Equal(now.Truncate(time.Microsecond)) {
-		q.events.tell(Event{Type: EventCancelled, At: now, ID: id, Queue: r.Queue, Kind: r.Kind, Attempt: r.Attempt, Retry: r.Retry})
+	r, err := q.store.Job(ctx, was.ID)
+	if errors.Is(err, ErrNotFound) || err == nil && r.EndedAt.Equal(now.Truncate(time.Microsecond)) { // it may not be kept
+		q.events.tell(Event{Type: EventCancelled, At: now, ID: was.ID, Queue: was.Queue, Kind: was.Kind, Attempt: was.Attempt, Retry: was.Retry})
 	}
 }
 

@@ -258,6 +258,15 @@ func TestQueue_Subscribe_OtherWays(t *testing.T) {
 		if want := []string{"enqueued", "cancelled"}; !slices.Equal(types(got), want) || got[0].Due.Sub(got[0].At) != time.Hour || got[1].ID != added[0].ID {
 			t.Errorf("got %+v, want %q", got, want)
 		}
+		short, _ := memoryQueue(t, errand.Options{Retention: -1})
+		of := subscribe(t, short, errand.EventFilter{}, 100)
+		gone := enqueue(t, short, note{}, nil)
+		if state, err := short.Cancel(t.Context(), gone); err != nil || state != errand.Cancelled {
+			t.Fatal(state, err)
+		}
+		if got := told(of); !slices.Equal(types(got), []string{"enqueued", "cancelled"}) || got[1].ID != gone || got[1].Kind != "note" {
+			t.Errorf("of a job that is not kept: %+v", got)
+		}
 		if err := q.Schedule(t.Context(), errand.Schedule{Name: "s", Spec: "@every 1m", Args: value{}}); err != nil {
 			t.Fatal(err)
 		}

@@ -51,8 +51,9 @@ type JobPage struct {
 // States, Tag, CreatedFrom and CreatedBefore are found by an index, DueFrom and
 // DueBefore of scheduled jobs too, Queue and Kind of ready ones, EndedFrom and
 // EndedBefore of dead ones: these cost the same however many other jobs there are. For
-// other conditions, and a second one beside Tag, jobs are looked at one by one in the
-// order of the list, 2,000 for a page, which is Partial then. Jobs that were enqueued
+// other conditions, a second one beside Tag, and done or cancelled jobs alone, jobs are
+// looked at one by one in the order of the list, 2,000 for a page, which is Partial then.
+// Jobs that were enqueued
 // while the clock was set back may be missing in a list by CreatedFrom or
 // CreatedBefore.
 //

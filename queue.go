@@ -380,10 +380,14 @@ func (q *Queue) Job(ctx context.Context, id ID) (JobInfo, error) {
 // Cancel returns the state of the job after the call. A job that had already ended
 // keeps its state. Cancel returns [ErrNotFound] if there is no job with this ID.
 func (q *Queue) Cancel(ctx context.Context, id ID) (State, error) {
+	var was storage.Record
+	if q.events.Wanted() {
+		was, _ = q.store.Job(ctx, id) // what fails here, Cancel returns
+	}
 	now := q.clock.current(ctx)
 	state, err := q.store.Cancel(ctx, now, id, storage.Retention{Default: q.opts.Retention})
 	if err == nil && state == Cancelled {
-		q.tellCancelled(ctx, now, id)
+		q.tellCancelled(ctx, now, &was)
 	}
 	return state, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
 )
 
@@ -52,7 +51,11 @@ type LastFailure struct {
 // Rate is how many attempts end a minute. Done and Failed are parts of Attempts, in which
 // there are also those that were cancelled, snoozed or interrupted, or could not reach the
 // other side.
-type Rate = engine.Rate
+type Rate struct {
+	Attempts float64 `json:"attempts"`
+	Done     float64 `json:"done"`
+	Failed   float64 `json:"failed"`
+}
 
 // Stats returns the numbers of all queues and kinds that have jobs or have had an
 // attempt, sorted by these two. The numbers are kept, not counted: Stats takes some
@@ -87,7 +90,8 @@ func (q *Queue) Stats(ctx context.Context) ([]LaneStats, error) {
 				out[i].Holds = append(out[i].Holds, h)
 			}
 		}
-		out[i].Minute, out[i].FiveMinutes = q.lanes.Rates(s.Lane, now)
+		minute, five := q.lanes.Rates(s.Lane, now)
+		out[i].Minute, out[i].FiveMinutes = Rate(minute), Rate(five)
 	}
 	return out, nil
 }

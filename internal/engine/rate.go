@@ -8,11 +8,7 @@ import (
 )
 
 // Rate is how many attempts end a minute.
-type Rate struct {
-	Attempts float64 `json:"attempts"`
-	Done     float64 `json:"done"`
-	Failed   float64 `json:"failed"`
-}
+type Rate struct{ Attempts, Done, Failed float64 }
 
 const (
 	// ratePace is how long what ends is counted together.

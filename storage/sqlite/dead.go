@@ -140,7 +140,7 @@ func (s *Store) choose(ctx context.Context, sel storage.Selection) (ids []storag
 	var rows []chosen
 	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
 		text, args := deadQuery(sel.Filter, sel.After, stepLimit)
-		return tx.Select(&rows, text, args...)
+		return tx.SelectContext(ctx, &rows, text, args...)
 	})
 	for _, r := range rows {
 		ids = append(ids, storage.NewID(fromMicros(r.CreatedAt), r.Salt, r.ID))
@@ -260,11 +260,11 @@ func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, which 
 		due, before := bounds(f.DueFrom, f.DueBefore)
 		args := []any{sel.After.Key, step.Through, f.Queue, f.Kind, f.Error, which.First, which.Failed, created, till, due, before, f.Tag}
 		if err := tx.Get(&due, sqlManyWait); errors.Is(err, sql.ErrNoRows) {
-			return tx.Select(&rows, sqlWaitAll, args...)
+			return tx.SelectContext(ctx, &rows, sqlWaitAll, args...)
 		} else if err != nil {
 			return err
 		}
-		return tx.Select(&rows, sqlWaitByKey, append(args, limit+1)...)
+		return tx.SelectContext(ctx, &rows, sqlWaitByKey, append(args, limit+1)...)
 	})
 	slices.SortFunc(rows, func(a, b chosen) int { return cmp.Compare(a.ID, b.ID) })
 	if len(rows) > limit {

@@ -73,7 +73,7 @@ func (s *Store) chooseByKey(ctx context.Context, sel *storage.Selection, find, l
 		}
 		created, till := bounds(f.CreatedFrom, f.CreatedBefore)
 		low, high := bounds(from, before)
-		return tx.Select(&rows, find, sel.After.Key, step.Through, mask, f.Queue, f.Kind, f.Error, created, till, f.Tag, limit+1, low, high)
+		return tx.SelectContext(ctx, &rows, find, sel.After.Key, step.Through, mask, f.Queue, f.Kind, f.Error, created, till, f.Tag, limit+1, low, high)
 	})
 	if len(rows) > limit {
 		rows = rows[:limit]
