@@ -14,8 +14,8 @@
 //	err = w.Run(ctx) // until ctx ends
 //
 // The folder docs has a page each on production, retries, being offline, transactions,
-// unique keys, releases, testing, jobs that do not run, schedules, gates, steering, operations,
-// guarantees, performance and architecture.
+// unique keys, releases, testing, jobs that do not run, schedules, gates, steering, the
+// command, jobs without Go, operations, guarantees, performance and architecture.
 //
 // # Words and states
 //

@@ -177,7 +177,9 @@ func ParseID(s string) (ID, error) {
 	return id, nil
 }
 
-// Enqueued is the result of an enqueue.
+// Enqueued is the result of an enqueue. ID names the job. If Duplicate is true nothing was
+// added, and ID names the job that holds the unique key; if Gone is true too, that job
+// has been deleted.
 type Enqueued = storage.Enqueued
 
 // State is where a job is. A job is in exactly one state.
@@ -264,14 +266,18 @@ type NewJob struct {
 }
 
 // Failure is one entry of a job's history: an attempt that failed, or, if Phase is
-// [PhaseEdited], args that [Queue.Change] has replaced.
+// [PhaseEdited], args that [Queue.Change] has replaced. Attempt, At, Phase, Error and
+// Duration say which attempt it was and how it ended, Instance in which process. Stack is
+// that of a panic. RetryAfter is true if the attempt asked for the delay after it. Args
+// are those that were replaced.
 type Failure = storage.Failure
 
 // PhaseEdited is the phase of an entry of the history that is no failure: Args are those
 // that were replaced. At most ten such entries of a job are kept.
 const PhaseEdited = storage.PhaseEdited
 
-// Count is a number of jobs in one state, by queue and kind.
+// Count is a number of jobs in one state, by queue and kind: N of Kind in Queue are in
+// State.
 type Count = storage.Count
 
 // Permanent is the verdict that no retry can help: the job goes to the dead
