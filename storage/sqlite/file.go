@@ -121,10 +121,13 @@ func readOnlyError(path string, err error) error {
 	return fmt.Errorf("%w: %s: %w", storage.ErrReadOnly, what, err)
 }
 
-// checkNames refuses a file that has two names: a hard link, or a mount of the
-// file alone. SQLite finds the log by the name of the database. So a process that
+// checkNames refuses a folder, and a file that has two names: a hard link, or a mount of
+// the file alone. SQLite finds the log by the name of the database. So a process that
 // has the file open by another name has another log, and its commits are lost.
 func checkNames(path string, o Options) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("%w: path %q is a folder", storage.ErrUnsupportedDB, path)
+	}
 	if o.AnyFileSystem {
 		return nil
 	}

@@ -75,6 +75,15 @@ func TestOpen_StrangeNames(t *testing.T) {
 	}
 }
 
+func TestOpen_Folder(t *testing.T) {
+	for _, o := range []sqlite.Options{{}, {ReadOnly: true}, {AnyFileSystem: true}} {
+		_, err := sqlite.Open(t.TempDir(), &o)
+		if err == nil || !strings.Contains(err.Error(), "folder") && !strings.Contains(err.Error(), "is a directory") {
+			t.Errorf("with %+v: error %v, want that the path is a folder", o, err)
+		}
+	}
+}
+
 func TestOpen_CreatesFilesForTheOwnerOnly(t *testing.T) {
 	d := newDB(t, nil)
 	s := d.open()
