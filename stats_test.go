@@ -2,6 +2,7 @@ package errand_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -62,4 +63,18 @@ func TestQueue_Stats(t *testing.T) {
 			t.Errorf("after six minutes without a job: %+v, %v", all[0], err)
 		}
 	})
+}
+
+// What is in force is served as JSON beside the other numbers of a lane.
+func TestHoldState_JSON(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	b, err := json.Marshal([]errand.HoldState{
+		{Lane: errand.Lane{Kind: "note"}, Reason: "held", Since: at, Waiting: 2, Ready: 1},
+		{Lane: errand.Lane{Queue: "a", Kind: "note"}, Reason: "unavailable", By: "errand", Detail: "away", Since: at, Until: at, Probe: true},
+	})
+	if want := `[{"kind":"note","reason":"held","since":"2026-03-01T12:00:00Z","waiting":2,"ready":1},` +
+		`{"queue":"a","kind":"note","reason":"unavailable","by":"errand","detail":"away",` +
+		`"since":"2026-03-01T12:00:00Z","until":"2026-03-01T12:00:00Z","probe":true,"waiting":0,"ready":0}]`; err != nil || string(b) != want {
+		t.Errorf("holds are %s, %v", b, err)
+	}
 }

@@ -25,16 +25,17 @@ type Examiner interface {
 // for the cause [OtherCause] of its reason, which is beside them.
 type Cause struct {
 	// ID is positive, and not given to another cause, also not after this one is gone.
-	ID int64
+	ID int64 `json:"id"`
 	Lane
-	Reason Reason
-	Text   string
+	Reason Reason `json:"reason"`
+	Text   string `json:"text"`
 	// N is how many jobs with this cause are dead.
-	N int64
+	N int64 `json:"n"`
 	// First and Last are when the first and the last of them died.
-	First, Last time.Time
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
 	// Job is the last of them.
-	Job ID
+	Job ID `json:"job"`
 }
 
 const (

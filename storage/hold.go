@@ -70,20 +70,22 @@ type Hold struct {
 // HoldState is a hold in force.
 type HoldState struct {
 	Lane
-	Reason     string
-	By, Detail string
+	Reason string `json:"reason"`
+	By     string `json:"by,omitempty"`
+	Detail string `json:"detail,omitempty"`
 	// Since is when the hold began.
-	Since time.Time
+	Since time.Time `json:"since"`
 	// Until is when the hold is over, or with Probe when the next job is let through;
 	// zero if it lasts until it is released.
-	Until time.Time
+	Until time.Time `json:"until,omitzero"`
 	// For is that of the Hold, rounded up to whole microseconds.
-	For time.Duration
+	For time.Duration `json:"-"`
 	// Probe is that of the Hold.
-	Probe bool
+	Probe bool `json:"probe,omitempty"`
 	// Waiting is how many jobs of the lane are ready or scheduled, and Ready how many of
 	// them are ready.
-	Waiting, Ready int64
+	Waiting int64 `json:"waiting"`
+	Ready   int64 `json:"ready"`
 }
 
 // Includes reports whether a hold of l holds the jobs of a kind in a queue.

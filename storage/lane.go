@@ -4,7 +4,10 @@ import "time"
 
 // Lane is the jobs of one kind in one queue. For a [Hold] one of the names may be
 // empty.
-type Lane struct{ Queue, Kind string }
+type Lane struct {
+	Queue string `json:"queue,omitempty"`
+	Kind  string `json:"kind,omitempty"`
+}
 
 // Retention says how long finished jobs are kept. Zero or less deletes a job at
 // once, with all that belongs to it.
