@@ -182,7 +182,10 @@ func (q *Queue) Delete(ctx context.Context, filter JobFilter) (n int, err error)
 		err = q.DeadLetters().each(ctx, sel, del)
 	}
 	if err == nil && len(live) > 0 {
-		err = fmt.Errorf("%w: %v, the first of %d", ErrLive, live[0], len(live))
+		err = fmt.Errorf("%w: %v", ErrLive, live[0])
+		if len(live) > 1 {
+			err = fmt.Errorf("%w, the first of %d", err, len(live))
+		}
 	}
 	return n, err
 }

@@ -53,7 +53,8 @@ const (
 	WhyBudget WhyCode = "budget"
 	// WhySuspect: it has crashed N times in a row. Such jobs start one at a time.
 	WhySuspect WhyCode = "suspect"
-	// WhyBehind: N ready jobs of its queue and kind go before it; More if there are more.
+	// WhyBehind: N ready jobs of its queue and kind go before it; More if there are more. If
+	// N is zero it is the next.
 	WhyBehind WhyCode = "behind"
 )
 
@@ -280,6 +281,8 @@ func (w *Why) held(h *HoldState) {
 	switch {
 	case h.Probe:
 		text += ", and lets one job through at " + moment(h.Until)
+	case h.Until.IsZero() && h.Reason == storage.HoldPaused:
+		text += " until it is resumed"
 	case h.Until.IsZero():
 		text += " until it is released"
 	default:

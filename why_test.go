@@ -86,7 +86,8 @@ func TestQueue_Why_Waiting(t *testing.T) {
 	}
 	w = wantWhy(t, q, first, "no_worker held held behind")
 	paused, held := w.Reasons[1], w.Reasons[2]
-	if paused.Queue != "default" || paused.Kind != "" || paused.Reason != "paused" || paused.Since.IsZero() || !strings.HasPrefix(paused.Text, "queue default is paused since ") {
+	if paused.Queue != "default" || paused.Kind != "" || paused.Reason != "paused" || paused.Since.IsZero() || !strings.HasPrefix(paused.Text, "queue default is paused since ") ||
+		!strings.HasSuffix(paused.Text, " until it is resumed") {
 		t.Errorf("%+v", paused)
 	}
 	if held.Kind != "note" || held.Reason != "modem" || held.By != "ada" || held.Until.Sub(held.Since) < time.Hour ||
