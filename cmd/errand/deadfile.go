@@ -68,8 +68,8 @@ func importCommand(t *tool) *cobra.Command {
 		Short: "Enqueue exported dead letters",
 		Long: `Enqueue what "errand dead export" has written, from a file, or from standard input: each
 line becomes a new job that is ready, with the kind, queue, priority, args, headers,
-tags, timeout, unique key and policy of the old one. Jobs whose unique key another
-job holds are left out, and the exit status is 1.`,
+tags, timeout and unique key of the old one. The policy by which the old one died is its
+own. Jobs whose unique key another job holds are left out, and the exit status is 1.`,
 		Example: "  errand dead export jobs.db | errand dead import other.db --create",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {

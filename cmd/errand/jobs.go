@@ -155,11 +155,25 @@ there.`,
 		states: []queue.State{queue.Scheduled},
 		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
 			r, err := q.RunNow(ctx, filter, &o)
+			var state queue.State // of a single job that was not made ready
+			if err == nil && len(filter.IDs) == 1 && r.Ready+len(r.NotFound) == 0 {
+				if j, gone := q.Job(ctx, filter.IDs[0]); gone == nil {
+					state = j.State
+				}
+			}
 			return done{r.Ready, len(r.NotFound), struct {
-				Ready    int      `json:"ready"`
-				NotFound []string `json:"not_found,omitempty"`
-			}{r.Ready, idTexts(r.NotFound)}, func(p *printer) {
-				p.printf("%s made ready\n", jobsText(r.Ready))
+				Ready    int         `json:"ready"`
+				State    queue.State `json:"state,omitempty"`
+				NotFound []string    `json:"not_found,omitempty"`
+			}{r.Ready, state, idTexts(r.NotFound)}, func(p *printer) {
+				switch state {
+				case "":
+					p.printf("%s made ready\n", jobsText(r.Ready))
+				case queue.Ready:
+					p.printf("it was ready, and goes before all others now\n")
+				default:
+					p.printf("it is %s\n", state)
+				}
 				p.printIDs("ended or not there", r.NotFound)
 			}}, err
 		},

@@ -99,10 +99,28 @@ func newRoot(t *tool) *cobra.Command {
 	for _, verb := range verbs {
 		root.AddCommand(verb(t))
 	}
+	sayUsage(root)
 	root.SetIn(t.in)
 	root.SetOut(t.out)
 	root.SetErr(t.errs)
 	return root
+}
+
+// sayUsage has a wrong number of arguments answered with the usage of the command, and of
+// those below it.
+func sayUsage(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		sayUsage(c)
+		if right := c.Args; right != nil && !c.HasSubCommands() {
+			c.Args = func(cmd *cobra.Command, args []string) error {
+				err := right(cmd, args)
+				if err != nil {
+					err = fmt.Errorf("%w; usage: %s", err, cmd.UseLine())
+				}
+				return err
+			}
+		}
+	}
 }
 
 // given returns an error for a flag without a value, most likely that of a variable of a
@@ -140,7 +158,8 @@ func (t *tool) status(ctx context.Context, err error) int {
 		text = strings.ReplaceAll(text, context.Canceled.Error(), "interrupted")
 	}
 	for fault := range strings.SplitSeq(strings.TrimPrefix(text, "errand: "), "\nerrand: ") {
-		p.printf("errand: %s\n", safe(fault))
+		// What was said of an error is before the prefix that it was made with.
+		p.printf("errand: %s\n", safe(strings.ReplaceAll(fault, ": errand: ", ": ")))
 	}
 	switch {
 	case own != nil:

@@ -103,7 +103,7 @@ func (t *tool) writing(ctx context.Context, path string, create bool, f func(q *
 	info, err := os.Stat(path)
 	missing := errors.Is(err, fs.ErrNotExist)
 	if missing && !create {
-		return ofFile(path, fmt.Errorf("%w (--create makes it, for verbs that have it)", err))
+		return ofFile(path, fmt.Errorf("%w (errand jobs enqueue --create makes a queue)", err))
 	}
 	fresh := missing || err == nil && info.Size() == 0 && create
 	return t.open(ctx, path, &queue.Options{SQLite: queue.SQLiteOptions{Existing: !fresh}}, f)

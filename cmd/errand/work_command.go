@@ -113,7 +113,7 @@ func (c *commander) handle(ctx context.Context, job *queue.Job[queue.RawArgs]) e
 		text = last.String()
 	}
 	if err != nil {
-		text += fmt.Sprintf(" (ERRAND_RESULT: %v)", err)
+		text = strings.TrimSpace(fmt.Sprintf("%s (ERRAND_RESULT: %v)", text, err))
 	}
 	return c.verdict(ctx, job, res.Exit, said, text)
 }

@@ -78,7 +78,7 @@ func TestWork_verdicts(t *testing.T) {
 		{"cancel", `echo "{\"cancel\": true}" >$ERRAND_RESULT; echo not wanted >&2; exit 1`, queue.Cancelled, "", `^exit status 1: not wanted$`, 1, 0, 0},
 		{"done, whatever the file says", `echo "{\"cancel\": true}" >$ERRAND_RESULT`, queue.Done, "", `^$`, 1, 0, 0},
 		{"unknown field", `echo "{\"retry\": 1}" >$ERRAND_RESULT; exit 65`,
-			queue.Dead, queue.ReasonPermanent, `^exit status 65:  \(ERRAND_RESULT: json: unknown field "retry"\)$`, 1, 0, 0},
+			queue.Dead, queue.ReasonPermanent, `^exit status 65: \(ERRAND_RESULT: json: unknown field "retry"\)$`, 1, 0, 0},
 		{"no number", `echo "{\"retry_after\": -1}" >$ERRAND_RESULT; exit 65`,
 			queue.Dead, queue.ReasonPermanent, `retry_after must be between 0 and `, 1, 0, 0},
 		{"no file", `mkdir $ERRAND_RESULT; exit 65`, queue.Dead, queue.ReasonPermanent, `ERRAND_RESULT: not a regular file`, 1, 0, 0},
