@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -64,7 +65,7 @@ func TestDocs_commands(t *testing.T) {
 				}
 				line = placeholder.ReplaceAllString(line, idFor(line, ids))
 			}
-			got := succeed(t, strings.Fields(line)...)
+			got := succeed(t, shellWords(line)...)
 			if inDir {
 				t.Chdir(home)
 			}
@@ -74,7 +75,7 @@ func TestDocs_commands(t *testing.T) {
 			if !*update {
 				t.Errorf("%s: errand %s writes\n%s", page, m[1], got)
 			}
-			got = anyID.ReplaceAllString(got, placeholder.String())
+			got = numbered(got)
 			return strings.TrimSuffix(whole, m[2]+"```") + got + "```"
 		})
 		if *update && changed != string(content) {
@@ -86,6 +87,28 @@ func TestDocs_commands(t *testing.T) {
 	if shown == 0 {
 		t.Error("the pages show nothing")
 	}
+}
+
+// shellWords are those of a line of a shell, some of them in single quotes.
+func shellWords(line string) []string {
+	all := regexp.MustCompile(`'[^']*'|\S+`).FindAllString(line, -1)
+	for i, w := range all {
+		all[i] = strings.Trim(w, "'")
+	}
+	return all
+}
+
+// numbered replaces the IDs of a text: the first by the placeholder, a second one by the ID
+// after it.
+func numbered(text string) string {
+	seen := map[string]string{}
+	return anyID.ReplaceAllStringFunc(text, func(id string) string {
+		if seen[id] == "" {
+			p := placeholder.String()
+			seen[id] = p[:len(p)-2] + strconv.Itoa(57+len(seen))
+		}
+		return seen[id]
+	})
 }
 
 // home is the folder of the tests.
