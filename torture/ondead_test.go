@@ -205,15 +205,15 @@ func (d *deaths) each(kind string, f func(*errand.JobInfo), states ...errand.Sta
 	}
 }
 
-// live returns how many jobs have not ended.
-func (d *deaths) live() (n int64) {
+// count returns how many jobs are as they are wanted.
+func (d *deaths) count(wanted func(errand.Count) bool) (n int64) {
 	d.t.Helper()
 	counts, err := d.q.Counts(d.t.Context())
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	for _, c := range counts {
-		if c.State == errand.Scheduled || c.State == errand.Ready || c.State == errand.Running {
+		if wanted(c) {
 			n += c.N
 		}
 	}
@@ -293,10 +293,12 @@ func killMortals(t *testing.T, relaxed bool) {
 		all = append(all, begin(i))
 	}
 	kills := 0
-	rounds(t, 3, 100, func(int) {
+	rounds(t, 3, 60, func(int) {
 		d.add(8, mortalPlans...)
-		<-time.After(between(random, 20*time.Millisecond, 250*time.Millisecond))
+		d.release()
 		i := random.IntN(len(all))
+		all[i].hears("ready") // else it would be killed before it has begun
+		<-time.After(between(random, 20*time.Millisecond, 250*time.Millisecond))
 		all[i].kill()
 		kills++
 		d.redrive()
@@ -306,13 +308,18 @@ func killMortals(t *testing.T, relaxed bool) {
 		c.kill()
 		all[i] = begin(i)
 	}
+	if n := d.count(func(c errand.Count) bool { return c.Queue == noticeQueue }); full() && n < int64(10*kills) {
+		t.Errorf("%d jobs have died beside %d kills: want at least 10 times as many", n, kills)
+	}
 	looks := 0
 	await(t, time.Minute, "all jobs have ended", func() bool {
 		if looks++; looks%20 == 0 { // the other side of what is unreached can be reached
 			d.add(1, "done")
 			d.release()
 		}
-		return d.live() == 0
+		return d.count(func(c errand.Count) bool {
+			return c.State == errand.Scheduled || c.State == errand.Ready || c.State == errand.Running
+		}) == 0
 	})
 	for _, c := range all {
 		c.finishSoon(20 * time.Second)
@@ -327,7 +334,7 @@ func killMortals(t *testing.T, relaxed bool) {
 			t.Errorf("none is %s: %v", what, tally)
 		}
 	}
-	if full() && tally["mortal crashed"] == 0 {
+	if full() && tally["mortal crashed"]+tally["stale crashed"] == 0 {
 		t.Errorf("none has crashed: %v", tally)
 	}
 	if err := q.Close(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +25,7 @@ func (r *rig) followed() (asked func() []string) {
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, fmt.Sprint(job.ID.Key(), " ", f.Outcome, " ", f.Reason))
-		return &storage.NewJob{Queue: "notices", Kind: "notice", Args: fmt.Appendf(nil, "%d", at.UnixMicro())}
+		return &storage.NewJob{Queue: "notices", Kind: "notice", Args: fmt.Appendf(nil, "[%d,%d]", job.ID.Key(), at.UnixMicro())}
 	}
 	return func() []string {
 		mu.Lock()
@@ -83,11 +84,12 @@ func TestFollow_DeathsAlone(t *testing.T) {
 	}
 }
 
-// An exchange that fails is repeated later. The job that follows says when its death was
-// written, and is there once.
+// An exchange that fails is repeated later. Each job that follows says when its death was
+// written, on the clock that the store was told, and is there once.
 func TestFollow_ExchangeThatFails(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Policy = noRetry.Delivery()
+		r.cfg.Clock = engine.Wall(func() time.Time { return time.Now().Add(time.Hour) })
 		r.handle("k", func(context.Context, *storage.Leased) error {
 			r.store.failing(func(op string) error {
 				if op == "exchange" {
@@ -98,16 +100,23 @@ func TestFollow_ExchangeThatFails(t *testing.T) {
 			return errOops
 		})
 		asked := r.followed()
-		id := r.enqueue("k", 1)[0]
+		ids := r.enqueue("k", 4)
 		r.start()
 		pass(5 * time.Second)
-		r.wantState(id, storage.Running, storage.Counters{Attempt: 1})
+		r.wantState(ids[0], storage.Running, storage.Counters{Attempt: 1})
 		r.store.failing(nil)
 		pass(5 * time.Second)
-		died := r.wantState(id, storage.Dead, storage.Counters{Attempt: 1}).EndedAt
+		want, got := map[string]bool{}, map[string]bool{}
+		for _, id := range ids {
+			died := r.wantState(id, storage.Dead, storage.Counters{Attempt: 1}).EndedAt
+			want[fmt.Sprintf("[%d,%d]", id.Key(), died.UnixMicro())] = true
+		}
 		all := r.notices()
-		if len(all) != 1 || string(all[0].Args) != fmt.Sprint(died.UnixMicro()) || len(asked()) < 2 {
-			t.Errorf("the death at %d is followed by %v, after %q was asked", died.UnixMicro(), all, asked())
+		for _, n := range all {
+			got[string(n.Args)] = true
+		}
+		if len(all) != len(ids) || !maps.Equal(got, want) || len(asked()) < 2*len(ids) {
+			t.Errorf("the deaths %v are followed by %v, after %q was asked", want, got, asked())
 		}
 	})
 }
