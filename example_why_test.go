@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
 )
 
 // printWhy prints why a job does not run.
@@ -62,4 +63,22 @@ func ExampleQueue_Workers() {
 	check(w.Shutdown(ctx))
 	check(<-ended)
 	// Output: queues [default mail] kinds [send_email] concurrency 4
+}
+
+// Which retries a job still has is told by the worker that has its handler, unless it
+// brings its own.
+func ExampleQueue_PolicyOf() {
+	q, remove := tempQueue(nil)
+	defer remove()
+	ctx := context.Background()
+	retries := policy.Policy{Retries: 3, MinDelay: time.Minute, MaxDelay: time.Minute}
+	for _, o := range []*errand.JobOptions{nil, {Policy: retries}} {
+		e := must(q.Enqueue(ctx, SendEmail{}, o))
+		d, known, err := q.PolicyOf(ctx, must(q.Job(ctx, e.ID)))
+		check(err)
+		fmt.Println(d.For(policy.Retryable).Retries, known)
+	}
+	// Output:
+	// 27 false
+	// 3 true
 }

@@ -140,7 +140,8 @@ func (q *Queue) Why(ctx context.Context, id ID) (Why, error) {
 		}
 	}
 	if j.State == Scheduled {
-		w.later(&j, q.policyFor(&j, workers), now)
+		d, _ := q.policyFor(&j, workers)
+		w.later(&j, d, now)
 	}
 	serving := slices.DeleteFunc(slices.Clone(workers), func(i WorkerInfo) bool { return !i.serves(j.Queue, j.Kind) })
 	if knows && len(serving) == 0 {
@@ -223,9 +224,23 @@ func (w *Why) later(j *JobInfo, d policy.Document, now time.Time) {
 	w.add(r)
 }
 
+// PolicyOf returns the delivery policy in effect for a job, which may be of a kind that
+// this program does not know: by the first worker of all processes that has its handler,
+// else by the options of this queue. known is false if there is no such worker, and the
+// job has no retries of its own: the program that works for it may have others. If the
+// store shows nothing of other processes, there is no worker.
+func (q *Queue) PolicyOf(ctx context.Context, j JobInfo) (d policy.Document, known bool, err error) {
+	workers, err := q.Workers(ctx)
+	if err != nil && !errors.Is(err, ErrUnsupportedDB) {
+		return policy.Document{}, false, err
+	}
+	d, known = q.policyFor(&j, workers)
+	return d, known || j.Policy != nil && j.Policy.Retry != nil, nil
+}
+
 // policyFor returns the delivery policy in effect for a job: by a worker that has its
-// handler, else by the options of this queue.
-func (q *Queue) policyFor(j *JobInfo, workers []WorkerInfo) policy.Document {
+// handler, which known reports, else by the options of this queue.
+func (q *Queue) policyFor(j *JobInfo, workers []WorkerInfo) (d policy.Document, known bool) {
 	var own, kind policy.Document
 	if j.Policy != nil {
 		own = *j.Policy
@@ -238,7 +253,7 @@ func (q *Queue) policyFor(j *JobInfo, workers []WorkerInfo) policy.Document {
 	for i := range workers {
 		if w := &workers[i]; w.serves(j.Queue, j.Kind) && w.Policy != nil {
 			ofQueue, ofKind, _ := w.limits(j.Queue, j.Kind)
-			all, queue = *w.Policy, *w.Policy
+			all, queue, known = *w.Policy, *w.Policy, true
 			if ofQueue.Policy != nil {
 				queue = *ofQueue.Policy
 			}
@@ -248,7 +263,7 @@ func (q *Queue) policyFor(j *JobInfo, workers []WorkerInfo) policy.Document {
 			break
 		}
 	}
-	return queue.Effective(own.Or(kind), all.Document)
+	return queue.Effective(own.Or(kind), all.Document), known
 }
 
 // laneText names a lane, of which one name may be empty.

@@ -10,7 +10,7 @@ import (
 )
 
 // block is a command and what it writes, as pages show them.
-var block = regexp.MustCompile("(?s)```console\n\\$ errand ([^\n]*)\n(.*?)```")
+var block = regexp.MustCompile("(?s)```console( running)?\n\\$ errand ([^\n]*)\n(.*?)```")
 
 var anyID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
@@ -31,7 +31,8 @@ func alike(text string) string {
 }
 
 // What the pages show of this command is what it writes. The file jobs.db is that of
-// fixture, without the job of control characters, and held as in TestVerbs_Examples.
+// fixture, without the job of control characters. In a block of "console running" the job
+// that is named runs, and to leave it as it is ends with status 1.
 func TestDocs_commands(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil {
@@ -56,27 +57,43 @@ func TestDocs_commands(t *testing.T) {
 		changed := block.ReplaceAllStringFunc(string(content), func(whole string) string {
 			shown++
 			m := block.FindStringSubmatch(whole)
-			line := m[1]
+			line, want := m[2], 0
 			inDir := strings.Contains(line, "jobs.db")
 			if inDir {
 				t.Chdir(dir)
 				if err := os.WriteFile("jobs.db", db, 0o600); err != nil {
 					t.Fatal(err)
 				}
-				line = placeholder.ReplaceAllString(line, idFor(line, ids))
+				id := idFor(line, ids)
+				if m[1] != "" {
+					busy, stop, err := live("jobs.db", true)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer func() {
+						if err := stop(); err != nil {
+							t.Error(err)
+						}
+					}()
+					id, want = busy, statusFindings
+				}
+				line = placeholder.ReplaceAllString(line, id)
 			}
-			got := succeed(t, shellWords(line)...)
+			status, got, errs := errand(t, "", shellWords(line)...)
+			if status != want || errs != "" {
+				t.Errorf("%s: errand %s: status %d: %s", page, m[2], status, errs)
+			}
 			if inDir {
 				t.Chdir(home)
 			}
-			if alike(got) == alike(m[2]) {
+			if alike(got) == alike(m[3]) {
 				return whole
 			}
 			if !*update {
-				t.Errorf("%s: errand %s writes\n%s", page, m[1], got)
+				t.Errorf("%s: errand %s writes\n%s", page, m[2], got)
 			}
 			got = numbered(got)
-			return strings.TrimSuffix(whole, m[2]+"```") + got + "```"
+			return strings.TrimSuffix(whole, m[3]+"```") + got + "```"
 		})
 		if *update && changed != string(content) {
 			if err := os.WriteFile(page, []byte(changed), 0o600); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
 )
 
 func jobsCommand(t *tool) *cobra.Command {
@@ -61,8 +62,8 @@ func jobShowCommand(t *tool) *cobra.Command {
 		Short: "Show all that is known of a job",
 		Long: `Show all that is known of a job: what it is, the attempts that failed, and the
 retries still to come. Which retries these are is told by the policy that --policy
-names, a file or a preset, or else by the job's own policy. The program that works
-may have another policy for the kind or queue.`,
+names, a file or a preset, or else by the policy in effect: the job's own, or that of
+a worker that runs and has a handler for the job.`,
 		Example: "  errand jobs show jobs.db 01890a5d-ac96-774b-bcce-b302099a8057",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -76,6 +77,11 @@ may have another policy for the kind or queue.`,
 	return cmd
 }
 
+// ofJob names a job in an error about it.
+func ofJob(id queue.ID, err error) error {
+	return &aboutError{"job " + id.String(), err}
+}
+
 // showJob shows the job that the arguments name and get returns.
 func (t *tool) showJob(cmd *cobra.Command, args []string, preset string,
 	get func(ctx context.Context, q *queue.Queue, id queue.ID) (queue.JobInfo, error),
@@ -85,22 +91,30 @@ func (t *tool) showJob(cmd *cobra.Command, args []string, preset string,
 		return err
 	}
 	var info queue.JobInfo
+	r := &retries{}
 	err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
-		info, err = get(cmd.Context(), q, id)
+		if info, err = get(cmd.Context(), q, id); err == nil {
+			r.policy, r.Known, err = q.PolicyOf(cmd.Context(), info)
+			r.now = q.Clock().Now
+		}
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("job %v: %w", id, err)
+		return ofJob(id, err)
 	}
-	coming, err := retriesToCome(t.in, &info, preset)
-	if err != nil {
-		return err
+	if preset != "" {
+		p, err := readPolicy(t.in, preset, policy.ProfileQueue)
+		if err != nil {
+			return err
+		}
+		r.policy, r.Known = policy.Document{Retry: &p}, true
 	}
+	r.list(&info)
 	job := jobOf(&info)
 	return t.show(struct {
 		jobJSON
-		Coming []comingJSON `json:"retries_to_come,omitempty"`
-	}{job, coming}, func(p *printer) { t.printJob(p, &job, coming) })
+		*retries
+	}{job, r}, func(p *printer) { t.printJob(p, &job, r) })
 }
 
 func jobWhyCommand(t *tool) *cobra.Command {
@@ -123,7 +137,7 @@ go before it.`,
 				return err
 			})
 			if err != nil {
-				return fmt.Errorf("job %v: %w", id, err)
+				return ofJob(id, err)
 			}
 			return t.show(why, func(p *printer) {
 				p.printf("%s job %v, kind %s in queue %s\n", why.State, why.ID, safe(why.Kind), safe(why.Queue))

@@ -2,9 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
-	"io"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +14,18 @@ import (
 	queue "github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
 )
+
+// retries are those that a job still has.
+type retries struct {
+	// Known is false if the policy in effect is not known, and the job has not ended.
+	Known bool `json:"-"`
+	// Effect is the policy in effect of a job that has not ended.
+	Effect *policy.Document `json:"policy_in_effect,omitempty"`
+	Coming []comingJSON     `json:"retries_to_come,omitempty"`
+
+	policy policy.Document
+	now    time.Time // on the queue's clock
+}
 
 // comingJSON is a retry that a job still has.
 type comingJSON struct {
@@ -25,42 +38,45 @@ type comingJSON struct {
 // mostComing is how many retries are listed.
 const mostComing = 10
 
-// retriesToCome returns the next retries that a job has by a policy: that which preset
-// names, else its own. Without a policy it returns none.
-func retriesToCome(in io.Reader, j *queue.JobInfo, preset string) (all []comingJSON, err error) {
-	var p policy.Policy
-	switch {
-	case preset != "":
-		if p, err = readPolicy(in, preset, policy.ProfileQueue); err != nil {
-			return nil, err
-		}
-	case j.Policy != nil && j.Policy.Retry != nil:
-		p = *j.Policy.Retry
+// list lists the next retries of a job that has not ended, if its policy is known.
+func (r *retries) list(j *queue.JobInfo) {
+	if !r.Known || j.State != queue.Scheduled && j.State != queue.Ready && j.State != queue.Running {
+		return
 	}
-	at, retry := j.DueAt, j.Retry
-	switch j.State {
-	case queue.Scheduled, queue.Ready, queue.Running:
-	default:
-		return nil, nil
+	r.Effect = &r.policy
+	p := r.policy.For(policy.Retryable)
+	at, retry := cmp.Or(j.DueAt, r.now), j.Retry
+	add := func(phase policy.Phase, delay time.Duration) {
+		r.Coming = append(r.Coming, comingJSON{retry, phase.String(), delay.Seconds(), at.UTC()})
 	}
-	if j.State == queue.Scheduled && retry > 0 && p.Retries > 0 { // it waits for this one
-		phase, delay, _ := p.Next(retry - 1)
-		all = append(all, comingJSON{retry, phase.String(), delay.Seconds(), at.UTC()})
+	if phase, delay, ok := p.Next(retry - 1); ok && j.State == queue.Scheduled { // it waits for this one
+		add(phase, delay)
 	}
-	for len(all) < mostComing {
+	for len(r.Coming) < mostComing {
 		phase, delay, ok := p.Next(retry)
 		if !ok {
 			break
 		}
 		retry++
 		at = at.Add(delay)
-		all = append(all, comingJSON{retry, phase.String(), delay.Seconds(), at.UTC()})
+		add(phase, delay)
 	}
-	return all, nil
+}
+
+// text says what the policy in effect is.
+func (r *retries) text(ended bool) string {
+	switch {
+	case ended:
+		return ""
+	case !r.Known:
+		return "not known: no worker that runs has a handler for the job"
+	}
+	p := r.policy.For(policy.Retryable)
+	return fmt.Sprintf("%d retries in %v", p.Retries, p.Total())
 }
 
 // printJob writes all of a job, and its attempts as a timeline.
-func (t *tool) printJob(p *printer, j *jobJSON, coming []comingJSON) {
+func (t *tool) printJob(p *printer, j *jobJSON, r *retries) {
 	field := func(name, value string) {
 		if value != "" {
 			p.printf("%-10s %s\n", name, value)
@@ -89,6 +105,7 @@ func (t *tool) printJob(p *printer, j *jobJSON, coming []comingJSON) {
 	if j.Timeout > 0 {
 		field("timeout", (time.Duration(j.Timeout * float64(time.Second))).String())
 	}
+	field("policy", r.text(j.EndedAt != nil))
 	field("unique", safe(j.Unique))
 	field("tags", safe(strings.Join(j.Tags, ", ")))
 	field("args", jsonText(j.Args))
@@ -96,7 +113,7 @@ func (t *tool) printJob(p *printer, j *jobJSON, coming []comingJSON) {
 		field("header", safe(name)+": "+safe(j.Headers[name]))
 	}
 	field("error", safe(j.Error))
-	t.printTimeline(p, j, coming)
+	t.printTimeline(p, j, r.Coming)
 }
 
 func (t *tool) printTimeline(p *printer, j *jobJSON, coming []comingJSON) {

@@ -51,27 +51,27 @@ func newScreen(w io.Writer) *screen {
 // terminal reports whether the stream is one.
 func (s *screen) terminal() bool { return s.width > 0 }
 
-// fileError is an error about a file that the arguments name.
-type fileError struct {
-	path string
+// aboutError is an error about what the arguments name: a file, a job.
+type aboutError struct {
+	what string
 	err  error
 }
 
-func (e *fileError) Error() string {
+func (e *aboutError) Error() string {
 	text := strings.TrimPrefix(e.err.Error(), "errand: ")
-	if strings.Contains(text, e.path) {
+	if strings.Contains(text, e.what) {
 		return text
 	}
-	return e.path + ": " + text
+	return e.what + ": " + text
 }
 
-func (e *fileError) Unwrap() error { return e.err }
+func (e *aboutError) Unwrap() error { return e.err }
 
 func ofFile(path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &fileError{path, err}
+	return &aboutError{path, err}
 }
 
 // logger writes warnings of the queue to the stream for errors.

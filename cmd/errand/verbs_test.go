@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -90,26 +91,64 @@ func TestVerbs_Examples(t *testing.T) {
 
 // Whatever jobs hold, no verb writes anything but characters that can be printed.
 func TestVerbs_Harmless(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "jobs.db")
+	dir := t.TempDir()
+	path := filepath.Join(dir, "jobs.db")
 	ids, err := fixture(context.Background(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if runtime.GOOS != "windows" { // which has no such names
+		harmlessFiles(t, dir)
+	}
 	for _, args := range harmless(path, ids["EVIL"]) {
 		for _, args := range [][]string{args, append(slices.Clone(args), "--json")} {
-			status, out, errs := errand(t, "", args...)
-			text := out + errs
+			status, text := wantHarmless(t, args)
 			if len(text) == 0 || status == 2 && !strings.Contains(strings.Join(args, ""), evil) {
-				t.Errorf("%q: status %d, %q", args, status, errs)
-			}
-			if !utf8.ValidString(text) || !isSafe(strings.ReplaceAll(text, "\n", "")) {
-				t.Errorf("%q writes what cannot be printed: %q", args, text)
-			}
-			if strings.Contains(text, "line\n") {
-				t.Errorf("%q breaks a line: %q", args, text)
+				t.Errorf("%q: status %d, %q", args, status, text)
 			}
 		}
 	}
+}
+
+// harmlessFiles examines a database, and a policy, whose names are evil.
+func harmlessFiles(t *testing.T, dir string) {
+	t.Chdir(dir)
+	name := strings.ReplaceAll(evil, "/", "")
+	succeed(t, "backup", "jobs.db", name)
+	if err := os.Chmod(name, 0o666); err != nil { // which the doctor says
+		t.Fatal(err)
+	}
+	copied := name + "2"
+	noise, document := name+"3", name+"4"
+	err := errors.Join(os.WriteFile(noise, []byte(strings.Repeat(evil, 10)), 0o600),
+		os.WriteFile(document, []byte(`{"`+strings.ReplaceAll(evil, `"`, "")+`": 1}`), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"doctor", name}, {"doctor", "--full", name}, {"doctor", noise}, {"doctor", evil}, {"backup", name, copied}, {"backup", name, copied},
+		{"schedules", "ls", name}, {"schedules", "ls", noise}, {"queues", "pause", noise, "mail"},
+		{"policy", "check", document}, {"policy", "check", evil}, {"policy", "show", document}, {"policy", "plot", document},
+		{"policy", "plot", "default", "--compare", document}, {"jobs", "enqueue", name, "--kind", "send", "--policy", document},
+		{"jobs", "enqueue", name, "--kind", "send", "--file", noise}, {"dead", "import", name, noise}, {"dead", "import", name, evil},
+		{"work", name, "--kind", "send", "--", evil},
+	} {
+		wantHarmless(t, args)
+	}
+}
+
+// wantHarmless runs a verb, and wants it to write only what can be printed.
+func wantHarmless(t *testing.T, args []string) (status int, text string) {
+	t.Helper()
+	status, out, errs := errand(t, "", args...)
+	text = out + errs
+	if !utf8.ValidString(text) || !isSafe(strings.ReplaceAll(text, "\n", "")) {
+		t.Errorf("%q writes what cannot be printed: %q", args, text)
+	}
+	if strings.Contains(text, "line\n") {
+		t.Errorf("%q breaks a line: %q", args, text)
+	}
+	return status, text
 }
 
 // harmless are command lines of verbs that show a job or its error.
@@ -132,7 +171,14 @@ func harmless(path, id string) [][]string {
 		{"jobs", "ls", path},
 		{"jobs", "show", path, id},
 		{"jobs", "why", path, id},
+		{"schedules", "ls", path},
 		{"schedules", "show", path, "nightly"},
+		{"schedules", "run", path, evil},
+		{"doctor", path},
+		{"doctor", path, "--full"},
+		{"policy", "check", evil},
+		{"policy", "presets"},
+		{"backup", evil, path},
 		{"schedules", "show", path, evil},
 		{"dead", "ls", path, "--queue", evil},
 		{"queues", "ls", evil},
