@@ -39,7 +39,7 @@ The exit status is 1 if there are warnings or errors, each with its remedy.`,
 				for _, f := range found {
 					remedy := ""
 					if f.Remedy != "" {
-						remedy = fmt.Sprintf("\n\t\t-> %s", f.Remedy)
+						remedy = fmt.Sprintf("\n\t\t-> %s", safe(f.Remedy))
 					}
 					lines.printf("%s\t%s\t%s%s\n", f.Severity, f.Check, f.Text, remedy)
 				}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"io"
 	"os"
@@ -134,6 +135,20 @@ func harmlessFiles(t *testing.T, dir string) {
 		{"work", name, "--kind", "send", "--", evil},
 	} {
 		wantHarmless(t, args)
+	}
+	// What SQLite finds wrong names tables.
+	db, err := sql.Open("sqlite", copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := `"` + strings.ReplaceAll(evil, `"`, "") + `"`
+	_, err = db.Exec("CREATE TABLE " + table + " (x); INSERT INTO " + table + " VALUES (NULL); PRAGMA writable_schema = 1; " +
+		"UPDATE sqlite_schema SET sql = replace(sql, '(x)', '(x NOT NULL)') WHERE sql LIKE '%(x)'")
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, text := wantHarmless(t, []string{"doctor", copied}); !strings.Contains(text, "NULL value in") {
+		t.Errorf("the doctor finds %s", text)
 	}
 }
 
