@@ -65,15 +65,21 @@ func (b bulk) verb(t *tool, cmd *cobra.Command) *cobra.Command {
 			d, err = b.do(ctx, q, filter)
 			return err
 		})
-		if err != nil && d.n == 0 {
-			return err
-		}
-		if err != nil && ctx.Err() == nil {
-			err = &statusError{statusFindings, err} // it was done in part
-		}
-		return findings(d.left > 0, t.show(d.json, d.text), err)
+		return findings(d.left > 0, t.inPart(ctx, d.n, d.json, d.text, err))
 	}
 	return cmd
+}
+
+// inPart shows what was done, n times, if that was not nothing. With an error the status
+// is that of work that was done in part.
+func (t *tool) inPart(ctx context.Context, n int, v any, text func(p *printer), err error) error {
+	if err != nil && n == 0 {
+		return err
+	}
+	if err != nil && ctx.Err() == nil {
+		err = &statusError{statusFindings, err}
+	}
+	return errors.Join(t.show(v, text), err)
 }
 
 // choose returns an error unless either IDs or other conditions say which jobs are meant.

@@ -92,6 +92,10 @@ func (t *tool) printTimes(p *printer, all []laneJSON) {
 	for i := range all {
 		l := &all[i]
 		waits, done, failed, because := "-", "-", "-", ""
+		held := text("-")
+		if len(l.Held) > 0 {
+			held = text(strings.Join(l.Held, ", ")).in(yellow)
+		}
 		if l.OldestDue != nil {
 			waits = lasting(time.Duration(l.Waits * float64(time.Second)))
 		}
@@ -101,7 +105,7 @@ func (t *tool) printTimes(p *printer, all []laneJSON) {
 		if l.LastFailure != nil {
 			failed, because = when(l.LastFailure.At), l.LastFailure.Error
 		}
-		list.add(text(l.Queue), text(l.Kind), number(l.Bytes), text(waits), text(orDash(strings.Join(l.Held, ", "))).in(yellow), text(done), text(failed),
+		list.add(text(l.Queue), text(l.Kind), number(l.Bytes), text(waits), held, text(done), text(failed),
 			text(orDash(because)))
 	}
 	list.print(p, t.out)

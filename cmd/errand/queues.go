@@ -134,22 +134,21 @@ func resumeCommand(t *tool) *cobra.Command {
 
 // eachQueue does something to the queues that the arguments name after the file.
 func (t *tool) eachQueue(ctx context.Context, args []string, done string, do func(q *queue.Queue, ctx context.Context, name string) error) error {
+	var names []string // of queues that it was done to
 	err := t.writing(ctx, args[0], false, func(q *queue.Queue) error {
 		for _, name := range args[1:] {
 			if err := do(q, ctx, name); err != nil {
 				return err
 			}
+			names = append(names, name)
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return t.show(map[string][]string{done: args[1:]}, func(p *printer) {
-		for _, name := range args[1:] {
+	return t.inPart(ctx, len(names), map[string][]string{done: names}, func(p *printer) {
+		for _, name := range names {
 			p.printf("%s: %s\n", safe(name), done)
 		}
-	})
+	}, err)
 }
 
 // laneArgs returns the lane that a verb names by an optional queue and the flag --kind.

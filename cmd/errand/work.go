@@ -199,7 +199,10 @@ func (o *workOptions) work(ctx context.Context, t *tool, l *workLanes, d policy.
 	}()
 	err = w.Run(working)
 	end()
-	if err = errors.Join(err, c.close()); err != nil {
+	if failed := c.close(); failed != nil { // the jobs have ended all the same
+		log.Warn("errand: what the commands needed was not cleared away", "error", failed)
+	}
+	if err != nil {
 		return nil, err
 	}
 	r, err := l.left(context.WithoutCancel(ctx))

@@ -250,6 +250,19 @@ func TestWork_commandVanishes(t *testing.T) {
 	}
 }
 
+// The end of the guard does not hide what became of the jobs.
+func TestWork_guardKilled(t *testing.T) {
+	needShell(t)
+	if _, err := exec.LookPath("pkill"); err != nil {
+		t.Skip(err)
+	}
+	file := filepath.Join(t.TempDir(), "q.db")
+	succeed(t, "jobs", "enqueue", file, "--create", "--kind", "run", "--header", "run=pkill -9 -P $PPID -f work-guard")
+	if status, r, errs := drain(t, file); status != 0 || r.Done != 1 || !strings.Contains(errs, "signal: killed") {
+		t.Errorf("status %d, %+v: %s", status, r, errs)
+	}
+}
+
 // full is a file on a full disk.
 type full struct{}
 
