@@ -34,6 +34,5 @@ would miss what is in the log.`,
 			}{args[1], info.Size()}, func(p *printer) { p.printf("%s: %d bytes\n", safe(args[1]), info.Size()) })
 		},
 	}
-	completeArgs(cmd, nil)
 	return cmd
 }

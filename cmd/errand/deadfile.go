@@ -103,7 +103,6 @@ own. Jobs whose unique key another job holds are left out, and the exit status i
 	}
 	cmd.Flags().StringVar(&to, "to", "", "put them into this queue")
 	cmd.Flags().BoolVar(&create, "create", false, "make the file if there is none")
-	completeArgs(cmd, nil)
 	return cmd
 }
 
