@@ -82,7 +82,9 @@ func (l *loop) tellWritten(results []storage.ItemResult) {
 		case storage.Spent:
 			f = f.Spent
 		case storage.Lost:
-			l.cfg.Events.Tell(jobEvent(EventLeaseLost, now, o.job))
+			if !o.feared {
+				l.cfg.Events.Tell(jobEvent(EventLeaseLost, now, o.job))
+			}
 			continue
 		default:
 			continue

@@ -120,7 +120,9 @@ func (l *loop) lose(a *attempt, now time.Time) {
 		return
 	}
 	a.lost = true
-	l.tellJob(EventLeaseLost, a.job)
+	if !a.feared() {
+		l.tellJob(EventLeaseLost, a.job)
+	}
 	l.reports.job(slog.LevelWarn, leaseLost, a.job, "")
 	if a.running {
 		l.cancelFor(a, ErrLeaseLost, now)
@@ -128,6 +130,9 @@ func (l *loop) lose(a *attempt, now time.Time) {
 		l.unqueue(a)
 	}
 }
+
+// feared reports whether it was told that the lease of an attempt is lost.
+func (a *attempt) feared() bool { return errors.Is(a.cause, ErrLeaseLost) }
 
 // loseUnsafe cancels the handlers whose leases could not be extended, while
 // the leases are still held for certain. Heartbeats go on: one may succeed after

@@ -231,6 +231,36 @@ func TestLease_HandlersEndBeforeALeaseThatCannotBeExtended(t *testing.T) {
 	}
 }
 
+// The loss of a lease is told once, also if it was feared before it was certain.
+func TestLease_LossIsToldOnce(t *testing.T) {
+	for _, late := range []bool{false, true} { // the handler ends when the loss is certain
+		bubble(t, func(t *testing.T, r *rig) {
+			end := make(chan struct{})
+			r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
+				<-ctx.Done()
+				if late {
+					<-end
+				}
+				return ctx.Err()
+			})
+			var heard listener
+			r.cfg.Events = &heard
+			r.start()
+			id := r.enqueue("k", 1)[0]
+			r.store.failing(func(string) error { return storage.ErrBusy })
+			pass(lease)
+			r.takeOver(1)
+			r.store.failing(nil)
+			pass(lease)
+			close(end)
+			pass(time.Second)
+			if got, want := heard.types(id), []string{"started", "lease lost"}; !slices.Equal(got, want) {
+				t.Errorf("late %t: told were %q, want %q", late, got, want)
+			}
+		})
+	}
+}
+
 // pulsing is a spy on a store that is a [storage.Pulser]. While hang is set its
 // exchanges wait for it to be closed.
 type pulsing struct {

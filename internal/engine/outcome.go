@@ -25,8 +25,9 @@ const (
 // outcome is what became of an attempt.
 type outcome struct {
 	storage.Finish
-	job  *storage.Leased
-	used int // the mark that the job reaches, in percent of its retries; see [mark]
+	job    *storage.Leased
+	feared bool // it was told that the lease is lost
+	used   int  // the mark that the job reaches, in percent of its retries; see [mark]
 }
 
 // outcomes are those of attempts that have ended, until the store has written

@@ -204,7 +204,8 @@ func (l *loop) end(a *attempt) {
 		used = l.cfg.used(a, &f)
 	}
 	l.outcomes.add(a.job, f)
-	l.outcomes.waiting[len(l.outcomes.waiting)-1].used = used
+	o := &l.outcomes.waiting[len(l.outcomes.waiting)-1]
+	o.used, o.feared = used, a.feared()
 	if f.Outcome == storage.OutcomeReturned {
 		l.trouble(a.startErr, true, false, time.Now())
 	}
