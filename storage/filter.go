@@ -7,7 +7,7 @@ import (
 
 // Filter chooses jobs. Fields that are zero choose all; the others must all
 // match. Reason and Cause match only dead jobs, EndedFrom and EndedBefore no live
-// job, DueFrom and DueBefore only scheduled and ready ones.
+// job, DueFrom and DueBefore only scheduled, ready and blocked ones.
 type Filter struct {
 	States []State // one of these
 	Queue  string
@@ -32,7 +32,7 @@ type Filter struct {
 // Has reports whether jobs in a state can match f, as far as States and the fields
 // that match only jobs in some states are concerned.
 func (f *Filter) Has(s State) bool {
-	waits := s == Scheduled || s == Ready
+	waits := s == Scheduled || s == Ready || s == Blocked
 	switch {
 	case len(f.States) > 0 && !slices.Contains(f.States, s):
 	case (f.Reason != "" || f.Cause != 0) && s != Dead:

@@ -5,7 +5,7 @@ import "time"
 // State is where a job is. A job is in exactly one state.
 type State string
 
-// The states of a job. The first three are live, the next three finished.
+// The states of a job. The first three and Blocked are live, the three after them finished.
 const (
 	Scheduled State = "scheduled" // due later: delayed, or waiting for its retry
 	Ready     State = "ready"     // due, waiting for a worker
@@ -14,6 +14,7 @@ const (
 	Cancelled State = "cancelled"
 	Expired   State = "expired" // not started in time
 	Dead      State = "dead"    // in the dead letters
+	Blocked   State = "blocked" // waiting for another job of its group, see [Grouper]
 )
 
 // Reason is why a job is dead.
@@ -73,6 +74,7 @@ type NewJob struct {
 	// StartWithin and FinishWithin count from the first Exchange that leases and is not
 	// Doubtful, and before it from now. They do not of a job with a DueAt after now.
 	Doubtful bool
+	Group    string // of which the job is a member, see [Grouper]; empty: none
 }
 
 // Enqueued is the answer to one NewJob.
@@ -114,6 +116,7 @@ type Record struct {
 	// are once the job has ended.
 	StartBy, Deadline time.Time
 	OnExpire          State // that of the NewJob
+	Group             string
 	// Cancelling is true of a running job that was asked to stop.
 	Cancelling bool
 	Reason     Reason // dead

@@ -108,6 +108,7 @@ type Leased struct {
 	Queue    string
 	Kind     string
 	Priority int
+	Group    string
 	Counters
 	CreatedAt time.Time
 	DueAt     time.Time

@@ -10,6 +10,7 @@ package storage
 //	running          the highest key first
 //	ready            by queue and kind; those of a lane as they are leased
 //	scheduled        the earliest due first, then the lowest key
+//	blocked          by queue and group; those of a group the lowest key first
 //	dead             the latest end first, then the highest key
 //	done, cancelled  the highest key first, of both states together
 //

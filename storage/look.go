@@ -31,8 +31,9 @@ type Published struct {
 // Ranker is implemented by a Store that can tell how many jobs go before one.
 type Ranker interface {
 	// Ahead counts the ready jobs of the lane of a ready job that an Exchange leases
-	// before it, as far as most. It passes over no more jobs than that. For a job that
-	// is not ready it counts none. It returns [ErrNotFound] if there is no live job.
+	// before it, as far as most. Of a blocked job it counts the blocked members of its
+	// group with lower keys. It passes over no more jobs than that. For a job that
+	// is neither it counts none. It returns [ErrNotFound] if there is no live job.
 	Ahead(ctx context.Context, id ID, most int) (Ahead, error)
 }
 
@@ -43,6 +44,9 @@ type Ahead struct {
 	More bool
 	// Urgent is true of a job that goes before all others, see [Exchange].
 	Urgent bool
+	// Head is what a blocked job waits for: the member of its group that is scheduled,
+	// ready or running, or else the dead one with the lowest key that blocks it.
+	Head ID
 }
 
 // Checker is implemented by a Store that can say in what condition it is.

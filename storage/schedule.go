@@ -78,7 +78,7 @@ type ScheduleRecord struct {
 // Firing moves one schedule on, if it is at Revision: its Next and Through are
 // set, and the ticks are taken in order. Each becomes an entry of the history,
 // and one that has a Job enqueues it. But if the schedule is SkipOverlap and its
-// LastJob is scheduled, ready or running, then a tick that is not Manual is
+// LastJob is live, then a tick that is not Manual is
 // skipped, as [TickOverlap]; and one whose unique key is held is skipped as
 // [TickDuplicate].
 type Firing struct {
@@ -154,8 +154,9 @@ type Timekeeper interface {
 	// What was counted from a later time counts from now: a scheduled job with
 	// a Delay, or put back by an outcome with a DueAt, is due that Delay after
 	// now if its delay began after now; a ready job that was due later is due
-	// now, and a dead one that died later died now. Scheduled jobs that were
-	// enqueued with a DueAt stay, and so does the time for which finished ones
+	// now, and a dead one that died later died now. The same holds for blocked jobs,
+	// by whether they were due when they were blocked. Jobs that were
+	// enqueued with a DueAt and are not due yet stay, and so does the time for which finished ones
 	// are kept. A hold whose end is more than its For after now ends that For
 	// after now, and with Probe but no For it ends now. One with an Until and no
 	// Probe stays. None has begun later than now. A due time or an end of a hold

@@ -5,8 +5,8 @@ import "time"
 // LaneStats is what is known of a lane.
 type LaneStats struct {
 	Lane
-	// Scheduled to Dead are how many jobs of the lane are in each state.
-	Scheduled, Ready, Running, Done, Cancelled, Dead int64
+	// Scheduled to Blocked are how many jobs of the lane are in each state.
+	Scheduled, Ready, Running, Done, Cancelled, Dead, Blocked int64
 	// Bytes is how many bytes the args and headers of its live jobs have.
 	Bytes int64
 	// OldestDue is when the first of its ready jobs was due; zero if none is ready.

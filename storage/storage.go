@@ -33,7 +33,8 @@ import (
 // every job was deleted.
 type Store interface {
 	// Enqueue inserts jobs in order and answers for each in the same order. A
-	// job due at or before now becomes ready, one due later scheduled. A job
+	// job due at or before now becomes ready, one due later scheduled, unless its
+	// group blocks it. A job
 	// with a Delay is due that long after now. A job whose unique key is held
 	// is not inserted; its answer is a duplicate that names the holder. This
 	// is so within one call too.
@@ -62,7 +63,7 @@ type Store interface {
 	// headers and history. It returns [ErrNotFound] if there is none.
 	Job(ctx context.Context, id ID) (Record, error)
 
-	// Cancel ends a scheduled or ready job as cancelled, kept as keep says.
+	// Cancel ends a scheduled, ready or blocked job as cancelled, kept as keep says.
 	// For a running job it notes the wish: the holder learns of it with its
 	// next extension, and the job is not put back (see [Finish.Effect]). It
 	// returns the state of the job after the call: of a job that had ended
@@ -78,6 +79,7 @@ type Store interface {
 
 	Holder   // holds of lanes
 	Settler  // settings of lanes
+	Grouper  // groups of jobs that wait for each other
 	Examiner // numbers of lanes, causes of deaths
 
 	// Counts returns the number of jobs by queue, kind and state, without rows
@@ -91,7 +93,8 @@ type Store interface {
 	// first page. See [Page].
 	Jobs(ctx context.Context, f Filter, after string, limit int) (Page, error)
 
-	// Redrive puts dead jobs back to work: ready, due now, in their own queue
+	// Redrive puts dead jobs back to work: ready, due now, unless their group
+	// blocks them, in their own queue
 	// (if queue is empty) or another, with the retry index, crashes and
 	// snoozes at zero; attempts, token and history are kept. A job whose
 	// unique key another job holds stays dead and is reported as a duplicate.
@@ -100,13 +103,13 @@ type Store interface {
 
 	// RunNow makes scheduled jobs ready, those that which says. A job that was due
 	// later is due now; its counters, token and history are kept. Jobs that are
-	// ready or running are left as they are. One call is one bounded step, over
+	// ready, blocked or running are left as they are. One call is one bounded step, over
 	// a filter in the order of keys: see [Step]. A single job that IDs names, and
 	// that is scheduled or ready, becomes urgent until it is leased, is put off or ends:
 	// see [Exchange].
 	RunNow(ctx context.Context, now time.Time, sel Selection, which Waiting) (Step, error)
 
-	// Change changes scheduled and ready jobs as e says, and dead ones that IDs name.
+	// Change changes scheduled, ready and blocked jobs as e says, and dead ones that IDs name.
 	// What e leaves out is kept, as are the unique key, the counters, the token and the
 	// history. Jobs that run stay as they are, and are reported as Live. One call is
 	// one bounded step, over a filter of live jobs in the order of keys: see [Step].

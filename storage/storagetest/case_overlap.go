@@ -7,7 +7,7 @@ import (
 )
 
 // overlapSays is what the cases of this file are about.
-const overlapSays = "But if the schedule is SkipOverlap and its LastJob is scheduled, ready or running, then a tick that is not Manual is skipped, as [TickOverlap]"
+const overlapSays = "But if the schedule is SkipOverlap and its LastJob is live, then a tick that is not Manual is skipped, as [TickOverlap]"
 
 // overlaps fires one tick of a and checks whether it was skipped.
 func (f *fixture) overlaps(what string, want bool) {

@@ -38,6 +38,7 @@ type Memory struct {
 	successes map[storage.Lane]int64 // tokens of the last ones, of lanes in which one was unavailable
 	mark      time.Time              // latest that a write was given
 	shifting  bool
+	letIn     []*job // into their groups, and not announced
 }
 
 // bulkStep is how many jobs one step of a redrive, purge or shift handles. It
@@ -62,6 +63,8 @@ type job struct {
 	since          time.Time // what DueAt was counted from; zero if it was a date
 	keepUntil      time.Time // finished
 	cause          *cause    // dead
+	blocks         bool      // dead: those of its group with higher keys
+	due            bool      // blocked: it was ready when it was blocked
 	lease          lease     // running
 }
 
@@ -157,7 +160,7 @@ func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *jo
 	j.Queue, j.Kind, j.Priority = n.Queue, n.Kind, n.Priority
 	j.CreatedAt, j.Timeout, j.Unique = created, n.Timeout, n.Unique
 	j.Policy, j.Args, j.Headers = bytes.Clone(n.Policy), bytes.Clone(n.Args), bytes.Clone(n.Headers)
-	j.Tags = slices.Sorted(slices.Values(n.Tags))
+	j.Tags, j.Group = slices.Sorted(slices.Values(n.Tags)), n.Group
 	m.jobs[j.Key] = j
 	if j.Unique != "" {
 		m.unique[j.Unique] = j.ID
@@ -167,6 +170,7 @@ func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *jo
 	} else {
 		j.putAt(created, n.DueAt)
 	}
+	m.regroup(j.Queue, j.Group)
 	return storage.Enqueued{ID: j.ID}, j
 }
 
@@ -195,10 +199,11 @@ func (j *job) putAfter(now, due time.Time) {
 func (m *Memory) end(now time.Time, j *job, state storage.State) {
 	j.lease = lease{}
 	j.Cancelling, j.urgent = false, false
-	j.State, j.EndedAt = state, now
+	j.State, j.EndedAt, j.blocks = state, now, state == storage.Dead && j.Group != ""
 	if j.Unique != "" && j.scope == storage.UniqueLive {
 		delete(m.unique, j.Unique)
 	}
+	m.regroup(j.Queue, j.Group)
 }
 
 // finish ends a job as done or cancelled.
@@ -316,7 +321,7 @@ func (j *job) record() storage.Record {
 func (j *job) leased() storage.Leased {
 	return storage.Leased{
 		Lease: storage.Lease{Key: j.Key, Token: j.lease.token},
-		ID:    j.ID, Queue: j.Queue, Kind: j.Kind, Priority: j.Priority,
+		ID:    j.ID, Queue: j.Queue, Kind: j.Kind, Priority: j.Priority, Group: j.Group,
 		Counters: j.Counters, CreatedAt: j.CreatedAt, DueAt: j.DueAt, Timeout: j.Timeout,
 		Policy: bytes.Clone(j.Policy), Headers: bytes.Clone(j.Headers), Args: bytes.Clone(j.Args),
 		Previous: j.previous,
@@ -327,10 +332,15 @@ func (j *job) leased() storage.Leased {
 // emit tells every instance of a commit by one of them. The lock must not be
 // held, as a listener may call the store.
 func (m *Memory) emit(by *instance, now time.Time, e *storage.Event) {
+	m.mu.Lock()
+	for _, j := range m.letIn {
+		e = available(e, j)
+	}
+	m.letIn = nil
 	if e == nil {
+		m.mu.Unlock()
 		return
 	}
-	m.mu.Lock()
 	var calls []func()
 	for _, in := range m.instances {
 		told := *e
@@ -348,8 +358,11 @@ func (m *Memory) emit(by *instance, now time.Time, e *storage.Event) {
 	}
 }
 
-// available adds to e that a job is now waiting for its due time.
+// available adds to e that a job is now waiting for its due time, unless it is blocked.
 func available(e *storage.Event, j *job) *storage.Event {
+	if j.State == storage.Blocked {
+		return e
+	}
 	var due time.Time
 	if j.State == storage.Scheduled {
 		due = j.DueAt

@@ -61,10 +61,10 @@ func (in *instance) StepClock(ctx context.Context, now time.Time, after int64) (
 // waits for another due time than before.
 func (j *job) shift(now time.Time) bool {
 	switch {
-	case j.State == storage.Scheduled && j.since.After(now):
+	case (j.State == storage.Scheduled || j.State == storage.Blocked && !j.due) && j.since.After(now):
 		j.DueAt, j.since = now.Add(j.DueAt.Sub(j.since)), now
 		return true
-	case j.State == storage.Ready && j.DueAt.After(now):
+	case (j.State == storage.Ready || j.State == storage.Blocked && j.due) && j.DueAt.After(now):
 		j.DueAt = now
 	case j.State == storage.Dead && j.EndedAt.After(now):
 		j.EndedAt = now

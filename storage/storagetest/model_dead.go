@@ -29,7 +29,7 @@ func chooses(f storage.Filter, j *job) bool {
 	within := func(at, from, before time.Time) bool {
 		return (from.IsZero() || !at.Before(from)) && (before.IsZero() || at.Before(before))
 	}
-	waits := j.State == storage.Scheduled || j.State == storage.Ready
+	waits := j.State == storage.Scheduled || j.State == storage.Ready || j.State == storage.Blocked
 	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) &&
 		(f.Queue == "" || f.Queue == j.Queue) &&
 		(f.Kind == "" || f.Kind == j.Kind) &&
@@ -70,12 +70,15 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 		if j.Unique != "" {
 			m.unique[j.Unique] = j.ID
 		}
+		j.Retry, j.Crashes, j.Snoozes, j.redriven = 0, 0, 0, true
+		from := j.Queue
 		if queue != "" {
 			j.Queue = queue
 		}
-		j.Retry, j.Crashes, j.Snoozes, j.redriven = 0, 0, 0, true
-		j.Reason, j.endError, j.endPolicy, j.EndedAt, j.cause = "", "", nil, time.Time{}, nil
+		j.Reason, j.endError, j.endPolicy, j.EndedAt, j.cause, j.blocks = "", "", nil, time.Time{}, nil, false
 		j.putAt(now, now)
+		m.regroup(from, j.Group)
+		m.regroup(j.Queue, j.Group)
 		event = available(event, j)
 		step.N++
 	}

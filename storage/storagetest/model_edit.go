@@ -71,6 +71,7 @@ func (in *instance) edit(now time.Time, j *job, e *storage.Edit) (available bool
 	if e.Priority != nil {
 		j.Priority = *e.Priority
 	}
+	from := j.Queue
 	if e.Queue != "" && e.Queue != j.Queue {
 		j.Queue = e.Queue
 		if j.State == storage.Dead {
@@ -89,6 +90,10 @@ func (in *instance) edit(now time.Time, j *job, e *storage.Edit) (available bool
 	if e.Args != nil && !bytes.Equal(e.Args, j.Args) {
 		j.remember(storage.Failure{Attempt: j.Attempt, At: at, Phase: storage.PhaseEdited, Instance: in.name, Args: j.Args})
 		j.Args = bytes.Clone(e.Args)
+	}
+	if e.Reschedules() || e.Queue != "" {
+		m.regroup(from, j.Group)
+		m.regroup(j.Queue, j.Group)
 	}
 	return j.State != storage.Dead && (e.Reschedules() || e.Queue != "")
 }
@@ -119,12 +124,15 @@ func (in *instance) Delete(ctx context.Context, sel storage.Selection) (storage.
 	if err := m.begin(ctx, in); err != nil {
 		return storage.Step{}, err
 	}
-	defer m.mu.Unlock()
 	ended, step := m.selectEnded(sel)
 	for _, j := range ended {
 		delete(m.jobs, j.Key)
+		m.regroup(j.Queue, j.Group)
 		step.N++
 	}
+	mark := m.mark
+	m.mu.Unlock()
+	m.emit(in, mark, nil)
 	return step, nil
 }
 

@@ -34,10 +34,12 @@ func (j *job) place(byKey bool) listPlace {
 		return listPlace{Section: 2, Queue: j.Queue, Kind: j.Kind, First: -int64(j.Priority), Then: j.DueAt.UnixMicro(), Key: j.Key}
 	case storage.Scheduled:
 		return listPlace{Section: 3, First: j.DueAt.UnixMicro(), Key: j.Key}
+	case storage.Blocked:
+		return listPlace{Section: 4, Queue: j.groupName(), Key: j.Key}
 	case storage.Dead:
-		return listPlace{Section: 4, First: -j.EndedAt.UnixMicro(), Key: -j.Key}
+		return listPlace{Section: 5, First: -j.EndedAt.UnixMicro(), Key: -j.Key}
 	}
-	return listPlace{Section: 5, Key: -j.Key}
+	return listPlace{Section: 6, Key: -j.Key}
 }
 
 // Jobs implements [storage.Store].

@@ -48,6 +48,20 @@ func (in *instance) Ahead(ctx context.Context, id storage.ID, most int) (a stora
 	switch {
 	case j == nil || j.State == storage.Done || j.State == storage.Cancelled || j.State == storage.Dead:
 		return a, storage.ErrNotFound
+	case j.State == storage.Blocked:
+		members := m.members(j.Queue, j.Group)
+		head := next(members)
+		if head == nil {
+			head = members[0]
+		}
+		a.Head = head.ID
+		for _, o := range members {
+			if o.State == storage.Blocked && o.Key < j.Key {
+				a.N++
+			}
+		}
+		a.N, a.More = min(a.N, most), a.N > most
+		return a, nil
 	case j.State != storage.Ready:
 		return a, nil
 	}

@@ -108,7 +108,7 @@ func (m *Memory) tick(now time.Time, s *schedule, t storage.NewTick) (storage.Ti
 }
 
 func (j *job) live() bool {
-	return j.State == storage.Scheduled || j.State == storage.Ready || j.State == storage.Running
+	return j.State == storage.Scheduled || j.State == storage.Ready || j.State == storage.Running || j.State == storage.Blocked
 }
 
 // DropSchedule implements [storage.Scheduler].

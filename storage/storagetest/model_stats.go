@@ -52,6 +52,7 @@ func (in *instance) Stats(ctx context.Context) ([]storage.LaneStats, error) {
 		*map[storage.State]*int64{
 			storage.Scheduled: &s.Scheduled, storage.Ready: &s.Ready, storage.Running: &s.Running,
 			storage.Done: &s.Done, storage.Cancelled: &s.Cancelled, storage.Dead: &s.Dead,
+			storage.Blocked: &s.Blocked,
 		}[j.State]++
 		if j.live() {
 			s.Bytes += int64(len(j.Args) + len(j.Headers))

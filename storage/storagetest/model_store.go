@@ -177,6 +177,7 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 		if e.KeepPlace && f.DueAt.IsZero() {
 			j.DueAt = place // it was ready, whatever the clock says now
 		}
+		m.regroup(j.Queue, j.Group)
 	case storage.Dead:
 		j.Reason, j.endError, j.endPolicy, j.cause = f.Reason, f.Error, slices.Clone(f.Policy), m.causeOf(lane, f.Reason, f.Cause)
 		m.end(now, j, storage.Dead)
@@ -352,7 +353,7 @@ func (in *instance) Cancel(ctx context.Context, now time.Time, id storage.ID, ke
 		return "", storage.ErrNotFound
 	}
 	switch j.State {
-	case storage.Scheduled, storage.Ready:
+	case storage.Scheduled, storage.Ready, storage.Blocked:
 		in.m.finish(now, j, storage.Cancelled, keep)
 	case storage.Running:
 		j.Cancelling = true

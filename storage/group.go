@@ -1,0 +1,57 @@
+package storage
+
+import (
+	"context"
+	"time"
+)
+
+// Grouper is the part of a [Store] that has the jobs of a group wait for each other.
+//
+// A job with a Group is a member of the group of that name in its queue, whatever its
+// kind. A group of another queue is another group. At most one live member of a group
+// is scheduled, ready or running: the one that runs, or else the one with the lowest
+// key. The others are [Blocked], and so are those with higher keys than a member that
+// has died, until that is redriven, deleted, moved to another queue or skipped.
+//
+// Each call that changes who may be next lets that one in, and blocks another that is
+// scheduled or ready, in the same transaction. A member that is let in is ready if it
+// was due when it was blocked, else scheduled. A blocked job is not urgent. A call
+// changes at most as many members of a group as jobs that it is about.
+type Grouper interface {
+	// Groups lists the groups that are blocked by a dead member, sorted by queue and
+	// name, at most limit of them, from the place after on: that is the Next of a page
+	// of a list with the same queue, or empty for the first page. An empty queue stands
+	// for all. The cost does not grow with the groups that are not blocked so.
+	Groups(ctx context.Context, queue, after string, limit int) (GroupPage, error)
+
+	// SkipHead lets the members of a group pass the dead one with the lowest key that
+	// blocks them, which stays dead. It returns that one, and [ErrNotFound] if no dead
+	// member blocks the group.
+	SkipHead(ctx context.Context, queue, group string) (ID, error)
+}
+
+// GroupPage is a part of a list of groups.
+type GroupPage struct {
+	Groups []GroupState
+	// Next is where the next page begins, in a form that only the Store knows. It is
+	// empty if no group is left.
+	Next string
+}
+
+// GroupState is a group that is blocked by a dead member.
+type GroupState struct {
+	Queue, Group string
+	// Head is the dead member with the lowest key that blocks the group, with the kind,
+	// the reason, the last error, the cause and the time of its death.
+	Head   ID
+	Kind   string
+	Reason Reason
+	Error  string
+	Cause  int64 // the ID of a [Cause]; zero if it has none
+	DiedAt time.Time
+	// Blocked is how many members are blocked, at most [GroupCount].
+	Blocked int
+}
+
+// GroupCount is how far the members of a group are counted.
+const GroupCount = 1000
