@@ -7,7 +7,7 @@
 -- Columns are here because they are cheap only now: at the end of a row one that is 0
 -- or NULL costs a byte, but ALTER TABLE ADD COLUMN checks each row of a STRICT table
 -- inside the migration (200,000 rows: 218 ms; 0.3 ms if the table is not STRICT).
--- 8 is expired; reserved: 7 blocked.
+-- 7 is blocked, 8 expired.
 
 -- The numbers that commits change, in one table so that a commit writes one
 -- page for all of them. The id is lane * 32 + state for how many jobs are in that
@@ -108,7 +108,7 @@ CREATE TABLE errand_instance (
 
 -- Live jobs. args is NULL if args and headers are in errand_payload. delay is
 -- how much of due_at was counted from the time when it was set, 0 if it was
--- given as a date. fate is what a reclaimer found out about the attempt, until
+-- given as a date, and -1 if the job is blocked and was due when it was blocked. fate is what a reclaimer found out about the attempt, until
 -- the job is finished. options, here and in the next two tables: bit 0 if
 -- errand_option has a row of the job, bit 1 if errand_tag has, bit 2 if the job was
 -- redriven, bit 3 if errand_history may have edits of it.
@@ -232,7 +232,7 @@ CREATE INDEX errand_tag_job ON errand_tag (job);
 
 -- What few jobs have, in whatever table they are. Keyed by job, never moved, so
 -- that a job without it pays for one byte.
---   group_key      reserved: the queue, a space, and the group of the job
+--   group_key      the queue, a space, and the group of the job
 --   since          when start_by and deadline were counted from, 0 if from a date
 --   start_by       the first attempt has to begin before it; 0 once one has begun
 --   start_within   the length behind start_by, for when the job is put off
@@ -242,6 +242,8 @@ CREATE INDEX errand_tag_job ON errand_tag (job);
 --                  are counted, which are lengths then
 --   edition        reserved: rises when args, headers or priority are replaced
 --   flags          bit 0: dead, rather than finished, once start_by has come
+--   role           of a member of a group: 1 blocked, 2 scheduled, ready or running,
+--                  3 dead and blocks those with higher keys, 0 the others pass it
 -- start_by and deadline are 0 once the job has ended, and below zero in a job that was
 -- running when they came, until its lease ends.
 CREATE TABLE errand_option (
@@ -254,8 +256,12 @@ CREATE TABLE errand_option (
   finish_within INTEGER NOT NULL DEFAULT 0,
   epoch         INTEGER NOT NULL DEFAULT 0,
   edition       INTEGER NOT NULL DEFAULT 0,
-  flags         INTEGER NOT NULL DEFAULT 0
+  flags         INTEGER NOT NULL DEFAULT 0,
+  role          INTEGER NOT NULL DEFAULT 0
 ) STRICT;
+CREATE INDEX errand_option_blocked ON errand_option (group_key) WHERE role = 1;
+CREATE INDEX errand_option_head ON errand_option (group_key) WHERE role >= 2;
+CREATE INDEX errand_option_dead ON errand_option (group_key) WHERE role = 3;
 CREATE INDEX errand_option_start ON errand_option (epoch, start_by) WHERE start_by > 0;
 CREATE INDEX errand_option_deadline ON errand_option (epoch, deadline) WHERE deadline > 0;
 
@@ -333,7 +339,7 @@ CREATE TABLE errand_schedule (
 ) STRICT;
 
 -- What schedules enqueue, which may be large. policy is the document itself, tags
--- are separated by spaces; the last three are as in errand_option.
+-- are separated by spaces; the next three are as in errand_option.
 CREATE TABLE errand_schedule_job (
   schedule     INTEGER PRIMARY KEY,
   queue        TEXT NOT NULL,
@@ -348,7 +354,8 @@ CREATE TABLE errand_schedule_job (
   tags         TEXT,
   start_within  INTEGER NOT NULL DEFAULT 0,
   finish_within INTEGER NOT NULL DEFAULT 0,
-  flags         INTEGER NOT NULL DEFAULT 0
+  flags         INTEGER NOT NULL DEFAULT 0,
+  group_name    TEXT
 ) STRICT;
 
 -- What became of the ticks of schedules, the last 50 entries of each.

@@ -17,8 +17,8 @@ const (
 	// jobs, whether or not they have to be shifted, or shiftDead dead ones.
 	sqlShiftEnd = `SELECT id FROM errand_job WHERE id > ?1 ORDER BY id LIMIT 1 OFFSET 999`
 	// By key whatever the planner thinks of the states: they bound nothing.
-	sqlShift = `UPDATE errand_job NOT INDEXED SET due_at = CASE state WHEN 1 THEN ?4 + delay ELSE ?3 END
-WHERE id > ?1 AND id <= ?2 AND (state = 1 AND delay > 0 AND due_at - delay > ?3 OR state = 2 AND due_at > ?3)
+	sqlShift = `UPDATE errand_job NOT INDEXED SET due_at = CASE WHEN state <> 2 AND delay > 0 THEN ?4 + delay ELSE ?3 END
+WHERE id > ?1 AND id <= ?2 AND (state IN (1, 7) AND delay > 0 AND due_at - delay > ?3 OR (state = 2 OR state = 7 AND delay < 0) AND due_at > ?3)
 RETURNING state, due_at`
 	// Without a delay it is over at a date, but what lets jobs through may not close for years.
 	sqlShiftHolds = `UPDATE errand_hold SET since = MIN(since, ?1),

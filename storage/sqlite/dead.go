@@ -208,6 +208,13 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, step *storage.S
 	}
 	r.Queue, r.Kind, r.State, r.DueAt = cmp.Or(queue, name.Queue), name.Kind, ready, t.seen(now)
 	r.Retry, r.Crashes, r.Snoozes, r.Options = 0, 0, 0, r.Options|wasRedriven
+	m, err := t.membership(&was)
+	if err != nil {
+		return err
+	}
+	if m.GroupKey != "" {
+		r.block()
+	}
 	holder, err := t.enter(now, &r, storage.UniqueLive)
 	if err != nil {
 		return err
@@ -222,8 +229,10 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, step *storage.S
 			return err
 		}
 	}
-	_, err = t.leave(&was, &departure{state: ready, inEffect: inEffect})
-	return err
+	if _, err = t.leave(&was, &departure{state: ready, inEffect: inEffect}); err != nil || m.GroupKey == "" {
+		return err
+	}
+	return t.moveGroup(r.ID, r.State, m, r.Queue)
 }
 
 // RunNow implements [storage.Store].

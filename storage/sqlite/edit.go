@@ -90,7 +90,7 @@ func (s *Store) Change(ctx context.Context, now time.Time, sel storage.Selection
 	ids, begun := sel.IDs, storage.Step{Through: sel.Through}
 	if len(ids) == 0 {
 		var err error
-		live := []stateCode{scheduled, ready, running}
+		live := []stateCode{scheduled, ready, running, blocked}
 		ids, begun, err = s.chooseByKey(ctx, &sel, sqlLiveByKey, sqlLastJob, live, sel.Filter.DueFrom, sel.Filter.DueBefore)
 		if err != nil {
 			return storage.Step{}, err
@@ -134,7 +134,7 @@ func (t *tx) change(now time.Time, id storage.ID, sel *storage.Selection, e *sto
 	return t.edit(now, &r, e)
 }
 
-// edit changes a job that is scheduled, ready or dead.
+// edit changes a job that does not run.
 func (t *tx) edit(now time.Time, r *jobRow, e *storage.Edit) (err error) {
 	was := r.facts
 	var due, delay any
@@ -149,6 +149,17 @@ func (t *tx) edit(now time.Time, r *jobRow, e *storage.Edit) (err error) {
 		if err := t.toQueue(r, e.Queue); err != nil {
 			return err
 		}
+	}
+	var m membership
+	if m, err = t.membership(&was); err != nil {
+		return err
+	}
+	moves := m.GroupKey != "" && r.Lane != was.Lane
+	if was.State == blocked || moves && was.State != dead {
+		if r.State == ready {
+			delay = dueBlocked
+		}
+		r.State = blocked
 	}
 	if e.Policy != nil {
 		if r.Policy, err = t.policy(e.Policy); err != nil {
@@ -169,7 +180,7 @@ func (t *tx) edit(now time.Time, r *jobRow, e *storage.Edit) (err error) {
 	} else {
 		_, err = t.exec(sqlChangeJob, r.ID, r.Lane, r.Priority, r.Policy, r.State, due, delay)
 	}
-	if err == nil && was.State == ready && r.State == scheduled && t.mayHurry() {
+	if err == nil && was.State == ready && r.State != ready && t.mayHurry() {
 		err = t.calm(r.ID)
 	}
 	if err != nil {
@@ -190,7 +201,10 @@ func (t *tx) edit(now time.Time, r *jobRow, e *storage.Edit) (err error) {
 			t.notifyAll(storage.Event{})
 		}
 	}
-	return nil
+	if !moves {
+		return nil
+	}
+	return t.moveGroup(r.ID, r.State, m, e.Queue)
 }
 
 // toQueue has a job go to the lane of its kind in a queue. The error of its last
@@ -320,7 +334,7 @@ func (t *tx) delete(id storage.ID, sel *storage.Selection, step *storage.Step) e
 	switch {
 	case err != nil:
 		return err
-	case r.State != 0 && r.State <= running:
+	case r.State != 0 && r.State.live():
 		if len(sel.IDs) > 0 {
 			step.Live = append(step.Live, id)
 		}

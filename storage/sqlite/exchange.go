@@ -244,6 +244,13 @@ func (t *tx) fill(l *storage.Leased, r *jobRow) error {
 	if l.Policy, err = t.policyDoc(r.Policy); err != nil {
 		return err
 	}
+	if r.Options&hasOption != 0 {
+		m, err := t.membership(&r.facts)
+		if err != nil {
+			return err
+		}
+		l.Group = m.group()
+	}
 	if r.Beside && r.Args == nil {
 		var headers, args []byte // l itself would escape to the heap
 		err = t.row(sqlPayload, []any{r.ID}, &headers, &args)

@@ -62,6 +62,7 @@ func (o *option) show(r *storage.Record) {
 	if o.Flags&diesUnstarted != 0 {
 		r.OnExpire = storage.Dead
 	}
+	r.Group = o.group()
 }
 
 // epoch returns the epoch of jobs that are enqueued while the clock is not believed.

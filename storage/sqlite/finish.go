@@ -13,7 +13,7 @@ const (
 attempt = attempt + ?5, retry = retry + ?6, snoozes = snoozes + ?7, crashes = crashes * ?8 + ?9,
 instance = 0, until = 0, fate = 0, cancelling = 0
 WHERE id = ?1 AND token = ?2 AND state = 3 AND cancelling = 0
-RETURNING lane, attempt, args IS NULL, COALESCE(length(args), 0) + COALESCE(length(headers), 0)`
+RETURNING lane, attempt, options, args IS NULL, COALESCE(length(args), 0) + COALESCE(length(headers), 0)`
 	sqlIsCancelling = `SELECT cancelling FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
 	sqlAddHistory   = `INSERT INTO errand_history (job, n, attempt, at, phase, error, stack, duration, instance, retry_after)
 SELECT ?1, COALESCE(MAX(n), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM errand_history WHERE job = ?1`
@@ -55,7 +55,7 @@ func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect, keep
 	back := facts{ID: f.Key, State: state}
 	err := t.row(sqlReschedule,
 		[]any{f.Key, f.Token, state, due, e.Add.Attempt, e.Add.Retry, e.Add.Snoozes, e.KeepCrashes, e.Add.Crashes, delay},
-		&back.Lane, &back.Attempt, &back.Beside, &back.Size)
+		&back.Lane, &back.Attempt, &back.Options, &back.Beside, &back.Size)
 	if errors.Is(err, sql.ErrNoRows) {
 		return t.endIfCancelling(at, f, keep)
 	}
@@ -70,6 +70,9 @@ func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect, keep
 		t.notifyAll(event) // this worker is done with it
 	} else {
 		t.notify(event)
+	}
+	if err := t.regroupOf(&back); err != nil {
+		return 0, err
 	}
 	return storage.Applied, t.addHistory(at, f, back.Lane, back.Attempt)
 }

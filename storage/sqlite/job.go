@@ -229,7 +229,7 @@ func (t *tx) cancel(at int64, id storage.ID, keep *storage.Retention) (storage.S
 	switch r.State {
 	case running:
 		return storage.Running, t.askToStop(r.ID)
-	case scheduled, ready:
+	case scheduled, ready, blocked:
 		return storage.Cancelled, t.cancelWaiting(at, &r.facts, keep)
 	}
 	return stateNames[r.State], nil
@@ -243,7 +243,7 @@ func (t *tx) askToStop(id int64) error {
 	return err
 }
 
-// cancelWaiting ends a job that is scheduled or ready as cancelled.
+// cancelWaiting ends a job that does not run as cancelled.
 func (t *tx) cancelWaiting(at int64, f *facts, keep *storage.Retention) error {
 	if f.State == ready && t.mayHurry() {
 		if err := t.calm(f.ID); err != nil {

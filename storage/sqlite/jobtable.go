@@ -135,7 +135,7 @@ func (r *jobRow) counters() storage.Counters {
 	return storage.Counters{Attempt: r.Attempt, Retry: int(r.Retry), Crashes: int(r.Crashes), Snoozes: int(r.Snoozes)}
 }
 
-// enter puts a job into errand_job, as scheduled or ready, unless another job
+// enter puts a job into errand_job, as scheduled, ready or blocked, unless another job
 // holds its unique key: then it returns the ID of that one. A ready job of a call
 // that adds it alone is leased at once if a worker of this process waits for it,
 // which saves the page on which it would have been ready.
@@ -144,6 +144,11 @@ func (t *tx) enter(now time.Time, r *jobRow, scope storage.UniqueScope) (holder 
 		holder, err = t.claimKey(r, scope)
 		if err != nil || !holder.IsZero() && holder != r.id() { // its own, if it is for ever
 			return holder, err
+		}
+	}
+	if r.option != nil && r.option.GroupKey != "" {
+		if err := t.join(r); err != nil {
+			return storage.ID{}, err
 		}
 	}
 	var to *handoff
@@ -179,7 +184,7 @@ func (t *tx) enter(now time.Time, r *jobRow, scope storage.UniqueScope) (holder 
 		return storage.ID{}, t.handTo(to, r)
 	case r.State == ready:
 		t.fresh.add(r.ID, storage.Lane{Queue: r.Queue, Kind: r.Kind})
-	default:
+	case r.State == scheduled:
 		t.notifyAll(storage.Event{Due: fromMicros(r.DueAt)})
 	}
 	return storage.ID{}, nil
@@ -272,7 +277,7 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 	default:
 		to = 0
 	}
-	if n > 0 && err == nil && from <= running {
+	if n > 0 && err == nil && from.live() {
 		n, err = t.execCount(sqlDropJob, f.ID, f.Token, from)
 	}
 	if n == 0 || err != nil {
@@ -286,7 +291,7 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 		}
 		t.deaths.count(cause, -1)
 		t.refer(e.inEffect, -1)
-	case from <= running && f.UniqueKey.Valid:
+	case from.live() && f.UniqueKey.Valid:
 		if _, err := t.exec(sqlReleaseKey, f.UniqueKey.String, f.ID); err != nil {
 			return false, err
 		}
@@ -294,7 +299,11 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 	if err := t.weigh(f, -1); err != nil {
 		return false, err
 	}
-	if from <= running {
+	group, err := t.quit(f, e)
+	if err != nil {
+		return false, err
+	}
+	if from.live() {
 		if err := t.endOption(f, to); err != nil {
 			return false, err
 		}
@@ -308,10 +317,12 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 	case 0:
 		t.refer(f.Policy, -1)
 	}
-	if e.state != 0 {
-		return true, nil
+	if e.state == 0 {
+		if err := t.deleteBelongings(f); err != nil {
+			return false, err
+		}
 	}
-	return true, t.deleteBelongings(f)
+	return true, t.regroup(group)
 }
 
 // kept returns for how many microseconds the finished jobs of a lane are kept.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/jmoiron/sqlx"
 
@@ -21,6 +23,9 @@ const (
 
 	lookLive = `SELECT j.id, state, lane, priority, due_at, created_at, 0, '', 0, ?1 = '' OR instr(lower(` + liveError + `), lower(?1)) > 0
 FROM errand_job j`
+	// With the group in the place of the reason, which a blocked job has not.
+	lookBlocked = `SELECT j.id, state, lane, priority, due_at, created_at, 0, o.group_key, 0, ?1 = '' OR instr(lower(` + liveError + `), lower(?1)) > 0
+FROM errand_option o CROSS JOIN errand_job j ON j.id = o.job`
 	lookFinished = `SELECT j.id, state, lane, priority, due_at, created_at, ended_at, '', 0, ?1 = '' OR instr(lower(` + endedError + `), lower(?1)) > 0
 FROM errand_finished j`
 	lookDead = `SELECT j.id, 6, lane, priority, due_at, created_at, ended_at, reason, cause, ?1 = '' OR instr(lower(` + endedError + `), lower(?1)) > 0
@@ -31,6 +36,7 @@ FROM errand_dead j`
 	sqlListReady     = lookLive + ` WHERE state = 2 AND lane = ?2 AND priority < ?3 ORDER BY priority DESC, due_at, j.id`
 	sqlListReadyRest = lookLive + ` WHERE state = 2 AND lane = ?2 AND priority = ?3 AND (due_at, j.id) > (?4, ?5) ORDER BY due_at, j.id`
 	sqlListScheduled = lookLive + ` WHERE state = 1 AND due_at >= ?2 AND due_at < ?3 AND (due_at, j.id) > (?4, ?5) ORDER BY due_at, j.id`
+	sqlListBlocked   = lookBlocked + ` WHERE o.role = 1 AND o.group_key < ?4 AND (o.group_key, o.job) > (?2, ?3) ORDER BY o.group_key, o.job`
 	sqlListDead      = lookDead + ` WHERE ended_at >= ?2 AND ended_at < ?3 AND (ended_at, j.id) < (?4, ?5) ORDER BY ended_at DESC, j.id DESC`
 	sqlListCause     = lookDead + ` WHERE cause = ?6 AND cause <> 0 AND ended_at >= ?2 AND ended_at < ?3 AND (ended_at, j.id) < (?4, ?5)
 ORDER BY ended_at DESC, j.id DESC`
@@ -97,6 +103,7 @@ type lister struct {
 	found  []glance
 	looked int
 	next   string // after the last one looked at
+	from   string // a place that is a text
 	over   bool   // there may be more
 }
 
@@ -139,13 +146,14 @@ func (l *lister) list(after string) error {
 	}
 	sections := []struct {
 		name    byte
-		numbers int // of a place in it
+		numbers int // of a place in it; 0 for a text
 		states  []stateCode
 		list    func(at []int64) error
 	}{
 		{'r', 1, []stateCode{running}, l.running},
 		{'w', 4, []stateCode{ready}, l.ready},
 		{'s', 2, []stateCode{scheduled}, l.scheduled},
+		{'b', 0, []stateCode{blocked}, l.blocked},
 		{'d', 2, []stateCode{dead}, l.dead},
 		{'f', 1, []stateCode{done, cancelled}, l.finished},
 	}
@@ -157,7 +165,9 @@ func (l *lister) list(after string) error {
 				continue
 			}
 			var err error
-			if at, err = readPlace(after, s.name, s.numbers); err != nil {
+			if s.numbers == 0 {
+				l.from = after[1:]
+			} else if at, err = readPlace(after, s.name, s.numbers); err != nil {
 				return err
 			}
 			begun = true
@@ -303,6 +313,23 @@ func (l *lister) scheduled(at []int64) error {
 		from = max(from, due)
 	}
 	return l.look(func(g *glance) string { return mark('s', g.DueAt, g.ID) }, sqlListScheduled, from, l.due.before, due, key)
+}
+
+// blocked lists group by group.
+func (l *lister) blocked([]int64) error {
+	low, high, job := "", "\x7f", int64(-1)
+	if l.f.Queue != "" {
+		low, high = l.f.Queue+" ", l.f.Queue+"!"
+	}
+	if l.from != "" {
+		number, key, _ := strings.Cut(l.from, ".")
+		var err error
+		if job, err = strconv.ParseInt(number, 10, 64); err != nil {
+			return badPlace(l.from)
+		}
+		low = key
+	}
+	return l.look(func(g *glance) string { return mark('b', g.ID) + "." + g.Reason }, sqlListBlocked, low, job, high)
 }
 
 func (l *lister) dead(at []int64) error {

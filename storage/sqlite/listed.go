@@ -27,7 +27,7 @@ func (l *lister) records() ([]storage.Record, error) {
 		switch {
 		case g.State == dead:
 			text = sqlDeadOf
-		case g.State > running:
+		case !g.State.live():
 			text = sqlFinishedOf
 		}
 		keys[text] = append(keys[text], g.ID)

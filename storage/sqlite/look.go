@@ -46,7 +46,11 @@ func (s *Store) Ahead(ctx context.Context, id storage.ID, most int) (a storage.A
 		if storage.NewID(fromMicros(r.CreatedAt), r.Salt, id.Key()) != id {
 			return storage.ErrNotFound
 		}
-		if a.Urgent = r.Urgent; r.State != ready {
+		if a.Urgent = r.Urgent; r.State == blocked {
+			a, err = behind(tx, id.Key(), most)
+			return err
+		}
+		if r.State != ready {
 			return nil
 		}
 		var rows []bool

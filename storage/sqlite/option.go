@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	sqlAddOption = `INSERT INTO errand_option (job, since, start_by, start_within, deadline, finish_within, epoch, flags)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
+	sqlAddOption = `INSERT INTO errand_option (job, since, start_by, start_within, deadline, finish_within, epoch, flags, group_key, role)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
 	sqlEndOption  = `UPDATE errand_option SET since = 0, start_by = 0, deadline = 0, epoch = 0 WHERE job = ?1`
 	sqlDropOption = `DELETE FROM errand_option WHERE job = ?1`
 
-	optionValues = `since, start_by, start_within, deadline, finish_within, epoch, flags,
+	optionValues = `since, start_by, start_within, deadline, finish_within, epoch, flags, COALESCE(group_key, '') AS group_key, role,
 COALESCE((SELECT base FROM errand_epoch e WHERE e.epoch = o.epoch), 0) AS base`
 	sqlOption    = `SELECT ` + optionValues + ` FROM errand_option o WHERE job = ?1`
 	sqlOptionsOf = `SELECT o.job, ` + optionValues + ` FROM json_each(?1) k CROSS JOIN errand_option o ON o.job = k.value`
@@ -31,15 +31,19 @@ const diesUnstarted = 1
 type option struct {
 	Job   int64
 	Flags int64
+	membership
 	windows
 }
 
 // newOption returns what a new job has in errand_option, nil if nothing.
 func (t *tx) newOption(now time.Time, r *jobRow, j *storage.NewJob) (*option, error) {
-	if j.StartWithin <= 0 && j.FinishWithin <= 0 {
+	if j.StartWithin <= 0 && j.FinishWithin <= 0 && j.Group == "" {
 		return nil, nil
 	}
-	o := &option{Flags: flagsOf(j), windows: windows{StartWithin: upMicros(j.StartWithin), FinishWithin: upMicros(j.FinishWithin)}}
+	o := &option{Flags: flagsOf(j), membership: membershipOf(j), windows: windows{StartWithin: upMicros(j.StartWithin), FinishWithin: upMicros(j.FinishWithin)}}
+	if j.StartWithin <= 0 && j.FinishWithin <= 0 {
+		return o, nil
+	}
 	var epoch int64
 	if j.Doubtful {
 		var err error
@@ -61,12 +65,12 @@ func flagsOf(j *storage.NewJob) (flags int64) {
 
 // dest returns where the values of optionValues go.
 func (o *option) dest() []any {
-	return []any{&o.Since, &o.StartBy, &o.StartWithin, &o.Deadline, &o.FinishWithin, &o.Epoch, &o.Flags, &o.Base}
+	return []any{&o.Since, &o.StartBy, &o.StartWithin, &o.Deadline, &o.FinishWithin, &o.Epoch, &o.Flags, &o.GroupKey, &o.Role, &o.Base}
 }
 
 // addOption writes the row of a job that is new in errand_job.
 func (t *tx) addOption(id int64, o *option) error {
-	_, err := t.exec(sqlAddOption, id, o.Since, o.StartBy, o.StartWithin, o.Deadline, o.FinishWithin, o.Epoch, o.Flags)
+	_, err := t.exec(sqlAddOption, id, o.Since, o.StartBy, o.StartWithin, o.Deadline, o.FinishWithin, o.Epoch, o.Flags, nullable(o.GroupKey), o.Role)
 	return err
 }
 

@@ -43,8 +43,8 @@ errand_meta WHERE token >= next_token`},
 		sql: `SELECT id FROM errand_job WHERE state <> 3 AND (fate <> 0 OR cancelling <> 0)`},
 	{name: "negative counters", means: "attempts, retries, crashes and snoozes are not below zero",
 		sql: `SELECT id FROM errand_job WHERE attempt < 0 OR retry < 0 OR crashes < 0 OR snoozes < 0`},
-	{name: "negative delays", means: "delays are not below zero",
-		sql: `SELECT id FROM errand_job WHERE delay < 0`},
+	{name: "negative delays", means: "delays are not below zero, but for the mark of a blocked job that was due",
+		sql: `SELECT id FROM errand_job WHERE delay < 0 AND NOT (state = 7 AND delay = -1)`},
 
 	{name: "jobs without args", means: "each job has its args, in its row or beside it",
 		sql: `SELECT id FROM (SELECT id, args FROM errand_job UNION ALL SELECT id, args FROM errand_finished UNION ALL SELECT id, args FROM errand_dead)
@@ -79,6 +79,22 @@ UNION ALL SELECT id, options FROM errand_dead) j WHERE (options & 1 <> 0) <> EXI
 		sql: `SELECT job FROM errand_option WHERE (start_by <> 0 OR deadline <> 0) AND job NOT IN (SELECT id FROM errand_job)`},
 	{name: "windows of no epoch", means: "a window that is counted from the base of an epoch has that epoch",
 		sql: `SELECT job FROM errand_option WHERE epoch <> 0 AND epoch NOT IN (SELECT epoch FROM errand_epoch)`},
+	{name: "wrong roles in groups", means: "a job is blocked, or the head of its group, or dead and keeps others back, if its role says so",
+		sql: `SELECT id FROM errand_job j LEFT JOIN errand_option o ON o.job = j.id
+WHERE COALESCE(role, 0) <> CASE WHEN state = 7 THEN 1 WHEN group_key IS NULL THEN 0 ELSE 2 END
+UNION ALL SELECT job FROM errand_option WHERE role = 3 AND job NOT IN (SELECT id FROM errand_dead)
+UNION ALL SELECT job FROM errand_option WHERE role IN (1, 2) AND job NOT IN (SELECT id FROM errand_job)`},
+	{name: "groups of other queues", means: "the group of a job is one of its queue",
+		sql: `SELECT job FROM errand_option JOIN (SELECT id, lane FROM errand_job UNION ALL SELECT id, lane FROM errand_dead) ON id = job
+JOIN errand_lane USING (lane) WHERE group_key IS NOT NULL AND substr(group_key, 1, length(queue) + 1) <> queue || ' '`},
+	{name: "groups that stand still", means: "a blocked job waits for another of its group",
+		sql: `SELECT job FROM errand_option o WHERE role = 1
+AND NOT EXISTS (SELECT 1 FROM errand_option h WHERE h.group_key = o.group_key AND h.role >= 2)`},
+	{name: "groups with two heads", means: "one member of a group is not blocked",
+		sql: `SELECT group_key FROM errand_option WHERE role = 2 GROUP BY group_key HAVING COUNT(*) > 1`},
+	{name: "members out of order", means: "what waits for another job of its group has a higher key, unless that one runs",
+		sql: `SELECT o.job FROM errand_option o WHERE role = 1 AND o.job < (SELECT MIN(h.job) FROM errand_option h WHERE h.group_key = o.group_key AND h.role >= 2)
+AND NOT EXISTS (SELECT 1 FROM errand_option h JOIN errand_job j ON j.id = h.job WHERE h.group_key = o.group_key AND h.role = 2 AND state = 3)`},
 	{name: "successes from the future", means: "the token of a lane's last success is below the next one",
 		sql: `SELECT id FROM errand_number, errand_meta WHERE id % 32 = 17 AND n >= next_token`},
 	{name: "urgent jobs that are not ready", means: "a job is urgent only until it is leased or ends",

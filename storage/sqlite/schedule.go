@@ -22,8 +22,8 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
 spec = ?6, zone = ?7, missed = ?8, skip_overlap = ?9, jitter = ?10 WHERE schedule = ?1`
 	sqlPutScheduleJob = `INSERT OR REPLACE INTO errand_schedule_job
 (schedule, queue, kind, priority, timeout, policy, unique_key, unique_scope, headers, args, tags,
-start_within, finish_within, flags)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)`
+start_within, finish_within, flags, group_name)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)`
 	sqlDropSchedule    = `DELETE FROM errand_schedule WHERE name = ?1 RETURNING schedule`
 	sqlDropScheduleJob = `DELETE FROM errand_schedule_job WHERE schedule = ?1`
 	sqlDropTicks       = `DELETE FROM errand_tick WHERE schedule = ?1`
@@ -32,7 +32,7 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)`
 	scheduleSelect     = `SELECT s.schedule, s.revision, s.paused, s.next_tick, s.through, s.last_tick, s.last_job,
 s.skip_overlap, s.name, s.spec, s.zone, s.missed, s.jitter, j.queue, j.kind, j.priority, j.timeout, j.policy,
 COALESCE(j.unique_key, '') AS unique_key, j.unique_scope, j.headers, j.args, COALESCE(j.tags, '') AS tags,
-j.start_within, j.finish_within, j.flags
+j.start_within, j.finish_within, j.flags, COALESCE(j.group_name, '') AS group_name
 FROM errand_schedule s JOIN errand_schedule_job j ON j.schedule = s.schedule`
 )
 
@@ -131,7 +131,7 @@ func (t *tx) putSchedule(s *storage.Schedule) (revision int64, err error) {
 	}
 	_, err = t.exec(sqlPutScheduleJob, p.Schedule, j.Queue, j.Kind, j.Priority, j.Timeout.Microseconds(),
 		nullable(string(j.Policy)), nullable(j.Unique), j.UniqueScope, headers, j.Args, nullable(strings.Join(j.Tags, " ")),
-		upMicros(j.StartWithin), upMicros(j.FinishWithin), flagsOf(j))
+		upMicros(j.StartWithin), upMicros(j.FinishWithin), flagsOf(j), nullable(j.Group))
 	t.meta.gen++
 	t.notifyAll(storage.Event{Schedules: true})
 	return revision, err
@@ -191,6 +191,7 @@ type scheduleRow struct {
 	StartWithin  int64 `db:"start_within"`
 	FinishWithin int64 `db:"finish_within"`
 	Flags        int64
+	GroupName    string `db:"group_name"`
 }
 
 func (r *scheduleRow) schedule() storage.ScheduleRecord {
@@ -211,7 +212,7 @@ func (r *scheduleRow) schedule() storage.ScheduleRecord {
 		Job: storage.NewJob{
 			Queue: r.Queue, Kind: r.Kind, Priority: r.Priority, Timeout: time.Duration(r.Timeout) * time.Microsecond,
 			Policy: r.Policy, Unique: r.UniqueKey, UniqueScope: r.UniqueScope, Headers: r.Headers, Args: r.Args,
-			Tags: tags, OnExpire: onExpire,
+			Tags: tags, OnExpire: onExpire, Group: r.GroupName,
 			StartWithin: time.Duration(r.StartWithin) * time.Microsecond, FinishWithin: time.Duration(r.FinishWithin) * time.Microsecond,
 		},
 		Plan: r.plan(),

@@ -125,7 +125,7 @@ func (t *tx) flushLasts() error {
 // times. Of other jobs it does nothing: a job that is handed over and ends, and is not
 // kept, need not change the numbers of its lane, whose page a commit would write.
 func (t *tx) weigh(f *facts, sign int64) error {
-	if f.State != scheduled && f.State != ready {
+	if f.State != scheduled && f.State != ready && f.State != blocked {
 		return nil
 	}
 	size := f.Size
@@ -211,6 +211,8 @@ func setNumber(l *storage.LaneStats, id, n int64) {
 	switch id {
 	case int64(scheduled):
 		l.Scheduled = n
+	case int64(blocked):
+		l.Blocked = n
 	case int64(ready):
 		l.Ready = n
 	case int64(done):

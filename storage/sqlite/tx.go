@@ -32,14 +32,18 @@ const (
 	done      stateCode = 4
 	cancelled stateCode = 5
 	dead      stateCode = 6
+	blocked   stateCode = 7
 )
+
+// live reports whether jobs in a state are in errand_job.
+func (s stateCode) live() bool { return s <= running || s == blocked }
 
 // laneNumbers is how many ids of errand_number each lane has.
 const laneNumbers = 32
 
 var stateNames = [...]storage.State{
 	scheduled: storage.Scheduled, ready: storage.Ready, running: storage.Running,
-	done: storage.Done, cancelled: storage.Cancelled, dead: storage.Dead,
+	done: storage.Done, cancelled: storage.Cancelled, dead: storage.Dead, blocked: storage.Blocked,
 }
 
 // execer runs SQL inside a transaction: prepared on the writer's connection,

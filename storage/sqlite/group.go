@@ -1,0 +1,318 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	sqlMembership = `SELECT COALESCE(group_key, ''), role FROM errand_option WHERE job = ?1`
+	sqlHasHead    = `SELECT EXISTS (SELECT 1 FROM errand_option WHERE group_key = ?1 AND role >= 2)`
+	sqlGroupHeads = `SELECT o.job, role, COALESCE(state, 6), COALESCE(lane, 0) FROM errand_option o LEFT JOIN errand_job j ON j.id = o.job
+WHERE group_key = ?1 AND role >= 2 ORDER BY o.job`
+	sqlFirstBlocked = `SELECT job FROM errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT 1`
+	sqlSetRole      = `UPDATE errand_option SET role = ?2 WHERE job = ?1`
+	sqlSetGroup     = `UPDATE errand_option SET group_key = ?2, role = ?3 WHERE job = ?1`
+	sqlLetIn        = `UPDATE errand_job SET state = CASE WHEN delay < 0 THEN 2 ELSE 1 END, delay = MAX(delay, 0) WHERE id = ?1
+RETURNING lane, state, due_at`
+	sqlBlock = `UPDATE errand_job SET state = 7, delay = CASE state WHEN 2 THEN -1 ELSE delay END WHERE id = ?1`
+	sqlSkip  = `UPDATE errand_option SET role = 0 WHERE job =
+(SELECT job FROM errand_option WHERE group_key = ?1 AND role = 3 ORDER BY job LIMIT 1) RETURNING job`
+	sqlDeadID = `SELECT salt, created_at FROM errand_dead WHERE id = ?1`
+
+	// The limit of the count is storage.GroupCount.
+	sqlGroups = `SELECT group_key, j.id, j.salt, j.created_at, COALESCE(l.kind, '') AS kind, j.reason, ` + endedError + ` AS error, j.cause, j.ended_at,
+(SELECT COUNT(*) FROM (SELECT 1 FROM errand_option b WHERE b.group_key = o.group_key AND b.role = 1 LIMIT 1000)) AS blocked
+FROM errand_option o CROSS JOIN errand_dead j ON j.id = o.job LEFT JOIN errand_lane l USING (lane)
+WHERE role = 3 AND group_key > ?1 AND group_key < ?2
+AND NOT EXISTS (SELECT 1 FROM errand_option e WHERE e.group_key = o.group_key AND e.role = 3 AND e.job < o.job)
+ORDER BY group_key LIMIT ?3`
+	sqlHeadOf = `SELECT o.job, COALESCE(j.salt, d.salt) AS salt, COALESCE(j.created_at, d.created_at) AS created_at
+FROM errand_option o LEFT JOIN errand_job j ON j.id = o.job LEFT JOIN errand_dead d ON d.id = o.job
+WHERE group_key = ?1 AND role >= 2 ORDER BY role, o.job LIMIT 1`
+	sqlBlockedBefore = `SELECT 1 FROM errand_option WHERE group_key = ?1 AND role = 1 AND job < ?2 LIMIT ?3`
+)
+
+// role is what a member of a group is to the others.
+type role = int64
+
+const (
+	noRole      role = 0 // they pass it
+	roleBlocked role = 1
+	roleHead    role = 2 // scheduled, ready or running
+	roleDead    role = 3 // blocks those with higher keys
+)
+
+// dueBlocked is the delay of a blocked job that was due when it was blocked.
+const dueBlocked = -1
+
+// membership is the part of an [option] that is about groups, see [storage.Grouper].
+type membership struct {
+	GroupKey string `db:"group_key"`
+	Role     role
+}
+
+// groupKey returns the group_key of a group, "" for no group. A space is in no name of
+// a queue, and lower than all that is, so that the order is that of queue and group.
+func groupKey(queue, group string) string {
+	if group == "" {
+		return ""
+	}
+	return queue + " " + group
+}
+
+func membershipOf(j *storage.NewJob) membership {
+	return membership{GroupKey: groupKey(j.Queue, j.Group)}
+}
+
+// group returns the name of the group, "" if there is none.
+func (m *membership) group() string {
+	_, group, _ := strings.Cut(m.GroupKey, " ")
+	return group
+}
+
+// join gives a new job its role in its group, and its state. It has the highest key.
+func (t *tx) join(r *jobRow) error {
+	var busy bool
+	if err := t.row(sqlHasHead, []any{r.option.GroupKey}, &busy); err != nil {
+		return err
+	}
+	if r.option.Role = roleHead; busy {
+		r.option.Role = roleBlocked
+		r.block()
+	}
+	return nil
+}
+
+// block has a job that is about to be written wait behind others.
+func (r *jobRow) block() {
+	if r.State == ready {
+		r.Delay = dueBlocked
+	}
+	r.State = blocked
+}
+
+// membership returns the group and the role of a job.
+func (t *tx) membership(f *facts) (m membership, err error) {
+	if f.Options&hasOption == 0 {
+		return m, nil
+	}
+	err = t.row(sqlMembership, []any{f.ID}, &m.GroupKey, &m.Role)
+	if errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
+		err = nil
+	}
+	return m, err
+}
+
+// quit takes the role of a job that leaves its table. It returns the key of the group
+// in which others may be let in, "" if there is none. The row of a job that goes for
+// good goes with it.
+func (t *tx) quit(f *facts, e *departure) (group string, err error) {
+	if !f.State.live() && f.State != dead || e.state == ready {
+		return "", nil
+	}
+	m, err := t.membership(f)
+	if err != nil || m.Role == noRole {
+		return "", err
+	}
+	if e.state == dead {
+		_, err = t.exec(sqlSetRole, f.ID, roleDead)
+	} else if e.state != 0 {
+		_, err = t.exec(sqlSetRole, f.ID, noRole)
+	}
+	return m.GroupKey, err
+}
+
+// regroupOf is regroup for the group of a job that is put back.
+func (t *tx) regroupOf(f *facts) error {
+	m, err := t.membership(f)
+	if err != nil {
+		return err
+	}
+	return t.regroup(m.GroupKey)
+}
+
+// groupHead is a member of a group that may keep others back.
+type groupHead struct {
+	job, lane int64
+	role      role
+	state     stateCode
+}
+
+// regroup lets in and blocks members of a group until all are as they should be. Key may
+// be empty. The cost does not grow with the members that are blocked.
+func (t *tx) regroup(key string) error {
+	if key == "" {
+		return nil
+	}
+	var heads []groupHead
+	var h groupHead
+	err := t.each(sqlGroupHeads, []any{key}, []any{&h.job, &h.role, &h.state, &h.lane}, func() { heads = append(heads, h) })
+	if err != nil {
+		return err
+	}
+	var first int64
+	if err := t.row(sqlFirstBlocked, []any{key}, &first); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	next := first
+	for _, h := range heads { // in the order of keys
+		if next == 0 || h.job < next {
+			next = h.job
+		}
+	}
+	for _, h := range heads {
+		if h.state == running {
+			next = h.job
+		}
+	}
+	for _, h := range heads {
+		if h.role == roleHead && h.job != next {
+			if err := t.block(h); err != nil {
+				return err
+			}
+		}
+	}
+	if next != first || first == 0 {
+		return nil
+	}
+	return t.letIn(first)
+}
+
+// block blocks a member that is scheduled or ready.
+func (t *tx) block(h groupHead) error {
+	if h.state == ready && t.mayHurry() {
+		if err := t.calm(h.job); err != nil {
+			return err
+		}
+	}
+	if _, err := t.exec(sqlBlock, h.job); err != nil {
+		return err
+	}
+	t.move(h.lane, h.state, blocked)
+	_, err := t.exec(sqlSetRole, h.job, roleBlocked)
+	return err
+}
+
+// letIn makes a blocked member the head of its group.
+func (t *tx) letIn(job int64) error {
+	var lane, due int64
+	var state stateCode
+	err := t.row(sqlLetIn, []any{job}, &lane, &state, &due)
+	if errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	t.move(lane, blocked, state)
+	var event storage.Event
+	if state == scheduled {
+		event.Due = fromMicros(due)
+	}
+	t.notifyAll(event)
+	_, err = t.exec(sqlSetRole, job, roleHead)
+	return err
+}
+
+// moveGroup has a job be a member of the group of that name in a queue. A live one has
+// been written as blocked.
+func (t *tx) moveGroup(job int64, state stateCode, m membership, queue string) error {
+	key, as := groupKey(queue, m.group()), m.Role
+	if state != dead {
+		as = roleBlocked
+	}
+	if _, err := t.exec(sqlSetGroup, job, key, as); err != nil {
+		return err
+	}
+	if key != m.GroupKey {
+		if err := t.regroup(m.GroupKey); err != nil {
+			return err
+		}
+	}
+	return t.regroup(key)
+}
+
+// Groups implements [storage.Grouper].
+func (s *Store) Groups(ctx context.Context, queue, after string, limit int) (page storage.GroupPage, err error) {
+	var rows []struct {
+		GroupKey string `db:"group_key"`
+		jobRow
+		Reason, Error string
+		Cause         int64
+		EndedAt       int64 `db:"ended_at"`
+		Blocked       int
+	}
+	low, high := "", "\x7f" // all of names is ASCII
+	if queue != "" {
+		low, high = queue+" ", queue+"!"
+	}
+	if limit <= 0 {
+		return page, s.idle(ctx)
+	}
+	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
+		return tx.Select(&rows, sqlGroups, max(low, after), high, limit+1)
+	})
+	if len(rows) > limit {
+		rows = rows[:limit]
+		page.Next = rows[limit-1].GroupKey
+	}
+	for _, r := range rows {
+		queue, group, _ := strings.Cut(r.GroupKey, " ")
+		page.Groups = append(page.Groups, storage.GroupState{
+			Queue: queue, Group: group, Head: r.id(), Kind: r.Kind, Reason: storage.Reason(r.Reason), Error: r.Error,
+			Cause: r.Cause, DiedAt: fromMicros(r.EndedAt), Blocked: r.Blocked,
+		})
+	}
+	return page, err
+}
+
+// SkipHead implements [storage.Grouper].
+func (s *Store) SkipHead(ctx context.Context, queue, group string) (id storage.ID, err error) {
+	found := false
+	err = s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) (err error) {
+		r := jobRow{}
+		err = t.row(sqlSkip, []any{groupKey(queue, group)}, &r.ID)
+		if found = !errors.Is(err, sql.ErrNoRows); !found {
+			return nil // an answer: an error would have all others of the batch go again
+		}
+		if err == nil {
+			err = t.row(sqlDeadID, []any{r.ID}, &r.Salt, &r.CreatedAt)
+		}
+		if err != nil {
+			return err
+		}
+		id = r.id()
+		return t.regroup(groupKey(queue, group))
+	}})
+	if err == nil && !found {
+		err = storage.ErrNotFound
+	}
+	if err != nil {
+		return storage.ID{}, err
+	}
+	return id, nil
+}
+
+// behind is Ahead for a job that is blocked.
+func behind(tx *sqlx.Tx, job int64, most int) (a storage.Ahead, err error) {
+	var m membership
+	if err := tx.QueryRow(sqlMembership, job).Scan(&m.GroupKey, &m.Role); err != nil {
+		return a, err
+	}
+	var h jobRow
+	if err := tx.QueryRow(sqlHeadOf, m.GroupKey).Scan(&h.ID, &h.Salt, &h.CreatedAt); err != nil {
+		return a, err
+	}
+	a.Head = h.id()
+	var rows []bool
+	err = tx.Select(&rows, sqlBlockedBefore, m.GroupKey, job, most+1)
+	a.N, a.More = min(len(rows), most), len(rows) > most
+	return a, err
+}
