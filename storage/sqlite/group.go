@@ -28,14 +28,15 @@ RETURNING lane, state, due_at`
 
 	// The limit of the count is storage.GroupCount.
 	sqlGroups = `SELECT group_key, j.id, j.salt, j.created_at, COALESCE(l.kind, '') AS kind, j.reason, ` + endedError + ` AS error, j.cause, j.ended_at,
-(SELECT COUNT(*) FROM (SELECT 1 FROM errand_option b WHERE b.group_key = o.group_key AND b.role = 1 LIMIT 1000)) AS blocked
+(SELECT COUNT(*) FROM errand_option b WHERE b.group_key = o.group_key AND b.role = 1 AND b.job <= COALESCE(
+(SELECT job FROM errand_option e WHERE e.group_key = o.group_key AND e.role = 1 ORDER BY job LIMIT 1 OFFSET 999), 9223372036854775807)) AS blocked
 FROM errand_option o CROSS JOIN errand_dead j ON j.id = o.job LEFT JOIN errand_lane l USING (lane)
 WHERE role = 3 AND group_key > ?1 AND group_key < ?2
 AND NOT EXISTS (SELECT 1 FROM errand_option e WHERE e.group_key = o.group_key AND e.role = 3 AND e.job < o.job)
 ORDER BY group_key LIMIT ?3`
-	sqlHeadOf = `SELECT o.job, COALESCE(j.salt, d.salt) AS salt, COALESCE(j.created_at, d.created_at) AS created_at
+	sqlHeadOf = `SELECT o.job AS id, role, COALESCE(j.salt, d.salt) AS salt, COALESCE(j.created_at, d.created_at) AS created_at
 FROM errand_option o LEFT JOIN errand_job j ON j.id = o.job LEFT JOIN errand_dead d ON d.id = o.job
-WHERE group_key = ?1 AND role >= 2 ORDER BY role, o.job LIMIT 1`
+WHERE group_key = ?1 AND role >= 2 ORDER BY o.job`
 	sqlBlockedBefore = `SELECT 1 FROM errand_option WHERE group_key = ?1 AND role = 1 AND job < ?2 LIMIT ?3`
 )
 
@@ -306,11 +307,21 @@ func behind(tx *sqlx.Tx, job int64, most int) (a storage.Ahead, err error) {
 	if err := tx.QueryRow(sqlMembership, job).Scan(&m.GroupKey, &m.Role); err != nil {
 		return a, err
 	}
-	var h jobRow
-	if err := tx.QueryRow(sqlHeadOf, m.GroupKey).Scan(&h.ID, &h.Salt, &h.CreatedAt); err != nil {
+	var heads []struct {
+		jobRow
+		Role role
+	}
+	if err := tx.Select(&heads, sqlHeadOf, m.GroupKey); err != nil {
 		return a, err
 	}
-	a.Head = h.id()
+	for _, h := range heads {
+		if a.Head.IsZero() || h.Role == roleHead {
+			a.Head = h.id()
+		}
+		if h.Role == roleHead {
+			break
+		}
+	}
 	var rows []bool
 	err = tx.Select(&rows, sqlBlockedBefore, m.GroupKey, job, most+1)
 	a.N, a.More = min(len(rows), most), len(rows) > most

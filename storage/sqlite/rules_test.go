@@ -13,7 +13,7 @@ import (
 
 // broken has for each rule a statement after which it does not hold.
 var broken = map[string]string{
-	"jobs in more than one table": `UPDATE errand_dead SET id = (SELECT MIN(id) FROM errand_job)`,
+	"jobs in more than one table": `UPDATE errand_dead SET id = (SELECT MIN(id) FROM errand_job) WHERE id = (SELECT MIN(id) FROM errand_dead)`,
 	"wrong counts":                `UPDATE errand_number SET n = n + 1 WHERE id = (SELECT MAX(id) FROM errand_number WHERE id % 32 < 16)`,
 
 	"wrong bytes": `UPDATE errand_number SET n = n + 1 WHERE id % 32 = 16`,
@@ -40,6 +40,12 @@ var broken = map[string]string{
 
 	"windows of jobs that have ended": `UPDATE errand_option SET start_by = 1 WHERE job IN (SELECT id FROM errand_finished)`,
 	"windows of no epoch":             `DELETE FROM errand_epoch`,
+
+	"wrong roles in groups":   `UPDATE errand_option SET role = 0 WHERE role = 1`,
+	"groups of other queues":  `UPDATE errand_option SET group_key = 'x' || group_key`,
+	"groups that stand still": `UPDATE errand_option SET role = 0 WHERE role = 3`,
+	"groups with two heads":   `UPDATE errand_option SET role = 2 WHERE role = 1`,
+	"members out of order":    `UPDATE errand_option SET role = 3 - role WHERE role IN (1, 2)`,
 
 	"successes from the future":      `UPDATE errand_number SET n = 1000000 WHERE id % 32 = 17`,
 	"urgent jobs that are not ready": `INSERT INTO errand_urgent VALUES (1000)`,
@@ -152,6 +158,20 @@ func everything(t *testing.T, s *sqlite.Store) {
 	}
 	if err := s.Configure(context.Background(), storage.Lane{Queue: "b"}, storage.Settings{storage.SettingMaxJobs: 1000}); err != nil {
 		t.Fatal(err)
+	}
+	member := newJob("default", "member")
+	for _, group := range []string{"dead", "alive"} {
+		member.Group = group
+		if _, err := s.Enqueue(context.Background(), t0, []storage.NewJob{member, member}); err != nil {
+			t.Fatal(err)
+		}
+		if group == "dead" {
+			l := lease(t, s, 1, "member")[0]
+			x := storage.Exchange{LeaseDuration: time.Minute, Finish: []storage.Finish{{Lease: l.Lease, Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent}}}
+			if _, err := s.Exchange(context.Background(), t0, x); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	sched := newSchedule("often")
 	fire(t, s, firing("often", put(t, s, sched), &sched.Job))

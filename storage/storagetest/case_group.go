@@ -113,10 +113,12 @@ A group of another queue is another group.
 			storage.Count{Queue: "other", Kind: kind, State: storage.Ready, N: 1})
 		got := f.exchange(f.s, storage.Exchange{Wants: wants(9, storage.Want{Queues: []string{queue, "other"}, Kinds: []string{kind, "other"}})}).Leased
 		f.order("leased", leasedIDs(got), pick(ids, 0, 3, 4, 5))
-		for i, want := range []string{"g", "g", "h", ""} {
-			if got[i].Group != want {
-				f.Errorf("job %d is leased with the group %q, want %q", i, got[i].Group, want)
-			}
+		var names []string
+		for _, l := range got {
+			names = append(names, l.Group)
+		}
+		if !slices.Equal(names, []string{"g", "g", "h", ""}) {
+			f.Errorf("leased with the groups %q", names)
 		}
 		ids = append(ids, f.add(newJob(g))...)
 		f.states("enqueued while the head runs", ids, "running blocked blocked running running running blocked")
@@ -131,7 +133,9 @@ Each call that changes who may be next lets that one in, and blocks another that
 		for i, id := range ids {
 			x.Wants = wants(9, both)
 			got := f.exchange(f.s, x).Leased
-			f.order("leased with the end of the one before", leasedIDs(got), []storage.ID{id})
+			if len(got) != 1 || got[0].ID != id {
+				f.Fatalf("with the end of the one before keys %v were leased, want %d", keysOf(leasedIDs(got)), id.Key())
+			}
 			x = storage.Exchange{Finish: []storage.Finish{{Lease: got[0].Lease, Outcome: storage.OutcomeDone}}}
 			if i == 1 {
 				x.Finish[0].Outcome = storage.OutcomeCancelled

@@ -121,11 +121,16 @@ func (h *history) run(t *testing.T) {
 		"purgeFinished": h.purgeFinished,
 		"list":          h.list,
 		"causes":        h.causes,
+		"groups":        h.groups,
+		"skipHead":      h.skipHead,
 		"stats":         h.compareStats,
 		"job":           h.job,
 		"clock":         h.clock,
 		"mono":          h.monotonic,
 		"death":         h.death,
+	}
+	if _, ok := h.pairs[0].real.(storage.Ranker); ok {
+		actions["ahead"] = h.ahead
 	}
 	if _, ok := h.pairs[0].real.(storage.Marker); ok {
 		actions["note"] = h.note
@@ -217,7 +222,7 @@ var (
 	anyQueue  = rapid.SampledFrom([]string{"a", "b"})
 	anyKind   = rapid.SampledFrom([]string{"x", "y"})
 	anyTag    = rapid.SampledFrom([]string{"red", "green", "blue"})
-	anyState  = rapid.SampledFrom([]storage.State{storage.Scheduled, storage.Ready, storage.Running, storage.Done, storage.Cancelled, storage.Dead})
+	anyState  = rapid.SampledFrom([]storage.State{storage.Scheduled, storage.Ready, storage.Running, storage.Done, storage.Cancelled, storage.Dead, storage.Blocked})
 	anyReason = rapid.SampledFrom([]storage.Reason{storage.ReasonExhausted, storage.ReasonPermanent, storage.ReasonCrashed, storage.ReasonSnoozed, storage.ReasonDecode})
 	anyError  = rapid.SampledFrom([]string{"Timeout", "refused", "100% lost"})
 	anyKeep   = rapid.SampledFrom([]time.Duration{0, time.Second, time.Hour})

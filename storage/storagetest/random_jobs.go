@@ -22,6 +22,9 @@ func (h *history) newJob(t *rapid.T) storage.NewJob {
 	if n.DueAt.IsZero() {
 		n.Delay = anyDue.Draw(t, "delay")
 	}
+	if rapid.IntRange(0, 2).Draw(t, "grouped") > 0 {
+		n.Group = anyGroup.Draw(t, "group")
+	}
 	if rapid.Bool().Draw(t, "extras") {
 		n.Headers, n.Policy, n.Timeout = []byte("headers"), []byte("{}"), time.Minute
 		n.Tags = rapid.SliceOfNDistinct(anyTag, 0, 3, rapid.ID).Draw(t, "tags")
