@@ -50,7 +50,7 @@ func rich(n *storage.NewJob) {
 }
 
 var editCases = []testCase{
-	{"change_record", `Change changes scheduled and ready jobs as e says, and dead ones that IDs name.
+	{"change_record", `Change changes scheduled, ready and blocked jobs as e says, and dead ones that IDs name.
 What e leaves out is kept, as are the unique key, the counters, the token and the history.
 those that are zero leave the job as it is.
 Priority, if not nil, is the new one.
@@ -108,7 +108,7 @@ Args, if not nil, take the place of the job's.`, func(f *fixture) {
 	}},
 
 	{"change_due", `DueAt is when the job is due, or Delay, if positive, how long after now: as that of a [NewJob].
-A job due at or before now becomes ready, one due later scheduled, and not urgent.`, func(f *fixture) {
+A job due at or before now becomes ready, one due later scheduled, and not urgent, and a blocked one stays blocked.`, func(f *fixture) {
 		ids := f.add(newJob(), newJob(), newJob(), newJob(delay(time.Hour)))
 		due := func(id storage.ID, state storage.State, at time.Time) {
 			f.Helper()
@@ -222,7 +222,7 @@ Dead jobs cannot be put off: neither is about them.`, func(f *fixture) {
 
 	{"change_dead", `Of a dead job the one in effect at its end stays.
 A dead job counts for the cause with the same text there.
-Change changes scheduled and ready jobs as e says, and dead ones that IDs name.`, func(f *fixture) {
+Change changes scheduled, ready and blocked jobs as e says, and dead ones that IDs name.`, func(f *fixture) {
 		second := f.bury(storage.ReasonDecode, "bad args", lane("other", kind))
 		id := f.bury(storage.ReasonDecode, "bad args", rich, args("{"))
 		want := f.record(id)

@@ -33,7 +33,7 @@ var enqueueCases = []testCase{
 		f.counts(count(storage.Ready, 51))
 	}},
 
-	{"enqueue_due", `A job due at or before now becomes ready, one due later scheduled.
+	{"enqueue_due", `A job due at or before now becomes ready, one due later scheduled, unless its group blocks it.
 DueAt time.Time zero: at once`, func(f *fixture) {
 		ids := f.add(
 			newJob(dueAt(f.now.Add(-time.Hour))), newJob(dueAt(f.now)), newJob(),

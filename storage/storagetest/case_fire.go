@@ -92,7 +92,7 @@ Slices passed in belong to the caller again when the call returns`, func(f *fixt
 		}
 	}},
 
-	{"fire_due", `A job due at or before now becomes ready, one due later scheduled.
+	{"fire_due", `A job due at or before now becomes ready, one due later scheduled, unless its group blocks it.
 A job with a Delay is due that long after now.`, func(f *fixture) {
 		f.put(newSchedule("a"))
 		fired := f.take("a", tick(f.now), tick(f.now, dueAt(f.now.Add(time.Hour))), tick(f.now, delay(time.Minute)))

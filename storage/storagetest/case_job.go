@@ -24,7 +24,7 @@ ErrNotFound: no job has this ID`, func(f *fixture) {
 		f.is(storage.Ready, id)
 	}},
 
-	{"job_cancel_waiting", `Cancel ends a scheduled or ready job as cancelled, kept as keep says.
+	{"job_cancel_waiting", `Cancel ends a scheduled, ready or blocked job as cancelled, kept as keep says.
 It returns the state of the job after the call: of a job that had ended already, the state in which it ended.`, func(f *fixture) {
 		ids := f.add(newJob(), newJob(dueAt(f.now.Add(time.Hour))), newJob(), newJob(dueAt(f.now.Add(time.Hour))))
 		f.later(time.Second)

@@ -133,7 +133,7 @@ Hold stops leasing from a lane, also one that has no job yet, until the hold is 
 	}},
 
 	{"lease_due_boundary", `ready if DueAt is not after now, else scheduled.
-A job due at or before now becomes ready, one due later scheduled.`, func(f *fixture) {
+A job due at or before now becomes ready, one due later scheduled, unless its group blocks it.`, func(f *fixture) {
 		id := f.add(newJob(dueAt(f.now.Add(time.Second))))
 		f.later(time.Second - time.Microsecond)
 		f.order("leased a microsecond early", leasedIDs(f.lease(f.s, 1)), nil)

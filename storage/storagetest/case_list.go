@@ -77,7 +77,7 @@ done, cancelled  the highest key first, of both states together`, func(f *fixtur
 	}},
 
 	{"list_filters", `Filter chooses jobs. Fields that are zero choose all; the others must all match.
-Reason and Cause match only dead jobs, EndedFrom and EndedBefore no live job, DueFrom and DueBefore only scheduled and ready ones.
+Reason and Cause match only dead jobs, EndedFrom and EndedBefore no live job, DueFrom and DueBefore only scheduled, ready and blocked ones.
 CreatedFrom and CreatedBefore bound the time when a job was enqueued, the former included, DueFrom and DueBefore that when it is due.
 Error must occur in the last error, without regard to ASCII case.`, func(f *fixture) {
 		all := f.society()

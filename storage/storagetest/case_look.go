@@ -173,7 +173,7 @@ More is true if there are more than N.`, func(f *fixture) {
 		f.ahead(ids[1], 9, storage.Ahead{N: 2})
 	}},
 
-	{"ahead_states", `For a job that is not ready it counts none.
+	{"ahead_states", `For a job that is neither it counts none.
 It returns [ErrNotFound] if there is no live job.
 Urgent is true of a job that goes before all others, see [Exchange].`, func(f *fixture) {
 		first := f.run(f.s)

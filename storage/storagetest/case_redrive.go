@@ -54,7 +54,7 @@ func (f *fixture) did(what string, got storage.Step, n int, duplicates, notFound
 }
 
 var redriveCases = []testCase{
-	{"redrive_record", `Redrive puts dead jobs back to work: ready, due now, in their own queue (if queue is empty) or another, with the retry index, crashes and snoozes at zero; attempts, token and history are kept.
+	{"redrive_record", `Redrive puts dead jobs back to work: ready, due now, unless their group blocks them, in their own queue (if queue is empty) or another, with the retry index, crashes and snoozes at zero; attempts, token and history are kept.
 Redriven is true if the job was dead once, and redriven.`, func(f *fixture) {
 		for _, to := range []string{"", "other"} {
 			l := f.run(f.s, priority(3), dueAt(f.now.Add(-time.Minute)), unique("key "+to), func(n *storage.NewJob) {

@@ -128,7 +128,7 @@ or its Error is kept as that of an OutcomeUnavailable. Jobs whose last attempt c
 		}
 	}},
 
-	{"run_now_ids", `Jobs that are ready or running are left as they are.
+	{"run_now_ids", `Jobs that are ready, blocked or running are left as they are.
 NotFound are those of IDs that there are none of, or whose state the call is not about.`, func(f *fixture) {
 		running := f.run(f.s)
 		retries := f.waiting(2)
@@ -153,7 +153,7 @@ NotFound are those of IDs that there are none of, or whose state the call is not
 	}},
 
 	{"run_now_filters", `or, if there are none, those that match Filter
-Reason and Cause match only dead jobs, EndedFrom and EndedBefore no live job, DueFrom and DueBefore only scheduled and ready ones.
+Reason and Cause match only dead jobs, EndedFrom and EndedBefore no live job, DueFrom and DueBefore only scheduled, ready and blocked ones.
 CreatedFrom and CreatedBefore bound the time when a job was enqueued, the former included, DueFrom and DueBefore that when it is due.
 Error must occur in the last error, without regard to ASCII case.`, func(f *fixture) {
 		all := []storage.ID{

@@ -91,7 +91,7 @@ var shiftCases = []testCase{
 		f.due("begun a microsecond after it", ids[2], f.now.Add(time.Hour-time.Microsecond))
 	}},
 
-	{"shift_dates", `Scheduled jobs that were enqueued with a DueAt stay,
+	{"shift_dates", `Jobs that were enqueued with a DueAt and are not due yet stay,
 DueAt is zero then. It makes a difference if the clock turns out to have been wrong, see [Timekeeper].`, func(f *fixture) {
 		f.timekeeper(f.s)
 		early := f.add(newJob(dueAt(f.now.Add(time.Hour))))[0]
@@ -105,7 +105,7 @@ DueAt is zero then. It makes a difference if the clock turns out to have been wr
 		f.due("enqueued at the wrong time", late, start.Add(month+time.Hour))
 	}},
 
-	{"shift_ticks", `Scheduled jobs that were enqueued with a DueAt stay,
+	{"shift_ticks", `Jobs that were enqueued with a DueAt and are not due yet stay,
 a scheduled job with a Delay`, func(f *fixture) {
 		f.timekeeper(f.s)
 		f.put(newSchedule("a"))

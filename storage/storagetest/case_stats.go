@@ -23,7 +23,7 @@ func (f *fixture) stats(what string, want ...storage.LaneStats) {
 var usualLane = storage.Lane{Queue: queue, Kind: kind}
 
 var statsCases = []testCase{
-	{"stats_states", `Scheduled to Dead are how many jobs of the lane are in each state.
+	{"stats_states", `Scheduled to Blocked are how many jobs of the lane are in each state.
 Stats returns what is known of the lanes, sorted by queue and kind.
 Lanes without jobs of which no attempt has succeeded or failed are left out.`, func(f *fixture) {
 		f.stats("nothing")
