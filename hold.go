@@ -125,7 +125,7 @@ func (q *Queue) Release(ctx context.Context, lane Lane, reason string) (bool, er
 func checkHold(lane Lane, reason string) faults {
 	f := checkLane(lane)
 	if lane == (Lane{}) {
-		f.field("lane", lane, "must name a queue, a kind, or both")
+		f.field("lane", "", "must name a queue, a kind, or both")
 	}
 	f.add(checkName("reason", reason))
 	return f

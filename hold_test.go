@@ -84,7 +84,7 @@ func TestQueue_Hold_badInput(t *testing.T) {
 		o    *errand.HoldOptions
 		want []fault
 	}{
-		{errand.Lane{}, nil, []fault{{"lane", "{ }", "must name a queue, a kind, or both"}}},
+		{errand.Lane{}, nil, []fault{{"lane", `""`, "must name a queue, a kind, or both"}}},
 		{errand.Lane{Queue: "a b", Kind: "-"}, nil, []fault{{"lane.queue", `"a b"`, "must match"}, {"lane.kind", `"-"`, "must match"}}},
 		{mail, &errand.HoldOptions{Reason: "a b"}, []fault{{"reason", `"a b"`, "must match"}}},
 		{mail, &errand.HoldOptions{Reason: long}, []fault{{"reason", `"` + long[:100] + `"... (129 bytes)`, "must match"}}},
@@ -101,7 +101,7 @@ func TestQueue_Hold_badInput(t *testing.T) {
 		wantFaults(t, q.Hold(ctx, c.lane, c.o), c.want...)
 	}
 	_, err := q.Release(ctx, errand.Lane{}, "a b")
-	wantFaults(t, err, fault{"lane", "{ }", "must name"}, fault{"reason", `"a b"`, "must match"})
+	wantFaults(t, err, fault{"lane", `""`, "must name"}, fault{"reason", `"a b"`, "must match"})
 	for _, reason := range []string{"unavailable", "brake"} {
 		if was, err := q.Release(ctx, mail, reason); was || err != nil {
 			t.Errorf("Release of %q returned %v, %v", reason, was, err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 
 	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
@@ -31,7 +32,8 @@ type HandlerFunc func(ctx context.Context, job *Job[RawArgs]) error
 // it. It returns a [FieldError] if these are not fit, as does the call then, unless next
 // is called again with what is. The job exists when that call has returned nil: what
 // EnqueueMany brings is written at once, after each job has gone its way. An error
-// refuses the whole call, which returns it.
+// refuses the whole call, which returns it, wrapped with the place of the job if that is
+// one of EnqueueMany.
 type Middleware func(next HandlerFunc) HandlerFunc
 
 // through returns last behind all middleware, which has been checked to be not nil. It
@@ -115,11 +117,16 @@ func (q *Queue) enter(ctx context.Context, place, options string, r *storage.New
 	err := q.entry(context.WithValue(ctx, enteringKey{}, e), job)
 	switch {
 	case err != nil:
-		return err
 	case !e.taken:
-		return errNotTaken
+		err = errNotTaken
+	default:
+		return e.fault // which the middleware may have passed over
 	}
-	return e.fault // which the middleware may have passed over
+	var named *FieldError
+	if place == "" || errors.As(err, &named) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", strings.TrimSuffix(place, "."), err)
 }
 
 // take ends the way of a job into the queue.

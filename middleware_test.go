@@ -247,7 +247,7 @@ func TestMiddleware_OfQueue(t *testing.T) {
 	tr.want(t, "a in", "a out: <nil>", "a in", "a out: <nil>")
 
 	_, err = q.EnqueueMany(ctx, []errand.NewJob{{Args: note{Text: "four"}}, {Args: note{Text: "refuse"}}, {Args: note{Text: "five"}}})
-	if err != refuse { //nolint:errorlint // as it is
+	if !errors.Is(err, refuse) || err.Error() != "jobs[1]: refused" {
 		t.Errorf("a job is refused with %v", err)
 	}
 	tr.want(t, "a in", "a out: <nil>", "a in", "a out: refused")
