@@ -2,9 +2,15 @@ package errand
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/errandq/errand/storage"
 )
+
+// QueueFullError says that there is no room for a job: the queue whose cap it is, which is
+// empty for the cap of the whole file, the caps, of which 0 is none, and the use without
+// the job, bytes as in [Settings].MaxBytes. It is an [ErrQueueFull].
+type QueueFullError = storage.QueueFullError
 
 // WhenFull says what becomes of a job for which there is no room: see [Settings].
 type WhenFull = storage.WhenFull
@@ -18,6 +24,19 @@ const (
 	// of a priority that is lower still.
 	EvictLowest = storage.EvictLowest
 )
+
+// tellEvicted has subscribers told of the jobs that calls of this process have evicted.
+func (q *Queue) tellEvicted() {
+	c, ok := q.store.(storage.Capper)
+	if !ok {
+		return
+	}
+	c.NotifyEvicted(func(at time.Time, jobs []storage.Evicted) {
+		for _, j := range jobs {
+			q.events.tell(Event{Type: EventEvicted, At: at, ID: j.ID, Queue: j.Queue, Kind: j.Kind})
+		}
+	})
+}
 
 func aWhenFull(value int64) string {
 	if value < 0 || value > int64(EvictLowest) {

@@ -14,7 +14,7 @@
 //	err = w.Run(ctx) // until ctx ends
 //
 // The folder docs has a page each on production, retries, being offline, transactions,
-// unique keys, releases, testing, jobs that do not run, schedules, gates, steering, the
+// unique keys, limits, releases, testing, jobs that do not run, schedules, gates, steering, the
 // command, jobs without Go, operations, guarantees, performance and architecture.
 //
 // # Words and states

@@ -26,6 +26,9 @@ const (
 // ask for, nothing is added, and Enqueue returns the ID of that job with
 // Enqueued.Duplicate set. Enqueued.Gone is set too if that job was deleted since.
 //
+// If the queue or the file is full, see [Settings], Enqueue returns a [QueueFullError],
+// or deletes jobs that wait to make room.
+//
 // For bad input it returns a [FieldError] for each fault, joined, and writes
 // nothing.
 func (q *Queue) Enqueue(ctx context.Context, args Args, o *JobOptions) (Enqueued, error) {

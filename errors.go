@@ -33,6 +33,9 @@ var (
 	ErrBusy = storage.ErrBusy
 	// ErrFull: no space left. Nothing was written.
 	ErrFull = storage.ErrFull
+	// ErrQueueFull is what every [QueueFullError] is: there is no room for a job below a
+	// cap. Nothing was written.
+	ErrQueueFull = storage.ErrQueueFull
 	// ErrReadOnly: the database or its folder cannot be written.
 	ErrReadOnly = storage.ErrReadOnly
 	// ErrCorrupt: the file is damaged, or not a database at all.

@@ -50,7 +50,10 @@ const (
 	EventCrashed     EventType = "crashed"     // its process died; told by the one that has recovered the job
 	EventCancelled   EventType = "cancelled"
 	EventDead        EventType = "dead"
-	EventLeaseLost   EventType = engine.EventLeaseLost // another worker may run the job
+	// EventEvicted says that a job was deleted to make room, by this process, see
+	// [Settings]: not by EnqueueTx in a transaction that [Queue.Tx] has not begun.
+	EventEvicted   EventType = "evicted"
+	EventLeaseLost EventType = engine.EventLeaseLost // another worker may run the job
 	// EventRetriesUsed comes after EventRetried when a job has used 50, 70 or 90 % of the
 	// retries of its policy. A policy of less than 4 retries has no such marks.
 	EventRetriesUsed EventType = engine.EventRetriesUsed
@@ -60,7 +63,7 @@ const (
 
 var eventTypes = []EventType{
 	EventEnqueued, EventStarted, EventDone, EventRetried, EventSnoozed, EventUnavailable, EventInterrupted,
-	EventCrashed, EventCancelled, EventDead, EventLeaseLost, EventRetriesUsed, EventHeld, EventReleased,
+	EventCrashed, EventCancelled, EventDead, EventEvicted, EventLeaseLost, EventRetriesUsed, EventHeld, EventReleased,
 }
 
 // EventFilter selects events. The zero value selects all.

@@ -297,6 +297,7 @@ func newQueue(ctx context.Context, store storage.Store, o Options) (*Queue, erro
 	if len(o.Middleware) > 0 {
 		q.entry = through(o.Middleware, take)
 	}
+	q.tellEvicted()
 	for name, settings := range o.Queues {
 		q.limits.budget(owner{queue: name}, settings.Budget)
 		if o := settings.OnDead; o != nil {

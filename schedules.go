@@ -48,6 +48,7 @@ const (
 	TickPaused    = storage.TickPaused    // skipped: the schedule was paused
 	TickOverlap   = storage.TickOverlap   // skipped: the job before is not over
 	TickDuplicate = storage.TickDuplicate // skipped: another job holds the unique key
+	TickFull      = storage.TickFull      // skipped: the queue is full, see Settings
 )
 
 // maxTries is how often a change is tried. A try fails if another process, or a

@@ -17,9 +17,8 @@ type Settings struct {
 	// MaxJobs is how many jobs may wait, scheduled or ready, in a queue or in the whole
 	// file. docs/limits.md says what happens when there are as many. If zero, any number.
 	MaxJobs *int `json:"max_jobs,omitempty"`
-	// MaxBytes is how many bytes the jobs of a queue or of the whole file may take that
-	// wait or run: their args and headers, and 128 bytes for each that waits. If zero, any
-	// number.
+	// MaxBytes is how many bytes the jobs that wait in a queue or in the whole file may
+	// count for: their args and headers, and 128 bytes each. If zero, any number.
 	MaxBytes *int64 `json:"max_bytes,omitempty"`
 	// WhenFull says what becomes of a job that has no room below MaxJobs and MaxBytes of
 	// the same queue or file. If zero, Refuse.

@@ -21,6 +21,8 @@ type LaneStats struct {
 	// Bytes is how many bytes the args and headers of the scheduled, ready and running
 	// jobs have.
 	Bytes int64 `json:"bytes"`
+	// Evicted is how many jobs were deleted to make room, ever.
+	Evicted int64 `json:"evicted,omitempty"`
 	// OldestDue is when the job that waits longest was due. It is zero if no job is due.
 	// Jobs that are due stay scheduled while no worker has a runner free; if more than
 	// 100 do, those of this queue and kind may be left out.
@@ -79,7 +81,7 @@ func (q *Queue) Stats(ctx context.Context) ([]LaneStats, error) {
 		s := &all[i]
 		out[i] = LaneStats{
 			Queue: s.Queue, Kind: s.Kind, Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled,
-			Dead: s.Dead, Bytes: s.Bytes, OldestDue: s.OldestDue, LastSuccess: s.Succeeded,
+			Dead: s.Dead, Bytes: s.Bytes, Evicted: s.Evicted, OldestDue: s.OldestDue, LastSuccess: s.Succeeded,
 			LastFailure: LastFailure{At: s.Failed, Job: s.FailedJob, Error: s.Error},
 		}
 		if at, ok := late[s.Lane]; ok && (s.OldestDue.IsZero() || at.Before(s.OldestDue)) {

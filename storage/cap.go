@@ -1,10 +1,89 @@
 package storage
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
+
+// ErrQueueFull is what a [QueueFullError] is.
+var ErrQueueFull = errors.New("errand: queue is full")
+
+const (
+	// JobOverhead is how many bytes a job that waits counts for, beside its args and
+	// headers.
+	JobOverhead = 128
+	// EvictLimit is how many jobs a call deletes at most to make room.
+	EvictLimit = 1000
+	// EvictSearch is how many scheduled jobs are looked at for that.
+	EvictSearch = 10_000
+)
+
+// Capper is implemented by a Store that obeys [SettingMaxJobs], [SettingMaxBytes] and
+// [SettingWhenFull].
+//
+// The use of a queue is how many of its jobs wait, that is are scheduled or ready, and
+// how many bytes these count for: their args and headers, and [JobOverhead] each. The use
+// of the database is that of all its queues. A job that Enqueue, EnqueueTx or Fire is to
+// insert has room if, with it, neither number is above a cap of its queue or of the
+// database. A duplicate needs no room. What comes back to a queue or is moved to it, and
+// [Finish.Then], is let in whatever the use.
+//
+// WhenFull of the queue or the database whose cap it is says what happens to a job
+// without room. If it is refused, an Enqueue or EnqueueTx returns a [*QueueFullError],
+// and inserts none of its jobs and evicts none. A tick of a Fire is skipped, as
+// [TickFull].
+//
+// An evicted job is deleted for good, with all that belongs to it; its unique key is
+// free. Ready jobs go first, in the order of their due times, then of their keys. Then go
+// scheduled ones in the same order, if they are among the [EvictSearch] jobs of the
+// database that are due first. Jobs that hold a key with [UniqueForever] stay, as do those
+// of the same call, and members of groups. A call that would have to evict more than
+// [EvictLimit] jobs, or has passed over as many, refuses the job.
+type Capper interface {
+	// NotifyEvicted makes the Store call f after each of its commits that has evicted
+	// jobs, at the time that the call was given, in the order of eviction. It is called
+	// before the call that evicted them returns; but not for those of an EnqueueTx in a
+	// transaction that Tx has not begun. f must not block. The result undoes it.
+	NotifyEvicted(f func(at time.Time, jobs []Evicted)) (cancel func())
+}
+
+// Evicted is a job that was deleted to make room.
+type Evicted struct {
+	ID ID
+	Lane
+}
+
+// QueueFullError says that there is no room for a job. It is an [ErrQueueFull].
+type QueueFullError struct {
+	// Queue has the cap; empty: the whole database has.
+	Queue string
+	// MaxJobs and MaxBytes are the caps; zero: none.
+	MaxJobs, MaxBytes int64
+	// Jobs and Bytes are the use without the job.
+	Jobs, Bytes int64
+	WhenFull    WhenFull
+}
+
+// Error returns the cap and the use in one line.
+func (e *QueueFullError) Error() string {
+	what := "the file is full"
+	if e.Queue != "" {
+		what = fmt.Sprintf("queue %q is full", e.Queue)
+	}
+	of := func(most int64) string {
+		if most == 0 {
+			return ""
+		}
+		return fmt.Sprintf(" of at most %d", most)
+	}
+	return fmt.Sprintf("errand: %s: %d jobs%s wait, with %d bytes%s (%v)", what, e.Jobs, of(e.MaxJobs), e.Bytes, of(e.MaxBytes), e.WhenFull)
+}
+
+// Is reports whether target is [ErrQueueFull].
+func (e *QueueFullError) Is(target error) bool { return target == ErrQueueFull }
 
 // WhenFull says what becomes of a job for which there is no room.
 type WhenFull uint8
@@ -12,10 +91,12 @@ type WhenFull uint8
 const (
 	// Refuse refuses it.
 	Refuse WhenFull = iota
-	// EvictOldest deletes jobs to make room, those first that have been due for longest.
+	// EvictOldest evicts jobs of the queue or the database until it has room, and refuses
+	// it if there are too few.
 	EvictOldest
-	// EvictLowest is EvictOldest among the jobs of the lowest priority, and refuses a job
-	// of a priority that is lower still.
+	// EvictLowest is EvictOldest in the order of priorities first, the lowest first, of the
+	// ready ones and then of the scheduled ones. A job of a higher priority than the one
+	// that is to come stays.
 	EvictLowest
 )
 

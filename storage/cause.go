@@ -8,8 +8,8 @@ import (
 // Examiner is the part of a [Store] that sums up what has become of jobs.
 type Examiner interface {
 	// Stats returns what is known of the lanes, sorted by queue and kind. Lanes
-	// without jobs of which no attempt has succeeded or failed are left out. The cost
-	// grows with the lanes and the priorities of their ready jobs, not with jobs.
+	// without jobs of which no attempt has succeeded or failed, and no job was evicted,
+	// are left out. The cost grows with the lanes and the priorities of their ready jobs, not with jobs.
 	Stats(ctx context.Context) ([]LaneStats, error)
 
 	// Causes lists the causes of a lane, those of most dead jobs first, and of

@@ -31,8 +31,8 @@ type LaneSettings struct {
 
 // The settings.
 const (
-	// SettingMaxJobs is how many jobs may wait, and SettingMaxBytes how many bytes live
-	// jobs may have. They are of a queue or of the whole database. See [Caps].
+	// SettingMaxJobs is how many jobs may wait, and SettingMaxBytes how many bytes they
+	// may count for. They are of a queue or of the whole database. See [Capper].
 	SettingMaxJobs  Setting = "max_jobs"
 	SettingMaxBytes Setting = "max_bytes"
 	// SettingWhenFull is a [WhenFull], of a queue or of the whole database.

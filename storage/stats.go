@@ -9,6 +9,8 @@ type LaneStats struct {
 	Scheduled, Ready, Running, Done, Cancelled, Dead, Blocked int64
 	// Bytes is how many bytes the args and headers of its live jobs have.
 	Bytes int64
+	// Evicted is how many of its jobs were evicted, ever, see [Capper].
+	Evicted int64
 	// OldestDue is when the first of its ready jobs was due; zero if none is ready.
 	OldestDue time.Time
 	// Succeeded is when an attempt ended with OutcomeDone for the last time, or less

@@ -20,6 +20,7 @@
 --   18 success_at    when an attempt last ended well, less than a second off
 --   19 failure       the key of the job that failed last
 --   20 failure_at    when that was
+--   21 evicted       how many of its jobs were deleted to make room
 -- Ids below 32 are of the database as a whole:
 --   0 min_writer     the oldest schema version that may write
 --   1 next_job       the next key

@@ -28,8 +28,9 @@ type ownTx struct {
 	tx *sql.Tx
 
 	mu     sync.Mutex
-	used   bool  // by EnqueueTx or CancelTx: workers are to know when it has committed
-	cancel bool  // a running job was asked to stop
+	used   bool // by EnqueueTx or CancelTx: workers are to know when it has committed
+	cancel bool // a running job was asked to stop
+	after  []func()
 	failed error // of one, after which there is no way but back
 }
 
@@ -109,6 +110,9 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 			return fmt.Errorf("errand: transaction: ended by the function that it was given to: %w", err)
 		}
 		return s.commitFailed(err)
+	}
+	for _, f := range own.after {
+		f()
 	}
 	if own.used {
 		s.listeners.notify(storage.Event{Cancel: own.cancel})

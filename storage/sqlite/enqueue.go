@@ -33,19 +33,38 @@ func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 		return nil, s.idle(ctx)
 	}
 	var out []storage.Enqueued
+	var refused *storage.QueueFullError
 	err := s.submit(ctx, &request{work: workOf(jobs), run: func(t *tx) (err error) {
 		t.single = len(jobs) == 1
-		out, err = t.enqueue(now, jobs)
+		out, refused, err = t.enqueueOrRefuse(now, jobs)
 		t.single = false
-		if err != nil {
+		if err != nil || refused != nil {
 			return err
 		}
 		return t.handOver(now)
 	}})
+	if err == nil && refused != nil {
+		err = refused
+	}
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
+}
+
+// enqueueOrRefuse is enqueue. If it has changed nothing for lack of room, the error is
+// an answer to the call: it does not make the other calls of the batch run again.
+func (t *tx) enqueueOrRefuse(now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, refused *storage.QueueFullError, err error) {
+	next, evicted := t.meta.nextJob, len(t.evicted)
+	m, err := t.newRoom(now)
+	if err != nil {
+		return nil, nil, err
+	}
+	out, err = t.enqueue(now, jobs, m)
+	if errors.As(err, &refused) && t.meta.nextJob == next && len(t.evicted) == evicted {
+		return nil, refused, nil
+	}
+	return out, nil, err
 }
 
 // workOf returns how much work it is to insert jobs.
@@ -67,18 +86,23 @@ func (s *Store) EnqueueTx(ctx context.Context, in *sql.Tx, now time.Time, jobs [
 	if err := s.intake(); err != nil {
 		return nil, err
 	}
+	var refused *storage.QueueFullError
 	err = s.inside(ctx, in, len(jobs), func(t *tx) (err error) {
-		out, err = t.enqueue(now, jobs)
+		out, refused, err = t.enqueueOrRefuse(now, jobs)
 		return err
 	})
+	if err == nil && refused != nil {
+		err = refused
+	}
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
 }
 
-// enqueue inserts jobs, taking their keys from the counters.
-func (t *tx) enqueue(now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+// enqueue inserts jobs, taking their keys from the counters, and makes room for them. A
+// room that is nil has room for all.
+func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.Enqueued, error) {
 	out := make([]storage.Enqueued, len(jobs))
 	created := t.seen(now)
 	for i := range jobs {
@@ -95,6 +119,11 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, 
 		r.State, r.DueAt, r.Delay = dueTime(now, created, j)
 		if r.ID > storage.MaxKey {
 			return nil, fmt.Errorf("errand: job key %d: must be at most %d", r.ID, int64(storage.MaxKey))
+		}
+		if m != nil {
+			if err := m.make(&r); err != nil {
+				return nil, err
+			}
 		}
 		var err error
 		if r.option, err = t.newOption(now, &r, j); err != nil {

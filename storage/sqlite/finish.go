@@ -109,7 +109,7 @@ func (t *tx) bury(now time.Time, f *storage.Finish, to storage.Effect) (r storag
 	if r, err = t.leaveLeased(at, f, &e); err != nil || r != storage.Applied || f.Then == nil {
 		return r, err
 	}
-	_, err = t.enqueue(now, []storage.NewJob{*f.Then})
+	_, err = t.enqueue(now, []storage.NewJob{*f.Then}, nil) // whatever the caps
 	t.announce()
 	return r, err
 }

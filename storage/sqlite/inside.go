@@ -80,7 +80,7 @@ func (s *Store) insideOwn(own *ownTx, f func(t *tx) error) (err error) {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	own.used = true
+	own.used, own.after = true, append(own.after, t.after...)
 	own.cancel = own.cancel || t.event != nil && t.event.Cancel
 	return nil
 }

@@ -9,12 +9,15 @@ import (
 )
 
 // listeners are the functions that Notify has registered: the workers of this
-// process.
+// process. Beside them are those about caps.
 type listeners struct {
 	mu     sync.RWMutex
 	next   int
 	all    map[int]func(storage.Event)
 	cancel atomic.Int64 // the counter asked, as of the last Event with Cancel
+
+	evictions evictions
+	caps      capLog
 }
 
 func (l *listeners) notify(e storage.Event) {

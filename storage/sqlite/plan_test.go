@@ -105,6 +105,12 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlWaitByKey:     "SEARCH j USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
 		sqlWaitAll:       "SEARCH j USING INDEX errand_job_scheduled (due_at>? AND due_at<?)",
 		sqlLastJob:       "SEARCH errand_job",
+		sqlLaneUse:       "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
+		sqlUse:           "USING INTEGER PRIMARY KEY (rowid>?)",
+		sqlNumber:        "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlNextReady:     "USING COVERING INDEX errand_job_ready (lane=? AND priority=? AND due_at>?)",
+		sqlNextScheduled: "USING INDEX errand_job_scheduled (due_at>?)",
+		sqlHeldForever:   "USING PRIMARY KEY (key=? AND slot=?)",
 		sqlWaits:         "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlUrgent:        "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlCalm:          "USING INTEGER PRIMARY KEY (rowid=?)",
@@ -180,6 +186,10 @@ func TestStats_PassesOverJobs(t *testing.T) {
 			"SEARCH j USING COVERING INDEX errand_job_ready (lane=? AND priority<?)",
 			"SEARCH j USING COVERING INDEX errand_job_ready (lane=? AND priority=?)",
 			"SEARCH f USING INTEGER PRIMARY KEY (rowid>?)",
+		},
+		sqlPriorities: {
+			"SEARCH errand_job USING COVERING INDEX errand_job_ready (lane=?)",
+			"SEARCH j USING COVERING INDEX errand_job_ready (lane=? AND priority<?)",
 		},
 		sqlRunning: {"SCAN errand_job USING INDEX errand_job_running"},
 		sqlFailures: {

@@ -19,6 +19,14 @@ ON CONFLICT DO UPDATE SET value = excluded.value`
 // not changed any more.
 type laneSettings map[storage.Lane]storage.Settings
 
+// obeyed is what a transaction knows of settings and caps.
+type obeyed struct {
+	set     *laneSettings // as the transaction has left them, if it has read them
+	reset   bool          // it has changed settings
+	scopes  capScopes     // whose use is known
+	evicted []evicted     // by its calls
+}
+
 // readSettings returns the settings that are stored, nil if there are none.
 func readSettings(db asker) (all laneSettings, err error) {
 	var lane storage.Lane

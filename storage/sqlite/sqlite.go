@@ -165,6 +165,7 @@ var (
 	_ storage.Handoff    = (*Store)(nil)
 	_ storage.Marker     = (*Store)(nil)
 	_ storage.Peers      = (*Store)(nil)
+	_ storage.Capper     = (*Store)(nil)
 )
 
 // Open opens the SQLite file at path, creating it with mode 0600 and migrating

@@ -26,6 +26,7 @@ type statements struct {
 	lanes   []driver.Stmt          // of sqlHeads: one for each lane read at the same time
 	known   known
 	lineups lineups
+	scopes  capScopes // whose use is known, as of the last transaction
 	// succeeded is when lanes last succeeded, as it is stored, of those for which it is known.
 	succeeded map[int64]int64
 	wrote     int // statements, rows and large values since the log was looked at: some pages each

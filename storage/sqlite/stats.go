@@ -223,6 +223,8 @@ func setNumber(l *storage.LaneStats, id, n int64) {
 		l.Dead = n
 	case bytesNumber:
 		l.Bytes = n
+	case evictedNumber:
+		l.Evicted = n
 	case succeededNumber:
 		l.Succeeded = fromMicros(n)
 	case failedNumber:

@@ -154,8 +154,12 @@ func (t *tx) take(now time.Time, p *planRow, tick *storage.NewTick) (storage.Tic
 			return entry, nil
 		}
 	}
-	jobs, err := t.enqueue(now, []storage.NewJob{*tick.Job})
+	jobs, refused, err := t.enqueueOrRefuse(now, []storage.NewJob{*tick.Job})
 	if err != nil {
+		return entry, err
+	}
+	if refused != nil {
+		entry.Taken = storage.TickFull
 		return entry, err
 	}
 	entry.ID = jobs[0].ID

@@ -98,8 +98,7 @@ type tx struct {
 	fresh      fresh                  // of the call under way
 	single     bool                   // the call under way adds one job
 	handoffs   []*handoff             // what is handed to workers after the commit
-	set        *laneSettings          // as the transaction has left them, if it has read them
-	reset      bool                   // it has changed settings
+	obeyed                            // settings and caps
 	event      *storage.Event         // for the workers, after the commit
 	others     bool                   // event is for the workers of other processes too
 	after      []func()               // run after the commit
@@ -107,7 +106,7 @@ type tx struct {
 }
 
 func (w *writer) newTx() *tx {
-	return &tx{execer: w.stmts, store: w.Store, stmts: w.stmts, ledger: newLedger()}
+	return &tx{execer: w.stmts, store: w.Store, stmts: w.stmts, obeyed: obeyed{scopes: w.stmts.scopes}, ledger: newLedger()}
 }
 
 // known are the counters as of the last transaction of a connection.
@@ -189,6 +188,7 @@ func (t *tx) load() error {
 	if !recalled { // else nobody has written
 		t.stmts.checkLineups()
 		clear(t.stmts.succeeded)
+		clear(t.scopes)
 	}
 	t.store.floor.raise(&t.meta)
 	return t.store.catchUp(t, &t.meta) // with what is committed, whatever becomes of this one
@@ -221,12 +221,13 @@ func (t *tx) flush() error {
 			return err
 		}
 	}
-	return nil
+	return t.flushCaps()
 }
 
 // rolledBack undoes what was done outside of the database.
 func (t *tx) rolledBack() {
 	t.stmts.lineups.forget()
+	clear(t.scopes)
 	for _, f := range t.undo {
 		f()
 	}
@@ -238,6 +239,9 @@ func (t *tx) committed() {
 	t.store.floor.raise(&t.meta)
 	if t.created > 0 && t.meta.gen == t.was.gen+t.created {
 		t.store.cache.follow(t.was.gen, t.meta.gen, t.lanes)
+	}
+	for _, s := range t.scopes {
+		s.base = t.use(s)
 	}
 	for _, f := range t.after {
 		f()

@@ -64,6 +64,7 @@ type hooks struct {
 
 	configure func(context.Context, storage.Lane, storage.Settings) error
 	settings  func(context.Context) ([]storage.LaneSettings, error)
+	evicted   func(func(time.Time, []storage.Evicted)) func()
 }
 
 // sound returns an instance without a fault.
@@ -72,7 +73,7 @@ func sound(in *instance) *hooks {
 		instance: in, enqueue: in.Enqueue, exchange: in.Exchange, reclaim: in.Reclaim, redrive: in.Redrive,
 		runNow: in.RunNow, change: in.Change, del: in.Delete, counts: in.Counts, cancel: in.Cancel, list: in.Jobs, closing: in.Close, causes: in.Causes, stats: in.Stats,
 		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, one: in.Schedule, notify: in.Notify, step: in.StepClock, offer: in.Offer,
-		hold: in.Hold, release: in.Release, holds: in.Holds, configure: in.Configure, settings: in.Settings,
+		hold: in.Hold, release: in.Release, holds: in.Holds, configure: in.Configure, settings: in.Settings, evicted: in.NotifyEvicted,
 	}
 }
 
@@ -165,6 +166,8 @@ func (h *hooks) Configure(ctx context.Context, lane storage.Lane, s storage.Sett
 }
 
 func (h *hooks) Settings(ctx context.Context) ([]storage.LaneSettings, error) { return h.settings(ctx) }
+
+func (h *hooks) NotifyEvicted(f func(time.Time, []storage.Evicted)) func() { return h.evicted(f) }
 
 // locked runs f with the database locked.
 func (m *Memory) locked(f func()) {
@@ -263,7 +266,7 @@ type fault struct {
 // TestBroken runs the suite on stores that are broken each in one way. A fault
 // that is not found by the case that should is a fault of the suite.
 func TestBroken(t *testing.T) {
-	for _, fault := range slices.Concat(causeFaults, statsFaults, settingFaults, leaseFaults, reclaimFaults, jobFaults, editFaults, scheduleFaults, clockFaults, handoffFaults, holdFaults, probeFaults, lookFaults, groupFaults) {
+	for _, fault := range slices.Concat(causeFaults, statsFaults, settingFaults, capFaults, leaseFaults, reclaimFaults, jobFaults, editFaults, scheduleFaults, clockFaults, handoffFaults, holdFaults, probeFaults, lookFaults, groupFaults) {
 		t.Run(fault.name, func(t *testing.T) {
 			var found []string
 			// The rest of the suite is run only if its verdict is of use.

@@ -33,6 +33,7 @@ type Memory struct {
 	unique    map[string]storage.ID // who holds each unique key
 	holds     []*held
 	settings  map[storage.Lane]storage.Settings
+	evicted   map[storage.Lane]int64
 	schedules map[string]*schedule
 	lasts     map[storage.Lane]*last
 	successes map[storage.Lane]int64 // tokens of the last ones, of lanes in which one was unavailable
@@ -88,6 +89,7 @@ func NewMemory() *Memory {
 		unique: map[string]storage.ID{},
 
 		settings:  map[storage.Lane]storage.Settings{},
+		evicted:   map[storage.Lane]int64{},
 		lasts:     map[storage.Lane]*last{},
 		successes: map[storage.Lane]int64{},
 		schedules: map[string]*schedule{},
@@ -104,6 +106,7 @@ func (m *Memory) Open() storage.Store {
 		name:      fmt.Sprintf("memory-%d", len(m.instances)+1),
 		seen:      map[int64]sighting{},
 		listeners: map[int]func(storage.Event){},
+		evictees:  map[int]func(time.Time, []storage.Evicted){},
 	}
 	m.instances = append(m.instances, in)
 	return in

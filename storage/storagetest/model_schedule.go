@@ -49,6 +49,7 @@ func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.F
 	}
 	m.wrote(now)
 	var inserted []*job
+	var evicted evictions
 	out := make([]storage.Fired, len(firings))
 	for i, f := range firings {
 		s := m.schedules[f.Name]
@@ -58,7 +59,7 @@ func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.F
 		s.Revision, s.Next, s.Through = m.revision(), floor(f.Next), floor(f.Through)
 		taken := make([]storage.Tick, 0, len(f.Ticks))
 		for _, t := range f.Ticks {
-			entry, j := m.tick(now, s, t)
+			entry, j := m.tick(now, s, t, &evicted)
 			taken = append(taken, entry)
 			if j != nil {
 				inserted = append(inserted, j)
@@ -76,6 +77,7 @@ func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.F
 	pass := in.handOver(floor(now), inserted)
 	event := availableOf(inserted)
 	m.mu.Unlock()
+	in.tellEvicted(now, &evicted)
 	pass()
 	m.emit(in, now, event)
 	return out, nil
@@ -83,7 +85,7 @@ func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.F
 
 // tick takes a tick of s. It returns the entry of the history, and the job that
 // was enqueued, if one was.
-func (m *Memory) tick(now time.Time, s *schedule, t storage.NewTick) (storage.Tick, *job) {
+func (m *Memory) tick(now time.Time, s *schedule, t storage.NewTick, evicted *evictions) (storage.Tick, *job) {
 	entry := storage.Tick{
 		At: floor(t.At), Until: floor(t.Until), N: max(t.N, 1), Taken: t.Taken, Noted: floor(now),
 	}
@@ -97,7 +99,13 @@ func (m *Memory) tick(now time.Time, s *schedule, t storage.NewTick) (storage.Ti
 		entry.Taken = storage.TickOverlap
 		return entry, nil
 	}
-	e, j := m.enqueue(now, *t.Job)
+	by := m.newEvictions()
+	e, j, err := m.admit(now, *t.Job, by)
+	if err != nil {
+		entry.Taken = storage.TickFull
+		return entry, nil
+	}
+	evicted.jobs = append(evicted.jobs, by.jobs...)
 	entry.ID = e.ID
 	if e.Duplicate {
 		entry.Taken = storage.TickDuplicate

@@ -61,6 +61,9 @@ func (in *instance) Stats(ctx context.Context) ([]storage.LaneStats, error) {
 			s.OldestDue = j.DueAt
 		}
 	}
+	for lane, n := range m.evicted {
+		of(lane).Evicted = n
+	}
 	for lane, l := range m.lasts {
 		s := of(lane)
 		s.Succeeded, s.Failed = l.succeeded, l.failed

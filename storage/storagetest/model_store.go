@@ -21,6 +21,7 @@ type instance struct {
 	longest   time.Duration      // lease that it has asked for
 	seen      map[int64]sighting // by job key: leases of others, as of the last Reclaim
 	listeners map[int]func(storage.Event)
+	evictees  map[int]func(time.Time, []storage.Evicted)
 	lastFunc  int
 	offers    []*offer
 	doc       []byte // that it shows
@@ -45,6 +46,7 @@ var _ interface {
 	storage.Publisher
 	storage.Ranker
 	storage.Checker
+	storage.Capper
 } = (*instance)(nil)
 
 // Enqueue implements [storage.Store].
@@ -56,16 +58,28 @@ func (in *instance) Enqueue(ctx context.Context, now time.Time, jobs []storage.N
 	m.wrote(now)
 	var inserted []*job
 	out := make([]storage.Enqueued, 0, len(jobs))
-	for _, n := range jobs {
-		e, j := m.enqueue(now, n)
-		if j != nil {
-			inserted = append(inserted, j)
+	evicted := m.newEvictions()
+	err := m.atomically(func() error {
+		for _, n := range jobs {
+			e, j, err := m.admit(now, n, evicted)
+			if err != nil {
+				return err
+			}
+			if j != nil {
+				inserted = append(inserted, j)
+			}
+			out = append(out, e)
 		}
-		out = append(out, e)
+		return nil
+	})
+	if err != nil {
+		m.mu.Unlock()
+		return nil, err
 	}
 	pass := in.handOver(floor(now), inserted)
 	event := availableOf(inserted)
 	m.mu.Unlock()
+	in.tellEvicted(now, evicted)
 	pass()
 	m.emit(in, now, event)
 	return out, nil

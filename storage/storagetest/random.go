@@ -79,6 +79,7 @@ type pair struct {
 	closed      bool
 	origin      time.Duration // of its monotonic clock
 	offers      []*handing
+	evicted     [2][]storage.Evicted // by the last call, of each
 }
 
 // GoString is what rapid shows when it draws p.
@@ -144,6 +145,9 @@ func (h *history) run(t *testing.T) {
 	if _, ok := h.pairs[0].real.(storage.Handoff); ok {
 		actions["offer"], actions["changeOffer"] = h.offer, h.changeOffer
 	}
+	if _, ok := h.pairs[0].real.(storage.Capper); ok {
+		actions["cap"] = h.cap
+	}
 	h.Repeat(actions)
 	h.end(t)
 }
@@ -169,6 +173,9 @@ func (h *history) open() {
 	_, marked := p.real.(storage.Marker)
 	p.model.(*instance).unmarked = !marked
 	h.pairs = append(h.pairs, p)
+	if _, ok := p.real.(storage.Capper); ok {
+		h.evicting(p)
+	}
 	h.offerTo(h.T, p)
 }
 
@@ -263,8 +270,12 @@ func (h *history) enqueue(t *rapid.T) {
 		jobs = append(jobs, h.newJob(t))
 	}
 	real, err := p.real.Enqueue(h.ctx, h.now, jobs)
-	h.must(err)
-	model, err := p.model.Enqueue(h.ctx, h.now, jobs)
+	model, wanted := p.model.Enqueue(h.ctx, h.now, jobs)
+	if wanted != nil {
+		h.both("an error", err, wanted)
+		h.sameEvicted(p)
+		return
+	}
 	h.must(err)
 	for i := range model {
 		if !model[i].Duplicate {
@@ -273,6 +284,7 @@ func (h *history) enqueue(t *rapid.T) {
 		real[i].ID = h.byReal[real[i].ID]
 	}
 	h.both("Enqueue", real, model)
+	h.sameEvicted(p)
 	h.handedOver(p)
 	h.forget(p)
 }

@@ -100,6 +100,7 @@ func (h *history) fire(t *rapid.T) {
 		h.both("ticks", h.modelTicks(got[i].Ticks), plainTicks(want[i].Ticks))
 		h.both("plan", modelPlan(got[i].Plan), modelPlan(want[i].Plan))
 	}
+	h.sameEvicted(p)
 	h.handedOver(p)
 	h.forget(p)
 }

@@ -1,0 +1,60 @@
+package errand_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/errandq/errand"
+)
+
+// A queue of orders says no when it is full. One of readings lets go of the oldest: the
+// latest matter most.
+func ExampleQueue_Configure() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+
+	check(q.Configure(ctx, errand.Lane{Queue: "orders"}, errand.Settings{MaxJobs: new(2)}))
+	check(q.Configure(ctx, errand.Lane{Queue: "readings"}, errand.Settings{
+		MaxBytes: new(int64(1000)),
+		WhenFull: new(errand.EvictOldest),
+	}))
+
+	var full *errand.QueueFullError
+	for {
+		_, err := q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, &errand.JobOptions{Queue: "orders"})
+		if errors.As(err, &full) {
+			fmt.Printf("%s: %d of %d jobs\n", full.Queue, full.Jobs, full.MaxJobs)
+			break
+		}
+		check(err)
+	}
+	for range 100 {
+		must(q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, &errand.JobOptions{Queue: "readings"}))
+	}
+	for _, s := range must(q.Stats(ctx)) {
+		fmt.Printf("%s: %d wait, %d were evicted\n", s.Queue, s.Ready, s.Evicted)
+	}
+	// Output:
+	// orders: 2 of 2 jobs
+	// orders: 2 wait, 0 were evicted
+	// readings: 6 wait, 94 were evicted
+}
+
+// The whole file has caps of its own, for which a job of any queue may have to go.
+func ExampleQueue_Settings() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+
+	check(q.Configure(ctx, errand.Lane{}, errand.Settings{MaxBytes: new(int64(100 << 20)), WhenFull: new(errand.EvictLowest)}))
+	check(q.Configure(ctx, errand.Lane{Queue: "readings"}, errand.Settings{MaxJobs: new(50_000), WhenFull: new(errand.EvictOldest)}))
+	check(q.Configure(ctx, errand.Lane{Queue: "readings"}, errand.Settings{MaxJobs: new(0)})) // takes it back
+	for _, s := range must(q.Settings(ctx)) {
+		fmt.Printf("queue %q: a cap of jobs: %v, of bytes: %v, %v\n", s.Queue, s.MaxJobs != nil, s.MaxBytes != nil, *s.WhenFull)
+	}
+	// Output:
+	// queue "": a cap of jobs: false, of bytes: true, evict-lowest
+	// queue "readings": a cap of jobs: false, of bytes: false, evict-oldest
+}

@@ -1,0 +1,308 @@
+package sqlite
+
+import (
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	// The states of jobs that wait, and their bytes.
+	sqlLaneUse = `SELECT COALESCE(SUM(CASE WHEN id % 32 = 16 THEN 0 ELSE n END), 0), COALESCE(SUM(CASE WHEN id % 32 = 16 THEN n ELSE 0 END), 0)
+FROM errand_number WHERE id >= ?1 * 32 + 1 AND id <= ?1 * 32 + 16 AND id % 32 IN (1, 2, 16)`
+	sqlUse = `SELECT COALESCE(SUM(CASE WHEN id % 32 = 16 THEN 0 ELSE n END), 0), COALESCE(SUM(CASE WHEN id % 32 = 16 THEN n ELSE 0 END), 0)
+FROM errand_number WHERE id >= 32 AND id % 32 IN (1, 2, 16)`
+	sqlNumber = `SELECT n FROM errand_number WHERE id = ?1`
+)
+
+// capUse is the use of a queue or of the database, see [storage.Capper].
+type capUse struct{ jobs, bytes int64 }
+
+func (u capUse) plus(v capUse, sign int64) capUse {
+	return capUse{u.jobs + sign*v.jobs, u.bytes + sign*v.bytes}
+}
+
+// counted is how many bytes the jobs count for.
+func (u capUse) counted() int64 { return u.bytes + u.jobs*storage.JobOverhead }
+
+// limits are the caps of a queue or of the database; zero: none.
+type limits struct {
+	jobs, bytes int64
+	full        storage.WhenFull
+}
+
+func limitsOf(s storage.Settings) limits {
+	return limits{s[storage.SettingMaxJobs], s[storage.SettingMaxBytes], storage.WhenFull(s[storage.SettingWhenFull])}
+}
+
+func (l limits) any() bool { return l.jobs > 0 || l.bytes > 0 }
+
+func (l limits) fit(u capUse) bool {
+	return (l.jobs == 0 || u.jobs <= l.jobs) && (l.bytes == 0 || u.counted() <= l.bytes)
+}
+
+// percent returns how much of the caps is in use.
+func (l limits) percent(u capUse) (most int64) {
+	if l.jobs > 0 {
+		most = u.jobs * 100 / l.jobs
+	}
+	if l.bytes > 0 {
+		most = max(most, int64(float64(u.counted())*100/float64(l.bytes)))
+	}
+	return most
+}
+
+// capScope is a queue with a cap, or the database, whose name is empty.
+type capScope struct {
+	queue string
+	base  capUse         // of what is committed
+	lanes map[int64]bool // whether lanes are of the queue, as far as was asked
+}
+
+// capScopes are those whose use a connection knows.
+type capScopes map[string]*capScope
+
+// scope returns a scope with its use as of the begin of the transaction.
+func (t *tx) scope(queue string) (*capScope, error) {
+	if s := t.scopes[queue]; s != nil {
+		return s, nil
+	}
+	s := &capScope{queue: queue, lanes: map[int64]bool{}}
+	if queue == "" {
+		if err := t.row(sqlUse, nil, &s.base.jobs, &s.base.bytes); err != nil {
+			return nil, err
+		}
+	} else {
+		for _, lane := range t.lanesOf(queue) {
+			var u capUse
+			if err := t.row(sqlLaneUse, []any{lane}, &u.jobs, &u.bytes); err != nil {
+				return nil, err
+			}
+			s.base = s.base.plus(u, 1)
+		}
+	}
+	if t.scopes == nil {
+		t.scopes = capScopes{}
+		if t.inTx {
+			t.stmts.scopes = t.scopes // for the next transactions too
+		}
+	}
+	t.scopes[queue] = s
+	return s, nil
+}
+
+// lanesOf returns the lanes of a queue, or of all if its name is empty.
+func (t *tx) lanesOf(queue string) []int64 {
+	lanes := t.store.cache.lanesOf(queue)
+	for name, lane := range t.lanes {
+		if _, ok := t.store.cache.lane(name); !ok && (queue == "" || name.Queue == queue) {
+			lanes = append(lanes, lane)
+		}
+	}
+	return lanes
+}
+
+func (c *cache) lanesOf(queue string) (lanes []int64) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for name, lane := range c.lanes {
+		if queue == "" || name.Queue == queue {
+			lanes = append(lanes, lane)
+		}
+	}
+	return lanes
+}
+
+// has reports whether a lane is of the scope.
+func (s *capScope) has(t *tx, lane int64) bool {
+	if s.queue == "" {
+		return true
+	}
+	of, ok := s.lanes[lane]
+	if !ok {
+		name, err := t.laneName(lane)
+		of = err == nil && name.Queue == s.queue
+		s.lanes[lane] = of
+	}
+	return of
+}
+
+// usedMore is what the transaction has changed in the use of a scope.
+func (t *tx) usedMore(s *capScope) (u capUse) {
+	for k, n := range t.counts {
+		switch k.state {
+		case scheduled, ready:
+			if s.has(t, k.lane) {
+				u.jobs += n
+			}
+		case bytesNumber:
+			if s.has(t, k.lane) {
+				u.bytes += n
+			}
+		}
+	}
+	return u
+}
+
+// use is the use of a scope as the transaction has left it.
+func (t *tx) use(s *capScope) capUse { return s.base.plus(t.usedMore(s), 1) }
+
+// room makes room for the jobs of a call. One that is nil has room for all.
+type room struct {
+	*tx
+	all      laneSettings
+	at       time.Time
+	first    int64 // key of the first job of the call
+	looked   int   // jobs that were evicted or passed over
+	evictors map[string]*evictor
+}
+
+// newRoom returns the room for the jobs of a call, nil if there are no settings.
+func (t *tx) newRoom(now time.Time) (*room, error) {
+	all, err := t.settings()
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	return &room{tx: t, all: all, at: now, first: t.meta.nextJob}, nil
+}
+
+// make makes room for a job, or returns a [*storage.QueueFullError] and has changed
+// nothing.
+func (m *room) make(r *jobRow) error {
+	var of [2]limits
+	scopes := [2]string{r.Queue, ""}
+	any := false
+	for i, queue := range scopes {
+		of[i] = limitsOf(m.all[storage.Lane{Queue: queue}])
+		any = any || of[i].any()
+	}
+	if !any {
+		return nil
+	}
+	if r.UniqueKey.Valid {
+		if _, err := m.keyHolder(r.UniqueKey.String); err == nil {
+			return nil // a duplicate, which needs no room
+		}
+	}
+	own := capUse{1, int64(len(r.Args) + len(r.Headers))}
+	var victims []*jobRow
+	for i, queue := range scopes {
+		if !of[i].any() {
+			continue
+		}
+		s, err := m.scope(queue)
+		if err != nil {
+			return err
+		}
+		was := m.use(s)
+		u := was.plus(own, 1)
+		for _, v := range victims { // all are of the queue, which comes first
+			u = u.plus(capUse{1, v.Size}, -1)
+		}
+		if !of[i].fit(own) {
+			return full(queue, of[i], was)
+		}
+		for !of[i].fit(u) {
+			v, err := m.next(s, of[i].full, r.Priority, victims)
+			if err != nil {
+				return err
+			}
+			if v == nil {
+				return full(queue, of[i], was)
+			}
+			victims = append(victims, v)
+			u = u.plus(capUse{1, v.Size}, -1)
+		}
+	}
+	for _, v := range victims {
+		if err := m.evict(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func full(queue string, l limits, u capUse) *storage.QueueFullError {
+	return &storage.QueueFullError{Queue: queue, MaxJobs: l.jobs, MaxBytes: l.bytes, Jobs: u.jobs, Bytes: u.counted(), WhenFull: l.full}
+}
+
+// capMarks are the parts of a cap, in percent, at which the log warns. It warns of one
+// again when the use has been below it by capSlack.
+var capMarks = [...]int64{80, 95}
+
+const capSlack = 10
+
+// capLog is what was said of caps.
+type capLog struct {
+	mu    sync.Mutex
+	marks map[string]int64 // of scopes that are over one
+}
+
+// note takes the use of a scope, and returns the mark to warn of, 0 for none.
+func (l *capLog) note(queue string, percent int64) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was, now := l.marks[queue], int64(0)
+	for _, m := range capMarks {
+		if percent >= m || was >= m && percent >= m-capSlack {
+			now = m
+		}
+	}
+	if now != was {
+		if l.marks == nil {
+			l.marks = map[string]int64{}
+		}
+		l.marks[queue] = now
+	}
+	if now <= was {
+		return 0
+	}
+	return now
+}
+
+// flushCaps notes what the transaction means for caps, to be told after the commit.
+func (t *tx) flushCaps() error {
+	if len(t.evicted) > 0 {
+		if err := t.flushEvicted(); err != nil {
+			return err
+		}
+	}
+	if len(t.scopes) == 0 {
+		return nil
+	}
+	all, err := t.settings()
+	if err != nil {
+		return err
+	}
+	for queue, s := range t.scopes {
+		l := limitsOf(all[storage.Lane{Queue: queue}])
+		if !l.any() {
+			continue
+		}
+		u := t.use(s)
+		t.after = append(t.after, func() { t.store.warnOfUse(queue, l, u) })
+	}
+	return nil
+}
+
+// warnOfUse warns if the use of a cap has come to a mark.
+func (s *Store) warnOfUse(queue string, l limits, u capUse) {
+	mark := s.listeners.caps.note(queue, l.percent(u))
+	if mark == 0 {
+		return
+	}
+	attrs := []any{"percent", mark, "jobs", u.jobs, "bytes", u.counted()}
+	if l.jobs > 0 {
+		attrs = append(attrs, "max_jobs", l.jobs)
+	}
+	if l.bytes > 0 {
+		attrs = append(attrs, "max_bytes", l.bytes)
+	}
+	attrs = append(attrs, "when_full", l.full.String())
+	if queue == "" {
+		s.opts.Logger.Warn("errand: the file is almost full of jobs that wait", attrs...)
+		return
+	}
+	s.opts.Logger.Warn("errand: a queue is almost full", append([]any{"queue", queue}, attrs...)...)
+}

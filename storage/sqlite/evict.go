@@ -1,0 +1,294 @@
+package sqlite
+
+import (
+	"cmp"
+	"database/sql"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	// From one priority to the next lower one, by the index.
+	sqlPriorities = `WITH RECURSIVE top(priority) AS (
+SELECT (SELECT priority FROM errand_job WHERE state = 2 AND lane = ?1 ORDER BY priority DESC LIMIT 1)
+UNION ALL SELECT (SELECT priority FROM errand_job j WHERE state = 2 AND lane = ?1 AND j.priority < top.priority ORDER BY priority DESC LIMIT 1)
+FROM top WHERE priority IS NOT NULL)
+SELECT priority FROM top WHERE priority IS NOT NULL`
+	sqlNextReady = `SELECT due_at, id FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND (due_at, id) > (?3, ?4)
+ORDER BY due_at, id LIMIT 1`
+	sqlNextScheduled = `SELECT due_at, id, lane, priority FROM errand_job WHERE state = 1 AND (due_at, id) > (?1, ?2)
+ORDER BY due_at, id LIMIT 100`
+	sqlHeldForever = `SELECT COUNT(*) FROM errand_unique WHERE key = ?1 AND slot = 0 AND job = ?2 AND until = 9223372036854775807`
+)
+
+// scheduledPage is the LIMIT of sqlNextScheduled.
+const scheduledPage = 100
+
+// evictedNumber is the number of a lane that says how many of its jobs were evicted.
+const evictedNumber = 21
+
+// victim is a job that waits, and the first of its lane and priority to go.
+type victim struct {
+	lane     int64
+	priority int
+	due, id  int64
+}
+
+// compare compares victims by which goes first.
+func (c victim) compare(o victim, lowest bool) int {
+	if lowest {
+		if by := cmp.Compare(c.priority, o.priority); by != 0 {
+			return by
+		}
+	}
+	return cmp.Or(cmp.Compare(c.due, o.due), cmp.Compare(c.id, o.id))
+}
+
+// evictor returns the jobs of a scope in the order in which they go.
+type evictor struct {
+	ready     []victim // the first of each lane and priority
+	scheduled []victim
+	after     victim // the last of the scheduled ones that was looked at
+	searched  int
+	lowest    bool
+}
+
+func (m *room) evictor(s *capScope, when storage.WhenFull) (*evictor, error) {
+	if e := m.evictors[s.queue]; e != nil {
+		return e, nil
+	}
+	e := &evictor{lowest: when == storage.EvictLowest, after: victim{due: -forever}}
+	for _, lane := range m.lanesOf(s.queue) {
+		var priority int
+		err := m.each(sqlPriorities, []any{lane}, []any{&priority}, func() {
+			e.ready = append(e.ready, victim{lane: lane, priority: priority, due: -forever})
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	for i := 0; i < len(e.ready); {
+		more, err := m.advance(e, i)
+		if err != nil {
+			return nil, err
+		}
+		if more {
+			i++
+		}
+	}
+	if m.evictors == nil {
+		m.evictors = map[string]*evictor{}
+	}
+	m.evictors[s.queue] = e
+	return e, nil
+}
+
+// advance moves a place of ready to the next job of its lane and priority. If there is
+// none it removes the place, and reports false.
+func (m *room) advance(e *evictor, place int) (more bool, err error) {
+	c := &e.ready[place]
+	err = m.row(sqlNextReady, []any{c.lane, c.priority, c.due, c.id}, &c.due, &c.id)
+	if errors.Is(err, sql.ErrNoRows) {
+		e.ready = slices.Delete(e.ready, place, place+1)
+		return false, nil
+	}
+	return true, err
+}
+
+// take returns the next victim up to a priority, nil if there is none.
+func (m *room) take(s *capScope, e *evictor, priority int) (*victim, error) {
+	first := 0
+	for i := range e.ready {
+		if e.ready[i].compare(e.ready[first], e.lowest) < 0 {
+			first = i
+		}
+	}
+	if len(e.ready) > 0 && (!e.lowest || e.ready[first].priority <= priority) {
+		c := e.ready[first]
+		_, err := m.advance(e, first)
+		return &c, err
+	}
+	for (len(e.scheduled) == 0 || e.lowest) && e.searched < storage.EvictSearch {
+		if err := m.search(s, e); err != nil {
+			return nil, err
+		}
+	}
+	if len(e.scheduled) == 0 || e.lowest && e.scheduled[0].priority > priority {
+		return nil, nil
+	}
+	c := e.scheduled[0]
+	e.scheduled = e.scheduled[1:]
+	return &c, nil
+}
+
+// search looks at some more scheduled jobs.
+func (m *room) search(s *capScope, e *evictor) error {
+	var c victim
+	n := 0
+	err := m.each(sqlNextScheduled, []any{e.after.due, e.after.id}, []any{&c.due, &c.id, &c.lane, &c.priority}, func() {
+		n++
+		e.after = c
+		if s.has(m.tx, c.lane) {
+			e.scheduled = append(e.scheduled, c)
+		}
+	})
+	if e.searched += n; n < scheduledPage {
+		e.searched = storage.EvictSearch
+	}
+	if e.lowest && e.searched >= storage.EvictSearch {
+		slices.SortFunc(e.scheduled, func(a, b victim) int { return a.compare(b, true) })
+	}
+	return err
+}
+
+// next returns the next job of a scope that can be evicted for one of a priority, besides
+// these. It returns nil if there is none.
+func (m *room) next(s *capScope, when storage.WhenFull, priority int, besides []*jobRow) (*jobRow, error) {
+	if when == storage.Refuse {
+		return nil, nil
+	}
+	e, err := m.evictor(s, when)
+	if err != nil {
+		return nil, err
+	}
+	for m.looked < storage.EvictLimit {
+		c, err := m.take(s, e, priority)
+		if c == nil || err != nil {
+			return nil, err
+		}
+		if c.id >= m.first || slices.ContainsFunc(besides, func(r *jobRow) bool { return r.ID == c.id }) {
+			continue
+		}
+		r := &jobRow{}
+		err = m.row(sqlJob, []any{c.id}, r.dest(&r.State)...)
+		if errors.Is(err, sql.ErrNoRows) {
+			continue // evicted for another job of the call
+		}
+		if err != nil {
+			return nil, err
+		}
+		m.looked++
+		if stays, err := m.stays(r); err != nil {
+			return nil, err
+		} else if stays {
+			continue
+		}
+		if r.Beside {
+			err = m.row(sqlPayloadSize, []any{r.ID}, &r.Size)
+			if err != nil && !errors.Is(err, sql.ErrNoRows) {
+				return nil, err
+			}
+		}
+		return r, nil
+	}
+	return nil, nil
+}
+
+// stays reports whether a job cannot be evicted.
+func (m *room) stays(r *jobRow) (bool, error) {
+	if !r.UniqueKey.Valid {
+		return false, nil
+	}
+	var n int
+	err := m.row(sqlHeldForever, []any{r.UniqueKey.String, r.ID}, &n)
+	return n > 0, err
+}
+
+// evict deletes a job that waits.
+func (m *room) evict(r *jobRow) error {
+	if r.State == ready && m.mayHurry() {
+		if err := m.calm(r.ID); err != nil {
+			return err
+		}
+	}
+	found, err := m.leave(&r.facts, &departure{at: micros(m.at), keepCrashes: true})
+	if err != nil || !found {
+		return err
+	}
+	name, err := m.laneName(r.Lane)
+	m.counts[laneState{r.Lane, evictedNumber}]++
+	m.evicted = append(m.evicted, evicted{m.at, storage.Evicted{ID: r.id(), Lane: name}})
+	return err
+}
+
+// evicted is a job that a call has evicted, and the time that the call was given.
+type evicted struct {
+	at  time.Time
+	job storage.Evicted
+}
+
+// flushEvicted notes what to tell of the jobs that the transaction has evicted.
+func (t *tx) flushEvicted() error {
+	for k, n := range t.counts {
+		if k.state != evictedNumber {
+			continue
+		}
+		var total int64
+		if err := t.row(sqlNumber, []any{k.lane*laneNumbers + evictedNumber}, &total); err != nil {
+			return err
+		}
+		mark := int64(1)
+		for mark*10 <= total {
+			mark *= 10
+		}
+		if total-n >= mark {
+			continue
+		}
+		name, err := t.laneName(k.lane)
+		if err != nil {
+			return err
+		}
+		t.after = append(t.after, func() {
+			t.store.opts.Logger.Warn("errand: jobs were evicted to make room", "queue", name.Queue, "kind", name.Kind, "total", total)
+		})
+	}
+	t.after = append(t.after, func() { t.store.listeners.evictions.tell(t.evicted) })
+	return nil
+}
+
+// evictions are the functions that NotifyEvicted has registered.
+type evictions struct {
+	mu   sync.RWMutex
+	next int
+	all  map[int]func(time.Time, []storage.Evicted)
+}
+
+// tell calls them with the jobs of each call.
+func (l *evictions) tell(all []evicted) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for len(all) > 0 && len(l.all) > 0 {
+		at, n := all[0].at, 0
+		var jobs []storage.Evicted
+		for n < len(all) && all[n].at.Equal(at) {
+			jobs = append(jobs, all[n].job)
+			n++
+		}
+		all = all[n:]
+		for _, f := range l.all {
+			f(at, jobs)
+		}
+	}
+}
+
+// NotifyEvicted implements [storage.Capper].
+func (s *Store) NotifyEvicted(f func(at time.Time, jobs []storage.Evicted)) (cancel func()) {
+	l := &s.listeners.evictions
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all == nil {
+		l.all = map[int]func(time.Time, []storage.Evicted){}
+	}
+	id := l.next
+	l.next++
+	l.all[id] = f
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.all, id)
+	}
+}

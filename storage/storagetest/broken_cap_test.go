@@ -1,0 +1,158 @@
+package storagetest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// enqueuing has f change the database, or the jobs, before each Enqueue. What f returns
+// undoes it.
+func enqueuing(f func(m *Memory, jobs []storage.NewJob) (undo func())) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			var undo func()
+			jobs = slices.Clone(jobs)
+			in.m.locked(func() { undo = f(in.m, jobs) })
+			out, err := in.Enqueue(ctx, now, jobs)
+			if undo != nil {
+				in.m.locked(undo)
+			}
+			return out, err
+		}
+		return h
+	}
+}
+
+// capping has f change the settings of each lane before each Enqueue, until it is over.
+func capping(f func(m *Memory, lane storage.Lane, s storage.Settings)) func(in *instance) storage.Store {
+	return enqueuing(func(m *Memory, _ []storage.NewJob) func() {
+		was := m.settings
+		m.settings = map[storage.Lane]storage.Settings{}
+		for lane, s := range was {
+			m.settings[lane] = storage.Settings{}
+			for name, value := range s {
+				m.settings[lane][name] = value
+			}
+			f(m, lane, m.settings[lane])
+		}
+		return func() { m.settings = was }
+	})
+}
+
+var capFaults = []fault{
+	{"no caps of jobs", "cap_refuse", capping(func(_ *Memory, _ storage.Lane, s storage.Settings) { delete(s, storage.SettingMaxJobs) })},
+	{"one too few", "cap_refuse", capping(func(_ *Memory, _ storage.Lane, s storage.Settings) { s[storage.SettingMaxJobs]-- })},
+	{"a duplicate needs room", "cap_refuse", enqueuing(func(m *Memory, jobs []storage.NewJob) func() {
+		var e evictions
+		for i := range jobs {
+			n := jobs[i]
+			if n.Unique = ""; m.makeRoom(&n, &e) != nil {
+				jobs[i].Unique = ""
+			}
+		}
+		return nil
+	})},
+	{"the jobs before the one that is refused are inserted", "cap_refuse", func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, err error) {
+			for i := range jobs {
+				one, err := in.Enqueue(ctx, now, jobs[i:i+1])
+				if err != nil {
+					return nil, err
+				}
+				out = append(out, one...)
+			}
+			return out, nil
+		}
+		return h
+	}},
+	{"no cap of the database", "cap_bytes", capping(func(m *Memory, lane storage.Lane, _ storage.Settings) {
+		if lane == (storage.Lane{}) {
+			m.settings[lane] = nil
+		}
+	})},
+	{"bytes without those that a job takes anyway", "cap_bytes", capping(func(m *Memory, lane storage.Lane, s storage.Settings) {
+		if jobs, _ := m.usedBy(lane.Queue); s[storage.SettingMaxBytes] > 0 {
+			s[storage.SettingMaxBytes] += (jobs + 1) * storage.JobOverhead
+		}
+	})},
+	{"a redrive makes room", "cap_let_in", func(in *instance) storage.Store {
+		h := sound(in)
+		h.redrive = func(ctx context.Context, now time.Time, sel storage.Selection, to string) (storage.Step, error) {
+			in.m.locked(func() { _ = in.m.makeRoom(&storage.NewJob{Queue: queue}, in.m.newEvictions()) })
+			return in.Redrive(ctx, now, sel, to)
+		}
+		return h
+	}},
+	{"the newest goes", "cap_evict_oldest", enqueuing(func(m *Memory, _ []storage.NewJob) func() {
+		ready := m.where(func(j *job) bool { return j.State == storage.Ready }, byKey)
+		turn := func() {
+			for _, j := range ready {
+				j.DueAt = time.UnixMicro(-j.DueAt.UnixMicro()).UTC()
+			}
+		}
+		turn()
+		return turn
+	})},
+	{"priorities count", "cap_evict_oldest", capping(func(_ *Memory, _ storage.Lane, s storage.Settings) {
+		s[storage.SettingWhenFull] = int64(storage.EvictLowest)
+	})},
+	{"priorities do not count", "cap_evict_lowest", capping(func(_ *Memory, _ storage.Lane, s storage.Settings) {
+		s[storage.SettingWhenFull] = int64(storage.EvictOldest)
+	})},
+	{"the queue says what happens in a full database", "cap_evict_database", capping(func(m *Memory, _ storage.Lane, s storage.Settings) {
+		if of := m.settings[wholeQueue]; of != nil {
+			s[storage.SettingWhenFull] = of[storage.SettingWhenFull]
+		}
+	})},
+	{"a key for ever does not keep its job", "cap_evict_stays", enqueuing(func(m *Memory, _ []storage.NewJob) func() {
+		all := m.where(func(j *job) bool { return j.scope == storage.UniqueForever }, byKey)
+		for _, j := range all {
+			j.scope = storage.UniqueLive
+		}
+		return func() {
+			for _, j := range all {
+				j.scope = storage.UniqueForever
+			}
+		}
+	})},
+	{"those that were evicted are forgotten", "cap_evict_stays", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Evicted = 0 })},
+	{"any number is evicted", "cap_evict_limit", enqueuing(func(m *Memory, jobs []storage.NewJob) func() {
+		e := m.newEvictions()
+		if len(jobs) == 1 && m.makeRoom(&jobs[0], e) != nil {
+			_ = m.makeRoom(&storage.NewJob{Queue: jobs[0].Queue}, m.newEvictions())
+		}
+		return nil
+	})},
+	{"a schedule fires whatever the cap", "cap_fire", func(in *instance) storage.Store {
+		h := sound(in)
+		h.fire = func(ctx context.Context, now time.Time, firings []storage.Firing) ([]storage.Fired, error) {
+			in.m.locked(func() { clear(in.m.settings) })
+			return in.Fire(ctx, now, firings)
+		}
+		return h
+	}},
+	{"told in any order", "cap_told", func(in *instance) storage.Store {
+		h := sound(in)
+		h.evicted = func(f func(time.Time, []storage.Evicted)) func() {
+			return in.NotifyEvicted(func(at time.Time, jobs []storage.Evicted) {
+				jobs = slices.Clone(jobs)
+				slices.Reverse(jobs)
+				f(at, jobs)
+			})
+		}
+		return h
+	}},
+	{"told for ever", "cap_told", func(in *instance) storage.Store {
+		h := sound(in)
+		h.evicted = func(f func(time.Time, []storage.Evicted)) func() {
+			in.NotifyEvicted(f)
+			return func() {}
+		}
+		return h
+	}},
+}

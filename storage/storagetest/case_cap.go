@@ -1,0 +1,258 @@
+package storagetest
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+var wholeQueue = storage.Lane{Queue: queue}
+
+// caps sets the caps of a queue or of the database, or skips the case.
+func (f *fixture) caps(lane storage.Lane, jobs, bytes int64, full storage.WhenFull) {
+	f.Helper()
+	if _, ok := f.s.(storage.Capper); !ok {
+		f.Skip("the store is no storage.Capper")
+	}
+	f.configure(f.s, lane, storage.Settings{
+		storage.SettingMaxJobs: jobs, storage.SettingMaxBytes: bytes, storage.SettingWhenFull: int64(full),
+	})
+}
+
+// refused checks that jobs are refused together, and that nothing has changed.
+func (f *fixture) refused(what string, s storage.Store, want *storage.QueueFullError, jobs ...storage.NewJob) {
+	f.Helper()
+	before, err := f.s.Counts(f.ctx)
+	f.must(err)
+	_, err = s.Enqueue(f.ctx, f.now, jobs)
+	var full *storage.QueueFullError
+	if !errors.As(err, &full) || !errors.Is(err, storage.ErrQueueFull) || *full != *want {
+		f.Errorf("%s: Enqueue returned %v (%+v), want %+v", what, err, full, want)
+	}
+	after, err := f.s.Counts(f.ctx)
+	f.must(err)
+	if !reflect.DeepEqual(after, before) {
+		f.Errorf("%s: a call that was refused has changed %v to %v", what, before, after)
+	}
+}
+
+// left checks which jobs of all are left.
+func (f *fixture) left(what string, all []storage.ID, want ...int) {
+	f.Helper()
+	var got []storage.ID
+	for _, id := range all {
+		if _, err := f.s.Job(f.ctx, id); err == nil {
+			got = append(got, id)
+		} else if !errors.Is(err, storage.ErrNotFound) {
+			f.Fatal(err)
+		}
+	}
+	f.order(what+": left", got, pick(all, want...))
+}
+
+var (
+	empty = func(n *storage.NewJob) { n.Args = []byte{} }
+	sized = func(size int) func(*storage.NewJob) {
+		return func(n *storage.NewJob) { n.Args, n.Headers = make([]byte, size-3), make([]byte, 3) }
+	}
+)
+
+const overhead = storage.JobOverhead
+
+var capCases = []testCase{
+	{"cap_refuse", `The use of a queue is how many of its jobs wait, that is are scheduled or ready, and how many bytes these count for: their args and headers, and [JobOverhead] each. The use of the database is that of all its queues.
+A job that Enqueue, EnqueueTx or Fire is to insert has room if, with it, neither number is above a cap of its queue or of the database. A duplicate needs no room.
+If it is refused, an Enqueue or EnqueueTx returns a [*QueueFullError], and inserts none of its jobs and evicts none.
+Each call of any instance that begins after Configure has returned obeys the settings.`, func(f *fixture) {
+		f.caps(wholeQueue, 3, 0, storage.Refuse)
+		f.add(newJob(empty), newJob(empty, delay(time.Hour), lane(queue, "other")), newJob(empty, unique("u")))
+		of := &storage.QueueFullError{Queue: queue, MaxJobs: 3, Jobs: 3, Bytes: 3 * overhead}
+		other := f.db.Open()
+		f.refused("a fourth", f.s, of, newJob())
+		f.refused("a fourth of another kind", other, of, newJob(lane(queue, "new")))
+		f.enqueue(newJob(empty, unique("u")))
+		f.add(newJob(lane("b", kind)))
+		l := f.lease(f.s, 1)
+		f.add(newJob(empty))
+		f.refused("a fifth", other, of, newJob())
+		of.Bytes += int64(len(newJob().Args))
+		f.cancel(f.leaseOne(f.s).ID)
+		f.refused("two of which one has room", f.s, of, newJob(lane("b", kind)), newJob(), newJob())
+		f.apply(f.s, storage.Finish{Lease: l[0].Lease, Outcome: storage.OutcomeDone})
+		f.caps(wholeQueue, 2, 0, storage.Refuse)
+		of.MaxJobs, of.Jobs, of.Bytes = 2, 2, 2*overhead
+		f.refused("a cap as large as the use", f.s, of, newJob())
+		f.caps(wholeQueue, 1, 0, storage.Refuse)
+		of.MaxJobs = 1
+		f.refused("a cap below the use", f.s, of, newJob())
+		f.caps(wholeQueue, 0, 0, storage.Refuse)
+		f.add(newJob())
+	}},
+
+	{"cap_bytes", `The use of the database is that of all its queues.
+how many bytes these count for: their args and headers, and [JobOverhead] each`, func(f *fixture) {
+		f.caps(storage.Lane{}, 0, 5000+2*overhead, storage.Refuse)
+		f.add(newJob(sized(1000)))
+		f.add(newJob(sized(4000), lane("b", kind)))
+		of := &storage.QueueFullError{MaxBytes: 5000 + 2*overhead, Jobs: 2, Bytes: 5000 + 2*overhead}
+		f.refused("without args", f.s, of, newJob(empty))
+		f.caps(storage.Lane{}, 0, 5000+3*overhead, storage.Refuse)
+		f.add(newJob(empty))
+		f.caps(wholeQueue, 0, 1, storage.Refuse)
+		f.refused("of a queue with a cap of its own", f.db.Open(),
+			&storage.QueueFullError{Queue: queue, MaxBytes: 1, Jobs: 2, Bytes: 1000 + 2*overhead}, newJob(empty))
+	}},
+
+	{"cap_let_in", `What comes back to a queue or is moved to it, and [Finish.Then], is let in whatever the use.`, func(f *fixture) {
+		a, b, c := f.run(f.s), f.run(f.s), f.run(f.s)
+		moved := f.add(newJob(lane("b", kind)))
+		f.caps(wholeQueue, 1, 0, storage.EvictOldest)
+		first := f.add(newJob())
+		f.apply(f.s, storage.Finish{Lease: a.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now.Add(time.Hour)})
+		then := newJob()
+		dead := died(b.Lease, storage.ReasonPermanent, "no")
+		dead.Then = &then
+		f.apply(f.s, dead)
+		f.apply(f.s, storage.Finish{Lease: c.Lease, Outcome: storage.OutcomeReturned})
+		f.redrive(storage.Selection{IDs: []storage.ID{b.ID}}, "")
+		to := queue
+		_, err := f.s.Change(f.ctx, f.now, storage.Selection{IDs: moved}, storage.Edit{Queue: to})
+		f.must(err)
+		f.left("let in", []storage.ID{first[0], a.ID, b.ID, c.ID, moved[0]}, 0, 1, 2, 3, 4)
+	}},
+
+	{"cap_evict_oldest", `Ready jobs go first, in the order of their due times, then of their keys. Then go scheduled ones in the same order`, func(f *fixture) {
+		at := func(seconds int) func(*storage.NewJob) { return dueAt(f.now.Add(time.Duration(seconds) * time.Second)) }
+		f.caps(wholeQueue, 7, 0, storage.EvictOldest)
+		others := f.add(newJob(lane("b", kind), at(-100)), newJob(lane("b", kind), at(1)))
+		ids := f.add(newJob(at(50)), newJob(at(-1), priority(9)), newJob(at(-2)), newJob(at(-2), priority(-9)),
+			newJob(at(20)), newJob(at(-3), lane(queue, "y"), priority(3)), newJob(at(90)))
+		all := append(ids, f.add(newJob(at(99)))...)
+		f.left("one", all, 0, 1, 2, 3, 4, 6, 7)
+		all = append(all, f.add(newJob(at(99)))...)
+		f.left("of the same due time the first", all, 0, 1, 3, 4, 6, 7, 8)
+		all = append(all, f.add(newJob(at(98)), newJob(at(97)))...)
+		f.left("of all priorities", all, 0, 4, 6, 7, 8, 9, 10)
+		all = append(all, f.add(newJob(at(99)), newJob(at(99)))...)
+		f.left("scheduled ones", all, 6, 7, 8, 9, 10, 11, 12)
+		f.left("others", others, 0, 1)
+	}},
+
+	{"cap_evict_lowest", `EvictLowest is EvictOldest in the order of priorities first, the lowest first, of the ready ones and then of the scheduled ones. A job of a higher priority than the one that is to come stays.`, func(f *fixture) {
+		at := func(seconds int) func(*storage.NewJob) { return dueAt(f.now.Add(time.Duration(seconds) * time.Second)) }
+		f.caps(wholeQueue, 5, 0, storage.EvictLowest)
+		all := f.add(newJob(priority(1), at(-9)), newJob(at(-1)), newJob(at(-2), lane(queue, "y")), newJob(priority(-5), at(9)), newJob(priority(-7), at(99)))
+		all = append(all, f.add(newJob(priority(5)))...)
+		f.left("the oldest of the lowest that is ready", all, 0, 1, 3, 4, 5)
+		all = append(all, f.add(newJob(priority(5)))...)
+		f.left("the next", all, 0, 3, 4, 5, 6)
+		full := &storage.QueueFullError{Queue: queue, MaxJobs: 5, Jobs: 5, Bytes: 5 * (int64(len(newJob().Args)) + overhead), WhenFull: storage.EvictLowest}
+		f.refused("one of a lower priority", f.s, full, newJob(priority(-8)))
+		all = append(all, f.add(newJob(priority(-6)))...)
+		f.left("a scheduled one, as all ready ones are higher", all, 0, 3, 5, 6, 7)
+		all = append(all, f.add(newJob(priority(-6), at(1)))...)
+		f.left("of the same priority", all, 0, 3, 5, 6, 8)
+		all = append(all, f.add(newJob(priority(2)), newJob(priority(2)))...)
+		f.left("ready ones first", all, 3, 5, 6, 9, 10)
+	}},
+
+	{"cap_evict_database", `WhenFull of the queue or the database whose cap it is says what happens to a job without room.`, func(f *fixture) {
+		f.caps(storage.Lane{}, 4, 0, storage.EvictOldest)
+		f.caps(wholeQueue, 2, 0, storage.Refuse)
+		all := f.add(newJob(lane("b", kind)), newJob(lane("c", kind)), newJob(), newJob())
+		f.refused("of the queue", f.s, &storage.QueueFullError{
+			Queue: queue, MaxJobs: 2, Jobs: 2, Bytes: 2 * (int64(len(newJob().Args)) + overhead),
+		}, newJob())
+		all = append(all, f.add(newJob(lane("b", "new")))...)
+		f.left("of any queue", all, 1, 2, 3, 4)
+		f.caps(wholeQueue, 2, 0, storage.EvictOldest)
+		all = append(all, f.add(newJob())...)
+		f.left("of the queue, which makes room in the database too", all, 1, 3, 4, 5)
+		f.caps(storage.Lane{}, 0, 4*(11+overhead)+12, storage.EvictOldest)
+		all = append(all, f.add(newJob(sized(100), lane("d", kind)))...)
+		f.left("as many as it takes", all, 4, 5, 6)
+	}},
+
+	{"cap_evict_stays", `An evicted job is deleted for good, with all that belongs to it; its unique key is free.
+Jobs that hold a key with [UniqueForever] stay, as do those of the same call
+Evicted is how many of its jobs were evicted, ever`, func(f *fixture) {
+		f.caps(wholeQueue, 3, 0, storage.EvictOldest)
+		all := f.add(newJob(unique("forever"), forever), newJob(unique("u"), sized(5000), tagged("t")), newJob())
+		all = append(all, f.add(newJob())...)
+		f.left("the first is passed over", all, 0, 2, 3)
+		all = append(all, f.add(newJob(unique("u")))...)
+		f.left("its key is free", all, 0, 3, 4)
+		full := &storage.QueueFullError{Queue: queue, MaxJobs: 3, Jobs: 3, Bytes: 3 * (int64(len(newJob().Args)) + overhead), WhenFull: storage.EvictOldest}
+		f.refused("more than can go", f.s, full, newJob(), newJob(), newJob())
+		all = append(all, f.add(newJob(lane(queue, "y")), newJob(lane(queue, "y")))...)
+		f.left("one has its key for ever", all, 0, 5, 6)
+		all = append(all, f.add(newJob(), newJob())...)
+		f.left("and stays", all, 0, 7, 8)
+		stats, err := f.db.Open().Stats(f.ctx)
+		f.must(err)
+		var evicted []int64
+		for _, s := range stats {
+			evicted = append(evicted, s.Evicted)
+		}
+		if !slices.Equal(evicted, []int64{4, 2}) {
+			f.Errorf("evicted of the lanes: %v, want 4 and 2", evicted)
+		}
+	}},
+
+	{"cap_evict_limit", `A call that would have to evict more than [EvictLimit] jobs, or has passed over as many, refuses the job.`, func(f *fixture) {
+		f.caps(wholeQueue, 0, 0, storage.EvictOldest)
+		f.add(times(storage.EvictLimit+1, newJob(empty))...)
+		n := int64(storage.EvictLimit + 1)
+		full := &storage.QueueFullError{Queue: queue, MaxBytes: n * overhead, Jobs: n, Bytes: n * overhead, WhenFull: storage.EvictOldest}
+		f.caps(wholeQueue, 0, full.MaxBytes, storage.EvictOldest)
+		f.refused("one that takes the place of too many", f.s, full, newJob(sized(1000*overhead)))
+		f.add(newJob(sized(999 * overhead)))
+		var jobs []storage.NewJob
+		for i := range storage.EvictLimit {
+			jobs = append(jobs, newJob(lane("b", kind), unique(strconv.Itoa(i)), forever))
+		}
+		f.add(append(jobs, newJob(lane("b", kind)))...)
+		f.caps(storage.Lane{Queue: "b"}, n, 0, storage.EvictOldest)
+		full = &storage.QueueFullError{Queue: "b", MaxJobs: n, Jobs: n, Bytes: n * (int64(len(newJob().Args)) + overhead), WhenFull: storage.EvictOldest}
+		f.refused("one behind many that stay", f.s, full, newJob(lane("b", kind)))
+	}},
+
+	{"cap_fire", `A tick of a Fire is skipped, as [TickFull].`, func(f *fixture) {
+		f.caps(wholeQueue, 1, 0, storage.Refuse)
+		f.put(newSchedule("a"))
+		taken := f.take("a", tick(f.now), tick(f.now.Add(time.Second))).Ticks
+		if taken[0].Taken != storage.TickFired || taken[1].Taken != storage.TickFull || !taken[1].ID.IsZero() {
+			f.Errorf("ticks %+v, want one that is fired and one for which there is no room", taken)
+		}
+		f.lastJob("the one that is fired", "a", f.now, taken[0].ID)
+	}},
+
+	{"cap_told", `NotifyEvicted makes the Store call f after each of its commits that has evicted jobs, at the time that the call was given, in the order of eviction. It is called before the call that evicted them returns
+The result undoes it.`, func(f *fixture) {
+		f.caps(wholeQueue, 2, 0, storage.EvictOldest)
+		var got []storage.Evicted
+		var at time.Time
+		cancel := f.s.(storage.Capper).NotifyEvicted(func(when time.Time, jobs []storage.Evicted) { at, got = when, append(got, jobs...) })
+		all := f.add(newJob(), newJob(lane(queue, "y")))
+		f.later(time.Second)
+		if got != nil {
+			f.Errorf("told of %v, of which none was evicted", got)
+		}
+		f.add(newJob(), newJob())
+		want := []storage.Evicted{{ID: all[0], Lane: usualLane}, {ID: all[1], Lane: storage.Lane{Queue: queue, Kind: "y"}}}
+		if !slices.Equal(got, want) || !at.Equal(f.now) {
+			f.Errorf("told of %v at %v, want %v at %v", got, at, want, f.now)
+		}
+		cancel()
+		_, err := f.db.Open().Enqueue(f.ctx, f.now, []storage.NewJob{newJob()})
+		f.must(err)
+		f.add(newJob())
+		if len(got) != 2 {
+			f.Errorf("told of %v", got)
+		}
+	}},
+}

@@ -1,0 +1,168 @@
+package storagetest
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// evictions are jobs that a call has evicted, and what it has looked at for that.
+type evictions struct {
+	first  int64 // key of the first job of the call
+	looked map[int64]bool
+	jobs   []storage.Evicted
+}
+
+func (m *Memory) newEvictions() *evictions {
+	return &evictions{first: m.lastKey + 1, looked: map[int64]bool{}}
+}
+
+// atomically undoes what f has done with jobs if it returns an error.
+func (m *Memory) atomically(f func() error) error {
+	jobs, unique, evicted, last := maps.Clone(m.jobs), maps.Clone(m.unique), maps.Clone(m.evicted), m.lastKey
+	err := f()
+	if err != nil {
+		m.jobs, m.unique, m.evicted, m.lastKey = jobs, unique, evicted, last
+	}
+	return err
+}
+
+// admit makes room for a job and adds it, unless it is a duplicate.
+func (m *Memory) admit(now time.Time, n storage.NewJob, e *evictions) (out storage.Enqueued, j *job, err error) {
+	if full := m.makeRoom(&n, e); full != nil {
+		return out, nil, full
+	}
+	out, j = m.enqueue(now, n)
+	return out, j, nil
+}
+
+// waitingIn returns the jobs that wait in a queue, or in all.
+func (m *Memory) waitingIn(queue string, state storage.State, compare func(a, b *job) int) []*job {
+	return m.where(func(j *job) bool { return (queue == "" || j.Queue == queue) && j.State == state }, compare)
+}
+
+// usedBy returns the use of a queue, or of all.
+func (m *Memory) usedBy(queue string) (jobs, bytes int64) {
+	for _, state := range []storage.State{storage.Scheduled, storage.Ready} {
+		for _, j := range m.waitingIn(queue, state, byKey) {
+			jobs++
+			bytes += countsFor(len(j.Args) + len(j.Headers))
+		}
+	}
+	return jobs, bytes
+}
+
+func (m *Memory) makeRoom(n *storage.NewJob, e *evictions) *storage.QueueFullError {
+	if _, held := m.unique[n.Unique]; held {
+		return nil
+	}
+	var caps []*storage.QueueFullError
+	for _, queue := range []string{n.Queue, ""} {
+		s := m.settings[storage.Lane{Queue: queue}]
+		f := &storage.QueueFullError{
+			Queue: queue, MaxJobs: s[storage.SettingMaxJobs], MaxBytes: s[storage.SettingMaxBytes],
+			WhenFull: storage.WhenFull(s[storage.SettingWhenFull]),
+		}
+		if f.MaxJobs > 0 || f.MaxBytes > 0 {
+			f.Jobs, f.Bytes = m.usedBy(queue)
+			caps = append(caps, f)
+		}
+	}
+	var out []*job
+	for _, f := range caps {
+		jobs, bytes := f.Jobs+1, f.Bytes+countsFor(len(n.Args)+len(n.Headers))
+		for _, j := range out { // the queue comes first
+			jobs, bytes = jobs-1, bytes-countsFor(len(j.Args)+len(j.Headers))
+		}
+		victims := m.victims(f, n.Priority, e)
+		for f.MaxJobs > 0 && jobs > f.MaxJobs || f.MaxBytes > 0 && bytes > f.MaxBytes {
+			victims = slices.DeleteFunc(victims, func(j *job) bool { return slices.Contains(out, j) })
+			var j *job
+			for j == nil {
+				if len(victims) == 0 || !e.looked[victims[0].Key] && len(e.looked) == storage.EvictLimit {
+					return f
+				}
+				e.looked[victims[0].Key] = true
+				if !m.holdsForever(victims[0]) {
+					j = victims[0]
+				}
+				victims = victims[1:]
+			}
+			out = append(out, j)
+			jobs, bytes = jobs-1, bytes-countsFor(len(j.Args)+len(j.Headers))
+		}
+	}
+	for _, j := range out {
+		m.evict(j, e)
+	}
+	return nil
+}
+
+func countsFor(size int) int64 { return int64(size) + storage.JobOverhead }
+
+// victims returns the jobs that can be evicted for one of a priority, in order, and
+// among them those that are to be passed over.
+func (m *Memory) victims(f *storage.QueueFullError, priority int, e *evictions) []*job {
+	if f.WhenFull == storage.Refuse {
+		return nil
+	}
+	order := func(a, b *job) int {
+		if f.WhenFull == storage.EvictLowest && a.Priority != b.Priority {
+			return cmp.Compare(a.Priority, b.Priority)
+		}
+		return byDue(a, b)
+	}
+	scheduled := m.waitingIn("", storage.Scheduled, byDue)
+	scheduled = scheduled[:min(len(scheduled), storage.EvictSearch)]
+	scheduled = slices.DeleteFunc(scheduled, func(j *job) bool { return f.Queue != "" && j.Queue != f.Queue })
+	slices.SortFunc(scheduled, order)
+	all := slices.Concat(m.waitingIn(f.Queue, storage.Ready, order), scheduled)
+	return slices.DeleteFunc(all, func(j *job) bool {
+		return j.Key >= e.first || f.WhenFull == storage.EvictLowest && j.Priority > priority
+	})
+}
+
+func (m *Memory) holdsForever(j *job) bool {
+	holder, ok := m.unique[j.Unique]
+	return ok && holder == j.ID && j.scope == storage.UniqueForever
+}
+
+func (m *Memory) evict(j *job, e *evictions) {
+	lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
+	delete(m.jobs, j.Key)
+	if m.unique[j.Unique] == j.ID {
+		delete(m.unique, j.Unique)
+	}
+	m.evicted[lane]++
+	e.jobs = append(e.jobs, storage.Evicted{ID: j.ID, Lane: lane})
+}
+
+// NotifyEvicted implements [storage.Capper].
+func (in *instance) NotifyEvicted(f func(time.Time, []storage.Evicted)) (cancel func()) {
+	in.m.mu.Lock()
+	defer in.m.mu.Unlock()
+	in.lastFunc++
+	n := in.lastFunc
+	in.evictees[n] = f
+	return func() {
+		in.m.mu.Lock()
+		defer in.m.mu.Unlock()
+		delete(in.evictees, n)
+	}
+}
+
+// tellEvicted tells what a call has evicted. The database is not locked.
+func (in *instance) tellEvicted(at time.Time, e *evictions) {
+	if len(e.jobs) == 0 {
+		return
+	}
+	in.m.mu.Lock()
+	all := slices.Collect(maps.Values(in.evictees))
+	in.m.mu.Unlock()
+	for _, f := range all {
+		f(at, e.jobs)
+	}
+}
