@@ -52,21 +52,6 @@ func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 	return out, nil
 }
 
-// enqueueOrRefuse is enqueue. If it has changed nothing for lack of room, the error is
-// an answer to the call: it does not make the other calls of the batch run again.
-func (t *tx) enqueueOrRefuse(now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, refused *storage.QueueFullError, err error) {
-	next, evicted := t.meta.nextJob, len(t.evicted)
-	m, err := t.newRoom(now)
-	if err != nil {
-		return nil, nil, err
-	}
-	out, err = t.enqueue(now, jobs, m)
-	if errors.As(err, &refused) && t.meta.nextJob == next && len(t.evicted) == evicted {
-		return nil, refused, nil
-	}
-	return out, nil, err
-}
-
 // workOf returns how much work it is to insert jobs.
 func workOf(jobs []storage.NewJob) int {
 	bytes, rows := 0, len(jobs)
