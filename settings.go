@@ -14,7 +14,7 @@ import (
 // what is set as it is, and one that points at zero takes it back. new(100) makes a
 // pointer.
 type Settings struct {
-	// MaxJobs is how many jobs may wait, scheduled or ready, in a queue or in the whole
+	// MaxJobs is how many jobs may wait, scheduled, ready or blocked, in a queue or in the whole
 	// file. docs/limits.md says what happens when there are as many. If zero, any number.
 	MaxJobs *int `json:"max_jobs,omitempty"`
 	// MaxBytes is how many bytes the jobs that wait in a queue or in the whole file may

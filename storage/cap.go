@@ -24,7 +24,7 @@ const (
 // Capper is implemented by a Store that obeys [SettingMaxJobs], [SettingMaxBytes] and
 // [SettingWhenFull].
 //
-// The use of a queue is how many of its jobs wait, that is are scheduled or ready, and
+// The use of a queue is how many of its jobs wait, that is are scheduled, ready or blocked, and
 // how many bytes these count for: their args and headers, and [JobOverhead] each. The use
 // of the database is that of all its queues. A job that Enqueue, EnqueueTx or Fire is to
 // insert has room if, with it, neither number is above a cap of its queue or of the

@@ -11,9 +11,9 @@ import (
 const (
 	// The states of jobs that wait, and their bytes.
 	sqlLaneUse = `SELECT COALESCE(SUM(CASE WHEN id % 32 = 16 THEN 0 ELSE n END), 0), COALESCE(SUM(CASE WHEN id % 32 = 16 THEN n ELSE 0 END), 0)
-FROM errand_number WHERE id >= ?1 * 32 + 1 AND id <= ?1 * 32 + 16 AND id % 32 IN (1, 2, 16)`
+FROM errand_number WHERE id >= ?1 * 32 + 1 AND id <= ?1 * 32 + 16 AND id % 32 IN (1, 2, 7, 16)`
 	sqlUse = `SELECT COALESCE(SUM(CASE WHEN id % 32 = 16 THEN 0 ELSE n END), 0), COALESCE(SUM(CASE WHEN id % 32 = 16 THEN n ELSE 0 END), 0)
-FROM errand_number WHERE id >= 32 AND id % 32 IN (1, 2, 16)`
+FROM errand_number WHERE id >= 32 AND id % 32 IN (1, 2, 7, 16)`
 	sqlNumber = `SELECT n FROM errand_number WHERE id = ?1`
 )
 
@@ -133,7 +133,7 @@ func (s *capScope) has(t *tx, lane int64) bool {
 func (t *tx) usedMore(s *capScope) (u capUse) {
 	for k, n := range t.counts {
 		switch k.state {
-		case scheduled, ready:
+		case scheduled, ready, blocked:
 			if s.has(t, k.lane) {
 				u.jobs += n
 			}

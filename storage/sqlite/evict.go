@@ -190,6 +190,9 @@ func (m *room) next(s *capScope, when storage.WhenFull, priority int, besides []
 
 // stays reports whether a job cannot be evicted.
 func (m *room) stays(r *jobRow) (bool, error) {
+	if g, err := m.membership(&r.facts); err != nil || g.GroupKey != "" {
+		return true, err
+	}
 	if !r.UniqueKey.Valid {
 		return false, nil
 	}

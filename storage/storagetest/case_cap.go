@@ -64,7 +64,7 @@ var (
 const overhead = storage.JobOverhead
 
 var capCases = []testCase{
-	{"cap_refuse", `The use of a queue is how many of its jobs wait, that is are scheduled or ready, and how many bytes these count for: their args and headers, and [JobOverhead] each. The use of the database is that of all its queues.
+	{"cap_refuse", `The use of a queue is how many of its jobs wait, that is are scheduled, ready or blocked, and how many bytes these count for: their args and headers, and [JobOverhead] each. The use of the database is that of all its queues.
 A job that Enqueue, EnqueueTx or Fire is to insert has room if, with it, neither number is above a cap of its queue or of the database. A duplicate needs no room.
 If it is refused, an Enqueue or EnqueueTx returns a [*QueueFullError], and inserts none of its jobs and evicts none.
 Each call of any instance that begins after Configure has returned obeys the settings.`, func(f *fixture) {
@@ -192,14 +192,20 @@ Evicted is how many of its jobs were evicted, ever`, func(f *fixture) {
 		f.left("one has its key for ever", all, 0, 5, 6)
 		all = append(all, f.add(newJob(), newJob())...)
 		f.left("and stays", all, 0, 7, 8)
+		all = append(all, f.add(newJob(grouped("g")))...)
+		f.left("the first again", all, 0, 8, 9)
+		all = append(all, f.add(newJob(grouped("g")))...)
+		f.left("members of groups count", all, 0, 9, 10)
+		full.Bytes = 3 * (int64(len(newJob().Args)) + overhead)
+		f.refused("and stay", f.s, full, newJob())
 		stats, err := f.db.Open().Stats(f.ctx)
 		f.must(err)
 		var evicted []int64
 		for _, s := range stats {
 			evicted = append(evicted, s.Evicted)
 		}
-		if !slices.Equal(evicted, []int64{4, 2}) {
-			f.Errorf("evicted of the lanes: %v, want 4 and 2", evicted)
+		if !slices.Equal(evicted, []int64{6, 2}) {
+			f.Errorf("evicted of the lanes: %v, want 6 and 2", evicted)
 		}
 	}},
 

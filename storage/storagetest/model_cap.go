@@ -46,7 +46,7 @@ func (m *Memory) waitingIn(queue string, state storage.State, compare func(a, b 
 
 // usedBy returns the use of a queue, or of all.
 func (m *Memory) usedBy(queue string) (jobs, bytes int64) {
-	for _, state := range []storage.State{storage.Scheduled, storage.Ready} {
+	for _, state := range []storage.State{storage.Scheduled, storage.Ready, storage.Blocked} {
 		for _, j := range m.waitingIn(queue, state, byKey) {
 			jobs++
 			bytes += countsFor(len(j.Args) + len(j.Headers))
@@ -86,7 +86,7 @@ func (m *Memory) makeRoom(n *storage.NewJob, e *evictions) *storage.QueueFullErr
 					return f
 				}
 				e.looked[victims[0].Key] = true
-				if !m.holdsForever(victims[0]) {
+				if !m.stays(victims[0]) {
 					j = victims[0]
 				}
 				victims = victims[1:]
@@ -125,9 +125,10 @@ func (m *Memory) victims(f *storage.QueueFullError, priority int, e *evictions) 
 	})
 }
 
-func (m *Memory) holdsForever(j *job) bool {
+// stays reports whether a job cannot be evicted.
+func (m *Memory) stays(j *job) bool {
 	holder, ok := m.unique[j.Unique]
-	return ok && holder == j.ID && j.scope == storage.UniqueForever
+	return j.Group != "" || ok && holder == j.ID && j.scope == storage.UniqueForever
 }
 
 func (m *Memory) evict(j *job, e *evictions) {
