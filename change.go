@@ -44,7 +44,7 @@ type ChangeResult struct {
 	NotFound []ID
 }
 
-// Change changes jobs that do not run: scheduled and ready ones, and dead letters that
+// Change changes jobs that do not run: scheduled, ready and blocked ones, and dead letters that
 // JobFilter.IDs names. What c leaves out is kept: the counters, the history, the unique
 // key. A job that runs is left as it is, and named in the result.
 //
@@ -58,7 +58,7 @@ type ChangeResult struct {
 // error the result says what was done before; that stays done.
 func (q *Queue) Change(ctx context.Context, filter JobFilter, c JobChange) (ChangeResult, error) {
 	var f faults
-	sel := q.selection(&f, filter, Scheduled, Ready)
+	sel := q.selection(&f, filter, Scheduled, Ready, Blocked)
 	f.some(&filter)
 	e := q.edit(&f, &c, len(sel.IDs) > 0)
 	if err := f.err(); err != nil {
@@ -78,7 +78,7 @@ func (q *Queue) Change(ctx context.Context, filter JobFilter, c JobChange) (Chan
 // up to the last job that there was at the call.
 func (q *Queue) CancelAll(ctx context.Context, filter JobFilter) (ChangeResult, error) {
 	var f faults
-	sel := q.selection(&f, filter, Scheduled, Ready, Running)
+	sel := q.selection(&f, filter, Scheduled, Ready, Blocked, Running)
 	f.some(&filter)
 	if err := f.err(); err != nil {
 		return ChangeResult{}, err

@@ -167,7 +167,7 @@ func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJo
 	o := cmp.Or(j.Options, &JobOptions{})
 	r := storage.NewJob{
 		Queue: cmp.Or(o.Queue, defaultQueue), Priority: o.Priority, DueAt: o.DueAt, Delay: o.Delay,
-		Timeout: o.Timeout,
+		Timeout: o.Timeout, Group: o.Group,
 	}
 	if isNil(j.Args) {
 		f.field(place+"args", nil, "must not be nil")

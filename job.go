@@ -185,14 +185,15 @@ type Enqueued = storage.Enqueued
 // State is where a job is. A job is in exactly one state.
 type State = storage.State
 
-// The states of a job. The first three are live, the next two finished.
+// The states of a job. The first three and Blocked are live, the two after them finished.
 const (
 	Scheduled = storage.Scheduled // due later: delayed, or waiting for its retry
 	Ready     = storage.Ready     // due, waiting for a worker
 	Running   = storage.Running   // leased
 	Done      = storage.Done
 	Cancelled = storage.Cancelled
-	Dead      = storage.Dead // in the dead letters
+	Dead      = storage.Dead    // in the dead letters
+	Blocked   = storage.Blocked // waiting for another job of its group
 )
 
 // Job is one attempt as its handler sees it.
@@ -203,6 +204,8 @@ type Job[A Args] struct {
 	Args     A
 	Headers  map[string]string // nil if there are none
 	Priority int
+	// Group is that of the options.
+	Group string
 	// Attempt counts the runs of the handler, this one included. It is 1 in the
 	// first run.
 	Attempt int
@@ -244,6 +247,12 @@ type JobOptions struct {
 	Unique *Unique
 	// Headers are stored beside the args, for trace IDs and the like. If nil, none.
 	Headers map[string]string
+	// Group has the job wait until those of its group are over that were enqueued before
+	// it in the same queue, whatever their kinds: one at a time, in the order in which they
+	// were enqueued. A job that waits for its retry, or is dead, keeps the others back. See
+	// docs/groups.md. It is at most 256 bytes of UTF-8. If empty, the job waits for no
+	// other.
+	Group string
 	// Tags are what the job is found by, see [Queue.Jobs], besides queue and kind:
 	// at most 8, each 1 to 64 bytes of the form of a name of a kind. They stay with the
 	// job until it is deleted. Handlers are not given them. If nil, none.

@@ -27,6 +27,7 @@ type JobInfo struct {
 	EndedAt   time.Time     // when it was finished or died
 	Timeout   time.Duration // the job's own
 	Unique    string        // the key, without the kind
+	Group     string
 	// Cancelling is true if the job is running and has been cancelled.
 	Cancelling bool
 	// Reason is why the job is dead.
@@ -54,7 +55,7 @@ type JobFilter struct {
 	Kind   string
 	Tag    string // one of JobOptions.Tags
 	// CreatedFrom and CreatedBefore bound the time when a job was enqueued, DueFrom
-	// and DueBefore the time when a scheduled or ready job is due. CreatedFrom and
+	// and DueBefore the time when a scheduled, ready or blocked job is due. CreatedFrom and
 	// DueFrom are included, CreatedBefore and DueBefore are not.
 	CreatedFrom   time.Time
 	CreatedBefore time.Time
@@ -89,7 +90,7 @@ const (
 )
 
 // allStates are the states of jobs, those that end last.
-var allStates = []State{Scheduled, Ready, Running, Done, Cancelled, Dead}
+var allStates = []State{Scheduled, Ready, Blocked, Running, Done, Cancelled, Dead}
 
 // narrows reports whether a field other than All is set.
 func (f *JobFilter) narrows() bool { return len(f.IDs) > 0 || f.matches() }
@@ -183,7 +184,7 @@ func (f *faults) pointless(filter *JobFilter, states []State) {
 			f.field(field, value, limit)
 		}
 	}
-	const ended, waits = "must be zero: only jobs that have ended match", "must be zero: only scheduled and ready jobs match"
+	const ended, waits = "must be zero: only jobs that have ended match", "must be zero: only scheduled, ready and blocked jobs match"
 	if !has(Dead) {
 		zero("reason", string(filter.Reason), filter.Reason == "", ended)
 		zero("cause", filter.Cause, filter.Cause == 0, ended)
@@ -193,7 +194,7 @@ func (f *faults) pointless(filter *JobFilter, states []State) {
 		zero("ended_before", filter.EndedBefore, filter.EndedBefore.IsZero(), ended)
 		zero("older_than", filter.OlderThan, filter.OlderThan == 0, ended)
 	}
-	if !has(Scheduled, Ready) {
+	if !has(Scheduled, Ready, Blocked) {
 		zero("due_from", filter.DueFrom, filter.DueFrom.IsZero(), waits)
 		zero("due_before", filter.DueBefore, filter.DueBefore.IsZero(), waits)
 	}
@@ -271,7 +272,7 @@ func jobInfo(r *storage.Record) (JobInfo, error) {
 		Attempt: r.Attempt, Retry: r.Retry, Crashes: r.Crashes, Snoozes: r.Snoozes,
 		CreatedAt: r.CreatedAt, DueAt: r.DueAt, EndedAt: r.EndedAt, Timeout: r.Timeout,
 		Unique: strings.TrimPrefix(r.Unique, uniqueKey(r.Kind, "")), Cancelling: r.Cancelling,
-		Reason: r.Reason, Error: r.Error, Args: r.Args, Tags: r.Tags, History: r.History,
+		Group: r.Group, Reason: r.Reason, Error: r.Error, Args: r.Args, Tags: r.Tags, History: r.History,
 	}
 	var f faults
 	of := fmt.Sprintf("job %v", r.ID)

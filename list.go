@@ -45,6 +45,7 @@ type JobPage struct {
 //	running          enqueued last first
 //	ready            by queue and kind; those of one queue and kind as they are leased
 //	scheduled        due first first
+//	blocked          by queue and group; those of a group as they were enqueued
 //	dead             the latest death first
 //	done, cancelled  enqueued last first, of both states together
 //

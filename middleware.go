@@ -78,7 +78,7 @@ func decoded[A Args](fn func(context.Context, *Job[A]) error) HandlerFunc {
 			return fn(ctx, job)
 		}
 		job := &Job[A]{
-			ID: raw.ID, Queue: raw.Queue, Kind: raw.Kind, Headers: raw.Headers, Priority: raw.Priority,
+			ID: raw.ID, Queue: raw.Queue, Kind: raw.Kind, Headers: raw.Headers, Priority: raw.Priority, Group: raw.Group,
 			Attempt: raw.Attempt, Retry: raw.Retry, Crashes: raw.Crashes, Snoozes: raw.Snoozes, Phase: raw.Phase,
 			CreatedAt: raw.CreatedAt, DueAt: raw.DueAt,
 		}

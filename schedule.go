@@ -269,7 +269,7 @@ func scheduleInfo(f *faults, s *storage.ScheduleRecord, now time.Time) ScheduleI
 	info := ScheduleInfo{
 		Name: s.Name, Spec: s.Spec, Zone: s.Zone, Jitter: s.Jitter, Kind: s.Job.Kind, Args: s.Job.Args,
 		Options: JobOptions{Queue: s.Job.Queue, Priority: s.Job.Priority, Timeout: s.Job.Timeout, Headers: f.storedHeaders(of, s.Job.Headers),
-			Tags: s.Job.Tags},
+			Tags: s.Job.Tags, Group: s.Job.Group},
 		Paused: s.Paused, LastTick: s.LastTick, LastJob: s.LastJob,
 	}
 	if s.SkipOverlap {

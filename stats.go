@@ -18,6 +18,7 @@ type LaneStats struct {
 	Done      int64 `json:"done"`
 	Cancelled int64 `json:"cancelled"`
 	Dead      int64 `json:"dead"`
+	Blocked   int64 `json:"blocked"`
 	// Bytes is how many bytes the args and headers of the scheduled, ready and running
 	// jobs have.
 	Bytes int64 `json:"bytes"`
@@ -81,7 +82,7 @@ func (q *Queue) Stats(ctx context.Context) ([]LaneStats, error) {
 		s := &all[i]
 		out[i] = LaneStats{
 			Queue: s.Queue, Kind: s.Kind, Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled,
-			Dead: s.Dead, Bytes: s.Bytes, Evicted: s.Evicted, OldestDue: s.OldestDue, LastSuccess: s.Succeeded,
+			Dead: s.Dead, Blocked: s.Blocked, Bytes: s.Bytes, Evicted: s.Evicted, OldestDue: s.OldestDue, LastSuccess: s.Succeeded,
 			LastFailure: LastFailure{At: s.Failed, Job: s.FailedJob, Error: s.Error},
 		}
 		if at, ok := late[s.Lane]; ok && (s.OldestDue.IsZero() || at.Before(s.OldestDue)) {

@@ -216,6 +216,7 @@ func (f *faults) jobOptions(place string, o *JobOptions) {
 	if o.Unique != nil {
 		f.unique(place+"unique.key", o.Unique.Key)
 	}
+	f.group(place+"group", o.Group)
 }
 
 func (f *faults) unique(field, key string) {

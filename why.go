@@ -53,6 +53,9 @@ const (
 	WhyBudget WhyCode = "budget"
 	// WhySuspect: it has crashed N times in a row. Such jobs start one at a time.
 	WhySuspect WhyCode = "suspect"
+	// WhyBlocked: it waits for N others of its group, and More if there are more; the first of
+	// them is Job. If that is dead, Reason is why and Since when it died.
+	WhyBlocked WhyCode = "blocked"
 	// WhyBehind: N ready jobs of its queue and kind go before it; More if there are more. If
 	// N is zero it is the next.
 	WhyBehind WhyCode = "behind"
@@ -75,6 +78,7 @@ type WhyReason struct {
 	Of     int          `json:"of,omitempty"`
 	More   bool         `json:"more,omitempty"`
 	Phase  policy.Phase `json:"phase,omitempty"`
+	Job    ID           `json:"job,omitzero"`
 }
 
 // Why is the answer of [Queue.Why].
@@ -119,6 +123,9 @@ func (q *Queue) Why(ctx context.Context, id ID) (Why, error) {
 		}
 		w.add(WhyReason{Code: WhyRunning, Text: text, N: j.Attempt})
 		return w, nil
+	case j.State == Blocked:
+		err := q.blocked(ctx, &w, &j)
+		return w, err
 	case j.State != Ready && j.State != Scheduled:
 		w.ended(&j)
 		return w, nil
@@ -338,6 +345,45 @@ func (w *Why) limited(serving []WorkerInfo, due, retry bool) {
 		all = append(all, own...)
 	}
 	w.Reasons = append(w.Reasons, all...)
+}
+
+// blocked adds what a blocked job waits for.
+func (q *Queue) blocked(ctx context.Context, w *Why, j *JobInfo) error {
+	r := WhyReason{Code: WhyBlocked, Queue: j.Queue}
+	s, ok := q.store.(storage.Ranker)
+	if !ok {
+		r.Text = fmt.Sprintf("it waits for others of its group %q", j.Group)
+		w.add(r)
+		return nil
+	}
+	place, err := s.Ahead(ctx, j.ID, mostAhead)
+	if errors.Is(err, ErrNotFound) || err == nil && place.Head == (ID{}) { // it has moved on
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.N, r.More, r.Job = place.N+1, place.More, place.Head
+	others := "1 job"
+	if r.More {
+		others = fmt.Sprintf("more than %d jobs", place.N)
+	} else if r.N > 1 {
+		others = fmt.Sprintf("%d jobs", r.N)
+	}
+	r.Text = fmt.Sprintf("it is behind %s of its group %q, whose head is %v", others, j.Group, r.Job)
+	head, err := q.store.Job(ctx, place.Head)
+	switch {
+	case errors.Is(err, ErrNotFound):
+	case err != nil:
+		return err
+	case head.State == Dead:
+		r.Reason, r.Since = string(head.Reason), head.EndedAt
+		r.Text += fmt.Sprintf(", dead as %s since %s%s", head.Reason, moment(head.EndedAt), because(head.Error))
+	default:
+		r.Text += fmt.Sprintf(", which is %s", head.State)
+	}
+	w.add(r)
+	return nil
 }
 
 // behind adds the place of a ready job.

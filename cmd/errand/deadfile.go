@@ -112,7 +112,7 @@ func newJobOf(line []byte, to string) (queue.NewJob, error) {
 	if err := json.Unmarshal(line, &j); err != nil {
 		return queue.NewJob{}, fmt.Errorf("must be an object as errand dead export writes it: %w", err)
 	}
-	o := &queue.JobOptions{Queue: j.Queue, Priority: j.Priority, Timeout: time.Duration(j.Timeout * float64(time.Second)), Headers: j.Headers, Tags: j.Tags}
+	o := &queue.JobOptions{Queue: j.Queue, Priority: j.Priority, Timeout: time.Duration(j.Timeout * float64(time.Second)), Headers: j.Headers, Tags: j.Tags, Group: j.Group}
 	if to != "" {
 		o.Queue = to
 	}

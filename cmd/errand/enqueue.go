@@ -26,6 +26,7 @@ type enqueueOptions struct {
 	priority          int
 	delay             time.Duration
 	due, unique       string
+	group             string
 	forever           bool
 	headers, tags     []string
 	timeout           time.Duration
@@ -64,6 +65,7 @@ lines before it stay.`,
 	f.DurationVar(&o.delay, "delay", 0, "how long from now the jobs are due")
 	f.StringVar(&o.due, "due", "", "when the jobs are due, as 2026-05-01T12:00:00Z")
 	f.StringVar(&o.unique, "unique", "", "add the job only if no other one of the kind has this key")
+	f.StringVar(&o.group, "group", "", "run the jobs one at a time with others of this group, in the order of enqueueing")
 	f.BoolVar(&o.forever, "unique-forever", false, "hold the key after the end of the job too")
 	f.StringArrayVar(&o.headers, "header", nil, "a header, as name=value; may be repeated")
 	f.StringArrayVar(&o.tags, "tag", nil, "a tag to find the jobs by; may be repeated")
@@ -81,7 +83,7 @@ lines before it stay.`,
 
 // job returns the options of each job.
 func (o *enqueueOptions) job(in io.Reader) (*queue.JobOptions, error) {
-	j := &queue.JobOptions{Queue: o.queue, Priority: o.priority, Delay: o.delay, Timeout: o.timeout, Tags: o.tags}
+	j := &queue.JobOptions{Queue: o.queue, Priority: o.priority, Delay: o.delay, Timeout: o.timeout, Tags: o.tags, Group: o.group}
 	if o.due != "" {
 		due, err := parseTime(o.due)
 		if err != nil {

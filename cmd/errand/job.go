@@ -19,6 +19,7 @@ type jobJSON struct {
 	timesJSON
 	Timeout    float64           `json:"timeout_s,omitempty"`
 	Unique     string            `json:"unique,omitempty"`
+	Group      string            `json:"group,omitempty"`
 	Tags       []string          `json:"tags,omitempty"`
 	Cancelling bool              `json:"cancelling,omitempty"`
 	Reason     queue.Reason      `json:"reason,omitempty"`
@@ -63,7 +64,7 @@ func jobOf(j *queue.JobInfo) jobJSON {
 		countersJSON: countersJSON{j.Attempt, j.Retry, j.Crashes, j.Snoozes},
 		timesJSON:    timesJSON{j.CreatedAt.UTC(), timeOrNil(j.DueAt), timeOrNil(j.EndedAt)},
 		Timeout:      j.Timeout.Seconds(),
-		Unique:       j.Unique, Tags: j.Tags, Cancelling: j.Cancelling, Reason: j.Reason, Error: j.Error, Policy: j.Policy,
+		Unique:       j.Unique, Group: j.Group, Tags: j.Tags, Cancelling: j.Cancelling, Reason: j.Reason, Error: j.Error, Policy: j.Policy,
 		Args: j.Args, Headers: j.Headers,
 	}
 	for _, f := range j.History {

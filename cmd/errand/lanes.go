@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ type laneJSON struct {
 	Done      int64  `json:"done"`
 	Cancelled int64  `json:"cancelled"`
 	Dead      int64  `json:"dead"`
+	Blocked   int64  `json:"blocked,omitempty"`
 	Bytes     int64  `json:"bytes"` // of the args and headers of those that have not ended
 	// OldestDue is when the ready job that waits longest was due, and Waits since when.
 	OldestDue   *time.Time   `json:"oldest_due,omitempty"`
@@ -46,7 +48,7 @@ func lanes(ctx context.Context, q *queue.Queue) ([]laneJSON, error) {
 
 func laneOf(s *queue.LaneStats, now time.Time) laneJSON {
 	l := laneJSON{
-		Queue: s.Queue, Kind: s.Kind, Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled, Dead: s.Dead,
+		Queue: s.Queue, Kind: s.Kind, Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled, Dead: s.Dead, Blocked: s.Blocked,
 		Bytes: s.Bytes, OldestDue: timeOrNil(s.OldestDue), LastSuccess: timeOrNil(s.LastSuccess),
 	}
 	if l.OldestDue != nil {
@@ -70,13 +72,22 @@ func (t *tool) printLanes(p *printer, all []laneJSON) {
 		return
 	}
 	list := table{head: []string{"QUEUE", "KIND", " SCHEDULED", " READY", " RUNNING", " DONE", " CANCELLED", " DEAD"}}
+	// Most queues have no groups.
+	groups := slices.ContainsFunc(all, func(l laneJSON) bool { return l.Blocked > 0 })
+	if groups {
+		list.head = append(list.head, " BLOCKED")
+	}
 	for i := range all {
 		l := &all[i]
 		dead := number(l.Dead)
 		if l.Dead > 0 {
 			dead = dead.in(red)
 		}
-		list.add(text(l.Queue), text(l.Kind), number(l.Scheduled), number(l.Ready), number(l.Running), number(l.Done), number(l.Cancelled), dead)
+		cells := []cell{text(l.Queue), text(l.Kind), number(l.Scheduled), number(l.Ready), number(l.Running), number(l.Done), number(l.Cancelled), dead}
+		if groups {
+			cells = append(cells, number(l.Blocked))
+		}
+		list.add(cells...)
 	}
 	list.print(p, t.out)
 	t.printTimes(p, all)

@@ -36,6 +36,7 @@ var verbs = []func(*tool) *cobra.Command{
 	watchCommand,
 	jobsCommand,
 	queuesCommand,
+	groupsCommand,
 	workCommand,
 	guardian,
 	deadCommand,

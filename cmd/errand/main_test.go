@@ -188,7 +188,7 @@ func fill(ctx context.Context, q *queue.Queue) (map[string]string, error) {
 	}
 	err = errors.Join(
 		add("DONE", `{"verdict":"done"}`, queue.JobOptions{}),
-		add("DEAD", `{"verdict":"permanent"}`, queue.JobOptions{Headers: map[string]string{"trace": "a1"}}),
+		add("DEAD", `{"verdict":"permanent"}`, queue.JobOptions{Headers: map[string]string{"trace": "a1"}, Group: "ada@example.org"}),
 		add("EVIL", string(odd), queue.JobOptions{Headers: map[string]string{evil: evil}}),
 		add("RETRYING", `{"verdict":"fail"}`, queue.JobOptions{Policy: hour}),
 		add("SCHEDULED", `{"verdict":"done"}`, queue.JobOptions{Delay: time.Hour}),

@@ -31,6 +31,7 @@ type laneTotal struct {
 	Done      int64 `json:"done"`
 	Cancelled int64 `json:"cancelled"`
 	Dead      int64 `json:"dead"`
+	Blocked   int64 `json:"blocked,omitempty"`
 }
 
 func (n *laneTotal) add(l *laneJSON) {
@@ -40,6 +41,7 @@ func (n *laneTotal) add(l *laneJSON) {
 	n.Done += l.Done
 	n.Cancelled += l.Cancelled
 	n.Dead += l.Dead
+	n.Blocked += l.Blocked
 }
 
 // mostCauses is how many causes a status has.
@@ -99,7 +101,11 @@ counted. The file is only read: whether it can be written is not tried.`,
 }
 
 func (t *tool) printTotal(p *printer, n *laneTotal) {
-	p.printf("%d ready, %d running, %d scheduled, %d dead\n\n", n.Ready, n.Running, n.Scheduled, n.Dead)
+	p.printf("%d ready, %d running, %d scheduled, %d dead", n.Ready, n.Running, n.Scheduled, n.Dead)
+	if n.Blocked > 0 {
+		p.printf(", %d blocked", n.Blocked)
+	}
+	p.printf("\n\n")
 }
 
 func (t *tool) printWorkers(p *printer, all []queue.WorkerInfo) {

@@ -107,6 +107,7 @@ func (t *tool) printJob(p *printer, j *jobJSON, r *retries) {
 	}
 	field("policy", r.text(j.EndedAt != nil))
 	field("unique", safe(j.Unique))
+	field("group", safe(j.Group))
 	field("tags", safe(strings.Join(j.Tags, ", ")))
 	field("args", jsonText(j.Args))
 	for _, name := range slices.Sorted(maps.Keys(j.Headers)) {

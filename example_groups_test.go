@@ -1,0 +1,73 @@
+package errand_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+)
+
+// Edit is a change of a document to send to some other place.
+type Edit struct {
+	Document int
+	Text     string
+}
+
+// Kind names the type of job.
+func (Edit) Kind() string { return "edit" }
+
+// The edits of a document are sent in the order in which they were made, also if one has to
+// be tried again.
+func ExampleJobOptions_group() {
+	ctx, stop := context.WithCancel(context.Background())
+	q, remove := tempQueue(&errand.Options{Policy: &policy.Policy{Retries: 3, NoDelayRetries: 3}})
+	defer remove()
+
+	check(q.Tx(ctx, func(tx *sql.Tx) error {
+		must(q.EnqueueTx(ctx, tx, Edit{Document: 17, Text: "first"}, &errand.JobOptions{Group: "document 17"}))
+		must(q.EnqueueTx(ctx, tx, Edit{Document: 17, Text: "second"}, &errand.JobOptions{Group: "document 17"}))
+		return nil
+	}))
+	w := errand.NewWorker(q, nil)
+	errand.Handle(w, func(_ context.Context, job *errand.Job[Edit]) error {
+		if job.Args.Text == "first" && job.Attempt == 1 {
+			return errors.New("timeout")
+		}
+		fmt.Println(job.Group, "-", job.Args.Text)
+		if job.Args.Text == "second" {
+			stop()
+		}
+		return nil
+	})
+	check(w.Run(ctx))
+	// Output:
+	// document 17 - first
+	// document 17 - second
+}
+
+// A dead job keeps those of its group back that were enqueued after it.
+func ExampleQueue_Groups() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+	for range 3 {
+		must(q.Enqueue(ctx, SendEmail{To: "ada@example,org"}, &errand.JobOptions{Group: "ada"}))
+	}
+	refuse(q, 1, errand.Permanent(errors.New("no such address")))
+
+	for _, g := range must(q.Groups(ctx, nil)).Groups {
+		fmt.Printf("%s: %d wait for a job that died of %q\n", g.Group, g.Blocked, g.Error)
+	}
+	must(q.SkipHead(ctx, "default", "ada"))
+	for _, c := range must(q.Counts(ctx)) {
+		fmt.Println(c.N, c.State)
+	}
+	// Output:
+	// ada: 2 wait for a job that died of "no such address"
+	// 1 blocked
+	// 1 dead
+	// 1 ready
+}
