@@ -19,7 +19,6 @@ import (
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
-	"github.com/errandq/errand/storage/sqlite"
 )
 
 func init() { roles["mortals"], roles["strangers"] = mortals, strangers }
@@ -340,13 +339,5 @@ func killMortals(t *testing.T, relaxed bool) {
 	if err := q.Close(); err != nil {
 		t.Error(err)
 	}
-	db, err := raw(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	broken, err := sqlite.CheckRules(t.Context(), db)
-	if err != nil || len(broken) > 0 {
-		t.Errorf("the rules that do not hold are %v, %v", broken, err)
-	}
+	wantRules(t, path)
 }
