@@ -216,7 +216,7 @@ func TestChange_refusesBadInput(t *testing.T) {
 	_, err := g.CancelAll(t.Context(), errand.JobFilter{})
 	wantFaults(t, err, fault{"all", "false", "must be true if there is no other condition"})
 	_, err = g.CancelAll(t.Context(), errand.JobFilter{States: []errand.State{errand.Done}})
-	wantFaults(t, err, fault{"states[0]", `"done"`, "must be one of scheduled, ready, running"})
+	wantFaults(t, err, fault{"states[0]", `"done"`, "must be one of scheduled, ready, blocked, running"})
 	_, err = g.Delete(t.Context(), errand.JobFilter{})
 	wantFaults(t, err, fault{"all", "false", "must be true if there is no other condition"})
 	_, err = g.Delete(t.Context(), errand.JobFilter{States: []errand.State{errand.Ready}})

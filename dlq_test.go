@@ -167,8 +167,8 @@ func TestDeadLetters_refusesBadInput(t *testing.T) {
 		{errand.JobFilter{States: []errand.State{errand.Done}}, []fault{{"states[0]", `"done"`, "must be one of dead"}}},
 		{errand.JobFilter{Tag: strings.Repeat("x", 65)}, []fault{{"tag", `"` + strings.Repeat("x", 65) + `"`, "must match"}}},
 		{errand.JobFilter{CreatedFrom: day, CreatedBefore: day.Add(-1)}, []fault{{"created_before", "2026-01-01T23:59:59.999999999Z", "must not be before"}}},
-		{errand.JobFilter{DueFrom: day}, []fault{{"due_from", "2026-01-02T00:00:00Z", "must be zero: only scheduled and ready jobs match"}}},
-		{errand.JobFilter{DueBefore: day}, []fault{{"due_before", "2026-01-02T00:00:00Z", "must be zero: only scheduled and ready jobs match"}}},
+		{errand.JobFilter{DueFrom: day}, []fault{{"due_from", "2026-01-02T00:00:00Z", "must be zero: only scheduled, ready and blocked jobs match"}}},
+		{errand.JobFilter{DueBefore: day}, []fault{{"due_before", "2026-01-02T00:00:00Z", "must be zero: only scheduled, ready and blocked jobs match"}}},
 		{errand.JobFilter{All: true, Kind: "k"}, []fault{{"all", "true", "must be the only condition"}}},
 		{errand.JobFilter{All: true, IDs: []errand.ID{id}}, []fault{{"all", "true", "must be the only condition"}}},
 	} {

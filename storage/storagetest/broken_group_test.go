@@ -18,7 +18,7 @@ type groups struct {
 func (g *groups) Groups(ctx context.Context, queue, after string, limit int) (storage.GroupPage, error) {
 	page, err := g.hooks.Groups(ctx, queue, after, limit)
 	if g.list != nil && err == nil {
-		g.instance.m.locked(func() { page = g.list(g.instance.m, page, queue) })
+		g.m.locked(func() { page = g.list(g.instance.m, page, queue) })
 	}
 	return page, err
 }
@@ -26,7 +26,7 @@ func (g *groups) Groups(ctx context.Context, queue, after string, limit int) (st
 func (g *groups) SkipHead(ctx context.Context, queue, group string) (storage.ID, error) {
 	id, err := g.hooks.SkipHead(ctx, queue, group)
 	if g.skip != nil {
-		g.instance.m.locked(func() { g.skip(g.instance.m, queue, group) })
+		g.m.locked(func() { g.skip(g.instance.m, queue, group) })
 	}
 	return id, err
 }
