@@ -13,7 +13,8 @@ type Handoff interface {
 	// ready goes on to lease jobs of want in the same transaction, as many as
 	// there is capacity for: those that an Exchange right after it would lease.
 	// Offers are served in the order they were made; nothing is done for an
-	// offer if what was inserted has been leased to those before.
+	// offer if what was inserted has been leased to those before. Min and Wait of
+	// want count as in an Exchange.
 	//
 	// The jobs are passed to receive, in the order they should start, after
 	// the commit and before the call returns, also if its caller has given up.

@@ -1,28 +1,12 @@
 package storage
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // Lease names one holding of one job. A job that is leased again has another
 // token, so a late holder names a lease that no longer exists.
 type Lease struct {
 	Key   int64
 	Token int64
-}
-
-// Want is jobs that a worker can take: ready jobs of these kinds in these queues,
-// at most N. Jobs of other kinds, other queues or held lanes cost it nothing.
-type Want struct {
-	Queues []string
-	Kinds  []string
-	N      int
-}
-
-// Matches reports whether w wants jobs of a kind in a queue.
-func (w *Want) Matches(queue, kind string) bool {
-	return slices.Contains(w.Kinds, kind) && slices.Contains(w.Queues, queue)
 }
 
 // LeaseBytes is how much args and headers one exchange leases: the last job is
@@ -80,7 +64,8 @@ type ExchangeResult struct {
 	Leased   []Leased     // in the order they should start
 	// NextDue is when the earliest job that is still scheduled is due, or the ends of
 	// all holds of a lane that matches a Want have come if that is earlier; zero if
-	// neither is to come, or if nothing was wanted.
+	// neither is to come, or if nothing was wanted. It is no later than the end of Wait
+	// for a lane whose jobs were kept back.
 	NextDue time.Time
 }
 

@@ -94,11 +94,12 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 	}
 	var urgent []storage.Leased
 	var bytes int
+	var kept int64
 	if x.Urgent > 0 {
 		urgent, bytes, err = t.leaseUrgent(x, until)
 	}
 	if err == nil && bytes < storage.LeaseBytes {
-		out.Leased, err = t.lease(x, at, until, ajar, bytes)
+		out.Leased, kept, err = t.lease(x, at, until, ajar, bytes)
 	}
 	if len(urgent) > 0 {
 		out.Leased = append(urgent, out.Leased...)
@@ -106,7 +107,7 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 	if err != nil {
 		return out, err
 	}
-	out.NextDue, err = t.nextChance(next, x.Wants, at)
+	out.NextDue, err = t.nextChance(earlier(next, kept), x.Wants, at)
 	return out, err
 }
 
@@ -158,8 +159,9 @@ func (t *tx) promote(at int64) (int64, error) {
 	return t.nextDue()
 }
 
-// lease takes the first jobs that are wanted.
-func (t *tx) lease(x *storage.Exchange, at, until int64, ajar bool, bytes int) (out []storage.Leased, err error) {
+// lease takes the first jobs that are wanted. It returns until when the first of those
+// are that are kept back, 0 if none are.
+func (t *tx) lease(x *storage.Exchange, at, until int64, ajar bool, bytes int) (out []storage.Leased, kept int64, err error) {
 	defer func() {
 		if err != nil { // the transaction may go on without it
 			t.stmts.lineups.forget()
@@ -169,16 +171,19 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, ajar bool, bytes int) (
 	if err == nil && l.unsure > fewLanes {
 		err = t.survey(l)
 	}
+	if err == nil {
+		kept, err = t.keepBack(l, at)
+	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	rows, err := t.stmts.merge(l, x.Wants)
 	if err != nil || len(rows) == 0 {
-		return nil, err
+		return nil, kept, err
 	}
 	holder, err := t.register(x.LeaseDuration)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	out = make([]storage.Leased, len(rows))
 	held := make([]facts, len(rows))
@@ -187,7 +192,7 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, ajar bool, bytes int) (
 	hurry := t.mayHurry()
 	for i := range rows {
 		if err = t.leaseRow(&out[i], &rows[i], to, end, hurry); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		held[i] = rows[i].facts
 		held[i].Size = int64(out[i].Weight())
@@ -201,7 +206,7 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, ajar bool, bytes int) (
 	if l.ajar > 0 {
 		err = t.letThrough(l, out, held, until)
 	}
-	return out, err
+	return out, kept, err
 }
 
 // leaseRow leases the job of a row, which may be urgent with hurry, and fills in l.

@@ -98,6 +98,7 @@ type group struct {
 	wants []int    // indexes
 	ajar  bool     // one job of each lane is leased at most
 	order []*berth // a heap of the lanes that have or may have a ready job
+	kept  *group   // of its lanes those whose jobs are kept back; nil: those of none are
 }
 
 // berth is the place of a lane. Its key is that of the first ready job, or of
@@ -169,7 +170,7 @@ func (ls *lineups) of(wants []storage.Want) *lineup {
 }
 
 func sameLanes(a, b storage.Want) bool {
-	return slices.Equal(a.Queues, b.Queues) && slices.Equal(a.Kinds, b.Kinds)
+	return slices.Equal(a.Queues, b.Queues) && slices.Equal(a.Kinds, b.Kinds) && a.Min == b.Min && a.Wait == b.Wait
 }
 
 func cloneWants(wants ...storage.Want) []storage.Want {
@@ -285,6 +286,9 @@ func (l *lineup) group(wants []int, ajar bool) *group {
 		}
 	}
 	g := &group{wants: slices.Clone(wants), ajar: ajar}
+	if l.wants[wants[0]].KeepsBack() {
+		g.kept = &group{}
+	}
 	l.groups = append(l.groups, g)
 	return g
 }
@@ -397,27 +401,30 @@ func (t *tx) due(now time.Time, wants []storage.Want) (bool, time.Time, error) {
 	if err != nil || next != 0 && next <= at {
 		return true, time.Time{}, err
 	}
-	found, err := t.anyReady(wants, at)
+	found, kept, err := t.anyReady(wants, at)
 	if err != nil || found {
 		return true, time.Time{}, err
 	}
-	chance, err := t.nextChance(next, wants, at)
+	chance, err := t.nextChance(earlier(next, kept), wants, at)
 	return false, chance, err
 }
 
 // anyReady reports whether a job that is wanted is ready, in a lane that is not held
-// at a time.
-func (t *tx) anyReady(wants []storage.Want, at int64) (bool, error) {
+// at a time, and returns until when the first of those is that are kept back.
+func (t *tx) anyReady(wants []storage.Want, at int64) (found bool, kept int64, err error) {
 	l, err := t.lineup(wants, at, true)
 	if err == nil {
 		err = t.survey(l)
 	}
+	if err == nil {
+		kept, err = t.keepBack(l, at)
+	}
 	if err != nil {
-		return false, err
+		return false, 0, err
 	}
 	left, _ := t.stmts.toLease(wants)
 	b, _ := l.first(left)
-	return b != nil, nil
+	return b != nil, kept, nil
 }
 
 // toLease returns how many jobs are left to lease for each of wants, until it is

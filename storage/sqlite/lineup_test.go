@@ -36,7 +36,9 @@ func TestLineup_Order(t *testing.T) {
 		all.Queues = append(all.Queues, fmt.Sprintf("q%d", i), "q0")
 		all.Kinds = append(all.Kinds, fmt.Sprintf("k%d", i))
 	}
-	sets := [][]storage.Want{{one}, {queues}, {all}, {one, all}, {queues, one, all}, {all, one}}
+	keeping := all
+	keeping.Min, keeping.Wait = 3, 4*time.Second
+	sets := [][]storage.Want{{one}, {queues}, {all}, {one, all}, {queues, one, all}, {all, one}, {keeping}, {one, keeping}}
 	held := make([][]storage.Finish, len(stores))
 	exchange := func(i int, wants []storage.Want) {
 		t.Helper()
@@ -52,7 +54,8 @@ func TestLineup_Order(t *testing.T) {
 			t.Fatal(err) // makes ready what is due
 		}
 		var want, got []int64
-		rows, err := db.Query(`SELECT j.id, queue, kind FROM errand_job j JOIN errand_lane l USING (lane) WHERE state = 2
+		rows, err := db.Query(`SELECT j.id, queue, kind,
+COUNT(*) OVER (PARTITION BY j.lane), MIN(due_at) OVER (PARTITION BY j.lane) FROM errand_job j JOIN errand_lane l USING (lane) WHERE state = 2
 AND NOT EXISTS (SELECT 1 FROM errand_hold h WHERE h.queue IN ('', l.queue) AND h.kind IN ('', l.kind) AND (until IS NULL OR until > ?1))
 ORDER BY priority DESC, due_at, id`, now.UnixMicro())
 		if err != nil {
@@ -60,10 +63,14 @@ ORDER BY priority DESC, due_at, id`, now.UnixMicro())
 		}
 		defer rows.Close()
 		for rows.Next() {
-			var id int64
+			var id, ready, due int64
 			var queue, kind string
-			if err := rows.Scan(&id, &queue, &kind); err != nil {
+			if err := rows.Scan(&id, &queue, &kind, &ready, &due); err != nil {
 				t.Fatal(err)
+			}
+			first := wants[max(slices.IndexFunc(wants, func(w storage.Want) bool { return w.Matches(queue, kind) }), 0)]
+			if first.Matches(queue, kind) && int(ready) < first.Min && due+first.Wait.Microseconds() > now.UnixMicro() {
+				continue
 			}
 			k := slices.IndexFunc(wants, func(w storage.Want) bool { return w.N > 0 && w.Matches(queue, kind) })
 			if k >= 0 {

@@ -22,6 +22,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlReserve:       "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlNextJob:       "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlFirstFrom:     "USING COVERING INDEX errand_job_ready (lane>?)",
+		sqlReadyOf:       "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlHeads:         "USING INDEX errand_job_ready (lane=?)",
 		sqlNext:          "USING COVERING INDEX errand_job_scheduled",
 		sqlPromote:       "USING COVERING INDEX errand_job_scheduled (due_at<?)",
@@ -190,6 +191,11 @@ func TestStats_PassesOverJobs(t *testing.T) {
 		sqlPriorities: {
 			"SEARCH errand_job USING COVERING INDEX errand_job_ready (lane=?)",
 			"SEARCH j USING COVERING INDEX errand_job_ready (lane=? AND priority<?)",
+		},
+		sqlOldestOf: {
+			"SEARCH errand_job USING COVERING INDEX errand_job_ready (lane=?)",
+			"SEARCH j USING COVERING INDEX errand_job_ready (lane=? AND priority<?)",
+			"SEARCH j USING COVERING INDEX errand_job_ready (lane=? AND priority=?)",
 		},
 		sqlRunning: {"SCAN errand_job USING INDEX errand_job_running"},
 		sqlFailures: {

@@ -230,8 +230,9 @@ func (m *Memory) take(j *job, in *instance, now time.Time, length time.Duration)
 	in.longest = max(in.longest, length)
 }
 
-// grant leases what x wants, but nothing of lanes that are ajar if ajar is false.
-func (in *instance) grant(now time.Time, x storage.Exchange, ajar bool) (out []storage.Leased) {
+// grant leases what x wants, but nothing of lanes that are ajar if ajar is false. It
+// returns the lanes that are kept back.
+func (in *instance) grant(now time.Time, x storage.Exchange, ajar bool) (out []storage.Leased, kept map[storage.Lane]time.Time) {
 	in.m.promote(now)
 	wants, bytes := slices.Clone(x.Wants), 0
 	for _, j := range in.m.where(func(j *job) bool { return j.urgent }, byKey) {
@@ -244,9 +245,10 @@ func (in *instance) grant(now time.Time, x storage.Exchange, ajar bool) (out []s
 		}
 	}
 	if bytes >= storage.LeaseBytes {
-		return out
+		return out, nil
 	}
-	for _, j := range in.m.where(func(j *job) bool { return j.State == storage.Ready }, byPriority) {
+	kept = in.m.keptBack(wants, now)
+	for _, j := range in.m.where(func(j *job) bool { return j.State == storage.Ready && !j.isKept(kept) }, byPriority) {
 		i := slices.IndexFunc(wants, func(w storage.Want) bool { return w.N > 0 && j.in(w) })
 		probes := in.m.probes(j)
 		if i < 0 || in.m.isHeld(j, now) || len(probes) > 0 && !ajar {
@@ -264,7 +266,7 @@ func (in *instance) grant(now time.Time, x storage.Exchange, ajar bool) (out []s
 			break
 		}
 	}
-	return out
+	return out, kept
 }
 
 // held returns the job that l is a lease on, or nil if l is no longer held.

@@ -29,7 +29,8 @@ func (in *instance) Offer(want storage.Want, lease time.Duration, receive func([
 }
 
 func cloneWant(w storage.Want) storage.Want {
-	return storage.Want{Queues: slices.Clone(w.Queues), Kinds: slices.Clone(w.Kinds), N: w.N}
+	w.Queues, w.Kinds = slices.Clone(w.Queues), slices.Clone(w.Kinds)
+	return w
 }
 
 // Capacity implements [storage.Offer].
@@ -57,7 +58,7 @@ func (in *instance) handOver(now time.Time, inserted []*job) (pass func()) {
 			continue
 		}
 		began := time.Now()
-		jobs := in.grant(now, storage.Exchange{LeaseDuration: o.lease, Wants: wants(o.capacity-o.coming, o.want)}, false)
+		jobs, _ := in.grant(now, storage.Exchange{LeaseDuration: o.lease, Wants: wants(o.capacity-o.coming, o.want)}, false)
 		if len(jobs) > 0 {
 			calls = append(calls, o.passing(jobs, began))
 		}

@@ -118,13 +118,19 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	}
 	if x.Wanted()+x.Urgent > 0 {
 		holds = m.settle(given, x.Doubtful) || holds
-		res.Leased = in.grant(now, x, true)
+		var kept map[storage.Lane]time.Time
+		res.Leased, kept = in.grant(now, x, true)
 		holds = holds || slices.ContainsFunc(res.Leased, func(l storage.Leased) bool { return len(m.probes(m.jobs[l.Key])) > 0 })
 		if s := m.where(func(j *job) bool { return j.State == storage.Scheduled }, byDue); len(s) > 0 {
 			res.NextDue = s[0].DueAt
 		}
 		if end := m.holdEnds(x.Wants, now); res.NextDue.IsZero() || !end.IsZero() && end.Before(res.NextDue) {
 			res.NextDue = end
+		}
+		for _, until := range kept {
+			if res.NextDue.IsZero() || until.Before(res.NextDue) {
+				res.NextDue = until
+			}
 		}
 	}
 	if holds {

@@ -248,11 +248,16 @@ func anyRetention(t *rapid.T) storage.Retention {
 
 // anyWant draws a Want.
 func anyWant(t *rapid.T) storage.Want {
-	return storage.Want{
+	w := storage.Want{
 		Queues: rapid.SliceOfNDistinct(anyQueue, 1, 2, rapid.ID).Draw(t, "queues"),
 		Kinds:  rapid.SliceOfNDistinct(anyKind, 1, 2, rapid.ID).Draw(t, "kinds"),
 		N:      rapid.IntRange(0, 5).Draw(t, "want"),
 	}
+	if rapid.IntRange(0, 3).Draw(t, "keeps back") == 0 {
+		w.Min = rapid.IntRange(0, 4).Draw(t, "min")
+		w.Wait = time.Duration(rapid.IntRange(0, 60).Draw(t, "wait")) * time.Second
+	}
+	return w
 }
 
 // due draws a due time, which may be zero.

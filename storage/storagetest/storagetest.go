@@ -47,7 +47,7 @@ type testCase struct {
 // cases returns the whole suite.
 func cases() []testCase {
 	return slices.Concat(causeCases, statsCases, settingCases, capCases,
-		enqueueCases, uniqueCases, leaseCases, itemCases, outcomeCases, fenceCases,
+		enqueueCases, uniqueCases, leaseCases, keepBackCases, itemCases, outcomeCases, fenceCases,
 		fateCases, lapseCases, jobCases, listCases, deadCases, redriveCases, runNowCases, purgeCases, editCases, deleteCases, closeCases, concurrencyCases, notifyCases,
 		scheduleCases, fireCases, overlapCases, clockCases, shiftCases, handoffCases, holdCases, probeCases,
 		lookCases, groupCases)
