@@ -11,7 +11,6 @@ import (
 )
 
 const (
-	sqlReadyOf = `SELECT n FROM errand_number WHERE id = ?1`
 	// As sqlOldest, of one lane.
 	sqlOldestOf = `WITH RECURSIVE top(priority) AS (
 SELECT MAX(priority) FROM errand_job WHERE state = 2 AND lane = ?1
@@ -53,7 +52,7 @@ func (t *tx) keepBack(l *lineup, at int64) (next int64, err error) {
 // no job is looked at if there are enough.
 func (t *tx) keptUntil(lane int64, want *storage.Want, at int64) (int64, error) {
 	var stored int64
-	err := t.row(sqlReadyOf, []any{lane*laneNumbers + int64(ready)}, &stored)
+	err := t.row(sqlNumber, []any{lane*laneNumbers + int64(ready)}, &stored)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return 0, err
 	}

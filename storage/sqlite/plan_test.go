@@ -22,7 +22,6 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlReserve:       "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlNextJob:       "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlFirstFrom:     "USING COVERING INDEX errand_job_ready (lane>?)",
-		sqlReadyOf:       "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlHeads:         "USING INDEX errand_job_ready (lane=?)",
 		sqlNext:          "USING COVERING INDEX errand_job_scheduled",
 		sqlPromote:       "USING COVERING INDEX errand_job_scheduled (due_at<?)",
