@@ -2,9 +2,9 @@ package errand
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/errandq/errand/storage"
 )
@@ -23,6 +23,10 @@ type Settings struct {
 	// WhenFull says what becomes of a job that has no room below MaxJobs and MaxBytes of
 	// the same queue or file. If zero, Refuse.
 	WhenFull *WhenFull `json:"when_full,omitempty"`
+	// Retention is how long finished jobs are kept; if negative, they are deleted at once.
+	// That of a kind in a queue goes before that of the kind, then comes that of the
+	// queue, then that of the whole file. If zero, Options.Retention.
+	Retention *time.Duration `json:"retention,omitempty"`
 }
 
 // LaneSettings are the settings of a queue, of a kind, of both, or, if both are empty,
@@ -30,16 +34,6 @@ type Settings struct {
 type LaneSettings struct {
 	Lane
 	Settings
-}
-
-// MarshalJSON returns an object with the settings, and with queue and kind unless they
-// are empty.
-func (l LaneSettings) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Queue string `json:"queue,omitempty"`
-		Kind  string `json:"kind,omitempty"`
-		Settings
-	}{l.Queue, l.Kind, l.Settings})
 }
 
 // setting is one of the settings.
@@ -67,6 +61,7 @@ var settings = []setting{
 	whole(storage.SettingMaxJobs, "max_jobs", ofFile|ofQueue, notNegative, func(s *Settings) **int { return &s.MaxJobs }),
 	whole(storage.SettingMaxBytes, "max_bytes", ofFile|ofQueue, notNegative, func(s *Settings) **int64 { return &s.MaxBytes }),
 	whole(storage.SettingWhenFull, "when_full", ofFile|ofQueue, aWhenFull, func(s *Settings) **WhenFull { return &s.WhenFull }),
+	span(storage.SettingRetention, "retention", ofFile|ofQueue|ofKind|ofLane, anyNumber, func(s *Settings) **time.Duration { return &s.Retention }),
 }
 
 // whole is a setting that is a whole number.
@@ -88,6 +83,28 @@ func whole[T ~int | ~int64 | ~uint8](name storage.Setting, field string, of scop
 		},
 	}
 }
+
+// span is a setting that is a time, which is stored in microseconds, rounded away from
+// zero.
+func span(name storage.Setting, field string, of scope, check func(int64) string, at func(*Settings) **time.Duration) setting {
+	return setting{
+		name: name, field: field, of: of, check: check,
+		get: func(s *Settings) (int64, bool) {
+			p := *at(s)
+			if p == nil {
+				return 0, false
+			}
+			us := p.Microseconds()
+			if us == 0 && *p != 0 {
+				us = int64(*p / p.Abs())
+			}
+			return us, true
+		},
+		put: func(s *Settings, value int64) { *at(s) = new(time.Duration(value) * time.Microsecond) },
+	}
+}
+
+func anyNumber(int64) string { return "" }
 
 func notNegative(value int64) string {
 	if value < 0 {

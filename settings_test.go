@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/errandq/errand"
 )
@@ -32,13 +33,15 @@ func TestQueue_Configure(t *testing.T) {
 		{Settings: errand.Settings{MaxBytes: new(int64(1 << 40))}},
 		{Lane: errand.Lane{Queue: "b"}, Settings: errand.Settings{MaxJobs: new(0), MaxBytes: new(int64(5))}},
 		{Lane: errand.Lane{Queue: "c"}, Settings: errand.Settings{MaxJobs: new(0)}},
+		{Lane: errand.Lane{Kind: "k"}, Settings: errand.Settings{Retention: new(-time.Nanosecond)}},
+		{Lane: errand.Lane{Queue: "b", Kind: "k"}, Settings: errand.Settings{Retention: new(time.Hour)}},
 	} {
 		if err := q.Configure(ctx, c.Lane, c.Settings); err != nil {
 			t.Fatal(err)
 		}
 	}
-	const want = `[{"max_bytes":1099511627776},` +
-		`{"queue":"b","max_bytes":5,"when_full":"evict-lowest"}]`
+	const want = `[{"max_bytes":1099511627776},{"kind":"k","retention":-1000},` +
+		`{"queue":"b","max_bytes":5,"when_full":"evict-lowest"},{"queue":"b","kind":"k","retention":3600000000000}]`
 	settingsAre(t, q, want)
 
 	wantFaults(t, q.Configure(ctx, errand.Lane{Queue: "b"}, errand.Settings{MaxJobs: new(-1), MaxBytes: new(int64(-2)), WhenFull: new(errand.WhenFull(3))}),

@@ -37,4 +37,9 @@ const (
 	SettingMaxBytes Setting = "max_bytes"
 	// SettingWhenFull is a [WhenFull], of a queue or of the whole database.
 	SettingWhenFull Setting = "when_full"
+	// SettingRetention is how long finished jobs are kept, in microseconds; below zero they
+	// are deleted at once. That of a kind in a queue goes before that of the kind, this
+	// before that of the queue, this before that of the whole database, and this before
+	// the [Retention] of a call.
+	SettingRetention Setting = "retention"
 )

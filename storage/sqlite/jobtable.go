@@ -327,12 +327,16 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 
 // kept returns for how many microseconds the finished jobs of a lane are kept.
 func (t *tx) kept(lane int64, r *storage.Retention) (int64, error) {
-	if len(r.Lanes) == 0 {
-		return r.Default.Microseconds(), nil
+	all, err := t.settings()
+	if err != nil || len(r.Lanes) == 0 && len(all) == 0 {
+		return r.Default.Microseconds(), err
 	}
 	name, err := t.laneName(lane)
 	if errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
 		return r.Default.Microseconds(), nil
+	}
+	if kept := all.of(name, storage.SettingRetention); kept != 0 {
+		return max(kept, 0), err
 	}
 	return r.Of(name.Queue, name.Kind).Microseconds(), err
 }

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/jmoiron/sqlx"
@@ -52,6 +53,12 @@ func (all laneSettings) has(lane storage.Lane, s storage.Settings) bool {
 		}
 	}
 	return true
+}
+
+// of returns a setting of a lane: its own, or else that of its kind, its queue or the
+// database, the first of these that is set.
+func (all laneSettings) of(l storage.Lane, name storage.Setting) int64 {
+	return cmp.Or(all[l][name], all[storage.Lane{Kind: l.Kind}][name], all[storage.Lane{Queue: l.Queue}][name], all[storage.Lane{}][name])
 }
 
 // Configure implements [storage.Settler]. It writes nothing if all is set so already.

@@ -57,4 +57,9 @@ var settingFaults = []fault{
 		}
 		return h
 	}},
+	{"how long to keep jobs is not set", "settings_retention", configuring(func(_, s storage.Settings) storage.Settings {
+		s = maps.Clone(s)
+		delete(s, storage.SettingRetention)
+		return s
+	})},
 }

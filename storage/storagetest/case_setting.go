@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"reflect"
+	"time"
 
 	"github.com/errandq/errand/storage"
 )
@@ -50,5 +51,49 @@ An empty Kind stands for all kinds of the queue, an empty Queue for the kind in 
 			f.configure(f.s, want[i].Lane, want[i].Settings)
 		}
 		f.settingsAre("of all", want...)
+	}},
+
+	{"settings_retention", `That of a kind in a queue goes before that of the kind, this before that of the queue, this before that of the whole database, and this before the [Retention] of a call.
+SettingRetention is how long finished jobs are kept, in microseconds; below zero they are deleted at once.`, func(f *fixture) {
+		keeps := func(what string, want time.Duration) {
+			f.Helper()
+			l := f.run(f.s)
+			f.keep(2*time.Hour, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+			waiting := f.add(newJob())[0]
+			_, err := f.s.Cancel(f.ctx, f.now, waiting, kept(2*time.Hour))
+			f.must(err)
+			for _, id := range []storage.ID{l.ID, waiting} {
+				_, err := f.s.Job(f.ctx, id)
+				if (err == nil) != (want > 0) {
+					f.Errorf("%s: a finished job: %v, want it kept for %v", what, err, want)
+				}
+			}
+			if want <= 0 {
+				return
+			}
+			if n, _, err := f.s.PurgeFinished(f.ctx, f.now.Add(want-time.Microsecond)); n != 0 || err != nil {
+				f.Errorf("%s: %d jobs of %v were deleted too early (%v)", what, n, want, err)
+			}
+			if n, _, err := f.s.PurgeFinished(f.ctx, f.now.Add(want)); n != 2 || err != nil {
+				f.Errorf("%s: %d jobs were deleted after %v (%v), want 2", what, n, want, err)
+			}
+		}
+		set := func(lane storage.Lane, d time.Duration) {
+			f.Helper()
+			f.configure(f.s, lane, storage.Settings{storage.SettingRetention: d.Microseconds()})
+		}
+		set(storage.Lane{Queue: "b", Kind: kind}, time.Minute)
+		keeps("of another lane", 2*time.Hour)
+		set(storage.Lane{}, time.Hour)
+		keeps("of the whole database", time.Hour)
+		set(storage.Lane{Queue: queue}, time.Minute)
+		keeps("of the queue", time.Minute)
+		set(storage.Lane{Kind: kind}, -1*time.Second)
+		keeps("of the kind", 0)
+		set(usualLane, time.Second)
+		keeps("of the kind in the queue", time.Second)
+		set(usualLane, 0)
+		set(storage.Lane{Kind: kind}, 0)
+		keeps("of the queue again", time.Minute)
 	}},
 }

@@ -212,7 +212,7 @@ func (m *Memory) end(now time.Time, j *job, state storage.State) {
 // finish ends a job as done or cancelled.
 func (m *Memory) finish(now time.Time, j *job, state storage.State, r storage.Retention) {
 	m.end(now, j, state)
-	keep := r.Of(j.Queue, j.Kind)
+	keep := m.keepFor(j, r)
 	j.keepUntil = now.Add(keep)
 	if keep <= 0 {
 		delete(m.jobs, j.Key)

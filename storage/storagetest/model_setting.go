@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/errandq/errand/storage"
 )
@@ -39,4 +40,14 @@ func (in *instance) Settings(ctx context.Context) (out []storage.LaneSettings, e
 	}
 	slices.SortFunc(out, func(a, b storage.LaneSettings) int { return a.Lane.Compare(b.Lane) })
 	return out, nil
+}
+
+// keepFor returns how long j is kept when it is finished.
+func (m *Memory) keepFor(j *job, r storage.Retention) time.Duration {
+	for _, l := range []storage.Lane{{Queue: j.Queue, Kind: j.Kind}, {Kind: j.Kind}, {Queue: j.Queue}, {}} {
+		if us := m.settings[l][storage.SettingRetention]; us != 0 {
+			return time.Duration(us) * time.Microsecond
+		}
+	}
+	return r.Of(j.Queue, j.Kind)
 }

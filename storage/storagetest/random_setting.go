@@ -6,10 +6,16 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// configure sets something that changes nothing else.
+// configure sets for how long jobs are kept, and something that changes nothing else.
 func (h *history) configure(t *rapid.T) {
 	p, lane := h.pair(t), anyLane(t)
-	s := storage.Settings{storage.Setting(anyTag.Draw(t, "name")): rapid.Int64Range(0, 2).Draw(t, "value")}
+	if rapid.IntRange(0, 3).Draw(t, "all") == 0 {
+		lane = storage.Lane{}
+	}
+	s := storage.Settings{
+		storage.SettingRetention:                rapid.SampledFrom([]int64{0, 0, -1, 1_000_000}).Draw(t, "retention"),
+		storage.Setting(anyTag.Draw(t, "name")): rapid.Int64Range(0, 2).Draw(t, "value"),
+	}
 	h.must(p.real.Configure(h.ctx, lane, s))
 	h.must(p.model.Configure(h.ctx, lane, s))
 	got, err := h.pair(t).real.Settings(h.ctx)
