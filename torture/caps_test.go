@@ -69,7 +69,9 @@ func TestCaps_ProducerWithoutEnd(t *testing.T) {
 	if err := w.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
-	<-stopped
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
 	stats, err := q.Stats(ctx)
 	if err != nil || len(stats) != 1 {
 		t.Fatalf("%+v, %v", stats, err)
