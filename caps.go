@@ -12,6 +12,9 @@ import (
 // the job, bytes as in [Settings].MaxBytes. It is an [ErrQueueFull].
 type QueueFullError = storage.QueueFullError
 
+// JobOverhead is how many bytes a job that waits counts for, beside its args and headers.
+const JobOverhead = storage.JobOverhead
+
 // WhenFull says what becomes of a job for which there is no room: see [Settings].
 type WhenFull = storage.WhenFull
 

@@ -14,14 +14,14 @@ import (
 )
 
 func queuesCommand(t *tool) *cobra.Command {
-	return group("queues", "List queues, and hold or pause them",
+	return group("queues", "List queues, hold or pause them, and set caps",
 		`List queues with their jobs by state, and say whether workers may start them.
 
 A hold keeps all workers of all processes from starting the jobs of a queue, of a
 kind, or of a kind in a queue, until it is released or its time is over. Jobs that
 run go on. A lane, that is one kind in one queue, can be held for several reasons
 at a time. A pause is the hold of a queue for the reason "paused".`,
-		queuesListCommand(t), pauseCommand(t), resumeCommand(t), holdCommand(t), releaseCommand(t))
+		queuesListCommand(t), pauseCommand(t), resumeCommand(t), holdCommand(t), releaseCommand(t), setCommand(t))
 }
 
 // holdJSON is a hold in force.
@@ -56,7 +56,8 @@ func queuesListCommand(t *tool) *cobra.Command {
 		Short: "List queues, kinds and holds",
 		Long: `List the queues and kinds that have or had jobs: the number of jobs by state, the bytes
 of those that have not ended, for how long the oldest ready one waits, when a job was
-done for the last time and when one failed, with its error, and the holds in force.
+done for the last time and when one failed, with its error, the holds in force, and
+what is set, as caps and how much of them is in use.
 The numbers are kept, not counted: the list is quick however many jobs there are.`,
 		Example: "  errand queues ls jobs.db",
 		Args:    cobra.ExactArgs(1),
@@ -64,12 +65,15 @@ The numbers are kept, not counted: the list is quick however many jobs there are
 			var list struct {
 				Lanes []laneJSON `json:"lanes"`
 				Holds []holdJSON `json:"holds"`
+
+				Settings []settingsJSON `json:"settings"`
 			}
 			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
-				var errHolds error
+				var errHolds, errSettings error
 				list.Lanes, err = lanes(cmd.Context(), q)
 				list.Holds, errHolds = holds(cmd.Context(), q)
-				return errors.Join(err, errHolds)
+				list.Settings, errSettings = settings(cmd.Context(), q)
+				return errors.Join(err, errHolds, errSettings)
 			})
 			if err != nil {
 				return err
@@ -77,6 +81,10 @@ The numbers are kept, not counted: the list is quick however many jobs there are
 			return t.show(list, func(p *printer) {
 				t.printLanes(p, list.Lanes)
 				t.printHolds(p, list.Holds)
+				if len(list.Settings) > 0 {
+					p.printf("\n")
+					t.printSettings(p, list.Settings)
+				}
 			})
 		},
 	}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	queue "github.com/errandq/errand"
+)
+
+func setCommand(t *tool) *cobra.Command {
+	var kind, full string
+	var jobs int
+	var bytes int64
+	var keep time.Duration
+	cmd := &cobra.Command{
+		Use:   "set FILE [QUEUE]",
+		Short: "Set caps, and how long finished jobs are kept",
+		Long: `Set what all processes obey for a queue, for the kind that --kind names, for that kind
+in the queue, or, without either, for the whole file. What no flag names stays as it
+is, and zero takes a setting back. Caps are of a queue or of the whole file: when as
+many jobs wait, --when-full says what happens to a new one. It is refused (refuse),
+or others that wait are deleted to make room: those that have been due for longest
+(evict-oldest), or those of the lowest priority first (evict-lowest).
+
+A worker of a program may set the same when it starts.`,
+		Example: `  errand queues set jobs.db readings --max-jobs 50000 --when-full evict-oldest
+  errand queues set jobs.db --max-bytes 100000000
+  errand queues set jobs.db --kind reading --retention 10m`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			lane := laneArgs(args, kind)
+			var s queue.Settings
+			flags := cmd.Flags()
+			if flags.Changed("max-jobs") {
+				s.MaxJobs = &jobs
+			}
+			if flags.Changed("max-bytes") {
+				s.MaxBytes = &bytes
+			}
+			if flags.Changed("retention") {
+				s.Retention = &keep
+			}
+			if flags.Changed("when-full") {
+				s.WhenFull = new(queue.WhenFull)
+				if err := s.WhenFull.UnmarshalText([]byte(full)); err != nil {
+					return err
+				}
+			}
+			var all []settingsJSON
+			err := t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) (err error) {
+				if err := q.Configure(cmd.Context(), lane, s); err != nil {
+					return err
+				}
+				all, err = settings(cmd.Context(), q)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return t.show(map[string]any{"settings": all}, func(p *printer) { t.printSettings(p, all) })
+		},
+	}
+	cmd.Flags().StringVar(&kind, "kind", "", "of this kind")
+	cmd.Flags().IntVar(&jobs, "max-jobs", 0, "how many jobs may wait")
+	cmd.Flags().Int64Var(&bytes, "max-bytes", 0, "how many bytes they may count for")
+	cmd.Flags().StringVar(&full, "when-full", "", "refuse, evict-oldest or evict-lowest")
+	cmd.Flags().DurationVar(&keep, "retention", 0, "how long finished jobs are kept, as in 2h; below zero: not at all")
+	completeFlag(cmd, "kind", kindsOf)
+	completeArgs(cmd, queuesOf)
+	return cmd
+}
+
+// settingsJSON are the settings of a queue, a kind, both, or the whole file, with how
+// much of its caps is in use.
+type settingsJSON struct {
+	queue.LaneSettings
+	// Jobs is how many wait, and Bytes what these and those that run count for.
+	Jobs    int64 `json:"jobs"`
+	Bytes   int64 `json:"bytes"`
+	Evicted int64 `json:"evicted,omitempty"`
+}
+
+// settings returns all settings.
+func settings(ctx context.Context, q *queue.Queue) ([]settingsJSON, error) {
+	all, err := q.Settings(ctx)
+	out := []settingsJSON{}
+	if err != nil || len(all) == 0 {
+		return out, err
+	}
+	stats, err := q.Stats(ctx)
+	for _, l := range all {
+		s := settingsJSON{LaneSettings: l}
+		for i := range stats {
+			if n := &stats[i]; (l.Queue == "" || l.Queue == n.Queue) && (l.Kind == "" || l.Kind == n.Kind) {
+				waiting := n.Scheduled + n.Ready + n.Blocked
+				s.Jobs += waiting
+				s.Bytes += n.Bytes + waiting*queue.JobOverhead
+				s.Evicted += n.Evicted
+			}
+		}
+		out = append(out, s)
+	}
+	return out, err
+}
+
+func (t *tool) printSettings(p *printer, all []settingsJSON) {
+	if len(all) == 0 {
+		p.printf("nothing is set\n")
+		return
+	}
+	list := table{head: []string{"SET FOR QUEUE", "KIND", " WAITING", " MAX JOBS", " BYTES", " MAX BYTES", "WHEN FULL", " EVICTED", "RETENTION"}}
+	for i := range all {
+		s := &all[i]
+		most, bytes, full, keep := "-", "-", "-", "-"
+		if s.MaxJobs != nil {
+			most = strconv.Itoa(*s.MaxJobs)
+		}
+		if s.MaxBytes != nil {
+			bytes = strconv.FormatInt(*s.MaxBytes, 10)
+		}
+		switch {
+		case s.WhenFull != nil:
+			full = s.WhenFull.String()
+		case s.MaxJobs != nil || s.MaxBytes != nil:
+			full = queue.Refuse.String()
+		}
+		if s.Retention != nil {
+			if keep = s.Retention.String(); *s.Retention < 0 {
+				keep = "none"
+			}
+		}
+		list.add(text(cmp.Or(s.Queue, "(all)")), text(cmp.Or(s.Kind, "(all)")), number(s.Jobs), text(most), number(s.Bytes), text(bytes), text(full), number(s.Evicted), text(keep))
+	}
+	list.print(p, t.out)
+}
