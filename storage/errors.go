@@ -7,6 +7,8 @@ import "errors"
 var (
 	// ErrNotFound: no job has this ID, no schedule this name (any more).
 	ErrNotFound = errors.New("errand: not found")
+	// ErrDuplicate: a job with this unique key must not be there already, and is.
+	ErrDuplicate = errors.New("errand: unique key is held")
 	// ErrClosed: the store was closed, or closed itself after an I/O error
 	// that left the fate of a write open, or because its database went back to
 	// an earlier moment while it was open.

@@ -61,7 +61,15 @@ type NewJob struct {
 	// are, over the whole database.
 	Unique      string
 	UniqueScope UniqueScope
-	Tags        []string // distinct, none of them empty or with a space
+	// UniqueFor, if positive, holds the key with UniqueLive for that long after the job is
+	// enqueued, or due at first if that is later, whatever becomes of the job. If the
+	// clock is set back behind the enqueue of a job that has ended, it begins anew with the
+	// next job that has the key.
+	UniqueFor time.Duration
+	// Conflict is what becomes of the job if its key is held. If nil, it is not
+	// inserted.
+	Conflict *Conflict
+	Tags     []string // distinct, none of them empty or with a space
 	// StartWithin, if positive, is how long after the job is due its first attempt has
 	// to begin, and FinishWithin how long after it is due the last one may. Of a job
 	// that is due at once or before both count from now. See [Record].
@@ -84,8 +92,11 @@ type Enqueued struct {
 	// Duplicate is true if nothing was inserted.
 	Duplicate bool
 	// Gone is true if the job that holds the key was deleted since: a key with
-	// [UniqueForever] outlives it.
+	// [UniqueForever] outlives it. So does one with a UniqueFor.
 	Gone bool
+	// Replaced is true of a duplicate that has replaced what the job that ID names was
+	// to do, see [Conflict].
+	Replaced bool
 }
 
 // Counters are the four counters of a job.

@@ -37,7 +37,7 @@ type Store interface {
 	// group blocks it. A job
 	// with a Delay is due that long after now. A job whose unique key is held
 	// is not inserted; its answer is a duplicate that names the holder. This
-	// is so within one call too.
+	// is so within one call too. A job with a [Conflict] may change the holder.
 	Enqueue(ctx context.Context, now time.Time, jobs []NewJob) ([]Enqueued, error)
 
 	// Exchange is one round of a worker: it extends leases, then finishes
@@ -125,7 +125,8 @@ type Store interface {
 	// PurgeFinished deletes finished jobs whose time to be kept is over, in
 	// one bounded step. It returns how many it deleted, and when to call it
 	// again: now if the time of more jobs is over, zero if no finished job is
-	// kept.
+	// kept. Beside that it forgets what the UniqueFor of jobs has held and is over,
+	// and it is to be called when the next one is.
 	PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error)
 
 	// Close ends the instance; calls under way finish first, later ones return

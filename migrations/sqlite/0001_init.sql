@@ -309,7 +309,7 @@ CREATE TABLE errand_history (
 ) STRICT, WITHOUT ROWID;
 
 -- Unique keys with the job that holds each. until is 0 while that job is live,
--- and 9223372036854775807 for ever. slot is 0; reserved: 1 for the job that waits
+-- 9223372036854775807 for ever, and a time for that long, or while the job is live. slot is 0; reserved: 1 for the job that waits
 -- behind a running holder.
 CREATE TABLE errand_unique (
   key        TEXT NOT NULL,
@@ -320,6 +320,7 @@ CREATE TABLE errand_unique (
   until      INTEGER NOT NULL,
   PRIMARY KEY (key, slot)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX errand_unique_until ON errand_unique (until) WHERE until > 0 AND until < 9223372036854775807;
 
 -- Recurring jobs. revision is a token, see next_token; last_job is an ID. Ticks
 -- up to through are decided. Only this row is written when a tick is fired.

@@ -149,17 +149,19 @@ func (t *tx) usedMore(s *capScope) (u capUse) {
 // use is the use of a scope as the transaction has left it.
 func (t *tx) use(s *capScope) capUse { return s.base.plus(t.usedMore(s), 1) }
 
-// enqueueOrRefuse is enqueue. If it has changed nothing for lack of room, the error is
-// an answer to the call: it does not make the other calls of the batch run again.
-func (t *tx) enqueueOrRefuse(now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, refused *storage.QueueFullError, err error) {
+// enqueueOrRefuse is enqueue. If it has changed nothing, for lack of room or since a key
+// is held, the error is an answer to the call: it does not make the other calls of the
+// batch run again.
+func (t *tx) enqueueOrRefuse(now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, refused, err error) {
 	next, evicted := t.meta.nextJob, len(t.evicted)
 	m, err := t.newRoom(now)
 	if err != nil {
 		return nil, nil, err
 	}
 	out, err = t.enqueue(now, jobs, m)
-	if errors.As(err, &refused) && t.meta.nextJob == next && len(t.evicted) == evicted {
-		return nil, refused, nil
+	var full *storage.QueueFullError
+	if errors.As(err, &full) && t.meta.nextJob == next && len(t.evicted) == evicted || len(jobs) == 1 && errors.Is(err, storage.ErrDuplicate) {
+		return nil, err, nil
 	}
 	return out, nil, err
 }

@@ -215,7 +215,7 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, step *storage.S
 	if m.GroupKey != "" {
 		r.block()
 	}
-	holder, err := t.enter(now, &r, storage.UniqueLive)
+	holder, err := t.enter(now, &r, 0)
 	if err != nil {
 		return err
 	}
@@ -385,7 +385,11 @@ func (s *Store) PurgeFinished(ctx context.Context, now time.Time) (n int, next t
 			return us != 0 && us <= micros(now), err
 		},
 		run: func(t *tx) error {
-			if n, err = t.purgeFinished(t.seen(now)); err == nil {
+			at := t.seen(now)
+			if n, err = t.purgeFinished(at); err == nil {
+				err = t.forgetWindows(at)
+			}
+			if err == nil {
 				us, err = t.nextPurge()
 			}
 			return err
@@ -401,11 +405,18 @@ func (s *Store) PurgeFinished(ctx context.Context, now time.Time) (n int, next t
 }
 
 func (t *tx) nextPurge() (us int64, err error) {
+	var window int64
 	err = t.row(sqlNextPurge, nil, &us)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, nil
+	if err == nil || errors.Is(err, sql.ErrNoRows) {
+		err = t.row(sqlNextWindow, nil, &window)
 	}
-	return us, err
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return 0, err
+	}
+	if us == 0 || window != 0 && window < us {
+		return window, nil
+	}
+	return us, nil
 }
 
 func (t *tx) purgeFinished(at int64) (int, error) {

@@ -15,7 +15,7 @@ import (
 const (
 	sqlClaimKey = `INSERT INTO errand_unique (key, job, salt, created_at, until) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT DO NOTHING`
-	sqlKeyHolder = `SELECT job, salt, created_at FROM errand_unique WHERE key = ?1 AND slot = 0`
+	sqlKeyHolder = `SELECT job, salt, created_at, until FROM errand_unique WHERE key = ?1 AND slot = 0`
 	// A live job is looked for first: most keys are of one.
 	sqlKeyGone = `SELECT until <> 0 AND NOT EXISTS (SELECT 1 FROM errand_job WHERE id = job)
 AND NOT EXISTS (SELECT 1 FROM errand_finished WHERE id = job) AND NOT EXISTS (SELECT 1 FROM errand_dead WHERE id = job)
@@ -33,7 +33,7 @@ func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 		return nil, s.idle(ctx)
 	}
 	var out []storage.Enqueued
-	var refused *storage.QueueFullError
+	var refused error
 	err := s.submit(ctx, &request{work: workOf(jobs), run: func(t *tx) (err error) {
 		t.single = len(jobs) == 1
 		out, refused, err = t.enqueueOrRefuse(now, jobs)
@@ -71,7 +71,7 @@ func (s *Store) EnqueueTx(ctx context.Context, in *sql.Tx, now time.Time, jobs [
 	if err := s.intake(); err != nil {
 		return nil, err
 	}
-	var refused *storage.QueueFullError
+	var refused error
 	err = s.inside(ctx, in, len(jobs), func(t *tx) (err error) {
 		out, refused, err = t.enqueueOrRefuse(now, jobs)
 		return err
@@ -89,7 +89,7 @@ func (s *Store) EnqueueTx(ctx context.Context, in *sql.Tx, now time.Time, jobs [
 // room that is nil has room for all.
 func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.Enqueued, error) {
 	out := make([]storage.Enqueued, len(jobs))
-	created := t.seen(now)
+	created, first := t.seen(now), t.meta.nextJob
 	for i := range jobs {
 		j := &jobs[i]
 		r := jobRow{
@@ -117,11 +117,16 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 		if r.option != nil {
 			r.Options |= hasOption
 		}
-		holder, err := t.enter(now, &r, j.UniqueScope)
-		if err != nil {
-			return nil, err
+		var holder storage.ID
+		if j.Conflict == nil {
+			holder, err = t.enter(now, &r, keyUntil(&r, j))
+		} else {
+			holder, err = t.enterOrReplace(now, &r, j, &out[i])
 		}
-		if holder.IsZero() {
+		if err != nil {
+			return nil, refusal(err, i, first)
+		}
+		if holder.IsZero() && !out[i].Duplicate {
 			t.meta.nextJob++
 			out[i].ID = r.id()
 			for _, tag := range j.Tags {
@@ -131,7 +136,10 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 			}
 			continue
 		}
-		out[i] = storage.Enqueued{ID: holder, Duplicate: true}
+		out[i].ID, out[i].Duplicate = holder, true
+		if out[i].Replaced || holder.IsZero() {
+			continue
+		}
 		if err := t.row(sqlKeyGone, []any{j.Unique}, &out[i].Gone); err != nil {
 			return nil, err
 		}
@@ -154,36 +162,61 @@ func dueTime(now time.Time, created int64, j *storage.NewJob) (state stateCode, 
 	return ready, created, 0
 }
 
+// keyUntil returns the until of the unique key of a new job.
+func keyUntil(r *jobRow, j *storage.NewJob) int64 {
+	switch {
+	case j.UniqueScope == storage.UniqueForever:
+		return forever
+	case j.UniqueFor > 0:
+		return max(r.CreatedAt, r.DueAt) + upMicros(j.UniqueFor)
+	}
+	return 0
+}
+
 // claimKey takes the unique key of a job. If another job holds it, claimKey
 // returns that job's ID.
-func (t *tx) claimKey(r *jobRow, scope storage.UniqueScope) (holder storage.ID, err error) {
-	key, until := r.UniqueKey.String, int64(0)
-	if scope == storage.UniqueForever {
-		until = forever
-	}
+func (t *tx) claimKey(at int64, r *jobRow, until int64) (holder storage.ID, err error) {
+	key := r.UniqueKey.String
 	n, err := t.execCount(sqlClaimKey, key, r.ID, r.Salt, r.CreatedAt, until)
 	if n > 0 || err != nil {
 		return holder, err
 	}
-	return t.keyHolder(key)
+	h, err := t.keyHolder(key)
+	if err != nil || !h.windowed() {
+		return h.id(), err
+	}
+	over, err := t.windowOver(at, key, &h)
+	if err != nil || !over {
+		return h.id(), err
+	}
+	return holder, t.takeKey(r, until)
 }
 
-// keyHolder returns the ID of the job that holds a unique key, or
-// [sql.ErrNoRows].
-func (t *tx) keyHolder(key string) (holder storage.ID, err error) {
-	var job, created int64
-	var salt uint32
-	if err := t.row(sqlKeyHolder, []any{key}, &job, &salt, &created); err != nil {
-		return holder, err
+// keyRow is who holds a unique key.
+type keyRow struct {
+	job, created, until int64
+	salt                uint32
+}
+
+func (k *keyRow) id() storage.ID {
+	if k.job == 0 {
+		return storage.ID{}
 	}
-	return storage.NewID(fromMicros(created), salt, job), nil
+	return storage.NewID(fromMicros(k.created), k.salt, k.job)
+}
+
+// keyHolder returns who holds a unique key, or [sql.ErrNoRows].
+func (t *tx) keyHolder(key string) (k keyRow, err error) {
+	err = t.row(sqlKeyHolder, []any{key}, &k.job, &k.salt, &k.created, &k.until)
+	return k, err
 }
 
 // ReleaseUnique implements [storage.Store].
 func (s *Store) ReleaseUnique(ctx context.Context, key string) (holder storage.ID, err error) {
 	found := false
 	err = s.submit(ctx, &request{ends: true, run: func(t *tx) (err error) {
-		holder, err = t.keyHolder(key)
+		k, err := t.keyHolder(key)
+		holder = k.id()
 		if found = !errors.Is(err, sql.ErrNoRows); !found {
 			return nil // an answer, not an error: an error would make the batch run again
 		}

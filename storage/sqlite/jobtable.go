@@ -139,30 +139,35 @@ func (r *jobRow) counters() storage.Counters {
 // holds its unique key: then it returns the ID of that one. A ready job of a call
 // that adds it alone is leased at once if a worker of this process waits for it,
 // which saves the page on which it would have been ready.
-func (t *tx) enter(now time.Time, r *jobRow, scope storage.UniqueScope) (holder storage.ID, err error) {
+func (t *tx) enter(now time.Time, r *jobRow, until int64) (holder storage.ID, err error) {
 	if r.UniqueKey.Valid {
-		holder, err = t.claimKey(r, scope)
-		if err != nil || !holder.IsZero() && holder != r.id() { // its own, if it is for ever
+		holder, err = t.claimKey(micros(now), r, until)
+		if err != nil || !holder.IsZero() && holder != r.id() { // its own, if it outlives the job
 			return holder, err
 		}
 	}
+	return storage.ID{}, t.admit(now, r)
+}
+
+// admit is enter for a job that has its unique key.
+func (t *tx) admit(now time.Time, r *jobRow) (err error) {
 	if r.option != nil && r.option.GroupKey != "" {
 		if err := t.join(r); err != nil {
-			return storage.ID{}, err
+			return err
 		}
 	}
 	var to *handoff
 	if t.single && r.State == ready {
 		if to, err = t.receiver(now, r); err != nil {
-			return storage.ID{}, err
+			return err
 		}
 	}
 	if r.Lane, err = t.lane(r.Queue, r.Kind); err != nil {
-		return storage.ID{}, err
+		return err
 	}
 	if r.Doc != nil {
 		if r.Policy, err = t.policy(r.Doc); err != nil {
-			return storage.ID{}, err
+			return err
 		}
 	}
 	if to != nil {
@@ -170,24 +175,24 @@ func (t *tx) enter(now time.Time, r *jobRow, scope storage.UniqueScope) (holder 
 		r.Until = micros(now.Add(to.offer.lease))
 	}
 	if err := t.insert(r); err != nil {
-		return storage.ID{}, err
+		return err
 	}
 	if r.option != nil {
 		if err := t.addOption(r.ID, r.option); err != nil {
-			return storage.ID{}, err
+			return err
 		}
 	}
 	t.refer(r.Policy, 1)
 	t.move(r.Lane, 0, r.State)
 	switch {
 	case to != nil:
-		return storage.ID{}, t.handTo(to, r)
+		return t.handTo(to, r)
 	case r.State == ready:
 		t.fresh.add(r.ID, storage.Lane{Queue: r.Queue, Kind: r.Kind})
 	case r.State == scheduled:
 		t.notifyAll(storage.Event{Due: fromMicros(r.DueAt)})
 	}
-	return storage.ID{}, nil
+	return nil
 }
 
 // insert writes the row, and the payload beside it unless that is there already.
@@ -292,7 +297,7 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 		t.deaths.count(cause, -1)
 		t.refer(e.inEffect, -1)
 	case from.live() && f.UniqueKey.Valid:
-		if _, err := t.exec(sqlReleaseKey, f.UniqueKey.String, f.ID); err != nil {
+		if err := t.releaseKey(f, e.at); err != nil {
 			return false, err
 		}
 	}

@@ -31,6 +31,7 @@ type Memory struct {
 	instances []*instance
 	jobs      map[int64]*job
 	unique    map[string]storage.ID // who holds each unique key
+	windows   map[string]window     // of keys
 	holds     []*held
 	settings  map[storage.Lane]storage.Settings
 	evicted   map[storage.Lane]int64
@@ -88,6 +89,7 @@ func NewMemory() *Memory {
 		jobs:   map[int64]*job{},
 		unique: map[string]storage.ID{},
 
+		windows:   map[string]window{},
 		settings:  map[storage.Lane]storage.Settings{},
 		evicted:   map[storage.Lane]int64{},
 		lasts:     map[storage.Lane]*last{},
@@ -152,10 +154,20 @@ func (m *Memory) Reboot(s storage.Store) {
 
 // enqueue adds a job, unless it is a duplicate: then the second result is nil.
 func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *job) {
-	if holder, ok := m.unique[n.Unique]; ok {
+	created := floor(now)
+	var earliest time.Time
+	if n.Conflict != nil {
+		var e storage.Enqueued
+		var decided bool
+		if e, earliest, decided = m.conflict(now, &n, m.waiting(created, n.Unique, n.Conflict)); decided {
+			return e, nil
+		}
+		if n.Conflict.Mode == storage.Debounce {
+			n.Delay = n.Conflict.Quiet
+		}
+	} else if holder, held := m.holder(created, n.Unique); held {
 		return storage.Enqueued{ID: holder, Duplicate: true, Gone: m.find(holder) == nil}, nil
 	}
-	created := floor(now)
 	m.lastKey++
 	j := &job{scope: n.UniqueScope}
 	j.Key = m.lastKey
@@ -165,13 +177,20 @@ func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *jo
 	j.Policy, j.Args, j.Headers = bytes.Clone(n.Policy), bytes.Clone(n.Args), bytes.Clone(n.Headers)
 	j.Tags, j.Group = slices.Sorted(slices.Values(n.Tags)), n.Group
 	m.jobs[j.Key] = j
-	if j.Unique != "" {
-		m.unique[j.Unique] = j.ID
-	}
 	if n.Delay > 0 {
 		j.putAfter(created, now.Add(n.Delay))
 	} else {
 		j.putAt(created, n.DueAt)
+	}
+	if earliest.After(j.DueAt) {
+		j.putAfter(created, earliest)
+	}
+	if j.Unique != "" {
+		var until time.Time
+		if n.UniqueFor > 0 {
+			until = later(created, j.DueAt).Add(ceilDuration(n.UniqueFor))
+		}
+		m.claim(j, until)
 	}
 	m.regroup(j.Queue, j.Group)
 	return storage.Enqueued{ID: j.ID}, j
@@ -203,8 +222,9 @@ func (m *Memory) end(now time.Time, j *job, state storage.State) {
 	j.lease = lease{}
 	j.Cancelling, j.urgent = false, false
 	j.State, j.EndedAt, j.blocks = state, now, state == storage.Dead && j.Group != ""
-	if j.Unique != "" && j.scope == storage.UniqueLive {
+	if w, ok := m.windows[j.Unique]; j.Unique != "" && j.scope == storage.UniqueLive && !(ok && w.until.After(now)) {
 		delete(m.unique, j.Unique)
+		delete(m.windows, j.Unique)
 	}
 	m.regroup(j.Queue, j.Group)
 }

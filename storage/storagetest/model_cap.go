@@ -12,6 +12,7 @@ import (
 // evictions are jobs that a call has evicted, and what it has looked at for that.
 type evictions struct {
 	first  int64 // key of the first job of the call
+	at     time.Time
 	looked map[int64]bool
 	jobs   []storage.Evicted
 }
@@ -23,15 +24,18 @@ func (m *Memory) newEvictions() *evictions {
 // atomically undoes what f has done with jobs if it returns an error.
 func (m *Memory) atomically(f func() error) error {
 	jobs, unique, evicted, last := maps.Clone(m.jobs), maps.Clone(m.unique), maps.Clone(m.evicted), m.lastKey
+	windows := maps.Clone(m.windows)
 	err := f()
 	if err != nil {
 		m.jobs, m.unique, m.evicted, m.lastKey = jobs, unique, evicted, last
+		m.windows = windows
 	}
 	return err
 }
 
 // admit makes room for a job and adds it, unless it is a duplicate.
 func (m *Memory) admit(now time.Time, n storage.NewJob, e *evictions) (out storage.Enqueued, j *job, err error) {
+	e.at = floor(now)
 	if full := m.makeRoom(&n, e); full != nil {
 		return out, nil, full
 	}
@@ -134,8 +138,9 @@ func (m *Memory) stays(j *job) bool {
 func (m *Memory) evict(j *job, e *evictions) {
 	lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
 	delete(m.jobs, j.Key)
-	if m.unique[j.Unique] == j.ID {
+	if w, ok := m.windows[j.Unique]; m.unique[j.Unique] == j.ID && !(ok && w.until.After(e.at)) {
 		delete(m.unique, j.Unique)
+		delete(m.windows, j.Unique)
 	}
 	m.evicted[lane]++
 	e.jobs = append(e.jobs, storage.Evicted{ID: j.ID, Lane: lane})

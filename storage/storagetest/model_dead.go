@@ -63,12 +63,11 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 	var event *storage.Event
 	dead, step := m.selectDead(sel)
 	for _, j := range dead {
-		if holder, ok := m.unique[j.Unique]; ok && holder != j.ID {
+		if holder, held := m.holder(now, j.Unique); held && holder != j.ID {
 			step.Duplicates = append(step.Duplicates, j.ID)
 			continue
-		}
-		if j.Unique != "" {
-			m.unique[j.Unique] = j.ID
+		} else if j.Unique != "" && !held {
+			m.claim(j, time.Time{})
 		}
 		j.Retry, j.Crashes, j.Snoozes, j.redriven = 0, 0, 0, true
 		from := j.Queue
@@ -190,16 +189,16 @@ func (in *instance) PurgeFinished(ctx context.Context, now time.Time) (int, time
 	}
 	defer m.mu.Unlock()
 	m.wrote(now)
-	n := 0
+	n, next := 0, m.forgetWindows(floor(now))
 	for _, j := range m.where(func(j *job) bool { return j.State == storage.Done || j.State == storage.Cancelled }, byKeep) {
 		switch {
 		case j.keepUntil.After(now):
-			return n, j.keepUntil, nil
+			return n, earlier(j.keepUntil, next), nil
 		case n == bulkStep:
 			return n, now, nil
 		}
 		delete(m.jobs, j.Key)
 		n++
 	}
-	return n, time.Time{}, nil
+	return n, next, nil
 }

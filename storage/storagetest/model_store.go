@@ -55,8 +55,12 @@ func (in *instance) Enqueue(ctx context.Context, now time.Time, jobs []storage.N
 	if err := m.begin(ctx, in); err != nil {
 		return nil, err
 	}
+	if err := m.refuses(floor(now), jobs); err != nil {
+		m.mu.Unlock()
+		return nil, err
+	}
 	m.wrote(now)
-	var inserted []*job
+	var inserted, replaced []*job
 	out := make([]storage.Enqueued, 0, len(jobs))
 	evicted := m.newEvictions()
 	err := m.atomically(func() error {
@@ -68,6 +72,9 @@ func (in *instance) Enqueue(ctx context.Context, now time.Time, jobs []storage.N
 			if j != nil {
 				inserted = append(inserted, j)
 			}
+			if e.Replaced {
+				replaced = append(replaced, m.find(e.ID))
+			}
 			out = append(out, e)
 		}
 		return nil
@@ -77,7 +84,7 @@ func (in *instance) Enqueue(ctx context.Context, now time.Time, jobs []storage.N
 		return nil, err
 	}
 	pass := in.handOver(floor(now), inserted)
-	event := availableOf(inserted)
+	event := availableOf(append(inserted, replaced...))
 	m.mu.Unlock()
 	in.tellEvicted(now, evicted)
 	pass()
@@ -401,9 +408,11 @@ func (in *instance) ReleaseUnique(ctx context.Context, key string) (storage.ID, 
 		j.scope = storage.UniqueLive
 	}
 	if j != nil && j.live() {
+		delete(m.windows, key)
 		return holder, nil
 	}
 	delete(m.unique, key)
+	delete(m.windows, key)
 	return storage.ID{}, nil
 }
 

@@ -3,6 +3,7 @@ package storagetest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -274,14 +275,22 @@ func (h *history) enqueue(t *rapid.T) {
 	for range rapid.IntRange(1, 5).Draw(t, "jobs") {
 		jobs = append(jobs, h.newJob(t))
 	}
+	same := h.conflicts(t, jobs)
 	real, err := p.real.Enqueue(h.ctx, h.now, jobs)
-	model, wanted := p.model.Enqueue(h.ctx, h.now, jobs)
+	model, wanted := p.model.Enqueue(h.ctx, h.now, same)
+	if errors.Is(wanted, storage.ErrDuplicate) {
+		h.sameError(err, storage.ErrDuplicate)
+		return
+	}
 	if wanted != nil {
 		h.both("an error", err, wanted)
 		h.sameEvicted(p)
 		return
 	}
 	h.must(err)
+	if c := jobs[0].Conflict; c != nil && c.Merge != nil {
+		h.both("Merge", *c.Merge, *same[0].Conflict.Merge)
+	}
 	for i := range model {
 		if !model[i].Duplicate {
 			h.inserted(real[i].ID, model[i].ID)

@@ -1,0 +1,267 @@
+package sqlite
+
+import (
+	"bytes"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	sqlTakeKey = `UPDATE errand_unique SET job = ?2, salt = ?3, created_at = ?4, until = ?5 WHERE key = ?1 AND slot = 0`
+	// sqlReleaseKey has found nothing.
+	sqlKeyOf     = `SELECT until FROM errand_unique WHERE key = ?1 AND slot = 0 AND job = ?2`
+	sqlKeyWindow = `UPDATE errand_unique SET until = ?2 WHERE key = ?1 AND slot = 0`
+
+	sqlReplace = `UPDATE errand_job SET priority = ?2, headers = ?3, args = ?4, state = ?5, due_at = ?6, delay = COALESCE(?7, delay),
+retry = ?8, crashes = ?9, snoozes = ?10 WHERE id = ?1`
+
+	// The bounds are literals, or the index would not be used.
+	sqlNextWindow  = `SELECT until FROM errand_unique WHERE until > 0 AND until < 9223372036854775807 ORDER BY until LIMIT 1`
+	sqlOverWindows = `SELECT key, job, salt, created_at FROM errand_unique WHERE until > 0 AND until < 9223372036854775807 AND until <= ?1 ORDER BY until LIMIT 500`
+)
+
+// windowed reports whether the key may be held without a live job, but not for ever.
+func (k *keyRow) windowed() bool { return k.until > 0 && k.until < forever }
+
+// windowOver reports whether a key is free whose holder had it for a time. A time that
+// began later than now begins anew, as the clock was set back.
+func (t *tx) windowOver(at int64, key string, k *keyRow) (bool, error) {
+	live, err := t.live(k.id())
+	if err != nil || live {
+		return false, err
+	}
+	if k.created > at && k.until > k.created {
+		k.until = at + k.until - k.created
+		if _, err := t.exec(sqlKeyWindow, key, k.until); err != nil {
+			return false, err
+		}
+	}
+	return k.until <= at, nil
+}
+
+// takeKey gives the unique key of a job to it, whoever has held it.
+func (t *tx) takeKey(r *jobRow, until int64) error {
+	_, err := t.exec(sqlTakeKey, r.UniqueKey.String, r.ID, r.Salt, r.CreatedAt, until)
+	return err
+}
+
+// releaseKey frees the unique key of a job that ends at, if it holds it no longer.
+func (t *tx) releaseKey(f *facts, at int64) error {
+	key := f.UniqueKey.String
+	n, err := t.execCount(sqlReleaseKey, key, f.ID)
+	if n > 0 || err != nil {
+		return err
+	}
+	var until int64
+	switch err := t.row(sqlKeyOf, []any{key, f.ID}, &until); {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	case until > at:
+		return nil
+	}
+	_, err = t.exec(sqlDropKey, key)
+	return err
+}
+
+// refusal completes the error of the job at an index of a call, whose first new job would
+// have had the key first.
+func refusal(err error, index int, first int64) error {
+	var d *storage.DuplicateError
+	if errors.As(err, &d) {
+		d.Index = index
+		if d.ID.Key() >= first { // of the same call, and so never there
+			d.ID, d.Gone = storage.ID{}, false
+		}
+	}
+	return err
+}
+
+// enterOrReplace is enter for a job with a Conflict, which may change the holder.
+func (t *tx) enterOrReplace(now time.Time, r *jobRow, j *storage.NewJob, e *storage.Enqueued) (storage.ID, error) {
+	c, key := j.Conflict, r.UniqueKey.String
+	if c.Mode == storage.Debounce {
+		r.State, r.DueAt, r.Delay = dueTime(now, r.CreatedAt, &storage.NewJob{Delay: c.Quiet})
+	}
+	if c.Merge != nil {
+		var holder storage.ID
+		var err error
+		if holder, e.Duplicate, err = t.merges(r, c); e.Duplicate || err != nil {
+			return holder, err
+		}
+	}
+	holder, err := t.enter(now, r, keyUntil(r, j))
+	if err != nil || holder.IsZero() {
+		return holder, err
+	}
+	if c.Mode == storage.Fail {
+		d := &storage.DuplicateError{ID: holder}
+		if err := t.row(sqlKeyGone, []any{key}, &d.Gone); err != nil {
+			return holder, err
+		}
+		return holder, d
+	}
+	if !c.Replaces() {
+		return holder, nil
+	}
+	h, err := t.keyHolder(key)
+	if err != nil {
+		return holder, err
+	}
+	var w jobRow
+	waits, err := t.waiting(h.job, c, &w)
+	if err != nil {
+		return holder, err
+	}
+	if waits {
+		e.Replaced = true
+		return holder, t.replace(now, &w, j)
+	}
+	if live, err := t.live(holder); err != nil || live || !h.windowed() {
+		return holder, err
+	}
+	if h.until > r.DueAt {
+		r.State, r.DueAt, r.Delay = scheduled, h.until, h.until-r.CreatedAt
+	}
+	if err := t.takeKey(r, keyUntil(r, j)); err != nil {
+		return holder, err
+	}
+	return storage.ID{}, t.admit(now, r)
+}
+
+// waiting reads the job that c may change, and reports whether there is one.
+func (t *tx) waiting(job int64, c *storage.Conflict, w *jobRow) (bool, error) {
+	err := t.row(sqlJob, []any{job}, w.dest(&w.State)...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil && w.State != running && !(c.Mode == storage.After && w.Attempt > 0), err
+}
+
+// merges decides whether the args of a job were made of those of the job that waits. If
+// not, nothing is changed, and it returns the holder.
+func (t *tx) merges(r *jobRow, c *storage.Conflict) (holder storage.ID, decided bool, err error) {
+	m := c.Merge
+	m.Again, m.Found = false, nil
+	h, err := t.keyHolder(r.UniqueKey.String)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return holder, false, err
+	}
+	var w jobRow
+	waits := false
+	if err == nil {
+		if waits, err = t.waiting(h.job, c, &w); err == nil && waits && w.Beside {
+			err = t.row(sqlPayload, []any{w.ID}, &w.Headers, &w.Args)
+		}
+		if err != nil {
+			return holder, false, err
+		}
+	}
+	if waits == (m.Old != nil) && (!waits || bytes.Equal(m.Old, w.Args)) {
+		return holder, false, nil
+	}
+	if m.Again = true; waits {
+		m.Found = append([]byte{}, w.Args...)
+	}
+	return h.id(), true, nil
+}
+
+// replace has a job that waits do what j is to do.
+func (t *tx) replace(now time.Time, w *jobRow, j *storage.NewJob) error {
+	was, at, c := w.facts, micros(now), j.Conflict
+	due := w.DueAt
+	if c.Fresh {
+		if w.State == scheduled && w.Attempt > 0 && due > at {
+			due = at
+		}
+		w.Retry, w.Crashes, w.Snoozes = 0, 0, 0
+	}
+	due = dueMicros(c.Due(now, fromMicros(w.CreatedAt), fromMicros(due)))
+	var delay any
+	if due != w.DueAt {
+		w.DueAt, delay = due, max(due-at, 0)
+		if w.State = ready; due > at {
+			w.State = scheduled
+		}
+		if was.State == blocked {
+			if w.State == ready {
+				delay = dueBlocked
+			}
+			w.State = blocked
+		}
+	}
+	if err := t.weigh(&was, -1); err != nil {
+		return err
+	}
+	if w.Beside {
+		if _, err := t.exec(sqlDeletePayload, w.ID); err != nil {
+			return err
+		}
+	}
+	var headers, args any = nil, j.Args
+	if j.Headers != nil {
+		headers = j.Headers
+	}
+	w.Size = int64(len(j.Args) + len(j.Headers))
+	if w.Beside = w.Size > inlineLimit; w.Beside {
+		if _, err := t.exec(sqlInsertPayload, w.ID, headers, args); err != nil {
+			return err
+		}
+		headers, args = nil, nil
+	}
+	if err := t.weigh(&w.facts, 1); err != nil {
+		return err
+	}
+	if _, err := t.exec(sqlReplace, w.ID, j.Priority, headers, args, w.State, w.DueAt, delay, w.Retry, w.Crashes, w.Snoozes); err != nil {
+		return err
+	}
+	if was.State == ready && w.State == scheduled && t.mayHurry() {
+		if err := t.calm(w.ID); err != nil {
+			return err
+		}
+	}
+	t.move(was.Lane, was.State, 0) // also of one that stays: its place may be another
+	t.move(w.Lane, 0, w.State)
+	switch {
+	case delay == nil:
+	case w.State == scheduled:
+		t.notifyAll(storage.Event{Due: fromMicros(w.DueAt)})
+	case w.State == ready:
+		t.notifyAll(storage.Event{})
+	}
+	return nil
+}
+
+// forgetWindows forgets the times for which keys were to be held that are over, and the
+// keys that nothing else holds.
+func (t *tx) forgetWindows(at int64) error {
+	var keys []string
+	var holders []keyRow
+	var key string
+	var k keyRow
+	err := t.each(sqlOverWindows, []any{at}, []any{&key, &k.job, &k.salt, &k.created}, func() {
+		keys, holders = append(keys, key), append(holders, k)
+	})
+	if err != nil {
+		return err
+	}
+	for i, key := range keys {
+		live, err := t.live(holders[i].id())
+		if err != nil {
+			return err
+		}
+		if live {
+			_, err = t.exec(sqlKeyWindow, key, 0)
+		} else {
+			_, err = t.exec(sqlDropKey, key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

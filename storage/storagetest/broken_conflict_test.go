@@ -1,0 +1,103 @@
+package storagetest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+var conflictFaults = []fault{
+	{"conflicts are not looked at", "conflict_replaces", adding(func(_ *Memory, n *storage.NewJob) { n.Conflict = nil })},
+	{"what is replaced keeps its priority", "conflict_place", adding(func(m *Memory, n *storage.NewJob) {
+		if j := m.find(m.unique[n.Unique]); j != nil && n.Conflict != nil {
+			n.Priority = j.Priority
+		}
+	})},
+	{"what is replaced goes to the queue of the new job", "conflict_replaces", adding(func(m *Memory, n *storage.NewJob) {
+		if j := m.find(m.unique[n.Unique]); j != nil && n.Conflict.Replaces() {
+			j.Queue = n.Queue
+		}
+	})},
+	{"what is leased is replaced", "conflict_leased", adding(func(m *Memory, n *storage.NewJob) {
+		if j := m.find(m.unique[n.Unique]); j != nil && n.Conflict.Replaces() && j.State == storage.Running {
+			j.Args = n.Args
+		}
+	})},
+	{"after what has begun is before", "conflict_after", conflicting(func(c *storage.Conflict) {
+		if c.Mode == storage.After {
+			c.Mode = storage.Replace
+		}
+	})},
+	{"nothing is fresh", "conflict_fresh", conflicting(func(c *storage.Conflict) { c.Fresh = false })},
+	{"all is fresh", "conflict_fresh", conflicting(func(c *storage.Conflict) { c.Fresh = true })},
+	{"put off without end", "conflict_debounce", conflicting(func(c *storage.Conflict) { c.MaxWait = 0 })},
+	{"not put off", "conflict_debounce", conflicting(func(c *storage.Conflict) {
+		if c.Mode == storage.Debounce {
+			c.MaxWait = c.Quiet
+		}
+	})},
+	{"a job that must not be there is found", "conflict_fail", conflicting(func(c *storage.Conflict) {
+		if c.Mode == storage.Fail {
+			c.Mode = storage.Keep
+		}
+	})},
+	{"replaced whatever it was made of", "conflict_merge", conflicting(func(c *storage.Conflict) { c.Merge = nil })},
+	{"a time ends with its job", "conflict_for", adding(func(_ *Memory, n *storage.NewJob) { n.UniqueFor = 0 })},
+	{"a time lasts for ever", "conflict_for", adding(func(_ *Memory, n *storage.NewJob) {
+		if n.UniqueFor > 0 {
+			n.UniqueFor *= 1000
+		}
+	})},
+	{"a time is not begun anew", "conflict_for_back", adding(func(m *Memory, _ *storage.NewJob) {
+		for key, w := range m.windows {
+			m.windows[key] = window{until: w.until}
+		}
+	})},
+	{"due within the time of the one before", "conflict_for_due", adding(func(m *Memory, n *storage.NewJob) {
+		if j := m.find(m.unique[n.Unique]); n.Conflict.Replaces() && (j == nil || !j.live()) {
+			delete(m.unique, n.Unique)
+			delete(m.windows, n.Unique)
+		}
+	})},
+	{"times that are over are not forgotten", "conflict_forgets", func(in *instance) storage.Store { return &remembering{sound(in)} }},
+}
+
+// remembering forgets no window.
+type remembering struct{ *hooks }
+
+func (s *remembering) PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error) {
+	var windows map[string]window
+	s.m.locked(func() { windows, s.m.windows = s.m.windows, map[string]window{} })
+	defer s.m.locked(func() { s.m.windows = windows })
+	return s.hooks.PurgeFinished(ctx, now)
+}
+
+// adding has f change each job of a call, or the database, before it is enqueued.
+func adding(f func(m *Memory, n *storage.NewJob)) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			jobs = slices.Clone(jobs)
+			in.m.locked(func() {
+				for i := range jobs {
+					f(in.m, &jobs[i])
+				}
+			})
+			return in.Enqueue(ctx, now, jobs)
+		}
+		return h
+	}
+}
+
+// conflicting has f change each Conflict of a call.
+func conflicting(f func(c *storage.Conflict)) func(in *instance) storage.Store {
+	return adding(func(_ *Memory, n *storage.NewJob) {
+		if n.Conflict != nil {
+			c := *n.Conflict
+			f(&c)
+			n.Conflict = &c
+		}
+	})
+}

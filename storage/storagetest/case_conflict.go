@@ -1,0 +1,302 @@
+package storagetest
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// on gives a job the key "a" and says what becomes of it if that is held.
+func on(mode storage.ConflictMode, changes ...func(*storage.Conflict)) func(*storage.NewJob) {
+	return func(n *storage.NewJob) {
+		n.Unique, n.Conflict = "a", &storage.Conflict{Mode: mode}
+		for _, change := range changes {
+			change(n.Conflict)
+		}
+	}
+}
+
+func fresh(c *storage.Conflict) { c.Fresh = true }
+
+func quiet(d, most time.Duration) func(*storage.Conflict) {
+	return func(c *storage.Conflict) { c.Quiet, c.MaxWait = d, most }
+}
+
+func content(text string) func(*storage.NewJob) {
+	return func(n *storage.NewJob) { n.Args = []byte(text) }
+}
+func uniqueFor(d time.Duration) func(*storage.NewJob) {
+	return func(n *storage.NewJob) { n.Unique, n.UniqueFor = "a", d }
+}
+
+var replacing = []storage.ConflictMode{storage.Replace, storage.Debounce, storage.After}
+
+// answers checks the answer to a job with the key "a".
+func (f *fixture) answers(what string, want storage.Enqueued, changes ...func(*storage.NewJob)) {
+	f.Helper()
+	if got := f.enqueue(newJob(append([]func(*storage.NewJob){unique("a")}, changes...)...))[0]; got != want {
+		f.Errorf("%s: the answer is %+v, want %+v", what, got, want)
+	}
+}
+
+var conflictCases = []testCase{
+	{"conflict_replaces", `Replace has the args, headers and priority of the new job take the place of those of the waiting job.
+Its ID, its place, its queue, its policy, its timeout, its tags, its counters and its history stay, and nothing is added to its history; the answer is a duplicate with Replaced that names it.`, func(f *fixture) {
+		for _, size := range []int{1, 5000} {
+			for _, due := range []time.Duration{0, time.Hour} {
+				was := newJob(on(storage.Replace), func(n *storage.NewJob) {
+					n.Delay, n.Policy, n.Timeout, n.Tags = due, []byte("{}"), time.Minute, []string{"red"}
+				})
+				id := f.add(was)[0]
+				want := f.record(id)
+				f.later(time.Second)
+				want.Args, want.Headers, want.Priority = slices.Repeat([]byte("x"), size), []byte("new"), 7
+				f.answers("waiting", storage.Enqueued{ID: id, Duplicate: true, Replaced: true}, on(storage.Replace), func(n *storage.NewJob) {
+					n.Queue, n.Args, n.Headers, n.Priority, n.Tags, n.Timeout = "elsewhere", want.Args, want.Headers, 7, []string{"blue"}, time.Second
+				})
+				f.same("the job", f.record(id), want)
+				f.answers("without headers", storage.Enqueued{ID: id, Duplicate: true, Replaced: true}, on(storage.Replace))
+				if r := f.record(id); string(r.Args) != string(newJob().Args) || r.Headers != nil || r.Priority != 0 {
+					f.Errorf("the job has args %q, headers %q and priority %d", r.Args, r.Headers, r.Priority)
+				}
+				f.cancel(id)
+			}
+		}
+	}},
+
+	{"conflict_place", `A ready job goes to the place that it would have had with its new priority from the start.`, func(f *fixture) {
+		ids := f.add(newJob(on(storage.Replace)), newJob(), newJob(priority(1)))
+		f.lease(f.s, 0)
+		f.answers("ready", storage.Enqueued{ID: ids[0], Duplicate: true, Replaced: true}, on(storage.Replace), priority(2), content(`"new"`))
+		got := f.lease(f.s, 9)
+		f.order("leased", leasedIDs(got), pick(ids, 0, 2, 1))
+		if string(got[0].Args) != `"new"` || got[0].Priority != 2 {
+			f.Errorf("leased with args %s and priority %d", got[0].Args, got[0].Priority)
+		}
+	}},
+
+	{"conflict_leased", `A job that is leased does not wait, also if its handler was not called yet: it may have been read.
+In all other cases the holder is kept.`, func(f *fixture) {
+		l := f.run(f.s, unique("a"))
+		before := f.record(l.ID)
+		for _, mode := range replacing {
+			f.answers("leased", storage.Enqueued{ID: l.ID, Duplicate: true}, on(mode, quiet(time.Second, 0)), content(`"new"`))
+		}
+		f.same("the job", f.record(l.ID), before)
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+
+		l = f.run(f.s, unique("a"), forever)
+		f.keep(keep, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		for _, mode := range append(replacing, storage.Keep) {
+			f.answers("for ever", storage.Enqueued{ID: l.ID, Duplicate: true}, on(mode, quiet(time.Second, 0)))
+		}
+	}},
+
+	{"conflict_after", `After is Replace for a job of which no attempt has begun.
+The waiting job is the holder of the key while it is scheduled, ready or blocked; for After, only if no attempt of it has begun.`, func(f *fixture) {
+		l := f.run(f.s, unique("a"))
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeReturned})
+		f.answers("returned", storage.Enqueued{ID: l.ID, Duplicate: true, Replaced: true}, on(storage.After), content(`"new"`))
+		l = f.leaseOne(f.s)
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now.Add(time.Hour)})
+		f.answers("in retry", storage.Enqueued{ID: l.ID, Duplicate: true}, on(storage.After))
+		f.answers("in retry", storage.Enqueued{ID: l.ID, Duplicate: true, Replaced: true}, on(storage.Replace))
+	}},
+
+	{"conflict_fresh", `Fresh begins the retries, crashes and snoozes of a waiting job at zero. One that was scheduled since an attempt of it is due now, or as Debounce says.`, func(f *fixture) {
+		for _, d := range []time.Duration{0, time.Second} {
+			l := f.run(f.s, unique("a"))
+			fin := storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now.Add(time.Hour), Failure: &storage.NewFailure{Error: "no"}}
+			f.apply(f.s, fin)
+			mode, c := storage.Replace, quiet(0, 0)
+			if d > 0 {
+				mode, c = storage.Debounce, quiet(d, 0)
+			}
+			f.answers("in retry", storage.Enqueued{ID: l.ID, Duplicate: true, Replaced: true}, on(mode, c))
+			if r := f.record(l.ID); r.Retry != 1 || r.State != storage.Scheduled || !r.DueAt.Equal(fin.DueAt) {
+				f.Errorf("the job is %s, due at %v, with %d retries; want as it was", r.State, r.DueAt, r.Retry)
+			}
+			f.answers("fresh", storage.Enqueued{ID: l.ID, Duplicate: true, Replaced: true}, on(mode, c, fresh))
+			r := f.record(l.ID)
+			if r.Counters != (storage.Counters{Attempt: 1}) || len(r.History) != 1 || !r.DueAt.Equal(f.now.Add(d)) || r.State == storage.Ready != (d == 0) {
+				f.Errorf("the fresh job is %s, due at %v, with counters %+v and %d failures", r.State, r.DueAt, r.Counters, len(r.History))
+			}
+			f.cancel(l.ID)
+		}
+		id := f.add(newJob(unique("a"), delay(time.Hour)))[0]
+		f.answers("delayed", storage.Enqueued{ID: id, Duplicate: true, Replaced: true}, on(storage.Replace, fresh))
+		if r := f.record(id); !r.DueAt.Equal(f.now.Add(time.Hour)) {
+			f.Errorf("a delayed job is due at %v, want as it was", r.DueAt)
+		}
+	}},
+
+	{"conflict_debounce", `Quiet is how long after now a job is due that Debounce inserts
+A waiting job is due that long after now, but not before it was, and not later than MaxWait after it was enqueued unless it was.
+If MaxWait is zero, there is no such limit.`, func(f *fixture) {
+		due := func(what string, id storage.ID, want time.Time, state storage.State) {
+			f.Helper()
+			if r := f.record(id); !r.DueAt.Equal(want) || r.State != state {
+				f.Errorf("%s: the job is %s, due at %v; want %s, %v", what, r.State, r.DueAt, state, want)
+			}
+		}
+		for _, most := range []time.Duration{0, 25 * time.Second} {
+			mode, began := on(storage.Debounce, quiet(10*time.Second, most)), f.now
+			id := f.add(newJob(mode))[0]
+			replaced := storage.Enqueued{ID: id, Duplicate: true, Replaced: true}
+			due("inserted", id, f.now.Add(10*time.Second), storage.Scheduled)
+			f.later(9 * time.Second)
+			f.answers("again", replaced, mode)
+			due("again", id, f.now.Add(10*time.Second), storage.Scheduled)
+			f.answers("with less", replaced, on(storage.Debounce, quiet(time.Second, most)))
+			due("with less", id, f.now.Add(10*time.Second), storage.Scheduled)
+			f.later(9 * time.Second)
+			f.answers("late", replaced, mode)
+			want := f.now.Add(10 * time.Second)
+			if most > 0 {
+				want = began.Add(most)
+			}
+			due("late", id, want, storage.Scheduled)
+			f.later(want.Sub(f.now) - time.Microsecond)
+			if got := f.lease(f.s, 1); len(got) != 0 {
+				f.Errorf("a job was leased a microsecond early")
+			}
+			f.later(time.Microsecond)
+			f.exchange(f.s, storage.Exchange{Wants: wants(1, storage.Want{Queues: []string{"none"}, Kinds: []string{kind}})})
+			due("ready", id, want, storage.Ready)
+			f.answers("ready", replaced, mode)
+			if most > 0 {
+				due("at last", id, want, storage.Ready)
+			} else {
+				due("without a limit", id, f.now.Add(10*time.Second), storage.Scheduled)
+			}
+			f.cancel(id)
+		}
+	}},
+
+	{"conflict_fail", `Fail refuses the call with a [DuplicateError].
+Nothing was written. It unwraps to [ErrDuplicate].`, func(f *fixture) {
+		id := f.add(newJob(on(storage.Fail)))[0]
+		for _, jobs := range [][]storage.NewJob{{newJob(on(storage.Fail))}, {newJob(), newJob(on(storage.Fail)), newJob()}} {
+			_, err := f.s.Enqueue(f.ctx, f.now, jobs)
+			var d *storage.DuplicateError
+			if !errors.As(err, &d) || !errors.Is(err, storage.ErrDuplicate) || d.ID != id || d.Index != len(jobs)/2 || d.Gone {
+				f.Errorf("%d jobs: the error is %#v", len(jobs), err)
+			}
+		}
+		f.counts(count(storage.Ready, 1))
+		f.cancel(id)
+		if _, err := f.s.Enqueue(f.ctx, f.now, []storage.NewJob{newJob(unique("a")), newJob(on(storage.Fail))}); !errors.Is(err, storage.ErrDuplicate) {
+			f.Errorf("a duplicate in one call returns %v", err)
+		}
+		f.add(newJob(on(storage.Fail)))
+	}},
+
+	{"conflict_merge", `Merge has a job replaced only by one that was made of it. If the args of the waiting job are not Old, or if one waits though Old is nil, or none though it is not, nothing is changed for the job: Again is set, Found are the args of the waiting job, nil if there is none, and the answer is a duplicate, that names the holder if there is one.`, func(f *fixture) {
+		try := func(what, old, found string, again bool, want string) {
+			f.Helper()
+			m := &storage.Merge{Again: !again, Found: []byte("?")}
+			if old != "" {
+				m.Old = []byte(old)
+			}
+			n := newJob(on(storage.Replace, func(c *storage.Conflict) { c.Merge = m }), content(`"new"`))
+			out, err := f.s.Enqueue(f.ctx, f.now, []storage.NewJob{n}) // which may name no job
+			f.must(err)
+			e := out[0]
+			if string(m.Found) != found || m.Again != again || e.Duplicate != (again || old != "") || e.Replaced != (!again && old != "") {
+				f.Errorf("%s: found %q, again %t, answered %+v", what, m.Found, m.Again, e)
+			}
+			page, err := f.s.Jobs(f.ctx, storage.Filter{States: []storage.State{storage.Ready, storage.Running}}, "", 9)
+			f.must(err)
+			have := ""
+			if len(page.Jobs) > 0 {
+				have = string(f.record(page.Jobs[0].ID).Args)
+			}
+			if len(page.Jobs) > 1 || have != want {
+				f.Errorf("%s: there are %d jobs, with args %s; want %s", what, len(page.Jobs), have, want)
+			}
+		}
+		try("none waits", "x", "", true, "")
+		try("none waits", "", "", false, `"new"`)
+		try("one waits", "", `"new"`, true, `"new"`)
+		try("another waits", "x", `"new"`, true, `"new"`)
+		try("it waits", `"new"`, "", false, `"new"`)
+		l := f.leaseOne(f.s)
+		try("it was leased", `"new"`, "", true, `"new"`)
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+	}},
+
+	{"conflict_for", `UniqueFor, if positive, holds the key with UniqueLive for that long after the job is enqueued, or due at first if that is later, whatever becomes of the job.
+So does one with a UniqueFor.`, func(f *fixture) {
+		for what, d := range map[string]time.Duration{"deleted": 0, "kept": keep} {
+			for _, late := range []time.Duration{0, 10 * time.Second} {
+				id := f.add(newJob(uniqueFor(time.Minute), delay(late)))[0]
+				f.later(late)
+				l := f.leaseOne(f.s)
+				f.keep(d, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+				f.later(time.Minute - time.Microsecond)
+				f.answers(what+", in its time", storage.Enqueued{ID: id, Duplicate: true, Gone: d == 0})
+				f.later(time.Microsecond)
+				f.cancel(f.add(newJob(unique("a")))[0])
+			}
+		}
+		l := f.run(f.s, uniqueFor(time.Minute))
+		f.later(time.Hour)
+		f.answers("still live", storage.Enqueued{ID: l.ID, Duplicate: true})
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		f.add(newJob(unique("a")))
+	}},
+
+	{"conflict_for_back", `If the clock is set back behind the enqueue of a job that has ended, it begins anew with the next job that has the key.`, func(f *fixture) {
+		l := f.run(f.s, uniqueFor(time.Minute))
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		f.later(-24 * time.Hour)
+		f.answers("set back", storage.Enqueued{ID: l.ID, Duplicate: true, Gone: true})
+		f.later(time.Minute - time.Microsecond)
+		f.answers("in its time", storage.Enqueued{ID: l.ID, Duplicate: true, Gone: true})
+		f.later(time.Microsecond)
+		f.add(newJob(unique("a")))
+	}},
+
+	{"conflict_for_due", `If only the UniqueFor of a job that has ended holds the key, these three modes insert the new job, due when that is over at the earliest.`, func(f *fixture) {
+		for _, mode := range replacing {
+			began := f.now
+			l := f.run(f.s, uniqueFor(time.Minute))
+			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+			f.later(time.Second)
+			id := f.add(newJob(uniqueFor(time.Minute), on(mode, quiet(time.Second, 0))))[0]
+			if r := f.record(id); !r.DueAt.Equal(began.Add(time.Minute)) || r.State != storage.Scheduled {
+				f.Errorf("the next job is %s, due at %v; want %v", r.State, r.DueAt, began.Add(time.Minute))
+			}
+			f.answers("waiting", storage.Enqueued{ID: id, Duplicate: true, Replaced: true}, on(mode, quiet(time.Second, 0)))
+			f.later(time.Minute)
+			l = f.leaseOne(f.s)
+			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+			f.answers("in its own time", storage.Enqueued{ID: id, Duplicate: true, Gone: true})
+			f.later(2 * time.Minute)
+		}
+	}},
+
+	{"conflict_forgets", `Beside that it forgets what the UniqueFor of jobs has held and is over, and it is to be called when the next one is.`, func(f *fixture) {
+		l := f.run(f.s, uniqueFor(time.Minute))
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		live := f.run(f.s, uniqueFor(time.Hour), unique("b"))
+		for _, want := range []time.Duration{time.Minute, time.Hour, 0} {
+			_, next, err := f.s.PurgeFinished(f.ctx, f.now)
+			f.must(err)
+			if until := next.Sub(live.CreatedAt); until != want && !(want == 0 && next.IsZero()) {
+				f.Fatalf("to be called again %v after, want %v", until, want)
+			}
+			if want > 0 {
+				f.now = next
+			}
+		}
+		if _, err := f.s.ReleaseUnique(f.ctx, "a"); !errors.Is(err, storage.ErrNotFound) {
+			f.Errorf("releasing a key that was forgotten returns %v", err)
+		}
+		if e := f.enqueue(newJob(unique("b")))[0]; e.ID != live.ID {
+			f.Errorf("the key of a live job was forgotten")
+		}
+	}},
+}

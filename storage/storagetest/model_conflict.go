@@ -1,0 +1,156 @@
+package storagetest
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// window is for how long a key is held at least, whatever becomes of its holder.
+type window struct{ created, until time.Time }
+
+// holder returns who holds a key now. A window that began later than now begins anew.
+func (m *Memory) holder(now time.Time, key string) (id storage.ID, held bool) {
+	id, held = m.unique[key]
+	w, windowed := m.windows[key]
+	if j := m.find(id); !held || !windowed || j != nil && j.live() {
+		return id, held
+	}
+	if w.created.After(now) && w.until.After(w.created) {
+		w.until = now.Add(w.until.Sub(w.created))
+		m.windows[key] = w
+	}
+	return id, w.until.After(now)
+}
+
+// hold has j hold its key, at least until then if that is not zero.
+func (m *Memory) claim(j *job, until time.Time) {
+	m.unique[j.Unique] = j.ID
+	delete(m.windows, j.Unique)
+	if !until.IsZero() {
+		m.windows[j.Unique] = window{j.CreatedAt, until}
+	}
+}
+
+// refuses returns the error of a call that must not find a key held, and does.
+func (m *Memory) refuses(now time.Time, jobs []storage.NewJob) error {
+	for i, n := range jobs {
+		if n.Conflict == nil || n.Conflict.Mode != storage.Fail {
+			continue
+		}
+		if id, held := m.holder(now, n.Unique); held {
+			return &storage.DuplicateError{Index: i, ID: id, Gone: m.find(id) == nil}
+		}
+		for _, before := range jobs[:i] {
+			if before.Unique == n.Unique {
+				return &storage.DuplicateError{Index: i}
+			}
+		}
+	}
+	return nil
+}
+
+// waiting returns the job that c may change, or nil.
+func (m *Memory) waiting(now time.Time, key string, c *storage.Conflict) *job {
+	id, held := m.holder(now, key)
+	j := m.find(id)
+	if !c.Replaces() || !held || j == nil || !j.live() || j.State == storage.Running || c.Mode == storage.After && j.Attempt > 0 {
+		return nil
+	}
+	return j
+}
+
+// conflict decides about a job with a Conflict. It returns false if the job is to be
+// inserted, when if its key is held by a window alone.
+func (m *Memory) conflict(now time.Time, n *storage.NewJob, w *job) (e storage.Enqueued, when time.Time, decided bool) {
+	c := n.Conflict
+	id, held := m.holder(floor(now), n.Unique)
+	e = storage.Enqueued{ID: id, Duplicate: true, Gone: held && m.find(id) == nil}
+	if x := c.Merge; x != nil {
+		x.Again, x.Found = false, nil
+		if w != nil && (x.Old == nil || !bytes.Equal(x.Old, w.Args)) {
+			x.Again, x.Found = true, append([]byte{}, w.Args...)
+		} else if w == nil && x.Old != nil {
+			x.Again = true
+		}
+		if x.Again {
+			return e, when, true
+		}
+	}
+	switch {
+	case !held:
+		return e, when, false
+	case w == nil:
+		holder := m.find(id)
+		window, ok := m.windows[n.Unique]
+		if c.Replaces() && ok && (holder == nil || !holder.live()) {
+			return e, window.until, false
+		}
+		return e, when, true
+	}
+	m.replace(now, w, n)
+	e.Replaced = true
+	return e, when, true
+}
+
+// replace has j do what n is to do.
+func (m *Memory) replace(now time.Time, j *job, n *storage.NewJob) {
+	at, c, was := floor(now), n.Conflict, j
+	j = new(job) // the call may be undone
+	*j = *was
+	m.jobs[j.Key] = j
+	j.Args, j.Headers, j.Priority = bytes.Clone(n.Args), bytes.Clone(n.Headers), n.Priority
+	due := j.DueAt
+	if c.Fresh {
+		if j.State == storage.Scheduled && j.Attempt > 0 && due.After(at) {
+			due = at
+		}
+		j.Retry, j.Crashes, j.Snoozes = 0, 0, 0
+	}
+	if due = ceil(c.Due(now, j.CreatedAt, due)); !due.Equal(j.DueAt) {
+		urgent := j.urgent
+		j.putAfter(at, due)
+		j.urgent = urgent && j.State == storage.Ready
+		m.regroup(j.Queue, j.Group)
+	}
+}
+
+// forgetWindows forgets those that are over, and the keys that they alone have held. It
+// returns when the next one is over, zero if there is none.
+func (m *Memory) forgetWindows(now time.Time) (next time.Time) {
+	for key, w := range m.windows {
+		if w.until.After(now) {
+			next = earlier(w.until, next)
+			continue
+		}
+		delete(m.windows, key)
+		if j := m.find(m.unique[key]); j == nil || !j.live() {
+			delete(m.unique, key)
+		}
+	}
+	return next
+}
+
+// earlier returns the earlier of two times, unless one is zero.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// ceilDuration returns d in whole microseconds, rounded up.
+func ceilDuration(d time.Duration) time.Duration {
+	if down := d.Truncate(time.Microsecond); down < d {
+		return down + time.Microsecond
+	}
+	return d
+}
