@@ -159,8 +159,7 @@ func (t *tx) enqueueOrRefuse(now time.Time, jobs []storage.NewJob) (out []storag
 		return nil, nil, err
 	}
 	out, err = t.enqueue(now, jobs, m)
-	var full *storage.QueueFullError
-	if errors.As(err, &full) && t.meta.nextJob == next && len(t.evicted) == evicted || len(jobs) == 1 && errors.Is(err, storage.ErrDuplicate) {
+	if errors.Is(err, storage.ErrQueueFull) && t.meta.nextJob == next && len(t.evicted) == evicted || len(jobs) == 1 && errors.Is(err, storage.ErrDuplicate) {
 		return nil, err, nil
 	}
 	return out, nil, err

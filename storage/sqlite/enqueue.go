@@ -32,24 +32,26 @@ func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 	if len(jobs) == 0 {
 		return nil, s.idle(ctx)
 	}
-	var out []storage.Enqueued
-	var refused error
+	var answer struct { // one of them, on the heap
+		added   []storage.Enqueued
+		refused error
+	}
 	err := s.submit(ctx, &request{work: workOf(jobs), run: func(t *tx) (err error) {
 		t.single = len(jobs) == 1
-		out, refused, err = t.enqueueOrRefuse(now, jobs)
+		answer.added, answer.refused, err = t.enqueueOrRefuse(now, jobs)
 		t.single = false
-		if err != nil || refused != nil {
+		if err != nil || answer.refused != nil {
 			return err
 		}
 		return t.handOver(now)
 	}})
-	if err == nil && refused != nil {
-		err = refused
-	}
 	if err != nil {
 		return nil, err
 	}
-	return out, nil
+	if answer.refused != nil {
+		return nil, answer.refused
+	}
+	return answer.added, nil
 }
 
 // workOf returns how much work it is to insert jobs.
