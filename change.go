@@ -87,7 +87,8 @@ func (q *Queue) CancelAll(ctx context.Context, filter JobFilter) (ChangeResult, 
 }
 
 func (q *Queue) change(ctx context.Context, sel storage.Selection, e storage.Edit) (r ChangeResult, err error) {
-	now := q.clock.current(ctx)
+	now, believed := q.clock.read(ctx)
+	sel.Doubtful = !believed
 	err = eachLive(sel, func(sel storage.Selection) (storage.Step, error) {
 		step, err := q.store.Change(ctx, now, sel, e)
 		r.Changed += step.N
@@ -153,7 +154,7 @@ func (q *Queue) sameKind(ctx context.Context, ids []ID, kind string) error {
 // were deleted before.
 func (q *Queue) Delete(ctx context.Context, filter JobFilter) (n int, err error) {
 	var f faults
-	sel := q.selection(&f, filter, Done, Cancelled, Dead)
+	sel := q.selection(&f, filter, Done, Cancelled, Expired, Dead)
 	f.some(&filter)
 	if err := f.err(); err != nil {
 		return 0, err
@@ -167,7 +168,7 @@ func (q *Queue) Delete(ctx context.Context, filter JobFilter) (n int, err error)
 	}
 	// Finished jobs and dead letters are in tables of their own.
 	var finished []State
-	for _, s := range []State{Done, Cancelled} {
+	for _, s := range []State{Done, Cancelled, Expired} {
 		if sel.Filter.Has(s) {
 			finished = append(finished, s)
 		}

@@ -19,6 +19,10 @@ const (
 	ReasonPermanent = storage.ReasonPermanent // the handler said so
 	ReasonCrashed   = storage.ReasonCrashed   // its process died too often
 	ReasonSnoozed   = storage.ReasonSnoozed   // snoozed too often
+	// ReasonExpired: see JobOptions.OnExpire.
+	ReasonExpired = storage.ReasonExpired
+	// ReasonDeadline: see JobOptions.FinishWithin.
+	ReasonDeadline = storage.ReasonDeadline
 	// ReasonUnavailable: see HandlerOptions.MaxUnavailable.
 	ReasonUnavailable = storage.ReasonUnavailable
 	ReasonDecode      = storage.ReasonDecode // no retry left, and the args did not decode
@@ -125,7 +129,9 @@ func (d *DeadLetters) Redrive(ctx context.Context, filter JobFilter, o *RedriveO
 	}
 	var r RedriveResult
 	err := d.each(ctx, sel, func(sel storage.Selection) (storage.Step, error) {
-		step, err := d.q.store.Redrive(ctx, d.q.clock.current(ctx), sel, o.Queue)
+		now, believed := d.q.clock.read(ctx)
+		sel.Doubtful = !believed
+		step, err := d.q.store.Redrive(ctx, now, sel, o.Queue)
 		r.Redriven += step.N
 		r.Duplicates = append(r.Duplicates, step.Duplicates...)
 		r.NotFound = append(r.NotFound, step.NotFound...)

@@ -14,8 +14,8 @@
 //	err = w.Run(ctx) // until ctx ends
 //
 // The folder docs has a page each on production, retries, being offline, transactions,
-// unique keys, limits, groups, releases, testing, jobs that do not run, schedules, gates,
-// steering, the command, jobs without Go, operations, guarantees, performance and architecture.
+// unique keys, windows, limits, groups, releases, testing, jobs that do not run, schedules,
+// gates, steering, the command, jobs without Go, operations, guarantees, performance and architecture.
 //
 // # Words and states
 //
@@ -31,7 +31,7 @@
 //	ready       due, waiting for a worker
 //	running     leased
 //	blocked     waiting for another job of its group
-//	done, cancelled   finished; kept for Options.Retention
+//	done, cancelled, expired   finished; kept for Options.Retention
 //	dead        in the dead letters, until redriven or purged
 //
 // Ready jobs are leased by priority, then by due time, then in the order in which

@@ -16,6 +16,7 @@ const (
 	maxName                  = 128
 	maxUnique                = 1024
 	minTimeout               = time.Millisecond
+	minWindow, maxWindow     = time.Second, 100 * 365 * 24 * time.Hour
 	// maxEnqueue and maxEnqueueBytes bound how long one call holds the writer.
 	maxEnqueue      = 10_000
 	maxEnqueueBytes = 64 << 20
@@ -158,7 +159,13 @@ func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) stri
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	return write(ctx, q.clock.current(ctx), records)
+	now, believed := q.clock.read(ctx)
+	if !believed {
+		for i := range records {
+			records[i].Doubtful = true
+		}
+	}
+	return write(ctx, now, records)
 }
 
 // newJob checks a job and returns it as the store takes it. place and options go
@@ -167,7 +174,7 @@ func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJo
 	o := cmp.Or(j.Options, &JobOptions{})
 	r := storage.NewJob{
 		Queue: cmp.Or(o.Queue, defaultQueue), Priority: o.Priority, DueAt: o.DueAt, Delay: o.Delay,
-		Timeout: o.Timeout, Group: o.Group,
+		Timeout: o.Timeout, StartWithin: o.StartWithin, FinishWithin: o.FinishWithin, OnExpire: o.OnExpire, Group: o.Group,
 	}
 	if isNil(j.Args) {
 		f.field(place+"args", nil, "must not be nil")

@@ -49,6 +49,7 @@ const (
 	EventInterrupted EventType = "interrupted" // the attempt was cut off, as by a stop of the worker
 	EventCrashed     EventType = "crashed"     // its process died; told by the one that has recovered the job
 	EventCancelled   EventType = "cancelled"
+	EventExpired     EventType = engine.EventExpired // finished since it was not started in time; told by the process that has found it
 	EventDead        EventType = "dead"
 	// EventEvicted says that a job was deleted to make room, by this process, see
 	// [Settings]: not by EnqueueTx in a transaction that [Queue.Tx] has not begun.
@@ -63,7 +64,7 @@ const (
 
 var eventTypes = []EventType{
 	EventEnqueued, EventStarted, EventDone, EventRetried, EventSnoozed, EventUnavailable, EventInterrupted,
-	EventCrashed, EventCancelled, EventDead, EventEvicted, EventLeaseLost, EventRetriesUsed, EventHeld, EventReleased,
+	EventCrashed, EventCancelled, EventExpired, EventDead, EventEvicted, EventLeaseLost, EventRetriesUsed, EventHeld, EventReleased,
 }
 
 // EventFilter selects events. The zero value selects all.

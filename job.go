@@ -185,13 +185,14 @@ type Enqueued = storage.Enqueued
 // State is where a job is. A job is in exactly one state.
 type State = storage.State
 
-// The states of a job. The first three and Blocked are live, the two after them finished.
+// The states of a job. The first three and Blocked are live, the three after them finished.
 const (
 	Scheduled = storage.Scheduled // due later: delayed, or waiting for its retry
 	Ready     = storage.Ready     // due, waiting for a worker
 	Running   = storage.Running   // leased
 	Done      = storage.Done
 	Cancelled = storage.Cancelled
+	Expired   = storage.Expired // not started in time, see JobOptions.StartWithin
 	Dead      = storage.Dead    // in the dead letters
 	Blocked   = storage.Blocked // waiting for another job of its group
 )
@@ -220,6 +221,9 @@ type Job[A Args] struct {
 	Phase     policy.Phase
 	CreatedAt time.Time
 	DueAt     time.Time
+	// Deadline is when the context of the handler ends because of
+	// JobOptions.FinishWithin; zero if the job has none.
+	Deadline time.Time
 }
 
 // JobOptions configure a job. Nil and the zero value mean defaults.
@@ -243,6 +247,19 @@ type JobOptions struct {
 	// Timeout bounds each attempt, at least 1 ms. If zero, the timeout of the
 	// kind, else of the worker.
 	Timeout time.Duration
+	// StartWithin is how long after the job is due its first attempt may begin, at least
+	// 1 s. When that time is over the job ends, as OnExpire says. An attempt that has begun
+	// goes on, and so do its retries. If zero, the job waits for as long as it takes.
+	StartWithin time.Duration
+	// FinishWithin is how long after the job is due an attempt may begin, at least 1 s. An
+	// attempt that runs then has this as the deadline of its context. A job whose next
+	// attempt would begin later is dead at once, with reason "deadline". A redrive begins
+	// the time anew. If zero, there is none.
+	FinishWithin time.Duration
+	// OnExpire is what becomes of a job that was not started within StartWithin: with Dead
+	// it goes to the dead letters with reason "expired". If empty, or Expired, it is
+	// finished as Expired, and kept as other finished jobs.
+	OnExpire State
 	// Unique refuses a second job with the same key. If nil, the job has no key.
 	Unique *Unique
 	// Headers are stored beside the args, for trace IDs and the like. If nil, none.

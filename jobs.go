@@ -26,8 +26,13 @@ type JobInfo struct {
 	DueAt     time.Time
 	EndedAt   time.Time     // when it was finished or died
 	Timeout   time.Duration // the job's own
-	Unique    string        // the key, without the kind
-	Group     string
+	// StartBy is before when the first attempt has to begin, and Deadline before when any
+	// has to, see [JobOptions].StartWithin; zero if it does not matter, or no longer. Of a
+	// job that was enqueued while the clock was not believed they may come to be later.
+	StartBy, Deadline time.Time
+	OnExpire          State
+	Unique            string // the key, without the kind
+	Group             string
 	// Cancelling is true if the job is running and has been cancelled.
 	Cancelling bool
 	// Reason is why the job is dead.
@@ -90,7 +95,7 @@ const (
 )
 
 // allStates are the states of jobs, those that end last.
-var allStates = []State{Scheduled, Ready, Blocked, Running, Done, Cancelled, Dead}
+var allStates = []State{Scheduled, Ready, Blocked, Running, Done, Cancelled, Expired, Dead}
 
 // narrows reports whether a field other than All is set.
 func (f *JobFilter) narrows() bool { return len(f.IDs) > 0 || f.matches() }
@@ -149,9 +154,9 @@ func (f *faults) filter(filter *JobFilter, about []State) {
 		f.tag("tag", filter.Tag)
 	}
 	switch filter.Reason {
-	case "", ReasonExhausted, ReasonPermanent, ReasonCrashed, ReasonSnoozed, ReasonDecode, ReasonUnavailable:
+	case "", ReasonExhausted, ReasonPermanent, ReasonCrashed, ReasonSnoozed, ReasonDecode, ReasonUnavailable, ReasonExpired, ReasonDeadline:
 	default:
-		f.field("reason", string(filter.Reason), "must be one of exhausted, permanent, crashed, snoozed, unavailable, decode")
+		f.field("reason", string(filter.Reason), "must be one of exhausted, permanent, crashed, snoozed, unavailable, decode, expired, deadline")
 	}
 	if filter.Cause < 0 {
 		f.field("cause", filter.Cause, "must be the ID of a cause")
@@ -189,7 +194,7 @@ func (f *faults) pointless(filter *JobFilter, states []State) {
 		zero("reason", string(filter.Reason), filter.Reason == "", ended)
 		zero("cause", filter.Cause, filter.Cause == 0, ended)
 	}
-	if !has(Done, Cancelled, Dead) {
+	if !has(Done, Cancelled, Expired, Dead) {
 		zero("ended_from", filter.EndedFrom, filter.EndedFrom.IsZero(), ended)
 		zero("ended_before", filter.EndedBefore, filter.EndedBefore.IsZero(), ended)
 		zero("older_than", filter.OlderThan, filter.OlderThan == 0, ended)
@@ -271,6 +276,7 @@ func jobInfo(r *storage.Record) (JobInfo, error) {
 		ID: r.ID, Queue: r.Queue, Kind: r.Kind, State: r.State, Priority: r.Priority,
 		Attempt: r.Attempt, Retry: r.Retry, Crashes: r.Crashes, Snoozes: r.Snoozes,
 		CreatedAt: r.CreatedAt, DueAt: r.DueAt, EndedAt: r.EndedAt, Timeout: r.Timeout,
+		StartBy: r.StartBy, Deadline: r.Deadline, OnExpire: r.OnExpire,
 		Unique: strings.TrimPrefix(r.Unique, uniqueKey(r.Kind, "")), Cancelling: r.Cancelling,
 		Group: r.Group, Reason: r.Reason, Error: r.Error, Args: r.Args, Tags: r.Tags, History: r.History,
 	}

@@ -17,6 +17,7 @@ type LaneStats struct {
 	Running   int64 `json:"running"`
 	Done      int64 `json:"done"`
 	Cancelled int64 `json:"cancelled"`
+	Expired   int64 `json:"expired"`
 	Dead      int64 `json:"dead"`
 	Blocked   int64 `json:"blocked"`
 	// Bytes is how many bytes the args and headers of the scheduled, ready and running
@@ -81,7 +82,7 @@ func (q *Queue) Stats(ctx context.Context) ([]LaneStats, error) {
 	for i := range all {
 		s := &all[i]
 		out[i] = LaneStats{
-			Queue: s.Queue, Kind: s.Kind, Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled,
+			Queue: s.Queue, Kind: s.Kind, Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled, Expired: s.Expired,
 			Dead: s.Dead, Blocked: s.Blocked, Bytes: s.Bytes, Evicted: s.Evicted, OldestDue: s.OldestDue, LastSuccess: s.Succeeded,
 			LastFailure: LastFailure{At: s.Failed, Job: s.FailedJob, Error: s.Error},
 		}

@@ -213,6 +213,17 @@ func (f *faults) jobOptions(place string, o *JobOptions) {
 	if o.Timeout < 0 || o.Timeout > 0 && o.Timeout < minTimeout {
 		f.field(place+"timeout", o.Timeout, fmt.Sprintf("must be zero or at least %v", minTimeout))
 	}
+	for _, w := range []struct {
+		field  string
+		length time.Duration
+	}{{"start_within", o.StartWithin}, {"finish_within", o.FinishWithin}} {
+		if w.length != 0 && (w.length < minWindow || w.length > maxWindow) {
+			f.field(place+w.field, w.length, fmt.Sprintf("must be zero or between %v and %v", minWindow, maxWindow))
+		}
+	}
+	if o.OnExpire != "" && o.OnExpire != Expired && o.OnExpire != Dead {
+		f.field(place+"on_expire", string(o.OnExpire), "must be empty, expired or dead")
+	}
 	if o.Unique != nil {
 		f.unique(place+"unique.key", o.Unique.Key)
 	}

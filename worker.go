@@ -140,7 +140,7 @@ func leasedJob[A Args](l *storage.Leased) *Job[A] {
 	return &Job[A]{
 		ID: l.ID, Queue: l.Queue, Kind: l.Kind, Priority: l.Priority, Group: l.Group,
 		Attempt: l.Attempt, Retry: l.Retry, Crashes: l.Crashes, Snoozes: l.Snoozes,
-		CreatedAt: l.CreatedAt, DueAt: l.DueAt,
+		CreatedAt: l.CreatedAt, DueAt: l.DueAt, Deadline: l.Deadline,
 	}
 }
 

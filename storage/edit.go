@@ -11,7 +11,9 @@ type Edit struct {
 	Cancel *Retention
 	// DueAt is when the job is due, or Delay, if positive, how long after now: as that
 	// of a [NewJob]. A job due at or before now becomes ready, one due later scheduled,
-	// and not urgent, and a blocked one stays blocked. Dead jobs cannot be put off: neither is about them.
+	// and not urgent, and a blocked one stays blocked. Its StartWithin and FinishWithin
+	// count anew, as of a NewJob, but for the StartWithin of one that has begun. Dead jobs
+	// cannot be put off: neither is about them.
 	DueAt time.Time
 	Delay time.Duration
 	// Priority, if not nil, is the new one. A ready job goes to the place that it would

@@ -64,6 +64,8 @@ type Selection struct {
 	// Limit is how many live jobs that Filter selects one step changes at most.
 	// If zero, as many as a step can.
 	Limit int
+	// Doubtful is that of a [NewJob], for windows that begin anew.
+	Doubtful bool
 }
 
 // Waiting says which scheduled jobs RunNow makes ready: those that have run before,

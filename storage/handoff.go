@@ -12,6 +12,7 @@ type Handoff interface {
 	// A call of Enqueue or Fire on this Store that has inserted a job of want as
 	// ready goes on to lease jobs of want in the same transaction, as many as
 	// there is capacity for: those that an Exchange right after it would lease.
+	// A job that such an Exchange would end is left to it.
 	// Offers are served in the order they were made; nothing is done for an
 	// offer if what was inserted has been leased to those before. Min and Wait of
 	// want count as in an Exchange.

@@ -28,6 +28,9 @@ const (
 	ReasonSnoozed   Reason = "snoozed"   // snoozed too often
 	ReasonDecode    Reason = "decode"    // no retry left, and the args did not decode
 
+	ReasonExpired  Reason = "expired"  // no attempt had begun in time
+	ReasonDeadline Reason = "deadline" // it was too late for another attempt
+
 	// ReasonUnavailable: the other side could not be reached for too long.
 	ReasonUnavailable Reason = "unavailable"
 )
@@ -70,17 +73,17 @@ type NewJob struct {
 	// inserted.
 	Conflict *Conflict
 	Tags     []string // distinct, none of them empty or with a space
-	// StartWithin, if positive, is how long after the job is due its first attempt has
-	// to begin, and FinishWithin how long after it is due the last one may. Of a job
-	// that is due at once or before both count from now. See [Record].
+	// StartWithin, if positive, is how long after the job is due its first attempt may
+	// begin, and FinishWithin how long after it is due any may: they set its StartBy and
+	// its Deadline, see [ExpiredJob]. Of a job that is due at now or before both count from
+	// now.
 	StartWithin  time.Duration
 	FinishWithin time.Duration
-	// OnExpire is Dead if the job is to die when no attempt has begun in time. If empty,
-	// it is finished as Expired.
+	// OnExpire is Dead if the job dies at its StartBy. If empty, it is finished then.
 	OnExpire State
 	// Doubtful says that now may be far from the time, and be corrected soon: then
-	// StartWithin and FinishWithin count from the first Exchange that leases and is not
-	// Doubtful, and before it from now. They do not of a job with a DueAt after now.
+	// StartWithin and FinishWithin begin anew with the first Exchange that leases and is
+	// not Doubtful. A job with a DueAt after now is the exception: its windows are dates.
 	Doubtful bool
 	Group    string // of which the job is a member, see [Grouper]; empty: none
 }
@@ -123,10 +126,10 @@ type Record struct {
 	Timeout   time.Duration
 	Unique    string
 	// StartBy is before when the first attempt has to begin, and Deadline before when
-	// any has to. They are rounded up. StartBy is zero once an attempt has begun, and both
-	// are once the job has ended.
+	// any has to, see [ExpiredJob]; zero if it does not matter. Both are zero once the job
+	// has ended.
 	StartBy, Deadline time.Time
-	OnExpire          State // that of the NewJob
+	OnExpire          State // that of the NewJob, if that had a StartWithin or a FinishWithin
 	Group             string
 	// Cancelling is true of a running job that was asked to stop.
 	Cancelling bool

@@ -28,7 +28,7 @@ type Exchange struct {
 	// Hold begins holds as [Holder.Hold] does, after Finish and before anything is
 	// leased. Each Lane names a queue and a kind.
 	Hold []Hold
-	// Doubtful says that now may be far from the time, see [Hold].
+	// Doubtful says that now may be far from the time, see [Hold] and [NewJob].
 	Doubtful bool
 	// Release ends holds as [Holder.Release] does, after those of Hold have begun. Only
 	// the lane and the reason of each count.
@@ -41,8 +41,14 @@ type Exchange struct {
 	// together to [LeaseBytes], so that jobs that wait for a handler take
 	// little memory. A lease raises the job's attempt by one. If an N is
 	// positive, due scheduled jobs of any kind and queue are made ready before:
-	// all of them, or at least the earliest 1,000.
+	// all of them, or at least the earliest 1,000. Then jobs of any kind and queue end
+	// that have passed their StartBy or Deadline, see [ExpiredJob]: all of them, or at
+	// least 250. No job is leased at its StartBy or Deadline or later: one of those to be
+	// leased ends instead, and counts for its Want.
 	Wants []Want
+	// Follow, if not nil, returns what is enqueued with a job that dies so, in the same
+	// transaction; nil for nothing. It must not call the Store.
+	Follow func(*ExpiredJob) *NewJob
 	// Urgent is how many urgent jobs to lease, before the others and beside them: of
 	// any lane that matches a Want, also one that is held or ajar, and whatever its N.
 	// Those enqueued first go first.
@@ -63,10 +69,15 @@ type ExchangeResult struct {
 	Finished []ItemResult // one for each of Finish
 	Leased   []Leased     // in the order they should start
 	// NextDue is when the earliest job that is still scheduled is due, or the ends of
-	// all holds of a lane that matches a Want have come if that is earlier; zero if
-	// neither is to come, or if nothing was wanted. It is no later than the end of Wait
+	// all holds of a lane that matches a Want have come, or the first StartBy or Deadline
+	// of a job that waits, whichever is earliest. A StartBy or Deadline that began
+	// with a Doubtful now is none of these before it has begun anew. NextDue is now if a
+	// job has ended that was to be leased, or not all have that passed theirs; zero if
+	// nothing is to come, or if nothing was wanted. It is no later than the end of Wait
 	// for a lane whose jobs were kept back.
 	NextDue time.Time
+	// Expired are the jobs that have ended as it was too late for them, in any order.
+	Expired []ExpiredJob
 }
 
 // ItemResult is what became of one item of an exchange.
@@ -108,6 +119,11 @@ type Leased struct {
 	Previous int64
 	// Probe is true if a hold has let the job through.
 	Probe bool
+	// StartBy and Deadline are those of the job; zero if it has none, and StartBy also if
+	// an attempt has begun before. Unsettled is true if they began with a Doubtful now, and
+	// may begin anew.
+	StartBy, Deadline time.Time
+	Unsettled         bool
 	// Redriven is true if the job was dead once, and redriven.
 	Redriven bool
 }

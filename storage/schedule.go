@@ -160,8 +160,9 @@ type Timekeeper interface {
 	// enqueued with a DueAt and are not due yet stay, and so does the time for which finished ones
 	// are kept. A hold whose end is more than its For after now ends that For
 	// after now, and with Probe but no For it ends now. One with an Until and no
-	// Probe stays. None has begun later than now. A due time or an end of a hold
-	// that becomes earlier is an [Event] of Notify. One call is one bounded step
+	// Probe stays. None has begun later than now. A StartBy or a Deadline that was counted
+	// from a later time counts from now, but those of a job with a DueAt. A due time or an
+	// end of a hold that becomes earlier is an [Event] of Notify. One call is one bounded step
 	// over the jobs whose key is greater than after: call again with after set to
 	// the result until that is zero.
 	StepClock(ctx context.Context, now time.Time, after int64) (next int64, err error)

@@ -6,7 +6,7 @@ import "time"
 type LaneStats struct {
 	Lane
 	// Scheduled to Blocked are how many jobs of the lane are in each state.
-	Scheduled, Ready, Running, Done, Cancelled, Dead, Blocked int64
+	Scheduled, Ready, Running, Done, Cancelled, Expired, Dead, Blocked int64
 	// Bytes is how many bytes the args and headers of its live jobs have.
 	Bytes int64
 	// Evicted is how many of its jobs were evicted, ever, see [Capper].

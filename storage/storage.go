@@ -96,7 +96,8 @@ type Store interface {
 	// Redrive puts dead jobs back to work: ready, due now, unless their group
 	// blocks them, in their own queue
 	// (if queue is empty) or another, with the retry index, crashes and
-	// snoozes at zero; attempts, token and history are kept. A job whose
+	// snoozes at zero; attempts, token and history are kept. It has no StartBy any more,
+	// and its FinishWithin counts from now. A job whose
 	// unique key another job holds stays dead and is reported as a duplicate.
 	// One call is one bounded step: see [Step].
 	Redrive(ctx context.Context, now time.Time, sel Selection, queue string) (Step, error)

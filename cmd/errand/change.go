@@ -207,7 +207,7 @@ func cancelEach(ctx context.Context, q *queue.Queue, ids []queue.ID) (done, erro
 
 func jobRemoveCommand(t *tool) *cobra.Command {
 	return bulk{
-		states: []queue.State{queue.Done, queue.Cancelled, queue.Dead}, asks: "delete jobs of %s for good", always: true,
+		states: []queue.State{queue.Done, queue.Cancelled, queue.Expired, queue.Dead}, asks: "delete jobs of %s for good", always: true,
 		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
 			n, err := q.Delete(ctx, filter)
 			if errors.Is(err, queue.ErrLive) {

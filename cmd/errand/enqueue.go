@@ -30,6 +30,8 @@ type enqueueOptions struct {
 	forever           bool
 	headers, tags     []string
 	timeout           time.Duration
+	startWithin       time.Duration
+	finishWithin      time.Duration
 	policy            string
 }
 
@@ -70,6 +72,8 @@ lines before it stay.`,
 	f.StringArrayVar(&o.headers, "header", nil, "a header, as name=value; may be repeated")
 	f.StringArrayVar(&o.tags, "tag", nil, "a tag to find the jobs by; may be repeated")
 	f.DurationVar(&o.timeout, "timeout", 0, "how long each attempt may take")
+	f.DurationVar(&o.startWithin, "start-within", 0, "how long after they are due the jobs may begin; then they end as expired")
+	f.DurationVar(&o.finishWithin, "finish-within", 0, "how long after they are due an attempt may begin; then they are dead")
 	f.StringVar(&o.policy, "policy", "", "a preset or a file with the delivery policy of the jobs, see: errand policy")
 	cmd.MarkFlagsMutuallyExclusive("args", "file", "stdin")
 	cmd.MarkFlagsMutuallyExclusive("delay", "due")
@@ -83,7 +87,8 @@ lines before it stay.`,
 
 // job returns the options of each job.
 func (o *enqueueOptions) job(in io.Reader) (*queue.JobOptions, error) {
-	j := &queue.JobOptions{Queue: o.queue, Priority: o.priority, Delay: o.delay, Timeout: o.timeout, Tags: o.tags, Group: o.group}
+	j := &queue.JobOptions{Queue: o.queue, Priority: o.priority, Delay: o.delay, Timeout: o.timeout, Tags: o.tags,
+		StartWithin: o.startWithin, FinishWithin: o.finishWithin, Group: o.group}
 	if o.due != "" {
 		due, err := parseTime(o.due)
 		if err != nil {

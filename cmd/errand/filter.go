@@ -43,7 +43,7 @@ func (f *filterFlags) add(cmd *cobra.Command, states ...queue.State) {
 		flags.StringVar(&f.dueFrom, "due-from", "", "only due at this time or later")
 		flags.StringVar(&f.dueBefore, "due-before", "", "only due before this time")
 	}
-	if can(queue.Done, queue.Cancelled, queue.Dead) {
+	if can(queue.Done, queue.Cancelled, queue.Expired, queue.Dead) {
 		flags.StringVar(&f.endedFrom, "ended-from", "", "only ended at this time or later")
 		flags.StringVar(&f.endedBefore, "ended-before", "", "only ended before this time")
 		flags.DurationVar(&f.olderThan, "older-than", 0, "only ended so long ago")

@@ -43,6 +43,8 @@ type timesJSON struct {
 	CreatedAt time.Time  `json:"created_at"`
 	DueAt     *time.Time `json:"due_at,omitempty"`
 	EndedAt   *time.Time `json:"ended_at,omitempty"`
+	StartBy   *time.Time `json:"start_by,omitempty"`
+	Deadline  *time.Time `json:"deadline,omitempty"`
 }
 
 // failureJSON is an attempt that failed.
@@ -62,7 +64,7 @@ func jobOf(j *queue.JobInfo) jobJSON {
 	out := jobJSON{
 		ID: j.ID.String(), Queue: j.Queue, Kind: j.Kind, State: j.State, Priority: j.Priority,
 		countersJSON: countersJSON{j.Attempt, j.Retry, j.Crashes, j.Snoozes},
-		timesJSON:    timesJSON{j.CreatedAt.UTC(), timeOrNil(j.DueAt), timeOrNil(j.EndedAt)},
+		timesJSON:    timesJSON{j.CreatedAt.UTC(), timeOrNil(j.DueAt), timeOrNil(j.EndedAt), timeOrNil(j.StartBy), timeOrNil(j.Deadline)},
 		Timeout:      j.Timeout.Seconds(),
 		Unique:       j.Unique, Group: j.Group, Tags: j.Tags, Cancelling: j.Cancelling, Reason: j.Reason, Error: j.Error, Policy: j.Policy,
 		Args: j.Args, Headers: j.Headers,

@@ -49,7 +49,7 @@ looked at for a page, and the list says so.`,
 			return t.show(list, func(p *printer) { t.printJobs(p, &list) })
 		},
 	}
-	f.add(cmd, queue.Scheduled, queue.Ready, queue.Blocked, queue.Running, queue.Done, queue.Cancelled, queue.Dead)
+	f.add(cmd, queue.Scheduled, queue.Ready, queue.Blocked, queue.Running, queue.Done, queue.Cancelled, queue.Expired, queue.Dead)
 	page.add(cmd)
 	completeArgs(cmd, nil)
 	return cmd

@@ -18,6 +18,7 @@ type laneJSON struct {
 	Running   int64  `json:"running"`
 	Done      int64  `json:"done"`
 	Cancelled int64  `json:"cancelled"`
+	Expired   int64  `json:"expired"`
 	Dead      int64  `json:"dead"`
 	Blocked   int64  `json:"blocked,omitempty"`
 	Bytes     int64  `json:"bytes"` // of the args and headers of those that have not ended
@@ -48,7 +49,7 @@ func lanes(ctx context.Context, q *queue.Queue) ([]laneJSON, error) {
 
 func laneOf(s *queue.LaneStats, now time.Time) laneJSON {
 	l := laneJSON{
-		Queue: s.Queue, Kind: s.Kind, Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled, Dead: s.Dead, Blocked: s.Blocked,
+		Queue: s.Queue, Kind: s.Kind, Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled, Expired: s.Expired, Dead: s.Dead, Blocked: s.Blocked,
 		Bytes: s.Bytes, OldestDue: timeOrNil(s.OldestDue), LastSuccess: timeOrNil(s.LastSuccess),
 	}
 	if l.OldestDue != nil {

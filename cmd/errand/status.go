@@ -30,6 +30,7 @@ type laneTotal struct {
 	Running   int64 `json:"running"`
 	Done      int64 `json:"done"`
 	Cancelled int64 `json:"cancelled"`
+	Expired   int64 `json:"expired"`
 	Dead      int64 `json:"dead"`
 	Blocked   int64 `json:"blocked,omitempty"`
 }
@@ -40,6 +41,7 @@ func (n *laneTotal) add(l *laneJSON) {
 	n.Running += l.Running
 	n.Done += l.Done
 	n.Cancelled += l.Cancelled
+	n.Expired += l.Expired
 	n.Dead += l.Dead
 	n.Blocked += l.Blocked
 }

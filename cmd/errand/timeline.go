@@ -102,6 +102,12 @@ func (t *tool) printJob(p *printer, j *jobJSON, r *retries) {
 	if j.EndedAt != nil {
 		field("ended", when(*j.EndedAt))
 	}
+	if j.StartBy != nil {
+		field("start by", when(*j.StartBy))
+	}
+	if j.Deadline != nil {
+		field("deadline", when(*j.Deadline))
+	}
 	if j.Timeout > 0 {
 		field("timeout", (time.Duration(j.Timeout * float64(time.Second))).String())
 	}

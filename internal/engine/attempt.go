@@ -108,7 +108,7 @@ func (a *attempt) run(r *runners) {
 		a.noteErr = cmp.Or(store.Ended(a.job.Lease), a.noteErr)
 		a.cancel(nil) // what the handler left behind should end too
 	}()
-	if r.holds.Load() != a.heeded && !a.job.Urgent {
+	if r.holds.Load() != a.heeded && !a.job.Urgent || pastWindow(a.job, a.cfg.Clock) {
 		a.verdict = verdict{kind: verdictUnstarted}
 		return
 	}

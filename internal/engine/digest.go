@@ -55,7 +55,7 @@ func (l *loop) logDigest(counts []storage.Count, holds []storage.HoldState, now 
 	}
 	l.cfg.Logger.Info("errand: jobs in the database",
 		"scheduled", d.jobs[storage.Scheduled], "ready", d.jobs[storage.Ready], "running", d.jobs[storage.Running],
-		"done", d.jobs[storage.Done], "cancelled", d.jobs[storage.Cancelled], "dead", d.jobs[storage.Dead], "held", d.held)
+		"done", d.jobs[storage.Done], "cancelled", d.jobs[storage.Cancelled], "expired", d.jobs[storage.Expired], "dead", d.jobs[storage.Dead], "held", d.held)
 }
 
 // digests notes a line that is about to be logged. It returns false if it is not to be,

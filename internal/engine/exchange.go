@@ -86,6 +86,7 @@ func (l *loop) exchange(from []*source, now time.Time) exchange {
 	x.LeaseDuration, x.Finish, x.Retention = l.cfg.LeaseDuration, l.outcomes.send(), l.cfg.Retention
 	if l.cfg.OnDeath != nil {
 		l.follow(x.Finish, x.clock)
+		x.Follow = l.cfg.followsExpired(x.clock)
 	}
 	if reached(l.leases.heartbeatAt, now) {
 		x.Extend = l.leases.extend()
@@ -110,6 +111,7 @@ func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time
 	if !x.asks() {
 		return
 	}
+	l.expired(res.Expired, now)
 	l.hurried(x, res.Leased, false)
 	l.sources.leased(x, res.Leased, l.ready.pace.weighed(res.Leased) >= storage.LeaseBytes)
 	l.sources.due = !res.NextDue.IsZero() && !res.NextDue.After(x.clock)

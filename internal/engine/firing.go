@@ -44,7 +44,7 @@ func (l *loop) prepareFire(now time.Time) task {
 	var firings []storage.Firing
 	jobs, bytes := 0, int64(0)
 	for _, p := range due {
-		f, n := p.fire(t)
+		f, n := p.fire(t, l.watch.doubtful)
 		jobs, bytes = jobs+n, bytes+int64(n)*int64(len(p.Job.Args))
 		if len(firings) == mostFirings || len(firings) > 0 && (jobs > mostJobs || bytes > mostBytes) {
 			break
@@ -61,8 +61,9 @@ func (l *loop) prepareFire(now time.Time) task {
 	}
 }
 
-// fire returns the firing of p, which is due at t, and the number of its jobs.
-func (p *plan) fire(t time.Time) (f storage.Firing, jobs int) {
+// fire returns the firing of p, which is due at t, and the number of its jobs. doubtful
+// reports whether t is not believed.
+func (p *plan) fire(t time.Time, doubtful bool) (f storage.Firing, jobs int) {
 	f = storage.Firing{Name: p.Name, Revision: p.Revision, Next: p.next, Through: p.Through}
 	switch {
 	case p.lost(t):
@@ -80,6 +81,7 @@ func (p *plan) fire(t time.Time) (f storage.Firing, jobs int) {
 	}
 	for _, tick := range d.Fire {
 		job := tickJob(&p.Schedule, p.headers, tick, t)
+		job.Doubtful = doubtful
 		f.Ticks = append(f.Ticks, storage.NewTick{At: tick, Taken: storage.TickFired, Job: &job})
 	}
 	return f, len(d.Fire)

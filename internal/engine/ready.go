@@ -145,7 +145,7 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 	a.throttle, a.heeded, a.watched = nil, l.ready.holds.heeded, l.ready.watched
 	ctx, cancel := context.WithCancelCause(l.runners.ctx)
 	a.ctx, a.cancel = ctx, cancel
-	if a.timeout = cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout); a.timeout > 0 {
+	if a.timeout = l.bound(a.job, cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout)); a.timeout > 0 {
 		ctx, stop := context.WithTimeout(ctx, a.timeout)
 		a.ctx = ctx
 		a.cancel = func(cause error) {
@@ -197,6 +197,9 @@ func (l *loop) end(a *attempt) {
 		now = l.clock()
 	}
 	f := l.cfg.outcome(a.job, a.verdict, a.took, now)
+	if !a.job.Deadline.IsZero() {
+		f = l.cfg.past(f, a.job, now, a.verdict.text)
+	}
 	l.learn(a, &f, now)
 	l.countForKick(a, f.Outcome)
 	used := 0

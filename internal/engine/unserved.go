@@ -211,7 +211,7 @@ func (s *Lanes) waiting(counts []storage.Count, holds []storage.HoldState, now t
 		switch c.State {
 		case storage.Running:
 			busy[c.Queue], w.busy = true, true
-		case storage.Done, storage.Cancelled, storage.Dead:
+		case storage.Done, storage.Cancelled, storage.Expired, storage.Dead:
 			w.ended += c.N
 		}
 		if ok {

@@ -30,6 +30,7 @@
 --   5 clock          the latest time that a write was given
 --   6 shifting       1 while jobs may still have to be moved because that was wrong
 --   7 asked          rises when a running job is asked to stop
+--   8 windowed       there since errand_option has had a start_by or a deadline
 CREATE TABLE errand_number (
   id INTEGER PRIMARY KEY,
   n  INTEGER NOT NULL
@@ -245,8 +246,7 @@ CREATE INDEX errand_tag_job ON errand_tag (job);
 --   flags          bit 0: dead, rather than finished, once start_by has come
 --   role           of a member of a group: 1 blocked, 2 scheduled, ready or running,
 --                  3 dead and blocks those with higher keys, 0 the others pass it
--- start_by and deadline are 0 once the job has ended, and below zero in a job that was
--- running when they came, until its lease ends.
+-- start_by and deadline are 0 once the job has ended, and below zero while it runs.
 CREATE TABLE errand_option (
   job           INTEGER PRIMARY KEY,
   group_key     TEXT,
@@ -265,6 +265,8 @@ CREATE INDEX errand_option_head ON errand_option (group_key) WHERE role >= 2;
 CREATE INDEX errand_option_dead ON errand_option (group_key) WHERE role = 3;
 CREATE INDEX errand_option_start ON errand_option (epoch, start_by) WHERE start_by > 0;
 CREATE INDEX errand_option_deadline ON errand_option (epoch, deadline) WHERE deadline > 0;
+
+CREATE INDEX errand_option_epoch ON errand_option (epoch) WHERE epoch > 0;
 
 -- Times in which the clock was not believed, and in which jobs with a start_by or a
 -- deadline were enqueued. base is the first time that was believed, 0 before that.

@@ -39,6 +39,8 @@ type cache struct {
 	policies   map[int64][]byte
 	watched    map[int64]bool // lanes of which successes are noted
 	urgent     bool           // some job is
+	windowed   bool           // some job has had a window
+	epochs     epochs
 	settings   laneSettings
 }
 
@@ -150,6 +152,16 @@ func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	var windowed bool
+	if err := db.row(sqlWindowed, nil, &windowed); err != nil {
+		return false, err
+	}
+	var epochs epochs
+	if windowed {
+		if epochs, err = readEpochs(db); err != nil {
+			return false, err
+		}
+	}
 	watched := map[int64]bool{}
 	if err := db.each(sqlWatched, nil, []any{&lane}, func() { watched[lane] = true }); err != nil {
 		return false, err
@@ -168,6 +180,7 @@ func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
 		if changed = !maps.Equal(held, c.holds); changed {
 			c.held++
 		}
+		c.windowed, c.epochs = windowed, epochs
 		c.generation, c.holds, c.watched, c.urgent, c.settings = generation, held, watched, urgent, set
 		if c.changes == 0 || !slices.Equal(c.instances, all) {
 			c.instances = all

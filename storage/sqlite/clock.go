@@ -103,6 +103,9 @@ func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
 	if first != 0 { // earlier than anybody waits for
 		t.notifyAll(storage.Event{Due: fromMicros(first)})
 	}
+	if err := t.shiftWindows(now, after, end); err != nil {
+		return 0, err
+	}
 	if next == 0 {
 		res, err := t.exec(sqlShiftDead, at)
 		if err != nil {

@@ -159,7 +159,7 @@ func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.Selectio
 		return storage.Step{}, err
 	}
 	return s.step(ctx, false, sel, ids, storage.Step{Next: next}, func(t *tx, id storage.ID, step *storage.Step) error {
-		return t.redrive(now, id, queue, step)
+		return t.redrive(now, id, queue, sel.Doubtful, step)
 	})
 }
 
@@ -196,7 +196,7 @@ func (t *tx) dead(id storage.ID, step *storage.Step) (r jobRow, inEffect int64, 
 	return r, inEffect, err == nil, err
 }
 
-func (t *tx) redrive(now time.Time, id storage.ID, queue string, step *storage.Step) error {
+func (t *tx) redrive(now time.Time, id storage.ID, queue string, doubtful bool, step *storage.Step) error {
 	r, inEffect, ok, err := t.dead(id, step)
 	if err != nil || !ok {
 		return err
@@ -224,6 +224,11 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, step *storage.S
 		return nil
 	}
 	step.N++
+	if r.Options&hasOption != 0 {
+		if err := t.beginAnew(now, &r, doubtful); err != nil {
+			return err
+		}
+	}
 	if t.watches(was.Lane) { // the lane that it goes to may not be watched
 		if _, err := t.exec(sqlDeleteError, was.ID); err != nil {
 			return err
@@ -339,7 +344,7 @@ func (t *tx) calm(id int64) error {
 }
 
 // leaseUrgent takes the urgent jobs that are wanted.
-func (t *tx) leaseUrgent(x *storage.Exchange, until int64) (out []storage.Leased, bytes int, err error) {
+func (t *tx) leaseUrgent(x *storage.Exchange, at, until int64, late *tooLate) (out []storage.Leased, bytes int, err error) {
 	var id, lane int64
 	var ids, lanes []int64
 	err = t.each(sqlUrgent, nil, []any{&id, &lane}, func() { ids, lanes = append(ids, id), append(lanes, lane) })
@@ -354,6 +359,13 @@ func (t *tx) leaseUrgent(x *storage.Exchange, until int64) (out []storage.Leased
 		}
 		var r jobRow
 		if err = t.row(sqlJob, []any{ids[i]}, r.dest(&r.State)...); err != nil {
+			break
+		}
+		var over bool
+		if over, err = t.endIfOver(&r, x, at, late); err != nil || over {
+			if err == nil {
+				continue
+			}
 			break
 		}
 		var holder int64

@@ -131,11 +131,11 @@ func (t *tx) change(now time.Time, id storage.ID, sel *storage.Selection, e *sto
 	if e.Cancel != nil {
 		return t.cancelWaiting(at, &r.facts, e.Cancel)
 	}
-	return t.edit(now, &r, e)
+	return t.edit(now, &r, sel, e)
 }
 
 // edit changes a job that does not run.
-func (t *tx) edit(now time.Time, r *jobRow, e *storage.Edit) (err error) {
+func (t *tx) edit(now time.Time, r *jobRow, sel *storage.Selection, e *storage.Edit) (err error) {
 	was := r.facts
 	var due, delay any
 	if e.Reschedules() {
@@ -185,6 +185,11 @@ func (t *tx) edit(now time.Time, r *jobRow, e *storage.Edit) (err error) {
 	}
 	if err != nil {
 		return err
+	}
+	if e.Reschedules() && r.Options&hasOption != 0 {
+		if err := t.beginAnew(now, r, sel.Doubtful); err != nil {
+			return err
+		}
 	}
 	if r.Policy != was.Policy {
 		t.refer(was.Policy, -1)
@@ -318,7 +323,7 @@ func (s *Store) Delete(ctx context.Context, sel storage.Selection) (storage.Step
 	case len(f.States) == 0 || slices.Contains(f.States, storage.Dead):
 		ids, begun.Next, err = s.choose(ctx, sel)
 	default:
-		ids, begun, err = s.chooseByKey(ctx, &sel, sqlFinishedByKey, sqlLastFinished, []stateCode{done, cancelled}, f.EndedFrom, f.EndedBefore)
+		ids, begun, err = s.chooseByKey(ctx, &sel, sqlFinishedByKey, sqlLastFinished, []stateCode{done, cancelled, expired}, f.EndedFrom, f.EndedBefore)
 	}
 	if err != nil {
 		return storage.Step{}, err

@@ -39,7 +39,7 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 			return out, s.idle(ctx)
 		}
 		r.probe = func(t *tx) (found bool, err error) {
-			if t.store.cache.settles(micros(now), x.Doubtful) {
+			if t.store.cache.settles(micros(now), x.Doubtful) || t.store.mayBegin(&x) {
 				return true, nil
 			}
 			if found, out.NextDue, err = t.due(now, x.Wants); err == nil && !found && x.Urgent > 0 {
@@ -81,7 +81,7 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 		return out, err
 	}
 	if ajar { // else now is that of a call which does not know
-		if err := t.settleHolds(now, x); err != nil {
+		if err := errors.Join(t.settleHolds(now, x), t.settleWindows(now, x)); err != nil {
 			return out, err
 		}
 	}
@@ -89,6 +89,11 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 		return out, err
 	}
 	next, err := t.promote(at)
+	var late *tooLate
+	if err == nil && ajar {
+		late = &tooLate{}
+		err = t.sweep(x, at, late)
+	}
 	if err != nil {
 		return out, err
 	}
@@ -96,10 +101,10 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 	var bytes int
 	var kept int64
 	if x.Urgent > 0 {
-		urgent, bytes, err = t.leaseUrgent(x, until)
+		urgent, bytes, err = t.leaseUrgent(x, at, until, late)
 	}
 	if err == nil && bytes < storage.LeaseBytes {
-		out.Leased, kept, err = t.lease(x, at, until, ajar, bytes)
+		out.Leased, kept, err = t.lease(x, at, until, late, bytes)
 	}
 	if len(urgent) > 0 {
 		out.Leased = append(urgent, out.Leased...)
@@ -107,7 +112,17 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 	if err != nil {
 		return out, err
 	}
-	out.NextDue, err = t.nextChance(earlier(next, kept), x.Wants, at)
+	if late != nil && len(late.jobs) > 0 { // which may have let in others of their groups
+		if next, err = t.nextDue(); err != nil {
+			return out, err
+		}
+	}
+	if out.NextDue, err = t.nextChance(earlier(next, kept), x.Wants, at); late != nil && late.again {
+		out.NextDue = fromMicros(at)
+	}
+	if late != nil {
+		out.Expired = late.jobs
+	}
 	return out, err
 }
 
@@ -159,15 +174,15 @@ func (t *tx) promote(at int64) (int64, error) {
 	return t.nextDue()
 }
 
-// lease takes the first jobs that are wanted. It returns until when the first of those
-// are that are kept back, 0 if none are.
-func (t *tx) lease(x *storage.Exchange, at, until int64, ajar bool, bytes int) (out []storage.Leased, kept int64, err error) {
+// lease takes the first jobs that are wanted, but none of lanes that are ajar if late is
+// nil. It returns until when the first of those are that are kept back, 0 if none are.
+func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, bytes int) (out []storage.Leased, kept int64, err error) {
 	defer func() {
 		if err != nil { // the transaction may go on without it
 			t.stmts.lineups.forget()
 		}
 	}()
-	l, err := t.lineup(x.Wants, at, ajar)
+	l, err := t.lineup(x.Wants, at, late != nil)
 	if err == nil && l.unsure > fewLanes {
 		err = t.survey(l)
 	}
@@ -184,6 +199,9 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, ajar bool, bytes int) (
 	holder, err := t.register(x.LeaseDuration)
 	if err != nil {
 		return nil, 0, err
+	}
+	if rows, err = t.inTime(rows, x, at, late); err != nil || len(rows) == 0 {
+		return nil, kept, err
 	}
 	out = make([]storage.Leased, len(rows))
 	held := make([]facts, len(rows))
@@ -221,6 +239,9 @@ func (t *tx) leaseRow(l *storage.Leased, r *jobRow, holder, until any, hurry boo
 	if err == nil && hurry {
 		err = t.calm(r.ID)
 	}
+	if err == nil && r.option != nil && r.option.StartBy|r.option.Deadline != 0 {
+		_, err = t.exec(sqlRuns, r.ID)
+	}
 	if err != nil {
 		return err
 	}
@@ -241,6 +262,11 @@ func (t *tx) fill(l *storage.Leased, r *jobRow) error {
 	l.CreatedAt, l.DueAt = fromMicros(r.CreatedAt), fromMicros(r.DueAt)
 	l.Timeout = time.Duration(r.Timeout) * time.Microsecond
 	l.Headers, l.Args, l.Redriven = r.Headers, r.Args, r.Options&wasRedriven != 0
+	if r.Options&hasOption != 0 {
+		if err := t.fillOption(l, r); err != nil {
+			return err
+		}
+	}
 	name, err := t.laneName(r.Lane)
 	if err != nil {
 		return err
@@ -248,13 +274,6 @@ func (t *tx) fill(l *storage.Leased, r *jobRow) error {
 	l.Queue, l.Kind = name.Queue, name.Kind
 	if l.Policy, err = t.policyDoc(r.Policy); err != nil {
 		return err
-	}
-	if r.Options&hasOption != 0 {
-		m, err := t.membership(&r.facts)
-		if err != nil {
-			return err
-		}
-		l.Group = m.group()
 	}
 	if r.Beside && r.Args == nil {
 		var headers, args []byte // l itself would escape to the heap

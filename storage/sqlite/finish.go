@@ -65,6 +65,11 @@ func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect, keep
 	if err := t.weigh(&back, 1); err != nil {
 		return 0, err
 	}
+	if back.Options&hasOption != 0 {
+		if err := t.waitsAgain(&back); err != nil {
+			return 0, err
+		}
+	}
 	t.move(back.Lane, running, state)
 	if f.Outcome == storage.OutcomeReturned || f.Outcome == storage.OutcomeInterrupted {
 		t.notifyAll(event) // this worker is done with it

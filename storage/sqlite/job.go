@@ -380,12 +380,18 @@ func (t *tx) forgetHolds(at int64) error {
 }
 
 // nextChance returns when a job that is wanted may be there to lease, if nothing
-// happens before: when the next scheduled job is due, unless the first hold is over
-// earlier. It is zero if neither is to come.
+// happens before: when the next scheduled job is due, unless the first hold or the first
+// window of a job is over earlier. It is zero if none is to come.
 func (t *tx) nextChance(due int64, wants []storage.Want, at int64) (time.Time, error) {
 	held, _, err := t.holds()
-	if end := held.next(wants, at); due == 0 || end != 0 && end < due {
-		due = end
+	if err != nil {
+		return time.Time{}, err
+	}
+	end, err := t.nextEnd()
+	for _, at := range []int64{held.next(wants, at), end} {
+		if at != 0 && (due == 0 || at < due) {
+			due = at
+		}
 	}
 	return timeOrZero(due), err
 }

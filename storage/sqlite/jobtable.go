@@ -178,7 +178,7 @@ func (t *tx) admit(now time.Time, r *jobRow) (err error) {
 		return err
 	}
 	if r.option != nil {
-		if err := t.addOption(r.ID, r.option); err != nil {
+		if err := t.addOption(r.ID, r.option, r.State == running); err != nil {
 			return err
 		}
 	}
@@ -241,7 +241,7 @@ func (t *tx) insert(r *jobRow) error {
 
 // departure says where a job goes that leaves its table.
 type departure struct {
-	// state is done, cancelled or dead for a copy in the table of that state. It is
+	// state is done, cancelled, expired or dead for a copy in the table of that state. It is
 	// ready for a dead job that has entered errand_job again, and 0 for one that goes
 	// for good, with all that belongs to it.
 	state stateCode
@@ -271,7 +271,7 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 	}
 	to, from, n := e.state, f.State, int64(1)
 	switch e.state {
-	case done, cancelled:
+	case done, cancelled, expired:
 		if f.plain && e.error == "" && e.add.Attempt == 0 {
 			n, err = t.execCount(sqlKeepPlain, to, e.at, purgeAt, f.ID, f.Token)
 			break

@@ -401,6 +401,9 @@ func (t *tx) due(now time.Time, wants []storage.Want) (bool, time.Time, error) {
 	if err != nil || next != 0 && next <= at {
 		return true, time.Time{}, err
 	}
+	if end, err := t.nextEnd(); err != nil || end != 0 && end <= at {
+		return true, time.Time{}, err
+	}
 	found, kept, err := t.anyReady(wants, at)
 	if err != nil || found {
 		return true, time.Time{}, err

@@ -155,7 +155,7 @@ func (l *lister) list(after string) error {
 		{'s', 2, []stateCode{scheduled}, l.scheduled},
 		{'b', 0, []stateCode{blocked}, l.blocked},
 		{'d', 2, []stateCode{dead}, l.dead},
-		{'f', 1, []stateCode{done, cancelled}, l.finished},
+		{'f', 1, []stateCode{done, cancelled, expired}, l.finished},
 	}
 	begun := after == ""
 	for _, s := range sections {

@@ -11,16 +11,14 @@ import (
 const (
 	sqlAddOption = `INSERT INTO errand_option (job, since, start_by, start_within, deadline, finish_within, epoch, flags, group_key, role)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
-	sqlEndOption  = `UPDATE errand_option SET since = 0, start_by = 0, deadline = 0, epoch = 0 WHERE job = ?1`
+	sqlEndOption = `UPDATE errand_option SET since = 0, start_by = 0, deadline = 0, epoch = 0
+WHERE job = ?1 AND (start_by <> 0 OR deadline <> 0 OR epoch <> 0)`
 	sqlDropOption = `DELETE FROM errand_option WHERE job = ?1`
 
 	optionValues = `since, start_by, start_within, deadline, finish_within, epoch, flags, COALESCE(group_key, '') AS group_key, role,
 COALESCE((SELECT base FROM errand_epoch e WHERE e.epoch = o.epoch), 0) AS base`
 	sqlOption    = `SELECT ` + optionValues + ` FROM errand_option o WHERE job = ?1`
 	sqlOptionsOf = `SELECT o.job, ` + optionValues + ` FROM json_each(?1) k CROSS JOIN errand_option o ON o.job = k.value`
-
-	sqlEpoch    = `SELECT epoch FROM errand_epoch WHERE base = 0`
-	sqlAddEpoch = `INSERT INTO errand_epoch (epoch, base) VALUES (?1, 0)`
 )
 
 // The bits of option.Flags: the job dies if no attempt has begun in time.
@@ -40,10 +38,11 @@ func (t *tx) newOption(now time.Time, r *jobRow, j *storage.NewJob) (*option, er
 	if j.StartWithin <= 0 && j.FinishWithin <= 0 && j.Group == "" {
 		return nil, nil
 	}
-	o := &option{Flags: flagsOf(j), membership: membershipOf(j), windows: windows{StartWithin: upMicros(j.StartWithin), FinishWithin: upMicros(j.FinishWithin)}}
+	o := &option{membership: membershipOf(j), windows: windows{StartWithin: upMicros(j.StartWithin), FinishWithin: upMicros(j.FinishWithin)}}
 	if j.StartWithin <= 0 && j.FinishWithin <= 0 {
 		return o, nil
 	}
+	o.Flags = flagsOf(j)
 	var epoch int64
 	if j.Doubtful {
 		var err error
@@ -51,7 +50,7 @@ func (t *tx) newOption(now time.Time, r *jobRow, j *storage.NewJob) (*option, er
 			return nil, err
 		}
 	}
-	o.begin(micros(now), r.DueAt, r.Delay > 0, epoch)
+	o.begin(dueMicros(now), r.DueAt, r.Delay > 0, epoch)
 	return o, nil
 }
 
@@ -68,8 +67,16 @@ func (o *option) dest() []any {
 	return []any{&o.Since, &o.StartBy, &o.StartWithin, &o.Deadline, &o.FinishWithin, &o.Epoch, &o.Flags, &o.GroupKey, &o.Role, &o.Base}
 }
 
-// addOption writes the row of a job that is new in errand_job.
-func (t *tx) addOption(id int64, o *option) error {
+// addOption writes the row of a job that is new in errand_job, and may run already.
+func (t *tx) addOption(id int64, o *option, runs bool) error {
+	if o.StartBy|o.Deadline != 0 {
+		if err := t.hasWindows(); err != nil {
+			return err
+		}
+	}
+	if runs {
+		o.StartBy, o.Deadline = -o.StartBy, -o.Deadline
+	}
 	_, err := t.exec(sqlAddOption, id, o.Since, o.StartBy, o.StartWithin, o.Deadline, o.FinishWithin, o.Epoch, o.Flags, nullable(o.GroupKey), o.Role)
 	return err
 }

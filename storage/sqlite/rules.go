@@ -77,6 +77,11 @@ UNION ALL SELECT id, options FROM errand_dead) j WHERE (options & 2 <> 0) <> EXI
 UNION ALL SELECT id, options FROM errand_dead) j WHERE (options & 1 <> 0) <> EXISTS (SELECT 1 FROM errand_option WHERE job = j.id)`},
 	{name: "windows of jobs that have ended", means: "only a live job has a time before which it has to begin",
 		sql: `SELECT job FROM errand_option WHERE (start_by <> 0 OR deadline <> 0) AND job NOT IN (SELECT id FROM errand_job)`},
+	{name: "windows of jobs that run", means: "a job that runs is passed over by what looks for windows that are over, and no other job is",
+		sql: `SELECT job FROM errand_option o JOIN errand_job j ON j.id = o.job
+WHERE CASE state WHEN 3 THEN start_by > 0 OR deadline > 0 ELSE start_by < 0 OR deadline < 0 END`},
+	{name: "windows that nobody knows of", means: "that there are windows is noted",
+		sql: `SELECT job FROM errand_option WHERE (start_by <> 0 OR deadline <> 0) AND NOT EXISTS (SELECT 1 FROM errand_number WHERE id = 8)`},
 	{name: "windows of no epoch", means: "a window that is counted from the base of an epoch has that epoch",
 		sql: `SELECT job FROM errand_option WHERE epoch <> 0 AND epoch NOT IN (SELECT epoch FROM errand_epoch)`},
 	{name: "wrong roles in groups", means: "a job is blocked, or the head of its group, or dead and keeps others back, if its role says so",

@@ -39,6 +39,8 @@ var broken = map[string]string{
 	"wrong marks of options":      `UPDATE errand_job SET options = options | 1`,
 
 	"windows of jobs that have ended": `UPDATE errand_option SET start_by = 1 WHERE job IN (SELECT id FROM errand_finished)`,
+	"windows of jobs that run":        `UPDATE errand_option SET start_by = -1 WHERE start_by > 0`,
+	"windows that nobody knows of":    `DELETE FROM errand_number WHERE id = 8`,
 	"windows of no epoch":             `DELETE FROM errand_epoch`,
 
 	"wrong roles in groups":   `UPDATE errand_option SET role = 0 WHERE role = 1`,

@@ -219,6 +219,8 @@ func setNumber(l *storage.LaneStats, id, n int64) {
 		l.Done = n
 	case int64(cancelled):
 		l.Cancelled = n
+	case int64(expired):
+		l.Expired = n
 	case int64(dead):
 		l.Dead = n
 	case bytesNumber:

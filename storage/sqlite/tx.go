@@ -33,6 +33,7 @@ const (
 	cancelled stateCode = 5
 	dead      stateCode = 6
 	blocked   stateCode = 7
+	expired   stateCode = 8
 )
 
 // live reports whether jobs in a state are in errand_job.
@@ -43,7 +44,7 @@ const laneNumbers = 32
 
 var stateNames = [...]storage.State{
 	scheduled: storage.Scheduled, ready: storage.Ready, running: storage.Running,
-	done: storage.Done, cancelled: storage.Cancelled, dead: storage.Dead, blocked: storage.Blocked,
+	done: storage.Done, cancelled: storage.Cancelled, dead: storage.Dead, blocked: storage.Blocked, expired: storage.Expired,
 }
 
 // execer runs SQL inside a transaction: prepared on the writer's connection,

@@ -241,7 +241,7 @@ Until is when the hold is over, or with Probe when the next job is let through; 
 		f.holdsAre("without those that are over", append(append(want[:0:0], want[:6]...), want[8:]...)...)
 	}},
 
-	{"hold_next_due", `NextDue is when the earliest job that is still scheduled is due, or the ends of all holds of a lane that matches a Want have come if that is earlier`, func(f *fixture) {
+	{"hold_next_due", `NextDue is when the earliest job that is still scheduled is due, or the ends of all holds of a lane that matches a Want have come`, func(f *fixture) {
 		next := func(what string, want time.Time) {
 			f.Helper()
 			if got := f.exchange(f.s, storage.Exchange{Wants: wants(1)}).NextDue; !got.Equal(want) || got.IsZero() != want.IsZero() {

@@ -180,7 +180,7 @@ A job due at or before now becomes ready, one due later scheduled, unless its gr
 	}},
 
 	{"lease_next_due", `NextDue is when the earliest job that is still scheduled is due
-zero if neither is to come, or if nothing was wanted.`, func(f *fixture) {
+zero if nothing is to come, or if nothing was wanted.`, func(f *fixture) {
 		next := func(want int) time.Time {
 			f.Helper()
 			return f.exchange(f.s, storage.Exchange{Wants: wants(want)}).NextDue

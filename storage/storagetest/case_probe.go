@@ -171,7 +171,7 @@ and the next one if nobody releases the hold or begins it anew.`, func(f *fixtur
 		f.gets("released", f.s, ids[3:]...)
 	}},
 
-	{"hold_probe_next_due", `or the ends of all holds of a lane that matches a Want have come if that is earlier`, func(f *fixture) {
+	{"hold_probe_next_due", `or the ends of all holds of a lane that matches a Want have come`, func(f *fixture) {
 		next := func(what string, n int, want time.Time) {
 			f.Helper()
 			res := f.exchange(f.s, storage.Exchange{Wants: wants(1)})

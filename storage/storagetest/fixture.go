@@ -361,6 +361,7 @@ func show(v any) string {
 
 // plain brings a record into a form that can be compared field by field.
 func plain(r storage.Record) storage.Record {
+	r.StartBy, r.Deadline = r.StartBy.UTC(), r.Deadline.UTC()
 	r.CreatedAt, r.DueAt, r.EndedAt = r.CreatedAt.UTC(), r.DueAt.UTC(), r.EndedAt.UTC()
 	if r.State != storage.Scheduled && r.State != storage.Ready && r.State != storage.Blocked {
 		r.DueAt = time.Time{} // whether it still applies is left open

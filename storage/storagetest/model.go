@@ -68,6 +68,7 @@ type job struct {
 	blocks         bool      // dead: those of its group with higher keys
 	due            bool      // blocked: it was ready when it was blocked
 	lease          lease     // running
+	windows        windows
 }
 
 // lease is what is known of the holding of a running job.
@@ -182,6 +183,10 @@ func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *jo
 	} else {
 		j.putAt(created, n.DueAt)
 	}
+	if n.StartWithin > 0 || n.FinishWithin > 0 {
+		j.windows.startWithin, j.windows.finishWithin, j.OnExpire = n.StartWithin, n.FinishWithin, n.OnExpire
+		j.windows.begin(now, j.DueAt, n.Delay > 0, n.Doubtful)
+	}
 	if earliest.After(j.DueAt) {
 		j.putAfter(created, earliest)
 	}
@@ -222,6 +227,7 @@ func (m *Memory) end(now time.Time, j *job, state storage.State) {
 	j.lease = lease{}
 	j.Cancelling, j.urgent = false, false
 	j.State, j.EndedAt, j.blocks = state, now, state == storage.Dead && j.Group != ""
+	j.windows.start, j.windows.finish = 0, 0
 	if w, ok := m.windows[j.Unique]; j.Unique != "" && j.scope == storage.UniqueLive && !(ok && w.until.After(now)) {
 		delete(m.unique, j.Unique)
 		delete(m.windows, j.Unique)
@@ -250,13 +256,24 @@ func (m *Memory) take(j *job, in *instance, now time.Time, length time.Duration)
 	in.longest = max(in.longest, length)
 }
 
-// grant leases what x wants, but nothing of lanes that are ajar if ajar is false. It
-// returns the lanes that are kept back.
-func (in *instance) grant(now time.Time, x storage.Exchange, ajar bool) (out []storage.Leased, kept map[storage.Lane]time.Time) {
+// grant leases what x wants. Unless the result is for an Exchange it leases nothing of
+// lanes that are ajar, and ends no job. It returns the lanes that are kept back.
+func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.ExchangeResult) (out []storage.Leased, kept map[storage.Lane]time.Time) {
 	in.m.promote(now)
+	late := func(j *job) bool { // and ended, if it may be
+		over, e := j.over(now)
+		if over && res != nil {
+			in.m.expire(now, j, e, &x)
+			res.Expired = append(res.Expired, e)
+		}
+		return over
+	}
+	if res != nil {
+		res.Expired = in.m.sweep(now, &x)
+	}
 	wants, bytes := slices.Clone(x.Wants), 0
 	for _, j := range in.m.where(func(j *job) bool { return j.urgent }, byKey) {
-		if len(out) < x.Urgent && bytes < storage.LeaseBytes && slices.ContainsFunc(wants, j.in) {
+		if len(out) < x.Urgent && bytes < storage.LeaseBytes && slices.ContainsFunc(wants, j.in) && !late(j) {
 			in.m.take(j, in, now, x.LeaseDuration)
 			j.Attempt++
 			out = append(out, j.leased())
@@ -271,10 +288,16 @@ func (in *instance) grant(now time.Time, x storage.Exchange, ajar bool) (out []s
 	for _, j := range in.m.where(func(j *job) bool { return j.State == storage.Ready && !j.isKept(kept) }, byPriority) {
 		i := slices.IndexFunc(wants, func(w storage.Want) bool { return w.N > 0 && j.in(w) })
 		probes := in.m.probes(j)
-		if i < 0 || in.m.isHeld(j, now) || len(probes) > 0 && !ajar {
+		if i < 0 || in.m.isHeld(j, now) || len(probes) > 0 && res == nil {
 			continue
 		}
 		wants[i].N--
+		if late(j) {
+			if res != nil {
+				res.NextDue = now
+			}
+			continue
+		}
 		in.m.take(j, in, now, x.LeaseDuration)
 		j.Attempt++
 		for _, h := range probes {
@@ -327,6 +350,7 @@ func byKey(_, _ *job) int      { return 0 }
 // record returns what Store.Job tells of j.
 func (j *job) record() storage.Record {
 	r := j.Record
+	r.StartBy, r.Deadline = j.windows.ends()
 	r.Error = j.endError
 	if r.Error == "" && j.unspent == j.token {
 		r.Error = j.unspentError
@@ -344,7 +368,9 @@ func (j *job) record() storage.Record {
 
 // leased returns what a holder is told of j.
 func (j *job) leased() storage.Leased {
+	startBy, deadline := j.windows.ends()
 	return storage.Leased{
+		StartBy: startBy, Deadline: deadline, Unsettled: j.windows.open && (!startBy.IsZero() || !deadline.IsZero()),
 		Lease: storage.Lease{Key: j.Key, Token: j.lease.token},
 		ID:    j.ID, Queue: j.Queue, Kind: j.Kind, Priority: j.Priority, Group: j.Group,
 		Counters: j.Counters, CreatedAt: j.CreatedAt, DueAt: j.DueAt, Timeout: j.Timeout,

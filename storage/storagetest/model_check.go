@@ -31,7 +31,7 @@ func (m *Memory) Invariants(t testing.TB) {
 		if len(j.History) > storage.HistoryLimit {
 			t.Errorf("job %d has a history of %d", key, len(j.History))
 		}
-		ended := j.State == storage.Done || j.State == storage.Cancelled || j.State == storage.Dead
+		ended := j.finished() || j.State == storage.Dead
 		if ended == j.EndedAt.IsZero() || (j.State == storage.Dead) != (j.Reason != "") || j.Cancelling && !running {
 			t.Errorf("job %d is %s, ended at %v for reason %q, cancelling %v", key, j.State, j.EndedAt, j.Reason, j.Cancelling)
 		}

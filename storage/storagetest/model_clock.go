@@ -60,6 +60,9 @@ func (in *instance) StepClock(ctx context.Context, now time.Time, after int64) (
 // shift counts anew what was counted from a time after now. It reports whether j
 // waits for another due time than before.
 func (j *job) shift(now time.Time) bool {
+	if w := &j.windows; !w.dated && w.from.After(now) {
+		w.from = now
+	}
 	switch {
 	case (j.State == storage.Scheduled || j.State == storage.Blocked && !j.due) && j.since.After(now):
 		j.DueAt, j.since = now.Add(j.DueAt.Sub(j.since)), now

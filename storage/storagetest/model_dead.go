@@ -59,6 +59,7 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 	if err := m.begin(ctx, in); err != nil {
 		return storage.Step{}, err
 	}
+	given := now
 	now = m.wrote(now)
 	var event *storage.Event
 	dead, step := m.selectDead(sel)
@@ -76,6 +77,8 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 		}
 		j.Reason, j.endError, j.endPolicy, j.EndedAt, j.cause, j.blocks = "", "", nil, time.Time{}, nil, false
 		j.putAt(now, now)
+		j.windows.startWithin = 0
+		j.windows.begin(given, j.DueAt, false, sel.Doubtful)
 		m.regroup(from, j.Group)
 		m.regroup(j.Queue, j.Group)
 		event = available(event, j)
@@ -190,7 +193,7 @@ func (in *instance) PurgeFinished(ctx context.Context, now time.Time) (int, time
 	defer m.mu.Unlock()
 	m.wrote(now)
 	n, next := 0, m.forgetWindows(floor(now))
-	for _, j := range m.where(func(j *job) bool { return j.State == storage.Done || j.State == storage.Cancelled }, byKeep) {
+	for _, j := range m.where(func(j *job) bool { return j.finished() }, byKeep) {
 		switch {
 		case j.keepUntil.After(now):
 			return n, earlier(j.keepUntil, next), nil

@@ -44,7 +44,7 @@ func (in *instance) Change(ctx context.Context, now time.Time, sel storage.Selec
 		case e.Cancel != nil:
 			m.finish(now, j, storage.Cancelled, *e.Cancel)
 		default:
-			if in.edit(given, j, &e) {
+			if in.edit(given, j, &e, sel.Doubtful) {
 				event = available(event, j)
 			}
 		}
@@ -57,7 +57,7 @@ func (in *instance) Change(ctx context.Context, now time.Time, sel storage.Selec
 
 // edit changes a job that does not run, and reports whether a worker may take it now
 // that could not before.
-func (in *instance) edit(now time.Time, j *job, e *storage.Edit) (available bool) {
+func (in *instance) edit(now time.Time, j *job, e *storage.Edit, doubtful bool) (available bool) {
 	m, at := in.m, floor(now)
 	if e.Reschedules() {
 		urgent := j.urgent
@@ -67,6 +67,10 @@ func (in *instance) edit(now time.Time, j *job, e *storage.Edit) (available bool
 			j.putAt(at, e.DueAt)
 		}
 		j.urgent = urgent && j.State == storage.Ready
+		if j.Attempt > 0 || j.redriven {
+			j.windows.startWithin = 0
+		}
+		j.windows.begin(now, j.DueAt, e.Delay > 0, doubtful)
 	}
 	if e.Priority != nil {
 		j.Priority = *e.Priority
@@ -155,14 +159,13 @@ func (m *Memory) selectEnded(sel storage.Selection) (ended []*job, step storage.
 		}
 		return ended, step
 	}
-	finished := func(j *job) bool { return j.State == storage.Done || j.State == storage.Cancelled }
 	if step.Through = sel.Through; step.Through == 0 {
-		if all := m.where(finished, byKey); len(all) > 0 {
+		if all := m.where((*job).finished, byKey); len(all) > 0 {
 			step.Through = all[len(all)-1].Key
 		}
 	}
 	ended = m.where(func(j *job) bool {
-		return finished(j) && chooses(sel.Filter, j) && j.Key > sel.After.Key && j.Key <= step.Through
+		return j.finished() && chooses(sel.Filter, j) && j.Key > sel.After.Key && j.Key <= step.Through
 	}, byKey)
 	if len(ended) > bulkStep {
 		ended = ended[:bulkStep]

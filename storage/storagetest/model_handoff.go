@@ -58,7 +58,7 @@ func (in *instance) handOver(now time.Time, inserted []*job) (pass func()) {
 			continue
 		}
 		began := time.Now()
-		jobs, _ := in.grant(now, storage.Exchange{LeaseDuration: o.lease, Wants: wants(o.capacity-o.coming, o.want)}, false)
+		jobs, _ := in.grant(now, storage.Exchange{LeaseDuration: o.lease, Wants: wants(o.capacity-o.coming, o.want)}, nil)
 		if len(jobs) > 0 {
 			calls = append(calls, o.passing(jobs, began))
 		}

@@ -46,7 +46,7 @@ func (in *instance) Ahead(ctx context.Context, id storage.ID, most int) (a stora
 	defer m.mu.Unlock()
 	j := m.find(id)
 	switch {
-	case j == nil || j.State == storage.Done || j.State == storage.Cancelled || j.State == storage.Dead:
+	case j == nil || !j.live():
 		return a, storage.ErrNotFound
 	case j.State == storage.Blocked:
 		members := m.members(j.Queue, j.Group)

@@ -51,7 +51,7 @@ func (in *instance) Stats(ctx context.Context) ([]storage.LaneStats, error) {
 		s := of(storage.Lane{Queue: j.Queue, Kind: j.Kind})
 		*map[storage.State]*int64{
 			storage.Scheduled: &s.Scheduled, storage.Ready: &s.Ready, storage.Running: &s.Running,
-			storage.Done: &s.Done, storage.Cancelled: &s.Cancelled, storage.Dead: &s.Dead,
+			storage.Done: &s.Done, storage.Cancelled: &s.Cancelled, storage.Expired: &s.Expired, storage.Dead: &s.Dead,
 			storage.Blocked: &s.Blocked,
 		}[j.State]++
 		if j.live() {

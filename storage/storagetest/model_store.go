@@ -126,13 +126,19 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	if x.Wanted()+x.Urgent > 0 {
 		holds = m.settle(given, x.Doubtful) || holds
 		var kept map[storage.Lane]time.Time
-		res.Leased, kept = in.grant(now, x, true)
-		holds = holds || slices.ContainsFunc(res.Leased, func(l storage.Leased) bool { return len(m.probes(m.jobs[l.Key])) > 0 })
-		if s := m.where(func(j *job) bool { return j.State == storage.Scheduled }, byDue); len(s) > 0 {
-			res.NextDue = s[0].DueAt
+		if !x.Doubtful {
+			m.settleWindows(given)
 		}
-		if end := m.holdEnds(x.Wants, now); res.NextDue.IsZero() || !end.IsZero() && end.Before(res.NextDue) {
-			res.NextDue = end
+		res.Leased, kept = in.grant(now, x, &res)
+		holds = holds || slices.ContainsFunc(res.Leased, func(l storage.Leased) bool { return len(m.probes(m.jobs[l.Key])) > 0 })
+		ends := []time.Time{m.holdEnds(x.Wants, now), m.nextEnd()}
+		if s := m.where(func(j *job) bool { return j.State == storage.Scheduled }, byDue); len(s) > 0 {
+			ends = append(ends, s[0].DueAt)
+		}
+		for _, end := range ends {
+			if res.NextDue.IsZero() || !end.IsZero() && end.Before(res.NextDue) {
+				res.NextDue = end
+			}
 		}
 		for _, until := range kept {
 			if res.NextDue.IsZero() || until.Before(res.NextDue) {
@@ -199,6 +205,9 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 	j.Counters = e.Counters(j.Counters)
 	switch e.State {
 	case storage.Ready:
+		if j.Attempt > 0 {
+			j.windows.start = 0
+		}
 		place := j.DueAt
 		j.putAfter(now, f.DueAt)
 		if e.KeepPlace && f.DueAt.IsZero() {

@@ -230,7 +230,7 @@ var (
 	anyQueue  = rapid.SampledFrom([]string{"a", "b"})
 	anyKind   = rapid.SampledFrom([]string{"x", "y"})
 	anyTag    = rapid.SampledFrom([]string{"red", "green", "blue"})
-	anyState  = rapid.SampledFrom([]storage.State{storage.Scheduled, storage.Ready, storage.Running, storage.Done, storage.Cancelled, storage.Dead, storage.Blocked})
+	anyState  = rapid.SampledFrom([]storage.State{storage.Scheduled, storage.Ready, storage.Running, storage.Done, storage.Cancelled, storage.Expired, storage.Dead, storage.Blocked})
 	anyReason = rapid.SampledFrom([]storage.Reason{storage.ReasonExhausted, storage.ReasonPermanent, storage.ReasonCrashed, storage.ReasonSnoozed, storage.ReasonDecode})
 	anyError  = rapid.SampledFrom([]string{"Timeout", "refused", "100% lost"})
 	anyKeep   = rapid.SampledFrom([]time.Duration{0, time.Second, time.Hour})
@@ -334,6 +334,7 @@ func sameLeased(a, b storage.Leased) bool {
 	for _, l := range []*storage.Leased{&a, &b} {
 		l.Lease, l.ID, l.Previous = storage.Lease{}, storage.ID{}, min(l.Previous, 1)
 		l.CreatedAt, l.DueAt = l.CreatedAt.UTC(), l.DueAt.UTC()
+		l.StartBy, l.Deadline = l.StartBy.UTC(), l.Deadline.UTC()
 		for _, p := range []*[]byte{&l.Args, &l.Headers, &l.Policy} {
 			if len(*p) == 0 {
 				*p = nil
@@ -375,6 +376,7 @@ func (h *history) exchange(t *rapid.T) {
 	h.both("extending", got.Extended, want.Extended)
 	h.both("finishing", got.Finished, want.Finished)
 	h.both("NextDue", got.NextDue.UTC(), want.NextDue.UTC())
+	h.sameExpired(got.Expired, want.Expired)
 	h.both("number of leases", len(got.Leased), len(want.Leased))
 	for i := range want.Leased {
 		h.granted(p, got.Leased[i], want.Leased[i])

@@ -44,7 +44,7 @@ func (h *history) delete(t *rapid.T) {
 	p := h.pair(t)
 	real, model := h.selection(t)
 	states := rapid.SampledFrom([][]storage.State{
-		nil, {storage.Dead}, {storage.Done}, {storage.Cancelled, storage.Done}, {storage.Ready}, {storage.Cancelled, storage.Dead},
+		nil, {storage.Dead}, {storage.Done}, {storage.Cancelled, storage.Done}, {storage.Expired}, {storage.Ready}, {storage.Cancelled, storage.Dead},
 	}).Draw(t, "states")
 	real.Filter.States, model.Filter.States = states, states
 	h.sameStep("Delete",

@@ -35,8 +35,16 @@ func (h *history) newJob(t *rapid.T) storage.NewJob {
 			n.Tags = nil
 		}
 	}
+	if rapid.IntRange(0, 2).Draw(t, "windows") == 0 {
+		n.StartWithin, n.FinishWithin = anyWindow.Draw(t, "start within"), anyWindow.Draw(t, "finish within")
+		n.OnExpire = rapid.SampledFrom([]storage.State{"", storage.Dead}).Draw(t, "on expire")
+		n.Doubtful = rapid.IntRange(0, 2).Draw(t, "doubtful") == 0
+	}
 	return n
 }
+
+// anyWindow draws the length of a window, or none.
+var anyWindow = rapid.SampledFrom([]time.Duration{0, time.Microsecond, time.Second, 20 * time.Second, time.Hour})
 
 // inserted notes that a job is called real in the one, model in the other.
 func (h *history) inserted(real, model storage.ID) {
@@ -105,6 +113,9 @@ func (h *history) filter(t *rapid.T) (real, model storage.Filter) {
 
 // selection draws a selection of jobs, for real and the model.
 func (h *history) selection(t *rapid.T) (real, model storage.Selection) {
+	if rapid.IntRange(0, 3).Draw(t, "doubtful") == 0 {
+		real.Doubtful, model.Doubtful = true, true
+	}
 	if rapid.Bool().Draw(t, "by filter") {
 		real.Filter, model.Filter = h.filter(t)
 		return real, model

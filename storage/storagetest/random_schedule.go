@@ -43,7 +43,7 @@ func (h *history) putSchedule(t *rapid.T) {
 		Name: anySchedule.Draw(t, "name"), Spec: "@hourly", SkipOverlap: rapid.Bool().Draw(t, "skip overlap"), Jitter: anyKeep.Draw(t, "jitter"),
 		Job: h.newJob(t), Plan: storage.Plan{Paused: rapid.Bool().Draw(t, "paused"), Next: h.due(t), Through: h.due(t)},
 	}
-	s.Job.DueAt, s.Job.Delay = time.Time{}, 0
+	s.Job.DueAt, s.Job.Delay, s.Job.Doubtful = time.Time{}, 0, false
 	s.Next, s.Through = floor(s.Next), floor(s.Through) // how they are rounded is left open
 	at := h.revision(t, s.Name)
 	var given revision
