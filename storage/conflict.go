@@ -24,15 +24,21 @@ const (
 //
 // The waiting job is the holder of the key while it is scheduled, ready or blocked; for
 // After, only if no attempt of it has begun. A job that is leased does not wait, also if
-// its handler was not called yet: it may have been read. If there is a waiting job,
-// Replace, Debounce and After change it. Its ID, its place, its queue, its policy, its
+// its handler was not called yet: it may have been read. Then these three modes insert
+// the new job behind the holder, and from then on it is the waiting job: it is [Blocked]
+// until the holder has ended as done, cancelled, expired or dead, or was deleted, however
+// often that one is put back, and then holds the key in its place, in the same
+// transaction. It is ready then if it was due when it was inserted or changed last, else
+// scheduled. A holder that has died and is redriven finds its key held. If there is a
+// waiting job, Replace, Debounce and After change it. Its ID, its place, its queue, its policy, its
 // timeout, its tags, its counters and its history stay, and nothing is added to its
 // history; the answer is a duplicate with Replaced that names it. A ready job goes to the
 // place that it would have had with its new priority from the start.
 //
 // If only the UniqueFor of a job that has ended holds the key, these three modes insert
-// the new job, due when that is over at the earliest. In all other cases the holder is
-// kept.
+// the new job, due when that is over at the earliest; so is one that waits behind a holder
+// with a UniqueFor. In all other cases the holder is kept: so it is if it has the key for
+// ever and does not wait, or if the new job has a Group and none waits.
 type Conflict struct {
 	Mode ConflictMode
 	// Quiet is how long after now a job is due that Debounce inserts: then it has no

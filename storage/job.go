@@ -14,7 +14,7 @@ const (
 	Cancelled State = "cancelled"
 	Expired   State = "expired" // not started in time
 	Dead      State = "dead"    // in the dead letters
-	Blocked   State = "blocked" // waiting for another job of its group, see [Grouper]
+	Blocked   State = "blocked" // waiting for another job, see [Grouper] and [Conflict]
 )
 
 // Reason is why a job is dead.

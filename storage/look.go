@@ -45,7 +45,8 @@ type Ahead struct {
 	// Urgent is true of a job that goes before all others, see [Exchange].
 	Urgent bool
 	// Head is what a blocked job waits for: the member of its group that is scheduled,
-	// ready or running, or else the dead one with the lowest key that blocks it.
+	// ready or running, or else the dead one with the lowest key that blocks it. Of one
+	// that waits behind the holder of its unique key it is that one.
 	Head ID
 }
 

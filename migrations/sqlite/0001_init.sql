@@ -311,8 +311,8 @@ CREATE TABLE errand_history (
 ) STRICT, WITHOUT ROWID;
 
 -- Unique keys with the job that holds each. until is 0 while that job is live,
--- 9223372036854775807 for ever, and a time for that long, or while the job is live. slot is 0; reserved: 1 for the job that waits
--- behind a running holder.
+-- 9223372036854775807 for ever, and a time for that long, or while the job is live. slot is 0, and 1
+-- for the job that waits behind a live holder, whose until is -1 then rather than 0.
 CREATE TABLE errand_unique (
   key        TEXT NOT NULL,
   slot       INTEGER NOT NULL DEFAULT 0,
@@ -322,6 +322,7 @@ CREATE TABLE errand_unique (
   until      INTEGER NOT NULL,
   PRIMARY KEY (key, slot)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX errand_unique_behind ON errand_unique (job) WHERE slot = 1;
 CREATE INDEX errand_unique_until ON errand_unique (until) WHERE until > 0 AND until < 9223372036854775807;
 
 -- Recurring jobs. revision is a token, see next_token; last_job is an ID. Ticks

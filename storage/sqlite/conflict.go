@@ -2,17 +2,32 @@ package sqlite
 
 import (
 	"bytes"
+	"cmp"
 	"database/sql"
 	"errors"
 	"time"
+
+	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand/storage"
 )
 
 const (
+	// hasFollower is whether a job waits behind the holder of a key. The until of the holder
+	// is -1 then, unless it has the key for a time: so sqlReleaseKey passes it over, and
+	// other jobs pay nothing for it.
+	hasFollower     = `EXISTS (SELECT 1 FROM errand_unique f WHERE f.key = ?1 AND f.slot = 1)`
+	sqlFollower     = `SELECT job, salt, created_at, until FROM errand_unique WHERE key = ?1 AND slot = 1`
+	sqlFollow       = `INSERT INTO errand_unique (key, slot, job, salt, created_at, until) VALUES (?1, 1, ?2, ?3, ?4, ?5)`
+	sqlFollowed     = `UPDATE errand_unique SET until = -1 WHERE key = ?1 AND slot = 0 AND until = 0`
+	sqlUnfollow     = `DELETE FROM errand_unique WHERE key = ?1 AND slot = 1`
+	sqlNextHolder   = `UPDATE errand_unique SET slot = 0 WHERE key = ?1 AND slot = 1`
+	sqlHolderBefore = `SELECT h.job, h.salt, h.created_at FROM errand_job j JOIN errand_unique h ON h.key = j.unique_key AND h.slot = 0 WHERE j.id = ?1`
+	sqlEndWindow    = `UPDATE errand_unique SET until = CASE WHEN ` + hasFollower + ` THEN -1 ELSE 0 END WHERE key = ?1 AND slot = 0`
+
 	sqlTakeKey = `UPDATE errand_unique SET job = ?2, salt = ?3, created_at = ?4, until = ?5 WHERE key = ?1 AND slot = 0`
 	// sqlReleaseKey has found nothing.
-	sqlKeyOf     = `SELECT until FROM errand_unique WHERE key = ?1 AND slot = 0 AND job = ?2`
+	sqlKeyOf     = `SELECT slot, until FROM errand_unique WHERE key = ?1 AND job = ?2`
 	sqlKeyWindow = `UPDATE errand_unique SET until = ?2 WHERE key = ?1 AND slot = 0`
 
 	sqlReplace = `UPDATE errand_job SET priority = ?2, headers = ?3, args = ?4, state = ?5, due_at = ?6, delay = COALESCE(?7, delay),
@@ -55,17 +70,49 @@ func (t *tx) releaseKey(f *facts, at int64) error {
 	if n > 0 || err != nil {
 		return err
 	}
-	var until int64
-	switch err := t.row(sqlKeyOf, []any{key, f.ID}, &until); {
+	var slot, until int64
+	switch err := t.row(sqlKeyOf, []any{key, f.ID}, &slot, &until); {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil
 	case err != nil:
 		return err
-	case until > at:
-		return nil
+	case slot == 1:
+		_, err := t.exec(sqlUnfollow, key)
+		return err
 	}
-	_, err = t.exec(sqlDropKey, key)
-	return err
+	next, err := t.follower(key)
+	if err != nil || next.job == 0 && until > at {
+		return err
+	}
+	if _, err = t.exec(sqlDropKey, key); err != nil || next.job == 0 {
+		return err
+	}
+	if _, err := t.exec(sqlNextHolder, key); err != nil {
+		return err
+	}
+	return t.unblock(next.job)
+}
+
+// follower returns who waits behind the holder of a key, a row without a job if nobody
+// does.
+func (t *tx) follower(key string) (k keyRow, err error) {
+	err = t.row(sqlFollower, []any{key}, &k.job, &k.salt, &k.created, &k.until)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return k, err
+}
+
+// follow enters a job behind the holder of its key, which is live.
+func (t *tx) follow(now time.Time, r *jobRow, until int64) error {
+	r.block()
+	if _, err := t.exec(sqlFollow, r.UniqueKey.String, r.ID, r.Salt, r.CreatedAt, until); err != nil {
+		return err
+	}
+	if _, err := t.exec(sqlFollowed, r.UniqueKey.String); err != nil {
+		return err
+	}
+	return t.admit(now, r)
 }
 
 // refusal completes the error of the job at an index of a call, whose first new job would
@@ -84,9 +131,6 @@ func refusal(err error, index int, first int64) error {
 // enterOrReplace is enter for a job with a Conflict, which may change the holder.
 func (t *tx) enterOrReplace(now time.Time, r *jobRow, j *storage.NewJob, e *storage.Enqueued) (storage.ID, error) {
 	c, key := j.Conflict, r.UniqueKey.String
-	if c.Mode == storage.Debounce {
-		r.State, r.DueAt, r.Delay = dueTime(now, r.CreatedAt, &storage.NewJob{Delay: c.Quiet})
-	}
 	if c.Merge != nil {
 		var holder storage.ID
 		var err error
@@ -113,19 +157,26 @@ func (t *tx) enterOrReplace(now time.Time, r *jobRow, j *storage.NewJob, e *stor
 		return holder, err
 	}
 	var w jobRow
-	waits, err := t.waiting(h.job, c, &w)
+	waits, err := t.waiting(key, &h, c, &w)
 	if err != nil {
 		return holder, err
 	}
 	if waits {
 		e.Replaced = true
-		return holder, t.replace(now, &w, j)
+		return w.id(), t.replace(now, &w, j)
 	}
-	if live, err := t.live(holder); err != nil || live || !h.windowed() {
+	live, err := t.live(holder)
+	if err != nil || !live && !h.windowed() || live && (h.until == forever || j.Group != "") {
 		return holder, err
 	}
-	if h.until > r.DueAt {
+	if h.windowed() && h.until > r.DueAt {
 		r.State, r.DueAt, r.Delay = scheduled, h.until, h.until-r.CreatedAt
+		if r.option, err = t.newOption(now, r, j); err != nil {
+			return holder, err
+		}
+	}
+	if live {
+		return storage.ID{}, t.follow(now, r, keyUntil(r, j))
 	}
 	if err := t.takeKey(r, keyUntil(r, j)); err != nil {
 		return holder, err
@@ -133,8 +184,16 @@ func (t *tx) enterOrReplace(now time.Time, r *jobRow, j *storage.NewJob, e *stor
 	return storage.ID{}, t.admit(now, r)
 }
 
-// waiting reads the job that c may change, and reports whether there is one.
-func (t *tx) waiting(job int64, c *storage.Conflict, w *jobRow) (bool, error) {
+// waiting reads the job with a key that c may change, and reports whether there is one.
+func (t *tx) waiting(key string, h *keyRow, c *storage.Conflict, w *jobRow) (bool, error) {
+	job := h.job
+	if h.until != 0 && h.until != forever {
+		next, err := t.follower(key)
+		if err != nil {
+			return false, err
+		}
+		job = cmp.Or(next.job, job)
+	}
 	err := t.row(sqlJob, []any{job}, w.dest(&w.State)...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
@@ -154,7 +213,7 @@ func (t *tx) merges(r *jobRow, c *storage.Conflict) (holder storage.ID, decided 
 	var w jobRow
 	waits := false
 	if err == nil {
-		if waits, err = t.waiting(h.job, c, &w); err == nil && waits && w.Beside {
+		if waits, err = t.waiting(r.UniqueKey.String, &h, c, &w); err == nil && waits && w.Beside {
 			err = t.row(sqlPayload, []any{w.ID}, &w.Headers, &w.Args)
 		}
 		if err != nil {
@@ -183,7 +242,8 @@ func (t *tx) replace(now time.Time, w *jobRow, j *storage.NewJob) error {
 	due = dueMicros(c.Due(now, fromMicros(w.CreatedAt), fromMicros(due)))
 	var delay any
 	if due != w.DueAt {
-		w.DueAt, delay = due, max(due-at, 0)
+		w.DueAt, w.Delay = due, max(due-at, 0)
+		delay = w.Delay
 		if w.State = ready; due > at {
 			w.State = scheduled
 		}
@@ -218,6 +278,11 @@ func (t *tx) replace(now time.Time, w *jobRow, j *storage.NewJob) error {
 	}
 	if _, err := t.exec(sqlReplace, w.ID, j.Priority, headers, args, w.State, w.DueAt, delay, w.Retry, w.Crashes, w.Snoozes); err != nil {
 		return err
+	}
+	if delay != nil && w.Options&hasOption != 0 {
+		if err := t.beginAnew(now, w, j.Doubtful); err != nil {
+			return err
+		}
 	}
 	if was.State == ready && w.State == scheduled && t.mayHurry() {
 		if err := t.calm(w.ID); err != nil {
@@ -255,7 +320,7 @@ func (t *tx) forgetWindows(at int64) error {
 			return err
 		}
 		if live {
-			_, err = t.exec(sqlKeyWindow, key, 0)
+			_, err = t.exec(sqlEndWindow, key)
 		} else {
 			_, err = t.exec(sqlDropKey, key)
 		}
@@ -264,4 +329,14 @@ func (t *tx) forgetWindows(at int64) error {
 		}
 	}
 	return nil
+}
+
+// holderBefore returns the holder of the unique key of a job that waits behind it.
+func holderBefore(tx *sqlx.Tx, job int64) (storage.ID, error) {
+	var k keyRow
+	err := tx.QueryRow(sqlHolderBefore, job).Scan(&k.job, &k.salt, &k.created)
+	if errors.Is(err, sql.ErrNoRows) { // damage
+		err = nil
+	}
+	return k.id(), err
 }

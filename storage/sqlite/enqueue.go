@@ -20,7 +20,7 @@ ON CONFLICT DO NOTHING`
 	sqlKeyGone = `SELECT until <> 0 AND NOT EXISTS (SELECT 1 FROM errand_job WHERE id = job)
 AND NOT EXISTS (SELECT 1 FROM errand_finished WHERE id = job) AND NOT EXISTS (SELECT 1 FROM errand_dead WHERE id = job)
 FROM errand_unique WHERE key = ?1 AND slot = 0`
-	sqlEndKeyWithJob = `UPDATE errand_unique SET until = 0 WHERE key = ?1 AND slot = 0 AND EXISTS (SELECT 1 FROM errand_job WHERE id = job)`
+	sqlEndKeyWithJob = `UPDATE errand_unique SET until = CASE WHEN ` + hasFollower + ` THEN -1 ELSE 0 END WHERE key = ?1 AND slot = 0 AND EXISTS (SELECT 1 FROM errand_job WHERE id = job)`
 	sqlDropKey       = `DELETE FROM errand_unique WHERE key = ?1 AND slot = 0`
 	sqlReleaseKey    = `DELETE FROM errand_unique WHERE key = ?1 AND job = ?2 AND until = 0`
 )
@@ -153,6 +153,9 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 // counted from now.
 func dueTime(now time.Time, created int64, j *storage.NewJob) (state stateCode, at, delay int64) {
 	switch {
+	case j.Conflict != nil && j.Conflict.Mode == storage.Debounce:
+		at = dueMicros(now.Add(j.Conflict.Quiet))
+		return scheduled, at, at - created
 	case j.Delay > 0:
 		at = dueMicros(now.Add(j.Delay))
 		return scheduled, at, at - created

@@ -203,6 +203,15 @@ func (t *tx) block(h groupHead) error {
 
 // letIn makes a blocked member the head of its group.
 func (t *tx) letIn(job int64) error {
+	if err := t.unblock(job); err != nil {
+		return err
+	}
+	_, err := t.exec(sqlSetRole, job, roleHead)
+	return err
+}
+
+// unblock makes a blocked job ready, or scheduled if it is due later.
+func (t *tx) unblock(job int64) error {
 	var lane, due int64
 	var state stateCode
 	err := t.row(sqlLetIn, []any{job}, &lane, &state, &due)
@@ -218,8 +227,7 @@ func (t *tx) letIn(job int64) error {
 		event.Due = fromMicros(due)
 	}
 	t.notifyAll(event)
-	_, err = t.exec(sqlSetRole, job, roleHead)
-	return err
+	return nil
 }
 
 // moveGroup has a job be a member of the group of that name in a queue. A live one has
@@ -304,7 +312,11 @@ func (s *Store) SkipHead(ctx context.Context, queue, group string) (id storage.I
 // behind is Ahead for a job that is blocked.
 func behind(tx *sqlx.Tx, job int64, most int) (a storage.Ahead, err error) {
 	var m membership
-	if err := tx.QueryRow(sqlMembership, job).Scan(&m.GroupKey, &m.Role); err != nil {
+	if err := tx.QueryRow(sqlMembership, job).Scan(&m.GroupKey, &m.Role); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return a, err
+	}
+	if m.Role != roleBlocked { // it waits behind the holder of its unique key
+		a.Head, err = holderBefore(tx, job)
 		return a, err
 	}
 	var heads []struct {

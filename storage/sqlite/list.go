@@ -26,6 +26,8 @@ FROM errand_job j`
 	// With the group in the place of the reason, which a blocked job has not.
 	lookBlocked = `SELECT j.id, state, lane, priority, due_at, created_at, 0, o.group_key, 0, ?1 = '' OR instr(lower(` + liveError + `), lower(?1)) > 0
 FROM errand_option o CROSS JOIN errand_job j ON j.id = o.job`
+	lookFollower = `SELECT j.id, state, lane, priority, due_at, j.created_at, 0, '', 0, ?1 = '' OR instr(lower(` + liveError + `), lower(?1)) > 0
+FROM errand_unique u CROSS JOIN errand_job j ON j.id = u.job`
 	lookFinished = `SELECT j.id, state, lane, priority, due_at, created_at, ended_at, '', 0, ?1 = '' OR instr(lower(` + endedError + `), lower(?1)) > 0
 FROM errand_finished j`
 	lookDead = `SELECT j.id, 6, lane, priority, due_at, created_at, ended_at, reason, cause, ?1 = '' OR instr(lower(` + endedError + `), lower(?1)) > 0
@@ -37,6 +39,7 @@ FROM errand_dead j`
 	sqlListReadyRest = lookLive + ` WHERE state = 2 AND lane = ?2 AND priority = ?3 AND (due_at, j.id) > (?4, ?5) ORDER BY due_at, j.id`
 	sqlListScheduled = lookLive + ` WHERE state = 1 AND due_at >= ?2 AND due_at < ?3 AND (due_at, j.id) > (?4, ?5) ORDER BY due_at, j.id`
 	sqlListBlocked   = lookBlocked + ` WHERE o.role = 1 AND o.group_key < ?4 AND (o.group_key, o.job) > (?2, ?3) ORDER BY o.group_key, o.job`
+	sqlListBehind    = lookFollower + ` WHERE u.slot = 1 AND u.job > ?2 ORDER BY u.job`
 	sqlListDead      = lookDead + ` WHERE ended_at >= ?2 AND ended_at < ?3 AND (ended_at, j.id) < (?4, ?5) ORDER BY ended_at DESC, j.id DESC`
 	sqlListCause     = lookDead + ` WHERE cause = ?6 AND cause <> 0 AND ended_at >= ?2 AND ended_at < ?3 AND (ended_at, j.id) < (?4, ?5)
 ORDER BY ended_at DESC, j.id DESC`
@@ -154,6 +157,7 @@ func (l *lister) list(after string) error {
 		{'w', 4, []stateCode{ready}, l.ready},
 		{'s', 2, []stateCode{scheduled}, l.scheduled},
 		{'b', 0, []stateCode{blocked}, l.blocked},
+		{'u', 1, []stateCode{blocked}, l.behind},
 		{'d', 2, []stateCode{dead}, l.dead},
 		{'f', 1, []stateCode{done, cancelled, expired}, l.finished},
 	}
@@ -330,6 +334,11 @@ func (l *lister) blocked([]int64) error {
 		low = key
 	}
 	return l.look(func(g *glance) string { return mark('b', g.ID) + "." + g.Reason }, sqlListBlocked, low, job, high)
+}
+
+// behind lists those that wait behind the holder of their unique key.
+func (l *lister) behind(at []int64) error {
+	return l.look(func(g *glance) string { return mark('u', g.ID) }, sqlListBehind, first(at, -1))
 }
 
 func (l *lister) dead(at []int64) error {

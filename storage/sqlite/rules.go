@@ -86,7 +86,7 @@ WHERE CASE state WHEN 3 THEN start_by > 0 OR deadline > 0 ELSE start_by < 0 OR d
 		sql: `SELECT job FROM errand_option WHERE epoch <> 0 AND epoch NOT IN (SELECT epoch FROM errand_epoch)`},
 	{name: "wrong roles in groups", means: "a job is blocked, or the head of its group, or dead and keeps others back, if its role says so",
 		sql: `SELECT id FROM errand_job j LEFT JOIN errand_option o ON o.job = j.id
-WHERE COALESCE(role, 0) <> CASE WHEN state = 7 THEN 1 WHEN group_key IS NULL THEN 0 ELSE 2 END
+WHERE COALESCE(role, 0) <> CASE WHEN state = 7 AND NOT EXISTS (SELECT 1 FROM errand_unique u WHERE u.slot = 1 AND u.job = j.id) THEN 1 WHEN group_key IS NULL THEN 0 ELSE 2 END
 UNION ALL SELECT job FROM errand_option WHERE role = 3 AND job NOT IN (SELECT id FROM errand_dead)
 UNION ALL SELECT job FROM errand_option WHERE role IN (1, 2) AND job NOT IN (SELECT id FROM errand_job)`},
 	{name: "groups of other queues", means: "the group of a job is one of its queue",
@@ -105,7 +105,10 @@ AND NOT EXISTS (SELECT 1 FROM errand_option h JOIN errand_job j ON j.id = h.job 
 	{name: "urgent jobs that are not ready", means: "a job is urgent only until it is leased or ends",
 		sql: `SELECT job FROM errand_urgent WHERE job NOT IN (SELECT id FROM errand_job WHERE state = 2)`},
 	{name: "unique keys without a job", means: "a unique key whose scope is the live job has one",
-		sql: `SELECT job FROM errand_unique WHERE until = 0 AND job NOT IN (SELECT id FROM errand_job)`},
+		sql: `SELECT job FROM errand_unique WHERE until <= 0 AND job NOT IN (SELECT id FROM errand_job)`},
+	{name: "jobs behind no holder", means: "a job that waits behind the holder of its unique key is blocked, and that one is live and knows of it",
+		sql: `SELECT f.key FROM errand_unique f WHERE slot = 1 AND (f.job NOT IN (SELECT id FROM errand_job WHERE state = 7)
+OR NOT EXISTS (SELECT 1 FROM errand_unique h JOIN errand_job j ON j.id = h.job WHERE h.key = f.key AND h.slot = 0 AND h.until NOT IN (0, 9223372036854775807)))`},
 	{name: "jobs without their unique key", means: "a live job with a unique key holds it",
 		sql: `SELECT id FROM errand_job j WHERE unique_key IS NOT NULL AND NOT EXISTS
 (SELECT 1 FROM errand_unique u WHERE u.key = j.unique_key AND u.job = j.id)`},

@@ -20,9 +20,33 @@ var conflictFaults = []fault{
 			j.Queue = n.Queue
 		}
 	})},
-	{"what is leased is replaced", "conflict_leased", adding(func(m *Memory, n *storage.NewJob) {
+	{"what is leased is replaced", "conflict_behind", adding(func(m *Memory, n *storage.NewJob) {
 		if j := m.find(m.unique[n.Unique]); j != nil && n.Conflict.Replaces() && j.State == storage.Running {
 			j.Args = n.Args
+		}
+	})},
+	{"what is behind starts beside the holder", "conflict_behind", before(func(m *Memory, _ *storage.Exchange) {
+		for _, id := range m.behind {
+			m.find(id).State = storage.Ready
+		}
+	})},
+	{"what is behind is not let in", "conflict_behind", after(func(m *Memory, _ time.Time, x storage.Exchange, _ *storage.ExchangeResult) {
+		for _, f := range x.Finish {
+			if j := m.jobs[f.Key]; j != nil && !j.live() && !m.unique[j.Unique].IsZero() {
+				m.find(m.unique[j.Unique]).State = storage.Blocked
+			}
+		}
+	})},
+	{"what is put back is passed", "conflict_behind", after(func(m *Memory, now time.Time, x storage.Exchange, _ *storage.ExchangeResult) {
+		for _, f := range x.Finish {
+			if j := m.jobs[f.Key]; j != nil && j.live() && !m.behind[j.Unique].IsZero() {
+				m.releaseKey(now, j)
+			}
+		}
+	})},
+	{"a window does not put off what is behind", "conflict_behind_ends", adding(func(m *Memory, n *storage.NewJob) {
+		if n.Conflict.Replaces() {
+			clear(m.windows)
 		}
 	})},
 	{"after what has begun is before", "conflict_after", conflicting(func(c *storage.Conflict) {

@@ -77,15 +77,102 @@ Its ID, its place, its queue, its policy, its timeout, its tags, its counters an
 		}
 	}},
 
-	{"conflict_leased", `A job that is leased does not wait, also if its handler was not called yet: it may have been read.
-In all other cases the holder is kept.`, func(f *fixture) {
-		l := f.run(f.s, unique("a"))
-		before := f.record(l.ID)
+	{"conflict_behind", `A job that is leased does not wait, also if its handler was not called yet: it may have been read.
+Then these three modes insert the new job behind the holder, and from then on it is the waiting job: it is [Blocked] until the holder has ended as done, cancelled, expired or dead, or was deleted, however often that one is put back, and then holds the key in its place, in the same transaction.
+It is ready then if it was due when it was inserted or changed last, else scheduled.`, func(f *fixture) {
 		for _, mode := range replacing {
-			f.answers("leased", storage.Enqueued{ID: l.ID, Duplicate: true}, on(mode, quiet(time.Second, 0)), content(`"new"`))
+			for what, end := range map[string]storage.Finish{
+				"done": {Outcome: storage.OutcomeDone}, "cancelled": {Outcome: storage.OutcomeCancelled}, "dead": died(storage.Lease{}, storage.ReasonExhausted, "no"),
+			} {
+				l := f.run(f.s, unique("a"))
+				id := f.add(newJob(on(mode, quiet(time.Second, 0))))[0]
+				for _, o := range []storage.Outcome{storage.OutcomeRetry, storage.OutcomeSnooze, storage.OutcomeCrashed, storage.OutcomeInterrupted, storage.OutcomeReturned} {
+					before := f.record(l.ID)
+					f.answers("behind", storage.Enqueued{ID: id, Duplicate: true, Replaced: true}, on(mode, quiet(time.Second, 0)), content(o.String()))
+					f.same("the holder", f.record(l.ID), before)
+					f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: o, DueAt: f.now.Add(time.Minute)})
+					f.is(storage.Blocked, id)
+					f.answers("put back", storage.Enqueued{ID: id, Duplicate: true, Replaced: true}, on(mode, quiet(time.Second, 0)), content(o.String()))
+					f.answers("kept", storage.Enqueued{ID: l.ID, Duplicate: true})
+					f.later(time.Minute)
+					got := f.lease(f.s, 9)
+					if len(got) != 1 || got[0].ID != l.ID {
+						f.Fatalf("%s: leased %v, want the holder", what, got)
+					}
+					l = got[0]
+				}
+				f.answers("last", storage.Enqueued{ID: id, Duplicate: true, Replaced: true}, on(mode, quiet(time.Second, 0)), content("last"))
+				end.Lease = l.Lease
+				f.keep(keep, f.s, end)
+				if mode == storage.Debounce {
+					f.is(storage.Scheduled, id)
+					f.later(time.Second)
+				} else {
+					f.is(storage.Ready, id)
+				}
+				f.answers("holder", storage.Enqueued{ID: id, Duplicate: true})
+				if l = f.leaseOne(f.s); l.ID != id || string(l.Args) != "last" {
+					f.Errorf("%s: leased %v with args %q, want %v with the last ones", what, l.ID, l.Args, id)
+				}
+				f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+				f.cancel(f.add(newJob(unique("a")))[0])
+			}
 		}
-		f.same("the job", f.record(l.ID), before)
+	}},
+
+	{"conflict_behind_ends", `A holder that has died and is redriven finds its key held.
+so is one that waits behind a holder with a UniqueFor.
+Of one that waits behind the holder of its unique key it is that one.`, func(f *fixture) {
+		l := f.run(f.s, unique("a"))
+		id := f.add(newJob(on(storage.After)))[0]
+		if page, err := f.s.Jobs(f.ctx, storage.Filter{States: []storage.State{storage.Blocked}}, "", 9); err != nil || len(page.Jobs) != 1 || page.Jobs[0].ID != id {
+			f.Errorf("the list of blocked jobs has %v, %v", page.Jobs, err)
+		}
+		if r, ok := f.s.(storage.Ranker); ok {
+			if a, err := r.Ahead(f.ctx, id, 9); err != nil || a.Head != l.ID {
+				f.Errorf("ahead of it is %+v, %v", a, err)
+			}
+		}
+		if _, err := f.s.RunNow(f.ctx, f.now, storage.Selection{IDs: []storage.ID{id}}, storage.Waiting{First: true}); err != nil {
+			f.Errorf("RunNow: %v", err)
+		}
+		if _, err := f.s.Change(f.ctx, f.now, storage.Selection{IDs: []storage.ID{id}}, storage.Edit{DueAt: f.now}); err != nil {
+			f.Errorf("Change: %v", err)
+		}
+		f.is(storage.Blocked, id)
+		f.cancel(id)
+		f.answers("when it is cancelled", storage.Enqueued{ID: l.ID, Duplicate: true})
+		id = f.add(newJob(on(storage.After)))[0]
+		if _, err := f.s.ReleaseUnique(f.ctx, "a"); err != nil {
+			f.Errorf("ReleaseUnique: %v", err)
+		}
+		f.keep(keep, f.s, died(l.Lease, storage.ReasonExhausted, "no"))
+		f.is(storage.Ready, id)
+		if step, err := f.s.Redrive(f.ctx, f.now, storage.Selection{IDs: []storage.ID{l.ID}}, ""); err != nil || len(step.Duplicates) != 1 {
+			f.Errorf("Redrive returns %+v, %v", step, err)
+		}
+		f.cancel(id)
+
+		began := f.now
+		l = f.run(f.s, uniqueFor(time.Minute))
+		id = f.add(newJob(on(storage.Replace)))[0]
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		if r := f.record(id); r.State != storage.Scheduled || !r.DueAt.Equal(began.Add(time.Minute)) {
+			f.Errorf("the next is %s, due at %v", r.State, r.DueAt)
+		}
+		f.cancel(id)
+	}},
+
+	{"conflict_kept", `In all other cases the holder is kept: so it is if it has the key for ever and does not wait, or if the new job has a Group and none waits.`, func(f *fixture) {
+		l := f.run(f.s, unique("a"))
+		f.answers("with a group", storage.Enqueued{ID: l.ID, Duplicate: true}, on(storage.Replace), func(n *storage.NewJob) { n.Group = "g" })
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		l = f.run(f.s, unique("a"), forever)
+		f.answers("for ever", storage.Enqueued{ID: l.ID, Duplicate: true}, on(storage.Replace))
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		if _, err := f.s.ReleaseUnique(f.ctx, "a"); err != nil {
+			f.Errorf("ReleaseUnique: %v", err)
+		}
 
 		l = f.run(f.s, unique("a"), forever)
 		f.keep(keep, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
@@ -101,8 +188,11 @@ The waiting job is the holder of the key while it is scheduled, ready or blocked
 		f.answers("returned", storage.Enqueued{ID: l.ID, Duplicate: true, Replaced: true}, on(storage.After), content(`"new"`))
 		l = f.leaseOne(f.s)
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now.Add(time.Hour)})
-		f.answers("in retry", storage.Enqueued{ID: l.ID, Duplicate: true}, on(storage.After))
 		f.answers("in retry", storage.Enqueued{ID: l.ID, Duplicate: true, Replaced: true}, on(storage.Replace))
+		before := f.record(l.ID)
+		id := f.add(newJob(on(storage.After), content(`"newest"`)))[0]
+		f.same("the job in retry", f.record(l.ID), before)
+		f.is(storage.Blocked, id)
 	}},
 
 	{"conflict_fresh", `Fresh begins the retries, crashes and snoozes of a waiting job at zero. One that was scheduled since an attempt of it is due now, or as Debounce says.`, func(f *fixture) {
@@ -224,6 +314,7 @@ Nothing was written. It unwraps to [ErrDuplicate].`, func(f *fixture) {
 		try("it waits", `"new"`, "", false, `"new"`)
 		l := f.leaseOne(f.s)
 		try("it was leased", `"new"`, "", true, `"new"`)
+		f.add(newJob(on(storage.Replace, func(c *storage.Conflict) { c.Merge = &storage.Merge{} }), content(`"newest"`)))
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 	}},
 
@@ -259,7 +350,7 @@ So does one with a UniqueFor.`, func(f *fixture) {
 		f.add(newJob(unique("a")))
 	}},
 
-	{"conflict_for_due", `If only the UniqueFor of a job that has ended holds the key, these three modes insert the new job, due when that is over at the earliest.`, func(f *fixture) {
+	{"conflict_for_due", `If only the UniqueFor of a job that has ended holds the key, these three modes insert the new job, due when that is over at the earliest;`, func(f *fixture) {
 		for _, mode := range replacing {
 			began := f.now
 			l := f.run(f.s, uniqueFor(time.Minute))

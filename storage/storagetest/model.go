@@ -32,6 +32,7 @@ type Memory struct {
 	jobs      map[int64]*job
 	unique    map[string]storage.ID // who holds each unique key
 	windows   map[string]window     // of keys
+	behind    map[string]storage.ID // who waits behind the holder of each
 	holds     []*held
 	settings  map[storage.Lane]storage.Settings
 	evicted   map[storage.Lane]int64
@@ -67,6 +68,7 @@ type job struct {
 	cause          *cause    // dead
 	blocks         bool      // dead: those of its group with higher keys
 	due            bool      // blocked: it was ready when it was blocked
+	keyUntil       time.Time // until when it is to hold its key at least
 	lease          lease     // running
 	windows        windows
 }
@@ -91,6 +93,7 @@ func NewMemory() *Memory {
 		unique: map[string]storage.ID{},
 
 		windows:   map[string]window{},
+		behind:    map[string]storage.ID{},
 		settings:  map[storage.Lane]storage.Settings{},
 		evicted:   map[storage.Lane]int64{},
 		lasts:     map[storage.Lane]*last{},
@@ -157,12 +160,15 @@ func (m *Memory) Reboot(s storage.Store) {
 func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *job) {
 	created := floor(now)
 	var earliest time.Time
+	var follows bool
 	if n.Conflict != nil {
 		var e storage.Enqueued
 		var decided bool
 		if e, earliest, decided = m.conflict(now, &n, m.waiting(created, n.Unique, n.Conflict)); decided {
 			return e, nil
 		}
+		_, follows = m.holder(created, n.Unique)
+		follows = follows && m.find(m.unique[n.Unique]) != nil && m.find(m.unique[n.Unique]).live()
 		if n.Conflict.Mode == storage.Debounce {
 			n.Delay = n.Conflict.Quiet
 		}
@@ -183,19 +189,24 @@ func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *jo
 	} else {
 		j.putAt(created, n.DueAt)
 	}
-	if n.StartWithin > 0 || n.FinishWithin > 0 {
-		j.windows.startWithin, j.windows.finishWithin, j.OnExpire = n.StartWithin, n.FinishWithin, n.OnExpire
-		j.windows.begin(now, j.DueAt, n.Delay > 0, n.Doubtful)
-	}
+	delayed := n.Delay > 0 || earliest.After(j.DueAt)
 	if earliest.After(j.DueAt) {
 		j.putAfter(created, earliest)
 	}
+	if n.StartWithin > 0 || n.FinishWithin > 0 {
+		j.windows.startWithin, j.windows.finishWithin, j.OnExpire = n.StartWithin, n.FinishWithin, n.OnExpire
+		j.windows.begin(now, j.DueAt, delayed, n.Doubtful)
+	}
 	if j.Unique != "" {
-		var until time.Time
 		if n.UniqueFor > 0 {
-			until = later(created, j.DueAt).Add(ceilDuration(n.UniqueFor))
+			j.keyUntil = later(created, j.DueAt).Add(ceilDuration(n.UniqueFor))
 		}
-		m.claim(j, until)
+		if follows {
+			m.behind[j.Unique] = j.ID
+			m.blockBehind(j)
+		} else {
+			m.claim(j, j.keyUntil)
+		}
 	}
 	m.regroup(j.Queue, j.Group)
 	return storage.Enqueued{ID: j.ID}, j
@@ -228,9 +239,8 @@ func (m *Memory) end(now time.Time, j *job, state storage.State) {
 	j.Cancelling, j.urgent = false, false
 	j.State, j.EndedAt, j.blocks = state, now, state == storage.Dead && j.Group != ""
 	j.windows.start, j.windows.finish = 0, 0
-	if w, ok := m.windows[j.Unique]; j.Unique != "" && j.scope == storage.UniqueLive && !(ok && w.until.After(now)) {
-		delete(m.unique, j.Unique)
-		delete(m.windows, j.Unique)
+	if j.Unique != "" {
+		m.releaseKey(now, j)
 	}
 	m.regroup(j.Queue, j.Group)
 }

@@ -24,11 +24,11 @@ func (m *Memory) newEvictions() *evictions {
 // atomically undoes what f has done with jobs if it returns an error.
 func (m *Memory) atomically(f func() error) error {
 	jobs, unique, evicted, last := maps.Clone(m.jobs), maps.Clone(m.unique), maps.Clone(m.evicted), m.lastKey
-	windows := maps.Clone(m.windows)
+	windows, behind := maps.Clone(m.windows), maps.Clone(m.behind)
 	err := f()
 	if err != nil {
 		m.jobs, m.unique, m.evicted, m.lastKey = jobs, unique, evicted, last
-		m.windows = windows
+		m.windows, m.behind = windows, behind
 	}
 	return err
 }
@@ -138,9 +138,8 @@ func (m *Memory) stays(j *job) bool {
 func (m *Memory) evict(j *job, e *evictions) {
 	lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
 	delete(m.jobs, j.Key)
-	if w, ok := m.windows[j.Unique]; m.unique[j.Unique] == j.ID && !(ok && w.until.After(e.at)) {
-		delete(m.unique, j.Unique)
-		delete(m.windows, j.Unique)
+	if j.Unique != "" {
+		m.releaseKey(e.at, j)
 	}
 	m.evicted[lane]++
 	e.jobs = append(e.jobs, storage.Evicted{ID: j.ID, Lane: lane})

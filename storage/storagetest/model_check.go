@@ -35,7 +35,7 @@ func (m *Memory) Invariants(t testing.TB) {
 		if ended == j.EndedAt.IsZero() || (j.State == storage.Dead) != (j.Reason != "") || j.Cancelling && !running {
 			t.Errorf("job %d is %s, ended at %v for reason %q, cancelling %v", key, j.State, j.EndedAt, j.Reason, j.Cancelling)
 		}
-		holds := j.Unique != "" && m.unique[j.Unique] == j.ID
+		holds := j.Unique != "" && (m.unique[j.Unique] == j.ID || m.behind[j.Unique] == j.ID && j.State == storage.Blocked)
 		_, windowed := m.windows[j.Unique]
 		if j.Unique != "" && holds != (!ended || j.scope == storage.UniqueForever) && !(holds && windowed) {
 			t.Errorf("job %d is %s and its unique key is held: %v", key, j.State, holds)

@@ -54,6 +54,9 @@ func (m *Memory) refuses(now time.Time, jobs []storage.NewJob) error {
 // waiting returns the job that c may change, or nil.
 func (m *Memory) waiting(now time.Time, key string, c *storage.Conflict) *job {
 	id, held := m.holder(now, key)
+	if follower, ok := m.behind[key]; ok {
+		id = follower
+	}
 	j := m.find(id)
 	if !c.Replaces() || !held || j == nil || !j.live() || j.State == storage.Running || c.Mode == storage.After && j.Attempt > 0 {
 		return nil
@@ -87,10 +90,13 @@ func (m *Memory) conflict(now time.Time, n *storage.NewJob, w *job) (e storage.E
 		if c.Replaces() && ok && (holder == nil || !holder.live()) {
 			return e, window.until, false
 		}
+		if c.Replaces() && n.Group == "" && holder != nil && holder.live() && holder.scope == storage.UniqueLive {
+			return e, window.until, false
+		}
 		return e, when, true
 	}
 	m.replace(now, w, n)
-	e.Replaced = true
+	e.ID, e.Gone, e.Replaced = w.ID, false, true
 	return e, when, true
 }
 
@@ -112,8 +118,48 @@ func (m *Memory) replace(now time.Time, j *job, n *storage.NewJob) {
 		urgent := j.urgent
 		j.putAfter(at, due)
 		j.urgent = urgent && j.State == storage.Ready
+		if j.Attempt > 0 || j.redriven {
+			j.windows.startWithin = 0
+		}
+		j.windows.begin(now, j.DueAt, true, n.Doubtful)
 		m.regroup(j.Queue, j.Group)
+		m.blockBehind(j)
 	}
+}
+
+// blockBehind blocks j if it waits behind the holder of its key.
+func (m *Memory) blockBehind(j *job) {
+	if j.Unique == "" || m.behind[j.Unique] != j.ID || j.State == storage.Blocked {
+		return
+	}
+	j.due, j.urgent = j.State == storage.Ready, false
+	j.State = storage.Blocked
+}
+
+// releaseKey has the key of a job that is no longer live go to the one behind it, or be
+// free unless it is held for longer.
+func (m *Memory) releaseKey(now time.Time, j *job) {
+	if m.behind[j.Unique] == j.ID {
+		delete(m.behind, j.Unique)
+		return
+	}
+	if m.unique[j.Unique] != j.ID {
+		return
+	}
+	if next := m.find(m.behind[j.Unique]); next != nil {
+		delete(m.behind, j.Unique)
+		m.claim(next, next.keyUntil)
+		if next.State = storage.Scheduled; next.due {
+			next.State = storage.Ready
+		}
+		m.letIn = append(m.letIn, next)
+		return
+	}
+	if w, ok := m.windows[j.Unique]; j.scope == storage.UniqueForever || ok && w.until.After(now) {
+		return
+	}
+	delete(m.unique, j.Unique)
+	delete(m.windows, j.Unique)
 }
 
 // forgetWindows forgets those that are over, and the keys that they alone have held. It

@@ -99,6 +99,7 @@ func (in *instance) edit(now time.Time, j *job, e *storage.Edit, doubtful bool) 
 		m.regroup(from, j.Group)
 		m.regroup(j.Queue, j.Group)
 	}
+	m.blockBehind(j)
 	return j.State != storage.Dead && (e.Reschedules() || e.Queue != "")
 }
 

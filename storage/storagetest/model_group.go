@@ -108,4 +108,9 @@ func (in *instance) SkipHead(ctx context.Context, queue, group string) (storage.
 
 // groupName is what blocked jobs are listed by: a space is in no name of a queue or a
 // group, and lower than all that is.
-func (j *job) groupName() string { return strings.Join([]string{j.Queue, j.Group}, " ") }
+func (j *job) groupName() string {
+	if j.Group == "" {
+		return "\x7f" // behind the holder of its key: after all groups
+	}
+	return strings.Join([]string{j.Queue, j.Group}, " ")
+}

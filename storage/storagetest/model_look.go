@@ -48,6 +48,9 @@ func (in *instance) Ahead(ctx context.Context, id storage.ID, most int) (a stora
 	switch {
 	case j == nil || !j.live():
 		return a, storage.ErrNotFound
+	case j.State == storage.Blocked && j.Group == "":
+		a.Head = m.unique[j.Unique]
+		return a, nil
 	case j.State == storage.Blocked:
 		members := m.members(j.Queue, j.Group)
 		head := next(members)
