@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -159,7 +160,9 @@ func (t *tx) enqueueOrRefuse(now time.Time, jobs []storage.NewJob) (out []storag
 		return nil, nil, err
 	}
 	out, err = t.enqueue(now, jobs, m)
-	if errors.Is(err, storage.ErrQueueFull) && t.meta.nextJob == next && len(t.evicted) == evicted || len(jobs) == 1 && errors.Is(err, storage.ErrDuplicate) {
+	replaces := func(j storage.NewJob) bool { return j.Conflict.Replaces() }
+	if (errors.Is(err, storage.ErrQueueFull) || errors.Is(err, storage.ErrDuplicate)) &&
+		t.meta.nextJob == next && len(t.evicted) == evicted && (len(jobs) == 1 || !slices.ContainsFunc(jobs, replaces)) {
 		return nil, err, nil
 	}
 	return out, nil, err
