@@ -33,7 +33,7 @@ const (
 // For bad input it returns a [FieldError] for each fault, joined, and writes
 // nothing.
 func (q *Queue) Enqueue(ctx context.Context, args Args, o *JobOptions) (Enqueued, error) {
-	return first(q.enqueue(ctx, []NewJob{{args, o}}, only, q.write))
+	return q.enqueueOne(ctx, args, o, q.write)
 }
 
 // EnqueueTx is [Queue.Enqueue] inside a transaction of the application on the
@@ -53,7 +53,7 @@ func (q *Queue) EnqueueTx(ctx context.Context, tx *sql.Tx, args Args, o *JobOpti
 	write := func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]Enqueued, error) {
 		return s.EnqueueTx(ctx, tx, now, jobs)
 	}
-	return first(q.enqueue(ctx, []NewJob{{args, o}}, only, write))
+	return q.enqueueOne(ctx, args, o, write)
 }
 
 // Tx runs fn in a write transaction on the queue's file, and commits it if fn
@@ -191,9 +191,9 @@ func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJo
 		}
 	}
 	if o.Unique != nil {
-		r.Unique = uniqueKey(r.Kind, o.Unique.Key)
-		if o.Unique.Forever {
-			r.UniqueScope = storage.UniqueForever
+		o.Unique.set(&r)
+		if place != "" && o.Unique.OnConflict.Merge != nil {
+			f.field(options+"unique.on_conflict.merge", "a function", "must be nil with EnqueueMany")
 		}
 	}
 	r.Tags = f.tags(options+"tags", o.Tags)

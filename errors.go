@@ -21,6 +21,9 @@ var (
 	// ErrLive: a job that was to be deleted has not ended. It has to be cancelled first.
 	ErrLive = errors.New("errand: job has not ended")
 
+	// ErrDuplicate is what every [DuplicateError] unwraps to: a job with this unique key
+	// was not to be there, see [Fail].
+	ErrDuplicate = storage.ErrDuplicate
 	// ErrNotFound: no job has this ID, no schedule this name (any more).
 	ErrNotFound = storage.ErrNotFound
 	// ErrClosed: the queue was closed, or closed itself after an I/O error

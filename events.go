@@ -41,6 +41,7 @@ type EventType string
 // The types of events. An outcome is told once it is written.
 const (
 	EventEnqueued    EventType = engine.EventEnqueued // by Enqueue, EnqueueMany or a schedule
+	EventReplaced    EventType = "replaced"           // an enqueue has changed it, see OnConflict
 	EventStarted     EventType = engine.EventStarted  // its handler is about to be called
 	EventDone        EventType = "done"
 	EventRetried     EventType = "retried"     // the attempt failed, and is tried again
@@ -63,7 +64,7 @@ const (
 )
 
 var eventTypes = []EventType{
-	EventEnqueued, EventStarted, EventDone, EventRetried, EventSnoozed, EventUnavailable, EventInterrupted,
+	EventEnqueued, EventReplaced, EventStarted, EventDone, EventRetried, EventSnoozed, EventUnavailable, EventInterrupted,
 	EventCrashed, EventCancelled, EventExpired, EventDead, EventEvicted, EventLeaseLost, EventRetriesUsed, EventHeld, EventReleased,
 }
 
@@ -258,7 +259,11 @@ func (es *events) tellEnqueued(now time.Time, jobs []storage.NewJob, added []Enq
 		return
 	}
 	for i := range added {
-		if j := &jobs[i]; !added[i].Duplicate {
+		j := &jobs[i]
+		if added[i].Replaced {
+			es.tell(Event{Type: EventReplaced, At: now, ID: added[i].ID, Queue: j.Queue, Kind: j.Kind})
+		}
+		if !added[i].Duplicate {
 			due := j.DueAt
 			if due.Before(now) {
 				due = now.Add(j.Delay)

@@ -179,7 +179,8 @@ func ParseID(s string) (ID, error) {
 
 // Enqueued is the result of an enqueue. ID names the job. If Duplicate is true nothing was
 // added, and ID names the job that holds the unique key; if Gone is true too, that job
-// has been deleted.
+// has been deleted. If Duplicate and Replaced are true, that job does now what the new one
+// was to do, see [OnConflict].
 type Enqueued = storage.Enqueued
 
 // State is where a job is. A job is in exactly one state.
@@ -194,7 +195,7 @@ const (
 	Cancelled = storage.Cancelled
 	Expired   = storage.Expired // not started in time, see JobOptions.StartWithin
 	Dead      = storage.Dead    // in the dead letters
-	Blocked   = storage.Blocked // waiting for another job of its group
+	Blocked   = storage.Blocked // waiting for another job of its group, or with its unique key
 )
 
 // Job is one attempt as its handler sees it.
@@ -260,7 +261,8 @@ type JobOptions struct {
 	// it goes to the dead letters with reason "expired". If empty, or Expired, it is
 	// finished as Expired, and kept as other finished jobs.
 	OnExpire State
-	// Unique refuses a second job with the same key. If nil, the job has no key.
+	// Unique refuses a second job with the same key, or has it change the first. If nil,
+	// the job has no key.
 	Unique *Unique
 	// Headers are stored beside the args, for trace IDs and the like. If nil, none.
 	Headers map[string]string
@@ -280,9 +282,20 @@ type JobOptions struct {
 type Unique struct {
 	// Key must not be empty; at most 1,024 bytes of UTF-8.
 	Key string
+	// ByArgs takes a hash of the args, as JSON without regard to spaces and to the order
+	// of names, for the key. Key is empty then.
+	ByArgs bool
 	// Forever holds the key until [Queue.ReleaseUnique], also after the job has
 	// ended. If false, the key is free again when the job is finished or dead.
 	Forever bool
+	// For holds the key for that long after the job is enqueued, or due at first if that
+	// is later, at least 1 s, whatever becomes of the job, and in any case until the job
+	// has ended. With Replace, Debounce and After a job that comes when only this time
+	// holds the key is added, due when the time is over: at most one starts in each.
+	// If zero, the key is free when the job has ended.
+	For time.Duration
+	// OnConflict says what becomes of a job whose key is held. If zero, it is not added.
+	OnConflict OnConflict
 }
 
 // NewJob is one job of [Queue.EnqueueMany].

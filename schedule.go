@@ -212,6 +212,7 @@ func (q *Queue) scheduleJob(f *faults, s Schedule) storage.NewJob {
 		}
 	}
 	job := q.newJob(f, "", "options.", NewJob{s.Args, &o})
+	f.noConflict("options.unique.", o.Unique)
 	job.Timeout = job.Timeout.Truncate(time.Microsecond)
 	return job
 }

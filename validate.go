@@ -225,7 +225,12 @@ func (f *faults) jobOptions(place string, o *JobOptions) {
 		f.field(place+"on_expire", string(o.OnExpire), "must be empty, expired or dead")
 	}
 	if o.Unique != nil {
-		f.unique(place+"unique.key", o.Unique.Key)
+		if o.Unique.ByArgs && o.Unique.Key != "" {
+			f.field(place+"unique.key", o.Unique.Key, "must be empty if by_args is set")
+		} else if !o.Unique.ByArgs {
+			f.unique(place+"unique.key", o.Unique.Key)
+		}
+		f.onConflict(place+"unique.", o)
 	}
 	f.group(place+"group", o.Group)
 }
