@@ -48,6 +48,7 @@ type attempt struct {
 // payment is what an attempt was granted before it started.
 type payment struct {
 	from     *source     // whose bounds count the lease
+	batch    *batch      // it is run in one call with others; nil: alone
 	throttle *Throttle   // has granted it and can be refunded; nil: none
 	budget   *Budget     // nil: none
 	cost     policy.Cost // paid to budget
@@ -91,6 +92,10 @@ const (
 )
 
 func (a *attempt) run(r *runners) {
+	if a.batch != nil {
+		a.batch.run(r)
+		return
+	}
 	store := a.cfg.marker
 	// Without the note a crash would look like an attempt that never began, and
 	// a job that kills its process would do so for ever.

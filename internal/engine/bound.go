@@ -73,6 +73,9 @@ func divide(c *Config, bounds *bounds) (all []*source) {
 		var own []*source
 		for _, kind := range slices.Sorted(maps.Keys(c.Handlers)) {
 			x := &source{throttle: c.throttleOf(queue, kind), bounds: bounds.of(queue, kind)}
+			if x.batch = c.Handlers[kind].Batch; x.batch != nil {
+				x.Min, x.Wait = x.batch.Min, x.batch.Wait
+			}
 			i := slices.IndexFunc(own, x.like)
 			if i < 0 {
 				i = len(own)
@@ -106,9 +109,9 @@ func (s *source) limited() bool {
 	return slices.ContainsFunc(s.bounds, func(b *bound) bool { return b.most < math.MaxInt })
 }
 
-// like reports whether two sources have the same throttle and bounds.
+// like reports whether two sources have the same throttle and bounds, and no batches.
 func (s *source) like(o *source) bool {
-	return s.throttle == o.throttle && slices.Equal(s.bounds, o.bounds)
+	return s.batch == nil && o.batch == nil && s.throttle == o.throttle && slices.Equal(s.bounds, o.bounds)
 }
 
 // throttleOf returns the throttle of a lane, or nil. As with all sections of a
@@ -151,16 +154,23 @@ func (s *source) nextAt(now time.Time, want int) time.Time {
 	case s.throttle == nil:
 		return now
 	}
-	return s.throttle.next(now, want)
+	return s.throttle.next(now, s.inStep(want)*s.perCall())
 }
 
-// claim takes up to n jobs' worth of what the throttle and the bounds of s leave,
-// and returns how many.
+// claim takes up to n calls' worth of what the throttle and the bounds of s leave, and
+// returns how many. It asks for their jobs; for those of batches once.
 func (s *source) claim(now time.Time, n int) int {
-	n = min(n, s.room())
-	if s.throttle != nil && n > 0 {
-		n = s.throttle.claim(now, n)
+	if s.batch != nil && s.N > 0 {
+		return 0
 	}
+	n = s.inStep(min(n, s.room()))
+	each := s.perCall()
+	jobs := n * each
+	if s.throttle != nil && n > 0 {
+		jobs = s.throttle.claim(now, jobs)
+		n = (jobs + each - 1) / each
+	}
+	s.N += jobs
 	s.claimed(n)
 	return n
 }

@@ -77,6 +77,8 @@ func (unmarked) Ended(storage.Lease) error              { return nil }
 // Handler runs the jobs of one kind.
 type Handler struct {
 	Run func(ctx context.Context, job *storage.Leased) error
+	// Batch, if not nil, runs many jobs at a time; Run those that must be alone then.
+	Batch *Batch
 	// AliasOf is the kind that has the same handler and limits under its own name; empty:
 	// this is the own name.
 	AliasOf string

@@ -191,7 +191,7 @@ func (l *loop) heedGates() {
 	for _, waiting := range [][]*attempt{l.ready.waiting, l.ready.suspects.waiting} {
 		for _, a := range waiting {
 			if !a.job.Urgent && !l.sources.gates.open(a.from) {
-				back = append(back, a)
+				back = append(back, a.members()...)
 			}
 		}
 	}

@@ -123,8 +123,10 @@ func (l *loop) giveBackHeld() {
 		if a.job.Urgent || !h.has(a.job, l.clock) {
 			return false
 		}
-		l.leases.release(a)
-		l.giveBack(a, time.Time{})
+		for _, one := range a.members() { // of the same lane
+			l.leases.release(one)
+			l.giveBack(one, time.Time{})
+		}
 		return true
 	}
 	l.ready.waiting = slices.DeleteFunc(l.ready.waiting, back)

@@ -24,7 +24,7 @@ type leases struct {
 func (s *leases) hold(a *attempt, sent time.Time, length time.Duration) {
 	a.slot = len(s.held)
 	s.held = append(s.held, a)
-	a.from.held(1)
+	a.occupy(1)
 	if s.heartbeatAt.IsZero() {
 		s.heartbeatAt = sent.Add(length / 3)
 	}
@@ -38,7 +38,7 @@ func (s *leases) release(a *attempt) {
 	s.held[last] = nil
 	s.held = s.held[:last]
 	a.gone = true
-	a.from.held(-1)
+	a.occupy(-1)
 	if last == 0 {
 		s.heartbeatAt, s.loseAt, s.stuckAt = time.Time{}, time.Time{}, time.Time{}
 	}
@@ -98,7 +98,12 @@ func (l *loop) cancelFor(a *attempt, cause error, now time.Time) {
 	}
 	a.cause = cause
 	a.cancel(cause)
-	l.expectEnd(a, now)
+	if a.batch != nil {
+		a = a.batch.cancelled(cause)
+	}
+	if a != nil { // else others of its batch go on
+		l.expectEnd(a, now)
+	}
 }
 
 // cancelJob ends an attempt whose job somebody has cancelled.

@@ -49,9 +49,18 @@ func (o *outcomes) add(job *storage.Leased, f storage.Finish) {
 // which lives until the outcome of the last of them is written.
 func drop(job *storage.Leased) { job.Args, job.Headers, job.Policy = nil, nil, nil }
 
+// mostOutcomes is how many go in one exchange, so that none keeps other writers waiting
+// for long.
+const mostOutcomes = 2000
+
 // send returns the outcomes for the next exchange.
 func (o *outcomes) send() []storage.Finish {
 	o.flight, o.waiting = o.waiting, o.flight[:0]
+	if n := mostOutcomes; len(o.flight) > n {
+		o.waiting = append(o.waiting, o.flight[n:]...)
+		clear(o.flight[n:])
+		o.flight = o.flight[:n]
+	}
 	o.finish = o.finish[:0]
 	for i := range o.flight {
 		o.finish = append(o.finish, o.flight[i].Finish)

@@ -99,7 +99,7 @@ func (l *loop) divideAnew() {
 	s.lanes = lanesOf(s.all)
 	for lane, o := range s.lanes {
 		was := old[lane]
-		o.mayHaveWork, o.waits = o.mayHaveWork || was.mayHaveWork, o.waits || was.waits
+		o.mayHaveWork, o.waits, o.weight = o.mayHaveWork || was.mayHaveWork, o.waits || was.waits, was.weight
 		o.shutAt, o.failedAt = sooner(o.shutAt, was.shutAt), latest(cmp.Or(o.failedAt, was.failedAt), was.failedAt)
 	}
 	for _, k := range l.chores.kicks.all {

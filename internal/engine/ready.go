@@ -46,6 +46,7 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 		return
 	}
 	attempts := make([]attempt, len(jobs))
+	var many []*attempt
 	for i := range jobs {
 		a := &attempts[i]
 		a.cfg, a.job, a.leased, a.safe = l.cfg, &jobs[i], sent, l.safe(sent)
@@ -77,11 +78,14 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 			l.startReady(time.Now()) // so that the next suspect finds its place free
 		case a.job.Urgent:
 			l.admitUrgent(a, sent)
+		case from.batch != nil && a.job.Crashes == 0 && !a.job.Probe:
+			many = append(many, a)
 		default:
 			l.leases.hold(a, sent, l.cfg.LeaseDuration)
 			l.ready.waiting = append(l.ready.waiting, a)
 		}
 	}
+	l.admitMany(many, sent)
 }
 
 // buryCrashed makes a job a dead letter if it has crashed too often for the
@@ -138,6 +142,9 @@ func (l *loop) startReady(now time.Time) {
 // start hands an attempt to a runner, unless the budget for retries is empty. It
 // reports whether it has.
 func (l *loop) start(a *attempt, now time.Time) bool {
+	if a.batch != nil {
+		return l.startBatch(a.batch, now)
+	}
 	a.handler = l.cfg.Handlers[a.job.Kind]
 	if !l.pay(a, now) {
 		return false
@@ -162,16 +169,31 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 // end takes an attempt back from its runner.
 func (l *loop) end(a *attempt) {
 	l.runners.takeBack(a)
-	if a.verdict.kind != verdictUnstarted {
-		if !a.from.limited() { // of the others too few are leased ahead to matter
-			l.ready.pace.handled(a.took)
-		}
-		l.sources.ramps.ended(a)
-		if l.health.atStart {
-			l.worksAgain()
-		}
-	}
 	l.ready.yielded = false
+	if a.batch != nil {
+		l.endBatch(a.batch)
+		return
+	}
+	l.called(a)
+	l.concluded(a)
+}
+
+// called takes notice of the end of a call of a handler.
+func (l *loop) called(a *attempt) {
+	if a.verdict.kind == verdictUnstarted {
+		return
+	}
+	if !a.from.limited() { // of the others too few are leased ahead to matter
+		l.ready.pace.handled(a.took)
+	}
+	l.sources.ramps.ended(a)
+	if l.health.atStart {
+		l.worksAgain()
+	}
+}
+
+// concluded adds the outcome of an attempt that has ended.
+func (l *loop) concluded(a *attempt) {
 	l.leases.release(a)
 	l.ready.suspects.acquit(a)
 	if a.stuck {
@@ -221,9 +243,8 @@ func (l *loop) end(a *attempt) {
 func (l *loop) unqueue(a *attempt) {
 	l.leases.release(a)
 	a.refund()
-	is := func(w *attempt) bool { return w == a }
-	l.ready.waiting = slices.DeleteFunc(l.ready.waiting, is)
-	l.ready.suspects.waiting = slices.DeleteFunc(l.ready.suspects.waiting, is)
+	l.leave(a)
+	l.ready.suspects.waiting = slices.DeleteFunc(l.ready.suspects.waiting, func(w *attempt) bool { return w == a })
 }
 
 // yieldAt returns when the first attempt has waited too long for a runner, or
@@ -250,9 +271,11 @@ func (l *loop) yield(now time.Time) {
 
 // giveBackWaiting gives back all jobs that wait for a runner.
 func (l *loop) giveBackWaiting() {
-	for _, a := range l.ready.waiting {
-		l.leases.release(a)
-		l.giveBack(a, time.Time{})
+	for _, w := range l.ready.waiting {
+		for _, a := range w.members() {
+			l.leases.release(a)
+			l.giveBack(a, time.Time{})
+		}
 	}
 	clear(l.ready.waiting)
 	l.ready.waiting = l.ready.waiting[:0]

@@ -14,6 +14,8 @@ type source struct {
 	storage.Want
 	throttle *Throttle
 	bounds   []*bound
+	batch    *Batch // of its only lane; nil: each job is run by a call of its own
+	weight   int    // of the jobs that were leased last for batches, on average, in bytes
 	// mayHaveWork: the last lease got all it asked for, or an event said that
 	// there may be more, so the source is to be asked again.
 	mayHaveWork bool
@@ -145,7 +147,6 @@ func share(from []*source, free int, now time.Time) {
 			sharing := len(from) - i
 			fair := (free + sharing - 1) / sharing
 			n := s.claim(now, fair)
-			s.N += n
 			free -= n
 			if n == fair {
 				again = append(again, s)

@@ -185,7 +185,7 @@ func (l *loop) result() error {
 	s := &l.shutdown
 	errs := []error{cmp.Or(s.fatal, s.refused)}
 	for _, a := range l.leases.held {
-		if a.running {
+		if a.running && a.leads() {
 			errs = append(errs, fmt.Errorf("%w: job %v of kind %q", ErrStuck, a.job.ID, a.job.Kind))
 		}
 	}

@@ -73,9 +73,9 @@ func (all streaks) of(lane storage.Lane) *streak {
 	return s
 }
 
-// put notes an attempt that could not reach the other side, and returns how long its
-// job waits. Attempts that were under way together wait together.
-func (s *streak) put(now time.Time, local bool) time.Duration {
+// put notes an attempt that could not reach the other side, and until when its job waits.
+// Attempts that were under way together wait together.
+func (s *streak) put(now time.Time, local bool) {
 	if s.unreached++; s.unreached == 1 {
 		s.first = now
 	}
@@ -89,7 +89,6 @@ func (s *streak) put(now time.Time, local bool) time.Duration {
 		s.wait = min(max(2*s.wait, leastOutage), mostOutage)
 		s.until = now.Add(s.wait)
 	}
-	return s.until.Sub(now)
 }
 
 // long reports whether enough attempts did not reach the other side to hold the lane.
@@ -187,7 +186,11 @@ func (l *loop) served(a *attempt, lane storage.Lane, now time.Time) {
 func (l *loop) unreached(a *attempt, f *storage.Finish, lane storage.Lane, clock time.Time) {
 	v, now := &a.verdict, time.Now()
 	s := l.outcomes.streaks.of(lane)
-	wait, due := s.put(now, v.local), clock
+	due := clock
+	if a.firstAstray() {
+		s.put(now, v.local)
+	}
+	wait := max(s.until.Sub(now), 0)
 	held := l.ready.holds.ownHold(lane, storage.HoldUnavailable)
 	asks := v.unauthorized && (held != nil || s.unreached >= unreachedInARow)
 	switch {
@@ -253,6 +256,9 @@ func (l *loop) died(a *attempt, f *storage.Finish, lane storage.Lane) {
 	switch f.Reason {
 	case storage.ReasonPermanent, storage.ReasonExhausted, storage.ReasonDecode:
 	default:
+		return
+	}
+	if a.batch != nil && a.batch.done {
 		return
 	}
 	most := l.cfg.maxDeaths(lane.Queue)

@@ -1,0 +1,341 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// batchStep is how many jobs of batches one exchange leases of a source, unless one
+// call takes more.
+const batchStep = 1000
+
+// Batch has many jobs of a lane run by one call of the handler. Each has a lease, an
+// attempt and an outcome of its own; a runner, and what bounds how many handlers run,
+// count the call.
+type Batch struct {
+	Max int // jobs of a call, at least 1
+	// MaxBytes is how many bytes of args and headers a call takes, unless one job alone
+	// has more. If zero, any number.
+	MaxBytes int
+	// Min and Wait are those of [storage.Want].
+	Min  int
+	Wait time.Duration
+	// Run runs the jobs of all items, and sets their errors. ctx ends when all must end.
+	Run func(ctx context.Context, items []Item)
+}
+
+// Item is one job of a call.
+type Item struct {
+	Ctx context.Context // ends when the job must end
+	Job *storage.Leased
+	Err error // as a handler returns it
+	// Stack is that of a panic of which Err is the text; else empty.
+	Stack string
+}
+
+// batch is the attempts of one call. It belongs to the loop as they do.
+type batch struct {
+	all    []*attempt // the first stands for all where the call counts
+	held   int        // leases
+	ended  int        // attempts whose contexts the loop has cancelled
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	done   bool // a job of it is done
+	astray bool // that it could not reach the other side was noted
+}
+
+// perCall returns how many jobs of s are about to run in one call.
+func (s *source) perCall() int {
+	if s.batch == nil {
+		return 1
+	}
+	n := s.batch.Max
+	if s.batch.MaxBytes > 0 && s.weight > 0 {
+		n = max(min(n, s.batch.MaxBytes/s.weight), 1)
+	}
+	return n
+}
+
+// inStep returns for how many of n calls the jobs of s are leased by one exchange. If
+// not even half of a batch may be one itself, the store is asked for one batch at a
+// time, as no rest of them can be divided.
+func (s *source) inStep(n int) int {
+	switch {
+	case s.batch == nil:
+		return n
+	case s.KeepsBack() && 2*s.Min > s.batch.Max:
+		return min(n, 1)
+	}
+	return min(n, max(batchStep/s.perCall(), 1))
+}
+
+// admitMany makes batches of attempts.
+func (l *loop) admitMany(all []*attempt, sent time.Time) {
+	for len(all) > 0 {
+		from := all[0].from
+		var own, others []*attempt
+		bytes := 0
+		for _, a := range all {
+			if a.from != from {
+				others = append(others, a)
+				continue
+			}
+			own = append(own, a)
+			bytes += a.job.Weight()
+		}
+		from.weight = bytes / len(own)
+		calls := (len(own) + from.batch.Max - 1) / from.batch.Max
+		size := (len(own) + calls - 1) / calls
+		for len(own) > 0 {
+			n := from.batch.fit(own[:min(size, len(own))])
+			l.admitBatch(own[:n:n], sent)
+			own = own[n:]
+		}
+		all = others
+	}
+}
+
+// fit returns how many of the first attempts one call takes.
+func (b *Batch) fit(all []*attempt) int {
+	bytes := 0
+	for i, a := range all {
+		if bytes += a.job.Weight(); b.MaxBytes > 0 && bytes > b.MaxBytes && i > 0 {
+			return i
+		}
+	}
+	return len(all)
+}
+
+// admitBatch has attempts wait for a runner together, unless their bounds leave no
+// room: there may be more batches than were asked for, since jobs were heavier.
+func (l *loop) admitBatch(all []*attempt, sent time.Time) {
+	if all[0].from.left() == 0 {
+		for _, a := range all {
+			l.giveBack(a, time.Time{})
+		}
+		return
+	}
+	b := &batch{all: all}
+	for _, a := range all {
+		a.batch = b
+		l.leases.hold(a, sent, l.cfg.LeaseDuration)
+	}
+	l.ready.waiting = append(l.ready.waiting, all[0])
+}
+
+// occupy counts the lease of an attempt for its bounds, or with -1 no longer; leases of
+// a batch count together.
+func (a *attempt) occupy(n int) {
+	b := a.batch
+	if b == nil {
+		a.from.held(n)
+		return
+	}
+	was := min(b.held, 1)
+	b.held += n
+	a.from.held(min(b.held, 1) - was)
+}
+
+// members returns the attempts that a stands for.
+func (a *attempt) members() []*attempt {
+	if a.batch == nil {
+		return []*attempt{a}
+	}
+	return slices.Clone(a.batch.all)
+}
+
+// leads reports whether a stands for its call.
+func (a *attempt) leads() bool { return a.batch == nil || a.batch.all[0] == a }
+
+// leave takes an attempt that waits for a runner out of those that do. Another one of
+// its batch takes its place.
+func (l *loop) leave(a *attempt) {
+	i := slices.Index(l.ready.waiting, a)
+	if b := a.batch; b != nil {
+		b.all = slices.DeleteFunc(b.all, func(o *attempt) bool { return o == a })
+		if i >= 0 && len(b.all) > 0 {
+			l.ready.waiting[i] = b.all[0]
+			return
+		}
+	}
+	if i >= 0 {
+		l.ready.waiting = slices.Delete(l.ready.waiting, i, i+1)
+	}
+}
+
+// startBatch hands a batch to a runner, but for retries for which the budget is empty.
+// The shortest timeout of its jobs is that of the call.
+func (l *loop) startBatch(b *batch, now time.Time) bool {
+	b.all = slices.DeleteFunc(b.all, func(a *attempt) bool {
+		a.handler = l.cfg.Handlers[a.job.Kind]
+		return !l.pay(a, now)
+	})
+	if len(b.all) == 0 {
+		return false
+	}
+	var timeout time.Duration
+	for _, a := range b.all {
+		if t := l.bound(a.job, cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout)); t > 0 && (timeout == 0 || t < timeout) {
+			timeout = t
+		}
+	}
+	b.ctx, b.cancel = context.WithCancelCause(l.runners.ctx)
+	if timeout > 0 {
+		cancel := b.cancel
+		ctx, stop := context.WithTimeout(b.ctx, timeout)
+		b.ctx, b.cancel = ctx, func(cause error) {
+			cancel(cause)
+			stop()
+		}
+		l.expectEnd(b.all[0], now.Add(timeout))
+	}
+	for _, a := range b.all {
+		a.throttle, a.heeded, a.watched, a.timeout = nil, l.ready.holds.heeded, l.ready.watched, timeout
+		a.ctx, a.cancel = context.WithCancelCause(b.ctx)
+		l.leases.loseAt = sooner(l.leases.loseAt, a.safe)
+	}
+	l.runners.hand(b.all[0])
+	for _, a := range b.all {
+		a.running = true
+	}
+	return true
+}
+
+// cancelled notes that the context of one attempt has ended, and ends that of the call
+// with the last one. It returns the attempt that stands for the call then, else nil.
+func (b *batch) cancelled(cause error) *attempt {
+	if b.ended++; b.ended < len(b.all) {
+		return nil
+	}
+	b.cancel(cause)
+	return b.all[0]
+}
+
+// run is [attempt.run] for the attempts of a batch.
+func (b *batch) run(r *runners) {
+	cfg := b.all[0].cfg
+	live := make([]*attempt, 0, len(b.all))
+	for _, a := range b.all {
+		if err := cfg.marker.Started(a.job.Lease, cfg.Clock.Now()); err != nil {
+			a.verdict, a.startErr = verdict{kind: verdictUnstarted}, err
+			continue
+		}
+		if r.excused.Load() {
+			a.noteErr = cfg.marker.Stopping(a.job.Lease)
+		}
+		live = append(live, a)
+	}
+	began := time.Now()
+	defer func() {
+		took := time.Since(began)
+		for _, a := range live {
+			a.took, a.noteErr = took, cmp.Or(cfg.marker.Ended(a.job.Lease), a.noteErr)
+			a.cancel(nil)
+		}
+		b.cancel(nil)
+	}()
+	if len(live) == 0 {
+		return
+	}
+	held := r.holds.Load() != live[0].heeded
+	inTime := make([]*attempt, 0, len(live))
+	for _, a := range live {
+		if held || pastWindow(a.job, cfg.Clock) {
+			a.verdict = verdict{kind: verdictUnstarted}
+			continue
+		}
+		a.tellStarted()
+		inTime = append(inTime, a)
+	}
+	if len(inTime) > 0 {
+		b.call(inTime)
+	}
+}
+
+// call calls the handler and judges what it returns for each job. If it does not return,
+// all have failed; the stack is kept once.
+func (b *batch) call(live []*attempt) {
+	items := make([]Item, len(live))
+	for i, a := range live {
+		items[i] = Item{Ctx: a.ctx, Job: a.job}
+	}
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		text, stack := "handler called runtime.Goexit", stack()
+		if r := recover(); r != nil {
+			text = fmt.Sprintf("panic: %v", r)
+		}
+		for _, a := range live {
+			a.verdict = a.judgePanic(text, stack)
+			stack = ""
+		}
+	}()
+	live[0].handler.Batch.Run(b.ctx, items)
+	returned = true
+	for i, a := range live {
+		if items[i].Stack != "" {
+			a.verdict = a.judgePanic(items[i].Err.Error(), cut(items[i].Stack, maxStack))
+			continue
+		}
+		a.judgeCaught(items[i].Err)
+	}
+}
+
+// judgeCaught is judge for an error whose methods may panic.
+func (a *attempt) judgeCaught(err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			a.verdict = a.judgePanic(fmt.Sprintf("panic: %v", r), stack())
+		}
+	}()
+	a.verdict = a.judge(err)
+}
+
+// endBatch takes the attempts of a batch back. For the pace and the ramp of the lane they
+// count as one, which is done if any is. Those that are done come first: the others did
+// not fail one after the other then.
+func (l *loop) endBatch(b *batch) {
+	one := b.all[0]
+	var done, others []*attempt
+	for _, a := range b.all {
+		a.running = false
+		if a.verdict.kind == verdictDone {
+			done = append(done, a)
+			continue
+		}
+		others = append(others, a)
+		if one.verdict.kind == verdictUnstarted {
+			one = a
+		}
+	}
+	if b.done = len(done) > 0; b.done {
+		one = done[0]
+	}
+	l.called(one)
+	for _, a := range done {
+		l.concluded(a)
+	}
+	for _, a := range others {
+		l.concluded(a)
+	}
+}
+
+// firstAstray reports whether a is the first attempt of its call that could not reach the
+// other side.
+func (a *attempt) firstAstray() bool {
+	b := a.batch
+	if b == nil {
+		return true
+	}
+	was := b.astray
+	b.astray = true
+	return !was
+}
