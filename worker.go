@@ -60,13 +60,14 @@ func Handle[A Args](w *Worker, fn func(ctx context.Context, job *Job[A]) error, 
 	w.register(kind, o, handler(w, fn))
 }
 
-// handler returns what makes that which the engine calls for a leased job.
-func handler[A Args](w *Worker, fn func(context.Context, *Job[A]) error) func([]Middleware) func(context.Context, *storage.Leased) error {
-	return func(all []Middleware) func(context.Context, *storage.Leased) error {
+// handler returns what sets that which the engine calls for a leased job.
+func handler[A Args](w *Worker, fn func(context.Context, *Job[A]) error) func(*engine.Handler, []Middleware) {
+	return func(h *engine.Handler, all []Middleware) {
 		if len(all) > 0 {
-			return w.wrapped(all, decoded(fn))
+			h.Run = w.wrapped(all, decoded(fn))
+			return
 		}
-		return func(ctx context.Context, l *storage.Leased) error {
+		h.Run = func(ctx context.Context, l *storage.Leased) error {
 			job, err := decodeJob[A](l)
 			if err != nil {
 				return &engine.DecodeError{Err: err}
@@ -96,8 +97,8 @@ func (w *Worker) kindOf(t reflect.Type) string {
 	return x.kind
 }
 
-// register registers a handler, which run makes for the middleware around it.
-func (w *Worker) register(kind string, all []HandlerOptions, run func([]Middleware) func(context.Context, *storage.Leased) error) {
+// register registers a handler, which set completes with the middleware around it.
+func (w *Worker) register(kind string, all []HandlerOptions, set func(*engine.Handler, []Middleware)) {
 	if err := checkName("kind", kind); err != nil {
 		panic(err.Error())
 	}
@@ -110,7 +111,7 @@ func (w *Worker) register(kind string, all []HandlerOptions, run func([]Middlewa
 	}
 	h := w.settings(kind, &o)
 	if w.err == nil { // else Run returns that, and there may be middleware that is nil
-		h.Run = run(slices.Concat(w.opts.Middleware, o.Middleware))
+		set(&h, slices.Concat(w.opts.Middleware, o.Middleware))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

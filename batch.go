@@ -1,0 +1,258 @@
+package errand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/storage"
+)
+
+// BatchOptions say how many jobs [HandleMany] passes to one call.
+type BatchOptions struct {
+	// Max is how many jobs a call has at most, from 1 to 1,000.
+	Max int
+	// MaxBytes is how many bytes of args and headers the jobs of a call have at most;
+	// a job that has more alone is in a call of its own. If zero, any number.
+	MaxBytes int
+	// Min is how many jobs of one queue and kind must be ready, up to Max, before any
+	// of them is leased; it needs a Wait. If zero or 1, what is ready is leased at once.
+	Min int
+	// Wait is after how long the jobs are leased all the same, counted from when the
+	// earliest of them is due; it needs a Min above 1.
+	Wait time.Duration
+}
+
+// mostBatched is how many jobs a call has at most, so that no transaction takes long.
+const mostBatched = 1000
+
+// BatchError is what a handler of [HandleMany] returns if not all its jobs end alike: the
+// verdict of each job as a handler of one job would return it. A job that it does not
+// have, or for which it has nil, is done; so an empty BatchError is a success. IDs of
+// other jobs have no effect.
+//
+// It may be wrapped. But an error that wraps several, as that of [errors.Join], is one
+// for all jobs.
+type BatchError map[ID]error
+
+// Error returns the first of the errors, in the order of IDs, and how many more there are.
+func (e BatchError) Error() string {
+	var first ID
+	n := 0
+	for id, err := range e {
+		if err == nil {
+			continue
+		}
+		if n++; n == 1 || id.String() < first.String() {
+			first = id
+		}
+	}
+	if n == 0 {
+		return "no job of the batch failed"
+	}
+	text := fmt.Sprintf("job %v: %v", first, e[first])
+	if n > 1 {
+		text += fmt.Sprintf(" (and %d more)", n-1)
+	}
+	return text
+}
+
+// batchVerdict returns the verdict of a job in what the handler of a batch returned.
+func batchVerdict(err error, id ID) error {
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if all, ok := e.(BatchError); ok { //nolint:errorlint // errors.As would find it in errors.Join
+			return all[id]
+		}
+	}
+	return err
+}
+
+// HandleMany registers fn as the handler of the jobs whose args are of type A, as [Handle]
+// does, but fn is called with many of them: one request can then do the work of
+// hundreds. The jobs of a call are of one queue and one kind, in the order in which they
+// would start.
+//
+// If fn returns nil, all jobs of the call are done. If it returns a [BatchError], each has
+// its own verdict. If it returns another error, panics or runs out of time, all have
+// failed. Each job keeps its own lease, attempt, retries and history, so that only what
+// has failed is tried again. A job whose args do not decode fails alone, and is not
+// passed to fn.
+//
+// A call counts as one for Concurrency, a job as one for the throttle of a policy. The
+// shortest timeout of the jobs of a call is that of the call. ctx ends when all of them
+// must end; fn is not told if a single one has been cancelled or its lease is lost, and
+// its verdict counts for nothing then if the lease is lost. After a crash of the process
+// the jobs of its calls run one by one, as it is not known which of them is to blame; fn
+// is called with one job then, and so with a job that runs urgently or that a hold lets
+// through.
+//
+// [Middleware] is called for each job, beside each other: fn is called once all of them
+// have called next or have returned, with the jobs of those that have called it. What
+// middleware passes on as context does not reach fn. If it calls next again, fn is called
+// with that job alone. It must not hold what the others need on their way, such as a
+// mutex, while it calls next.
+//
+// HandleMany panics where [Handle] does, and if the options are bad.
+func HandleMany[A Args](w *Worker, fn func(ctx context.Context, jobs []*Job[A]) error, b BatchOptions, o ...HandlerOptions) {
+	kind := w.kindOf(reflect.TypeFor[A]())
+	if fn == nil {
+		panic(fmt.Sprintf("errand: HandleMany %q: nil handler", kind))
+	}
+	if err := b.validate(); err != nil {
+		panic(fmt.Sprintf("errand: HandleMany %q: %v", kind, err))
+	}
+	m := &many[A]{worker: w, fn: fn}
+	w.register(kind, o, func(h *engine.Handler, all []Middleware) {
+		handler(w, m.last)(h, all)
+		h.Batch = &engine.Batch{Max: b.Max, MaxBytes: b.MaxBytes, Min: b.Min, Wait: b.Wait, Run: m.run}
+		if len(all) > 0 {
+			way := h.Run
+			h.Batch.Run = func(ctx context.Context, items []engine.Item) { m.gather(ctx, items, way) }
+		}
+	})
+}
+
+func (b *BatchOptions) validate() error {
+	var f faults
+	if b.Max < 1 || b.Max > mostBatched {
+		f.field("max", b.Max, fmt.Sprintf("must be between 1 and %d", mostBatched))
+	}
+	if b.MaxBytes < 0 {
+		f.field("max_bytes", b.MaxBytes, "must not be negative")
+	}
+	switch {
+	case b.Min < 0 || b.Min > max(b.Max, 0):
+		f.field("min", b.Min, "must be between 0 and max")
+	case b.Min > 1 && b.Wait == 0:
+		f.field("wait", b.Wait, "must be above zero with a min above 1")
+	}
+	switch {
+	case b.Wait < 0:
+		f.field("wait", b.Wait, "must not be negative")
+	case b.Wait > 0 && b.Min <= 1:
+		f.field("min", b.Min, "must be above 1 with a wait")
+	}
+	return f.err()
+}
+
+// many calls a handler of many jobs.
+type many[A Args] struct {
+	worker *Worker
+	fn     func(context.Context, []*Job[A]) error
+}
+
+// last is the end of the way of one job. Beside others it waits for them.
+func (m *many[A]) last(ctx context.Context, job *Job[A]) error {
+	id := job.ID
+	if w, ok := ctx.Value(wayKey{}).(*way[A]); ok && w.arrive(job) {
+		<-w.of.done
+		return batchVerdict(w.of.err, id)
+	}
+	return batchVerdict(m.fn(ctx, []*Job[A]{job}), id)
+}
+
+// run runs jobs without middleware.
+func (m *many[A]) run(ctx context.Context, items []engine.Item) {
+	jobs, live := make([]*Job[A], 0, len(items)), make([]*engine.Item, 0, len(items))
+	for i := range items {
+		job, err := decodeJob[A](items[i].Job)
+		if err != nil {
+			items[i].Err = &engine.DecodeError{Err: err}
+			continue
+		}
+		job.Phase = m.worker.engine.Phase(items[i].Job)
+		jobs, live = append(jobs, job), append(live, &items[i])
+	}
+	if len(jobs) == 0 {
+		return
+	}
+	err := m.fn(ctx, jobs)
+	for _, i := range live {
+		i.Err = batchVerdict(err, i.Job.ID)
+	}
+}
+
+// gathering is one call of a handler of many jobs, for which their ways have come
+// together.
+type gathering[A Args] struct {
+	mu   sync.Mutex
+	away int       // ways that have not come to their end
+	jobs []*Job[A] // of those that have; nil of the others
+	all  chan struct{}
+	done chan struct{} // closed when err is what the handler returned
+	err  error
+}
+
+// way is that of one job through the middleware.
+type way[A Args] struct {
+	of   *gathering[A]
+	n    int  // of gathering.jobs
+	over bool // it has come to its end, or to nothing
+}
+
+type wayKey struct{}
+
+// arrive adds a job to the call, and reports whether it has: only once, and before the
+// call.
+func (w *way[A]) arrive(job *Job[A]) bool {
+	g := w.of
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if w.over {
+		return false
+	}
+	w.over = true
+	g.jobs[w.n] = job
+	if g.away--; g.away == 0 {
+		close(g.all)
+	}
+	return true
+}
+
+// gather runs jobs, each of which goes through the middleware.
+func (m *many[A]) gather(ctx context.Context, items []engine.Item, run func(context.Context, *storage.Leased) error) {
+	g := &gathering[A]{away: len(items), jobs: make([]*Job[A], len(items)), all: make(chan struct{}), done: make(chan struct{})}
+	var ways sync.WaitGroup
+	defer ways.Wait()
+	defer close(g.done)
+	for i := range items {
+		ways.Go(func() {
+			w := &way[A]{of: g, n: i}
+			defer w.arrive(nil)
+			caught(&items[i], func(ctx context.Context) error { return run(context.WithValue(ctx, wayKey{}, w), items[i].Job) })
+		})
+	}
+	g.err = errors.New("the handler has not returned")
+	select {
+	case <-g.all:
+	case <-ctx.Done(): // some wait for what others have
+		g.err = context.Cause(ctx)
+		return
+	}
+	jobs := slices.DeleteFunc(g.jobs, func(job *Job[A]) bool { return job == nil })
+	if len(jobs) > 0 {
+		g.err = m.fn(ctx, jobs)
+	}
+}
+
+// caught sets the error of a job by what run returns, or by how it does not.
+func caught(i *engine.Item, run func(context.Context) error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		i.Stack, i.Err = string(debug.Stack()), errors.New("middleware called runtime.Goexit")
+		if r := recover(); r != nil {
+			i.Err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	i.Err = run(i.Ctx)
+	returned = true
+}
