@@ -15,8 +15,12 @@ import (
 //
 // Each call that changes who may be next lets that one in, and blocks another that is
 // scheduled or ready, in the same transaction. A member that is let in is ready if it
-// was due when it was blocked, else scheduled. A blocked job is not urgent. A call
-// changes at most as many members of a group as jobs that it is about.
+// was due when it was blocked, else scheduled. A blocked job is not urgent.
+//
+// With a SettingGroupLimit above 1 that many members are ready or running at a time, in no
+// order, and a dead one blocks nobody. Scheduled ones are beside them, and are blocked if
+// there is no place when they are due, unless they were let in. A place that is free is for
+// the blocked member with the lowest key. With PassDead a dead member blocks nobody either.
 type Grouper interface {
 	// Groups lists the groups that are blocked by a dead member, sorted by queue and
 	// name, at most limit of them, from the place after on: that is the Next of a page
@@ -28,7 +32,24 @@ type Grouper interface {
 	// blocks them, which stays dead. It returns that one, and [ErrNotFound] if no dead
 	// member blocks the group.
 	SkipHead(ctx context.Context, queue, group string) (ID, error)
+
+	// Regroup has the settings of a queue take effect in its groups that have blocked
+	// members. Before, they do so in each group with the next call that is about a member
+	// of it; nobody that is let in already is blocked while it runs, nor one that is
+	// scheduled without a place. One call is one bounded step over the groups whose names
+	// come after the name given: call again with the result until that is empty.
+	Regroup(ctx context.Context, queue, after string) (next string, err error)
 }
+
+// DeadHead says what a dead member of a group is to the others.
+type DeadHead uint8
+
+const (
+	// BlockDead keeps those with higher keys back.
+	BlockDead DeadHead = iota
+	// PassDead lets them pass.
+	PassDead
+)
 
 // GroupPage is a part of a list of groups.
 type GroupPage struct {

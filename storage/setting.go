@@ -42,4 +42,9 @@ const (
 	// before that of the queue, this before that of the whole database, and this before
 	// the [Retention] of a call.
 	SettingRetention Setting = "retention"
+	// SettingGroupLimit is how many members of a group may be ready or running at a time,
+	// 1 if it is not set, and SettingDeadHead a [DeadHead]. They are of a queue. See
+	// [Grouper].
+	SettingGroupLimit Setting = "group_limit"
+	SettingDeadHead   Setting = "dead_head"
 )

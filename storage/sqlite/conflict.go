@@ -240,18 +240,20 @@ func (t *tx) replace(now time.Time, w *jobRow, j *storage.NewJob) error {
 		w.Retry, w.Crashes, w.Snoozes = 0, 0, 0
 	}
 	due = dueMicros(c.Due(now, fromMicros(w.CreatedAt), fromMicros(due)))
+	m, err := t.membership(&was)
+	if err != nil {
+		return err
+	}
 	var delay any
+	as := m.Role
 	if due != w.DueAt {
 		w.DueAt, w.Delay = due, max(due-at, 0)
 		delay = w.Delay
 		if w.State = ready; due > at {
 			w.State = scheduled
 		}
-		if was.State == blocked {
-			if w.State == ready {
-				delay = dueBlocked
-			}
-			w.State = blocked
+		if as, err = t.place(&was, w, m, "", true, &delay); err != nil {
+			return err
 		}
 	}
 	if err := t.weigh(&was, -1); err != nil {
@@ -284,7 +286,7 @@ func (t *tx) replace(now time.Time, w *jobRow, j *storage.NewJob) error {
 			return err
 		}
 	}
-	if was.State == ready && w.State == scheduled && t.mayHurry() {
+	if was.State == ready && w.State != ready && t.mayHurry() {
 		if err := t.calm(w.ID); err != nil {
 			return err
 		}
@@ -298,7 +300,10 @@ func (t *tx) replace(now time.Time, w *jobRow, j *storage.NewJob) error {
 	case w.State == ready:
 		t.notifyAll(storage.Event{})
 	}
-	return nil
+	if m.GroupKey == "" || delay == nil {
+		return nil
+	}
+	return t.placed(&was, &w.facts, m, "", as)
 }
 
 // forgetWindows forgets the times for which keys were to be held that are over, and the

@@ -52,7 +52,7 @@ AND (?12 = '' OR EXISTS (SELECT 1 FROM errand_tag t WHERE t.tag = ?12 AND t.job 
 	sqlWaitByKey = `SELECT id, salt, created_at FROM errand_job j NOT INDEXED` + waitMatch + ` ORDER BY id LIMIT ?13`
 	sqlWaitAll   = `SELECT id, salt, created_at FROM errand_job j INDEXED BY errand_job_scheduled` + waitMatch
 	sqlLastJob   = `SELECT COALESCE(MAX(id), 0) FROM errand_job`
-	sqlWaits     = `SELECT lane, state, salt, created_at, ?4 OR CASE WHEN attempt = 0 THEN ?2 ELSE NOT ?3 OR ` + hasFailed + ` END
+	sqlWaits     = `SELECT lane, state, salt, created_at, options, ?4 OR CASE WHEN attempt = 0 THEN ?2 ELSE NOT ?3 OR ` + hasFailed + ` END
 FROM errand_job j WHERE id = ?1`
 	sqlRunNow = `UPDATE errand_job SET state = 2, due_at = MIN(due_at, ?2), delay = 0 WHERE id = ?1`
 
@@ -237,7 +237,7 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, doubtful bool, 
 	if _, err = t.leave(&was, &departure{state: ready, inEffect: inEffect}); err != nil || m.GroupKey == "" {
 		return err
 	}
-	return t.moveGroup(r.ID, r.State, m, r.Queue)
+	return t.moveGroup(r.ID, m, r.Queue, roleBlocked)
 }
 
 // RunNow implements [storage.Store].
@@ -294,7 +294,7 @@ func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, which 
 func (t *tx) runNow(now time.Time, id storage.ID, named int, which storage.Waiting, step *storage.Step) error {
 	var r jobRow
 	var meant bool
-	err := t.row(sqlWaits, []any{id.Key(), which.First, which.Failed, named > 0}, &r.Lane, &r.State, &r.Salt, &r.CreatedAt, &meant)
+	err := t.row(sqlWaits, []any{id.Key(), which.First, which.Failed, named > 0}, &r.Lane, &r.State, &r.Salt, &r.CreatedAt, &r.Options, &meant)
 	r.ID = id.Key()
 	switch {
 	case errors.Is(err, sql.ErrNoRows) || err == nil && r.id() != id:
@@ -314,8 +314,14 @@ func (t *tx) runNow(now time.Time, id storage.ID, named int, which storage.Waiti
 	step.N++
 	t.move(r.Lane, scheduled, ready)
 	t.notifyAll(storage.Event{})
-	_, err = t.exec(sqlRunNow, r.ID, t.seen(now))
-	return err
+	if _, err = t.exec(sqlRunNow, r.ID, t.seen(now)); err != nil {
+		return err
+	}
+	key, err := t.findPlace(&r.facts)
+	if err != nil {
+		return err
+	}
+	return t.regroup(key)
 }
 
 // hurry makes a job urgent.

@@ -154,12 +154,9 @@ func (t *tx) edit(now time.Time, r *jobRow, sel *storage.Selection, e *storage.E
 	if m, err = t.membership(&was); err != nil {
 		return err
 	}
-	moves := m.GroupKey != "" && r.Lane != was.Lane
-	if was.State == blocked || moves && was.State != dead {
-		if r.State == ready {
-			delay = dueBlocked
-		}
-		r.State = blocked
+	as, err := t.place(&was, r, m, e.Queue, e.Reschedules(), &delay)
+	if err != nil {
+		return err
 	}
 	if e.Policy != nil {
 		if r.Policy, err = t.policy(e.Policy); err != nil {
@@ -206,10 +203,10 @@ func (t *tx) edit(now time.Time, r *jobRow, sel *storage.Selection, e *storage.E
 			t.notifyAll(storage.Event{})
 		}
 	}
-	if !moves {
+	if m.GroupKey == "" || !e.Reschedules() && e.Queue == "" {
 		return nil
 	}
-	return t.moveGroup(r.ID, r.State, m, e.Queue)
+	return t.placed(&was, &r.facts, m, e.Queue, as)
 }
 
 // toQueue has a job go to the lane of its kind in a queue. The error of its last

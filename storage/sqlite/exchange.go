@@ -19,7 +19,8 @@ const (
 	// the statement again each time it is bound. The order in which rows are
 	// updated and returned does not matter.
 	sqlPromote = `UPDATE errand_job SET state = 2 WHERE id IN
-(SELECT id FROM errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000) RETURNING lane`
+(SELECT id FROM errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000)
+RETURNING CASE WHEN options & 1 THEN -id ELSE lane END`
 	sqlLease = `UPDATE errand_job SET state = 3, token = ?, instance = ?, until = ?, attempt = attempt + 1
 WHERE id = ? AND state = 2`
 	sqlPayload = `SELECT headers, args FROM errand_payload WHERE job = ?1`
@@ -165,9 +166,17 @@ func (t *tx) promote(at int64) (int64, error) {
 		return next, err
 	}
 	var lane int64
+	var members []int64 // jobs that may be members of groups
 	err = t.each(sqlPromote, []any{at}, []any{&lane}, func() {
+		if lane < 0 {
+			members = append(members, -lane)
+			return
+		}
 		t.move(lane, scheduled, ready)
 	})
+	if err == nil && members != nil {
+		err = t.findPlaces(members)
+	}
 	if err != nil {
 		return 0, err
 	}

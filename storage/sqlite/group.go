@@ -1,9 +1,11 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/jmoiron/sqlx"
@@ -14,6 +16,9 @@ import (
 const (
 	sqlMembership = `SELECT COALESCE(group_key, ''), role FROM errand_option WHERE job = ?1`
 	sqlHasHead    = `SELECT EXISTS (SELECT 1 FROM errand_option WHERE group_key = ?1 AND role >= 2)`
+	sqlCountHeads = `SELECT COUNT(*) FROM errand_option WHERE group_key = ?1 AND role >= 2 AND role <> 3`
+	sqlLaneOfJob  = `SELECT lane, options FROM errand_job WHERE id = ?1`
+	sqlNextGroup  = `SELECT group_key FROM errand_option WHERE role = 1 AND group_key > ?1 AND group_key < ?2 ORDER BY group_key LIMIT 1`
 	sqlGroupHeads = `SELECT o.job, role, COALESCE(state, 6), COALESCE(lane, 0) FROM errand_option o LEFT JOIN errand_job j ON j.id = o.job
 WHERE group_key = ?1 AND role >= 2 ORDER BY o.job`
 	sqlFirstBlocked = `SELECT job FROM errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT 1`
@@ -46,7 +51,7 @@ type role = int64
 const (
 	noRole      role = 0 // they pass it
 	roleBlocked role = 1
-	roleHead    role = 2 // scheduled, ready or running
+	roleHead    role = 2 // it has a place: scheduled, ready or running
 	roleDead    role = 3 // blocks those with higher keys
 )
 
@@ -78,17 +83,57 @@ func (m *membership) group() string {
 	return group
 }
 
+// groupRule is what the settings of a queue say of its groups.
+type groupRule struct {
+	limit int64
+	pass  bool // a dead member blocks nobody
+}
+
+func (t *tx) groupRule(key string) (groupRule, error) {
+	all, err := t.settings()
+	queue, _, _ := strings.Cut(key, " ")
+	set := all[storage.Lane{Queue: queue}]
+	rule := groupRule{limit: max(set[storage.SettingGroupLimit], 1)}
+	rule.pass = rule.limit > 1 || set[storage.SettingDeadHead] == int64(storage.PassDead)
+	return rule, err
+}
+
+// beside reports whether a member in a state needs no place.
+func (g groupRule) beside(s stateCode) bool { return g.limit > 1 && s == scheduled }
+
 // join gives a new job its role in its group, and its state. It has the highest key.
-func (t *tx) join(r *jobRow) error {
+// Others may have to be let in once it is there.
+func (t *tx) join(r *jobRow) (others bool, err error) {
+	key := r.option.GroupKey
+	rule, err := t.groupRule(key)
+	if err != nil || rule.beside(r.State) {
+		return false, err
+	}
 	var busy bool
-	if err := t.row(sqlHasHead, []any{r.option.GroupKey}, &busy); err != nil {
-		return err
+	if !rule.pass {
+		err = t.row(sqlHasHead, []any{key}, &busy)
+	} else {
+		var taken int64
+		var first int64
+		if err = t.row(sqlCountHeads, []any{key}, &taken); err == nil && taken < rule.limit {
+			first, err = t.firstBlocked(key)
+		}
+		others = first != 0
+		busy = others || taken >= rule.limit
 	}
 	if r.option.Role = roleHead; busy {
 		r.option.Role = roleBlocked
 		r.block()
 	}
-	return nil
+	return others, err
+}
+
+// firstBlocked returns the blocked member of a group with the lowest key, 0 if there is none.
+func (t *tx) firstBlocked(key string) (first int64, err error) {
+	if err = t.row(sqlFirstBlocked, []any{key}, &first); errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return first, err
 }
 
 // block has a job that is about to be written wait behind others.
@@ -122,19 +167,72 @@ func (t *tx) quit(f *facts, e *departure) (group string, err error) {
 	if err != nil || m.Role == noRole {
 		return "", err
 	}
-	if e.state == dead {
-		_, err = t.exec(sqlSetRole, f.ID, roleDead)
-	} else if e.state != 0 {
-		_, err = t.exec(sqlSetRole, f.ID, noRole)
+	if e.state == 0 {
+		return m.GroupKey, nil
 	}
+	as := noRole
+	if e.state == dead {
+		rule, err := t.groupRule(m.GroupKey)
+		if err != nil {
+			return "", err
+		}
+		if !rule.pass {
+			as = roleDead
+		}
+	}
+	_, err = t.exec(sqlSetRole, f.ID, as)
 	return m.GroupKey, err
+}
+
+// findPlaces finds places for members of groups that have become ready.
+func (t *tx) findPlaces(jobs []int64) error {
+	var keys []string
+	for _, id := range jobs {
+		f := facts{ID: id}
+		if err := t.row(sqlLaneOfJob, []any{id}, &f.Lane, &f.Options); err != nil {
+			return err
+		}
+		t.move(f.Lane, scheduled, ready)
+		key, err := t.findPlace(&f)
+		if err != nil {
+			return err
+		}
+		if key != "" && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	for _, key := range keys {
+		if err := t.regroup(key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findPlace blocks a member that has become ready and has no place. It returns the group in
+// which one has to be looked for then, or "".
+func (t *tx) findPlace(f *facts) (key string, err error) {
+	m, err := t.membership(f)
+	if err != nil || m.GroupKey == "" || m.Role != noRole {
+		return "", err
+	}
+	return m.GroupKey, t.block(groupHead{job: f.ID, lane: f.Lane, state: ready})
 }
 
 // regroupOf is regroup for the group of a job that is put back.
 func (t *tx) regroupOf(f *facts) error {
 	m, err := t.membership(f)
+	if err != nil || m.GroupKey == "" {
+		return err
+	}
+	rule, err := t.groupRule(m.GroupKey)
 	if err != nil {
 		return err
+	}
+	if rule.beside(f.State) {
+		if _, err := t.exec(sqlSetRole, f.ID, noRole); err != nil {
+			return err
+		}
 	}
 	return t.regroup(m.GroupKey)
 }
@@ -152,15 +250,25 @@ func (t *tx) regroup(key string) error {
 	if key == "" {
 		return nil
 	}
-	var heads []groupHead
-	var h groupHead
-	err := t.each(sqlGroupHeads, []any{key}, []any{&h.job, &h.role, &h.state, &h.lane}, func() { heads = append(heads, h) })
+	rule, err := t.groupRule(key)
 	if err != nil {
 		return err
 	}
-	var first int64
-	if err := t.row(sqlFirstBlocked, []any{key}, &first); err != nil && !errors.Is(err, sql.ErrNoRows) {
+	var heads []groupHead
+	var h groupHead
+	err = t.each(sqlGroupHeads, []any{key}, []any{&h.job, &h.role, &h.state, &h.lane}, func() { heads = append(heads, h) })
+	if err == nil && rule.pass {
+		heads, err = t.passDead(heads)
+	}
+	if err != nil {
 		return err
+	}
+	first, err := t.firstBlocked(key)
+	if err != nil {
+		return err
+	}
+	if rule.limit > 1 {
+		return t.letInAll(key, first, rule.limit-int64(len(heads)))
 	}
 	next := first
 	for _, h := range heads { // in the order of keys
@@ -174,7 +282,7 @@ func (t *tx) regroup(key string) error {
 		}
 	}
 	for _, h := range heads {
-		if h.role == roleHead && h.job != next {
+		if h.role == roleHead && h.job != next && h.state != running {
 			if err := t.block(h); err != nil {
 				return err
 			}
@@ -184,6 +292,28 @@ func (t *tx) regroup(key string) error {
 		return nil
 	}
 	return t.letIn(first)
+}
+
+// passDead returns the heads that are not dead, and has the others pass those that are.
+func (t *tx) passDead(heads []groupHead) (live []groupHead, err error) {
+	for _, h := range heads {
+		if h.role == roleHead {
+			live = append(live, h)
+		} else if _, err := t.exec(sqlSetRole, h.job, noRole); err != nil {
+			return nil, err
+		}
+	}
+	return live, nil
+}
+
+// letInAll lets in as many members as there are places, from the first blocked one on.
+func (t *tx) letInAll(key string, first, places int64) (err error) {
+	for ; err == nil && first != 0 && places > 0; places-- {
+		if err = t.letIn(first); err == nil {
+			first, err = t.firstBlocked(key)
+		}
+	}
+	return err
 }
 
 // block blocks a member that is scheduled or ready.
@@ -221,6 +351,7 @@ func (t *tx) unblock(job int64) error {
 	if err != nil {
 		return err
 	}
+	t.letIns++
 	t.move(lane, blocked, state)
 	var event storage.Event
 	if state == scheduled {
@@ -230,13 +361,9 @@ func (t *tx) unblock(job int64) error {
 	return nil
 }
 
-// moveGroup has a job be a member of the group of that name in a queue. A live one has
-// been written as blocked.
-func (t *tx) moveGroup(job int64, state stateCode, m membership, queue string) error {
-	key, as := groupKey(queue, m.group()), m.Role
-	if state != dead {
-		as = roleBlocked
-	}
+// moveGroup has a job be a member of the group of that name in a queue.
+func (t *tx) moveGroup(job int64, m membership, queue string, as role) error {
+	key := groupKey(queue, m.group())
 	if _, err := t.exec(sqlSetGroup, job, key, as); err != nil {
 		return err
 	}
@@ -246,6 +373,75 @@ func (t *tx) moveGroup(job int64, state stateCode, m membership, queue string) e
 		}
 	}
 	return t.regroup(key)
+}
+
+// place returns the role of a job that is changed, and may go to another queue, and has
+// it blocked if it needs a place.
+func (t *tx) place(was *facts, r *jobRow, m membership, to string, rescheduled bool, delay *any) (role, error) {
+	if m.GroupKey == "" || was.State == dead {
+		return m.Role, nil
+	}
+	queue, _, _ := strings.Cut(m.GroupKey, " ")
+	rule, err := t.groupRule(cmp.Or(to, queue) + " ")
+	moves := r.Lane != was.Lane
+	switch {
+	case was.State == blocked:
+	case rule.beside(r.State) && (moves || rescheduled):
+		return noRole, err
+	case !moves && (m.Role == roleHead || r.State == scheduled):
+		return m.Role, err
+	}
+	if r.State == ready {
+		*delay = dueBlocked
+	}
+	r.State = blocked
+	return roleBlocked, err
+}
+
+// placed takes note of the role that place has returned, once the job is written.
+func (t *tx) placed(was, now *facts, m membership, to string, as role) error {
+	if as == m.Role && now.Lane == was.Lane {
+		return t.regroup(m.GroupKey)
+	}
+	queue, _, _ := strings.Cut(m.GroupKey, " ")
+	return t.moveGroup(now.ID, m, cmp.Or(to, queue), as)
+}
+
+// regroupStep is how many groups one step of Regroup looks at, and regroupMost how many
+// members it lets in, but for those of the last group.
+const (
+	regroupStep = 100
+	regroupMost = 250
+)
+
+// Regroup implements [storage.Grouper].
+func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, err error) {
+	key, left := groupKey(queue, after), regroupMost
+	if key == "" {
+		key = queue + " "
+	}
+	err = s.submit(ctx, &request{ends: true, work: regroupStep, run: func(t *tx) error {
+		next = ""
+		for range regroupStep {
+			err := t.row(sqlNextGroup, []any{key, queue + "!"}, &key)
+			if errors.Is(err, sql.ErrNoRows) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			was := t.letIns
+			if err := t.regroup(key); err != nil {
+				return err
+			}
+			if left -= t.letIns - was; left <= 0 {
+				break
+			}
+		}
+		_, next, _ = strings.Cut(key, " ")
+		return nil
+	}})
+	return next, err
 }
 
 // Groups implements [storage.Grouper].

@@ -151,8 +151,9 @@ func (t *tx) enter(now time.Time, r *jobRow, until int64) (holder storage.ID, er
 
 // admit is enter for a job that has its unique key.
 func (t *tx) admit(now time.Time, r *jobRow) (err error) {
+	others := false // of the group, which may have to be let in
 	if r.option != nil && r.option.GroupKey != "" {
-		if err := t.join(r); err != nil {
+		if others, err = t.join(r); err != nil {
 			return err
 		}
 	}
@@ -191,6 +192,8 @@ func (t *tx) admit(now time.Time, r *jobRow) (err error) {
 		t.fresh.add(r.ID, storage.Lane{Queue: r.Queue, Kind: r.Kind})
 	case r.State == scheduled:
 		t.notifyAll(storage.Event{Due: fromMicros(r.DueAt)})
+	case others:
+		return t.regroup(r.option.GroupKey)
 	}
 	return nil
 }

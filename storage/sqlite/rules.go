@@ -84,9 +84,10 @@ WHERE CASE state WHEN 3 THEN start_by > 0 OR deadline > 0 ELSE start_by < 0 OR d
 		sql: `SELECT job FROM errand_option WHERE (start_by <> 0 OR deadline <> 0) AND NOT EXISTS (SELECT 1 FROM errand_number WHERE id = 8)`},
 	{name: "windows of no epoch", means: "a window that is counted from the base of an epoch has that epoch",
 		sql: `SELECT job FROM errand_option WHERE epoch <> 0 AND epoch NOT IN (SELECT epoch FROM errand_epoch)`},
-	{name: "wrong roles in groups", means: "a job is blocked, or the head of its group, or dead and keeps others back, if its role says so",
+	{name: "wrong roles in groups", means: "a job is blocked, has a place in its group, or is dead and keeps others back, if its role says so",
 		sql: `SELECT id FROM errand_job j LEFT JOIN errand_option o ON o.job = j.id
-WHERE COALESCE(role, 0) <> CASE WHEN state = 7 AND NOT EXISTS (SELECT 1 FROM errand_unique u WHERE u.slot = 1 AND u.job = j.id) THEN 1 WHEN group_key IS NULL THEN 0 ELSE 2 END
+WHERE COALESCE(role, 0) <> CASE WHEN state = 7 AND NOT EXISTS (SELECT 1 FROM errand_unique u WHERE u.slot = 1 AND u.job = j.id) THEN 1
+WHEN group_key IS NULL OR state = 1 AND role = 0 THEN 0 ELSE 2 END
 UNION ALL SELECT job FROM errand_option WHERE role = 3 AND job NOT IN (SELECT id FROM errand_dead)
 UNION ALL SELECT job FROM errand_option WHERE role IN (1, 2) AND job NOT IN (SELECT id FROM errand_job)`},
 	{name: "groups of other queues", means: "the group of a job is one of its queue",
@@ -95,11 +96,6 @@ JOIN errand_lane USING (lane) WHERE group_key IS NOT NULL AND substr(group_key, 
 	{name: "groups that stand still", means: "a blocked job waits for another of its group",
 		sql: `SELECT job FROM errand_option o WHERE role = 1
 AND NOT EXISTS (SELECT 1 FROM errand_option h WHERE h.group_key = o.group_key AND h.role >= 2)`},
-	{name: "groups with two heads", means: "one member of a group is not blocked",
-		sql: `SELECT group_key FROM errand_option WHERE role = 2 GROUP BY group_key HAVING COUNT(*) > 1`},
-	{name: "members out of order", means: "what waits for another job of its group has a higher key, unless that one runs",
-		sql: `SELECT o.job FROM errand_option o WHERE role = 1 AND o.job < (SELECT MIN(h.job) FROM errand_option h WHERE h.group_key = o.group_key AND h.role >= 2)
-AND NOT EXISTS (SELECT 1 FROM errand_option h JOIN errand_job j ON j.id = h.job WHERE h.group_key = o.group_key AND h.role = 2 AND state = 3)`},
 	{name: "successes from the future", means: "the token of a lane's last success is below the next one",
 		sql: `SELECT id FROM errand_number, errand_meta WHERE id % 32 = 17 AND n >= next_token`},
 	{name: "urgent jobs that are not ready", means: "a job is urgent only until it is leased or ends",

@@ -46,8 +46,6 @@ var broken = map[string]string{
 	"wrong roles in groups":   `UPDATE errand_option SET role = 0 WHERE role = 1`,
 	"groups of other queues":  `UPDATE errand_option SET group_key = 'x' || group_key`,
 	"groups that stand still": `UPDATE errand_option SET role = 0 WHERE role = 3`,
-	"groups with two heads":   `UPDATE errand_option SET role = 2 WHERE role = 1`,
-	"members out of order":    `UPDATE errand_option SET role = 3 - role WHERE role IN (1, 2)`,
 
 	"successes from the future":      `UPDATE errand_number SET n = 1000000 WHERE id % 32 = 17`,
 	"urgent jobs that are not ready": `INSERT INTO errand_urgent VALUES (1000)`,

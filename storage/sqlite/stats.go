@@ -63,6 +63,7 @@ type ledger struct {
 	successes map[int64]int64 // tokens of the last successes of lanes that are watched
 	deaths    deaths
 	lasts     lasts
+	letIns    int // members of groups that were let in
 }
 
 func newLedger() ledger { return ledger{counts: map[laneState]int64{}} }

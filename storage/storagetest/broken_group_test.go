@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,6 +14,25 @@ type groups struct {
 	*hooks
 	list func(m *Memory, page storage.GroupPage, queue string) storage.GroupPage
 	skip func(m *Memory, queue, group string)
+	set  func(s storage.Settings)
+	in   func(queue, after string) (next string, ok bool) // of Regroup, in its place if ok
+}
+
+func (g *groups) Configure(ctx context.Context, lane storage.Lane, s storage.Settings) error {
+	if g.set != nil {
+		s = maps.Clone(s)
+		g.set(s)
+	}
+	return g.hooks.Configure(ctx, lane, s)
+}
+
+func (g *groups) Regroup(ctx context.Context, queue, after string) (string, error) {
+	if g.in != nil {
+		if next, ok := g.in(queue, after); ok {
+			return next, nil
+		}
+	}
+	return g.hooks.Regroup(ctx, queue, after)
 }
 
 func (g *groups) Groups(ctx context.Context, queue, after string, limit int) (storage.GroupPage, error) {
@@ -354,6 +374,47 @@ var groupFaults = []fault{
 			return a
 		}
 	})},
+	{"the limit is always one", "group_limit", grouping(func(g *groups) {
+		g.set = func(s storage.Settings) { delete(s, storage.SettingGroupLimit) }
+	})},
+	{"a retry keeps its place", "group_limit_scheduled", regrouping(func(_ *Memory, members []*job) {
+		if s := firstIn(members, storage.Scheduled); s != nil && s.Retry > 0 && firstIn(members, storage.Blocked) == nil {
+			if r := firstIn(members, storage.Ready); r != nil {
+				r.sleep()
+			}
+		}
+	}, "exchange")},
+	{"what is due needs no place", "group_limit_scheduled", regrouping(func(_ *Memory, members []*job) {
+		for _, j := range members {
+			if j.State == storage.Blocked && j.Retry > 0 {
+				j.wake()
+			}
+		}
+	}, "exchange")},
+	{"dead members always block", "group_pass", grouping(func(g *groups) {
+		g.set = func(s storage.Settings) { delete(s, storage.SettingDeadHead) }
+	})},
+	{"settings take effect by and by", "group_regroup", grouping(func(g *groups) {
+		g.in = func(string, string) (string, bool) { return "", true }
+	})},
+	{"all groups are one step", "group_regroup", grouping(func(g *groups) {
+		g.in = func(queue, after string) (string, bool) {
+			g.m.locked(func() {
+				for _, j := range g.m.jobs {
+					if j.Queue == queue {
+						g.m.regroup(queue, j.Group)
+					}
+				}
+			})
+			return "", true
+		}
+	})},
+	{"a new member takes the place of one that waits", "group_regroup_place", regrouping(func(_ *Memory, members []*job) {
+		if len(members) == 4 && members[1].State == storage.Ready && members[3].State == storage.Blocked && members[2].State == storage.Blocked {
+			members[1].sleep()
+			members[3].wake()
+		}
+	}, "enqueue")},
 	{"a new member is let in if nobody runs here", "group_handoff", regrouping(func(_ *Memory, members []*job) {
 		if b := firstIn(members, storage.Blocked); b != nil && b.Key == 2 && firstIn(members, storage.Running) != nil {
 			b.wake()

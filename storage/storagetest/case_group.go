@@ -272,8 +272,7 @@ A blocked job is not urgent.`, func(f *fixture) {
 		}
 	}},
 
-	{"group_redrive_behind", `A call changes at most as many members of a group as jobs that it is about.
-` + oneLives, func(f *fixture) {
+	{"group_redrive_behind", oneLives, func(f *fixture) {
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g))
 		f.diesOf(ids[0], "no")

@@ -69,6 +69,7 @@ type job struct {
 	blocks         bool      // dead: those of its group with higher keys
 	due            bool      // blocked: it was ready when it was blocked
 	keyUntil       time.Time // until when it is to hold its key at least
+	placed         bool      // it was let into its group
 	lease          lease     // running
 	windows        windows
 }
@@ -208,7 +209,10 @@ func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *jo
 			m.claim(j, j.keyUntil)
 		}
 	}
-	m.regroup(j.Queue, j.Group)
+	m.join(j)
+	if j.State == storage.Blocked && m.hasPlace(j) {
+		m.regroup(j.Queue, j.Group)
+	}
 	return storage.Enqueued{ID: j.ID}, j
 }
 
@@ -237,12 +241,16 @@ func (j *job) putAfter(now, due time.Time) {
 func (m *Memory) end(now time.Time, j *job, state storage.State) {
 	j.lease = lease{}
 	j.Cancelling, j.urgent = false, false
-	j.State, j.EndedAt, j.blocks = state, now, state == storage.Dead && j.Group != ""
+	_, pass := m.groupRule(j.Queue)
+	counted := j.placed || j.State == storage.Blocked
+	j.State, j.EndedAt, j.placed, j.blocks = state, now, false, state == storage.Dead && j.Group != "" && !pass
 	j.windows.start, j.windows.finish = 0, 0
 	if j.Unique != "" {
 		m.releaseKey(now, j)
 	}
-	m.regroup(j.Queue, j.Group)
+	if counted {
+		m.regroup(j.Queue, j.Group)
+	}
 }
 
 // finish ends a job as done or cancelled.

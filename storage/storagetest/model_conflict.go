@@ -115,13 +115,14 @@ func (m *Memory) replace(now time.Time, j *job, n *storage.NewJob) {
 		j.Retry, j.Crashes, j.Snoozes = 0, 0, 0
 	}
 	if due = ceil(c.Due(now, j.CreatedAt, due)); !due.Equal(j.DueAt) {
-		urgent := j.urgent
+		urgent, state := j.urgent, j.State
 		j.putAfter(at, due)
 		j.urgent = urgent && j.State == storage.Ready
 		if j.Attempt > 0 || j.redriven {
 			j.windows.startWithin = 0
 		}
 		j.windows.begin(now, j.DueAt, true, n.Doubtful)
+		m.resettle(j, state, false, true)
 		m.regroup(j.Queue, j.Group)
 		m.blockBehind(j)
 	}

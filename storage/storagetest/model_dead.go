@@ -79,6 +79,7 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 		j.putAt(now, now)
 		j.windows.startWithin = 0
 		j.windows.begin(given, j.DueAt, false, sel.Doubtful)
+		m.join(j)
 		m.regroup(from, j.Group)
 		m.regroup(j.Queue, j.Group)
 		event = available(event, j)
@@ -110,6 +111,7 @@ func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selec
 			j.DueAt = now
 		}
 		j.State, j.since = storage.Ready, time.Time{}
+		m.findPlaces(j)
 		if event == nil || !event.Urgent { // that is due at once
 			event = available(event, j)
 		}

@@ -58,7 +58,7 @@ func (in *instance) Change(ctx context.Context, now time.Time, sel storage.Selec
 // edit changes a job that does not run, and reports whether a worker may take it now
 // that could not before.
 func (in *instance) edit(now time.Time, j *job, e *storage.Edit, doubtful bool) (available bool) {
-	m, at := in.m, floor(now)
+	m, at, was := in.m, floor(now), j.State
 	if e.Reschedules() {
 		urgent := j.urgent
 		if e.Delay > 0 {
@@ -95,6 +95,7 @@ func (in *instance) edit(now time.Time, j *job, e *storage.Edit, doubtful bool) 
 		j.remember(storage.Failure{Attempt: j.Attempt, At: at, Phase: storage.PhaseEdited, Instance: in.name, Args: j.Args})
 		j.Args = bytes.Clone(e.Args)
 	}
+	m.resettle(j, was, j.Queue != from, e.Reschedules())
 	if e.Reschedules() || e.Queue != "" {
 		m.regroup(from, j.Group)
 		m.regroup(j.Queue, j.Group)
@@ -132,7 +133,9 @@ func (in *instance) Delete(ctx context.Context, sel storage.Selection) (storage.
 	ended, step := m.selectEnded(sel)
 	for _, j := range ended {
 		delete(m.jobs, j.Key)
-		m.regroup(j.Queue, j.Group)
+		if j.blocks {
+			m.regroup(j.Queue, j.Group)
+		}
 		step.N++
 	}
 	mark := m.mark

@@ -30,22 +30,136 @@ func next(members []*job) *job {
 	return members[0]
 }
 
+// groupRule returns how many members of the groups of a queue are let in at a time, and
+// whether they pass dead ones.
+func (m *Memory) groupRule(queue string) (limit int64, pass bool) {
+	set := m.settings[storage.Lane{Queue: queue}]
+	limit = max(set[storage.SettingGroupLimit], 1)
+	return limit, limit > 1 || set[storage.SettingDeadHead] == int64(storage.PassDead)
+}
+
+// join has a member wait for a place, unless it needs none.
+func (m *Memory) join(j *job) {
+	if limit, _ := m.groupRule(j.Queue); j.Group == "" || !j.live() || limit > 1 && j.State == storage.Scheduled {
+		j.placed = false
+		return
+	}
+	j.block()
+}
+
+// hasPlace reports whether a member may be let in into the group of j.
+func (m *Memory) hasPlace(j *job) bool {
+	limit, pass := m.groupRule(j.Queue)
+	taken := int64(0)
+	for _, o := range m.members(j.Queue, j.Group) {
+		if o.placed || o.blocks && !pass {
+			taken++
+		}
+	}
+	return taken < limit
+}
+
+// findPlaces finds places for members that have become ready and have none.
+func (m *Memory) findPlaces(jobs ...*job) {
+	for _, j := range jobs {
+		if j.Group != "" && !j.placed {
+			j.block()
+		}
+	}
+	for _, j := range jobs {
+		if j.State == storage.Blocked {
+			m.regroup(j.Queue, j.Group)
+		}
+	}
+}
+
+// resettle finds the place of a member that was changed, given its state before.
+func (m *Memory) resettle(j *job, was storage.State, moved, rescheduled bool) {
+	limit, _ := m.groupRule(j.Queue)
+	switch {
+	case j.Group == "" || was == storage.Dead:
+	case was == storage.Blocked:
+		j.block()
+	case limit > 1 && j.State == storage.Scheduled && (moved || rescheduled):
+		j.placed = false
+	case moved || !j.placed && j.State == storage.Ready:
+		j.block()
+	}
+}
+
+// block blocks a member that is scheduled or ready.
+func (j *job) block() {
+	if j.State != storage.Blocked {
+		j.due, j.urgent, j.placed = j.State == storage.Ready, false, false
+		j.State = storage.Blocked
+	}
+}
+
+// letInto gives a blocked member a place.
+func (m *Memory) letInto(j *job) {
+	if j.State = storage.Scheduled; j.due {
+		j.State = storage.Ready
+	}
+	j.placed = true
+	m.letIn = append(m.letIn, j)
+}
+
 // regroup has the members of a group be in the states that they should.
 func (m *Memory) regroup(queue, group string) {
-	members := m.members(queue, group)
+	limit, pass := m.groupRule(queue)
+	var members []*job
+	var places int64
+	for _, j := range m.members(queue, group) {
+		switch {
+		case j.State == storage.Dead && pass:
+			j.blocks = false
+			continue
+		case j.placed:
+			places++
+		case j.State == storage.Scheduled: // it needs no place yet
+			continue
+		}
+		members = append(members, j)
+	}
+	if limit > 1 {
+		for _, j := range members {
+			if j.State == storage.Blocked && places < limit {
+				m.letInto(j)
+				places++
+			}
+		}
+		return
+	}
 	next := next(members)
 	for _, j := range members {
 		switch {
 		case j == next && j.State == storage.Blocked:
-			if j.State = storage.Scheduled; j.due {
-				j.State = storage.Ready
-			}
-			m.letIn = append(m.letIn, j)
-		case j != next && j.live() && j.State != storage.Blocked:
-			j.due, j.urgent = j.State == storage.Ready, false
-			j.State = storage.Blocked
+			m.letInto(j)
+		case j != next && j.live() && j.State != storage.Running:
+			j.block()
 		}
 	}
+}
+
+// Regroup implements [storage.Grouper].
+func (in *instance) Regroup(ctx context.Context, queue, after string) (next string, err error) {
+	m := in.m
+	if err := m.begin(ctx, in); err != nil {
+		return "", err
+	}
+	for _, j := range m.where(func(j *job) bool {
+		return j.State == storage.Blocked && j.Queue == queue && j.Group > after
+	}, func(a, b *job) int { return strings.Compare(a.Group, b.Group) }) {
+		if next != "" && next != j.Group {
+			break // one group is a step
+		}
+		m.regroup(queue, j.Group)
+		next = j.Group
+	}
+	mark := m.mark
+	m.mu.Unlock()
+	m.emit(in, mark, nil)
+	return next, nil
 }
 
 // Groups implements [storage.Grouper].

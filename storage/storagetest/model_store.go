@@ -213,6 +213,9 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 		if e.KeepPlace && f.DueAt.IsZero() {
 			j.DueAt = place // it was ready, whatever the clock says now
 		}
+		if limit, _ := m.groupRule(j.Queue); limit > 1 && j.State == storage.Scheduled {
+			j.placed = false
+		}
 		m.regroup(j.Queue, j.Group)
 	case storage.Dead:
 		j.Reason, j.endError, j.endPolicy, j.cause = f.Reason, f.Error, slices.Clone(f.Policy), m.causeOf(lane, f.Reason, f.Cause)
@@ -250,6 +253,7 @@ func (m *Memory) promote(now time.Time) {
 	for _, j := range due[:min(len(due), promoteStep)] {
 		j.State = storage.Ready
 	}
+	m.findPlaces(due[:min(len(due), promoteStep)]...)
 }
 
 // Reclaim implements [storage.Store].

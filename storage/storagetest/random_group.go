@@ -49,3 +49,24 @@ func (h *history) ahead(t *rapid.T) {
 	got.Head = h.byReal[got.Head]
 	h.both("Ahead", got, want)
 }
+
+// groupSettings changes what is said of the groups of a queue, which mostly takes effect
+// at once.
+func (h *history) groupSettings(t *rapid.T, p *pair) {
+	lane := storage.Lane{Queue: anyQueue.Draw(t, "queue")}
+	s := storage.Settings{
+		storage.SettingGroupLimit: rapid.SampledFrom([]int64{0, 0, 1, 2, 3}).Draw(t, "group limit"),
+		storage.SettingDeadHead:   rapid.Int64Range(0, 1).Draw(t, "dead head"),
+	}
+	again := rapid.IntRange(0, 3).Draw(t, "later") > 0
+	for _, s2 := range []storage.Store{p.real, p.model} {
+		h.must(s2.Configure(h.ctx, lane, s))
+		for after := ""; again; {
+			next, err := s2.Regroup(h.ctx, lane.Queue, after)
+			h.must(err)
+			if after = next; after == "" {
+				break
+			}
+		}
+	}
+}

@@ -9,6 +9,10 @@ import (
 // configure sets for how long jobs are kept, and something that changes nothing else.
 func (h *history) configure(t *rapid.T) {
 	p, lane := h.pair(t), anyLane(t)
+	if rapid.Bool().Draw(t, "of groups") {
+		h.groupSettings(t, p)
+		return
+	}
 	if rapid.IntRange(0, 3).Draw(t, "all") == 0 {
 		lane = storage.Lane{}
 	}
