@@ -71,3 +71,21 @@ func ExampleQueue_Groups() {
 	// 1 dead
 	// 1 ready
 }
+
+// Two jobs of a customer run at a time, in all processes together.
+func ExampleSettings_groupLimit() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+
+	check(q.Configure(ctx, errand.Lane{Queue: "sync"}, errand.Settings{GroupLimit: new(2)}))
+	for range 5 {
+		must(q.Enqueue(ctx, SendEmail{}, &errand.JobOptions{Queue: "sync", Group: "customer 17"}))
+	}
+	for _, c := range must(q.Counts(ctx)) {
+		fmt.Println(c.N, c.State)
+	}
+	// Output:
+	// 3 blocked
+	// 2 ready
+}

@@ -5,10 +5,39 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/errandq/errand/storage"
 )
 
 // maxGroup is how long the name of a group may be.
 const maxGroup = 256
+
+// mostGroup bounds GroupLimit: so many jobs are looked at when one of them ends.
+const mostGroup = 1000
+
+// DeadHead says what a dead job of a group is to the others: see [Settings].
+type DeadHead = storage.DeadHead
+
+const (
+	// BlockDead keeps those back that were enqueued after it.
+	BlockDead = storage.BlockDead
+	// PassDead lets them pass.
+	PassDead = storage.PassDead
+)
+
+func aGroupLimit(value int64) string {
+	if value < 0 || value > mostGroup {
+		return fmt.Sprintf("must be between 0 and %d", mostGroup)
+	}
+	return ""
+}
+
+func aDeadHead(value int64) string {
+	if value < 0 || value > int64(PassDead) {
+		return fmt.Sprintf("must be BlockDead (%d) or PassDead (%d)", BlockDead, PassDead)
+	}
+	return ""
+}
 
 // BlockedGroup is a group whose members wait because one of them is dead.
 type BlockedGroup struct {

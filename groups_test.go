@@ -164,3 +164,57 @@ func TestWhy_Blocked(t *testing.T) {
 		}
 	})
 }
+
+// As many jobs of a group run at a time as the setting says, whether they fail or not, and
+// more once it is raised.
+func TestGroups_Limit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := memoryQueue(t, errand.Options{
+			Policy: &policy.Policy{Retries: 3, MinDelay: time.Second, MaxDelay: time.Second},
+			Queues: map[string]errand.QueueOptions{"default": {Settings: errand.Settings{GroupLimit: new(3)}}},
+		})
+		var mu sync.Mutex
+		running, most, done := 0, 0, 0
+		w := errand.NewWorker(q, &errand.WorkerOptions{Concurrency: 16})
+		errand.Handle(w, func(_ context.Context, job *errand.Job[note]) error {
+			mu.Lock()
+			running++
+			most = max(most, running)
+			mu.Unlock()
+			time.Sleep(time.Minute)
+			mu.Lock()
+			defer mu.Unlock()
+			running--
+			if job.Args.N%2 == 0 && job.Attempt == 1 {
+				return errors.New("timeout")
+			}
+			done++
+			return nil
+		})
+		stop := run(t, w)
+		synctest.Wait() // the settings are written
+		for i := range 30 {
+			enqueue(t, q, note{N: i}, &errand.JobOptions{Group: "g"})
+		}
+		time.Sleep(5 * time.Minute)
+		if most != 3 {
+			t.Errorf("%d ran at a time, want 3", most)
+		}
+		if err := q.Configure(t.Context(), errand.Lane{Queue: "default"}, errand.Settings{GroupLimit: new(5)}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if most != 5 || done != 30 {
+			t.Errorf("%d ran at a time, want 5; %d are done, want 30", most, done)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		err := q.Configure(t.Context(), errand.Lane{Queue: "default"}, errand.Settings{GroupLimit: new(1001)})
+		wantField(t, err, "group_limit")
+		err = q.Configure(t.Context(), errand.Lane{}, errand.Settings{DeadHead: new(errand.PassDead)})
+		wantField(t, err, "dead_head")
+		err = q.Configure(t.Context(), errand.Lane{Queue: "default"}, errand.Settings{DeadHead: new(errand.DeadHead(2))})
+		wantField(t, err, "dead_head")
+	})
+}

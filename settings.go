@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
 )
 
@@ -23,6 +24,13 @@ type Settings struct {
 	// WhenFull says what becomes of a job that has no room below MaxJobs and MaxBytes of
 	// the same queue or file. If zero, Refuse.
 	WhenFull *WhenFull `json:"when_full,omitempty"`
+	// GroupLimit is how many jobs of a group of a queue are ready or run at a time, in all
+	// processes together, at most 1,000. With more than 1 they have no order, one that waits
+	// for its retry keeps nobody back, and neither does a dead one. If zero, 1.
+	GroupLimit *int `json:"group_limit,omitempty"`
+	// DeadHead says what a dead job of a group of a queue is to the others. If zero,
+	// BlockDead.
+	DeadHead *DeadHead `json:"dead_head,omitempty"`
 	// Retention is how long finished jobs are kept; if negative, they are deleted at once.
 	// That of a kind in a queue goes before that of the kind, then comes that of the
 	// queue, then that of the whole file. If zero, Options.Retention.
@@ -61,6 +69,8 @@ var settings = []setting{
 	whole(storage.SettingMaxJobs, "max_jobs", ofFile|ofQueue, notNegative, func(s *Settings) **int { return &s.MaxJobs }),
 	whole(storage.SettingMaxBytes, "max_bytes", ofFile|ofQueue, notNegative, func(s *Settings) **int64 { return &s.MaxBytes }),
 	whole(storage.SettingWhenFull, "when_full", ofFile|ofQueue, aWhenFull, func(s *Settings) **WhenFull { return &s.WhenFull }),
+	whole(storage.SettingGroupLimit, "group_limit", ofQueue, aGroupLimit, func(s *Settings) **int { return &s.GroupLimit }),
+	whole(storage.SettingDeadHead, "dead_head", ofQueue, aDeadHead, func(s *Settings) **DeadHead { return &s.DeadHead }),
 	span(storage.SettingRetention, "retention", ofFile|ofQueue|ofKind|ofLane, anyNumber, func(s *Settings) **time.Duration { return &s.Retention }),
 }
 
@@ -189,7 +199,10 @@ func (q *Queue) Configure(ctx context.Context, lane Lane, s Settings) error {
 	if err := f.err(); err != nil {
 		return err
 	}
-	return q.store.Configure(ctx, lane, set)
+	if err := q.store.Configure(ctx, lane, set); err != nil {
+		return err
+	}
+	return engine.Regroup(ctx, q.store, lane.Queue, set)
 }
 
 // checkLane checks the names of a lane, each of which may be empty.

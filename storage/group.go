@@ -2,6 +2,9 @@ package storage
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -50,6 +53,29 @@ const (
 	// PassDead lets them pass.
 	PassDead
 )
+
+var deadHead = [...]string{BlockDead: "block", PassDead: "pass"}
+
+// String returns the name of d.
+func (d DeadHead) String() string {
+	if int(d) < len(deadHead) {
+		return deadHead[d]
+	}
+	return fmt.Sprintf("DeadHead(%d)", uint8(d))
+}
+
+// MarshalText returns the name of d.
+func (d DeadHead) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText sets d by its name.
+func (d *DeadHead) UnmarshalText(text []byte) error {
+	i := slices.Index(deadHead[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("errand: dead head %q: must be one of %s", text, strings.Join(deadHead[:], ", "))
+	}
+	*d = DeadHead(i)
+	return nil
+}
 
 // GroupPage is a part of a list of groups.
 type GroupPage struct {

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 )
 
 func setCommand(t *tool) *cobra.Command {
-	var kind, full string
-	var jobs int
+	var kind, full, dead string
+	var jobs, members int
 	var bytes int64
 	var keep time.Duration
 	cmd := &cobra.Command{
@@ -24,12 +25,14 @@ in the queue, or, without either, for the whole file. What no flag names stays a
 is, and zero takes a setting back. Caps are of a queue or of the whole file: when as
 many jobs wait, --when-full says what happens to a new one. It is refused (refuse),
 or others that wait are deleted to make room: those that have been due for longest
-(evict-oldest), or those of the lowest priority first (evict-lowest).
+(evict-oldest), or those of the lowest priority first (evict-lowest). Jobs of a group of the queue run one at a time, or as many as
+--group-limit says, and wait for a dead one unless --dead-head is pass.
 
 A worker of a program may set the same when it starts.`,
 		Example: `  errand queues set jobs.db readings --max-jobs 50000 --when-full evict-oldest
   errand queues set jobs.db --max-bytes 100000000
-  errand queues set jobs.db --kind reading --retention 10m`,
+  errand queues set jobs.db --kind reading --retention 10m
+  errand queues set jobs.db uploads --group-limit 3`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			lane := laneArgs(args, kind)
@@ -43,6 +46,15 @@ A worker of a program may set the same when it starts.`,
 			}
 			if flags.Changed("retention") {
 				s.Retention = &keep
+			}
+			if flags.Changed("group-limit") {
+				s.GroupLimit = &members
+			}
+			if flags.Changed("dead-head") {
+				s.DeadHead = new(queue.DeadHead)
+				if err := s.DeadHead.UnmarshalText([]byte(dead)); err != nil {
+					return err
+				}
 			}
 			if flags.Changed("when-full") {
 				s.WhenFull = new(queue.WhenFull)
@@ -69,6 +81,8 @@ A worker of a program may set the same when it starts.`,
 	cmd.Flags().Int64Var(&bytes, "max-bytes", 0, "how many bytes they may count for")
 	cmd.Flags().StringVar(&full, "when-full", "", "refuse, evict-oldest or evict-lowest")
 	cmd.Flags().DurationVar(&keep, "retention", 0, "how long finished jobs are kept, as in 2h; below zero: not at all")
+	cmd.Flags().IntVar(&members, "group-limit", 0, "how many jobs of a group of the queue run at a time; above 1 in no order")
+	cmd.Flags().StringVar(&dead, "dead-head", "", "what a dead job is to the others of its group: block or pass")
 	completeFlag(cmd, "kind", kindsOf)
 	completeArgs(cmd, queuesOf)
 	return cmd
@@ -113,6 +127,10 @@ func (t *tool) printSettings(p *printer, all []settingsJSON) {
 		return
 	}
 	list := table{head: []string{"SET FOR QUEUE", "KIND", " WAITING", " MAX JOBS", " BYTES", " MAX BYTES", "WHEN FULL", " EVICTED", "RETENTION"}}
+	groups := slices.ContainsFunc(all, func(s settingsJSON) bool { return s.GroupLimit != nil || s.DeadHead != nil })
+	if groups {
+		list.head = append(list.head, " GROUP LIMIT", "DEAD HEAD")
+	}
 	for i := range all {
 		s := &all[i]
 		most, bytes, full, keep := "-", "-", "-", "-"
@@ -133,7 +151,20 @@ func (t *tool) printSettings(p *printer, all []settingsJSON) {
 				keep = "none"
 			}
 		}
-		list.add(text(cmp.Or(s.Queue, "(all)")), text(cmp.Or(s.Kind, "(all)")), number(s.Jobs), text(most), number(s.Bytes), text(bytes), text(full), number(s.Evicted), text(keep))
+		cells := []cell{
+			text(cmp.Or(s.Queue, "(all)")), text(cmp.Or(s.Kind, "(all)")), number(s.Jobs), text(most), number(s.Bytes), text(bytes), text(full), number(s.Evicted), text(keep),
+		}
+		if groups {
+			members, dead := "-", "-"
+			if s.GroupLimit != nil {
+				members = strconv.Itoa(*s.GroupLimit)
+			}
+			if s.DeadHead != nil {
+				dead = s.DeadHead.String()
+			}
+			cells = append(cells, text(members), text(dead))
+		}
+		list.add(cells...)
 	}
 	list.print(p, t.out)
 }

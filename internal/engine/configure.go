@@ -19,6 +19,9 @@ func (l *loop) newConfigure(now time.Time) *chore {
 				if err := l.cfg.Store.Configure(ctx, s.Lane, s.Settings); err != nil {
 					return nil, err
 				}
+				if err := Regroup(ctx, l.cfg.Store, s.Lane.Queue, s.Settings); err != nil {
+					return nil, err
+				}
 			}
 			return func(time.Time) {}, nil
 		}
