@@ -378,7 +378,7 @@ func (t *tx) moveGroup(job int64, m membership, queue string, as role) error {
 // place returns the role of a job that is changed, and may go to another queue, and has
 // it blocked if it needs a place.
 func (t *tx) place(was *facts, r *jobRow, m membership, to string, rescheduled bool, delay *any) (role, error) {
-	if m.GroupKey == "" || was.State == dead {
+	if was.State == dead || m.GroupKey == "" && was.State != blocked {
 		return m.Role, nil
 	}
 	queue, _, _ := strings.Cut(m.GroupKey, " ")
@@ -394,7 +394,9 @@ func (t *tx) place(was *facts, r *jobRow, m membership, to string, rescheduled b
 	if r.State == ready {
 		*delay = dueBlocked
 	}
-	r.State = blocked
+	if r.State = blocked; m.GroupKey == "" { // behind the holder of its unique key
+		return m.Role, err
+	}
 	return roleBlocked, err
 }
 
