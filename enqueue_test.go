@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -53,6 +54,13 @@ var badJobs = []struct {
 		{"due_at", "10000-01-01T00:00:00Z", "must be in the years 1970 to 9999"}}},
 	{"negative delay", note{}, &errand.JobOptions{Delay: -time.Second}, []fault{{"delay", "-1s", "must not be negative"}}},
 	{"negative timeout", note{}, &errand.JobOptions{Timeout: -time.Second}, []fault{{"timeout", "-1s", "must be zero or at least 1ms"}}},
+	{"windows too short", note{}, &errand.JobOptions{StartWithin: time.Second - 1, FinishWithin: -time.Hour}, []fault{
+		{"start_within", "999.999999ms", "must be zero or between 1s and 876000h0m0s"},
+		{"finish_within", "-1h0m0s", "must be zero or between 1s and 876000h0m0s"}}},
+	{"windows too long", note{}, &errand.JobOptions{StartWithin: math.MaxInt64, FinishWithin: 876000*time.Hour + 1}, []fault{
+		{"start_within", "2562047h47m16.854775807s", "must be zero or between"}, {"finish_within", "876000h0m0.000000001s", "must be zero or between"}}},
+	{"unknown end of windows", note{}, &errand.JobOptions{StartWithin: time.Second, FinishWithin: 876000 * time.Hour, OnExpire: errand.Done}, []fault{
+		{"on_expire", `"done"`, "must be empty, expired or dead"}}},
 	{"timeout too short to keep", note{}, &errand.JobOptions{Timeout: time.Nanosecond}, []fault{{"timeout", "1ns", "must be zero or at least 1ms"}}},
 	{"invalid policy", note{}, &errand.JobOptions{Policy: &policy.Policy{Retries: -1, MinDelay: 2, MaxDelay: 1}}, []fault{
 		{"policy.max_delay", "1ns", "must be at least 2ns"}, {"policy.retries", "-1", "must be between 0 and 1000000"}}},
