@@ -131,7 +131,11 @@ func (t *tx) change(now time.Time, id storage.ID, sel *storage.Selection, e *sto
 	if e.Cancel != nil {
 		return t.cancelWaiting(at, &r.facts, e.Cancel)
 	}
-	return t.edit(now, &r, sel, e)
+	was := r.State
+	if err := t.edit(now, &r, sel, e); err != nil || was != ready || !t.mayHurry() {
+		return err
+	}
+	return t.calmUnready(r.ID)
 }
 
 // edit changes a job that does not run.
@@ -176,9 +180,6 @@ func (t *tx) edit(now time.Time, r *jobRow, sel *storage.Selection, e *storage.E
 		_, err = t.exec(sqlChangeDead, r.ID, r.Lane, r.Priority, r.Policy)
 	} else {
 		_, err = t.exec(sqlChangeJob, r.ID, r.Lane, r.Priority, r.Policy, r.State, due, delay)
-	}
-	if err == nil && was.State == ready && r.State != ready && t.mayHurry() {
-		err = t.calm(r.ID)
 	}
 	if err != nil {
 		return err
