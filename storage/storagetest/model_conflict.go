@@ -33,22 +33,20 @@ func (m *Memory) claim(j *job, until time.Time) {
 	}
 }
 
-// refuses returns the error of a call that must not find a key held, and does.
-func (m *Memory) refuses(now time.Time, jobs []storage.NewJob) error {
-	for i, n := range jobs {
-		if n.Conflict == nil || n.Conflict.Mode != storage.Fail {
-			continue
-		}
-		if id, held := m.holder(now, n.Unique); held {
-			return &storage.DuplicateError{Index: i, ID: id, Gone: m.find(id) == nil}
-		}
-		for _, before := range jobs[:i] {
-			if before.Unique == n.Unique {
-				return &storage.DuplicateError{Index: i}
-			}
-		}
+// refuses returns the error of the job at an index of a call, which must not find its
+// key held, if it does. The first job of the call has the key first, or would have.
+func (m *Memory) refuses(now time.Time, n *storage.NewJob, index int, first int64) error {
+	if n.Conflict == nil || n.Conflict.Mode != storage.Fail {
+		return nil
 	}
-	return nil
+	id, held := m.holder(now, n.Unique)
+	switch {
+	case !held:
+		return nil
+	case id.Key() >= first: // of the same call, and so never there
+		return &storage.DuplicateError{Index: index}
+	}
+	return &storage.DuplicateError{Index: index, ID: id, Gone: m.find(id) == nil}
 }
 
 // waiting returns the job that c may change, or nil.

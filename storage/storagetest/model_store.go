@@ -55,16 +55,15 @@ func (in *instance) Enqueue(ctx context.Context, now time.Time, jobs []storage.N
 	if err := m.begin(ctx, in); err != nil {
 		return nil, err
 	}
-	if err := m.refuses(floor(now), jobs); err != nil {
-		m.mu.Unlock()
-		return nil, err
-	}
 	m.wrote(now)
 	var inserted, replaced []*job
 	out := make([]storage.Enqueued, 0, len(jobs))
 	evicted := m.newEvictions()
 	err := m.atomically(func() error {
-		for _, n := range jobs {
+		for i, n := range jobs {
+			if err := m.refuses(floor(now), &n, i, evicted.first); err != nil {
+				return err
+			}
 			e, j, err := m.admit(now, n, evicted)
 			if err != nil {
 				return err
