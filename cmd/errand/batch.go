@@ -22,6 +22,7 @@ type batch struct {
 	one     bool // there is one line, which errors do not name
 
 	enqueued, duplicates int
+	replaced             int
 	id                   *queue.ID // of one job, or of its duplicate
 
 	bar   *progress
@@ -156,6 +157,9 @@ func (b *batch) flush(ctx context.Context) error {
 	for _, e := range added {
 		if b.one {
 			b.id = &e.ID
+		}
+		if e.Replaced {
+			b.replaced++
 		}
 		if e.Duplicate {
 			b.duplicates++

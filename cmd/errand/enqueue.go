@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -28,6 +29,9 @@ type enqueueOptions struct {
 	due, unique       string
 	group             string
 	forever           bool
+	onConflict        string
+	uniqueFor         time.Duration
+	quiet, maxWait    time.Duration
 	headers, tags     []string
 	timeout           time.Duration
 	startWithin       time.Duration
@@ -69,6 +73,10 @@ lines before it stay.`,
 	f.StringVar(&o.unique, "unique", "", "add the job only if no other one of the kind has this key")
 	f.StringVar(&o.group, "group", "", "run the jobs one at a time with others of this group, in the order of enqueueing")
 	f.BoolVar(&o.forever, "unique-forever", false, "hold the key after the end of the job too")
+	f.DurationVar(&o.uniqueFor, "unique-for", 0, "hold the key for that long, and until the end of the job")
+	f.StringVar(&o.onConflict, "on-conflict", "keep", "if the key is held: keep, replace, debounce, after or fail")
+	f.DurationVar(&o.quiet, "quiet-for", 0, "with debounce, how long after the last one the job is due")
+	f.DurationVar(&o.maxWait, "max-wait", 0, "with debounce, how long after the first one the job is due at the latest")
 	f.StringArrayVar(&o.headers, "header", nil, "a header, as name=value; may be repeated")
 	f.StringArrayVar(&o.tags, "tag", nil, "a tag to find the jobs by; may be repeated")
 	f.DurationVar(&o.timeout, "timeout", 0, "how long each attempt may take")
@@ -98,8 +106,11 @@ func (o *enqueueOptions) job(in io.Reader) (*queue.JobOptions, error) {
 	}
 	if o.unique != "" {
 		j.Unique = &queue.Unique{Key: o.unique, Forever: o.forever}
-	} else if o.forever {
-		return nil, errors.New("--unique-forever needs --unique")
+		if err := o.conflict(j.Unique); err != nil {
+			return nil, err
+		}
+	} else if o.forever || o.uniqueFor != 0 || o.onConflict != "keep" {
+		return nil, errors.New("--unique-forever, --unique-for and --on-conflict need --unique")
 	}
 	for _, h := range o.headers {
 		name, value, ok := strings.Cut(h, "=")
@@ -122,6 +133,17 @@ func (o *enqueueOptions) job(in io.Reader) (*queue.JobOptions, error) {
 		j.Policy = d
 	}
 	return j, nil
+}
+
+// conflict sets what becomes of a job whose key is held.
+func (o *enqueueOptions) conflict(u *queue.Unique) error {
+	mode := slices.Index([]string{"keep", "replace", "debounce", "after", "fail"}, o.onConflict)
+	if mode < 0 {
+		return fmt.Errorf("--on-conflict %q: must be keep, replace, debounce, after or fail", o.onConflict)
+	}
+	u.For = o.uniqueFor
+	u.OnConflict = queue.OnConflict{Mode: queue.ConflictMode(mode), Quiet: o.quiet, MaxWait: o.maxWait}
+	return nil
 }
 
 func (o *enqueueOptions) run(ctx context.Context, t *tool) error {
@@ -153,8 +175,9 @@ func (o *enqueueOptions) run(ctx context.Context, t *tool) error {
 		Kind       string    `json:"kind"`
 		Enqueued   int       `json:"enqueued"`
 		Duplicates int       `json:"duplicates"`
-		ID         *queue.ID `json:"id,omitempty"` // of one job, or of its duplicate
-	}{o.file, o.queue, o.kind, b.enqueued, b.duplicates, b.id}, b.print))
+		Replaced   int       `json:"replaced,omitempty"` // of the duplicates, those that have changed a job
+		ID         *queue.ID `json:"id,omitempty"`       // of one job, or of its duplicate
+	}{o.file, o.queue, o.kind, b.enqueued, b.duplicates, b.replaced, b.id}, b.print))
 }
 
 // print says what was added.
@@ -166,6 +189,8 @@ func (b *batch) print(p *printer) {
 			p.printf(", %d duplicates", b.duplicates)
 		}
 		p.printf("\n")
+	case b.replaced > 0:
+		p.printf("replaced in %v\n", b.id)
 	case b.duplicates > 0:
 		p.printf("duplicate of %v\n", b.id)
 	default:

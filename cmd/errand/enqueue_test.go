@@ -35,3 +35,25 @@ func TestEnqueue_flags(t *testing.T) {
 	})
 	succeed(t, "jobs", "enqueue", file, "--kind", "k", "--delay", "1h")
 }
+
+// A job whose key is held can change the one that holds it.
+func TestEnqueue_onConflict(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "q.db")
+	enqueue := []string{"jobs", "enqueue", file, "--kind", "k", "--unique", "a"}
+	id := strings.TrimSpace(succeed(t, append(enqueue, "--create")...))
+	for mode, want := range map[string]string{"keep": "duplicate of ", "replace": "replaced in ", "after": "replaced in "} {
+		if out := succeed(t, append(enqueue, "--on-conflict", mode, "--args", `{"mode":"`+mode+`"}`)...); out != want+id+"\n" {
+			t.Errorf("%s prints %q, want %q", mode, out, want+id)
+		}
+	}
+	succeed(t, append(enqueue, "--on-conflict", "debounce", "--quiet-for", "1h", "--max-wait", "2h", "--unique-for", "24h")...)
+	onFile(t, file, func(q *queue.Queue) {
+		known, err := queue.ParseID(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if j, err := q.Job(t.Context(), known); err != nil || j.State != queue.Scheduled || string(j.Args) != "{}" {
+			t.Errorf("the job is %+v, %v", j, err)
+		}
+	})
+}
