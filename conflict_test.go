@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -59,17 +60,12 @@ func TestQueue_OnConflict_refused(t *testing.T) {
 // faultFields returns the fields of the faults of an error.
 func faultFields(err error) string {
 	var out []string
-	all := []error{err}
-	if j, ok := err.(interface{ Unwrap() []error }); ok && !errors.As(err, new(*errand.FieldError)) || ok {
-		if _, one := err.(*errand.FieldError); !one {
-			all = j.Unwrap()
-		}
+	for _, line := range strings.Split(fmt.Sprint(err), "\n") {
+		field, _, _ := strings.Cut(strings.TrimPrefix(line, "errand: "), " ")
+		out = append(out, field)
 	}
-	for _, e := range all {
-		var f *errand.FieldError
-		if errors.As(e, &f) {
-			out = append(out, f.Field)
-		}
+	if !errors.Is(err, errand.ErrInvalid) {
+		return fmt.Sprintf("no fault: %v", err)
 	}
 	return strings.Join(out, " ")
 }

@@ -19,6 +19,12 @@ import (
 	"github.com/errandq/errand/policy"
 )
 
+// conflictOptions are the flags about a key that is held.
+type conflictOptions struct {
+	onConflict                string
+	uniqueFor, quiet, maxWait time.Duration
+}
+
 // enqueueOptions are the flags of errand jobs enqueue.
 type enqueueOptions struct {
 	file, kind, queue string
@@ -29,14 +35,12 @@ type enqueueOptions struct {
 	due, unique       string
 	group             string
 	forever           bool
-	onConflict        string
-	uniqueFor         time.Duration
-	quiet, maxWait    time.Duration
-	headers, tags     []string
-	timeout           time.Duration
-	startWithin       time.Duration
-	finishWithin      time.Duration
-	policy            string
+	conflictOptions
+	headers, tags []string
+	timeout       time.Duration
+	startWithin   time.Duration
+	finishWithin  time.Duration
+	policy        string
 }
 
 func enqueueCommand(t *tool) *cobra.Command {

@@ -242,7 +242,6 @@ CREATE INDEX errand_tag_job ON errand_tag (job);
 --   finish_within  the length behind deadline, for the same and for a redrive
 --   epoch          0, or that of errand_epoch from whose base start_by and deadline
 --                  are counted, which are lengths then
---   edition        reserved: rises when args, headers or priority are replaced
 --   flags          bit 0: dead, rather than finished, once start_by has come
 --   role           of a member of a group: 1 blocked, 2 scheduled, ready or running,
 --                  3 dead and blocks those with higher keys, 0 the others pass it
@@ -256,7 +255,6 @@ CREATE TABLE errand_option (
   deadline      INTEGER NOT NULL DEFAULT 0,
   finish_within INTEGER NOT NULL DEFAULT 0,
   epoch         INTEGER NOT NULL DEFAULT 0,
-  edition       INTEGER NOT NULL DEFAULT 0,
   flags         INTEGER NOT NULL DEFAULT 0,
   role          INTEGER NOT NULL DEFAULT 0
 ) STRICT;

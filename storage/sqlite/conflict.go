@@ -198,7 +198,7 @@ func (t *tx) waiting(key string, h *keyRow, c *storage.Conflict, w *jobRow) (boo
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
-	return err == nil && w.State != running && !(c.Mode == storage.After && w.Attempt > 0), err
+	return err == nil && w.State != running && (c.Mode != storage.After || w.Attempt == 0), err
 }
 
 // merges decides whether the args of a job were made of those of the job that waits. If

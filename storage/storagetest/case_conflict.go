@@ -376,7 +376,7 @@ So does one with a UniqueFor.`, func(f *fixture) {
 		for _, want := range []time.Duration{time.Minute, time.Hour, 0} {
 			_, next, err := f.s.PurgeFinished(f.ctx, f.now)
 			f.must(err)
-			if until := next.Sub(live.CreatedAt); until != want && !(want == 0 && next.IsZero()) {
+			if until := next.Sub(live.CreatedAt); until != want && (want != 0 || !next.IsZero()) {
 				f.Fatalf("to be called again %v after, want %v", until, want)
 			}
 			if want > 0 {

@@ -37,7 +37,7 @@ func (m *Memory) Invariants(t testing.TB) {
 		}
 		holds := j.Unique != "" && (m.unique[j.Unique] == j.ID || m.behind[j.Unique] == j.ID && j.State == storage.Blocked)
 		_, windowed := m.windows[j.Unique]
-		if j.Unique != "" && holds != (!ended || j.scope == storage.UniqueForever) && !(holds && windowed) {
+		if j.Unique != "" && holds != (!ended || j.scope == storage.UniqueForever) && (!holds || !windowed) {
 			t.Errorf("job %d is %s and its unique key is held: %v", key, j.State, holds)
 		}
 	}
