@@ -35,7 +35,7 @@ func TestDigest(t *testing.T) {
 		pass(2 * time.Minute)
 		lines := r.logs.with(digestLine)
 		if len(lines) != 1 || !strings.Contains(lines[0], "level=INFO") ||
-			!strings.HasSuffix(strings.TrimSpace(lines[0]), "scheduled=1 ready=0 running=0 done=2 cancelled=0 dead=0 held=1") {
+			!strings.HasSuffix(strings.TrimSpace(lines[0]), "scheduled=1 ready=0 running=0 done=2 cancelled=0 expired=0 dead=0 held=1") {
 			t.Fatalf("logged %q", lines)
 		}
 		pass(10 * time.Hour)
