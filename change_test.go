@@ -220,7 +220,7 @@ func TestChange_refusesBadInput(t *testing.T) {
 	_, err = g.Delete(t.Context(), errand.JobFilter{})
 	wantFaults(t, err, fault{"all", "false", "must be true if there is no other condition"})
 	_, err = g.Delete(t.Context(), errand.JobFilter{States: []errand.State{errand.Ready}})
-	wantFaults(t, err, fault{"states[0]", `"ready"`, "must be one of done, cancelled, dead"})
+	wantFaults(t, err, fault{"states[0]", `"ready"`, "must be one of done, cancelled, expired, dead"})
 	if j := lookUp(t, g.Queue, id); !reflect.DeepEqual(j, before) {
 		t.Errorf("the job is %+v, want as it was, %+v", j, before)
 	}

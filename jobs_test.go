@@ -147,7 +147,7 @@ func TestJobs_refusesBadInput(t *testing.T) {
 		want []fault
 	}{
 		{errand.JobFilter{States: []errand.State{errand.Ready, "waiting"}}, []fault{
-			{"states[1]", `"waiting"`, "must be one of scheduled, ready, blocked, running, done, cancelled, dead"}}},
+			{"states[1]", `"waiting"`, "must be one of scheduled, ready, blocked, running, done, cancelled, expired, dead"}}},
 		{errand.JobFilter{DueFrom: day, DueBefore: day.Add(-1)}, []fault{{"due_before", "2026-01-01T23:59:59.999999999Z", "must not be before due_from 2026-01-02T00:00:00Z"}}},
 		{errand.JobFilter{DueFrom: day, States: []errand.State{errand.Dead}}, []fault{{"due_from", "2026-01-02T00:00:00Z", waits}}},
 		{errand.JobFilter{Reason: errand.ReasonDecode, States: []errand.State{errand.Done}}, []fault{{"reason", `"decode"`, ended}}},
