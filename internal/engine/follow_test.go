@@ -73,7 +73,7 @@ func TestFollow_DeathsAlone(t *testing.T) {
 					t.Errorf("it was asked what follows %q, want %q", all, c.asked)
 				}
 				want := 0
-				if c.asked != "" && c.err != errUnreached {
+				if c.asked != "" && !errors.Is(c.err, errUnreached) {
 					want = 1
 				}
 				if n := len(r.notices()); n != want {

@@ -38,7 +38,7 @@ func (g *groups) Regroup(ctx context.Context, queue, after string) (string, erro
 func (g *groups) Groups(ctx context.Context, queue, after string, limit int) (storage.GroupPage, error) {
 	page, err := g.hooks.Groups(ctx, queue, after, limit)
 	if g.list != nil && err == nil {
-		g.m.locked(func() { page = g.list(g.instance.m, page, queue) })
+		g.m.locked(func() { page = g.list(g.m, page, queue) })
 	}
 	return page, err
 }
@@ -46,7 +46,7 @@ func (g *groups) Groups(ctx context.Context, queue, after string, limit int) (st
 func (g *groups) SkipHead(ctx context.Context, queue, group string) (storage.ID, error) {
 	id, err := g.hooks.SkipHead(ctx, queue, group)
 	if g.skip != nil {
-		g.m.locked(func() { g.skip(g.instance.m, queue, group) })
+		g.m.locked(func() { g.skip(g.m, queue, group) })
 	}
 	return id, err
 }
