@@ -514,7 +514,7 @@ func TestStreak_ReleasedElsewhere(t *testing.T) {
 		r.cfg.Concurrency = 1
 		r.enqueue("k", 100)
 		r.start()
-		pass(time.Hour)
+		pass(time.Hour + time.Minute) // no probe is out
 		before := s.n()
 		if was, err := r.app.Release(t.Context(), r.now(), laneK, storage.HoldUnavailable); !was || err != nil {
 			t.Fatal(was, err)

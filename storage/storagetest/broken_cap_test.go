@@ -37,7 +37,9 @@ func capping(f func(m *Memory, lane storage.Lane, s storage.Settings)) func(in *
 			for name, value := range s {
 				m.settings[lane][name] = value
 			}
-			f(m, lane, m.settings[lane])
+		}
+		for lane, s := range m.settings { // all are there for f
+			f(m, lane, s)
 		}
 		return func() { m.settings = was }
 	})
