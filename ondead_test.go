@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,13 +33,17 @@ type notices struct {
 	got   []errand.DeadNotice
 	where []string // queue and kind of each
 	args  []json.RawMessage
+	mu    sync.Mutex // of these, while handlers run
 }
 
 // heed registers handlers that return err for notices.
 func (n *notices) heed(t *testing.T, q *errand.Queue, w *errand.Worker, err error) {
 	t.Helper()
 	take := func(id errand.ID, args errand.DeadNotice, where string) error {
-		n.got, n.where, n.args = append(n.got, args), append(n.where, where), append(n.args, lookUp(t, q, id).Args)
+		stored := lookUp(t, q, id).Args
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.got, n.where, n.args = append(n.got, args), append(n.where, where), append(n.args, stored)
 		return err
 	}
 	errand.Handle(w, func(_ context.Context, job *errand.Job[errand.DeadNotice]) error {
