@@ -36,6 +36,13 @@ type notices struct {
 	mu    sync.Mutex // of these, while handlers run
 }
 
+// all returns what there is.
+func (n *notices) all() []errand.DeadNotice {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.got)
+}
+
 // heed registers handlers that return err for notices.
 func (n *notices) heed(t *testing.T, q *errand.Queue, w *errand.Worker, err error) {
 	t.Helper()
@@ -56,6 +63,8 @@ func (n *notices) heed(t *testing.T, q *errand.Queue, w *errand.Worker, err erro
 
 // wants checks that the last of n notices is of the death of a job.
 func (n *notices) wants(t *testing.T, q *errand.Queue, total int, id errand.ID, where string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	t.Helper()
 	if len(n.got) != total {
 		t.Fatalf("the notices are %+v, want %d", n.got, total)
@@ -175,8 +184,8 @@ func TestOnDead_OfDeathsAlone(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(all.got) > 0 {
-			t.Errorf("the notices are %+v, want none", all.got)
+		if len(all.all()) > 0 {
+			t.Errorf("the notices are %+v, want none", all.all())
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -193,8 +202,8 @@ func TestOnDead_OfDeathsAlone(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(all.got) != 2 {
-			t.Errorf("the notices are %+v, want 2", all.got)
+		if len(all.all()) != 2 {
+			t.Errorf("the notices are %+v, want 2", all.all())
 		}
 	})
 }
@@ -280,7 +289,7 @@ func onDeadOfCrash(t *testing.T, stranger bool) {
 	time.Sleep(time.Minute)
 	synctest.Wait()
 	all.wants(t, q, 1, id, "default errand.dead")
-	if n := all.got[0]; n.Reason != errand.ReasonCrashed || n.Attempt != 1 {
+	if n := all.all()[0]; n.Reason != errand.ReasonCrashed || n.Attempt != 1 {
 		t.Errorf("the notice is %+v", n)
 	}
 }
@@ -302,8 +311,8 @@ func TestOnDead_IsCopied(t *testing.T) {
 		enqueue(t, q, oldNote{}, nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if len(all.got) != 2 {
-			t.Errorf("the notices are %+v, want 2", all.got)
+		if len(all.all()) != 2 {
+			t.Errorf("the notices are %+v, want 2", all.all())
 		}
 	})
 }
