@@ -102,7 +102,7 @@ const mostEvents = 100_000
 
 // Subscribe returns the events of this process that f selects, from now on: of jobs that
 // it enqueues and that its workers run, and of lanes that it holds and releases. What
-// other processes do gives no events here. Nor do EnqueueTx and CancelTx, whose
+// other processes do is no event here. Nor is that of EnqueueTx and CancelTx, whose
 // transaction may come to nothing, and calls about many jobs do for those that wait:
 // Change, CancelAll, RunNow, Redrive, Delete.
 //

@@ -14,7 +14,7 @@ import (
 // [DeadNotice], and it is a job as any other, with a policy of its kind.
 //
 // That of a kind goes before that of a queue. A job of a kind that an OnDead of this
-// process names gives no notice when it dies itself, so that no chain of them is endless.
+// process names has no notice when it dies itself, so that no chain of them is endless.
 // The job does not go through [Options].Middleware.
 type OnDead struct {
 	// Kind is the kind of the job. If empty, "errand.dead", the kind of [DeadNotice].

@@ -125,7 +125,7 @@ func TestOnDead(t *testing.T) {
 						return c.errs[min(job.Attempt, len(c.errs))-1]
 					}, o)
 					var all notices
-					all.heed(t, q, w, errand.Permanent(no)) // which gives no notice, though queue ops has an OnDead
+					all.heed(t, q, w, errand.Permanent(no)) // of which there is no notice, though queue ops has an OnDead
 					run(t, w)
 					id := enqueue(t, q, c.args, &errand.JobOptions{Queue: "mail"})
 					for range 60 {
@@ -145,7 +145,7 @@ func TestOnDead(t *testing.T) {
 	}
 }
 
-// What is no death gives no notice; each death of a job that is redriven gives one.
+// There is no notice of what is no death, and one of each death of a job that is redriven.
 func TestOnDead_OfDeathsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, _ := memoryQueue(t, errand.Options{})

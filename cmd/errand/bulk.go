@@ -31,7 +31,7 @@ type done struct {
 	text func(p *printer)
 }
 
-// verb gives cmd the arguments, flags and function of a bulk verb.
+// verb sets the arguments, flags and function of cmd, a bulk verb.
 func (b bulk) verb(t *tool, cmd *cobra.Command) *cobra.Command {
 	var f filterFlags
 	var yes, dry bool

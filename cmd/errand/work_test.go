@@ -20,7 +20,7 @@ import (
 func needShell(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("sh"); err != nil {
-		t.Skip(err)
+		t.Skip(err) // Windows
 	}
 }
 
@@ -254,7 +254,7 @@ func TestWork_commandVanishes(t *testing.T) {
 func TestWork_guardKilled(t *testing.T) {
 	needShell(t)
 	if _, err := exec.LookPath("pkill"); err != nil {
-		t.Skip(err)
+		t.Skip(err) // not part of a shell; CI installs it
 	}
 	file := filepath.Join(t.TempDir(), "q.db")
 	succeed(t, "jobs", "enqueue", file, "--create", "--kind", "run", "--header", "run=pkill -9 -P $PPID -f work-guard")

@@ -57,7 +57,7 @@ func (t *tx) windowOver(at int64, key string, k *keyRow) (bool, error) {
 	return k.until <= at, nil
 }
 
-// takeKey gives the unique key of a job to it, whoever has held it.
+// takeKey makes a job the holder of its unique key, whoever has held it.
 func (t *tx) takeKey(r *jobRow, until int64) error {
 	_, err := t.exec(sqlTakeKey, r.UniqueKey.String, r.ID, r.Salt, r.CreatedAt, until)
 	return err

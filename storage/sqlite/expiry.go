@@ -171,7 +171,7 @@ func (t *tx) epoch() (epoch int64, err error) {
 	return epoch, err
 }
 
-// mayBegin reports whether x gives an epoch its base.
+// mayBegin reports whether x sets the base of an epoch.
 func (s *Store) mayBegin(x *storage.Exchange) bool {
 	if x.Doubtful {
 		return false
