@@ -11,17 +11,10 @@ import (
 
 // laneJSON is the jobs of a kind in a queue.
 type laneJSON struct {
-	Queue     string `json:"queue"`
-	Kind      string `json:"kind"`
-	Scheduled int64  `json:"scheduled"`
-	Ready     int64  `json:"ready"`
-	Running   int64  `json:"running"`
-	Done      int64  `json:"done"`
-	Cancelled int64  `json:"cancelled"`
-	Expired   int64  `json:"expired"`
-	Dead      int64  `json:"dead"`
-	Blocked   int64  `json:"blocked,omitempty"`
-	Bytes     int64  `json:"bytes"` // of the args and headers of those that have not ended
+	Queue string `json:"queue"`
+	Kind  string `json:"kind"`
+	countsJSON
+	Bytes int64 `json:"bytes"` // of the args and headers of those that have not ended
 	// OldestDue is when the ready job that waits longest was due, and Waits since when.
 	OldestDue   *time.Time   `json:"oldest_due,omitempty"`
 	Waits       float64      `json:"waits_s,omitempty"`
@@ -49,7 +42,11 @@ func lanes(ctx context.Context, q *queue.Queue) ([]laneJSON, error) {
 
 func laneOf(s *queue.LaneStats, now time.Time) laneJSON {
 	l := laneJSON{
-		Queue: s.Queue, Kind: s.Kind, Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled, Expired: s.Expired, Dead: s.Dead, Blocked: s.Blocked,
+		Queue: s.Queue, Kind: s.Kind,
+		countsJSON: countsJSON{
+			Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled,
+			Expired: s.Expired, Dead: s.Dead, Blocked: s.Blocked,
+		},
 		Bytes: s.Bytes, OldestDue: timeOrNil(s.OldestDue), LastSuccess: timeOrNil(s.LastSuccess),
 	}
 	if l.OldestDue != nil {
@@ -73,8 +70,12 @@ func (t *tool) printLanes(p *printer, all []laneJSON) {
 		return
 	}
 	list := table{head: []string{"QUEUE", "KIND", " SCHEDULED", " READY", " RUNNING", " DONE", " CANCELLED", " DEAD"}}
-	// Most queues have no groups.
+	// Most queues have no groups, and no jobs that expire.
 	groups := slices.ContainsFunc(all, func(l laneJSON) bool { return l.Blocked > 0 })
+	windows := slices.ContainsFunc(all, func(l laneJSON) bool { return l.Expired > 0 })
+	if windows {
+		list.head = append(list.head, " EXPIRED")
+	}
 	if groups {
 		list.head = append(list.head, " BLOCKED")
 	}
@@ -85,6 +86,9 @@ func (t *tool) printLanes(p *printer, all []laneJSON) {
 			dead = dead.in(red)
 		}
 		cells := []cell{text(l.Queue), text(l.Kind), number(l.Scheduled), number(l.Ready), number(l.Running), number(l.Done), number(l.Cancelled), dead}
+		if windows {
+			cells = append(cells, number(l.Expired))
+		}
 		if groups {
 			cells = append(cells, number(l.Blocked))
 		}

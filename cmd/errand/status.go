@@ -15,7 +15,7 @@ import (
 // statusJSON is how a queue is at a moment.
 type statusJSON struct {
 	At      time.Time          `json:"at"` // on the queue's clock
-	Jobs    laneTotal          `json:"jobs"`
+	Jobs    countsJSON         `json:"jobs"`
 	Lanes   []laneJSON         `json:"lanes"`
 	Holds   []holdJSON         `json:"holds"`
 	Workers []queue.WorkerInfo `json:"workers"`
@@ -23,8 +23,8 @@ type statusJSON struct {
 	Health  healthJSON         `json:"health"`
 }
 
-// laneTotal is the jobs of all lanes.
-type laneTotal struct {
+// countsJSON is how many jobs are in each state.
+type countsJSON struct {
 	Scheduled int64 `json:"scheduled"`
 	Ready     int64 `json:"ready"`
 	Running   int64 `json:"running"`
@@ -35,7 +35,7 @@ type laneTotal struct {
 	Blocked   int64 `json:"blocked,omitempty"`
 }
 
-func (n *laneTotal) add(l *laneJSON) {
+func (n *countsJSON) add(l *countsJSON) {
 	n.Scheduled += l.Scheduled
 	n.Ready += l.Ready
 	n.Running += l.Running
@@ -61,7 +61,7 @@ func statusOf(ctx context.Context, q *queue.Queue) (s statusJSON, err error) {
 	errs[3], s.Causes = err, causesOf(causes)
 	s.Health = healthOf(ctx, q)
 	for i := range s.Lanes {
-		s.Jobs.add(&s.Lanes[i])
+		s.Jobs.add(&s.Lanes[i].countsJSON)
 	}
 	return s, errors.Join(errs[:]...)
 }
@@ -102,7 +102,7 @@ counted. The file is only read: whether it can be written is not tried.`,
 	return cmd
 }
 
-func (t *tool) printTotal(p *printer, n *laneTotal) {
+func (t *tool) printTotal(p *printer, n *countsJSON) {
 	p.printf("%d ready, %d running, %d scheduled, %d dead", n.Ready, n.Running, n.Scheduled, n.Dead)
 	if n.Blocked > 0 {
 		p.printf(", %d blocked", n.Blocked)

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -255,9 +254,7 @@ func (t *tx) flushEvicted() error {
 
 // evictions are the functions that NotifyEvicted has registered.
 type evictions struct {
-	mu   sync.RWMutex
-	next int
-	all  map[int]func(time.Time, []storage.Evicted)
+	registry[func(time.Time, []storage.Evicted)]
 }
 
 // tell calls them with the jobs of each call.
@@ -280,18 +277,5 @@ func (l *evictions) tell(all []evicted) {
 
 // NotifyEvicted implements [storage.Capper].
 func (s *Store) NotifyEvicted(f func(at time.Time, jobs []storage.Evicted)) (cancel func()) {
-	l := &s.listeners.evictions
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.all == nil {
-		l.all = map[int]func(time.Time, []storage.Evicted){}
-	}
-	id := l.next
-	l.next++
-	l.all[id] = f
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.all, id)
-	}
+	return s.listeners.evictions.add(f)
 }

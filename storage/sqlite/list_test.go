@@ -10,12 +10,12 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// The tags of a job go with it, in whatever way it goes.
-func TestTags_goWithTheJob(t *testing.T) {
+// What few jobs have goes with the job, in whatever way it goes.
+func TestJobs_belongings(t *testing.T) {
 	ctx, d := context.Background(), newDB(t, nil)
 	s := d.open()
 	j := newJob("default", "a")
-	j.Tags = []string{"x", "y"}
+	j.Tags, j.StartWithin = []string{"x", "y"}, time.Hour
 	var inTx []storage.Enqueued
 	err := s.Tx(ctx, func(tx *sql.Tx) (err error) {
 		inTx, err = s.EnqueueTx(ctx, tx, t0, []storage.NewJob{j})
@@ -27,16 +27,17 @@ func TestTags_goWithTheJob(t *testing.T) {
 	if r, err := s.Job(ctx, inTx[0].ID); err != nil || !slices.Equal(r.Tags, j.Tags) {
 		t.Errorf("a job of a transaction has the tags %q, %v", r.Tags, err)
 	}
-	if _, err := s.Enqueue(ctx, t0, []storage.NewJob{j, j, j}); err != nil {
+	if _, err := s.Enqueue(ctx, t0, []storage.NewJob{j, j, j, newJob("default", "a")}); err != nil {
 		t.Fatal(err)
 	}
-	tags := func(when string, want int64) {
+	left := func(when string, want int64) {
 		t.Helper()
-		if n := d.number("SELECT COUNT(*) FROM errand_tag"); n != want {
-			t.Errorf("%s: %d tags, want %d", when, n, want)
+		tags, options := d.number("SELECT COUNT(*) FROM errand_tag"), d.number("SELECT COUNT(*) FROM errand_option")
+		if tags != 2*want || options != want {
+			t.Errorf("%s: %d tags and %d options, want those of %d jobs", when, tags, options, want)
 		}
 	}
-	held := lease(t, s, 4, "a")
+	held := lease(t, s, 5, "a")
 	end := func(l storage.Leased, keep time.Duration, o storage.Outcome) {
 		t.Helper()
 		x := storage.Exchange{LeaseDuration: time.Minute, Retention: storage.Retention{Default: keep}, Finish: []storage.Finish{
@@ -46,26 +47,31 @@ func TestTags_goWithTheJob(t *testing.T) {
 			t.Fatal(r, err)
 		}
 	}
-	tags("while they run", 8)
+	left("while they run", 4)
 	end(held[0], 0, storage.OutcomeDone)
-	tags("done and not kept", 6)
+	left("done and not kept", 3)
 	end(held[1], time.Hour, storage.OutcomeDone)
-	tags("done and kept", 6)
+	left("done and kept", 3)
 	if n, _, err := s.PurgeFinished(ctx, t0.Add(2*time.Hour)); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
-	tags("purged", 4)
+	left("purged", 2)
 	end(held[2], 0, storage.OutcomeDead)
-	tags("dead", 4)
+	left("dead", 2)
+	if step, err := s.Redrive(ctx, t0, storage.Selection{}, ""); step.N != 1 || err != nil {
+		t.Fatal(step, err)
+	}
+	left("redriven", 2)
+	end(lease(t, s, 1, "a")[0], 0, storage.OutcomeDead)
 	if step, err := s.Delete(ctx, storage.Selection{}); step.N != 1 || err != nil {
 		t.Fatal(step, err)
 	}
-	tags("purged from the dead", 2)
+	left("deleted from the dead", 1)
 	end(held[3], 0, storage.OutcomeRetry)
 	if _, err := s.Cancel(ctx, t0, held[3].ID, storage.Retention{}); err != nil {
 		t.Fatal(err)
 	}
-	tags("cancelled and not kept", 0)
+	left("cancelled and not kept", 0)
 }
 
 // A page looks at a bounded number of jobs, and the list goes on where it has ended.

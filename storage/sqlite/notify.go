@@ -8,12 +8,34 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
+// registry is functions to call until each is withdrawn.
+type registry[F any] struct {
+	mu   sync.RWMutex
+	next int
+	all  map[int]F
+}
+
+// add registers a function. The result withdraws it.
+func (r *registry[F]) add(f F) (cancel func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all == nil {
+		r.all = map[int]F{}
+	}
+	id := r.next
+	r.next++
+	r.all[id] = f
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.all, id)
+	}
+}
+
 // listeners are the functions that Notify has registered: the workers of this
 // process. Beside them are those about caps.
 type listeners struct {
-	mu     sync.RWMutex
-	next   int
-	all    map[int]func(storage.Event)
+	registry[func(storage.Event)]
 	cancel atomic.Int64 // the counter asked, as of the last Event with Cancel
 
 	evictions evictions
@@ -31,20 +53,7 @@ func (l *listeners) notify(e storage.Event) {
 // Notify implements [storage.Notifier].
 func (s *Store) Notify(f func(storage.Event)) (cancel func()) {
 	s.wake.start()
-	l := &s.listeners
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.all == nil {
-		l.all = map[int]func(storage.Event){}
-	}
-	id := l.next
-	l.next++
-	l.all[id] = f
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.all, id)
-	}
+	return s.listeners.add(f)
 }
 
 // asked reports whether the listeners have yet to be told that a running job was
