@@ -191,21 +191,26 @@ func TestGroups_Limit(t *testing.T) {
 			done++
 			return nil
 		})
+		seen := func() (atOnce, ended int) {
+			mu.Lock()
+			defer mu.Unlock()
+			return most, done
+		}
 		stop := run(t, w)
 		synctest.Wait() // the settings are written
 		for i := range 30 {
 			enqueue(t, q, note{N: i}, &errand.JobOptions{Group: "g"})
 		}
 		time.Sleep(5 * time.Minute)
-		if most != 3 {
-			t.Errorf("%d ran at a time, want 3", most)
+		if n, _ := seen(); n != 3 {
+			t.Errorf("%d ran at a time, want 3", n)
 		}
 		if err := q.Configure(t.Context(), errand.Lane{Queue: "default"}, errand.Settings{GroupLimit: new(5)}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		if most != 5 || done != 30 {
-			t.Errorf("%d ran at a time, want 5; %d are done, want 30", most, done)
+		if n, ended := seen(); n != 5 || ended != 30 {
+			t.Errorf("%d ran at a time, want 5; %d are done, want 30", n, ended)
 		}
 		if err := stop(); err != nil {
 			t.Fatal(err)
