@@ -2,6 +2,7 @@ package sim
 
 import (
 	"sync/atomic"
+	"testing/synctest"
 	"time"
 
 	"github.com/errandq/errand/internal/clock"
@@ -91,8 +92,10 @@ func (w *world) notBehind() {
 	}
 }
 
-// set sets the wall clock.
+// set sets the wall clock. It waits until nobody is between a look at the clock and
+// a call of the store with what it showed.
 func (w *world) set(off time.Duration) {
+	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.notBehind()
