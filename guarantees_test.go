@@ -122,8 +122,14 @@ type tested struct {
 	literals map[string]bool // as names of sub-tests, in suites that it runs too
 }
 
+// testsOf are those of the packages that were looked at.
+var testsOf = map[string]tested{}
+
 func parseTests(t *testing.T, dir string) tested {
 	t.Helper()
+	if p, ok := testsOf[dir]; ok {
+		return p
+	}
 	p := tested{map[string]*ast.FuncDecl{}, map[string]bool{}}
 	suites := []string{}
 	for name, file := range parseDir(t, dir) {
@@ -149,6 +155,7 @@ func parseTests(t *testing.T, dir string) tested {
 			p.note(file)
 		}
 	}
+	testsOf[dir] = p
 	return p
 }
 
@@ -164,9 +171,15 @@ func (p *tested) note(file *ast.File) {
 	})
 }
 
+// parsed are the packages that were parsed, which takes long.
+var parsed = map[string]map[string]*ast.File{}
+
 // parseDir parses a package, for whichever system its files are.
 func parseDir(t *testing.T, dir string) map[string]*ast.File {
 	t.Helper()
+	if files := parsed[dir]; files != nil {
+		return files
+	}
 	names, err := filepath.Glob(filepath.Join(filepath.FromSlash(dir), "*.go"))
 	if err == nil && len(names) == 0 {
 		err = fs.ErrNotExist
@@ -182,6 +195,7 @@ func parseDir(t *testing.T, dir string) map[string]*ast.File {
 		}
 		files[name] = file
 	}
+	parsed[dir] = files
 	return files
 }
 

@@ -45,11 +45,12 @@ func (w *windows) ends() (startBy, deadline time.Time) {
 
 // over reports whether now is too late for j, and why.
 func (j *job) over(now time.Time) (bool, storage.ExpiredJob) {
+	if !j.live() || j.State == storage.Running {
+		return false, storage.ExpiredJob{}
+	}
 	e := storage.ExpiredJob{ID: j.ID, Queue: j.Queue, Kind: j.Kind, Counters: j.Counters, CreatedAt: j.CreatedAt, State: storage.Dead}
 	startBy, deadline := j.windows.ends()
 	switch {
-	case !j.live() || j.State == storage.Running:
-		return false, e
 	case !startBy.IsZero() && !now.Before(startBy):
 		if e.Reason, e.Error = storage.ReasonExpired, storage.ErrorExpired; j.OnExpire != storage.Dead {
 			e.State, e.Reason = storage.Expired, ""
@@ -82,11 +83,14 @@ func (m *Memory) expire(now time.Time, j *job, e storage.ExpiredJob, x *storage.
 
 // sweep ends the jobs that wait and are too late.
 func (m *Memory) sweep(now time.Time, x *storage.Exchange) (ended []storage.ExpiredJob) {
-	for _, j := range m.where(func(j *job) bool { return !j.windows.open }, byKey) {
-		if over, e := j.over(now); over {
-			m.expire(now, j, e, x)
-			ended = append(ended, e)
-		}
+	late := func(j *job) bool {
+		over, _ := j.over(now)
+		return over && !j.windows.open
+	}
+	for _, j := range m.where(late, byKey) {
+		_, e := j.over(now)
+		m.expire(now, j, e, x)
+		ended = append(ended, e)
 	}
 	return ended
 }

@@ -10,6 +10,9 @@ import (
 // keptBack returns the lanes whose jobs wants keep back, but for held ones, and until
 // when if nothing happens before.
 func (m *Memory) keptBack(wants []storage.Want, now time.Time) map[storage.Lane]time.Time {
+	if !slices.ContainsFunc(wants, func(w storage.Want) bool { return w.Min >= 2 && w.Wait > 0 }) {
+		return nil
+	}
 	lanes := map[storage.Lane][]*job{}
 	for _, j := range m.where(func(j *job) bool { return j.State == storage.Ready && !m.isHeld(j, now) }, byDue) {
 		lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
