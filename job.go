@@ -250,16 +250,17 @@ type JobOptions struct {
 	Timeout time.Duration
 	// StartWithin is how long after the job is due its first attempt may begin, at least
 	// 1 s. When that time is over the job ends, as OnExpire says. An attempt that has begun
-	// goes on, and so do its retries. If zero, the job waits for as long as it takes.
+	// goes on, and so do its retries. If zero, that of
+	// its lane, see [Settings], else it waits for as long as it takes.
 	StartWithin time.Duration
 	// FinishWithin is how long after the job is due an attempt may begin, at least 1 s. An
 	// attempt that runs then has this as the deadline of its context. A job whose next
 	// attempt would begin later is dead at once, with reason "deadline". A redrive begins
-	// the time anew. If zero, there is none.
+	// the time anew. If zero, that of its lane, else there is none.
 	FinishWithin time.Duration
 	// OnExpire is what becomes of a job that was not started within StartWithin: with Dead
-	// it goes to the dead letters with reason "expired". If empty, or Expired, it is
-	// finished as Expired, and kept as other finished jobs.
+	// it goes to the dead letters with reason "expired", with Expired it is finished, and
+	// kept as other finished jobs. If empty, what is set for its lane, else Expired.
 	OnExpire State
 	// Unique refuses a second job with the same key, or has it change the first. If nil,
 	// the job has no key.

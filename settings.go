@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/errandq/errand/internal/engine"
@@ -35,6 +36,12 @@ type Settings struct {
 	// That of a kind in a queue goes before that of the kind, then comes that of the
 	// queue, then that of the whole file. If zero, Options.Retention.
 	Retention *time.Duration `json:"retention,omitempty"`
+	// StartWithin and FinishWithin are for new jobs that have none of their own, and
+	// OnExpire for those with neither Expired nor Dead: see [JobOptions]. Which goes first
+	// is as with Retention. If zero or empty, none is set.
+	StartWithin  *time.Duration `json:"start_within,omitempty"`
+	FinishWithin *time.Duration `json:"finish_within,omitempty"`
+	OnExpire     *State         `json:"on_expire,omitempty"`
 }
 
 // LaneSettings are the settings of a queue, of a kind, of both, or, if both are empty,
@@ -52,6 +59,7 @@ type setting struct {
 	check func(value int64) (limit string) // "": it may be set so
 	get   func(*Settings) (value int64, set bool)
 	put   func(*Settings, int64)
+	raw   func(*Settings) any // as the caller has it, nil: as it is stored
 }
 
 // scope says of what a setting can be.
@@ -72,7 +80,23 @@ var settings = []setting{
 	whole(storage.SettingGroupLimit, "group_limit", ofQueue, aGroupLimit, func(s *Settings) **int { return &s.GroupLimit }),
 	whole(storage.SettingDeadHead, "dead_head", ofQueue, aDeadHead, func(s *Settings) **DeadHead { return &s.DeadHead }),
 	span(storage.SettingRetention, "retention", ofFile|ofQueue|ofKind|ofLane, anyNumber, func(s *Settings) **time.Duration { return &s.Retention }),
+	span(storage.SettingStartWithin, "start_within", ofFile|ofQueue|ofKind|ofLane, aWindow, func(s *Settings) **time.Duration { return &s.StartWithin }),
+	span(storage.SettingFinishWithin, "finish_within", ofFile|ofQueue|ofKind|ofLane, aWindow, func(s *Settings) **time.Duration { return &s.FinishWithin }),
+	{
+		name: storage.SettingOnExpire, field: "on_expire", of: ofFile | ofQueue | ofKind | ofLane, check: anOnExpire,
+		get: func(s *Settings) (int64, bool) {
+			if s.OnExpire == nil {
+				return 0, false
+			}
+			return int64(slices.Index(onExpires, *s.OnExpire)), true
+		},
+		put: func(s *Settings, value int64) { s.OnExpire = new(onExpires[max(0, min(value, storage.ExpireDead))]) },
+		raw: func(s *Settings) any { return string(*s.OnExpire) },
+	},
 }
+
+// onExpires are the values of OnExpire as they are stored.
+var onExpires = []State{0: "", storage.ExpireFinished: Expired, storage.ExpireDead: Dead}
 
 // whole is a setting that is a whole number.
 func whole[T ~int | ~int64 | ~uint8](name storage.Setting, field string, of scope, check func(int64) string, at func(*Settings) **T) setting {
@@ -111,7 +135,23 @@ func span(name storage.Setting, field string, of scope, check func(int64) string
 			return us, true
 		},
 		put: func(s *Settings, value int64) { *at(s) = new(time.Duration(value) * time.Microsecond) },
+		raw: func(s *Settings) any { return **at(s) },
 	}
+}
+
+func anOnExpire(value int64) string {
+	if value < 0 {
+		return "must be empty, expired or dead"
+	}
+	return ""
+}
+
+// aWindow checks the length of a window in microseconds.
+func aWindow(us int64) string {
+	if us != 0 && (us < minWindow.Microseconds() || us > maxWindow.Microseconds()) {
+		return fmt.Sprintf("must be zero or between %v and %v", minWindow, maxWindow)
+	}
+	return ""
 }
 
 func anyNumber(int64) string { return "" }
@@ -166,7 +206,11 @@ func (f *faults) settings(place string, lane Lane, s *Settings) storage.Settings
 			limit = fmt.Sprintf("must be set for %v", of.of)
 		}
 		if limit != "" {
-			f.field(place+of.field, value, limit)
+			shown := any(value)
+			if of.raw != nil {
+				shown = of.raw(s)
+			}
+			f.field(place+of.field, shown, limit)
 		}
 		out[of.name] = value
 	}

@@ -2,6 +2,7 @@ package errand_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"path/filepath"
 	"testing"
@@ -34,14 +35,15 @@ func TestQueue_Configure(t *testing.T) {
 		{Lane: errand.Lane{Queue: "b"}, Settings: errand.Settings{MaxJobs: new(0), MaxBytes: new(int64(5))}},
 		{Lane: errand.Lane{Queue: "c"}, Settings: errand.Settings{MaxJobs: new(0)}},
 		{Lane: errand.Lane{Kind: "k"}, Settings: errand.Settings{Retention: new(-time.Nanosecond)}},
-		{Lane: errand.Lane{Queue: "b", Kind: "k"}, Settings: errand.Settings{Retention: new(time.Hour)}},
+		{Lane: errand.Lane{Queue: "b", Kind: "k"}, Settings: errand.Settings{Retention: new(time.Hour), StartWithin: new(time.Minute)}},
+		{Lane: errand.Lane{Queue: "b", Kind: "k"}, Settings: errand.Settings{FinishWithin: new(24 * time.Hour), OnExpire: new(errand.Dead)}},
 	} {
 		if err := q.Configure(ctx, c.Lane, c.Settings); err != nil {
 			t.Fatal(err)
 		}
 	}
 	const want = `[{"max_bytes":1099511627776},{"kind":"k","retention":-1000},` +
-		`{"queue":"b","max_bytes":5,"when_full":"evict-lowest"},{"queue":"b","kind":"k","retention":3600000000000}]`
+		`{"queue":"b","max_bytes":5,"when_full":"evict-lowest"},{"queue":"b","kind":"k","retention":3600000000000,"start_within":60000000000,"finish_within":86400000000000,"on_expire":"dead"}]`
 	settingsAre(t, q, want)
 
 	wantFaults(t, q.Configure(ctx, errand.Lane{Queue: "b"}, errand.Settings{MaxJobs: new(-1), MaxBytes: new(int64(-2)), WhenFull: new(errand.WhenFull(3))}),
@@ -51,8 +53,43 @@ func TestQueue_Configure(t *testing.T) {
 	wantFaults(t, q.Configure(ctx, errand.Lane{Queue: "b", Kind: "no kind"}, errand.Settings{MaxJobs: new(1)}),
 		fault{"lane.kind", `"no kind"`, ""},
 		fault{"max_jobs", "1", "must be set for the whole file or a queue"})
+	wantFaults(t, q.Configure(ctx, errand.Lane{}, errand.Settings{StartWithin: new(time.Nanosecond), FinishWithin: new(-time.Hour), OnExpire: new(errand.Done)}),
+		fault{"start_within", "1ns", "must be zero or between 1s and 876000h0m0s"},
+		fault{"finish_within", "-1h0m0s", "must be zero or between 1s and 876000h0m0s"},
+		fault{"on_expire", `"done"`, "must be empty, expired or dead"})
 	wantFaults(t, q.Configure(ctx, errand.Lane{}, errand.Settings{}), fault{"settings", "nil", "must set at least one"})
 	settingsAre(t, q, want)
+}
+
+// What is set for a lane is for jobs that have none of their own, in whatever way they
+// are enqueued.
+func TestQueue_Configure_windows(t *testing.T) {
+	q := openQueue(t, nil)
+	set := errand.Settings{StartWithin: new(time.Minute), FinishWithin: new(time.Hour), OnExpire: new(errand.Dead)}
+	if err := q.Configure(t.Context(), errand.Lane{Kind: note{}.Kind()}, set); err != nil {
+		t.Fatal(err)
+	}
+	is := func(id errand.ID, start, finish time.Duration, on errand.State) {
+		t.Helper()
+		j, err := q.Job(t.Context(), id)
+		after := func(end time.Time) time.Duration { return end.Sub(j.DueAt).Truncate(time.Millisecond) } // it is rounded up
+		if err != nil || after(j.StartBy) != start || after(j.Deadline) != finish || j.OnExpire != on {
+			t.Errorf("%v after it is due, %v, then %q (%v), want %v, %v, %q", after(j.StartBy), after(j.Deadline), j.OnExpire, err, start, finish, on)
+		}
+	}
+	is(enqueue(t, q, note{}, nil), time.Minute, time.Hour, errand.Dead)
+	is(enqueue(t, q, note{}, &errand.JobOptions{StartWithin: time.Second, OnExpire: errand.Expired}), time.Second, time.Hour, errand.Expired)
+	is(enqueue(t, q, note{}, &errand.JobOptions{OnExpire: errand.Expired}), time.Minute, time.Hour, errand.Expired)
+	var inside errand.ID
+	err := q.Tx(t.Context(), func(tx *sql.Tx) error {
+		e, err := q.EnqueueTx(t.Context(), tx, note{}, &errand.JobOptions{Delay: time.Hour, FinishWithin: 2 * time.Hour})
+		inside = e.ID
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	is(inside, time.Minute, 2*time.Hour, errand.Dead)
 }
 
 // A worker writes the settings of its own queues and of the file when it runs, and keeps

@@ -79,7 +79,8 @@ type NewJob struct {
 	// now.
 	StartWithin  time.Duration
 	FinishWithin time.Duration
-	// OnExpire is Dead if the job dies at its StartBy. If empty, it is finished then.
+	// OnExpire is Dead if the job dies at its StartBy, or Expired if it is finished. If
+	// empty, its lane's SettingOnExpire says which, and it is finished if that is not set.
 	OnExpire State
 	// Doubtful says that now may be far from the time, and be corrected soon: then
 	// StartWithin and FinishWithin begin anew with the first Exchange that leases and is
@@ -129,7 +130,7 @@ type Record struct {
 	// any has to, see [ExpiredJob]; zero if it does not matter. Both are zero once the job
 	// has ended.
 	StartBy, Deadline time.Time
-	OnExpire          State // that of the NewJob, if that had a StartWithin or a FinishWithin
+	OnExpire          State // that of the NewJob or of its lane, if it has had a StartWithin or a FinishWithin
 	Group             string
 	// Cancelling is true of a running job that was asked to stop.
 	Cancelling bool

@@ -47,4 +47,17 @@ const (
 	// [Grouper].
 	SettingGroupLimit Setting = "group_limit"
 	SettingDeadHead   Setting = "dead_head"
+	// SettingStartWithin and SettingFinishWithin are the StartWithin and the FinishWithin
+	// of new jobs that have none of their own, in microseconds, and SettingOnExpire is
+	// ExpireFinished or ExpireDead, the OnExpire of those that have none. Which lane's
+	// goes first is as with SettingRetention.
+	SettingStartWithin  Setting = "start_within"
+	SettingFinishWithin Setting = "finish_within"
+	SettingOnExpire     Setting = "on_expire"
+)
+
+// The values of SettingOnExpire.
+const (
+	ExpireFinished int64 = 1 + iota
+	ExpireDead
 )

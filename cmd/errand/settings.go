@@ -5,9 +5,11 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	queue "github.com/errandq/errand"
 )
@@ -16,6 +18,7 @@ func setCommand(t *tool) *cobra.Command {
 	var kind, full, dead string
 	var jobs, members int
 	var bytes int64
+	var windows func(*queue.Settings)
 	var keep time.Duration
 	cmd := &cobra.Command{
 		Use:   "set FILE [QUEUE]",
@@ -56,6 +59,7 @@ A worker of a program may set the same when it starts.`,
 					return err
 				}
 			}
+			windows(&s)
 			if flags.Changed("when-full") {
 				s.WhenFull = new(queue.WhenFull)
 				if err := s.WhenFull.UnmarshalText([]byte(full)); err != nil {
@@ -83,9 +87,46 @@ A worker of a program may set the same when it starts.`,
 	cmd.Flags().DurationVar(&keep, "retention", 0, "how long finished jobs are kept, as in 2h; below zero: not at all")
 	cmd.Flags().IntVar(&members, "group-limit", 0, "how many jobs of a group of the queue run at a time; above 1 in no order")
 	cmd.Flags().StringVar(&dead, "dead-head", "", "what a dead job is to the others of its group: block or pass")
+	windows = windowFlags(cmd.Flags())
 	completeFlag(cmd, "kind", kindsOf)
 	completeArgs(cmd, queuesOf)
 	return cmd
+}
+
+// windowFlags adds the flags of windows, and returns what puts those that are given into
+// settings.
+func windowFlags(f *pflag.FlagSet) func(*queue.Settings) {
+	start := f.Duration("start-within", 0, "how long after they are due new jobs may begin")
+	finish := f.Duration("finish-within", 0, "how long after they are due an attempt of new jobs may begin")
+	expire := f.String("on-expire", "", "what becomes of those that have not begun: expired, dead, or none to take back what is set")
+	return func(s *queue.Settings) {
+		if f.Changed("start-within") {
+			s.StartWithin = start
+		}
+		if f.Changed("finish-within") {
+			s.FinishWithin = finish
+		}
+		if f.Changed("on-expire") {
+			if s.OnExpire = new(queue.State(*expire)); *expire == "none" {
+				*s.OnExpire = ""
+			}
+		}
+	}
+}
+
+// windowsText shows the windows of settings.
+func windowsText(s *queue.Settings) string {
+	var all []string
+	if s.StartWithin != nil {
+		all = append(all, "start "+s.StartWithin.String())
+	}
+	if s.FinishWithin != nil {
+		all = append(all, "finish "+s.FinishWithin.String())
+	}
+	if s.OnExpire != nil {
+		all = append(all, "then "+string(*s.OnExpire))
+	}
+	return cmp.Or(strings.Join(all, ", "), "-")
 }
 
 // settingsJSON are the settings of a queue, a kind, both, or the whole file, with how
@@ -131,6 +172,10 @@ func (t *tool) printSettings(p *printer, all []settingsJSON) {
 	if groups {
 		list.head = append(list.head, " GROUP LIMIT", "DEAD HEAD")
 	}
+	windows := slices.ContainsFunc(all, func(s settingsJSON) bool { return windowsText(&s.Settings) != "-" })
+	if windows {
+		list.head = append(list.head, "WINDOWS")
+	}
 	for i := range all {
 		s := &all[i]
 		most, bytes, full, keep := "-", "-", "-", "-"
@@ -163,6 +208,9 @@ func (t *tool) printSettings(p *printer, all []settingsJSON) {
 				dead = s.DeadHead.String()
 			}
 			cells = append(cells, text(members), text(dead))
+		}
+		if windows {
+			cells = append(cells, text(windowsText(&s.Settings)))
 		}
 		list.add(cells...)
 	}

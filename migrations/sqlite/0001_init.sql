@@ -242,7 +242,8 @@ CREATE INDEX errand_tag_job ON errand_tag (job);
 --   finish_within  the length behind deadline, for the same and for a redrive
 --   epoch          0, or that of errand_epoch from whose base start_by and deadline
 --                  are counted, which are lengths then
---   flags          bit 0: dead, rather than finished, once start_by has come
+--   flags          bit 0: dead, rather than finished, once start_by has come;
+--                  bit 1: finished, whatever is set for the lane
 --   role           of a member of a group: 1 blocked, 2 scheduled, ready or running,
 --                  3 dead and blocks those with higher keys, 0 the others pass it
 -- start_by and deadline are 0 once the job has ended, and below zero while it runs.

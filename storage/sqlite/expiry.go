@@ -97,9 +97,7 @@ func (w *windows) times() (startBy, deadline int64) {
 func (o *option) show(r *storage.Record) {
 	startBy, deadline := o.times()
 	r.StartBy, r.Deadline = timeOrZero(startBy), timeOrZero(deadline)
-	if o.Flags&diesUnstarted != 0 {
-		r.OnExpire = storage.Dead
-	}
+	r.OnExpire = onExpire(o.Flags)
 	r.Group = o.group()
 }
 

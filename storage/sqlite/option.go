@@ -21,8 +21,12 @@ COALESCE((SELECT base FROM errand_epoch e WHERE e.epoch = o.epoch), 0) AS base`
 	sqlOptionsOf = `SELECT o.job, ` + optionValues + ` FROM json_each(?1) k CROSS JOIN errand_option o ON o.job = k.value`
 )
 
-// The bits of option.Flags: the job dies if no attempt has begun in time.
-const diesUnstarted = 1
+// The bits of option.Flags: whether the job dies or is finished if no attempt has begun
+// in time. Without both it is finished, unless its lane is set otherwise.
+const (
+	diesUnstarted = 1 << iota
+	endsUnstarted
+)
 
 // option is a row of errand_option, and the base of its epoch. Each part of it is in
 // the file of its own noun; what they have in common is here.
@@ -35,17 +39,17 @@ type option struct {
 
 // newOption returns what a new job has in errand_option, nil if nothing.
 func (t *tx) newOption(now time.Time, r *jobRow, j *storage.NewJob) (*option, error) {
-	if j.StartWithin <= 0 && j.FinishWithin <= 0 && j.Group == "" {
-		return nil, nil
+	start, finish, flags, err := t.windowsOf(j)
+	if err != nil || start <= 0 && finish <= 0 && j.Group == "" {
+		return nil, err
 	}
-	o := &option{membership: membershipOf(j), windows: windows{StartWithin: upMicros(j.StartWithin), FinishWithin: upMicros(j.FinishWithin)}}
-	if j.StartWithin <= 0 && j.FinishWithin <= 0 {
+	o := &option{membership: membershipOf(j), windows: windows{StartWithin: start, FinishWithin: finish}}
+	if start <= 0 && finish <= 0 {
 		return o, nil
 	}
-	o.Flags = flagsOf(j)
+	o.Flags = flags
 	var epoch int64
 	if j.Doubtful {
-		var err error
 		if epoch, err = t.epoch(); err != nil {
 			return nil, err
 		}
@@ -54,12 +58,52 @@ func (t *tx) newOption(now time.Time, r *jobRow, j *storage.NewJob) (*option, er
 	return o, nil
 }
 
-// flagsOf returns the Flags of a new job.
-func flagsOf(j *storage.NewJob) (flags int64) {
-	if j.OnExpire == storage.Dead {
-		flags |= diesUnstarted
+// windowsOf returns the StartWithin and the FinishWithin of a new job and its Flags, which
+// are its own, or else those that are set for its lane.
+func (t *tx) windowsOf(j *storage.NewJob) (start, finish, flags int64, err error) {
+	start, finish, flags = upMicros(j.StartWithin), upMicros(j.FinishWithin), flagsOf(j)
+	all, err := t.settings()
+	if err != nil || len(all) == 0 {
+		return start, finish, flags, err
 	}
-	return flags
+	lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
+	if start <= 0 {
+		start = all.of(lane, storage.SettingStartWithin)
+	}
+	if finish <= 0 {
+		finish = all.of(lane, storage.SettingFinishWithin)
+	}
+	if flags == 0 {
+		switch all.of(lane, storage.SettingOnExpire) {
+		case storage.ExpireFinished:
+			flags = endsUnstarted
+		case storage.ExpireDead:
+			flags = diesUnstarted
+		}
+	}
+	return start, finish, flags, nil
+}
+
+// flagsOf returns the Flags of a new job.
+func flagsOf(j *storage.NewJob) int64 {
+	switch j.OnExpire {
+	case storage.Dead:
+		return diesUnstarted
+	case storage.Expired:
+		return endsUnstarted
+	}
+	return 0
+}
+
+// onExpire returns the OnExpire of a job with these Flags.
+func onExpire(flags int64) storage.State {
+	switch {
+	case flags&diesUnstarted != 0:
+		return storage.Dead
+	case flags&endsUnstarted != 0:
+		return storage.Expired
+	}
+	return ""
 }
 
 // dest returns where the values of optionValues go.

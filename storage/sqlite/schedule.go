@@ -202,17 +202,13 @@ func (r *scheduleRow) schedule() storage.ScheduleRecord {
 	if r.Tags != "" {
 		tags = strings.Split(r.Tags, " ")
 	}
-	var onExpire storage.State
-	if r.Flags&diesUnstarted != 0 {
-		onExpire = storage.Dead
-	}
 	return storage.ScheduleRecord{LastTick: timeOf(r.LastTick), LastJob: r.lastJob(), Schedule: storage.Schedule{
 		Name: r.Name, Spec: r.Spec, Zone: r.Zone, Missed: r.Missed, SkipOverlap: r.SkipOverlap,
 		Jitter: time.Duration(r.Jitter) * time.Microsecond,
 		Job: storage.NewJob{
 			Queue: r.Queue, Kind: r.Kind, Priority: r.Priority, Timeout: time.Duration(r.Timeout) * time.Microsecond,
 			Policy: r.Policy, Unique: r.UniqueKey, UniqueScope: r.UniqueScope, Headers: r.Headers, Args: r.Args,
-			Tags: tags, OnExpire: onExpire, Group: r.GroupName,
+			Tags: tags, OnExpire: onExpire(r.Flags), Group: r.GroupName,
 			StartWithin: time.Duration(r.StartWithin) * time.Microsecond, FinishWithin: time.Duration(r.FinishWithin) * time.Microsecond,
 		},
 		Plan: r.plan(),

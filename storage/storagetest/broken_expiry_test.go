@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,6 +23,19 @@ func windowing(f func(j *job, n storage.NewJob, now time.Time)) func(in *instanc
 				}
 			})
 			return out, err
+		}
+		return h
+	}
+}
+
+// unset hides a setting from Enqueue.
+func unset(name storage.Setting) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.configure = func(ctx context.Context, lane storage.Lane, s storage.Settings) error {
+			s = maps.Clone(s)
+			delete(s, name)
+			return in.Configure(ctx, lane, s)
 		}
 		return h
 	}

@@ -26,6 +26,9 @@ func configuring(f func(was storage.Settings, s storage.Settings) storage.Settin
 }
 
 var settingFaults = []fault{
+	{"no StartWithin is set", "settings_expiry", unset(storage.SettingStartWithin)},
+	{"no FinishWithin is set", "settings_expiry", unset(storage.SettingFinishWithin)},
+	{"no OnExpire is set", "settings_expiry", unset(storage.SettingOnExpire)},
 	{"others are not kept", "settings_kept", configuring(func(was, s storage.Settings) storage.Settings {
 		for name := range was {
 			was[name] = 0

@@ -17,6 +17,7 @@ func finishWithin(d time.Duration) func(*storage.NewJob) {
 }
 
 func diesUnstarted(n *storage.NewJob) { n.OnExpire = storage.Dead }
+func endsUnstarted(n *storage.NewJob) { n.OnExpire = storage.Expired }
 func inDoubt(n *storage.NewJob)       { n.Doubtful = true }
 
 // ends is an Exchange of s that wants n of the usual jobs, and checks which jobs end in it.

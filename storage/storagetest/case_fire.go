@@ -81,7 +81,7 @@ Slices passed in belong to the caller again when the call returns`, func(f *fixt
 		f.same("the first job", f.record(fired.Ticks[0].ID), storage.Record{
 			Key: fired.Ticks[0].ID.Key(), ID: fired.Ticks[0].ID, Queue: job.Queue, Kind: job.Kind, State: storage.Done, Priority: job.Priority,
 			Counters: storage.Counters{Attempt: 1}, CreatedAt: f.now.Add(-time.Second), EndedAt: f.now.Add(-time.Second), Timeout: job.Timeout,
-			Unique: job.Unique, Policy: job.Policy, Args: job.Args, Headers: job.Headers, Tags: []string{"a:é", "b%"},
+			Unique: job.Unique, Policy: job.Policy, Args: job.Args, Headers: job.Headers, Tags: []string{"a:é", "b%"}, OnExpire: job.OnExpire,
 		})
 		f.same("the last job", f.record(more.Ticks[0].ID), storage.Record{
 			Key: more.Ticks[0].ID.Key(), ID: more.Ticks[0].ID, Queue: queue, Kind: kind, State: storage.Ready,

@@ -26,7 +26,7 @@ func full(f *fixture, name string) storage.ScheduleRecord {
 		Job: storage.NewJob{
 			Queue: "a.b/c:d-e_f", Kind: "K", Priority: -100, Timeout: 1500 * time.Millisecond, Args: noise(256 << 10),
 			Headers: noise(16 << 10), Policy: []byte{0, 0xff, 0xfe, '{'}, Unique: "Key%_ '\"\\ é", UniqueScope: storage.UniqueForever,
-			Tags: []string{"b%", "a:é"},
+			Tags: []string{"b%", "a:é"}, StartWithin: time.Hour, FinishWithin: 90 * time.Minute, OnExpire: storage.Expired,
 		},
 		Plan: storage.Plan{Paused: true, Next: f.now.Add(time.Hour), Through: f.now.Add(-time.Minute)},
 	}}

@@ -53,6 +53,47 @@ An empty Kind stands for all kinds of the queue, an empty Queue for the kind in 
 		f.settingsAre("of all", want...)
 	}},
 
+	{"settings_expiry", `SettingStartWithin and SettingFinishWithin are the StartWithin and the FinishWithin of new jobs that have none of their own, in microseconds, and SettingOnExpire is ExpireFinished or ExpireDead, the OnExpire of those that have none.
+Which lane's goes first is as with SettingRetention.`, func(f *fixture) {
+		set := func(lane storage.Lane, start, finish time.Duration, on int64) {
+			f.configure(f.s, lane, storage.Settings{
+				storage.SettingStartWithin: start.Microseconds(), storage.SettingFinishWithin: finish.Microseconds(), storage.SettingOnExpire: on,
+			})
+		}
+		is := func(what string, s storage.Store, start, finish time.Duration, on storage.State, changes ...func(*storage.NewJob)) {
+			f.Helper()
+			out, err := s.Enqueue(f.ctx, f.now, []storage.NewJob{newJob(changes...)})
+			f.must(err)
+			at := func(d time.Duration) (t time.Time) {
+				if d > 0 {
+					t = f.now.Add(d)
+				}
+				return t
+			}
+			f.windowed(out[0].ID, at(start), at(finish))
+			if got := f.record(out[0].ID).OnExpire; got != on {
+				f.Errorf("%s: OnExpire is %q, want %q", what, got, on)
+			}
+		}
+		before := f.add(newJob())[0]
+		other := f.db.Open()
+		set(storage.Lane{}, time.Minute, time.Hour, storage.ExpireDead)
+		is("of all", f.s, time.Minute, time.Hour, storage.Dead)
+		is("its own", other, 2*time.Minute, time.Hour, storage.Expired, startWithin(2*time.Minute), endsUnstarted)
+		is("its own end", other, time.Minute, time.Hour, storage.Expired, endsUnstarted)
+		is("its own deadline", other, time.Minute, time.Second, storage.Dead, finishWithin(time.Second))
+		set(storage.Lane{Queue: queue}, 3*time.Minute, 0, storage.ExpireFinished)
+		is("of the queue", other, 3*time.Minute, time.Hour, storage.Expired)
+		is("dies", f.s, 3*time.Minute, time.Hour, storage.Dead, diesUnstarted)
+		set(storage.Lane{Kind: kind}, 4*time.Minute, 0, 0)
+		is("of the kind", f.s, 4*time.Minute, time.Hour, storage.Expired)
+		set(storage.Lane{Queue: queue, Kind: kind}, 0, 4*time.Hour, storage.ExpireDead)
+		is("of the lane", other, 4*time.Minute, 4*time.Hour, storage.Dead)
+		set(storage.Lane{Kind: kind}, 0, 0, 0)
+		is("of the queue again", f.s, 3*time.Minute, 4*time.Hour, storage.Dead)
+		f.windowed(before, time.Time{}, time.Time{})
+	}},
+
 	{"settings_retention", `That of a kind in a queue goes before that of the kind, this before that of the queue, this before that of the whole database, and this before the [Retention] of a call.
 SettingRetention is how long finished jobs are kept, in microseconds; below zero they are deleted at once.`, func(f *fixture) {
 		keeps := func(what string, want time.Duration) {

@@ -159,6 +159,7 @@ func (m *Memory) Reboot(s storage.Store) {
 
 // enqueue adds a job, unless it is a duplicate: then the second result is nil.
 func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *job) {
+	n = m.withDefaults(n)
 	created := floor(now)
 	var earliest time.Time
 	var follows bool

@@ -44,10 +44,32 @@ func (in *instance) Settings(ctx context.Context) (out []storage.LaneSettings, e
 
 // keepFor returns how long j is kept when it is finished.
 func (m *Memory) keepFor(j *job, r storage.Retention) time.Duration {
-	for _, l := range []storage.Lane{{Queue: j.Queue, Kind: j.Kind}, {Kind: j.Kind}, {Queue: j.Queue}, {}} {
-		if us := m.settings[l][storage.SettingRetention]; us != 0 {
-			return time.Duration(us) * time.Microsecond
-		}
+	if us := m.setting(j.Queue, j.Kind, storage.SettingRetention); us != 0 {
+		return time.Duration(us) * time.Microsecond
 	}
 	return r.Of(j.Queue, j.Kind)
+}
+
+// setting returns what is set for a lane, or else for its kind, its queue or all.
+func (m *Memory) setting(queue, kind string, name storage.Setting) int64 {
+	for _, l := range []storage.Lane{{Queue: queue, Kind: kind}, {Kind: kind}, {Queue: queue}, {}} {
+		if value := m.settings[l][name]; value != 0 {
+			return value
+		}
+	}
+	return 0
+}
+
+// withDefaults gives n what is set for its lane of what it has not.
+func (m *Memory) withDefaults(n storage.NewJob) storage.NewJob {
+	if n.StartWithin <= 0 {
+		n.StartWithin = time.Duration(m.setting(n.Queue, n.Kind, storage.SettingStartWithin)) * time.Microsecond
+	}
+	if n.FinishWithin <= 0 {
+		n.FinishWithin = time.Duration(m.setting(n.Queue, n.Kind, storage.SettingFinishWithin)) * time.Microsecond
+	}
+	if n.OnExpire == "" {
+		n.OnExpire = []storage.State{0: "", storage.ExpireFinished: storage.Expired, storage.ExpireDead: storage.Dead}[m.setting(n.Queue, n.Kind, storage.SettingOnExpire)]
+	}
+	return n
 }

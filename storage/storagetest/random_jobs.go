@@ -37,7 +37,7 @@ func (h *history) newJob(t *rapid.T) storage.NewJob {
 	}
 	if rapid.IntRange(0, 2).Draw(t, "windows") == 0 {
 		n.StartWithin, n.FinishWithin = anyWindow.Draw(t, "start within"), anyWindow.Draw(t, "finish within")
-		n.OnExpire = rapid.SampledFrom([]storage.State{"", storage.Dead}).Draw(t, "on expire")
+		n.OnExpire = rapid.SampledFrom([]storage.State{"", storage.Dead, storage.Expired}).Draw(t, "on expire")
 		n.Doubtful = rapid.IntRange(0, 2).Draw(t, "doubtful") == 0
 	}
 	return n

@@ -6,7 +6,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// configure sets for how long jobs are kept, and something that changes nothing else.
+// configure sets for how long jobs are kept, their windows, and something that changes nothing else.
 func (h *history) configure(t *rapid.T) {
 	p, lane := h.pair(t), anyLane(t)
 	if rapid.Bool().Draw(t, "of groups") {
@@ -18,6 +18,9 @@ func (h *history) configure(t *rapid.T) {
 	}
 	s := storage.Settings{
 		storage.SettingRetention:                rapid.SampledFrom([]int64{0, 0, -1, 1_000_000}).Draw(t, "retention"),
+		storage.SettingStartWithin:              rapid.SampledFrom([]int64{0, 0, 1_000_000}).Draw(t, "start within"),
+		storage.SettingFinishWithin:             rapid.SampledFrom([]int64{0, 0, 1_000_000, 20_000_000}).Draw(t, "finish within"),
+		storage.SettingOnExpire:                 rapid.Int64Range(0, storage.ExpireDead).Draw(t, "on expire"),
 		storage.Setting(anyTag.Draw(t, "name")): rapid.Int64Range(0, 2).Draw(t, "value"),
 	}
 	h.must(p.real.Configure(h.ctx, lane, s))
