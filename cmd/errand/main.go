@@ -42,6 +42,7 @@ var verbs = []func(*tool) *cobra.Command{
 	deadCommand,
 	schedulesCommand,
 	backupCommand,
+	compactCommand,
 	policyCommand,
 	doctorCommand,
 	versionCommand,

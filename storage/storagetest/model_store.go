@@ -47,6 +47,7 @@ var _ interface {
 	storage.Ranker
 	storage.Checker
 	storage.Capper
+	storage.Compacter
 } = (*instance)(nil)
 
 // Enqueue implements [storage.Store].
