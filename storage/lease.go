@@ -35,8 +35,9 @@ type Exchange struct {
 	Release []Hold
 	// Wants are the jobs to lease. Of those that are due and match any of
 	// them, the highest priority goes first, then the earliest due, then the
-	// first enqueued. Each job counts for the first Want that it matches and
-	// whose N is not reached; a job for which all are reached is passed over.
+	// first enqueued. Settings of a queue change that, see [Order]. Each job counts
+	// for the first Want that it matches and whose N is not reached; a job for which
+	// all are reached is passed over.
 	// Leasing stops with the job that brings the args and headers of all
 	// together to [LeaseBytes], so that jobs that wait for a handler take
 	// little memory. A lease raises the job's attempt by one. If an N is

@@ -8,7 +8,7 @@ package storage
 // list is in the order of states, and jobs of one state are in this order:
 //
 //	running          the highest key first
-//	ready            by queue and kind; those of a lane as they are leased
+//	ready            by queue and kind; those of a lane as they are leased in the order Oldest
 //	scheduled        the earliest due first, then the lowest key
 //	blocked          by queue and group; those of a group the lowest key first
 //	dead             the latest end first, then the highest key

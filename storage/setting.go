@@ -47,6 +47,10 @@ const (
 	// [Grouper].
 	SettingGroupLimit Setting = "group_limit"
 	SettingDeadHead   Setting = "dead_head"
+	// SettingOrder is an [Order], and SettingAging how much waiting makes up for a step of
+	// priority, in microseconds. They are of a queue.
+	SettingOrder Setting = "order"
+	SettingAging Setting = "aging"
 	// SettingStartWithin and SettingFinishWithin are the StartWithin and the FinishWithin
 	// of new jobs that have none of their own, in microseconds, and SettingOnExpire is
 	// ExpireFinished or ExpireDead, the OnExpire of those that have none. Which lane's

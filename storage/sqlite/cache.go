@@ -42,6 +42,8 @@ type cache struct {
 	windowed   bool           // some job has had a window
 	epochs     epochs
 	settings   laneSettings
+	orders     orders // of settings
+	reordered  int64  // how often orders have changed
 }
 
 // holds are the lanes of holds, and how long each is held. A map that others have is
@@ -180,6 +182,10 @@ func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
 		if changed = !maps.Equal(held, c.holds); changed {
 			c.held++
 		}
+		if o := set.orders(); !maps.Equal(o, c.orders) {
+			c.orders = o
+			c.reordered++
+		}
 		c.windowed, c.epochs = windowed, epochs
 		c.generation, c.holds, c.watched, c.urgent, c.settings = generation, held, watched, urgent, set
 		if c.changes == 0 || !slices.Equal(c.instances, all) {
@@ -222,7 +228,7 @@ func (c *cache) update(l *lineup, at int64, held holds, version int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if l.lanes == nil || l.held != version || at < l.from || at >= l.to || c.last-l.last > fewLanes {
-		l.held, l.lanes, l.groups, l.unsure, l.ajar, l.last = version, nil, nil, 0, 0, 0
+		l.held, l.lanes, l.groups, l.queues, l.unsure, l.ajar, l.last = version, nil, nil, nil, 0, 0, 0
 		l.from, l.to = held.span(at)
 		l.add(c.open(l.wants, at, held))
 	} else {
@@ -240,6 +246,8 @@ type wantedLane struct {
 	lane int64
 	want int
 	ajar bool
+
+	queue string
 }
 
 func (a wantedLane) compare(b wantedLane) int {
@@ -256,7 +264,7 @@ func (c *cache) open(wants []storage.Want, at int64, holds holds) []wantedLane {
 				name := storage.Lane{Queue: q, Kind: k}
 				if lane, ok := c.lanes[name]; ok {
 					if held, ajar := holds.of(name, at); !held {
-						lanes = append(lanes, wantedLane{lane, i, ajar})
+						lanes = append(lanes, wantedLane{lane, i, ajar, q})
 					}
 				}
 			}

@@ -391,10 +391,11 @@ func (t *tx) deleteBelongings(f *facts) error {
 // Asking for a column takes as long as a tenth of the whole, so that the numbers
 // that most jobs do not have come as one, which for them is NULL.
 // There is no limit: the reader stops when it has enough.
-var sqlHeads = `SELECT id, priority, due_at, attempt, salt, created_at, headers, args, unique_key,
+var headsOf = `SELECT id, priority, due_at, attempt, salt, created_at, headers, args, unique_key,
 CASE WHEN ` + strings.ReplaceAll(numberColumns, ",", " |") + ` OR args IS NULL OR token
-THEN ` + strings.ReplaceAll(numberColumns, ", ", " || ' ' || ") + ` || ' ' || (args IS NULL) || ' ' || token END
-FROM errand_job WHERE state = 2 AND lane = ?1 ORDER BY priority DESC, due_at, id`
+THEN ` + strings.ReplaceAll(numberColumns, ", ", " || ' ' || ") + ` || ' ' || (args IS NULL) || ' ' || token END`
+
+var sqlHeads = headsOf + ` FROM errand_job WHERE state = 2 AND lane = ?1 ORDER BY priority DESC, due_at, id`
 
 const headColumns = 10
 

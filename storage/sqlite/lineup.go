@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -40,7 +41,8 @@ type lineups struct {
 	all     []*lineup // the one used last comes first
 	stirred int64     // the lane that was stirred last, and all know it
 	ahead   map[int64]*ahead
-	read    int // bytes of the jobs that were read ahead
+	read    int   // bytes of the jobs that were read ahead
+	ordered int64 // the version of the orders for which it holds
 }
 
 // ahead are the first ready jobs of a lane, which were read and not yet leased. A
@@ -50,6 +52,7 @@ type ahead struct {
 	jobs []jobRow
 	next int  // of jobs; those before have been leased
 	end  bool // there are none after jobs
+	top  int  // the highest priority of those after jobs, of a queue with aging
 }
 
 func (a *ahead) left() int { return len(a.jobs) - a.next }
@@ -81,20 +84,24 @@ func (ls *lineups) aheadOf(lane int64) *ahead {
 // lineup is the lanes of wants, in the order of their first jobs.
 type lineup struct {
 	wants  []storage.Want
+	orders orders
 	held   int64    // the version of the holds that it was made from
 	from   int64    // the time from which
 	to     int64    // to which the lanes are not held
 	last   int64    // lanes up to this one have been looked at
 	lanes  []berth  // by number
 	groups []*group // of lanes
-	unsure int      // lanes that may have a ready job
-	ajar   int      // lanes that are ajar
-	shut   bool     // nothing is leased of them
+	queues []*ordered
+	unsure int  // lanes that may have a ready job
+	ajar   int  // lanes that are ajar
+	shut   bool // nothing is leased of them
 }
 
 // group is the lanes that the same wants have, and that are all ajar or all are not,
-// so that those of which no more jobs are leased are passed over together.
+// so that those of which no more jobs are leased are passed over together. Those of a
+// queue with an order of its own are a group for themselves.
 type group struct {
+	queue *ordered // nil: of any queue without one
 	wants []int    // indexes
 	ajar  bool     // one job of each lane is leased at most
 	order []*berth // a heap of the lanes that have or may have a ready job
@@ -106,7 +113,8 @@ type group struct {
 type berth struct {
 	lane  int64
 	group *group
-	key   place
+	key   place // as the rule of its queue has it
+	turn  place // of a queue with a rule: the first job, with the highest priority that is ready
 	sure  bool
 	at    int   // in order, or -1
 	head  *head // while rows are being read
@@ -188,7 +196,16 @@ func (t *tx) lineup(wants []storage.Want, at int64, ajar bool) (*lineup, error) 
 	if err != nil {
 		return nil, err
 	}
+	orders, reordered, err := t.orders()
+	if err != nil {
+		return nil, err
+	}
+	if t.stmts.lineups.ordered != reordered {
+		t.stmts.lineups.forget()
+		t.stmts.lineups.ordered = reordered
+	}
 	l := t.stmts.lineups.of(wants)
+	l.orders = orders
 	t.store.cache.update(l, at, held, version)
 	l.shut = !ajar
 	if len(t.lanes) == 0 {
@@ -213,7 +230,7 @@ func (l *lineup) wanted(lanes []wantedLane, lane int64, name storage.Lane, at in
 	held, ajar := holds.of(name, at)
 	for i := range l.wants {
 		if !held && l.wants[i].Matches(name.Queue, name.Kind) {
-			lanes = append(lanes, wantedLane{lane, i, ajar})
+			lanes = append(lanes, wantedLane{lane, i, ajar, name.Queue})
 		}
 	}
 	return lanes
@@ -233,6 +250,9 @@ func (g *group) open(left []int) int {
 // first returns the first lane from which a job may be leased, and the index of the
 // want that the job counts for; nil if there is none.
 func (l *lineup) first(left []int) (b *berth, want int) {
+	if len(l.queues) > 0 {
+		return l.firstOfQueues(left)
+	}
 	for _, g := range l.groups {
 		if len(g.order) == 0 || g.ajar && l.shut || b != nil && !g.order[0].before(b) {
 			continue
@@ -272,22 +292,26 @@ func (l *lineup) add(lanes []wantedLane) {
 		if lane.ajar {
 			l.ajar++
 		}
-		l.lanes = append(l.lanes, berth{lane: lane.lane, group: l.group(wants, lane.ajar), at: -1, sure: true})
+		l.lanes = append(l.lanes, berth{lane: lane.lane, group: l.group(wants, lane.ajar, l.ordered(lane.queue)), at: -1, sure: true})
 		l.doubt(&l.lanes[len(l.lanes)-1])
 		wants = wants[:0]
 	}
 }
 
-// group returns the group of the lanes that these wants have, ajar or not.
-func (l *lineup) group(wants []int, ajar bool) *group {
+// group returns the group of the lanes that these wants have, ajar or not, of any queue
+// without a rule, or of one with it.
+func (l *lineup) group(wants []int, ajar bool, queue *ordered) *group {
 	for _, g := range l.groups {
-		if g.ajar == ajar && slices.Equal(g.wants, wants) {
+		if g.ajar == ajar && g.queue == queue && slices.Equal(g.wants, wants) {
 			return g
 		}
 	}
-	g := &group{wants: slices.Clone(wants), ajar: ajar}
+	g := &group{queue: queue, wants: slices.Clone(wants), ajar: ajar}
 	if l.wants[wants[0]].KeepsBack() {
-		g.kept = &group{}
+		g.kept = &group{queue: queue}
+	}
+	if queue != nil {
+		queue.groups = append(queue.groups, g)
 	}
 	l.groups = append(l.groups, g)
 	return g
@@ -385,7 +409,11 @@ func (t *tx) survey(l *lineup) error {
 		for ; i < len(l.lanes) && l.lanes[i].lane <= lane; i++ {
 			switch b := &l.lanes[i]; {
 			case b.lane == lane:
-				l.set(b, key)
+				first, err := t.firstOf(lane, b.group.queue, key)
+				if err != nil {
+					return err
+				}
+				l.setFirst(b, first, key.priority)
 			case !b.sure:
 				l.empty(b)
 			}
@@ -449,9 +477,28 @@ func (r *jobRow) place() place { return place{r.Priority, r.DueAt, r.ID} }
 type head struct {
 	*ahead
 	lane  int64
+	queue *ordered
 	taken int // jobs of the lane that the merge returns
 	slot  int // of the statement
-	rows  driver.Rows
+	rows  feed
+}
+
+// feed is ready jobs as they are leased: [driver.Rows] of one statement, or [streams].
+type feed interface {
+	Next(dest []driver.Value) error
+	Close() error
+}
+
+// highest returns the highest priority that is ready, as far as it is known.
+func (h *head) highest() int {
+	first := h.jobs[h.next].Priority
+	if h.queue == nil || h.queue.rule.newest {
+		return first
+	}
+	for i := range h.jobs[h.next:] {
+		first = max(first, h.jobs[h.next+i].Priority)
+	}
+	return max(first, h.top)
 }
 
 // merge reads the first lanes of a lineup side by side and returns the first jobs
@@ -498,7 +545,7 @@ func (s *statements) merge(l *lineup, wants []storage.Want) (out []jobRow, err e
 				}
 			}
 			if at.left() > 0 {
-				l.set(b, at.jobs[at.next].place())
+				l.setFirst(b, at.jobs[at.next].place(), at.highest())
 			} else {
 				l.empty(b)
 			}
@@ -512,12 +559,12 @@ func (s *statements) merge(l *lineup, wants []storage.Want) (out []jobRow, err e
 type merger struct {
 	*statements
 	visited []*berth
-	open    int   // statements, of which some may be
-	free    []int // again
+	open    [shapes]int   // statements, of which some may be
+	free    [shapes][]int // again
 }
 
 func (m *merger) visit(b *berth) *head {
-	b.head = &head{ahead: m.lineups.aheadOf(b.lane), lane: b.lane}
+	b.head = &head{ahead: m.lineups.aheadOf(b.lane), lane: b.lane, queue: b.group.queue}
 	m.visited = append(m.visited, b)
 	return b.head
 }
@@ -533,7 +580,7 @@ func (m *merger) fill(at *head, most int) error {
 	for len(at.jobs) < most {
 		switch err := at.rows.Next(m.heads[:]); {
 		case errors.Is(err, io.EOF):
-			at.end = true
+			at.end, at.top = true, math.MinInt
 			m.release(at)
 			return nil
 		case err != nil:
@@ -546,6 +593,9 @@ func (m *merger) fill(at *head, most int) error {
 		at.jobs = append(at.jobs, r)
 		m.lineups.read += r.size()
 	}
+	if s, ok := at.rows.(*streams); ok {
+		at.top = s.top()
+	}
 	if most > 1 && most > at.taken { // the merge may not need it again
 		m.release(at)
 	}
@@ -554,32 +604,26 @@ func (m *merger) fill(at *head, most int) error {
 
 // release gives the statement back.
 func (m *merger) release(at *head) {
-	_ = at.rows.Close() // cut short on purpose
-	m.free = append(m.free, at.slot)
+	if s, ok := at.rows.(*streams); ok {
+		_ = s.Close()
+	} else {
+		m.giveBack(at.rows, ofLane, at.slot)
+	}
 	at.rows = nil
 }
 
-// begin begins to read a lane with one of several equal statements, after the
-// jobs that the merge has taken already.
-func (m *merger) begin(at *head) error {
-	at.slot = m.open
-	if k := len(m.free); k > 0 {
-		at.slot, m.free = m.free[k-1], m.free[:k-1]
+func (m *merger) giveBack(rows feed, sh shape, slot int) {
+	_ = rows.Close() // cut short on purpose
+	m.free[sh] = append(m.free[sh], slot)
+}
+
+// begin begins to read a lane, after the jobs that the merge has taken already.
+func (m *merger) begin(at *head) (err error) {
+	if at.queue == nil {
+		at.rows, at.slot, err = m.query(ofLane, at.lane)
 	} else {
-		m.open++
+		at.rows, err = m.streams(at.lane, at.queue.rule)
 	}
-	for len(m.lanes) <= at.slot {
-		st, err := m.prepare(sqlHeads)
-		if err != nil {
-			return err
-		}
-		m.lanes = append(m.lanes, st)
-	}
-	args, err := m.bind(at.lane)
-	if err != nil {
-		return err
-	}
-	at.rows, err = m.lanes[at.slot].(driver.StmtQueryContext).QueryContext(context.Background(), args)
 	for i := 0; err == nil && i < at.taken; i++ {
 		err = at.rows.Next(m.heads[:])
 	}
@@ -587,6 +631,41 @@ func (m *merger) begin(at *head) error {
 		err = fmt.Errorf("%w: lane %d has fewer ready jobs than were read of it", storage.ErrCorrupt, at.lane)
 	}
 	return err
+}
+
+// shape is which jobs a statement reads.
+type shape uint8
+
+const (
+	ofLane shape = iota
+	ofPriority
+	ofNewest
+	shapes
+)
+
+var sqlShapes = [shapes]string{ofLane: sqlHeads, ofPriority: sqlHeadsOf, ofNewest: sqlHeadsOfNewest}
+
+// query begins one of several equal statements.
+func (m *merger) query(sh shape, args ...any) (driver.Rows, int, error) {
+	slot := m.open[sh]
+	if k := len(m.free[sh]); k > 0 {
+		slot, m.free[sh] = m.free[sh][k-1], m.free[sh][:k-1]
+	} else {
+		m.open[sh]++
+	}
+	for len(m.lanes[sh]) <= slot {
+		st, err := m.prepare(sqlShapes[sh])
+		if err != nil {
+			return nil, 0, err
+		}
+		m.lanes[sh] = append(m.lanes[sh], st)
+	}
+	bound, err := m.bind(args...)
+	if err != nil {
+		return nil, 0, err
+	}
+	rows, err := m.lanes[sh][slot].(driver.StmtQueryContext).QueryContext(context.Background(), bound)
+	return rows, slot, err
 }
 
 func (m *merger) close() {

@@ -15,11 +15,6 @@ import (
 const (
 	sqlPlace = `SELECT lane, state, priority, due_at, salt, created_at, EXISTS (SELECT 1 FROM errand_urgent WHERE job = id) AS urgent
 FROM errand_job WHERE id = ?1`
-	// In the order of errand_job_ready, as far as ?5 rows.
-	sqlAhead = `SELECT 1 FROM errand_job WHERE state = 2 AND lane = ?1 AND priority > ?2
-UNION ALL SELECT 1 FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at < ?3
-UNION ALL SELECT 1 FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at = ?3 AND id < ?4
-LIMIT ?5`
 	// From the first job of a priority of a lane to that of the next one.
 	sqlFirstDue = `SELECT lane, priority, due_at FROM errand_job WHERE state = 2 AND lane > ?1 ORDER BY lane, priority DESC, due_at LIMIT 1`
 	sqlNextDue  = `SELECT lane, priority, due_at FROM errand_job WHERE state = 2 AND lane = ?1 AND priority < ?2 ORDER BY priority DESC, due_at LIMIT 1`
@@ -29,12 +24,13 @@ LIMIT ?5`
 func (s *Store) Ahead(ctx context.Context, id storage.ID, most int) (a storage.Ahead, err error) {
 	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
 		var r struct {
-			Lane, Priority int64
-			State          stateCode
-			DueAt          int64 `db:"due_at"`
-			CreatedAt      int64 `db:"created_at"`
-			Salt           uint32
-			Urgent         bool
+			Lane      int64
+			Priority  int
+			State     stateCode
+			DueAt     int64 `db:"due_at"`
+			CreatedAt int64 `db:"created_at"`
+			Salt      uint32
+			Urgent    bool
 		}
 		err := tx.Get(&r, sqlPlace, id.Key())
 		if errors.Is(err, sql.ErrNoRows) {
@@ -53,9 +49,12 @@ func (s *Store) Ahead(ctx context.Context, id storage.ID, most int) (a storage.A
 		if r.State != ready {
 			return nil
 		}
-		var rows []bool
-		err = tx.Select(&rows, sqlAhead, r.Lane, r.Priority, r.DueAt, id.Key(), most+1)
-		a.N, a.More = min(len(rows), most), len(rows) > most
+		rule, err := queueRule(tx, r.Lane)
+		if err != nil {
+			return err
+		}
+		n, err := rule.aheadOf(ctx, tx, r.Lane, place{r.Priority, r.DueAt, id.Key()}, most+1)
+		a.N, a.More = min(n, most), n > most
 		return err
 	})
 	return a, err

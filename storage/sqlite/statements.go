@@ -23,7 +23,7 @@ type statements struct {
 	conn    *sql.Conn
 	raw     any                    // of conn, while it is held
 	texts   map[string]driver.Stmt // by text
-	lanes   []driver.Stmt          // of sqlHeads: one for each lane read at the same time
+	lanes   [shapes][]driver.Stmt  // of sqlShapes: one for each that is read at the same time
 	known   known
 	lineups lineups
 	scopes  capScopes // whose use is known, as of the last transaction
@@ -272,7 +272,7 @@ func (s *statements) finalize() error {
 	for _, st := range s.texts {
 		_ = st.Close()
 	}
-	for _, st := range s.lanes {
+	for _, st := range slices.Concat(s.lanes[:]...) {
 		_ = st.Close()
 	}
 	return nil

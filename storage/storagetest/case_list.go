@@ -63,7 +63,7 @@ func (f *fixture) lists(filter storage.Filter, want ...storage.ID) {
 var listCases = []testCase{
 	{"list_order", `Any other list is in the order of states, and jobs of one state are in this order:
 running          the highest key first
-ready            by queue and kind; those of a lane as they are leased
+ready            by queue and kind; those of a lane as they are leased in the order Oldest
 scheduled        the earliest due first, then the lowest key
 dead             the latest end first, then the highest key
 done, cancelled  the highest key first, of both states together`, func(f *fixture) {

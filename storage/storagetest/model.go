@@ -304,13 +304,12 @@ func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.Exchan
 		return out, nil
 	}
 	kept = in.m.keptBack(wants, now)
-	for _, j := range in.m.where(func(j *job) bool { return j.State == storage.Ready && !j.isKept(kept) }, byPriority) {
-		i := slices.IndexFunc(wants, func(w storage.Want) bool { return w.N > 0 && j.in(w) })
+	for j := range in.m.inOrder(func(j *job) bool {
+		wanted := slices.ContainsFunc(wants, func(w storage.Want) bool { return w.N > 0 && j.in(w) })
+		return wanted && !j.isKept(kept) && !in.m.isHeld(j, now) && (res != nil || len(in.m.probes(j)) == 0)
+	}) {
 		probes := in.m.probes(j)
-		if i < 0 || in.m.isHeld(j, now) || len(probes) > 0 && res == nil {
-			continue
-		}
-		wants[i].N--
+		wants[slices.IndexFunc(wants, func(w storage.Want) bool { return w.N > 0 && j.in(w) })].N--
 		if late(j) {
 			if res != nil {
 				res.NextDue = now

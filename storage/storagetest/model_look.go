@@ -2,7 +2,6 @@ package storagetest
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"slices"
 
@@ -70,7 +69,7 @@ func (in *instance) Ahead(ctx context.Context, id storage.ID, most int) (a stora
 	}
 	a.Urgent = j.urgent
 	ahead := m.where(func(o *job) bool {
-		return o.State == storage.Ready && o.Queue == j.Queue && o.Kind == j.Kind && cmp.Or(byPriority(o, j), cmp.Compare(o.Key, j.Key)) < 0
+		return o.State == storage.Ready && o.Queue == j.Queue && o.Kind == j.Kind && m.ofQueue(o, j) < 0
 	}, byKey)
 	a.N, a.More = min(len(ahead), most), len(ahead) > most
 	return a, nil

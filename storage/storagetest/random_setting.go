@@ -13,6 +13,15 @@ func (h *history) configure(t *rapid.T) {
 		h.groupSettings(t, p)
 		return
 	}
+	if rapid.Bool().Draw(t, "of orders") {
+		s := storage.Settings{
+			storage.SettingOrder: rapid.Int64Range(0, 1).Draw(t, "order"),
+			storage.SettingAging: rapid.SampledFrom([]int64{0, 1_000_000, 60_000_000}).Draw(t, "aging"),
+		}
+		h.must(p.real.Configure(h.ctx, storage.Lane{Queue: lane.Queue}, s))
+		h.must(p.model.Configure(h.ctx, storage.Lane{Queue: lane.Queue}, s))
+		return
+	}
 	if rapid.IntRange(0, 3).Draw(t, "all") == 0 {
 		lane = storage.Lane{}
 	}

@@ -1,0 +1,52 @@
+package storage
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Order is a SettingOrder: which of the ready jobs of a queue goes first that have the
+// same priority.
+//
+// With a SettingAging so much waiting makes up for a step of priority: of the ready jobs
+// of a queue that one goes first whose due time, less SettingAging times its priority, is
+// the earliest, then the first enqueued. A queue with the order Newest does not age.
+//
+// Of several queues each stands behind its first job, which counts with the highest
+// priority of the jobs of its queue that could be leased too. The highest priority goes
+// first, then the earliest due, then the first enqueued.
+//
+// Settings apply at once to the jobs that are ready. Nothing is stored in jobs.
+type Order uint8
+
+const (
+	// Oldest is the order of due times: the earliest due goes first, then the first
+	// enqueued.
+	Oldest Order = iota
+	// Newest is the reverse: the latest due goes first, then the last enqueued.
+	Newest
+)
+
+var order = [...]string{Oldest: "oldest", Newest: "newest"}
+
+// String returns the name of o.
+func (o Order) String() string {
+	if int(o) < len(order) {
+		return order[o]
+	}
+	return fmt.Sprintf("Order(%d)", uint8(o))
+}
+
+// MarshalText returns the name of o.
+func (o Order) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText sets o by its name.
+func (o *Order) UnmarshalText(text []byte) error {
+	i := slices.Index(order[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("errand: order %q: must be one of %s", text, strings.Join(order[:], ", "))
+	}
+	*o = Order(i)
+	return nil
+}
