@@ -43,7 +43,7 @@ type JobPage struct {
 // that was enqueued last first. Any other list goes state by state:
 //
 //	running          enqueued last first
-//	ready            by queue and kind; those of one queue and kind as they are leased
+//	ready            by queue and kind; those of one queue and kind by priority and due time
 //	scheduled        due first first
 //	blocked          by queue and group; those of a group as they were enqueued
 //	dead             the latest death first

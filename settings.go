@@ -32,6 +32,14 @@ type Settings struct {
 	// DeadHead says what a dead job of a group of a queue is to the others. If zero,
 	// BlockDead.
 	DeadHead *DeadHead `json:"dead_head,omitempty"`
+	// Order says which of the ready jobs of a queue starts first that have the same
+	// priority. If zero, Oldest.
+	Order *Order `json:"order,omitempty"`
+	// Aging is how much waiting makes up for a step of priority among the ready jobs of a
+	// queue, from a second to 365 days: a job goes before one of a priority that is n
+	// higher once it has been due for n times Aging longer. It is not for Newest. If zero,
+	// only priority counts.
+	Aging *time.Duration `json:"aging,omitempty"`
 	// Retention is how long finished jobs are kept; if negative, they are deleted at once.
 	// That of a kind in a queue goes before that of the kind, then comes that of the
 	// queue, then that of the whole file. If zero, Options.Retention.
@@ -79,6 +87,8 @@ var settings = []setting{
 	whole(storage.SettingWhenFull, "when_full", ofFile|ofQueue, aWhenFull, func(s *Settings) **WhenFull { return &s.WhenFull }),
 	whole(storage.SettingGroupLimit, "group_limit", ofQueue, aGroupLimit, func(s *Settings) **int { return &s.GroupLimit }),
 	whole(storage.SettingDeadHead, "dead_head", ofQueue, aDeadHead, func(s *Settings) **DeadHead { return &s.DeadHead }),
+	whole(storage.SettingOrder, "order", ofQueue, anOrder, func(s *Settings) **Order { return &s.Order }),
+	span(storage.SettingAging, "aging", ofQueue, anAging, func(s *Settings) **time.Duration { return &s.Aging }),
 	span(storage.SettingRetention, "retention", ofFile|ofQueue|ofKind|ofLane, anyNumber, func(s *Settings) **time.Duration { return &s.Retention }),
 	span(storage.SettingStartWithin, "start_within", ofFile|ofQueue|ofKind|ofLane, aWindow, func(s *Settings) **time.Duration { return &s.StartWithin }),
 	span(storage.SettingFinishWithin, "finish_within", ofFile|ofQueue|ofKind|ofLane, aWindow, func(s *Settings) **time.Duration { return &s.FinishWithin }),
@@ -213,6 +223,9 @@ func (f *faults) settings(place string, lane Lane, s *Settings) storage.Settings
 			f.field(place+of.field, shown, limit)
 		}
 		out[of.name] = value
+	}
+	if out[storage.SettingOrder] == int64(Newest) && out[storage.SettingAging] != 0 {
+		f.field(place+"aging", *s.Aging, "must not be set with the order Newest")
 	}
 	return out
 }

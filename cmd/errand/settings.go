@@ -20,6 +20,7 @@ func setCommand(t *tool) *cobra.Command {
 	var bytes int64
 	var windows func(*queue.Settings)
 	var keep time.Duration
+	var ordered func(*queue.Settings) error
 	cmd := &cobra.Command{
 		Use:   "set FILE [QUEUE]",
 		Short: "Set caps, and how long finished jobs are kept",
@@ -60,6 +61,9 @@ A worker of a program may set the same when it starts.`,
 				}
 			}
 			windows(&s)
+			if err := ordered(&s); err != nil {
+				return err
+			}
 			if flags.Changed("when-full") {
 				s.WhenFull = new(queue.WhenFull)
 				if err := s.WhenFull.UnmarshalText([]byte(full)); err != nil {
@@ -88,6 +92,7 @@ A worker of a program may set the same when it starts.`,
 	cmd.Flags().IntVar(&members, "group-limit", 0, "how many jobs of a group of the queue run at a time; above 1 in no order")
 	cmd.Flags().StringVar(&dead, "dead-head", "", "what a dead job is to the others of its group: block or pass")
 	windows = windowFlags(cmd.Flags())
+	ordered = orderFlags(cmd.Flags())
 	completeFlag(cmd, "kind", kindsOf)
 	completeArgs(cmd, queuesOf)
 	return cmd
@@ -176,6 +181,10 @@ func (t *tool) printSettings(p *printer, all []settingsJSON) {
 	if windows {
 		list.head = append(list.head, "WINDOWS")
 	}
+	orders := slices.ContainsFunc(all, func(s settingsJSON) bool { return s.Order != nil || s.Aging != nil })
+	if orders {
+		list.head = append(list.head, "ORDER", "AGING")
+	}
 	for i := range all {
 		s := &all[i]
 		most, bytes, full, keep := "-", "-", "-", "-"
@@ -211,6 +220,9 @@ func (t *tool) printSettings(p *printer, all []settingsJSON) {
 		}
 		if windows {
 			cells = append(cells, text(windowsText(&s.Settings)))
+		}
+		if orders {
+			cells = append(cells, orderCells(&s.Settings)...)
 		}
 		list.add(cells...)
 	}

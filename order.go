@@ -1,0 +1,38 @@
+package errand
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// mostAging bounds Aging, so that 200 steps of priority are a time.
+const mostAging = 365 * 24 * time.Hour
+
+// Order says which of the ready jobs of a queue starts first that have the same priority:
+// see [Settings].
+type Order = storage.Order
+
+const (
+	// Oldest starts the job first that has been due for longest.
+	Oldest = storage.Oldest
+	// Newest starts the job first that became due last: for data of which the latest
+	// matters most.
+	Newest = storage.Newest
+)
+
+func anOrder(value int64) string {
+	if value < 0 || value > int64(Newest) {
+		return fmt.Sprintf("must be Oldest (%d) or Newest (%d)", Oldest, Newest)
+	}
+	return ""
+}
+
+// anAging checks an Aging in microseconds.
+func anAging(value int64) string {
+	if value != 0 && (value < time.Second.Microseconds() || value > mostAging.Microseconds()) {
+		return fmt.Sprintf("must be 0, or from %v to %v", time.Second, mostAging)
+	}
+	return ""
+}
