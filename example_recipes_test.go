@@ -1,0 +1,73 @@
+package errand_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/errandq/errand"
+)
+
+// Readings of a device that is seldom online: a bounded queue, the newest first, and none
+// that is older than a day.
+func Example_bulkUpload() {
+	ctx, stop := context.WithCancel(context.Background())
+	q, remove := tempQueue(nil)
+	defer remove()
+	check(q.Configure(ctx, errand.Lane{Queue: "readings"}, errand.Settings{
+		MaxBytes:    new(int64(50 << 20)),
+		WhenFull:    new(errand.EvictOldest),
+		Order:       new(errand.Newest),
+		StartWithin: new(24 * time.Hour),
+	}))
+
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"readings"}})
+	errand.HandleMany(w, func(_ context.Context, jobs []*errand.Job[Reading]) error {
+		first, last := jobs[0].Args, jobs[len(jobs)-1].Args
+		fmt.Printf("%d readings in one request, from %v to %v\n", len(jobs), first.Value, last.Value)
+		stop()
+		return nil
+	}, errand.BatchOptions{Max: 500, Min: 100, Wait: time.Minute})
+	jobs := make([]errand.NewJob, 100)
+	for i := range jobs {
+		jobs[i] = errand.NewJob{Args: Reading{"boiler", float64(i)}, Options: &errand.JobOptions{Queue: "readings"}}
+	}
+	must(q.EnqueueMany(ctx, jobs))
+	check(w.Run(ctx))
+	// Output:
+	// 100 readings in one request, from 99 to 0
+}
+
+// Import is a file that a tenant has uploaded.
+type Import struct{ Tenant, File string }
+
+// Kind names the type of job.
+func (Import) Kind() string { return "import" }
+
+// One tenant has two imports at a time, whatever the others do. One that was asked for by
+// hand goes before those of the night, but does not keep them waiting for ever.
+func Example_tenants() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+	check(q.Configure(ctx, errand.Lane{Queue: "imports"}, errand.Settings{
+		GroupLimit: new(2),
+		Aging:      new(10 * time.Minute),
+	}))
+	request := func(tenant, file string, priority int) {
+		must(q.Enqueue(ctx, Import{tenant, file}, &errand.JobOptions{
+			Queue: "imports", Group: tenant, Priority: priority,
+		}))
+	}
+	for i := range 4 {
+		request("ada", fmt.Sprintf("%d.csv", i), 0)
+	}
+	request("bob", "contacts.csv", 1)
+	for _, job := range must(q.Jobs(ctx, errand.JobFilter{Queue: "imports", States: []errand.State{errand.Ready}}, nil)).Jobs {
+		fmt.Println(job.Group, string(must(q.Job(ctx, job.ID)).Args))
+	}
+	// Output:
+	// bob {"Tenant":"bob","File":"contacts.csv"}
+	// ada {"Tenant":"ada","File":"0.csv"}
+	// ada {"Tenant":"ada","File":"1.csv"}
+}
