@@ -9,7 +9,8 @@ import (
 
 // QueueFullError says that there is no room for a job: the queue whose cap it is, which is
 // empty for the cap of the whole file, the caps, of which 0 is none, and the use without
-// the job, bytes as in [Settings].MaxBytes. It is an [ErrQueueFull].
+// the job, bytes as in [Settings].MaxBytes; or, if free space is what lacks, MinFree and
+// Free. It is an [ErrQueueFull].
 type QueueFullError = storage.QueueFullError
 
 // JobOverhead is how many bytes a job that waits counts for, beside its args and headers.
@@ -39,6 +40,13 @@ func (q *Queue) tellEvicted() {
 			q.events.tell(Event{Type: EventEvicted, At: at, ID: j.ID, Queue: j.Queue, Kind: j.Kind})
 		}
 	})
+}
+
+func aPriority(value int64) string {
+	if value < minPriority || value > maxPriority {
+		return fmt.Sprintf("must be between %d and %d", minPriority, maxPriority)
+	}
+	return ""
 }
 
 func aWhenFull(value int64) string {

@@ -58,3 +58,17 @@ func ExampleQueue_Settings() {
 	// queue "": a cap of jobs: false, of bytes: true, evict-lowest
 	// queue "readings": a cap of jobs: false, of bytes: false, evict-oldest
 }
+
+// The last of the disk is for what matters most.
+func ExampleSettings_minFree() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+
+	check(q.Configure(ctx, errand.Lane{}, errand.Settings{MinFree: new(int64(1 << 62))})) // more than there is
+	_, err := q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, nil)
+	fmt.Println("an ordinary job is refused:", errors.Is(err, errand.ErrQueueFull))
+	must(q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, &errand.JobOptions{Priority: 1}))
+	// Output:
+	// an ordinary job is refused: true
+}

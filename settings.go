@@ -25,6 +25,14 @@ type Settings struct {
 	// WhenFull says what becomes of a job that has no room below MaxJobs and MaxBytes of
 	// the same queue or file. If zero, Refuse.
 	WhenFull *WhenFull `json:"when_full,omitempty"`
+	// MinFree is how many bytes of the file system must be free. While it has less, jobs
+	// of a queue or of the whole file are refused with a [QueueFullError] whose priority
+	// is at most MinFreePriority, of the same queue or file, whatever WhenFull is. If zero,
+	// jobs come in until the disk is full.
+	MinFree *int64 `json:"min_free,omitempty"`
+	// MinFreePriority is from -100 to 100. If zero, jobs with a priority above 0 come in
+	// when there is less than MinFree.
+	MinFreePriority *int `json:"min_free_priority,omitempty"`
 	// GroupLimit is how many jobs of a group of a queue are ready or run at a time, in all
 	// processes together, at most 1,000. With more than 1 they have no order, one that waits
 	// for its retry keeps nobody back, and neither does a dead one. If zero, 1.
@@ -85,6 +93,8 @@ var settings = []setting{
 	whole(storage.SettingMaxJobs, "max_jobs", ofFile|ofQueue, notNegative, func(s *Settings) **int { return &s.MaxJobs }),
 	whole(storage.SettingMaxBytes, "max_bytes", ofFile|ofQueue, notNegative, func(s *Settings) **int64 { return &s.MaxBytes }),
 	whole(storage.SettingWhenFull, "when_full", ofFile|ofQueue, aWhenFull, func(s *Settings) **WhenFull { return &s.WhenFull }),
+	whole(storage.SettingMinFree, "min_free", ofFile|ofQueue, notNegative, func(s *Settings) **int64 { return &s.MinFree }),
+	whole(storage.SettingMinFreePriority, "min_free_priority", ofFile|ofQueue, aPriority, func(s *Settings) **int { return &s.MinFreePriority }),
 	whole(storage.SettingGroupLimit, "group_limit", ofQueue, aGroupLimit, func(s *Settings) **int { return &s.GroupLimit }),
 	whole(storage.SettingDeadHead, "dead_head", ofQueue, aDeadHead, func(s *Settings) **DeadHead { return &s.DeadHead }),
 	whole(storage.SettingOrder, "order", ofQueue, anOrder, func(s *Settings) **Order { return &s.Order }),

@@ -50,6 +50,9 @@ func TestQueue_Configure(t *testing.T) {
 		fault{"max_jobs", "-1", "must not be negative"},
 		fault{"max_bytes", "-2", "must not be negative"},
 		fault{"when_full", "3", "must be Refuse (0), EvictOldest (1) or EvictLowest (2)"})
+	wantFaults(t, q.Configure(ctx, errand.Lane{}, errand.Settings{MinFree: new(int64(-1)), MinFreePriority: new(101)}),
+		fault{"min_free", "-1", "must not be negative"},
+		fault{"min_free_priority", "101", "must be between -100 and 100"})
 	wantFaults(t, q.Configure(ctx, errand.Lane{Queue: "b", Kind: "no kind"}, errand.Settings{MaxJobs: new(1)}),
 		fault{"lane.kind", `"no kind"`, ""},
 		fault{"max_jobs", "1", "must be set for the whole file or a queue"})

@@ -21,8 +21,8 @@ const (
 	EvictSearch = 10_000
 )
 
-// Capper is implemented by a Store that obeys [SettingMaxJobs], [SettingMaxBytes] and
-// [SettingWhenFull].
+// Capper is implemented by a Store that obeys [SettingMaxJobs], [SettingMaxBytes],
+// [SettingWhenFull] and [SettingMinFree].
 //
 // The use of a queue is how many of its jobs wait, that is are scheduled, ready or blocked, and
 // how many bytes these count for: their args and headers, and [JobOverhead] each. The use
@@ -35,6 +35,11 @@ const (
 // without room. If it is refused, an Enqueue or EnqueueTx returns a [*QueueFullError],
 // and inserts none of its jobs and evicts none. A tick of a Fire is skipped, as
 // [TickFull].
+//
+// While less than [SettingMinFree] of the queue or the database is free, a job has no room
+// if its priority is not above [SettingMinFreePriority] of the same. It is refused then,
+// whatever WhenFull is. Free space is that of the file system, as it was at most a second
+// ago; if it is not known, there is always enough.
 //
 // An evicted job is deleted for good, with all that belongs to it; its unique key is
 // free. Ready jobs go first, in the order of their due times, then of their keys. Then go
@@ -65,6 +70,9 @@ type QueueFullError struct {
 	// Jobs and Bytes are the use without the job.
 	Jobs, Bytes int64
 	WhenFull    WhenFull
+	// MinFree is above zero if free space is what lacks, of which there are Free bytes. The
+	// other numbers are zero then.
+	MinFree, Free int64
 }
 
 // Error returns the cap and the use in one line.
@@ -72,6 +80,9 @@ func (e *QueueFullError) Error() string {
 	what := "the file is full"
 	if e.Queue != "" {
 		what = fmt.Sprintf("queue %q is full", e.Queue)
+	}
+	if e.MinFree > 0 {
+		return fmt.Sprintf("errand: %s: %d bytes of the file system are free, of at least %d", what, e.Free, e.MinFree)
 	}
 	of := func(most int64) string {
 		if most == 0 {

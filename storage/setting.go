@@ -37,6 +37,11 @@ const (
 	SettingMaxBytes Setting = "max_bytes"
 	// SettingWhenFull is a [WhenFull], of a queue or of the whole database.
 	SettingWhenFull Setting = "when_full"
+	// SettingMinFree is how many bytes of the file system must be free, and
+	// SettingMinFreePriority the highest priority of the jobs that are refused otherwise.
+	// They are of a queue or of the whole database. See [Capper].
+	SettingMinFree         Setting = "min_free"
+	SettingMinFreePriority Setting = "min_free_priority"
 	// SettingRetention is how long finished jobs are kept, in microseconds; below zero they
 	// are deleted at once. That of a kind in a queue goes before that of the kind, this
 	// before that of the queue, this before that of the whole database, and this before

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +19,7 @@ func setCommand(t *tool) *cobra.Command {
 	var kind, full, dead string
 	var jobs, members int
 	var bytes int64
-	var windows func(*queue.Settings)
+	var windows, free func(*queue.Settings)
 	var keep time.Duration
 	var ordered func(*queue.Settings) error
 	cmd := &cobra.Command{
@@ -35,6 +36,7 @@ or others that wait are deleted to make room: those that have been due for longe
 A worker of a program may set the same when it starts.`,
 		Example: `  errand queues set jobs.db readings --max-jobs 50000 --when-full evict-oldest
   errand queues set jobs.db --max-bytes 100000000
+  errand queues set jobs.db --min-free 50000000
   errand queues set jobs.db --kind reading --retention 10m
   errand queues set jobs.db uploads --group-limit 3`,
 		Args: cobra.RangeArgs(1, 2),
@@ -64,6 +66,7 @@ A worker of a program may set the same when it starts.`,
 			if err := ordered(&s); err != nil {
 				return err
 			}
+			free(&s)
 			if flags.Changed("when-full") {
 				s.WhenFull = new(queue.WhenFull)
 				if err := s.WhenFull.UnmarshalText([]byte(full)); err != nil {
@@ -91,7 +94,7 @@ A worker of a program may set the same when it starts.`,
 	cmd.Flags().DurationVar(&keep, "retention", 0, "how long finished jobs are kept, as in 2h; below zero: not at all")
 	cmd.Flags().IntVar(&members, "group-limit", 0, "how many jobs of a group of the queue run at a time; above 1 in no order")
 	cmd.Flags().StringVar(&dead, "dead-head", "", "what a dead job is to the others of its group: block or pass")
-	windows = windowFlags(cmd.Flags())
+	windows, free = windowFlags(cmd.Flags()), freeFlags(cmd.Flags())
 	ordered = orderFlags(cmd.Flags())
 	completeFlag(cmd, "kind", kindsOf)
 	completeArgs(cmd, queuesOf)
@@ -117,6 +120,32 @@ func windowFlags(f *pflag.FlagSet) func(*queue.Settings) {
 			}
 		}
 	}
+}
+
+// freeFlags adds the flags of free space, as windowFlags does.
+func freeFlags(f *pflag.FlagSet) func(*queue.Settings) {
+	least := f.Int64("min-free", 0, "how many bytes of the file system must be free for new jobs")
+	priority := f.Int("min-free-priority", 0, "the highest priority of those that are refused otherwise")
+	return func(s *queue.Settings) {
+		if f.Changed("min-free") {
+			s.MinFree = least
+		}
+		if f.Changed("min-free-priority") {
+			s.MinFreePriority = priority
+		}
+	}
+}
+
+// freeText shows the free space of settings.
+func freeText(s *queue.Settings) string {
+	if s.MinFree == nil {
+		return "-"
+	}
+	priority := 0
+	if s.MinFreePriority != nil {
+		priority = *s.MinFreePriority
+	}
+	return fmt.Sprintf("%d up to priority %d", *s.MinFree, priority)
 }
 
 // windowsText shows the windows of settings.
@@ -185,6 +214,10 @@ func (t *tool) printSettings(p *printer, all []settingsJSON) {
 	if orders {
 		list.head = append(list.head, "ORDER", "AGING")
 	}
+	free := slices.ContainsFunc(all, func(s settingsJSON) bool { return s.MinFree != nil })
+	if free {
+		list.head = append(list.head, "MIN FREE")
+	}
 	for i := range all {
 		s := &all[i]
 		most, bytes, full, keep := "-", "-", "-", "-"
@@ -223,6 +256,9 @@ func (t *tool) printSettings(p *printer, all []settingsJSON) {
 		}
 		if orders {
 			cells = append(cells, orderCells(&s.Settings)...)
+		}
+		if free {
+			cells = append(cells, text(freeText(&s.Settings)))
 		}
 		list.add(cells...)
 	}

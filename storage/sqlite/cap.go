@@ -197,13 +197,17 @@ func (m *room) make(r *jobRow) error {
 		of[i] = limitsOf(m.all[storage.Lane{Queue: queue}])
 		any = any || of[i].any()
 	}
-	if !any {
+	lacks := m.minFree(r)
+	if !any && lacks == nil {
 		return nil
 	}
 	if r.UniqueKey.Valid {
 		if _, err := m.keyHolder(r.UniqueKey.String); err == nil {
 			return nil // a duplicate, which needs no room
 		}
+	}
+	if lacks != nil {
+		return lacks
 	}
 	own := capUse{1, int64(len(r.Args) + len(r.Headers))}
 	var victims []*jobRow

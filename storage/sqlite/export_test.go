@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/errandq/errand/storage/sqlite/internal/host"
@@ -130,6 +131,23 @@ func FileSystem(t interface{ Cleanup(func()) }, name string) {
 		return host.FileSystem{Name: name, Free: 1 << 40}, nil
 	}
 	t.Cleanup(func() { statFS = before })
+}
+
+// FreeSpace makes all files be on a file system with so many bytes free, or one that does
+// not say if negative. What set is called with is free from then on; reads are counted.
+func FreeSpace(t interface{ Cleanup(func()) }, bytes int64) (set func(int64), reads func() int64) {
+	before := statFS
+	var free, n atomic.Int64
+	free.Store(bytes)
+	statFS = func(string) (host.FileSystem, error) {
+		n.Add(1)
+		if free.Load() < 0 {
+			return host.FileSystem{}, nil
+		}
+		return host.FileSystem{Name: "ext4", Free: free.Load()}, nil
+	}
+	t.Cleanup(func() { statFS = before })
+	return free.Store, n.Load
 }
 
 // CheckOver is closed when the check that opening has begun is over; nil if it

@@ -40,6 +40,8 @@ type listeners struct {
 
 	evictions evictions
 	caps      capLog
+	free      capLog // of SettingMinFree
+	spare     spare
 }
 
 func (l *listeners) notify(e storage.Event) {

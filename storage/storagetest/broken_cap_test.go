@@ -130,6 +130,9 @@ var capFaults = []fault{
 		}
 		return nil
 	})},
+	{"any priority comes in", "cap_min_free", capping(func(_ *Memory, _ storage.Lane, s storage.Settings) { delete(s, storage.SettingMinFree) })},
+	{"none comes in", "cap_min_free", capping(func(_ *Memory, _ storage.Lane, s storage.Settings) { s[storage.SettingMinFreePriority] = 100 })},
+	{"ordinary ones whatever is set", "cap_min_free", capping(func(_ *Memory, _ storage.Lane, s storage.Settings) { s[storage.SettingMinFreePriority] = 0 })},
 	{"a schedule fires whatever the cap", "cap_fire", func(in *instance) storage.Store {
 		h := sound(in)
 		h.fire = func(ctx context.Context, now time.Time, firings []storage.Firing) ([]storage.Fired, error) {

@@ -30,6 +30,9 @@ func (f *fixture) refused(what string, s storage.Store, want *storage.QueueFullE
 	f.must(err)
 	_, err = s.Enqueue(f.ctx, f.now, jobs)
 	var full *storage.QueueFullError
+	if errors.As(err, &full) && full.Free > 0 {
+		full.Free = 0 // as on that machine
+	}
 	if !errors.As(err, &full) || !errors.Is(err, storage.ErrQueueFull) || *full != *want {
 		f.Errorf("%s: Enqueue returned %v (%+v), want %+v", what, err, full, want)
 	}
@@ -60,6 +63,22 @@ var (
 		return func(n *storage.NewJob) { n.Args, n.Headers = make([]byte, size-3), make([]byte, 3) }
 	}
 )
+
+// tooMuch is more than any file system has free.
+const tooMuch = 1 << 62
+
+// lacks sets how much must be free, or skips the case.
+func (f *fixture) lacks(lane storage.Lane, least, priority int64) {
+	f.Helper()
+	f.configure(f.s, lane, storage.Settings{storage.SettingMinFree: least, storage.SettingMinFreePriority: priority})
+	if s, ok := f.s.(storage.Checker); ok {
+		if c, err := s.Check(f.ctx); err != nil || c.Free >= 0 {
+			f.must(err)
+			return
+		}
+	}
+	f.Skip("the store does not know how much is free")
+}
 
 const overhead = storage.JobOverhead
 
@@ -225,6 +244,31 @@ Evicted is how many of its jobs were evicted, ever`, func(f *fixture) {
 		f.caps(storage.Lane{Queue: "b"}, n, 0, storage.EvictOldest)
 		full = &storage.QueueFullError{Queue: "b", MaxJobs: n, Jobs: n, Bytes: n * (int64(len(newJob().Args)) + overhead), WhenFull: storage.EvictOldest}
 		f.refused("one behind many that stay", f.s, full, newJob(lane("b", kind)))
+	}},
+
+	{"cap_min_free", `While less than [SettingMinFree] of the queue or the database is free, a job has no room if its priority is not above [SettingMinFreePriority] of the same. It is refused then, whatever WhenFull is.
+A duplicate needs no room.`, func(f *fixture) {
+		f.caps(wholeQueue, 5, 0, storage.EvictOldest)
+		f.lacks(wholeQueue, 1, 100)
+		f.add(newJob(), newJob(unique("u")))
+		f.lacks(wholeQueue, tooMuch, 0)
+		of := &storage.QueueFullError{Queue: queue, MinFree: tooMuch}
+		other := f.db.Open()
+		f.refused("an ordinary one", other, of, newJob())
+		f.refused("one of two", f.s, of, newJob(priority(1)), newJob())
+		f.add(newJob(priority(1)), newJob(lane("b", kind)))
+		f.enqueue(newJob(unique("u")))
+		f.lacks(storage.Lane{}, tooMuch, -5)
+		f.refused("the queue's comes first", f.s, of, newJob(priority(-5)))
+		f.refused("of another queue", other, &storage.QueueFullError{MinFree: tooMuch}, newJob(lane("b", kind), priority(-5)))
+		f.add(newJob(lane("b", kind), priority(-4)))
+		f.lacks(wholeQueue, 0, 0)
+		f.add(newJob())
+		f.put(newSchedule("a"))
+		f.lacks(wholeQueue, tooMuch, 100)
+		if taken := f.take("a", tick(f.now)).Ticks; taken[0].Taken != storage.TickFull {
+			f.Errorf("tick %+v, want none fired", taken)
+		}
 	}},
 
 	{"cap_fire", `A tick of a Fire is skipped, as [TickFull].`, func(f *fixture) {

@@ -9,6 +9,10 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
+// modelFree is the free space of a Memory: more than a test sets as the least, or less
+// than tooMuch.
+const modelFree = 1 << 40
+
 // evictions are jobs that a call has evicted, and what it has looked at for that.
 type evictions struct {
 	first  int64 // key of the first job of the call
@@ -62,6 +66,12 @@ func (m *Memory) usedBy(queue string) (jobs, bytes int64) {
 func (m *Memory) makeRoom(n *storage.NewJob, e *evictions) *storage.QueueFullError {
 	if _, held := m.unique[n.Unique]; held {
 		return nil
+	}
+	for _, queue := range []string{n.Queue, ""} {
+		s := m.settings[storage.Lane{Queue: queue}]
+		if least := s[storage.SettingMinFree]; least > modelFree && int64(n.Priority) <= s[storage.SettingMinFreePriority] {
+			return &storage.QueueFullError{Queue: queue, MinFree: least, Free: modelFree}
+		}
 	}
 	var caps []*storage.QueueFullError
 	for _, queue := range []string{n.Queue, ""} {

@@ -82,7 +82,7 @@ func (in *instance) Check(ctx context.Context) (c storage.Condition, err error) 
 		return c, err
 	}
 	defer m.mu.Unlock()
-	c.Free = -1
+	c.Free = modelFree
 	for _, j := range m.where(func(j *job) bool { return j.State == storage.Ready }, byDue) {
 		lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
 		if !slices.ContainsFunc(c.Oldest, func(o storage.LaneDue) bool { return o.Lane == lane }) {

@@ -283,6 +283,10 @@ func (h *history) enqueue(t *rapid.T) {
 		return
 	}
 	if wanted != nil {
+		var full *storage.QueueFullError
+		if errors.As(err, &full) && full.Free > 0 {
+			full.Free = modelFree
+		}
 		h.both("an error", err, wanted)
 		h.sameEvicted(p)
 		return

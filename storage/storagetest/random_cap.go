@@ -8,7 +8,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// cap sets caps, which are small, and mostly none.
+// cap sets caps, which are small, and mostly none; and how much must be free.
 func (h *history) cap(t *rapid.T) {
 	p := h.pair(t)
 	lane := storage.Lane{Queue: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "queue")}
@@ -16,6 +16,9 @@ func (h *history) cap(t *rapid.T) {
 		storage.SettingMaxJobs:  rapid.SampledFrom([]int64{0, 0, 3, 10}).Draw(t, "max jobs"),
 		storage.SettingMaxBytes: rapid.SampledFrom([]int64{0, 0, 1000, 4000}).Draw(t, "max bytes"),
 		storage.SettingWhenFull: rapid.Int64Range(0, 2).Draw(t, "when full"),
+		storage.SettingMinFree:  rapid.SampledFrom([]int64{0, 0, 0, 1, tooMuch}).Draw(t, "min free"),
+
+		storage.SettingMinFreePriority: rapid.Int64Range(-2, 1).Draw(t, "min free priority"),
 	}
 	h.must(p.real.Configure(h.ctx, lane, s))
 	h.must(p.model.Configure(h.ctx, lane, s))
