@@ -1,6 +1,7 @@
 package errand
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -28,6 +29,87 @@ const (
 	// of a priority that is lower still.
 	EvictLowest = storage.EvictLowest
 )
+
+// CapUse is how much the jobs that wait take of the caps of a queue or of the whole file.
+type CapUse struct {
+	// Jobs is how many wait, and Bytes what these count for, together with the args and
+	// headers of those that run.
+	Jobs  int64 `json:"jobs"`
+	Bytes int64 `json:"bytes"`
+	// Evicted is how many were deleted to make room, ever.
+	Evicted int64 `json:"evicted,omitempty"`
+}
+
+// CapUse returns how much is in use of what is set for l, from what [Queue.Stats] has
+// returned.
+func (l LaneSettings) CapUse(stats []LaneStats) (u CapUse) {
+	for i := range stats {
+		if s := &stats[i]; (l.Queue == "" || l.Queue == s.Queue) && (l.Kind == "" || l.Kind == s.Kind) {
+			waiting := s.Scheduled + s.Ready + s.Blocked
+			u.Jobs += waiting
+			u.Bytes += s.Bytes + waiting*JobOverhead
+			u.Evicted += s.Evicted
+		}
+	}
+	return u
+}
+
+// nearCap is the part of a cap, in percent, from which on Health has a reason.
+const nearCap = 95
+
+// caps adds the caps that are almost reached, and free space below what is set.
+func (h *Health) caps(ctx context.Context, q *Queue, free int64) error {
+	all, err := q.Settings(ctx)
+	if err != nil {
+		return err
+	}
+	var stats []LaneStats
+	for _, l := range all {
+		if least := orZero(l.MinFree); free >= 0 && free < least {
+			text := fmt.Sprintf("jobs of %s with a priority of at most %d are refused: %d bytes of the file system are free, of at least %d",
+				capText(l.Queue), orZero(l.MinFreePriority), free, least)
+			h.add(HealthReason{Code: HealthSpace, Text: text, Queue: l.Queue})
+		}
+		r := HealthReason{Code: HealthCap, Queue: l.Queue, MaxJobs: int64(orZero(l.MaxJobs)), MaxBytes: orZero(l.MaxBytes)}
+		if r.MaxJobs == 0 && r.MaxBytes == 0 {
+			continue
+		}
+		if stats == nil {
+			if stats, err = q.Stats(ctx); err != nil {
+				return err
+			}
+		}
+		u := l.CapUse(stats)
+		r.Jobs, r.Bytes = u.Jobs, u.Bytes
+		if percent := max(percentOf(u.Jobs, r.MaxJobs), percentOf(u.Bytes, r.MaxBytes)); percent >= nearCap {
+			r.Text = fmt.Sprintf("%.0f %% of a cap of %s are in use (%v)", percent, capText(l.Queue), orZero(l.WhenFull))
+			h.add(r)
+		}
+	}
+	return nil
+}
+
+func percentOf(n, most int64) float64 {
+	if most == 0 {
+		return 0
+	}
+	return 100 * float64(n) / float64(most)
+}
+
+// capText names a queue, or the file if the name is empty.
+func capText(queue string) string {
+	if queue == "" {
+		return "the file"
+	}
+	return fmt.Sprintf("queue %q", queue)
+}
+
+func orZero[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
 
 // tellEvicted has subscribers told of the jobs that calls of this process have evicted.
 func (q *Queue) tellEvicted() {

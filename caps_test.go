@@ -1,7 +1,9 @@
 package errand_test
 
 import (
+	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/errandq/errand"
@@ -40,4 +42,48 @@ func TestQueue_Caps(t *testing.T) {
 	if err != nil || len(stats) != 1 || stats[0].Evicted != 1 || stats[0].Ready != 2 {
 		t.Errorf("stats %+v, %v", stats, err)
 	}
+}
+
+// Health has the caps that are almost reached, with their use, and too little free space.
+func TestQueue_Health_Caps(t *testing.T) {
+	ctx := t.Context()
+	q := openQueue(t, nil)
+	set := func(lane errand.Lane, s errand.Settings) {
+		t.Helper()
+		if err := q.Configure(ctx, lane, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(what string, want ...errand.HealthReason) {
+		t.Helper()
+		h := q.Health(ctx, nil)
+		for i := range h.Reasons {
+			if r := &h.Reasons[i]; r.Code != errand.HealthCap {
+				r.Text = "" // it has what is free
+			}
+		}
+		if !h.Live || !h.Ready || !slices.Equal(h.Reasons, want) {
+			t.Errorf("%s: %+v, want %+v", what, h, want)
+		}
+	}
+	lane := errand.Lane{Queue: "telemetry"}
+	o := &errand.JobOptions{Queue: "telemetry"}
+	set(lane, errand.Settings{MaxJobs: new(20)})
+	for range 18 {
+		enqueue(t, q, note{}, o)
+	}
+	is("90 %")
+	enqueue(t, q, note{}, o)
+	args, err := json.Marshal(note{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	use := int64(19 * (errand.JobOverhead + len(args)))
+	r := errand.HealthReason{Code: errand.HealthCap, Text: `95 % of a cap of queue "telemetry" are in use (refuse)`, Queue: "telemetry", MaxJobs: 20, Jobs: 19, Bytes: use}
+	is("95 %", r)
+	set(errand.Lane{}, errand.Settings{MaxBytes: &use, WhenFull: new(errand.EvictOldest)})
+	is("the file", errand.HealthReason{Code: errand.HealthCap, Text: `100 % of a cap of the file are in use (evict-oldest)`, MaxBytes: use, Jobs: 19, Bytes: use}, r)
+	set(errand.Lane{}, errand.Settings{MaxBytes: new(int64(0)), MinFree: new(int64(1 << 62))})
+	set(lane, errand.Settings{MaxJobs: new(0), MinFree: new(int64(1))})
+	is("space", errand.HealthReason{Code: errand.HealthSpace})
 }

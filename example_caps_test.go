@@ -72,3 +72,18 @@ func ExampleSettings_minFree() {
 	// Output:
 	// an ordinary job is refused: true
 }
+
+func ExampleLaneSettings_CapUse() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+
+	check(q.Configure(ctx, errand.Lane{Queue: "mail"}, errand.Settings{MaxJobs: new(100)}))
+	must(q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, &errand.JobOptions{Queue: "mail"}))
+	stats := must(q.Stats(ctx))
+	for _, s := range must(q.Settings(ctx)) {
+		fmt.Printf("%s: %d of %d jobs\n", s.Queue, s.CapUse(stats).Jobs, *s.MaxJobs)
+	}
+	// Output:
+	// mail: 1 of 100 jobs
+}

@@ -30,7 +30,8 @@ type Health struct {
 	// Live is false if the queue in this process cannot be used any more: it was closed,
 	// or closed itself after a failure. Only to open it again helps.
 	Live bool `json:"live"`
-	// Ready is true if work can be taken in: an Enqueue would go through.
+	// Ready is true if work can be taken in: an Enqueue would go through, if no cap of its
+	// queue or of the file is reached.
 	Ready bool `json:"ready"`
 	// Reasons are why Live or Ready is false, and what else somebody should look at.
 	Reasons []HealthReason `json:"reasons,omitempty"`
@@ -50,7 +51,8 @@ const (
 	// HealthWrite: the database cannot be written for another reason, or did not answer
 	// in time. The queue is not ready.
 	HealthWrite HealthCode = "write"
-	// HealthSpace: the disk is nearly full.
+	// HealthSpace: the disk is nearly full, or has less free than [Settings].MinFree of Queue
+	// or of the whole file.
 	HealthSpace HealthCode = "space"
 	// HealthClock: the wall clock cannot be right.
 	HealthClock HealthCode = "clock"
@@ -62,6 +64,9 @@ const (
 	// HealthUnavailable: jobs of Queue and Kind are held since Since, for more than a week,
 	// as the other side cannot be reached.
 	HealthUnavailable HealthCode = "unavailable"
+	// HealthCap: 95 % or more of MaxJobs or MaxBytes of Queue, or of the whole file if that
+	// is empty, are in use. New jobs are refused or others deleted soon, or already.
+	HealthCap HealthCode = "cap"
 )
 
 // HealthReason is one reason in a [Health].
@@ -72,10 +77,15 @@ type HealthReason struct {
 	Queue string    `json:"queue,omitempty"`
 	Kind  string    `json:"kind,omitempty"`
 	Since time.Time `json:"since,omitzero"`
+	// Of HealthCap: the caps, of which 0 is none, and the use, see [CapUse].
+	MaxJobs  int64 `json:"max_jobs,omitempty"`
+	MaxBytes int64 `json:"max_bytes,omitempty"`
+	Jobs     int64 `json:"jobs,omitempty"`
+	Bytes    int64 `json:"bytes,omitempty"`
 }
 
 // Health returns how the queue is: whether the store can be written, its disk, the
-// clock, damage, jobs that have been due for long, lanes that stay held. It writes
+// clock, damage, caps, jobs that have been due for long, lanes that stay held. It writes
 // nothing, but waits for its turn as a write does: give ctx a deadline. What cannot be
 // found out before ctx ends makes the queue not ready. If the store cannot say how it
 // is, only calls of it that fail are reasons.
@@ -101,6 +111,14 @@ func (q *Queue) Health(ctx context.Context, o *HealthOptions) Health {
 		}
 		oldest = firstDue(oldest)
 	}
+	var caps Health
+	if err == nil {
+		free := int64(-1)
+		if _, ok := q.store.(storage.Checker); ok {
+			free = c.Free
+		}
+		err = caps.caps(ctx, q, free)
+	}
 	h.fails(cmp.Or(err, c.Write))
 	if c.Low {
 		h.add(HealthReason{Code: HealthSpace, Text: fmt.Sprintf("the disk is nearly full: %d MiB are free", c.Free>>20)})
@@ -108,6 +126,7 @@ func (q *Queue) Health(ctx context.Context, o *HealthOptions) Health {
 	if !clock.Plausible {
 		h.add(HealthReason{Code: HealthClock, Text: "the wall clock is before the time at which the program was built"})
 	}
+	h.Reasons = append(h.Reasons, caps.Reasons...)
 	h.held(holds, clock.Now)
 	for _, due := range oldest {
 		lane := func(s HoldState) bool { return s.Includes(due.Queue, due.Kind) }

@@ -167,10 +167,7 @@ func windowsText(s *queue.Settings) string {
 // much of its caps is in use.
 type settingsJSON struct {
 	queue.LaneSettings
-	// Jobs is how many wait, and Bytes what these and those that run count for.
-	Jobs    int64 `json:"jobs"`
-	Bytes   int64 `json:"bytes"`
-	Evicted int64 `json:"evicted,omitempty"`
+	queue.CapUse
 }
 
 // settings returns all settings.
@@ -182,16 +179,7 @@ func settings(ctx context.Context, q *queue.Queue) ([]settingsJSON, error) {
 	}
 	stats, err := q.Stats(ctx)
 	for _, l := range all {
-		s := settingsJSON{LaneSettings: l}
-		for i := range stats {
-			if n := &stats[i]; (l.Queue == "" || l.Queue == n.Queue) && (l.Kind == "" || l.Kind == n.Kind) {
-				waiting := n.Scheduled + n.Ready + n.Blocked
-				s.Jobs += waiting
-				s.Bytes += n.Bytes + waiting*queue.JobOverhead
-				s.Evicted += n.Evicted
-			}
-		}
-		out = append(out, s)
+		out = append(out, settingsJSON{l, l.CapUse(stats)})
 	}
 	return out, err
 }
