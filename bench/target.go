@@ -53,6 +53,7 @@ var targets = []target{
 	per("drain:20k", "river", 10, "drain of 20,000: to River"),
 	per("drain:20k", "backlite", 3, "drain of 20,000: to backlite"),
 	over(side{"errand", "lanes:1000", figRate}, side{"errand", "drain:20k", figRate}, 0.6, "lanes: a drain of 1,000 lanes to one of one"),
+	over(side{"errand", "batch:500", figRate}, side{"errand", "batch:single", figRate}, 1.5, "batch: 500 jobs a request of 1 ms to a request each"),
 	per("drain-kept", "raw", 0.4, "drain-kept: to raw that deletes"),
 	per("drain-kept", "river", 8, "drain-kept: to River"),
 	per("failing", "raw", 0.4, "failing: to raw"),

@@ -105,6 +105,7 @@ drain of 200,000: to raw in batches of 256 >= 0.6 x
 drain of 20,000: to River >= 10 x
 drain of 20,000: to backlite >= 3 x
 lanes: a drain of 1,000 lanes to one of one >= 0.6 x
+batch: 500 jobs a request of 1 ms to a request each >= 1.5 x
 drain-kept: to raw that deletes >= 0.4 x
 drain-kept: to River >= 8 x
 failing: to raw >= 0.4 x
