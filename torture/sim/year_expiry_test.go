@@ -165,18 +165,16 @@ func (d *display) enqueue() {
 	default:
 		j.within = 15*time.Minute + time.Duration(d.dice.Int64N(int64(6*time.Hour)))
 	}
-	d.mu.Lock()
+	d.mu.Lock() // so that it is known before it starts
+	defer d.mu.Unlock()
 	j.off, j.doubtful, j.anew = d.off, !d.known, !d.known
 	n := len(d.jobs)
 	d.jobs = append(d.jobs, j)
-	d.mu.Unlock()
 	e, err := d.queue.Enqueue(context.Background(), show{N: n}, &errand.JobOptions{StartWithin: j.within})
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.mu.Lock()
 	d.named[e.ID] = j
-	d.mu.Unlock()
 }
 
 // set sets the wall clock, and returns once that is believed, if it can be.

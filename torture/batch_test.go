@@ -1,0 +1,226 @@
+//go:build unix
+
+package torture_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand"
+)
+
+func init() { roles["batched"] = batched }
+
+// call writes what happens to a call in one line of the receiver's diary: its program
+// and its jobs, each with its crashes in a row.
+func (r receiver) call(what string, program int, jobs []*errand.Job[member]) error {
+	var line strings.Builder
+	fmt.Fprintf(&line, "%s %d", what, program)
+	for _, j := range jobs {
+		fmt.Fprintf(&line, " %d:%d", j.Args.N, j.Crashes)
+	}
+	f, err := os.OpenFile(r.path("diary"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, line.String())
+	return errors.Join(err, f.Close())
+}
+
+// calls are what a diary of calls tells.
+type calls struct {
+	n, most  int          // calls, and the jobs of the largest
+	finished map[int]bool // jobs whose call has ended
+	suspects int          // calls of suspects
+	under    map[int]int  // jobs that are under way, by program
+	faults   []string
+}
+
+// calls checks that no job was in two calls at a time, and that no suspect was in a call
+// with others.
+func (r receiver) calls() (c calls, err error) {
+	b, err := os.ReadFile(r.path("diary"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return c, err
+	}
+	c.finished, c.under = map[int]bool{}, map[int]int{}
+	killed, holder := map[int]bool{}, map[int]int{}
+	for line := range strings.Lines(string(b)) {
+		fields := strings.Fields(line)
+		var program int
+		if _, err := fmt.Sscan(fields[1], &program); err != nil {
+			return c, fmt.Errorf("%q: %w", line, err)
+		}
+		what, jobs := fields[0], fields[2:]
+		if killed[program] { // its last words
+			continue
+		}
+		if what == "kill" {
+			killed[program] = true
+			for n, by := range holder {
+				if by == program {
+					delete(holder, n)
+				}
+			}
+			continue
+		}
+		if what == "begin" {
+			c.n++
+			c.most = max(c.most, len(jobs))
+		}
+		for _, job := range jobs {
+			var n, crashes int
+			if _, err := fmt.Sscanf(job, "%d:%d", &n, &crashes); err != nil {
+				return c, fmt.Errorf("%q: %w", line, err)
+			}
+			if what == "end" {
+				c.finished[n] = true
+				delete(holder, n)
+				continue
+			}
+			if by, held := holder[n]; held {
+				c.faults = append(c.faults, fmt.Sprintf("program %d begins with job %d, which %d has", program, n, by))
+			}
+			holder[n] = program
+			if crashes >= suspectAfter {
+				c.suspects++
+				if len(jobs) > 1 {
+					c.faults = append(c.faults, fmt.Sprintf("job %d has crashed %d times, and is in a call of %d", n, crashes, len(jobs)))
+				}
+			}
+		}
+	}
+	for _, program := range holder {
+		c.under[program]++
+	}
+	return c, nil
+}
+
+// batched is a program that does many jobs in a call.
+func batched(p part, v *voice) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	q, err := errand.Open(context.Background(), p.DB, groupOptions(p.Relaxed))
+	if err != nil {
+		return err
+	}
+	r := receiver{filepath.Dir(p.DB)}
+	// No lease lapses while its holder lives, however slow the machine is.
+	w := errand.NewWorker(q, &errand.WorkerOptions{Concurrency: 2, LeaseDuration: time.Minute, MaxCrashes: 1_000_000})
+	errand.HandleMany(w, func(_ context.Context, jobs []*errand.Job[member]) error {
+		if err := r.call("begin", p.First, jobs); err != nil {
+			return err
+		}
+		wait := rand.N(5 * time.Millisecond)
+		if len(jobs) > 1 {
+			wait = 20*time.Millisecond + rand.N(60*time.Millisecond) // so that some are killed
+		}
+		<-time.After(wait)
+		if err := r.call("end", p.First, jobs); err != nil {
+			return err
+		}
+		failed := errand.BatchError{}
+		for _, job := range jobs {
+			if rand.N(20) == 0 {
+				failed[job.ID] = errors.New("bad luck")
+			}
+		}
+		return failed
+	}, errand.BatchOptions{Max: 25})
+	v.say("ready")
+	if err := w.Run(ctx); err != nil {
+		return err
+	}
+	return q.Close()
+}
+
+// Three processes run batches, and are killed. The jobs of the calls that were under way
+// run again one by one as soon as they are suspects, none is lost, and none is in two
+// calls at a time.
+func TestKill_Batches(t *testing.T) { inBoth(t, killBatches) }
+
+func killBatches(t *testing.T, relaxed bool) {
+	t.Parallel()
+	const few, all, step = 6, 60, 100 // kills, and jobs that are enqueued before each
+	random, path := dice(t), filepath.Join(ramDir(t), "jobs.db")
+	q, err := errand.Open(t.Context(), path, groupOptions(relaxed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, r := newLedger(), receiver{filepath.Dir(path)} // of the ledger nothing is asked
+	programs := 0
+	begin := func() (*child, int) {
+		programs++
+		return start(t, l, part{Role: "batched", DB: path, First: programs, Relaxed: relaxed}), programs
+	}
+	var children [3]*child
+	var names [3]int
+	for i := range children {
+		children[i], names[i] = begin()
+	}
+	n := 0
+	rounds(t, few, all, func(int) {
+		var jobs []errand.NewJob
+		for range step {
+			jobs = append(jobs, errand.NewJob{Args: member{N: n}})
+			n++
+		}
+		if _, err := q.EnqueueMany(t.Context(), jobs); err != nil {
+			t.Fatal(err)
+		}
+		i := 0
+		await(t, 20*time.Second, "a batch is under way", func() bool {
+			c, err := r.calls()
+			if err != nil {
+				t.Fatal(err)
+			}
+			i = slices.IndexFunc(names[:], func(name int) bool { return c.under[name] > 1 })
+			return i >= 0
+		})
+		<-time.After(between(random, 0, 10*time.Millisecond))
+		if err := r.call("kill", names[i], nil); err != nil {
+			t.Fatal(err)
+		}
+		children[i].kill()
+		children[i], names[i] = begin()
+	})
+	await(t, 2*time.Minute, "all jobs are done", func() bool {
+		counts, err := q.Counts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(counts) == 1 && counts[0].State == errand.Done && counts[0].N == int64(n)
+	})
+	for _, c := range children {
+		c.hears("ready")
+		c.finishSoon(20 * time.Second)
+	}
+	c, err := r.calls()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fault := range c.faults {
+		t.Error(fault)
+	}
+	if len(c.finished) != n || c.most < 2 || c.suspects == 0 {
+		t.Errorf("the calls of %d of %d jobs have ended, at most %d in a call; %d times a suspect", len(c.finished), n, c.most, c.suspects)
+	}
+	t.Logf("%d kills, %d calls of up to %d jobs, %d times a suspect", programs-len(children), c.n, c.most, c.suspects)
+	if err := q.Close(); err != nil {
+		t.Error(err)
+	}
+	wantRules(t, path)
+}
+
+// suspectAfter is after how many crashes in a row a job of a batch runs alone.
+const suspectAfter = 1
