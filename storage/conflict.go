@@ -33,7 +33,9 @@ const (
 // waiting job, Replace, Debounce and After change it. Its ID, its place, its queue, its policy, its
 // timeout, its tags, its counters and its history stay, and nothing is added to its
 // history; the answer is a duplicate with Replaced that names it. A ready job goes to the
-// place that it would have had with its new priority from the start.
+// place that it would have had with its new priority from the start. The StartWithin and
+// FinishWithin of the waiting job stay. They count on, unless it is due at another time:
+// then they count anew, as of a NewJob, but for the StartWithin of one that has begun.
 //
 // If only the UniqueFor of a job that has ended holds the key, these three modes insert
 // the new job, due when that is over at the earliest; so is one that waits behind a holder

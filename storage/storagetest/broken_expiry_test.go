@@ -72,7 +72,37 @@ func sparing(f func(j *job, x *storage.Exchange) bool) func(in *instance) storag
 	}
 }
 
+// replacingWindows has f change each job that an Enqueue has changed, given what its windows
+// were.
+func replacingWindows(f func(j *job, was windows, now time.Time)) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			was := map[*job]windows{}
+			in.m.locked(func() {
+				for _, j := range in.m.jobs {
+					was[j] = j.windows
+				}
+			})
+			out, err := in.Enqueue(ctx, now, jobs)
+			in.m.locked(func() {
+				for _, e := range out {
+					if j := in.m.find(e.ID); j != nil && e.Replaced {
+						f(j, was[j], now)
+					}
+				}
+			})
+			return out, err
+		}
+		return h
+	}
+}
+
 var expiryFaults = []fault{
+	{"windows of what is put off count on", "expiry_replaced", replacingWindows(func(j *job, was windows, _ time.Time) { j.windows = was })},
+	{"windows of what is replaced count anew", "expiry_replaced", replacingWindows(func(j *job, _ windows, now time.Time) {
+		j.windows.begin(now, j.DueAt, true, false)
+	})},
 	{"windows begin with the enqueue", "expiry_set", windowing(func(j *job, _ storage.NewJob, now time.Time) { j.windows.from = now })},
 	{"windows of dates are delays", "expiry_shift", windowing(func(j *job, _ storage.NewJob, _ time.Time) { j.windows.dated = false })},
 	{"windows are dates", "expiry_shift", windowing(func(j *job, _ storage.NewJob, _ time.Time) { j.windows.dated = true })},

@@ -327,6 +327,33 @@ NextDue is now if a job has ended that was to be leased`, func(f *fixture) {
 		f.windowed(id, f.now.Add(61*time.Minute), f.now.Add(2*time.Hour))
 	}},
 
+	{"expiry_replaced", `The StartWithin and FinishWithin of the waiting job stay. They count on, unless it is due at another time: then they count anew, as of a NewJob, but for the StartWithin of one that has begun.`, func(f *fixture) {
+		both, other := []func(*storage.NewJob){startWithin(time.Minute), finishWithin(time.Hour)}, startWithin(5*time.Hour)
+		id := f.add(newJob(append(both, unique("a"))...))[0]
+		replaced := storage.Enqueued{ID: id, Duplicate: true, Replaced: true}
+		at := f.now
+		f.later(time.Second)
+		f.answers("replaced", replaced, on(storage.Replace), other)
+		f.windowed(id, at.Add(time.Minute), at.Add(time.Hour))
+		f.answers("put off", replaced, on(storage.Debounce, quiet(10*time.Second, 0)), other)
+		f.windowed(id, f.now.Add(70*time.Second), f.now.Add(time.Hour+10*time.Second))
+		f.answers("not put off", replaced, on(storage.Debounce, quiet(time.Second, 0)))
+		f.windowed(id, f.now.Add(70*time.Second), f.now.Add(time.Hour+10*time.Second))
+		f.cancel(id)
+
+		begun := f.run(f.s, append(both, unique("a"))...)
+		replaced.ID = begun.ID
+		at = f.now
+		f.back(begun, storage.OutcomeRetry, f.now.Add(time.Minute))
+		f.later(time.Second)
+		f.answers("begun", replaced, on(storage.Replace))
+		f.windowed(begun.ID, time.Time{}, at.Add(time.Hour))
+		f.answers("fresh", replaced, on(storage.Replace, fresh))
+		f.windowed(begun.ID, time.Time{}, f.now.Add(time.Hour))
+		f.answers("put off", replaced, on(storage.Debounce, quiet(time.Minute, 0)))
+		f.windowed(begun.ID, time.Time{}, f.now.Add(time.Hour+time.Minute))
+	}},
+
 	{"expiry_shift", `A StartBy or a Deadline that was counted from a later time counts from now, but those of a job with a DueAt.`, func(f *fixture) {
 		f.timekeeper(f.s)
 		early := f.now
