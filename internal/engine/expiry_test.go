@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
 )
 
@@ -43,6 +44,53 @@ func TestExpiry_LeasedAhead(t *testing.T) {
 			t.Errorf("the job of another queue died at %v, now is %v", rec.EndedAt, r.now().UTC())
 		}
 	})
+}
+
+// slowToStart is a Store that takes a while to note that a handler is about to be called.
+type slowToStart struct {
+	*spy
+	by time.Duration
+}
+
+func (s slowToStart) Started(l storage.Lease, now time.Time) error {
+	time.Sleep(s.by)
+	return s.spy.Started(l, now)
+}
+
+// A job whose StartBy or deadline comes between its lease and the call is not passed to
+// the handler, also if others of its batch are.
+func TestExpiry_BeforeTheCall(t *testing.T) {
+	const by = 50 * time.Millisecond
+	for kind, before := range map[string]time.Duration{"single": by, "batch": 4 * by} {
+		t.Run(kind, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.cfg.Store = slowToStart{r.store, by}
+				called := map[storage.ID]bool{}
+				r.handle("single", func(_ context.Context, job *storage.Leased) error {
+					called[job.ID] = true
+					return nil
+				})
+				r.many("batch", engine.Batch{Max: 4}, func(_ context.Context, items []engine.Item) {
+					for _, i := range items {
+						called[i.Job.ID] = true
+					}
+				})
+				jobs := []storage.NewJob{{StartWithin: before}, {FinishWithin: before}, {StartWithin: before + by}, {FinishWithin: before + by}}
+				for i := range jobs {
+					jobs[i].Queue, jobs[i].Kind = "q", kind
+				}
+				r.cfg.Concurrency = len(jobs)
+				ids := r.add(jobs...)
+				r.start()
+				pass(2 * time.Second)
+				for i, want := range []storage.State{storage.Expired, storage.Dead, storage.Done, storage.Done} {
+					if got := r.job(ids[i]); got.State != want || called[ids[i]] != (want == storage.Done) {
+						t.Errorf("job %d is %s, want %s; called: %t", i, got.State, want, called[ids[i]])
+					}
+				}
+			})
+		})
+	}
 }
 
 // The context of a handler ends at the deadline of its job. An attempt that would begin
