@@ -22,8 +22,9 @@ import (
 //
 // With a SettingGroupLimit above 1 that many members are ready or running at a time, in no
 // order, and a dead one blocks nobody. Scheduled ones are beside them, and are blocked if
-// there is no place when they are due, unless they were let in. A place that is free is for
-// the blocked member with the lowest key. With PassDead a dead member blocks nobody either.
+// there is no place when they are due, unless they were let in, or were put back with
+// Stays. A place that is free is for the blocked member with the lowest key. With PassDead
+// a dead member blocks nobody either.
 type Grouper interface {
 	// Groups lists the groups that are blocked by a dead member, sorted by queue and
 	// name, at most limit of them, from the place after on: that is the Next of a page

@@ -137,10 +137,13 @@ type Finish struct {
 	Lease
 	Outcome Outcome
 	DueAt   time.Time // of a job that is put back; zero: at once, but see [Effect]
-	Reason  Reason    // of a job that dies
-	Error   string    // of a job that ends
-	Policy  []byte    // in effect for a job that dies
-	Cause   string    // of a job that dies: the text of its [Cause]
+	// Stays is true if a member of a group that is put back for later keeps its place in
+	// the group, whatever the limit; see [Grouper].
+	Stays  bool
+	Reason Reason // of a job that dies
+	Error  string // of a job that ends
+	Policy []byte // in effect for a job that dies
+	Cause  string // of a job that dies: the text of its [Cause]
 	// Failure is appended to the history, with the attempt of the job and the
 	// time of the call, unless nil. OutcomeReturned leaves it out.
 	Failure *NewFailure

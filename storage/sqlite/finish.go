@@ -76,7 +76,7 @@ func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect, keep
 	} else {
 		t.notify(event)
 	}
-	if err := t.regroupOf(&back); err != nil {
+	if err := t.regroupOf(&back, f.Stays); err != nil {
 		return 0, err
 	}
 	return storage.Applied, t.addHistory(at, f, back.Lane, back.Attempt)

@@ -219,8 +219,8 @@ func (t *tx) findPlace(f *facts) (key string, err error) {
 	return m.GroupKey, t.block(groupHead{job: f.ID, lane: f.Lane, state: ready})
 }
 
-// regroupOf is regroup for the group of a job that is put back.
-func (t *tx) regroupOf(f *facts) error {
+// regroupOf is regroup for the group of a job that is put back. stays: it keeps its place.
+func (t *tx) regroupOf(f *facts, stays bool) error {
 	m, err := t.membership(f)
 	if err != nil || m.GroupKey == "" {
 		return err
@@ -229,7 +229,7 @@ func (t *tx) regroupOf(f *facts) error {
 	if err != nil {
 		return err
 	}
-	if rule.beside(f.State) {
+	if rule.beside(f.State) && !stays {
 		if _, err := t.exec(sqlSetRole, f.ID, noRole); err != nil {
 			return err
 		}

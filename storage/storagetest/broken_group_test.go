@@ -384,6 +384,16 @@ var groupFaults = []fault{
 			}
 		}
 	}, "exchange")},
+	{"whoever is put back for later gives up its place", "group_limit_stays", before(func(_ *Memory, x *storage.Exchange) {
+		for i := range x.Finish {
+			x.Finish[i].Stays = false
+		}
+	})},
+	{"whoever is returned for later keeps its place", "group_limit_stays", before(func(_ *Memory, x *storage.Exchange) {
+		for i := range x.Finish {
+			x.Finish[i].Stays = true
+		}
+	})},
 	{"what is due needs no place", "group_limit_scheduled", regrouping(func(_ *Memory, members []*job) {
 		for _, j := range members {
 			if j.State == storage.Blocked && j.Retry > 0 {

@@ -62,7 +62,7 @@ A place that is free is for the blocked member with the lowest key.`, func(f *fi
 		f.states("one is cancelled", ids[:5], "ready - running cancelled ready")
 	}},
 
-	{"group_limit_scheduled", `Scheduled ones are beside them, and are blocked if there is no place when they are due, unless they were let in.`, func(f *fixture) {
+	{"group_limit_scheduled", `Scheduled ones are beside them, and are blocked if there is no place when they are due, unless they were let in, or were put back with Stays.`, func(f *fixture) {
 		f.groupLimit(2, storage.BlockDead)
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g), newJob(g), newJob(g, delay(time.Hour)))
@@ -85,6 +85,25 @@ A place that is free is for the blocked member with the lowest key.`, func(f *fi
 		f.states("and back", ids, "blocked - ready ready")
 		f.changed(ids[2], storage.Edit{Queue: "other"})
 		f.states("moved", ids, "ready - ready ready")
+	}},
+
+	{"group_limit_stays", `Scheduled ones are beside them, and are blocked if there is no place when they are due, unless they were let in, or were put back with Stays.
+Stays is true if a member of a group that is put back for later keeps its place in the group, whatever the limit`, func(f *fixture) {
+		f.groupLimit(2, storage.BlockDead)
+		g := grouped("g")
+		ids := f.add(newJob(g), newJob(g), newJob(g))
+		got := f.leased(9, ids[:2]...)
+		f.apply(f.s, storage.Finish{Lease: got[0].Lease, Outcome: storage.OutcomeReturned, DueAt: f.now.Add(time.Minute), Stays: true})
+		f.states("it stays", ids, "scheduled running blocked")
+		f.apply(f.s, storage.Finish{Lease: got[1].Lease, Outcome: storage.OutcomeDone})
+		f.states("another is done", ids, "scheduled - ready")
+		last := f.add(newJob(g))
+		f.states("one comes", last, "blocked")
+		f.later(time.Minute)
+		got = f.leased(9, ids[2], ids[0])
+		f.apply(f.s, storage.Finish{Lease: got[1].Lease, Outcome: storage.OutcomeReturned, DueAt: f.now.Add(time.Minute)})
+		f.states("it does not", ids, "scheduled - running")
+		f.states("the one that came", last, "ready")
 	}},
 
 	{"group_pass", "With PassDead a dead member blocks nobody either.\n" + oneLives, func(f *fixture) {

@@ -213,7 +213,7 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 		if e.KeepPlace && f.DueAt.IsZero() {
 			j.DueAt = place // it was ready, whatever the clock says now
 		}
-		if limit, _ := m.groupRule(j.Queue); limit > 1 && j.State == storage.Scheduled {
+		if limit, _ := m.groupRule(j.Queue); limit > 1 && j.State == storage.Scheduled && !f.Stays {
 			j.placed = false
 		}
 		m.regroup(j.Queue, j.Group)

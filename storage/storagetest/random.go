@@ -405,6 +405,8 @@ func (h *history) outcome(t *rapid.T) storage.Finish {
 		fin.Failure, fin.Error, fin.Cause = failure, failure.Error, failure.Error[:1]
 	case storage.OutcomeRetry, storage.OutcomeCrashed:
 		fin.Failure, fin.Error = failure, failure.Error
+	case storage.OutcomeReturned:
+		fin.Stays = rapid.Bool().Draw(t, "stays")
 	case storage.OutcomeUnavailable:
 		fin.Error = failure.Error
 		fin.Spent = &storage.Finish{Outcome: storage.OutcomeRetry, DueAt: fin.DueAt, Failure: failure}
