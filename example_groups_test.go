@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
@@ -70,6 +71,40 @@ func ExampleQueue_Groups() {
 	// 1 blocked
 	// 1 dead
 	// 1 ready
+}
+
+// Of each customer one job starts in 100 ms, and two at once after a rest.
+func ExampleGroupThrottle() {
+	q, remove := tempQueue(&errand.Options{Queues: map[string]errand.QueueOptions{
+		"sync": {GroupThrottle: errand.GroupThrottle{Starts: 600, Per: time.Minute, Burst: 2}},
+	}})
+	defer remove()
+	ctx, stop := context.WithCancel(context.Background())
+	const jobs = 5
+	for i := range jobs {
+		must(q.Enqueue(ctx, Edit{Document: i}, &errand.JobOptions{Queue: "sync", Group: "customer 17"}))
+	}
+	must(q.Enqueue(ctx, Edit{Document: 99}, &errand.JobOptions{Queue: "sync", Group: "customer 18"}))
+
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"sync"}, Concurrency: 1})
+	n, began := 0, time.Now()
+	errand.Handle(w, func(_ context.Context, job *errand.Job[Edit]) error {
+		fmt.Println(job.Group, job.Args.Document)
+		if n++; n == jobs+1 {
+			stop()
+		}
+		return nil
+	})
+	check(w.Run(ctx))
+	fmt.Println("no faster than allowed:", time.Since(began) > 290*time.Millisecond)
+	// Unordered output:
+	// customer 17 0
+	// customer 17 1
+	// customer 18 99
+	// customer 17 2
+	// customer 17 3
+	// customer 17 4
+	// no faster than allowed: true
 }
 
 // Two jobs of a customer run at a time, in all processes together.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
 )
 
@@ -129,4 +130,107 @@ func (f *faults) group(field, name string) {
 	case !isText(name):
 		f.field(field, name, "must be valid UTF-8 without NUL")
 	}
+}
+
+// GroupThrottle limits the rate at which attempts of each group of a queue start: those of
+// one customer, host or device. Groups do not wait for each other. An attempt that would
+// start too early goes back until it may, with nothing used up, and keeps its place in its
+// group. Retries count as first attempts do; urgent jobs neither wait nor count, see
+// [Queue.RunNow].
+//
+// The limit holds for all workers of a [Queue] together. Other processes, and the same one
+// after a restart, begin anew. It is an average that is kept for each of at least the
+// 50,000 groups that were the last to be slowed down; jobs of others may start too early.
+// The zero value is no limit.
+type GroupThrottle struct {
+	// Starts is how many attempts of a group may start in Per, at most 1,000,000: one each
+	// Per/Starts, which must be between a microsecond and an hour. If zero, any number.
+	Starts int
+	// Per is the time for Starts. If zero, a second.
+	Per time.Duration
+	// Burst is how many may start at once after a rest, at most 10,000. If zero, 1: then
+	// they are evenly apart.
+	Burst int
+}
+
+const (
+	mostGroupStarts                    = 1_000_000
+	mostGroupBurst                     = 10_000
+	minGroupInterval, maxGroupInterval = time.Microsecond, time.Hour
+)
+
+// rate returns the rate with its defaults.
+func (t GroupThrottle) rate() engine.GroupRate {
+	return engine.GroupRate{Starts: t.Starts, Per: cmp.Or(t.Per, time.Second), Burst: cmp.Or(t.Burst, 1)}
+}
+
+// groupThrottle checks a GroupThrottle.
+func (f *faults) groupThrottle(place string, t GroupThrottle) {
+	before := f.n()
+	f.between(place+"starts", t.Starts, mostGroupStarts)
+	f.between(place+"burst", t.Burst, mostGroupBurst)
+	if t.Per < 0 {
+		f.field(place+"per", t.Per, "must not be negative")
+	}
+	if f.n() > before {
+		return
+	}
+	if t.Starts == 0 {
+		const limit = "must be zero without starts"
+		if t.Per > 0 {
+			f.field(place+"per", t.Per, limit)
+		}
+		if t.Burst > 0 {
+			f.field(place+"burst", t.Burst, limit)
+		}
+		return
+	}
+	r := t.rate()
+	if one := r.Per / time.Duration(r.Starts); one < minGroupInterval || one > maxGroupInterval {
+		f.field(place+"per", r.Per, fmt.Sprintf("must be between %v and %v for each of starts", minGroupInterval, maxGroupInterval))
+	}
+}
+
+// groupThrottle returns the throttle of the groups of a queue, or nil if there is none.
+// Another one than in the call before replaces it.
+func (l *limits) groupThrottle(queue string, o GroupThrottle) *engine.GroupThrottle {
+	if o.Starts == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t := l.groups[queue]; t != nil && t.Rate() == o.rate() {
+		return t
+	}
+	if l.groups == nil {
+		l.groups = map[string]*engine.GroupThrottle{}
+	}
+	t := engine.NewGroupThrottle(o.rate())
+	l.groups[queue] = t
+	return t
+}
+
+// putOff adds why a scheduled job is due later that has not been attempted, if the throttle
+// of its group has put it off, or may have.
+func (q *Queue) putOff(w *Why, j *JobInfo, workers []WorkerInfo, now time.Time) bool {
+	if j.Group == "" || j.Attempt > 0 || !j.DueAt.After(now) {
+		return false
+	}
+	q.limits.mu.Lock()
+	t := q.limits.groups[j.Queue]
+	q.limits.mu.Unlock()
+	due := "it is due at " + moment(j.DueAt)
+	// The clock of due times may have been corrected a little meanwhile.
+	if t != nil && !j.DueAt.After(now.Add(t.Promised(j.Group, time.Now())+time.Second)) {
+		text := fmt.Sprintf("queue %s lets %d of a group start in %v, and more of group %q wait: %s", j.Queue, t.Rate().Starts, t.Rate().Per, j.Group, due)
+		w.add(WhyReason{Code: WhyThrottle, Queue: j.Queue, Until: j.DueAt, Text: text})
+		return true
+	}
+	for i := range workers {
+		if n, _, _ := workers[i].limits(j.Queue, j.Kind); n.GroupThrottled {
+			w.add(WhyReason{Code: WhyNotDue, Until: j.DueAt, Text: "it was enqueued for later, or put off by the throttle of its group: " + due})
+			return true
+		}
+	}
+	return false
 }

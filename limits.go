@@ -48,6 +48,7 @@ type limits struct {
 	mu        sync.Mutex
 	budgets   map[owner]*engine.Budget
 	throttles map[owner]*engine.Throttle
+	groups    map[string]*engine.GroupThrottle // by queue
 }
 
 // budget returns the budget of o, or nil if options is nil. Other options than

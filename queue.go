@@ -107,6 +107,9 @@ type QueueOptions struct {
 	// Budget is the retry budget of the queue's jobs, except for kinds with a
 	// budget of their own; see [HandlerOptions]. If nil, retries are not limited.
 	Budget *policy.BudgetOptions
+	// GroupThrottle limits the start rate of each group of the queue, see
+	// [JobOptions].Group. If zero, it is not limited.
+	GroupThrottle GroupThrottle
 	// Concurrency is how many of the queue's jobs run at a time in each worker, at
 	// most 10,000: those of all kinds together, also of kinds with a limit of their
 	// own. The rest of the worker is left to other queues. A worker leases no more
@@ -228,7 +231,7 @@ type Queue struct {
 func (q *Queue) settings(name string) engine.QueueSettings {
 	o, of := q.opts.Queues[name], owner{queue: name}
 	s := engine.QueueSettings{Rules: o.Rules, Budget: q.limits.budget(of, o.Budget), Concurrency: o.Concurrency, Gate: o.Gate, NoKick: o.NoKick,
-		MaxDeaths: o.MaxDeaths, OpenJitter: o.OpenJitter}
+		MaxDeaths: o.MaxDeaths, OpenJitter: o.OpenJitter, Groups: q.limits.groupThrottle(name, o.GroupThrottle)}
 	own, ok := delivery(o.Policy)
 	if ok {
 		s.Policy = &own

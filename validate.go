@@ -78,6 +78,7 @@ func (o *Options) validate() error {
 		f.policy(field+"policy", q.Policy)
 		f.rules(field+"rules", q.Rules)
 		f.budget(field+"budget", q.Budget)
+		f.groupThrottle(field+"group_throttle.", q.GroupThrottle)
 		f.between(field+"concurrency", q.Concurrency, mostConcurrency)
 		f.openJitter(field+"open_jitter", q.OpenJitter)
 		f.onDead(field+"on_dead", q.OnDead)

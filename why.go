@@ -42,7 +42,8 @@ const (
 	// WhyGate: the gate of Queue or Kind is closed in Worker for Reason, Since.
 	WhyGate WhyCode = "gate"
 	// WhyThrottle: the throttle of Queue or Kind lets N a second start in Worker, and more
-	// wait.
+	// wait. With an Until it is the [GroupThrottle] of Queue that has put off the job until
+	// then; N and Worker are zero. Only the process knows that in which it did.
 	WhyThrottle WhyCode = "throttle"
 	// WhyConcurrency: Worker runs N jobs of Queue or Kind, or of all, and no more at a time.
 	WhyConcurrency WhyCode = "concurrency"
@@ -148,7 +149,9 @@ func (q *Queue) Why(ctx context.Context, id ID) (Why, error) {
 	}
 	if j.State == Scheduled {
 		d, _ := q.policyFor(&j, workers)
-		w.later(&j, d, now)
+		if !q.putOff(&w, &j, workers, now) {
+			w.later(&j, d, now)
+		}
 	}
 	serving := slices.DeleteFunc(slices.Clone(workers), func(i WorkerInfo) bool { return !i.serves(j.Queue, j.Kind) })
 	if knows && len(serving) == 0 {

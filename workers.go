@@ -57,6 +57,8 @@ type WorkerLimit struct {
 	// a retry.
 	Budget      bool `json:"budget,omitempty"`
 	BudgetEmpty bool `json:"budget_empty,omitempty"`
+	// GroupThrottled is true of a queue if jobs wait for its [GroupThrottle].
+	GroupThrottled bool `json:"group_throttled,omitempty"`
 	// Gate is what the worker knows of the gate. It is nil if there is none.
 	Gate *GateInfo `json:"gate,omitempty"`
 	// Policy is the delivery policy of the queue or kind. If nil, it has none.

@@ -148,6 +148,8 @@ func limitText(l *queue.WorkerLimit) string {
 		return fmt.Sprintf("; retry budget of %s empty", of)
 	case l.Throttled:
 		return fmt.Sprintf("; %s throttled", of)
+	case l.GroupThrottled:
+		return fmt.Sprintf("; groups of %s throttled", of)
 	case l.Full:
 		return fmt.Sprintf("; %s full", of)
 	}

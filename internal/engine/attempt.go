@@ -47,13 +47,14 @@ type attempt struct {
 
 // payment is what an attempt was granted before it started.
 type payment struct {
-	from     *source     // whose bounds count the lease
-	batch    *batch      // it is run in one call with others; nil: alone
-	throttle *Throttle   // has granted it and can be refunded; nil: none
-	budget   *Budget     // nil: none
-	cost     policy.Cost // paid to budget
-	heeded   int64       // of holds, when a runner was granted
-	watched  bool        // somebody is to be told of its start
+	from     *source        // whose bounds count the lease
+	batch    *batch         // it is run in one call with others; nil: alone
+	throttle *Throttle      // has granted it and can be refunded; nil: none
+	budget   *Budget        // nil: none
+	cost     policy.Cost    // paid to budget
+	group    *GroupThrottle // has granted its start and can be refunded; nil: none
+	heeded   int64          // of holds, when a runner was granted
+	watched  bool           // somebody is to be told of its start
 }
 
 // result is what the runner writes.

@@ -76,6 +76,9 @@ func (b *Budget) take(now time.Time, random func() float64) (cost policy.Cost, b
 
 // pay pays for a, or gives it back. It reports whether it has paid.
 func (l *loop) pay(a *attempt, now time.Time) bool {
+	if a.job.Group != "" && !l.payGroup(a, now) {
+		return false
+	}
 	if a.budget = l.cfg.budgetOf(a); a.budget == nil || a.job.Retry == 0 {
 		return true
 	}
@@ -84,6 +87,7 @@ func (l *loop) pay(a *attempt, now time.Time) bool {
 		a.cost = cost
 		return true
 	}
+	a.refundGroup()
 	due := l.clock().Add(back.Sub(now))
 	l.cfg.Logger.Debug("errand: retry put off, the budget is empty", l.attrs(a, "due", due)...)
 	l.leases.release(a)

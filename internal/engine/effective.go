@@ -15,6 +15,8 @@ type QueueSettings struct {
 	Budget *Budget      // nil: retries are free
 	// Throttle is that of the section of the policy in effect, or nil.
 	Throttle *Throttle
+	// Groups is the throttle of each group. If nil, there is none.
+	Groups *GroupThrottle
 	// Concurrency is how many of the queue's jobs run at a time. If zero, as
 	// many as there are runners.
 	Concurrency int

@@ -202,6 +202,9 @@ func (l *loop) concluded(a *attempt) {
 	if a.budget != nil {
 		a.settle()
 	}
+	if a.verdict.kind == verdictUnstarted {
+		a.refundGroup()
+	}
 	if a.noteErr != nil {
 		l.cfg.Logger.Error("errand: end of a handler could not be noted", l.attrs(a, "error", a.noteErr)...)
 	}

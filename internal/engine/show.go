@@ -44,6 +44,7 @@ type limitDoc struct {
 	Throttled   bool          `json:"throttled,omitempty"`
 	Budget      bool          `json:"budget,omitempty"`
 	BudgetEmpty bool          `json:"budget_empty,omitempty"`
+	Groups      bool          `json:"group_throttled,omitempty"`
 	Gate        *gateDoc      `json:"gate,omitempty"`
 	Policy      *policy.Topic `json:"policy,omitempty"`
 	Until       time.Time     `json:"until,omitzero"`
@@ -87,17 +88,18 @@ type limit struct {
 	bound    *bound
 	throttle *Throttle
 	budget   *Budget
+	groups   *GroupThrottle
 
-	full, throttled, empty settled
+	full, throttled, empty, denied settled
 }
 
 // state is what changes of a limit, of the worker, or of a lane that opens gently.
 type state struct {
-	full, throttled, empty, stopping bool
-	concurrency                      int
-	gate                             gateDoc
-	lane                             storage.Lane
-	until                            time.Time
+	full, throttled, empty, denied, stopping bool
+	concurrency                              int
+	gate                                     gateDoc
+	lane                                     storage.Lane
+	until                                    time.Time
 }
 
 // settled is a state that was seen several times in a row.
@@ -134,7 +136,7 @@ func (l *loop) limits() (all []*limit) {
 	b := l.sources.ramps.bounds
 	for _, queue := range l.cfg.Queues {
 		s := l.cfg.Settings[queue]
-		all = append(all, &limit{doc: limitDoc{Queue: queue, Policy: s.Policy}, bound: b.queues[queue], throttle: s.Throttle, budget: s.Budget})
+		all = append(all, &limit{doc: limitDoc{Queue: queue, Policy: s.Policy}, bound: b.queues[queue], throttle: s.Throttle, budget: s.Budget, groups: s.Groups})
 	}
 	for _, kind := range slices.Sorted(maps.Keys(l.cfg.Handlers)) {
 		h := l.cfg.Handlers[kind]
@@ -145,7 +147,7 @@ func (l *loop) limits() (all []*limit) {
 		all = append(all, n)
 	}
 	all = slices.DeleteFunc(all, func(n *limit) bool {
-		return n.bound == nil && n.throttle == nil && n.budget == nil && n.doc.Policy == nil
+		return n.bound == nil && n.throttle == nil && n.budget == nil && n.groups == nil && n.doc.Policy == nil
 	})
 	for _, n := range all {
 		if n.throttle != nil {
@@ -216,7 +218,10 @@ func (l *loop) states(now time.Time) (all []state, unsettled bool) {
 		if n.budget != nil {
 			unsettled = n.empty.see(n.budget.empty(now)) || unsettled
 		}
-		s.full, s.throttled, s.empty = n.full.is, n.throttled.is, n.empty.is
+		if n.groups != nil {
+			unsettled = n.denied.see(n.groups.denies(now)) || unsettled
+		}
+		s.full, s.throttled, s.empty, s.denied = n.full.is, n.throttled.is, n.empty.is, n.denied.is
 		all = append(all, s)
 	}
 	for _, o := range l.sources.all {
@@ -251,7 +256,7 @@ func (w *show) document(states []state) json.RawMessage {
 	doc.Stopping, doc.Full, doc.Concurrency = states[0].stopping, states[0].full, states[0].concurrency
 	for i, n := range w.limits {
 		s, d := states[i+1], n.doc
-		d.Concurrency, d.Full, d.Throttled, d.BudgetEmpty = s.concurrency, s.full, s.throttled, s.empty
+		d.Concurrency, d.Full, d.Throttled, d.BudgetEmpty, d.Groups = s.concurrency, s.full, s.throttled, s.empty, s.denied
 		if n.bound != nil && n.bound.gate != nil {
 			d.Gate = &s.gate
 		}

@@ -199,6 +199,21 @@ func TestShow_Limits(t *testing.T) {
 		})
 	})
 
+	t.Run("groups", func(t *testing.T) {
+		shows(t, func(t *testing.T, r *rig, s *showcase) {
+			r.handle("a", func(context.Context, *storage.Leased) error { return nil })
+			r.groupRate(1, 20*time.Second, 1, 1)
+			r.start()
+			s.wants(t, "before", `"kinds":["a"],"limits":[{"queue":"q"}],`)
+			job := storage.NewJob{Queue: "q", Kind: "a", Group: "g"}
+			r.add(job, job, job)
+			pass(30 * time.Second)
+			s.wants(t, "while one waits for its turn", `"kinds":["a"],"limits":[{"group_throttled":true,"queue":"q"}],`)
+			pass(30 * time.Second)
+			s.wants(t, "after", `"kinds":["a"],"limits":[{"queue":"q"}],`)
+		})
+	})
+
 	t.Run("opening", func(t *testing.T) {
 		shows(t, func(t *testing.T, r *rig, s *showcase) {
 			r.cfg.Rand = func() float64 { return 0.5 }
