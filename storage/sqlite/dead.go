@@ -378,6 +378,9 @@ func (t *tx) leaseUrgent(x *storage.Exchange, at, until int64, late *tooLate) (o
 		if err = t.row(sqlJob, []any{ids[i]}, r.dest(&r.State)...); err != nil {
 			break
 		}
+		if r.State != ready { // one that has ended had it blocked
+			continue
+		}
 		var over bool
 		if over, err = t.endIfOver(&r, x, at, late); err != nil || over {
 			if err == nil {

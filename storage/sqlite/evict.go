@@ -17,9 +17,11 @@ SELECT (SELECT priority FROM errand_job WHERE state = 2 AND lane = ?1 ORDER BY p
 UNION ALL SELECT (SELECT priority FROM errand_job j WHERE state = 2 AND lane = ?1 AND j.priority < top.priority ORDER BY priority DESC LIMIT 1)
 FROM top WHERE priority IS NOT NULL)
 SELECT priority FROM top WHERE priority IS NOT NULL`
-	sqlNextReady = `SELECT due_at, id FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND (due_at, id) > (?3, ?4)
+	sqlNextReady = `SELECT due_at, id FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at = ?3 AND id > ?4
+UNION ALL SELECT due_at, id FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at > ?3
 ORDER BY due_at, id LIMIT 1`
-	sqlNextScheduled = `SELECT due_at, id, lane, priority FROM errand_job WHERE state = 1 AND (due_at, id) > (?1, ?2)
+	sqlNextScheduled = `SELECT due_at, id, lane, priority FROM errand_job WHERE state = 1 AND due_at = ?1 AND id > ?2
+UNION ALL SELECT due_at, id, lane, priority FROM errand_job WHERE state = 1 AND due_at > ?1
 ORDER BY due_at, id LIMIT 100`
 	sqlHeldForever = `SELECT COUNT(*) FROM errand_unique WHERE key = ?1 AND slot = 0 AND job = ?2 AND until = 9223372036854775807`
 )

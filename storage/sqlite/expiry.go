@@ -27,6 +27,7 @@ const (
 	sqlRuns       = `UPDATE errand_option SET start_by = -ABS(start_by), deadline = -ABS(deadline) WHERE job = ?1 AND (start_by <> 0 OR deadline <> 0)`
 	sqlWaitsAgain = `UPDATE errand_option SET start_by = CASE WHEN ?2 THEN ABS(start_by) ELSE 0 END, deadline = ABS(deadline)
 WHERE job = ?1 AND (start_by <> 0 OR deadline <> 0)`
+	sqlStateOf    = `SELECT state FROM errand_job WHERE id = ?1`
 	sqlSetWindows = `UPDATE errand_option SET since = ?2, start_by = ?3, deadline = ?4, epoch = ?5 WHERE job = ?1`
 
 	// Of an epoch that has a base only that counts.
@@ -295,10 +296,15 @@ func (t *tx) dropEpochs(left map[int64]int) error {
 
 func (t *tx) sweepOne(job int64, x *storage.Exchange, at int64, late *tooLate) error {
 	var r jobRow
-	if err := t.row(sqlJob, []any{job}, r.dest(&r.State)...); err != nil {
+	err := t.row(sqlJob, []any{job}, r.dest(&r.State)...)
+	if errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
+		_, err = t.exec(sqlEndOption, job)
 		return err
 	}
-	_, err := t.endIfOver(&r, x, at, late)
+	if err != nil {
+		return err
+	}
+	_, err = t.endIfOver(&r, x, at, late)
 	return err
 }
 
@@ -382,7 +388,28 @@ func (t *tx) inTime(rows []jobRow, x *storage.Exchange, at int64, late *tooLate)
 		}
 		n++
 	}
-	return rows[:n], nil
+	if n == len(rows) {
+		return rows, nil
+	}
+	return t.stillReady(rows[:n])
+}
+
+// stillReady returns the jobs that are ready: one that has ended may have had others of its
+// group blocked.
+func (t *tx) stillReady(rows []jobRow) ([]jobRow, error) {
+	kept := rows[:0]
+	for _, r := range rows {
+		state := ready
+		if r.Options&hasOption != 0 {
+			if err := t.row(sqlStateOf, []any{r.ID}, &state); err != nil {
+				return nil, err
+			}
+		}
+		if state == ready {
+			kept = append(kept, r)
+		}
+	}
+	return kept, nil
 }
 
 // waitsAgain is called for a job that has run, or was to, and is scheduled or ready
