@@ -19,7 +19,7 @@ func (h *history) conflicts(t *rapid.T, jobs []storage.NewJob) (model []storage.
 		if n.UniqueScope == storage.UniqueLive && rapid.IntRange(0, 3).Draw(t, "for") == 0 {
 			n.UniqueFor = rapid.SampledFrom([]time.Duration{1, time.Second, time.Minute}).Draw(t, "window")
 		}
-		if rapid.IntRange(0, 2).Draw(t, "conflict") == 0 {
+		if rapid.IntRange(0, 2).Draw(t, "conflict") == 0 || n.UniqueScope == storage.UniqueForever { // which the library refuses
 			continue
 		}
 		c := &storage.Conflict{Mode: storage.ConflictMode(rapid.IntRange(0, int(storage.Fail)).Draw(t, "mode")), Fresh: rapid.Bool().Draw(t, "fresh")}
