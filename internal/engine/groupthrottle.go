@@ -131,7 +131,8 @@ func (t *GroupThrottle) Promised(group string, now time.Time) time.Duration {
 	return t.groups[maphash.String(t.seed, group)].promised - now.Sub(t.began)
 }
 
-// payGroup takes a token of a's group, or gives a back. It reports whether a may start.
+// payGroup takes a token of the group of a, or returns a to the store. It reports
+// whether a may start.
 // a keeps its place in the group: whoever came in its stead would go back too.
 func (l *loop) payGroup(a *attempt, now time.Time) bool {
 	t := l.cfg.Settings[a.job.Queue].Groups

@@ -384,7 +384,7 @@ var groupFaults = []fault{
 			}
 		}
 	}, "exchange")},
-	{"whoever is put back for later gives up its place", "group_limit_stays", before(func(_ *Memory, x *storage.Exchange) {
+	{"whoever is put back for later leaves its place", "group_limit_stays", before(func(_ *Memory, x *storage.Exchange) {
 		for i := range x.Finish {
 			x.Finish[i].Stays = false
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 var compactCases = []testCase{
-	{"compact", `Compact gives space back, and returns how many bytes. It changes nothing that other methods return.
+	{"compact", `Compact returns free space to the file system, and says how many bytes. It changes nothing that other methods return.
 It returns [ErrClosed] as all calls do.`, func(f *fixture) {
 		s, ok := f.s.(storage.Compacter)
 		if !ok {

@@ -60,7 +60,7 @@ func (m *Memory) setting(queue, kind string, name storage.Setting) int64 {
 	return 0
 }
 
-// withDefaults gives n what is set for its lane of what it has not.
+// withDefaults sets what n has not and is set for its lane.
 func (m *Memory) withDefaults(n storage.NewJob) storage.NewJob {
 	if n.StartWithin <= 0 {
 		n.StartWithin = time.Duration(m.setting(n.Queue, n.Kind, storage.SettingStartWithin)) * time.Microsecond
