@@ -65,10 +65,13 @@ func (r *rulings) send(x *storage.Exchange) {
 	r.flight, r.waiting = r.waiting, nil
 }
 
-// written notes that the exchange under way was, when holds had changed so often.
-func (r *rulings) written(counted int64) {
+// written notes that the exchange under way was, when holds had changed so often. The
+// holds that were read last contain the changes counted up to heeded, which may be all
+// of them: then no other reading would come.
+func (r *rulings) written(counted, heeded int64) {
 	if len(r.flight) > 0 {
 		r.done, r.counted, r.flight = append(r.done, r.flight...), counted, nil
+		r.heed(heeded)
 	}
 }
 
