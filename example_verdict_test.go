@@ -57,6 +57,16 @@ func ExampleRetryAfter() {
 	// done after 2 attempts; first: too many requests
 }
 
+func ExampleUnderPolicy() {
+	ofCustomer := policy.Policy{Retries: 1, NoDelayRetries: 1} // looked up, say
+	j := once(func(job *errand.Job[SendEmail]) (bool, error) {
+		return job.Attempt == 2, errand.UnderPolicy(ofCustomer, errors.New("mailbox is full"))
+	})
+	fmt.Printf("%s, %s after %d attempts\n", j.State, j.Reason, j.Attempt)
+	// Output:
+	// dead, exhausted after 2 attempts
+}
+
 func ExampleUnavailable() {
 	j := once(func(job *errand.Job[SendEmail]) (bool, error) {
 		if job.Attempt == 1 {

@@ -367,6 +367,25 @@ func Snooze(d time.Duration, err error) error { return &engine.SnoozeError{For: 
 // cancelled. err says why; it may be nil.
 func Cancel(err error) error { return &engine.CancelError{Err: err} }
 
+// UnderPolicy returns err with the delivery policy that decides whether and when the job
+// is retried, in place of that in effect for the job: for a handler that looks the
+// policy up when an attempt fails, for example that of the customer whom the job is
+// for. A section that p lacks is that in effect. It is no verdict: err may be one, or
+// is classified as any other. A crash and a time that was over before the handler ran
+// are judged by the policy in effect, as is [Job].Phase.
+//
+// It returns nil if err is nil. If p is nil or not valid, it returns err as it is.
+func UnderPolicy(p policy.Delivery, err error) error {
+	if err == nil {
+		return nil
+	}
+	d, ok := delivery(p)
+	if !ok || p.Validate() != nil {
+		return err
+	}
+	return &engine.PolicyError{Policy: d.Document, Err: err}
+}
+
 // Verdict is a verdict of a handler: [Permanent], [RetryAfter], [Unavailable],
 // [HoldLane], [Snooze] or [Cancel].
 type Verdict struct {

@@ -78,6 +78,7 @@ type verdict struct {
 	unauthorized bool
 	text         string
 	stack        string
+	policy       *policy.Document // of a failure: goes before that in effect; nil: none
 }
 
 type verdictKind uint8
@@ -146,6 +147,14 @@ func (a *attempt) judge(err error) verdict {
 	if err == nil {
 		return verdict{kind: verdictDone}
 	}
+	v := a.judgeError(err)
+	if own, ok := errors.AsType[*PolicyError](err); ok {
+		v.policy = &own.Policy
+	}
+	return v
+}
+
+func (a *attempt) judgeError(err error) verdict {
 	text := cut(err.Error(), maxError)
 	cause := context.Cause(a.ctx)
 	if errors.Is(cause, ErrCancelled) {

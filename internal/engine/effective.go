@@ -64,6 +64,19 @@ func (c *Config) effective(job *storage.Leased) policy.Document {
 	return d
 }
 
+// effectiveAfter is effective for an attempt that ended with v.
+func (c *Config) effectiveAfter(job *storage.Leased, v *verdict) policy.Document {
+	return v.policyOr(c.effective(job))
+}
+
+// policyOr returns the policy that the handler has named, and d for what that lacks.
+func (v *verdict) policyOr(d policy.Document) policy.Document {
+	if v.policy != nil {
+		d = v.policy.Or(d)
+	}
+	return d
+}
+
 // rulesOf returns the rules that classify the errors of a job's handler.
 func (c *Config) rulesOf(job *storage.Leased) policy.Rules {
 	if r := c.Handlers[job.Kind].Rules; r != nil {

@@ -107,6 +107,46 @@ func TestOutcome_ThrottledPolicy(t *testing.T) {
 	}
 }
 
+// The policy that a handler names goes before the one in effect, section by section,
+// also within a verdict.
+func TestOutcome_PolicyOfTheHandler(t *testing.T) {
+	c := testConfig()
+	a := &attempt{cfg: c, job: &storage.Leased{Counters: storage.Counters{Retry: 1}}, ctx: t.Context()}
+	own := policy.Document{Retry: &policy.Policy{MinDelay: time.Minute, MaxDelay: time.Minute, Retries: 2, Jitter: policy.NoJitter}}
+	for name, test := range map[string]struct {
+		err  error
+		want time.Duration
+	}{
+		"its own":     {&PolicyError{own, errors.New("no")}, time.Minute},
+		"in effect":   {&PolicyError{policy.Document{Throttle: &policy.Throttle{}}, errors.New("no")}, 0},
+		"a verdict":   {&PolicyError{own, &RetryAfterError{time.Second, nil}}, time.Minute},
+		"and wrapped": {fmt.Errorf("send: %w", &RetryAfterError{time.Second, &PolicyError{own, errors.New("no")}}), time.Minute},
+	} {
+		f := c.outcome(a.job, a.judge(test.err), 0, t0)
+		if plain := c.outcome(a.job, a.judge(errors.New("no")), 0, t0); test.want == 0 {
+			test.want = plain.DueAt.Sub(t0)
+		}
+		if f.Outcome != storage.OutcomeRetry || f.DueAt.Sub(t0) != test.want {
+			t.Errorf("%s: outcome %d in %v, want a retry in %v", name, f.Outcome, f.DueAt.Sub(t0), test.want)
+		}
+	}
+	a.job.Retry = 2
+	f := c.outcome(a.job, a.judge(&PolicyError{own, errors.New("no")}), 0, t0)
+	back, err := policy.Parse(f.Policy, policy.ProfileQueue)
+	if f.Reason != storage.ReasonExhausted || err != nil || !reflect.DeepEqual(back.Retry, own.Retry) {
+		t.Errorf("reason %q with policy %s %v, want it exhausted by its own", f.Reason, f.Policy, err)
+	}
+	a.verdict = a.judge(&PolicyError{own, errors.New("no")})
+	if got := c.used(a, &storage.Finish{Outcome: storage.OutcomeRetry}); got != 0 {
+		t.Errorf("retry 3 of 2 reached the mark %d", got)
+	}
+	own.Retry.Retries = 10
+	a.job.Retry = 4
+	if got := c.used(a, &storage.Finish{Outcome: storage.OutcomeRetry}); got != 50 {
+		t.Errorf("retry 5 of 10 reached the mark %d, want 50", got)
+	}
+}
+
 type statusCode int // as errors of HTTP clients have it
 
 func (c statusCode) Error() string   { return fmt.Sprint("status ", int(c)) }

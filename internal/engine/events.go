@@ -166,7 +166,7 @@ func (c *Config) used(a *attempt, f *storage.Finish) int {
 		return 0
 	}
 	d, _ := c.policyOf(a.job)
-	return mark(a.job.Retry, d.For(class).Retries)
+	return mark(a.job.Retry, a.verdict.policyOr(d).For(class).Retries)
 }
 
 // warnUsed logs that a job has reached a mark.

@@ -113,7 +113,7 @@ func (c *Config) snooze(f storage.Finish, job *storage.Leased, v verdict, now ti
 		f.Outcome, f.DueAt = storage.OutcomeSnooze, now.Add(max(v.after, minSnooze))
 		return f
 	}
-	d := c.effective(job)
+	d := c.effectiveAfter(job, &v)
 	text := fmt.Sprintf("snoozed more than %d times, the last time: %s", c.MaxSnoozes, v.text)
 	return dead(f, job, d, storage.ReasonSnoozed, cut(text, maxError))
 }
@@ -121,7 +121,7 @@ func (c *Config) snooze(f storage.Finish, job *storage.Leased, v verdict, now ti
 // failure looks up the next delay in the policy for the class of the error. All
 // classes share one retry index.
 func (c *Config) failure(f storage.Finish, job *storage.Leased, v verdict, took time.Duration, now time.Time) storage.Finish {
-	d := c.effective(job)
+	d := c.effectiveAfter(job, &v)
 	f.Failure = &storage.NewFailure{
 		Phase: phaseOf(d, job.Retry).String(), Error: v.text, Stack: v.stack, Duration: took, RetryAfter: v.after > 0,
 	}

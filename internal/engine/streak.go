@@ -325,7 +325,7 @@ func (c *Config) unavailable(f storage.Finish, job *storage.Leased, v verdict, t
 	age, most := now.Sub(job.CreatedAt), c.Handlers[job.Kind].MaxUnavailable
 	if most > 0 && age > most && age < oldestJob && !job.Redriven && c.Clock.Plausible() {
 		f.Failure = spent.Failure
-		return dead(f, job, c.effective(job), storage.ReasonUnavailable, v.text)
+		return dead(f, job, c.effectiveAfter(job, &v), storage.ReasonUnavailable, v.text)
 	}
 	f.Outcome, f.DueAt, f.Error, f.Spent = storage.OutcomeUnavailable, now, v.text, &spent
 	if job.Attempt > 1 {

@@ -133,6 +133,18 @@ func (e *DecodeError) Error() string { return "decode: " + text(e.Err, "malforme
 // Unwrap returns the reason.
 func (e *DecodeError) Unwrap() error { return e.Err }
 
+// PolicyError is no verdict: it is an error of a handler that knows the delivery
+// policy of its job.
+type PolicyError struct {
+	Policy policy.Document
+	Err    error
+}
+
+func (e *PolicyError) Error() string { return text(e.Err, "failed") }
+
+// Unwrap returns the reason.
+func (e *PolicyError) Unwrap() error { return e.Err }
+
 func text(err error, otherwise string) string {
 	if err == nil {
 		return otherwise
