@@ -45,8 +45,9 @@ const (
 // free. Ready jobs go first, in the order of their due times, then of their keys. Then go
 // scheduled ones in the same order, if they are among the [EvictSearch] jobs of the
 // database that are due first. Jobs that hold a key with [UniqueForever] stay, as do those
-// of the same call, and members of groups. A call that would have to evict more than
-// [EvictLimit] jobs, or has passed over as many, refuses the job.
+// that the answers of the same call name, inserted, replaced or kept, and members of groups.
+// A call that would have to evict more than [EvictLimit] jobs, or has passed over as many,
+// refuses the job.
 type Capper interface {
 	// NotifyEvicted makes the Store call f after each of its commits that has evicted
 	// jobs, at the time that the call was given, in the order of eviction. It is called

@@ -173,8 +173,9 @@ type room struct {
 	*tx
 	all      laneSettings
 	at       time.Time
-	first    int64 // key of the first job of the call
-	looked   int   // jobs that were evicted or passed over
+	first    int64          // key of the first job of the call
+	named    map[int64]bool // keys of others that the answers of the call name
+	looked   int            // jobs that were evicted or passed over
 	evictors map[string]*evictor
 }
 
@@ -245,6 +246,17 @@ func (m *room) make(r *jobRow) error {
 		}
 	}
 	return nil
+}
+
+// keep has a job stay that an answer of the call names. A room that is nil evicts none.
+func (m *room) keep(id storage.ID) {
+	if m == nil || id.IsZero() {
+		return
+	}
+	if m.named == nil {
+		m.named = map[int64]bool{}
+	}
+	m.named[id.Key()] = true
 }
 
 func full(queue string, l limits, u capUse) *storage.QueueFullError {

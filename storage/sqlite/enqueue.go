@@ -139,6 +139,7 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 			continue
 		}
 		out[i].ID, out[i].Duplicate = holder, true
+		m.keep(holder)
 		if out[i].Replaced || holder.IsZero() {
 			continue
 		}

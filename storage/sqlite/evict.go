@@ -161,7 +161,7 @@ func (m *room) next(s *capScope, when storage.WhenFull, priority int, besides []
 		if c == nil || err != nil {
 			return nil, err
 		}
-		if c.id >= m.first || slices.ContainsFunc(besides, func(r *jobRow) bool { return r.ID == c.id }) {
+		if c.id >= m.first || m.named[c.id] || slices.ContainsFunc(besides, func(r *jobRow) bool { return r.ID == c.id }) {
 			continue
 		}
 		r := &jobRow{}

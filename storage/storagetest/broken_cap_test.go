@@ -45,6 +45,22 @@ func capping(f func(m *Memory, lane storage.Lane, s storage.Settings)) func(in *
 	})
 }
 
+// oneByOne makes a call of each job.
+func oneByOne(in *instance) storage.Store {
+	h := sound(in)
+	h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, err error) {
+		for i := range jobs {
+			one, err := in.Enqueue(ctx, now, jobs[i:i+1])
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, one...)
+		}
+		return out, nil
+	}
+	return h
+}
+
 var capFaults = []fault{
 	{"no caps of jobs", "cap_refuse", capping(func(_ *Memory, _ storage.Lane, s storage.Settings) { delete(s, storage.SettingMaxJobs) })},
 	{"one too few", "cap_refuse", capping(func(_ *Memory, _ storage.Lane, s storage.Settings) { s[storage.SettingMaxJobs]-- })},
@@ -58,20 +74,7 @@ var capFaults = []fault{
 		}
 		return nil
 	})},
-	{"the jobs before the one that is refused are inserted", "cap_refuse", func(in *instance) storage.Store {
-		h := sound(in)
-		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, err error) {
-			for i := range jobs {
-				one, err := in.Enqueue(ctx, now, jobs[i:i+1])
-				if err != nil {
-					return nil, err
-				}
-				out = append(out, one...)
-			}
-			return out, nil
-		}
-		return h
-	}},
+	{"the jobs before the one that is refused are inserted", "cap_refuse", oneByOne},
 	{"no cap of the database", "cap_bytes", capping(func(m *Memory, lane storage.Lane, _ storage.Settings) {
 		if lane == (storage.Lane{}) {
 			m.settings[lane] = nil
@@ -122,6 +125,7 @@ var capFaults = []fault{
 			}
 		}
 	})},
+	{"what was replaced goes for the next", "cap_evict_named", oneByOne},
 	{"those that were evicted are forgotten", "cap_evict_stays", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Evicted = 0 })},
 	{"any number is evicted", "cap_evict_limit", enqueuing(func(m *Memory, jobs []storage.NewJob) func() {
 		e := m.newEvictions()

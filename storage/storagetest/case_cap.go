@@ -197,7 +197,7 @@ how many bytes these count for: their args and headers, and [JobOverhead] each`,
 	}},
 
 	{"cap_evict_stays", `An evicted job is deleted for good, with all that belongs to it; its unique key is free.
-Jobs that hold a key with [UniqueForever] stay, as do those of the same call
+Jobs that hold a key with [UniqueForever] stay, as do those that the answers of the same call name
 Evicted is how many of its jobs were evicted, ever`, func(f *fixture) {
 		f.caps(wholeQueue, 3, 0, storage.EvictOldest)
 		all := f.add(newJob(unique("forever"), forever), newJob(unique("u"), sized(5000), tagged("t")), newJob())
@@ -226,6 +226,26 @@ Evicted is how many of its jobs were evicted, ever`, func(f *fixture) {
 		if !slices.Equal(evicted, []int64{6, 2}) {
 			f.Errorf("evicted of the lanes: %v, want 6 and 2", evicted)
 		}
+	}},
+
+	{"cap_evict_named", `Jobs that hold a key with [UniqueForever] stay, as do those that the answers of the same call name, inserted, replaced or kept, and members of groups.`, func(f *fixture) {
+		f.caps(wholeQueue, 3, 0, storage.EvictOldest)
+		all := f.add(newJob(on(storage.Replace)), newJob(unique("u"), delay(time.Hour)), newJob())
+		again := []storage.NewJob{newJob(on(storage.Replace), content("new")), newJob(unique("u"))}
+		out := f.enqueue(append(again, newJob())...)
+		if !out[0].Replaced || out[0].ID != all[0] || !out[1].Duplicate || out[1].ID != all[1] {
+			f.Errorf("the answers are %+v", out)
+		}
+		all = append(all, out[2].ID)
+		f.left("the one that is not named goes", all, 0, 1, 3)
+		if text := string(f.record(all[0]).Args); text != "new" {
+			f.Errorf("the one that was replaced has args %q", text)
+		}
+		use := 3*int64(overhead) + int64(len("new")+2*len(newJob().Args))
+		full := &storage.QueueFullError{Queue: queue, MaxJobs: 3, Jobs: 3, Bytes: use, WhenFull: storage.EvictOldest}
+		f.refused("more than are not named", f.s, full, append(again, newJob(), newJob())...)
+		f.add(newJob(), newJob())
+		f.left("another call evicts them", all, 1)
 	}},
 
 	{"cap_evict_limit", `A call that would have to evict more than [EvictLimit] jobs, or has passed over as many, refuses the job.`, func(f *fixture) {

@@ -15,14 +15,15 @@ const modelFree = 1 << 40
 
 // evictions are jobs that a call has evicted, and what it has looked at for that.
 type evictions struct {
-	first  int64 // key of the first job of the call
+	first  int64          // key of the first job of the call
+	named  map[int64]bool // keys of others that its answers name
 	at     time.Time
 	looked map[int64]bool
 	jobs   []storage.Evicted
 }
 
 func (m *Memory) newEvictions() *evictions {
-	return &evictions{first: m.lastKey + 1, looked: map[int64]bool{}}
+	return &evictions{first: m.lastKey + 1, named: map[int64]bool{}, looked: map[int64]bool{}}
 }
 
 // atomically undoes what f has done with jobs if it returns an error.
@@ -44,6 +45,7 @@ func (m *Memory) admit(now time.Time, n storage.NewJob, e *evictions) (out stora
 		return out, nil, full
 	}
 	out, j = m.enqueue(now, n)
+	e.named[out.ID.Key()] = true
 	return out, j, nil
 }
 
@@ -135,7 +137,7 @@ func (m *Memory) victims(f *storage.QueueFullError, priority int, e *evictions) 
 	slices.SortFunc(scheduled, order)
 	all := slices.Concat(m.waitingIn(f.Queue, storage.Ready, order), scheduled)
 	return slices.DeleteFunc(all, func(j *job) bool {
-		return j.Key >= e.first || f.WhenFull == storage.EvictLowest && j.Priority > priority
+		return j.Key >= e.first || e.named[j.Key] || f.WhenFull == storage.EvictLowest && j.Priority > priority
 	})
 }
 
