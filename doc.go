@@ -13,9 +13,9 @@
 //	_, err = q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, nil)
 //	err = w.Run(ctx) // until ctx ends
 //
-// The folder docs has a page each on production, retries, being offline, transactions,
-// unique keys, windows, limits, groups, releases, testing, jobs that do not run, schedules,
-// gates, steering, the command, jobs without Go, operations, guarantees, performance and architecture.
+// The folder docs has a page each on production, retries, being offline, transactions, unique
+// keys, windows, limits, groups, releases, testing, jobs that do not run, schedules, gates, steering,
+// webhooks, the command, jobs without Go, operations, guarantees, performance and architecture.
 //
 // # Words and states
 //
@@ -141,10 +141,10 @@
 //	  internal/host    what the Store needs of operating systems
 //	storage/storagetest  the suite that any Store must pass
 //	migrations         the schema, embedded
-//	internal/clock     the queue's clock
-//	internal/schedule  the ticks of recurring jobs
+//	internal/clock, internal/schedule  the queue's clock; the ticks of recurring jobs
 //	internal/engine    the loop: lease, execute, finish, heartbeat, reclaim, fire
 //	gate               gates: a network, free space, a time of day
+//	webhook            signed messages over HTTP
 //	cmd/errand         the command line tool
 //	examples, torture, bench  programs; power cuts, full disks; comparison with others
 package errand

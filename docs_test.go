@@ -39,8 +39,8 @@ func goFiles(t *testing.T, match func(path string) bool) map[string]string {
 	return files
 }
 
-func isExample(path string) bool {
-	return strings.HasPrefix(path, "examples/") || strings.HasPrefix(path, "example_")
+func isExample(name string) bool {
+	return strings.HasPrefix(name, "examples/") || strings.HasPrefix(path.Base(name), "example_")
 }
 
 // What the pages show is what runs: each block of Go stands in an example, in
