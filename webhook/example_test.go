@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -42,7 +41,7 @@ func ExampleVerify() {
 		req.Header.Set(webhook.HeaderSignature, signature)
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
-			log.Print(err)
+			fmt.Println(err)
 			return
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
@@ -52,7 +51,7 @@ func ExampleVerify() {
 	const body = `{"type":"order.paid"}`
 	signature, err := webhook.Sign("msg_1", time.Now(), []byte(body), secret)
 	if err != nil {
-		log.Print(err)
+		fmt.Println(err)
 		return
 	}
 	send(body, signature)

@@ -116,7 +116,7 @@ func TestSecret_hidden(t *testing.T) {
 		if len(key) == 0 {
 			key = []byte("no key")
 		}
-		for _, form := range []string{encoded, string(key), fmt.Sprintf("%x", key), fmt.Sprintf("%X", key), strings.Trim(fmt.Sprint(key), "[]")} {
+		for _, form := range []string{encoded, string(key), fmt.Sprintf("%x", key), fmt.Sprintf("%X", key), strings.Trim(fmt.Sprintf("%d", key), "[]")} {
 			if form != "" && strings.Contains(shown.String(), form) {
 				t.Errorf("%s is shown as %q:\n%s", s, form, shown.String())
 			}

@@ -72,7 +72,7 @@ func TestSign_refused(t *testing.T) {
 
 // fields returns the fields that an error says are wrong.
 func fields(err error) (all []string) {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // walks the tree itself
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range joined.Unwrap() {
 			if e, ok := errors.AsType[*errand.FieldError](err); ok {
 				all = append(all, e.Field)
