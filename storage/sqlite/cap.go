@@ -159,6 +159,7 @@ func (t *tx) enqueueOrRefuse(now time.Time, jobs []storage.NewJob) (out []storag
 	if err != nil {
 		return nil, nil, err
 	}
+	defer m.close()
 	out, err = t.enqueue(now, jobs, m)
 	replaces := func(j storage.NewJob) bool { return j.Conflict.Replaces() }
 	if (errors.Is(err, storage.ErrQueueFull) || errors.Is(err, storage.ErrDuplicate)) &&

@@ -243,3 +243,48 @@ func TestCaps_EvictedLog(t *testing.T) {
 		t.Errorf("the log has %q, want %q", log.all, want)
 	}
 }
+
+// A call evicts the oldest job of the file for a few statements, however many lanes there
+// are, also beside a worker that leases and ends jobs.
+func TestCaps_ManyLanes(t *testing.T) {
+	ctx := context.Background()
+	work := func(queues int) float64 {
+		s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true}).open()
+		var jobs []storage.NewJob
+		for i := range 1000 {
+			jobs = append(jobs, newJob(fmt.Sprintf("q%d", i%queues), "a"))
+		}
+		if _, err := s.Enqueue(ctx, t0, jobs); err != nil {
+			t.Fatal(err)
+		}
+		err := s.Configure(ctx, storage.Lane{}, storage.Settings{
+			storage.SettingMaxJobs: 1000, storage.SettingWhenFull: int64(storage.EvictOldest),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := storage.Want{Kinds: []string{"a"}, N: 1}
+		for i := range min(queues, 50) {
+			want.Queues = append(want.Queues, fmt.Sprintf("q%d", (900+i)%queues))
+		}
+		x := storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{want}}
+		n := 0
+		return testing.AllocsPerRun(200, func() {
+			n++
+			if _, err := s.Enqueue(ctx, t0, jobs[n:n+2]); err != nil {
+				t.Fatal(err)
+			}
+			if n%10 > 0 {
+				return
+			}
+			r, err := s.Exchange(ctx, t0, x)
+			if err != nil || len(r.Leased) != 1 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			x.Finish = []storage.Finish{{Lease: r.Leased[0].Lease, Outcome: storage.OutcomeDone}}
+		})
+	}
+	if one, many := work(2), work(1000); many > 1.5*one {
+		t.Errorf("a call takes %.0f allocations with 1,000 lanes, with 2 %.0f", many, one)
+	}
+}

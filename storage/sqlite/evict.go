@@ -11,15 +11,6 @@ import (
 )
 
 const (
-	// From one priority to the next lower one, by the index.
-	sqlPriorities = `WITH RECURSIVE top(priority) AS (
-SELECT (SELECT priority FROM errand_job WHERE state = 2 AND lane = ?1 ORDER BY priority DESC LIMIT 1)
-UNION ALL SELECT (SELECT priority FROM errand_job j WHERE state = 2 AND lane = ?1 AND j.priority < top.priority ORDER BY priority DESC LIMIT 1)
-FROM top WHERE priority IS NOT NULL)
-SELECT priority FROM top WHERE priority IS NOT NULL`
-	sqlNextReady = `SELECT due_at, id FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at = ?3 AND id > ?4
-UNION ALL SELECT due_at, id FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at > ?3
-ORDER BY due_at, id LIMIT 1`
 	sqlNextScheduled = `SELECT due_at, id, lane, priority FROM errand_job WHERE state = 1 AND due_at = ?1 AND id > ?2
 UNION ALL SELECT due_at, id, lane, priority FROM errand_job WHERE state = 1 AND due_at > ?1
 ORDER BY due_at, id LIMIT 100`
@@ -51,7 +42,7 @@ func (c victim) compare(o victim, lowest bool) int {
 
 // evictor returns the jobs of a scope in the order in which they go.
 type evictor struct {
-	ready     []victim // the first of each lane and priority
+	ready     *eldest
 	scheduled []victim
 	after     victim // the last of the scheduled ones that was looked at
 	searched  int
@@ -62,56 +53,37 @@ func (m *room) evictor(s *capScope, when storage.WhenFull) (*evictor, error) {
 	if e := m.evictors[s.queue]; e != nil {
 		return e, nil
 	}
-	e := &evictor{lowest: when == storage.EvictLowest, after: victim{due: -forever}}
-	for _, lane := range m.lanesOf(s.queue) {
-		var priority int
-		err := m.each(sqlPriorities, []any{lane}, []any{&priority}, func() {
-			e.ready = append(e.ready, victim{lane: lane, priority: priority, due: -forever})
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	for i := 0; i < len(e.ready); {
-		more, err := m.advance(e, i)
-		if err != nil {
-			return nil, err
-		}
-		if more {
-			i++
-		}
+	ready, err := m.eldest(s, when)
+	if err != nil {
+		return nil, err
 	}
 	if m.evictors == nil {
 		m.evictors = map[string]*evictor{}
 	}
+	e := &evictor{ready: ready, lowest: when == storage.EvictLowest, after: victim{due: -forever}}
 	m.evictors[s.queue] = e
 	return e, nil
 }
 
-// advance moves a place of ready to the next job of its lane and priority. If there is
-// none it removes the place, and reports false.
-func (m *room) advance(e *evictor, place int) (more bool, err error) {
-	c := &e.ready[place]
-	err = m.row(sqlNextReady, []any{c.lane, c.priority, c.due, c.id}, &c.due, &c.id)
-	if errors.Is(err, sql.ErrNoRows) {
-		e.ready = slices.Delete(e.ready, place, place+1)
-		return false, nil
+// close ends the call.
+func (m *room) close() {
+	if m == nil {
+		return
 	}
-	return true, err
+	for _, e := range m.evictors {
+		e.ready.rest()
+	}
 }
 
 // take returns the next victim up to a priority, nil if there is none.
 func (m *room) take(s *capScope, e *evictor, priority int) (*victim, error) {
-	first := 0
-	for i := range e.ready {
-		if e.ready[i].compare(e.ready[first], e.lowest) < 0 {
-			first = i
-		}
+	c, ok, err := e.ready.first(m.tx, priority)
+	if err != nil {
+		return nil, err
 	}
-	if len(e.ready) > 0 && (!e.lowest || e.ready[first].priority <= priority) {
-		c := e.ready[first]
-		_, err := m.advance(e, first)
-		return &c, err
+	if ok {
+		e.ready.skip()
+		return &c, nil
 	}
 	for (len(e.scheduled) == 0 || e.lowest) && e.searched < storage.EvictSearch {
 		if err := m.search(s, e); err != nil {
@@ -121,7 +93,7 @@ func (m *room) take(s *capScope, e *evictor, priority int) (*victim, error) {
 	if len(e.scheduled) == 0 || e.lowest && e.scheduled[0].priority > priority {
 		return nil, nil
 	}
-	c := e.scheduled[0]
+	c = e.scheduled[0]
 	e.scheduled = e.scheduled[1:]
 	return &c, nil
 }

@@ -43,6 +43,8 @@ type lineups struct {
 	ahead   map[int64]*ahead
 	read    int   // bytes of the jobs that were read ahead
 	ordered int64 // the version of the orders for which it holds
+
+	eldests eldests // for caps
 }
 
 // ahead are the first ready jobs of a lane, which were read and not yet leased. A
@@ -138,7 +140,10 @@ func (p *place) before(o *place) bool {
 }
 
 // forget drops all that is known.
-func (ls *lineups) forget() { ls.all, ls.ahead, ls.read, ls.stirred = nil, nil, 0, 0 }
+func (ls *lineups) forget() {
+	ls.all, ls.ahead, ls.read, ls.stirred = nil, nil, 0, 0
+	clear(ls.eldests)
+}
 
 // stir says that a job of a lane has become ready, or is no longer, without having
 // been leased.

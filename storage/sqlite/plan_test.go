@@ -220,9 +220,12 @@ func TestStats_PassesOverJobs(t *testing.T) {
 			"SEARCH j USING COVERING INDEX errand_job_ready (lane=? AND priority=?)",
 			"SEARCH f USING INTEGER PRIMARY KEY (rowid>?)",
 		},
-		sqlPriorities: {
-			"SEARCH errand_job USING COVERING INDEX errand_job_ready (lane=?)",
+		sqlEldest: {
+			"SCAN errand_job USING COVERING INDEX errand_job_ready",
+			"SEARCH c USING INTEGER PRIMARY KEY (rowid=?)",
 			"SEARCH j USING COVERING INDEX errand_job_ready (lane=? AND priority<?)",
+			"SEARCH j USING COVERING INDEX errand_job_ready (lane>?)",
+			"SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
 		},
 		sqlOldestOf: {
 			"SEARCH errand_job USING COVERING INDEX errand_job_ready (lane=?)",

@@ -290,6 +290,9 @@ func (t *tx) move(lane int64, from, to stateCode) {
 	}
 	if t.stmts != nil && (to == ready || from == ready && to != running) {
 		t.stmts.lineups.stir(lane)
+		if to == ready {
+			t.stmts.lineups.eldests.stir(t, lane)
+		}
 	}
 }
 
