@@ -26,6 +26,8 @@ var (
 	ErrDuplicate = storage.ErrDuplicate
 	// ErrNotFound: no job has this ID, no schedule this name (any more).
 	ErrNotFound = storage.ErrNotFound
+	// ErrStale: what a write was based on has changed since it was read. Read it again.
+	ErrStale = storage.ErrStale
 	// ErrClosed: the queue was closed, or closed itself after an I/O error
 	// that left the fate of a write open, or because its database went back to
 	// an earlier moment while it was open.

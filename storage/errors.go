@@ -9,6 +9,8 @@ var (
 	ErrNotFound = errors.New("errand: not found")
 	// ErrDuplicate: a job with this unique key must not be there already, and is.
 	ErrDuplicate = errors.New("errand: unique key is held")
+	// ErrStale: what a write was based on has changed since it was read.
+	ErrStale = errors.New("errand: changed meanwhile")
 	// ErrClosed: the store was closed, or closed itself after an I/O error
 	// that left the fate of a write open, or because its database went back to
 	// an earlier moment while it was open.

@@ -1,0 +1,111 @@
+package storage
+
+import (
+	"context"
+	"database/sql"
+	"time"
+)
+
+// Topics is implemented by a Store that keeps what is published beside jobs: messages,
+// which jobs deliver, and entries, which say to whom. It knows nothing of what is in
+// them. Calls that write are transactions as those of [Store] are.
+type Topics interface {
+	// PutEntries writes entries, or deletes those with Delete, all of them or none. An
+	// entry with a Revision of zero must not be there, one with another Revision must be
+	// there with that one. Else PutEntries writes nothing and returns [ErrStale]. It
+	// returns the Revision that the entries and their families have then: it is higher
+	// than any before, also if an entry of this name was deleted. An entry keeps the
+	// Family and the CreatedAt that it was first written with.
+	PutEntries(ctx context.Context, now time.Time, entries []Entry) (revision int64, err error)
+
+	// Entry returns an entry, or [ErrNotFound].
+	Entry(ctx context.Context, class, name string) (Entry, error)
+
+	// Entries lists the entries of a class, at most limit of them, sorted by name, those
+	// whose name is greater than after. If family is not empty, it lists only those of the
+	// family. It returns the revision of the family as of the same moment, zero if family
+	// is empty or has never had an entry.
+	Entries(ctx context.Context, class, family, after string, limit int) (entries []Entry, revision int64, err error)
+
+	// Publish stores messages and inserts the jobs that deliver them, in order, all in
+	// one transaction, and answers for each in the same order. See [Publication]. It
+	// returns [ErrStale] if a family has changed since its Revision or a message is not
+	// at its From, and [ErrNotFound] if a message that must be there is not. Jobs are
+	// inserted as by Enqueue; what that refuses refuses the call.
+	Publish(ctx context.Context, now time.Time, publications []Publication) ([]PublishResult, error)
+
+	// PublishTx is Publish inside tx: what it wrote is there if tx commits. It returns
+	// [ErrWrongDatabase] for a transaction on another database.
+	PublishTx(ctx context.Context, tx *sql.Tx, now time.Time, publications []Publication) ([]PublishResult, error)
+
+	// Message returns a message, or [ErrNotFound].
+	Message(ctx context.Context, id string) (Message, error)
+
+	// Messages lists the messages of a topic that were published at since or later, at
+	// most limit of them, without their bodies, in the order of PublishedAt and then of
+	// their publication, from the place after on: that is the next of another call, or
+	// empty. next is empty if there are no more.
+	Messages(ctx context.Context, topic string, since time.Time, after string, limit int) (messages []Message, next string, err error)
+
+	// PurgeMessages deletes messages, in one bounded step: those of whose jobs none is
+	// there any more, in no table, and whose KeepUntil is over. It returns how many it
+	// deleted, and when to call it again: now if there may be more, zero if that depends
+	// on jobs alone.
+	PurgeMessages(ctx context.Context, now time.Time) (n int, next time.Time, err error)
+}
+
+// Entry is a small document under a name.
+type Entry struct {
+	Class  string // what it is; with Name it is the entry's key
+	Name   string
+	Family string // entries whose changes concern each other; empty: none
+	// Revision is that of the entry's last write.
+	Revision  int64
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	Doc       []byte // not nil, but for Delete
+	Delete    bool   // of PutEntries
+}
+
+// Message is what jobs deliver.
+type Message struct {
+	ID          string
+	Topic       string
+	PublishedAt time.Time
+	KeepUntil   time.Time // zero: only while its jobs are there
+	Attributes  []byte    // nil: none
+	Body        []byte    // may be empty
+	// Cursor is how far a publication in steps has come, see Publication.To.
+	Cursor string
+}
+
+// Publication is a message with jobs that deliver it.
+type Publication struct {
+	// Family, if not empty, must be at Revision.
+	Family   string
+	Revision int64
+	// Message is stored; its PublishedAt is now. If a message has its ID already, or if
+	// one of the same Topic that is still there has had the same Dedup for less than
+	// DedupFor, nothing of the publication is written, and it is a duplicate of that one.
+	// KeepUntil is at least the end of DedupFor.
+	Message  Message
+	Dedup    string // empty: none
+	DedupFor time.Duration
+	// Existing says that the message must be there; of Message only the ID counts.
+	// If From or To is set, its Cursor must be From and becomes To.
+	Existing bool
+	From, To string
+	// Jobs get the tag MessageTag(Message.ID) beside their own. The message stays while
+	// one of them is in any table.
+	Jobs []NewJob
+}
+
+// PublishResult is the answer to a Publication.
+type PublishResult struct {
+	ID        string // of the message; of a duplicate that of the first
+	Duplicate bool
+	Jobs      []Enqueued // nil of a duplicate
+}
+
+// MessageTag returns the tag of the jobs that deliver a message.
+func MessageTag(id string) string { return "message:" + id }
