@@ -137,19 +137,31 @@ func first(e []Enqueued, err error) (Enqueued, error) {
 func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) string,
 	write func(context.Context, time.Time, []storage.NewJob) ([]Enqueued, error),
 ) ([]Enqueued, error) {
-	records := make([]storage.NewJob, len(jobs))
-	var f faults
-	size := 0
+	now, records, err := q.newJobs(ctx, &faults{}, jobs, place, nil)
+	if err != nil {
+		return nil, err
+	}
+	return write(ctx, now, records)
+}
+
+// newJobs checks the jobs of a call and has them go through the middleware. It returns
+// them as the store takes them at now. more, if not nil, checks them as well.
+func (q *Queue) newJobs(ctx context.Context, f *faults, jobs []NewJob, place func(int) string, more func([]storage.NewJob)) (now time.Time, records []storage.NewJob, err error) {
+	records = make([]storage.NewJob, len(jobs))
 	for i, j := range jobs {
-		records[i] = q.newJob(&f, place(i), place(i), j)
+		records[i] = q.newJob(f, place(i), place(i), j)
+	}
+	if more != nil {
+		more(records)
 	}
 	if q.entry != nil && f.n() == 0 {
 		for i, j := range jobs {
 			if err := q.enter(ctx, place(i), place(i), &records[i], j.Options); err != nil {
-				return nil, err
+				return now, nil, err
 			}
 		}
 	}
+	size := 0
 	for i := range records {
 		size += len(records[i].Args) + len(records[i].Headers)
 	}
@@ -157,7 +169,7 @@ func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) stri
 		f.field("jobs", fmt.Sprintf("%d bytes of args and headers", size), fmt.Sprintf("must be at most %d in one call", maxEnqueueBytes))
 	}
 	if err := f.err(); err != nil {
-		return nil, err
+		return now, nil, err
 	}
 	now, believed := q.clock.read(ctx)
 	if !believed {
@@ -165,7 +177,7 @@ func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) stri
 			records[i].Doubtful = true
 		}
 	}
-	return write(ctx, now, records)
+	return now, records, nil
 }
 
 // newJob checks a job and returns it as the store takes it. place and options go

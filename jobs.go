@@ -214,6 +214,9 @@ func (f *faults) some(filter *JobFilter) {
 
 // tag checks the form of a tag.
 func (f *faults) tag(field, tag string) {
+	if id, ok := strings.CutPrefix(tag, messageTag); ok && isMessageID(id) {
+		return // of the jobs of a message
+	}
 	if !isName(tag, maxTag) {
 		f.field(field, tag, "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 	}
@@ -234,7 +237,10 @@ func (f *faults) tags(field string, tags []string) []string {
 		return nil
 	}
 	for i, tag := range tags {
-		f.tag(fmt.Sprintf("%s[%d]", field, i), tag)
+		place := fmt.Sprintf("%s[%d]", field, i)
+		if f.tag(place, tag); strings.HasPrefix(tag, messageTag) {
+			f.field(place, tag, fmt.Sprintf("must not begin with %q, as those of Topics.Publish do", messageTag))
+		}
 	}
 	tags = slices.Compact(slices.Sorted(slices.Values(tags)))
 	if len(tags) > maxTags {

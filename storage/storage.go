@@ -127,7 +127,8 @@ type Store interface {
 	// one bounded step. It returns how many it deleted, and when to call it
 	// again: now if the time of more jobs is over, zero if no finished job is
 	// kept. Beside that it forgets what the UniqueFor of jobs has held and is over,
-	// and it is to be called when the next one is.
+	// and it is to be called when the next one is. So it is with messages whose time is
+	// over, see [Topics].
 	PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error)
 
 	// Close ends the instance; calls under way finish first, later ones return

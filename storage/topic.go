@@ -10,12 +10,12 @@ import (
 // which jobs deliver, and entries, which say to whom. It knows nothing of what is in
 // them. Calls that write are transactions as those of [Store] are.
 type Topics interface {
-	// PutEntries writes entries, or deletes those with Delete, all of them or none. An
-	// entry with a Revision of zero must not be there, one with another Revision must be
-	// there with that one. Else PutEntries writes nothing and returns [ErrStale]. It
-	// returns the Revision that the entries and their families have then: it is higher
-	// than any before, also if an entry of this name was deleted. An entry keeps the
-	// Family and the CreatedAt that it was first written with.
+	// PutEntries writes entries, or deletes those with Delete, all of them or none; none
+	// is named twice. An entry with a Revision of zero must not be there, one with another
+	// Revision must be there with that one. Else PutEntries writes nothing and returns
+	// [ErrStale]. It returns the Revision that the entries and their families have then: it
+	// is higher than any before, also if an entry of this name was deleted. An entry keeps
+	// the Family and the CreatedAt that it was first written with.
 	PutEntries(ctx context.Context, now time.Time, entries []Entry) (revision int64, err error)
 
 	// Entry returns an entry, or [ErrNotFound].
@@ -27,18 +27,22 @@ type Topics interface {
 	// is empty or has never had an entry.
 	Entries(ctx context.Context, class, family, after string, limit int) (entries []Entry, revision int64, err error)
 
-	// Publish stores messages and inserts the jobs that deliver them, in order, all in
-	// one transaction, and answers for each in the same order. See [Publication]. It
-	// returns [ErrStale] if a family has changed since its Revision or a message is not
-	// at its From, and [ErrNotFound] if a message that must be there is not. Jobs are
-	// inserted as by Enqueue; what that refuses refuses the call.
-	Publish(ctx context.Context, now time.Time, publications []Publication) ([]PublishResult, error)
+	// PublishMessages stores messages and inserts the jobs that deliver them, in order, all
+	// in one transaction, and answers for each in the same order. See [Publication]. It
+	// returns [ErrStale] if a family is not at its Revision or a message is not at its
+	// From, and [ErrNotFound] if a message that must be there is not. Jobs are inserted as
+	// by Enqueue; what that refuses refuses the call.
+	PublishMessages(ctx context.Context, now time.Time, publications []Publication) ([]PublishResult, error)
 
-	// PublishTx is Publish inside tx: what it wrote is there if tx commits. It returns
-	// [ErrWrongDatabase] for a transaction on another database.
-	PublishTx(ctx context.Context, tx *sql.Tx, now time.Time, publications []Publication) ([]PublishResult, error)
+	// PublishMessagesTx is PublishMessages inside tx: what it wrote is there if tx commits.
+	// It returns [ErrWrongDatabase] for a transaction on another database.
+	PublishMessagesTx(ctx context.Context, tx *sql.Tx, now time.Time, publications []Publication) ([]PublishResult, error)
 
-	// Message returns a message, or [ErrNotFound].
+	// Message returns a message, or [ErrNotFound]. One without a KeepUntil is deleted in
+	// the transaction that deletes the last of its jobs, or that has published it without
+	// any. One with a KeepUntil is returned until PurgeFinished deletes it: when none of
+	// its jobs is there any more and its KeepUntil is over, and then it is not there for
+	// PublishMessages any more.
 	Message(ctx context.Context, id string) (Message, error)
 
 	// Messages lists the messages of a topic that were published at since or later, at
@@ -46,12 +50,6 @@ type Topics interface {
 	// their publication, from the place after on: that is the next of another call, or
 	// empty. next is empty if there are no more.
 	Messages(ctx context.Context, topic string, since time.Time, after string, limit int) (messages []Message, next string, err error)
-
-	// PurgeMessages deletes messages, in one bounded step: those of whose jobs none is
-	// there any more, in no table, and whose KeepUntil is over. It returns how many it
-	// deleted, and when to call it again: now if there may be more, zero if that depends
-	// on jobs alone.
-	PurgeMessages(ctx context.Context, now time.Time) (n int, next time.Time, err error)
 }
 
 // Entry is a small document under a name.
@@ -73,8 +71,8 @@ type Message struct {
 	Topic       string
 	PublishedAt time.Time
 	KeepUntil   time.Time // zero: only while its jobs are there
-	Attributes  []byte    // nil: none
-	Body        []byte    // may be empty
+	Attributes  []byte    // not empty; nil: none
+	Body        []byte    // not nil; of Messages nil
 	// Cursor is how far a publication in steps has come, see Publication.To.
 	Cursor string
 }
@@ -85,9 +83,9 @@ type Publication struct {
 	Family   string
 	Revision int64
 	// Message is stored; its PublishedAt is now. If a message has its ID already, or if
-	// one of the same Topic that is still there has had the same Dedup for less than
-	// DedupFor, nothing of the publication is written, and it is a duplicate of that one.
-	// KeepUntil is at least the end of DedupFor.
+	// one of the same Topic was published with the same Dedup less than its DedupFor before
+	// or after now, nothing of the publication is written, and it is a duplicate of that
+	// one. KeepUntil is at least the end of DedupFor.
 	Message  Message
 	Dedup    string // empty: none
 	DedupFor time.Duration
@@ -95,8 +93,8 @@ type Publication struct {
 	// If From or To is set, its Cursor must be From and becomes To.
 	Existing bool
 	From, To string
-	// Jobs get the tag MessageTag(Message.ID) beside their own. The message stays while
-	// one of them is in any table.
+	// Jobs that are inserted get the tag MessageTag(ID) beside their own. The message stays
+	// while one of them is there, in whatever state. No Conflict of theirs Replaces.
 	Jobs []NewJob
 }
 
@@ -104,7 +102,7 @@ type Publication struct {
 type PublishResult struct {
 	ID        string // of the message; of a duplicate that of the first
 	Duplicate bool
-	Jobs      []Enqueued // nil of a duplicate
+	Jobs      []Enqueued // to Jobs in their order; nil of a duplicate
 }
 
 // MessageTag returns the tag of the jobs that deliver a message.

@@ -374,3 +374,51 @@ CREATE TABLE errand_tick (
   job      BLOB,
   PRIMARY KEY (schedule, n)
 ) STRICT, WITHOUT ROWID;
+
+-- Small documents under names, of whoever publishes. revision, here and in the next
+-- table, is a token, see next_token. family is empty for none.
+CREATE TABLE errand_entry (
+  entry      INTEGER PRIMARY KEY,
+  class      TEXT NOT NULL,
+  name       TEXT NOT NULL,
+  family     TEXT NOT NULL,
+  revision   INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL,
+  doc        BLOB NOT NULL,
+  UNIQUE (class, name)
+) STRICT;
+CREATE INDEX errand_entry_family ON errand_entry (family, class, name) WHERE family <> '';
+
+-- Entries whose changes concern each other, also if there are none any more.
+CREATE TABLE errand_family (
+  family   TEXT PRIMARY KEY,
+  revision INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- What jobs deliver: those with the tag 'message:' and the id. message is a token, so
+-- that the order is that of publication. purge_at is NULL while there is such a job, in
+-- whatever table, and else keep_until; without that the row goes with the last of them.
+-- dedup_until is until when another message of the topic with the same dedup is a
+-- duplicate.
+CREATE TABLE errand_message (
+  message      INTEGER PRIMARY KEY,
+  id           TEXT NOT NULL UNIQUE,
+  topic        TEXT NOT NULL,
+  published_at INTEGER NOT NULL,
+  keep_until   INTEGER NOT NULL,
+  purge_at     INTEGER,
+  dedup        TEXT,
+  dedup_until  INTEGER NOT NULL DEFAULT 0,
+  cursor       TEXT NOT NULL DEFAULT ''
+) STRICT;
+CREATE INDEX errand_message_topic ON errand_message (topic, published_at);
+CREATE INDEX errand_message_dedup ON errand_message (topic, dedup) WHERE dedup IS NOT NULL;
+CREATE INDEX errand_message_purge ON errand_message (purge_at) WHERE purge_at IS NOT NULL;
+
+-- What a message says, which may be large. Never moved.
+CREATE TABLE errand_body (
+  message    INTEGER PRIMARY KEY,
+  attributes BLOB,
+  body       BLOB NOT NULL
+) STRICT;

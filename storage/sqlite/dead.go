@@ -64,7 +64,8 @@ FROM errand_job j WHERE id = ?1`
 	sqlCalmUnready = `DELETE FROM errand_urgent WHERE job = ?1 AND NOT EXISTS (SELECT 1 FROM errand_job WHERE id = ?1 AND state = 2)`
 
 	// The limit is stepLimit; why it is no parameter see sqlPromote.
-	sqlNextPurge     = `SELECT purge_at FROM errand_finished ORDER BY purge_at LIMIT 1`
+	sqlNextPurge = `SELECT MIN(COALESCE((SELECT purge_at FROM errand_finished ORDER BY purge_at LIMIT 1), 9223372036854775807),
+COALESCE((` + sqlNextWindow + `), 9223372036854775807), COALESCE((` + sqlNextOver + `), 9223372036854775807))`
 	sqlPurgeFinished = `DELETE FROM errand_finished WHERE id IN
 (SELECT id FROM errand_finished WHERE purge_at <= ?1 ORDER BY purge_at LIMIT 500)
 RETURNING id, lane, state, attempt, args IS NULL, policy, options`
@@ -422,6 +423,9 @@ func (s *Store) PurgeFinished(ctx context.Context, now time.Time) (n int, next t
 				err = t.forgetWindows(at)
 			}
 			if err == nil {
+				err = t.purgeMessages(at)
+			}
+			if err == nil {
 				us, err = t.nextPurge()
 			}
 			return err
@@ -437,18 +441,10 @@ func (s *Store) PurgeFinished(ctx context.Context, now time.Time) (n int, next t
 }
 
 func (t *tx) nextPurge() (us int64, err error) {
-	var window int64
-	err = t.row(sqlNextPurge, nil, &us)
-	if err == nil || errors.Is(err, sql.ErrNoRows) {
-		err = t.row(sqlNextWindow, nil, &window)
+	if err = t.row(sqlNextPurge, nil, &us); us == forever {
+		us = 0
 	}
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return 0, err
-	}
-	if us == 0 || window != 0 && window < us {
-		return window, nil
-	}
-	return us, nil
+	return us, err
 }
 
 func (t *tx) purgeFinished(at int64) (int, error) {

@@ -44,7 +44,7 @@ SELECT ` + carriedColumns + `, attempt + ?, crashes * ? + ?, snoozes + ?, ?, ?, 
 	sqlDeletePayload = `DELETE FROM errand_payload WHERE job = ?1`
 	sqlDeleteHistory = `DELETE FROM errand_history WHERE job = ?1`
 	sqlInsertTag     = `INSERT INTO errand_tag (tag, job) VALUES (?1, ?2)`
-	sqlDeleteTags    = `DELETE FROM errand_tag WHERE job = ?1`
+	sqlDeleteTags    = `DELETE FROM errand_tag WHERE job = ?1 RETURNING tag`
 )
 
 // plainColumns are all that need be bound for a job that has nothing but args:
@@ -381,9 +381,7 @@ func (t *tx) deleteBelongings(f *facts) error {
 		}
 	}
 	if f.Options&hasTags != 0 {
-		if _, err := t.exec(sqlDeleteTags, f.ID); err != nil {
-			return err
-		}
+		return t.deleteTags(f.ID)
 	}
 	return nil
 }

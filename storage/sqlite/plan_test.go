@@ -144,6 +144,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlRunNow:        "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDead:          "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlNextPurge:     "USING COVERING INDEX errand_finished_purge",
+		sqlNextOver:      "USING COVERING INDEX errand_message_purge",
 		sqlPurgeFinished: "USING COVERING INDEX errand_finished_purge (purge_at<?)",
 		sqlJob:           "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlEndedState:    "USING INTEGER PRIMARY KEY (rowid=?)",
@@ -192,6 +193,25 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlTrimTicks:       "USING PRIMARY KEY (schedule=? AND n<?)",
 		sqlDropTicks:       "USING PRIMARY KEY (schedule=?)",
 		sqlTicks:           "SEARCH t USING PRIMARY KEY (schedule=?)",
+
+		sqlEntry:       "USING INDEX sqlite_autoindex_errand_entry_1 (class=? AND name=?)",
+		sqlFindEntry:   "USING INDEX sqlite_autoindex_errand_entry_1 (class=? AND name=?)",
+		sqlEntries:     "USING INDEX sqlite_autoindex_errand_entry_1 (class=? AND name>?)",
+		sqlFamily:      "USING INDEX errand_entry_family (family=? AND class=? AND name>?)",
+		sqlRevision:    "USING PRIMARY KEY (family=?)",
+		sqlSetEntry:    "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlDropEntry:   "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlFindMessage: "USING INDEX sqlite_autoindex_errand_message_1 (id=?)",
+		sqlFindDedup:   "USING INDEX errand_message_dedup (topic=? AND dedup=?)",
+		sqlEndDedup:    "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlSetCursor:   "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlStays:       "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlLastGone:    "USING INDEX sqlite_autoindex_errand_message_1 (id=?)",
+		sqlDropMessage: "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlDropBody:    "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlOver:        "USING COVERING INDEX errand_message_purge (purge_at>? AND purge_at<?)",
+		sqlMessage:     "SEARCH m USING INDEX sqlite_autoindex_errand_message_1 (id=?)",
+		sqlMessages:    "SEARCH m USING INDEX errand_message_topic (topic=? AND published_at>?)",
 	} {
 		plan := explain(t, s, text)
 		if !strings.Contains(plan, want) {

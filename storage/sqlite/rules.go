@@ -139,6 +139,22 @@ OR probe = 1 AND (queue = '' OR kind = '')`},
 		sql: `SELECT schedule FROM errand_tick WHERE schedule NOT IN (SELECT schedule FROM errand_schedule)`},
 	{name: "too many ticks", means: "at most 50 ticks of a schedule are kept",
 		sql: `SELECT schedule FROM errand_tick GROUP BY schedule HAVING COUNT(*) > 50`},
+
+	{name: "jobs without their message", means: "a job that delivers a message has it, in whatever table the job is",
+		sql: `SELECT job FROM errand_tag WHERE tag >= 'message:' AND tag < 'message;' AND substr(tag, 9) NOT IN (SELECT id FROM errand_message)`},
+	{name: "messages that stay too long, or not long enough", means: "a message is kept by its jobs, and without any until its time is over",
+		sql: `SELECT id FROM errand_message m WHERE purge_at IS NOT
+CASE WHEN EXISTS (SELECT 1 FROM errand_tag WHERE tag = 'message:' || m.id) THEN NULL ELSE keep_until END OR purge_at = 0 OR dedup_until > keep_until`},
+	{name: "messages without a body", means: "what a message says is there as long as the message",
+		sql: `SELECT message FROM errand_message WHERE message NOT IN (SELECT message FROM errand_body)
+UNION ALL SELECT message FROM errand_body WHERE message NOT IN (SELECT message FROM errand_message)`},
+	{name: "messages that are duplicates", means: "a topic has no two messages with the same dedup",
+		sql: `SELECT dedup FROM errand_message WHERE dedup IS NOT NULL GROUP BY topic, dedup HAVING COUNT(*) > 1`},
+	{name: "entries of no family", means: "the revision of a family is not below that of its entries, and below the next token",
+		sql: `SELECT name FROM errand_entry e LEFT JOIN errand_family f USING (family) WHERE family <> '' AND COALESCE(f.revision, 0) < e.revision
+UNION ALL SELECT name FROM errand_entry, errand_meta WHERE revision NOT BETWEEN 1 AND next_token - 1
+UNION ALL SELECT family FROM errand_family, errand_meta WHERE revision NOT BETWEEN 1 AND next_token - 1
+UNION ALL SELECT id FROM errand_message, errand_meta WHERE message NOT BETWEEN 1 AND next_token - 1`},
 }
 
 const (

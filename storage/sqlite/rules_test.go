@@ -60,13 +60,18 @@ var broken = map[string]string{
 
 	"malformed settings": `UPDATE errand_setting SET value = 0`,
 
-	"schedules without a job":   `DELETE FROM errand_schedule_job`,
-	"jobs of no schedule":       `UPDATE errand_schedule_job SET schedule = 1000`,
-	"revisions from the future": `UPDATE errand_schedule SET revision = 1000`,
-	"revisions that are tokens": `UPDATE errand_schedule SET revision = (SELECT MAX(token) FROM errand_job)`,
-	"last ticks without a job":  `UPDATE errand_schedule SET last_job = NULL`,
-	"ticks of no schedule":      `UPDATE errand_tick SET schedule = 1000`,
-	"too many ticks":            manyOf("errand_tick", "schedule, n + i, at + i, until, ticks, taken, noted, job"),
+	"schedules without a job":                         `DELETE FROM errand_schedule_job`,
+	"jobs of no schedule":                             `UPDATE errand_schedule_job SET schedule = 1000`,
+	"revisions from the future":                       `UPDATE errand_schedule SET revision = 1000`,
+	"revisions that are tokens":                       `UPDATE errand_schedule SET revision = (SELECT MAX(token) FROM errand_job)`,
+	"last ticks without a job":                        `UPDATE errand_schedule SET last_job = NULL`,
+	"ticks of no schedule":                            `UPDATE errand_tick SET schedule = 1000`,
+	"jobs without their message":                      `UPDATE errand_message SET id = id || 'x'`,
+	"messages that stay too long, or not long enough": `UPDATE errand_message SET purge_at = keep_until`,
+	"messages without a body":                         `UPDATE errand_body SET message = message + 1000`,
+	"messages that are duplicates":                    `UPDATE errand_message SET dedup = 'a', topic = 'a'`,
+	"entries of no family":                            `DELETE FROM errand_family`,
+	"too many ticks":                                  manyOf("errand_tick", "schedule, n + i, at + i, until, ticks, taken, noted, job"),
 }
 
 // manyOf adds 60 rows like the first one of a table.
@@ -132,6 +137,17 @@ func everything(t *testing.T, s *sqlite.Store) {
 		t.Fatal(err)
 	}
 	enqueue(t, s, "a", 6)
+	entry := storage.Entry{Class: "endpoint", Name: "a", Family: "f", Doc: []byte("doc")}
+	if _, err := s.PutEntries(context.Background(), t0, []storage.Entry{entry}); err != nil {
+		t.Fatal(err)
+	}
+	published := storage.Publication{Message: storage.Message{ID: "m", Topic: "t", Body: []byte("body")}, Dedup: "d", DedupFor: time.Hour}
+	without := published
+	without.Message.ID, without.Dedup = "n", "e"
+	published.Jobs = []storage.NewJob{newJob("published", "message")}
+	if _, err := s.PublishMessages(context.Background(), t0, []storage.Publication{published, without}); err != nil {
+		t.Fatal(err)
+	}
 	late := newJob("default", "late")
 	late.StartWithin, late.Doubtful = time.Hour, true
 	ended := late

@@ -119,7 +119,7 @@ func (o *Options) validate() error {
 // Store is a [storage.Store] on a SQLite file. It also implements
 // [storage.Notifier], [storage.TxEnqueuer], [storage.Handoff], [storage.Pulser],
 // [storage.Marker], [storage.Peers], [storage.Scheduler], [storage.Timekeeper],
-// [storage.Backuper], [storage.Publisher], [storage.Ranker], [storage.Checker] and
+// [storage.Backuper], [storage.Publisher], [storage.Ranker], [storage.Checker], [storage.Topics] and
 // [storage.Compacter].
 type Store struct {
 	path string

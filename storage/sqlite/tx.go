@@ -197,7 +197,7 @@ func (t *tx) load() error {
 
 // flush writes what the transaction has changed in counters and counts.
 func (t *tx) flush() error {
-	if err := errors.Join(t.flushPolicies(), t.flushSuccesses(), t.flushDeaths(), t.flushLasts()); err != nil {
+	if err := errors.Join(t.flushPolicies(), t.flushSuccesses(), t.flushDeaths(), t.flushLasts(), t.flushMessages()); err != nil {
 		return err
 	}
 	if t.meta.clock != t.was.clock {
