@@ -144,7 +144,7 @@
 //	internal/clock, internal/schedule  the queue's clock; the ticks of recurring jobs
 //	internal/engine    the loop: lease, execute, finish, heartbeat, reclaim, fire
 //	gate               gates: a network, free space, a time of day
-//	webhook            signed messages over HTTP
+//	webhook, topic/filter  signed messages over HTTP; which messages a subscription gets
 //	cmd/errand         the command line tool
 //	examples, torture, bench  programs; power cuts, full disks; comparison with others
 package errand

@@ -72,6 +72,7 @@ func TestHouse_directions(t *testing.T) {
 		"policy":            {},
 		"policy/policyhttp": {"policy"},
 		"storage":           {"github.com/google/uuid"},
+		"topic/filter":      {},
 		"migrations":        {},
 		"internal/engine":   {"internal/clock", "internal/schedule", "policy", "storage", "golang.org/x/time/rate"},
 		"internal/clock":    {},
