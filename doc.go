@@ -15,7 +15,7 @@
 //
 // The folder docs has a page each on production, retries, being offline, transactions, unique
 // keys, windows, limits, groups, releases, testing, jobs that do not run, schedules, gates, steering,
-// webhooks, the command, jobs without Go, operations, guarantees, performance and architecture.
+// webhooks, filters, the command, jobs without Go, operations, guarantees, performance and architecture.
 //
 // # Words and states
 //
