@@ -145,8 +145,8 @@ func TestParse_limits(t *testing.T) {
 			t.Errorf("%.200s: %v", c.doc, err)
 		}
 	}
-	_, err := filter.Parse(filter.Body, []byte(strings.Repeat(" ", filter.MaxSize)+"{}"))
-	if err == nil || !strings.Contains(err.Error(), "of 262146 bytes") || !strings.Contains(err.Error(), "at most 262144 bytes") {
+	_, err := filter.Parse(filter.Body, []byte(strings.Repeat(" ", filter.MaxSize-1)+"{}"))
+	if err == nil || !strings.Contains(err.Error(), "of 262145 bytes") || !strings.Contains(err.Error(), "at most 262144 bytes") {
 		t.Error(err)
 	}
 }

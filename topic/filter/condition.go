@@ -312,7 +312,7 @@ func (c *compiler) number(n *node, at *path) (units int64, ok bool) {
 func (c *compiler) cidr(v *node, at *path) (condition, bool) {
 	if v.kind == isString {
 		if net, err := netip.ParsePrefix(v.text); err == nil {
-			return condition{op: isInNet, net: net.Masked()}, true
+			return condition{op: isInNet, net: net}, true
 		}
 	}
 	c.fault(at, v.start, v.end, "must be a range of IP addresses such as 10.0.0.0/24")

@@ -23,6 +23,8 @@ func fanOut(t testing.TB, n int) (policies []*filter.Policy, m *filter.Message) 
 
 func TestPolicy_Match_allocations(t *testing.T) {
 	policies, m := fanOut(t, 20)
+	host := parse(t, filter.Body, `{"ip": [{"cidr": "10.0.0.0/8"}]}`)
+	noAddress := filter.NewMessage(nil, []byte(`{"ip": "somewhere"}`))
 	matches := 0
 	n := testing.AllocsPerRun(100, func() {
 		matches = 0
@@ -30,6 +32,9 @@ func TestPolicy_Match_allocations(t *testing.T) {
 			if p.Match(m) {
 				matches++
 			}
+		}
+		if host.Match(noAddress) {
+			t.Error("a name is an address")
 		}
 	})
 	if n != 0 || matches != 2 {

@@ -37,7 +37,7 @@ var documentedKeys = []struct {
 		conditions: `["rugby", "tennis"]`,
 		attributes: []filter.Attribute{str("rugby"), str("tennis"), arr(`["rugby", "tennis"]`)},
 		bodies:     []string{`"rugby"`, `"tennis"`},
-		others:     []filter.Attribute{str("baseball"), arr(`["baseball"]`)},
+		others:     []filter.Attribute{str("baseball"), arr(`["baseball"]`), arr(`"rugby"`), arr(`{"a": "rugby"}`)},
 		refused:    []string{`"baseball"`},
 	},
 	{
@@ -248,6 +248,16 @@ var wholeBodies = []struct {
 		other:  []string{`{"Records": [{"id": "a"}, {"id": "b", "error": 1}]}`, `{"Records": []}`, `{"id": "a"}`},
 	},
 	{
+		policy: `{"Records": {"error": [{"exists": false}]}}`,
+		match:  []string{`{"Records": []}`, `{"Records": [1]}`, `{"id": "a"}`},
+		other:  []string{`{"Records": [{}, {"error": 1}]}`},
+	},
+	{
+		policy: `{"a": ["x\"y\\", "\u00e9\n"]}`,
+		match:  []string{`{"a": "x\"y\\"}`, `{"\u0061": "é\u000a"}`, "{\"a\"\r\n:\t[\"b\", \"é\\n\" ] , \"b\": [ ], \"c\": { } } "},
+		other:  []string{`{"a": "x"}`},
+	},
+	{
 		policy: `{"a": [null, true, 7, "x"]}`,
 		match:  []string{`{"a": null}`, `{"a": true}`, `{"a": 7.0}`, `{"a": 70e-1}`, `{"a": "x"}`, `{"a": [1, [2, 7]]}`, `{"a": 1, "a": 7}`},
 		other:  []string{`{"a": false}`, `{"a": "null"}`, `{"a": "true"}`, `{"a": "7"}`, `{"a": {"a": 7}}`, `{"b": null}`, `[{"a": 7}]`, `{"a": 7} x`},
@@ -260,7 +270,7 @@ var wholeBodies = []struct {
 	{
 		policy: `{"a": [{"anything-but": 5}], "b": [{"anything-but": {"prefix": "x"}}]}`,
 		match:  []string{`{"a": "5", "b": 1}`},
-		other:  []string{`{"a": 5.00, "b": 1}`, `{"a": 1, "b": "xy"}`, `{"a": 1, "b": null}`},
+		other:  []string{`{"a": 5.00, "b": 1}`, `{"a": 1, "b": "xy"}`, `{"a": 1, "b": null}`, `{"a": null, "b": 1}`},
 	},
 	{
 		// one object is no alternative: $or is a key, as "prefix" is there

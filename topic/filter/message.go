@@ -93,11 +93,11 @@ func (m *Message) part(scope Scope) *node {
 
 func (m *Message) readBody() node {
 	n, err := readJSON(string(m.body))
-	if err != nil || n.kind != isObject {
+	if err != nil {
 		return node{}
 	}
 	n.tidy()
-	return n
+	return n // only an object has fields
 }
 
 func (m *Message) readAttributes() node {

@@ -18,7 +18,8 @@ func TestParseNumber(t *testing.T) {
 		{"0", number{}}, {"-0", number{}}, {"0e999999999999", number{}}, {"0.000", number{}}, {"007", number{700_000, false}},
 		{"0.00001", number{1, false}}, {"0.000019", number{1, true}}, {"-0.000019", number{-2, true}}, {"1e-400", number{0, true}},
 		{"-1e-400", number{-1, true}}, {"1e9", number{maxUnits, false}}, {"1000000000.000001", number{maxUnits, true}},
-		{"1e400", number{moreUnits, false}}, {"-1e999999999999", number{-moreUnits, false}}, {"9999999999.999999", number{moreUnits - 1, true}},
+		{"1e400", number{moreUnits, false}}, {"-1e999999999999", number{-moreUnits, false}},
+		{"1e30000000000000000000", number{moreUnits, false}}, {"1e-30000000000000000000", number{0, true}}, {"9999999999.999999", number{moreUnits - 1, true}},
 		{"0." + strings.Repeat("0", 100) + "1e101", number{100_000, false}},
 	} {
 		if n, ok := parseNumber(c.text); !ok || n != c.want {

@@ -16,6 +16,7 @@ func TestPattern(t *testing.T) {
 		{"*ball", []string{"ball", "baseball"}, []string{"balls", "bal"}},
 		{"log*", []string{"log", "log/1"}, []string{"lo", "alog"}},
 		{"a*b*a", []string{"aba", "abba", "a-b-b-a"}, []string{"ab", "aa", "abab"}},
+		{"a*b*ab", []string{"abab", "axbxab"}, []string{"aab", "ab"}},
 		{"*", []string{"", "x"}, nil},
 		{"aba*aba", []string{"abaaba", "ababaaba"}, []string{"aba", "ababa"}},
 		{`a\*b`, []string{"a*b"}, []string{"axb", `a\*b`}},
