@@ -165,7 +165,7 @@ func condition(c, v any) bool {
 		case "suffix":
 			return isText && strings.HasSuffix(text, want.(string))
 		case "equals-ignore-case":
-			return isText && strings.ToLower(text) == strings.ToLower(want.(string))
+			return isText && regexp.MustCompile("^(?i:"+regexp.QuoteMeta(want.(string))+")$").MatchString(text)
 		case "wildcard":
 			re := "^" + strings.ReplaceAll(regexp.QuoteMeta(want.(string)), `\*`, ".*") + "$"
 			return isText && regexp.MustCompile(re).MatchString(text)

@@ -55,9 +55,10 @@ func (x *matcher) group(g *group, n *node) bool {
 	}
 	for i := range g.leaves {
 		l := &g.leaves[i]
-		if !l.holds(n.get(l.name)) && !(l.absent && x.isAbsent(l.key)) {
-			return false
+		if l.holds(n.get(l.name)) || l.absent && x.isAbsent(l.key) {
+			continue
 		}
+		return false
 	}
 	for _, s := range g.subs {
 		if !x.group(&s.group, n.get(s.name)) {
