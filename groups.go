@@ -13,7 +13,7 @@ import (
 // maxGroup is how long the name of a group may be.
 const maxGroup = 256
 
-// mostGroup bounds GroupLimit: so many jobs are looked at when one of them ends.
+// mostGroup bounds GroupLimit: so many jobs are counted when some of them end.
 const mostGroup = 1000
 
 // DeadHead says what a dead job of a group is to the others: see [Settings].

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -221,5 +222,39 @@ func TestGroups_Limit(t *testing.T) {
 		wantField(t, err, "dead_head")
 		err = q.Configure(t.Context(), errand.Lane{Queue: "default"}, errand.Settings{DeadHead: new(errand.DeadHead(2))})
 		wantField(t, err, "dead_head")
+	})
+}
+
+// Jobs that are ready when the limit is lowered do not start beside each other.
+func TestGroups_LimitLowered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := memoryQueue(t, errand.Options{})
+		limit := func(n int) {
+			if err := q.Configure(t.Context(), errand.Lane{Queue: "default"}, errand.Settings{GroupLimit: new(n)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		limit(5)
+		for i := range 5 {
+			enqueue(t, q, note{N: i}, &errand.JobOptions{Group: "g"})
+		}
+		limit(1)
+		var running, most, done atomic.Int64
+		w := errand.NewWorker(q, &errand.WorkerOptions{Concurrency: 16})
+		errand.Handle(w, func(context.Context, *errand.Job[note]) error {
+			most.Store(max(most.Load(), running.Add(1)))
+			time.Sleep(time.Minute)
+			running.Add(-1)
+			done.Add(1)
+			return nil
+		})
+		stop := run(t, w)
+		time.Sleep(time.Hour)
+		if most.Load() != 1 || done.Load() != 5 {
+			t.Errorf("%d ran at a time, want 1; %d are done, want 5", most.Load(), done.Load())
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
 	})
 }

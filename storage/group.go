@@ -38,10 +38,15 @@ type Grouper interface {
 	SkipHead(ctx context.Context, queue, group string) (ID, error)
 
 	// Regroup has the settings of a queue take effect in its groups that have blocked
-	// members. Before, they do so in each group with the next call that is about a member
-	// of it; nobody that is let in already is blocked while it runs, nor one that is
-	// scheduled without a place. One call is one bounded step over the groups whose names
-	// come after the name given: call again with the result until that is empty.
+	// members, or more that are ready, running or scheduled with a place than
+	// SettingGroupLimit. If that is above 1, scheduled members leave their places. If there
+	// are too many still, those that are ready and have the highest keys are blocked; those
+	// that run go on. Before, the settings take effect in each group with the next call that
+	// is about a member of it. Once they have done so in all groups, Regroup does nothing
+	// until they are changed.
+	//
+	// One call is one bounded step over the groups whose names come after the name given:
+	// call again with the result until that is empty.
 	Regroup(ctx context.Context, queue, after string) (next string, err error)
 }
 

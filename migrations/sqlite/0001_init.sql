@@ -80,7 +80,9 @@ CREATE TABLE errand_hold (
 ) STRICT, WITHOUT ROWID;
 
 -- What all processes obey, producers too. kind is empty for all kinds of a queue,
--- queue for a kind in all queues, both for the whole database. None is 0.
+-- queue for a kind in all queues, both for the whole database. None is 0. regroup of a
+-- queue is no setting: it is there from when those of its groups change until all of
+-- its groups are as they say; 2 once a pass over them has begun.
 CREATE TABLE errand_setting (
   queue TEXT NOT NULL,
   kind  TEXT NOT NULL,
@@ -260,7 +262,7 @@ CREATE TABLE errand_option (
   role          INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX errand_option_blocked ON errand_option (group_key) WHERE role = 1;
-CREATE INDEX errand_option_head ON errand_option (group_key) WHERE role >= 2;
+CREATE INDEX errand_option_head ON errand_option (group_key, role) WHERE role >= 2;
 CREATE INDEX errand_option_dead ON errand_option (group_key) WHERE role = 3;
 CREATE INDEX errand_option_start ON errand_option (epoch, start_by) WHERE start_by > 0;
 CREATE INDEX errand_option_deadline ON errand_option (epoch, deadline) WHERE deadline > 0;

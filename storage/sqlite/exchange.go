@@ -72,10 +72,16 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 	}
 	if n := len(x.Finish); n > 0 {
 		out.Finished = make([]storage.ItemResult, n)
-		for i := range x.Finish {
-			if out.Finished[i], err = t.finish(now, &x.Finish[i], &x.Retention); err != nil {
-				return out, err
+		err = t.regroupOnce(func() (err error) {
+			for i := range x.Finish {
+				if out.Finished[i], err = t.finish(now, &x.Finish[i], &x.Retention); err != nil {
+					return err
+				}
 			}
+			return nil
+		})
+		if err != nil {
+			return out, err
 		}
 	}
 	if err := t.changeHolds(now, x); err != nil || x.Wanted()+x.Urgent <= 0 {

@@ -16,18 +16,9 @@ import (
 const (
 	sqlMembership = `SELECT COALESCE(group_key, ''), role FROM errand_option WHERE job = ?1`
 	sqlHasHead    = `SELECT EXISTS (SELECT 1 FROM errand_option WHERE group_key = ?1 AND role >= 2)`
-	sqlCountHeads = `SELECT COUNT(*) FROM errand_option WHERE group_key = ?1 AND role >= 2 AND role <> 3`
 	sqlLaneOfJob  = `SELECT lane, options FROM errand_job WHERE id = ?1`
-	sqlNextGroup  = `SELECT group_key FROM errand_option WHERE role = 1 AND group_key > ?1 AND group_key < ?2 ORDER BY group_key LIMIT 1`
-	sqlGroupHeads = `SELECT o.job, role, COALESCE(state, 6), COALESCE(lane, 0) FROM errand_option o LEFT JOIN errand_job j ON j.id = o.job
-WHERE group_key = ?1 AND role >= 2 ORDER BY o.job`
-	sqlFirstBlocked = `SELECT job FROM errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT 1`
-	sqlSetRole      = `UPDATE errand_option SET role = ?2 WHERE job = ?1`
-	sqlSetGroup     = `UPDATE errand_option SET group_key = ?2, role = ?3 WHERE job = ?1`
-	sqlLetIn        = `UPDATE errand_job SET state = CASE WHEN delay < 0 THEN 2 ELSE 1 END, delay = MAX(delay, 0) WHERE id = ?1
-RETURNING lane, state, due_at`
-	sqlBlock = `UPDATE errand_job SET state = 7, delay = CASE state WHEN 2 THEN -1 ELSE delay END WHERE id = ?1`
-	sqlSkip  = `UPDATE errand_option SET role = 0 WHERE job =
+	sqlSetGroup   = `UPDATE errand_option SET group_key = ?2, role = ?3 WHERE job = ?1`
+	sqlSkip       = `UPDATE errand_option SET role = 0 WHERE job =
 (SELECT job FROM errand_option WHERE group_key = ?1 AND role = 3 ORDER BY job LIMIT 1) RETURNING job`
 	sqlDeadID = `SELECT salt, created_at FROM errand_dead WHERE id = ?1`
 
@@ -41,7 +32,7 @@ AND NOT EXISTS (SELECT 1 FROM errand_option e WHERE e.group_key = o.group_key AN
 ORDER BY group_key LIMIT ?3`
 	sqlHeadOf = `SELECT o.job AS id, role, COALESCE(j.salt, d.salt) AS salt, COALESCE(j.created_at, d.created_at) AS created_at
 FROM errand_option o LEFT JOIN errand_job j ON j.id = o.job LEFT JOIN errand_dead d ON d.id = o.job
-WHERE group_key = ?1 AND role >= 2 ORDER BY o.job`
+WHERE group_key = ?1 AND role >= 2`
 	sqlBlockedBefore = `SELECT 1 FROM errand_option WHERE group_key = ?1 AND role = 1 AND job < ?2 LIMIT ?3`
 )
 
@@ -109,31 +100,43 @@ func (t *tx) join(r *jobRow) (others bool, err error) {
 	if err != nil || rule.beside(r.State) {
 		return false, err
 	}
-	var busy bool
-	if !rule.pass {
-		err = t.row(sqlHasHead, []any{key}, &busy)
-	} else {
-		var taken int64
-		var first int64
-		if err = t.row(sqlCountHeads, []any{key}, &taken); err == nil && taken < rule.limit {
-			first, err = t.firstBlocked(key)
-		}
-		others = first != 0
-		busy = others || taken >= rule.limit
+	if err := t.regroupNow(key); err != nil {
+		return false, err
 	}
-	if r.option.Role = roleHead; busy {
+	free, known := t.groups.free[key]
+	if !known {
+		if free, others, err = t.places(key, rule); err != nil {
+			return false, err
+		}
+	}
+	if r.option.Role = roleHead; others || free <= 0 {
 		r.option.Role = roleBlocked
 		r.block()
+	} else {
+		free--
 	}
-	return others, err
+	if !others {
+		if t.groups.free == nil {
+			t.groups.free = map[string]int64{}
+		}
+		t.groups.free[key] = free
+	}
+	return others, nil
 }
 
-// firstBlocked returns the blocked member of a group with the lowest key, 0 if there is none.
-func (t *tx) firstBlocked(key string) (first int64, err error) {
-	if err = t.row(sqlFirstBlocked, []any{key}, &first); errors.Is(err, sql.ErrNoRows) {
-		err = nil
+// places returns how many places of a group are free, and whether they are for others
+// than a new member.
+func (t *tx) places(key string, rule groupRule) (free int64, others bool, err error) {
+	if !rule.pass {
+		var busy bool
+		if err = t.row(sqlHasHead, []any{key}, &busy); !busy {
+			free = 1
+		}
+		return free, false, err
 	}
-	return first, err
+	g, err := t.tally(key)
+	free = rule.limit - g.taken
+	return free, free > 0 && g.first != 0, err
 }
 
 // block has a job that is about to be written wait behind others.
@@ -237,130 +240,6 @@ func (t *tx) regroupOf(f *facts, stays bool) error {
 	return t.regroup(m.GroupKey)
 }
 
-// groupHead is a member of a group that may keep others back.
-type groupHead struct {
-	job, lane int64
-	role      role
-	state     stateCode
-}
-
-// regroup lets in and blocks members of a group until all are as they should be. Key may
-// be empty. The cost does not grow with the members that are blocked.
-func (t *tx) regroup(key string) error {
-	if key == "" {
-		return nil
-	}
-	rule, err := t.groupRule(key)
-	if err != nil {
-		return err
-	}
-	var heads []groupHead
-	var h groupHead
-	err = t.each(sqlGroupHeads, []any{key}, []any{&h.job, &h.role, &h.state, &h.lane}, func() { heads = append(heads, h) })
-	if err == nil && rule.pass {
-		heads, err = t.passDead(heads)
-	}
-	if err != nil {
-		return err
-	}
-	first, err := t.firstBlocked(key)
-	if err != nil {
-		return err
-	}
-	if rule.limit > 1 {
-		return t.letInAll(key, first, rule.limit-int64(len(heads)))
-	}
-	next := first
-	for _, h := range heads { // in the order of keys
-		if next == 0 || h.job < next {
-			next = h.job
-		}
-	}
-	for _, h := range heads {
-		if h.state == running {
-			next = h.job
-		}
-	}
-	for _, h := range heads {
-		if h.role == roleHead && h.job != next && h.state != running {
-			if err := t.block(h); err != nil {
-				return err
-			}
-		}
-	}
-	if next != first || first == 0 {
-		return nil
-	}
-	return t.letIn(first)
-}
-
-// passDead returns the heads that are not dead, and has the others pass those that are.
-func (t *tx) passDead(heads []groupHead) (live []groupHead, err error) {
-	for _, h := range heads {
-		if h.role == roleHead {
-			live = append(live, h)
-		} else if _, err := t.exec(sqlSetRole, h.job, noRole); err != nil {
-			return nil, err
-		}
-	}
-	return live, nil
-}
-
-// letInAll lets in as many members as there are places, from the first blocked one on.
-func (t *tx) letInAll(key string, first, places int64) (err error) {
-	for ; err == nil && first != 0 && places > 0; places-- {
-		if err = t.letIn(first); err == nil {
-			first, err = t.firstBlocked(key)
-		}
-	}
-	return err
-}
-
-// block blocks a member that is scheduled or ready.
-func (t *tx) block(h groupHead) error {
-	if h.state == ready && t.mayHurry() {
-		if err := t.calm(h.job); err != nil {
-			return err
-		}
-	}
-	if _, err := t.exec(sqlBlock, h.job); err != nil {
-		return err
-	}
-	t.move(h.lane, h.state, blocked)
-	_, err := t.exec(sqlSetRole, h.job, roleBlocked)
-	return err
-}
-
-// letIn makes a blocked member the head of its group.
-func (t *tx) letIn(job int64) error {
-	if err := t.unblock(job); err != nil {
-		return err
-	}
-	_, err := t.exec(sqlSetRole, job, roleHead)
-	return err
-}
-
-// unblock makes a blocked job ready, or scheduled if it is due later.
-func (t *tx) unblock(job int64) error {
-	var lane, due int64
-	var state stateCode
-	err := t.row(sqlLetIn, []any{job}, &lane, &state, &due)
-	if errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	t.letIns++
-	t.move(lane, blocked, state)
-	var event storage.Event
-	if state == scheduled {
-		event.Due = fromMicros(due)
-	}
-	t.notifyAll(event)
-	return nil
-}
-
 // moveGroup has a job be a member of the group of that name in a queue.
 func (t *tx) moveGroup(job int64, m membership, queue string, as role) error {
 	key := groupKey(queue, m.group())
@@ -407,43 +286,6 @@ func (t *tx) placed(was, now *facts, m membership, to string, as role) error {
 	}
 	queue, _, _ := strings.Cut(m.GroupKey, " ")
 	return t.moveGroup(now.ID, m, cmp.Or(to, queue), as)
-}
-
-// regroupStep is how many groups one step of Regroup looks at, and regroupMost how many
-// members it lets in, but for those of the last group.
-const (
-	regroupStep = 100
-	regroupMost = 250
-)
-
-// Regroup implements [storage.Grouper].
-func (s *Store) Regroup(ctx context.Context, queue, after string) (next string, err error) {
-	key, left := groupKey(queue, after), regroupMost
-	if key == "" {
-		key = queue + " "
-	}
-	err = s.submit(ctx, &request{ends: true, work: regroupStep, run: func(t *tx) error {
-		next = ""
-		for range regroupStep {
-			err := t.row(sqlNextGroup, []any{key, queue + "!"}, &key)
-			if errors.Is(err, sql.ErrNoRows) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			was := t.letIns
-			if err := t.regroup(key); err != nil {
-				return err
-			}
-			if left -= t.letIns - was; left <= 0 {
-				break
-			}
-		}
-		_, next, _ = strings.Cut(key, " ")
-		return nil
-	}})
-	return next, err
 }
 
 // Groups implements [storage.Grouper].
@@ -517,13 +359,15 @@ func behind(tx *sqlx.Tx, job int64, most int) (a storage.Ahead, err error) {
 		a.Head, err = holderBefore(tx, job)
 		return a, err
 	}
-	var heads []struct {
+	type head struct {
 		jobRow
 		Role role
 	}
+	var heads []head
 	if err := tx.Select(&heads, sqlHeadOf, m.GroupKey); err != nil {
 		return a, err
 	}
+	slices.SortFunc(heads, func(a, b head) int { return cmp.Compare(a.ID, b.ID) })
 	for _, h := range heads {
 		if a.Head.IsZero() || h.Role == roleHead {
 			a.Head = h.id()

@@ -96,6 +96,11 @@ JOIN errand_lane USING (lane) WHERE group_key IS NOT NULL AND substr(group_key, 
 	{name: "groups that stand still", means: "a blocked job waits for another of its group",
 		sql: `SELECT job FROM errand_option o WHERE role = 1
 AND NOT EXISTS (SELECT 1 FROM errand_option h WHERE h.group_key = o.group_key AND h.role >= 2)`},
+	{name: "groups beyond their limit", means: "if more members of a group have a place than may, all of them run, unless that was changed and is to take effect",
+		sql: `SELECT group_key FROM errand_option JOIN errand_job j ON j.id = job JOIN errand_lane USING (lane)
+LEFT JOIN errand_setting s ON s.queue = errand_lane.queue AND s.kind = '' AND s.name = 'group_limit'
+WHERE role = 2 AND NOT EXISTS (SELECT 1 FROM errand_setting r WHERE r.queue = errand_lane.queue AND r.kind = '' AND r.name = 'regroup')
+GROUP BY group_key HAVING COUNT(*) > MAX(COALESCE(MIN(s.value), 1), 1) AND SUM(state <> 3) > 0`},
 	{name: "successes from the future", means: "the token of a lane's last success is below the next one",
 		sql: `SELECT id FROM errand_number, errand_meta WHERE id % 32 = 17 AND n >= next_token`},
 	{name: "urgent jobs that are not ready", means: "a job is urgent only until it is leased or ends",

@@ -43,9 +43,10 @@ var broken = map[string]string{
 	"windows that nobody knows of":    `DELETE FROM errand_number WHERE id = 8`,
 	"windows of no epoch":             `DELETE FROM errand_epoch`,
 
-	"wrong roles in groups":   `UPDATE errand_option SET role = 0 WHERE role = 1`,
-	"groups of other queues":  `UPDATE errand_option SET group_key = 'x' || group_key`,
-	"groups that stand still": `UPDATE errand_option SET role = 0 WHERE role = 3`,
+	"wrong roles in groups":     `UPDATE errand_option SET role = 0 WHERE role = 1`,
+	"groups of other queues":    `UPDATE errand_option SET group_key = 'x' || group_key`,
+	"groups beyond their limit": `UPDATE errand_option SET role = 2 WHERE role = 1`,
+	"groups that stand still":   `UPDATE errand_option SET role = 0 WHERE role = 3`,
 
 	"successes from the future":      `UPDATE errand_number SET n = 1000000 WHERE id % 32 = 17`,
 	"urgent jobs that are not ready": `INSERT INTO errand_urgent VALUES (1000)`,

@@ -79,20 +79,32 @@ func (t *tx) configure(lane storage.Lane, set storage.Settings) error {
 		return err
 	}
 	for name, value := range set {
-		if value == 0 {
-			_, err = t.exec(sqlUnset, lane.Queue, lane.Kind, string(name))
-		} else {
-			_, err = t.exec(sqlSet, lane.Queue, lane.Kind, string(name), value)
-		}
-		if err != nil {
+		if err := t.writeSetting(lane, name, value); err != nil {
 			return err
 		}
+		ofGroups := name == storage.SettingGroupLimit || name == storage.SettingDeadHead
+		if ofGroups && lane.Kind == "" && lane.Queue != "" && value != all[lane][name] {
+			if err := t.writeSetting(lane, settingRegroup, regroupDue); err != nil {
+				return err
+			}
+		}
 	}
+	t.groups.free = nil
 	t.meta.gen++
 	t.reset = true
 	t.set = nil
 	t.notifyAll(storage.Event{})
 	return nil
+}
+
+// writeSetting writes one setting of a lane.
+func (t *tx) writeSetting(lane storage.Lane, name storage.Setting, value int64) (err error) {
+	if value == 0 {
+		_, err = t.exec(sqlUnset, lane.Queue, lane.Kind, string(name))
+	} else {
+		_, err = t.exec(sqlSet, lane.Queue, lane.Kind, string(name), value)
+	}
+	return err
 }
 
 // settings returns the settings as the transaction has left them.
@@ -129,6 +141,9 @@ func (s *Store) Settings(ctx context.Context) (out []storage.LaneSettings, err e
 	}
 	err = s.reading(ctx, s.inner, func(tx *sqlx.Tx) error { return tx.Select(&rows, sqlSettings) })
 	for _, r := range rows {
+		if r.Name == settingRegroup {
+			continue
+		}
 		lane := storage.Lane{Queue: r.Queue, Kind: r.Kind}
 		if n := len(out); n == 0 || out[n-1].Lane != lane {
 			out = append(out, storage.LaneSettings{Lane: lane, Settings: storage.Settings{}})

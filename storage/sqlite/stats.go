@@ -63,7 +63,6 @@ type ledger struct {
 	successes map[int64]int64 // tokens of the last successes of lanes that are watched
 	deaths    deaths
 	lasts     lasts
-	letIns    int             // members of groups that were let in
 	leaving   map[string]bool // messages that may have lost their last job
 }
 

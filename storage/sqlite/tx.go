@@ -100,10 +100,11 @@ type tx struct {
 	single     bool                   // the call under way adds one job
 	handoffs   []*handoff             // what is handed to workers after the commit
 	obeyed                            // settings and caps
-	event      *storage.Event         // for the workers, after the commit
-	others     bool                   // event is for the workers of other processes too
-	after      []func()               // run after the commit
-	undo       []func()               // run after a rollback
+	groups     regrouping
+	event      *storage.Event // for the workers, after the commit
+	others     bool           // event is for the workers of other processes too
+	after      []func()       // run after the commit
+	undo       []func()       // run after a rollback
 }
 
 func (w *writer) newTx() *tx {

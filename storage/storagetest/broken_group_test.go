@@ -223,7 +223,7 @@ var groupFaults = []fault{
 	{"a dead member lets others pass", "group_dead", regrouping(func(m *Memory, members []*job) {
 		for _, j := range members {
 			j.blocks = false
-			m.regroup(j.Queue, j.Group)
+			m.regroup(j.Queue, j.Group, false)
 		}
 	}, "exchange")},
 	{"a dead member blocks those with lower keys too", "group_redrive_behind", regrouping(func(_ *Memory, members []*job) {
@@ -342,7 +342,7 @@ var groupFaults = []fault{
 			for _, j := range m.members(queue, group) {
 				j.blocks = false
 			}
-			m.regroup(queue, group)
+			m.regroup(queue, group, false)
 		}
 	})},
 	{"a skipped head is deleted", "group_dead", grouping(func(g *groups) {
@@ -412,10 +412,56 @@ var groupFaults = []fault{
 			g.m.locked(func() {
 				for _, j := range g.m.jobs {
 					if j.Queue == queue {
-						g.m.regroup(queue, j.Group)
+						g.m.regroup(queue, j.Group, false)
 					}
 				}
 			})
+			return "", true
+		}
+	})},
+	{"a lower limit is for those that come", "group_regroup_lower", grouping(func(g *groups) {
+		g.in = func(queue, _ string) (string, bool) {
+			limit, _ := g.m.groupRule(queue)
+			found := false
+			g.m.locked(func() {
+				for _, j := range g.m.jobs {
+					found = found || j.State == storage.Blocked
+				}
+			})
+			return "", !found && limit < 5
+		}
+	})},
+	{"those that run count for nothing", "group_regroup_lower", regrouping(func(m *Memory, members []*job) {
+		limit, _ := m.groupRule(queue)
+		if limit == 2 && members[0].Group == "g" && members[0].State == storage.Blocked && len(members) == 3 {
+			members[0].wake()
+		}
+	}, "exchange")},
+	{"the first members are blocked", "group_regroup_lower", grouping(func(g *groups) {
+		g.in = func(queue, _ string) (string, bool) {
+			limit, _ := g.m.groupRule(queue)
+			if limit != 2 {
+				return "", false
+			}
+			g.m.locked(func() {
+				for _, j := range g.m.jobs {
+					if j.Group == "2" && j.State == storage.Ready && j.Key%5 != 0 {
+						j.block()
+					}
+				}
+			})
+			return "", true
+		}
+	})},
+	{"a scheduled head keeps its place", "group_regroup_scheduled", grouping(func(g *groups) {
+		g.in = func(queue, _ string) (string, bool) {
+			g.m.locked(func() { g.m.regroup(queue, "g", false) })
+			return "", true
+		}
+	})},
+	{"settings take effect again and again", "group_regroup_scheduled", grouping(func(g *groups) {
+		g.in = func(queue, _ string) (string, bool) {
+			g.m.locked(func() { g.m.regroup(queue, "g", true) })
 			return "", true
 		}
 	})},

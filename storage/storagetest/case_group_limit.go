@@ -120,8 +120,7 @@ Stays is true if a member of a group that is put back for later keeps its place 
 		}
 	}},
 
-	{"group_regroup", `Regroup has the settings of a queue take effect in its groups that have blocked members.
-nobody that is let in already is blocked while it runs
+	{"group_regroup", `Regroup has the settings of a queue take effect in its groups that have blocked members
 One call is one bounded step over the groups whose names come after the name given: call again with the result until that is empty.`, func(f *fixture) {
 		const n = 150
 		var jobs []storage.NewJob
@@ -148,8 +147,56 @@ One call is one bounded step over the groups whose names come after the name giv
 		f.states("the next", pick(ids, 1, n+1, 2*n+1), "- ready blocked")
 	}},
 
+	{"group_regroup_lower", `or more that are ready, running or scheduled with a place than SettingGroupLimit.
+If there are too many still, those that are ready and have the highest keys are blocked; those that run go on.`, func(f *fixture) {
+		for limit := range int64(3) {
+			f.groupLimit(5, storage.BlockDead)
+			f.regroup()
+			g := grouped(fmt.Sprint(limit))
+			ids := f.add(newJob(g), newJob(g), newJob(g), newJob(g), newJob(g))
+			got := f.leased(1, ids[0])
+			f.groupLimit(limit, storage.BlockDead)
+			f.regroup()
+			f.states("fewer", ids, []string{"running blocked blocked blocked blocked", "running blocked blocked blocked blocked", "running ready blocked blocked blocked"}[limit])
+			f.apply(f.s, storage.Finish{Lease: got[0].Lease, Outcome: storage.OutcomeDone})
+			for _, id := range ids[1:] {
+				f.cancel(id)
+			}
+		}
+		f.groupLimit(4, storage.BlockDead)
+		f.regroup()
+		g := grouped("g")
+		ids := f.add(newJob(g), newJob(g), newJob(g), newJob(g))
+		got := f.leased(9, ids...)
+		f.groupLimit(2, storage.BlockDead)
+		f.regroup()
+		f.states("all run", ids, "running running running running")
+		f.apply(f.s, storage.Finish{Lease: got[3].Lease, Outcome: storage.OutcomeDone})
+		f.apply(f.s, storage.Finish{Lease: got[0].Lease, Outcome: storage.OutcomeReturned})
+		f.states("one comes back", ids, "blocked running running -")
+		f.apply(f.s, storage.Finish{Lease: got[1].Lease, Outcome: storage.OutcomeDone})
+		f.states("and has a place", ids, "ready - running -")
+	}},
+
+	{"group_regroup_scheduled", `If that is above 1, scheduled members leave their places.
+Once they have done so in all groups, Regroup does nothing until they are changed.`, func(f *fixture) {
+		g := grouped("g")
+		ids := f.add(newJob(g), newJob(g), newJob(g), newJob(g))
+		got := f.leased(1, ids[0])
+		f.apply(f.s, storage.Finish{Lease: got[0].Lease, Outcome: storage.OutcomeRetry, DueAt: f.now.Add(time.Minute)})
+		f.groupLimit(2, storage.BlockDead)
+		f.regroup()
+		f.states("it waits for its retry", ids, "scheduled ready ready blocked")
+		got = f.leased(9, ids[1:3]...)
+		f.apply(f.s, storage.Finish{Lease: got[0].Lease, Outcome: storage.OutcomeReturned, DueAt: f.now.Add(time.Minute), Stays: true})
+		if f.regroup() != 1 {
+			f.Errorf("there was more to do")
+		}
+		f.states("again", ids, "scheduled scheduled running blocked")
+	}},
+
 	{"group_regroup_place", `A place that is free is for the blocked member with the lowest key.
-Before, they do so in each group with the next call that is about a member of it`, func(f *fixture) {
+Before, the settings take effect in each group with the next call that is about a member of it.`, func(f *fixture) {
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g), newJob(g))
 		f.groupLimit(2, storage.BlockDead)

@@ -35,6 +35,7 @@ type Memory struct {
 	behind    map[string]storage.ID // who waits behind the holder of each
 	holds     []*held
 	settings  map[storage.Lane]storage.Settings
+	ungrouped map[string]bool // queues whose settings of groups have changed since Regroup
 	evicted   map[storage.Lane]int64
 	schedules map[string]*schedule
 	lasts     map[storage.Lane]*last
@@ -97,6 +98,7 @@ func NewMemory() *Memory {
 		behind:    map[string]storage.ID{},
 		settings:  map[storage.Lane]storage.Settings{},
 		evicted:   map[storage.Lane]int64{},
+		ungrouped: map[string]bool{},
 		lasts:     map[storage.Lane]*last{},
 		successes: map[storage.Lane]int64{},
 		schedules: map[string]*schedule{},
@@ -212,7 +214,7 @@ func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *jo
 	}
 	m.join(j)
 	if j.State == storage.Blocked && m.hasPlace(j) {
-		m.regroup(j.Queue, j.Group)
+		m.regroup(j.Queue, j.Group, false)
 	}
 	return storage.Enqueued{ID: j.ID}, j
 }
@@ -250,7 +252,7 @@ func (m *Memory) end(now time.Time, j *job, state storage.State) {
 		m.releaseKey(now, j)
 	}
 	if counted {
-		m.regroup(j.Queue, j.Group)
+		m.regroup(j.Queue, j.Group, false)
 	}
 }
 

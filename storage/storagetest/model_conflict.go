@@ -121,7 +121,7 @@ func (m *Memory) replace(now time.Time, j *job, n *storage.NewJob) {
 		}
 		j.windows.begin(now, j.DueAt, true, n.Doubtful)
 		m.resettle(j, state, false, true)
-		m.regroup(j.Queue, j.Group)
+		m.regroup(j.Queue, j.Group, false)
 		m.blockBehind(j)
 	}
 }

@@ -80,8 +80,8 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 		j.windows.startWithin = 0
 		j.windows.begin(given, j.DueAt, false, sel.Doubtful)
 		m.join(j)
-		m.regroup(from, j.Group)
-		m.regroup(j.Queue, j.Group)
+		m.regroup(from, j.Group, false)
+		m.regroup(j.Queue, j.Group, false)
 		event = available(event, j)
 		step.N++
 	}

@@ -97,8 +97,8 @@ func (in *instance) edit(now time.Time, j *job, e *storage.Edit, doubtful bool) 
 	}
 	m.resettle(j, was, j.Queue != from, e.Reschedules())
 	if e.Reschedules() || e.Queue != "" {
-		m.regroup(from, j.Group)
-		m.regroup(j.Queue, j.Group)
+		m.regroup(from, j.Group, false)
+		m.regroup(j.Queue, j.Group, false)
 	}
 	m.blockBehind(j)
 	return j.State != storage.Dead && (e.Reschedules() || e.Queue != "")
@@ -134,7 +134,7 @@ func (in *instance) Delete(ctx context.Context, sel storage.Selection) (storage.
 	for _, j := range ended {
 		delete(m.jobs, j.Key)
 		if j.blocks {
-			m.regroup(j.Queue, j.Group)
+			m.regroup(j.Queue, j.Group, false)
 		}
 		step.N++
 	}

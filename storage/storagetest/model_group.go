@@ -68,7 +68,7 @@ func (m *Memory) findPlaces(jobs ...*job) {
 	}
 	for _, j := range jobs {
 		if j.State == storage.Blocked {
-			m.regroup(j.Queue, j.Group)
+			m.regroup(j.Queue, j.Group, false)
 		}
 	}
 }
@@ -104,8 +104,9 @@ func (m *Memory) letInto(j *job) {
 	m.letIn = append(m.letIn, j)
 }
 
-// regroup has the members of a group be in the states that they should.
-func (m *Memory) regroup(queue, group string) {
+// regroup has the members of a group be in the states that they should. With anew,
+// scheduled ones leave their places if there may be several.
+func (m *Memory) regroup(queue, group string, anew bool) {
 	limit, pass := m.groupRule(queue)
 	var members []*job
 	var places int64
@@ -122,6 +123,9 @@ func (m *Memory) regroup(queue, group string) {
 		members = append(members, j)
 	}
 	if limit > 1 {
+		if anew || places > limit {
+			places = leavePlaces(members, places, limit)
+		}
 		for _, j := range members {
 			if j.State == storage.Blocked && places < limit {
 				m.letInto(j)
@@ -141,25 +145,60 @@ func (m *Memory) regroup(queue, group string) {
 	}
 }
 
+// leavePlaces has scheduled members leave their places, and the last ready ones, until no
+// more than limit are taken. It returns how many are.
+func leavePlaces(members []*job, places, limit int64) int64 {
+	for _, j := range members {
+		if j.State == storage.Scheduled && j.placed {
+			j.placed = false
+			places--
+		}
+	}
+	for _, j := range slices.Backward(members) {
+		if j.State == storage.Ready && places > limit {
+			j.block()
+			places--
+		}
+	}
+	return places
+}
+
 // Regroup implements [storage.Grouper].
 func (in *instance) Regroup(ctx context.Context, queue, after string) (next string, err error) {
 	m := in.m
 	if err := m.begin(ctx, in); err != nil {
 		return "", err
 	}
-	for _, j := range m.where(func(j *job) bool {
-		return j.State == storage.Blocked && j.Queue == queue && j.Group > after
-	}, func(a, b *job) int { return strings.Compare(a.Group, b.Group) }) {
-		if next != "" && next != j.Group {
-			break // one group is a step
-		}
-		m.regroup(queue, j.Group)
-		next = j.Group
+	if after != "" || m.ungrouped[queue] {
+		next = m.regroupNext(queue, after)
+	}
+	if next == "" {
+		delete(m.ungrouped, queue)
 	}
 	mark := m.mark
 	m.mu.Unlock()
 	m.emit(in, mark, nil)
 	return next, nil
+}
+
+// regroupNext regroups the first group of a queue after one that needs it, and returns it.
+func (m *Memory) regroupNext(queue, after string) (group string) {
+	limit, _ := m.groupRule(queue)
+	for _, j := range m.where(func(j *job) bool {
+		return j.Queue == queue && j.Group > after && (j.live() || j.blocks)
+	}, func(a, b *job) int { return strings.Compare(a.Group, b.Group) }) {
+		heads := int64(0)
+		for _, o := range m.members(queue, j.Group) {
+			if o.placed || o.blocks {
+				heads++
+			}
+		}
+		if j.State == storage.Blocked || heads > limit {
+			m.regroup(queue, j.Group, true)
+			return j.Group // one group is a step
+		}
+	}
+	return ""
 }
 
 // Groups implements [storage.Grouper].
@@ -213,7 +252,7 @@ func (in *instance) SkipHead(ctx context.Context, queue, group string) (storage.
 		return storage.ID{}, storage.ErrNotFound
 	}
 	members[i].blocks = false
-	m.regroup(queue, group)
+	m.regroup(queue, group, false)
 	mark := m.mark
 	m.mu.Unlock()
 	m.emit(in, mark, nil)

@@ -20,6 +20,11 @@ func (in *instance) Configure(ctx context.Context, lane storage.Lane, s storage.
 	if all == nil {
 		all = storage.Settings{}
 	}
+	for _, name := range []storage.Setting{storage.SettingGroupLimit, storage.SettingDeadHead} {
+		if value, set := s[name]; set && value != all[name] && lane.Kind == "" {
+			m.ungrouped[lane.Queue] = true
+		}
+	}
 	maps.Copy(all, s)
 	maps.DeleteFunc(all, func(_ storage.Setting, value int64) bool { return value == 0 })
 	m.settings[lane] = all

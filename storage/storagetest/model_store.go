@@ -216,7 +216,7 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 		if limit, _ := m.groupRule(j.Queue); limit > 1 && j.State == storage.Scheduled && !f.Stays {
 			j.placed = false
 		}
-		m.regroup(j.Queue, j.Group)
+		m.regroup(j.Queue, j.Group, false)
 	case storage.Dead:
 		j.Reason, j.endError, j.endPolicy, j.cause = f.Reason, f.Error, slices.Clone(f.Policy), m.causeOf(lane, f.Reason, f.Cause)
 		m.end(now, j, storage.Dead)
