@@ -72,13 +72,9 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 	}
 	if n := len(x.Finish); n > 0 {
 		out.Finished = make([]storage.ItemResult, n)
-		err = t.regroupOnce(func() (err error) {
-			for i := range x.Finish {
-				if out.Finished[i], err = t.finish(now, &x.Finish[i], &x.Retention); err != nil {
-					return err
-				}
-			}
-			return nil
+		err = t.regroupOnce(n, func(i int) (err error) {
+			out.Finished[i], err = t.finish(now, &x.Finish[i], &x.Retention)
+			return err
 		})
 		if err != nil {
 			return out, err

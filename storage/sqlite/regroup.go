@@ -52,20 +52,21 @@ func (t *tx) regroup(key string) error {
 	return t.settleGroup(key, false)
 }
 
-// regroupOnce has f note the groups that it would regroup, and regroups each of them once
-// after it.
-func (t *tx) regroupOnce(f func() error) error {
+// regroupOnce calls f for 0 to n-1, and regroups after it each of the groups once that the
+// calls would have regrouped.
+func (t *tx) regroupOnce(n int, f func(i int) error) (err error) {
 	t.groups.later = true
-	err := f()
+	for i := 0; err == nil && i < n; i++ {
+		err = f(i)
+	}
 	t.groups.later = false
 	keys := t.groups.touched
 	t.groups.touched = nil
 	slices.Sort(keys)
 	for _, key := range slices.Compact(keys) {
-		if err != nil {
-			return err
+		if err == nil {
+			err = t.settleGroup(key, false)
 		}
-		err = t.settleGroup(key, false)
 	}
 	return err
 }
