@@ -100,6 +100,27 @@ func ExampleDocument_Or() {
 	// Output: 5 20s 9 text/plain; charset=UTF-8
 }
 
+// The policy in effect for a subscription, and whose each of its sections is.
+func ExampleTopic_Sources() {
+	topic, err := policy.ParseTopic([]byte(`{"http": {"defaultHealthyRetryPolicy": {"numRetries": 9},
+		"defaultThrottlePolicy": {"maxReceivesPerSecond": 2}}}`), policy.ProfileSNS)
+	if err != nil {
+		fmt.Println(err)
+	}
+	subscription, err := policy.ParseDocument([]byte(`{"healthyRetryPolicy": {"numRetries": 5}}`), policy.ProfileSNS)
+	if err != nil {
+		fmt.Println(err)
+	}
+	effective, sources := topic.Effective(subscription, policy.SystemDefault()), topic.Sources(subscription)
+	fmt.Println(effective.Retry.Retries, "retries:", sources.Retry)
+	fmt.Println(effective.Throttle.MaxReceivesPerSecond, "a second:", sources.Throttle)
+	fmt.Println(effective.Request.ContentType+":", sources.Request)
+	// Output:
+	// 5 retries: subscription
+	// 2 a second: topic
+	// text/plain; charset=UTF-8: system
+}
+
 func ExampleClassify() {
 	header := http.Header{"Retry-After": {"30"}}
 	for _, err := range []error{
