@@ -40,7 +40,8 @@ type field struct {
 func readJSON(doc string) (node, error) {
 	// The check comes first, so that the scanner need not be able to fail. It
 	// also bounds how deep values are nested.
-	if err := json.Unmarshal([]byte(doc), new(json.RawMessage)); err != nil {
+	if data := []byte(doc); !json.Valid(data) {
+		err := json.Unmarshal(data, new(json.RawMessage))
 		at := len(doc)
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) {
