@@ -30,7 +30,18 @@ const (
 	EvictLowest = storage.EvictLowest
 )
 
-// CapUse is how much the jobs that wait take of the caps of a queue or of the whole file.
+// WhenDeadFull says what becomes of dead letters beyond MaxDead: see [Settings].
+type WhenDeadFull = storage.WhenDeadFull
+
+const (
+	// KeepDead keeps them. The log and [Queue.Health] warn.
+	KeepDead = storage.KeepDead
+	// EvictDead deletes dead letters, those first that died first.
+	EvictDead = storage.EvictDead
+)
+
+// CapUse is how much the jobs that wait and the dead letters take of the caps of a queue, of
+// a kind or of the whole file.
 type CapUse struct {
 	// Jobs is how many wait, and Bytes what these count for, together with the args and
 	// headers of those that run.
@@ -38,6 +49,10 @@ type CapUse struct {
 	Bytes int64 `json:"bytes"`
 	// Evicted is how many were deleted to make room, ever.
 	Evicted int64 `json:"evicted,omitempty"`
+	// Dead is how many dead letters there are, and DeadEvicted how many were deleted, as
+	// there were too many, ever.
+	Dead        int64 `json:"dead,omitempty"`
+	DeadEvicted int64 `json:"dead_evicted,omitempty"`
 }
 
 // CapUse returns how much is in use of what is set for l, from what [Queue.Stats] has
@@ -49,13 +64,19 @@ func (l LaneSettings) CapUse(stats []LaneStats) (u CapUse) {
 			u.Jobs += waiting
 			u.Bytes += s.Bytes + waiting*JobOverhead
 			u.Evicted += s.Evicted
+			u.Dead += s.Dead
+			u.DeadEvicted += s.DeadEvicted
 		}
 	}
 	return u
 }
 
-// nearCap is the part of a cap, in percent, from which on Health has a reason.
-const nearCap = 95
+// The parts of a cap, in percent, from which on Health has a reason: of one of jobs that
+// wait, and of one of dead letters.
+const (
+	nearCap     = 95
+	nearDeadCap = 80
+)
 
 // caps adds the caps that are almost reached, and free space below what is set.
 func (h *Health) caps(ctx context.Context, q *Queue, free int64) error {
@@ -71,7 +92,8 @@ func (h *Health) caps(ctx context.Context, q *Queue, free int64) error {
 			h.add(HealthReason{Code: HealthSpace, Text: text, Queue: l.Queue})
 		}
 		r := HealthReason{Code: HealthCap, Queue: l.Queue, MaxJobs: int64(orZero(l.MaxJobs)), MaxBytes: orZero(l.MaxBytes)}
-		if r.MaxJobs == 0 && r.MaxBytes == 0 {
+		d := HealthReason{Code: HealthDead, Queue: l.Queue, Kind: l.Kind, MaxDead: int64(orZero(l.MaxDead))}
+		if r.MaxJobs == 0 && r.MaxBytes == 0 && d.MaxDead == 0 {
 			continue
 		}
 		if stats == nil {
@@ -84,6 +106,15 @@ func (h *Health) caps(ctx context.Context, q *Queue, free int64) error {
 		if percent := max(percentOf(u.Jobs, r.MaxJobs), percentOf(u.Bytes, r.MaxBytes)); percent >= nearCap {
 			r.Text = fmt.Sprintf("%.0f %% of a cap of %s are in use (%v)", percent, capText(l.Queue), orZero(l.WhenFull))
 			h.add(r)
+		}
+		d.Dead = u.Dead
+		if percent := percentOf(d.Dead, d.MaxDead); percent >= nearDeadCap {
+			of := "the file"
+			if l.Lane != (Lane{}) {
+				of = laneText(l.Queue, l.Kind)
+			}
+			d.Text = fmt.Sprintf("there are %d dead letters of %s, of at most %d (%v)", d.Dead, of, d.MaxDead, orZero(l.WhenDeadFull))
+			h.add(d)
 		}
 	}
 	return nil
@@ -119,7 +150,11 @@ func (q *Queue) tellEvicted() {
 	}
 	c.NotifyEvicted(func(at time.Time, jobs []storage.Evicted) {
 		for _, j := range jobs {
-			q.events.tell(Event{Type: EventEvicted, At: at, ID: j.ID, Queue: j.Queue, Kind: j.Kind})
+			e := Event{Type: EventEvicted, At: at, ID: j.ID, Queue: j.Queue, Kind: j.Kind}
+			if j.Dead {
+				e.Type = EventDeadEvicted
+			}
+			q.events.tell(e)
 		}
 	})
 }
@@ -134,6 +169,13 @@ func aPriority(value int64) string {
 func aWhenFull(value int64) string {
 	if value < 0 || value > int64(EvictLowest) {
 		return fmt.Sprintf("must be Refuse (%d), EvictOldest (%d) or EvictLowest (%d)", Refuse, EvictOldest, EvictLowest)
+	}
+	return ""
+}
+
+func aWhenDeadFull(value int64) string {
+	if value < 0 || value > int64(EvictDead) {
+		return fmt.Sprintf("must be KeepDead (%d) or EvictDead (%d)", KeepDead, EvictDead)
 	}
 	return ""
 }

@@ -87,3 +87,63 @@ func TestQueue_Health_Caps(t *testing.T) {
 	set(lane, errand.Settings{MaxJobs: new(0), MinFree: new(int64(1))})
 	is("space", errand.HealthReason{Code: errand.HealthSpace})
 }
+
+// Dead letters beyond a cap that evicts are deleted, counted and told of, and those that
+// block their group stay. Health has a reason from 80 % on.
+func TestQueue_DeadCap(t *testing.T) {
+	g := newGraveyard(t)
+	ctx := t.Context()
+	lane := errand.Lane{Queue: "default", Kind: "note"}
+	if err := g.Configure(ctx, lane, errand.Settings{MaxDead: new(5)}); err != nil {
+		t.Fatal(err)
+	}
+	var dead []errand.ID
+	die := func(o *errand.JobOptions) {
+		t.Helper()
+		dead = append(dead, g.bury(note{}, o, errand.ReasonPermanent, "no"))
+	}
+	is := func(what string, want ...errand.HealthReason) {
+		t.Helper()
+		h := g.Health(ctx, nil)
+		got := slices.DeleteFunc(h.Reasons, func(r errand.HealthReason) bool { return r.Code == errand.HealthClock })
+		if !h.Live || !h.Ready || !slices.Equal(got, want) {
+			t.Errorf("%s: %+v, want %+v", what, h, want)
+		}
+	}
+	die(&errand.JobOptions{Group: "a"})
+	die(nil)
+	die(nil)
+	is("60 %")
+	die(nil)
+	r := errand.HealthReason{Code: errand.HealthDead, Text: `there are 4 dead letters of kind note in queue default, of at most 5 (keep)`, Queue: "default", Kind: "note", MaxDead: 5, Dead: 4}
+	is("80 %", r)
+	die(nil)
+	die(nil)
+	r.Text, r.Dead = `there are 6 dead letters of kind note in queue default, of at most 5 (keep)`, 6
+	is("kept", r)
+	events, err := g.Subscribe(ctx, errand.EventFilter{Types: []errand.EventType{errand.EventDeadEvicted}}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Configure(ctx, lane, errand.Settings{MaxDead: new(3), WhenDeadFull: new(errand.EvictDead)}); err != nil {
+		t.Fatal(err)
+	}
+	die(nil)
+	for _, want := range dead[1:5] {
+		if e := <-events.Events(); e.ID != want || e.Queue != "default" || e.Kind != "note" || e.At.IsZero() {
+			t.Errorf("event %+v, want that %v was evicted", e, want)
+		}
+	}
+	page, err := g.DeadLetters().List(ctx, errand.JobFilter{}, nil)
+	var left []errand.ID
+	for _, j := range page.Jobs {
+		left = append(left, j.ID)
+	}
+	if want := []errand.ID{dead[6], dead[5], dead[0]}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("left are %v, %v, want %v", left, err, want)
+	}
+	stats, err := g.Stats(ctx)
+	if err != nil || len(stats) != 1 || stats[0].Dead != 3 || stats[0].DeadEvicted != 4 || stats[0].Evicted != 0 {
+		t.Errorf("stats %+v, %v", stats, err)
+	}
+}

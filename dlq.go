@@ -29,8 +29,8 @@ const (
 )
 
 // DeadLetters lists, redrives and purges the dead letters of a queue: jobs that were
-// exhausted or refused. They are kept until they are redriven or purged. It is safe
-// for concurrent use.
+// exhausted or refused. They are kept until they are redriven or purged, or evicted by a
+// cap, see [Settings].MaxDead. It is safe for concurrent use.
 type DeadLetters struct{ q *Queue }
 
 // DeadLetters returns the dead letters of the queue.

@@ -54,8 +54,11 @@ const (
 	EventDead        EventType = "dead"
 	// EventEvicted says that a job was deleted to make room, by this process, see
 	// [Settings]: not by EnqueueTx in a transaction that [Queue.Tx] has not begun.
-	EventEvicted   EventType = "evicted"
-	EventLeaseLost EventType = engine.EventLeaseLost // another worker may run the job
+	EventEvicted EventType = "evicted"
+	// EventDeadEvicted says that a dead letter was deleted, as there were too many, by this
+	// process, see [Settings].
+	EventDeadEvicted EventType = "dead evicted"
+	EventLeaseLost   EventType = engine.EventLeaseLost // another worker may run the job
 	// EventRetriesUsed comes after EventRetried when a job has used 50, 70 or 90 % of the
 	// retries of its policy. A policy of less than 4 retries has no such marks.
 	EventRetriesUsed EventType = engine.EventRetriesUsed
@@ -65,7 +68,7 @@ const (
 
 var eventTypes = []EventType{
 	EventEnqueued, EventReplaced, EventStarted, EventDone, EventRetried, EventSnoozed, EventUnavailable, EventInterrupted,
-	EventCrashed, EventCancelled, EventExpired, EventDead, EventEvicted, EventLeaseLost, EventRetriesUsed, EventHeld, EventReleased,
+	EventCrashed, EventCancelled, EventExpired, EventDead, EventEvicted, EventDeadEvicted, EventLeaseLost, EventRetriesUsed, EventHeld, EventReleased,
 }
 
 // EventFilter selects events. The zero value selects all.

@@ -87,3 +87,35 @@ func ExampleLaneSettings_CapUse() {
 	// Output:
 	// mail: 1 of 100 jobs
 }
+
+// Of what has died the last is what somebody may still look at.
+func ExampleSettings_maxDead() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+
+	check(q.Configure(ctx, errand.Lane{Queue: "readings"}, errand.Settings{
+		MaxDead:      new(10),
+		WhenDeadFull: new(errand.EvictDead),
+	}))
+	for range 2 {
+		ctx, stop := context.WithCancel(ctx)
+		w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"readings"}, Concurrency: 1})
+		n := 0
+		errand.Handle(w, func(context.Context, *errand.Job[SendEmail]) error {
+			if n++; n == 10 {
+				stop()
+			}
+			return errand.Permanent(errors.New("no such reading"))
+		})
+		for range 10 {
+			must(q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, &errand.JobOptions{Queue: "readings"}))
+		}
+		check(w.Run(ctx))
+	}
+	for _, s := range must(q.Stats(ctx)) {
+		fmt.Printf("%s: %d are dead, %d were evicted\n", s.Queue, s.Dead, s.DeadEvicted)
+	}
+	// Output:
+	// readings: 10 are dead, 10 were evicted
+}

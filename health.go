@@ -67,6 +67,9 @@ const (
 	// HealthCap: 95 % or more of MaxJobs or MaxBytes of Queue, or of the whole file if that
 	// is empty, are in use. New jobs are refused or others deleted soon, or already.
 	HealthCap HealthCode = "cap"
+	// HealthDead: there are 80 % or more of MaxDead dead letters of Queue and Kind, which
+	// are empty for any. Dead letters are deleted soon, or already, if EvictDead is set.
+	HealthDead HealthCode = "dead"
 )
 
 // HealthReason is one reason in a [Health].
@@ -82,6 +85,9 @@ type HealthReason struct {
 	MaxBytes int64 `json:"max_bytes,omitempty"`
 	Jobs     int64 `json:"jobs,omitempty"`
 	Bytes    int64 `json:"bytes,omitempty"`
+	// Of HealthDead: the cap, and how many dead letters there are.
+	MaxDead int64 `json:"max_dead,omitempty"`
+	Dead    int64 `json:"dead,omitempty"`
 }
 
 // Health returns how the queue is: whether the store can be written, its disk, the

@@ -33,6 +33,11 @@ type Settings struct {
 	// MinFreePriority is from -100 to 100. If zero, jobs with a priority above 0 come in
 	// when there is less than MinFree.
 	MinFreePriority *int `json:"min_free_priority,omitempty"`
+	// MaxDead is how many dead letters there may be of a kind in a queue, of a queue or of
+	// the whole file, and WhenDeadFull what becomes of those beyond, of the same kind in a
+	// queue, queue or file. If zero, any number, and KeepDead. docs/limits.md says more.
+	MaxDead      *int          `json:"max_dead,omitempty"`
+	WhenDeadFull *WhenDeadFull `json:"when_dead_full,omitempty"`
 	// GroupLimit is how many jobs of a group of a queue are ready or run at a time, in all
 	// processes together, at most 1,000. With more than 1 they have no order, one that waits
 	// for its retry keeps nobody back, and neither does a dead one. If zero, 1.
@@ -95,6 +100,8 @@ var settings = []setting{
 	whole(storage.SettingWhenFull, "when_full", ofFile|ofQueue, aWhenFull, func(s *Settings) **WhenFull { return &s.WhenFull }),
 	whole(storage.SettingMinFree, "min_free", ofFile|ofQueue, notNegative, func(s *Settings) **int64 { return &s.MinFree }),
 	whole(storage.SettingMinFreePriority, "min_free_priority", ofFile|ofQueue, aPriority, func(s *Settings) **int { return &s.MinFreePriority }),
+	whole(storage.SettingMaxDead, "max_dead", ofFile|ofQueue|ofLane, notNegative, func(s *Settings) **int { return &s.MaxDead }),
+	whole(storage.SettingWhenDeadFull, "when_dead_full", ofFile|ofQueue|ofLane, aWhenDeadFull, func(s *Settings) **WhenDeadFull { return &s.WhenDeadFull }),
 	whole(storage.SettingGroupLimit, "group_limit", ofQueue, aGroupLimit, func(s *Settings) **int { return &s.GroupLimit }),
 	whole(storage.SettingDeadHead, "dead_head", ofQueue, aDeadHead, func(s *Settings) **DeadHead { return &s.DeadHead }),
 	whole(storage.SettingOrder, "order", ofQueue, anOrder, func(s *Settings) **Order { return &s.Order }),

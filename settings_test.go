@@ -53,6 +53,12 @@ func TestQueue_Configure(t *testing.T) {
 	wantFaults(t, q.Configure(ctx, errand.Lane{}, errand.Settings{MinFree: new(int64(-1)), MinFreePriority: new(101)}),
 		fault{"min_free", "-1", "must not be negative"},
 		fault{"min_free_priority", "101", "must be between -100 and 100"})
+	wantFaults(t, q.Configure(ctx, errand.Lane{Kind: "k"}, errand.Settings{MaxDead: new(-1), WhenDeadFull: new(errand.WhenDeadFull(2))}),
+		fault{"max_dead", "-1", "must be set for the whole file or a queue or a kind in a queue"},
+		fault{"when_dead_full", "2", "must be set for the whole file or a queue or a kind in a queue"})
+	wantFaults(t, q.Configure(ctx, errand.Lane{Queue: "b", Kind: "k"}, errand.Settings{MaxDead: new(-1), WhenDeadFull: new(errand.WhenDeadFull(2))}),
+		fault{"max_dead", "-1", "must not be negative"},
+		fault{"when_dead_full", "2", "must be KeepDead (0) or EvictDead (1)"})
 	wantFaults(t, q.Configure(ctx, errand.Lane{Queue: "b", Kind: "no kind"}, errand.Settings{MaxJobs: new(1)}),
 		fault{"lane.kind", `"no kind"`, ""},
 		fault{"max_jobs", "1", "must be set for the whole file or a queue"})

@@ -25,6 +25,8 @@ type LaneStats struct {
 	Bytes int64 `json:"bytes"`
 	// Evicted is how many jobs were deleted to make room, ever.
 	Evicted int64 `json:"evicted,omitempty"`
+	// DeadEvicted is how many dead letters were deleted, as there were too many, ever.
+	DeadEvicted int64 `json:"dead_evicted,omitempty"`
 	// OldestDue is when the job that waits longest was due. It is zero if no job is due.
 	// Jobs that are due stay scheduled while no worker has a runner free; if more than
 	// 100 do, those of this queue and kind may be left out.
@@ -83,7 +85,7 @@ func (q *Queue) Stats(ctx context.Context) ([]LaneStats, error) {
 		s := &all[i]
 		out[i] = LaneStats{
 			Queue: s.Queue, Kind: s.Kind, Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled, Expired: s.Expired,
-			Dead: s.Dead, Blocked: s.Blocked, Bytes: s.Bytes, Evicted: s.Evicted, OldestDue: s.OldestDue, LastSuccess: s.Succeeded,
+			Dead: s.Dead, Blocked: s.Blocked, Bytes: s.Bytes, Evicted: s.Evicted, DeadEvicted: s.EvictedDead, OldestDue: s.OldestDue, LastSuccess: s.Succeeded,
 			LastFailure: LastFailure{At: s.Failed, Job: s.FailedJob, Error: s.Error},
 		}
 		if at, ok := late[s.Lane]; ok && (s.OldestDue.IsZero() || at.Before(s.OldestDue)) {

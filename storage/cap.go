@@ -19,10 +19,14 @@ const (
 	EvictLimit = 1000
 	// EvictSearch is how many scheduled jobs are looked at for that.
 	EvictSearch = 10_000
+	// DeadEvictLimit is how many dead letters an Exchange deletes at most.
+	DeadEvictLimit = 100
+	// DeadEvictSearch is how many dead letters an Exchange looks at for that.
+	DeadEvictSearch = 1000
 )
 
 // Capper is implemented by a Store that obeys [SettingMaxJobs], [SettingMaxBytes],
-// [SettingWhenFull] and [SettingMinFree].
+// [SettingWhenFull], [SettingMinFree], [SettingMaxDead] and [SettingWhenDeadFull].
 //
 // The use of a queue is how many of its jobs wait, that is are scheduled, ready or blocked, and
 // how many bytes these count for: their args and headers, and [JobOverhead] each. The use
@@ -48,9 +52,19 @@ const (
 // that the answers of the same call name, inserted, replaced or kept, and members of groups.
 // A call that would have to evict more than [EvictLimit] jobs, or has passed over as many,
 // refuses the job.
+//
+// Dead letters are no part of that use. If a job dies in an Exchange, and then more are dead
+// than [SettingMaxDead] of its kind in its queue, of its queue or of the database,
+// [SettingWhenDeadFull] of the same says what happens. With KeepDead nothing does. With
+// EvictDead the Exchange deletes dead letters of the same for good, with all that belongs to
+// them, as Delete does, until there are as many: those first that died first, and of the same
+// time those with the lower keys. Those stay that died in the same Exchange, and those that
+// block the other jobs of their group. The caps of kinds in queues go first, then those of
+// queues, then that of the database. An Exchange deletes at most [DeadEvictLimit] for all of
+// them, and looks at [DeadEvictSearch] at most; what is left over goes once the next job dies.
 type Capper interface {
 	// NotifyEvicted makes the Store call f after each of its commits that has evicted
-	// jobs, at the time that the call was given, in the order of eviction. It is called
+	// jobs or dead letters, at the time that the call was given, in the order of eviction. It is called
 	// before the call that evicted them returns; but not for those of an EnqueueTx in a
 	// transaction that Tx has not begun. f must not block. The result undoes it.
 	NotifyEvicted(f func(at time.Time, jobs []Evicted)) (cancel func())
@@ -60,6 +74,7 @@ type Capper interface {
 type Evicted struct {
 	ID ID
 	Lane
+	Dead bool // it was a dead letter
 }
 
 // QueueFullError says that there is no room for a job. It is an [ErrQueueFull].
@@ -132,5 +147,38 @@ func (w *WhenFull) UnmarshalText(text []byte) error {
 		return fmt.Errorf("errand: when full %q: must be one of %s", text, strings.Join(whenFull[:], ", "))
 	}
 	*w = WhenFull(i)
+	return nil
+}
+
+// WhenDeadFull says what becomes of dead letters beyond [SettingMaxDead].
+type WhenDeadFull uint8
+
+const (
+	// KeepDead keeps them.
+	KeepDead WhenDeadFull = iota
+	// EvictDead evicts those that died first.
+	EvictDead
+)
+
+var whenDeadFull = [...]string{KeepDead: "keep", EvictDead: "evict-oldest"}
+
+// String returns the name of w: "keep" or "evict-oldest".
+func (w WhenDeadFull) String() string {
+	if int(w) < len(whenDeadFull) {
+		return whenDeadFull[w]
+	}
+	return fmt.Sprintf("WhenDeadFull(%d)", uint8(w))
+}
+
+// MarshalText returns the name of w.
+func (w WhenDeadFull) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+
+// UnmarshalText sets w by its name.
+func (w *WhenDeadFull) UnmarshalText(text []byte) error {
+	i := slices.Index(whenDeadFull[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("errand: when dead full %q: must be one of %s", text, strings.Join(whenDeadFull[:], ", "))
+	}
+	*w = WhenDeadFull(i)
 	return nil
 }

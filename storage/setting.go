@@ -42,6 +42,11 @@ const (
 	// They are of a queue or of the whole database. See [Capper].
 	SettingMinFree         Setting = "min_free"
 	SettingMinFreePriority Setting = "min_free_priority"
+	// SettingMaxDead is how many dead letters there may be, and SettingWhenDeadFull a
+	// [WhenDeadFull]. They are of a kind in a queue, of a queue or of the whole database.
+	// See [Capper].
+	SettingMaxDead      Setting = "max_dead"
+	SettingWhenDeadFull Setting = "when_dead_full"
 	// SettingRetention is how long finished jobs are kept, in microseconds; below zero they
 	// are deleted at once. That of a kind in a queue goes before that of the kind, this
 	// before that of the queue, this before that of the whole database, and this before

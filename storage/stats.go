@@ -11,6 +11,8 @@ type LaneStats struct {
 	Bytes int64
 	// Evicted is how many of its jobs were evicted, ever, see [Capper].
 	Evicted int64
+	// EvictedDead is how many of its dead letters were evicted, ever.
+	EvictedDead int64
 	// OldestDue is when the first of its ready jobs was due; zero if none is ready.
 	OldestDue time.Time
 	// Succeeded is when an attempt ended with OutcomeDone for the last time, or less

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,7 +22,7 @@ func setCommand(t *tool) *cobra.Command {
 	var bytes int64
 	var windows, free func(*queue.Settings)
 	var keep time.Duration
-	var ordered func(*queue.Settings) error
+	var ordered, buried func(*queue.Settings) error
 	cmd := &cobra.Command{
 		Use:   "set FILE [QUEUE]",
 		Short: "Set caps, and how long finished jobs are kept",
@@ -30,13 +31,16 @@ in the queue, or, without either, for the whole file. What no flag names stays a
 is, and zero takes a setting back. Caps are of a queue or of the whole file: when as
 many jobs wait, --when-full says what happens to a new one. It is refused (refuse),
 or others that wait are deleted to make room: those that have been due for longest
-(evict-oldest), or those of the lowest priority first (evict-lowest). Jobs of a group of the queue run one at a time, or as many as
+(evict-oldest), or those of the lowest priority first (evict-lowest). With --max-dead
+and --when-dead-full evict-oldest the oldest dead letters are deleted that are beyond,
+also of a kind in a queue. Jobs of a group of the queue run one at a time, or as many as
 --group-limit says, and wait for a dead one unless --dead-head is pass.
 
 A worker of a program may set the same when it starts.`,
 		Example: `  errand queues set jobs.db readings --max-jobs 50000 --when-full evict-oldest
   errand queues set jobs.db --max-bytes 100000000
   errand queues set jobs.db --min-free 50000000
+  errand queues set jobs.db readings --max-dead 1000 --when-dead-full evict-oldest
   errand queues set jobs.db --kind reading --retention 10m
   errand queues set jobs.db uploads --group-limit 3`,
 		Args: cobra.RangeArgs(1, 2),
@@ -63,7 +67,7 @@ A worker of a program may set the same when it starts.`,
 				}
 			}
 			windows(&s)
-			if err := ordered(&s); err != nil {
+			if err := errors.Join(ordered(&s), buried(&s)); err != nil {
 				return err
 			}
 			free(&s)
@@ -95,7 +99,7 @@ A worker of a program may set the same when it starts.`,
 	cmd.Flags().IntVar(&members, "group-limit", 0, "how many jobs of a group of the queue run at a time; above 1 in no order")
 	cmd.Flags().StringVar(&dead, "dead-head", "", "what a dead job is to the others of its group: block or pass")
 	windows, free = windowFlags(cmd.Flags()), freeFlags(cmd.Flags())
-	ordered = orderFlags(cmd.Flags())
+	ordered, buried = orderFlags(cmd.Flags()), buriedFlags(cmd.Flags())
 	completeFlag(cmd, "kind", kindsOf)
 	completeArgs(cmd, queuesOf)
 	return cmd
@@ -134,6 +138,37 @@ func freeFlags(f *pflag.FlagSet) func(*queue.Settings) {
 			s.MinFreePriority = priority
 		}
 	}
+}
+
+// buriedFlags adds the flags of dead letters, as windowFlags does.
+func buriedFlags(f *pflag.FlagSet) func(*queue.Settings) error {
+	most := f.Int("max-dead", 0, "how many dead letters there may be")
+	full := f.String("when-dead-full", "", "what becomes of those beyond: keep or evict-oldest")
+	return func(s *queue.Settings) error {
+		if f.Changed("max-dead") {
+			s.MaxDead = most
+		}
+		if !f.Changed("when-dead-full") {
+			return nil
+		}
+		s.WhenDeadFull = new(queue.WhenDeadFull)
+		return s.WhenDeadFull.UnmarshalText([]byte(*full))
+	}
+}
+
+// buriedCells shows the dead letters of settings.
+func buriedCells(s *settingsJSON) []cell {
+	if s.MaxDead == nil && s.WhenDeadFull == nil {
+		return []cell{number(s.Dead), text("-"), text("-"), number(s.DeadEvicted)}
+	}
+	most, full := "-", queue.KeepDead
+	if s.MaxDead != nil {
+		most = strconv.Itoa(*s.MaxDead)
+	}
+	if s.WhenDeadFull != nil {
+		full = *s.WhenDeadFull
+	}
+	return []cell{number(s.Dead), text(most), text(full.String()), number(s.DeadEvicted)}
 }
 
 // freeText shows the free space of settings.
@@ -206,6 +241,10 @@ func (t *tool) printSettings(p *printer, all []settingsJSON) {
 	if free {
 		list.head = append(list.head, "MIN FREE")
 	}
+	buried := slices.ContainsFunc(all, func(s settingsJSON) bool { return s.MaxDead != nil || s.WhenDeadFull != nil })
+	if buried {
+		list.head = append(list.head, " DEAD", " MAX DEAD", "WHEN DEAD FULL", " DEAD EVICTED")
+	}
 	for i := range all {
 		s := &all[i]
 		most, bytes, full, keep := "-", "-", "-", "-"
@@ -247,6 +286,9 @@ func (t *tool) printSettings(p *printer, all []settingsJSON) {
 		}
 		if free {
 			cells = append(cells, text(freeText(&s.Settings)))
+		}
+		if buried {
+			cells = append(cells, buriedCells(s)...)
 		}
 		list.add(cells...)
 	}

@@ -21,6 +21,7 @@
 --   19 failure       the key of the job that failed last
 --   20 failure_at    when that was
 --   21 evicted       how many of its jobs were deleted to make room
+--   22 dropped       how many of its dead letters were deleted, as there were too many
 -- Ids below 32 are of the database as a whole:
 --   0 min_writer     the oldest schema version that may write
 --   1 next_job       the next key
@@ -209,6 +210,7 @@ CREATE TABLE errand_dead (
   cause      INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX errand_dead_ended ON errand_dead (ended_at, id);
+CREATE INDEX errand_dead_lane ON errand_dead (lane, ended_at);
 CREATE INDEX errand_dead_cause ON errand_dead (cause, ended_at) WHERE cause <> 0;
 
 -- Why jobs of a lane have died, with what differs from job to job taken out of the

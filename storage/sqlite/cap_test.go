@@ -288,3 +288,54 @@ func TestCaps_ManyLanes(t *testing.T) {
 		t.Errorf("a call takes %.0f allocations with 1,000 lanes, with 2 %.0f", many, one)
 	}
 }
+
+// The log warns when there are 80 and 95 % of the dead letters that there may be, once until
+// there were fewer by 10 %, and says how many were evicted, also over a restart.
+func TestCaps_DeadLog(t *testing.T) {
+	ctx := context.Background()
+	log := &lines{attr: "percent"}
+	d := newDB(t, &sqlite.Options{Logger: slog.New(log)})
+	s := d.open()
+	set := func(full storage.WhenDeadFull) {
+		t.Helper()
+		err := s.Configure(ctx, storage.Lane{Queue: "default"}, storage.Settings{storage.SettingMaxDead: 20, storage.SettingWhenDeadFull: int64(full)})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	die := func(n int) {
+		t.Helper()
+		enqueue(t, s, "a", n)
+		for _, l := range lease(t, s, n, "a") {
+			x := storage.Exchange{Finish: []storage.Finish{{Lease: l.Lease, Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent}}}
+			if _, err := s.Exchange(ctx, t0, x); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	set(storage.KeepDead)
+	die(17)
+	die(1) // 90 %
+	if _, err := s.Delete(ctx, storage.Selection{Filter: storage.Filter{States: []storage.State{storage.Dead}}}); err != nil {
+		t.Fatal(err)
+	}
+	die(15)
+	die(5)
+	log.mu.Lock()
+	log.attr = "total"
+	log.mu.Unlock()
+	set(storage.EvictDead)
+	die(8)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = d.open()
+	die(12)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const almost, evicted = "errand: there are almost as many dead letters as there may be ", "errand: dead letters were evicted, as there were too many "
+	if want := []string{almost + "80", almost + "80", almost + "95", evicted + "1", evicted + "10"}; !slices.Equal(log.all, want) {
+		t.Errorf("the log has\n%s\nwant\n%s", strings.Join(log.all, "\n"), strings.Join(want, "\n"))
+	}
+}

@@ -200,11 +200,11 @@ type evicted struct {
 // flushEvicted notes what to tell of the jobs that the transaction has evicted.
 func (t *tx) flushEvicted() error {
 	for k, n := range t.counts {
-		if k.state != evictedNumber {
+		if k.state != evictedNumber && k.state != droppedNumber {
 			continue
 		}
 		var total int64
-		if err := t.row(sqlNumber, []any{k.lane*laneNumbers + evictedNumber}, &total); err != nil {
+		if err := t.row(sqlNumber, []any{k.lane*laneNumbers + int64(k.state)}, &total); err != nil {
 			return err
 		}
 		mark := int64(1)
@@ -219,7 +219,12 @@ func (t *tx) flushEvicted() error {
 			return err
 		}
 		t.after = append(t.after, func() {
-			t.store.opts.Logger.Warn("errand: jobs were evicted to make room", "queue", name.Queue, "kind", name.Kind, "total", total)
+			attrs := []any{"queue", name.Queue, "kind", name.Kind, "total", total}
+			if k.state == droppedNumber {
+				t.store.opts.Logger.Warn("errand: dead letters were evicted, as there were too many", attrs...)
+				return
+			}
+			t.store.opts.Logger.Warn("errand: jobs were evicted to make room", attrs...)
 		})
 	}
 	t.after = append(t.after, func() { t.store.listeners.evictions.tell(t.evicted) })

@@ -320,6 +320,7 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 	switch to {
 	case dead:
 		t.deaths.count(e.cause, 1)
+		t.died = append(t.died, death{f.Lane, f.ID})
 		t.lasts.failure(f.Lane, f.ID, e.at)
 		t.refer(e.inEffect, 1)
 	case 0:

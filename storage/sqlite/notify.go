@@ -41,6 +41,7 @@ type listeners struct {
 	evictions evictions
 	caps      capLog
 	free      capLog // of SettingMinFree
+	dead      capLog // of SettingMaxDead
 	spare     spare
 }
 

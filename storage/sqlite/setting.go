@@ -26,6 +26,7 @@ type obeyed struct {
 	reset   bool          // it has changed settings
 	scopes  capScopes     // whose use is known
 	evicted []evicted     // by its calls
+	died    []death       // in the exchange under way
 }
 
 // readSettings returns the settings that are stored, nil if there are none.

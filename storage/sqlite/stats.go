@@ -228,6 +228,8 @@ func setNumber(l *storage.LaneStats, id, n int64) {
 		l.Bytes = n
 	case evictedNumber:
 		l.Evicted = n
+	case droppedNumber:
+		l.EvictedDead = n
 	case succeededNumber:
 		l.Succeeded = fromMicros(n)
 	case failedNumber:

@@ -45,6 +45,22 @@ func capping(f func(m *Memory, lane storage.Lane, s storage.Settings)) func(in *
 	})
 }
 
+// deadening has f change the database and the settings of each lane before each Exchange.
+func deadening(f func(m *Memory, s storage.Settings)) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			in.m.locked(func() {
+				for _, s := range in.m.settings {
+					f(in.m, s)
+				}
+			})
+			return in.Exchange(ctx, now, x)
+		}
+		return h
+	}
+}
+
 // oneByOne makes a call of each job.
 func oneByOne(in *instance) storage.Store {
 	h := sound(in)
@@ -142,6 +158,51 @@ var capFaults = []fault{
 		h.fire = func(ctx context.Context, now time.Time, firings []storage.Firing) ([]storage.Fired, error) {
 			in.m.locked(func() { clear(in.m.settings) })
 			return in.Fire(ctx, now, firings)
+		}
+		return h
+	}},
+	{"no caps of dead letters", "cap_dead", deadening(func(_ *Memory, s storage.Settings) { delete(s, storage.SettingMaxDead) })},
+	{"dead letters are never kept", "cap_dead", deadening(func(_ *Memory, s storage.Settings) {
+		s[storage.SettingWhenDeadFull] = int64(storage.EvictDead)
+	})},
+	{"dead heads are evicted", "cap_dead_stays", deadening(func(m *Memory, _ storage.Settings) {
+		for _, j := range m.jobs {
+			j.blocks = false
+		}
+	})},
+	{"those that have just died are evicted", "cap_dead_stays", func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			out, err := in.Exchange(ctx, now, x)
+			in.m.locked(func() {
+				if len(in.m.graves.died) > 1 {
+					in.m.graves.died = in.m.graves.died[1:]
+					in.m.evictDead()
+				}
+			})
+			return out, err
+		}
+		return h
+	}},
+	{"any number of dead letters is evicted", "cap_dead_limit", func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			out, err := in.Exchange(ctx, now, x)
+			in.m.locked(func() { in.m.evictDead() })
+			return out, err
+		}
+		return h
+	}},
+	{"evicted dead letters are told of as jobs", "cap_dead_told", func(in *instance) storage.Store {
+		h := sound(in)
+		h.evicted = func(f func(time.Time, []storage.Evicted)) func() {
+			return in.NotifyEvicted(func(at time.Time, jobs []storage.Evicted) {
+				jobs = slices.Clone(jobs)
+				for i := range jobs {
+					jobs[i].Dead = false
+				}
+				f(at, jobs)
+			})
 		}
 		return h
 	}},

@@ -23,6 +23,15 @@ func (f *fixture) caps(lane storage.Lane, jobs, bytes int64, full storage.WhenFu
 	})
 }
 
+// deadCap sets how many dead letters there may be, or skips the case.
+func (f *fixture) deadCap(lane storage.Lane, most int64, full storage.WhenDeadFull) {
+	f.Helper()
+	if _, ok := f.s.(storage.Capper); !ok {
+		f.Skip("the store is no storage.Capper")
+	}
+	f.configure(f.s, lane, storage.Settings{storage.SettingMaxDead: most, storage.SettingWhenDeadFull: int64(full)})
+}
+
 // refused checks that jobs are refused together, and that nothing has changed.
 func (f *fixture) refused(what string, s storage.Store, want *storage.QueueFullError, jobs ...storage.NewJob) {
 	f.Helper()
@@ -301,7 +310,96 @@ A duplicate needs no room.`, func(f *fixture) {
 		f.lastJob("the one that is fired", "a", f.now, taken[0].ID)
 	}},
 
-	{"cap_told", `NotifyEvicted makes the Store call f after each of its commits that has evicted jobs, at the time that the call was given, in the order of eviction. It is called before the call that evicted them returns
+	{"cap_dead", `If a job dies in an Exchange, and then more are dead than [SettingMaxDead] of its kind in its queue, of its queue or of the database, [SettingWhenDeadFull] of the same says what happens.
+With KeepDead nothing does. With EvictDead the Exchange deletes dead letters of the same for good, with all that belongs to them, as Delete does, until there are as many: those first that died first, and of the same time those with the lower keys.
+EvictedDead is how many of its dead letters were evicted, ever.`, func(f *fixture) {
+		f.deadCap(wholeQueue, 2, storage.KeepDead)
+		var all []storage.ID
+		die := func(text string, changes ...func(*storage.NewJob)) {
+			f.later(time.Second)
+			all = append(all, f.bury(storage.ReasonPermanent, text, changes...))
+		}
+		die("a", sized(5000), tagged("t"), unique("u"))
+		other := lane(queue, "other")
+		die("b", other)
+		die("a")
+		f.left("kept", all, 0, 1, 2)
+		f.deadCap(wholeQueue, 2, storage.EvictDead)
+		f.left("until the next one dies", all, 0, 1, 2)
+		die("c")
+		f.left("evicted", all, 2, 3)
+		f.deadCap(wholeQueue, 0, storage.EvictDead)
+		f.deadCap(usualLane, 2, storage.EvictDead)
+		die("d", other)
+		die("d", lane("b", kind))
+		die("e")
+		f.left("of the lane", all, 3, 4, 5, 6)
+		f.deadCap(storage.Lane{}, 3, storage.EvictDead)
+		die("f", lane("b", kind))
+		f.left("of the database", all, 5, 6, 7)
+		f.redrive(storage.Selection{IDs: []storage.ID{all[6]}}, "")
+		die("g", lane("b", kind))
+		f.left("one has left them", all, 5, 6, 7, 8)
+		stats, err := f.db.Open().Stats(f.ctx)
+		f.must(err)
+		var evicted []int64
+		for _, s := range stats {
+			evicted = append(evicted, s.EvictedDead)
+		}
+		if !slices.Equal(evicted, []int64{0, 2, 3}) {
+			f.Errorf("dead letters evicted of the lanes: %v, want 0, 2 and 3", evicted)
+		}
+	}},
+
+	{"cap_dead_stays", `Those stay that died in the same Exchange, and those that block the other jobs of their group.
+The caps of kinds in queues go first, then those of queues, then that of the database.`, func(f *fixture) {
+		f.deadCap(wholeQueue, 1, storage.EvictDead)
+		f.deadCap(storage.Lane{}, 1, storage.EvictDead)
+		head := f.bury(storage.ReasonPermanent, "no", grouped("g"))
+		f.later(time.Second)
+		all := []storage.ID{head, f.bury(storage.ReasonPermanent, "no")}
+		f.left("the head blocks, and the other has just died", all, 0, 1)
+		f.later(time.Second)
+		all = append(all, f.bury(storage.ReasonPermanent, "no"))
+		f.left("the head blocks", all, 0, 2)
+		f.add(newJob(), newJob())
+		var x storage.Exchange
+		for _, l := range f.lease(f.s, 2) {
+			x.Finish = append(x.Finish, died(l.Lease, storage.ReasonPermanent, "no"))
+			all = append(all, l.ID)
+		}
+		f.exchange(f.s, x)
+		f.left("both have just died", all, 0, 3, 4)
+		f.later(time.Second)
+		all = append(all, f.bury(storage.ReasonPermanent, "no", lane("b", kind)))
+		f.left("of the database", all, 0, 5)
+	}},
+
+	{"cap_dead_limit", `An Exchange deletes at most [DeadEvictLimit] for all of them, and looks at [DeadEvictSearch] at most; what is left over goes once the next job dies.`, func(f *fixture) {
+		f.buryAll(slices.Repeat([]string{"no"}, storage.DeadEvictLimit+5))
+		f.deadCap(wholeQueue, 1, storage.EvictDead)
+		for _, want := range []int64{6, 1} {
+			f.later(time.Second)
+			f.bury(storage.ReasonPermanent, "no")
+			f.counts(storage.Count{Queue: queue, Kind: kind, State: storage.Dead, N: want})
+		}
+	}},
+
+	{"cap_dead_told", `NotifyEvicted makes the Store call f after each of its commits that has evicted jobs or dead letters`, func(f *fixture) {
+		f.deadCap(usualLane, 1, storage.EvictDead)
+		var got []storage.Evicted
+		var at time.Time
+		cancel := f.s.(storage.Capper).NotifyEvicted(func(when time.Time, jobs []storage.Evicted) { at, got = when, append(got, jobs...) })
+		defer cancel()
+		first := f.bury(storage.ReasonPermanent, "no")
+		f.later(time.Second)
+		f.bury(storage.ReasonPermanent, "no")
+		if want := []storage.Evicted{{ID: first, Lane: usualLane, Dead: true}}; !slices.Equal(got, want) || !at.Equal(f.now) {
+			f.Errorf("told of %v at %v, want %v at %v", got, at, want, f.now)
+		}
+	}},
+
+	{"cap_told", `NotifyEvicted makes the Store call f after each of its commits that has evicted jobs or dead letters, at the time that the call was given, in the order of eviction. It is called before the call that evicted them returns
 The result undoes it.`, func(f *fixture) {
 		f.caps(wholeQueue, 2, 0, storage.EvictOldest)
 		var got []storage.Evicted

@@ -36,7 +36,7 @@ type Memory struct {
 	holds     []*held
 	settings  map[storage.Lane]storage.Settings
 	ungrouped map[string]bool // queues whose settings of groups have changed since Regroup
-	evicted   map[storage.Lane]int64
+	graves    graves
 	schedules map[string]*schedule
 	lasts     map[storage.Lane]*last
 	successes map[storage.Lane]int64 // tokens of the last ones, of lanes in which one was unavailable
@@ -97,8 +97,8 @@ func NewMemory() *Memory {
 		windows:   map[string]window{},
 		behind:    map[string]storage.ID{},
 		settings:  map[storage.Lane]storage.Settings{},
-		evicted:   map[storage.Lane]int64{},
 		ungrouped: map[string]bool{},
+		graves:    graves{evicted: map[storage.Lane]int64{}, dropped: map[storage.Lane]int64{}},
 		lasts:     map[storage.Lane]*last{},
 		successes: map[storage.Lane]int64{},
 		schedules: map[string]*schedule{},
@@ -248,6 +248,9 @@ func (m *Memory) end(now time.Time, j *job, state storage.State) {
 	counted := j.placed || j.State == storage.Blocked
 	j.State, j.EndedAt, j.placed, j.blocks = state, now, false, state == storage.Dead && j.Group != "" && !pass
 	j.windows.start, j.windows.finish = 0, 0
+	if state == storage.Dead {
+		m.graves.died = append(m.graves.died, j)
+	}
 	if j.Unique != "" {
 		m.releaseKey(now, j)
 	}

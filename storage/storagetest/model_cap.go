@@ -28,11 +28,11 @@ func (m *Memory) newEvictions() *evictions {
 
 // atomically undoes what f has done with jobs if it returns an error.
 func (m *Memory) atomically(f func() error) error {
-	jobs, unique, evicted, last := maps.Clone(m.jobs), maps.Clone(m.unique), maps.Clone(m.evicted), m.lastKey
+	jobs, unique, evicted, last := maps.Clone(m.jobs), maps.Clone(m.unique), maps.Clone(m.graves.evicted), m.lastKey
 	windows, behind := maps.Clone(m.windows), maps.Clone(m.behind)
 	err := f()
 	if err != nil {
-		m.jobs, m.unique, m.evicted, m.lastKey = jobs, unique, evicted, last
+		m.jobs, m.unique, m.graves.evicted, m.lastKey = jobs, unique, evicted, last
 		m.windows, m.behind = windows, behind
 	}
 	return err
@@ -153,8 +153,55 @@ func (m *Memory) evict(j *job, e *evictions) {
 	if j.Unique != "" {
 		m.releaseKey(e.at, j)
 	}
-	m.evicted[lane]++
+	m.graves.evicted[lane]++
 	e.jobs = append(e.jobs, storage.Evicted{ID: j.ID, Lane: lane})
+}
+
+// graves are the jobs that have died in the exchange under way, and how many jobs and how
+// many dead letters were ever evicted.
+type graves struct {
+	died             []*job
+	evicted, dropped map[storage.Lane]int64
+}
+
+// evictDead evicts dead letters if more are dead than may be of what has died.
+func (m *Memory) evictDead() *evictions {
+	e := &evictions{}
+	lanes := map[storage.Lane]bool{}
+	for _, j := range m.graves.died {
+		for _, lane := range []storage.Lane{{Queue: j.Queue, Kind: j.Kind}, {Queue: j.Queue}, {}} {
+			lanes[lane] = true
+		}
+	}
+	all := slices.SortedFunc(maps.Keys(lanes), func(a, b storage.Lane) int {
+		rank := func(l storage.Lane) int { return min(len(l.Queue), 1) + min(len(l.Kind), 1) }
+		return cmp.Or(rank(b)-rank(a), a.Compare(b))
+	})
+	looked := 0
+	for _, lane := range all {
+		s := m.settings[lane]
+		if s[storage.SettingMaxDead] <= 0 || storage.WhenDeadFull(s[storage.SettingWhenDeadFull]) != storage.EvictDead {
+			continue
+		}
+		dead := m.where(func(j *job) bool {
+			return j.State == storage.Dead && (lane.Queue == "" || lane.Queue == j.Queue) && (lane.Kind == "" || lane.Kind == j.Kind)
+		}, func(a, b *job) int { return cmp.Or(byEnd(a, b), byKey(a, b)) })
+		over := len(dead) - int(s[storage.SettingMaxDead])
+		for _, j := range dead {
+			if over <= 0 || len(e.jobs) == storage.DeadEvictLimit || looked == storage.DeadEvictSearch {
+				break
+			}
+			if looked++; j.blocks || slices.Contains(m.graves.died, j) {
+				continue
+			}
+			of := storage.Lane{Queue: j.Queue, Kind: j.Kind}
+			delete(m.jobs, j.Key)
+			m.graves.dropped[of]++
+			e.jobs = append(e.jobs, storage.Evicted{ID: j.ID, Lane: of, Dead: true})
+			over--
+		}
+	}
+	return e
 }
 
 // NotifyEvicted implements [storage.Capper].

@@ -61,8 +61,11 @@ func (in *instance) Stats(ctx context.Context) ([]storage.LaneStats, error) {
 			s.OldestDue = j.DueAt
 		}
 	}
-	for lane, n := range m.evicted {
+	for lane, n := range m.graves.evicted {
 		of(lane).Evicted = n
+	}
+	for lane, n := range m.graves.dropped {
+		of(lane).EvictedDead = n
 	}
 	for lane, l := range m.lasts {
 		s := of(lane)

@@ -100,6 +100,7 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	}
 	given := now
 	now = m.wrote(now)
+	m.graves.died = nil
 	var res storage.ExchangeResult
 	var event *storage.Event
 	for _, l := range x.Extend {
@@ -149,7 +150,9 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	if holds {
 		event = &storage.Event{Holds: true} // due at once
 	}
+	evicted := m.evictDead()
 	m.mu.Unlock()
+	in.tellEvicted(given, evicted)
 	m.emit(in, now, event)
 	return res, nil
 }

@@ -381,6 +381,7 @@ func (h *history) exchange(t *rapid.T) {
 	h.both("finishing", got.Finished, want.Finished)
 	h.both("NextDue", got.NextDue.UTC(), want.NextDue.UTC())
 	h.sameExpired(got.Expired, want.Expired)
+	h.sameEvicted(p)
 	h.both("number of leases", len(got.Leased), len(want.Leased))
 	for i := range want.Leased {
 		h.granted(p, got.Leased[i], want.Leased[i])

@@ -18,6 +18,9 @@ func (h *history) cap(t *rapid.T) {
 		storage.SettingWhenFull: rapid.Int64Range(0, 2).Draw(t, "when full"),
 		storage.SettingMinFree:  rapid.SampledFrom([]int64{0, 0, 0, 1, tooMuch}).Draw(t, "min free"),
 
+		storage.SettingMaxDead:      rapid.SampledFrom([]int64{0, 1, 2, 5}).Draw(t, "max dead"),
+		storage.SettingWhenDeadFull: rapid.Int64Range(0, 1).Draw(t, "when dead full"),
+
 		storage.SettingMinFreePriority: rapid.Int64Range(-2, 1).Draw(t, "min free priority"),
 	}
 	h.must(p.real.Configure(h.ctx, lane, s))
