@@ -188,6 +188,39 @@ func BySNSStatus(err error) (Class, bool) {
 	}
 }
 
+// ByWebhookStatus is the table of Standard Webhooks, in the place of [ByHTTPStatus] for
+// deliveries to endpoints of others. What they answer may be a fault that they repair, so
+// all but one status is tried again, as long as the policy lasts:
+//
+//	410                 Permanent: the endpoint wants no more messages
+//	429, 502, 504       Throttled
+//	503                 Throttled with a RetryAfter, else Retryable
+//	407, 511            Unavailable: a proxy or a captive portal has answered
+//	any other           Retryable, a redirect that was not followed too
+//
+// It knows the same errors as ByHTTPStatus.
+//
+// Source: "Delivery success and failure", Standard Webhooks 1.0.0.
+func ByWebhookStatus(err error) (Class, bool) {
+	code, e := statusOf(err)
+	if code < 100 || code/100 == 2 {
+		return 0, false
+	}
+	switch code {
+	case 410:
+		return Permanent, true
+	case 429, 502, 504:
+		return Throttled, true
+	case 407, 511:
+		return Unavailable, true
+	case 503:
+		if _, ok := RetryAfter(e); ok {
+			return Throttled, true
+		}
+	}
+	return Retryable, true
+}
+
 // statusOf returns the HTTP status that an error in err's tree has, and that error; 0
 // if there is none.
 func statusOf(err error) (int, error) {

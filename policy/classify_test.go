@@ -122,7 +122,7 @@ func TestRules_Otherwise(t *testing.T) {
 	}
 }
 
-// Both tables over every status. A rule that does not know an error leaves it to what
+// The tables over every status. A rule that does not know an error leaves it to what
 // comes after it.
 func TestStatusTables(t *testing.T) {
 	const (
@@ -151,6 +151,14 @@ func TestStatusTables(t *testing.T) {
 		}},
 		{"SNS with Retry-After", policy.BySNSStatus, time.Second, []func(int) policy.Class{
 			in(100, 499, dead), in(429, 429, throttle), in(500, 999, retry),
+		}},
+		{"webhook", policy.ByWebhookStatus, 0, []func(int) policy.Class{
+			in(100, 999, retry), in(410, 410, dead), in(429, 429, throttle), in(502, 502, throttle), in(504, 504, throttle),
+			in(407, 407, away), in(511, 511, away),
+		}},
+		{"webhook with Retry-After", policy.ByWebhookStatus, time.Second, []func(int) policy.Class{
+			in(100, 999, retry), in(410, 410, dead), in(429, 429, throttle), in(502, 504, throttle),
+			in(407, 407, away), in(511, 511, away),
 		}},
 		{"errand", policy.ByHTTPStatus, 0, []func(int) policy.Class{
 			in(100, 199, retry), in(300, 399, away), in(400, 499, dead), in(500, 999, retry),

@@ -81,6 +81,19 @@ func Default() Policy {
 	}
 }
 
+// Webhook is for deliveries to endpoints of others over HTTP: 13 retries that double from 5 s
+// to 5.7 h, and 8 after 8 h; 21 retries in 271,355 s, which is 75.4 h. It begins with
+// the 5 s and ends with the 75 h of the example in the specification of Standard Webhooks,
+// whose 9 retries have up to 24 h between them. Classes are those of [ByWebhookStatus].
+//
+// Source: "Deliverability and reliability", Standard Webhooks 1.0.0.
+func Webhook() Policy {
+	return Policy{
+		MinDelay: 5 * time.Second, MaxDelay: 8 * time.Hour, Backoff: Doubling,
+		Retries: 21, MaxDelayRetries: 8,
+	}
+}
+
 // forever is as many retries as [ProfileQueue] allows.
 const forever = 1_000_000
 

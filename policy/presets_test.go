@@ -33,6 +33,7 @@ func TestPresets_Figures(t *testing.T) {
 		{"Exponential100ms", policy.Exponential100ms(3, time.Millisecond), [4]int{1, 0, 2, 0}, 2 * time.Millisecond},
 		{"QLDB", policy.QLDB(), [4]int{0, 0, 4, 0}, 300 * time.Millisecond},
 		{"Default", policy.Default(), [4]int{1, 2, 12, 12}, 47_297 * time.Second},
+		{"Webhook", policy.Webhook(), [4]int{0, 0, 13, 8}, 271_355 * time.Second},
 		{"Forever", policy.Forever(h), [4]int{1, 2, 12, 999_985}, 999_985*h + 4097*time.Second},
 		{"Forever", policy.Forever(time.Millisecond), [4]int{1, 2, 1, 999_996}, 999_999 * time.Millisecond},
 		{"Forever", policy.Forever(8 * time.Second), [4]int{1, 2, 4, 999_993}, (2 + 15 + 8*999_993) * time.Second},

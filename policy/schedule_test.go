@@ -73,6 +73,7 @@ func TestPolicy_Lint(t *testing.T) {
 		{"SNSManaged", policy.SNSManaged(), nil},
 		{"SNSCustomer", policy.SNSCustomer(), nil},
 		{"SNSHTTP", policy.SNSHTTP(), nil},
+		{"Webhook", policy.Webhook(), nil},
 		{"QLDB", policy.QLDB(), []string{"ends after 300ms: an outage of 30s"}},
 		{"exponential, long", long, []string{"95 of 100 delays of the backoff phase are nearly the minimum (1s): exponential"}},
 		{"immediate", policy.Policy{Retries: 11, NoDelayRetries: 11}, []string{"ends after 0s", "11 retries without any delay"}},

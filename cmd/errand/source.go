@@ -24,6 +24,7 @@ var presets = []struct {
 	{"sdk-standard", "AWS SDKs, standard mode", policy.SDKStandard()},
 	{"exponential-100ms", "AWS documentation, 2^n * 100 ms; here to 1 min and 10 retries", policy.Exponential100ms(10, time.Minute)},
 	{"qldb", "driver for Amazon QLDB", policy.QLDB()},
+	{"webhook", "endpoints of others over HTTP, as Standard Webhooks advises", policy.Webhook()},
 	{"forever", "devices that are offline for long; here up to 1 h apart", policy.Forever(time.Hour)},
 }
 
