@@ -5,13 +5,10 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/errandq/errand"
 )
 
 // The headers of Standard Webhooks.
@@ -46,26 +43,23 @@ const maxID = 128 // bytes
 // signature stand for two messages. There are 1 to 16 secrets, and each of them can sign.
 // Other input is refused with an [errand.FieldError].
 func Sign(id string, at time.Time, body []byte, secrets ...Secret) (string, error) {
-	var faults []error
-	fault := func(field string, value any, limit string) {
-		faults = append(faults, &errand.FieldError{Field: field, Value: value, Limit: limit})
-	}
+	var f faults
 	if !isID(id) {
-		fault("id", id, "must match [A-Za-z0-9_-]{1,128}")
+		f.field("id", id, "must match [A-Za-z0-9_-]{1,128}")
 	}
 	if at.Unix() < 0 {
-		fault("at", at, "must not be before 1970")
+		f.field("at", at, "must not be before 1970")
 	}
 	if len(secrets) == 0 || len(secrets) > mostSignatures {
-		fault("secrets", len(secrets), fmt.Sprintf("must be 1 to %d", mostSignatures))
+		f.field("secrets", len(secrets), fmt.Sprintf("must be 1 to %d", mostSignatures))
 	}
 	for i, s := range secrets {
-		if s.get == nil || s.key().prefix == prefixPublic {
-			fault(fmt.Sprintf("secrets[%d]", i), s.String(), "must be a whsec_ or a whsk_, which can sign")
+		if !s.signs() {
+			f.field(fmt.Sprintf("secrets[%d]", i), s.String(), cannotSign)
 		}
 	}
-	if len(faults) > 0 {
-		return "", errors.Join(faults...)
+	if len(f) > 0 {
+		return "", f.err()
 	}
 	content := signed(id, strconv.FormatInt(at.Unix(), 10), body)
 	all := make([]string, len(secrets))
@@ -74,6 +68,11 @@ func Sign(id string, at time.Time, body []byte, secrets ...Secret) (string, erro
 	}
 	return strings.Join(all, " "), nil
 }
+
+const cannotSign = "must be a whsec_ or a whsk_, which can sign"
+
+// signs reports whether the secret can sign.
+func (s Secret) signs() bool { return s.get != nil && s.key().prefix != prefixPublic }
 
 // isID reports whether s can be the ID of a message.
 func isID(s string) bool {

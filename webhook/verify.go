@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/errandq/errand"
 )
 
 // Why a request is not verified. Errors are matched with [errors.Is].
@@ -87,19 +85,19 @@ func Verify(r *http.Request, secrets []Secret, tolerance time.Duration) (body []
 }
 
 func checkVerify(secrets []Secret, tolerance time.Duration) error {
-	var faults []error
+	var f faults
 	if len(secrets) == 0 {
-		faults = append(faults, &errand.FieldError{Field: "secrets", Value: 0, Limit: "must be at least one"})
+		f.field("secrets", 0, "must be at least one")
 	}
 	for i, s := range secrets {
 		if s.get == nil {
-			faults = append(faults, &errand.FieldError{Field: fmt.Sprintf("secrets[%d]", i), Value: s.String(), Limit: "must be a secret"})
+			f.field(fmt.Sprintf("secrets[%d]", i), s.String(), "must be a secret")
 		}
 	}
 	if tolerance < 0 {
-		faults = append(faults, &errand.FieldError{Field: "tolerance", Value: tolerance, Limit: "must not be negative"})
+		f.field("tolerance", tolerance, "must not be negative")
 	}
-	return errors.Join(faults...)
+	return f.err()
 }
 
 // headers are those of Standard Webhooks.
