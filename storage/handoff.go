@@ -9,7 +9,7 @@ type Handoff interface {
 	// it has capacity: for want.N jobs at first, then for what [Offer.Capacity]
 	// says.
 	//
-	// A call of Enqueue or Fire on this Store that has inserted a job of want as
+	// A call of Enqueue, PublishMessages or Fire on this Store that has inserted a job of want as
 	// ready goes on to lease jobs of want in the same transaction, as many as
 	// there is capacity for: those that an Exchange right after it would lease.
 	// A job that such an Exchange would end is left to it.

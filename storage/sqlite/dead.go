@@ -423,6 +423,9 @@ func (s *Store) PurgeFinished(ctx context.Context, now time.Time) (n int, next t
 				err = t.forgetWindows(at)
 			}
 			if err == nil {
+				err = t.flushMessages() // of which the last job has gone
+			}
+			if err == nil {
 				err = t.purgeMessages(at)
 			}
 			if err == nil {

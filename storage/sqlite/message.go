@@ -170,7 +170,7 @@ func (p *publisher) one(pub *storage.Publication) (r storage.PublishResult, err 
 		if steps {
 			err = p.write(sqlSetCursor, m.message, pub.To)
 		}
-		if err == nil && m.purgeAt >= 0 {
+		if err == nil && m.purgeAt >= 0 && slices.ContainsFunc(r.Jobs, func(e storage.Enqueued) bool { return !e.Duplicate }) {
 			err = p.write(sqlStays, m.message)
 		}
 		return r, err
@@ -300,6 +300,7 @@ func (t *tx) flushMessages() error {
 			return err
 		}
 	}
+	clear(t.leaving)
 	return nil
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 var handoffCases = []testCase{
-	{"handoff_leases", `A call of Enqueue or Fire on this Store that has inserted a job of want as ready goes on to lease jobs of want in the same transaction
+	{"handoff_leases", `A call of Enqueue, PublishMessages or Fire on this Store that has inserted a job of want as ready goes on to lease jobs of want in the same transaction
 The jobs are passed to receive, in the order they should start, after the commit and before the call returns`, func(f *fixture) {
 		w := f.offer(f.s, usual, 9)
 		ids := f.add(
@@ -102,7 +102,7 @@ the longest lease that the holder has asked for`, func(f *fixture) {
 		f.takes(other, 3*hold, got[0].Lease, storage.Cut)
 	}},
 
-	{"handoff_fire", `A call of Enqueue or Fire on this Store that has inserted a job of want as ready goes on to lease jobs of want in the same transaction`, func(f *fixture) {
+	{"handoff_fire", `A call of Enqueue, PublishMessages or Fire on this Store that has inserted a job of want as ready goes on to lease jobs of want in the same transaction`, func(f *fixture) {
 		f.put(newSchedule("a", skipOverlap))
 		f.put(newSchedule("b"))
 		w := f.offer(f.s, usual, 2)
@@ -248,7 +248,7 @@ It does not wait for receive.`, func(f *fixture) {
 		f.is(storage.Ready, ids[2])
 	}},
 
-	{"handoff_instances", `A call of Enqueue or Fire on this Store`, func(f *fixture) {
+	{"handoff_instances", `A call of Enqueue, PublishMessages or Fire on this Store`, func(f *fixture) {
 		other := f.db.Open()
 		w := f.offer(f.s, usual, 2)
 		e, err := other.Enqueue(f.ctx, f.now, times(1, newJob()))

@@ -23,11 +23,9 @@ import (
 // Each call of Open returns another instance on it, as if in a process of its
 // own.
 type Memory struct {
-	mu        sync.Mutex
-	salt      uint32
-	lastKey   int64
-	lastToken int64
-	lastCause int64
+	mu   sync.Mutex
+	salt uint32
+	lasted
 	instances []*instance
 	jobs      map[int64]*job
 	unique    map[string]storage.ID // who holds each unique key
@@ -43,7 +41,11 @@ type Memory struct {
 	mark      time.Time              // latest that a write was given
 	shifting  bool
 	letIn     []*job // into their groups, and not announced
+	topics    topics
 }
+
+// lasted are the last numbers that were given.
+type lasted struct{ lastKey, lastToken, lastCause int64 }
 
 // bulkStep is how many jobs one step of a redrive, purge or shift handles. It
 // is small so that a caller who forgets to ask for the next step is found out.

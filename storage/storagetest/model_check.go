@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/errandq/errand/storage"
@@ -14,7 +15,13 @@ func (m *Memory) Invariants(t testing.TB) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	tokens := map[int64]int64{}
+	m.forgetMessages()
 	for key, j := range m.jobs {
+		for _, tag := range j.Tags {
+			if id, ok := strings.CutPrefix(tag, storage.MessageTag("")); ok && m.message(id) == nil {
+				t.Errorf("job %d delivers the message %q, which is not there", key, id)
+			}
+		}
 		if j.Key != key || j.ID.Key() != key || key > m.lastKey {
 			t.Errorf("job %d has the key %d and the ID %v; the last key is %d", key, j.Key, j.ID, m.lastKey)
 		}

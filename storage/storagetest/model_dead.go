@@ -194,16 +194,21 @@ func (in *instance) PurgeFinished(ctx context.Context, now time.Time) (int, time
 	}
 	defer m.mu.Unlock()
 	m.wrote(now)
+	n, next := m.purgeFinished(now)
+	return n, earlier(next, m.purgeMessages(floor(now))), nil
+}
+
+func (m *Memory) purgeFinished(now time.Time) (int, time.Time) {
 	n, next := 0, m.forgetWindows(floor(now))
 	for _, j := range m.where(func(j *job) bool { return j.finished() }, byKeep) {
 		switch {
 		case j.keepUntil.After(now):
-			return n, earlier(j.keepUntil, next), nil
+			return n, earlier(j.keepUntil, next)
 		case n == bulkStep:
-			return n, now, nil
+			return n, now
 		}
 		delete(m.jobs, j.Key)
 		n++
 	}
-	return n, next, nil
+	return n, next
 }

@@ -48,6 +48,7 @@ var _ interface {
 	storage.Checker
 	storage.Capper
 	storage.Compacter
+	storage.Topics
 } = (*instance)(nil)
 
 // Enqueue implements [storage.Store].
@@ -57,39 +58,58 @@ func (in *instance) Enqueue(ctx context.Context, now time.Time, jobs []storage.N
 		return nil, err
 	}
 	m.wrote(now)
-	var inserted, replaced []*job
-	out := make([]storage.Enqueued, 0, len(jobs))
-	evicted := m.newEvictions()
-	err := m.atomically(func() error {
-		for i, n := range jobs {
-			if err := m.refuses(floor(now), &n, i, evicted.first); err != nil {
-				return err
-			}
-			e, j, err := m.admit(now, n, evicted)
-			if err != nil {
-				return err
-			}
-			if j != nil {
-				inserted = append(inserted, j)
-			}
-			if e.Replaced {
-				replaced = append(replaced, m.find(e.ID))
-			}
-			out = append(out, e)
-		}
-		return nil
+	var out []storage.Enqueued
+	a := admission{m: m, now: now, evicted: m.newEvictions()}
+	err := m.atomically(func() (err error) {
+		out, err = a.all(jobs)
+		return err
 	})
 	if err != nil {
 		m.mu.Unlock()
 		return nil, err
 	}
-	pass := in.handOver(floor(now), inserted)
-	event := availableOf(append(inserted, replaced...))
-	m.mu.Unlock()
-	in.tellEvicted(now, evicted)
-	pass()
-	m.emit(in, now, event)
+	in.end(&a)
 	return out, nil
+}
+
+// admission is a call that adds jobs.
+type admission struct {
+	m                  *Memory
+	now                time.Time
+	evicted            *evictions
+	inserted, replaced []*job
+}
+
+// all adds jobs, and answers for each.
+func (a *admission) all(jobs []storage.NewJob) ([]storage.Enqueued, error) {
+	out := make([]storage.Enqueued, 0, len(jobs))
+	for i, n := range jobs {
+		if err := a.m.refuses(floor(a.now), &n, i, a.evicted.first); err != nil {
+			return nil, err
+		}
+		e, j, err := a.m.admit(a.now, n, a.evicted)
+		if err != nil {
+			return nil, err
+		}
+		if j != nil {
+			a.inserted = append(a.inserted, j)
+		}
+		if e.Replaced {
+			a.replaced = append(a.replaced, a.m.find(e.ID))
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// end ends the call, and unlocks the database.
+func (in *instance) end(a *admission) {
+	pass := in.handOver(floor(a.now), a.inserted)
+	event := availableOf(append(a.inserted, a.replaced...))
+	in.m.mu.Unlock()
+	in.tellEvicted(a.now, a.evicted)
+	pass()
+	in.m.emit(in, a.now, event)
 }
 
 // Exchange implements [storage.Store].

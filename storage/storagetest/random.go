@@ -149,6 +149,10 @@ func (h *history) run(t *testing.T) {
 	if _, ok := h.pairs[0].real.(storage.Capper); ok {
 		actions["cap"] = h.cap
 	}
+	if _, ok := h.pairs[0].real.(storage.Topics); ok {
+		actions["putEntries"], actions["publish"] = h.putEntries, h.publish
+		actions["topics"] = func(t *rapid.T) { h.compareTopics(h.pair(t)) }
+	}
 	h.Repeat(actions)
 	h.end(t)
 }

@@ -264,6 +264,9 @@ func (h *history) end(t *testing.T) {
 	h.sameHolds(p)
 	h.sameCauses(p, storage.Lane{}, 1000)
 	h.compareSchedules(p)
+	if _, ok := p.real.(storage.Topics); ok {
+		h.compareTopics(p)
+	}
 	if fault := record(t, h.real.Invariants); fault != "" {
 		h.Fatalf("invariants %s", fault)
 	}

@@ -50,7 +50,7 @@ func cases() []testCase {
 		enqueueCases, uniqueCases, leaseCases, keepBackCases, itemCases, outcomeCases, fenceCases,
 		fateCases, lapseCases, jobCases, listCases, deadCases, redriveCases, runNowCases, purgeCases, editCases, deleteCases, closeCases, concurrencyCases, notifyCases,
 		scheduleCases, fireCases, overlapCases, clockCases, shiftCases, handoffCases, holdCases, probeCases,
-		lookCases, orderCases, groupCases, groupLimitCases, compactCases)
+		lookCases, orderCases, groupCases, groupLimitCases, compactCases, entryCases, messageCases)
 }
 
 // Run checks a Store against the contract. open returns an empty database for
