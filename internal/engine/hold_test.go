@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/internal/clock"
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
 )
 
@@ -199,6 +200,54 @@ func TestHold_HandedOver(t *testing.T) {
 		got := id()
 		pass(time.Minute)
 		r.wantState(got, storage.Ready, storage.Counters{})
+	})
+}
+
+// slowHolds keeps back the answers to exchanges that begin a hold.
+type slowHolds struct {
+	*spy
+	goOn chan struct{}
+}
+
+func (s slowHolds) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	res, err := s.spy.Exchange(ctx, now, x)
+	if len(x.Hold) > 0 {
+		<-s.goOn
+	}
+	return res, err
+}
+
+// A hold that the engine has begun, and that somebody releases before the answer to its
+// exchange is back, is over: when the answer comes the holds have been read with both
+// changes, and will not be read again.
+func TestHold_ReleasedBeforeTheAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		s := slowHolds{r.store, make(chan struct{})}
+		r.cfg.Store = s
+		runs := 0
+		r.handle("k", func(context.Context, *storage.Leased) error {
+			if runs++; runs == 1 {
+				return &engine.HoldLaneError{For: time.Hour, Err: errOops}
+			}
+			return nil
+		})
+		id := r.enqueue("k", 1)[0]
+		r.start()
+		n := r.store.count()
+		r.release(storage.Hold{Lane: storage.Lane{Queue: "q", Kind: "k"}, Reason: storage.HoldUnavailable})
+		synctest.Wait()
+		if read := r.store.of("holds", n); len(read) != 1 {
+			t.Errorf("holds were read %d times since the release, want once", len(read))
+		}
+		r.store.failing(func(string) error {
+			if len(r.store.calls) > n+100 { // one that takes the lane for held returns its job without end
+				return storage.ErrClosed
+			}
+			return nil
+		})
+		close(s.goOn)
+		pass(time.Minute)
+		r.wantState(id, storage.Done, storage.Counters{Attempt: 2})
 	})
 }
 
