@@ -47,6 +47,9 @@ const (
 	WhyThrottle WhyCode = "throttle"
 	// WhyConcurrency: Worker runs N jobs of Queue or Kind, or of all, and no more at a time.
 	WhyConcurrency WhyCode = "concurrency"
+	// WhyBatch: Worker does the jobs of Queue and Kind in batches, and waits until Of of
+	// them are ready, or Until. N are.
+	WhyBatch WhyCode = "batch"
 	// WhyOpening: Queue and Kind were closed for long and open gently in Worker: N run at a
 	// time for now, or none does Until.
 	WhyOpening WhyCode = "opening"
@@ -165,7 +168,12 @@ func (q *Queue) Why(ctx context.Context, id ID) (Why, error) {
 		w.held(&holds[i])
 	}
 	due := j.State == Ready || !j.DueAt.After(now) // no worker looks for jobs while it has no runner for them
-	w.limited(serving, due, j.Retry > 0)
+	d, err := q.demand(ctx, &j, serving, now)
+	if err != nil {
+		return Why{}, err
+	}
+	d.due, d.retry = due, j.Retry > 0
+	w.limited(serving, d)
 	if due && j.Crashes >= suspectCrashes {
 		w.add(WhyReason{Code: WhySuspect, N: j.Crashes, Text: fmt.Sprintf("its process died %d times in a row: such jobs start one at a time", j.Crashes)})
 	}
@@ -334,20 +342,6 @@ func (w *Why) unserved(all []WorkerInfo) {
 		r.Text += fmt.Sprintf(", unless %s does, which does not show what it works for", r.Worker)
 	}
 	w.add(r)
-}
-
-// limited adds what keeps the workers from starting the job, unless one of them is free
-// to. Limits on starts are of no matter before the job is due.
-func (w *Why) limited(serving []WorkerInfo, due, retry bool) {
-	var all []WhyReason
-	for i := range serving {
-		own := serving[i].blocks(w.Queue, w.Kind, due, retry)
-		if len(own) == 0 {
-			return
-		}
-		all = append(all, own...)
-	}
-	w.Reasons = append(w.Reasons, all...)
 }
 
 // blocked adds what a blocked job waits for.

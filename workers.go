@@ -59,6 +59,10 @@ type WorkerLimit struct {
 	BudgetEmpty bool `json:"budget_empty,omitempty"`
 	// GroupThrottled is true of a queue if jobs wait for its [GroupThrottle].
 	GroupThrottled bool `json:"group_throttled,omitempty"`
+	// BatchMin and BatchWait are Min and Wait of the [BatchOptions] of a kind. If zero, no
+	// job waits for others.
+	BatchMin  int           `json:"batch_min,omitempty"`
+	BatchWait time.Duration `json:"batch_wait,omitempty"`
 	// Gate is what the worker knows of the gate. It is nil if there is none.
 	Gate *GateInfo `json:"gate,omitempty"`
 	// Policy is the delivery policy of the queue or kind. If nil, it has none.
@@ -128,8 +132,64 @@ func (w *WorkerInfo) serves(queue, kind string) bool {
 	return slices.Contains(w.Queues, queue) && slices.Contains(w.Kinds, kind)
 }
 
-// blocks returns what keeps a worker from starting jobs of a lane.
-func (w *WorkerInfo) blocks(queue, kind string, due, retry bool) (all []WhyReason) {
+// demand is what a job asks of the workers of its lane.
+type demand struct {
+	queue, kind string
+	due         bool // limits on starts are of no matter before
+	retry       bool
+	// ready is how many jobs of the lane are ready, and first when the earliest of them was
+	// due. They are zero if this one is not, or if nobody asks.
+	ready int64
+	first time.Time
+	now   time.Time
+}
+
+// demand returns what a job asks of the workers of its lane. It looks at the lane only if
+// a worker does its jobs in batches.
+func (q *Queue) demand(ctx context.Context, j *JobInfo, serving []WorkerInfo, now time.Time) (*demand, error) {
+	d := &demand{queue: j.Queue, kind: j.Kind, now: now}
+	batched := slices.ContainsFunc(serving, func(i WorkerInfo) bool {
+		_, ofKind, _ := i.limits(j.Queue, j.Kind)
+		return ofKind.BatchMin > 0
+	})
+	if j.State != Ready || !batched {
+		return d, nil
+	}
+	all, err := q.store.Stats(ctx)
+	for i := range all {
+		if all[i].Lane == (Lane{Queue: j.Queue, Kind: j.Kind}) {
+			d.ready, d.first = all[i].Ready, all[i].OldestDue
+		}
+	}
+	return d, err
+}
+
+// limited adds what keeps the workers from starting the job, unless one of them is free
+// to.
+func (w *Why) limited(serving []WorkerInfo, d *demand) {
+	var all []WhyReason
+	for i := range serving {
+		own := serving[i].blocks(d)
+		if len(own) == 0 {
+			return
+		}
+		all = append(all, own...)
+	}
+	w.Reasons = append(w.Reasons, all...)
+}
+
+// waitsForBatch returns until when a worker waits for more jobs of a lane, zero if it does
+// not.
+func (n *WorkerLimit) waitsForBatch(d *demand) time.Time {
+	if until := d.first.Add(n.BatchWait); d.ready < int64(n.BatchMin) && until.After(d.now) {
+		return until
+	}
+	return time.Time{}
+}
+
+// blocks returns what keeps a worker from starting a job.
+func (w *WorkerInfo) blocks(d *demand) (all []WhyReason) {
+	queue, kind, due := d.queue, d.kind, d.due
 	add := func(code WhyCode, n WorkerLimit, count int, format string, args ...any) *WhyReason {
 		text := fmt.Sprintf(format, args...) + ", in worker " + w.Instance
 		all = append(all, WhyReason{Code: code, Text: text, Queue: n.Queue, Kind: n.Kind, Worker: w.Instance, N: count})
@@ -155,9 +215,14 @@ func (w *WorkerInfo) blocks(queue, kind string, due, retry bool) (all []WhyReaso
 		if due && n.Full {
 			add(WhyConcurrency, n, n.Concurrency, "as many jobs of %s run as may at a time: %d", of, n.Concurrency)
 		}
-		if retry && n.BudgetEmpty && (n.Kind != "" || !ofKind.Budget) {
+		if d.retry && n.BudgetEmpty && (n.Kind != "" || !ofKind.Budget) {
 			add(WhyBudget, n, 0, "the retry budget of %s is empty", of)
 		}
+	}
+	if until := ofKind.waitsForBatch(d); !until.IsZero() {
+		r := add(WhyBatch, WorkerLimit{Queue: queue, Kind: kind}, int(d.ready), "%s waits until %d jobs are ready, of which there are %d, or until %s",
+			laneText(queue, kind), ofKind.BatchMin, d.ready, moment(until))
+		r.Of, r.Until = ofKind.BatchMin, until
 	}
 	switch {
 	case !due:

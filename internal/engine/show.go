@@ -45,6 +45,8 @@ type limitDoc struct {
 	Budget      bool          `json:"budget,omitempty"`
 	BudgetEmpty bool          `json:"budget_empty,omitempty"`
 	Groups      bool          `json:"group_throttled,omitempty"`
+	BatchMin    int           `json:"batch_min,omitempty"`
+	BatchWait   time.Duration `json:"batch_wait,omitempty"`
 	Gate        *gateDoc      `json:"gate,omitempty"`
 	Policy      *policy.Topic `json:"policy,omitempty"`
 	Until       time.Time     `json:"until,omitzero"`
@@ -144,10 +146,13 @@ func (l *loop) limits() (all []*limit) {
 		if h.Policy != (policy.Document{}) {
 			n.doc.Policy = &policy.Topic{Document: h.Policy}
 		}
+		if b := h.Batch; b != nil && b.Wait > 0 {
+			n.doc.BatchMin, n.doc.BatchWait = b.Min, b.Wait
+		}
 		all = append(all, n)
 	}
 	all = slices.DeleteFunc(all, func(n *limit) bool {
-		return n.bound == nil && n.throttle == nil && n.budget == nil && n.groups == nil && n.doc.Policy == nil
+		return n.bound == nil && n.throttle == nil && n.budget == nil && n.groups == nil && n.doc.Policy == nil && n.doc.BatchMin == 0
 	})
 	for _, n := range all {
 		if n.throttle != nil {

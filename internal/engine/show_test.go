@@ -214,6 +214,17 @@ func TestShow_Limits(t *testing.T) {
 		})
 	})
 
+	t.Run("batch", func(t *testing.T) {
+		shows(t, func(t *testing.T, r *rig, s *showcase) {
+			for kind, b := range map[string]engine.Batch{"a": {Max: 9}, "b": {Max: 9, Min: 5, Wait: time.Second}} {
+				b.Run = func(context.Context, []engine.Item) {}
+				r.cfg.Handlers[kind] = engine.Handler{Batch: &b}
+			}
+			r.start()
+			s.wants(t, "at the start", `"kinds":["a","b"],"limits":[{"batch_min":5,"batch_wait":1000000000,"kind":"b"}],`)
+		})
+	})
+
 	t.Run("opening", func(t *testing.T) {
 		shows(t, func(t *testing.T, r *rig, s *showcase) {
 			r.cfg.Rand = func() float64 { return 0.5 }
