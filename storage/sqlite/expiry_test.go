@@ -87,6 +87,31 @@ func TestExpiry_JobIsGone(t *testing.T) {
 	}
 }
 
+// Nothing stays of a time of doubt once its last job has ended, so that the next ones cost
+// no more.
+func TestExpiry_ForgetsEpochs(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	for _, within := range []time.Duration{time.Second, time.Hour} {
+		if _, err := s.Enqueue(t.Context(), t0, []storage.NewJob{{Queue: "other", Kind: "a", StartWithin: within, Doubtful: true}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		at   time.Time
+		left int64
+	}{{t0, 1}, {t0.Add(time.Second), 1}, {t0.Add(time.Hour), 0}} {
+		exchangeAt(t, s, c.at, storage.Exchange{})
+		if _, err := s.Enqueue(t.Context(), c.at, []storage.NewJob{{Queue: "default", Kind: "a"}}); err != nil {
+			t.Fatal(err)
+		}
+		exchangeAt(t, s, c.at, storage.Exchange{}) // the next one that writes
+		if n := d.number("SELECT COUNT(*) FROM errand_epoch"); n != c.left {
+			t.Errorf("%v later there are %d epochs, want %d", c.at.Sub(t0), n, c.left)
+		}
+	}
+}
+
 // exchangeAt leases up to nine jobs.
 func exchangeAt(t *testing.T, s *sqlite.Store, now time.Time, x storage.Exchange) storage.ExchangeResult {
 	t.Helper()

@@ -150,7 +150,13 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 		if !x.Doubtful {
 			m.settleWindows(given)
 		}
+		last := m.lastKey
 		res.Leased, kept = in.grant(now, x, &res)
+		for key := last + 1; key <= m.lastKey; key++ { // what follows jobs that have died
+			if j := m.jobs[key]; j.State != storage.Running {
+				event = available(event, j)
+			}
+		}
 		holds = holds || slices.ContainsFunc(res.Leased, func(l storage.Leased) bool { return len(m.probes(m.jobs[l.Key])) > 0 })
 		ends := []time.Time{m.holdEnds(x.Wants, now), m.nextEnd()}
 		if s := m.where(func(j *job) bool { return j.State == storage.Scheduled }, byDue); len(s) > 0 {
