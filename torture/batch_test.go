@@ -8,11 +8,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -29,12 +26,7 @@ func (r receiver) call(what string, program int, jobs []*errand.Job[member]) err
 	for _, j := range jobs {
 		fmt.Fprintf(&line, " %d:%d", j.Args.N, j.Crashes)
 	}
-	f, err := os.OpenFile(r.path("diary"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(f, line.String())
-	return errors.Join(err, f.Close())
+	return r.write(line.String())
 }
 
 // calls are what a diary of calls tells.
@@ -108,40 +100,30 @@ func (r receiver) calls() (c calls, err error) {
 
 // batched is a program that does many jobs in a call.
 func batched(p part, v *voice) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	q, err := errand.Open(context.Background(), p.DB, groupOptions(p.Relaxed))
-	if err != nil {
-		return err
-	}
-	r := receiver{filepath.Dir(p.DB)}
 	// No lease lapses while its holder lives, however slow the machine is.
-	w := errand.NewWorker(q, &errand.WorkerOptions{Concurrency: 2, LeaseDuration: time.Minute, MaxCrashes: 1_000_000})
-	errand.HandleMany(w, func(_ context.Context, jobs []*errand.Job[member]) error {
-		if err := r.call("begin", p.First, jobs); err != nil {
-			return err
-		}
-		wait := rand.N(5 * time.Millisecond)
-		if len(jobs) > 1 {
-			wait = 20*time.Millisecond + rand.N(60*time.Millisecond) // so that some are killed
-		}
-		<-time.After(wait)
-		if err := r.call("end", p.First, jobs); err != nil {
-			return err
-		}
-		failed := errand.BatchError{}
-		for _, job := range jobs {
-			if rand.N(20) == 0 {
-				failed[job.ID] = errors.New("bad luck")
+	o := errand.WorkerOptions{Concurrency: 2, LeaseDuration: time.Minute}
+	return worksFor(p, v, o, func(w *errand.Worker, r receiver) {
+		errand.HandleMany(w, func(_ context.Context, jobs []*errand.Job[member]) error {
+			if err := r.call("begin", p.First, jobs); err != nil {
+				return err
 			}
-		}
-		return failed
-	}, errand.BatchOptions{Max: 25})
-	v.say("ready")
-	if err := w.Run(ctx); err != nil {
-		return err
-	}
-	return q.Close()
+			wait := rand.N(5 * time.Millisecond)
+			if len(jobs) > 1 {
+				wait = 20*time.Millisecond + rand.N(60*time.Millisecond) // so that some are killed
+			}
+			<-time.After(wait)
+			if err := r.call("end", p.First, jobs); err != nil {
+				return err
+			}
+			failed := errand.BatchError{}
+			for _, job := range jobs {
+				if rand.N(20) == 0 {
+					failed[job.ID] = errors.New("bad luck")
+				}
+			}
+			return failed
+		}, errand.BatchOptions{Max: 25})
+	})
 }
 
 // Three processes run batches, and are killed. The jobs of the calls that were under way
@@ -152,21 +134,15 @@ func TestKill_Batches(t *testing.T) { inBoth(t, killBatches) }
 func killBatches(t *testing.T, relaxed bool) {
 	t.Parallel()
 	const few, all, step = 6, 60, 100 // kills, and jobs that are enqueued before each
-	random, path := dice(t), filepath.Join(ramDir(t), "jobs.db")
-	q, err := errand.Open(t.Context(), path, groupOptions(relaxed))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, r := newLedger(), receiver{filepath.Dir(path)} // of the ledger nothing is asked
-	programs := 0
-	begin := func() (*child, int) {
-		programs++
-		return start(t, l, part{Role: "batched", DB: path, First: programs, Relaxed: relaxed}), programs
-	}
-	var children [3]*child
-	var names [3]int
-	for i := range children {
-		children[i], names[i] = begin()
+	random := dice(t)
+	crew := newCrew(t, 3, "batched", relaxed, func(*errand.Queue) {})
+	calls := func() calls {
+		t.Helper()
+		c, err := crew.r.calls()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
 	}
 	n := 0
 	rounds(t, few, all, func(int) {
@@ -175,51 +151,27 @@ func killBatches(t *testing.T, relaxed bool) {
 			jobs = append(jobs, errand.NewJob{Args: member{N: n}})
 			n++
 		}
-		if _, err := q.EnqueueMany(t.Context(), jobs); err != nil {
+		if _, err := crew.q.EnqueueMany(t.Context(), jobs); err != nil {
 			t.Fatal(err)
 		}
 		i := 0
 		await(t, 20*time.Second, "a batch is under way", func() bool {
-			c, err := r.calls()
-			if err != nil {
-				t.Fatal(err)
-			}
-			i = slices.IndexFunc(names[:], func(name int) bool { return c.under[name] > 1 })
+			c := calls()
+			i = slices.IndexFunc(crew.names, func(name int) bool { return c.under[name] > 1 })
 			return i >= 0
 		})
 		<-time.After(between(random, 0, 10*time.Millisecond))
-		if err := r.call("kill", names[i], nil); err != nil {
-			t.Fatal(err)
-		}
-		children[i].kill()
-		children[i], names[i] = begin()
+		crew.kill(i)
 	})
-	await(t, 2*time.Minute, "all jobs are done", func() bool {
-		counts, err := q.Counts(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(counts) == 1 && counts[0].State == errand.Done && counts[0].N == int64(n)
-	})
-	for _, c := range children {
-		c.hears("ready")
-		c.finishSoon(20 * time.Second)
-	}
-	c, err := r.calls()
-	if err != nil {
-		t.Fatal(err)
-	}
+	crew.finish(func() {})
+	c := calls()
 	for _, fault := range c.faults {
 		t.Error(fault)
 	}
 	if len(c.finished) != n || c.most < 2 || c.suspects == 0 {
 		t.Errorf("the calls of %d of %d jobs have ended, at most %d in a call; %d times a suspect", len(c.finished), n, c.most, c.suspects)
 	}
-	t.Logf("%d kills, %d calls of up to %d jobs, %d times a suspect", programs-len(children), c.n, c.most, c.suspects)
-	if err := q.Close(); err != nil {
-		t.Error(err)
-	}
-	wantRules(t, path)
+	t.Logf("%d kills, %d calls of up to %d jobs, %d times a suspect", crew.kills(), c.n, c.most, c.suspects)
 }
 
 // suspectAfter is after how many crashes in a row a job of a batch runs alone.

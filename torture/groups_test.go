@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -85,31 +84,20 @@ func groupOptions(relaxed bool) *errand.Options {
 
 // grouped is a program that works for groups. A fifth of its attempts fail.
 func grouped(p part, v *voice) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	q, err := errand.Open(context.Background(), p.DB, groupOptions(p.Relaxed))
-	if err != nil {
-		return err
-	}
-	r := receiver{filepath.Dir(p.DB)}
-	w := errand.NewWorker(q, &errand.WorkerOptions{LeaseDuration: time.Second, MaxCrashes: 1_000_000})
-	errand.Handle(w, func(_ context.Context, job *errand.Job[member]) error {
-		return r.take(job.Group, job.Args, func() error {
-			<-time.After(rand.N(2 * time.Millisecond))
-			if _, err := os.Stat(r.path("mercy")); job.Args.Doomed && err != nil {
-				return errand.Permanent(errors.New("doomed"))
-			}
-			if rand.N(5) == 0 {
-				return errors.New("bad luck")
-			}
-			return nil
+	return worksFor(p, v, errand.WorkerOptions{LeaseDuration: time.Second}, func(w *errand.Worker, r receiver) {
+		errand.Handle(w, func(_ context.Context, job *errand.Job[member]) error {
+			return r.take(job.Group, job.Args, func() error {
+				<-time.After(rand.N(2 * time.Millisecond))
+				if _, err := os.Stat(r.path("mercy")); job.Args.Doomed && err != nil {
+					return errand.Permanent(errors.New("doomed"))
+				}
+				if rand.N(5) == 0 {
+					return errors.New("bad luck")
+				}
+				return nil
+			})
 		})
 	})
-	v.say("ready")
-	if err := w.Run(ctx); err != nil {
-		return err
-	}
-	return q.Close()
 }
 
 // Processes are killed while they work for groups, in half of which a job dies. The dead
@@ -123,80 +111,52 @@ func killGroups(t *testing.T, relaxed bool) {
 	if full() {
 		groups, each = 100, 100
 	}
-	random, path := dice(t), filepath.Join(ramDir(t), "jobs.db")
-	q, err := errand.Open(t.Context(), path, groupOptions(relaxed))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var jobs []errand.NewJob
-	for n := range each {
-		for g := range groups {
-			jobs = append(jobs, errand.NewJob{
-				Args:    member{N: n + 1, Doomed: n == each/2 && g%2 == 0},
-				Options: &errand.JobOptions{Group: fmt.Sprint(g), Priority: random.IntN(3), Delay: time.Duration(random.IntN(3)) * time.Millisecond},
-			})
+	random := dice(t)
+	crew := newCrew(t, 3, "grouped", relaxed, func(q *errand.Queue) {
+		var jobs []errand.NewJob
+		for n := range each {
+			for g := range groups {
+				jobs = append(jobs, errand.NewJob{
+					Args:    member{N: n + 1, Doomed: n == each/2 && g%2 == 0},
+					Options: &errand.JobOptions{Group: fmt.Sprint(g), Priority: random.IntN(3), Delay: time.Duration(random.IntN(3)) * time.Millisecond},
+				})
+			}
 		}
-	}
-	if _, err := q.EnqueueMany(t.Context(), jobs); err != nil {
-		t.Fatal(err)
-	}
-	l := newLedger() // of which nothing is asked
-	begin := func() *child { return start(t, l, part{Role: "grouped", DB: path, Relaxed: relaxed}) }
-	all := []*child{begin(), begin(), begin()}
-	kills := 0
+		if _, err := q.EnqueueMany(t.Context(), jobs); err != nil {
+			t.Fatal(err)
+		}
+	})
 	kill := func(n int) {
 		rounds(t, n, 10*n, func(int) {
 			<-time.After(between(random, 50*time.Millisecond, 300*time.Millisecond))
-			i := random.IntN(len(all))
-			all[i].kill()
-			kills++
-			all[i] = begin()
+			crew.kill(random.IntN(len(crew.all)))
 		})
 	}
 	kill(4)
 	quiet := func() {
-		if b, err := os.ReadFile(receiver{filepath.Dir(path)}.path("complaints")); err == nil {
-			t.Fatalf("%d kills:\n%.2000s", kills, b)
+		if b, err := os.ReadFile(crew.r.path("complaints")); err == nil {
+			t.Fatalf("%d kills:\n%.2000s", crew.kills(), b)
 		}
-	}
-	count := func(state errand.State) (n int) {
-		quiet()
-		counts, err := q.Counts(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range counts {
-			if c.State == state {
-				n += int(c.N)
-			}
-		}
-		return n
 	}
 	await(t, 2*time.Minute, "half of the groups wait for a dead job", func() bool {
-		return count(errand.Dead) == groups/2 && count(errand.Done) == groups/2*each+groups/2*(each/2)
+		quiet()
+		dead, _ := crew.count(errand.Dead)
+		done, _ := crew.count(errand.Done)
+		return dead == groups/2 && done == groups/2*each+groups/2*(each/2)
 	})
-	page, err := q.Groups(t.Context(), nil)
+	page, err := crew.q.Groups(t.Context(), nil)
 	if err != nil || len(page.Groups) != groups/2 || page.Groups[0].Blocked != each-each/2-1 {
 		t.Errorf("groups that wait: %+v, %v; want %d", page, err, groups/2)
 	}
-	if err := os.WriteFile(receiver{filepath.Dir(path)}.path("mercy"), nil, 0o600); err != nil {
+	if err := os.WriteFile(crew.r.path("mercy"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := q.DeadLetters().Redrive(t.Context(), errand.JobFilter{All: true}, nil); r.Redriven != groups/2 || err != nil {
+	if r, err := crew.q.DeadLetters().Redrive(t.Context(), errand.JobFilter{All: true}, nil); r.Redriven != groups/2 || err != nil {
 		t.Fatalf("redriven: %+v, %v", r, err)
 	}
 	kill(2)
-	await(t, 2*time.Minute, "all jobs are done", func() bool { return count(errand.Done) == len(jobs) })
-	for _, c := range all {
-		c.hears("ready")
-		c.finishSoon(20 * time.Second)
-	}
-	quiet()
-	t.Logf("%d kills", kills)
-	if err := q.Close(); err != nil {
-		t.Error(err)
-	}
-	wantRules(t, path)
+	crew.finish(quiet)
+	t.Logf("%d kills", crew.kills())
 }
 
 // wantRules checks the rules of the tables of a file that nobody has open.
