@@ -54,7 +54,7 @@ func (r receiver) calls() (c calls, err error) {
 			return c, fmt.Errorf("%q: %w", line, err)
 		}
 		what, jobs := fields[0], fields[2:]
-		if killed[program] { // its last words
+		if killed[program] && what != "end" { // its last words
 			continue
 		}
 		if what == "kill" {
@@ -76,8 +76,10 @@ func (r receiver) calls() (c calls, err error) {
 				return c, fmt.Errorf("%q: %w", line, err)
 			}
 			if what == "end" {
-				c.finished[n] = true
-				delete(holder, n)
+				c.finished[n] = true // also of one that is killed next: its outcome may have been written
+				if holder[n] == program {
+					delete(holder, n)
+				}
 				continue
 			}
 			if by, held := holder[n]; held {
