@@ -7,6 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -30,6 +34,7 @@ type batch struct {
 	jobs  []queue.NewJob
 	at    []int // the lines of jobs
 	size  int
+	line  int // that was read last
 }
 
 const (
@@ -46,44 +51,88 @@ type line struct {
 	err  error
 }
 
-// all adds the job of each line, but for empty ones. If one is refused, those before it
-// stay.
-func (b *batch) all(ctx context.Context, q *queue.Queue, in io.Reader, bar *progress) error {
-	b.queue, b.bar = q, bar
+// all adds the job of each line, but for empty ones, to the queue in a file. If one is
+// refused, those before it stay. A file that is to be made is not if that is the first.
+func (b *batch) all(ctx context.Context, t *tool, path string, create bool, in io.Reader, bar *progress) error {
+	b.bar = bar
 	defer bar.end()
-	err := b.each(ctx, in)
+	lines := make(chan line)
+	go b.read(ctx, in, lines)
+	var end, err error
+	if _, missing := os.Stat(path); create && errors.Is(missing, fs.ErrNotExist) {
+		end = b.gather(ctx, lines)
+		err = b.try(ctx, end)
+	}
+	if err == nil {
+		err = t.writing(ctx, path, create, func(q *queue.Queue) error {
+			b.queue = q
+			return b.each(ctx, lines, end)
+		})
+	}
 	if err != nil && !b.one {
 		err = fmt.Errorf("%w; jobs enqueued before: %d", err, b.enqueued)
 	}
 	return err
 }
 
-// each waits for lines in another goroutine, so that ctx ends it; that goroutine stays
-// until the program ends.
-func (b *batch) each(ctx context.Context, in io.Reader) error {
-	lines := make(chan line)
-	go b.read(ctx, in, lines)
+// try returns the error of the first job, if lines were gathered until end: that is it if
+// there are no jobs, else a queue says so that is thrown away.
+func (b *batch) try(ctx context.Context, end error) error {
+	switch {
+	case len(b.jobs) == 0 && errors.Is(end, io.EOF):
+		return nil
+	case len(b.jobs) == 0:
+		return end
+	}
+	dir, err := os.MkdirTemp("", "errand")
+	if err != nil {
+		return nil //nolint:nilerr // the queue itself will refuse it
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // nobody knows of it
+	q, err := queue.Open(ctx, filepath.Join(dir, "try.db"), &queue.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil //nolint:nilerr // likewise
+	}
+	_, err = q.EnqueueMany(ctx, b.jobs[:1])
+	_ = q.Close()
+	if _, text := refused(err); text != "" {
+		return b.fault(b.at[0], errors.New(text))
+	}
+	return nil
+}
+
+// each adds the jobs of lines, after those that were gathered until err.
+func (b *batch) each(ctx context.Context, lines <-chan line, err error) error {
+	for {
+		if errors.Is(err, io.EOF) {
+			return b.flush(ctx)
+		}
+		if err = errors.Join(b.flush(ctx), err); err != nil {
+			return err
+		}
+		err = b.gather(ctx, lines)
+	}
+}
+
+// gather reads the lines of one commit, or until an error, which is [io.EOF] at the end. It
+// is called while another goroutine waits for lines, so that ctx ends it; that goroutine
+// stays until the program ends.
+func (b *batch) gather(ctx context.Context, lines <-chan line) error {
 	late := time.NewTimer(patience)
 	defer late.Stop()
-	for n := 1; ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-late.C:
-			if err := b.flush(ctx); err != nil {
-				return err
+			if len(b.jobs) > 0 {
+				return nil
 			}
 			late.Reset(patience)
 		case l := <-lines:
-			err := b.add(n, l)
-			if n++; err != nil || len(b.jobs) == batchLines || b.size > batchBytes {
-				if errors.Is(err, io.EOF) {
-					return b.flush(ctx)
-				}
-				if err = errors.Join(b.flush(ctx), err); err != nil {
-					return err
-				}
-				late.Reset(patience)
+			b.line++
+			if err := b.add(b.line, l); err != nil || len(b.jobs) == batchLines || b.size > batchBytes {
+				return err
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 
 	"github.com/spf13/cobra"
@@ -62,7 +63,9 @@ func (b bulk) verb(t *tool, cmd *cobra.Command) *cobra.Command {
 		}
 		var d done
 		err = t.writing(ctx, args[0], false, func(q *queue.Queue) (err error) {
-			d, err = b.do(ctx, q, filter)
+			if err = knowsCause(ctx, q, filter.Cause); err == nil {
+				d, err = b.do(ctx, q, filter)
+			}
 			return err
 		})
 		return findings(d.left > 0, t.inPart(ctx, d.n, d.json, d.text, err))
@@ -93,6 +96,19 @@ func choose(filter *queue.JobFilter) error {
 		return errors.New("name IDs or give flags that choose jobs, not both")
 	}
 	return nil
+}
+
+// knowsCause returns an error if id is of no cause: a cause is there as long as a job is
+// dead of it.
+func knowsCause(ctx context.Context, q *queue.Queue, id int64) error {
+	if id == 0 {
+		return nil
+	}
+	page, err := q.DeadLetters().List(ctx, queue.JobFilter{Cause: id}, &queue.ListOptions{Limit: 1})
+	if err == nil && len(page.Jobs) == 0 {
+		err = fmt.Errorf("cause %d: %w", id, queue.ErrNotFound)
+	}
+	return err
 }
 
 // missing returns how many of the jobs that are named are not among n.

@@ -121,6 +121,9 @@ func (t *tool) dryRun(ctx context.Context, path string, filter queue.JobFilter) 
 	total := 0
 	err := t.reading(ctx, path, func(q *queue.Queue) error {
 		counted, total = map[tally]int{}, 0
+		if err := knowsCause(ctx, q, filter.Cause); err != nil {
+			return err
+		}
 		bar := t.progress("counting", 0)
 		defer bar.end()
 		return eachDead(ctx, q, filter, func(j *queue.JobInfo) error {

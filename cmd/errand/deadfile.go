@@ -83,9 +83,7 @@ own. Jobs whose unique key another job holds are left out, and the exit status i
 				in = &input{ctx: cmd.Context(), r: f}
 			}
 			lines := &batch{longest: maxExportLine, parse: func(line []byte) (queue.NewJob, error) { return newJobOf(line, to) }}
-			err = t.writing(cmd.Context(), args[0], create, func(q *queue.Queue) error {
-				return lines.all(cmd.Context(), q, in, t.progress("importing", 0))
-			})
+			err = lines.all(cmd.Context(), t, args[0], create, in, t.progress("importing", 0))
 			if err != nil && lines.enqueued == 0 {
 				return err
 			}

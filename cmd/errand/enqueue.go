@@ -167,9 +167,7 @@ func (o *enqueueOptions) run(ctx context.Context, t *tool) error {
 	b.parse = func(line []byte) (queue.NewJob, error) {
 		return queue.NewJob{Args: queue.RawArgs{OfKind: o.kind, JSON: line}, Options: job}, checkLine(line)
 	}
-	err = t.writing(ctx, o.file, o.create, func(q *queue.Queue) error {
-		return b.all(ctx, q, lines, t.progress("enqueued", 0))
-	})
+	err = b.all(ctx, t, o.file, o.create, lines, t.progress("enqueued", 0))
 	if err != nil && (b.one || !t.json || b.queue == nil) {
 		return err
 	}
