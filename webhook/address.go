@@ -122,7 +122,7 @@ func (f *filter) control(_ context.Context, network, address string, _ syscall.R
 // addresses of its own, does that to the names of all endpoints.
 type addressError struct{ reason string }
 
-func (e *addressError) Error() string { return "webhook: " + e.reason }
+func (e *addressError) Error() string { return e.reason }
 
 // RetryClass is for [policy.ByMark].
 func (*addressError) RetryClass() policy.Class { return policy.Unavailable }

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -120,6 +122,41 @@ var notations = []string{
 	"[::ffff:0:127.0.0.1]", "[2002:7f00:1::]", "[::1%25lo]", "[fe80::1%25eth0]", "[2606:4700::1111%25eth0]",
 	"localhost", "LOCALHOST", "localhost.", "db.localhost", "169.254.169.254", "10.0.0.1", "192.168.1.1", "[fd00::1]",
 	"１２７.0.0.1", "①27.0.0.1", "127。0。0。1", "%31%32%37.0.0.1", "a..b", ".", "-a_b!c", strings.Repeat("a", 64), strings.Repeat("a.", 127) + "a",
+}
+
+// No URL that is accepted leads to a special address without a look-up, by the rules of
+// inet_aton, which take up to four parts in decimal, octal or hex.
+func FuzzURL(f *testing.F) {
+	for _, host := range notations {
+		f.Add("https://" + host + "/")
+	}
+	f.Add("https://shop.example:443/hook?a=b")
+	c := newClient(clientOptions{})
+	f.Fuzz(func(t *testing.T, s string) {
+		var all faults
+		all.url("url", s, c)
+		if all.err() != nil {
+			return
+		}
+		u, err := url.Parse(s)
+		if err != nil || u.Scheme != "https" || u.User != nil || u.Fragment != "" {
+			t.Fatalf("%q was accepted: %v", s, err)
+		}
+		host := u.Hostname()
+		if a, err := netip.ParseAddr(host); err == nil {
+			if c.filter.judge(a) != "" {
+				t.Errorf("%q was accepted", s)
+			}
+			return
+		}
+		parts := strings.Split(strings.TrimSuffix(host, "."), ".")
+		for _, p := range parts {
+			if _, err := strconv.ParseUint(p, 0, 64); err != nil && strings.Trim(p, "0123456789") != "" {
+				return
+			}
+		}
+		t.Errorf("%q was accepted, whose host is of numbers", s)
+	})
 }
 
 // A listener on every address of this machine gets no connection, however its address is

@@ -59,7 +59,7 @@ func (c *client) send(req *http.Request) (*answer, error) {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // without the URL
 		}
-		return a, err
+		return a, &sendError{err, text([]byte(err.Error()), req)}
 	}
 	a.status = resp.StatusCode
 	a.text = text(c.read(resp.Body), req)
@@ -73,6 +73,16 @@ func (c *client) send(req *http.Request) (*answer, error) {
 	}
 	return a, err
 }
+
+// sendError is the error of a request without an answer. Some quote what the endpoint has
+// sent instead of one, so their text is treated like that of an answer.
+type sendError struct {
+	err  error
+	text string
+}
+
+func (e *sendError) Error() string { return "webhook: no answer: " + e.text }
+func (e *sendError) Unwrap() error { return e.err }
 
 // read reads what an answer may have, and closes it.
 func (c *client) read(body io.ReadCloser) []byte {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -59,6 +60,29 @@ func (o clientOptions) withDefaults() clientOptions {
 	return o
 }
 
+// validate returns what is wrong with the options, as an [errand.FieldError] for each fault.
+func (o *clientOptions) validate() error {
+	var f faults
+	for i, p := range o.allowed {
+		// An address is judged without the part that maps it.
+		if !p.IsValid() || p.Addr().Is4In6() || p.Addr().Zone() != "" {
+			f.field(fmt.Sprintf("allowed[%d]", i), p.String(), "must be a prefix of IPv4 or IPv6, not one of mapped addresses")
+		}
+	}
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{
+		{"timeout", o.timeout}, {"dial_timeout", o.dialTimeout}, {"tls_timeout", o.tlsTimeout},
+		{"header_timeout", o.headerTimeout}, {"body_timeout", o.bodyTimeout},
+	} {
+		if d.value < 0 {
+			f.field(d.field, d.value, "must not be negative")
+		}
+	}
+	return f.err()
+}
+
 const (
 	maxAnswerHeader = 64 << 10 // bytes of the header of an answer
 	maxAnswer       = 64 << 10 // bytes of an answer that are read, so that its connection can be used again
@@ -80,7 +104,7 @@ type client struct {
 	bodyTimeout time.Duration
 }
 
-// newClient returns a client for all endpoints. It starts nothing; close ends the
+// newClient returns a client for all endpoints, by options that are valid. It starts nothing; close ends the
 // connections that it keeps for later.
 func newClient(o clientOptions) *client {
 	o = o.withDefaults()

@@ -298,7 +298,7 @@ func TestClient_proxy(t *testing.T) {
 	o := clientOptions{allowHTTP: true, proxy: http.ProxyURL(address), allowed: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	c := newClient(o)
 	defer c.close()
-	if a, err := c.send(post(t, c, "{}")); err != nil || a.status != 200 || asked.Load() != "http://shop.example/hook" {
+	if a, err := c.send(post(t, c, "{}")); err != nil || a.status != 200 || asked.Load() != "http://shop.example/hook?token=t0p-s3cret" {
 		t.Errorf("%+v, %v: the proxy was asked for %v", a, err, asked.Load())
 	}
 	o.allowed = nil
@@ -310,5 +310,70 @@ func TestClient_proxy(t *testing.T) {
 	// The environment may neither set a proxy nor, by GODEBUG, an older TLS.
 	if c := newClient(clientOptions{}); c.transport.Proxy != nil || c.transport.TLSClientConfig.MinVersion != tls.VersionTLS12 {
 		t.Errorf("proxy %t, least version %x", c.transport.Proxy != nil, c.transport.TLSClientConfig.MinVersion)
+	}
+}
+
+// Over HTTP/2 as little is read, and the connection goes on for others.
+func TestClient_http2_endless(t *testing.T) {
+	a := newAuthority(t)
+	var written atomic.Int64
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/header" {
+			for i := range 1 << 10 {
+				w.Header().Set(fmt.Sprintf("X-%d", i), strings.Repeat("x", 1<<10))
+			}
+			return
+		}
+		chunk := make([]byte, 1<<10)
+		for {
+			n, err := w.Write(chunk)
+			if err != nil {
+				return
+			}
+			written.Add(int64(n))
+		}
+	}))
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{a.sign(t, &x509.Certificate{
+		DNSNames: []string{"shop.example"}, NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})}}
+	s.EnableHTTP2 = true
+	s.Config.ErrorLog = nowhere
+	s.StartTLS()
+	c := toLoopback(t, clientOptions{}, a)
+	to := &target{id: "e", url: "https://shop.example" + portOf(s) + "/body"}
+	req, err := c.buildRequest(t.Context(), &message{id: "m", body: []byte("{}")}, to, 1, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.send(req); err != nil || got.status != 200 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	to.url = "https://shop.example" + portOf(s) + "/header"
+	req, err = c.buildRequest(t.Context(), &message{id: "m", body: []byte("{}")}, to, 1, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.send(req); err == nil || got.status != 0 || webhookRules().Classify(err) != policy.Retryable {
+		t.Errorf("1 MiB of headers: %+v, %v", got, err)
+	}
+	c.close()
+	s.Close() // waits for the handlers
+	if n := written.Load(); n > 8<<20 {
+		t.Errorf("%d bytes were written", n)
+	}
+}
+
+func TestClientOptions(t *testing.T) {
+	o := clientOptions{
+		allowed: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), {}, netip.MustParsePrefix("::ffff:10.0.0.0/104"), netip.MustParsePrefix("fd00::/8")},
+		timeout: -1, dialTimeout: -1, tlsTimeout: -1, headerTimeout: -1, bodyTimeout: -1,
+	}
+	got := wrong(t, o.validate())
+	for i, field := range []string{"allowed[1]", "allowed[2]", "timeout", "dial_timeout", "tls_timeout", "header_timeout", "body_timeout"} {
+		if i >= len(got) || !strings.HasPrefix(got[i], "errand: "+field+" ") {
+			t.Errorf("fault %d of %q: want one of %s", i, got, field)
+		}
+	}
+	if err := (&clientOptions{}).validate(); err != nil || len(got) != 7 {
+		t.Errorf("%d faults; without options %v", len(got), err)
 	}
 }
