@@ -26,7 +26,7 @@ ORDER BY due_at, id LIMIT 1`
 type rung struct {
 	victim        // no ready job of them that the call may still evict is due before it
 	was    victim // no ready job of them at all is due before it
-	sure   bool   // victim is a job
+	sure   int64  // the call in which victim was a job
 	moved  bool   // the call has looked further than was
 	at     int    // in order, or -1
 }
@@ -41,6 +41,7 @@ type eldest struct {
 	lanes  map[int64][]*rung
 	fresh  map[int64]bool // lanes in which a job has become ready
 	moved  []*rung
+	call   int64 // rises with each call
 }
 
 // eldests are those that a connection remembers, by the name of the queue.
@@ -70,7 +71,7 @@ func (t *tx) eldest(s *capScope, when storage.WhenFull) (*eldest, error) {
 			return e, nil
 		}
 	}
-	e := &eldest{lowest: lowest, lanes: map[int64][]*rung{}, fresh: map[int64]bool{}}
+	e := &eldest{lowest: lowest, lanes: map[int64][]*rung{}, fresh: map[int64]bool{}, call: 1}
 	if s.queue != "" {
 		for _, lane := range t.lanesOf(s.queue) {
 			e.fresh[lane] = true
@@ -95,14 +96,14 @@ func (t *tx) eldest(s *capScope, when storage.WhenFull) (*eldest, error) {
 func (e *eldest) add(v victim) {
 	i := slices.IndexFunc(e.lanes[v.lane], func(r *rung) bool { return r.priority == v.priority })
 	if i < 0 {
-		r := &rung{victim: v, was: v, sure: true}
+		r := &rung{victim: v, was: v, sure: e.call}
 		e.lanes[v.lane] = append(e.lanes[v.lane], r)
 		heap.Push(e, r)
 		return
 	}
 	r := e.lanes[v.lane][i]
 	if r.was = v; !r.moved {
-		r.victim, r.sure = v, true
+		r.victim, r.sure = v, e.call
 		heap.Fix(e, r.at)
 	}
 }
@@ -133,7 +134,7 @@ func (e *eldest) first(t *tx, priority int) (victim, bool, error) {
 		if e.lowest && r.priority > priority {
 			break
 		}
-		if r.sure {
+		if r.sure == e.call {
 			return r.victim, true, nil
 		}
 		err := t.row(sqlNextReady, []any{r.lane, r.priority, r.due, r.id}, &r.due, &r.id)
@@ -146,7 +147,7 @@ func (e *eldest) first(t *tx, priority int) (victim, bool, error) {
 		case err != nil:
 			return victim{}, false, err
 		default:
-			r.sure = true
+			r.sure = e.call
 			if !r.moved {
 				r.was = r.victim
 			}
@@ -164,14 +165,16 @@ func (e *eldest) skip() {
 		e.moved = append(e.moved, r)
 	}
 	r.id++
-	r.sure = false
+	r.sure = 0
 	heap.Fix(e, 0)
 }
 
-// rest ends a call: the next one begins at the first jobs again.
+// rest ends a call: the next one begins at the first jobs again, and is sure of none, as
+// they may be leased in between.
 func (e *eldest) rest() {
+	e.call++
 	for _, r := range e.moved {
-		r.victim, r.sure, r.moved = r.was, false, false
+		r.victim, r.moved = r.was, false
 		if r.at < 0 {
 			heap.Push(e, r)
 		} else {

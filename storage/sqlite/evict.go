@@ -144,6 +144,9 @@ func (m *room) next(s *capScope, when storage.WhenFull, priority int, besides []
 		if err != nil {
 			return nil, err
 		}
+		if r.State != ready && r.State != scheduled {
+			continue
+		}
 		m.looked++
 		if stays, err := m.stays(r); err != nil {
 			return nil, err

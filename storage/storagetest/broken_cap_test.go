@@ -141,6 +141,17 @@ var capFaults = []fault{
 			}
 		}
 	})},
+	{"jobs that run are evicted", "cap_evict_running", enqueuing(func(m *Memory, _ []storage.NewJob) func() {
+		running := m.where(func(j *job) bool { return j.State == storage.Running }, byKey)
+		for _, j := range running {
+			j.State = storage.Ready
+		}
+		return func() {
+			for _, j := range running {
+				j.State = storage.Running
+			}
+		}
+	})},
 	{"what was replaced goes for the next", "cap_evict_named", oneByOne},
 	{"those that were evicted are forgotten", "cap_evict_stays", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Evicted = 0 })},
 	{"any number is evicted", "cap_evict_limit", enqueuing(func(m *Memory, jobs []storage.NewJob) func() {

@@ -257,6 +257,20 @@ Evicted is how many of its jobs were evicted, ever`, func(f *fixture) {
 		f.left("another call evicts them", all, 1)
 	}},
 
+	{"cap_evict_running", `Ready jobs go first, in the order of their due times, then of their keys. Then go scheduled ones in the same order`, func(f *fixture) {
+		f.caps(wholeQueue, 4, 0, storage.EvictOldest)
+		lease := func() {
+			f.exchange(f.s, storage.Exchange{Wants: []storage.Want{{Queues: []string{queue}, Kinds: []string{kind, "y"}, N: 2}}})
+		}
+		lease() // so that nothing is new to the store when it leases below
+		y := lane(queue, "y")
+		all := append(f.add(newJob(), newJob(y), newJob(), newJob(y)), f.add(newJob())...)
+		f.left("the first goes", all, 1, 2, 3, 4)
+		lease()
+		all = append(all, f.add(newJob(), newJob(), newJob())...)
+		f.left("those that run stay", all, 1, 2, 4, 5, 6, 7)
+	}},
+
 	{"cap_evict_limit", `A call that would have to evict more than [EvictLimit] jobs, or has passed over as many, refuses the job.`, func(f *fixture) {
 		f.caps(wholeQueue, 0, 0, storage.EvictOldest)
 		f.add(times(storage.EvictLimit+1, newJob(empty))...)
