@@ -124,3 +124,32 @@ func ExampleSettings_groupLimit() {
 	// 3 blocked
 	// 2 ready
 }
+
+// Three readings of one device came before one of another: the devices take turns.
+func ExampleOrder_turns() {
+	ctx, stop := context.WithCancel(context.Background())
+	q, remove := tempQueue(nil)
+	defer remove()
+
+	check(q.Configure(ctx, errand.Lane{Queue: "devices"}, errand.Settings{Order: new(errand.Turns)}))
+	for range 3 {
+		must(q.Enqueue(ctx, Reading{Sensor: "a"}, &errand.JobOptions{Queue: "devices", Group: "device a"}))
+	}
+	must(q.Enqueue(ctx, Reading{Sensor: "b"}, &errand.JobOptions{Queue: "devices", Group: "device b"}))
+
+	n := 0
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"devices"}, Concurrency: 1})
+	errand.Handle(w, func(_ context.Context, job *errand.Job[Reading]) error {
+		fmt.Println(job.Args.Sensor)
+		if n++; n == 4 {
+			stop()
+		}
+		return nil
+	})
+	check(w.Run(ctx))
+	// Output:
+	// a
+	// b
+	// a
+	// a
+}

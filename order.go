@@ -20,11 +20,16 @@ const (
 	// Newest starts the job first that became due last: for data of which the latest
 	// matters most.
 	Newest = storage.Newest
+	// Turns starts jobs as Oldest does, but groups take turns: a job that waited in its
+	// group goes behind those that are ready when its turn in the group comes, and is due
+	// from then on. So a group with many jobs does not go before one with few that came
+	// later.
+	Turns = storage.Turns
 )
 
 func anOrder(value int64) string {
-	if value < 0 || value > int64(Newest) {
-		return fmt.Sprintf("must be Oldest (%d) or Newest (%d)", Oldest, Newest)
+	if value < 0 || value > int64(Turns) {
+		return fmt.Sprintf("must be Oldest (%d), Newest (%d) or Turns (%d)", Oldest, Newest, Turns)
 	}
 	return ""
 }

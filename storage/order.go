@@ -17,7 +17,8 @@ import (
 // priority of the jobs of its queue that could be leased too. The highest priority goes
 // first, then the earliest due, then the first enqueued.
 //
-// Settings apply at once to the jobs that are ready. Nothing is stored in jobs.
+// Settings apply at once to the jobs that are ready. Nothing is stored in jobs but the due
+// times of Turns.
 type Order uint8
 
 const (
@@ -26,9 +27,13 @@ const (
 	Oldest Order = iota
 	// Newest is the reverse: the latest due goes first, then the last enqueued.
 	Newest
+	// Turns is the order of Oldest, in which groups take turns: a member that an Exchange
+	// lets in into its group, and that is due, is ready, and its due time becomes the time
+	// of the call unless it is later. See [Grouper].
+	Turns
 )
 
-var order = [...]string{Oldest: "oldest", Newest: "newest"}
+var order = [...]string{Oldest: "oldest", Newest: "newest", Turns: "turns"}
 
 // String returns the name of o.
 func (o Order) String() string {

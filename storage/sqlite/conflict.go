@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"database/sql"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -90,7 +91,7 @@ func (t *tx) releaseKey(f *facts, at int64) error {
 	if _, err := t.exec(sqlNextHolder, key); err != nil {
 		return err
 	}
-	return t.unblock(next.job)
+	return t.unblock(next.job, math.MinInt64)
 }
 
 // follower returns who waits behind the holder of a key, a row without a job if nobody

@@ -32,7 +32,9 @@ func (s *Store) Exchange(ctx context.Context, now time.Time, x storage.Exchange)
 	wanted := x.Wanted() + max(x.Urgent, 0)
 	writes := len(x.Extend) + len(x.Finish) + len(x.Hold) + len(x.Release)
 	r := &request{ends: wanted == 0, urgent: true, leases: wanted > 0, work: writes + wanted, run: func(t *tx) (err error) {
-		if out, err = t.exchange(now, &x, true); err != nil {
+		t.groups.at = micros(now)
+		out, err = t.exchange(now, &x, true)
+		if t.groups.at = 0; err != nil {
 			return err
 		}
 		return t.evictDead(now)

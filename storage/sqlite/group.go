@@ -78,6 +78,7 @@ func (m *membership) group() string {
 type groupRule struct {
 	limit int64
 	pass  bool // a dead member blocks nobody
+	turns bool // those that are let in go behind others of their lane
 }
 
 func (t *tx) groupRule(key string) (groupRule, error) {
@@ -85,6 +86,7 @@ func (t *tx) groupRule(key string) (groupRule, error) {
 	queue, _, _ := strings.Cut(key, " ")
 	set := all[storage.Lane{Queue: queue}]
 	rule := groupRule{limit: max(set[storage.SettingGroupLimit], 1)}
+	rule.turns = set[storage.SettingOrder] == int64(storage.Turns)
 	rule.pass = rule.limit > 1 || set[storage.SettingDeadHead] == int64(storage.PassDead)
 	return rule, err
 }
@@ -137,6 +139,18 @@ func (t *tx) places(key string, rule groupRule) (free int64, others bool, err er
 	g, err := t.tally(key)
 	free = rule.limit - g.taken
 	return free, free > 0 && g.first != 0, err
+}
+
+// tally is what of a group can be had from indexes.
+type tally struct {
+	taken int64 // places
+	dead  bool  // a dead member blocks
+	first int64 // blocked member, 0 if there is none
+}
+
+func (t *tx) tally(key string) (g tally, err error) {
+	err = t.row(sqlTally, []any{key}, &g.taken, &g.dead, &g.first)
+	return g, err
 }
 
 // block has a job that is about to be written wait behind others.

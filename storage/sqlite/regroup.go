@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 
@@ -21,7 +22,9 @@ WHERE group_key = ?1 AND role >= 2`
 	sqlFirstBlocked = `SELECT job FROM errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT 1`
 	sqlPassDead     = `UPDATE errand_option SET role = 0 WHERE group_key = ?1 AND role = 3`
 	sqlSetRole      = `UPDATE errand_option SET role = ?2 WHERE job = ?1`
-	sqlLetIn        = `UPDATE errand_job SET state = CASE WHEN delay < 0 THEN 2 ELSE 1 END, delay = MAX(delay, 0) WHERE id = ?1
+	// The second parameter is the time of a call, before all others if that is of no matter.
+	sqlLetIn = `UPDATE errand_job SET state = CASE WHEN delay < 0 OR due_at <= ?2 THEN 2 ELSE 1 END,
+delay = CASE WHEN delay < 0 OR due_at <= ?2 THEN 0 ELSE delay END, due_at = CASE WHEN due_at <= ?2 THEN ?2 ELSE due_at END WHERE id = ?1
 RETURNING lane, state, due_at`
 	sqlBlock = `UPDATE errand_job SET state = 7, delay = CASE state WHEN 2 THEN -1 ELSE delay END WHERE id = ?1`
 
@@ -36,6 +39,7 @@ type regrouping struct {
 	free    map[string]int64 // places of groups that are known, for members that join
 	later   bool             // regroup only notes the groups
 	touched []string         // those that it has noted
+	at      int64            // of the exchange under way, else 0
 }
 
 // regroup lets in and blocks members of a group until all are as they should be. Key may
@@ -78,18 +82,6 @@ func (t *tx) regroupNow(key string) error {
 	}
 	t.groups.touched = slices.DeleteFunc(t.groups.touched, func(k string) bool { return k == key })
 	return t.settleGroup(key, false)
-}
-
-// tally is what of a group can be had from indexes.
-type tally struct {
-	taken int64 // places
-	dead  bool  // a dead member blocks
-	first int64 // blocked member, 0 if there is none
-}
-
-func (t *tx) tally(key string) (g tally, err error) {
-	err = t.row(sqlTally, []any{key}, &g.taken, &g.dead, &g.first)
-	return g, err
 }
 
 // settleGroup is regroup at once. With anew, scheduled members leave their places if there
@@ -139,7 +131,7 @@ func (t *tx) settleOrder(key string, g tally) error {
 		if g.first == 0 {
 			return nil
 		}
-		return t.letIn(g.first)
+		return t.letIn(key, g.first)
 	}
 	heads, err := t.heads(key)
 	if err != nil {
@@ -166,7 +158,7 @@ func (t *tx) settleOrder(key string, g tally) error {
 	if next != g.first || g.first == 0 {
 		return nil
 	}
-	return t.letIn(g.first)
+	return t.letIn(key, g.first)
 }
 
 // leavePlaces has scheduled members leave their places, and the ready ones with the
@@ -199,7 +191,7 @@ func (t *tx) leavePlaces(key string, limit int64) (taken int64, err error) {
 // letInAll lets in as many members as there are places, from the first blocked one on.
 func (t *tx) letInAll(key string, first, places int64) (err error) {
 	for ; err == nil && first != 0 && places > 0; places-- {
-		if err = t.letIn(first); err == nil {
+		if err = t.letIn(key, first); err == nil {
 			first, err = t.firstBlocked(key)
 		}
 	}
@@ -231,20 +223,29 @@ func (t *tx) block(h groupHead) error {
 }
 
 // letIn makes a blocked member the head of its group.
-func (t *tx) letIn(job int64) error {
-	if err := t.unblock(job); err != nil {
+func (t *tx) letIn(key string, job int64) error {
+	rule, err := t.groupRule(key)
+	at := int64(math.MinInt64)
+	if rule.turns && t.groups.at != 0 {
+		at = t.groups.at
+	}
+	if err == nil {
+		err = t.unblock(job, at)
+	}
+	if err != nil {
 		return err
 	}
 	t.groups.moved++
-	_, err := t.exec(sqlSetRole, job, roleHead)
+	_, err = t.exec(sqlSetRole, job, roleHead)
 	return err
 }
 
-// unblock makes a blocked job ready, or scheduled if it is due later.
-func (t *tx) unblock(job int64) error {
+// unblock makes a blocked job ready, or scheduled if it is due later. If it was due before
+// at, it is due at that time.
+func (t *tx) unblock(job, at int64) error {
 	var lane, due int64
 	var state stateCode
-	err := t.row(sqlLetIn, []any{job}, &lane, &state, &due)
+	err := t.row(sqlLetIn, []any{job, at}, &lane, &state, &due)
 	if errors.Is(err, sql.ErrNoRows) { // damage, which need not stop the others
 		return nil
 	}

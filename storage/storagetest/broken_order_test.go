@@ -64,6 +64,25 @@ var orderFaults = []fault{
 			delete(s, storage.SettingOrder)
 		}
 	})},
+	{"groups take no turns", "order_turns", misordered(func(_ *Memory, _ storage.Lane, s storage.Settings) {
+		delete(s, storage.SettingOrder)
+	})},
+	{"groups of all queues take turns", "order_turns", misordered(func(m *Memory, _ storage.Lane, _ storage.Settings) {
+		m.settings[storage.Lane{Queue: "other"}] = storage.Settings{storage.SettingOrder: int64(storage.Turns)}
+	})},
+	{"a member that is not due is ready", "order_turns", regrouping(func(_ *Memory, members []*job) {
+		if len(members) == 1 && members[0].State == storage.Scheduled {
+			members[0].wake()
+		}
+	}, "exchange")},
+	{"all calls have turns", "order_turns", func(in *instance) storage.Store {
+		h := sound(in)
+		h.cancel = func(ctx context.Context, now time.Time, id storage.ID, keep storage.Retention) (storage.State, error) {
+			in.m.locked(func() { in.m.regroups.turn = now })
+			return in.Cancel(ctx, now, id, keep)
+		}
+		return h
+	}},
 	{"places are those of the usual order", "order_ahead", looking(func(in *instance, l *looks) {
 		l.ahead = func(id storage.ID, most int, a storage.Ahead) storage.Ahead {
 			in.m.locked(func() {

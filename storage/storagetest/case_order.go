@@ -111,7 +111,7 @@ Order is a SettingOrder: which of the ready jobs of a queue goes first that have
 		f.order("beside one that is held", f.oneByOne(3, want, 1), pick(ids, 10, 9, 8))
 	}},
 
-	{"order_at_once", `Settings apply at once to the jobs that are ready. Nothing is stored in jobs.
+	{"order_at_once", `Settings apply at once to the jobs that are ready. Nothing is stored in jobs but the due times of Turns.
 A queue with the order Newest does not age.
 A setting that is missing or zero is not set.`, func(f *fixture) {
 		jobs := func(n int) (all []storage.NewJob) {
@@ -130,6 +130,35 @@ A setting that is missing or zero is not set.`, func(f *fixture) {
 		f.order("unset again", f.oneByOne(2, usual, 2), pick(ids, 1, 3))
 	}},
 
+	{"order_turns", `Turns is the order of Oldest, in which groups take turns: a member that an Exchange lets in into its group, and that is due, is ready, and its due time becomes the time of the call unless it is later.`, func(f *fixture) {
+		f.ordered(queue, storage.Turns, 0)
+		many, few := grouped("many"), grouped("few")
+		ids := f.add(newJob(many), newJob(many), newJob(many, delay(time.Second)), newJob(many, delay(time.Hour)))
+		f.later(2 * time.Second)
+		ids = append(ids, f.add(newJob(few), newJob(few))...)
+		f.later(time.Second)
+		last := f.record(ids[3]).DueAt
+		for _, id := range pick(ids, 0, 4, 1, 5, 2) {
+			f.apply(f.s, storage.Finish{Lease: f.leased(1, id)[0].Lease, Outcome: storage.OutcomeDone})
+			f.later(time.Second)
+		}
+		f.states("the last", ids[3:4], "scheduled")
+		f.dueWhen("the last", ids[3], last)
+		f.cancel(ids[3])
+
+		elsewhere := lane("other", kind)
+		ids = f.add(newJob(many), newJob(many), newJob(many), newJob(elsewhere, many), newJob(elsewhere, many))
+		was := f.now
+		f.later(time.Minute)
+		other := f.exchange(f.s, storage.Exchange{Wants: wants(1, storage.Want{Queues: []string{"other"}, Kinds: []string{kind}})}).Leased[0]
+		f.apply(f.s, storage.Finish{Lease: other.Lease, Outcome: storage.OutcomeDone})
+		f.dueWhen("of a queue without turns", ids[4], was)
+		f.cancel(ids[0])
+		f.dueWhen("let in by another call", ids[1], was)
+		f.done(ids[1])
+		f.dueWhen("let in by an exchange", ids[2], f.now)
+	}},
+
 	{"order_ahead", `Ahead counts the ready jobs of the lane of a ready job that an Exchange leases before it, as far as most.`, func(f *fixture) {
 		ids := f.add(f.ago(600, 0), f.ago(300, 1), f.ago(0, 2), f.ago(0, 0), f.ago(60, 1), f.ago(600, 0))
 		f.add(f.ago(9000, 9, lane(queue, "other")))
@@ -140,6 +169,7 @@ A setting that is missing or zero is not set.`, func(f *fixture) {
 		}{
 			{storage.Oldest, 0, []int{2, 1, 4, 0, 5, 3}},
 			{storage.Newest, 0, []int{2, 4, 1, 3, 5, 0}},
+			{storage.Turns, 0, []int{2, 1, 4, 0, 5, 3}},
 			{storage.Oldest, 5 * time.Minute, []int{0, 1, 2, 5, 4, 3}},
 		} {
 			f.ordered(queue, c.order, c.aging)

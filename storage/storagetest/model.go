@@ -33,14 +33,13 @@ type Memory struct {
 	behind    map[string]storage.ID // who waits behind the holder of each
 	holds     []*held
 	settings  map[storage.Lane]storage.Settings
-	ungrouped map[string]bool // queues whose settings of groups have changed since Regroup
+	regroups  regroups
 	graves    graves
 	schedules map[string]*schedule
 	lasts     map[storage.Lane]*last
 	successes map[storage.Lane]int64 // tokens of the last ones, of lanes in which one was unavailable
 	mark      time.Time              // latest that a write was given
 	shifting  bool
-	letIn     []*job // into their groups, and not announced
 	topics    topics
 }
 
@@ -99,7 +98,7 @@ func NewMemory() *Memory {
 		windows:   map[string]window{},
 		behind:    map[string]storage.ID{},
 		settings:  map[storage.Lane]storage.Settings{},
-		ungrouped: map[string]bool{},
+		regroups:  regroups{ungrouped: map[string]bool{}},
 		graves:    graves{evicted: map[storage.Lane]int64{}, dropped: map[storage.Lane]int64{}},
 		lasts:     map[storage.Lane]*last{},
 		successes: map[storage.Lane]int64{},
@@ -409,10 +408,10 @@ func (j *job) leased() storage.Leased {
 // held, as a listener may call the store.
 func (m *Memory) emit(by *instance, now time.Time, e *storage.Event) {
 	m.mu.Lock()
-	for _, j := range m.letIn {
+	for _, j := range m.regroups.letIn {
 		e = available(e, j)
 	}
-	m.letIn = nil
+	m.regroups.letIn = nil
 	if e == nil {
 		m.mu.Unlock()
 		return

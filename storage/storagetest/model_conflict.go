@@ -151,7 +151,7 @@ func (m *Memory) releaseKey(now time.Time, j *job) {
 		if next.State = storage.Scheduled; next.due {
 			next.State = storage.Ready
 		}
-		m.letIn = append(m.letIn, next)
+		m.regroups.letIn = append(m.regroups.letIn, next)
 		return
 	}
 	if w, ok := m.windows[j.Unique]; j.scope == storage.UniqueForever || ok && w.until.After(now) {

@@ -5,9 +5,17 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/errandq/errand/storage"
 )
+
+// regroups is what is known of groups whose members are moved.
+type regroups struct {
+	ungrouped map[string]bool // queues whose settings of groups have changed since Regroup
+	letIn     []*job          // not announced
+	turn      time.Time       // of the exchange under way
+}
 
 // members returns the members of a group that count, in the order of keys: the live
 // ones, and the dead ones that block it.
@@ -97,11 +105,14 @@ func (j *job) block() {
 
 // letInto gives a blocked member a place.
 func (m *Memory) letInto(j *job) {
+	if turns := m.settings[storage.Lane{Queue: j.Queue}][storage.SettingOrder] == int64(storage.Turns); turns && !m.regroups.turn.IsZero() && !j.DueAt.After(m.regroups.turn) {
+		j.DueAt, j.since, j.due = m.regroups.turn, time.Time{}, true
+	}
 	if j.State = storage.Scheduled; j.due {
 		j.State = storage.Ready
 	}
 	j.placed = true
-	m.letIn = append(m.letIn, j)
+	m.regroups.letIn = append(m.regroups.letIn, j)
 }
 
 // regroup has the members of a group be in the states that they should. With anew,
@@ -169,11 +180,11 @@ func (in *instance) Regroup(ctx context.Context, queue, after string) (next stri
 	if err := m.begin(ctx, in); err != nil {
 		return "", err
 	}
-	if after != "" || m.ungrouped[queue] {
+	if after != "" || m.regroups.ungrouped[queue] {
 		next = m.regroupNext(queue, after)
 	}
 	if next == "" {
-		delete(m.ungrouped, queue)
+		delete(m.regroups.ungrouped, queue)
 	}
 	mark := m.mark
 	m.mu.Unlock()

@@ -22,7 +22,7 @@ func (in *instance) Configure(ctx context.Context, lane storage.Lane, s storage.
 	}
 	for _, name := range []storage.Setting{storage.SettingGroupLimit, storage.SettingDeadHead} {
 		if value, set := s[name]; set && value != all[name] && lane.Kind == "" {
-			m.ungrouped[lane.Queue] = true
+			m.regroups.ungrouped[lane.Queue] = true
 		}
 	}
 	maps.Copy(all, s)

@@ -120,7 +120,7 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	}
 	given := now
 	now = m.wrote(now)
-	m.graves.died = nil
+	m.regroups.turn, m.graves.died = now, nil
 	var res storage.ExchangeResult
 	var event *storage.Event
 	for _, l := range x.Extend {
@@ -176,6 +176,7 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	if holds {
 		event = &storage.Event{Holds: true} // due at once
 	}
+	m.regroups.turn = time.Time{}
 	evicted := m.evictDead()
 	m.mu.Unlock()
 	in.tellEvicted(given, evicted)

@@ -15,7 +15,7 @@ func (h *history) configure(t *rapid.T) {
 	}
 	if rapid.Bool().Draw(t, "of orders") {
 		s := storage.Settings{
-			storage.SettingOrder: rapid.Int64Range(0, 1).Draw(t, "order"),
+			storage.SettingOrder: rapid.Int64Range(0, 2).Draw(t, "order"),
 			storage.SettingAging: rapid.SampledFrom([]int64{0, 1_000_000, 60_000_000}).Draw(t, "aging"),
 		}
 		h.must(p.real.Configure(h.ctx, storage.Lane{Queue: lane.Queue}, s))
