@@ -147,7 +147,7 @@ func TestDoctor(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for at := int64(40 * 4096); at < info.Size(); at += 4096 {
+			for at := int64(60 * 4096); at < info.Size(); at += 4096 {
 				if _, err := f.WriteAt([]byte(strings.Repeat("noise", 100)), at); err != nil {
 					t.Fatal(err)
 				}
