@@ -95,7 +95,7 @@ func (l Lane) Includes(queue, kind string) bool {
 
 // Touches reports whether a hold of l may hold jobs that w wants.
 func (l Lane) Touches(w *Want) bool {
-	return (l.Queue == "" || slices.Contains(w.Queues, l.Queue)) && (l.Kind == "" || slices.Contains(w.Kinds, l.Kind))
+	return (l.Queue == "" || MatchQueue(w.Queues, l.Queue)) && (l.Kind == "" || slices.Contains(w.Kinds, l.Kind)) && !w.excepts(l.Queue, l.Kind)
 }
 
 // Compare is the order of lanes: by queue, then by kind.

@@ -36,8 +36,8 @@ type Exchange struct {
 	// Wants are the jobs to lease. Of those that are due and match any of
 	// them, the highest priority goes first, then the earliest due, then the
 	// first enqueued. Settings of a queue change that, see [Order]. Each job counts
-	// for the first Want that it matches and whose N is not reached; a job for which
-	// all are reached is passed over.
+	// for the first Want that it matches and whose N is not reached, nor its Each for the
+	// job's queue; a job for which all are reached is passed over.
 	// Leasing stops with the job that brings the args and headers of all
 	// together to [LeaseBytes], so that jobs that wait for a handler take
 	// little memory. A lease raises the job's attempt by one. If an N is

@@ -2,15 +2,27 @@ package storage
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
 // Want is jobs that a worker can take: ready jobs of these kinds in these queues,
 // at most N. Jobs of other kinds, other queues or held lanes cost it nothing.
 type Want struct {
+	// Queues are names of queues, and prefixes: an element that ends in "*" stands for all
+	// queues whose names begin with what is before the "*", also those whose first job is
+	// yet to come. Queues of a prefix without ready jobs cost nothing either.
 	Queues []string
 	Kinds  []string
+	// Except are lanes of Queues and Kinds whose jobs are not wanted. A Queue of them may
+	// be a prefix.
+	Except []Lane
 	N      int
+	// Each, if positive, is how many jobs of one queue are leased for w at most. Jobs of the
+	// queue count that the same Exchange has leased for other Wants, beside urgent ones.
+	// EachOf takes the place of Each for single queues, also with zero for none.
+	Each   int
+	EachOf map[string]int
 	// Min and Wait keep jobs back, so that many of one lane can be leased together:
 	// nothing but urgent jobs is leased from a lane of which fewer than Min jobs are
 	// ready, until the earliest due of these has been due for Wait. If a lane matches
@@ -25,5 +37,35 @@ func (w *Want) KeepsBack() bool { return w.Min > 1 && w.Wait > 0 }
 
 // Matches reports whether w wants jobs of a kind in a queue.
 func (w *Want) Matches(queue, kind string) bool {
-	return slices.Contains(w.Kinds, kind) && slices.Contains(w.Queues, queue)
+	return slices.Contains(w.Kinds, kind) && MatchQueue(w.Queues, queue) && !w.excepts(queue, kind)
+}
+
+func (w *Want) excepts(queue, kind string) bool {
+	return slices.ContainsFunc(w.Except, func(l Lane) bool { return l.Kind == kind && inQueue(l.Queue, queue) })
+}
+
+// HasRoom reports whether one more job of a queue may be leased for w, after n of it.
+func (w *Want) HasRoom(queue string, n int) bool {
+	if w.Each <= 0 {
+		return true
+	}
+	most, ok := w.EachOf[queue]
+	if !ok {
+		most = w.Each
+	}
+	return n < most
+}
+
+// MatchQueue reports whether one of names is the name of a queue, or a prefix of it as in
+// [Want].
+func MatchQueue(names []string, queue string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return inQueue(name, queue) })
+}
+
+// QueuePrefix returns what is before the "*" if name is a prefix of queues, as in [Want].
+func QueuePrefix(name string) (prefix string, ok bool) { return strings.CutSuffix(name, "*") }
+
+func inQueue(name, queue string) bool {
+	prefix, ok := QueuePrefix(name)
+	return name == queue || ok && strings.HasPrefix(queue, prefix)
 }

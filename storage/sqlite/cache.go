@@ -227,14 +227,14 @@ func (c *cache) lane(name storage.Lane) (int64, bool) {
 func (c *cache) update(l *lineup, at int64, held holds, version int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if l.lanes == nil || l.held != version || at < l.from || at >= l.to || c.last-l.last > fewLanes {
+	if l.lanes == nil || l.held != version || at < l.from || at >= l.to || c.last-l.last > l.fewNew() {
 		l.held, l.lanes, l.groups, l.queues, l.unsure, l.ajar, l.last = version, nil, nil, nil, 0, 0, 0
 		l.from, l.to = held.span(at)
 		l.add(c.open(l.wants, at, held))
 	} else {
 		for lane := l.last + 1; lane <= c.last; lane++ {
 			if name, ok := c.names[lane]; ok {
-				l.add(l.wanted(nil, lane, name, at, held))
+				l.add(matching(l.wants, nil, lane, name, at, held))
 			}
 		}
 	}
@@ -254,20 +254,35 @@ func (a wantedLane) compare(b wantedLane) int {
 	return cmp.Or(cmp.Compare(a.lane, b.lane), cmp.Compare(a.want, b.want))
 }
 
+// prefixed reports whether a want has a prefix of queues.
+func prefixed(wants []storage.Want) bool {
+	return slices.ContainsFunc(wants, func(w storage.Want) bool {
+		return slices.ContainsFunc(w.Queues, func(q string) bool { _, ok := storage.QueuePrefix(q); return ok })
+	})
+}
+
 // open returns the lanes of wants that exist and are not held at a time, sorted; c
 // is locked.
 func (c *cache) open(wants []storage.Want, at int64, holds holds) []wantedLane {
 	lanes := []wantedLane{}
 	for i := range wants {
 		for _, q := range wants[i].Queues {
+			if _, many := storage.QueuePrefix(q); many {
+				continue
+			}
 			for _, k := range wants[i].Kinds {
 				name := storage.Lane{Queue: q, Kind: k}
-				if lane, ok := c.lanes[name]; ok {
+				if lane, ok := c.lanes[name]; ok && (len(wants[i].Except) == 0 || wants[i].Matches(q, k)) {
 					if held, ajar := holds.of(name, at); !held {
 						lanes = append(lanes, wantedLane{lane, i, ajar, q})
 					}
 				}
 			}
+		}
+	}
+	if prefixed(wants) {
+		for name, lane := range c.lanes {
+			lanes = matching(wants, lanes, lane, name, at, holds)
 		}
 	}
 	slices.SortFunc(lanes, wantedLane.compare) // a queue or kind may be named twice

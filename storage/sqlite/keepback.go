@@ -86,3 +86,48 @@ func earlier(a, b int64) int64 {
 	}
 	return a
 }
+
+// passed are the lanes that were passed over for lack of room in their queues.
+type passed struct {
+	any    bool           // a want has an Each
+	taken  map[string]int // jobs of each queue
+	berths []*berth       // in no order meanwhile
+}
+
+// next is first, but passes over the lanes of queues from which wants take no more.
+func (l *lineup) next(wants []storage.Want, left []int) (b *berth, want int) {
+	for {
+		b, want = l.first(left)
+		if b == nil || !l.passed.any {
+			return b, want
+		}
+		for _, i := range b.group.wants {
+			if left[i] > 0 && wants[i].HasRoom(b.queue, l.passed.taken[b.queue]) {
+				return b, i
+			}
+		}
+		heap.Remove(b.group, b.at)
+		l.passed.berths = append(l.passed.berths, b)
+	}
+}
+
+// took notes that a job of a lane is leased.
+func (l *lineup) took(b *berth) {
+	if !l.passed.any {
+		return
+	}
+	if l.passed.taken == nil {
+		l.passed.taken = map[string]int{}
+	}
+	l.passed.taken[b.queue]++
+}
+
+// putBack ends a series of next.
+func (l *lineup) putBack() {
+	for _, b := range l.passed.berths {
+		l.put(b)
+	}
+	clear(l.passed.berths)
+	l.passed.berths = l.passed.berths[:0]
+	clear(l.passed.taken)
+}

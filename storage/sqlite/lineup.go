@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -97,6 +98,7 @@ type lineup struct {
 	unsure int  // lanes that may have a ready job
 	ajar   int  // lanes that are ajar
 	shut   bool // nothing is leased of them
+	passed passed
 }
 
 // group is the lanes that the same wants have, and that are all ajar or all are not,
@@ -120,6 +122,7 @@ type berth struct {
 	sure  bool
 	at    int   // in order, or -1
 	head  *head // while rows are being read
+	queue string
 }
 
 // place is that of a ready job in the common order.
@@ -175,6 +178,7 @@ func (ls *lineups) of(wants []storage.Want) *lineup {
 		}
 		i = len(ls.all) - 1
 		ls.all[i] = &lineup{wants: cloneWants(wants...)}
+		ls.all[i].passed.any = slices.ContainsFunc(wants, func(w storage.Want) bool { return w.Each > 0 })
 	}
 	l := ls.all[i]
 	copy(ls.all[1:i+1], ls.all[:i])
@@ -182,14 +186,25 @@ func (ls *lineups) of(wants []storage.Want) *lineup {
 	return l
 }
 
+// fewNew is how many lanes may be new to l without it being made anew. Beside the many
+// of a prefix there are often some.
+func (l *lineup) fewNew() int64 {
+	if prefixed(l.wants) {
+		return max(fewLanes, int64(len(l.lanes)))
+	}
+	return fewLanes
+}
+
 func sameLanes(a, b storage.Want) bool {
-	return slices.Equal(a.Queues, b.Queues) && slices.Equal(a.Kinds, b.Kinds) && a.Min == b.Min && a.Wait == b.Wait
+	return slices.Equal(a.Queues, b.Queues) && slices.Equal(a.Kinds, b.Kinds) && slices.Equal(a.Except, b.Except) &&
+		a.Min == b.Min && a.Wait == b.Wait && a.Each > 0 == (b.Each > 0)
 }
 
 func cloneWants(wants ...storage.Want) []storage.Want {
 	wants = slices.Clone(wants)
 	for i := range wants {
-		wants[i].Queues, wants[i].Kinds = slices.Clone(wants[i].Queues), slices.Clone(wants[i].Kinds)
+		w := &wants[i]
+		w.Queues, w.Kinds, w.Except, w.EachOf = slices.Clone(w.Queues), slices.Clone(w.Kinds), slices.Clone(w.Except), maps.Clone(w.EachOf)
 	}
 	return wants
 }
@@ -220,7 +235,7 @@ func (t *tx) lineup(wants []storage.Want, at int64, ajar bool) (*lineup, error) 
 	last := l.last
 	for name, lane := range t.lanes {
 		if lane > l.last {
-			lanes = l.wanted(lanes, lane, name, at, held)
+			lanes = matching(l.wants, lanes, lane, name, at, held)
 		}
 		last = max(last, lane)
 	}
@@ -230,11 +245,11 @@ func (t *tx) lineup(wants []storage.Want, at int64, ajar bool) (*lineup, error) 
 	return l, nil
 }
 
-// wanted appends a lane once for each want that has it, unless it is held at a time.
-func (l *lineup) wanted(lanes []wantedLane, lane int64, name storage.Lane, at int64, holds holds) []wantedLane {
+// matching appends a lane once for each want that has it, unless it is held at a time.
+func matching(wants []storage.Want, lanes []wantedLane, lane int64, name storage.Lane, at int64, holds holds) []wantedLane {
 	held, ajar := holds.of(name, at)
-	for i := range l.wants {
-		if !held && l.wants[i].Matches(name.Queue, name.Kind) {
+	for i := range wants {
+		if !held && wants[i].Matches(name.Queue, name.Kind) {
 			lanes = append(lanes, wantedLane{lane, i, ajar, name.Queue})
 		}
 	}
@@ -297,7 +312,7 @@ func (l *lineup) add(lanes []wantedLane) {
 		if lane.ajar {
 			l.ajar++
 		}
-		l.lanes = append(l.lanes, berth{lane: lane.lane, group: l.group(wants, lane.ajar, l.ordered(lane.queue)), at: -1, sure: true})
+		l.lanes = append(l.lanes, berth{lane: lane.lane, group: l.group(wants, lane.ajar, l.ordered(lane.queue)), at: -1, sure: true, queue: lane.queue})
 		l.doubt(&l.lanes[len(l.lanes)-1])
 		wants = wants[:0]
 	}
@@ -401,6 +416,9 @@ func (g *group) Pop() any {
 // statements as there are such lanes at most, and fewer if fewer lanes of the
 // database have anything ready.
 func (t *tx) survey(l *lineup) error {
+	if l.unsure <= fewLanes {
+		return t.surveyFew(l)
+	}
 	for i := 0; i < len(l.lanes) && l.unsure > 0; {
 		if l.lanes[i].sure {
 			i++
@@ -421,6 +439,32 @@ func (t *tx) survey(l *lineup) error {
 				l.setFirst(b, first, key.priority)
 			case !b.sure:
 				l.empty(b)
+			}
+		}
+	}
+	return nil
+}
+
+// surveyFew is survey for few lanes: it looks at these alone, which come first in the
+// orders of their groups.
+func (t *tx) surveyFew(l *lineup) error {
+	for i := 0; i < len(l.groups) && l.unsure > 0; i++ {
+		for _, g := range []*group{l.groups[i], l.groups[i].kept} {
+			for g != nil && len(g.order) > 0 && !g.order[0].sure {
+				b, lane, key := g.order[0], int64(forever), place{}
+				err := t.row(sqlFirstFrom, []any{b.lane}, &lane, &key.priority, &key.due, &key.id)
+				if err != nil && !errors.Is(err, sql.ErrNoRows) {
+					return err
+				}
+				if lane != b.lane {
+					l.empty(b)
+					continue
+				}
+				first, err := t.firstOf(lane, g.queue, key)
+				if err != nil {
+					return err
+				}
+				l.setFirst(b, first, key.priority)
 			}
 		}
 	}
@@ -459,7 +503,8 @@ func (t *tx) anyReady(wants []storage.Want, at int64) (found bool, kept int64, e
 		return false, 0, err
 	}
 	left, _ := t.stmts.toLease(wants)
-	b, _ := l.first(left)
+	b, _ := l.next(wants, left)
+	l.putBack()
 	return b != nil, kept, nil
 }
 
@@ -526,8 +571,9 @@ func (s *statements) merge(l *lineup, wants []storage.Want) (out []jobRow, err e
 	err = s.hold(func() error {
 		m := merger{statements: s}
 		defer m.close()
+		defer l.putBack()
 		for len(out) < n {
-			b, want := l.first(left)
+			b, want := l.next(wants, left)
 			if b == nil {
 				break
 			}
@@ -538,6 +584,7 @@ func (s *statements) merge(l *lineup, wants []storage.Want) (out []jobRow, err e
 				left[want]--
 				out = append(out, at.take())
 				at.taken++
+				l.took(b)
 				s.lineups.read -= out[len(out)-1].size()
 				if b.group.ajar {
 					l.empty(b) // see letThrough

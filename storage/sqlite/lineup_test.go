@@ -38,7 +38,14 @@ func TestLineup_Order(t *testing.T) {
 	}
 	keeping := all
 	keeping.Min, keeping.Wait = 3, 4*time.Second
-	sets := [][]storage.Want{{one}, {queues}, {all}, {one, all}, {queues, one, all}, {all, one}, {keeping}, {one, keeping}}
+	many := all
+	many.Queues = []string{"q*"}
+	most := many
+	most.Except = []storage.Lane{{Queue: "q3", Kind: "k1"}}
+	few, any := many, many
+	few.Queues, few.Each = []string{"q1*", "q2", "q*"}, 1
+	any.Each, any.EachOf = 2, map[string]int{"q1": 0, "q2": 1, "q3": 3}
+	sets := [][]storage.Want{{one}, {queues}, {all}, {one, all}, {queues, one, all}, {all, one}, {keeping}, {one, keeping}, {many}, {most, one}, {few}, {one, any}}
 	held := make([][]storage.Finish, len(stores))
 	exchange := func(i int, wants []storage.Want) {
 		t.Helper()
@@ -62,6 +69,7 @@ ORDER BY priority DESC, due_at, id`, now.UnixMicro())
 			t.Fatal(err)
 		}
 		defer rows.Close()
+		taken := map[string]int{}
 		for rows.Next() {
 			var id, ready, due int64
 			var queue, kind string
@@ -72,8 +80,11 @@ ORDER BY priority DESC, due_at, id`, now.UnixMicro())
 			if first.Matches(queue, kind) && int(ready) < first.Min && due+first.Wait.Microseconds() > now.UnixMicro() {
 				continue
 			}
-			k := slices.IndexFunc(wants, func(w storage.Want) bool { return w.N > 0 && w.Matches(queue, kind) })
+			k := slices.IndexFunc(wants, func(w storage.Want) bool {
+				return w.N > 0 && w.Matches(queue, kind) && w.HasRoom(queue, taken[queue])
+			})
 			if k >= 0 {
+				taken[queue]++
 				want = append(want, id)
 				wants[k].N--
 			}
@@ -188,6 +199,50 @@ func TestLineup_ManyLanes(t *testing.T) {
 	for _, ready := range []int{0, 1, 1000} {
 		if n := work(1000, ready); n > 2*one+100 {
 			t.Errorf("1,000 lanes, of which %d have jobs: an exchange takes %.0f allocations, of one lane %.0f", ready, n, one)
+		}
+	}
+}
+
+// The same for the queues of a prefix, also where jobs come one by one, each a surprise.
+func TestLineup_ManyOfPrefix(t *testing.T) {
+	ctx := context.Background()
+	work := func(queues, each int) (allocs float64, took time.Duration) {
+		s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true}).open()
+		var jobs []storage.NewJob
+		for i := range queues { // each has a lane, with nothing in it that is due
+			job := newJob(fmt.Sprintf("web/%d", i), "a")
+			job.DueAt = t0.Add(time.Hour)
+			jobs = append(jobs, job)
+		}
+		if _, err := s.Enqueue(ctx, t0, jobs); err != nil {
+			t.Fatal(err)
+		}
+		one := []storage.NewJob{newJob(fmt.Sprintf("web/%d", queues/2), "a")}
+		x := storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"web/*"}, Kinds: []string{"a"}, N: 1, Each: each}}}
+		exchange := func() {
+			if _, err := s.Enqueue(ctx, t0, one); err != nil {
+				t.Fatal(err)
+			}
+			r, err := s.Exchange(ctx, t0, x)
+			if err != nil || len(r.Leased) != 1 {
+				t.Fatalf("leased %d: %v", len(r.Leased), err)
+			}
+			x.Finish = []storage.Finish{{Lease: r.Leased[0].Lease, Outcome: storage.OutcomeDone}}
+		}
+		allocs = testing.AllocsPerRun(50, exchange)
+		began := time.Now()
+		for range 200 {
+			exchange()
+		}
+		return allocs, time.Since(began) / 200
+	}
+	for _, each := range []int{0, 5} {
+		one, tookOne := work(1, each)
+		n, took := work(10_000, each)
+		t.Logf("Each %d: an enqueue and an exchange take %v and %.0f allocations with 10,000 queues, %v and %.0f with one: a ratio of %.2f",
+			each, took, n, tookOne, one, float64(took)/float64(tookOne))
+		if n > 2*one+100 {
+			t.Errorf("10,000 queues, of which one has a job: an exchange takes %.0f allocations, of one queue %.0f", n, one)
 		}
 	}
 }

@@ -40,7 +40,7 @@ Leased []Leased in the order they should start`, func(f *fixture) {
 	}},
 
 	{"lease_wants", `Wants are the jobs to lease. Of those that are due and match any of them, the highest priority goes first, then the earliest due, then the first enqueued.
-Each job counts for the first Want that it matches and whose N is not reached; a job for which all are reached is passed over.`, func(f *fixture) {
+Each job counts for the first Want that it matches and whose N is not reached, nor its Each for the job's queue; a job for which all are reached is passed over.`, func(f *fixture) {
 		want := func(n int, queue string, kinds ...string) storage.Want {
 			return storage.Want{Queues: []string{queue}, Kinds: kinds, N: n}
 		}

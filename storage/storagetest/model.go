@@ -310,12 +310,17 @@ func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.Exchan
 		return out, nil
 	}
 	kept = in.m.keptBack(wants, now)
+	ofQueue := map[string]int{}
+	takes := func(j *job) func(storage.Want) bool {
+		return func(w storage.Want) bool { return w.N > 0 && j.in(w) && hasRoom(w, j.Queue, ofQueue[j.Queue]) }
+	}
 	for j := range in.m.inOrder(func(j *job) bool {
-		wanted := slices.ContainsFunc(wants, func(w storage.Want) bool { return w.N > 0 && j.in(w) })
+		wanted := slices.ContainsFunc(wants, takes(j))
 		return wanted && !j.isKept(kept) && !in.m.isHeld(j, now) && (res != nil || len(in.m.probes(j)) == 0)
 	}) {
 		probes := in.m.probes(j)
-		wants[slices.IndexFunc(wants, func(w storage.Want) bool { return w.N > 0 && j.in(w) })].N--
+		wants[slices.IndexFunc(wants, takes(j))].N--
+		ofQueue[j.Queue]++
 		if late(j) {
 			if res != nil {
 				res.NextDue = now
@@ -334,6 +339,15 @@ func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.Exchan
 		}
 	}
 	return out, kept
+}
+
+// hasRoom reports whether w takes one more job of a queue, after n.
+func hasRoom(w storage.Want, queue string, n int) bool {
+	most, ok := w.EachOf[queue]
+	if !ok {
+		most = w.Each
+	}
+	return w.Each <= 0 || n < most
 }
 
 // held returns the job that l is a lease on, or nil if l is no longer held.

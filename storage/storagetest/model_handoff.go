@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -29,7 +30,7 @@ func (in *instance) Offer(want storage.Want, lease time.Duration, receive func([
 }
 
 func cloneWant(w storage.Want) storage.Want {
-	w.Queues, w.Kinds = slices.Clone(w.Queues), slices.Clone(w.Kinds)
+	w.Queues, w.Kinds, w.Except, w.EachOf = slices.Clone(w.Queues), slices.Clone(w.Kinds), slices.Clone(w.Except), maps.Clone(w.EachOf)
 	return w
 }
 
@@ -85,5 +86,18 @@ func (o *offer) passing(jobs []storage.Leased, began time.Time) func() {
 }
 
 func (j *job) in(w storage.Want) bool {
-	return slices.Contains(w.Queues, j.Queue) && slices.Contains(w.Kinds, j.Kind)
+	if !slices.Contains(w.Kinds, j.Kind) || slices.ContainsFunc(w.Except, func(l storage.Lane) bool { return l.Kind == j.Kind && j.inAny([]string{l.Queue}) }) {
+		return false
+	}
+	return j.inAny(w.Queues)
+}
+
+// inAny reports whether the queue of j is one of these, or begins with a prefix of them.
+func (j *job) inAny(names []string) bool {
+	for _, name := range names {
+		if last := len(name) - 1; name == j.Queue || last >= 0 && name[last] == '*' && len(j.Queue) >= last && j.Queue[:last] == name[:last] {
+			return true
+		}
+	}
+	return false
 }

@@ -258,6 +258,16 @@ func anyWant(t *rapid.T) storage.Want {
 		Kinds:  rapid.SliceOfNDistinct(anyKind, 1, 2, rapid.ID).Draw(t, "kinds"),
 		N:      rapid.IntRange(0, 5).Draw(t, "want"),
 	}
+	if rapid.IntRange(0, 2).Draw(t, "prefix") == 0 {
+		w.Queues[0] = rapid.SampledFrom([]string{"*", "a*", "b*", "c*"}).Draw(t, "queues of a prefix")
+	}
+	if rapid.IntRange(0, 4).Draw(t, "except") == 0 {
+		w.Except = []storage.Lane{{Queue: rapid.SampledFrom([]string{"a", "b", "a*"}).Draw(t, "queue not wanted"), Kind: anyKind.Draw(t, "kind not wanted")}}
+	}
+	if rapid.IntRange(0, 4).Draw(t, "each") == 0 {
+		w.Each = rapid.IntRange(1, 3).Draw(t, "of each")
+		w.EachOf = map[string]int{anyQueue.Draw(t, "other queue"): rapid.IntRange(-1, 2).Draw(t, "of it")}
+	}
 	if rapid.IntRange(0, 3).Draw(t, "keeps back") == 0 {
 		w.Min = rapid.IntRange(0, 4).Draw(t, "min")
 		w.Wait = time.Duration(rapid.IntRange(0, 60).Draw(t, "wait")) * time.Second

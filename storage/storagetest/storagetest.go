@@ -47,7 +47,7 @@ type testCase struct {
 // cases returns the whole suite.
 func cases() []testCase {
 	return slices.Concat(causeCases, statsCases, expiryCases, expiryClockCases, settingCases, capCases, conflictCases,
-		enqueueCases, uniqueCases, leaseCases, keepBackCases, itemCases, outcomeCases, fenceCases,
+		enqueueCases, uniqueCases, leaseCases, prefixCases, eachCases, keepBackCases, itemCases, outcomeCases, fenceCases,
 		fateCases, lapseCases, jobCases, listCases, deadCases, redriveCases, runNowCases, purgeCases, editCases, deleteCases, closeCases, concurrencyCases, notifyCases,
 		scheduleCases, fireCases, overlapCases, clockCases, shiftCases, handoffCases, holdCases, probeCases,
 		lookCases, orderCases, groupCases, groupLimitCases, compactCases, entryCases, messageCases)
