@@ -61,15 +61,15 @@ func (f *faults) onDead(field string, o *OnDead, kinds ...string) {
 // onDeath returns what makes the job that follows a death, or nil if none does. No handler
 // is registered any more.
 func (w *Worker) onDeath() func(*storage.Leased, *storage.Finish, time.Time) *storage.NewJob {
-	kinds, queues, follows := w.onDead, w.queue.opts.Queues, len(w.onDead) > 0
-	for _, o := range queues {
+	kinds, options, follows := w.onDead, &w.queue.opts, len(w.onDead) > 0
+	for _, o := range options.Queues {
 		follows = follows || o.OnDead != nil
 	}
 	if !follows {
 		return nil
 	}
 	return func(job *storage.Leased, f *storage.Finish, at time.Time) *storage.NewJob {
-		o := cmp.Or(kinds[job.Kind], queues[job.Queue].OnDead)
+		o := cmp.Or(kinds[job.Kind], options.optionsOf(job.Queue).OnDead)
 		if _, notice := w.queue.notices.Load(job.Kind); notice || o == nil {
 			return nil
 		}

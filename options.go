@@ -15,7 +15,10 @@ import (
 // WorkerOptions configure a [Worker]. Nil and the zero value mean defaults.
 type WorkerOptions struct {
 	// Queues are the queues to work for. Their jobs are ordered together, by
-	// priority and due time. If empty, "default".
+	// priority and due time. One that ends in "*" is a prefix: "webhook/*" stands for all
+	// queues whose names begin with "webhook/", also those that come to be later, and "*"
+	// for all queues. Queues without ready jobs cost nothing. A queue of which several
+	// prefixes are the beginning belongs to the longest. If empty, "default".
 	Queues []string
 	// Concurrency is how many handlers run at a time, at most 10,000. Memory holds
 	// the args of their jobs and up to about 32 MiB of args of the next jobs. If

@@ -48,7 +48,12 @@ type Options struct {
 	// handlers. If nil, or if it has no retry section, [policy.Default].
 	Policy policy.Delivery
 	// Queues overrides settings for single queues, by name. Queues need not be
-	// listed to be used. The log of a worker names queues listed here that have no
+	// listed to be used. A name that ends in "*" is a prefix, see [WorkerOptions].Queues:
+	// its options are those of each queue that begins with it, unless the queue itself or
+	// a longer prefix is listed. Each queue has its own: Concurrency is of one queue, a
+	// Budget and a GroupThrottle too, and MaxDeaths is of one queue and kind. Its queues
+	// share nothing but the Gate. Settings must be zero for a prefix, and the throttle
+	// section of Policy absent. The log of a worker names queues listed here that have no
 	// jobs and no worker in this process. If nil, none is overridden.
 	Queues map[string]QueueOptions
 	// Settings are those of the whole file. A worker writes them to the file when it runs;
@@ -229,7 +234,7 @@ type Queue struct {
 
 // settings returns the settings of a queue, which need not be listed in Options.
 func (q *Queue) settings(name string) engine.QueueSettings {
-	o, of := q.opts.Queues[name], owner{queue: name}
+	o, of := q.opts.optionsOf(name), owner{queue: name}
 	s := engine.QueueSettings{Rules: o.Rules, Budget: q.limits.budget(of, o.Budget), Concurrency: o.Concurrency, Gate: o.Gate, NoKick: o.NoKick,
 		MaxDeaths: o.MaxDeaths, OpenJitter: o.OpenJitter, Groups: q.limits.groupThrottle(name, o.GroupThrottle)}
 	own, ok := delivery(o.Policy)

@@ -73,7 +73,7 @@ func (o *Options) validate() error {
 	f.middleware("middleware", o.Middleware)
 	f.settings("settings.", Lane{}, &o.Settings)
 	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
-		f.add(checkName("queues", name))
+		f.queueOrPrefix("queues", name)
 		field, q := fmt.Sprintf("queues[%q].", name), o.Queues[name]
 		f.policy(field+"policy", q.Policy)
 		f.rules(field+"rules", q.Rules)
@@ -82,7 +82,9 @@ func (o *Options) validate() error {
 		f.between(field+"concurrency", q.Concurrency, mostConcurrency)
 		f.openJitter(field+"open_jitter", q.OpenJitter)
 		f.onDead(field+"on_dead", q.OnDead)
-		f.settings(field+"settings.", Lane{Queue: name}, &q.Settings)
+		if set := f.settings(field+"settings.", Lane{Queue: name}, &q.Settings); isPrefix(name) && len(set) > 0 {
+			f.field(field+"settings", name, "must be zero for a prefix: set those of each queue with Configure")
+		}
 	}
 	for _, size := range []struct {
 		field string
@@ -137,7 +139,7 @@ func (f *faults) noSQLite(place string, o *SQLiteOptions) {
 func (o *WorkerOptions) validate() error {
 	var f faults
 	for i, name := range o.Queues {
-		f.add(checkName(fmt.Sprintf("queues[%d]", i), name))
+		f.queueOrPrefix(fmt.Sprintf("queues[%d]", i), name)
 		if slices.Contains(o.Queues[:i], name) {
 			f.field(fmt.Sprintf("queues[%d]", i), name, "must not be listed twice")
 		}

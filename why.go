@@ -264,7 +264,7 @@ func (q *Queue) policyFor(j *JobInfo, workers []WorkerInfo) (d policy.Document, 
 		own = *j.Policy
 	}
 	all := q.opts.Policy.Delivery()
-	queue, ok := delivery(q.opts.Queues[j.Queue].Policy)
+	queue, ok := delivery(q.opts.optionsOf(j.Queue).Policy)
 	if !ok {
 		queue = all
 	}
@@ -332,7 +332,7 @@ func (w *Why) unserved(all []WorkerInfo) {
 	switch {
 	case len(all) == 0:
 		r.Text = "no worker runs"
-	case !slices.ContainsFunc(all, func(i WorkerInfo) bool { return slices.Contains(i.Queues, w.Queue) }):
+	case !slices.ContainsFunc(all, func(i WorkerInfo) bool { return storage.MatchQueue(i.Queues, w.Queue) }):
 		r.Text = "no worker that runs works for queue " + w.Queue
 	default:
 		r.Text = fmt.Sprintf("no worker that runs has a handler for kind %s in queue %s", w.Kind, w.Queue)

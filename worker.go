@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -35,7 +36,7 @@ func NewWorker(q *Queue, o *WorkerOptions) *Worker {
 	}
 	w := &Worker{queue: q, opts: *cmp.Or(o, &WorkerOptions{}), handlers: map[string]engine.Handler{}, onDead: map[string]*OnDead{}}
 	w.opts.Queues, w.opts.Middleware = slices.Clone(w.opts.Queues), slices.Clone(w.opts.Middleware)
-	w.err = w.opts.validate()
+	w.err = errors.Join(w.opts.validate(), w.unthrottled())
 	return w
 }
 
@@ -230,7 +231,6 @@ func (w *Worker) config() engine.Config {
 	o, q := w.opts, w.queue.opts
 	c := engine.Config{
 		Store:         w.queue.store,
-		Queues:        o.Queues,
 		Handlers:      w.handlers,
 		Concurrency:   cmp.Or(o.Concurrency, defaultConcurrency),
 		LeaseDuration: cmp.Or(o.LeaseDuration, defaultLease),
@@ -252,15 +252,16 @@ func (w *Worker) config() engine.Config {
 		LogEvery:      q.LogEvery,
 		Logger:        w.logger(),
 	}
-	if len(c.Queues) == 0 {
-		c.Queues = []string{defaultQueue}
-	}
+	c.Queues = w.queues()
 	c.Lasting = w.lasting(c.Queues)
 	for name := range q.Queues {
 		c.Settings[name] = w.queue.settings(name)
 	}
 	for _, name := range c.Queues {
 		c.Settings[name] = w.queue.settings(name)
+	}
+	if slices.ContainsFunc(c.Queues, isPrefix) {
+		c.SettingsOf = w.queue.settingsOf()
 	}
 	return c
 }

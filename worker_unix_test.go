@@ -105,11 +105,17 @@ func beOther(role string) error {
 	return w.Run(ctx)
 }
 
-// sendNotes enqueues a note for each line of its input.
+// sendNotes enqueues a note for each line of its input, to the queue that it names before
+// a colon, if any.
 func sendNotes(ctx context.Context, q *errand.Queue) error {
 	fmt.Println("ready")
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		if _, err := q.Enqueue(ctx, memo{lines.Text()}, nil); err != nil {
+		o := errand.JobOptions{}
+		text := lines.Text()
+		if queue, rest, ok := strings.Cut(text, ": "); ok {
+			o.Queue, text = queue, rest
+		}
+		if _, err := q.Enqueue(ctx, memo{text}, &o); err != nil {
 			return err
 		}
 	}
@@ -420,10 +426,17 @@ func TestProcesses_ClockAhead(t *testing.T) {
 	}
 }
 
-func TestProcesses_WakeEachOther(t *testing.T) {
+func TestProcesses_WakeEachOther(t *testing.T) { wakeEachOther(t, nil, "") }
+
+// The other process makes a new queue for each note.
+func TestProcesses_FollowPrefix(t *testing.T) {
+	wakeEachOther(t, &errand.WorkerOptions{Queues: []string{"web/*"}}, "web/%d: ")
+}
+
+func wakeEachOther(t *testing.T, worker *errand.WorkerOptions, queue string) {
 	q, path := openShared(t)
 	heard := make(chan string)
-	w := errand.NewWorker(q, nil)
+	w := errand.NewWorker(q, worker)
 	errand.Handle(w, func(_ context.Context, job *errand.Job[memo]) error {
 		heard <- job.Args.Text
 		return nil
@@ -432,14 +445,22 @@ func TestProcesses_WakeEachOther(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	o := startOther(t, path, "enqueue", 0, 0, "")
+	began := time.Now()
 	for i := range 20 {
 		text := fmt.Sprint("note ", i)
 		sent := time.Now()
-		o.says(text)
+		if queue != "" {
+			o.says(fmt.Sprintf(queue, i) + text)
+		} else {
+			o.says(text)
+		}
 		if got := <-heard; got != text {
 			t.Errorf("heard %q, want %q", got, text)
 		}
 		t.Logf("heard after %v", time.Since(sent))
+	}
+	if took := time.Since(began); took > 5*time.Second { // looking once a second would take longer
+		t.Errorf("20 notes took %v", took)
 	}
 	stop()
 	if err := <-ended; err != nil {

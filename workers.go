@@ -24,7 +24,8 @@ type WorkerInfo struct {
 	Since time.Time `json:"since"`
 	// Stopping is true if it takes no more jobs.
 	Stopping bool `json:"stopping,omitempty"`
-	// Queues and Kinds are what it works for: all these kinds in all these queues.
+	// Queues and Kinds are what it works for: all these kinds in all these queues and
+	// prefixes, see [WorkerOptions].Queues.
 	Queues []string `json:"queues"`
 	Kinds  []string `json:"kinds"`
 	// Concurrency is how many jobs it runs at a time, and Full is true if it does.
@@ -112,13 +113,16 @@ func (q *Queue) Workers(ctx context.Context) (all []WorkerInfo, err error) {
 // limits returns what limits a lane in w: the limits of the queue, those of the kind,
 // and those of the lane itself.
 func (w *WorkerInfo) limits(queue, kind string) (ofQueue, ofKind, own WorkerLimit) {
+	more := func(than, n WorkerLimit) bool { // its own name goes before a prefix
+		return n.Queue == queue || than.Queue != queue && len(n.Queue) > len(than.Queue) && storage.MatchQueue([]string{n.Queue}, queue)
+	}
 	for _, n := range w.Limits {
 		switch {
 		case n.Queue != "" && n.Kind != "":
-			if n.Queue == queue && n.Kind == kind {
+			if n.Kind == kind && more(own, n) {
 				own = n
 			}
-		case n.Queue != "" && n.Queue == queue:
+		case n.Queue != "" && more(ofQueue, n):
 			ofQueue = n
 		case n.Kind != "" && n.Kind == kind:
 			ofKind = n
@@ -129,7 +133,7 @@ func (w *WorkerInfo) limits(queue, kind string) (ofQueue, ofKind, own WorkerLimi
 
 // serves reports whether a worker works for a lane.
 func (w *WorkerInfo) serves(queue, kind string) bool {
-	return slices.Contains(w.Queues, queue) && slices.Contains(w.Kinds, kind)
+	return storage.MatchQueue(w.Queues, queue) && slices.Contains(w.Kinds, kind)
 }
 
 // demand is what a job asks of the workers of its lane.

@@ -25,6 +25,8 @@ type stock struct {
 	due int
 	// ready jobs are ready.
 	ready int
+	// queues have a job each that is due in a day. Their names begin with "webhook/".
+	queues int
 }
 
 // dueIn is when the due jobs of a stock are due. All must be enqueued by then.
@@ -49,6 +51,12 @@ func (k stock) make(ctx context.Context, t *trial) error {
 	}
 	err = enqueueAll(ctx, s, t.n(k.others), func(i int) newJob {
 		return newJob{payload: payload{N: i, Pad: smallPad}, Other: true}
+	})
+	if err != nil {
+		return err
+	}
+	err = enqueueAll(ctx, s, t.n(k.queues), func(i int) newJob {
+		return newJob{payload: payload{N: i, Pad: smallPad}, Due: tomorrow, Queue: fmt.Sprint("webhook/", i)}
 	})
 	if err != nil {
 		return err

@@ -75,6 +75,8 @@ var targets = []target{
 	atMost("idle", figBytes, 0, "bytes", "idle: written in a minute"),
 	atMost("idle:held", figCPU, 0.1, "% of a core", "idle beside held jobs: CPU"),
 	atMost("idle:held", figBytes, 0, "bytes", "idle beside held jobs: written in a minute"),
+	atMost("idle:prefix", figCPU, 0.1, "% of a core", "idle for 10,000 queues of a prefix: CPU"),
+	atMost("idle:prefix", figBytes, 0, "bytes", "idle for 10,000 queues of a prefix: written in a minute"),
 	atMost("memory", figPeak, 32, "MiB", "memory: peak beside 1,000,000 scheduled"),
 	atMost("open", figOpen, 100, "ms", "open: a file with 1,000,000 jobs"),
 }

@@ -127,6 +127,8 @@ idle: CPU <= 0.1 % of a core
 idle: written in a minute <= 0 bytes
 idle beside held jobs: CPU <= 0.1 % of a core
 idle beside held jobs: written in a minute <= 0 bytes
+idle for 10,000 queues of a prefix: CPU <= 0.1 % of a core
+idle for 10,000 queues of a prefix: written in a minute <= 0 bytes
 memory: peak beside 1,000,000 scheduled <= 32 MiB
 open: a file with 1,000,000 jobs <= 100 ms`
 	if text := strings.Join(got, "\n"); text != want {

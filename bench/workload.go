@@ -54,6 +54,7 @@ var (
 	heldBacklog = beside{stock: stock{held: 1_000_000, due: 100_000}, queues: allKinds}
 	noneHeld    = beside{stock: stock{due: 100_000}, queues: allKinds}
 	readyStock  = stock{ready: 200_000}
+	idleQueues  = stock{queues: 10_000}
 	oneProcess  = processes{stock: readyStock, k: 1}
 	fourProcess = processes{stock: readyStock, k: 4}
 )
@@ -125,6 +126,8 @@ var workloads = []workload{
 		about: "a minute of nothing to do beside 1,000,000 scheduled jobs, after another minute"},
 	{name: "idle:held", fits: own, run: idle{settle: time.Minute, during: time.Minute, queues: allKinds}.run, stock: &heldBacklog.stock, once: true,
 		about: "the same beside 1,000,000 ready jobs of a kind that is held"},
+	{name: "idle:prefix", fits: own, run: idle{settle: time.Minute, during: time.Minute, queues: []string{"webhook/*"}}.run, stock: &idleQueues, once: true,
+		about: "the same of a worker for a prefix with 10,000 idle queues"},
 }
 
 // chosen returns the workloads of a comma-separated list of names and groups;

@@ -91,7 +91,7 @@ and commands write to standard error.`,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.kinds, "kind", nil, "the kinds of jobs to run the command for")
-	f.StringSliceVar(&o.queues, "queue", []string{"default"}, "the queues to work for")
+	f.StringSliceVar(&o.queues, "queue", []string{"default"}, "the queues to work for; webhook/* are all that begin with webhook/")
 	f.IntVar(&o.concurrency, "concurrency", runtime.NumCPU(), "how many commands run at a time")
 	f.IntVar(&o.rate, "rate", 0, "how many commands of a kind start a second, on average (0: no limit)")
 	f.StringVar(&o.policy, "policy", "", "a preset or a file with the delivery policy of the kinds, see: errand policy")

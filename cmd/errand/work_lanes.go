@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	queue "github.com/errandq/errand"
@@ -56,20 +57,38 @@ func (l *workLanes) begin(ctx context.Context) error {
 	}
 	holds, err := l.queue.Holds(ctx)
 	for _, h := range holds {
-		if err == nil && h.Reason == misconfigured && slices.Contains(l.queues, h.Queue) && slices.Contains(l.kinds, h.Kind) {
+		if err == nil && h.Reason == misconfigured && l.worksFor(h.Queue) && slices.Contains(l.kinds, h.Kind) {
 			_, err = l.queue.Release(ctx, h.Lane, h.Reason)
 		}
 	}
 	return err
 }
 
+// worksFor reports whether a queue is one of l.queues, or begins with a prefix of them.
+func (l *workLanes) worksFor(name string) bool {
+	return slices.ContainsFunc(l.queues, func(q string) bool {
+		prefix, many := strings.CutSuffix(q, "*")
+		return q == name || many && strings.HasPrefix(name, prefix)
+	})
+}
+
 // died reports whether a job has died since the beginning.
 func (l *workLanes) died(ctx context.Context) (died bool, err error) {
 	err = l.each(func(lane queue.Lane) error {
 		f := queue.JobFilter{Queue: lane.Queue, Kind: lane.Kind, EndedFrom: l.since}
-		page, err := l.queue.DeadLetters().List(ctx, f, &queue.ListOptions{Limit: 1})
-		died = died || len(page.Jobs) > 0
-		return err
+		o := queue.ListOptions{Limit: 1}
+		if strings.HasSuffix(lane.Queue, "*") {
+			f.Queue, o.Limit = "", 0
+		}
+		for !died {
+			page, err := l.queue.DeadLetters().List(ctx, f, &o)
+			died = slices.ContainsFunc(page.Jobs, func(j queue.JobInfo) bool { return l.worksFor(j.Queue) })
+			if err != nil || page.Next == "" {
+				return err
+			}
+			o.After = page.Next
+		}
+		return nil
 	})
 	return died, err
 }
@@ -123,7 +142,7 @@ func (l *workLanes) state(ctx context.Context, wait time.Duration) (*state, erro
 		}
 	}
 	for _, c := range counts {
-		if !slices.Contains(l.queues, c.Queue) || !slices.Contains(l.kinds, c.Kind) {
+		if !l.worksFor(c.Queue) || !slices.Contains(l.kinds, c.Kind) {
 			continue
 		}
 		long := func(h queue.HoldState) bool {
@@ -146,7 +165,7 @@ func (l *workLanes) state(ctx context.Context, wait time.Duration) (*state, erro
 
 // touches reports whether a hold of lane holds some of the jobs.
 func (l *workLanes) touches(lane queue.Lane) bool {
-	return (lane.Queue == "" || slices.Contains(l.queues, lane.Queue)) && (lane.Kind == "" || slices.Contains(l.kinds, lane.Kind))
+	return (lane.Queue == "" || l.worksFor(lane.Queue)) && (lane.Kind == "" || slices.Contains(l.kinds, lane.Kind))
 }
 
 // left returns what is left at the end.

@@ -316,6 +316,25 @@ func TestWork_untilEmpty(t *testing.T) {
 	}
 }
 
+// A prefix stands for all queues that begin with it.
+func TestWork_prefix(t *testing.T) {
+	needShell(t)
+	file := filepath.Join(t.TempDir(), "q.db")
+	for _, name := range []string{"web/a", "web/b", "web"} {
+		succeed(t, "jobs", "enqueue", file, "--create", "--kind", "run", "--queue", name, "--header", "run=exit 0")
+	}
+	if status, r, errs := drain(t, file, "--queue", "web/*"); status != 0 || r.Done != 2 || r.Waiting != 0 {
+		t.Errorf("status %d, %+v: %s", status, r, errs)
+	}
+	succeed(t, "jobs", "enqueue", file, "--kind", "run", "--queue", "web/c", "--header", "run=exit 65")
+	if status, r, errs := drain(t, file, "--queue", "web/*"); status != statusDied || r.Dead != 1 {
+		t.Errorf("status %d, %+v: %s", status, r, errs)
+	}
+	if status, r, errs := drain(t, file, "--queue", "*"); status != 0 || r.Done != 1 || r.Dead != 1 {
+		t.Errorf("all queues: status %d, %+v: %s", status, r, errs)
+	}
+}
+
 // No more commands start a second than the rate says. The first is free.
 func TestWork_rate(t *testing.T) {
 	needShell(t)

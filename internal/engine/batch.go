@@ -81,7 +81,7 @@ func (l *loop) admitMany(all []*attempt, sent time.Time) {
 		var own, others []*attempt
 		bytes := 0
 		for _, a := range all {
-			if a.from != from {
+			if a.from != from || a.job.Queue != all[0].job.Queue {
 				others = append(others, a)
 				continue
 			}
@@ -133,12 +133,12 @@ func (l *loop) admitBatch(all []*attempt, sent time.Time) {
 func (a *attempt) occupy(n int) {
 	b := a.batch
 	if b == nil {
-		a.from.held(n)
+		a.from.held(a.job.Queue, n)
 		return
 	}
 	was := min(b.held, 1)
 	b.held += n
-	a.from.held(min(b.held, 1) - was)
+	a.from.held(a.job.Queue, min(b.held, 1)-was)
 }
 
 // members returns the attempts that a stands for.

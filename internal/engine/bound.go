@@ -25,18 +25,27 @@ type bounds struct {
 	queues, kinds map[string]*bound
 	gates         gates
 	ramps         map[storage.Lane]*ramp // of lanes that open gently
+	each          map[string]*each       // by prefix
+	listed        []string               // the queues and prefixes of the engine
 }
 
 func newBounds(c *Config) *bounds {
-	all := &bounds{queues: map[string]*bound{}, kinds: map[string]*bound{}, gates: gates{cfg: c, done: make(chan struct{})}}
+	all := &bounds{
+		queues: map[string]*bound{}, kinds: map[string]*bound{}, each: map[string]*each{}, listed: c.Queues,
+		gates: gates{cfg: c, done: make(chan struct{})},
+	}
 	add := func(to map[string]*bound, name string, of storage.Lane, most int, g Gate) {
 		if most > 0 || g != nil {
 			to[name] = &bound{limit: most, gate: all.gates.gate(of, g)}
 		}
 	}
 	for _, queue := range c.Queues {
-		s := c.Settings[queue]
-		add(all.queues, queue, storage.Lane{Queue: queue}, s.Concurrency, s.Gate)
+		s := c.settings(queue)
+		most := s.Concurrency
+		if isPrefix(queue) && most > 0 {
+			all.each[queue], most = &each{limit: most, held: map[string]int{}}, 0
+		}
+		add(all.queues, queue, storage.Lane{Queue: queue}, most, s.Gate)
 	}
 	for _, kind := range slices.Sorted(maps.Keys(c.Handlers)) {
 		if h := c.Handlers[kind]; h.AliasOf == "" {
@@ -55,13 +64,16 @@ func newBounds(c *Config) *bounds {
 // of returns the bounds of a lane: unlike the sections of a policy, that of the
 // kind takes nothing from that of the queue, which protects what all kinds share.
 func (all *bounds) of(queue, kind string) (own []*bound) {
-	for _, b := range []*bound{all.queues[queue], all.kinds[kind]} {
+	by := listed(all.listed, queue)
+	for _, b := range []*bound{all.queues[by], all.kinds[kind]} {
 		if b != nil {
 			own = append(own, b)
 		}
 	}
-	if r := all.ramps[storage.Lane{Queue: queue, Kind: kind}]; r != nil {
-		own = append(own, &r.bound)
+	for _, name := range slices.Compact([]string{by, queue}) {
+		if r := all.ramps[storage.Lane{Queue: name, Kind: kind}]; r != nil {
+			own = append(own, &r.bound)
+		}
 	}
 	return own
 }
@@ -69,10 +81,14 @@ func (all *bounds) of(queue, kind string) (own []*bound) {
 // divide divides all pairs of a queue and a kind by throttle and bounds. Limited
 // sources come first, as what they leave is for the others.
 func divide(c *Config, bounds *bounds) (all []*source) {
-	for _, queue := range c.Queues {
+	names := bounds.names(c)
+	for _, queue := range names {
 		var own []*source
 		for _, kind := range slices.Sorted(maps.Keys(c.Handlers)) {
-			x := &source{throttle: c.throttleOf(queue, kind), bounds: bounds.of(queue, kind)}
+			x := &source{throttle: c.throttleOf(queue, kind), bounds: bounds.of(queue, kind), each: bounds.each[listed(c.Queues, queue)]}
+			if x.each != nil {
+				x.Each = x.each.limit
+			}
 			if x.batch = c.Handlers[kind].Batch; x.batch != nil {
 				x.Min, x.Wait = x.batch.Min, x.batch.Wait
 			}
@@ -84,7 +100,9 @@ func divide(c *Config, bounds *bounds) (all []*source) {
 			own[i].Kinds = append(own[i].Kinds, kind)
 		}
 		for _, s := range own {
-			i := slices.IndexFunc(all, func(o *source) bool { return o.like(s) && slices.Equal(o.Kinds, s.Kinds) })
+			i := slices.IndexFunc(all, func(o *source) bool {
+				return o.like(s) && slices.Equal(o.Kinds, s.Kinds) && joins(queue, o.Queues, names)
+			})
 			if i < 0 {
 				i = len(all)
 				all = append(all, s)
@@ -92,6 +110,7 @@ func divide(c *Config, bounds *bounds) (all []*source) {
 			all[i].Queues = append(all[i].Queues, queue)
 		}
 	}
+	except(all, names)
 	slices.SortStableFunc(all, func(a, b *source) int {
 		switch {
 		case a.limited() == b.limited():
@@ -111,7 +130,7 @@ func (s *source) limited() bool {
 
 // like reports whether two sources have the same throttle and bounds, and no batches.
 func (s *source) like(o *source) bool {
-	return s.batch == nil && o.batch == nil && s.throttle == o.throttle && slices.Equal(s.bounds, o.bounds)
+	return s.batch == nil && o.batch == nil && s.throttle == o.throttle && s.each == o.each && slices.Equal(s.bounds, o.bounds)
 }
 
 // throttleOf returns the throttle of a lane, or nil. As with all sections of a
@@ -121,7 +140,7 @@ func (c *Config) throttleOf(queue, kind string) *Throttle {
 	if h.Policy.Throttle != nil && !c.queuePolicy(queue).DisableSubscriptionOverrides {
 		return h.Throttle
 	}
-	return c.Settings[queue].Throttle
+	return c.settings(queue).Throttle
 }
 
 // room returns how many more jobs of s may be leased. There is none behind a gate
@@ -183,8 +202,11 @@ func (s *source) claimed(n int) {
 	}
 }
 
-// held notes n more leases, or less.
-func (s *source) held(n int) {
+// held notes n more leases of a queue, or less.
+func (s *source) held(queue string, n int) {
+	if s.each != nil {
+		s.each.hold(queue, n)
+	}
 	for _, b := range s.bounds {
 		b.held += n
 	}

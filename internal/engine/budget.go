@@ -113,5 +113,5 @@ func (c *Config) budgetOf(a *attempt) *Budget {
 	if a.handler.Budget != nil {
 		return a.handler.Budget
 	}
-	return c.Settings[a.job.Queue].Budget
+	return c.settings(a.job.Queue).Budget
 }

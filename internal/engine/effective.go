@@ -29,7 +29,7 @@ type QueueSettings struct {
 // queuePolicy returns the policy of a queue. Sections that it lacks are those of
 // the Config's policy.
 func (c *Config) queuePolicy(queue string) policy.Topic {
-	if p := c.Settings[queue].Policy; p != nil {
+	if p := c.settings(queue).Policy; p != nil {
 		return *p
 	}
 	return c.Policy
@@ -82,7 +82,7 @@ func (c *Config) rulesOf(job *storage.Leased) policy.Rules {
 	if r := c.Handlers[job.Kind].Rules; r != nil {
 		return r
 	}
-	if r := c.Settings[job.Queue].Rules; r != nil {
+	if r := c.settings(job.Queue).Rules; r != nil {
 		return r
 	}
 	return defaultRules

@@ -17,7 +17,7 @@ import (
 // it and set its defaults. A field may be nil only if its comment says so.
 type Config struct {
 	Store    storage.Store
-	Queues   []string
+	Queues   []string           // names and prefixes, see [storage.Want]
 	Handlers map[string]Handler // by kind
 
 	Concurrency   int           // handlers at a time
@@ -32,8 +32,11 @@ type Config struct {
 	Retention     storage.Retention
 
 	Policy   policy.Topic             // of queues without a policy; it has a Retry
-	Settings map[string]QueueSettings // by queue; a queue need not be listed
-	Lasting  []storage.LaneSettings   // written to the store when the worker starts
+	Settings map[string]QueueSettings // by queue or prefix; a queue need not be listed
+	// SettingsOf returns the settings of a queue that Settings does not have. It must be
+	// safe for concurrent use. If nil, there are none.
+	SettingsOf func(queue string) QueueSettings
+	Lasting    []storage.LaneSettings // written to the store when the worker starts
 
 	// Suspects is the turnstile for suspects. If nil, that of the process.
 	Suspects *Turnstile

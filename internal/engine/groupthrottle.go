@@ -135,7 +135,7 @@ func (t *GroupThrottle) Promised(group string, now time.Time) time.Duration {
 // whether a may start.
 // a keeps its place in the group: whoever came in its stead would go back too.
 func (l *loop) payGroup(a *attempt, now time.Time) bool {
-	t := l.cfg.Settings[a.job.Queue].Groups
+	t := l.cfg.settings(a.job.Queue).Groups
 	if t == nil || a.job.Urgent {
 		return true
 	}

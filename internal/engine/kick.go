@@ -43,8 +43,8 @@ type kicks struct {
 // whole and is open again. If the last step of a kick before has helped nobody, one
 // job comes first.
 func (l *loop) kick(lane storage.Lane) {
-	s := l.sources.lanes[lane]
-	if s == nil || l.cfg.Settings[lane.Queue].NoKick {
+	s := l.sources.find(lane)
+	if s == nil || l.cfg.settings(lane.Queue).NoKick {
 		return
 	}
 	n := min(2*l.atATime(lane), mostKicked)
@@ -92,6 +92,9 @@ func (l *loop) newKick() *chore {
 		return func(ctx context.Context) (func(time.Time), error) {
 			if first { // to select among all jobs that wait costs more than to count them
 				counts, err := l.cfg.Store.Counts(ctx)
+				if err == nil && isPrefix(k.lane.Queue) {
+					return func(time.Time) { l.kickQueues(k, counts) }, nil
+				}
 				if err != nil || !slices.ContainsFunc(counts, func(c storage.Count) bool {
 					return c.State == storage.Scheduled && c.Queue == k.lane.Queue && c.Kind == k.lane.Kind
 				}) {
@@ -187,7 +190,7 @@ func (s *source) seenOpen() bool {
 // waitsForKick reports whether jobs of a queue behind the gates of s, which are
 // scheduled, may be kicked as the gates open. If so the gates have to be asked.
 func (gs *gates) waitsForKick(s *source, queue string) bool {
-	return !s.failedAt.IsZero() && !gs.cfg.Settings[queue].NoKick && slices.ContainsFunc(s.bounds, func(b *bound) bool {
+	return !s.failedAt.IsZero() && !gs.cfg.settings(queue).NoKick && slices.ContainsFunc(s.bounds, func(b *bound) bool {
 		return b.gate != nil && (!b.gate.open || b.gate.at.IsZero() && b.gate.changed == nil)
 	})
 }

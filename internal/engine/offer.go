@@ -17,14 +17,15 @@ type handed struct {
 // makeOffers lets the store hand over jobs in the transaction that enqueues
 // them, which saves an exchange while there is nothing else to do. Sources with
 // a throttle make no offer, as their jobs need tokens first, nor do those of batches, as
-// many jobs are to come together.
+// many jobs are to come together. Nor do those of a prefix whose queues are bounded each:
+// an offer is for all of its queues together.
 func (l *loop) makeOffers() {
 	h, ok := l.cfg.Store.(storage.Handoff)
 	if !ok {
 		return
 	}
 	for _, s := range l.sources.all {
-		if s.throttle == nil && s.batch == nil {
+		if s.throttle == nil && s.batch == nil && s.each == nil {
 			s.offer = h.Offer(s.Want, l.cfg.LeaseDuration, func(jobs []storage.Leased, began time.Time) {
 				l.mail.hand(handed{from: s, jobs: jobs, began: began})
 			})

@@ -64,7 +64,7 @@ func (s *sources) peeked(counts []storage.Count, asked time.Time) {
 	scheduled := map[*source]bool{}
 	for i := range counts {
 		c := &counts[i]
-		o := s.lanes[storage.Lane{Queue: c.Queue, Kind: c.Kind}]
+		o := s.find(storage.Lane{Queue: c.Queue, Kind: c.Kind})
 		if o == nil || !o.peeking {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -94,16 +95,18 @@ func (l *loop) newRamps() *chore {
 // the old ones. An attempt goes on to count for the bounds of its old source, which
 // the new ones share.
 func (l *loop) divideAnew() {
-	s, old := &l.sources, l.sources.lanes
+	s, old := &l.sources, l.sources
 	s.all = divide(l.cfg, s.ramps.bounds)
 	s.lanes = lanesOf(s.all)
-	for lane, o := range s.lanes {
-		was := old[lane]
+	lanes := maps.Clone(s.lanes)
+	maps.Copy(lanes, old.lanes) // one of a prefix may be listed no more, or only now
+	for lane := range lanes {
+		o, was := s.find(lane), old.find(lane)
 		o.mayHaveWork, o.waits, o.weight = o.mayHaveWork || was.mayHaveWork, o.waits || was.waits, was.weight
 		o.shutAt, o.failedAt = sooner(o.shutAt, was.shutAt), latest(cmp.Or(o.failedAt, was.failedAt), was.failedAt)
 	}
 	for _, k := range l.chores.kicks.all {
-		k.from = s.lanes[k.lane]
+		k.from = s.find(k.lane)
 	}
 	s.ramps.stale = false
 	l.makeOffers()
@@ -155,7 +158,7 @@ func (l *loop) lookAtLanes(now time.Time) {
 		return
 	}
 	clock, opened, next := l.clock(), 0, time.Time{}
-	for lane, s := range l.sources.lanes {
+	for lane, s := range l.closable() {
 		since, closed := rs.closure(lane, s, now, clock)
 		r := rs.bounds.ramps[lane]
 		switch at, was := rs.closed[lane]; {
@@ -224,7 +227,7 @@ func (l *loop) addRamp(lane storage.Lane, now time.Time) *ramp {
 	rs := &l.sources.ramps
 	delete(rs.bounds.ramps, lane)
 	r := &ramp{bound: bound{most: 1}, full: l.atATime(lane), closed: true, began: now}
-	r.jitter = cmp.Or(l.cfg.Handlers[lane.Kind].OpenJitter, l.cfg.Settings[lane.Queue].OpenJitter)
+	r.jitter = cmp.Or(l.cfg.Handlers[lane.Kind].OpenJitter, l.cfg.settings(lane.Queue).OpenJitter)
 	if r.full == 1 && r.jitter == 0 || len(rs.bounds.ramps) >= mostRamps {
 		return nil
 	}
@@ -238,7 +241,12 @@ func (l *loop) addRamp(lane storage.Lane, now time.Time) *ramp {
 // atATime returns how many jobs of a lane run at a time, if it does not open gently.
 func (l *loop) atATime(lane storage.Lane) int {
 	n := l.cfg.Concurrency
-	for _, b := range []*bound{l.sources.ramps.bounds.queues[lane.Queue], l.sources.ramps.bounds.kinds[lane.Kind]} {
+	all := l.sources.ramps.bounds
+	by := listed(all.listed, lane.Queue)
+	if e := all.each[by]; e != nil && by != lane.Queue {
+		n = min(n, e.limit)
+	}
+	for _, b := range []*bound{all.queues[by], all.kinds[lane.Kind]} {
 		if b != nil {
 			n = min(n, b.most)
 		}
@@ -283,11 +291,15 @@ func (rs *ramps) ended(a *attempt) {
 	if len(rs.bounds.ramps) == 0 {
 		return
 	}
-	lane := storage.Lane{Queue: a.job.Queue, Kind: a.job.Kind}
-	r := rs.bounds.ramps[lane]
-	if r == nil || r.closed || a.leased.Before(r.began) {
-		return
+	for _, name := range slices.Compact([]string{listed(rs.bounds.listed, a.job.Queue), a.job.Queue}) {
+		lane := storage.Lane{Queue: name, Kind: a.job.Kind}
+		if r := rs.bounds.ramps[lane]; r != nil && !r.closed && !a.leased.Before(r.began) {
+			rs.endedIn(lane, r, a)
+		}
 	}
+}
+
+func (rs *ramps) endedIn(lane storage.Lane, r *ramp, a *attempt) {
 	now := time.Now()
 	switch v := &a.verdict; {
 	case v.kind == verdictDone:

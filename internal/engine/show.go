@@ -88,6 +88,7 @@ type show struct {
 type limit struct {
 	doc      limitDoc // without what changes
 	bound    *bound
+	each     *each // of the queues of a prefix
 	throttle *Throttle
 	budget   *Budget
 	groups   *GroupThrottle
@@ -137,8 +138,8 @@ func (l *loop) newShow() *chore {
 func (l *loop) limits() (all []*limit) {
 	b := l.sources.ramps.bounds
 	for _, queue := range l.cfg.Queues {
-		s := l.cfg.Settings[queue]
-		all = append(all, &limit{doc: limitDoc{Queue: queue, Policy: s.Policy}, bound: b.queues[queue], throttle: s.Throttle, budget: s.Budget, groups: s.Groups})
+		s := l.cfg.settings(queue)
+		all = append(all, &limit{doc: limitDoc{Queue: queue, Policy: s.Policy}, bound: b.queues[queue], each: b.each[queue], throttle: s.Throttle, budget: s.Budget, groups: s.Groups})
 	}
 	for _, kind := range slices.Sorted(maps.Keys(l.cfg.Handlers)) {
 		h := l.cfg.Handlers[kind]
@@ -152,7 +153,7 @@ func (l *loop) limits() (all []*limit) {
 		all = append(all, n)
 	}
 	all = slices.DeleteFunc(all, func(n *limit) bool {
-		return n.bound == nil && n.throttle == nil && n.budget == nil && n.groups == nil && n.doc.Policy == nil && n.doc.BatchMin == 0
+		return n.bound == nil && n.each == nil && n.throttle == nil && n.budget == nil && n.groups == nil && n.doc.Policy == nil && n.doc.BatchMin == 0
 	})
 	for _, n := range all {
 		if n.throttle != nil {
@@ -215,6 +216,9 @@ func (l *loop) states(now time.Time) (all []state, unsettled bool) {
 					s.gate.Reason = g.reason
 				}
 			}
+		}
+		if n.each != nil {
+			s.concurrency = n.each.limit
 		}
 		if n.throttle != nil {
 			denies := slices.ContainsFunc(l.sources.all, func(o *source) bool { return o.throttle == n.throttle && o.denied })

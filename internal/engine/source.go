@@ -14,6 +14,7 @@ type source struct {
 	storage.Want
 	throttle *Throttle
 	bounds   []*bound
+	each     *each  // of the queues of a prefix; nil: none
 	batch    *Batch // of its only lane; nil: each job is run by a call of its own
 	weight   int    // of the jobs that were leased last for batches, on average, in bytes
 	// mayHaveWork: the last lease got all it asked for, or an event said that
@@ -30,14 +31,15 @@ type source struct {
 
 // sources are all sources of an engine.
 type sources struct {
-	all     []*source
-	lanes   map[storage.Lane]*source
-	gates   *gates
-	turn    int      // the index of the source that is asked next
-	nextDue wallTime // a scheduled job is due, of any source
-	due     bool     // jobs that are scheduled may be due
-	leasing bool     // the exchange under way leases
-	urgent  bool     // a job may be urgent
+	all      []*source
+	lanes    map[storage.Lane]*source // those that are listed
+	prefixes []string                 // of queues
+	gates    *gates
+	turn     int      // the index of the source that is asked next
+	nextDue  wallTime // a scheduled job is due, of any source
+	due      bool     // jobs that are scheduled may be due
+	leasing  bool     // the exchange under way leases
+	urgent   bool     // a job may be urgent
 	// offering: offers were made and have not been withdrawn.
 	offering bool
 	ramps    ramps
@@ -47,12 +49,12 @@ type sources struct {
 func newSources(c *Config) sources {
 	bounds := newBounds(c)
 	all := divide(c, bounds)
-	return sources{all: all, lanes: lanesOf(all), gates: &bounds.gates, ramps: ramps{bounds: bounds}}
+	return sources{all: all, lanes: lanesOf(all), prefixes: prefixes(c.Queues), gates: &bounds.gates, ramps: ramps{bounds: bounds}}
 }
 
 // of returns the source of a job, or nil if no source has the job's lane.
 func (s *sources) of(job *storage.Leased) *source {
-	return s.lanes[storage.Lane{Queue: job.Queue, Kind: job.Kind}]
+	return s.find(storage.Lane{Queue: job.Queue, Kind: job.Kind})
 }
 
 // begin notes that every source may have work, from before the loop began too.
@@ -78,6 +80,7 @@ func (l *loop) pick(now time.Time, all bool) (from []*source) {
 	if want == 0 {
 		return nil
 	}
+	l.sources.freed()
 	for i := range l.sources.all {
 		s := l.sources.all[(l.sources.turn+i)%len(l.sources.all)]
 		if s.mayHaveWork && s.left() > 0 {
@@ -122,6 +125,9 @@ func (l *loop) lease(from []*source, now time.Time, x *exchange) {
 		}
 		x.from = append(x.from, s)
 		s.mayHaveWork = false
+		if s.each != nil {
+			s.EachOf = s.each.room()
+		}
 	}
 	if len(x.from) == 0 {
 		return

@@ -310,7 +310,7 @@ func (l *loop) releasedElsewhere(lane storage.Lane, reason string) {
 // maxDeaths returns how many jobs of a lane may die one after the other; negative: any
 // number.
 func (c *Config) maxDeaths(queue string) int {
-	if n := c.Settings[queue].MaxDeaths; n != 0 {
+	if n := c.settings(queue).MaxDeaths; n != 0 {
 		return n
 	}
 	return c.MaxDeaths

@@ -22,10 +22,12 @@ const (
 // The zero value is empty.
 type Lanes struct {
 	mu     sync.Mutex
-	queues map[string]int       // how many engines work for a queue; has those that worked before
+	queues map[string]int       // how many engines work for a queue or prefix; has those that worked before
 	served map[storage.Lane]int // how many work for a lane
 	warned map[storage.Lane]bool
 	unused map[string]bool // queues whose settings were said to be of no use
+
+	prefixes []string // those of queues
 
 	shown  shown
 	rates  rates
@@ -44,7 +46,24 @@ func (s *Lanes) serve(c *Config, n int) {
 		for kind := range c.Handlers {
 			s.served[storage.Lane{Queue: queue, Kind: kind}] += n
 		}
+		if isPrefix(queue) && !slices.Contains(s.prefixes, queue) {
+			s.prefixes = append(s.prefixes, queue)
+		}
 	}
+}
+
+// workFor reports whether an engine works for a queue.
+func (s *Lanes) workFor(queue string) bool {
+	return s.queues[queue] > 0 || slices.ContainsFunc(s.prefixes, func(p string) bool {
+		return s.queues[p] > 0 && storage.MatchQueue([]string{p}, queue)
+	})
+}
+
+// serves reports whether an engine works for a lane.
+func (s *Lanes) serves(lane storage.Lane) bool {
+	return s.served[lane] > 0 || slices.ContainsFunc(s.prefixes, func(p string) bool {
+		return s.served[storage.Lane{Queue: p, Kind: lane.Kind}] > 0 && storage.MatchQueue([]string{p}, lane.Queue)
+	})
 }
 
 // unserved is the chore that looks for lanes that no engine of the process works
@@ -149,7 +168,8 @@ func (s *Lanes) findUnused(settings map[string]QueueSettings, counts []storage.C
 	defer s.mu.Unlock()
 	for queue := range settings {
 		_, served := s.queues[queue]
-		if served || s.unused[queue] || slices.ContainsFunc(counts, func(c storage.Count) bool { return c.Queue == queue }) {
+		served = served || s.workFor(queue)
+		if served || s.unused[queue] || slices.ContainsFunc(counts, func(c storage.Count) bool { return storage.MatchQueue([]string{queue}, c.Queue) }) {
 			continue
 		}
 		unused = append(unused, queue)
@@ -182,7 +202,7 @@ func (u *unserved) findOverlong(s *Lanes, counts []storage.Count, holds []storag
 		w.since = b.since
 		u.waiting[k] = w
 		if now.Sub(w.since) >= unservedAfter {
-			late = append(late, overlong{k, w.ready, s.queues[k.Queue] > 0})
+			late = append(late, overlong{k, w.ready, s.workFor(k.Queue)})
 			s.warned[k] = true
 			delete(u.waiting, k)
 		}
@@ -197,7 +217,7 @@ func (s *Lanes) waiting(counts []storage.Count, holds []storage.HoldState, now t
 	for _, c := range counts {
 		k := storage.Lane{Queue: c.Queue, Kind: c.Kind}
 		held := func(h storage.HoldState) bool { return h.Includes(c.Queue, c.Kind) }
-		if c.State == storage.Ready && s.served[k] == 0 && !s.warned[k] && !slices.ContainsFunc(holds, held) {
+		if c.State == storage.Ready && !s.serves(k) && !s.warned[k] && !slices.ContainsFunc(holds, held) {
 			all[k] = waiting{since: now, ready: c.N}
 		}
 	}
@@ -221,7 +241,7 @@ func (s *Lanes) waiting(counts []storage.Count, holds []storage.HoldState, now t
 	for k, w := range all {
 		// In a queue that the process works for it may be the process's own job
 		// that runs.
-		if busy[k.Queue] && s.queues[k.Queue] == 0 {
+		if busy[k.Queue] && !s.workFor(k.Queue) {
 			w.busy = true
 			all[k] = w
 		}

@@ -1,0 +1,81 @@
+package errand
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/storage"
+)
+
+// optionsOf returns the options of a queue: its own, or else those of the longest prefix.
+func (o *Options) optionsOf(queue string) (own QueueOptions) {
+	if own, ok := o.Queues[queue]; ok {
+		return own
+	}
+	longest := ""
+	for name, options := range o.Queues {
+		if isPrefix(name) && len(name) > len(longest) && storage.MatchQueue([]string{name}, strings.TrimSuffix(queue, "*")) {
+			longest, own = name, options
+		}
+	}
+	return own
+}
+
+// isPrefix reports whether a name stands for all queues that begin with it.
+func isPrefix(name string) bool {
+	_, ok := storage.QueuePrefix(name)
+	return ok
+}
+
+// settingsOf returns what returns the settings of queues, and remembers them.
+func (q *Queue) settingsOf() func(string) engine.QueueSettings {
+	var known sync.Map
+	return func(name string) engine.QueueSettings {
+		s, ok := known.Load(name)
+		if !ok {
+			s, _ = known.LoadOrStore(name, q.settings(name))
+		}
+		return s.(engine.QueueSettings)
+	}
+}
+
+// queues returns the queues and prefixes that w works for, with those of the options that
+// are within its prefixes: they have settings of their own.
+func (w *Worker) queues() []string {
+	all := slices.Clone(w.opts.Queues)
+	if len(all) == 0 {
+		all = []string{defaultQueue}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.queue.opts.Queues)) {
+		if storage.MatchQueue(w.opts.Queues, name) && !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// queueOrPrefix checks the name of a queue, or a prefix of such names with a "*" after it.
+func (f *faults) queueOrPrefix(field, value string) {
+	prefix, ok := strings.CutSuffix(value, "*")
+	if ok && (prefix == "" || isName(prefix, maxName)) {
+		return
+	}
+	if err := checkName(field, value); err != nil {
+		f.field(field, value, `must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,127}, or the beginning of such names with "*" after it`)
+	}
+}
+
+// unthrottled checks that no queue of a prefix has a throttle: it would be of each.
+func (w *Worker) unthrottled() error {
+	var f faults
+	for i, name := range w.opts.Queues {
+		if isPrefix(name) && w.queue.settings(name).Throttle != nil {
+			f.field(fmt.Sprintf("queues[%d]", i), name, "must not be a prefix while a throttle section is in effect for its queues")
+		}
+	}
+	return f.err()
+}
