@@ -65,7 +65,7 @@ NextDue is when the earliest job that is still scheduled is due, or the ends of 
 		f.order("leased then", f.leaseOf(9, prefixed), ids[:1])
 	}},
 
-	{"prefix_handoff", `A call of Enqueue or Fire on this Store that has inserted a job of want as ready goes on to lease jobs of want in the same transaction`, func(f *fixture) {
+	{"prefix_handoff", `A call of Enqueue, PublishMessages or Fire on this Store that has inserted a job of want as ready goes on to lease jobs of want in the same transaction`, func(f *fixture) {
 		want := prefixed
 		want.Except, want.Each, want.EachOf = []storage.Lane{{Queue: "web/c", Kind: kind}}, 2, map[string]int{"web/b": 0}
 		w := f.offer(f.s, want, 9)
