@@ -40,9 +40,9 @@ type Topics interface {
 
 	// Message returns a message, or [ErrNotFound]. One without a KeepUntil is deleted in
 	// the transaction that deletes the last of its jobs, or that has published it without
-	// any. One with a KeepUntil is returned until PurgeFinished deletes it: when none of
-	// its jobs is there any more and its KeepUntil is over, and then it is not there for
-	// PublishMessages any more.
+	// any. One with a KeepUntil is deleted by PublishMessages and PurgeFinished, some in
+	// each call, when none of its jobs is there any more and its KeepUntil is over: until
+	// then it is returned, but it is not there for PublishMessages any more.
 	Message(ctx context.Context, id string) (Message, error)
 
 	// Messages lists the messages of a topic that were published at since or later, at

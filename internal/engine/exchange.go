@@ -137,10 +137,7 @@ func (l *loop) finished(results []storage.ItemResult, now time.Time) {
 			l.reports.outcome(slog.LevelError, notTaken, f)
 		case f.Outcome == storage.OutcomeDone, f.Outcome == storage.OutcomeCancelled,
 			f.Outcome == storage.OutcomeReturned && f.Error != "": // cancelled before its start
-			if keep := l.cfg.Retention.Of(f.job.Queue, f.job.Kind); keep > 0 {
-				clock := l.clock()
-				l.chores.purge.due.sooner(clock.Add(keep), now, clock)
-			}
+			l.purgeAfter(f.job.Queue, f.job.Kind, now)
 		}
 	}
 	l.outcomes.written()

@@ -75,9 +75,7 @@ func (l *loop) expired(ended []storage.ExpiredJob, now time.Time) {
 			l.reports.dead(job, &storage.Finish{Reason: e.Reason, Error: e.Error})
 		} else {
 			l.reports.job(slog.LevelInfo, jobExpired, job, "")
-			if keep := l.cfg.Retention.Of(e.Queue, e.Kind); keep > 0 {
-				l.chores.purge.due.sooner(clock.Add(keep), now, clock)
-			}
+			l.purgeAfter(e.Queue, e.Kind, now)
 		}
 		if tells {
 			l.cfg.Events.Tell(event)

@@ -3,11 +3,15 @@ package engine
 import (
 	"context"
 	"time"
+
+	"github.com/errandq/errand/storage"
 )
 
 const (
 	purgePause = 10 * time.Millisecond // at least, between steps of one purge
 	purgeEvery = time.Second           // at most, else
+	// purgeMessages is how long after a job that is not kept the store is asked.
+	purgeMessages = time.Hour
 )
 
 // newPurge makes the chore that deletes finished jobs whose time is over.
@@ -23,6 +27,21 @@ func (l *loop) newPurge(now time.Time) *chore {
 	}
 	l.chores.purge = c
 	return c
+}
+
+// purgeAfter has a purge be due when the time of a job is over that has just ended. One
+// that is not kept may have been the last of a message, whose time is over some time
+// later; only the store knows when.
+func (l *loop) purgeAfter(queue, kind string, now time.Time) {
+	keep := l.cfg.Retention.Of(queue, kind)
+	if keep <= 0 {
+		if _, ok := l.cfg.Store.(storage.Topics); !ok {
+			return
+		}
+		keep = purgeMessages
+	}
+	clock := l.clock()
+	l.chores.purge.due.sooner(clock.Add(keep), now, clock)
 }
 
 // purged sets when to purge next. Between the steps of a long purge the writer

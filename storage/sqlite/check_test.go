@@ -113,6 +113,12 @@ func refusals(s *sqlite.Store) map[string]error {
 	_, errs["lease of what is not there"] = s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: time.Second, Wants: want(1, "z")})
 	_, errs["redrive"] = s.Redrive(ctx, t0, storage.Selection{}, "")
 	_, errs["run now"] = s.RunNow(ctx, t0, storage.Selection{}, storage.Waiting{First: true})
+	_, errs["entries"] = s.PutEntries(ctx, t0, []storage.Entry{{Class: "c", Name: "a"}})
+	_, errs["publish"] = s.PublishMessages(ctx, t0, []storage.Publication{message("refused", one()...)})
+	errs["publish in a transaction"] = s.Tx(ctx, func(tx *sql.Tx) error {
+		_, err := s.PublishMessagesTx(ctx, tx, t0, []storage.Publication{message("refused", one()...)})
+		return err
+	})
 	_, errs["schedule"] = s.PutSchedule(ctx, t0, storage.Schedule{Name: "s"})
 	return errs
 }

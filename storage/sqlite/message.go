@@ -149,7 +149,7 @@ func (t *tx) publish(now time.Time, publications []storage.Publication) (out []s
 		}
 		return nil, nil, err
 	}
-	return out, nil, nil
+	return out, nil, t.purgeMessages(p.at) // or where nothing is purged they would stay
 }
 
 func (p *publisher) one(pub *storage.Publication) (r storage.PublishResult, err error) {

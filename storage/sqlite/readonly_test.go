@@ -209,10 +209,18 @@ func TestReadOnly_Writes(t *testing.T) {
 			_, err := s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: time.Second, Wants: want(1, "a")})
 			return err
 		},
-		"Reclaim":   func() error { _, err := s.Reclaim(ctx, t0, 0, time.Second, 1); return err },
-		"Hold":      func() error { return s.Hold(ctx, t0, storage.Hold{Lane: lane, Reason: "held"}) },
-		"Release":   func() error { _, err := s.Release(ctx, t0, lane, "held"); return err },
-		"Tx":        func() error { return s.Tx(ctx, func(*sql.Tx) error { return nil }) },
+		"Reclaim": func() error { _, err := s.Reclaim(ctx, t0, 0, time.Second, 1); return err },
+		"Hold":    func() error { return s.Hold(ctx, t0, storage.Hold{Lane: lane, Reason: "held"}) },
+		"Release": func() error { _, err := s.Release(ctx, t0, lane, "held"); return err },
+		"Tx":      func() error { return s.Tx(ctx, func(*sql.Tx) error { return nil }) },
+		"PutEntries": func() error {
+			_, err := s.PutEntries(ctx, t0, []storage.Entry{{Class: "c", Name: "a"}})
+			return err
+		},
+		"PublishMessages": func() error {
+			_, err := s.PublishMessages(ctx, t0, []storage.Publication{message("a", newJob("default", "a"))})
+			return err
+		},
 		"StepClock": func() error { _, err := s.StepClock(ctx, t0, 0); return err },
 		"EnqueueTx": func() error {
 			db := d.raw()

@@ -284,6 +284,27 @@ var topicFaults = []fault{
 			return n, next, err
 		}
 	})},
+	{"a publication purges no messages", "message_keep", topicFault(func(in *instance, b *topical) {
+		b.publish = func(ctx context.Context, now time.Time, all []storage.Publication) ([]storage.PublishResult, error) {
+			var over []message
+			in.m.locked(func() {
+				for _, s := range in.m.topics.messages {
+					if in.m.over(&s, now) {
+						over = append(over, s)
+					}
+				}
+			})
+			out, err := in.PublishMessages(ctx, now, all)
+			in.m.locked(func() {
+				for _, s := range over {
+					if in.m.message(s.ID) == nil {
+						in.m.topics.messages = append(in.m.topics.messages, s)
+					}
+				}
+			})
+			return out, err
+		}
+	})},
 	{"nobody says when to purge messages", "message_keep", topicFault(func(in *instance, b *topical) {
 		b.purge = func(ctx context.Context, now time.Time) (int, time.Time, error) {
 			n, _, err := in.PurgeFinished(ctx, now)

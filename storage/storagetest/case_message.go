@@ -134,7 +134,7 @@ The message stays while one of them is there, in whatever state.`, func(f *fixtu
 		f.there(false, "d")
 	}},
 
-	{"message_keep", `One with a KeepUntil is returned until PurgeFinished deletes it: when none of its jobs is there any more and its KeepUntil is over, and then it is not there for PublishMessages any more.
+	{"message_keep", `One with a KeepUntil is deleted by PublishMessages and PurgeFinished, some in each call, when none of its jobs is there any more and its KeepUntil is over: until then it is returned, but it is not there for PublishMessages any more.
 So it is with messages whose time is over, see [Topics].`, func(f *fixture) {
 		keepUntil := func(id string, d time.Duration, jobs ...storage.NewJob) storage.Publication {
 			p := published(id, jobs...)
@@ -181,8 +181,11 @@ So it is with messages whose time is over, see [Topics].`, func(f *fixture) {
 			f.publishes(keepUntil("many"+string(rune('a'+i%26))+string(rune('a'+i/26)), time.Second))
 		}
 		f.later(time.Second)
+		f.there(true, "manyaa")
+		f.publishes(published("next", newJob()))
+		f.there(false, "manyaa")
 		f.purge()
-		f.there(false, "manyaa", "manynl")
+		f.there(false, "manyab", "manynl")
 		f.there(true, "b")
 	}},
 

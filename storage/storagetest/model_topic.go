@@ -168,6 +168,7 @@ func (in *instance) PublishMessages(ctx context.Context, now time.Time, publicat
 				return err
 			}
 		}
+		m.purgeMessages(floor(now))
 		return nil
 	})
 	if err != nil {
