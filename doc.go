@@ -134,7 +134,7 @@
 //
 // # The house
 //
-//	errand             the public API: names, validation, documentation
+//	errand             the public API; its Topics is the door of webhook and topic
 //	policy             retry decisions; policyhttp: an HTTP client for handlers
 //	storage            the contract: Store, records, sentinels
 //	storage/sqlite     the Store on modernc.org/sqlite, with group commit

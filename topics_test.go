@@ -1,13 +1,16 @@
 package errand_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/storage/storagetest"
 )
 
 func topicsOf(t testing.TB, q *errand.Queue) *errand.Topics {
@@ -184,5 +187,73 @@ func TestTopics_BadInput(t *testing.T) {
 	}
 	if _, err := q.Enqueue(ctx, note{}, &errand.JobOptions{Tags: []string{"message:a"}}); !errors.Is(err, errand.ErrInvalid) {
 		t.Errorf("a job with the tag of a message: %v", err)
+	}
+}
+
+// A message that is kept for a time goes after it, also if its jobs are not kept and
+// nothing else is to be purged.
+func TestTopics_MessageIsPurged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := memoryQueue(t, errand.Options{Retention: -1})
+		all, ctx := topicsOf(t, q), t.Context()
+		w := errand.NewWorker(q, nil)
+		errand.Handle(w, func(context.Context, *errand.Job[note]) error { return nil })
+		run(t, w)
+		p := delivery("a", 2)
+		p.Message.KeepUntil = time.Now().Add(90 * time.Minute)
+		if _, err := all.Publish(ctx, []errand.Publication{p}); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []error{nil, errand.ErrNotFound} {
+			time.Sleep(89 * time.Minute)
+			if _, err := all.Message(ctx, "a"); !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+		}
+	})
+}
+
+// Jobs of publications go through the middleware, and events tell of them.
+func TestTopics_JobsAreEnqueued(t *testing.T) {
+	refuse := errors.New("refused")
+	q := openQueue(t, &errand.Options{Middleware: []errand.Middleware{func(next errand.HandlerFunc) errand.HandlerFunc {
+		return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+			if strings.Contains(string(job.Args.JSON), "bad") {
+				return refuse
+			}
+			job.Headers = map[string]string{"by": "middleware"}
+			return next(ctx, job)
+		}
+	}}})
+	all, ctx := topicsOf(t, q), t.Context()
+	s := subscribe(t, q, errand.EventFilter{}, 10)
+	out, err := all.Publish(ctx, []errand.Publication{delivery("a", 2), delivery("a", 1), delivery("b", 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range []errand.ID{out[0].Jobs[0].ID, out[0].Jobs[1].ID, out[2].Jobs[0].ID} {
+		if e := <-s.Events(); e.Type != errand.EventEnqueued || e.ID != id {
+			t.Errorf("event %d is %+v, want that of job %v", i, e, id)
+		}
+		if job, err := q.Job(ctx, id); err != nil || job.Headers["by"] != "middleware" {
+			t.Errorf("job %d has the headers %v, %v", i, job.Headers, err)
+		}
+	}
+	_, err = all.Publish(ctx, []errand.Publication{delivery("c", 1), delivery("bad", 2)})
+	if !errors.Is(err, refuse) || !strings.Contains(err.Error(), "publications[1].jobs[0]") {
+		t.Errorf("refused by the middleware: %v", err)
+	}
+	if _, err := all.Message(ctx, "c"); !errors.Is(err, errand.ErrNotFound) {
+		t.Errorf("something was written: %v", err)
+	}
+}
+
+func TestTopics_UnsupportedStore(t *testing.T) {
+	q, err := errand.New(t.Context(), storagetest.NewMemory().OpenBare(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Topics(); !errors.Is(err, errand.ErrUnsupportedDB) {
+		t.Errorf("a store without messages: %v", err)
 	}
 }
