@@ -22,12 +22,13 @@ const (
 AND ended_at >= ?4 AND ended_at < ?5 AND (?6 = '' OR instr(lower(` + endedError + `), lower(?6)) > 0)
 AND created_at >= ?10 AND created_at < ?11
 AND (?12 = '' OR EXISTS (SELECT 1 FROM errand_tag t WHERE t.tag = ?12 AND t.job = j.id))`
-	sqlDeadSelect = `SELECT id, salt, created_at, ended_at
-FROM errand_dead` + recordFrom + ` (ended_at, id) > (?7, ?8) AND` + deadMatch + ` ORDER BY ended_at, id LIMIT ?9`
+	deadSelect    = `SELECT id, salt, created_at, ended_at FROM errand_dead` + recordFrom
+	sqlDeadSelect = deadSelect + ` ended_at = ?7 AND id > ?8 AND` + deadMatch + `
+UNION ALL ` + deadSelect + ` ended_at > ?7 AND` + deadMatch + ` ORDER BY 4, 1 LIMIT ?9`
 	// The same for one cause, by the index of causes.
 	ofCause        = ` cause = ?13 AND cause <> 0 AND`
-	sqlCauseSelect = `SELECT id, salt, created_at, ended_at
-FROM errand_dead` + recordFrom + ofCause + ` (ended_at, id) > (?7, ?8) AND` + deadMatch + ` ORDER BY ended_at, id LIMIT ?9`
+	sqlCauseSelect = deadSelect + ofCause + ` ended_at = ?7 AND id > ?8 AND` + deadMatch + `
+UNION ALL ` + deadSelect + ofCause + ` ended_at > ?7 AND` + deadMatch + ` ORDER BY 4, 1 LIMIT ?9`
 
 	// hasFailed is whether the last attempt of a job failed, and asked for no delay. What
 	// has args in the history is an edit.

@@ -34,15 +34,21 @@ FROM errand_finished j`
 FROM errand_dead j`
 
 	// All that is running is read and sorted: it is little.
-	sqlListRunning   = lookLive + ` INDEXED BY errand_job_running WHERE state = 3 AND j.id < ?2 ORDER BY j.id DESC`
-	sqlListReady     = lookLive + ` WHERE state = 2 AND lane = ?2 AND priority < ?3 ORDER BY priority DESC, due_at, j.id`
-	sqlListReadyRest = lookLive + ` WHERE state = 2 AND lane = ?2 AND priority = ?3 AND (due_at, j.id) > (?4, ?5) ORDER BY due_at, j.id`
-	sqlListScheduled = lookLive + ` WHERE state = 1 AND due_at >= ?2 AND due_at < ?3 AND (due_at, j.id) > (?4, ?5) ORDER BY due_at, j.id`
-	sqlListBlocked   = lookBlocked + ` WHERE o.role = 1 AND o.group_key < ?4 AND (o.group_key, o.job) > (?2, ?3) ORDER BY o.group_key, o.job`
-	sqlListBehind    = lookFollower + ` WHERE u.slot = 1 AND u.job > ?2 ORDER BY u.job`
-	sqlListDead      = lookDead + ` WHERE ended_at >= ?2 AND ended_at < ?3 AND (ended_at, j.id) < (?4, ?5) ORDER BY ended_at DESC, j.id DESC`
-	sqlListCause     = lookDead + ` WHERE cause = ?6 AND cause <> 0 AND ended_at >= ?2 AND ended_at < ?3 AND (ended_at, j.id) < (?4, ?5)
-ORDER BY ended_at DESC, j.id DESC`
+	sqlListRunning = lookLive + ` INDEXED BY errand_job_running WHERE state = 3 AND j.id < ?2 ORDER BY j.id DESC`
+	sqlListReady   = lookLive + ` WHERE state = 2 AND lane = ?2 AND priority < ?3 ORDER BY priority DESC, due_at, j.id`
+	// A position may be among many jobs of one time. By (due_at, id) > (?, ?) all of these
+	// would be read up to it, so they are asked for apart, here and below. Of two bounds of
+	// one column the index is entered with one alone, so they are made one.
+	sqlListReadyRest = lookLive + ` WHERE state = 2 AND lane = ?2 AND priority = ?3 AND due_at = ?4 AND j.id > ?5
+UNION ALL ` + lookLive + ` WHERE state = 2 AND lane = ?2 AND priority = ?3 AND due_at > ?4 ORDER BY 5, 1`
+	sqlListScheduled = lookLive + ` WHERE state = 1 AND due_at >= ?2 AND due_at < ?3 AND due_at = ?4 AND j.id > ?5
+UNION ALL ` + lookLive + ` WHERE state = 1 AND due_at > MAX(?2 - 1, ?4) AND due_at < ?3 ORDER BY 5, 1`
+	sqlListBlocked = lookBlocked + ` WHERE o.role = 1 AND o.group_key < ?4 AND (o.group_key, o.job) > (?2, ?3) ORDER BY o.group_key, o.job`
+	sqlListBehind  = lookFollower + ` WHERE u.slot = 1 AND u.job > ?2 ORDER BY u.job`
+	sqlListDead    = lookDead + ` WHERE ended_at >= ?2 AND ended_at < ?3 AND ended_at = ?4 AND j.id < ?5
+UNION ALL ` + lookDead + ` WHERE ended_at >= ?2 AND ended_at < MIN(?3, ?4) ORDER BY 7 DESC, 1 DESC`
+	sqlListCause = lookDead + ` WHERE cause = ?6 AND cause <> 0 AND ended_at >= ?2 AND ended_at < ?3 AND ended_at = ?4 AND j.id < ?5
+UNION ALL ` + lookDead + ` WHERE cause = ?6 AND cause <> 0 AND ended_at >= ?2 AND ended_at < MIN(?3, ?4) ORDER BY 7 DESC, 1 DESC`
 	sqlListFinished = lookFinished + ` WHERE j.id < ?2 ORDER BY j.id DESC`
 	sqlListKeys     = lookLive + ` WHERE j.id >= ?2 AND j.id < ?3 UNION ALL ` + lookFinished + ` WHERE j.id >= ?2 AND j.id < ?3 UNION ALL ` +
 		lookDead + ` WHERE j.id >= ?2 AND j.id < ?3 ORDER BY 1 DESC`

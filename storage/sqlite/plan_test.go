@@ -304,3 +304,25 @@ func explain(t *testing.T, s *Store, text string) string {
 	}
 	return plan.String()
 }
+
+// A list goes on behind a position among many jobs of one time without reading those before.
+func TestList_PassesOverTies(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), "jobs.db"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for text, want := range map[string][2]string{
+		sqlListReadyRest: {"errand_job_ready (lane=? AND priority=? AND due_at=? AND rowid>?)", "errand_job_ready (lane=? AND priority=? AND due_at>?)"},
+		sqlListScheduled: {"errand_job_scheduled (due_at=? AND rowid>?)", "errand_job_scheduled (due_at>? AND due_at<?)"},
+		sqlListDead:      {"errand_dead_ended (ended_at=? AND id<?)", "errand_dead_ended (ended_at>? AND ended_at<?)"},
+		sqlListCause:     {"errand_dead_cause (cause=? AND ended_at=? AND rowid<?)", "errand_dead_cause (cause=? AND ended_at>? AND ended_at<?)"},
+		sqlDeadSelect:    {"errand_dead_ended (ended_at=? AND id>?)", "errand_dead_ended (ended_at>? AND ended_at<?)"},
+		sqlCauseSelect:   {"errand_dead_cause (cause=? AND ended_at=? AND rowid>?)", "errand_dead_cause (cause=? AND ended_at>? AND ended_at<?)"},
+	} {
+		plan := explain(t, s, text)
+		if !strings.Contains(plan, want[0]) || !strings.Contains(plan, want[1]) || !strings.Contains(plan, "MERGE (UNION ALL)") || strings.Contains(plan, "TEMP B-TREE") {
+			t.Errorf("%s\nplan:\n%s", text, plan)
+		}
+	}
+}
