@@ -44,6 +44,10 @@ type clientOptions struct {
 	// bodyTimeout is from the header of the answer to its end. If zero, 3 s.
 	bodyTimeout time.Duration
 
+	// userAgent is the header of this name. If empty, errand's.
+	userAgent string
+	// transport sends the requests in place of what the fields above say. If nil, that does.
+	transport http.RoundTripper
 	// resolver looks up names, in tests. If nil, that of the system.
 	resolver *net.Resolver
 	// dial makes connections, in tests without a network. If nil, a net.Dialer with the
@@ -102,13 +106,14 @@ type client struct {
 	filter      filter
 	allowHTTP   bool
 	bodyTimeout time.Duration
+	userAgent   string
 }
 
 // newClient returns a client for all endpoints, by options that are valid. It starts nothing; close ends the
 // connections that it keeps for later.
 func newClient(o clientOptions) *client {
 	o = o.withDefaults()
-	c := &client{filter: filter{o.allowed}, allowHTTP: o.allowHTTP, bodyTimeout: o.bodyTimeout}
+	c := &client{filter: filter{o.allowed}, allowHTTP: o.allowHTTP, bodyTimeout: o.bodyTimeout, userAgent: cmp.Or(o.userAgent, userAgent)}
 	c.http = policyhttp.NewClient()
 	c.http.Timeout = o.timeout
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -135,6 +140,9 @@ func newClient(o clientOptions) *client {
 	}
 	c.transport = t
 	c.http.Transport = &policyhttp.Transport{Transport: t}
+	if o.transport != nil {
+		c.http.Transport = o.transport
+	}
 	return c
 }
 

@@ -45,6 +45,8 @@ type message struct {
 	contentType string
 	// header is sent beside that of the endpoint, which goes before it.
 	header map[string]string
+	// own are headers of the sender, which go before all others.
+	own http.Header
 }
 
 // target is where a message is delivered.
@@ -86,7 +88,7 @@ func (c *client) buildRequest(ctx context.Context, m *message, to *target, attem
 		return nil, &errand.FieldError{Field: "endpoint.url", Value: len(to.url), Limit: "must be a URL"}
 	}
 	req.ContentLength = int64(len(m.body))
-	req.Header.Set("User-Agent", userAgent)
+	req.Header.Set("User-Agent", c.userAgent)
 	for _, header := range []map[string]string{m.header, to.header} {
 		for name, value := range header {
 			req.Header.Set(name, value)
@@ -97,6 +99,7 @@ func (c *client) buildRequest(ctx context.Context, m *message, to *target, attem
 	req.Header.Set(HeaderTimestamp, strconv.FormatInt(now.Unix(), 10))
 	req.Header.Set(HeaderEndpoint, to.id)
 	req.Header.Set(HeaderAttempt, strconv.Itoa(attempt))
+	maps.Copy(req.Header, m.own)
 	if len(to.secrets) > 0 {
 		signature, err := Sign(m.id, now, m.body, to.secrets...)
 		if err != nil {

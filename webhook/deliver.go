@@ -1,0 +1,209 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+)
+
+// Outgoing is a request of an attempt, for [Webhooks.Deliver].
+type Outgoing struct {
+	// Endpoint is the ID of the endpoint.
+	Endpoint string
+	// Message is the ID of the message, which is signed with it, Type its type.
+	Message, Type string
+	// Attempt is that of the job.
+	Attempt int
+	// ContentType is that of Body. If empty, that of the policy, else application/json.
+	ContentType string
+	// Header is sent beside the headers of the endpoint. Its names may be those that
+	// endpoints must not use. If nil, none.
+	Header http.Header
+	Body   []byte
+	// Policy goes before that of the endpoint, section by section. If nil, none does.
+	Policy *policy.Document
+	// Rules classify what failed. If nil, those of this package: all is retried, but for
+	// an endpoint that is not reached, which is [policy.Unavailable].
+	Rules policy.Rules
+}
+
+// Answer is what came back of a request. Status is zero if there was no answer.
+type Answer struct {
+	Status  int
+	Latency time.Duration
+	Text    string // the first KiB of the answer, if it is text
+}
+
+// deliver is the handler of deliveries.
+func (h *Webhooks) deliver(ctx context.Context, job *errand.Job[delivery]) error {
+	kept, err := h.topics.Message(ctx, job.Args.Message)
+	if err != nil {
+		return notRead(about("message", job.Args.Message, err))
+	}
+	m, err := messageOf(&kept)
+	if err != nil {
+		return err
+	}
+	_, err = h.Deliver(ctx, &Outgoing{
+		Endpoint: job.Args.Endpoint, Message: m.ID, Type: m.Type, Attempt: job.Attempt, ContentType: m.ContentType, Body: m.Body,
+	})
+	return err
+}
+
+// notRead is the verdict on what could not be read from the file: what is not there never
+// comes, and the rest is nothing that the receiver could help.
+func notRead(err error) error {
+	switch {
+	case errors.Is(err, errand.ErrNotFound):
+		return errand.Permanent(err)
+	case errors.Is(err, errand.ErrCorrupt), errors.Is(err, errand.ErrInvalid):
+		return err
+	}
+	return errand.Snooze(time.Second, err)
+}
+
+// Deliver sends one request to an endpoint, in a handler, and returns what the handler is
+// to return:
+//
+//   - nil after a status from 200 to 299
+//   - after 410 [errand.Snooze]: the endpoint is disabled, so the job waits until it is
+//     enabled again
+//   - for an endpoint that was deleted, or does not take the type, [errand.Cancel]
+//   - an error of class [policy.Unavailable] if the endpoint cannot be reached, which
+//     costs the job nothing, see [errand.Unavailable]
+//   - else an error that is retried by the endpoint's policy, not before the Retry-After
+//     of the answer
+//
+// An endpoint that has failed for [Options].DisableAfter is disabled.
+func (h *Webhooks) Deliver(ctx context.Context, o *Outgoing) (Answer, error) {
+	entry, err := h.topics.Entry(ctx, classEndpoint, o.Endpoint)
+	if errors.Is(err, errand.ErrNotFound) {
+		return Answer{}, errand.Cancel(about("endpoint", o.Endpoint, err))
+	}
+	if err != nil {
+		return Answer{}, notRead(err)
+	}
+	e, err := endpointOf(&entry)
+	if err != nil {
+		return Answer{}, err
+	}
+	if !e.takes(o.Type) {
+		return Answer{}, errand.Cancel(fmt.Errorf("endpoint %q does not take messages of type %q", e.ID, o.Type))
+	}
+	d := h.policyOf(&e, o)
+	answer, err := h.attempt(ctx, &e, o, &d)
+	if err == nil {
+		return answer, h.wentWell(ctx, e.ID)
+	}
+	return answer, h.wentWrong(ctx, &e, o, &d, answer, err)
+}
+
+// policyOf returns the delivery policy of an attempt.
+func (h *Webhooks) policyOf(e *Endpoint, o *Outgoing) policy.Document {
+	var d policy.Document
+	if o.Policy != nil {
+		d = *o.Policy
+	}
+	if e.Policy != nil {
+		d = d.Or(*e.Policy)
+	}
+	return d.Or(h.opts.Policy.Delivery().Document)
+}
+
+// attempt makes the request.
+func (h *Webhooks) attempt(ctx context.Context, e *Endpoint, o *Outgoing, d *policy.Document) (Answer, error) {
+	secrets, err := h.Secrets(ctx, e.ID)
+	if err != nil {
+		return Answer{}, notRead(about("secrets of endpoint", e.ID, err))
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.opts.Timeout)
+	defer cancel()
+	to := &target{id: e.ID, url: e.URL, header: e.Headers, secrets: secrets}
+	m := &message{id: o.Message, body: o.Body, contentType: o.ContentType, own: o.Header}
+	if d.Request != nil && m.contentType == "" {
+		m.contentType = d.Request.ContentType
+	}
+	req, err := h.client.buildRequest(ctx, m, to, max(o.Attempt, 1), h.now())
+	if err != nil {
+		return Answer{}, err
+	}
+	a, err := h.client.send(req)
+	return Answer{a.status, a.latency, a.text}, err
+}
+
+// wentWell notes that an endpoint was reached. What fails here is no reason to send the
+// message again.
+func (h *Webhooks) wentWell(ctx context.Context, id string) error {
+	if err := h.failing.succeeded(ctx, id); err != nil {
+		h.opts.Logger.Warn("errand: cannot note that an endpoint was reached", "endpoint", id, "error", err)
+	}
+	return nil
+}
+
+// wentWrong returns the verdict on an attempt that failed.
+func (h *Webhooks) wentWrong(ctx context.Context, e *Endpoint, o *Outgoing, d *policy.Document, a Answer, err error) error {
+	if _, ok := errand.VerdictOf(err); ok {
+		return err
+	}
+	if ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded {
+		return err // of a stop, or a lost lease
+	}
+	if errors.Is(err, errGone) {
+		if held := h.disable(ctx, e.ID, "the endpoint answered 410 Gone"); held != nil {
+			return errand.Snooze(time.Second, held)
+		}
+		return errand.Snooze(time.Second, err)
+	}
+	rules := o.Rules
+	if rules == nil {
+		rules = webhookRules()
+	}
+	class := rules.Classify(err)
+	down, noted := h.failing.failed(ctx, e.ID)
+	switch most := h.opts.DisableAfter; {
+	case noted != nil:
+		h.opts.Logger.Warn("errand: cannot note that an endpoint fails", "endpoint", e.ID, "error", noted)
+	case most > 0 && down >= most:
+		if held := h.disable(ctx, e.ID, fmt.Sprintf("failed for %v in which others were reached", down.Round(time.Minute))); held != nil {
+			h.opts.Logger.Warn("errand: cannot disable an endpoint", "endpoint", e.ID, "error", held)
+		}
+	}
+	return errand.UnderPolicy(*d, policy.Mark(err, class))
+}
+
+// disable holds the queue of an endpoint.
+func (h *Webhooks) disable(ctx context.Context, id, reason string) error {
+	err := h.queue.Hold(ctx, errand.Lane{Queue: queueOf(id)}, &errand.HoldOptions{Reason: HoldDisabled, By: reason})
+	if err == nil {
+		h.opts.Logger.Warn("errand: endpoint is disabled", "endpoint", id, "reason", reason)
+	}
+	return err
+}
+
+// Test sends a message of type "webhook.test" to an endpoint at once, as no job and
+// without retries, and returns its answer. The error says what went wrong, and is nil
+// after a status from 200 to 299. It changes nothing: an endpoint that is disabled stays
+// so.
+func (h *Webhooks) Test(ctx context.Context, id string) (Answer, error) {
+	entry, err := h.topics.Entry(ctx, classEndpoint, id)
+	if err != nil {
+		return Answer{}, about("endpoint", id, err)
+	}
+	e, err := endpointOf(&entry)
+	if err != nil {
+		return Answer{}, err
+	}
+	o := &Outgoing{
+		Endpoint: id, Message: newMessageID(), Type: testType, Attempt: 1,
+		Body: []byte(`{"type":"` + testType + `","timestamp":"` + h.now().UTC().Format(time.RFC3339) + `","data":{}}`),
+	}
+	d := h.policyOf(&e, o)
+	return h.attempt(ctx, &e, o, &d)
+}
+
+const testType = "webhook.test"

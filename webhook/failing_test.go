@@ -1,0 +1,191 @@
+package webhook_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/webhook"
+)
+
+const day = 24 * time.Hour
+
+// slowRetries retries each hour for ever.
+var slowRetries = policy.Policy{MinDelay: time.Hour, MaxDelay: time.Hour, Retries: 10_000}
+
+func unreachable(*http.Request) (int, error) { return 0, fmt.Errorf("dial: %w", syscall.ENETUNREACH) }
+
+// An endpoint that fails while another is reached is disabled after five days of that.
+func TestFailing_disables(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, webhook.Options{Policy: slowRetries})
+		r.endpoint("bad")
+		r.endpoint("good")
+		r.world.answer("bad.example", always(500))
+		stop := r.work()
+		defer stop()
+		r.send(webhook.Message{})
+		for i := range 6 * 24 {
+			r.send(webhook.Message{}, "good")
+			time.Sleep(time.Hour)
+			e := r.get("bad")
+			if was := e.State == webhook.Disabled; was != (i > 120) && i != 120 {
+				t.Fatalf("after %d h it is %s", i+1, e.State)
+			}
+			if e.FailingSince.IsZero() {
+				t.Fatalf("after %d h it does not fail", i+1)
+			}
+		}
+		if e := r.get("bad"); !strings.Contains(e.Reason, "failed for 12") {
+			t.Errorf("reason %q", e.Reason)
+		}
+		if e := r.get("good"); e.State != webhook.Enabled || !e.FailingSince.IsZero() {
+			t.Errorf("the other is %+v", e)
+		}
+		r.world.answer("bad.example", always(200))
+		if _, err := r.hooks.Enable(t.Context(), "bad"); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		if e := r.get("bad"); e.State != webhook.Enabled || !e.FailingSince.IsZero() {
+			t.Errorf("after it was enabled: %+v", e)
+		}
+	})
+}
+
+func (r *rig) get(id string) webhook.Endpoint {
+	r.Helper()
+	e, err := r.hooks.Endpoint(r.Context(), id)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return e
+}
+
+// Time without a network does not count, nor does time in which nobody was reached.
+func TestFailing_offline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, webhook.Options{Policy: slowRetries})
+		r.endpoint("bad")
+		r.endpoint("good")
+		stop := r.work()
+		defer stop()
+		r.world.answer("bad.example", unreachable)
+		r.world.answer("good.example", unreachable)
+		r.send(webhook.Message{})
+		time.Sleep(6 * day)
+		r.world.answer("good.example", always(200))
+		r.world.answer("bad.example", always(500))
+		time.Sleep(day)
+		r.send(webhook.Message{}, "good")
+		time.Sleep(day)
+		if e := r.get("bad"); e.State == webhook.Disabled || e.FailingSince.IsZero() {
+			t.Errorf("after six days offline it is %+v", e)
+		}
+		if e := r.get("good"); e.State != webhook.Enabled {
+			t.Errorf("the other is %+v", e)
+		}
+	})
+}
+
+// A success between ends the count.
+func TestFailing_success(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, webhook.Options{Policy: slowRetries, DisableAfter: 10 * time.Hour})
+		r.endpoint("bad")
+		r.endpoint("good")
+		bad := 500
+		r.world.answer("bad.example", func(*http.Request) (int, error) { return bad, nil })
+		stop := r.work()
+		defer stop()
+		for i := range 40 {
+			r.send(webhook.Message{})
+			bad = 500
+			if i%8 == 7 {
+				bad = 200
+			}
+			time.Sleep(time.Hour)
+		}
+		if e := r.get("bad"); e.State != webhook.Enabled {
+			t.Errorf("it is %+v", e)
+		}
+	})
+}
+
+// A success in another process ends the count too, though this one has seen none.
+func TestFailing_successElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, webhook.Options{Policy: slowRetries, DisableAfter: 10 * time.Hour})
+		other := *r
+		other.hooks = r.again(webhook.Options{Policy: slowRetries, DisableAfter: 10 * time.Hour})
+		r.endpoint("bad")
+		r.endpoint("good")
+		for i := range 16 {
+			on := r
+			r.world.answer("bad.example", always(500))
+			if i == 8 {
+				on = &other
+				r.world.answer("bad.example", always(200))
+			}
+			stop := on.work()
+			on.send(webhook.Message{})
+			time.Sleep(time.Hour)
+			stop()
+		}
+		if e := r.get("bad"); e.State != webhook.Enabled || e.FailingSince.IsZero() {
+			t.Errorf("it is %+v", e)
+		}
+	})
+}
+
+// A gate that knows of the network counts as an endpoint that is reached.
+func TestFailing_online(t *testing.T) {
+	for _, open := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			gate := errand.NewSwitch()
+			if !open {
+				gate.Close("no carrier")
+			}
+			r := newRig(t, webhook.Options{Policy: slowRetries, DisableAfter: 10 * time.Hour, Online: gate})
+			r.endpoint("bad")
+			r.world.answer("bad.example", always(500))
+			r.send(webhook.Message{})
+			stop := r.work()
+			defer stop()
+			time.Sleep(day)
+			if e := r.get("bad"); (e.State == webhook.Disabled) != open {
+				t.Errorf("with a gate that is open: %v, it is %s", open, e.State)
+			}
+		})
+	}
+}
+
+// The count goes on after a restart.
+func TestFailing_restart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, webhook.Options{Policy: slowRetries, DisableAfter: 20 * time.Hour})
+		r.endpoint("bad")
+		r.endpoint("good")
+		r.world.answer("bad.example", always(500))
+		r.send(webhook.Message{}, "bad")
+		for i := range 30 {
+			r.hooks = r.again(webhook.Options{Policy: slowRetries, DisableAfter: 20 * time.Hour})
+			stop := r.work()
+			r.send(webhook.Message{}, "good")
+			time.Sleep(time.Hour)
+			stop()
+			if e := r.get("bad"); e.State == webhook.Disabled && i < 20 {
+				t.Fatalf("disabled after %d h", i)
+			}
+		}
+		if e := r.get("bad"); e.State != webhook.Disabled {
+			t.Errorf("it is %+v after 30 h", e)
+		}
+	})
+}

@@ -1,0 +1,259 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand"
+)
+
+const (
+	// mostEndpoints is how many endpoints one call sends a message to. Package topic has
+	// no such limit.
+	mostEndpoints = 1000
+	// topicName is the topic of messages that were sent without package topic.
+	topicName = "webhook"
+)
+
+// Message is what is sent.
+type Message struct {
+	// ID names the message. It is the same in all its requests, for receivers to know a
+	// message that they have had already. It has up to 128 letters, digits,
+	// underscores and hyphens. A message whose ID is known already is not sent again. If
+	// empty, Send makes one.
+	ID string `json:"id"`
+	// Type is the type of the event, such as "invoice.paid". If empty, it has none, and
+	// only endpoints without EventTypes take it.
+	Type string `json:"type,omitempty"`
+	// ContentType is that of Body. If empty, that of the request section of the
+	// endpoint's policy, or else application/json.
+	ContentType string `json:"content_type,omitempty"`
+	// Body has at most 256 KiB. It is sent as it is.
+	Body []byte `json:"-"`
+	// Group has messages of the same group delivered to each endpoint in the order in
+	// which they were sent, each after the one before is done, see
+	// [errand.JobOptions].Group. If empty, messages wait for no other.
+	Group string `json:"group,omitempty"`
+}
+
+// Sent is what Send has done. Endpoints are those that get the message, and Jobs their
+// deliveries, in the same order. Duplicate is true if a message with its ID was sent
+// before; both are nil then.
+type Sent struct {
+	ID        string
+	Endpoints []string
+	Jobs      []errand.Enqueued
+	Duplicate bool
+}
+
+// delivery is the args of a job.
+type delivery struct {
+	Message  string `json:"message"`
+	Endpoint string `json:"endpoint"`
+}
+
+// Kind implements [errand.Args].
+func (delivery) Kind() string { return kindDelivery }
+
+// Send sends a message to endpoints, or, without any, to all endpoints that take its type.
+// When it returns nil the message and its deliveries are durable; they are made in one
+// transaction. Endpoints that do not take the type are left out.
+//
+// It returns an [errand.FieldError] for bad input, [errand.ErrNotFound] for an endpoint that is not there,
+// and what [errand.Queue.Enqueue] returns. It sends to at most 1,000 endpoints.
+func (h *Webhooks) Send(ctx context.Context, m Message, endpoints ...string) (Sent, error) {
+	return h.send(ctx, m, endpoints, h.topics.Publish)
+}
+
+// SendTx is [Webhooks.Send] inside a transaction of the application on the queue's file,
+// see [errand.Queue.EnqueueTx].
+func (h *Webhooks) SendTx(ctx context.Context, tx *sql.Tx, m Message, endpoints ...string) (Sent, error) {
+	return h.send(ctx, m, endpoints, func(ctx context.Context, p []errand.Publication) ([]errand.PublishResult, error) {
+		return h.topics.PublishTx(ctx, tx, p)
+	})
+}
+
+type publishFunc func(context.Context, []errand.Publication) ([]errand.PublishResult, error)
+
+func (h *Webhooks) send(ctx context.Context, m Message, endpoints []string, publish publishFunc) (Sent, error) {
+	m.ID = cmp.Or(m.ID, newMessageID())
+	if err := m.check(); err != nil {
+		return Sent{}, err
+	}
+	to, err := h.receivers(ctx, m.Type, endpoints)
+	if err != nil {
+		return Sent{}, err
+	}
+	attributes, err := json.Marshal(m)
+	if err != nil {
+		return Sent{}, err
+	}
+	p := errand.Publication{Message: errand.Message{ID: m.ID, Topic: topicName, Attributes: attributes, Body: m.Body}, Jobs: m.jobs(to)}
+	if h.opts.Keep > 0 {
+		p.Message.KeepUntil = h.now().Add(h.opts.Keep)
+	}
+	done, err := publish(ctx, []errand.Publication{p})
+	if err != nil {
+		return Sent{}, err
+	}
+	if done[0].Duplicate {
+		to = nil
+	}
+	return Sent{ID: m.ID, Endpoints: to, Jobs: done[0].Jobs, Duplicate: done[0].Duplicate}, nil
+}
+
+func newMessageID() string { return "msg_" + strings.ToLower(rand.Text()) }
+
+// jobs returns the deliveries of a message.
+func (m *Message) jobs(endpoints []string) []errand.NewJob {
+	jobs := make([]errand.NewJob, len(endpoints))
+	for i, id := range endpoints {
+		jobs[i] = errand.NewJob{Args: delivery{m.ID, id}, Options: &errand.JobOptions{Queue: queueOf(id), Group: m.Group}}
+	}
+	return jobs
+}
+
+// receivers returns those of endpoints that take a type, of all if there are none.
+func (h *Webhooks) receivers(ctx context.Context, typ string, endpoints []string) (to []string, err error) {
+	if len(endpoints) == 0 {
+		return h.allThatTake(ctx, typ)
+	}
+	if len(endpoints) > mostEndpoints {
+		return nil, &errand.FieldError{Field: "endpoints", Value: len(endpoints), Limit: fmt.Sprintf("must be at most %d", mostEndpoints)}
+	}
+	seen := map[string]bool{}
+	for i, id := range endpoints {
+		var f faults
+		if f.endpointID(fmt.Sprintf("endpoints[%d]", i), id); len(f) > 0 {
+			return nil, f.err()
+		}
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		entry, err := h.topics.Entry(ctx, classEndpoint, id)
+		if err != nil {
+			return nil, about("endpoint", id, err)
+		}
+		e, err := endpointOf(&entry)
+		if err != nil {
+			return nil, err
+		}
+		if e.takes(typ) {
+			to = append(to, id)
+		}
+	}
+	return to, nil
+}
+
+func (h *Webhooks) allThatTake(ctx context.Context, typ string) (to []string, err error) {
+	for after := ""; ; {
+		entries, _, err := h.topics.Entries(ctx, classEndpoint, "", after, mostEndpoints)
+		if err != nil || len(entries) == 0 {
+			return to, err
+		}
+		for i := range entries {
+			e, err := endpointOf(&entries[i])
+			if err != nil {
+				return nil, err
+			}
+			if e.takes(typ) {
+				to = append(to, e.ID)
+			}
+		}
+		if len(to) > mostEndpoints {
+			return nil, &errand.FieldError{
+				Field: "endpoints", Value: fmt.Sprintf("more than %d that take %q", mostEndpoints, typ),
+				Limit: fmt.Sprintf("must be at most %d: package topic has no limit", mostEndpoints),
+			}
+		}
+		after = entries[len(entries)-1].Name
+	}
+}
+
+func (m *Message) check() error {
+	var f faults
+	f.message("", &message{id: m.ID, body: m.Body, contentType: m.ContentType})
+	if m.Type != "" && !isEventType(m.Type) {
+		f.field("type", m.Type, eventTypeLimit)
+	}
+	return f.err()
+}
+
+// Replay sends the messages again to an endpoint that were sent at since or later, and
+// that it takes, also those that it has had. It returns how many that are. The messages
+// have to be there still, see [Options].Keep. Each message is sent with the ID that it has.
+//
+// Replay works in steps. If it returns an error too, those that it counts are on their way.
+func (h *Webhooks) Replay(ctx context.Context, endpoint string, since time.Time) (n int, err error) {
+	entry, err := h.topics.Entry(ctx, classEndpoint, endpoint)
+	if err != nil {
+		return 0, about("endpoint", endpoint, err)
+	}
+	e, err := endpointOf(&entry)
+	if err != nil {
+		return 0, err
+	}
+	for after := ""; ; {
+		messages, next, err := h.topics.Messages(ctx, topicName, since, after, 200)
+		if err != nil {
+			return n, err
+		}
+		var again []errand.Publication
+		for i := range messages {
+			m, err := messageOf(&messages[i])
+			if err != nil {
+				return n, err
+			}
+			if e.takes(m.Type) {
+				again = append(again, errand.Publication{Message: errand.Message{ID: m.ID}, Existing: true, Jobs: m.jobs([]string{endpoint})})
+			}
+		}
+		done, err := h.again(ctx, again)
+		if n += done; err != nil || next == "" {
+			return n, err
+		}
+		after = next
+	}
+}
+
+// again publishes messages that are there, and passes over those that are there no more.
+func (h *Webhooks) again(ctx context.Context, p []errand.Publication) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if _, err = h.topics.Publish(ctx, p); err == nil {
+		return len(p), nil
+	}
+	if !errors.Is(err, errand.ErrNotFound) {
+		return 0, err
+	}
+	for i := range p {
+		_, err := h.topics.Publish(ctx, p[i:i+1])
+		if err == nil {
+			n++
+		} else if !errors.Is(err, errand.ErrNotFound) {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// messageOf reads a message of Send.
+func messageOf(kept *errand.Message) (Message, error) {
+	m := Message{ID: kept.ID}
+	if kept.Attributes != nil {
+		if err := json.Unmarshal(kept.Attributes, &m); err != nil {
+			return m, fmt.Errorf("%w: message %q: %w", errand.ErrCorrupt, kept.ID, err)
+		}
+	}
+	m.ID, m.Body = kept.ID, kept.Body
+	return m, nil
+}

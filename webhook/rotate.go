@@ -1,0 +1,109 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/errandq/errand"
+)
+
+// mostSecrets is how many secrets sign at a time.
+const mostSecrets = 2
+
+// keptSecret is a secret as it is kept.
+type keptSecret struct {
+	Text  string    `json:"secret"`
+	Until time.Time `json:"until,omitzero"` // zero: it has no end
+}
+
+// keep returns the entry of the secrets of an endpoint.
+func keep(id string, revision int64, secrets []keptSecret) (errand.Entry, error) {
+	doc, err := json.Marshal(secrets)
+	return errand.Entry{Class: classSecrets, Name: id, Revision: revision, Doc: doc}, err
+}
+
+func (h *Webhooks) checkSecret(f *faults, s Secret) {
+	switch {
+	case s.IsZero():
+	case h.opts.Secrets != nil:
+		f.field("secret", s.String(), "must be zero: Options.Secrets returns them")
+	case !s.signs():
+		f.field("secret", s.String(), cannotSign)
+	}
+}
+
+// RotateSecret makes next the secret of an endpoint, and returns it; a zero one stands for
+// a new one of [NewSecret]. The secret before it signs too until overlap is over, so that
+// the receiver can change in that time. One that is still in its own overlap signs no
+// more. RotateSecret returns [errand.ErrNotFound] if there is no such endpoint, and an
+// [errand.FieldError] with [Options].Secrets.
+func (h *Webhooks) RotateSecret(ctx context.Context, id string, next Secret, overlap time.Duration) (Secret, error) {
+	if h.opts.Secrets != nil {
+		return Secret{}, &errand.FieldError{Field: "secret", Value: next.String(), Limit: "cannot be set: Options.Secrets returns them"}
+	}
+	var f faults
+	if overlap < 0 {
+		f.field("overlap", overlap, "must not be negative")
+	}
+	if h.checkSecret(&f, next); len(f) > 0 {
+		return Secret{}, f.err()
+	}
+	if next.IsZero() {
+		next = NewSecret()
+	}
+	entry, kept, err := h.kept(ctx, id)
+	if err != nil {
+		return Secret{}, about("endpoint", id, err)
+	}
+	secrets := []keptSecret{{Text: next.Reveal()}}
+	if len(kept) > 0 && overlap > 0 {
+		secrets = append(secrets, keptSecret{Text: kept[0].Text, Until: h.now().Add(overlap).UTC()})
+	}
+	e, err := keep(id, entry.Revision, secrets[:min(len(secrets), mostSecrets)])
+	if err != nil {
+		return Secret{}, err
+	}
+	if _, err := h.topics.PutEntries(ctx, []errand.Entry{e}); err != nil {
+		return Secret{}, about("endpoint", id, err)
+	}
+	return next, nil
+}
+
+func (h *Webhooks) kept(ctx context.Context, id string) (errand.Entry, []keptSecret, error) {
+	entry, err := h.topics.Entry(ctx, classSecrets, id)
+	if err != nil {
+		return entry, nil, err
+	}
+	var kept []keptSecret
+	if err := json.Unmarshal(entry.Doc, &kept); err != nil { // the error would show what is there
+		return entry, nil, fmt.Errorf("%w: the secrets of endpoint %q cannot be read", errand.ErrCorrupt, id)
+	}
+	return entry, kept, nil
+}
+
+// Secrets returns the secrets that sign the messages for an endpoint now, the newest
+// first.
+func (h *Webhooks) Secrets(ctx context.Context, id string) ([]Secret, error) {
+	if h.opts.Secrets != nil {
+		return h.opts.Secrets(ctx, id)
+	}
+	_, kept, err := h.kept(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	var secrets []Secret
+	now := h.now()
+	for _, k := range kept {
+		if !k.Until.IsZero() && !k.Until.After(now) {
+			continue
+		}
+		s, err := ParseSecret(k.Text)
+		if err != nil {
+			return nil, err
+		}
+		secrets = append(secrets, s)
+	}
+	return secrets, nil
+}
