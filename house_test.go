@@ -81,7 +81,7 @@ func TestHouse_directions(t *testing.T) {
 		// so that it is about operating systems alone
 		"storage/sqlite/internal/host": {},
 		"gate":                         {module, "internal/clock", "internal/schedule", "golang.org/x/sys/unix", "golang.org/x/sys/windows"},
-		"webhook":                      {module, "policy", "policy/policyhttp"},
+		"webhook":                      {module, "gate", "policy", "policy/policyhttp"},
 		// other modules of stores are a matter of the test above
 		"storage/storagetest": {"storage"},
 		".":                   {"internal/clock", "internal/engine", "internal/schedule", "policy", "storage", "storage/sqlite"},

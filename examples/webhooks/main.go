@@ -78,7 +78,7 @@ func run(ctx context.Context, out io.Writer, db string, sales int) (err error) {
 	if err := s.deliverWhile(ctx, func(ctx context.Context) error { return s.sell(ctx, sales, receivers) }); err != nil {
 		return err
 	}
-	account(out, sales, receivers)
+	account(out, s.first, sales, receivers)
 	return nil
 }
 
@@ -89,6 +89,7 @@ var quick = policy.Policy{MinDelay: 50 * time.Millisecond, MaxDelay: time.Second
 type shop struct {
 	q     *errand.Queue
 	hooks *webhook.Webhooks
+	first int // number of this run's sales
 }
 
 // Sale is what is sold, and the body of its event.
@@ -102,7 +103,10 @@ type Sale struct {
 func (s *shop) open(ctx context.Context) (receivers []*receiver, err error) {
 	err = s.q.Tx(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS orders (number INTEGER PRIMARY KEY, customer TEXT NOT NULL, cents INTEGER NOT NULL)`)
-		return err
+		if err != nil {
+			return err
+		}
+		return tx.QueryRowContext(ctx, `SELECT COALESCE(MAX(number), 0) + 1 FROM orders`).Scan(&s.first)
 	})
 	if err != nil {
 		return nil, err
@@ -114,15 +118,13 @@ func (s *shop) open(ctx context.Context) (receivers []*receiver, err error) {
 		}
 		receivers = append(receivers, r)
 		e := webhook.Endpoint{ID: r.name, URL: r.url, EventTypes: []string{"order.*"}}
-		if _, _, err := s.hooks.Create(ctx, e, r.secret); errors.Is(err, errand.ErrStale) { // of an earlier run
-			_, err = s.hooks.Update(ctx, e)
-			if err == nil {
-				_, err = s.hooks.RotateSecret(ctx, e.ID, r.secret, 0)
-			}
-			if err != nil {
-				return nil, err
-			}
-		} else if err != nil {
+		_, _, err = s.hooks.Create(ctx, e, r.secret)
+		if errors.Is(err, errand.ErrStale) { // it is there since an earlier run
+			_, errURL := s.hooks.Update(ctx, e)
+			_, errSecret := s.hooks.RotateSecret(ctx, e.ID, r.secret, 0)
+			err = errors.Join(errURL, errSecret)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -131,11 +133,12 @@ func (s *shop) open(ctx context.Context) (receivers []*receiver, err error) {
 
 // sell makes sales, and waits until all their events are delivered.
 func (s *shop) sell(ctx context.Context, sales int, receivers []*receiver) error {
-	for n := 1; n <= sales; n++ {
+	for i := range sales {
+		n := s.first + i
 		if err := s.sale(ctx, Sale{Number: n, Customer: fmt.Sprintf("customer-%d", n%5), Cents: 100 * n}); err != nil {
 			return err
 		}
-		if n == sales/2 {
+		if i == sales/2 {
 			receivers[len(receivers)-1].Back()
 		}
 	}
@@ -205,10 +208,10 @@ func (s *shop) settle(ctx context.Context) error {
 }
 
 // account says what the receivers have received.
-func account(out io.Writer, sales int, receivers []*receiver) {
+func account(out io.Writer, first, sales int, receivers []*receiver) {
 	var all tally
 	for _, r := range receivers {
-		t := r.tally(sales)
+		t := r.tally(first, sales)
 		fmt.Fprintf(out, "%-6s received %d of %d in %d requests, %d of them refused; duplicates %d out-of-order %d\n",
 			r.name, t.received, sales, t.requests, t.refused, t.duplicates, t.disorder)
 		all.received += t.received
