@@ -150,7 +150,7 @@ func (r *rig) send(m webhook.Message, to ...string) webhook.Sent {
 // work runs a worker, which does one thing at a time, until stop is called.
 func (r *rig) work() (stop func()) {
 	r.Helper()
-	w := errand.NewWorker(r.q, &errand.WorkerOptions{Queues: []string{"webhook/a", "webhook/b", "webhook/all", "webhook/orders", "webhook/one", "webhook/bad", "webhook/good", "webhook/moves", "webhook/deleted", "webhook/types", "webhook/policy"}, Concurrency: 1})
+	w := errand.NewWorker(r.q, &errand.WorkerOptions{Queues: []string{webhook.Queues}, Concurrency: 1})
 	r.hooks.Handle(w)
 	ctx, cancel := context.WithCancel(r.Context())
 	done := make(chan error, 1)
