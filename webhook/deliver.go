@@ -150,7 +150,7 @@ func (h *Webhooks) wentWrong(ctx context.Context, e *Endpoint, o *Outgoing, d *p
 	if _, ok := errand.VerdictOf(err); ok {
 		return err
 	}
-	if ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded {
+	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return err // of a stop, or a lost lease
 	}
 	if errors.Is(err, errGone) {

@@ -3,7 +3,6 @@ package webhook_test
 import (
 	"context"
 	"fmt"
-	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -20,12 +19,12 @@ func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "webhooks")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	q, err := errand.Open(ctx, filepath.Join(dir, "hooks.db"), &errand.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	hooks, err := webhook.New(q, &webhook.Options{
 		// For a receiver on the same machine; leave both out in a program.
@@ -33,7 +32,7 @@ func Example() {
 		AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer hooks.Close()
 
@@ -48,7 +47,7 @@ func Example() {
 	// Once for each customer: the secret is for the customer.
 	_, secret, err = hooks.Create(ctx, webhook.Endpoint{ID: "ada", URL: receiver.URL, EventTypes: []string{"order.*"}}, webhook.Secret{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 
 	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{webhook.Queues}})
@@ -75,20 +74,20 @@ func ExampleWebhooks_Disable() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "webhooks")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	q, err := errand.Open(ctx, filepath.Join(dir, "hooks.db"), nil)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	hooks, err := webhook.New(q, nil)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer hooks.Close()
 	if _, _, err := hooks.Create(ctx, webhook.Endpoint{ID: "ada", URL: "https://ada.example/in"}, webhook.Secret{}); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 
 	err = hooks.Disable(ctx, "ada", "Ada moves house")
@@ -100,7 +99,7 @@ func ExampleWebhooks_Disable() {
 	was, err := hooks.Enable(ctx, "ada")
 	fmt.Println(was, err)
 	if err := q.Close(); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	// Output:
 	// <nil>

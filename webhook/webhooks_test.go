@@ -190,11 +190,14 @@ func refuses(t *testing.T, err error, fields ...string) {
 	}
 }
 
+// isField reports whether an error is a FieldError itself.
+func isField(err error) bool {
+	_, ok := err.(*errand.FieldError) //nolint:errorlint // the error itself
+	return ok
+}
+
 func unjoined(err error) []error {
-	if _, ok := err.(*errand.FieldError); ok {
-		return []error{err}
-	}
-	if j, ok := err.(interface{ Unwrap() []error }); ok {
+	if j, ok := err.(interface{ Unwrap() []error }); ok && !isField(err) { //nolint:errorlint // the error itself
 		var all []error
 		for _, e := range j.Unwrap() {
 			all = append(all, unjoined(e)...)

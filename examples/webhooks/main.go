@@ -78,8 +78,7 @@ func run(ctx context.Context, out io.Writer, db string, sales int) (err error) {
 	if err := s.deliverWhile(ctx, func(ctx context.Context) error { return s.sell(ctx, sales, receivers) }); err != nil {
 		return err
 	}
-	account(out, s.first, sales, receivers)
-	return nil
+	return account(out, s.first, sales, receivers)
 }
 
 // quick retries soon, as the receivers are back soon.
@@ -208,17 +207,21 @@ func (s *shop) settle(ctx context.Context) error {
 }
 
 // account says what the receivers have received.
-func account(out io.Writer, first, sales int, receivers []*receiver) {
+func account(out io.Writer, first, sales int, receivers []*receiver) error {
 	var all tally
 	for _, r := range receivers {
 		t := r.tally(first, sales)
-		fmt.Fprintf(out, "%-6s received %d of %d in %d requests, %d of them refused; duplicates %d out-of-order %d\n",
+		_, err := fmt.Fprintf(out, "%-6s received %d of %d in %d requests, %d of them refused; duplicates %d out-of-order %d\n",
 			r.name, t.received, sales, t.requests, t.refused, t.duplicates, t.disorder)
+		if err != nil {
+			return err
+		}
 		all.received += t.received
 		all.duplicates += t.duplicates
 		all.disorder += t.disorder
 	}
 	published := sales * len(receivers)
-	fmt.Fprintf(out, "published %d received %d lost %d duplicates %d out-of-order %d\n",
+	_, err := fmt.Fprintf(out, "published %d received %d lost %d duplicates %d out-of-order %d\n",
 		published, all.received, published-all.received, all.duplicates, all.disorder)
+	return err
 }
