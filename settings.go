@@ -1,6 +1,7 @@
 package errand
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -53,6 +54,17 @@ type Settings struct {
 	// higher once it has been due for n times Aging longer. It is not for Newest. If zero,
 	// only priority counts.
 	Aging *time.Duration `json:"aging,omitempty"`
+	// Starts is how many attempts of a queue, or of a kind in all queues, start in StartsPer,
+	// at most 10,000 a second: a throttle that all processes on the file share. A worker
+	// leases no more jobs than may start. It is an average; StartsBurst says how many may
+	// start at once after a pause. That of a kind takes nothing from that of the queue: a
+	// job needs both. Throttles of policies hold beside it. Jobs that [Queue.RunNow] names
+	// alone start whatever Starts is. If zero, any number.
+	Starts *int `json:"starts,omitempty"`
+	// StartsPer is from 1 ms to 24 h, and at least 100 µs for each of Starts. If zero, 1 s.
+	StartsPer *time.Duration `json:"starts_per,omitempty"`
+	// StartsBurst is how many. If zero, a tenth of a second's worth, and at least 2.
+	StartsBurst *int `json:"starts_burst,omitempty"`
 	// Retention is how long finished jobs are kept; if negative, they are deleted at once.
 	// That of a kind in a queue goes before that of the kind, then comes that of the
 	// queue, then that of the whole file. If zero, Options.Retention.
@@ -106,6 +118,9 @@ var settings = []setting{
 	whole(storage.SettingDeadHead, "dead_head", ofQueue, aDeadHead, func(s *Settings) **DeadHead { return &s.DeadHead }),
 	whole(storage.SettingOrder, "order", ofQueue, anOrder, func(s *Settings) **Order { return &s.Order }),
 	span(storage.SettingAging, "aging", ofQueue, anAging, func(s *Settings) **time.Duration { return &s.Aging }),
+	whole(storage.SettingStarts, "starts", ofQueue|ofKind, upTo(mostStarts), func(s *Settings) **int { return &s.Starts }),
+	span(storage.SettingStartsPer, "starts_per", ofQueue|ofKind, aStartsPer, func(s *Settings) **time.Duration { return &s.StartsPer }),
+	whole(storage.SettingStartsBurst, "starts_burst", ofQueue|ofKind, upTo(mostStarts), func(s *Settings) **int { return &s.StartsBurst }),
 	span(storage.SettingRetention, "retention", ofFile|ofQueue|ofKind|ofLane, anyNumber, func(s *Settings) **time.Duration { return &s.Retention }),
 	span(storage.SettingStartWithin, "start_within", ofFile|ofQueue|ofKind|ofLane, aWindow, func(s *Settings) **time.Duration { return &s.StartWithin }),
 	span(storage.SettingFinishWithin, "finish_within", ofFile|ofQueue|ofKind|ofLane, aWindow, func(s *Settings) **time.Duration { return &s.FinishWithin }),
@@ -244,7 +259,37 @@ func (f *faults) settings(place string, lane Lane, s *Settings) storage.Settings
 	if out[storage.SettingOrder] == int64(Newest) && out[storage.SettingAging] != 0 {
 		f.field(place+"aging", *s.Aging, "must not be set with the order Newest")
 	}
+	if n := out[storage.SettingStarts]; n > 0 {
+		per := time.Duration(out[storage.SettingStartsPer]) * time.Microsecond
+		if n > int64(cmp.Or(per, time.Second)/minStartEvery) {
+			f.field(place+"starts", n, fmt.Sprintf("must be at most one in %v", minStartEvery))
+		}
+	}
 	return out
+}
+
+const (
+	mostStarts    = 10_000 * 24 * 60 * 60
+	minStartsPer  = time.Millisecond
+	mostStartsPer = 24 * time.Hour
+	minStartEvery = 100 * time.Microsecond
+)
+
+// upTo returns the check of a number from 0 on.
+func upTo(most int64) func(int64) string {
+	return func(value int64) string {
+		if value < 0 || value > most {
+			return fmt.Sprintf("must be between 0 and %d", most)
+		}
+		return ""
+	}
+}
+
+func aStartsPer(us int64) string {
+	if d := time.Duration(us) * time.Microsecond; us != 0 && (d < minStartsPer || d > mostStartsPer) {
+		return fmt.Sprintf("must be zero or between %v and %v", minStartsPer, mostStartsPer)
+	}
+	return ""
 }
 
 // clone returns a copy that shares nothing with s.

@@ -92,6 +92,15 @@ CREATE TABLE errand_setting (
   PRIMARY KEY (queue, kind, name)
 ) STRICT, WITHOUT ROWID;
 
+-- The buckets of tokens of queues and kinds with a shared throttle, whose other name is
+-- empty. full is when the bucket is full if no token is taken.
+CREATE TABLE errand_bucket (
+  queue TEXT NOT NULL,
+  kind  TEXT NOT NULL,
+  full  INTEGER NOT NULL,
+  PRIMARY KEY (queue, kind)
+) STRICT, WITHOUT ROWID;
+
 -- Policies that jobs carry, each stored once. refs is how many columns of jobs
 -- have its number, finished and dead ones included; without any it goes some time
 -- later. The highest number stays, so that none comes twice.

@@ -43,6 +43,7 @@ type cache struct {
 	epochs     epochs
 	settings   laneSettings
 	orders     orders // of settings
+	starts     starts // of settings
 	reordered  int64  // how often orders have changed
 }
 
@@ -187,7 +188,7 @@ func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
 			c.reordered++
 		}
 		c.windowed, c.epochs = windowed, epochs
-		c.generation, c.holds, c.watched, c.urgent, c.settings = generation, held, watched, urgent, set
+		c.generation, c.holds, c.watched, c.urgent, c.settings, c.starts = generation, held, watched, urgent, set, set.starts()
 		if c.changes == 0 || !slices.Equal(c.instances, all) {
 			c.instances = all
 			c.changes++
@@ -247,7 +248,7 @@ type wantedLane struct {
 	want int
 	ajar bool
 
-	queue string
+	name storage.Lane
 }
 
 func (a wantedLane) compare(b wantedLane) int {
@@ -274,7 +275,7 @@ func (c *cache) open(wants []storage.Want, at int64, holds holds) []wantedLane {
 				name := storage.Lane{Queue: q, Kind: k}
 				if lane, ok := c.lanes[name]; ok && (len(wants[i].Except) == 0 || wants[i].Matches(q, k)) {
 					if held, ajar := holds.of(name, at); !held {
-						lanes = append(lanes, wantedLane{lane, i, ajar, q})
+						lanes = append(lanes, wantedLane{lane, i, ajar, name})
 					}
 				}
 			}

@@ -207,7 +207,12 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, bytes in
 	if err != nil {
 		return nil, 0, err
 	}
-	rows, err := t.stmts.merge(l, x.Wants)
+	k, err := t.tokens(at)
+	if err != nil {
+		return nil, 0, err
+	}
+	rows, token, err := t.stmts.merge(l, x.Wants, k)
+	kept = earlier(kept, token)
 	if err != nil || len(rows) == 0 {
 		return nil, kept, err
 	}
@@ -235,6 +240,9 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, bytes in
 			t.stmts.lineups.forget() // of which the rest was taken
 			break
 		}
+	}
+	if err = k.pay(out); err != nil {
+		return nil, 0, err
 	}
 	if l.ajar > 0 {
 		err = t.letThrough(l, out, held, until)

@@ -71,6 +71,11 @@ func (t *tx) reschedule(now time.Time, f *storage.Finish, e storage.Effect, keep
 		}
 	}
 	t.move(back.Lane, running, state)
+	if f.Outcome == storage.OutcomeReturned {
+		if err := t.giveBack(back.Lane); err != nil {
+			return 0, err
+		}
+	}
 	if f.Outcome == storage.OutcomeReturned || f.Outcome == storage.OutcomeInterrupted {
 		t.notifyAll(event) // this worker is done with it
 	} else {

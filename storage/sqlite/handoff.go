@@ -174,7 +174,7 @@ func (t *tx) receiver(now time.Time, r *jobRow) (*handoff, error) {
 		return nil, nil
 	}
 	for _, o := range t.store.offers.list() {
-		if o.capacity.Load() <= 0 || !o.want.Matches(r.Queue, r.Kind) || o.want.KeepsBack() || !o.want.HasRoom(r.Queue, 0) {
+		if o.capacity.Load() <= 0 || !o.want.Matches(r.Queue, r.Kind) || o.want.KeepsBack() || !o.want.HasRoom(r.Queue, 0) || t.throttled(r.Queue, r.Kind) {
 			continue
 		}
 		ahead, _, err := t.due(now, []storage.Want{o.want})

@@ -94,21 +94,37 @@ type passed struct {
 	berths []*berth       // in no order meanwhile
 }
 
-// next is first, but passes over the lanes of queues from which wants take no more.
-func (l *lineup) next(wants []storage.Want, left []int) (b *berth, want int) {
+// next is first, but passes over the lanes of queues from which wants take no more, and
+// those without tokens.
+func (l *lineup) next(wants []storage.Want, left []int, k *tokens) (b *berth, want int, err error) {
 	for {
 		b, want = l.first(left)
-		if b == nil || !l.passed.any {
-			return b, want
+		if b == nil || !l.passed.any && k == nil {
+			return b, want, nil
+		}
+		if passed, err := k.pass(b); err != nil {
+			return nil, 0, err
+		} else if passed {
+			continue
+		}
+		if !l.passed.any {
+			return b, want, nil
 		}
 		for _, i := range b.group.wants {
-			if left[i] > 0 && wants[i].HasRoom(b.queue, l.passed.taken[b.queue]) {
-				return b, i
+			if left[i] > 0 && wants[i].HasRoom(b.name.Queue, l.passed.taken[b.name.Queue]) {
+				return b, i, nil
 			}
 		}
 		heap.Remove(b.group, b.at)
 		l.passed.berths = append(l.passed.berths, b)
 	}
+}
+
+// takesMore reports whether another job of a lane would count for a want.
+func (l *lineup) takesMore(b *berth, wants []storage.Want, left []int) bool {
+	return slices.ContainsFunc(b.group.wants, func(i int) bool {
+		return left[i] > 0 && wants[i].HasRoom(b.name.Queue, l.passed.taken[b.name.Queue])
+	})
 }
 
 // took notes that a job of a lane is leased.
@@ -119,7 +135,7 @@ func (l *lineup) took(b *berth) {
 	if l.passed.taken == nil {
 		l.passed.taken = map[string]int{}
 	}
-	l.passed.taken[b.queue]++
+	l.passed.taken[b.name.Queue]++
 }
 
 // putBack ends a series of next.

@@ -122,7 +122,7 @@ type berth struct {
 	sure  bool
 	at    int   // in order, or -1
 	head  *head // while rows are being read
-	queue string
+	name  storage.Lane
 }
 
 // place is that of a ready job in the common order.
@@ -250,7 +250,7 @@ func matching(wants []storage.Want, lanes []wantedLane, lane int64, name storage
 	held, ajar := holds.of(name, at)
 	for i := range wants {
 		if !held && wants[i].Matches(name.Queue, name.Kind) {
-			lanes = append(lanes, wantedLane{lane, i, ajar, name.Queue})
+			lanes = append(lanes, wantedLane{lane, i, ajar, name})
 		}
 	}
 	return lanes
@@ -312,7 +312,7 @@ func (l *lineup) add(lanes []wantedLane) {
 		if lane.ajar {
 			l.ajar++
 		}
-		l.lanes = append(l.lanes, berth{lane: lane.lane, group: l.group(wants, lane.ajar, l.ordered(lane.queue)), at: -1, sure: true, queue: lane.queue})
+		l.lanes = append(l.lanes, berth{lane: lane.lane, group: l.group(wants, lane.ajar, l.ordered(lane.name.Queue)), at: -1, sure: true, name: lane.name})
 		l.doubt(&l.lanes[len(l.lanes)-1])
 		wants = wants[:0]
 	}
@@ -502,10 +502,18 @@ func (t *tx) anyReady(wants []storage.Want, at int64) (found bool, kept int64, e
 	if err != nil {
 		return false, 0, err
 	}
+	k, err := t.tokens(at)
+	if err != nil {
+		return false, 0, err
+	}
 	left, _ := t.stmts.toLease(wants)
-	b, _ := l.next(wants, left)
+	b, _, err := l.next(wants, left, k)
+	if err != nil {
+		return false, 0, err
+	}
+	token, err := k.next(l, wants, left)
 	l.putBack()
-	return b != nil, kept, nil
+	return b != nil, earlier(kept, token), err
 }
 
 // toLease returns how many jobs are left to lease for each of wants, until it is
@@ -552,9 +560,10 @@ func (h *head) highest() int {
 }
 
 // merge reads the first lanes of a lineup side by side and returns the first jobs
-// that are wanted, until it is called again. The lineup is afterwards as if they
+// that are wanted and have tokens, until it is called again, and when others will have
+// some. The lineup is afterwards as if they
 // were leased.
-func (s *statements) merge(l *lineup, wants []storage.Want) (out []jobRow, err error) {
+func (s *statements) merge(l *lineup, wants []storage.Want, k *tokens) (out []jobRow, token int64, err error) {
 	clear(s.merged)
 	out = s.merged[:0]
 	left, n := s.toLease(wants)
@@ -573,7 +582,10 @@ func (s *statements) merge(l *lineup, wants []storage.Want) (out []jobRow, err e
 		defer m.close()
 		defer l.putBack()
 		for len(out) < n {
-			b, want := l.next(wants, left)
+			b, want, err := l.next(wants, left, k)
+			if err != nil {
+				return err
+			}
 			if b == nil {
 				break
 			}
@@ -585,6 +597,9 @@ func (s *statements) merge(l *lineup, wants []storage.Want) (out []jobRow, err e
 				out = append(out, at.take())
 				at.taken++
 				l.took(b)
+				if err := k.pick(b); err != nil {
+					return err
+				}
 				s.lineups.read -= out[len(out)-1].size()
 				if b.group.ajar {
 					l.empty(b) // see letThrough
@@ -602,9 +617,10 @@ func (s *statements) merge(l *lineup, wants []storage.Want) (out []jobRow, err e
 				l.empty(b)
 			}
 		}
-		return nil
+		token, err = k.next(l, wants, left)
+		return err
 	})
-	return out, err
+	return out, token, err
 }
 
 // merger is the state of one merge.

@@ -102,6 +102,9 @@ func (t *tx) configure(lane storage.Lane, set storage.Settings) error {
 func (t *tx) writeSetting(lane storage.Lane, name storage.Setting, value int64) (err error) {
 	if value == 0 {
 		_, err = t.exec(sqlUnset, lane.Queue, lane.Kind, string(name))
+		if err == nil && name == storage.SettingStarts {
+			_, err = t.exec(sqlDropBucket, lane.Queue, lane.Kind)
+		}
 	} else {
 		_, err = t.exec(sqlSet, lane.Queue, lane.Kind, string(name), value)
 	}

@@ -266,7 +266,7 @@ type fault struct {
 // TestBroken runs the suite on stores that are broken each in one way. A fault
 // that is not found by the case that should is a fault of the suite.
 func TestBroken(t *testing.T) {
-	for _, fault := range slices.Concat(causeFaults, statsFaults, expiryFaults, settingFaults, capFaults, conflictFaults, leaseFaults, prefixFaults, keepBackFaults, reclaimFaults, jobFaults, editFaults, scheduleFaults, clockFaults, handoffFaults, holdFaults, probeFaults, lookFaults, orderFaults, groupFaults, compactFaults, topicFaults) {
+	for _, fault := range slices.Concat(causeFaults, statsFaults, expiryFaults, settingFaults, capFaults, conflictFaults, leaseFaults, prefixFaults, throttleFaults, keepBackFaults, reclaimFaults, jobFaults, editFaults, scheduleFaults, clockFaults, handoffFaults, holdFaults, probeFaults, lookFaults, orderFaults, groupFaults, compactFaults, topicFaults) {
 		t.Run(fault.name, func(t *testing.T) {
 			var found []string
 			// The rest of the suite is run only if its verdict is of use.

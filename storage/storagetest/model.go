@@ -36,6 +36,7 @@ type Memory struct {
 	regroups  regroups
 	graves    graves
 	schedules map[string]*schedule
+	throttles map[storage.Lane]*bucket // of queues and kinds
 	lasts     map[storage.Lane]*last
 	successes map[storage.Lane]int64 // tokens of the last ones, of lanes in which one was unavailable
 	mark      time.Time              // latest that a write was given
@@ -98,6 +99,7 @@ func NewMemory() *Memory {
 		windows:   map[string]window{},
 		behind:    map[string]storage.ID{},
 		settings:  map[storage.Lane]storage.Settings{},
+		throttles: map[storage.Lane]*bucket{},
 		regroups:  regroups{ungrouped: map[string]bool{}},
 		graves:    graves{evicted: map[storage.Lane]int64{}, dropped: map[storage.Lane]int64{}},
 		lasts:     map[storage.Lane]*last{},
@@ -311,16 +313,19 @@ func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.Exchan
 	}
 	kept = in.m.keptBack(wants, now)
 	ofQueue := map[string]int{}
+	in.m.forgetPicks()
 	takes := func(j *job) func(storage.Want) bool {
 		return func(w storage.Want) bool { return w.N > 0 && j.in(w) && hasRoom(w, j.Queue, ofQueue[j.Queue]) }
 	}
-	for j := range in.m.inOrder(func(j *job) bool {
+	may := func(j *job) bool {
 		wanted := slices.ContainsFunc(wants, takes(j))
 		return wanted && !j.isKept(kept) && !in.m.isHeld(j, now) && (res != nil || len(in.m.probes(j)) == 0)
-	}) {
+	}
+	for j := range in.m.inOrder(func(j *job) bool { return may(j) && in.m.hasTokens(j, now) }) {
 		probes := in.m.probes(j)
 		wants[slices.IndexFunc(wants, takes(j))].N--
 		ofQueue[j.Queue]++
+		in.m.pick(j)
 		if late(j) {
 			if res != nil {
 				res.NextDue = now
@@ -328,6 +333,7 @@ func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.Exchan
 			continue
 		}
 		in.m.take(j, in, now, x.LeaseDuration)
+		in.m.pay(j, now)
 		j.Attempt++
 		for _, h := range probes {
 			h.letThrough(j.lease.until)
@@ -337,6 +343,10 @@ func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.Exchan
 		if bytes += out[len(out)-1].Weight(); bytes >= storage.LeaseBytes {
 			break
 		}
+	}
+	in.m.forgetPicks()
+	if next := in.m.nextToken(now, may); res != nil && !next.IsZero() && (res.NextDue.IsZero() || next.Before(res.NextDue)) {
+		res.NextDue = next
 	}
 	return out, kept
 }

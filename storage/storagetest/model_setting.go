@@ -25,6 +25,9 @@ func (in *instance) Configure(ctx context.Context, lane storage.Lane, s storage.
 			m.regroups.ungrouped[lane.Queue] = true
 		}
 	}
+	if n, set := s[storage.SettingStarts]; set && n == 0 {
+		delete(m.throttles, lane)
+	}
 	maps.Copy(all, s)
 	maps.DeleteFunc(all, func(_ storage.Setting, value int64) bool { return value == 0 })
 	m.settings[lane] = all

@@ -235,6 +235,9 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 	j.Counters = e.Counters(j.Counters)
 	switch e.State {
 	case storage.Ready:
+		if f.Outcome == storage.OutcomeReturned {
+			m.giveBack(j)
+		}
 		if j.Attempt > 0 {
 			j.windows.start = 0
 		}

@@ -22,6 +22,20 @@ func (h *history) configure(t *rapid.T) {
 		h.must(p.model.Configure(h.ctx, storage.Lane{Queue: lane.Queue}, s))
 		return
 	}
+	if rapid.Bool().Draw(t, "of throttles") {
+		of := storage.Lane{Queue: lane.Queue}
+		if rapid.Bool().Draw(t, "of a kind") || of.Queue == "" {
+			of = storage.Lane{Kind: anyKind.Draw(t, "throttled kind")}
+		}
+		s := storage.Settings{
+			storage.SettingStarts:      rapid.SampledFrom([]int64{0, 0, 1, 7, 1000}).Draw(t, "starts"),
+			storage.SettingStartsPer:   rapid.SampledFrom([]int64{0, 1_000_000, 60_000_000}).Draw(t, "in a time"),
+			storage.SettingStartsBurst: rapid.Int64Range(0, 4).Draw(t, "burst"),
+		}
+		h.must(p.real.Configure(h.ctx, of, s))
+		h.must(p.model.Configure(h.ctx, of, s))
+		return
+	}
 	if rapid.IntRange(0, 3).Draw(t, "all") == 0 {
 		lane = storage.Lane{}
 	}

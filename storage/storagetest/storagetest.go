@@ -50,7 +50,7 @@ func cases() []testCase {
 		enqueueCases, uniqueCases, leaseCases, prefixCases, eachCases, keepBackCases, itemCases, outcomeCases, fenceCases,
 		fateCases, lapseCases, jobCases, listCases, deadCases, redriveCases, runNowCases, purgeCases, editCases, deleteCases, closeCases, concurrencyCases, notifyCases,
 		scheduleCases, fireCases, overlapCases, clockCases, shiftCases, handoffCases, holdCases, probeCases,
-		lookCases, orderCases, groupCases, groupLimitCases, compactCases, entryCases, messageCases)
+		lookCases, orderCases, groupCases, groupLimitCases, compactCases, throttleCases, entryCases, messageCases)
 }
 
 // Run checks a Store against the contract. open returns an empty database for
