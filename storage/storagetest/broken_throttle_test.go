@@ -69,8 +69,10 @@ var throttleFaults = []fault{
 		}
 	})},
 	{"urgent jobs take tokens", "throttle_urgent", before(func(m *Memory, x *storage.Exchange) {
-		for _, b := range m.throttles {
-			b.full = m.mark.UnixMicro() + int64(x.Urgent)*b.interval
+		for lane, set := range m.settings {
+			if x.Urgent > 0 && set[storage.SettingStarts] > 0 {
+				m.throttles[lane] = &bucket{full: m.mark.Add(time.Minute).UnixMicro()}
+			}
 		}
 	})},
 	{"what comes back brings no token", "throttle_returned", before(func(m *Memory, x *storage.Exchange) {
@@ -89,13 +91,32 @@ var throttleFaults = []fault{
 			}
 		}
 	})},
-	{"a clock that is set back stops it", "throttle_clock", before(func(m *Memory, x *storage.Exchange) {
-		for _, b := range m.throttles {
-			if b.full > farPast.UnixMicro() {
-				b.full += b.burst * b.interval / 2
+	{"a clock that is set back stops it", "throttle_clock", func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			var back bool
+			in.m.locked(func() { back = now.Before(in.m.mark) && len(in.m.throttles) > 0 })
+			if back {
+				x.Wants = nil
 			}
+			return in.Exchange(ctx, now, x)
 		}
-	})},
+		return h
+	}},
+	{"a clock that is set back has a burst", "throttle_clock", func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			in.m.locked(func() {
+				for _, b := range in.m.throttles {
+					if now.Before(in.m.mark) {
+						b.full = 0
+					}
+				}
+			})
+			return in.Exchange(ctx, now, x)
+		}
+		return h
+	}},
 	{"jobs are handed over without tokens", "throttle_handoff", func(in *instance) storage.Store {
 		h := sound(in)
 		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
