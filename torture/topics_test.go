@@ -68,6 +68,7 @@ func publishing(p part, v *voice) error {
 			return err
 		}
 		v.say("published %s", id)
+		<-time.After(p.Pause)
 	}
 }
 
@@ -137,7 +138,7 @@ func killTopics(t *testing.T, relaxed bool) {
 	l, path := newLedger(), filepath.Join(ramDir(t), "jobs.db") // of the ledger nothing is asked
 	acknowledged := map[string]bool{}
 	rounds(t, 4, 60, func(i int) {
-		c := start(t, l, part{Role: "publishing", DB: path, First: (i + 1) * 100_000, Relaxed: relaxed})
+		c := start(t, l, part{Role: "publishing", DB: path, First: (i + 1) * 100_000, Relaxed: relaxed, Pause: between(random, 0, 10*time.Millisecond)})
 		c.hears("published ")
 		<-time.After(between(random, 10*time.Millisecond, 150*time.Millisecond))
 		c.kill()
@@ -187,8 +188,9 @@ func killTopics(t *testing.T, relaxed bool) {
 		c.hears("delivers")
 		<-time.After(between(random, 50*time.Millisecond, 300*time.Millisecond))
 		c.kill()
-		kills++
-		wantRules(t, path)
+		if kills++; kills%5 == 0 { // it reads all jobs
+			wantRules(t, path)
+		}
 	}
 	if _, err := topics.Publish(t.Context(), []errand.Publication{{Message: errand.Message{ID: "last", Topic: "t"}}}); err != nil { // which purges
 		t.Error(err)
