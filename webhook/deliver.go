@@ -24,11 +24,13 @@ type Outgoing struct {
 	// Header is sent beside the headers of the endpoint. Its names may be those that
 	// endpoints must not use. If nil, none.
 	Header http.Header
-	Body   []byte
+	// Body has at most 2 MiB: a message in an envelope may be larger than one by itself.
+	Body []byte
 	// Policy goes before that of the endpoint, section by section. If nil, none does.
 	Policy *policy.Document
-	// Rules classify what failed. If nil, those of this package: all is retried, but for
-	// an endpoint that is not reached, which is [policy.Unavailable].
+	// Rules classify what failed, 410 too, which then disables nothing. If nil, those of
+	// this package: all is retried, but for an endpoint that is not reached, which is
+	// [policy.Unavailable].
 	Rules policy.Rules
 }
 
@@ -71,7 +73,7 @@ func notRead(err error) error {
 // to return:
 //
 //   - nil after a status from 200 to 299
-//   - after 410 [errand.Snooze]: the endpoint is disabled, so the job waits until it is
+//   - after 410, without Rules, [errand.Snooze]: the endpoint is disabled, so the job waits until it is
 //     enabled again
 //   - for an endpoint that was deleted, or does not take the type, [errand.Cancel]
 //   - an error of class [policy.Unavailable] if the endpoint cannot be reached, which
@@ -153,7 +155,7 @@ func (h *Webhooks) wentWrong(ctx context.Context, e *Endpoint, o *Outgoing, d *p
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return err // of a stop, or a lost lease
 	}
-	if errors.Is(err, errGone) {
+	if o.Rules == nil && errors.Is(err, errGone) {
 		if held := h.disable(ctx, e.ID, "the endpoint answered 410 Gone"); held != nil {
 			return errand.Snooze(time.Second, held)
 		}

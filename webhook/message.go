@@ -180,7 +180,7 @@ func (h *Webhooks) allThatTake(ctx context.Context, typ string) (to []string, er
 
 func (m *Message) check() error {
 	var f faults
-	f.message("", &message{id: m.ID, body: m.Body, contentType: m.ContentType})
+	f.message("", &message{id: m.ID, body: m.Body, contentType: m.ContentType}, maxMessage)
 	if m.Type != "" && !isEventType(m.Type) {
 		f.field("type", m.Type, eventTypeLimit)
 	}

@@ -30,8 +30,11 @@ const (
 
 const (
 	maxMessage = 256 << 10 // bytes of a body
-	maxURL     = 2 << 10   // bytes of a URL
-	maxHeaders = 8 << 10   // bytes of the names and values of headers
+	// maxRequest is how many bytes a body of Deliver has: that of a message in an envelope of
+	// JSON, which has up to six bytes for one.
+	maxRequest = 2 << 20
+	maxURL     = 2 << 10 // bytes of a URL
+	maxHeaders = 8 << 10 // bytes of the names and values of headers
 
 	defaultContentType = "application/json"
 	userAgent          = "errand-webhook"
@@ -73,7 +76,7 @@ func (f *faults) err() error { return errors.Join(*f...) }
 // What cannot be sent is refused with an [errand.FieldError] for each fault.
 func (c *client) buildRequest(ctx context.Context, m *message, to *target, attempt int, now time.Time) (*http.Request, error) {
 	var f faults
-	f.message("message.", m)
+	f.message("message.", m, maxRequest)
 	f.target("endpoint.", to, c)
 	if attempt < 1 {
 		f.field("attempt", attempt, "must be at least 1")
@@ -120,12 +123,12 @@ func contentType(to *target, m *message) string {
 	return defaultContentType
 }
 
-func (f *faults) message(place string, m *message) {
+func (f *faults) message(place string, m *message, most int) {
 	if !isID(m.id) {
 		f.field(place+"id", m.id, "must match [A-Za-z0-9_-]{1,128}")
 	}
-	if len(m.body) > maxMessage {
-		f.field(place+"body", len(m.body), fmt.Sprintf("must be at most %d bytes", maxMessage))
+	if len(m.body) > most {
+		f.field(place+"body", len(m.body), fmt.Sprintf("must be at most %d bytes", most))
 	}
 	f.contentType(place+"content_type", m.contentType)
 	f.headers(place+"headers", m.header)

@@ -109,11 +109,11 @@ func TestBuildRequest_refused(t *testing.T) {
 	c := newClient(clientOptions{})
 	_, public := NewKeyPair()
 	req, err := c.buildRequest(t.Context(),
-		&message{id: "a.b", body: make([]byte, maxMessage+1), contentType: "a/b", header: map[string]string{"Host": "x"}},
+		&message{id: "a.b", body: make([]byte, maxRequest+1), contentType: "a/b", header: map[string]string{"Host": "x"}},
 		&target{id: "", url: "ftp://a", contentType: "a/b", header: map[string]string{"Te": "x"}, secrets: []Secret{NewSecret(), public}}, 0, time.Now())
 	got := wrong(t, err)
 	for i, begin := range []string{
-		`errand: message.id "a.b": must match`, `errand: message.body 262145: must be at most 262144 bytes`, `errand: message.content_type "a/b": must be one of`,
+		`errand: message.id "a.b": must match`, `errand: message.body 2097153: must be at most 2097152 bytes`, `errand: message.content_type "a/b": must be one of`,
 		`errand: message.headers "Host": must not`, `errand: endpoint.id "": must match`, `errand: endpoint.url "ftp://a": must begin with https`,
 		`errand: endpoint.content_type "a/b": must be one of`, `errand: endpoint.headers "Te": must not`,
 		`errand: endpoint.secrets[1] "whpk_...": must be a whsec_ or a whsk_`, `errand: attempt 0: must be at least 1`,
@@ -125,7 +125,7 @@ func TestBuildRequest_refused(t *testing.T) {
 	if req != nil || len(got) != 10 || !errors.Is(err, errand.ErrInvalid) {
 		t.Errorf("%d faults", len(got))
 	}
-	_, err = c.buildRequest(t.Context(), &message{id: "m", body: make([]byte, maxMessage)}, &target{id: "e", url: "https://a.example",
+	_, err = c.buildRequest(t.Context(), &message{id: "m", body: make([]byte, maxRequest)}, &target{id: "e", url: "https://a.example",
 		secrets: slices.Repeat([]Secret{NewSecret()}, 17)}, 1, time.Now())
 	if got := wrong(t, err); len(got) != 1 || !strings.HasPrefix(got[0], "errand: endpoint.secrets 17: must be at most 16") {
 		t.Errorf("%q", got)
