@@ -13,9 +13,9 @@
 //	_, err = q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, nil)
 //	err = w.Run(ctx) // until ctx ends
 //
-// The folder docs has a page each on production, retries, being offline, transactions, unique
-// keys, windows, limits, groups, releases, testing, jobs that do not run, schedules, gates, steering,
-// webhooks, filters, the command, jobs without Go, operations, guarantees, performance and architecture.
+// The folder docs has a page each on production, retries, being offline, transactions, unique keys,
+// windows, limits, groups, releases, testing, jobs that do not run, schedules, gates, steering, webhooks,
+// topics, SNS, filters, the command, jobs without Go, operations, guarantees, performance and architecture.
 //
 // # Words and states
 //
@@ -144,7 +144,7 @@
 //	internal/clock, internal/schedule  the queue's clock; the ticks of recurring jobs
 //	internal/engine    the loop: lease, execute, finish, heartbeat, reclaim, fire
 //	gate               gates: a network, free space, a time of day
-//	webhook, topic/filter  signed messages over HTTP; which messages a subscription gets
+//	webhook, topic     signed messages over HTTP; topics, topic/filter: who gets what
 //	cmd/errand         the command line tool
 //	examples, torture, bench  programs; power cuts, full disks; comparison with others
 package errand

@@ -73,6 +73,7 @@ func TestHouse_directions(t *testing.T) {
 		"policy/policyhttp": {"policy"},
 		"storage":           {"github.com/google/uuid"},
 		"topic/filter":      {},
+		"topic":             {module, "policy", "webhook", "topic/filter"},
 		"migrations":        {},
 		"internal/engine":   {"internal/clock", "internal/schedule", "policy", "storage", "golang.org/x/time/rate"},
 		"internal/clock":    {},

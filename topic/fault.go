@@ -1,0 +1,128 @@
+package topic
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/topic/filter"
+)
+
+const (
+	maxName     = 100 // of a topic
+	maxID       = 50  // of a subscription, whose tag has 64
+	maxKind     = 128
+	maxKey      = 128 // groups and dedup IDs
+	maxMsgID    = 64
+	maxEndpoint = 64
+)
+
+// faults collects what is wrong with the input of one call.
+type faults struct {
+	place string // goes before the names of fields
+	list  []error
+}
+
+func (f *faults) field(field string, value any, limit string) {
+	f.list = append(f.list, &errand.FieldError{Field: f.place + field, Value: value, Limit: limit})
+}
+
+func (f *faults) err() error { return errors.Join(f.list...) }
+
+// notThere says that input names something that is not there.
+func notThere(field, value, what string) error {
+	return &errand.FieldError{Field: field, Value: value, Limit: "must be " + what, Err: errand.ErrNotFound}
+}
+
+func (f *faults) name(field, name string) {
+	if !isName(name, maxName, "._-") {
+		f.field(field, name, "must match [A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+	}
+}
+
+func (f *faults) id(field, id string) {
+	if !isName(id, maxID, "._-") {
+		f.field(field, id, "must match [A-Za-z0-9][A-Za-z0-9._-]{0,49}")
+	}
+}
+
+// kind checks the name of a kind or a queue.
+func (f *faults) kind(field, name string) {
+	if !isName(name, maxKind, "._:/-") {
+		f.field(field, name, "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
+	}
+}
+
+// isName reports whether s begins with a letter or digit of ASCII, and has nothing else
+// but others.
+func isName(s string, most int, others string) bool {
+	if s == "" || len(s) > most || strings.IndexByte(others, s[0]) >= 0 {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !isAlnum(c) && strings.IndexByte(others, c) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func isAlnum(c byte) bool {
+	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
+}
+
+// key checks a group or the like.
+func (f *faults) key(field, key string) {
+	if len(key) > maxKey || !utf8.ValidString(key) || strings.IndexByte(key, 0) >= 0 {
+		f.field(field, key, fmt.Sprintf("must be at most %d bytes of valid UTF-8 without NUL", maxKey))
+	}
+}
+
+// policy checks a delivery policy, which may be nil. plain is true if only the content types of
+// what is JSON or text are allowed.
+func (f *faults) policy(field string, p policy.Delivery, request *policy.Request, plain bool) {
+	err := p.Validate()
+	for _, fault := range policy.Faults(err) {
+		f.field(field+"."+fault.Path, fault.Value, fault.Want)
+	}
+	if err != nil && len(policy.Faults(err)) == 0 {
+		f.list = append(f.list, &errand.FieldError{Field: f.place + field, Value: "a policy", Limit: "must be valid", Err: err})
+	}
+	if !plain || err != nil || request == nil || request.ContentType == "" {
+		return
+	}
+	base, _, _ := strings.Cut(request.ContentType, ";")
+	if base = strings.ToLower(strings.TrimSpace(base)); base != "application/json" && base != "text/plain" {
+		f.field(field+".Request.ContentType", request.ContentType, "must be application/json or text/plain without raw delivery, and of a topic")
+	}
+}
+
+// filter checks a filter policy and returns it. The path of what is wrong and its position
+// are named.
+func (f *faults) filter(field string, scope filter.Scope, doc []byte) *filter.Policy {
+	if len(doc) == 0 {
+		return &filter.Policy{}
+	}
+	if len(doc) > maxFilter {
+		f.field(field, fmt.Sprintf("%d bytes", len(doc)), fmt.Sprintf("must be at most %d bytes", maxFilter))
+		return nil
+	}
+	p, err := filter.Parse(scope, doc)
+	if err == nil {
+		return p
+	}
+	for _, fault := range filter.Faults(err) {
+		var value any
+		if fault.Value != "" {
+			value = fault.Value
+		}
+		f.field(field+strings.TrimPrefix(fault.Path, "$"), value, fmt.Sprintf("%s (at byte %d)", fault.Want, fault.Offset))
+	}
+	if len(filter.Faults(err)) == 0 {
+		f.list = append(f.list, &errand.FieldError{Field: f.place + field, Value: "a filter policy", Limit: "must be valid", Err: err})
+	}
+	return nil
+}

@@ -1,0 +1,224 @@
+package topic
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/errandq/errand"
+)
+
+const (
+	// mostDirect is how many deliveries are made in the transaction that publishes a
+	// message. If there are more, a job makes them.
+	mostDirect = 1000
+	// mostInCall is how many a call makes, for all its messages together.
+	mostInCall = 10_000
+	// mostMessages is how many messages a call publishes.
+	mostMessages = 1000
+)
+
+// Published is what Publish has done.
+type Published struct {
+	// ID is that of the message; of a duplicate, that of the first one.
+	ID string
+	// Duplicate is true if a message with its ID or its DedupID was published before. All
+	// that follows is zero then.
+	Duplicate bool
+	// Subscriptions are the IDs of those that get the message, and Jobs their deliveries,
+	// in the same order.
+	Subscriptions []string
+	Jobs          []errand.Enqueued
+	// FanOut is true if more than 1,000 subscriptions get the message, or may get it: then
+	// Subscriptions is nil, and the only one of Jobs makes the deliveries, in steps.
+	FanOut bool
+}
+
+// Publish publishes a message to the subscriptions of a topic. When it returns nil the
+// message and its deliveries are durable. They are made in one transaction: one for each
+// subscription whose filter policy matches, or, if these are more than 1,000, a job that
+// makes the deliveries for the subscriptions of this moment. A message that nobody gets is
+// kept only as the topic's Keep says.
+//
+// Publish returns an [errand.FieldError] for each fault of the message, also if the topic
+// is not there, and what [errand.Queue.EnqueueMany] returns.
+func (t *Topics) Publish(ctx context.Context, topic string, m Message) (Published, error) {
+	return first(t.publish(ctx, topic, []Message{m}, only, t.door.Publish))
+}
+
+// PublishTx is [Topics.Publish] inside a transaction of the application on the queue's
+// file, see [errand.Queue.EnqueueTx]: the message is published if tx commits. It goes by
+// the subscriptions that were committed before.
+func (t *Topics) PublishTx(ctx context.Context, tx *sql.Tx, topic string, m Message) (Published, error) {
+	return first(t.publish(ctx, topic, []Message{m}, only, func(ctx context.Context, p []errand.Publication) ([]errand.PublishResult, error) {
+		return t.door.PublishTx(ctx, tx, p)
+	}))
+}
+
+// PublishMany publishes up to 1,000 messages to a topic in one transaction, all or none of
+// them, in their order. Together they have at most 64 MiB, and at most 10,000 deliveries in
+// an ordered topic; in others, deliveries above that are made by jobs.
+func (t *Topics) PublishMany(ctx context.Context, topic string, messages []Message) ([]Published, error) {
+	if len(messages) == 0 {
+		return nil, ctx.Err()
+	}
+	if len(messages) > mostMessages {
+		return nil, &errand.FieldError{Field: "messages", Value: len(messages), Limit: fmt.Sprintf("must be at most %d in one call", mostMessages)}
+	}
+	return t.publish(ctx, topic, messages, indexed, t.door.Publish)
+}
+
+// only and indexed return the text before the names of a message's fields in faults.
+func only(int) string      { return "" }
+func indexed(i int) string { return fmt.Sprintf("messages[%d].", i) }
+
+func first(all []Published, err error) (Published, error) {
+	if err != nil {
+		return Published{}, err
+	}
+	return all[0], nil
+}
+
+type publishFunc func(context.Context, []errand.Publication) ([]errand.PublishResult, error)
+
+// mostMatches is how often a call matches its messages anew, as subscriptions have changed
+// meanwhile. After that it leaves it to jobs.
+const mostMatches = 3
+
+func (t *Topics) publish(ctx context.Context, topic string, messages []Message, place func(int) string, write publishFunc) ([]Published, error) {
+	var f faults
+	if f.name("topic", topic); f.err() != nil {
+		return nil, f.err()
+	}
+	own := make([]Message, len(messages))
+	for i := range messages {
+		own[i] = messages[i]
+		own[i].normal()
+	}
+	var err error
+	for try := range mostTries {
+		var s *snapshot
+		if s, err = t.snapshotFor(ctx, topic, try); err != nil {
+			return nil, err
+		}
+		p := publisher{t: t, s: s}
+		if err = p.plan(own, place); err != nil {
+			return nil, err
+		}
+		var done []errand.PublishResult
+		if done, err = write(ctx, p.publications); err == nil {
+			return p.results(done), nil
+		}
+		if !errors.Is(err, errand.ErrStale) {
+			return nil, err
+		}
+	}
+	return nil, about("topic", topic, err)
+}
+
+// snapshotFor returns the snapshot for a try. Where many subscribe at the same time those of
+// a topic cannot be read as quickly as they change, and a job goes through them.
+func (t *Topics) snapshotFor(ctx context.Context, topic string, try int) (*snapshot, error) {
+	if try > mostMatches {
+		s, _, err := t.look(ctx, topic, 1)
+		if err != nil {
+			return nil, err
+		}
+		if s.many = !s.Ordered; s.many {
+			return s, nil
+		}
+	}
+	return t.snapshot(ctx, topic, try > 0)
+}
+
+// publisher plans what a call writes.
+type publisher struct {
+	t            *Topics
+	s            *snapshot
+	publications []errand.Publication
+	ids          [][]string // of subscriptions, by publication; nil: a job makes the deliveries
+	n            int        // deliveries
+}
+
+// plan checks messages, and matches them.
+func (p *publisher) plan(messages []Message, place func(int) string) error {
+	var errs []error
+	for i := range messages {
+		errs = append(errs, messages[i].check(place(i), &p.s.Topic))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for i := range messages {
+		if err := p.add(&messages[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *publisher) add(m *Message) error {
+	now := p.t.now()
+	pub, err := m.publication(&p.s.Topic, now)
+	if err != nil {
+		return err
+	}
+	pub.Family, pub.Revision = familyOf(p.s.Name), p.s.revision
+	seen := m.published(now)
+	to := p.receivers(seen)
+	switch {
+	case to == nil && p.s.Ordered:
+		return &errand.FieldError{
+			Field: "messages", Value: fmt.Sprintf("more than %d deliveries", mostInCall), Limit: fmt.Sprintf("must have at most %d in one call in an ordered topic", mostInCall),
+		}
+	case to == nil:
+		pub.Jobs = []errand.NewJob{{
+			Args:    fanOut{Topic: p.s.Name, Message: m.ID, Revision: p.s.revision},
+			Options: &errand.JobOptions{Queue: queueOf(p.s.Name)},
+		}}
+		p.ids = append(p.ids, nil)
+	default:
+		ids := make([]string, len(to))
+		for i, member := range to {
+			job, err := member.delivery(&p.s.Topic, seen)
+			if err != nil {
+				return err
+			}
+			pub.Jobs, ids[i] = append(pub.Jobs, job), member.ID
+		}
+		p.ids = append(p.ids, ids)
+	}
+	p.n += len(pub.Jobs)
+	p.publications = append(p.publications, pub)
+	return nil
+}
+
+// receivers returns the subscriptions that get a message, or nil if there are too many.
+func (p *publisher) receivers(m *published) []*member {
+	if p.s.many {
+		return nil
+	}
+	to := []*member{}
+	for _, member := range p.s.members {
+		if !member.gets(m) {
+			continue
+		}
+		if n := p.n + len(to); len(to) == mostDirect || n >= mostInCall || n >= mostInCall-mostMessages && !p.s.Ordered {
+			return nil
+		}
+		to = append(to, member)
+	}
+	return to
+}
+
+func (p *publisher) results(done []errand.PublishResult) []Published {
+	all := make([]Published, len(done))
+	for i, r := range done {
+		all[i] = Published{ID: r.ID, Duplicate: r.Duplicate}
+		if !r.Duplicate {
+			all[i].Subscriptions, all[i].Jobs, all[i].FanOut = p.ids[i], r.Jobs, p.ids[i] == nil
+		}
+	}
+	return all
+}

@@ -1,0 +1,183 @@
+package topic
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/webhook"
+)
+
+// Subscribe adds a subscription. It gets the messages that are published later; in SNS
+// mode those after its confirmation. If the topic has a subscription to the same endpoint,
+// or to the same kind in the same queue, Subscribe returns that one if it is the same in
+// all, and else an [errand.FieldError] for each field that differs. A subscription that is
+// there and not confirmed is sent its confirmation again.
+//
+// Subscribe returns an [errand.FieldError] for each fault of the subscription, also if its
+// topic or its endpoint is not there; it is [errand.ErrNotFound] then too.
+func (t *Topics) Subscribe(ctx context.Context, s Subscription) (Subscription, error) {
+	given := s.ID != ""
+	if !given {
+		s.ID = "sub_" + strings.ToLower(rand.Text())
+	}
+	s.State = Confirmed
+	if s.SNS {
+		s.State = Pending
+	}
+	if err := s.check(t.webhooks != nil, t.opts.ConfirmURL != ""); err != nil {
+		return Subscription{}, err
+	}
+	if s.Endpoint != "" {
+		if _, err := t.webhooks.Endpoint(ctx, s.Endpoint); errors.Is(err, errand.ErrNotFound) {
+			return Subscription{}, notThere("endpoint", s.Endpoint, "an endpoint that is there")
+		} else if err != nil {
+			return Subscription{}, err
+		}
+	}
+	err := t.change(ctx, func() ([]errand.Entry, error) { return t.join(ctx, &s, given) })
+	if err == nil {
+		err = t.settle(ctx, &s)
+	}
+	if err != nil {
+		return Subscription{}, err
+	}
+	return t.Subscription(ctx, s.ID)
+}
+
+// join returns the entries of a new subscription, or none if s is there already, and then
+// with the ID that it has.
+func (t *Topics) join(ctx context.Context, s *Subscription, given bool) ([]errand.Entry, error) {
+	n, revision, err := t.count(ctx, s.Topic)
+	if errors.Is(err, errand.ErrNotFound) {
+		return nil, notThere("topic", s.Topic, "a topic that is there")
+	}
+	if err != nil {
+		return nil, err
+	}
+	there, err := t.there(ctx, s, given)
+	if there || err != nil {
+		return nil, err
+	}
+	p, err := t.topic(ctx, s.Topic)
+	if err != nil {
+		return nil, err
+	}
+	if p.Ordered && n >= mostOrdered {
+		return nil, &errand.FieldError{Field: "topic", Value: s.Topic, Limit: fmt.Sprintf("is ordered, and must have at most %d subscriptions", mostOrdered)}
+	}
+	return t.entriesOf(s, n, revision)
+}
+
+// there reports whether the topic has the subscription, and gives s the ID of that one.
+func (t *Topics) there(ctx context.Context, s *Subscription, given bool) (bool, error) {
+	entry, err := t.door.Entry(ctx, classTarget, s.target())
+	switch {
+	case err == nil:
+		var id string
+		if err := json.Unmarshal(entry.Doc, &id); err != nil {
+			return false, unreadable(&entry, err)
+		}
+		was, _, err := t.subscription(ctx, id)
+		if errors.Is(err, errand.ErrNotFound) { // both went meanwhile
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if err := s.differs(&was, given); err != nil {
+			return false, err
+		}
+		s.ID, s.State = was.ID, was.State
+		return true, nil
+	case !errors.Is(err, errand.ErrNotFound):
+		return false, err
+	case !given:
+		return false, nil
+	}
+	if _, _, err = t.subscription(ctx, s.ID); err == nil {
+		return false, &errand.FieldError{Field: "id", Value: s.ID, Limit: "must not be that of another subscription"}
+	}
+	if errors.Is(err, errand.ErrNotFound) {
+		err = nil
+	}
+	return false, err
+}
+
+// differs returns a fault for each field that is not that of was, which is a subscription
+// to the same.
+func (s *Subscription) differs(was *Subscription, given bool) error {
+	f := faults{}
+	limit := fmt.Sprintf("must be that of subscription %q, which the topic has to the same: UpdateSubscription changes it", was.ID)
+	if given && s.ID != was.ID {
+		f.field("id", s.ID, limit)
+	}
+	mine, err := s.entry(0, 0)
+	if err != nil {
+		return err
+	}
+	theirs, err := was.entry(0, 0)
+	if err != nil {
+		return err
+	}
+	var a, b map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(mine.Doc, &a), json.Unmarshal(theirs.Doc, &b)); err != nil {
+		return err
+	}
+	for _, field := range []string{"policy", "raw", "sns", "filter", "filter_scope", "on_dead"} {
+		if string(a[field]) != string(b[field]) {
+			f.field(field, string(a[field]), limit)
+		}
+	}
+	return f.err()
+}
+
+// entriesOf returns the entries of a new subscription of a topic that has n others.
+func (t *Topics) entriesOf(s *Subscription, n int, revision int64) ([]errand.Entry, error) {
+	entry, err := s.entry(0, 0)
+	if err != nil {
+		return nil, err
+	}
+	count, err := countEntry(s.Topic, n+1, revision)
+	if err != nil {
+		return nil, err
+	}
+	id, err := json.Marshal(s.ID)
+	if err != nil {
+		return nil, err
+	}
+	entries := []errand.Entry{entry, count, {Class: classTarget, Name: s.target(), Family: familyOf(s.Topic), Doc: id}}
+	if s.SNS {
+		doc, err := json.Marshal(tokensDoc{Unsubscribe: rand.Text()})
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, errand.Entry{Class: classTokens, Name: s.ID, Doc: doc})
+	}
+	return entries, nil
+}
+
+// settle does what a subscription needs beside its entries. It may be done again.
+func (t *Topics) settle(ctx context.Context, s *Subscription) error {
+	if s.OnDead != "" {
+		head := errand.BlockDead
+		if s.OnDead == Pass {
+			head = errand.PassDead
+		}
+		err := t.queue.Configure(ctx, errand.Lane{Queue: webhook.QueueOf(s.Endpoint)}, errand.Settings{DeadHead: &head})
+		if err != nil {
+			return err
+		}
+	}
+	if s.State != Pending {
+		return nil
+	}
+	_, err := t.queue.Enqueue(ctx, confirmation{s.ID}, &errand.JobOptions{
+		Queue: webhook.QueueOf(s.Endpoint), Tags: []string{Tag(s.ID)}, Unique: &errand.Unique{Key: s.ID},
+	})
+	return err
+}

@@ -1,0 +1,284 @@
+package topic
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+)
+
+// mostOrdered is how many subscriptions an ordered topic has at most: its messages are
+// always published with all their deliveries, and so in order.
+const mostOrdered = 1000
+
+// maxKeep bounds Topic.Keep.
+const maxKeep = 100 * 365 * 24 * time.Hour
+
+// Topic is what messages are published to.
+type Topic struct {
+	// Name names the topic: a letter or digit, and up to 99 more, dots, underscores or
+	// hyphens.
+	Name string `json:"name"`
+	// Policy is the delivery policy of subscriptions without one, and of the sections that
+	// theirs lack; with DisableSubscriptionOverrides of all. The content type of its
+	// request section is application/json or text/plain. If nil, that of the endpoint, see
+	// [webhook.Endpoint]; in SNS mode that of SNS.
+	Policy *policy.Topic `json:"policy,omitempty"`
+	// Ordered has each subscription get the messages of a Group one after the other, in the
+	// order in which they were published, see [errand.JobOptions].Group. It cannot be
+	// changed. An ordered topic has at most 1,000 subscriptions. If false, messages have no
+	// groups.
+	Ordered bool `json:"ordered,omitempty"`
+	// Keep is how long messages are kept for [Topics.Replay] after they were published. A
+	// message with deliveries that are live, dead, or finished and still listed, is kept in
+	// any case. If zero, only these are.
+	Keep time.Duration `json:"keep,omitempty"`
+
+	// What follows is set by the queue, and ignored in what is passed to it.
+
+	// Subscriptions is how many there are, also those that are not confirmed.
+	Subscriptions int       `json:"subscriptions"`
+	CreatedAt     time.Time `json:"created_at"`
+	UpdatedAt     time.Time `json:"updated_at"`
+	// Revision is that of the last change. Update refuses a topic that has changed since,
+	// unless it is zero.
+	Revision int64 `json:"revision"`
+}
+
+// topicDoc is a topic as it is kept.
+type topicDoc struct {
+	Policy  *policy.Topic `json:"policy,omitempty"`
+	Ordered bool          `json:"ordered,omitempty"`
+	Keep    time.Duration `json:"keep,omitempty"`
+}
+
+// countDoc says how many subscriptions a topic has. Who subscribes or unsubscribes writes
+// it too, so that no two of them do so at a time, nor one while the topic is deleted.
+type countDoc struct {
+	N int `json:"n"`
+}
+
+// familyOf returns the family of the entries of a topic. It is also what its messages are
+// of: those of package webhook are of another.
+func familyOf(name string) string { return "topic/" + name }
+
+// queueOf returns the queue of the publications of a topic.
+func queueOf(name string) string { return "topic/" + name }
+
+func (p *Topic) check() error {
+	var f faults
+	f.name("name", p.Name)
+	if p.Policy != nil {
+		f.policy("policy", *p.Policy, p.Policy.Request, true)
+	}
+	if p.Keep < 0 || p.Keep > maxKeep {
+		f.field("keep", p.Keep, fmt.Sprintf("must be between 0 and %v", maxKeep))
+	}
+	return f.err()
+}
+
+func (p *Topic) entry(revision int64) (errand.Entry, error) {
+	doc, err := json.Marshal(topicDoc{Policy: p.Policy, Ordered: p.Ordered, Keep: p.Keep})
+	return errand.Entry{Class: classTopic, Name: p.Name, Family: familyOf(p.Name), Revision: revision, Doc: doc}, err
+}
+
+// topicOf reads a topic without the number of its subscriptions.
+func topicOf(e *errand.Entry) (Topic, error) {
+	var d topicDoc
+	if err := json.Unmarshal(e.Doc, &d); err != nil {
+		return Topic{}, unreadable(e, err)
+	}
+	return Topic{
+		Name: e.Name, Policy: d.Policy, Ordered: d.Ordered, Keep: d.Keep,
+		CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt, Revision: e.Revision,
+	}, nil
+}
+
+func unreadable(e *errand.Entry, err error) error {
+	return fmt.Errorf("%w: %s %q: %w", errand.ErrCorrupt, e.Class, e.Name, err)
+}
+
+// about says what an error is about.
+func about(what, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %q: %w", what, name, err)
+}
+
+// Create adds a topic. It returns an [errand.FieldError] for each fault of the topic, and
+// [errand.ErrStale] if there is one with its name.
+func (t *Topics) Create(ctx context.Context, p Topic) (Topic, error) {
+	if err := p.check(); err != nil {
+		return Topic{}, err
+	}
+	entry, err := p.entry(0)
+	if err != nil {
+		return Topic{}, err
+	}
+	count, err := countEntry(p.Name, 0, 0)
+	if err != nil {
+		return Topic{}, err
+	}
+	if _, err := t.door.PutEntries(ctx, []errand.Entry{entry, count}); err != nil {
+		return Topic{}, about("topic", p.Name, err)
+	}
+	return t.Topic(ctx, p.Name)
+}
+
+func countEntry(name string, n int, revision int64) (errand.Entry, error) {
+	doc, err := json.Marshal(countDoc{n})
+	return errand.Entry{Class: classCount, Name: name, Family: familyOf(name), Revision: revision, Doc: doc}, err
+}
+
+// count reads how many subscriptions a topic has, with the revision of the entry.
+func (t *Topics) count(ctx context.Context, name string) (n int, revision int64, err error) {
+	entry, err := t.door.Entry(ctx, classCount, name)
+	if err != nil {
+		return 0, 0, err
+	}
+	var d countDoc
+	if err := json.Unmarshal(entry.Doc, &d); err != nil {
+		return 0, 0, unreadable(&entry, err)
+	}
+	return d.N, entry.Revision, nil
+}
+
+// Update replaces what a topic is but its name. Deliveries that wait go by the policy that
+// is set then. It returns [errand.ErrNotFound] if there is no such topic, and
+// [errand.ErrStale] if it has changed since its Revision was read, and that is not zero.
+func (t *Topics) Update(ctx context.Context, p Topic) (Topic, error) {
+	if err := p.check(); err != nil {
+		return Topic{}, err
+	}
+	err := t.change(ctx, func() ([]errand.Entry, error) {
+		entry, err := t.door.Entry(ctx, classTopic, p.Name)
+		if err != nil {
+			return nil, err
+		}
+		was, err := topicOf(&entry)
+		if err != nil {
+			return nil, err
+		}
+		if p.Ordered != was.Ordered {
+			return nil, &errand.FieldError{Field: "ordered", Value: p.Ordered, Limit: "cannot be changed"}
+		}
+		if p.Revision != 0 && p.Revision != was.Revision {
+			return nil, errand.ErrStale
+		}
+		now, err := p.entry(was.Revision)
+		return []errand.Entry{now}, err
+	})
+	if err != nil {
+		return Topic{}, about("topic", p.Name, err)
+	}
+	return t.Topic(ctx, p.Name)
+}
+
+// Topic returns a topic, or [errand.ErrNotFound].
+func (t *Topics) Topic(ctx context.Context, name string) (Topic, error) {
+	var f faults
+	if f.name("name", name); f.err() != nil {
+		return Topic{}, f.err()
+	}
+	p, err := t.topic(ctx, name)
+	if err != nil {
+		return Topic{}, err
+	}
+	p.Subscriptions, _, err = t.count(ctx, name)
+	return p, about("topic", name, err)
+}
+
+func (t *Topics) topic(ctx context.Context, name string) (Topic, error) {
+	entry, err := t.door.Entry(ctx, classTopic, name)
+	if err != nil {
+		return Topic{}, about("topic", name, err)
+	}
+	return topicOf(&entry)
+}
+
+// Topics lists topics by name, those whose name is greater than after, at most limit of
+// them, which must be between 1 and 1,000.
+func (t *Topics) Topics(ctx context.Context, after string, limit int) ([]Topic, error) {
+	if err := checkPage(after, limit); err != nil {
+		return nil, err
+	}
+	entries, _, err := t.door.Entries(ctx, classTopic, "", after, limit)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Topic, len(entries))
+	for i := range entries {
+		if all[i], err = topicOf(&entries[i]); err != nil {
+			return nil, err
+		}
+		n, _, err := t.count(ctx, all[i].Name)
+		if err != nil && !errors.Is(err, errand.ErrNotFound) { // deleted meanwhile
+			return nil, err
+		}
+		all[i].Subscriptions = n
+	}
+	return all, nil
+}
+
+func checkPage(after string, limit int) error {
+	var f faults
+	if after != "" {
+		f.name("after", after)
+	}
+	if limit < 1 || limit > 1000 {
+		f.field("limit", limit, "must be between 1 and 1000")
+	}
+	return f.err()
+}
+
+// deleteStep is how many subscriptions are deleted in a transaction.
+const deleteStep = 200
+
+// Delete deletes a topic with its subscriptions. Deliveries that wait are cancelled when
+// their turn comes; those that are dead stay until they are purged. It returns
+// [errand.ErrNotFound] if there is no such topic.
+//
+// Delete works in steps. If it returns an error the topic is there still, with those of
+// its subscriptions that were not deleted before.
+func (t *Topics) Delete(ctx context.Context, name string) error {
+	var f faults
+	if f.name("name", name); f.err() != nil {
+		return f.err()
+	}
+	for done := false; !done; {
+		err := t.change(ctx, func() ([]errand.Entry, error) {
+			n, revision, err := t.count(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			subs, _, err := t.door.Entries(ctx, classSubscription, familyOf(name), "", deleteStep)
+			if err != nil {
+				return nil, err
+			}
+			entries, err := t.gone(ctx, subs)
+			if err != nil {
+				return nil, err
+			}
+			count, err := countEntry(name, n-len(subs), revision)
+			if done = len(subs) < deleteStep; !done || err != nil {
+				return append(entries, count), err
+			}
+			entry, err := t.door.Entry(ctx, classTopic, name)
+			if err != nil {
+				return nil, err
+			}
+			count.Delete, entry.Delete = true, true
+			return append(entries, count, entry), nil
+		})
+		if err != nil {
+			return about("topic", name, err)
+		}
+	}
+	t.cache.forget(name)
+	return nil
+}
