@@ -47,9 +47,11 @@ type Endpoint struct {
 	// the receiver's own, in the URL's query or here, than in a list that many read. If
 	// nil, none.
 	Headers map[string]string `json:"headers,omitempty"`
-	// Policy is the delivery policy of the endpoint. The throttle of its document limits
-	// the attempts in all processes together; its request section sets the content type
-	// of messages without one. If nil, and for sections that it lacks, [Options].Policy.
+	// Policy is the delivery policy of the endpoint. Its throttle, up to 10,000 a second,
+	// limits the attempts in all processes together: it is kept as the
+	// [errand.Settings].Starts of the endpoint's queue. Its request section sets the
+	// content type of messages without one. If nil, and for sections that it lacks,
+	// [Options].Policy.
 	Policy *policy.Document `json:"policy,omitempty"`
 	// EventTypes are the types of messages that the endpoint takes, at most 100. A type
 	// that ends with ".*" stands for all that begin with what is before the star. If nil,
@@ -355,5 +357,15 @@ func about(what, name string, err error) error {
 	return fmt.Errorf("%s %q: %w", what, name, err)
 }
 
+// mostPerSecond is the highest throttle that a queue can have. Above it there is none.
+const mostPerSecond = 10_000
+
 // throttle has the queue of an endpoint obey the throttle of its policy.
-func (h *Webhooks) throttle(context.Context, *Endpoint) error { return nil }
+func (h *Webhooks) throttle(ctx context.Context, e *Endpoint) error {
+	d := h.policyOf(e, &Outgoing{})
+	n := 0
+	if d.Throttle != nil && d.Throttle.MaxReceivesPerSecond <= mostPerSecond {
+		n = d.Throttle.MaxReceivesPerSecond
+	}
+	return h.queue.Configure(ctx, errand.Lane{Queue: queueOf(e.ID)}, errand.Settings{Starts: &n})
+}

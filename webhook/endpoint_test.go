@@ -181,3 +181,33 @@ func TestEndpoint_rotates(t *testing.T) {
 		}
 	})
 }
+
+// The throttle of an endpoint is kept in the file, and holds from its next attempt on.
+func TestEndpoint_throttle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, webhook.Options{Policy: policy.Document{Throttle: &policy.Throttle{MaxReceivesPerSecond: 5}}})
+		r.endpoint("a")
+		r.endpoint("b", func(e *webhook.Endpoint) {
+			e.Policy = &policy.Document{Throttle: &policy.Throttle{MaxReceivesPerSecond: 10}}
+		})
+		r.endpoint("c", func(e *webhook.Endpoint) { e.Policy = &policy.Document{Throttle: &policy.Throttle{}} })
+		for range 100 {
+			r.send(webhook.Message{})
+		}
+		stop := r.work()
+		time.Sleep(5 * time.Second)
+		for id, want := range map[string]int{"a": 27, "b": 52, "c": 100} {
+			if n := len(r.world.to(id + ".example")); n < want-3 || n > want+3 {
+				t.Errorf("%d requests to %s in 5 s, want about %d", n, id, want)
+			}
+		}
+		if _, err := r.hooks.Update(t.Context(), webhook.Endpoint{ID: "a", URL: "https://a.example/in", Policy: &policy.Document{Throttle: &policy.Throttle{}}}); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		stop()
+		if n := len(r.world.to("a.example")); n != 100 {
+			t.Errorf("%d requests without a throttle, want all", n)
+		}
+	})
+}

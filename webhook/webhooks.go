@@ -33,7 +33,8 @@ const (
 // Options configure [Webhooks]. Nil and the zero value mean defaults.
 type Options struct {
 	// Policy is the delivery policy of endpoints without one, and of the sections that
-	// theirs lack. If nil, [policy.Webhook].
+	// theirs lack. An endpoint gets its throttle when it is created or updated. If nil,
+	// [policy.Webhook].
 	Policy policy.Delivery
 	// Timeout is how long a request may take, from the look-up of the name to the end of
 	// the answer, at most 10 min. If zero, 15 s.
@@ -174,8 +175,10 @@ func (h *Webhooks) Handle(w *errand.Worker) {
 // HandlerOptions returns what the handler of a kind needs that calls
 // [Webhooks.Deliver].
 func (h *Webhooks) HandlerOptions() errand.HandlerOptions {
+	// A throttle would be that of all endpoints together.
+	d := h.opts.Policy.Delivery().Document
 	return errand.HandlerOptions{
-		Policy:  h.opts.Policy,
+		Policy:  policy.Document{Retry: d.Retry, ThrottledRetry: d.ThrottledRetry},
 		Timeout: h.opts.Timeout + beside,
 		Gate:    gate.ClockPlausible(time.Time{}),
 	}
