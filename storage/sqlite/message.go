@@ -28,6 +28,7 @@ WHERE topic = ?1 AND dedup = ?2 AND dedup IS NOT NULL`
 	// A tag that is there is that of a job which is there.
 	noJobs         = `NOT EXISTS (SELECT 1 FROM errand_tag WHERE tag = ?2)`
 	sqlLastGone    = `UPDATE errand_message SET purge_at = keep_until WHERE id = ?1 AND ` + noJobs + ` RETURNING message, keep_until`
+	sqlRests       = `UPDATE errand_message SET purge_at = keep_until WHERE id = ?1 AND keep_until > 0 AND ` + noJobs
 	sqlDropBody    = `DELETE FROM errand_body WHERE message = ?1`
 	sqlDropMessage = `DELETE FROM errand_message WHERE message = ?1`
 	sqlNextOver    = `SELECT purge_at FROM errand_message WHERE purge_at IS NOT NULL ORDER BY purge_at LIMIT 1`
@@ -149,6 +150,9 @@ func (t *tx) publish(now time.Time, publications []storage.Publication) (out []s
 		}
 		return nil, nil, err
 	}
+	if err := t.flushMessages(); err != nil { // of which the last job has gone
+		return nil, nil, err
+	}
 	return out, nil, t.purgeMessages(p.at) // or where nothing is purged they would stay
 }
 
@@ -205,6 +209,11 @@ type foundMessage struct {
 // find looks for the message of a publication. One whose time is over goes before its ID
 // is used again.
 func (p *publisher) find(pub *storage.Publication) (m foundMessage, there bool, err error) {
+	if id := pub.Message.ID; p.leaving[id] { // by what this transaction has done
+		if _, err := p.exec(sqlRests, id, storage.MessageTag(id)); err != nil {
+			return m, false, err
+		}
+	}
 	err = p.row(sqlFindMessage, []any{pub.Message.ID}, &m.message, &m.purgeAt, &m.cursor)
 	if errors.Is(err, sql.ErrNoRows) {
 		return m, false, nil

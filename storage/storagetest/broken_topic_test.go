@@ -318,6 +318,19 @@ var topicFaults = []fault{
 			}
 		}
 	}, asAnswered)},
+	{"a message whose time is over is there for its own call", "message_keep", publishing(func(_ *Memory, all []storage.Publication) {
+		for i := range all {
+			if m := &all[i].Message; !m.KeepUntil.IsZero() {
+				m.KeepUntil = m.KeepUntil.Add(time.Minute)
+			}
+		}
+	}, func(m *Memory, all []storage.Publication, _ []storage.PublishResult) {
+		for _, p := range all {
+			if s := m.message(p.Message.ID); s != nil && !p.Message.KeepUntil.IsZero() {
+				s.KeepUntil = p.Message.KeepUntil.Add(-time.Minute)
+			}
+		}
+	})},
 	{"a dedup keeps no message", "message_dedup_keeps", publishing(asPublished, func(m *Memory, all []storage.Publication, _ []storage.PublishResult) {
 		for _, p := range all {
 			if s := m.message(p.Message.ID); s != nil {

@@ -177,6 +177,12 @@ So it is with messages whose time is over, see [Topics].`, func(f *fixture) {
 		}
 		f.there(false, "none")
 		f.there(true, "b")
+		out := f.publishes(keepUntil("twice", 0), published("twice", newJob(delay(time.Hour))))
+		if out[1].Duplicate || len(out[1].Jobs) != 1 {
+			f.Errorf("the second of a call, while the time of the first is over: %+v", out[1])
+		}
+		existing = storage.Publication{Message: storage.Message{ID: "over"}, Existing: true, From: "1"}
+		f.refuses("one whose time is over as it is published", storage.ErrNotFound, keepUntil("over", 0), existing)
 		for i := range 300 {
 			f.publishes(keepUntil("many"+string(rune('a'+i%26))+string(rune('a'+i/26)), time.Second))
 		}

@@ -225,7 +225,8 @@ func (m *Memory) deduped(p *storage.Publication, now time.Time) *message {
 		if now.Before(s.dedupUntil) && now.After(s.PublishedAt.Add(-s.dedupUntil.Sub(s.PublishedAt))) {
 			return s
 		}
-		return nil // another is the last that had it
+		s.dedup = "" // the next has it
+		return nil
 	}
 	return nil
 }
