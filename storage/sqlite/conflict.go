@@ -51,6 +51,7 @@ func (t *tx) windowOver(at int64, key string, k *keyRow) (bool, error) {
 	}
 	if k.created > at && k.until > k.created {
 		k.until = at + k.until - k.created
+		t.renewed++
 		if _, err := t.exec(sqlKeyWindow, key, k.until); err != nil {
 			return false, err
 		}

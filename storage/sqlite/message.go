@@ -246,13 +246,13 @@ func (p *publisher) deliver(pub *storage.Publication) ([]storage.Enqueued, error
 	if len(pub.Jobs) == 0 {
 		return nil, nil
 	}
-	next, evicted := p.meta.nextJob, len(p.evicted)
+	next, evicted, renewed := p.meta.nextJob, len(p.evicted), p.renewed
 	jobs, tag := slices.Clone(pub.Jobs), storage.MessageTag(pub.Message.ID)
 	for i := range jobs {
 		jobs[i].Tags = append(slices.Clip(jobs[i].Tags), tag)
 	}
 	out, err := p.enqueue(p.now, jobs, p.room)
-	p.wrote = p.wrote || p.meta.nextJob != next || len(p.evicted) != evicted
+	p.wrote = p.wrote || p.meta.nextJob != next || len(p.evicted) != evicted || p.renewed != renewed
 	return out, err
 }
 

@@ -64,6 +64,7 @@ type ledger struct {
 	deaths    deaths
 	lasts     lasts
 	leaving   map[string]bool // messages that may have lost their last job
+	renewed   int             // times of unique keys that have begun anew
 }
 
 func newLedger() ledger { return ledger{counts: map[laneState]int64{}} }

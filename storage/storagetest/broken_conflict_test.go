@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -67,6 +68,17 @@ var conflictFaults = []fault{
 			c.Mode = storage.Keep
 		}
 	})},
+	{"a call that is refused begins a time anew", "conflict_fail", func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			out, err := in.Enqueue(ctx, now, jobs)
+			if errors.Is(err, storage.ErrDuplicate) {
+				in.m.locked(func() { in.m.holder(now, jobs[0].Unique) })
+			}
+			return out, err
+		}
+		return h
+	}},
 	{"replaced whatever it was made of", "conflict_merge", conflicting(func(c *storage.Conflict) { c.Merge = nil })},
 	{"a time ends with its job", "conflict_for", adding(func(_ *Memory, n *storage.NewJob) { n.UniqueFor = 0 })},
 	{"a time lasts for ever", "conflict_for", adding(func(_ *Memory, n *storage.NewJob) {

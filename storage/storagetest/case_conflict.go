@@ -280,7 +280,16 @@ Nothing was written. It unwraps to [ErrDuplicate].`, func(f *fixture) {
 		if _, err := f.s.Enqueue(f.ctx, f.now, []storage.NewJob{newJob(unique("a")), newJob(on(storage.Fail))}); !errors.Is(err, storage.ErrDuplicate) {
 			f.Errorf("a duplicate in one call returns %v", err)
 		}
-		f.add(newJob(on(storage.Fail)))
+		f.cancel(f.add(newJob(on(storage.Fail)))[0])
+		// Nor has the time of the key begun anew.
+		l := f.run(f.s, uniqueFor(time.Minute))
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		f.later(-time.Hour)
+		if _, err := f.s.Enqueue(f.ctx, f.now, []storage.NewJob{newJob(on(storage.Fail))}); !errors.Is(err, storage.ErrDuplicate) {
+			f.Errorf("after the clock was set back: %v", err)
+		}
+		f.later(time.Hour + time.Minute - time.Microsecond)
+		f.answers("after a call that was refused", storage.Enqueued{ID: l.ID, Duplicate: true, Gone: true})
 	}},
 
 	{"conflict_merge", `Merge has a job replaced only by one that was made of it. If the args of the waiting job are not Old, or if one waits though Old is nil, or none though it is not, nothing is changed for the job: Again is set, Found are the args of the waiting job, nil if there is none, and the answer is a duplicate, that names the holder if there is one.`, func(f *fixture) {
