@@ -61,9 +61,25 @@ Its ID, its place, its queue, its policy, its timeout, its tags, its counters an
 				if r := f.record(id); string(r.Args) != string(newJob().Args) || r.Headers != nil || r.Priority != 0 {
 					f.Errorf("the job has args %q, headers %q and priority %d", r.Args, r.Headers, r.Priority)
 				}
+				f.answers("heavy again", storage.Enqueued{ID: id, Duplicate: true, Replaced: true}, on(storage.Replace), content(string(want.Args)))
 				f.cancel(id)
 			}
 		}
+	}},
+
+	{"conflict_keep", `Keep keeps what there is: the answer is a duplicate that names the holder.`, func(f *fixture) {
+		id := f.add(newJob(unique("a")))[0]
+		want := f.record(id)
+		f.answers("kept", storage.Enqueued{ID: id, Duplicate: true}, on(storage.Keep), content(`"new"`))
+		f.same("the job", f.record(id), want)
+	}},
+
+	{"conflict_urgent", `A waiting job is due that long after now, but not before it was`, func(f *fixture) {
+		id := f.add(newJob(unique("a")))[0]
+		f.runNow(storage.Selection{IDs: []storage.ID{id}}, storage.Waiting{})
+		f.answers("put off", storage.Enqueued{ID: id, Duplicate: true, Replaced: true}, on(storage.Debounce, quiet(time.Minute, 0)))
+		f.order("leased at once", leasedIDs(f.exchange(f.s, storage.Exchange{Wants: wants(1), Urgent: 1}).Leased), nil)
+		f.due("put off", id, f.now.Add(time.Minute))
 	}},
 
 	{"conflict_place", `A ready job goes to the place that it would have had with its new priority from the start.`, func(f *fixture) {
@@ -215,6 +231,15 @@ The waiting job is the holder of the key while it is scheduled, ready or blocked
 			}
 			f.cancel(l.ID)
 		}
+		for _, o := range []storage.Outcome{storage.OutcomeCrashed, storage.OutcomeSnooze} {
+			l := f.run(f.s, unique("a"))
+			f.back(l, o, f.now.Add(time.Hour))
+			f.answers(o.String(), storage.Enqueued{ID: l.ID, Duplicate: true, Replaced: true}, on(storage.Replace, fresh))
+			if r := f.record(l.ID); r.Counters != (storage.Counters{Attempt: 1}) {
+				f.Errorf("after %v a fresh job has counters %+v", o, r.Counters)
+			}
+			f.cancel(l.ID)
+		}
 		id := f.add(newJob(unique("a"), delay(time.Hour)))[0]
 		f.answers("delayed", storage.Enqueued{ID: id, Duplicate: true, Replaced: true}, on(storage.Replace, fresh))
 		if r := f.record(id); !r.DueAt.Equal(f.now.Add(time.Hour)) {
@@ -327,76 +352,16 @@ Nothing was written. It unwraps to [ErrDuplicate].`, func(f *fixture) {
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 	}},
 
-	{"conflict_for", `UniqueFor, if positive, holds the key with UniqueLive for that long after the job is enqueued, or due at first if that is later, whatever becomes of the job.
-So does one with a UniqueFor.`, func(f *fixture) {
-		for what, d := range map[string]time.Duration{"deleted": 0, "kept": keep} {
-			for _, late := range []time.Duration{0, 10 * time.Second} {
-				id := f.add(newJob(uniqueFor(time.Minute), delay(late)))[0]
-				f.later(late)
-				l := f.leaseOne(f.s)
-				f.keep(d, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
-				f.later(time.Minute - time.Microsecond)
-				f.answers(what+", in its time", storage.Enqueued{ID: id, Duplicate: true, Gone: d == 0})
-				f.later(time.Microsecond)
-				f.cancel(f.add(newJob(unique("a")))[0])
-			}
+	{"conflict_merge_large", `Merge has a job replaced only by one that was made of it.`, func(f *fixture) {
+		large := slices.Repeat([]byte("1"), 5000)
+		id := f.add(newJob(unique("a"), content(string(large))))[0]
+		m := &storage.Merge{}
+		merge := on(storage.Replace, func(c *storage.Conflict) { c.Merge = m })
+		f.answers("made of none", storage.Enqueued{ID: id, Duplicate: true}, merge)
+		if !m.Again || !slices.Equal(m.Found, large) {
+			f.Errorf("found %d bytes, again %t", len(m.Found), m.Again)
 		}
-		l := f.run(f.s, uniqueFor(time.Minute))
-		f.later(time.Hour)
-		f.answers("still live", storage.Enqueued{ID: l.ID, Duplicate: true})
-		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
-		f.add(newJob(unique("a")))
-	}},
-
-	{"conflict_for_back", `If the clock is set back behind the enqueue of a job that has ended, it begins anew with the next job that has the key.`, func(f *fixture) {
-		l := f.run(f.s, uniqueFor(time.Minute))
-		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
-		f.later(-24 * time.Hour)
-		f.answers("set back", storage.Enqueued{ID: l.ID, Duplicate: true, Gone: true})
-		f.later(time.Minute - time.Microsecond)
-		f.answers("in its time", storage.Enqueued{ID: l.ID, Duplicate: true, Gone: true})
-		f.later(time.Microsecond)
-		f.add(newJob(unique("a")))
-	}},
-
-	{"conflict_for_due", `If only the UniqueFor of a job that has ended holds the key, these three modes insert the new job, due when that is over at the earliest;`, func(f *fixture) {
-		for _, mode := range replacing {
-			began := f.now
-			l := f.run(f.s, uniqueFor(time.Minute))
-			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
-			f.later(time.Second)
-			id := f.add(newJob(uniqueFor(time.Minute), on(mode, quiet(time.Second, 0))))[0]
-			if r := f.record(id); !r.DueAt.Equal(began.Add(time.Minute)) || r.State != storage.Scheduled {
-				f.Errorf("the next job is %s, due at %v; want %v", r.State, r.DueAt, began.Add(time.Minute))
-			}
-			f.answers("waiting", storage.Enqueued{ID: id, Duplicate: true, Replaced: true}, on(mode, quiet(time.Second, 0)))
-			f.later(time.Minute)
-			l = f.leaseOne(f.s)
-			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
-			f.answers("in its own time", storage.Enqueued{ID: id, Duplicate: true, Gone: true})
-			f.later(2 * time.Minute)
-		}
-	}},
-
-	{"conflict_forgets", `Beside that it forgets what the UniqueFor of jobs has held and is over, and it is to be called when the next one is.`, func(f *fixture) {
-		l := f.run(f.s, uniqueFor(time.Minute))
-		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
-		live := f.run(f.s, uniqueFor(time.Hour), unique("b"))
-		for _, want := range []time.Duration{time.Minute, time.Hour, 0} {
-			_, next, err := f.s.PurgeFinished(f.ctx, f.now)
-			f.must(err)
-			if until := next.Sub(live.CreatedAt); until != want && (want != 0 || !next.IsZero()) {
-				f.Fatalf("to be called again %v after, want %v", until, want)
-			}
-			if want > 0 {
-				f.now = next
-			}
-		}
-		if _, err := f.s.ReleaseUnique(f.ctx, "a"); !errors.Is(err, storage.ErrNotFound) {
-			f.Errorf("releasing a key that was forgotten returns %v", err)
-		}
-		if e := f.enqueue(newJob(unique("b")))[0]; e.ID != live.ID {
-			f.Errorf("the key of a live job was forgotten")
-		}
+		m.Old = large
+		f.answers("made of it", storage.Enqueued{ID: id, Duplicate: true, Replaced: true}, merge)
 	}},
 }

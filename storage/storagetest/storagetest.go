@@ -46,7 +46,7 @@ type testCase struct {
 
 // cases returns the whole suite.
 func cases() []testCase {
-	return slices.Concat(causeCases, statsCases, expiryCases, expiryClockCases, settingCases, capCases, conflictCases,
+	return slices.Concat(causeCases, statsCases, expiryCases, expiryClockCases, settingCases, capCases, conflictCases, conflictForCases,
 		enqueueCases, uniqueCases, leaseCases, prefixCases, eachCases, keepBackCases, itemCases, outcomeCases, fenceCases,
 		fateCases, lapseCases, jobCases, listCases, deadCases, redriveCases, runNowCases, purgeCases, editCases, deleteCases, closeCases, concurrencyCases, notifyCases,
 		scheduleCases, fireCases, overlapCases, clockCases, shiftCases, handoffCases, holdCases, probeCases,

@@ -1,0 +1,103 @@
+package storagetest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// conflictForCases are about keys that are held for a time.
+var conflictForCases = []testCase{
+	{"conflict_for", `UniqueFor, if positive, holds the key with UniqueLive for that long after the job is enqueued, or due at first if that is later, whatever becomes of the job.
+So does one with a UniqueFor.`, func(f *fixture) {
+		for what, d := range map[string]time.Duration{"deleted": 0, "kept": keep} {
+			for _, late := range []time.Duration{0, 10 * time.Second} {
+				id := f.add(newJob(uniqueFor(time.Minute), delay(late)))[0]
+				f.later(late)
+				l := f.leaseOne(f.s)
+				f.keep(d, f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+				f.later(time.Minute - time.Microsecond)
+				f.answers(what+", in its time", storage.Enqueued{ID: id, Duplicate: true, Gone: d == 0})
+				f.later(time.Microsecond)
+				f.cancel(f.add(newJob(unique("a")))[0])
+			}
+		}
+		l := f.run(f.s, uniqueFor(time.Minute))
+		f.later(time.Hour)
+		f.answers("still live", storage.Enqueued{ID: l.ID, Duplicate: true})
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		f.add(newJob(unique("a")))
+	}},
+
+	{"conflict_for_back", `If the clock is set back behind the enqueue of a job that has ended, it begins anew with the next job that has the key.`, func(f *fixture) {
+		l := f.run(f.s, uniqueFor(time.Minute))
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		f.later(-24 * time.Hour)
+		f.answers("set back", storage.Enqueued{ID: l.ID, Duplicate: true, Gone: true})
+		f.later(time.Minute - time.Microsecond)
+		f.answers("in its time", storage.Enqueued{ID: l.ID, Duplicate: true, Gone: true})
+		f.later(time.Microsecond)
+		f.add(newJob(unique("a")))
+	}},
+
+	{"conflict_for_due", `If only the UniqueFor of a job that has ended holds the key, these three modes insert the new job, due when that is over at the earliest;`, func(f *fixture) {
+		for _, mode := range replacing {
+			began := f.now
+			l := f.run(f.s, uniqueFor(time.Minute))
+			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+			f.later(time.Second)
+			id := f.add(newJob(uniqueFor(time.Minute), on(mode, quiet(time.Second, 0))))[0]
+			if r := f.record(id); !r.DueAt.Equal(began.Add(time.Minute)) || r.State != storage.Scheduled {
+				f.Errorf("the next job is %s, due at %v; want %v", r.State, r.DueAt, began.Add(time.Minute))
+			}
+			f.answers("waiting", storage.Enqueued{ID: id, Duplicate: true, Replaced: true}, on(mode, quiet(time.Second, 0)))
+			f.later(time.Minute)
+			l = f.leaseOne(f.s)
+			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+			f.answers("in its own time", storage.Enqueued{ID: id, Duplicate: true, Gone: true})
+			f.later(2 * time.Minute)
+		}
+	}},
+
+	{"conflict_forgets", `Beside that it forgets what the UniqueFor of jobs has held and is over, and it is to be called when the next one is.`, func(f *fixture) {
+		l := f.run(f.s, uniqueFor(time.Minute))
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		live := f.run(f.s, uniqueFor(time.Hour), unique("b"))
+		for _, want := range []time.Duration{time.Minute, time.Hour, 0} {
+			_, next, err := f.s.PurgeFinished(f.ctx, f.now)
+			f.must(err)
+			if until := next.Sub(live.CreatedAt); until != want && (want != 0 || !next.IsZero()) {
+				f.Fatalf("to be called again %v after, want %v", until, want)
+			}
+			if want > 0 {
+				f.now = next
+			}
+		}
+		if _, err := f.s.ReleaseUnique(f.ctx, "a"); !errors.Is(err, storage.ErrNotFound) {
+			f.Errorf("releasing a key that was forgotten returns %v", err)
+		}
+		if e := f.enqueue(newJob(unique("b")))[0]; e.ID != live.ID {
+			f.Errorf("the key of a live job was forgotten")
+		}
+	}},
+
+	{"conflict_for_delayed", `If only the UniqueFor of a job that has ended holds the key, these three modes insert the new job, due when that is over at the earliest;`, func(f *fixture) {
+		l := f.run(f.s, uniqueFor(time.Minute))
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		id := f.add(newJob(on(storage.Replace), delay(time.Hour)))[0]
+		f.due("with a longer delay", id, f.now.Add(time.Hour))
+	}},
+
+	{"conflict_for_behind", `it is [Blocked] until the holder has ended as done, cancelled, expired or dead, or was deleted,
+Beside that it forgets what the UniqueFor of jobs has held and is over`, func(f *fixture) {
+		l := f.run(f.s, uniqueFor(time.Minute))
+		id := f.add(newJob(on(storage.Replace)))[0]
+		f.later(time.Hour)
+		_, _, err := f.s.PurgeFinished(f.ctx, f.now) // which forgets the minute
+		f.must(err)
+		f.is(storage.Blocked, id)
+		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+		f.order("leased", leasedIDs(f.lease(f.s, 9)), []storage.ID{id})
+	}},
+}
