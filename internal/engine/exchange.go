@@ -114,6 +114,9 @@ func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time
 	l.expired(res.Expired, now)
 	l.hurried(x, res.Leased, false)
 	l.sources.leased(x, res.Leased, l.ready.pace.weighed(res.Leased) >= storage.LeaseBytes)
+	if l.sources.due {
+		l.sources.recount()
+	}
 	l.sources.due = !res.NextDue.IsZero() && !res.NextDue.After(x.clock)
 	if !res.NextDue.IsZero() {
 		l.sources.nextDue.sooner(res.NextDue, now, l.clock())

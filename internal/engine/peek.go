@@ -58,6 +58,15 @@ func (l *loop) newPeek() *chore {
 	return c
 }
 
+// recount has sources looked at again whose counts were asked for before an exchange that
+// may have made jobs ready: the counts may have these as scheduled, which are not due any
+// more.
+func (s *sources) recount() {
+	for _, o := range s.all {
+		o.peeking = false
+	}
+}
+
 // peeked takes counts, which have all failures up to asked. A source that was woken
 // after these were asked for is left as it is.
 func (s *sources) peeked(counts []storage.Count, asked time.Time) {
