@@ -20,6 +20,7 @@
 //	TestKill          kill -9 of several processes, again and again
 //	TestKill_Compact  the same of a process that compacts the file
 //	TestKill_OnDead   the same while jobs die: each death is followed by one job
+//	TestKill_Webhooks the same of a process that sells, and delivers the events
 //	TestRecovery      kill -9, and how soon all jobs run again
 //	TestStop          SIGSTOP for longer than a lease
 //	TestRival         another program keeps the database locked

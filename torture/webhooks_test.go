@@ -204,7 +204,7 @@ func TestKill_Webhooks(t *testing.T) { inBoth(t, killWebhooks) }
 
 func killWebhooks(t *testing.T, relaxed bool) {
 	t.Parallel()
-	sales, endpoints, kills := 42, 20, 5
+	sales, endpoints, kills := 30, 12, 5
 	if full() {
 		sales, endpoints, kills = 1000, 100, 20
 	}
