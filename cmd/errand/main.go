@@ -41,6 +41,7 @@ var verbs = []func(*tool) *cobra.Command{
 	guardian,
 	deadCommand,
 	schedulesCommand,
+	webhooksCommand,
 	backupCommand,
 	compactCommand,
 	policyCommand,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -92,4 +93,29 @@ func presetsCommand(t *tool) *cobra.Command {
 			})
 		},
 	}
+}
+
+// printSections writes the sections that a document has.
+func printSections(p *printer, d *policy.Document) {
+	for _, s := range []struct {
+		name   string
+		policy *policy.Policy
+	}{{"retries", d.Retry}, {"if throttled", d.ThrottledRetry}} {
+		if s.policy != nil {
+			p.field(s.name, fmt.Sprintf("%d retries in %v", s.policy.Retries, s.policy.Total()))
+		}
+	}
+	if d.Throttle != nil {
+		p.field("throttle", throttleText(d.Throttle))
+	}
+	if d.Request != nil {
+		p.field("content type", d.Request.ContentType)
+	}
+}
+
+func throttleText(t *policy.Throttle) string {
+	if t.MaxReceivesPerSecond == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d a second", t.MaxReceivesPerSecond)
 }
