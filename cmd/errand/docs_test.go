@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,8 +23,11 @@ func alike(text string) string {
 		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`, "2026-03-01 12:00:00"},
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?`, "2026-03-01T12:00:00"},
 		{` \d+(\.\d+)?m?s `, " 1ms "},
+		{` after \d+(\.\d+)?m?s`, " after 1ms"},
 		{` +`, " "},
 		{`(?m)^ ?\d+ (\d+ mail )`, " 1 ${1}"}, // the ID of a cause
+		{`whs(ec|k)_[A-Za-z0-9+/=]+`, "whs${1}_secret"},
+		{`127\.0\.0\.1:\d+`, "127.0.0.1:9000"},
 	} {
 		text = regexp.MustCompile(r[0]).ReplaceAllString(text, r[1])
 	}
@@ -31,7 +35,7 @@ func alike(text string) string {
 }
 
 // What the pages show of this command is what it writes. The file jobs.db is that of
-// fixture, without the job of control characters. In a block of "console running" the job
+// fixture, without the job of control characters, and shop.db that of shop. In a block of "console running" the job
 // that is named runs, and to leave it as it is ends with status 1.
 func TestDocs_commands(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
@@ -48,6 +52,11 @@ func TestDocs_commands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	shop(t, filepath.Join(dir, "shop.db"), receiver(t))
+	shopDB, err := os.ReadFile(filepath.Join(dir, "shop.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	shown := 0
 	for _, page := range append(pages, "../../README.md") {
 		content, err := os.ReadFile(page)
@@ -58,10 +67,10 @@ func TestDocs_commands(t *testing.T) {
 			shown++
 			m := block.FindStringSubmatch(whole)
 			line, want := m[2], 0
-			inDir := strings.Contains(line, "jobs.db")
+			inDir := strings.Contains(line, "jobs.db") || strings.Contains(line, "shop.db")
 			if inDir {
 				t.Chdir(dir)
-				if err := os.WriteFile("jobs.db", db, 0o600); err != nil {
+				if err := errors.Join(os.WriteFile("jobs.db", db, 0o600), os.WriteFile("shop.db", shopDB, 0o600)); err != nil {
 					t.Fatal(err)
 				}
 				id := idFor(line, ids)

@@ -207,7 +207,9 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		got.visit(l.over)
 	}
 	w.WriteHeader(got.Status)
-	_, _ = io.WriteString(w, got.Why) // if the sender is gone, it is in the line
+	if got.Why != "" {
+		_, _ = io.WriteString(w, "not verified\n") // why is not the sender's business
+	}
 	l.print(&got, got.line())
 	l.mu.Lock()
 	l.seen++

@@ -16,6 +16,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/errandq/errand/webhook"
 )
 
 // leaves calls f for all commands that do something, but for those of cobra.
@@ -35,7 +37,8 @@ func leaves(cmd *cobra.Command, f func(cmd *cobra.Command)) {
 var placeholder = regexp.MustCompile(`01890a5d-ac96-774b-bcce-b302099a8057`)
 
 // Each verb has examples in its help, and each example works, in a folder with the
-// files jobs.db and q.db, policy.json and sum.sh.
+// files jobs.db, q.db and shop.db, policy.json, secret and sum.sh. The receiver, which has
+// no end, listens on any port, and not for long.
 func TestVerbs_Examples(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the examples are for a shell of Unix")
@@ -60,6 +63,14 @@ func TestVerbs_Examples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	shop(t, filepath.Join(whole, "shop.db"), receiver(t))
+	shopDB, err := os.ReadFile(filepath.Join(whole, "shop.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{
+		"jobs.db": db, "q.db": db, "shop.db": shopDB, "policy.json": policy, "sum.sh": sum, "secret": []byte(webhook.NewSecret().Reveal() + "\n"),
+	}
 	n := 0
 	leaves(newRoot(newTool(nil, io.Discard, io.Discard)), func(cmd *cobra.Command) {
 		lines := strings.Split(strings.TrimSpace(cmd.Example), "\n")
@@ -72,10 +83,13 @@ func TestVerbs_Examples(t *testing.T) {
 			t.Run(strings.TrimSpace(line), func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
-				for name, b := range map[string][]byte{"jobs.db": db, "q.db": db, "policy.json": policy, "sum.sh": sum} {
+				for name, b := range files {
 					if err := os.WriteFile(filepath.Join(dir, name), b, 0o700); err != nil { //nolint:gosec // sum.sh is run
 						t.Fatal(err)
 					}
+				}
+				if cmd.Name() == "listen" {
+					line += " --addr 127.0.0.1:0 --for 100ms"
 				}
 				shell := exec.CommandContext(t.Context(), "sh", "-ec", placeholder.ReplaceAllString(line, idFor(line, ids)))
 				shell.Dir = dir

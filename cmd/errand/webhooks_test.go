@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -30,6 +31,14 @@ func shop(t *testing.T, path, local string) {
 	succeed(t, "webhooks", "add", path, "https://shop.example/hooks?token=a1b2c3", "--id", "billing",
 		"--event-type", "invoice.*", "--header", "X-Token: d4e5f6", "--description", "the ledger", "--policy", "webhook")
 	succeed(t, "webhooks", "add", path, local, "--id", "local", "--allow-http", "--allow", "127.0.0.0/8")
+}
+
+// receiver returns the URL of a server that answers with 200 until the test ends.
+func receiver(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(s.Close)
+	return s.URL + "/"
 }
 
 // listening is a receiver that runs.
