@@ -42,6 +42,8 @@ var verbs = []func(*tool) *cobra.Command{
 	deadCommand,
 	schedulesCommand,
 	webhooksCommand,
+	topicsCommand,
+	subscriptionsCommand,
 	backupCommand,
 	compactCommand,
 	policyCommand,

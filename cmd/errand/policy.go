@@ -20,7 +20,7 @@ A PRESET is a name that "errand policy presets" lists.
 Profile sns has the limits of Amazon SNS for HTTP/S endpoints, sns-raw those for
 a subscription with raw message delivery. Profile queue has those for jobs:
 fractions of seconds, up to 1,000,000 retries, no limit to the total.`,
-		checkCommand(t), showCommand(t), plotCommand(t), presetsCommand(t))
+		checkCommand(t), showCommand(t), plotCommand(t), presetsCommand(t), effectiveCommand(t))
 }
 
 // profileFlag adds the flag that chooses a profile.

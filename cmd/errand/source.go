@@ -41,16 +41,22 @@ func readPolicy(in io.Reader, arg string, profile policy.Profile) (policy.Policy
 // readDelivery returns the document that an argument names: one with a preset, or that
 // in a file.
 func readDelivery(in io.Reader, arg string, profile policy.Profile) (policy.Document, error) {
+	d, err := readTopicDelivery(in, arg, profile)
+	return d.Document, err
+}
+
+// readTopicDelivery is readDelivery for a document of a topic.
+func readTopicDelivery(in io.Reader, arg string, profile policy.Profile) (policy.Topic, error) {
 	for _, p := range presets {
 		if p.name == arg {
-			return policy.Document{Retry: &p.policy}, nil
+			return policy.Topic{Document: policy.Document{Retry: &p.policy}}, nil
 		}
 	}
-	doc, err := readDocument(in, arg, profile)
+	d, err := readTopicDocument(in, arg, profile)
 	if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(arg, `./\`) {
 		err = fmt.Errorf("%s is neither a file nor a preset; presets are listed by: errand policy presets", arg)
 	}
-	return doc, err
+	return d, err
 }
 
 // maxFile is more than any document needs; it keeps a wrong file or an endless
@@ -60,15 +66,27 @@ const maxFile = 1 << 20
 // readDocument reads a document of any form from a file, or from in if the name
 // is -.
 func readDocument(in io.Reader, name string, profile policy.Profile) (policy.Document, error) {
-	data, err := readFile(in, name)
+	d, err := readTopicDocument(in, name, profile)
+	return d.Document, err
+}
+
+// readTopicDocument is readDocument for a document of a topic. One of a subscription
+// becomes one that disables nothing.
+func readTopicDocument(in io.Reader, name string, profile policy.Profile) (policy.Topic, error) {
+	data, err := readWhole(in, name)
 	if err != nil {
-		return policy.Document{}, err
+		return policy.Topic{}, err
 	}
-	if len(data) > maxFile {
-		return policy.Document{}, fmt.Errorf("%s: larger than %d bytes", name, maxFile)
+	return policy.Parse(data, profile)
+}
+
+// readWhole reads a file that is not larger than any should be, or in if the name is -.
+func readWhole(in io.Reader, name string) ([]byte, error) {
+	data, err := readFile(in, name)
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("%s: larger than %d bytes", name, maxFile)
 	}
-	topic, err := policy.Parse(data, profile)
-	return topic.Document, err
+	return data, err
 }
 
 // readFile reads a file, or in if the name is -, up to one byte more than is

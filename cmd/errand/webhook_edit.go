@@ -90,12 +90,9 @@ func headersOf(lines []string) (map[string]string, error) {
 
 // readLines reads the lines of a file, or of in if the name is -, that are not empty.
 func readLines(in io.Reader, name string) (lines []string, err error) {
-	data, err := readFile(in, name)
+	data, err := readWhole(in, name)
 	if err != nil {
 		return nil, err
-	}
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("%s: larger than %d bytes", name, maxFile)
 	}
 	s := bufio.NewScanner(bytes.NewReader(data))
 	s.Buffer(nil, maxFile+1)
@@ -282,10 +279,9 @@ that are there, --event-type replaces all types. --clear comes first: with it,
 			if err := onceStdin(f.policy, f.headerFile); err != nil {
 				return err
 			}
-			for _, c := range clears {
-				if clearable[c] == nil {
-					return fmt.Errorf("--clear %q: must be one of %s", c, strings.Join(sortedKeys(clearable), ", "))
-				}
+			takeBack, err := clearing(clears, clearable)
+			if err != nil {
+				return err
 			}
 			var changed madeJSON
 			err = t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) error {
@@ -294,9 +290,7 @@ that are there, --event-type replaces all types. --clear comes first: with it,
 					if err != nil {
 						return err
 					}
-					for _, c := range clears {
-						clearable[c](&e)
-					}
+					takeBack(&e)
 					if url != "" {
 						e.URL = url
 					}

@@ -91,32 +91,51 @@ turn comes. It asks before, or wants --yes.`,
 }
 
 func webhookReplayCommand(t *tool) *cobra.Command {
-	var since string
-	cmd := webhookVerb(t, &cobra.Command{
-		Use:   "replay",
+	return replayVerb(t, &cobra.Command{
 		Short: "Send the messages of a time again to an endpoint",
 		Long: `Send the messages again to an endpoint that were sent since a time, and that it takes,
 also those that it has had; each has the ID that it had. The messages must be there
 still: those of deliveries that are listed are, and others for as long as the
-program keeps them. A program with a worker delivers them.`,
+program keeps them. A program with a worker delivers them.
+
+Messages of topics are replayed by errand subscriptions replay.`,
 		Example: `  errand webhooks replay shop.db billing --since 2h
   errand webhooks replay shop.db billing --since 2026-03-01T06:00:00Z`,
-	}, func(ctx context.Context, q *queue.Queue, h *webhook.Webhooks, id string) (any, string, error) {
-		from, err := parseSince(since, q.Clock().Now)
-		if err != nil {
-			return nil, "", err
-		}
-		n, err := h.Replay(ctx, id, from)
-		return struct {
+	}, endpointsOf, func(ctx context.Context, q *queue.Queue, id string, since time.Time) (n int, err error) {
+		err = t.hooks(q, anywhere(), func(h *webhook.Webhooks) (err error) {
+			n, err = h.Replay(ctx, id, since)
+			return err
+		})
+		return n, err
+	})
+}
+
+// replayVerb returns the verb replay of a noun.
+func replayVerb(t *tool, cmd *cobra.Command, of func(ctx context.Context, q *queue.Queue) ([]string, error), do func(ctx context.Context, q *queue.Queue, id string, since time.Time) (int, error)) *cobra.Command {
+	var since string
+	cmd.Use = "replay FILE ID"
+	cmd.Args = cobra.ExactArgs(2)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var from time.Time
+		n := 0
+		err := t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) (err error) {
+			if from, err = parseSince(since, q.Clock().Now); err != nil {
+				return err
+			}
+			n, err = do(cmd.Context(), q, args[1], from)
+			return err
+		})
+		return t.inPart(cmd.Context(), n, struct {
 			ID       string    `json:"id"`
 			Since    time.Time `json:"since"`
 			Messages int       `json:"messages"`
-		}{id, from.UTC(), n}, messagesText(n) + " sent again", err
-	})
+		}{args[1], from.UTC(), n}, func(p *printer) { p.printf("%s: %s sent again\n", safe(args[1]), messagesText(n)) }, err)
+	}
 	cmd.Flags().StringVar(&since, "since", "", "sent so long ago or later, as in 2h, or at this time or later")
 	if err := cmd.MarkFlagRequired("since"); err != nil { // there is no such flag
 		panic(err)
 	}
+	completeArgs(cmd, of)
 	return cmd
 }
 

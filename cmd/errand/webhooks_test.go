@@ -21,7 +21,8 @@ import (
 	"github.com/errandq/errand/webhook"
 )
 
-// shop makes a file with the endpoint billing, and local at a URL.
+// shop makes a file with the endpoint billing, and local at a URL. Both, and a kind of job,
+// have subscriptions to the topic invoice.paid, which has one message.
 func shop(t *testing.T, path, local string) {
 	t.Helper()
 	q, err := queue.Open(t.Context(), path, &queue.Options{SQLite: queue.SQLiteOptions{Durability: queue.Relaxed, Ballast: -1}})
@@ -31,6 +32,11 @@ func shop(t *testing.T, path, local string) {
 	succeed(t, "webhooks", "add", path, "https://shop.example/hooks?token=a1b2c3", "--id", "billing",
 		"--event-type", "invoice.*", "--header", "X-Token: d4e5f6", "--description", "the ledger", "--policy", "webhook")
 	succeed(t, "webhooks", "add", path, local, "--id", "local", "--allow-http", "--allow", "127.0.0.0/8")
+	succeed(t, "topics", "add", path, "invoice.paid", "--keep", "72h", "--policy", filepath.Join(home, "testdata", "topic.json"))
+	succeed(t, "subscriptions", "add", path, "invoice.paid", "--id", "paid-billing", "--endpoint", "billing")
+	succeed(t, "subscriptions", "add", path, "invoice.paid", "--id", "paid-local", "--endpoint", "local", "--raw",
+		"--filter", `{"country":["FI"]}`, "--policy", "sns-customer")
+	succeed(t, "topics", "publish", path, "invoice.paid", "--body", `{"invoice":16}`, "--attribute", "country=SE", "--id", "msg_16")
 }
 
 // receiver returns the URL of a server that answers with 200 until the test ends.
