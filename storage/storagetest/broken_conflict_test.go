@@ -73,7 +73,7 @@ var conflictFaults = []fault{
 		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
 			out, err := in.Enqueue(ctx, now, jobs)
 			if errors.Is(err, storage.ErrDuplicate) {
-				in.m.locked(func() { in.m.holder(now, jobs[0].Unique) })
+				in.m.locked(func() { in.m.renew(now, jobs[0].Unique) })
 			}
 			return out, err
 		}

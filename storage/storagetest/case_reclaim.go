@@ -86,7 +86,7 @@ Cut: the handler may have run but is not to blame: the machine went down, the wo
 		})
 	}},
 
-	{"fate_started_at", `StartedAt is when the handler was called, as Started was told; zero if that is not known: the holder lives, its machine went down, or another reclaimer has died since.`, func(f *fixture) {
+	{"fate_started_at", `StartedAt is when the handler was called, as Started was told; zero if that is not known: the holder lives, or was closed after the handler had returned, its machine went down, or another reclaimer has died since.`, func(f *fixture) {
 		f.add(newJob())
 		a, b := f.db.Open(), f.db.Open()
 		f.begin(a, f.lease(a, 1)[0].Lease)
@@ -102,6 +102,17 @@ Cut: the handler may have run but is not to blame: the machine went down, the wo
 		for _, r := range f.reclaim(f.s, 0) {
 			if !r.StartedAt.IsZero() {
 				f.Errorf("StartedAt is %v after another reclaimer has died, want zero", r.StartedAt)
+			}
+		}
+		f.add(newJob())
+		c := f.db.Open()
+		l := f.lease(c, 1)[0].Lease
+		f.begin(c, l)
+		f.ended(c, l)
+		f.must(c.Close())
+		for _, r := range f.reclaim(f.s, 0) {
+			if !r.StartedAt.IsZero() || r.Key != l.Key {
+				f.Errorf("StartedAt of job %d is %v after Close, want zero", r.Key, r.StartedAt)
 			}
 		}
 	}},

@@ -180,6 +180,7 @@ func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *jo
 			n.Delay = n.Conflict.Quiet
 		}
 	} else if holder, held := m.holder(created, n.Unique); held {
+		m.renew(created, n.Unique)
 		return storage.Enqueued{ID: holder, Duplicate: true, Gone: m.find(holder) == nil}, nil
 	}
 	m.lastKey++
@@ -312,26 +313,32 @@ func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.Exchan
 		return out, nil
 	}
 	kept = in.m.keptBack(wants, now)
-	ofQueue := map[string]int{}
+	ofQueue, through := map[string]int{}, map[storage.Lane]bool{} // lanes that are ajar of which a job is leased
 	in.m.forgetPicks()
 	takes := func(j *job) func(storage.Want) bool {
 		return func(w storage.Want) bool { return w.N > 0 && j.in(w) && hasRoom(w, j.Queue, ofQueue[j.Queue]) }
 	}
 	may := func(j *job) bool {
-		wanted := slices.ContainsFunc(wants, takes(j))
+		wanted := slices.ContainsFunc(wants, takes(j)) && !through[storage.Lane{Queue: j.Queue, Kind: j.Kind}]
 		return wanted && !j.isKept(kept) && !in.m.isHeld(j, now) && (res != nil || len(in.m.probes(j)) == 0)
 	}
+	var first []*job
 	for j := range in.m.inOrder(func(j *job) bool { return may(j) && in.m.hasTokens(j, now) }) {
-		probes := in.m.probes(j)
 		wants[slices.IndexFunc(wants, takes(j))].N--
 		ofQueue[j.Queue]++
+		through[storage.Lane{Queue: j.Queue, Kind: j.Kind}] = len(in.m.probes(j)) > 0
 		in.m.pick(j)
-		if late(j) {
-			if res != nil {
-				res.NextDue = now
-			}
+		first = append(first, j)
+	}
+	inTime := slices.DeleteFunc(slices.Clone(first), late)
+	if res != nil && len(inTime) < len(first) {
+		res.NextDue = now
+	}
+	for _, j := range inTime {
+		if j.State != storage.Ready { // blocked by one that has ended
 			continue
 		}
+		probes := in.m.probes(j)
 		in.m.take(j, in, now, x.LeaseDuration)
 		in.m.pay(j, now)
 		j.Attempt++

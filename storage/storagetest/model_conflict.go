@@ -10,18 +10,30 @@ import (
 // window is for how long a key is held at least, whatever becomes of its holder.
 type window struct{ created, until time.Time }
 
-// holder returns who holds a key now. A window that began later than now begins anew.
+// holder returns who holds a key now.
 func (m *Memory) holder(now time.Time, key string) (id storage.ID, held bool) {
 	id, held = m.unique[key]
 	w, windowed := m.windows[key]
 	if j := m.find(id); !held || !windowed || j != nil && j.live() {
 		return id, held
 	}
+	return id, w.from(now).until.After(now)
+}
+
+// from returns w, anew if it began later than now.
+func (w window) from(now time.Time) window {
 	if w.created.After(now) && w.until.After(w.created) {
 		w.until = now.Add(w.until.Sub(w.created))
-		m.windows[key] = w
 	}
-	return id, w.until.After(now)
+	return w
+}
+
+// renew has the window that holds a key begin anew for a job, if it began later than now.
+func (m *Memory) renew(now time.Time, key string) {
+	w, windowed := m.windows[key]
+	if j := m.find(m.unique[key]); windowed && (j == nil || !j.live()) {
+		m.windows[key] = w.from(now)
+	}
 }
 
 // hold has j hold its key, at least until then if that is not zero.
@@ -79,6 +91,7 @@ func (m *Memory) conflict(now time.Time, n *storage.NewJob, w *job) (e storage.E
 			return e, when, true
 		}
 	}
+	m.renew(floor(now), n.Unique)
 	switch {
 	case !held:
 		return e, when, false

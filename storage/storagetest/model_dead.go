@@ -64,6 +64,7 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 	var event *storage.Event
 	dead, step := m.selectDead(sel)
 	for _, j := range dead {
+		m.renew(now, j.Unique)
 		if holder, held := m.holder(now, j.Unique); held && holder != j.ID {
 			step.Duplicates = append(step.Duplicates, j.ID)
 			continue

@@ -499,7 +499,7 @@ func (in *instance) Close() error {
 	left := &instance{name: in.name, gone: true} // holds what no handler runs of
 	for _, j := range in.m.jobs {
 		if j.State == storage.Running && j.lease.holder == in && !j.lease.runs() {
-			j.lease.holder = left
+			j.lease.holder, j.lease.startedAt = left, time.Time{}
 		}
 	}
 	in.resign()
