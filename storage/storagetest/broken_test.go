@@ -263,10 +263,39 @@ type fault struct {
 	wrap func(*instance) storage.Store
 }
 
+// faults returns all, in the order of names.
+func faults() []fault {
+	return slices.Concat(
+		capFaults,
+		causeFaults,
+		clockFaults,
+		compactFaults,
+		conflictFaults,
+		editFaults,
+		expiryFaults,
+		groupFaults,
+		handoffFaults,
+		holdFaults,
+		jobFaults,
+		keepBackFaults,
+		leaseFaults,
+		lookFaults,
+		orderFaults,
+		prefixFaults,
+		probeFaults,
+		reclaimFaults,
+		scheduleFaults,
+		settingFaults,
+		statsFaults,
+		throttleFaults,
+		topicFaults,
+	)
+}
+
 // TestBroken runs the suite on stores that are broken each in one way. A fault
 // that is not found by the case that should is a fault of the suite.
 func TestBroken(t *testing.T) {
-	for _, fault := range slices.Concat(causeFaults, statsFaults, expiryFaults, settingFaults, capFaults, conflictFaults, leaseFaults, prefixFaults, throttleFaults, keepBackFaults, reclaimFaults, jobFaults, editFaults, scheduleFaults, clockFaults, handoffFaults, holdFaults, probeFaults, lookFaults, orderFaults, groupFaults, compactFaults, topicFaults) {
+	for _, fault := range faults() {
 		t.Run(fault.name, func(t *testing.T) {
 			var found []string
 			// The rest of the suite is run only if its verdict is of use.

@@ -44,13 +44,56 @@ type testCase struct {
 	run  func(f *fixture)
 }
 
-// cases returns the whole suite.
+// cases returns the whole suite, in the order of names.
 func cases() []testCase {
-	return slices.Concat(causeCases, statsCases, expiryCases, expiryClockCases, settingCases, capCases, conflictCases, conflictForCases,
-		enqueueCases, uniqueCases, leaseCases, prefixCases, eachCases, keepBackCases, itemCases, outcomeCases, fenceCases,
-		fateCases, lapseCases, jobCases, listCases, deadCases, redriveCases, runNowCases, purgeCases, editCases, deleteCases, closeCases, concurrencyCases, notifyCases,
-		scheduleCases, fireCases, overlapCases, clockCases, shiftCases, handoffCases, holdCases, probeCases,
-		lookCases, orderCases, groupCases, groupLimitCases, compactCases, throttleCases, entryCases, messageCases)
+	return slices.Concat(
+		capCases,
+		causeCases,
+		clockCases,
+		closeCases,
+		compactCases,
+		concurrencyCases,
+		conflictCases,
+		conflictForCases,
+		deadCases,
+		deleteCases,
+		eachCases,
+		editCases,
+		enqueueCases,
+		entryCases,
+		expiryCases,
+		expiryClockCases,
+		fateCases,
+		fenceCases,
+		fireCases,
+		groupCases,
+		groupLimitCases,
+		handoffCases,
+		holdCases,
+		itemCases,
+		jobCases,
+		keepBackCases,
+		lapseCases,
+		leaseCases,
+		listCases,
+		lookCases,
+		messageCases,
+		notifyCases,
+		orderCases,
+		outcomeCases,
+		overlapCases,
+		prefixCases,
+		probeCases,
+		purgeCases,
+		redriveCases,
+		runNowCases,
+		scheduleCases,
+		settingCases,
+		shiftCases,
+		statsCases,
+		throttleCases,
+		uniqueCases,
+	)
 }
 
 // Run checks a Store against the contract. open returns an empty database for
