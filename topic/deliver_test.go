@@ -187,6 +187,50 @@ func TestTopics_Subscribe_onDead(t *testing.T) {
 	}
 }
 
+// The throttle in effect for a subscription is that of its endpoint's queue.
+func TestTopics_throttle(t *testing.T) {
+	r := newRig(t, nil)
+	starts := func(endpoint string) int {
+		all, err := r.q.Settings(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range all {
+			if s.Queue == webhook.QueueOf(endpoint) && s.Starts != nil {
+				return *s.Starts
+			}
+		}
+		return 0
+	}
+	rate := func(n int) *policy.Throttle { return &policy.Throttle{MaxReceivesPerSecond: n} }
+	r.create(topic.Topic{Name: "orders", Policy: &policy.Topic{Document: policy.Document{Throttle: rate(7)}}})
+	for _, id := range []string{"a", "b"} {
+		r.endpoint(id)
+	}
+	r.subscribe(topic.Subscription{Topic: "orders", Endpoint: "a"})
+	b := r.subscribe(topic.Subscription{Topic: "orders", Endpoint: "b", Policy: &policy.Document{Throttle: rate(3)}})
+	check := func(what string, a, b int) {
+		t.Helper()
+		if x, y := starts("a"), starts("b"); x != a || y != b {
+			t.Errorf("%s: %d and %d a second, want %d and %d", what, x, y, a, b)
+		}
+	}
+	check("at first", 7, 3)
+	b.Policy = nil
+	if _, err := r.topics.UpdateSubscription(t.Context(), b); err != nil {
+		t.Error(err)
+	}
+	check("without its own", 7, 7)
+	if _, err := r.topics.Update(t.Context(), topic.Topic{Name: "orders", Policy: &policy.Topic{Document: policy.Document{Throttle: rate(9)}}}); err != nil {
+		t.Error(err)
+	}
+	check("of the topic", 9, 9)
+	if _, err := r.topics.Update(t.Context(), topic.Topic{Name: "orders"}); err != nil {
+		t.Error(err)
+	}
+	check("of none", 0, 0)
+}
+
 func TestTopics_Publish_dedup(t *testing.T) {
 	now := time.Now()
 	r := rigWith(t, t.TempDir()+"/jobs.db", nil, errand.Options{Clock: func() time.Time { return now }})

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/webhook"
 )
 
@@ -173,11 +174,23 @@ func (t *Topics) settle(ctx context.Context, s *Subscription) error {
 			return err
 		}
 	}
-	if s.State != Pending {
-		return nil
+	top, err := t.topic(ctx, s.Topic)
+	if err != nil {
+		return err
 	}
-	_, err := t.queue.Enqueue(ctx, confirmation{s.ID}, &errand.JobOptions{
+	if err := t.throttle(ctx, s, &top); err != nil || s.State != Pending {
+		return err
+	}
+	_, err = t.queue.Enqueue(ctx, confirmation{s.ID}, &errand.JobOptions{
 		Queue: webhook.QueueOf(s.Endpoint), Tags: []string{Tag(s.ID)}, Unique: &errand.Unique{Key: s.ID},
 	})
 	return err
+}
+
+// throttle has the endpoint of a subscription obey the throttle of its policy.
+func (t *Topics) throttle(ctx context.Context, s *Subscription, top *Topic) error {
+	if s.Endpoint == "" {
+		return nil
+	}
+	return t.webhooks.Throttle(ctx, s.Endpoint, effective(top, s, policy.Document{}).Throttle)
 }

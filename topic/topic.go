@@ -25,7 +25,8 @@ type Topic struct {
 	Name string `json:"name"`
 	// Policy is the delivery policy of subscriptions without one, and of the sections that
 	// theirs lack; with DisableSubscriptionOverrides of all. The content type of its
-	// request section is application/json or text/plain. If nil, that of the endpoint, see
+	// request section is application/json or text/plain. Its throttle is that of each
+	// endpoint by itself, see [webhook.Webhooks.Throttle]. If nil, that of the endpoint, see
 	// [webhook.Endpoint]; in SNS mode that of SNS.
 	Policy *policy.Topic `json:"policy,omitempty"`
 	// Ordered has each subscription get the messages of a Group one after the other, in the
@@ -155,6 +156,7 @@ func (t *Topics) Update(ctx context.Context, p Topic) (Topic, error) {
 	if err := p.check(); err != nil {
 		return Topic{}, err
 	}
+	var before *policy.Topic
 	err := t.change(ctx, func() ([]errand.Entry, error) {
 		entry, err := t.door.Entry(ctx, classTopic, p.Name)
 		if err != nil {
@@ -170,13 +172,55 @@ func (t *Topics) Update(ctx context.Context, p Topic) (Topic, error) {
 		if p.Revision != 0 && p.Revision != was.Revision {
 			return nil, errand.ErrStale
 		}
+		before = was.Policy
 		now, err := p.entry(was.Revision)
 		return []errand.Entry{now}, err
 	})
+	if err == nil && throttles(before) != throttles(p.Policy) {
+		err = t.throttleAll(ctx, &p)
+	}
 	if err != nil {
 		return Topic{}, about("topic", p.Name, err)
 	}
 	return t.Topic(ctx, p.Name)
+}
+
+// throttling is what a policy says about throttles.
+type throttling struct {
+	rate    policy.Throttle
+	has     bool
+	disable bool
+}
+
+func throttles(p *policy.Topic) throttling {
+	if p == nil {
+		return throttling{}
+	}
+	t := throttling{has: p.Throttle != nil, disable: p.DisableSubscriptionOverrides}
+	if t.has {
+		t.rate = *p.Throttle
+	}
+	return t
+}
+
+// throttleAll has the endpoints of all subscriptions of a topic obey its policy.
+func (t *Topics) throttleAll(ctx context.Context, p *Topic) error {
+	for after := ""; ; {
+		entries, _, err := t.door.Entries(ctx, classSubscription, familyOf(p.Name), after, fanOutStep)
+		if err != nil || len(entries) == 0 {
+			return err
+		}
+		for i := range entries {
+			s, _, err := subscriptionOf(&entries[i])
+			if err != nil {
+				return err
+			}
+			if err := t.throttle(ctx, &s, p); err != nil && !errors.Is(err, errand.ErrNotFound) {
+				return err
+			}
+		}
+		after = entries[len(entries)-1].Name
+	}
 }
 
 // Topic returns a topic, or [errand.ErrNotFound].

@@ -363,9 +363,32 @@ const mostPerSecond = 10_000
 // throttle has the queue of an endpoint obey the throttle of its policy.
 func (h *Webhooks) throttle(ctx context.Context, e *Endpoint) error {
 	d := h.policyOf(e, &Outgoing{})
-	n := 0
-	if d.Throttle != nil && d.Throttle.MaxReceivesPerSecond <= mostPerSecond {
-		n = d.Throttle.MaxReceivesPerSecond
+	return h.setThrottle(ctx, e.ID, d.Throttle)
+}
+
+// Throttle has the deliveries to an endpoint obey a throttle in place of that of its policy,
+// until the endpoint is updated: for those who call [Webhooks.Deliver] by a policy of their
+// own. Nil stands for that of the endpoint's policy. It returns [errand.ErrNotFound] if
+// there is no such endpoint.
+func (h *Webhooks) Throttle(ctx context.Context, id string, t *policy.Throttle) error {
+	entry, err := h.topics.Entry(ctx, classEndpoint, id)
+	if err != nil {
+		return about("endpoint", id, err)
 	}
-	return h.queue.Configure(ctx, errand.Lane{Queue: queueOf(e.ID)}, errand.Settings{Starts: &n})
+	e, err := endpointOf(&entry)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		return h.throttle(ctx, &e)
+	}
+	return h.setThrottle(ctx, id, t)
+}
+
+func (h *Webhooks) setThrottle(ctx context.Context, id string, t *policy.Throttle) error {
+	n := 0
+	if t != nil && t.MaxReceivesPerSecond <= mostPerSecond {
+		n = t.MaxReceivesPerSecond
+	}
+	return h.queue.Configure(ctx, errand.Lane{Queue: queueOf(id)}, errand.Settings{Starts: &n})
 }
