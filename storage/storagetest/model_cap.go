@@ -29,12 +29,19 @@ func (m *Memory) newEvictions() *evictions {
 // atomically undoes what f has done with jobs if it returns an error.
 func (m *Memory) atomically(f func() error) error {
 	jobs, unique, evicted, last := maps.Clone(m.jobs), maps.Clone(m.unique), maps.Clone(m.graves.evicted), m.lastKey
-	windows, behind, topics := maps.Clone(m.windows), maps.Clone(m.behind), m.topics.clone()
+	windows, behind, topics, letIn := maps.Clone(m.windows), maps.Clone(m.behind), m.topics.clone(), m.regroups.letIn
+	was := map[*job]job{}
+	for _, j := range jobs {
+		was[j] = *j
+	}
 	err := f()
 	if err != nil {
 		m.topics = topics
 		m.jobs, m.unique, m.graves.evicted, m.lastKey = jobs, unique, evicted, last
-		m.windows, m.behind = windows, behind
+		m.windows, m.behind, m.regroups.letIn = windows, behind, letIn
+		for j, before := range was {
+			*j = before
+		}
 	}
 	return err
 }

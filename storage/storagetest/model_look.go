@@ -52,11 +52,13 @@ func (in *instance) Ahead(ctx context.Context, id storage.ID, most int) (a stora
 		return a, nil
 	case j.State == storage.Blocked:
 		members := m.members(j.Queue, j.Group)
-		head := next(members)
-		if head == nil {
-			head = members[0]
+		head := slices.IndexFunc(members, func(o *job) bool { return o.placed })
+		if head < 0 {
+			head = slices.IndexFunc(members, func(o *job) bool { return o.blocks })
 		}
-		a.Head = head.ID
+		if head >= 0 { // else the group is yet to be regrouped
+			a.Head = members[head].ID
+		}
 		for _, o := range members {
 			if o.State == storage.Blocked && o.Key < j.Key {
 				a.N++
