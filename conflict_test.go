@@ -14,6 +14,13 @@ import (
 	"github.com/errandq/errand"
 )
 
+// century is as long as a key can be held or a job be put off.
+const century = 100 * 365 * 24 * time.Hour
+
+func debounce(quiet, most time.Duration) *errand.Unique {
+	return &errand.Unique{Key: "d", OnConflict: errand.OnConflict{Mode: errand.Debounce, Quiet: quiet, MaxWait: most}}
+}
+
 func TestQueue_OnConflict_refused(t *testing.T) {
 	q, remove := tempQueue(nil)
 	defer remove()
@@ -26,11 +33,16 @@ func TestQueue_OnConflict_refused(t *testing.T) {
 		{"unique.for", errand.JobOptions{Unique: &errand.Unique{Key: "a", For: time.Millisecond}}},
 		{"unique.for", errand.JobOptions{Unique: &errand.Unique{Key: "a", For: -time.Hour}}},
 		{"unique.for", errand.JobOptions{Unique: &errand.Unique{Key: "a", For: time.Hour, Forever: true}}},
+		{"unique.for", errand.JobOptions{Unique: &errand.Unique{Key: "a", For: century + 1}}},
 		{"unique.key", errand.JobOptions{Unique: &errand.Unique{Key: "a", ByArgs: true}}},
 		{"unique.on_conflict.mode", errand.JobOptions{Unique: &errand.Unique{Key: "a", OnConflict: errand.OnConflict{Mode: 5}}}},
 		{"unique.on_conflict.mode", errand.JobOptions{Unique: &errand.Unique{Key: "a", Forever: true, OnConflict: errand.OnConflict{Mode: errand.Replace}}}},
 		{"unique.on_conflict.mode", errand.JobOptions{Group: "g", Unique: &errand.Unique{Key: "a", OnConflict: errand.OnConflict{Mode: errand.After}}}},
 		{"unique.on_conflict.quiet", errand.JobOptions{Unique: &errand.Unique{Key: "a", OnConflict: errand.OnConflict{Mode: errand.Debounce, Quiet: time.Millisecond}}}},
+		{"unique.on_conflict.quiet", errand.JobOptions{Unique: debounce(100*time.Millisecond-1, 0)}},
+		{"unique.on_conflict.quiet", errand.JobOptions{Unique: debounce(century+1, 0)}},
+		{"unique.on_conflict.max_wait", errand.JobOptions{Unique: debounce(time.Minute, century+1)}},
+		{"unique.on_conflict.quiet", errand.JobOptions{DueAt: time.Now().Add(time.Hour), Unique: debounce(time.Minute, 0)}},
 		{"unique.on_conflict.max_wait", errand.JobOptions{Unique: &errand.Unique{Key: "a", OnConflict: errand.OnConflict{Mode: errand.Debounce, Quiet: time.Minute, MaxWait: time.Second}}}},
 		{"unique.on_conflict.quiet", errand.JobOptions{Delay: time.Hour, Unique: &errand.Unique{Key: "a", OnConflict: errand.OnConflict{Mode: errand.Debounce, Quiet: time.Minute}}}},
 		{"unique.on_conflict.quiet unique.on_conflict.max_wait", errand.JobOptions{Unique: &errand.Unique{Key: "a", OnConflict: errand.OnConflict{Mode: errand.Replace, Quiet: time.Minute, MaxWait: time.Hour}}}},
@@ -54,6 +66,17 @@ func TestQueue_OnConflict_refused(t *testing.T) {
 	}
 	if counts, err := q.Counts(ctx); err != nil || len(counts) != 0 {
 		t.Errorf("there are %v, %v: want nothing", counts, err)
+	}
+	for _, u := range []*errand.Unique{
+		{Key: "a", For: time.Second},
+		{Key: "b", For: century},
+		{Key: "c", Forever: true, OnConflict: errand.OnConflict{Mode: errand.Fail}},
+		debounce(100*time.Millisecond, 100*time.Millisecond),
+		debounce(century, century),
+	} {
+		if _, err := q.Enqueue(ctx, Upload{1}, &errand.JobOptions{Unique: u}); err != nil {
+			t.Errorf("%+v is refused: %v", u, err)
+		}
 	}
 }
 
