@@ -58,15 +58,13 @@ func (in *instance) Change(ctx context.Context, now time.Time, sel storage.Selec
 // edit changes a job that does not run, and reports whether a worker may take it now
 // that could not before.
 func (in *instance) edit(now time.Time, j *job, e *storage.Edit, doubtful bool) (available bool) {
-	m, at, was := in.m, floor(now), j.State
+	m, at, was, urgent := in.m, floor(now), j.State, j.urgent
 	if e.Reschedules() {
-		urgent := j.urgent
 		if e.Delay > 0 {
 			j.putAfter(at, now.Add(e.Delay))
 		} else {
 			j.putAt(at, e.DueAt)
 		}
-		j.urgent = urgent && j.State == storage.Ready
 		if j.Attempt > 0 || j.redriven {
 			j.windows.startWithin = 0
 		}
@@ -100,6 +98,7 @@ func (in *instance) edit(now time.Time, j *job, e *storage.Edit, doubtful bool) 
 		m.regroup(from, j.Group, false)
 		m.regroup(j.Queue, j.Group, false)
 	}
+	j.urgent = urgent && j.State == storage.Ready // also if it has a place at once elsewhere
 	m.blockBehind(j)
 	return j.State != storage.Dead && (e.Reschedules() || e.Queue != "")
 }
