@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/jmoiron/sqlx"
 
@@ -259,6 +260,7 @@ type pools struct {
 	view  *view
 	write *sql.DB  // one connection, the writer's
 	read  *sqlx.DB // read-only, for questions of callers, which may take long
+	texts sync.Map // of read: prepared statements by text
 	inner *sqlx.DB // read-only, for questions of workers and of the Store itself
 	apps  *sql.DB  // one connection, which Tx runs on
 }
@@ -268,6 +270,40 @@ func (p *pools) close() error {
 		return nil
 	}
 	return errors.Join(p.apps.Close(), p.read.Close(), p.inner.Close(), p.write.Close())
+}
+
+// prepared returns a statement for the connections of p.read, which close it.
+func (p *pools) prepared(ctx context.Context, text string) (*sqlx.Stmt, error) {
+	if stmt, ok := p.texts.Load(text); ok {
+		return stmt.(*sqlx.Stmt), nil
+	}
+	stmt, err := p.read.PreparexContext(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	first, loaded := p.texts.LoadOrStore(text, stmt)
+	if loaded {
+		err = stmt.Close()
+	}
+	return first.(*sqlx.Stmt), err
+}
+
+// readOne reads one row into dest for a caller, by one statement, which sees one moment
+// without a transaction. It is prepared once in each connection, since that takes longer
+// than to run it: for what is read for each job.
+func (s *Store) readOne(ctx context.Context, dest any, text string, args ...any) error {
+	if s.view != nil {
+		return s.reading(ctx, nil, func(tx *sqlx.Tx) error { return tx.Get(dest, text, args...) })
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	stmt, err := s.prepared(ctx, text)
+	if err == nil {
+		err = stmt.GetContext(ctx, dest, args...)
+	}
+	return ended(ctx, translate(misfit(unread(err))))
 }
 
 // connect opens the connections, has the schema migrated, and returns the

@@ -122,7 +122,7 @@ func notNil(b []byte) []byte {
 // Entry implements [storage.Topics].
 func (s *Store) Entry(ctx context.Context, class, name string) (storage.Entry, error) {
 	var row entryRow
-	err := s.reading(ctx, s.read, func(tx *sqlx.Tx) error { return tx.Get(&row, sqlEntry, class, name) })
+	err := s.readOne(ctx, &row, sqlEntry, class, name)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = storage.ErrNotFound
 	}

@@ -350,7 +350,7 @@ func (r *messageRow) message() storage.Message {
 // Message implements [storage.Topics].
 func (s *Store) Message(ctx context.Context, id string) (storage.Message, error) {
 	var row messageRow
-	err := s.reading(ctx, s.read, func(tx *sqlx.Tx) error { return tx.Get(&row, sqlMessage, id) })
+	err := s.readOne(ctx, &row, sqlMessage, id)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = storage.ErrNotFound
 	}

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -76,4 +77,43 @@ func TestReading_ListsKeepNoWorkerWaiting(t *testing.T) {
 	}
 	close(release)
 	lists.Wait()
+}
+
+// What is read for each delivery is prepared once, whoever asks first, and finds what was
+// written last.
+func TestReadOne_PreparesOnce(t *testing.T) {
+	s := openTemp(t)
+	ctx := t.Context()
+	revision := int64(0)
+	for _, doc := range []string{`{"v":1}`, `{"v":2}`} {
+		var err error
+		if revision, err = s.PutEntries(ctx, time.Now(), []storage.Entry{{Class: "c", Name: "n", Revision: revision, Doc: []byte(doc)}}); err != nil {
+			t.Fatal(err)
+		}
+		var readers sync.WaitGroup
+		for range 4 * maxReaders {
+			readers.Go(func() {
+				if e, err := s.Entry(ctx, "c", "n"); string(e.Doc) != doc || err != nil {
+					t.Errorf("read %s, %v; want %s", e.Doc, err, doc)
+				}
+			})
+		}
+		readers.Wait()
+	}
+	n := 0
+	s.texts.Range(func(any, any) bool { n++; return true })
+	if n != 1 {
+		t.Errorf("%d statements are kept, want 1", n)
+	}
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := s.Entry(over, "c", "n"); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Entry(ctx, "c", "n"); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
 }
