@@ -81,9 +81,10 @@ type Options struct {
 // concurrent use.
 //
 // A message that was sent is a job for each endpoint, in a queue of the endpoint's own.
-// So an endpoint that is slow or gone keeps no other back, and what package errand has for
-// queues holds for endpoints: [errand.Queue.Hold], concurrency, caps, the list of jobs and
-// the dead letters. A job has the IDs of message and endpoint as args. All else is looked
+// So what package errand has for queues holds for endpoints: [errand.Queue.Hold],
+// concurrency, caps, the list of jobs and the dead letters. An endpoint that is slow or gone
+// keeps no other back while the worker has runners beside those that wait for it, see
+// [Webhooks.Handle]. A job has the IDs of message and endpoint as args. All else is looked
 // up for each attempt, so a change reaches deliveries that wait.
 type Webhooks struct {
 	queue   *errand.Queue
@@ -165,6 +166,11 @@ func (o *Options) client() clientOptions {
 
 // Handle registers the handler of deliveries on a worker, whose Queues must have
 // [Queues] or those of the endpoints that it works for. It panics as [errand.Handle] does.
+//
+// A delivery has a runner while it waits for the answer, up to [Options].Timeout. For many
+// endpoints bound the runners of each by [errand.QueueOptions].Concurrency of [Queues], and
+// set [errand.WorkerOptions].Concurrency to ten times as many as may wait for endpoints that
+// do not answer.
 //
 // While the wall clock cannot be right, see [gate.ClockPlausible], deliveries wait: the
 // receivers would refuse their timestamps.
