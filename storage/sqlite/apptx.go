@@ -157,7 +157,7 @@ var errInTx error = calledInTx{}
 type calledInTx struct{}
 
 func (calledInTx) Error() string {
-	return "errand: called inside the function of Tx, whose end it would wait for: use EnqueueTx or CancelTx with its transaction"
+	return "errand: called inside the function of Tx, whose end it would wait for: use the method that takes its transaction, such as EnqueueTx or PublishTx"
 }
 
 func (calledInTx) Is(target error) bool { return target == storage.ErrBusy }
