@@ -77,7 +77,7 @@ func notRead(err error) error {
 
 // outgoing returns the request of a delivery.
 func (t *Topics) outgoing(ctx context.Context, s *Subscription, top *Topic, m *published) (*webhook.Outgoing, error) {
-	o := &webhook.Outgoing{Endpoint: s.Endpoint, Message: m.id, Type: s.Topic}
+	o := &webhook.Outgoing{Endpoint: s.Endpoint, Message: m.id}
 	if s.SNS {
 		o.Rules = rulesSNS
 		d := effective(top, s, policy.SystemDefault())

@@ -88,6 +88,25 @@ func TestTopics_deliver(t *testing.T) {
 	}
 }
 
+// The event types of an endpoint are not about topics.
+func TestTopics_deliver_eventTypes(t *testing.T) {
+	r := newRig(t, nil)
+	r.create(topic.Topic{Name: "orders"})
+	_, _, err := r.hooks.Create(t.Context(), webhook.Endpoint{ID: "shop", URL: "https://shop.example/hook", EventTypes: []string{"other.*"}}, webhook.Secret{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.subscribe(topic.Subscription{Topic: "orders", Endpoint: "shop"})
+	wait := r.events("topic", errand.EventDone, errand.EventCancelled)
+	r.publish("orders", data)
+	stop := r.start(nil, "webhook/shop")
+	wait(1)
+	stop()
+	if n := len(r.net.all()); n != 1 {
+		t.Errorf("%d requests", n)
+	}
+}
+
 // A policy that is changed, and an end of the subscription, reach deliveries that wait.
 func TestTopics_deliver_afterAChange(t *testing.T) {
 	r := newRig(t, nil)

@@ -73,9 +73,10 @@ func (t *Topics) fanOutFrom(ctx context.Context, a *fanOut, m *published, from s
 		if len(jobs) == 0 && after != fannedOut {
 			continue
 		}
-		_, err = t.door.Publish(ctx, []errand.Publication{{Message: errand.Message{ID: a.Message}, Existing: true, From: from, To: after, Jobs: jobs}})
+		step := []errand.Publication{{Message: errand.Message{ID: a.Message}, Existing: true, From: from, To: after, Jobs: jobs}}
+		_, err = t.door.Publish(ctx, step)
 		if errors.Is(err, errand.ErrInvalid) {
-			return errand.Permanent(err) // as with args that are too large; a redrive goes on here
+			return errand.Permanent(named(step, err)) // as with args that are too large; a redrive goes on here
 		}
 		if err != nil {
 			return err

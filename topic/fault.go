@@ -18,6 +18,7 @@ const (
 	maxKey      = 128 // groups and dedup IDs
 	maxMsgID    = 64
 	maxEndpoint = 64
+	maxThrottle = 10_000 // a second: that of a queue
 )
 
 // faults collects what is wrong with the input of one call.
@@ -91,6 +92,9 @@ func (f *faults) policy(field string, p policy.Delivery, request *policy.Request
 	if err != nil && len(policy.Faults(err)) == 0 {
 		f.list = append(f.list, &errand.FieldError{Field: f.place + field, Value: "a policy", Limit: "must be valid", Err: err})
 	}
+	if d := p.Delivery().Document; err == nil && d.Throttle != nil && d.Throttle.MaxReceivesPerSecond > maxThrottle {
+		f.field(field+".Throttle.MaxReceivesPerSecond", d.Throttle.MaxReceivesPerSecond, fmt.Sprintf("must be at most %d", maxThrottle))
+	}
 	if !plain || err != nil || request == nil || request.ContentType == "" {
 		return
 	}
@@ -99,6 +103,13 @@ func (f *faults) policy(field string, p policy.Delivery, request *policy.Request
 		f.field(field+".Request.ContentType", request.ContentType, "must be application/json or text/plain without raw delivery, and of a topic")
 	}
 }
+
+// position is a fault of a filter policy that says no more than where it is: the rest is in
+// the [errand.FieldError] around it.
+type position struct{ fault *filter.Fault }
+
+func (p position) Error() string { return fmt.Sprintf("at byte %d", p.fault.Offset) }
+func (p position) Unwrap() error { return p.fault }
 
 // filter checks a filter policy and returns it. The path of what is wrong and its position
 // are named.
@@ -116,10 +127,15 @@ func (f *faults) filter(field string, scope filter.Scope, doc []byte) *filter.Po
 	}
 	for _, fault := range filter.Faults(err) {
 		var value any
-		if fault.Value != "" {
+		switch {
+		case fault.Value != "":
 			value = fault.Value
+		case fault.Path == "$": // it is no JSON
+			value = string(doc)
 		}
-		f.field(field+strings.TrimPrefix(fault.Path, "$"), value, fmt.Sprintf("%s (at byte %d)", fault.Want, fault.Offset))
+		f.list = append(f.list, &errand.FieldError{
+			Field: f.place + field + strings.TrimPrefix(fault.Path, "$"), Value: value, Limit: fault.Want, Err: position{fault},
+		})
 	}
 	if len(filter.Faults(err)) == 0 {
 		f.list = append(f.list, &errand.FieldError{Field: f.place + field, Value: "a filter policy", Limit: "must be valid", Err: err})

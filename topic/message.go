@@ -29,8 +29,9 @@ const (
 type Message struct {
 	// ID names the message. It is the same in all its deliveries, for receivers to know a
 	// message that they have had already. It has up to 64 letters, digits, underscores and
-	// hyphens. A message whose ID is known already is not published again. If empty, Publish
-	// makes one.
+	// hyphens. A message whose ID is known already is not published again. IDs are those of
+	// the whole file: one that was used for another topic, or by package webhook, is known
+	// too. If empty, Publish makes one.
 	ID string
 	// Subject is for people: up to 100 characters on one line. If empty, none.
 	Subject string
@@ -46,8 +47,8 @@ type Message struct {
 	// done. It has up to 128 bytes. It must be set in an ordered topic, and must be empty in
 	// others.
 	Group string
-	// DedupID makes a message of an ordered topic a duplicate of one with the same DedupID
-	// that was published less than five minutes before. It has up to 128 bytes. If empty,
+	// DedupID makes a message of an ordered topic a duplicate of one of this topic with the
+	// same DedupID that was published less than five minutes before. It has up to 128 bytes. If empty,
 	// only the ID counts.
 	DedupID string
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/errandq/errand"
 )
@@ -111,10 +112,26 @@ func (t *Topics) publish(ctx context.Context, topic string, messages []Message, 
 			return p.results(done), nil
 		}
 		if !errors.Is(err, errand.ErrStale) {
-			return nil, err
+			return nil, named(p.publications, err)
 		}
 	}
 	return nil, about("topic", topic, err)
+}
+
+// named says by the name of its subscription which delivery an error is about.
+func named(all []errand.Publication, err error) error {
+	f, ok := errors.AsType[*errand.FieldError](err)
+	if !ok {
+		return err
+	}
+	var i, j int
+	if n, _ := fmt.Sscanf(f.Field, "publications[%d].jobs[%d].", &i, &j); n != 2 || i >= len(all) || j >= len(all[i].Jobs) {
+		return err
+	}
+	if o := all[i].Jobs[j].Options; o != nil && len(o.Tags) > 0 {
+		return about("subscription", strings.TrimPrefix(o.Tags[0], Tag("")), err)
+	}
+	return err
 }
 
 // snapshotFor returns the snapshot for a try. Where many subscribe at the same time those of

@@ -78,6 +78,18 @@ func TestTopics_Publish_rawArgs(t *testing.T) {
 	}
 }
 
+// A delivery that is refused is named by its subscription.
+func TestTopics_Publish_argsTooLarge(t *testing.T) {
+	r := newRig(t, nil)
+	r.create(topic.Topic{Name: "orders"})
+	r.subscribe(topic.Subscription{ID: "raw", Topic: "orders", Kind: "raw", Raw: true})
+	r.subscribe(topic.Subscription{ID: "wrapped", Topic: "orders", Kind: "wrapped"})
+	_, err := r.topics.Publish(t.Context(), "orders", topic.Message{Body: []byte(strings.Repeat("\x01", 250<<10))})
+	if !errors.Is(err, errand.ErrInvalid) || !strings.HasPrefix(err.Error(), `subscription "`) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestTopics_PublishTx(t *testing.T) {
 	r := newRig(t, nil)
 	r.create(topic.Topic{Name: "orders"})

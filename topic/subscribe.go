@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -16,7 +17,8 @@ import (
 // Subscribe adds a subscription. It gets the messages that are published later; in SNS
 // mode those after its confirmation. If the topic has a subscription to the same endpoint,
 // or to the same kind in the same queue, Subscribe returns that one if it is the same in
-// all, and else an [errand.FieldError] for each field that differs. A subscription that is
+// all, and else an [errand.FieldError] for each field that differs. An empty OnDead is the
+// same as any. A subscription that is
 // there and not confirmed is sent its confirmation again.
 //
 // Subscribe returns an [errand.FieldError] for each fault of the subscription, also if its
@@ -113,9 +115,14 @@ func (t *Topics) there(ctx context.Context, s *Subscription, given bool) (bool, 
 // to the same.
 func (s *Subscription) differs(was *Subscription, given bool) error {
 	f := faults{}
-	limit := fmt.Sprintf("must be that of subscription %q, which the topic has to the same: UpdateSubscription changes it", was.ID)
+	limit := func(value string) string {
+		if len(value) > 100 {
+			value = value[:100] + "..."
+		}
+		return fmt.Sprintf("must be %s, as that of subscription %q, which the topic has to the same: UpdateSubscription changes it", cmp.Or(value, "empty"), was.ID)
+	}
 	if given && s.ID != was.ID {
-		f.field("id", s.ID, limit)
+		f.field("id", s.ID, limit(was.ID))
 	}
 	mine, err := s.entry(0, 0)
 	if err != nil {
@@ -130,8 +137,8 @@ func (s *Subscription) differs(was *Subscription, given bool) error {
 		return err
 	}
 	for _, field := range []string{"policy", "raw", "sns", "filter", "filter_scope", "on_dead"} {
-		if string(a[field]) != string(b[field]) {
-			f.field(field, string(a[field]), limit)
+		if string(a[field]) != string(b[field]) && (field != "on_dead" || s.OnDead != "") {
+			f.field(field, string(a[field]), limit(string(b[field])))
 		}
 	}
 	return f.err()

@@ -42,14 +42,15 @@ type Subscription struct {
 	ID string `json:"id"`
 	// Topic is the name of the topic.
 	Topic string `json:"topic"`
-	// Endpoint is the ID of a webhook endpoint. One that has EventTypes takes the messages
-	// of the topics whose names are among them. If empty, Kind is set.
+	// Endpoint is the ID of a webhook endpoint. Its EventTypes do not count: Filter does. If
+	// empty, Kind is set.
 	Endpoint string `json:"endpoint,omitempty"`
 	// Kind is the kind of jobs that each message becomes. If empty, Endpoint is set.
 	Kind string `json:"kind,omitempty"`
 	// Queue is where jobs of Kind wait. If empty, "default"; with Endpoint it must be empty.
 	Queue string `json:"queue,omitempty"`
-	// Policy is the delivery policy of the subscription. If nil, and for sections that it
+	// Policy is the delivery policy of the subscription. Its throttle is at most 10,000 a
+	// second. If nil, and for sections that it
 	// lacks, that of the topic.
 	Policy *policy.Document `json:"policy,omitempty"`
 	// Raw sends the body of a message as it is. If false, it is sent in an envelope of

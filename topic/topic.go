@@ -25,8 +25,8 @@ type Topic struct {
 	Name string `json:"name"`
 	// Policy is the delivery policy of subscriptions without one, and of the sections that
 	// theirs lack; with DisableSubscriptionOverrides of all. The content type of its
-	// request section is application/json or text/plain. Its throttle is that of each
-	// endpoint by itself, see [webhook.Webhooks.Throttle]. If nil, that of the endpoint, see
+	// request section is application/json or text/plain. Its throttle, at most 10,000 a
+	// second, is that of each endpoint by itself, see [webhook.Webhooks.Throttle]. If nil, that of the endpoint, see
 	// [webhook.Endpoint]; in SNS mode that of SNS.
 	Policy *policy.Topic `json:"policy,omitempty"`
 	// Ordered has each subscription get the messages of a Group one after the other, in the
@@ -111,8 +111,8 @@ func about(what, name string, err error) error {
 	return fmt.Errorf("%s %q: %w", what, name, err)
 }
 
-// Create adds a topic. It returns an [errand.FieldError] for each fault of the topic, and
-// [errand.ErrStale] if there is one with its name.
+// Create adds a topic. It returns an [errand.FieldError] for each fault of the topic, and an
+// error that is [errand.ErrStale] if there is one with its name.
 func (t *Topics) Create(ctx context.Context, p Topic) (Topic, error) {
 	if err := p.check(); err != nil {
 		return Topic{}, err
@@ -126,6 +126,9 @@ func (t *Topics) Create(ctx context.Context, p Topic) (Topic, error) {
 		return Topic{}, err
 	}
 	if _, err := t.door.PutEntries(ctx, []errand.Entry{entry, count}); err != nil {
+		if errors.Is(err, errand.ErrStale) {
+			err = fmt.Errorf("it is there already: %w", err)
+		}
 		return Topic{}, about("topic", p.Name, err)
 	}
 	return t.Topic(ctx, p.Name)

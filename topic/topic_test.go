@@ -28,7 +28,7 @@ func TestTopics_Create(t *testing.T) {
 	if err != nil || got.Keep != time.Hour || *got.Policy.Retry != retry || !got.Policy.DisableSubscriptionOverrides || got.CreatedAt.IsZero() {
 		t.Errorf("topic: %+v, %v", got, err)
 	}
-	if _, err := r.topics.Create(t.Context(), want); !errors.Is(err, errand.ErrStale) {
+	if _, err := r.topics.Create(t.Context(), want); !errors.Is(err, errand.ErrStale) || !strings.Contains(err.Error(), `topic "orders": it is there already`) {
 		t.Errorf("a second one: %v", err)
 	}
 	r.create(topic.Topic{Name: "a"})
@@ -99,8 +99,17 @@ func TestTopics_Subscribe_again(t *testing.T) {
 	}
 	s.ID, s.Raw, s.Filter, s.OnDead = "other", true, nil, topic.Pass
 	_, err := r.topics.Subscribe(t.Context(), s)
-	if want := "filter id on_dead raw"; err == nil || fields(t, err) != want || !strings.Contains(err.Error(), first.ID) {
+	if want := "filter id on_dead raw"; err == nil || fields(t, err) != want || !strings.Contains(err.Error(), first.ID) || !strings.Contains(err.Error(), `must be {"a":["b"]}`) {
 		t.Errorf("what differs: %v", err)
+	}
+	first.OnDead = topic.Pass
+	first, err = r.topics.UpdateSubscription(t.Context(), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.OnDead = ""
+	if again := r.subscribe(first); again.ID != first.ID || again.OnDead != topic.Pass {
+		t.Errorf("without on_dead: %+v", again)
 	}
 	r.subscribe(topic.Subscription{Topic: "orders", Kind: "book"})
 	r.subscribe(topic.Subscription{Topic: "orders", Kind: "book", Queue: "other"})
@@ -174,6 +183,7 @@ func TestTopics_badInput(t *testing.T) {
 		{topic.Subscription{Topic: "orders", Kind: "k", Filter: json.RawMessage(strings.Repeat(" ", 40<<10))}, "filter"},
 		{topic.Subscription{Topic: "orders", Kind: "k", Policy: &policy.Document{Retry: &policy.Policy{Retries: -1}}}, "policy.Retry.Retries"},
 		{topic.Subscription{Topic: "orders", Kind: "k", Policy: &policy.Document{Request: &policy.Request{ContentType: "text/xml"}}}, "policy.Request.ContentType"},
+		{topic.Subscription{Topic: "orders", Endpoint: "shop", Policy: &policy.Document{Throttle: &policy.Throttle{MaxReceivesPerSecond: 10_001}}}, "policy.Throttle.MaxReceivesPerSecond"},
 		{topic.Subscription{Topic: "orders", Kind: "k", Raw: true, Policy: &policy.Document{Request: &policy.Request{ContentType: "image/png"}}}, "policy.Request.ContentType"},
 	} {
 		_, err := r.topics.Subscribe(t.Context(), c.s)
@@ -193,6 +203,7 @@ func TestTopics_badInput(t *testing.T) {
 		{topic.Topic{Name: strings.Repeat("a", 101)}, "name"},
 		{topic.Topic{Name: "a/b", Keep: -1}, "keep name"},
 		{topic.Topic{Name: "a", Policy: &policy.Topic{Document: policy.Document{Request: &policy.Request{ContentType: "text/xml"}}}}, "policy.Request.ContentType"},
+		{topic.Topic{Name: "a", Policy: &policy.Topic{Document: policy.Document{Throttle: &policy.Throttle{MaxReceivesPerSecond: 10_001}}}}, "policy.Throttle.MaxReceivesPerSecond"},
 		{topic.Topic{Name: "a", Policy: &policy.Topic{Document: policy.Document{Throttle: &policy.Throttle{MaxReceivesPerSecond: -1}}}}, "policy.Throttle.MaxReceivesPerSecond"},
 	} {
 		if _, err := r.topics.Create(t.Context(), c.p); err == nil {
@@ -220,10 +231,30 @@ func TestTopics_badInput(t *testing.T) {
 	}
 }
 
+// The fault of a filter policy is in the error, and what is no JSON is shown.
+func TestTopics_Subscribe_badFilter(t *testing.T) {
+	r := newRig(t, nil)
+	r.create(topic.Topic{Name: "orders"})
+	for doc, want := range map[string]string{
+		`{"a": [{"numeric": [">=", "x"]}]}`: `errand: filter.a[0].numeric[1] "\"x\"": must be a number between -1000000000 and 1000000000: at byte 26`,
+		`{"a": `:                            `errand: filter "{\"a\": "`,
+	} {
+		_, err := r.topics.Subscribe(t.Context(), topic.Subscription{Topic: "orders", Kind: "k", Filter: json.RawMessage(doc)})
+		if fault, ok := errors.AsType[*filter.Fault](err); !ok || fault.Want == "" || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v", doc, err)
+		}
+	}
+}
+
 func TestNew_badInput(t *testing.T) {
 	r := newRig(t, nil)
 	for _, url := range []string{"sns.example", "ftp://sns.example", "https://", "https://a@sns.example", "https://sns.example/#x", "https://%"} {
 		if _, err := topic.New(r.q, r.hooks, &topic.Options{ConfirmURL: url}); err == nil || fields(t, err) != "confirm_url" {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	for _, url := range []string{"https://ada:secret@sns.example", "ada:secret@sns.example"} {
+		if _, err := topic.New(r.q, r.hooks, &topic.Options{ConfirmURL: url}); err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "@sns.example") {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/errandq/errand"
@@ -69,7 +70,7 @@ func New(q *errand.Queue, webhooks *webhook.Webhooks, o *Options) (*Topics, erro
 	}
 	opts := *cmp.Or(o, &Options{})
 	if !isBase(opts.ConfirmURL) {
-		return nil, &errand.FieldError{Field: "confirm_url", Value: opts.ConfirmURL, Limit: "must be an absolute URL of http or https, without user and fragment"}
+		return nil, &errand.FieldError{Field: "confirm_url", Value: hideUser(opts.ConfirmURL), Limit: "must be an absolute URL of http or https, without user and fragment"}
 	}
 	if opts.ARN == nil {
 		opts.ARN = func(resource, name string) string { return "errand:" + resource + ":" + name }
@@ -87,6 +88,19 @@ func isBase(s string) bool {
 	}
 	u, err := url.Parse(s)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.Fragment == ""
+}
+
+// hideUser returns a URL without its user and password.
+func hideUser(s string) string {
+	at := strings.LastIndexByte(s, '@')
+	if at < 0 {
+		return s
+	}
+	begin, _, ok := strings.Cut(s[:at], "//")
+	if !ok {
+		return "..." + s[at:]
+	}
+	return begin + "//..." + s[at:]
 }
 
 // Handle registers the handlers of deliveries, of confirmations, and of publications to

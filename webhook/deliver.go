@@ -15,8 +15,12 @@ import (
 type Outgoing struct {
 	// Endpoint is the ID of the endpoint.
 	Endpoint string
-	// Message is the ID of the message, which is signed with it, Type its type.
-	Message, Type string
+	// Message is the ID of the message, which is signed with it.
+	Message string
+	// Type is the type of the message. If empty, the EventTypes of the endpoint do not count.
+	Type string
+	// typed is true if they count for an empty Type too.
+	typed bool
 	// Attempt is that of the job.
 	Attempt int
 	// ContentType is that of Body. If empty, that of the policy, else application/json.
@@ -52,7 +56,7 @@ func (h *Webhooks) deliver(ctx context.Context, job *errand.Job[delivery]) error
 		return err
 	}
 	_, err = h.Deliver(ctx, &Outgoing{
-		Endpoint: job.Args.Endpoint, Message: m.ID, Type: m.Type, Attempt: job.Attempt, ContentType: m.ContentType, Body: m.Body,
+		Endpoint: job.Args.Endpoint, Message: m.ID, Type: m.Type, typed: true, Attempt: job.Attempt, ContentType: m.ContentType, Body: m.Body,
 	})
 	return err
 }
@@ -94,7 +98,7 @@ func (h *Webhooks) Deliver(ctx context.Context, o *Outgoing) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	if !e.takes(o.Type) {
+	if (o.typed || o.Type != "") && !e.takes(o.Type) {
 		return Answer{}, errand.Cancel(fmt.Errorf("endpoint %q does not take messages of type %q", e.ID, o.Type))
 	}
 	d := h.policyOf(&e, o)
@@ -171,11 +175,24 @@ func (h *Webhooks) wentWrong(ctx context.Context, e *Endpoint, o *Outgoing, d *p
 	case noted != nil:
 		h.opts.Logger.Warn("errand: cannot note that an endpoint fails", "endpoint", e.ID, "error", noted)
 	case most > 0 && down >= most:
-		if held := h.disable(ctx, e.ID, fmt.Sprintf("failed for %v in which others were reached", down.Round(time.Minute))); held != nil {
+		if held := h.disable(ctx, e.ID, fmt.Sprintf("failed for %s in which others were reached", span(down))); held != nil {
 			h.opts.Logger.Warn("errand: cannot disable an endpoint", "endpoint", e.ID, "error", held)
 		}
 	}
 	return errand.UnderPolicy(*d, policy.Mark(err, class))
+}
+
+// span writes a time in the largest unit of which it has at least two.
+func span(d time.Duration) string {
+	for _, unit := range []struct {
+		name string
+		time.Duration
+	}{{"days", 24 * time.Hour}, {"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}} {
+		if d >= 2*unit.Duration {
+			return fmt.Sprintf("%d %s", d/unit.Duration, unit.name)
+		}
+	}
+	return d.Round(time.Millisecond).String()
 }
 
 // disable holds the queue of an endpoint.

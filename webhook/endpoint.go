@@ -47,15 +47,16 @@ type Endpoint struct {
 	// the receiver's own, in the URL's query or here, than in a list that many read. If
 	// nil, none.
 	Headers map[string]string `json:"headers,omitempty"`
-	// Policy is the delivery policy of the endpoint. Its throttle, up to 10,000 a second,
+	// Policy is the delivery policy of the endpoint. Its throttle, at most 10,000 a second,
 	// limits the attempts in all processes together: it is kept as the
 	// [errand.Settings].Starts of the endpoint's queue. Its request section sets the
 	// content type of messages without one. If nil, and for sections that it lacks,
 	// [Options].Policy.
 	Policy *policy.Document `json:"policy,omitempty"`
 	// EventTypes are the types of messages that the endpoint takes, at most 100. A type
-	// that ends with ".*" stands for all that begin with what is before the star. If nil,
-	// it takes all.
+	// that ends with ".*" stands for all that begin with what is before the star. Messages
+	// of package topic have no types: subscriptions have filter policies. If nil, it takes
+	// all.
 	EventTypes []string `json:"event_types,omitempty"`
 
 	// What follows is set by the queue, and ignored in what is passed to it.
@@ -79,7 +80,7 @@ type State string
 // The states of an endpoint. In all of them messages are taken for it.
 const (
 	Enabled  State = "enabled"
-	Held     State = "held"     // its queue is held or paused, see errand.Queue.Holds
+	Held     State = "held"     // a hold keeps deliveries back, of any kind, see errand.Queue.Holds
 	Disabled State = "disabled" // until Webhooks.Enable
 )
 
@@ -101,8 +102,8 @@ type document struct {
 
 // Create adds an endpoint, and returns it with the secret that signs its messages. A zero
 // secret stands for a new one of [NewSecret]; with [Options].Secrets there is none, and it
-// must be zero. Create returns an [errand.FieldError] for each fault of the endpoint, and
-// [errand.ErrStale] if there is one with its ID.
+// must be zero. Create returns an [errand.FieldError] for each fault of the endpoint, and an
+// error that is [errand.ErrStale] if there is one with its ID.
 func (h *Webhooks) Create(ctx context.Context, e Endpoint, secret Secret) (Endpoint, Secret, error) {
 	if e.ID == "" {
 		e.ID = "ep_" + strings.ToLower(rand.Text())
@@ -130,6 +131,9 @@ func (h *Webhooks) Create(ctx context.Context, e Endpoint, secret Secret) (Endpo
 		entries = append(entries, kept)
 	}
 	if _, err := h.topics.PutEntries(ctx, entries); err != nil {
+		if errors.Is(err, errand.ErrStale) {
+			err = fmt.Errorf("it is there already: %w", err)
+		}
 		return Endpoint{}, Secret{}, about("endpoint", e.ID, err)
 	}
 	if err := h.throttle(ctx, &e); err != nil {
@@ -168,8 +172,10 @@ func (h *Webhooks) Update(ctx context.Context, e Endpoint) (Endpoint, error) {
 }
 
 // Delete deletes an endpoint with its secrets. Deliveries to it that wait are cancelled
-// when their turn comes; those that are dead stay until they are purged. It returns
-// [errand.ErrNotFound] if there is no such endpoint.
+// when their turn comes; those that are dead stay until they are purged. Subscriptions of
+// package topic to it stay too, and what they get is cancelled: see
+// docs/topics.md#subscriptions. Delete returns [errand.ErrNotFound] if there is no such
+// endpoint.
 func (h *Webhooks) Delete(ctx context.Context, id string) error {
 	var gone []errand.Entry
 	for _, class := range []string{classEndpoint, classSecrets, classFailing} {
@@ -228,13 +234,14 @@ func (h *Webhooks) endpoints(ctx context.Context, entries []errand.Entry) ([]End
 	}
 	held := map[string]errand.HoldState{}
 	for _, hold := range holds {
-		if hold.Kind != "" && hold.Kind != kindDelivery {
+		if hold.Queue == "" && hold.Kind != kindDelivery && hold.Kind != kindTopic {
 			continue
 		}
 		if was, ok := held[hold.Queue]; !ok || was.Reason != HoldDisabled {
 			held[hold.Queue] = hold
 		}
 	}
+	everywhere, all := held[""]
 	out := make([]Endpoint, len(entries))
 	for i := range entries {
 		e, err := endpointOf(&entries[i])
@@ -242,7 +249,11 @@ func (h *Webhooks) endpoints(ctx context.Context, entries []errand.Entry) ([]End
 			return nil, err
 		}
 		e.State = Enabled
-		if hold, ok := held[queueOf(e.ID)]; ok {
+		hold, ok := held[queueOf(e.ID)]
+		if !ok {
+			hold, ok = everywhere, all
+		}
+		if ok {
 			e.State, e.Reason, e.Since = Held, hold.Reason, hold.Since
 			if hold.Reason == HoldDisabled {
 				e.State, e.Reason = Disabled, hold.By
@@ -355,40 +366,4 @@ func about(what, name string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s %q: %w", what, name, err)
-}
-
-// mostPerSecond is the highest throttle that a queue can have. Above it there is none.
-const mostPerSecond = 10_000
-
-// throttle has the queue of an endpoint obey the throttle of its policy.
-func (h *Webhooks) throttle(ctx context.Context, e *Endpoint) error {
-	d := h.policyOf(e, &Outgoing{})
-	return h.setThrottle(ctx, e.ID, d.Throttle)
-}
-
-// Throttle has the deliveries to an endpoint obey a throttle in place of that of its policy,
-// until the endpoint is updated: for those who call [Webhooks.Deliver] by a policy of their
-// own. Nil stands for that of the endpoint's policy. It returns [errand.ErrNotFound] if
-// there is no such endpoint.
-func (h *Webhooks) Throttle(ctx context.Context, id string, t *policy.Throttle) error {
-	entry, err := h.topics.Entry(ctx, classEndpoint, id)
-	if err != nil {
-		return about("endpoint", id, err)
-	}
-	e, err := endpointOf(&entry)
-	if err != nil {
-		return err
-	}
-	if t == nil {
-		return h.throttle(ctx, &e)
-	}
-	return h.setThrottle(ctx, id, t)
-}
-
-func (h *Webhooks) setThrottle(ctx context.Context, id string, t *policy.Throttle) error {
-	n := 0
-	if t != nil && t.MaxReceivesPerSecond <= mostPerSecond {
-		n = t.MaxReceivesPerSecond
-	}
-	return h.queue.Configure(ctx, errand.Lane{Queue: queueOf(id)}, errand.Settings{Starts: &n})
 }

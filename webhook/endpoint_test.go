@@ -28,7 +28,7 @@ func TestEndpoint_changes(t *testing.T) {
 	if err != nil || fmt.Sprint(got.EventTypes, got.Headers, got.Description, *got.Policy.Retry) != fmt.Sprint([]string{"order.*"}, map[string]string{"X-A": "b"}, "first", noDelay) {
 		t.Errorf("read back %+v, %v", got, err)
 	}
-	if _, _, err := r.hooks.Create(t.Context(), webhook.Endpoint{ID: made.ID, URL: "https://b.example"}, webhook.Secret{}); !errors.Is(err, errand.ErrStale) {
+	if _, _, err := r.hooks.Create(t.Context(), webhook.Endpoint{ID: made.ID, URL: "https://b.example"}, webhook.Secret{}); !errors.Is(err, errand.ErrStale) || !strings.Contains(err.Error(), "it is there already") {
 		t.Errorf("created twice: %v", err)
 	}
 	got.URL = "https://b.example/in"
@@ -79,6 +79,7 @@ func TestEndpoint_refused(t *testing.T) {
 		{webhook.Endpoint{URL: "https://a.example", Headers: map[string]string{"X": "a\nb"}}, webhook.Secret{}, []string{`headers["X"]`}},
 		{webhook.Endpoint{URL: "https://a.example", Description: strings.Repeat("x", 1025)}, webhook.Secret{}, []string{"description"}},
 		{webhook.Endpoint{URL: "https://a.example", Policy: &policy.Document{Retry: &policy.Policy{Retries: -1}}}, webhook.Secret{}, []string{"policy.Retry.Retries"}},
+		{webhook.Endpoint{URL: "https://a.example", Policy: &policy.Document{Throttle: &policy.Throttle{MaxReceivesPerSecond: 10_001}}}, webhook.Secret{}, []string{"policy.Throttle.MaxReceivesPerSecond"}},
 		{webhook.Endpoint{URL: "https://a.example", EventTypes: []string{"a", "b c"}}, webhook.Secret{}, []string{"event_types[1]"}},
 		{webhook.Endpoint{URL: "https://a.example", EventTypes: []string{".*"}}, webhook.Secret{}, []string{"event_types[0]"}},
 		{webhook.Endpoint{URL: "https://a.example", EventTypes: make([]string, 101)}, webhook.Secret{}, []string{"event_types"}},
@@ -94,8 +95,40 @@ func TestEndpoint_refused(t *testing.T) {
 	refuses(t, err, "limit")
 	_, err = webhook.New(r.q, &webhook.Options{Timeout: -1, Keep: -1, UserAgent: "a\nb", Policy: policy.Policy{Retries: -1}})
 	refuses(t, err, "timeout", "keep", "user_agent", "policy.Retries")
+	_, err = webhook.New(r.q, &webhook.Options{Policy: policy.Document{Throttle: &policy.Throttle{MaxReceivesPerSecond: 20_000}}})
+	refuses(t, err, "policy.Throttle.MaxReceivesPerSecond")
+	refuses(t, r.hooks.Throttle(t.Context(), "a", &policy.Throttle{MaxReceivesPerSecond: 10_001}), "throttle.MaxReceivesPerSecond")
 	_, err = webhook.New(nil, nil)
 	refuses(t, err, "queue")
+}
+
+// An endpoint is held by what keeps deliveries to it back, those of topics too.
+func TestEndpoint_held(t *testing.T) {
+	r := newRig(t, webhook.Options{})
+	r.endpoint("a")
+	r.endpoint("b")
+	for _, test := range []struct {
+		lane errand.Lane
+		a, b webhook.State
+	}{
+		{errand.Lane{Queue: webhook.QueueOf("a")}, webhook.Held, webhook.Enabled},
+		{errand.Lane{Queue: webhook.QueueOf("a"), Kind: "webhook"}, webhook.Held, webhook.Enabled},
+		{errand.Lane{Queue: webhook.QueueOf("a"), Kind: "topic"}, webhook.Held, webhook.Enabled},
+		{errand.Lane{Kind: "webhook"}, webhook.Held, webhook.Held},
+		{errand.Lane{Kind: "topic"}, webhook.Held, webhook.Held},
+		{errand.Lane{Kind: "other"}, webhook.Enabled, webhook.Enabled},
+		{errand.Lane{Queue: "other", Kind: "topic"}, webhook.Enabled, webhook.Enabled},
+	} {
+		if err := r.q.Hold(t.Context(), test.lane, &errand.HoldOptions{Reason: "why"}); err != nil {
+			t.Fatal(err)
+		}
+		if a, b := r.get("a"), r.get("b"); a.State != test.a || b.State != test.b || a.State == webhook.Held && a.Reason != "why" {
+			t.Errorf("with a hold of %v: %s for %q, %s", test.lane, a.State, a.Reason, b.State)
+		}
+		if _, err := r.q.Release(t.Context(), test.lane, "why"); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // Nothing that shows endpoints shows a secret.

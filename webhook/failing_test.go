@@ -42,7 +42,7 @@ func TestFailing_disables(t *testing.T) {
 				t.Fatalf("after %d h it does not fail", i+1)
 			}
 		}
-		if e := r.get("bad"); !strings.Contains(e.Reason, "failed for 12") {
+		if e := r.get("bad"); !strings.Contains(e.Reason, "failed for 5 days in") {
 			t.Errorf("reason %q", e.Reason)
 		}
 		if e := r.get("good"); e.State != webhook.Enabled || !e.FailingSince.IsZero() {

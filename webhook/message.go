@@ -26,8 +26,9 @@ const (
 type Message struct {
 	// ID names the message. It is the same in all its requests, for receivers to know a
 	// message that they have had already. It has up to 128 letters, digits,
-	// underscores and hyphens. A message whose ID is known already is not sent again. If
-	// empty, Send makes one.
+	// underscores and hyphens. A message whose ID is known already is not sent again. IDs
+	// are those of the whole file: one that was used for other endpoints, or for a topic of
+	// package topic, is known too. If empty, Send makes one.
 	ID string `json:"id"`
 	// Type is the type of the event, such as "invoice.paid". If empty, it has none, and
 	// only endpoints without EventTypes take it.
@@ -64,7 +65,8 @@ func (delivery) Kind() string { return kindDelivery }
 
 // Send sends a message to endpoints, or, without any, to all endpoints that take its type.
 // When it returns nil the message and its deliveries are durable; they are made in one
-// transaction. Endpoints that do not take the type are left out.
+// transaction. Endpoints that do not take the type are left out, also of those that are
+// named; [Sent].Endpoints has the others.
 //
 // It returns an [errand.FieldError] for bad input, [errand.ErrNotFound] for an endpoint that is not there,
 // and what [errand.Queue.Enqueue] returns. It sends to at most 1,000 endpoints.

@@ -23,6 +23,7 @@ const Queues = "webhook/*"
 
 const (
 	kindDelivery        = "webhook"
+	kindTopic           = "topic" // of the deliveries of package topic
 	defaultTimeout      = 15 * time.Second
 	defaultDisableAfter = 5 * 24 * time.Hour
 	// The handler has time to read its endpoint and message, and to say what became of
@@ -33,8 +34,8 @@ const (
 // Options configure [Webhooks]. Nil and the zero value mean defaults.
 type Options struct {
 	// Policy is the delivery policy of endpoints without one, and of the sections that
-	// theirs lack. An endpoint gets its throttle when it is created or updated. If nil,
-	// [policy.Webhook].
+	// theirs lack. An endpoint gets its throttle, at most 10,000 a second, when it is
+	// created or updated. If nil, [policy.Webhook].
 	Policy policy.Delivery
 	// Timeout is how long a request may take, from the look-up of the name to the end of
 	// the answer, at most 10 min. If zero, 15 s.
@@ -154,6 +155,7 @@ func (f *faults) policy(field string, d policy.Delivery) {
 	for _, fault := range policy.Faults(d.Validate()) {
 		f.field(field+"."+fault.Path, fault.Value, fault.Want)
 	}
+	f.checkThrottle(field+".Throttle.MaxReceivesPerSecond", d.Delivery().Document.Throttle)
 }
 
 // client returns what the client needs.

@@ -1,0 +1,56 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+)
+
+// mostPerSecond is the highest throttle that a queue can have.
+const mostPerSecond = 10_000
+
+// checkThrottle refuses a throttle that no queue can obey.
+func (f *faults) checkThrottle(field string, t *policy.Throttle) {
+	if t != nil && t.MaxReceivesPerSecond > mostPerSecond {
+		f.field(field, t.MaxReceivesPerSecond, fmt.Sprintf("must be at most %d", mostPerSecond))
+	}
+}
+
+// throttle has the queue of an endpoint obey the throttle of its policy.
+func (h *Webhooks) throttle(ctx context.Context, e *Endpoint) error {
+	d := h.policyOf(e, &Outgoing{})
+	return h.setThrottle(ctx, e.ID, d.Throttle)
+}
+
+// Throttle has the deliveries to an endpoint obey a throttle in place of that of its policy,
+// until the endpoint is updated: for those who call [Webhooks.Deliver] by a policy of their
+// own. Nil stands for that of the endpoint's policy. It returns an [errand.FieldError] for a
+// throttle above 10,000 a second, and [errand.ErrNotFound] if there is no such endpoint.
+func (h *Webhooks) Throttle(ctx context.Context, id string, t *policy.Throttle) error {
+	var f faults
+	if f.checkThrottle("throttle.MaxReceivesPerSecond", t); len(f) > 0 {
+		return f.err()
+	}
+	entry, err := h.topics.Entry(ctx, classEndpoint, id)
+	if err != nil {
+		return about("endpoint", id, err)
+	}
+	e, err := endpointOf(&entry)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		return h.throttle(ctx, &e)
+	}
+	return h.setThrottle(ctx, id, t)
+}
+
+func (h *Webhooks) setThrottle(ctx context.Context, id string, t *policy.Throttle) error {
+	n := 0
+	if t != nil {
+		n = t.MaxReceivesPerSecond
+	}
+	return h.queue.Configure(ctx, errand.Lane{Queue: queueOf(id)}, errand.Settings{Starts: &n})
+}
