@@ -43,8 +43,8 @@ const (
 // CapUse is how much the jobs that wait and the dead letters take of the caps of a queue, of
 // a kind or of the whole file.
 type CapUse struct {
-	// Jobs is how many wait, and Bytes what these count for, together with the args and
-	// headers of those that run.
+	// Jobs is how many wait, and Bytes what these count for, see [Settings].MaxBytes. Jobs
+	// that run count for neither.
 	Jobs  int64 `json:"jobs"`
 	Bytes int64 `json:"bytes"`
 	// Evicted is how many were deleted to make room, ever.
@@ -62,7 +62,7 @@ func (l LaneSettings) CapUse(stats []LaneStats) (u CapUse) {
 		if s := &stats[i]; (l.Queue == "" || l.Queue == s.Queue) && (l.Kind == "" || l.Kind == s.Kind) {
 			waiting := s.Scheduled + s.Ready + s.Blocked
 			u.Jobs += waiting
-			u.Bytes += s.Bytes + waiting*JobOverhead
+			u.Bytes += s.Bytes - s.RunningBytes + waiting*JobOverhead
 			u.Evicted += s.Evicted
 			u.Dead += s.Dead
 			u.DeadEvicted += s.DeadEvicted

@@ -1,9 +1,11 @@
 package errand_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/errandq/errand"
@@ -86,6 +88,39 @@ func TestQueue_Health_Caps(t *testing.T) {
 	set(errand.Lane{}, errand.Settings{MaxBytes: new(int64(0)), MinFree: new(int64(1 << 62))})
 	set(lane, errand.Settings{MaxJobs: new(0), MinFree: new(int64(1))})
 	is("space", errand.HealthReason{Code: errand.HealthSpace})
+}
+
+// A job that runs counts for no cap: Health and CapUse say the same as Enqueue.
+func TestQueue_Health_CapsOfRunning(t *testing.T) {
+	q := openQueue(t, nil)
+	lane := errand.Lane{Queue: "default"}
+	if err := q.Configure(t.Context(), lane, errand.Settings{MaxBytes: new(int64(1000))}); err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan struct{})
+	w := errand.NewWorker(q, nil)
+	errand.Handle(w, func(ctx context.Context, _ *errand.Job[note]) error {
+		close(started)
+		<-ctx.Done()
+		return nil
+	})
+	enqueue(t, q, note{Text: strings.Repeat("x", 850)}, nil)
+	if h := q.Health(t.Context(), nil); len(h.Reasons) == 0 || h.Reasons[0].Code != errand.HealthCap {
+		t.Errorf("while it waits: %+v, want a cap", h)
+	}
+	run(t, w)
+	<-started
+	if h := q.Health(t.Context(), nil); len(h.Reasons) > 0 {
+		t.Errorf("while it runs: %+v", h)
+	}
+	stats, err := q.Stats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := errand.LaneSettings{Lane: lane}
+	if u := set.CapUse(stats); u.Jobs != 0 || u.Bytes != 0 || stats[0].Bytes < 850 || stats[0].RunningBytes != stats[0].Bytes {
+		t.Errorf("use %+v, stats %+v", u, stats)
+	}
 }
 
 // Dead letters beyond a cap that evicts are deleted, counted and told of, and those that

@@ -20,9 +20,10 @@ type LaneStats struct {
 	Expired   int64 `json:"expired"`
 	Dead      int64 `json:"dead"`
 	Blocked   int64 `json:"blocked"`
-	// Bytes is how many bytes the args and headers of the scheduled, ready and running
-	// jobs have.
-	Bytes int64 `json:"bytes"`
+	// Bytes is how many bytes the args and headers of the scheduled, ready, blocked and
+	// running jobs have. RunningBytes is how many of these the running ones have.
+	Bytes        int64 `json:"bytes"`
+	RunningBytes int64 `json:"running_bytes,omitempty"`
 	// Evicted is how many jobs were deleted to make room, ever.
 	Evicted int64 `json:"evicted,omitempty"`
 	// DeadEvicted is how many dead letters were deleted, as there were too many, ever.
@@ -85,7 +86,7 @@ func (q *Queue) Stats(ctx context.Context) ([]LaneStats, error) {
 		s := &all[i]
 		out[i] = LaneStats{
 			Queue: s.Queue, Kind: s.Kind, Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled, Expired: s.Expired,
-			Dead: s.Dead, Blocked: s.Blocked, Bytes: s.Bytes, Evicted: s.Evicted, DeadEvicted: s.EvictedDead, OldestDue: s.OldestDue, LastSuccess: s.Succeeded,
+			Dead: s.Dead, Blocked: s.Blocked, Bytes: s.Bytes, RunningBytes: s.RunningBytes, Evicted: s.Evicted, DeadEvicted: s.EvictedDead, OldestDue: s.OldestDue, LastSuccess: s.Succeeded,
 			LastFailure: LastFailure{At: s.Failed, Job: s.FailedJob, Error: s.Error},
 		}
 		if at, ok := late[s.Lane]; ok && (s.OldestDue.IsZero() || at.Before(s.OldestDue)) {

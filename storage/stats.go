@@ -9,6 +9,8 @@ type LaneStats struct {
 	Scheduled, Ready, Running, Done, Cancelled, Expired, Dead, Blocked int64
 	// Bytes is how many bytes the args and headers of its live jobs have.
 	Bytes int64
+	// RunningBytes is how many of these its running jobs have.
+	RunningBytes int64
 	// Evicted is how many of its jobs were evicted, ever, see [Capper].
 	Evicted int64
 	// EvictedDead is how many of its dead letters were evicted, ever.

@@ -189,6 +189,7 @@ func stats(tx *sqlx.Tx) ([]storage.LaneStats, error) {
 		l := of(n.Lane)
 		l.Running = n.N
 		l.Bytes += n.Bytes
+		l.RunningBytes = n.Bytes
 	}
 	for _, n := range oldest {
 		of(n.Lane).OldestDue = fromMicros(n.N)

@@ -53,6 +53,8 @@ var statsFaults = []fault{
 			}
 		}
 	})},
+	{"running bytes of all that live", "stats_bytes", eachLane(func(_ *Memory, s *storage.LaneStats) { s.RunningBytes = s.Bytes })},
+	{"no running bytes", "stats_states", eachLane(func(_ *Memory, s *storage.LaneStats) { s.RunningBytes = 0 })},
 	{"the oldest of the highest priority", "stats_oldest", eachLane(func(m *Memory, s *storage.LaneStats) {
 		ready := m.where(func(j *job) bool { return j.State == storage.Ready && j.Queue == s.Queue }, byPriority)
 		if len(ready) > 0 {

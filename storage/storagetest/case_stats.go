@@ -35,7 +35,7 @@ Lanes without jobs of which no attempt has succeeded or failed, and no job was e
 		all := []storage.LaneStats{
 			{Lane: storage.Lane{Queue: "a", Kind: "b"}, Ready: 1, Bytes: given, OldestDue: f.now},
 			{Lane: storage.Lane{Queue: "a", Kind: "z"}, Ready: 1, Bytes: given, OldestDue: f.now},
-			{Lane: usualLane, Scheduled: 1, Ready: 1, Running: 1, Done: 1, Dead: 1, Bytes: 3 * given, OldestDue: f.now,
+			{Lane: usualLane, Scheduled: 1, Ready: 1, Running: 1, Done: 1, Dead: 1, Bytes: 3 * given, RunningBytes: given, OldestDue: f.now,
 				Succeeded: f.now, Failed: f.now, FailedJob: dead.ID, Error: "no"},
 		}
 		f.stats("of all states", all...)
@@ -48,7 +48,8 @@ Lanes without jobs of which no attempt has succeeded or failed, and no job was e
 		f.stats("a lane without a job", all[1:]...)
 	}},
 
-	{"stats_bytes", `Bytes is how many bytes the args and headers of its live jobs have.`, func(f *fixture) {
+	{"stats_bytes", `Bytes is how many bytes the args and headers of its live jobs have.
+RunningBytes is how many of these its running jobs have.`, func(f *fixture) {
 		size := func(args, headers int) func(*storage.NewJob) {
 			return func(n *storage.NewJob) { n.Args, n.Headers = make([]byte, args), make([]byte, headers) }
 		}
@@ -60,16 +61,27 @@ Lanes without jobs of which no attempt has succeeded or failed, and no job was e
 				f.Errorf("%s: %+v, want %d bytes", what, all, want)
 			}
 		}
+		running := func(what string, want int64) {
+			f.Helper()
+			all, err := f.s.Stats(f.ctx)
+			f.must(err)
+			if got := all[len(all)-1].RunningBytes; got != want {
+				f.Errorf("%s: %d bytes of running jobs, want %d", what, got, want)
+			}
+		}
 		large := f.add(newJob(size(10_000, 17)))[0]
 		small := f.add(newJob(size(10, 3)))[0]
 		none := f.add(newJob(size(0, 0)), newJob(size(0, 0), delay(time.Hour)))[0]
 		bytes("enqueued", 10_030)
+		running("enqueued", 0)
 		leased := f.lease(f.s, 3)
 		bytes("leased", 10_030)
+		running("leased", 10_030)
 		f.apply(f.s, died(leased[0].Lease, storage.ReasonPermanent, "no"))
 		bytes("a large one is dead", 13)
 		f.apply(f.s, storage.Finish{Lease: leased[1].Lease, Outcome: storage.OutcomeRetry, DueAt: f.now.Add(time.Hour)})
 		bytes("put back", 13)
+		running("put back", 0)
 		f.cancel(small)
 		bytes("cancelled", 0)
 		f.keep(keep, f.s, storage.Finish{Lease: leased[2].Lease, Outcome: storage.OutcomeDone})
@@ -79,6 +91,7 @@ Lanes without jobs of which no attempt has succeeded or failed, and no job was e
 		bytes("redriven", 10_017)
 		other := f.db.Open()
 		l := f.leaseOne(other)
+		running("leased by another", 10_017)
 		f.db.Kill(other)
 		r := f.takes(f.s, 0, l.Lease, storage.Unstarted)
 		bytes("reclaimed", 10_017)

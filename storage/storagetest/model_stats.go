@@ -57,6 +57,9 @@ func (in *instance) Stats(ctx context.Context) ([]storage.LaneStats, error) {
 		if j.live() {
 			s.Bytes += int64(len(j.Args) + len(j.Headers))
 		}
+		if j.State == storage.Running {
+			s.RunningBytes += int64(len(j.Args) + len(j.Headers))
+		}
 		if j.State == storage.Ready && (s.OldestDue.IsZero() || j.DueAt.Before(s.OldestDue)) {
 			s.OldestDue = j.DueAt
 		}
