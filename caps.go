@@ -9,9 +9,9 @@ import (
 )
 
 // QueueFullError says that there is no room for a job: the queue whose cap it is, which is
-// empty for the cap of the whole file, the caps, of which 0 is none, and the use without
-// the job, bytes as in [Settings].MaxBytes; or, if free space is what lacks, MinFree and
-// Free. It is an [ErrQueueFull].
+// empty for the cap of the whole file, the caps, of which 0 is none, the use without the
+// job, and its Size, bytes as in [Settings].MaxBytes; or, if free space is what lacks,
+// MinFree and Free. It is an [ErrQueueFull].
 type QueueFullError = storage.QueueFullError
 
 // JobOverhead is how many bytes a job that waits counts for, beside its args and headers.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +28,18 @@ func TestQueue_Caps(t *testing.T) {
 	var full *errand.QueueFullError
 	if !errors.As(err, &full) || !errors.Is(err, errand.ErrQueueFull) || full.Queue != "telemetry" || full.Jobs != 2 || full.MaxJobs != 2 {
 		t.Errorf("Enqueue returned %v", err)
+	}
+	size := int64(len(`{"Text":"","N":0}`) + errand.JobOverhead)
+	use := fmt.Sprintf("jobs that wait: 2 of at most 2, their bytes: %d ", 2*size)
+	if text := fmt.Sprintf(`errand: queue "telemetry" is full: there is no room for a job of %d bytes: %s(refuse)`, size, use); full.Size != size || err.Error() != text {
+		t.Errorf("%q with size %d, want %q", err, full.Size, text)
+	}
+	full.WhenFull = errand.EvictOldest
+	if text := fmt.Sprintf(`errand: queue "telemetry" is full: there is no room for a job of %d bytes, as too few of them may be evicted: %s(evict-oldest)`, size, use); full.Error() != text {
+		t.Errorf("%q, want %q", full, text)
+	}
+	if full.MaxBytes = size - 1; !strings.Contains(full.Error(), fmt.Sprintf("full: a job of %d bytes is larger than the cap: ", size)) {
+		t.Errorf("%q, want that the job is too large", full)
 	}
 	events, err := q.Subscribe(ctx, errand.EventFilter{Types: []errand.EventType{errand.EventEvicted}, Queue: "telemetry"}, 1)
 	if err != nil {

@@ -83,9 +83,9 @@ type QueueFullError struct {
 	Queue string
 	// MaxJobs and MaxBytes are the caps; zero: none.
 	MaxJobs, MaxBytes int64
-	// Jobs and Bytes are the use without the job.
-	Jobs, Bytes int64
-	WhenFull    WhenFull
+	// Jobs and Bytes are the use without the job, and Size is how many bytes it counts for.
+	Jobs, Bytes, Size int64
+	WhenFull          WhenFull
 	// MinFree is above zero if free space is what lacks, of which there are Free bytes. The
 	// other numbers are zero then.
 	MinFree, Free int64
@@ -106,7 +106,13 @@ func (e *QueueFullError) Error() string {
 		}
 		return fmt.Sprintf(" of at most %d", most)
 	}
-	return fmt.Sprintf("errand: %s: %d jobs%s wait, with %d bytes%s (%v)", what, e.Jobs, of(e.MaxJobs), e.Bytes, of(e.MaxBytes), e.WhenFull)
+	job := fmt.Sprintf("there is no room for a job of %d bytes", e.Size)
+	if e.MaxBytes > 0 && e.Size > e.MaxBytes {
+		job = fmt.Sprintf("a job of %d bytes is larger than the cap", e.Size)
+	} else if e.WhenFull != Refuse {
+		job += ", as too few of them may be evicted"
+	}
+	return fmt.Sprintf("errand: %s: %s: jobs that wait: %d%s, their bytes: %d%s (%v)", what, job, e.Jobs, of(e.MaxJobs), e.Bytes, of(e.MaxBytes), e.WhenFull)
 }
 
 // Is reports whether target is [ErrQueueFull].

@@ -227,7 +227,7 @@ func (m *room) make(r *jobRow) error {
 			u = u.plus(capUse{1, v.Size}, -1)
 		}
 		if !of[i].fit(own) {
-			return full(queue, of[i], was)
+			return full(queue, of[i], was, own)
 		}
 		for !of[i].fit(u) {
 			v, err := m.next(s, of[i].full, r.Priority, victims)
@@ -235,7 +235,7 @@ func (m *room) make(r *jobRow) error {
 				return err
 			}
 			if v == nil {
-				return full(queue, of[i], was)
+				return full(queue, of[i], was, own)
 			}
 			victims = append(victims, v)
 			u = u.plus(capUse{1, v.Size}, -1)
@@ -260,8 +260,10 @@ func (m *room) keep(id storage.ID) {
 	m.named[id.Key()] = true
 }
 
-func full(queue string, l limits, u capUse) *storage.QueueFullError {
-	return &storage.QueueFullError{Queue: queue, MaxJobs: l.jobs, MaxBytes: l.bytes, Jobs: u.jobs, Bytes: u.counted(), WhenFull: l.full}
+func full(queue string, l limits, u, own capUse) *storage.QueueFullError {
+	return &storage.QueueFullError{
+		Queue: queue, MaxJobs: l.jobs, MaxBytes: l.bytes, Jobs: u.jobs, Bytes: u.counted(), Size: own.counted(), WhenFull: l.full,
+	}
 }
 
 // capMarks are the parts of a cap, in percent, at which the log warns. It warns of one
@@ -325,11 +327,11 @@ func (t *tx) flushCaps() error {
 
 // warnOfUse warns if the use of a cap has come to a mark.
 func (s *Store) warnOfUse(queue string, l limits, u capUse) {
-	mark := s.listeners.caps.note(queue, l.percent(u))
-	if mark == 0 {
+	percent := l.percent(u)
+	if s.listeners.caps.note(queue, percent) == 0 {
 		return
 	}
-	attrs := []any{"percent", mark, "jobs", u.jobs, "bytes", u.counted()}
+	attrs := []any{"percent", percent, "jobs", u.jobs, "bytes", u.counted()}
 	if l.jobs > 0 {
 		attrs = append(attrs, "max_jobs", l.jobs)
 	}
@@ -337,9 +339,18 @@ func (s *Store) warnOfUse(queue string, l limits, u capUse) {
 		attrs = append(attrs, "max_bytes", l.bytes)
 	}
 	attrs = append(attrs, "when_full", l.full.String())
-	if queue == "" {
-		s.opts.Logger.Warn("errand: the file is almost full of jobs that wait", attrs...)
-		return
+	if queue != "" {
+		attrs = append([]any{"queue", queue}, attrs...)
 	}
-	s.opts.Logger.Warn("errand: a queue is almost full", append([]any{"queue", queue}, attrs...)...)
+	log := s.opts.Logger
+	switch full := percent >= 100; {
+	case queue == "" && full:
+		log.Warn("errand: the file is full of jobs that wait", attrs...)
+	case queue == "":
+		log.Warn("errand: the file is almost full of jobs that wait", attrs...)
+	case full:
+		log.Warn("errand: a queue is full", attrs...)
+	default:
+		log.Warn("errand: a queue is almost full", attrs...)
+	}
 }

@@ -213,8 +213,28 @@ func TestCaps_Marks(t *testing.T) {
 		t.Fatal(err)
 	}
 	const almost = "errand: a queue is almost full "
-	if want := []string{almost + "80", almost + "95", almost + "95"}; !slices.Equal(log.all, want) {
+	if want := []string{almost + "80", almost + "99", almost + "99"}; !slices.Equal(log.all, want) {
 		t.Errorf("the log has\n%s\nwant\n%s", strings.Join(log.all, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// The log says of a cap that is reached at once that it is, and not almost.
+func TestCaps_FullLog(t *testing.T) {
+	log := &lines{attr: "percent"}
+	d := newDB(t, &sqlite.Options{Logger: slog.New(log)})
+	s := d.open()
+	capped(t, s, 2, storage.Refuse)
+	enqueue(t, s, "a", 2)
+	capped(t, s, 0, storage.Refuse)
+	if err := s.Configure(context.Background(), storage.Lane{}, storage.Settings{storage.SettingMaxJobs: 3}); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, s, "b", 1)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"errand: a queue is full 100", "errand: the file is full of jobs that wait 100"}; !slices.Equal(log.all, want) {
+		t.Errorf("the log has %q, want %q", log.all, want)
 	}
 }
 

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -79,6 +80,18 @@ func oneByOne(in *instance) storage.Store {
 
 var capFaults = []fault{
 	{"no caps of jobs", "cap_refuse", capping(func(_ *Memory, _ storage.Lane, s storage.Settings) { delete(s, storage.SettingMaxJobs) })},
+	{"the size of the job is not said", "cap_refuse", func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			out, err := in.Enqueue(ctx, now, jobs)
+			var full *storage.QueueFullError
+			if errors.As(err, &full) {
+				full.Size = 0
+			}
+			return out, err
+		}
+		return h
+	}},
 	{"one too few", "cap_refuse", capping(func(_ *Memory, _ storage.Lane, s storage.Settings) { s[storage.SettingMaxJobs]-- })},
 	{"a duplicate needs room", "cap_refuse", enqueuing(func(m *Memory, jobs []storage.NewJob) func() {
 		var e evictions

@@ -92,12 +92,13 @@ func (m *Memory) makeRoom(n *storage.NewJob, e *evictions) *storage.QueueFullErr
 		}
 		if f.MaxJobs > 0 || f.MaxBytes > 0 {
 			f.Jobs, f.Bytes = m.usedBy(queue)
+			f.Size = countsFor(len(n.Args) + len(n.Headers))
 			caps = append(caps, f)
 		}
 	}
 	var out []*job
 	for _, f := range caps {
-		jobs, bytes := f.Jobs+1, f.Bytes+countsFor(len(n.Args)+len(n.Headers))
+		jobs, bytes := f.Jobs+1, f.Bytes+f.Size
 		for _, j := range out { // the queue comes first
 			jobs, bytes = jobs-1, bytes-countsFor(len(j.Args)+len(j.Headers))
 		}
