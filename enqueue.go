@@ -17,6 +17,7 @@ const (
 	maxUnique                = 1024
 	minTimeout               = time.Millisecond
 	minWindow, maxWindow     = time.Second, 100 * 365 * 24 * time.Hour
+	windowLimit              = "between 1s and 876000h (100 years)"
 	// maxEnqueue and maxEnqueueBytes bound how long one call holds the writer.
 	maxEnqueue      = 10_000
 	maxEnqueueBytes = 64 << 20

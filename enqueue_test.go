@@ -55,8 +55,8 @@ var badJobs = []struct {
 	{"negative delay", note{}, &errand.JobOptions{Delay: -time.Second}, []fault{{"delay", "-1s", "must not be negative"}}},
 	{"negative timeout", note{}, &errand.JobOptions{Timeout: -time.Second}, []fault{{"timeout", "-1s", "must be zero or at least 1ms"}}},
 	{"windows too short", note{}, &errand.JobOptions{StartWithin: time.Second - 1, FinishWithin: -time.Hour}, []fault{
-		{"start_within", "999.999999ms", "must be zero or between 1s and 876000h0m0s"},
-		{"finish_within", "-1h0m0s", "must be zero or between 1s and 876000h0m0s"}}},
+		{"start_within", "999.999999ms", "must be zero or between 1s and 876000h (100 years)"},
+		{"finish_within", "-1h0m0s", "must be zero or between 1s and 876000h (100 years)"}}},
 	{"windows too long", note{}, &errand.JobOptions{StartWithin: math.MaxInt64, FinishWithin: 876000*time.Hour + 1}, []fault{
 		{"start_within", "2562047h47m16.854775807s", "must be zero or between"}, {"finish_within", "876000h0m0.000000001s", "must be zero or between"}}},
 	{"unknown end of windows", note{}, &errand.JobOptions{StartWithin: time.Second, FinishWithin: 876000 * time.Hour, OnExpire: errand.Done}, []fault{

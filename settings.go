@@ -191,7 +191,7 @@ func anOnExpire(value int64) string {
 // aWindow checks the length of a window in microseconds.
 func aWindow(us int64) string {
 	if us != 0 && (us < minWindow.Microseconds() || us > maxWindow.Microseconds()) {
-		return fmt.Sprintf("must be zero or between %v and %v", minWindow, maxWindow)
+		return "must be zero or " + windowLimit
 	}
 	return ""
 }

@@ -63,8 +63,8 @@ func TestQueue_Configure(t *testing.T) {
 		fault{"lane.kind", `"no kind"`, ""},
 		fault{"max_jobs", "1", "must be set for the whole file or a queue"})
 	wantFaults(t, q.Configure(ctx, errand.Lane{}, errand.Settings{StartWithin: new(time.Nanosecond), FinishWithin: new(-time.Hour), OnExpire: new(errand.Done)}),
-		fault{"start_within", "1ns", "must be zero or between 1s and 876000h0m0s"},
-		fault{"finish_within", "-1h0m0s", "must be zero or between 1s and 876000h0m0s"},
+		fault{"start_within", "1ns", "must be zero or between 1s and 876000h (100 years)"},
+		fault{"finish_within", "-1h0m0s", "must be zero or between 1s and 876000h (100 years)"},
 		fault{"on_expire", `"done"`, "must be empty, expired or dead"})
 	wantFaults(t, q.Configure(ctx, errand.Lane{}, errand.Settings{}), fault{"settings", "nil", "must set at least one"})
 	settingsAre(t, q, want)

@@ -314,7 +314,7 @@ func (f *faults) dedup(place, dedup string, d time.Duration) {
 	case dedup == "" && d != 0:
 		f.field(place+"dedup_for", d, "must be zero without dedup")
 	case dedup != "" && (d < minWindow || d > maxWindow):
-		f.field(place+"dedup_for", d, fmt.Sprintf("must be between %v and %v", minWindow, maxWindow))
+		f.field(place+"dedup_for", d, "must be "+windowLimit)
 	}
 }
 

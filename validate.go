@@ -221,7 +221,7 @@ func (f *faults) jobOptions(place string, o *JobOptions) {
 		length time.Duration
 	}{{"start_within", o.StartWithin}, {"finish_within", o.FinishWithin}} {
 		if w.length != 0 && (w.length < minWindow || w.length > maxWindow) {
-			f.field(place+w.field, w.length, fmt.Sprintf("must be zero or between %v and %v", minWindow, maxWindow))
+			f.field(place+w.field, w.length, "must be zero or "+windowLimit)
 		}
 	}
 	if o.OnExpire != "" && o.OnExpire != Expired && o.OnExpire != Dead {

@@ -25,6 +25,12 @@ type conflictOptions struct {
 	uniqueFor, quiet, maxWait time.Duration
 }
 
+// windowOptions are the flags of windows.
+type windowOptions struct {
+	startWithin, finishWithin time.Duration
+	onExpire                  string
+}
+
 // enqueueOptions are the flags of errand jobs enqueue.
 type enqueueOptions struct {
 	file, kind, queue string
@@ -38,9 +44,8 @@ type enqueueOptions struct {
 	conflictOptions
 	headers, tags []string
 	timeout       time.Duration
-	startWithin   time.Duration
-	finishWithin  time.Duration
-	policy        string
+	windowOptions
+	policy string
 }
 
 func enqueueCommand(t *tool) *cobra.Command {
@@ -86,6 +91,7 @@ lines before it stay.`,
 	f.DurationVar(&o.timeout, "timeout", 0, "how long each attempt may take")
 	f.DurationVar(&o.startWithin, "start-within", 0, "how long after they are due the jobs may begin; then they end as expired")
 	f.DurationVar(&o.finishWithin, "finish-within", 0, "how long after they are due an attempt may begin; then they are dead")
+	f.StringVar(&o.onExpire, "on-expire", "", "what becomes of jobs that have not begun within --start-within: expired (default) or dead")
 	f.StringVar(&o.policy, "policy", "", "a preset or a file with the delivery policy of the jobs, see: errand policy")
 	cmd.MarkFlagsMutuallyExclusive("args", "file", "stdin")
 	cmd.MarkFlagsMutuallyExclusive("delay", "due")
@@ -100,7 +106,7 @@ lines before it stay.`,
 // job returns the options of each job.
 func (o *enqueueOptions) job(in io.Reader) (*queue.JobOptions, error) {
 	j := &queue.JobOptions{Queue: o.queue, Priority: o.priority, Delay: o.delay, Timeout: o.timeout, Tags: o.tags,
-		StartWithin: o.startWithin, FinishWithin: o.finishWithin, Group: o.group}
+		StartWithin: o.startWithin, FinishWithin: o.finishWithin, OnExpire: queue.State(o.onExpire), Group: o.group}
 	if o.due != "" {
 		due, err := parseTime(o.due)
 		if err != nil {

@@ -77,6 +77,9 @@ A worker of a program may set the same when it starts.`,
 					return err
 				}
 			}
+			if s == (queue.Settings{}) {
+				return errors.New("nothing to set: name at least one setting, such as --max-jobs; errand help queues set lists them")
+			}
 			var all []settingsJSON
 			err := t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) (err error) {
 				if err := q.Configure(cmd.Context(), lane, s); err != nil {
