@@ -41,7 +41,7 @@ func ExampleQueue_Why() {
 	// held: kind send_email is held for "roaming" by modem since 2026-03-01T12:00:00Z until 2026-03-01T13:00:00Z
 	// behind: 1 ready job of its queue and kind goes before it
 	// job 3
-	// not_due: it was enqueued for later: it is due at 2026-03-01T13:00:00Z
+	// not_due: it was enqueued for later, or put off: it is due at 2026-03-01T13:00:00Z
 	// no_worker: no worker runs
 	// held: kind send_email is held for "roaming" by modem since 2026-03-01T12:00:00Z until 2026-03-01T13:00:00Z
 }

@@ -3,6 +3,7 @@ package errand
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -79,7 +80,9 @@ type GroupPage struct {
 // Groups returns a page of the groups whose members wait because one of them is dead,
 // sorted by queue and name. [DeadLetters.Redrive] puts that one back to work before all
 // others of its group, [DeadLetters.Purge] deletes it, and [Queue.SkipHead] leaves it
-// where it is. Groups costs the same however many other groups there are.
+// where it is. Groups that wait for a job which lives are not listed: their blocked jobs
+// are counted by [Queue.Stats], and listed by [Queue.Jobs]. Groups costs the same however
+// many of these there are.
 func (q *Queue) Groups(ctx context.Context, o *GroupOptions) (GroupPage, error) {
 	o = cmp.Or(o, &GroupOptions{})
 	var f faults
@@ -233,4 +236,80 @@ func (q *Queue) putOff(w *Why, j *JobInfo, workers []WorkerInfo, now time.Time) 
 		}
 	}
 	return false
+}
+
+// blocked adds what a blocked job waits for.
+func (q *Queue) blocked(ctx context.Context, w *Why, j *JobInfo) error {
+	r := WhyReason{Code: WhyBlocked, Queue: j.Queue}
+	s, ok := q.store.(storage.Ranker)
+	if !ok {
+		if r.Text = "it waits behind the job that holds its unique key"; j.Group != "" {
+			r.Text = fmt.Sprintf("it waits for others of its group %q", j.Group)
+		}
+		w.add(r)
+		return nil
+	}
+	place, err := s.Ahead(ctx, j.ID, mostAhead)
+	if errors.Is(err, ErrNotFound) || err == nil && place.Head == (ID{}) { // it has moved on
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	limit, err := q.groupLimit(ctx, j.Queue)
+	if err != nil {
+		return err
+	}
+	r.N, r.More, r.Job = place.N+1, place.More, place.Head
+	switch {
+	case j.Group == "":
+		r.Text = fmt.Sprintf("it is behind the job that holds its unique key, %v", r.Job)
+	case limit > 1:
+		r.N, r.Of = place.N, limit
+		r.Text = fmt.Sprintf("%s of its group %q before it, and as many run or are ready as may, %d: the first is %v",
+			someJobs(place, " waits", " wait"), j.Group, limit, r.Job)
+	default:
+		if !place.More {
+			place.N++ // the head
+		}
+		r.Text = fmt.Sprintf("it is behind %s of its group %q, whose head is %v", someJobs(place, "", ""), j.Group, r.Job)
+	}
+	head, err := q.store.Job(ctx, place.Head)
+	switch {
+	case errors.Is(err, ErrNotFound):
+	case err != nil:
+		return err
+	case head.State == Dead:
+		r.Reason, r.Since = string(head.Reason), head.EndedAt
+		r.Text += fmt.Sprintf(", dead as %s since %s%s", head.Reason, moment(head.EndedAt), because(head.Error))
+	default:
+		r.Text += fmt.Sprintf(", which is %s", head.State)
+	}
+	w.add(r)
+	return nil
+}
+
+// groupLimit returns how many jobs of a group of a queue run at a time.
+func (q *Queue) groupLimit(ctx context.Context, queue string) (int, error) {
+	all, err := q.Settings(ctx)
+	limit := 1
+	for i := range all {
+		if l := &all[i]; l.Queue == queue && l.Kind == "" && l.GroupLimit != nil {
+			limit = max(limit, *l.GroupLimit)
+		}
+	}
+	return limit, err
+}
+
+// someJobs counts jobs in words, before a verb.
+func someJobs(a storage.Ahead, verb, verbs string) string {
+	switch {
+	case a.More:
+		return fmt.Sprintf("more than %d jobs%s", a.N, verbs)
+	case a.N == 0:
+		return "no job" + verb
+	case a.N == 1:
+		return "1 job" + verb
+	}
+	return fmt.Sprintf("%d jobs%s", a.N, verbs)
 }

@@ -166,6 +166,36 @@ func TestWhy_Blocked(t *testing.T) {
 	})
 }
 
+// Why tells the places of a group with several from its head, and says of a job behind a
+// unique key that it is.
+func TestWhy_BlockedOtherwise(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := memoryQueue(t, errand.Options{})
+		if err := q.Configure(t.Context(), errand.Lane{Queue: "default"}, errand.Settings{GroupLimit: new(2)}); err != nil {
+			t.Fatal(err)
+		}
+		o := &errand.JobOptions{Group: "g"}
+		first, _, third, fourth := enqueue(t, q, note{}, o), enqueue(t, q, note{}, o), enqueue(t, q, note{}, o), enqueue(t, q, note{}, o)
+		for i, id := range []errand.ID{third, fourth} {
+			r := wantWhy(t, q, id, "blocked").Reasons[0]
+			want := []string{"no job waits", "1 job waits"}[i] + ` of its group "g" before it, and as many run or are ready as may, 2: the first is ` + first.String() + ", which is ready"
+			if r.N != i || r.Of != 2 || r.Job != first || r.Text != want {
+				t.Errorf("%+v, want %q", r, want)
+			}
+		}
+		w := errand.NewWorker(q, nil)
+		errand.Handle(w, func(ctx context.Context, _ *errand.Job[ping]) error { <-ctx.Done(); return nil })
+		run(t, w)
+		o = &errand.JobOptions{Unique: &errand.Unique{Key: "k", OnConflict: errand.OnConflict{Mode: errand.After}}}
+		holder := enqueue(t, q, ping{}, o)
+		synctest.Wait()
+		r := wantWhy(t, q, enqueue(t, q, ping{}, o), "blocked").Reasons[0]
+		if want := "it is behind the job that holds its unique key, " + holder.String() + ", which is running"; r.N != 1 || r.Of != 0 || r.Job != holder || r.Text != want {
+			t.Errorf("%+v, want %q", r, want)
+		}
+	})
+}
+
 // As many jobs of a group run at a time as the setting says, whether they fail or not, and
 // more once it is raised.
 func TestGroups_Limit(t *testing.T) {

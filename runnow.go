@@ -27,7 +27,7 @@ type RunNowResult struct {
 	// Ready is how many jobs were made ready.
 	Ready int
 	// NotFound are the jobs of JobFilter.IDs that have ended, or that there are
-	// none of. Jobs that were ready or running already are neither here nor in
+	// none of. Jobs that were ready, running or blocked are neither here nor in
 	// Ready.
 	NotFound []ID
 }
@@ -45,6 +45,9 @@ type RunNowResult struct {
 // its lane is held or paused, its gate is closed, and its throttle or concurrency is
 // used up. This is so for a job that is ready already too. A retry budget applies. An
 // urgent job that the worker returns to the store, since it stops, is as others then.
+//
+// Blocked jobs stay blocked, also those that JobFilter.IDs names: they are in neither field
+// of the result. Name what they wait for, see [Queue.Why].
 //
 // A filter selects jobs that are scheduled; one without a condition must set All.
 // Jobs that are enqueued, or begin to wait again, while RunNow runs may be left out.

@@ -21,7 +21,8 @@ const (
 	WhyRunning WhyCode = "running"
 	// WhyEnded: the job has ended. Reason is why it is dead, if it is.
 	WhyEnded WhyCode = "ended"
-	// WhyNotDue: it was enqueued for later. Until is when it is due.
+	// WhyNotDue: it was enqueued for later, or put off before its first attempt. Until is
+	// when it is due.
 	WhyNotDue WhyCode = "not_due"
 	// WhyRetry: its last attempt failed. It waits for retry N of Of, in Phase, Until.
 	WhyRetry WhyCode = "retry"
@@ -58,8 +59,15 @@ const (
 	// WhySuspect: it has crashed N times in a row. Such jobs start one at a time.
 	WhySuspect WhyCode = "suspect"
 	// WhyBlocked: it waits for N others of its group, and More if there are more; the first of
-	// them is Job. If that is dead, Reason is why and Since when it died.
+	// them is Job. If that is dead, Reason is why and Since when it died. With a GroupLimit
+	// above 1 that many of its group run or are ready, which Of is, and N is how many blocked
+	// ones go before it. Of a job that waits behind the holder of its unique key, Job is that
+	// holder, and N is 1.
 	WhyBlocked WhyCode = "blocked"
+	// WhyExpires: unless an attempt begins before Until, it ends: as expired if Reason is
+	// ReasonExpired, dead if that is ReasonDeadline. If Until is over, it ends when a worker
+	// looks.
+	WhyExpires WhyCode = "expires"
 	// WhyBehind: N ready jobs of its queue and kind go before it; More if there are more. If
 	// N is zero it is the next.
 	WhyBehind WhyCode = "behind"
@@ -91,8 +99,8 @@ type Why struct {
 	Queue string `json:"queue"`
 	Kind  string `json:"kind"`
 	State State  `json:"state"`
-	// Reasons are all that is known to keep the job from running, or that it runs or has
-	// ended. Of a ready job the last one is its place.
+	// Reasons are all that is known to keep the job from running, until when it may begin,
+	// or that it runs or has ended. Of a ready job the last one is its place.
 	Reasons []WhyReason `json:"reasons"`
 }
 
@@ -129,6 +137,7 @@ func (q *Queue) Why(ctx context.Context, id ID) (Why, error) {
 		return w, nil
 	case j.State == Blocked:
 		err := q.blocked(ctx, &w, &j)
+		w.expires(&j, q.clock.current(ctx))
 		return w, err
 	case j.State != Ready && j.State != Scheduled:
 		w.ended(&j)
@@ -161,6 +170,7 @@ func (q *Queue) Why(ctx context.Context, id ID) (Why, error) {
 		w.unserved(workers)
 	}
 	if place.Urgent {
+		w.expires(&j, now)
 		w.add(WhyReason{Code: WhyUrgent, Text: "it was made urgent: it starts as soon as a worker has a free runner"})
 		return w, nil
 	}
@@ -177,6 +187,7 @@ func (q *Queue) Why(ctx context.Context, id ID) (Why, error) {
 	if due && j.Crashes >= suspectCrashes {
 		w.add(WhyReason{Code: WhySuspect, N: j.Crashes, Text: fmt.Sprintf("its process died %d times in a row: such jobs start one at a time", j.Crashes)})
 	}
+	w.expires(&j, now)
 	if _, ok := q.store.(storage.Ranker); ok && j.State == Ready {
 		w.behind(place)
 	}
@@ -222,7 +233,7 @@ func (w *Why) later(j *JobInfo, d policy.Document, now time.Time) {
 	}
 	switch {
 	case j.Attempt == 0:
-		r.Code, r.Text = WhyNotDue, "it was enqueued for later: it is "+due
+		r.Code, r.Text = WhyNotDue, "it was enqueued for later, or put off: it is "+due
 	case last.Attempt == j.Attempt && j.Retry > 0:
 		retry := d.For(policy.Retryable)
 		r.Code, r.N, r.Of, r.Phase = WhyRetry, j.Retry, max(retry.Retries, j.Retry), policy.PhasePostBackoff
@@ -344,45 +355,6 @@ func (w *Why) unserved(all []WorkerInfo) {
 	w.add(r)
 }
 
-// blocked adds what a blocked job waits for.
-func (q *Queue) blocked(ctx context.Context, w *Why, j *JobInfo) error {
-	r := WhyReason{Code: WhyBlocked, Queue: j.Queue}
-	s, ok := q.store.(storage.Ranker)
-	if !ok {
-		r.Text = fmt.Sprintf("it waits for others of its group %q", j.Group)
-		w.add(r)
-		return nil
-	}
-	place, err := s.Ahead(ctx, j.ID, mostAhead)
-	if errors.Is(err, ErrNotFound) || err == nil && place.Head == (ID{}) { // it has moved on
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	r.N, r.More, r.Job = place.N+1, place.More, place.Head
-	others := "1 job"
-	if r.More {
-		others = fmt.Sprintf("more than %d jobs", place.N)
-	} else if r.N > 1 {
-		others = fmt.Sprintf("%d jobs", r.N)
-	}
-	r.Text = fmt.Sprintf("it is behind %s of its group %q, whose head is %v", others, j.Group, r.Job)
-	head, err := q.store.Job(ctx, place.Head)
-	switch {
-	case errors.Is(err, ErrNotFound):
-	case err != nil:
-		return err
-	case head.State == Dead:
-		r.Reason, r.Since = string(head.Reason), head.EndedAt
-		r.Text += fmt.Sprintf(", dead as %s since %s%s", head.Reason, moment(head.EndedAt), because(head.Error))
-	default:
-		r.Text += fmt.Sprintf(", which is %s", head.State)
-	}
-	w.add(r)
-	return nil
-}
-
 // behind adds the place of a ready job.
 func (w *Why) behind(place storage.Ahead) {
 	r := WhyReason{Code: WhyBehind, N: place.N, More: place.More}
@@ -395,6 +367,28 @@ func (w *Why) behind(place storage.Ahead) {
 		r.Text = "1 ready job of its queue and kind goes before it"
 	default:
 		r.Text = fmt.Sprintf("%d ready jobs of its queue and kind go before it", place.N)
+	}
+	w.add(r)
+}
+
+// expires adds until when a job that waits may begin.
+func (w *Why) expires(j *JobInfo, now time.Time) {
+	r := WhyReason{Code: WhyExpires, Until: j.StartBy, Reason: string(ReasonExpired)}
+	what, end := "its time to start", "it ends as expired"
+	if j.OnExpire == Dead {
+		end = "it dies as expired"
+	}
+	if j.StartBy.IsZero() || !j.Deadline.IsZero() && j.Deadline.Before(j.StartBy) {
+		r.Until, r.Reason = j.Deadline, string(ReasonDeadline)
+		what, end = "its deadline", "it dies as too late"
+	}
+	switch {
+	case r.Until.IsZero():
+		return
+	case r.Until.After(now):
+		r.Text = fmt.Sprintf("%s at %s, unless an attempt begins before", end, moment(r.Until))
+	default:
+		r.Text = fmt.Sprintf("%s is over since %s: %s when a worker looks", what, moment(r.Until), end)
 	}
 	w.add(r)
 }

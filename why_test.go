@@ -349,6 +349,37 @@ func TestQueue_Why_Overdue(t *testing.T) {
 	})
 }
 
+// Why says until when a job may begin, and what becomes of it then.
+func TestQueue_Why_Expires(t *testing.T) {
+	start := time.Date(2030, 3, 1, 12, 0, 0, 0, time.UTC)
+	now := start
+	q := openQueue(t, &errand.Options{Clock: func() time.Time { return now }})
+	both := &errand.JobOptions{StartWithin: 10 * time.Minute, FinishWithin: time.Hour}
+	first := enqueue(t, q, note{}, both)
+	dies := enqueue(t, q, note{}, &errand.JobOptions{StartWithin: 10 * time.Minute, OnExpire: errand.Dead})
+	late := enqueue(t, q, note{}, &errand.JobOptions{FinishWithin: 10 * time.Minute})
+	enqueue(t, q, note{}, &errand.JobOptions{Group: "g"})
+	blocked := enqueue(t, q, note{}, &errand.JobOptions{Group: "g", StartWithin: 10 * time.Minute})
+	for i, at := range []time.Time{start, start.Add(20 * time.Minute)} {
+		now = at
+		for id, want := range map[errand.ID][3]string{
+			first:   {"it ends as expired at 2030-03-01T12:10:00Z, unless an attempt begins before", "its time to start is over since 2030-03-01T12:10:00Z: it ends as expired when a worker looks", "expired"},
+			dies:    {"it dies as expired at 2030-03-01T12:10:00Z, unless an attempt begins before", "its time to start is over since 2030-03-01T12:10:00Z: it dies as expired when a worker looks", "expired"},
+			late:    {"it dies as too late at 2030-03-01T12:10:00Z, unless an attempt begins before", "its deadline is over since 2030-03-01T12:10:00Z: it dies as too late when a worker looks", "deadline"},
+			blocked: {"it ends as expired at 2030-03-01T12:10:00Z, unless an attempt begins before", "its time to start is over since 2030-03-01T12:10:00Z: it ends as expired when a worker looks", "expired"},
+		} {
+			codes := "no_worker expires behind"
+			if id == blocked {
+				codes = "blocked expires"
+			}
+			w := wantWhy(t, q, id, codes)
+			if r := w.Reasons[1]; r.Text != want[i] || r.Reason != want[2] || !r.Until.Equal(start.Add(10*time.Minute)) {
+				t.Errorf("%+v, want %q", r, want[i])
+			}
+		}
+	}
+}
+
 // On a store without the optional interfaces Why says what it knows.
 func TestQueue_Why_BareStore(t *testing.T) {
 	q, err := errand.New(t.Context(), storagetest.NewMemory().OpenBare(), nil)
