@@ -8,7 +8,8 @@ import (
 )
 
 // Compact writes the file anew without the space in it that holds nothing, and returns by
-// how many bytes it has become smaller. The file itself becomes smaller at the next
+// how many bytes it has become smaller, its pages that are in the log only counted as if they
+// were in the file. The file itself becomes smaller at the next
 // checkpoint that reaches the end of the log: mostly at once, later if somebody reads.
 //
 // All calls that write wait until Compact is done, in all processes, and for longer than

@@ -58,9 +58,10 @@ type OnConflict struct {
 	// is due now. If false, it keeps its retries and waits for as long as it would have.
 	Fresh bool
 	// Merge makes the args of a job that is changed of those it has and the new ones. old
-	// is of the type of new; if new is a pointer so is old. It is called without a
-	// transaction, and again if the job was changed or leased meanwhile; if no job waits
-	// it is not called. What it returns is of the same kind, and goes through
+	// is of the type of new; if new is a pointer so is old. Enqueue calls it without a
+	// transaction, EnqueueTx inside that of the caller, where it must not enqueue by
+	// another one. It is called again if the job was changed or leased meanwhile; if no job
+	// waits it is not called. What it returns is of the same kind, and goes through
 	// Options.Middleware as the new args do; old are those that are stored. Merge is not
 	// for EnqueueMany. If nil, the new args are taken.
 	Merge func(old, new Args) (Args, error)
@@ -76,7 +77,7 @@ func (f *faults) onConflict(place string, o *JobOptions) {
 	replaces := (&storage.Conflict{Mode: c.Mode}).Replaces()
 	switch {
 	case u.For != 0 && (u.For < minWindow || u.For > maxWindow):
-		f.field(place+"for", u.For, fmt.Sprintf("must be zero or between %v and %v", minWindow, maxWindow))
+		f.field(place+"for", u.For, "must be zero or "+windowLimit)
 	case u.For != 0 && u.Forever:
 		f.field(place+"for", u.For, "must be zero if forever is set")
 	}
@@ -91,10 +92,10 @@ func (f *faults) onConflict(place string, o *JobOptions) {
 	}
 	if c.Mode == Debounce {
 		if c.Quiet < minQuiet || c.Quiet > maxWindow {
-			f.field(place+"quiet", c.Quiet, fmt.Sprintf("must be between %v and %v", minQuiet, maxWindow))
+			f.field(place+"quiet", c.Quiet, fmt.Sprintf("must be between %v and 100 years", minQuiet))
 		}
 		if c.MaxWait != 0 && (c.MaxWait < c.Quiet || c.MaxWait > maxWindow) {
-			f.field(place+"max_wait", c.MaxWait, fmt.Sprintf("must be zero or between quiet, %v, and %v", c.Quiet, maxWindow))
+			f.field(place+"max_wait", c.MaxWait, fmt.Sprintf("must be zero or between quiet, %v, and 100 years", c.Quiet))
 		}
 		if o.Delay != 0 || !o.DueAt.IsZero() {
 			f.field(place+"quiet", c.Quiet, "must be without delay and due_at, as it says when the job is due")

@@ -13,8 +13,8 @@
 //	_, err = q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, nil)
 //	err = w.Run(ctx) // until ctx ends
 //
-// The folder docs has a page each on production, retries, being offline, transactions, unique keys,
-// windows, limits, groups, releases, testing, jobs that do not run, schedules, gates, steering, webhooks,
+// The folder docs has a page each on production, retries, being offline, transactions, batches, groups, unique
+// keys, recipes, windows, limits, releases, testing, jobs that do not run, schedules, gates, steering, webhooks,
 // topics, SNS, filters, the command, jobs without Go, operations, guarantees, performance and architecture.
 //
 // # Words and states
@@ -30,7 +30,7 @@
 //	scheduled   due later: delayed, or waiting for its retry
 //	ready       due, waiting for a worker
 //	running     leased
-//	blocked     waiting for another job of its group
+//	blocked     waiting for another job of its group, or with its unique key
 //	done, cancelled, expired   finished; kept for Options.Retention
 //	dead        in the dead letters, until redriven or purged
 //

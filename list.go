@@ -46,8 +46,9 @@ type JobPage struct {
 //	ready            by queue and kind; those of one queue and kind by priority and due time
 //	scheduled        due first first
 //	blocked          by queue and group; those of a group as they were enqueued
+//	                 then those behind a unique key
 //	dead             the latest death first
-//	done, cancelled  enqueued last first, of both states together
+//	done, cancelled, expired  enqueued last first, of these states together
 //
 // States, Tag, CreatedFrom and CreatedBefore are found by an index, DueFrom and
 // DueBefore of scheduled jobs too, Queue and Kind of ready ones, EndedFrom and
