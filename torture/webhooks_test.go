@@ -91,7 +91,7 @@ func sell(q *errand.Queue, hooks *webhook.Webhooks, most int) (n int, id string,
 		if err != nil {
 			return err
 		}
-		sent, err := hooks.SendTx(ctx, tx, webhook.Message{Type: "sale", Body: body, Group: s.Group})
+		sent, err := hooks.SendAllTx(ctx, tx, webhook.Message{Type: "sale", Body: body, Group: s.Group})
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -65,6 +66,8 @@ func TestSend_refused(t *testing.T) {
 	refuses(t, err, "id", "type", "content_type", "body")
 	_, err = r.hooks.Send(t.Context(), webhook.Message{}, "a", "b c")
 	refuses(t, err, "endpoints[1]")
+	_, err = r.hooks.Send(t.Context(), webhook.Message{}) // as a list that turned out empty does
+	refuses(t, err, "endpoints")
 	_, err = r.hooks.Send(t.Context(), webhook.Message{}, make([]string, 1001)...)
 	refuses(t, err, "endpoints")
 	if _, err = r.hooks.Send(t.Context(), webhook.Message{}, "a", "b"); !errors.Is(err, errand.ErrNotFound) {
@@ -291,10 +294,10 @@ func TestTest(t *testing.T) {
 // The program may keep the secrets itself.
 func TestOptions_secrets(t *testing.T) {
 	secret := webhook.NewSecret()
-	fails := true
+	var opens atomic.Bool
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, webhook.Options{Secrets: func(_ context.Context, id string) ([]webhook.Secret, error) {
-			if fails {
+			if !opens.Load() {
 				return nil, errors.New("vault is sealed")
 			}
 			return []webhook.Secret{secret}, nil
@@ -313,7 +316,7 @@ func TestOptions_secrets(t *testing.T) {
 		if n := len(r.world.to("a.example")); n != 0 || r.job(s.Jobs[0].ID).Retry != 0 {
 			t.Errorf("%d requests without a secret", n)
 		}
-		fails = false
+		opens.Store(true)
 		time.Sleep(2 * time.Second)
 		stop()
 		all := r.world.to("a.example")

@@ -10,7 +10,7 @@
 //	e, secret, err := hooks.Create(ctx, webhook.Endpoint{URL: "https://ada.example/in"}, webhook.Secret{})
 //	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{webhook.Queues}})
 //	hooks.Handle(w)
-//	_, err = hooks.Send(ctx, webhook.Message{Type: "order.paid", Body: body})
+//	_, err = hooks.SendAll(ctx, webhook.Message{Type: "order.paid", Body: body})
 //
 // A receiver verifies a request before it looks at the body:
 //

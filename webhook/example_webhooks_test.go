@@ -57,7 +57,7 @@ func Example() {
 	go func() { ended <- w.Run(ctx) }()
 
 	// To all endpoints that take its type.
-	sent, err := hooks.Send(ctx, webhook.Message{Type: "order.paid", Body: []byte(`{"order":7}`)})
+	sent, err := hooks.SendAll(ctx, webhook.Message{Type: "order.paid", Body: []byte(`{"order":7}`)})
 	fmt.Println("sent to", sent.Endpoints, err)
 	fmt.Println("received", <-received)
 

@@ -15,7 +15,12 @@ const (
 	// mostGap is how much of the time between two endpoints that were reached counts as
 	// time in which this machine had a network.
 	mostGap = time.Hour
-	// noteEvery is how often that time is written while an endpoint fails.
+	// mostBetween is how much of that time counts between two failures of an endpoint: two
+	// of them that are weeks apart say little about the weeks. It is more than the longest
+	// delay of the default policy.
+	mostBetween = 12 * time.Hour
+	// noteEvery is how much of that time is counted until it is written, and how long what was
+	// read of an endpoint is believed: other processes write too.
 	noteEvery = 10 * time.Minute
 	onlineKey = "online"
 )
@@ -30,10 +35,11 @@ type failing struct {
 	mu       sync.Mutex
 	clock    online
 	loaded   bool
-	revision int64               // of the clock's entry
-	noted    time.Time           // the clock was written
-	notedAt  time.Time           // its Last was this then
-	known    map[string]*failure // by endpoint; nil: its last attempt went well
+	revision int64             // of the clock's entry
+	noted    time.Time         // the clock was written
+	notedAt  time.Time         // its Last was this then
+	known    map[string]*state // by endpoint
+	n        int               // of known, how many fail
 }
 
 // online is the clock.
@@ -42,14 +48,23 @@ type online struct {
 	Last   time.Time     `json:"last"` // an endpoint was reached
 }
 
-// failure is since when an endpoint fails.
+// failure is how long an endpoint has failed.
 type failure struct {
-	Online   time.Duration `json:"online"` // on the clock
-	Since    time.Time     `json:"since"`
-	revision int64
+	Since   time.Time     `json:"since"`
+	Counted time.Duration `json:"counted"` // on the clock
+	Online  time.Duration `json:"online"`  // that of the clock, at its last failure
 }
 
-func (f *failing) init(h *Webhooks) { f.h, f.known = h, map[string]*failure{} }
+// state is what is known of an endpoint.
+type state struct {
+	failure
+	fails    bool
+	revision int64         // of the failure's entry
+	written  time.Duration // its Counted
+	read     time.Time     // or written
+}
+
+func (f *failing) init(h *Webhooks) { f.h, f.known = h, map[string]*state{} }
 
 // reached moves the clock on.
 func (o *online) reached(now time.Time) {
@@ -65,37 +80,14 @@ func (f *failing) succeeded(ctx context.Context, id string) error {
 	defer f.mu.Unlock()
 	now := f.h.now()
 	f.clock.reached(now)
-	was, err := f.load(ctx, id)
-	if err != nil {
+	s, err := f.load(ctx, id, now)
+	if err == nil && s.fails {
+		err = f.drop(ctx, id, s)
+	}
+	if err != nil || f.n == 0 || f.clock.Last.Equal(f.notedAt) || now.Sub(f.noted) < noteEvery {
 		return err
 	}
-	if was != nil {
-		if err := f.drop(ctx, id, was); err != nil {
-			return err
-		}
-	}
-	if !f.any() {
-		return nil
-	}
-	return f.noteSometimes(ctx, now)
-}
-
-// noteSometimes writes the clock if it has moved, and was not written for some time.
-func (f *failing) noteSometimes(ctx context.Context, now time.Time) error {
-	if f.clock.Last.Equal(f.notedAt) || now.Sub(f.noted) < noteEvery {
-		return nil
-	}
-	return f.note(ctx, nil)
-}
-
-// any reports whether an endpoint is known to fail.
-func (f *failing) any() bool {
-	for _, was := range f.known {
-		if was != nil {
-			return true
-		}
-	}
-	return false
+	return f.note(ctx, "", nil)
 }
 
 // failed notes that an attempt did not go well, and returns how long the endpoint has
@@ -109,125 +101,173 @@ func (f *failing) failed(ctx context.Context, id string) (time.Duration, error) 
 			f.clock.reached(now)
 		}
 	}
-	was, err := f.load(ctx, id)
+	s, err := f.load(ctx, id, now)
 	if err != nil {
 		return 0, err
-	}
-	if most := f.h.opts.DisableAfter; was != nil && f.clock.Online-was.Online >= most && most > 0 {
-		delete(f.known, id) // another process may have reached it meanwhile
-		if was, err = f.load(ctx, id); err != nil {
-			return 0, err
-		}
-	}
-	if was != nil {
-		return f.clock.Online - was.Online, f.noteSometimes(ctx, now)
 	}
 	if f.clock.Last.IsZero() {
 		f.clock.Last = now
 	}
-	was = &failure{Online: f.clock.Online, Since: now}
-	doc, err := json.Marshal(was)
-	if err != nil {
+	if !s.fails {
+		return 0, f.note(ctx, id, &failure{Since: now, Online: f.clock.Online})
+	}
+	s.Counted += max(0, min(f.clock.Online-s.Online, mostBetween))
+	s.Online = f.clock.Online
+	most := f.h.opts.DisableAfter
+	if s.Counted-s.written < noteEvery && (most <= 0 || s.Counted < most) {
+		return s.Counted, nil
+	}
+	was := s.failure
+	if err := f.note(ctx, id, &was); err != nil {
 		return 0, err
 	}
-	if err := f.note(ctx, &errand.Entry{Class: classFailing, Name: id, Doc: doc}); err != nil {
-		return 0, err
-	}
-	return 0, nil
+	return f.known[id].Counted, nil
 }
 
-// load returns since when an endpoint fails, nil if its last attempt went well. It reads
-// the file once for each endpoint.
-func (f *failing) load(ctx context.Context, id string) (*failure, error) {
+// load returns what is known of an endpoint. What is not known, or was read too long ago,
+// is read from the file.
+func (f *failing) load(ctx context.Context, id string, now time.Time) (*state, error) {
 	if !f.loaded {
-		entry, err := f.h.topics.Entry(ctx, classOnline, onlineKey)
-		if err != nil && !errors.Is(err, errand.ErrNotFound) {
+		if err := f.loadClock(ctx); err != nil {
 			return nil, err
 		}
-		if err == nil {
-			if err := f.take(&entry); err != nil {
-				return nil, err
-			}
-		}
-		f.loaded = true
 	}
-	if was, ok := f.known[id]; ok {
+	was := f.known[id]
+	if was != nil && now.Sub(was.read) < noteEvery {
 		return was, nil
 	}
+	s := &state{read: now}
 	entry, err := f.h.topics.Entry(ctx, classFailing, id)
-	if errors.Is(err, errand.ErrNotFound) {
-		f.known[id] = nil
-		return nil, nil
-	}
-	if err != nil {
+	switch {
+	case err == nil:
+		if s.failure, err = failureOf(&entry); err != nil {
+			return nil, err
+		}
+		s.fails, s.revision, s.written = true, entry.Revision, s.Counted
+		if was != nil && was.fails && was.revision == s.revision { // with what was counted since
+			s.failure = was.failure
+		}
+	case !errors.Is(err, errand.ErrNotFound):
 		return nil, err
 	}
-	f.known[id], err = failureOf(&entry)
-	return f.known[id], err
+	f.know(id, s)
+	return s, nil
 }
 
-// take moves the clock on to that of the file, if another process has moved it further.
-func (f *failing) take(entry *errand.Entry) error {
+// know sets what is known of an endpoint; nil: nothing.
+func (f *failing) know(id string, s *state) {
+	if was := f.known[id]; was != nil && was.fails {
+		f.n--
+	}
+	if s == nil {
+		delete(f.known, id)
+		return
+	}
+	if s.fails {
+		f.n++
+	}
+	f.known[id] = s
+}
+
+// loadClock moves the clock on to that of the file, if another process has moved it
+// further.
+func (f *failing) loadClock(ctx context.Context) error {
+	entry, err := f.h.topics.Entry(ctx, classOnline, onlineKey)
+	if errors.Is(err, errand.ErrNotFound) {
+		f.loaded, f.revision = true, 0
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	var o online
 	if err := json.Unmarshal(entry.Doc, &o); err != nil {
 		return fmt.Errorf("%w: entry %s: %w", errand.ErrCorrupt, entry.Class, err)
 	}
-	f.revision = entry.Revision
 	mine := f.clock
-	f.clock = o
+	f.clock, f.revision, f.loaded = o, entry.Revision, true
 	if mine.Last.After(o.Last) {
 		f.clock.reached(mine.Last)
 	}
 	return nil
 }
 
-func failureOf(entry *errand.Entry) (*failure, error) {
-	was := &failure{revision: entry.Revision}
-	if err := json.Unmarshal(entry.Doc, was); err != nil {
-		return nil, fmt.Errorf("%w: entry %s of %q: %w", errand.ErrCorrupt, entry.Class, entry.Name, err)
+func failureOf(entry *errand.Entry) (was failure, err error) {
+	if err := json.Unmarshal(entry.Doc, &was); err != nil {
+		return was, fmt.Errorf("%w: entry %s of %q: %w", errand.ErrCorrupt, entry.Class, entry.Name, err)
 	}
 	return was, nil
 }
 
-// note writes the clock, and with it another entry, that an endpoint fails. What another
-// process has written meanwhile is read, and counts.
-func (f *failing) note(ctx context.Context, begins *errand.Entry) error {
+// mostNotes is how often a write is tried that another process was ahead of.
+const mostNotes = 5
+
+// note writes the clock, and with it that an endpoint fails. What another process has
+// written meanwhile counts: that the endpoint was reached goes before that it fails still.
+func (f *failing) note(ctx context.Context, id string, of *failure) error {
+	for range mostNotes {
+		entries, err := f.entries(id, of)
+		if err != nil {
+			return err
+		}
+		revision, err := f.h.topics.PutEntries(ctx, entries)
+		if err == nil {
+			f.revision, f.noted, f.notedAt = revision, f.h.now(), f.clock.Last
+			if of != nil {
+				f.know(id, &state{failure: *of, fails: true, revision: revision, written: of.Counted, read: f.h.now()})
+			}
+			return nil
+		}
+		if !errors.Is(err, errand.ErrStale) {
+			return err
+		}
+		if err := f.loadClock(ctx); err != nil || of == nil {
+			return err
+		}
+		failed := f.known[id] != nil && f.known[id].fails
+		f.know(id, nil)
+		s, err := f.load(ctx, id, f.h.now())
+		if err != nil {
+			return err
+		}
+		switch {
+		case s.fails:
+			of = &failure{Since: s.Since, Counted: max(s.Counted, of.Counted), Online: f.clock.Online}
+		case failed: // it was reached meanwhile, and begins to fail anew
+			of = &failure{Since: f.h.now(), Online: f.clock.Online}
+		}
+	}
+	return nil
+}
+
+// entries returns the entries of the clock and of an endpoint that fails.
+func (f *failing) entries(id string, of *failure) ([]errand.Entry, error) {
 	doc, err := json.Marshal(f.clock)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	entries := []errand.Entry{{Class: classOnline, Name: onlineKey, Revision: f.revision, Doc: doc}}
-	if begins != nil {
-		entries = append(entries, *begins)
+	if of == nil {
+		return entries, nil
 	}
-	revision, err := f.h.topics.PutEntries(ctx, entries)
-	if errors.Is(err, errand.ErrStale) { // the next attempt finds what the other process wrote
-		f.loaded, f.noted = false, time.Time{}
-		if begins != nil {
-			delete(f.known, begins.Name)
-		}
-		return nil
+	e := errand.Entry{Class: classFailing, Name: id}
+	if s := f.known[id]; s != nil {
+		e.Revision = s.revision
 	}
-	if err != nil {
-		return err
-	}
-	f.revision, f.noted, f.notedAt = revision, f.h.now(), f.clock.Last
-	if begins != nil {
-		begins.Revision = revision
-		f.known[begins.Name], err = failureOf(begins)
-	}
-	return err
+	e.Doc, err = json.Marshal(of)
+	return append(entries, e), err
 }
 
 // drop notes that an endpoint does not fail any more.
-func (f *failing) drop(ctx context.Context, id string, was *failure) error {
+func (f *failing) drop(ctx context.Context, id string, was *state) error {
 	_, err := f.h.topics.PutEntries(ctx, []errand.Entry{{Class: classFailing, Name: id, Revision: was.revision, Delete: true}})
-	if err != nil && !errors.Is(err, errand.ErrStale) {
+	switch {
+	case err == nil:
+		f.know(id, &state{read: f.h.now()})
+	case errors.Is(err, errand.ErrStale): // the next attempt finds what the other process wrote
+		f.know(id, nil)
+	default:
 		return err
-	}
-	f.known[id] = nil
-	if err != nil {
-		delete(f.known, id)
 	}
 	return nil
 }
@@ -236,19 +276,19 @@ func (f *failing) drop(ctx context.Context, id string, was *failure) error {
 func (f *failing) end(ctx context.Context, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.known, id)
-	was, err := f.load(ctx, id)
-	if err != nil || was == nil {
+	f.know(id, nil)
+	s, err := f.load(ctx, id, f.h.now())
+	if err != nil || !s.fails {
 		return err
 	}
-	return f.drop(ctx, id, was)
+	return f.drop(ctx, id, s)
 }
 
 // forget is for an endpoint that was deleted.
 func (f *failing) forget(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.known, id)
+	f.know(id, nil)
 }
 
 // among returns which of some endpoints fail, by ID. They are sorted.
@@ -264,7 +304,7 @@ func (f *failing) among(ctx context.Context, endpoints []errand.Entry) (map[stri
 		}
 		was, err := failureOf(&entry)
 		if err == nil {
-			out[entry.Name] = *was
+			out[entry.Name] = was
 		}
 		return out, err
 	}
@@ -278,7 +318,7 @@ func (f *failing) among(ctx context.Context, endpoints []errand.Entry) (map[stri
 			if err != nil {
 				return nil, err
 			}
-			out[entries[i].Name] = *was
+			out[entries[i].Name] = was
 		}
 		if len(entries) < 1000 || entries[len(entries)-1].Name >= endpoints[len(endpoints)-1].Name {
 			break

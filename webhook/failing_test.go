@@ -100,16 +100,14 @@ func TestFailing_success(t *testing.T) {
 		r := newRig(t, webhook.Options{Policy: slowRetries, DisableAfter: 10 * time.Hour})
 		r.endpoint("bad")
 		r.endpoint("good")
-		bad := 500
-		r.world.answer("bad.example", func(*http.Request) (int, error) { return bad, nil })
 		stop := r.work()
 		defer stop()
 		for i := range 40 {
-			r.send(webhook.Message{})
-			bad = 500
+			r.world.answer("bad.example", always(500))
 			if i%8 == 7 {
-				bad = 200
+				r.world.answer("bad.example", always(200))
 			}
+			r.send(webhook.Message{})
 			time.Sleep(time.Hour)
 		}
 		if e := r.get("bad"); e.State != webhook.Enabled {
@@ -140,6 +138,59 @@ func TestFailing_successElsewhere(t *testing.T) {
 		}
 		if e := r.get("bad"); e.State != webhook.Enabled || e.FailingSince.IsZero() {
 			t.Errorf("it is %+v", e)
+		}
+	})
+}
+
+// Successes that another process has, while this one does nothing, end the count too: what
+// is known of an endpoint is read again.
+func TestFailing_healthyElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := webhook.Options{Policy: slowRetries, DisableAfter: 10 * time.Hour}
+		r := newRig(t, o)
+		other := *r
+		other.hooks = r.again(o)
+		r.endpoint("a")
+		one := func(on *rig, status int) {
+			r.world.answer("a.example", always(status))
+			stop := on.work()
+			on.send(webhook.Message{})
+			time.Sleep(time.Minute)
+			stop()
+		}
+		one(&other, 200) // which knows of it then
+		one(r, 500)
+		for range 24 {
+			one(&other, 200)
+			time.Sleep(59 * time.Minute)
+		}
+		for range 3 {
+			one(&other, 500)
+		}
+		if e := r.get("a"); e.State != webhook.Enabled {
+			t.Errorf("it is %+v", e)
+		}
+	})
+}
+
+// Two failures with days between them are not days of failures.
+func TestFailing_farApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, webhook.Options{Policy: policy.Policy{}})
+		r.endpoint("rare")
+		r.endpoint("good")
+		r.world.answer("rare.example", always(500))
+		stop := r.work()
+		defer stop()
+		for i := range 6 * 24 {
+			r.send(webhook.Message{}, "good")
+			if i == 0 || i == 6*24-1 {
+				r.send(webhook.Message{}, "rare")
+			}
+			time.Sleep(time.Hour)
+		}
+		if e := r.get("rare"); e.State != webhook.Enabled || len(r.world.to("rare.example")) != 2 {
+			t.Errorf("it is %+v after %d requests", e, len(r.world.to("rare.example")))
 		}
 	})
 }

@@ -44,7 +44,7 @@ type Message struct {
 	Group string `json:"group,omitempty"`
 }
 
-// Sent is what Send has done. Endpoints are those that get the message, and Jobs their
+// Sent is what Send or SendAll has done. Endpoints are those that get the message, and Jobs their
 // deliveries, in the same order. Duplicate is true if a message with its ID was sent
 // before; both are nil then.
 type Sent struct {
@@ -63,33 +63,56 @@ type delivery struct {
 // Kind implements [errand.Args].
 func (delivery) Kind() string { return kindDelivery }
 
-// Send sends a message to endpoints, or, without any, to all endpoints that take its type.
-// When it returns nil the message and its deliveries are durable; they are made in one
-// transaction. Endpoints that do not take the type are left out, also of those that are
-// named; [Sent].Endpoints has the others.
+// Send sends a message to endpoints, at most 1,000. When it returns nil the message and its
+// deliveries are durable; they are made in one transaction. Endpoints that do not take the
+// type are left out, though they are named; [Sent].Endpoints has the others.
 //
-// It returns an [errand.FieldError] for bad input, [errand.ErrNotFound] for an endpoint that is not there,
-// and what [errand.Queue.Enqueue] returns. It sends to at most 1,000 endpoints.
+// It returns an [errand.FieldError] for bad input, also without endpoints,
+// [errand.ErrNotFound] for an endpoint that is not there, and what [errand.Queue.Enqueue]
+// returns.
 func (h *Webhooks) Send(ctx context.Context, m Message, endpoints ...string) (Sent, error) {
-	return h.send(ctx, m, endpoints, h.topics.Publish)
+	return h.sendTo(ctx, m, endpoints, h.topics.Publish)
 }
 
 // SendTx is [Webhooks.Send] inside a transaction of the application on the queue's file,
 // see [errand.Queue.EnqueueTx].
 func (h *Webhooks) SendTx(ctx context.Context, tx *sql.Tx, m Message, endpoints ...string) (Sent, error) {
-	return h.send(ctx, m, endpoints, func(ctx context.Context, p []errand.Publication) ([]errand.PublishResult, error) {
+	return h.sendTo(ctx, m, endpoints, h.within(tx))
+}
+
+// SendAll sends a message to all endpoints that take its type, otherwise as [Webhooks.Send].
+// If more than 1,000 do, it returns an [errand.FieldError]: package topic has no such limit.
+// It reads all endpoints, so package topic suits better where there are many.
+func (h *Webhooks) SendAll(ctx context.Context, m Message) (Sent, error) {
+	return h.send(ctx, m, h.topics.Publish, h.allThatTake)
+}
+
+// SendAllTx is [Webhooks.SendAll] inside a transaction of the application on the queue's
+// file, see [errand.Queue.EnqueueTx].
+func (h *Webhooks) SendAllTx(ctx context.Context, tx *sql.Tx, m Message) (Sent, error) {
+	return h.send(ctx, m, h.within(tx), h.allThatTake)
+}
+
+func (h *Webhooks) within(tx *sql.Tx) publishFunc {
+	return func(ctx context.Context, p []errand.Publication) ([]errand.PublishResult, error) {
 		return h.topics.PublishTx(ctx, tx, p)
+	}
+}
+
+func (h *Webhooks) sendTo(ctx context.Context, m Message, endpoints []string, publish publishFunc) (Sent, error) {
+	return h.send(ctx, m, publish, func(ctx context.Context, typ string) ([]string, error) {
+		return h.receivers(ctx, typ, endpoints)
 	})
 }
 
 type publishFunc func(context.Context, []errand.Publication) ([]errand.PublishResult, error)
 
-func (h *Webhooks) send(ctx context.Context, m Message, endpoints []string, publish publishFunc) (Sent, error) {
+func (h *Webhooks) send(ctx context.Context, m Message, publish publishFunc, receivers func(context.Context, string) ([]string, error)) (Sent, error) {
 	m.ID = cmp.Or(m.ID, newMessageID())
 	if err := m.check(); err != nil {
 		return Sent{}, err
 	}
-	to, err := h.receivers(ctx, m.Type, endpoints)
+	to, err := receivers(ctx, m.Type)
 	if err != nil {
 		return Sent{}, err
 	}
@@ -122,10 +145,10 @@ func (m *Message) jobs(endpoints []string) []errand.NewJob {
 	return jobs
 }
 
-// receivers returns those of endpoints that take a type, of all if there are none.
+// receivers returns those of endpoints that take a type.
 func (h *Webhooks) receivers(ctx context.Context, typ string, endpoints []string) (to []string, err error) {
 	if len(endpoints) == 0 {
-		return h.allThatTake(ctx, typ)
+		return nil, &errand.FieldError{Field: "endpoints", Value: 0, Limit: "must name at least one: SendAll sends to all that take the type"}
 	}
 	if len(endpoints) > mostEndpoints {
 		return nil, &errand.FieldError{Field: "endpoints", Value: len(endpoints), Limit: fmt.Sprintf("must be at most %d", mostEndpoints)}

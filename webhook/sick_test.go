@@ -111,7 +111,7 @@ func (m many) took(t *testing.T, queues map[string]errand.QueueOptions, concurre
 			}
 		}
 		for range messages {
-			if _, err := hooks.Send(t.Context(), webhook.Message{Body: []byte("{}")}); err != nil {
+			if _, err := hooks.SendAll(t.Context(), webhook.Message{Body: []byte("{}")}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -203,7 +203,7 @@ func TestSick_LeaveNothing(t *testing.T) {
 	}
 	goroutines, sockets := open()
 	for range 2 {
-		if _, err := hooks.Send(t.Context(), webhook.Message{Body: []byte("{}")}); err != nil {
+		if _, err := hooks.SendAll(t.Context(), webhook.Message{Body: []byte("{}")}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -138,9 +138,14 @@ func (r *rig) endpoint(id string, change ...func(*webhook.Endpoint)) webhook.Sec
 	return secret
 }
 
+// send sends a message to endpoints, or, without any, to all that take its type.
 func (r *rig) send(m webhook.Message, to ...string) webhook.Sent {
 	r.Helper()
-	s, err := r.hooks.Send(r.Context(), m, to...)
+	send := func() (webhook.Sent, error) { return r.hooks.Send(r.Context(), m, to...) }
+	if len(to) == 0 {
+		send = func() (webhook.Sent, error) { return r.hooks.SendAll(r.Context(), m) }
+	}
+	s, err := send()
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -155,7 +155,7 @@ func (s *shop) sale(ctx context.Context, sale Sale) error {
 		if err != nil {
 			return err
 		}
-		_, err = s.hooks.SendTx(ctx, tx, webhook.Message{Type: "order.paid", Body: body, Group: sale.Customer})
+		_, err = s.hooks.SendAllTx(ctx, tx, webhook.Message{Type: "order.paid", Body: body, Group: sale.Customer})
 		return err
 	})
 }
