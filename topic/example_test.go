@@ -111,6 +111,25 @@ func must2[A, B any](a A, b B, err error) (A, B) {
 	return a, b
 }
 
+// A filter policy on the body.
+func ExampleTopics_Subscribe() {
+	ctx := context.Background()
+	_, _, topics, done := openTopics(nil)
+	defer done()
+	must(topics.Create(ctx, topic.Topic{Name: "orders"}))
+	must(topics.Subscribe(ctx, topic.Subscription{
+		Topic: "orders", Kind: "book",
+		Filter: json.RawMessage(`{"total": [{"numeric": [">=", 100]}]}`), FilterScope: filter.Body,
+	}))
+	for _, body := range []string{`{"total": 20}`, `{"total": 170}`} {
+		published := must(topics.Publish(ctx, "orders", topic.Message{Body: []byte(body)}))
+		fmt.Println("deliveries:", len(published.Subscriptions))
+	}
+	// Output:
+	// deliveries: 0
+	// deliveries: 1
+}
+
 // What the application writes and what it publishes are in one transaction.
 func ExampleTopics_PublishTx() {
 	ctx := context.Background()

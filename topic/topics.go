@@ -105,7 +105,9 @@ func hideUser(s string) string {
 
 // Handle registers the handlers of deliveries, of confirmations, and of publications to
 // many subscriptions on a worker. Its Queues must have [Queues] and [webhook.Queues].
-// Handle panics as [errand.Handle] does. The kinds that are subscribed have handlers of
+// A worker without them makes no delivery. The deliveries of
+// [webhook.Webhooks.Send] need [webhook.Webhooks.Handle] too. Handle panics as
+// [errand.Handle] does. The kinds that are subscribed have handlers of
 // the application.
 func (t *Topics) Handle(w *errand.Worker) {
 	errand.Handle(w, t.fanOut, errand.HandlerOptions{Policy: policy.Forever(time.Minute)})

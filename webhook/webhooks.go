@@ -167,7 +167,8 @@ func (o *Options) client() clientOptions {
 }
 
 // Handle registers the handler of deliveries on a worker, whose Queues must have
-// [Queues] or those of the endpoints that it works for. It panics as [errand.Handle] does.
+// [Queues] or those of the endpoints that it works for; without them no delivery is made.
+// It panics as [errand.Handle] does.
 //
 // A delivery has a runner while it waits for the answer, up to [Options].Timeout. For many
 // endpoints bound the runners of each by [errand.QueueOptions].Concurrency of [Queues], and
