@@ -133,46 +133,86 @@ func (a Attribute) node() (n node, ok bool) {
 // {"a.b": 1} becomes {"a": {"b": 1}}. The values of a name that occurs twice are as
 // those of an array, but objects become one.
 func (n *node) tidy() {
+	t := tidier{todo: []*node{n}}
+	for len(t.todo) > 0 {
+		t.next()
+	}
+}
+
+// tidier brings a value into its form from the outside in, so that the fields of all
+// objects that become one are sorted together, once.
+type tidier struct {
+	todo   []*node
+	sorted int // fields
+}
+
+// next does one value, and leaves what is in it for later.
+func (t *tidier) next() {
+	n := t.todo[len(t.todo)-1]
+	t.todo = t.todo[:len(t.todo)-1]
 	for i := range n.items {
-		n.items[i].tidy()
+		t.later(&n.items[i])
 	}
 	for i := range n.fields {
 		f := &n.fields[i]
-		f.value.tidy()
-		for {
-			at := strings.LastIndexByte(f.name, '.')
-			if at < 0 {
-				break
-			}
-			f.value = node{kind: isObject, fields: []field{{name: f.name[at+1:], value: f.value}}}
-			f.name = f.name[:at]
+		if name, rest, nested := strings.Cut(f.name, "."); nested {
+			f.value = node{kind: isObject, fields: []field{{name: rest, value: f.value}}}
+			f.name = name
 		}
 	}
 	n.sort()
+	t.sorted += len(n.fields)
+	kept := 0
+	for i := 0; i < len(n.fields); kept++ {
+		same := i + 1
+		for same < len(n.fields) && n.fields[same].name == n.fields[i].name {
+			same++
+		}
+		n.fields[kept] = field{name: n.fields[i].name, value: joined(n.fields[i:same])}
+		i = same
+	}
+	n.fields = n.fields[:kept]
+	for i := range n.fields {
+		t.later(&n.fields[i].value)
+	}
+}
+
+func (t *tidier) later(n *node) {
+	if n.kind >= isArray {
+		t.todo = append(t.todo, n)
+	}
+}
+
+// joined returns the value of fields of the same name. Objects become one up to the
+// first value that is none.
+func joined(same []field) node {
+	if len(same) == 1 {
+		return same[0].value
+	}
+	objects, fields := 0, 0
+	for objects < len(same) && same[objects].value.kind == isObject {
+		fields += len(same[objects].value.fields)
+		objects++
+	}
+	var all []node
+	if objects > 0 {
+		one := node{kind: isObject, fields: make([]field, 0, fields)}
+		for i := range same[:objects] {
+			one.fields = append(one.fields, same[i].value.fields...)
+		}
+		if objects == len(same) {
+			return one
+		}
+		all = append(all, one)
+	}
+	for i := range same[objects:] {
+		all = append(all, same[objects+i].value)
+	}
+	return node{kind: isArray, items: all}
 }
 
 func (n *node) sort() {
 	slices.SortStableFunc(n.fields, func(a, b field) int { return strings.Compare(a.name, b.name) })
-	kept := 0
-	for i, f := range n.fields {
-		if i > 0 && n.fields[kept-1].name == f.name {
-			n.fields[kept-1].value.join(f.value)
-			continue
-		}
-		n.fields[kept] = f
-		kept++
-	}
-	n.fields = n.fields[:kept]
-}
-
-// join adds another value of the same name.
-func (n *node) join(other node) {
-	if n.kind == isObject && other.kind == isObject {
-		n.fields = append(n.fields, other.fields...)
-		n.sort()
-		return
-	}
-	*n = node{kind: isArray, items: []node{*n, other}}
 }
 
 // get returns the value of a field of a tidy object, nil if there is none or n is no
