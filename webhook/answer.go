@@ -26,12 +26,6 @@ func webhookRules() policy.Rules {
 	return policy.Rules{policy.ByMark, policy.ByWebhookStatus, policy.ByConnect, policy.ByContext, policy.ByNet}
 }
 
-// snsRules returns the rules of Amazon SNS: 429, 5xx and a failure of the connection, of
-// whatever kind, are tried again; 3xx and other 4xx are not.
-func snsRules() policy.Rules {
-	return policy.Rules{policy.BySNSStatus, policy.Otherwise(policy.Retryable)}
-}
-
 // answer is what an endpoint has answered.
 type answer struct {
 	// status is that of the answer. If zero, there was none.
@@ -109,12 +103,20 @@ func text(body []byte, req *http.Request) string {
 	return strings.ToValidUTF8(s[:min(len(s), keptAnswer)], "")
 }
 
-// minProof is how many bytes a value has at least that is looked for in an answer.
-const minProof = 6
+// How many bytes a value has at least that is looked for in an answer, and a segment of the
+// path, which is mostly no secret but a word.
+const minProof, minPathProof = 6, 16
 
 // proofs returns the values of a request that may prove who sends: those of the query and
-// of all headers but the harmless ones, longest first.
+// of all headers but the harmless ones, and the long segments of the path, longest first.
 func proofs(req *http.Request) (all []string) {
+	for _, path := range []string{req.URL.Path, req.URL.EscapedPath()} {
+		for segment := range strings.SplitSeq(path, "/") {
+			if len(segment) >= minPathProof {
+				all = append(all, segment)
+			}
+		}
+	}
 	for _, values := range req.URL.Query() {
 		for _, v := range values {
 			all = append(all, v, url.QueryEscape(v))

@@ -70,7 +70,7 @@ func (o *clientOptions) validate() error {
 	for i, p := range o.allowed {
 		// An address is judged without the part that maps it.
 		if !p.IsValid() || p.Addr().Is4In6() || p.Addr().Zone() != "" {
-			f.field(fmt.Sprintf("allowed[%d]", i), p.String(), "must be a prefix of IPv4 or IPv6, not one of mapped addresses")
+			f.field(fmt.Sprintf("allow_addresses[%d]", i), p.String(), "must be a prefix of IPv4 or IPv6, not one of mapped addresses")
 		}
 	}
 	for _, d := range []struct {

@@ -243,6 +243,11 @@ func TestClient_tls(t *testing.T) {
 	}
 }
 
+// snsRules are those of Amazon SNS, as package topic has them.
+func snsRules() policy.Rules {
+	return policy.Rules{policy.BySNSStatus, policy.Otherwise(policy.Retryable)}
+}
+
 // toLoopback returns a client for which every name is 127.0.0.1.
 func toLoopback(t *testing.T, o clientOptions, a *authority) *client {
 	t.Helper()
@@ -368,7 +373,7 @@ func TestClientOptions(t *testing.T) {
 		timeout: -1, dialTimeout: -1, tlsTimeout: -1, headerTimeout: -1, bodyTimeout: -1,
 	}
 	got := wrong(t, o.validate())
-	for i, field := range []string{"allowed[1]", "allowed[2]", "timeout", "dial_timeout", "tls_timeout", "header_timeout", "body_timeout"} {
+	for i, field := range []string{"allow_addresses[1]", "allow_addresses[2]", "timeout", "dial_timeout", "tls_timeout", "header_timeout", "body_timeout"} {
 		if i >= len(got) || !strings.HasPrefix(got[i], "errand: "+field+" ") {
 			t.Errorf("fault %d of %q: want one of %s", i, got, field)
 		}

@@ -130,12 +130,20 @@ func (h *Webhooks) Create(ctx context.Context, e Endpoint, secret Secret) (Endpo
 		}
 		entries = append(entries, kept)
 	}
+	left, err := h.topics.Entry(ctx, classFailing, e.ID) // of one that was deleted while it was sent to
+	if err == nil {
+		left.Delete = true
+		entries = append(entries, left)
+	} else if !errors.Is(err, errand.ErrNotFound) {
+		return Endpoint{}, Secret{}, about("endpoint", e.ID, err)
+	}
 	if _, err := h.topics.PutEntries(ctx, entries); err != nil {
 		if errors.Is(err, errand.ErrStale) {
 			err = fmt.Errorf("it is there already: %w", err)
 		}
 		return Endpoint{}, Secret{}, about("endpoint", e.ID, err)
 	}
+	h.failing.forget(e.ID)
 	if err := h.throttle(ctx, &e); err != nil {
 		return Endpoint{}, Secret{}, err
 	}
@@ -146,6 +154,7 @@ func (h *Webhooks) Create(ctx context.Context, e Endpoint, secret Secret) (Endpo
 // Update replaces what an endpoint is but its ID and its secrets. Deliveries that wait go
 // by what is set then. It returns [errand.ErrNotFound] if there is no such endpoint, and
 // [errand.ErrStale] if it has changed since its Revision was read, and that is not zero.
+// Settings of its queue stay, unless the throttle of its own policy changes.
 func (h *Webhooks) Update(ctx context.Context, e Endpoint) (Endpoint, error) {
 	var f faults
 	if h.check(&f, &e); len(f) > 0 {
@@ -165,8 +174,10 @@ func (h *Webhooks) Update(ctx context.Context, e Endpoint) (Endpoint, error) {
 	if _, err := h.topics.PutEntries(ctx, []errand.Entry{entry}); err != nil {
 		return Endpoint{}, about("endpoint", e.ID, err)
 	}
-	if err := h.throttle(ctx, &e); err != nil {
-		return Endpoint{}, err
+	if was, err := endpointOf(&now); err != nil || was.ownThrottle() != e.ownThrottle() {
+		if err := h.throttle(ctx, &e); err != nil {
+			return Endpoint{}, err
+		}
 	}
 	return h.Endpoint(ctx, e.ID)
 }
@@ -175,25 +186,34 @@ func (h *Webhooks) Update(ctx context.Context, e Endpoint) (Endpoint, error) {
 // when their turn comes; those that are dead stay until they are purged. Subscriptions of
 // package topic to it stay too, and what they get is cancelled: see
 // docs/topics.md#subscriptions. Delete returns [errand.ErrNotFound] if there is no such
-// endpoint.
+// endpoint; what another Delete has left that was cut short is deleted in that case too.
 func (h *Webhooks) Delete(ctx context.Context, id string) error {
+	var f faults
+	if f.endpointID("id", id); len(f) > 0 {
+		return about("endpoint", id, errand.ErrNotFound)
+	}
 	var gone []errand.Entry
+	var missing error
 	for _, class := range []string{classEndpoint, classSecrets, classFailing} {
 		e, err := h.topics.Entry(ctx, class, id)
 		switch {
 		case err == nil:
 			e.Delete = true
 			gone = append(gone, e)
-		case class == classEndpoint || !errors.Is(err, errand.ErrNotFound):
+		case !errors.Is(err, errand.ErrNotFound):
 			return about("endpoint", id, err)
+		case class == classEndpoint:
+			missing = about("endpoint", id, err)
 		}
 	}
 	if _, err := h.topics.PutEntries(ctx, gone); err != nil {
 		return about("endpoint", id, err)
 	}
 	h.failing.forget(id)
-	_, err := h.queue.Release(ctx, errand.Lane{Queue: queueOf(id)}, HoldDisabled)
-	return err
+	if _, err := h.queue.Release(ctx, errand.Lane{Queue: queueOf(id)}, HoldDisabled); err != nil {
+		return err
+	}
+	return missing
 }
 
 // Endpoint returns an endpoint, or [errand.ErrNotFound].

@@ -1,10 +1,12 @@
 package webhook_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -93,8 +95,8 @@ func TestEndpoint_refused(t *testing.T) {
 	}
 	_, err := r.hooks.Endpoints(t.Context(), "", 0)
 	refuses(t, err, "limit")
-	_, err = webhook.New(r.q, &webhook.Options{Timeout: -1, Keep: -1, UserAgent: "a\nb", Policy: policy.Policy{Retries: -1}})
-	refuses(t, err, "timeout", "keep", "user_agent", "policy.Retries")
+	_, err = webhook.New(r.q, &webhook.Options{AllowAddresses: []netip.Prefix{{}, netip.MustParsePrefix("::ffff:10.0.0.0/104")}, Timeout: -1, Keep: -1, UserAgent: "a\nb", Policy: policy.Policy{Retries: -1}})
+	refuses(t, err, "allow_addresses[0]", "allow_addresses[1]", "timeout", "keep", "user_agent", "policy.Retries")
 	_, err = webhook.New(r.q, &webhook.Options{Policy: policy.Document{Throttle: &policy.Throttle{MaxReceivesPerSecond: 20_000}}})
 	refuses(t, err, "policy.Throttle.MaxReceivesPerSecond")
 	refuses(t, r.hooks.Throttle(t.Context(), "a", &policy.Throttle{MaxReceivesPerSecond: 10_001}), "throttle.MaxReceivesPerSecond")
@@ -242,5 +244,116 @@ func TestEndpoint_throttle(t *testing.T) {
 		if n := len(r.world.to("a.example")); n != 100 {
 			t.Errorf("%d requests without a throttle, want all", n)
 		}
+	})
+}
+
+// What an operator has set for the queue of an endpoint stays, unless the endpoint's own
+// throttle changes.
+func TestEndpoint_updateKeepsSettings(t *testing.T) {
+	r := newRig(t, webhook.Options{})
+	r.endpoint("a")
+	starts := func(want int) {
+		t.Helper()
+		all, err := r.q.Settings(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0
+		for _, s := range all {
+			if s.Queue == webhook.QueueOf("a") && s.Starts != nil {
+				got = *s.Starts
+			}
+		}
+		if got != want {
+			t.Errorf("%d starts, want %d", got, want)
+		}
+	}
+	update := func(e webhook.Endpoint) {
+		t.Helper()
+		e.Revision = 0
+		if _, err := r.hooks.Update(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := func(n int) {
+		t.Helper()
+		if err := r.q.Configure(t.Context(), errand.Lane{Queue: webhook.QueueOf("a")}, errand.Settings{Starts: &n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(5)
+	e := webhook.Endpoint{ID: "a", URL: "https://a.example/in", Description: "new"}
+	update(e)
+	starts(5)
+	e.Policy = &policy.Document{Throttle: &policy.Throttle{MaxReceivesPerSecond: 7}}
+	update(e)
+	starts(7)
+	set(6)
+	e.Policy.Retry = &noDelay
+	update(e)
+	starts(6)
+	e.Policy = nil
+	update(e)
+	starts(0)
+}
+
+// An endpoint with the ID of one that was deleted has nothing of it.
+func TestEndpoint_again(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, webhook.Options{})
+		r.endpoint("a")
+		r.world.answer("a.example", func(*http.Request) (int, error) { // while an attempt is under way
+			if err := r.hooks.Delete(context.Background(), "a"); err != nil && !errors.Is(err, errand.ErrNotFound) {
+				t.Error(err)
+			}
+			return 500, nil
+		})
+		r.send(webhook.Message{}, "a")
+		stop := r.work()
+		time.Sleep(time.Minute)
+		stop()
+		r.endpoint("a")
+		if e, err := r.hooks.Endpoint(t.Context(), "a"); err != nil || !e.FailingSince.IsZero() {
+			t.Errorf("a new endpoint fails since %v, and was made at %v: %v", e.FailingSince, e.CreatedAt, err)
+		}
+	})
+}
+
+// What a Delete has left that was cut short, another one deletes.
+func TestEndpoint_deleteAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, webhook.Options{})
+		r.endpoint("a")
+		s := r.send(webhook.Message{}, "a")
+		if err := r.hooks.Disable(t.Context(), "a", "gone"); err != nil {
+			t.Fatal(err)
+		}
+		door, err := r.q.Topics()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := door.Entry(t.Context(), "webhook", "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Delete = true
+		if _, err := door.PutEntries(t.Context(), []errand.Entry{e}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := r.hooks.Delete(t.Context(), "a"); !errors.Is(err, errand.ErrNotFound) {
+				t.Error(err)
+			}
+		}
+		if err := r.hooks.Delete(t.Context(), "-"); !errors.Is(err, errand.ErrNotFound) {
+			t.Error(err)
+		}
+		stop := r.work()
+		time.Sleep(time.Second)
+		stop()
+		if j := r.job(s.Jobs[0].ID); j.State != errand.Cancelled {
+			t.Errorf("the delivery is %s", j.State)
+		}
+		r.endpoint("a") // its secrets are gone too
 	})
 }

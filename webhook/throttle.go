@@ -18,6 +18,17 @@ func (f *faults) checkThrottle(field string, t *policy.Throttle) {
 	}
 }
 
+// ownThrottle returns the throttle of the endpoint's own policy, zero if it has none.
+func (e *Endpoint) ownThrottle() (t struct {
+	set   bool
+	value policy.Throttle
+}) {
+	if e.Policy != nil && e.Policy.Throttle != nil {
+		t.set, t.value = true, *e.Policy.Throttle
+	}
+	return t
+}
+
 // throttle has the queue of an endpoint obey the throttle of its policy.
 func (h *Webhooks) throttle(ctx context.Context, e *Endpoint) error {
 	d := h.policyOf(e, &Outgoing{})
@@ -25,7 +36,7 @@ func (h *Webhooks) throttle(ctx context.Context, e *Endpoint) error {
 }
 
 // Throttle has the deliveries to an endpoint obey a throttle in place of that of its policy,
-// until the endpoint is updated: for those who call [Webhooks.Deliver] by a policy of their
+// until that changes: for those who call [Webhooks.Deliver] by a policy of their
 // own. Nil stands for that of the endpoint's policy. It returns an [errand.FieldError] for a
 // throttle above 10,000 a second, and [errand.ErrNotFound] if there is no such endpoint.
 func (h *Webhooks) Throttle(ctx context.Context, id string, t *policy.Throttle) error {

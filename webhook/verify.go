@@ -31,8 +31,9 @@ var (
 )
 
 const (
-	// MaxBody is how many bytes of a body [Verify] reads: 1 MiB.
-	MaxBody = 1 << 20
+	// MaxBody is how many bytes of a body [Verify] reads: 2 MiB, since the envelope of
+	// a message may be larger than the message.
+	MaxBody = 2 << 20
 	// DefaultTolerance is how far the time of a request may be from the receiver's, in
 	// both directions: 5 min.
 	DefaultTolerance = 5 * time.Minute

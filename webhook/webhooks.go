@@ -35,7 +35,7 @@ const (
 type Options struct {
 	// Policy is the delivery policy of endpoints without one, and of the sections that
 	// theirs lack. An endpoint gets its throttle, at most 10,000 a second, when it is
-	// created or updated. If nil, [policy.Webhook].
+	// created. If nil, [policy.Webhook].
 	Policy policy.Delivery
 	// Timeout is how long a request may take, from the look-up of the name to the end of
 	// the answer, at most 10 min. If zero, 15 s.
@@ -43,7 +43,8 @@ type Options struct {
 	// AllowHTTP accepts URLs of scheme http too. If false, only https.
 	AllowHTTP bool
 	// AllowAddresses are the addresses that are connected to although they are not
-	// public, such as those of receivers in the same network. If nil, none.
+	// public, such as those of receivers in the same network. None may be a prefix of
+	// mapped addresses. If nil, none.
 	AllowAddresses []netip.Prefix
 	// RootCAs are the authorities that the certificates of endpoints must come from. If
 	// nil, those of the system.
@@ -133,13 +134,12 @@ func (o *Options) validate() error {
 	if o.Policy != nil {
 		f.policy("policy", o.Policy)
 	}
-	if o.Timeout < 0 || o.Timeout > maxTimeout {
-		f.field("timeout", o.Timeout, fmt.Sprintf("must be between 0 and %v", maxTimeout))
+	if o.Timeout > maxTimeout {
+		f.field("timeout", o.Timeout, fmt.Sprintf("must be at most %v", maxTimeout))
 	}
-	for i, p := range o.AllowAddresses {
-		if !p.IsValid() {
-			f.field(fmt.Sprintf("allow_addresses[%d]", i), p, "must be a prefix")
-		}
+	c := o.client()
+	if err := c.validate(); err != nil {
+		f = append(f, err)
 	}
 	if !isHeaderValue(o.UserAgent) {
 		f.field("user_agent", o.UserAgent, "must be without control characters, and without spaces around it")

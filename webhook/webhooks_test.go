@@ -202,7 +202,7 @@ func isField(err error) bool {
 }
 
 func unjoined(err error) []error {
-	if j, ok := err.(interface{ Unwrap() []error }); ok && !isField(err) { //nolint:errorlint // the error itself
+	if j, ok := err.(interface{ Unwrap() []error }); ok && !isField(err) {
 		var all []error
 		for _, e := range j.Unwrap() {
 			all = append(all, unjoined(e)...)

@@ -86,12 +86,12 @@ func (b *batch) try(ctx context.Context, end error) error {
 	}
 	dir, err := os.MkdirTemp("", "errand")
 	if err != nil {
-		return nil //nolint:nilerr // the queue itself will refuse it
+		return nil // the queue itself will refuse it
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // nobody knows of it
 	q, err := queue.Open(ctx, filepath.Join(dir, "try.db"), &queue.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return nil //nolint:nilerr // likewise
+		return nil // likewise
 	}
 	_, err = q.EnqueueMany(ctx, b.jobs[:1])
 	_ = q.Close()
