@@ -382,3 +382,15 @@ func TestClientOptions(t *testing.T) {
 		t.Errorf("%d faults; without options %v", len(got), err)
 	}
 }
+
+// Many services have a secret in the path.
+func TestText_path(t *testing.T) {
+	req, err := http.NewRequest(http.MethodPost, "https://a.example/services/T000/0123456789abcdef/%2B123456789abcdef?q=x", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := text([]byte("no /services/T000/0123456789abcdef/%2B123456789abcdef, no +123456789abcdef"), req)
+	if want := "no /services/T000/.../..., no ..."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -62,7 +62,7 @@ func (h *Webhooks) deliver(ctx context.Context, job *errand.Job[delivery]) error
 }
 
 // notRead is the verdict on what could not be read from the file: what is not there never
-// comes, and the rest is nothing that the receiver could help.
+// comes, and the rest is nothing that the receiver could help, and so costs nothing.
 func notRead(err error) error {
 	switch {
 	case errors.Is(err, errand.ErrNotFound):
@@ -70,7 +70,7 @@ func notRead(err error) error {
 	case errors.Is(err, errand.ErrCorrupt), errors.Is(err, errand.ErrInvalid):
 		return err
 	}
-	return errand.Snooze(time.Second, err)
+	return errand.Unavailable(err)
 }
 
 // Deliver sends one request to an endpoint, in a handler, and returns what the handler is
@@ -80,8 +80,8 @@ func notRead(err error) error {
 //   - after 410, without Rules, [errand.Snooze]: the endpoint is disabled, so the job waits until it is
 //     enabled again
 //   - for an endpoint that was deleted, or does not take the type, [errand.Cancel]
-//   - an error of class [policy.Unavailable] if the endpoint cannot be reached, which
-//     costs the job nothing, see [errand.Unavailable]
+//   - an error of class [policy.Unavailable] if the endpoint cannot be reached, or has no
+//     secret that signs, see [ErrNoSecret]; it costs the job nothing, see [errand.Unavailable]
 //   - else an error that is retried by the endpoint's policy, not before the Retry-After
 //     of the answer
 //
@@ -123,9 +123,9 @@ func (h *Webhooks) policyOf(e *Endpoint, o *Outgoing) policy.Document {
 
 // attempt makes the request.
 func (h *Webhooks) attempt(ctx context.Context, e *Endpoint, o *Outgoing, d *policy.Document) (Answer, error) {
-	secrets, err := h.Secrets(ctx, e.ID)
+	secrets, err := h.signing(ctx, e.ID)
 	if err != nil {
-		return Answer{}, notRead(about("secrets of endpoint", e.ID, err))
+		return Answer{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.opts.Timeout)
 	defer cancel()

@@ -1,13 +1,11 @@
 package webhook_test
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -289,44 +287,4 @@ func TestTest(t *testing.T) {
 	if holds, err := r.q.Holds(t.Context()); len(holds) > 0 || err != nil {
 		t.Errorf("holds %v, %v", holds, err)
 	}
-}
-
-// The program may keep the secrets itself.
-func TestOptions_secrets(t *testing.T) {
-	secret := webhook.NewSecret()
-	var opens atomic.Bool
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, webhook.Options{Secrets: func(_ context.Context, id string) ([]webhook.Secret, error) {
-			if !opens.Load() {
-				return nil, errors.New("vault is sealed")
-			}
-			return []webhook.Secret{secret}, nil
-		}})
-		_, got, err := r.hooks.Create(t.Context(), webhook.Endpoint{ID: "a", URL: "https://a.example"}, webhook.Secret{})
-		if err != nil || !got.IsZero() {
-			t.Errorf("created with %v, %v", got, err)
-		}
-		_, _, err = r.hooks.Create(t.Context(), webhook.Endpoint{ID: "b", URL: "https://a.example"}, secret)
-		refuses(t, err, "secret")
-		_, err = r.hooks.RotateSecret(t.Context(), "a", secret, 0)
-		refuses(t, err, "secret")
-		s := r.send(webhook.Message{Body: []byte("{}")}, "a")
-		stop := r.work()
-		synctest.Wait()
-		if n := len(r.world.to("a.example")); n != 0 || r.job(s.Jobs[0].ID).Retry != 0 {
-			t.Errorf("%d requests without a secret", n)
-		}
-		opens.Store(true)
-		time.Sleep(2 * time.Second)
-		stop()
-		all := r.world.to("a.example")
-		if len(all) != 1 {
-			t.Fatalf("%d requests", len(all))
-		}
-		req, _ := http.NewRequest("POST", "https://a.example", strings.NewReader(all[0].body))
-		req.Header = all[0].header
-		if _, err := webhook.Verify(req, []webhook.Secret{secret}, 0); err != nil {
-			t.Error(err)
-		}
-	})
 }

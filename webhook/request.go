@@ -141,10 +141,15 @@ func (f *faults) target(place string, to *target, c *client) {
 	f.url(place+"url", to.url, c)
 	f.contentType(place+"content_type", to.contentType)
 	f.headers(place+"headers", to.header)
-	if len(to.secrets) > mostSignatures {
-		f.field(place+"secrets", len(to.secrets), fmt.Sprintf("must be at most %d", mostSignatures))
+	f.secrets(place, to.secrets)
+}
+
+// secrets checks the secrets that are to sign.
+func (f *faults) secrets(place string, secrets []Secret) {
+	if len(secrets) > mostSignatures {
+		f.field(place+"secrets", len(secrets), fmt.Sprintf("must be at most %d", mostSignatures))
 	}
-	for i, s := range to.secrets {
+	for i, s := range secrets {
 		if !s.signs() {
 			f.field(fmt.Sprintf("%ssecrets[%d]", place, i), s.String(), cannotSign)
 		}

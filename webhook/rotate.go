@@ -3,11 +3,16 @@ package webhook
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/errandq/errand"
 )
+
+// ErrNoSecret: an endpoint has no secret that signs. Nothing is sent to it, and its
+// deliveries wait, unless [Options].Unsigned is true.
+var ErrNoSecret = errors.New("webhook: no secret signs")
 
 // mostSecrets is how many secrets sign at a time.
 const mostSecrets = 2
@@ -37,7 +42,8 @@ func (h *Webhooks) checkSecret(f *faults, s Secret) {
 // RotateSecret makes next the secret of an endpoint, and returns it; a zero one stands for
 // a new one of [NewSecret]. The secret before it signs too until overlap is over, so that
 // the receiver can change in that time. One that is still in its own overlap signs no
-// more. RotateSecret returns [errand.ErrNotFound] if there is no such endpoint, and an
+// more. An endpoint that has none, since it was made with [Options].Secrets, gets its
+// first. RotateSecret returns [errand.ErrNotFound] if there is no such endpoint, and an
 // [errand.FieldError] with [Options].Secrets.
 func (h *Webhooks) RotateSecret(ctx context.Context, id string, next Secret, overlap time.Duration) (Secret, error) {
 	if h.opts.Secrets != nil {
@@ -53,7 +59,15 @@ func (h *Webhooks) RotateSecret(ctx context.Context, id string, next Secret, ove
 	if next.IsZero() {
 		next = NewSecret()
 	}
+	var entries []errand.Entry
 	entry, kept, err := h.kept(ctx, id)
+	if errors.Is(err, errand.ErrNotFound) {
+		// It is written again as it is, so that no secret is left of one that is deleted now.
+		var e errand.Entry
+		if e, err = h.topics.Entry(ctx, classEndpoint, id); err == nil {
+			entries = append(entries, e)
+		}
+	}
 	if err != nil {
 		return Secret{}, about("endpoint", id, err)
 	}
@@ -65,7 +79,7 @@ func (h *Webhooks) RotateSecret(ctx context.Context, id string, next Secret, ove
 	if err != nil {
 		return Secret{}, err
 	}
-	if _, err := h.topics.PutEntries(ctx, []errand.Entry{e}); err != nil {
+	if _, err := h.topics.PutEntries(ctx, append(entries, e)); err != nil {
 		return Secret{}, about("endpoint", id, err)
 	}
 	return next, nil
@@ -106,4 +120,31 @@ func (h *Webhooks) Secrets(ctx context.Context, id string) ([]Secret, error) {
 		secrets = append(secrets, s)
 	}
 	return secrets, nil
+}
+
+// signing returns the secrets that sign a request. If there are none, for whatever reason,
+// its error is a verdict by which the delivery waits: the receiver cannot help it, and a
+// request without a signature would be refused, or worse, taken.
+func (h *Webhooks) signing(ctx context.Context, id string) ([]Secret, error) {
+	secrets, err := h.Secrets(ctx, id)
+	if err == nil && len(secrets) == 0 && h.opts.Unsigned {
+		return nil, nil
+	}
+	if err == nil {
+		var f faults
+		f.secrets("", secrets)
+		err = f.err()
+	}
+	if err == nil && len(secrets) == 0 {
+		err = ErrNoSecret
+	}
+	switch {
+	case err == nil:
+		return secrets, nil
+	case ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+		return nil, err // of a stop, or a lost lease
+	case !errors.Is(err, ErrNoSecret):
+		err = fmt.Errorf("%w: %w", ErrNoSecret, err)
+	}
+	return nil, errand.Unavailable(about("endpoint", id, err))
 }

@@ -61,8 +61,12 @@ type Options struct {
 	UserAgent string
 	// Secrets returns the secrets that sign the messages for an endpoint, for programs
 	// that keep them elsewhere. It is called for each attempt, and must be safe for
-	// concurrent use. If nil, they are kept in the queue's file, as text.
+	// concurrent use. While it returns an error, none, or one that cannot sign, deliveries
+	// wait, see [ErrNoSecret]. If nil, secrets are kept in the queue's file, as text.
 	Secrets func(ctx context.Context, endpoint string) ([]Secret, error)
+	// Unsigned is true if messages are sent without a signature to an endpoint for which
+	// Secrets returns none and no error. If false, they wait.
+	Unsigned bool
 	// Keep is how long messages are kept for [Webhooks.Replay] after they were sent. A
 	// message with deliveries that are live, dead, or finished and still listed, is kept
 	// in any case. If zero, only these are.
