@@ -14,7 +14,10 @@ import (
 // kind. A group of another queue is another group. At most one live member of a group
 // is scheduled, ready or running: the one that runs, or else the one with the lowest
 // key. The others are [Blocked], and so are those with higher keys than a member that
-// has died, until that is redriven, deleted, moved to another queue or skipped.
+// has died, until that is redriven, deleted, moved to another queue or skipped. Only
+// those that were leased together, see [Want.ByGroup], run together. When one of them
+// is put back it is blocked behind the others until these have ended, and then the one
+// with the lowest key is next.
 //
 // Each call that changes who may be next lets that one in, and blocks another that is
 // scheduled or ready, in the same transaction. A member that is let in is ready if it

@@ -15,7 +15,7 @@ type Handoff interface {
 	// A job that such an Exchange would end is left to it.
 	// Offers are served in the order they were made; nothing is done for an
 	// offer if what was inserted has been leased to those before. Min and Wait of
-	// want count as in an Exchange.
+	// want count as in an Exchange, ByGroup does not.
 	//
 	// The jobs are passed to receive, in the order they should start, after
 	// the commit and before the call returns, also if its caller has given up.

@@ -125,6 +125,9 @@ type Leased struct {
 	// may begin anew.
 	StartBy, Deadline time.Time
 	Unsettled         bool
+	// Behind is how many of the jobs right before it, as they were leased, are of its group
+	// and have brought it, see [Want.ByGroup]; zero if it was ready.
+	Behind int
 	// Redriven is true if the job was dead once, and redriven.
 	Redriven bool
 }

@@ -30,7 +30,20 @@ type Want struct {
 	// positive, nothing is kept back.
 	Min  int
 	Wait time.Duration
+	// ByGroup, if positive, is how many jobs one call of a handler takes, all of one queue,
+	// kind and group, or of none. Jobs are leased for as many calls as N jobs fill. The first
+	// job that is of none of these calls, or for which its call is full, is the end of what is
+	// leased for w. A job of a group whose members run one at a time brings those that are
+	// blocked right behind it, in the order of keys, as far as N, ByGroup and the tokens of a
+	// shared throttle go: up to the first of another kind, that is not due, that has crashed,
+	// or whose StartBy or Deadline has come. It brings none if it has crashed itself, if a
+	// hold has let it through, or if another member of the group has a place or blocks it.
+	// Those that are brought do not count for Each.
+	ByGroup int
 }
+
+// Calls returns for how many calls the jobs of w are leased at most, if ByGroup is positive.
+func (w *Want) Calls() int { return (max(w.N, 0) + w.ByGroup - 1) / w.ByGroup }
 
 // KeepsBack reports whether w may keep jobs back.
 func (w *Want) KeepsBack() bool { return w.Min > 1 && w.Wait > 0 }

@@ -211,7 +211,7 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, bytes in
 	if err != nil {
 		return nil, 0, err
 	}
-	rows, token, err := t.stmts.merge(l, x.Wants, k)
+	rows, left, token, err := t.stmts.merge(l, x.Wants, k)
 	kept = earlier(kept, token)
 	if err != nil || len(rows) == 0 {
 		return nil, kept, err
@@ -223,39 +223,26 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, bytes in
 	if rows, err = t.inTime(rows, x, at, late); err != nil || len(rows) == 0 {
 		return nil, kept, err
 	}
-	out = make([]storage.Leased, len(rows))
-	held := make([]facts, len(rows))
-	t.after = append(t.after, func() { t.store.self.hold(out, held) })
-	var to, end any = holder, until // made an interface once
-	hurry := t.mayHurry()
-	for i := range rows {
-		if err = t.leaseRow(&out[i], &rows[i], to, end, hurry); err != nil {
-			return nil, 0, err
-		}
-		held[i] = rows[i].facts
-		held[i].Size = int64(out[i].Weight())
-		bytes += out[i].Weight()
-		if n := i + 1; bytes >= storage.LeaseBytes && n < len(rows) {
-			out, held = out[:n], held[:n]
-			t.stmts.lineups.forget() // of which the rest was taken
-			break
-		}
-	}
-	if err = k.pay(out); err != nil {
+	g := &granting{tx: t, holder: holder, until: until, at: at, hurry: t.mayHurry(), bytes: bytes}
+	if err = g.leaseAll(x, rows, left, k); err != nil {
 		return nil, 0, err
 	}
 	if l.ajar > 0 {
-		err = t.letThrough(l, out, held, until)
+		err = t.letThrough(l, g.out, g.held, until)
 	}
-	return out, kept, err
+	return g.out, kept, err
 }
 
 // leaseRow leases the job of a row, which may be urgent with hurry, and fills in l.
 func (t *tx) leaseRow(l *storage.Leased, r *jobRow, holder, until any, hurry bool) error {
 	l.Previous = r.Token
+	from, text := ready, sqlLease
+	if r.State == blocked { // its head brings it
+		from, text = blocked, sqlLeaseBlocked
+	}
 	r.State, r.Token = running, t.token()
 	r.Attempt++
-	n, err := t.execCount(sqlLease, r.Token, holder, until, r.ID)
+	n, err := t.execCount(text, r.Token, holder, until, r.ID)
 	if err == nil && n == 0 {
 		err = fmt.Errorf("%w: job %d is not ready: an index has it as ready", storage.ErrCorrupt, r.ID)
 	}
@@ -268,7 +255,7 @@ func (t *tx) leaseRow(l *storage.Leased, r *jobRow, holder, until any, hurry boo
 	if err != nil {
 		return err
 	}
-	t.move(r.Lane, ready, running)
+	t.move(r.Lane, from, running)
 	if err := t.fill(l, r); err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ type offer struct {
 // Offer implements [storage.Handoff].
 func (s *Store) Offer(want storage.Want, lease time.Duration, receive func([]storage.Leased, time.Time)) storage.Offer {
 	o := &offer{store: s, want: cloneWants(want)[0], lease: lease, receive: receive}
-	o.want.N = 1
+	o.want.N, o.want.ByGroup = 1, 0
 	o.Capacity(want.N)
 	s.offers.change(func(all []*offer) []*offer { return append(all, o) })
 	return o

@@ -111,6 +111,7 @@ type jobRow struct {
 	Headers   []byte
 	Args      []byte
 	option    *option // of a new job; of others nil until it is read
+	leads     int     // see calls: the index of a want, plus one; 0: the job brings no others
 }
 
 // dest returns where the values of wideColumns go.

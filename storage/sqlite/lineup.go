@@ -560,13 +560,13 @@ func (h *head) highest() int {
 }
 
 // merge reads the first lanes of a lineup side by side and returns the first jobs
-// that are wanted and have tokens, until it is called again, and when others will have
-// some. The lineup is afterwards as if they
-// were leased.
-func (s *statements) merge(l *lineup, wants []storage.Want, k *tokens) (out []jobRow, token int64, err error) {
+// that are wanted and have tokens, until it is called again, how many more each want has
+// room for, and when others will have tokens. The lineup is afterwards as if they were leased.
+func (s *statements) merge(l *lineup, wants []storage.Want, k *tokens) (out []jobRow, left []int, token int64, err error) {
 	clear(s.merged)
 	out = s.merged[:0]
 	left, n := s.toLease(wants)
+	c := calls{statements: s, wants: wants}
 	defer func() { s.merged = out }()
 	most, lanes := 1, 0
 	for _, g := range l.groups {
@@ -593,8 +593,18 @@ func (s *statements) merge(l *lineup, wants []storage.Want, k *tokens) (out []jo
 			if at == nil {
 				at = m.visit(b)
 			} else {
+				if fits, err := c.fits(want, &at.jobs[at.next]); err != nil || !fits {
+					if err != nil {
+						return err
+					}
+					c.close(want, left)
+					continue
+				}
 				left[want]--
 				out = append(out, at.take())
+				if wants[want].ByGroup > 1 && !b.group.ajar {
+					out[len(out)-1].leads = want + 1
+				}
 				at.taken++
 				l.took(b)
 				if err := k.pick(b); err != nil {
@@ -620,7 +630,7 @@ func (s *statements) merge(l *lineup, wants []storage.Want, k *tokens) (out []jo
 		token, err = k.next(l, wants, left)
 		return err
 	})
-	return out, token, err
+	return out, c.leftOf(left), token, err
 }
 
 // merger is the state of one merge.

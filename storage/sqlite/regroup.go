@@ -143,10 +143,8 @@ func (t *tx) settleOrder(key string, g tally) error {
 			next = h.job
 		}
 	}
-	for _, h := range heads {
-		if h.state == running {
-			next = h.job
-		}
+	if i := slices.IndexFunc(heads, func(h groupHead) bool { return h.state == running }); i >= 0 {
+		next = heads[i].job // several run if they were leased together
 	}
 	for _, h := range heads {
 		if h.role == roleHead && h.job != next && h.state != running {

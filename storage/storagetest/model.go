@@ -86,6 +86,7 @@ type lease struct {
 	startedAt time.Time
 	stopping  bool
 	ended     bool
+	behind    int          // jobs with which it was leased, see storage.Leased
 	fate      storage.Fate // of the attempt, once its holder was found gone
 }
 
@@ -300,6 +301,7 @@ func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.Exchan
 		res.Expired = in.m.sweep(now, &x)
 	}
 	wants, bytes := slices.Clone(x.Wants), 0
+	calls := newCalls(x.Wants)
 	for _, j := range in.m.where(func(j *job) bool { return j.urgent }, byKey) {
 		if len(out) < x.Urgent && bytes < storage.LeaseBytes && slices.ContainsFunc(wants, j.in) && !late(j) {
 			in.m.take(j, in, now, x.LeaseDuration)
@@ -324,7 +326,12 @@ func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.Exchan
 	}
 	var first []*job
 	for j := range in.m.inOrder(func(j *job) bool { return may(j) && in.m.hasTokens(j, now) }) {
-		wants[slices.IndexFunc(wants, takes(j))].N--
+		want := calls.choose(wants, takes(j), j)
+		if want < 0 {
+			continue
+		}
+		wants[want].N--
+		calls.of[j] = want
 		ofQueue[j.Queue]++
 		through[storage.Lane{Queue: j.Queue, Kind: j.Kind}] = len(in.m.probes(j)) > 0
 		in.m.pick(j)
@@ -347,14 +354,19 @@ func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.Exchan
 		}
 		out = append(out, j.leased())
 		out[len(out)-1].Probe = len(probes) > 0
+		calls.heads = append(calls.heads, callHead{j, calls.of[j], len(out), len(probes) > 0})
 		if bytes += out[len(out)-1].Weight(); bytes >= storage.LeaseBytes {
 			break
 		}
 	}
+	picks := in.m.picks()
 	in.m.forgetPicks()
 	if next := in.m.nextToken(now, may); res != nil && !next.IsZero() && (res.NextDue.IsZero() || next.Before(res.NextDue)) {
 		res.NextDue = next
 	}
+	in.m.pickAgain(picks)
+	out = in.bring(now, &x, out, calls, wants)
+	in.m.forgetPicks()
 	return out, kept
 }
 
@@ -431,6 +443,7 @@ func (j *job) leased() storage.Leased {
 		Counters: j.Counters, CreatedAt: j.CreatedAt, DueAt: j.DueAt, Timeout: j.Timeout,
 		Policy: bytes.Clone(j.Policy), Headers: bytes.Clone(j.Headers), Args: bytes.Clone(j.Args),
 		Previous: j.previous,
+		Behind:   j.lease.behind,
 		Redriven: j.redriven,
 	}
 }

@@ -15,6 +15,8 @@ type regroups struct {
 	ungrouped map[string]bool // queues whose settings of groups have changed since Regroup
 	letIn     []*job          // not announced
 	turn      time.Time       // of the exchange under way
+	later     bool            // regroup only notes the groups
+	noted     []storage.Lane  // queues and groups
 }
 
 // members returns the members of a group that count, in the order of keys: the live
@@ -118,6 +120,10 @@ func (m *Memory) letInto(j *job) {
 // regroup has the members of a group be in the states that they should. With anew,
 // scheduled ones leave their places if there may be several.
 func (m *Memory) regroup(queue, group string, anew bool) {
+	if m.regroups.later {
+		m.regroups.noted = append(m.regroups.noted, storage.Lane{Queue: queue, Kind: group})
+		return
+	}
 	limit, pass := m.groupRule(queue)
 	var members []*job
 	var places int64
@@ -153,6 +159,16 @@ func (m *Memory) regroup(queue, group string, anew bool) {
 		case j != next && j.live() && j.State != storage.Running:
 			j.block()
 		}
+	}
+}
+
+// regroupNoted ends a time in which groups are only noted.
+func (m *Memory) regroupNoted() {
+	noted := m.regroups.noted
+	m.regroups.later, m.regroups.noted = false, nil
+	slices.SortFunc(noted, storage.Lane.Compare)
+	for _, name := range slices.Compact(noted) {
+		m.regroup(name.Queue, name.Kind, false)
 	}
 }
 

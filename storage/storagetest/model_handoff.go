@@ -31,6 +31,7 @@ func (in *instance) Offer(want storage.Want, lease time.Duration, receive func([
 
 func cloneWant(w storage.Want) storage.Want {
 	w.Queues, w.Kinds, w.Except, w.EachOf = slices.Clone(w.Queues), slices.Clone(w.Kinds), slices.Clone(w.Except), maps.Clone(w.EachOf)
+	w.ByGroup = 0
 	return w
 }
 

@@ -126,6 +126,7 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 	for _, l := range x.Extend {
 		res.Extended = append(res.Extended, in.extend(now, l, x.LeaseDuration))
 	}
+	m.regroups.later = true
 	for _, f := range x.Finish {
 		r := in.finish(now, f, x.Retention)
 		res.Finished = append(res.Finished, r)
@@ -137,6 +138,7 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 			event = available(event, j)
 		}
 	}
+	m.regroupNoted()
 	holds := len(x.Hold) > 0
 	for _, n := range x.Hold {
 		m.putHold(given, n)

@@ -116,3 +116,19 @@ func (m *Memory) nextToken(now time.Time, wanted func(*job) bool) (first time.Ti
 	}
 	return first
 }
+
+// picks returns what is picked of each bucket.
+func (m *Memory) picks() map[*bucket]int64 {
+	picks := map[*bucket]int64{}
+	for _, b := range m.throttles {
+		picks[b] = b.picked
+	}
+	return picks
+}
+
+// pickAgain undoes forgetPicks.
+func (m *Memory) pickAgain(picks map[*bucket]int64) {
+	for b, n := range picks {
+		b.picked = n
+	}
+}

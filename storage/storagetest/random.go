@@ -272,6 +272,9 @@ func anyWant(t *rapid.T) storage.Want {
 		w.Min = rapid.IntRange(0, 4).Draw(t, "min")
 		w.Wait = time.Duration(rapid.IntRange(0, 60).Draw(t, "wait")) * time.Second
 	}
+	if rapid.IntRange(0, 2).Draw(t, "by group") == 0 {
+		w.ByGroup = rapid.IntRange(1, 4).Draw(t, "of a call")
+	}
 	return w
 }
 

@@ -1,0 +1,188 @@
+package sqlite
+
+import (
+	"database/sql"
+	"errors"
+	"slices"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	// In the order of keys; a group is blocked from its first member on, see settleOrder.
+	sqlNextBlocked = `SELECT ` + wideColumns + `, state, delay FROM errand_option o CROSS JOIN errand_job j ON j.id = o.job
+WHERE group_key = ?1 AND role = 1 AND job > ?2 ORDER BY job LIMIT 1`
+	sqlLeaseBlocked = `UPDATE errand_job SET state = 3, token = ?, instance = ?, until = ?, attempt = attempt + 1, delay = 0
+WHERE id = ? AND state = 7`
+)
+
+// calls are those for which a merge leases jobs, see [storage.Want.ByGroup].
+type calls struct {
+	*statements
+	wants []storage.Want
+	begun []int            // for each want
+	sizes map[callName]int // how many jobs the last call of each name has
+	rest  []int            // what is left of N of the wants that are closed
+}
+
+// callName is what the jobs of a call have in common.
+type callName struct {
+	want  int
+	lane  int64
+	group string
+}
+
+// fits reports whether a job is of a call that is begun, or begins one.
+func (c *calls) fits(want int, r *jobRow) (bool, error) {
+	w := &c.wants[want]
+	if w.ByGroup <= 0 {
+		return true, nil
+	}
+	name := callName{want: want, lane: r.Lane}
+	if r.Options&hasOption != 0 {
+		var role role
+		err := c.row(sqlMembership, []any{r.ID}, &name.group, &role)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return false, err
+		}
+	}
+	if c.sizes == nil {
+		c.sizes, c.begun = map[callName]int{}, make([]int, len(c.wants))
+	}
+	if n := c.sizes[name]; n == 0 || n == w.ByGroup {
+		if c.begun[want] == w.Calls() {
+			return false, nil
+		}
+		c.begun[want]++
+		c.sizes[name] = 0
+	}
+	c.sizes[name]++
+	return true, nil
+}
+
+// close has no more jobs be leased for a want.
+func (c *calls) close(want int, left []int) {
+	if c.rest == nil {
+		c.rest = make([]int, len(left))
+	}
+	c.rest[want], left[want] = left[want], 0
+}
+
+// leftOf returns how many more jobs each want has room for, nil if none is for calls.
+func (c *calls) leftOf(left []int) []int {
+	if c.sizes == nil {
+		return nil
+	}
+	left = slices.Clone(left)
+	for i, n := range c.rest {
+		left[i] += n
+	}
+	return left
+}
+
+// granting is the leases that one exchange grants, beside urgent ones.
+type granting struct {
+	*tx
+	out           []storage.Leased
+	held          []facts // of each of out
+	holder, until any     // made an interface once
+	at            int64
+	hurry         bool // a job may be urgent
+	bytes         int
+}
+
+// leaseAll leases the jobs of rows, up to [storage.LeaseBytes], and what they bring. left
+// is what each want has room for.
+func (g *granting) leaseAll(x *storage.Exchange, rows []jobRow, left []int, k *tokens) error {
+	g.out, g.held = make([]storage.Leased, 0, len(rows)), make([]facts, 0, len(rows))
+	g.after = append(g.after, func() { g.store.self.hold(g.out, g.held) })
+	for i := range rows {
+		r := &rows[i]
+		err := g.lease(r)
+		if err == nil && r.leads > 0 {
+			err = g.bring(x, r, &left[r.leads-1], k)
+		}
+		if err != nil {
+			return err
+		}
+		if g.bytes >= storage.LeaseBytes && i+1 < len(rows) {
+			g.stmts.lineups.forget() // of which the rest was taken
+			break
+		}
+	}
+	return k.pay(g.out)
+}
+
+// lease leases the job of a row.
+func (g *granting) lease(r *jobRow) error {
+	g.out = append(g.out, storage.Leased{})
+	l := &g.out[len(g.out)-1]
+	if err := g.leaseRow(l, r, g.holder, g.until, g.hurry); err != nil {
+		return err
+	}
+	g.held = append(g.held, r.facts)
+	g.held[len(g.held)-1].Size = int64(l.Weight())
+	g.bytes += l.Weight()
+	return nil
+}
+
+// bring leases the members of a group that are blocked right behind its head, which is the
+// job of a row that is leased. left is what its want has room for.
+func (g *granting) bring(x *storage.Exchange, head *jobRow, left *int, k *tokens) error {
+	if head.Options&hasOption == 0 || head.option.GroupKey == "" || head.Crashes > 0 {
+		return nil
+	}
+	key := head.option.GroupKey
+	rule, err := g.groupRule(key)
+	if err != nil || rule.limit > 1 {
+		return err
+	}
+	all, err := g.tally(key)
+	if err != nil || all.taken != 1 || all.dead || all.first < head.ID {
+		return err
+	}
+	last := head.ID
+	for n := 1; n < x.Wants[head.leads-1].ByGroup && *left > 0 && g.bytes < storage.LeaseBytes; n++ {
+		var r jobRow
+		err := g.row(sqlNextBlocked, []any{key, last}, r.dest(&r.State, &r.Delay)...)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err != nil || r.Lane != head.Lane || r.Crashes > 0 || r.Delay >= 0 && r.DueAt > g.at {
+			return err
+		}
+		over, err := g.endIfOver(&r, x, g.at, nil)
+		if err != nil || over {
+			return err
+		}
+		before := &g.out[len(g.out)-1]
+		if ok, err := k.spare(storage.Lane{Queue: before.Queue, Kind: before.Kind}); err != nil || !ok {
+			return err
+		}
+		if err = g.lease(&r); err == nil {
+			_, err = g.exec(sqlSetRole, r.ID, roleHead)
+		}
+		if err != nil {
+			return err
+		}
+		g.out[len(g.out)-1].Behind = n
+		*left--
+		last = r.ID
+	}
+	return nil
+}
+
+// spare reports whether one more job of a lane has its tokens, and counts it then.
+func (k *tokens) spare(name storage.Lane) (bool, error) {
+	if k == nil {
+		return true, nil
+	}
+	all, err := k.of(name)
+	if err != nil || slices.ContainsFunc(all, func(b *bucket) bool { return b.left <= 0 }) {
+		return false, err
+	}
+	for _, b := range all {
+		b.left--
+	}
+	return true, nil
+}
