@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -25,6 +26,8 @@ type Batch struct {
 	// Min and Wait are those of [storage.Want].
 	Min  int
 	Wait time.Duration
+	// ByGroup has a call have jobs of one group only, or of none, and in order.
+	ByGroup bool
 	// Run runs the jobs of all items, and sets their errors. ctx ends when all must end.
 	Run func(ctx context.Context, items []Item)
 }
@@ -47,6 +50,9 @@ type batch struct {
 	cancel context.CancelCauseFunc
 	done   bool // a job of it is done
 	astray bool // that it could not reach the other side was noted
+	// ordered: its attempts are members of a group that runs in order. None may overtake
+	// another.
+	ordered bool
 }
 
 // perCall returns how many jobs of s are about to run in one call.
@@ -68,7 +74,7 @@ func (s *source) inStep(n int) int {
 	switch {
 	case s.batch == nil:
 		return n
-	case s.KeepsBack() && 2*s.Min > s.batch.Max:
+	case s.KeepsBack() && 2*s.Min > s.batch.Max && !s.batch.ByGroup:
 		return min(n, 1)
 	}
 	return min(n, max(batchStep/s.perCall(), 1))
@@ -81,7 +87,7 @@ func (l *loop) admitMany(all []*attempt, sent time.Time) {
 		var own, others []*attempt
 		bytes := 0
 		for _, a := range all {
-			if a.from != from || a.job.Queue != all[0].job.Queue {
+			if a.from != from || a.job.Queue != all[0].job.Queue || from.batch.ByGroup && a.job.Group != all[0].job.Group {
 				others = append(others, a)
 				continue
 			}
@@ -89,6 +95,11 @@ func (l *loop) admitMany(all []*attempt, sent time.Time) {
 			bytes += a.job.Weight()
 		}
 		from.weight = bytes / len(own)
+		if inOrder(own) {
+			l.admitInOrder(own, sent)
+			all = others
+			continue
+		}
 		calls := (len(own) + from.batch.Max - 1) / from.batch.Max
 		size := (len(own) + calls - 1) / calls
 		for len(own) > 0 {
@@ -120,7 +131,7 @@ func (l *loop) admitBatch(all []*attempt, sent time.Time) {
 		}
 		return
 	}
-	b := &batch{all: all}
+	b := &batch{all: all, ordered: inOrder(all)}
 	for _, a := range all {
 		a.batch = b
 		l.leases.hold(a, sent, l.cfg.LeaseDuration)
@@ -171,9 +182,17 @@ func (l *loop) leave(a *attempt) {
 // startBatch hands a batch to a runner, but for retries for which the budget is empty.
 // The shortest timeout of its jobs is that of the call.
 func (l *loop) startBatch(b *batch, now time.Time) bool {
+	behind := false // one that goes back
 	b.all = slices.DeleteFunc(b.all, func(a *attempt) bool {
 		a.handler = l.cfg.Handlers[a.job.Kind]
-		return !l.pay(a, now)
+		if behind {
+			l.leases.release(a)
+			l.giveBack(a, time.Time{})
+			return true
+		}
+		paid := l.pay(a, now)
+		behind = b.ordered && !paid
+		return !paid
 	})
 	if len(b.all) == 0 {
 		return false
@@ -220,9 +239,15 @@ func (b *batch) cancelled(cause error) *attempt {
 func (b *batch) run(r *runners) {
 	cfg := b.all[0].cfg
 	live := make([]*attempt, 0, len(b.all))
+	behind := false // one that is not called
 	for _, a := range b.all {
+		if behind {
+			a.verdict = verdict{kind: verdictUnstarted}
+			continue
+		}
 		if err := cfg.marker.Started(a.job.Lease, cfg.Clock.Now()); err != nil {
 			a.verdict, a.startErr = verdict{kind: verdictUnstarted}, err
+			behind = b.ordered
 			continue
 		}
 		if r.excused.Load() {
@@ -247,6 +272,7 @@ func (b *batch) run(r *runners) {
 	for _, a := range live {
 		if held || pastWindow(a.job, cfg.Clock) {
 			a.verdict = verdict{kind: verdictUnstarted}
+			held = held || b.ordered // those behind it
 			continue
 		}
 		a.tellStarted()
@@ -285,6 +311,10 @@ func (b *batch) call(live []*attempt) {
 			a.verdict = a.judgePanic(items[i].Err.Error(), cut(items[i].Stack, maxStack))
 			continue
 		}
+		if errors.Is(items[i].Err, ErrBehind) {
+			a.verdict = verdict{kind: verdictUnstarted}
+			continue
+		}
 		a.judgeCaught(items[i].Err)
 	}
 }
@@ -303,6 +333,7 @@ func (a *attempt) judgeCaught(err error) {
 // count as one, which is done if any is. Those that are done come first: the others did
 // not fail one after the other then.
 func (l *loop) endBatch(b *batch) {
+	b.heedOrder()
 	one := b.all[0]
 	var done, others []*attempt
 	for _, a := range b.all {

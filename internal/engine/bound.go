@@ -190,6 +190,9 @@ func (s *source) claim(now time.Time, n int) int {
 		n = (jobs + each - 1) / each
 	}
 	s.N += jobs
+	if s.batch != nil && s.batch.ByGroup {
+		s.ByGroup = each
+	}
 	s.claimed(n)
 	return n
 }

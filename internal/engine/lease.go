@@ -132,6 +132,7 @@ func (l *loop) lose(a *attempt, now time.Time) {
 	if a.running {
 		l.cancelFor(a, ErrLeaseLost, now)
 	} else {
+		l.giveBackBehind(a)
 		l.unqueue(a)
 	}
 }

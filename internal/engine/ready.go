@@ -67,6 +67,8 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 			l.giveBack(a, time.Time{})
 		case !a.job.Urgent && l.ready.holds.has(a.job, l.clock):
 			l.giveBack(a, time.Time{})
+		case a.job.Behind > 0 && !a.follows(many):
+			l.giveBack(a, time.Time{})
 		case a.job.Crashes > 0 && l.buryCrashed(a):
 		case suspect && len(l.ready.suspects.waiting) >= l.cfg.Concurrency:
 			l.turnBack(a)

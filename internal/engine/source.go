@@ -172,7 +172,7 @@ func (s *sources) leased(x *exchange, jobs []storage.Leased, more bool) {
 		}
 	}
 	for _, o := range x.from {
-		o.mayHaveWork = o.mayHaveWork || more || o.N == 0
+		o.mayHaveWork = o.mayHaveWork || more || o.N == 0 || o.brought(jobs)
 		if o.throttle != nil {
 			o.throttle.refund(o.N)
 		}

@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// ErrBehind is the error of a job with which its handler was not called, as one before it
+// in its group has not ended.
+var ErrBehind = errors.New("a job before it in its group has not ended")
+
+// inOrder reports whether attempts of one group were leased together, so that none of them
+// may overtake another.
+func inOrder(all []*attempt) bool {
+	return slices.ContainsFunc(all, func(a *attempt) bool { return a.job.Behind > 0 })
+}
+
+// InOrder reports whether no item of a call may be done before another that comes earlier.
+func InOrder(items []Item) bool {
+	return slices.ContainsFunc(items, func(i Item) bool { return i.Job.Behind > 0 })
+}
+
+// follows reports whether a was brought by the attempts that are to run in one call, of
+// which last is the last. Else those have gone back, or the first runs alone.
+func (a *attempt) follows(last []*attempt) bool {
+	if len(last) == 0 {
+		return false
+	}
+	o := last[len(last)-1].job
+	return o.Queue == a.job.Queue && o.Group == a.job.Group && o.Behind == a.job.Behind-1
+}
+
+// admitInOrder makes one batch of attempts that were leased together, as far as it goes. The
+// others go back.
+func (l *loop) admitInOrder(all []*attempt, sent time.Time) {
+	n := all[0].from.batch.fit(all)
+	for _, a := range all[n:] {
+		l.giveBack(a, time.Time{})
+	}
+	l.admitBatch(all[:n:n], sent)
+}
+
+// giveBackBehind gives back the attempts of a batch that wait for a runner behind one whose
+// lease is lost.
+func (l *loop) giveBackBehind(a *attempt) {
+	if a.batch == nil || !a.batch.ordered {
+		return
+	}
+	for _, o := range a.members() {
+		if o.job.Behind > a.job.Behind {
+			l.unqueue(o)
+			l.giveBack(o, time.Time{})
+		}
+	}
+}
+
+// heedOrder has those attempts of a call go back, as if the handler had not been called, that
+// are behind one which will run again or is dead. What is done or was cancelled stays so.
+func (b *batch) heedOrder() {
+	behind := false
+	for _, a := range b.all {
+		switch kind := a.verdict.kind; {
+		case !b.ordered:
+		case a.lost:
+			behind = true
+		case kind == verdictDone, kind == verdictCancelled, kind == verdictInterrupted && behind:
+		case behind:
+			a.verdict, a.startErr = verdict{kind: verdictUnstarted}, nil
+		default:
+			behind = true
+		}
+	}
+}
+
+// brought reports whether x has leased a job of s, so that there may be others.
+func (s *source) brought(jobs []storage.Leased) bool {
+	return s.batch != nil && s.batch.ByGroup && slices.ContainsFunc(jobs, func(j storage.Leased) bool {
+		return slices.Contains(s.Kinds, j.Kind) && storage.MatchQueue(s.Queues, j.Queue)
+	})
+}
