@@ -27,6 +27,13 @@ type BatchOptions struct {
 	// Wait is after how long the jobs are leased all the same, counted from when the
 	// earliest of them is due; it needs a Min above 1.
 	Wait time.Duration
+	// ByGroup has a call have jobs of one group only: those of a group whose jobs run one at
+	// a time in their order, the first with those that are blocked right behind it. Once one
+	// of them is not done, those behind it that are not done go back as if fn had not been
+	// called, and wait for it; what is done stays done. Only jobs that are ready count for
+	// Min. Jobs without a group are in calls of their own. If false, a call has the first of
+	// many groups.
+	ByGroup bool
 }
 
 // mostBatched is how many jobs a call has at most, so that no transaction takes long.
@@ -110,7 +117,7 @@ func HandleMany[A Args](w *Worker, fn func(ctx context.Context, jobs []*Job[A]) 
 	m := &many[A]{worker: w, fn: fn}
 	w.register(kind, o, func(h *engine.Handler, all []Middleware) {
 		handler(w, m.last)(h, all)
-		h.Batch = &engine.Batch{Max: b.Max, MaxBytes: b.MaxBytes, Min: b.Min, Wait: b.Wait, Run: m.run}
+		h.Batch = &engine.Batch{Max: b.Max, MaxBytes: b.MaxBytes, Min: b.Min, Wait: b.Wait, ByGroup: b.ByGroup, Run: m.run}
 		if len(all) > 0 {
 			way := h.Run
 			h.Batch.Run = func(ctx context.Context, items []engine.Item) { m.gather(ctx, items, way) }
@@ -132,6 +139,9 @@ func (b *BatchOptions) validate() error {
 	case b.Min > 1 && b.Wait == 0:
 		f.field("wait", b.Wait, "must be above zero with a min above 1")
 	}
+	if b.ByGroup && b.Max == 1 {
+		f.field("max", b.Max, "must be above 1 with by_group")
+	}
 	switch {
 	case b.Wait < 0:
 		f.field("wait", b.Wait, "must not be negative")
@@ -152,6 +162,9 @@ func (m *many[A]) last(ctx context.Context, job *Job[A]) error {
 	id := job.ID
 	if w, ok := ctx.Value(wayKey{}).(*way[A]); ok && w.arrive(job) {
 		<-w.of.done
+		if w.of.most <= w.n {
+			return engine.ErrBehind
+		}
 		return batchVerdict(w.of.err, id)
 	}
 	return batchVerdict(m.fn(ctx, []*Job[A]{job}), id)
@@ -160,7 +173,12 @@ func (m *many[A]) last(ctx context.Context, job *Job[A]) error {
 // run runs jobs without middleware.
 func (m *many[A]) run(ctx context.Context, items []engine.Item) {
 	jobs, live := make([]*Job[A], 0, len(items)), make([]*engine.Item, 0, len(items))
+	ordered := engine.InOrder(items)
 	for i := range items {
+		if ordered && len(live) < i { // behind one that has failed
+			items[i].Err = engine.ErrBehind
+			continue
+		}
 		job, err := decodeJob[A](items[i].Job)
 		if err != nil {
 			items[i].Err = &engine.DecodeError{Err: err}
@@ -187,6 +205,7 @@ type gathering[A Args] struct {
 	all  chan struct{}
 	done chan struct{} // closed when err is what the handler returned
 	err  error
+	most int // the handler is called with those before it
 }
 
 // way is that of one job through the middleware.
@@ -217,7 +236,9 @@ func (w *way[A]) arrive(job *Job[A]) bool {
 
 // gather runs jobs, each of which goes through the middleware.
 func (m *many[A]) gather(ctx context.Context, items []engine.Item, run func(context.Context, *storage.Leased) error) {
-	g := &gathering[A]{away: len(items), jobs: make([]*Job[A], len(items)), all: make(chan struct{}), done: make(chan struct{})}
+	g := &gathering[A]{
+		away: len(items), most: len(items), jobs: make([]*Job[A], len(items)), all: make(chan struct{}), done: make(chan struct{}),
+	}
 	var ways sync.WaitGroup
 	defer ways.Wait()
 	defer close(g.done)
@@ -235,7 +256,10 @@ func (m *many[A]) gather(ctx context.Context, items []engine.Item, run func(cont
 		g.err = context.Cause(ctx)
 		return
 	}
-	jobs := slices.DeleteFunc(g.jobs, func(job *Job[A]) bool { return job == nil })
+	if i := slices.Index(g.jobs, nil); i >= 0 && engine.InOrder(items) {
+		g.most = i
+	}
+	jobs := slices.DeleteFunc(g.jobs[:g.most], func(job *Job[A]) bool { return job == nil })
 	if len(jobs) > 0 {
 		g.err = m.fn(ctx, jobs)
 	}

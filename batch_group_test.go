@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,4 +55,76 @@ func TestHandleMany_Groups(t *testing.T) {
 			t.Errorf("counts are %v, %v; a call had %d jobs at most, want one of each group", counts, err, largest)
 		}
 	})
+}
+
+// With ByGroup a call has the jobs of one group in order. One that fails keeps those behind
+// it back, but for those that are done.
+func TestHandleMany_ByGroup(t *testing.T) {
+	for _, middleware := range []bool{false, true} {
+		t.Run(fmt.Sprint("middleware ", middleware), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const groups, each = 5, 40
+				q, _ := memoryQueue(t, errand.Options{Policy: policy.Policy{Retries: 50, MinDelayRetries: 50, MinDelay: time.Second, MaxDelay: time.Second, Jitter: policy.NoJitter}})
+				var items []errand.NewJob
+				for i := range groups * each {
+					items = append(items, errand.NewJob{Args: note{Text: fmt.Sprint(i / groups)}, Options: &errand.JobOptions{Group: fmt.Sprint(i % groups)}})
+				}
+				if _, err := q.EnqueueMany(t.Context(), items); err != nil {
+					t.Fatal(err)
+				}
+				var mu sync.Mutex
+				next, largest, ahead := map[string]int{}, 0, map[string]bool{}
+				w := errand.NewWorker(q, &errand.WorkerOptions{Concurrency: 3})
+				var o []errand.HandlerOptions
+				if middleware {
+					o = append(o, errand.HandlerOptions{Middleware: []errand.Middleware{func(next errand.HandlerFunc) errand.HandlerFunc {
+						return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+							if job.Retry == 0 && job.ID.Key()%11 == 0 {
+								return errors.New("refused on its way")
+							}
+							return next(ctx, job)
+						}
+					}}})
+				}
+				errand.HandleMany(w, func(_ context.Context, jobs []*errand.Job[note]) error {
+					mu.Lock()
+					defer mu.Unlock()
+					group, failed := jobs[0].Group, errand.BatchError{}
+					largest = max(largest, len(jobs))
+					for i, job := range jobs {
+						n, _ := strconv.Atoi(job.Args.Text)
+						if job.Group != group {
+							t.Errorf("a call has jobs of groups %s and %s", group, job.Group)
+						}
+						for ahead[fmt.Sprint(group, " ", next[group])] {
+							next[group]++
+						}
+						switch {
+						case i == 3 && job.Retry == 0: // those behind it go back, but for one
+							failed[job.ID] = errors.New("refused")
+						case len(failed) > 0 && i%2 == 0:
+							failed[job.ID] = errors.New("behind one that was refused")
+						case len(failed) > 0:
+							ahead[fmt.Sprint(group, " ", n)] = true
+						case n != next[group]:
+							t.Errorf("group %s: job %d comes as job %d is next", group, n, next[group])
+						default:
+							next[group]++
+						}
+						if job.Retry > 1 {
+							t.Errorf("group %s: job %d has failed %d times, it was behind one that had", group, n, job.Retry)
+						}
+					}
+					return failed
+				}, errand.BatchOptions{Max: 10, ByGroup: true}, o...)
+				run(t, w)
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				counts, err := q.Counts(t.Context())
+				if err != nil || len(counts) != 1 || counts[0].State != errand.Done || counts[0].N != groups*each || largest != 10 {
+					t.Errorf("counts are %v, %v; a call had %d jobs at most, want 10", counts, err, largest)
+				}
+			})
+		})
+	}
 }

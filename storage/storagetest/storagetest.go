@@ -68,6 +68,7 @@ func cases() []testCase {
 		fireCases,
 		groupCases,
 		groupLimitCases,
+		togetherCases,
 		handoffCases,
 		holdCases,
 		itemCases,
