@@ -73,7 +73,7 @@ func TestHandleMany_ByGroup(t *testing.T) {
 					t.Fatal(err)
 				}
 				var mu sync.Mutex
-				next, largest, ahead := map[string]int{}, 0, map[string]bool{}
+				next, largest, ahead, refused := map[string]int{}, 0, map[string]bool{}, map[errand.ID]int{}
 				w := errand.NewWorker(q, &errand.WorkerOptions{Concurrency: 3})
 				var o []errand.HandlerOptions
 				if middleware {
@@ -111,8 +111,11 @@ func TestHandleMany_ByGroup(t *testing.T) {
 						default:
 							next[group]++
 						}
-						if job.Retry > 1 {
-							t.Errorf("group %s: job %d has failed %d times, it was behind one that had", group, n, job.Retry)
+						if want := refused[job.ID]; !middleware && (job.Retry != want || job.Attempt != want+1) {
+							t.Errorf("group %s: job %d is in attempt %d and has failed %d times, it was refused %d times", group, n, job.Attempt, job.Retry, want)
+						}
+						if _, ok := failed[job.ID]; ok && len(failed) == 1 {
+							refused[job.ID]++
 						}
 					}
 					return failed

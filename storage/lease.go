@@ -105,7 +105,7 @@ type Leased struct {
 	Queue    string
 	Kind     string
 	Priority int
-	Group    string
+	Membership
 	Counters
 	CreatedAt time.Time
 	DueAt     time.Time
@@ -125,11 +125,16 @@ type Leased struct {
 	// may begin anew.
 	StartBy, Deadline time.Time
 	Unsettled         bool
+	// Redriven is true if the job was dead once, and redriven.
+	Redriven bool
+}
+
+// Membership is what a job is in its group.
+type Membership struct {
+	Group string // empty if it has none
 	// Behind is how many of the jobs right before it, as they were leased, are of its group
 	// and have brought it, see [Want.ByGroup]; zero if it was ready.
 	Behind int
-	// Redriven is true if the job was dead once, and redriven.
-	Redriven bool
 }
 
 // Weight is how many bytes the args and headers of the job have.

@@ -63,7 +63,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlTally:         "USING COVERING INDEX errand_option_head (group_key=? AND role>? AND role<?)",
 		sqlPassDead:      "USING INDEX errand_option_dead (group_key=?)",
 		sqlHeadKeys:      "USING COVERING INDEX errand_option_head (group_key>? AND group_key<?)",
-		sqlNextBlocked:   "USING INDEX errand_option_blocked (group_key=? AND rowid>?)",
+		sqlNextBlocked:   "USING COVERING INDEX errand_option_blocked (group_key=? AND rowid>?)",
 		sqlFirstBlocked:  "USING COVERING INDEX errand_option_blocked (group_key=?)",
 		sqlLaneOfJob:     "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlNextGroup:     "USING COVERING INDEX errand_option_blocked (group_key>? AND group_key<?)",

@@ -288,6 +288,7 @@ func faults() []fault {
 		settingFaults,
 		statsFaults,
 		throttleFaults,
+		togetherFaults,
 		topicFaults,
 	)
 }

@@ -439,11 +439,11 @@ func (j *job) leased() storage.Leased {
 	return storage.Leased{
 		StartBy: startBy, Deadline: deadline, Unsettled: j.windows.open && (!startBy.IsZero() || !deadline.IsZero()),
 		Lease: storage.Lease{Key: j.Key, Token: j.lease.token},
-		ID:    j.ID, Queue: j.Queue, Kind: j.Kind, Priority: j.Priority, Group: j.Group,
-		Counters: j.Counters, CreatedAt: j.CreatedAt, DueAt: j.DueAt, Timeout: j.Timeout,
+		ID:    j.ID, Queue: j.Queue, Kind: j.Kind, Priority: j.Priority,
+		Membership: storage.Membership{Group: j.Group, Behind: j.lease.behind},
+		Counters:   j.Counters, CreatedAt: j.CreatedAt, DueAt: j.DueAt, Timeout: j.Timeout,
 		Policy: bytes.Clone(j.Policy), Headers: bytes.Clone(j.Headers), Args: bytes.Clone(j.Args),
 		Previous: j.previous,
-		Behind:   j.lease.behind,
 		Redriven: j.redriven,
 	}
 }

@@ -68,7 +68,6 @@ func cases() []testCase {
 		fireCases,
 		groupCases,
 		groupLimitCases,
-		togetherCases,
 		handoffCases,
 		holdCases,
 		itemCases,
@@ -93,6 +92,7 @@ func cases() []testCase {
 		shiftCases,
 		statsCases,
 		throttleCases,
+		togetherCases,
 		uniqueCases,
 	)
 }
