@@ -102,7 +102,7 @@ func (t *Topics) confirm(ctx context.Context, job *errand.Job[confirmation]) err
 	}
 	d := effective(&top, &s, policy.SystemDefault())
 	_, err = t.webhooks.Deliver(ctx, &webhook.Outgoing{
-		Endpoint: s.Endpoint, Message: id, Attempt: job.Attempt, Body: body,
+		Endpoint: s.Endpoint, Message: id, Attempt: job.Attempt, Body: body, Secrets: []string{token},
 		Header: t.headerSNS(subscriptionConfirmation, id, s.Topic), Policy: &d, Rules: rulesSNS,
 	})
 	return err

@@ -96,7 +96,7 @@ func (t *Topics) outgoing(ctx context.Context, s *Subscription, top *Topic, m *p
 	case s.Raw:
 		o.Body = m.body
 	case s.SNS:
-		o.Body, err = t.notificationSNS(ctx, s, m)
+		o.Body, o.Secrets, err = t.notificationSNS(ctx, s, m)
 	default:
 		o.Body, err = m.enveloped(s.Topic)
 	}
@@ -208,9 +208,7 @@ func (t *Topics) levels(ctx context.Context, s *Subscription, top *Topic) (all [
 		if e.Policy != nil {
 			all = append(all, level{"endpoint", *e.Policy})
 		}
-		if system := t.webhooks.HandlerOptions().Policy; system != nil {
-			all = append(all, level{"webhooks", system.Delivery().Document})
-		}
+		all = append(all, level{"webhooks", t.webhooks.DefaultPolicy()})
 	default:
 		for i := range all {
 			all[i].Document = policy.Document{Retry: all[i].Retry, ThrottledRetry: all[i].ThrottledRetry}

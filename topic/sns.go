@@ -29,8 +29,8 @@ type envelopeSNS struct {
 	MessageAttributes map[string]filter.Attribute `json:"MessageAttributes,omitempty"`
 }
 
-// notificationSNS returns the envelope of a message.
-func (t *Topics) notificationSNS(ctx context.Context, s *Subscription, m *published) ([]byte, error) {
+// notificationSNS returns the envelope of a message, and the tokens in it.
+func (t *Topics) notificationSNS(ctx context.Context, s *Subscription, m *published) (body []byte, secrets []string, err error) {
 	e := envelopeSNS{
 		Type: notification, MessageID: m.id, TopicARN: t.opts.ARN("topic", s.Topic), Subject: m.Subject,
 		Message: string(m.body), Timestamp: timestamp(m.at), MessageAttributes: m.Attributes,
@@ -38,11 +38,14 @@ func (t *Topics) notificationSNS(ctx context.Context, s *Subscription, m *publis
 	if t.opts.ConfirmURL != "" {
 		tokens, _, err := t.tokens(ctx, s.ID)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		e.UnsubscribeURL = t.actionURL(actionUnsubscribe, "SubscriptionArn", t.opts.ARN("subscription", s.ID), s.ID+"."+tokens.Unsubscribe)
+		token := s.ID + "." + tokens.Unsubscribe
+		secrets = []string{token}
+		e.UnsubscribeURL = t.actionURL(actionUnsubscribe, "SubscriptionArn", t.opts.ARN("subscription", s.ID), token)
 	}
-	return marshal(e)
+	body, err = marshal(e)
+	return body, secrets, err
 }
 
 // confirmationSNS returns the envelope of the request for a confirmation.

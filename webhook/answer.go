@@ -45,7 +45,9 @@ type answer struct {
 //
 // The status alone decides: a body that is longer than what is read, breaks off, or
 // takes too long is cut, and its connection closed.
-func (c *client) send(req *http.Request) (*answer, error) {
+//
+// secrets are values of the body that prove something.
+func (c *client) send(req *http.Request, secrets ...string) (*answer, error) {
 	began := time.Now()
 	resp, err := c.http.Do(req) //nolint:bodyclose // read closes it
 	a := &answer{latency: time.Since(began)}
@@ -53,10 +55,10 @@ func (c *client) send(req *http.Request) (*answer, error) {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // without the URL
 		}
-		return a, &sendError{err, text([]byte(err.Error()), req)}
+		return a, &sendError{err, text([]byte(err.Error()), req, secrets)}
 	}
 	a.status = resp.StatusCode
-	a.text = text(c.read(resp.Body), req)
+	a.text = text(c.read(resp.Body), req, secrets)
 	resp.Body = io.NopCloser(strings.NewReader(a.text))
 	err = policyhttp.Error(resp)
 	if e, ok := errors.AsType[*policy.StatusError](err); ok {
@@ -91,13 +93,13 @@ func (c *client) read(body io.ReadCloser) []byte {
 
 // text returns how an answer begins, without the secrets of its request, or nothing if
 // it is not text.
-func text(body []byte, req *http.Request) string {
+func text(body []byte, req *http.Request, secrets []string) string {
 	s := strings.ToValidUTF8(string(body), "")
 	// The limit may have cut the last character.
 	if len(body)-len(s) >= utf8.UTFMax || bytes.IndexByte(body, 0) >= 0 {
 		return ""
 	}
-	for _, secret := range proofs(req) {
+	for _, secret := range proofs(req, secrets) {
 		s = strings.ReplaceAll(s, secret, "...")
 	}
 	return strings.ToValidUTF8(s[:min(len(s), keptAnswer)], "")
@@ -108,8 +110,10 @@ func text(body []byte, req *http.Request) string {
 const minProof, minPathProof = 6, 16
 
 // proofs returns the values of a request that may prove who sends: those of the query and
-// of all headers but the harmless ones, and the long segments of the path, longest first.
-func proofs(req *http.Request) (all []string) {
+// of all headers but the harmless ones, the long segments of the path, and
+// secrets, longest first.
+func proofs(req *http.Request, secrets []string) (all []string) {
+	all = append(all, secrets...)
 	for _, path := range []string{req.URL.Path, req.URL.EscapedPath()} {
 		for segment := range strings.SplitSeq(path, "/") {
 			if len(segment) >= minPathProof {

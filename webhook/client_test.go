@@ -389,7 +389,7 @@ func TestText_path(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := text([]byte("no /services/T000/0123456789abcdef/%2B123456789abcdef, no +123456789abcdef"), req)
+	got := text([]byte("no /services/T000/0123456789abcdef/%2B123456789abcdef, no +123456789abcdef"), req, nil)
 	if want := "no /services/T000/.../..., no ..."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

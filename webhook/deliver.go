@@ -30,6 +30,9 @@ type Outgoing struct {
 	Header http.Header
 	// Body has at most 2 MiB: a message in an envelope may be larger than one by itself.
 	Body []byte
+	// Secrets are values in Body that prove something, of at least six bytes. Where the answer
+	// or an error repeats them there are dots in their place. If nil, none.
+	Secrets []string
 	// Policy goes before that of the endpoint, section by section. If nil, none does.
 	Policy *policy.Document
 	// Rules classify what failed, 410 too, which then disables nothing. If nil, those of
@@ -138,7 +141,7 @@ func (h *Webhooks) attempt(ctx context.Context, e *Endpoint, o *Outgoing, d *pol
 	if err != nil {
 		return Answer{}, err
 	}
-	a, err := h.client.send(req)
+	a, err := h.client.send(req, o.Secrets...)
 	return Answer{a.status, a.latency, a.text}, err
 }
 

@@ -185,11 +185,15 @@ func (h *Webhooks) Handle(w *errand.Worker) {
 	errand.Handle(w, h.deliver, h.HandlerOptions())
 }
 
+// DefaultPolicy returns the delivery policy of [Options], for endpoints without one and the
+// sections that theirs lack.
+func (h *Webhooks) DefaultPolicy() policy.Document { return h.opts.Policy.Delivery().Document }
+
 // HandlerOptions returns what the handler of a kind needs that calls
 // [Webhooks.Deliver].
 func (h *Webhooks) HandlerOptions() errand.HandlerOptions {
 	// A throttle would be that of all endpoints together.
-	d := h.opts.Policy.Delivery().Document
+	d := h.DefaultPolicy()
 	return errand.HandlerOptions{
 		Policy:  policy.Document{Retry: d.Retry, ThrottledRetry: d.ThrottledRetry},
 		Timeout: h.opts.Timeout + beside,
