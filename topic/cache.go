@@ -61,6 +61,16 @@ func (m *member) delivery(top *Topic, p *published) (errand.NewJob, error) {
 	return errand.NewJob{Args: errand.RawArgs{OfKind: m.Kind, JSON: args}, Options: o}, err
 }
 
+// size returns how many bytes of args the job has that delivery returns, if they are a copy of
+// the message.
+func (m *member) size(p *published) int {
+	if m.Kind == "" {
+		return 0
+	}
+	args, _ := p.argsOf(m.Topic, m.Raw) // delivery returns the error
+	return len(args)
+}
+
 // retries returns what the delivery policy says about the retries of jobs of a kind.
 func retries(top *Topic, s *Subscription) policy.Document {
 	d := effective(top, s, policy.Document{})

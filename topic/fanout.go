@@ -11,17 +11,25 @@ const (
 	// fanOutStep is how many subscriptions a step of a publication looks at: so many jobs
 	// are written in less than 50 ms.
 	fanOutStep = 200
+	// mostStep is how many bytes of args the jobs of a transaction have, but for a single one.
+	mostStep = 1 << 20
 	// fannedOut is the cursor of a message all of whose deliveries are there. It comes after
 	// every ID.
 	fannedOut = "~"
 )
 
 // fanOut is the args of the job that makes the deliveries of a message to many
-// subscriptions: those of Topic at Revision.
+// subscriptions: those of Topic at Revision, or Only the one whose delivery was refused.
 type fanOut struct {
 	Topic    string `json:"topic"`
 	Message  string `json:"message"`
 	Revision int64  `json:"revision"`
+	Only     string `json:"only,omitempty"`
+}
+
+// job returns the job.
+func (a fanOut) job() errand.NewJob {
+	return errand.NewJob{Args: a, Options: &errand.JobOptions{Queue: queueOf(a.Topic)}}
 }
 
 // Kind implements [errand.Args].
@@ -45,6 +53,9 @@ func (t *Topics) fanOut(ctx context.Context, job *errand.Job[fanOut]) error {
 		if err != nil {
 			return err
 		}
+		if a.Only != "" {
+			return t.fanOutOnly(ctx, a, m)
+		}
 		if err = t.fanOutFrom(ctx, a, m, kept.Cursor); !errors.Is(err, errand.ErrStale) {
 			return err
 		}
@@ -63,45 +74,123 @@ func (t *Topics) fanOutFrom(ctx context.Context, a *fanOut, m *published, from s
 		if err != nil {
 			return err
 		}
-		jobs, err := deliveries(entries, a, &top, m)
+		last := fannedOut
+		if len(entries) == fanOutStep {
+			last = entries[len(entries)-1].Name
+		}
+		parts, err := deliveries(entries, a, &top, m, last)
 		if err != nil {
 			return err
 		}
-		if after = fannedOut; len(entries) == fanOutStep {
-			after = entries[len(entries)-1].Name
+		after = last
+		if len(parts) == 0 && last == fannedOut {
+			parts = []part{{to: last}}
 		}
-		if len(jobs) == 0 && after != fannedOut {
-			continue
+		for _, p := range parts {
+			if from, err = t.deliverPart(ctx, a, &p, from); err != nil {
+				return err
+			}
 		}
-		step := []errand.Publication{{Message: errand.Message{ID: a.Message}, Existing: true, From: from, To: after, Jobs: jobs}}
-		_, err = t.door.Publish(ctx, step)
-		if errors.Is(err, errand.ErrInvalid) {
-			return errand.Permanent(named(step, err)) // as with args that are too large; a redrive goes on here
-		}
-		if err != nil {
-			return err
-		}
-		from = after
 	}
 	return err
 }
 
-// deliveries returns the jobs of the subscriptions that get a message. Those that came
-// after its publication do not.
-func deliveries(entries []errand.Entry, a *fanOut, top *Topic, m *published) (jobs []errand.NewJob, err error) {
+// part is what a transaction writes.
+type part struct {
+	jobs []errand.NewJob
+	ids  []string // of their subscriptions
+	to   string   // the place that is reached then
+	size int      // of the args of jobs
+}
+
+// deliverPart makes the deliveries of a part, and returns the place that is reached. If one of
+// them is refused, each is made by itself, and a job of its own tries that one again.
+func (t *Topics) deliverPart(ctx context.Context, a *fanOut, p *part, from string) (string, error) {
+	err := t.deliverAt(ctx, a.Message, from, p.to, p.jobs)
+	if !isRefused(err) || len(p.jobs) == 0 {
+		return p.to, err
+	}
+	for i, id := range p.ids {
+		to := id
+		if i == len(p.ids)-1 {
+			to = p.to
+		}
+		if err = t.deliverAt(ctx, a.Message, from, to, p.jobs[i:i+1]); isRefused(err) {
+			again := *a
+			again.Only = id
+			err = t.deliverAt(ctx, a.Message, from, to, []errand.NewJob{again.job()})
+		}
+		if err != nil {
+			return from, err
+		}
+		from = to
+	}
+	return from, nil
+}
+
+// isRefused reports whether an error may be about one delivery only.
+func isRefused(err error) bool {
+	return errors.Is(err, errand.ErrQueueFull) || errors.Is(err, errand.ErrInvalid)
+}
+
+func (t *Topics) deliverAt(ctx context.Context, message, from, to string, jobs []errand.NewJob) error {
+	_, err := t.door.Publish(ctx, []errand.Publication{{Message: errand.Message{ID: message}, Existing: true, From: from, To: to, Jobs: jobs}})
+	return err
+}
+
+// fanOutOnly makes the delivery that was refused. The error names the subscription.
+func (t *Topics) fanOutOnly(ctx context.Context, a *fanOut, m *published) error {
+	top, err := t.topic(ctx, a.Topic)
+	if err != nil {
+		return gone(err)
+	}
+	entry, err := t.door.Entry(ctx, classSubscription, a.Only)
+	if err != nil {
+		return gone(err)
+	}
+	parts, err := deliveries([]errand.Entry{entry}, a, &top, m, fannedOut)
+	if err != nil || len(parts) == 0 {
+		return err
+	}
+	err = about("subscription", a.Only, t.deliverAt(ctx, a.Message, "", "", parts[0].jobs))
+	if errors.Is(err, errand.ErrInvalid) {
+		return errand.Permanent(err) // as with args that are too large
+	}
+	return err
+}
+
+// gone returns nil for what is there no more, and so gets nothing.
+func gone(err error) error {
+	if errors.Is(err, errand.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// deliveries returns the jobs of the subscriptions that get a message, in parts. Those that
+// came after its publication do not. The last part reaches the place last.
+func deliveries(entries []errand.Entry, a *fanOut, top *Topic, m *published, last string) (parts []part, err error) {
 	for i := range entries {
 		member, err := memberOf(&entries[i])
 		if err != nil {
 			return nil, err
 		}
-		if member.joined > a.Revision || !member.gets(m) {
+		if member.Topic != a.Topic || member.joined > a.Revision || !member.gets(m) {
 			continue
 		}
 		job, err := member.delivery(top, m)
 		if err != nil {
 			return nil, err
 		}
-		jobs = append(jobs, job)
+		size := member.size(m)
+		if n := len(parts); n == 0 || parts[n-1].size+size > mostStep {
+			parts = append(parts, part{})
+		}
+		p := &parts[len(parts)-1]
+		p.jobs, p.ids, p.to, p.size = append(p.jobs, job), append(p.ids, member.ID), member.ID, p.size+size
 	}
-	return jobs, nil
+	if n := len(parts); n > 0 {
+		parts[n-1].to = last
+	}
+	return parts, nil
 }

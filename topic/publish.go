@@ -16,6 +16,9 @@ const (
 	mostDirect = 1000
 	// mostInCall is how many a call makes, for all its messages together.
 	mostInCall = 10_000
+	// mostArgs is how many bytes of args these have together: half of what the queue takes in a
+	// call, since middleware may add to it.
+	mostArgs = 32 << 20
 	// mostMessages is how many messages a call publishes.
 	mostMessages = 1000
 )
@@ -31,7 +34,8 @@ type Published struct {
 	// in the same order.
 	Subscriptions []string
 	Jobs          []errand.Enqueued
-	// FanOut is true if more than 1,000 subscriptions get the message, or may get it: then
+	// FanOut is true if more than 1,000 subscriptions get the message, or may get it, or if the
+	// args of jobs of kinds, which are copies of it, would be more than 32 MiB. Then
 	// Subscriptions is nil, and the only one of Jobs makes the deliveries, in steps.
 	FanOut bool
 }
@@ -156,6 +160,7 @@ type publisher struct {
 	publications []errand.Publication
 	ids          [][]string // of subscriptions, by publication; nil: a job makes the deliveries
 	n            int        // deliveries
+	size         int        // of their args
 }
 
 // plan checks messages, and matches them.
@@ -190,10 +195,7 @@ func (p *publisher) add(m *Message) error {
 			Field: "messages", Value: fmt.Sprintf("more than %d deliveries", mostInCall), Limit: fmt.Sprintf("must have at most %d in one call in an ordered topic", mostInCall),
 		}
 	case to == nil:
-		pub.Jobs = []errand.NewJob{{
-			Args:    fanOut{Topic: p.s.Name, Message: m.ID, Revision: p.s.revision},
-			Options: &errand.JobOptions{Queue: queueOf(p.s.Name)},
-		}}
+		pub.Jobs = []errand.NewJob{fanOut{Topic: p.s.Name, Message: m.ID, Revision: p.s.revision}.job()}
 		p.ids = append(p.ids, nil)
 	default:
 		ids := make([]string, len(to))
@@ -216,7 +218,7 @@ func (p *publisher) receivers(m *published) []*member {
 	if p.s.many {
 		return nil
 	}
-	to := []*member{}
+	to, size := []*member{}, p.size
 	for _, member := range p.s.members {
 		if !member.gets(m) {
 			continue
@@ -224,8 +226,12 @@ func (p *publisher) receivers(m *published) []*member {
 		if n := p.n + len(to); len(to) == mostDirect || n >= mostInCall || n >= mostInCall-mostMessages && !p.s.Ordered {
 			return nil
 		}
+		if size += member.size(m); size > mostArgs && !p.s.Ordered {
+			return nil
+		}
 		to = append(to, member)
 	}
+	p.size = size
 	return to
 }
 

@@ -1,0 +1,101 @@
+package topic_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/topic"
+)
+
+// A subscription whose delivery is refused keeps the message from none that come after it, and is
+// tried by a job of its own.
+func TestTopics_fanOut_refused(t *testing.T) {
+	const n = 1100
+	for _, c := range []string{"full", "large"} {
+		t.Run(c, func(t *testing.T) {
+			r := newRig(t, nil)
+			r.create(topic.Topic{Name: "orders"})
+			r.members("orders", n)
+			body := []byte(`"x"`)
+			if c == "full" {
+				one := 1
+				if err := r.q.Configure(t.Context(), errand.Lane{Queue: "small"}, errand.Settings{MaxJobs: &one}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := r.q.Enqueue(t.Context(), errand.RawArgs{OfKind: "other", JSON: []byte("{}")}, &errand.JobOptions{Queue: "small"}); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				body = textOf(256<<10 - 2)
+			}
+			for _, id := range []string{"a", "s-00500a", "z"} { // not raw: the envelope is larger
+				r.subscribe(topic.Subscription{ID: id, Topic: "orders", Kind: "kind-" + id, Queue: "small"})
+			}
+			r.publish("orders", topic.Message{ID: "m1", Body: body})
+			done, dead := r.events("topic.fanout", errand.EventDone), r.events("topic.fanout", errand.EventDead)
+			stop := r.start(nil, topic.Queues)
+			done(1)
+			if c == "large" {
+				dead(3)
+			}
+			stop()
+			r.once("m1", n)
+			if c == "full" {
+				r.roomFor("small", 10, "topic/orders", 3)
+				if all := r.jobs(errand.JobFilter{Queue: "small", Tag: errand.MessageTag("m1")}); len(all) != 3 {
+					t.Errorf("%d deliveries when there is room", len(all))
+				}
+				return
+			}
+			all := r.jobs(errand.JobFilter{Queue: "topic/orders", States: []errand.State{errand.Dead}})
+			for i, id := range []string{"a", "s-00500a", "z"} {
+				if len(all) != 3 || !strings.Contains(fmt.Sprint(all), fmt.Sprintf("subscription %q", id)) {
+					t.Errorf("%d: no job names %q: %+v", i, id, all)
+				}
+			}
+		})
+	}
+}
+
+// roomFor gives a queue room for so many jobs, and waits until so many jobs of another are done.
+func (r *rig) roomFor(queue string, n int, others string, jobs int) {
+	r.t.Helper()
+	if err := r.q.Configure(r.t.Context(), errand.Lane{Queue: queue}, errand.Settings{MaxJobs: &n}); err != nil {
+		r.t.Fatal(err)
+	}
+	done := r.events("topic.fanout", errand.EventDone)
+	if _, err := r.q.RunNow(r.t.Context(), errand.JobFilter{Queue: others}, nil); err != nil {
+		r.t.Fatal(err)
+	}
+	stop := r.start(nil, others)
+	done(jobs)
+	stop()
+}
+
+// textOf returns a text as JSON of n bytes.
+func textOf(n int) []byte { return append(append([]byte{'"'}, bytes.Repeat([]byte("x"), n-2)...), '"') }
+
+// Jobs of kinds whose args are more than what a call takes are made by the job, in steps of a MiB.
+func TestTopics_Publish_largeArgs(t *testing.T) {
+	const n = 400
+	r := newRig(t, nil)
+	r.create(topic.Topic{Name: "orders"})
+	r.members("orders", n)
+	r.subscribe(topic.Subscription{ID: "z", Topic: "orders", Kind: "last", Filter: json.RawMessage(`{"last": ["yes"]}`)})
+	if got := r.publish("orders", topic.Message{ID: "m0", Body: textOf(64 << 10)}); got.FanOut || len(got.Jobs) != n {
+		t.Errorf("25 MiB: %d jobs", len(got.Jobs))
+	}
+	got := r.publish("orders", topic.Message{ID: "m1", Body: textOf(200 << 10)})
+	if !got.FanOut {
+		t.Errorf("80 MiB: %d jobs", len(got.Jobs))
+	}
+	wait := r.events("topic.fanout", errand.EventDone)
+	stop := r.start(nil, topic.Queues)
+	wait(1)
+	stop()
+	r.once("m1", n)
+}
