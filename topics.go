@@ -3,6 +3,7 @@ package errand
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -135,8 +136,9 @@ type Publication struct {
 	// Family, if not empty, must be at Revision, or Publish returns [ErrStale].
 	Family   string
 	Revision int64
-	// Message is stored; its PublishedAt is the time of the call. If there is a message
-	// with its ID, the publication is a duplicate of that one.
+	// Message is stored; its PublishedAt is the time of the call. If there is a message of
+	// the same Topic with its ID, the publication is a duplicate of that one. With the ID of
+	// a message of another Topic, Publish returns a [FieldError].
 	Message Message
 	// Dedup, if not empty, makes the publication a duplicate of a message of the same Topic
 	// that was published with the same Dedup less than its DedupFor ago. Such a message is
@@ -164,7 +166,7 @@ func (t *Topics) Publish(ctx context.Context, publications []Publication) ([]Pub
 	}
 	out, err := t.store.PublishMessages(ctx, now, all)
 	if err != nil {
-		return nil, err
+		return nil, refusedID(err, publications)
 	}
 	for i := range out {
 		t.queue.events.tellEnqueued(now, all[i].Jobs, out[i].Jobs)
@@ -182,7 +184,17 @@ func (t *Topics) PublishTx(ctx context.Context, tx *sql.Tx, publications []Publi
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	return t.store.PublishMessagesTx(ctx, tx, now, all)
+	out, err := t.store.PublishMessagesTx(ctx, tx, now, all)
+	return out, refusedID(err, publications)
+}
+
+// refusedID names the field if a message of another topic has the ID of one.
+func refusedID(err error, publications []Publication) error {
+	if e, ok := errors.AsType[*storage.MessageIDError](err); ok {
+		i := e.Publication
+		return &FieldError{Field: fmt.Sprintf("publications[%d].message.id", i), Value: publications[i].Message.ID, Limit: "must not be that of a message of another topic"}
+	}
+	return err
 }
 
 // prepare checks publications and returns them as the store takes them at now.

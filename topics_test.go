@@ -257,3 +257,22 @@ func TestTopics_UnsupportedStore(t *testing.T) {
 		t.Errorf("a store without messages: %v", err)
 	}
 }
+
+// The ID of a message of another topic is refused, since nobody would get the message.
+func TestTopics_IDOfAnotherTopic(t *testing.T) {
+	q := openQueue(t, nil)
+	topics, err := q.Topics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(id, topic string) errand.Publication {
+		return errand.Publication{Message: errand.Message{ID: id, Topic: topic, Body: []byte("x"), KeepUntil: time.Now().Add(time.Hour)}}
+	}
+	if _, err := topics.Publish(t.Context(), []errand.Publication{of("a", "t")}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = topics.Publish(t.Context(), []errand.Publication{of("b", "u"), of("a", "u")})
+	if f, ok := errors.AsType[*errand.FieldError](err); !ok || f.Field != "publications[1].message.id" {
+		t.Errorf("%v", err)
+	}
+}

@@ -9,6 +9,8 @@ var (
 	ErrNotFound = errors.New("errand: not found")
 	// ErrDuplicate: a job with this unique key must not be there already, and is.
 	ErrDuplicate = errors.New("errand: unique key is held")
+	// ErrMessageID: a message of another topic has this ID.
+	ErrMessageID = errors.New("errand: a message of another topic has this ID")
 	// ErrStale: what a write was based on has changed since it was read.
 	ErrStale = errors.New("errand: changed meanwhile")
 	// ErrClosed: the store was closed, or closed itself after an I/O error

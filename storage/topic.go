@@ -82,8 +82,8 @@ type Publication struct {
 	// Family, if not empty, must be at Revision.
 	Family   string
 	Revision int64
-	// Message is stored; its PublishedAt is now. If a message has its ID already, or if
-	// one of the same Topic was published with the same Dedup less than its DedupFor before
+	// Message is stored; its PublishedAt is now. If a message of another Topic has its ID,
+	// the call is refused with a [*MessageIDError]. If one of the same Topic has its ID, or was published with the same Dedup less than its DedupFor before
 	// or after now, nothing of the publication is written, and it is a duplicate of that
 	// one. KeepUntil is at least the end of DedupFor.
 	Message  Message
@@ -104,6 +104,15 @@ type PublishResult struct {
 	Duplicate bool
 	Jobs      []Enqueued // to Jobs in their order; nil of a duplicate
 }
+
+// MessageIDError is the error of a call of PublishMessages with the ID of a message of
+// another Topic. It unwraps to [ErrMessageID].
+type MessageIDError struct {
+	Publication int // the index of that which was refused
+}
+
+func (*MessageIDError) Error() string { return ErrMessageID.Error() }
+func (*MessageIDError) Unwrap() error { return ErrMessageID }
 
 // MessageTag returns the tag of the jobs that deliver a message.
 func MessageTag(id string) string { return "message:" + id }

@@ -17,7 +17,7 @@ const (
 	sqlAddMessage = `INSERT INTO errand_message (message, id, topic, published_at, keep_until, dedup, dedup_until, cursor)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
 	sqlAddBody     = `INSERT INTO errand_body (message, attributes, body) VALUES (?1, ?2, ?3)`
-	sqlFindMessage = `SELECT message, COALESCE(purge_at, -1), cursor FROM errand_message WHERE id = ?1`
+	sqlFindMessage = `SELECT message, COALESCE(purge_at, -1), cursor, topic FROM errand_message WHERE id = ?1`
 	// The bounds of the time keep it from being one for ever if the clock was wrong.
 	sqlFindDedup = `SELECT message, id, dedup_until > ?3 AND 2 * published_at - dedup_until < ?3 FROM errand_message
 WHERE topic = ?1 AND dedup = ?2 AND dedup IS NOT NULL`
@@ -143,8 +143,11 @@ func (t *tx) publish(now time.Time, publications []storage.Publication) (out []s
 		if out[i], err = p.one(&publications[i]); err == nil {
 			continue
 		}
+		if errors.Is(err, storage.ErrMessageID) {
+			err = &storage.MessageIDError{Publication: i}
+		}
 		var full *storage.QueueFullError
-		answer := errors.Is(err, storage.ErrStale) || errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrDuplicate) || errors.As(err, &full)
+		answer := errors.Is(err, storage.ErrStale) || errors.Is(err, storage.ErrMessageID) || errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrDuplicate) || errors.As(err, &full)
 		if answer && !p.wrote {
 			return nil, err, nil
 		}
@@ -178,6 +181,8 @@ func (p *publisher) one(pub *storage.Publication) (r storage.PublishResult, err 
 			err = p.write(sqlStays, m.message)
 		}
 		return r, err
+	case there && m.topic != pub.Message.Topic:
+		return r, storage.ErrMessageID
 	case there:
 		r.Duplicate = true
 		return r, nil
@@ -203,7 +208,7 @@ func (p *publisher) write(text string, args ...any) error {
 // foundMessage is what a publication has to know of its message.
 type foundMessage struct {
 	message, purgeAt int64 // purgeAt is below zero while there are jobs
-	cursor           string
+	cursor, topic    string
 }
 
 // find looks for the message of a publication. One whose time is over goes before its ID
@@ -214,7 +219,7 @@ func (p *publisher) find(pub *storage.Publication) (m foundMessage, there bool, 
 			return m, false, err
 		}
 	}
-	err = p.row(sqlFindMessage, []any{pub.Message.ID}, &m.message, &m.purgeAt, &m.cursor)
+	err = p.row(sqlFindMessage, []any{pub.Message.ID}, &m.message, &m.purgeAt, &m.cursor, &m.topic)
 	if errors.Is(err, sql.ErrNoRows) {
 		return m, false, nil
 	}

@@ -231,6 +231,13 @@ var topicFaults = []fault{
 			}
 		}
 	}, asAnswered)},
+	{"an ID is that of all topics", "message_other_topic", publishing(func(m *Memory, all []storage.Publication) {
+		for i := range all {
+			if s := m.message(all[i].Message.ID); s != nil && !all[i].Existing {
+				all[i].Message.Topic = s.Topic
+			}
+		}
+	}, asAnswered)},
 	{"a dedup holds for ever", "message_duplicate", publishing(asPublished, func(m *Memory, _ []storage.Publication, _ []storage.PublishResult) {
 		for i := range m.topics.messages {
 			if s := &m.topics.messages[i]; s.dedup != "" {

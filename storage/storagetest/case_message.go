@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -49,7 +50,7 @@ Slices passed in belong to the caller again when the call returns; slices return
 		f.order("leased", leasedIDs(f.lease(f.s, 10)), []storage.ID{jobs[0].ID, jobs[2].ID, out[1].Jobs[0].ID})
 	}},
 
-	{"message_duplicate", `If a message has its ID already, or if one of the same Topic was published with the same Dedup less than its DedupFor before or after now, nothing of the publication is written, and it is a duplicate of that one.
+	{"message_duplicate", `If one of the same Topic has its ID, or was published with the same Dedup less than its DedupFor before or after now, nothing of the publication is written, and it is a duplicate of that one.
 of the message; of a duplicate that of the first
 to Jobs in their order; nil of a duplicate`, func(f *fixture) {
 		dedup := func(id, topic, by string) storage.Publication {
@@ -68,7 +69,7 @@ to Jobs in their order; nil of a duplicate`, func(f *fixture) {
 		if out[0].Duplicate || !out[1].Duplicate || out[1].ID != "a" {
 			f.Errorf("the second of a call is no duplicate: %+v", out)
 		}
-		is("a", dedup("a", "other", "x"))
+		is("a", dedup("a", "t", "z"))
 		is("", dedup("b", "other", "x"))
 		is("b", dedup("c", "other", "x"))
 		is("", dedup("d", "t", "x"))
@@ -274,6 +275,21 @@ It returns [ErrStale] if a family is not at its Revision`, func(f *fixture) {
 		f.refuses("a duplicate before the entry was deleted", storage.ErrStale, published("z"), to("f", first))
 		f.publishes(to("f", second))
 		f.there(false, "z")
+	}},
+
+	{"message_other_topic", `If a message of another Topic has its ID, the call is refused with a [*MessageIDError].
+the index of that which was refused`, func(f *fixture) {
+		other := published("a", newJob())
+		other.Message.Topic = "other"
+		f.publishes(published("a", newJob()))
+		for i, all := range [][]storage.Publication{{other}, {published("b", newJob()), other}} {
+			f.refuses("the ID of another topic", storage.ErrMessageID, all...)
+			_, err := f.topics(f.s).PublishMessages(f.ctx, f.now, all)
+			if e, ok := errors.AsType[*storage.MessageIDError](err); !ok || e.Publication != i {
+				f.Errorf("the error is %#v, want that of publication %d", err, i)
+			}
+		}
+		f.there(false, "b")
 	}},
 
 	{"message_refused", `Jobs are inserted as by Enqueue; what that refuses refuses the call.`, func(f *fixture) {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -165,6 +166,9 @@ func (in *instance) PublishMessages(ctx context.Context, now time.Time, publicat
 		for i := range publications {
 			var err error
 			if out[i], err = m.publish(&a, &publications[i]); err != nil {
+				if errors.Is(err, storage.ErrMessageID) {
+					err = &storage.MessageIDError{Publication: i}
+				}
 				return err
 			}
 		}
@@ -194,6 +198,8 @@ func (m *Memory) publish(a *admission, p *storage.Publication) (r storage.Publis
 		return r, storage.ErrStale
 	case p.Existing && steps:
 		s.Cursor = p.To
+	case !p.Existing && s != nil && s.Topic != p.Message.Topic:
+		return r, storage.ErrMessageID
 	case !p.Existing && s != nil:
 		r.Duplicate = true
 		return r, nil
