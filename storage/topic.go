@@ -83,9 +83,10 @@ type Publication struct {
 	Family   string
 	Revision int64
 	// Message is stored; its PublishedAt is now. If a message of another Topic has its ID,
-	// the call is refused with a [*MessageIDError]. If one of the same Topic has its ID, or was published with the same Dedup less than its DedupFor before
-	// or after now, nothing of the publication is written, and it is a duplicate of that
-	// one. KeepUntil is at least the end of DedupFor.
+	// the call is refused with a [*MessageIDError]. If one of the same Topic has its ID, or
+	// was published with the same Dedup less than its DedupFor before or after now, nothing
+	// of the publication is written, and it is a duplicate of that one. KeepUntil is at
+	// least the end of DedupFor.
 	Message  Message
 	Dedup    string // empty: none
 	DedupFor time.Duration

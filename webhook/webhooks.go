@@ -159,7 +159,7 @@ func (f *faults) policy(field string, d policy.Delivery) {
 	for _, fault := range policy.Faults(d.Validate()) {
 		f.field(field+"."+fault.Path, fault.Value, fault.Want)
 	}
-	f.checkThrottle(field+".Throttle.MaxReceivesPerSecond", d.Delivery().Document.Throttle)
+	f.checkThrottle(field+".Throttle.MaxReceivesPerSecond", d.Delivery().Throttle)
 }
 
 // client returns what the client needs.
