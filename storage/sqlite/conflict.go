@@ -35,8 +35,8 @@ const (
 retry = ?8, crashes = ?9, snoozes = ?10 WHERE id = ?1`
 
 	// The bounds are literals, or the index would not be used.
-	sqlNextWindow  = `SELECT until FROM errand_unique WHERE until > 0 AND until < 9223372036854775807 ORDER BY until LIMIT 1`
-	sqlOverWindows = `SELECT key, job, salt, created_at FROM errand_unique WHERE until > 0 AND until < 9223372036854775807 AND until <= ?1 ORDER BY until LIMIT 500`
+	sqlNextWindow  = `SELECT until FROM errand_unique WHERE until > 0 AND until < 9223372036854775807 AND slot = 0 ORDER BY until LIMIT 1`
+	sqlOverWindows = `SELECT key, job, salt, created_at FROM errand_unique WHERE until > 0 AND until < 9223372036854775807 AND slot = 0 AND until <= ?1 ORDER BY until LIMIT 500`
 )
 
 // windowed reports whether the key may be held without a live job, but not for ever.
