@@ -48,17 +48,19 @@ func drain(t *testing.T, file string, flags ...string) (status int, r left, errs
 	return status, r, errs
 }
 
+// verdict is a command and what is to become of its job.
+type verdict struct {
+	name, run string
+	state     queue.State
+	reason    queue.Reason
+	failed    string // what the error must match
+	// attempt, retry and snoozes are the counters of the job.
+	attempt, retry, snoozes int
+}
+
 // What the end of a command means for its job.
 func TestWork_verdicts(t *testing.T) {
-	needShell(t)
-	cases := []struct {
-		name, run string
-		state     queue.State
-		reason    queue.Reason
-		failed    string // what the error must match
-		// attempt, retry and snoozes are the counters of the job.
-		attempt, retry, snoozes int
-	}{
+	verdicts(t, []verdict{
 		{"0", `exit 0`, queue.Done, "", `^$`, 1, 0, 0},
 		{"noise", `seq 20000; exit 0`, queue.Done, "", `^$`, 1, 0, 0},
 		{"args not read", `exec <&-; exit 0`, queue.Done, "", `^$`, 1, 0, 0},
@@ -68,7 +70,6 @@ func TestWork_verdicts(t *testing.T) {
 		{"64, then well", `[ $ERRAND_ATTEMPT -gt 1 ] || exit 64`, queue.Done, "", `^$`, 2, 1, 0},
 		{"69, then well", `[ $ERRAND_ATTEMPT -gt 1 ] || exit 69`, queue.Done, "", `^$`, 2, 0, 0},
 		{"signal", `kill -SEGV $$`, queue.Dead, queue.ReasonExhausted, `^signal: segmentation fault`, 2, 1, 0},
-		{"timeout", `trap "" TERM; sleep 30`, queue.Dead, queue.ReasonExhausted, `^timeout of 200ms exceeded: signal: killed$`, 2, 1, 0},
 		{"huge", `seq 100000 >&2; exit 65`, queue.Dead, queue.ReasonPermanent, `(?s)^exit status 65: \.\.\. \d+\n.*\n99999\n100000$`, 1, 0, 0},
 		{"one long line", `head -c 100000 /dev/zero | tr "\0" x >&2; exit 65`, queue.Dead, queue.ReasonPermanent, `^exit status 65: \.\.\. x{1000}x+$`, 1, 0, 0},
 		{"not UTF-8", `printf "a\377\000b" >&2; exit 65`, queue.Dead, queue.ReasonPermanent, "^exit status 65: a\uFFFD\uFFFDb$", 1, 0, 0},
@@ -82,7 +83,20 @@ func TestWork_verdicts(t *testing.T) {
 		{"no number", `echo "{\"retry_after\": -1}" >$ERRAND_RESULT; exit 65`,
 			queue.Dead, queue.ReasonPermanent, `retry_after must be between 0 and `, 1, 0, 0},
 		{"no file", `mkdir $ERRAND_RESULT; exit 65`, queue.Dead, queue.ReasonPermanent, `ERRAND_RESULT: not a regular file`, 1, 0, 0},
-	}
+	})
+}
+
+// A command that lives on after its timeout is killed.
+func TestWork_timeout(t *testing.T) {
+	verdicts(t, []verdict{
+		{"timeout", `trap "" TERM; sleep 30`, queue.Dead, queue.ReasonExhausted, `^timeout of 200ms exceeded: signal: killed$`, 2, 1, 0},
+	}, "--timeout", "200ms", "--kill-after", "100ms")
+}
+
+// verdicts runs commands, each as a job with one retry.
+func verdicts(t *testing.T, cases []verdict, flags ...string) {
+	t.Helper()
+	needShell(t)
 	file := filepath.Join(t.TempDir(), "q.db")
 	ids := make([]queue.ID, len(cases))
 	onFile(t, file, func(q *queue.Queue) {
@@ -100,7 +114,7 @@ func TestWork_verdicts(t *testing.T) {
 	if err := os.WriteFile(once, []byte(`{"numRetries":1,"numNoDelayRetries":1}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	status, r, errs := drain(t, file, "--concurrency", "4", "--policy", once, "--timeout", "200ms", "--kill-after", "100ms")
+	status, r, errs := drain(t, file, append(flags, "--concurrency", "4", "--policy", once)...)
 	if status != statusDied || !r.Died || r.Waiting != 0 || len(r.Held) > 0 {
 		t.Errorf("status %d, %+v: %s", status, r, errs)
 	}

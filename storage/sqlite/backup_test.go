@@ -30,7 +30,7 @@ func TestBackup_OfOneMomentWhileOthersWrite(t *testing.T) {
 	d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed})
 	s, ctx := d.open(), context.Background()
 	enqueue(t, s, "a", 3000)
-	stop := make(chan struct{})
+	stop, wrote, failed := make(chan struct{}), make(chan struct{}, 1), make(chan struct{}, 4)
 	var writers sync.WaitGroup
 	for range 4 {
 		writers.Go(func() {
@@ -42,7 +42,12 @@ func TestBackup_OfOneMomentWhileOthersWrite(t *testing.T) {
 				}
 				if _, err := s.Enqueue(ctx, t0, slices.Repeat(one(), 7)); err != nil {
 					t.Error(err)
+					failed <- struct{}{}
 					return
+				}
+				select {
+				case wrote <- struct{}{}:
+				default:
 				}
 			}
 		})
@@ -51,6 +56,13 @@ func TestBackup_OfOneMomentWhileOthersWrite(t *testing.T) {
 	defer func() { close(stop) }()
 	var before int64
 	for range 3 {
+		for range 2 { // the first may have been there before the last copy
+			select {
+			case <-wrote:
+			case <-failed:
+				return
+			}
+		}
 		c := d.backup(s)
 		files, err := filepath.Glob(filepath.Dir(c.path) + "/*")
 		if err != nil || len(files) != 1 {
