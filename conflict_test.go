@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -152,6 +153,29 @@ func TestQueue_OnConflict_merge(t *testing.T) {
 	}
 	if again := must(q.Job(ctx, first.ID)); string(again.Args) != string(job.Args) {
 		t.Errorf("a bad merge has left %s", again.Args)
+	}
+}
+
+// TestQueue_OnConflict_mergePointers merges args that are pointers: if new is one so is old.
+func TestQueue_OnConflict_mergePointers(t *testing.T) {
+	q, remove := tempQueue(nil)
+	defer remove()
+	ctx := context.Background()
+	o := &errand.JobOptions{Unique: &errand.Unique{Key: "a", OnConflict: errand.OnConflict{Mode: errand.Replace}}}
+	for _, args := range []errand.Args{&Notes{[]int{1}}, &errand.RawArgs{OfKind: "raw", JSON: json.RawMessage(`{"a":1}`)}} {
+		must(q.Enqueue(ctx, args, o))
+		called := false
+		o.Unique.OnConflict.Merge = func(old, _ errand.Args) (errand.Args, error) {
+			called = true
+			if !reflect.DeepEqual(old, args) {
+				t.Errorf("old is %#v, want %#v", old, args)
+			}
+			return old, nil
+		}
+		must(q.Enqueue(ctx, args, o))
+		if o.Unique.OnConflict.Merge = nil; !called {
+			t.Errorf("%T is not merged", args)
+		}
 	}
 }
 
