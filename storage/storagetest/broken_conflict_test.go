@@ -98,6 +98,7 @@ var conflictFaults = []fault{
 		}
 	})},
 	{"times that are over are not forgotten", "conflict_forgets", func(in *instance) storage.Store { return &remembering{sound(in)} }},
+	{"the time of what is behind ends", "conflict_for_follower", func(in *instance) storage.Store { return &hasty{sound(in)} }},
 }
 
 // remembering forgets no window.
@@ -108,6 +109,24 @@ func (s *remembering) PurgeFinished(ctx context.Context, now time.Time) (int, ti
 	s.m.locked(func() { windows, s.m.windows = s.m.windows, map[string]window{} })
 	defer s.m.locked(func() { s.m.windows = windows })
 	return s.hooks.PurgeFinished(ctx, now)
+}
+
+// hasty goes by the times of jobs that wait behind the holders of their keys too.
+type hasty struct{ *hooks }
+
+func (s *hasty) PurgeFinished(ctx context.Context, now time.Time) (n int, next time.Time, err error) {
+	n, next, err = s.hooks.PurgeFinished(ctx, now)
+	s.m.locked(func() {
+		for key, id := range s.m.behind {
+			if until := s.m.find(id).keyUntil; !until.IsZero() {
+				next = earlier(until, next)
+				if !until.After(now) {
+					delete(s.m.windows, key)
+				}
+			}
+		}
+	})
+	return n, next, err
 }
 
 // adding has f change each job of a call, or the database, before it is enqueued.

@@ -100,4 +100,32 @@ Beside that it forgets what the UniqueFor of jobs has held and is over`, func(f 
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		f.order("leased", leasedIDs(f.lease(f.s, 9)), []storage.ID{id})
 	}},
+
+	{"conflict_for_follower", `Beside that it forgets what the UniqueFor of jobs has held and is over, and it is to be called when the next one is.`, func(f *fixture) {
+		for _, long := range []time.Duration{0, time.Minute} {
+			l := f.run(f.s, unique("a"), func(n *storage.NewJob) { n.UniqueFor = long })
+			id := f.add(newJob(on(storage.Replace), uniqueFor(time.Minute)))[0]
+			f.forgets("before the time of the one behind is over", long)
+			f.later(time.Hour)
+			f.forgets("after it", 0)
+			f.answers("the holder", storage.Enqueued{ID: l.ID, Duplicate: true})
+			f.is(storage.Blocked, id)
+			f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
+			f.forgets("holding the key", 0)
+			f.answers("live", storage.Enqueued{ID: id, Duplicate: true})
+			f.apply(f.s, storage.Finish{Lease: f.leaseOne(f.s).Lease, Outcome: storage.OutcomeDone})
+			f.cancel(f.add(newJob(unique("a")))[0])
+		}
+	}},
+}
+
+// forgets calls PurgeFinished, and checks that it is to be called again so long after now,
+// or never if that is not positive.
+func (f *fixture) forgets(what string, want time.Duration) {
+	f.Helper()
+	_, next, err := f.s.PurgeFinished(f.ctx, f.now)
+	f.must(err)
+	if next.IsZero() != (want <= 0) || want > 0 && !next.Equal(f.now.Add(want)) {
+		f.Errorf("%s: to be called again at %v, want %v after %v", what, next, want, f.now)
+	}
 }
