@@ -51,6 +51,9 @@ type clockPlausible struct {
 	alarm alarm
 }
 
+// AsksNobody has engines ask it when they like, see engine.Gate.
+func (*clockPlausible) AsksNobody() {}
+
 func (c *clockPlausible) State() (open bool, reason string, changed <-chan struct{}) {
 	now := time.Now().Round(0) // what the monotonic clock says does not count
 	missing := c.from.Sub(now)

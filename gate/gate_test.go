@@ -94,3 +94,14 @@ func wantFaults(t *testing.T, err error, want ...string) {
 }
 
 var _ = []errand.Gate{new(gate.Check), new(errand.Switch)}
+
+// Gates that read nothing but the clock cost nothing, and are asked without need.
+func TestGates_askNobody(t *testing.T) {
+	for name, g := range map[string]errand.Gate{
+		"ClockPlausible": gate.ClockPlausible(time.Time{}), "Window": must(gate.Window("22:00-06:00", "")),
+	} {
+		if _, ok := g.(interface{ AsksNobody() }); !ok {
+			t.Errorf("%s is asked only after a look whether jobs wait", name)
+		}
+	}
+}

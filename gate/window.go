@@ -79,6 +79,9 @@ type window struct {
 	alarm         alarm
 }
 
+// AsksNobody has engines ask it when they like, see engine.Gate.
+func (*window) AsksNobody() {}
+
 func (w *window) State() (open bool, reason string, changed <-chan struct{}) {
 	now := time.Now().Round(0) // what the monotonic clock says does not count
 	open, next := w.at(now)

@@ -98,6 +98,7 @@ type Webhooks struct {
 	opts    Options // with defaults
 	client  *client
 	failing failing
+	clock   errand.Gate
 	now     func() time.Time
 }
 
@@ -122,7 +123,7 @@ func New(q *errand.Queue, o *Options) (*Webhooks, error) {
 	if opts.Policy == nil {
 		opts.Policy = policy.Webhook()
 	}
-	h := &Webhooks{queue: q, topics: topics, opts: opts, client: newClient(opts.client()), now: time.Now}
+	h := &Webhooks{queue: q, topics: topics, opts: opts, client: newClient(opts.client()), clock: gate.ClockPlausible(time.Time{}), now: time.Now}
 	h.failing.init(h)
 	return h, nil
 }
@@ -197,6 +198,6 @@ func (h *Webhooks) HandlerOptions() errand.HandlerOptions {
 	return errand.HandlerOptions{
 		Policy:  policy.Document{Retry: d.Retry, ThrottledRetry: d.ThrottledRetry},
 		Timeout: h.opts.Timeout + beside,
-		Gate:    gate.ClockPlausible(time.Time{}),
+		Gate:    h.clock,
 	}
 }

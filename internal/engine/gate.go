@@ -29,6 +29,10 @@ type Gate interface {
 	State() (open bool, reason string, changed <-chan struct{})
 }
 
+// prompt is a Gate that asks nobody: its State costs nothing, so it is asked without a look
+// whether jobs wait.
+type prompt interface{ AsksNobody() }
+
 // gate is a [Gate] and what it said last. It belongs to the loop. The bounds of all
 // queues and kinds with the same Gate share it.
 type gate struct {

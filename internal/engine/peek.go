@@ -8,15 +8,20 @@ import (
 )
 
 // known reports whether what the gates of s have said holds, up to the first that is
-// closed.
+// closed. It asks those that ask nobody.
 func (gs *gates) known(s *source) bool {
 	for _, b := range s.bounds {
-		switch {
-		case b.gate == nil:
-		case !b.gate.holds():
-			return false
-		case !b.gate.open:
-			return true
+		if b.gate == nil {
+			continue
+		}
+		if !b.gate.holds() {
+			if _, ok := b.gate.Gate.(prompt); !ok {
+				return false
+			}
+			gs.ask(b.gate)
+		}
+		if !b.gate.open {
+			break
 		}
 	}
 	return true
