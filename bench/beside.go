@@ -6,7 +6,7 @@ import "context"
 // nobody works. The stock says which.
 type beside struct {
 	stock stock
-	fresh int // jobs to do that are enqueued first, in place of those that are due
+	fresh int // jobs to do that are enqueued first, in place of those that are due or ready
 	// queues is as in setup.
 	queues []string
 }
@@ -16,7 +16,7 @@ func (w beside) run(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	n := t.n(w.stock.due)
+	n := t.n(w.stock.due) + t.n(w.stock.ready)
 	if w.fresh > 0 {
 		n = t.n(w.fresh)
 		if err := fill(ctx, s, n, smallPad); err != nil {
@@ -26,7 +26,8 @@ func (w beside) run(ctx context.Context, t *trial) error {
 	if err := t.start(); err != nil {
 		return err
 	}
-	if err := drainAll(ctx, s, n, 0, t.n(w.stock.scheduled)+t.n(w.stock.others)+t.n(w.stock.held)); err != nil {
+	others := t.n(w.stock.scheduled) + t.n(w.stock.others) + t.n(w.stock.held) + t.n(w.stock.behind)
+	if err := drainAll(ctx, s, n, 0, others); err != nil {
 		return err
 	}
 	return t.stop(n)

@@ -46,8 +46,8 @@ func openErrand(ctx context.Context, s setup) (system, error) {
 
 func (e *errandQueue) args(j *newJob) (errand.Args, *errand.JobOptions) {
 	var o *errand.JobOptions
-	if !j.Due.IsZero() || j.Priority != 0 || j.Queue != "" {
-		o = &errand.JobOptions{DueAt: j.Due, Priority: j.Priority, Queue: j.Queue}
+	if !j.Due.IsZero() || j.Priority != 0 || j.Queue != "" || j.Group != "" {
+		o = &errand.JobOptions{DueAt: j.Due, Priority: j.Priority, Queue: j.Queue, Group: j.Group}
 	}
 	switch {
 	case j.Other:
@@ -113,7 +113,7 @@ func (e *errandQueue) Left(ctx context.Context) (int, error) {
 	n := 0
 	for _, c := range all {
 		switch c.State {
-		case errand.Scheduled, errand.Ready, errand.Running:
+		case errand.Scheduled, errand.Ready, errand.Running, errand.Blocked:
 			n += int(c.N)
 		}
 	}

@@ -21,6 +21,7 @@ type newJob struct {
 	Queue    string // empty is the usual one; only errand has others
 	Kind     int    // 0 is the usual one; only errand has others, 1 to 50
 	Other    bool   // of a kind that nobody handles
+	Group    string // only errand has groups
 }
 
 // job is one attempt, as the handler of a workload sees it.

@@ -16,6 +16,12 @@ import (
 type stock struct {
 	// scheduled jobs are due in a day, of all priorities.
 	scheduled int
+	// grouped is set if each scheduled job has a group of its own.
+	grouped bool
+	// behind jobs are of one group. The first is due in a day, and the others wait for
+	// it. They are of the kind that workers handle, and were there before those that
+	// are due or ready.
+	behind int
 	// others are ready, of a kind that nobody handles, and were there first.
 	others int
 	// held jobs are ready, of a kind that workers handle, and were there before those
@@ -44,7 +50,21 @@ func (k stock) make(ctx context.Context, t *trial) error {
 	tomorrow := time.Now().Add(24 * time.Hour)
 	err = enqueueAll(ctx, s, t.n(k.scheduled), func(i int) newJob {
 		// 7,919 is a prime: the order in which they come is not that of their times.
-		return newJob{payload: payload{N: i, Pad: smallPad}, Due: tomorrow.Add(time.Duration(i*7919%n) * time.Millisecond), Priority: i%201 - 100}
+		j := newJob{payload: payload{N: i, Pad: smallPad}, Due: tomorrow.Add(time.Duration(i*7919%n) * time.Millisecond), Priority: i%201 - 100}
+		if k.grouped {
+			j.Group = fmt.Sprint("device ", i)
+		}
+		return j
+	})
+	if err != nil {
+		return err
+	}
+	err = enqueueAll(ctx, s, t.n(k.behind), func(i int) newJob {
+		j := newJob{payload: payload{N: i, Pad: smallPad}, Group: "document"}
+		if i == 0 {
+			j.Due = tomorrow
+		}
+		return j
 	})
 	if err != nil {
 		return err

@@ -53,6 +53,10 @@ var (
 	besideMany  = beside{stock: stock{scheduled: 1_000_000}, fresh: 20_000}
 	heldBacklog = beside{stock: stock{held: 1_000_000, due: 100_000}, queues: allKinds}
 	noneHeld    = beside{stock: stock{due: 100_000}, queues: allKinds}
+	behindHead  = beside{stock: stock{behind: 100_000, ready: 1_000_000}}
+	noneBehind  = beside{stock: stock{ready: 1_000_000}}
+	idleGroups  = beside{stock: stock{scheduled: 1_000_000, grouped: true, due: 100_000}}
+	noGroups    = beside{stock: stock{scheduled: 1_000_000, due: 100_000}}
 	readyStock  = stock{ready: 200_000}
 	idleQueues  = stock{queues: 10_000}
 	oneProcess  = processes{stock: readyStock, k: 1}
@@ -106,6 +110,14 @@ var workloads = []workload{
 		about: "100,000 jobs due at once, with 1,000,000 ready ones of a kind that is held"},
 	{name: "held:without", fits: own, run: noneHeld.run, stock: &noneHeld.stock,
 		about: "100,000 jobs due at once, and no others; as many kinds"},
+	{name: "behind:with", fits: own, run: behindHead.run, stock: &behindHead.stock,
+		about: "1,000,000 jobs, with 100,000 of their kind in a group whose head is due in a day"},
+	{name: "behind:without", fits: own, run: noneBehind.run, stock: &noneBehind.stock,
+		about: "1,000,000 jobs, and no others"},
+	{name: "groups:with", fits: own, run: idleGroups.run, stock: &idleGroups.stock,
+		about: "100,000 jobs due at once, with 1,000,000 scheduled in a group each"},
+	{name: "groups:without", fits: own, run: noGroups.run, stock: &noGroups.stock,
+		about: "100,000 jobs due at once, with 1,000,000 scheduled in no group"},
 	{name: "down", fits: own, run: down{n: 50_000, during: 10 * time.Second}.run, once: true,
 		about: "the first 10 s of a worker with 50,000 jobs whose other side refuses connections"},
 	{name: "large:16k", fits: queues, run: large{n: 2_000, size: 16 << 10}.run,
@@ -126,6 +138,8 @@ var workloads = []workload{
 		about: "a minute of nothing to do beside 1,000,000 scheduled jobs, after another minute"},
 	{name: "idle:held", fits: own, run: idle{settle: time.Minute, during: time.Minute, queues: allKinds}.run, stock: &heldBacklog.stock, once: true,
 		about: "the same beside 1,000,000 ready jobs of a kind that is held"},
+	{name: "idle:groups", fits: own, run: idle{settle: time.Minute, during: time.Minute}.run, stock: &idleGroups.stock, once: true,
+		about: "the same beside 1,000,000 scheduled jobs in a group each"},
 	{name: "idle:prefix", fits: own, run: idle{settle: time.Minute, during: time.Minute, queues: []string{"webhook/*"}}.run, stock: &idleQueues, once: true,
 		about: "the same of a worker for a prefix with 10,000 idle queues"},
 }
