@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -12,7 +13,10 @@ type Filter struct {
 	States []State // one of these
 	Queue  string
 	Kind   string
-	Tag    string // one of the job's
+	// Group is that of a job, a group of Queue, which must be set too. Only Jobs takes it:
+	// Redrive, RunNow, Change and Delete refuse a Filter with a Group, and do nothing.
+	Group string
+	Tag   string // one of the job's
 	// CreatedFrom and CreatedBefore bound the time when a job was enqueued, the
 	// former included, DueFrom and DueBefore that when it is due.
 	CreatedFrom   time.Time
@@ -66,6 +70,14 @@ type Selection struct {
 	Limit int
 	// Doubtful is that of a [NewJob], for windows that begin anew.
 	Doubtful bool
+}
+
+// Check returns an error if s selects jobs by what only a list takes.
+func (s *Selection) Check() error {
+	if len(s.IDs) == 0 && s.Filter.Group != "" {
+		return fmt.Errorf("errand: group %q in the filter of a change: only a list takes it", s.Filter.Group)
+	}
+	return nil
 }
 
 // Waiting says which scheduled jobs RunNow makes ready: those that have run before,

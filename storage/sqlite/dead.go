@@ -138,6 +138,9 @@ func (s *Store) choose(ctx context.Context, sel storage.Selection) (ids []storag
 	if len(sel.IDs) > 0 {
 		return sel.IDs, next, nil
 	}
+	if err := sel.Check(); err != nil {
+		return nil, next, err
+	}
 	if !sel.Filter.Has(storage.Dead) {
 		return nil, next, nil
 	}
@@ -260,6 +263,9 @@ func (s *Store) RunNow(ctx context.Context, now time.Time, sel storage.Selection
 
 // chooseWaiting is choose for jobs that are scheduled.
 func (s *Store) chooseWaiting(ctx context.Context, sel storage.Selection, which storage.Waiting) (ids []storage.ID, step storage.Step, err error) {
+	if err := sel.Check(); err != nil {
+		return nil, step, err
+	}
 	f, limit := sel.Filter, runNowLimit
 	if sel.Limit > 0 {
 		limit = min(limit, sel.Limit)

@@ -52,6 +52,9 @@ AND n <= (SELECT n FROM errand_history WHERE job = ?1 AND args IS NOT NULL ORDER
 // chooseByKey is choose for live or finished jobs, given the statements that find
 // them and the last of them, and bounds of the time that is theirs.
 func (s *Store) chooseByKey(ctx context.Context, sel *storage.Selection, find, last string, states []stateCode, from, before time.Time) (ids []storage.ID, step storage.Step, err error) {
+	if err := sel.Check(); err != nil {
+		return nil, step, err
+	}
 	f, limit, mask := &sel.Filter, runNowLimit, 0
 	for _, state := range states {
 		if f.Has(stateNames[state]) {

@@ -23,8 +23,8 @@ const (
 
 	lookLive = `SELECT j.id, state, lane, priority, due_at, created_at, 0, '', 0, ?1 = '' OR instr(lower(` + liveError + `), lower(?1)) > 0
 FROM errand_job j`
-	// With the group in the place of the reason, which a blocked job has not.
-	lookBlocked = `SELECT j.id, state, lane, priority, due_at, created_at, 0, o.group_key, 0, ?1 = '' OR instr(lower(` + liveError + `), lower(?1)) > 0
+	// With the group in the place of the reason, which a live job has not.
+	lookMember = `SELECT j.id, state, lane, priority, due_at, created_at, 0, o.group_key, 0, ?1 = '' OR instr(lower(` + liveError + `), lower(?1)) > 0
 FROM errand_option o CROSS JOIN errand_job j ON j.id = o.job`
 	lookFollower = `SELECT j.id, state, lane, priority, due_at, j.created_at, 0, '', 0, ?1 = '' OR instr(lower(` + liveError + `), lower(?1)) > 0
 FROM errand_unique u CROSS JOIN errand_job j ON j.id = u.job`
@@ -43,7 +43,7 @@ FROM errand_dead j`
 UNION ALL ` + lookLive + ` WHERE state = 2 AND lane = ?2 AND priority = ?3 AND due_at > ?4 ORDER BY 5, 1`
 	sqlListScheduled = lookLive + ` WHERE state = 1 AND due_at >= ?2 AND due_at < ?3 AND due_at = ?4 AND j.id > ?5
 UNION ALL ` + lookLive + ` WHERE state = 1 AND due_at > MAX(?2 - 1, ?4) AND due_at < ?3 ORDER BY 5, 1`
-	sqlListBlocked = lookBlocked + ` WHERE o.role = 1 AND o.group_key < ?4 AND (o.group_key, o.job) > (?2, ?3) ORDER BY o.group_key, o.job`
+	sqlListBlocked = lookMember + ` WHERE o.role = 1 AND o.group_key < ?4 AND (o.group_key, o.job) > (?2, ?3) ORDER BY o.group_key, o.job`
 	sqlListBehind  = lookFollower + ` WHERE u.slot = 1 AND u.job > ?2 ORDER BY u.job`
 	sqlListDead    = lookDead + ` WHERE ended_at >= ?2 AND ended_at < ?3 AND ended_at = ?4 AND j.id < ?5
 UNION ALL ` + lookDead + ` WHERE ended_at >= ?2 AND ended_at < MIN(?3, ?4) ORDER BY 7 DESC, 1 DESC`
@@ -242,19 +242,26 @@ func (l *lister) matches(g *glance) bool {
 		(l.f.Cause == 0 || l.f.Cause == g.Cause)
 }
 
+// stmt returns a statement that may be used often: for each of many lanes, or jobs.
+func (l *lister) stmt(text string) (st *sql.Stmt, err error) {
+	if st = l.stmts[text]; st == nil {
+		if st, err = l.tx.PrepareContext(l.ctx, text); err == nil {
+			l.stmts[text] = st
+		}
+	}
+	return st, err
+}
+
 // look looks at the jobs of a query. The place after each is what mark returns.
 func (l *lister) look(mark func(g *glance) string, text string, args ...any) error {
 	if l.over {
 		return nil
 	}
-	if l.stmts[text] == nil { // there may be a query for each of many lanes
-		st, err := l.tx.PrepareContext(l.ctx, text)
-		if err != nil {
-			return err
-		}
-		l.stmts[text] = st
+	st, err := l.stmt(text)
+	if err != nil {
+		return err
 	}
-	rows, err := l.stmts[text].QueryContext(l.ctx, append([]any{l.f.Error}, args...)...)
+	rows, err := st.QueryContext(l.ctx, append([]any{l.f.Error}, args...)...)
 	if err != nil {
 		return misfit(err)
 	}
@@ -269,7 +276,13 @@ func (l *lister) look(mark func(g *glance) string, text string, args ...any) err
 			return scanError(rows, err)
 		}
 		l.looked++
-		if l.matches(&g) {
+		matches := l.matches(&g)
+		if matches && l.f.Group != "" {
+			if matches, err = l.isMember(g.ID); err != nil {
+				return err
+			}
+		}
+		if matches {
 			if len(l.found) == l.limit {
 				l.over = true
 				return nil
@@ -287,6 +300,9 @@ func (l *lister) running(at []int64) error {
 
 // ready lists lane by lane.
 func (l *lister) ready(at []int64) error {
+	if l.f.Group != "" {
+		return l.readyOf(at)
+	}
 	lanes := l.lanes
 	mark := func(g *glance) string { return mark('w', g.Lane, g.Priority, g.DueAt, g.ID) }
 	if at != nil {
@@ -328,7 +344,11 @@ func (l *lister) scheduled(at []int64) error {
 // blocked lists group by group.
 func (l *lister) blocked([]int64) error {
 	low, high, job := "", "\x7f", int64(-1)
-	if l.f.Queue != "" {
+	switch {
+	case l.f.Group != "":
+		low = groupKey(l.f.Queue, l.f.Group)
+		high = low + "\x00" // no name has one
+	case l.f.Queue != "":
 		low, high = l.f.Queue+" ", l.f.Queue+"!"
 	}
 	if l.from != "" {
@@ -342,8 +362,11 @@ func (l *lister) blocked([]int64) error {
 	return l.look(func(g *glance) string { return mark('b', g.ID) + "." + g.Reason }, sqlListBlocked, low, job, high)
 }
 
-// behind lists those that wait behind the holder of their unique key.
+// behind lists those that wait behind the holder of their unique key. None is of a group.
 func (l *lister) behind(at []int64) error {
+	if l.f.Group != "" {
+		return nil
+	}
 	return l.look(func(g *glance) string { return mark('u', g.ID) }, sqlListBehind, first(at, -1))
 }
 

@@ -111,6 +111,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlListReady:     "SEARCH j USING INDEX errand_job_ready (lane=? AND priority<?)",
 		sqlListReadyRest: "SEARCH j USING INDEX errand_job_ready (lane=? AND priority=? AND due_at>?)",
 		sqlListScheduled: "SEARCH j USING INDEX errand_job_scheduled (due_at>? AND due_at<?)",
+		sqlIsMember:      "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlListDead:      "SEARCH j USING INDEX errand_dead_ended (ended_at>? AND ended_at<?)",
 		sqlListFinished:  "SEARCH j USING INTEGER PRIMARY KEY (rowid<?)",
 		sqlListKeys:      "MERGE (UNION ALL)",
@@ -304,6 +305,19 @@ func explain(t *testing.T, s *Store, text string) string {
 		plan.WriteString(step + "\n")
 	}
 	return plan.String()
+}
+
+// The ready jobs of a group have places of it. So there are few, and they are sorted.
+func TestList_SortsPlaces(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), "jobs.db"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	const places, job = "SEARCH o USING COVERING INDEX errand_option_head (group_key=? AND role>? AND role<?)", "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)"
+	if plan := explain(t, s, sqlListReadyOf); !strings.HasPrefix(plan, places+"\n"+job+"\n") || strings.Contains(plan, "SCAN") {
+		t.Errorf("%s\nplan:\n%s", sqlListReadyOf, plan)
+	}
 }
 
 // A list goes on behind a position among many jobs of one time without reading those before.

@@ -241,6 +241,25 @@ var jobFaults = []fault{
 		return h
 	}},
 	{"lists without regard to the state", "list_filters", jobLists(func(f *storage.Filter, _ *string) { f.States = nil }, nil)},
+	{"lists without regard to the group", "list_group", jobLists(func(f *storage.Filter, _ *string) { f.Group = "" }, nil)},
+	{"lists groups of all queues", "list_group", jobLists(func(f *storage.Filter, _ *string) {
+		if f.Group != "" {
+			f.Queue = ""
+		}
+	}, nil)},
+	{"lists of a group what lives", "list_group", jobLists(nil, func(f storage.Filter, p *storage.Page) {
+		if f.Group != "" {
+			p.Jobs = slices.DeleteFunc(p.Jobs, func(r storage.Record) bool { return r.State == storage.Done })
+		}
+	})},
+	{"deletes without regard to the group", "list_group_alone", func(in *instance) storage.Store {
+		h := sound(in)
+		h.del = func(ctx context.Context, sel storage.Selection) (storage.Step, error) {
+			sel.Filter.Group = ""
+			return in.Delete(ctx, sel)
+		}
+		return h
+	}},
 	{"lists without regard to tags", "list_filters", jobLists(func(f *storage.Filter, _ *string) { f.Tag = "" }, nil)},
 	{"withdrawn writes go through", "enqueue_withdrawn", func(in *instance) storage.Store {
 		h := sound(in)

@@ -166,6 +166,64 @@ A job that stays as it is while a list is read is on one page of it.`, func(f *f
 		}
 	}},
 
+	{"list_group", `Group is that of a job, a group of Queue, which must be set too.`, func(f *fixture) {
+		add := func(changes ...func(*storage.NewJob)) storage.ID {
+			f.later(time.Second)
+			return f.add(newJob(changes...))[0]
+		}
+		g := grouped("g")
+		done := f.run(f.s, g)
+		f.keep(keep, f.s, storage.Finish{Lease: done.Lease, Outcome: storage.OutcomeDone})
+		cancelled := add(g, tagged("odd"))
+		f.cancel(cancelled)
+		dead := f.bury(storage.ReasonPermanent, "no", g)
+		others := f.add(newJob(), newJob(grouped("f")), newJob(grouped("g ")), newJob(grouped("g ")), newJob(grouped("gg")), newJob(grouped("gg"), delay(time.Hour)),
+			newJob(g, lane("other", kind)), newJob(g, lane("other", kind), tagged("odd")))
+		b1, b2 := add(g), add(g, lane(queue, "a"), tagged("odd"))
+		of := storage.Filter{Queue: queue, Group: "g"}
+		f.lists(of, b1, b2, dead, cancelled, done.ID)
+		f.lists(storage.Filter{Queue: "other", Group: "g"}, others[6:]...)
+		f.lists(storage.Filter{Queue: queue, Group: "g "}, others[2:4]...)
+		f.lists(storage.Filter{Queue: queue, Group: "none"})
+		f.skipHead(queue, "g", dead)
+		f.configure(f.s, storage.Lane{Queue: queue}, storage.Settings{storage.SettingGroupLimit: 4})
+		r1, later, r2, b3 := add(g, priority(5), tagged("odd")), add(g, delay(time.Hour)), add(g), add(g, lane(queue, "b"))
+		waits := []storage.ID{b2, r1, b1, r2} // by kind and priority
+		f.states("ready", waits, "ready ready ready ready")
+		f.lists(of, append(waits, later, b3, dead, cancelled, done.ID)...)
+		f.order("leased", leasedIDs(f.lease(f.s, 1)), waits[1:2])
+		f.lists(of, r1, b2, b1, r2, later, b3, dead, cancelled, done.ID)
+		for want, filter := range map[storage.ID]storage.Filter{
+			r1: {States: []storage.State{storage.Running}}, b2: {Kind: "a"}, later: {DueFrom: f.now.Add(time.Minute)}, b3: {States: []storage.State{storage.Blocked}},
+			dead: {Error: "no"}, cancelled: {Tag: "odd", States: []storage.State{storage.Cancelled}}, done.ID: {CreatedBefore: f.record(cancelled).CreatedAt},
+		} {
+			filter.Queue, filter.Group = of.Queue, of.Group
+			f.lists(filter, want)
+		}
+	}},
+
+	{"list_group_alone", `Only Jobs takes it: Redrive, RunNow, Change and Delete refuse a Filter with a Group, and do nothing.`, func(f *fixture) {
+		done := f.run(f.s)
+		f.keep(keep, f.s, storage.Finish{Lease: done.Lease, Outcome: storage.OutcomeDone})
+		ids := []storage.ID{done.ID, f.bury(storage.ReasonPermanent, "no"), f.add(newJob(delay(time.Hour)))[0], f.add(newJob())[0]}
+		sel := storage.Selection{Filter: storage.Filter{Queue: queue, Group: "g"}}
+		finished := sel
+		finished.Filter.States = []storage.State{storage.Done}
+		for what, call := range map[string]func() (storage.Step, error){
+			"Redrive":            func() (storage.Step, error) { return f.s.Redrive(f.ctx, f.now, sel, "") },
+			"RunNow":             func() (storage.Step, error) { return f.s.RunNow(f.ctx, f.now, sel, storage.Waiting{First: true}) },
+			"Change":             func() (storage.Step, error) { return f.s.Change(f.ctx, f.now, sel, moved("other")) },
+			"Delete":             func() (storage.Step, error) { return f.s.Delete(f.ctx, sel) },
+			"Delete of finished": func() (storage.Step, error) { return f.s.Delete(f.ctx, finished) },
+		} {
+			if step, err := call(); err == nil || step.N != 0 {
+				f.Errorf("%s returns %+v, %v", what, step, err)
+			}
+		}
+		f.states("all", ids, "done dead scheduled ready")
+		f.lists(storage.Filter{Queue: queue}, ids[3], ids[2], ids[1], ids[0])
+	}},
+
 	{"tags_stay", `Tags []string // distinct, none of them empty or with a space
 Tags []string // sorted; nil: none
 Slices passed in belong to the caller again when the call returns; slices returned belong to the caller.`, func(f *fixture) {

@@ -33,6 +33,7 @@ func chooses(f storage.Filter, j *job) bool {
 	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) &&
 		(f.Queue == "" || f.Queue == j.Queue) &&
 		(f.Kind == "" || f.Kind == j.Kind) &&
+		(f.Group == "" || f.Group == j.Group) &&
 		(f.Tag == "" || slices.Contains(j.Tags, f.Tag)) &&
 		within(j.CreatedAt, f.CreatedFrom, f.CreatedBefore) &&
 		(f.DueFrom.IsZero() && f.DueBefore.IsZero() || waits && within(j.DueAt, f.DueFrom, f.DueBefore)) &&
@@ -56,6 +57,9 @@ func lowerASCII(s string) string {
 // Redrive implements [storage.Store].
 func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Selection, queue string) (storage.Step, error) {
 	m := in.m
+	if err := sel.Check(); err != nil {
+		return storage.Step{}, err
+	}
 	if err := m.begin(ctx, in); err != nil {
 		return storage.Step{}, err
 	}
@@ -94,6 +98,9 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 // RunNow implements [storage.Store].
 func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selection, which storage.Waiting) (storage.Step, error) {
 	m := in.m
+	if err := sel.Check(); err != nil {
+		return storage.Step{}, err
+	}
 	if err := m.begin(ctx, in); err != nil {
 		return storage.Step{}, err
 	}

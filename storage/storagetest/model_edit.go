@@ -12,6 +12,9 @@ import (
 // Change implements [storage.Store].
 func (in *instance) Change(ctx context.Context, now time.Time, sel storage.Selection, e storage.Edit) (storage.Step, error) {
 	m := in.m
+	if err := sel.Check(); err != nil {
+		return storage.Step{}, err
+	}
 	if err := m.begin(ctx, in); err != nil {
 		return storage.Step{}, err
 	}
@@ -126,6 +129,9 @@ func (j *job) failures() []storage.Failure {
 // Delete implements [storage.Store].
 func (in *instance) Delete(ctx context.Context, sel storage.Selection) (storage.Step, error) {
 	m := in.m
+	if err := sel.Check(); err != nil {
+		return storage.Step{}, err
+	}
 	if err := m.begin(ctx, in); err != nil {
 		return storage.Step{}, err
 	}

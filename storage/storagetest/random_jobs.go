@@ -191,6 +191,10 @@ func (h *history) list(t *rapid.T) {
 	p, limit := h.pair(t), rapid.IntRange(1, 5).Draw(t, "limit")
 	var filters [2]storage.Filter
 	filters[0], filters[1] = h.filter(t)
+	if filters[0].Queue != "" && rapid.Bool().Draw(t, "by group") {
+		filters[0].Group = anyGroup.Draw(t, "group")
+		filters[1].Group = filters[0].Group
+	}
 	states := rapid.SliceOfNDistinct(anyState, 0, 2, rapid.ID).Draw(t, "states")
 	var lists [2][]storage.Record
 	for i, s := range []storage.Store{p.real, p.model} {
