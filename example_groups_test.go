@@ -73,6 +73,25 @@ func ExampleQueue_Groups() {
 	// 1 ready
 }
 
+// What a group has: its head first, then those that wait for it.
+func ExampleJobFilter_group() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+	for i := range 4 {
+		document := 17 + i%2
+		must(q.Enqueue(ctx, Edit{Document: document}, &errand.JobOptions{Queue: "edits", Group: fmt.Sprint("document ", document)}))
+	}
+
+	page := must(q.Jobs(ctx, errand.JobFilter{Queue: "edits", Group: "document 17"}, nil))
+	for _, job := range page.Jobs {
+		fmt.Println(job.Group, "-", job.State)
+	}
+	// Output:
+	// document 17 - ready
+	// document 17 - blocked
+}
+
 // Of each customer one job starts in 100 ms, and two at once after a rest.
 func ExampleGroupThrottle() {
 	q, remove := tempQueue(&errand.Options{Queues: map[string]errand.QueueOptions{

@@ -58,7 +58,10 @@ type JobFilter struct {
 	States []State // one of these
 	Queue  string
 	Kind   string
-	Tag    string // one of JobOptions.Tags
+	// Group is JobOptions.Group, of Queue, which must be set too. It is for lists, as
+	// [Queue.Jobs] and [DeadLetters.List]: a call that changes jobs refuses it.
+	Group string
+	Tag   string // one of JobOptions.Tags
 	// CreatedFrom and CreatedBefore bound the time when a job was enqueued, DueFrom
 	// and DueBefore the time when a scheduled, ready or blocked job is due. CreatedFrom and
 	// DueFrom are included, CreatedBefore and DueBefore are not.
@@ -101,14 +104,23 @@ var allStates = []State{Scheduled, Ready, Blocked, Running, Done, Cancelled, Exp
 func (f *JobFilter) narrows() bool { return len(f.IDs) > 0 || f.matches() }
 
 func (f *JobFilter) matches() bool {
-	return len(f.States) > 0 || f.Queue != "" || f.Kind != "" || f.Tag != "" || f.Reason != "" || f.Cause != 0 || f.Error != "" || f.OlderThan != 0 ||
+	return len(f.States) > 0 || f.Queue != "" || f.Kind != "" || f.Group != "" || f.Tag != "" || f.Reason != "" || f.Cause != 0 || f.Error != "" || f.OlderThan != 0 ||
 		!f.CreatedFrom.IsZero() || !f.CreatedBefore.IsZero() || !f.DueFrom.IsZero() || !f.DueBefore.IsZero() ||
 		!f.EndedFrom.IsZero() || !f.EndedBefore.IsZero()
 }
 
-// selection checks a filter of a call that is about jobs in some states, and returns
-// it as the store takes it. Its States are among these, or empty for all of them.
+// selection is choice for a call that changes jobs.
 func (q *Queue) selection(f *faults, filter JobFilter, about ...State) storage.Selection {
+	if filter.Group != "" {
+		f.field("group", filter.Group, "must be empty: only a list takes it")
+		return storage.Selection{}
+	}
+	return q.choice(f, filter, about...)
+}
+
+// choice checks a filter of a call that is about jobs in some states, and returns it as
+// the store takes it. Its States are among these, or empty for all of them.
+func (q *Queue) choice(f *faults, filter JobFilter, about ...State) storage.Selection {
 	if filter.All && filter.narrows() {
 		f.field("all", true, "must be the only condition")
 	}
@@ -131,7 +143,7 @@ func (q *Queue) selection(f *faults, filter JobFilter, about ...State) storage.S
 		before = q.clock.Now().Add(-filter.OlderThan).Truncate(time.Microsecond).Add(time.Microsecond)
 	}
 	return storage.Selection{Filter: storage.Filter{
-		States: distinct(filter.States), Queue: filter.Queue, Kind: filter.Kind, Tag: filter.Tag, Reason: filter.Reason, Cause: filter.Cause,
+		States: distinct(filter.States), Queue: filter.Queue, Kind: filter.Kind, Group: filter.Group, Tag: filter.Tag, Reason: filter.Reason, Cause: filter.Cause,
 		CreatedFrom: filter.CreatedFrom, CreatedBefore: filter.CreatedBefore, DueFrom: filter.DueFrom, DueBefore: filter.DueBefore,
 		EndedFrom: filter.EndedFrom, EndedBefore: before, Error: filter.Error,
 	}}
@@ -149,6 +161,9 @@ func (f *faults) filter(filter *JobFilter, about []State) {
 	}
 	if filter.Kind != "" {
 		f.add(checkName("kind", filter.Kind))
+	}
+	if f.group("group", filter.Group); filter.Group != "" && filter.Queue == "" {
+		f.field("queue", "", "must be set with group: a group is one of its queue")
 	}
 	if filter.Tag != "" {
 		f.tag("tag", filter.Tag)

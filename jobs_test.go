@@ -155,6 +155,8 @@ func TestJobs_refusesBadInput(t *testing.T) {
 		{errand.JobFilter{IDs: []errand.ID{{1}}, Tag: "a"}, []fault{{"ids", "1", "must be the only condition"}}},
 		{errand.JobFilter{IDs: []errand.ID{}}, []fault{{"ids", "0", "must not be empty"}}},
 		{errand.JobFilter{IDs: make([]errand.ID, 1001)}, []fault{{"ids", "1001", "must be at most 1000 in a list"}}},
+		{errand.JobFilter{Group: "g"}, []fault{{"queue", `""`, "must be set with group: a group is one of its queue"}}},
+		{errand.JobFilter{Group: "a\x00", Queue: "default"}, []fault{{"group", `"a\x00"`, "must be valid UTF-8 without NUL"}}},
 		{errand.JobFilter{Tag: "?", Queue: "?", Kind: "?"}, []fault{{"queue", `"?"`, "must match"}, {"kind", `"?"`, "must match"}, {"tag", `"?"`, "must match"}}},
 	} {
 		page, err := g.Jobs(t.Context(), c.f, nil)
@@ -166,6 +168,49 @@ func TestJobs_refusesBadInput(t *testing.T) {
 	for _, limit := range []int{-1, 1001} {
 		_, err := g.Jobs(t.Context(), errand.JobFilter{}, &errand.ListOptions{Limit: limit})
 		wantFaults(t, err, fault{"limit", fmt.Sprint(limit), "must be between 0 and 1000"})
+	}
+}
+
+// The jobs of a group are listed. A call that changes jobs takes no group, rather than all
+// jobs there are.
+func TestJobs_group(t *testing.T) {
+	g := newGraveyard(t)
+	dead := g.bury(note{}, &errand.JobOptions{Group: "a"}, errand.ReasonExhausted, "x")
+	waits := enqueue(t, g.Queue, note{}, &errand.JobOptions{Group: "a"})
+	later := enqueue(t, g.Queue, note{}, &errand.JobOptions{Group: "b", Delay: time.Hour})
+	of := errand.JobFilter{Queue: "default", Group: "a"}
+	page, err := g.Jobs(t.Context(), of, nil)
+	if err != nil || len(page.Jobs) != 2 || page.Jobs[0].ID != waits || page.Jobs[1].ID != dead || page.Jobs[0].Group != "a" {
+		t.Errorf("the jobs of a group are %+v, %v", page, err)
+	}
+	page, err = g.DeadLetters().List(t.Context(), of, nil)
+	if err != nil || len(page.Jobs) != 1 || page.Jobs[0].ID != dead {
+		t.Errorf("the dead letters of a group are %+v, %v", page, err)
+	}
+	for what, call := range map[string]func(f errand.JobFilter) (any, error){
+		"Change": func(f errand.JobFilter) (any, error) {
+			return g.Change(t.Context(), f, errand.JobChange{Queue: "other"})
+		},
+		"CancelAll": func(f errand.JobFilter) (any, error) { return g.CancelAll(t.Context(), f) },
+		"Delete":    func(f errand.JobFilter) (any, error) { return g.Delete(t.Context(), f) },
+		"RunNow": func(f errand.JobFilter) (any, error) {
+			return g.RunNow(t.Context(), f, &errand.RunNowOptions{FirstRuns: true})
+		},
+		"Redrive": func(f errand.JobFilter) (any, error) { return g.DeadLetters().Redrive(t.Context(), f, nil) },
+		"Purge":   func(f errand.JobFilter) (any, error) { return g.DeadLetters().Purge(t.Context(), f) },
+	} {
+		for _, f := range []errand.JobFilter{of, {Group: "a"}} {
+			r, err := call(f)
+			wantFaults(t, err, fault{"group", `"a"`, "must be empty: only a list takes it"})
+			if !reflect.ValueOf(r).IsZero() {
+				t.Errorf("%s returns %+v", what, r)
+			}
+		}
+	}
+	for id, state := range map[errand.ID]errand.State{dead: errand.Dead, waits: errand.Blocked, later: errand.Scheduled} {
+		if j := lookUp(t, g.Queue, id); j.State != state || j.Queue != "default" {
+			t.Errorf("a job is %s in queue %s, want %s", j.State, j.Queue, state)
+		}
 	}
 }
 

@@ -52,7 +52,8 @@ type JobPage struct {
 //
 // States, Tag, CreatedFrom and CreatedBefore are found by an index, DueFrom and
 // DueBefore of scheduled jobs too, Queue and Kind of ready ones, EndedFrom and
-// EndedBefore of dead ones: these cost the same however many other jobs there are. For
+// EndedBefore of dead ones, Group of running, ready and blocked ones: these cost the same
+// however many other jobs there are. For
 // other conditions, a second one beside Tag, and done or cancelled jobs alone, jobs are
 // looked at one by one in the order of the list, 2,000 for a page, which is Partial then.
 // Jobs that were enqueued
@@ -75,7 +76,7 @@ func (d *DeadLetters) List(ctx context.Context, filter JobFilter, o *ListOptions
 func (q *Queue) list(ctx context.Context, filter JobFilter, o *ListOptions, about []State) (JobPage, error) {
 	o = cmp.Or(o, &ListOptions{})
 	var f faults
-	sel := q.selection(&f, filter, about...)
+	sel := q.choice(&f, filter, about...)
 	if o.Limit < 0 || o.Limit > maxPage {
 		f.field("limit", o.Limit, fmt.Sprintf("must be between 0 and %d", maxPage))
 	}

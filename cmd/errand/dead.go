@@ -52,6 +52,7 @@ func deadListCommand(t *tool) *cobra.Command {
 		},
 	}
 	f.add(cmd, queue.Dead)
+	f.addGroup(cmd)
 	page.add(cmd)
 	completeArgs(cmd, nil)
 	return cmd

@@ -15,14 +15,15 @@ import (
 
 // filterFlags are the flags that choose jobs.
 type filterFlags struct {
-	queue, kind, tag, reason, error string
-	states                          []string
-	endedFrom, endedBefore          string
-	createdFrom, createdBefore      string
-	dueFrom, dueBefore              string
-	olderThan                       time.Duration
-	cause                           int64
-	all                             bool
+	queue, kind, group         string
+	tag, reason, error         string
+	states                     []string
+	endedFrom, endedBefore     string
+	createdFrom, createdBefore string
+	dueFrom, dueBefore         string
+	olderThan                  time.Duration
+	cause                      int64
+	all                        bool
 }
 
 // add adds the flags that choose among jobs in some states.
@@ -59,10 +60,15 @@ func (f *filterFlags) add(cmd *cobra.Command, states ...queue.State) {
 	}
 }
 
+// addGroup adds the flag that only lists have.
+func (f *filterFlags) addGroup(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.group, "group", "", "only of this group of --queue")
+}
+
 // filter returns what the flags, and the IDs among the arguments, choose.
 func (f *filterFlags) filter(ids []string) (queue.JobFilter, error) {
 	out := queue.JobFilter{
-		Queue: f.queue, Kind: f.kind, Tag: f.tag, Reason: queue.Reason(f.reason), Error: f.error, OlderThan: f.olderThan, All: f.all,
+		Queue: f.queue, Kind: f.kind, Group: f.group, Tag: f.tag, Reason: queue.Reason(f.reason), Error: f.error, OlderThan: f.olderThan, All: f.all,
 		Cause: f.cause,
 	}
 	for _, s := range f.states {

@@ -27,9 +27,10 @@ func jobListCommand(t *tool) *cobra.Command {
 		Short: "List jobs",
 		Long: `List the jobs that the flags choose, live, finished and dead. What an index serves is
 found at once however many jobs there are: states, tags, when jobs were enqueued,
-are due or died, and of ready jobs queue and kind. For other choices 2,000 jobs are
-looked at for a page, and the list says so.`,
+are due or died, of ready jobs queue and kind, and of running, ready and blocked jobs
+the group. For other choices 2,000 jobs are looked at for a page, and the list says so.`,
 		Example: `  errand jobs ls jobs.db --state ready --kind send
+  errand jobs ls jobs.db --queue edits --group "document 17"
   errand jobs ls jobs.db --created-from 2026-03-01 --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,6 +51,7 @@ looked at for a page, and the list says so.`,
 		},
 	}
 	f.add(cmd, queue.Scheduled, queue.Ready, queue.Blocked, queue.Running, queue.Done, queue.Cancelled, queue.Expired, queue.Dead)
+	f.addGroup(cmd)
 	page.add(cmd)
 	completeArgs(cmd, nil)
 	return cmd
