@@ -21,6 +21,7 @@
 //	TestKill_Compact  the same of a process that compacts the file
 //	TestKill_OnDead   the same while jobs die: each death is followed by one job
 //	TestKill_Webhooks the same of a process that sells, and delivers the events
+//	TestKill_Publish  the same of one that publishes to an ordered topic
 //	TestRecovery      kill -9, and how soon all jobs run again
 //	TestStop          SIGSTOP for longer than a lease
 //	TestRival         another program keeps the database locked

@@ -22,10 +22,11 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/topic"
 	"github.com/errandq/errand/webhook"
 )
 
-func init() { roles["hooks"] = sellsAndDelivers }
+func init() { roles["hooks"], roles["topic"] = sellsAndDelivers, sellsAndDelivers }
 
 // sale is the body of an event.
 type sale struct {
@@ -46,6 +47,32 @@ func hooksOf(q *errand.Queue) (*webhook.Webhooks, error) {
 	})
 }
 
+// sends is how the event of a sale goes out.
+type sends func(ctx context.Context, tx *sql.Tx, s *sale, body []byte) (id string, err error)
+
+// sending registers the handlers of deliveries, and returns how events go out: by package
+// topic, or else to all endpoints.
+func sending(q *errand.Queue, hooks *webhook.Webhooks, w *errand.Worker, byTopic bool) (sends, error) {
+	if byTopic {
+		topics, err := topic.New(q, hooks, nil)
+		if err != nil {
+			return nil, err
+		}
+		topics.Handle(w)
+		return func(ctx context.Context, tx *sql.Tx, s *sale, body []byte) (string, error) {
+			sent, err := topics.PublishTx(ctx, tx, salesTopic, topic.Message{Body: body, Group: s.Group})
+			return sent.ID, err
+		}, nil
+	}
+	hooks.Handle(w)
+	return func(ctx context.Context, tx *sql.Tx, s *sale, body []byte) (string, error) {
+		sent, err := hooks.SendAllTx(ctx, tx, webhook.Message{Type: "sale", Body: body, Group: s.Group})
+		return sent.ID, err
+	}, nil
+}
+
+const salesTopic = "sales"
+
 // sellsAndDelivers is a program that sells, and delivers the events of all sales. Of Jobs
 // sales it makes as many as its part of Senders lives is, and in its last life all.
 func sellsAndDelivers(p part, v *voice) error {
@@ -60,12 +87,15 @@ func sellsAndDelivers(p part, v *voice) error {
 		return err
 	}
 	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{webhook.Queues}, LeaseDuration: time.Second, MaxCrashes: 1_000_000})
-	hooks.Handle(w)
+	send, err := sending(q, hooks, w, p.Role == "topic")
+	if err != nil {
+		return err
+	}
 	v.say("ready")
 	sold := make(chan error, 1)
 	go func() {
 		for {
-			n, id, err := sell(q, hooks, p.Jobs*min(p.First, p.Senders)/p.Senders)
+			n, id, err := sell(q, send, p.Jobs*min(p.First, p.Senders)/p.Senders)
 			if n == 0 || err != nil {
 				sold <- err
 				return
@@ -79,7 +109,7 @@ func sellsAndDelivers(p part, v *voice) error {
 }
 
 // sell makes the next sale, if there are not as many as there may be: a row, and an event.
-func sell(q *errand.Queue, hooks *webhook.Webhooks, most int) (n int, id string, err error) {
+func sell(q *errand.Queue, send sends, most int) (n int, id string, err error) {
 	ctx := context.Background()
 	err = q.Tx(ctx, func(tx *sql.Tx) error {
 		if err := tx.QueryRowContext(ctx, `SELECT COALESCE(MAX(n), 0) + 1 FROM sales`).Scan(&n); err != nil || n > most {
@@ -91,12 +121,10 @@ func sell(q *errand.Queue, hooks *webhook.Webhooks, most int) (n int, id string,
 		if err != nil {
 			return err
 		}
-		sent, err := hooks.SendAllTx(ctx, tx, webhook.Message{Type: "sale", Body: body, Group: s.Group})
-		if err != nil {
+		if id, err = send(ctx, tx, &s, body); err != nil {
 			return err
 		}
-		id = sent.ID
-		_, err = tx.ExecContext(ctx, `INSERT INTO sales (n, id) VALUES (?, ?)`, n, sent.ID)
+		_, err = tx.ExecContext(ctx, `INSERT INTO sales (n, id) VALUES (?, ?)`, n, id)
 		return err
 	})
 	return n, id, err
@@ -173,6 +201,21 @@ func (r *receipts) add(hooks *webhook.Webhooks, url, id string) {
 	r.secrets["/"+id], r.taken["/"+id], r.got["/"+id] = secret, map[int]bool{}, map[int]bool{}
 }
 
+// subscribe makes the topic of sales, and subscribes endpoints to it.
+func subscribe(t *testing.T, q *errand.Queue, hooks *webhook.Webhooks, endpoints int) {
+	t.Helper()
+	topics, err := topic.New(q, hooks, nil)
+	if err == nil {
+		_, err = topics.Create(t.Context(), topic.Topic{Name: salesTopic, Ordered: true})
+	}
+	for i := 0; i < endpoints && err == nil; i++ {
+		_, err = topics.Subscribe(t.Context(), topic.Subscription{Topic: salesTopic, Endpoint: fmt.Sprint(i), Raw: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // check compares what was received with the rows of the sales.
 func (r *receipts) check(sold map[int]string, rows map[int]string) {
 	r.t.Helper()
@@ -200,9 +243,16 @@ func (r *receipts) check(sold map[int]string, rows map[int]string) {
 // A process that sells and delivers is killed. Each sale that has a row comes to each
 // receiver, and no other does; one that comes twice has the ID of the message; and the first
 // receipts of a customer's sales are in their order.
-func TestKill_Webhooks(t *testing.T) { inBoth(t, killWebhooks) }
+func TestKill_Webhooks(t *testing.T) {
+	inBoth(t, func(t *testing.T, relaxed bool) { killWebhooks(t, "hooks", relaxed) })
+}
 
-func killWebhooks(t *testing.T, relaxed bool) {
+// The same of a process that publishes to an ordered topic.
+func TestKill_Publish(t *testing.T) {
+	inBoth(t, func(t *testing.T, relaxed bool) { killWebhooks(t, "topic", relaxed) })
+}
+
+func killWebhooks(t *testing.T, role string, relaxed bool) {
 	t.Parallel()
 	sales, endpoints, kills := 30, 12, 5
 	if full() {
@@ -217,13 +267,16 @@ func killWebhooks(t *testing.T, relaxed bool) {
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server.Start()
 	t.Cleanup(server.Close)
-	crew := newCrew(t, 0, "hooks", relaxed, func(q *errand.Queue) {
+	crew := newCrew(t, 0, role, relaxed, func(q *errand.Queue) {
 		hooks, err := hooksOf(q)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range endpoints {
 			r.add(hooks, server.URL, fmt.Sprint(i))
+		}
+		if role == "topic" {
+			subscribe(t, q, hooks, endpoints)
 		}
 		if err := q.Tx(t.Context(), func(tx *sql.Tx) error { _, err := tx.Exec(salesSchema); return err }); err != nil {
 			t.Fatal(err)
