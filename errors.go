@@ -28,6 +28,8 @@ var (
 	ErrNotFound = storage.ErrNotFound
 	// ErrStale: what a write was based on has changed since it was read. Read it again.
 	ErrStale = storage.ErrStale
+	// ErrMessageID: a message of another topic has this ID. A [FieldError] names the field.
+	ErrMessageID = storage.ErrMessageID
 	// ErrClosed: the queue was closed, or closed itself after an I/O error
 	// that left the fate of a write open, or because its database went back to
 	// an earlier moment while it was open.

@@ -138,7 +138,7 @@ type Publication struct {
 	Revision int64
 	// Message is stored; its PublishedAt is the time of the call. If there is a message of
 	// the same Topic with its ID, the publication is a duplicate of that one. With the ID of
-	// a message of another Topic, Publish returns a [FieldError].
+	// a message of another Topic, Publish returns a [FieldError] that is [ErrMessageID].
 	Message Message
 	// Dedup, if not empty, makes the publication a duplicate of a message of the same Topic
 	// that was published with the same Dedup less than its DedupFor ago. Such a message is
@@ -192,7 +192,7 @@ func (t *Topics) PublishTx(ctx context.Context, tx *sql.Tx, publications []Publi
 func refusedID(err error, publications []Publication) error {
 	if e, ok := errors.AsType[*storage.MessageIDError](err); ok {
 		i := e.Publication
-		return &FieldError{Field: fmt.Sprintf("publications[%d].message.id", i), Value: publications[i].Message.ID, Limit: "must not be that of a message of another topic"}
+		return &FieldError{Field: fmt.Sprintf("publications[%d].message.id", i), Value: publications[i].Message.ID, Limit: "must be another one", Err: ErrMessageID}
 	}
 	return err
 }

@@ -272,7 +272,7 @@ func TestTopics_IDOfAnotherTopic(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = topics.Publish(t.Context(), []errand.Publication{of("b", "u"), of("a", "u")})
-	if f, ok := errors.AsType[*errand.FieldError](err); !ok || f.Field != "publications[1].message.id" {
+	if f, ok := errors.AsType[*errand.FieldError](err); !ok || f.Field != "publications[1].message.id" || !errors.Is(err, errand.ErrMessageID) {
 		t.Errorf("%v", err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
@@ -67,12 +66,12 @@ func (t *Topics) read(ctx context.Context, id string) (s Subscription, top Topic
 }
 
 // notRead is the verdict on what could not be read from the file, which is nothing that the
-// receiver could help.
+// receiver could help, and so costs nothing.
 func notRead(err error) error {
 	if errors.Is(err, errand.ErrCorrupt) || errors.Is(err, errand.ErrInvalid) {
 		return err
 	}
-	return errand.Snooze(time.Second, err)
+	return errand.Unavailable(err)
 }
 
 // outgoing returns the request of a delivery.

@@ -2,6 +2,7 @@ package topic_test
 
 import (
 	"bytes"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -273,6 +274,36 @@ func TestTopics_Publish_dedup(t *testing.T) {
 	now = now.Add(time.Second)
 	if later := r.publish("orders", m); later.Duplicate || later.ID == first.ID {
 		t.Error("after five minutes it is a duplicate")
+	}
+}
+
+// The ID of a message of another topic, or of package webhook, is refused by the name that it has
+// in the call.
+func TestTopics_Publish_idOfAnother(t *testing.T) {
+	r := newRig(t, nil)
+	r.endpoint("shop")
+	for _, name := range []string{"orders", "others"} {
+		r.create(topic.Topic{Name: name, Keep: time.Hour})
+	}
+	r.publish("others", topic.Message{ID: "m1", Body: data.Body})
+	if _, err := r.hooks.Send(t.Context(), webhook.Message{ID: "m2"}, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	again := topic.Message{ID: "m1", Body: data.Body}
+	_, errOne := r.topics.Publish(t.Context(), "orders", again)
+	_, errMany := r.topics.PublishMany(t.Context(), "orders", []topic.Message{data, {ID: "m2", Body: data.Body}})
+	_, errSend := r.hooks.Send(t.Context(), webhook.Message{ID: "m1"}, "shop")
+	errTx := r.q.Tx(t.Context(), func(tx *sql.Tx) error {
+		_, err := r.topics.PublishTx(t.Context(), tx, "orders", again)
+		return err
+	})
+	for i, c := range []struct {
+		err   error
+		field string
+	}{{errOne, "id"}, {errMany, "messages[1].id"}, {errSend, "id"}, {errTx, "id"}} {
+		if f, ok := errors.AsType[*errand.FieldError](c.err); !ok || f.Field != c.field || !errors.Is(c.err, errand.ErrMessageID) {
+			t.Errorf("%d: %v, want a fault of %s", i, c.err, c.field)
+		}
 	}
 }
 

@@ -175,6 +175,25 @@ func ExampleTopic_ordered() {
 	// duplicate
 }
 
+// A message whose ID its topic has already is a duplicate; an ID that another topic has is refused.
+func ExampleTopics_Publish_id() {
+	ctx := context.Background()
+	_, _, topics, done := openTopics(nil)
+	defer done()
+	for _, name := range []string{"orders", "parcels"} {
+		must(topics.Create(ctx, topic.Topic{Name: name, Keep: time.Hour}))
+	}
+	m := topic.Message{ID: "order-17", Body: []byte(`{"order": 17}`)}
+	fmt.Println(must(topics.Publish(ctx, "orders", m)).Duplicate)
+	fmt.Println(must(topics.Publish(ctx, "orders", m)).Duplicate)
+	_, err := topics.Publish(ctx, "parcels", m)
+	fmt.Println(errors.Is(err, errand.ErrMessageID), err)
+	// Output:
+	// false
+	// true
+	// true errand: id "order-17": must be another one: errand: a message of another topic has this ID
+}
+
 // A new subscription gets what was published before it.
 func ExampleTopics_Replay() {
 	ctx := context.Background()

@@ -116,6 +116,8 @@ func (t *Topics) deliverPart(ctx context.Context, a *fanOut, p *part, from strin
 			to = p.to
 		}
 		if err = t.deliverAt(ctx, a.Message, from, to, p.jobs[i:i+1]); isRefused(err) {
+			t.opts.Logger.Warn("errand: delivery to a subscription is refused, and tried again by itself",
+				"topic", a.Topic, "subscription", id, "message", a.Message, "error", err)
 			again := *a
 			again.Only = id
 			err = t.deliverAt(ctx, a.Message, from, to, []errand.NewJob{again.job()})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -17,7 +18,8 @@ func TestTopics_fanOut_refused(t *testing.T) {
 	const n = 1100
 	for _, c := range []string{"full", "large"} {
 		t.Run(c, func(t *testing.T) {
-			r := newRig(t, nil)
+			var logged bytes.Buffer
+			r := newRig(t, &topic.Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 			r.create(topic.Topic{Name: "orders"})
 			r.members("orders", n)
 			body := []byte(`"x"`)
@@ -44,6 +46,11 @@ func TestTopics_fanOut_refused(t *testing.T) {
 			}
 			stop()
 			r.once("m1", n)
+			for _, id := range []string{"a", "s-00500a", "z"} {
+				if !strings.Contains(logged.String(), "topic=orders subscription="+id+" message=m1 error=") {
+					t.Errorf("the log does not name %s: %s", id, &logged)
+				}
+			}
 			if c == "full" {
 				r.roomFor("small", 10, "topic/orders", 3)
 				if all := r.jobs(errand.JobFilter{Queue: "small", Tag: errand.MessageTag("m1")}); len(all) != 3 {

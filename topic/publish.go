@@ -47,7 +47,8 @@ type Published struct {
 // kept only as the topic's Keep says.
 //
 // Publish returns an [errand.FieldError] for each fault of the message, also if the topic
-// is not there, and what [errand.Queue.EnqueueMany] returns.
+// is not there, or if the ID is that of a message of another topic or of package webhook, which
+// is [errand.ErrMessageID]. It also returns what [errand.Queue.EnqueueMany] returns.
 func (t *Topics) Publish(ctx context.Context, topic string, m Message) (Published, error) {
 	return first(t.publish(ctx, topic, []Message{m}, only, t.door.Publish))
 }
@@ -116,19 +117,25 @@ func (t *Topics) publish(ctx context.Context, topic string, messages []Message, 
 			return p.results(done), nil
 		}
 		if !errors.Is(err, errand.ErrStale) {
-			return nil, named(p.publications, err)
+			return nil, named(p.publications, place, err)
 		}
 	}
 	return nil, about("topic", topic, err)
 }
 
-// named says by the name of its subscription which delivery an error is about.
-func named(all []errand.Publication, err error) error {
+// named says by the name of its subscription which delivery an error is about, and by its field
+// which message.
+func named(all []errand.Publication, place func(int) string, err error) error {
 	f, ok := errors.AsType[*errand.FieldError](err)
 	if !ok {
 		return err
 	}
 	var i, j int
+	if n, _ := fmt.Sscanf(f.Field, "publications[%d].message.", &i); n == 1 && strings.HasSuffix(f.Field, ".message.id") {
+		own := *f
+		own.Field = place(i) + "id"
+		return &own
+	}
 	if n, _ := fmt.Sscanf(f.Field, "publications[%d].jobs[%d].", &i, &j); n != 2 || i >= len(all) || j >= len(all[i].Jobs) {
 		return err
 	}

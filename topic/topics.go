@@ -44,6 +44,9 @@ type Options struct {
 	// fields that SNS has in its log of the delivery status: level Info for one that went
 	// well, else Warn. If nil, no line is written.
 	StatusLog *slog.Logger
+	// Logger receives a line when the delivery of a large topic to one subscription is refused,
+	// which a job tries again. If nil, slog.Default.
+	Logger *slog.Logger
 }
 
 // Topics keeps the topics and subscriptions of a queue, and publishes messages. It is safe
@@ -72,6 +75,7 @@ func New(q *errand.Queue, webhooks *webhook.Webhooks, o *Options) (*Topics, erro
 	if !isBase(opts.ConfirmURL) {
 		return nil, &errand.FieldError{Field: "confirm_url", Value: hideUser(opts.ConfirmURL), Limit: "must be an absolute URL of http or https, without user and fragment"}
 	}
+	opts.Logger = cmp.Or(opts.Logger, slog.Default())
 	if opts.ARN == nil {
 		opts.ARN = func(resource, name string) string { return "errand:" + resource + ":" + name }
 	}

@@ -162,8 +162,11 @@ func (h *Webhooks) wentWrong(ctx context.Context, e *Endpoint, o *Outgoing, d *p
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return err // of a stop, or a lost lease
 	}
+	if gone := h.isGone(ctx, e); gone != nil {
+		return errand.Cancel(errors.Join(gone, err))
+	}
 	if o.Rules == nil && errors.Is(err, errGone) {
-		if held := h.disable(ctx, e.ID, "the endpoint answered 410 Gone"); held != nil {
+		if held := h.disable(ctx, e, "the endpoint answered 410 Gone"); held != nil {
 			return errand.Snooze(time.Second, held)
 		}
 		return errand.Snooze(time.Second, err)
@@ -178,7 +181,7 @@ func (h *Webhooks) wentWrong(ctx context.Context, e *Endpoint, o *Outgoing, d *p
 	case noted != nil:
 		h.opts.Logger.Warn("errand: cannot note that an endpoint fails", "endpoint", e.ID, "error", noted)
 	case most > 0 && down >= most:
-		if held := h.disable(ctx, e.ID, fmt.Sprintf("failed for %s in which others were reached", span(down))); held != nil {
+		if held := h.disable(ctx, e, fmt.Sprintf("failed for %s in which others were reached", span(down))); held != nil {
 			h.opts.Logger.Warn("errand: cannot disable an endpoint", "endpoint", e.ID, "error", held)
 		}
 	}
@@ -198,13 +201,33 @@ func span(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// disable holds the queue of an endpoint.
-func (h *Webhooks) disable(ctx context.Context, id, reason string) error {
-	err := h.queue.Hold(ctx, errand.Lane{Queue: queueOf(id)}, &errand.HoldOptions{Reason: HoldDisabled, By: reason})
-	if err == nil {
-		h.opts.Logger.Warn("errand: endpoint is disabled", "endpoint", id, "reason", reason)
+// isGone returns an error if an endpoint was deleted since it was read, though another may have
+// its ID: what becomes of a request to the old one is nothing of the new one's.
+func (h *Webhooks) isGone(ctx context.Context, e *Endpoint) error {
+	now, err := h.topics.Entry(ctx, classEndpoint, e.ID)
+	switch {
+	case errors.Is(err, errand.ErrNotFound):
+		return about("endpoint", e.ID, errDeleted)
+	case err == nil && !now.CreatedAt.Equal(e.CreatedAt):
+		return about("endpoint", e.ID, fmt.Errorf("%w, and another has its ID", errDeleted))
 	}
-	return err
+	return nil
+}
+
+var errDeleted = errors.New("was deleted while it was sent to")
+
+// disable holds the queue of an endpoint.
+func (h *Webhooks) disable(ctx context.Context, e *Endpoint, reason string) error {
+	lane := errand.Lane{Queue: queueOf(e.ID)}
+	if err := h.queue.Hold(ctx, lane, &errand.HoldOptions{Reason: HoldDisabled, By: reason}); err != nil {
+		return err
+	}
+	if h.isGone(ctx, e) != nil {
+		_, err := h.queue.Release(ctx, lane, HoldDisabled)
+		return err
+	}
+	h.opts.Logger.Warn("errand: endpoint is disabled", "endpoint", e.ID, "reason", reason)
+	return nil
 }
 
 // Test sends a message of type "webhook.test" to an endpoint at once, as no job and

@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -100,57 +99,6 @@ type document struct {
 	EventTypes  []string          `json:"event_types,omitempty"`
 }
 
-// Create adds an endpoint, and returns it with the secret that signs its messages. A zero
-// secret stands for a new one of [NewSecret]; with [Options].Secrets there is none, and it
-// must be zero. Create returns an [errand.FieldError] for each fault of the endpoint, and an
-// error that is [errand.ErrStale] if there is one with its ID.
-func (h *Webhooks) Create(ctx context.Context, e Endpoint, secret Secret) (Endpoint, Secret, error) {
-	if e.ID == "" {
-		e.ID = "ep_" + strings.ToLower(rand.Text())
-	}
-	var f faults
-	h.check(&f, &e)
-	h.checkSecret(&f, secret)
-	if err := f.err(); err != nil {
-		return Endpoint{}, Secret{}, err
-	}
-	e.Revision = 0
-	entry, err := e.entry()
-	if err != nil {
-		return Endpoint{}, Secret{}, err
-	}
-	entries := []errand.Entry{entry}
-	if h.opts.Secrets == nil {
-		if secret.IsZero() {
-			secret = NewSecret()
-		}
-		kept, err := keep(e.ID, 0, []keptSecret{{Text: secret.Reveal()}})
-		if err != nil {
-			return Endpoint{}, Secret{}, err
-		}
-		entries = append(entries, kept)
-	}
-	left, err := h.topics.Entry(ctx, classFailing, e.ID) // of one that was deleted while it was sent to
-	if err == nil {
-		left.Delete = true
-		entries = append(entries, left)
-	} else if !errors.Is(err, errand.ErrNotFound) {
-		return Endpoint{}, Secret{}, about("endpoint", e.ID, err)
-	}
-	if _, err := h.topics.PutEntries(ctx, entries); err != nil {
-		if errors.Is(err, errand.ErrStale) {
-			err = fmt.Errorf("it is there already: %w", err)
-		}
-		return Endpoint{}, Secret{}, about("endpoint", e.ID, err)
-	}
-	h.failing.forget(e.ID)
-	if err := h.throttle(ctx, &e); err != nil {
-		return Endpoint{}, Secret{}, err
-	}
-	e, err = h.Endpoint(ctx, e.ID)
-	return e, secret, err
-}
-
 // Update replaces what an endpoint is but its ID and its secrets. Deliveries that wait go
 // by what is set then. It returns [errand.ErrNotFound] if there is no such endpoint, and
 // [errand.ErrStale] if it has changed since its Revision was read, and that is not zero.
@@ -171,49 +119,24 @@ func (h *Webhooks) Update(ctx context.Context, e Endpoint) (Endpoint, error) {
 	if entry.Revision == 0 {
 		entry.Revision = now.Revision
 	}
-	if _, err := h.topics.PutEntries(ctx, []errand.Entry{entry}); err != nil {
-		return Endpoint{}, about("endpoint", e.ID, err)
+	if entry.Revision != now.Revision {
+		return Endpoint{}, about("endpoint", e.ID, errand.ErrStale)
 	}
-	if was, err := endpointOf(&now); err != nil || was.ownThrottle() != e.ownThrottle() {
+	// First, so that an Update which is cut short can be done again.
+	was, err := endpointOf(&now)
+	throttled := err != nil || was.ownThrottle() != e.ownThrottle()
+	if throttled {
 		if err := h.throttle(ctx, &e); err != nil {
 			return Endpoint{}, err
 		}
 	}
-	return h.Endpoint(ctx, e.ID)
-}
-
-// Delete deletes an endpoint with its secrets. Deliveries to it that wait are cancelled
-// when their turn comes; those that are dead stay until they are purged. Subscriptions of
-// package topic to it stay too, and what they get is cancelled: see
-// docs/topics.md#subscriptions. Delete returns [errand.ErrNotFound] if there is no such
-// endpoint; what another Delete has left that was cut short is deleted in that case too.
-func (h *Webhooks) Delete(ctx context.Context, id string) error {
-	var f faults
-	if f.endpointID("id", id); len(f) > 0 {
-		return about("endpoint", id, errand.ErrNotFound)
-	}
-	var gone []errand.Entry
-	var missing error
-	for _, class := range []string{classEndpoint, classSecrets, classFailing} {
-		e, err := h.topics.Entry(ctx, class, id)
-		switch {
-		case err == nil:
-			e.Delete = true
-			gone = append(gone, e)
-		case !errors.Is(err, errand.ErrNotFound):
-			return about("endpoint", id, err)
-		case class == classEndpoint:
-			missing = about("endpoint", id, err)
+	if _, err := h.topics.PutEntries(ctx, []errand.Entry{entry}); err != nil {
+		if throttled && errors.Is(err, errand.ErrStale) {
+			err = errors.Join(err, h.throttleAgain(ctx, e.ID))
 		}
+		return Endpoint{}, about("endpoint", e.ID, err)
 	}
-	if _, err := h.topics.PutEntries(ctx, gone); err != nil {
-		return about("endpoint", id, err)
-	}
-	h.failing.forget(id)
-	if _, err := h.queue.Release(ctx, errand.Lane{Queue: queueOf(id)}, HoldDisabled); err != nil {
-		return err
-	}
-	return missing
+	return h.Endpoint(ctx, e.ID)
 }
 
 // Endpoint returns an endpoint, or [errand.ErrNotFound].

@@ -1,7 +1,6 @@
 package webhook_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -90,10 +89,14 @@ func TestEndpoint_refused(t *testing.T) {
 		_, _, err := r.hooks.Create(t.Context(), test.e, test.secret)
 		refuses(t, err, test.fields...)
 	}
+	_, _, err := r.hooks.Create(t.Context(), webhook.Endpoint{URL: "http://ada:pw@a.example/token-1?key=token-2#token-3"}, webhook.Secret{})
+	if refuses(t, err, "url"); strings.Contains(err.Error(), "token") || strings.Contains(err.Error(), "pw@") || !strings.Contains(err.Error(), "a.example") {
+		t.Errorf("a fault of a URL shows more than its host: %v", err)
+	}
 	if all, err := r.hooks.Endpoints(t.Context(), "", 10); len(all) > 0 || err != nil {
 		t.Errorf("there are %v, %v", all, err)
 	}
-	_, err := r.hooks.Endpoints(t.Context(), "", 0)
+	_, err = r.hooks.Endpoints(t.Context(), "", 0)
 	refuses(t, err, "limit")
 	_, err = webhook.New(r.q, &webhook.Options{AllowAddresses: []netip.Prefix{{}, netip.MustParsePrefix("::ffff:10.0.0.0/104")}, Timeout: -1, Keep: -1, UserAgent: "a\nb", Policy: policy.Policy{Retries: -1}})
 	refuses(t, err, "allow_addresses[0]", "allow_addresses[1]", "timeout", "keep", "user_agent", "policy.Retries")
@@ -295,28 +298,6 @@ func TestEndpoint_updateKeepsSettings(t *testing.T) {
 	e.Policy = nil
 	update(e)
 	starts(0)
-}
-
-// An endpoint with the ID of one that was deleted has nothing of it.
-func TestEndpoint_again(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, webhook.Options{})
-		r.endpoint("a")
-		r.world.answer("a.example", func(*http.Request) (int, error) { // while an attempt is under way
-			if err := r.hooks.Delete(context.Background(), "a"); err != nil && !errors.Is(err, errand.ErrNotFound) {
-				t.Error(err)
-			}
-			return 500, nil
-		})
-		r.send(webhook.Message{}, "a")
-		stop := r.work()
-		time.Sleep(time.Minute)
-		stop()
-		r.endpoint("a")
-		if e, err := r.hooks.Endpoint(t.Context(), "a"); err != nil || !e.FailingSince.IsZero() {
-			t.Errorf("a new endpoint fails since %v, and was made at %v: %v", e.FailingSince, e.CreatedAt, err)
-		}
-	})
 }
 
 // What a Delete has left that was cut short, another one deletes.

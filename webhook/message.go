@@ -69,7 +69,7 @@ func (delivery) Kind() string { return kindDelivery }
 //
 // It returns an [errand.FieldError] for bad input, also without endpoints,
 // [errand.ErrNotFound] for an endpoint that is not there, and what [errand.Queue.Enqueue]
-// returns.
+// returns. The FieldError for the ID of a message of package topic is [errand.ErrMessageID].
 func (h *Webhooks) Send(ctx context.Context, m Message, endpoints ...string) (Sent, error) {
 	return h.sendTo(ctx, m, endpoints, h.topics.Publish)
 }
@@ -125,6 +125,11 @@ func (h *Webhooks) send(ctx context.Context, m Message, publish publishFunc, rec
 		p.Message.KeepUntil = h.now().Add(h.opts.Keep)
 	}
 	done, err := publish(ctx, []errand.Publication{p})
+	if f, ok := errors.AsType[*errand.FieldError](err); ok && errors.Is(err, errand.ErrMessageID) {
+		own := *f
+		own.Field = "id"
+		err = &own
+	}
 	if err != nil {
 		return Sent{}, err
 	}
@@ -198,6 +203,9 @@ func (h *Webhooks) allThatTake(ctx context.Context, typ string) (to []string, er
 				Field: "endpoints", Value: fmt.Sprintf("more than %d that take %q", mostEndpoints, typ),
 				Limit: fmt.Sprintf("must be at most %d: package topic has no limit", mostEndpoints),
 			}
+		}
+		if len(entries) < mostEndpoints {
+			return to, nil
 		}
 		after = entries[len(entries)-1].Name
 	}

@@ -168,7 +168,7 @@ func (f *faults) contentType(field, s string) {
 }
 
 // url checks the URL of an endpoint, as far as that is possible without a look-up. A fault
-// does not show the user, the query and the fragment, in which secrets may be.
+// does not show the user, the path, the query and the fragment, in which secrets may be.
 func (f *faults) url(field, s string, c *client) {
 	if len(s) > maxURL {
 		f.field(field, fmt.Sprintf("%d bytes", len(s)), fmt.Sprintf("must be at most %d bytes", maxURL))
@@ -179,7 +179,7 @@ func (f *faults) url(field, s string, c *client) {
 		f.field(field, fmt.Sprintf("%d bytes", len(s)), "must be a URL")
 		return
 	}
-	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host}
 	fault := func(limit string) { f.field(field, shown.String(), limit) }
 	switch {
 	case u.Scheme == "http" && !c.allowHTTP:

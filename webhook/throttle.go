@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/errandq/errand"
@@ -56,6 +57,15 @@ func (h *Webhooks) Throttle(ctx context.Context, id string, t *policy.Throttle) 
 		return h.throttle(ctx, &e)
 	}
 	return h.setThrottle(ctx, id, t)
+}
+
+// throttleAgain is for an endpoint that another call has written meanwhile: its throttle holds.
+func (h *Webhooks) throttleAgain(ctx context.Context, id string) error {
+	err := h.Throttle(ctx, id, nil)
+	if errors.Is(err, errand.ErrNotFound) {
+		return nil
+	}
+	return err
 }
 
 func (h *Webhooks) setThrottle(ctx context.Context, id string, t *policy.Throttle) error {

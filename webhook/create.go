@@ -1,0 +1,125 @@
+package webhook
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/errandq/errand"
+)
+
+// Create adds an endpoint, and returns it with the secret that signs its messages. A zero
+// secret stands for a new one of [NewSecret]; with [Options].Secrets there is none, and it
+// must be zero. Create returns an [errand.FieldError] for each fault of the endpoint, and an
+// error that is [errand.ErrStale] if there is one with its ID.
+//
+// If one of the same ID was deleted, its deliveries that are left are cancelled first. Those
+// that are dead go to the new endpoint if they are redriven.
+func (h *Webhooks) Create(ctx context.Context, e Endpoint, secret Secret) (Endpoint, Secret, error) {
+	if e.ID == "" {
+		e.ID = "ep_" + strings.ToLower(rand.Text())
+	}
+	var f faults
+	h.check(&f, &e)
+	h.checkSecret(&f, secret)
+	if err := f.err(); err != nil {
+		return Endpoint{}, Secret{}, err
+	}
+	e.Revision = 0
+	entry, err := e.entry()
+	if err != nil {
+		return Endpoint{}, Secret{}, err
+	}
+	if err := h.prepare(ctx, &e); err != nil {
+		return Endpoint{}, Secret{}, about("endpoint", e.ID, err)
+	}
+	entries := []errand.Entry{entry}
+	if h.opts.Secrets == nil {
+		if secret.IsZero() {
+			secret = NewSecret()
+		}
+		kept, err := keep(e.ID, 0, []keptSecret{{Text: secret.Reveal()}})
+		if err != nil {
+			return Endpoint{}, Secret{}, err
+		}
+		entries = append(entries, kept)
+	}
+	left, err := h.topics.Entry(ctx, classFailing, e.ID) // of one that was deleted while it was sent to
+	if err == nil {
+		left.Delete = true
+		entries = append(entries, left)
+	} else if !errors.Is(err, errand.ErrNotFound) {
+		return Endpoint{}, Secret{}, about("endpoint", e.ID, err)
+	}
+	if _, err := h.topics.PutEntries(ctx, entries); err != nil {
+		if errors.Is(err, errand.ErrStale) {
+			err = errors.Join(errThere, h.throttleAgain(ctx, e.ID))
+		}
+		return Endpoint{}, Secret{}, about("endpoint", e.ID, err)
+	}
+	h.failing.forget(e.ID)
+	e, err = h.Endpoint(ctx, e.ID)
+	return e, secret, err
+}
+
+var errThere = fmt.Errorf("it is there already: %w", errand.ErrStale)
+
+// prepare does what a new endpoint needs beside its entries, and before them: if the process
+// dies after it there is no endpoint yet, and who creates it does so anew. What one of the same
+// ID has left that was deleted ends here.
+func (h *Webhooks) prepare(ctx context.Context, e *Endpoint) error {
+	_, err := h.topics.Entry(ctx, classEndpoint, e.ID)
+	if err == nil {
+		return errThere
+	}
+	if !errors.Is(err, errand.ErrNotFound) {
+		return err
+	}
+	left, err := h.queue.CancelAll(ctx, errand.JobFilter{Queue: queueOf(e.ID)})
+	if err != nil {
+		return err
+	}
+	if n := left.Changed + len(left.Running); n > 0 {
+		h.opts.Logger.Warn("errand: deliveries to a deleted endpoint are cancelled, another has its ID", "endpoint", e.ID, "jobs", n)
+	}
+	if _, err := h.queue.Release(ctx, errand.Lane{Queue: queueOf(e.ID)}, HoldDisabled); err != nil {
+		return err
+	}
+	return h.throttle(ctx, e)
+}
+
+// Delete deletes an endpoint with its secrets. Deliveries to it that wait are cancelled
+// when their turn comes; those that are dead stay until they are purged. Subscriptions of
+// package topic to it stay too, and what they get is cancelled: see
+// docs/topics.md#subscriptions. Delete returns [errand.ErrNotFound] if there is no such
+// endpoint; what another Delete has left that was cut short is deleted in that case too.
+func (h *Webhooks) Delete(ctx context.Context, id string) error {
+	var f faults
+	if f.endpointID("id", id); len(f) > 0 {
+		return about("endpoint", id, errand.ErrNotFound)
+	}
+	var gone []errand.Entry
+	var missing error
+	for _, class := range []string{classEndpoint, classSecrets, classFailing} {
+		e, err := h.topics.Entry(ctx, class, id)
+		switch {
+		case err == nil:
+			e.Delete = true
+			gone = append(gone, e)
+		case !errors.Is(err, errand.ErrNotFound):
+			return about("endpoint", id, err)
+		case class == classEndpoint:
+			missing = about("endpoint", id, err)
+		}
+	}
+	if _, err := h.topics.PutEntries(ctx, gone); err != nil {
+		return about("endpoint", id, err)
+	}
+	h.failing.forget(id)
+	if _, err := h.queue.Release(ctx, errand.Lane{Queue: queueOf(id)}, HoldDisabled); err != nil {
+		return err
+	}
+	return missing
+}
