@@ -44,6 +44,7 @@ type cache struct {
 	settings   laneSettings
 	orders     orders // of settings
 	starts     starts // of settings
+	restarted  int64  // how often starts have changed
 	reordered  int64  // how often orders have changed
 }
 
@@ -188,7 +189,11 @@ func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
 			c.reordered++
 		}
 		c.windowed, c.epochs = windowed, epochs
-		c.generation, c.holds, c.watched, c.urgent, c.settings, c.starts = generation, held, watched, urgent, set, set.starts()
+		if st := set.starts(); !maps.Equal(st, c.starts) {
+			c.starts = st
+			c.restarted++
+		}
+		c.generation, c.holds, c.watched, c.urgent, c.settings = generation, held, watched, urgent, set
 		if c.changes == 0 || !slices.Equal(c.instances, all) {
 			c.instances = all
 			c.changes++

@@ -207,7 +207,7 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, bytes in
 	if err != nil {
 		return nil, 0, err
 	}
-	k, err := t.tokens(at)
+	k, err := t.tokens(l, at)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -99,6 +99,7 @@ type lineup struct {
 	ajar   int  // lanes that are ajar
 	shut   bool // nothing is leased of them
 	passed passed
+	starts int64 // the version of the shared throttles of which lanes wait for tokens
 }
 
 // group is the lanes that the same wants have, and that are all ajar or all are not,
@@ -110,6 +111,7 @@ type group struct {
 	ajar  bool     // one job of each lane is leased at most
 	order []*berth // a heap of the lanes that have or may have a ready job
 	kept  *group   // of its lanes those whose jobs are kept back; nil: those of none are
+	waits *waits   // of its lanes those that wait for tokens; nil: none does
 }
 
 // berth is the place of a lane. Its key is that of the first ready job, or of
@@ -121,6 +123,7 @@ type berth struct {
 	turn  place // of a queue with a rule: the first job, with the highest priority that is ready
 	sure  bool
 	at    int   // in order, or -1
+	wait  *wait // which has it in its order; nil: its group has
 	head  *head // while rows are being read
 	name  storage.Lane
 }
@@ -298,7 +301,7 @@ func (l *lineup) add(lanes []wantedLane) {
 		copy(moved, l.lanes)
 		for i := range moved {
 			if at := moved[i].at; at >= 0 {
-				moved[i].group.order[at] = &moved[i]
+				moved[i].heap().order[at] = &moved[i]
 			}
 		}
 		l.lanes = moved
@@ -344,6 +347,7 @@ func (l *lineup) doubt(b *berth) {
 	}
 	b.sure = false
 	l.unsure++
+	b.leave()
 	l.put(b)
 }
 
@@ -358,7 +362,7 @@ func (l *lineup) set(b *berth, key place) {
 func (l *lineup) empty(b *berth) {
 	l.settle(b)
 	if b.at >= 0 {
-		heap.Remove(b.group, b.at)
+		heap.Remove(b.heap(), b.at)
 	}
 }
 
@@ -371,9 +375,9 @@ func (l *lineup) settle(b *berth) {
 
 func (l *lineup) put(b *berth) {
 	if b.at < 0 {
-		heap.Push(b.group, b)
+		heap.Push(b.heap(), b)
 	} else {
-		heap.Fix(b.group, b.at)
+		heap.Fix(b.heap(), b.at)
 	}
 }
 
@@ -502,7 +506,12 @@ func (t *tx) anyReady(wants []storage.Want, at int64) (found bool, kept int64, e
 	if err != nil {
 		return false, 0, err
 	}
-	k, err := t.tokens(at)
+	defer func() {
+		if err != nil { // lanes were taken from their places
+			t.stmts.lineups.forget()
+		}
+	}()
+	k, err := t.tokens(l, at)
 	if err != nil {
 		return false, 0, err
 	}
@@ -511,7 +520,7 @@ func (t *tx) anyReady(wants []storage.Want, at int64) (found bool, kept int64, e
 	if err != nil {
 		return false, 0, err
 	}
-	token, err := k.next(l, wants, left)
+	token, err := k.next(wants, left)
 	l.putBack()
 	return b != nil, earlier(kept, token), err
 }
@@ -627,7 +636,7 @@ func (s *statements) merge(l *lineup, wants []storage.Want, k *tokens) (out []jo
 				l.empty(b)
 			}
 		}
-		token, err = k.next(l, wants, left)
+		token, err = k.next(wants, left)
 		return err
 	})
 	return out, c.leftOf(left), token, err

@@ -104,6 +104,7 @@ func (t *tx) writeSetting(lane storage.Lane, name storage.Setting, value int64) 
 		_, err = t.exec(sqlUnset, lane.Queue, lane.Kind, string(name))
 		if err == nil && name == storage.SettingStarts {
 			_, err = t.exec(sqlDropBucket, lane.Queue, lane.Kind)
+			t.comeBack(lane)
 		}
 	} else {
 		_, err = t.exec(sqlSet, lane.Queue, lane.Kind, string(name), value)

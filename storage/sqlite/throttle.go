@@ -33,40 +33,59 @@ func (all laneSettings) starts() (s starts) {
 	return s
 }
 
-// starts returns the shared throttles as the transaction has left them.
-func (t *tx) starts() (starts, error) {
+// starts returns the shared throttles as the transaction has left them, and their version.
+func (t *tx) starts() (starts, int64, error) {
 	if !t.reset {
 		t.store.cache.mu.RLock()
 		defer t.store.cache.mu.RUnlock()
-		return t.store.cache.starts, nil
+		return t.store.cache.starts, t.store.cache.restarted, nil
 	}
 	all, err := t.settings()
-	return all.starts(), err
+	return all.starts(), -t.meta.gen, err // those of the cache are positive
 }
 
 // bucket is that of a queue or kind, for one exchange.
 type bucket struct {
 	storage.Bucket
+	lane   storage.Lane
 	left   int64 // tokens
 	leased int64 // jobs that were
+}
+
+// next returns when there is a token that was not picked.
+func (b *bucket) next(now time.Time) int64 {
+	taken := b.Bucket
+	taken.Take(now, b.Tokens(now)-b.left)
+	return micros(taken.Next(now))
 }
 
 // tokens are the buckets that an exchange has looked at.
 type tokens struct {
 	*tx
 	at      time.Time
+	lineup  *lineup
 	starts  starts
 	buckets map[storage.Lane]*bucket
-	berths  []*berth // that were passed over, in no order meanwhile
+	berths  []*berth // that were passed over and do not wait, in no order meanwhile
 }
 
 // tokens returns the buckets as of a time, nil if no queue and no kind has any.
-func (t *tx) tokens(at int64) (*tokens, error) {
-	s, err := t.starts()
-	if err != nil || len(s) == 0 {
+func (t *tx) tokens(l *lineup, at int64) (*tokens, error) {
+	s, version, err := t.starts()
+	if err != nil {
 		return nil, err
 	}
-	return &tokens{tx: t, at: fromMicros(at), starts: s, buckets: map[storage.Lane]*bucket{}}, nil
+	if l.starts != version {
+		l.restart(s)
+		l.starts = version
+	}
+	if len(s) == 0 {
+		return nil, nil
+	}
+	for _, g := range l.groups {
+		g.waits.wake(g, at)
+	}
+	return &tokens{tx: t, at: fromMicros(at), lineup: l, starts: s, buckets: map[storage.Lane]*bucket{}}, nil
 }
 
 // of returns the buckets of a lane.
@@ -82,7 +101,7 @@ func (k *tokens) of(name storage.Lane) (all []*bucket, err error) {
 			if err := k.row(sqlBucket, []any{lane.Queue, lane.Kind}, &full); err != nil && !errors.Is(err, sql.ErrNoRows) {
 				return nil, err
 			}
-			b = &bucket{Bucket: storage.Bucket{Starts: s, Full: fromMicros(full)}}
+			b = &bucket{Bucket: storage.Bucket{Starts: s, Full: fromMicros(full)}, lane: lane}
 			b.left = b.Tokens(k.at)
 			k.buckets[lane] = b
 		}
@@ -91,20 +110,45 @@ func (k *tokens) of(name storage.Lane) (all []*bucket, err error) {
 	return all, nil
 }
 
+// last returns, of the buckets of a lane that have no token, the one that has one last,
+// and when; nil if all have one.
+func (k *tokens) last(all []*bucket) (last *bucket, at int64) {
+	for _, x := range all {
+		if x.left > 0 {
+			continue
+		}
+		if next := x.next(k.at); last == nil || next > at {
+			last, at = x, next
+		}
+	}
+	return last, at
+}
+
 // pass passes over a lane, whose first job is known, if a bucket of it has no token.
 func (k *tokens) pass(b *berth) (passed bool, err error) {
 	if k == nil || !b.sure {
 		return false, nil
 	}
 	all, err := k.of(b.name)
-	for _, x := range all {
-		if passed = x.left <= 0; passed {
-			heap.Remove(b.group, b.at)
+	if err != nil {
+		return false, err
+	}
+	g := b.group
+	last, until := k.last(all)
+	if last != nil {
+		heap.Remove(g, b.at)
+		if g.queue != nil || g.kept != nil { // which look at all of their lanes
 			k.berths = append(k.berths, b)
-			break
+		} else {
+			b.waitFor(last, until)
 		}
 	}
-	return passed, err
+	for _, x := range all {
+		if x.left > 0 {
+			g.waits.follow(g, x.lane)
+		}
+	}
+	return last != nil, nil
 }
 
 // pick counts a job of a lane that is about to be leased.
@@ -121,31 +165,57 @@ func (k *tokens) pick(b *berth) error {
 
 // next returns when the first job that was passed over can be leased, of those that count
 // for a want with jobs left to lease; 0 if there is none. It puts the lanes back.
-func (k *tokens) next(l *lineup, wants []storage.Want, left []int) (next int64, err error) {
+func (k *tokens) next(wants []storage.Want, left []int) (next int64, err error) {
 	if k == nil {
 		return 0, nil
 	}
+	takes := func(b *berth) bool { return k.lineup.takesMore(b, wants, left) }
 	for _, b := range k.berths {
-		l.put(b)
-		if !l.takesMore(b, wants, left) {
+		k.lineup.put(b)
+		if !takes(b) {
 			continue
 		}
 		all, err := k.of(b.name)
 		if err != nil {
 			return 0, err
 		}
-		last := k.at
-		for _, x := range all {
-			taken := x.Bucket
-			taken.Take(k.at, x.Tokens(k.at)-x.left)
-			if at := taken.Next(k.at); at.After(last) {
-				last = at
-			}
-		}
-		next = earlier(next, micros(last))
+		_, until := k.last(all)
+		next = earlier(next, until)
 	}
 	k.berths = nil
+	for _, g := range k.lineup.groups {
+		g.waits.settle()
+		until, err := k.nextOf(g, takes)
+		if err != nil {
+			return 0, err
+		}
+		next = earlier(next, until)
+	}
 	return next, nil
+}
+
+// nextOf returns when the first job can be leased of the lanes of a group that wait, of
+// those that count; 0 if there is none.
+func (k *tokens) nextOf(g *group, takes func(*berth) bool) (int64, error) {
+	for {
+		w, b := g.waits.firstOf(takes)
+		if w == nil {
+			return 0, nil
+		}
+		all, err := k.of(b.name)
+		if err != nil {
+			return 0, err
+		}
+		last, until := k.last(all)
+		if last == nil {
+			return micros(k.at), nil
+		}
+		if last.lane == w.bucket && until == w.until {
+			return until, nil
+		}
+		b.leave() // others have taken tokens meanwhile
+		b.waitFor(last, until)
+	}
 }
 
 // pay takes the tokens of jobs that were leased.
@@ -170,13 +240,14 @@ func (k *tokens) pay(jobs []storage.Leased) error {
 		if _, err := k.exec(sqlFill, lane.Queue, lane.Kind, micros(b.Full)); err != nil {
 			return err
 		}
+		k.taken(b, k.at)
 	}
 	return nil
 }
 
 // giveBack gives back the tokens of a job that has not run.
 func (t *tx) giveBack(lane int64) error {
-	all, err := t.starts()
+	all, _, err := t.starts()
 	if err != nil || len(all) == 0 {
 		return err
 	}
@@ -189,6 +260,7 @@ func (t *tx) giveBack(lane int64) error {
 			if _, err := t.exec(sqlGiveBack, of.Queue, of.Kind, s.Interval.Microseconds()); err != nil {
 				return err
 			}
+			t.comeBack(of)
 		}
 	}
 	return nil
@@ -196,7 +268,7 @@ func (t *tx) giveBack(lane int64) error {
 
 // throttled reports whether a lane has a shared throttle, or may have.
 func (t *tx) throttled(queue, kind string) bool {
-	all, err := t.starts()
+	all, _, err := t.starts()
 	if err != nil || len(all) == 0 {
 		return err != nil
 	}
