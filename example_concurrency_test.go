@@ -3,6 +3,7 @@ package errand_test
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/errandq/errand"
 )
@@ -10,6 +11,16 @@ import (
 type Download struct{ File string }
 
 func (Download) Kind() string { return "download" }
+
+type Request struct{ URL string }
+
+func (Request) Kind() string { return "request" }
+
+// request waits for an answer until ctx ends.
+func request(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
 
 type Alarm struct{ Text string }
 
@@ -66,6 +77,31 @@ func ExampleHandlerOptions_concurrency() {
 	errand.Handle(w, func(ctx context.Context, job *errand.Job[Download]) error {
 		return download(ctx, job.Args.File)
 	}, errand.HandlerOptions{Concurrency: 2})
+	errand.Handle(w, func(_ context.Context, job *errand.Job[Alarm]) error {
+		fmt.Println("alarm:", job.Args.Text)
+		stop()
+		return nil
+	})
+	check(w.Run(ctx))
+	// Output:
+	// alarm: door open
+}
+
+// A worker of 1 has three requests to make that wait for their answers. They do not count
+// after 100 ms, so that an alarm behind them starts soon.
+func ExampleHandlerOptions_countsFor() {
+	q, remove := tempQueue(nil)
+	defer remove()
+	ctx, stop := context.WithCancel(context.Background())
+	for range 3 {
+		must(q.Enqueue(ctx, Request{URL: "https://slow.example"}, nil))
+	}
+	must(q.Enqueue(ctx, Alarm{Text: "door open"}, nil))
+
+	w := errand.NewWorker(q, &errand.WorkerOptions{Concurrency: 1, Grace: -1})
+	errand.Handle(w, func(ctx context.Context, job *errand.Job[Request]) error {
+		return request(ctx, job.Args.URL)
+	}, errand.HandlerOptions{CountsFor: 100 * time.Millisecond})
 	errand.Handle(w, func(_ context.Context, job *errand.Job[Alarm]) error {
 		fmt.Println("alarm:", job.Args.Text)
 		stop()

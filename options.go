@@ -100,6 +100,13 @@ type HandlerOptions struct {
 	// [QueueOptions]. With it long jobs leave runners to short ones. If zero, or
 	// above that of the worker, only that of the worker counts.
 	Concurrency int
+	// CountsFor is how long an attempt of the kind counts for the Concurrency of the
+	// worker, for handlers that need little of this machine while they wait for another
+	// one. An attempt that runs for longer leaves its place to another job, of any kind.
+	// Up to 1,000 attempts run beside those that count. The Concurrency of the kind and of
+	// queues goes on counting them. Calls of [HandleMany] count until they end. If zero, an
+	// attempt counts until it ends.
+	CountsFor time.Duration
 	// Gate says whether jobs of the kind may start, see [QueueOptions]. If nil, none.
 	Gate Gate
 	// OpenJitter is as in [QueueOptions]. If zero, that of the queue.
@@ -133,7 +140,7 @@ type HandlerOptions struct {
 func (w *Worker) settings(kind string, o *HandlerOptions) engine.Handler {
 	h := engine.Handler{
 		Timeout: o.Timeout, MaxCrashes: o.MaxCrashes, Concurrency: o.Concurrency, Gate: o.Gate,
-		MaxUnavailable: o.MaxUnavailable, OnUnauthorized: o.OnUnauthorized, OpenJitter: o.OpenJitter,
+		MaxUnavailable: o.MaxUnavailable, OnUnauthorized: o.OnUnauthorized, OpenJitter: o.OpenJitter, CountsFor: o.CountsFor,
 	}
 	if h.Timeout < 0 {
 		panic(fmt.Sprintf("errand: Handle %q: timeout %v must not be negative", kind, h.Timeout))
@@ -148,6 +155,9 @@ func (w *Worker) settings(kind string, o *HandlerOptions) engine.Handler {
 	f.between("concurrency", h.Concurrency, mostConcurrency)
 	if h.MaxUnavailable < 0 {
 		f.field("max_unavailable", h.MaxUnavailable, "must not be negative")
+	}
+	if h.CountsFor < 0 {
+		f.field("counts_for", h.CountsFor, "must not be negative")
 	}
 	f.openJitter("open_jitter", h.OpenJitter)
 	f.middleware("middleware", o.Middleware)

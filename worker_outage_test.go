@@ -65,12 +65,15 @@ func TestWorker_MaxUnavailable(t *testing.T) {
 			t.Errorf("listed by its reason are %v, %v", page.Jobs, err)
 		}
 		defer func() {
-			if got, want := fmt.Sprint(recover()), "max_unavailable -1s: must not be negative"; !strings.Contains(got, want) {
-				t.Errorf("panic with %q, want %q in it", got, want)
+			got := fmt.Sprint(recover())
+			for _, want := range []string{"max_unavailable -1s: must not be negative", "counts_for -1ns: must not be negative"} {
+				if !strings.Contains(got, want) {
+					t.Errorf("panic with %q, want %q in it", got, want)
+				}
 			}
 		}()
 		errand.Handle(errand.NewWorker(q, nil), func(context.Context, *errand.Job[note]) error { return nil },
-			errand.HandlerOptions{MaxUnavailable: -time.Second})
+			errand.HandlerOptions{MaxUnavailable: -time.Second, CountsFor: -1})
 	})
 }
 

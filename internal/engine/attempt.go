@@ -55,6 +55,8 @@ type payment struct {
 	group    *GroupThrottle // has granted its start and can be refunded; nil: none
 	heeded   int64          // of holds, when a runner was granted
 	watched  bool           // somebody is to be told of its start
+	counts   time.Time      // it counts for the Concurrency until then; zero: until it ends
+	apart    bool           // it does not count any more
 }
 
 // result is what the runner writes.

@@ -57,7 +57,7 @@ func newBounds(c *Config) *bounds {
 			all.kinds[kind] = b
 		}
 	}
-	all.resize(c.Concurrency)
+	all.resize(c.most())
 	return all
 }
 

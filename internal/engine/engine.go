@@ -98,6 +98,9 @@ type Handler struct {
 	// there are runners.
 	Concurrency int
 	Gate        Gate // nil: none
+	// CountsFor is how long an attempt counts for the Concurrency of the Config. If zero,
+	// until it ends.
+	CountsFor time.Duration
 	// MaxUnavailable is how old a job may become while the other side cannot be
 	// reached. If zero, any age.
 	MaxUnavailable time.Duration

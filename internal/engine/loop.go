@@ -34,7 +34,7 @@ func newLoop(ctx context.Context, cfg *Config, stop, hurry <-chan struct{}) *loo
 	l := &loop{
 		cfg:       cfg,
 		mail:      mailbox{signal: make(chan struct{}, 1), unlisten: func() {}},
-		runners:   newRunners(context.WithoutCancel(ctx), cfg.Concurrency),
+		runners:   newRunners(context.WithoutCancel(ctx), cfg.Concurrency, cfg.most()),
 		exchanges: newCaller(),
 		side:      newCaller(),
 		shutdown:  shutdown{ctx: ctx.Done(), stop: stop, hurry: hurry, report: make(chan error, 1)},
@@ -59,7 +59,7 @@ func (l *loop) run() {
 		l.mail.pollAt = now.Add(pollEvery)
 	}
 	l.sources.gates.wake, l.sources.gates.turned = l.mail.ring, l.turned
-	l.runners.start()
+	l.runners.adjust()
 	go l.exchanges.run(l.runners.ctx)
 	go l.side.run(l.runners.ctx)
 	l.sources.begin(now)
@@ -139,6 +139,9 @@ func (l *loop) step(now time.Time) bool {
 	if reached(l.leases.stuckAt, now) {
 		l.findStuck(now)
 	}
+	if reached(l.runners.apartAt, now) {
+		l.setApart(now)
+	}
 	if reached(l.reports.at, now) {
 		l.reports.leftOut(now, false)
 	}
@@ -165,7 +168,7 @@ func (l *loop) next(now time.Time) (next time.Time) {
 		}
 	}
 	working := l.shutdown.working()
-	earliest(l.sources.nextDue.mono, l.mail.pollAt, l.leases.loseAt, l.leases.stuckAt, l.shutdown.until, l.reports.at)
+	earliest(l.sources.nextDue.mono, l.mail.pollAt, l.leases.loseAt, l.leases.stuckAt, l.shutdown.until, l.reports.at, l.runners.apartAt)
 	if working {
 		earliest(l.ready.yieldAt(), l.ready.suspects.tryAt, l.watch.lookAt)
 	}

@@ -164,6 +164,7 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 		l.expectEnd(a, now.Add(a.timeout))
 	}
 	l.leases.loseAt = sooner(l.leases.loseAt, a.safe)
+	l.countsFrom(a, now)
 	l.runners.hand(a)
 	return true
 }
@@ -186,7 +187,7 @@ func (l *loop) called(a *attempt) {
 		return
 	}
 	if !a.from.limited() { // of the others too few are leased ahead to matter
-		l.ready.pace.handled(a.took)
+		l.ready.pace.handled(a.counted())
 	}
 	l.sources.ramps.ended(a)
 	if l.health.atStart {

@@ -28,9 +28,9 @@ func (l *loop) resize(n int, now time.Time) {
 	}
 	l.cfg.Logger.Info("errand: worker has another concurrency", "concurrency", n, "before", l.cfg.Concurrency)
 	l.cfg.Concurrency = n
-	l.runners.resize(n)
+	l.runners.resize(n, l.cfg.most())
 	rs := &l.sources.ramps
-	if rs.bounds.resize(n) {
+	if rs.bounds.resize(l.cfg.most()) {
 		rs.stale = true // the limited ones come first
 		rs.lookSoon(now)
 	}
@@ -41,16 +41,26 @@ func (l *loop) resize(n int, now time.Time) {
 	}
 }
 
-// resize lets n attempts run at a time.
-func (r *runners) resize(n int) {
-	r.n = n
-	if n > cap(r.work) {
-		r.replace(n)
+// resize lets n attempts run at a time that count, and most with those that do not.
+func (r *runners) resize(n, most int) {
+	if r.n = n; most > cap(r.work) {
+		r.replace(most)
 	}
-	r.start()
+	r.adjust()
+}
+
+// adjust has as many runners serve as there may be attempts.
+func (r *runners) adjust() {
+	if r.dismissed {
+		return
+	}
+	for ; r.serve < r.n+r.apart; r.serve++ {
+		r.alive++
+		go r.run(r.work, r.ended)
+	}
 	// The channel has room: each attempt in it, and each nil, is for a runner that
 	// was counted once, and there were never more of these than it holds.
-	for ; r.serve > n; r.serve-- {
+	for ; r.serve > r.n+r.apart; r.serve-- {
 		r.work <- nil
 	}
 }

@@ -4,18 +4,22 @@ import (
 	"context"
 	"math"
 	"sync/atomic"
+	"time"
 )
 
 // runners are the goroutines that call the handlers. There is one for each
 // slot, so that an attempt costs no goroutine.
 type runners struct {
 	ctx   context.Context // parent of the handlers' contexts: values, no end
-	n     int             // how many may have an attempt
-	busy  int             // how many have; more than n for a while after a resize
+	n     int             // how many may have an attempt that counts
+	apart int             // how many have one that does not
+	busy  int             // how many have any; more than there may be for a while after a resize
 	serve int             // how many take from work, and were not told to end
 	alive int             // how many were started, and are not known to have ended
 
-	// These hold n at least, so that neither side ever waits for the other.
+	apartAt time.Time // an attempt counts no more; zero: none will
+
+	// These hold as many as may serve at least, so that neither side ever waits for the other.
 	work  chan *attempt // nil: one runner is to end
 	ended chan *attempt
 	gone  chan struct{} // one for each runner that has ended; of any length, as it has no content
@@ -27,26 +31,19 @@ type runners struct {
 	holds   atomic.Int64 // how often holds may have changed, see [holds]
 }
 
-func newRunners(ctx context.Context, n int) *runners {
+// newRunners returns n runners, and those beside them for which most leaves room.
+func newRunners(ctx context.Context, n, most int) *runners {
 	return &runners{
 		ctx:   ctx,
 		n:     n,
-		work:  make(chan *attempt, n),
-		ended: make(chan *attempt, n),
+		work:  make(chan *attempt, most),
+		ended: make(chan *attempt, most),
 		gone:  make(chan struct{}, math.MaxInt32),
 	}
 }
 
-// start starts runners until n serve.
-func (r *runners) start() {
-	for ; r.serve < r.n; r.serve++ {
-		r.alive++
-		go r.run(r.work, r.ended)
-	}
-}
-
 // free returns how many attempts more may run.
-func (r *runners) free() int { return max(r.n-r.busy, 0) }
+func (r *runners) free() int { return max(r.n+r.apart-r.busy, 0) }
 
 // run runs attempts until there are no more, or one that is nil.
 func (r *runners) run(work <-chan *attempt, ended chan<- *attempt) {
@@ -89,6 +86,7 @@ func (r *runners) hand(a *attempt) {
 func (r *runners) takeBack(a *attempt) {
 	r.busy--
 	a.running = false
+	r.endApart(a)
 }
 
 // dismiss ends the runners and waits for all that have nothing to do.

@@ -1,0 +1,69 @@
+package engine
+
+import "time"
+
+const (
+	// mostApart is how many attempts run beside the Concurrency of an engine at most.
+	mostApart = 1000
+	// apartEvery is how often attempts are looked for that count no more: thousands may
+	// start in a second.
+	apartEvery = 10 * time.Millisecond
+)
+
+// most returns how many attempts run at a time at most.
+func (c *Config) most() int {
+	for _, h := range c.Handlers {
+		if h.CountsFor > 0 {
+			return c.Concurrency + mostApart
+		}
+	}
+	return c.Concurrency
+}
+
+// countsFrom notes until when an attempt that starts counts for the Concurrency.
+func (l *loop) countsFrom(a *attempt, now time.Time) {
+	if d := a.handler.CountsFor; d > 0 {
+		a.counts = now.Add(d)
+		l.runners.apartAt = sooner(l.runners.apartAt, a.counts)
+	}
+}
+
+// setApart has the attempts count no more that have run for long enough. Each leaves its
+// place to another one.
+func (l *loop) setApart(now time.Time) {
+	r := l.runners
+	r.apartAt = time.Time{}
+	for _, a := range l.leases.held {
+		switch {
+		case !a.running || a.apart || a.counts.IsZero():
+		case !reached(a.counts, now):
+			r.apartAt = sooner(r.apartAt, a.counts)
+		case r.apart < mostApart: // the others are looked for when one of these has ended
+			a.apart = true
+			r.apart++
+		}
+	}
+	r.apartAt = latest(r.apartAt, now.Add(apartEvery))
+	r.adjust()
+}
+
+// endApart notes the end of an attempt, if it did not count.
+func (r *runners) endApart(a *attempt) {
+	if !a.apart {
+		return
+	}
+	if r.apart == mostApart {
+		r.apartAt = time.Now() // one that counts may take its place
+	}
+	a.apart = false
+	r.apart--
+	r.adjust()
+}
+
+// counted returns how long an attempt had a runner's place.
+func (a *attempt) counted() time.Duration {
+	if d := a.handler.CountsFor; d > 0 {
+		return min(a.took, d)
+	}
+	return a.took
+}
