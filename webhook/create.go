@@ -118,6 +118,7 @@ func (h *Webhooks) Delete(ctx context.Context, id string) error {
 		return about("endpoint", id, err)
 	}
 	h.failing.forget(id)
+	h.slow.forget(id)
 	if _, err := h.queue.Release(ctx, errand.Lane{Queue: queueOf(id)}, HoldDisabled); err != nil {
 		return err
 	}

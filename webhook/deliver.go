@@ -85,6 +85,9 @@ func notRead(err error) error {
 //   - for an endpoint that was deleted, or does not take the type, [errand.Cancel]
 //   - an error of class [policy.Unavailable] if the endpoint cannot be reached, or has no
 //     secret that signs, see [ErrNoSecret]; it costs the job nothing, see [errand.Unavailable]
+//   - [errand.HoldLane], without a request, for an endpoint that does not answer: while 16
+//     requests have had no answer for a second, and, after three attempts in a row that ran
+//     out of time, while there is one without an answer
 //   - else an error that is retried by the endpoint's policy, not before the Retry-After
 //     of the answer
 //
@@ -105,7 +108,12 @@ func (h *Webhooks) Deliver(ctx context.Context, o *Outgoing) (Answer, error) {
 		return Answer{}, errand.Cancel(fmt.Errorf("endpoint %q does not take messages of type %q", e.ID, o.Type))
 	}
 	d := h.policyOf(&e, o)
+	end, err := h.slow.begin(e.ID, h.opts.Timeout)
+	if err != nil {
+		return Answer{}, err
+	}
 	answer, err := h.attempt(ctx, &e, o, &d)
+	end(answer.Status != 0, o.late(err))
 	if err == nil {
 		return answer, h.wentWell(ctx, e.ID)
 	}
@@ -171,11 +179,7 @@ func (h *Webhooks) wentWrong(ctx context.Context, e *Endpoint, o *Outgoing, d *p
 		}
 		return errand.Snooze(time.Second, err)
 	}
-	rules := o.Rules
-	if rules == nil {
-		rules = webhookRules()
-	}
-	class := rules.Classify(err)
+	class := o.rules().Classify(err)
 	down, noted := h.failing.failed(ctx, e.ID)
 	switch most := h.opts.DisableAfter; {
 	case noted != nil:
@@ -186,6 +190,24 @@ func (h *Webhooks) wentWrong(ctx context.Context, e *Endpoint, o *Outgoing, d *p
 		}
 	}
 	return errand.UnderPolicy(*d, policy.Mark(err, class))
+}
+
+// rules classify what failed.
+func (o *Outgoing) rules() policy.Rules {
+	if o.Rules != nil {
+		return o.Rules
+	}
+	return webhookRules()
+}
+
+// late reports whether a request had no answer in time. Where the endpoint was not reached
+// the worker holds its deliveries.
+func (o *Outgoing) late(err error) bool {
+	t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err)
+	return ok && t.Timeout() && o.rules().Classify(err) != policy.Unavailable
 }
 
 // span writes a time in the largest unit of which it has at least two.

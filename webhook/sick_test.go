@@ -42,18 +42,15 @@ func (m many) ids() (ids []string) {
 	return ids
 }
 
-// crowds returns 900 endpoints that are well, the same with 100 sick ones, and how many
-// runners a worker has for them; with the race detector, which is slow, a tenth of each.
-func crowds() (well, all many, runners int) {
+// crowds returns 900 endpoints that are well, and the same with 100 sick ones; with the race
+// detector, which is slow, a tenth of each.
+func crowds() (well, all many) {
 	n := 10
 	if raced {
 		n = 1
 	}
-	return many{well: 90 * n}, many{90 * n, 5 * n, 5 * n}, 60 * n
+	return many{well: 90 * n}, many{90 * n, 5 * n, 5 * n}
 }
-
-// patient are the options of docs/webhooks.md for many endpoints.
-var patient = map[string]errand.QueueOptions{webhook.Queues: {Concurrency: 1}}
 
 // crowd answers requests by the name of their host, each after a time.
 type crowd struct {
@@ -89,13 +86,13 @@ func (c *crowd) note() {
 }
 
 // took returns how long it takes until the well have all of some messages.
-func (m many) took(t *testing.T, queues map[string]errand.QueueOptions, concurrency, messages int) (took time.Duration) {
+func (m many) took(t *testing.T, messages int) (took time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC))) // in the year 2000 deliveries wait for the right time
 		q, err := errand.Open(t.Context(), filepath.Join(t.TempDir(), "hooks.db"), &errand.Options{
 			SQLite: errand.SQLiteOptions{Durability: errand.Relaxed, SingleProcess: true},
-			Logger: slog.New(slog.DiscardHandler), Queues: queues,
+			Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -115,7 +112,7 @@ func (m many) took(t *testing.T, queues map[string]errand.QueueOptions, concurre
 				t.Fatal(err)
 			}
 		}
-		w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{webhook.Queues}, Concurrency: concurrency, Grace: -1})
+		w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{webhook.Queues}, Grace: -1})
 		hooks.Handle(w)
 		ctx, stop := context.WithCancel(t.Context())
 		begun, ended := time.Now(), make(chan error, 1)
@@ -134,18 +131,15 @@ func (m many) took(t *testing.T, queues map[string]errand.QueueOptions, concurre
 	return took
 }
 
-// Endpoints that refuse or never answer do not keep the others back, with the options of
-// docs/webhooks.md. Without them they do, so that the test would show it.
+// Endpoints that refuse or never answer do not keep the others back, in a worker without
+// options for that.
 func TestSick_KeepNobodyBack(t *testing.T) {
-	well, all, runners := crowds()
+	well, all := crowds()
 	const messages = 3
-	without, with := well.took(t, patient, runners, messages), all.took(t, patient, runners, messages)
-	t.Logf("%v without, %v with: %.2f of the rate", without, with, float64(without)/float64(with))
+	without, with := well.took(t, messages), all.took(t, messages)
+	t.Logf("%v without, %v with: %.3f of the rate", without, with, float64(without)/float64(with))
 	if float64(without) < 0.9*float64(with) {
 		t.Errorf("the others take %v, and without the sick %v", with, without)
-	}
-	if took := all.took(t, nil, all.hang/3, 1); took < 15*time.Second {
-		t.Errorf("with %d runners the others take %v: the sick do not matter", all.hang/3, took)
 	}
 }
 
@@ -163,7 +157,7 @@ func open() (goroutines, sockets int) {
 
 // Deliveries over sockets to many endpoints, some of them sick, leave nothing behind.
 func TestSick_LeaveNothing(t *testing.T) {
-	_, all, runners := crowds()
+	_, all := crowds()
 	world := &crowd{want: all.well * 2, done: make(chan struct{})}
 	var hung atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -179,7 +173,7 @@ func TestSick_LeaveNothing(t *testing.T) {
 	closed := httptest.NewServer(nil)
 	closed.Close()
 	q, err := errand.Open(t.Context(), filepath.Join(t.TempDir(), "hooks.db"), &errand.Options{
-		SQLite: errand.SQLiteOptions{Durability: errand.Relaxed}, Logger: slog.New(slog.DiscardHandler), Queues: patient,
+		SQLite: errand.SQLiteOptions{Durability: errand.Relaxed}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +201,7 @@ func TestSick_LeaveNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{webhook.Queues}, Concurrency: runners, Grace: -1})
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{webhook.Queues}, Grace: -1})
 	hooks.Handle(w)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

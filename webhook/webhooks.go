@@ -89,8 +89,7 @@ type Options struct {
 // A message that was sent is a job for each endpoint, in a queue of the endpoint's own.
 // So what package errand has for queues holds for endpoints: [errand.Queue.Hold],
 // concurrency, caps, the list of jobs and the dead letters. An endpoint that is slow or gone
-// keeps no other back while the worker has runners beside those that wait for it, see
-// [Webhooks.Handle]. A job has the IDs of message and endpoint as args. All else is looked
+// keeps no other back, see [Webhooks.Handle]. A job has the IDs of message and endpoint as args. All else is looked
 // up for each attempt, so a change reaches deliveries that wait.
 type Webhooks struct {
 	queue   *errand.Queue
@@ -98,6 +97,7 @@ type Webhooks struct {
 	opts    Options // with defaults
 	client  *client
 	failing failing
+	slow    slow
 	clock   errand.Gate
 	now     func() time.Time
 }
@@ -175,10 +175,9 @@ func (o *Options) client() clientOptions {
 // [Queues] or those of the endpoints that it works for; without them no delivery is made.
 // It panics as [errand.Handle] does.
 //
-// A delivery has a runner while it waits for the answer, up to [Options].Timeout. For many
-// endpoints bound the runners of each by [errand.QueueOptions].Concurrency of [Queues], and
-// set [errand.WorkerOptions].Concurrency to ten times as many as may wait for endpoints that
-// do not answer.
+// A delivery counts for [errand.WorkerOptions].Concurrency for 100 ms. While it waits for the
+// answer after that others start, up to 1,000 in a worker. [errand.QueueOptions].Concurrency
+// of [Queues] bounds those of each endpoint.
 //
 // While the wall clock cannot be right, see [gate.ClockPlausible], deliveries wait: the
 // receivers would refuse their timestamps.
@@ -197,7 +196,7 @@ func (h *Webhooks) HandlerOptions() errand.HandlerOptions {
 	d := h.DefaultPolicy()
 	return errand.HandlerOptions{
 		Policy:  policy.Document{Retry: d.Retry, ThrottledRetry: d.ThrottledRetry},
-		Timeout: h.opts.Timeout + beside,
-		Gate:    h.clock,
+		Timeout: h.opts.Timeout + beside, CountsFor: countsFor,
+		Gate: h.clock,
 	}
 }
