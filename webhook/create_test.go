@@ -36,8 +36,8 @@ func TestCreate_again(t *testing.T) {
 				time.Sleep(time.Second)
 				return status, nil
 			})
-			first := r.send(webhook.Message{ID: "first"}, "a")
-			waits := r.send(webhook.Message{ID: "waits"}, "a")
+			first := r.send(webhook.Message{ID: "first", Group: "g"}, "a")
+			waits := r.send(webhook.Message{ID: "waits", Group: "g"}, "a") // behind the first
 			stop := r.work()
 			time.Sleep(time.Minute)
 			r.send(webhook.Message{ID: "new"}, "a")
