@@ -20,7 +20,7 @@ func setCommand(t *tool) *cobra.Command {
 	var kind, full, dead string
 	var jobs, members int
 	var bytes int64
-	var windows, free func(*queue.Settings)
+	var windows, free, throttle func(*queue.Settings)
 	var keep time.Duration
 	var ordered, buried func(*queue.Settings) error
 	cmd := &cobra.Command{
@@ -34,7 +34,9 @@ or others that wait are deleted to make room: those that have been due for longe
 (evict-oldest), or those of the lowest priority first (evict-lowest). With --max-dead
 and --when-dead-full evict-oldest the oldest dead letters are deleted that are beyond,
 also of a kind in a queue. Jobs of a group of the queue run one at a time, or as many as
---group-limit says, and wait for a dead one unless --dead-head is pass.
+--group-limit says, and wait for a dead one unless --dead-head is pass. With --starts as
+many attempts of a queue, or of a kind in all queues, begin in a second, or in the time
+that --per says, in all processes together.
 
 A worker of a program may set the same when it starts.`,
 		Example: `  errand queues set jobs.db readings --max-jobs 50000 --when-full evict-oldest
@@ -42,7 +44,8 @@ A worker of a program may set the same when it starts.`,
   errand queues set jobs.db --min-free 50000000
   errand queues set jobs.db readings --max-dead 1000 --when-dead-full evict-oldest
   errand queues set jobs.db --kind reading --retention 10m
-  errand queues set jobs.db uploads --group-limit 3`,
+  errand queues set jobs.db uploads --group-limit 3
+  errand queues set jobs.db webhook/acme --starts 10 --per 1m --burst 3`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			lane := laneArgs(args, kind)
@@ -71,6 +74,7 @@ A worker of a program may set the same when it starts.`,
 				return err
 			}
 			free(&s)
+			throttle(&s)
 			if flags.Changed("when-full") {
 				s.WhenFull = new(queue.WhenFull)
 				if err := s.WhenFull.UnmarshalText([]byte(full)); err != nil {
@@ -101,7 +105,7 @@ A worker of a program may set the same when it starts.`,
 	cmd.Flags().DurationVar(&keep, "retention", 0, "how long finished jobs are kept, as in 2h; below zero: not at all")
 	cmd.Flags().IntVar(&members, "group-limit", 0, "how many jobs of a group of the queue run at a time; above 1 in no order")
 	cmd.Flags().StringVar(&dead, "dead-head", "", "what a dead job is to the others of its group: block or pass")
-	windows, free = windowFlags(cmd.Flags()), freeFlags(cmd.Flags())
+	windows, free, throttle = windowFlags(cmd.Flags()), freeFlags(cmd.Flags()), startsFlags(cmd.Flags())
 	ordered, buried = orderFlags(cmd.Flags()), buriedFlags(cmd.Flags())
 	completeFlag(cmd, "kind", kindsOf)
 	completeArgs(cmd, queuesOf)
@@ -141,6 +145,40 @@ func freeFlags(f *pflag.FlagSet) func(*queue.Settings) {
 			s.MinFreePriority = priority
 		}
 	}
+}
+
+// startsFlags adds the flags of a shared throttle, as windowFlags does.
+func startsFlags(f *pflag.FlagSet) func(*queue.Settings) {
+	starts := f.Int("starts", 0, "how many attempts of a queue or kind begin in a second, or in --per, in all processes together")
+	per := f.Duration("per", 0, "the time of --starts, as in 1m; zero: a second")
+	burst := f.Int("burst", 0, "how many begin at once after a pause; zero: a tenth of a second's worth, and at least 2")
+	return func(s *queue.Settings) {
+		if f.Changed("starts") {
+			s.Starts = starts
+		}
+		if f.Changed("per") {
+			s.StartsPer = per
+		}
+		if f.Changed("burst") {
+			s.StartsBurst = burst
+		}
+	}
+}
+
+// startsText shows the shared throttle of settings.
+func startsText(s *queue.Settings) string {
+	if s.Starts == nil {
+		return "-"
+	}
+	per := time.Second
+	if s.StartsPer != nil {
+		per = *s.StartsPer
+	}
+	out := fmt.Sprintf("%d in %v", *s.Starts, per)
+	if s.StartsBurst != nil {
+		out += fmt.Sprintf(", %d at once", *s.StartsBurst)
+	}
+	return out
 }
 
 // buriedFlags adds the flags of dead letters, as windowFlags does.
@@ -240,6 +278,10 @@ func (t *tool) printSettings(p *printer, all []settingsJSON) {
 	if orders {
 		list.head = append(list.head, "ORDER", "AGING")
 	}
+	starts := slices.ContainsFunc(all, func(s settingsJSON) bool { return s.Starts != nil })
+	if starts {
+		list.head = append(list.head, "STARTS")
+	}
 	free := slices.ContainsFunc(all, func(s settingsJSON) bool { return s.MinFree != nil })
 	if free {
 		list.head = append(list.head, "MIN FREE")
@@ -286,6 +328,9 @@ func (t *tool) printSettings(p *printer, all []settingsJSON) {
 		}
 		if orders {
 			cells = append(cells, orderCells(&s.Settings)...)
+		}
+		if starts {
+			cells = append(cells, text(startsText(&s.Settings)))
 		}
 		if free {
 			cells = append(cells, text(freeText(&s.Settings)))

@@ -129,6 +129,9 @@ OR probe = 1 AND (queue = '' OR kind = '')`},
 
 	{name: "malformed settings", means: "a setting has a name and a value other than zero",
 		sql: `SELECT name FROM errand_setting WHERE name = '' OR value = 0`},
+	{name: "buckets of no throttle", means: "a bucket of tokens is of a queue or a kind with a shared throttle",
+		sql: `SELECT queue || kind FROM errand_bucket b WHERE NOT EXISTS (SELECT 1 FROM errand_setting s
+WHERE s.queue = b.queue AND s.kind = b.kind AND s.name = 'starts') OR (queue = '') = (kind = '')`},
 
 	{name: "schedules without a job", means: "a schedule has the job that it enqueues",
 		sql: `SELECT schedule FROM errand_schedule WHERE schedule NOT IN (SELECT schedule FROM errand_schedule_job)`},

@@ -59,7 +59,8 @@ var broken = map[string]string{
 
 	"malformed holds": `UPDATE errand_hold SET until = NULL, delay = -1`,
 
-	"malformed settings": `UPDATE errand_setting SET value = 0`,
+	"malformed settings":     `UPDATE errand_setting SET value = 0`,
+	"buckets of no throttle": `DELETE FROM errand_setting WHERE name = 'starts'`,
 
 	"schedules without a job":                         `DELETE FROM errand_schedule_job`,
 	"jobs of no schedule":                             `UPDATE errand_schedule_job SET schedule = 1000`,
@@ -135,6 +136,9 @@ func everything(t *testing.T, s *sqlite.Store) {
 	unique.Unique, unique.Policy, unique.Args = "waits 1", []byte(`{"numRetries":1}`), make([]byte, 10_000)
 	unique.Tags = []string{"a", "b"}
 	if _, err := s.Enqueue(context.Background(), t0, []storage.NewJob{unique}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Configure(context.Background(), storage.Lane{Queue: "default"}, storage.Settings{storage.SettingStarts: 1000}); err != nil {
 		t.Fatal(err)
 	}
 	enqueue(t, s, "a", 6)
