@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 	"sync"
 	"testing"
@@ -130,4 +131,84 @@ func TestHandleMany_ByGroup(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Each job of a call takes a token of a shared throttle. Calls are as large as tokens go, and
+// the order stays.
+func TestHandleMany_ByGroupThrottled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const groups, each, burst = 3, 40, 5
+		q, _ := memoryQueue(t, errand.Options{})
+		if err := q.Configure(t.Context(), errand.Lane{Queue: "default"}, errand.Settings{Starts: new(1), StartsBurst: new(burst)}); err != nil {
+			t.Fatal(err)
+		}
+		var items []errand.NewJob
+		for i := range groups * each {
+			items = append(items, errand.NewJob{Args: note{Text: fmt.Sprint(i / groups)}, Options: &errand.JobOptions{Group: fmt.Sprint(i % groups)}})
+		}
+		if _, err := q.EnqueueMany(t.Context(), items); err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		began, started, largest, next := time.Now(), 0, 0, map[string]int{}
+		w := errand.NewWorker(q, nil)
+		errand.HandleMany(w, func(_ context.Context, jobs []*errand.Job[note]) error {
+			mu.Lock()
+			defer mu.Unlock()
+			started, largest = started+len(jobs), max(largest, len(jobs))
+			if most := burst + int(time.Since(began)/time.Second); started > most {
+				t.Errorf("%d jobs have started after %v", started, time.Since(began))
+			}
+			for _, job := range jobs {
+				if want := fmt.Sprint(next[job.Group]); job.Args.Text != want {
+					t.Errorf("group %s: job %s comes as job %s is next", job.Group, job.Args.Text, want)
+				}
+				next[job.Group]++
+			}
+			return nil
+		}, errand.BatchOptions{Max: 10, ByGroup: true})
+		run(t, w)
+		time.Sleep((groups*each - burst + 1) * time.Second)
+		synctest.Wait()
+		if most := burst - groups + 1; started != groups*each || largest != most { // beside the heads of the others
+			t.Errorf("%d jobs have started, %d at most in a call, want %d and %d", started, largest, groups*each, most)
+		}
+	})
+}
+
+// A job that was to begin before its head has ended expires where it is. The next call has
+// those around it.
+func TestHandleMany_ByGroupExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := memoryQueue(t, errand.Options{Clock: func() time.Time { return time.Now().AddDate(30, 0, 0) }}) // which is believed
+		var calls [][]string
+		w := errand.NewWorker(q, nil)
+		errand.HandleMany(w, func(_ context.Context, jobs []*errand.Job[note]) error {
+			var texts []string
+			for _, job := range jobs {
+				texts = append(texts, job.Args.Text)
+			}
+			if calls = append(calls, texts); len(calls) == 1 {
+				time.Sleep(2 * time.Minute)
+			}
+			return nil
+		}, errand.BatchOptions{Max: 10, ByGroup: true})
+		run(t, w)
+		ids := []errand.ID{enqueue(t, q, note{Text: "0"}, &errand.JobOptions{Group: "g"})}
+		synctest.Wait()
+		for i, within := range []time.Duration{0, time.Minute, time.Hour, time.Minute, 0} {
+			ids = append(ids, enqueue(t, q, note{Text: fmt.Sprint(i + 1)}, &errand.JobOptions{Group: "g", StartWithin: within}))
+		}
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if want := [][]string{{"0"}, {"1", "3", "5"}}; !reflect.DeepEqual(calls, want) {
+			t.Errorf("calls of %q, want %q", calls, want)
+		}
+		for i, id := range ids {
+			want := map[bool]errand.State{true: errand.Expired, false: errand.Done}[i == 2 || i == 4]
+			if j := lookUp(t, q, id); j.State != want {
+				t.Errorf("job %d is %s, want %s", i, j.State, want)
+			}
+		}
+	})
 }

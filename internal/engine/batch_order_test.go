@@ -122,3 +122,44 @@ func TestBatch_ByGroup(t *testing.T) {
 		}
 	})
 }
+
+// A job whose lease is lost has not ended: those behind it that are done stay so, and the
+// others wait for it.
+func TestBatch_InOrderLost(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var ids []storage.ID
+		var calls [][]int
+		r.many("k", engine.Batch{Max: 9, ByGroup: true}, func(_ context.Context, items []engine.Item) {
+			if calls = append(calls, keys(items, ids)); len(calls) == 1 {
+				<-items[0].Ctx.Done()
+				items[2].Err = errors.New("no")
+			}
+		})
+		ids = r.add(r.member("g"), r.member("g"), r.member("g"), r.member("g"))
+		r.start()
+		var taken []storage.Reclaimed
+		for _, mono := range []time.Duration{0, lease} {
+			var err error
+			if taken, err = r.app.Reclaim(t.Context(), r.now(), mono, lease, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(taken) != 1 || taken[0].ID != ids[0] {
+			t.Fatalf("taken were %+v, want the first", taken)
+		}
+		pass(lease / 3)
+		for i, want := range []storage.State{storage.Running, storage.Done, storage.Blocked, storage.Done} {
+			if got := r.job(ids[i]); got.State != want || want == storage.Blocked && got.Counters != (storage.Counters{}) {
+				t.Errorf("job %d is %s with %+v, want %s", i, got.State, got.Counters, want)
+			}
+		}
+		back := storage.Finish{Lease: taken[0].Lease, Outcome: storage.OutcomeRetry, DueAt: r.now()}
+		if _, err := r.app.Exchange(t.Context(), r.now(), storage.Exchange{Finish: []storage.Finish{back}}); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		if want := [][]int{{0, 1, 2, 3}, {0, 2}}; !slices.EqualFunc(calls, want, slices.Equal) {
+			t.Errorf("calls of %v, want %v", calls, want)
+		}
+	})
+}

@@ -90,4 +90,46 @@ up to the first of another kind, that is not due, that has crashed`, func(f *fix
 		}})
 		f.states("one is dead", ids, "- dead - blocked")
 	}},
+
+	{"together_throttle", brings + `
+An [Exchange], and an [Offer], leases a job only while there is a token in each of the buckets of its queue and its kind, and takes these.
+A job that comes back with [OutcomeReturned] brings a token back into each`, func(f *fixture) {
+		f.throttle(storage.Lane{Queue: queue}, 1, time.Minute, 2)
+		f.throttle(storage.Lane{Kind: kind}, 1, time.Minute, 3)
+		g := grouped("g")
+		ids := f.add(newJob(g), newJob(g), newJob(g), newJob(g), newJob(grouped("h")))
+		got := f.together("as far as tokens go", ids, 3, [2]int{0, 0}, [2]int{1, 1})
+		f.together("with none", ids, 9)
+		f.exchange(f.s, storage.Exchange{Finish: []storage.Finish{
+			{Lease: got[0].Lease, Outcome: storage.OutcomeDone}, {Lease: got[1].Lease, Outcome: storage.OutcomeReturned},
+		}})
+		f.together("with one that has come back", ids, 3, [2]int{1, 0})
+		f.later(2 * time.Minute)
+		f.together("of another group, which are all that are ready", ids, 9, [2]int{4, 0})
+		f.states("at last", ids, "- running blocked blocked running")
+	}},
+
+	{"together_windows", `up to the first of another kind, that is not due, that has crashed, or whose StartBy or Deadline has come.
+It brings none if it has crashed itself, if a hold has let it through, or if another member of the group has a place or blocks it.`, func(f *fixture) {
+		g := grouped("g")
+		ids := f.add(newJob(g), newJob(g, startWithin(time.Minute)), newJob(g, startWithin(time.Hour)), newJob(g, startWithin(time.Minute), diesUnstarted), newJob(g))
+		f.later(time.Minute - time.Microsecond)
+		w := storage.Want{Queues: []string{queue}, Kinds: []string{kind}, ByGroup: 9}
+		res := f.exchange(f.s, storage.Exchange{Wants: wants(1, w), Retention: kept(keep)})
+		f.order("alone", leasedIDs(res.Leased), ids[:1])
+		f.later(time.Microsecond)
+		f.apply(f.s, storage.Finish{Lease: res.Leased[0].Lease, Outcome: storage.OutcomeReturned})
+		res = f.exchange(f.s, storage.Exchange{Wants: wants(9, w), Retention: kept(keep)})
+		f.expired(res, ids[1], ids[3])
+		f.states("one behind is dead", ids, "running expired blocked dead blocked")
+		f.apply(f.s, storage.Finish{Lease: res.Leased[0].Lease, Outcome: storage.OutcomeReturned})
+		f.purgeDead(named(ids[3]))
+		res = f.exchange(f.s, storage.Exchange{Wants: wants(9, w), Retention: kept(keep)})
+		f.states("none is", ids, "running expired running - running")
+		f.order("leased", leasedIDs(res.Leased), pick(ids, 0, 2, 4))
+		f.back(res.Leased[1], storage.OutcomeReturned, time.Time{})
+		if f.windowed(ids[2], f.record(ids[2]).CreatedAt.Add(time.Hour), time.Time{}); res.Leased[1].Behind != 1 {
+			f.Errorf("the second is behind %d others", res.Leased[1].Behind)
+		}
+	}},
 }
