@@ -3,14 +3,19 @@ package topic
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/errandq/errand"
 )
 
 const (
-	// fanOutStep is how many subscriptions a step of a publication looks at: so many jobs
-	// are written in less than 50 ms.
+	// fanOutStep is how many subscriptions a step of a publication looks at: most machines
+	// write so many jobs in less than 10 ms. Where a transaction takes longer than slowStep, as
+	// on a slow or busy machine, the next ones have fewer jobs, so that others wait no longer.
 	fanOutStep = 200
+	leastStep  = 10
+	slowStep   = 40 * time.Millisecond
+	quickStep  = slowStep / 4
 	// mostStep is how many bytes of args the jobs of a transaction have, but for a single one.
 	mostStep = 1 << 20
 	// fannedOut is the cursor of a message all of whose deliveries are there. It comes after
@@ -68,6 +73,7 @@ func (t *Topics) fanOutFrom(ctx context.Context, a *fanOut, m *published, from s
 	if errors.Is(err, errand.ErrNotFound) {
 		return nil // and so are its subscriptions
 	}
+	most := fanOutStep
 	for after := from; err == nil && from != fannedOut; {
 		var entries []errand.Entry
 		entries, _, err = t.door.Entries(ctx, classSubscription, familyOf(a.Topic), after, fanOutStep)
@@ -78,7 +84,7 @@ func (t *Topics) fanOutFrom(ctx context.Context, a *fanOut, m *published, from s
 		if len(entries) == fanOutStep {
 			last = entries[len(entries)-1].Name
 		}
-		parts, err := deliveries(entries, a, &top, m, last)
+		parts, err := deliveries(entries, a, &top, m, last, most)
 		if err != nil {
 			return err
 		}
@@ -87,12 +93,25 @@ func (t *Topics) fanOutFrom(ctx context.Context, a *fanOut, m *published, from s
 			parts = []part{{to: last}}
 		}
 		for _, p := range parts {
+			began := time.Now()
 			if from, err = t.deliverPart(ctx, a, &p, from); err != nil {
 				return err
 			}
+			most = nextStep(most, time.Since(began))
 		}
 	}
 	return err
+}
+
+// nextStep returns how many jobs a transaction has at most after one that took so long.
+func nextStep(n int, took time.Duration) int {
+	switch {
+	case took > slowStep:
+		return max(n/2, leastStep)
+	case took < quickStep:
+		return min(2*n, fanOutStep)
+	}
+	return n
 }
 
 // part is what a transaction writes.
@@ -150,7 +169,7 @@ func (t *Topics) fanOutOnly(ctx context.Context, a *fanOut, m *published) error 
 	if err != nil {
 		return gone(err)
 	}
-	parts, err := deliveries([]errand.Entry{entry}, a, &top, m, fannedOut)
+	parts, err := deliveries([]errand.Entry{entry}, a, &top, m, fannedOut, 1)
 	if err != nil || len(parts) == 0 {
 		return err
 	}
@@ -169,9 +188,9 @@ func gone(err error) error {
 	return err
 }
 
-// deliveries returns the jobs of the subscriptions that get a message, in parts. Those that
-// came after its publication do not. The last part reaches the place last.
-func deliveries(entries []errand.Entry, a *fanOut, top *Topic, m *published, last string) (parts []part, err error) {
+// deliveries returns the jobs of the subscriptions that get a message, in parts of at most so
+// many. Those that came after its publication do not. The last part reaches the place last.
+func deliveries(entries []errand.Entry, a *fanOut, top *Topic, m *published, last string, most int) (parts []part, err error) {
 	for i := range entries {
 		member, err := memberOf(&entries[i])
 		if err != nil {
@@ -185,7 +204,7 @@ func deliveries(entries []errand.Entry, a *fanOut, top *Topic, m *published, las
 			return nil, err
 		}
 		size := member.size(m)
-		if n := len(parts); n == 0 || parts[n-1].size+size > mostStep {
+		if n := len(parts); n == 0 || parts[n-1].size+size > mostStep || len(parts[n-1].jobs) >= most {
 			parts = append(parts, part{})
 		}
 		p := &parts[len(parts)-1]
