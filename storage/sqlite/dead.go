@@ -34,7 +34,7 @@ UNION ALL ` + deadSelect + ofCause + ` ended_at > ?7 AND` + deadMatch + ` ORDER 
 	// has args in the history is an edit.
 	hasFailed = `(crashes = 0 AND
 (EXISTS (SELECT 1 FROM errand_error e WHERE e.job = j.id AND e.token = j.token)
-OR (SELECT h.attempt = j.attempt AND NOT retry_after FROM errand_history h WHERE h.job = j.id AND h.args IS NULL ORDER BY n DESC LIMIT 1)))`
+OR COALESCE((SELECT h.attempt = j.attempt AND NOT retry_after FROM errand_history h WHERE h.job = j.id AND h.args IS NULL ORDER BY n DESC LIMIT 1), 0)))`
 	lastError = `COALESCE((SELECT NULLIF(error, '') FROM errand_error e WHERE e.job = j.id AND e.token = j.token),
 (SELECT error FROM errand_history h WHERE h.job = j.id AND h.args IS NULL ORDER BY n DESC LIMIT 1))`
 	// waitMatch is the jobs that wait and match: ?1 and ?2 bounds of the key, ?3

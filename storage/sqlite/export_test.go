@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
@@ -183,6 +184,13 @@ func Rules() (names []string) {
 
 // JobRow is a row of errand_job.
 type JobRow = jobRow
+
+// RunNowChosen is the step of RunNow for jobs that it has chosen by a filter.
+func (s *Store) RunNowChosen(ctx context.Context, now time.Time, ids []storage.ID, which storage.Waiting) (storage.Step, error) {
+	return s.step(ctx, false, storage.Selection{}, ids, storage.Step{}, func(t *tx, id storage.ID, step *storage.Step) error {
+		return t.runNow(now, id, 0, which, step)
+	})
+}
 
 // InsertAndRead returns retry, crashes and snoozes of a row as they were stored.
 func (s *Store) InsertAndRead(r JobRow) (got [3]int64, err error) {
