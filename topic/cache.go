@@ -42,7 +42,7 @@ func memberOf(e *errand.Entry) (*member, error) {
 }
 
 // gets reports whether the subscription gets a message.
-func (m *member) gets(p *published) bool { return m.State == Confirmed && p.matches(m.filter) }
+func (m *member) gets(p *published) bool { return m.State != Pending && p.matches(m.filter) }
 
 // delivery returns the job by which the subscription gets a message of a topic.
 func (m *member) delivery(top *Topic, p *published) (errand.NewJob, error) {

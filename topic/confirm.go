@@ -125,7 +125,7 @@ func (t *Topics) Confirm(ctx context.Context, token string) (Subscription, error
 	}
 	err = t.change(ctx, func() ([]errand.Entry, error) {
 		s, _, err := t.subscription(ctx, id)
-		if err != nil || s.State == Confirmed {
+		if err != nil || s.State != Pending {
 			return nil, err
 		}
 		s.State = Confirmed

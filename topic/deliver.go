@@ -28,6 +28,9 @@ func (t *Topics) deliver(ctx context.Context, job *errand.Job[delivery]) error {
 	if err != nil {
 		return err
 	}
+	if s.State == Paused {
+		return whilePaused(s.ID, job.Snoozes)
+	}
 	kept, err := t.door.Message(ctx, job.Args.Message)
 	if errors.Is(err, errand.ErrNotFound) {
 		return errand.Permanent(about("message", job.Args.Message, err))

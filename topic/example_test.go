@@ -209,6 +209,26 @@ func ExampleTopics_Replay() {
 	// 3 <nil>
 }
 
+// A subscription that is paused gets messages, whose deliveries wait.
+func ExampleTopics_Pause() {
+	ctx := context.Background()
+	_, webhooks, topics, done := openTopics(nil)
+	defer done()
+	must2(webhooks.Create(ctx, webhook.Endpoint{ID: "shop", URL: "https://shop.example/hook"}, webhook.Secret{}))
+	must(topics.Create(ctx, topic.Topic{Name: "orders"}))
+	s := must(topics.Subscribe(ctx, topic.Subscription{Topic: "orders", Endpoint: "shop"}))
+
+	check(topics.Pause(ctx, s.ID))
+	got := must(topics.Publish(ctx, "orders", topic.Message{Body: []byte(`{"order": 17}`)}))
+	fmt.Println(must(topics.Subscription(ctx, s.ID)).State, len(got.Jobs))
+	fmt.Println(topics.Resume(ctx, s.ID))
+	fmt.Println(must(topics.Subscription(ctx, s.ID)).State)
+	// Output:
+	// paused 1
+	// true <nil>
+	// confirmed
+}
+
 // Each section of the policy is that of the subscription, else of the topic, and so on.
 func ExampleTopics_EffectivePolicy() {
 	ctx := context.Background()

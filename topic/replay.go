@@ -28,7 +28,7 @@ func (t *Topics) Replay(ctx context.Context, subscription string, since time.Tim
 	if err != nil {
 		return 0, err
 	}
-	if to.State != Confirmed {
+	if to.State == Pending {
 		return 0, &errand.FieldError{Field: "subscription", Value: subscription, Limit: "must be confirmed"}
 	}
 	top, err := t.topic(ctx, to.Topic)

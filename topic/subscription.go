@@ -24,6 +24,7 @@ type State string
 const (
 	Confirmed State = "confirmed"
 	Pending   State = "pending" // in SNS mode, until the receiver has confirmed it
+	Paused    State = "paused"  // gets messages, whose deliveries wait until Topics.Resume
 )
 
 // OnDead says what a dead delivery is to those of its group that come after it.
@@ -97,6 +98,7 @@ type subscriptionDoc struct {
 	FilterScope filter.Scope     `json:"filter_scope,omitempty"`
 	OnDead      OnDead           `json:"on_dead,omitempty"`
 	Pending     bool             `json:"pending,omitempty"`
+	Paused      bool             `json:"paused,omitempty"`
 	// Joined is the revision of the entry when it began to get messages. Zero is that of the
 	// entry: it has not changed since.
 	Joined int64 `json:"joined,omitempty"`
@@ -105,7 +107,7 @@ type subscriptionDoc struct {
 func (s *Subscription) entry(revision, joined int64) (errand.Entry, error) {
 	doc, err := json.Marshal(subscriptionDoc{
 		Topic: s.Topic, Endpoint: s.Endpoint, Kind: s.Kind, Queue: s.Queue, Policy: s.Policy, Raw: s.Raw, SNS: s.SNS,
-		Filter: s.Filter, FilterScope: s.FilterScope, OnDead: s.OnDead, Pending: s.State == Pending, Joined: joined,
+		Filter: s.Filter, FilterScope: s.FilterScope, OnDead: s.OnDead, Pending: s.State == Pending, Paused: s.State == Paused, Joined: joined,
 	})
 	return errand.Entry{Class: classSubscription, Name: s.ID, Family: familyOf(s.Topic), Revision: revision, Doc: doc}, err
 }
@@ -121,8 +123,11 @@ func subscriptionOf(e *errand.Entry) (s Subscription, joined int64, err error) {
 		Filter: d.Filter, FilterScope: d.FilterScope, OnDead: d.OnDead, State: Confirmed,
 		CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt, Revision: e.Revision,
 	}
-	if d.Pending {
+	switch {
+	case d.Pending:
 		s.State = Pending
+	case d.Paused:
+		s.State = Paused
 	}
 	if joined = d.Joined; joined == 0 {
 		joined = e.Revision

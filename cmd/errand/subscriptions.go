@@ -16,7 +16,7 @@ func subscriptionsCommand(t *tool) *cobra.Command {
 of errand webhooks, or to a kind of job. Its deliveries have the tag
 subscription:ID, for --tag of errand jobs and errand dead.`,
 		subscriptionsListCommand(t), subscriptionShowCommand(t), subscriptionAddCommand(t), subscriptionUpdateCommand(t),
-		subscriptionRemoveCommand(t), subscriptionReplayCommand(t), subscriptionRedriveCommand(t))
+		subscriptionRemoveCommand(t), subscriptionPauseCommand(t), subscriptionResumeCommand(t), subscriptionReplayCommand(t), subscriptionRedriveCommand(t))
 }
 
 // eachSubscription calls f for the subscriptions of a topic, or of all.
@@ -126,7 +126,7 @@ func (t *tool) printSubscriptions(p *printer, all []subscriptionJSON) {
 	for i := range all {
 		s := &all[i]
 		state := text(string(s.State))
-		if s.State == topic.Pending {
+		if s.State != topic.Confirmed {
 			state = state.in(yellow)
 		}
 		list.add(text(s.ID), text(s.Topic), state, text(s.to()), text(s.form()), text(s.filters()))

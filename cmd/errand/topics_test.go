@@ -138,6 +138,14 @@ func TestSubscriptions(t *testing.T) {
 	if string(now.Filter) == string(was.Filter) || now.FilterScope.String() != "MessageBody" || now.Raw || now.Policy == nil {
 		t.Errorf("%+v after %+v", now, was)
 	}
+	for _, verb := range [][2]string{{"pause", "paused"}, {"resume", "resumed"}, {"resume", "was not paused"}} {
+		if got := succeed(t, "subscriptions", verb[0], path, "paid-local"); got != "paid-local: "+verb[1]+"\n" {
+			t.Errorf("got %q", got)
+		}
+		if now := get("paid-local"); (now.State == topic.Paused) != (verb[0] == "pause") {
+			t.Errorf("%s: %+v", verb[0], now)
+		}
+	}
 	succeed(t, "subscriptions", "update", path, "paid-local", "--clear", "filter,policy")
 	if now = get("paid-local"); now.Filter != nil || now.FilterScope != 0 || now.Policy != nil {
 		t.Errorf("%+v", now)
@@ -165,6 +173,8 @@ func TestSubscriptions(t *testing.T) {
 		{1, "not found", []string{"subscriptions", "ls", path, "weekly"}},
 		{1, "not found", []string{"subscriptions", "show", path, "nobody"}},
 		{1, "not found", []string{"subscriptions", "redrive", path, "nobody", "--yes"}},
+		{1, "not found", []string{"subscriptions", "pause", path, "nobody"}},
+		{2, "must be to an endpoint", []string{"subscriptions", "resume", path, "paid-mail"}},
 		{1, "not found", []string{"subscriptions", "replay", path, "nobody", "--since", "1h"}},
 		{2, "must be set, or kind", []string{"subscriptions", "add", path, "sns"}},
 		{1, "a topic that is there", []string{"subscriptions", "add", path, "weekly", "--kind", "send"}},
