@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/errandq/errand/policy"
@@ -126,7 +127,7 @@ func (q *Queue) write(ctx context.Context, now time.Time, jobs []storage.NewJob)
 
 // only and indexed return the text before the names of a job's fields in faults.
 func only(int) string      { return "" }
-func indexed(i int) string { return fmt.Sprintf("jobs[%d].", i) }
+func indexed(i int) string { return "jobs[" + strconv.Itoa(i) + "]." }
 
 func first(e []Enqueued, err error) (Enqueued, error) {
 	if err != nil {
@@ -150,7 +151,8 @@ func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) stri
 func (q *Queue) newJobs(ctx context.Context, f *faults, jobs []NewJob, place func(int) string, more func([]storage.NewJob)) (now time.Time, records []storage.NewJob, err error) {
 	records = make([]storage.NewJob, len(jobs))
 	for i, j := range jobs {
-		records[i] = q.newJob(f, place(i), place(i), j)
+		at := place(i)
+		records[i] = q.newJob(f, at, at, j)
 	}
 	if more != nil {
 		more(records)
@@ -173,10 +175,8 @@ func (q *Queue) newJobs(ctx context.Context, f *faults, jobs []NewJob, place fun
 		return now, nil, err
 	}
 	now, believed := q.clock.read(ctx)
-	if !believed {
-		for i := range records {
-			records[i].Doubtful = true
-		}
+	for i := range records {
+		records[i].Doubtful = !believed
 	}
 	return now, records, nil
 }
@@ -209,7 +209,7 @@ func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJo
 			f.field(options+"unique.on_conflict.merge", "a function", "must be nil with EnqueueMany")
 		}
 	}
-	r.Tags = f.tags(options+"tags", o.Tags)
+	r.Tags = f.tags(options, o.Tags)
 	if len(o.Headers) > 0 {
 		r.Headers = f.headers(options+"headers", o.Headers, q.opts.MaxHeaders)
 	}

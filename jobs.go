@@ -246,11 +246,13 @@ func isName(s string, n int) bool {
 	return ok
 }
 
-// tags checks tags and returns them sorted, once each, and nil for none.
-func (f *faults) tags(field string, tags []string) []string {
+// tags checks tags and returns them sorted, once each, and nil for none. place goes before
+// the name of the field.
+func (f *faults) tags(place string, tags []string) []string {
 	if len(tags) == 0 {
 		return nil
 	}
+	field := place + "tags"
 	for i, tag := range tags {
 		place := fmt.Sprintf("%s[%d]", field, i)
 		if f.tag(place, tag); strings.HasPrefix(tag, messageTag) {

@@ -235,7 +235,9 @@ func (f *faults) jobOptions(place string, o *JobOptions) {
 		}
 		f.onConflict(place+"unique.", o)
 	}
-	f.group(place+"group", o.Group)
+	if o.Group != "" {
+		f.group(place+"group", o.Group)
+	}
 }
 
 func (f *faults) unique(field, key string) {
