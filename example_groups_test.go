@@ -87,9 +87,14 @@ func ExampleJobFilter_group() {
 	for _, job := range page.Jobs {
 		fmt.Println(job.Group, "-", job.State)
 	}
+	for _, g := range must(q.Groups(ctx, &errand.GroupOptions{Queue: "edits", Waiting: true})).Groups {
+		fmt.Printf("%s: %d wait for a job that is %s\n", g.Group, g.Blocked, g.State)
+	}
 	// Output:
 	// document 17 - ready
 	// document 17 - blocked
+	// document 17: 1 wait for a job that is ready
+	// document 18: 1 wait for a job that is ready
 }
 
 // Of each customer one job starts in 100 ms, and two at once after a rest.

@@ -41,19 +41,22 @@ func aDeadHead(value int64) string {
 	return ""
 }
 
-// BlockedGroup is a group whose members wait because one of them is dead.
+// BlockedGroup is a group whose members wait.
 type BlockedGroup struct {
 	Queue string `json:"queue"`
 	Group string `json:"group"`
-	// Head is the dead job that the others wait for, the one that was enqueued first if
-	// there are several, and Kind its kind. Reason and Error are what it died of, Cause is
-	// the ID of that for JobFilter.Cause, and DiedAt when that was.
-	Head   ID        `json:"head"`
-	Kind   string    `json:"kind"`
-	Reason Reason    `json:"reason"`
-	Error  string    `json:"error"`
-	Cause  int64     `json:"cause"`
-	DiedAt time.Time `json:"died_at"`
+	// Head is the job that the others wait for, the one that was enqueued first if there are
+	// several: a dead one, or with GroupOptions.Waiting one that lives. Kind and State are
+	// its own.
+	Head  ID     `json:"head"`
+	Kind  string `json:"kind"`
+	State State  `json:"state"`
+	// Reason and Error are what a dead Head died of, Cause is the ID of that for
+	// JobFilter.Cause, and DiedAt when that was. If Head lives they are zero.
+	Reason Reason    `json:"reason,omitempty"`
+	Error  string    `json:"error,omitempty"`
+	Cause  int64     `json:"cause,omitempty"`
+	DiedAt time.Time `json:"died_at,omitzero"`
 	// Blocked is how many jobs wait, counted up to 1,000.
 	Blocked int `json:"blocked"`
 }
@@ -62,10 +65,13 @@ type BlockedGroup struct {
 type GroupOptions struct {
 	// Queue is the queue of the groups. If empty, all.
 	Queue string
+	// Waiting is true for all groups in which jobs wait, also those whose head lives. If
+	// false, the groups that a dead job keeps back.
+	Waiting bool
 	// Limit is how many groups a page has at most, up to 1,000. If zero, 100.
 	Limit int
-	// After is GroupPage.Next of the page before, of the same Queue. If empty, the first
-	// page.
+	// After is GroupPage.Next of the page before, of the same Queue and Waiting. If
+	// empty, the first page.
 	After string
 }
 
@@ -80,9 +86,10 @@ type GroupPage struct {
 // Groups returns a page of the groups whose members wait because one of them is dead,
 // sorted by queue and name. [DeadLetters.Redrive] puts that one back to work before all
 // others of its group, [DeadLetters.Purge] deletes it, and [Queue.SkipHead] leaves it
-// where it is. Groups that wait for a job which lives are not listed: their blocked jobs
-// are counted by [Queue.Stats], and listed by [Queue.Jobs]. Groups costs the same however
-// many of these there are.
+// where it is. With GroupOptions.Waiting groups that wait for a job which lives are listed
+// too; a group that a dead job keeps back is listed then only if a job waits. The jobs of a
+// group are listed by [Queue.Jobs]. Groups costs the same however many other groups there
+// are, and however many jobs of a group wait.
 func (q *Queue) Groups(ctx context.Context, o *GroupOptions) (GroupPage, error) {
 	o = cmp.Or(o, &GroupOptions{})
 	var f faults
@@ -91,11 +98,14 @@ func (q *Queue) Groups(ctx context.Context, o *GroupOptions) (GroupPage, error) 
 	}
 	f.between("limit", o.Limit, maxPage)
 	of := JobFilter{Queue: o.Queue}.hash(nil) + 1 // which is of no list of jobs
+	if o.Waiting {
+		of++
+	}
 	after := readCursor(&f, "after", o.After, of)
 	if err := f.err(); err != nil {
 		return GroupPage{}, err
 	}
-	got, err := q.store.Groups(ctx, o.Queue, after, cmp.Or(o.Limit, defaultPage))
+	got, err := q.store.Groups(ctx, storage.GroupFilter{Queue: o.Queue, Waiting: o.Waiting}, after, cmp.Or(o.Limit, defaultPage))
 	if err != nil {
 		return GroupPage{}, err
 	}

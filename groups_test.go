@@ -288,3 +288,36 @@ func TestGroups_LimitLowered(t *testing.T) {
 		}
 	})
 }
+
+// All groups in which jobs wait are listed, page by page, whatever their heads do.
+func TestGroups_Waiting(t *testing.T) {
+	g := newGraveyard(t)
+	g.bury(note{}, &errand.JobOptions{Group: "c"}, errand.ReasonExhausted, "x")
+	for _, group := range []string{"a", "b", "c", "a", "b", "a", "alone"} {
+		enqueue(t, g.Queue, note{}, &errand.JobOptions{Group: group})
+	}
+	var got []string
+	o := &errand.GroupOptions{Waiting: true, Limit: 1}
+	for {
+		page, err := g.Groups(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range page.Groups {
+			got = append(got, fmt.Sprint(b.Group, " ", b.Blocked, " ", b.State, " ", b.Reason))
+			if j := lookUp(t, g.Queue, b.Head); j.State != b.State || j.Group != b.Group || !j.EndedAt.Equal(b.DiedAt) {
+				t.Errorf("the head of %+v is %+v", b, j)
+			}
+		}
+		if page.Next == "" {
+			break
+		}
+		if _, err := g.Groups(t.Context(), &errand.GroupOptions{After: page.Next}); !errors.Is(err, errand.ErrInvalid) {
+			t.Errorf("the place of another list is taken: %v", err)
+		}
+		o.After = page.Next
+	}
+	if want := []string{"a 2 ready ", "b 1 ready ", "c 1 dead exhausted"}; !slices.Equal(got, want) {
+		t.Errorf("groups are %q, want %q", got, want)
+	}
+}

@@ -29,11 +29,12 @@ import (
 // Stays. A place that is free is for the blocked member with the lowest key. With PassDead
 // a dead member blocks nobody either.
 type Grouper interface {
-	// Groups lists the groups that are blocked by a dead member, sorted by queue and
-	// name, at most limit of them, from the place after on: that is the Next of a page
-	// of a list with the same queue, or empty for the first page. An empty queue stands
-	// for all. The cost does not grow with the groups that are not blocked so.
-	Groups(ctx context.Context, queue, after string, limit int) (GroupPage, error)
+	// Groups lists the groups that are blocked by a dead member, or, with of.Waiting, those
+	// that have blocked members, sorted by queue and name, at most limit of them, from the
+	// place after on: that is the Next of a page of the same list, or empty for the first
+	// page. The cost does not grow with the other groups, nor with how many members are
+	// blocked.
+	Groups(ctx context.Context, of GroupFilter, after string, limit int) (GroupPage, error)
 
 	// SkipHead lets the members of a group pass the dead one with the lowest key that
 	// blocks them, which stays dead. It returns that one, and [ErrNotFound] if no dead
@@ -86,6 +87,13 @@ func (d *DeadHead) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// GroupFilter chooses groups.
+type GroupFilter struct {
+	Queue string // empty: all
+	// Waiting chooses the groups that have blocked members, whatever these wait for.
+	Waiting bool
+}
+
 // GroupPage is a part of a list of groups.
 type GroupPage struct {
 	Groups []GroupState
@@ -94,13 +102,17 @@ type GroupPage struct {
 	Next string
 }
 
-// GroupState is a group that is blocked by a dead member.
+// GroupState is a group whose members wait.
 type GroupState struct {
 	Queue, Group string
-	// Head is the dead member with the lowest key that blocks the group, with the kind,
-	// the reason, the last error, the cause and the time of its death.
-	Head   ID
-	Kind   string
+	// Head is the dead member with the lowest key that blocks the group. With
+	// GroupFilter.Waiting it is the member with the lowest key that is scheduled, ready or
+	// running and has a place, if there is one. Kind and State are its own.
+	Head  ID
+	Kind  string
+	State State
+	// Reason, Error, Cause and DiedAt are the reason, the last error, the cause and the time
+	// of its death; zero if it lives.
 	Reason Reason
 	Error  string
 	Cause  int64 // the ID of a [Cause]; zero if it has none

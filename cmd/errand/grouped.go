@@ -28,9 +28,11 @@ func groupsListCommand(t *tool) *cobra.Command {
 		Use:   "ls FILE",
 		Short: "List groups whose jobs wait for a dead one",
 		Long: `List the groups whose jobs wait because one of them is dead: which one that is, what it
-died of, and how many wait, counted up to 1,000.`,
-		Example: "  errand groups ls jobs.db --queue mail",
-		Args:    cobra.ExactArgs(1),
+died of, and how many wait, counted up to 1,000. With --waiting all groups are listed in
+which jobs wait, whatever for.`,
+		Example: `  errand groups ls jobs.db --queue mail
+  errand groups ls jobs.db --queue mail --waiting`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list := groupsJSON{Groups: []queue.BlockedGroup{}}
 			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) error {
@@ -41,10 +43,11 @@ died of, and how many wait, counted up to 1,000.`,
 			if err != nil {
 				return err
 			}
-			return t.show(list, func(p *printer) { t.printGroups(p, &list) })
+			return t.show(list, func(p *printer) { t.printGroups(p, &list, o.Waiting) })
 		},
 	}
 	cmd.Flags().StringVar(&o.Queue, "queue", "", "only of this queue")
+	cmd.Flags().BoolVar(&o.Waiting, "waiting", false, "all groups in which jobs wait, also for one that lives")
 	cmd.Flags().IntVar(&o.Limit, "limit", 100, "list at most so many, up to 1,000")
 	cmd.Flags().StringVar(&o.After, "after", "", "go on where the page before has ended, as it said")
 	completeArgs(cmd, nil)
@@ -52,16 +55,29 @@ died of, and how many wait, counted up to 1,000.`,
 	return cmd
 }
 
-func (t *tool) printGroups(p *printer, page *groupsJSON) {
+func (t *tool) printGroups(p *printer, page *groupsJSON, waiting bool) {
 	if len(page.Groups) == 0 {
-		p.printf("no group waits for a dead job\n")
+		what := "for a dead job"
+		if waiting {
+			what = "for anything"
+		}
+		p.printf("no group waits %s\n", what)
 		return
 	}
 	list := table{head: []string{"QUEUE", "GROUP", " WAIT", "DEAD JOB", "KIND", "REASON", "DIED", "ERROR"}}
+	if waiting {
+		list.head = []string{"QUEUE", "GROUP", " WAIT", "FOR", "KIND", "STATE", "DIED", "ERROR"}
+	}
 	for i := range page.Groups {
 		g := &page.Groups[i]
-		list.add(text(g.Queue), text(g.Group), number(int64(g.Blocked)), text(g.Head.String()).in(red), text(g.Kind), text(string(g.Reason)),
-			text(when(g.DiedAt)), text(g.Error))
+		head, why := text(g.Head.String()), string(g.Reason)
+		if g.State == queue.Dead {
+			head = head.in(red)
+		}
+		if waiting {
+			why = string(g.State)
+		}
+		list.add(text(g.Queue), text(g.Group), number(int64(g.Blocked)), head, text(g.Kind), text(why), text(when(g.DiedAt)), text(g.Error))
 	}
 	list.print(p, t.out)
 	if page.Next != "" {

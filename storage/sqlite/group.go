@@ -23,13 +23,26 @@ const (
 	sqlDeadID = `SELECT salt, created_at FROM errand_dead WHERE id = ?1`
 
 	// The limit of the count is storage.GroupCount.
-	sqlGroups = `SELECT group_key, j.id, j.salt, j.created_at, COALESCE(l.kind, '') AS kind, j.reason, ` + endedError + ` AS error, j.cause, j.ended_at,
-(SELECT COUNT(*) FROM errand_option b WHERE b.group_key = o.group_key AND b.role = 1 AND b.job <= COALESCE(
-(SELECT job FROM errand_option e WHERE e.group_key = o.group_key AND e.role = 1 ORDER BY job LIMIT 1 OFFSET 999), 9223372036854775807)) AS blocked
+	countBlocked = `(SELECT COUNT(*) FROM errand_option b WHERE b.group_key = o.group_key AND b.role = 1 AND b.job <= COALESCE(
+(SELECT job FROM errand_option e WHERE e.group_key = o.group_key AND e.role = 1 ORDER BY job LIMIT 1 OFFSET 999), 9223372036854775807)) AS blocked`
+	sqlGroups = `SELECT group_key, j.id, j.salt, j.created_at, COALESCE(l.kind, '') AS kind, 6 AS state, j.reason, ` + endedError + ` AS error, j.cause, j.ended_at,
+` + countBlocked + `
 FROM errand_option o CROSS JOIN errand_dead j ON j.id = o.job LEFT JOIN errand_lane l USING (lane)
 WHERE role = 3 AND group_key > ?1 AND group_key < ?2
 AND NOT EXISTS (SELECT 1 FROM errand_option e WHERE e.group_key = o.group_key AND e.role = 3 AND e.job < o.job)
 ORDER BY group_key LIMIT ?3`
+	// From group to group, however many members of one are blocked.
+	sqlWaitingGroups = `WITH RECURSIVE o (group_key) AS (
+SELECT (SELECT group_key FROM errand_option WHERE role = 1 AND group_key > ?1 AND group_key < ?2 ORDER BY group_key LIMIT 1)
+UNION ALL SELECT (SELECT group_key FROM errand_option WHERE role = 1 AND group_key > o.group_key AND group_key < ?2 ORDER BY group_key LIMIT 1)
+FROM o WHERE o.group_key IS NOT NULL LIMIT ?3),
+h AS MATERIALIZED (SELECT group_key, (SELECT job FROM errand_option p WHERE p.group_key = o.group_key AND p.role >= 2 ORDER BY p.role, p.job LIMIT 1) AS head, ` + countBlocked + `
+FROM o WHERE group_key IS NOT NULL)
+SELECT group_key, head AS id, COALESCE(a.salt, j.salt, 0) AS salt, COALESCE(a.created_at, j.created_at, 0) AS created_at, COALESCE(l.kind, '') AS kind,
+CASE WHEN a.id IS NULL THEN 6 ELSE a.state END AS state, COALESCE(j.reason, '') AS reason, CASE WHEN j.id IS NULL THEN '' ELSE ` + endedError + ` END AS error,
+COALESCE(j.cause, 0) AS cause, COALESCE(j.ended_at, 0) AS ended_at, blocked
+FROM h LEFT JOIN errand_job a ON a.id = h.head LEFT JOIN errand_dead j ON j.id = h.head LEFT JOIN errand_lane l ON l.lane = COALESCE(a.lane, j.lane)
+ORDER BY group_key`
 	sqlHeadOf = `SELECT o.job AS id, role, COALESCE(j.salt, d.salt) AS salt, COALESCE(j.created_at, d.created_at) AS created_at
 FROM errand_option o LEFT JOIN errand_job j ON j.id = o.job LEFT JOIN errand_dead d ON d.id = o.job
 WHERE group_key = ?1 AND role >= 2`
@@ -303,24 +316,28 @@ func (t *tx) placed(was, now *facts, m membership, to string, as role) error {
 }
 
 // Groups implements [storage.Grouper].
-func (s *Store) Groups(ctx context.Context, queue, after string, limit int) (page storage.GroupPage, err error) {
+func (s *Store) Groups(ctx context.Context, of storage.GroupFilter, after string, limit int) (page storage.GroupPage, err error) {
 	var rows []struct {
 		GroupKey string `db:"group_key"`
 		jobRow
+		State         stateCode
 		Reason, Error string
 		Cause         int64
 		EndedAt       int64 `db:"ended_at"`
 		Blocked       int
 	}
-	low, high := "", "\x7f" // all of names is ASCII
-	if queue != "" {
-		low, high = queue+" ", queue+"!"
+	low, high, text := "", "\x7f", sqlGroups // all of names is ASCII
+	if of.Queue != "" {
+		low, high = of.Queue+" ", of.Queue+"!"
+	}
+	if of.Waiting {
+		text = sqlWaitingGroups
 	}
 	if limit <= 0 {
 		return page, s.idle(ctx)
 	}
 	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
-		return tx.Select(&rows, sqlGroups, max(low, after), high, limit+1)
+		return tx.Select(&rows, text, max(low, after), high, limit+1)
 	})
 	if len(rows) > limit {
 		rows = rows[:limit]
@@ -329,9 +346,12 @@ func (s *Store) Groups(ctx context.Context, queue, after string, limit int) (pag
 	for _, r := range rows {
 		queue, group, _ := strings.Cut(r.GroupKey, " ")
 		page.Groups = append(page.Groups, storage.GroupState{
-			Queue: queue, Group: group, Head: r.id(), Kind: r.Kind, Reason: storage.Reason(r.Reason), Error: r.Error,
-			Cause: r.Cause, DiedAt: fromMicros(r.EndedAt), Blocked: r.Blocked,
+			Queue: queue, Group: group, Head: r.id(), Kind: r.Kind, State: stateNames[r.State], Reason: storage.Reason(r.Reason), Error: r.Error,
+			Cause: r.Cause, Blocked: r.Blocked,
 		})
+		if r.State == dead {
+			page.Groups[len(page.Groups)-1].DiedAt = fromMicros(r.EndedAt)
+		}
 	}
 	return page, err
 }

@@ -310,6 +310,34 @@ func explain(t *testing.T, s *Store, text string) string {
 	return plan.String()
 }
 
+// The groups that wait are found from one to the next, and their heads among those with
+// places, however many members are blocked. The rows of a page are sorted.
+func TestGroups_PassesOverMembers(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), "jobs.db"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	plan := explain(t, s, sqlWaitingGroups)
+	for line := range strings.Lines(plan) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "SCAN") && line != "SCAN CONSTANT ROW" && line != "SCAN o" && line != "SCAN h" {
+			t.Errorf("%s", line)
+		}
+	}
+	for _, want := range []string{
+		"SEARCH errand_option USING COVERING INDEX errand_option_blocked (group_key>? AND group_key<?)",
+		"SEARCH p USING COVERING INDEX errand_option_head (group_key=? AND role>?)",
+		"SEARCH a USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
+	} {
+		if !strings.Contains(plan, want) {
+			t.Errorf("the plan lacks %q:\n%s", want, plan)
+		}
+	}
+	if strings.Count(plan, "SEARCH p") != 1 {
+		t.Errorf("heads are looked for more than once:\n%s", plan)
+	}
+}
+
 // The ready jobs of a group have places of it. So there are few, and they are sorted.
 func TestList_SortsPlaces(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "jobs.db"), nil)

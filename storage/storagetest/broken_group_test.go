@@ -12,6 +12,7 @@ import (
 // groups is an instance of which Groups or SkipHead has a fault.
 type groups struct {
 	*hooks
+	ask  func(of *storage.GroupFilter)
 	list func(m *Memory, page storage.GroupPage, queue string) storage.GroupPage
 	skip func(m *Memory, queue, group string)
 	set  func(s storage.Settings)
@@ -35,10 +36,13 @@ func (g *groups) Regroup(ctx context.Context, queue, after string) (string, erro
 	return g.hooks.Regroup(ctx, queue, after)
 }
 
-func (g *groups) Groups(ctx context.Context, queue, after string, limit int) (storage.GroupPage, error) {
-	page, err := g.hooks.Groups(ctx, queue, after, limit)
+func (g *groups) Groups(ctx context.Context, of storage.GroupFilter, after string, limit int) (storage.GroupPage, error) {
+	if g.ask != nil {
+		g.ask(&of)
+	}
+	page, err := g.hooks.Groups(ctx, of, after, limit)
 	if g.list != nil && err == nil {
-		g.m.locked(func() { page = g.list(g.m, page, queue) })
+		g.m.locked(func() { page = g.list(g.m, page, of.Queue) })
 	}
 	return page, err
 }
@@ -334,6 +338,24 @@ var groupFaults = []fault{
 	{"the place of a page is the last group of all", "groups_list", grouping(func(g *groups) {
 		g.list = func(_ *Memory, page storage.GroupPage, _ string) storage.GroupPage {
 			page.Next = ""
+			return page
+		}
+	})},
+	{"only dead heads are listed", "groups_waiting", grouping(func(g *groups) {
+		g.ask = func(of *storage.GroupFilter) { of.Waiting = false }
+	})},
+	{"all groups that wait are listed", "groups_list", grouping(func(g *groups) {
+		g.ask = func(of *storage.GroupFilter) { of.Waiting = true }
+	})},
+	{"the last head is listed", "groups_waiting", grouping(func(g *groups) {
+		g.list = func(m *Memory, page storage.GroupPage, _ string) storage.GroupPage {
+			for i := range page.Groups {
+				for _, j := range m.members(page.Groups[i].Queue, page.Groups[i].Group) {
+					if j.placed && j.live() {
+						page.Groups[i].Head, page.Groups[i].State = j.ID, j.State
+					}
+				}
+			}
 			return page
 		}
 	})},

@@ -69,15 +69,21 @@ func (f *fixture) skipHead(queue, group string, want storage.ID) {
 	}
 }
 
-// groupsAre checks Groups, read in pages of one.
+// groupsAre checks Groups that a dead member blocks, read in pages of one.
 func (f *fixture) groupsAre(queue string, want ...storage.GroupState) {
+	f.Helper()
+	f.groupsOf(storage.GroupFilter{Queue: queue}, want...)
+}
+
+// groupsOf checks Groups, read in pages of one.
+func (f *fixture) groupsOf(of storage.GroupFilter, want ...storage.GroupState) {
 	f.Helper()
 	var got []storage.GroupState
 	for after := ""; ; {
-		page, err := f.s.Groups(f.ctx, queue, after, 1)
+		page, err := f.s.Groups(f.ctx, of, after, 1)
 		f.must(err)
 		for _, g := range page.Groups {
-			if g.Cause == 0 {
+			if (g.Cause == 0) != (g.State != storage.Dead) {
 				f.Errorf("group %q has no cause: %+v", g.Group, g)
 			}
 			g.Cause, g.DiedAt = 0, g.DiedAt.UTC()
@@ -91,7 +97,7 @@ func (f *fixture) groupsAre(queue string, want ...storage.GroupState) {
 		}
 	}
 	if len(got) != len(want) || len(want) > 0 && !slices.Equal(got, want) {
-		f.Errorf("groups of %q:\n got %+v\nwant %+v", queue, got, want)
+		f.Errorf("groups of %+v:\n got %+v\nwant %+v", of, got, want)
 	}
 }
 
@@ -236,7 +242,7 @@ SkipHead lets the members of a group pass the dead one with the lowest key that 
 		f.changed(ids[3], storage.Edit{Queue: "other"})
 		f.states("moved", ids, "done - dead dead ready")
 		f.groupsAre("other", storage.GroupState{
-			Queue: "other", Group: "g", Head: ids[3], Kind: kind, Reason: storage.ReasonExhausted, Error: "no", DiedAt: f.now,
+			Queue: "other", Group: "g", Head: ids[3], Kind: kind, State: storage.Dead, Reason: storage.ReasonExhausted, Error: "no", DiedAt: f.now,
 		})
 		f.states("of the other queue", f.add(newJob(g, lane("other", kind))), "blocked")
 	}},
@@ -378,8 +384,9 @@ A blocked job is not urgent.`, func(f *fixture) {
 		f.lists(storage.Filter{States: []storage.State{storage.Blocked}, Kind: kind, DueBefore: f.now.Add(1)}, pick(ids, 5, 8, 7, 6)...)
 	}},
 
-	{"groups_list", `Groups lists the groups that are blocked by a dead member, sorted by queue and name
-Head is the dead member with the lowest key that blocks the group, with the kind, the reason, the last error, the cause and the time of its death.
+	{"groups_list", `Groups lists the groups that are blocked by a dead member, or, with of.Waiting, those that have blocked members, sorted by queue and name
+Head is the dead member with the lowest key that blocks the group.
+Reason, Error, Cause and DiedAt are the reason, the last error, the cause and the time of its death;
 Blocked is how many members are blocked, at most [GroupCount].`, func(f *fixture) {
 		f.groupsAre("")
 		state := func(q, group, text string, behind int) storage.GroupState {
@@ -389,7 +396,7 @@ Blocked is how many members are blocked, at most [GroupCount].`, func(f *fixture
 			f.apply(f.s, died(got[0].Lease, storage.ReasonPermanent, text))
 			f.add(times(behind, newJob(lane(q, kind), grouped(group)))...)
 			return storage.GroupState{
-				Queue: q, Group: group, Head: id, Kind: kind, Reason: storage.ReasonPermanent, Error: text, DiedAt: f.now, Blocked: min(behind, storage.GroupCount),
+				Queue: q, Group: group, Head: id, Kind: kind, State: storage.Dead, Reason: storage.ReasonPermanent, Error: text, DiedAt: f.now, Blocked: min(behind, storage.GroupCount),
 			}
 		}
 		b, ax, a := state(queue, "b", "no", 2), state(queue, "a-x", "refused", 0), state(queue, "a", "no", storage.GroupCount+1)
@@ -403,6 +410,34 @@ Blocked is how many members are blocked, at most [GroupCount].`, func(f *fixture
 		f.purgeDead(named(ax.Head))
 		f.redrive(named(other.Head), "")
 		f.groupsAre("", a)
+	}},
+
+	{"groups_waiting", `Waiting chooses the groups that have blocked members, whatever these wait for.
+With GroupFilter.Waiting it is the member with the lowest key that is scheduled, ready or running and has a place, if there is one.
+zero if it lives.`, func(f *fixture) {
+		waiting := storage.GroupFilter{Waiting: true}
+		f.groupsOf(waiting)
+		f.add(newJob(grouped("alone")), newJob())
+		f.bury(storage.ReasonPermanent, "no", grouped("nobody behind"), lane("a", kind))
+		dead := f.bury(storage.ReasonPermanent, "no", grouped("dead"), lane("a", kind))
+		died := f.now
+		f.later(time.Second)
+		f.add(newJob(grouped("dead"), lane("a", kind)))
+		f.configure(f.s, storage.Lane{Queue: "b"}, storage.Settings{storage.SettingGroupLimit: 2})
+		g, later, many := grouped("g"), grouped("later"), func(n *storage.NewJob) { n.Queue, n.Group = "b", "many" }
+		ids := f.add(newJob(g), newJob(g, lane(queue, "other")), newJob(later, delay(time.Hour)), newJob(later), newJob(many), newJob(many), newJob(many), newJob(many))
+		all := []storage.GroupState{
+			{Queue: "a", Group: "dead", Head: dead, Kind: kind, State: storage.Dead, Reason: storage.ReasonPermanent, Error: "no", DiedAt: died, Blocked: 1},
+			{Queue: "b", Group: "many", Head: ids[4], Kind: kind, State: storage.Ready, Blocked: 2},
+			{Queue: queue, Group: "g", Head: ids[0], Kind: kind, State: storage.Ready, Blocked: 1},
+			{Queue: queue, Group: "later", Head: ids[2], Kind: kind, State: storage.Scheduled, Blocked: 1},
+		}
+		f.groupsOf(waiting, all...)
+		f.groupsOf(storage.GroupFilter{Queue: "b", Waiting: true}, all[1])
+		f.groupsOf(storage.GroupFilter{Queue: "none", Waiting: true})
+		f.lease(f.s, 9)
+		all[2].State = storage.Running
+		f.groupsOf(storage.GroupFilter{Queue: queue, Waiting: true}, all[2:]...)
 	}},
 
 	{"group_ahead", `Of a blocked job it counts the blocked members of its group with lower keys.

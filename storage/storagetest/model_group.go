@@ -229,7 +229,7 @@ func (m *Memory) regroupNext(queue, after string) (group string) {
 }
 
 // Groups implements [storage.Grouper].
-func (in *instance) Groups(ctx context.Context, queue, after string, limit int) (page storage.GroupPage, err error) {
+func (in *instance) Groups(ctx context.Context, of storage.GroupFilter, after string, limit int) (page storage.GroupPage, err error) {
 	m := in.m
 	if err := m.begin(ctx, in); err != nil {
 		return page, err
@@ -243,13 +243,20 @@ func (in *instance) Groups(ctx context.Context, queue, after string, limit int) 
 	}
 	name := func(j *job) storage.Lane { return storage.Lane{Queue: j.Queue, Kind: j.Group} }
 	heads := m.where(func(j *job) bool {
-		return j.blocks && (queue == "" || queue == j.Queue) && name(j).Compare(from) > 0
+		listed := j.blocks
+		if of.Waiting {
+			listed = j.Group != "" && j.State == storage.Blocked
+		}
+		return listed && (of.Queue == "" || of.Queue == j.Queue) && name(j).Compare(from) > 0
 	}, func(a, b *job) int { return name(a).Compare(name(b)) })
 	heads = slices.CompactFunc(heads, func(a, b *job) bool { return name(a) == name(b) })
 	for _, j := range heads[:min(len(heads), max(limit, 0))] {
-		g := storage.GroupState{
-			Queue: j.Queue, Group: j.Group, Head: j.ID, Kind: j.Kind, Reason: j.Reason, Error: j.record().Error,
-			Cause: j.cause.id, DiedAt: j.EndedAt,
+		if of.Waiting {
+			j = m.headOf(j)
+		}
+		g := storage.GroupState{Queue: j.Queue, Group: j.Group, Head: j.ID, Kind: j.Kind, State: j.State}
+		if j.State == storage.Dead {
+			g.Reason, g.Error, g.Cause, g.DiedAt = j.Reason, j.record().Error, j.cause.id, j.EndedAt
 		}
 		for _, other := range m.members(j.Queue, j.Group) {
 			if other.State == storage.Blocked && g.Blocked < storage.GroupCount {
@@ -264,6 +271,15 @@ func (in *instance) Groups(ctx context.Context, queue, after string, limit int) 
 		return page, err
 	}
 	return page, nil
+}
+
+// headOf returns what a blocked member waits for.
+func (m *Memory) headOf(j *job) *job {
+	members := m.members(j.Queue, j.Group)
+	if i := slices.IndexFunc(members, func(j *job) bool { return j.placed && j.live() }); i >= 0 {
+		return members[i]
+	}
+	return members[slices.IndexFunc(members, func(j *job) bool { return j.blocks })]
 }
 
 // SkipHead implements [storage.Grouper].

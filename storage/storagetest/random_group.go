@@ -17,12 +17,13 @@ func (h *history) skipHead(t *rapid.T) {
 }
 
 func (h *history) groups(t *rapid.T) {
-	p, queue, limit := h.pair(t), rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "queue"), rapid.IntRange(1, 3).Draw(t, "limit")
+	p, limit := h.pair(t), rapid.IntRange(1, 3).Draw(t, "limit")
+	of := storage.GroupFilter{Queue: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "queue"), Waiting: rapid.Bool().Draw(t, "waiting")}
 	var lists [2][]storage.GroupState
 	for i, s := range []storage.Store{p.real, p.model} {
 		after := ""
 		for range 1000 {
-			page, err := s.Groups(h.ctx, queue, after, limit)
+			page, err := s.Groups(h.ctx, of, after, limit)
 			h.must(err)
 			for _, g := range page.Groups {
 				if i == 0 {
