@@ -44,7 +44,9 @@ const (
 	WhyGate WhyCode = "gate"
 	// WhyThrottle: the throttle of Queue or Kind lets N a second start in Worker, and more
 	// wait. With an Until it is the [GroupThrottle] of Queue that has put off the job until
-	// then; N and Worker are zero. Only the process knows that in which it did.
+	// then; N and Worker are zero. Only the process knows that in which it did. With the
+	// Reason ReasonShared it is Settings.Starts of Queue or Kind: all processes together
+	// wait for its next token, which comes Until, for the first of its jobs.
 	WhyThrottle WhyCode = "throttle"
 	// WhyConcurrency: Worker runs N jobs of Queue or Kind, or of all, and no more at a time.
 	WhyConcurrency WhyCode = "concurrency"
@@ -72,6 +74,9 @@ const (
 	// N is zero it is the next.
 	WhyBehind WhyCode = "behind"
 )
+
+// ReasonShared is the Reason of a WhyThrottle that is kept in the file.
+const ReasonShared = "shared"
 
 // WhyReason is one reason why a job does not run. Fields that its Code does not
 // mention are zero.
@@ -184,6 +189,7 @@ func (q *Queue) Why(ctx context.Context, id ID) (Why, error) {
 	}
 	d.due, d.retry = due, j.Retry > 0
 	w.limited(serving, d)
+	w.throttled(&place, now)
 	if due && j.Crashes >= suspectCrashes {
 		w.add(WhyReason{Code: WhySuspect, N: j.Crashes, Text: fmt.Sprintf("its process died %d times in a row: such jobs start one at a time", j.Crashes)})
 	}

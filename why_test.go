@@ -59,6 +59,39 @@ func untilWhy(t *testing.T, q *errand.Queue, id errand.ID, want string) errand.W
 	}
 }
 
+// A shared throttle without a token is a reason, with when the next one comes.
+func TestQueue_Why_SharedThrottle(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	q := openQueue(t, &errand.Options{Clock: func() time.Time { return now }})
+	for _, lane := range []errand.Lane{{Queue: "default"}, {Kind: "note"}} {
+		if err := q.Configure(t.Context(), lane, errand.Settings{Starts: new(6), StartsPer: new(time.Minute), StartsBurst: new(1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := errand.NewWorker(q, nil)
+	ran := make(chan struct{})
+	errand.Handle(w, func(context.Context, *errand.Job[note]) error { close(ran); return nil })
+	stop := run(t, w)
+	enqueue(t, q, note{}, nil)
+	<-ran
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	id := enqueue(t, q, note{}, nil)
+	why := wantWhy(t, q, id, "no_worker throttle throttle behind")
+	if len(why.Reasons) < 3 {
+		return
+	}
+	for i, want := range []errand.WhyReason{{Queue: "default"}, {Kind: "note"}} {
+		want.Code, want.Reason, want.Until = errand.WhyThrottle, errand.ReasonShared, now.Add(10*time.Second)
+		if got := why.Reasons[1+i]; !got.Until.Equal(want.Until) || got.Queue != want.Queue || got.Kind != want.Kind || got.Reason != want.Reason {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+	now = now.Add(10 * time.Second)
+	wantWhy(t, q, id, "no_worker behind")
+}
+
 func TestQueue_Why_Waiting(t *testing.T) {
 	q := openQueue(t, nil)
 	ctx := t.Context()

@@ -182,6 +182,21 @@ func (w *Why) limited(serving []WorkerInfo, d *demand) {
 	w.Reasons = append(w.Reasons, all...)
 }
 
+// throttled adds the shared throttles of a ready job that have no token.
+func (w *Why) throttled(place *storage.Ahead, now time.Time) {
+	for i, b := range []*storage.Bucket{&place.OfQueue, &place.OfKind} {
+		if b.Interval <= 0 || b.Tokens(now) > 0 {
+			continue
+		}
+		r := WhyReason{Code: WhyThrottle, Reason: ReasonShared, Until: b.Next(now)}
+		if r.Queue = w.Queue; i == 1 {
+			r.Queue, r.Kind = "", w.Kind
+		}
+		r.Text = fmt.Sprintf("the shared throttle of %s lets one start every %v, and has no token before %s", laneText(r.Queue, r.Kind), b.Interval, moment(r.Until))
+		w.add(r)
+	}
+}
+
 // waitsForBatch returns until when a worker waits for more jobs of a lane, zero if it does
 // not.
 func (n *WorkerLimit) waitsForBatch(d *demand) time.Time {

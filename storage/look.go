@@ -42,6 +42,9 @@ type Ahead struct {
 	N int
 	// More is true if there are more than N.
 	More bool
+	// OfQueue and OfKind are the buckets of tokens of the queue and of the kind of a ready
+	// job, see [Starts]. One without an Interval stands for none.
+	OfQueue, OfKind Bucket
 	// Urgent is true of a job that goes before all others, see [Exchange].
 	Urgent bool
 	// Head is what a blocked job waits for: the member of its group that is scheduled,

@@ -54,7 +54,16 @@ func (s *Store) Ahead(ctx context.Context, id storage.ID, most int) (a storage.A
 			return err
 		}
 		n, err := rule.aheadOf(ctx, tx, r.Lane, place{r.Priority, r.DueAt, id.Key()}, most+1)
-		a.N, a.More = min(n, most), n > most
+		if a.N, a.More = min(n, most), n > most; err != nil {
+			return err
+		}
+		var name storage.Lane
+		if err := tx.Get(&name, sqlLaneName, r.Lane); err != nil {
+			return err
+		}
+		if a.OfQueue, err = bucketOf(tx, storage.Lane{Queue: name.Queue}); err == nil {
+			a.OfKind, err = bucketOf(tx, storage.Lane{Kind: name.Kind})
+		}
 		return err
 	})
 	return a, err

@@ -11,7 +11,9 @@ import (
 
 const (
 	sqlSettings = `SELECT queue, kind, name, value FROM errand_setting ORDER BY queue, kind`
-	sqlSet      = `INSERT INTO errand_setting (queue, kind, name, value) VALUES (?1, ?2, ?3, ?4)
+	// As one lane has them, without those that it has from others.
+	sqlSettingsOf = `SELECT name, value FROM errand_setting WHERE queue = ?1 AND kind = ?2`
+	sqlSet        = `INSERT INTO errand_setting (queue, kind, name, value) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT DO UPDATE SET value = excluded.value`
 	sqlUnset = `DELETE FROM errand_setting WHERE queue = ?1 AND kind = ?2 AND name = ?3`
 )

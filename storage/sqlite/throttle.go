@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jmoiron/sqlx"
+
 	"github.com/errandq/errand/storage"
 )
 
@@ -15,6 +17,30 @@ const (
 	sqlGiveBack   = `UPDATE errand_bucket SET full = full - ?3 WHERE queue = ?1 AND kind = ?2`
 	sqlDropBucket = `DELETE FROM errand_bucket WHERE queue = ?1 AND kind = ?2`
 )
+
+// bucketOf returns the bucket of a queue or kind as it is stored, zero if it has none.
+func bucketOf(tx *sqlx.Tx, lane storage.Lane) (b storage.Bucket, err error) {
+	var rows []struct {
+		Name  storage.Setting
+		Value int64
+	}
+	if err := tx.Select(&rows, sqlSettingsOf, lane.Queue, lane.Kind); err != nil {
+		return b, err
+	}
+	set := storage.Settings{}
+	for _, r := range rows {
+		set[r.Name] = r.Value
+	}
+	s, ok := storage.StartsOf(set)
+	if !ok {
+		return b, nil
+	}
+	var full int64
+	if err := tx.Get(&full, sqlBucket, lane.Queue, lane.Kind); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return b, err
+	}
+	return storage.Bucket{Starts: s, Full: fromMicros(full)}, nil
+}
 
 // starts are the shared throttles of queues and kinds. A map that others have is not
 // changed any more.

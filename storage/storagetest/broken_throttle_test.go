@@ -117,6 +117,18 @@ var throttleFaults = []fault{
 		}
 		return h
 	}},
+	{"the bucket of a kind is not shown", "throttle_ahead", looking(func(_ *instance, l *looks) {
+		l.ahead = func(_ storage.ID, _ int, a storage.Ahead) storage.Ahead {
+			a.OfKind = storage.Bucket{}
+			return a
+		}
+	})},
+	{"buckets are shown as if they were full", "throttle_ahead", looking(func(_ *instance, l *looks) {
+		l.ahead = func(_ storage.ID, _ int, a storage.Ahead) storage.Ahead {
+			a.OfQueue.Full = time.Time{}
+			return a
+		}
+	})},
 	{"jobs are handed over without tokens", "throttle_handoff", func(in *instance) storage.Store {
 		h := sound(in)
 		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {

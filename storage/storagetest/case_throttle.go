@@ -129,6 +129,23 @@ if it is not set, as many as come in a tenth of a second, and at least 2`, func(
 		f.grants("a burst", f.s, 3, f.now.Add(time.Second))
 	}},
 
+	{"throttle_ahead", `OfQueue and OfKind are the buckets of tokens of the queue and of the kind of a ready job, see [Starts].
+One without an Interval stands for none.`, func(f *fixture) {
+		f.throttle(storage.Lane{Queue: queue}, 10, time.Minute, 2)
+		ids := f.add(newJob(), newJob(), newJob(), newJob(delay(time.Hour)))
+		f.grants("at first", f.s, 2, f.now.Add(6*time.Second))
+		want := storage.Ahead{OfQueue: storage.Bucket{Starts: storage.Starts{Interval: 6 * time.Second, Burst: 2}, Full: f.now.Add(12 * time.Second).UTC()}}
+		f.ahead(ids[2], 9, want)
+		f.throttle(storage.Lane{Kind: kind}, 1, time.Second, 1)
+		f.later(6 * time.Second)
+		f.lease(f.s, 1)
+		id := f.add(newJob())[0]
+		want.OfQueue.Full = want.OfQueue.Full.Add(6 * time.Second)
+		want.OfKind = storage.Bucket{Starts: storage.Starts{Interval: time.Second, Burst: 1}, Full: f.now.Add(time.Second).UTC()}
+		f.ahead(id, 9, want)
+		f.ahead(ids[3], 9, storage.Ahead{})
+	}},
+
 	{"throttle_handoff", `An [Exchange], and an [Offer], leases a job only while there is a token in each of the buckets of its queue and its kind, and takes these.`, func(f *fixture) {
 		f.throttle(storage.Lane{Queue: queue}, 1, time.Minute, 2)
 		w := f.offer(f.s, usual, 9)

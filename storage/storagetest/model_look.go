@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/errandq/errand/storage"
 )
@@ -70,6 +71,14 @@ func (in *instance) Ahead(ctx context.Context, id storage.ID, most int) (a stora
 		return a, nil
 	}
 	a.Urgent = j.urgent
+	for _, b := range m.buckets(j) {
+		of := storage.Bucket{Starts: storage.Starts{Interval: time.Duration(b.interval) * time.Microsecond, Burst: b.burst}, Full: time.UnixMicro(b.full).UTC()}
+		if b == m.throttles[storage.Lane{Queue: j.Queue}] {
+			a.OfQueue = of
+		} else {
+			a.OfKind = of
+		}
+	}
 	ahead := m.where(func(o *job) bool {
 		return o.State == storage.Ready && o.Queue == j.Queue && o.Kind == j.Kind && m.ofQueue(o, j) < 0
 	}, byKey)
