@@ -43,10 +43,6 @@ CASE WHEN a.id IS NULL THEN 6 ELSE a.state END AS state, COALESCE(j.reason, '') 
 COALESCE(j.cause, 0) AS cause, COALESCE(j.ended_at, 0) AS ended_at, blocked
 FROM h LEFT JOIN errand_job a ON a.id = h.head LEFT JOIN errand_dead j ON j.id = h.head LEFT JOIN errand_lane l ON l.lane = COALESCE(a.lane, j.lane)
 ORDER BY group_key`
-	sqlHeadOf = `SELECT o.job AS id, role, COALESCE(j.salt, d.salt) AS salt, COALESCE(j.created_at, d.created_at) AS created_at
-FROM errand_option o LEFT JOIN errand_job j ON j.id = o.job LEFT JOIN errand_dead d ON d.id = o.job
-WHERE group_key = ?1 AND role >= 2`
-	sqlBlockedBefore = `SELECT 1 FROM errand_option WHERE group_key = ?1 AND role = 1 AND job < ?2 LIMIT ?3`
 )
 
 // role is what a member of a group is to the others.
@@ -381,37 +377,4 @@ func (s *Store) SkipHead(ctx context.Context, queue, group string) (id storage.I
 		return storage.ID{}, err
 	}
 	return id, nil
-}
-
-// behind is Ahead for a job that is blocked.
-func behind(tx *sqlx.Tx, job int64, most int) (a storage.Ahead, err error) {
-	var m membership
-	if err := tx.QueryRow(sqlMembership, job).Scan(&m.GroupKey, &m.Role); err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return a, err
-	}
-	if m.Role != roleBlocked { // it waits behind the holder of its unique key
-		a.Head, err = holderBefore(tx, job)
-		return a, err
-	}
-	type head struct {
-		jobRow
-		Role role
-	}
-	var heads []head
-	if err := tx.Select(&heads, sqlHeadOf, m.GroupKey); err != nil {
-		return a, err
-	}
-	slices.SortFunc(heads, func(a, b head) int { return cmp.Compare(a.ID, b.ID) })
-	for _, h := range heads {
-		if a.Head.IsZero() || h.Role == roleHead {
-			a.Head = h.id()
-		}
-		if h.Role == roleHead {
-			break
-		}
-	}
-	var rows []bool
-	err = tx.Select(&rows, sqlBlockedBefore, m.GroupKey, job, most+1)
-	a.N, a.More = min(len(rows), most), len(rows) > most
-	return a, err
 }

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -18,6 +19,11 @@ FROM errand_job WHERE id = ?1`
 	// From the first job of a priority of a lane to that of the next one.
 	sqlFirstDue = `SELECT lane, priority, due_at FROM errand_job WHERE state = 2 AND lane > ?1 ORDER BY lane, priority DESC, due_at LIMIT 1`
 	sqlNextDue  = `SELECT lane, priority, due_at FROM errand_job WHERE state = 2 AND lane = ?1 AND priority < ?2 ORDER BY priority DESC, due_at LIMIT 1`
+
+	sqlHeadOf = `SELECT o.job AS id, role, COALESCE(j.salt, d.salt) AS salt, COALESCE(j.created_at, d.created_at) AS created_at
+FROM errand_option o LEFT JOIN errand_job j ON j.id = o.job LEFT JOIN errand_dead d ON d.id = o.job
+WHERE group_key = ?1 AND role >= 2`
+	sqlBlockedBefore = `SELECT 1 FROM errand_option WHERE group_key = ?1 AND role = 1 AND job < ?2 LIMIT ?3`
 )
 
 // Ahead implements [storage.Ranker].
@@ -66,6 +72,39 @@ func (s *Store) Ahead(ctx context.Context, id storage.ID, most int) (a storage.A
 		}
 		return err
 	})
+	return a, err
+}
+
+// behind is Ahead for a job that is blocked.
+func behind(tx *sqlx.Tx, job int64, most int) (a storage.Ahead, err error) {
+	var m membership
+	if err := tx.QueryRow(sqlMembership, job).Scan(&m.GroupKey, &m.Role); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return a, err
+	}
+	if m.Role != roleBlocked { // it waits behind the holder of its unique key
+		a.Head, err = holderBefore(tx, job)
+		return a, err
+	}
+	type head struct {
+		jobRow
+		Role role
+	}
+	var heads []head
+	if err := tx.Select(&heads, sqlHeadOf, m.GroupKey); err != nil {
+		return a, err
+	}
+	slices.SortFunc(heads, func(a, b head) int { return cmp.Compare(a.ID, b.ID) })
+	for _, h := range heads {
+		if a.Head.IsZero() || h.Role == roleHead {
+			a.Head = h.id()
+		}
+		if h.Role == roleHead {
+			break
+		}
+	}
+	var rows []bool
+	err = tx.Select(&rows, sqlBlockedBefore, m.GroupKey, job, most+1)
+	a.N, a.More = min(len(rows), most), len(rows) > most
 	return a, err
 }
 
