@@ -27,6 +27,8 @@ const (
 type (
 	// Entry is a small document under a class and a name.
 	Entry = storage.Entry
+	// EntryName names an entry.
+	EntryName = storage.EntryName
 	// Message is what jobs deliver.
 	Message = storage.Message
 	// PublishResult is the answer to a [Publication].
@@ -286,6 +288,27 @@ func (t *Topics) Message(ctx context.Context, id string) (Message, error) {
 		return Message{}, &FieldError{Field: "id", Value: id, Limit: "must match [A-Za-z0-9._:-]{1,128}"}
 	}
 	return t.store.Message(ctx, id)
+}
+
+// MessageWith returns a message, or [ErrNotFound], and the revisions of up to four entries as
+// of the same moment, in the order of their names: zero for one that is not there. So a
+// caller that remembers entries reads only those again that have changed.
+func (t *Topics) MessageWith(ctx context.Context, id string, entries ...EntryName) (Message, []int64, error) {
+	var f faults
+	if !isMessageID(id) {
+		f.field("id", id, "must match [A-Za-z0-9._:-]{1,128}")
+	}
+	if len(entries) > storage.MostEntries {
+		f.field("entries", len(entries), fmt.Sprintf("must be at most %d", storage.MostEntries))
+	}
+	for i, e := range entries {
+		f.class(fmt.Sprintf("entries[%d].class", i), e.Class)
+		f.topicName(fmt.Sprintf("entries[%d].name", i), e.Name)
+	}
+	if err := f.err(); err != nil {
+		return Message{}, nil, err
+	}
+	return t.store.MessageWith(ctx, id, entries...)
 }
 
 // Messages returns the messages of a topic that were published at since or later, without

@@ -45,12 +45,23 @@ type Topics interface {
 	// then it is returned, but it is not there for PublishMessages any more.
 	Message(ctx context.Context, id string) (Message, error)
 
+	// MessageWith is Message with the revisions of up to [MostEntries] entries as of the same
+	// moment, in the order of their names: zero for one that is not there. It is for callers
+	// that remember entries.
+	MessageWith(ctx context.Context, id string, entries ...EntryName) (m Message, revisions []int64, err error)
+
 	// Messages lists the messages of a topic that were published at since or later, at
 	// most limit of them, without their bodies, in the order of PublishedAt and then of
 	// their publication, from the place after on: that is the next of another call, or
 	// empty. next is empty if there are no more.
 	Messages(ctx context.Context, topic string, since time.Time, after string, limit int) (messages []Message, next string, err error)
 }
+
+// MostEntries is how many entries MessageWith takes.
+const MostEntries = 4
+
+// EntryName is the key of an entry.
+type EntryName struct{ Class, Name string }
 
 // Entry is a small document under a name.
 type Entry struct {

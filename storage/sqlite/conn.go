@@ -291,9 +291,9 @@ func (p *pools) prepared(ctx context.Context, text string) (*sqlx.Stmt, error) {
 // readOne reads one row into dest for a caller, by one statement, which sees one moment
 // without a transaction. It is prepared once in each connection, since that takes longer
 // than to run it: for what is read for each job.
-func (s *Store) readOne(ctx context.Context, dest any, text string, args ...any) error {
+func (s *Store) readOne(ctx context.Context, dest []any, text string, args ...any) error {
 	if s.view != nil {
-		return s.reading(ctx, nil, func(tx *sqlx.Tx) error { return tx.Get(dest, text, args...) })
+		return s.reading(ctx, nil, func(tx *sqlx.Tx) error { return tx.QueryRow(text, args...).Scan(dest...) })
 	}
 	if err := s.enter(); err != nil {
 		return err
@@ -301,7 +301,7 @@ func (s *Store) readOne(ctx context.Context, dest any, text string, args ...any)
 	defer s.leave()
 	stmt, err := s.prepared(ctx, text)
 	if err == nil {
-		err = stmt.GetContext(ctx, dest, args...)
+		err = stmt.QueryRowContext(ctx, args...).Scan(dest...)
 	}
 	return ended(ctx, translate(misfit(unread(err))))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -24,12 +25,29 @@ const (
 	sqlSetRevision = `INSERT INTO errand_family (family, revision) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET revision = excluded.revision`
 )
 
+// sqlMessageWith are sqlMessage with the revisions of as many entries as the index says.
+var sqlMessageWith = func() (texts [storage.MostEntries + 1]string) {
+	columns := messageColumns + `, body`
+	for n := range texts {
+		if n > 0 {
+			columns += fmt.Sprintf(`, IFNULL((SELECT revision FROM errand_entry WHERE class = ?%d AND name = ?%d), 0)`, 2*n, 2*n+1)
+		}
+		texts[n] = `SELECT ` + columns + ` FROM errand_message m CROSS JOIN errand_body b ON b.message = m.message WHERE id = ?1`
+	}
+	return texts
+}()
+
 type entryRow struct {
 	Class, Name, Family string
 	Revision            int64
 	CreatedAt           int64 `db:"created_at"`
 	UpdatedAt           int64 `db:"updated_at"`
 	Doc                 []byte
+}
+
+// dest returns where the columns of sqlEntry go.
+func (r *entryRow) dest() []any {
+	return []any{&r.Class, &r.Name, &r.Family, &r.Revision, &r.CreatedAt, &r.UpdatedAt, &r.Doc}
 }
 
 func (r *entryRow) entry() storage.Entry {
@@ -122,7 +140,7 @@ func notNil(b []byte) []byte {
 // Entry implements [storage.Topics].
 func (s *Store) Entry(ctx context.Context, class, name string) (storage.Entry, error) {
 	var row entryRow
-	err := s.readOne(ctx, &row, sqlEntry, class, name)
+	err := s.readOne(ctx, row.dest(), sqlEntry, class, name)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = storage.ErrNotFound
 	}
@@ -130,6 +148,32 @@ func (s *Store) Entry(ctx context.Context, class, name string) (storage.Entry, e
 		return storage.Entry{}, err
 	}
 	return row.entry(), nil
+}
+
+// MessageWith implements [storage.Topics]. It is read for each delivery, so one statement
+// does it.
+func (s *Store) MessageWith(ctx context.Context, id string, entries ...storage.EntryName) (storage.Message, []int64, error) {
+	var row messageRow
+	revisions := make([]int64, len(entries))
+	args := append(make([]any, 0, 1+2*storage.MostEntries), id)
+	dest := append(make([]any, 0, 8+storage.MostEntries), row.dest()...)
+	for i, e := range entries {
+		args, dest = append(args, e.Class, e.Name), append(dest, &revisions[i])
+	}
+	err := s.readOne(ctx, dest, sqlMessageWith[len(entries)], args...)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = storage.ErrNotFound
+	}
+	if err != nil {
+		return storage.Message{}, nil, err
+	}
+	row.Body = notNil(row.Body)
+	return row.message(), revisions, nil
+}
+
+// dest returns where the columns of sqlMessage go.
+func (r *messageRow) dest() []any {
+	return []any{&r.Message, &r.ID, &r.Topic, &r.PublishedAt, &r.KeepUntil, &r.Cursor, &r.Attributes, &r.Body}
 }
 
 // Entries implements [storage.Topics].

@@ -355,7 +355,7 @@ func (r *messageRow) message() storage.Message {
 // Message implements [storage.Topics].
 func (s *Store) Message(ctx context.Context, id string) (storage.Message, error) {
 	var row messageRow
-	err := s.readOne(ctx, &row, sqlMessage, id)
+	err := s.readOne(ctx, row.dest(), sqlMessage, id)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = storage.ErrNotFound
 	}

@@ -12,12 +12,13 @@ import (
 // topical is an instance of which what is about messages and entries has a fault.
 type topical struct {
 	*hooks
-	putEntries func(context.Context, time.Time, []storage.Entry) (int64, error)
-	entries    func(ctx context.Context, class, family, after string, limit int) ([]storage.Entry, int64, error)
-	publish    func(context.Context, time.Time, []storage.Publication) ([]storage.PublishResult, error)
-	message    func(context.Context, string) (storage.Message, error)
-	messages   func(ctx context.Context, topic string, since time.Time, after string, limit int) ([]storage.Message, string, error)
-	purge      func(context.Context, time.Time) (int, time.Time, error)
+	putEntries  func(context.Context, time.Time, []storage.Entry) (int64, error)
+	entries     func(ctx context.Context, class, family, after string, limit int) ([]storage.Entry, int64, error)
+	publish     func(context.Context, time.Time, []storage.Publication) ([]storage.PublishResult, error)
+	message     func(context.Context, string) (storage.Message, error)
+	messageWith func(context.Context, string, ...storage.EntryName) (storage.Message, []int64, error)
+	messages    func(ctx context.Context, topic string, since time.Time, after string, limit int) ([]storage.Message, string, error)
+	purge       func(context.Context, time.Time) (int, time.Time, error)
 }
 
 func (b *topical) PutEntries(ctx context.Context, now time.Time, all []storage.Entry) (int64, error) {
@@ -36,6 +37,10 @@ func (b *topical) Message(ctx context.Context, id string) (storage.Message, erro
 	return b.message(ctx, id)
 }
 
+func (b *topical) MessageWith(ctx context.Context, id string, entries ...storage.EntryName) (storage.Message, []int64, error) {
+	return b.messageWith(ctx, id, entries...)
+}
+
 func (b *topical) Messages(ctx context.Context, topic string, since time.Time, after string, limit int) ([]storage.Message, string, error) {
 	return b.messages(ctx, topic, since, after, limit)
 }
@@ -47,7 +52,7 @@ func (b *topical) PurgeFinished(ctx context.Context, now time.Time) (int, time.T
 func topicFault(f func(in *instance, b *topical)) func(in *instance) storage.Store {
 	return func(in *instance) storage.Store {
 		b := &topical{hooks: sound(in), putEntries: in.PutEntries, entries: in.Entries, publish: in.PublishMessages,
-			message: in.Message, messages: in.Messages, purge: in.PurgeFinished}
+			message: in.Message, messageWith: in.MessageWith, messages: in.Messages, purge: in.PurgeFinished}
 		f(in, b)
 		return b
 	}
@@ -392,6 +397,22 @@ var topicFaults = []fault{
 				all[i].Jobs = nil
 			}
 			return in.PublishMessages(ctx, now, all)
+		}
+	})},
+	{"entries beside a message are in another order", "message_with", topicFault(func(in *instance, b *topical) {
+		b.messageWith = func(ctx context.Context, id string, entries ...storage.EntryName) (storage.Message, []int64, error) {
+			m, revisions, err := in.MessageWith(ctx, id, entries...)
+			slices.Sort(revisions)
+			return m, revisions, err
+		}
+	})},
+	{"what is not there has a revision", "message_with", topicFault(func(in *instance, b *topical) {
+		b.messageWith = func(ctx context.Context, id string, entries ...storage.EntryName) (storage.Message, []int64, error) {
+			m, revisions, err := in.MessageWith(ctx, id, entries...)
+			for i := range revisions {
+				revisions[i] = max(revisions[i], 1)
+			}
+			return m, revisions, err
 		}
 	})},
 	{"a list has bodies", "message_list", topicFault(func(in *instance, b *topical) {

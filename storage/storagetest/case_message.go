@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"time"
@@ -212,6 +213,36 @@ So it is with messages whose time is over, see [Topics].`, func(f *fixture) {
 		f.there(false, "a", "b")
 	}},
 
+	{"message_with", `MessageWith is Message with the revisions of up to [MostEntries] entries as of the same moment, in the order of their names: zero for one that is not there.`, func(f *fixture) {
+		p := published("a", newJob())
+		f.publishes(p)
+		p.Message.PublishedAt = f.now
+		first := f.putEntries(newEntry("x", "", "1"))
+		second := f.putEntries(newEntry("y", "", "1"))
+		name := func(name string) storage.EntryName { return storage.EntryName{Class: "c", Name: name} }
+		read := func(want []int64, names ...storage.EntryName) {
+			f.Helper()
+			m, revisions, err := f.topics(f.s).MessageWith(f.ctx, "a", names...)
+			f.must(err)
+			if !slices.Equal(revisions, want) {
+				f.Errorf("the revisions of %v are %v, want %v", names, revisions, want)
+			}
+			if !bytes.Equal(m.Body, p.Message.Body) || m.ID != "a" || !m.PublishedAt.Equal(f.now) {
+				f.Errorf("the message is %+v", m)
+			}
+		}
+		read(nil)
+		read([]int64{first}, name("x"))
+		read([]int64{second, first, 0, second}, name("y"), name("x"), name("z"), name("y"))
+		read([]int64{0}, storage.EntryName{Class: "d", Name: "x"})
+		third := f.putEntries(at(newEntry("x", "", "2"), first))
+		read([]int64{third, second}, name("x"), name("y"))
+		f.putEntries(deleted(at(newEntry("x", "", ""), third)))
+		read([]int64{0, second}, name("x"), name("y"))
+		if _, _, err := f.topics(f.s).MessageWith(f.ctx, "b", name("x")); !errors.Is(err, storage.ErrNotFound) {
+			f.Errorf("a message that is not there: %v", err)
+		}
+	}},
 	{"message_existing", `Existing says that the message must be there; of Message only the ID counts. If From or To is set, its Cursor must be From and becomes To.
 or a message is not at its From, and [ErrNotFound] if a message that must be there is not.`, func(f *fixture) {
 		p := published("a", newJob())

@@ -115,9 +115,13 @@ func (f *fixture) topicCalls() map[string]func(ctx context.Context) error {
 			_, err := t.PublishMessages(ctx, f.now, []storage.Publication{published("closed", newJob())})
 			return err
 		},
-		"Entry":    func(ctx context.Context) error { _, err := t.Entry(ctx, "c", "a"); return err },
-		"Entries":  func(ctx context.Context) error { _, _, err := t.Entries(ctx, "c", "", "", 1); return err },
-		"Message":  func(ctx context.Context) error { _, err := t.Message(ctx, "a"); return err },
+		"Entry":   func(ctx context.Context) error { _, err := t.Entry(ctx, "c", "a"); return err },
+		"Entries": func(ctx context.Context) error { _, _, err := t.Entries(ctx, "c", "", "", 1); return err },
+		"Message": func(ctx context.Context) error { _, err := t.Message(ctx, "a"); return err },
+		"MessageWith": func(ctx context.Context) error {
+			_, _, err := t.MessageWith(ctx, "a", storage.EntryName{Class: "c", Name: "a"})
+			return err
+		},
 		"Messages": func(ctx context.Context) error { _, _, err := t.Messages(ctx, "t", time.Time{}, "", 1); return err },
 	}
 }

@@ -275,6 +275,21 @@ func (in *instance) Message(ctx context.Context, id string) (storage.Message, er
 	return out, nil
 }
 
+// MessageWith implements [storage.Topics].
+func (in *instance) MessageWith(ctx context.Context, id string, entries ...storage.EntryName) (storage.Message, []int64, error) {
+	m, err := in.Message(ctx, id)
+	if err != nil {
+		return storage.Message{}, nil, err
+	}
+	revisions := make([]int64, len(entries))
+	in.m.mu.Lock()
+	defer in.m.mu.Unlock()
+	for i, e := range entries {
+		revisions[i] = in.m.topics.entries[[2]string{e.Class, e.Name}].Revision
+	}
+	return m, revisions, nil
+}
+
 // Messages implements [storage.Topics].
 func (in *instance) Messages(ctx context.Context, topic string, since time.Time, after string, limit int) (out []storage.Message, next string, err error) {
 	m := in.m
