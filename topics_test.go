@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -48,6 +49,21 @@ func TestTopics_Publish(t *testing.T) {
 	}
 	if _, err := all.Message(ctx, "c"); !errors.Is(err, errand.ErrNotFound) {
 		t.Errorf("a message that was never published: %v", err)
+	}
+	revision, err := all.PutEntries(ctx, []errand.Entry{{Class: "c", Name: "n"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, revisions, err := all.MessageWith(ctx, "a", errand.EntryName{Class: "c", Name: "o"}, errand.EntryName{Class: "c", Name: "n"})
+	if err != nil || string(m.Body) != "body of a" || !slices.Equal(revisions, []int64{0, revision}) {
+		t.Errorf("the message is %+v, %v, %v", m, revisions, err)
+	}
+	_, _, err = all.MessageWith(ctx, "a b", errand.EntryName{Class: "C", Name: "n"}, errand.EntryName{Class: "c", Name: "a b"})
+	wantFaults(t, err, fault{"id", `"a b"`, "must match [A-Za-z0-9._:-]{1,128}"}, fault{"entries[0].class", `"C"`, "must match [a-z][a-z0-9_-]{0,31}"},
+		fault{"entries[1].name", `"a b"`, "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,199}"})
+	_, _, err = all.MessageWith(ctx, "a", make([]errand.EntryName, 5)...)
+	if f, ok := errors.AsType[*errand.FieldError](err); !ok || f.Field != "entries" {
+		t.Errorf("five entries: %v", err)
 	}
 	first, next, err := all.Messages(ctx, "orders", time.Time{}, "", 1)
 	if err != nil || len(first) != 1 || first[0].ID != "a" || next == "" {

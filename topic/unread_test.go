@@ -20,6 +20,10 @@ func (unread) Message(context.Context, string) (storage.Message, error) {
 	return storage.Message{}, storage.ErrBusy
 }
 
+func (unread) MessageWith(context.Context, string, ...storage.EntryName) (storage.Message, []int64, error) {
+	return storage.Message{}, nil, storage.ErrBusy
+}
+
 // What cannot be read from the file costs a delivery nothing, neither a retry nor a snooze.
 func TestTopics_deliver_unread(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)

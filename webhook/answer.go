@@ -94,6 +94,9 @@ func (c *client) read(body io.ReadCloser) []byte {
 // text returns how an answer begins, without the secrets of its request, or nothing if
 // it is not text.
 func text(body []byte, req *http.Request, secrets []string) string {
+	if len(body) == 0 {
+		return ""
+	}
 	s := strings.ToValidUTF8(string(body), "")
 	// The limit may have cut the last character.
 	if len(body)-len(s) >= utf8.UTFMax || bytes.IndexByte(body, 0) >= 0 {

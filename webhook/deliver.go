@@ -21,6 +21,9 @@ type Outgoing struct {
 	Type string
 	// typed is true if they count for an empty Type too.
 	typed bool
+	// revisions are those of the endpoint and its secrets at the attempt. If nil, they are
+	// not known.
+	revisions []int64
 	// Attempt is that of the job.
 	Attempt int
 	// ContentType is that of Body. If empty, that of the policy, else application/json.
@@ -50,7 +53,8 @@ type Answer struct {
 
 // deliver is the handler of deliveries.
 func (h *Webhooks) deliver(ctx context.Context, job *errand.Job[delivery]) error {
-	kept, err := h.topics.Message(ctx, job.Args.Message)
+	id := job.Args.Endpoint
+	kept, revisions, err := h.topics.MessageWith(ctx, job.Args.Message, errand.EntryName{Class: classEndpoint, Name: id}, errand.EntryName{Class: classSecrets, Name: id})
 	if err != nil {
 		return notRead(about("message", job.Args.Message, err))
 	}
@@ -59,7 +63,8 @@ func (h *Webhooks) deliver(ctx context.Context, job *errand.Job[delivery]) error
 		return err
 	}
 	_, err = h.Deliver(ctx, &Outgoing{
-		Endpoint: job.Args.Endpoint, Message: m.ID, Type: m.Type, typed: true, Attempt: job.Attempt, ContentType: m.ContentType, Body: m.Body,
+		Endpoint: id, Message: m.ID, Type: m.Type, typed: true, Attempt: job.Attempt, ContentType: m.ContentType, Body: m.Body,
+		revisions: revisions,
 	})
 	return err
 }
@@ -93,14 +98,7 @@ func notRead(err error) error {
 //
 // An endpoint that has failed for [Options].DisableAfter is disabled.
 func (h *Webhooks) Deliver(ctx context.Context, o *Outgoing) (Answer, error) {
-	entry, err := h.topics.Entry(ctx, classEndpoint, o.Endpoint)
-	if errors.Is(err, errand.ErrNotFound) {
-		return Answer{}, errand.Cancel(about("endpoint", o.Endpoint, err))
-	}
-	if err != nil {
-		return Answer{}, notRead(err)
-	}
-	e, err := endpointOf(&entry)
+	e, err := h.endpointOf(ctx, o)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -120,6 +118,27 @@ func (h *Webhooks) Deliver(ctx context.Context, o *Outgoing) (Answer, error) {
 	return answer, h.wentWrong(ctx, &e, o, &d, answer, err)
 }
 
+// endpointOf returns the endpoint of an attempt as it is now. Its error is a verdict.
+func (h *Webhooks) endpointOf(ctx context.Context, o *Outgoing) (Endpoint, error) {
+	if o.revisions != nil {
+		if e, ok := h.endpointsRead.at(o.Endpoint, o.revisions[0]); ok {
+			return e, nil
+		}
+	}
+	entry, err := h.topics.Entry(ctx, classEndpoint, o.Endpoint)
+	if errors.Is(err, errand.ErrNotFound) {
+		return Endpoint{}, errand.Cancel(about("endpoint", o.Endpoint, err))
+	}
+	if err != nil {
+		return Endpoint{}, notRead(err)
+	}
+	e, err := endpointOf(&entry)
+	if err == nil {
+		h.endpointsRead.put(e.ID, e.Revision, len(entry.Doc), e)
+	}
+	return e, err
+}
+
 // policyOf returns the delivery policy of an attempt.
 func (h *Webhooks) policyOf(e *Endpoint, o *Outgoing) policy.Document {
 	var d policy.Document
@@ -134,7 +153,7 @@ func (h *Webhooks) policyOf(e *Endpoint, o *Outgoing) policy.Document {
 
 // attempt makes the request.
 func (h *Webhooks) attempt(ctx context.Context, e *Endpoint, o *Outgoing, d *policy.Document) (Answer, error) {
-	secrets, err := h.signing(ctx, e.ID)
+	secrets, err := h.signing(ctx, e.ID, o.revisions)
 	if err != nil {
 		return Answer{}, err
 	}

@@ -100,33 +100,62 @@ func (h *Webhooks) kept(ctx context.Context, id string) (errand.Entry, []keptSec
 // Secrets returns the secrets that sign the messages for an endpoint now, the newest
 // first.
 func (h *Webhooks) Secrets(ctx context.Context, id string) ([]Secret, error) {
+	return h.secretsAt(ctx, id, nil)
+}
+
+// lasting is a secret that signs until a time, or zero.
+type lasting struct {
+	Secret
+	until time.Time
+}
+
+// secretsAt is Secrets. revisions are those of an attempt, or nil.
+func (h *Webhooks) secretsAt(ctx context.Context, id string, revisions []int64) (secrets []Secret, err error) {
 	if h.opts.Secrets != nil {
 		return h.opts.Secrets(ctx, id)
 	}
-	_, kept, err := h.kept(ctx, id)
+	var all []lasting
+	ok := false
+	if revisions != nil {
+		all, ok = h.secretsRead.at(id, revisions[1])
+	}
+	if !ok {
+		if all, err = h.readSecrets(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	now := h.now()
+	for _, s := range all {
+		if s.until.IsZero() || s.until.After(now) {
+			secrets = append(secrets, s.Secret)
+		}
+	}
+	return secrets, nil
+}
+
+// readSecrets reads the secrets of an endpoint, and remembers them.
+func (h *Webhooks) readSecrets(ctx context.Context, id string) ([]lasting, error) {
+	entry, kept, err := h.kept(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	var secrets []Secret
-	now := h.now()
+	var all []lasting
 	for _, k := range kept {
-		if !k.Until.IsZero() && !k.Until.After(now) {
-			continue
-		}
 		s, err := ParseSecret(k.Text)
 		if err != nil {
 			return nil, err
 		}
-		secrets = append(secrets, s)
+		all = append(all, lasting{s, k.Until})
 	}
-	return secrets, nil
+	h.secretsRead.put(id, entry.Revision, len(entry.Doc), all)
+	return all, nil
 }
 
 // signing returns the secrets that sign a request. If there are none, for whatever reason,
 // its error is a verdict by which the delivery waits: the receiver cannot help it, and a
 // request without a signature would be refused, or worse, taken.
-func (h *Webhooks) signing(ctx context.Context, id string) ([]Secret, error) {
-	secrets, err := h.Secrets(ctx, id)
+func (h *Webhooks) signing(ctx context.Context, id string, revisions []int64) ([]Secret, error) {
+	secrets, err := h.secretsAt(ctx, id, revisions)
 	if err == nil && len(secrets) == 0 && h.opts.Unsigned {
 		return nil, nil
 	}

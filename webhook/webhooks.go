@@ -98,8 +98,11 @@ type Webhooks struct {
 	client  *client
 	failing failing
 	slow    slow
-	clock   errand.Gate
-	now     func() time.Time
+	// What was read of endpoints last.
+	endpointsRead remembered[Endpoint]
+	secretsRead   remembered[[]lasting]
+	clock         errand.Gate
+	now           func() time.Time
 }
 
 // New returns the webhooks of a queue. It starts nothing. It returns an
