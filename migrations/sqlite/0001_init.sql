@@ -32,6 +32,7 @@
 --   6 shifting       1 while jobs may still have to be moved because that was wrong
 --   7 asked          rises when a running job is asked to stop
 --   8 windowed       there since errand_option has had a start_by or a deadline
+--   9 unset          the generation since which no setting was deleted
 CREATE TABLE errand_number (
   id INTEGER PRIMARY KEY,
   n  INTEGER NOT NULL
@@ -83,14 +84,18 @@ CREATE TABLE errand_hold (
 -- What all processes obey, producers too. kind is empty for all kinds of a queue,
 -- queue for a kind in all queues, both for the whole database. None is 0. regroup of a
 -- queue is no setting: it is there from when those of its groups change until all of
--- its groups are as they say; 2 once a pass over them has begun.
+-- its groups are as they say; 2 once a pass over them has begun. changed is the generation
+-- since which the value is this, so that only what is new need be read.
 CREATE TABLE errand_setting (
   queue TEXT NOT NULL,
   kind  TEXT NOT NULL,
   name  TEXT NOT NULL,
   value INTEGER NOT NULL,
+  changed INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (queue, kind, name)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX errand_setting_changed ON errand_setting (changed);
 
 -- The buckets of tokens of queues and kinds with a shared throttle, whose other name is
 -- empty. full is when the bucket is full if no token is taken.

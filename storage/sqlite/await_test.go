@@ -14,17 +14,44 @@ import (
 	"github.com/errandq/errand/storage/storagetest"
 )
 
-// outOfTokens returns a Store in which as many queues have a shared throttle and jobs, and
-// no token left for an hour, beside a queue without one. The exchange leases of all.
-func outOfTokens(t testing.TB, queues int) (*sqlite.Store, storage.Exchange) {
+// throttled returns a file in which so many queues have a shared throttle of one an hour.
+func throttled(t testing.TB, queues int, opts *sqlite.Options) *db {
 	t.Helper()
-	d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true})
+	d := newDB(t, opts)
 	if err := d.open().Close(); err != nil {
 		t.Fatal(err)
 	}
 	d.exec(`WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?1)
 INSERT INTO errand_setting (queue, kind, name, value)
 SELECT 'web/' || i, '', s.column1, s.column2 FROM n, (VALUES ('starts', 1), ('starts_per', 3600000000), ('starts_burst', 1)) s`, queues)
+	return d
+}
+
+// BenchmarkConfigure sets the throttle of a new queue beside those of others, in one
+// process, and adds a job in another, which has to know of it.
+func BenchmarkConfigure(b *testing.B) {
+	for _, queues := range []int{1, 10_000} {
+		b.Run(strconv.Itoa(queues), func(b *testing.B) {
+			d := throttled(b, queues, &sqlite.Options{Durability: sqlite.Relaxed})
+			s, other := d.open(), d.open()
+			b.ResetTimer()
+			for i := range b.N {
+				if err := s.Configure(context.Background(), storage.Lane{Queue: fmt.Sprint("new/", i)}, storage.Settings{storage.SettingStarts: 10}); err != nil {
+					b.Fatal(err)
+				}
+				if _, err := other.Enqueue(context.Background(), t0, []storage.NewJob{newJob("free", "a")}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// outOfTokens returns a Store in which as many queues have a shared throttle and jobs, and
+// no token left for an hour, beside a queue without one. The exchange leases of all.
+func outOfTokens(t testing.TB, queues int) (*sqlite.Store, storage.Exchange) {
+	t.Helper()
+	d := throttled(t, queues, &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true})
 	s := d.open()
 	var jobs []storage.NewJob
 	for i := range queues {

@@ -134,7 +134,7 @@ func (c *cache) stale(generation int64) bool {
 // facts alone. reload reports whether holds have changed.
 func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
 	c.mu.RLock()
-	last := c.last
+	last, known, since := c.last, c.settings, c.generation
 	c.mu.RUnlock()
 	lanes := map[storage.Lane]int64{}
 	var all []peer
@@ -152,7 +152,7 @@ func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
 	if err := db.row(sqlAnyUrgent, nil, &urgent); err != nil {
 		return false, err
 	}
-	set, err := readSettings(db)
+	set, otherwise, whole, err := followSettings(db, known, since)
 	if err != nil {
 		return false, err
 	}
@@ -184,16 +184,9 @@ func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
 		if changed = !maps.Equal(held, c.holds); changed {
 			c.held++
 		}
-		if o := set.orders(); !maps.Equal(o, c.orders) {
-			c.orders = o
-			c.reordered++
-		}
+		c.obey(set, otherwise, whole || c.generation != since)
 		c.windowed, c.epochs = windowed, epochs
-		if st := set.starts(); !maps.Equal(st, c.starts) {
-			c.starts = st
-			c.restarted++
-		}
-		c.generation, c.holds, c.watched, c.urgent, c.settings = generation, held, watched, urgent, set
+		c.generation, c.holds, c.watched, c.urgent = generation, held, watched, urgent
 		if c.changes == 0 || !slices.Equal(c.instances, all) {
 			c.instances = all
 			c.changes++

@@ -99,6 +99,8 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlReplace:       "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlFindLane:      "USING COVERING INDEX sqlite_autoindex_errand_lane_1 (queue=? AND kind=?)",
 		sqlEndHold:       "USING PRIMARY KEY (queue=? AND kind=? AND reason=?)",
+		sqlSettingsSince: "USING INDEX errand_setting_changed (changed>?)",
+		sqlUnsetAt:       "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlSettingsOf:    "USING PRIMARY KEY (queue=? AND kind=?)",
 		sqlBucket:        "USING PRIMARY KEY (queue=? AND kind=?)",
 		sqlGiveBack:      "USING PRIMARY KEY (queue=? AND kind=?)",

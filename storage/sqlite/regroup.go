@@ -322,9 +322,14 @@ func (t *tx) regroupQueue(queue, after string) (next string, err error) {
 
 // mark sets settingRegroup.
 func (t *tx) mark(lane storage.Lane, value int64) error {
-	t.meta.gen++
-	t.reset, t.set = true, nil
-	return t.writeSetting(lane, settingRegroup, value)
+	all, err := t.settings()
+	if err == nil {
+		err = t.writeSetting(lane, settingRegroup, value)
+	}
+	if err == nil {
+		t.setAs(all, lane, storage.Settings{settingRegroup: value})
+	}
+	return err
 }
 
 // regroupGroups regroups the groups of a queue that need it, from one on. It returns the

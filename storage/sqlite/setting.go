@@ -3,6 +3,10 @@ package sqlite
 import (
 	"cmp"
 	"context"
+	"database/sql"
+	"errors"
+	"maps"
+	"slices"
 
 	"github.com/jmoiron/sqlx"
 
@@ -12,9 +16,12 @@ import (
 const (
 	sqlSettings = `SELECT queue, kind, name, value FROM errand_setting ORDER BY queue, kind`
 	// As one lane has them, without those that it has from others.
-	sqlSettingsOf = `SELECT name, value FROM errand_setting WHERE queue = ?1 AND kind = ?2`
-	sqlSet        = `INSERT INTO errand_setting (queue, kind, name, value) VALUES (?1, ?2, ?3, ?4)
-ON CONFLICT DO UPDATE SET value = excluded.value`
+	sqlSettingsOf    = `SELECT name, value FROM errand_setting WHERE queue = ?1 AND kind = ?2`
+	sqlSettingsSince = `SELECT queue, kind, name, value FROM errand_setting WHERE changed > ?1`
+	sqlUnsetAt       = `SELECT n FROM errand_number WHERE id = 9`
+	sqlNoteUnset     = `INSERT INTO errand_number (id, n) VALUES (9, ?1) ON CONFLICT DO UPDATE SET n = excluded.n`
+	sqlSet           = `INSERT INTO errand_setting (queue, kind, name, value, changed) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT DO UPDATE SET value = excluded.value, changed = excluded.changed`
 	sqlUnset = `DELETE FROM errand_setting WHERE queue = ?1 AND kind = ?2 AND name = ?3`
 )
 
@@ -46,6 +53,91 @@ func readSettings(db asker) (all laneSettings, err error) {
 		all[lane][storage.Setting(name)] = value
 	})
 	return all, err
+}
+
+// followSettings returns the settings that are stored, given those that are known of a
+// generation. Of these it changes nothing. It returns the lanes that are set otherwise;
+// whole is true if these may be any, as everything was read.
+func followSettings(db asker, known laneSettings, since int64) (all laneSettings, lanes []storage.Lane, whole bool, err error) {
+	var unset int64
+	if err := db.row(sqlUnsetAt, nil, &unset); err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return nil, nil, false, err
+	}
+	if since == 0 || unset > since {
+		all, err = readSettings(db)
+		return all, nil, true, err
+	}
+	news := map[storage.Lane]storage.Settings{}
+	var lane storage.Lane
+	var name string
+	var value int64
+	err = db.each(sqlSettingsSince, []any{since}, []any{&lane.Queue, &lane.Kind, &name, &value}, func() {
+		if news[lane] == nil {
+			news[lane] = storage.Settings{}
+		}
+		news[lane][storage.Setting(name)] = value
+	})
+	if err != nil || len(news) == 0 {
+		return known, nil, false, err
+	}
+	return known.with(news), slices.Collect(maps.Keys(news)), false, nil
+}
+
+// with returns the settings as changes leave them.
+func (all laneSettings) with(changes map[storage.Lane]storage.Settings) laneSettings {
+	next := maps.Clone(all)
+	if next == nil {
+		next = laneSettings{}
+	}
+	for lane, set := range changes {
+		own := storage.Settings{}
+		maps.Copy(own, next[lane])
+		maps.Copy(own, set)
+		maps.DeleteFunc(own, func(_ storage.Setting, value int64) bool { return value == 0 })
+		if next[lane] = own; len(own) == 0 {
+			delete(next, lane)
+		}
+	}
+	return next
+}
+
+// obey takes over settings, of which those of some lanes have changed, or with whole of
+// any; c is locked.
+func (c *cache) obey(set laneSettings, lanes []storage.Lane, whole bool) {
+	if !whole && len(lanes) == 0 {
+		return
+	}
+	c.settings = set
+	o, st := c.orders, c.starts
+	if whole {
+		o, st = set.orders(), set.starts()
+	} else {
+		o, st = maps.Clone(o), maps.Clone(st)
+		for _, lane := range lanes {
+			delete(o, lane.Queue)
+			delete(st, lane)
+			ofQueue := storage.Lane{Queue: lane.Queue}
+			one := laneSettings{lane: set[lane], ofQueue: set[ofQueue]}
+			o, st = joined(o, one.orders()), joined(st, one.starts())
+		}
+	}
+	if !maps.Equal(o, c.orders) {
+		c.orders = o
+		c.reordered++
+	}
+	if !maps.Equal(st, c.starts) {
+		c.starts = st
+		c.restarted++
+	}
+}
+
+// joined adds what is in b to a, which may be nil.
+func joined[M ~map[K]V, K, V comparable](a, b M) M {
+	if a == nil {
+		return b
+	}
+	maps.Copy(a, b)
+	return a
 }
 
 // has reports whether a lane is set as s says.
@@ -81,35 +173,46 @@ func (t *tx) configure(lane storage.Lane, set storage.Settings) error {
 	if err != nil || all.has(lane, set) {
 		return err
 	}
+	changes := storage.Settings{}
 	for name, value := range set {
 		if err := t.writeSetting(lane, name, value); err != nil {
 			return err
 		}
+		changes[name] = value
 		ofGroups := name == storage.SettingGroupLimit || name == storage.SettingDeadHead
 		if ofGroups && lane.Kind == "" && lane.Queue != "" && value != all[lane][name] {
 			if err := t.writeSetting(lane, settingRegroup, regroupDue); err != nil {
 				return err
 			}
+			changes[settingRegroup] = regroupDue
 		}
 	}
 	t.groups.free = nil
-	t.meta.gen++
-	t.reset = true
-	t.set = nil
+	t.setAs(all, lane, changes)
 	t.notifyAll(storage.Event{})
 	return nil
 }
 
-// writeSetting writes one setting of a lane.
+// setAs notes what was written of the settings of a lane, which were all before.
+func (t *tx) setAs(all laneSettings, lane storage.Lane, changes storage.Settings) {
+	next := all.with(map[storage.Lane]storage.Settings{lane: changes})
+	t.set, t.reset = &next, true
+	t.meta.gen++
+}
+
+// writeSetting writes one setting of a lane. setAs must follow.
 func (t *tx) writeSetting(lane storage.Lane, name storage.Setting, value int64) (err error) {
 	if value == 0 {
-		_, err = t.exec(sqlUnset, lane.Queue, lane.Kind, string(name))
+		var n int64
+		if n, err = t.execCount(sqlUnset, lane.Queue, lane.Kind, string(name)); err == nil && n > 0 {
+			_, err = t.exec(sqlNoteUnset, t.meta.gen+1)
+		}
 		if err == nil && name == storage.SettingStarts {
 			_, err = t.exec(sqlDropBucket, lane.Queue, lane.Kind)
 			t.comeBack(lane)
 		}
 	} else {
-		_, err = t.exec(sqlSet, lane.Queue, lane.Kind, string(name), value)
+		_, err = t.exec(sqlSet, lane.Queue, lane.Kind, string(name), value, t.meta.gen+1)
 	}
 	return err
 }
@@ -122,13 +225,24 @@ func (t *tx) settings() (laneSettings, error) {
 		}
 	}
 	if t.set == nil { // no process has told the cache of them yet
-		all, err := readSettings(t)
+		known, since := t.store.cache.knownSettings()
+		if since > t.was.gen {
+			since = 0
+		}
+		all, _, _, err := followSettings(t, known, since)
 		if err != nil {
 			return nil, err
 		}
 		t.set = &all
 	}
 	return *t.set, nil
+}
+
+// knownSettings returns the settings, and the generation of which they are.
+func (c *cache) knownSettings() (laneSettings, int64) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.settings, c.generation
 }
 
 // settingsAt returns the settings of a generation. It reports false if the cache is of
