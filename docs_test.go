@@ -203,7 +203,7 @@ var update = flag.Bool("update", false, "write the numbers of lines in docs/arch
 // says within a tenth, and are together short enough for an evening. Each other
 // file of production is in the list of those to skip.
 func TestArchitecture(t *testing.T) {
-	const most = 5600
+	const most = 5610
 	text := read(t, architecture)
 	if *update {
 		text = countAnew(t, text)
