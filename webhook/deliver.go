@@ -110,8 +110,10 @@ func (h *Webhooks) Deliver(ctx context.Context, o *Outgoing) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	answer, err := h.attempt(ctx, &e, o, &d)
-	end(answer.Status != 0, o.late(err))
+	answer, err := func() (a Answer, err error) {
+		defer func() { end(a.Status != 0, o.late(err)) }() // also if Secrets or Transport panic
+		return h.attempt(ctx, &e, o, &d)
+	}()
 	if err == nil {
 		return answer, h.wentWell(ctx, e.ID)
 	}

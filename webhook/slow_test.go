@@ -141,3 +141,24 @@ func TestSlow_few(t *testing.T) {
 		}
 	})
 }
+
+// A request in which the code of the application panics has ended too.
+func TestSlow_panics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, webhook.Options{})
+		r.endpoint("well")
+		r.world.answer("well.example", func(*http.Request) (int, error) { panic("of the Transport") })
+		for range 16 {
+			r.send(webhook.Message{}, "well")
+		}
+		stop := r.work()
+		time.Sleep(time.Minute)
+		r.world.answer("well.example", nil)
+		id := r.send(webhook.Message{}, "well").Jobs[0].ID
+		time.Sleep(10 * time.Minute)
+		stop()
+		if j := r.job(id); j.State != errand.Done {
+			t.Errorf("a job is %s: %s", j.State, j.Error)
+		}
+	})
+}
