@@ -210,7 +210,9 @@ func (k *tokens) next(wants []storage.Want, left []int) (next int64, err error) 
 	}
 	k.berths = nil
 	for _, g := range k.lineup.groups {
-		g.waits.settle()
+		if g.waits.settle(); g.open(left) < 0 {
+			continue // and not look for a lane of which more is wanted
+		}
 		until, err := k.nextOf(g, takes)
 		if err != nil {
 			return 0, err
