@@ -97,8 +97,8 @@ type HandlerOptions struct {
 	MaxCrashes int
 	// Concurrency is how many jobs of the kind run at a time in the worker, in all
 	// queues together, at most 10,000. That of a queue holds as well, see
-	// [QueueOptions]. With it long jobs leave runners to short ones. If zero, or
-	// above that of the worker, only that of the worker counts.
+	// [QueueOptions]. With it long jobs leave runners to short ones. If zero, only that
+	// of the worker counts. One above that of the worker matters only with a CountsFor.
 	Concurrency int
 	// CountsFor is how long an attempt of the kind counts for the Concurrency of the
 	// worker, for handlers that need little of this machine while they wait for another

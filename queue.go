@@ -118,8 +118,8 @@ type QueueOptions struct {
 	// Concurrency is how many of the queue's jobs run at a time in each worker, at
 	// most 10,000: those of all kinds together, also of kinds with a limit of their
 	// own. The rest of the worker is left to other queues. A worker leases no more
-	// of these jobs than may run. If zero, or above that of the worker, only that
-	// of the worker counts.
+	// of these jobs than may run. If zero, only that of the worker counts. One above
+	// that of the worker matters only with a CountsFor of [HandlerOptions].
 	Concurrency int
 	// Gate says whether jobs of the queue may start in this process. While the gate
 	// is closed workers lease none of them: the jobs keep their due times and their

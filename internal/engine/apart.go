@@ -13,16 +13,24 @@ const (
 // most returns how many attempts run at a time at most.
 func (c *Config) most() int {
 	for _, h := range c.Handlers {
-		if h.CountsFor > 0 {
+		if h.countsFor() > 0 {
 			return c.Concurrency + mostApart
 		}
 	}
 	return c.Concurrency
 }
 
+// countsFor returns how long an attempt counts for the Concurrency, zero for until it ends.
+func (h *Handler) countsFor() time.Duration {
+	if h.Batch != nil { // also of a job of it that runs alone
+		return 0
+	}
+	return h.CountsFor
+}
+
 // countsFrom notes until when an attempt that starts counts for the Concurrency.
 func (l *loop) countsFrom(a *attempt, now time.Time) {
-	if d := a.handler.CountsFor; d > 0 {
+	if d := a.handler.countsFor(); d > 0 {
 		a.counts = now.Add(d)
 		l.runners.apartAt = sooner(l.runners.apartAt, a.counts)
 	}
@@ -62,7 +70,7 @@ func (r *runners) endApart(a *attempt) {
 
 // counted returns how long an attempt had a runner's place.
 func (a *attempt) counted() time.Duration {
-	if d := a.handler.CountsFor; d > 0 {
+	if d := a.handler.countsFor(); d > 0 {
 		return min(a.took, d)
 	}
 	return a.took

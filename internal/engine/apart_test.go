@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/errandq/errand/internal/engine"
 )
 
 // countsFor bounds how long attempts of a kind that has a handler count.
@@ -112,5 +114,41 @@ func TestEngine_CountsFor_Stop(t *testing.T) {
 		if now, _ := g.running("a"); now != 0 {
 			t.Errorf("%d run after the stop", now)
 		}
+	})
+}
+
+// Calls of batches count until they end, and so does a job of a batch that runs alone since it
+// has crashed.
+func TestEngine_CountsFor_Batch(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var g gauges
+		r.many("a", engine.Batch{Max: 1}, lasting(time.Hour))
+		h := r.cfg.Handlers["a"]
+		h.Run = g.counted(work(time.Hour))
+		r.cfg.Handlers["a"] = h
+		r.countsFor("a", 100*time.Millisecond)
+		r.handle("b", g.counted(work(time.Hour)))
+		ids := r.enqueue("a", 1)
+		r.crashTwice("a", ids)
+		r.start()
+		pass(time.Second)
+		r.enqueue("b", 8)
+		pass(time.Minute)
+		a, _ := g.running("a")
+		if b, _ := g.running("b"); a != 1 || b != 3 {
+			t.Errorf("%d of the batch run and %d beside, want 1 and 3", a, b)
+		}
+	})
+}
+
+// A limit above the concurrency that counts is shown, so that others know why jobs wait.
+func TestShow_CountsFor(t *testing.T) {
+	shows(t, func(t *testing.T, r *rig, s *showcase) {
+		r.countsFor("a", 100*time.Millisecond)
+		r.limit("a", 6)
+		r.start()
+		r.enqueue("a", 20)
+		pass(time.Minute)
+		s.wants(t, "later", `"kinds":["a"],"limits":[{"concurrency":6,"full":true,"kind":"a"}],`)
 	})
 }

@@ -99,7 +99,7 @@ type Handler struct {
 	Concurrency int
 	Gate        Gate // nil: none
 	// CountsFor is how long an attempt counts for the Concurrency of the Config. If zero,
-	// until it ends.
+	// until it ends, as with Batch in any case.
 	CountsFor time.Duration
 	// MaxUnavailable is how old a job may become while the other side cannot be
 	// reached. If zero, any age.

@@ -54,6 +54,7 @@ func (r *runners) adjust() {
 	if r.dismissed {
 		return
 	}
+	r.forgetGone()
 	for ; r.serve < r.n+r.apart; r.serve++ {
 		r.alive++
 		go r.run(r.work, r.ended)

@@ -206,7 +206,7 @@ func (l *loop) states(now time.Time) (all []state, unsettled bool) {
 	for _, n := range w.limits {
 		var s state
 		if n.bound != nil {
-			if n.bound.most < l.cfg.Concurrency {
+			if n.bound.most < l.cfg.most() {
 				s.concurrency = n.bound.most
 			}
 			unsettled = n.full.see(n.bound.held >= n.bound.most) || unsettled
