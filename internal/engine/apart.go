@@ -68,6 +68,14 @@ func (r *runners) endApart(a *attempt) {
 	r.adjust()
 }
 
+// forgetGone takes notice of the runners that have ended: in time there may be any number.
+func (r *runners) forgetGone() {
+	for len(r.gone) > 0 {
+		<-r.gone
+		r.alive--
+	}
+}
+
 // counted returns how long an attempt had a runner's place.
 func (a *attempt) counted() time.Duration {
 	if d := a.handler.countsFor(); d > 0 {

@@ -89,14 +89,6 @@ func (r *runners) takeBack(a *attempt) {
 	r.endApart(a)
 }
 
-// forgetGone takes notice of the runners that have ended: in time there may be any number.
-func (r *runners) forgetGone() {
-	for len(r.gone) > 0 {
-		<-r.gone
-		r.alive--
-	}
-}
-
 // dismiss ends the runners and waits for all that have nothing to do.
 func (r *runners) dismiss() {
 	if !r.dismissed {
