@@ -96,19 +96,27 @@ func (c *course) posts(n int) {
 
 // drain works until n jobs are done.
 func (c *course) drain(n int) {
-	w := errand.NewWorker(c.q, &errand.WorkerOptions{Queues: []string{"default", webhook.Queues}, Concurrency: 16, Middleware: []errand.Middleware{c.counts}})
-	c.hooks.Handle(w)
-	errand.Handle(w, func(context.Context, *errand.Job[noop]) error { return nil })
-	errand.Handle(w, func(context.Context, *errand.Job[post]) error { return c.post() })
-	ctx, stop := context.WithCancel(c.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
+	stop := c.work()
 	for range n {
 		<-c.did
 	}
 	stop()
-	if err := <-ended; err != nil {
-		c.Error(err)
+}
+
+// work starts a worker, and returns what ends it.
+func (c *course) work() (stop func()) {
+	w := errand.NewWorker(c.q, &errand.WorkerOptions{Queues: []string{"default", webhook.Queues}, Concurrency: 16, Middleware: []errand.Middleware{c.counts}})
+	c.hooks.Handle(w)
+	errand.Handle(w, func(context.Context, *errand.Job[noop]) error { return nil })
+	errand.Handle(w, func(context.Context, *errand.Job[post]) error { return c.post() })
+	ctx, cancel := context.WithCancel(c.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			c.Error(err)
+		}
 	}
 }
 
@@ -181,5 +189,55 @@ func BenchmarkDelivery(b *testing.B) {
 	report(delivery.wall, "delivery-µs")
 	b.ReportMetric(float64(delivery.wall)/float64(both.wall), "wall-ratio")
 	b.ReportMetric(float64(delivery.cpu)/float64(both.cpu), "cpu-ratio")
+	b.ReportMetric(0, "ns/op")
+}
+
+// One message at a time, from Send until the receiver has it, is compared with a plain post
+// and a job without work, from its enqueue until it has run. Each waits for the commit of
+// the one before it, so that a round is 50 of each.
+func BenchmarkDelivery_single(b *testing.B) {
+	c := newCourse(b)
+	stop := c.work()
+	const n = 50
+	args := noop{"msg_0123456789abcdefghijklmnop", "a"}
+	var plain, job, delivery cost
+	each := func(to *cost, f func() error) {
+		to.add(func() {
+			for range n {
+				if err := f(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	round := func() {
+		each(&plain, c.post)
+		each(&job, func() error {
+			_, err := c.q.Enqueue(b.Context(), args, nil)
+			if err == nil {
+				<-c.did
+			}
+			return err
+		})
+		each(&delivery, func() error {
+			_, err := c.hooks.Send(b.Context(), webhook.Message{Body: c.body}, "a")
+			if err == nil {
+				<-c.did
+			}
+			return err
+		})
+	}
+	round() // the first makes connections
+	plain, job, delivery = cost{}, cost{}, cost{}
+	for b.Loop() {
+		round()
+	}
+	stop()
+	report := func(d time.Duration, unit string) { b.ReportMetric(float64(d.Microseconds())/float64(n*b.N), unit) }
+	report(plain.wall, "post-µs")
+	report(job.wall, "job-µs")
+	report(delivery.wall, "delivery-µs")
+	b.ReportMetric(float64(delivery.wall)/float64(plain.wall+job.wall), "wall-ratio")
+	b.ReportMetric(float64(delivery.cpu)/float64(plain.cpu+job.cpu), "cpu-ratio")
 	b.ReportMetric(0, "ns/op")
 }
