@@ -1,6 +1,7 @@
 package topic
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -119,7 +120,7 @@ func (s *Subscription) differs(was *Subscription, given bool) error {
 		if len(value) > 100 {
 			value = value[:100] + "..."
 		}
-		return fmt.Sprintf("must be %s, as that of subscription %q, which the topic has to the same: UpdateSubscription changes it", cmp.Or(value, "empty"), was.ID)
+		return fmt.Sprintf("must be %s, as that of subscription %q, which is to the same: UpdateSubscription changes it", cmp.Or(value, "empty"), was.ID)
 	}
 	if given && s.ID != was.ID {
 		f.field("id", s.ID, limit(was.ID))
@@ -136,8 +137,13 @@ func (s *Subscription) differs(was *Subscription, given bool) error {
 	if err := errors.Join(json.Unmarshal(mine.Doc, &a), json.Unmarshal(theirs.Doc, &b)); err != nil {
 		return err
 	}
+	escaped := func(value json.RawMessage) string { // < is kept as it was given
+		var b bytes.Buffer
+		json.HTMLEscape(&b, value)
+		return b.String()
+	}
 	for _, field := range []string{"policy", "raw", "sns", "filter", "filter_scope", "on_dead"} {
-		if string(a[field]) != string(b[field]) && (field != "on_dead" || s.OnDead != "") {
+		if escaped(a[field]) != escaped(b[field]) && (field != "on_dead" || s.OnDead != "") {
 			f.field(field, string(a[field]), limit(string(b[field])))
 		}
 	}

@@ -105,7 +105,7 @@ type subscriptionDoc struct {
 }
 
 func (s *Subscription) entry(revision, joined int64) (errand.Entry, error) {
-	doc, err := json.Marshal(subscriptionDoc{
+	doc, err := marshal(subscriptionDoc{
 		Topic: s.Topic, Endpoint: s.Endpoint, Kind: s.Kind, Queue: s.Queue, Policy: s.Policy, Raw: s.Raw, SNS: s.SNS,
 		Filter: s.Filter, FilterScope: s.FilterScope, OnDead: s.OnDead, Pending: s.State == Pending, Paused: s.State == Paused, Joined: joined,
 	})

@@ -138,10 +138,14 @@ func TestTopics_UpdateSubscription(t *testing.T) {
 	r := newRig(t, nil)
 	r.create(topic.Topic{Name: "orders"})
 	s := r.subscribe(topic.Subscription{Topic: "orders", Kind: "book"})
-	s.Raw, s.Filter, s.FilterScope = true, json.RawMessage(` {"a":  ["b"]}`), filter.Body
+	s.Raw, s.Filter, s.FilterScope = true, json.RawMessage(` {"a":  [{"numeric": [">", 1]}]}`), filter.Body
 	got, err := r.topics.UpdateSubscription(t.Context(), s)
-	if err != nil || !got.Raw || string(got.Filter) != `{"a":["b"]}` || got.FilterScope != filter.Body || got.State != topic.Confirmed {
+	if err != nil || !got.Raw || string(got.Filter) != `{"a":[{"numeric":[">",1]}]}` || got.FilterScope != filter.Body || got.State != topic.Confirmed {
 		t.Errorf("updated: %+v, %v", got, err)
+	}
+	got.Filter = json.RawMessage(`{"a":[{"numeric":["\u003e",1]}]}`)
+	if again := r.subscribe(got); again.Revision != got.Revision {
+		t.Errorf("the same filter, written differently: %+v", again)
 	}
 	if _, err := r.topics.UpdateSubscription(t.Context(), s); !errors.Is(err, errand.ErrStale) {
 		t.Errorf("an old revision: %v", err)
