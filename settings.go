@@ -57,8 +57,8 @@ type Settings struct {
 	// Starts is how many attempts of a queue, or of a kind in all queues, start in StartsPer,
 	// at most 10,000 a second: a throttle that all processes on the file share. A worker
 	// leases no more jobs than may start. It is an average; StartsBurst says how many may
-	// start at once after a pause. That of a kind takes nothing from that of the queue: a
-	// job needs both. Throttles of policies hold beside it. Jobs that [Queue.RunNow] names
+	// start at once after a pause. Where a kind and its queue have one a job needs a token
+	// of each. Throttles of policies hold beside it. Jobs that [Queue.RunNow] names
 	// alone start whatever Starts is. If zero, any number.
 	Starts *int `json:"starts,omitempty"`
 	// StartsPer is from 1 ms to 24 h, and at least 100 µs for each of Starts. If zero, 1 s.
@@ -245,7 +245,7 @@ func (f *faults) settings(place string, lane Lane, s *Settings) storage.Settings
 		}
 		limit := of.check(value)
 		if of.of&scopeOf(lane) == 0 {
-			limit = fmt.Sprintf("must be set for %v", of.of)
+			limit = fmt.Sprintf("must be set for %v, not for %v", of.of, scopeOf(lane))
 		}
 		if limit != "" {
 			shown := any(value)

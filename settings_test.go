@@ -54,14 +54,14 @@ func TestQueue_Configure(t *testing.T) {
 		fault{"min_free", "-1", "must not be negative"},
 		fault{"min_free_priority", "101", "must be between -100 and 100"})
 	wantFaults(t, q.Configure(ctx, errand.Lane{Kind: "k"}, errand.Settings{MaxDead: new(-1), WhenDeadFull: new(errand.WhenDeadFull(2))}),
-		fault{"max_dead", "-1", "must be set for the whole file or a queue or a kind in a queue"},
-		fault{"when_dead_full", "2", "must be set for the whole file or a queue or a kind in a queue"})
+		fault{"max_dead", "-1", "must be set for the whole file or a queue or a kind in a queue, not for a kind"},
+		fault{"when_dead_full", "2", "must be set for the whole file or a queue or a kind in a queue, not for a kind"})
 	wantFaults(t, q.Configure(ctx, errand.Lane{Queue: "b", Kind: "k"}, errand.Settings{MaxDead: new(-1), WhenDeadFull: new(errand.WhenDeadFull(2))}),
 		fault{"max_dead", "-1", "must not be negative"},
 		fault{"when_dead_full", "2", "must be KeepDead (0) or EvictDead (1)"})
 	wantFaults(t, q.Configure(ctx, errand.Lane{Queue: "b", Kind: "no kind"}, errand.Settings{MaxJobs: new(1)}),
 		fault{"lane.kind", `"no kind"`, ""},
-		fault{"max_jobs", "1", "must be set for the whole file or a queue"})
+		fault{"max_jobs", "1", "must be set for the whole file or a queue, not for a kind in a queue"})
 	wantFaults(t, q.Configure(ctx, errand.Lane{}, errand.Settings{StartWithin: new(time.Nanosecond), FinishWithin: new(-time.Hour), OnExpire: new(errand.Done)}),
 		fault{"start_within", "1ns", "must be zero or between 1s and 876000h (100 years)"},
 		fault{"finish_within", "-1h0m0s", "must be zero or between 1s and 876000h (100 years)"},

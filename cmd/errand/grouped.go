@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -9,7 +10,7 @@ import (
 )
 
 func groupsCommand(t *tool) *cobra.Command {
-	return group("groups", "List groups that a dead job keeps back, and let them pass it",
+	return group("groups", "List groups in which jobs wait, and let them pass a dead one",
 		`Jobs with the same group run one after the other, in the order in which they were
 enqueued. When one of them dies the others of its group wait, until it is redriven,
 purged or skipped.`,
@@ -100,8 +101,11 @@ status is 1 if no dead job keeps the group back.`,
 				head, err = q.SkipHead(cmd.Context(), args[1], args[2])
 				return err
 			})
+			if errors.Is(err, queue.ErrNotFound) {
+				return fmt.Errorf("dead job that keeps group %s of queue %s back: %w", args[2], args[1], err)
+			}
 			if err != nil {
-				return fmt.Errorf("group %s of queue %s: %w", args[2], args[1], err)
+				return err
 			}
 			return t.show(map[string]string{"skipped": head.String()}, func(p *printer) {
 				p.printf("%s: %v is skipped\n", safe(args[2]), head)

@@ -25,10 +25,10 @@ func setCommand(t *tool) *cobra.Command {
 	var ordered, buried func(*queue.Settings) error
 	cmd := &cobra.Command{
 		Use:   "set FILE [QUEUE]",
-		Short: "Set caps, and how long finished jobs are kept",
+		Short: "Set caps, throttles, order, and how long finished jobs are kept",
 		Long: `Set what all processes obey for a queue, for the kind that --kind names, for that kind
 in the queue, or, without either, for the whole file. What no flag names stays as it
-is, and zero takes a setting back. Caps are of a queue or of the whole file: when as
+is, and zero takes a setting back, that one alone. Caps are of a queue or of the whole file: when as
 many jobs wait, --when-full says what happens to a new one. It is refused (refuse),
 or others that wait are deleted to make room: those that have been due for longest
 (evict-oldest), or those of the lowest priority first (evict-lowest). With --max-dead
