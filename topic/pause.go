@@ -31,8 +31,10 @@ func (t *Topics) Pause(ctx context.Context, id string) error {
 }
 
 // Resume ends a pause, and has all deliveries of the subscription made at once that wait for their
-// next attempt, as [errand.Queue.RunNow] does. It reports whether the subscription was paused; one
-// that was cut short is done again by another call. It returns the errors of [Topics.Pause].
+// next attempt, as [errand.Queue.RunNow] does. One that looks at that moment is made at its next
+// look, up to 4 h later; another call of Resume has it made at once. Resume reports whether the
+// subscription was paused; one that was cut short is done again by another call. It returns the
+// errors of [Topics.Pause].
 func (t *Topics) Resume(ctx context.Context, id string) (bool, error) {
 	s, err := t.pause(ctx, id, Confirmed)
 	if err != nil {
