@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/errandq/errand"
 )
@@ -70,6 +71,7 @@ var errThere = fmt.Errorf("it is there already: %w", errand.ErrStale)
 // dies after it there is no endpoint yet, and who creates it does so anew. What one of the same
 // ID has left that was deleted ends here.
 func (h *Webhooks) prepare(ctx context.Context, e *Endpoint) error {
+	now := h.queue.Clock().Now
 	_, err := h.topics.Entry(ctx, classEndpoint, e.ID)
 	if err == nil {
 		return errThere
@@ -77,7 +79,8 @@ func (h *Webhooks) prepare(ctx context.Context, e *Endpoint) error {
 	if !errors.Is(err, errand.ErrNotFound) {
 		return err
 	}
-	left, err := h.queue.CancelAll(ctx, errand.JobFilter{Queue: queueOf(e.ID)})
+	// Another call may have created it since: its deliveries are not what was left.
+	left, err := h.queue.CancelAll(ctx, errand.JobFilter{Queue: queueOf(e.ID), CreatedBefore: now.Add(time.Microsecond)})
 	if err != nil {
 		return err
 	}

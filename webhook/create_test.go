@@ -3,10 +3,13 @@ package webhook_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,4 +180,37 @@ func TestCreate_cutShort(t *testing.T) {
 	}
 	store.entries = nil
 	check(10)
+}
+
+// Of several calls that create the same endpoint one does, and no other cancels what it is sent.
+func TestCreate_together(t *testing.T) {
+	r := newRig(t, webhook.Options{})
+	for i := range 50 {
+		e := webhook.Endpoint{ID: fmt.Sprint("e", i), URL: "https://e.example/in"}
+		var created, cancelled atomic.Int64
+		var calls, ended sync.WaitGroup
+		for range 4 {
+			calls.Add(1)
+			ended.Go(func() {
+				_, _, err := r.hooks.Create(t.Context(), e, webhook.Secret{})
+				if err == nil {
+					created.Add(1)
+				} else if !errors.Is(err, errand.ErrStale) {
+					t.Error(err)
+				}
+				sent, err := r.hooks.Send(t.Context(), webhook.Message{}, e.ID)
+				calls.Done()
+				calls.Wait()
+				if err != nil {
+					t.Error(err)
+				} else if r.job(sent.Jobs[0].ID).State == errand.Cancelled {
+					cancelled.Add(1)
+				}
+			})
+		}
+		ended.Wait()
+		if created.Load() != 1 || cancelled.Load() != 0 {
+			t.Fatalf("created %d times, and %d deliveries to it are cancelled: want 1 and 0", created.Load(), cancelled.Load())
+		}
+	}
 }
