@@ -341,9 +341,11 @@ func TestCaps_DeadLog(t *testing.T) {
 	}
 	die(15)
 	die(5)
-	log.mu.Lock()
+	if err := s.Close(); err != nil { // all warnings are written then
+		t.Fatal(err)
+	}
 	log.attr = "total"
-	log.mu.Unlock()
+	s = d.open()
 	set(storage.EvictDead)
 	die(8)
 	if err := s.Close(); err != nil {
