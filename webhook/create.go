@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,18 +80,31 @@ func (h *Webhooks) prepare(ctx context.Context, e *Endpoint) error {
 	if !errors.Is(err, errand.ErrNotFound) {
 		return err
 	}
-	// Another call may have created it since: its deliveries are not what was left.
-	left, err := h.queue.CancelAll(ctx, errand.JobFilter{Queue: queueOf(e.ID), CreatedBefore: now.Add(time.Microsecond)})
-	if err != nil {
+	if err := h.cancelLeft(ctx, e.ID, now); err != nil {
 		return err
-	}
-	if n := left.Changed + len(left.Running); n > 0 {
-		h.opts.Logger.Warn("errand: deliveries to a deleted endpoint are cancelled, another has its ID", "endpoint", e.ID, "jobs", n)
 	}
 	if _, err := h.queue.Release(ctx, errand.Lane{Queue: queueOf(e.ID)}, HoldDisabled); err != nil {
 		return err
 	}
 	return h.throttle(ctx, e)
+}
+
+// cancelLeft cancels the deliveries that a deleted endpoint has left by now. Another call may
+// have created it since: its deliveries are not among them.
+func (h *Webhooks) cancelLeft(ctx context.Context, id string, now time.Time) error {
+	queue := queueOf(id)
+	counts, err := h.queue.Counts(ctx) // CancelAll looks at all jobs of the file
+	if err != nil || !slices.ContainsFunc(counts, func(c errand.Count) bool { return c.Queue == queue }) {
+		return err
+	}
+	left, err := h.queue.CancelAll(ctx, errand.JobFilter{Queue: queue, CreatedBefore: now.Add(time.Microsecond)})
+	if err != nil {
+		return err
+	}
+	if n := left.Changed + len(left.Running); n > 0 {
+		h.opts.Logger.Warn("errand: deliveries to a deleted endpoint are cancelled, another has its ID", "endpoint", id, "jobs", n)
+	}
+	return nil
 }
 
 // Delete deletes an endpoint with its secrets. Deliveries to it that wait are cancelled
