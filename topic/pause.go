@@ -53,7 +53,7 @@ func (t *Topics) pause(ctx context.Context, id string, state State) (was Subscri
 		}
 		switch {
 		case was.Kind != "":
-			return nil, &errand.FieldError{Field: "subscription", Value: id, Limit: "must be to an endpoint: Queue.Hold holds the jobs of a kind"}
+			return nil, &errand.FieldError{Field: "subscription", Value: id, Limit: "must be to an endpoint; for one to a kind hold the lane of its jobs"}
 		case was.State == Pending:
 			return nil, &errand.FieldError{Field: "subscription", Value: id, Limit: "must be confirmed"}
 		case was.State == state:

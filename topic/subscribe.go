@@ -120,7 +120,7 @@ func (s *Subscription) differs(was *Subscription, given bool) error {
 		if len(value) > 100 {
 			value = value[:100] + "..."
 		}
-		return fmt.Sprintf("must be %s, as that of subscription %q, which is to the same: UpdateSubscription changes it", cmp.Or(value, "empty"), was.ID)
+		return fmt.Sprintf("must be %s, as that of subscription %q, which is to the same; update that one", cmp.Or(value, "empty"), was.ID)
 	}
 	if given && s.ID != was.ID {
 		f.field("id", s.ID, limit(was.ID))
