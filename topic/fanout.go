@@ -103,7 +103,8 @@ func (t *Topics) fanOutFrom(ctx context.Context, a *fanOut, m *published, from s
 	return err
 }
 
-// nextStep returns how many jobs a transaction has at most after one that took so long.
+// nextStep returns how many jobs the next transaction may have, after one that had at most n
+// and took this time.
 func nextStep(n int, took time.Duration) int {
 	switch {
 	case took > slowStep:
@@ -188,8 +189,9 @@ func gone(err error) error {
 	return err
 }
 
-// deliveries returns the jobs of the subscriptions that get a message, in parts of at most so
-// many. Those that came after its publication do not. The last part reaches the place last.
+// deliveries returns the jobs of the subscriptions that get a message, in parts of at most
+// most jobs. Subscriptions that came after its publication get none. The last part reaches
+// the place last.
 func deliveries(entries []errand.Entry, a *fanOut, top *Topic, m *published, last string, most int) (parts []part, err error) {
 	for i := range entries {
 		member, err := memberOf(&entries[i])

@@ -68,7 +68,8 @@ func TestTopics_fanOut_refused(t *testing.T) {
 	}
 }
 
-// roomFor gives a queue room for so many jobs, and waits until so many jobs of another are done.
+// roomFor sets MaxJobs of a queue to n, and waits until this number of jobs of the queue
+// others is done.
 func (r *rig) roomFor(queue string, n int, others string, jobs int) {
 	r.t.Helper()
 	if err := r.q.Configure(r.t.Context(), errand.Lane{Queue: queue}, errand.Settings{MaxJobs: &n}); err != nil {

@@ -71,7 +71,7 @@ func (t *Topics) pause(ctx context.Context, id string, state State) (was Subscri
 	return was, err
 }
 
-// whilePaused is the verdict on a delivery of a paused subscription that has looked so often.
+// whilePaused returns the verdict on a delivery of a paused subscription, by its number of snoozes.
 func whilePaused(id string, snoozes int) error {
 	return errand.Snooze(min(leastPaused<<min(snoozes, 16), mostPaused), fmt.Errorf("subscription %q is paused", id))
 }

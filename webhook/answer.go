@@ -108,8 +108,8 @@ func text(body []byte, req *http.Request, secrets []string) string {
 	return strings.ToValidUTF8(s[:min(len(s), keptAnswer)], "")
 }
 
-// How many bytes a value has at least that is looked for in an answer, and a segment of the
-// path, which is mostly no secret but a word.
+// Values of at least minProof bytes are looked for in an answer, and segments of the path of
+// at least minPathProof bytes, as shorter ones are words and not secrets.
 const minProof, minPathProof = 6, 16
 
 // proofs returns the values of a request that may prove who sends: those of the query and

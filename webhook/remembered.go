@@ -3,8 +3,8 @@ package webhook
 import "sync"
 
 const (
-	// mostRemembered is how many endpoints are remembered, and mostDoc how large a document of
-	// one may be.
+	// mostRemembered is the number of endpoints that are remembered, and mostDoc the size of the
+	// largest document that is.
 	mostRemembered = 1000
 	mostDoc        = 8 << 10
 )
@@ -34,7 +34,7 @@ func (r *remembered[T]) at(name string, revision int64) (value T, ok bool) {
 	return v.value, true
 }
 
-// put remembers what an entry says whose document has this many bytes.
+// put remembers the value of an entry, unless its document of bytes bytes is too large.
 func (r *remembered[T]) put(name string, revision int64, bytes int, value T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -119,12 +119,8 @@ func windowFlags(f *pflag.FlagSet) func(*queue.Settings) {
 	finish := f.Duration("finish-within", 0, "how long after they are due an attempt of new jobs may begin")
 	expire := f.String("on-expire", "", "what becomes of those that have not begun: expired, dead, or none to take back what is set")
 	return func(s *queue.Settings) {
-		if f.Changed("start-within") {
-			s.StartWithin = start
-		}
-		if f.Changed("finish-within") {
-			s.FinishWithin = finish
-		}
+		setGiven(f, "start-within", &s.StartWithin, start)
+		setGiven(f, "finish-within", &s.FinishWithin, finish)
 		if f.Changed("on-expire") {
 			if s.OnExpire = new(queue.State(*expire)); *expire == "none" {
 				*s.OnExpire = ""
@@ -138,12 +134,8 @@ func freeFlags(f *pflag.FlagSet) func(*queue.Settings) {
 	least := f.Int64("min-free", 0, "how many bytes of the file system must be free for new jobs")
 	priority := f.Int("min-free-priority", 0, "the highest priority of those that are refused otherwise")
 	return func(s *queue.Settings) {
-		if f.Changed("min-free") {
-			s.MinFree = least
-		}
-		if f.Changed("min-free-priority") {
-			s.MinFreePriority = priority
-		}
+		setGiven(f, "min-free", &s.MinFree, least)
+		setGiven(f, "min-free-priority", &s.MinFreePriority, priority)
 	}
 }
 
@@ -153,15 +145,16 @@ func startsFlags(f *pflag.FlagSet) func(*queue.Settings) {
 	per := f.Duration("per", 0, "the time of --starts, as in 1m; zero: a second")
 	burst := f.Int("burst", 0, "how many begin at once after a pause; zero: a tenth of a second's worth, and at least 2")
 	return func(s *queue.Settings) {
-		if f.Changed("starts") {
-			s.Starts = starts
-		}
-		if f.Changed("per") {
-			s.StartsPer = per
-		}
-		if f.Changed("burst") {
-			s.StartsBurst = burst
-		}
+		setGiven(f, "starts", &s.Starts, starts)
+		setGiven(f, "per", &s.StartsPer, per)
+		setGiven(f, "burst", &s.StartsBurst, burst)
+	}
+}
+
+// setGiven sets a setting to the value of a flag, if that is given.
+func setGiven[T any](f *pflag.FlagSet, flag string, setting **T, value *T) {
+	if f.Changed(flag) {
+		*setting = value
 	}
 }
 
@@ -186,9 +179,7 @@ func buriedFlags(f *pflag.FlagSet) func(*queue.Settings) error {
 	most := f.Int("max-dead", 0, "how many dead letters there may be")
 	full := f.String("when-dead-full", "", "what becomes of those beyond: keep or evict-oldest")
 	return func(s *queue.Settings) error {
-		if f.Changed("max-dead") {
-			s.MaxDead = most
-		}
+		setGiven(f, "max-dead", &s.MaxDead, most)
 		if !f.Changed("when-dead-full") {
 			return nil
 		}

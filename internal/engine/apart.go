@@ -5,8 +5,8 @@ import "time"
 const (
 	// mostApart is how many attempts run beside the Concurrency of an engine at most.
 	mostApart = 1000
-	// apartEvery is how often attempts are looked for that count no more: thousands may
-	// start in a second.
+	// apartEvery is the least time between two calls of setApart, as thousands of attempts
+	// may start in a second.
 	apartEvery = 10 * time.Millisecond
 )
 
@@ -36,8 +36,8 @@ func (l *loop) countsFrom(a *attempt, now time.Time) {
 	}
 }
 
-// setApart has the attempts count no more that have run for long enough. Each leaves its
-// place to another one.
+// setApart notes the attempts that no longer count, as they have run for their CountsFor. For
+// each of them a runner is added.
 func (l *loop) setApart(now time.Time) {
 	r := l.runners
 	r.apartAt = time.Time{}
@@ -68,7 +68,7 @@ func (r *runners) endApart(a *attempt) {
 	r.adjust()
 }
 
-// forgetGone takes notice of the runners that have ended: in time there may be any number.
+// forgetGone drains gone, the channel to which each runner that ends sends.
 func (r *runners) forgetGone() {
 	for len(r.gone) > 0 {
 		<-r.gone

@@ -43,8 +43,8 @@ func (l *loop) admitInOrder(all []*attempt, sent time.Time) {
 	l.admitBatch(all[:n:n], sent)
 }
 
-// giveBackBehind gives back the attempts of a batch that wait for a runner behind one whose
-// lease is lost.
+// giveBackBehind is for an attempt that has lost its lease while its batch waits for a
+// runner. It gives back the attempts of the batch that come after it.
 func (l *loop) giveBackBehind(a *attempt) {
 	if a.batch == nil || !a.batch.ordered {
 		return
@@ -57,8 +57,9 @@ func (l *loop) giveBackBehind(a *attempt) {
 	}
 }
 
-// heedOrder has those attempts of a call go back, as if the handler had not been called, that
-// are behind one which will run again or is dead. What is done or was cancelled stays so.
+// heedOrder looks for the first attempt of a call whose job will run again or is dead. It
+// returns those after it, as if the handler had not been called. Jobs that are done or
+// cancelled stay so.
 func (b *batch) heedOrder() {
 	behind := false
 	for _, a := range b.all {
