@@ -105,7 +105,7 @@ func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time
 	if !l.health.atStart && (!l.health.cannotLease || x.asks() || !l.shutdown.working()) {
 		l.worksAgain()
 	}
-	l.ready.pace.exchanged(now.Sub(x.sent))
+	l.ready.pace.exchanged(now.Sub(x.sent), len(l.outcomes.waiting), len(l.leases.held))
 	l.extended(res.Extended, x.sent, now)
 	l.finished(res.Finished, now)
 	if !x.asks() {

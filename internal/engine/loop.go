@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"runtime"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -115,6 +116,29 @@ func (l *loop) drain() {
 	}
 }
 
+// gather lets attempts end that are about to, so that their outcomes go in the next
+// exchange. Where all goroutines share one processor the first outcome would go alone
+// otherwise: the call of the store would run before the other runners, and keep the
+// processor while the disk syncs.
+//
+// gather waits for no goroutine. It yields to those that are ready to run as long as that
+// brings outcomes, until the jobs that were leased ahead have started and most have ended.
+// It does not if attempts end during an exchange anyway, or take longer than one.
+func (l *loop) gather(now time.Time) {
+	for !l.exchanges.busy && l.shutdown.working() && l.ready.pace.stalls() {
+		n := len(l.outcomes.waiting)
+		if n == 0 || l.runners.busy == 0 || len(l.ready.waiting) == 0 && n >= len(l.leases.held) {
+			return
+		}
+		runtime.Gosched()
+		l.drain()
+		if len(l.outcomes.waiting) == n {
+			return
+		}
+		l.startReady(now)
+	}
+}
+
 // step does all that can be done at now, and sets the alarm for what can be
 // done later. It reports whether there is anything to wait for.
 func (l *loop) step(now time.Time) bool {
@@ -147,6 +171,7 @@ func (l *loop) step(now time.Time) bool {
 	}
 	l.chores.show.news(now)
 	l.startReady(now)
+	l.gather(now)
 	l.yield(now)
 	if !l.advance(now) {
 		return false

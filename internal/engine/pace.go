@@ -18,11 +18,19 @@ const (
 // which each new value counts an eighth. The zero value leases nothing ahead.
 type pace struct {
 	handler, exchange time.Duration
-	heaviest          int // of the jobs leased last, in bytes
+	heaviest          int  // of the jobs leased last, in bytes
+	alone             bool // of the attempts that could, hardly any has ended during the last exchange
 }
 
-func (p *pace) handled(d time.Duration)   { p.handler = lately(p.handler, max(d, 1)) }
-func (p *pace) exchanged(d time.Duration) { p.exchange = lately(p.exchange, d) }
+func (p *pace) handled(d time.Duration) { p.handler = lately(p.handler, max(d, 1)) }
+
+// exchanged notes an exchange. Meanwhile so many attempts have ended, and others have not.
+func (p *pace) exchanged(d time.Duration, ended, others int) {
+	p.exchange = lately(p.exchange, d)
+	if ended+others > 0 {
+		p.alone = ended < (ended+others+7)/8
+	}
+}
 
 func lately(average, d time.Duration) time.Duration {
 	if average == 0 {
@@ -40,6 +48,10 @@ func (p *pace) ahead(runners int) int {
 	most := min(mostAhead, storage.LeaseBytes/max(p.heaviest, 1))
 	return int(min(float64(runners)*float64(p.exchange)/float64(p.handler), float64(most)))
 }
+
+// stalls reports whether attempts take less time than an exchange, and cannot end during
+// one.
+func (p *pace) stalls() bool { return p.alone && p.handler > 0 && p.handler < p.exchange }
 
 // weighed notes how heavy leased jobs are, and returns their weight together.
 func (p *pace) weighed(jobs []storage.Leased) (bytes int) {
