@@ -30,7 +30,7 @@ type Cause struct {
 	Reason Reason `json:"reason"`
 	Text   string `json:"text"`
 	// N is how many jobs with this cause are dead.
-	N int64 `json:"n"`
+	N int64 `json:"count"`
 	// First and Last are when the first and the last of them died.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`

@@ -25,7 +25,7 @@ type Holder interface {
 	// reasons: as long as one of them is in force nothing of the lane is leased,
 	// neither by an Exchange nor to an [Offer], but for what its Probe lets through.
 	// A hold takes the place of the one with the same lane and reason; if that was
-	// in force, its Since stays.
+	// in force, its Since stays. So does its Through.
 	Hold(ctx context.Context, now time.Time, h Hold) error
 
 	// Release ends the hold of just this lane for this reason. It reports whether
@@ -62,9 +62,19 @@ type Hold struct {
 	// ajar, unless another hold keeps its jobs back: an Exchange leases one job of it,
 	// and with that the end moves to the end of the lease. So one job is let through
 	// at a time, in all processes together, and the next one if nobody releases the
-	// hold or begins it anew. An [Offer] gets none. The Lane of such a hold names a
-	// queue and a kind.
+	// hold or begins it anew. The exception is a job that still runs at the end: the
+	// next one is let through beside it. Who runs the job moves the end, with Through,
+	// for as long as the job is waited for. An [Offer] gets none. The Lane of such a
+	// hold names a queue and a kind.
 	Probe bool
+	// Through, if it is not zero, is the lease of a job. The Hold has no effect then unless
+	// a hold with its lane and reason is in force, and that job is the last one that it has
+	// let through. So what a job shows, which was let through long ago, does not begin a
+	// hold that is released, nor move the end of one that waits for another job.
+	Through Lease
+	// Hanging is how many jobs hang as the next one is let through: they are waited for no
+	// more, though they run. It is kept for who waits for that one.
+	Hanging int
 }
 
 // HoldState is a hold in force.
@@ -82,10 +92,22 @@ type HoldState struct {
 	For time.Duration `json:"-"`
 	// Probe is that of the Hold.
 	Probe bool `json:"probe,omitempty"`
+	// Through is the job that the hold has let through last, as long as the lease is held
+	// under which it was; zero from then on.
+	Through Through `json:"through,omitzero"`
+	// Hanging is that of the Hold.
+	Hanging int `json:"hanging,omitempty"`
 	// Waiting is how many jobs of the lane are ready or scheduled, and Ready how many of
 	// them are ready.
 	Waiting int64 `json:"waiting"`
 	Ready   int64 `json:"ready"`
+}
+
+// Through is a job that a hold has let through.
+type Through struct {
+	Lease `json:"-"`
+	Job   ID        `json:"job"`
+	Since time.Time `json:"since"` // when it was leased
 }
 
 // Includes reports whether a hold of l holds the jobs of a kind in a queue.

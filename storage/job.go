@@ -1,6 +1,11 @@
 package storage
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/errandq/errand/internal/seconds"
+)
 
 // State is where a job is. A job is in exactly one state.
 type State string
@@ -92,15 +97,15 @@ type NewJob struct {
 // Enqueued is the answer to one NewJob.
 type Enqueued struct {
 	// ID names the job, or for a duplicate the job that holds the unique key.
-	ID ID
+	ID ID `json:"id"`
 	// Duplicate is true if nothing was inserted.
-	Duplicate bool
+	Duplicate bool `json:"duplicate,omitempty"`
 	// Gone is true if the job that holds the key was deleted since: a key with
 	// [UniqueForever] outlives it. So does one with a UniqueFor.
-	Gone bool
+	Gone bool `json:"gone,omitempty"`
 	// Replaced is true of a duplicate that has replaced what the job that ID names was
 	// to do, see [Conflict].
-	Replaced bool
+	Replaced bool `json:"replaced,omitempty"`
 }
 
 // Counters are the four counters of a job.
@@ -136,11 +141,14 @@ type Record struct {
 	Cancelling bool
 	Reason     Reason // dead
 	Error      string // last error: of the last failure, or of the end
-	Policy     []byte // the job's own; of a dead job the one in effect at its end
-	Args       []byte
-	Headers    []byte
-	Tags       []string  // sorted; nil: none
-	History    []Failure // oldest first, at most HistoryLimit
+	// Unreached is true of a job that waits if its last attempt ended as an
+	// [OutcomeUnavailable].
+	Unreached bool
+	Policy    []byte // the job's own; of a dead job the one in effect at its end
+	Args      []byte
+	Headers   []byte
+	Tags      []string  // sorted; nil: none
+	History   []Failure // oldest first, at most HistoryLimit
 }
 
 // HistoryLimit is how many entries of the history are kept per job, and EditLimit how
@@ -164,22 +172,29 @@ type NewFailure struct {
 // Failure is one entry of a job's history: an attempt that failed, or, if Phase is
 // [PhaseEdited], a change of the args by Store.Change.
 type Failure struct {
-	Attempt  int // of an edit: how many there were before
-	At       time.Time
-	Phase    string // of the delivery policy that the attempt was in
-	Error    string
-	Stack    string // of a panic
-	Duration time.Duration
-	Instance string // that ran the attempt, or changed the args
+	Attempt  int           `json:"attempt"` // of an edit: how many there were before
+	At       time.Time     `json:"at"`
+	Phase    string        `json:"phase"` // of the delivery policy that the attempt was in
+	Error    string        `json:"error"`
+	Stack    string        `json:"stack,omitempty"` // of a panic
+	Duration time.Duration `json:"duration_s"`
+	Instance string        `json:"instance,omitempty"` // that ran the attempt, or changed the args
 	// RetryAfter is true if the attempt asked for the delay that followed it.
-	RetryAfter bool
+	RetryAfter bool `json:"retry_after,omitempty"`
 	// Args are what an edit has replaced.
-	Args []byte
+	Args json.RawMessage `json:"args,omitempty"`
 }
+
+// MarshalJSON writes durations in seconds.
+func (f Failure) MarshalJSON() ([]byte, error) { return seconds.Marshal(f) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (f *Failure) UnmarshalJSON(data []byte) error { return seconds.Unmarshal(data, f) }
 
 // Count is a number of jobs.
 type Count struct {
-	Queue, Kind string
-	State       State
-	N           int64
+	Queue string `json:"queue"`
+	Kind  string `json:"kind"`
+	State State  `json:"state"`
+	N     int64  `json:"n"`
 }

@@ -40,7 +40,8 @@ type Exchange struct {
 	// job's queue; a job for which all are reached is passed over.
 	// Leasing stops with the job that brings the args and headers of all
 	// together to [LeaseBytes], so that jobs that wait for a handler take
-	// little memory. A lease raises the job's attempt by one. If an N is
+	// little memory. On a disk that is nearly full a Store may stop sooner, so that the jobs
+	// which run have room to end; NextDue says when to ask again. A lease raises the job's attempt by one. If an N is
 	// positive, due scheduled jobs of any kind and queue are made ready before:
 	// all of them, or at least the earliest 1,000. Then jobs of any kind and queue end
 	// that have passed their StartBy or Deadline, see [ExpiredJob]: all of them, or at
@@ -75,7 +76,8 @@ type ExchangeResult struct {
 	// with a Doubtful now is none of these before it has begun anew. NextDue is now if a
 	// job has ended that was to be leased, or not all have that passed theirs; zero if
 	// nothing is to come, or if nothing was wanted. It is no later than the end of Wait
-	// for a lane whose jobs were kept back.
+	// for a lane whose jobs were kept back. It is soon if fewer jobs were leased for lack
+	// of room on the disk.
 	NextDue time.Time
 	// Expired are the jobs that have ended as it was too late for them, in any order.
 	Expired []ExpiredJob

@@ -145,9 +145,13 @@ const (
 // The times that writes are given as now may turn out to be wrong: then a delay
 // counted from such a time must not last until a date far ahead.
 type Timekeeper interface {
-	// Clock returns the latest now that a write was given, or a moment at most a
-	// second before it; zero if there was none. Writes that happen anyway keep
+	// Clock returns the latest now that a write was given; zero if there was none.
+	// That of a write which changed nothing, such as an Enqueue of a duplicate, may be
+	// missing if it is less than a second later than what is returned; Close keeps
 	// it. shifting is true if a pass of StepClock was begun and not finished.
+	//
+	// After a restart a queue whose wall clock is behind goes on from it. So what is
+	// enqueued then is due no earlier than what was enqueued before.
 	Clock(ctx context.Context) (latest time.Time, shifting bool, err error)
 
 	// StepClock says that it is no later than now, whatever earlier writes
@@ -160,7 +164,7 @@ type Timekeeper interface {
 	// enqueued with a DueAt and are not due yet stay, and so does the time for which finished ones
 	// are kept. A hold whose end is more than its For after now ends that For
 	// after now, and with Probe but no For it ends now. One with an Until and no
-	// Probe stays. None has begun later than now. A StartBy or a Deadline that was counted
+	// Probe stays. None has begun later than now, nor has what it has let through. A StartBy or a Deadline that was counted
 	// from a later time counts from now, but those of a job with a DueAt. A due time or an
 	// end of a hold that becomes earlier is an [Event] of Notify. One call is one bounded step
 	// over the jobs whose key is greater than after: call again with after set to

@@ -149,7 +149,8 @@ type Store interface {
 // end, and a job whose handler was not called keeps its attempt counted. Close
 // takes the handlers of all leases for running.
 type Marker interface {
-	// Started notes that the handler of a lease is about to be called.
+	// Started notes that the handler of a lease is about to be called. It may come again
+	// after Ended, if the handler was not called the first time.
 	Started(l Lease, now time.Time) error
 	// Stopping notes that the worker of a lease is being stopped. It means
 	// nothing for a lease that is not started.
@@ -174,7 +175,8 @@ type Peers interface {
 type Notifier interface {
 	// Notify makes the Store call f after each commit, of this process or
 	// another, that may concern a worker. f must not block. The result undoes
-	// it.
+	// it. One change of holds, of schedules or of an urgent job is one Event with
+	// Holds, Schedules or Urgent.
 	Notify(f func(Event)) (cancel func())
 }
 
@@ -190,9 +192,9 @@ type Event struct {
 	// Schedules is true if schedules should be read again, because they may have
 	// changed otherwise than by Fire.
 	Schedules bool
-	// Holds is true if lanes may have been held or released. f is called before the
-	// Hold, Release or Exchange of this Store that did so returns.
-	Holds bool
+	// Holds are the lanes that may have been held or released, as the holds name them. f
+	// is called before the Hold, Release or Exchange of this Store that did so returns.
+	Holds []Lane
 	// Urgent is true if a job may have become urgent.
 	Urgent bool
 	// Clock is the latest now that a write of another process was given, if

@@ -61,31 +61,34 @@ type Topics interface {
 const MostEntries = 4
 
 // EntryName is the key of an entry.
-type EntryName struct{ Class, Name string }
+type EntryName struct {
+	Class string `json:"class"`
+	Name  string `json:"name"`
+}
 
 // Entry is a small document under a name.
 type Entry struct {
-	Class  string // what it is; with Name it is the entry's key
-	Name   string
-	Family string // entries whose changes concern each other; empty: none
+	Class  string `json:"class"` // what it is; with Name it is the entry's key
+	Name   string `json:"name"`
+	Family string `json:"family,omitempty"` // entries whose changes concern each other; empty: none
 	// Revision is that of the entry's last write.
-	Revision  int64
-	CreatedAt time.Time
-	UpdatedAt time.Time
-	Doc       []byte // not nil, but for Delete
-	Delete    bool   // of PutEntries
+	Revision  int64     `json:"revision"`
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
+	Doc       []byte    `json:"doc"`              // not nil, but for Delete
+	Delete    bool      `json:"delete,omitempty"` // of PutEntries
 }
 
 // Message is what jobs deliver.
 type Message struct {
-	ID          string
-	Topic       string
-	PublishedAt time.Time
-	KeepUntil   time.Time // zero: only while its jobs are there
-	Attributes  []byte    // not empty; nil: none
-	Body        []byte    // not nil; of Messages nil
+	ID          string    `json:"id"`
+	Topic       string    `json:"topic"`
+	PublishedAt time.Time `json:"published_at"`
+	KeepUntil   time.Time `json:"keep_until,omitzero"`  // zero: only while its jobs are there
+	Attributes  []byte    `json:"attributes,omitempty"` // not empty; nil: none
+	Body        []byte    `json:"body,omitempty"`       // not nil; of Messages nil
 	// Cursor is how far a publication in steps has come, see Publication.To.
-	Cursor string
+	Cursor string `json:"cursor,omitempty"`
 }
 
 // Publication is a message with jobs that deliver it.
@@ -112,9 +115,9 @@ type Publication struct {
 
 // PublishResult is the answer to a Publication.
 type PublishResult struct {
-	ID        string // of the message; of a duplicate that of the first
-	Duplicate bool
-	Jobs      []Enqueued // to Jobs in their order; nil of a duplicate
+	ID        string     `json:"id"` // of the message; of a duplicate that of the first
+	Duplicate bool       `json:"duplicate,omitempty"`
+	Jobs      []Enqueued `json:"jobs,omitempty"` // to Jobs in their order; nil of a duplicate
 }
 
 // MessageIDError is the error of a call of PublishMessages with the ID of a message of

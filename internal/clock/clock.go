@@ -107,14 +107,31 @@ func (c *Clock) Now() time.Time {
 // Read is Now, and reports whether the time is that of a wall clock which is plausible.
 // Otherwise the wall clock may soon be corrected, and the time be another.
 func (c *Clock) Read() (now time.Time, believed bool) {
+	r := c.read()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now = c.look()
+	now = c.look(r)
 	return now, !c.adrift && !c.wall.Before(c.options.Built)
 }
 
-func (c *Clock) look() time.Time {
-	wall, mono := c.options.Wall().Round(0), time.Since(c.start)
+// reading is what the clocks show.
+type reading struct {
+	wall time.Time
+	mono time.Duration
+}
+
+// read reads the clocks, without the lock: the wall clock may keep its reader waiting.
+func (c *Clock) read() reading {
+	mono := time.Since(c.start)
+	return reading{c.options.Wall().Round(0), mono}
+}
+
+// look takes a reading, unless a later one was taken meanwhile.
+func (c *Clock) look(r reading) time.Time {
+	wall, mono := r.wall, r.mono
+	if mono < c.mono {
+		return c.now
+	}
 	passed := mono - c.mono
 	if jump := wall.Sub(c.wall) - passed; (jump > Slack || jump < -Slack) && c.options.OnJump != nil {
 		c.options.OnJump(jump)
@@ -158,9 +175,10 @@ func (c *Clock) next(wall time.Time, mono, passed time.Duration) time.Time {
 // CatchUp takes a time that another process has seen. If c goes on from a floor and
 // seen is later than its time, it goes on from seen.
 func (c *Clock) CatchUp(seen time.Time) {
+	r := c.read()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.look(); c.adrift && seen.After(c.now) {
+	if c.look(r); c.adrift && seen.After(c.now) {
 		c.now = seen.Round(0)
 	}
 }

@@ -25,6 +25,7 @@ const (
 	fieldList = "five fields (minute, hour, day of month, month, day of week), or six with the second first"
 	wantEvery = "must be whole seconds, from 1s to 87600h"
 	wantZone  = "must be the name of a zone of the IANA time zone database, such as Europe/Berlin, or empty for UTC"
+	someZone  = "Europe/Berlin" // that is in each database
 	noZones   = "; if it is one, this machine lacks the database: import time/tzdata, or build with -tags timetzdata"
 )
 
@@ -75,10 +76,13 @@ func parseZone(zone string) (*time.Location, error) {
 		return fault(wantZone)
 	}
 	loc, err := time.LoadLocation(zone)
-	if err != nil {
-		return fault(wantZone + noZones)
+	if err == nil {
+		return loc, nil
 	}
-	return loc, nil
+	if _, err := time.LoadLocation(someZone); err == nil {
+		return fault(wantZone)
+	}
+	return fault(wantZone + noZones)
 }
 
 func parseSpec(spec string, zone *time.Location) (*Spec, error) {

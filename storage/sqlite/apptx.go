@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	sqlNextJob = `SELECT n FROM errand_number WHERE id = 1`
+	sqlNextJob = `SELECT n FROM main.errand_number WHERE id = 1`
 
 	// commitEvery is how often the commit of an EnqueueTx is looked for, during the
 	// first minute.
@@ -30,6 +30,7 @@ type ownTx struct {
 	mu     sync.Mutex
 	used   bool // by EnqueueTx or CancelTx: workers are to know when it has committed
 	cancel bool // a running job was asked to stop
+	stale  bool // the cache is of another generation
 	after  []func()
 	failed error // of one, after which there is no way but back
 }
@@ -37,6 +38,7 @@ type ownTx struct {
 // appTxs are the transactions of the application.
 type appTxs struct {
 	app   *statements           // the connection of Tx; set once, with the turn
+	ended atomic.Bool           // the transaction that Tx has begun is over, or may be
 	own   atomic.Pointer[ownTx] // the one that Tx has open
 	told  time.Time             // the writer of what Tx has committed; guarded by the turn
 	asked atomic.Uint64         // EnqueueTx and CancelTx, for checkSynced
@@ -70,7 +72,13 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	if err := s.takeTurn(ctx, &s.app); err != nil {
 		return err
 	}
-	defer s.giveTurn()
+	grown := false
+	defer func() {
+		s.giveTurn()
+		if grown {
+			s.queue.lookAfterLog()
+		}
+	}()
 	app, err := s.appConn(ctx)
 	if err != nil {
 		return translate(err)
@@ -82,6 +90,8 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 		return s.blocked(err)
 	}
 	s.endGap(app)
+	s.ended.Store(!app.hooked)
+	app.recheck()
 	own := &ownTx{tx: tx}
 	openTxs.Add(1)
 	s.own.Store(own)
@@ -93,36 +103,62 @@ func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
 	defer func() {
 		if !finished { // fn gave an error or panicked
 			_ = own.end()
+			app.known.ok = false
 			if e := tx.Rollback(); e != nil && !errors.Is(e, sql.ErrTxDone) {
 				err = errors.Join(err, translate(e))
 			}
 		}
 	}()
-	if err := fn(tx); err != nil {
+	if err := s.watched(tx, fn); err != nil {
 		return err
 	}
 	if err := errors.Join(ctx.Err(), own.end()); err != nil {
 		return err
 	}
 	finished = true
+	left := app.known
+	app.known.ok = false
 	if err := tx.Commit(); err != nil {
 		if errors.Is(err, sql.ErrTxDone) {
 			return fmt.Errorf("errand: transaction: ended by the function that it was given to: %w", err)
 		}
 		return s.commitFailed(err)
 	}
+	if left.ok {
+		app.remember(left.meta)
+	}
 	for _, f := range own.after {
 		f()
+	}
+	if own.stale {
+		_, _ = s.refresh(ctx) // else each transaction reads what is new, until the writer does
 	}
 	if own.used {
 		s.listeners.notify(storage.Event{Cancel: own.cancel})
 		s.wake.others()
 	}
-	if now := time.Now(); now.Sub(s.told) >= tellEach {
-		s.told = now
-		s.queue.tell()
+	if now := time.Now(); now.Sub(s.told) >= tellEach || s.marks.low.Load() {
+		s.told, grown = now, true
 	}
 	return nil
+}
+
+// slowTx is after which time it is logged that a function keeps all others from writing.
+const slowTx = time.Second
+
+// watched calls the function of Tx, and logs that it takes long. Heartbeats cannot be
+// written meanwhile; workers keep their leases by signs of life, see [storage.Pulser].
+func (s *Store) watched(tx *sql.Tx, fn func(tx *sql.Tx) error) error {
+	began := time.Now()
+	slow := time.AfterFunc(slowTx, func() {
+		s.opts.Logger.Warn("errand: the function of Tx has not returned for 1 s, nobody else can write to the file meanwhile")
+	})
+	defer func() {
+		if !slow.Stop() {
+			s.opts.Logger.Info("errand: the function of Tx has returned, others can write again", "took_s", time.Since(began).Seconds())
+		}
+	}()
+	return fn(tx)
 }
 
 // end waits for an EnqueueTx or CancelTx under way, and lets no other begin. It
@@ -145,6 +181,7 @@ func (s *Store) appConn(ctx context.Context) (*statements, error) {
 			return nil, err
 		}
 		s.app = newStatements(conn)
+		s.app.hook(func() { s.ended.Store(true) })
 	}
 	return s.app, nil
 }
@@ -215,15 +252,17 @@ type commitWatch struct {
 	// the keys were reserved. The reserving transaction holds the write lock, so once
 	// another one could begin it has ended.
 	before int64
+	stale  bool // the cache is of another generation
 }
 
 // watchCommit has the workers notified once the transaction that reserved the
-// keys from lo up to hi has committed.
-func (s *Store) watchCommit(lo, hi int64) {
+// keys from lo up to hi, and left this generation, has committed.
+func (s *Store) watchCommit(lo, hi, generation int64) {
 	c := &s.commits
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hi, c.before = hi, s.turn.transactions.Load()
+	c.stale = c.stale || s.cache.stale(generation)
 	if c.active {
 		c.lo = min(c.lo, lo)
 		return
@@ -270,12 +309,17 @@ func (s *Store) checkCommits() (committed, over bool) {
 	var next int64
 	err := plain{context.Background(), s.inner.DB}.row(sqlNextJob, nil, &next)
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if err == nil && next > c.lo {
 		committed, c.lo = true, next
 	}
 	if over = err == nil && next >= c.hi || transactions > c.before; over {
 		committed, c.active = true, false // or rolled back: to say so once too often is harmless
+	}
+	stale := over && c.stale
+	c.stale = c.stale && !over
+	c.mu.Unlock()
+	if stale {
+		_, _ = s.refresh(context.Background()) // as after a Tx
 	}
 	return committed, over
 }

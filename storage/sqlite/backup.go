@@ -24,10 +24,13 @@ const (
 	// A copy begins another epoch. Its instances get other numbers: the files of the
 	// first epoch's processes may lie where the copy is put, and their locks and notes
 	// are not about the copy. New leases and revisions get other numbers too.
-	sqlOtherInstances = `UPDATE errand_instance SET instance = instance + ?1, boot = 'a backup'`
-	sqlOtherHolders   = `UPDATE errand_job SET instance = instance + ?1 WHERE state = 3`
-	sqlOtherNumbers   = `UPDATE errand_number SET n = n + CASE id WHEN 4 THEN 1 ELSE ?1 END WHERE id IN (2, 3, 4)`
+	sqlOtherInstances = `UPDATE main.errand_instance SET instance = instance + ?1, boot = '` + backupBoot + `'`
+	sqlOtherHolders   = `UPDATE main.errand_job SET instance = instance + ?1 WHERE state = 3`
+	sqlOtherNumbers   = `UPDATE main.errand_number SET n = n + CASE id WHEN 4 THEN 1 ELSE ?1 END WHERE id IN (2, 3, 4)`
 
+	// backupBoot is the boot of instances that were registered when a backup was taken. None
+	// of them can live.
+	backupBoot = "a backup"
 	// backupStep is how many pages are copied between two looks at the context.
 	backupStep = 256
 	// epochBits is how far apart the numbers of two epochs are: more than an epoch has

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -239,4 +240,22 @@ func BenchmarkBackup(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(longest.Microseconds())/1000, "ms-longest-write")
+}
+
+// Of a process that is registered in a backup the doctor does not say that it was at work:
+// it may have died before.
+func TestExamine_BackupAfterADeath(t *testing.T) {
+	d := newDB(t, nil)
+	dead, s := d.open(), d.open()
+	enqueue(t, dead, "a", 1)
+	lease(t, dead, 1, "a")
+	d.Kill(dead)
+	copied := d.backup(s)
+	found, err := sqlite.Examine(context.Background(), copied.path, true, t0)
+	said := slices.ContainsFunc(found, func(f sqlite.Finding) bool {
+		return f.Check == "instances" && f.Severity == sqlite.SeverityNote && strings.Contains(f.Text, " was registered when this backup was taken, with 1 running job;")
+	})
+	if err != nil || !said || slices.ContainsFunc(found, sqlite.Finding.Bad) {
+		t.Errorf("the doctor says %+v (%v)", found, err)
+	}
 }

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -12,16 +11,16 @@ import (
 
 const (
 	// Lanes are never removed, and a new one has the highest number.
-	sqlLanes    = `SELECT lane, queue, kind FROM errand_lane WHERE lane > ?1 ORDER BY lane`
-	sqlLaneName = `SELECT queue, kind FROM errand_lane WHERE lane = ?1`
+	sqlLanes    = `SELECT lane, queue, kind FROM main.errand_lane WHERE lane > ?1 ORDER BY lane`
+	sqlLaneName = `SELECT queue, kind FROM main.errand_lane WHERE lane = ?1`
 	// Of a lane the hold that ends last, the one that is kept longest, and the first end
 	// of those that are doubtful.
 	sqlHoldEnds = `SELECT queue, kind, MAX(COALESCE(until, 9223372036854775807)), MAX(probe),
 MAX(CASE WHEN until IS NULL OR probe = 1 OR delay < 0 THEN 9223372036854775807 WHEN delay = 0 THEN until + 86400000000 ELSE until END),
 COALESCE(MIN(CASE WHEN delay < 0 THEN until END), 0)
-FROM errand_hold GROUP BY queue, kind`
-	sqlWatched   = `SELECT id / 32 FROM errand_number WHERE id % 32 = 17`
-	sqlInstances = `SELECT instance, name, boot FROM errand_instance`
+FROM main.errand_hold GROUP BY queue, kind`
+	sqlWatched   = `SELECT id / 32 FROM main.errand_number WHERE id % 32 = 17`
+	sqlInstances = `SELECT instance, name, boot FROM main.errand_instance`
 )
 
 // cache holds what changes rarely and is the same for the whole database, as
@@ -117,6 +116,21 @@ func readHolds(db asker) (h holds, err error) {
 	return h, err
 }
 
+// differ returns the lanes that are held otherwise than in o.
+func (h holds) differ(o holds) (lanes []storage.Lane) {
+	for lane, end := range h {
+		if was, ok := o[lane]; !ok || was != end {
+			lanes = append(lanes, lane)
+		}
+	}
+	for lane := range o {
+		if _, ok := h[lane]; !ok {
+			lanes = append(lanes, lane)
+		}
+	}
+	return lanes
+}
+
 // peer is an instance that is registered.
 type peer struct {
 	id         int64
@@ -129,70 +143,80 @@ func (c *cache) stale(generation int64) bool {
 	return c.generation != generation
 }
 
-// reload reads what may have changed; of the lanes only the new ones. In a
-// transaction it must come before any change, so that the cache holds committed
-// facts alone. reload reports whether holds have changed.
-func (c *cache) reload(db asker, generation int64) (changed bool, err error) {
+// snapshot is what the cache takes over of a generation.
+type snapshot struct {
+	generation int64
+	since      int64                  // the generation of the cache that it was read for
+	lanes      map[storage.Lane]int64 // those that are new
+	holds      holds
+	watched    map[int64]bool
+	urgent     bool
+	windowed   bool
+	epochs     epochs
+	instances  []peer
+
+	settings laneSettings
+	settled  []storage.Lane // whose settings are others
+	whole    bool           // settings were read from the beginning
+}
+
+// read reads what may have changed; of the lanes only the new ones.
+func (c *cache) read(db asker, generation int64) (n *snapshot, err error) {
 	c.mu.RLock()
 	last, known, since := c.last, c.settings, c.generation
 	c.mu.RUnlock()
-	lanes := map[storage.Lane]int64{}
-	var all []peer
+	n = &snapshot{generation: generation, since: since, lanes: map[storage.Lane]int64{}, watched: map[int64]bool{}}
 	var lane int64
 	var name storage.Lane
-	err = db.each(sqlLanes, []any{last}, []any{&lane, &name.Queue, &name.Kind}, func() { lanes[name] = lane })
+	err = db.each(sqlLanes, []any{last}, []any{&lane, &name.Queue, &name.Kind}, func() { n.lanes[name] = lane })
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	held, err := readHolds(db)
-	if err != nil {
-		return false, err
+	if n.holds, err = readHolds(db); err != nil {
+		return nil, err
 	}
-	var urgent bool
-	if err := db.row(sqlAnyUrgent, nil, &urgent); err != nil {
-		return false, err
+	if err = db.row(sqlAnyUrgent, nil, &n.urgent); err != nil {
+		return nil, err
 	}
-	set, otherwise, whole, err := followSettings(db, known, since)
-	if err != nil {
-		return false, err
+	if n.settings, n.settled, n.whole, err = followSettings(db, known, since); err != nil {
+		return nil, err
 	}
-	var windowed bool
-	if err := db.row(sqlWindowed, nil, &windowed); err != nil {
-		return false, err
+	if err = db.row(sqlWindowed, nil, &n.windowed); err != nil {
+		return nil, err
 	}
-	var epochs epochs
-	if windowed {
-		if epochs, err = readEpochs(db); err != nil {
-			return false, err
+	if n.windowed {
+		if n.epochs, err = readEpochs(db); err != nil {
+			return nil, err
 		}
 	}
-	watched := map[int64]bool{}
-	if err := db.each(sqlWatched, nil, []any{&lane}, func() { watched[lane] = true }); err != nil {
-		return false, err
+	if err = db.each(sqlWatched, nil, []any{&lane}, func() { n.watched[lane] = true }); err != nil {
+		return nil, err
 	}
 	var r peer
-	err = db.each(sqlInstances, nil, []any{&r.id, &r.name, &r.boot}, func() {
-		all = append(all, r)
-	})
-	if err != nil {
-		return false, err
-	}
+	err = db.each(sqlInstances, nil, []any{&r.id, &r.name, &r.boot}, func() { n.instances = append(n.instances, r) })
+	return n, err
+}
+
+// take takes over what was read, once it is committed. It returns the lanes whose holds
+// have changed, and false if somebody who came later was faster.
+func (c *cache) take(n *snapshot) (held []storage.Lane, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.add(lanes)
-	if generation > c.generation { // else somebody who came later was faster
-		if changed = !maps.Equal(held, c.holds); changed {
-			c.held++
-		}
-		c.obey(set, otherwise, whole || c.generation != since)
-		c.windowed, c.epochs = windowed, epochs
-		c.generation, c.holds, c.watched, c.urgent = generation, held, watched, urgent
-		if c.changes == 0 || !slices.Equal(c.instances, all) {
-			c.instances = all
-			c.changes++
-		}
+	c.add(n.lanes)
+	if n.generation <= c.generation {
+		return nil, false
 	}
-	return changed, nil
+	if held = n.holds.differ(c.holds); len(held) > 0 {
+		c.held++
+	}
+	c.obey(n.settings, n.settled, n.whole || c.generation != n.since)
+	c.windowed, c.epochs = n.windowed, n.epochs
+	c.generation, c.holds, c.watched, c.urgent = n.generation, n.holds, n.watched, n.urgent
+	if c.changes == 0 || !slices.Equal(c.instances, n.instances) {
+		c.instances = n.instances
+		c.changes++
+	}
+	return held, true
 }
 
 // add adds committed lanes; c is locked.

@@ -63,9 +63,11 @@ func TestCache_ReadsWhatIsNew(t *testing.T) {
 		if err := db.row(sqlMeta, nil, m.dest()...); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := stores[1].cache.reload(db, m.gen); err != nil || db.rows != lanes {
+		n, err := stores[1].cache.read(db, m.gen)
+		if err != nil || db.rows != lanes {
 			t.Errorf("%d rows were read, %v: want those of the %d new lanes", db.rows, err, lanes)
 		}
+		stores[1].cache.take(n)
 		if stores[0].cache.stale(m.gen) {
 			t.Error("who has created lanes has to read them again")
 		}

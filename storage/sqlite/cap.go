@@ -12,10 +12,10 @@ import (
 const (
 	// The states of jobs that wait, and their bytes.
 	sqlLaneUse = `SELECT COALESCE(SUM(CASE WHEN id % 32 = 16 THEN 0 ELSE n END), 0), COALESCE(SUM(CASE WHEN id % 32 = 16 THEN n ELSE 0 END), 0)
-FROM errand_number WHERE id >= ?1 * 32 + 1 AND id <= ?1 * 32 + 16 AND id % 32 IN (1, 2, 7, 16)`
+FROM main.errand_number WHERE id >= ?1 * 32 + 1 AND id <= ?1 * 32 + 16 AND id % 32 IN (1, 2, 7, 16)`
 	sqlUse = `SELECT COALESCE(SUM(CASE WHEN id % 32 = 16 THEN 0 ELSE n END), 0), COALESCE(SUM(CASE WHEN id % 32 = 16 THEN n ELSE 0 END), 0)
-FROM errand_number WHERE id >= 32 AND id % 32 IN (1, 2, 7, 16)`
-	sqlNumber = `SELECT n FROM errand_number WHERE id = ?1`
+FROM main.errand_number WHERE id >= 32 AND id % 32 IN (1, 2, 7, 16)`
+	sqlNumber = `SELECT n FROM main.errand_number WHERE id = ?1`
 )
 
 // capUse is the use of a queue or of the database, see [storage.Capper].

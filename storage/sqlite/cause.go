@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	sqlFindCause   = `SELECT cause FROM errand_cause WHERE lane = ?1 AND reason = ?2 AND hash = ?3`
-	sqlCountCauses = `SELECT COUNT(*) FROM errand_cause WHERE lane = ?1 AND hash <> ?2`
-	sqlAddCause    = `INSERT INTO errand_cause (cause, lane, reason, hash, n, text) VALUES (?1, ?2, ?3, ?4, 0, ?5)`
-	sqlCountDeaths = `UPDATE errand_cause SET n = n + ?2 WHERE cause = ?1 RETURNING n`
-	sqlDropCause   = `DELETE FROM errand_cause WHERE cause = ?1`
+	sqlFindCause   = `SELECT cause FROM main.errand_cause WHERE lane = ?1 AND reason = ?2 AND hash = ?3`
+	sqlCountCauses = `SELECT COUNT(*) FROM main.errand_cause WHERE lane = ?1 AND hash <> ?2`
+	sqlAddCause    = `INSERT INTO main.errand_cause (cause, lane, reason, hash, n, text) VALUES (?1, ?2, ?3, ?4, 0, ?5)`
+	sqlCountDeaths = `UPDATE main.errand_cause SET n = n + ?2 WHERE cause = ?1 RETURNING n`
+	sqlDropCause   = `DELETE FROM main.errand_cause WHERE cause = ?1`
 
 	// The literal of the partial index is in each condition on cause.
-	firstDeath = `(SELECT ended_at FROM errand_dead WHERE cause = c.cause AND cause <> 0 ORDER BY ended_at LIMIT 1)`
-	lastDead   = `(SELECT id FROM errand_dead WHERE cause = c.cause AND cause <> 0 ORDER BY ended_at DESC, id DESC LIMIT 1)`
+	firstDeath = `(SELECT ended_at FROM main.errand_dead WHERE cause = c.cause AND cause <> 0 ORDER BY ended_at LIMIT 1)`
+	lastDead   = `(SELECT id FROM main.errand_dead WHERE cause = c.cause AND cause <> 0 ORDER BY ended_at DESC, id DESC LIMIT 1)`
 	sqlCauses  = `SELECT c.cause, queue, kind, c.reason, text, n, ` + firstDeath + ` AS first, d.ended_at AS last, d.id, d.salt, d.created_at
-FROM (SELECT * FROM errand_cause c LEFT JOIN errand_lane USING (lane) WHERE (?1 = '' OR queue = ?1) AND (?2 = '' OR kind = ?2)
+FROM (SELECT * FROM main.errand_cause c LEFT JOIN main.errand_lane USING (lane) WHERE (?1 = '' OR queue = ?1) AND (?2 = '' OR kind = ?2)
 ORDER BY n DESC, cause LIMIT ?3) c
-CROSS JOIN errand_dead d ON d.id = ` + lastDead + ` ORDER BY n DESC, c.cause`
+CROSS JOIN main.errand_dead d ON d.id = ` + lastDead + ` ORDER BY n DESC, c.cause`
 )
 
 // deaths are the causes that a transaction has found, and what it adds to each.

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	sqlOwnTables  = `SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'errand_*' ORDER BY name`
+	sqlOwnTables  = `SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name GLOB 'errand_*' ORDER BY name`
 	sqlCheckTable = `PRAGMA quick_check('%s')`
 
 	// maxFound is how many lines of a finding are kept.
@@ -37,7 +37,7 @@ const (
 // a finding.
 type check struct {
 	path  string
-	log   *slog.Logger           // called by the goroutine that checks: nobody waits for it
+	log   *slog.Logger
 	found atomic.Pointer[string] // damage, if not nil: no work is taken in
 	mine  atomic.Bool            // this Store has found the damage
 	over  chan struct{}          // closed when the check is over; nil if this Store does none
@@ -45,6 +45,9 @@ type check struct {
 	mu     sync.Mutex
 	looked time.Time // when it was last asked whether the damage is cured
 }
+
+// checkedTable is called after the check of each table. It is set by tests.
+var checkedTable atomic.Pointer[func(table string)]
 
 func checkPath(db string) string { return db + "-check" }
 
@@ -132,7 +135,7 @@ func (s *Store) runCheck(f *os.File) {
 			}
 		}
 		s.check.found.Store(nil)
-		s.check.log.Info("errand: the last use had not ended cleanly; the tables are sound", "file", s.path, "took", time.Since(began))
+		s.check.log.Info("errand: the last use had not ended cleanly; the tables are sound", "file", s.path, "took_s", time.Since(began).Seconds())
 		return
 	}
 	if f != nil {
@@ -158,6 +161,9 @@ func (s *Store) checkTables(ctx context.Context) (found []string, err error) {
 			return found, translate(err)
 		}
 		s.check.log.Debug("errand: checked after an unclean stop", "table", name)
+		if f := checkedTable.Load(); f != nil {
+			(*f)(name)
+		}
 	}
 	return found, nil
 }

@@ -41,6 +41,12 @@ func listening(o sqlite.Options, errs *[]string) *sqlite.Options {
 	return &o
 }
 
+// onChecked has f called after the check of each table.
+func onChecked(t *testing.T, f func(table string)) {
+	sqlite.OnCheckedTable(f)
+	t.Cleanup(func() { sqlite.OnCheckedTable(nil) })
+}
+
 // crash leaves a database as a process does that is killed with a job running
 // and some finished.
 func (d *db) crash() {
@@ -160,6 +166,7 @@ func TestCheck_AfterAnUncleanStop(t *testing.T) {
 				if _, err := s.Delete(context.Background(), storage.Selection{}); err != nil {
 					t.Errorf("purge: %v", err)
 				}
+				synctest.Wait() // for the log
 				if len(errs) != 1 {
 					t.Fatalf("errors %q, want one", errs)
 				}
@@ -179,12 +186,13 @@ func TestCheck_WhatRunsIsFinished(t *testing.T) {
 	d.crash()
 	d.damage("errand_tick")
 	found, release := make(chan struct{}), make(chan struct{})
-	d.opts = &sqlite.Options{Logger: slog.New(listener(func(_ slog.Level, text string) {
-		if strings.Contains(text, "table=errand_finished") { // one that comes before
+	onChecked(t, func(table string) {
+		if table == "errand_finished" { // one that comes before
+			sqlite.OnCheckedTable(nil)
 			close(found)
 			<-release
 		}
-	}))}
+	})
 	s := d.open()
 	<-found
 	leased := lease(t, s, 2, "a")
@@ -223,12 +231,13 @@ func TestCheck_FindingIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun, release := make(chan struct{}), make(chan struct{})
-	d.opts = &sqlite.Options{Logger: slog.New(listener(func(_ slog.Level, text string) {
-		if strings.Contains(text, "table=errand_dead") {
+	onChecked(t, func(table string) {
+		if table == "errand_dead" {
+			sqlite.OnCheckedTable(nil)
 			close(begun)
 			<-release
 		}
-	}))}
+	})
 	s = d.open()
 	<-begun
 	wantRefused(t, s)
@@ -324,12 +333,13 @@ func TestCheck_Once(t *testing.T) {
 	d := newDB(t, nil)
 	d.crash()
 	begun, release := make(chan struct{}), make(chan struct{})
-	d.opts = &sqlite.Options{Logger: slog.New(listener(func(_ slog.Level, text string) {
-		if strings.Contains(text, "table=errand_dead") {
+	onChecked(t, func(table string) {
+		if table == "errand_dead" {
+			sqlite.OnCheckedTable(nil)
 			close(begun)
 			<-release
 		}
-	}))}
+	})
 	a := d.open()
 	<-begun
 	d.opts = nil
@@ -349,16 +359,16 @@ func TestCheck_CutShortByClose(t *testing.T) {
 	d := newDB(t, nil)
 	d.crash()
 	begun, release := make(chan struct{}), make(chan struct{})
-	var after []string
-	d.opts = &sqlite.Options{Logger: slog.New(listener(func(level slog.Level, text string) {
-		switch {
-		case strings.Contains(text, "table=errand_dead"):
+	var errs, after []string
+	d.opts = listening(sqlite.Options{}, &errs)
+	onChecked(t, func(table string) {
+		if table == "errand_dead" {
 			close(begun)
 			<-release
-		case strings.Contains(text, "table=") || level > slog.LevelInfo:
-			after = append(after, text)
+			return
 		}
-	}))}
+		after = append(after, table)
+	})
 	s := d.open()
 	<-begun
 	takeOver(t, s)
@@ -370,9 +380,10 @@ func TestCheck_CutShortByClose(t *testing.T) {
 	if err := <-closed; err != nil {
 		t.Fatal(err)
 	}
-	if got := after[before:]; len(got) > 0 {
-		t.Errorf("went on while it was closed: %q", slices.Clone(got))
+	if got := after[before:]; len(got)+len(errs) > 0 {
+		t.Errorf("went on while it was closed: %q, %q", slices.Clone(got), errs)
 	}
+	sqlite.OnCheckedTable(nil)
 	if !d.owed() {
 		t.Error("nobody knows that the check is still to be done")
 	}

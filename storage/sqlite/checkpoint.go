@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	lib "modernc.org/sqlite/lib"
@@ -16,8 +17,9 @@ const (
 	sqlLogLength  = `PRAGMA wal_checkpoint(NOOP)`
 	sqlCheckpoint = `PRAGMA wal_checkpoint(PASSIVE)`
 	// RESTART waits until nobody reads what is in the log, and TRUNCATE would make
-	// the file system find room for it again.
-	sqlRestart = `PRAGMA wal_checkpoint(RESTART)`
+	// the file system find room for it again: it is for a disk that is full.
+	sqlRestart  = `PRAGMA wal_checkpoint(RESTART)`
+	sqlTruncate = `PRAGMA wal_checkpoint(TRUNCATE)`
 
 	// checkpointAt is how many pages in the log are worth a checkpoint, between two
 	// transactions.
@@ -69,13 +71,12 @@ type checkpointer struct {
 	pause time.Duration // after the next restart that fails
 	moved int           // pages that the last checkpoint had moved
 
-	low  bool // the disk is nearly full
 	full bool // the last checkpoint found no room
 }
 
 // often returns how many pages are worth a checkpoint.
 func (c *checkpointer) often() int {
-	if c.low {
+	if c.marks.low.Load() {
 		return lowAt
 	}
 	return checkpointAt
@@ -83,7 +84,7 @@ func (c *checkpointer) often() int {
 
 // whenIdle returns how many pages are worth a checkpoint while nobody writes.
 func (c *checkpointer) whenIdle() int {
-	if c.low || c.opts.Durability == Relaxed {
+	if c.marks.low.Load() || c.opts.Durability == Relaxed {
 		return 1
 	}
 	return idleAt
@@ -105,6 +106,7 @@ func (c *checkpointer) due() bool { return c.db.wrote >= c.often()/8 }
 func (c *checkpointer) run(pages int) {
 	var busy, length, moved int
 	c.db.wrote = 0
+	c.measure() // others may do the checkpoints
 	if c.usable() != nil || c.db.row(sqlLogLength, nil, &busy, &length, &moved) != nil {
 		return
 	}
@@ -135,14 +137,7 @@ func (c *checkpointer) run(pages int) {
 	}
 	c.measure()
 	if err != nil {
-		err = translate(c.asFull(err))
-		switch full := errors.Is(err, storage.ErrFull); {
-		case isCode(err, lib.SQLITE_IOERR) && !full:
-			c.fail(err, "checkpoint")
-		case !full || !c.full:
-			c.full = full
-			c.opts.Logger.Error("errand: the write-ahead log could not be moved into the database", "error", err)
-		}
+		c.failed(err)
 		return
 	}
 	c.full = false
@@ -157,6 +152,56 @@ func (c *checkpointer) run(pages int) {
 		}
 	}
 	c.moved = moved
+}
+
+// failed takes the error of a checkpoint.
+func (c *checkpointer) failed(err error) {
+	err = translate(c.asFull(err))
+	switch full := errors.Is(err, storage.ErrFull); {
+	case isCode(err, lib.SQLITE_IOERR) && !full:
+		c.fail(err, "checkpoint")
+	case !full || !c.full:
+		c.full = full
+		c.opts.Logger.Error("errand: the write-ahead log could not be moved into the database", "error", err)
+	}
+}
+
+// makeRoom moves the log into the database, if the database has room for it, so
+// that the next commit begins the log anew.
+func (c *checkpointer) makeRoom() {
+	c.next = 0
+	c.run(1)
+}
+
+// cut moves the log into the database, and then gives the room of a log of more than
+// limit bytes back to the disk, unless somebody reads or writes. It reports whether
+// there can be more room than before.
+func (c *checkpointer) cut(limit int64) bool {
+	var busy, length, was, moved int
+	if c.usable() != nil || c.db.row(sqlLogLength, nil, &busy, &length, &was) != nil {
+		return false
+	}
+	c.makeRoom()
+	info, err := os.Stat(c.path + "-wal")
+	if err != nil || info.Size() <= limit || c.usable() != nil || !c.fits() {
+		return c.db.row(sqlLogLength, nil, &busy, &length, &moved) == nil && moved > was
+	}
+	if c.turn.take(context.Background(), c.opts.BusyTimeout) != nil {
+		return false
+	}
+	defer c.turn.give()
+	waits := c.waits
+	if err = c.patience(0); err == nil {
+		err = c.db.row(sqlTruncate, nil, &busy, &length, &moved)
+	}
+	if e := c.patience(waits); err == nil {
+		err = e
+	}
+	c.measure()
+	if err != nil && !isCode(err, lib.SQLITE_BUSY) {
+		c.failed(err)
+	}
+	return err == nil && busy == 0
 }
 
 // reason returns, for the log, why the log cannot be emptied.
@@ -228,4 +273,25 @@ func checkpointAtOpen(ctx context.Context, conn *sql.Conn) error {
 		}
 		return err
 	})
+}
+
+// tell tells the writer that the log has grown. It reports false if the writer has not
+// come to look at the log since it was told last.
+func (q *queue) tell() bool {
+	select {
+	case q.written <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// lookAfterLog has the writer look at the log. On a busy machine others may have written
+// for long before that goroutine runs. Then the caller does it, unless the writer is
+// busy: the writer looks at the log after its batch. The caller must not have the turn.
+func (q *queue) lookAfterLog() {
+	if w := q.writer; !q.tell() && w.tryTake() {
+		defer w.give()
+		_ = w.stmts.hold(func() error { w.log.run(w.log.often()); return nil }) // or the connection is closed
+	}
 }

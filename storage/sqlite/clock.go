@@ -12,27 +12,28 @@ import (
 )
 
 const (
-	sqlClock = `SELECT clock, shifting FROM errand_meta`
+	sqlClock = `SELECT clock, shifting FROM main.errand_meta`
 	// Limits and offsets are no parameters, see sqlPromote. A step is 1,000 live
 	// jobs, whether or not they have to be shifted, or shiftDead dead ones.
-	sqlShiftEnd = `SELECT id FROM errand_job WHERE id > ?1 ORDER BY id LIMIT 1 OFFSET 999`
+	sqlShiftEnd = `SELECT id FROM main.errand_job WHERE id > ?1 ORDER BY id LIMIT 1 OFFSET 999`
 	// By key whatever the planner thinks of the states: they bound nothing.
-	sqlShift = `UPDATE errand_job NOT INDEXED SET due_at = CASE WHEN state <> 2 AND delay > 0 THEN ?4 + delay ELSE ?3 END
+	sqlShift = `UPDATE main.errand_job NOT INDEXED SET due_at = CASE WHEN state <> 2 AND delay > 0 THEN ?4 + delay ELSE ?3 END
 WHERE id > ?1 AND id <= ?2 AND (state IN (1, 7) AND delay > 0 AND due_at - delay > ?3 OR (state = 2 OR state = 7 AND delay < 0) AND due_at > ?3)
 RETURNING state, due_at`
 	// Without a delay it is over at a date, but what lets jobs through may not close for years.
-	sqlShiftHolds = `UPDATE errand_hold SET since = MIN(since, ?1),
+	sqlShiftHolds = `UPDATE main.errand_hold SET since = MIN(since, ?1), let_at = MIN(let_at, ?1),
 until = CASE WHEN (delay <> 0 OR probe = 1) AND until - ABS(delay) > ?1 THEN ?2 + ABS(delay) ELSE until END
-WHERE since > ?1 OR (delay <> 0 OR probe = 1) AND until - ABS(delay) > ?1`
-	sqlShiftDead = `UPDATE errand_dead SET ended_at = ?1 WHERE id IN
-(SELECT id FROM errand_dead WHERE ended_at > ?1 ORDER BY ended_at LIMIT 500)`
+WHERE since > ?1 OR let_at > ?1 OR (delay <> 0 OR probe = 1) AND until - ABS(delay) > ?1`
+	sqlShiftDead = `UPDATE main.errand_dead SET ended_at = ?1 WHERE id IN
+(SELECT id FROM main.errand_dead WHERE ended_at > ?1 ORDER BY ended_at LIMIT 500)`
 )
 
 var _ storage.Timekeeper = (*Store)(nil)
 
 const (
 	// clockPace is by how much the clock of the counters may lag, in
-	// microseconds, so that it costs at most one write a second.
+	// microseconds, if a write changes nothing else: a commit for the clock alone
+	// comes at most once a second.
 	clockPace = 1_000_000
 	shiftDead = 500
 )
@@ -41,10 +42,33 @@ const (
 // microseconds.
 func (t *tx) seen(now time.Time) int64 {
 	at := micros(now)
-	if at >= t.meta.clock+clockPace {
-		t.meta.clock = at
-	}
+	t.at = max(t.at, at)
 	return at
+}
+
+// keepClock sets the clock to the latest time that the transaction was given. What
+// is written in it has that time: if the clock lagged, a queue that goes on from it
+// after a reboot would date new jobs before this one. It costs no page, as
+// nearly all that writes a job writes numbers beside the clock.
+func (t *tx) keepClock() {
+	at := t.at
+	switch {
+	case at <= t.meta.clock:
+	case t.changes(), at-t.meta.clock >= clockPace:
+		t.meta.clock = at
+	default:
+		t.after = append(t.after, func() { raise(&t.store.floor.unkept, at) })
+	}
+}
+
+// changes reports whether the transaction writes anything.
+func (t *tx) changes() bool { return t.stmts == nil || t.stmts.changed || t.meta != t.was }
+
+// unkept reports whether the clock lags behind a write that changed nothing. It lags by
+// less than clockPace, unless somebody has stepped it since.
+func (t *tx) unkept() bool {
+	lag := t.store.floor.unkept.Load() - t.meta.clock
+	return lag > 0 && lag < clockPace
 }
 
 // Clock implements [storage.Timekeeper].
@@ -73,14 +97,14 @@ func (s *Store) StepClock(ctx context.Context, now time.Time, after int64) (next
 // dead ones by when they died, for which keys beyond the last one stand.
 func (t *tx) stepClock(now time.Time, after int64) (next int64, err error) {
 	at := micros(now)
-	t.meta.clock = min(t.meta.clock, at)
+	t.at, t.meta.clock = min(t.at, at), min(t.meta.clock, at)
 	t.stmts.lineups.forget() // ready jobs may come to be due earlier
 	held, err := t.execCount(sqlShiftHolds, at, dueMicros(now))
 	if err != nil {
 		return 0, err
 	}
 	if held > 0 {
-		t.holdsChange()
+		t.manyHoldsChange()
 	}
 	end := int64(forever)
 	err = t.row(sqlShiftEnd, []any{after}, &next)

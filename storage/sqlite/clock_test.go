@@ -3,6 +3,8 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -19,40 +21,113 @@ func clockOf(t testing.TB, s *sqlite.Store) (time.Time, bool) {
 	return latest, shifting
 }
 
-// The clock is written at most once a second, which is what it may lag.
-func TestClock_Pace(t *testing.T) {
-	_, s, _ := appStore(t, nil)
+// What is written has its time in the file with it, whether the store or the
+// application commits it.
+func TestClock_NeverLags(t *testing.T) {
+	app, s, _ := appStore(t, nil)
 	ctx := context.Background()
-	for _, step := range []struct {
-		at, want time.Duration
-		tx       bool
+	jobs := []storage.NewJob{newJob("default", "a")}
+	ways := []struct {
+		name    string
+		enqueue func(now time.Time) error
 	}{
-		{0, 0, false},
-		{999_999 * time.Microsecond, 0, false},
-		{time.Second, time.Second, false},
-		{1500 * time.Millisecond, time.Second, false},
-		{time.Minute, time.Minute, true},
-		{time.Second, time.Minute, true},
-		{time.Second, time.Minute, false},
-	} {
-		jobs := []storage.NewJob{newJob("default", "a")}
-		enqueue := func() (err error) {
-			_, err = s.Enqueue(ctx, t0.Add(step.at), jobs)
+		{"Enqueue", func(now time.Time) error {
+			_, err := s.Enqueue(ctx, now, jobs)
 			return err
-		}
-		if step.tx {
-			enqueue = func() error {
-				return s.Tx(ctx, func(tx *sql.Tx) error {
-					_, err := s.EnqueueTx(ctx, tx, t0.Add(step.at), jobs)
-					return err
-				})
+		}},
+		{"Tx", func(now time.Time) error {
+			return s.Tx(ctx, func(tx *sql.Tx) error {
+				_, err := s.EnqueueTx(ctx, tx, now, jobs)
+				return err
+			})
+		}},
+		{"a transaction of the application", func(now time.Time) error {
+			tx, err := app.Begin()
+			if err != nil {
+				return err
+			}
+			_, err = s.EnqueueTx(ctx, tx, now, jobs)
+			return errors.Join(err, tx.Commit())
+		}},
+	}
+	base := time.Duration(0)
+	for _, w := range ways {
+		for _, step := range []struct{ at, want time.Duration }{
+			{0, 0}, {time.Microsecond, time.Microsecond}, {999 * time.Millisecond, 999 * time.Millisecond},
+			{time.Minute, time.Minute}, {time.Second, time.Minute},
+		} {
+			if err := w.enqueue(t0.Add(base + step.at)); err != nil {
+				t.Fatal(err)
+			}
+			if got, _ := clockOf(t, s); !got.Equal(t0.Add(base + step.want)) {
+				t.Errorf("%s: after a write at %v the clock is %v on, want %v", w.name, step.at, got.Sub(t0)-base, step.want)
 			}
 		}
-		if err := enqueue(); err != nil {
+		base += time.Minute + 300*time.Millisecond
+	}
+}
+
+// What changes nothing is not written for the sake of the clock, but once a second.
+// Close writes what is left, unless the clock was stepped back since.
+func TestClock_OfWhatChangesNothing(t *testing.T) {
+	for _, stepped := range []bool{false, true} {
+		d := newDB(t, nil)
+		s, other := d.open(), d.open()
+		ctx := context.Background()
+		job := newJob("default", "a")
+		job.Unique = "k"
+		id := storage.ID{}
+		raw := d.raw()
+		defer raw.Close()
+		raw.SetMaxOpenConns(1)
+		version := func() (n int64) { // changes with each commit that others write
+			if err := raw.QueryRow("PRAGMA data_version").Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		commits := func(at time.Duration) bool {
+			t.Helper()
+			was := version()
+			out, err := s.Enqueue(ctx, t0.Add(at), []storage.NewJob{job})
+			if err != nil {
+				t.Fatal(err)
+			}
+			id = out[0].ID
+			err = s.Tx(ctx, func(tx *sql.Tx) error {
+				if _, err := s.CancelTx(ctx, tx, t0.Add(at), storage.NewID(t0, 1, 99), storage.Retention{}); !errors.Is(err, storage.ErrNotFound) {
+					return fmt.Errorf("CancelTx: %w", err)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return version() != was
+		}
+		for _, step := range []struct {
+			at   time.Duration
+			want bool
+		}{{0, true}, {0, false}, {999_999 * time.Microsecond, false}, {time.Second, true}, {1900 * time.Millisecond, false}} {
+			if got := commits(step.at); got != step.want {
+				t.Errorf("at %v a commit was written: %t, want %t", step.at, got, step.want)
+			}
+		}
+		want := t0.Add(1900 * time.Millisecond)
+		if stepped {
+			want = t0.Add(-time.Hour)
+			if _, err := other.StepClock(ctx, want, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := clockOf(t, s); !got.Equal(t0.Add(step.want)) {
-			t.Errorf("after a write at %v the clock is %v on, want %v", step.at, got.Sub(t0), step.want)
+		if got, _ := clockOf(t, other); !got.Equal(want) {
+			t.Errorf("stepped %t: after Close the clock is %v on, want %v", stepped, got.Sub(t0), want.Sub(t0))
+		}
+		if j, err := other.Job(ctx, id); err != nil || j.State != storage.Ready {
+			t.Errorf("the job: %v, %v", j, err)
 		}
 	}
 }

@@ -1,12 +1,16 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 // With auto_vacuum = incremental the file could be made smaller in short steps. But then
@@ -54,6 +58,7 @@ func (w *writer) compact(ctx context.Context) (freed int64, err error) {
 	if err := w.usable(); err != nil {
 		return 0, err
 	}
+	w.log.makeRoom()
 	if err := w.takeTurn(ctx, &w.stmts); err != nil {
 		return 0, err
 	}
@@ -73,12 +78,11 @@ func (w *writer) compact(ctx context.Context) (freed int64, err error) {
 	return (was.all - now.all) * now.size, nil
 }
 
-// vacuum needs room for what the file holds twice: in a temporary file, which is in memory
-// otherwise, and in the log.
+// vacuum writes what the file holds twice: to a temporary file, which is in memory
+// otherwise, and to the log.
 func (w *writer) vacuum(ctx context.Context, p *pages) error {
-	needs := 2 * (p.all - p.free) * p.size
-	if free, ok := freeSpace(w.path); ok && free < needs {
-		return fmt.Errorf("%w: %d bytes are free, up to %d are needed", storage.ErrFull, free, needs)
+	if err := w.roomToVacuum(p); err != nil {
+		return err
 	}
 	c, ok := w.stmts.raw.(driver.ExecerContext)
 	if !ok {
@@ -96,4 +100,35 @@ func (w *writer) vacuum(ctx context.Context, p *pages) error {
 		err = w.commitFailed(err)
 	}
 	return errors.Join(err, w.stmts.plain("PRAGMA temp_store = MEMORY"))
+}
+
+// roomToVacuum returns [storage.ErrFull] if a folder has not the room that vacuum needs
+// there.
+func (w *writer) roomToVacuum(p *pages) error {
+	here, temp := filepath.Dir(w.path), host.TempDir()
+	used := (p.all - p.free) * p.size
+	log := used + used/100 // with the headers of its pages
+	var busy, length, moved int
+	if err := w.stmts.row(sqlLogLength, nil, &busy, &length, &moved); err != nil {
+		return err
+	}
+	if info, err := os.Stat(w.path + "-wal"); err == nil && moved == length { // it begins anew
+		log = max(0, log-info.Size())
+	}
+	if sameFileSystem(here, temp) {
+		return enough(here, log+used)
+	}
+	return cmp.Or(enough(here, log), enough(temp, used))
+}
+
+// sameFileSystem reports whether two folders share their free space; tests replace it.
+var sameFileSystem = host.SameFileSystem
+
+// enough returns [storage.ErrFull] if a folder has not so many bytes free.
+func enough(dir string, needs int64) error {
+	if free, ok := freeSpace(filepath.Join(dir, "file")); ok && free < needs {
+		return fmt.Errorf("%w: %d bytes are free in %s, up to %d are needed there: make room, or have temporary files elsewhere by TMPDIR",
+			storage.ErrFull, free, dir, needs)
+	}
+	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/errandq/errand/storage"
@@ -81,5 +83,53 @@ func TestCompact(t *testing.T) {
 	}
 	if got := lease(t, other, 3, "a"); len(got) != 3 || len(got[0].Args) != 20_000 {
 		t.Errorf("%d jobs were leased, want 3, the first with its args", len(got))
+	}
+}
+
+// What the file holds has to have room in the folder for temporary files once, and in that
+// of the file once: each is asked for its own, and named if it has too little.
+func TestCompact_Room(t *testing.T) {
+	const used, plenty = 800_000, 1 << 40
+	for name, c := range map[string]struct {
+		here, temp int64
+		same       bool
+		lacks      string // empty: there is enough
+	}{
+		"enough in both":          {here: used, temp: used},
+		"too little for the log":  {here: 10_000, temp: plenty, lacks: "here"},
+		"too little for the file": {here: plenty, temp: 10_000, lacks: "temp"},
+		"enough for both":         {here: 2 * used, same: true},
+		"enough for one":          {here: used, same: true, lacks: "here"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, Ballast: -1})
+			temp := t.TempDir()
+			t.Setenv("SQLITE_TMPDIR", temp)
+			s := d.open()
+			big(t, s, 100)
+			for range 20 { // what stays is in use
+				big(t, s, 1)
+			}
+			if err := s.Close(); err != nil { // and with it the log
+				t.Fatal(err)
+			}
+			s = d.open()
+			inUse := (d.number("PRAGMA page_count") - d.number("PRAGMA freelist_count")) * 4096
+			if inUse >= used || 2*inUse <= used {
+				t.Fatalf("%d bytes are in use, want more than half of %d", inUse, used)
+			}
+			sqlite.FreeIn(t, filepath.Dir(d.path), c.here, c.temp, c.same)
+			freed, err := s.Compact(context.Background())
+			if c.lacks == "" {
+				if err != nil || freed == 0 {
+					t.Errorf("Compact returned %d, %v", freed, err)
+				}
+				return
+			}
+			dir := map[string]string{"here": filepath.Dir(d.path), "temp": temp}[c.lacks]
+			if !errors.Is(err, storage.ErrFull) || !strings.Contains(err.Error(), dir+",") {
+				t.Errorf("Compact returned %d, %v, want ErrFull that names %s", freed, err, dir)
+			}
+		})
 	}
 }

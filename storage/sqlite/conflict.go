@@ -17,26 +17,26 @@ const (
 	// hasFollower is whether a job waits behind the holder of a key. The until of the holder
 	// is -1 then, unless it has the key for a time: so sqlReleaseKey passes it over, and
 	// other jobs pay nothing for it.
-	hasFollower     = `EXISTS (SELECT 1 FROM errand_unique f WHERE f.key = ?1 AND f.slot = 1)`
-	sqlFollower     = `SELECT job, salt, created_at, until FROM errand_unique WHERE key = ?1 AND slot = 1`
-	sqlFollow       = `INSERT INTO errand_unique (key, slot, job, salt, created_at, until) VALUES (?1, 1, ?2, ?3, ?4, ?5)`
-	sqlFollowed     = `UPDATE errand_unique SET until = -1 WHERE key = ?1 AND slot = 0 AND until = 0`
-	sqlUnfollow     = `DELETE FROM errand_unique WHERE key = ?1 AND slot = 1`
-	sqlNextHolder   = `UPDATE errand_unique SET slot = 0 WHERE key = ?1 AND slot = 1`
-	sqlHolderBefore = `SELECT h.job, h.salt, h.created_at FROM errand_job j JOIN errand_unique h ON h.key = j.unique_key AND h.slot = 0 WHERE j.id = ?1`
-	sqlEndWindow    = `UPDATE errand_unique SET until = CASE WHEN ` + hasFollower + ` THEN -1 ELSE 0 END WHERE key = ?1 AND slot = 0`
+	hasFollower     = `EXISTS (SELECT 1 FROM main.errand_unique f WHERE f.key = ?1 AND f.slot = 1)`
+	sqlFollower     = `SELECT job, salt, created_at, until FROM main.errand_unique WHERE key = ?1 AND slot = 1`
+	sqlFollow       = `INSERT INTO main.errand_unique (key, slot, job, salt, created_at, until) VALUES (?1, 1, ?2, ?3, ?4, ?5)`
+	sqlFollowed     = `UPDATE main.errand_unique SET until = -1 WHERE key = ?1 AND slot = 0 AND until = 0`
+	sqlUnfollow     = `DELETE FROM main.errand_unique WHERE key = ?1 AND slot = 1`
+	sqlNextHolder   = `UPDATE main.errand_unique SET slot = 0 WHERE key = ?1 AND slot = 1`
+	sqlHolderBefore = `SELECT h.job, h.salt, h.created_at FROM main.errand_job j JOIN main.errand_unique h ON h.key = j.unique_key AND h.slot = 0 WHERE j.id = ?1`
+	sqlEndWindow    = `UPDATE main.errand_unique SET until = CASE WHEN ` + hasFollower + ` THEN -1 ELSE 0 END WHERE key = ?1 AND slot = 0`
 
-	sqlTakeKey = `UPDATE errand_unique SET job = ?2, salt = ?3, created_at = ?4, until = ?5 WHERE key = ?1 AND slot = 0`
+	sqlTakeKey = `UPDATE main.errand_unique SET job = ?2, salt = ?3, created_at = ?4, until = ?5 WHERE key = ?1 AND slot = 0`
 	// sqlReleaseKey has found nothing.
-	sqlKeyOf     = `SELECT slot, until FROM errand_unique WHERE key = ?1 AND job = ?2`
-	sqlKeyWindow = `UPDATE errand_unique SET until = ?2 WHERE key = ?1 AND slot = 0`
+	sqlKeyOf     = `SELECT slot, until FROM main.errand_unique WHERE key = ?1 AND job = ?2`
+	sqlKeyWindow = `UPDATE main.errand_unique SET until = ?2 WHERE key = ?1 AND slot = 0`
 
-	sqlReplace = `UPDATE errand_job SET priority = ?2, headers = ?3, args = ?4, state = ?5, due_at = ?6, delay = COALESCE(?7, delay),
+	sqlReplace = `UPDATE main.errand_job SET priority = ?2, headers = ?3, args = ?4, state = ?5, due_at = ?6, delay = COALESCE(?7, delay),
 retry = ?8, crashes = ?9, snoozes = ?10 WHERE id = ?1`
 
 	// The bounds are literals, or the index would not be used.
-	sqlNextWindow  = `SELECT until FROM errand_unique WHERE until > 0 AND until < 9223372036854775807 AND slot = 0 ORDER BY until LIMIT 1`
-	sqlOverWindows = `SELECT key, job, salt, created_at FROM errand_unique WHERE until > 0 AND until < 9223372036854775807 AND slot = 0 AND until <= ?1 ORDER BY until LIMIT 500`
+	sqlNextWindow  = `SELECT until FROM main.errand_unique WHERE until > 0 AND until < 9223372036854775807 AND slot = 0 ORDER BY until LIMIT 1`
+	sqlOverWindows = `SELECT key, job, salt, created_at FROM main.errand_unique WHERE until > 0 AND until < 9223372036854775807 AND slot = 0 AND until <= ?1 ORDER BY until LIMIT 500`
 )
 
 // windowed reports whether the key may be held without a live job, but not for ever.

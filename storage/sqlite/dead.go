@@ -21,8 +21,8 @@ const (
 	deadMatch = ` (?1 = '' OR queue = ?1) AND (?2 = '' OR kind = ?2) AND (?3 = '' OR reason = ?3)
 AND ended_at >= ?4 AND ended_at < ?5 AND (?6 = '' OR instr(lower(` + endedError + `), lower(?6)) > 0)
 AND created_at >= ?10 AND created_at < ?11
-AND (?12 = '' OR EXISTS (SELECT 1 FROM errand_tag t WHERE t.tag = ?12 AND t.job = j.id))`
-	deadSelect    = `SELECT id, salt, created_at, ended_at FROM errand_dead` + recordFrom
+AND (?12 = '' OR EXISTS (SELECT 1 FROM main.errand_tag t WHERE t.tag = ?12 AND t.job = j.id))`
+	deadSelect    = `SELECT id, salt, created_at, ended_at FROM main.errand_dead` + recordFrom
 	sqlDeadSelect = deadSelect + ` ended_at = ?7 AND id > ?8 AND` + deadMatch + `
 UNION ALL ` + deadSelect + ` ended_at > ?7 AND` + deadMatch + ` ORDER BY 4, 1 LIMIT ?9`
 	// The same for one cause, by the index of causes.
@@ -30,45 +30,49 @@ UNION ALL ` + deadSelect + ` ended_at > ?7 AND` + deadMatch + ` ORDER BY 4, 1 LI
 	sqlCauseSelect = deadSelect + ofCause + ` ended_at = ?7 AND id > ?8 AND` + deadMatch + `
 UNION ALL ` + deadSelect + ofCause + ` ended_at > ?7 AND` + deadMatch + ` ORDER BY 4, 1 LIMIT ?9`
 
+	// isUnspent is whether the last attempt of a job could not reach the other side, and cost
+	// it nothing. While the next one runs that is another one.
+	isUnspent   = `EXISTS (SELECT 1 FROM main.errand_error e WHERE e.job = j.id AND e.token = j.token)`
+	isUnreached = `(state <> 3 AND ` + isUnspent + `)`
 	// hasFailed is whether the last attempt of a job failed, and asked for no delay. What
 	// has args in the history is an edit.
 	hasFailed = `(crashes = 0 AND
-(EXISTS (SELECT 1 FROM errand_error e WHERE e.job = j.id AND e.token = j.token)
-OR COALESCE((SELECT h.attempt = j.attempt AND NOT retry_after FROM errand_history h WHERE h.job = j.id AND h.args IS NULL ORDER BY n DESC LIMIT 1), 0)))`
-	lastError = `COALESCE((SELECT NULLIF(error, '') FROM errand_error e WHERE e.job = j.id AND e.token = j.token),
-(SELECT error FROM errand_history h WHERE h.job = j.id AND h.args IS NULL ORDER BY n DESC LIMIT 1))`
+(` + isUnspent + `
+OR COALESCE((SELECT h.attempt = j.attempt AND NOT retry_after FROM main.errand_history h WHERE h.job = j.id AND h.args IS NULL ORDER BY n DESC LIMIT 1), 0)))`
+	lastError = `COALESCE((SELECT NULLIF(error, '') FROM main.errand_error e WHERE e.job = j.id AND e.token = j.token),
+(SELECT error FROM main.errand_history h WHERE h.job = j.id AND h.args IS NULL ORDER BY n DESC LIMIT 1))`
 	// waitMatch is the jobs that wait and match: ?1 and ?2 bounds of the key, ?3
 	// queue, ?4 kind, ?5 part of the last error, ?6 and ?7 which, ?8 and ?9 bounds of
 	// the time of creation, ?10 and ?11 of the due time, ?12 tag.
-	waitMatch = ` LEFT JOIN errand_lane l USING (lane) WHERE id > ?1 AND id <= ?2 AND state = 1
+	waitMatch = ` LEFT JOIN main.errand_lane l USING (lane) WHERE id > ?1 AND id <= ?2 AND state = 1
 AND ((attempt = 0 AND ?6) OR (attempt > 0 AND (NOT ?7 OR ` + hasFailed + `)))
 AND (?3 = '' OR queue = ?3) AND (?4 = '' OR kind = ?4)
 AND (?5 = '' OR instr(lower(` + lastError + `), lower(?5)) > 0)
 AND created_at >= ?8 AND created_at < ?9 AND due_at >= ?10 AND due_at < ?11
-AND (?12 = '' OR EXISTS (SELECT 1 FROM errand_tag t WHERE t.tag = ?12 AND t.job = j.id))`
+AND (?12 = '' OR EXISTS (SELECT 1 FROM main.errand_tag t WHERE t.tag = ?12 AND t.job = j.id))`
 	// Those that wait have an index by due time, whatever their lane. It is read as
 	// a whole if they are few; else all live jobs are passed by key. An index by
 	// lane would cost every job that is enqueued, leased or finished, see the schema.
-	sqlManyWait  = `SELECT due_at FROM errand_job WHERE state = 1 ORDER BY due_at LIMIT 1 OFFSET 2000`
-	sqlWaitByKey = `SELECT id, salt, created_at FROM errand_job j NOT INDEXED` + waitMatch + ` ORDER BY id LIMIT ?13`
-	sqlWaitAll   = `SELECT id, salt, created_at FROM errand_job j INDEXED BY errand_job_scheduled` + waitMatch
-	sqlLastJob   = `SELECT COALESCE(MAX(id), 0) FROM errand_job`
+	sqlManyWait  = `SELECT due_at FROM main.errand_job WHERE state = 1 ORDER BY due_at LIMIT 1 OFFSET 2000`
+	sqlWaitByKey = `SELECT id, salt, created_at FROM main.errand_job j NOT INDEXED` + waitMatch + ` ORDER BY id LIMIT ?13`
+	sqlWaitAll   = `SELECT id, salt, created_at FROM main.errand_job j INDEXED BY errand_job_scheduled` + waitMatch
+	sqlLastJob   = `SELECT COALESCE(MAX(id), 0) FROM main.errand_job`
 	sqlWaits     = `SELECT lane, state, salt, created_at, options, ?4 OR CASE WHEN attempt = 0 THEN ?2 ELSE NOT ?3 OR ` + hasFailed + ` END
-FROM errand_job j WHERE id = ?1`
-	sqlRunNow = `UPDATE errand_job SET state = 2, due_at = MIN(due_at, ?2), delay = 0 WHERE id = ?1`
+FROM main.errand_job j WHERE id = ?1`
+	sqlRunNow = `UPDATE main.errand_job SET state = 2, due_at = MIN(due_at, ?2), delay = 0 WHERE id = ?1`
 
-	sqlUrgent    = `SELECT job, lane FROM errand_urgent u CROSS JOIN errand_job j NOT INDEXED WHERE job > 0 AND id = job AND state = 2 ORDER BY job`
-	sqlAnyUrgent = `SELECT EXISTS (SELECT 1 FROM errand_urgent)`
-	sqlHurry     = `INSERT INTO errand_urgent (job) VALUES (?1) ON CONFLICT DO NOTHING`
-	sqlCalm      = `DELETE FROM errand_urgent WHERE job = ?1`
+	sqlUrgent    = `SELECT job, lane FROM main.errand_urgent u CROSS JOIN main.errand_job j NOT INDEXED WHERE job > 0 AND id = job AND state = 2 ORDER BY job`
+	sqlAnyUrgent = `SELECT EXISTS (SELECT 1 FROM main.errand_urgent)`
+	sqlHurry     = `INSERT INTO main.errand_urgent (job) VALUES (?1) ON CONFLICT DO NOTHING`
+	sqlCalm      = `DELETE FROM main.errand_urgent WHERE job = ?1`
 	// A member of a group may have been blocked in between.
-	sqlCalmUnready = `DELETE FROM errand_urgent WHERE job = ?1 AND NOT EXISTS (SELECT 1 FROM errand_job WHERE id = ?1 AND state = 2)`
+	sqlCalmUnready = `DELETE FROM main.errand_urgent WHERE job = ?1 AND NOT EXISTS (SELECT 1 FROM main.errand_job WHERE id = ?1 AND state = 2)`
 
 	// The limit is stepLimit; why it is no parameter see sqlPromote.
-	sqlNextPurge = `SELECT MIN(COALESCE((SELECT purge_at FROM errand_finished ORDER BY purge_at LIMIT 1), 9223372036854775807),
+	sqlNextPurge = `SELECT MIN(COALESCE((SELECT purge_at FROM main.errand_finished ORDER BY purge_at LIMIT 1), 9223372036854775807),
 COALESCE((` + sqlNextWindow + `), 9223372036854775807), COALESCE((` + sqlNextOver + `), 9223372036854775807))`
-	sqlPurgeFinished = `DELETE FROM errand_finished WHERE id IN
-(SELECT id FROM errand_finished WHERE purge_at <= ?1 ORDER BY purge_at LIMIT 500)
+	sqlPurgeFinished = `DELETE FROM main.errand_finished WHERE id IN
+(SELECT id FROM main.errand_finished WHERE purge_at <= ?1 ORDER BY purge_at LIMIT 500)
 RETURNING id, lane, state, attempt, args IS NULL, policy, options`
 )
 

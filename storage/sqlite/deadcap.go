@@ -13,11 +13,11 @@ import (
 const (
 	// The first of a time go on where the last page ended, which may have ended among
 	// many of one time.
-	sqlOldestDead = `SELECT ended_at, id, options FROM errand_dead WHERE ended_at = ?1 AND id > ?2
-UNION ALL SELECT ended_at, id, options FROM errand_dead WHERE ended_at > ?1 ORDER BY ended_at, id LIMIT 110`
-	sqlOldestDeadOf = `SELECT ended_at, id, options FROM errand_dead WHERE lane = ?3 AND ended_at = ?1 AND id > ?2
-UNION ALL SELECT ended_at, id, options FROM errand_dead WHERE lane = ?3 AND ended_at > ?1 ORDER BY ended_at, id LIMIT 110`
-	sqlCountDead = `SELECT COALESCE(SUM(n), 0) FROM errand_number WHERE id >= 32 AND id % 32 = 6`
+	sqlOldestDead = `SELECT ended_at, id, options FROM main.errand_dead WHERE ended_at = ?1 AND id > ?2
+UNION ALL SELECT ended_at, id, options FROM main.errand_dead WHERE ended_at > ?1 ORDER BY ended_at, id LIMIT 110`
+	sqlOldestDeadOf = `SELECT ended_at, id, options FROM main.errand_dead WHERE lane = ?3 AND ended_at = ?1 AND id > ?2
+UNION ALL SELECT ended_at, id, options FROM main.errand_dead WHERE lane = ?3 AND ended_at > ?1 ORDER BY ended_at, id LIMIT 110`
+	sqlCountDead = `SELECT COALESCE(SUM(n), 0) FROM main.errand_number WHERE id >= 32 AND id % 32 = 6`
 )
 
 // deadPage is the LIMIT of sqlOldestDead and sqlOldestDeadOf.

@@ -10,9 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	lib "modernc.org/sqlite/lib"
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite/internal/host"
@@ -21,9 +24,9 @@ import (
 const (
 	sqlQuickCheck  = `PRAGMA quick_check(5)`
 	sqlFullCheck   = `PRAGMA integrity_check(5)`
-	sqlJobsByState = `SELECT state, SUM(n) FROM errand_count GROUP BY state HAVING SUM(n) <> 0 ORDER BY state`
-	sqlLeasesOf    = `SELECT i.instance, i.name, (SELECT COUNT(*) FROM errand_job j WHERE j.state = 3 AND j.instance = i.instance)
-FROM errand_instance i ORDER BY i.instance`
+	sqlJobsByState = `SELECT state, SUM(n) FROM main.errand_count GROUP BY state HAVING SUM(n) <> 0 ORDER BY state`
+	sqlLeasesOf    = `SELECT i.instance, i.name, i.boot, (SELECT COUNT(*) FROM main.errand_job j WHERE j.state = 3 AND j.instance = i.instance)
+FROM main.errand_instance i ORDER BY i.instance`
 
 	// clockAhead is how far the clock of the database may be ahead without a warning.
 	clockAhead = time.Minute
@@ -62,16 +65,17 @@ func (f Finding) Bad() bool { return f.Severity == SeverityWarning || f.Severity
 //
 // It returns an error only if it could not look.
 func Examine(ctx context.Context, path string, full bool, now time.Time) ([]Finding, error) {
-	path, err := filepath.Abs(path)
-	if err == nil {
-		path, err = filepath.EvalSymlinks(path)
-	}
+	named, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
+	}
+	path, err = filepath.EvalSymlinks(named)
+	if err != nil {
+		return nil, unreadable(err, named)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return nil, unreadable(err, path)
 	}
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no regular file", path)
@@ -84,7 +88,7 @@ func Examine(ctx context.Context, path string, full bool, now time.Time) ([]Find
 	if err != nil {
 		return nil, err
 	}
-	if err := d.beside(ok); err != nil || !ok {
+	if err := d.beside(ok); err != nil || !ok || d.odd {
 		return d.found, err
 	}
 	close, err := d.open()
@@ -121,6 +125,7 @@ type doctor struct {
 	flat  bool // the file system has no modes
 	shut  bool // this user may not write the database
 	plain bool // the database is not in WAL mode
+	odd   bool // SQLite cannot have made a file of its own, so nothing is read by it
 	found []Finding
 }
 
@@ -171,6 +176,12 @@ const (
 
 // trouble adds an error in the middle of the examination.
 func (d *doctor) trouble(err error) {
+	if isCode(err, lib.SQLITE_CANTOPEN) {
+		if what, remedy := host.Unreadable(d.path, d.path+"-wal", d.path+"-shm"); what != "" {
+			d.say("reading", SeverityError, remedy, "%s", what)
+			return
+		}
+	}
 	err = translate(err)
 	remedy := "look again when nobody else uses the file"
 	if errors.Is(err, storage.ErrCorrupt) {
@@ -183,7 +194,7 @@ func (d *doctor) trouble(err error) {
 func (d *doctor) header() (ok bool, err error) {
 	f, err := os.Open(d.path)
 	if err != nil {
-		return false, err
+		return false, unreadable(err, d.path)
 	}
 	defer func() { _ = f.Close() }() // it has only been read
 	var h [100]byte
@@ -245,7 +256,7 @@ func (d *doctor) copyTo(path string) error {
 	defer func() { _ = db.Close() }() // it has only been read
 	log, err := openExisting(d.path+"-wal", os.O_RDONLY, d.info)
 	if err != nil {
-		return err
+		return unreadable(err, d.path+"-wal")
 	}
 	defer func() { _ = log.Close() }() // as well
 	return errors.Join(copyFile(db, path), copyFile(log, path+"-wal"))
@@ -320,9 +331,10 @@ func (d *doctor) beside(database bool) error {
 	case modes && perm&0o004 != 0:
 		d.say("modes", SeverityNote, "", "mode %v: everybody on this machine can read it", d.info.Mode())
 	}
-	entries, err := os.ReadDir(filepath.Dir(d.path))
+	folder := filepath.Dir(d.path)
+	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return err
+		return unreadable(err, folder)
 	}
 	base := filepath.Base(d.path)
 	for _, e := range entries {
@@ -347,6 +359,13 @@ func (d *doctor) file(suffix string, info os.FileInfo, modes bool) {
 	if _, shows := numberOf(suffix, "-workers-"); shows {
 		instance = true
 	}
+	sqlites := slices.Contains(sqliteNames, suffix)
+	switch {
+	case !instance && !sqlites && !slices.Contains(errandNames, suffix):
+		return // not ours
+	case d.unfit(suffix, info, sqlites) || suffix == "-room": // which is there for a moment
+		return
+	}
 	switch {
 	case suffix == "-wal" && info.Size() > warnAt*4096:
 		d.say("log", SeverityWarning, "end whoever reads for so long; if nobody uses the file, open and close it once", "%d MiB", info.Size()>>20)
@@ -362,17 +381,33 @@ func (d *doctor) file(suffix string, info os.FileInfo, modes bool) {
 		d.say("check", SeverityNote, "", "one is due after an unclean stop; the next process that opens it does it, unless one is at it")
 	case suffix == "-journal":
 		d.say("leftovers", SeverityWarning, "open it once with SQLite, which rolls the transaction back", "%s: a transaction of another mode was cut off", info.Name())
-	case !instance && suffix != "-shm" && suffix != "-turn" && suffix != "-wake":
-		return // not ours
 	}
 	want := host.BesideMode(d.info)
-	if suffix == "-wal" || suffix == "-shm" || suffix == "-journal" { // SQLite's
+	if sqlites {
 		want = d.info.Mode().Perm() & 0o666
 	}
 	if modes && !d.flat && info.Mode().Perm()&0o666 != want {
 		d.say("modes", SeverityWarning, hint(fmt.Sprintf("chmod %o", want), info.Name()),
 			"%s has mode %v, the database %v", info.Name(), info.Mode(), d.info.Mode())
 	}
+}
+
+// unfit reports whether neither errand nor SQLite can have made the file with this suffix.
+func (d *doctor) unfit(suffix string, info os.FileInfo, sqlites bool) bool {
+	owner, remedy := d.info, "move it away"
+	if sqlites {
+		owner = nil
+		if info.Mode().IsRegular() { // it may be a log with jobs
+			remedy = "remove all its names but this one"
+		}
+	}
+	var e *host.UnfitError
+	if !errors.As(host.Fit(d.path+suffix, owner), &e) {
+		return false
+	}
+	d.odd = d.odd || sqlites
+	d.say("files", SeverityError, remedy, "%s %s: must be a regular file of one name, that errand has made", info.Name(), e.What)
+	return true
 }
 
 // instanceOf returns the number of the instance whose file has this suffix, and false
@@ -513,12 +548,14 @@ func (d *doctor) jobs() error {
 func (d *doctor) instances() error {
 	registered := map[int64]bool{}
 	var id int64
-	var name string
+	var name, boot string
 	var leases int
-	err := plain{d.ctx, d.db}.each(sqlLeasesOf, nil, []any{&id, &name, &leases}, func() {
+	err := plain{d.ctx, d.db}.each(sqlLeasesOf, nil, []any{&id, &name, &boot, &leases}, func() {
 		registered[id] = true
 		alive, err := locked(instancePath(d.path, id), d.info)
 		switch {
+		case boot == backupBoot: // whether the process was at work, or had died, the copy does not say
+			d.say("instances", SeverityNote, "", "%s was registered when this backup was taken, with %s; a worker begins anew what was running", name, plural(leases, "running job"))
 		case err != nil:
 			d.say("instances", SeverityNote, "", "%s: %v", name, err)
 		case alive:

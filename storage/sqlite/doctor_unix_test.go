@@ -4,8 +4,10 @@ package sqlite_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,6 +51,36 @@ func TestExamine_NamesOfOthers(t *testing.T) {
 	const quoted = `'it'\''s $(mine).db-instance-8'`
 	if len(remedies) != 2 || remedies[0] != "chmod 600 "+quoted || remedies[1] != "rm "+quoted {
 		t.Errorf("remedies %q, want those of instance 8, quoted for a shell", remedies)
+	}
+}
+
+// What errand and SQLite cannot have made is an error of its own. Nothing is read by it, and
+// no command that would follow a link, such as chmod, is proposed for it.
+func TestExamine_FilesOfOthers(t *testing.T) {
+	sqlites := []string{"-wal", "-shm", "-journal"}
+	for _, end := range append(sqlites, "-turn", "-wake", "-ballast", "-room", "-check", "-instance-7", "-workers-7") {
+		for what, put := range map[string]func(victim, path string) error{
+			"is a symbolic link": os.Symlink, "has 2 names (hard links)": os.Link,
+			"is a directory": func(_, path string) error { return os.Mkdir(path, 0o700) },
+		} {
+			d := newDB(t, nil)
+			victim := filepath.Join(t.TempDir(), "victim")
+			err := errors.Join(d.open().Close(), os.RemoveAll(d.path+end), os.WriteFile(victim, []byte("of others"), 0o400), put(victim, d.path+end))
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, err := sqlite.Examine(context.Background(), d.path, true, t0)
+			want := sqlite.Finding{
+				Check: "files", Severity: sqlite.SeverityError, Remedy: "move it away",
+				Text: filepath.Base(d.path) + end + " " + what + ": must be a regular file of one name, that errand has made",
+			}
+			if strings.HasPrefix(what, "has") && slices.Contains(sqlites, end) { // it may be the log
+				want.Remedy = "remove all its names but this one"
+			}
+			if err != nil || !slices.Contains(found, want) || has(found, "modes", sqlite.SeverityWarning) || has(found, "reading", sqlite.SeverityError) {
+				t.Errorf("the doctor says %+v (%v), want %+v and nothing of its mode", found, err, want)
+			}
+		}
 	}
 }
 

@@ -21,32 +21,32 @@ const (
 	// bounds of the time of creation, ?9 a tag, ?10 the limit, ?11 and ?12 bounds of the
 	// due time or of that of the end.
 	keyMatch = ` id > ?1 AND id <= ?2 AND ?3 >> state & 1 AND (?4 = '' OR queue = ?4) AND (?5 = '' OR kind = ?5)
-AND created_at >= ?7 AND created_at < ?8 AND (?9 = '' OR EXISTS (SELECT 1 FROM errand_tag t WHERE t.tag = ?9 AND t.job = j.id))`
-	sqlLiveByKey = `SELECT id, salt, created_at FROM errand_job j NOT INDEXED LEFT JOIN errand_lane l USING (lane) WHERE` + keyMatch + `
+AND created_at >= ?7 AND created_at < ?8 AND (?9 = '' OR EXISTS (SELECT 1 FROM main.errand_tag t WHERE t.tag = ?9 AND t.job = j.id))`
+	sqlLiveByKey = `SELECT id, salt, created_at FROM main.errand_job j NOT INDEXED LEFT JOIN main.errand_lane l USING (lane) WHERE` + keyMatch + `
 AND (?6 = '' OR instr(lower(` + lastError + `), lower(?6)) > 0) AND due_at >= ?11 AND due_at < ?12 ORDER BY id LIMIT ?10`
-	sqlFinishedByKey = `SELECT id, salt, created_at FROM errand_finished j NOT INDEXED LEFT JOIN errand_lane l USING (lane) WHERE` + keyMatch + `
+	sqlFinishedByKey = `SELECT id, salt, created_at FROM main.errand_finished j NOT INDEXED LEFT JOIN main.errand_lane l USING (lane) WHERE` + keyMatch + `
 AND (?6 = '' OR instr(lower(` + endedError + `), lower(?6)) > 0) AND ended_at >= ?11 AND ended_at < ?12 ORDER BY id LIMIT ?10`
-	sqlLastFinished = `SELECT COALESCE(MAX(id), 0) FROM errand_finished`
+	sqlLastFinished = `SELECT COALESCE(MAX(id), 0) FROM main.errand_finished`
 
-	sqlChangeJob = `UPDATE errand_job SET lane = ?2, priority = ?3, policy = ?4, state = ?5, due_at = COALESCE(?6, due_at),
+	sqlChangeJob = `UPDATE main.errand_job SET lane = ?2, priority = ?3, policy = ?4, state = ?5, due_at = COALESCE(?6, due_at),
 delay = COALESCE(?7, delay) WHERE id = ?1`
-	sqlChangeDead = `UPDATE errand_dead SET lane = ?2, priority = ?3, policy = ?4 WHERE id = ?1`
-	sqlDeadCause  = `SELECT d.cause, d.reason, c.text FROM errand_dead d JOIN errand_cause c USING (cause) WHERE d.id = ?1`
-	sqlSetCause   = `UPDATE errand_dead SET cause = ?2 WHERE id = ?1`
-	sqlEditJob    = `UPDATE errand_job SET headers = ?2, args = ?3, options = options | ?4 WHERE id = ?1`
-	sqlEditDead   = `UPDATE errand_dead SET headers = ?2, args = ?3, options = options | ?4 WHERE id = ?1`
-	sqlAddEdit    = `INSERT INTO errand_history (job, n, attempt, at, phase, error, stack, duration, instance, args)
-SELECT ?1, COALESCE(MAX(n), 0) + 1, ?2, ?3, '` + storage.PhaseEdited + `', '', '', 0, ?4, ?5 FROM errand_history WHERE job = ?1`
+	sqlChangeDead = `UPDATE main.errand_dead SET lane = ?2, priority = ?3, policy = ?4 WHERE id = ?1`
+	sqlDeadCause  = `SELECT d.cause, d.reason, c.text FROM main.errand_dead d JOIN main.errand_cause c USING (cause) WHERE d.id = ?1`
+	sqlSetCause   = `UPDATE main.errand_dead SET cause = ?2 WHERE id = ?1`
+	sqlEditJob    = `UPDATE main.errand_job SET headers = ?2, args = ?3, options = options | ?4 WHERE id = ?1`
+	sqlEditDead   = `UPDATE main.errand_dead SET headers = ?2, args = ?3, options = options | ?4 WHERE id = ?1`
+	sqlAddEdit    = `INSERT INTO main.errand_history (job, n, attempt, at, phase, error, stack, duration, instance, args)
+SELECT ?1, COALESCE(MAX(n), 0) + 1, ?2, ?3, '` + storage.PhaseEdited + `', '', '', 0, ?4, ?5 FROM main.errand_history WHERE job = ?1`
 	// The offset is storage.EditLimit.
-	sqlTrimEdits = `DELETE FROM errand_history WHERE job = ?1 AND args IS NOT NULL
-AND n <= (SELECT n FROM errand_history WHERE job = ?1 AND args IS NOT NULL ORDER BY n DESC LIMIT 1 OFFSET 10)`
-	sqlErrorToken = `SELECT token FROM errand_error WHERE job = ?1`
+	sqlTrimEdits = `DELETE FROM main.errand_history WHERE job = ?1 AND args IS NOT NULL
+AND n <= (SELECT n FROM main.errand_history WHERE job = ?1 AND args IS NOT NULL ORDER BY n DESC LIMIT 1 OFFSET 10)`
+	sqlErrorToken = `SELECT token FROM main.errand_error WHERE job = ?1`
 
 	// What delete needs of a job.
-	sqlEndedFinished = `SELECT id, lane, state, attempt, args IS NULL, policy, options, salt, created_at, 0 FROM errand_finished WHERE id = ?1`
-	sqlEndedDead     = `SELECT id, lane, 6, attempt, args IS NULL, policy, options, salt, created_at, in_effect FROM errand_dead WHERE id = ?1`
-	sqlNotEnded      = `SELECT id, lane, state, attempt, args IS NULL, policy, options, salt, created_at, 0 FROM errand_job WHERE id = ?1`
-	sqlDropFinished  = `DELETE FROM errand_finished WHERE id = ?1`
+	sqlEndedFinished = `SELECT id, lane, state, attempt, args IS NULL, policy, options, salt, created_at, 0 FROM main.errand_finished WHERE id = ?1`
+	sqlEndedDead     = `SELECT id, lane, 6, attempt, args IS NULL, policy, options, salt, created_at, in_effect FROM main.errand_dead WHERE id = ?1`
+	sqlNotEnded      = `SELECT id, lane, state, attempt, args IS NULL, policy, options, salt, created_at, 0 FROM main.errand_job WHERE id = ?1`
+	sqlDropFinished  = `DELETE FROM main.errand_finished WHERE id = ?1`
 )
 
 // chooseByKey is choose for live or finished jobs, given the statements that find

@@ -11,15 +11,15 @@ import (
 
 // sqlEldest is the first ready job of each lane and priority, by steps through the index.
 const sqlEldest = `WITH RECURSIVE first(id) AS (
-SELECT id FROM (SELECT id FROM errand_job WHERE state = 2 ORDER BY lane, priority DESC, due_at, id LIMIT 1)
+SELECT id FROM (SELECT id FROM main.errand_job WHERE state = 2 ORDER BY lane, priority DESC, due_at, id LIMIT 1)
 UNION ALL SELECT COALESCE(
-(SELECT j.id FROM errand_job j WHERE j.state = 2 AND j.lane = c.lane AND j.priority < c.priority ORDER BY j.priority DESC, j.due_at, j.id LIMIT 1),
-(SELECT j.id FROM errand_job j WHERE j.state = 2 AND j.lane > c.lane ORDER BY j.lane, j.priority DESC, j.due_at, j.id LIMIT 1))
-FROM first f CROSS JOIN errand_job c NOT INDEXED WHERE c.id = f.id)
-SELECT lane, priority, due_at, j.id FROM first f CROSS JOIN errand_job j NOT INDEXED WHERE j.id = f.id`
+(SELECT j.id FROM main.errand_job j WHERE j.state = 2 AND j.lane = c.lane AND j.priority < c.priority ORDER BY j.priority DESC, j.due_at, j.id LIMIT 1),
+(SELECT j.id FROM main.errand_job j WHERE j.state = 2 AND j.lane > c.lane ORDER BY j.lane, j.priority DESC, j.due_at, j.id LIMIT 1))
+FROM first f CROSS JOIN main.errand_job c NOT INDEXED WHERE c.id = f.id)
+SELECT lane, priority, due_at, j.id FROM first f CROSS JOIN main.errand_job j NOT INDEXED WHERE j.id = f.id`
 
-const sqlNextReady = `SELECT due_at, id FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at = ?3 AND id >= ?4
-UNION ALL SELECT due_at, id FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at > ?3
+const sqlNextReady = `SELECT due_at, id FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at = ?3 AND id >= ?4
+UNION ALL SELECT due_at, id FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at > ?3
 ORDER BY due_at, id LIMIT 1`
 
 // rung is a priority of a lane.

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	sqlClaimKey = `INSERT INTO errand_unique (key, job, salt, created_at, until) VALUES (?1, ?2, ?3, ?4, ?5)
+	sqlClaimKey = `INSERT INTO main.errand_unique (key, job, salt, created_at, until) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT DO NOTHING`
-	sqlKeyHolder = `SELECT job, salt, created_at, until FROM errand_unique WHERE key = ?1 AND slot = 0`
+	sqlKeyHolder = `SELECT job, salt, created_at, until FROM main.errand_unique WHERE key = ?1 AND slot = 0`
 	// A live job is looked for first: most keys are of one.
-	sqlKeyGone = `SELECT until <> 0 AND NOT EXISTS (SELECT 1 FROM errand_job WHERE id = job)
-AND NOT EXISTS (SELECT 1 FROM errand_finished WHERE id = job) AND NOT EXISTS (SELECT 1 FROM errand_dead WHERE id = job)
-FROM errand_unique WHERE key = ?1 AND slot = 0`
-	sqlEndKeyWithJob = `UPDATE errand_unique SET until = CASE WHEN ` + hasFollower + ` THEN -1 ELSE 0 END WHERE key = ?1 AND slot = 0 AND EXISTS (SELECT 1 FROM errand_job WHERE id = job)`
-	sqlDropKey       = `DELETE FROM errand_unique WHERE key = ?1 AND slot = 0`
-	sqlReleaseKey    = `DELETE FROM errand_unique WHERE key = ?1 AND job = ?2 AND until = 0`
+	sqlKeyGone = `SELECT until <> 0 AND NOT EXISTS (SELECT 1 FROM main.errand_job WHERE id = job)
+AND NOT EXISTS (SELECT 1 FROM main.errand_finished WHERE id = job) AND NOT EXISTS (SELECT 1 FROM main.errand_dead WHERE id = job)
+FROM main.errand_unique WHERE key = ?1 AND slot = 0`
+	sqlEndKeyWithJob = `UPDATE main.errand_unique SET until = CASE WHEN ` + hasFollower + ` THEN -1 ELSE 0 END WHERE key = ?1 AND slot = 0 AND EXISTS (SELECT 1 FROM main.errand_job WHERE id = job)`
+	sqlDropKey       = `DELETE FROM main.errand_unique WHERE key = ?1 AND slot = 0`
+	sqlReleaseKey    = `DELETE FROM main.errand_unique WHERE key = ?1 AND job = ?2 AND until = 0`
 )
 
 const forever = math.MaxInt64
@@ -37,9 +37,9 @@ func (s *Store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 		refused error
 	}
 	err := s.submit(ctx, &request{work: workOf(jobs), run: func(t *tx) (err error) {
-		t.single = len(jobs) == 1
+		t.fresh.single = len(jobs) == 1
 		answer.added, answer.refused, err = t.enqueueOrRefuse(now, jobs)
-		t.single = false
+		t.fresh.single = false
 		if err != nil || answer.refused != nil {
 			return err
 		}
@@ -75,6 +75,9 @@ func (s *Store) EnqueueTx(ctx context.Context, in *sql.Tx, now time.Time, jobs [
 	}
 	var refused error
 	err = s.inside(ctx, in, len(jobs), func(t *tx) (err error) {
+		if refused, err = s.reserveInTx(t, workOf(jobs)); refused != nil || err != nil {
+			return err
+		}
 		out, refused, err = t.enqueueOrRefuse(now, jobs)
 		return err
 	})

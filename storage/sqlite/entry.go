@@ -14,15 +14,15 @@ import (
 
 const (
 	entryColumns   = `class, name, family, revision, created_at, updated_at, doc`
-	sqlEntry       = `SELECT ` + entryColumns + ` FROM errand_entry WHERE class = ?1 AND name = ?2`
-	sqlEntries     = `SELECT ` + entryColumns + ` FROM errand_entry WHERE class = ?1 AND name > ?2 ORDER BY name LIMIT ?3`
-	sqlFamily      = `SELECT ` + entryColumns + ` FROM errand_entry WHERE family = ?1 AND family <> '' AND class = ?2 AND name > ?3 ORDER BY name LIMIT ?4`
-	sqlRevision    = `SELECT revision FROM errand_family WHERE family = ?1`
-	sqlFindEntry   = `SELECT entry, revision, family FROM errand_entry WHERE class = ?1 AND name = ?2`
-	sqlAddEntry    = `INSERT INTO errand_entry (class, name, family, revision, created_at, updated_at, doc) VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)`
-	sqlSetEntry    = `UPDATE errand_entry SET revision = ?2, updated_at = ?3, doc = ?4 WHERE entry = ?1`
-	sqlDropEntry   = `DELETE FROM errand_entry WHERE entry = ?1`
-	sqlSetRevision = `INSERT INTO errand_family (family, revision) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET revision = excluded.revision`
+	sqlEntry       = `SELECT ` + entryColumns + ` FROM main.errand_entry WHERE class = ?1 AND name = ?2`
+	sqlEntries     = `SELECT ` + entryColumns + ` FROM main.errand_entry WHERE class = ?1 AND name > ?2 ORDER BY name LIMIT ?3`
+	sqlFamily      = `SELECT ` + entryColumns + ` FROM main.errand_entry WHERE family = ?1 AND family <> '' AND class = ?2 AND name > ?3 ORDER BY name LIMIT ?4`
+	sqlRevision    = `SELECT revision FROM main.errand_family WHERE family = ?1`
+	sqlFindEntry   = `SELECT entry, revision, family FROM main.errand_entry WHERE class = ?1 AND name = ?2`
+	sqlAddEntry    = `INSERT INTO main.errand_entry (class, name, family, revision, created_at, updated_at, doc) VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)`
+	sqlSetEntry    = `UPDATE main.errand_entry SET revision = ?2, updated_at = ?3, doc = ?4 WHERE entry = ?1`
+	sqlDropEntry   = `DELETE FROM main.errand_entry WHERE entry = ?1`
+	sqlSetRevision = `INSERT INTO main.errand_family (family, revision) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET revision = excluded.revision`
 )
 
 // sqlMessageWith are sqlMessage with the revisions of as many entries as the index says.
@@ -30,9 +30,9 @@ var sqlMessageWith = func() (texts [storage.MostEntries + 1]string) {
 	columns := messageColumns + `, body`
 	for n := range texts {
 		if n > 0 {
-			columns += fmt.Sprintf(`, IFNULL((SELECT revision FROM errand_entry WHERE class = ?%d AND name = ?%d), 0)`, 2*n, 2*n+1)
+			columns += fmt.Sprintf(`, IFNULL((SELECT revision FROM main.errand_entry WHERE class = ?%d AND name = ?%d), 0)`, 2*n, 2*n+1)
 		}
-		texts[n] = `SELECT ` + columns + ` FROM errand_message m CROSS JOIN errand_body b ON b.message = m.message WHERE id = ?1`
+		texts[n] = `SELECT ` + columns + ` FROM main.errand_message m CROSS JOIN main.errand_body b ON b.message = m.message WHERE id = ?1`
 	}
 	return texts
 }()

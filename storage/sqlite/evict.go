@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	sqlNextScheduled = `SELECT due_at, id, lane, priority FROM errand_job WHERE state = 1 AND due_at = ?1 AND id > ?2
-UNION ALL SELECT due_at, id, lane, priority FROM errand_job WHERE state = 1 AND due_at > ?1
+	sqlNextScheduled = `SELECT due_at, id, lane, priority FROM main.errand_job WHERE state = 1 AND due_at = ?1 AND id > ?2
+UNION ALL SELECT due_at, id, lane, priority FROM main.errand_job WHERE state = 1 AND due_at > ?1
 ORDER BY due_at, id LIMIT 100`
-	sqlHeldForever = `SELECT COUNT(*) FROM errand_unique WHERE key = ?1 AND slot = 0 AND job = ?2 AND until = 9223372036854775807`
+	sqlHeldForever = `SELECT COUNT(*) FROM main.errand_unique WHERE key = ?1 AND slot = 0 AND job = ?2 AND until = 9223372036854775807`
 )
 
 // scheduledPage is the LIMIT of sqlNextScheduled.

@@ -13,17 +13,17 @@ import (
 const (
 	// until always changes, for that is what observers see of a holder's life,
 	// even if the clock stands still.
-	sqlExtend = `UPDATE errand_job SET until = MAX(?3, until + 1) WHERE id = ?1 AND token = ?2 AND state = 3 RETURNING cancelling`
-	sqlNext   = `SELECT due_at FROM errand_job WHERE state = 1 ORDER BY due_at LIMIT 1`
+	sqlExtend = `UPDATE main.errand_job SET until = MAX(?3, until + 1) WHERE id = ?1 AND token = ?2 AND state = 3 RETURNING cancelling`
+	sqlNext   = `SELECT due_at FROM main.errand_job WHERE state = 1 ORDER BY due_at LIMIT 1`
 	// Limits are no parameters: SQLite plans by their value, and would prepare
 	// the statement again each time it is bound. The order in which rows are
 	// updated and returned does not matter.
-	sqlPromote = `UPDATE errand_job SET state = 2 WHERE id IN
-(SELECT id FROM errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000)
+	sqlPromote = `UPDATE main.errand_job SET state = 2 WHERE id IN
+(SELECT id FROM main.errand_job WHERE state = 1 AND due_at <= ?1 ORDER BY due_at, id LIMIT 1000)
 RETURNING CASE WHEN options & 1 THEN -id ELSE lane END`
-	sqlLease = `UPDATE errand_job SET state = 3, token = ?, instance = ?, until = ?, attempt = attempt + 1
+	sqlLease = `UPDATE main.errand_job SET state = 3, token = ?, instance = ?, until = ?, attempt = attempt + 1
 WHERE id = ? AND state = 2`
-	sqlPayload = `SELECT headers, args FROM errand_payload WHERE job = ?1`
+	sqlPayload = `SELECT headers, args FROM main.errand_payload WHERE job = ?1`
 )
 
 // Exchange implements [storage.Store].
@@ -111,7 +111,7 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 		urgent, bytes, err = t.leaseUrgent(x, at, until, late)
 	}
 	if err == nil && bytes < storage.LeaseBytes {
-		out.Leased, kept, err = t.lease(x, at, until, late, bytes)
+		out.Leased, kept, err = t.leaseBounded(x, at, until, late, bytes)
 	}
 	if len(urgent) > 0 {
 		out.Leased = append(urgent, out.Leased...)
@@ -191,7 +191,7 @@ func (t *tx) promote(at int64) (int64, error) {
 
 // lease takes the first jobs that are wanted, but none of lanes that are ajar if late is
 // nil. It returns until when the first of those are that are kept back, 0 if none are.
-func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, bytes int) (out []storage.Leased, kept int64, err error) {
+func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, allowed allowance) (out []storage.Leased, kept int64, err error) {
 	defer func() {
 		if err != nil { // the transaction may go on without it
 			t.stmts.lineups.forget()
@@ -223,12 +223,15 @@ func (t *tx) lease(x *storage.Exchange, at, until int64, late *tooLate, bytes in
 	if rows, err = t.inTime(rows, x, at, late); err != nil || len(rows) == 0 {
 		return nil, kept, err
 	}
-	g := &granting{tx: t, holder: holder, until: until, at: at, hurry: t.mayHurry(), bytes: bytes}
+	g := &granting{tx: t, holder: holder, until: until, at: at, hurry: t.mayHurry(), allowance: allowed}
 	if err = g.leaseAll(x, rows, left, k); err != nil {
 		return nil, 0, err
 	}
+	if g.cut {
+		kept = earlier(kept, at)
+	}
 	if l.ajar > 0 {
-		err = t.letThrough(l, g.out, g.held, until)
+		err = t.letThrough(l, g.out, g.held, until, at)
 	}
 	return g.out, kept, err
 }

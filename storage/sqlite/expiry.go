@@ -10,29 +10,29 @@ import (
 )
 
 const (
-	sqlWindowed     = `SELECT EXISTS (SELECT 1 FROM errand_number WHERE id = 8)`
-	sqlFirstWindow  = `INSERT INTO errand_number (id, n) VALUES (8, 1) ON CONFLICT DO NOTHING`
-	sqlEpochs       = `SELECT epoch, base FROM errand_epoch`
-	sqlEpoch        = `SELECT epoch FROM errand_epoch WHERE base = 0`
-	sqlAddEpoch     = `INSERT INTO errand_epoch (epoch, base) VALUES (?1, 0)`
-	sqlSettleEpochs = `UPDATE errand_epoch SET base = ?1 WHERE base = 0`
-	sqlDropEpoch    = `DELETE FROM errand_epoch WHERE epoch = ?1 AND NOT EXISTS (SELECT 1 FROM errand_option WHERE epoch = ?1 AND epoch > 0)`
+	sqlWindowed     = `SELECT EXISTS (SELECT 1 FROM main.errand_number WHERE id = 8)`
+	sqlFirstWindow  = `INSERT INTO main.errand_number (id, n) VALUES (8, 1) ON CONFLICT DO NOTHING`
+	sqlEpochs       = `SELECT epoch, base FROM main.errand_epoch`
+	sqlEpoch        = `SELECT epoch FROM main.errand_epoch WHERE base = 0`
+	sqlAddEpoch     = `INSERT INTO main.errand_epoch (epoch, base) VALUES (?1, 0)`
+	sqlSettleEpochs = `UPDATE main.errand_epoch SET base = ?1 WHERE base = 0`
+	sqlDropEpoch    = `DELETE FROM main.errand_epoch WHERE epoch = ?1 AND NOT EXISTS (SELECT 1 FROM main.errand_option WHERE epoch = ?1 AND epoch > 0)`
 
 	// The limit is expiryStep; why it is no parameter see sqlPromote.
-	sqlStarts       = `SELECT job FROM errand_option WHERE epoch = ?1 AND start_by > 0 AND start_by <= ?2 ORDER BY start_by LIMIT 250`
-	sqlDeadlines    = `SELECT job FROM errand_option WHERE epoch = ?1 AND deadline > 0 AND deadline <= ?2 ORDER BY deadline LIMIT 250`
-	sqlNextStart    = `SELECT start_by FROM errand_option WHERE epoch = ?1 AND start_by > 0 ORDER BY start_by LIMIT 1`
-	sqlNextDeadline = `SELECT deadline FROM errand_option WHERE epoch = ?1 AND deadline > 0 ORDER BY deadline LIMIT 1`
+	sqlStarts       = `SELECT job FROM main.errand_option WHERE epoch = ?1 AND start_by > 0 AND start_by <= ?2 ORDER BY start_by LIMIT 250`
+	sqlDeadlines    = `SELECT job FROM main.errand_option WHERE epoch = ?1 AND deadline > 0 AND deadline <= ?2 ORDER BY deadline LIMIT 250`
+	sqlNextStart    = `SELECT start_by FROM main.errand_option WHERE epoch = ?1 AND start_by > 0 ORDER BY start_by LIMIT 1`
+	sqlNextDeadline = `SELECT deadline FROM main.errand_option WHERE epoch = ?1 AND deadline > 0 ORDER BY deadline LIMIT 1`
 
-	sqlRuns       = `UPDATE errand_option SET start_by = -ABS(start_by), deadline = -ABS(deadline) WHERE job = ?1 AND (start_by <> 0 OR deadline <> 0)`
-	sqlWaitsAgain = `UPDATE errand_option SET start_by = CASE WHEN ?2 THEN ABS(start_by) ELSE 0 END, deadline = ABS(deadline)
+	sqlRuns       = `UPDATE main.errand_option SET start_by = -ABS(start_by), deadline = -ABS(deadline) WHERE job = ?1 AND (start_by <> 0 OR deadline <> 0)`
+	sqlWaitsAgain = `UPDATE main.errand_option SET start_by = CASE WHEN ?2 THEN ABS(start_by) ELSE 0 END, deadline = ABS(deadline)
 WHERE job = ?1 AND (start_by <> 0 OR deadline <> 0)`
-	sqlStateOf    = `SELECT state FROM errand_job WHERE id = ?1`
-	sqlSetWindows = `UPDATE errand_option SET since = ?2, start_by = ?3, deadline = ?4, epoch = ?5 WHERE job = ?1`
+	sqlStateOf    = `SELECT state FROM main.errand_job WHERE id = ?1`
+	sqlSetWindows = `UPDATE main.errand_option SET since = ?2, start_by = ?3, deadline = ?4, epoch = ?5 WHERE job = ?1`
 
 	// Of an epoch that has a base only that counts.
-	sqlShiftEpochs  = `UPDATE errand_epoch SET base = ?1 WHERE base > ?1`
-	sqlShiftWindows = `UPDATE errand_option SET since = ?3,
+	sqlShiftEpochs  = `UPDATE main.errand_epoch SET base = ?1 WHERE base > ?1`
+	sqlShiftWindows = `UPDATE main.errand_option SET since = ?3,
 start_by = CASE WHEN epoch <> 0 THEN start_by ELSE start_by - SIGN(start_by) * (since - ?3) END,
 deadline = CASE WHEN epoch <> 0 THEN deadline ELSE deadline - SIGN(deadline) * (since - ?3) END
 WHERE job > ?1 AND job <= ?2 AND since > ?3`

@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"log/slog"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -93,13 +93,29 @@ func (s *Store) SkipMissing() error {
 // share one transaction after it, in their order.
 func (s *Store) Stall() (release func()) {
 	begun, end := make(chan struct{}), make(chan struct{})
+	begin := sync.OnceFunc(func() { close(begun) })
 	_ = s.queue.add(context.Background(), &request{done: make(chan error, 1), run: func(*tx) error {
-		close(begun)
+		begin()
 		<-end
 		return nil
 	}})
 	<-begun
 	return func() { close(end) }
+}
+
+// Deafen has the writer never hear that the log has grown, as if its goroutine were not
+// scheduled until it has a request.
+func (s *Store) Deafen() {
+	deaf := &request{done: make(chan error, 1), run: func(*tx) error {
+		s.queue.written = nil
+		return nil
+	}}
+	if err := s.queue.add(context.Background(), deaf); err != nil {
+		panic(err)
+	}
+	if err := <-deaf.done; err != nil {
+		panic(err)
+	}
 }
 
 // Rested waits until the writer has ended what it does after a batch.
@@ -121,34 +137,94 @@ func (s *Store) WritesForLong() time.Duration {
 	return longGap
 }
 
+// Stale reports whether the cache is of another generation.
+func (s *Store) Stale(generation int64) bool { return s.cache.stale(generation) }
+
 // Waiting is how many requests wait for the writer.
 func (s *Store) Waiting() int { return len(s.queue.reqs) + len(s.queue.urgent) }
 
+// pretended says on what file system a path is, if a test does. A Store may be open before and
+// after that.
+var pretended atomic.Pointer[func(path string) (host.FileSystem, error)]
+
+func init() {
+	stat, room := statFS, roomAt
+	statFS = func(path string) (host.FileSystem, error) {
+		if f := pretended.Load(); f != nil {
+			return (*f)(path)
+		}
+		return stat(path)
+	}
+	roomAt = func(path string) (int64, bool) {
+		f := pretended.Load()
+		if f == nil {
+			return room(path)
+		}
+		fs, err := (*f)(path)
+		return fs.Free, err == nil && fs.Name != ""
+	}
+}
+
+// onFileSystem makes f say on what file system a path is.
+func onFileSystem(t interface{ Cleanup(func()) }, f func(path string) (host.FileSystem, error)) {
+	before := pretended.Swap(&f)
+	t.Cleanup(func() { pretended.Store(before) })
+}
+
 // FileSystem makes all files be on a file system of this type.
 func FileSystem(t interface{ Cleanup(func()) }, name string) {
-	before := statFS
 	warnInMemory = sync.Once{}
-	statFS = func(string) (host.FileSystem, error) {
+	onFileSystem(t, func(string) (host.FileSystem, error) {
 		return host.FileSystem{Name: name, Free: 1 << 40}, nil
-	}
-	t.Cleanup(func() { statFS = before })
+	})
 }
 
 // FreeSpace makes all files be on a file system with so many bytes free, or one that does
 // not say if negative. What set is called with is free from then on; reads are counted.
 func FreeSpace(t interface{ Cleanup(func()) }, bytes int64) (set func(int64), reads func() int64) {
-	before := statFS
 	var free, n atomic.Int64
 	free.Store(bytes)
-	statFS = func(string) (host.FileSystem, error) {
+	onFileSystem(t, func(string) (host.FileSystem, error) {
 		n.Add(1)
 		if free.Load() < 0 {
 			return host.FileSystem{}, nil
 		}
 		return host.FileSystem{Name: "ext4", Free: free.Load()}, nil
-	}
-	t.Cleanup(func() { statFS = before })
+	})
 	return free.Store, n.Load
+}
+
+// Disk makes a folder be a disk of so many bytes, which nothing but its files fills, and
+// returns how many are free. With resize it has another size from then on.
+func Disk(t interface{ Cleanup(func()) }, dir string, bytes int64) (free func() int64, resize func(int64)) {
+	var size atomic.Int64
+	size.Store(bytes)
+	free = func() int64 {
+		left := size.Load()
+		files, _ := os.ReadDir(dir)
+		for _, f := range files {
+			if info, err := f.Info(); err == nil {
+				left -= (info.Size() + 4095) &^ 4095
+			}
+		}
+		return max(left, 0)
+	}
+	onFileSystem(t, func(string) (host.FileSystem, error) { return host.FileSystem{Name: "ext4", Free: free()}, nil })
+	return free, size.Store
+}
+
+// FreeIn has the folder of a database and that for temporary files be two file systems, or
+// one, with so many bytes free in each.
+func FreeIn(t interface{ Cleanup(func()) }, dir string, here, temp int64, same bool) {
+	sameBefore := sameFileSystem
+	onFileSystem(t, func(path string) (host.FileSystem, error) {
+		if path == dir {
+			return host.FileSystem{Name: "ext4", Free: here}, nil
+		}
+		return host.FileSystem{Name: "ext4", Free: temp}, nil
+	})
+	sameFileSystem = func(string, string) bool { return same }
+	t.Cleanup(func() { sameFileSystem = sameBefore })
 }
 
 // CheckOver is closed when the check that opening has begun is over; nil if it
@@ -168,10 +244,13 @@ func (s *Store) PolicyDocs() int {
 	return len(s.cache.policies)
 }
 
-// Logs has records handed to log by a goroutine, as those of a Store are.
-func Logs(log *slog.Logger) (_ *slog.Logger, wait func()) {
-	l := new(logs)
-	return l.logger(log), l.wait
+// OnCheckedTable has f called after the check of each table, until it is called with nil.
+func OnCheckedTable(f func(table string)) {
+	if f == nil {
+		checkedTable.Store(nil)
+		return
+	}
+	checkedTable.Store(&f)
 }
 
 // Rules are the names of the rules about the tables.

@@ -25,14 +25,43 @@ const headerSize = 100
 // the path without symbolic links, so that all processes find the same files beside
 // the database.
 func prepareFile(path string) (string, error) {
+	beside := path
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		beside = real
+	}
+	if err := checkBeside(beside, nil); err != nil { // before the database is made
+		return "", err
+	}
 	if err := checkFile(path); err != nil {
 		return "", err
 	}
+	return realPath(path)
+}
+
+// realPath returns the path of a database without symbolic links.
+func realPath(path string) (string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return "", fmt.Errorf("errand: open database: %w", err)
+		return "", notFound(path, err)
 	}
 	return real, nil
+}
+
+// notFound returns the error of a database that was not found.
+func notFound(path string, err error) error {
+	return fmt.Errorf("errand: open database: %w", unreadable(err, path))
+}
+
+// unreadable puts in place of a permission error which of these files, or which folder on
+// the way to them, this user may not read, and what to do. It returns err if the system does
+// not say.
+func unreadable(err error, paths ...string) error {
+	if errors.Is(err, os.ErrPermission) {
+		if what, remedy := host.Unreadable(paths...); what != "" {
+			return fmt.Errorf("%s: %s: %w", what, remedy, os.ErrPermission)
+		}
+	}
+	return err
 }
 
 func checkFile(path string) error {
@@ -59,7 +88,7 @@ func checkFile(path string) error {
 		}
 		return f.Close()
 	case err != nil:
-		return fmt.Errorf("errand: open database: %w", err)
+		return notFound(path, err)
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%w: path %q is a %s: must be a regular file", storage.ErrUnsupportedDB, path, host.KindOf(info))
 	}
@@ -121,6 +150,33 @@ func readOnlyError(path string, err error) error {
 	return fmt.Errorf("%w: %s: %w", storage.ErrReadOnly, what, err)
 }
 
+// The ends of the names of files beside the database, but for those with the number of an
+// instance, which only the process with that number opens.
+var (
+	sqliteNames = []string{"-wal", "-shm", "-journal"} // SQLite makes them, whoever may write the database
+	errandNames = []string{"-turn", "-wake", "-ballast", "-room", "-check"}
+)
+
+// checkBeside refuses a database beside which there is what errand and SQLite cannot have
+// made, such as a link. Each file is checked again when it is opened; but an open that
+// succeeds must not leave out in silence what that file is for. Without a db, which is not
+// made yet, errand's files may be anybody's.
+func checkBeside(path string, db os.FileInfo) error {
+	return cmp.Or(checkSQLites(path), checkFit(path, errandNames, db))
+}
+
+// checkSQLites is checkBeside for the files of SQLite, which are all that a reader uses.
+func checkSQLites(path string) error { return checkFit(path, sqliteNames, nil) }
+
+func checkFit(path string, ends []string, db os.FileInfo) error {
+	for _, end := range ends {
+		if err := host.Fit(path+end, db); err != nil {
+			return unfit(err)
+		}
+	}
+	return nil
+}
+
 // checkNames refuses a folder, and a file that has two names: a hard link, or a mount of
 // the file alone. SQLite finds the log by the name of the database. So a process that
 // has the file open by another name has another log, and its commits are lost.
@@ -137,8 +193,9 @@ func checkNames(path string, o Options) error {
 	return nil
 }
 
-// statFS returns the file system of a path; tests replace it.
-var statFS = host.StatFS
+// statFS returns the file system of a path, and roomAt what is free on it; tests replace
+// both.
+var statFS, roomAt = host.StatFS, host.Room
 
 // checkFileSystem refuses a path on a file system that other machines may share.
 // The file need not exist yet. A file system of unknown type passes.
@@ -197,7 +254,12 @@ var errWentBack = fmt.Errorf("%w: the database has gone back to an earlier momen
 	storage.ErrClosed)
 
 // floor are the last committed values of counters that only ever rise.
-type floor struct{ nextJob, nextToken, generation atomic.Int64 }
+type floor struct {
+	nextJob, nextToken, generation atomic.Int64
+	// unkept is the latest time that a write was given which has changed nothing, and
+	// so has not written the time. Close writes it.
+	unkept atomic.Int64
+}
 
 // raise takes over committed counters.
 func (f *floor) raise(m *meta) {
@@ -217,9 +279,14 @@ func raise(n *atomic.Int64, to int64) {
 
 // readMeta reads the counters, and ends the Store if they have gone back.
 func (s *Store) readMeta(db asker, m *meta) error {
+	return s.risen(m, func() error { return db.row(sqlMeta, nil, m.dest()...) })
+}
+
+// risen ends the Store if the counters that read puts into m have gone back.
+func (s *Store) risen(m *meta, read func() error) error {
 	f := &s.floor
 	nextJob, nextToken, generation := f.nextJob.Load(), f.nextToken.Load(), f.generation.Load() // before reading
-	if err := db.row(sqlMeta, nil, m.dest()...); err != nil {
+	if err := read(); err != nil {
 		return err
 	}
 	if m.nextJob >= nextJob && m.nextToken >= nextToken && m.gen >= generation {

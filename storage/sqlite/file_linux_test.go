@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -83,6 +84,118 @@ func TestOpen_FileThatCannotBeWritten(t *testing.T) {
 		}
 		if _, err := os.Stat(d.path + "-turn"); err == nil {
 			t.Error("a file was made beside it")
+		}
+	}
+}
+
+// A file that this user cannot read, or a folder on the way that this user cannot enter, is
+// refused by name, with its owner and what to do.
+func TestOpen_FileThatCannotBeRead(t *testing.T) {
+	if !asAnybody(t) {
+		return
+	}
+	for _, o := range []*sqlite.Options{{ReadOnly: true}, {Existing: true}} {
+		for _, end := range []string{"", "-wal"} {
+			d := newDB(t, nil)
+			s, shut := d.open(), d.path+end
+			if err := os.Chmod(shut, 0o200); err != nil {
+				t.Fatal(err)
+			}
+			_, err := sqlite.Open(d.path, o)
+			wantUnreadable(t, fmt.Sprintf("%+v, %s", o, end), err, fmt.Sprintf("read %s (mode --w-------, owner %d)", shut, os.Geteuid()))
+			if err := errors.Join(os.Chmod(shut, 0o700), s.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A folder on the way that this user cannot enter is named, however far from the file and
+// behind whatever link, in each way of opening and by the doctor, and whether or not there
+// is a file.
+func TestOpen_FolderThatCannotBeEntered(t *testing.T) {
+	if !asAnybody(t) {
+		return
+	}
+	top := t.TempDir()
+	shut, links := filepath.Join(top, "shut"), filepath.Join(top, "links")
+	deep := filepath.Join(shut, "in", "deep")
+	if err := errors.Join(os.MkdirAll(deep, 0o700), os.Mkdir(links, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	paths := []string{
+		filepath.Join(shut, "jobs.db"), filepath.Join(deep, "jobs.db"),
+		filepath.Join(links, "folder", "jobs.db"), filepath.Join(links, "relative", "jobs.db"), filepath.Join(links, "jobs.db"),
+	}
+	err := errors.Join(os.Symlink(deep, filepath.Join(links, "folder")), os.Symlink("../shut/in", filepath.Join(links, "relative")), os.Symlink(paths[1], paths[4]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, there := range []bool{false, true} {
+		if there {
+			for _, path := range []string{paths[0], paths[1], filepath.Join(shut, "in", "jobs.db")} {
+				s, err := sqlite.Open(path, nil)
+				if err == nil {
+					err = s.Close()
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := os.Chmod(shut, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("enter the folder %s (mode drw-------, owner %d)", shut, os.Geteuid())
+		for _, path := range paths {
+			for _, o := range []*sqlite.Options{{}, {ReadOnly: true}, {Existing: true}} {
+				_, err := sqlite.Open(path, o)
+				wantUnreadable(t, fmt.Sprintf("%s, %+v", path, o), err, want)
+			}
+			_, err := sqlite.Examine(context.Background(), path, false, t0)
+			wantUnreadable(t, path+", the doctor", err, want)
+		}
+		if err := os.Chmod(shut, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wantUnreadable wants a permission error with what this user cannot do, and the remedy.
+func wantUnreadable(t *testing.T, how string, err error, what string) {
+	t.Helper()
+	want := "this user cannot " + what + ": run this as its owner, or have the owner allow it (chmod)"
+	if !errors.Is(err, fs.ErrPermission) || errors.Is(err, storage.ErrIO) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%s: %v, want a permission error with %q", how, err, want)
+	}
+}
+
+// The doctor names the file that this user cannot read, and the folder that cannot be listed.
+func TestExamine_FileThatCannotBeRead(t *testing.T) {
+	if !asAnybody(t) {
+		return
+	}
+	for _, end := range []string{"", "-wal", "folder"} {
+		d := newDB(t, nil)
+		s, shut, mode := d.open(), d.path+end, os.FileMode(0o200)
+		if end == "folder" {
+			shut, mode = filepath.Dir(d.path), os.ModeDir|0o300
+		}
+		if err := os.Chmod(shut, mode.Perm()); err != nil {
+			t.Fatal(err)
+		}
+		found, err := sqlite.Examine(context.Background(), d.path, false, t0)
+		what := fmt.Sprintf("read %s (mode %v, owner %d)", shut, mode, os.Geteuid())
+		switch at := slices.IndexFunc(found, func(f sqlite.Finding) bool { return f.Check == "reading" }); {
+		case end != "-wal":
+			wantUnreadable(t, end, err, what)
+		case err != nil || at < 0:
+			t.Errorf("%s: the doctor says %+v, %v", end, found, err)
+		case !strings.Contains(found[at].Text, what) || strings.Contains(found[at].Remedy, "nobody else"):
+			t.Errorf("%s: the doctor says %+v, want that this user cannot %s", end, found[at], what)
+		}
+		if err := errors.Join(os.Chmod(shut, 0o700), s.Close()); err != nil {
+			t.Error(err)
 		}
 	}
 }

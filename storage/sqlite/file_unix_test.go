@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -105,67 +106,80 @@ var odd = map[string]func(path, victim string) error{
 }
 
 // What is beside a database is used only if errand can have made it: no file of
-// others is written, emptied or read, and nothing is waited for.
+// others is written, emptied or read, and nothing is waited for. That holds for what is
+// there when the database is opened, and for what comes later.
 func TestOpen_OddFilesBeside(t *testing.T) {
 	for _, suffix := range []string{"-turn", "-wake", "-ballast", "-check", "-instance-1"} {
 		for what, put := range odd {
-			t.Run(suffix+" is "+what, func(t *testing.T) {
-				var mu sync.Mutex
-				var said []string
-				d := newDB(t, nil)
-				if err := d.open().Close(); err != nil {
-					t.Fatal(err)
-				}
-				victim := filepath.Join(t.TempDir(), "victim")
-				if err := os.WriteFile(victim, []byte("secret"), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				_ = os.Remove(d.path + suffix) // some are not there
-				if err := put(d.path+suffix, victim); errors.Is(err, syscall.EPERM) {
-					t.Skip(err) // without root
-				} else if err != nil {
-					t.Fatal(err)
-				}
-				before, err := os.Lstat(d.path + suffix)
-				if err != nil {
-					t.Fatal(err)
-				}
-				d.opts = &sqlite.Options{Logger: slog.New(listener(func(_ slog.Level, text string) {
-					mu.Lock()
-					defer mu.Unlock()
-					said = append(said, text)
-				}))}
-				useBeside(t, d, suffix)
-				if b, err := os.ReadFile(victim); err != nil || string(b) != "secret" {
-					t.Errorf("the file of somebody else has %q in it (%v)", b, err)
-				}
-				after, err := os.Lstat(d.path + suffix)
-				if err != nil || !os.SameFile(before, after) || after.Mode() != before.Mode() || after.Size() != before.Size() {
-					t.Errorf("%v was made of %v (%v)", after, before, err)
-				}
-				for _, text := range said {
-					if strings.Contains(text, "secret") || strings.Contains(text, "what it says") {
-						t.Errorf("the log has it: %q", text)
-					}
-				}
-			})
+			for when, later := range map[string]bool{"": false, ", later": true} {
+				t.Run(suffix+" is "+what+when, func(t *testing.T) { oddBeside(t, suffix, put, later) })
+			}
 		}
 	}
 }
 
-// useBeside does all that uses the files beside a database, of which the one
-// with this name is not to be used.
-func useBeside(t *testing.T, d *db, suffix string) {
-	s, err := sqlite.Open(d.path, d.opts)
-	if suffix == "-turn" {
-		if !errors.Is(err, storage.ErrUnsupportedDB) {
-			t.Errorf("Open: %v, want ErrUnsupportedDB", err)
-		}
-		return
+// oddBeside puts an odd file beside a database, before it is opened or later, and wants it,
+// and the file of others to which it may lead, to stay as they are.
+func oddBeside(t *testing.T, suffix string, put func(path, victim string) error, later bool) {
+	var mu sync.Mutex
+	var said []string
+	d := newDB(t, nil)
+	if err := d.open().Close(); err != nil {
+		t.Fatal(err)
 	}
+	d.opts = &sqlite.Options{Logger: slog.New(listener(func(_ slog.Level, text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		said = append(said, text)
+	}))}
+	var s *sqlite.Store
+	if later {
+		s = d.open()
+	}
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := os.WriteFile(victim, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = os.Remove(d.path + suffix) // some are not there
+	if err := put(d.path+suffix, victim); errors.Is(err, syscall.EPERM) {
+		t.Skip("only root may give a file to another user: ", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Lstat(d.path + suffix)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !later {
+		s, err = sqlite.Open(d.path, d.opts)
+		// That of an instance is refused when the process with its number is to lease jobs.
+		if refused := errors.Is(err, storage.ErrUnsupportedDB); refused != (suffix != "-instance-1") || err != nil && !refused {
+			t.Errorf("Open: %v", err)
+		}
+	}
+	if s != nil {
+		useBeside(t, s, suffix)
+	}
+	if found, err := sqlite.Examine(context.Background(), d.path, false, t0); err != nil || !has(found, "files", sqlite.SeverityError) {
+		t.Errorf("the doctor says %+v, %v, want an error about the file", found, err)
+	}
+	if b, err := os.ReadFile(victim); err != nil || string(b) != "secret" {
+		t.Errorf("the file of somebody else has %q in it (%v)", b, err)
+	}
+	after, err := os.Lstat(d.path + suffix)
+	if err != nil || !os.SameFile(before, after) || after.Mode() != before.Mode() || after.Size() != before.Size() {
+		t.Errorf("%v was made of %v (%v)", after, before, err)
+	}
+	for _, text := range said {
+		if strings.Contains(text, "secret") || strings.Contains(text, "what it says") {
+			t.Errorf("the log has it: %q", text)
+		}
+	}
+}
+
+// useBeside does all that uses the files beside a database, of which the one with this name
+// is not to be used, and closes the Store.
+func useBeside(t *testing.T, s *sqlite.Store, suffix string) {
 	ctx := context.Background()
 	var full atomic.Bool
 	s.Fault(func(bool) error {
@@ -193,9 +207,6 @@ func useBeside(t *testing.T, d *db, suffix string) {
 	}
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
-	}
-	if _, err := sqlite.Examine(ctx, d.path, false, t0); err != nil {
-		t.Errorf("Examine: %v", err)
 	}
 }
 
@@ -283,5 +294,94 @@ func TestStore_GivenAnotherName(t *testing.T) {
 	wantTwoNames(t, "Enqueue", err)
 	if _, err := s.Enqueue(context.Background(), t0, one()); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("and again: %v, want ErrClosed", err)
+	}
+}
+
+// What errand and SQLite cannot have made, at the name of a file beside the database, is
+// refused by name in each way of opening the database, and stays as it is.
+func TestOpen_LinksBesideTheDatabase(t *testing.T) {
+	kinds := map[string]struct {
+		what string
+		put  func(victim, path string) error
+	}{
+		"link":      {"is a symbolic link", os.Symlink},
+		"dangling":  {"is a symbolic link", func(_, path string) error { return os.Symlink(path+".gone", path) }},
+		"hard link": {"has 2 names (hard links)", os.Link},
+		"directory": {"is a directory", func(_, path string) error { return os.Mkdir(path, 0o700) }},
+	}
+	for i, end := range []string{"-wal", "-shm", "-journal", "-turn", "-wake", "-ballast", "-room", "-check"} {
+		for kind, k := range kinds {
+			d := newDB(t, nil)
+			app := appDB(t, "file:"+d.path) // which connects when it is used
+			victim, path := filepath.Join(filepath.Dir(d.path), "victim"), d.path+end
+			err := errors.Join(d.open().Close(), os.RemoveAll(path), os.WriteFile(victim, []byte("of others"), 0o600), k.put(victim, path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := fmt.Sprintf("path %q %s: must be a regular file of one name, that errand has made; move it away", path, k.what)
+			refused := func(how string, s *sqlite.Store, err error) {
+				t.Helper()
+				if !errors.Is(err, storage.ErrUnsupportedDB) || errors.Is(err, storage.ErrNeedsRecovery) || !strings.Contains(fmt.Sprint(err), want) {
+					t.Errorf("%s %s, %s: %v, want ErrUnsupportedDB: %s", end, kind, how, err, want)
+				}
+				if err == nil {
+					_ = s.Close()
+				}
+			}
+			s, err := sqlite.Open(d.path, nil)
+			refused("to write", s, err)
+			s, err = sqlite.Open(d.path, &sqlite.Options{Existing: true})
+			refused("existing", s, err)
+			s, err = sqlite.New(app, nil)
+			refused("of an application", s, err)
+			s, err = sqlite.Open(d.path, &sqlite.Options{ReadOnly: true})
+			if i < 3 {
+				refused("to read", s, err)
+			} else if err != nil { // a reader needs none of the others
+				t.Errorf("%s %s, to read: %v", end, kind, err)
+			} else if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if b, e := os.ReadFile(victim); string(b) != "of others" || e != nil {
+				t.Errorf("%s %s: the file of others has %q, %v", end, kind, b, e)
+			}
+			if err := errors.Join(app.Close(), os.Rename(d.path, d.path+".away")); err != nil {
+				t.Fatal(err)
+			}
+			s, err = sqlite.Open(d.path, nil)
+			refused("new", s, err)
+			if _, err := os.Lstat(d.path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s %s, new: the database was made (%v)", end, kind, err)
+				_ = os.Remove(d.path)
+			}
+			if err := errors.Join(os.Rename(d.path+".away", d.path), os.RemoveAll(path), d.open().Close()); err != nil {
+				t.Errorf("%s: once it is taken away: %v", end, err)
+			}
+		}
+	}
+}
+
+// A Store that only reads is open while others come and go: a link that comes later is
+// refused at the next read.
+func TestReadOnly_LinkThatComesLater(t *testing.T) {
+	for _, end := range []string{"-wal", "-shm", "-journal"} {
+		d := newDB(t, nil)
+		if err := d.open().Close(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := sqlite.Open(d.path, &sqlite.Options{ReadOnly: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, d.path+".victim", []byte("of others"))
+		if err := os.Symlink(d.path+".victim", d.path+end); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Counts(context.Background()); !errors.Is(err, storage.ErrUnsupportedDB) || !strings.Contains(err.Error(), d.path+end) {
+			t.Errorf("%s: %v, want ErrUnsupportedDB and its name", end, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

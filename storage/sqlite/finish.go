@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	sqlReschedule = `UPDATE errand_job SET state = ?3, due_at = COALESCE(?4, due_at), delay = ?10,
+	sqlReschedule = `UPDATE main.errand_job SET state = ?3, due_at = COALESCE(?4, due_at), delay = ?10,
 attempt = attempt + ?5, retry = retry + ?6, snoozes = snoozes + ?7, crashes = crashes * ?8 + ?9,
 instance = 0, until = 0, fate = 0, cancelling = 0
 WHERE id = ?1 AND token = ?2 AND state = 3 AND cancelling = 0
 RETURNING lane, attempt, options, args IS NULL, COALESCE(length(args), 0) + COALESCE(length(headers), 0)`
-	sqlIsCancelling = `SELECT cancelling FROM errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
-	sqlAddHistory   = `INSERT INTO errand_history (job, n, attempt, at, phase, error, stack, duration, instance, retry_after)
-SELECT ?1, COALESCE(MAX(n), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM errand_history WHERE job = ?1`
+	sqlIsCancelling = `SELECT cancelling FROM main.errand_job WHERE id = ?1 AND token = ?2 AND state = 3`
+	sqlAddHistory   = `INSERT INTO main.errand_history (job, n, attempt, at, phase, error, stack, duration, instance, retry_after)
+SELECT ?1, COALESCE(MAX(n), 0) + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9 FROM main.errand_history WHERE job = ?1`
 	// The offset is storage.HistoryLimit. There may be gaps, see sqlTrimEdits.
-	sqlTrimHistory = `DELETE FROM errand_history WHERE job = ?1
-AND n <= (SELECT n FROM errand_history WHERE job = ?1 ORDER BY n DESC LIMIT 1 OFFSET 20)`
+	sqlTrimHistory = `DELETE FROM main.errand_history WHERE job = ?1
+AND n <= (SELECT n FROM main.errand_history WHERE job = ?1 ORDER BY n DESC LIMIT 1 OFFSET 20)`
 )
 
 // finish ends one lease.

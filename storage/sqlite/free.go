@@ -1,14 +1,254 @@
 package sqlite
 
 import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/errandq/errand/storage"
 )
 
-// freeEvery is how often free space is read for [storage.SettingMinFree].
-const freeEvery = time.Second
+const (
+	// sqlCountLive counts the jobs that are scheduled, ready or blocked, and the few that
+	// run.
+	sqlCountLive = `SELECT (SELECT COALESCE(SUM(n), 0) FROM main.errand_number WHERE id >= 32 AND id % 32 IN (1, 2, 7))
++ (SELECT COUNT(*) FROM main.errand_job WHERE state = 3)`
+	sqlCountRunning = `SELECT COUNT(*) FROM main.errand_job WHERE state = 3`
+
+	// freeEvery is how often free space is read for [storage.SettingMinFree].
+	freeEvery = time.Second
+	// A disk with less free space is nearly full: a log of checkpointAt pages may
+	// need its size twice, for itself and in the database, and other programs get as
+	// much again.
+	lowSpace = 4 * checkpointAt * 4096
+	// logRoom is what a log of lowAt pages takes, so that transactions have room in it.
+	logRoom = lowAt * (4096 + 24)
+	// New jobs leave a part of the room to jobs which are leased or end, beside what is
+	// kept for each: an eighth, but at least leastInTransit and at most
+	// mostInTransit. An exchange of 480 jobs has had a log of 1.9 MB.
+	inTransit      = 8
+	leastInTransit = 256 << 10
+	mostInTransit  = 2 << 20
+	// Each job that has not ended may need keptPerJob bytes more than it has, until it
+	// is a row that is kept. Up to maxPerJob may go to pages that are left half empty, a
+	// quarter of what is in use at most: a job that has failed enters the finished ones
+	// late, and so cuts a page of them in two. With a tenth of the jobs failing twice
+	// 36 to 62 bytes were needed, and 410 for args of 1,000 bytes.
+	keptPerJob = 50
+	maxPerJob  = 480
+	// perLease is what the outcome of one job may take, of the log and the database
+	// together. Those of 200 jobs that had failed, each on pages of its own, took 9 KB
+	// each. roomAgain is when to ask for more after none could be leased for that.
+	perLease  = 16 << 10
+	roomAgain = 100 * time.Millisecond
+)
+
+// marks is what a Store knows of how full its disk is.
+type marks struct {
+	low   atomic.Bool  // the disk is nearly full
+	blind atomic.Int64 // work that the application has added since free space was read
+
+	mu   sync.Mutex
+	live int64 // jobs that had not ended when next was the key of the next job
+	next int64
+}
+
+// freeSpace returns how many bytes can still be written beside a path, and false
+// if the system does not tell.
+func freeSpace(path string) (int64, bool) { return roomAt(filepath.Dir(path)) }
+
+// measure sets low.
+func (s *Store) measure() {
+	free, ok := freeSpace(s.path)
+	s.marks.low.Store(ok && free < lowSpace)
+	s.marks.blind.Store(0)
+}
+
+// space is the room that there is for a transaction.
+type space struct {
+	free  int64 // bytes that can still be written
+	log   int64 // bytes that the log has
+	grows int64 // bytes by which a checkpoint will make the database grow
+	spare int64 // bytes that are free in the database
+	used  int64 // bytes that are not
+}
+
+// space reads the room that there is for the transaction under way on a connection; it is
+// false if the system does not tell.
+func (s *Store) space(db execer) (r space, ok bool, err error) {
+	var p pages
+	if err := p.read(db); err != nil {
+		return r, false, err
+	}
+	info, err := os.Stat(s.path)
+	if err != nil {
+		return r, false, err
+	}
+	if log, err := os.Stat(s.path + "-wal"); err == nil {
+		r.log = log.Size()
+	}
+	r.grows, r.spare, r.used = max(0, p.all*p.size-info.Size()), p.free*p.size, (p.all-p.free)*p.size
+	r.free, ok = freeSpace(s.path)
+	return r, ok, nil
+}
+
+// takes counts bytes that are about to be written.
+func (r *space) takes(bytes int64) {
+	inside := min(bytes, r.spare)
+	r.spare -= inside
+	r.grows += bytes - inside
+}
+
+// left returns how many bytes are left once the pages of the transaction are in the log and
+// in the database, and the log can begin anew. If it is negative, the log may fill the
+// room that the database lacks: then no page can be moved, and soon no job be finished.
+func (r *space) left() int64 { return r.free + min(r.log, logRoom) - 2*r.grows - logRoom }
+
+// kept returns how many bytes so many jobs need until they have ended.
+func (r *space) kept(live int64) int64 {
+	transit := (r.free + r.log + r.spare + r.used) / inTransit
+	return min(max(transit, leastInTransit), mostInTransit) + live*keptPerJob + min(live*(maxPerJob-keptPerJob), r.used/4)
+}
+
+// mayAdd returns [storage.ErrFull] for a transaction that adds work if the disk is nearly
+// full and what is kept for jobs that were taken in would be touched. next is the
+// key of the next job.
+func (s *Store) mayAdd(db execer, r *space, next int64) error {
+	m := &s.marks
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	left := r.left()
+	enough := func() bool { return left >= 0 && left+r.spare >= r.kept(m.live+max(0, next-m.next)) }
+	if m.next > 0 && enough() { // jobs may have ended since they were counted
+		return nil
+	}
+	if err := db.row(sqlCountLive, nil, &m.live); err != nil {
+		return err
+	}
+	if m.next = next; enough() {
+		return nil
+	}
+	return fmt.Errorf("%w: %d bytes are free, %d are needed for %d jobs to end, those that are added included: add fewer at a time, "+
+		"wait for jobs to end, delete those that have, or make room on the disk", storage.ErrFull, r.free, r.kept(m.live)+r.free-left, m.live)
+}
+
+// mayLease returns [storage.ErrFull] for a transaction that leases jobs if they may not
+// find the room to end. While the ballast is given up half of its room has to be there.
+func (s *Store) mayLease(r *space) error {
+	needs := int64(0)
+	if s.ballast.gone.Load() {
+		needs = s.ballast.size / 2
+	}
+	if r.left() >= 0 && r.free+r.spare-2*r.grows >= needs {
+		return nil
+	}
+	return fmt.Errorf("%w: %d bytes are free, up to %d are needed to lease jobs: make room on the disk",
+		storage.ErrFull, r.free, max(r.free-r.left(), needs+2*r.grows-r.spare))
+}
+
+// roomFor returns how many jobs may be leased, so that those which run then have room to end:
+// their outcomes may come all at once. If none runs that is one at least.
+func (t *tx) roomFor() (int, error) {
+	s := t.store
+	if !s.marks.low.Load() {
+		return math.MaxInt, nil
+	}
+	r, ok, err := s.space(t)
+	if err != nil || !ok {
+		return math.MaxInt, err
+	}
+	room := r.free + r.log - 2*r.grows
+	if !s.ballast.gone.Load() {
+		room += s.ballast.size
+	}
+	var runs int64
+	if err := t.row(sqlCountRunning, nil, &runs); err != nil {
+		return 0, err
+	}
+	most := max(room/perLease-runs, 0)
+	if runs == 0 {
+		most = max(most, 1)
+	}
+	return int(most), nil
+}
+
+// leaseBounded is lease, of no more jobs than there is room for. If there may be others
+// they are kept back for a moment.
+func (t *tx) leaseBounded(x *storage.Exchange, at, until int64, late *tooLate, bytes int) (out []storage.Leased, kept int64, err error) {
+	most, err := t.roomFor()
+	if err != nil {
+		return nil, 0, err
+	}
+	if most == 0 && x.Wanted() > 0 {
+		return nil, at + roomAgain.Microseconds(), nil
+	}
+	return t.lease(x, at, until, late, allowance{bytes, most})
+}
+
+// reserve returns [storage.ErrFull] if a transaction would take room that is kept for
+// others: jobs can be leased when none can be added, and what ends work has all the
+// room there is.
+func (w *writer) reserve(t *tx, batch []*request) error {
+	if !slices.ContainsFunc(batch, (*request).begins) {
+		return nil
+	}
+	work := 0
+	for _, r := range batch {
+		work += r.work
+	}
+	if !w.marks.low.Load() && work <= 2*maxWork {
+		return nil
+	}
+	if w.measure(); !w.marks.low.Load() && work <= 2*maxWork {
+		return nil
+	}
+	r, ok, err := w.space(t)
+	switch {
+	case err != nil || !ok:
+		return err
+	case slices.ContainsFunc(batch, (*request).adds):
+		return w.mayAdd(t, &r, t.meta.nextJob)
+	}
+	return w.mayLease(&r)
+}
+
+// reserveInTx is reserve for so much work in a transaction of the application, before it
+// is done: so the transaction can go on without it.
+func (s *Store) reserveInTx(t *tx, work int) (refused, err error) {
+	m := &s.marks
+	if !m.low.Load() && m.blind.Add(int64(work)) < maxWork {
+		return nil, nil
+	}
+	if s.measure(); !m.low.Load() && work <= maxWork {
+		return nil, nil
+	}
+	r, ok, err := s.space(t)
+	if err != nil || !ok {
+		return nil, err
+	}
+	r.takes(int64(work) * jobBytes)
+	if err = s.mayAdd(t, &r, t.meta.nextJob); errors.Is(err, storage.ErrFull) {
+		s.queue.tell() // to move the log
+		return err, nil
+	}
+	return nil, err
+}
+
+// fits reports whether the database has room for all pages in the log. A part of
+// them would take the room that there is, and the log could not begin anew.
+func (c *checkpointer) fits() bool {
+	if !c.marks.low.Load() {
+		return true
+	}
+	r, ok, err := c.space(c.db)
+	return err != nil || !ok || r.grows <= r.free
+}
 
 // spare is the free space of the file system as it was read last.
 type spare struct {

@@ -14,34 +14,34 @@ import (
 )
 
 const (
-	sqlMembership = `SELECT COALESCE(group_key, ''), role FROM errand_option WHERE job = ?1`
-	sqlHasHead    = `SELECT EXISTS (SELECT 1 FROM errand_option WHERE group_key = ?1 AND role >= 2)`
-	sqlLaneOfJob  = `SELECT lane, options FROM errand_job WHERE id = ?1`
-	sqlSetGroup   = `UPDATE errand_option SET group_key = ?2, role = ?3 WHERE job = ?1`
-	sqlSkip       = `UPDATE errand_option SET role = 0 WHERE job =
-(SELECT job FROM errand_option WHERE group_key = ?1 AND role = 3 ORDER BY job LIMIT 1) RETURNING job`
-	sqlDeadID = `SELECT salt, created_at FROM errand_dead WHERE id = ?1`
+	sqlMembership = `SELECT COALESCE(group_key, ''), role FROM main.errand_option WHERE job = ?1`
+	sqlHasHead    = `SELECT EXISTS (SELECT 1 FROM main.errand_option WHERE group_key = ?1 AND role >= 2)`
+	sqlLaneOfJob  = `SELECT lane, options FROM main.errand_job WHERE id = ?1`
+	sqlSetGroup   = `UPDATE main.errand_option SET group_key = ?2, role = ?3 WHERE job = ?1`
+	sqlSkip       = `UPDATE main.errand_option SET role = 0 WHERE job =
+(SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 3 ORDER BY job LIMIT 1) RETURNING job`
+	sqlDeadID = `SELECT salt, created_at FROM main.errand_dead WHERE id = ?1`
 
 	// The limit of the count is storage.GroupCount.
-	countBlocked = `(SELECT COUNT(*) FROM errand_option b WHERE b.group_key = o.group_key AND b.role = 1 AND b.job <= COALESCE(
-(SELECT job FROM errand_option e WHERE e.group_key = o.group_key AND e.role = 1 ORDER BY job LIMIT 1 OFFSET 999), 9223372036854775807)) AS blocked`
+	countBlocked = `(SELECT COUNT(*) FROM main.errand_option b WHERE b.group_key = o.group_key AND b.role = 1 AND b.job <= COALESCE(
+(SELECT job FROM main.errand_option e WHERE e.group_key = o.group_key AND e.role = 1 ORDER BY job LIMIT 1 OFFSET 999), 9223372036854775807)) AS blocked`
 	sqlGroups = `SELECT group_key, j.id, j.salt, j.created_at, COALESCE(l.kind, '') AS kind, 6 AS state, j.reason, ` + endedError + ` AS error, j.cause, j.ended_at,
 ` + countBlocked + `
-FROM errand_option o CROSS JOIN errand_dead j ON j.id = o.job LEFT JOIN errand_lane l USING (lane)
+FROM main.errand_option o CROSS JOIN main.errand_dead j ON j.id = o.job LEFT JOIN main.errand_lane l USING (lane)
 WHERE role = 3 AND group_key > ?1 AND group_key < ?2
-AND NOT EXISTS (SELECT 1 FROM errand_option e WHERE e.group_key = o.group_key AND e.role = 3 AND e.job < o.job)
+AND NOT EXISTS (SELECT 1 FROM main.errand_option e WHERE e.group_key = o.group_key AND e.role = 3 AND e.job < o.job)
 ORDER BY group_key LIMIT ?3`
 	// From group to group, however many members of one are blocked.
 	sqlWaitingGroups = `WITH RECURSIVE o (group_key) AS (
-SELECT (SELECT group_key FROM errand_option WHERE role = 1 AND group_key > ?1 AND group_key < ?2 ORDER BY group_key LIMIT 1)
-UNION ALL SELECT (SELECT group_key FROM errand_option WHERE role = 1 AND group_key > o.group_key AND group_key < ?2 ORDER BY group_key LIMIT 1)
+SELECT (SELECT group_key FROM main.errand_option WHERE role = 1 AND group_key > ?1 AND group_key < ?2 ORDER BY group_key LIMIT 1)
+UNION ALL SELECT (SELECT group_key FROM main.errand_option WHERE role = 1 AND group_key > o.group_key AND group_key < ?2 ORDER BY group_key LIMIT 1)
 FROM o WHERE o.group_key IS NOT NULL LIMIT ?3),
-h AS MATERIALIZED (SELECT group_key, (SELECT job FROM errand_option p WHERE p.group_key = o.group_key AND p.role >= 2 ORDER BY p.role, p.job LIMIT 1) AS head, ` + countBlocked + `
+h AS MATERIALIZED (SELECT group_key, (SELECT job FROM main.errand_option p WHERE p.group_key = o.group_key AND p.role >= 2 ORDER BY p.role, p.job LIMIT 1) AS head, ` + countBlocked + `
 FROM o WHERE group_key IS NOT NULL)
 SELECT group_key, head AS id, COALESCE(a.salt, j.salt, 0) AS salt, COALESCE(a.created_at, j.created_at, 0) AS created_at, COALESCE(l.kind, '') AS kind,
 CASE WHEN a.id IS NULL THEN 6 ELSE a.state END AS state, COALESCE(j.reason, '') AS reason, CASE WHEN j.id IS NULL THEN '' ELSE ` + endedError + ` END AS error,
 COALESCE(j.cause, 0) AS cause, COALESCE(j.ended_at, 0) AS ended_at, blocked
-FROM h LEFT JOIN errand_job a ON a.id = h.head LEFT JOIN errand_dead j ON j.id = h.head LEFT JOIN errand_lane l ON l.lane = COALESCE(a.lane, j.lane)
+FROM h LEFT JOIN main.errand_job a ON a.id = h.head LEFT JOIN main.errand_dead j ON j.id = h.head LEFT JOIN main.errand_lane l ON l.lane = COALESCE(a.lane, j.lane)
 ORDER BY group_key`
 )
 

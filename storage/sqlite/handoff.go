@@ -90,8 +90,9 @@ type handoff struct {
 // fresh are the jobs that the call under way has inserted as ready and not
 // announced: how many there are of each lane, and the key of the first.
 type fresh struct {
-	first int64
-	lanes map[storage.Lane]int
+	first  int64
+	lanes  map[storage.Lane]int
+	single bool // the call adds one job
 }
 
 func (f *fresh) add(key int64, lane storage.Lane) {

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -17,11 +18,27 @@ const (
 	// The counters are raised before anything is read: a deferred transaction
 	// that began by reading could not write any more once another has
 	// committed (SQLITE_BUSY_SNAPSHOT).
-	sqlReserve    = `UPDATE errand_number SET n = n + ?1 WHERE id = 1`
+	sqlReserve    = `UPDATE main.errand_number SET n = n + ?1 WHERE id = 1`
 	sqlBeginAgain = `BEGIN`
 	sqlSavepoint  = `SAVEPOINT errand`
 	sqlRollbackTo = `ROLLBACK TO errand`
 	sqlRelease    = `RELEASE errand`
+
+	// The counters by their ids, and another row for each temporary trigger on errand's
+	// tables that the connection has. In a transaction of the application no statement
+	// stays prepared, and this one is prepared in half of the time of sqlMeta. NOCASE has
+	// no function that the application could replace.
+	//
+	// A trigger on a temporary table is none of them if no table of the database has that
+	// name. Otherwise it is taken for one: SQLite does not say which of the two it is on,
+	// and a temporary table may have been made after the trigger.
+	sqlAppMeta = `SELECT id, n FROM main.errand_number WHERE id BETWEEN 0 AND 7
+UNION ALL SELECT -1, 0` + fromTempTriggers
+	// What says whether the counters are those that the last call has left, see ownCounters.
+	sqlStillNext    = `SELECT n, EXISTS (SELECT 1` + fromTempTriggers + `) FROM main.errand_number WHERE id = 1`
+	sqlTempTriggers = `SELECT name, tbl_name` + fromTempTriggers + `
+AND tbl_name COLLATE NOCASE IN (SELECT name FROM main.sqlite_schema WHERE type IN ('table', 'view')) ORDER BY name`
+	fromTempTriggers = ` FROM temp.sqlite_schema WHERE type = 'trigger' AND tbl_name COLLATE NOCASE BETWEEN 'errand_' AND 'errand_~'`
 )
 
 // inside runs f in a transaction of the application, or in one that Tx has
@@ -67,11 +84,25 @@ func (s *Store) insideOwn(own *ownTx, f func(t *tx) error) (err error) {
 			own.failed = err
 		}
 	}()
-	if err := inTx(s.app); err != nil {
+	if s.ended.Load() { // or so it seems
+		if err := inTx(s.app); err != nil {
+			return err
+		}
+	}
+	s.app.changed = false
+	t := &tx{execer: s.app, store: s, stmts: s.app, ledger: newLedger()}
+	if err := s.app.hold(func() error { return t.callInTx(f) }); err != nil {
 		return err
 	}
-	t := &tx{execer: s.app, store: s, stmts: s.app, ledger: newLedger()}
-	if _, err := t.counters(); err != nil {
+	own.used, own.after = true, append(own.after, t.after...)
+	own.cancel = own.cancel || t.event != nil && t.event.Cancel
+	own.stale = own.stale || s.cache.stale(t.meta.gen)
+	return nil
+}
+
+// callInTx runs a call in a transaction of Tx, from its counters to its flush.
+func (t *tx) callInTx(f func(t *tx) error) error {
+	if err := t.ownCounters(); err != nil {
 		return err
 	}
 	if err := f(t); err != nil {
@@ -80,8 +111,27 @@ func (s *Store) insideOwn(own *ownTx, f func(t *tx) error) (err error) {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	own.used, own.after = true, append(own.after, t.after...)
-	own.cancel = own.cancel || t.event != nil && t.event.Cancel
+	t.stmts.known = known{ok: t.meta.nextJob > t.was.nextJob, meta: t.meta}
+	return nil
+}
+
+// ownCounters is appCounters in a transaction of Tx. What the last call there has left is
+// known, also from the last transaction if nobody else has committed since. It is right
+// unless the application has rolled back to a savepoint; then that call has raised the
+// next key in vain. So one counter is read instead of all.
+func (t *tx) ownCounters() error {
+	k := &t.stmts.known
+	if !k.ok {
+		return t.appCounters()
+	}
+	k.ok = false
+	var next int64
+	var triggers bool
+	err := t.row(sqlStillNext, nil, &next, &triggers)
+	if err != nil || triggers || next != k.meta.nextJob {
+		return t.appCounters() // which says what is wrong
+	}
+	t.meta, t.was = k.meta, k.meta
 	return nil
 }
 
@@ -156,34 +206,79 @@ func (s *Store) checkSynced(db plain) error {
 	return checkSync(db.row)
 }
 
+// appCounters reads the counters on a connection on which statements of the
+// application run too, and refuses it if it has temporary triggers on errand's
+// tables. Open refuses the others, see checkTriggers. A temporary table or view
+// with a name of errand's does no harm, as all statements name the schema.
+func (t *tx) appCounters() error {
+	var id, found int
+	var n int64
+	triggers, dest := false, t.meta.dest()
+	if err := t.store.risen(&t.meta, func() error {
+		err := t.each(sqlAppMeta, nil, []any{&id, &n}, func() {
+			if id < 0 {
+				triggers = true
+				return
+			}
+			setInt(dest[id], n)
+			found++
+		})
+		if err == nil && found < len(dest) {
+			err = fmt.Errorf("%w: %d of %d counters are there", storage.ErrCorrupt, found, len(dest))
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	t.was = t.meta
+	if triggers {
+		if err := checkTempTriggers(t); err != nil {
+			return err
+		}
+	}
+	return tooNew(t.meta.minWriter)
+}
+
+// checkTempTriggers is checkTriggers for those that only one connection has.
+func checkTempTriggers(db asker) error {
+	var name, table string
+	err := db.row(sqlTempTriggers, nil, &name, &table)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: temporary trigger %q on %s, on a connection of the application: "+
+		"must be dropped there, and what it does be done by a handler", storage.ErrUnsupportedDB, name, table)
+}
+
 // reserved runs f with keys of its own.
 func (s *Store) reserved(db plain, keys int, f func(t *tx) error) error {
 	t := &tx{execer: db, store: s, ledger: newLedger()}
 	if _, err := t.exec(sqlReserve, keys); err != nil {
+		if isCode(err, lib.SQLITE_CONSTRAINT) { // which only a trigger can give
+			return cmp.Or(checkTempTriggers(db), err)
+		}
 		return err
 	}
 	if err := s.checkSynced(db); err != nil { // not before: it may have to read the schema
 		return err
 	}
-	m := &t.meta
-	err := s.readMeta(t, m)
-	if err == nil {
-		err = tooNew(m.minWriter)
-	}
-	if err != nil {
+	if err := t.appCounters(); err != nil {
 		return err
 	}
+	m := &t.meta
 	end := m.nextJob
 	first := end - int64(keys)
-	t.was = *m
 	m.nextJob = first
-	err = f(t)
+	err := f(t)
 	m.nextJob = end
 	if err == nil {
 		err = t.flush()
 	}
 	if err == nil && keys > 0 {
-		s.watchCommit(first, end)
+		s.watchCommit(first, end, m.gen)
 	}
 	return err
 }

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	sqlAddInstance   = `INSERT INTO errand_instance (instance, name, boot, lease, since) VALUES (?1, ?2, ?3, ?4, ?5)`
-	sqlInstanceLease = `UPDATE errand_instance SET lease = ?2 WHERE instance = ?1 AND lease < ?2`
-	sqlKeepLeases    = `UPDATE errand_instance SET lease = 0 WHERE instance = ?1`
-	sqlOwnLeases     = `SELECT id, token FROM errand_job WHERE state = 3 AND instance = ?1`
-	sqlMoveLeases    = `UPDATE errand_job SET instance = ?2 WHERE state = 3 AND instance = ?1`
-	sqlHandBack      = `UPDATE errand_job SET instance = ?3, fate = CASE fate WHEN 0 THEN ?4 ELSE fate END WHERE id = ?1 AND token = ?2`
-	sqlDropInstance  = `DELETE FROM errand_instance WHERE instance = ?1
-AND NOT EXISTS (SELECT 1 FROM errand_job WHERE state = 3 AND instance = ?1)`
+	sqlAddInstance   = `INSERT INTO main.errand_instance (instance, name, boot, lease, since) VALUES (?1, ?2, ?3, ?4, ?5)`
+	sqlInstanceLease = `UPDATE main.errand_instance SET lease = ?2 WHERE instance = ?1 AND lease < ?2`
+	sqlKeepLeases    = `UPDATE main.errand_instance SET lease = 0 WHERE instance = ?1`
+	sqlOwnLeases     = `SELECT id, token FROM main.errand_job WHERE state = 3 AND instance = ?1`
+	sqlMoveLeases    = `UPDATE main.errand_job SET instance = ?2 WHERE state = 3 AND instance = ?1`
+	sqlHandBack      = `UPDATE main.errand_job SET instance = ?3, fate = CASE fate WHEN 0 THEN ?4 ELSE fate END WHERE id = ?1 AND token = ?2`
+	sqlDropInstance  = `DELETE FROM main.errand_instance WHERE instance = ?1
+AND NOT EXISTS (SELECT 1 FROM main.errand_job WHERE state = 3 AND instance = ?1)`
 )
 
 // instance is this Store as other processes see it: a row in the database, and a
@@ -319,10 +319,13 @@ func (s *Store) retire() error {
 		if id := cmp.Or(t.registered, in.number()); id != 0 {
 			dropped, err = t.resign(id)
 		}
+		if t.unkept() {
+			t.meta.clock = s.floor.unkept.Load()
+		}
 		return err
 	}}
-	// Without a registration, done or in the queue, there is nothing to write.
-	r.probe = func(*tx) (bool, error) { return in.number() != 0, nil }
+	// Without a registration, done or in the queue, there is nothing to write but the clock.
+	r.probe = func(t *tx) (bool, error) { return in.number() != 0 || t.unkept(), nil }
 	s.queue.reqs <- r
 	err := <-r.done
 	s.conceal()

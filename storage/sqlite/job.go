@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -16,40 +17,46 @@ import (
 
 const (
 	// A lane that is missing is damage, and no reason to find no job.
-	recordFrom = ` j LEFT JOIN errand_lane l USING (lane) WHERE`
-	ownPolicy  = `, queue, kind, (SELECT doc FROM errand_policy p WHERE p.policy = j.policy) AS doc`
-	lastPolicy = `, queue, kind, (SELECT doc FROM errand_policy p WHERE p.policy = j.in_effect) AS doc`
+	recordFrom = ` j LEFT JOIN main.errand_lane l USING (lane) WHERE`
+	ownPolicy  = `, queue, kind, (SELECT doc FROM main.errand_policy p WHERE p.policy = j.policy) AS doc`
+	lastPolicy = `, queue, kind, (SELECT doc FROM main.errand_policy p WHERE p.policy = j.in_effect) AS doc`
 
-	sqlLiveJob     = `SELECT ` + wideColumns + ownPolicy + `, state, cancelling FROM errand_job` + recordFrom + ` id = ?1`
+	sqlLiveJob     = `SELECT ` + wideColumns + ownPolicy + `, state, cancelling, ` + isUnreached + ` AS unreached FROM main.errand_job` + recordFrom + ` id = ?1`
 	sqlFinishedJob = `SELECT ` + wideColumns + ownPolicy + `, state, ended_at, COALESCE(error, '') AS error
-FROM errand_finished` + recordFrom + ` id = ?1`
-	sqlDeadJob   = `SELECT ` + wideColumns + lastPolicy + `, 6 AS state, ended_at, reason, error FROM errand_dead` + recordFrom + ` id = ?1`
-	sqlLastError = `SELECT error FROM errand_error WHERE job = ?1 AND token = ?2`
-	sqlHistory   = `SELECT attempt, at, phase, error, stack, duration, instance, retry_after, args FROM errand_history WHERE job = ?1 ORDER BY n`
-	sqlTags      = `SELECT tag FROM errand_tag WHERE job = ?1 ORDER BY tag`
-	sqlCounts    = `SELECT l.queue, l.kind, c.state, c.n FROM errand_count c LEFT JOIN errand_lane l ON l.lane = c.lane WHERE c.n <> 0`
+FROM main.errand_finished` + recordFrom + ` id = ?1`
+	sqlDeadJob   = `SELECT ` + wideColumns + lastPolicy + `, 6 AS state, ended_at, reason, error FROM main.errand_dead` + recordFrom + ` id = ?1`
+	sqlLastError = `SELECT error FROM main.errand_error WHERE job = ?1 AND token = ?2`
+	sqlHistory   = `SELECT attempt, at, phase, error, stack, duration, instance, retry_after, args FROM main.errand_history WHERE job = ?1 ORDER BY n`
+	sqlTags      = `SELECT tag FROM main.errand_tag WHERE job = ?1 ORDER BY tag`
+	sqlCounts    = `SELECT l.queue, l.kind, c.state, c.n FROM main.errand_count c LEFT JOIN main.errand_lane l ON l.lane = c.lane WHERE c.n <> 0`
 
-	sqlEndedState = `SELECT state, salt, created_at FROM errand_finished WHERE id = ?1
-UNION ALL SELECT 6, salt, created_at FROM errand_dead WHERE id = ?1`
-	sqlAskToStop = `UPDATE errand_job SET cancelling = 1 WHERE id = ?1`
+	sqlEndedState = `SELECT state, salt, created_at FROM main.errand_finished WHERE id = ?1
+UNION ALL SELECT 6, salt, created_at FROM main.errand_dead WHERE id = ?1`
+	sqlAskToStop = `UPDATE main.errand_job SET cancelling = 1 WHERE id = ?1`
 
 	// A hold that takes the place of one that is over begins now. That of a doubtful one
 	// is not known before it is decided; its delay is below zero until then.
-	sqlHold = `INSERT INTO errand_hold (queue, kind, reason, since, until, delay, probe, who, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+	sqlHold = `INSERT INTO main.errand_hold (queue, kind, reason, since, until, delay, probe, who, detail, hanging)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
 ON CONFLICT DO UPDATE SET since = CASE WHEN until <= ?4 AND probe = 0 AND delay >= 0 THEN ?4 ELSE since END,
-until = ?5, delay = ?6, probe = ?7, who = ?8, detail = ?9`
-	sqlEndHold = `DELETE FROM errand_hold WHERE queue = ?1 AND kind = ?2 AND reason = ?3
+token = CASE WHEN until <= ?4 AND probe = 0 AND delay >= 0 THEN 0 ELSE token END,
+until = ?5, delay = ?6, probe = ?7, who = ?8, detail = ?9, hanging = ?10`
+	sqlWaitsFor = `SELECT COUNT(*) FROM main.errand_hold WHERE queue = ?1 AND kind = ?2 AND reason = ?3
+AND job = ?4 AND token = ?5 AND (until IS NULL OR until > ?6 OR probe = 1 OR delay < 0)`
+	sqlEndHold = `DELETE FROM main.errand_hold WHERE queue = ?1 AND kind = ?2 AND reason = ?3
 RETURNING probe = 1 OR delay < 0 OR until IS NULL OR until > ?4`
 	// Over by a date: the clock may be wrong, and set back.
-	sqlForgetHolds = `DELETE FROM errand_hold WHERE until <= CASE delay WHEN 0 THEN ?2 ELSE ?1 END AND probe = 0 AND delay >= 0`
-	sqlBeginAnew   = `UPDATE errand_hold SET since = ?1, until = ?2 - delay, delay = -delay WHERE delay < 0`
-	sqlEndDoubt    = `UPDATE errand_hold SET delay = -delay WHERE delay < 0 AND until <= ?1`
-	sqlLetThrough  = `UPDATE errand_hold SET until = ?3 WHERE queue = ?1 AND kind = ?2 AND probe = 1`
-	sqlHolds       = `SELECT queue, kind, reason, since, COALESCE(until, 0) AS until, delay, probe, who, detail FROM errand_hold
-WHERE until IS NULL OR until > ?1 OR probe = 1 OR delay < 0 ORDER BY queue, kind, reason`
+	sqlForgetHolds = `DELETE FROM main.errand_hold WHERE until <= CASE delay WHEN 0 THEN ?2 ELSE ?1 END AND probe = 0 AND delay >= 0`
+	sqlBeginAnew   = `UPDATE main.errand_hold SET since = ?1, until = ?2 - delay, delay = -delay WHERE delay < 0`
+	sqlEndDoubt    = `UPDATE main.errand_hold SET delay = -delay WHERE delay < 0 AND until <= ?1`
+	sqlLetThrough  = `UPDATE main.errand_hold SET until = ?3, job = ?4, token = ?5, let_at = ?6 WHERE queue = ?1 AND kind = ?2 AND probe = 1`
+	sqlHolds       = `SELECT queue, kind, reason, since, COALESCE(h.until, 0) AS until, h.delay, probe, who, detail, let_at, hanging,
+COALESCE(j.id, 0) AS id, COALESCE(j.token, 0) AS token, COALESCE(salt, 0) AS salt, COALESCE(created_at, 0) AS created_at
+FROM main.errand_hold h LEFT JOIN main.errand_job j ON j.id = h.job AND j.token = h.token AND j.state = 3
+WHERE h.until IS NULL OR h.until > ?1 OR probe = 1 OR h.delay < 0 ORDER BY queue, kind, reason`
 	// States 1 and 2 of each lane, by key: 2 rows for each.
-	sqlWaiting = `SELECT queue, kind, COALESCE((SELECT n FROM errand_number WHERE id = lane * 32 + 1), 0) AS scheduled,
-COALESCE((SELECT n FROM errand_number WHERE id = lane * 32 + 2), 0) AS ready FROM errand_lane`
+	sqlWaiting = `SELECT queue, kind, COALESCE((SELECT n FROM main.errand_number WHERE id = lane * 32 + 1), 0) AS scheduled,
+COALESCE((SELECT n FROM main.errand_number WHERE id = lane * 32 + 2), 0) AS ready FROM main.errand_lane`
 )
 
 // keepDated is for how long a hold that was over at a date is kept, in microseconds. It
@@ -77,6 +84,7 @@ type recordRow struct {
 	Cancelling bool
 	Reason     string
 	Error      string
+	Unreached  bool
 }
 
 func (r *recordRow) record() storage.Record {
@@ -85,7 +93,7 @@ func (r *recordRow) record() storage.Record {
 		Counters:  r.counters(),
 		CreatedAt: fromMicros(r.CreatedAt), DueAt: fromMicros(r.DueAt), EndedAt: timeOrZero(r.EndedAt),
 		Timeout: time.Duration(r.Timeout) * time.Microsecond, Unique: r.UniqueKey.String, Cancelling: r.Cancelling,
-		Reason: storage.Reason(r.Reason), Error: r.Error, Policy: r.Doc, Args: r.Args, Headers: r.Headers,
+		Reason: storage.Reason(r.Reason), Error: r.Error, Unreached: r.Unreached, Policy: r.Doc, Args: r.Args, Headers: r.Headers,
 	}
 }
 
@@ -261,9 +269,16 @@ func (s *Store) Hold(ctx context.Context, now time.Time, h storage.Hold) error {
 
 func (t *tx) hold(now time.Time, h *storage.Hold) error {
 	at, delay := t.seen(now), int64(0)
+	if of := h.Through; of != (storage.Lease{}) {
+		n := 0
+		err := t.row(sqlWaitsFor, []any{h.Queue, h.Kind, h.Reason, of.Key, of.Token, at}, &n)
+		if err != nil || n == 0 {
+			return err
+		}
+	}
 	var until any
 	if h.For > 0 {
-		until, delay = dueMicros(now.Add(h.For)), (h.For + time.Microsecond - 1).Microseconds()
+		until, delay = dueMicros(now.Add(h.For)), ceilMicros(h.For)
 	}
 	switch {
 	case !h.Until.IsZero():
@@ -271,20 +286,26 @@ func (t *tx) hold(now time.Time, h *storage.Hold) error {
 	case h.Doubtful:
 		delay = -delay
 	}
-	t.holdsChange()
-	_, err := t.exec(sqlHold, h.Queue, h.Kind, h.Reason, at, until, delay, h.Probe, h.By, h.Detail)
+	t.holdsChange(h.Lane)
+	_, err := t.exec(sqlHold, h.Queue, h.Kind, h.Reason, at, until, delay, h.Probe, h.By, h.Detail, h.Hanging)
 	return err
 }
 
-// holdsChange has all processes read the holds again. The workers of this one are
-// told before the call returns.
-func (t *tx) holdsChange() {
+// holdsChange has all processes read the holds of these lanes again. The workers of this
+// one are told before the call returns.
+func (t *tx) holdsChange(of ...storage.Lane) {
 	t.meta.gen++
-	t.notifyAll(storage.Event{Holds: true})
+	t.notifyAll(storage.Event{Holds: of})
+}
+
+// manyHoldsChange is holdsChange for all lanes that are held.
+func (t *tx) manyHoldsChange() {
+	all, _ := t.store.cache.committedHolds() // the others were told of as they began
+	t.holdsChange(slices.Collect(maps.Keys(all))...)
 }
 
 // holdsChanged reports whether the transaction has changed holds.
-func (t *tx) holdsChanged() bool { return t.event != nil && t.event.Holds }
+func (t *tx) holdsChanged() bool { return t.event != nil && len(t.event.Holds) > 0 }
 
 // holds returns the holds as the transaction has left them, and their version.
 func (t *tx) holds() (h holds, version int64, err error) {
@@ -298,17 +319,17 @@ func (t *tx) holds() (h holds, version int64, err error) {
 
 // letThrough holds the lanes that were ajar, and of which one of these jobs was let
 // through, until the leases end.
-func (t *tx) letThrough(l *lineup, leased []storage.Leased, lanes []facts, until int64) error {
+func (t *tx) letThrough(l *lineup, leased []storage.Leased, lanes []facts, until, now int64) error {
 	any := false
 	for i := range leased {
 		if at, ok := l.find(lanes[i].Lane); !ok || !l.lanes[at].group.ajar {
 			continue
 		}
-		if _, err := t.exec(sqlLetThrough, leased[i].Queue, leased[i].Kind, until); err != nil {
+		if _, err := t.exec(sqlLetThrough, leased[i].Queue, leased[i].Kind, until, leased[i].Key, leased[i].Token, now); err != nil {
 			return err
 		}
 		leased[i].Probe, any = true, true
-		t.holdsChange()
+		t.holdsChange(storage.Lane{Queue: leased[i].Queue, Kind: leased[i].Kind})
 	}
 	if any {
 		l.lanes = nil // it is made anew, also if the holds end up as they were
@@ -345,7 +366,7 @@ func (t *tx) release(now time.Time, lane storage.Lane, reason string) (was bool,
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
-	t.holdsChange()
+	t.holdsChange(lane)
 	return was, err
 }
 
@@ -362,7 +383,7 @@ func (t *tx) settleHolds(now time.Time, x *storage.Exchange) (err error) {
 		n, err = t.execCount(sqlBeginAnew, micros(now), dueMicros(now))
 	}
 	if n > 0 {
-		t.holdsChange()
+		t.manyHoldsChange()
 	}
 	return err
 }
@@ -374,7 +395,7 @@ func (t *tx) forgetHolds(at int64) error {
 	}
 	n, err := t.execCount(sqlForgetHolds, at, at-keepDated)
 	if n > 0 {
-		t.holdsChange()
+		t.manyHoldsChange()
 	}
 	return err
 }
@@ -402,6 +423,11 @@ func (s *Store) Holds(ctx context.Context, now time.Time) (out []storage.HoldSta
 		Queue, Kind, Reason, Who, Detail string
 		Since, Until, Delay              int64
 		Probe                            bool
+		Hanging                          int
+		ID, Token                        int64
+		Salt                             uint32
+		CreatedAt                        int64 `db:"created_at"`
+		LetAt                            int64 `db:"let_at"`
 	}
 	type numbers struct{ waiting, ready int64 }
 	of := map[storage.Lane]numbers{} // by all that can be held
@@ -423,10 +449,15 @@ func (s *Store) Holds(ctx context.Context, now time.Time) (out []storage.HoldSta
 		return err
 	})
 	for _, r := range rows {
-		lane := storage.Lane{Queue: r.Queue, Kind: r.Kind}
+		lane, through := storage.Lane{Queue: r.Queue, Kind: r.Kind}, storage.Through{}
+		if r.ID != 0 {
+			id := storage.NewID(fromMicros(r.CreatedAt), r.Salt, r.ID)
+			through = storage.Through{Lease: storage.Lease{Key: r.ID, Token: r.Token}, Job: id, Since: fromMicros(r.LetAt)}
+		}
 		out = append(out, storage.HoldState{
 			Lane: lane, Reason: r.Reason, By: r.Who, Detail: r.Detail, Since: fromMicros(r.Since), Until: timeOrZero(r.Until),
-			For: (time.Duration(r.Delay) * time.Microsecond).Abs(), Probe: r.Probe, Waiting: of[lane].waiting, Ready: of[lane].ready,
+			For: (time.Duration(r.Delay) * time.Microsecond).Abs(), Probe: r.Probe, Through: through, Hanging: r.Hanging,
+			Waiting: of[lane].waiting, Ready: of[lane].ready,
 		})
 	}
 	return out, err

@@ -28,23 +28,23 @@ const (
 	// The driver gives nil for a BLOB of no bytes, so NULL is asked for apart.
 	wideColumns = narrowColumns + `, ` + payloadColumns + `, args IS NULL AS beside, COALESCE(length(args), 0) + COALESCE(length(headers), 0) AS size`
 
-	sqlJob     = `SELECT ` + wideColumns + `, state FROM errand_job WHERE id = ?1`
-	sqlDead    = `SELECT ` + wideColumns + `, 6 AS state, in_effect FROM errand_dead WHERE id = ?1`
-	sqlDropJob = `DELETE FROM errand_job WHERE id = ? AND token = ? AND state = ?`
-	sqlKeep    = `INSERT INTO errand_finished (` + carriedColumns + `, attempt, snoozes, crashes, state, ended_at, purge_at, error)
-SELECT ` + carriedColumns + `, attempt + ?, snoozes, crashes * ?, ?, ?, ?, ? FROM errand_job WHERE id = ? AND token = ? AND state = ?`
+	sqlJob     = `SELECT ` + wideColumns + `, state FROM main.errand_job WHERE id = ?1`
+	sqlDead    = `SELECT ` + wideColumns + `, 6 AS state, in_effect FROM main.errand_dead WHERE id = ?1`
+	sqlDropJob = `DELETE FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`
+	sqlKeep    = `INSERT INTO main.errand_finished (` + carriedColumns + `, attempt, snoozes, crashes, state, ended_at, purge_at, error)
+SELECT ` + carriedColumns + `, attempt + ?, snoozes, crashes * ?, ?, ?, ?, ? FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`
 	// For a job that has nothing but args; the rest would cost 0.6 us more.
-	sqlKeepPlain = `INSERT INTO errand_finished (` + coreColumns + `, token, attempt, args, state, ended_at, purge_at)
-SELECT ` + coreColumns + `, token, attempt, args, ?, ?, ? FROM errand_job WHERE id = ? AND token = ? AND state = 3`
-	sqlBury = `INSERT INTO errand_dead (` + carriedColumns + `, attempt, crashes, snoozes, in_effect, ended_at, reason, error, cause)
-SELECT ` + carriedColumns + `, attempt + ?, crashes * ? + ?, snoozes + ?, ?, ?, ?, ?, ? FROM errand_job WHERE id = ? AND token = ? AND state = ?`
-	sqlDropDead = `DELETE FROM errand_dead WHERE id = ?1 RETURNING cause`
+	sqlKeepPlain = `INSERT INTO main.errand_finished (` + coreColumns + `, token, attempt, args, state, ended_at, purge_at)
+SELECT ` + coreColumns + `, token, attempt, args, ?, ?, ? FROM main.errand_job WHERE id = ? AND token = ? AND state = 3`
+	sqlBury = `INSERT INTO main.errand_dead (` + carriedColumns + `, attempt, crashes, snoozes, in_effect, ended_at, reason, error, cause)
+SELECT ` + carriedColumns + `, attempt + ?, crashes * ? + ?, snoozes + ?, ?, ?, ?, ?, ? FROM main.errand_job WHERE id = ? AND token = ? AND state = ?`
+	sqlDropDead = `DELETE FROM main.errand_dead WHERE id = ?1 RETURNING cause`
 
-	sqlInsertPayload = `INSERT INTO errand_payload (job, headers, args) VALUES (?1, ?2, ?3)`
-	sqlDeletePayload = `DELETE FROM errand_payload WHERE job = ?1`
-	sqlDeleteHistory = `DELETE FROM errand_history WHERE job = ?1`
-	sqlInsertTag     = `INSERT INTO errand_tag (tag, job) VALUES (?1, ?2)`
-	sqlDeleteTags    = `DELETE FROM errand_tag WHERE job = ?1 RETURNING tag`
+	sqlInsertPayload = `INSERT INTO main.errand_payload (job, headers, args) VALUES (?1, ?2, ?3)`
+	sqlDeletePayload = `DELETE FROM main.errand_payload WHERE job = ?1`
+	sqlDeleteHistory = `DELETE FROM main.errand_history WHERE job = ?1`
+	sqlInsertTag     = `INSERT INTO main.errand_tag (tag, job) VALUES (?1, ?2)`
+	sqlDeleteTags    = `DELETE FROM main.errand_tag WHERE job = ?1 RETURNING tag`
 )
 
 // plainColumns are all that need be bound for a job that has nothing but args:
@@ -59,7 +59,7 @@ var (
 // insertJob returns an INSERT of these columns.
 func insertJob(columns string) string {
 	marks := strings.Repeat(", ?", strings.Count(columns, ",")+1)
-	return `INSERT INTO errand_job (` + columns + `) VALUES (` + marks[2:] + `)`
+	return `INSERT INTO main.errand_job (` + columns + `) VALUES (` + marks[2:] + `)`
 }
 
 // inlineLimit is how many bytes of args and headers stay in the job's row.
@@ -159,7 +159,7 @@ func (t *tx) admit(now time.Time, r *jobRow) (err error) {
 		}
 	}
 	var to *handoff
-	if t.single && r.State == ready {
+	if t.fresh.single && r.State == ready {
 		if to, err = t.receiver(now, r); err != nil {
 			return err
 		}
@@ -395,7 +395,7 @@ var headsOf = `SELECT id, priority, due_at, attempt, salt, created_at, headers, 
 CASE WHEN ` + strings.ReplaceAll(numberColumns, ",", " |") + ` OR args IS NULL OR token
 THEN ` + strings.ReplaceAll(numberColumns, ", ", " || ' ' || ") + ` || ' ' || (args IS NULL) || ' ' || token END`
 
-var sqlHeads = headsOf + ` FROM errand_job WHERE state = 2 AND lane = ?1 ORDER BY priority DESC, due_at, id`
+var sqlHeads = headsOf + ` FROM main.errand_job WHERE state = 2 AND lane = ?1 ORDER BY priority DESC, due_at, id`
 
 const headColumns = 10
 

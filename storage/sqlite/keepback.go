@@ -13,10 +13,10 @@ import (
 const (
 	// As sqlOldest, of one lane.
 	sqlOldestOf = `WITH RECURSIVE top(priority) AS (
-SELECT MAX(priority) FROM errand_job WHERE state = 2 AND lane = ?1
-UNION ALL SELECT (SELECT priority FROM errand_job j WHERE state = 2 AND j.lane = ?1 AND j.priority < top.priority
+SELECT MAX(priority) FROM main.errand_job WHERE state = 2 AND lane = ?1
+UNION ALL SELECT (SELECT priority FROM main.errand_job j WHERE state = 2 AND j.lane = ?1 AND j.priority < top.priority
 ORDER BY priority DESC LIMIT 1) FROM top WHERE priority IS NOT NULL)
-SELECT MIN((SELECT due_at FROM errand_job j WHERE state = 2 AND j.lane = ?1 AND j.priority = top.priority ORDER BY due_at LIMIT 1))
+SELECT MIN((SELECT due_at FROM main.errand_job j WHERE state = 2 AND j.lane = ?1 AND j.priority = top.priority ORDER BY due_at LIMIT 1))
 FROM top WHERE priority IS NOT NULL`
 )
 

@@ -18,7 +18,7 @@ import (
 
 // sqlFirstFrom skips from lane to lane, past those with nothing ready, and reads
 // nothing but the index.
-const sqlFirstFrom = `SELECT lane, priority, due_at, id FROM errand_job WHERE state = 2 AND lane >= ?1
+const sqlFirstFrom = `SELECT lane, priority, due_at, id FROM main.errand_job WHERE state = 2 AND lane >= ?1
 ORDER BY lane, priority DESC, due_at, id LIMIT 1`
 
 const (

@@ -22,16 +22,16 @@ const (
 	endedError = `COALESCE(NULLIF(j.error, ''), ` + lastError + `, '')`
 
 	lookLive = `SELECT j.id, state, lane, priority, due_at, created_at, 0, '', 0, ?1 = '' OR instr(lower(` + liveError + `), lower(?1)) > 0
-FROM errand_job j`
+FROM main.errand_job j`
 	// With the group in the place of the reason, which a live job has not.
 	lookMember = `SELECT j.id, state, lane, priority, due_at, created_at, 0, o.group_key, 0, ?1 = '' OR instr(lower(` + liveError + `), lower(?1)) > 0
-FROM errand_option o CROSS JOIN errand_job j ON j.id = o.job`
+FROM main.errand_option o CROSS JOIN main.errand_job j ON j.id = o.job`
 	lookFollower = `SELECT j.id, state, lane, priority, due_at, j.created_at, 0, '', 0, ?1 = '' OR instr(lower(` + liveError + `), lower(?1)) > 0
-FROM errand_unique u CROSS JOIN errand_job j ON j.id = u.job`
+FROM main.errand_unique u CROSS JOIN main.errand_job j ON j.id = u.job`
 	lookFinished = `SELECT j.id, state, lane, priority, due_at, created_at, ended_at, '', 0, ?1 = '' OR instr(lower(` + endedError + `), lower(?1)) > 0
-FROM errand_finished j`
+FROM main.errand_finished j`
 	lookDead = `SELECT j.id, 6, lane, priority, due_at, created_at, ended_at, reason, cause, ?1 = '' OR instr(lower(` + endedError + `), lower(?1)) > 0
-FROM errand_dead j`
+FROM main.errand_dead j`
 
 	// All that is running is read and sorted: it is little.
 	sqlListRunning = lookLive + ` INDEXED BY errand_job_running WHERE state = 3 AND j.id < ?2 ORDER BY j.id DESC`
@@ -55,15 +55,15 @@ UNION ALL ` + lookDead + ` WHERE cause = ?6 AND cause <> 0 AND ended_at >= ?2 AN
 	sqlListTag = `SELECT t.job, COALESCE(j.state, f.state, 6), COALESCE(j.lane, f.lane, d.lane, 0), COALESCE(j.priority, f.priority, d.priority, 0),
 COALESCE(j.due_at, f.due_at, d.due_at, 0), COALESCE(j.created_at, f.created_at, d.created_at, 0), COALESCE(f.ended_at, d.ended_at, 0),
 COALESCE(d.reason, ''), COALESCE(d.cause, 0), ?1 = '' OR instr(lower(COALESCE(NULLIF(f.error, ''), NULLIF(d.error, ''),
-(SELECT NULLIF(error, '') FROM errand_error e WHERE e.job = t.job AND e.token = COALESCE(j.token, f.token, d.token)),
-(SELECT error FROM errand_history h WHERE h.job = t.job AND h.args IS NULL ORDER BY n DESC LIMIT 1), '')), lower(?1)) > 0
-FROM errand_tag t LEFT JOIN errand_job j ON j.id = t.job LEFT JOIN errand_finished f ON f.id = t.job LEFT JOIN errand_dead d ON d.id = t.job
+(SELECT NULLIF(error, '') FROM main.errand_error e WHERE e.job = t.job AND e.token = COALESCE(j.token, f.token, d.token)),
+(SELECT error FROM main.errand_history h WHERE h.job = t.job AND h.args IS NULL ORDER BY n DESC LIMIT 1), '')), lower(?1)) > 0
+FROM main.errand_tag t LEFT JOIN main.errand_job j ON j.id = t.job LEFT JOIN main.errand_finished f ON f.id = t.job LEFT JOIN main.errand_dead d ON d.id = t.job
 WHERE tag = ?4 AND job >= ?2 AND job < ?3 ORDER BY job DESC`
 
-	sqlKeyFrom = `SELECT id, created_at FROM errand_job WHERE id >= ?1 UNION ALL SELECT id, created_at FROM errand_finished WHERE id >= ?1
-UNION ALL SELECT id, created_at FROM errand_dead WHERE id >= ?1 ORDER BY id LIMIT 1`
-	sqlLaneCounts = `SELECT l.lane, queue, kind, COALESCE(c.id, 0) % 32 AS state, COALESCE(c.n, 0) AS n FROM errand_lane l
-LEFT JOIN errand_number c ON c.id >= l.lane * 32 AND c.id < l.lane * 32 + 16 ORDER BY queue, kind`
+	sqlKeyFrom = `SELECT id, created_at FROM main.errand_job WHERE id >= ?1 UNION ALL SELECT id, created_at FROM main.errand_finished WHERE id >= ?1
+UNION ALL SELECT id, created_at FROM main.errand_dead WHERE id >= ?1 ORDER BY id LIMIT 1`
+	sqlLaneCounts = `SELECT l.lane, queue, kind, COALESCE(c.id, 0) % 32 AS state, COALESCE(c.n, 0) AS n FROM main.errand_lane l
+LEFT JOIN main.errand_number c ON c.id >= l.lane * 32 AND c.id < l.lane * 32 + 16 ORDER BY queue, kind`
 )
 
 // lookLimit is how many jobs a page looks at: 5 to 60 ms on two busy cores, the more

@@ -13,12 +13,12 @@ import (
 
 const (
 	listed        = recordFrom + ` id IN (SELECT value FROM json_each(?1))`
-	sqlLiveOf     = `SELECT ` + narrowColumns + ownPolicy + `, state, cancelling, ` + liveError + ` AS error FROM errand_job` + listed
-	sqlFinishedOf = `SELECT ` + narrowColumns + ownPolicy + `, state, ended_at, ` + endedError + ` AS error FROM errand_finished` + listed
-	sqlDeadOf     = `SELECT ` + narrowColumns + lastPolicy + `, 6 AS state, ended_at, reason, ` + endedError + ` AS error FROM errand_dead` + listed
-	sqlTagsOf     = `SELECT t.job, t.tag FROM json_each(?1) k CROSS JOIN errand_tag t ON t.job = k.value`
+	sqlLiveOf     = `SELECT ` + narrowColumns + ownPolicy + `, state, cancelling, ` + liveError + ` AS error, ` + isUnreached + ` AS unreached FROM main.errand_job` + listed
+	sqlFinishedOf = `SELECT ` + narrowColumns + ownPolicy + `, state, ended_at, ` + endedError + ` AS error FROM main.errand_finished` + listed
+	sqlDeadOf     = `SELECT ` + narrowColumns + lastPolicy + `, 6 AS state, ended_at, reason, ` + endedError + ` AS error FROM main.errand_dead` + listed
+	sqlTagsOf     = `SELECT t.job, t.tag FROM json_each(?1) k CROSS JOIN main.errand_tag t ON t.job = k.value`
 
-	sqlIsMember = `SELECT EXISTS (SELECT 1 FROM errand_option WHERE job = ?1 AND group_key = ?2)`
+	sqlIsMember = `SELECT EXISTS (SELECT 1 FROM main.errand_option WHERE job = ?1 AND group_key = ?2)`
 	// Those of a group: they have places of it, so there are few, and they are sorted.
 	sqlListReadyOf = lookMember + ` WHERE o.group_key = ?3 AND o.role >= 2 AND o.role < 3 AND state = 2 AND lane = ?2
 AND (-priority, due_at, j.id) > (?4, ?5, ?6) ORDER BY priority DESC, due_at, j.id`

@@ -63,38 +63,3 @@ func TestLogs_LoggerThatEnqueues(t *testing.T) {
 		}
 	}
 }
-
-// slowLog takes a record each time it is let.
-type slowLog struct {
-	slog.Handler
-	begun, goOn chan struct{}
-	said        []string
-}
-
-func (l *slowLog) Enabled(context.Context, slog.Level) bool { return true }
-
-func (l *slowLog) Handle(_ context.Context, r slog.Record) error {
-	l.begun <- struct{}{}
-	<-l.goOn
-	r.Attrs(func(a slog.Attr) bool {
-		l.said = append(l.said, r.Message+" "+a.Value.String())
-		return true
-	})
-	return nil
-}
-
-func TestLogs_SlowLogger(t *testing.T) {
-	slow := &slowLog{Handler: slog.DiscardHandler, begun: make(chan struct{}, 200), goOn: make(chan struct{})}
-	log, wait := sqlite.Logs(slog.New(slow))
-	log.Warn("record", "n", 0)
-	<-slow.begun
-	for n := range 100 {
-		log.Warn("record", "n", n+1)
-	}
-	close(slow.goOn)
-	wait()
-	last := len(slow.said) - 1
-	if last != 65 || slow.said[last] != "errand: the logger is slow, records were dropped 36" || slow.said[last-1] != "record 64" {
-		t.Errorf("%d records, the last: %q", len(slow.said), slow.said[max(last-1, 0):])
-	}
-}

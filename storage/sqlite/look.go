@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"path/filepath"
 	"slices"
 
 	"github.com/jmoiron/sqlx"
@@ -14,16 +13,16 @@ import (
 )
 
 const (
-	sqlPlace = `SELECT lane, state, priority, due_at, salt, created_at, EXISTS (SELECT 1 FROM errand_urgent WHERE job = id) AS urgent
-FROM errand_job WHERE id = ?1`
+	sqlPlace = `SELECT lane, state, priority, due_at, salt, created_at, EXISTS (SELECT 1 FROM main.errand_urgent WHERE job = id) AS urgent
+FROM main.errand_job WHERE id = ?1`
 	// From the first job of a priority of a lane to that of the next one.
-	sqlFirstDue = `SELECT lane, priority, due_at FROM errand_job WHERE state = 2 AND lane > ?1 ORDER BY lane, priority DESC, due_at LIMIT 1`
-	sqlNextDue  = `SELECT lane, priority, due_at FROM errand_job WHERE state = 2 AND lane = ?1 AND priority < ?2 ORDER BY priority DESC, due_at LIMIT 1`
+	sqlFirstDue = `SELECT lane, priority, due_at FROM main.errand_job WHERE state = 2 AND lane > ?1 ORDER BY lane, priority DESC, due_at LIMIT 1`
+	sqlNextDue  = `SELECT lane, priority, due_at FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority < ?2 ORDER BY priority DESC, due_at LIMIT 1`
 
 	sqlHeadOf = `SELECT o.job AS id, role, COALESCE(j.salt, d.salt) AS salt, COALESCE(j.created_at, d.created_at) AS created_at
-FROM errand_option o LEFT JOIN errand_job j ON j.id = o.job LEFT JOIN errand_dead d ON d.id = o.job
+FROM main.errand_option o LEFT JOIN main.errand_job j ON j.id = o.job LEFT JOIN main.errand_dead d ON d.id = o.job
 WHERE group_key = ?1 AND role >= 2`
-	sqlBlockedBefore = `SELECT 1 FROM errand_option WHERE group_key = ?1 AND role = 1 AND job < ?2 LIMIT ?3`
+	sqlBlockedBefore = `SELECT 1 FROM main.errand_option WHERE group_key = ?1 AND role = 1 AND job < ?2 LIMIT ?3`
 )
 
 // Ahead implements [storage.Ranker].
@@ -114,8 +113,8 @@ var _ storage.Checker = (*Store)(nil)
 // the reasons for which those that add work are, and takes the write lock.
 func (s *Store) Check(ctx context.Context) (c storage.Condition, err error) {
 	c.Free = -1
-	if fs, err := statFS(filepath.Dir(s.path)); err == nil && fs.Name != "" {
-		c.Free, c.Low = fs.Free, fs.Free < lowSpace
+	if free, ok := freeSpace(s.path); ok {
+		c.Free, c.Low = free, free < lowSpace
 	}
 	c.Write = s.submit(ctx, &request{urgent: true, run: func(*tx) error { return nil }})
 	if errors.Is(c.Write, storage.ErrClosed) {

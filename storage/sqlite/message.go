@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	sqlAddMessage = `INSERT INTO errand_message (message, id, topic, published_at, keep_until, dedup, dedup_until, cursor)
+	sqlAddMessage = `INSERT INTO main.errand_message (message, id, topic, published_at, keep_until, dedup, dedup_until, cursor)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
-	sqlAddBody     = `INSERT INTO errand_body (message, attributes, body) VALUES (?1, ?2, ?3)`
-	sqlFindMessage = `SELECT message, COALESCE(purge_at, -1), cursor, topic FROM errand_message WHERE id = ?1`
+	sqlAddBody     = `INSERT INTO main.errand_body (message, attributes, body) VALUES (?1, ?2, ?3)`
+	sqlFindMessage = `SELECT message, COALESCE(purge_at, -1), cursor, topic FROM main.errand_message WHERE id = ?1`
 	// The bounds of the time keep it from being one for ever if the clock was wrong.
-	sqlFindDedup = `SELECT message, id, dedup_until > ?3 AND 2 * published_at - dedup_until < ?3 FROM errand_message
+	sqlFindDedup = `SELECT message, id, dedup_until > ?3 AND 2 * published_at - dedup_until < ?3 FROM main.errand_message
 WHERE topic = ?1 AND dedup = ?2 AND dedup IS NOT NULL`
-	sqlEndDedup  = `UPDATE errand_message SET dedup = NULL WHERE message = ?1`
-	sqlSetCursor = `UPDATE errand_message SET cursor = ?2 WHERE message = ?1`
-	sqlStays     = `UPDATE errand_message SET purge_at = NULL WHERE message = ?1`
+	sqlEndDedup  = `UPDATE main.errand_message SET dedup = NULL WHERE message = ?1`
+	sqlSetCursor = `UPDATE main.errand_message SET cursor = ?2 WHERE message = ?1`
+	sqlStays     = `UPDATE main.errand_message SET purge_at = NULL WHERE message = ?1`
 
 	// A tag that is there is that of a job which is there.
-	noJobs         = `NOT EXISTS (SELECT 1 FROM errand_tag WHERE tag = ?2)`
-	sqlLastGone    = `UPDATE errand_message SET purge_at = keep_until WHERE id = ?1 AND ` + noJobs + ` RETURNING message, keep_until`
-	sqlRests       = `UPDATE errand_message SET purge_at = keep_until WHERE id = ?1 AND keep_until > 0 AND ` + noJobs
-	sqlDropBody    = `DELETE FROM errand_body WHERE message = ?1`
-	sqlDropMessage = `DELETE FROM errand_message WHERE message = ?1`
-	sqlNextOver    = `SELECT purge_at FROM errand_message WHERE purge_at IS NOT NULL ORDER BY purge_at LIMIT 1`
-	sqlOver        = `SELECT message FROM errand_message WHERE purge_at <= ?1 AND purge_at IS NOT NULL ORDER BY purge_at LIMIT 100`
+	noJobs         = `NOT EXISTS (SELECT 1 FROM main.errand_tag WHERE tag = ?2)`
+	sqlLastGone    = `UPDATE main.errand_message SET purge_at = keep_until WHERE id = ?1 AND ` + noJobs + ` RETURNING message, keep_until`
+	sqlRests       = `UPDATE main.errand_message SET purge_at = keep_until WHERE id = ?1 AND keep_until > 0 AND ` + noJobs
+	sqlDropBody    = `DELETE FROM main.errand_body WHERE message = ?1`
+	sqlDropMessage = `DELETE FROM main.errand_message WHERE message = ?1`
+	sqlNextOver    = `SELECT purge_at FROM main.errand_message WHERE purge_at IS NOT NULL ORDER BY purge_at LIMIT 1`
+	sqlOver        = `SELECT message FROM main.errand_message WHERE purge_at <= ?1 AND purge_at IS NOT NULL ORDER BY purge_at LIMIT 100`
 
 	messageColumns = `m.message, id, topic, published_at, keep_until, cursor, attributes`
-	sqlMessage     = `SELECT ` + messageColumns + `, body FROM errand_message m CROSS JOIN errand_body b ON b.message = m.message WHERE id = ?1`
-	sqlMessages    = `SELECT ` + messageColumns + ` FROM errand_message m CROSS JOIN errand_body b ON b.message = m.message
+	sqlMessage     = `SELECT ` + messageColumns + `, body FROM main.errand_message m CROSS JOIN main.errand_body b ON b.message = m.message WHERE id = ?1`
+	sqlMessages    = `SELECT ` + messageColumns + ` FROM main.errand_message m CROSS JOIN main.errand_body b ON b.message = m.message
 WHERE topic = ?1 AND published_at >= ?2 AND (published_at, m.message) > (?2, ?3) ORDER BY published_at, m.message LIMIT ?4`
 )
 
@@ -59,9 +59,9 @@ func (s *Store) PublishMessages(ctx context.Context, now time.Time, publications
 		refused error
 	}
 	err := s.submit(ctx, &request{work: work, run: func(t *tx) (err error) {
-		t.single = jobs == 1
+		t.fresh.single = jobs == 1
 		answer.out, answer.refused, err = t.publish(now, publications)
-		t.single = false
+		t.fresh.single = false
 		if err != nil || answer.refused != nil {
 			return err
 		}
@@ -84,9 +84,12 @@ func (s *Store) PublishMessagesTx(ctx context.Context, in *sql.Tx, now time.Time
 	if err := s.intake(); err != nil {
 		return nil, err
 	}
-	jobs, _ := workOfPublications(publications)
+	jobs, work := workOfPublications(publications)
 	var refused error
 	err = s.inside(ctx, in, jobs, func(t *tx) (err error) {
+		if refused, err = s.reserveInTx(t, work); refused != nil || err != nil {
+			return err
+		}
 		out, refused, err = t.publish(now, publications)
 		return err
 	})

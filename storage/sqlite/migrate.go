@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	sqlHasMigrations = `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'errand_migration'`
-	sqlMigrations    = `CREATE TABLE IF NOT EXISTS errand_migration (
+	sqlHasMigrations = `SELECT count(*) FROM main.sqlite_schema WHERE type = 'table' AND name = 'errand_migration'`
+	sqlMigrations    = `CREATE TABLE IF NOT EXISTS main.errand_migration (
   version    INTEGER PRIMARY KEY,
   name       TEXT NOT NULL,
   applied_at INTEGER NOT NULL
 ) STRICT`
-	sqlSchemaVersion = `SELECT COALESCE(MAX(version), 0) FROM errand_migration`
-	sqlMinWriter     = `SELECT n FROM errand_number WHERE id = 0`
-	sqlAllTables     = `SELECT count(*) FROM sqlite_schema`
-	sqlObjects       = `SELECT name, sql FROM sqlite_schema WHERE name GLOB 'errand_*' AND sql IS NOT NULL`
-	sqlTriggers      = `SELECT name, tbl_name FROM sqlite_schema WHERE type = 'trigger' AND lower(tbl_name) GLOB 'errand_*' ORDER BY name`
+	sqlSchemaVersion = `SELECT COALESCE(MAX(version), 0) FROM main.errand_migration`
+	sqlMinWriter     = `SELECT n FROM main.errand_number WHERE id = 0`
+	sqlAllTables     = `SELECT count(*) FROM main.sqlite_schema`
+	sqlObjects       = `SELECT name, sql FROM main.sqlite_schema WHERE name GLOB 'errand_*' AND sql IS NOT NULL`
+	sqlTriggers      = `SELECT name, tbl_name FROM main.sqlite_schema WHERE type = 'trigger' AND lower(tbl_name) GLOB 'errand_*' ORDER BY name`
 	sqlFreePages     = `PRAGMA freelist_count`
 	sqlAutoVacuum    = `PRAGMA auto_vacuum`
-	sqlMigrated      = `INSERT INTO errand_migration VALUES (?1, ?2, ?3)`
+	sqlMigrated      = `INSERT INTO main.errand_migration VALUES (?1, ?2, ?3)`
 )
 
 type migration struct {

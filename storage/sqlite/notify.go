@@ -36,7 +36,8 @@ func (r *registry[F]) add(f F) (cancel func()) {
 // process. Beside them are those about caps.
 type listeners struct {
 	registry[func(storage.Event)]
-	cancel atomic.Int64 // the counter asked, as of the last Event with Cancel
+	cancel  atomic.Int64 // the counter asked, as of the last Event with Cancel
+	telling atomic.Int64 // the generation that a transaction is about to commit, and tells of
 
 	evictions evictions
 	caps      capLog
@@ -84,15 +85,20 @@ func (s *Store) refresh(ctx context.Context) (m meta, err error) {
 }
 
 // catchUp brings the cache up to date with the counters m, and notifies the
-// listeners of what the counters say that other processes have done.
+// listeners of what the counters say that others have done: other processes, or
+// transactions of the application. What a transaction of this Store changes the cache has
+// from its commit on, see [tx.committed], which tells of it.
 func (s *Store) catchUp(db asker, m *meta) error {
 	var e storage.Event
 	if s.cache.stale(m.gen) {
-		held, err := s.cache.reload(db, m.gen)
+		n, err := s.cache.read(db, m.gen)
 		if err != nil {
 			return err
 		}
-		e.Schedules, e.Holds, e.Urgent = true, held, s.cache.mayHurry(m.gen) // schedules perhaps
+		held, news := s.cache.take(n)
+		if news && s.listeners.telling.Load() != m.gen {
+			e.Schedules, e.Holds, e.Urgent = true, held, n.urgent // schedules perhaps
+		}
 	}
 	if e.Cancel = s.listeners.asked(m.asked); e.Cancel || e.Schedules {
 		s.listeners.notify(e)

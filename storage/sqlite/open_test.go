@@ -256,10 +256,11 @@ func TestNotify_CannotHear(t *testing.T) {
 			said <- text
 		}
 	}))})
-	if err := os.Mkdir(d.path+"-wake", 0o700); err != nil {
+	s := d.open()
+	if err := errors.Join(os.RemoveAll(d.path+"-wake"), os.Mkdir(d.path+"-wake", 0o700)); err != nil { // before, Open would refuse it
 		t.Fatal(err)
 	}
-	defer d.open().Notify(func(storage.Event) {})()
+	defer s.Notify(func(storage.Event) {})()
 	for text := range said {
 		if strings.Contains(text, "up to a second late") {
 			break

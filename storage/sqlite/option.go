@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	sqlAddOption = `INSERT INTO errand_option (job, since, start_by, start_within, deadline, finish_within, epoch, flags, group_key, role)
+	sqlAddOption = `INSERT INTO main.errand_option (job, since, start_by, start_within, deadline, finish_within, epoch, flags, group_key, role)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
-	sqlEndOption = `UPDATE errand_option SET since = 0, start_by = 0, deadline = 0, epoch = 0
+	sqlEndOption = `UPDATE main.errand_option SET since = 0, start_by = 0, deadline = 0, epoch = 0
 WHERE job = ?1 AND (start_by <> 0 OR deadline <> 0 OR epoch <> 0)`
-	sqlDropOption = `DELETE FROM errand_option WHERE job = ?1`
+	sqlDropOption = `DELETE FROM main.errand_option WHERE job = ?1`
 
 	optionValues = `since, start_by, start_within, deadline, finish_within, epoch, flags, COALESCE(group_key, '') AS group_key, role,
-COALESCE((SELECT base FROM errand_epoch e WHERE e.epoch = o.epoch), 0) AS base`
-	sqlOption    = `SELECT ` + optionValues + ` FROM errand_option o WHERE job = ?1`
-	sqlOptionsOf = `SELECT o.job, ` + optionValues + ` FROM json_each(?1) k CROSS JOIN errand_option o ON o.job = k.value`
+COALESCE((SELECT base FROM main.errand_epoch e WHERE e.epoch = o.epoch), 0) AS base`
+	sqlOption    = `SELECT ` + optionValues + ` FROM main.errand_option o WHERE job = ?1`
+	sqlOptionsOf = `SELECT o.job, ` + optionValues + ` FROM json_each(?1) k CROSS JOIN main.errand_option o ON o.job = k.value`
 )
 
 // The bits of option.Flags: whether the job dies or is finished if no attempt has begun

@@ -15,22 +15,22 @@ import (
 
 const (
 	// From one priority of a lane to the next lower one, by the index.
-	sqlNextPriority = `SELECT priority, due_at, id FROM errand_job WHERE state = 2 AND lane = ?1 AND priority < ?2
+	sqlNextPriority = `SELECT priority, due_at, id FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority < ?2
 ORDER BY priority DESC, due_at, id LIMIT 1`
-	sqlNewest = `SELECT due_at, id FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 ORDER BY due_at DESC, id DESC LIMIT 1`
+	sqlNewest = `SELECT due_at, id FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 ORDER BY due_at DESC, id DESC LIMIT 1`
 
-	sqlOrderOf = `SELECT name, value FROM errand_setting WHERE queue = (SELECT queue FROM errand_lane WHERE lane = ?1) AND kind = ''`
+	sqlOrderOf = `SELECT name, value FROM main.errand_setting WHERE queue = (SELECT queue FROM main.errand_lane WHERE lane = ?1) AND kind = ''`
 	// Of one priority of a lane, what is leased before a job that is due then.
-	sqlAheadOldest = `SELECT 1 FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at < ?3
-UNION ALL SELECT 1 FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at = ?3 AND id < ?4 LIMIT ?5`
-	sqlAheadNewest = `SELECT 1 FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at > ?3
-UNION ALL SELECT 1 FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at = ?3 AND id > ?4 LIMIT ?5`
+	sqlAheadOldest = `SELECT 1 FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at < ?3
+UNION ALL SELECT 1 FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at = ?3 AND id < ?4 LIMIT ?5`
+	sqlAheadNewest = `SELECT 1 FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at > ?3
+UNION ALL SELECT 1 FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 AND due_at = ?3 AND id > ?4 LIMIT ?5`
 )
 
 // Of sqlHeads the jobs of one priority, in both directions.
 var (
-	sqlHeadsOf       = headsOf + ` FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 ORDER BY due_at, id`
-	sqlHeadsOfNewest = headsOf + ` FROM errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 ORDER BY due_at DESC, id DESC`
+	sqlHeadsOf       = headsOf + ` FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 ORDER BY due_at, id`
+	sqlHeadsOfNewest = headsOf + ` FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority = ?2 ORDER BY due_at DESC, id DESC`
 )
 
 // orderRule is what the settings of a queue say of the order of its ready jobs, see

@@ -18,7 +18,6 @@ func TestStatements_UseIndexes(t *testing.T) {
 	defer s.Close()
 	for text, want := range map[string]string{
 		sqlMeta:          "USING INTEGER PRIMARY KEY (rowid=?)",
-		sqlSetNumber:     "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlReserve:       "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlNextJob:       "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlFirstFrom:     "USING COVERING INDEX errand_job_ready (lane>?)",
@@ -53,7 +52,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlWaitsAgain:    "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlSetWindows:    "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlShiftWindows:  "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
-		sqlDropEpoch:     "SEARCH errand_option USING COVERING INDEX errand_option_epoch (epoch=?)",
+		sqlDropEpoch:     "SEARCH main.errand_option USING COVERING INDEX errand_option_epoch (epoch=?)",
 		sqlWindowed:      "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlEndOption:     "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDropOption:    "USING INTEGER PRIMARY KEY (rowid=?)",
@@ -106,6 +105,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlGiveBack:      "USING PRIMARY KEY (queue=? AND kind=?)",
 		sqlDropBucket:    "USING PRIMARY KEY (queue=? AND kind=?)",
 		sqlLetThrough:    "USING PRIMARY KEY (queue=? AND kind=?)",
+		sqlWaitsFor:      "USING PRIMARY KEY (queue=? AND kind=? AND reason=?)",
 		sqlLanes:         "USING INTEGER PRIMARY KEY (rowid>?)",
 		sqlFindPolicy:    "USING COVERING INDEX sqlite_autoindex_errand_policy_1 (doc=?)",
 		sqlPolicy:        "USING INTEGER PRIMARY KEY (rowid=?)",
@@ -140,12 +140,12 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlManyWait:      "USING COVERING INDEX errand_job_scheduled",
 		sqlWaitByKey:     "SEARCH j USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
 		sqlWaitAll:       "SEARCH j USING INDEX errand_job_scheduled (due_at>? AND due_at<?)",
-		sqlLastJob:       "SEARCH errand_job",
+		sqlLastJob:       "SEARCH main.errand_job",
 		sqlLaneUse:       "USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
 		sqlUse:           "USING INTEGER PRIMARY KEY (rowid>?)",
 		sqlNumber:        "USING INTEGER PRIMARY KEY (rowid=?)",
-		sqlOldestDead:    "SEARCH errand_dead USING INDEX errand_dead_ended (ended_at>?)",
-		sqlOldestDeadOf:  "SEARCH errand_dead USING INDEX errand_dead_lane (lane=? AND ended_at>?)",
+		sqlOldestDead:    "SEARCH main.errand_dead USING INDEX errand_dead_ended (ended_at>?)",
+		sqlOldestDeadOf:  "SEARCH main.errand_dead USING INDEX errand_dead_lane (lane=? AND ended_at>?)",
 		sqlCountDead:     "USING INTEGER PRIMARY KEY (rowid>?)",
 		sqlNextReady:     "USING COVERING INDEX errand_job_ready (lane=? AND priority=? AND due_at>?)",
 		sqlNextScheduled: "USING INDEX errand_job_scheduled (due_at>?)",
@@ -153,7 +153,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlWaits:         "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlUrgent:        "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlCalm:          "USING INTEGER PRIMARY KEY (rowid=?)",
-		sqlCalmUnready:   "SEARCH errand_urgent USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlCalmUnready:   "SEARCH main.errand_urgent USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlRunNow:        "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDead:          "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlNextPurge:     "USING COVERING INDEX errand_finished_purge",
@@ -165,7 +165,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlFirstDue:      "USING COVERING INDEX errand_job_ready (lane>?)",
 		sqlNextDue:       "USING COVERING INDEX errand_job_ready (lane=? AND priority<?)",
 		sqlLaneName:      "USING INTEGER PRIMARY KEY (rowid=?)",
-		sqlPlace:         "SEARCH errand_job USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlPlace:         "SEARCH main.errand_job USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlNextPriority:  "USING COVERING INDEX errand_job_ready (lane=? AND priority<?)",
 		sqlNewest:        "USING COVERING INDEX errand_job_ready (lane=? AND priority=?)",
 		sqlHeadsOf:       "USING INDEX errand_job_ready (lane=? AND priority=?)",
@@ -176,7 +176,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 
 		sqlLiveByKey:     "SEARCH j USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
 		sqlFinishedByKey: "SEARCH j USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
-		sqlLastFinished:  "SEARCH errand_finished",
+		sqlLastFinished:  "SEARCH main.errand_finished",
 		sqlChangeJob:     "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlChangeDead:    "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDeadCause:     "SEARCH d USING INTEGER PRIMARY KEY (rowid=?)",
@@ -250,30 +250,30 @@ func TestStats_PassesOverJobs(t *testing.T) {
 	defer s.Close()
 	for text, wants := range map[string][]string{
 		sqlOldest: {
-			"SEARCH errand_job USING COVERING INDEX errand_job_ready (lane=?)",
+			"SEARCH main.errand_job USING COVERING INDEX errand_job_ready (lane=?)",
 			"SEARCH j USING COVERING INDEX errand_job_ready (lane=? AND priority<?)",
 			"SEARCH j USING COVERING INDEX errand_job_ready (lane=? AND priority=?)",
 			"SEARCH f USING INTEGER PRIMARY KEY (rowid>?)",
 		},
 		sqlEldest: {
-			"SCAN errand_job USING COVERING INDEX errand_job_ready",
+			"SCAN main.errand_job USING COVERING INDEX errand_job_ready",
 			"SEARCH c USING INTEGER PRIMARY KEY (rowid=?)",
 			"SEARCH j USING COVERING INDEX errand_job_ready (lane=? AND priority<?)",
 			"SEARCH j USING COVERING INDEX errand_job_ready (lane>?)",
 			"SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
 		},
 		sqlOldestOf: {
-			"SEARCH errand_job USING COVERING INDEX errand_job_ready (lane=?)",
+			"SEARCH main.errand_job USING COVERING INDEX errand_job_ready (lane=?)",
 			"SEARCH j USING COVERING INDEX errand_job_ready (lane=? AND priority<?)",
 			"SEARCH j USING COVERING INDEX errand_job_ready (lane=? AND priority=?)",
 		},
-		sqlRunning: {"SCAN errand_job USING INDEX errand_job_running"},
+		sqlRunning: {"SCAN main.errand_job USING INDEX errand_job_running"},
 		sqlFailures: {
 			"SEARCH f USING INTEGER PRIMARY KEY (rowid>?)", "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
 			"SEARCH e USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH d USING INTEGER PRIMARY KEY (rowid=?)",
 		},
 		sqlCauses: {
-			"SEARCH errand_dead USING COVERING INDEX errand_dead_cause (cause=?)", "SEARCH d USING INTEGER PRIMARY KEY (rowid=?)",
+			"SEARCH main.errand_dead USING COVERING INDEX errand_dead_cause (cause=?)", "SEARCH d USING INTEGER PRIMARY KEY (rowid=?)",
 		},
 	} {
 		plan := explain(t, s, text)
@@ -282,7 +282,7 @@ func TestStats_PassesOverJobs(t *testing.T) {
 				t.Errorf("%s\nplan:\n%s\nwant: %s", text, plan, want)
 			}
 		}
-		if strings.Contains(plan, "SCAN errand_dead") || strings.Contains(plan, "SCAN j") {
+		if strings.Contains(plan, "SCAN main.errand_dead") || strings.Contains(plan, "SCAN j") {
 			t.Errorf("%s\nplan:\n%s", text, plan)
 		}
 	}
@@ -330,7 +330,7 @@ func TestGroups_PassesOverMembers(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"SEARCH errand_option USING COVERING INDEX errand_option_blocked (group_key>? AND group_key<?)",
+		"SEARCH main.errand_option USING COVERING INDEX errand_option_blocked (group_key>? AND group_key<?)",
 		"SEARCH p USING COVERING INDEX errand_option_head (group_key=? AND role>?)",
 		"SEARCH a USING INTEGER PRIMARY KEY (rowid=?)", "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
 	} {

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	sqlFindPolicy = `SELECT policy FROM errand_policy WHERE doc = ?1`
-	sqlAddPolicy  = `INSERT INTO errand_policy (doc) VALUES (?1)`
-	sqlPolicy     = `SELECT doc FROM errand_policy WHERE policy = ?1`
-	sqlRefer      = `UPDATE errand_policy SET refs = refs + ?2 WHERE policy = ?1`
+	sqlFindPolicy = `SELECT policy FROM main.errand_policy WHERE doc = ?1`
+	sqlAddPolicy  = `INSERT INTO main.errand_policy (doc) VALUES (?1)`
+	sqlPolicy     = `SELECT doc FROM main.errand_policy WHERE policy = ?1`
+	sqlRefer      = `UPDATE main.errand_policy SET refs = refs + ?2 WHERE policy = ?1`
 	// The last one stays: its number would be given again, to another document.
-	sqlDropPolicies = `DELETE FROM errand_policy WHERE policy IN
-(SELECT policy FROM errand_policy WHERE refs = 0 AND policy < (SELECT MAX(policy) FROM errand_policy) LIMIT 1000)`
+	sqlDropPolicies = `DELETE FROM main.errand_policy WHERE policy IN
+(SELECT policy FROM main.errand_policy WHERE refs = 0 AND policy < (SELECT MAX(policy) FROM main.errand_policy) LIMIT 1000)`
 )
 
 // mostPolicies is how many documents are kept in memory.

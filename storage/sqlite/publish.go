@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	sqlPeers = `SELECT instance, name, boot FROM errand_instance ORDER BY instance`
+	sqlPeers = `SELECT instance, name, boot FROM main.errand_instance ORDER BY instance`
 
 	// mostShown is how much of a file is read: more was not written by errand.
 	mostShown = 16 << 20

@@ -5,9 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -43,10 +43,13 @@ type sight struct {
 // look returns how the files are found. It returns [storage.ErrNeedsRecovery] if only
 // a process that may write can read what is there.
 func (v *view) look() (s sight, err error) {
+	if err := checkSQLites(v.path); err != nil { // before what is there is taken for a log
+		return s, err
+	}
 	log, errLog := os.Stat(v.path + "-wal") // before the database, which has its header when it gets a log
 	left := errLog == nil && log.Size() > 0
 	if s.db, err = os.Stat(v.path); err != nil {
-		return s, fmt.Errorf("errand: open database: %w", err)
+		return s, notFound(v.path, err)
 	}
 	switch {
 	case !s.db.Mode().IsRegular():
@@ -200,6 +203,9 @@ func (v *view) explain(err error) error {
 	case isCode(err, lib.SQLITE_READONLY) && !errors.Is(err, storage.ErrReadOnly):
 		return fmt.Errorf("%w: %w", v.unrecovered("the index of its log cannot be used"), err)
 	case isCode(err, lib.SQLITE_CANTOPEN):
+		if what, remedy := host.Unreadable(v.path, v.path+"-wal", v.path+"-shm"); what != "" {
+			return fmt.Errorf("errand: %s: %s: %w", what, remedy, fs.ErrPermission)
+		}
 		return fmt.Errorf("%w: path %q, or a file beside it, cannot be read by this user: %w", storage.ErrIO, v.path, err)
 	}
 	return err
@@ -229,9 +235,9 @@ func openView(path string, o Options) (*Store, error) {
 	if o.SingleProcess {
 		return nil, errors.New("errand: single process: must not be set if the file is only read")
 	}
-	real, err := filepath.EvalSymlinks(path)
+	real, err := realPath(path)
 	if err != nil {
-		return nil, fmt.Errorf("errand: open database: %w", err)
+		return nil, err
 	}
 	v := &view{path: real, opts: o}
 	files, err := v.look()
@@ -259,9 +265,9 @@ func openView(path string, o Options) (*Store, error) {
 // checkExisting returns an error unless there is a file at path that has tables of errand,
 // of any version.
 func checkExisting(path string, o Options) error {
-	real, err := filepath.EvalSymlinks(path)
+	real, err := realPath(path)
 	if err != nil {
-		return fmt.Errorf("errand: open database: %w", err)
+		return err
 	}
 	v := &view{path: real, opts: o}
 	check := func(tx *sqlx.Tx) error {

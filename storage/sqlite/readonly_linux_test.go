@@ -2,11 +2,11 @@ package sqlite_test
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite"
 )
 
@@ -20,8 +20,8 @@ func TestReadOnly_OfAnotherUser(t *testing.T) {
 			s, err := sqlite.Open(path, &sqlite.Options{ReadOnly: true})
 			switch {
 			case n == 0:
-				if !errors.Is(err, storage.ErrIO) {
-					t.Errorf("%s: %v, want ErrIO", name, err)
+				if !errors.Is(err, fs.ErrPermission) {
+					t.Errorf("%s: %v, want a permission error", name, err)
 				}
 			case err != nil:
 				t.Errorf("%s: %v", name, err)

@@ -18,10 +18,10 @@ const (
 	// The lease that an instance has promised is read with the jobs it holds:
 	// read before them it may be that of the time before it took them.
 	sqlHeld = `SELECT j.id, j.token, j.until, j.fate, i.lease
-FROM errand_job j JOIN errand_instance i ON i.instance = j.instance WHERE j.state = 3 AND j.instance = ?1`
-	sqlUnregistered = `SELECT id, token, until, fate, 0 FROM errand_job
-WHERE state = 3 AND instance NOT IN (SELECT instance FROM errand_instance)`
-	sqlTake = `UPDATE errand_job SET token = ?4, instance = ?5, until = ?6, fate = ?7
+FROM main.errand_job j JOIN main.errand_instance i ON i.instance = j.instance WHERE j.state = 3 AND j.instance = ?1`
+	sqlUnregistered = `SELECT id, token, until, fate, 0 FROM main.errand_job
+WHERE state = 3 AND instance NOT IN (SELECT instance FROM main.errand_instance)`
+	sqlTake = `UPDATE main.errand_job SET token = ?4, instance = ?5, until = ?6, fate = ?7
 WHERE id = ?1 AND token = ?2 AND until = ?3 AND state = 3
 RETURNING ` + wideColumns + `, cancelling`
 )
@@ -122,7 +122,7 @@ func (s *Store) Reclaim(ctx context.Context, now time.Time, mono, lease time.Dur
 		return nil, err
 	}
 	var out []storage.Reclaimed
-	err = s.submit(ctx, &request{urgent: true, work: len(found), run: func(t *tx) (err error) {
+	err = s.submit(ctx, &request{ends: true, urgent: true, work: len(found), run: func(t *tx) (err error) {
 		out, err = t.reclaim(now, lease, found, gone)
 		return err
 	}})

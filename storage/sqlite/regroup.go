@@ -14,23 +14,23 @@ import (
 
 const (
 	// How many members have a place, whether a dead one blocks, and the first that is blocked.
-	sqlTally = `SELECT (SELECT COUNT(*) FROM errand_option WHERE group_key = ?1 AND role >= 2 AND role < 3),
-EXISTS (SELECT 1 FROM errand_option WHERE group_key = ?1 AND role = 3),
-COALESCE((SELECT job FROM errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT 1), 0)`
-	sqlGroupHeads = `SELECT o.job, role, COALESCE(state, 6), COALESCE(lane, 0) FROM errand_option o LEFT JOIN errand_job j ON j.id = o.job
+	sqlTally = `SELECT (SELECT COUNT(*) FROM main.errand_option WHERE group_key = ?1 AND role >= 2 AND role < 3),
+EXISTS (SELECT 1 FROM main.errand_option WHERE group_key = ?1 AND role = 3),
+COALESCE((SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT 1), 0)`
+	sqlGroupHeads = `SELECT o.job, role, COALESCE(state, 6), COALESCE(lane, 0) FROM main.errand_option o LEFT JOIN main.errand_job j ON j.id = o.job
 WHERE group_key = ?1 AND role >= 2`
-	sqlFirstBlocked = `SELECT job FROM errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT 1`
-	sqlPassDead     = `UPDATE errand_option SET role = 0 WHERE group_key = ?1 AND role = 3`
-	sqlSetRole      = `UPDATE errand_option SET role = ?2 WHERE job = ?1`
+	sqlFirstBlocked = `SELECT job FROM main.errand_option WHERE group_key = ?1 AND role = 1 ORDER BY job LIMIT 1`
+	sqlPassDead     = `UPDATE main.errand_option SET role = 0 WHERE group_key = ?1 AND role = 3`
+	sqlSetRole      = `UPDATE main.errand_option SET role = ?2 WHERE job = ?1`
 	// The second parameter is the time of a call, before all others if that is of no matter.
-	sqlLetIn = `UPDATE errand_job SET state = CASE WHEN delay < 0 OR due_at <= ?2 THEN 2 ELSE 1 END,
+	sqlLetIn = `UPDATE main.errand_job SET state = CASE WHEN delay < 0 OR due_at <= ?2 THEN 2 ELSE 1 END,
 delay = CASE WHEN delay < 0 OR due_at <= ?2 THEN 0 ELSE delay END, due_at = CASE WHEN due_at <= ?2 THEN ?2 ELSE due_at END WHERE id = ?1
 RETURNING lane, state, due_at`
-	sqlBlock = `UPDATE errand_job SET state = 7, delay = CASE state WHEN 2 THEN -1 ELSE delay END WHERE id = ?1`
+	sqlBlock = `UPDATE main.errand_job SET state = 7, delay = CASE state WHEN 2 THEN -1 ELSE delay END WHERE id = ?1`
 
-	sqlNextGroup = `SELECT group_key FROM errand_option WHERE role = 1 AND group_key > ?1 AND group_key <= ?2 ORDER BY group_key LIMIT 1`
+	sqlNextGroup = `SELECT group_key FROM main.errand_option WHERE role = 1 AND group_key > ?1 AND group_key <= ?2 ORDER BY group_key LIMIT 1`
 	// The limit is regroupWalk.
-	sqlHeadKeys = `SELECT group_key FROM errand_option WHERE role >= 2 AND group_key > ?1 AND group_key < ?2 ORDER BY group_key LIMIT 5000`
+	sqlHeadKeys = `SELECT group_key FROM main.errand_option WHERE role >= 2 AND group_key > ?1 AND group_key < ?2 ORDER BY group_key LIMIT 5000`
 )
 
 // regrouping is what a transaction knows of groups whose members it moves.

@@ -18,160 +18,160 @@ type rule struct {
 // before: the doctor checks it, and so do the tests of all packages.
 var rules = []rule{
 	{name: "jobs in more than one table", means: "a job is in exactly one of live, finished and dead",
-		sql: `SELECT id FROM (SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead)
+		sql: `SELECT id FROM (SELECT id FROM main.errand_job UNION ALL SELECT id FROM main.errand_finished UNION ALL SELECT id FROM main.errand_dead)
 GROUP BY id HAVING COUNT(*) > 1`},
 	{name: "wrong counts", means: "the kept counts are those of the jobs in the tables", quick: true, sql: sqlWrongCounts},
 	{name: "wrong bytes", means: "the kept bytes of a lane are those of the args and headers of its jobs that wait",
 		sql: `WITH real AS (SELECT j.lane, SUM(COALESCE(length(j.args), 0) + COALESCE(length(j.headers), 0)
-+ COALESCE(length(p.args), 0) + COALESCE(length(p.headers), 0)) n FROM errand_job j LEFT JOIN errand_payload p ON p.job = j.id
++ COALESCE(length(p.args), 0) + COALESCE(length(p.headers), 0)) n FROM main.errand_job j LEFT JOIN main.errand_payload p ON p.job = j.id
 WHERE j.state <> 3 GROUP BY j.lane)
-SELECT r.lane FROM real r LEFT JOIN errand_number c ON c.id = r.lane * 32 + 16 WHERE COALESCE(c.n, 0) <> r.n
-UNION ALL SELECT c.id / 32 FROM errand_number c LEFT JOIN real r ON r.lane = c.id / 32 WHERE c.id >= 32 AND c.id % 32 = 16 AND r.n IS NULL AND c.n <> 0`},
+SELECT r.lane FROM real r LEFT JOIN main.errand_number c ON c.id = r.lane * 32 + 16 WHERE COALESCE(c.n, 0) <> r.n
+UNION ALL SELECT c.id / 32 FROM main.errand_number c LEFT JOIN real r ON r.lane = c.id / 32 WHERE c.id >= 32 AND c.id % 32 = 16 AND r.n IS NULL AND c.n <> 0`},
 
 	{name: "keys from the future", means: "the key of a job is below the next one",
-		sql: `SELECT id FROM (SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead),
-errand_meta WHERE id >= next_job`},
+		sql: `SELECT id FROM (SELECT id FROM main.errand_job UNION ALL SELECT id FROM main.errand_finished UNION ALL SELECT id FROM main.errand_dead),
+main.errand_meta WHERE id >= next_job`},
 	{name: "tokens from the future", means: "the token of a lease is below the next one",
-		sql: `SELECT token FROM (SELECT token FROM errand_job UNION ALL SELECT token FROM errand_finished UNION ALL SELECT token FROM errand_dead),
-errand_meta WHERE token >= next_token`},
+		sql: `SELECT token FROM (SELECT token FROM main.errand_job UNION ALL SELECT token FROM main.errand_finished UNION ALL SELECT token FROM main.errand_dead),
+main.errand_meta WHERE token >= next_token`},
 	{name: "tokens of two leases", means: "no two leases have the same token",
-		sql: `SELECT token FROM errand_job WHERE state = 3 GROUP BY token HAVING COUNT(*) > 1`},
+		sql: `SELECT token FROM main.errand_job WHERE state = 3 GROUP BY token HAVING COUNT(*) > 1`},
 	{name: "leases of nobody", means: "a job has a holder if, and only if, it is leased",
-		sql: `SELECT id FROM errand_job WHERE (state = 3) <> (instance <> 0)`},
+		sql: `SELECT id FROM main.errand_job WHERE (state = 3) <> (instance <> 0)`},
 	{name: "leases of unknown instances", means: "the holder of a lease is registered", quick: true, sql: sqlHeldByNobody},
 	{name: "fates or wishes without a lease", means: "only a leased job has a fate, or is asked to stop",
-		sql: `SELECT id FROM errand_job WHERE state <> 3 AND (fate <> 0 OR cancelling <> 0)`},
+		sql: `SELECT id FROM main.errand_job WHERE state <> 3 AND (fate <> 0 OR cancelling <> 0)`},
 	{name: "negative counters", means: "attempts, retries, crashes and snoozes are not below zero",
-		sql: `SELECT id FROM errand_job WHERE attempt < 0 OR retry < 0 OR crashes < 0 OR snoozes < 0`},
+		sql: `SELECT id FROM main.errand_job WHERE attempt < 0 OR retry < 0 OR crashes < 0 OR snoozes < 0`},
 	{name: "negative delays", means: "delays are not below zero, but for the mark of a blocked job that was due",
-		sql: `SELECT id FROM errand_job WHERE delay < 0 AND NOT (state = 7 AND delay = -1)`},
+		sql: `SELECT id FROM main.errand_job WHERE delay < 0 AND NOT (state = 7 AND delay = -1)`},
 
 	{name: "jobs without args", means: "each job has its args, in its row or beside it",
-		sql: `SELECT id FROM (SELECT id, args FROM errand_job UNION ALL SELECT id, args FROM errand_finished UNION ALL SELECT id, args FROM errand_dead)
-WHERE args IS NULL AND id NOT IN (SELECT job FROM errand_payload)`},
+		sql: `SELECT id FROM (SELECT id, args FROM main.errand_job UNION ALL SELECT id, args FROM main.errand_finished UNION ALL SELECT id, args FROM main.errand_dead)
+WHERE args IS NULL AND id NOT IN (SELECT job FROM main.errand_payload)`},
 	{name: "args without a job", means: "large args are deleted with their job",
-		sql: `SELECT job FROM errand_payload WHERE job NOT IN
-(SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead)`},
+		sql: `SELECT job FROM main.errand_payload WHERE job NOT IN
+(SELECT id FROM main.errand_job UNION ALL SELECT id FROM main.errand_finished UNION ALL SELECT id FROM main.errand_dead)`},
 	{name: "histories without a job", means: "a history is deleted with its job",
-		sql: `SELECT job FROM errand_history WHERE job NOT IN
-(SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead)`},
+		sql: `SELECT job FROM main.errand_history WHERE job NOT IN
+(SELECT id FROM main.errand_job UNION ALL SELECT id FROM main.errand_finished UNION ALL SELECT id FROM main.errand_dead)`},
 	{name: "histories that are too long", means: "a history has at most 20 entries",
-		sql: `SELECT job FROM errand_history GROUP BY job HAVING COUNT(*) > 20`},
+		sql: `SELECT job FROM main.errand_history GROUP BY job HAVING COUNT(*) > 20`},
 	{name: "edits without a mark", means: "a job with an edit in its history says so in its row",
-		sql: `SELECT job FROM errand_history WHERE args IS NOT NULL AND job NOT IN (SELECT id FROM (SELECT id, options FROM errand_job
-UNION ALL SELECT id, options FROM errand_finished UNION ALL SELECT id, options FROM errand_dead) WHERE options & 8 <> 0)`},
+		sql: `SELECT job FROM main.errand_history WHERE args IS NOT NULL AND job NOT IN (SELECT id FROM (SELECT id, options FROM main.errand_job
+UNION ALL SELECT id, options FROM main.errand_finished UNION ALL SELECT id, options FROM main.errand_dead) WHERE options & 8 <> 0)`},
 	{name: "errors without a job", means: "the last error of a job is deleted with it",
-		sql: `SELECT job FROM errand_error WHERE job NOT IN
-(SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead)`},
+		sql: `SELECT job FROM main.errand_error WHERE job NOT IN
+(SELECT id FROM main.errand_job UNION ALL SELECT id FROM main.errand_finished UNION ALL SELECT id FROM main.errand_dead)`},
 	{name: "tags without a job", means: "the tags of a job are deleted with it",
-		sql: `SELECT job FROM errand_tag WHERE job NOT IN
-(SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead)`},
+		sql: `SELECT job FROM main.errand_tag WHERE job NOT IN
+(SELECT id FROM main.errand_job UNION ALL SELECT id FROM main.errand_finished UNION ALL SELECT id FROM main.errand_dead)`},
 	{name: "wrong marks of tags", means: "a job is marked as having tags if, and only if, it has some",
-		sql: `SELECT id FROM (SELECT id, options FROM errand_job UNION ALL SELECT id, options FROM errand_finished
-UNION ALL SELECT id, options FROM errand_dead) j WHERE (options & 2 <> 0) <> EXISTS (SELECT 1 FROM errand_tag WHERE job = j.id)`},
+		sql: `SELECT id FROM (SELECT id, options FROM main.errand_job UNION ALL SELECT id, options FROM main.errand_finished
+UNION ALL SELECT id, options FROM main.errand_dead) j WHERE (options & 2 <> 0) <> EXISTS (SELECT 1 FROM main.errand_tag WHERE job = j.id)`},
 	{name: "options without a job", means: "what few jobs have is deleted with its job",
-		sql: `SELECT job FROM errand_option WHERE job NOT IN
-(SELECT id FROM errand_job UNION ALL SELECT id FROM errand_finished UNION ALL SELECT id FROM errand_dead)`},
+		sql: `SELECT job FROM main.errand_option WHERE job NOT IN
+(SELECT id FROM main.errand_job UNION ALL SELECT id FROM main.errand_finished UNION ALL SELECT id FROM main.errand_dead)`},
 	{name: "wrong marks of options", means: "a job is marked as having options if, and only if, it has some",
-		sql: `SELECT id FROM (SELECT id, options FROM errand_job UNION ALL SELECT id, options FROM errand_finished
-UNION ALL SELECT id, options FROM errand_dead) j WHERE (options & 1 <> 0) <> EXISTS (SELECT 1 FROM errand_option WHERE job = j.id)`},
+		sql: `SELECT id FROM (SELECT id, options FROM main.errand_job UNION ALL SELECT id, options FROM main.errand_finished
+UNION ALL SELECT id, options FROM main.errand_dead) j WHERE (options & 1 <> 0) <> EXISTS (SELECT 1 FROM main.errand_option WHERE job = j.id)`},
 	{name: "windows of jobs that have ended", means: "only a live job has a time before which it has to begin",
-		sql: `SELECT job FROM errand_option WHERE (start_by <> 0 OR deadline <> 0) AND job NOT IN (SELECT id FROM errand_job)`},
+		sql: `SELECT job FROM main.errand_option WHERE (start_by <> 0 OR deadline <> 0) AND job NOT IN (SELECT id FROM main.errand_job)`},
 	{name: "windows of jobs that run", means: "a job that runs is passed over by what looks for windows that are over, and no other job is",
-		sql: `SELECT job FROM errand_option o JOIN errand_job j ON j.id = o.job
+		sql: `SELECT job FROM main.errand_option o JOIN main.errand_job j ON j.id = o.job
 WHERE CASE state WHEN 3 THEN start_by > 0 OR deadline > 0 ELSE start_by < 0 OR deadline < 0 END`},
 	{name: "windows that nobody knows of", means: "that there are windows is noted",
-		sql: `SELECT job FROM errand_option WHERE (start_by <> 0 OR deadline <> 0) AND NOT EXISTS (SELECT 1 FROM errand_number WHERE id = 8)`},
+		sql: `SELECT job FROM main.errand_option WHERE (start_by <> 0 OR deadline <> 0) AND NOT EXISTS (SELECT 1 FROM main.errand_number WHERE id = 8)`},
 	{name: "windows of no epoch", means: "a window that is counted from the base of an epoch has that epoch",
-		sql: `SELECT job FROM errand_option WHERE epoch <> 0 AND epoch NOT IN (SELECT epoch FROM errand_epoch)`},
+		sql: `SELECT job FROM main.errand_option WHERE epoch <> 0 AND epoch NOT IN (SELECT epoch FROM main.errand_epoch)`},
 	{name: "wrong roles in groups", means: "a job is blocked, has a place in its group, or is dead and keeps others back, if its role says so",
-		sql: `SELECT id FROM errand_job j LEFT JOIN errand_option o ON o.job = j.id
-WHERE COALESCE(role, 0) <> CASE WHEN state = 7 AND NOT EXISTS (SELECT 1 FROM errand_unique u WHERE u.slot = 1 AND u.job = j.id) THEN 1
+		sql: `SELECT id FROM main.errand_job j LEFT JOIN main.errand_option o ON o.job = j.id
+WHERE COALESCE(role, 0) <> CASE WHEN state = 7 AND NOT EXISTS (SELECT 1 FROM main.errand_unique u WHERE u.slot = 1 AND u.job = j.id) THEN 1
 WHEN group_key IS NULL OR state = 1 AND role = 0 THEN 0 ELSE 2 END
-UNION ALL SELECT job FROM errand_option WHERE role = 3 AND job NOT IN (SELECT id FROM errand_dead)
-UNION ALL SELECT job FROM errand_option WHERE role IN (1, 2) AND job NOT IN (SELECT id FROM errand_job)`},
+UNION ALL SELECT job FROM main.errand_option WHERE role = 3 AND job NOT IN (SELECT id FROM main.errand_dead)
+UNION ALL SELECT job FROM main.errand_option WHERE role IN (1, 2) AND job NOT IN (SELECT id FROM main.errand_job)`},
 	{name: "groups of other queues", means: "the group of a job is one of its queue",
-		sql: `SELECT job FROM errand_option JOIN (SELECT id, lane FROM errand_job UNION ALL SELECT id, lane FROM errand_dead) ON id = job
-JOIN errand_lane USING (lane) WHERE group_key IS NOT NULL AND substr(group_key, 1, length(queue) + 1) <> queue || ' '`},
+		sql: `SELECT job FROM main.errand_option JOIN (SELECT id, lane FROM main.errand_job UNION ALL SELECT id, lane FROM main.errand_dead) ON id = job
+JOIN main.errand_lane USING (lane) WHERE group_key IS NOT NULL AND substr(group_key, 1, length(queue) + 1) <> queue || ' '`},
 	{name: "groups that stand still", means: "a blocked job waits for another of its group",
-		sql: `SELECT job FROM errand_option o WHERE role = 1
-AND NOT EXISTS (SELECT 1 FROM errand_option h WHERE h.group_key = o.group_key AND h.role >= 2)`},
+		sql: `SELECT job FROM main.errand_option o WHERE role = 1
+AND NOT EXISTS (SELECT 1 FROM main.errand_option h WHERE h.group_key = o.group_key AND h.role >= 2)`},
 	{name: "groups beyond their limit", means: "if more members of a group have a place than may, all of them run, unless that was changed and is to take effect",
-		sql: `SELECT group_key FROM errand_option JOIN errand_job j ON j.id = job JOIN errand_lane USING (lane)
-LEFT JOIN errand_setting s ON s.queue = errand_lane.queue AND s.kind = '' AND s.name = 'group_limit'
-WHERE role = 2 AND NOT EXISTS (SELECT 1 FROM errand_setting r WHERE r.queue = errand_lane.queue AND r.kind = '' AND r.name = 'regroup')
+		sql: `SELECT group_key FROM main.errand_option JOIN main.errand_job j ON j.id = job JOIN main.errand_lane USING (lane)
+LEFT JOIN main.errand_setting s ON s.queue = main.errand_lane.queue AND s.kind = '' AND s.name = 'group_limit'
+WHERE role = 2 AND NOT EXISTS (SELECT 1 FROM main.errand_setting r WHERE r.queue = main.errand_lane.queue AND r.kind = '' AND r.name = 'regroup')
 GROUP BY group_key HAVING COUNT(*) > MAX(COALESCE(MIN(s.value), 1), 1) AND SUM(state <> 3) > 0`},
 	{name: "successes from the future", means: "the token of a lane's last success is below the next one",
-		sql: `SELECT id FROM errand_number, errand_meta WHERE id % 32 = 17 AND n >= next_token`},
+		sql: `SELECT id FROM main.errand_number, main.errand_meta WHERE id % 32 = 17 AND n >= next_token`},
 	{name: "urgent jobs that are not ready", means: "a job is urgent only until it is leased or ends",
-		sql: `SELECT job FROM errand_urgent WHERE job NOT IN (SELECT id FROM errand_job WHERE state = 2)`},
+		sql: `SELECT job FROM main.errand_urgent WHERE job NOT IN (SELECT id FROM main.errand_job WHERE state = 2)`},
 	{name: "unique keys without a job", means: "a unique key whose scope is the live job has one",
-		sql: `SELECT job FROM errand_unique WHERE until <= 0 AND job NOT IN (SELECT id FROM errand_job)`},
+		sql: `SELECT job FROM main.errand_unique WHERE until <= 0 AND job NOT IN (SELECT id FROM main.errand_job)`},
 	{name: "jobs behind no holder", means: "a job that waits behind the holder of its unique key is blocked, and that one is live and knows of it",
-		sql: `SELECT f.key FROM errand_unique f WHERE slot = 1 AND (f.job NOT IN (SELECT id FROM errand_job WHERE state = 7)
-OR NOT EXISTS (SELECT 1 FROM errand_unique h JOIN errand_job j ON j.id = h.job WHERE h.key = f.key AND h.slot = 0 AND h.until NOT IN (0, 9223372036854775807)))`},
+		sql: `SELECT f.key FROM main.errand_unique f WHERE slot = 1 AND (f.job NOT IN (SELECT id FROM main.errand_job WHERE state = 7)
+OR NOT EXISTS (SELECT 1 FROM main.errand_unique h JOIN main.errand_job j ON j.id = h.job WHERE h.key = f.key AND h.slot = 0 AND h.until NOT IN (0, 9223372036854775807)))`},
 	{name: "jobs without their unique key", means: "a live job with a unique key holds it",
-		sql: `SELECT id FROM errand_job j WHERE unique_key IS NOT NULL AND NOT EXISTS
-(SELECT 1 FROM errand_unique u WHERE u.key = j.unique_key AND u.job = j.id)`},
+		sql: `SELECT id FROM main.errand_job j WHERE unique_key IS NOT NULL AND NOT EXISTS
+(SELECT 1 FROM main.errand_unique u WHERE u.key = j.unique_key AND u.job = j.id)`},
 	{name: "wrong references to policies", means: "a policy knows how many jobs have it",
-		sql: `WITH used AS (SELECT policy, COUNT(*) n FROM (SELECT policy FROM errand_job UNION ALL SELECT policy FROM errand_finished
-UNION ALL SELECT policy FROM errand_dead UNION ALL SELECT in_effect FROM errand_dead) WHERE policy <> 0 GROUP BY policy)
-SELECT u.policy FROM used u LEFT JOIN errand_policy p USING (policy) WHERE p.refs IS NOT u.n
-UNION ALL SELECT p.policy FROM errand_policy p LEFT JOIN used u USING (policy) WHERE u.n IS NULL AND p.refs <> 0`},
+		sql: `WITH used AS (SELECT policy, COUNT(*) n FROM (SELECT policy FROM main.errand_job UNION ALL SELECT policy FROM main.errand_finished
+UNION ALL SELECT policy FROM main.errand_dead UNION ALL SELECT in_effect FROM main.errand_dead) WHERE policy <> 0 GROUP BY policy)
+SELECT u.policy FROM used u LEFT JOIN main.errand_policy p USING (policy) WHERE p.refs IS NOT u.n
+UNION ALL SELECT p.policy FROM main.errand_policy p LEFT JOIN used u USING (policy) WHERE u.n IS NULL AND p.refs <> 0`},
 	{name: "wrong causes", means: "a cause knows how many dead letters it has, and without any it is gone",
-		sql: `WITH dead AS (SELECT cause, lane, reason, COUNT(*) n FROM errand_dead WHERE cause <> 0 GROUP BY cause, lane, reason)
-SELECT d.cause FROM dead d LEFT JOIN errand_cause c USING (cause, lane, reason) WHERE c.n IS NOT d.n
-UNION ALL SELECT c.cause FROM errand_cause c LEFT JOIN dead d USING (cause, lane, reason) WHERE d.n IS NULL`},
+		sql: `WITH dead AS (SELECT cause, lane, reason, COUNT(*) n FROM main.errand_dead WHERE cause <> 0 GROUP BY cause, lane, reason)
+SELECT d.cause FROM dead d LEFT JOIN main.errand_cause c USING (cause, lane, reason) WHERE c.n IS NOT d.n
+UNION ALL SELECT c.cause FROM main.errand_cause c LEFT JOIN dead d USING (cause, lane, reason) WHERE d.n IS NULL`},
 
 	{name: "malformed holds", means: "a hold has a reason, names a queue, a kind or both, and both if it lets jobs through, and has a delay only before its end",
-		sql: `SELECT reason FROM errand_hold WHERE queue = '' AND kind = '' OR reason = '' OR delay <> 0 AND until IS NULL
+		sql: `SELECT reason FROM main.errand_hold WHERE queue = '' AND kind = '' OR reason = '' OR delay <> 0 AND until IS NULL
 OR probe = 1 AND (queue = '' OR kind = '')`},
 
 	{name: "malformed settings", means: "a setting has a name and a value other than zero",
-		sql: `SELECT name FROM errand_setting WHERE name = '' OR value = 0`},
+		sql: `SELECT name FROM main.errand_setting WHERE name = '' OR value = 0`},
 	{name: "buckets of no throttle", means: "a bucket of tokens is of a queue or a kind with a shared throttle",
-		sql: `SELECT queue || kind FROM errand_bucket b WHERE NOT EXISTS (SELECT 1 FROM errand_setting s
+		sql: `SELECT queue || kind FROM main.errand_bucket b WHERE NOT EXISTS (SELECT 1 FROM main.errand_setting s
 WHERE s.queue = b.queue AND s.kind = b.kind AND s.name = 'starts') OR (queue = '') = (kind = '')`},
 
 	{name: "schedules without a job", means: "a schedule has the job that it enqueues",
-		sql: `SELECT schedule FROM errand_schedule WHERE schedule NOT IN (SELECT schedule FROM errand_schedule_job)`},
+		sql: `SELECT schedule FROM main.errand_schedule WHERE schedule NOT IN (SELECT schedule FROM main.errand_schedule_job)`},
 	{name: "jobs of no schedule", means: "what a schedule enqueues is deleted with it",
-		sql: `SELECT schedule FROM errand_schedule_job WHERE schedule NOT IN (SELECT schedule FROM errand_schedule)`},
+		sql: `SELECT schedule FROM main.errand_schedule_job WHERE schedule NOT IN (SELECT schedule FROM main.errand_schedule)`},
 	{name: "revisions from the future", means: "the revision of a schedule is below the next token",
-		sql: `SELECT schedule FROM errand_schedule, errand_meta WHERE revision NOT BETWEEN 1 AND next_token - 1`},
+		sql: `SELECT schedule FROM main.errand_schedule, main.errand_meta WHERE revision NOT BETWEEN 1 AND next_token - 1`},
 	{name: "revisions that are tokens", means: "no lease has the revision of a schedule as its token",
-		sql: `SELECT schedule FROM errand_schedule JOIN errand_job ON token = revision`},
+		sql: `SELECT schedule FROM main.errand_schedule JOIN main.errand_job ON token = revision`},
 	{name: "last ticks without a job", means: "a schedule has a last job if, and only if, it has a last tick",
-		sql: `SELECT schedule FROM errand_schedule WHERE (last_tick IS NULL) <> (last_job IS NULL)`},
+		sql: `SELECT schedule FROM main.errand_schedule WHERE (last_tick IS NULL) <> (last_job IS NULL)`},
 	{name: "ticks of no schedule", means: "the ticks of a schedule are deleted with it",
-		sql: `SELECT schedule FROM errand_tick WHERE schedule NOT IN (SELECT schedule FROM errand_schedule)`},
+		sql: `SELECT schedule FROM main.errand_tick WHERE schedule NOT IN (SELECT schedule FROM main.errand_schedule)`},
 	{name: "too many ticks", means: "at most 50 ticks of a schedule are kept",
-		sql: `SELECT schedule FROM errand_tick GROUP BY schedule HAVING COUNT(*) > 50`},
+		sql: `SELECT schedule FROM main.errand_tick GROUP BY schedule HAVING COUNT(*) > 50`},
 
 	{name: "jobs without their message", means: "a job that delivers a message has it, in whatever table the job is",
-		sql: `SELECT job FROM errand_tag WHERE tag >= 'message:' AND tag < 'message;' AND substr(tag, 9) NOT IN (SELECT id FROM errand_message)`},
+		sql: `SELECT job FROM main.errand_tag WHERE tag >= 'message:' AND tag < 'message;' AND substr(tag, 9) NOT IN (SELECT id FROM main.errand_message)`},
 	{name: "messages that stay too long, or not long enough", means: "a message is kept by its jobs, and without any until its time is over",
-		sql: `SELECT id FROM errand_message m WHERE purge_at IS NOT
-CASE WHEN EXISTS (SELECT 1 FROM errand_tag WHERE tag = 'message:' || m.id) THEN NULL ELSE keep_until END OR purge_at = 0 OR dedup_until > keep_until`},
+		sql: `SELECT id FROM main.errand_message m WHERE purge_at IS NOT
+CASE WHEN EXISTS (SELECT 1 FROM main.errand_tag WHERE tag = 'message:' || m.id) THEN NULL ELSE keep_until END OR purge_at = 0 OR dedup_until > keep_until`},
 	{name: "messages without a body", means: "what a message says is there as long as the message",
-		sql: `SELECT message FROM errand_message WHERE message NOT IN (SELECT message FROM errand_body)
-UNION ALL SELECT message FROM errand_body WHERE message NOT IN (SELECT message FROM errand_message)`},
+		sql: `SELECT message FROM main.errand_message WHERE message NOT IN (SELECT message FROM main.errand_body)
+UNION ALL SELECT message FROM main.errand_body WHERE message NOT IN (SELECT message FROM main.errand_message)`},
 	{name: "messages that are duplicates", means: "a topic has no two messages with the same dedup",
-		sql: `SELECT dedup FROM errand_message WHERE dedup IS NOT NULL GROUP BY topic, dedup HAVING COUNT(*) > 1`},
+		sql: `SELECT dedup FROM main.errand_message WHERE dedup IS NOT NULL GROUP BY topic, dedup HAVING COUNT(*) > 1`},
 	{name: "entries of no family", means: "the revision of a family is not below that of its entries, and below the next token",
-		sql: `SELECT name FROM errand_entry e LEFT JOIN errand_family f USING (family) WHERE family <> '' AND COALESCE(f.revision, 0) < e.revision
-UNION ALL SELECT name FROM errand_entry, errand_meta WHERE revision NOT BETWEEN 1 AND next_token - 1
-UNION ALL SELECT family FROM errand_family, errand_meta WHERE revision NOT BETWEEN 1 AND next_token - 1
-UNION ALL SELECT id FROM errand_message, errand_meta WHERE message NOT BETWEEN 1 AND next_token - 1`},
+		sql: `SELECT name FROM main.errand_entry e LEFT JOIN main.errand_family f USING (family) WHERE family <> '' AND COALESCE(f.revision, 0) < e.revision
+UNION ALL SELECT name FROM main.errand_entry, main.errand_meta WHERE revision NOT BETWEEN 1 AND next_token - 1
+UNION ALL SELECT family FROM main.errand_family, main.errand_meta WHERE revision NOT BETWEEN 1 AND next_token - 1
+UNION ALL SELECT id FROM main.errand_message, main.errand_meta WHERE message NOT BETWEEN 1 AND next_token - 1`},
 }
 
 const (
 	sqlWrongCounts = `WITH real AS (SELECT lane, state, COUNT(*) n FROM
-(SELECT lane, state FROM errand_job UNION ALL SELECT lane, state FROM errand_finished UNION ALL SELECT lane, 6 FROM errand_dead)
+(SELECT lane, state FROM main.errand_job UNION ALL SELECT lane, state FROM main.errand_finished UNION ALL SELECT lane, 6 FROM main.errand_dead)
 GROUP BY lane, state)
-SELECT lane FROM real r LEFT JOIN errand_count c USING (lane, state) WHERE c.n IS NOT r.n
-UNION ALL SELECT lane FROM errand_count c LEFT JOIN real r USING (lane, state) WHERE r.n IS NULL AND c.n <> 0`
-	sqlHeldByNobody = `SELECT id FROM errand_job WHERE state = 3 AND instance NOT IN (SELECT instance FROM errand_instance)`
+SELECT lane FROM real r LEFT JOIN main.errand_count c USING (lane, state) WHERE c.n IS NOT r.n
+UNION ALL SELECT lane FROM main.errand_count c LEFT JOIN real r USING (lane, state) WHERE r.n IS NULL AND c.n <> 0`
+	sqlHeldByNobody = `SELECT id FROM main.errand_job WHERE state = 3 AND instance NOT IN (SELECT instance FROM main.errand_instance)`
 
 	remedyRule = "restore a backup, and report it: this must not happen"
 )

@@ -14,26 +14,26 @@ import (
 
 const (
 	sqlPlan = `SELECT schedule, revision, paused, next_tick, through, last_tick, last_job, skip_overlap
-FROM errand_schedule WHERE name = ?1`
-	sqlAddSchedule = `INSERT INTO errand_schedule
+FROM main.errand_schedule WHERE name = ?1`
+	sqlAddSchedule = `INSERT INTO main.errand_schedule
 (name, revision, paused, next_tick, through, spec, zone, missed, skip_overlap, jitter)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)`
-	sqlSetSchedule = `UPDATE errand_schedule SET revision = ?2, paused = ?3, next_tick = ?4, through = ?5,
+	sqlSetSchedule = `UPDATE main.errand_schedule SET revision = ?2, paused = ?3, next_tick = ?4, through = ?5,
 spec = ?6, zone = ?7, missed = ?8, skip_overlap = ?9, jitter = ?10 WHERE schedule = ?1`
-	sqlPutScheduleJob = `INSERT OR REPLACE INTO errand_schedule_job
+	sqlPutScheduleJob = `INSERT OR REPLACE INTO main.errand_schedule_job
 (schedule, queue, kind, priority, timeout, policy, unique_key, unique_scope, headers, args, tags,
 start_within, finish_within, flags, group_name)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)`
-	sqlDropSchedule    = `DELETE FROM errand_schedule WHERE name = ?1 RETURNING schedule`
-	sqlDropScheduleJob = `DELETE FROM errand_schedule_job WHERE schedule = ?1`
-	sqlDropTicks       = `DELETE FROM errand_tick WHERE schedule = ?1`
+	sqlDropSchedule    = `DELETE FROM main.errand_schedule WHERE name = ?1 RETURNING schedule`
+	sqlDropScheduleJob = `DELETE FROM main.errand_schedule_job WHERE schedule = ?1`
+	sqlDropTicks       = `DELETE FROM main.errand_tick WHERE schedule = ?1`
 	sqlSchedules       = scheduleSelect + ` ORDER BY s.name`
 	sqlSchedule        = scheduleSelect + ` WHERE s.name = ?1`
 	scheduleSelect     = `SELECT s.schedule, s.revision, s.paused, s.next_tick, s.through, s.last_tick, s.last_job,
 s.skip_overlap, s.name, s.spec, s.zone, s.missed, s.jitter, j.queue, j.kind, j.priority, j.timeout, j.policy,
 COALESCE(j.unique_key, '') AS unique_key, j.unique_scope, j.headers, j.args, COALESCE(j.tags, '') AS tags,
 j.start_within, j.finish_within, j.flags, COALESCE(j.group_name, '') AS group_name
-FROM errand_schedule s JOIN errand_schedule_job j ON j.schedule = s.schedule`
+FROM main.errand_schedule s JOIN main.errand_schedule_job j ON j.schedule = s.schedule`
 )
 
 var _ storage.Scheduler = (*Store)(nil)

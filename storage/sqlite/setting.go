@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	sqlSettings = `SELECT queue, kind, name, value FROM errand_setting ORDER BY queue, kind`
+	sqlSettings = `SELECT queue, kind, name, value FROM main.errand_setting ORDER BY queue, kind`
 	// As one lane has them, without those that it has from others.
-	sqlSettingsOf    = `SELECT name, value FROM errand_setting WHERE queue = ?1 AND kind = ?2`
-	sqlSettingsSince = `SELECT queue, kind, name, value FROM errand_setting WHERE changed > ?1`
-	sqlUnsetAt       = `SELECT n FROM errand_number WHERE id = 9`
-	sqlNoteUnset     = `INSERT INTO errand_number (id, n) VALUES (9, ?1) ON CONFLICT DO UPDATE SET n = excluded.n`
-	sqlSet           = `INSERT INTO errand_setting (queue, kind, name, value, changed) VALUES (?1, ?2, ?3, ?4, ?5)
+	sqlSettingsOf    = `SELECT name, value FROM main.errand_setting WHERE queue = ?1 AND kind = ?2`
+	sqlSettingsSince = `SELECT queue, kind, name, value FROM main.errand_setting WHERE changed > ?1`
+	sqlUnsetAt       = `SELECT n FROM main.errand_number WHERE id = 9`
+	sqlNoteUnset     = `INSERT INTO main.errand_number (id, n) VALUES (9, ?1) ON CONFLICT DO UPDATE SET n = excluded.n`
+	sqlSet           = `INSERT INTO main.errand_setting (queue, kind, name, value, changed) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT DO UPDATE SET value = excluded.value, changed = excluded.changed`
-	sqlUnset = `DELETE FROM errand_setting WHERE queue = ?1 AND kind = ?2 AND name = ?3`
+	sqlUnset = `DELETE FROM main.errand_setting WHERE queue = ?1 AND kind = ?2 AND name = ?3`
 )
 
 // laneSettings are what is set, by lane, see [storage.Settler]. A map that others have is

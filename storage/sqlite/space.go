@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,6 +23,7 @@ import (
 const (
 	sqlPageCount = `PRAGMA page_count`
 	sqlPageSize  = `PRAGMA page_size`
+	sqlAnyRuns   = `SELECT EXISTS (SELECT 1 FROM main.errand_job WHERE state = 3)`
 
 	// defaultBallast has room for 64 jobs that die with the longest errors and
 	// stacks, once in the log and once in the database; see TestBallast in
@@ -32,10 +32,6 @@ const (
 	maxBallast     = 1 << 30
 	// refillEvery is how often the Store tries to write the ballast again.
 	refillEvery = 3 * time.Second
-	// A disk with less free space is nearly full: a log of checkpointAt pages may
-	// need its size twice, for itself and in the database, and other programs get as
-	// much again.
-	lowSpace = 4 * checkpointAt * 4096
 	// roomBlock is how many bytes must fit beside the database, or its disk is full.
 	roomBlock = 64 << 10
 )
@@ -55,8 +51,10 @@ type ballast struct {
 	tried time.Time // when it was last tried to write the ballast
 }
 
-// fill writes the ballast, unless the file has it.
-func (b *ballast) fill() error {
+// fill writes the ballast, unless the file has it, and leaves margin bytes free. Where
+// there is less room half of the ballast will do, as the rest has room in the database:
+// spare bytes are free in it.
+func (b *ballast) fill(margin, spare int64) error {
 	if b.size == 0 {
 		return nil
 	}
@@ -66,7 +64,7 @@ func (b *ballast) fill() error {
 	}
 	info, err := f.Stat()
 	if err == nil && info.Size() < b.size {
-		err = b.write(f)
+		err = b.write(f, info.Size(), margin, spare)
 	}
 	return errors.Join(err, f.Close())
 }
@@ -74,11 +72,18 @@ func (b *ballast) fill() error {
 // write writes all bytes in one call, so that no process truncates the file
 // halfway. The bytes are random, for file systems that compress. They are not
 // synced: it is enough that the file system has allocated the blocks.
-func (b *ballast) write(f *os.File) error {
-	if free, ok := freeSpace(b.path); ok && free < b.size {
-		return fmt.Errorf("%w: %d bytes free", syscall.ENOSPC, free) // trying would leave no room for others meanwhile
+func (b *ballast) write(f *os.File, has, margin, spare int64) error {
+	size := b.size
+	if free, ok := freeSpace(b.path); ok && has+free-margin < size {
+		if has >= b.size/2 {
+			return nil // another process has found this to be enough
+		}
+		size = (has + free - margin) / roomBlock * roomBlock
+		if size < b.size/2 || size+spare < b.size { // trying would leave no room for others meanwhile
+			return fmt.Errorf("%w: %d bytes free", syscall.ENOSPC, free)
+		}
 	}
-	block := make([]byte, b.size)
+	block := make([]byte, size)
 	var seed [32]byte
 	_, _ = rand.NewChaCha8(seed).Read(block) // never fails
 	_, err := f.WriteAt(block, 0)
@@ -91,7 +96,7 @@ func (b *ballast) write(f *os.File) error {
 // open writes the ballast when the Store opens. If the file cannot be made, there
 // is no ballast.
 func (b *ballast) open() {
-	err := b.fill()
+	err := b.fill(0, 0)
 	switch {
 	case err == nil:
 	case host.IsFull(err):
@@ -121,22 +126,31 @@ func (b *ballast) release() {
 }
 
 // missing reports whether the ballast is gone and cannot be written yet.
-func (b *ballast) missing() bool {
-	if !b.gone.Load() {
-		return false
-	}
+func (b *ballast) missing() bool { return b.gone.Load() && (!b.due() || !b.back(0)) }
+
+// due reports whether it is time to try to write the ballast again.
+func (b *ballast) due() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if time.Since(b.tried) < refillEvery {
-		return true
+		return false
 	}
 	b.tried = time.Now()
-	if err := b.fill(); err != nil {
-		return true
+	return true
+}
+
+// back writes the ballast that was given up, and reports whether there was room for it
+// and for the log.
+func (b *ballast) back(spare int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fill(logRoom+roomBlock, spare) != nil {
+		return false
 	}
-	b.gone.Store(false)
-	b.log.Info("errand: there is room again: the ballast is back, jobs can be added")
-	return false
+	if b.gone.Swap(false) {
+		b.log.Info("errand: there is room again: the ballast is back, jobs can be added")
+	}
+	return true
 }
 
 // sync takes over that another process has emptied the ballast.
@@ -152,72 +166,125 @@ func (b *ballast) sync() {
 	}
 }
 
-// intake returns nil if work may be added: no damage was found, and the ballast is
-// there.
+// intake returns nil if a transaction of the application may add work: no damage was
+// found, and the ballast is there. Only the writer can cut the log for it.
 func (s *Store) intake() error {
 	if err := s.damage(); err != nil {
 		return err
 	}
 	if s.ballast.missing() {
-		return fmt.Errorf("%w: the ballast %s is given up", storage.ErrFull, s.ballast.path)
+		s.queue.tell()
+		return s.ballast.errGone()
 	}
 	return nil
 }
 
-// adds reports whether any of the requests adds work.
-func adds(batch []*request) bool {
-	return slices.ContainsFunc(batch, func(r *request) bool { return !r.ends })
+func (b *ballast) errGone() error {
+	return fmt.Errorf("%w: the ballast %s is given up until there is room for it", storage.ErrFull, b.path)
 }
 
-// admit returns the requests of a batch that may run. While no work may be added it
-// answers those that add work with the reason.
-func (w *writer) admit(batch []*request) []*request {
-	if !adds(batch) {
-		return batch
-	}
-	if w.others() {
-		w.ballast.sync()
-	}
-	if err := w.intake(); err != nil {
-		return ending(batch, err)
-	}
-	return batch
-}
+// adds reports whether r adds work. What leases adds none: that jobs run is what makes
+// room in the end.
+func (r *request) adds() bool { return !r.ends && !r.leases }
 
-// ending answers the requests that add work with err, and returns the others.
-func ending(batch []*request, err error) []*request {
+// begins reports whether r adds work, or has work begin.
+func (r *request) begins() bool { return !r.ends }
+
+// refuse answers the requests of a batch for which is returns true with err, and
+// returns the others.
+func refuse(batch []*request, err error, is func(*request) bool) []*request {
 	left := batch[:0]
 	for _, r := range batch {
-		if r.ends {
-			left = append(left, r)
-		} else {
+		if is(r) {
 			r.answer(err)
+		} else {
+			left = append(left, r)
 		}
 	}
 	return left
 }
 
+// admit returns the requests of a batch that may run. In a damaged file no work may be
+// added or begin; while the ballast is missing none may be added.
+func (w *writer) admit(batch []*request) []*request {
+	if !slices.ContainsFunc(batch, (*request).begins) {
+		return batch
+	}
+	if w.others() {
+		w.ballast.sync()
+	}
+	if err := w.damage(); err != nil {
+		return refuse(batch, err, (*request).begins)
+	}
+	if w.refill(); w.ballast.gone.Load() {
+		return refuse(batch, w.ballast.errGone(), (*request).adds)
+	}
+	return batch
+}
+
+// refill writes the ballast if it was given up and there may be room again.
+func (w *writer) refill() {
+	if w.ballast.gone.Load() && w.ballast.due() {
+		w.restore()
+	}
+}
+
+// restore gives the room of the log back to the disk, and writes the ballast if that is
+// enough.
+func (w *writer) restore() {
+	w.log.cut(0)
+	p := pages{}
+	_ = p.read(w.stmts) // without it no page counts as free
+	w.ballast.back(p.free * p.size)
+}
+
 // retryWithoutRoom returns the requests of a batch to try again after there was no
-// room for it: first those that end work, without those that add any. If there were
-// only such, they are tried once more after the ballast was emptied and the log
-// moved into the database, so that the log's room can be used again; last is set
-// then. All others are answered with err.
-func (w *writer) retryWithoutRoom(batch []*request, err error, last *bool) []*request {
+// room for it. All others are answered with err. The batch is tried, in this order:
+//   - with the log moved into the database, and cut;
+//   - without the requests that add work;
+//   - with the room of the ballast for those that lease, if no job runs: then the
+//     ballast has nobody to keep its room for, and nothing else would make any;
+//   - without those that lease;
+//   - with the room of the ballast for those that end work.
+func (w *writer) retryWithoutRoom(batch []*request, err error, tried *tries) []*request {
 	n := len(batch)
-	left := ending(batch, err)
+	if slices.ContainsFunc(batch, (*request).begins) && !tried.cut {
+		tried.cut = true
+		if w.log.cut(logRoom) {
+			return batch
+		}
+	}
+	left := refuse(batch, err, (*request).adds)
 	if len(left) < n || len(left) == 0 {
 		return left
 	}
-	if !*last {
-		*last = true
+	leases := slices.ContainsFunc(left, (*request).begins)
+	if !tried.ballast && !leases {
+		tried.ballast = true
 		w.ballast.release()
 		w.log.makeRoom()
 		return left
 	}
-	for _, r := range left {
-		r.answer(err)
+	if !tried.ballast && w.nothingRuns() {
+		tried.ballast = true
+		w.ballast.release()
+		w.restore()
+		return left
 	}
-	return nil
+	if leases {
+		return refuse(left, err, (*request).begins)
+	}
+	return refuse(left, err, func(*request) bool { return true })
+}
+
+// tries is what was done to make room for a batch.
+type tries struct{ cut, ballast bool }
+
+// nothingRuns reports whether no job is leased, and the ballast could make room.
+func (w *writer) nothingRuns() bool {
+	runs := true
+	err := w.stmts.row(sqlAnyRuns, nil, &runs)
+	return err == nil && !runs && w.ballast.size > 0 && !w.ballast.gone.Load()
 }
 
 // cramped reports whether a Store could not be opened because the disk is full,
@@ -232,74 +299,6 @@ func cramped(path string, err error) bool {
 }
 
 func ballastPath(db string) string { return db + "-ballast" }
-
-// freeSpace returns how many bytes can still be written beside a path, and false
-// if the system does not tell.
-func freeSpace(path string) (int64, bool) {
-	fs, err := statFS(filepath.Dir(path))
-	return fs.Free, err == nil && fs.Name != ""
-}
-
-// measure sets low.
-func (c *checkpointer) measure() {
-	free, ok := freeSpace(c.path)
-	c.low = ok && free < lowSpace
-}
-
-// growth returns by how many bytes a checkpoint will make the database grow,
-// including what the transaction under way has added.
-func (c *checkpointer) growth() (int64, error) {
-	var pages, size int64
-	if err := c.db.row(sqlPageCount, nil, &pages); err != nil {
-		return 0, err
-	}
-	if err := c.db.row(sqlPageSize, nil, &size); err != nil {
-		return 0, err
-	}
-	info, err := os.Stat(c.path)
-	if err != nil {
-		return 0, err
-	}
-	return pages*size - info.Size(), nil
-}
-
-// reserve returns [storage.ErrFull] for a transaction that adds work if the disk is
-// nearly full and the pages of the transaction do not fit into the log and, later,
-// into the database. The file of the log may have room that the database lacks. If
-// that were filled, no page could be moved, and soon no job be finished.
-func (c *checkpointer) reserve() error {
-	if !c.low {
-		return nil
-	}
-	c.measure()
-	if !c.low {
-		return nil
-	}
-	grows, err := c.growth()
-	if free, ok := freeSpace(c.path); err == nil && ok && 2*grows > free {
-		return fmt.Errorf("%w: %d bytes are free, up to %d are needed", storage.ErrFull, free, 2*grows)
-	}
-	return err
-}
-
-// makeRoom moves the log into the database, if the database has room for it, so
-// that the next commit begins the log anew.
-func (c *checkpointer) makeRoom() {
-	c.measure()
-	c.next = 0
-	c.run(1)
-}
-
-// fits reports whether the database has room for all pages in the log. A part of
-// them would take the room that there is, and the log could not begin anew.
-func (c *checkpointer) fits() bool {
-	if !c.low {
-		return true
-	}
-	grows, err := c.growth()
-	free, ok := freeSpace(c.path)
-	return err != nil || !ok || grows <= free
-}
 
 // asFull puts [storage.ErrFull] before the error of a write for which there was
 // no room. SQLite says so for ENOSPC only. When a quota is used up, or a file as

@@ -33,6 +33,7 @@ import (
 	driver "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 
+	"github.com/errandq/errand/internal/logs"
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
@@ -99,6 +100,7 @@ func (o *Options) withDefaults() Options {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	c.Logger = logs.New(c.Logger)
 	return c
 }
 
@@ -129,11 +131,10 @@ type Store struct {
 	lifetime
 	pools
 	appTxs
-	queue     queue                 // of requests for the writer
-	turn      *turn                 // to write
-	fault     func(adds bool) error // set by tests: the error of a commit
-	logs      logs
-	ballast   ballast
+	queue queue                 // of requests for the writer
+	turn  *turn                 // to write
+	fault func(adds bool) error // set by tests: the error of a commit
+	disk
 	check     check
 	self      instance    // this Store as other processes see it
 	observed  observation // of the leases of others
@@ -143,6 +144,12 @@ type Store struct {
 	offers    offers
 	wake      wake
 	commits   commitWatch
+}
+
+// disk is what a Store knows of the disk, and keeps of it.
+type disk struct {
+	ballast ballast
+	marks   marks
 }
 
 // lifetime is how a Store ends: by Close, or by a failure.
@@ -257,6 +264,9 @@ func New(db *sql.DB, opts *Options) (*Store, error) {
 	if path == "" {
 		return nil, fmt.Errorf("%w: the database is in memory: must be a file", storage.ErrUnsupportedDB)
 	}
+	if err := checkSQLites(path); err != nil {
+		return nil, err
+	}
 	if err := checkWAL(context.Background(), db); err != nil {
 		return nil, translate(err)
 	}
@@ -303,14 +313,14 @@ func open(path string, o Options, app *sql.DB) (*Store, error) {
 func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("errand: open database: %w", err)
+		return nil, notFound(path, err)
 	}
-	if err := checkNames(path, o); err != nil {
+	if err := errors.Join(checkNames(path, o), checkBeside(path, info)); err != nil {
 		return nil, err
 	}
 	warnOfMemory(path, o.Logger)
 	s := newStore(path, info, o)
-	defer s.logs.wait()
+	defer logs.Wait(s.opts.Logger)
 	defer func() {
 		if err != nil {
 			err = errors.Join(s.openFailed(err), s.release())
@@ -346,12 +356,11 @@ func openOnce(path string, o Options, app *sql.DB) (_ *Store, err error) {
 
 func newStore(path string, info os.FileInfo, o Options) *Store {
 	s := &Store{path: path, info: info, opts: o, queue: newQueue()}
-	s.opts.Logger = s.logs.logger(o.Logger)
 	s.stop = make(chan struct{})
 	s.cache.lanes, s.cache.names = map[storage.Lane]int64{}, map[int64]storage.Lane{}
 	s.wake.store = s
 	s.ballast = ballast{path: ballastPath(path), info: info, size: o.Ballast, log: s.opts.Logger}
-	s.check.path, s.check.log = checkPath(path), o.Logger
+	s.check.path, s.check.log = checkPath(path), s.opts.Logger
 	return s
 }
 
@@ -421,7 +430,7 @@ func (s *Store) release() error {
 		}
 		errs = append(errs, s.pools.close())
 	}
-	defer s.logs.wait() // the caller of Close may look at the log
+	defer logs.Wait(s.opts.Logger) // the caller of Close may look at the log
 	errs = append(errs, s.wake.close())
 	if s.turn != nil {
 		errs = append(errs, s.turn.close())

@@ -9,6 +9,8 @@ import (
 	"io"
 	"slices"
 
+	"modernc.org/sqlite"
+
 	"github.com/errandq/errand/storage"
 )
 
@@ -29,7 +31,9 @@ type statements struct {
 	scopes  capScopes // whose use is known, as of the last transaction
 	// succeeded is when lanes last succeeded, as it is stored, of those for which it is known.
 	succeeded map[int64]int64
-	wrote     int // statements, rows and large values since the log was looked at: some pages each
+	wrote     int  // statements, rows and large values since the log was looked at: some pages each
+	changed   bool // rows were, in the transaction under way
+	hooked    bool // see hook
 
 	args   []driver.NamedValue // reused, as the next two
 	values []driver.Value
@@ -52,6 +56,19 @@ func (s *statements) hold(f func() error) error {
 		s.raw = conn
 		defer func() { s.raw = nil }()
 		return f()
+	})
+}
+
+// hook has ended called whenever a transaction of the connection is over: committed, or
+// rolled back, be it by SQLite. To find out by a statement takes two microseconds.
+func (s *statements) hook(ended func()) {
+	_ = s.hold(func() error {
+		var c sqlite.HookRegisterer
+		if c, s.hooked = s.raw.(sqlite.HookRegisterer); s.hooked {
+			c.RegisterCommitHook(func() int32 { ended(); return 0 })
+			c.RegisterRollbackHook(ended)
+		}
+		return nil
 	})
 }
 
@@ -133,11 +150,18 @@ func (s *statements) exec(text string, args ...any) (res sql.Result, err error) 
 				s.wrote += len(a) / 4096
 			}
 		}
-		res, err = st.(driver.StmtExecContext).ExecContext(context.Background(), bound)
+		if res, err = st.(driver.StmtExecContext).ExecContext(context.Background(), bound); err == nil && !s.changed && changes(text) {
+			var n int64
+			n, err = res.RowsAffected()
+			s.changed = n > 0
+		}
 		return err
 	})
 	return res, err
 }
+
+// changes reports whether a text is an INSERT, an UPDATE or a DELETE.
+func changes(text string) bool { return text[0] == 'I' || text[0] == 'U' || text[0] == 'D' }
 
 // plain runs SQL that is not to be kept prepared, as of a PRAGMA that acts when
 // it is prepared.
@@ -166,6 +190,7 @@ func (s *statements) row(text string, args []any, dest ...any) error {
 		}
 		found = true
 		s.wrote++ // perhaps
+		s.changed = s.changed || changes(text)
 		return scan(s.values, dest)
 	})
 	if err == nil && !found {
@@ -189,6 +214,7 @@ func (s *statements) each(text string, args, dest []any, f func()) error {
 				return err
 			}
 			s.wrote++ // perhaps
+			s.changed = s.changed || changes(text)
 			f()
 		}
 	})
@@ -275,5 +301,67 @@ func (s *statements) finalize() error {
 	for _, st := range slices.Concat(s.lanes[:]...) {
 		_ = st.Close()
 	}
+	if c, ok := s.raw.(sqlite.HookRegisterer); ok && s.hooked { // the driver keeps them in a table of its own
+		c.RegisterCommitHook(nil)
+		c.RegisterRollbackHook(nil)
+	}
 	return nil
+}
+
+// known are the counters as of the last transaction of a connection.
+type known struct {
+	ok      bool
+	meta    meta
+	version uint32 // that SQLite gave the database after it
+}
+
+// dataVersion changes with each commit, of whatever connection. It is that of
+// the last transaction.
+func (s *statements) dataVersion() (version uint32, err error) {
+	err = s.hold(func() error {
+		c, ok := s.raw.(sqlite.FileControl)
+		if !ok {
+			return fmt.Errorf("errand: connection %T has no data version", s.raw)
+		}
+		version, err = c.FileControlDataVersion("main")
+		return err
+	})
+	return version, err
+}
+
+// recheck forgets the counters if another connection has written since they were known,
+// or may have. It must be called in a transaction.
+func (s *statements) recheck() {
+	if s.known.ok {
+		version, err := s.dataVersion()
+		s.known.ok = err == nil && version == s.known.version
+	}
+}
+
+// recall sets m to the counters without reading them, and forgets them. It reports false
+// if they are not known. It must be called in a transaction.
+func (s *statements) recall(m *meta) (ok bool) {
+	if s.recheck(); s.known.ok {
+		*m = s.known.meta
+	}
+	ok, s.known.ok = s.known.ok, false
+	return ok
+}
+
+// checkLineups drops the lineups if another connection has committed since they
+// were right. It notes the version that it has checked: if another connection
+// commits between the check and the next read, the next check drops the lineups.
+func (s *statements) checkLineups() {
+	version, err := s.dataVersion()
+	if err != nil || version != s.lineups.version {
+		s.lineups.forget()
+		s.lineups.version = version
+	}
+}
+
+// remember keeps the counters of a transaction that has just been committed.
+func (s *statements) remember(m meta) {
+	version, err := s.dataVersion()
+	s.known = known{err == nil, m, version}
+	s.lineups.version = version
 }

@@ -20,35 +20,39 @@ const (
 )
 
 const (
-	sqlAllLanes    = `SELECT lane, queue, kind FROM errand_lane`
-	sqlLaneNumbers = `SELECT id, n FROM errand_number WHERE id >= 32`
+	sqlAddNumber = sqlAdd + `(?, ?)` + sqlAdded
+	sqlAdd       = `INSERT INTO main.errand_number (id, n) VALUES `
+	sqlAdded     = `
+ON CONFLICT DO UPDATE SET n = n + excluded.n`
+	sqlAllLanes    = `SELECT lane, queue, kind FROM main.errand_lane`
+	sqlLaneNumbers = `SELECT id, n FROM main.errand_number WHERE id >= 32`
 	sqlRunning     = `SELECT lane, COUNT(*) AS n, SUM(COALESCE(length(args) + COALESCE(length(headers), 0),
-(SELECT length(args) + COALESCE(length(headers), 0) FROM errand_payload WHERE job = id), 0)) AS bytes
-FROM errand_job WHERE state = 3 GROUP BY lane`
+(SELECT length(args) + COALESCE(length(headers), 0) FROM main.errand_payload WHERE job = id), 0)) AS bytes
+FROM main.errand_job WHERE state = 3 GROUP BY lane`
 	// From one priority to the next lower one, of which there are 201, by the index of
 	// ready jobs: the jobs between are not looked at.
 	sqlOldest = `WITH RECURSIVE top(lane, priority) AS (
-SELECT f.id / 32, (SELECT priority FROM errand_job WHERE state = 2 AND lane = f.id / 32 ORDER BY priority DESC LIMIT 1)
-FROM errand_number f WHERE f.id >= 32 AND f.id % 32 = 2 AND n > 0
-UNION ALL SELECT lane, (SELECT priority FROM errand_job j WHERE state = 2 AND j.lane = top.lane AND j.priority < top.priority
+SELECT f.id / 32, (SELECT priority FROM main.errand_job WHERE state = 2 AND lane = f.id / 32 ORDER BY priority DESC LIMIT 1)
+FROM main.errand_number f WHERE f.id >= 32 AND f.id % 32 = 2 AND n > 0
+UNION ALL SELECT lane, (SELECT priority FROM main.errand_job j WHERE state = 2 AND j.lane = top.lane AND j.priority < top.priority
 ORDER BY priority DESC LIMIT 1) FROM top WHERE priority IS NOT NULL)
-SELECT lane, MIN((SELECT due_at FROM errand_job j WHERE state = 2 AND j.lane = top.lane AND j.priority = top.priority ORDER BY due_at LIMIT 1)) AS n
+SELECT lane, MIN((SELECT due_at FROM main.errand_job j WHERE state = 2 AND j.lane = top.lane AND j.priority = top.priority ORDER BY due_at LIMIT 1)) AS n
 FROM top WHERE priority IS NOT NULL GROUP BY lane`
 	// A job is in one of the three tables, or gone.
 	sqlFailures = `SELECT f.id / 32 AS lane, f.n AS job, COALESCE(j.salt, e.salt, d.salt) AS salt,
 COALESCE(j.created_at, e.created_at, d.created_at) AS created_at,
 COALESCE(e.error, NULLIF(d.error, ''),
-(SELECT NULLIF(error, '') FROM errand_error x WHERE x.job = f.n AND x.token = COALESCE(j.token, e.token, d.token)),
-(SELECT error FROM errand_history h WHERE h.job = f.n AND h.args IS NULL ORDER BY n DESC LIMIT 1), '') AS error
-FROM errand_number f LEFT JOIN errand_job j ON j.id = f.n LEFT JOIN errand_finished e ON e.id = f.n LEFT JOIN errand_dead d ON d.id = f.n
+(SELECT NULLIF(error, '') FROM main.errand_error x WHERE x.job = f.n AND x.token = COALESCE(j.token, e.token, d.token)),
+(SELECT error FROM main.errand_history h WHERE h.job = f.n AND h.args IS NULL ORDER BY n DESC LIMIT 1), '') AS error
+FROM main.errand_number f LEFT JOIN main.errand_job j ON j.id = f.n LEFT JOIN main.errand_finished e ON e.id = f.n LEFT JOIN main.errand_dead d ON d.id = f.n
 WHERE f.id >= 32 AND f.id % 32 = 19 AND COALESCE(j.id, e.id, d.id) IS NOT NULL`
 
 	// A time that is almost right stays: it would be written with each commit.
-	sqlSucceeded = `INSERT INTO errand_number (id, n) VALUES (?1, ?2)
+	sqlSucceeded = `INSERT INTO main.errand_number (id, n) VALUES (?1, ?2)
 ON CONFLICT DO UPDATE SET n = excluded.n WHERE ABS(excluded.n - n) >= 1000000`
-	sqlFailed = `INSERT INTO errand_number (id, n) VALUES (?, ?), (?, ?)
+	sqlFailed = `INSERT INTO main.errand_number (id, n) VALUES (?, ?), (?, ?)
 ON CONFLICT DO UPDATE SET n = excluded.n`
-	sqlPayloadSize = `SELECT COALESCE(length(args), 0) + COALESCE(length(headers), 0) FROM errand_payload WHERE job = ?1`
+	sqlPayloadSize = `SELECT COALESCE(length(args), 0) + COALESCE(length(headers), 0) FROM main.errand_payload WHERE job = ?1`
 )
 
 // succeededPace is how far the time of a lane's last success may be off, in
@@ -237,4 +241,41 @@ func setNumber(l *storage.LaneStats, id, n int64) {
 	case failedNumber:
 		l.Failed = fromMicros(n)
 	}
+}
+
+// sqlAddNumbers adds to so many numbers at a time. To run a statement takes longer than
+// to change a number.
+var sqlAddNumbers = [...]string{
+	1: sqlAddNumber,
+	2: sqlAdd + `(?, ?), (?, ?)` + sqlAdded,
+	3: sqlAdd + `(?, ?), (?, ?), (?, ?)` + sqlAdded,
+	4: sqlAdd + `(?, ?), (?, ?), (?, ?), (?, ?)` + sqlAdded,
+}
+
+// adder adds to numbers.
+type adder struct {
+	execer
+	n    int
+	args [2 * (len(sqlAddNumbers) - 1)]any
+	err  error
+}
+
+// add adds delta to a number.
+func (a *adder) add(id, delta int64) {
+	if delta == 0 {
+		return
+	}
+	a.args[2*a.n], a.args[2*a.n+1] = id, delta
+	if a.n++; 2*a.n == len(a.args) {
+		_ = a.flush()
+	}
+}
+
+// flush writes what was added. It returns the first error of all.
+func (a *adder) flush() error {
+	if a.n > 0 && a.err == nil {
+		_, a.err = a.exec(sqlAddNumbers[a.n], a.args[:2*a.n]...)
+	}
+	a.n = 0
+	return a.err
 }

@@ -3,6 +3,8 @@ package sqlite_test
 import (
 	"context"
 	"database/sql"
+	"flag"
+	"log/slog"
 	"path/filepath"
 	"testing"
 	"time"
@@ -13,6 +15,15 @@ import (
 	"github.com/errandq/errand/storage/sqlite"
 	"github.com/errandq/errand/storage/storagetest"
 )
+
+// The log of the stores under test would hide which test has failed: it is there with -v.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if !testing.Verbose() {
+		slog.SetDefault(slog.New(slog.DiscardHandler))
+	}
+	m.Run()
+}
 
 func TestStore_Conformance(t *testing.T) {
 	storagetest.Run(t, func(t *testing.T) storagetest.DB { return newDB(t, nil) })

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	sqlBucket     = `SELECT full FROM errand_bucket WHERE queue = ?1 AND kind = ?2`
-	sqlFill       = `INSERT INTO errand_bucket (queue, kind, full) VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET full = excluded.full`
-	sqlGiveBack   = `UPDATE errand_bucket SET full = full - ?3 WHERE queue = ?1 AND kind = ?2`
-	sqlDropBucket = `DELETE FROM errand_bucket WHERE queue = ?1 AND kind = ?2`
+	sqlBucket     = `SELECT full FROM main.errand_bucket WHERE queue = ?1 AND kind = ?2`
+	sqlFill       = `INSERT INTO main.errand_bucket (queue, kind, full) VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET full = excluded.full`
+	sqlGiveBack   = `UPDATE main.errand_bucket SET full = full - ?3 WHERE queue = ?1 AND kind = ?2`
+	sqlDropBucket = `DELETE FROM main.errand_bucket WHERE queue = ?1 AND kind = ?2`
 )
 
 // bucketOf returns the bucket of a queue or kind as it is stored, zero if it has none.

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	sqlFire = `UPDATE errand_schedule SET revision = ?2, next_tick = ?3, through = ?4, last_tick = ?5, last_job = ?6
+	sqlFire = `UPDATE main.errand_schedule SET revision = ?2, next_tick = ?3, through = ?4, last_tick = ?5, last_job = ?6
 WHERE schedule = ?1`
-	sqlLive     = `SELECT salt, created_at FROM errand_job WHERE id = ?1`
-	sqlLastTick = `SELECT COALESCE(MAX(n), 0) FROM errand_tick WHERE schedule = ?1`
-	sqlAddTick  = `INSERT INTO errand_tick (schedule, n, at, until, ticks, taken, noted, job)
+	sqlLive     = `SELECT salt, created_at FROM main.errand_job WHERE id = ?1`
+	sqlLastTick = `SELECT COALESCE(MAX(n), 0) FROM main.errand_tick WHERE schedule = ?1`
+	sqlAddTick  = `INSERT INTO main.errand_tick (schedule, n, at, until, ticks, taken, noted, job)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
-	sqlTrimTicks = `DELETE FROM errand_tick WHERE schedule = ?1 AND n <= ?2`
-	sqlTicks     = `SELECT t.at, t.until, t.ticks, t.taken, t.noted, t.job FROM errand_schedule s
-JOIN errand_tick t ON t.schedule = s.schedule WHERE s.name = ?1 ORDER BY t.n DESC`
+	sqlTrimTicks = `DELETE FROM main.errand_tick WHERE schedule = ?1 AND n <= ?2`
+	sqlTicks     = `SELECT t.at, t.until, t.ticks, t.taken, t.noted, t.job FROM main.errand_schedule s
+JOIN main.errand_tick t ON t.schedule = s.schedule WHERE s.name = ?1 ORDER BY t.n DESC`
 )
 
 // Fire implements [storage.Scheduler].

@@ -10,9 +10,9 @@ import (
 
 const (
 	// In the order of keys; a group is blocked from its first member on, see settleOrder.
-	sqlNextBlocked = `SELECT ` + wideColumns + `, state, delay FROM errand_option o CROSS JOIN errand_job j ON j.id = o.job
+	sqlNextBlocked = `SELECT ` + wideColumns + `, state, delay FROM main.errand_option o CROSS JOIN main.errand_job j ON j.id = o.job
 WHERE group_key = ?1 AND role = 1 AND job > ?2 ORDER BY job LIMIT 1`
-	sqlLeaseBlocked = `UPDATE errand_job SET state = 3, token = ?, instance = ?, until = ?, attempt = attempt + 1, delay = 0
+	sqlLeaseBlocked = `UPDATE main.errand_job SET state = 3, token = ?, instance = ?, until = ?, attempt = attempt + 1, delay = 0
 WHERE id = ? AND state = 7`
 )
 
@@ -88,8 +88,16 @@ type granting struct {
 	holder, until any     // made an interface once
 	at            int64
 	hurry         bool // a job may be urgent
-	bytes         int
+	allowance
+	cut bool // jobs that are wanted were left, as there is no room for more
 }
+
+// allowance is how many bytes were leased, of at most [storage.LeaseBytes], and how many jobs
+// may be, see tx.roomFor.
+type allowance struct{ bytes, most int }
+
+// full reports whether no further job may be leased.
+func (g *granting) full() bool { return g.bytes >= storage.LeaseBytes || len(g.out) >= g.most }
 
 // leaseAll leases the jobs of rows, up to [storage.LeaseBytes], and what they bring. left
 // is what each want has room for.
@@ -105,7 +113,8 @@ func (g *granting) leaseAll(x *storage.Exchange, rows []jobRow, left []int, k *t
 		if err != nil {
 			return err
 		}
-		if g.bytes >= storage.LeaseBytes && i+1 < len(rows) {
+		if g.full() && i+1 < len(rows) {
+			g.cut = g.bytes < storage.LeaseBytes
 			g.stmts.lineups.forget() // of which the rest was taken
 			break
 		}
@@ -142,7 +151,7 @@ func (g *granting) bring(x *storage.Exchange, head *jobRow, left *int, k *tokens
 		return err
 	}
 	last := head.ID
-	for n := 1; n < x.Wants[head.leads-1].ByGroup && *left > 0 && g.bytes < storage.LeaseBytes; n++ {
+	for n := 1; n < x.Wants[head.leads-1].ByGroup && *left > 0 && !g.full(); n++ {
 		var r jobRow
 		err := g.row(sqlNextBlocked, []any{key, last}, r.dest(&r.State, &r.Delay)...)
 		if errors.Is(err, sql.ErrNoRows) {

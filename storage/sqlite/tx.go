@@ -3,24 +3,19 @@ package sqlite
 import (
 	"database/sql"
 	"errors"
-	"fmt"
+	"math"
 	"time"
-
-	driver "modernc.org/sqlite"
 
 	"github.com/errandq/errand/storage"
 )
 
 const (
 	// Not by the view errand_meta, which would be a query in a query.
-	sqlMeta = `SELECT (SELECT n FROM errand_number WHERE id = 0), (SELECT n FROM errand_number WHERE id = 1),
-(SELECT n FROM errand_number WHERE id = 2), (SELECT n FROM errand_number WHERE id = 3), (SELECT n FROM errand_number WHERE id = 4),
-(SELECT n FROM errand_number WHERE id = 5), (SELECT n FROM errand_number WHERE id = 6), (SELECT n FROM errand_number WHERE id = 7)`
-	sqlSetNumber = `UPDATE errand_number SET n = ? WHERE id = ?`
-	sqlAddNumber = `INSERT INTO errand_number (id, n) VALUES (?, ?)
-ON CONFLICT DO UPDATE SET n = n + excluded.n`
-	sqlFindLane = `SELECT lane FROM errand_lane WHERE queue = ?1 AND kind = ?2`
-	sqlAddLane  = `INSERT INTO errand_lane (queue, kind) VALUES (?1, ?2)`
+	sqlMeta = `SELECT (SELECT n FROM main.errand_number WHERE id = 0), (SELECT n FROM main.errand_number WHERE id = 1),
+(SELECT n FROM main.errand_number WHERE id = 2), (SELECT n FROM main.errand_number WHERE id = 3), (SELECT n FROM main.errand_number WHERE id = 4),
+(SELECT n FROM main.errand_number WHERE id = 5), (SELECT n FROM main.errand_number WHERE id = 6), (SELECT n FROM main.errand_number WHERE id = 7)`
+	sqlFindLane = `SELECT lane FROM main.errand_lane WHERE queue = ?1 AND kind = ?2`
+	sqlAddLane  = `INSERT INTO main.errand_lane (queue, kind) VALUES (?1, ?2)`
 )
 
 // The states as the tables have them. SQL texts that use a partial index have
@@ -92,15 +87,16 @@ type tx struct {
 	inTx       bool        // false in a probe, which runs outside a transaction
 	was        meta
 	meta       meta
+	at         int64                  // the latest time that its calls were given
 	ledger                            // what it adds to numbers beside the counters
 	lanes      map[storage.Lane]int64 // created in this transaction, or found by it
 	created    int64                  // of them, those that were created
 	registered int64                  // this instance, if it was registered in this transaction
 	fresh      fresh                  // of the call under way
-	single     bool                   // the call under way adds one job
 	handoffs   []*handoff             // what is handed to workers after the commit
 	obeyed                            // settings and caps
 	groups     regrouping
+	news       *snapshot      // what it changes of what the cache has; nil: nothing, or lanes alone
 	event      *storage.Event // for the workers, after the commit
 	others     bool           // event is for the workers of other processes too
 	after      []func()       // run after the commit
@@ -108,63 +104,8 @@ type tx struct {
 }
 
 func (w *writer) newTx() *tx {
+	w.stmts.changed = false
 	return &tx{execer: w.stmts, store: w.Store, stmts: w.stmts, obeyed: obeyed{scopes: w.stmts.scopes}, ledger: newLedger()}
-}
-
-// known are the counters as of the last transaction of a connection.
-type known struct {
-	ok      bool
-	meta    meta
-	version uint32 // that SQLite gave the database after it
-}
-
-// dataVersion changes with each commit, of whatever connection. It is that of
-// the last transaction.
-func (s *statements) dataVersion() (version uint32, err error) {
-	err = s.hold(func() error {
-		c, ok := s.raw.(driver.FileControl)
-		if !ok {
-			return fmt.Errorf("errand: connection %T has no data version", s.raw)
-		}
-		version, err = c.FileControlDataVersion("main")
-		return err
-	})
-	return version, err
-}
-
-// recall sets m to the counters without reading them. It reports false if another
-// connection has written since this one did, or may have. It must be called in a
-// transaction.
-func (s *statements) recall(m *meta) bool {
-	k := s.known
-	s.known.ok = false
-	if !k.ok {
-		return false
-	}
-	version, err := s.dataVersion()
-	if err != nil || version != k.version {
-		return false
-	}
-	*m = k.meta
-	return true
-}
-
-// checkLineups drops the lineups if another connection has committed since they
-// were right. It notes the version that it has checked: if another connection
-// commits between the check and the next read, the next check drops the lineups.
-func (s *statements) checkLineups() {
-	version, err := s.dataVersion()
-	if err != nil || version != s.lineups.version {
-		s.lineups.forget()
-		s.lineups.version = version
-	}
-}
-
-// remember keeps the counters of a transaction that has just been committed.
-func (s *statements) remember(m meta) {
-	version, err := s.dataVersion()
-	s.known = known{err == nil, m, version}
-	s.lineups.version = version
 }
 
 // counters reads the counters, and refuses a database that has become too new.
@@ -201,33 +142,43 @@ func (t *tx) flush() error {
 	if err := errors.Join(t.flushPolicies(), t.flushSuccesses(), t.flushDeaths(), t.flushLasts(), t.flushMessages()); err != nil {
 		return err
 	}
+	t.keepClock()
 	if t.meta.clock != t.was.clock {
 		t.store.wake.clock.Store(t.meta.clock) // before others can see it
 	}
+	a := adder{execer: t.execer}
 	if t.meta != t.was {
 		was, now := t.was.numbers(), t.meta.numbers()
 		for id, n := range now {
-			if n == was[id] {
-				continue
-			}
-			if _, err := t.exec(sqlSetNumber, n, id); err != nil {
-				return err
-			}
+			a.add(int64(id), n-was[id])
 		}
 	}
 	for k, n := range t.counts {
-		if n == 0 {
-			continue
-		}
-		if _, err := t.exec(sqlAddNumber, k.lane*laneNumbers+int64(k.state), n); err != nil {
-			return err
-		}
+		a.add(k.lane*laneNumbers+int64(k.state), n)
 	}
-	return t.flushCaps()
+	if err := a.flush(); err != nil {
+		return err
+	}
+	if err := t.flushCaps(); err != nil {
+		return err
+	}
+	return t.readNews()
+}
+
+// readNews reads what the transaction leaves of what the cache has, as it is the only one
+// who can tell what it has changed. Else the next transaction would read it and tell the
+// workers of the change again.
+func (t *tx) readNews() (err error) {
+	if t.inTx && t.meta.gen != t.was.gen+t.created {
+		t.news, err = t.store.cache.read(t, t.meta.gen)
+		t.store.listeners.telling.Store(t.meta.gen) // before others can see it
+	}
+	return err
 }
 
 // rolledBack undoes what was done outside of the database.
 func (t *tx) rolledBack() {
+	t.store.listeners.telling.Store(0)
 	t.stmts.lineups.forget()
 	clear(t.scopes)
 	for _, f := range t.undo {
@@ -239,7 +190,9 @@ func (t *tx) rolledBack() {
 func (t *tx) committed() {
 	t.stmts.remember(t.meta)
 	t.store.floor.raise(&t.meta)
-	if t.created > 0 && t.meta.gen == t.was.gen+t.created {
+	if t.news != nil {
+		t.store.cache.take(t.news)
+	} else if t.created > 0 {
 		t.store.cache.follow(t.was.gen, t.meta.gen, t.lanes)
 	}
 	for _, s := range t.scopes {
@@ -267,7 +220,7 @@ func (t *tx) notify(e storage.Event) {
 		return
 	}
 	t.event.Cancel, t.event.Urgent = t.event.Cancel || e.Cancel, t.event.Urgent || e.Urgent
-	t.event.Schedules, t.event.Holds = t.event.Schedules || e.Schedules, t.event.Holds || e.Holds
+	t.event.Schedules, t.event.Holds = t.event.Schedules || e.Schedules, append(t.event.Holds, e.Holds...)
 	if e.Due.Before(t.event.Due) {
 		t.event.Due = e.Due
 	}
@@ -333,6 +286,12 @@ func (t *tx) lane(queue, kind string) (int64, error) {
 
 // micros returns t in whole microseconds, rounded down.
 func micros(t time.Time) int64 { return t.UnixMicro() }
+
+// ceilMicros returns d in microseconds, rounded up, except for the last one of the largest
+// Duration.
+func ceilMicros(d time.Duration) int64 {
+	return (min(d, math.MaxInt64-time.Microsecond) + time.Microsecond - 1).Microseconds()
+}
 
 // dueMicros rounds up, so that nothing starts early.
 func dueMicros(t time.Time) int64 {

@@ -40,8 +40,8 @@ type request struct {
 	// something to do. It is called only if the request is alone in its batch; if it
 	// returns false, the write lock is not taken.
 	probe func(t *tx) (bool, error)
-	// ends: run finishes, extends or deletes jobs and adds none, so it may use the
-	// ballast when the disk is full.
+	// ends: run finishes, extends, takes over or deletes jobs and adds none, so it may
+	// use the ballast when the disk is full.
 	ends bool
 	// urgent: the request is served before others that wait, since leases run out
 	// and jobs wait to start.
@@ -147,7 +147,7 @@ func (s *Store) direct(ctx context.Context, r *request) (done bool, err error) {
 		return false, nil
 	}
 	defer w.give()
-	if w.several {
+	if w.several || w.log.due() { // the writer looks after the log before it serves another call
 		return false, nil
 	}
 	err = w.stmts.hold(func() error {
@@ -179,14 +179,6 @@ func (s *Store) direct(ctx context.Context, r *request) (done bool, err error) {
 	return true, err
 }
 
-// tell tells the writer that the log has grown.
-func (q *queue) tell() {
-	select {
-	case q.written <- struct{}{}:
-	default:
-	}
-}
-
 // writer writes the requests, on a goroutine and, one at a time, on those of callers.
 type writer struct {
 	*Store
@@ -201,7 +193,7 @@ type writer struct {
 func newWriter(s *Store, conn *sql.Conn) *writer {
 	w := &writer{Store: s, mine: make(chan struct{}, 1), stmts: newStatements(conn), idle: time.NewTimer(checkpointIdle)}
 	w.log = checkpointer{Store: s, db: w.stmts, waits: s.opts.BusyTimeout}
-	w.log.measure()
+	s.measure()
 	return w
 }
 
@@ -225,7 +217,12 @@ func (w *writer) run() {
 			batch = w.gather(append(batch[:0], first))
 			slices.SortStableFunc(batch, inOrder)
 			w.serve(context.Background(), batch)
-			w.log.runIfDue()
+			select {
+			case <-w.queue.written:
+				w.log.run(w.log.often())
+			default:
+				w.log.runIfDue()
+			}
 			return nil
 		})
 		if err != nil { // the connection is closed: nothing was run
@@ -366,9 +363,13 @@ func (w *writer) next() (*request, bool) {
 	return nil, false
 }
 
-// checkpoint does one if the log has so many pages.
+// checkpoint does one if the log has so many pages, and takes the ballast back.
 func (w *writer) checkpoint(pages int) {
-	_ = w.alone(func() error { w.log.run(pages); return nil }) // or the connection is closed
+	_ = w.alone(func() error { // or the connection is closed
+		w.log.run(pages)
+		w.refill()
+		return nil
+	})
 }
 
 // serve answers every request of batch.
@@ -379,11 +380,11 @@ func (w *writer) serve(ctx context.Context, batch []*request) {
 			return
 		}
 	}
-	batch, last := w.admit(batch), false
+	batch, tried := w.admit(batch), tries{}
 	for len(batch) > 0 {
 		culprit, err := w.transact(ctx, &batch)
 		if culprit < 0 && errors.Is(err, storage.ErrFull) {
-			batch = w.retryWithoutRoom(batch, err, &last)
+			batch = w.retryWithoutRoom(batch, err, &tried)
 			continue
 		}
 		if culprit < 0 {
@@ -447,11 +448,11 @@ func (w *writer) transact(ctx context.Context, batch *[]*request) (culprit int, 
 	if err == nil {
 		err = t.flush()
 	}
-	if err == nil && adds(live) {
-		err = w.log.reserve()
+	if err == nil {
+		err = w.reserve(t, live)
 	}
 	if err == nil && w.fault != nil {
-		err = w.fault(adds(live))
+		err = w.fault(slices.ContainsFunc(live, (*request).begins))
 	}
 	if err != nil {
 		_, _ = w.stmts.exec(sqlRollback) // SQLite may have done it already

@@ -56,13 +56,56 @@ var clockFaults = []fault{
 		}
 		return h
 	}},
-	{"the clock is kept once in ten seconds", "clock_creeps", func(in *instance) storage.Store {
+	{"the clock is kept once a second", "clock_creeps", func(in *instance) storage.Store {
 		h := sound(in)
 		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
 			var was time.Time
 			in.m.locked(func() { was = in.m.mark })
 			out, err := in.Enqueue(ctx, now, jobs)
-			if now.Sub(was) < 10*time.Second {
+			if now.Sub(was) < time.Second {
+				in.m.locked(func() { in.m.mark = was })
+			}
+			return out, err
+		}
+		return h
+	}},
+	{"extensions keep the clock once a second", "clock_writes", func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			var was time.Time
+			in.m.locked(func() { was = in.m.mark })
+			if len(x.Extend) > 0 && now.Sub(was) < time.Second {
+				defer in.m.locked(func() { in.m.mark = was })
+			}
+			return in.Exchange(ctx, now, x)
+		}
+		return h
+	}},
+	{"Close forgets the time of what changed nothing", "clock_nothing", func(in *instance) storage.Store {
+		h := sound(in)
+		var kept time.Time // in the file
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			out, err := in.Enqueue(ctx, now, jobs)
+			if len(out) > 0 && !out[0].Duplicate || now.Sub(kept) >= time.Second {
+				kept = now
+			}
+			return out, err
+		}
+		h.closing = func() error {
+			if !kept.IsZero() {
+				in.m.locked(func() { in.m.mark = kept })
+			}
+			return in.Close()
+		}
+		return h
+	}},
+	{"writes that change nothing never keep the clock", "clock_nothing", func(in *instance) storage.Store {
+		h := sound(in)
+		h.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			var was time.Time
+			in.m.locked(func() { was = in.m.mark })
+			out, err := in.Enqueue(ctx, now, jobs)
+			if len(out) > 0 && out[0].Duplicate {
 				in.m.locked(func() { in.m.mark = was })
 			}
 			return out, err

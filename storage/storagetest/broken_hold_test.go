@@ -127,7 +127,7 @@ var holdFaults = []fault{
 		h := sound(in)
 		h.notify = func(f func(storage.Event)) func() {
 			return in.Notify(func(e storage.Event) {
-				e.Holds = false
+				e.Holds = nil
 				f(e)
 			})
 		}

@@ -22,6 +22,29 @@ var jobFaults = []fault{
 		}
 		return h
 	}},
+	{"a hold is told of again with the next commit", "told_once", func(in *instance) storage.Store {
+		h := sound(in)
+		h.notify = func(f func(storage.Event)) func() {
+			var last storage.Event
+			return in.Notify(func(e storage.Event) {
+				e.Holds, last = append(e.Holds, last.Holds...), e
+				f(e)
+			})
+		}
+		return h
+	}},
+	{"a hold without its lane", "hold_notify", func(in *instance) storage.Store {
+		h := sound(in)
+		h.notify = func(f func(storage.Event)) func() {
+			return in.Notify(func(e storage.Event) {
+				for i := range e.Holds {
+					e.Holds[i] = storage.Lane{}
+				}
+				f(e)
+			})
+		}
+		return h
+	}},
 	{"tags lost at the end", "tags_stay", after(func(m *Memory, _ time.Time, x storage.Exchange, _ *storage.ExchangeResult) {
 		for _, f := range x.Finish {
 			if j := m.jobs[f.Key]; j != nil && !j.live() {
@@ -228,6 +251,11 @@ var jobFaults = []fault{
 	})},
 	{"lists with a tag in the order of states", "list_by_key", jobLists(nil, func(f storage.Filter, p *storage.Page) {
 		slices.SortFunc(p.Jobs, func(a, b storage.Record) int { return cmp.Compare(b.State, a.State) })
+	})},
+	{"lists that do not know what could not be reached", "outcome_unavailable", jobLists(nil, func(_ storage.Filter, p *storage.Page) {
+		for i := range p.Jobs {
+			p.Jobs[i].Unreached = false
+		}
 	})},
 	{"lists with all there is", "list_records", func(in *instance) storage.Store {
 		h := sound(in)

@@ -279,6 +279,9 @@ var reclaimFaults = []fault{
 			j.lease.ended = false
 		}
 	})},
+	{"a handler that was called in the end is taken for one that had returned", "fate_started_again", func(in *instance) storage.Store {
+		return &startedOnce{sound(in), map[int64]bool{}}
+	}},
 	{"one that was being stopped is taken for a crash", "fate_stopping", reclaiming(func(in *instance, _ time.Time) {
 		for _, j := range in.m.jobs {
 			j.lease.stopping = false
@@ -356,4 +359,22 @@ func following(which func(f *storage.Finish) bool) func(in *instance) storage.St
 		}
 		return h
 	}
+}
+
+// startedOnce takes the first end of a handler for the last.
+type startedOnce struct {
+	*hooks
+	ended map[int64]bool // by token
+}
+
+func (s *startedOnce) Started(l storage.Lease, now time.Time) error {
+	if s.ended[l.Token] {
+		return nil
+	}
+	return s.hooks.Started(l, now)
+}
+
+func (s *startedOnce) Ended(l storage.Lease) error {
+	s.ended[l.Token] = true
+	return s.hooks.Ended(l)
 }

@@ -138,6 +138,50 @@ var probeFaults = []fault{
 		}
 		return nil
 	})},
+	{"a hold is put off for a job that it does not wait for", "hold_probe_through", holding(func(_ *Memory, n *storage.Hold, _ time.Time) func() {
+		n.Through = storage.Lease{}
+		return nil
+	})},
+	{"an exchange puts a hold off for a job that it does not wait for", "hold_probe_through", exchanging(func(_ *instance, _ time.Time, x *storage.Exchange) func() {
+		for i := range x.Hold {
+			x.Hold[i].Through = storage.Lease{}
+		}
+		return nil
+	})},
+	{"a hold that is put off is none any more that has let a job through", "hold_probe_through", holding(func(m *Memory, n *storage.Hold, _ time.Time) func() {
+		return func() {
+			for _, h := range m.holds {
+				if h.Lane == n.Lane && h.Reason == n.Reason {
+					h.Through = storage.Through{}
+				}
+			}
+		}
+	})},
+	{"none is let through while the one before runs", "hold_probe_through", exchanging(func(in *instance, now time.Time, _ *storage.Exchange) func() {
+		in.m.locked(func() {
+			for _, h := range in.m.holds {
+				if h.ended(now) && in.m.through(h) != (storage.Through{}) {
+					h.Until = now.Add(time.Second)
+				}
+			}
+		})
+		return nil
+	})},
+	{"a hold forgets how many jobs hang", "hold_probe_through", holding(func(_ *Memory, n *storage.Hold, _ time.Time) func() {
+		n.Hanging = 0
+		return nil
+	})},
+	{"since when a job was let through is not shifted", "hold_probe_shifted", stepping(func(m *Memory, _ time.Time) func() {
+		since := map[*held]time.Time{}
+		for _, h := range m.holds {
+			since[h] = h.Through.Since
+		}
+		return func() {
+			for h := range since {
+				h.Through.Since = since[h]
+			}
+		}
+	})},
 	{"what lets jobs through from an Until on is not shifted", "hold_probe_shifted", stepping(func(m *Memory, _ time.Time) func() {
 		for _, h := range m.holds {
 			if h.Probe && h.For == 0 {

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -36,7 +37,7 @@ func (f *fixture) holdsAre(what string, want ...storage.HoldState) {
 
 func plainHolds(holds []storage.HoldState) (out []storage.HoldState) {
 	for _, h := range holds {
-		h.Since, h.Until = h.Since.UTC(), h.Until.UTC()
+		h.Since, h.Until, h.Through.Since = h.Since.UTC(), h.Until.UTC(), h.Through.Since.UTC()
 		out = append(out, h)
 	}
 	return out
@@ -342,7 +343,7 @@ Without a For, or with an Until, it has no effect.`, func(f *fixture) {
 	}},
 
 	{"hold_shifted", `A hold whose end is more than its For after now ends that For after now
-One with an Until and no Probe stays. None has begun later than now.`, func(f *fixture) {
+One with an Until and no Probe stays. None has begun later than now, nor has what it has let through.`, func(f *fixture) {
 		f.timekeeper(f.s)
 		before := storage.HoldState{Lane: storage.Lane{Queue: "a"}, Reason: "a", Since: f.now, Until: f.now.Add(2 * month), For: 2 * month}
 		f.hold(storage.Hold{Lane: before.Lane, Reason: "a", For: 2 * month})
@@ -370,12 +371,12 @@ One with an Until and no Probe stays. None has begun later than now.`, func(f *f
 		f.later(month)
 		f.hold(storage.Hold{Lane: aPause.Lane, Reason: "night", For: time.Hour})
 		f.later(-month)
-		both("shifted", func(e storage.Event) bool { return e.Holds }, func() { f.stepClock(f.now) })
+		both("shifted", func(e storage.Event) bool { return slices.Contains(e.Holds, aPause.Lane) }, func() { f.stepClock(f.now) })
 	}},
 
-	{"hold_notify", `Holds is true if lanes may have been held or released.`, func(f *fixture) {
+	{"hold_notify", `Holds are the lanes that may have been held or released, as the holds name them.`, func(f *fixture) {
 		both := f.hearsBoth(f.db.Open())
-		holds := func(e storage.Event) bool { return e.Holds }
+		holds := func(e storage.Event) bool { return slices.Contains(e.Holds, aPause.Lane) }
 		both("held", holds, func() { f.hold(aPause) })
 		both("held again", holds, func() { f.hold(storage.Hold{Lane: aPause.Lane, Reason: aPause.Reason, For: time.Hour}) })
 		both("released", holds, func() { f.release(aPause.Lane, aPause.Reason) })
@@ -388,7 +389,7 @@ One with an Until and no Probe stays. None has begun later than now.`, func(f *f
 		}
 		told := make(chan storage.Event, 1000)
 		f.Cleanup(n.Notify(func(e storage.Event) {
-			if e.Holds {
+			if len(e.Holds) > 0 {
 				told <- e
 			}
 		}))

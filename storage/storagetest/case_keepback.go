@@ -81,7 +81,7 @@ var keepBackCases = []testCase{
 	}},
 
 	{"keepback_next_due", `NextDue
-It is no later than the end of Wait for a lane whose jobs were kept back.`, func(f *fixture) {
+It is no later than the end of Wait for a lane whose jobs were kept back`, func(f *fixture) {
 		start := f.now
 		next := func(what string, n int, want time.Time) {
 			f.Helper()

@@ -17,7 +17,7 @@ Jobs are inserted as by Enqueue
 Message returns a message, or [ErrNotFound].
 Slices passed in belong to the caller again when the call returns; slices returned belong to the caller.`, func(f *fixture) {
 		a := published("a", newJob(priority(1), tagged("mine")), newJob(delay(time.Hour)), newJob(unique("u")), newJob(unique("u")))
-		a.Message.Attributes, a.Message.Body, a.Message.Cursor = noise(64<<10), noise(256<<10), "c"
+		a.Message.Attributes, a.Message.Body, a.Message.Cursor = noise(320<<10), noise(256<<10), "c"
 		b := published("b:1._-", newJob())
 		b.Message.Body = []byte{}
 		out := f.publishes(a, b)

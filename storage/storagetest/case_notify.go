@@ -77,6 +77,23 @@ func (f *fixture) hearsDue(other storage.Store) func(what string, due time.Time,
 	}
 }
 
+// once does something, and checks that s tells of it once, also as it goes on to work.
+func (f *fixture) once(s storage.Store, what string, match func(storage.Event) bool, do func()) {
+	f.Helper()
+	events := f.heard(s)
+	do()
+	for range 3 { // transactions, in which s sees what others have changed
+		_, err := s.Enqueue(f.ctx, f.now, times(1, newJob()))
+		f.must(err)
+	}
+	f.hears(what, events, match)
+	for len(events) > 0 {
+		if e := <-events; match(e) {
+			f.Errorf("%s: another event tells of it: %+v", what, e)
+		}
+	}
+}
+
 func cancels(e storage.Event) bool   { return e.Cancel }
 func schedules(e storage.Event) bool { return e.Schedules }
 
@@ -157,6 +174,24 @@ Due is when the earliest job it made available is due; the zero time means at on
 		both("added", schedules, func() { f.put(newSchedule("a")) })
 		both("replaced", schedules, func() { f.put(f.schedule(f.s, "a")) })
 		both("dropped", schedules, func() { f.drop("a") })
+	}},
+
+	{"told_once", `One change of holds, of schedules or of an urgent job is one Event with Holds, Schedules or Urgent.`, func(f *fixture) {
+		other := f.db.Open()
+		f.run(f.s) // from here on both are registered, and the lane is there
+		f.run(other)
+		for _, s := range []storage.Store{f.s, other} {
+			f.once(s, "held", func(e storage.Event) bool { return len(e.Holds) > 0 }, func() { f.hold(aPause) })
+			f.once(s, "released", func(e storage.Event) bool { return len(e.Holds) > 0 }, func() { f.release(aPause.Lane, aPause.Reason) })
+			if _, ok := f.s.(storage.Scheduler); ok {
+				f.once(s, "schedule", schedules, func() { f.put(newSchedule("a")) })
+				f.once(s, "no schedule", schedules, func() { f.drop("a") })
+			}
+		}
+		id := f.add(newJob())[0]
+		f.once(f.s, "urgent", func(e storage.Event) bool { return e.Urgent }, func() {
+			f.runNow(named(id), anyRun)
+		})
 	}},
 
 	{"notify_fired", `Due is when the earliest job it made available is due; the zero time means at once.`, func(f *fixture) {

@@ -404,6 +404,7 @@ Spent takes the place of an OutcomeUnavailable, but for its Lease, if it is not 
 Without such evidence Failure is left out of the history, and Error is the last error of the job until its next lease.
 A success counts as evidence from the first OutcomeUnavailable of its lane on; it need not be known before.
 If zero, there is no evidence.
+Unreached is true of a job that waits if its last attempt ended as an [OutcomeUnavailable].
 Spent: the lease was held, and Finish.Spent took the place of the item.`, func(f *fixture) {
 		b := f.db.Open()
 		urgent := func(n *storage.NewJob) { n.Priority = 9 }
@@ -433,11 +434,15 @@ Spent: the lease was held, and Finish.Spent took the place of the item.`, func(f
 			if r := f.record(id); r.State != storage.Ready || r.Attempt != attempt || r.Retry != retries || len(r.History) != retries || r.Error != text {
 				f.Fatalf("evidence %v: the job is %+v; want it ready after %d attempts and %d retries, with error %q", evidence, r, attempt, retries, text)
 			}
+			page, err := f.s.Jobs(f.ctx, storage.Filter{States: []storage.State{storage.Ready}}, "", 1)
+			if err != nil || len(page.Jobs) != 1 || page.Jobs[0].Unreached == evidence || f.record(id).Unreached == evidence {
+				f.Errorf("evidence %v: the job is %+v, and listed as %+v, %v", evidence, f.record(id), page.Jobs, err)
+			}
 			token := l.Token
 			if l = f.leaseOne(f.s); l.ID != id || l.Previous != token {
 				f.Fatalf("leased job %d, after token %d; want job %d, after %d", l.Key, l.Previous, id.Key(), token)
 			}
-			if r := f.record(id); r.Error == "refused" {
+			if r := f.record(id); r.Error == "refused" || r.Unreached {
 				f.Errorf("the error of the attempt before is that of the one under way")
 			}
 		}

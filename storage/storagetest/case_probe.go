@@ -28,6 +28,11 @@ func forReason(reason string, d time.Duration) storage.Hold {
 	return h
 }
 
+// through is what is known of a job that a hold has let through now.
+func (f *fixture) through(l storage.Leased) storage.Through {
+	return storage.Through{Lease: l.Lease, Job: l.ID, Since: f.now}
+}
+
 var probeCases = []testCase{
 	{"hold_probe_one", `From its end on the lane is ajar
 an Exchange leases one job of it, and with that the end moves to the end of the lease.
@@ -213,7 +218,7 @@ if that was in force, its Since stays.`, func(f *fixture) {
 		f.holdsAre("held", state)
 		f.later(time.Hour)
 		f.holdsAre("ajar", state)
-		f.leaseOne(f.s)
+		state.Through = f.through(f.leaseOne(f.s))
 		state.Until, state.Waiting, state.Ready = f.now.Add(hold), 1, 1
 		f.holdsAre("one was let through", state)
 		f.later(hold)
@@ -232,6 +237,71 @@ if that was in force, its Since stays.`, func(f *fixture) {
 		f.holdsAre("one that lets none through is over")
 	}},
 
+	{"hold_probe_through", `Through is the job that the hold has let through last, as long as the lease is held under which it was; zero from then on.
+So does its Through.
+The exception is a job that still runs at the end: the next one is let through beside it.
+The Hold has no effect then unless a hold with its lane and reason is in force, and that job is the last one that it has let through.
+Hanging is that of the Hold.`, func(f *fixture) {
+		other := f.db.Open()
+		f.add(times(4, newJob())...)
+		f.hold(aProbe)
+		state := storage.HoldState{Lane: aProbe.Lane, Reason: aProbe.Reason, Since: f.now, For: time.Minute, Probe: true}
+		at := func(what string, until time.Time, waiting int64) {
+			f.Helper()
+			state.Until, state.Waiting, state.Ready = until, waiting, waiting
+			f.holdsAre(what, state)
+		}
+		f.later(time.Minute)
+		first := f.leaseOne(f.s)
+		state.Through = f.through(first)
+		at("the first", f.now.Add(hold), 3)
+		f.later(time.Second)
+		extends := func(l storage.Leased, d time.Duration) storage.Hold {
+			h := forReason(aProbe.Reason, time.Minute)
+			h.Until, h.Through, h.Hanging = f.now.Add(d), l.Lease, 7
+			return h
+		}
+		f.hold(extends(first, hold))
+		state.Hanging = 7
+		at("put off for the first", f.now.Add(hold), 3)
+		if f.extend(f.s, first.Lease) != storage.Applied {
+			f.Errorf("the lease of the first was not extended")
+		}
+		f.exchange(f.s, storage.Exchange{Hold: []storage.Hold{extends(first, 0)}})
+		at("the next at once", f.now, 3)
+		second := f.leaseOne(other)
+		state.Through = f.through(second)
+		at("the second, while the first runs", f.now.Add(hold), 2)
+		f.hold(extends(first, time.Hour))
+		f.exchange(f.s, storage.Exchange{Hold: []storage.Hold{extends(first, time.Hour)}})
+		f.exchange(f.s, storage.Exchange{Hold: []storage.Hold{{Lane: aProbe.Lane, Reason: storage.HoldBrake, For: hold, Probe: true, Through: second.Lease}}})
+		wrong := second
+		wrong.Key++
+		f.hold(extends(wrong, time.Hour))
+		at("put off for the first, and for another reason", f.now.Add(hold), 2)
+		x := storage.Exchange{Finish: []storage.Finish{{Lease: second.Lease, Outcome: storage.OutcomeReturned}}}
+		x.Hold = []storage.Hold{extends(second, time.Minute)}
+		f.exchange(other, x)
+		state.Through = storage.Through{}
+		at("renewed as the second ends", f.now.Add(time.Minute), 3)
+		f.hold(extends(first, time.Hour))
+		at("put off for the first when the second has ended", f.now.Add(time.Minute), 3)
+		state.Hanging = 0
+		f.hold(aProbe)
+		at("begun anew", f.now.Add(time.Minute), 3)
+		f.hold(extends(second, time.Hour))
+		state.Hanging = 7
+		at("what it has let through stays", f.now.Add(time.Hour), 3)
+		f.release(aProbe.Lane, aProbe.Reason)
+		f.hold(extends(second, time.Hour))
+		f.exchange(other, storage.Exchange{Hold: []storage.Hold{extends(second, time.Hour)}})
+		f.holdsAre("put off when it is released")
+		f.hold(aProbe)
+		f.hold(extends(second, time.Hour))
+		state.Since, state.Hanging = f.now, 0
+		at("put off for what another one has let through", f.now.Add(time.Minute), 3)
+	}},
+
 	{"hold_probe_dated", `With Probe both may be set: Until is the end then, and For is kept as the length.
 Without a For, or with an Until, it has no effect.`, func(f *fixture) {
 		ids := f.add(times(4, newJob())...)
@@ -243,7 +313,7 @@ Without a For, or with an Until, it has no effect.`, func(f *fixture) {
 			n := int64(4 - 2*i)
 			state.Until, state.Waiting, state.Ready = f.now, n, n
 			f.holdsAre("ajar at once", state)
-			f.gets("ajar at once", f.s, ids[2*i])
+			state.Through = f.through(f.gets("ajar at once", f.s, ids[2*i])[0])
 			h.Until = f.now.Add(time.Minute)
 			f.hold(h)
 			state.Until, state.Waiting, state.Ready = h.Until, n-1, n-1
@@ -251,19 +321,22 @@ Without a For, or with an Until, it has no effect.`, func(f *fixture) {
 			f.later(time.Minute - time.Microsecond)
 			f.gets("a microsecond early", f.s)
 			f.later(time.Microsecond)
-			f.gets("at that date", f.s, ids[2*i+1])
+			state.Through = f.through(f.gets("at that date", f.s, ids[2*i+1])[0])
 		}
 	}},
 
-	{"hold_probe_shifted", `A hold whose end is more than its For after now ends that For after now, and with Probe but no For it ends now.`, func(f *fixture) {
+	{"hold_probe_shifted", `A hold whose end is more than its For after now ends that For after now, and with Probe but no For it ends now.
+None has begun later than now, nor has what it has let through.`, func(f *fixture) {
 		f.timekeeper(f.s)
 		ids := f.add(newJob(), newJob())
 		f.later(month)
 		f.hold(forReason(aProbe.Reason, time.Second))
 		f.later(time.Second)
-		f.gets("let through at a wrong time", f.s, ids[0])
+		l := f.gets("let through at a wrong time", f.s, ids[0])[0]
 		f.later(-month)
 		f.stepClock(f.now)
+		f.holdsAre("what was let through", storage.HoldState{Lane: aProbe.Lane, Reason: aProbe.Reason, Since: f.now,
+			Until: f.now.Add(time.Second), For: time.Second, Probe: true, Through: f.through(l), Waiting: 1, Ready: 1})
 		f.later(time.Second - time.Microsecond)
 		f.gets("a microsecond early", f.s)
 		f.later(time.Microsecond)

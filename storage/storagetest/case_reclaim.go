@@ -70,6 +70,14 @@ The notes outlive the process`, func(f *fixture) {
 		f.takesNothing(f.s, time.Hour)
 	}},
 
+	{"fate_started_again", `It may come again after Ended, if the handler was not called the first time.`, func(f *fixture) {
+		a := f.db.Open()
+		unstarted, running, again := f.three(a)
+		f.begin(a, again.Lease)
+		f.db.Kill(a)
+		f.fates(f.s, 0, map[int64]storage.Fate{unstarted.Key: storage.Unstarted, running.Key: storage.Crashed, again.Key: storage.Crashed})
+	}},
+
 	{"fate_stopping", `Stopping notes that the worker of a lease is being stopped. It means nothing for a lease that is not started.
 Cut: the handler may have run but is not to blame: the machine went down, the worker was being stopped`, func(f *fixture) {
 		a := f.db.Open()

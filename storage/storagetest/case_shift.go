@@ -243,7 +243,7 @@ shifting is true if a pass of StepClock was begun and not finished.`, func(f *fi
 		if steps := f.stepClock(f.now); steps < 2 {
 			f.Errorf("%d step was enough for %d jobs", steps, n)
 		}
-		f.clock("after the pass", f.s, f.now, false)
+		f.clock("after the pass", f.s, right, false)
 		f.counts(count(storage.Ready, n/3), count(storage.Scheduled, n/3*2))
 		for i, id := range ids {
 			if i >= 30 && i < n-30 && i%97 != 0 && id.Key() != next {

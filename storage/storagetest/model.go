@@ -350,7 +350,7 @@ func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.Exchan
 		in.m.pay(j, now)
 		j.Attempt++
 		for _, h := range probes {
-			h.letThrough(j.lease.until)
+			h.letThrough(j, now)
 		}
 		out = append(out, j.leased())
 		out[len(out)-1].Probe = len(probes) > 0
@@ -422,6 +422,8 @@ func (j *job) record() storage.Record {
 	if r.Error == "" && j.unspent == j.token {
 		r.Error = j.unspentError
 	}
+	waits := j.State == storage.Scheduled || j.State == storage.Ready || j.State == storage.Blocked
+	r.Unreached = waits && j.unspent != 0 && j.unspent == j.token
 	if failures := j.failures(); r.Error == "" && len(failures) > 0 {
 		r.Error = failures[len(failures)-1].Error
 	}

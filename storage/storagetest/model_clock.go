@@ -47,9 +47,11 @@ func (in *instance) StepClock(ctx context.Context, now time.Time, after int64) (
 			event = available(event, j)
 		}
 	}
+	var holds []storage.Lane
 	for _, h := range m.holds {
 		if h.shift(now) {
-			event = &storage.Event{Holds: true}
+			holds = append(holds, h.Lane)
+			event = &storage.Event{Holds: holds}
 		}
 	}
 	m.mu.Unlock()

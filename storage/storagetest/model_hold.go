@@ -3,6 +3,7 @@ package storagetest
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -41,10 +42,19 @@ func (m *Memory) probes(j *job) (out []*held) {
 	return out
 }
 
-// letThrough holds a lane that is ajar until a lease of it ends.
-func (h *held) letThrough(end time.Time) {
-	h.Until = end
-	h.began = end.Add(-h.For)
+// letThrough holds a lane that is ajar until the lease of j ends, which it was given now.
+func (h *held) letThrough(j *job, now time.Time) {
+	h.Until = j.lease.until
+	h.began = h.Until.Add(-h.For)
+	h.Through = storage.Through{Lease: storage.Lease{Key: j.Key, Token: j.lease.token}, Job: j.ID, Since: floor(now)}
+}
+
+// through returns the job that h has let through last, if it still has that lease.
+func (m *Memory) through(h *held) storage.Through {
+	if j := m.jobs[h.Through.Key]; j == nil || j.State != storage.Running || j.lease.token != h.Through.Token {
+		return storage.Through{}
+	}
+	return h.Through
 }
 
 // holdEnds returns when all holds of the first lane of wants are over, or zero.
@@ -79,21 +89,29 @@ func (in *instance) Hold(ctx context.Context, now time.Time, n storage.Hold) err
 	if err := m.begin(ctx, in); err != nil {
 		return err
 	}
-	m.putHold(now, n)
+	began := m.putHold(now, n)
 	m.mu.Unlock()
-	m.emit(in, now, &storage.Event{Holds: true})
+	if began {
+		m.emit(in, now, &storage.Event{Holds: []storage.Lane{n.Lane}})
+	}
 	return nil
 }
 
-// putHold begins a hold.
-func (m *Memory) putHold(now time.Time, n storage.Hold) {
+// putHold begins a hold, and reports whether it had an effect.
+func (m *Memory) putHold(now time.Time, n storage.Hold) bool {
 	at := m.wrote(now)
-	h := &held{HoldState: storage.HoldState{Lane: n.Lane, Reason: n.Reason, By: n.By, Detail: n.Detail, Probe: n.Probe, Since: at}}
+	waitsFor := func(h *held) bool {
+		return h.Lane == n.Lane && h.Reason == n.Reason && !h.over(at) && h.Through.Lease == n.Through
+	}
+	if n.Through != (storage.Lease{}) && !slices.ContainsFunc(m.holds, waitsFor) {
+		return false
+	}
+	h := &held{HoldState: storage.HoldState{Lane: n.Lane, Reason: n.Reason, By: n.By, Detail: n.Detail, Probe: n.Probe, Hanging: n.Hanging, Since: at}}
 	if was := m.takeHold(n.Lane, n.Reason, at); was != nil {
-		h.Since = was.Since
+		h.Since, h.Through = was.Since, was.Through
 	}
 	if n.For > 0 {
-		h.Until, h.For = ceil(now.Add(n.For)), (n.For + time.Microsecond - 1).Truncate(time.Microsecond)
+		h.Until, h.For = ceil(now.Add(n.For)), (min(n.For, math.MaxInt64-time.Microsecond) + time.Microsecond - 1).Truncate(time.Microsecond)
 		h.doubtful = n.Doubtful && n.Until.IsZero()
 	}
 	if !n.Until.IsZero() {
@@ -103,11 +121,12 @@ func (m *Memory) putHold(now time.Time, n storage.Hold) {
 		h.began = h.Until.Add(-h.For)
 	}
 	m.holds = append(m.holds, h)
+	return true
 }
 
-// settle decides the holds that are doubtful, before an exchange leases. It reports
-// whether there was one.
-func (m *Memory) settle(now time.Time, doubtful bool) (any bool) {
+// settle decides the holds that are doubtful, before an exchange leases. It returns their
+// lanes.
+func (m *Memory) settle(now time.Time, doubtful bool) (lanes []storage.Lane) {
 	for _, h := range m.holds {
 		switch {
 		case !h.doubtful || doubtful && !h.past(floor(now)):
@@ -116,9 +135,9 @@ func (m *Memory) settle(now time.Time, doubtful bool) (any bool) {
 			h.Since, h.Until = floor(now), ceil(now).Add(h.For)
 			h.began = h.Until.Add(-h.For)
 		}
-		h.doubtful, any = false, true
+		h.doubtful, lanes = false, append(lanes, h.Lane)
 	}
-	return any
+	return lanes
 }
 
 // Release implements [storage.Store].
@@ -132,7 +151,7 @@ func (in *instance) Release(ctx context.Context, now time.Time, lane storage.Lan
 	if was == nil {
 		return false, nil
 	}
-	m.emit(in, now, &storage.Event{Holds: true})
+	m.emit(in, now, &storage.Event{Holds: []storage.Lane{lane}})
 	return true, nil
 }
 
@@ -149,6 +168,7 @@ func (in *instance) Holds(ctx context.Context, now time.Time) ([]storage.HoldSta
 			continue
 		}
 		s := h.HoldState
+		s.Through = m.through(h)
 		for _, j := range m.jobs {
 			if (j.State == storage.Ready || j.State == storage.Scheduled) && h.Includes(j.Queue, j.Kind) {
 				s.Waiting++
@@ -170,6 +190,9 @@ func (in *instance) Holds(ctx context.Context, now time.Time) ([]storage.HoldSta
 func (h *held) shift(now time.Time) bool {
 	if h.Since.After(now) {
 		h.Since = now
+	}
+	if h.Through.Since.After(now) {
+		h.Through.Since = now
 	}
 	if !h.began.After(now) {
 		return false

@@ -139,15 +139,19 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 		}
 	}
 	m.regroupNoted()
-	holds := len(x.Hold) > 0
+	var holds []storage.Lane
 	for _, n := range x.Hold {
-		m.putHold(given, n)
+		if m.putHold(given, n) {
+			holds = append(holds, n.Lane)
+		}
 	}
 	for _, n := range x.Release {
-		holds = m.takeHold(n.Lane, n.Reason, now) != nil || holds
+		if m.takeHold(n.Lane, n.Reason, now) != nil {
+			holds = append(holds, n.Lane)
+		}
 	}
 	if x.Wanted()+x.Urgent > 0 {
-		holds = m.settle(given, x.Doubtful) || holds
+		holds = append(holds, m.settle(given, x.Doubtful)...)
 		var kept map[storage.Lane]time.Time
 		if !x.Doubtful {
 			m.settleWindows(given)
@@ -159,7 +163,11 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 				event = available(event, j)
 			}
 		}
-		holds = holds || slices.ContainsFunc(res.Leased, func(l storage.Leased) bool { return len(m.probes(m.jobs[l.Key])) > 0 })
+		for _, l := range res.Leased {
+			for _, h := range m.probes(m.jobs[l.Key]) {
+				holds = append(holds, h.Lane)
+			}
+		}
 		ends := []time.Time{m.holdEnds(x.Wants, now), m.nextEnd()}
 		if s := m.where(func(j *job) bool { return j.State == storage.Scheduled }, byDue); len(s) > 0 {
 			ends = append(ends, s[0].DueAt)
@@ -175,8 +183,8 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 			}
 		}
 	}
-	if holds {
-		event = &storage.Event{Holds: true} // due at once
+	if len(holds) > 0 {
+		event = &storage.Event{Holds: holds} // due at once
 	}
 	m.regroups.turn = time.Time{}
 	evicted := m.evictDead()
@@ -376,7 +384,7 @@ func (in *instance) Started(l storage.Lease, now time.Time) error {
 		return err
 	}
 	in.m.mu.Unlock()
-	return in.note(l, func(l *lease) { l.started, l.startedAt = true, floor(now) })
+	return in.note(l, func(l *lease) { l.started, l.startedAt, l.stopping, l.ended = true, floor(now), false, false })
 }
 
 // Stopping implements [storage.Marker].

@@ -66,11 +66,11 @@ type history struct {
 	mono   time.Duration
 	jobs   []storage.ID              // in real, in the order enqueued
 	byReal map[storage.ID]storage.ID // to the model's
-	tokens map[int64]bool            // of real, all ever given
+	tokens map[int64]storage.Lease   // of real, all ever given, to the model's
 	leases []grant                   // all ever given to living instances
 
 	revisions map[string][]revision // of each schedule, in the order given
-	wrote     time.Time             // what Clock must not be more than a second before
+	wrote     time.Time             // what Clock must not be before
 	latest    time.Time             // of all now
 }
 
@@ -98,7 +98,7 @@ func newHistory(t *rapid.T, real DB) *history {
 	h := &history{
 		T: t, ctx: context.Background(), real: real, model: NewMemory(),
 		now:    time.Date(2026, 3, 4, 5, 6, 7, 891_011_000, time.UTC),
-		byReal: map[storage.ID]storage.ID{}, tokens: map[int64]bool{}, revisions: map[string][]revision{},
+		byReal: map[storage.ID]storage.ID{}, tokens: map[int64]storage.Lease{}, revisions: map[string][]revision{},
 	}
 	h.open()
 	h.open()
@@ -340,10 +340,10 @@ func (h *history) lease(t *rapid.T, p *pair) (grant, bool) {
 }
 
 func (h *history) granted(p *pair, real, model storage.Leased) {
-	if h.tokens[real.Token] {
+	if _, ok := h.tokens[real.Token]; ok {
 		h.Fatalf("token %d was given a second time", real.Token)
 	}
-	h.tokens[real.Token] = true
+	h.tokens[real.Token] = model.Lease
 	h.leases = append(h.leases, grant{p, real.Lease, model.Lease, real.Previous, model.Previous})
 	if h.byReal[real.ID] != model.ID || !sameLeased(real, model) {
 		h.Fatalf("leased:\n got %+v\nwant %+v", real, model)
@@ -447,10 +447,10 @@ func (h *history) note(t *rapid.T) {
 	if j == nil || j.lease.fate != 0 || j.lease.holder != p.model {
 		return
 	}
-	started, stopping := j.lease.started, rapid.Bool().Draw(t, "stopping")
+	started, ended, stopping := j.lease.started, j.lease.ended, rapid.Bool().Draw(t, "stopping")
 	for s, l := range map[storage.Store]storage.Lease{p.real: g.real, p.model: g.model} {
 		switch m := s.(storage.Marker); {
-		case !started:
+		case !started, ended && !stopping:
 			h.must(m.Started(l, h.now))
 		case stopping:
 			h.must(m.Stopping(l))

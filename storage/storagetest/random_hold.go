@@ -29,6 +29,7 @@ func (h *history) newHold(t *rapid.T, l storage.Lane) storage.Hold {
 	if n.For = anyDue.Draw(t, "for"); n.For <= 0 {
 		n.For, n.Until = 0, h.due(t)
 	}
+	n.Hanging = rapid.IntRange(0, 2).Draw(t, "hanging")
 	n.Doubtful = rapid.IntRange(0, 3).Draw(t, "doubtful") == 0
 	n.Probe = l.Queue != "" && l.Kind != "" && rapid.Bool().Draw(t, "probe")
 	if n.Probe && n.For > 0 && rapid.Bool().Draw(t, "dated") {
@@ -47,9 +48,27 @@ func (h *history) holdsOf(t *rapid.T) (out []storage.Hold) {
 
 func (h *history) hold(t *rapid.T) {
 	p, n := h.pair(t), h.newHold(t, anyLane(t))
+	other := n
+	if rapid.Bool().Draw(t, "of a job") {
+		n.Through, other.Through = h.through(t, p, n)
+	}
 	h.must(p.real.Hold(h.ctx, h.now, n))
-	h.must(p.model.Hold(h.ctx, h.now, n))
+	h.must(p.model.Hold(h.ctx, h.now, other))
 	h.sameHolds(p)
+}
+
+// through draws the lease of a job that holds may have let through, mostly the one that
+// n did last.
+func (h *history) through(t *rapid.T, p *pair, n storage.Hold) (real, model storage.Lease) {
+	all, err := p.real.Holds(h.ctx, h.now)
+	h.must(err)
+	for _, s := range all {
+		if s.Lane == n.Lane && s.Reason == n.Reason && s.Through.Token != 0 && rapid.IntRange(0, 3).Draw(t, "last") > 0 {
+			return s.Through.Lease, h.tokens[s.Through.Token]
+		}
+	}
+	g, _ := h.lease(t, p)
+	return g.real, g.model
 }
 
 func (h *history) release(t *rapid.T) {
@@ -68,6 +87,11 @@ func (h *history) sameHolds(p *pair) {
 	h.must(err)
 	want, err := p.model.Holds(h.ctx, h.now)
 	h.must(err)
+	for i := range got {
+		if l := &got[i].Through; l.Token != 0 {
+			l.Lease, l.Job = h.tokens[l.Token], h.byReal[l.Job]
+		}
+	}
 	h.both("Holds", plainHolds(got), plainHolds(want))
 }
 

@@ -15,7 +15,7 @@ type UnfitError struct {
 }
 
 func (e *UnfitError) Error() string {
-	return fmt.Sprintf("path %q %s: must be a regular file of one name, that errand has made; take it away", e.Path, e.What)
+	return fmt.Sprintf("path %q %s: must be a regular file of one name, that errand has made; move it away", e.Path, e.What)
 }
 
 // OpenBeside opens a file beside the database db. If there is none it makes one
@@ -56,19 +56,45 @@ func OpenExisting(path string, flag int, db os.FileInfo) (*os.File, error) {
 		return nil, err
 	}
 	info, err := f.Stat()
-	switch {
-	case err != nil:
-	case !info.Mode().IsRegular():
-		err = &UnfitError{path, "is a " + KindOf(info)}
-	case links(info) > 1:
-		err = &UnfitError{path, fmt.Sprintf("has %d names (hard links)", links(info))}
-	case !owned(path, info, db):
-		err = &UnfitError{path, "belongs to somebody who may not write the database"}
+	if err == nil {
+		err = fit(path, info)
+	}
+	if err == nil && !owned(path, info, db) {
+		err = foreign(path)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// fit returns an [UnfitError] for a file that is not a regular one of one name.
+func fit(path string, info os.FileInfo) error {
+	switch {
+	case !info.Mode().IsRegular():
+		return &UnfitError{path, "is a " + KindOf(info)}
+	case links(info) > 1:
+		return &UnfitError{path, fmt.Sprintf("has %d names (hard links)", links(info))}
+	}
+	return nil
+}
+
+func foreign(path string) error {
+	return &UnfitError{path, "belongs to somebody who may not write the database"}
+}
+
+// Fit returns an [UnfitError] if there is a file at path, beside the database db, that
+// neither the store nor SQLite can have made. It opens nothing. Without a db, whoever
+// owns the file.
+func Fit(path string, db os.FileInfo) error {
+	var err error
+	if info, stat := os.Lstat(path); stat == nil { // what else is wrong comes out when the file is opened
+		err = fit(path, info)
+		if err == nil && db != nil && !owned(path, info, db) {
+			err = foreign(path)
+		}
+	}
+	return err
 }
 
 // EmptyBeside truncates a file beside the database db, if there is one.
@@ -119,6 +145,53 @@ func ShutFile(path string, info os.FileInfo) string {
 		return ""
 	}
 	return fmt.Sprintf("this user cannot write the database %s (mode %v%s)", path, info.Mode(), ownerOf(info))
+}
+
+// Unreadable returns a sentence that says which of these files, or which folder on the
+// way to them, this user may not read, and whose it is, and what to do; "" if the user may.
+func Unreadable(paths ...string) (what, remedy string) {
+	const allow = "run this as its owner, or have the owner allow it (chmod)"
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		switch {
+		case errors.Is(err, os.ErrPermission):
+			folder, info := unentered(path)
+			if info == nil {
+				return "this user cannot enter a folder of " + path, "run this as the owner, or have the folder opened"
+			}
+			return fmt.Sprintf("this user cannot enter the folder %s (mode %v%s)", folder, info.Mode(), ownerOf(info)), allow
+		case err == nil && !mayRead(path):
+			return fmt.Sprintf("this user cannot read %s (mode %v%s)", path, info.Mode(), ownerOf(info)), allow
+		}
+	}
+	return "", ""
+}
+
+// unentered returns the folder on the way to path that this user may not enter, and nil if
+// the system does not say.
+func unentered(path string) (folder string, info os.FileInfo) {
+	for range 255 { // as a system does not follow links for ever
+		link, err := os.Lstat(path)
+		switch {
+		case errors.Is(err, os.ErrPermission):
+			path = filepath.Dir(path)
+			if info, err := os.Stat(path); err == nil {
+				return path, info
+			}
+		case err == nil && link.Mode()&os.ModeSymlink != 0:
+			to, err := os.Readlink(path)
+			if err != nil {
+				return "", nil
+			}
+			if !filepath.IsAbs(to) {
+				to = filepath.Join(filepath.Dir(path), to)
+			}
+			path = to
+		default:
+			return "", nil
+		}
+	}
+	return "", nil
 }
 
 // ShutFolder returns a sentence that says that this user may not make files in

@@ -64,6 +64,11 @@ func mayWrite(path string, folder bool) bool {
 	return !errors.Is(unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS), os.ErrPermission)
 }
 
+// mayRead reports whether this user may read a file.
+func mayRead(path string) bool {
+	return !errors.Is(unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK, unix.AT_EACCESS), os.ErrPermission)
+}
+
 // ownerOf returns the owner of a file, for a text about its mode.
 func ownerOf(info os.FileInfo) string {
 	st, ok := info.Sys().(*syscall.Stat_t)

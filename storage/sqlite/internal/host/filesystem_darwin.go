@@ -25,3 +25,10 @@ func StatFS(path string) (FileSystem, error) {
 	const readOnly = 1 // MNT_RDONLY of statfs(2)
 	return FileSystem{Name: string(name), ReadOnly: st.Flags&readOnly != 0, Free: int64(free) * int64(st.Bsize)}, nil
 }
+
+// Room returns how many bytes this process may still write beside a path, which must
+// exist, and false if the system does not tell.
+func Room(path string) (bytes int64, ok bool) {
+	fs, err := StatFS(path)
+	return fs.Free, err == nil
+}

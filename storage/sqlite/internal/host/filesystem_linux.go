@@ -17,21 +17,17 @@ var magics = map[uint32]string{
 	0x19830326: "beegfs", 0x20030528: "orangefs",
 }
 
+// ext4 is the number of ext2 and ext3 too.
+const ext4 = 0xef53
+
 // StatFS returns the file system of a path, which must exist. If statfs returns a
 // number that is not in magics, the list of mounts has the name: FUSE has one
 // number for all.
 func StatFS(path string) (FileSystem, error) {
-	var st syscall.Statfs_t
-	if err := syscall.Statfs(path, &st); err != nil {
-		return FileSystem{}, err
+	fs, st, err := statFS(path)
+	if err != nil {
+		return fs, err
 	}
-	free := st.Bavail
-	if os.Geteuid() == 0 { // what is reserved is for root
-		free = st.Bfree
-	}
-	fs := FileSystem{Name: magics[uint32(st.Type)], Free: int64(free) * int64(st.Bsize)} //nolint:unconvert // 32 bits on some processors
-	const readOnly = 1                                                                   // ST_RDONLY of statfs(2)
-	fs.ReadOnly = st.Flags&readOnly != 0
 	if fs.Name == "" {
 		fs.Name = fmt.Sprintf("%#x", uint32(st.Type))
 		var file syscall.Stat_t
@@ -41,6 +37,41 @@ func StatFS(path string) (FileSystem, error) {
 		}
 	}
 	return fs, nil
+}
+
+// Room returns how many bytes this process may still write beside a path, which must
+// exist, and false if the system does not tell. It is StatFS without the name, since to
+// read the list of mounts takes a hundred times as long.
+func Room(path string) (bytes int64, ok bool) {
+	fs, _, err := statFS(path)
+	return fs.Free, err == nil
+}
+
+// statFS returns what statfs says of a path. The name is "" if it is not in magics.
+func statFS(path string) (fs FileSystem, st syscall.Statfs_t, err error) {
+	if err := syscall.Statfs(path, &st); err != nil {
+		return fs, st, err
+	}
+	free := st.Bavail
+	if os.Geteuid() == 0 { // what is reserved is for root
+		free = max(st.Bavail, st.Bfree-min(st.Bfree, keptBack(&st)))
+	}
+	const readOnly = 1 // ST_RDONLY of statfs(2)
+	return FileSystem{
+		Name:     magics[uint32(st.Type)],
+		Free:     int64(free) * int64(st.Bsize), //nolint:unconvert // 32 bits on some processors
+		ReadOnly: st.Flags&readOnly != 0,
+	}, st, nil
+}
+
+// keptBack returns at least how many free blocks not even root can write. ext4 keeps a
+// fiftieth of its blocks for itself, at most 4,096 (s_resv_clusters), and statfs counts
+// all blocks but those of its tables.
+func keptBack(st *syscall.Statfs_t) uint64 {
+	if st.Type != ext4 {
+		return 0
+	}
+	return min(st.Blocks/40, 4096)
 }
 
 // mountType returns the type of the file system with this device number, from

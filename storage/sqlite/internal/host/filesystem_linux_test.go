@@ -33,6 +33,19 @@ func TestStatFS(t *testing.T) {
 	}
 }
 
+// What is free on a disk is known without the list of mounts.
+func TestRoom(t *testing.T) {
+	if n, ok := Room(t.TempDir()); !ok || n <= 0 {
+		t.Errorf("%d, %t: want free bytes", n, ok)
+	}
+	if n, ok := Room("/no/such/path"); ok || n != 0 {
+		t.Errorf("%d, %t: want none", n, ok)
+	}
+	if n := testing.AllocsPerRun(10, func() { Room("/") }); n > 5 {
+		t.Errorf("%v allocations: does it read the list of mounts?", n)
+	}
+}
+
 func TestIsMountPoint(t *testing.T) {
 	const mounts = `28 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 41 28 254:0 /srv/jobs.db /app/my\040jobs.db rw - ext4 /dev/vda rw

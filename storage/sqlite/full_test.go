@@ -1,0 +1,359 @@
+package sqlite_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+)
+
+// filled is a disk that a store alone has filled.
+type filled struct {
+	*testing.T
+	*db
+	s    *sqlite.Store
+	free func() int64
+	args []byte
+	inTx bool // jobs are added by EnqueueTx
+	n    int  // jobs that were added
+}
+
+// start opens the store, whose commits fail from now on while nothing is free.
+func (f *filled) start() {
+	f.s = f.open()
+	f.s.Fault(func(bool) error {
+		if f.free() == 0 {
+			return storage.ErrFull
+		}
+		return nil
+	})
+}
+
+func (f *filled) add(n int) error {
+	jobs := make([]storage.NewJob, n)
+	for i := range jobs {
+		jobs[i] = newJob("default", "a")
+		jobs[i].Args = f.args
+	}
+	var err error
+	if f.inTx {
+		err = f.s.Tx(context.Background(), func(tx *sql.Tx) error {
+			_, err := f.s.EnqueueTx(context.Background(), tx, t0, jobs)
+			return err
+		})
+	} else {
+		_, err = f.s.Enqueue(context.Background(), t0, jobs)
+	}
+	if err == nil {
+		f.n += n
+	}
+	return err
+}
+
+// fill adds jobs until there is no room, also not for a single one.
+func (f *filled) fill() {
+	for _, n := range []int{max(1, 100_000/len(f.args)), 1} {
+		for refused := 0; refused < 5; {
+			err := f.add(n)
+			if f.s.Rested(); err == nil && f.n*len(f.args) < 16<<20 {
+				continue
+			}
+			if refused++; !errors.Is(err, storage.ErrFull) {
+				f.Fatalf("after %d jobs: %v, want ErrFull", f.n, err)
+			}
+		}
+	}
+}
+
+// drain leases jobs and ends them until none is left. A tenth fail twice. The rows of all
+// are kept.
+func (f *filled) drain() {
+	now, ended := t0, 0
+	for refused := 0; ended < f.n; now = now.Add(time.Second) {
+		r, err := f.s.Exchange(context.Background(), now, storage.Exchange{LeaseDuration: time.Minute, Wants: want(200, "a")})
+		if errors.Is(err, storage.ErrFull) && refused < 5 {
+			refused++
+			continue
+		}
+		if err != nil || len(r.Leased) == 0 {
+			f.Fatalf("%d of %d jobs have ended: %d leased, %v; %d bytes free", ended, f.n, len(r.Leased), err, f.free())
+		}
+		refused = 0
+		x := storage.Exchange{LeaseDuration: time.Minute, Retention: storage.Retention{Default: 24 * time.Hour}}
+		for _, l := range r.Leased {
+			o := storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone}
+			if l.Key%10 == 0 && l.Attempt <= 2 {
+				o.Outcome, o.DueAt = storage.OutcomeRetry, now.Add(time.Millisecond)
+				o.Failure = &storage.NewFailure{Phase: "backoff", Error: "the network is away: no route to host"}
+			} else {
+				ended++
+			}
+			x.Finish = append(x.Finish, o)
+		}
+		out, err := f.s.Exchange(context.Background(), now, x)
+		if err != nil {
+			f.Fatalf("finishing %d jobs: %v; %d bytes free", len(x.Finish), err, f.free())
+		}
+		for _, r := range out.Finished {
+			if r != storage.Applied {
+				f.Fatalf("finishing: %v", r)
+			}
+		}
+		f.s.Rested()
+	}
+	if c := counts(f.T, f.s); c[storage.Done] != int64(f.n) {
+		f.Errorf("counts %v, want %d done", c, f.n)
+	}
+}
+
+// A disk that jobs alone have filled, until none is taken in, has room to run them all,
+// and to keep their rows; after that jobs are taken in again.
+func TestFull_JobsRun(t *testing.T) {
+	for _, d := range []struct {
+		disk, ballast int64
+		args          []int
+	}{{4 << 20, 1 << 20, []int{100, 1000, 4 << 10, 40 << 10}}, {10 << 20, 0, []int{1000, 40 << 10}}} {
+		for _, args := range d.args {
+			for _, way := range []string{"goes on", "opened again", "killed", "by EnqueueTx"} {
+				if args == 100 && way != "goes on" { // so many jobs take long
+					continue
+				}
+				t.Run(fmt.Sprintf("%d MiB/%d/%s", d.disk>>20, args, way), func(t *testing.T) {
+					dir := t.TempDir()
+					free, _ := sqlite.Disk(t, dir, d.disk)
+					synctest.Test(t, func(t *testing.T) {
+						opts := &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: d.ballast}
+						f := &filled{T: t, db: &db{t, dir + "/jobs.db", opts}, free: free, inTx: way == "by EnqueueTx"}
+						f.args = bytes.Repeat([]byte("1"), args)
+						f.start()
+						f.fill()
+						switch way {
+						case "killed":
+							f.s.Kill()
+							f.start()
+						case "opened again":
+							if err := f.s.Close(); err != nil {
+								t.Fatal(err)
+							}
+							f.start()
+						}
+						at := f.free()
+						f.drain()
+						t.Logf("full after %d jobs with %d bytes free; %d once all have ended", f.n, at, f.free())
+						f.addsAgain()
+						f.Invariants(t)
+					})
+				})
+			}
+		}
+	}
+}
+
+// addsAgain adds a job, once those that have ended are purged.
+func (f *filled) addsAgain() {
+	if f.add(1) == nil {
+		return
+	}
+	for n := 1; n > 0; f.s.Rested() {
+		var err error
+		if n, _, err = f.s.PurgeFinished(context.Background(), t0.Add(480*time.Hour)); err != nil {
+			f.Fatal(err)
+		}
+	}
+	time.Sleep(3 * time.Second) // the ballast is tried every 3 s
+	if err := f.add(1); err != nil {
+		f.Errorf("with no jobs left: %v; %d bytes free", err, f.free())
+	}
+}
+
+// A transaction of the application can go on without the jobs that find no room, and
+// what it has written itself is committed.
+func TestFull_TxGoesOn(t *testing.T) {
+	app, s, _ := appStore(t, nil)
+	if _, err := app.Exec("CREATE TABLE mine (n INTEGER)"); err != nil {
+		t.Fatal(err)
+	}
+	set, _ := sqlite.FreeSpace(t, 1<<40)
+	ctx := context.Background()
+	insert := func(tx *sql.Tx) error { _, err := tx.ExecContext(ctx, "INSERT INTO mine VALUES (1)"); return err }
+	enqueueTx := func(tx *sql.Tx) error { _, err := s.EnqueueTx(ctx, tx, t0, one()); return err }
+	set(1 << 10)
+	for range 2000 { // free space is read after so many jobs at the latest
+		if err := s.Tx(ctx, enqueueTx); err != nil {
+			break
+		}
+	}
+	both := func(tx *sql.Tx) error {
+		if err := enqueueTx(tx); !errors.Is(err, storage.ErrFull) {
+			t.Errorf("EnqueueTx: %v, want ErrFull", err)
+		}
+		return insert(tx)
+	}
+	if err := s.Tx(ctx, both); err != nil {
+		t.Errorf("Tx: %v", err)
+	}
+	tx, err := app.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(both(tx), tx.Commit()); err != nil {
+		t.Errorf("a transaction of the application: %v", err)
+	}
+	var n int
+	if err := app.QueryRow("SELECT COUNT(*) FROM mine").Scan(&n); err != nil || n != 2 {
+		t.Errorf("%d rows of the application, %v, want 2", n, err)
+	}
+	set(1 << 40)
+	if err := s.Tx(ctx, enqueueTx); err != nil {
+		t.Errorf("EnqueueTx with room again: %v", err)
+	}
+}
+
+// A disk can be full though nothing runs that would end, and the log have no way into the
+// database, as after a fill by an earlier version. Then the ballast is given up to lease.
+// It is kept for jobs that run, if there are any.
+func TestFull_NothingRuns(t *testing.T) {
+	d := newDB(t, &sqlite.Options{SingleProcess: true, Ballast: 1 << 16})
+	s := d.open()
+	enqueue(t, s, "a", 20)
+	leased := lease(t, s, 1, "a")
+	sqlite.FreeSpace(t, 450<<10) // enough to lease, but not for the ballast and the log
+	s.Fault(func(begins bool) error {
+		if begins && d.ballast() > 0 {
+			return storage.ErrFull
+		}
+		return nil
+	})
+	x := storage.Exchange{LeaseDuration: time.Minute, Wants: want(10, "a")}
+	if _, err := s.Exchange(context.Background(), t0, x); !errors.Is(err, storage.ErrFull) {
+		t.Errorf("leasing while a job runs: %v, want ErrFull", err)
+	}
+	if d.ballast() == 0 {
+		t.Error("the ballast of a job that runs was given up to lease")
+	}
+	finish(t, s, leased...)
+	if _, err := s.Enqueue(context.Background(), t0, one()); !errors.Is(err, storage.ErrFull) || d.ballast() == 0 {
+		t.Errorf("Enqueue: %v with a ballast of %d bytes, want ErrFull", err, d.ballast())
+	}
+	if n := len(lease(t, s, 10, "a")); n != 10 {
+		t.Errorf("%d jobs were leased, want 10", n)
+	}
+}
+
+// What few jobs there is room for go to whose turn it is, whatever is wanted first: neither
+// a kind without jobs nor one with many keeps others from them.
+func TestFull_RoomForFew(t *testing.T) {
+	for _, wants := range [][]string{{"none", "late", "early"}, {"early", "late", "none"}} {
+		d := newDB(t, &sqlite.Options{SingleProcess: true, Ballast: 1 << 16})
+		set, _ := sqlite.FreeSpace(t, 1<<40)
+		s := d.open()
+		enqueue(t, s, "early", 150)
+		enqueue(t, s, "late", 150)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		set(700 << 10)
+		s = d.open()
+		x := storage.Exchange{LeaseDuration: time.Minute}
+		for _, kind := range wants {
+			x.Wants = append(x.Wants, want(100, kind)...)
+		}
+		got := map[string]int{}
+		for range 300 {
+			r, err := s.Exchange(context.Background(), t0, x)
+			if err != nil || len(r.Leased) == 0 {
+				t.Fatalf("wanted are %q, leased were %v: none more, %v", wants, got, err)
+			}
+			if n := got["early"]; r.Leased[0].Kind == "late" && n < 150 {
+				t.Errorf("wanted are %q: late jobs are leased after %d early ones", wants, n)
+			}
+			if len(r.Leased) < 200 && r.NextDue.IsZero() && got["early"]+got["late"]+len(r.Leased) < 300 {
+				t.Error("nothing says that there are more jobs")
+			}
+			for _, l := range r.Leased {
+				got[l.Kind]++
+			}
+			finish(t, s, r.Leased...)
+			if got["early"]+got["late"] == 300 {
+				break
+			}
+		}
+	}
+}
+
+// The room that the ballast needs may be in the log, though all of it is in the database.
+func TestFull_LogIsCutForTheBallast(t *testing.T) {
+	const ballast = 256 << 10
+	dir := t.TempDir()
+	free, resize := sqlite.Disk(t, dir, 1<<30)
+	synctest.Test(t, func(t *testing.T) {
+		d := &db{t, dir + "/jobs.db", &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: ballast}}
+		s := d.open()
+		enqueue(t, s, "a", 1)
+		leased := lease(t, s, 1, "a")
+		big(t, s, 100) // a log of more than 2 MB
+		s.Fault(func(bool) error {
+			if d.ballast() > 0 {
+				return storage.ErrFull
+			}
+			return nil
+		})
+		finish(t, s, leased...)
+		s.Fault(nil)
+		s.Rested()
+		log, err := os.Stat(d.path + "-wal")
+		if err != nil || log.Size() < 2*ballast {
+			t.Fatalf("the log has %d bytes, %v, want %d", log.Size(), err, 2*ballast)
+		}
+		resize(1<<30 - free() + ballast - 4096)
+		if d.ballast() > 0 || free() >= ballast {
+			t.Fatalf("%d bytes are free, and the ballast has %d", free(), d.ballast())
+		}
+		time.Sleep(3 * time.Second) // until it is tried again
+		enqueue(t, s, "a", 1)
+		if n := d.ballast(); n != ballast {
+			t.Errorf("a ballast of %d bytes", n)
+		}
+	})
+}
+
+// With half of its room on the disk, and as much free in the database as it lacks, the
+// ballast is there again: what is free in the database stays there until it is compacted.
+func TestFull_HalfABallast(t *testing.T) {
+	const ballast = 4 << 20
+	dir := t.TempDir()
+	free, resize := sqlite.Disk(t, dir, 1<<30)
+	synctest.Test(t, func(t *testing.T) {
+		d := &db{t, dir + "/jobs.db", &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed}}
+		s := d.open()
+		leased := func() []storage.Leased { enqueue(t, s, "a", 1); return lease(t, s, 1, "a") }()
+		big(t, s, 300) // of which 6 MB are free then
+		s.Fault(func(bool) error {
+			if d.ballast() > 0 {
+				return storage.ErrFull
+			}
+			return nil
+		})
+		finish(t, s, leased...)
+		s.Fault(nil)
+		s.Rested()
+		log, err := os.Stat(d.path + "-wal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resize(1<<30 - free() - log.Size() + ballast*3/4 + (500 << 10)) // for the log there is room beside
+		time.Sleep(3 * time.Second)                                     // until it is tried again
+		enqueue(t, s, "a", 1)
+		if n := d.ballast(); n < ballast/2 || n >= ballast {
+			t.Errorf("a ballast of %d bytes, want at least half of %d", n, ballast)
+		}
+	})
+}
