@@ -3,7 +3,6 @@ package gate
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -136,6 +135,9 @@ func (c *Check) State() (open bool, reason string, changed <-chan struct{}) {
 	return c.open, c.reason, c.changed
 }
 
+// AnswersAtOnce has engines ask it themselves, see engine.Gate.
+func (*Check) AnswersAtOnce() bool { return true }
+
 // Recheck makes the next request come at once, and the backoff begin anew. It is
 // for an application that has heard of a change, such as a network that has come up.
 // If nobody waits, the request comes with the next call of State.
@@ -173,26 +175,30 @@ func (c *Check) request() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if !over {
-			c.set(c.tooLate())
+			c.set(false, c.tooLate())
 		}
 	})
-	err := errors.New("the check ended its goroutine")
+	open, reason := false, "the check ended its goroutine"
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v", r)
+			open, reason = false, fmt.Sprintf("panic: %v", r)
 		}
 		late.Stop()
-		if err != nil && ctx.Err() != nil {
-			err = c.tooLate()
+		if !open && ctx.Err() != nil {
+			reason = c.tooLate()
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		over, c.asking = true, false
 		c.answered = time.Now()
-		c.wait = c.next(err == nil)
-		c.set(err)
+		c.wait = c.next(open)
+		c.set(open, reason)
 	}()
-	err = c.ask(ctx)
+	if err := c.ask(ctx); err != nil {
+		reason = err.Error() // without the lock: it is the application's
+	} else {
+		open = true
+	}
 }
 
 // next returns the time until the request after an answer.
@@ -207,11 +213,11 @@ func (c *Check) next(ok bool) time.Duration {
 	return d + time.Duration(c.options.Jitter*(2*rand.Float64()-1)*float64(d))
 }
 
-// set opens the gate if err is nil and else closes it, and tells all who wait.
-func (c *Check) set(err error) {
-	c.open, c.reason = err == nil, ""
-	if err != nil {
-		c.reason = short(err.Error())
+// set opens the gate, or closes it for a reason, and tells all who wait.
+func (c *Check) set(open bool, reason string) {
+	c.open, c.reason = open, ""
+	if !open {
+		c.reason = short(reason)
 	}
 	if c.changed != nil {
 		close(c.changed)
@@ -221,8 +227,8 @@ func (c *Check) set(err error) {
 
 func (c *Check) unknown() string { return "no answer from " + c.whom + " yet" }
 
-func (c *Check) tooLate() error {
-	return fmt.Errorf("no answer from %s within %v", c.whom, c.options.Timeout)
+func (c *Check) tooLate() string {
+	return fmt.Sprintf("no answer from %s within %v", c.whom, c.options.Timeout)
 }
 
 // short returns a text as a reason has it: others may have chosen its words.

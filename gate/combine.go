@@ -66,10 +66,25 @@ func checkParts(parts []errand.Gate) error {
 	return f.err()
 }
 
+// atOnce reports whether the State of all gates is known to return at once.
+func atOnce(gates ...errand.Gate) bool {
+	return !slices.ContainsFunc(gates, func(g errand.Gate) bool {
+		switch g := g.(type) {
+		case *errand.Switch, interface{ AsksNobody() }:
+			return false
+		case interface{ AnswersAtOnce() bool }:
+			return !g.AnswersAtOnce()
+		}
+		return true
+	})
+}
+
 type all struct {
 	parts []errand.Gate
 	merge merge
 }
+
+func (a *all) AnswersAtOnce() bool { return atOnce(a.parts...) }
 
 // A closed part keeps All closed whatever the others do: its channel will do.
 func (a *all) State() (open bool, reason string, changed <-chan struct{}) {
@@ -89,6 +104,8 @@ type some struct {
 	parts []errand.Gate
 	merge merge
 }
+
+func (s *some) AnswersAtOnce() bool { return atOnce(s.parts...) }
 
 // An open part keeps Any open whatever the others do: its channel will do.
 func (s *some) State() (open bool, reason string, changed <-chan struct{}) {
@@ -111,6 +128,8 @@ type not struct {
 	gate   errand.Gate
 	reason string
 }
+
+func (n *not) AnswersAtOnce() bool { return atOnce(n.gate) }
 
 func (n *not) State() (open bool, reason string, changed <-chan struct{}) {
 	open, _, changed = n.gate.State()

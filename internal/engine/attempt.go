@@ -57,6 +57,7 @@ type payment struct {
 	watched  bool           // somebody is to be told of its start
 	counts   time.Time      // it counts for the Concurrency until then; zero: until it ends
 	apart    bool           // it does not count any more
+	probing  *probing       // nil: no hold has let it through
 }
 
 // result is what the runner writes.
@@ -65,6 +66,7 @@ type result struct {
 	took     time.Duration
 	noteErr  error // of Marker.Ended or Stopping
 	startErr error // of Marker.Started
+	unread   bool  // the handler was not called, as holds of the lane have changed
 }
 
 // verdict is how an attempt ended: the judgement of what the handler returned and
@@ -117,7 +119,8 @@ func (a *attempt) run(r *runners) {
 		a.noteErr = cmp.Or(store.Ended(a.job.Lease), a.noteErr)
 		a.cancel(nil) // what the handler left behind should end too
 	}()
-	if r.holds.Load() != a.heeded && !a.job.Urgent || pastWindow(a.job, a.cfg.Clock) {
+	a.unread = !a.job.Urgent && r.holds.since(a.heeded, a.job.Queue, a.job.Kind)
+	if a.unread || pastWindow(a.job, a.cfg.Clock) {
 		a.verdict = verdict{kind: verdictUnstarted}
 		return
 	}

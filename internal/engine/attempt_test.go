@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/errandq/errand/internal/engine"
@@ -117,6 +118,26 @@ func TestAttempt_JitterComesFromRand(t *testing.T) {
 		r.start()
 		if got, want := time.Until(r.job(id).DueAt), 6250*time.Millisecond; got != want {
 			t.Errorf("retry in %v, want %v", got, want)
+		}
+	})
+}
+
+func TestAttempt_JitterComesFromTheContext(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Policy = policy.Policy{MinDelay: 10 * time.Second, MaxDelay: 10 * time.Second, Retries: 1}.Delivery()
+		r.cfg.Rand = func() float64 { return 0.75 }
+		r.handle("k", func(context.Context, *storage.Leased) error { return errOops })
+		id := r.enqueue("k", 1)[0]
+		ctx, cancel := context.WithCancel(engine.WithRand(t.Context(), func() float64 { return 0.25 }))
+		ended := make(chan error)
+		go func() { ended <- engine.New(r.cfg).Run(ctx) }()
+		synctest.Wait()
+		if got, want := time.Until(r.job(id).DueAt), 6250*time.Millisecond; got != want {
+			t.Errorf("retry in %v, want %v", got, want)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }

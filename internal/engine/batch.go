@@ -267,10 +267,10 @@ func (b *batch) run(r *runners) {
 	if len(live) == 0 {
 		return
 	}
-	held := r.holds.Load() != live[0].heeded
+	held := r.holds.since(live[0].heeded, live[0].job.Queue, live[0].job.Kind) // the lane of all
 	inTime := make([]*attempt, 0, len(live))
 	for _, a := range live {
-		if held || pastWindow(a.job, cfg.Clock) {
+		if a.unread = held; held || pastWindow(a.job, cfg.Clock) {
 			a.verdict = verdict{kind: verdictUnstarted}
 			held = held || b.ordered // those behind it
 			continue

@@ -17,6 +17,7 @@ type bound struct {
 	most    int   // while the gate is open; math.MaxInt: only the runners count
 	held    int   // leases, until their attempts have ended
 	claimed int   // while free runners are divided: by others; zero at all other times
+	ramp    bool  // of a lane that opens gently
 }
 
 // bounds are those of the queues and kinds of an engine, by name. A queue or kind

@@ -110,7 +110,7 @@ func (l *loop) look(now time.Time) {
 // steppedBack corrects the times that were computed from a wrong reading: those
 // of the loop at once, those in the store by a pass of StepClock.
 func (l *loop) steppedBack(by time.Duration, now, t time.Time) {
-	l.cfg.Logger.Info("errand: the clock was set back, delays are counted anew", "by", by, "now", t)
+	l.cfg.Logger.Info("errand: the clock was set back, delays are counted anew", "by_s", by.Seconds(), "now", t)
 	l.watch.setBack += by
 	earlier(l.outcomes.waiting, by)
 	l.setNextFiring(now, t)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/errandq/errand/internal/logs"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
@@ -53,7 +54,7 @@ type Config struct {
 	// WaitForClock fires no schedule until Clock is plausible.
 	WaitForClock bool
 	// Rand returns random numbers in [0, 1) for jitter, to one goroutine. If nil,
-	// those of math/rand/v2.
+	// those of math/rand/v2. [WithRand] replaces it.
 	Rand func() float64
 	// Logger receives what no caller can be told: recovered jobs, stuck handlers,
 	// failures of the store. If nil, slog.Default.
@@ -152,6 +153,7 @@ func New(cfg Config) *Engine {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
+	cfg.Logger = logs.New(cfg.Logger) // the loop waits for no logger
 	cfg.marker, _ = cfg.Store.(storage.Marker)
 	if cfg.marker == nil {
 		cfg.marker = unmarked{}
@@ -162,6 +164,16 @@ func New(cfg Config) *Engine {
 		hurry: make(chan struct{}),
 		done:  make(chan struct{}),
 	}
+}
+
+// randKey is the key of what WithRand has put into a context.
+type randKey struct{}
+
+// WithRand returns a context with which Run takes its random numbers for jitter from
+// rand, as [Config].Rand: tests of the public API that have to repeat a history have
+// no other way to it.
+func WithRand(ctx context.Context, rand func() float64) context.Context {
+	return context.WithValue(ctx, randKey{}, rand)
 }
 
 // Run works until ctx ends or Shutdown is called, then stops in this order:
@@ -184,6 +196,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.started = true
 	works := !again && !stopped && ctx.Err() == nil
 	if works {
+		if rand, ok := ctx.Value(randKey{}).(func() float64); ok {
+			e.cfg.Rand = rand
+		}
 		e.loop = newLoop(ctx, &e.cfg, e.stop, e.hurry)
 	}
 	e.mu.Unlock()
@@ -196,6 +211,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	go e.loop.run()
 	e.err = <-e.loop.shutdown.report
+	logs.Wait(e.cfg.Logger)
 	return e.err
 }
 

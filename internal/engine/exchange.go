@@ -144,7 +144,7 @@ func (l *loop) finished(results []storage.ItemResult, now time.Time) {
 		}
 	}
 	l.outcomes.written()
-	l.ready.holds.rulings.written(l.runners.holds.Load(), l.ready.holds.heeded)
+	l.ready.holds.rulings.written(l.runners.holds.n.Load(), l.ready.holds.heeded)
 }
 
 // failed keeps what an exchange that failed was about, to try again later.

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -14,14 +16,16 @@ import (
 // because of this order:
 //
 //   - The store tells of a change before the call that made it returns, and hear counts
-//     it at once. So the count has risen when Hold returns.
+//     it at once, with its lanes. So the count has risen when Hold returns.
 //   - The loop reads the holds in a call of the store that begins after it has read the
 //     count. heeded is that count: the lanes contain all changes up to it.
 //   - An attempt is handed to a runner with the count that was heeded when it was found
 //     to be in no held lane: among those that wait when the holds were read, or as it
-//     came in later.
-//   - The runner compares the two just before it calls the handler. If they differ the
-//     handler is not called, and the job goes back.
+//     came in later. Until then those of lanes that have changed since wait.
+//   - The runner looks for a change of the lane since that count just before it calls the
+//     handler. If there is one the handler is not called, and the loop takes the attempt
+//     among those that wait. It goes back to the store only if its lane turns out to be
+//     held, so that holds which change all the time stop no attempt for good.
 //
 // In another process the store tells of a change when it sees the commit. Every
 // transaction of that store looks for commits before it leases, so no lease that was
@@ -47,10 +51,60 @@ type heldLane struct {
 	probes  bool      // by others
 }
 
+// holdChanges count the changes of holds, in the goroutines that commit. Runners compare.
+type holdChanges struct {
+	n atomic.Int64
+
+	mu   sync.Mutex
+	last map[storage.Lane]int64 // the number of the last change of each lane, as holds name it
+	any  int64                  // that of the last one of unknown lanes
+}
+
+// mostChanged bounds last.
+const mostChanged = 10_000
+
+// add counts a change of these lanes; nil: of any.
+func (c *holdChanges) add(lanes []storage.Lane) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.n.Add(1)
+	if lanes == nil || len(c.last)+len(lanes) > mostChanged {
+		c.any = n
+		clear(c.last)
+		return
+	}
+	if c.last == nil {
+		c.last = map[storage.Lane]int64{}
+	}
+	for _, lane := range lanes {
+		c.last[lane] = n
+	}
+}
+
+// since reports whether holds of a lane may have changed after the count was heeded.
+func (c *holdChanges) since(heeded int64, queue, kind string) bool {
+	if c.n.Load() == heeded {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, lane := range lanesOver(queue, kind) {
+		if c.last[lane] > heeded {
+			return true
+		}
+	}
+	return c.any > heeded
+}
+
+// lanesOver returns the lanes whose holds keep a job.
+func lanesOver(queue, kind string) [3]storage.Lane {
+	return [...]storage.Lane{{Queue: queue, Kind: kind}, {Queue: queue}, {Kind: kind}}
+}
+
 // hear takes an event of the store, in a goroutine that commits.
 func (l *loop) hear(e storage.Event) {
-	if e.Holds {
-		l.runners.holds.Add(1)
+	if len(e.Holds) > 0 {
+		l.runners.holds.add(e.Holds)
 	}
 	l.mail.put(e)
 }
@@ -61,7 +115,7 @@ func (l *loop) newReadHolds(now time.Time) *chore {
 	h.read = &chore{due: onMono(now)} // since when lanes are held
 	h.read.prepare = func(time.Time) task {
 		h.reading = true
-		heard, clock := l.runners.holds.Load(), l.clock()
+		heard, clock := l.runners.holds.n.Load(), l.clock()
 		return func(ctx context.Context) (func(time.Time), error) {
 			all, err := l.cfg.Store.Holds(ctx, clock)
 			return func(time.Time) { l.heed(heard, all) }, err
@@ -74,7 +128,7 @@ func (l *loop) newReadHolds(now time.Time) *chore {
 // and has them read if not.
 func (l *loop) knowsHolds(now time.Time) bool {
 	h := &l.ready.holds
-	if l.runners.holds.Load() == h.heeded {
+	if l.runners.holds.n.Load() == h.heeded {
 		return true
 	}
 	if !h.reading {
@@ -118,9 +172,8 @@ func (l *loop) heed(heard int64, all []storage.HoldState) {
 
 // giveBackHeld returns to the store the jobs of held lanes that wait to start.
 func (l *loop) giveBackHeld() {
-	h := &l.ready.holds
 	back := func(a *attempt) bool {
-		if a.job.Urgent || !h.has(a.job, l.clock) {
+		if !l.held(a.job) {
 			return false
 		}
 		for _, one := range a.members() { // of the same lane
@@ -129,26 +182,73 @@ func (l *loop) giveBackHeld() {
 		}
 		return true
 	}
-	l.ready.waiting = slices.DeleteFunc(l.ready.waiting, back)
-	l.ready.suspects.waiting = slices.DeleteFunc(l.ready.suspects.waiting, back)
+	r := &l.ready
+	r.waiting = slices.DeleteFunc(r.waiting, back)
+	r.suspects.waiting = slices.DeleteFunc(r.suspects.waiting, back)
 }
 
-// has reports whether the lane of a job is held, and the job not let through.
-func (h *holds) has(job *storage.Leased, clock func() time.Time) bool {
-	if !job.Probe && h.rulings.begins(storage.Lane{Queue: job.Queue, Kind: job.Kind}) {
+// held reports whether the lane of a job is held, and the job not let through. Of a lane
+// that has changed since the holds were read nothing is known: the job waits.
+func (l *loop) held(job *storage.Leased) bool {
+	h := &l.ready.holds
+	switch {
+	case job.Urgent:
+		return false
+	case !job.Probe && h.rulings.begins(storage.Lane{Queue: job.Queue, Kind: job.Kind}):
 		return true
-	}
-	if len(h.lanes) == 0 {
+	case len(h.lanes) == 0 || l.runners.holds.since(h.heeded, job.Queue, job.Kind):
 		return false
 	}
-	for _, lane := range [...]storage.Lane{{Queue: job.Queue, Kind: job.Kind}, {Queue: job.Queue}, {Kind: job.Kind}} {
+	for _, lane := range lanesOver(job.Queue, job.Kind) {
 		held, ok := h.lanes[lane]
-		if ok && (held.forever || held.probes && !job.Probe || clock().Before(held.until)) {
+		if ok && (held.forever || held.probes && !job.Probe || l.clock().Before(held.until)) {
 			return true
 		}
 	}
 	return false
 }
 
-// notCalled reports whether a runner gave a back because holds had changed.
+// lookAgain takes an attempt whose handler was not called, as holds of its lane have
+// changed, among those that wait for a runner, before the others. It reports false if the
+// attempt has ended all the same.
+func (l *loop) lookAgain(a *attempt) bool {
+	if !l.shutdown.working() {
+		return false
+	}
+	all := a.members()
+	for _, one := range all {
+		if !one.unread || one.lost || one.cause != nil || one.noteErr != nil {
+			return false
+		}
+	}
+	for _, one := range all {
+		one.undo()
+	}
+	if a.suspect {
+		l.ready.suspects.waiting = slices.Insert(l.ready.suspects.waiting, 0, a)
+	} else {
+		l.ready.waiting = slices.Insert(l.ready.waiting, 0, a)
+	}
+	return true
+}
+
+// undo leaves of an attempt what it was before it was given to a runner.
+func (a *attempt) undo() {
+	if a.budget != nil {
+		a.settle()
+	}
+	a.refundGroup()
+	if a.probing != nil && a.probing.last {
+		a.onRamps(1) // which it has left
+	}
+	a.probing = nil
+	a.running, a.overdue, a.result = false, time.Time{}, result{}
+	a.budget, a.cost, a.counts = nil, 0, time.Time{}
+	if a.batch != nil {
+		a.batch.ended = 0
+	}
+}
+
+// notCalled reports whether a runner returned a because holds had changed, or its window
+// is over.
 func (a *attempt) notCalled() bool { return a.verdict.kind == verdictUnstarted && a.startErr == nil }

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -251,10 +252,13 @@ func TestHold_ReleasedBeforeTheAnswer(t *testing.T) {
 	})
 }
 
-// Holds that cannot be read start nothing, and are read again.
+// While holds cannot be read, no job of a lane starts whose holds may have changed. The
+// others do, and the holds are read again.
 func TestHold_CannotBeRead(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.handle("k", func(context.Context, *storage.Leased) error { return nil })
+		for _, kind := range []string{"k", "other"} {
+			r.handle(kind, func(context.Context, *storage.Leased) error { return nil })
+		}
 		var works atomic.Bool
 		r.store.failing(func(op string) error {
 			if op == "holds" && !works.Load() {
@@ -263,18 +267,81 @@ func TestHold_CannotBeRead(t *testing.T) {
 			return nil
 		})
 		r.start()
-		r.hold(storage.Hold{Lane: storage.Lane{Queue: "other"}, Reason: "a"})
-		id := r.enqueue("k", 1)[0]
+		night := storage.Hold{Lane: storage.Lane{Kind: "k"}, Reason: "night"}
+		r.hold(night)
+		r.release(night)
+		id, other := r.enqueue("k", 1)[0], r.enqueue("other", 1)[0]
 		pass(time.Second)
 		if s := r.job(id).State; s == storage.Done {
 			t.Errorf("the job is %s while holds are not known", s)
 		}
+		r.wantState(other, storage.Done, storage.Counters{Attempt: 1})
 		works.Store(true)
 		pass(time.Minute)
 		if s := r.job(id).State; s != storage.Done {
 			t.Errorf("the job is %s", s)
 		}
 	})
+}
+
+// Holds of other lanes that change whenever the holds are read and whenever a runner has
+// an attempt keep neither a probe nor its lane back.
+func TestHold_OthersChange(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		runs := 0
+		r.handle("k", func(context.Context, *storage.Leased) error {
+			if runs++; runs == 1 {
+				return &engine.HoldLaneError{For: time.Second, Err: errOops}
+			}
+			return nil
+		})
+		var at time.Time
+		n := 0 // of the changes in one instant
+		r.store.failing(func(op string) error {
+			if now := time.Now(); now != at {
+				at, n = now, 0
+			}
+			if n++; n < 100 && (op == "holds" || op == "started") {
+				r.hold(storage.Hold{Lane: storage.Lane{Queue: fmt.Sprint("other", n)}, Reason: "a", For: time.Hour})
+			}
+			return nil
+		})
+		ids := r.enqueue("k", 20)
+		r.start()
+		pass(2 * time.Second)
+		for _, id := range ids {
+			if j := r.job(id); j.State != storage.Done {
+				t.Fatalf("a job is %s after %d attempts, %d were returned", j.State, j.Attempt, r.store.returned())
+			}
+		}
+	})
+}
+
+// A job whose own lane is held and released while a runner has it starts all the same: it
+// does not go back to the store.
+func TestHold_LookedAtAgain(t *testing.T) {
+	for _, batch := range []*engine.Batch{nil, {Max: 3, Run: func(context.Context, []engine.Item) {}}} {
+		bubble(t, func(t *testing.T, r *rig) {
+			r.cfg.Handlers["k"] = engine.Handler{Run: func(context.Context, *storage.Leased) error { return nil }, Batch: batch}
+			r.store.failing(func(op string) error {
+				if op == "started" {
+					r.store.fail = nil // which the caller has locked
+					r.hold(pause)
+					r.release(pause)
+				}
+				return nil
+			})
+			ids := r.enqueue("k", 3)
+			r.start()
+			pass(time.Millisecond)
+			for _, id := range ids {
+				r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+			}
+			if n := r.store.returned(); n != 0 {
+				t.Errorf("%d jobs were returned to the store", n)
+			}
+		})
+	}
 }
 
 // A hold for an hour that began while the clock was in the past, as after a start

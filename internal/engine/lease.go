@@ -39,6 +39,9 @@ func (s *leases) release(a *attempt) {
 	s.held = s.held[:last]
 	a.gone = true
 	a.occupy(-1)
+	if a.probing != nil && a.probing.last {
+		a.onRamps(1) // which it has left before
+	}
 	if last == 0 {
 		s.heartbeatAt, s.loseAt, s.stuckAt = time.Time{}, time.Time{}, time.Time{}
 	}

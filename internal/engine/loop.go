@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"runtime"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -59,7 +58,8 @@ func (l *loop) run() {
 	} else {
 		l.mail.pollAt = now.Add(pollEvery)
 	}
-	l.sources.gates.wake, l.sources.gates.turned = l.mail.ring, l.turned
+	gs := l.sources.gates
+	gs.wake, gs.post, gs.turned, gs.answered = l.mail.ring, l.mail.post, l.turned, func() { l.chores.kicks.goOn(time.Now()) }
 	l.runners.adjust()
 	go l.exchanges.run(l.runners.ctx)
 	go l.side.run(l.runners.ctx)
@@ -116,29 +116,6 @@ func (l *loop) drain() {
 	}
 }
 
-// gather lets attempts end that are about to, so that their outcomes go in the next
-// exchange. Where all goroutines share one processor the first outcome would go alone
-// otherwise: the call of the store would run before the other runners, and keep the
-// processor while the disk syncs.
-//
-// gather waits for no goroutine. It yields to those that are ready to run as long as that
-// brings outcomes, until the jobs that were leased ahead have started and most have ended.
-// It does not if attempts end during an exchange anyway, or take longer than one.
-func (l *loop) gather(now time.Time) {
-	for !l.exchanges.busy && l.shutdown.working() && l.ready.pace.stalls() {
-		n := len(l.outcomes.waiting)
-		if n == 0 || l.runners.busy == 0 || len(l.ready.waiting) == 0 && n >= len(l.leases.held) {
-			return
-		}
-		runtime.Gosched()
-		l.drain()
-		if len(l.outcomes.waiting) == n {
-			return
-		}
-		l.startReady(now)
-	}
-}
-
 // step does all that can be done at now, and sets the alarm for what can be
 // done later. It reports whether there is anything to wait for.
 func (l *loop) step(now time.Time) bool {
@@ -154,7 +131,7 @@ func (l *loop) step(now time.Time) bool {
 		l.chores.unserved.news(now)
 		l.sources.wake()
 		l.readSchedules(now)
-		l.runners.holds.Add(1) // perhaps
+		l.runners.holds.add(nil) // perhaps
 		l.mail.pollAt, l.sources.due, l.sources.urgent = now.Add(pollEvery), true, true
 	}
 	if reached(l.leases.loseAt, now) {
@@ -195,7 +172,7 @@ func (l *loop) next(now time.Time) (next time.Time) {
 	working := l.shutdown.working()
 	earliest(l.sources.nextDue.mono, l.mail.pollAt, l.leases.loseAt, l.leases.stuckAt, l.shutdown.until, l.reports.at, l.runners.apartAt)
 	if working {
-		earliest(l.ready.yieldAt(), l.ready.suspects.tryAt, l.watch.lookAt)
+		earliest(l.yieldAt(), l.ready.suspects.tryAt, l.watch.lookAt)
 	}
 	if l.shutdown.fatal != nil {
 		return next

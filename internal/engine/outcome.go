@@ -37,6 +37,7 @@ type outcomes struct {
 	flight  []outcome        // in the exchange under way
 	finish  []storage.Finish // the same, as the store is told
 	streaks streaks
+	longest longest
 }
 
 // add notes the outcome of a job, which is dropped.

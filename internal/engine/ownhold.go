@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
@@ -47,6 +49,9 @@ func (r *rulings) rule(n ruling) {
 	same := func(o ruling) bool {
 		is := o.Lane == n.Lane && o.Reason == n.Reason
 		n.again = n.again && (!is || o.ends || o.again) // else nobody would be told
+		if is && o.Through == (storage.Lease{}) {
+			n.Through = storage.Lease{} // else the hold would not begin
+		}
 		return is
 	}
 	r.waiting = slices.DeleteFunc(r.waiting, same)
@@ -122,9 +127,9 @@ func (h *holds) ownHold(lane storage.Lane, reason string) *storage.HoldState {
 	if n.ends {
 		return nil
 	}
-	held := &storage.HoldState{Lane: lane, Reason: reason, By: n.By, Detail: n.Detail, For: n.For, Since: n.since, Until: n.end}
+	held := &storage.HoldState{Lane: lane, Reason: reason, By: n.By, Detail: n.Detail, For: n.For, Since: n.since, Until: n.end, Hanging: n.Hanging}
 	if read != nil {
-		held.Waiting, held.Ready = read.Waiting, read.Ready
+		held.Waiting, held.Ready, held.Through = read.Waiting, read.Ready, read.Through
 	}
 	return held
 }
@@ -144,18 +149,19 @@ func (r *rulings) begins(lane storage.Lane) bool {
 
 // hold holds a lane from now on. Its jobs that wait for a runner go back.
 func (l *loop) hold(lane storage.Lane, reason, detail string, length time.Duration) {
-	l.holdBy(byEngine, lane, reason, detail, length)
+	l.holdBy(storage.Hold{Lane: lane, Reason: reason, By: byEngine, Detail: detail, For: length})
 }
 
-// holdBy is hold for somebody.
-func (l *loop) holdBy(who string, lane storage.Lane, reason, detail string, length time.Duration) {
+// holdBy is hold for somebody, or for a probe.
+func (l *loop) holdBy(n storage.Hold) {
 	// So that many who lost the same other side do not come back together.
-	length += time.Duration(float64(length) / 10 * l.cfg.Rand())
-	if reason == storage.HoldUnavailable {
-		s := l.outcomes.streaks.of(lane)
-		s.heldAt, s.end = time.Now(), l.clock().Add(length)
+	n.For = policy.Floor(0, n.For, l.cfg.Rand()) // up to a tenth more, without an overflow
+	if n.Reason == storage.HoldUnavailable {
+		s := l.outcomes.streaks.of(n.Lane)
+		s.heldAt, s.end = time.Now(), l.clock().Add(n.For)
 	}
-	l.ready.holds.begin(storage.Hold{Lane: lane, Reason: reason, By: who, For: length, Detail: cut(detail, maxLogged)}, l.clock())
+	n.Detail = cut(n.Detail, maxLogged)
+	l.ready.holds.begin(n, l.clock())
 	l.giveBackHeld()
 }
 
@@ -176,22 +182,22 @@ func (h *holds) begin(n storage.Hold, clock time.Time) {
 // as the other side has asked for. If the machine has a network, the time grows only up
 // to a tenth of that since the hold began: the first jobs of the lane may have hosts
 // that are gone, and those behind them another one. It returns that time.
-func (l *loop) renew(lane storage.Lane, reason string, v *verdict, most time.Duration) (length time.Duration) {
-	was := l.ready.holds.ownHold(lane, reason)
+func (l *loop) renew(a *attempt, reason string, v *verdict, most time.Duration) (length time.Duration) {
+	was, lane := l.waitsFor(a, reason), a.lane()
 	if was == nil {
-		return 0 // somebody has released it
+		return 0 // somebody has released it, or another job was let through
 	}
 	length = was.For
 	switch {
 	case v.class != policy.Unavailable && v.after > 0:
 		length = v.after
 	case reason == storage.HoldUnavailable && !v.local:
-		length = max(length, min(2*length, l.clock().Sub(was.Since)/10))
+		length = max(length, min(2*min(length, math.MaxInt64/2), l.clock().Sub(was.Since)/10))
 	default:
-		length *= 2
+		length = min(length, math.MaxInt64/2) * 2
 	}
 	length = min(max(length, leastOutage), most)
-	l.hold(lane, reason, v.text, length)
+	l.holdBy(storage.Hold{Lane: lane, Reason: reason, By: byEngine, Detail: v.text, For: length, Through: a.job.Lease})
 	if clock := l.clock(); clock.Sub(was.Since) >= tellWeek && clock.Sub(l.ready.holds.told[lane]) >= tellAgain {
 		if l.ready.holds.told == nil {
 			l.ready.holds.told = map[storage.Lane]time.Time{}
@@ -235,16 +241,19 @@ func (l *loop) callUnauthorized(kind string) {
 	}
 	ctx := calls.hookCtx
 	go func() {
-		err := callHook(ctx, hook)
-		l.mail.post(func() {
-			delete(calls.asking, kind)
-			if err != nil {
-				failed := l.reports.lineOf(slog.LevelWarn, "errand: OnUnauthorized failed", kind)
-				l.reports.limit(failed, err.Error(), func() []any { return withError([]any{"kind", kind}, err.Error()) })
-				return
-			}
-			l.hurry(kind)
-		})
+		fault := "runtime.Goexit was called"
+		defer func() { // also if the hook ends this goroutine
+			l.mail.post(func() {
+				delete(calls.asking, kind)
+				if fault != "" {
+					failed := l.reports.lineOf(slog.LevelWarn, "errand: OnUnauthorized failed", kind)
+					l.reports.limit(failed, fault, func() []any { return withError([]any{"kind", kind}, fault) })
+					return
+				}
+				l.hurry(kind)
+			})
+		}()
+		fault = callHook(ctx, hook)
 	}()
 }
 
@@ -255,14 +264,18 @@ func (h *holds) stopHooks() {
 	}
 }
 
-// callHook calls a function of the application.
-func callHook(ctx context.Context, hook func(context.Context) error) (err error) {
+// callHook calls a function of the application and returns what went wrong. The text of
+// an error is the application's too.
+func callHook(ctx context.Context, hook func(context.Context) error) (fault string) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v", r)
+			fault = fmt.Sprintf("panic: %v", r)
 		}
 	}()
-	return hook(ctx)
+	if err := hook(ctx); err != nil {
+		return cmp.Or(err.Error(), "an error without a text")
+	}
+	return ""
 }
 
 // hurry lets a probe of each lane of a kind through that is held since the other side
@@ -276,47 +289,7 @@ func (l *loop) hurry(kind string) {
 		}
 		if clock := l.clock(); clock.Before(s.end) && !held.Until.After(s.end.Add(leastOutage)) { // else another probe may be out
 			s.hurried = now
-			l.endAt(held, clock)
-		}
-	}
-}
-
-// probes reports whether a probe of a lane is under way here.
-func (l *loop) probes(lane storage.Lane) bool {
-	return slices.ContainsFunc(l.leases.held, func(a *attempt) bool {
-		return a.job.Probe && a.job.Queue == lane.Queue && a.job.Kind == lane.Kind
-	})
-}
-
-// endAt moves the end of a hold, and leaves its length as it is.
-func (l *loop) endAt(held *storage.HoldState, until time.Time) {
-	n := storage.Hold{Lane: held.Lane, Reason: held.Reason, By: held.By, Until: until, For: held.For, Detail: held.Detail}
-	l.ready.holds.begin(n, l.clock())
-}
-
-// endsAt moves the ends of the holds that have let a job through.
-func (l *loop) endsAt(probe *storage.Leased, until time.Time) {
-	for _, reason := range [...]string{storage.HoldUnavailable, storage.HoldBrake} {
-		if held := l.ready.holds.ownHold(storage.Lane{Queue: probe.Queue, Kind: probe.Kind}, reason); held != nil {
-			l.endAt(held, until)
-		}
-	}
-}
-
-// ajar has another job let through soon, in place of a probe that has shown nothing or
-// goes back without having started. Else its lane would be closed until the end of the
-// lease.
-func (l *loop) ajar(probe *storage.Leased) { l.endsAt(probe, l.clock().Add(leastOutage)) }
-
-// extendProbes lets no other job through while a probe runs for longer than its first
-// lease. It is called with each heartbeat.
-func (l *loop) extendProbes() {
-	if len(l.ready.holds.own) == 0 {
-		return
-	}
-	for _, a := range l.leases.held {
-		if a.job.Probe && !a.lost {
-			l.endsAt(a.job, l.clock().Add(l.cfg.LeaseDuration))
+			l.endAt(held, clock, storage.Lease{})
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -70,3 +71,28 @@ func (p *pace) weighed(jobs []storage.Leased) (bytes int) {
 // patience returns how long a job that was leased ahead may wait. It was meant to
 // start within about one exchange.
 func (p *pace) patience() time.Duration { return max(patience, 2*p.exchange) }
+
+// gather lets attempts end that are about to, so that their outcomes go in the next
+// exchange. Where all goroutines share one processor the first outcome would go alone
+// otherwise: the call of the store would run before the other runners, and keep the
+// processor while the disk syncs.
+//
+// gather waits for no goroutine. It yields to those that are ready to run as long as that
+// brings outcomes, until the jobs that were leased ahead have started and most have ended.
+// It does not if attempts end during an exchange anyway, or take longer than one, nor when
+// a heartbeat is due.
+func (l *loop) gather(now time.Time) {
+	for !l.exchanges.busy && l.shutdown.working() && l.ready.pace.stalls() && !reached(l.leases.heartbeatAt, now) {
+		n := len(l.outcomes.waiting)
+		if n == 0 || l.runners.busy == 0 || len(l.ready.waiting) == 0 && n >= len(l.leases.held) {
+			return
+		}
+		runtime.Gosched()
+		l.drain()
+		if len(l.outcomes.waiting) == n {
+			return
+		}
+		now = time.Now()
+		l.startReady(now)
+	}
+}

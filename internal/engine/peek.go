@@ -2,25 +2,26 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/errandq/errand/storage"
 )
 
-// known reports whether what the gates of s have said holds, up to the first that is
-// closed. It asks those that ask nobody.
+// known reports whether what the gates of s have said holds, or is being asked, up to the
+// first that is closed. It asks those that ask nobody.
 func (gs *gates) known(s *source) bool {
 	for _, b := range s.bounds {
 		if b.gate == nil {
 			continue
 		}
-		if !b.gate.holds() {
+		if !b.gate.holds() && !b.gate.under() {
 			if _, ok := b.gate.Gate.(prompt); !ok {
 				return false
 			}
 			gs.ask(b.gate)
 		}
-		if !b.gate.open {
+		if !b.gate.lets() {
 			break
 		}
 	}
@@ -34,12 +35,18 @@ func (gs *gates) known(s *source) bool {
 func (l *loop) askGates(s *source, now time.Time) {
 	switch {
 	case l.sources.gates.known(s):
+		s.waits = s.waits && s.asked()
 	case s.waits:
-		s.waits = false
 		l.sources.gates.open(s)
+		s.waits = s.asked() // then there may be another gate to ask
 	case !s.peeking:
 		l.chores.peek.due = onMono(now)
 	}
+}
+
+// asked reports whether a gate of s is being asked.
+func (s *source) asked() bool {
+	return slices.ContainsFunc(s.bounds, func(b *bound) bool { return b.gate != nil && b.gate.under() })
 }
 
 // newPeek makes the chore that looks whether jobs wait before gates.

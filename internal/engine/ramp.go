@@ -226,7 +226,7 @@ func (rs *ramps) close(lane storage.Lane, since time.Time) {
 func (l *loop) addRamp(lane storage.Lane, now time.Time) *ramp {
 	rs := &l.sources.ramps
 	delete(rs.bounds.ramps, lane)
-	r := &ramp{bound: bound{most: 1}, full: l.atATime(lane), closed: true, began: now}
+	r := &ramp{bound: bound{most: 1, ramp: true}, full: l.atATime(lane), closed: true, began: now}
 	r.jitter = cmp.Or(l.cfg.Handlers[lane.Kind].OpenJitter, l.cfg.settings(lane.Queue).OpenJitter)
 	if r.full == 1 && r.jitter == 0 || len(rs.bounds.ramps) >= mostRamps {
 		return nil
@@ -270,6 +270,23 @@ func (r *ramp) start(now time.Time) time.Time {
 		r.most, r.startAt, r.starts = 1, time.Time{}, time.Time{}
 	}
 	return r.startAt
+}
+
+// mayOpen reports whether a lane of s that opens gently may have opened since the holds were
+// read: its jobs could start too early.
+func (l *loop) mayOpen(s *source) bool {
+	ramps, h := l.sources.ramps.bounds.ramps, &l.ready.holds
+	if len(ramps) == 0 || l.runners.holds.n.Load() == h.heeded {
+		return false
+	}
+	for _, queue := range s.Queues {
+		for _, kind := range s.Kinds {
+			if ramps[storage.Lane{Queue: queue, Kind: kind}] != nil && l.runners.holds.since(h.heeded, queue, kind) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // forget ends a ramp that has reached its full limit. The sources are divided without

@@ -30,8 +30,6 @@ func (l *loop) want() int {
 	}
 	n := l.runners.free() - len(l.ready.waiting)
 	switch {
-	case l.runners.holds.Load() != l.ready.holds.heeded:
-		n = 0 // what is leased now might go back, and come again
 	case l.health.err != nil:
 		n = min(n, 1) // enough to see whether it works again
 	case !l.ready.yielded:
@@ -65,7 +63,7 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 			l.giveBack(a, time.Time{})
 		case !a.job.Urgent && from.left() == 0: // handed over just before an exchange asked for as many
 			l.giveBack(a, time.Time{})
-		case !a.job.Urgent && l.ready.holds.has(a.job, l.clock):
+		case l.held(a.job):
 			l.giveBack(a, time.Time{})
 		case a.job.Behind > 0 && !a.follows(many):
 			l.giveBack(a, time.Time{})
@@ -123,22 +121,33 @@ func (l *loop) giveBack(a *attempt, due time.Time) {
 // startReady starts attempts that wait, as far as there are runners. An attempt
 // whose lease may be lost waits for the next heartbeat.
 func (l *loop) startReady(now time.Time) {
-	if !l.shutdown.working() || !l.knowsHolds(now) {
+	if !l.shutdown.working() {
 		return
 	}
+	known := l.knowsHolds(now)
 	l.heedGates()
 	l.ready.watched = len(l.ready.waiting)+len(l.ready.suspects.waiting) > 0 && l.cfg.listens()
 	l.startSuspects(now)
-	n := 0
-	for n < len(l.ready.waiting) && l.runners.free() > 0 && now.Before(l.ready.waiting[n].safe) {
-		l.start(l.ready.waiting[n], now)
-		n++
+	n, kept, all := 0, 0, l.ready.waiting
+	for ; n < len(all) && l.runners.free() > 0 && now.Before(all[n].safe); n++ {
+		if !known && l.unread(all[n]) || all[n].awaitsGate() {
+			all[kept] = all[n]
+			kept++
+			continue
+		}
+		l.start(all[n], now)
 	}
-	if n > 0 {
-		rest := copy(l.ready.waiting, l.ready.waiting[n:])
-		clear(l.ready.waiting[rest:])
-		l.ready.waiting = l.ready.waiting[:rest]
+	if n > kept {
+		rest := kept + copy(all[kept:], all[n:])
+		clear(all[rest:])
+		l.ready.waiting = all[:rest]
 	}
+}
+
+// unread reports whether the holds of the lane of an attempt may have changed since they
+// were read.
+func (l *loop) unread(a *attempt) bool {
+	return !a.job.Urgent && l.runners.holds.since(l.ready.holds.heeded, a.job.Queue, a.job.Kind)
 }
 
 // start hands an attempt to a runner, unless the budget for retries is empty. It
@@ -164,6 +173,9 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 		l.expectEnd(a, now.Add(a.timeout))
 	}
 	l.leases.loseAt = sooner(l.leases.loseAt, a.safe)
+	if a.job.Probe {
+		a.probing = &probing{began: now}
+	}
 	l.countsFrom(a, now)
 	l.runners.hand(a)
 	return true
@@ -172,6 +184,9 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 // end takes an attempt back from its runner.
 func (l *loop) end(a *attempt) {
 	l.runners.takeBack(a)
+	if a.unread && l.lookAgain(a) {
+		return
+	}
 	l.ready.yielded = false
 	if a.batch != nil {
 		l.endBatch(a.batch)
@@ -254,9 +269,10 @@ func (l *loop) unqueue(a *attempt) {
 }
 
 // yieldAt returns when the first attempt has waited too long for a runner, or
-// zero if none waits.
-func (r *ready) yieldAt() time.Time {
-	if len(r.waiting) == 0 {
+// zero if none waits for one.
+func (l *loop) yieldAt() time.Time {
+	r := &l.ready
+	if len(r.waiting) == 0 || l.runners.free() > 0 {
 		return time.Time{}
 	}
 	return r.waiting[0].leased.Add(r.pace.patience())
@@ -267,7 +283,7 @@ func (r *ready) yieldAt() time.Time {
 // ended. The jobs lose nothing, not even their place.
 func (l *loop) yield(now time.Time) {
 	r := &l.ready
-	if !l.shutdown.working() || !reached(r.yieldAt(), now) {
+	if !l.shutdown.working() || !reached(l.yieldAt(), now) {
 		return
 	}
 	l.giveBackWaiting()

@@ -28,7 +28,7 @@ type runners struct {
 
 	// excused: handlers are not to blame for the death of the process.
 	excused atomic.Bool
-	holds   atomic.Int64 // how often holds may have changed, see [holds]
+	holds   holdChanges
 }
 
 // newRunners returns n runners, and those beside them for which most leaves room.

@@ -21,7 +21,8 @@ const (
 )
 
 // workerDoc is what an engine shows to other processes. The root reads it as a
-// WorkerInfo, whose names of members are the same.
+// WorkerInfo, whose names of members are the same but for batch_wait: processes of other
+// versions read that in nanoseconds.
 type workerDoc struct {
 	Since       time.Time     `json:"since"`
 	Stopping    bool          `json:"stopping,omitempty"`
@@ -211,10 +212,7 @@ func (l *loop) states(now time.Time) (all []state, unsettled bool) {
 			}
 			unsettled = n.full.see(n.bound.held >= n.bound.most) || unsettled
 			if g := n.bound.gate; g != nil {
-				s.gate = gateDoc{Open: g.open, Since: g.since}
-				if !g.open {
-					s.gate.Reason = g.reason
-				}
+				s.gate = g.shown()
 			}
 		}
 		if n.each != nil {

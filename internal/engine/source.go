@@ -86,7 +86,7 @@ func (l *loop) pick(now time.Time, all bool) (from []*source) {
 		if s.mayHaveWork && s.left() > 0 {
 			l.askGates(s, now)
 		}
-		if (s.mayHaveWork || all) && reached(s.nextAt(now, want), now) {
+		if (s.mayHaveWork || all) && reached(l.leaseAt(s, now, want), now) {
 			from = append(from, s)
 		}
 	}
@@ -101,12 +101,21 @@ func (l *loop) tokenAt(now time.Time) (at time.Time) {
 			continue
 		}
 		if want := l.want(); want > 0 {
-			next := s.nextAt(now, want)
+			next := l.leaseAt(s, now, want)
 			s.denied = s.denied || next.After(now)
 			at = sooner(at, next)
 		}
 	}
 	return at
+}
+
+// leaseAt returns when up to want jobs of s can be leased, or zero if something has to
+// happen before.
+func (l *loop) leaseAt(s *source, now time.Time, want int) time.Time {
+	if l.mayOpen(s) {
+		return time.Time{}
+	}
+	return s.nextAt(now, want)
 }
 
 // lease makes an exchange ask for jobs of sources. They share what the runners can

@@ -130,7 +130,10 @@ func within(t time.Time, d time.Duration, now time.Time) bool { return !t.IsZero
 // learn draws from the end of an attempt what it shows of its lane, and holds or
 // releases that. clock is the time on the Config's clock.
 func (l *loop) learn(a *attempt, f *storage.Finish, clock time.Time) {
-	all, lane := l.outcomes.streaks, storage.Lane{Queue: a.job.Queue, Kind: a.job.Kind}
+	all, lane := l.outcomes.streaks, a.lane()
+	if f.Outcome == storage.OutcomeDone {
+		l.outcomes.longest.took(a)
+	}
 	if f.Outcome == storage.OutcomeDone && len(all) == 0 && len(l.ready.holds.own) == 0 && l.ready.holds.rulings.none() {
 		return
 	}
@@ -142,9 +145,9 @@ func (l *loop) learn(a *attempt, f *storage.Finish, clock time.Time) {
 		l.served(a, lane, now)
 	case f.Outcome == storage.OutcomeDead:
 		l.died(a, f, lane)
-	case a.job.Probe && (f.Outcome == storage.OutcomeRetry || f.Outcome == storage.OutcomeSnooze):
-		l.renew(lane, storage.HoldUnavailable, v, mostOutage)
-	case a.job.Probe: // which shows nothing
+	case f.Outcome == storage.OutcomeRetry, f.Outcome == storage.OutcomeSnooze:
+		l.renew(a, storage.HoldUnavailable, v, mostOutage)
+	case l.isProbe(a): // which shows nothing
 		l.ajar(a.job)
 	}
 	l.survived(f.Outcome, lane)
@@ -172,7 +175,7 @@ func (l *loop) survived(o storage.Outcome, lane storage.Lane) {
 // before it: what was running then may have reached the other side earlier.
 func (l *loop) served(a *attempt, lane storage.Lane, now time.Time) {
 	s, began := l.outcomes.streaks[lane], now.Add(-a.took)
-	if a.job.Probe || s == nil || s.heldAt.IsZero() || began.After(s.heldAt) {
+	if l.wasProbe(a, storage.HoldUnavailable) || s == nil || s.heldAt.IsZero() || began.After(s.heldAt) {
 		l.release(lane, storage.HoldUnavailable)
 		if s != nil {
 			s.reached(began, now)
@@ -196,12 +199,12 @@ func (l *loop) unreached(a *attempt, f *storage.Finish, lane storage.Lane, clock
 	switch {
 	case v.hold > 0:
 		l.holdFor(a, v, held)
-	case held != nil && a.job.Probe:
-		due = clock.Add(aside(a.job, held, l.renew(lane, storage.HoldUnavailable, v, mostOutage), clock))
+	case l.waitsFor(a, storage.HoldUnavailable) != nil:
+		due = clock.Add(aside(a.job, held, l.renew(a, storage.HoldUnavailable, v, mostOutage), clock))
 	case held != nil:
 	case s.long(now), v.local && !s.isMixed(now), asks:
 		l.cfg.Logger.Warn("errand: the other side cannot be reached, jobs are held", "queue", lane.Queue, "kind", lane.Kind,
-			"for", s.wait, "error", shorten(v.text, maxLogged))
+			"for_s", s.wait.Seconds(), "error", shorten(v.text, maxLogged))
 		l.hold(lane, storage.HoldUnavailable, v.text, s.wait)
 	default:
 		due = clock.Add(wait)
@@ -219,14 +222,19 @@ func (l *loop) unreached(a *attempt, f *storage.Finish, lane storage.Lane, clock
 func (l *loop) holdFor(a *attempt, v *verdict, held *storage.HoldState) {
 	lane := storage.Lane{Queue: a.job.Queue, Kind: a.job.Kind}
 	length := min(max(v.hold, leastOutage), l.cfg.MaxRetryAfter)
-	if held != nil && !a.job.Probe && l.clock().Add(length).Before(held.Until) {
+	probe := l.waitsFor(a, storage.HoldUnavailable) != nil
+	if held != nil && !probe && l.clock().Add(length).Before(held.Until) {
 		return
 	}
 	if held == nil {
 		l.cfg.Logger.Info("errand: a handler has jobs held", "queue", lane.Queue, "kind", lane.Kind,
-			"for", length, "error", shorten(v.text, maxLogged))
+			"for_s", length.Seconds(), "error", shorten(v.text, maxLogged))
 	}
-	l.holdBy(byHandler, lane, storage.HoldUnavailable, v.text, length)
+	n := storage.Hold{Lane: lane, Reason: storage.HoldUnavailable, By: byHandler, Detail: v.text, For: length}
+	if probe {
+		n.Through = a.job.Lease
+	}
+	l.holdBy(n)
 }
 
 // aside returns for how long the job of a probe that has failed makes way. Jobs of a
@@ -248,10 +256,9 @@ func (l *loop) died(a *attempt, f *storage.Finish, lane storage.Lane) {
 	case storage.ReasonPermanent: // which is an answer
 		l.served(a, lane, time.Now())
 	case storage.ReasonExhausted, storage.ReasonDecode, storage.ReasonSnoozed:
-		if v := a.verdict; a.job.Probe {
-			v.after = 0
-			l.renew(lane, storage.HoldUnavailable, &v, mostOutage)
-		}
+		v := a.verdict
+		v.after = 0
+		l.renew(a, storage.HoldUnavailable, &v, mostOutage)
 	}
 	switch f.Reason {
 	case storage.ReasonPermanent, storage.ReasonExhausted, storage.ReasonDecode:
@@ -263,9 +270,7 @@ func (l *loop) died(a *attempt, f *storage.Finish, lane storage.Lane) {
 	}
 	most := l.cfg.maxDeaths(lane.Queue)
 	if l.ready.holds.ownHold(lane, storage.HoldBrake) != nil {
-		if a.job.Probe {
-			l.renew(lane, storage.HoldBrake, &a.verdict, mostBrake)
-		}
+		l.renew(a, storage.HoldBrake, &a.verdict, mostBrake)
 		return
 	}
 	if most < 0 || a.job.Redriven {

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"math"
 	"net"
 	"slices"
 	"sync"
@@ -189,12 +190,12 @@ func TestStreak_Mixed(t *testing.T) {
 		})
 		r.start()
 		for range 120 {
-			for i := range 100 {
-				id := r.enqueue("k", 1)[0]
-				s.mu.Lock()
+			ids := r.enqueue("k", 100)
+			s.mu.Lock() // before a handler asks, as that takes time
+			for i, id := range ids {
 				bad[id] = i%50 == 7
-				s.mu.Unlock()
 			}
+			s.mu.Unlock()
 			pass(time.Second)
 			if len(r.held()) > 0 {
 				t.Fatalf("held: %v", r.held())
@@ -295,6 +296,22 @@ func TestStreak_HoldLane(t *testing.T) {
 		pass(2 * time.Second)
 		if n := r.count(storage.Done); n != 10 || s.within(began, time.Minute) != 1 {
 			t.Errorf("%d of 10 jobs are done", n)
+		}
+	})
+}
+
+// A lane can be held for as long as a Duration can say.
+func TestStreak_HoldLaneForEver(t *testing.T) {
+	withSide(t, &engine.HoldLaneError{For: math.MaxInt64, Err: errOops}, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Concurrency, r.cfg.MaxRetryAfter = 1, math.MaxInt64
+		r.cfg.Rand = func() float64 { return 0.9 }
+		r.enqueue("k", 10)
+		began := time.Now()
+		r.start()
+		pass(time.Hour)
+		h := r.held()[storage.HoldUnavailable]
+		if years := int(h.Until.Sub(began).Hours() / 24 / 365); s.n() != 1 || h.For.Hours() < 292*365*24 || years < 290 {
+			t.Errorf("%d attempts, held for %v until %v", s.n(), h.For, h.Until)
 		}
 	})
 }
@@ -522,38 +539,6 @@ func TestStreak_ReleasedElsewhere(t *testing.T) {
 		pass(900 * time.Millisecond)
 		if n := s.n() - before; n < 5 || r.held()[storage.HoldUnavailable].For > time.Second {
 			t.Errorf("%d attempts after Release, and the holds are %v", n, r.held())
-		}
-	})
-}
-
-// One probe is out at a time, however long it takes.
-func TestStreak_LongProbe(t *testing.T) {
-	withSide(t, nil, func(t *testing.T, r *rig, s *side) {
-		r.handle("k", func(ctx context.Context, job *storage.Leased) error {
-			if err := s.run(ctx, job); s.n() > r.cfg.Concurrency+4 { // the others were in time
-				return err
-			}
-			return errUnreached
-		})
-		run := r.cfg.Handlers["k"].Run
-		var g gauges
-		r.handle("k", g.counted(func(ctx context.Context, job *storage.Leased) error {
-			if job.Probe {
-				time.Sleep(10 * lease)
-			}
-			return run(ctx, job)
-		}))
-		r.enqueue("k", 100)
-		r.start()
-		pass(900 * time.Millisecond)
-		before := g.begun()
-		pass(9 * lease)
-		if n := g.begun() - before; n != 1 {
-			t.Errorf("%d probes are under way", n)
-		}
-		pass(time.Hour)
-		if n := r.count(storage.Done); n < 50 {
-			t.Errorf("%d jobs are done", n)
 		}
 	})
 }

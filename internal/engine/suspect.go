@@ -67,6 +67,9 @@ func (l *loop) startSuspects(now time.Time) {
 	l.ready.suspects.tryAt = time.Time{}
 	for len(l.ready.suspects.waiting) > 0 && l.runners.free() > 0 && now.Before(l.ready.suspects.waiting[0].safe) {
 		a := l.ready.suspects.waiting[0]
+		if l.unread(a) {
+			return
+		}
 		a.company = l.ready.suspects.trusted[a.job.Kind] && !cutOff(a.job)
 		switch {
 		case l.cfg.Suspects.enter(a.job.Kind, a.company):

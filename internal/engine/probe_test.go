@@ -1,0 +1,294 @@
+package engine_test
+
+import (
+	"context"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/storage"
+)
+
+// hanging has probes hang until the test says how they end. Other attempts end as those
+// of the side do.
+type hanging struct {
+	t    *testing.T
+	from time.Time
+	at   []time.Duration // when they began
+	ids  []storage.ID
+	ends []chan error
+}
+
+// hang has the first n probes of rigs hang.
+func hang(t *testing.T, n int, s *side, all ...*rig) *hanging {
+	h := &hanging{t: t, from: time.Now()}
+	for _, r := range all {
+		r.handle("k", func(ctx context.Context, job *storage.Leased) error {
+			s.mu.Lock()
+			hangs := job.Probe && len(h.ends) < n
+			if !hangs {
+				s.mu.Unlock()
+				return s.run(ctx, job)
+			}
+			end := make(chan error, 1)
+			h.at, h.ids, h.ends = append(h.at, time.Since(h.from).Round(time.Second)), append(h.ids, job.ID), append(h.ends, end)
+			s.mu.Unlock()
+			select {
+			case err := <-end:
+				return err
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}
+	return h
+}
+
+// began checks when probes have begun.
+func (h *hanging) began(s *side, want ...time.Duration) {
+	h.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(h.at, want) {
+		h.t.Errorf("probes that hang have begun at %v, want %v", h.at, want)
+	}
+}
+
+// end ends the probe that has begun as the i-th.
+func (h *hanging) end(s *side, i int, err error) {
+	h.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i >= len(h.ends) {
+		h.t.Fatalf("%d probes have begun, want more", len(h.ends))
+	}
+	h.ends[i] <- err
+}
+
+const probeHangs = `msg="errand: a probe hangs, and the next job is let through: set a Timeout, which ends such attempts"`
+
+// A probe that hangs does not keep the others from a side that is back.
+func TestProbe_Hangs(t *testing.T) {
+	for name, batch := range map[string]bool{"one by one": false, "batches": true} {
+		t.Run(name, func(t *testing.T) {
+			withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+				r.cfg.Concurrency = 16
+				h := hang(t, 1, s, r)
+				if run := r.cfg.Handlers["k"].Run; batch {
+					b := &engine.Batch{Max: 10, Run: func(_ context.Context, items []engine.Item) {
+						for i := range items {
+							items[i].Err = run(items[i].Ctx, items[i].Job)
+						}
+					}}
+					r.cfg.Handlers["k"] = engine.Handler{Run: run, Batch: b}
+				}
+				r.enqueue("k", 100)
+				r.start()
+				pass(500 * time.Millisecond)
+				s.fails(nil)
+				pass(time.Second)
+				h.began(s, time.Second)
+				if t.Failed() {
+					t.FailNow()
+				}
+				held := r.held()[storage.HoldUnavailable]
+				if held.Through.Job != h.ids[0] || time.Since(held.Through.Since) > 2*time.Second {
+					t.Errorf("the hold has let through %+v, want %v", held.Through, h.ids[0])
+				}
+				pass(time.Minute)
+				if n := r.count(storage.Done); n != 99 {
+					t.Errorf("%d jobs are done, want 99", n)
+				}
+				if held := r.held(); len(held) > 0 {
+					t.Errorf("held: %v", held)
+				}
+				pass(5 * time.Hour)
+				if n := len(r.logs.with(probeHangs)); n != 1 {
+					t.Errorf("%d lines say that a probe hangs, want 1", n)
+				}
+				h.end(s, 0, nil)
+				pass(time.Second)
+				if n := r.count(storage.Done); n != 100 {
+					t.Errorf("%d jobs are done, want 100", n)
+				}
+			})
+		})
+	}
+}
+
+// Each further probe is waited for twice as long. That is bounded until half of the
+// runners hang.
+func TestProbe_Waits(t *testing.T) {
+	const s0 = time.Second // when the first is let through
+	for _, test := range []struct {
+		name        string
+		concurrency int
+		want        []time.Duration // in leases, after the first
+	}{
+		{"bounded", 100, []time.Duration{0, 1, 3, 7, 15, 31, 47, 63, 79}},
+		{"few runners", 8, []time.Duration{0, 1, 3, 7, 15, 31, 63, 127}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+				r.cfg.Concurrency = test.concurrency
+				h := hang(t, len(test.want), s, r)
+				r.enqueue("k", 1000)
+				r.start()
+				pass(128 * lease)
+				want := slices.Clone(test.want)
+				for i := range want {
+					want[i] = s0 + want[i]*lease
+				}
+				h.began(s, want...)
+				if n := len(r.logs.with(probeHangs)); n < len(want)-1 || n > len(want) {
+					t.Errorf("%d lines say that a probe hangs, want one for each of %d", n, len(want))
+				}
+			})
+		})
+	}
+}
+
+// A probe that fails in time ends the doubling.
+func TestProbe_WaitsAnew(t *testing.T) {
+	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Concurrency = 100
+		h := hang(t, 5, s, r)
+		r.enqueue("k", 1000)
+		r.start()
+		pass(time.Second + 3*lease + time.Second) // the third is out
+		h.end(s, 2, errUnreached)
+		pass(2 * time.Second) // the hold's length is doubled
+		pass(2 * lease)
+		at := time.Second + 3*lease
+		h.began(s, time.Second, time.Second+lease, at, at+3*time.Second, at+3*time.Second+lease)
+	})
+}
+
+// Attempts of the lane that took long and ended well show that a probe may.
+func TestProbe_LongAttempts(t *testing.T) {
+	withSide(t, nil, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Concurrency = 16
+		s.answers(func(*storage.Leased) error {
+			time.Sleep(2 * lease)
+			return nil
+		})
+		h := hang(t, 3, s, r)
+		r.enqueue("k", 1)
+		r.start()
+		pass(3 * lease)
+		s.fails(errUnreached)
+		h.from = time.Now()
+		r.enqueue("k", 100)
+		pass(13 * lease)
+		h.began(s, time.Second, time.Second+4*lease, time.Second+12*lease)
+	})
+}
+
+// The rule holds for all processes together, and what a late probe shows in one is
+// nothing to a hold that another one has ended, or that waits for another probe.
+func TestProbe_TwoProcesses(t *testing.T) {
+	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+		o := r.another()
+		o.cfg.Rand = r.cfg.Rand
+		r.store.alone = false
+		r.cfg.Concurrency, o.cfg.Concurrency = 1, 2 // so that probes alternate
+		h := hang(t, 3, s, r, o)
+		r.enqueue("k", 100)
+		r.start()
+		o.start()
+		pass(5*lease + 2*time.Second)
+		s.mu.Lock()
+		at := slices.Clone(h.at)
+		s.mu.Unlock()
+		if len(at) != 3 || at[1]-at[0] != lease || at[2]-at[1] != 2*lease {
+			t.Fatalf("probes have begun at %v, want a lease and two leases between", at)
+		}
+		before := r.held()[storage.HoldUnavailable]
+		h.end(s, 0, errUnreached)
+		pass(time.Second)
+		if after := r.held()[storage.HoldUnavailable]; !after.Until.Equal(before.Until) && after.Until.Sub(before.Until) > lease || after.For != before.For {
+			t.Errorf("a late probe has moved the hold from %+v to %+v", before, after)
+		}
+		s.fails(nil)
+		h.end(s, 2, nil)
+		pass(time.Minute)
+		if held := r.held(); len(held) > 0 {
+			t.Errorf("held: %v", held)
+		}
+		h.end(s, 1, errUnreached)
+		for range 100 {
+			pass(10 * time.Millisecond)
+			if held := r.held(); len(held) > 0 {
+				t.Fatalf("held after a late failure: %v", held)
+			}
+		}
+		pass(time.Minute)
+		if n := r.count(storage.Done); n != 100 {
+			t.Errorf("%d jobs are done, want 100", n)
+		}
+	})
+}
+
+// The late failure of a probe that hung neither renews the hold that waits for another
+// job, nor begins one that has ended; a late success ends it.
+func TestProbe_LateFailure(t *testing.T) {
+	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Concurrency = 16
+		h := hang(t, 3, s, r)
+		r.enqueue("k", 100)
+		r.start()
+		pass(time.Second + 3*lease + time.Second)
+		before := r.held()[storage.HoldUnavailable]
+		h.end(s, 0, errUnreached)
+		pass(time.Second)
+		if after := r.held()[storage.HoldUnavailable]; after.Until != before.Until || after.For != before.For {
+			t.Errorf("a late failure has moved the hold from %+v to %+v", before, after)
+		}
+		s.fails(nil)
+		h.end(s, 1, nil)
+		pass(10 * time.Millisecond)
+		if held := r.held(); len(held) > 0 {
+			t.Errorf("held after a late success: %v", held)
+		}
+		h.end(s, 2, errUnreached)
+		pass(time.Minute)
+		if held, n := r.held(), r.count(storage.Done); len(held) > 0 || n != 100 {
+			t.Errorf("%d jobs are done, held: %v; want 100 and none", n, held)
+		}
+	})
+}
+
+// A number of another process that makes no sense has no wait overflow.
+func TestProbe_ManyHang(t *testing.T) {
+	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Concurrency = 100
+		h := hang(t, 2, s, r)
+		r.enqueue("k", 100)
+		hold := storage.Hold{Lane: laneK, Reason: storage.HoldUnavailable, For: time.Second, Probe: true, Hanging: math.MaxInt}
+		if err := r.app.Hold(t.Context(), r.now(), hold); err != nil {
+			t.Fatal(err)
+		}
+		r.start()
+		pass(20 * lease)
+		h.began(s, time.Second, time.Second+16*lease)
+	})
+}
+
+// A job that a brake lets through and that hangs is passed over too.
+func TestProbe_Brake(t *testing.T) {
+	withSide(t, &engine.PermanentError{Err: errOops}, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Concurrency, r.cfg.MaxDeaths = 16, 3
+		h := hang(t, 1, s, r)
+		r.enqueue("k", 100)
+		r.start()
+		pass(2 * time.Second)
+		s.fails(nil)
+		pass(time.Minute)
+		h.began(s, time.Second)
+		if n := r.count(storage.Done) + r.count(storage.Dead); n != 99 {
+			t.Errorf("%d jobs have ended, want 99", n)
+		}
+	})
+}
