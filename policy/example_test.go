@@ -160,14 +160,14 @@ func ExampleRules() {
 	// 503: retryable, SNS: retryable
 }
 
-// What endpoints of others answer is tried again for three days, but for 410.
+// What endpoints of others answer is tried again for up to three days, except for 410.
 func ExampleWebhook() {
 	p := policy.Webhook()
 	for _, retry := range []int{0, 1, 12, 13, 20} {
 		_, delay, _ := p.Next(retry)
 		fmt.Printf("retry %d after %v\n", retry, delay)
 	}
-	fmt.Println("in all:", p.Total())
+	fmt.Println("in all:", p.ShortestTotal(), "to", p.Total())
 	rules := policy.Rules{policy.ByMark, policy.ByWebhookStatus, policy.ByConnect, policy.ByContext, policy.ByNet}
 	for _, status := range []int{302, 404, 410, 429, 500} {
 		fmt.Printf("%d: %v\n", status, rules.Classify(policy.HTTPError(status, nil, time.Now())))
@@ -178,7 +178,7 @@ func ExampleWebhook() {
 	// retry 12 after 5h41m20s
 	// retry 13 after 8h0m0s
 	// retry 20 after 8h0m0s
-	// in all: 75h22m35s
+	// in all: 37h41m17.5s to 75h22m35s
 	// 302: retryable
 	// 404: retryable
 	// 410: permanent

@@ -7,7 +7,7 @@ import (
 
 // Jitter spreads retries that became due together. It shortens the nominal
 // delay and never prolongs it, so that the phases and the total of a policy
-// stay upper bounds. The decorrelated jitter of the literature is not offered:
+// stay upper bounds; [Policy.ShortestTotal] is the lower one. The decorrelated jitter of the literature is not offered:
 // it needs the previous delay, and it leaves the range of the phase.
 //
 // The kinds are those of "Exponential Backoff And Jitter", AWS Architecture

@@ -22,9 +22,12 @@ func (p Policy) Lint() []string {
 	}
 	n := p.backoffRetries()
 	waits := p.Retries > p.NoDelayRetries
-	if total := p.Total(); total < lease {
+	switch shortest, total := p.ShortestTotal(), p.Total(); {
+	case total < lease:
 		warn("it ends after %v: an outage of %v, such as a restart, exhausts it; set longer delays", total, lease)
-	} else if total == math.MaxInt64 && p.Retries < forever { // who asks for as many as there can be means it
+	case shortest < lease:
+		warn("it ends after %v to %v: an outage of %v, such as a restart, may exhaust it; set longer delays", shortest, total, lease)
+	case total == math.MaxInt64 && p.Retries < forever: // who asks for as many as there can be means it
 		warn("it ends after more than 292 years")
 	}
 	if p.NoDelayRetries > 10 {

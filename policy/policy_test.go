@@ -42,6 +42,9 @@ func TestPolicy_Default(t *testing.T) {
 	if want := (2 + 4095 + 12*3600) * time.Second; p.Total() != want {
 		t.Errorf("total %v, want %v", p.Total(), want)
 	}
+	if want := (2*1000 + 4095*1000 + 12*3600*1000) * time.Millisecond / 2; p.ShortestTotal() != want {
+		t.Errorf("shortest total %v, want %v", p.ShortestTotal(), want)
+	}
 	if all[3] != time.Second || all[14] != 2048*time.Second || all[15] != time.Hour {
 		t.Errorf("backoff phase from %v to %v, then %v", all[3], all[14], all[15])
 	}
@@ -138,8 +141,8 @@ func TestPolicy_InvalidDoesNotPanic(t *testing.T) {
 
 func TestPolicy_TotalSaturates(t *testing.T) {
 	p := policy.Policy{MinDelay: math.MaxInt64, MaxDelay: math.MaxInt64, Retries: 1_000_000, MaxDelayRetries: 999_990}
-	if p.Total() != math.MaxInt64 {
-		t.Errorf("total %v", p.Total())
+	if p.Total() != math.MaxInt64 || p.ShortestTotal() != math.MaxInt64 {
+		t.Errorf("total %v, shortest %v", p.Total(), p.ShortestTotal())
 	}
 	for step := range p.All() {
 		if step.Cumulative != math.MaxInt64 {

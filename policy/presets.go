@@ -5,7 +5,7 @@ import "time"
 // SNSManaged is the policy of Amazon SNS for endpoints that AWS manages
 // (Lambda, SQS, Firehose): 3 retries at once, 2 after 1 s, 10 that grow
 // exponentially from 1 s to 20 s, 100,000 after 20 s; 100,015 retries in
-// 2,000,042 s, which is 23 days.
+// 2,000,042 s, which is 23 days; with its jitter at least half of that.
 //
 // Source: "Amazon SNS message delivery retries", Developer Guide; likewise
 // SNSCustomer and SNSHTTP. What it calls total attempts are retries: the first
@@ -19,7 +19,8 @@ func SNSManaged() Policy {
 
 // SNSCustomer is the policy of Amazon SNS for endpoints that customers manage
 // (SMTP, SMS, mobile push): 2 retries after 10 s, 10 that grow exponentially
-// from 10 s to 10 min, 38 after 10 min; 50 retries in 23,853 s, which is 6.6 h.
+// from 10 s to 10 min, 38 after 10 min; 50 retries in 23,853 s, which is 6.6 h;
+// with its jitter at least 3.3 h.
 func SNSCustomer() Policy {
 	return Policy{
 		MinDelay: 10 * time.Second, MaxDelay: 10 * time.Minute, Backoff: Exponential,
@@ -28,14 +29,14 @@ func SNSCustomer() Policy {
 }
 
 // SNSHTTP is the default of Amazon SNS for HTTP/S endpoints: 3 retries after
-// 20 s each, 60 s in total.
+// 20 s each, 60 s in total; with its jitter at least 30 s.
 func SNSHTTP() Policy {
 	return Policy{MinDelay: 20 * time.Second, MaxDelay: 20 * time.Second, Retries: 3}
 }
 
 // SDKStandard is the standard mode of the AWS SDKs: 2 retries (3 attempts)
 // with full jitter under delays that double from 1 s and are capped at 20 s;
-// 3 s in total at most. The retry quota of that mode is [Budget] with its
+// 0 s to 3 s in total. The retry quota of that mode is [Budget] with its
 // defaults but for the refill by time, which the SDKs do not have.
 //
 // Source: "Retry behavior", AWS SDKs and Tools Reference Guide.
@@ -61,8 +62,8 @@ func Exponential100ms(retries int, maxWait time.Duration) Policy {
 }
 
 // QLDB is the default of the driver for Amazon QLDB: 4 retries that double
-// from 20 ms and are capped at 5 s, with equal jitter; 300 ms in total. In the
-// driver's words: (0.5 + 0.5 U) * min(5000, 10 * 2^attempt) ms, where attempts
+// from 20 ms and are capped at 5 s, with equal jitter; 150 ms to 300 ms in total. In
+// the driver's words: (0.5 + 0.5 U) * min(5000, 10 * 2^attempt) ms, where attempts
 // count from 1.
 //
 // Source: "Understanding retry policy with the driver in Amazon QLDB".
@@ -72,8 +73,9 @@ func QLDB() Policy {
 
 // Default is the policy of errand for jobs: 1 retry at once, 2 after 1 s, 12
 // that double from 1 s to 2,048 s, 12 after 1 h; 27 retries in 47,297 s, which
-// is 13.1 h, with equal jitter. It bridges a restart, a deployment and a
-// night's outage.
+// is 13.1 h. Equal jitter shortens each delay by up to a half, so that a job is dead
+// 6.6 h to 13.1 h after its first failure, mostly after about 10 h. The policy bridges
+// a restart, a deployment and an outage of 6 hours.
 func Default() Policy {
 	return Policy{
 		MinDelay: time.Second, MaxDelay: time.Hour, Backoff: Doubling,
@@ -82,9 +84,10 @@ func Default() Policy {
 }
 
 // Webhook is for deliveries to endpoints of others over HTTP: 13 retries that double from 5 s
-// to 5.7 h, and 8 after 8 h; 21 retries in 271,355 s, which is 75.4 h. It begins with
-// the 5 s and ends with the 75 h of the example in the specification of Standard Webhooks,
-// whose 9 retries have up to 24 h between them. Classes are those of [ByWebhookStatus].
+// to 5.7 h, and 8 after 8 h; 21 retries in 271,355 s, which is 75.4 h; with its jitter
+// at least 37.7 h. It begins with the 5 s and ends, before jitter, with the 75 h of the
+// example in the specification of Standard Webhooks, whose 9 retries have up to 24 h
+// between them. Classes are those of [ByWebhookStatus].
 //
 // Source: "Deliverability and reliability", Standard Webhooks 1.0.0.
 func Webhook() Policy {
@@ -100,7 +103,7 @@ const forever = 1_000_000
 // Forever is for work on devices that are offline for long: 1 retry at once, 2
 // after 1 s, then delays that double from 1 s up to maxDelay, and maxDelay
 // between all others, 1,000,000 retries in all, which is as many as there can
-// be. With a maxDelay of 1 h that is 114 years. A maxDelay under 1 s is the
+// be. With a maxDelay of 1 h that is 57 to 114 years. A maxDelay under 1 s is the
 // minimum too.
 func Forever(maxDelay time.Duration) Policy {
 	p := Policy{

@@ -4,19 +4,27 @@ import (
 	"iter"
 	"math"
 	"time"
+
+	"github.com/errandq/errand/internal/seconds"
 )
 
 // Step is one retry of a schedule.
 type Step struct {
 	// Retry is the index of the retry, from 0.
-	Retry int
-	Phase Phase
+	Retry int   `json:"retry"`
+	Phase Phase `json:"phase"`
 	// Delay is the nominal delay before the retry.
-	Delay time.Duration
+	Delay time.Duration `json:"delay_s"`
 	// Cumulative is the sum of the delays up to and including this one. It
 	// stops at the largest Duration (292 years).
-	Cumulative time.Duration
+	Cumulative time.Duration `json:"cumulative_s"`
 }
+
+// MarshalJSON writes durations in seconds.
+func (s Step) MarshalJSON() ([]byte, error) { return seconds.Marshal(s) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (s *Step) UnmarshalJSON(data []byte) error { return seconds.Unmarshal(data, s) }
 
 // All returns all retries in order. It keeps no memory per retry: to walk
 // through a million takes less than 0.1 s.
@@ -53,17 +61,37 @@ func (p Policy) Count(phase Phase) int {
 }
 
 // Total returns the sum of all nominal delays: the longest time between the
-// first failure and the last attempt that the policy itself accounts for. A
-// sum beyond the largest Duration (292 years) is given as that.
+// first failure and the last attempt that the policy itself accounts for. Jitter
+// shortens it down to [Policy.ShortestTotal]. A sum beyond the largest Duration
+// (292 years) is returned as the largest Duration: such a policy has no end.
 //
 // Total takes time in proportion to the length of the backoff phase, but no
 // memory.
 func (p Policy) Total() time.Duration {
-	sum := times(p.MinDelay, min(p.MinDelayRetries, p.Retries))
+	return p.sum(func(d time.Duration) time.Duration { return d })
+}
+
+// ShortestTotal returns the sum of all delays at the shortest that Jitter makes of
+// them: half of Total with EqualJitter, 0 with FullJitter, Total with NoJitter. A job
+// that fails at once each time is dead between ShortestTotal and Total after its
+// first failure, if nothing else keeps it waiting, and mostly near the middle. A sum
+// beyond the largest Duration is returned as the largest Duration, as by Total.
+//
+// ShortestTotal takes as long as Total.
+func (p Policy) ShortestTotal() time.Duration {
+	return p.sum(func(d time.Duration) time.Duration {
+		from, _ := p.Jitter.Range(PhaseBackoff, d) // of each phase that waits
+		return from
+	})
+}
+
+// sum returns the sum of what of makes of each nominal delay.
+func (p Policy) sum(of func(time.Duration) time.Duration) time.Duration {
+	sum := times(of(p.MinDelay), min(p.MinDelayRetries, p.Retries))
 	for k, n := 0, p.backoffRetries(); k < n; k++ {
-		sum = plus(sum, p.Backoff.delay(p.MinDelay, p.MaxDelay, k, n))
+		sum = plus(sum, of(p.Backoff.delay(p.MinDelay, p.MaxDelay, k, n)))
 	}
-	return plus(sum, times(p.MaxDelay, min(p.MaxDelayRetries, p.Retries)))
+	return plus(sum, times(of(p.MaxDelay), min(p.MaxDelayRetries, p.Retries)))
 }
 
 // plus and times are sums and products of durations that are not negative.

@@ -16,10 +16,11 @@ func TestPolicy_All(t *testing.T) {
 		if p.Retries > 20_000 {
 			p = policy.Default()
 		}
-		n, sum := 0, time.Duration(0)
+		n, sum, shortest := 0, time.Duration(0), time.Duration(0)
 		for step := range p.All() {
 			phase, delay, ok := p.Next(n)
 			sum += delay
+			shortest += p.Jitter.Apply(phase, delay, 0)
 			if !ok || step != (policy.Step{Retry: n, Phase: phase, Delay: delay, Cumulative: sum}) {
 				t.Fatalf("step %+v, Next(%d) = %v %v %v, sum %v", step, n, phase, delay, ok, sum)
 			}
@@ -27,6 +28,9 @@ func TestPolicy_All(t *testing.T) {
 		}
 		if n != p.Retries || sum != p.Total() {
 			t.Fatalf("%d steps in %v, want %d in %v", n, sum, p.Retries, p.Total())
+		}
+		if got := p.ShortestTotal(); got != shortest {
+			t.Fatalf("shortest total %v, want %v", got, shortest)
 		}
 		for phase, want := range counts(p) {
 			if got := p.Count(policy.PhaseImmediate + policy.Phase(phase)); got != want {
@@ -75,6 +79,7 @@ func TestPolicy_Lint(t *testing.T) {
 		{"SNSHTTP", policy.SNSHTTP(), nil},
 		{"Webhook", policy.Webhook(), nil},
 		{"QLDB", policy.QLDB(), []string{"ends after 300ms: an outage of 30s"}},
+		{"too short with jitter", policy.Policy{MinDelay: 10 * s, MaxDelay: 10 * s, Retries: 4}, []string{"ends after 20s to 40s: an outage of 30s"}},
 		{"exponential, long", long, []string{"95 of 100 delays of the backoff phase are nearly the minimum (1s): exponential"}},
 		{"immediate", policy.Policy{Retries: 11, NoDelayRetries: 11}, []string{"ends after 0s", "11 retries without any delay"}},
 		{"no jitter", policy.Policy{MinDelay: time.Minute, MaxDelay: time.Minute, Retries: 1, Jitter: policy.NoJitter}, []string{"no jitter"}},
