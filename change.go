@@ -35,13 +35,13 @@ type JobChange struct {
 // ChangeResult is the result of [Queue.Change] and [Queue.CancelAll].
 type ChangeResult struct {
 	// Changed is how many jobs were changed, or cancelled.
-	Changed int
+	Changed int `json:"changed"`
 	// Running are jobs that run, or that a worker has leased ahead. Change has left them
 	// as they are; CancelAll has asked them to stop.
-	Running []ID
+	Running []ID `json:"running,omitempty"`
 	// NotFound are the jobs of JobFilter.IDs that have ended, or that there are none of.
 	// Of a change that does not reschedule, dead letters are not among them.
-	NotFound []ID
+	NotFound []ID `json:"not_found,omitempty"`
 }
 
 // Change changes jobs that do not run: scheduled, ready and blocked ones, and dead letters that
@@ -112,7 +112,7 @@ func (q *Queue) edit(f *faults, c *JobChange, named bool) storage.Edit {
 	}
 	f.jobOptions("", &o)
 	if c.Queue != "" {
-		f.add(checkName("queue", c.Queue))
+		f.queue("queue", c.Queue, &q.opts)
 	}
 	if !isNil(c.Policy) {
 		e.Policy = []byte{}

@@ -18,15 +18,15 @@ type ClockState struct {
 	// the wall clock has caught up. If it is behind by more, the queue's time
 	// goes on from the latest time seen. That ends when the wall clock is ahead
 	// again, or when a plausible wall clock has been behind for ten minutes.
-	Now time.Time
+	Now time.Time `json:"now"`
 	// Plausible is true unless the wall clock is before the time at which the
 	// program was built. A board without a clock battery shows such a time after
 	// it was switched on.
-	Plausible bool
+	Plausible bool `json:"plausible"`
 	// Jumps is how often the wall clock has jumped by more than 5 s, forwards or
 	// back, since the queue was opened. Sleep and hibernation of the machine
 	// count.
-	Jumps int64
+	Jumps int64 `json:"jumps"`
 }
 
 // Clock returns the state of the queue's clock.
@@ -43,6 +43,21 @@ type queueClock struct {
 	// jump and step are still to be logged. No logger is called under the lock
 	// of the clock: it might ask for the time.
 	jump, step atomic.Int64
+}
+
+// wallClock returns the wall clock for the option Clock. One of the application is asked
+// beside those who read it: a worker does, and must not wait.
+func wallClock(own func() time.Time, log *slog.Logger) func() time.Time {
+	if own == nil {
+		return time.Now
+	}
+	return clock.Beside(own, func(answers bool) {
+		if answers {
+			log.Info("errand: the clock answers again")
+		} else {
+			log.Warn("errand: the clock has not answered for 1 s, the time goes on from its last reading")
+		}
+	})
 }
 
 // newClock returns a clock that begins at the latest time that the store has
@@ -102,10 +117,10 @@ func (c *queueClock) Now() time.Time {
 func (c *queueClock) Read() (now time.Time, believed bool) {
 	now, believed = c.Clock.Read()
 	if by := time.Duration(c.jump.Swap(0)); by != 0 {
-		c.logger.Warn("errand: the wall clock has jumped", "by", by, "now", now)
+		c.logger.Warn("errand: the wall clock has jumped", "by_s", by.Seconds(), "now", now)
 	}
 	if by := time.Duration(c.step.Swap(0)); by != 0 {
-		c.logger.Warn("errand: the queue's time goes back to the wall clock", "by", -by, "now", now)
+		c.logger.Warn("errand: the queue's time goes back to the wall clock", "by_s", (-by).Seconds(), "now", now)
 	}
 	return now, believed
 }

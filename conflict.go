@@ -164,6 +164,13 @@ type writeFunc = func(context.Context, time.Time, []storage.NewJob) ([]Enqueued,
 
 // enqueueOne enqueues one job, and merges it with one that waits if the options say so.
 func (q *Queue) enqueueOne(ctx context.Context, args Args, o *JobOptions, write writeFunc) (Enqueued, error) {
+	if d, ok := args.(JobDefaulter); ok {
+		var f faults
+		o = q.defaulted(&f, "", d, o)
+		if err := f.err(); err != nil {
+			return Enqueued{}, err
+		}
+	}
 	if o == nil || o.Unique == nil || o.Unique.OnConflict.Merge == nil {
 		return first(q.enqueue(ctx, []NewJob{{args, o}}, only, write))
 	}
@@ -225,4 +232,18 @@ func argsLike(args Args, stored []byte) (Args, error) {
 		v = v.Elem()
 	}
 	return v.Interface().(Args), nil
+}
+
+// ReleaseUnique frees a unique key of a kind when the job that holds it has ended,
+// as if [Unique].Forever had not been set. If the job has ended already, the key
+// is free at once and the zero ID is returned. Otherwise the ID of the job is
+// returned. ReleaseUnique returns [ErrNotFound] if no job holds the key.
+func (q *Queue) ReleaseUnique(ctx context.Context, kind, key string) (ID, error) {
+	var f faults
+	f.add(checkName("kind", kind))
+	f.unique("key", key)
+	if err := f.err(); err != nil {
+		return ID{}, err
+	}
+	return q.store.ReleaseUnique(ctx, uniqueKey(kind, key))
 }

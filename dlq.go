@@ -89,11 +89,11 @@ type RedriveOptions struct {
 // RedriveResult is the result of a redrive.
 type RedriveResult struct {
 	// Redriven is how many jobs were put back.
-	Redriven int
+	Redriven int `json:"redriven"`
 	// Duplicates stayed dead because another job holds their unique key.
-	Duplicates []ID
+	Duplicates []ID `json:"duplicates,omitempty"`
 	// NotFound are the jobs of JobFilter.IDs that are not dead.
-	NotFound []ID
+	NotFound []ID `json:"not_found,omitempty"`
 }
 
 // Get returns all that is known of a dead letter. It returns [ErrNotFound] for a
@@ -122,7 +122,7 @@ func (d *DeadLetters) Redrive(ctx context.Context, filter JobFilter, o *RedriveO
 	var f faults
 	sel := d.q.selection(&f, filter, Dead)
 	if o.Queue != "" {
-		f.add(checkName("queue", o.Queue))
+		f.queue("queue", o.Queue, &d.q.opts)
 	}
 	if err := f.err(); err != nil {
 		return RedriveResult{}, err

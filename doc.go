@@ -113,7 +113,7 @@
 //	error text, stack     8 KiB, 16 KiB; longer ones are cut
 //	history               the last 20 failures and changes of args
 //	finished jobs         kept for 24 h      Options.Retention
-//	policy                27 retries, 13 h   policy.Default
+//	policy                27 retries, 6.6 to 13.1 h  policy.Default
 //	concurrency           16                 WorkerOptions.Concurrency
 //	lease                 30 s               WorkerOptions.LeaseDuration
 //	grace                 8 s                WorkerOptions.Grace
@@ -141,7 +141,7 @@
 //	  internal/host    what the Store needs of operating systems
 //	storage/storagetest  the suite that any Store must pass
 //	migrations         the schema, embedded
-//	internal/clock, internal/schedule  the queue's clock; the ticks of recurring jobs
+//	internal/clock, logs, schedule, remember, seconds  the clock; the log; ticks; JSON
 //	internal/engine    the loop: lease, execute, finish, heartbeat, reclaim, fire
 //	gate               gates: a network, free space, a time of day
 //	webhook, topic     signed messages over HTTP; topics, topic/filter: who gets what

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
 
@@ -90,20 +89,6 @@ func (q *Queue) txStore() (storage.TxEnqueuer, error) {
 	return s, nil
 }
 
-// ReleaseUnique frees a unique key of a kind when the job that holds it has ended,
-// as if [Unique].Forever had not been set. If the job has ended already, the key
-// is free at once and the zero ID is returned. Otherwise the ID of the job is
-// returned. ReleaseUnique returns [ErrNotFound] if no job holds the key.
-func (q *Queue) ReleaseUnique(ctx context.Context, kind, key string) (ID, error) {
-	var f faults
-	f.add(checkName("kind", kind))
-	f.unique("key", key)
-	if err := f.err(); err != nil {
-		return ID{}, err
-	}
-	return q.store.ReleaseUnique(ctx, uniqueKey(kind, key))
-}
-
 // EnqueueMany adds jobs in one transaction, all or none of them. It takes at most
 // 10,000 jobs, with at most 64 MiB of args and headers, and returns their results
 // in the same order. A duplicate is a result, not an error; see [Queue.Enqueue].
@@ -113,6 +98,10 @@ func (q *Queue) EnqueueMany(ctx context.Context, jobs []NewJob) ([]Enqueued, err
 	}
 	if len(jobs) > maxEnqueue {
 		return nil, &FieldError{Field: "jobs", Value: len(jobs), Limit: fmt.Sprintf("must be at most %d in one call", maxEnqueue)}
+	}
+	jobs, err := q.withDefaults(jobs)
+	if err != nil {
+		return nil, err
 	}
 	return q.enqueue(ctx, jobs, indexed, q.write)
 }
@@ -195,23 +184,12 @@ func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJo
 		r.Kind = f.kind(place, j.Args, &q.types)
 		r.Args = f.args(place+"args", j.Args, q.opts.MaxArgs)
 	}
-	f.add(checkName(options+"queue", r.Queue))
-	f.jobOptions(options, o)
-	if !isNil(o.Policy) {
-		// A document without sections sets nothing and is not stored.
-		if d := f.override(options+"policy", o.Policy); d != (policy.Document{}) {
-			r.Policy = f.json(options+"policy", d)
-		}
-	}
+	q.checkOptions(f, options, o, &r)
 	if o.Unique != nil {
 		o.Unique.set(&r)
 		if place != "" && o.Unique.OnConflict.Merge != nil {
 			f.field(options+"unique.on_conflict.merge", "a function", "must be nil with EnqueueMany")
 		}
-	}
-	r.Tags = f.tags(options, o.Tags)
-	if len(o.Headers) > 0 {
-		r.Headers = f.headers(options+"headers", o.Headers, q.opts.MaxHeaders)
 	}
 	return r
 }

@@ -60,7 +60,8 @@ var (
 	// file with two names, or one on a file system that other machines may share.
 	// It belongs to another driver, or its SQLite is too old. It is not in WAL
 	// mode, has triggers on errand's tables, or a connection has synchronous=OFF.
-	// Or a file beside it is not errand's.
+	// Or a file beside it is not errand's. Calls in a transaction of the application
+	// return it for temporary triggers on errand's tables too.
 	ErrUnsupportedDB = storage.ErrUnsupportedDB
 	// ErrWrongDatabase: a transaction of another database.
 	ErrWrongDatabase = storage.ErrWrongDatabase

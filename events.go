@@ -16,23 +16,25 @@ import (
 // Event is something that has happened in this process to a job or a lane. Fields that
 // do not apply to its type are zero.
 type Event struct {
-	Type EventType
+	Type EventType `json:"type"`
 	// At is when it happened, on the queue's clock.
-	At time.Time
+	At time.Time `json:"at"`
 	// ID, Queue and Kind name the job. A held or released lane has no ID, and may lack
 	// one of the other two, see [Lane].
-	ID          ID
-	Queue, Kind string
+	ID    ID     `json:"id,omitzero"`
+	Queue string `json:"queue,omitempty"`
+	Kind  string `json:"kind,omitempty"`
 	// Attempt and Retry are the counters of the job after the event, see [Job].
-	Attempt, Retry int
+	Attempt int `json:"attempt,omitempty"`
+	Retry   int `json:"retry,omitempty"`
 	// Reason is why the job is dead, or for which reason the lane is held.
-	Reason string
+	Reason string `json:"reason,omitempty"`
 	// Error is the error that the attempt ended with.
-	Error string
+	Error string `json:"error,omitempty"`
 	// Due is when the job is due, or until when the lane is held.
-	Due time.Time
+	Due time.Time `json:"due,omitzero"`
 	// Used is 50, 70 or 90, for EventRetriesUsed.
-	Used int
+	Used int `json:"used,omitempty"`
 }
 
 // EventType says what has happened.
@@ -163,14 +165,15 @@ func (s *Subscription) Missed() int64 { return s.missed.Load() }
 func (s *Subscription) Close() {
 	s.events.remove(s)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return
+	stop := s.stop
+	s.stop = nil
+	if !s.closed {
+		s.closed = true
+		close(s.to)
 	}
-	s.closed = true
-	close(s.to)
-	if s.stop != nil {
-		s.stop()
+	s.mu.Unlock()
+	if stop != nil {
+		stop() // without the lock, which who tells waits for: the context is the application's
 	}
 }
 

@@ -44,20 +44,27 @@ type Import struct{ Tenant, File string }
 // Kind names the type of job.
 func (Import) Kind() string { return "import" }
 
+// JobDefaults has the imports of a tenant in its group, with its tag.
+func (i Import) JobDefaults() errand.JobOptions {
+	return errand.JobOptions{Queue: "imports", Group: i.Tenant, Tags: []string{"tenant:" + i.Tenant}}
+}
+
 // One tenant has two imports at a time, whatever the others do. One that was asked for by
 // hand goes before those of the night, but does not keep them waiting for ever.
 func Example_tenants() {
 	ctx := context.Background()
-	q, remove := tempQueue(nil)
+	q, remove := tempQueue(&errand.Options{Queues: map[string]errand.QueueOptions{
+		"imports": {GroupThrottle: errand.GroupThrottle{Starts: 600, Per: time.Minute, Burst: 10}},
+	}})
 	defer remove()
 	check(q.Configure(ctx, errand.Lane{Queue: "imports"}, errand.Settings{
 		GroupLimit: new(2),
+		Order:      new(errand.Turns),
 		Aging:      new(10 * time.Minute),
+		MaxJobs:    new(100_000),
 	}))
 	request := func(tenant, file string, priority int) {
-		must(q.Enqueue(ctx, Import{tenant, file}, &errand.JobOptions{
-			Queue: "imports", Group: tenant, Priority: priority,
-		}))
+		must(q.Enqueue(ctx, Import{tenant, file}, &errand.JobOptions{Priority: priority}))
 	}
 	for i := range 4 {
 		request("ada", fmt.Sprintf("%d.csv", i), 0)
@@ -66,8 +73,27 @@ func Example_tenants() {
 	for _, job := range must(q.Jobs(ctx, errand.JobFilter{Queue: "imports", States: []errand.State{errand.Ready}}, nil)).Jobs {
 		fmt.Println(job.Group, string(must(q.Job(ctx, job.ID)).Args))
 	}
+	of := must(q.Jobs(ctx, errand.JobFilter{Tag: "tenant:ada"}, nil)).Jobs
+	fmt.Println("of ada:", len(of), "- blocked:", must(q.Jobs(ctx, errand.JobFilter{Queue: "imports", Group: "ada", States: []errand.State{errand.Blocked}}, nil)).Jobs[0].Group)
+
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"imports"}, Concurrency: 1})
+	left := 5
+	errand.Handle(w, func(_ context.Context, job *errand.Job[Import]) error {
+		fmt.Println("imports", job.Args.Tenant, job.Args.File)
+		if left--; left == 0 {
+			go func() { check(w.Shutdown(ctx)) }()
+		}
+		return nil
+	})
+	check(w.Run(ctx))
 	// Output:
 	// bob {"Tenant":"bob","File":"contacts.csv"}
 	// ada {"Tenant":"ada","File":"0.csv"}
 	// ada {"Tenant":"ada","File":"1.csv"}
+	// of ada: 4 - blocked: ada
+	// imports bob contacts.csv
+	// imports ada 0.csv
+	// imports ada 1.csv
+	// imports ada 2.csv
+	// imports ada 3.csv
 }

@@ -45,7 +45,7 @@ func Example_retries() {
 		fmt.Print(p.Retries, " retries:")
 		for step := range p.All() {
 			if step.Retry == 5 {
-				fmt.Print(" ... ", p.Total())
+				fmt.Print(" ... in ", p.ShortestTotal(), " to ", p.Total())
 				break
 			}
 			fmt.Print(" ", step.Delay)
@@ -56,10 +56,10 @@ func Example_retries() {
 	// exhausted after 1 attempt: the provider is down
 	// put back: 1
 	// the job is ready
-	// 27 retries: 0s 1s 1s 1s 2s ... 13h8m17s
-	// 10 retries: 30s 30s 30s 30s 30s ... 5m0s
-	// 20 retries: 1s 2s 4s 8s 16s ... 1h3m31s
-	// 1000000 retries: 0s 1s 1s 1s 2s ... 999986h8m17s
+	// 27 retries: 0s 1s 1s 1s 2s ... in 6h34m8.5s to 13h8m17s
+	// 10 retries: 30s 30s 30s 30s 30s ... in 2m30s to 5m0s
+	// 20 retries: 1s 2s 4s 8s 16s ... in 31m45.5s to 1h3m31s
+	// 1000000 retries: 0s 1s 1s 1s 2s ... in 499993h4m8.5s to 999986h8m17s
 	// 0 retries:
 }
 

@@ -1,12 +1,18 @@
 package errand
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/errandq/errand/internal/engine"
+)
 
 // Gate says whether something may start now, and if not, why. A [Switch] is a
 // Gate that the application opens and closes.
 //
 // An implementation is safe for concurrent use. State does not block: a Gate that
 // has to ask somebody, over the network for instance, asks in the background.
+// While a State blocks all the same, workers go by what the Gate said last, and
+// before its first answer it is closed.
 type Gate interface {
 	// State returns whether the gate is open, and why if it is closed. The reason
 	// is a short text for people, such as "no carrier". It is of no meaning while
@@ -48,6 +54,19 @@ func (s *Switch) Close(reason string) {
 		reason = "closed"
 	}
 	s.set(true, reason)
+}
+
+// switchGate is a Switch as engines know it: they ask it themselves, see engine.Gate.
+type switchGate struct{ *Switch }
+
+func (switchGate) AnswersAtOnce() bool { return true }
+
+// gateOf returns a gate as engines know it.
+func gateOf(g Gate) engine.Gate {
+	if s, ok := g.(*Switch); ok {
+		return switchGate{s}
+	}
+	return g
 }
 
 // State implements [Gate]. The reason is empty while the switch is open.

@@ -77,10 +77,10 @@ type GroupOptions struct {
 
 // GroupPage is a part of a list of groups.
 type GroupPage struct {
-	Groups []BlockedGroup
+	Groups []BlockedGroup `json:"groups"`
 	// Next is where the next page begins, for [GroupOptions].After. It is empty on the
 	// last page.
-	Next string
+	Next string `json:"next,omitempty"`
 }
 
 // Groups returns a page of the groups whose members wait because one of them is dead,
@@ -109,7 +109,7 @@ func (q *Queue) Groups(ctx context.Context, o *GroupOptions) (GroupPage, error) 
 	if err != nil {
 		return GroupPage{}, err
 	}
-	page := GroupPage{Next: cursor(got.Next, of)}
+	page := GroupPage{Groups: []BlockedGroup{}, Next: cursor(got.Next, of)}
 	for _, g := range got.Groups {
 		page.Groups = append(page.Groups, BlockedGroup(g))
 	}
@@ -276,8 +276,8 @@ func (q *Queue) blocked(ctx context.Context, w *Why, j *JobInfo) error {
 		r.Text = fmt.Sprintf("it is behind the job that holds its unique key, %v", r.Job)
 	case limit > 1:
 		r.N, r.Of = place.N, limit
-		r.Text = fmt.Sprintf("%s of its group %q before it, and as many run or are ready as may, %d: the first is %v",
-			someJobs(place, " waits", " wait"), j.Group, limit, r.Job)
+		r.Text = fmt.Sprintf("%d jobs of its group %q run or are ready, as many as may, and %s before it: the first is %v",
+			limit, j.Group, someJobs(place, " waits", " wait"), r.Job)
 	default:
 		if !place.More {
 			place.N++ // the head

@@ -178,7 +178,7 @@ func TestWhy_BlockedOtherwise(t *testing.T) {
 		first, _, third, fourth := enqueue(t, q, note{}, o), enqueue(t, q, note{}, o), enqueue(t, q, note{}, o), enqueue(t, q, note{}, o)
 		for i, id := range []errand.ID{third, fourth} {
 			r := wantWhy(t, q, id, "blocked").Reasons[0]
-			want := []string{"no job waits", "1 job waits"}[i] + ` of its group "g" before it, and as many run or are ready as may, 2: the first is ` + first.String() + ", which is ready"
+			want := `2 jobs of its group "g" run or are ready, as many as may, and ` + []string{"no job waits", "1 job waits"}[i] + " before it: the first is " + first.String() + ", which is ready"
 			if r.N != i || r.Of != 2 || r.Job != first || r.Text != want {
 				t.Errorf("%+v, want %q", r, want)
 			}

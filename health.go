@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/errandq/errand/internal/logs"
 	"github.com/errandq/errand/storage"
 )
 
@@ -20,6 +23,8 @@ type HealthOptions struct {
 
 const (
 	defaultMaxAge = time.Hour
+	// slowLogger is how long a call of a logger may take.
+	slowLogger = time.Second
 	// longAway is for how long a lane may be held as unavailable.
 	longAway = 7 * 24 * time.Hour
 )
@@ -67,6 +72,9 @@ const (
 	// HealthCap: 95 % or more of MaxJobs or MaxBytes of Queue, or of the whole file if that
 	// is empty, are in use. New jobs are refused or others deleted soon, or already.
 	HealthCap HealthCode = "cap"
+	// HealthLog: the application's logger has not returned from a call since Since, which
+	// the log cannot say.
+	HealthLog HealthCode = "log"
 	// HealthDead: there are 80 % or more of MaxDead dead letters of Queue and Kind, which
 	// are empty for any. Dead letters are deleted soon, or already, if EvictDead is set.
 	HealthDead HealthCode = "dead"
@@ -91,7 +99,7 @@ type HealthReason struct {
 }
 
 // Health returns how the queue is: whether the store can be written, its disk, the
-// clock, damage, caps, jobs that have been due for long, lanes that stay held. It writes
+// clock, loggers, damage, caps, jobs that have been due for long, lanes that stay held. It writes
 // nothing, but waits for its turn as a write does: give ctx a deadline. What cannot be
 // found out before ctx ends makes the queue not ready. If the store cannot say how it
 // is, only calls of it that fail are reasons.
@@ -132,6 +140,7 @@ func (q *Queue) Health(ctx context.Context, o *HealthOptions) Health {
 	if !clock.Plausible {
 		h.add(HealthReason{Code: HealthClock, Text: "the wall clock is before the time at which the program was built"})
 	}
+	q.loggers.report(&h)
 	h.Reasons = append(h.Reasons, caps.Reasons...)
 	h.held(holds, clock.Now)
 	for _, due := range oldest {
@@ -142,6 +151,63 @@ func (q *Queue) Health(ctx context.Context, o *HealthOptions) Health {
 		}
 	}
 	return h
+}
+
+// loggers are those that a queue and its workers log to, each as [logs.New] returns it.
+type loggers struct {
+	mu  sync.Mutex
+	all []*slog.Logger
+}
+
+// loggers returns the loggers of a queue and of its store.
+func (o *Options) loggers() (queue, store *slog.Logger) {
+	queue = logs.New(cmp.Or(o.Logger, slog.Default()))
+	if own := o.SQLite.Logger; own != nil && logs.Share(own, queue) == nil {
+		return queue, logs.New(own)
+	}
+	return queue, queue
+}
+
+// of returns a logger for one of the application's, the same for the same one.
+func (ls *loggers) of(log *slog.Logger) *slog.Logger {
+	ls.mu.Lock()
+	known := logs.Share(log, ls.all...)
+	ls.mu.Unlock()
+	if known != nil {
+		return known
+	}
+	log = logs.New(log) // without the lock: it calls the application
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.all = append(ls.all, log)
+	return log
+}
+
+// list returns the loggers, each once.
+func (ls *loggers) list() []*slog.Logger {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	all := slices.Clone(ls.all)
+	return slices.CompactFunc(all, func(a, b *slog.Logger) bool { return a == b })
+}
+
+// wait waits until all loggers have taken what was logged, but not for long.
+func (ls *loggers) wait() {
+	for _, log := range ls.list() {
+		logs.Wait(log)
+	}
+}
+
+// report adds the loggers that do not return from a call.
+func (ls *loggers) report(h *Health) {
+	for _, log := range ls.list() {
+		s := logs.StateOf(log)
+		if s.For < slowLogger {
+			continue
+		}
+		text := fmt.Sprintf("the logger has not returned for %v; records that wait: %d, dropped: %d", s.For.Round(time.Second), s.Waiting, s.Dropped)
+		h.add(HealthReason{Code: HealthLog, Text: text, Since: time.Now().Add(-s.For)})
+	}
 }
 
 // firstDue returns the earliest time of each lane, by lane.

@@ -5,10 +5,12 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/errandq/errand"
@@ -138,5 +140,54 @@ func TestQueue_Health_File(t *testing.T) {
 	}
 	if h := q.Health(t.Context(), nil); h.Live || h.Ready || len(h.Reasons) != 1 || h.Reasons[0].Code != errand.HealthClosed {
 		t.Errorf("after Close: %+v", h)
+	}
+}
+
+// A logger that does not return cannot say so itself: Health names it, and since when,
+// until it has returned.
+func TestQueue_Health_Log(t *testing.T) {
+	for whose, set := range map[string]func(log *slog.Logger, o *errand.Options, w *errand.WorkerOptions){
+		"the queue":  func(log *slog.Logger, o *errand.Options, _ *errand.WorkerOptions) { o.Logger = log },
+		"the worker": func(log *slog.Logger, _ *errand.Options, w *errand.WorkerOptions) { w.Logger = log },
+	} {
+		t.Run(whose, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Until(time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC))) // else the clock cannot be right
+				b := newBlocker()
+				o, wo := errand.Options{Logger: quiet}, errand.WorkerOptions{}
+				set(slog.New(blockedHandler{b}), &o, &wo)
+				q, err := errand.New(t.Context(), storagetest.NewMemory().Open(), &o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer q.Close()
+				w := errand.NewWorker(q, &wo)
+				errand.Handle(w, func(context.Context, *errand.Job[note]) error { return errand.Permanent(errors.New("no")) })
+				stop := run(t, w)
+				b.begin()
+				enqueue(t, q, note{}, nil)
+				<-b.begun
+				since := time.Now()
+				enqueue(t, q, note{}, nil)
+				time.Sleep(time.Second - 1)
+				if h := q.Health(t.Context(), nil); len(h.Reasons) > 0 {
+					t.Errorf("before a second is over: %+v", h)
+				}
+				time.Sleep(time.Second)
+				h := q.Health(t.Context(), nil)
+				if !h.Live || !h.Ready || len(h.Reasons) != 1 || h.Reasons[0].Code != errand.HealthLog || !h.Reasons[0].Since.Equal(since) ||
+					h.Reasons[0].Text != "the logger has not returned for 2s; records that wait: 1, dropped: 0" {
+					t.Errorf("while it blocks since %v: %+v", since, h)
+				}
+				b.end()
+				synctest.Wait()
+				if h := q.Health(t.Context(), nil); len(h.Reasons) > 0 {
+					t.Errorf("once it has returned: %+v", h)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }

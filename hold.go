@@ -18,9 +18,11 @@ type Lane = storage.Lane
 // HoldState is a hold in force. Queue and Kind are the lane, of which one may be empty.
 // Reason and By are those of [HoldOptions]; Detail is the last error, if errand holds the
 // lane. Since is when the hold began. A zero Until means until it is released. If Probe
-// is true errand lets jobs through one at a time, the next one at Until. For is that of
-// HoldOptions. Waiting is how many jobs of the lane are ready or scheduled, and Ready how
-// many of them are ready.
+// is true errand lets jobs through one at a time, the next one at Until, and puts Until off
+// while the last one runs, up to the time after which a job hangs. Through is the last of
+// them while it runs, and Hanging how many hang as the next one is let through.
+// For is that of HoldOptions. Waiting is how many jobs of the lane are ready or scheduled,
+// and Ready how many of them are ready.
 type HoldState = storage.HoldState
 
 // HoldOptions configure a hold. Nil and the zero value mean defaults.

@@ -1,8 +1,13 @@
 package errand_test
 
 import (
+	"cmp"
 	"go/ast"
+	"go/importer"
+	"go/token"
+	gotypes "go/types"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,7 +20,7 @@ import (
 // logging calls f for each file of the packages that log.
 func logging(t *testing.T, f func(name string, file *ast.File)) {
 	t.Helper()
-	for _, dir := range []string{".", "internal/engine", "storage/sqlite", "webhook", "topic"} {
+	for _, dir := range []string{".", "internal/engine", "internal/logs", "storage/sqlite", "webhook", "topic", "cmd/errand"} {
 		for name, file := range parseDir(t, dir) {
 			if !strings.HasSuffix(name, "_test.go") && name != "topic/sns.go" { // whose lines are those of SNS
 				f(name, file)
@@ -67,7 +72,7 @@ func TestHouse_logKeys(t *testing.T) {
 	}
 	logging(t, func(name string, file *ast.File) {
 		ast.Inspect(file, func(node ast.Node) bool {
-			for _, key := range keysIn(node) {
+			for key := range attrsIn(node) {
 				used[key] = name
 			}
 			return true
@@ -102,9 +107,76 @@ func TestHouse_logKeys(t *testing.T) {
 	}
 }
 
-// keysIn returns the keys of the log that a node names: in a call of a logger, or where
-// attributes are put together.
-func keysIn(node ast.Node) (keys []string) {
+// Durations in the log are numbers of seconds, under keys that end in _s: a handler that
+// writes JSON takes a time.Duration for a number of nanoseconds.
+func TestHouse_logDurations(t *testing.T) {
+	typed := gotypes.Info{Types: map[ast.Expr]gotypes.TypeAndValue{}}
+	of := &checker{t, map[string]*gotypes.Package{}, &typed}
+	n := 0
+	logging(t, func(name string, file *ast.File) {
+		if _, err := of.Import(path.Join(module, path.Dir(name))); err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			for key, value := range attrsIn(node) {
+				inSeconds := false
+				if call, ok := value.(*ast.CallExpr); ok {
+					inSeconds = methodOf(call) == "Seconds"
+				}
+				if inSeconds {
+					n++
+				}
+				if is := typed.Types[value].Type; is != nil && is.String() == "time.Duration" || inSeconds != strings.HasSuffix(key, "_s") {
+					t.Errorf("%s: attribute %q: a duration must be a number of seconds, as d.Seconds(), and only its key ends in _s", name, key)
+				}
+			}
+			return true
+		})
+	})
+	if n < 5 {
+		t.Errorf("only %d durations found", n)
+	}
+}
+
+// checker knows the types of expressions in packages of this module, as far as they come
+// from these and from some small ones of the standard library.
+type checker struct {
+	t        *testing.T
+	packages map[string]*gotypes.Package
+	info     *gotypes.Info
+}
+
+// Import implements [gotypes.Importer]. Of other packages than these it knows nothing.
+func (c *checker) Import(name string) (*gotypes.Package, error) {
+	if p := c.packages[name]; p != nil {
+		return p, nil
+	}
+	dir, own := strings.CutPrefix(name, module)
+	var p *gotypes.Package
+	var err error
+	switch {
+	case name == "time" || name == "sync/atomic" || name == "cmp":
+		p, err = importer.ForCompiler(token.NewFileSet(), "source", nil).Import(name)
+	case own:
+		var files []*ast.File
+		for name, file := range parseDir(c.t, cmp.Or(strings.TrimPrefix(dir, "/"), ".")) {
+			if !strings.HasSuffix(name, "_test.go") {
+				files = append(files, file)
+			}
+		}
+		config := gotypes.Config{Importer: c, Error: func(error) {}}
+		p, _ = config.Check(name, parsedFiles, files, c.info)
+	default:
+		p = gotypes.NewPackage(name, path.Base(name))
+		p.MarkComplete()
+	}
+	c.packages[name] = p
+	return p, err
+}
+
+// attrsIn returns the attributes of the log that a node names: in a call of a logger, or
+// where they are put together.
+func attrsIn(node ast.Node) map[string]ast.Expr {
 	var attrs []ast.Expr
 	switch node := node.(type) {
 	case *ast.CallExpr:
@@ -129,13 +201,14 @@ func keysIn(node ast.Node) (keys []string) {
 			}
 		}
 	}
+	named := map[string]ast.Expr{}
 	for i := 0; i+1 < len(attrs); i += 2 {
 		key, err := strconv.Unquote(literal(attrs[i]))
-		if err == nil && regexp.MustCompile(`^[A-Za-z_]+$`).MatchString(key) {
-			keys = append(keys, key)
+		if err == nil && regexp.MustCompile(`^[A-Z_]*[a-z_][A-Za-z_]*$`).MatchString(key) {
+			named[key] = attrs[i+1]
 		}
 	}
-	return keys
+	return named
 }
 
 // literal returns the text of a literal, or that of the first in a sum.

@@ -45,8 +45,8 @@ func TestHouse_dependencies(t *testing.T) {
 		"modernc.org/libc", "modernc.org/mathutil", "modernc.org/memory", "github.com/dustin/go-humanize",
 		"github.com/mattn/go-isatty", "github.com/ncruces/go-strftime", "github.com/remyoudompheng/bigfft", "golang.org/x/sys",
 	}
-	own := []string{"", "/internal/clock", "/internal/engine", "/internal/schedule", "/migrations", "/policy", "/storage", "/storage/sqlite",
-		"/storage/sqlite/internal/host"}
+	own := []string{"", "/internal/clock", "/internal/engine", "/internal/logs", "/internal/schedule", "/internal/seconds", "/migrations", "/policy",
+		"/storage", "/storage/sqlite", "/storage/sqlite/internal/host"}
 	deps := goList(t, "-deps", ".")
 	if len(deps) < 50 {
 		t.Fatalf("go list knows only %d packages", len(deps))
@@ -69,23 +69,26 @@ func TestHouse_dependencies(t *testing.T) {
 // Each package may import the standard library and what is listed.
 func TestHouse_directions(t *testing.T) {
 	for dir, allowed := range map[string][]string{
-		"policy":            {},
+		"policy":            {"internal/seconds"},
 		"policy/policyhttp": {"policy"},
-		"storage":           {"github.com/google/uuid"},
+		"storage":           {"internal/seconds", "github.com/google/uuid"},
 		"topic/filter":      {},
-		"topic":             {module, "policy", "webhook", "topic/filter"},
+		"topic":             {module, "internal/remember", "internal/seconds", "policy", "webhook", "topic/filter"},
 		"migrations":        {},
-		"internal/engine":   {"internal/clock", "internal/schedule", "policy", "storage", "golang.org/x/time/rate"},
+		"internal/engine":   {"internal/clock", "internal/logs", "internal/schedule", "policy", "storage", "golang.org/x/time/rate"},
 		"internal/clock":    {},
+		"internal/logs":     {},
+		"internal/remember": {},
+		"internal/seconds":  {},
 		"internal/schedule": {"github.com/robfig/cron/v3"},
-		"storage/sqlite":    {"storage", "migrations", "storage/sqlite/internal/host"},
+		"storage/sqlite":    {"internal/logs", "storage", "migrations", "storage/sqlite/internal/host"},
 		// so that it is about operating systems alone
 		"storage/sqlite/internal/host": {},
 		"gate":                         {module, "internal/clock", "internal/schedule", "golang.org/x/sys/unix", "golang.org/x/sys/windows"},
-		"webhook":                      {module, "gate", "policy", "policy/policyhttp"},
+		"webhook":                      {module, "gate", "internal/remember", "internal/seconds", "policy", "policy/policyhttp"},
 		// other modules of stores are a matter of the test above
 		"storage/storagetest": {"storage"},
-		".":                   {"internal/clock", "internal/engine", "internal/schedule", "policy", "storage", "storage/sqlite"},
+		".":                   {"internal/clock", "internal/engine", "internal/logs", "internal/schedule", "internal/seconds", "policy", "storage", "storage/sqlite"},
 	} {
 		out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Imports "\n"}}`, "./"+dir).Output()
 		if err != nil {
@@ -102,7 +105,7 @@ func TestHouse_directions(t *testing.T) {
 	}
 	// Leaves are imported by nobody.
 	for _, p := range goList(t, "-deps", "./policy", "./storage") {
-		if !p.standard && p.path != module+"/policy" && p.path != module+"/storage" && p.path != "github.com/google/uuid" {
+		if !p.standard && p.path != module+"/policy" && p.path != module+"/storage" && p.path != module+"/internal/seconds" && p.path != "github.com/google/uuid" {
 			t.Errorf("policy and storage need %s", p.path)
 		}
 	}

@@ -21,7 +21,8 @@ type Args interface {
 	// Kind names the kind of job, and so the handler that runs it. It must return
 	// the same name for every value of the type, its zero value included. No other
 	// type of the program may return it. Jobs outlive releases: once used, a kind
-	// should not change. [RawArgs] are the exception.
+	// should not change. [RawArgs] are the exception. See [JobDefaulter] for options that
+	// all jobs of a kind have.
 	Kind() string
 }
 
@@ -37,6 +38,7 @@ type argsType struct {
 	kind   string       // the kind of its zero value
 	taken  reflect.Type // another type that has this kind, or nil
 	hidden bool         // JSON sees none of its fields
+	misfit bool         // it has a JobDefaults that does not count
 }
 
 // of returns the description of a type, which must not be an interface.
@@ -45,6 +47,9 @@ func (a *argsTypes) of(t reflect.Type) *argsType {
 		return known.(*argsType)
 	}
 	x := &argsType{kind: zeroKind(t), hidden: !implements(t, marshalers) && hidesAll(t)}
+	if _, ok := reflect.PointerTo(deref(t)).MethodByName("JobDefaults"); ok {
+		x.misfit = !t.Implements(reflect.TypeFor[JobDefaulter]())
+	}
 	if base := deref(t); checkName("kind", x.kind) == nil {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -227,7 +232,8 @@ type Job[A Args] struct {
 	Deadline time.Time
 }
 
-// JobOptions configure a job. Nil and the zero value mean defaults.
+// JobOptions configure a job. Nil and the zero value mean defaults: those of the kind, see
+// [JobDefaulter], else those that the fields name.
 type JobOptions struct {
 	// Queue is the queue in which the job waits. If empty, "default".
 	Queue string
@@ -291,7 +297,8 @@ type Unique struct {
 	Forever bool
 	// For holds the key for that long after the job is enqueued, or due at first if that
 	// is later, at least 1 s, whatever becomes of the job, and in any case until the job
-	// has ended. With Replace, Debounce and After a job that comes when only this time
+	// has ended. It begins with that job, not at midnight or another round time. With
+	// Replace, Debounce and After a job that comes when only this time
 	// holds the key is added, due when the time is over: at most one starts in each.
 	// If zero, the key is free when the job has ended.
 	For time.Duration

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
@@ -14,41 +15,54 @@ import (
 // JobInfo is all that is known of a job. Fields that do not apply to its state
 // are zero.
 type JobInfo struct {
-	ID       ID
-	Queue    string
-	Kind     string
-	State    State
-	Priority int
+	ID       ID     `json:"id"`
+	Queue    string `json:"queue"`
+	Kind     string `json:"kind"`
+	State    State  `json:"state"`
+	Priority int    `json:"priority"`
 	// Attempt, Retry, Crashes and Snoozes are the four counters, see [Job].
-	Attempt, Retry, Crashes, Snoozes int
+	Attempt int `json:"attempt"`
+	Retry   int `json:"retry"`
+	Crashes int `json:"crashes,omitempty"`
+	Snoozes int `json:"snoozes,omitempty"`
 
-	CreatedAt time.Time
-	DueAt     time.Time
-	EndedAt   time.Time     // when it was finished or died
-	Timeout   time.Duration // the job's own
+	CreatedAt time.Time     `json:"created_at"`
+	DueAt     time.Time     `json:"due_at,omitzero"`
+	EndedAt   time.Time     `json:"ended_at,omitzero"`   // when it was finished or died
+	Timeout   time.Duration `json:"timeout_s,omitempty"` // the job's own
 	// StartBy is before when the first attempt has to begin, and Deadline before when any
 	// has to, see [JobOptions].StartWithin; zero if it does not matter, or no longer. Of a
 	// job that was enqueued while the clock was not believed they may come to be later.
-	StartBy, Deadline time.Time
-	OnExpire          State
-	Unique            string // the key, without the kind
-	Group             string
+	StartBy  time.Time `json:"start_by,omitzero"`
+	Deadline time.Time `json:"deadline,omitzero"`
+	OnExpire State     `json:"on_expire,omitempty"`
+	Unique   string    `json:"unique,omitempty"` // the key, without the kind
+	Group    string    `json:"group,omitempty"`
 	// Cancelling is true if the job is running and has been cancelled.
-	Cancelling bool
+	Cancelling bool `json:"cancelling,omitempty"`
 	// Reason is why the job is dead.
-	Reason Reason
+	Reason Reason `json:"reason,omitempty"`
 	// Error is the last error.
-	Error string
+	Error string `json:"error,omitempty"`
+	// Unreached is true of a job that waits if its last attempt could not reach the other
+	// side, and cost it no retry, see [Unavailable].
+	Unreached bool `json:"unreached,omitempty"`
 	// Policy is the job's own policy, or nil. For a dead job it is the policy that
 	// was in effect at its end.
-	Policy *policy.Document
+	Policy *policy.Document `json:"policy,omitempty"`
 	// Args are as they were enqueued, or as [Queue.Change] has left them.
-	Args    json.RawMessage
-	Headers map[string]string
-	Tags    []string // sorted; nil if there are none
+	Args    json.RawMessage   `json:"args,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"`
+	Tags    []string          `json:"tags,omitempty"` // sorted; nil if there are none
 	// History has the last failures and changes of args, the oldest first, at most 20.
-	History []Failure
+	History []Failure `json:"history,omitempty"`
 }
+
+// MarshalJSON writes durations in seconds.
+func (j JobInfo) MarshalJSON() ([]byte, error) { return seconds.Marshal(j) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (j *JobInfo) UnmarshalJSON(data []byte) error { return seconds.Unmarshal(data, j) }
 
 // JobFilter selects jobs. A job is selected if it matches all fields that
 // are not zero. A call refuses fields that no job which it is about can match.
@@ -301,7 +315,7 @@ func jobInfo(r *storage.Record) (JobInfo, error) {
 		CreatedAt: r.CreatedAt, DueAt: r.DueAt, EndedAt: r.EndedAt, Timeout: r.Timeout,
 		StartBy: r.StartBy, Deadline: r.Deadline, OnExpire: r.OnExpire,
 		Unique: strings.TrimPrefix(r.Unique, uniqueKey(r.Kind, "")), Cancelling: r.Cancelling,
-		Group: r.Group, Reason: r.Reason, Error: r.Error, Args: r.Args, Tags: r.Tags, History: r.History,
+		Group: r.Group, Reason: r.Reason, Error: r.Error, Unreached: r.Unreached, Args: r.Args, Tags: r.Tags, History: r.History,
 	}
 	var f faults
 	of := fmt.Sprintf("job %v", r.ID)

@@ -1,6 +1,7 @@
 package errand_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -255,5 +256,25 @@ func TestJobs_cursors(t *testing.T) {
 	}
 	if _, err := next(errand.JobFilter{}, "AQ"); !errors.Is(err, errand.ErrInvalid) {
 		t.Errorf("a cursor that is none: %v", err)
+	}
+}
+
+// A program can serve a job as it is.
+func TestJobInfo_JSON(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	j := errand.JobInfo{
+		Queue: "a", Kind: "note", State: errand.Scheduled, Attempt: 1, Retry: 1, CreatedAt: at, DueAt: at, Timeout: 1500 * time.Millisecond,
+		Args:    json.RawMessage(`{"n":1}`),
+		History: []errand.Failure{{Attempt: 1, At: at, Phase: "first", Error: "away", Duration: time.Millisecond, Args: []byte(`{"n":0}`)}},
+	}
+	b, err := json.Marshal([]errand.JobInfo{j})
+	if want := `[{"id":"00000000-0000-0000-0000-000000000000","queue":"a","kind":"note","state":"scheduled","priority":0,"attempt":1,"retry":1,` +
+		`"created_at":"2026-03-01T12:00:00Z","due_at":"2026-03-01T12:00:00Z","timeout_s":1.5,"args":{"n":1},` +
+		`"history":[{"attempt":1,"at":"2026-03-01T12:00:00Z","phase":"first","error":"away","duration_s":0.001,"args":{"n":0}}]}]`; err != nil || string(b) != want {
+		t.Errorf("job is %s, %v", b, err)
+	}
+	var got []errand.JobInfo
+	if err := json.Unmarshal(b, &got); err != nil || !reflect.DeepEqual(got, []errand.JobInfo{j}) {
+		t.Errorf("read %+v, %v", got, err)
 	}
 }

@@ -13,11 +13,13 @@ import (
 // BudgetState is the state of a retry budget.
 type BudgetState struct {
 	// Queue or Kind names the owner of the budget; the other one is empty.
-	Queue, Kind string
+	Queue string `json:"queue,omitempty"`
+	Kind  string `json:"kind,omitempty"`
 	// Tokens is how many tokens are left, and Capacity how many there can be.
-	Tokens, Capacity float64
+	Tokens   float64 `json:"tokens"`
+	Capacity float64 `json:"capacity"`
 	// Deferred counts the retries that were put off for lack of tokens.
-	Deferred int64
+	Deferred int64 `json:"deferred"`
 }
 
 // Budgets returns the state of the retry budgets in this process, sorted by

@@ -26,15 +26,15 @@ type ListOptions struct {
 // JobPage is a part of a list of jobs.
 type JobPage struct {
 	// Jobs come without Args, Headers and History: see [Queue.Job].
-	Jobs []JobInfo
+	Jobs []JobInfo `json:"jobs"`
 	// Next is where the next page begins, for [ListOptions].After. It is empty on
 	// the last page.
-	Next string
+	Next string `json:"next,omitempty"`
 	// Partial is true if the page has fewer jobs than its limit, or none, because
 	// enough were looked at that do not match. The list goes on at Next.
-	Partial bool
+	Partial bool `json:"partial,omitempty"`
 	// Looked is how many jobs were looked at.
-	Looked int
+	Looked int `json:"looked,omitempty"`
 }
 
 // Jobs returns a page of the jobs that match, live, finished and dead. The zero filter
@@ -110,6 +110,7 @@ func (q *Queue) list(ctx context.Context, filter JobFilter, o *ListOptions, abou
 }
 
 func (q *Queue) listIDs(ctx context.Context, ids []ID, about []State) (page JobPage, err error) {
+	page.Jobs = []JobInfo{}
 	for _, id := range ids {
 		j, err := q.Job(ctx, id)
 		switch {

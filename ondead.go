@@ -47,12 +47,12 @@ func (DeadNotice) Kind() string { return kindDead }
 func (o *OnDead) kind() string  { return cmp.Or(o.Kind, kindDead) }
 func (o *OnDead) queue() string { return cmp.Or(o.Queue, defaultQueue) }
 
-func (f *faults) onDead(field string, o *OnDead, kinds ...string) {
+func (f *faults) onDead(field string, o *OnDead, options *Options, kinds ...string) {
 	if o == nil {
 		return
 	}
 	f.add(checkName(field+".kind", o.kind()))
-	f.add(checkName(field+".queue", o.queue()))
+	f.queue(field+".queue", o.queue(), options)
 	if slices.Contains(kinds, o.kind()) {
 		f.field(field+".kind", o.kind(), "must be another kind than that of the handler")
 	}

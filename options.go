@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/internal/logs"
 	"github.com/errandq/errand/policy"
 )
 
@@ -139,7 +140,7 @@ type HandlerOptions struct {
 // settings returns the settings of a handler, checked.
 func (w *Worker) settings(kind string, o *HandlerOptions) engine.Handler {
 	h := engine.Handler{
-		Timeout: o.Timeout, MaxCrashes: o.MaxCrashes, Concurrency: o.Concurrency, Gate: o.Gate,
+		Timeout: o.Timeout, MaxCrashes: o.MaxCrashes, Concurrency: o.Concurrency, Gate: gateOf(o.Gate),
 		MaxUnavailable: o.MaxUnavailable, OnUnauthorized: o.OnUnauthorized, OpenJitter: o.OpenJitter, CountsFor: o.CountsFor,
 	}
 	if h.Timeout < 0 {
@@ -162,14 +163,14 @@ func (w *Worker) settings(kind string, o *HandlerOptions) engine.Handler {
 	f.openJitter("open_jitter", h.OpenJitter)
 	f.middleware("middleware", o.Middleware)
 	f.aliases("aliases", kind, o.Aliases)
-	f.onDead("on_dead", o.OnDead, append([]string{kind}, o.Aliases...)...)
+	f.onDead("on_dead", o.OnDead, &w.queue.opts, append([]string{kind}, o.Aliases...)...)
 	if err := f.err(); err != nil {
 		panic(fmt.Sprintf("errand: Handle %q: %v", kind, err))
 	}
 	h.Rules = slices.Clone(o.Rules)
 	h.Budget = w.queue.limits.budget(owner{kind: kind}, o.Budget)
 	h.Throttle = w.queue.limits.throttle(owner{kind: kind}, h.Policy.Throttle)
-	logDoubts(w.logger(), "kind "+kind, o.Policy)
+	logDoubts(logs.Direct(w.opts.Logger), "kind "+kind, o.Policy)
 	return h
 }
 

@@ -2,7 +2,9 @@ package errand_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -102,4 +104,61 @@ func TestOutage_RefusesEverything(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The other side is back at once, but the probe of the hold hangs, as one does whose
+// packets were lost. All jobs behind it are done within a minute.
+func TestOutage_ProbeHangs(t *testing.T) {
+	bubbled(t, onDisk(t), func(t *testing.T, a *agenda) {
+		const away = 500 * time.Millisecond // less than the first probe is put off
+		start := time.Now()
+		var probed atomic.Bool
+		hangs, end := make(chan errand.ID, 1), make(chan struct{})
+		w := errand.NewWorker(a.Queue, nil)
+		errand.Handle(w, func(_ context.Context, job *errand.Job[note]) error {
+			switch {
+			case time.Since(start) < away:
+				return errand.Unavailable(errors.New("no answer"))
+			case probed.CompareAndSwap(false, true):
+				hangs <- job.ID
+				<-end
+			}
+			return nil
+		})
+		all := make([]errand.NewJob, 100)
+		for i := range all {
+			all[i].Args = note{N: i}
+		}
+		added := must(a.EnqueueMany(t.Context(), all))
+		stop := run(t, w)
+		probe := <-hangs
+		began := a.wall.now()
+		last := added[len(added)-1].ID
+		if last == probe {
+			last = added[0].ID
+		}
+		time.Sleep(time.Second)
+		why := must(a.Why(t.Context(), last))
+		told := probe.String() + ", which it has let through, runs since " + began.UTC().Format(time.RFC3339)
+		if r := why.Reasons; len(r) == 0 || r[0].Job != probe || began.Sub(r[0].JobSince).Abs() > time.Second || !strings.Contains(why.String(), told) {
+			t.Errorf("Why says %+v, want that it is held, and %q", why, told)
+		}
+		time.Sleep(time.Minute - time.Second)
+		synctest.Wait()
+		if left := must(a.Counts(t.Context())); len(left) != 1 || left[0].State != errand.Running || left[0].N != 1 {
+			t.Errorf("a minute after the probe began there are %v, want it alone", left)
+		}
+		if held := must(a.Holds(t.Context())); len(held) > 0 {
+			t.Errorf("held: %+v", held)
+		}
+		time.Sleep(3 * time.Hour)
+		close(end)
+		time.Sleep(time.Second)
+		if left := must(a.Counts(t.Context())); len(left) > 0 {
+			t.Errorf("after the end of the probe there are %v, want none: all done", left)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -69,6 +69,47 @@ func (f *faults) queueOrPrefix(field, value string) {
 	}
 }
 
+// queue checks the name of a queue, and that it is listed in strict options.
+func (f *faults) queue(field, name string, o *Options) {
+	if err := checkName(field, name); err != nil {
+		f.add(err)
+		return
+	}
+	f.listed(field, name, o)
+}
+
+// listed checks that strict options list a queue, or a prefix of queues.
+func (f *faults) listed(field, name string, o *Options) {
+	if !o.Strict {
+		return
+	}
+	// A prefix is within another one if what is before its "*" is.
+	for known := range o.Queues {
+		if storage.MatchQueue([]string{known}, strings.TrimSuffix(name, "*")) && (isPrefix(known) || !isPrefix(name)) {
+			return
+		}
+	}
+	const shown = 10
+	names := slices.Sorted(maps.Keys(o.Queues))
+	list := strings.Join(names[:min(len(names), shown)], ", ")
+	if more := len(names) - shown; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	f.field(field, name, "must be listed in Options.Queues, as Options.Strict is set: "+list)
+}
+
+// listed checks the queues that a worker names against strict options.
+func (w *Worker) listed() error {
+	var f faults
+	for i, name := range w.opts.Queues {
+		f.listed(fmt.Sprintf("queues[%d]", i), name, &w.queue.opts)
+	}
+	if len(w.opts.Queues) == 0 {
+		f.listed("queues", defaultQueue, &w.queue.opts)
+	}
+	return f.err()
+}
+
 // unthrottled checks that no queue of a prefix has a throttle: it would be of each.
 func (w *Worker) unthrottled() error {
 	var f faults

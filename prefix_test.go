@@ -2,9 +2,11 @@ package errand_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,4 +130,68 @@ func TestPrefix_Why(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Strict options refuse each queue that they do not list, by whichever way it is named.
+func TestStrict(t *testing.T) {
+	q := openQueue(t, &errand.Options{Logger: quiet, Strict: true, Queues: map[string]errand.QueueOptions{
+		"default": {}, "mail": {}, "device/*": {}, "device/eu/x": {},
+	}})
+	ctx := t.Context()
+	in := func(queue string) *errand.JobOptions { return &errand.JobOptions{Queue: queue} }
+	schedule := func(queue string) errand.Schedule {
+		return errand.Schedule{Name: "s", Spec: "@daily", Args: note{}, Options: in(queue)}
+	}
+	for _, queue := range []string{"", "mail", "device/", "device/eu", "device/eu/x"} {
+		enqueue(t, q, note{}, in(queue))
+		check(q.Schedule(ctx, schedule(queue)))
+		if queue != "" {
+			check(topicsOf(t, q).CheckQueue("queue", queue))
+		}
+	}
+	check(errand.NewWorker(q, nil).Shutdown(ctx))
+	errand.Handle(errand.NewWorker(q, nil), func(context.Context, *errand.Job[note]) error { return nil },
+		errand.HandlerOptions{OnDead: &errand.OnDead{Queue: "device/eu"}})
+	for _, queue := range []string{"mial", "mail/eu", "device", "Default"} {
+		_, one := q.Enqueue(ctx, note{}, in(queue))
+		_, many := q.EnqueueMany(ctx, []errand.NewJob{{Args: note{}}, {Args: note{}, Options: in(queue)}})
+		inTx := q.Tx(ctx, func(tx *sql.Tx) error {
+			_, err := q.EnqueueTx(ctx, tx, note{}, in(queue))
+			return err
+		})
+		_, change := q.Change(ctx, errand.JobFilter{Kind: "note"}, errand.JobChange{Queue: queue})
+		_, redrive := q.DeadLetters().Redrive(ctx, errand.JobFilter{Kind: "note"}, &errand.RedriveOptions{Queue: queue})
+		work := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{queue}}).Run(ctx)
+		for field, err := range map[string]error{
+			"queue": one, "jobs[1].queue": many, "queue ": inTx, "options.queue": q.Schedule(ctx, schedule(queue)), "of a topic": topicsOf(t, q).CheckQueue("of a topic", queue),
+			"lane.queue": q.Configure(ctx, errand.Lane{Queue: queue}, errand.Settings{GroupLimit: new(2)}), "queue  ": change, "queue   ": redrive, "queues[0]": work,
+		} {
+			want := fmt.Sprintf("errand: %s %q: must be listed in Options.Queues, as Options.Strict is set: default, device/*, device/eu/x, mail",
+				strings.TrimSpace(field), queue)
+			if err == nil || err.Error() != want || !errors.Is(err, errand.ErrInvalid) {
+				t.Errorf("got  %v\nwant %s", err, want)
+			}
+		}
+	}
+	for prefix, listed := range map[string]bool{"device/*": true, "device/eu*": true, "mail*": false, "dev*": false, "*": false} {
+		w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{prefix}})
+		stopped, stop := context.WithCancel(ctx)
+		stop()
+		if err := w.Run(stopped); listed != (err == nil) || !listed && !hasField(err, "queues[0]") {
+			t.Errorf("a worker of %s: %v", prefix, err)
+		}
+	}
+	_, err := errand.New(ctx, nil, &errand.Options{Strict: true})
+	if !hasField(err, "strict") {
+		t.Error(err)
+	}
+	_, err = errand.New(ctx, nil, &errand.Options{Strict: true, Queues: map[string]errand.QueueOptions{"a": {OnDead: &errand.OnDead{}}}})
+	if !hasField(err, `queues["a"].on_dead.queue`) {
+		t.Error(err)
+	}
+	// The queue of a worker that names none is default.
+	q, _ = memoryQueue(t, errand.Options{Strict: true, Queues: map[string]errand.QueueOptions{"mail": {}}})
+	if err := errand.NewWorker(q, nil).Run(ctx); !hasField(err, "queues") {
+		t.Error(err)
+	}
 }

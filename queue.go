@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/internal/logs"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite"
@@ -56,6 +57,16 @@ type Options struct {
 	// section of Policy absent. The log of a worker names queues listed here that have no
 	// jobs and no worker in this process. If nil, none is overridden.
 	Queues map[string]QueueOptions
+	// Strict has queues refused that Queues does not list, by their names or by a prefix: a
+	// [FieldError] names those that it lists. It is about what this process names: the queue
+	// of a job that is enqueued in whatever way, also by a schedule or an [OnDead], that of
+	// [JobChange], [RedriveOptions] and [Queue.Configure], and the queues of a worker, whose
+	// prefix must be listed or within one that is. Holds and pauses may be of any. "default"
+	// must be listed too if it is used, as must those of the packages webhook and topic
+	// (webhook.Queues, topic.Queues). What other processes enqueue, and jobs and ticks of
+	// schedules that are there already, stay as they are. If false, a queue need not be
+	// listed.
+	Strict bool
 	// Settings are those of the whole file. A worker writes them to the file when it runs;
 	// [Queue.Configure] sets them without one. If zero, they are left as they are.
 	Settings Settings
@@ -204,11 +215,8 @@ func (o *Options) withDefaults() Options {
 	c.Retention = max(cmp.Or(o.Retention, defaultRetention), 0)
 	c.MaxArgs = cmp.Or(o.MaxArgs, defaultMaxArgs)
 	c.MaxHeaders = cmp.Or(o.MaxHeaders, defaultMaxHeaders)
-	c.Logger = cmp.Or(o.Logger, slog.Default())
-	c.SQLite.Logger = cmp.Or(o.SQLite.Logger, c.Logger)
-	if c.Clock == nil {
-		c.Clock = time.Now
-	}
+	c.Logger, c.SQLite.Logger = o.loggers()
+	c.Clock = wallClock(o.Clock, c.Logger)
 	return c
 }
 
@@ -227,6 +235,7 @@ type Queue struct {
 	// process take turns by it, so that none of them fails by another's change.
 	changing chan struct{}
 	notices  sync.Map // the kinds that an OnDead of this process names
+	loggers  loggers
 
 	closing  sync.Once
 	closeErr error
@@ -235,7 +244,7 @@ type Queue struct {
 // settings returns the settings of a queue, which need not be listed in Options.
 func (q *Queue) settings(name string) engine.QueueSettings {
 	o, of := q.opts.optionsOf(name), owner{queue: name}
-	s := engine.QueueSettings{Rules: o.Rules, Budget: q.limits.budget(of, o.Budget), Concurrency: o.Concurrency, Gate: o.Gate, NoKick: o.NoKick,
+	s := engine.QueueSettings{Rules: o.Rules, Budget: q.limits.budget(of, o.Budget), Concurrency: o.Concurrency, Gate: gateOf(o.Gate), NoKick: o.NoKick,
 		MaxDeaths: o.MaxDeaths, OpenJitter: o.OpenJitter, Groups: q.limits.groupThrottle(name, o.GroupThrottle)}
 	own, ok := delivery(o.Policy)
 	if ok {
@@ -259,8 +268,8 @@ func (q *Queue) settings(name string) engine.QueueSettings {
 // docs/operations.md.
 //
 // With SQLiteOptions.ReadOnly the file is only read. Then Open returns fs.ErrNotExist
-// if there is none, [ErrUnsupportedDB] if it has no tables of errand, and
-// [ErrNeedsRecovery]. With SQLiteOptions.Existing the first two hold for a file that is
+// if there is none, fs.ErrPermission if this user may not read it, [ErrUnsupportedDB] if
+// it has no tables of errand, and [ErrNeedsRecovery]. With SQLiteOptions.Existing the first two hold for a file that is
 // written.
 func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 	o = cmp.Or(o, &Options{})
@@ -290,6 +299,7 @@ func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 
 // logDoubts logs the doubts about the policies in o, before defaults are filled in.
 func (o *Options) logDoubts(log *slog.Logger) {
+	log = logs.Direct(log) // there may be any number of doubts
 	logDoubts(log, "options", o.Policy)
 	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
 		logDoubts(log, "queue "+name, o.Queues[name].Policy)
@@ -301,7 +311,7 @@ func newQueue(ctx context.Context, store storage.Store, o Options) (*Queue, erro
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{store: store, opts: o, clock: c, changing: make(chan struct{}, 1)}
+	q := &Queue{store: store, opts: o, clock: c, changing: make(chan struct{}, 1), loggers: loggers{all: []*slog.Logger{o.Logger, o.SQLite.Logger}}}
 	if len(o.Middleware) > 0 {
 		q.entry = through(o.Middleware, take)
 	}
@@ -348,6 +358,7 @@ func (q *Queue) Close() error {
 	q.closing.Do(func() {
 		q.closeErr = q.store.Close()
 		q.events.close()
+		q.loggers.wait()
 	})
 	return q.closeErr
 }

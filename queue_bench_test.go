@@ -2,8 +2,10 @@ package errand_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -148,5 +150,66 @@ func BenchmarkRunNow(b *testing.B) {
 	stop()
 	if err := <-ended; err != nil {
 		b.Error(err)
+	}
+}
+
+// The application writes a row each 5 ms into the queue's file while 20,000 jobs drain: by
+// a pool of its own, and by Queue.Tx. p99-ms and max-ms are of these writes, jobs/s of the
+// drain. Run it with -benchtime 5x.
+func BenchmarkTx_BesideDrain(b *testing.B) {
+	const jobs, pace = 20_000, 5 * time.Millisecond
+	const insert = `INSERT INTO orders (email) VALUES ('ada@example.org')`
+	for name, by := range map[string]func(q *errand.Queue, pool *sql.DB) error{
+		"pool": func(_ *errand.Queue, pool *sql.DB) error {
+			_, err := pool.ExecContext(context.Background(), insert)
+			return err
+		},
+		"Tx": func(q *errand.Queue, _ *sql.DB) error {
+			return q.Tx(context.Background(), func(tx *sql.Tx) error {
+				_, err := tx.ExecContext(context.Background(), insert)
+				return err
+			})
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			var took []time.Duration
+			var drained time.Duration
+			for range b.N {
+				path := filepath.Join(b.TempDir(), "jobs.db")
+				q := must(errand.Open(context.Background(), path, &errand.Options{Retention: -1, Logger: quiet}))
+				check(q.Tx(context.Background(), func(tx *sql.Tx) error {
+					_, err := tx.ExecContext(context.Background(), `CREATE TABLE orders (id INTEGER PRIMARY KEY, email TEXT NOT NULL)`)
+					return err
+				}))
+				pool := must(sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=synchronous(full)"))
+				fill(b, q, jobs, func(i int) errand.Args { return ping{i} })
+				ctx, stop := context.WithCancel(context.Background())
+				var n atomic.Int64
+				w := errand.NewWorker(q, nil)
+				errand.Handle(w, func(context.Context, *errand.Job[ping]) error {
+					if n.Add(1) == jobs {
+						stop()
+					}
+					return nil
+				})
+				ended, began := make(chan error, 1), time.Now()
+				go func() { ended <- w.Run(ctx) }()
+				for next := time.NewTicker(pace); ctx.Err() == nil; <-next.C {
+					at := time.Now()
+					check(by(q, pool))
+					took = append(took, time.Since(at))
+				}
+				check(<-ended)
+				drained += time.Since(began)
+				check(pool.Close())
+				check(q.Close())
+			}
+			slices.Sort(took)
+			ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+			b.ReportMetric(ms(took[len(took)*99/100]), "p99-ms")
+			b.ReportMetric(ms(took[len(took)-1]), "max-ms")
+			b.ReportMetric(float64(len(took))/float64(b.N), "writes/op")
+			b.ReportMetric(float64(jobs*b.N)/drained.Seconds(), "jobs/s")
+		})
 	}
 }

@@ -25,11 +25,11 @@ type RunNowOptions struct {
 // RunNowResult is the result of [Queue.RunNow].
 type RunNowResult struct {
 	// Ready is how many jobs were made ready.
-	Ready int
+	Ready int `json:"ready"`
 	// NotFound are the jobs of JobFilter.IDs that have ended, or that there are
 	// none of. Jobs that were ready, running or blocked are neither here nor in
 	// Ready.
-	NotFound []ID
+	NotFound []ID `json:"not_found,omitempty"`
 }
 
 // RunNow makes jobs ready that wait for their next attempt: after a failure, a

@@ -11,6 +11,7 @@ import (
 
 	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/internal/schedule"
+	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/storage"
 )
 
@@ -91,6 +92,19 @@ func (m Missed) String() string {
 	return schedule.Missed(m).String()
 }
 
+// MarshalText returns what String does.
+func (m Missed) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText sets m by what String returns.
+func (m *Missed) UnmarshalText(text []byte) error {
+	parsed, err := schedule.ParseMissed(string(text))
+	if err != nil {
+		return fmt.Errorf("errand: %w", err)
+	}
+	*m = Missed(parsed)
+	return nil
+}
+
 // Overlap decides whether a schedule may have more than one job that is not over. A
 // job is not over while it is scheduled, ready or running, so also while it waits
 // for a retry.
@@ -111,7 +125,23 @@ func (o Overlap) String() string {
 	case OverlapSkip:
 		return "skip"
 	}
-	return fmt.Sprintf("Overlap(%d)", o)
+	return fmt.Sprintf("Overlap(%d)", uint8(o))
+}
+
+// MarshalText returns what String does.
+func (o Overlap) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText sets o by what String returns.
+func (o *Overlap) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "allow":
+		*o = OverlapAllow
+	case "skip":
+		*o = OverlapSkip
+	default:
+		return fmt.Errorf("errand: overlap %q: must be one of allow, skip", text)
+	}
+	return nil
 }
 
 const maxJitter = 24 * time.Hour
@@ -169,9 +199,13 @@ func (q *Queue) newSchedule(ctx context.Context, s Schedule) (storage.Schedule, 
 	if s.Jitter < 0 || s.Jitter > maxJitter {
 		f.field("jitter", s.Jitter, fmt.Sprintf("must be between 0 and %v", maxJitter))
 	}
+	unique := "options.unique."
+	if d, ok := s.Args.(JobDefaulter); ok {
+		s.Options, unique = q.tickDefaults(&f, d, s.Options)
+	}
 	r := storage.Schedule{
 		Name: s.Name, Zone: cmp.Or(s.Zone, "UTC"), Missed: s.Missed.String(), SkipOverlap: s.Overlap == OverlapSkip,
-		Jitter: s.Jitter.Truncate(time.Microsecond), Job: q.scheduleJob(&f, s),
+		Jitter: s.Jitter.Truncate(time.Microsecond), Job: q.scheduleJob(&f, s, unique),
 	}
 	if q.entry != nil && f.n() == 0 {
 		f.add(q.enter(ctx, "", "options.", &r.Job, s.Options))
@@ -197,7 +231,22 @@ func (q *Queue) newSchedule(ctx context.Context, s Schedule) (storage.Schedule, 
 	return r, spec, nil
 }
 
-func (q *Queue) scheduleJob(f *faults, s Schedule) storage.NewJob {
+// tickDefaults returns the options of a schedule's jobs with the defaults of their kind,
+// and what goes before the names of the fields of their unique key.
+func (q *Queue) tickDefaults(f *faults, args JobDefaulter, own *JobOptions) (o *JobOptions, unique string) {
+	unique = "options.unique."
+	if o = q.defaulted(f, "", args, own); o == own {
+		return o, unique
+	}
+	own = cmp.Or(own, &JobOptions{})
+	o.DueAt, o.Delay = own.DueAt, own.Delay // the spec says when
+	if own.Unique == nil {
+		unique = defaultsPlace("", args) + "unique."
+	}
+	return o, unique
+}
+
+func (q *Queue) scheduleJob(f *faults, s Schedule, unique string) storage.NewJob {
 	o := *cmp.Or(s.Options, &JobOptions{})
 	if !o.DueAt.IsZero() {
 		f.field("options.due_at", o.DueAt, "must be zero: the spec says when")
@@ -212,7 +261,7 @@ func (q *Queue) scheduleJob(f *faults, s Schedule) storage.NewJob {
 		}
 	}
 	job := q.newJob(f, "", "options.", NewJob{s.Args, &o})
-	f.noConflict("options.unique.", o.Unique)
+	f.noConflict(unique, o.Unique)
 	job.Timeout = job.Timeout.Truncate(time.Microsecond)
 	return job
 }
@@ -230,24 +279,45 @@ func (q *Queue) begin(p storage.Plan, spec *schedule.Spec, now time.Time) storag
 
 // ScheduleInfo is all that is known of a schedule.
 type ScheduleInfo struct {
-	Name    string
-	Spec    string // with single spaces
-	Zone    string
-	Missed  Missed
-	Overlap Overlap
-	Jitter  time.Duration
-	// Kind, Args and Options are those of the jobs. DueAt and Delay are zero.
-	Kind    string
-	Args    json.RawMessage
-	Options JobOptions
-	Paused  bool
+	Name    string        `json:"name"`
+	Spec    string        `json:"spec"` // with single spaces
+	Zone    string        `json:"zone"`
+	Missed  Missed        `json:"missed"`
+	Overlap Overlap       `json:"overlap"`
+	Jitter  time.Duration `json:"jitter_s,omitempty"`
+	// Kind, Args and Options are those of the jobs. DueAt and Delay are zero. Of Options
+	// JSON has the queue, under this name.
+	Kind    string          `json:"kind"`
+	Args    json.RawMessage `json:"args,omitempty"`
+	Options JobOptions      `json:"-"`
+	Paused  bool            `json:"paused"`
 	// Next are the next five ticks, in the zone, or as many as there are before the
 	// year 10000. For a paused schedule they are the ticks if it were resumed now.
-	Next []time.Time
+	Next []time.Time `json:"next"`
 	// LastTick is the latest tick for which a job was enqueued, in the zone, and
 	// LastJob is that job. Both are zero if there was none.
-	LastTick time.Time
-	LastJob  ID
+	LastTick time.Time `json:"last_tick,omitzero"`
+	LastJob  ID        `json:"last_job,omitzero"`
+}
+
+// scheduleJSON is a schedule as JSON has it.
+type scheduleJSON struct {
+	ScheduleInfo
+	Queue string `json:"queue"`
+}
+
+// MarshalJSON writes durations in seconds.
+func (i ScheduleInfo) MarshalJSON() ([]byte, error) {
+	return seconds.Marshal(scheduleJSON{i, i.Options.Queue})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (i *ScheduleInfo) UnmarshalJSON(data []byte) error {
+	s := scheduleJSON{*i, i.Options.Queue}
+	err := seconds.Unmarshal(data, &s)
+	s.Options.Queue = s.Queue
+	*i = s.ScheduleInfo
+	return err
 }
 
 // listedTicks is the length of ScheduleInfo.Next.
@@ -270,7 +340,7 @@ func scheduleInfo(f *faults, s *storage.ScheduleRecord, now time.Time) ScheduleI
 	info := ScheduleInfo{
 		Name: s.Name, Spec: s.Spec, Zone: s.Zone, Jitter: s.Jitter, Kind: s.Job.Kind, Args: s.Job.Args,
 		Options: JobOptions{Queue: s.Job.Queue, Priority: s.Job.Priority, Timeout: s.Job.Timeout, Headers: f.storedHeaders(of, s.Job.Headers),
-			Tags: s.Job.Tags, Group: s.Job.Group},
+			Tags: s.Job.Tags, Group: s.Job.Group, StartWithin: s.Job.StartWithin, FinishWithin: s.Job.FinishWithin, OnExpire: s.Job.OnExpire},
 		Paused: s.Paused, LastTick: s.LastTick, LastJob: s.LastJob,
 	}
 	if s.SkipOverlap {

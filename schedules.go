@@ -25,16 +25,17 @@ func (q *Queue) Schedules() *Schedules { return &Schedules{q} }
 // row that were skipped for the same reason.
 type Tick struct {
 	// At is the first tick of the entry, and Until the last, in the zone.
-	At, Until time.Time
+	At    time.Time `json:"at"`
+	Until time.Time `json:"until"`
 	// N is the number of ticks.
-	N int64
+	N int64 `json:"n"`
 	// Taken is what became of the ticks.
-	Taken TickOutcome
+	Taken TickOutcome `json:"taken"`
 	// Noted is when the entry was made.
-	Noted time.Time
+	Noted time.Time `json:"noted"`
 	// Job is the job that was enqueued. For a duplicate it is the job that holds
 	// the unique key. Otherwise it is zero.
-	Job ID
+	Job ID `json:"job,omitzero"`
 }
 
 // TickOutcome is what became of a tick.

@@ -2,8 +2,10 @@ package errand_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -402,5 +404,28 @@ func TestSchedules_ReadByName(t *testing.T) {
 	}
 	if _, err := all.Get(ctx, "a"); !errors.Is(err, errand.ErrNotFound) {
 		t.Errorf("Get of one that is removed: %v", err)
+	}
+}
+
+// Of the options of its jobs a schedule has the queue in JSON.
+func TestScheduleInfo_JSON(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	info := errand.ScheduleInfo{
+		Name: "nightly", Spec: "0 2 * * *", Zone: "UTC", Missed: errand.MissedAll(3), Overlap: errand.OverlapSkip, Jitter: time.Minute,
+		Kind: "note", Options: errand.JobOptions{Queue: "a"}, Next: []time.Time{at},
+	}
+	b, err := json.Marshal(info)
+	if want := `{"name":"nightly","spec":"0 2 * * *","zone":"UTC","missed":"all(3)","overlap":"skip","jitter_s":60,"kind":"note","paused":false,` +
+		`"next":["2026-03-01T12:00:00Z"],"queue":"a"}`; err != nil || string(b) != want {
+		t.Errorf("schedule is %s, %v", b, err)
+	}
+	var got errand.ScheduleInfo
+	if err := json.Unmarshal(b, &got); err != nil || !reflect.DeepEqual(got, info) {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	for _, text := range []string{`{"missed":"all(0)"}`, `{"overlap":"never"}`} {
+		if err := json.Unmarshal([]byte(text), &got); err == nil {
+			t.Errorf("%s was read", text)
+		}
 	}
 }

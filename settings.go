@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/storage"
 )
 
@@ -53,7 +54,7 @@ type Settings struct {
 	// queue, from a second to 365 days: a job goes before one of a priority that is n
 	// higher once it has been due for n times Aging longer. It is not for Newest. If zero,
 	// only priority counts.
-	Aging *time.Duration `json:"aging,omitempty"`
+	Aging *time.Duration `json:"aging_s,omitempty"`
 	// Starts is how many attempts of a queue, or of a kind in all queues, start in StartsPer,
 	// at most 10,000 a second: a throttle that all processes on the file share. A worker
 	// leases no more jobs than may start. It is an average; StartsBurst says how many may
@@ -62,20 +63,26 @@ type Settings struct {
 	// alone start whatever Starts is. If zero, any number.
 	Starts *int `json:"starts,omitempty"`
 	// StartsPer is from 1 ms to 24 h, and at least 100 µs for each of Starts. If zero, 1 s.
-	StartsPer *time.Duration `json:"starts_per,omitempty"`
+	StartsPer *time.Duration `json:"starts_per_s,omitempty"`
 	// StartsBurst is how many. If zero, a tenth of a second's worth, and at least 2.
 	StartsBurst *int `json:"starts_burst,omitempty"`
 	// Retention is how long finished jobs are kept; if negative, they are deleted at once.
 	// That of a kind in a queue goes before that of the kind, then comes that of the
 	// queue, then that of the whole file. If zero, Options.Retention.
-	Retention *time.Duration `json:"retention,omitempty"`
+	Retention *time.Duration `json:"retention_s,omitempty"`
 	// StartWithin and FinishWithin are for new jobs that have none of their own, and
 	// OnExpire for those with neither Expired nor Dead: see [JobOptions]. Which goes first
 	// is as with Retention. If zero or empty, none is set.
-	StartWithin  *time.Duration `json:"start_within,omitempty"`
-	FinishWithin *time.Duration `json:"finish_within,omitempty"`
+	StartWithin  *time.Duration `json:"start_within_s,omitempty"`
+	FinishWithin *time.Duration `json:"finish_within_s,omitempty"`
 	OnExpire     *State         `json:"on_expire,omitempty"`
 }
+
+// MarshalJSON writes durations in seconds.
+func (s Settings) MarshalJSON() ([]byte, error) { return seconds.Marshal(s) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (s *Settings) UnmarshalJSON(data []byte) error { return seconds.Unmarshal(data, s) }
 
 // LaneSettings are the settings of a queue, of a kind, of both, or, if both are empty,
 // of the whole file.
@@ -83,6 +90,12 @@ type LaneSettings struct {
 	Lane
 	Settings
 }
+
+// MarshalJSON writes durations in seconds.
+func (s LaneSettings) MarshalJSON() ([]byte, error) { return seconds.Marshal(s) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (s *LaneSettings) UnmarshalJSON(data []byte) error { return seconds.Unmarshal(data, s) }
 
 // setting is one of the settings.
 type setting struct {
@@ -311,6 +324,9 @@ func (s *Settings) clone() (c Settings) {
 // nothing then.
 func (q *Queue) Configure(ctx context.Context, lane Lane, s Settings) error {
 	f := checkLane(lane)
+	if lane.Queue != "" {
+		f.listed("lane.queue", lane.Queue, &q.opts)
+	}
 	set := f.settings("", lane, &s)
 	if len(set) == 0 {
 		f.field("settings", nil, "must set at least one")

@@ -42,8 +42,8 @@ func TestQueue_Configure(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const want = `[{"max_bytes":1099511627776},{"kind":"k","retention":-1000},` +
-		`{"queue":"b","max_bytes":5,"when_full":"evict-lowest"},{"queue":"b","kind":"k","retention":3600000000000,"start_within":60000000000,"finish_within":86400000000000,"on_expire":"dead"}]`
+	const want = `[{"max_bytes":1099511627776},{"kind":"k","retention_s":-0.000001},` +
+		`{"queue":"b","max_bytes":5,"when_full":"evict-lowest"},{"queue":"b","kind":"k","retention_s":3600,"start_within_s":60,"finish_within_s":86400,"on_expire":"dead"}]`
 	settingsAre(t, q, want)
 
 	wantFaults(t, q.Configure(ctx, errand.Lane{Queue: "b"}, errand.Settings{MaxJobs: new(-1), MaxBytes: new(int64(-2)), WhenFull: new(errand.WhenFull(3))}),

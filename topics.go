@@ -16,7 +16,7 @@ const (
 	maxClass        = 32
 	maxMessageID    = 128
 	maxBody         = 256 << 10
-	maxAttributes   = 64 << 10
+	maxAttributes   = 320 << 10
 	maxDoc          = 64 << 10
 	maxCursor       = 1024
 	maxEntryPage    = 10_000
@@ -49,7 +49,7 @@ func MessageTag(id string) string { return storage.MessageTag(id) }
 // A message stays while one of its jobs is there, live, finished or dead, and until its
 // KeepUntil. Classes match [a-z][a-z0-9_-]{0,31}; names, families and topics match
 // [A-Za-z0-9][A-Za-z0-9._:/-]{0,199}, the IDs of messages [A-Za-z0-9._:-]{1,128}. A body
-// has at most 256 KiB, attributes and documents at most 64 KiB.
+// has at most 256 KiB, attributes 320 KiB and documents 64 KiB.
 type Topics struct {
 	queue *Queue
 	store storage.Topics
@@ -63,6 +63,14 @@ func (q *Queue) Topics() (*Topics, error) {
 		return nil, fmt.Errorf("%w: store %T keeps no messages", ErrUnsupportedDB, q.store)
 	}
 	return &Topics{q, s}, nil
+}
+
+// CheckQueue returns a [FieldError] for a field with the name of a queue that Publish would refuse in
+// jobs: it is malformed, or [Options].Strict is set and Options.Queues does not list it.
+func (t *Topics) CheckQueue(field, queue string) error {
+	var f faults
+	f.queue(field, queue, &t.queue.opts)
+	return f.err()
 }
 
 // PutEntries writes entries in one transaction, or deletes those with Delete set, all of

@@ -174,7 +174,7 @@ func TestTopics_BadInput(t *testing.T) {
 		"publications[1].message.id":         with(func(p *errand.Publication) { p.Message.ID = "a/b" }),
 		"publications[1].message.topic":      with(func(p *errand.Publication) { p.Message.Topic = long }),
 		"publications[1].message.body":       with(func(p *errand.Publication) { p.Message.Body = make([]byte, 256<<10+1) }),
-		"publications[1].message.attributes": with(func(p *errand.Publication) { p.Message.Attributes = make([]byte, 64<<10+1) }),
+		"publications[1].message.attributes": with(func(p *errand.Publication) { p.Message.Attributes = make([]byte, 320<<10+1) }),
 		"publications[1].message.cursor":     with(func(p *errand.Publication) { p.Message.Cursor = "\x00" }),
 		"publications[1].message.keep_until": with(func(p *errand.Publication) { p.Message.KeepUntil = time.Unix(-1e9, 0) }),
 		"publications[1].family":             with(func(p *errand.Publication) { p.Family = " " }),

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 )
 
 // faults collects what is wrong with the input of one call.
@@ -72,6 +73,9 @@ func (o *Options) validate() error {
 	f.policy("policy", o.Policy)
 	f.middleware("middleware", o.Middleware)
 	f.settings("settings.", Lane{}, &o.Settings)
+	if o.Strict && len(o.Queues) == 0 {
+		f.field("strict", true, "must be false unless queues lists those that may be used")
+	}
 	for _, name := range slices.Sorted(maps.Keys(o.Queues)) {
 		f.queueOrPrefix("queues", name)
 		field, q := fmt.Sprintf("queues[%q].", name), o.Queues[name]
@@ -81,7 +85,7 @@ func (o *Options) validate() error {
 		f.groupThrottle(field+"group_throttle.", q.GroupThrottle)
 		f.between(field+"concurrency", q.Concurrency, mostConcurrency)
 		f.openJitter(field+"open_jitter", q.OpenJitter)
-		f.onDead(field+"on_dead", q.OnDead)
+		f.onDead(field+"on_dead", q.OnDead, o)
 		if set := f.settings(field+"settings.", Lane{Queue: name}, &q.Settings); isPrefix(name) && len(set) > 0 {
 			f.field(field+"settings", name, "must be zero for a prefix: set those of each queue with Configure")
 		}
@@ -269,6 +273,8 @@ func (f *faults) kind(place string, args Args, types *argsTypes) string {
 		f.field(place+"kind", kind, fmt.Sprintf("must be of one type: %v has it, and %v", x.taken, deref(t)))
 	case x.hidden:
 		f.field(place+"args", t.String(), hiddenLimit)
+	case x.misfit:
+		f.field(fmt.Sprintf("%sjob_defaults[%q]", place, kind), t.String(), "must have the method JobDefaults() errand.JobOptions, and not on its pointer alone")
 	}
 	return kind
 }
@@ -425,5 +431,24 @@ func logDoubts(log *slog.Logger, of string, d policy.Delivery) {
 		for _, doubt := range p.policy.Lint() {
 			log.Warn("errand: doubtful policy", "of", p.of, "doubt", doubt)
 		}
+	}
+}
+
+// checkOptions checks the options of a job, whose queue r has if it is known, and sets in r
+// what is not stored as it is: policy, tags and headers.
+func (q *Queue) checkOptions(f *faults, place string, o *JobOptions, r *storage.NewJob) {
+	if r.Queue != "" {
+		f.queue(place+"queue", r.Queue, &q.opts)
+	}
+	f.jobOptions(place, o)
+	if !isNil(o.Policy) {
+		// A document without sections sets nothing and is not stored.
+		if d := f.override(place+"policy", o.Policy); d != (policy.Document{}) {
+			r.Policy = f.json(place+"policy", d)
+		}
+	}
+	r.Tags = f.tags(place, o.Tags)
+	if len(o.Headers) > 0 {
+		r.Headers = f.headers(place+"headers", o.Headers, q.opts.MaxHeaders)
 	}
 }

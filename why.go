@@ -21,22 +21,24 @@ const (
 	WhyRunning WhyCode = "running"
 	// WhyEnded: the job has ended. Reason is why it is dead, if it is.
 	WhyEnded WhyCode = "ended"
-	// WhyNotDue: it was enqueued for later, or put off before its first attempt. Until is
-	// when it is due.
+	// WhyNotDue: it was enqueued for later, or put off, since attempt N if that is not zero.
+	// Until is when it is due.
 	WhyNotDue WhyCode = "not_due"
 	// WhyRetry: its last attempt failed. It waits for retry N of Of, in Phase, Until.
 	WhyRetry WhyCode = "retry"
-	// WhyUnavailable: its last attempt could not reach the other side. The next one is
+	// WhyUnavailable: its last attempt, N, could not reach the other side. The next one is
 	// Until, and no retry is used up.
 	WhyUnavailable WhyCode = "unavailable"
-	// WhySnoozed: its handler asked for a later run, Until.
+	// WhySnoozed: its handler asked in attempt N for a later run, Until.
 	WhySnoozed WhyCode = "snoozed"
 	// WhyCrashed: its process died. The next attempt is Until.
 	WhyCrashed WhyCode = "crashed"
 	// WhyUrgent: it starts as soon as a worker of its queue and kind has a free runner,
 	// whatever else is said of its lane.
 	WhyUrgent WhyCode = "urgent"
-	// WhyHeld: Queue, Kind or both are held for Reason, by By, Since and Until.
+	// WhyHeld: Queue, Kind or both are held for Reason, by By, Since and Until. If the hold
+	// lets single jobs through, and the last one has not ended, Job is that one and JobSince
+	// is since when it runs.
 	WhyHeld WhyCode = "held"
 	// WhyNoWorker: no live worker works for the queue and kind.
 	WhyNoWorker WhyCode = "no_worker"
@@ -96,6 +98,8 @@ type WhyReason struct {
 	More   bool         `json:"more,omitempty"`
 	Phase  policy.Phase `json:"phase,omitempty"`
 	Job    ID           `json:"job,omitzero"`
+	// JobSince is since when Job runs, of a WhyHeld.
+	JobSince time.Time `json:"job_since,omitzero"`
 }
 
 // Why is the answer of [Queue.Why].
@@ -249,14 +253,25 @@ func (w *Why) later(j *JobInfo, d policy.Document, now time.Time) {
 		r.Text = fmt.Sprintf("it waits for retry %d of %d, in phase %s: it is %s; attempt %d failed%s", r.N, r.Of, r.Phase, due, last.Attempt, because(last.Error))
 	case j.Crashes > 0:
 		r.Code, r.Text = WhyCrashed, "its process died while it ran: it is "+due
-	case j.Error != "" && j.Error != last.Error:
-		r.Code, r.Text = WhyUnavailable, fmt.Sprintf("attempt %d could not reach the other side, which costs no retry: it is %s%s", j.Attempt, due, because(j.Error))
+	case j.Unreached:
+		r.Code, r.N = WhyUnavailable, j.Attempt
+		r.Text = fmt.Sprintf("attempt %d could not reach the other side, which costs no retry: it is %s%s", j.Attempt, due, because(j.Error))
 	case j.Snoozes > 0:
-		r.Code, r.Text = WhySnoozed, "its handler put it off: it is "+due
+		r.Code, r.N = WhySnoozed, j.Attempt
+		r.Text = fmt.Sprintf("its handler put it off in attempt %d: it is %s%s", j.Attempt, due, lastly(last))
 	default:
-		r.Code, r.Text = WhyNotDue, "it was put off: it is "+due
+		r.Code, r.N = WhyNotDue, j.Attempt
+		r.Text = fmt.Sprintf("it was put off after attempt %d: it is %s%s", j.Attempt, due, lastly(last))
 	}
 	w.add(r)
+}
+
+// lastly returns the end of a text about a job that was put off since it failed, if it has.
+func lastly(last Failure) string {
+	if last.Attempt == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; attempt %d failed%s", last.Attempt, because(last.Error))
 }
 
 // PolicyOf returns the delivery policy in effect for a job, which may be of a kind that
@@ -331,6 +346,10 @@ func (w *Why) held(h *HoldState) {
 	switch {
 	case h.Probe:
 		text += ", and lets one job through at " + moment(h.Until)
+		if p := h.Through; p.Token != 0 {
+			r.Job, r.JobSince = p.Job, p.Since
+			text += fmt.Sprintf("; job %v, which it has let through, runs since %s", p.Job, moment(p.Since))
+		}
 	case h.Until.IsZero() && h.Reason == storage.HoldPaused:
 		text += " until it is resumed"
 	case h.Until.IsZero():

@@ -2,6 +2,8 @@ package errand_test
 
 import (
 	"context"
+	"encoding/json"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,4 +57,17 @@ func TestQueue_Why_Batch(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		wantWhy(t, q, alone, "running")
 	})
+}
+
+// What workers show in the file has the wait in nanoseconds, for processes of all versions.
+func TestWorkerLimit_JSON(t *testing.T) {
+	for _, text := range []string{`{"batch_min":3,"batch_wait":1500000000}`, `{"batch_min":3,"batch_wait_s":1.5}`} {
+		var n errand.WorkerLimit
+		if err := json.Unmarshal([]byte(text), &n); err != nil || n.BatchMin != 3 || n.BatchWait != 1500*time.Millisecond {
+			t.Errorf("%s is read as %+v, %v", text, n, err)
+		}
+		if b, err := json.Marshal(errand.WorkerInfo{Limits: []errand.WorkerLimit{n}}); err != nil || !strings.Contains(string(b), `"batch_wait_s":1.5`) {
+			t.Errorf("shown as %s, %v", b, err)
+		}
+	}
 }

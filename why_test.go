@@ -177,6 +177,44 @@ func TestQueue_Why_Between(t *testing.T) {
 	}
 }
 
+// A job that was put off has its attempt and its error among the reasons, also if it has
+// failed with the same text before.
+func TestQueue_Why_PutOff(t *testing.T) {
+	q := openQueue(t, nil)
+	w := errand.NewWorker(q, nil)
+	errand.Handle(w, func(_ context.Context, job *errand.Job[note]) error {
+		err := errors.New("no route")
+		switch {
+		case job.Attempt == 1:
+			return err
+		case job.Args.Text == "snooze":
+			return errand.Snooze(time.Hour, nil)
+		}
+		return errand.HoldLane(time.Hour, err)
+	}, errand.HandlerOptions{Policy: policy.Policy{Retries: 9, NoDelayRetries: 9}})
+	run(t, w)
+	snoozes := enqueue(t, q, note{Text: "snooze"}, nil)
+	r := untilWhy(t, q, snoozes, "snoozed").Reasons[0]
+	if r.N != 2 || !strings.HasPrefix(r.Text, "its handler put it off in attempt 2: it is due at ") || !strings.HasSuffix(r.Text, "; attempt 1 failed: no route") {
+		t.Errorf("%+v", r)
+	}
+	if _, err := q.Change(t.Context(), errand.JobFilter{IDs: []errand.ID{snoozes}}, errand.JobChange{Delay: 2 * time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	away := enqueue(t, q, note{}, nil)
+	untilWhy(t, q, away, "held")
+	if _, err := q.Change(t.Context(), errand.JobFilter{IDs: []errand.ID{away}}, errand.JobChange{Delay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	r = wantWhy(t, q, away, "unavailable held").Reasons[0]
+	if r.N != 2 || !strings.HasPrefix(r.Text, "attempt 2 could not reach the other side, which costs no retry: it is due at ") || !strings.HasSuffix(r.Text, ": no route") {
+		t.Errorf("%+v", r)
+	}
+	if j, err := q.Job(t.Context(), away); err != nil || !j.Unreached || j.Error != "no route" {
+		t.Errorf("the job is %+v, %v", j, err)
+	}
+}
+
 // What workers show keeps a job back if no worker is free to take it.
 func TestQueue_Why_Workers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")

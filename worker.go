@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"slices"
 	"sync"
@@ -36,7 +35,8 @@ func NewWorker(q *Queue, o *WorkerOptions) *Worker {
 	}
 	w := &Worker{queue: q, opts: *cmp.Or(o, &WorkerOptions{}), handlers: map[string]engine.Handler{}, onDead: map[string]*OnDead{}}
 	w.opts.Queues, w.opts.Middleware = slices.Clone(w.opts.Queues), slices.Clone(w.opts.Middleware)
-	w.err = errors.Join(w.opts.validate(), w.unthrottled())
+	w.opts.Logger = q.loggers.of(cmp.Or(w.opts.Logger, q.opts.Logger))
+	w.err = errors.Join(w.opts.validate(), w.unthrottled(), w.listed())
 	return w
 }
 
@@ -225,8 +225,6 @@ func (w *Worker) get() *engine.Engine {
 	return w.engine
 }
 
-func (w *Worker) logger() *slog.Logger { return cmp.Or(w.opts.Logger, w.queue.opts.Logger) }
-
 func (w *Worker) config() engine.Config {
 	o, q := w.opts, w.queue.opts
 	c := engine.Config{
@@ -250,7 +248,7 @@ func (w *Worker) config() engine.Config {
 		Clock:         w.queue.clock,
 		WaitForClock:  q.WaitForClock,
 		LogEvery:      q.LogEvery,
-		Logger:        w.logger(),
+		Logger:        o.Logger,
 	}
 	c.Queues = w.queues()
 	c.Lasting = w.lasting(c.Queues)

@@ -131,3 +131,51 @@ func TestWorker_RulesOfKindAndQueue(t *testing.T) {
 		}
 	})
 }
+
+// Ten jobs that always fail are each dead within the totals of their policy, which
+// are what "errand policy show" prints. Of the policies with more than 1,000 retries,
+// only the first of the last phase are kept.
+func TestWorker_PolicyTotals(t *testing.T) {
+	const jobs, most = 10, 120
+	for name, p := range map[string]policy.Policy{
+		"Default": policy.Default(), "SNSManaged": policy.SNSManaged(), "SNSCustomer": policy.SNSCustomer(),
+		"SNSHTTP": policy.SNSHTTP(), "SDKStandard": policy.SDKStandard(), "QLDB": policy.QLDB(), "Webhook": policy.Webhook(),
+		"Exponential100ms": policy.Exponential100ms(10, time.Minute), "Forever": policy.Forever(time.Hour),
+	} {
+		if p.Retries > 1000 {
+			p.MaxDelayRetries -= p.Retries - most
+			p.Retries = most
+		}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q, _ := memoryQueue(t, errand.Options{Policy: p})
+				w := errand.NewWorker(q, &errand.WorkerOptions{LeaseDuration: time.Hour})
+				var first [jobs]time.Time
+				errand.Handle(w, func(_ context.Context, j *errand.Job[note]) error {
+					if j.Attempt == 1 {
+						first[j.Args.N] = time.Now()
+					}
+					return errors.New("down")
+				})
+				stop := run(t, w)
+				var ids [jobs]errand.ID
+				for i := range ids {
+					ids[i] = enqueue(t, q, note{N: i}, nil)
+				}
+				time.Sleep(p.Total() + time.Minute)
+				synctest.Wait()
+				for i, id := range ids {
+					j := lookUp(t, q, id)
+					took := j.EndedAt.Sub(first[i])
+					if j.State != errand.Dead || j.Retry != p.Retries || took < p.ShortestTotal() || took > p.Total() {
+						t.Errorf("job %d: %s, %d retries in %v, want %d in %v to %v",
+							i, j.State, j.Retry, took, p.Retries, p.ShortestTotal(), p.Total())
+					}
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

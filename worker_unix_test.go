@@ -66,6 +66,9 @@ func beOther(role string) error {
 	if err != nil {
 		return err
 	}
+	if what, ok := strings.CutPrefix(role, "blocked "); ok {
+		return workBlocked(ctx, what)
+	}
 	q, err := errand.Open(ctx, os.Getenv(dbEnv), &errand.Options{
 		Clock:  func() time.Time { return time.Now().Add(ahead) },
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),

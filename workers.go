@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage"
 )
@@ -63,7 +65,7 @@ type WorkerLimit struct {
 	// BatchMin and BatchWait are Min and Wait of the [BatchOptions] of a kind. If zero, no
 	// job waits for others.
 	BatchMin  int           `json:"batch_min,omitempty"`
-	BatchWait time.Duration `json:"batch_wait,omitempty"`
+	BatchWait time.Duration `json:"batch_wait_s,omitempty"`
 	// Gate is what the worker knows of the gate. It is nil if there is none.
 	Gate *GateInfo `json:"gate,omitempty"`
 	// Policy is the delivery policy of the queue or kind. If nil, it has none.
@@ -71,6 +73,18 @@ type WorkerLimit struct {
 	// Until is when the first job of a lane starts that opens gently. It is zero if one has
 	// started.
 	Until time.Time `json:"until,omitzero"`
+}
+
+// MarshalJSON writes durations in seconds.
+func (n WorkerLimit) MarshalJSON() ([]byte, error) { return seconds.Marshal(n) }
+
+// UnmarshalJSON reads what MarshalJSON writes, and what workers show of themselves in the
+// file, where batch_wait is in nanoseconds.
+func (n *WorkerLimit) UnmarshalJSON(data []byte) error {
+	shown := struct {
+		BatchWait *time.Duration `json:"batch_wait"`
+	}{&n.BatchWait}
+	return errors.Join(json.Unmarshal(data, &shown), seconds.Unmarshal(data, n))
 }
 
 // GateInfo is what a worker knows of a [Gate].
