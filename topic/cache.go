@@ -46,7 +46,7 @@ func (m *member) gets(p *published) bool { return m.State != Pending && p.matche
 
 // delivery returns the job by which the subscription gets a message of a topic.
 func (m *member) delivery(top *Topic, p *published) (errand.NewJob, error) {
-	o := &errand.JobOptions{Queue: m.Queue, Tags: []string{Tag(m.ID)}}
+	o := &errand.JobOptions{Queue: m.Queue, Tags: append([]string{Tag(m.ID)}, p.Tags...)}
 	if p.Group != "" {
 		o.Group = m.ID + "/" + p.Group
 	}
@@ -171,7 +171,7 @@ func membersOf(entries []errand.Entry, before *snapshot) (members []*member, err
 
 // look returns a topic and the entries of at most so many subscriptions, of one revision.
 func (t *Topics) look(ctx context.Context, name string, most int) (*snapshot, []errand.Entry, error) {
-	for range mostTries {
+	for least := int64(0); ; {
 		entries, revision, err := t.door.Entries(ctx, classSubscription, familyOf(name), "", most)
 		if err != nil {
 			return nil, nil, err
@@ -186,6 +186,9 @@ func (t *Topics) look(ctx context.Context, name string, most int) (*snapshot, []
 		if p.Revision <= revision { // else it was changed between the two
 			return &snapshot{Topic: p, revision: revision}, entries, nil
 		}
+		if revision < least { // the store is at fault, as above it has said more
+			return nil, nil, about("topic", name, errand.ErrStale)
+		}
+		least = p.Revision
 	}
-	return nil, nil, about("topic", name, errand.ErrStale)
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -114,7 +115,7 @@ func (t *Topics) confirm(ctx context.Context, job *errand.Job[confirmation]) err
 func (t *Topics) Confirm(ctx context.Context, token string) (Subscription, error) {
 	id, d, err := t.ofToken(ctx, token)
 	if err != nil {
-		return Subscription{}, err
+		return Subscription{}, noToken(err)
 	}
 	hash, holds := hashOf(token), false
 	for _, h := range d.Confirm {
@@ -149,22 +150,31 @@ func (t *Topics) ofToken(ctx context.Context, token string) (id string, d tokens
 		return "", d, errToken
 	}
 	d, _, err = t.tokens(ctx, token[:at])
-	if errors.Is(err, errand.ErrNotFound) {
-		err = errToken
-	}
 	return token[:at], d, err
 }
 
-// unsubscribe deletes the subscription of a token that was in one of its messages.
+// noToken returns errToken in place of an error by which there is no subscription of a token.
+func noToken(err error) error {
+	if errors.Is(err, errand.ErrNotFound) {
+		return errToken
+	}
+	return err
+}
+
+// unsubscribe deletes the subscription of a token that was in one of its messages. One that
+// is there no more has ended: nobody can know any longer whether the token was its own.
 func (t *Topics) unsubscribe(ctx context.Context, token string) error {
 	id, d, err := t.ofToken(ctx, token)
+	if errors.Is(err, errand.ErrNotFound) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	if d.Unsubscribe == "" || !equal(id+"."+d.Unsubscribe, token) {
 		return errToken
 	}
-	return t.Unsubscribe(ctx, id)
+	return gone(t.Unsubscribe(ctx, id))
 }
 
 // ConfirmHandler returns the handler of the URLs in messages of SNS mode, by which
@@ -185,7 +195,7 @@ func (t *Topics) ConfirmHandler() http.Handler {
 		case actionConfirm:
 			answer, err = t.confirmed(r.Context(), r.FormValue("TopicArn"), r.FormValue("Token"))
 		case actionUnsubscribe:
-			answer, err = unsubscribed{Space: spaceSNS}, t.unsubscribe(r.Context(), r.FormValue("Token"))
+			answer, err = unsubscribed{Space: spaceSNS, Request: newRequestID()}, t.unsubscribe(r.Context(), r.FormValue("Token"))
 		default:
 			err = &errand.FieldError{Field: "action", Value: action, Limit: "must be ConfirmSubscription or Unsubscribe"}
 		}
@@ -193,9 +203,9 @@ func (t *Topics) ConfirmHandler() http.Handler {
 		case err == nil:
 			writeXML(w, http.StatusOK, answer)
 		case errors.Is(err, errand.ErrInvalid):
-			writeXML(w, http.StatusBadRequest, refused{Space: spaceSNS, Type: "Sender", Code: "InvalidParameter", Message: "Invalid parameter"})
+			writeXML(w, http.StatusBadRequest, refused{Space: spaceSNS, Request: newRequestID(), Type: "Sender", Code: "InvalidParameter", Message: "Invalid parameter"})
 		default:
-			writeXML(w, http.StatusServiceUnavailable, refused{Space: spaceSNS, Type: "Receiver", Code: "ServiceUnavailable", Message: "Try again"})
+			writeXML(w, http.StatusServiceUnavailable, refused{Space: spaceSNS, Request: newRequestID(), Type: "Receiver", Code: "ServiceUnavailable", Message: "Try again"})
 		}
 	})
 }
@@ -204,7 +214,7 @@ func (t *Topics) ConfirmHandler() http.Handler {
 func (t *Topics) confirmed(ctx context.Context, topicARN, token string) (any, error) {
 	id, _, err := t.ofToken(ctx, token)
 	if err != nil {
-		return nil, err
+		return nil, noToken(err)
 	}
 	s, err := t.Subscription(ctx, id)
 	if err != nil {
@@ -216,7 +226,7 @@ func (t *Topics) confirmed(ctx context.Context, topicARN, token string) (any, er
 	if s, err = t.Confirm(ctx, token); err != nil {
 		return nil, err
 	}
-	return confirmed{Space: spaceSNS, ARN: t.opts.ARN("subscription", s.ID)}, nil
+	return confirmed{Space: spaceSNS, Request: newRequestID(), ARN: t.opts.ARN("subscription", s.ID)}, nil
 }
 
 // spaceSNS is the namespace of answers of SNS.
@@ -227,10 +237,12 @@ type (
 		XMLName xml.Name `xml:"ConfirmSubscriptionResponse"`
 		Space   string   `xml:"xmlns,attr"`
 		ARN     string   `xml:"ConfirmSubscriptionResult>SubscriptionArn"`
+		Request string   `xml:"ResponseMetadata>RequestId"`
 	}
 	unsubscribed struct {
 		XMLName xml.Name `xml:"UnsubscribeResponse"`
 		Space   string   `xml:"xmlns,attr"`
+		Request string   `xml:"ResponseMetadata>RequestId"`
 	}
 	refused struct {
 		XMLName xml.Name `xml:"ErrorResponse"`
@@ -238,8 +250,17 @@ type (
 		Type    string   `xml:"Error>Type"`
 		Code    string   `xml:"Error>Code"`
 		Message string   `xml:"Error>Message"`
+		Request string   `xml:"RequestId"`
 	}
 )
+
+// newRequestID returns the ID of an answer, in the form of a UUID. Nothing is kept under it.
+func newRequestID() string {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b) // which never returns an error
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
 
 func writeXML(w http.ResponseWriter, status int, v any) {
 	body, err := xml.Marshal(v)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
@@ -21,43 +22,88 @@ type delivery struct {
 // Kind implements [errand.Args].
 func (delivery) Kind() string { return "topic" }
 
-// deliver is the handler of deliveries. It reads all but the IDs for each attempt, so a
-// change reaches deliveries that wait.
+// deliver is the handler of deliveries. All but the IDs is as of each attempt, so a change
+// reaches deliveries that wait.
 func (t *Topics) deliver(ctx context.Context, job *errand.Job[delivery]) error {
-	s, top, err := t.read(ctx, job.Args.Subscription)
+	in, err := t.inputs(ctx, &job.Args, job.Queue)
 	if err != nil {
 		return err
 	}
+	s := &in.subscription
 	if s.State == Paused {
 		return whilePaused(s.ID, job.Snoozes)
 	}
-	kept, err := t.door.Message(ctx, job.Args.Message)
-	if errors.Is(err, errand.ErrNotFound) {
-		return errand.Permanent(about("message", job.Args.Message, err))
+	if in.gone != nil {
+		return errand.Permanent(about("message", job.Args.Message, in.gone))
 	}
-	if err != nil {
-		return notRead(err)
-	}
-	m, err := publishedOf(&kept)
+	m, err := publishedOf(&in.message)
 	if err != nil {
 		return err
 	}
-	o, err := t.outgoing(ctx, &s, &top, m)
+	o, err := t.outgoing(ctx, s, &in.topic, m)
 	if err != nil {
 		return notRead(err)
 	}
-	o.Attempt = job.Attempt
+	o.Attempt, o.Revisions = job.Attempt, in.revisions
 	began := t.now()
 	answer, err := t.webhooks.Deliver(ctx, o)
-	t.status(ctx, &attempt{s: &s, m: m, job: job.ID, n: job.Attempt, began: began, answer: answer, err: err})
+	t.status(ctx, &attempt{s: s, m: m, job: job.ID, n: job.Attempt, began: began, answer: answer, err: err})
 	return err
 }
 
-// read returns a subscription and its topic for an attempt, or the verdict if they are not
-// there.
+// inputs are what an attempt goes by.
+type inputs struct {
+	subscription Subscription
+	topic        Topic
+	message      errand.Message
+	gone         error   // why there is no message; nil: there is one
+	revisions    []int64 // of the entries of the endpoint; nil: not known
+}
+
+// inputs reads what an attempt goes by: the message with the revisions of all else, and what has
+// changed since it was read last. queue is that of the job, which names the endpoint. The error
+// is a verdict.
+func (t *Topics) inputs(ctx context.Context, d *delivery, queue string) (in inputs, err error) {
+	names := []errand.EntryName{{Class: classSubscription, Name: d.Subscription}, {Class: classTopic, Name: d.Topic}}
+	endpoint, _ := strings.CutPrefix(queue, webhook.QueueOf(""))
+	if isName(endpoint, maxEndpoint, "_-") { // else somebody has moved the job
+		names = append(names, webhook.EntriesOf(endpoint)...)
+	}
+	var revisions []int64
+	in.message, revisions, err = t.door.MessageWith(ctx, d.Message, names...)
+	switch {
+	case errors.Is(err, errand.ErrNotFound):
+		in.gone = err
+		in.subscription, in.topic, err = t.read(ctx, d.Subscription)
+		return in, err
+	case err != nil:
+		return in, notRead(err)
+	}
+	s, ok := t.subscriptionsRead.At(d.Subscription, revisions[0])
+	top, known := t.topicsRead.At(d.Topic, revisions[1])
+	if ok && known && s.Topic == d.Topic {
+		in.subscription, in.topic = s, top
+	} else if in.subscription, in.topic, err = t.read(ctx, d.Subscription); err != nil {
+		return in, err
+	}
+	if in.subscription.Endpoint == endpoint {
+		in.revisions = revisions[2:]
+	}
+	return in, nil
+}
+
+// read returns a subscription and its topic for an attempt, and remembers them, or the verdict if
+// they are not there.
 func (t *Topics) read(ctx context.Context, id string) (s Subscription, top Topic, err error) {
-	if s, err = t.Subscription(ctx, id); err == nil {
-		top, err = t.topic(ctx, s.Topic)
+	s, entry, err := t.subscription(ctx, id)
+	if err == nil {
+		t.subscriptionsRead.Put(id, s.Revision, len(entry.Doc), s)
+		if entry, err = t.door.Entry(ctx, classTopic, s.Topic); err == nil {
+			top, err = topicOf(&entry)
+		}
+		if err = about("topic", s.Topic, err); err == nil {
+			t.topicsRead.Put(top.Name, top.Revision, len(entry.Doc), top)
+		}
 	}
 	switch {
 	case errors.Is(err, errand.ErrNotFound):

@@ -3,7 +3,7 @@
 // kind of job of this queue.
 //
 //	topics, err := topic.New(q, webhooks, nil)
-//	_, err = topics.Create(ctx, topic.Topic{Name: "orders"})
+//	_, err = topics.Declare(ctx, topic.Topic{Name: "orders"})
 //	_, err = topics.Subscribe(ctx, topic.Subscription{Topic: "orders", Endpoint: "shop"})
 //	_, err = topics.Publish(ctx, "orders", topic.Message{Body: []byte(`{"order": 17}`)})
 //

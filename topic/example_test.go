@@ -67,9 +67,9 @@ func Example() {
 		received <- string(must(io.ReadAll(r.Body)))
 	}))
 	defer receiver.Close()
-	must2(webhooks.Create(ctx, webhook.Endpoint{ID: "shop", URL: receiver.URL}, webhook.Secret{}))
+	must2(webhooks.Declare(ctx, webhook.Endpoint{ID: "shop", URL: receiver.URL}, webhook.Secret{}))
 
-	must(topics.Create(ctx, topic.Topic{Name: "orders"}))
+	must(topics.Declare(ctx, topic.Topic{Name: "orders"}))
 	must(topics.Subscribe(ctx, topic.Subscription{
 		Topic: "orders", Endpoint: "shop", Raw: true,
 		Filter: json.RawMessage(`{"total": [{"numeric": [">=", 100]}]}`),
@@ -109,6 +109,49 @@ func Example() {
 func must2[A, B any](a A, b B, err error) (A, B) {
 	check(err)
 	return a, b
+}
+
+// A program says at each start what it needs. What is the same is left as it is, and what has
+// changed is named in the log.
+func ExampleTopics_Declare() {
+	ctx := context.Background()
+	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	_, _, topics, done := openTopics(&topic.Options{Logger: log})
+	defer done()
+	for _, keep := range []time.Duration{72 * time.Hour, 72 * time.Hour, 27 * time.Hour} {
+		p := must(topics.Declare(ctx, topic.Topic{Name: "orders", Keep: keep}))
+		fmt.Println(p.Name, "keeps messages for", p.Keep)
+	}
+	// Output:
+	// level=INFO msg="errand: a topic is added, as it is declared" topic=orders
+	// orders keeps messages for 72h0m0s
+	// orders keeps messages for 72h0m0s
+	// level=INFO msg="errand: a topic is changed, as it is declared otherwise" topic=orders fields=[keep]
+	// orders keeps messages for 27h0m0s
+}
+
+// Support asks what a customer was sent.
+func ExampleTopics_Delivery() {
+	ctx := context.Background()
+	q, webhooks, topics, done := openTopics(nil)
+	defer done()
+	must2(webhooks.Declare(ctx, webhook.Endpoint{ID: "ada", URL: "http://127.0.0.1/in"}, webhook.Secret{}))
+	must(topics.Declare(ctx, topic.Topic{Name: "orders"}))
+	must(topics.Subscribe(ctx, topic.Subscription{ID: "ada-orders", Topic: "orders", Endpoint: "ada"}))
+
+	got := must(topics.Publish(ctx, "orders", topic.Message{ID: "m1", Body: []byte(`{"order": 17}`), Tags: []string{"tenant:ada"}}))
+	page := must(q.Jobs(ctx, errand.JobFilter{Tag: "tenant:ada"}, nil))
+	d := must(topics.Delivery(ctx, page.Jobs[0].ID))
+	fmt.Printf("%s to %s: %s\n", d.Message.ID, d.Subscription, d.Message.Body)
+	fmt.Println(page.Jobs[0].ID == got.Jobs[0].ID)
+	// Output:
+	// m1 to ada-orders: {"order": 17}
+	// true
 }
 
 // A filter policy on the body.

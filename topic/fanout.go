@@ -24,7 +24,7 @@ const (
 )
 
 // fanOut is the args of the job that makes the deliveries of a message to many
-// subscriptions: those of Topic at Revision, or Only the one whose delivery was refused.
+// subscriptions: those of Topic at Revision, or Only the one whose queue was full.
 type fanOut struct {
 	Topic    string `json:"topic"`
 	Message  string `json:"message"`
@@ -37,8 +37,28 @@ func (a fanOut) job() errand.NewJob {
 	return errand.NewJob{Args: a, Options: &errand.JobOptions{Queue: queueOf(a.Topic)}}
 }
 
+// again returns the job that tries the delivery of m to a subscription again, as err has refused
+// it. One that dies of that has a kind of its own: the brake, which looks at the jobs of one kind
+// in a queue, then holds none that has deliveries to make.
+func (a fanOut) again(subscription string, m *published, err error) errand.NewJob {
+	a.Only = subscription
+	job := a.job()
+	job.Options.Tags = append([]string{Tag(subscription)}, m.Tags...)
+	if !errors.Is(err, errand.ErrQueueFull) {
+		job.Args = refusal(a)
+	}
+	return job
+}
+
 // Kind implements [errand.Args].
 func (fanOut) Kind() string { return "topic.fanout" }
+
+// refusal is the args of the job that makes a single delivery: one that was refused, and will
+// be until its subscription or the options have changed.
+type refusal fanOut
+
+// Kind implements [errand.Args].
+func (refusal) Kind() string { return "topic.refused" }
 
 // fanOut is the handler of publications to many subscriptions. It goes through them by ID.
 // Each step is a transaction, which also writes how far it has come to the message, so a
@@ -47,24 +67,47 @@ func (fanOut) Kind() string { return "topic.fanout" }
 func (t *Topics) fanOut(ctx context.Context, job *errand.Job[fanOut]) error {
 	a := &job.Args
 	for {
-		kept, err := t.door.Message(ctx, a.Message)
-		if errors.Is(err, errand.ErrNotFound) {
-			return errand.Permanent(about("message", a.Message, err))
-		}
-		if err != nil {
-			return err
-		}
-		m, err := publishedOf(&kept)
+		m, from, err := t.kept(ctx, a.Message)
 		if err != nil {
 			return err
 		}
 		if a.Only != "" {
-			return t.fanOutOnly(ctx, a, m)
+			err = t.fanOutOnly(ctx, a, m)
+			if errors.Is(err, errand.ErrInvalid) {
+				return t.deliverAt(ctx, a.Message, "", "", []errand.NewJob{a.again(a.Only, m, err)})
+			}
+			return err
 		}
-		if err = t.fanOutFrom(ctx, a, m, kept.Cursor); !errors.Is(err, errand.ErrStale) {
+		if err = t.fanOutFrom(ctx, a, m, from); !errors.Is(err, errand.ErrStale) {
 			return err
 		}
 	}
+}
+
+// kept returns a message, and how far its deliveries have come. The error is a verdict.
+func (t *Topics) kept(ctx context.Context, id string) (m *published, from string, err error) {
+	kept, err := t.door.Message(ctx, id)
+	if errors.Is(err, errand.ErrNotFound) {
+		return nil, "", errand.Permanent(about("message", id, err))
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	m, err = publishedOf(&kept)
+	return m, kept.Cursor, err
+}
+
+// deliverRefused is the handler of deliveries that were refused.
+func (t *Topics) deliverRefused(ctx context.Context, job *errand.Job[refusal]) error {
+	a := fanOut(job.Args)
+	m, _, err := t.kept(ctx, a.Message)
+	if err != nil {
+		return err
+	}
+	if err = t.fanOutOnly(ctx, &a, m); errors.Is(err, errand.ErrInvalid) {
+		return errand.Permanent(err) // as with args that are too large
+	}
+	return err
 }
 
 // fanOutFrom makes the deliveries from a place on.
@@ -94,7 +137,7 @@ func (t *Topics) fanOutFrom(ctx context.Context, a *fanOut, m *published, from s
 		}
 		for _, p := range parts {
 			began := time.Now()
-			if from, err = t.deliverPart(ctx, a, &p, from); err != nil {
+			if from, err = t.deliverPart(ctx, a, m, &p, from); err != nil {
 				return err
 			}
 			most = nextStep(most, time.Since(began))
@@ -125,7 +168,7 @@ type part struct {
 
 // deliverPart makes the deliveries of a part, and returns the place that is reached. If one of
 // them is refused, each is made by itself, and a job of its own tries that one again.
-func (t *Topics) deliverPart(ctx context.Context, a *fanOut, p *part, from string) (string, error) {
+func (t *Topics) deliverPart(ctx context.Context, a *fanOut, m *published, p *part, from string) (string, error) {
 	err := t.deliverAt(ctx, a.Message, from, p.to, p.jobs)
 	if !isRefused(err) || len(p.jobs) == 0 {
 		return p.to, err
@@ -136,11 +179,8 @@ func (t *Topics) deliverPart(ctx context.Context, a *fanOut, p *part, from strin
 			to = p.to
 		}
 		if err = t.deliverAt(ctx, a.Message, from, to, p.jobs[i:i+1]); isRefused(err) {
-			t.opts.Logger.Warn("errand: delivery to a subscription is refused, and tried again by itself",
-				"topic", a.Topic, "subscription", id, "message", a.Message, "error", err)
-			again := *a
-			again.Only = id
-			err = t.deliverAt(ctx, a.Message, from, to, []errand.NewJob{again.job()})
+			t.refused(a.Topic, id, a.Message, err)
+			err = t.deliverAt(ctx, a.Message, from, to, []errand.NewJob{a.again(id, m, err)})
 		}
 		if err != nil {
 			return from, err
@@ -148,6 +188,12 @@ func (t *Topics) deliverPart(ctx context.Context, a *fanOut, p *part, from strin
 		from = to
 	}
 	return from, nil
+}
+
+// refused logs that a delivery is refused, which a job of its own tries again.
+func (t *Topics) refused(topic, subscription, message string, err error) {
+	t.opts.Logger.Warn("errand: delivery to a subscription is refused, and tried again by itself",
+		"topic", topic, "subscription", subscription, "message", message, "error", ofDelivery(err))
 }
 
 // isRefused reports whether an error may be about one delivery only.
@@ -160,7 +206,7 @@ func (t *Topics) deliverAt(ctx context.Context, message, from, to string, jobs [
 	return err
 }
 
-// fanOutOnly makes the delivery that was refused. The error names the subscription.
+// fanOutOnly makes a delivery that was refused. The error names the subscription.
 func (t *Topics) fanOutOnly(ctx context.Context, a *fanOut, m *published) error {
 	top, err := t.topic(ctx, a.Topic)
 	if err != nil {
@@ -174,11 +220,10 @@ func (t *Topics) fanOutOnly(ctx context.Context, a *fanOut, m *published) error 
 	if err != nil || len(parts) == 0 {
 		return err
 	}
-	err = about("subscription", a.Only, t.deliverAt(ctx, a.Message, "", "", parts[0].jobs))
-	if errors.Is(err, errand.ErrInvalid) {
-		return errand.Permanent(err) // as with args that are too large
+	if err = t.deliverAt(ctx, a.Message, "", "", parts[0].jobs); err == nil {
+		return nil
 	}
-	return err
+	return about("subscription", a.Only, ofDelivery(err))
 }
 
 // gone returns nil for what is there no more, and so gets nothing.

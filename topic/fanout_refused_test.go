@@ -3,10 +3,12 @@ package topic_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/topic"
@@ -38,7 +40,7 @@ func TestTopics_fanOut_refused(t *testing.T) {
 				r.subscribe(topic.Subscription{ID: id, Topic: "orders", Kind: "kind-" + id, Queue: "small"})
 			}
 			r.publish("orders", topic.Message{ID: "m1", Body: body})
-			done, dead := r.events("topic.fanout", errand.EventDone), r.events("topic.fanout", errand.EventDead)
+			done, dead := r.events("topic.fanout", errand.EventDone), r.events("topic.refused", errand.EventDead)
 			stop := r.start(nil, topic.Queues)
 			done(1)
 			if c == "large" {
@@ -65,6 +67,50 @@ func TestTopics_fanOut_refused(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A message whose delivery is refused keeps no other from being replayed, also if it is from before
+// the subscription was there.
+func TestTopics_Replay_refused(t *testing.T) {
+	r := newRig(t, quiet())
+	r.create(topic.Topic{Name: "orders", Keep: time.Hour})
+	r.create(topic.Topic{Name: "ordered", Keep: time.Hour, Ordered: true})
+	for i, body := range [][]byte{[]byte(`"x"`), textOf(256<<10 - 2), []byte(`"y"`)} {
+		r.publish("orders", topic.Message{ID: fmt.Sprint("m", i), Body: body, Tags: []string{"tenant:ada"}})
+		r.publish("ordered", topic.Message{ID: fmt.Sprint("o", i), Body: []byte(`"x"`), Group: "g"})
+	}
+	s := r.subscribe(topic.Subscription{ID: "a", Topic: "orders", Kind: "book"})
+	if n, err := r.topics.Replay(t.Context(), "a", data0); n != 3 || err != nil {
+		t.Fatalf("one that is too large: %d, %v", n, err)
+	}
+	if all := r.jobs(errand.JobFilter{Kind: "book"}); len(all) != 2 {
+		t.Errorf("%d deliveries beside the refused one", len(all))
+	}
+	s.Raw = true
+	if _, err := r.topics.UpdateSubscription(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	done := r.events("topic.refused", errand.EventDone)
+	stop := r.start(nil, topic.Queues)
+	done(1)
+	stop()
+	if all := r.jobs(errand.JobFilter{Kind: "book", Tag: errand.MessageTag("m1")}); len(all) != 1 {
+		t.Errorf("%d deliveries of the message that was too large", len(all))
+	}
+
+	r.subscribe(topic.Subscription{ID: "b", Topic: "orders", Kind: "book", Queue: "small"})
+	r.subscribe(topic.Subscription{ID: "o", Topic: "ordered", Kind: "book", Queue: "small"})
+	r.fill("small")
+	if n, err := r.topics.Replay(t.Context(), "b", data0); n != 3 || err != nil {
+		t.Errorf("a full queue: %d, %v", n, err)
+	}
+	if all := r.jobs(errand.JobFilter{Kind: "topic.fanout", Tag: topic.Tag("b")}); len(all) != 2 {
+		t.Errorf("%d deliveries wait for room", len(all))
+	}
+	n, err := r.topics.Replay(t.Context(), "o", data0)
+	if n != 0 || !errors.Is(err, errand.ErrQueueFull) || !strings.HasPrefix(err.Error(), `subscription "o": message "o0": `) {
+		t.Errorf("a full queue of an ordered topic: %d, %v", n, err)
 	}
 }
 

@@ -19,6 +19,8 @@ const (
 	maxMsgID    = 64
 	maxEndpoint = 64
 	maxThrottle = 10_000 // a second: that of a queue
+	maxTag      = 64
+	mostTags    = 5 // of a message's own
 )
 
 // faults collects what is wrong with the input of one call.
@@ -32,6 +34,16 @@ func (f *faults) field(field string, value any, limit string) {
 }
 
 func (f *faults) err() error { return errors.Join(f.list...) }
+
+// names returns the names of the fields.
+func (f *faults) names() (names []string) {
+	for _, err := range f.list {
+		if fault, ok := errors.AsType[*errand.FieldError](err); ok {
+			names = append(names, fault.Field)
+		}
+	}
+	return names
+}
 
 // notThere says that input names something that is not there.
 func notThere(field, value, what string) error {
@@ -79,6 +91,25 @@ func isAlnum(c byte) bool {
 func (f *faults) key(field, key string) {
 	if len(key) > maxKey || !utf8.ValidString(key) || strings.IndexByte(key, 0) >= 0 {
 		f.field(field, key, fmt.Sprintf("must be at most %d bytes of valid UTF-8 without NUL", maxKey))
+	}
+}
+
+// tags checks the tags of a message. Those that begin as that of a subscription or a message are
+// not for others.
+func (f *faults) tags(field string, tags []string) {
+	if len(tags) > mostTags {
+		f.field(field, len(tags), fmt.Sprintf("must be at most %d", mostTags))
+	}
+	for i, tag := range tags {
+		place := fmt.Sprintf("%s[%d]", field, i)
+		if !isName(tag, maxTag, "._:/-") {
+			f.field(place, tag, "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
+		}
+		for _, own := range []string{Tag(""), errand.MessageTag("")} {
+			if strings.HasPrefix(tag, own) {
+				f.field(place, tag, fmt.Sprintf("must not begin with %q", own))
+			}
+		}
 	}
 }
 

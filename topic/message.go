@@ -32,25 +32,29 @@ type Message struct {
 	// hyphens. A message whose ID is known already is not published again. IDs are those of
 	// the whole file: one that was used for another topic, or by package webhook, is known
 	// too. If empty, Publish makes one.
-	ID string
+	ID string `json:"id"`
 	// Subject is for people: up to 100 characters on one line. If empty, none.
-	Subject string
+	Subject string `json:"subject,omitempty"`
 	// Attributes are what filter policies look at. Names have up to 256 letters, digits,
 	// underscores, hyphens and dots; no two dots stand together, none at an end, and "AWS."
 	// and "Amazon." do not begin a name. If nil, none.
-	Attributes map[string]filter.Attribute
+	Attributes map[string]filter.Attribute `json:"attributes,omitempty"`
 	// Body is UTF-8, and not empty. With the names and values of Attributes it has at most
 	// 256 KiB.
-	Body []byte
+	Body []byte `json:"body"`
 	// Group is that of the message in an ordered topic: each subscription gets messages of
 	// the same group in the order in which they were published, each after the one before is
 	// done. It has up to 128 bytes. It must be set in an ordered topic, and must be empty in
 	// others.
-	Group string
+	Group string `json:"group,omitempty"`
 	// DedupID makes a message of an ordered topic a duplicate of one of this topic with the
 	// same DedupID that was published less than five minutes before. It has up to 128 bytes. If empty,
 	// only the ID counts.
-	DedupID string
+	DedupID string `json:"dedup_id,omitempty"`
+	// Tags are those of its deliveries, for [errand.JobFilter], such as whose they are, beside that
+	// of the subscription, see [Tag]. There are up to 5, each a letter or digit and up to 63 more,
+	// dots, underscores, colons, slashes or hyphens. They are not sent. If nil, none.
+	Tags []string `json:"tags,omitempty"`
 }
 
 // messageDoc is what is kept of a message beside its body.
@@ -58,6 +62,7 @@ type messageDoc struct {
 	Subject    string                      `json:"subject,omitempty"`
 	Attributes map[string]filter.Attribute `json:"attributes,omitempty"`
 	Group      string                      `json:"group,omitempty"`
+	Tags       []string                    `json:"tags,omitempty"`
 }
 
 // published is a message as its deliveries have it.
@@ -93,6 +98,7 @@ func (m *Message) check(place string, p *Topic) error {
 	case !utf8.Valid(m.Body):
 		f.field("body", fmt.Sprintf("%d bytes", len(m.Body)), "must be UTF-8")
 	}
+	f.tags("tags", m.Tags)
 	f.key("group", m.Group)
 	f.key("dedup_id", m.DedupID)
 	switch {
@@ -115,7 +121,11 @@ func (m *Message) checkAttributes(f *faults) (size int) {
 			f.field(field, name, "must have a name of 1 to 256 letters, digits, underscores, hyphens and single dots within, which does not begin with AWS. or Amazon.")
 		}
 		if fault, ok := errors.AsType[*filter.Fault](a.Validate()); ok {
-			f.field(field+"."+strings.ToLower(fault.Path), fault.Value, fault.Want)
+			value := a.Value // as it is: that of the fault is quoted
+			if fault.Path == "Type" {
+				value = a.Type
+			}
+			f.field(field+"."+strings.ToLower(fault.Path), value, fault.Want)
 		}
 	}
 	if size > maxAttributes {
@@ -135,7 +145,7 @@ func isAttribute(name string) bool {
 
 // publication returns the message as it is kept, without its jobs.
 func (m *Message) publication(p *Topic, now time.Time) (errand.Publication, error) {
-	doc, err := json.Marshal(messageDoc{m.Subject, m.Attributes, m.Group})
+	doc, err := marshal(messageDoc{m.Subject, m.Attributes, m.Group, m.Tags})
 	pub := errand.Publication{Message: errand.Message{ID: m.ID, Topic: familyOf(p.Name), Attributes: doc, Body: m.Body}}
 	if p.Keep > 0 {
 		pub.Message.KeepUntil = now.Add(p.Keep)
@@ -147,7 +157,7 @@ func (m *Message) publication(p *Topic, now time.Time) (errand.Publication, erro
 }
 
 func (m *Message) published(now time.Time) *published {
-	return &published{messageDoc: messageDoc{m.Subject, m.Attributes, m.Group}, id: m.ID, at: now, body: m.Body}
+	return &published{messageDoc: messageDoc{m.Subject, m.Attributes, m.Group, m.Tags}, id: m.ID, at: now, body: m.Body}
 }
 
 // publishedOf reads a message that was published.

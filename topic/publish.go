@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/errandq/errand"
@@ -26,18 +28,20 @@ const (
 // Published is what Publish has done.
 type Published struct {
 	// ID is that of the message; of a duplicate, that of the first one.
-	ID string
+	ID string `json:"id"`
 	// Duplicate is true if a message with its ID or its DedupID was published before. All
 	// that follows is zero then.
-	Duplicate bool
+	Duplicate bool `json:"duplicate,omitempty"`
 	// Subscriptions are the IDs of those that get the message, and Jobs their deliveries,
-	// in the same order.
-	Subscriptions []string
-	Jobs          []errand.Enqueued
-	// FanOut is true if more than 1,000 subscriptions get the message, or may get it, or if the
-	// args of jobs of kinds, which are copies of it, would be more than 32 MiB. Then
-	// Subscriptions is nil, and the only one of Jobs makes the deliveries, in steps.
-	FanOut bool
+	// in the same order. The job of a delivery that is refused, as with args that would be too
+	// large, is one of kind "topic.refused": see [Topics.Publish].
+	Subscriptions []string          `json:"subscriptions"`
+	Jobs          []errand.Enqueued `json:"jobs"`
+	// FanOut is true if more than 1,000 subscriptions get the message, or may get it, if the
+	// args of jobs of kinds, which are copies of it, would be more than 32 MiB, or if the queue
+	// of a delivery is full. Then Subscriptions is nil, and the only one of Jobs makes the
+	// deliveries, in steps.
+	FanOut bool `json:"fan_out,omitempty"`
 }
 
 // Publish publishes a message to the subscriptions of a topic. When it returns nil the
@@ -45,6 +49,15 @@ type Published struct {
 // subscription whose filter policy matches, or, if these are more than 1,000, a job that
 // makes the deliveries for the subscriptions of this moment. A message that nobody gets is
 // kept only as the topic's Keep says.
+//
+// One subscription does not keep a message from the others. A delivery that is refused, as
+// the args of its job would be too large, becomes a job of kind "topic.refused" with the tags of
+// the delivery. It is dead at once with the reason, and can be redriven. In an ordered topic it
+// has no place in its group: those that come after it do not wait, and it is late if it is
+// redriven. Where the queue of a subscription is full, a job makes all deliveries, and tries those
+// again that find no room. In an ordered topic Publish returns [errand.ErrQueueFull] then, since a
+// delivery that is made later would not be in its order. An error of [errand.Options].Middleware
+// about one delivery is that of Publish, which then publishes nothing: it may be gone the next time.
 //
 // Publish returns an [errand.FieldError] for each fault of the message, also if the topic
 // is not there, or if the ID is that of a message of another topic or of package webhook, which
@@ -102,25 +115,28 @@ func (t *Topics) publish(ctx context.Context, topic string, messages []Message, 
 		own[i] = messages[i]
 		own[i].normal()
 	}
-	var err error
-	for try := range mostTries {
-		var s *snapshot
-		if s, err = t.snapshotFor(ctx, topic, try); err != nil {
+	// There is no limit to the tries: for each that fails a change of others has succeeded.
+	// The first try of PublishTx takes the write lock, and the next one finds no change.
+	p := publisher{t: t}
+	for try, was := 0, int64(-1); ; try++ {
+		s, err := t.snapshotFor(ctx, topic, try)
+		if err != nil {
 			return nil, err
 		}
-		p := publisher{t: t, s: s}
-		if err = p.plan(own, place); err != nil {
-			return nil, err
-		}
-		var done []errand.PublishResult
-		if done, err = write(ctx, p.publications); err == nil {
+		p.s = s
+		done, err := p.write(ctx, own, place, write)
+		if err == nil {
+			p.warn()
 			return p.results(done), nil
 		}
 		if !errors.Is(err, errand.ErrStale) {
 			return nil, named(p.publications, place, err)
 		}
+		if s.revision == was { // nobody has changed it: the store is at fault, and might be for ever
+			return nil, about("topic", topic, err)
+		}
+		was = s.revision
 	}
-	return nil, about("topic", topic, err)
 }
 
 // named says by the name of its subscription which delivery an error is about, and by its field
@@ -130,17 +146,18 @@ func named(all []errand.Publication, place func(int) string, err error) error {
 	if !ok {
 		return err
 	}
-	var i, j int
+	i := 0
 	if n, _ := fmt.Sscanf(f.Field, "publications[%d].message.", &i); n == 1 && strings.HasSuffix(f.Field, ".message.id") {
 		own := *f
 		own.Field = place(i) + "id"
 		return &own
 	}
-	if n, _ := fmt.Sscanf(f.Field, "publications[%d].jobs[%d].", &i, &j); n != 2 || i >= len(all) || j >= len(all[i].Jobs) {
+	i, j, ok := ofJob(f, all)
+	if !ok {
 		return err
 	}
 	if o := all[i].Jobs[j].Options; o != nil && len(o.Tags) > 0 {
-		return about("subscription", strings.TrimPrefix(o.Tags[0], Tag("")), err)
+		return about("subscription", strings.TrimPrefix(o.Tags[0], Tag("")), ofDelivery(err))
 	}
 	return err
 }
@@ -168,6 +185,104 @@ type publisher struct {
 	ids          [][]string // of subscriptions, by publication; nil: a job makes the deliveries
 	n            int        // deliveries
 	size         int        // of their args
+	// apart are the deliveries that were refused, by message and subscription, with the reason.
+	apart map[apart]error
+	// full is true if a queue of theirs is: a job makes all of them.
+	full bool
+}
+
+// apart names a delivery of a call.
+type apart struct {
+	message      int
+	subscription string
+}
+
+// write plans and writes, and again without the deliveries that are refused.
+func (p *publisher) write(ctx context.Context, messages []Message, place func(int) string, write publishFunc) ([]errand.PublishResult, error) {
+	for {
+		p.publications, p.ids, p.n, p.size = nil, nil, 0, 0
+		if err := p.plan(messages, place); err != nil {
+			return nil, err
+		}
+		done, err := write(ctx, p.publications)
+		if err == nil || !p.without(err) {
+			return done, err
+		}
+	}
+}
+
+// without reports whether an error is about single deliveries, which are then left to jobs of
+// their own.
+func (p *publisher) without(err error) bool {
+	if full, ok := errors.AsType[*errand.QueueFullError](err); ok {
+		if p.full || p.s.Ordered || full.Queue == "" || p.s.many {
+			return false
+		}
+		p.full = true
+		return true
+	}
+	found := map[apart]error{}
+	for _, fault := range flat(err) {
+		i, j, ok := ofJob(fault, p.publications)
+		if !ok || p.ids[i] == nil {
+			return false
+		}
+		a := apart{i, p.ids[i][j]}
+		if p.apart[a] != nil { // it is by itself already
+			return false
+		}
+		found[a] = fault
+	}
+	if p.apart == nil {
+		p.apart = map[apart]error{}
+	}
+	maps.Copy(p.apart, found)
+	return true
+}
+
+// flat returns the errors that err joins.
+func flat(err error) (all []error) {
+	if _, ok := err.(*errand.FieldError); !ok { //nolint:errorlint // what joins or wraps one is taken apart
+		if many, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, e := range many.Unwrap() {
+				all = append(all, flat(e)...)
+			}
+			return all
+		}
+	}
+	return []error{err}
+}
+
+// ofJob returns the publication and the job that a [errand.FieldError] is about.
+func ofJob(err error, all []errand.Publication) (i, j int, ok bool) {
+	f, ok := errors.AsType[*errand.FieldError](err)
+	if !ok {
+		return 0, 0, false
+	}
+	n, _ := fmt.Sscanf(f.Field, "publications[%d].jobs[%d].", &i, &j)
+	return i, j, n == 2 && i < len(all) && j < len(all[i].Jobs)
+}
+
+// ofDelivery returns an error about a job of a publication with the name of the field alone.
+func ofDelivery(err error) error {
+	f, ok := errors.AsType[*errand.FieldError](err)
+	if !ok {
+		return err
+	}
+	own := *f
+	if _, field, ok := strings.Cut(f.Field, "].jobs["); ok {
+		_, own.Field, _ = strings.Cut(field, "].")
+	}
+	return &own
+}
+
+// warn logs the deliveries that were refused.
+func (p *publisher) warn() {
+	for a, err := range p.apart {
+		if i := a.message; p.ids[i] != nil && slices.Contains(p.ids[i], a.subscription) {
+			p.t.refused(p.s.Name, a.subscription, p.publications[i].Message.ID, err)
+		}
+	}
 }
 
 // plan checks messages, and matches them.
@@ -180,14 +295,14 @@ func (p *publisher) plan(messages []Message, place func(int) string) error {
 		return err
 	}
 	for i := range messages {
-		if err := p.add(&messages[i]); err != nil {
+		if err := p.add(i, &messages[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *publisher) add(m *Message) error {
+func (p *publisher) add(i int, m *Message) error {
 	now := p.t.now()
 	pub, err := m.publication(&p.s.Topic, now)
 	if err != nil {
@@ -206,12 +321,15 @@ func (p *publisher) add(m *Message) error {
 		p.ids = append(p.ids, nil)
 	default:
 		ids := make([]string, len(to))
-		for i, member := range to {
+		for n, member := range to {
 			job, err := member.delivery(&p.s.Topic, seen)
 			if err != nil {
 				return err
 			}
-			pub.Jobs, ids[i] = append(pub.Jobs, job), member.ID
+			if err := p.apart[apart{i, member.ID}]; err != nil {
+				job = fanOut{Topic: p.s.Name, Message: m.ID, Revision: p.s.revision}.again(member.ID, seen, err)
+			}
+			pub.Jobs, ids[n] = append(pub.Jobs, job), member.ID
 		}
 		p.ids = append(p.ids, ids)
 	}
@@ -222,7 +340,7 @@ func (p *publisher) add(m *Message) error {
 
 // receivers returns the subscriptions that get a message, or nil if there are too many.
 func (p *publisher) receivers(m *published) []*member {
-	if p.s.many {
+	if p.s.many || p.full {
 		return nil
 	}
 	to, size := []*member{}, p.size

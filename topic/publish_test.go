@@ -78,18 +78,6 @@ func TestTopics_Publish_rawArgs(t *testing.T) {
 	}
 }
 
-// A delivery that is refused is named by its subscription.
-func TestTopics_Publish_argsTooLarge(t *testing.T) {
-	r := newRig(t, nil)
-	r.create(topic.Topic{Name: "orders"})
-	r.subscribe(topic.Subscription{ID: "raw", Topic: "orders", Kind: "raw", Raw: true})
-	r.subscribe(topic.Subscription{ID: "wrapped", Topic: "orders", Kind: "wrapped"})
-	_, err := r.topics.Publish(t.Context(), "orders", topic.Message{Body: []byte(strings.Repeat("\x01", 250<<10))})
-	if !errors.Is(err, errand.ErrInvalid) || !strings.HasPrefix(err.Error(), `subscription "`) {
-		t.Errorf("%v", err)
-	}
-}
-
 func TestTopics_PublishTx(t *testing.T) {
 	r := newRig(t, nil)
 	r.create(topic.Topic{Name: "orders"})
@@ -253,6 +241,36 @@ func TestTopics_PublishMany_tooManyDeliveries(t *testing.T) {
 		if fans != 21 {
 			t.Errorf("%d messages were left to jobs", fans)
 		}
+	}
+}
+
+// Attributes of 48 KiB are taken whatever is in them, also if JSON has six bytes for each.
+func TestTopics_Publish_mostAttributes(t *testing.T) {
+	r := newRig(t, nil)
+	r.create(topic.Topic{Name: "orders"})
+	r.endpoint("shop")
+	r.subscribe(topic.Subscription{Topic: "orders", Endpoint: "shop"})
+	controls := map[string]filter.Attribute{"a": {Type: filter.String, Value: strings.Repeat("\x01", 48<<10-len("aString"))}}
+	small := map[string]filter.Attribute{}
+	for size := 0; size+11 <= 48<<10; size += 11 {
+		small[fmt.Sprintf("%04x", len(small))] = filter.Attribute{Type: filter.String, Value: "<"}
+	}
+	subject := strings.Repeat("\u2028", 100)
+	for i, attributes := range []map[string]filter.Attribute{controls, small} {
+		got := r.publish("orders", topic.Message{ID: fmt.Sprint("m", i), Subject: subject, Body: data.Body, Attributes: attributes})
+		if len(got.Jobs) != 1 {
+			t.Errorf("%d attributes: %+v", len(attributes), got)
+		}
+	}
+}
+
+// What is wrong with an attribute is quoted once.
+func TestTopics_Publish_quoted(t *testing.T) {
+	r := newRig(t, nil)
+	r.create(topic.Topic{Name: "orders"})
+	_, err := r.topics.Publish(t.Context(), "orders", topic.Message{Body: data.Body, Attributes: map[string]filter.Attribute{"a": {Type: "Number", Value: `x"y`}}})
+	if err == nil || !strings.HasPrefix(err.Error(), `errand: attributes["a"].value "x\"y": must be a number`) {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -18,6 +18,9 @@ const replayStep = 200
 // see [Topic].Keep. Each has the ID that it has had, and they come in the order in which
 // they were published.
 //
+// A delivery that is refused becomes a job of its own, as with [Topics.Publish], and counts. In an
+// ordered topic Replay stops where the queue of the subscription is full, and names the message.
+//
 // Replay works in steps. If it returns an error too, those that it counts are on their way.
 func (t *Topics) Replay(ctx context.Context, subscription string, since time.Time) (n int, err error) {
 	_, entry, err := t.subscription(ctx, subscription)
@@ -40,13 +43,13 @@ func (t *Topics) Replay(ctx context.Context, subscription string, since time.Tim
 		if err != nil {
 			return n, err
 		}
-		var again []errand.Publication
+		var again []replay
 		for i := range kept {
 			if again, err = t.again(ctx, again, &kept[i], to, &top); err != nil {
 				return n, err
 			}
 		}
-		done, err := t.republish(ctx, again)
+		done, err := t.republish(ctx, to, &top, again)
 		if n += done; err != nil || next == "" {
 			return n, err
 		}
@@ -54,8 +57,18 @@ func (t *Topics) Replay(ctx context.Context, subscription string, since time.Tim
 	}
 }
 
-// again adds the publication of a message to a subscription that gets it.
-func (t *Topics) again(ctx context.Context, all []errand.Publication, kept *errand.Message, to *member, top *Topic) ([]errand.Publication, error) {
+// replay is a message that is delivered again, with the job.
+type replay struct {
+	m   *published // its ID and tags: the job has the rest, if it needs that
+	job errand.NewJob
+}
+
+func (r *replay) publication() errand.Publication {
+	return errand.Publication{Message: errand.Message{ID: r.m.id}, Existing: true, Jobs: []errand.NewJob{r.job}}
+}
+
+// again adds a message that a subscription gets.
+func (t *Topics) again(ctx context.Context, all []replay, kept *errand.Message, to *member, top *Topic) ([]replay, error) {
 	if to.FilterScope == filter.Body && len(to.Filter) > 0 || to.Kind != "" {
 		full, err := t.door.Message(ctx, kept.ID)
 		if errors.Is(err, errand.ErrNotFound) {
@@ -71,30 +84,48 @@ func (t *Topics) again(ctx context.Context, all []errand.Publication, kept *erra
 		return all, err
 	}
 	job, err := to.delivery(top, m)
-	return append(all, errand.Publication{Message: errand.Message{ID: m.id}, Existing: true, Jobs: []errand.NewJob{job}}), err
+	return append(all, replay{&published{messageDoc: messageDoc{Tags: m.Tags}, id: m.id}, job}), err
 }
 
-// republish publishes messages that were there, and passes over those that are there no
-// more.
-func (t *Topics) republish(ctx context.Context, all []errand.Publication) (n int, err error) {
+// republish publishes messages that were there, and passes over those that are there no more. If
+// one of them is refused, each is published by itself.
+func (t *Topics) republish(ctx context.Context, to *member, top *Topic, all []replay) (n int, err error) {
 	if len(all) == 0 {
 		return 0, nil
 	}
-	if _, err = t.door.Publish(ctx, all); err == nil || !errors.Is(err, errand.ErrNotFound) {
-		if err == nil {
-			n = len(all)
-		}
-		return n, err
+	publications := make([]errand.Publication, len(all))
+	for i := range all {
+		publications[i] = all[i].publication()
+	}
+	if _, err = t.door.Publish(ctx, publications); err == nil {
+		return len(all), nil
+	}
+	if !errors.Is(err, errand.ErrNotFound) && !isRefused(err) {
+		return 0, err
 	}
 	for i := range all {
-		_, err := t.door.Publish(ctx, all[i:i+1])
+		err := t.republishOne(ctx, to, top, &all[i])
 		if err == nil {
 			n++
 		} else if !errors.Is(err, errand.ErrNotFound) {
-			return n, err
+			return n, about("subscription", to.ID, about("message", all[i].m.id, ofDelivery(err)))
 		}
 	}
 	return n, nil
+}
+
+// republishOne publishes a message, or the job that tries it again if its delivery is refused. In an
+// ordered topic such a job would be late where a full queue has room again.
+func (t *Topics) republishOne(ctx context.Context, to *member, top *Topic, r *replay) error {
+	_, err := t.door.Publish(ctx, []errand.Publication{r.publication()})
+	if !isRefused(err) || top.Ordered && errors.Is(err, errand.ErrQueueFull) {
+		return err
+	}
+	t.refused(top.Name, to.ID, r.m.id, err)
+	// The message may be from before the subscription was there.
+	r.job = fanOut{Topic: top.Name, Message: r.m.id, Revision: to.joined}.again(to.ID, r.m, err)
+	_, err = t.door.Publish(ctx, []errand.Publication{r.publication()})
+	return err
 }
 
 // Redrive makes the dead deliveries of a subscription ready again, as

@@ -36,16 +36,32 @@ func (t *Topics) notificationSNS(ctx context.Context, s *Subscription, m *publis
 		Message: string(m.body), Timestamp: timestamp(m.at), MessageAttributes: m.Attributes,
 	}
 	if t.opts.ConfirmURL != "" {
-		tokens, _, err := t.tokens(ctx, s.ID)
+		token, err := t.unsubscribeToken(ctx, s)
 		if err != nil {
 			return nil, nil, err
 		}
-		token := s.ID + "." + tokens.Unsubscribe
 		secrets = []string{token}
 		e.UnsubscribeURL = t.actionURL(actionUnsubscribe, "SubscriptionArn", t.opts.ARN("subscription", s.ID), token)
 	}
 	body, err = marshal(e)
 	return body, secrets, err
+}
+
+// unsubscribeToken returns the token that ends a subscription. It is made with the subscription,
+// and stays.
+func (t *Topics) unsubscribeToken(ctx context.Context, s *Subscription) (string, error) {
+	// No two subscriptions of an ID have the same revision, and if the clock stands still they have
+	// the same time.
+	if token, ok := t.unsubscribes.At(s.ID, s.Revision); ok {
+		return token, nil
+	}
+	tokens, _, err := t.tokens(ctx, s.ID)
+	if err != nil {
+		return "", err
+	}
+	token := s.ID + "." + tokens.Unsubscribe
+	t.unsubscribes.Put(s.ID, s.Revision, len(token), token)
+	return token, nil
 }
 
 // confirmationSNS returns the envelope of the request for a confirmation.

@@ -2,6 +2,8 @@ package topic_test
 
 import (
 	"encoding/json"
+	"encoding/xml"
+	"errors"
 	"net/http/httptest"
 	"net/url"
 	"os"
@@ -25,6 +27,28 @@ func (r *rig) ask(method, to string) (int, string) {
 	w := httptest.NewRecorder()
 	r.topics.ConfirmHandler().ServeHTTP(w, httptest.NewRequest(method, to, nil))
 	return w.Code, w.Body.String()
+}
+
+// requestID returns the ID of an answer where SNS has it: in the metadata of one that did what
+// was asked, and beside the error of another.
+func requestID(t *testing.T, body string) string {
+	t.Helper()
+	var answer struct {
+		Metadata string `xml:"ResponseMetadata>RequestId"`
+		Error    string `xml:"Error>Code"`
+		Beside   string `xml:"RequestId"`
+	}
+	if err := xml.Unmarshal([]byte(body), &answer); err != nil {
+		t.Errorf("%v: %s", err, body)
+	}
+	id := answer.Metadata
+	if answer.Error != "" {
+		id = answer.Beside
+	}
+	if _, err := errand.ParseID(id); err != nil {
+		t.Errorf("the ID of an answer: %v: %s", err, body)
+	}
+	return id
 }
 
 // confirmed subscribes an endpoint in SNS mode, and confirms it.
@@ -211,11 +235,10 @@ func TestTopics_SNS_messages(t *testing.T) {
 	if !reflect.DeepEqual(is, envelope) || !strings.Contains(all[1].body, `"a < b"`) {
 		t.Errorf("envelope: %s", all[1].body)
 	}
-	if status, body := r.ask("GET", unsubscribe); status != 200 || !strings.Contains(body, "<UnsubscribeResponse") {
-		t.Errorf("the end: %d %s", status, body)
-	}
-	if status, _ := r.ask("GET", unsubscribe); status != 400 {
-		t.Errorf("the end again: %d", status)
+	for range 2 { // it is the same for a link that is followed twice
+		if status, body := r.ask("GET", unsubscribe); status != 200 || !strings.Contains(body, "<UnsubscribeResponse") || requestID(t, body) == "" {
+			t.Errorf("the end: %d %s", status, body)
+		}
 	}
 	if got := r.publish("orders", data); len(got.Jobs) != 0 {
 		t.Errorf("published: %+v", got)
@@ -274,7 +297,7 @@ func TestTopics_ConfirmHandler(t *testing.T) {
 			url("ConfirmSubscription", arn, "s1."), url("ConfirmSubscription", arn, "gone.AAAA"), url("ConfirmSubscription", arn, ""),
 			url("Unsubscribe", arn, tokens[1]), url("Unsubscribe", arn, "s1."), url("Publish", arn, tokens[1]), "/",
 		} {
-			if status, body := r.ask("GET", bad); status != 400 || !strings.Contains(body, "<Code>InvalidParameter</Code>") || strings.Contains(body, tokens[1]) {
+			if status, body := r.ask("GET", bad); status != 400 || !strings.Contains(body, "<Code>InvalidParameter</Code>") || strings.Contains(body, tokens[1]) || requestID(t, body) == "" {
 				t.Errorf("%s: %d %s", bad, status, body)
 			}
 		}
@@ -297,7 +320,7 @@ func TestTopics_ConfirmHandler(t *testing.T) {
 		stop()
 		token := member(t, r.net.all()[2].body, "Token")
 		for range 2 {
-			if status, body := r.ask("POST", url("ConfirmSubscription", arn, token)); status != 200 || !strings.Contains(body, "<SubscriptionArn>errand:subscription:s1</SubscriptionArn>") {
+			if status, body := r.ask("POST", url("ConfirmSubscription", arn, token)); status != 200 || !strings.Contains(body, "<SubscriptionArn>errand:subscription:s1</SubscriptionArn>") || requestID(t, body) == "" {
 				t.Errorf("confirmed: %d %s", status, body)
 			}
 		}
@@ -305,4 +328,34 @@ func TestTopics_ConfirmHandler(t *testing.T) {
 			t.Errorf("after the confirmation: %+v", got)
 		}
 	})
+}
+
+// The token that ends a subscription is its own, also if another one has had its ID at the same time
+// of the queue.
+func TestTopics_unsubscribeToken(t *testing.T) {
+	now := time.Now()
+	r := rigWith(t, filepath.Join(t.TempDir(), "jobs.db"), &topic.Options{ConfirmURL: confirmURL}, errand.Options{Clock: func() time.Time { return now }})
+	r.create(topic.Topic{Name: "orders"})
+	r.endpoint("shop")
+	urls := map[string]bool{}
+	for range 2 {
+		r.confirmed(topic.Subscription{ID: "s1", Topic: "orders", Endpoint: "shop"})
+		done := r.events("topic", errand.EventDone)
+		stop := r.start(nil, "webhook/shop")
+		r.publish("orders", data)
+		done(1)
+		stop()
+		all := r.net.all()
+		last := member(t, all[len(all)-1].body, "UnsubscribeURL")
+		urls[last] = true
+		if status, body := r.ask("GET", last); status != 200 {
+			t.Errorf("%d %s", status, body)
+		}
+		if _, err := r.topics.Subscription(t.Context(), "s1"); !errors.Is(err, errand.ErrNotFound) {
+			t.Errorf("the subscription is there still: %v", err)
+		}
+	}
+	if len(urls) != 2 {
+		t.Errorf("%d tokens for two subscriptions: %v", len(urls), urls)
+	}
 }

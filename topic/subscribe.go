@@ -12,18 +12,21 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/topic/filter"
 	"github.com/errandq/errand/webhook"
 )
 
 // Subscribe adds a subscription. It gets the messages that are published later; in SNS
 // mode those after its confirmation. If the topic has a subscription to the same endpoint,
-// or to the same kind in the same queue, Subscribe returns that one if it is the same in
-// all, and else an [errand.FieldError] for each field that differs. An empty OnDead is the
-// same as any. A subscription that is
-// there and not confirmed is sent its confirmation again.
+// or to the same kind in the same queue, Subscribe returns that one, if s is the same in all or
+// says nothing but where to, and else an [errand.FieldError] for each field that differs. An
+// empty OnDead is the same as any. What says nothing but where to gets the one that is there with
+// its filter and all else; the log has the names of these fields, at level Info. A subscription
+// that is there and not confirmed is sent its confirmation again.
 //
 // Subscribe returns an [errand.FieldError] for each fault of the subscription, also if its
-// topic or its endpoint is not there; it is [errand.ErrNotFound] then too.
+// topic or its endpoint is not there; it is [errand.ErrNotFound] then too. One is for a queue that
+// [errand.Options].Strict refuses.
 func (t *Topics) Subscribe(ctx context.Context, s Subscription) (Subscription, error) {
 	given := s.ID != ""
 	if !given {
@@ -33,7 +36,7 @@ func (t *Topics) Subscribe(ctx context.Context, s Subscription) (Subscription, e
 	if s.SNS {
 		s.State = Pending
 	}
-	if err := s.check(t.webhooks != nil, t.opts.ConfirmURL != ""); err != nil {
+	if err := t.check(&s); err != nil {
 		return Subscription{}, err
 	}
 	if s.Endpoint != "" {
@@ -77,6 +80,11 @@ func (t *Topics) join(ctx context.Context, s *Subscription, given bool) ([]erran
 	return t.entriesOf(s, n, revision)
 }
 
+// isBare reports whether a subscription says nothing but where messages are sent.
+func (s *Subscription) isBare() bool {
+	return s.Policy == nil && !s.Raw && !s.SNS && len(s.Filter) == 0 && s.FilterScope == filter.Attributes && s.OnDead == ""
+}
+
 // there reports whether the topic has the subscription, and gives s the ID of that one.
 func (t *Topics) there(ctx context.Context, s *Subscription, given bool) (bool, error) {
 	entry, err := t.door.Entry(ctx, classTarget, s.target())
@@ -93,7 +101,19 @@ func (t *Topics) there(ctx context.Context, s *Subscription, given bool) (bool, 
 		if err != nil {
 			return false, err
 		}
-		if err := s.differs(&was, given); err != nil {
+		faults, err := s.differs(&was, given)
+		if err != nil {
+			return false, err
+		}
+		if s.isBare() && (!given || s.ID == was.ID) {
+			if names := faults.names(); len(names) > 0 {
+				t.opts.Logger.Info("errand: a subscription stays as it is, though it is asked for without some of its fields", "topic", s.Topic, "subscription", was.ID, "fields", names)
+			}
+			was.OnDead = "" // what is not asked for is not set again
+			*s = was
+			return true, nil
+		}
+		if err := faults.err(); err != nil {
 			return false, err
 		}
 		s.ID, s.State = was.ID, was.State
@@ -114,8 +134,7 @@ func (t *Topics) there(ctx context.Context, s *Subscription, given bool) (bool, 
 
 // differs returns a fault for each field that is not that of was, which is a subscription
 // to the same.
-func (s *Subscription) differs(was *Subscription, given bool) error {
-	f := faults{}
+func (s *Subscription) differs(was *Subscription, given bool) (f faults, err error) {
 	limit := func(value string) string {
 		if len(value) > 100 {
 			value = value[:100] + "..."
@@ -127,15 +146,15 @@ func (s *Subscription) differs(was *Subscription, given bool) error {
 	}
 	mine, err := s.entry(0, 0)
 	if err != nil {
-		return err
+		return f, err
 	}
 	theirs, err := was.entry(0, 0)
 	if err != nil {
-		return err
+		return f, err
 	}
 	var a, b map[string]json.RawMessage
 	if err := errors.Join(json.Unmarshal(mine.Doc, &a), json.Unmarshal(theirs.Doc, &b)); err != nil {
-		return err
+		return f, err
 	}
 	escaped := func(value json.RawMessage) string { // < is kept as it was given
 		var b bytes.Buffer
@@ -147,7 +166,7 @@ func (s *Subscription) differs(was *Subscription, given bool) error {
 			f.field(field, string(a[field]), limit(string(b[field])))
 		}
 	}
-	return f.err()
+	return f, nil
 }
 
 // entriesOf returns the entries of a new subscription of a topic that has n others.

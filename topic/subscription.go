@@ -12,6 +12,7 @@ import (
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/topic/filter"
+	"github.com/errandq/errand/webhook"
 )
 
 // maxFilter is how large a filter policy may be. It has a few keys.
@@ -142,6 +143,17 @@ func (s *Subscription) target() string {
 	return s.Topic + "/" + hex.EncodeToString(sum[:16])
 }
 
+// check checks a subscription, also that its deliveries are let into their queue.
+func (t *Topics) check(s *Subscription) error {
+	if err := s.check(t.webhooks != nil, t.opts.ConfirmURL != ""); err != nil {
+		return err
+	}
+	if s.Endpoint != "" {
+		return t.door.CheckQueue("endpoint", webhook.QueueOf(s.Endpoint))
+	}
+	return t.door.CheckQueue("queue", s.Queue)
+}
+
 // check checks a subscription but for what is not there, and brings it to its normal form.
 func (s *Subscription) check(webhooks, confirms bool) error {
 	var f faults
@@ -267,7 +279,7 @@ func (t *Topics) Subscriptions(ctx context.Context, topic, after string, limit i
 // [errand.ErrNotFound] if there is no such subscription, and [errand.ErrStale] if it has
 // changed since its Revision was read, and that is not zero.
 func (t *Topics) UpdateSubscription(ctx context.Context, s Subscription) (Subscription, error) {
-	if err := s.check(t.webhooks != nil, t.opts.ConfirmURL != ""); err != nil {
+	if err := t.check(&s); err != nil {
 		return Subscription{}, err
 	}
 	err := t.change(ctx, func() ([]errand.Entry, error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/policy"
 )
 
@@ -33,11 +34,11 @@ type Topic struct {
 	// order in which they were published, see [errand.JobOptions].Group. It cannot be
 	// changed. An ordered topic has at most 1,000 subscriptions. If false, messages have no
 	// groups.
-	Ordered bool `json:"ordered,omitempty"`
+	Ordered bool `json:"ordered"`
 	// Keep is how long messages are kept for [Topics.Replay] after they were published. A
 	// message with deliveries that are live, dead, or finished and still listed, is kept in
 	// any case. If zero, only these are.
-	Keep time.Duration `json:"keep,omitempty"`
+	Keep time.Duration `json:"keep_s,omitempty"`
 
 	// What follows is set by the queue, and ignored in what is passed to it.
 
@@ -50,7 +51,13 @@ type Topic struct {
 	Revision int64 `json:"revision"`
 }
 
-// topicDoc is a topic as it is kept.
+// MarshalJSON writes durations in seconds.
+func (p Topic) MarshalJSON() ([]byte, error) { return seconds.Marshal(p) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (p *Topic) UnmarshalJSON(data []byte) error { return seconds.Unmarshal(data, p) }
+
+// topicDoc is a topic as it is kept, with durations in nanoseconds.
 type topicDoc struct {
 	Policy  *policy.Topic `json:"policy,omitempty"`
 	Ordered bool          `json:"ordered,omitempty"`
@@ -80,6 +87,18 @@ func (p *Topic) check() error {
 		f.field("keep", p.Keep, fmt.Sprintf("must be between 0 and %v", maxKeep))
 	}
 	return f.err()
+}
+
+// checkNew checks a topic that is to be there, also that its jobs are let into their queue.
+func (t *Topics) checkNew(p *Topic) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	err := t.door.CheckQueue("queue", queueOf(p.Name))
+	if f, ok := errors.AsType[*errand.FieldError](err); ok {
+		f.Limit += fmt.Sprintf("; topic.Queues, %q, lists those of all topics", Queues)
+	}
+	return err
 }
 
 func (p *Topic) entry(revision int64) (errand.Entry, error) {
@@ -112,9 +131,10 @@ func about(what, name string, err error) error {
 }
 
 // Create adds a topic. It returns an [errand.FieldError] for each fault of the topic, and an
-// error that is [errand.ErrStale] if there is one with its name.
+// error that is [errand.ErrStale] if there is one with its name. A fault is also a queue that
+// [errand.Options].Strict refuses, see [Queues].
 func (t *Topics) Create(ctx context.Context, p Topic) (Topic, error) {
-	if err := p.check(); err != nil {
+	if err := t.checkNew(&p); err != nil {
 		return Topic{}, err
 	}
 	entry, err := p.entry(0)
@@ -159,7 +179,7 @@ func (t *Topics) Update(ctx context.Context, p Topic) (Topic, error) {
 	if err := p.check(); err != nil {
 		return Topic{}, err
 	}
-	var before *policy.Topic
+	throttled := false
 	err := t.change(ctx, func() ([]errand.Entry, error) {
 		entry, err := t.door.Entry(ctx, classTopic, p.Name)
 		if err != nil {
@@ -175,12 +195,25 @@ func (t *Topics) Update(ctx context.Context, p Topic) (Topic, error) {
 		if p.Revision != 0 && p.Revision != was.Revision {
 			return nil, errand.ErrStale
 		}
-		before = was.Policy
 		now, err := p.entry(was.Revision)
-		return []errand.Entry{now}, err
+		if err != nil || throttles(was.Policy) == throttles(p.Policy) {
+			return []errand.Entry{now}, err
+		}
+		// First, so that an Update which is cut short can be done again. Who subscribes meanwhile
+		// writes the count too.
+		n, revision, err := t.count(ctx, p.Name)
+		if err != nil {
+			return nil, err
+		}
+		count, err := countEntry(p.Name, n, revision)
+		if err != nil {
+			return nil, err
+		}
+		throttled = true
+		return []errand.Entry{now, count}, t.throttleAll(ctx, &p)
 	})
-	if err == nil && throttles(before) != throttles(p.Policy) {
-		err = t.throttleAll(ctx, &p)
+	if throttled && errors.Is(err, errand.ErrStale) {
+		err = errors.Join(err, t.throttleAgain(ctx, p.Name))
 	}
 	if err != nil {
 		return Topic{}, about("topic", p.Name, err)
@@ -224,6 +257,15 @@ func (t *Topics) throttleAll(ctx context.Context, p *Topic) error {
 		}
 		after = entries[len(entries)-1].Name
 	}
+}
+
+// throttleAgain is for a topic that another call has written meanwhile: its policy holds.
+func (t *Topics) throttleAgain(ctx context.Context, name string) error {
+	p, err := t.topic(ctx, name)
+	if err != nil {
+		return gone(err)
+	}
+	return t.throttleAll(ctx, &p)
 }
 
 // Topic returns a topic, or [errand.ErrNotFound].

@@ -1,9 +1,11 @@
 package topic_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -85,6 +87,35 @@ func TestTopics_Delete(t *testing.T) {
 	r.subscribe(topic.Subscription{ID: "s1", Topic: "orders", Kind: "kind-1"}) // as if it had never been there
 }
 
+// What says nothing but where to is not refused, and the log names what the one that is there has. It
+// sets nothing for the queue of the endpoint.
+func TestTopics_Subscribe_bare(t *testing.T) {
+	var logged bytes.Buffer
+	r := newRig(t, &topic.Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	r.create(topic.Topic{Name: "a", Ordered: true})
+	r.create(topic.Topic{Name: "b", Ordered: true})
+	r.endpoint("shop")
+	bare := topic.Subscription{Topic: "a", Endpoint: "shop"}
+	s := bare
+	s.ID, s.Raw, s.Filter, s.FilterScope, s.OnDead = "s1", true, json.RawMessage(`{"a": ["b"]}`), filter.Body, topic.Block
+	r.subscribe(s)
+	r.subscribe(topic.Subscription{Topic: "b", Endpoint: "shop", OnDead: topic.Pass})
+	r.subscribe(topic.Subscription{Topic: "b", Endpoint: "shop"})
+	if logged.Len() > 0 {
+		t.Errorf("the log: %q", &logged)
+	}
+	got := r.subscribe(bare)
+	if got.ID != "s1" || len(got.Filter) == 0 || got.OnDead != topic.Block {
+		t.Errorf("the one that is there: %+v", got)
+	}
+	if line := logged.String(); !strings.Contains(line, "level=INFO") || !strings.Contains(line, `topic=a subscription=s1 fields="[raw filter filter_scope]"`) {
+		t.Errorf("the log: %q", line)
+	}
+	if head := r.settings("webhook/shop").DeadHead; head == nil || *head != errand.PassDead {
+		t.Errorf("the setting of the other subscription is %v", head)
+	}
+}
+
 func TestTopics_Subscribe_again(t *testing.T) {
 	r := newRig(t, nil)
 	r.create(topic.Topic{Name: "orders"})
@@ -96,6 +127,12 @@ func TestTopics_Subscribe_again(t *testing.T) {
 	}
 	if again := r.subscribe(s); again.ID != first.ID || again.Revision != first.Revision {
 		t.Errorf("again: %+v", again)
+	}
+	if again := r.subscribe(topic.Subscription{Topic: "orders", Endpoint: "shop"}); again.ID != first.ID || again.Revision != first.Revision {
+		t.Errorf("again without attributes: %+v", again)
+	}
+	if _, err := r.topics.Subscribe(t.Context(), topic.Subscription{ID: "other", Topic: "orders", Endpoint: "shop"}); err == nil || fields(t, err) != "filter id policy" {
+		t.Errorf("again with another ID: %v", err)
 	}
 	s.ID, s.Raw, s.Filter, s.OnDead = "other", true, nil, topic.Pass
 	_, err := r.topics.Subscribe(t.Context(), s)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/remember"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/webhook"
 )
@@ -44,8 +45,9 @@ type Options struct {
 	// fields that SNS has in its log of the delivery status: level Info for one that went
 	// well, else Warn. If nil, no line is written.
 	StatusLog *slog.Logger
-	// Logger receives a line when the delivery of a large topic to one subscription is refused,
-	// which a job tries again. If nil, slog.Default.
+	// Logger receives a line when the delivery to one subscription is refused, which a job tries
+	// again, when [Topics.Declare] adds or changes a topic, and when [Topics.Subscribe] returns one
+	// that is there and has more than was asked for. If nil, slog.Default.
 	Logger *slog.Logger
 }
 
@@ -57,6 +59,11 @@ type Topics struct {
 	webhooks *webhook.Webhooks
 	opts     Options // with defaults
 	cache    cache
+	// What was read of subscriptions and their topics for deliveries last, and the tokens that end
+	// subscriptions.
+	subscriptionsRead remember.Entries[Subscription]
+	topicsRead        remember.Entries[Topic]
+	unsubscribes      remember.Entries[string]
 	// changing holds one value while entries are changed: callers in this process take
 	// turns, so that none of them has to try again because of another.
 	changing chan struct{}
@@ -115,6 +122,7 @@ func hideUser(s string) string {
 // the application.
 func (t *Topics) Handle(w *errand.Worker) {
 	errand.Handle(w, t.fanOut, errand.HandlerOptions{Policy: policy.Forever(time.Minute)})
+	errand.Handle(w, t.deliverRefused, errand.HandlerOptions{Policy: policy.Forever(time.Minute)})
 	if t.webhooks == nil {
 		return
 	}

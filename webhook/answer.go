@@ -40,8 +40,8 @@ type answer struct {
 
 // send sends a request once, and returns the answer. The error is nil for a status of 2xx. It
 // wraps a [*policy.StatusError] for any other status, and else says why there was no
-// answer. It names neither the URL nor a header, since both may have secrets. The answer is
-// never nil.
+// answer. It names the URL as shown returns it, and no header, since these may have secrets. The
+// answer is never nil.
 //
 // The status alone decides: a body that is longer than what is read, breaks off, or
 // takes too long is cut, and its connection closed.
@@ -55,14 +55,14 @@ func (c *client) send(req *http.Request, secrets ...string) (*answer, error) {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // without the URL
 		}
-		return a, &sendError{err, text([]byte(err.Error()), req, secrets)}
+		return a, &sendError{err, shown(req.URL), text([]byte(err.Error()), req, secrets)}
 	}
 	a.status = resp.StatusCode
 	a.text = text(c.read(resp.Body), req, secrets)
 	resp.Body = io.NopCloser(strings.NewReader(a.text))
 	err = policyhttp.Error(resp)
 	if e, ok := errors.AsType[*policy.StatusError](err); ok {
-		e.Method, e.URL = "", ""
+		e.Method, e.URL = req.Method, shown(req.URL)
 	}
 	if a.status == http.StatusGone {
 		err = fmt.Errorf("%w: %w", errGone, err)
@@ -74,11 +74,42 @@ func (c *client) send(req *http.Request, secrets ...string) (*answer, error) {
 // sent instead of one, so their text is treated like that of an answer.
 type sendError struct {
 	err  error
+	url  string
 	text string
 }
 
-func (e *sendError) Error() string { return "webhook: no answer: " + e.text }
+func (e *sendError) Error() string { return "webhook: no answer from " + e.url + ": " + e.text }
 func (e *sendError) Unwrap() error { return e.err }
+
+// shown returns a URL for errors, without its user, query and fragment. Long segments of the path
+// are dots, as they may be a secret.
+func shown(u *url.URL) string { return u.Scheme + "://" + u.Host + shownPath(u.EscapedPath()) }
+
+func shownPath(path string) string {
+	segments := strings.Split(path, "/")
+	for i, segment := range segments {
+		if len(segment) >= minPathProof {
+			segments[i] = "..."
+		}
+	}
+	return strings.Join(segments, "/")
+}
+
+// shownText returns what is no URL with a host as shown does. It may begin with the name of one.
+func shownText(s string) string {
+	s, _, _ = strings.Cut(s, "#")
+	s, _, _ = strings.Cut(s, "?")
+	if at := strings.LastIndexByte(s, '@'); at >= 0 {
+		s = "..." + s[at:]
+	}
+	if first, rest, ok := strings.Cut(s, "/"); strings.Contains(first, ".") && len(first) <= maxLabel {
+		if ok {
+			rest = "/" + shownPath(rest)
+		}
+		return first + rest
+	}
+	return shownPath(s)
+}
 
 // read reads what an answer may have, and closes it.
 func (c *client) read(body io.ReadCloser) []byte {

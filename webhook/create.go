@@ -14,8 +14,9 @@ import (
 
 // Create adds an endpoint, and returns it with the secret that signs its messages. A zero
 // secret stands for a new one of [NewSecret]; with [Options].Secrets there is none, and it
-// must be zero. Create returns an [errand.FieldError] for each fault of the endpoint, and an
-// error that is [errand.ErrStale] if there is one with its ID.
+// must be zero. Create returns an [errand.FieldError] for each fault of the endpoint, also for its
+// queue if [errand.Options].Strict refuses that, and an error that is [errand.ErrStale] if there is
+// one with its ID.
 //
 // If one of the same ID was deleted, its deliveries that are left are cancelled first. Those
 // that are dead go to the new endpoint if they are redriven.
@@ -23,10 +24,7 @@ func (h *Webhooks) Create(ctx context.Context, e Endpoint, secret Secret) (Endpo
 	if e.ID == "" {
 		e.ID = "ep_" + strings.ToLower(rand.Text())
 	}
-	var f faults
-	h.check(&f, &e)
-	h.checkSecret(&f, secret)
-	if err := f.err(); err != nil {
+	if err := h.checkNew(&e, secret); err != nil {
 		return Endpoint{}, Secret{}, err
 	}
 	e.Revision = 0
@@ -64,6 +62,21 @@ func (h *Webhooks) Create(ctx context.Context, e Endpoint, secret Secret) (Endpo
 	h.failing.forget(e.ID)
 	e, err = h.Endpoint(ctx, e.ID)
 	return e, secret, err
+}
+
+// checkNew checks an endpoint that is to be there, also that its deliveries are let into their queue.
+func (h *Webhooks) checkNew(e *Endpoint, secret Secret) error {
+	var f faults
+	h.check(&f, e)
+	h.checkSecret(&f, secret)
+	if err := f.err(); err != nil {
+		return err
+	}
+	err := h.topics.CheckQueue("queue", queueOf(e.ID))
+	if fault, ok := errors.AsType[*errand.FieldError](err); ok {
+		fault.Limit += fmt.Sprintf("; webhook.Queues, %q, lists those of all endpoints", Queues)
+	}
+	return err
 }
 
 var errThere = fmt.Errorf("it is there already: %w", errand.ErrStale)

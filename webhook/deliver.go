@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/policy"
 )
 
@@ -21,9 +22,10 @@ type Outgoing struct {
 	Type string
 	// typed is true if they count for an empty Type too.
 	typed bool
-	// revisions are those of the endpoint and its secrets at the attempt. If nil, they are
-	// not known.
-	revisions []int64
+	// Revisions are those of the entries that [EntriesOf] names, as they were read with the
+	// message. While they are the same, what is remembered of the endpoint is not read again. If
+	// nil, it is.
+	Revisions []int64
 	// Attempt is that of the job.
 	Attempt int
 	// ContentType is that of Body. If empty, that of the policy, else application/json.
@@ -46,15 +48,36 @@ type Outgoing struct {
 
 // Answer is what came back of a request. Status is zero if there was no answer.
 type Answer struct {
-	Status  int
-	Latency time.Duration
-	Text    string // the first KiB of the answer, if it is text
+	Status  int           `json:"status,omitempty"`
+	Latency time.Duration `json:"latency_s"`
+	Text    string        `json:"text,omitempty"` // the first KiB of the answer, if it is text
 }
+
+// EntriesOf names the entries that a request to an endpoint goes by: what it is, and its secrets.
+// They are for [errand.Topics.MessageWith], which returns their revisions together with the
+// message, and so spares an attempt its other reads: see [Outgoing].Revisions.
+func EntriesOf(endpoint string) []errand.EntryName {
+	return []errand.EntryName{{Class: classEndpoint, Name: endpoint}, {Class: classSecrets, Name: endpoint}}
+}
+
+// revision returns one of Revisions. It is not ok if they are not known.
+func (o *Outgoing) revision(i int) (revision int64, ok bool) {
+	if len(o.Revisions) != len(EntriesOf("")) {
+		return 0, false
+	}
+	return o.Revisions[i], true
+}
+
+// MarshalJSON writes durations in seconds.
+func (a Answer) MarshalJSON() ([]byte, error) { return seconds.Marshal(a) }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (a *Answer) UnmarshalJSON(data []byte) error { return seconds.Unmarshal(data, a) }
 
 // deliver is the handler of deliveries.
 func (h *Webhooks) deliver(ctx context.Context, job *errand.Job[delivery]) error {
 	id := job.Args.Endpoint
-	kept, revisions, err := h.topics.MessageWith(ctx, job.Args.Message, errand.EntryName{Class: classEndpoint, Name: id}, errand.EntryName{Class: classSecrets, Name: id})
+	kept, revisions, err := h.topics.MessageWith(ctx, job.Args.Message, EntriesOf(id)...)
 	if err != nil {
 		return notRead(about("message", job.Args.Message, err))
 	}
@@ -64,7 +87,7 @@ func (h *Webhooks) deliver(ctx context.Context, job *errand.Job[delivery]) error
 	}
 	_, err = h.Deliver(ctx, &Outgoing{
 		Endpoint: id, Message: m.ID, Type: m.Type, typed: true, Attempt: job.Attempt, ContentType: m.ContentType, Body: m.Body,
-		revisions: revisions,
+		Revisions: revisions,
 	})
 	return err
 }
@@ -122,8 +145,8 @@ func (h *Webhooks) Deliver(ctx context.Context, o *Outgoing) (Answer, error) {
 
 // endpointOf returns the endpoint of an attempt as it is now. Its error is a verdict.
 func (h *Webhooks) endpointOf(ctx context.Context, o *Outgoing) (Endpoint, error) {
-	if o.revisions != nil {
-		if e, ok := h.endpointsRead.at(o.Endpoint, o.revisions[0]); ok {
+	if revision, ok := o.revision(0); ok {
+		if e, ok := h.endpointsRead.At(o.Endpoint, revision); ok {
 			return e, nil
 		}
 	}
@@ -136,7 +159,7 @@ func (h *Webhooks) endpointOf(ctx context.Context, o *Outgoing) (Endpoint, error
 	}
 	e, err := endpointOf(&entry)
 	if err == nil {
-		h.endpointsRead.put(e.ID, e.Revision, len(entry.Doc), e)
+		h.endpointsRead.Put(e.ID, e.Revision, len(entry.Doc), e)
 	}
 	return e, err
 }
@@ -155,7 +178,7 @@ func (h *Webhooks) policyOf(e *Endpoint, o *Outgoing) policy.Document {
 
 // attempt makes the request.
 func (h *Webhooks) attempt(ctx context.Context, e *Endpoint, o *Outgoing, d *policy.Document) (Answer, error) {
-	secrets, err := h.signing(ctx, e.ID, o.revisions)
+	secrets, err := h.signing(ctx, e.ID, o)
 	if err != nil {
 		return Answer{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -89,6 +90,16 @@ func queueOf(id string) string { return strings.TrimSuffix(Queues, "*") + id }
 // QueueOf returns the queue in which the deliveries to an endpoint wait, for
 // [errand.Queue.Hold], [errand.Queue.Configure] and the like.
 func QueueOf(endpoint string) string { return queueOf(endpoint) }
+
+// PublicURL returns the URL as errors show it, for people: without its query, and with dots for
+// each part of the path of 16 bytes and more, since these may be secrets.
+func (e Endpoint) PublicURL() string {
+	u, err := url.Parse(e.URL)
+	if err != nil {
+		return "..." // it was checked before it was kept
+	}
+	return shown(u)
+}
 
 // document is an endpoint as it is kept.
 type document struct {

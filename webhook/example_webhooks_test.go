@@ -107,3 +107,35 @@ func ExampleWebhooks_Disable() {
 	// 1 <nil>
 	// true <nil>
 }
+
+// A program says at each start which endpoints it has. Their secrets stay, and what is not the same
+// is changed.
+func ExampleWebhooks_Declare() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "webhooks")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	q, err := errand.Open(ctx, filepath.Join(dir, "hooks.db"), nil)
+	if err != nil {
+		panic(err)
+	}
+	hooks, err := webhook.New(q, &webhook.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		panic(err)
+	}
+	defer hooks.Close()
+
+	for _, url := range []string{"https://ada.example/in", "https://ada.example/in", "https://ada.example/im"} {
+		e, secret, err := hooks.Declare(ctx, webhook.Endpoint{ID: "ada", URL: url}, webhook.Secret{})
+		fmt.Println(e.URL, e.State, secret, err)
+	}
+	if err := q.Close(); err != nil {
+		panic(err)
+	}
+	// Output:
+	// https://ada.example/in enabled whsec_... <nil>
+	// https://ada.example/in enabled whsec_... <nil>
+	// https://ada.example/im enabled whsec_... <nil>
+}

@@ -30,7 +30,8 @@ const (
 // is offline. The clock and the endpoints that fail are in the file; nothing is written
 // while none does.
 type failing struct {
-	h *Webhooks
+	h    *Webhooks
+	link link
 
 	mu       sync.Mutex
 	clock    online
@@ -93,13 +94,12 @@ func (f *failing) succeeded(ctx context.Context, id string) error {
 // failed notes that an attempt did not go well, and returns how long the endpoint has
 // failed.
 func (f *failing) failed(ctx context.Context, id string) (time.Duration, error) {
+	open := f.link.isOpen(f.h.opts.Online, f.h.opts.Logger) // without the lock: who was reached needs it
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.h.now()
-	if gate := f.h.opts.Online; gate != nil {
-		if open, _, _ := gate.State(); open {
-			f.clock.reached(now)
-		}
+	if open {
+		f.clock.reached(now)
 	}
 	s, err := f.load(ctx, id, now)
 	if err != nil {

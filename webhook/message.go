@@ -20,6 +20,12 @@ const (
 	mostEndpoints = 1000
 	// topicName is the topic of messages that were sent without package topic.
 	topicName = "webhook"
+	// mostTags is how many tags of its own a message has, and maxTag how long each is.
+	mostTags = 5
+	maxTag   = 64
+	// subscriptionTag begins the tags of deliveries of package topic, by which it finds those of a
+	// subscription.
+	subscriptionTag = "subscription:"
 )
 
 // Message is what is sent.
@@ -37,21 +43,34 @@ type Message struct {
 	// endpoint's policy, or else application/json.
 	ContentType string `json:"content_type,omitempty"`
 	// Body has at most 256 KiB. It is sent as it is.
-	Body []byte `json:"-"`
+	Body []byte `json:"body"`
 	// Group has messages of the same group delivered to each endpoint in the order in
 	// which they were sent, each after the one before is done, see
 	// [errand.JobOptions].Group. If empty, messages wait for no other.
 	Group string `json:"group,omitempty"`
+	// Tags are those of its deliveries, for [errand.JobFilter], such as whose they are. There are
+	// up to 5, each a letter or digit and up to 63 more, dots, underscores, colons, slashes or
+	// hyphens. They are not sent. If nil, none.
+	Tags []string `json:"tags,omitempty"`
+}
+
+// messageDoc is what is kept of a message beside its body.
+type messageDoc struct {
+	ID          string   `json:"id"`
+	Type        string   `json:"type,omitempty"`
+	ContentType string   `json:"content_type,omitempty"`
+	Group       string   `json:"group,omitempty"`
+	Tags        []string `json:"tags,omitempty"`
 }
 
 // Sent is what Send or SendAll has done. Endpoints are those that get the message, and Jobs their
 // deliveries, in the same order. Duplicate is true if a message with its ID was sent
 // before; both are nil then.
 type Sent struct {
-	ID        string
-	Endpoints []string
-	Jobs      []errand.Enqueued
-	Duplicate bool
+	ID        string            `json:"id"`
+	Endpoints []string          `json:"endpoints"`
+	Jobs      []errand.Enqueued `json:"jobs"`
+	Duplicate bool              `json:"duplicate,omitempty"`
 }
 
 // delivery is the args of a job.
@@ -116,7 +135,7 @@ func (h *Webhooks) send(ctx context.Context, m Message, publish publishFunc, rec
 	if err != nil {
 		return Sent{}, err
 	}
-	attributes, err := json.Marshal(m)
+	attributes, err := json.Marshal(messageDoc{m.ID, m.Type, m.ContentType, m.Group, m.Tags})
 	if err != nil {
 		return Sent{}, err
 	}
@@ -145,7 +164,7 @@ func newMessageID() string { return "msg_" + strings.ToLower(rand.Text()) }
 func (m *Message) jobs(endpoints []string) []errand.NewJob {
 	jobs := make([]errand.NewJob, len(endpoints))
 	for i, id := range endpoints {
-		jobs[i] = errand.NewJob{Args: delivery{m.ID, id}, Options: &errand.JobOptions{Queue: queueOf(id), Group: m.Group}}
+		jobs[i] = errand.NewJob{Args: delivery{m.ID, id}, Options: &errand.JobOptions{Queue: queueOf(id), Group: m.Group, Tags: m.Tags}}
 	}
 	return jobs
 }
@@ -217,6 +236,20 @@ func (m *Message) check() error {
 	if m.Type != "" && !isEventType(m.Type) {
 		f.field("type", m.Type, eventTypeLimit)
 	}
+	if len(m.Tags) > mostTags {
+		f.field("tags", len(m.Tags), fmt.Sprintf("must be at most %d", mostTags))
+	}
+	for i, tag := range m.Tags {
+		place := fmt.Sprintf("tags[%d]", i)
+		if !isTag(tag) {
+			f.field(place, tag, "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
+		}
+		for _, begin := range []string{subscriptionTag, errand.MessageTag("")} {
+			if strings.HasPrefix(tag, begin) {
+				f.field(place, tag, fmt.Sprintf("must not begin with %q", begin))
+			}
+		}
+	}
 	return f.err()
 }
 
@@ -279,14 +312,57 @@ func (h *Webhooks) again(ctx context.Context, p []errand.Publication) (n int, er
 	return n, nil
 }
 
+func isTag(s string) bool {
+	return s != "" && len(s) <= maxTag && strings.IndexByte("._:/-", s[0]) < 0 && !strings.ContainsFunc(s, func(c rune) bool {
+		return !isIDRune(c) && !strings.ContainsRune(".:/", c)
+	})
+}
+
+// Delivery is what a delivery sends to an endpoint.
+type Delivery struct {
+	// Endpoint is the ID of the endpoint.
+	Endpoint string `json:"endpoint"`
+	// URL is where it goes now, see [Endpoint.PublicURL]. If empty, the endpoint was deleted.
+	URL string `json:"url,omitempty"`
+	// Message is the message, with its body.
+	Message Message `json:"message"`
+	// SentAt is when Send or SendAll was called.
+	SentAt time.Time `json:"sent_at"`
+}
+
+// Delivery returns what the delivery with the ID of a job sends, live, finished or dead: for
+// those who look into it. It returns [errand.ErrNotFound] if the job is not there any more, and
+// an [errand.FieldError] if it is no delivery of Send or SendAll.
+func (h *Webhooks) Delivery(ctx context.Context, job errand.ID) (Delivery, error) {
+	info, err := h.queue.Job(ctx, job)
+	if err != nil {
+		return Delivery{}, about("job", job.String(), err)
+	}
+	var args delivery
+	if info.Kind != kindDelivery || json.Unmarshal(info.Args, &args) != nil || args.Message == "" {
+		return Delivery{}, &errand.FieldError{Field: "job", Value: job.String(), Limit: fmt.Sprintf("must be a delivery of kind %q, is of %q", kindDelivery, info.Kind)}
+	}
+	kept, err := h.topics.Message(ctx, args.Message)
+	if err != nil {
+		return Delivery{}, about("message", args.Message, err)
+	}
+	d := Delivery{Endpoint: args.Endpoint, SentAt: kept.PublishedAt}
+	if e, err := h.Endpoint(ctx, args.Endpoint); err == nil {
+		d.URL = e.PublicURL()
+	} else if !errors.Is(err, errand.ErrNotFound) {
+		return Delivery{}, err
+	}
+	d.Message, err = messageOf(&kept)
+	return d, err
+}
+
 // messageOf reads a message of Send.
 func messageOf(kept *errand.Message) (Message, error) {
-	m := Message{ID: kept.ID}
+	var d messageDoc
 	if kept.Attributes != nil {
-		if err := json.Unmarshal(kept.Attributes, &m); err != nil {
-			return m, fmt.Errorf("%w: message %q: %w", errand.ErrCorrupt, kept.ID, err)
+		if err := json.Unmarshal(kept.Attributes, &d); err != nil {
+			return Message{}, fmt.Errorf("%w: message %q: %w", errand.ErrCorrupt, kept.ID, err)
 		}
 	}
-	m.ID, m.Body = kept.ID, kept.Body
-	return m, nil
+	return Message{ID: kept.ID, Type: d.Type, ContentType: d.ContentType, Body: kept.Body, Group: d.Group, Tags: d.Tags}, nil
 }

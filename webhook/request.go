@@ -168,7 +168,8 @@ func (f *faults) contentType(field, s string) {
 }
 
 // url checks the URL of an endpoint, as far as that is possible without a look-up. A fault
-// does not show the user, the path, the query and the fragment, in which secrets may be.
+// does not show the user, the path, the query and the fragment, in which secrets may be. Of a text
+// without a host it shows what may be one.
 func (f *faults) url(field, s string, c *client) {
 	if len(s) > maxURL {
 		f.field(field, fmt.Sprintf("%d bytes", len(s)), fmt.Sprintf("must be at most %d bytes", maxURL))
@@ -179,12 +180,15 @@ func (f *faults) url(field, s string, c *client) {
 		f.field(field, fmt.Sprintf("%d bytes", len(s)), "must be a URL")
 		return
 	}
-	shown := url.URL{Scheme: u.Scheme, Host: u.Host}
-	fault := func(limit string) { f.field(field, shown.String(), limit) }
-	switch {
-	case u.Scheme == "http" && !c.allowHTTP:
-		fault("must begin with https://")
-	case u.Scheme != "https" && u.Scheme != "http" || u.Opaque != "":
+	value := (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
+	if u.Host == "" {
+		value = shownText(s)
+	}
+	fault := func(limit string) { f.field(field, value, limit) }
+	switch ok := u.Scheme == "https" || u.Scheme == "http" && c.allowHTTP; {
+	case (!ok || u.Opaque != "") && c.allowHTTP:
+		fault("must begin with http:// or https://")
+	case !ok || u.Opaque != "":
 		fault("must begin with https://")
 	case u.Hostname() == "":
 		fault("must have a host")

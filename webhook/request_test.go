@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -152,7 +153,12 @@ func TestURL(t *testing.T) {
 		{strict, "http://shop.example", "must begin with https://"},
 		{plain, "http://shop.example", ""},
 		{plain, "https://shop.example", ""},
-		{plain, "ws://shop.example", "must begin with https://"},
+		{plain, "ws://shop.example", `"ws://shop.example": must begin with http:// or https://`},
+		{plain, "shop.example", `"shop.example": must begin with http:// or https://`},
+		{strict, "shop.example/in/a-token-of-16-bytes?key=secret", `"shop.example/in/...": must begin with https://`},
+		{strict, "ada:secret@shop.example/in", `"...@shop.example/in": must begin with https://`},
+		{strict, "hooks.customers.example", `"hooks.customers.example": must begin with https://`},
+		{strict, "this-is-a-secret", `"...": must begin with https://`},
 		{inside, "https://10.1.2.3/", ""},
 		{inside, "https://localhost:8443/", ""},
 		{inside, "https://192.168.1.1/", "special address (private, 192.168.0.0/16, RFC 1918)"},
@@ -165,7 +171,7 @@ func TestURL(t *testing.T) {
 		{strict, "file:///etc/passwd", "must begin with https://"},
 		{strict, "gopher://shop.example", "must begin with https://"},
 		{strict, "https://", "must have a host"},
-		{strict, "https:///hook", "must have a host"},
+		{strict, "https:///hook", `"https:///hook": must have a host`},
 		{strict, "https://:443/hook", "must have a host"},
 		{strict, "https://ada:secret@shop.example/", "must have no user"},
 		{strict, "https://secret@shop.example/", "must have no user"},
@@ -269,8 +275,32 @@ func TestSend_keepsNoSecret(t *testing.T) {
 	}
 	a, err := c.send(req)
 	const want = "status of /?key=...&n=1 for ..., ... and ... of msg_1 end"
-	if a.text != want || err == nil || err.Error() != "http status 500: "+want {
+	if a.text != want || err == nil || err.Error() != "POST http://shop.example/: http status 500: "+want {
 		t.Errorf("kept %q, error %v", a.text, err)
+	}
+}
+
+// An error names the URL, without what may be a secret in it.
+func TestSend_namesURL(t *testing.T) {
+	for _, c := range []struct{ url, want string }{
+		{"https://shop.example/in?key=t0p#x", "https://shop.example/in"},
+		{"https://ada:pw@shop.example:8443/hooks/errand", "https://shop.example:8443/hooks/errand"},
+		{"https://shop.example/services/T0/XXXXXXXXXXXXXXXXXXXXXXXX/a%2Fb", "https://shop.example/services/T0/.../a%2Fb"},
+		{"http://shop.example", "http://shop.example"},
+	} {
+		u, err := url.Parse(c.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := shown(u); got != c.want {
+			t.Errorf("%s is shown as %s, want %s", c.url, got, c.want)
+		}
+	}
+	r := &receiver{script: func(net.Conn) {}} // ends the connection
+	c := r.client(clientOptions{})
+	defer c.close()
+	if _, err := c.send(post(t, c, "")); err == nil || !strings.HasPrefix(err.Error(), "webhook: no answer from http") {
+		t.Errorf("without an answer: %v", err)
 	}
 }
 

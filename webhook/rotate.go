@@ -100,7 +100,7 @@ func (h *Webhooks) kept(ctx context.Context, id string) (errand.Entry, []keptSec
 // Secrets returns the secrets that sign the messages for an endpoint now, the newest
 // first.
 func (h *Webhooks) Secrets(ctx context.Context, id string) ([]Secret, error) {
-	return h.secretsAt(ctx, id, nil)
+	return h.secretsAt(ctx, id, &Outgoing{})
 }
 
 // lasting is a secret that signs until a time, or zero.
@@ -109,15 +109,15 @@ type lasting struct {
 	until time.Time
 }
 
-// secretsAt is Secrets. revisions are those of an attempt, or nil.
-func (h *Webhooks) secretsAt(ctx context.Context, id string, revisions []int64) (secrets []Secret, err error) {
+// secretsAt is Secrets for an attempt.
+func (h *Webhooks) secretsAt(ctx context.Context, id string, o *Outgoing) (secrets []Secret, err error) {
 	if h.opts.Secrets != nil {
 		return h.opts.Secrets(ctx, id)
 	}
 	var all []lasting
-	ok := false
-	if revisions != nil {
-		all, ok = h.secretsRead.at(id, revisions[1])
+	revision, ok := o.revision(1)
+	if ok {
+		all, ok = h.secretsRead.At(id, revision)
 	}
 	if !ok {
 		if all, err = h.readSecrets(ctx, id); err != nil {
@@ -147,15 +147,15 @@ func (h *Webhooks) readSecrets(ctx context.Context, id string) ([]lasting, error
 		}
 		all = append(all, lasting{s, k.Until})
 	}
-	h.secretsRead.put(id, entry.Revision, len(entry.Doc), all)
+	h.secretsRead.Put(id, entry.Revision, len(entry.Doc), all)
 	return all, nil
 }
 
 // signing returns the secrets that sign a request. If there are none, for whatever reason,
 // its error is a verdict by which the delivery waits: the receiver cannot help it, and a
 // request without a signature would be refused, or worse, taken.
-func (h *Webhooks) signing(ctx context.Context, id string, revisions []int64) ([]Secret, error) {
-	secrets, err := h.secretsAt(ctx, id, revisions)
+func (h *Webhooks) signing(ctx context.Context, id string, o *Outgoing) ([]Secret, error) {
+	secrets, err := h.secretsAt(ctx, id, o)
 	if err == nil && len(secrets) == 0 && h.opts.Unsigned {
 		return nil, nil
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/gate"
+	"github.com/errandq/errand/internal/remember"
 	"github.com/errandq/errand/policy"
 )
 
@@ -77,9 +78,12 @@ type Options struct {
 	DisableAfter time.Duration
 	// Online is a gate that is open while this machine has a network, as [gate.Dial] and
 	// [gate.HTTP] find out. It need not be set: an endpoint that is reached shows the
-	// same. If nil, only that counts.
+	// same. A delivery that fails asks it, and waits for it for a second at most; then
+	// what it said before counts, and before its first answer it is closed. If nil, only
+	// endpoints that are reached count.
 	Online errand.Gate
-	// Logger receives a line when an endpoint is disabled. If nil, slog.Default.
+	// Logger receives a line when an endpoint is disabled, when [Webhooks.Declare] adds or changes
+	// one, and when Online does not answer. If nil, slog.Default.
 	Logger *slog.Logger
 }
 
@@ -99,8 +103,8 @@ type Webhooks struct {
 	failing failing
 	slow    slow
 	// What was read of endpoints last.
-	endpointsRead remembered[Endpoint]
-	secretsRead   remembered[[]lasting]
+	endpointsRead remember.Entries[Endpoint]
+	secretsRead   remember.Entries[[]lasting]
 	clock         errand.Gate
 	now           func() time.Time
 }

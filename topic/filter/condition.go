@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // op is what a condition compares.
@@ -75,7 +77,7 @@ func (c *condition) holds(n *node) bool {
 	case isText:
 		return n.text == c.text
 	case isAnyCase:
-		return strings.EqualFold(n.text, c.text)
+		return inAnyCase(c.text, n.text)
 	case hasPrefix:
 		return strings.HasPrefix(n.text, c.text)
 	case hasSuffix:
@@ -95,6 +97,25 @@ func (c *condition) holds(n *node) bool {
 	default:
 		return false
 	}
+}
+
+// inAnyCase reports whether each character of a text is that of the policy in lower or upper
+// case. [strings.EqualFold] goes further: to it the Kelvin sign is a k and the long s an s.
+func inAnyCase(policy, text string) bool {
+	for policy != "" && text != "" {
+		p, n := utf8.DecodeRuneInString(policy)
+		r, size := utf8.DecodeRuneInString(text)
+		switch {
+		case p == utf8.RuneError && n == 1 || r == utf8.RuneError && size == 1: // of half of a surrogate pair
+			if n, size = 1, 1; policy[0] != text[0] {
+				return false
+			}
+		case r != unicode.ToLower(p) && r != unicode.ToUpper(p):
+			return false
+		}
+		policy, text = policy[n:], text[size:]
+	}
+	return policy == "" && text == ""
 }
 
 // contains reports whether a text is an IP address in the range.

@@ -152,5 +152,5 @@ func (p *Policy) Match(m *Message) bool {
 		return false
 	}
 	x := matcher{policy: p, top: top}
-	return x.group(&p.root, top)
+	return x.group(&p.root, top, place{n: top}, 0) != noMatch
 }

@@ -62,26 +62,49 @@ func merge(a, b any) any {
 	return x
 }
 
-type reference struct{ top map[string]any }
+// ways are the ways in which something matches: with a value, and with none, as all that it
+// names is absent.
+type ways struct{ value, none bool }
 
-// object reports whether a value matches an object of a policy that is nested
-// under these names.
-func (r reference) object(policy map[string]any, v any, names []string) bool {
+func (w ways) and(o ways) ways {
+	return ways{value: w.value && (o.value || o.none) || w.none && o.value, none: w.none && o.none}
+}
+
+func (w ways) or(o ways) ways { return ways{w.value || o.value, w.none || o.none} }
+
+func (w ways) any() bool { return w.value || w.none }
+
+// scope is what has to be without a key that is to be absent, and the names that lead to it.
+type scope struct {
+	v     any
+	names int
+}
+
+// reference returns in which ways a value matches an object of a policy that is nested under
+// these names. Of the elements of an array one that has a value that matches is a scope of
+// its own; elements without one are in that of the array.
+func reference(policy map[string]any, v any, in scope, names []string) ways {
 	if list, ok := v.([]any); ok && len(list) > 0 {
-		return slices.ContainsFunc(list, func(v any) bool { return r.object(policy, v, names) })
+		w := ways{}
+		for _, v := range list {
+			w.value = w.value || reference(policy, v, scope{v, len(names)}, names).value
+			w.none = w.none || reference(policy, v, in, names).none
+		}
+		return w
 	}
 	fields, _ := v.(map[string]any)
+	all := ways{none: true}
 	for name, want := range policy {
 		inner := append(slices.Clone(names), name)
-		ok := false
+		w := ways{}
 		switch want := want.(type) {
 		case map[string]any:
-			ok = r.object(want, fields[name], inner)
+			w = reference(want, fields[name], in, inner)
 		case []any:
 			first, isObject := want[0].(map[string]any)
 			if name == "$or" && isObject && len(first) > 0 {
 				for _, alternative := range want {
-					ok = ok || r.object(alternative.(map[string]any), v, names)
+					w = w.or(reference(alternative.(map[string]any), v, in, names))
 				}
 				break
 			}
@@ -91,16 +114,14 @@ func (r reference) object(policy map[string]any, v any, names []string) bool {
 			}
 			for _, c := range want {
 				if m, isMap := c.(map[string]any); isMap && m["exists"] == false {
-					ok = ok || !slices.ContainsFunc(under(r.top, inner), exists)
+					w.none = w.none || !slices.ContainsFunc(under(in.v, inner[in.names:]), exists)
 				}
-				ok = ok || slices.ContainsFunc(values, func(v any) bool { return condition(c, v) })
+				w.value = w.value || slices.ContainsFunc(values, func(v any) bool { return condition(c, v) })
 			}
 		}
-		if !ok {
-			return false
-		}
+		all = all.and(w)
 	}
-	return true
+	return all
 }
 
 // scalars returns a value, or those of its elements that are no objects.
@@ -308,7 +329,7 @@ func TestPolicy_Match_reference(t *testing.T) {
 		for range 20 { // few match
 			body := encode(t, drawBody(t, 0))
 			top := undot(decode(body)).(map[string]any)
-			want := len(top) > 0 && reference{top}.object(policy, top, nil)
+			want := len(top) > 0 && reference(policy, top, scope{v: top}, nil).any()
 			if got := p.Match(filter.NewMessage(nil, []byte(body))); got != want {
 				t.Fatalf("%s and %s: %t, want %t", doc, body, got, want)
 			}
@@ -347,7 +368,7 @@ func TestPolicy_Match_referenceAttributes(t *testing.T) {
 				top[name] = decode(attributes[name].Value)
 			}
 		}
-		want := len(top) > 0 && reference{top}.object(decode(doc).(map[string]any), top, nil)
+		want := len(top) > 0 && reference(decode(doc).(map[string]any), top, scope{v: top}, nil).any()
 		if got := p.Match(filter.NewMessage(attributes, nil)); got != want {
 			t.Fatalf("%s and %v: %t, want %t", doc, attributes, got, want)
 		}

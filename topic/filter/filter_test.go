@@ -242,10 +242,32 @@ var wholeBodies = []struct {
 		},
 	},
 	{
-		// exists is about the whole message
-		policy: `{"Records": {"id": ["a"], "error": [{"exists": false}]}}`,
-		match:  []string{`{"Records": [{"id": "a"}, {"id": "b"}]}`},
-		other:  []string{`{"Records": [{"id": "a"}, {"id": "b", "error": 1}]}`, `{"Records": []}`, `{"id": "a"}`},
+		// absent from the element in which the other keys match, in whatever order
+		policy: `{"lines": {"sku": ["bolt"], "stock": [{"exists": false}]}}`,
+		match: []string{
+			`{"lines": [{"sku": "bolt"}, {"sku": "nut", "stock": 5}]}`, `{"lines": [[{"stock": 5}], [[{"sku": "bolt"}]]]}`,
+			`{"lines": [{"sku": "bolt", "stock": 5}, {"sku": "bolt", "stock": null}]}`,
+		},
+		other: []string{`{"lines": [{"sku": "bolt", "stock": 5}, {"sku": "nut"}]}`, `{"lines": []}`, `{"sku": "bolt"}`},
+	},
+	{
+		policy: `{"lines": {"a": [{"exists": false}], "b": {"c": ["x"], "d": [{"exists": false}, "y"]}}}`,
+		match: []string{
+			`{"lines": [{"b": {"c": "x"}}, {"a": 1, "b": {"d": 1}}]}`, `{"lines": [{"b": [{"c": "x"}, {"d": 1}]}]}`,
+			`{"lines": [{"a": 1}, {"b": [{"c": "x", "d": 1}, {"c": "x", "d": "y"}]}]}`,
+		},
+		other: []string{`{"lines": [{"a": 1, "b": {"c": "x"}}]}`, `{"lines": [{"b": [{"c": "x", "d": 1}, {"c": 1}]}]}`},
+	},
+	{
+		policy: `{"lines": {"$or": [{"sku": ["bolt"]}, {"gone": [{"exists": false}]}], "stock": [{"exists": false}]}}`,
+		match:  []string{`{"lines": [{"gone": 1, "stock": 1}, {"gone": 1, "sku": "bolt"}]}`, `{"lines": [{"sku": "nut"}]}`},
+		other:  []string{`{"lines": [{"gone": 1}, {"sku": "nut"}]}`, `{"lines": [{"sku": "nut"}, {"stock": 1}]}`},
+	},
+	{
+		// where no key matches in an element, absent from all of them
+		policy: `{"id": ["a"], "Records": {"error": [{"exists": false}]}}`,
+		match:  []string{`{"id": "a", "Records": []}`, `{"id": "a", "Records": [1]}`, `{"id": "a"}`},
+		other:  []string{`{"id": "a", "Records": [{}, {"error": 1}]}`, `{}`},
 	},
 	{
 		policy: `{"Records": {"error": [{"exists": false}]}}`,
@@ -256,6 +278,26 @@ var wholeBodies = []struct {
 		policy: `{"a": ["x\"y\\", "\u00e9\n"]}`,
 		match:  []string{`{"a": "x\"y\\"}`, `{"\u0061": "é\u000a"}`, "{\"a\"\r\n:\t[\"b\", \"é\\n\" ] , \"b\": [ ], \"c\": { } } "},
 		other:  []string{`{"a": "x"}`},
+	},
+	{
+		// half of a surrogate pair is equal to itself alone
+		policy: `{"a": ["\ud83d", "\ud83d\ude00!", "\uDC00\u0041"]}`,
+		match:  []string{`{"a": "\uD83D"}`, `{"a": "😀!"}`, `{"a": "\ud83d\uDE00\u0021"}`, `{"a": "\udc00A"}`},
+		other:  []string{`{"a": "\ufffd"}`, `{"a": "\ude00"}`, `{"a": "😀"}`, `{"a": "\ud83d\ud83d"}`, `{"a": "\ud83d\u0041"}`},
+	},
+	{
+		// and in any case too; U+FFFD is a character
+		policy: `{"a": [{"equals-ignore-case": "\ud83dA"}, {"equals-ignore-case": "x\udc00"}, {"equals-ignore-case": "\ufffd\ufffd\ufffd"}]}`,
+		match:  []string{`{"a": "\uD83Da"}`, `{"a": "X\udc00"}`, `{"a": "\ufffd\ufffd\ufffd"}`},
+		other: []string{
+			`{"a": "\ud83ca"}`, `{"a": "\ufffda"}`, `{"a": "x\udc01"}`, `{"a": "x\ufffd"}`, `{"a": "x"}`, `{"a": "\udc00"}`, `{"a": "\udc01"}`,
+			`{"a": "\ud83d"}`,
+		},
+	},
+	{
+		policy: `{"a": ["\"\\\/\b\f\n\r\t\u000b", {"prefix": "\ud83d"}]}`,
+		match:  []string{`{"a": "\u0022\u005C\u002f\u0008\u000c\u000A\u000d\u0009\u000B"}`, `{"a": "\ud83d\u0041"}`},
+		other:  []string{`{"a": "😀"}`, `{"a": "\ufffdA"}`},
 	},
 	{
 		policy: `{"a": [null, true, 7, "x"]}`,
@@ -288,6 +330,37 @@ var wholeBodies = []struct {
 		match:  []string{`{"ip": "2001:db8::1"}`, `{"ip": "2001:0DB8:1::"}`},
 		other:  []string{`{"ip": "2001:db9::1"}`, `{"ip": "10.0.0.1"}`, `{"ip": "2001:db8::1%eth0"}`},
 	},
+}
+
+// The cases of equals-ignore-case are those of the rules engine of SNS: a character of the policy in
+// lower or upper case.
+func TestPolicy_Match_anyCase(t *testing.T) {
+	for _, c := range []struct {
+		policy       string
+		match, other []string
+	}{
+		{"k", []string{"k", "K"}, []string{"\u212a", "kk", ""}},                      // the Kelvin sign
+		{"\u212a", []string{"k", "\u212a"}, []string{"K"}},                           // whose lower case is k
+		{"s", []string{"s", "S"}, []string{"\u017f", "s "}},                          // the long s
+		{"stra\u00dfe", []string{"STRA\u00dfE"}, []string{"STRASSE", "STRA\u1e9eE"}}, // the sharp s
+		{"\u00e9\u03c3", []string{"\u00c9\u03a3"}, []string{"\u00c9\u03c2", "E\u03a3"}},
+		{"", []string{""}, []string{"x"}},
+	} {
+		doc, err := json.Marshal(map[string]any{"a": []any{map[string]any{"equals-ignore-case": c.policy}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := parse(t, filter.Attributes, string(doc))
+		check := func(texts []string, want bool) {
+			for _, text := range texts {
+				if got := p.Match(filter.NewMessage(map[string]filter.Attribute{"a": str(text)}, nil)); got != want {
+					t.Errorf("%q and %q: %t", c.policy, text, got)
+				}
+			}
+		}
+		check(c.match, true)
+		check(c.other, false)
+	}
 }
 
 func TestPolicy_Match_bodies(t *testing.T) {

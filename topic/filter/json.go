@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // kind is a kind of JSON value.
@@ -138,7 +140,52 @@ func (s *scanner) str() (value string) {
 	if !escaped {
 		return s.doc[start+1 : s.at-1]
 	}
-	// The document is JSON, so this is.
-	_ = json.Unmarshal([]byte(s.doc[start:s.at]), &value)
-	return value
+	return unescaped(s.doc[start+1 : s.at-1])
+}
+
+// unescaped returns a text of JSON without its escapes. Half of a surrogate pair is no
+// character; it becomes the three bytes that it would have in UTF-8, and so is equal to
+// nothing else. encoding/json makes it U+FFFD, which is a character that others can write.
+func unescaped(s string) string {
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' {
+			b = append(b, s[i])
+			continue
+		}
+		i++
+		switch at := strings.IndexByte("bfnrt", s[i]); {
+		case at >= 0:
+			b = append(b, "\b\f\n\r\t"[at])
+		case s[i] != 'u':
+			b = append(b, s[i])
+		default:
+			r := hex(s[i+1:])
+			i += 4
+			if next := s[i+1:]; len(next) >= 6 && next[0] == '\\' && next[1] == 'u' {
+				if pair := utf16.DecodeRune(r, hex(next[2:])); pair != utf8.RuneError {
+					r = pair
+					i += 6
+				}
+			}
+			if utf16.IsSurrogate(r) {
+				b = append(b, 0xe0|byte(r>>12), 0x80|byte(r>>6)&0x3f, 0x80|byte(r)&0x3f)
+			} else {
+				b = utf8.AppendRune(b, r)
+			}
+		}
+	}
+	return string(b)
+}
+
+// hex reads the four digits of an escape.
+func hex(s string) (r rune) {
+	for i := range 4 {
+		c := rune(s[i] | 0x20) // of a digit it is the digit
+		if c >= 'a' {
+			c -= 'a' - 10 - '0'
+		}
+		r = r<<4 | (c - '0')
+	}
+	return r
 }

@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -8,7 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// The types of attributes are those of SNS.
+// The types of attributes are those of SNS. Each but StringArray may be followed by a dot and
+// a label, such as "Number.cents", which is for the receiver alone. A label has letters,
+// digits, underscores, hyphens and dots, and a type with its label up to 256 of them.
 const (
 	// String is the type of a text.
 	String = "String"
@@ -23,7 +26,7 @@ const (
 
 // Attribute is an attribute of a message.
 type Attribute struct {
-	// Type is one of String, StringArray, Number and Binary.
+	// Type is one of String, StringArray, Number and Binary, and may have a label.
 	Type string `json:"Type"`
 	// Value is the value as a text, in base64 if the type is Binary.
 	Value string `json:"Value"`
@@ -38,7 +41,11 @@ func (a Attribute) Validate() error {
 	if a.Value == "" {
 		return &Fault{Path: "Value", Want: "must not be empty"}
 	}
-	switch a.Type {
+	base := a.base()
+	if base == "" {
+		return fault("Type", a.Type, fmt.Sprintf("must be one of String, String.Array, Number, Binary, and may have a label of letters, digits, _, - and . after another dot, up to %d bytes", maxType))
+	}
+	switch base {
 	case String:
 		if !utf8.ValidString(a.Value) {
 			return fault("Value", a.Value, "must be UTF-8")
@@ -53,11 +60,30 @@ func (a Attribute) Validate() error {
 		if !ok || n.compare(-maxUnits) < 0 || n.compare(maxUnits) > 0 {
 			return fault("Value", a.Value, numberRange)
 		}
-	case Binary:
-	default:
-		return fault("Type", a.Type, "must be one of String, String.Array, Number, Binary")
 	}
 	return nil
+}
+
+// maxType is how many bytes a type has, with its label.
+const maxType = 256
+
+// base returns the type without its label, or "" if there is no such type.
+func (a Attribute) base() string {
+	if a.Type == StringArray {
+		return StringArray
+	}
+	base, label, labelled := strings.Cut(a.Type, ".")
+	switch {
+	case base != String && base != Number && base != Binary:
+		return ""
+	case labelled && (label == "" || len(a.Type) > maxType || strings.ContainsFunc(label, isNoLabel)):
+		return ""
+	}
+	return base
+}
+
+func isNoLabel(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("_-.", r)
 }
 
 // Message is what policies are matched against. Each part of a message is parsed when
@@ -113,7 +139,7 @@ func (m *Message) readAttributes() node {
 }
 
 func (a Attribute) node() (n node, ok bool) {
-	switch a.Type {
+	switch a.base() {
 	case String:
 		return node{kind: isString, text: a.Value}, true
 	case Number:

@@ -7,9 +7,13 @@ import (
 	"github.com/errandq/errand/topic/filter"
 )
 
+const types = "must be one of String, String.Array, Number, Binary, and may have a label of letters, digits, _, - and . after another dot, up to 256 bytes"
+
 func TestAttribute_Validate(t *testing.T) {
 	for _, a := range []filter.Attribute{
 		str("x"), num("-0.5e3"), num("1000000000"), arr(`["a", 1, true, false, null]`), arr("[]"), {Type: filter.Binary, Value: "AA=="},
+		{Type: "String.prefixed", Value: "x"}, {Type: "Number.x", Value: "1"}, {Type: "Binary.y-1_.png", Value: "AA=="}, {Type: "String.Array.x", Value: "x"},
+		{Type: "String." + strings.Repeat("x", 249), Value: "x"},
 	} {
 		if err := a.Validate(); err != nil {
 			t.Errorf("%+v: %v", a, err)
@@ -26,7 +30,12 @@ func TestAttribute_Validate(t *testing.T) {
 		{arr("a"), `filter: Value "a": must be a JSON array of strings, numbers, true, false and null`},
 		{arr(`{}`), `filter: Value "{}": must be a JSON array of strings, numbers, true, false and null`},
 		{arr(`[[1]]`), `filter: Value "[[1]]": must be a JSON array of strings, numbers, true, false and null`},
-		{filter.Attribute{Type: "Number.Array", Value: "[1]"}, `filter: Type "Number.Array": must be one of String, String.Array, Number, Binary`},
+		{filter.Attribute{Type: "Number.Array", Value: "[1]"}, `filter: Value "[1]": must be a number between -1000000000 and 1000000000`},
+		{filter.Attribute{Type: "Text", Value: "x"}, `filter: Type "Text": ` + types},
+		{filter.Attribute{Type: "string.x", Value: "x"}, `filter: Type "string.x": ` + types},
+		{filter.Attribute{Type: "Number.", Value: "1"}, `filter: Type "Number.": ` + types},
+		{filter.Attribute{Type: "String.a b", Value: "x"}, `filter: Type "String.a b": ` + types},
+		{filter.Attribute{Type: "String." + strings.Repeat("x", 250), Value: "x"}, `filter: Type "String.` + strings.Repeat("x", 23) + "..." + strings.Repeat("x", 30) + `": ` + types},
 	} {
 		if err := c.attribute.Validate(); err == nil || err.Error() != c.want || len(filter.Faults(err)) != 1 {
 			t.Errorf("%+v: %v, want %s", c.attribute, err, c.want)
@@ -68,5 +77,15 @@ func TestMessage_deep(t *testing.T) {
 		if got, want := p.Match(m), strings.Contains(body, "[[{"); got != want {
 			t.Errorf("%.50s: %t, want %t", body, got, want)
 		}
+	}
+}
+
+// An attribute with a label is as one without.
+func TestMessage_labels(t *testing.T) {
+	p := parse(t, filter.Attributes, `{"s": ["x"], "n": [{"numeric": [">", 1]}], "b": [{"exists": false}]}`)
+	if !p.Match(filter.NewMessage(map[string]filter.Attribute{
+		"s": {Type: "String.prefixed", Value: "x"}, "n": {Type: "Number.cents", Value: "2"}, "b": {Type: "Binary.png", Value: "AA=="},
+	}, nil)) {
+		t.Error("attributes with labels do not match")
 	}
 }

@@ -1,0 +1,97 @@
+package topic
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/errandq/errand"
+)
+
+// Declare has a topic be as p says, for a program that says so each time it starts. It adds a
+// topic that is not there, as [Topics.Create] does, and writes nothing if the one that is there is
+// the same. Else it updates that one as [Topics.Update] does. At level Info the log has a line for
+// a topic that is added, and one with the names of the fields that change. What the queue sets is
+// ignored in p, its Revision too: of two programs that declare a topic differently the last one
+// counts.
+//
+// It returns the topic, or an [errand.FieldError] for each fault of p, also if Ordered is not
+// that of the topic.
+func (t *Topics) Declare(ctx context.Context, p Topic) (Topic, error) {
+	if err := t.checkNew(&p); err != nil {
+		return Topic{}, err
+	}
+	p.Revision = 0
+	var err error
+	for range mostTries {
+		var is Topic
+		if is, err = t.declare(ctx, p); !errors.Is(err, errand.ErrStale) && !errors.Is(err, errand.ErrNotFound) {
+			return is, err
+		} // another has added, changed or deleted it meanwhile
+	}
+	return Topic{}, err
+}
+
+func (t *Topics) declare(ctx context.Context, p Topic) (Topic, error) {
+	was, err := t.Topic(ctx, p.Name)
+	if errors.Is(err, errand.ErrNotFound) {
+		is, err := t.Create(ctx, p)
+		if err == nil {
+			t.opts.Logger.Info("errand: a topic is added, as it is declared", "topic", p.Name)
+		}
+		return is, err
+	}
+	if err != nil {
+		return Topic{}, err
+	}
+	fields, err := p.changes(&was)
+	if err != nil || len(fields) == 0 {
+		return was, err
+	}
+	p.Revision = was.Revision
+	is, err := t.Update(ctx, p)
+	if err == nil {
+		t.opts.Logger.Info("errand: a topic is changed, as it is declared otherwise", "topic", p.Name, "fields", fields)
+	}
+	return is, err
+}
+
+// changes returns the names of the fields in which p is not as a topic that is there.
+func (p *Topic) changes(was *Topic) ([]string, error) {
+	given, err := p.entry(0)
+	if err != nil {
+		return nil, err
+	}
+	read, err := topicOf(&given) // a policy has several forms
+	if err != nil {
+		return nil, err
+	}
+	now, err := read.entry(0)
+	if err != nil {
+		return nil, err
+	}
+	before, err := was.entry(0)
+	if err != nil {
+		return nil, err
+	}
+	return differing(now.Doc, before.Doc)
+}
+
+// differing returns the names of the members in which two objects of JSON differ, sorted.
+func differing(a, b []byte) (names []string, err error) {
+	var x, y map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)); err != nil {
+		return nil, err
+	}
+	for name, value := range x {
+		if bytes.Equal(value, y[name]) {
+			delete(y, name)
+		} else {
+			y[name] = value
+		}
+	}
+	return slices.Sorted(maps.Keys(y)), nil
+}

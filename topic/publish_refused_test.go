@@ -1,0 +1,224 @@
+package topic_test
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/topic"
+)
+
+// A subscription whose delivery is refused keeps the message from no other.
+func TestTopics_Publish_refused(t *testing.T) {
+	large, small := textOf(256<<10-2), []byte(`"x"`) // of which an envelope is larger than args may be
+	for _, c := range []struct {
+		name    string
+		ordered bool
+		full    bool
+		bodies  [][]byte
+		tx      bool
+		fanOut  bool
+	}{
+		{name: "large", bodies: [][]byte{large}},
+		{name: "large of many", bodies: [][]byte{small, large, small, large}},
+		{name: "large in order", ordered: true, bodies: [][]byte{large, small}},
+		{name: "large in a transaction", bodies: [][]byte{large}, tx: true},
+		{name: "full", full: true, bodies: [][]byte{small, small}, fanOut: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var logged bytes.Buffer
+			r := newRig(t, &topic.Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+			r.create(topic.Topic{Name: "orders", Ordered: c.ordered})
+			for _, id := range []string{"a", "b"} {
+				r.subscribe(topic.Subscription{ID: id, Topic: "orders", Kind: "kind-" + id, Queue: "small"})
+			}
+			r.endpoint("shop")
+			r.subscribe(topic.Subscription{ID: "c", Topic: "orders", Endpoint: "shop"})
+			r.subscribe(topic.Subscription{ID: "d", Topic: "orders", Kind: "raw", Raw: true})
+			if c.full {
+				r.fill("small")
+			}
+			messages := make([]topic.Message, len(c.bodies))
+			for i, body := range c.bodies {
+				messages[i] = topic.Message{ID: fmt.Sprint("m", i), Body: body}
+				if c.ordered {
+					messages[i].Group = "g"
+				}
+			}
+			got, err := r.publishAs(c.tx, messages)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, p := range got {
+				if p.FanOut != c.fanOut || !c.fanOut && !slices.Equal(p.Subscriptions, []string{"a", "b", "c", "d"}) {
+					t.Errorf("message %d: %+v", i, p)
+				}
+			}
+			done, dead := r.events("topic.fanout", errand.EventDone), r.events("topic.refused", errand.EventDead)
+			stop := r.start(nil, topic.Queues)
+			refused := 0
+			for _, body := range c.bodies {
+				if len(body) == len(large) {
+					refused += 2
+				}
+			}
+			if c.full {
+				done(len(c.bodies))
+			} else {
+				dead(refused)
+			}
+			stop()
+			for _, to := range []errand.JobFilter{{Queue: "webhook/shop"}, {Queue: "default", Kind: "raw"}} {
+				if n := len(r.jobs(to)); n != len(c.bodies) {
+					t.Errorf("%d deliveries of %+v, want %d", n, to, len(c.bodies))
+				}
+			}
+			for _, id := range []string{"a", "b"} {
+				if !strings.Contains(logged.String(), "topic=orders subscription="+id+" message=m") {
+					t.Errorf("the log does not name %s: %s", id, &logged)
+				}
+				all := r.jobs(errand.JobFilter{Tag: topic.Tag(id), States: []errand.State{errand.Dead}})
+				if len(all) != refused/2 || len(all) > 0 && !strings.Contains(fmt.Sprint(all), fmt.Sprintf(`subscription %q: errand: args `, id)) {
+					t.Errorf("%d dead deliveries of %s: %+v", len(all), id, all)
+				}
+			}
+			if c.full {
+				r.roomFor("small", 10, "topic/orders", 2*len(c.bodies))
+				if all := r.jobs(errand.JobFilter{Queue: "small", Tag: topic.Tag("b")}); len(all) != len(c.bodies) {
+					t.Errorf("%d deliveries when there is room", len(all))
+				}
+			}
+		})
+	}
+}
+
+// Deliveries that are refused die by themselves: the brake that stops them stops no job that makes
+// deliveries. They have the tags of the message, and can be redriven.
+func TestTopics_Publish_manyRefused(t *testing.T) {
+	const n = 25 // more than start the brake
+	r := newRig(t, quiet())
+	r.create(topic.Topic{Name: "orders"})
+	a := r.subscribe(topic.Subscription{ID: "a", Topic: "orders", Kind: "kind-a", Queue: "small"})
+	r.subscribe(topic.Subscription{ID: "d", Topic: "orders", Kind: "raw", Raw: true})
+	for range n {
+		r.publish("orders", topic.Message{Body: textOf(256<<10 - 2), Tags: []string{"tenant:ada"}})
+	}
+	old := r.refusedOld("a", n)
+	dead, done := r.events("topic.refused", errand.EventDead), r.events("", errand.EventDone)
+	stop := r.start(nil, topic.Queues)
+	dead(21)
+	done(n) // the old ones, which leave it to one of the new kind
+	stop()
+	if all := r.jobs(errand.JobFilter{Tag: "tenant:ada", Kind: "topic.refused"}); len(all) != n+old {
+		t.Errorf("%d refused deliveries of a tenant, want %d", len(all), n+old)
+	}
+	r.fill("small") // the job makes the deliveries
+	if got := r.publish("orders", topic.Message{ID: "m1", Body: []byte(`"x"`)}); !got.FanOut {
+		t.Fatalf("published: %+v", got)
+	}
+	fanned := r.events("topic.fanout", errand.EventDone)
+	stop = r.start(nil, topic.Queues)
+	fanned(1)
+	stop()
+	if all := r.jobs(errand.JobFilter{Kind: "raw", Tag: errand.MessageTag("m1")}); len(all) != 1 {
+		t.Errorf("%d deliveries to another subscription", len(all))
+	}
+	if was, err := r.q.Release(t.Context(), errand.Lane{Queue: "topic/orders", Kind: "topic.refused"}, "brake"); !was || err != nil {
+		t.Fatalf("the brake holds refused deliveries: %v, %v", was, err)
+	}
+	many := 1000
+	if err := r.q.Configure(t.Context(), errand.Lane{Queue: "small"}, errand.Settings{MaxJobs: &many}); err != nil {
+		t.Fatal(err)
+	}
+	a.Raw = true
+	if _, err := r.topics.UpdateSubscription(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.topics.Redrive(t.Context(), "a"); err != nil || got.Redriven < 21 {
+		t.Fatalf("redriven: %+v, %v", got, err)
+	}
+	again := r.events("topic.refused", errand.EventDone)
+	stop = r.start(nil, topic.Queues)
+	again(n + old)
+	stop()
+	if all := r.jobs(errand.JobFilter{Kind: "kind-a", Tag: "tenant:ada"}); len(all) != n+old {
+		t.Errorf("%d deliveries when they are raw, want %d", len(all), n+old)
+	}
+}
+
+// refusedOld has n refused deliveries of the last message as they were made by the version before.
+func (r *rig) refusedOld(subscription string, n int) int {
+	r.t.Helper()
+	door, err := r.q.Topics()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	refused := r.jobs(errand.JobFilter{Kind: "topic.refused"})
+	for i := range n {
+		var of struct {
+			Message string `json:"message"`
+		}
+		job, err := r.q.Job(r.t.Context(), refused[i].ID)
+		if err == nil {
+			err = json.Unmarshal(job.Args, &of)
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		_, err = door.Publish(r.t.Context(), []errand.Publication{{Message: errand.Message{ID: of.Message}, Existing: true, Jobs: []errand.NewJob{{
+			Args:    errand.RawArgs{OfKind: "topic.fanout", JSON: job.Args},
+			Options: &errand.JobOptions{Queue: "topic/orders", Tags: []string{topic.Tag(subscription)}},
+		}}}})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return n
+}
+
+// quiet returns options without a log.
+func quiet() *topic.Options { return &topic.Options{Logger: slog.New(slog.DiscardHandler)} }
+
+// fill leaves no room in a queue.
+func (r *rig) fill(queue string) {
+	r.t.Helper()
+	one := 1
+	if err := r.q.Configure(r.t.Context(), errand.Lane{Queue: queue}, errand.Settings{MaxJobs: &one}); err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := r.q.Enqueue(r.t.Context(), errand.RawArgs{OfKind: "other", JSON: []byte("{}")}, &errand.JobOptions{Queue: queue}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// publishAs publishes to orders, in a transaction of the application if tx is true.
+func (r *rig) publishAs(tx bool, messages []topic.Message) (got []topic.Published, err error) {
+	if !tx {
+		return r.topics.PublishMany(r.t.Context(), "orders", messages)
+	}
+	err = r.q.Tx(r.t.Context(), func(tx *sql.Tx) error {
+		one, err := r.topics.PublishTx(r.t.Context(), tx, "orders", messages[0])
+		got = append(got, one)
+		return err
+	})
+	return got, err
+}
+
+// In an ordered topic a delivery cannot come later than those after it, so a full queue
+// refuses the message.
+func TestTopics_Publish_fullInOrder(t *testing.T) {
+	r := newRig(t, nil)
+	r.create(topic.Topic{Name: "orders", Ordered: true})
+	r.subscribe(topic.Subscription{ID: "a", Topic: "orders", Kind: "book", Queue: "small"})
+	r.fill("small")
+	if _, err := r.topics.Publish(t.Context(), "orders", topic.Message{Body: []byte("x"), Group: "g"}); !errors.Is(err, errand.ErrQueueFull) {
+		t.Errorf("a full queue: %v", err)
+	}
+}

@@ -1,0 +1,130 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/errandq/errand"
+)
+
+// mostTries is how often Declare begins again as another call has changed its endpoint.
+const mostTries = 20
+
+// Declare has an endpoint be as e says, for a program that says so each time it starts. It adds
+// an endpoint that is not there, as [Webhooks.Create] does, and writes nothing if the one of
+// its ID is the same. Else it updates that one as [Webhooks.Update] does. At level Info the log has
+// a line for an endpoint that is added, and one with the names of the fields that change. What the
+// queue sets is ignored in e, its Revision too: of two programs that declare an endpoint
+// differently the last one counts.
+//
+// The state of an endpoint that is there stays, and so do its secrets: one that was disabled is
+// still, and secret counts only for an endpoint without one. If secret is not zero and is
+// none of those that sign, the log has a line at level Info: [Webhooks.RotateSecret] replaces
+// a secret.
+//
+// Declare returns the endpoint and its newest secret, which is zero with [Options].Secrets.
+// It returns an [errand.FieldError] for each fault, also for an empty ID.
+func (h *Webhooks) Declare(ctx context.Context, e Endpoint, secret Secret) (Endpoint, Secret, error) {
+	if err := h.checkNew(&e, secret); err != nil {
+		return Endpoint{}, Secret{}, err
+	}
+	var err error
+	for range mostTries {
+		var is Endpoint
+		var signs Secret
+		is, signs, err = h.declare(ctx, e, secret)
+		if !errors.Is(err, errand.ErrStale) && !errors.Is(err, errand.ErrNotFound) {
+			return is, signs, err
+		} // another has added, changed or deleted it meanwhile
+	}
+	return Endpoint{}, Secret{}, err
+}
+
+func (h *Webhooks) declare(ctx context.Context, e Endpoint, secret Secret) (Endpoint, Secret, error) {
+	was, err := h.Endpoint(ctx, e.ID)
+	if errors.Is(err, errand.ErrNotFound) {
+		is, signs, err := h.Create(ctx, e, secret)
+		if err == nil {
+			h.opts.Logger.Info("errand: an endpoint is added, as it is declared", "endpoint", e.ID)
+		}
+		return is, signs, err
+	}
+	if err != nil {
+		return Endpoint{}, Secret{}, err
+	}
+	fields, err := e.changes(&was)
+	if err != nil {
+		return Endpoint{}, Secret{}, err
+	}
+	is := was
+	if len(fields) > 0 {
+		e.Revision = was.Revision
+		if is, err = h.Update(ctx, e); err != nil {
+			return Endpoint{}, Secret{}, err
+		}
+		h.opts.Logger.Info("errand: an endpoint is changed, as it is declared otherwise", "endpoint", e.ID, "fields", fields)
+	}
+	signs, err := h.declareSecret(ctx, e.ID, secret)
+	return is, signs, err
+}
+
+// declareSecret returns the newest secret of an endpoint that is there, and makes one if it has
+// none.
+func (h *Webhooks) declareSecret(ctx context.Context, id string, secret Secret) (Secret, error) {
+	if h.opts.Secrets != nil {
+		return Secret{}, nil
+	}
+	all, err := h.Secrets(ctx, id)
+	if errors.Is(err, errand.ErrNotFound) || err == nil && len(all) == 0 {
+		return h.RotateSecret(ctx, id, secret, 0)
+	}
+	if err != nil {
+		return Secret{}, err
+	}
+	signs := func(s Secret) bool { return s.Reveal() == secret.Reveal() }
+	if !secret.IsZero() && !slices.ContainsFunc(all, signs) {
+		h.opts.Logger.Info("errand: an endpoint keeps its secrets, though another is declared", "endpoint", id)
+	}
+	return all[0], nil
+}
+
+// changes returns the names of the fields in which e is not as an endpoint that is there.
+func (e *Endpoint) changes(was *Endpoint) ([]string, error) {
+	given, err := e.entry()
+	if err != nil {
+		return nil, err
+	}
+	read, err := endpointOf(&given) // a policy has several forms
+	if err != nil {
+		return nil, err
+	}
+	now, err := read.entry()
+	if err != nil {
+		return nil, err
+	}
+	before, err := was.entry()
+	if err != nil {
+		return nil, err
+	}
+	return differing(now.Doc, before.Doc)
+}
+
+// differing returns the names of the members in which two objects of JSON differ, sorted.
+func differing(a, b []byte) (names []string, err error) {
+	var x, y map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)); err != nil {
+		return nil, err
+	}
+	for name, value := range x {
+		if bytes.Equal(value, y[name]) {
+			delete(y, name)
+		} else {
+			y[name] = value
+		}
+	}
+	return slices.Sorted(maps.Keys(y)), nil
+}
