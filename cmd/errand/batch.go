@@ -24,6 +24,8 @@ type batch struct {
 	parse   func(line []byte) (queue.NewJob, error)
 	longest int  // a line may be, in bytes
 	one     bool // there is one line, which errors do not name
+	// told is called for each line whose job was added, or was a duplicate; it may be nil.
+	told func(line int, e queue.Enqueued) error
 
 	enqueued, duplicates int
 	replaced             int
@@ -203,7 +205,10 @@ func (b *batch) flush(ctx context.Context) error {
 			added, err = b.queue.EnqueueMany(ctx, b.jobs[:i])
 		}
 	}
-	for _, e := range added {
+	for i, e := range added {
+		if b.told != nil {
+			err = errors.Join(err, b.told(b.at[i], e))
+		}
 		if b.one {
 			b.id = &e.ID
 		}
@@ -234,6 +239,12 @@ var place = regexp.MustCompile(`^jobs\[(\d+)\]\.`)
 // refused returns the index of the first job that is refused, and why; no text if err
 // says nothing of that.
 func refused(err error) (int, string) {
+	if held, ok := errors.AsType[*queue.DuplicateError](err); ok {
+		if held.ID == (queue.ID{}) {
+			return held.Index, "unique key is held by a line before"
+		}
+		return held.Index, strings.TrimPrefix(held.Error(), "errand: ")
+	}
 	f, ok := errors.AsType[*queue.FieldError](err)
 	if !ok {
 		return 0, ""

@@ -48,7 +48,10 @@ func (b bulk) verb(t *tool, cmd *cobra.Command) *cobra.Command {
 	cmd.Args = cobra.MinimumNArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx := cmd.Context()
-		filter, err := f.filter(args[1:])
+		filter, err := f.filter()
+		if err == nil {
+			filter.IDs, err = t.jobIDs(ctx, args[0], args[1:])
+		}
 		if err == nil {
 			err = choose(&filter)
 		}

@@ -13,13 +13,6 @@ import (
 	"github.com/errandq/errand/policy"
 )
 
-// changedJSON is what became of jobs that were to be changed.
-type changedJSON struct {
-	Changed  int      `json:"changed"`
-	Running  []string `json:"running,omitempty"`
-	NotFound []string `json:"not_found,omitempty"`
-}
-
 // changeVerb has cmd change the jobs that are named, or that flags choose. read returns
 // the change that the other flags say, in which args may be without a kind.
 func changeVerb(t *tool, cmd *cobra.Command, read func() (queue.JobChange, error)) *cobra.Command {
@@ -38,8 +31,7 @@ func changeVerb(t *tool, cmd *cobra.Command, read func() (queue.JobChange, error
 				}
 			}
 			r, err := q.Change(ctx, filter, c)
-			out := changedJSON{r.Changed, idTexts(r.Running), idTexts(r.NotFound)}
-			return done{r.Changed, len(r.Running) + len(r.NotFound), out, func(p *printer) {
+			return done{r.Changed, len(r.Running) + len(r.NotFound), r, func(p *printer) {
 				p.printf("%s changed\n", jobsText(r.Changed))
 				p.printIDs("left as they are, since they run", r.Running)
 				p.printIDs("ended or not there", r.NotFound)
@@ -153,9 +145,9 @@ func jobCancelCommand(t *tool) *cobra.Command {
 			}
 			r, err := q.CancelAll(ctx, filter)
 			return done{r.Changed + len(r.Running), 0, struct {
-				Cancelled int      `json:"cancelled"`
-				Running   []string `json:"running,omitempty"`
-			}{r.Changed, idTexts(r.Running)}, func(p *printer) {
+				Cancelled int        `json:"cancelled"`
+				Running   []queue.ID `json:"running,omitempty"`
+			}{r.Changed, r.Running}, func(p *printer) {
 				p.printf("%s cancelled\n", jobsText(r.Changed))
 				p.printIDs("asked to stop", r.Running)
 			}}, err

@@ -35,14 +35,13 @@ func deadListCommand(t *tool) *cobra.Command {
 		Example: "  errand dead ls jobs.db --kind send --reason permanent",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			filter, err := f.filter(nil)
+			filter, err := f.filter()
 			if err != nil {
 				return err
 			}
-			var list jobsJSON
-			err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) error {
-				found, err := q.DeadLetters().List(cmd.Context(), filter, &page.o)
-				list = pageOf(&found)
+			var list queue.JobPage
+			err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
+				list, err = q.DeadLetters().List(cmd.Context(), filter, &page.o)
 				return err
 			})
 			if err != nil {
@@ -81,11 +80,7 @@ func redriveCommand(t *tool) *cobra.Command {
 		do: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error) {
 			defer t.follow(ctx, q, "redriving", &filter)()
 			r, err := q.DeadLetters().Redrive(ctx, filter, &o)
-			return done{r.Redriven, len(r.Duplicates) + len(r.NotFound), struct {
-				Redriven   int      `json:"redriven"`
-				Duplicates []string `json:"duplicates,omitempty"`
-				NotFound   []string `json:"not_found,omitempty"`
-			}{r.Redriven, idTexts(r.Duplicates), idTexts(r.NotFound)}, func(p *printer) {
+			return done{r.Redriven, len(r.Duplicates) + len(r.NotFound), r, func(p *printer) {
 				p.printf("%s redriven\n", jobsText(r.Redriven))
 				p.printIDs("stayed dead, as another job holds the unique key", r.Duplicates)
 				p.printIDs("not dead", r.NotFound)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,7 +23,10 @@ they are. The exit status is 1 if some that were named are not dead.`,
 		Example: "  errand dead export jobs.db --kind send > dead.jsonl",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			filter, err := f.filter(args[1:])
+			filter, err := f.filter()
+			if err == nil {
+				filter.IDs, err = t.jobIDs(cmd.Context(), args[0], args[1:])
+			}
 			if err != nil {
 				return err
 			}
@@ -43,7 +45,7 @@ they are. The exit status is 1 if some that were named are not dead.`,
 					}
 					n++
 					bar.set(int64(n))
-					return writeJSON(out, jobOf(&whole), "")
+					return writeJSON(out, whole, "")
 				})
 			})
 			if err = errors.Join(err, out.Flush()); err == nil && missing(filter.IDs, n) > 0 {
@@ -106,11 +108,11 @@ own. Jobs whose unique key another job holds are left out, and the exit status i
 
 // newJobOf reads a line of an export.
 func newJobOf(line []byte, to string) (queue.NewJob, error) {
-	var j jobJSON
+	var j queue.JobInfo
 	if err := json.Unmarshal(line, &j); err != nil {
 		return queue.NewJob{}, fmt.Errorf("must be an object as errand dead export writes it: %w", err)
 	}
-	o := &queue.JobOptions{Queue: j.Queue, Priority: j.Priority, Timeout: time.Duration(j.Timeout * float64(time.Second)), Headers: j.Headers, Tags: j.Tags, Group: j.Group}
+	o := &queue.JobOptions{Queue: j.Queue, Priority: j.Priority, Timeout: j.Timeout, Headers: j.Headers, Tags: j.Tags, Group: j.Group}
 	if to != "" {
 		o.Queue = to
 	}

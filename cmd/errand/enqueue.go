@@ -38,7 +38,8 @@ type enqueueOptions struct {
 	stdin, create     bool
 	priority          int
 	delay             time.Duration
-	due, unique       string
+	due               string
+	unique, field     string // the key of all jobs, or where it is in the args of each
 	group             string
 	forever           bool
 	conflictOptions
@@ -60,9 +61,17 @@ these flags there is one job whose args are {}.
 
 1,000 lines are one commit; lines wait at most a second for others. A line that is
 refused ends the command with status 2 and is named by its number; the jobs of the
-lines before it stay.`,
+lines before it stay.
+
+With --json and lines there is an object for each job as soon as it is safe: the
+"line", the "id", and "duplicate": true if another job holds the unique key, whose ID
+it is then.
+
+--unique-field takes the unique key from the args of each job: it names a field, and
+with dots one of an object in it. Its value must be a text or a number.`,
 		Example: `  errand jobs enqueue q.db --create --kind sum --args '{"n":1}'
-  seq 10 | sed 's/.*/{"n":&}/' | errand jobs enqueue q.db --kind sum --stdin`,
+  seq 10 | sed 's/.*/{"n":&}/' | errand jobs enqueue q.db --kind sum --stdin
+  echo '{"order":{"id":17}}' | errand jobs enqueue q.db --kind bill --stdin --unique-field order.id --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.file = args[0]
@@ -80,6 +89,7 @@ lines before it stay.`,
 	f.DurationVar(&o.delay, "delay", 0, "how long from now the jobs are due")
 	f.StringVar(&o.due, "due", "", "when the jobs are due, as 2026-05-01T12:00:00Z")
 	f.StringVar(&o.unique, "unique", "", "add the job only if no other one of the kind has this key")
+	f.StringVar(&o.field, "unique-field", "", "take the key of --unique from this field of the args, as order.id")
 	f.StringVar(&o.group, "group", "", "run the jobs one at a time with others of this group, in the order of enqueueing")
 	f.BoolVar(&o.forever, "unique-forever", false, "hold the key after the end of the job too")
 	f.DurationVar(&o.uniqueFor, "unique-for", 0, "hold the key for that long, and until the end of the job")
@@ -95,6 +105,7 @@ lines before it stay.`,
 	f.StringVar(&o.policy, "policy", "", "a preset or a file with the delivery policy of the jobs, see: errand policy")
 	cmd.MarkFlagsMutuallyExclusive("args", "file", "stdin")
 	cmd.MarkFlagsMutuallyExclusive("delay", "due")
+	cmd.MarkFlagsMutuallyExclusive("unique", "unique-field")
 	cmd.MarkFlagsMutuallyExclusive("unique", "file")
 	cmd.MarkFlagsMutuallyExclusive("unique", "stdin")
 	completeArgs(cmd, nil)
@@ -114,23 +125,17 @@ func (o *enqueueOptions) job(in io.Reader) (*queue.JobOptions, error) {
 		}
 		j.DueAt = due
 	}
-	if o.unique != "" {
+	if o.unique != "" || o.field != "" {
 		j.Unique = &queue.Unique{Key: o.unique, Forever: o.forever}
 		if err := o.conflict(j.Unique); err != nil {
 			return nil, err
 		}
 	} else if o.forever || o.uniqueFor != 0 || o.onConflict != "keep" {
-		return nil, errors.New("--unique-forever, --unique-for and --on-conflict need --unique")
+		return nil, errors.New("--unique-forever, --unique-for and --on-conflict need --unique or --unique-field")
 	}
-	for _, h := range o.headers {
-		name, value, ok := strings.Cut(h, "=")
-		if !ok || name == "" {
-			return nil, fmt.Errorf("--header %q: must be name=value", h)
-		}
-		if j.Headers == nil {
-			j.Headers = map[string]string{}
-		}
-		j.Headers[name] = value
+	var err error
+	if j.Headers, err = jobHeaders(o.headers); err != nil {
+		return nil, err
 	}
 	if o.policy != "" {
 		if o.policy == "-" && o.stdin {
@@ -170,14 +175,21 @@ func (o *enqueueOptions) run(ctx context.Context, t *tool) error {
 	}
 	defer closeLines()
 	b := &batch{one: !o.stdin && o.from == "", longest: maxLine}
-	b.parse = func(line []byte) (queue.NewJob, error) {
-		return queue.NewJob{Args: queue.RawArgs{OfKind: o.kind, JSON: line}, Options: job}, checkLine(line)
+	b.parse = func(line []byte) (n queue.NewJob, err error) {
+		n = queue.NewJob{Args: queue.RawArgs{OfKind: o.kind, JSON: line}, Options: job}
+		if err = checkLine(line); err == nil && o.field != "" {
+			n.Options, err = withKey(job, line, o.field)
+		}
+		return n, err
+	}
+	if t.json && !b.one {
+		b.told = t.tellAdded
 	}
 	err = b.all(ctx, t, o.file, o.create, lines, t.progress("enqueued", 0))
-	if err != nil && (b.one || !t.json || b.queue == nil) {
+	if err != nil || b.told != nil {
 		return err
 	}
-	return errors.Join(err, t.show(struct {
+	return t.show(struct {
 		File       string    `json:"file"`
 		Queue      string    `json:"queue"`
 		Kind       string    `json:"kind"`
@@ -185,7 +197,58 @@ func (o *enqueueOptions) run(ctx context.Context, t *tool) error {
 		Duplicates int       `json:"duplicates"`
 		Replaced   int       `json:"replaced,omitempty"` // of the duplicates, those that have changed a job
 		ID         *queue.ID `json:"id,omitempty"`       // of one job, or of its duplicate
-	}{o.file, o.queue, o.kind, b.enqueued, b.duplicates, b.replaced, b.id}, b.print))
+	}{o.file, o.queue, o.kind, b.enqueued, b.duplicates, b.replaced, b.id}, b.print)
+}
+
+// tellAdded writes what became of a line.
+func (t *tool) tellAdded(line int, e queue.Enqueued) error {
+	return writeJSON(t.out, struct {
+		Line      int      `json:"line"`
+		ID        queue.ID `json:"id"`
+		Duplicate bool     `json:"duplicate"`
+		Replaced  bool     `json:"replaced,omitempty"`
+	}{line, e.ID, e.Duplicate, e.Replaced}, "")
+}
+
+// withKey returns the options of a job whose unique key is in a field of its args.
+func withKey(o *queue.JobOptions, args json.RawMessage, field string) (*queue.JobOptions, error) {
+	value := args
+	for name := range strings.SplitSeq(field, ".") {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(value, &object) != nil || object[name] == nil {
+			return nil, fmt.Errorf("--unique-field %s: the args have no such field", field)
+		}
+		value = object[name]
+	}
+	var key any
+	d := json.NewDecoder(bytes.NewReader(value))
+	d.UseNumber()
+	if err := d.Decode(&key); err != nil {
+		return nil, err
+	}
+	mine, unique := *o, *o.Unique
+	switch key := key.(type) {
+	case string:
+		unique.Key = key
+	case json.Number:
+		unique.Key = key.String()
+	default:
+		return nil, fmt.Errorf("--unique-field %s: %s: must be a text or a number", field, shortened(value))
+	}
+	if unique.Key == "" {
+		return nil, fmt.Errorf("--unique-field %s: must not be empty", field)
+	}
+	mine.Unique = &unique
+	return &mine, nil
+}
+
+// shortened returns the beginning of JSON, for an error.
+func shortened(value []byte) string {
+	const most = 64
+	if len(value) > most {
+		return cutText(string(value), most) + "..."
+	}
+	return string(value)
 }
 
 // print says what was added.

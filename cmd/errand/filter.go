@@ -65,8 +65,8 @@ func (f *filterFlags) addGroup(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.group, "group", "", "only of this group of --queue")
 }
 
-// filter returns what the flags, and the IDs among the arguments, choose.
-func (f *filterFlags) filter(ids []string) (queue.JobFilter, error) {
+// filter returns what the flags choose.
+func (f *filterFlags) filter() (queue.JobFilter, error) {
 	out := queue.JobFilter{
 		Queue: f.queue, Kind: f.kind, Group: f.group, Tag: f.tag, Reason: queue.Reason(f.reason), Error: f.error, OlderThan: f.olderThan, All: f.all,
 		Cause: f.cause,
@@ -91,19 +91,5 @@ func (f *filterFlags) filter(ids []string) (queue.JobFilter, error) {
 		}
 		*t.to = at
 	}
-	var err error
-	out.IDs, err = parseIDs(ids)
-	return out, err
-}
-
-// parseIDs returns nil for no IDs.
-func parseIDs(args []string) (ids []queue.ID, err error) {
-	for _, arg := range args {
-		id, err := queue.ParseID(arg)
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
+	return out, nil
 }

@@ -17,12 +17,6 @@ purged or skipped.`,
 		groupsListCommand(t), groupsSkipCommand(t))
 }
 
-// groupsJSON is a page of groups.
-type groupsJSON struct {
-	Groups []queue.BlockedGroup `json:"groups"`
-	Next   string               `json:"next,omitempty"` // for --after
-}
-
 func groupsListCommand(t *tool) *cobra.Command {
 	var o queue.GroupOptions
 	cmd := &cobra.Command{
@@ -35,10 +29,9 @@ which jobs wait, whatever for.`,
   errand groups ls jobs.db --queue mail --waiting`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			list := groupsJSON{Groups: []queue.BlockedGroup{}}
-			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) error {
-				page, err := q.Groups(cmd.Context(), &o)
-				list.Groups, list.Next = append(list.Groups, page.Groups...), page.Next
+			var list queue.GroupPage
+			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
+				list, err = q.Groups(cmd.Context(), &o)
 				return err
 			})
 			if err != nil {
@@ -56,7 +49,7 @@ which jobs wait, whatever for.`,
 	return cmd
 }
 
-func (t *tool) printGroups(p *printer, page *groupsJSON, waiting bool) {
+func (t *tool) printGroups(p *printer, page *queue.GroupPage, waiting bool) {
 	if len(page.Groups) == 0 {
 		what := "for a dead job"
 		if waiting {

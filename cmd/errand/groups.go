@@ -1,25 +1,12 @@
 package main
 
 import (
-	"time"
+	"context"
 
 	"github.com/spf13/cobra"
 
 	queue "github.com/errandq/errand"
 )
-
-// causeJSON is what dead letters have in common.
-type causeJSON struct {
-	ID     int64        `json:"id"` // for --cause
-	Queue  string       `json:"queue"`
-	Kind   string       `json:"kind"`
-	Reason queue.Reason `json:"reason"`
-	Text   string       `json:"text"`
-	N      int64        `json:"count"`
-	First  time.Time    `json:"first"`
-	Last   time.Time    `json:"last"`
-	Job    string       `json:"job"` // the last of them
-}
 
 func deadGroupsCommand(t *tool) *cobra.Command {
 	var o queue.CauseOptions
@@ -32,16 +19,15 @@ quoted. Ten thousand of one cause are one line. Other verbs take the ID as --cau
 		Example: "  errand dead groups jobs.db",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var all []causeJSON
-			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) error {
-				causes, err := q.DeadLetters().Causes(cmd.Context(), &o)
-				all = causesOf(causes)
+			var all []queue.Cause
+			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
+				all, err = causes(cmd.Context(), q, &o)
 				return err
 			})
 			if err != nil {
 				return err
 			}
-			return t.show(map[string][]causeJSON{"causes": all}, func(p *printer) {
+			return t.show(map[string][]queue.Cause{"causes": all}, func(p *printer) {
 				if len(all) == 0 {
 					p.printf("no dead letters\n")
 					return
@@ -56,16 +42,14 @@ quoted. Ten thousand of one cause are one line. Other verbs take the ID as --cau
 	return cmd
 }
 
-func causesOf(causes []queue.Cause) []causeJSON {
-	all := []causeJSON{}
-	for _, c := range causes {
-		all = append(all, causeJSON{c.ID, c.Queue, c.Kind, c.Reason, c.Text, c.N, c.First.UTC(), c.Last.UTC(), c.Job.String()})
-	}
-	return all
+// causes returns causes, in a list that is not nil.
+func causes(ctx context.Context, q *queue.Queue, o *queue.CauseOptions) ([]queue.Cause, error) {
+	all, err := q.DeadLetters().Causes(ctx, o)
+	return append([]queue.Cause{}, all...), err
 }
 
 // printCauses writes causes as a table, if there are any.
-func (t *tool) printCauses(p *printer, all []causeJSON) {
+func (t *tool) printCauses(p *printer, all []queue.Cause) {
 	if len(all) == 0 {
 		return
 	}

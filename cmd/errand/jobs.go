@@ -14,7 +14,8 @@ import (
 func jobsCommand(t *tool) *cobra.Command {
 	return group("jobs", "Look at jobs, and change them",
 		`Look at single jobs in any state, say why they do not run, and change them. A job is
-named by its ID.`,
+named by its ID, or by the first characters of it, four or more, if no other job has
+an ID that begins so.`,
 		jobListCommand(t), jobShowCommand(t), jobWhyCommand(t), enqueueCommand(t), jobRunCommand(t), jobRescheduleCommand(t),
 		jobEditCommand(t), jobCancelCommand(t), jobRemoveCommand(t))
 }
@@ -34,14 +35,13 @@ the group. For other choices 2,000 jobs are looked at for a page, and the list s
   errand jobs ls jobs.db --created-from 2026-03-01 --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			filter, err := f.filter(nil)
+			filter, err := f.filter()
 			if err != nil {
 				return err
 			}
-			var list jobsJSON
-			err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) error {
-				found, err := q.Jobs(cmd.Context(), filter, &page.o)
-				list = pageOf(&found)
+			var list queue.JobPage
+			err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
+				list, err = q.Jobs(cmd.Context(), filter, &page.o)
 				return err
 			})
 			if err != nil {
@@ -62,8 +62,8 @@ func jobShowCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show FILE ID",
 		Short: "Show all that is known of a job",
-		Long: `Show all that is known of a job: what it is, the attempts that failed, and the
-retries still to come. Which retries these are is told by the policy that --policy
+		Long: `Show all that is known of a job: what it is, the attempts that failed, the
+retries still to come, and of a delivery its message. Which retries these are is told by the policy that --policy
 names, a file or a preset, or else by the policy in effect: the job's own, or that of
 a worker that runs and has a handler for the job.`,
 		Example: "  errand jobs show jobs.db 01890a5d-ac96-774b-bcce-b302099a8057",
@@ -88,16 +88,21 @@ func ofJob(id queue.ID, err error) error {
 func (t *tool) showJob(cmd *cobra.Command, args []string, preset string,
 	get func(ctx context.Context, q *queue.Queue, id queue.ID) (queue.JobInfo, error),
 ) error {
-	id, err := queue.ParseID(args[1])
+	ids, err := t.jobIDs(cmd.Context(), args[0], args[1:])
 	if err != nil {
 		return err
 	}
+	id := ids[0]
 	var info queue.JobInfo
+	var message *messageJSON
 	r := &retries{}
 	err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
 		if info, err = get(cmd.Context(), q, id); err == nil {
 			r.policy, r.Known, err = q.PolicyOf(cmd.Context(), info)
 			r.now = q.Clock().Now
+		}
+		if err == nil {
+			message, err = messageOf(cmd.Context(), q, &info)
 		}
 		return err
 	})
@@ -112,11 +117,10 @@ func (t *tool) showJob(cmd *cobra.Command, args []string, preset string,
 		r.policy, r.Known = policy.Document{Retry: &p}, true
 	}
 	r.list(&info)
-	job := jobOf(&info)
-	return t.show(struct {
-		jobJSON
-		*retries
-	}{job, r}, func(p *printer) { t.printJob(p, &job, r) })
+	return t.show(jobJSON{info, *r, message}, func(p *printer) {
+		t.printJob(p, &info, r)
+		message.print(p)
+	})
 }
 
 func jobWhyCommand(t *tool) *cobra.Command {
@@ -129,10 +133,11 @@ go before it.`,
 		Example: "  errand jobs why jobs.db 01890a5d-ac96-774b-bcce-b302099a8057",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := queue.ParseID(args[1])
+			ids, err := t.jobIDs(cmd.Context(), args[0], args[1:])
 			if err != nil {
 				return err
 			}
+			id := ids[0]
 			var why queue.Why
 			err = t.reading(cmd.Context(), args[0], func(q *queue.Queue) (err error) {
 				why, err = q.Why(cmd.Context(), id)
@@ -180,8 +185,8 @@ there.`,
 			return done{r.Ready, len(r.NotFound), struct {
 				Ready    int         `json:"ready"`
 				State    queue.State `json:"state,omitempty"`
-				NotFound []string    `json:"not_found,omitempty"`
-			}{r.Ready, state, idTexts(r.NotFound)}, func(p *printer) {
+				NotFound []queue.ID  `json:"not_found,omitempty"`
+			}{r.Ready, state, r.NotFound}, func(p *printer) {
 				switch state {
 				case "":
 					p.printf("%s made ready\n", jobsText(r.Ready))

@@ -16,18 +16,11 @@ type laneJSON struct {
 	countsJSON
 	Bytes int64 `json:"bytes"` // of the args and headers of those that have not ended
 	// OldestDue is when the ready job that waits longest was due, and Waits since when.
-	OldestDue   *time.Time   `json:"oldest_due,omitempty"`
-	Waits       float64      `json:"waits_s,omitempty"`
-	LastSuccess *time.Time   `json:"last_success,omitempty"`
-	LastFailure *lastFailure `json:"last_failure,omitempty"`
-	Held        []string     `json:"held,omitempty"` // the reasons of the holds in force
-}
-
-// lastFailure is what failed last in a lane.
-type lastFailure struct {
-	At    time.Time `json:"at"`
-	Job   string    `json:"job,omitempty"`
-	Error string    `json:"error,omitempty"`
+	OldestDue   time.Time         `json:"oldest_due,omitzero"`
+	Waits       float64           `json:"waits_s,omitempty"`
+	LastSuccess time.Time         `json:"last_success,omitzero"`
+	LastFailure queue.LastFailure `json:"last_failure,omitzero"`
+	Held        []string          `json:"held,omitempty"` // the reasons of the holds in force
 }
 
 // lanes returns the lanes that have or had jobs, sorted.
@@ -47,16 +40,10 @@ func laneOf(s *queue.LaneStats, now time.Time) laneJSON {
 			Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled,
 			Expired: s.Expired, Dead: s.Dead, Blocked: s.Blocked,
 		},
-		Bytes: s.Bytes, OldestDue: timeOrNil(s.OldestDue), LastSuccess: timeOrNil(s.LastSuccess),
+		Bytes: s.Bytes, OldestDue: s.OldestDue, LastSuccess: s.LastSuccess, LastFailure: s.LastFailure,
 	}
-	if l.OldestDue != nil {
+	if !l.OldestDue.IsZero() {
 		l.Waits = max(now.Sub(s.OldestDue), 0).Seconds()
-	}
-	if f := s.LastFailure; !f.At.IsZero() {
-		l.LastFailure = &lastFailure{At: f.At.UTC(), Error: f.Error}
-		if f.Job != (queue.ID{}) {
-			l.LastFailure.Job = f.Job.String()
-		}
 	}
 	for i := range s.Holds {
 		l.Held = append(l.Held, s.Holds[i].Reason)
@@ -107,22 +94,16 @@ func (t *tool) printTimes(p *printer, all []laneJSON) {
 	list := table{head: []string{"QUEUE", "KIND", " BYTES", " WAITS", "HELD", "LAST DONE", "LAST FAILED", "ERROR"}}
 	for i := range all {
 		l := &all[i]
-		waits, done, failed, because := "-", "-", "-", ""
+		waits := "-"
 		held := text("-")
 		if len(l.Held) > 0 {
 			held = text(strings.Join(l.Held, ", ")).in(yellow)
 		}
-		if l.OldestDue != nil {
+		if !l.OldestDue.IsZero() {
 			waits = lasting(time.Duration(l.Waits * float64(time.Second)))
 		}
-		if l.LastSuccess != nil {
-			done = when(*l.LastSuccess)
-		}
-		if l.LastFailure != nil {
-			failed, because = when(l.LastFailure.At), l.LastFailure.Error
-		}
-		list.add(text(l.Queue), text(l.Kind), number(l.Bytes), text(waits), held, text(done), text(failed),
-			text(orDash(because)))
+		list.add(text(l.Queue), text(l.Kind), number(l.Bytes), text(waits), held, text(when(l.LastSuccess)), text(when(l.LastFailure.At)),
+			text(orDash(l.LastFailure.Error)))
 	}
 	list.print(p, t.out)
 }

@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	_ "time/tzdata" // zones of schedules, on any machine
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

@@ -144,7 +144,7 @@ func newChart(curves []curve, limit int) (*chart, error) {
 		}
 	}
 	if len(curves) == 1 {
-		c.title = fmt.Sprintf("%s: %d retries in %v", curves[0].name, longest, curves[0].policy.Total())
+		c.title = fmt.Sprintf("%s: %s", curves[0].name, inAll(curves[0].policy))
 	} else {
 		c.title = fmt.Sprintf("%d policies: %d retries", len(curves), longest)
 	}

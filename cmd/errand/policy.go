@@ -50,10 +50,11 @@ to be meant is a warning on standard error and leaves the status 0.`,
 				File     string         `json:"file"`
 				Profile  policy.Profile `json:"profile"`
 				Retries  int            `json:"retries"`
+				Shortest float64        `json:"shortest_total_s"`
 				Total    float64        `json:"total_s"`
 				Warnings []string       `json:"warnings"`
-			}{args[0], profile, p.Retries, hundredths(p.Total()), warnings}, func(out *printer) {
-				out.printf("%s: valid by profile %s: %d retries in %v\n", safe(args[0]), profile, p.Retries, p.Total())
+			}{args[0], profile, p.Retries, hundredths(p.ShortestTotal()), hundredths(p.Total()), warnings}, func(out *printer) {
+				out.printf("%s: valid by profile %s: %s\n", safe(args[0]), profile, inAll(p))
 				for _, warning := range warnings {
 					errs.printf("warning: %s\n", warning)
 				}
@@ -73,21 +74,22 @@ func presetsCommand(t *tool) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			type preset struct {
-				Name    string  `json:"name"`
-				Retries int     `json:"retries"`
-				Total   float64 `json:"total_s"`
-				About   string  `json:"about"`
+				Name     string  `json:"name"`
+				Retries  int     `json:"retries"`
+				Shortest float64 `json:"shortest_total_s"`
+				Total    float64 `json:"total_s"`
+				About    string  `json:"about"`
 			}
 			all := []preset{}
 			for _, p := range presets {
-				all = append(all, preset{p.name, p.policy.Retries, hundredths(p.policy.Total()), p.about})
+				all = append(all, preset{p.name, p.policy.Retries, hundredths(p.policy.ShortestTotal()), hundredths(p.policy.Total()), p.about})
 			}
 			return t.show(map[string][]preset{"presets": all}, func(p *printer) {
 				w := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
 				out := printer{w: w}
-				out.printf("NAME\tRETRIES\tTOTAL\tFOR\n")
+				out.printf("NAME\tRETRIES\tSHORTEST\tTOTAL\tFOR\n")
 				for _, p := range presets {
-					out.printf("%s\t%d\t%v\t%s\n", p.name, p.policy.Retries, p.policy.Total(), p.about)
+					out.printf("%s\t%d\t%v\t%v\t%s\n", p.name, p.policy.Retries, p.policy.ShortestTotal(), p.policy.Total(), p.about)
 				}
 				p.err = errors.Join(p.err, out.err, w.Flush())
 			})
@@ -102,7 +104,7 @@ func printSections(p *printer, d *policy.Document) {
 		policy *policy.Policy
 	}{{"retries", d.Retry}, {"if throttled", d.ThrottledRetry}} {
 		if s.policy != nil {
-			p.field(s.name, fmt.Sprintf("%d retries in %v", s.policy.Retries, s.policy.Total()))
+			p.field(s.name, inAll(*s.policy))
 		}
 	}
 	if d.Throttle != nil {

@@ -100,12 +100,11 @@ func (t *tool) printEffective(p *printer, e *topic.Effective) {
 	list := table{head: []string{"SECTION", "FROM", "POLICY"}}
 	d := &e.Document
 	add := func(section, from, is string) { list.add(text(section), text(orDash(from)), text(is)) }
-	retries := func(r *policy.Policy) string { return fmt.Sprintf("%d retries in %v", r.Retries, r.Total()) }
 	if d.Retry != nil {
-		add("retries", e.Retry, retries(d.Retry))
+		add("retries", e.Retry, inAll(*d.Retry))
 	}
 	if d.ThrottledRetry != nil {
-		add("if throttled", e.Retry, retries(d.ThrottledRetry))
+		add("if throttled", e.Retry, inAll(*d.ThrottledRetry))
 	}
 	if d.Throttle != nil {
 		add("throttle", e.Throttle, throttleText(d.Throttle))

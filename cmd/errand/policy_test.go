@@ -37,13 +37,13 @@ func succeed(t *testing.T, args ...string) string {
 
 func TestPolicyCheck(t *testing.T) {
 	got := succeed(t, "policy", "check", "testdata/subscription.json")
-	if want := "testdata/subscription.json: valid by profile sns: 50 retries in 36m45.271s\n"; got != want {
+	if want := "testdata/subscription.json: valid by profile sns: 50 retries in 18m22s to 36m45.271s\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for in, want := range map[string]string{
-		`{"http":{"defaultHealthyRetryPolicy":{"numRetries":4}}}`: "-: valid by profile sns: 4 retries in 1m20s\n",
-		`{"numRetries":2}`: "-: valid by profile sns: 2 retries in 40s\n",
-		`{}`:               "-: valid by profile sns: 3 retries in 1m0s\n",
+		`{"http":{"defaultHealthyRetryPolicy":{"numRetries":4}}}`: "-: valid by profile sns: 4 retries in 40s to 1m20s\n",
+		`{"numRetries":5}`: "-: valid by profile sns: 5 retries in 50s to 1m40s\n",
+		`{}`:               "-: valid by profile sns: 3 retries in 30s to 1m0s\n",
 	} {
 		if status, out, errs := errand(t, in, "policy", "check", "-"); status != 0 || out != want || errs != "" {
 			t.Errorf("%s: status %d, %q %q, want %q", in, status, out, errs, want)
@@ -115,7 +115,7 @@ func TestPolicy_BadUsage(t *testing.T) {
 
 func TestPolicyShow_JSONBegins(t *testing.T) {
 	got := succeed(t, "policy", "show", "testdata/subscription.json", "--json")
-	want := `{"retries":50,"total_s":2205.27,"phases":{"immediate":3,"pre-backoff":2,"backoff":10,"post-backoff":35},` +
+	want := `{"retries":50,"shortest_total_s":1102.64,"total_s":2205.27,"phases":{"immediate":3,"pre_backoff":2,"backoff":10,"post_backoff":35},` +
 		`"schedule":[{"retry":0,"phase":"immediate","delay_s":0,"cumulative_s":0},`
 	if !strings.HasPrefix(got, want) {
 		t.Errorf("got %.300s", got)
@@ -173,6 +173,31 @@ func TestPolicyShow_Presets(t *testing.T) {
 	}
 }
 
+// What the last line says in JSON and in words of each kind of jitter, and of policies whose
+// sums are beyond what a Duration holds.
+func TestPolicyShow_ShortestTotal(t *testing.T) {
+	for doc, want := range map[string]string{
+		`{"numRetries":27,"minDelayTarget":3600,"maxDelayTarget":3600}`:          "27 retries in 13h30m0s to 27h0m0s",
+		`{"numRetries":3,"minDelayTarget":4,"maxDelayTarget":4,"jitter":"full"}`: "3 retries in 0s to 12s",
+		`{"numRetries":3,"minDelayTarget":4,"maxDelayTarget":4,"jitter":"none"}`: "3 retries in 12s",
+		`{"numRetries":0}`: "0 retries in 0s",
+		`{"numRetries":1000000,"minDelayTarget":10000,"maxDelayTarget":10000}`: "1000000 retries without an end, in 1388888h53m20s to more than 292 years",
+		`{"numRetries":1000000,"minDelayTarget":20000,"maxDelayTarget":20000}`: "1000000 retries without an end, in more than 292 years",
+	} {
+		status, got, errs := errand(t, doc, "policy", "show", "--limit", "0", "-")
+		lines := strings.Split(strings.TrimSpace(got), "\n")
+		if last := lines[len(lines)-1]; status != 0 || last != want {
+			t.Errorf("%s: status %d %s, got %q, want %q", doc, status, errs, last, want)
+		}
+	}
+	list := succeed(t, "policy", "presets")
+	for _, want := range []string{`(?m)^NAME +RETRIES +SHORTEST +TOTAL +FOR$`, `(?m)^default +27 +6h34m8.5s +13h8m17s +jobs of errand$`} {
+		if !regexp.MustCompile(want).MatchString(list) {
+			t.Errorf("no line %s in\n%s", want, list)
+		}
+	}
+}
+
 func TestPolicyShow_JSONOfAllRetries(t *testing.T) {
 	out := succeed(t, "policy", "show", "sns-managed", "--json")
 	if n := strings.Count(out, `"retry":`); n != 100_015 || !json.Valid([]byte(out)) {
@@ -188,13 +213,13 @@ RETRY  PHASE    DELAY  WITH JITTER  CUMULATIVE
 1      backoff  40ms   20ms..40ms   60ms
 2      backoff  80ms   40ms..80ms   140ms
 3      backoff  160ms  80ms..160ms  300ms
-4 retries in 300ms
+4 retries in 150ms to 300ms
 `, "\n")
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	got = succeed(t, "policy", "show", "sns-managed")
-	if !strings.HasSuffix(got, "\n... and 99915 more\n100015 retries in 555h34m2.037s\n") {
+	if !strings.HasSuffix(got, "\n... and 99915 more\n100015 retries in 277h47m1s to 555h34m2.037s\n") {
 		t.Errorf("got ... %s", got[len(got)-100:])
 	}
 }
@@ -280,7 +305,7 @@ func svg(t *testing.T, args ...string) (lines map[string]string, texts, whole st
 func TestPolicyPlot_SVG(t *testing.T) {
 	lines, texts, whole := svg(t, "testdata/subscription.json")
 	for _, want := range []string{
-		"subscription: 50 retries in 36m45.271s", "retry", "nominal delay before the retry (s)", "with equal jitter",
+		"subscription: 50 retries in 18m22s to 36m45.271s", "retry", "nominal delay before the retry (s)", "with equal jitter",
 		"immediate phase, 0 to 2", "pre-backoff phase, 3 to 4", "backoff phase, 5 to 14", "post-backoff phase, 15 to 49",
 	} {
 		if !strings.Contains(texts, want) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,30 +23,10 @@ at a time. A pause is the hold of a queue for the reason "paused".`,
 		queuesListCommand(t), pauseCommand(t), resumeCommand(t), holdCommand(t), releaseCommand(t), setCommand(t))
 }
 
-// holdJSON is a hold in force.
-type holdJSON struct {
-	Queue   string     `json:"queue,omitempty"`
-	Kind    string     `json:"kind,omitempty"`
-	Reason  string     `json:"reason"`
-	By      string     `json:"by,omitempty"`
-	Detail  string     `json:"detail,omitempty"`
-	Since   time.Time  `json:"since"`
-	Until   *time.Time `json:"until,omitempty"`
-	Probe   bool       `json:"probe,omitempty"` // lets single jobs through
-	Waiting int64      `json:"waiting"`
-}
-
-func holdOf(h queue.HoldState) holdJSON {
-	return holdJSON{h.Queue, h.Kind, h.Reason, h.By, h.Detail, h.Since, timeOrNil(h.Until), h.Probe, h.Waiting}
-}
-
-func holds(ctx context.Context, q *queue.Queue) ([]holdJSON, error) {
-	states, err := q.Holds(ctx)
-	all := []holdJSON{}
-	for _, h := range states {
-		all = append(all, holdOf(h))
-	}
-	return all, err
+// holds returns the holds in force, in a list that is not nil.
+func holds(ctx context.Context, q *queue.Queue) ([]queue.HoldState, error) {
+	all, err := q.Holds(ctx)
+	return append([]queue.HoldState{}, all...), err
 }
 
 func queuesListCommand(t *tool) *cobra.Command {
@@ -63,8 +42,8 @@ The numbers are kept, not counted: the list is quick however many jobs there are
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var list struct {
-				Lanes []laneJSON `json:"lanes"`
-				Holds []holdJSON `json:"holds"`
+				Lanes []laneJSON        `json:"lanes"`
+				Holds []queue.HoldState `json:"holds"`
 
 				Settings []settingsJSON `json:"settings"`
 			}
@@ -92,7 +71,7 @@ The numbers are kept, not counted: the list is quick however many jobs there are
 	return cmd
 }
 
-func (t *tool) printHolds(p *printer, all []holdJSON) {
+func (t *tool) printHolds(p *printer, all []queue.HoldState) {
 	if len(all) == 0 {
 		return
 	}
@@ -100,8 +79,8 @@ func (t *tool) printHolds(p *printer, all []holdJSON) {
 	list := table{head: []string{"HELD QUEUE", "KIND", "REASON", "SINCE", "UNTIL", " WAITING", "BY", "DETAIL"}}
 	for _, h := range all {
 		until := "released"
-		if h.Until != nil {
-			until = when(*h.Until)
+		if !h.Until.IsZero() {
+			until = when(h.Until)
 		}
 		if h.Probe {
 			until = "a job succeeds"
@@ -159,6 +138,17 @@ func (t *tool) eachQueue(ctx context.Context, args []string, done string, do fun
 	}, err)
 }
 
+// holdText says in a line what is held, why and by whom.
+func holdText(h *queue.HoldState) string {
+	text := laneText(queue.Lane{Queue: h.Queue, Kind: h.Kind}) + ", " + safe(h.Reason)
+	for _, more := range []string{h.By, h.Detail} {
+		if more != "" {
+			text += ": " + safe(more)
+		}
+	}
+	return text
+}
+
 // laneArgs returns the lane that a verb names by an optional queue and the flag --kind.
 func laneArgs(args []string, kind string) (l queue.Lane) {
 	l.Kind = kind
@@ -198,7 +188,7 @@ released. A hold for the same reason takes the place of the one before.`,
 					return fmt.Errorf("--until: %w", err)
 				}
 			}
-			var held []holdJSON
+			var held []queue.HoldState
 			err = t.writing(cmd.Context(), args[0], false, func(q *queue.Queue) error {
 				if err := q.Hold(cmd.Context(), lane, &o); err != nil {
 					return err
@@ -210,7 +200,7 @@ released. A hold for the same reason takes the place of the one before.`,
 				return err
 			}
 			reason := cmp.Or(o.Reason, "held")
-			held = slices.DeleteFunc(held, func(h holdJSON) bool {
+			held = slices.DeleteFunc(held, func(h queue.HoldState) bool {
 				return h.Queue != lane.Queue || h.Kind != lane.Kind || h.Reason != reason
 			})
 			return t.show(map[string]any{"held": held}, func(p *printer) {

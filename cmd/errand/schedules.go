@@ -2,61 +2,33 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/internal/seconds"
 )
 
 func schedulesCommand(t *tool) *cobra.Command {
-	return group("schedules", "Look at schedules, pause them, or run them now",
-		`Look at recurring jobs. Programs declare them; here they are listed, paused, resumed,
-and fired once more.`,
-		schedulesListCommand(t), scheduleShowCommand(t), schedulePauseCommand(t), scheduleResumeCommand(t), scheduleRunCommand(t))
+	return group("schedules", "Look at schedules, add and delete them, pause them, or run them now",
+		`Look at recurring jobs. Programs declare them; here they are listed, added, deleted,
+paused, resumed, and fired once more.`,
+		schedulesListCommand(t), scheduleShowCommand(t), scheduleAddCommand(t), scheduleRemoveCommand(t), schedulePauseCommand(t), scheduleResumeCommand(t), scheduleRunCommand(t))
 }
 
-// scheduleJSON is a schedule.
+// scheduleJSON is a schedule with its queue and what became of its last ticks, or of it.
 type scheduleJSON struct {
-	Name     string          `json:"name"`
-	Spec     string          `json:"spec"`
-	Zone     string          `json:"zone"`
-	Missed   string          `json:"missed"`
-	Overlap  string          `json:"overlap"`
-	Jitter   float64         `json:"jitter_s,omitempty"`
-	Queue    string          `json:"queue"`
-	Kind     string          `json:"kind"`
-	Args     json.RawMessage `json:"args,omitempty"`
-	Paused   bool            `json:"paused"`
-	Next     []time.Time     `json:"next"`
-	LastTick *time.Time      `json:"last_tick,omitempty"`
-	LastJob  string          `json:"last_job,omitempty"`
-	History  []tickJSON      `json:"history,omitempty"`
+	queue.ScheduleInfo
+	Queue   string       `json:"queue"`
+	History []queue.Tick `json:"history,omitempty"`
+	Result  string       `json:"result,omitempty"`
+	Changed []string     `json:"changed,omitempty"`
 }
 
-// tickJSON is a tick that was fired, or ticks in a row that were skipped.
-type tickJSON struct {
-	At    time.Time `json:"at"`
-	Until time.Time `json:"until"`
-	N     int64     `json:"n"`
-	Taken string    `json:"taken"`
-	Job   string    `json:"job,omitempty"`
-}
-
-// scheduleOf returns a schedule for JSON. Its ticks are in its zone.
-func scheduleOf(s *queue.ScheduleInfo) scheduleJSON {
-	out := scheduleJSON{
-		Name: s.Name, Spec: s.Spec, Zone: s.Zone, Missed: s.Missed.String(), Overlap: s.Overlap.String(), Jitter: s.Jitter.Seconds(),
-		Queue: s.Options.Queue, Kind: s.Kind, Args: s.Args, Paused: s.Paused, Next: append([]time.Time{}, s.Next...),
-	}
-	if !s.LastTick.IsZero() {
-		out.LastTick, out.LastJob = &s.LastTick, s.LastJob.String()
-	}
-	return out
-}
+// MarshalJSON writes durations in seconds.
+func (s scheduleJSON) MarshalJSON() ([]byte, error) { return seconds.Marshal(s) }
 
 func schedulesListCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
@@ -65,14 +37,11 @@ func schedulesListCommand(t *tool) *cobra.Command {
 		Example: "  errand schedules ls jobs.db",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var all []scheduleJSON
+			all := []queue.ScheduleInfo{}
 			var broken error // a schedule that cannot be read here, beside the list
 			err := t.reading(cmd.Context(), args[0], func(q *queue.Queue) error {
 				list, err := q.Schedules().List(cmd.Context())
-				all = []scheduleJSON{}
-				for i := range list {
-					all = append(all, scheduleOf(&list[i]))
-				}
+				all = append([]queue.ScheduleInfo{}, list...)
 				if len(list) > 0 {
 					broken, err = err, nil
 				}
@@ -81,7 +50,7 @@ func schedulesListCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return errors.Join(broken, t.show(map[string][]scheduleJSON{"schedules": all}, func(p *printer) {
+			return errors.Join(broken, t.show(map[string][]queue.ScheduleInfo{"schedules": all}, func(p *printer) {
 				if len(all) == 0 {
 					p.printf("no schedules\n")
 					return
@@ -95,10 +64,10 @@ func schedulesListCommand(t *tool) *cobra.Command {
 					if s.Paused {
 						next = text("paused").in(yellow)
 					}
-					if s.LastTick != nil {
+					if !s.LastTick.IsZero() {
 						last = s.LastTick.Format("2006-01-02 15:04:05 MST")
 					}
-					list.add(text(s.Name), text(s.Spec), text(s.Zone), text(s.Kind), text(s.Queue), next, text(last))
+					list.add(text(s.Name), text(s.Spec), text(s.Zone), text(s.Kind), text(s.Options.Queue), next, text(last))
 				}
 				list.print(p, t.out)
 			}))
@@ -121,15 +90,8 @@ func scheduleShowCommand(t *tool) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				s = scheduleOf(&info)
-				ticks, err := q.Schedules().History(cmd.Context(), args[1])
-				for _, tick := range ticks {
-					job := ""
-					if tick.Job != (queue.ID{}) {
-						job = tick.Job.String()
-					}
-					s.History = append(s.History, tickJSON{tick.At, tick.Until, tick.N, string(tick.Taken), job})
-				}
+				s.ScheduleInfo, s.Queue = info, info.Options.Queue
+				s.History, err = q.Schedules().History(cmd.Context(), args[1])
 				return err
 			})
 			if err != nil {
@@ -147,10 +109,10 @@ func (t *tool) printSchedule(p *printer, s *scheduleJSON) {
 	field("name", safe(s.Name))
 	field("spec", safe(s.Spec)+" in "+safe(s.Zone))
 	field("jobs", fmt.Sprintf("kind %s in queue %s, args %s", safe(s.Kind), safe(s.Queue), jsonText(s.Args)))
-	field("missed", s.Missed)
-	field("overlap", s.Overlap)
+	field("missed", s.Missed.String())
+	field("overlap", s.Overlap.String())
 	if s.Jitter > 0 {
-		field("jitter", lasting(time.Duration(s.Jitter*float64(time.Second))))
+		field("jitter", lasting(s.Jitter))
 	}
 	if s.Paused {
 		field("paused", "until it is resumed")
@@ -164,7 +126,11 @@ func (t *tool) printSchedule(p *printer, s *scheduleJSON) {
 	p.printf("\n")
 	list := table{head: []string{"TICK", " TICKS", "BECAME", "JOB"}}
 	for _, h := range s.History {
-		list.add(text(h.At.Format("2006-01-02 15:04:05 MST")), number(h.N), text(h.Taken), text(orDash(h.Job)))
+		job := "-"
+		if !h.Job.IsZero() {
+			job = h.Job.String()
+		}
+		list.add(text(h.At.Format("2006-01-02 15:04:05 MST")), number(h.N), text(string(h.Taken)), text(job))
 	}
 	list.print(p, t.out)
 }
@@ -218,9 +184,6 @@ func scheduleRunCommand(t *tool) *cobra.Command {
 			if e.Duplicate {
 				said = "job " + e.ID.String() + " holds the unique key"
 			}
-			return struct {
-				ID        string `json:"id"`
-				Duplicate bool   `json:"duplicate,omitempty"`
-			}{e.ID.String(), e.Duplicate}, said, err
+			return e, said, err
 		})
 }

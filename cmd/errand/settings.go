@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/internal/seconds"
 )
 
 func setCommand(t *tool) *cobra.Command {
@@ -236,6 +237,9 @@ type settingsJSON struct {
 	queue.LaneSettings
 	queue.CapUse
 }
+
+// MarshalJSON writes durations in seconds.
+func (s settingsJSON) MarshalJSON() ([]byte, error) { return seconds.Marshal(s) }
 
 // settings returns all settings.
 func settings(ctx context.Context, q *queue.Queue) ([]settingsJSON, error) {

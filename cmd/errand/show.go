@@ -25,9 +25,12 @@ func showCommand(t *tool) *cobra.Command {
 		Use:   "show FILE|PRESET",
 		Short: "List the retries of a policy",
 		Long: `List the retries of a policy: index, phase, nominal delay, the range that jitter
-makes of it, and the sum of the nominal delays so far.
+makes of it, and the sum of the nominal delays so far. The last line has the time
+from the first failure to the last retry: with each delay at its shortest, as jitter
+only shortens, and with the nominal ones. A job that always fails ends between them;
+the time that its attempts take, and wait for a worker, comes on top.
 
-With --json the output is one object with delays in seconds. Its total is
+With --json the output is one object with delays in seconds. Its totals are
 rounded to hundredths of a second.`,
 		Example: "  errand policy show default --limit 5",
 		Args:    cobra.ExactArgs(1),
@@ -74,8 +77,28 @@ func showTable(out io.Writer, p policy.Policy, limit int) error {
 	if left := p.Retries - limit; left > 0 {
 		rest.printf("... and %d more\n", left)
 	}
-	rest.printf("%d retries in %v\n", p.Retries, p.Total())
+	rest.printf("%s\n", inAll(p))
 	return rest.err
+}
+
+// inAll returns how many retries p has, and in what time: at the shortest that jitter
+// makes of the delays, and nominal.
+func inAll(p policy.Policy) string {
+	shortest, total := p.ShortestTotal(), p.Total()
+	endless := shortest == math.MaxInt64
+	if shortest >= time.Minute && shortest < total {
+		shortest = shortest.Truncate(time.Second) // halves of the milliseconds of delays
+	}
+	switch {
+	case endless:
+		return fmt.Sprintf("%d retries without an end, in more than 292 years", p.Retries)
+	case total == math.MaxInt64:
+		return fmt.Sprintf("%d retries without an end, in %v to more than 292 years", p.Retries, shortest)
+	case shortest == total:
+		return fmt.Sprintf("%d retries in %v", p.Retries, total)
+	default:
+		return fmt.Sprintf("%d retries in %v to %v", p.Retries, shortest, total)
+	}
 }
 
 // showJSON writes the schedule step by step, so that it takes no memory per
@@ -83,15 +106,16 @@ func showTable(out io.Writer, p policy.Policy, limit int) error {
 func showJSON(out io.Writer, p policy.Policy, limit int) error {
 	type phases struct {
 		Immediate   int `json:"immediate"`
-		PreBackoff  int `json:"pre-backoff"`
+		PreBackoff  int `json:"pre_backoff"`
 		Backoff     int `json:"backoff"`
-		PostBackoff int `json:"post-backoff"`
+		PostBackoff int `json:"post_backoff"`
 	}
 	head, err := json.Marshal(struct {
-		Retries int     `json:"retries"`
-		Total   float64 `json:"total_s"`
-		Phases  phases  `json:"phases"`
-	}{p.Retries, hundredths(p.Total()), phases{
+		Retries  int     `json:"retries"`
+		Shortest float64 `json:"shortest_total_s"`
+		Total    float64 `json:"total_s"`
+		Phases   phases  `json:"phases"`
+	}{p.Retries, hundredths(p.ShortestTotal()), hundredths(p.Total()), phases{
 		p.Count(policy.PhaseImmediate), p.Count(policy.PhasePreBackoff),
 		p.Count(policy.PhaseBackoff), p.Count(policy.PhasePostBackoff),
 	}})
@@ -106,8 +130,11 @@ func showJSON(out io.Writer, p policy.Policy, limit int) error {
 		if step.Retry == limit || text.err != nil {
 			break
 		}
-		text.printf(`%s{"retry":%d,"phase":%q,"delay_s":%s,"cumulative_s":%s}`,
-			comma, step.Retry, step.Phase, seconds(step.Delay), seconds(step.Cumulative))
+		shown, err := json.Marshal(step)
+		if err != nil {
+			return err
+		}
+		text.printf("%s%s", comma, shown)
 		comma = ","
 	}
 	text.printf("]}\n")
@@ -121,16 +148,4 @@ func hundredths(d time.Duration) float64 {
 		return d.Seconds()
 	}
 	return math.Round(d.Seconds()*100) / 100
-}
-
-// seconds writes d exactly.
-func seconds(d time.Duration) json.Number {
-	s := fmt.Sprintf("%d.%09d", d/time.Second, d%time.Second)
-	for s[len(s)-1] == '0' {
-		s = s[:len(s)-1]
-	}
-	if s[len(s)-1] == '.' {
-		s = s[:len(s)-1]
-	}
-	return json.Number(s)
 }

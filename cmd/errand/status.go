@@ -17,9 +17,9 @@ type statusJSON struct {
 	At      time.Time          `json:"at"` // on the queue's clock
 	Jobs    countsJSON         `json:"jobs"`
 	Lanes   []laneJSON         `json:"lanes"`
-	Holds   []holdJSON         `json:"holds"`
+	Holds   []queue.HoldState  `json:"holds"`
 	Workers []queue.WorkerInfo `json:"workers"`
-	Causes  []causeJSON        `json:"causes"` // the most frequent ones
+	Causes  []queue.Cause      `json:"causes"` // the most frequent ones
 	Health  healthJSON         `json:"health"`
 }
 
@@ -57,8 +57,7 @@ func statusOf(ctx context.Context, q *queue.Queue) (s statusJSON, err error) {
 	s.Holds, errs[1] = holds(ctx, q)
 	s.Workers, errs[2] = q.Workers(ctx)
 	s.Workers = append([]queue.WorkerInfo{}, s.Workers...)
-	causes, err := q.DeadLetters().Causes(ctx, &queue.CauseOptions{Limit: mostCauses})
-	errs[3], s.Causes = err, causesOf(causes)
+	s.Causes, errs[3] = causes(ctx, q, &queue.CauseOptions{Limit: mostCauses})
 	s.Health = healthOf(ctx, q)
 	for i := range s.Lanes {
 		s.Jobs.add(&s.Lanes[i].countsJSON)

@@ -131,15 +131,6 @@ func orDash(text string) string {
 	return text
 }
 
-// timeOrNil returns a time for JSON, which leaves out one that is zero.
-func timeOrNil(at time.Time) *time.Time {
-	if at.IsZero() {
-		return nil
-	}
-	at = at.UTC()
-	return &at
-}
-
 // parseTime reads a time: as RFC 3339 has it, or a day.
 func parseTime(s string) (time.Time, error) {
 	if at, err := time.Parse(time.DateOnly, s); err == nil {

@@ -2,16 +2,15 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/policy"
 )
 
@@ -26,6 +25,16 @@ type retries struct {
 	policy policy.Document
 	now    time.Time // on the queue's clock
 }
+
+// jobJSON is a job with the retries that it still has, and the message that it delivers.
+type jobJSON struct {
+	queue.JobInfo
+	retries
+	Message *messageJSON `json:"message,omitempty"`
+}
+
+// MarshalJSON writes durations in seconds.
+func (j jobJSON) MarshalJSON() ([]byte, error) { return seconds.Marshal(j) }
 
 // comingJSON is a retry that a job still has.
 type comingJSON struct {
@@ -45,12 +54,15 @@ func (r *retries) list(j *queue.JobInfo) {
 	}
 	r.Effect = &r.policy
 	p := r.policy.For(policy.Retryable)
-	at, retry := cmp.Or(j.DueAt, r.now), j.Retry
+	at, retry := j.DueAt, j.Retry
 	add := func(phase policy.Phase, delay time.Duration) {
 		r.Coming = append(r.Coming, comingJSON{retry, phase.String(), delay.Seconds(), at.UTC()})
 	}
 	if phase, delay, ok := p.Next(retry - 1); ok && j.State == queue.Scheduled { // it waits for this one
 		add(phase, delay)
+	}
+	if at.Before(r.now) { // the attempt runs, or waits for a worker
+		at = r.now
 	}
 	for len(r.Coming) < mostComing {
 		phase, delay, ok := p.Next(retry)
@@ -71,18 +83,17 @@ func (r *retries) text(ended bool) string {
 	case !r.Known:
 		return "not known: no worker that runs has a handler for the job"
 	}
-	p := r.policy.For(policy.Retryable)
-	return fmt.Sprintf("%d retries in %v", p.Retries, p.Total())
+	return inAll(r.policy.For(policy.Retryable))
 }
 
 // printJob writes all of a job, and its attempts as a timeline.
-func (t *tool) printJob(p *printer, j *jobJSON, r *retries) {
+func (t *tool) printJob(p *printer, j *queue.JobInfo, r *retries) {
 	field := func(name, value string) {
 		if value != "" {
 			p.printf("%-10s %s\n", name, value)
 		}
 	}
-	field("id", j.ID)
+	field("id", j.ID.String())
 	field("kind", safe(j.Kind))
 	field("queue", safe(j.Queue))
 	state := string(j.State)
@@ -96,22 +107,19 @@ func (t *tool) printJob(p *printer, j *jobJSON, r *retries) {
 	p.printf("%-10s %d\n", "priority", j.Priority)
 	p.printf("%-10s %d attempts, %d retries, %d crashes in a row, %d snoozes\n", "counters", j.Attempt, j.Retry, j.Crashes, j.Snoozes)
 	field("created", when(j.CreatedAt))
-	if j.DueAt != nil {
-		field("due", when(*j.DueAt))
+	moment := func(name string, at time.Time) {
+		if !at.IsZero() {
+			field(name, when(at))
+		}
 	}
-	if j.EndedAt != nil {
-		field("ended", when(*j.EndedAt))
-	}
-	if j.StartBy != nil {
-		field("start by", when(*j.StartBy))
-	}
-	if j.Deadline != nil {
-		field("deadline", when(*j.Deadline))
-	}
+	moment("due", j.DueAt)
+	moment("ended", j.EndedAt)
+	moment("start by", j.StartBy)
+	moment("deadline", j.Deadline)
 	if j.Timeout > 0 {
-		field("timeout", (time.Duration(j.Timeout * float64(time.Second))).String())
+		field("timeout", j.Timeout.String())
 	}
-	field("policy", r.text(j.EndedAt != nil))
+	field("policy", r.text(!j.EndedAt.IsZero()))
 	field("unique", safe(j.Unique))
 	field("group", safe(j.Group))
 	field("tags", safe(strings.Join(j.Tags, ", ")))
@@ -123,7 +131,7 @@ func (t *tool) printJob(p *printer, j *jobJSON, r *retries) {
 	t.printTimeline(p, j, r.Coming)
 }
 
-func (t *tool) printTimeline(p *printer, j *jobJSON, coming []comingJSON) {
+func (t *tool) printTimeline(p *printer, j *queue.JobInfo, coming []comingJSON) {
 	if len(j.History)+len(coming) == 0 {
 		return
 	}
@@ -134,7 +142,7 @@ func (t *tool) printTimeline(p *printer, j *jobJSON, coming []comingJSON) {
 			list.add(text("-"), text(when(f.At)), text(f.Phase), text("-"), text("args before: "+jsonText(f.Args)))
 			continue
 		}
-		list.add(number(f.Attempt), text(when(f.At)), text(f.Phase), text(lasting(time.Duration(f.Duration*float64(time.Second)))), text(f.Error).in(red))
+		list.add(number(f.Attempt), text(when(f.At)), text(f.Phase), text(lasting(f.Duration)), text(f.Error).in(red))
 	}
 	for _, c := range coming {
 		list.add(text("-"), text(when(c.At)), text(c.Phase), text("-"), text("retry "+number(c.Retry).text+", if need be"))

@@ -31,7 +31,7 @@ func publishCommand(t *tool) *cobra.Command {
 		Long: `Publish a message to the subscriptions of a topic whose filter policies match. Its body
 is that of --body, or of --file, or of standard input for the file -. An --attribute is
 name=value, or name:Type=value with one of the types String, Number, String.Array and
-Binary. A message whose ID is known, or in an ordered topic its --dedup-id, is not
+Binary, or a type with a label such as Number.cents. A message whose ID is known, or in an ordered topic its --dedup-id, is not
 published again; that is no error.`,
 		Example: `  errand topics publish shop.db invoice.paid --body '{"invoice":17}' --attribute country=FI --attribute total:Number=99.5
   echo '{"invoice":18}' | errand topics publish shop.db invoice.paid --file -`,
@@ -62,6 +62,7 @@ published again; that is no error.`,
 	flags.StringVar(&body, "body", "", "the body")
 	flags.StringVar(&file, "file", "", "the body is in this `FILE`, or - for standard input")
 	flags.StringArrayVar(&attributes, "attribute", nil, "an attribute, as name=value or name:Number=5 (repeatable)")
+	flags.StringArrayVar(&m.Tags, "tag", nil, "a tag of the deliveries, such as whose they are (repeatable)")
 	flags.StringVar(&m.Subject, "subject", "", "the subject, text for people")
 	flags.StringVar(&m.ID, "id", "", "the ID (default: one is made)")
 	flags.StringVar(&m.Group, "group", "", "the group, in an ordered topic")

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/topic"
 	"github.com/errandq/errand/webhook"
@@ -72,25 +73,14 @@ func topicsOf(ctx context.Context, q *queue.Queue) (names []string, err error) {
 	return names, err
 }
 
-// topicJSON is a topic.
+// topicJSON is a topic with its subscriptions.
 type topicJSON struct {
-	Name          string             `json:"name"`
-	Ordered       bool               `json:"ordered"`
-	Keep          float64            `json:"keep_s,omitempty"`
-	Policy        *policy.Topic      `json:"policy,omitempty"`
-	Count         int                `json:"subscriptions"`
-	Subscriptions []subscriptionJSON `json:"of,omitempty"` // only of show
-	CreatedAt     time.Time          `json:"created_at"`
-	UpdatedAt     time.Time          `json:"updated_at"`
-	Revision      int64              `json:"revision"`
+	topic.Topic
+	Of []subscriptionJSON `json:"of,omitempty"`
 }
 
-func topicOf(p *topic.Topic) topicJSON {
-	return topicJSON{
-		Name: p.Name, Ordered: p.Ordered, Keep: p.Keep.Seconds(), Policy: p.Policy, Count: p.Subscriptions,
-		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), Revision: p.Revision,
-	}
-}
+// MarshalJSON writes durations in seconds.
+func (p topicJSON) MarshalJSON() ([]byte, error) { return seconds.Marshal(p) }
 
 func topicsListCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
@@ -99,15 +89,15 @@ func topicsListCommand(t *tool) *cobra.Command {
 		Example: "  errand topics ls shop.db",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var all []topicJSON
+			all := []topic.Topic{}
 			err := t.readingTopics(cmd.Context(), args[0], func(topics *topic.Topics) error {
-				all = []topicJSON{}
-				return eachTopic(cmd.Context(), topics, func(p *topic.Topic) { all = append(all, topicOf(p)) })
+				all = all[:0]
+				return eachTopic(cmd.Context(), topics, func(p *topic.Topic) { all = append(all, *p) })
 			})
 			if err != nil {
 				return err
 			}
-			return t.show(map[string][]topicJSON{"topics": all}, func(p *printer) {
+			return t.show(map[string][]topic.Topic{"topics": all}, func(p *printer) {
 				if len(all) == 0 {
 					p.printf("no topics\n")
 					return
@@ -115,7 +105,7 @@ func topicsListCommand(t *tool) *cobra.Command {
 				list := table{head: []string{"NAME", "ORDERED", "KEPT FOR", " SUBSCRIPTIONS", "POLICY"}}
 				for i := range all {
 					of := &all[i]
-					list.add(text(of.Name), text(yesOrDash(of.Ordered)), text(keptFor(of.Keep)), number(of.Count), text(sectionsText(of.Policy)))
+					list.add(text(of.Name), text(yesOrDash(of.Ordered)), text(keptFor(of.Keep)), number(of.Subscriptions), text(sectionsText(of.Policy)))
 				}
 				list.print(p, t.out)
 			})
@@ -132,11 +122,11 @@ func yesOrDash(yes bool) string {
 	return "-"
 }
 
-func keptFor(seconds float64) string {
-	if seconds == 0 {
+func keptFor(keep time.Duration) string {
+	if keep == 0 {
 		return "-"
 	}
-	return lasting(time.Duration(seconds * float64(time.Second)))
+	return lasting(keep)
 }
 
 // sectionsText names the sections that the policy of a topic has.
@@ -172,9 +162,9 @@ func topicShowCommand(t *tool) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				of = topicOf(&p)
+				of.Topic = p
 				return eachSubscription(cmd.Context(), topics, p.Name, func(s *topic.Subscription) {
-					of.Subscriptions = append(of.Subscriptions, subscriptionOf(s))
+					of.Of = append(of.Of, subscriptionOf(s))
 				})
 			})
 			if err != nil {
@@ -203,7 +193,7 @@ func (t *tool) printTopic(p *printer, of *topicJSON) {
 	}
 	p.field("created", when(of.CreatedAt))
 	p.printf("\n")
-	t.printSubscriptions(p, of.Subscriptions)
+	t.printSubscriptions(p, of.Of)
 }
 
 // topicFlags are the flags that say what a topic is.
@@ -246,13 +236,12 @@ delivered one after the other; that cannot be changed.`,
 			if err := f.set(cmd, &p); err != nil {
 				return err
 			}
-			var of topicJSON
-			err := t.writingTopics(cmd.Context(), args[0], func(topics *topic.Topics) error {
-				added, err := topics.Create(cmd.Context(), p)
+			var of topic.Topic
+			err := t.writingTopics(cmd.Context(), args[0], func(topics *topic.Topics) (err error) {
+				of, err = topics.Create(cmd.Context(), p)
 				if errors.Is(err, queue.ErrStale) {
 					err = fmt.Errorf("topic %q is there already: errand topics update changes it", p.Name)
 				}
-				of = topicOf(&added)
 				return err
 			})
 			if err != nil {
@@ -286,7 +275,7 @@ that is set then. --clear takes back.`,
 			if err != nil {
 				return err
 			}
-			var of topicJSON
+			var of topic.Topic
 			err = t.writingTopics(cmd.Context(), args[0], func(topics *topic.Topics) error {
 				p, err := topics.Topic(cmd.Context(), args[1])
 				if err != nil {
@@ -296,8 +285,7 @@ that is set then. --clear takes back.`,
 				if err := f.set(cmd, &p); err != nil {
 					return err
 				}
-				p, err = topics.Update(cmd.Context(), p)
-				of = topicOf(&p)
+				of, err = topics.Update(cmd.Context(), p)
 				return err
 			})
 			if err != nil {

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	queue "github.com/errandq/errand"
 	"github.com/errandq/errand/topic"
+	"github.com/errandq/errand/webhook"
 )
 
 // refusal is a command line that fails, with this status and text.
@@ -27,6 +29,65 @@ func refuse(t *testing.T, all []refusal) {
 	}
 }
 
+// What a delivery sends is shown with its job, and its tags find it.
+func TestTopics_deliveryShown(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shop.db")
+	shop(t, path, receiver(t))
+	var done publishedJSON
+	out := succeed(t, "topics", "publish", path, "invoice.paid", "--body", "a < b", "--attribute", "country=FI", "--tag", "tenant:ada", "--json")
+	if err := json.Unmarshal([]byte(out), &done); err != nil || len(done.Jobs) == 0 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got := succeed(t, "jobs", "ls", path, "--tag", "tenant:ada"); !strings.Contains(got, done.Jobs[0]) {
+		t.Errorf("by the tag: %s", got)
+	}
+	var job struct {
+		Message messageJSON `json:"message"`
+	}
+	out = succeed(t, "jobs", "show", path, done.Jobs[0], "--json")
+	if err := json.Unmarshal([]byte(out), &job); err != nil || job.Message.ID != done.ID || job.Message.Body == nil || *job.Message.Body != "a < b" || !strings.Contains(string(job.Message.About), `"FI"`) {
+		t.Errorf("%v: %s", err, out)
+	}
+	out = succeed(t, "jobs", "show", path, done.Jobs[0])
+	for _, want := range []string{"\nmessage    " + done.ID + "\n", "\nbody       a < b\n", `"country":{"Type":"String","Value":"FI"}`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in %s", want, out)
+		}
+	}
+}
+
+// A body that is not UTF-8 is shown in full all the same.
+func TestMessageOf_binary(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shop.db")
+	q, err := queue.Open(t.Context(), path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	h, err := webhook.New(q, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if _, _, err := h.Create(t.Context(), webhook.Endpoint{ID: "ada", URL: "https://ada.example"}, webhook.Secret{}); err != nil {
+		t.Fatal(err)
+	}
+	sent, err := h.Send(t.Context(), webhook.Message{Body: []byte("\xff\x00a")}, "ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := succeed(t, "jobs", "show", path, sent.Jobs[0].ID.String(), "--json")
+	var job struct {
+		Message map[string]any `json:"message"`
+	}
+	if err := json.Unmarshal([]byte(out), &job); err != nil || job.Message["body_base64"] != "/wBh" || job.Message["body"] != nil {
+		t.Errorf("%v, %v", job.Message, err)
+	}
+	if out := succeed(t, "jobs", "show", path, sent.Jobs[0].ID.String()); !strings.Contains(out, "\nbody       ") {
+		t.Errorf("for people: %s", out)
+	}
+}
+
 func TestTopics(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shop.db")
 	shop(t, path, receiver(t))
@@ -39,14 +100,19 @@ orders        yes      -                     0  -
 	if got := succeed(t, "topics", "ls", path); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	get := func() (of topicJSON) {
+	type shown struct {
+		Keep   float64            `json:"keep_s"`
+		Policy json.RawMessage    `json:"policy"`
+		Of     []subscriptionJSON `json:"of"`
+	}
+	get := func() (of shown) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(succeed(t, "topics", "show", path, "invoice.paid", "--json")), &of); err != nil {
 			t.Fatal(err)
 		}
 		return of
 	}
-	if of := get(); of.Keep != 72*3600 || of.Policy == nil || len(of.Subscriptions) != 2 || of.Subscriptions[1].ID != "paid-local" {
+	if of := get(); of.Keep != 72*3600 || of.Policy == nil || len(of.Of) != 2 || of.Of[1].ID != "paid-local" {
 		t.Errorf("%+v", of)
 	}
 	succeed(t, "topics", "update", path, "invoice.paid", "--keep", "1h")
@@ -194,7 +260,7 @@ func TestPolicyEffective(t *testing.T) {
 	shop(t, path, receiver(t))
 	want := strings.TrimLeft(`
 SECTION   FROM          POLICY
-retries   subscription  50 retries in 6h37m32.711s
+retries   subscription  50 retries in 3h18m46s to 6h37m32.711s
 throttle  topic         10 a second
 `, "\n")
 	if got := succeed(t, "policy", "effective", path, "invoice.paid", "paid-local"); got != want {
@@ -207,7 +273,7 @@ throttle  topic         10 a second
 	}
 	want = strings.TrimLeft(`
 SECTION   FROM          POLICY
-retries   subscription  3 retries in 1m0s
+retries   subscription  3 retries in 30s to 1m0s
 throttle  topic         10 a second
 request   system        text/plain; charset=UTF-8
 `, "\n")

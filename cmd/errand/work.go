@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,7 +56,9 @@ Exit status of the command:
 
   0              done
   65             dead at once: no retry can help
-  69             the other side cannot be reached: again later, free of charge
+  69             the other side cannot be reached: again later. This uses up a
+                 retry if another job of its kind and queue was begun and done
+                 since the previous attempt of this one; otherwise it is free
   78, 126, 127   this worker is not able to run the job: its kind and queue are
                  held for a minute, and the job loses nothing
   any other      failed: a retry by the policy (75 and 64 are the usual ones)
@@ -74,9 +75,13 @@ or an interrupt stops the worker: commands may go on for --grace. A second signa
 ends everything at once.
 
 Without --until-empty errand work runs until it is stopped, with status 0. With it
-the status is 0 if no job is left, 3 if all that are left are held, 4 if jobs have
-died meanwhile, 5 if it was stopped before. With --json it ends with one object,
-and commands write to standard error.`,
+the status is 0 if no job is left, 3 if all that are left are held, could not reach
+the other side and are put off, or wait for others of their groups, 4 if none is left
+and jobs have died meanwhile, 5 if it was stopped before. It ends with 3 once no job
+is due within --hold-wait. The time between two attempts of jobs that cannot reach the
+other side grows to a tenth of the time since the first one failed, so this takes up
+to some eleven times --hold-wait. With --json it ends with one object, and commands
+write to standard error.`,
 		Example: `  errand work q.db --kind sum --until-empty -- ./sum.sh`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
@@ -99,13 +104,17 @@ and commands write to standard error.`,
 	f.DurationVar(&o.grace, "grace", 5*time.Second, "how long commands may go on when the worker stops")
 	f.DurationVar(&o.kill, "kill-after", 3*time.Second, "the time between SIGTERM and SIGKILL")
 	f.BoolVar(&o.untilEmpty, "until-empty", false, "end when no job is left, those that wait for a retry included")
-	f.DurationVar(&o.wait, "hold-wait", 10*time.Second, "with --until-empty: wait for holds that end within this time")
+	f.DurationVar(&o.wait, "hold-wait", 10*time.Second, "with --until-empty: end with status 3 once no job is due within this time; at most 4m")
 	f.BoolVar(&o.create, "create", false, "make the file if there is none")
 	completeArgs(cmd, nil)
 	completeFlag(cmd, "kind", kindsOf)
 	completeFlag(cmd, "queue", queuesOf)
 	return cmd
 }
+
+// mostWait is below the longest time between two attempts of jobs that cannot reach the
+// other side, or it would never pass.
+const mostWait = 4 * time.Minute
 
 // check checks the flags, and finds the command.
 func (o *workOptions) check() error {
@@ -125,6 +134,9 @@ func (o *workOptions) check() error {
 		if n.value < n.least {
 			return fmt.Errorf("--%s must be at least %d", n.flag, n.least)
 		}
+	}
+	if o.wait > mostWait {
+		return fmt.Errorf("--hold-wait %v: must be at most %v: jobs that cannot reach the other side are tried again within 5m", o.wait, mostWait)
 	}
 	_, err := exec.LookPath(o.command[0])
 	return err
@@ -205,8 +217,9 @@ func (o *workOptions) work(ctx context.Context, t *tool, l *workLanes, d policy.
 	if err != nil {
 		return nil, err
 	}
+	ended := <-why
 	r, err := l.left(context.WithoutCancel(ctx))
-	r.Attempts, r.Done, r.ended = c.attempts.Load(), c.done.Load(), <-why
+	r.Attempts, r.Done, r.ended = c.attempts.Load(), c.done.Load(), ended
 	return r, err
 }
 
@@ -219,7 +232,13 @@ func (o *workOptions) report(t *tool, r *left) error {
 		p := printer{w: t.errs}
 		p.printf("errand: %d attempts, %d done; %d waiting, %d dead\n", r.Attempts, r.Done, r.Waiting, r.Dead)
 		for _, h := range r.Held {
-			p.printf("errand: held: queue %q, kind %q, %s: %s\n", h.Queue, h.Kind, h.Reason, safe(cmp.Or(h.By, h.Detail)))
+			p.printf("errand: held: %s\n", holdText(&h))
+		}
+		if off := r.PutOff; off != nil {
+			p.printf("errand: put off: %s that cannot reach the other side, the first until %s: %s\n", jobsText(int(off.N)), when(off.Until), safe(off.Error))
+		}
+		if r.Blocked > 0 {
+			p.printf("errand: blocked: %s behind others of their groups, see: errand groups ls\n", jobsText(int(r.Blocked)))
 		}
 		err = p.err
 	}

@@ -47,26 +47,34 @@ type commander struct {
 	runner *program.Runner
 	args   []string
 	kill   time.Duration
-	env    []string // what all commands have
-	dir    string   // of the files with results
-	out    *os.File // standard output of commands
+	env    []string        // what all commands have
+	dir    *program.Folder // of the files with results
+	out    *os.File        // standard output of commands
 	errs   io.Writer
 	log    *slog.Logger
 	name   string // who holds, if the command cannot run
 
 	attempts, done atomic.Int64
+	ignored        sync.Once // a result beside status 0
 }
 
-// newCommander makes a commander. What commands write to standard output goes to that of
-// this program if it is a file, and with --json to standard error.
+// folders is how the names of folders with results begin.
+const folders = "errand-work-"
+
+// newCommander makes a commander, and clears away what those have left that were killed.
+// What commands write to standard output goes to that of this program if it is a file, and
+// with --json to standard error.
 func newCommander(o *workOptions, q *queue.Queue, log *slog.Logger, t *tool) (*commander, error) {
-	dir, err := os.MkdirTemp("", "errand-work-")
+	if err := program.ClearFolders(folders); err != nil {
+		log.Warn("errand: what commands of earlier workers needed was not cleared away", "error", err)
+	}
+	dir, err := program.NewFolder(folders)
 	if err != nil {
 		return nil, err
 	}
 	r, err := commandRunner()
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, errors.Join(err, dir.Close())
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -82,15 +90,15 @@ func newCommander(o *workOptions, q *queue.Queue, log *slog.Logger, t *tool) (*c
 	}, nil
 }
 
-func (c *commander) close() error { return errors.Join(c.runner.Close(), os.RemoveAll(c.dir)) }
+func (c *commander) close() error { return errors.Join(c.runner.Close(), c.dir.Close()) }
 
 // handle runs the command for one attempt.
 func (c *commander) handle(ctx context.Context, job *queue.Job[queue.RawArgs]) error {
-	// What clears old temporary files may have removed the folder.
-	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+	dir, err := c.dir.Path()
+	if err != nil {
 		return queue.Unavailable(err)
 	}
-	file := filepath.Join(c.dir, fmt.Sprintf("%v-%d", job.ID, job.Attempt))
+	file := filepath.Join(dir, fmt.Sprintf("%v-%d", job.ID, job.Attempt))
 	defer os.Remove(file) //nolint:errcheck // the command need not have made it
 	last := &tail{}
 	c.attempts.Add(1)
@@ -103,6 +111,12 @@ func (c *commander) handle(ctx context.Context, job *queue.Job[queue.RawArgs]) e
 		return c.unstarted(ctx, job, res.Start)
 	case res.Exit == nil:
 		c.done.Add(1)
+		if _, err := os.Lstat(file); err == nil {
+			c.ignored.Do(func() {
+				c.log.Warn("errand: a command has ended with status 0 and written ERRAND_RESULT, which counts beside others only: its job is done",
+					"kind", job.Kind, "job", job.ID)
+			})
+		}
 		return nil
 	case res.Stopped:
 		return failure(res.Exit, last.String())
@@ -175,7 +189,7 @@ func (c *commander) hold(ctx context.Context, job *queue.Job[queue.RawArgs], err
 		return queue.HoldLane(holdFor, err)
 	}
 	c.log.Error("errand: the command is not able to run, jobs are held",
-		"queue", lane.Queue, "kind", lane.Kind, "for", holdFor, "error", err)
+		"queue", lane.Queue, "kind", lane.Kind, "for_s", holdFor.Seconds(), "error", err)
 	return queue.Snooze(0, err)
 }
 

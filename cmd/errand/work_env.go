@@ -109,7 +109,11 @@ func readResult(name string) (result, error) {
 	var r result
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&r); err != nil {
+	err = d.Decode(&r)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
+		return result{}, fmt.Errorf("%s must not be a JSON %s", wrong.Field, wrong.Value)
+	}
+	if err != nil {
 		return result{}, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {

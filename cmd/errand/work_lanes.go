@@ -14,17 +14,29 @@ type workLanes struct {
 	queue         *queue.Queue
 	kinds, queues []string
 	since         time.Time
+	off           *putOffJSON // set by drained
 }
 
 // left is what errand work says at its end.
 type left struct {
-	Attempts int64      `json:"attempts"` // commands that were run
-	Done     int64      `json:"done"`     // of these
-	Waiting  int64      `json:"waiting"`  // jobs that have not ended
-	Held     []holdJSON `json:"held"`
-	Dead     int64      `json:"dead"` // dead letters
-	Died     bool       `json:"died"` // jobs died since the beginning
-	ended    ending
+	Attempts int64             `json:"attempts"` // commands that were run
+	Done     int64             `json:"done"`     // of these
+	Waiting  int64             `json:"waiting"`  // jobs that have not ended
+	Blocked  int64             `json:"blocked"`  // of these, those that wait for others of their groups
+	Held     []queue.HoldState `json:"held"`
+	Dead     int64             `json:"dead"` // dead letters
+	Died     bool              `json:"died"` // jobs died since the beginning
+	// PutOff are those of Waiting that could not reach the other side and are put off one by
+	// one, since others of their lane can; if the work has ended for that.
+	PutOff *putOffJSON `json:"put_off,omitempty"`
+	ended  ending
+}
+
+// putOffJSON are jobs that are put off.
+type putOffJSON struct {
+	N     int64     `json:"n"`
+	Until time.Time `json:"until"` // when the first of them is due
+	Error string    `json:"error"` // of that
 }
 
 // ending is why errand work has ended.
@@ -33,7 +45,7 @@ type ending int
 const (
 	stopped ending = iota // by a signal
 	emptied               // no job was left
-	blocked               // all that were left were held
+	blocked               // all that were left were held, put off, or waited for others of their groups
 )
 
 // each calls do for each queue and kind.
@@ -93,22 +105,38 @@ func (l *workLanes) died(ctx context.Context) (died bool, err error) {
 	return died, err
 }
 
-// look is how often drained looks at the counts, which are kept and not counted.
-const look = 100 * time.Millisecond
+const (
+	// look is how often drained looks at the counts, which are kept and not counted.
+	look = 100 * time.Millisecond
+	// lookAtEach is how often it looks at jobs that are scheduled one by one, if no others
+	// are left.
+	lookAtEach = time.Second
+)
 
-// drained waits until no job is left, or until all that are left are held for longer
-// than wait, and returns which. It ends with ctx too.
+// drained waits until no job is left, or until all that are left are held or put off for
+// longer than wait, or have for so long waited for others of their groups, and returns
+// which. It ends with ctx too.
 func (l *workLanes) drained(ctx context.Context, wait time.Duration) ending {
 	again := time.NewTicker(look)
 	defer again.Stop()
+	var each, idle time.Time
 	for {
 		s, err := l.state(ctx, wait)
+		if err == nil && (s.free > 0 || idle.IsZero()) {
+			idle = time.Now()
+		}
 		switch {
 		case err != nil: // once more: the worker says so if it lasts
 		case s.live == 0:
 			return emptied
-		case s.free == 0:
+		case s.free == 0 && (s.blocked == 0 || time.Since(idle) >= wait): // another process may run those before
 			return blocked
+		case s.free == s.scheduled && time.Since(each) >= lookAtEach:
+			each = time.Now()
+			if off, err := l.putOff(ctx, s); err == nil && off != nil {
+				l.off = off
+				return blocked
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -118,11 +146,53 @@ func (l *workLanes) drained(ctx context.Context, wait time.Duration) ending {
 	}
 }
 
+// putOff returns the jobs of s that are scheduled and not held, if the last attempt of each
+// could not reach the other side and none is due soon; nil if there are others. No hold says
+// so of them: while others of their lane reach their hosts it is not held.
+func (l *workLanes) putOff(ctx context.Context, s *state) (*putOffJSON, error) {
+	off := &putOffJSON{}
+	o := queue.ListOptions{Limit: 1000}
+	for {
+		page, err := l.queue.Jobs(ctx, queue.JobFilter{States: []queue.State{queue.Scheduled}}, &o)
+		if err != nil {
+			return nil, err
+		}
+		for _, j := range page.Jobs {
+			switch {
+			case !l.worksFor(j.Queue) || !slices.Contains(l.kinds, j.Kind) || s.held(j.Queue, j.Kind):
+			case !j.Unreached || !j.DueAt.After(s.soon):
+				return nil, nil
+			default:
+				if off.N++; off.N == 1 { // they come by due time
+					off.Until, off.Error = j.DueAt.UTC(), j.Error
+				}
+			}
+		}
+		if o.After = page.Next; o.After == "" {
+			break
+		}
+	}
+	if off.N != s.scheduled { // some have become ready meanwhile
+		return nil, nil
+	}
+	return off, nil
+}
+
 // state is how many jobs have not ended, and what holds them.
 type state struct {
 	live, dead int64
 	free       int64 // of live: running, or not held for longer than asked
+	scheduled  int64 // of free
+	blocked    int64 // of live: behind others of their groups
 	holds      []queue.HoldState
+	soon       time.Time // how long is asked
+}
+
+// held reports whether the jobs of a lane are held for longer than asked.
+func (s *state) held(name, kind string) bool {
+	return slices.ContainsFunc(s.holds, func(h queue.HoldState) bool {
+		return h.Includes(name, kind) && (h.Until.IsZero() || h.Until.After(s.soon))
+	})
 }
 
 func (l *workLanes) state(ctx context.Context, wait time.Duration) (*state, error) {
@@ -134,8 +204,7 @@ func (l *workLanes) state(ctx context.Context, wait time.Duration) (*state, erro
 	if err != nil {
 		return nil, err
 	}
-	s := &state{}
-	soon := l.queue.Clock().Now.Add(wait)
+	s := &state{soon: l.queue.Clock().Now.Add(wait)}
 	for _, h := range holds {
 		if l.touches(h.Lane) {
 			s.holds = append(s.holds, h)
@@ -145,18 +214,21 @@ func (l *workLanes) state(ctx context.Context, wait time.Duration) (*state, erro
 		if !l.worksFor(c.Queue) || !slices.Contains(l.kinds, c.Kind) {
 			continue
 		}
-		long := func(h queue.HoldState) bool {
-			return h.Includes(c.Queue, c.Kind) && (h.Until.IsZero() || h.Until.After(soon))
-		}
 		switch c.State {
 		case queue.Dead:
 			s.dead += c.N
 		case queue.Running:
 			s.live, s.free = s.live+c.N, s.free+c.N
+		case queue.Blocked:
+			s.live, s.blocked = s.live+c.N, s.blocked+c.N
 		case queue.Ready, queue.Scheduled:
 			s.live += c.N
-			if !slices.ContainsFunc(holds, long) {
-				s.free += c.N
+			if s.held(c.Queue, c.Kind) {
+				continue
+			}
+			s.free += c.N
+			if c.State == queue.Scheduled {
+				s.scheduled += c.N
 			}
 		}
 	}
@@ -170,15 +242,13 @@ func (l *workLanes) touches(lane queue.Lane) bool {
 
 // left returns what is left at the end.
 func (l *workLanes) left(ctx context.Context) (*left, error) {
-	r := &left{Held: []holdJSON{}}
+	r := &left{Held: []queue.HoldState{}, PutOff: l.off}
 	s, err := l.state(ctx, 0)
 	if err != nil {
 		return r, err
 	}
-	r.Waiting, r.Dead = s.live, s.dead
-	for _, h := range s.holds {
-		r.Held = append(r.Held, holdOf(h))
-	}
+	r.Waiting, r.Blocked, r.Dead = s.live, s.blocked, s.dead
+	r.Held = append(r.Held, s.holds...)
 	r.Died, err = l.died(ctx)
 	return r, err
 }

@@ -82,6 +82,8 @@ func TestWork_verdicts(t *testing.T) {
 			queue.Dead, queue.ReasonPermanent, `^exit status 65: \(ERRAND_RESULT: json: unknown field "retry"\)$`, 1, 0, 0},
 		{"no number", `echo "{\"retry_after\": -1}" >$ERRAND_RESULT; exit 65`,
 			queue.Dead, queue.ReasonPermanent, `retry_after must be between 0 and `, 1, 0, 0},
+		{"no number at all", `echo "{\"retry_after\": \"5\"}" >$ERRAND_RESULT; exit 65`,
+			queue.Dead, queue.ReasonPermanent, `\(ERRAND_RESULT: retry_after must not be a JSON string\)$`, 1, 0, 0},
 		{"no file", `mkdir $ERRAND_RESULT; exit 65`, queue.Dead, queue.ReasonPermanent, `ERRAND_RESULT: not a regular file`, 1, 0, 0},
 	})
 }
@@ -130,6 +132,19 @@ func verdicts(t *testing.T, cases []verdict, flags ...string) {
 			}
 		}
 	})
+}
+
+// What a command says beside status 0 is ignored, which is said once.
+func TestWork_ignored(t *testing.T) {
+	needShell(t)
+	file := filepath.Join(t.TempDir(), "q.db")
+	for range 2 {
+		succeed(t, "jobs", "enqueue", file, "--create", "--kind", "run", "--header", `run=echo "{\"snooze\": 5}" >$ERRAND_RESULT`)
+	}
+	status, r, errs := drain(t, file)
+	if n := strings.Count(errs, "counts beside others only"); status != 0 || r.Done != 2 || n != 1 {
+		t.Errorf("status %d, %+v, said %d times: %s", status, r, n, errs)
+	}
 }
 
 // What a command is told.
@@ -255,7 +270,7 @@ func TestWork_commandVanishes(t *testing.T) {
 	succeed(t, "jobs", "enqueue", file, "--create", "--kind", "run")
 	succeed(t, "jobs", "enqueue", file, "--kind", "run")
 	status, _, errs := errand(t, "", "work", file, "--kind", "run", "--concurrency", "1", "--until-empty", "--", command)
-	if status != statusHeld || !strings.Contains(errs, "2 attempts, 1 done; 1 waiting, 0 dead") || !strings.Contains(errs, "held: queue \"default\", kind \"run\", misconfigured") {
+	if status != statusHeld || !strings.Contains(errs, "2 attempts, 1 done; 1 waiting, 0 dead") || !strings.Contains(errs, "held: kind run in queue default, misconfigured: errand work on ") {
 		t.Errorf("status %d: %s", status, errs)
 	}
 	status, _, errs = errand(t, "", "work", file, "--kind", "run", "--until-empty", "--", command)
@@ -298,6 +313,24 @@ func TestWork_fullLog(t *testing.T) {
 	}
 }
 
+// What is held is named without what it lacks: a queue, a kind, who holds it.
+func TestHoldJSON_text(t *testing.T) {
+	for _, c := range []struct {
+		hold queue.HoldState
+		want string
+	}{
+		{queue.HoldState{Lane: queue.Lane{Queue: "mail"}, Reason: "paused"}, "queue mail, paused"},
+		{queue.HoldState{Lane: queue.Lane{Kind: "send"}, Reason: "modem"}, "kind send, modem"},
+		{queue.HoldState{Lane: queue.Lane{Queue: "mail", Kind: "send"}, Reason: "unavailable", By: "errand"}, "kind send in queue mail, unavailable: errand"},
+		{queue.HoldState{Lane: queue.Lane{Queue: "mail"}, Reason: "unavailable", Detail: "no\nroute"}, `queue mail, unavailable: no\nroute`},
+		{queue.HoldState{Lane: queue.Lane{Queue: "mail"}, Reason: "unavailable", By: "errand", Detail: "no route"}, "queue mail, unavailable: errand: no route"},
+	} {
+		if got := holdText(&c.hold); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
 // A paused queue ends the work with status 3; one that is empty with 0.
 func TestWork_untilEmpty(t *testing.T) {
 	needShell(t)
@@ -327,6 +360,82 @@ func TestWork_untilEmpty(t *testing.T) {
 	})
 	if status, r, errs := drain(t, file, "--rate", "5"); status != 0 || r.Done != 1 {
 		t.Errorf("held for a moment: status %d, %+v: %s", status, r, errs)
+	}
+}
+
+// Jobs that cannot reach the other side while others of their kind do are held by nobody,
+// but put off one by one. They do not keep the work from its end, as one does that is only
+// due later.
+func TestWork_untilEmpty_putOff(t *testing.T) {
+	needShell(t)
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer stop()
+	work := func(flags ...string) (status int, out, errs string) {
+		file := filepath.Join(t.TempDir(), "q.db")
+		onFile(t, file, func(q *queue.Queue) {
+			for i := range 10 {
+				o := &queue.JobOptions{Priority: -i, Headers: map[string]string{"run": "exit 0"}}
+				switch {
+				case i%3 == 1: // so that each is followed by one that is done: a lane of several hosts
+					o.Headers["run"] = "echo no route >&2; exit 69"
+				case i == 9:
+					o.Delay = 500 * time.Millisecond
+				}
+				if _, err := q.Enqueue(t.Context(), queue.RawArgs{OfKind: "run"}, o); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		var o, e strings.Builder
+		args := append([]string{"work", file, "--kind", "run", "--until-empty", "--hold-wait", "300ms", "--concurrency", "1"}, flags...)
+		status = run(ctx, append(args, "--", "sh", "-c", `eval "$ERRAND_HEADER_RUN"`), strings.NewReader(""), &o, &e)
+		return status, o.String(), e.String()
+	}
+	status, out, errs := work("--json")
+	var r left
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err, out, errs)
+	}
+	if status != statusHeld || r.Done != 7 || r.Waiting != 3 || r.Died || len(r.Held) > 0 ||
+		r.PutOff == nil || r.PutOff.N != 3 || r.PutOff.Error != "exit status 69: no route" || r.PutOff.Until.IsZero() {
+		t.Errorf("status %d: %s%s", status, out, errs)
+	}
+	status, _, errs = work()
+	if want := regexp.MustCompile(`attempts, 7 done; 3 waiting, 0 dead
+errand: put off: 3 jobs that cannot reach the other side, the first until 20.*: exit status 69: no route\n$`); status != statusHeld || !want.MatchString(errs) {
+		t.Errorf("status %d: %s", status, errs)
+	}
+}
+
+// Jobs behind others of their groups are left, whoever those are for.
+func TestWork_groups(t *testing.T) {
+	needShell(t)
+	add := func(file, kind, run string) {
+		succeed(t, "jobs", "enqueue", file, "--create", "--kind", kind, "--group", "g", "--header", "run="+run)
+	}
+	for name, heads := range map[string]string{"a dead one": "run", "one of another kind": "other"} {
+		file := filepath.Join(t.TempDir(), "q.db")
+		add(file, heads, "exit 65")
+		add(file, "run", "exit 0")
+		status, r, errs := drain(t, file, "--hold-wait", "200ms")
+		if status != statusHeld || r.Waiting != 1 || r.Blocked != 1 || r.Done != 0 || r.Died != (heads == "run") {
+			t.Errorf("%s: status %d, %+v: %s", name, status, r, errs)
+		}
+		if status, _, errs = errand(t, "", "work", file, "--kind", "run", "--until-empty", "--hold-wait", "0s", "--", "true"); status != statusHeld ||
+			!strings.Contains(errs, "\nerrand: blocked: 1 job behind others of their groups, see: errand groups ls\n") {
+			t.Errorf("%s: status %d: %s", name, status, errs)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "q.db")
+	for range 3 {
+		add(file, "run", "exit 0")
+	}
+	if status, r, errs := drain(t, file); status != 0 || r.Done != 3 {
+		t.Errorf("status %d, %+v: %s", status, r, errs)
+	}
+	status, _, errs := errand(t, "", "work", file, "--kind", "run", "--until-empty", "--hold-wait", "5m", "--", "true")
+	if status != statusUnusable || !strings.Contains(errs, "--hold-wait 5m0s: must be at most 4m0s") {
+		t.Errorf("status %d: %s", status, errs)
 	}
 }
 
