@@ -77,9 +77,14 @@ func routes(q *errand.Queue) http.Handler {
 		_ = json.NewEncoder(w).Encode(e)
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		if _, err := q.Counts(r.Context()); err != nil {
-			http.Error(w, err.Error(), httpStatus(err))
+		ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+		defer cancel()
+		health := q.Health(ctx, &errand.HealthOptions{MaxAge: 15 * time.Minute})
+		w.Header().Set("Content-Type", "application/json")
+		if !health.Ready {
+			w.WriteHeader(http.StatusServiceUnavailable)
 		}
+		_ = json.NewEncoder(w).Encode(health) // the client has gone away
 	})
 	return mux
 }
@@ -89,7 +94,7 @@ func httpStatus(err error) int {
 	switch {
 	case errors.Is(err, errand.ErrInvalid):
 		return http.StatusBadRequest
-	case errors.Is(err, errand.ErrFull), errors.Is(err, errand.ErrBusy):
+	case errors.Is(err, errand.ErrFull), errors.Is(err, errand.ErrQueueFull), errors.Is(err, errand.ErrBusy):
 		return http.StatusServiceUnavailable
 	default:
 		return http.StatusInternalServerError

@@ -140,10 +140,10 @@ func TestRoutes(t *testing.T) {
 		return w.Code, w.Body.String()
 	}
 	const email = `{"to": "ada@example.org"}`
-	if code, body := post("17", email); code != http.StatusAccepted || !strings.Contains(body, `"Duplicate":false`) {
+	if code, body := post("17", email); code != http.StatusAccepted || !strings.Contains(body, `{"id":"`) || strings.Contains(body, `duplicate`) {
 		t.Errorf("the first post: %d %s", code, body)
 	}
-	if code, body := post("17", email); code != http.StatusAccepted || !strings.Contains(body, `"Duplicate":true`) {
+	if code, body := post("17", email); code != http.StatusAccepted || !strings.Contains(body, `"duplicate":true`) {
 		t.Errorf("the same again: %d %s", code, body)
 	}
 	for _, c := range [][2]string{{"", `{`}, {strings.Repeat("k", 2000), email}} {
@@ -151,9 +151,23 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("what is wrong with the request: %d %s", code, body)
 		}
 	}
-	w := httptest.NewRecorder()
-	routes(q).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/healthz", nil))
-	if w.Code != http.StatusOK {
-		t.Errorf("health: %d %s", w.Code, w.Body)
+	if err := q.Configure(t.Context(), errand.Lane{Queue: "default"}, errand.Settings{MaxJobs: new(1)}); err != nil {
+		t.Fatal(err)
 	}
+	if code, body := post("18", email); code != http.StatusServiceUnavailable {
+		t.Errorf("the queue is full: %d %s", code, body)
+	}
+	health := func(code int, body string) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		routes(q).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/healthz", nil))
+		if w.Code != code || !strings.Contains(w.Body.String(), body) {
+			t.Errorf("health: %d %s, want %d %s", w.Code, w.Body, code, body)
+		}
+	}
+	health(http.StatusOK, `"ready":true`)
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	health(http.StatusServiceUnavailable, `"ready":false`)
 }

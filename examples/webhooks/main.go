@@ -117,11 +117,9 @@ func (s *shop) open(ctx context.Context) (receivers []*receiver, err error) {
 		}
 		receivers = append(receivers, r)
 		e := webhook.Endpoint{ID: r.name, URL: r.url, EventTypes: []string{"order.*"}}
-		_, _, err = s.hooks.Create(ctx, e, r.secret)
-		if errors.Is(err, errand.ErrStale) { // it is there since an earlier run
-			_, errURL := s.hooks.Update(ctx, e)
-			_, errSecret := s.hooks.RotateSecret(ctx, e.ID, r.secret, 0)
-			err = errors.Join(errURL, errSecret)
+		_, secret, err := s.hooks.Declare(ctx, e, r.secret)
+		if err == nil && secret.Reveal() != r.secret.Reveal() { // it is there since an earlier run
+			_, err = s.hooks.RotateSecret(ctx, e.ID, r.secret, 0)
 		}
 		if err != nil {
 			return nil, err

@@ -67,7 +67,8 @@ CREATE TABLE errand_lane (
 -- queue for a kind in all queues. A pause is a hold of a queue with reason
 -- 'paused' and no end. delay is as in errand_job, for until. With probe 1 the hold
 -- is in force until it is released, and from until on lets one job through at a
--- time, by moving until to the end of that lease.
+-- time, by moving until to the end of that lease. It has let job through last, at
+-- let_at, under the lease with this token. hanging of those before are not waited for.
 CREATE TABLE errand_hold (
   queue  TEXT NOT NULL,
   kind   TEXT NOT NULL,
@@ -78,6 +79,10 @@ CREATE TABLE errand_hold (
   probe  INTEGER NOT NULL DEFAULT 0,
   who    TEXT NOT NULL DEFAULT '',
   detail TEXT NOT NULL DEFAULT '',
+  job    INTEGER NOT NULL DEFAULT 0,
+  token  INTEGER NOT NULL DEFAULT 0,
+  let_at INTEGER NOT NULL DEFAULT 0,
+  hanging INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (queue, kind, reason)
 ) STRICT, WITHOUT ROWID;
 
