@@ -32,6 +32,12 @@ func rounds(ctx context.Context, o options, out, errOut io.Writer) (all []sample
 			if w.once && round > 0 {
 				continue
 			}
+			if _, missing := w.place.tools(); missing != nil {
+				if _, err := fmt.Fprintf(errOut, "%s is left out: %v\n", w.name, missing); err != nil {
+					return nil, err
+				}
+				continue
+			}
 			for _, e := range rotated(fitting(o.systems, w), round) {
 				file := ""
 				if w.stock != nil {
@@ -43,7 +49,7 @@ func rounds(ctx context.Context, o options, out, errOut io.Writer) (all []sample
 					return nil, err
 				}
 				s, err := spawn(ctx, spec{
-					System: e.name, Workload: w.name, Round: round + 1, Scale: o.scale, Relaxed: o.relaxed,
+					System: e.name, Workload: w.name, Round: round + 1, Scale: o.scale, Relaxed: o.relaxed, Place: w.place,
 					Dir: dir, Profile: o.profileFor(e, w, round),
 				}, file, errOut)
 				if err != nil {
@@ -146,8 +152,16 @@ func command(ctx context.Context, s spec) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self)
+	args, err := s.Place.tools()
+	if err != nil {
+		return nil, err
+	}
+	args = append(args, self)
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), childVar+"="+string(text))
+	if n := s.Place.Processors; n > 0 {
+		cmd.Env = append(cmd.Env, fmt.Sprint("GOMAXPROCS=", n))
+	}
 	cmd.Stderr = os.Stderr
 	return cmd, nil
 }

@@ -41,7 +41,7 @@ func (t target) orLess() target {
 }
 
 // targets are those that the project has set itself, in its order.
-var targets = []target{
+var targets = append([]target{
 	over(side{"raw", "enqueue-1", figRate}, side{"floor", "enqueue-1", figRate}, 0.8, "enqueue-1: raw to floor"),
 	per("enqueue-1", "raw", 0.85, "enqueue-1: to raw, one commit each"),
 	over(side{"errand", "enqueue-64", figRate}, side{"raw", "enqueue-1", figRate}, 10, "enqueue-64: to raw, one commit each"),
@@ -71,7 +71,7 @@ var targets = []target{
 	per("large:256k", "raw", 0.6, "payloads of 256 KiB: to raw"),
 	over(side{"errand", "processes:4", figRate}, side{"errand", "processes:1", figRate}, 0.7, "4 processes: total to that of one"),
 	{about: "4 processes: slowest to fastest", num: side{"errand", "processes:4", figFair}, limit: 0.5, unit: "x"},
-	over(side{"errand", "wear", figWritten}, side{"river", "wear", figWritten}, 0.2, "wear: bytes a job to River's").orLess(),
+	over(side{"errand", "wear", figWritten}, side{"raw", "wear", figWritten}, 1, "wear: bytes a job to raw's").orLess(),
 	over(side{"errand", "wear", figWritten}, side{"backlite", "wear", figWritten}, 0.2, "wear: bytes a job to backlite's").orLess(),
 	atMost("idle", figCPU, 0.1, "% of a core", "idle: CPU"),
 	atMost("idle", figBytes, 0, "bytes", "idle: written in a minute"),
@@ -83,7 +83,7 @@ var targets = []target{
 	atMost("idle:prefix", figBytes, 0, "bytes", "idle for 10,000 queues of a prefix: written in a minute"),
 	atMost("memory", figPeak, 32, "MiB", "memory: peak beside 1,000,000 scheduled"),
 	atMost("open", figOpen, 100, "ms", "open: a file with 1,000,000 jobs"),
-}
+}, coreTargets()...)
 
 // value sums up over the rounds what the target is about; with two sides the
 // ratios within each round. What counts is the median. It is not ok if there is

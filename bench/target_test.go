@@ -123,7 +123,7 @@ payloads of 16 KiB: to raw >= 0.6 x
 payloads of 256 KiB: to raw >= 0.6 x
 4 processes: total to that of one >= 0.7 x
 4 processes: slowest to fastest >= 0.5 x
-wear: bytes a job to River's <= 0.2 x
+wear: bytes a job to raw's <= 1 x
 wear: bytes a job to backlite's <= 0.2 x
 idle: CPU <= 0.1 % of a core
 idle: written in a minute <= 0 bytes
@@ -134,7 +134,20 @@ idle beside 1,000,000 groups: written in a minute <= 0 bytes
 idle for 10,000 queues of a prefix: CPU <= 0.1 % of a core
 idle for 10,000 queues of a prefix: written in a minute <= 0 bytes
 memory: peak beside 1,000,000 scheduled <= 32 MiB
-open: a file with 1,000,000 jobs <= 100 ms`
+open: a file with 1,000,000 jobs <= 100 ms
+GOMAXPROCS=1: drain:20k: jobs to 2 on the same core >= 0.7 x
+GOMAXPROCS=1: drain:20k: bytes written to 2 on the same core <= 1.3 x
+GOMAXPROCS=1: drain:20k, slow syncs: jobs to 2 on the same core >= 0.7 x
+GOMAXPROCS=1: drain:20k, slow syncs: bytes written to 2 on the same core <= 1.3 x
+GOMAXPROCS=1: lanes:1000: jobs to 2 on the same core >= 0.7 x
+GOMAXPROCS=1: lanes:1000: bytes written to 2 on the same core <= 1.3 x
+GOMAXPROCS=1: drain-kept: jobs to 2 on the same core >= 0.7 x
+GOMAXPROCS=1: drain-kept: bytes written to 2 on the same core <= 1.3 x
+GOMAXPROCS=1: failing: jobs to 2 on the same core >= 0.7 x
+GOMAXPROCS=1: failing: bytes written to 2 on the same core <= 1.3 x
+GOMAXPROCS=1: mixed: jobs to 2 on the same core >= 0.7 x
+GOMAXPROCS=1: mixed: bytes written to 2 on the same core <= 1.3 x
+GOMAXPROCS=1: latency: p50 to 2 on the same core <= 1.2 x`
 	if text := strings.Join(got, "\n"); text != want {
 		t.Errorf("got\n%s\nwant\n%s", text, want)
 	}

@@ -20,6 +20,7 @@ type spec struct {
 	Round    int     `json:"round"`
 	Scale    float64 `json:"scale"`
 	Relaxed  bool    `json:"relaxed"`
+	Place    place   `json:"place"`
 	Dir      string  `json:"dir"` // its own, with nothing but the stock
 	// Role is what the process is for, one of the roles.
 	Role string `json:"role"`

@@ -21,6 +21,9 @@ type workload struct {
 	stock *stock
 	// once is set if the first round is enough.
 	once bool
+	// oneCore is set if it is measured on one core too, see [cores].
+	oneCore bool
+	place   place
 }
 
 func (w workload) group() string {
@@ -69,7 +72,9 @@ var allKinds = []string{"default"}
 // heldKind is the kind that is held where one is.
 const heldKind = 1
 
-var workloads = []workload{
+var workloads = append(base, cores()...)
+
+var base = []workload{
 	{name: "enqueue-1", fits: everyone, run: enqueue{callers: 1, batch: 1, n: 5_000}.run,
 		about: "one caller, each job one commit"},
 	{name: "enqueue-64", fits: everyone, run: enqueue{callers: 64, batch: 1, bareBatch: 64, n: 12_800}.run,
@@ -78,11 +83,11 @@ var workloads = []workload{
 		about: "1,000 jobs a call"},
 	{name: "enqueue-tx", fits: queues, run: enqueueTx{n: 5_000}.run,
 		about: "one job and one row of the application in a transaction"},
-	{name: "drain:20k", fits: queues, run: drain{n: 20_000}.run,
+	{name: "drain:20k", fits: queues, run: drain{n: 20_000}.run, oneCore: true,
 		about: "20,000 no-op jobs, 16 workers, deleted when done"},
 	{name: "drain:200k", fits: ownAndRaw, run: drain{n: 200_000}.run,
 		about: "200,000 no-op jobs, 16 workers, deleted when done"},
-	{name: "lanes:1000", fits: own, run: drain{n: 20_000, queues: 20}.run,
+	{name: "lanes:1000", fits: own, run: drain{n: 20_000, queues: 20}.run, oneCore: true,
 		about: "drain:20k from 20 queues with 50 kinds each"},
 	{name: "batch:single", fits: own, run: batch{n: 20_000, perCall: 1, request: time.Millisecond}.run,
 		about: "20,000 jobs, 16 workers, a request of 1 ms for each"},
@@ -90,15 +95,15 @@ var workloads = []workload{
 		about: "the same with HandleMany, a request of 1 ms for up to 500"},
 	{name: "batch:no-op", fits: own, run: batch{n: 20_000, perCall: 500}.run,
 		about: "drain:20k with HandleMany, up to 500 jobs a call: what is saved without a request"},
-	{name: "drain-kept", fits: keepers, run: drain{n: 20_000, keep: true}.run,
+	{name: "drain-kept", fits: keepers, run: drain{n: 20_000, keep: true}.run, oneCore: true,
 		about: "20,000 no-op jobs, 16 workers, kept when done as by default (raw deletes)"},
-	{name: "failing", fits: ownAndRaw, run: drain{n: 20_000, fails: 2}.run,
+	{name: "failing", fits: ownAndRaw, run: drain{n: 20_000, fails: 2}.run, oneCore: true,
 		about: "20,000 jobs fail twice, are retried at once, and succeed"},
 	{name: "dead", fits: ownAndRaw, run: dead{n: 20_000}.run,
 		about: "20,000 jobs exhaust their retries, then all are redriven"},
-	{name: "mixed", fits: queues, run: mixed{producers: 8, n: 10_000}.run,
+	{name: "mixed", fits: queues, run: mixed{producers: 8, n: 10_000}.run, oneCore: true,
 		about: "8 producers wait for each job while 16 workers drain"},
-	{name: "latency", fits: withWorkers, run: latency{n: 300}.run,
+	{name: "latency", fits: withWorkers, run: latency{n: 300}.run, oneCore: true,
 		about: "from enqueue to handler on an idle worker, every 15 ms"},
 	{name: "cross", fits: acrossProcesses, run: cross{n: 300}.run,
 		about: "from enqueue to handler in another process, every 15 ms"},
