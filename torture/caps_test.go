@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/errandq/errand"
 )
@@ -41,8 +42,14 @@ func TestCaps_ProducerWithoutEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	var done atomic.Int64
+	some := make(chan struct{})
 	w := errand.NewWorker(q, nil)
-	errand.Handle(w, func(context.Context, *errand.Job[mouthful]) error { done.Add(1); return nil })
+	errand.Handle(w, func(context.Context, *errand.Job[mouthful]) error {
+		if done.Add(1) == 1 {
+			close(some)
+		}
+		return nil
+	})
 	stopped := make(chan error, 1)
 	go func() { stopped <- w.Run(ctx) }()
 
@@ -62,6 +69,11 @@ func TestCaps_ProducerWithoutEnd(t *testing.T) {
 		case 2000:
 			door.Open()
 		case 2500:
+			select {
+			case <-some: // on a busy machine the worker is late
+			case <-time.After(time.Minute):
+				t.Fatal("the gate is open, and no job was done")
+			}
 			door.Close("again")
 		}
 		largest, largestLog = max(largest, bytesIn(t, path)), max(largestLog, bytesIn(t, path+"-wal"))

@@ -31,6 +31,8 @@ func killSeveral(t *testing.T, relaxed bool) {
 	for range processes {
 		all = append(all, begin())
 	}
+	// On a machine that is busy all could be killed before they have begun.
+	await(t, time.Minute, "a job is acknowledged", func() bool { return len(l.enqueued()) > 0 })
 	kills := 0
 	rounds(t, 4, 100, func(int) {
 		<-time.After(between(random, 20*time.Millisecond, 250*time.Millisecond))

@@ -40,9 +40,7 @@ func (c *watch) expected(elapsed time.Duration) time.Time {
 	return t.Add(elapsed - c.lastAt)
 }
 
-// latest returns the latest that a job can have been found due at. The database
-// may lag behind what it was told by a second, and the clock of a new life with
-// it; what was ready stays so.
+// latest returns the latest that a job can have been found due at.
 func (w *world) latest() time.Time {
 	t := w.clock.expected(w.elapsed())
 	for _, u := range []time.Time{w.wall.now(), w.clock.floor} {
@@ -67,7 +65,7 @@ func (w *world) sample(l *life, now time.Time) {
 		case c.last.IsZero():
 		case now.After(expected) && now.After(wall) && (!c.fresh || now.After(c.floor)):
 			w.fault("the queue's clock shows %v, later than the wall clock, %v, and than it should, %v", now, wall, expected)
-		case c.fresh && now.Before(c.floor.Add(-time.Second-time.Microsecond)):
+		case c.fresh && now.Before(c.floor.Add(-time.Microsecond)):
 			w.fault("the queue's clock begins with %v, and the database has seen %v", now, c.floor)
 		case c.fresh || !now.Before(c.last):
 		case !now.Equal(wall) && !wall.Before(now):

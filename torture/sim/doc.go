@@ -18,10 +18,10 @@
 // what package torture is for.
 //
 // What a seed decides: all that is done from outside, with its parameters and
-// the times between; what the handler of a job does in each attempt; when the
-// store may fail, and which of its calls of each sort do. What it does not
-// decide: the order of goroutines that are ready at the same moment, which is
-// left to the scheduler (on one thread, so that it seldom differs), the jitter
-// after RetryAfter, and the random bits of IDs. So nearly all failures repeat,
-// but one that does not is no less a failure.
+// the times between; what the handler of a job does in each attempt; the jitter of
+// delays and holds; when the store may fail, and which of its calls of each sort do.
+// What it does not decide: the order of goroutines that are ready at the same moment,
+// which is left to the scheduler (on one thread, so that it seldom differs), and the
+// random bits of IDs. So nearly all failures repeat, but one that does not is no less
+// a failure.
 package sim

@@ -191,7 +191,8 @@ func (w *world) newLease(l *lease) {
 
 func (w *world) exchanged(l *life, begin int64, now time.Time, x *storage.Exchange, out *storage.ExchangeResult) {
 	w.tell(l, func(end int64) {
-		if len(out.Leased)+len(x.Finish)+len(x.Extend) > 0 {
+		if changed := func(r storage.ItemResult) bool { return r != storage.Lost }; len(out.Leased) > 0 ||
+			slices.ContainsFunc(out.Finished, changed) || slices.ContainsFunc(out.Extended, changed) {
 			w.wrote(begin, now)
 		}
 		for i, r := range out.Extended {
@@ -237,11 +238,11 @@ func (w *world) reclaimed(l *life, begin int64, out []storage.Reclaimed) {
 func (w *world) noted(l *life, of storage.Lease, now time.Time) {
 	w.tell(l, func(int64) {
 		ls := w.tokens[of.Token]
-		if ls == nil || ls.Key != of.Key || ls.life != l || ls.noted || ls.finish != nil {
+		if ls == nil || ls.Key != of.Key || ls.life != l || ls.noted && (ls.called || !ls.notedEnd) || ls.finish != nil {
 			w.fault("a handler is to start on token %d of job %d, which is not held or was started", of.Token, of.Key)
 			return
 		}
-		ls.noted, ls.notedAt = true, now
+		ls.noted, ls.notedEnd, ls.notedAt = true, false, now
 		due := ls.DueAt.Add(-time.Microsecond)
 		was := slices.ContainsFunc(w.peaks, func(s step) bool { return !s.now.Before(due) })
 		if now.Before(due) && !was && w.clock.floor.Before(due) {

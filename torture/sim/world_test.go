@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite"
 )
@@ -294,13 +295,19 @@ func (w *world) work(all bool) {
 	} else {
 		l.partly.Store(true)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(w.jitter(l))
 	k := &worker{cancel: cancel, ended: make(chan struct{})}
 	l.workers = append(l.workers, k)
 	go func() {
 		defer close(k.ended)
 		k.err = on.Run(ctx)
 	}()
+}
+
+// jitter returns the context of the next worker of a life, whose jitter comes from the
+// seed.
+func (w *world) jitter(l *life) context.Context {
+	return engine.WithRand(context.Background(), w.step(1<<20+l.number<<8+len(l.workers)).Float64)
 }
 
 // stop stops all workers in order, and reports whether they had nothing to

@@ -18,6 +18,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/internal/clock"
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage/sqlite"
 )
 
@@ -257,7 +258,8 @@ func (d *display) boot() {
 		d.mu.Unlock()
 		return err
 	})
-	ctx, cancel := context.WithCancel(context.Background())
+	jitter := rand.New(rand.NewPCG(d.dice.Uint64(), 0))
+	ctx, cancel := context.WithCancel(engine.WithRand(context.Background(), jitter.Float64))
 	running.Go(func() {
 		if err := w.Run(ctx); err != nil {
 			d.t.Error(err)

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage/sqlite"
 )
@@ -416,7 +417,8 @@ func (d *device) boot() {
 	life := d.life
 	errand.Handle(w, func(ctx context.Context, job *errand.Job[reading]) error { return d.upload(ctx, life, job) },
 		errand.HandlerOptions{OnUnauthorized: d.renew})
-	ctx, cancel := context.WithCancel(context.Background())
+	jitter := rand.New(rand.NewPCG(d.seed, uint64(life)+1))
+	ctx, cancel := context.WithCancel(engine.WithRand(context.Background(), jitter.Float64))
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	d.stop = func() {
