@@ -31,7 +31,8 @@ type ClockState struct {
 
 // Clock returns the state of the queue's clock.
 func (q *Queue) Clock() ClockState {
-	return ClockState{Now: q.clock.Now(), Plausible: q.clock.Plausible(), Jumps: q.clock.jumps.Load()}
+	plausible := q.clock.Plausible() // before the time is read, which may be set right in between
+	return ClockState{Now: q.clock.Now(), Plausible: plausible, Jumps: q.clock.jumps.Load()}
 }
 
 // queueClock is the one clock of a queue and its workers.

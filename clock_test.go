@@ -134,6 +134,25 @@ func TestOptions_WaitForClock(t *testing.T) {
 	})
 }
 
+// So it does whichever reading of the clock is the last wrong one.
+func TestOptions_WaitForClock_anyReading(t *testing.T) {
+	for n := 1; n <= 60; n++ {
+		onMemory(t, func(t *testing.T, a *agenda) {
+			a.opts.WaitForClock = true
+			a.restart(0)
+			a.wall.setAfter(n, plausibly)
+			a.declare(errand.Schedule{Name: "new", Spec: "@hourly", Missed: errand.MissedAll(100)})
+			a.work(nil)
+			time.Sleep(90 * time.Minute)
+			a.wall.set(plausibly)
+			time.Sleep(time.Hour)
+			if got := len(a.ticks("new")); got < 1 || got > 3 {
+				t.Errorf("set right after %d readings: ran %d, want one an hour at most", n, got)
+			}
+		})
+	}
+}
+
 // wrongClock is a test in which the clock is set wrong. Times in it are counted
 // from its start, at midnight.
 type wrongClock struct {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/errandq/errand/internal/clock"
 	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/internal/schedule"
 	"github.com/errandq/errand/internal/seconds"
@@ -269,7 +270,8 @@ func (q *Queue) scheduleJob(f *faults, s Schedule, unique string) storage.NewJob
 // begin returns p changed to go on from now. While schedules wait for the clock,
 // now is unknown; the engine plans when the clock is right.
 func (q *Queue) begin(p storage.Plan, spec *schedule.Spec, now time.Time) storage.Plan {
-	if q.opts.WaitForClock && !q.clock.Plausible() {
+	// It may have been set right since now was read.
+	if q.opts.WaitForClock && (now.Before(clock.Built) || !q.clock.Plausible()) {
 		p.Through, p.Next = time.Time{}, time.Time{}
 	} else {
 		p.Through, p.Next = now, spec.Next(now)

@@ -42,14 +42,27 @@ type ran struct {
 
 // wall is a wall clock that can be set wrong.
 type wall struct {
-	mu  sync.Mutex
-	off time.Duration
+	mu   sync.Mutex
+	off  time.Duration
+	left int // readings until off is next
+	next time.Duration
 }
 
 func (w *wall) now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return time.Now().Add(w.off)
+	t := time.Now().Add(w.off)
+	if w.left--; w.left == 0 {
+		w.off = w.next
+	}
+	return t
+}
+
+// setAfter sets w to off once it was read n more times.
+func (w *wall) setAfter(n int, off time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left, w.next = n, off
 }
 
 func (w *wall) set(off time.Duration) {

@@ -200,5 +200,12 @@ func (c *Clock) Doubtful() bool {
 
 // Plausible reports whether the wall clock is at or after the time at which the
 // program was built. A wall clock that is not plausible is wrong; a plausible one may
-// be.
-func (c *Clock) Plausible() bool { return !c.options.Wall().Before(c.options.Built) }
+// be. It is a reading as Now is: a Now that follows is of a plausible wall clock too, or
+// goes on from one.
+func (c *Clock) Plausible() bool {
+	r := c.read()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look(r)
+	return !c.wall.Before(c.options.Built)
+}

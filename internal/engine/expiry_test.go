@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,14 +66,14 @@ func TestExpiry_BeforeTheCall(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.cfg.Store = slowToStart{r.store, by}
-				called := map[storage.ID]bool{}
+				var called sync.Map // of storage.ID
 				r.handle("single", func(_ context.Context, job *storage.Leased) error {
-					called[job.ID] = true
+					called.Store(job.ID, true)
 					return nil
 				})
 				r.many("batch", engine.Batch{Max: 4}, func(_ context.Context, items []engine.Item) {
 					for _, i := range items {
-						called[i.Job.ID] = true
+						called.Store(i.Job.ID, true)
 					}
 				})
 				jobs := []storage.NewJob{{StartWithin: before}, {FinishWithin: before}, {StartWithin: before + by}, {FinishWithin: before + by}}
@@ -84,8 +85,9 @@ func TestExpiry_BeforeTheCall(t *testing.T) {
 				r.start()
 				pass(2 * time.Second)
 				for i, want := range []storage.State{storage.Expired, storage.Dead, storage.Done, storage.Done} {
-					if got := r.job(ids[i]); got.State != want || called[ids[i]] != (want == storage.Done) {
-						t.Errorf("job %d is %s, want %s; called: %t", i, got.State, want, called[ids[i]])
+					_, was := called.Load(ids[i])
+					if got := r.job(ids[i]); got.State != want || was != (want == storage.Done) {
+						t.Errorf("job %d is %s, want %s; called: %t", i, got.State, want, was)
 					}
 				}
 			})

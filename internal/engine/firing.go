@@ -28,8 +28,9 @@ func (l *loop) newFire() *chore {
 // Schedules that have waited longest go first, so that none is left out for ever.
 func (l *loop) prepareFire(now time.Time) task {
 	s := l.chores.schedules
-	t := l.clock()
-	if l.cfg.WaitForClock && !l.cfg.Clock.Plausible() {
+	waits := l.cfg.WaitForClock && !l.cfg.Clock.Plausible()
+	t := l.clock() // after that: the time of a clock that is set right in between is not the wrong one
+	if waits {
 		s.fire.due = wallTime{wall: t, mono: now.Add(lookAgain)}
 		return nil
 	}
