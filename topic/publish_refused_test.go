@@ -211,6 +211,50 @@ func (r *rig) publishAs(tx bool, messages []topic.Message) (got []topic.Publishe
 	return got, err
 }
 
+// A full queue costs a transaction of the application nothing, whichever subscription it is of.
+func TestTopics_PublishTx_full(t *testing.T) {
+	for _, full := range []string{"a", "c"} {
+		r := newRig(t, quiet())
+		r.create(topic.Topic{Name: "orders"})
+		r.subscribe(topic.Subscription{ID: full, Topic: "orders", Kind: "book", Queue: "small"})
+		r.subscribe(topic.Subscription{ID: "b", Topic: "orders", Kind: "bill"})
+		r.fill("small")
+		var got topic.Published
+		err := r.q.Tx(t.Context(), func(tx *sql.Tx) (err error) {
+			if _, err = tx.Exec("CREATE TABLE own (id); INSERT INTO own VALUES (17)"); err == nil {
+				got, err = r.topics.PublishTx(t.Context(), tx, "orders", topic.Message{ID: "m", Body: []byte("x")})
+			}
+			if err == nil {
+				_, err = r.q.EnqueueTx(t.Context(), tx, errand.RawArgs{OfKind: "after"}, nil)
+			}
+			return err
+		})
+		if err != nil || !got.FanOut {
+			t.Fatalf("full is %s: %+v, %v", full, got, err)
+		}
+		if n := len(r.jobs(errand.JobFilter{Kind: "after"})); n != 1 {
+			t.Errorf("full is %s: %d jobs that came after", full, n)
+		}
+		err = r.q.Tx(t.Context(), func(tx *sql.Tx) error {
+			var id int
+			return tx.QueryRow("SELECT id FROM own").Scan(&id)
+		})
+		if err != nil {
+			t.Errorf("full is %s: the row of the application: %v", full, err)
+		}
+		done := r.events("topic.fanout", errand.EventDone)
+		stop := r.start(nil, topic.Queues)
+		done(1)
+		stop()
+		r.roomFor("small", 10, "topic/orders", 1)
+		for _, kind := range []string{"book", "bill"} {
+			if n := len(r.jobs(errand.JobFilter{Kind: kind, Tag: errand.MessageTag("m")})); n != 1 {
+				t.Errorf("full is %s: %d deliveries of kind %s", full, n, kind)
+			}
+		}
+	}
+}
+
 // In an ordered topic a delivery cannot come later than those after it, so a full queue
 // refuses the message.
 func TestTopics_Publish_fullInOrder(t *testing.T) {

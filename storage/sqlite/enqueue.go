@@ -74,7 +74,7 @@ func (s *Store) EnqueueTx(ctx context.Context, in *sql.Tx, now time.Time, jobs [
 		return nil, err
 	}
 	var refused error
-	err = s.inside(ctx, in, len(jobs), func(t *tx) (err error) {
+	err = s.inside(ctx, in, len(jobs), len(jobs) > 1, func(t *tx) (err error) {
 		if refused, err = s.reserveInTx(t, workOf(jobs)); refused != nil || err != nil {
 			return err
 		}

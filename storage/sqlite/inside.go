@@ -42,8 +42,9 @@ AND tbl_name COLLATE NOCASE IN (SELECT name FROM main.sqlite_schema WHERE type I
 )
 
 // inside runs f in a transaction of the application, or in one that Tx has
-// begun. So many keys of jobs are reserved for f.
-func (s *Store) inside(ctx context.Context, in *sql.Tx, keys int, f func(t *tx) error) error {
+// begun. So many keys of jobs are reserved for f. partly is true if f may have written
+// something when it returns an answer, see isAnswer: that is taken back then.
+func (s *Store) inside(ctx context.Context, in *sql.Tx, keys int, partly bool, f func(t *tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func (s *Store) inside(ctx context.Context, in *sql.Tx, keys int, f func(t *tx) 
 	}
 	var err error
 	if own := s.own.Load(); own != nil && own.tx == in {
-		err = s.insideOwn(own, f)
+		err = s.insideOwn(own, partly, f)
 	} else {
 		// A statement that is interrupted may take the whole transaction with it.
 		err = s.insidePlain(plain{context.WithoutCancel(ctx), in}, keys, f)
@@ -72,15 +73,25 @@ func (s *Store) inside(ctx context.Context, in *sql.Tx, keys int, f func(t *tx) 
 	return translate(s.asFull(err))
 }
 
-// insideOwn is inside for a transaction of Tx.
-func (s *Store) insideOwn(own *ownTx, f func(t *tx) error) (err error) {
+// isAnswer reports whether an error is an answer to a call, and not a failure of the database.
+func isAnswer(err error) bool {
+	for _, answer := range []error{storage.ErrStale, storage.ErrMessageID, storage.ErrNotFound, storage.ErrDuplicate, storage.ErrQueueFull} {
+		if errors.Is(err, answer) {
+			return true
+		}
+	}
+	return false
+}
+
+// insideOwn is inside for a transaction of Tx. An answer leaves it as it was, and it can go on.
+func (s *Store) insideOwn(own *ownTx, partly bool, f func(t *tx) error) (err error) {
 	own.mu.Lock()
 	defer own.mu.Unlock()
 	if own.failed != nil {
 		return own.failed
 	}
 	defer func() {
-		if !errors.Is(err, storage.ErrNotFound) { // which is an answer
+		if !errors.Is(err, storage.ErrNotFound) && (!partly || !isAnswer(err)) {
 			own.failed = err
 		}
 	}()
@@ -91,13 +102,38 @@ func (s *Store) insideOwn(own *ownTx, f func(t *tx) error) (err error) {
 	}
 	s.app.changed = false
 	t := &tx{execer: s.app, store: s, stmts: s.app, ledger: newLedger()}
-	if err := s.app.hold(func() error { return t.callInTx(f) }); err != nil {
+	call := func() error { return t.callInTx(f) }
+	if partly {
+		whole := call
+		call = func() error { return s.app.orTakenBack(whole) }
+	}
+	if err := s.app.hold(call); err != nil {
 		return err
 	}
 	own.used, own.after = true, append(own.after, t.after...)
 	own.cancel = own.cancel || t.event != nil && t.event.Cancel
 	own.stale = own.stale || s.cache.stale(t.meta.gen)
 	return nil
+}
+
+// orTakenBack calls f, and takes back what it has written if its error is an answer.
+func (s *statements) orTakenBack(f func() error) error {
+	if _, err := s.exec(sqlSavepoint); err != nil {
+		return err
+	}
+	err := f()
+	if err != nil && !isAnswer(err) {
+		return err // the whole transaction goes
+	}
+	if err != nil {
+		if _, e := s.exec(sqlRollbackTo); e != nil {
+			return e
+		}
+	}
+	if _, e := s.exec(sqlRelease); e != nil {
+		return e
+	}
+	return err
 }
 
 // callInTx runs a call in a transaction of Tx, from its counters to its flush.
@@ -285,7 +321,7 @@ func (s *Store) reserved(db plain, keys int, f func(t *tx) error) error {
 
 // CancelTx implements [storage.TxEnqueuer].
 func (s *Store) CancelTx(ctx context.Context, in *sql.Tx, now time.Time, id storage.ID, keep storage.Retention) (state storage.State, err error) {
-	err = s.inside(ctx, in, 0, func(t *tx) (err error) {
+	err = s.inside(ctx, in, 0, false, func(t *tx) (err error) {
 		state, err = t.cancel(t.seen(now), id, &keep)
 		return err
 	})

@@ -86,7 +86,7 @@ func (s *Store) PublishMessagesTx(ctx context.Context, in *sql.Tx, now time.Time
 	}
 	jobs, work := workOfPublications(publications)
 	var refused error
-	err = s.inside(ctx, in, jobs, func(t *tx) (err error) {
+	err = s.inside(ctx, in, jobs, true, func(t *tx) (err error) {
 		if refused, err = s.reserveInTx(t, work); refused != nil || err != nil {
 			return err
 		}
@@ -149,9 +149,7 @@ func (t *tx) publish(now time.Time, publications []storage.Publication) (out []s
 		if errors.Is(err, storage.ErrMessageID) {
 			err = &storage.MessageIDError{Publication: i}
 		}
-		var full *storage.QueueFullError
-		answer := errors.Is(err, storage.ErrStale) || errors.Is(err, storage.ErrMessageID) || errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrDuplicate) || errors.As(err, &full)
-		if answer && !p.wrote {
+		if isAnswer(err) && !p.wrote {
 			return nil, err, nil
 		}
 		return nil, nil, err
