@@ -158,8 +158,8 @@ func TestEnqueueMany_bounds(t *testing.T) {
 	wantFaults(t, err, fault{"jobs", "10001", "must be at most 10000 in one call"})
 	// A fault in each of many does not make an error of a million bytes.
 	_, err = q.EnqueueMany(t.Context(), make([]errand.NewJob, 1000))
-	if n := len(fields(err)); n != 100 {
-		t.Errorf("%d faults listed: want 100", n)
+	if n, lines := len(fields(err)), strings.Count(err.Error(), "\n"); n != 1000 || lines != 100 {
+		t.Errorf("%d faults, %d listed: want 1000, 100", n, lines)
 	}
 	if !strings.HasSuffix(err.Error(), "errand: and 900 more faults") || !errors.Is(err, errand.ErrInvalid) {
 		t.Errorf("error ends %q", err.Error()[len(err.Error())-40:])

@@ -20,22 +20,24 @@ import (
 )
 
 // faults collects what is wrong with the input of one call.
-type faults struct {
-	list []error
-	more int
-}
+type faults struct{ list []error }
 
-// maxFaults bounds how many faults one error lists: a call may bring 10,000
+// maxFaults bounds how many faults the text of an error lists: a call may bring 10,000
 // jobs with several faults each.
 const maxFaults = 100
 
+// manyFaults are more than the text of an error lists. Package topic looks at each of them.
+type manyFaults []error
+
+func (m manyFaults) Error() string {
+	return fmt.Sprintf("%v\nerrand: and %d more faults", errors.Join(m[:maxFaults]...), len(m)-maxFaults)
+}
+
+func (m manyFaults) Unwrap() []error { return m }
+
 func (f *faults) add(err error) {
-	switch {
-	case err == nil:
-	case len(f.list) < maxFaults:
+	if err != nil {
 		f.list = append(f.list, err)
-	default:
-		f.more++
 	}
 }
 
@@ -58,11 +60,11 @@ func (f *faults) openJitter(field string, d time.Duration) {
 }
 
 // n returns the number of faults.
-func (f *faults) n() int { return len(f.list) + f.more }
+func (f *faults) n() int { return len(f.list) }
 
 func (f *faults) err() error {
-	if f.more > 0 {
-		return errors.Join(append(f.list, fmt.Errorf("errand: and %d more faults", f.more))...)
+	if len(f.list) > maxFaults {
+		return manyFaults(f.list)
 	}
 	return errors.Join(f.list...)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -96,6 +97,41 @@ func TestTopics_Publish_refused(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// However many deliveries of a call are refused, the others are made.
+func TestTopics_Publish_refusedByHundreds(t *testing.T) {
+	const n = 101 // more than the text of an error lists
+	r := newRig(t, quiet())
+	r.create(topic.Topic{Name: "orders"})
+	for i := range n {
+		r.subscribe(topic.Subscription{Topic: "orders", Kind: fmt.Sprint("kind-", i)})
+	}
+	r.subscribe(topic.Subscription{ID: "d", Topic: "orders", Kind: "raw", Raw: true})
+	if got := r.publish("orders", topic.Message{Body: textOf(256<<10 - 2)}); got.FanOut || len(got.Jobs) != n+1 {
+		t.Errorf("published: %d jobs, fan-out %v", len(got.Jobs), got.FanOut)
+	}
+	if all, raw := r.jobs(errand.JobFilter{Kind: "topic.refused"}), r.jobs(errand.JobFilter{Kind: "raw"}); len(all) != n || len(raw) != 1 {
+		t.Errorf("%d deliveries that were refused and %d others", len(all), len(raw))
+	}
+
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	r = rigAt(t, path, quiet())
+	r.create(topic.Topic{Name: "orders"})
+	for _, queue := range []string{"listed", "other"} {
+		r.subscribe(topic.Subscription{ID: queue, Topic: "orders", Kind: "book", Queue: queue})
+	}
+	r = rigWith(t, path, quiet(), errand.Options{Strict: true, Queues: map[string]errand.QueueOptions{topic.Queues: {}, "listed": {}}})
+	messages := make([]topic.Message, n)
+	for i := range messages {
+		messages[i] = topic.Message{Body: []byte(`"x"`)}
+	}
+	if got, err := r.topics.PublishMany(t.Context(), "orders", messages); err != nil || len(got) != n {
+		t.Fatalf("published %d, %v", len(got), err)
+	}
+	if all, listed := r.jobs(errand.JobFilter{Kind: "topic.refused"}), r.jobs(errand.JobFilter{Queue: "listed"}); len(all) != n || len(listed) != n {
+		t.Errorf("%d deliveries that were refused and %d others", len(all), len(listed))
 	}
 }
 
