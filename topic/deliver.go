@@ -199,7 +199,7 @@ type Effective struct {
 }
 
 // EffectivePolicy returns the delivery policy that holds for a subscription, or
-// [errand.ErrNotFound].
+// [errand.ErrNotFound]. For one to an endpoint it needs the webhooks of [New], see there.
 func (t *Topics) EffectivePolicy(ctx context.Context, subscription string) (Effective, error) {
 	s, err := t.Subscription(ctx, subscription)
 	if err != nil {
@@ -248,6 +248,8 @@ func (t *Topics) levels(ctx context.Context, s *Subscription, top *Topic) (all [
 	switch {
 	case s.SNS:
 		all = append(all, level{"sns", policy.SystemDefault()})
+	case s.Endpoint != "" && t.webhooks == nil:
+		return nil, noWebhooks(s)
 	case s.Endpoint != "":
 		e, err := t.webhooks.Endpoint(ctx, s.Endpoint)
 		if err != nil {

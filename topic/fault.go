@@ -50,6 +50,11 @@ func notThere(field, value, what string) error {
 	return &errand.FieldError{Field: field, Value: value, Limit: "must be " + what, Err: errand.ErrNotFound}
 }
 
+// noWebhooks refuses what needs the endpoint of a subscription.
+func noWebhooks(s *Subscription) error {
+	return &errand.FieldError{Field: "webhooks", Limit: fmt.Sprintf("must not be nil in New: subscription %q is to an endpoint", s.ID)}
+}
+
 func (f *faults) name(field, name string) {
 	if !isName(name, maxName, "._-") {
 		f.field(field, name, "must match [A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -224,5 +224,8 @@ func (t *Topics) throttle(ctx context.Context, s *Subscription, top *Topic) erro
 	if s.Endpoint == "" {
 		return nil
 	}
+	if t.webhooks == nil {
+		return noWebhooks(s)
+	}
 	return t.webhooks.Throttle(ctx, s.Endpoint, effective(top, s, policy.Document{}).Throttle)
 }

@@ -71,9 +71,10 @@ type Topics struct {
 }
 
 // New returns the topics of a queue. It starts nothing. webhooks are those of the same
-// queue; nil means that subscriptions are to kinds only. It returns an [errand.FieldError]
-// for each fault of the options, and [errand.ErrUnsupportedDB] if the queue's store keeps
-// no messages.
+// queue; nil is for programs that only publish, or whose subscriptions are to kinds only. What
+// needs an endpoint returns an [errand.FieldError] for webhooks then, and writes nothing. New
+// returns an [errand.FieldError] for each fault of the options, and [errand.ErrUnsupportedDB] if
+// the queue's store keeps no messages.
 func New(q *errand.Queue, webhooks *webhook.Webhooks, o *Options) (*Topics, error) {
 	if q == nil {
 		return nil, &errand.FieldError{Field: "queue", Limit: "must not be nil"}
