@@ -21,8 +21,9 @@ import (
 // or to the same kind in the same queue, Subscribe returns that one, if s is the same in all or
 // says nothing but where to, and else an [errand.FieldError] for each field that differs. An
 // empty OnDead is the same as any. What says nothing but where to gets the one that is there with
-// its filter and all else; the log has the names of these fields, at level Info. A subscription
-// that is there and not confirmed is sent its confirmation again.
+// its filter and all else; the log has the names of these fields, at level Info. The
+// settings of an endpoint's queue stay as they are where the subscription is there. One that
+// is not confirmed is sent its confirmation again.
 //
 // Subscribe returns an [errand.FieldError] for each fault of the subscription, also if its
 // topic or its endpoint is not there; it is [errand.ErrNotFound] then too. One is for a queue that
@@ -46,9 +47,21 @@ func (t *Topics) Subscribe(ctx context.Context, s Subscription) (Subscription, e
 			return Subscription{}, err
 		}
 	}
-	err := t.change(ctx, func() ([]errand.Entry, error) { return t.join(ctx, &s, given) })
-	if err == nil {
-		err = t.settle(ctx, &s)
+	settled, of := false, int64(0)
+	err := t.change(ctx, func() ([]errand.Entry, error) {
+		of = 0
+		entries, err := t.join(ctx, &s, given)
+		if err == nil && len(entries) > 0 {
+			settled = true
+			of, err = t.settle(ctx, &s) // first, so that a Subscribe which is cut short can be done again
+		}
+		return entries, err
+	})
+	if err == nil && settled {
+		err = t.settleAgain(ctx, &s, of)
+	}
+	if err == nil && s.State == Pending {
+		err = t.askConfirmation(ctx, &s)
 	}
 	if err != nil {
 		return Subscription{}, err
@@ -109,7 +122,6 @@ func (t *Topics) there(ctx context.Context, s *Subscription, given bool) (bool, 
 			if names := faults.names(); len(names) > 0 {
 				t.opts.Logger.Info("errand: a subscription stays as it is, though it is asked for without some of its fields", "topic", s.Topic, "subscription", was.ID, "fields", names)
 			}
-			was.OnDead = "" // what is not asked for is not set again
 			*s = was
 			return true, nil
 		}
@@ -194,8 +206,10 @@ func (t *Topics) entriesOf(s *Subscription, n int, revision int64) ([]errand.Ent
 	return entries, nil
 }
 
-// settle does what a subscription needs beside its entries. It may be done again.
-func (t *Topics) settle(ctx context.Context, s *Subscription) error {
+// settle has the queue of a subscription's endpoint obey the subscription and its topic, whose
+// revision it returns. A Subscribe that finds the subscription leaves the queue as it is: somebody
+// may have set it otherwise.
+func (t *Topics) settle(ctx context.Context, s *Subscription) (revision int64, err error) {
 	if s.OnDead != "" {
 		head := errand.BlockDead
 		if s.OnDead == Pass {
@@ -203,17 +217,33 @@ func (t *Topics) settle(ctx context.Context, s *Subscription) error {
 		}
 		err := t.queue.Configure(ctx, errand.Lane{Queue: webhook.QueueOf(s.Endpoint)}, errand.Settings{DeadHead: &head})
 		if err != nil {
-			return err
+			return 0, err
 		}
 	}
 	top, err := t.topic(ctx, s.Topic)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if err := t.throttle(ctx, s, &top); err != nil || s.State != Pending {
-		return err
+	return top.Revision, t.throttle(ctx, s, &top)
+}
+
+// settleAgain is for a topic that another call may have changed since the revision that is obeyed.
+func (t *Topics) settleAgain(ctx context.Context, s *Subscription, revision int64) error {
+	for {
+		top, err := t.topic(ctx, s.Topic)
+		if err != nil || top.Revision == revision {
+			return gone(err)
+		}
+		revision = top.Revision
+		if err := t.throttle(ctx, s, &top); err != nil {
+			return gone(err)
+		}
 	}
-	_, err = t.queue.Enqueue(ctx, confirmation{s.ID}, &errand.JobOptions{
+}
+
+// askConfirmation sends a subscription its confirmation.
+func (t *Topics) askConfirmation(ctx context.Context, s *Subscription) error {
+	_, err := t.queue.Enqueue(ctx, confirmation{s.ID}, &errand.JobOptions{
 		Queue: webhook.QueueOf(s.Endpoint), Tags: []string{Tag(s.ID)}, Unique: &errand.Unique{Key: s.ID},
 	})
 	return err

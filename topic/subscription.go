@@ -301,8 +301,15 @@ func (t *Topics) UpdateSubscription(ctx context.Context, s Subscription) (Subscr
 		now, err := s.entry(was.Revision, joined)
 		return []errand.Entry{now}, err
 	})
+	var of int64
 	if err == nil {
-		err = t.settle(ctx, &s)
+		of, err = t.settle(ctx, &s)
+	}
+	if err == nil {
+		err = t.settleAgain(ctx, &s, of)
+	}
+	if err == nil && s.State == Pending {
+		err = t.askConfirmation(ctx, &s)
 	}
 	if err != nil {
 		return Subscription{}, err
