@@ -179,8 +179,10 @@ func (t *Topics) deliverPart(ctx context.Context, a *fanOut, m *published, p *pa
 			to = p.to
 		}
 		if err = t.deliverAt(ctx, a.Message, from, to, p.jobs[i:i+1]); isRefused(err) {
-			t.refused(a.Topic, id, a.Message, err)
-			err = t.deliverAt(ctx, a.Message, from, to, []errand.NewJob{a.again(id, m, err)})
+			why := err
+			if err = t.deliverAt(ctx, a.Message, from, to, []errand.NewJob{a.again(id, m, why)}); err == nil {
+				t.refused(a.Topic, id, a.Message, why)
+			}
 		}
 		if err != nil {
 			return from, err
@@ -190,10 +192,14 @@ func (t *Topics) deliverPart(ctx context.Context, a *fanOut, m *published, p *pa
 	return from, nil
 }
 
-// refused logs that a delivery is refused, which a job of its own tries again.
+// refused logs that a delivery is refused, for which there is a job of its own now.
 func (t *Topics) refused(topic, subscription, message string, err error) {
-	t.opts.Logger.Warn("errand: delivery to a subscription is refused, and tried again by itself",
-		"topic", topic, "subscription", subscription, "message", message, "error", ofDelivery(err))
+	attrs := []any{"topic", topic, "subscription", subscription, "message", message, "error", ofDelivery(err)}
+	if errors.Is(err, errand.ErrQueueFull) {
+		t.opts.Logger.Warn("errand: delivery to a subscription is refused, and tried again by itself", attrs...)
+		return
+	}
+	t.opts.Logger.Warn("errand: delivery to a subscription is refused, and dead until it is redriven", attrs...)
 }
 
 // isRefused reports whether an error may be about one delivery only.

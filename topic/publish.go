@@ -126,7 +126,7 @@ func (t *Topics) publish(ctx context.Context, topic string, messages []Message, 
 		p.s = s
 		done, err := p.write(ctx, own, place, write)
 		if err == nil {
-			p.warn()
+			p.warn(done)
 			return p.results(done), nil
 		}
 		if !errors.Is(err, errand.ErrStale) {
@@ -276,10 +276,10 @@ func ofDelivery(err error) error {
 	return &own
 }
 
-// warn logs the deliveries that were refused.
-func (p *publisher) warn() {
+// warn logs the deliveries that were refused. Those of a duplicate were logged with the first one.
+func (p *publisher) warn(done []errand.PublishResult) {
 	for a, err := range p.apart {
-		if i := a.message; p.ids[i] != nil && slices.Contains(p.ids[i], a.subscription) {
+		if i := a.message; !done[i].Duplicate && p.ids[i] != nil && slices.Contains(p.ids[i], a.subscription) {
 			p.t.refused(p.s.Name, a.subscription, p.publications[i].Message.ID, err)
 		}
 	}

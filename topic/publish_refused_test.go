@@ -100,6 +100,25 @@ func TestTopics_Publish_refused(t *testing.T) {
 	}
 }
 
+// A duplicate writes nothing, and so logs nothing. What is refused by its size is not tried again.
+func TestTopics_Publish_refusedDuplicate(t *testing.T) {
+	var logged bytes.Buffer
+	r := newRig(t, &topic.Options{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	r.create(topic.Topic{Name: "orders"})
+	r.subscribe(topic.Subscription{ID: "a", Topic: "orders", Kind: "kind-a"})
+	for _, want := range []int{1, 0} {
+		logged.Reset()
+		got, err := r.topics.PublishMany(t.Context(), "orders", []topic.Message{{Body: []byte(`"x"`)}, {ID: "m", Body: textOf(256<<10 - 2)}})
+		if err != nil || got[1].Duplicate != (want == 0) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		line := `msg="errand: delivery to a subscription is refused, and dead until it is redriven" topic=orders subscription=a message=m`
+		if n := strings.Count(logged.String(), line); n != want || strings.Count(logged.String(), "\n") != want {
+			t.Errorf("the log, want %d lines: %s", want, &logged)
+		}
+	}
+}
+
 // However many deliveries of a call are refused, the others are made.
 func TestTopics_Publish_refusedByHundreds(t *testing.T) {
 	const n = 101 // more than the text of an error lists

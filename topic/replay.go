@@ -121,10 +121,12 @@ func (t *Topics) republishOne(ctx context.Context, to *member, top *Topic, r *re
 	if !isRefused(err) || top.Ordered && errors.Is(err, errand.ErrQueueFull) {
 		return err
 	}
-	t.refused(top.Name, to.ID, r.m.id, err)
+	why := err
 	// The message may be from before the subscription was there.
-	r.job = fanOut{Topic: top.Name, Message: r.m.id, Revision: to.joined}.again(to.ID, r.m, err)
-	_, err = t.door.Publish(ctx, []errand.Publication{r.publication()})
+	r.job = fanOut{Topic: top.Name, Message: r.m.id, Revision: to.joined}.again(to.ID, r.m, why)
+	if _, err = t.door.Publish(ctx, []errand.Publication{r.publication()}); err == nil {
+		t.refused(top.Name, to.ID, r.m.id, why)
+	}
 	return err
 }
 

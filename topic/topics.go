@@ -45,8 +45,7 @@ type Options struct {
 	// fields that SNS has in its log of the delivery status: level Info for one that went
 	// well, else Warn. If nil, no line is written.
 	StatusLog *slog.Logger
-	// Logger receives a line when the delivery to one subscription is refused, which a job tries
-	// again, when [Topics.Declare] adds or changes a topic, and when [Topics.Subscribe] returns one
+	// Logger receives a line when the delivery to one subscription is refused, when [Topics.Declare] adds or changes a topic, and when [Topics.Subscribe] returns one
 	// that is there and has more than was asked for. If nil, slog.Default.
 	Logger *slog.Logger
 }
