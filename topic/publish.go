@@ -139,27 +139,40 @@ func (t *Topics) publish(ctx context.Context, topic string, messages []Message, 
 	}
 }
 
-// named says by the name of its subscription which delivery an error is about, and by its field
-// which message.
+// named says in the words of the caller which message and which delivery an error is about.
 func named(all []errand.Publication, place func(int) string, err error) error {
+	i, j := 0, 0
+	if n, _ := fmt.Sscanf(err.Error(), "publications[%d].jobs[%d]: ", &i, &j); n == 2 && i < len(all) && j < len(all[i].Jobs) && errors.Unwrap(err) != nil {
+		return ofMessage(place(i), &all[i].Jobs[j], errors.Unwrap(err)) // of middleware
+	}
 	f, ok := errors.AsType[*errand.FieldError](err)
 	if !ok {
 		return err
 	}
-	i := 0
+	own := *f
+	if f.Field == "publications" || f.Field == "jobs" {
+		own.Field = "messages"
+		return &own
+	}
 	if n, _ := fmt.Sscanf(f.Field, "publications[%d].message.", &i); n == 1 && strings.HasSuffix(f.Field, ".message.id") {
-		own := *f
 		own.Field = place(i) + "id"
 		return &own
 	}
-	i, j, ok := ofJob(f, all)
-	if !ok {
-		return err
-	}
-	if o := all[i].Jobs[j].Options; o != nil && len(o.Tags) > 0 {
-		return about("subscription", strings.TrimPrefix(o.Tags[0], Tag("")), ofDelivery(err))
+	if i, j, ok := ofJob(f, all); ok {
+		return ofMessage(place(i), &all[i].Jobs[j], ofDelivery(err))
 	}
 	return err
+}
+
+// ofMessage returns an error about the job of a message, whose fields have names that begin with place.
+func ofMessage(place string, job *errand.NewJob, err error) error {
+	if o := job.Options; o != nil && len(o.Tags) > 0 { // else it makes the deliveries to all
+		err = about("subscription", strings.TrimPrefix(o.Tags[0], Tag("")), err)
+	}
+	if place == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", strings.TrimSuffix(place, "."), err)
 }
 
 // snapshotFor returns the snapshot for a try. Where many subscribe at the same time those of

@@ -2,6 +2,7 @@ package topic_test
 
 import (
 	"bytes"
+	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/topic"
+	"github.com/errandq/errand/topic/filter"
 )
 
 // A subscription whose delivery is refused keeps the message from no other.
@@ -306,6 +308,39 @@ func TestTopics_PublishTx_full(t *testing.T) {
 			if n := len(r.jobs(errand.JobFilter{Kind: kind, Tag: errand.MessageTag("m")})); n != 1 {
 				t.Errorf("full is %s: %d deliveries of kind %s", full, n, kind)
 			}
+		}
+	}
+}
+
+// The error of PublishMany names the message, also where it is about a delivery.
+func TestTopics_PublishMany_errors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	r := rigAt(t, path, quiet())
+	r.create(topic.Topic{Name: "orders"})
+	r.subscribe(topic.Subscription{ID: "a", Topic: "orders", Kind: "book", Queue: "other", Raw: true, Filter: json.RawMessage(`{"to": ["a"]}`)})
+	small, toA := topic.Message{Body: []byte(`"x"`)}, topic.Message{Body: []byte(`"x"`), Attributes: map[string]filter.Attribute{"to": {Type: "String", Value: "a"}}}
+	many := make([]topic.Message, 300)
+	for i := range many {
+		many[i].Body = textOf(256<<10 - 2)
+	}
+	refuse := func(errand.HandlerFunc) errand.HandlerFunc {
+		return func(context.Context, *errand.Job[errand.RawArgs]) error { return errors.New("no") }
+	}
+	for name, c := range map[string]struct {
+		options  errand.Options
+		messages []topic.Message
+		want     string
+	}{
+		"too large":  {errand.Options{}, many, `errand: messages "78643200 bytes of messages": must be at most 67108864 in one call`},
+		"not listed": {errand.Options{Strict: true, Queues: map[string]errand.QueueOptions{"default": {}}}, []topic.Message{small, toA}, `messages[1]: subscription "a": errand: queue "topic/orders": must be listed`},
+		"middleware": {errand.Options{Middleware: []errand.Middleware{refuse}}, []topic.Message{small, toA}, `messages[1]: subscription "a": no`},
+	} {
+		r := rigWith(t, path, quiet(), c.options)
+		if _, err := r.topics.PublishMany(t.Context(), "orders", c.messages); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s: %v\nwant %s", name, err, c.want)
+		}
+		if err := r.q.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
