@@ -65,7 +65,8 @@ type JobDefaulter interface {
 	// DueAt and Delay are one field here: a call that sets either takes neither. So are all
 	// Headers, all Tags and all of Unique. A schedule takes neither DueAt nor Delay. A call
 	// cannot choose zero against a default, the queue "default" by its name excepted: for
-	// that, leave the field zero here too, or let a field of the args decide.
+	// that, leave the field zero here too, or let a field of the args decide. With a Merge in
+	// Unique, EnqueueMany refuses each job that has no Unique of its own.
 	//
 	// What only knows the name of a kind knows no defaults: [RawArgs], the command errand,
 	// [OnDead], messages of topics and jobs that are there already. The call fails with a [FieldError] that names
@@ -83,6 +84,9 @@ func (q *Queue) withDefaults(jobs []NewJob) ([]NewJob, error) {
 		o := j.Options
 		if d, ok := j.Args.(JobDefaulter); ok {
 			o = q.defaulted(&f, indexed(i), d, o)
+			if o != j.Options && (j.Options == nil || j.Options.Unique == nil) && o.Unique != nil && o.Unique.OnConflict.Merge != nil {
+				f.field(defaultsPlace(indexed(i), d)+mergeField, "a function", notMany)
+			}
 		}
 		if o == j.Options {
 			continue

@@ -128,9 +128,11 @@ func TestEnqueue_DefaultMerges(t *testing.T) {
 		t.Errorf("args %s", got)
 	}
 	_, err := q.EnqueueMany(t.Context(), []errand.NewJob{{Args: withDefaults{"c", defaults}}})
-	if err == nil || !hasField(err, "jobs[0].unique.on_conflict.merge") {
+	if err == nil || !hasField(err, `jobs[0].job_defaults["with_defaults"].unique.on_conflict.merge`) {
 		t.Error(err)
 	}
+	own := &errand.JobOptions{Unique: &errand.Unique{Key: "own"}}
+	must(q.EnqueueMany(t.Context(), []errand.NewJob{{Args: withDefaults{"d", defaults}, Options: own}}))
 }
 
 // The jobs of a schedule have the defaults of their kind, but for when they are due.

@@ -197,19 +197,18 @@ func (q *Queue) enqueueOne(ctx context.Context, args Args, o *JobOptions, write 
 
 // merged returns what merge makes of stored args and new ones.
 func merged(merge func(old, new Args) (Args, error), stored []byte, args Args) (Args, error) {
-	const field = "unique.on_conflict.merge"
 	old, err := argsLike(args, stored)
 	if err != nil {
-		return nil, &FieldError{Field: field, Value: fmt.Sprintf("%T", args), Limit: "must be able to take the stored args", Err: err}
+		return nil, &FieldError{Field: mergeField, Value: fmt.Sprintf("%T", args), Limit: "must be able to take the stored args", Err: err}
 	}
 	out, err := merge(old, args)
 	switch {
 	case err != nil:
-		return nil, &FieldError{Field: field, Value: args.Kind(), Limit: "must return no error", Err: err}
+		return nil, &FieldError{Field: mergeField, Value: args.Kind(), Limit: "must return no error", Err: err}
 	case isNil(out):
-		return nil, &FieldError{Field: field, Limit: "must return args"}
+		return nil, &FieldError{Field: mergeField, Limit: "must return args"}
 	case out.Kind() != args.Kind():
-		return nil, &FieldError{Field: field, Value: out.Kind(), Limit: fmt.Sprintf("must return args of kind %q", args.Kind())}
+		return nil, &FieldError{Field: mergeField, Value: out.Kind(), Limit: fmt.Sprintf("must return args of kind %q", args.Kind())}
 	}
 	return out, nil
 }

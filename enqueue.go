@@ -170,6 +170,12 @@ func (q *Queue) newJobs(ctx context.Context, f *faults, jobs []NewJob, place fun
 	return now, records, nil
 }
 
+// mergeField is what EnqueueMany refuses, as notMany says.
+const (
+	mergeField = "unique.on_conflict.merge"
+	notMany    = "must be nil with EnqueueMany"
+)
+
 // newJob checks a job and returns it as the store takes it. place and options go
 // before the names of the fields of the job and of its options in faults.
 func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJob {
@@ -188,7 +194,7 @@ func (q *Queue) newJob(f *faults, place, options string, j NewJob) storage.NewJo
 	if o.Unique != nil {
 		o.Unique.set(&r)
 		if place != "" && o.Unique.OnConflict.Merge != nil {
-			f.field(options+"unique.on_conflict.merge", "a function", "must be nil with EnqueueMany")
+			f.field(options+mergeField, "a function", notMany)
 		}
 	}
 	return r
