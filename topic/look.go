@@ -17,8 +17,8 @@ type Delivery struct {
 	Topic        string `json:"topic"`
 	Subscription string `json:"subscription"`
 	// Endpoint is the ID of the endpoint, and URL where it goes now, see
-	// [webhook.Endpoint.PublicURL]. URL is empty if the endpoint was deleted. Both are empty for a
-	// job of a kind, and for a delivery that was refused.
+	// [webhook.Endpoint.PublicURL]. URL is empty if the endpoint was deleted, and without the
+	// webhooks of [New]. Both are empty for a job of a kind, and for a delivery that was refused.
 	Endpoint string `json:"endpoint,omitempty"`
 	URL      string `json:"url,omitempty"`
 	// Message is the message, with body and attributes. What is sent is its body, or an envelope
@@ -50,7 +50,9 @@ func (t *Topics) Delivery(ctx context.Context, job errand.ID) (Delivery, error) 
 		return Delivery{}, &errand.FieldError{Field: "job", Value: job.String(), Limit: fmt.Sprintf("must be a delivery to a subscription, is of kind %q", info.Kind)}
 	}
 	if info.Kind == (delivery{}).Kind() {
-		d.Endpoint, _ = strings.CutPrefix(info.Queue, webhook.QueueOf(""))
+		if d.Endpoint, err = t.endpointOf(ctx, d.Subscription, info.Queue); err != nil {
+			return Delivery{}, err
+		}
 	}
 	if d.Endpoint != "" && t.webhooks != nil {
 		e, err := t.webhooks.Endpoint(ctx, d.Endpoint)
@@ -72,4 +74,17 @@ func (t *Topics) Delivery(ctx context.Context, job errand.ID) (Delivery, error) 
 	d.Message = Message{ID: m.id, Subject: m.Subject, Attributes: m.Attributes, Body: m.body, Group: m.Group, Tags: m.Tags}
 	d.PublishedAt = m.at
 	return d, nil
+}
+
+// endpointOf returns the endpoint of a subscription, to which its deliveries go from whatever queue.
+// Where the subscription is gone, the queue of the job says it, unless somebody has moved the job.
+func (t *Topics) endpointOf(ctx context.Context, subscription, queue string) (string, error) {
+	s, err := t.Subscription(ctx, subscription)
+	if err == nil || !errors.Is(err, errand.ErrNotFound) {
+		return s.Endpoint, err
+	}
+	if endpoint, ok := strings.CutPrefix(queue, webhook.QueueOf("")); ok {
+		return endpoint, nil
+	}
+	return "", nil
 }

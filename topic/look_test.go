@@ -63,3 +63,30 @@ func TestTopics_Delivery(t *testing.T) {
 		t.Errorf("bad tags: %v", err)
 	}
 }
+
+// A delivery that was moved to another queue goes to the endpoint of its subscription.
+func TestTopics_Delivery_moved(t *testing.T) {
+	r := newRig(t, quiet())
+	r.create(topic.Topic{Name: "orders"})
+	r.endpoint("shop")
+	r.endpoint("other")
+	r.subscribe(topic.Subscription{ID: "s1", Topic: "orders", Endpoint: "shop"})
+	id := r.publish("orders", data).Jobs[0].ID
+	is := func(queue, endpoint, url string) {
+		t.Helper()
+		if _, err := r.q.Change(t.Context(), errand.JobFilter{IDs: []errand.ID{id}}, errand.JobChange{Queue: queue}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := r.topics.Delivery(t.Context(), id); err != nil || got.Endpoint != endpoint || got.URL != url {
+			t.Errorf("in %s: %q at %q, %v", queue, got.Endpoint, got.URL, err)
+		}
+	}
+	for _, queue := range []string{"slow", "slow/jobs", "webhook/other"} {
+		is(queue, "shop", "https://shop.example/hook")
+	}
+	if err := r.topics.Unsubscribe(t.Context(), "s1"); err != nil {
+		t.Fatal(err)
+	}
+	is("slow", "", "")
+	is("webhook/shop", "shop", "https://shop.example/hook")
+}
