@@ -48,8 +48,11 @@ func (t *Topics) declare(ctx context.Context, p Topic) (Topic, error) {
 		return Topic{}, err
 	}
 	fields, err := p.changes(&was)
-	if err != nil || len(fields) == 0 {
-		return was, err
+	if err != nil {
+		return Topic{}, err
+	}
+	if len(fields) == 0 {
+		return t.throttled(ctx, &was)
 	}
 	p.Revision = was.Revision
 	is, err := t.Update(ctx, p)
@@ -57,6 +60,19 @@ func (t *Topics) declare(ctx context.Context, p Topic) (Topic, error) {
 		t.opts.Logger.Info("errand: a topic is changed, as it is declared otherwise", "topic", p.Name, "fields", fields)
 	}
 	return is, err
+}
+
+// throttled returns a topic that is as it is declared, once its endpoints obey it: a change may have
+// been cut short.
+func (t *Topics) throttled(ctx context.Context, p *Topic) (Topic, error) {
+	entry, err := t.door.Entry(ctx, classTopic, p.Name)
+	if err != nil || !isUnthrottled(&entry) || t.webhooks == nil { // who has webhooks does it
+		return *p, err
+	}
+	if err := t.throttleAll(ctx, p.Name); err != nil {
+		return Topic{}, about("topic", p.Name, err)
+	}
+	return t.Topic(ctx, p.Name)
 }
 
 // changes returns the names of the fields in which p is not as a topic that is there.

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/errandq/errand"
-	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/topic/filter"
 	"github.com/errandq/errand/webhook"
 )
@@ -247,15 +246,4 @@ func (t *Topics) askConfirmation(ctx context.Context, s *Subscription) error {
 		Queue: webhook.QueueOf(s.Endpoint), Tags: []string{Tag(s.ID)}, Unique: &errand.Unique{Key: s.ID},
 	})
 	return err
-}
-
-// throttle has the endpoint of a subscription obey the throttle of its policy.
-func (t *Topics) throttle(ctx context.Context, s *Subscription, top *Topic) error {
-	if s.Endpoint == "" {
-		return nil
-	}
-	if t.webhooks == nil {
-		return noWebhooks(s)
-	}
-	return t.webhooks.Throttle(ctx, s.Endpoint, effective(top, s, policy.Document{}).Throttle)
 }

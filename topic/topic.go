@@ -62,6 +62,8 @@ type topicDoc struct {
 	Policy  *policy.Topic `json:"policy,omitempty"`
 	Ordered bool          `json:"ordered,omitempty"`
 	Keep    time.Duration `json:"keep,omitempty"`
+	// Unthrottled is true from a change of the throttle until all endpoints obey it.
+	Unthrottled bool `json:"unthrottled,omitempty"`
 }
 
 // countDoc says how many subscriptions a topic has. Who subscribes or unsubscribes writes
@@ -101,8 +103,10 @@ func (t *Topics) checkNew(p *Topic) error {
 	return err
 }
 
-func (p *Topic) entry(revision int64) (errand.Entry, error) {
-	doc, err := json.Marshal(topicDoc{Policy: p.Policy, Ordered: p.Ordered, Keep: p.Keep})
+func (p *Topic) entry(revision int64) (errand.Entry, error) { return p.entryAs(revision, false) }
+
+func (p *Topic) entryAs(revision int64, unthrottled bool) (errand.Entry, error) {
+	doc, err := json.Marshal(topicDoc{Policy: p.Policy, Ordered: p.Ordered, Keep: p.Keep, Unthrottled: unthrottled})
 	return errand.Entry{Class: classTopic, Name: p.Name, Family: familyOf(p.Name), Revision: revision, Doc: doc}, err
 }
 
@@ -174,12 +178,14 @@ func (t *Topics) count(ctx context.Context, name string) (n int, revision int64,
 
 // Update replaces what a topic is but its name. Deliveries that wait go by the policy that
 // is set then. It returns [errand.ErrNotFound] if there is no such topic, and
-// [errand.ErrStale] if it has changed since its Revision was read, and that is not zero.
+// [errand.ErrStale] if it has changed since its Revision was read, and that is not zero. An
+// Update that is cut short while the endpoints get a new throttle has changed the topic. The
+// next Update or [Topics.Declare] sets the rest of them.
 func (t *Topics) Update(ctx context.Context, p Topic) (Topic, error) {
 	if err := p.check(); err != nil {
 		return Topic{}, err
 	}
-	throttled := false
+	unthrottled := false
 	err := t.change(ctx, func() ([]errand.Entry, error) {
 		entry, err := t.door.Entry(ctx, classTopic, p.Name)
 		if err != nil {
@@ -195,77 +201,24 @@ func (t *Topics) Update(ctx context.Context, p Topic) (Topic, error) {
 		if p.Revision != 0 && p.Revision != was.Revision {
 			return nil, errand.ErrStale
 		}
-		now, err := p.entry(was.Revision)
-		if err != nil || throttles(was.Policy) == throttles(p.Policy) {
-			return []errand.Entry{now}, err
+		unthrottled = isUnthrottled(&entry)
+		if throttles(was.Policy) != throttles(p.Policy) {
+			if t.webhooks != nil {
+				unthrottled = true
+			} else if err := t.throttleEach(ctx, &p); err != nil { // there must be none
+				return nil, err
+			}
 		}
-		// First, so that an Update which is cut short can be done again. Who subscribes meanwhile
-		// writes the count too.
-		n, revision, err := t.count(ctx, p.Name)
-		if err != nil {
-			return nil, err
-		}
-		count, err := countEntry(p.Name, n, revision)
-		if err != nil {
-			return nil, err
-		}
-		throttled = true
-		return []errand.Entry{now, count}, t.throttleAll(ctx, &p)
+		now, err := p.entryAs(was.Revision, unthrottled)
+		return []errand.Entry{now}, err
 	})
-	if throttled && errors.Is(err, errand.ErrStale) {
-		err = errors.Join(err, t.throttleAgain(ctx, p.Name))
+	if err == nil && unthrottled && t.webhooks != nil {
+		err = t.throttleAll(ctx, p.Name)
 	}
 	if err != nil {
 		return Topic{}, about("topic", p.Name, err)
 	}
 	return t.Topic(ctx, p.Name)
-}
-
-// throttling is what a policy says about throttles.
-type throttling struct {
-	rate    policy.Throttle
-	has     bool
-	disable bool
-}
-
-func throttles(p *policy.Topic) throttling {
-	if p == nil {
-		return throttling{}
-	}
-	t := throttling{has: p.Throttle != nil, disable: p.DisableSubscriptionOverrides}
-	if t.has {
-		t.rate = *p.Throttle
-	}
-	return t
-}
-
-// throttleAll has the endpoints of all subscriptions of a topic obey its policy.
-func (t *Topics) throttleAll(ctx context.Context, p *Topic) error {
-	for after := ""; ; {
-		entries, _, err := t.door.Entries(ctx, classSubscription, familyOf(p.Name), after, fanOutStep)
-		if err != nil || len(entries) == 0 {
-			return err
-		}
-		for i := range entries {
-			s, _, err := subscriptionOf(&entries[i])
-			if err != nil {
-				return err
-			}
-			if err := t.throttle(ctx, &s, p); err != nil && !errors.Is(err, errand.ErrNotFound) {
-				return err
-			}
-		}
-		after = entries[len(entries)-1].Name
-	}
-}
-
-// throttleAgain is for a topic that another call has written meanwhile: its policy holds.
-func (t *Topics) throttleAgain(ctx context.Context, name string) error {
-	p, err := t.topic(ctx, name)
-	if err != nil {
-		return gone(err)
-	}
-	return t.throttleAll(ctx, &p)
 }
 
 // Topic returns a topic, or [errand.ErrNotFound].
