@@ -55,7 +55,7 @@ func (h *Webhooks) Create(ctx context.Context, e Endpoint, secret Secret) (Endpo
 	}
 	if _, err := h.topics.PutEntries(ctx, entries); err != nil {
 		if errors.Is(err, errand.ErrStale) {
-			err = errors.Join(errThere, h.throttleAgain(ctx, e.ID))
+			err = errors.Join(errThere, h.obey(ctx, e.ID))
 		}
 		return Endpoint{}, Secret{}, about("endpoint", e.ID, err)
 	}

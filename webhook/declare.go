@@ -60,16 +60,31 @@ func (h *Webhooks) declare(ctx context.Context, e Endpoint, secret Secret) (Endp
 	if err != nil {
 		return Endpoint{}, Secret{}, err
 	}
-	is := was
+	var is Endpoint
 	if len(fields) > 0 {
 		e.Revision = was.Revision
 		if is, err = h.Update(ctx, e); err != nil {
 			return Endpoint{}, Secret{}, err
 		}
 		h.opts.Logger.Info("errand: an endpoint is changed, as it is declared otherwise", "endpoint", e.ID, "fields", fields)
+	} else if is, err = h.throttled(ctx, &was); err != nil {
+		return Endpoint{}, Secret{}, err
 	}
 	signs, err := h.declareSecret(ctx, e.ID, secret)
 	return is, signs, err
+}
+
+// throttled returns an endpoint that is as it is declared, once its queue obeys it: a change may have
+// been cut short.
+func (h *Webhooks) throttled(ctx context.Context, e *Endpoint) (Endpoint, error) {
+	entry, err := h.topics.Entry(ctx, classEndpoint, e.ID)
+	if err != nil || !isUnthrottled(&entry) {
+		return *e, err
+	}
+	if err := h.obey(ctx, e.ID); err != nil {
+		return Endpoint{}, about("endpoint", e.ID, err)
+	}
+	return h.Endpoint(ctx, e.ID)
 }
 
 // declareSecret returns the newest secret of an endpoint that is there, and makes one if it has

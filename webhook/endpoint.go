@@ -3,7 +3,6 @@ package webhook
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -108,12 +107,16 @@ type document struct {
 	Headers     map[string]string `json:"headers,omitempty"`
 	Policy      *policy.Document  `json:"policy,omitempty"`
 	EventTypes  []string          `json:"event_types,omitempty"`
+	// Unthrottled is true from a change of the throttle until the endpoint's queue obeys it.
+	Unthrottled bool `json:"unthrottled,omitempty"`
 }
 
 // Update replaces what an endpoint is but its ID and its secrets. Deliveries that wait go
 // by what is set then. It returns [errand.ErrNotFound] if there is no such endpoint, and
 // [errand.ErrStale] if it has changed since its Revision was read, and that is not zero.
-// Settings of its queue stay, unless the throttle of its own policy changes.
+// Settings of its queue stay, unless the throttle of its own policy changes. An Update that is cut
+// short before the queue obeys that has changed the endpoint, and the next Update or
+// [Webhooks.Declare] sets it.
 func (h *Webhooks) Update(ctx context.Context, e Endpoint) (Endpoint, error) {
 	var f faults
 	if h.check(&f, &e); len(f) > 0 {
@@ -123,7 +126,9 @@ func (h *Webhooks) Update(ctx context.Context, e Endpoint) (Endpoint, error) {
 	if err != nil {
 		return Endpoint{}, about("endpoint", e.ID, err)
 	}
-	entry, err := e.entry()
+	was, err := endpointOf(&now)
+	unthrottled := err != nil || isUnthrottled(&now) || was.ownThrottle() != e.ownThrottle()
+	entry, err := e.entryAs(unthrottled)
 	if err != nil {
 		return Endpoint{}, err
 	}
@@ -133,18 +138,10 @@ func (h *Webhooks) Update(ctx context.Context, e Endpoint) (Endpoint, error) {
 	if entry.Revision != now.Revision {
 		return Endpoint{}, about("endpoint", e.ID, errand.ErrStale)
 	}
-	// First, so that an Update which is cut short can be done again.
-	was, err := endpointOf(&now)
-	throttled := err != nil || was.ownThrottle() != e.ownThrottle()
-	if throttled {
-		if err := h.throttle(ctx, &e); err != nil {
-			return Endpoint{}, err
-		}
+	if _, err = h.topics.PutEntries(ctx, []errand.Entry{entry}); err == nil && unthrottled {
+		err = h.obey(ctx, e.ID)
 	}
-	if _, err := h.topics.PutEntries(ctx, []errand.Entry{entry}); err != nil {
-		if throttled && errors.Is(err, errand.ErrStale) {
-			err = errors.Join(err, h.throttleAgain(ctx, e.ID))
-		}
+	if err != nil {
 		return Endpoint{}, about("endpoint", e.ID, err)
 	}
 	return h.Endpoint(ctx, e.ID)
@@ -231,8 +228,10 @@ func endpointOf(entry *errand.Entry) (Endpoint, error) {
 	}, nil
 }
 
-func (e *Endpoint) entry() (errand.Entry, error) {
-	doc, err := json.Marshal(document{URL: e.URL, Description: e.Description, Headers: e.Headers, Policy: e.Policy, EventTypes: e.EventTypes})
+func (e *Endpoint) entry() (errand.Entry, error) { return e.entryAs(false) }
+
+func (e *Endpoint) entryAs(unthrottled bool) (errand.Entry, error) {
+	doc, err := json.Marshal(document{URL: e.URL, Description: e.Description, Headers: e.Headers, Policy: e.Policy, EventTypes: e.EventTypes, Unthrottled: unthrottled})
 	return errand.Entry{Class: classEndpoint, Name: e.ID, Revision: e.Revision, Doc: doc}, err
 }
 

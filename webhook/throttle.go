@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -59,13 +60,46 @@ func (h *Webhooks) Throttle(ctx context.Context, id string, t *policy.Throttle) 
 	return h.setThrottle(ctx, id, t)
 }
 
-// throttleAgain is for an endpoint that another call has written meanwhile: its throttle holds.
-func (h *Webhooks) throttleAgain(ctx context.Context, id string) error {
-	err := h.Throttle(ctx, id, nil)
-	if errors.Is(err, errand.ErrNotFound) {
-		return nil
+// isUnthrottled reports whether the queue of an endpoint may not obey its throttle, as a change of it
+// is under way or was cut short.
+func isUnthrottled(entry *errand.Entry) bool {
+	var d document
+	return json.Unmarshal(entry.Doc, &d) == nil && d.Unthrottled
+}
+
+// obey has the queue of an endpoint obey the throttle of its policy, and notes that it does. Where
+// another call changes the endpoint meanwhile it begins anew.
+func (h *Webhooks) obey(ctx context.Context, id string) error {
+	for was := int64(0); ; {
+		entry, err := h.topics.Entry(ctx, classEndpoint, id)
+		if errors.Is(err, errand.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		e, err := endpointOf(&entry)
+		if err != nil {
+			return err
+		}
+		if entry.Revision != was {
+			if err := h.throttle(ctx, &e); err != nil {
+				return err
+			}
+			was = entry.Revision
+			continue
+		}
+		if !isUnthrottled(&entry) {
+			return nil // another call was here
+		}
+		done, err := e.entry()
+		if err != nil {
+			return err
+		}
+		if _, err = h.topics.PutEntries(ctx, []errand.Entry{done}); !errors.Is(err, errand.ErrStale) {
+			return err
+		}
 	}
-	return err
 }
 
 func (h *Webhooks) setThrottle(ctx context.Context, id string, t *policy.Throttle) error {
