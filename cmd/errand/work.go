@@ -77,8 +77,9 @@ ends everything at once.
 Without --until-empty errand work runs until it is stopped, with status 0. With it
 the status is 0 if no job is left, 3 if all that are left are held, could not reach
 the other side and are put off, or wait for others of their groups, 4 if none is left
-and jobs have died meanwhile, 5 if it was stopped before. It ends with 3 once no job
-is due within --hold-wait. The time between two attempts of jobs that cannot reach the
+and jobs have died meanwhile, 5 if it was stopped before. It ends with 3 once the holds, and
+the next attempts of those that are put off, are all beyond --hold-wait; one job that
+has a delay or waits for a retry keeps it running. The time between two attempts of jobs that cannot reach the
 other side grows to a tenth of the time since the first one failed, so this takes up
 to some eleven times --hold-wait. With --json it ends with one object, and commands
 write to standard error.`,
@@ -104,7 +105,7 @@ write to standard error.`,
 	f.DurationVar(&o.grace, "grace", 5*time.Second, "how long commands may go on when the worker stops")
 	f.DurationVar(&o.kill, "kill-after", 3*time.Second, "the time between SIGTERM and SIGKILL")
 	f.BoolVar(&o.untilEmpty, "until-empty", false, "end when no job is left, those that wait for a retry included")
-	f.DurationVar(&o.wait, "hold-wait", 10*time.Second, "with --until-empty: end with status 3 once no job is due within this time; at most 4m")
+	f.DurationVar(&o.wait, "hold-wait", 10*time.Second, "with --until-empty: end with status 3 if all that are left are held or put off for longer; at most 4m")
 	f.BoolVar(&o.create, "create", false, "make the file if there is none")
 	completeArgs(cmd, nil)
 	completeFlag(cmd, "kind", kindsOf)

@@ -195,11 +195,29 @@ func (s *state) held(name, kind string) bool {
 	})
 }
 
+// state reads how many jobs have not ended. A hold that ends between the two reads would
+// hold jobs that are free: if none is, the holds have to be the same before and after.
 func (l *workLanes) state(ctx context.Context, wait time.Duration) (*state, error) {
 	holds, err := l.queue.Holds(ctx)
-	if err != nil {
-		return nil, err
+	for err == nil {
+		var s *state
+		if s, err = l.count(ctx, wait, holds); err != nil || s.free > 0 || s.live == 0 {
+			return s, err
+		}
+		before := holds
+		if holds, err = l.queue.Holds(ctx); err == nil && slices.EqualFunc(before, holds, sameHold) {
+			return s, nil
+		}
 	}
+	return nil, err
+}
+
+func sameHold(a, b queue.HoldState) bool {
+	return a.Lane == b.Lane && a.Reason == b.Reason && a.Until.Equal(b.Until)
+}
+
+// count reads how many jobs have not ended, with the holds that were there before.
+func (l *workLanes) count(ctx context.Context, wait time.Duration, holds []queue.HoldState) (*state, error) {
 	counts, err := l.queue.Counts(ctx)
 	if err != nil {
 		return nil, err
