@@ -41,7 +41,8 @@ type holds struct {
 	hookCtx  context.Context
 	endHooks context.CancelFunc
 	read     *chore
-	reading  bool // the chore was sent, or failed and is due again
+	reading  bool      // the chore was sent, or failed and is due again
+	passAt   time.Time // a probe has been waited for long enough
 }
 
 // heldLane is how a lane is held.

@@ -140,6 +140,9 @@ func (l *loop) step(now time.Time) bool {
 	if reached(l.leases.stuckAt, now) {
 		l.findStuck(now)
 	}
+	if reached(l.ready.holds.passAt, now) {
+		l.passHanging(now)
+	}
 	if reached(l.runners.apartAt, now) {
 		l.setApart(now)
 	}
@@ -170,7 +173,7 @@ func (l *loop) next(now time.Time) (next time.Time) {
 		}
 	}
 	working := l.shutdown.working()
-	earliest(l.sources.nextDue.mono, l.mail.pollAt, l.leases.loseAt, l.leases.stuckAt, l.shutdown.until, l.reports.at, l.runners.apartAt)
+	earliest(l.sources.nextDue.mono, l.mail.pollAt, l.leases.loseAt, l.leases.stuckAt, l.shutdown.until, l.reports.at, l.runners.apartAt, l.ready.holds.passAt)
 	if working {
 		earliest(l.yieldAt(), l.ready.suspects.tryAt, l.watch.lookAt)
 	}

@@ -22,9 +22,10 @@ var ownReasons = [...]string{storage.HoldUnavailable, storage.HoldBrake}
 // probing is a probe that a runner has.
 type probing struct {
 	began time.Time
-	turn  int  // 1 more than hang before it; zero: not known yet
-	last  bool // it is about to be waited for no more, and has left the ramps
-	hangs bool // it is waited for no more
+	until time.Time // it is waited for, if that is less than a lease ahead; else zero
+	turn  int       // 1 more than hang before it; zero: not known yet
+	last  bool      // it is about to be waited for no more, and has left the ramps
+	hangs bool      // it is waited for no more
 }
 
 // longest are the lanes of which attempts have ended well here that took longer than half
@@ -131,15 +132,47 @@ func (l *loop) extendProbe(a *attempt, held storage.HoldState) {
 		if left = l.patience(a) - time.Since(p.began); left <= l.cfg.LeaseDuration {
 			held.Hanging = p.turn
 			a.leaveRamps()
-		}
-		if left <= 0 && !p.hangs {
-			p.hangs = true
-			l.cfg.Logger.Warn("errand: a probe hangs, and the next job is let through: set a Timeout, which ends such attempts",
-				l.attrs(a, "since", p.began, "timeout_s", a.timeout.Seconds())...)
+			p.until = p.began.Add(l.patience(a))
+			l.ready.holds.passAt = sooner(l.ready.holds.passAt, p.until)
 		}
 	}
 	until := l.clock().Add(min(max(left, 0), l.cfg.LeaseDuration))
 	l.endAt(&held, latest(until, held.Until), a.job.Lease)
+}
+
+// passHanging passes over the probes that have been waited for long enough.
+func (l *loop) passHanging(now time.Time) {
+	h := &l.ready.holds
+	h.passAt = time.Time{}
+	for _, a := range l.leases.held {
+		switch p := a.probing; {
+		case p == nil || p.until.IsZero() || a.lost:
+		case !reached(p.until, now):
+			h.passAt = sooner(h.passAt, p.until)
+		default:
+			if p.until = (time.Time{}); l.isHeld(a) {
+				l.passOver(a)
+			}
+		}
+	}
+}
+
+// isHeld reports whether a hold that has let the probe of a through is in force, whether
+// or not it has let others through since.
+func (l *loop) isHeld(a *attempt) bool {
+	began := l.clock().Add(-time.Since(a.probing.began))
+	return slices.ContainsFunc(ownReasons[:], func(reason string) bool {
+		held := l.ready.holds.ownHold(a.lane(), reason)
+		return held != nil && !held.Since.After(began)
+	})
+}
+
+// passOver has a probe waited for no more.
+func (l *loop) passOver(a *attempt) {
+	a.probing.hangs = true
+	a.leaveRamps()
+	l.cfg.Logger.Warn("errand: a probe hangs, and the next job is let through: set a Timeout, which ends such attempts",
+		l.attrs(a, "since", a.probing.began, "timeout_s", a.timeout.Seconds())...)
 }
 
 // leaveRamps has a probe count no more for the ramp of its lane, which would let no other

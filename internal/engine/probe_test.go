@@ -292,3 +292,35 @@ func TestProbe_Brake(t *testing.T) {
 		}
 	})
 }
+
+// Each probe that is passed over is told of, though heartbeats come at other times, and
+// the one that does not hang ends the hold.
+func TestProbe_HangsEach(t *testing.T) {
+	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Concurrency = 16
+		r.handle("other", work(24*time.Hour))
+		h := hang(t, 3, s, r)
+		r.enqueue("other", 1) // from now on there are heartbeats
+		r.start()
+		pass(300 * time.Millisecond)
+		r.enqueue("k", 100)
+		pass(500 * time.Millisecond)
+		s.fails(nil)
+		for i, at := range []time.Duration{1, 31, 91} {
+			pass(time.Until(h.from.Add(at*time.Second + 500*time.Millisecond)))
+			if n := len(r.logs.with(probeHangs)); n != i {
+				t.Errorf("after %d s %d lines say that a probe hangs, want %d", at, n, i)
+			}
+		}
+		h.began(s, time.Second, 31*time.Second, 91*time.Second)
+		pass(4*lease + time.Second)
+		for _, id := range h.ids {
+			if n := len(r.logs.with("job=" + id.String())); n < 1 {
+				t.Errorf("the log does not name %v", id)
+			}
+		}
+		if lines, n := r.logs.with(probeHangs), r.count(storage.Done); len(lines) != 3 || n != 97 {
+			t.Errorf("%d lines say that a probe hangs, and %d jobs are done; want 3 and 97", len(lines), n)
+		}
+	})
+}
