@@ -43,6 +43,7 @@ func (l *loop) sendExchange(now time.Time) {
 	if len(l.leases.held) == 0 { // nothing to extend
 		l.leases.heartbeatAt = time.Time{}
 	}
+	l.spare()
 	from := l.pick(now, false)
 	// On a full disk outcomes may go through where a lease does not.
 	alone := l.health.cannotLease && (len(l.outcomes.waiting) > 0 || reached(l.leases.heartbeatAt, now))
@@ -55,6 +56,9 @@ func (l *loop) sendExchange(now time.Time) {
 	}
 	if len(from) == 0 && !alone {
 		from = l.pick(now, true) // to ask costs little more here, and saves an exchange
+	}
+	if urgent > 0 && len(l.ready.holds.spared) > 0 {
+		from = nil // urgent jobs come from all lanes: the others are asked for next
 	}
 	x := l.exchange(from, now)
 	l.askUrgent(&x, urgent)

@@ -41,8 +41,9 @@ type holds struct {
 	hookCtx  context.Context
 	endHooks context.CancelFunc
 	read     *chore
-	reading  bool      // the chore was sent, or failed and is due again
-	passAt   time.Time // a probe has been waited for long enough
+	reading  bool           // the chore was sent, or failed and is due again
+	passAt   time.Time      // a probe has been waited for long enough
+	spared   []storage.Lane // of which no further probe is leased, see [loop.spared]
 }
 
 // heldLane is how a lane is held.

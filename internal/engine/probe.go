@@ -171,8 +171,66 @@ func (l *loop) isHeld(a *attempt) bool {
 func (l *loop) passOver(a *attempt) {
 	a.probing.hangs = true
 	a.leaveRamps()
-	l.cfg.Logger.Warn("errand: a probe hangs, and the next job is let through: set a Timeout, which ends such attempts",
-		l.attrs(a, "since", a.probing.began, "timeout_s", a.timeout.Seconds())...)
+	attrs := l.attrs(a, "since", a.probing.began, "timeout_s", a.timeout.Seconds())
+	if slices.Contains(l.spared(), a.lane()) {
+		l.cfg.Logger.Warn("errand: a probe hangs, and this worker has no runner to spare for the next job: set a Timeout, which ends such attempts", attrs...)
+		return
+	}
+	l.cfg.Logger.Warn("errand: a probe hangs, and the next job is let through: set a Timeout, which ends such attempts", attrs...)
+}
+
+// spared returns the lanes of which probes hang here, if one more would take the last
+// runner that has no such probe. The runner is left to other lanes, if there are any:
+// they would lose it for as long as the other side gives no answer. It does not matter
+// what the other runners do: if only free ones counted, a worker that is busy with other
+// lanes would let no probe through.
+func (l *loop) spared() (lanes []storage.Lane) {
+	left, least := l.runners.n, 2
+	if len(l.sources.lanes) == 1 && len(l.sources.prefixes) == 0 {
+		least = 1
+	}
+	for _, a := range l.leases.held {
+		if a.hangs() && !a.apart {
+			left--
+		}
+	}
+	if left >= least {
+		return nil
+	}
+	for _, a := range l.leases.held {
+		if a.hangs() && !a.apart && l.isHeld(a) && !slices.Contains(lanes, a.lane()) {
+			lanes = append(lanes, a.lane())
+		}
+	}
+	slices.SortFunc(lanes, storage.Lane.Compare)
+	return lanes
+}
+
+// spare notes the lanes of which no further probe is leased, and asks those again that are
+// no longer among them.
+func (l *loop) spare() {
+	h, was := &l.ready.holds, l.ready.holds.spared
+	if len(h.own)+len(was) == 0 {
+		return
+	}
+	h.spared = l.spared()
+	for _, lane := range was {
+		if s := l.sources.find(lane); s != nil && !slices.Contains(h.spared, lane) {
+			s.mayHaveWork, l.sources.due = true, true
+		}
+	}
+}
+
+// want returns what to ask for of s: no probe of lanes that are spared. To give it back
+// would make the hold forget the one that runs.
+func (h *holds) want(s *source) storage.Want {
+	want := s.Want
+	for _, lane := range h.spared {
+		if want.Matches(lane.Queue, lane.Kind) {
+			want.Except = append(slices.Clip(want.Except), lane)
+		}
+	}
+	return want
 }
 
 // leaveRamps has a probe count no more for the ramp of its lane, which would let no other

@@ -324,3 +324,128 @@ func TestProbe_HangsEach(t *testing.T) {
 		}
 	})
 }
+
+const probeTakes = `msg="errand: a probe hangs, and this worker has no runner to spare for the next job: set a Timeout, which ends such attempts"`
+
+// The last runner without a probe that hangs is left to other kinds, if there are any.
+func TestProbe_LastRunner(t *testing.T) {
+	for _, test := range []struct {
+		name        string
+		concurrency int
+		alone       bool // there is no other kind
+		apart       bool // the attempts soon count no more
+		want        []time.Duration
+	}{
+		{"1", 1, false, false, []time.Duration{0}},
+		{"2", 2, false, false, []time.Duration{0}},
+		{"3", 3, false, false, []time.Duration{0, 1}},
+		{"1, one kind", 1, true, false, []time.Duration{0}},
+		{"2, one kind", 2, true, false, []time.Duration{0, 1}},
+		{"1, apart", 1, false, true, []time.Duration{0, 1, 3, 7, 15}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+				r.cfg.Concurrency = test.concurrency
+				if !test.alone {
+					r.handle("other", work(time.Millisecond))
+				}
+				h := hang(t, 10, s, r)
+				if test.apart {
+					r.cfg.Handlers["k"] = engine.Handler{Run: r.cfg.Handlers["k"].Run, CountsFor: time.Second}
+				}
+				r.enqueue("k", 100)
+				r.start()
+				pass(10 * time.Second)
+				for range 20 {
+					if !test.alone {
+						r.enqueue("other", 3)
+					}
+					pass(lease)
+				}
+				want := test.want
+				for i := range want {
+					want[i] = time.Second + want[i]*lease
+				}
+				h.began(s, want...)
+				done, none := 60, 1
+				if test.alone || test.concurrency == 1 && !test.apart {
+					done = 0
+				}
+				if test.apart {
+					none = 0
+				}
+				if n := r.count(storage.Done); n != done {
+					t.Errorf("%d jobs of another kind are done, want %d", n, done)
+				}
+				let, takes := len(r.logs.with(probeHangs)), len(r.logs.with(probeTakes))
+				if let != len(want)-1 || takes != none {
+					t.Errorf("%d lines say that the next job is let through, and %d that none is; want %d and %d", let, takes, len(want)-1, none)
+				}
+				last := h.ids[len(h.ids)-1]
+				if held := r.held()[storage.HoldUnavailable]; held.Through.Job != last {
+					t.Errorf("the hold has let through %v, want %v, which runs", held.Through.Job, last)
+				}
+				s.fails(nil)
+				h.end(s, len(want)-1, nil)
+				pass(lease)
+				if held, n := r.held(), r.count(storage.Ready); len(held) > 0 || n > 0 {
+					t.Errorf("%d jobs are ready, held: %v; want none", n, held)
+				}
+			})
+		})
+	}
+}
+
+// A lane of which no probe is leased for want of runners is asked again when there is
+// one. Its urgent jobs start meanwhile.
+func TestProbe_RunnerIsBack(t *testing.T) {
+	const at = 10*lease + 3*time.Second // between two heartbeats
+	for name, back := range map[string]func(r *rig, s *side, h *hanging){
+		"a probe ends": func(_ *rig, s *side, h *hanging) { h.end(s, 0, errUnreached) },
+		"resized":      func(r *rig, _ *side, _ *hanging) { r.engine.SetConcurrency(4) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+				r.cfg.Concurrency = 3
+				r.handle("other", work(time.Millisecond))
+				h := hang(t, 3, s, r)
+				ids := r.enqueue("k", 100)
+				r.start()
+				pass(10 * lease)
+				h.began(s, time.Second, time.Second+lease)
+				before := s.n()
+				i := slices.IndexFunc(ids, func(id storage.ID) bool { return r.job(id).State == storage.Ready })
+				r.runNow(ids[i])
+				pass(2 * time.Second)
+				if n := s.n() - before; n != 1 {
+					t.Errorf("%d jobs were tried, want the urgent one", n)
+				}
+				r.enqueue("other", 1)
+				pass(time.Second)
+				back(r, s, h)
+				pass(time.Second)
+				h.began(s, time.Second, time.Second+lease, at)
+			})
+		})
+	}
+}
+
+// A hold that is released keeps nothing of its lane back, though a probe of it hangs.
+func TestProbe_ReleasedWhileItHangs(t *testing.T) {
+	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
+		r.cfg.Concurrency = 2
+		r.handle("other", work(time.Millisecond))
+		hang(t, 1, s, r)
+		r.enqueue("k", 100)
+		r.start()
+		pass(2 * lease)
+		s.fails(nil)
+		if _, err := r.app.Release(t.Context(), r.now(), laneK, storage.HoldUnavailable); err != nil {
+			t.Fatal(err)
+		}
+		pass(2 * time.Second)
+		if n := r.count(storage.Done); n != 99 {
+			t.Errorf("%d jobs are done, want 99", n)
+		}
+	})
+}

@@ -141,9 +141,9 @@ func (l *loop) lease(from []*source, now time.Time, x *exchange) {
 	if len(x.from) == 0 {
 		return
 	}
-	// A store may remember the lanes of a list of wants: it is always the same.
+	// A store may remember the lanes of a list of wants: it is nearly always the same.
 	for _, s := range l.sources.all {
-		x.Wants = append(x.Wants, s.Want)
+		x.Wants = append(x.Wants, l.ready.holds.want(s))
 	}
 	// The answer tells all about these sources but for events from here on. It
 	// tells nothing about the others, whose jobs the exchange may make ready.
