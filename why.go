@@ -184,7 +184,7 @@ func (q *Queue) Why(ctx context.Context, id ID) (Why, error) {
 		return w, nil
 	}
 	for i := range holds {
-		w.held(&holds[i])
+		w.held(&holds[i], now)
 	}
 	due := j.State == Ready || !j.DueAt.After(now) // no worker looks for jobs while it has no runner for them
 	d, err := q.demand(ctx, &j, serving, now)
@@ -328,7 +328,7 @@ func laneText(queue, kind string) string {
 }
 
 // held adds a hold, if it is about the job's lane.
-func (w *Why) held(h *HoldState) {
+func (w *Why) held(h *HoldState, now time.Time) {
 	if !h.Includes(w.Queue, w.Kind) {
 		return
 	}
@@ -345,7 +345,11 @@ func (w *Why) held(h *HoldState) {
 	text += " since " + moment(h.Since)
 	switch {
 	case h.Probe:
-		text += ", and lets one job through at " + moment(h.Until)
+		if h.Until.After(now) {
+			text += ", and lets one job through at " + moment(h.Until)
+		} else {
+			text += ", and lets one job through as soon as a worker has a runner for it"
+		}
 		if p := h.Through; p.Token != 0 {
 			r.Job, r.JobSince = p.Job, p.Since
 			text += fmt.Sprintf("; job %v, which it has let through, runs since %s", p.Job, moment(p.Since))
@@ -357,7 +361,10 @@ func (w *Why) held(h *HoldState) {
 	default:
 		text += " until " + moment(h.Until)
 	}
-	r.Text = text + because(h.Detail)
+	if h.Detail != "" { // which may be the error of another job than is named before
+		text += "; the last error" + because(h.Detail)
+	}
+	r.Text = text
 	w.add(r)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/storagetest"
 )
 
@@ -90,6 +91,30 @@ func TestQueue_Why_SharedThrottle(t *testing.T) {
 	}
 	now = now.Add(10 * time.Second)
 	wantWhy(t, q, id, "no_worker behind")
+}
+
+// A hold that lets jobs through names the last error as such, as it may be that of another
+// job than the one that runs. When the next job has been due no time is said that is over.
+func TestQueue_Why_Probe(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	store := storagetest.NewMemory().Open()
+	q, err := errand.New(t.Context(), store, &errand.Options{Clock: func() time.Time { return now }, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := enqueue(t, q, note{}, nil)
+	if err := store.Hold(t.Context(), now, storage.Hold{
+		Lane: errand.Lane{Queue: "default", Kind: "note"}, Reason: storage.HoldUnavailable, By: "errand", Detail: "connection refused", For: time.Minute, Probe: true,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	const held = `kind note in queue default is held for "unavailable" by errand since 2026-03-01T12:00:00Z, and lets one job through `
+	for _, want := range []string{"at 2026-03-01T12:01:00Z; the last error: connection refused", "as soon as a worker has a runner for it; the last error: connection refused"} {
+		if r := wantWhy(t, q, id, "no_worker held behind").Reasons[1]; r.Text != held+want {
+			t.Errorf("%q, want %q", r.Text, held+want)
+		}
+		now = now.Add(time.Minute)
+	}
 }
 
 func TestQueue_Why_Waiting(t *testing.T) {
