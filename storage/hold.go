@@ -72,8 +72,9 @@ type Hold struct {
 	// let through. So what a job shows, which was let through long ago, does not begin a
 	// hold that is released, nor move the end of one that waits for another job.
 	Through Lease
-	// Hanging is how many jobs hang as the next one is let through: they are waited for no
-	// more, though they run. It is kept for who waits for that one.
+	// Hanging is how many jobs in a row will have been passed over at the end, as they hang:
+	// they are waited for no more then, though they run. It is kept for who waits for the
+	// next one.
 	Hanging int
 }
 
