@@ -38,7 +38,8 @@ func (a *alarm) ring() {
 
 // ClockPlausible returns a gate that is closed while the wall clock is before the time
 // at which the program was built, see [errand.ClockState], or before a given time. The
-// zero time sets no other bound. A clock that was set is noticed within 15 s.
+// zero time sets no other bound. The wall clock is that of the system, whatever
+// [errand.Options].Clock is. A clock that was set is noticed within 15 s.
 func ClockPlausible(notBefore time.Time) errand.Gate {
 	if notBefore.Before(clock.Built) {
 		notBefore = clock.Built

@@ -138,6 +138,20 @@ func (s *Store) mayAdd(db execer, r *space, next int64) error {
 		"wait for jobs to end, delete those that have, or make room on the disk", storage.ErrFull, r.free, r.kept(m.live)+r.free-left, m.live)
 }
 
+// mayAddOne returns [storage.ErrFull] if there is no room for one more job, which it does
+// not add. low reports whether the disk is nearly full.
+func (s *Store) mayAddOne(t *tx, low bool) error {
+	if !low {
+		return nil
+	}
+	r, ok, err := s.space(t)
+	if err != nil || !ok {
+		return err
+	}
+	r.takes(4 * 4096) // a job may begin a page of the table and of each index
+	return s.mayAdd(t, &r, t.meta.nextJob+1)
+}
+
 // mayLease returns [storage.ErrFull] for a transaction that leases jobs if they may not
 // find the room to end. While the ballast is given up half of its room has to be there.
 func (s *Store) mayLease(r *space) error {

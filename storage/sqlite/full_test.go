@@ -135,6 +135,9 @@ func TestFull_JobsRun(t *testing.T) {
 						f.args = bytes.Repeat([]byte("1"), args)
 						f.start()
 						f.fill()
+						if c, err := f.s.Check(t.Context()); err != nil || args < 2048 && !errors.Is(c.Write, storage.ErrFull) {
+							t.Errorf("a disk that takes in no job: %v, %+v", err, c)
+						}
 						switch way {
 						case "killed":
 							f.s.Kill()

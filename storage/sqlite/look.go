@@ -116,7 +116,7 @@ func (s *Store) Check(ctx context.Context) (c storage.Condition, err error) {
 	if free, ok := freeSpace(s.path); ok {
 		c.Free, c.Low = free, free < lowSpace
 	}
-	c.Write = s.submit(ctx, &request{urgent: true, run: func(*tx) error { return nil }})
+	c.Write = s.submit(ctx, &request{urgent: true, run: func(t *tx) error { return s.mayAddOne(t, c.Low) }})
 	if errors.Is(c.Write, storage.ErrClosed) {
 		return c, c.Write
 	}
