@@ -369,9 +369,9 @@ func (q *Queue) Close() error {
 // and schedules have missed their ticks since, see [Missed]. docs/operations.md
 // has the steps of a restore.
 //
-// Backup returns an error that is fs.ErrExist if the path exists, and
-// [ErrUnsupportedDB] if the store cannot be backed up. After an error there is no
-// file.
+// Backup returns an error that is fs.ErrExist if the path exists. It returns
+// [ErrUnsupportedDB] if the store cannot be backed up, or if the log, its index or the
+// journal of another database is beside the path. After an error there is no file.
 func (q *Queue) Backup(ctx context.Context, path string) error {
 	s, ok := q.store.(storage.Backuper)
 	if !ok {

@@ -14,7 +14,9 @@ func backupCommand(t *tool) *cobra.Command {
 		Short: "Copy a queue, while others go on using it",
 		Long: `Write a copy of a queue to a new file, which must not be there, while others go on
 using the queue. The copy shows one moment. A plain copy of the file would not, and
-would miss what is in the log.`,
+would miss what is in the log.
+
+If COPY-wal, COPY-shm or COPY-journal of another database is there, it is refused too.`,
 		Example: "  errand backup jobs.db copy.db",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

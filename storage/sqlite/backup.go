@@ -43,7 +43,8 @@ var _ storage.Backuper = (*Store)(nil)
 // Backup implements [storage.Backuper]. It reads one moment of the database on a
 // connection of its own while others write, and keeps the write-ahead log from
 // being emptied meanwhile. The copy is a single file of mode 0600, written under
-// another name in the same folder and synced before it gets its own.
+// another name in the same folder and synced before it gets its own. Backup refuses a
+// path beside which a file of SQLite's is left, with [storage.ErrUnsupportedDB].
 func (s *Store) Backup(ctx context.Context, path string) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -56,8 +57,8 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 	if err != nil || path == "" {
 		return fmt.Errorf("errand: backup: path %q: must name a file: %w", path, cmp.Or(err, fs.ErrInvalid))
 	}
-	if _, err := os.Lstat(full); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("errand: backup: path %q: %w", full, cmp.Or(err, fs.ErrExist))
+	if err := vacant(full); err != nil {
+		return fmt.Errorf("errand: backup: %w", err)
 	}
 	part, err := os.CreateTemp(filepath.Dir(full), filepath.Base(full)+"-part-*") // mode 0600
 	if err != nil {
@@ -72,6 +73,9 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 		err = beginEpoch(ctx, name, s.opts)
 	}
 	if err == nil {
+		err = vacant(full) // as somebody may have opened a database there meanwhile
+	}
+	if err == nil {
 		err = publish(name, full)
 	}
 	if err != nil {
@@ -79,6 +83,25 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 			_ = os.Remove(name + suffix) // best effort
 		}
 		return fmt.Errorf("errand: backup: %w", translate(err))
+	}
+	return nil
+}
+
+// vacant returns an error that is fs.ErrExist if something is at path, and
+// [storage.ErrUnsupportedDB] if a file of SQLite's is beside it: SQLite would take an old
+// log for a part of the copy. That one is not fs.ErrExist, as callers take that for a
+// backup which is there.
+func vacant(path string) error {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("path %q: %w", path, cmp.Or(err, fs.ErrExist))
+	}
+	for _, end := range sqliteNames {
+		switch _, err := os.Lstat(path + end); {
+		case err == nil:
+			return fmt.Errorf("%w: %s%s of another database is there: move it away, or name another path", storage.ErrUnsupportedDB, path, end)
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -205,6 +206,54 @@ func TestBackup_Refused(t *testing.T) {
 	}
 	if err := s.Backup(ctx, filepath.Join(dir, "copy")); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("closed: %v", err)
+	}
+}
+
+// meanwhile is a context of a call that does something while the call is under way.
+type meanwhile struct {
+	context.Context
+	do func()
+}
+
+func (m meanwhile) Err() error { m.do(); return nil }
+
+// SQLite would take a log that another database has left for a part of the copy, also one
+// that comes while the copy is made.
+func TestBackup_BesideAnotherLog(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	enqueue(t, s, "a", 3)
+	kinds := map[string]func(path string) error{
+		"a file":   func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"a folder": func(path string) error { return os.Mkdir(path, 0o700) },
+		"a link":   func(path string) error { return os.Symlink("nowhere", path) },
+	}
+	if runtime.GOOS == "windows" { // which lets few users make one
+		delete(kinds, "a link")
+	}
+	for what, put := range kinds {
+		for _, end := range []string{"-wal", "-shm", "-journal"} {
+			for _, when := range []string{"before", "meanwhile"} {
+				t.Run(what+" "+end+" "+when, func(t *testing.T) {
+					path := filepath.Join(t.TempDir(), "copy.db")
+					left := sync.OnceFunc(func() {
+						if err := put(path + end); err != nil {
+							t.Error(err)
+						}
+					})
+					if when == "before" {
+						left()
+					}
+					err := s.Backup(meanwhile{context.Background(), left}, path)
+					if !errors.Is(err, storage.ErrUnsupportedDB) || errors.Is(err, fs.ErrExist) || !strings.Contains(err.Error(), path+end+" of another database is there: move it away") {
+						t.Errorf("Backup: %v", err)
+					}
+					if files, _ := filepath.Glob(path + "*"); len(files) != 1 || files[0] != path+end {
+						t.Errorf("files %q, want only the one that was there", files)
+					}
+				})
+			}
+		}
 	}
 }
 
