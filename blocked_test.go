@@ -539,6 +539,26 @@ func TestBlocked_allFields(t *testing.T) {
 	}
 }
 
+// blockedCheck is a gate of the application that embeds one of package gate.
+type blockedCheck struct {
+	*gate.Check
+	*blocker
+}
+
+func (g blockedCheck) State() (open bool, reason string, changed <-chan struct{}) {
+	g.call()
+	return g.Check.State()
+}
+
+// embedding returns a blockedCheck.
+func (b *blocking) embedding() errand.Gate {
+	check, err := gate.NewCheck("it", func(context.Context) error { return nil }, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return blockedCheck{check, b.blocker}
+}
+
 // failing has the handler of a job return an error.
 func (b *blocking) failing(err error) {
 	b.kind(errand.HandlerOptions{}, func() error { return err })
@@ -580,6 +600,9 @@ var blockedMethods = map[string]func(b *blocking){
 		}
 		b.cause = func(q *errand.Queue) error { return enqueueInto(q, note{}, nil) }
 	},
+	"State of a gate that embeds a check":        func(b *blocking) { b.gated(b.embedding(), nil) },
+	"State of a part of All that embeds a check": func(b *blocking) { b.gated(gate.All(b.embedding())) },
+	"State of a gate in Not that embeds a check": func(b *blocking) { b.gated(gate.Not(b.embedding(), "it is open")) },
 	"Error of a check": func(b *blocking) {
 		b.gated(gate.NewCheck("it", func(context.Context) error { return blockedError{b.blocker} }, nil))
 	},

@@ -59,7 +59,7 @@ func (s *Switch) Close(reason string) {
 // switchGate is a Switch as engines know it: they ask it themselves, see engine.Gate.
 type switchGate struct{ *Switch }
 
-func (switchGate) AnswersAtOnce() bool { return true }
+func (s switchGate) AnswersAtOnce(gate any) bool { return gate == any(s) }
 
 // gateOf returns a gate as engines know it.
 func gateOf(g Gate) engine.Gate {

@@ -135,8 +135,9 @@ func (c *Check) State() (open bool, reason string, changed <-chan struct{}) {
 	return c.open, c.reason, c.changed
 }
 
-// AnswersAtOnce has engines ask it themselves, see engine.Gate.
-func (*Check) AnswersAtOnce() bool { return true }
+// AnswersAtOnce reports whether a gate is c itself, which engines may ask themselves, and
+// not a gate that embeds c.
+func (c *Check) AnswersAtOnce(gate any) bool { return gate == any(c) }
 
 // Recheck makes the next request come at once, and the backoff begin anew. It is
 // for an application that has heard of a change, such as a network that has come up.

@@ -72,8 +72,8 @@ func atOnce(gates ...errand.Gate) bool {
 		switch g := g.(type) {
 		case *errand.Switch, interface{ AsksNobody() }:
 			return false
-		case interface{ AnswersAtOnce() bool }:
-			return !g.AnswersAtOnce()
+		case interface{ AnswersAtOnce(gate any) bool }:
+			return !g.AnswersAtOnce(g)
 		}
 		return true
 	})
@@ -84,7 +84,7 @@ type all struct {
 	merge merge
 }
 
-func (a *all) AnswersAtOnce() bool { return atOnce(a.parts...) }
+func (a *all) AnswersAtOnce(gate any) bool { return gate == any(a) && atOnce(a.parts...) }
 
 // A closed part keeps All closed whatever the others do: its channel will do.
 func (a *all) State() (open bool, reason string, changed <-chan struct{}) {
@@ -105,7 +105,7 @@ type some struct {
 	merge merge
 }
 
-func (s *some) AnswersAtOnce() bool { return atOnce(s.parts...) }
+func (s *some) AnswersAtOnce(gate any) bool { return gate == any(s) && atOnce(s.parts...) }
 
 // An open part keeps Any open whatever the others do: its channel will do.
 func (s *some) State() (open bool, reason string, changed <-chan struct{}) {
@@ -129,7 +129,7 @@ type not struct {
 	reason string
 }
 
-func (n *not) AnswersAtOnce() bool { return atOnce(n.gate) }
+func (n *not) AnswersAtOnce(gate any) bool { return gate == any(n) && atOnce(n.gate) }
 
 func (n *not) State() (open bool, reason string, changed <-chan struct{}) {
 	open, _, changed = n.gate.State()

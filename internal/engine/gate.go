@@ -35,9 +35,11 @@ type Gate interface {
 // whether jobs wait.
 type prompt interface{ AsksNobody() }
 
-// instant is a Gate that may know that its State returns at once, as that of a prompt one
-// does. Then the loop itself asks it. All others are asked beside the loop.
-type instant interface{ AnswersAtOnce() bool }
+// instant is a Gate that may know that the State of a gate returns at once, as that of a
+// prompt one does. Then the loop itself asks it. All others are asked beside the loop. The
+// gate is the one that is asked: a gate of the application that embeds this one has the
+// method too, and a State of its own, of which this one knows nothing.
+type instant interface{ AnswersAtOnce(gate any) bool }
 
 // gate is a [Gate] and what it said last. It belongs to the loop. The bounds of all
 // queues and kinds with the same Gate share it.
@@ -99,7 +101,7 @@ func (gs *gates) gate(of storage.Lane, g Gate) *gate {
 		i = len(gs.all)
 		_, asksNobody := g.(prompt)
 		own, ok := g.(instant)
-		gs.all = append(gs.all, &gate{Gate: g, instant: asksNobody || ok && own.AnswersAtOnce(), open: true, others: rate.NewLimiter(rate.Every(otherReasonEvery), otherReasons)})
+		gs.all = append(gs.all, &gate{Gate: g, instant: asksNobody || ok && own.AnswersAtOnce(g), open: true, others: rate.NewLimiter(rate.Every(otherReasonEvery), otherReasons)})
 	}
 	gs.all[i].of = append(gs.all[i].of, of)
 	return gs.all[i]
