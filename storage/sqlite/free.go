@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// sqlCountLive counts the jobs that are scheduled, ready or blocked, and the few that
-	// run.
-	sqlCountLive = `SELECT (SELECT COALESCE(SUM(n), 0) FROM main.errand_number WHERE id >= 32 AND id % 32 IN (1, 2, 7))
-+ (SELECT COUNT(*) FROM main.errand_job WHERE state = 3)`
+	// sqlCountLive counts the jobs that are scheduled, ready or blocked and the few that
+	// run, and, apart, those that are dead.
+	sqlCountLive = `SELECT COALESCE(SUM(n) FILTER (WHERE id % 32 <> 6), 0) + (SELECT COUNT(*) FROM main.errand_job WHERE state = 3),
+COALESCE(SUM(n) FILTER (WHERE id % 32 = 6), 0) FROM main.errand_number WHERE id >= 32 AND id % 32 IN (1, 2, 6, 7)`
 	sqlCountRunning = `SELECT COUNT(*) FROM main.errand_job WHERE state = 3`
 
 	// freeEvery is how often free space is read for [storage.SettingMinFree].
@@ -55,7 +55,7 @@ type marks struct {
 	blind atomic.Int64 // work that the application has added since free space was read
 
 	mu   sync.Mutex
-	live int64 // jobs that had not ended when next was the key of the next job
+	most int64 // jobs that had not ended, or were dead, when next was the key of the next job
 	next int64
 }
 
@@ -124,18 +124,21 @@ func (s *Store) mayAdd(db execer, r *space, next int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	left := r.left()
-	enough := func() bool { return left >= 0 && left+r.spare >= r.kept(m.live+max(0, next-m.next)) }
-	if m.next > 0 && enough() { // jobs may have ended since they were counted
+	enough := func(live int64) bool { return left >= 0 && left+r.spare >= r.kept(live) }
+	// Since they were counted, jobs may have ended, and any process may have redriven dead ones.
+	if m.next > 0 && enough(m.most+max(0, next-m.next)) {
 		return nil
 	}
-	if err := db.row(sqlCountLive, nil, &m.live); err != nil {
+	var live, dead int64
+	if err := db.row(sqlCountLive, nil, &live, &dead); err != nil {
 		return err
 	}
-	if m.next = next; enough() {
+	if enough(live) {
+		m.most, m.next = live+dead, next
 		return nil
 	}
 	return fmt.Errorf("%w: %d bytes are free, %d are needed for %d jobs to end, those that are added included: add fewer at a time, "+
-		"wait for jobs to end, delete those that have, or make room on the disk", storage.ErrFull, r.free, r.kept(m.live)+r.free-left, m.live)
+		"wait for jobs to end, delete those that have, or make room on the disk", storage.ErrFull, r.free, r.kept(live)+r.free-left, live)
 }
 
 // mayAddOne returns [storage.ErrFull] if there is no room for one more job, which it does

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -81,4 +82,65 @@ func TestMinFree(t *testing.T) {
 			t.Errorf("the log has %q, want %q", log.all, want)
 		}
 	})
+}
+
+// Room is kept for dead letters that were redriven, by any process, though they are no new
+// jobs.
+func TestReserve_Redriven(t *testing.T) {
+	ctx := context.Background()
+	opts := &sqlite.Options{Durability: sqlite.Relaxed, Ballast: -1}
+	for _, by := range []string{"the store", "another process"} {
+		t.Run(by, func(t *testing.T) {
+			set, _ := sqlite.FreeSpace(t, 1<<40)
+			d := newDB(t, opts)
+			s := d.open()
+			dead(t, s, 20_000)
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			set(3 << 20)
+			s = d.open()
+			redrives := s
+			if by != "the store" {
+				redrives = d.open()
+			}
+			enqueue(t, s, "a", 1) // there is room for it, and jobs are counted
+			n, err := 0, error(nil)
+			for err == nil && n < 20_000 {
+				var step storage.Step
+				step, err = redrives.Redrive(ctx, t0, storage.Selection{}, "")
+				n += step.N
+			}
+			if n == 0 || !errors.Is(err, storage.ErrFull) {
+				t.Errorf("%d were redriven, then %v, want ErrFull", n, err)
+			}
+			many := slices.Repeat(one(), 500) // a step of Redrive
+			if _, err := s.Enqueue(ctx, t0, many); !errors.Is(err, storage.ErrFull) {
+				t.Errorf("Enqueue: %v, want ErrFull", err)
+			}
+			err = s.Tx(ctx, func(tx *sql.Tx) error { _, err := s.EnqueueTx(ctx, tx, t0, many); return err })
+			if !errors.Is(err, storage.ErrFull) {
+				t.Errorf("EnqueueTx: %v, want ErrFull", err)
+			}
+		})
+	}
+}
+
+// dead makes n dead letters with args of 300 bytes.
+func dead(t *testing.T, s *sqlite.Store, n int) {
+	t.Helper()
+	job := newJob("default", "a")
+	job.Args = bytes.Repeat([]byte("1"), 300)
+	for range n / 1000 {
+		if _, err := s.Enqueue(context.Background(), t0, slices.Repeat([]storage.NewJob{job}, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		var x storage.Exchange
+		for _, l := range lease(t, s, 1000, "a") {
+			x.Finish = append(x.Finish, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent})
+		}
+		if _, err := s.Exchange(context.Background(), t0, x); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
