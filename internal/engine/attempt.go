@@ -49,7 +49,7 @@ type attempt struct {
 type payment struct {
 	from     *source        // whose bounds count the lease
 	batch    *batch         // it is run in one call with others; nil: alone
-	throttle *Throttle      // has granted it and can be refunded; nil: none
+	throttle *Throttle      // has granted it, and is refunded unless the handler is called; nil: none
 	budget   *Budget        // nil: none
 	cost     policy.Cost    // paid to budget
 	group    *GroupThrottle // has granted its start and can be refunded; nil: none

@@ -214,7 +214,7 @@ func (l *loop) startBatch(b *batch, now time.Time) bool {
 		l.expectEnd(b.all[0], now.Add(timeout))
 	}
 	for _, a := range b.all {
-		a.throttle, a.heeded, a.watched, a.timeout = nil, l.ready.holds.heeded, l.ready.watched, timeout
+		a.heeded, a.watched, a.timeout = l.ready.holds.heeded, l.ready.watched, timeout
 		a.ctx, a.cancel = context.WithCancelCause(b.ctx)
 		l.leases.loseAt = sooner(l.leases.loseAt, a.safe)
 	}

@@ -160,7 +160,7 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 	if !l.pay(a, now) {
 		return false
 	}
-	a.throttle, a.heeded, a.watched = nil, l.ready.holds.heeded, l.ready.watched
+	a.heeded, a.watched = l.ready.holds.heeded, l.ready.watched
 	ctx, cancel := context.WithCancelCause(l.runners.ctx)
 	a.ctx, a.cancel = ctx, cancel
 	if a.timeout = l.bound(a.job, cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout)); a.timeout > 0 {
@@ -221,6 +221,7 @@ func (l *loop) concluded(a *attempt) {
 		a.settle()
 	}
 	if a.verdict.kind == verdictUnstarted {
+		a.refund()
 		a.refundGroup()
 	}
 	if a.noteErr != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/errandq/errand/internal/engine"
@@ -357,4 +358,34 @@ func TestThrottle_BudgetFirst(t *testing.T) {
 			t.Errorf("%d started in a minute, want 600", n)
 		}
 	})
+}
+
+// An attempt that a runner has, and whose handler is not called as its lane is held,
+// brings its token back.
+func TestThrottle_HeldWhileARunnerHasIt(t *testing.T) {
+	for jobs, h := range map[int]engine.Handler{1: {}, 2: {Batch: &engine.Batch{Max: 2, Run: func(context.Context, []engine.Item) {}}}} {
+		bubble(t, func(t *testing.T, r *rig) {
+			r.cfg.Settings = map[string]engine.QueueSettings{"q": throttled(10 * jobs)}
+			h.Run = func(context.Context, *storage.Leased) error { return nil }
+			r.cfg.Handlers["k"] = h
+			r.store.failing(func(op string) error {
+				if op == "started" {
+					r.store.fail = nil // which the caller has locked
+					r.hold(pause)
+				}
+				return nil
+			})
+			ids := r.enqueue("k", jobs)
+			r.start()
+			synctest.Wait()
+			for _, id := range ids {
+				r.wantState(id, storage.Ready, storage.Counters{})
+			}
+			r.release(pause)
+			synctest.Wait() // for no new token
+			for _, id := range ids {
+				r.wantState(id, storage.Done, storage.Counters{Attempt: 1})
+			}
+		})
+	}
 }
