@@ -90,6 +90,9 @@ func (a *alone) run(t *testing.T) {
 	t.Logf("full after %d jobs: %s", n, full)
 	begun := time.Now()
 	attempts := a.drain(t, q, n)
+	if t.Failed() {
+		t.Fatalf("it stands still with %s; the log ends with\n%s", sizes(d.dir), log.end())
+	}
 	took := time.Since(begun)
 	drained := sizes(d.dir)
 	again := a.addsAgain(t, q)
@@ -233,7 +236,7 @@ func (a *alone) drain(t *testing.T, q *errand.Queue, n int) (attempts int) {
 		}
 	}
 	if t.Failed() {
-		t.FailNow()
+		return attempts
 	}
 	for i := range n {
 		want := 1

@@ -148,6 +148,14 @@ func (l *logged) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
+// end returns the last lines.
+func (l *logged) end() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines := strings.SplitAfter(l.text.String(), "\n")
+	return strings.Join(lines[max(0, len(lines)-20):], "")
+}
+
 // count returns how many lines have a text.
 func (l *logged) count(text string) int {
 	l.mu.Lock()
