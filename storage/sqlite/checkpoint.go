@@ -39,6 +39,9 @@ const (
 	// however short they are. Only while nobody writes do all of them come to read
 	// the same moment, and then no longer from the log.
 	restartAt = checkpointAt + checkpointAt/4
+	// lowRestartAt is the same while the disk is nearly full: what the log takes is room
+	// that the database and outcomes lack.
+	lowRestartAt = 4 * lowAt
 	// restartWait is how long the writers pause for readers, and longWait how long
 	// once the log has more than warnAt pages.
 	restartWait = 150 * time.Millisecond
@@ -90,6 +93,14 @@ func (c *checkpointer) whenIdle() int {
 	return idleAt
 }
 
+// restartsAt returns how many pages in the log are worth a pause of all writers.
+func (c *checkpointer) restartsAt() int {
+	if c.marks.low.Load() {
+		return lowRestartAt
+	}
+	return restartAt
+}
+
 // runIfDue does a checkpoint if the log is long enough. Asking for its length takes
 // as long as a statement, so that is done only after enough statements: each changes
 // some pages, most of which others have changed too.
@@ -100,17 +111,23 @@ func (c *checkpointer) runIfDue() {
 }
 
 // due reports whether the log may be long enough.
-func (c *checkpointer) due() bool { return c.db.wrote >= c.often()/8 }
+func (c *checkpointer) due() bool { return c.db.wrote >= c.often()/8 || c.marks.cut.Load() }
 
-// run does a checkpoint if at least so many pages are not moved yet.
+// run does a checkpoint if at least so many pages are not moved yet. If jobs wait for
+// the room of the log, it gives that back.
 func (c *checkpointer) run(pages int) {
+	if c.marks.cut.Swap(false) {
+		c.cut(logRoom)
+		return
+	}
 	var busy, length, moved int
 	c.db.wrote = 0
 	c.measure() // others may do the checkpoints
 	if c.usable() != nil || c.db.row(sqlLogLength, nil, &busy, &length, &moved) != nil {
 		return
 	}
-	if moved == length || length-moved < pages && length < restartAt {
+	long := length >= c.restartsAt()
+	if moved == length || length-moved < pages && !long {
 		return
 	}
 	if length < c.length {
@@ -120,7 +137,7 @@ func (c *checkpointer) run(pages int) {
 	if pages > 1 && length < c.next {
 		return // the last one could not finish, and this one could not either
 	}
-	if pages > 1 || length >= restartAt {
+	if pages > 1 || long {
 		// While others write it would never come to the end of the log.
 		if c.turn.take(context.Background(), c.opts.BusyTimeout) != nil {
 			return
@@ -132,7 +149,7 @@ func (c *checkpointer) run(pages int) {
 		return
 	}
 	err := c.db.row(sqlCheckpoint, nil, &busy, &length, &moved)
-	if err == nil && moved < length && length >= restartAt {
+	if err == nil && long && (moved < length || c.marks.low.Load()) {
 		moved, err = c.restart(length, moved)
 	}
 	c.measure()
@@ -145,9 +162,9 @@ func (c *checkpointer) run(pages int) {
 	if moved < length { // a reader needs the rest, or another process does a checkpoint
 		c.next = length + max(pages, lowAt)/4
 	}
-	if long := moved < length && length >= warnAt; long != c.warned {
-		c.warned = long
-		if long {
+	if grows := moved < length && length >= warnAt; grows != c.warned {
+		c.warned = grows
+		if grows {
 			c.opts.Logger.Warn("errand: the write-ahead log grows: "+c.reason(moved), "pages", length)
 		}
 	}

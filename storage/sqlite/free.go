@@ -52,6 +52,7 @@ COALESCE(SUM(n) FILTER (WHERE id % 32 = 6), 0) FROM main.errand_number WHERE id 
 // marks is what a Store knows of how full its disk is.
 type marks struct {
 	low   atomic.Bool  // the disk is nearly full
+	cut   atomic.Bool  // jobs wait for the room that the log has
 	blind atomic.Int64 // work that the application has added since free space was read
 
 	mu   sync.Mutex
@@ -180,7 +181,7 @@ func (t *tx) roomFor() (int, error) {
 	if err != nil || !ok {
 		return math.MaxInt, err
 	}
-	room := r.free + r.log - 2*r.grows
+	room := r.free - 2*r.grows // the log cannot begin anew while somebody reads from it
 	if !s.ballast.gone.Load() {
 		room += s.ballast.size
 	}
@@ -203,6 +204,7 @@ func (t *tx) leaseBounded(x *storage.Exchange, at, until int64, late *tooLate, b
 		return nil, 0, err
 	}
 	if most == 0 && x.Wanted() > 0 {
+		t.store.marks.cut.Store(true)
 		return nil, at + roomAgain.Microseconds(), nil
 	}
 	return t.lease(x, at, until, late, allowance{bytes, most})

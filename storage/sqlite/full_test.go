@@ -172,6 +172,10 @@ func (f *filled) addsAgain() {
 		}
 	}
 	time.Sleep(3 * time.Second) // the ballast is tried every 3 s
+	if f.inTx && f.add(1) == nil {
+		return
+	}
+	synctest.Wait() // a transaction that was refused has told the writer, which brings it back
 	if err := f.add(1); err != nil {
 		f.Errorf("with no jobs left: %v; %d bytes free", err, f.free())
 	}

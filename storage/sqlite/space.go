@@ -125,8 +125,23 @@ func (b *ballast) release() {
 	}
 }
 
-// missing reports whether the ballast is gone and cannot be written yet.
-func (b *ballast) missing() bool { return b.gone.Load() && (!b.due() || !b.back(0)) }
+// missing reports whether the ballast is gone and cannot be written yet. If it was tried,
+// the writer may try at once: it can cut the log.
+func (b *ballast) missing() bool {
+	if !b.gone.Load() {
+		return false
+	}
+	if !b.due() {
+		return true
+	}
+	if b.back(0) {
+		return false
+	}
+	b.mu.Lock()
+	b.tried = time.Time{}
+	b.mu.Unlock()
+	return true
+}
 
 // due reports whether it is time to try to write the ballast again.
 func (b *ballast) due() bool {
