@@ -50,12 +50,16 @@ var aloneSizes = []alone{
 // that jobs can be added again: at once, or as soon as those that have ended are purged.
 func TestDiskFull_Alone(t *testing.T) {
 	needsRoot(t, "ext4 on loop devices")
+	t.Parallel()
 	for _, size := range aloneSizes {
 		for _, args := range []int{100, 1000, 4 << 10, 40 << 10} {
 			for _, way := range []string{"goes on", "opened again", "killed", "by EnqueueTx"} {
 				a := size
 				a.args, a.way = args, way
-				t.Run(fmt.Sprintf("%s/%d/%s", a.name, args, way), func(t *testing.T) { a.run(t) })
+				t.Run(fmt.Sprintf("%s/%d/%s", a.name, args, way), func(t *testing.T) {
+					t.Parallel()
+					a.run(t)
+				})
 			}
 		}
 	}

@@ -87,6 +87,7 @@ func between(r *rand.Rand, least, most time.Duration) time.Duration {
 // inBoth runs a test with each durability: what does not end the machine is to
 // cost neither anything.
 func inBoth(t *testing.T, f func(t *testing.T, relaxed bool)) {
+	t.Parallel()
 	for name, relaxed := range map[string]bool{"full": false, "relaxed": true} {
 		t.Run(name, func(t *testing.T) { f(t, relaxed) })
 	}

@@ -41,6 +41,7 @@ func TestSoak(t *testing.T) {
 	if end, ok := t.Deadline(); ok && time.Until(end) < *soakFor+soakDrain {
 		t.Fatalf("go test would end it in %v: add -timeout 0", time.Until(end))
 	}
+	t.Parallel()
 	n := &toll{n: map[string]int{}}
 	t.Run("one process lives on", func(t *testing.T) { t.Parallel(); soakProcesses(t, n) })
 	t.Run("a disk of its own", func(t *testing.T) { t.Parallel(); soakDisk(t, n) })
