@@ -67,6 +67,32 @@ func TestClock_NeverLags(t *testing.T) {
 	}
 }
 
+// A job that is deleted as it is done leaves nothing behind that has a time. What it needs
+// is one page less than the clock would take. The first one writes when its lane last had
+// such a job, which is noted once a second.
+func TestClock_OfAJobThatIsGone(t *testing.T) {
+	s := newDB(t, nil).open()
+	ctx := context.Background()
+	enqueue(t, s, "a", 2)
+	r, err := s.Exchange(ctx, t0, storage.Exchange{LeaseDuration: time.Minute, Wants: want(2, "a")})
+	if err != nil || len(r.Leased) != 2 {
+		t.Fatalf("%d leased, %v", len(r.Leased), err)
+	}
+	for i, l := range r.Leased {
+		at := t0.Add(time.Duration(i+1) * time.Millisecond)
+		finish := []storage.Finish{{Lease: l.Lease, Outcome: storage.OutcomeDone}}
+		if _, err := s.Exchange(ctx, at, storage.Exchange{Finish: finish}); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := clockOf(t, s); !got.Equal(t0.Add(time.Millisecond)) {
+			t.Errorf("after job %d the clock is %v on, want that of the first, 1ms", i+1, got.Sub(t0))
+		}
+	}
+	if c := counts(t, s); len(c) > 0 {
+		t.Errorf("counts %v, want no job", c)
+	}
+}
+
 // What changes nothing is not written for the sake of the clock, but once a second.
 // Close writes what is left, unless the clock was stepped back since.
 func TestClock_OfWhatChangesNothing(t *testing.T) {

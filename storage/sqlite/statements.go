@@ -160,8 +160,11 @@ func (s *statements) exec(text string, args ...any) (res sql.Result, err error) 
 	return res, err
 }
 
-// changes reports whether a text is an INSERT, an UPDATE or a DELETE.
-func changes(text string) bool { return text[0] == 'I' || text[0] == 'U' || text[0] == 'D' }
+// changes reports whether a text is an INSERT, an UPDATE or a DELETE. A job that is done and
+// not kept leaves nothing behind that has a time: that alone does not change anything.
+func changes(text string) bool {
+	return (text[0] == 'I' || text[0] == 'U' || text[0] == 'D') && text != sqlDropJob
+}
 
 // plain runs SQL that is not to be kept prepared, as of a PRAGMA that acts when
 // it is prepared.
