@@ -27,13 +27,13 @@ type faults struct{ list []error }
 const maxFaults = 100
 
 // manyFaults are more than the text of an error lists. Package topic looks at each of them.
-type manyFaults []error
+type manyFaults struct{ list []error }
 
-func (m manyFaults) Error() string {
-	return fmt.Sprintf("%v\nerrand: and %d more faults", errors.Join(m[:maxFaults]...), len(m)-maxFaults)
+func (m *manyFaults) Error() string {
+	return fmt.Sprintf("%v\nerrand: and %d more faults", errors.Join(m.list[:maxFaults]...), len(m.list)-maxFaults)
 }
 
-func (m manyFaults) Unwrap() []error { return m }
+func (m *manyFaults) Unwrap() []error { return m.list }
 
 func (f *faults) add(err error) {
 	if err != nil {
@@ -64,7 +64,7 @@ func (f *faults) n() int { return len(f.list) }
 
 func (f *faults) err() error {
 	if len(f.list) > maxFaults {
-		return manyFaults(f.list)
+		return &manyFaults{f.list}
 	}
 	return errors.Join(f.list...)
 }

@@ -116,8 +116,8 @@ func (c *checkpointer) due() bool { return c.db.wrote >= c.often()/8 || c.marks.
 // run does a checkpoint if at least so many pages are not moved yet. If jobs wait for
 // the room of the log, it gives that back.
 func (c *checkpointer) run(pages int) {
-	if c.marks.cut.Swap(false) {
-		c.cut(logRoom)
+	if c.marks.cut.Load() {
+		c.cut(0)
 		return
 	}
 	var busy, length, moved int
@@ -194,6 +194,7 @@ func (c *checkpointer) makeRoom() {
 // limit bytes back to the disk, unless somebody reads or writes. It reports whether
 // there can be more room than before.
 func (c *checkpointer) cut(limit int64) bool {
+	c.marks.cut.Store(false)
 	var busy, length, was, moved int
 	if c.usable() != nil || c.db.row(sqlLogLength, nil, &busy, &length, &was) != nil {
 		return false

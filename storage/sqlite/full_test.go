@@ -364,3 +364,42 @@ func TestFull_HalfABallast(t *testing.T) {
 		}
 	})
 }
+
+// What the log has is room for leases without a ballast too: it is cut where they lack room,
+// also if it is short.
+func TestFull_LogIsRoomForLeases(t *testing.T) {
+	dir := t.TempDir()
+	free, resize := sqlite.Disk(t, dir, 1<<30)
+	synctest.Test(t, func(t *testing.T) {
+		d := &db{t, dir + "/jobs.db", &sqlite.Options{SingleProcess: true, Durability: sqlite.Relaxed, Ballast: -1}}
+		s := d.open()
+		job := newJob("default", "a")
+		job.Args = make([]byte, 2000)
+		for size := int64(0); size < 365_000; { // less than a log that is cut for its length
+			info, err := os.Stat(d.path + "-wal")
+			if err != nil {
+				t.Fatal(err)
+			}
+			size = info.Size()
+			if _, err := s.Enqueue(t.Context(), t0, []storage.NewJob{job}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Second) // the log is moved, and stays as long as it is
+		resize(1<<30 - free() + 60<<10)
+		lease(t, s, 3, "a")
+		time.Sleep(2 * time.Second)
+		leased := 0
+		for range 2 {
+			r, err := s.Exchange(t.Context(), t0, storage.Exchange{LeaseDuration: time.Minute, Wants: want(10, "a")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			leased += len(r.Leased)
+			synctest.Wait()
+		}
+		if leased == 0 {
+			t.Errorf("no job is leased, with %d bytes free", free())
+		}
+	})
+}

@@ -43,7 +43,9 @@ AND tbl_name COLLATE NOCASE IN (SELECT name FROM main.sqlite_schema WHERE type I
 
 // inside runs f in a transaction of the application, or in one that Tx has
 // begun. So many keys of jobs are reserved for f. partly is true if f may have written
-// something when it returns an answer, see isAnswer: that is taken back then.
+// something when it returns an answer, see isAnswer: that is taken back then. While the
+// application reads what a statement of its own returns that it has written, SQLite begins
+// no savepoint: then such an answer ends the transaction.
 func (s *Store) inside(ctx context.Context, in *sql.Tx, keys int, partly bool, f func(t *tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -102,12 +104,20 @@ func (s *Store) insideOwn(own *ownTx, partly bool, f func(t *tx) error) (err err
 	}
 	s.app.changed = false
 	t := &tx{execer: s.app, store: s, stmts: s.app, ledger: newLedger()}
-	call := func() error { return t.callInTx(f) }
-	if partly {
-		whole := call
-		call = func() error { return s.app.orTakenBack(whole) }
-	}
-	if err := s.app.hold(call); err != nil {
+	err = s.app.hold(func() error {
+		if partly {
+			_, err := s.app.exec(sqlSavepoint)
+			if partly = !isCode(err, lib.SQLITE_BUSY); partly && err != nil {
+				return err
+			}
+		}
+		err := t.callInTx(f)
+		if partly {
+			err = s.app.orTakenBack(err)
+		}
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	own.used, own.after = true, append(own.after, t.after...)
@@ -116,12 +126,9 @@ func (s *Store) insideOwn(own *ownTx, partly bool, f func(t *tx) error) (err err
 	return nil
 }
 
-// orTakenBack calls f, and takes back what it has written if its error is an answer.
-func (s *statements) orTakenBack(f func() error) error {
-	if _, err := s.exec(sqlSavepoint); err != nil {
-		return err
-	}
-	err := f()
+// orTakenBack ends the savepoint of a call, and takes back what the call has written if its
+// error is an answer.
+func (s *statements) orTakenBack(err error) error {
 	if err != nil && !isAnswer(err) {
 		return err // the whole transaction goes
 	}

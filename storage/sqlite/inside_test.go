@@ -160,3 +160,44 @@ func TestStore_Tx_KnowsNoMore(t *testing.T) {
 		t.Errorf("%v, want ErrQueueFull, as another process has just set", err)
 	}
 }
+
+// While the application reads what its own UPDATE returns SQLite begins no savepoint. A call
+// does without it.
+func TestStore_Tx_WhileRowsAreReturned(t *testing.T) {
+	app, s, _ := appStore(t, nil)
+	if _, err := app.Exec("CREATE TABLE mine (n INTEGER); INSERT INTO mine VALUES (1), (2), (3)"); err != nil {
+		t.Fatal(err)
+	}
+	job := newJob("default", "a")
+	for name, call := range map[string]func(tx *sql.Tx, i int) error{
+		"several jobs": func(tx *sql.Tx, _ int) error {
+			_, err := s.EnqueueTx(t.Context(), tx, t0, []storage.NewJob{job, job})
+			return err
+		},
+		"a message": func(tx *sql.Tx, i int) error {
+			_, err := s.PublishMessagesTx(t.Context(), tx, t0, []storage.Publication{message(fmt.Sprintf("m%d", i), job)})
+			return err
+		},
+	} {
+		n := 0
+		err := s.Tx(t.Context(), func(tx *sql.Tx) error {
+			rows, err := tx.Query("UPDATE mine SET n = n + 1 RETURNING n")
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for ; rows.Next(); n++ {
+				if err := call(tx, n); err != nil {
+					return err
+				}
+			}
+			return rows.Err()
+		})
+		if err != nil || n != 3 {
+			t.Errorf("%s: %d calls, %v; want 3", name, n, err)
+		}
+	}
+	if c := counts(t, s); c[storage.Ready] != 9 {
+		t.Errorf("counts %v, want 9 ready", c)
+	}
+}
