@@ -262,6 +262,9 @@ func (c *checkpointer) restart(length, moved int) (int, error) {
 		return length, err
 	}
 	c.pause = min(max(2*c.pause, restartPause), longPause)
+	if c.marks.low.Load() {
+		c.pause = restartWait // the log takes the room that jobs need to end
+	}
 	c.again = now.Add(c.pause)
 	return min(moved, length-1), err
 }

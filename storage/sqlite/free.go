@@ -44,8 +44,9 @@ COALESCE(SUM(n) FILTER (WHERE id % 32 = 6), 0) FROM main.errand_number WHERE id 
 	maxPerJob  = 480
 	// perLease is what the outcome of one job may take, of the log and the database
 	// together. Those of 200 jobs that had failed, each on pages of its own, took 9 KB
-	// each. roomAgain is when to ask for more after none could be leased for that.
-	perLease  = 16 << 10
+	// each; but on a busy machine each may have a commit of its own, of up to a dozen
+	// pages. roomAgain is when to ask for more after none could be leased for that.
+	perLease  = 64 << 10
 	roomAgain = 100 * time.Millisecond
 )
 
