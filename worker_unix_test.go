@@ -204,14 +204,15 @@ func startOther(t *testing.T, path, role string, lease, ahead time.Duration, que
 	return o
 }
 
-// wants reads on to the line that is wanted.
+// wants reads on to the line that is wanted. An error, or a job that returned otherwise, ends
+// the test.
 func (o *other) wants(line string) {
 	o.t.Helper()
 	for o.out.Scan() {
 		if o.out.Text() == line {
 			return
 		}
-		if strings.HasPrefix(o.out.Text(), "error") {
+		if strings.HasPrefix(o.out.Text(), "error") || strings.HasPrefix(o.out.Text(), "return") && strings.HasPrefix(line, "return") {
 			break
 		}
 	}
