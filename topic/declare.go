@@ -1,14 +1,11 @@
 package topic
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"maps"
-	"slices"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/remember"
 )
 
 // Declare has a topic be as p says, for a program that says so each time it starts. It adds a
@@ -93,21 +90,5 @@ func (p *Topic) changes(was *Topic) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return differing(now.Doc, before.Doc)
-}
-
-// differing returns the names of the members in which two objects of JSON differ, sorted.
-func differing(a, b []byte) (names []string, err error) {
-	var x, y map[string]json.RawMessage
-	if err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)); err != nil {
-		return nil, err
-	}
-	for name, value := range x {
-		if bytes.Equal(value, y[name]) {
-			delete(y, name)
-		} else {
-			y[name] = value
-		}
-	}
-	return slices.Sorted(maps.Keys(y)), nil
+	return remember.Differing(now.Doc, before.Doc)
 }

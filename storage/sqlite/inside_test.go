@@ -121,7 +121,7 @@ func TestStore_AppTx_KnowsWhatIsNew(t *testing.T) {
 			t.Fatal(err)
 		}
 		generation := d.number("SELECT n FROM errand_number WHERE id = 4")
-		for limit := time.Now().Add(10 * time.Second); s.Stale(generation) && time.Now().Before(limit); { // as the commit is looked for
+		for limit := time.Now().Add(time.Minute); s.Stale(generation) && time.Now().Before(limit); { // as the commit is looked for
 			runtime.Gosched()
 		}
 		if s.Stale(generation) {
