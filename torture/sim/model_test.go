@@ -191,8 +191,11 @@ func (w *world) newLease(l *lease) {
 
 func (w *world) exchanged(l *life, begin int64, now time.Time, x *storage.Exchange, out *storage.ExchangeResult) {
 	w.tell(l, func(end int64) {
-		if changed := func(r storage.ItemResult) bool { return r != storage.Lost }; len(out.Leased) > 0 ||
-			slices.ContainsFunc(out.Finished, changed) || slices.ContainsFunc(out.Extended, changed) {
+		changed := len(out.Leased) > 0 || slices.ContainsFunc(out.Extended, func(r storage.ItemResult) bool { return r != storage.Lost })
+		for i, r := range out.Finished {
+			changed = changed || r != storage.Lost && w.remains(&x.Finish[i], x.Retention)
+		}
+		if changed {
 			w.wrote(begin, now)
 		}
 		for i, r := range out.Extended {
@@ -224,6 +227,18 @@ func (w *world) exchanged(l *life, begin int64, now time.Time, x *storage.Exchan
 			w.fault("%d jobs were leased, and %d wanted", len(out.Leased), x.Wanted()+x.Urgent)
 		}
 	})
+}
+
+// remains reports whether an outcome leaves a job behind, for sure: the database need not
+// know the time of one that deletes it.
+func (w *world) remains(f *storage.Finish, keep storage.Retention) bool {
+	ls := w.tokens[f.Token]
+	if ls == nil || keep.Of(ls.Queue, ls.Kind) > 0 {
+		return true
+	}
+	j := w.jobs[f.Key]
+	state := f.Effect(false).State
+	return j != nil && len(j.cancels) == 0 && (state == storage.Ready || state == storage.Dead)
 }
 
 func (w *world) reclaimed(l *life, begin int64, out []storage.Reclaimed) {
