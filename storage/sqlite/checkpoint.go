@@ -51,6 +51,8 @@ const (
 	// to longPause.
 	restartPause = time.Second
 	longPause    = 30 * time.Second
+	// lowPause is the same while the disk is nearly full: writers work for most of the time.
+	lowPause = 4 * restartWait
 	// warnAt is how many pages in the log are more than there should ever be.
 	warnAt = 4 * checkpointAt
 	// logLimit is to how many bytes the file of a longer log is cut.
@@ -241,7 +243,7 @@ func (c *checkpointer) restart(length, moved int) (int, error) {
 		return moved, nil
 	}
 	wait := restartWait
-	if length >= warnAt {
+	if length >= warnAt && !c.marks.low.Load() {
 		wait = longWait
 	}
 	waits := c.waits
@@ -263,9 +265,9 @@ func (c *checkpointer) restart(length, moved int) (int, error) {
 	}
 	c.pause = min(max(2*c.pause, restartPause), longPause)
 	if c.marks.low.Load() {
-		c.pause = restartWait // the log takes the room that jobs need to end
+		c.pause = lowPause // the log takes the room that jobs need to end
 	}
-	c.again = now.Add(c.pause)
+	c.again = time.Now().Add(c.pause)
 	return min(moved, length-1), err
 }
 

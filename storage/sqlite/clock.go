@@ -61,10 +61,11 @@ func (t *tx) keepClock() {
 	}
 }
 
-// changes reports whether the transaction writes anything.
+// changes reports whether the transaction leaves anything behind that may have its time, see
+// the function of this name.
 func (t *tx) changes() bool { return t.stmts == nil || t.stmts.changed || t.meta != t.was }
 
-// unkept reports whether the clock lags behind a write that changed nothing. It lags by
+// unkept reports whether the clock lags behind a write that left nothing with its time. It lags by
 // less than clockPace, unless somebody has stepped it since.
 func (t *tx) unkept() bool {
 	lag := t.store.floor.unkept.Load() - t.meta.clock

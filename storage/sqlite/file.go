@@ -256,8 +256,8 @@ var errWentBack = fmt.Errorf("%w: the database has gone back to an earlier momen
 // floor are the last committed values of counters that only ever rise.
 type floor struct {
 	nextJob, nextToken, generation atomic.Int64
-	// unkept is the latest time that a write was given which has changed nothing, and
-	// so has not written the time. Close writes it.
+	// unkept is the latest time that a write was given which has left nothing that has
+	// it, and so has not written it. Close writes it.
 	unkept atomic.Int64
 }
 

@@ -43,9 +43,11 @@ AND tbl_name COLLATE NOCASE IN (SELECT name FROM main.sqlite_schema WHERE type I
 
 // inside runs f in a transaction of the application, or in one that Tx has
 // begun. So many keys of jobs are reserved for f. partly is true if f may have written
-// something when it returns an answer, see isAnswer: that is taken back then. While the
-// application reads what a statement of its own returns that it has written, SQLite begins
-// no savepoint: then such an answer ends the transaction.
+// something when it returns an answer, see isAnswer: that is taken back then.
+//
+// While the application reads what a statement of its own returns that it has written, SQLite
+// begins no savepoint. In a transaction of Tx such an answer then ends the transaction. In
+// the application's own each call returns ErrBusy.
 func (s *Store) inside(ctx context.Context, in *sql.Tx, keys int, partly bool, f func(t *tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -92,8 +94,9 @@ func (s *Store) insideOwn(own *ownTx, partly bool, f func(t *tx) error) (err err
 	if own.failed != nil {
 		return own.failed
 	}
+	bare := false // SQLite has begun no savepoint, so that nothing can be taken back
 	defer func() {
-		if !errors.Is(err, storage.ErrNotFound) && (!partly || !isAnswer(err)) {
+		if bare || !errors.Is(err, storage.ErrNotFound) && (!partly || !isAnswer(err)) {
 			own.failed = err
 		}
 	}()
@@ -107,12 +110,12 @@ func (s *Store) insideOwn(own *ownTx, partly bool, f func(t *tx) error) (err err
 	err = s.app.hold(func() error {
 		if partly {
 			_, err := s.app.exec(sqlSavepoint)
-			if partly = !isCode(err, lib.SQLITE_BUSY); partly && err != nil {
+			if bare = isCode(err, lib.SQLITE_BUSY); !bare && err != nil {
 				return err
 			}
 		}
 		err := t.callInTx(f)
-		if partly {
+		if partly && !bare {
 			err = s.app.orTakenBack(err)
 		}
 		return err

@@ -201,3 +201,52 @@ func TestStore_Tx_WhileRowsAreReturned(t *testing.T) {
 		t.Errorf("counts %v, want 9 ready", c)
 	}
 }
+
+// Then nothing that a refused call has written can be taken back, and so the transaction
+// can't commit, though the application passes over the answer.
+func TestStore_Tx_RefusedWhileRowsAreReturned(t *testing.T) {
+	app, s, _ := appStore(t, nil)
+	if err := s.Configure(t.Context(), storage.Lane{Queue: "small"}, storage.Settings{storage.SettingMaxJobs: 1}); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, s, "a", 1)
+	if _, err := app.Exec("CREATE TABLE mine (n INTEGER); INSERT INTO mine VALUES (1), (2), (3)"); err != nil {
+		t.Fatal(err)
+	}
+	gone := message("gone", newJob("default", "a"))
+	gone.Existing = true
+	for name, call := range map[string]func(tx *sql.Tx) error{
+		"not there": func(tx *sql.Tx) error {
+			_, err := s.PublishMessagesTx(t.Context(), tx, t0, []storage.Publication{message("first", newJob("default", "new-kind")), gone})
+			return err
+		},
+		"full": func(tx *sql.Tx) error {
+			_, err := s.EnqueueTx(t.Context(), tx, t0, []storage.NewJob{newJob("default", "a"), newJob("small", "a"), newJob("small", "a")})
+			return err
+		},
+	} {
+		err := s.Tx(t.Context(), func(tx *sql.Tx) error {
+			rows, err := tx.Query("UPDATE mine SET n = n + 1 RETURNING n")
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			rows.Next()
+			if err := call(tx); !errors.Is(err, storage.ErrNotFound) && !errors.Is(err, storage.ErrQueueFull) {
+				t.Errorf("%s: %v, want a refusal", name, err)
+			}
+			return rows.Close()
+		})
+		if !errors.Is(err, storage.ErrNotFound) && !errors.Is(err, storage.ErrQueueFull) {
+			t.Errorf("%s: the transaction ends with %v, want the refusal", name, err)
+		}
+		var n int
+		if err := app.QueryRow("SELECT sum(n) FROM mine").Scan(&n); err != nil || n != 6 {
+			t.Errorf("%s: the application's rows add up to %d, %v; want 6, as before", name, n, err)
+		}
+		enqueue(t, s, "a", 1)
+	}
+	if c := counts(t, s); c[storage.Ready] != 3 {
+		t.Errorf("counts %v, want 3 ready", c)
+	}
+}

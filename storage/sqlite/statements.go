@@ -32,7 +32,7 @@ type statements struct {
 	// succeeded is when lanes last succeeded, as it is stored, of those for which it is known.
 	succeeded map[int64]int64
 	wrote     int  // statements, rows and large values since the log was looked at: some pages each
-	changed   bool // rows were, in the transaction under way
+	changed   bool // in the transaction under way, see changes
 	hooked    bool // see hook
 
 	args   []driver.NamedValue // reused, as the next two

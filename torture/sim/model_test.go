@@ -230,15 +230,14 @@ func (w *world) exchanged(l *life, begin int64, now time.Time, x *storage.Exchan
 }
 
 // remains reports whether an outcome leaves a job behind, for sure: the database need not
-// know the time of one that deletes it.
+// know the time of one that deletes it. A job that is ready again may be cancelled and gone,
+// though its cancellation is not known here yet.
 func (w *world) remains(f *storage.Finish, keep storage.Retention) bool {
 	ls := w.tokens[f.Token]
 	if ls == nil || keep.Of(ls.Queue, ls.Kind) > 0 {
 		return true
 	}
-	j := w.jobs[f.Key]
-	state := f.Effect(false).State
-	return j != nil && len(j.cancels) == 0 && (state == storage.Ready || state == storage.Dead)
+	return f.Effect(false).State == storage.Dead
 }
 
 func (w *world) reclaimed(l *life, begin int64, out []storage.Reclaimed) {
