@@ -4,263 +4,323 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"os"
+	"fmt"
+	"log/slog"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
-	"github.com/errandq/errand/storage"
-	"github.com/errandq/errand/storage/storagetest"
 )
 
-// note is the kind most tests enqueue.
-type note struct {
-	Text string
-	N    int
+// These are the tests to read first: one job's whole life, in each of its ways. Time is that of
+// a bubble of testing/synctest, in which an hour is over at once.
+
+// letter is the job whose life is told.
+type letter struct{ To string }
+
+func (letter) Kind() string { return "letter" }
+
+var (
+	errAway = errors.New("nobody is there")
+	// errWait makes the handler wait for the end of its context.
+	errWait = errors.New("wait")
+)
+
+// life is what happens to a job, and what has to become of it.
+type life struct {
+	name    string
+	options errand.JobOptions
+	paused  bool    // the queue is, when the job comes
+	answers []error // of its handler, attempt by attempt; then nil
+	// A second after the enqueue, this is done.
+	then func(ctx context.Context, q *errand.Queue, id errand.ID) error
+	want string // its events, with the time since its enqueue
+	ends errand.State
 }
 
-func (note) Kind() string { return "note" }
-
-// ofKind is a job of any kind.
-type ofKind string
-
-func (k ofKind) Kind() string { return string(k) }
-
-// longest has the longest kind.
-type longest struct{}
-
-func (longest) Kind() string { return strings.Repeat("x", 128) }
-
-// any JSON value, or none that is.
-type value struct{ V any }
-
-func (value) Kind() string { return "value" }
-
-// byPointer has no kind without a value behind the pointer.
-type byPointer struct{ kind string }
-
-func (p *byPointer) Kind() string { return p.kind }
-
-func openQueue(t *testing.T, o *errand.Options) *errand.Queue {
-	t.Helper()
-	q, err := errand.Open(t.Context(), filepath.Join(t.TempDir(), "jobs.db"), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := q.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return q
-}
-
-// enqueue adds a job that must be fine.
-func enqueue(t *testing.T, q *errand.Queue, args errand.Args, o *errand.JobOptions) errand.ID {
-	t.Helper()
-	e, err := q.Enqueue(t.Context(), args, o)
-	if err != nil || e.Duplicate {
-		t.Fatalf("Enqueue gave %v, %v", e, err)
-	}
-	return e.ID
-}
-
-func lookUp(t *testing.T, q *errand.Queue, id errand.ID) errand.JobInfo {
-	t.Helper()
-	j, err := q.Job(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return j
-}
-
-// wantNothing checks that the queue has no job.
-func wantNothing(t *testing.T, q *errand.Queue) {
-	t.Helper()
-	counts, err := q.Counts(t.Context())
-	if err != nil || len(counts) > 0 {
-		t.Errorf("Counts gave %v, %v: want none", counts, err)
-	}
-}
-
-func TestQueue_Job(t *testing.T) {
-	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
-	q := openQueue(t, &errand.Options{Clock: func() time.Time { return now }})
-	own := policy.Policy{Retries: 1, MinDelay: time.Second, MaxDelay: time.Second}
-	id := enqueue(t, q, note{"hi", 1}, &errand.JobOptions{
-		Queue: "mail", Priority: 7, Delay: time.Minute, Policy: &own, Timeout: time.Hour,
-		Unique: &errand.Unique{Key: "a b"}, Headers: map[string]string{"trace": "x"},
-	})
-	want := errand.JobInfo{
-		ID: id, Queue: "mail", Kind: "note", State: errand.Scheduled, Priority: 7,
-		CreatedAt: now, DueAt: now.Add(time.Minute), Timeout: time.Hour, Unique: "a b", Policy: &policy.Document{Retry: &own},
-		Args: []byte(`{"Text":"hi","N":1}`), Headers: map[string]string{"trace": "x"},
-	}
-	if got := lookUp(t, q, id); !reflect.DeepEqual(got, want) {
-		t.Errorf("Job gave\n%+v, want\n%+v", got, want)
-	}
-	if _, err := q.Job(t.Context(), errand.ID{}); !errors.Is(err, errand.ErrNotFound) {
-		t.Errorf("the zero ID: %v", err)
-	}
-	if back, err := errand.ParseID(id.String()); back != id || err != nil {
-		t.Errorf("ParseID gave %v, %v", back, err)
-	}
-	_, err := errand.ParseID("0190")
-	wantFaults(t, err, fault{"id", `"0190"`, "must have the form of a UUID"})
-}
-
-func TestQueue_Cancel(t *testing.T) {
-	for _, c := range []struct {
-		retention time.Duration
-		kept      bool
-	}{{0, true}, {time.Hour, true}, {-time.Hour, false}} {
-		q := openQueue(t, &errand.Options{Retention: c.retention})
-		id := enqueue(t, q, note{}, nil)
-		if s, err := q.Cancel(t.Context(), id); s != errand.Cancelled || err != nil {
-			t.Errorf("Cancel gave %v, %v", s, err)
-		}
-		if _, err := q.Job(t.Context(), id); (err == nil) != c.kept {
-			t.Errorf("retention %v: Job gave %v", c.retention, err)
-		}
-		if _, err := q.Cancel(t.Context(), errand.ID{1}); !errors.Is(err, errand.ErrNotFound) {
-			t.Errorf("Cancel of nothing: %v", err)
-		}
+func TestQueue_life(t *testing.T) {
+	for _, l := range []life{
+		{
+			name: "a job is done",
+			want: "0s enqueued, 0s started, 0s done",
+			ends: errand.Done,
+		}, {
+			name:    "a delayed job waits until it is due",
+			options: errand.JobOptions{Delay: time.Hour},
+			want:    "0s enqueued, 1h0m0s started, 1h0m0s done",
+			ends:    errand.Done,
+		}, {
+			name:    "a failed job is retried, by its policy after 10 s",
+			answers: []error{errAway},
+			want:    "0s enqueued, 0s started, 0s retried, 10s started, 10s done",
+			ends:    errand.Done,
+		}, {
+			name:    "a job without retries left is a dead letter",
+			answers: []error{errAway, errAway, errAway},
+			want:    "0s enqueued, 0s started, 0s retried, 10s started, 10s retried, 20s started, 20s dead",
+			ends:    errand.Dead,
+		}, {
+			name:    "a job that can't succeed is one at once",
+			answers: []error{errand.Permanent(errAway)},
+			want:    "0s enqueued, 0s started, 0s dead",
+			ends:    errand.Dead,
+		}, {
+			name:    "a dead letter that is redriven begins anew",
+			answers: []error{errand.Permanent(errAway)},
+			then: func(ctx context.Context, q *errand.Queue, id errand.ID) error {
+				_, err := q.DeadLetters().Redrive(ctx, errand.JobFilter{IDs: []errand.ID{id}}, nil)
+				return err
+			},
+			want: "0s enqueued, 0s started, 0s dead, 1s started, 1s done",
+			ends: errand.Done,
+		}, {
+			name:    "the other side says when to come again",
+			answers: []error{errand.RetryAfter(time.Minute, errAway)},
+			want:    "0s enqueued, 0s started, 0s retried, 1m0s started, 1m0s done",
+			ends:    errand.Done,
+		}, {
+			name:    "a handler wants to run again later, which is no failure",
+			answers: []error{errand.Snooze(time.Minute, nil), errand.Snooze(time.Minute, nil)},
+			want:    "0s enqueued, 0s started, 0s snoozed, 1m0s started, 1m0s snoozed, 2m0s started, 2m0s done",
+			ends:    errand.Done,
+		}, {
+			name:    "a handler cancels its job",
+			answers: []error{errand.Cancel(errAway)},
+			want:    "0s enqueued, 0s started, 0s cancelled",
+			ends:    errand.Cancelled,
+		}, {
+			name:    "a job is cancelled while it waits",
+			options: errand.JobOptions{Delay: time.Hour},
+			then:    cancel,
+			want:    "0s enqueued, 1s cancelled",
+			ends:    errand.Cancelled,
+		}, {
+			name:    "a job is cancelled while it runs: the context of its handler ends",
+			answers: []error{errWait},
+			then:    cancel,
+			want:    "0s enqueued, 0s started, 1s cancelled",
+			ends:    errand.Cancelled,
+		}, {
+			name:    "a job takes longer than it may",
+			options: errand.JobOptions{Timeout: 5 * time.Second},
+			answers: []error{errWait},
+			want:    "0s enqueued, 0s started, 5s retried, 15s started, 15s done",
+			ends:    errand.Done,
+		}, {
+			name:    "a job that waits is run now",
+			options: errand.JobOptions{Delay: time.Hour},
+			then: func(ctx context.Context, q *errand.Queue, id errand.ID) error {
+				_, err := q.RunNow(ctx, errand.JobFilter{IDs: []errand.ID{id}}, nil)
+				return err
+			},
+			want: "0s enqueued, 1s started, 1s done",
+			ends: errand.Done,
+		}, {
+			name:   "a paused queue keeps a job",
+			paused: true,
+			then: func(ctx context.Context, q *errand.Queue, _ errand.ID) error {
+				return q.Resume(ctx, "default")
+			},
+			want: "0s enqueued, 1s released, 1s started, 1s done",
+			ends: errand.Done,
+		}, {
+			name:    "a job that is not started in time expires",
+			options: errand.JobOptions{StartWithin: time.Minute},
+			paused:  true,
+			then: func(ctx context.Context, q *errand.Queue, _ errand.ID) error {
+				time.Sleep(time.Hour)
+				return q.Resume(ctx, "default")
+			},
+			want: "0s enqueued, 1h0m0s released, 1h0m0s expired",
+			ends: errand.Expired,
+		},
+	} {
+		t.Run(l.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "jobs.db")
+			synctest.Test(t, func(t *testing.T) { l.lead(t, path) })
+		})
 	}
 }
 
-func TestQueue_Pause(t *testing.T) {
-	q := openQueue(t, nil)
-	for _, name := range []string{"b", "a", "a"} {
-		if err := q.Pause(t.Context(), name); err != nil {
+func cancel(ctx context.Context, q *errand.Queue, id errand.ID) error {
+	_, err := q.Cancel(ctx, id)
+	return err
+}
+
+// lead leads a job through its life.
+func (l *life) lead(t *testing.T, path string) {
+	ctx := t.Context()
+	q := openQuietly(t, path)
+	defer closeQueue(t, q)
+	if l.paused {
+		if err := q.Pause(ctx, "default"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got, err := q.Paused(t.Context()); !reflect.DeepEqual(got, []string{"a", "b"}) || err != nil {
-		t.Errorf("Paused gave %v, %v", got, err)
-	}
-	if err := q.Resume(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := q.Paused(t.Context()); !reflect.DeepEqual(got, []string{"b"}) || err != nil {
-		t.Errorf("Paused gave %v, %v", got, err)
-	}
-	wantFaults(t, q.Pause(t.Context(), ""), fault{"queue", `""`, "must match"})
-	wantFaults(t, q.Resume(t.Context(), "a b"), fault{"queue", `"a b"`, "must match"})
-}
-
-func TestQueue_closed(t *testing.T) {
-	q := openQueue(t, nil)
-	id := enqueue(t, q, note{}, nil)
-	for range 2 {
-		if err := q.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	}
-	dead := q.DeadLetters()
-	for name, call := range map[string]func(context.Context) error{
-		"Enqueue": func(ctx context.Context) error { _, err := q.Enqueue(ctx, note{}, nil); return err },
-		"EnqueueMany": func(ctx context.Context) error {
-			_, err := q.EnqueueMany(ctx, []errand.NewJob{{Args: note{}}})
-			return err
-		},
-		"Tx":      func(ctx context.Context) error { return q.Tx(ctx, func(*sql.Tx) error { return nil }) },
-		"Job":     func(ctx context.Context) error { _, err := q.Job(ctx, id); return err },
-		"Cancel":  func(ctx context.Context) error { _, err := q.Cancel(ctx, id); return err },
-		"Pause":   func(ctx context.Context) error { return q.Pause(ctx, "a") },
-		"Paused":  func(ctx context.Context) error { _, err := q.Paused(ctx); return err },
-		"Resume":  func(ctx context.Context) error { return q.Resume(ctx, "a") },
-		"Hold":    func(ctx context.Context) error { return q.Hold(ctx, errand.Lane{Queue: "a"}, nil) },
-		"Holds":   func(ctx context.Context) error { _, err := q.Holds(ctx); return err },
-		"Counts":  func(ctx context.Context) error { _, err := q.Counts(ctx); return err },
-		"List":    func(ctx context.Context) error { _, err := dead.List(ctx, errand.JobFilter{}, nil); return err },
-		"Get":     func(ctx context.Context) error { _, err := dead.Get(ctx, id); return err },
-		"Redrive": func(ctx context.Context) error { _, err := dead.Redrive(ctx, errand.JobFilter{}, nil); return err },
-		"RunNow":  func(ctx context.Context) error { _, err := q.RunNow(ctx, errand.JobFilter{All: true}, nil); return err },
-		"Purge":   func(ctx context.Context) error { _, err := dead.Purge(ctx, errand.JobFilter{All: true}); return err },
-	} {
-		if err := call(t.Context()); !errors.Is(err, errand.ErrClosed) {
-			t.Errorf("%s after Close: %v: want ErrClosed", name, err)
-		}
-	}
-}
-
-func TestQueue_cancelledContext(t *testing.T) {
-	q := openQueue(t, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := q.Enqueue(ctx, note{}, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("Enqueue: %v", err)
-	}
-	if _, err := q.EnqueueMany(ctx, []errand.NewJob{{Args: note{}}}); !errors.Is(err, context.Canceled) {
-		t.Errorf("EnqueueMany: %v", err)
-	}
-	if err := q.Tx(ctx, func(*sql.Tx) error { t.Error("fn was called"); return nil }); !errors.Is(err, context.Canceled) {
-		t.Errorf("Tx: %v", err)
-	}
-	path := filepath.Join(t.TempDir(), "new.db")
-	if _, err := errand.Open(ctx, path, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("Open: %v", err)
-	}
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("Open left a file: %v", err)
-	}
-	if _, err := errand.New(ctx, storagetest.NewMemory().Open(), nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("New: %v", err)
-	}
-	wantNothing(t, q)
-}
-
-func TestTx_refuses(t *testing.T) {
-	q, other := openQueue(t, nil), openQueue(t, nil)
-	wantFaults(t, q.Tx(t.Context(), nil), fault{"fn", "nil", "must not be nil"})
-	_, err := q.EnqueueTx(t.Context(), nil, note{}, nil)
-	wantFaults(t, err, fault{"tx", "nil", "must not be nil"})
-
-	err = other.Tx(t.Context(), func(tx *sql.Tx) error {
-		_, err := q.EnqueueTx(t.Context(), tx, note{}, nil)
-		return err
-	})
-	if !errors.Is(err, errand.ErrWrongDatabase) {
-		t.Errorf("a transaction of another queue: %v", err)
-	}
-	wantNothing(t, q)
-	wantNothing(t, other)
-
-	plain, err := errand.New(t.Context(), noTx{storagetest.NewMemory().Open()}, nil)
+	events, err := q.Subscribe(ctx, errand.EventFilter{Kind: "letter"}, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := plain.Tx(t.Context(), func(*sql.Tx) error { return nil }); !errors.Is(err, errand.ErrUnsupportedDB) {
-		t.Errorf("Tx of a store without: %v", err)
+	defer events.Close()
+	defer work(t, q, l.handle)()
+
+	began := time.Now()
+	e, err := q.Enqueue(ctx, letter{To: "Ada"}, &l.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	if l.then != nil {
+		if err := l.then(ctx, q, e.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	time.Sleep(2 * time.Hour)
+	synctest.Wait()
+
+	var story []string
+	for range len(events.Events()) {
+		e := <-events.Events()
+		after := e.At.Sub(began).Round(time.Second)
+		if after > time.Minute { // RetryAfter is spread by up to a tenth
+			after = after.Round(time.Minute)
+		}
+		story = append(story, fmt.Sprint(after, " ", e.Type))
+	}
+	if got := strings.Join(story, ", "); got != l.want {
+		t.Errorf("the job's life:\n%s\nwant\n%s", got, l.want)
+	}
+	if job, err := q.Job(ctx, e.ID); job.State != l.ends || err != nil {
+		t.Errorf("the job is %v (%v), want %v", job.State, err, l.ends)
 	}
 }
 
-// noTx hides what a store can do beyond the contract.
-type noTx struct{ storage.Store }
+func (l *life) handle(ctx context.Context, job *errand.Job[letter]) error {
+	switch {
+	case job.Attempt > len(l.answers):
+		return nil
+	case errors.Is(l.answers[job.Attempt-1], errWait):
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return l.answers[job.Attempt-1]
+}
 
-// Transactions of the application that are closed, or whose context ended,
-// take no job.
-func TestTx_ended(t *testing.T) {
-	q := openQueue(t, nil)
-	var kept *sql.Tx
-	if err := q.Tx(t.Context(), func(tx *sql.Tx) error { kept = tx; return nil }); err != nil {
+// A worker that stops gives its handler some time, and then ends its context. The job is run
+// again by the next worker, with nothing used up.
+func TestQueue_life_stopped(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	synctest.Test(t, func(t *testing.T) {
+		q := openQuietly(t, path)
+		e, err := q.Enqueue(t.Context(), letter{To: "Ada"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := life{answers: []error{errWait}}
+		stop := work(t, q, first.handle)
+		time.Sleep(time.Second)
+		stop()
+		closeQueue(t, q)
+
+		q = openQuietly(t, path)
+		defer closeQueue(t, q)
+		if job, err := q.Job(t.Context(), e.ID); job.State != errand.Ready || job.Retry != 0 || err != nil {
+			t.Errorf("after the stop the job is %v with retry %d, %v; want it ready, with no retry used up", job.State, job.Retry, err)
+		}
+		defer work(t, q, func(context.Context, *errand.Job[letter]) error { return nil })()
+		time.Sleep(time.Second)
+		if job, err := q.Job(t.Context(), e.ID); job.State != errand.Done || job.Attempt != 2 || err != nil {
+			t.Errorf("the job is %v after %d attempts, %v; want it done after 2", job.State, job.Attempt, err)
+		}
+	})
+}
+
+// A job that is enqueued in a transaction is there if that commits, and else it never was.
+func TestQueue_life_transaction(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	synctest.Test(t, func(t *testing.T) {
+		q := openQuietly(t, path)
+		defer closeQueue(t, q)
+		for _, end := range []error{nil, errAway} {
+			var e errand.Enqueued
+			err := q.Tx(t.Context(), func(tx *sql.Tx) (err error) {
+				e, err = q.EnqueueTx(t.Context(), tx, letter{To: "Ada"}, nil)
+				return errors.Join(err, end)
+			})
+			if !errors.Is(err, end) {
+				t.Fatalf("Tx: %v, want %v", err, end)
+			}
+			if _, err := q.Job(t.Context(), e.ID); errors.Is(err, errand.ErrNotFound) != (end != nil) {
+				t.Errorf("after a transaction that ended with %v, the job: %v", end, err)
+			}
+		}
+	})
+}
+
+// While a job with a unique key waits or runs, another with that key is a duplicate of it.
+func TestQueue_life_unique(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	synctest.Test(t, func(t *testing.T) {
+		q := openQuietly(t, path)
+		defer closeQueue(t, q)
+		options := &errand.JobOptions{Unique: &errand.Unique{Key: "ada"}}
+		enqueue := func() errand.Enqueued {
+			e, err := q.Enqueue(t.Context(), letter{To: "Ada"}, options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		}
+		first, second := enqueue(), enqueue()
+		if !second.Duplicate || second.ID != first.ID {
+			t.Errorf("the second is %+v, want a duplicate of %v", second, first.ID)
+		}
+		stop := work(t, q, func(context.Context, *errand.Job[letter]) error { return nil })
+		time.Sleep(time.Second)
+		stop()
+		if third := enqueue(); third.Duplicate || third.ID == first.ID {
+			t.Errorf("after the first was done, the third is %+v, want another job", third)
+		}
+	})
+}
+
+// openQuietly opens a queue with a policy of two retries, each after 10 s.
+func openQuietly(t *testing.T, path string) *errand.Queue {
+	t.Helper()
+	q, err := errand.Open(t.Context(), path, &errand.Options{
+		Policy: &policy.Policy{Retries: 2, MinDelay: 10 * time.Second, MaxDelay: 10 * time.Second, Jitter: policy.NoJitter},
+		SQLite: errand.SQLiteOptions{Durability: errand.Relaxed},
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.EnqueueTx(t.Context(), kept, note{}, nil); err == nil {
-		t.Error("EnqueueTx after the commit gave no error")
+	return q
+}
+
+func closeQueue(t *testing.T, q *errand.Queue) {
+	t.Helper()
+	if err := q.Close(); err != nil {
+		t.Error(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	err := q.Tx(ctx, func(tx *sql.Tx) error {
-		cancel()
-		_, err := q.EnqueueTx(ctx, tx, note{}, nil)
-		return err
-	})
-	if !errors.Is(err, context.Canceled) && !errors.Is(err, sql.ErrTxDone) {
-		t.Errorf("Tx whose context ended: %v", err)
+}
+
+// work runs a worker with this handler, and returns what stops it.
+func work(t *testing.T, q *errand.Queue, handle func(context.Context, *errand.Job[letter]) error) (stop func()) {
+	t.Helper()
+	w := errand.NewWorker(q, nil)
+	errand.Handle(w, handle)
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	return func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	}
-	wantNothing(t, q)
 }

@@ -1,0 +1,69 @@
+package cookbook_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/errandq/errand"
+)
+
+// SendEmail is the kind of most recipes.
+type SendEmail struct{ To, Subject string }
+
+// Kind names the type of job.
+func (SendEmail) Kind() string { return "send_email" }
+
+// Reading is a value of a sensor.
+type Reading struct {
+	Sensor string
+	Value  float64
+}
+
+// Kind names the type of job.
+func (Reading) Kind() string { return "reading" }
+
+// Fetch is a kind without a handler.
+type Fetch struct{ URL string }
+
+// Kind names the type of job.
+func (Fetch) Kind() string { return "fetch" }
+
+// Upload sends the latest text of a document.
+type Upload struct{ Document int }
+
+// Kind names the type of job.
+func (Upload) Kind() string { return "upload" }
+
+// Last is a job that starts after all others.
+type Last struct{}
+
+// Kind names the type of job.
+func (Last) Kind() string { return "last" }
+
+// tempQueue opens a queue for one recipe, and returns what removes it.
+func tempQueue(o *errand.Options) (*errand.Queue, func()) {
+	var options errand.Options
+	if o != nil {
+		options = *o
+	}
+	options.Logger = slog.New(slog.DiscardHandler)
+	dir := must(os.MkdirTemp("", "errand-cookbook-"))
+	q := must(errand.Open(context.Background(), filepath.Join(dir, "jobs.db"), &options))
+	return q, func() {
+		check(q.Close())
+		check(os.RemoveAll(dir))
+	}
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

@@ -1,0 +1,38 @@
+package cookbook_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	_ "modernc.org/sqlite" // the driver
+
+	"github.com/errandq/errand"
+)
+
+// The application's tables are in the queue's file. It writes them by q.Tx, and
+// reads them by a pool of its own, which holds up nobody.
+func Example_readingBeside() {
+	ctx := context.Background()
+	dir := must(os.MkdirTemp("", "errand-example-"))
+	defer func() { check(os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "jobs.db")
+
+	q := must(errand.Open(ctx, path, nil)) // first
+	defer q.Close()
+	db := must(sql.Open("sqlite", "file:"+path+"?mode=ro&_pragma=busy_timeout(5000)"))
+	defer db.Close()
+
+	check(q.Tx(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY, email TEXT NOT NULL);
+			INSERT INTO orders (email) VALUES ('ada@example.org')`)
+		return err
+	}))
+	var email string
+	check(db.QueryRowContext(ctx, `SELECT email FROM orders WHERE id = 1`).Scan(&email))
+	fmt.Println(email)
+	// Output:
+	// ada@example.org
+}

@@ -1,0 +1,320 @@
+package apitest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
+)
+
+// slip is what note was called once.
+type slip struct{ Text string }
+
+func (slip) Kind() string { return "slip" }
+
+// A handler runs jobs of the names that its kind had before, by its settings.
+func TestHandler_Aliases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := memoryQueue(t, errand.Options{})
+		w := errand.NewWorker(q, nil)
+		var got []string
+		errand.Handle(w, func(_ context.Context, job *errand.Job[note]) error {
+			got = append(got, job.Kind+" "+job.Args.Text)
+			return errors.New("always")
+		}, errand.HandlerOptions{Aliases: []string{"slip"}, Concurrency: 1, Policy: &policy.Policy{}})
+		run(t, w)
+		old := enqueue(t, q, slip{Text: "a"}, nil)
+		enqueue(t, q, note{Text: "b"}, nil)
+		synctest.Wait()
+		if slices.Sort(got); !slices.Equal(got, []string{"note b", "slip a"}) {
+			t.Errorf("the handler got %q", got)
+		}
+		if j := lookUp(t, q, old); j.State != errand.Dead || j.Kind != "slip" {
+			t.Errorf("the job is %v of kind %s, want dead by the policy of the handler", j.State, j.Kind)
+		}
+	})
+}
+
+type ownKey struct{}
+
+// trail collects what middleware has seen.
+type trail struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (tr *trail) add(format string, args ...any) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.lines = append(tr.lines, fmt.Sprintf(format, args...))
+}
+
+// around returns middleware that notes what passes.
+func (tr *trail) around(name string) errand.Middleware {
+	return func(next errand.HandlerFunc) errand.HandlerFunc {
+		return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+			tr.add("%s in", name)
+			err := next(ctx, job)
+			tr.add("%s out: %v", name, err)
+			return err
+		}
+	}
+}
+
+func (tr *trail) want(t *testing.T, want ...string) {
+	t.Helper()
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	if !slices.Equal(tr.lines, want) {
+		t.Errorf("got  %q\nwant %q", tr.lines, want)
+	}
+	tr.lines = nil
+}
+
+// The worker's middleware is around that of the handler, the first one outermost.
+func TestMiddleware_Order(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, _ := memoryQueue(t, errand.Options{})
+		var tr trail
+		w := errand.NewWorker(q, &errand.WorkerOptions{Middleware: []errand.Middleware{tr.around("a"), tr.around("b")}})
+		errand.Handle(w, func(context.Context, *errand.Job[note]) error {
+			tr.add("handler")
+			return errors.New("no")
+		}, errand.HandlerOptions{Middleware: []errand.Middleware{tr.around("c"), tr.around("d")}, Policy: &policy.Policy{}})
+		errand.HandleRaw(w, "raw", func(context.Context, *errand.Job[errand.RawArgs]) error { return nil })
+		run(t, w)
+		enqueue(t, q, note{}, nil)
+		synctest.Wait()
+		tr.want(t, "a in", "b in", "c in", "d in", "handler", "d out: no", "c out: no", "b out: no", "a out: no")
+		enqueue(t, q, errand.RawArgs{OfKind: "raw"}, nil)
+		synctest.Wait()
+		tr.want(t, "a in", "b in", "b out: <nil>", "a out: <nil>")
+	})
+}
+
+// Middleware sees all that a handler sees, and can change what comes of it.
+func TestMiddleware_OfHandler(t *testing.T) {
+	type key struct{}
+	for _, c := range []struct {
+		name    string
+		wrap    func(next errand.HandlerFunc, ctx context.Context, job *errand.Job[errand.RawArgs]) error
+		handler error
+		state   errand.State
+		reason  errand.Reason
+		error   string
+		text    string // that the handler got; "-": it was not called
+	}{
+		{name: "passes on", state: errand.Done, text: "hi ctx h", wrap: func(next errand.HandlerFunc, ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+			return next(context.WithValue(ctx, key{}, "ctx"), job)
+		}},
+		{name: "replaces the error", state: errand.Dead, reason: storage.ReasonPermanent, error: "late: no", text: "hi  h", handler: errors.New("no"),
+			wrap: func(next errand.HandlerFunc, ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+				return errand.Permanent(fmt.Errorf("late: %w", next(ctx, job)))
+			}},
+		{name: "forgives", state: errand.Done, text: "hi  h", handler: errors.New("no"),
+			wrap: func(next errand.HandlerFunc, ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+				_ = next(ctx, job)
+				return nil
+			}},
+		{name: "does not call", state: errand.Cancelled, error: "not today", text: "-",
+			wrap: func(errand.HandlerFunc, context.Context, *errand.Job[errand.RawArgs]) error {
+				return errand.Cancel(errors.New("not today"))
+			}},
+		{name: "panics", state: errand.Dead, reason: storage.ReasonExhausted, error: "panic: oh", text: "-",
+			wrap: func(errand.HandlerFunc, context.Context, *errand.Job[errand.RawArgs]) error { panic("oh") }},
+		{name: "changes the job", state: errand.Done, text: "HI  x", wrap: func(next errand.HandlerFunc, ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+			changed := *job
+			changed.Args.JSON = json.RawMessage(strings.Replace(string(job.Args.JSON), "hi", "HI", 1))
+			changed.Headers = map[string]string{"h": "x"}
+			return next(ctx, &changed)
+		}},
+		{name: "breaks the args", state: errand.Dead, reason: storage.ReasonDecode, error: "decode: args: unexpected end of JSON input", text: "-",
+			wrap: func(next errand.HandlerFunc, ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+				job.Args.JSON = nil
+				return next(ctx, job)
+			}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q, _ := memoryQueue(t, errand.Options{})
+				var seen errand.Job[errand.RawArgs]
+				w := errand.NewWorker(q, &errand.WorkerOptions{Middleware: []errand.Middleware{func(next errand.HandlerFunc) errand.HandlerFunc {
+					return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+						seen = *job
+						return c.wrap(next, ctx, job)
+					}
+				}}})
+				text := "-"
+				var own errand.Job[note]
+				errand.Handle(w, func(ctx context.Context, job *errand.Job[note]) error {
+					v, _ := ctx.Value(key{}).(string)
+					text, own = job.Args.Text+" "+v+" "+job.Headers["h"], *job
+					return c.handler
+				}, errand.HandlerOptions{Policy: &policy.Policy{}})
+				run(t, w)
+				id := enqueue(t, q, note{Text: "hi"}, &errand.JobOptions{Headers: map[string]string{"h": "h"}, Priority: 7})
+				synctest.Wait()
+				j := lookUp(t, q, id)
+				if j.State != c.state || j.Reason != c.reason || j.Error != c.error || text != c.text {
+					t.Errorf("the job is %v (%s), error %q, and the handler got %q", j.State, j.Reason, j.Error, text)
+				}
+				if string(j.Args) != `{"Text":"hi","N":0}` || j.Headers["h"] != "h" {
+					t.Errorf("stored are %s and %v", j.Args, j.Headers)
+				}
+				if seen.ID != id || seen.Kind != "note" || seen.Queue != "default" || seen.Attempt != 1 || seen.Priority != 7 ||
+					seen.Args.OfKind != "note" || seen.Phase != policy.PhaseFirst || seen.CreatedAt.IsZero() || seen.DueAt.IsZero() {
+					t.Errorf("middleware got %+v", seen)
+				}
+				if text != "-" && (own.ID != id || own.Kind != seen.Kind || own.Queue != seen.Queue || own.Attempt != 1 || own.Priority != 7 ||
+					own.Phase != seen.Phase || own.CreatedAt != seen.CreatedAt || own.DueAt != seen.DueAt) {
+					t.Errorf("the handler got %+v, middleware %+v", own, seen)
+				}
+			})
+		})
+	}
+}
+
+// Jobs go through the middleware of the queue one by one, however they are enqueued.
+func TestMiddleware_OfQueue(t *testing.T) {
+	var tr trail
+	refuse := errors.New("refused")
+	ctx := context.WithValue(t.Context(), ownKey{}, "v")
+	q, _ := memoryQueue(t, errand.Options{MaxHeaders: 40, Middleware: []errand.Middleware{tr.around("a"), func(next errand.HandlerFunc) errand.HandlerFunc {
+		return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+			var n note
+			if err := json.Unmarshal(job.Args.JSON, &n); err != nil {
+				return err
+			}
+			if !job.ID.IsZero() || job.Attempt != 0 || job.Args.OfKind != "note" || job.Kind != "note" {
+				t.Errorf("middleware got %+v", job)
+			}
+			job.Queue = "elsewhere" // has no effect
+			switch n.Text {
+			case "refuse":
+				return refuse
+			case "forget":
+				return nil
+			case "lose":
+				return next(context.Background(), job)
+			case "break":
+				job.Args.JSON = json.RawMessage("{")
+			case "long":
+				job.Headers = map[string]string{"x": strings.Repeat("x", 40)}
+			case "hide":
+				job.Headers = map[string]string{"x": strings.Repeat("x", 40)}
+				_ = next(ctx, job)
+				return nil
+			case "mend":
+				job.Headers = map[string]string{"x": strings.Repeat("x", 40)}
+				if next(ctx, job) == nil {
+					t.Error("next took headers that are too large")
+				}
+				job.Headers = nil
+			default:
+				if job.Headers == nil {
+					job.Headers = map[string]string{}
+				}
+				job.Headers["v"] = fmt.Sprint(ctx.Value(ownKey{}))
+				job.Args.JSON = json.RawMessage(`{"Text": "` + n.Text + `!"}`)
+			}
+			return next(ctx, job)
+		}
+	}}})
+	given := map[string]string{"h": "h"}
+	e, err := q.Enqueue(ctx, note{Text: "one"}, &errand.JobOptions{Headers: given})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := lookUp(t, q, e.ID)
+	if string(j.Args) != `{"Text":"one!"}` || j.Headers["v"] != "v" || j.Headers["h"] != "h" || len(given) != 1 || j.Queue != "default" {
+		t.Errorf("stored are %s, %v in %s", j.Args, j.Headers, j.Queue)
+	}
+	tr.want(t, "a in", "a out: <nil>")
+	many, err := q.EnqueueMany(ctx, []errand.NewJob{{Args: note{Text: "two"}}, {Args: note{Text: "three"}}})
+	if err != nil || len(many) != 2 || string(lookUp(t, q, many[1].ID).Args) != `{"Text":"three!"}` {
+		t.Errorf("EnqueueMany gave %v, %v", many, err)
+	}
+	tr.want(t, "a in", "a out: <nil>", "a in", "a out: <nil>")
+
+	_, err = q.EnqueueMany(ctx, []errand.NewJob{{Args: note{Text: "four"}}, {Args: note{Text: "refuse"}}, {Args: note{Text: "five"}}})
+	if !errors.Is(err, refuse) || err.Error() != "jobs[1]: refused" {
+		t.Errorf("a job is refused with %v", err)
+	}
+	tr.want(t, "a in", "a out: <nil>", "a in", "a out: refused")
+	for text, want := range map[string]string{
+		"forget": "middleware returned nil without a call of next",
+		"lose":   "middleware must pass on its context",
+		"break":  "jobs[1].args \"errand.RawArgs\": must marshal to JSON",
+		"long":   "jobs[1].headers 48: must be at most 40 bytes of JSON",
+		"hide":   "jobs[1].headers 48: must be at most 40 bytes of JSON",
+	} {
+		if _, err := q.EnqueueMany(ctx, []errand.NewJob{{Args: note{}}, {Args: note{Text: text}}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if _, err := q.Enqueue(ctx, note{Text: "long"}, nil); !errors.Is(err, errand.ErrInvalid) {
+		t.Errorf("an error of next is %v", err)
+	}
+	if _, err := q.Enqueue(ctx, note{Text: "mend"}, nil); err != nil {
+		t.Errorf("headers that were mended: %v", err)
+	}
+	counts, err := q.Counts(ctx)
+	if err != nil || len(counts) != 1 || counts[0].N != 4 {
+		t.Errorf("%+v jobs were enqueued, %v: want 4", counts, err)
+	}
+}
+
+// The job of a schedule goes through the middleware when it is declared.
+func TestMiddleware_OfSchedule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		q, _ := memoryQueue(t, errand.Options{Middleware: []errand.Middleware{func(next errand.HandlerFunc) errand.HandlerFunc {
+			return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+				n++
+				if n == 3 {
+					return errors.New("refused")
+				}
+				job.Headers = map[string]string{"by": "middleware"}
+				return next(ctx, job)
+			}
+		}}})
+		s := errand.Schedule{Name: "s", Spec: "@every 1m", Args: note{Text: "tick"}}
+		if err := errors.Join(q.Schedule(t.Context(), s), q.Schedule(t.Context(), s)); err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Schedule(t.Context(), s); err == nil || !strings.Contains(err.Error(), "refused") {
+			t.Errorf("a refused schedule gave %v", err)
+		}
+		var got []string
+		w := errand.NewWorker(q, nil)
+		errand.Handle(w, func(_ context.Context, job *errand.Job[note]) error {
+			got = append(got, job.Args.Text+job.Headers["by"])
+			return nil
+		})
+		run(t, w)
+		time.Sleep(2*time.Minute + time.Second)
+		synctest.Wait()
+		if len(got) != 2 || got[0] != "tickmiddleware" || n != 3 {
+			t.Errorf("ticks gave %q, and the middleware was called %d times", got, n)
+		}
+	})
+}
+
+func TestMiddleware_IsChecked(t *testing.T) {
+	_, err := errand.New(t.Context(), nil, &errand.Options{Middleware: []errand.Middleware{nil}})
+	wantFaults(t, err, fault{"store", "nil", "must not be nil"}, fault{"middleware[0]", "nil", "must not be nil"})
+	q, _ := memoryQueue(t, errand.Options{})
+	w := errand.NewWorker(q, &errand.WorkerOptions{Middleware: []errand.Middleware{func(next errand.HandlerFunc) errand.HandlerFunc { return next }, nil}})
+	errand.Handle(w, func(context.Context, *errand.Job[note]) error { return nil })
+	wantFaults(t, w.Run(t.Context()), fault{"middleware[1]", "nil", "must not be nil"})
+}

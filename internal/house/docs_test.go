@@ -1,0 +1,294 @@
+package house_test
+
+import (
+	"flag"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// pages are the README and all of docs.
+func pages(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob("docs/*.md")
+	if err != nil || len(names) < 4 {
+		t.Fatalf("docs has the pages %v, %v", names, err)
+	}
+	return append(names, "README.md")
+}
+
+// goFiles reads the files of the repository whose paths match.
+func goFiles(t *testing.T, match func(path string) bool) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && strings.HasSuffix(path, ".go") && match(filepath.ToSlash(path)) {
+			files[path] = read(t, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func isExample(name string) bool {
+	return strings.HasPrefix(name, "examples/") || strings.HasPrefix(path.Base(name), "example_")
+}
+
+// What the pages show is what runs: each block of Go stands in an example, in
+// one piece but where it says "// ...", at whatever depth.
+func TestDocs_code(t *testing.T) {
+	examples := goFiles(t, isExample)
+	block := regexp.MustCompile("(?s)```go\n(.*?)```")
+	for _, page := range pages(t) {
+		for _, m := range block.FindAllStringSubmatch(read(t, page), -1) {
+			shown := false
+			for _, source := range examples {
+				shown = shown || excerpt(source, m[1])
+			}
+			if !shown {
+				t.Errorf("%s: no example has this:\n%s", page, m[1])
+			}
+		}
+	}
+}
+
+// excerpt reports whether the source has the pieces of the block, in order.
+func excerpt(source, block string) bool {
+	lines := strings.Split(source, "\n")
+	for piece := range strings.SplitSeq(block, "\n// ...\n") {
+		want := strings.Split(strings.Trim(piece, "\n"), "\n")
+		at := 0
+		for at <= len(lines)-len(want) && !sameLines(lines[at:at+len(want)], want) {
+			at++
+		}
+		if at > len(lines)-len(want) {
+			return false
+		}
+		lines = lines[at+len(want):]
+	}
+	return true
+}
+
+// sameLines reports whether the lines are those wanted, all indented by the
+// same tabs.
+func sameLines(lines, want []string) bool {
+	indent := lines[0][:len(lines[0])-len(strings.TrimLeft(lines[0], "\t"))]
+	return slices.EqualFunc(lines, want, func(line, want string) bool {
+		return line == want && line == "" || line == indent+want
+	})
+}
+
+func TestDocs_excerpt(t *testing.T) {
+	const source = "func f() {\n\ta()\n\n\tif b() {\n\t\tc()\n\t}\n\td()\n}\n"
+	for _, c := range []struct {
+		block string
+		want  bool
+	}{
+		{"a()\n\nif b() {\n\tc()\n}\n", true},
+		{"a()\n// ...\nd()\n", true},
+		{"d()\n// ...\na()\n", false},
+		{"a()\nif b() {\n", false},
+		{"if b() {\nc()\n", false},
+		{"a\n", false},
+	} {
+		if got := excerpt(source, c.block); got != c.want {
+			t.Errorf("%q: %t, want %t", c.block, got, c.want)
+		}
+	}
+}
+
+// The log lines that pages quote, msg="...", are lines of the code.
+func TestDocs_log(t *testing.T) {
+	var code strings.Builder
+	for _, source := range goFiles(t, func(path string) bool { return !strings.HasSuffix(path, "_test.go") }) {
+		code.WriteString(source)
+	}
+	quoted := regexp.MustCompile(`msg="([^"]+)"`)
+	for _, page := range pages(t) {
+		for _, m := range quoted.FindAllStringSubmatch(read(t, page), -1) {
+			if !strings.Contains(code.String(), `"`+m[1]) {
+				t.Errorf("%s: nothing logs %q", page, m[1])
+			}
+		}
+	}
+}
+
+// Pages link to what exists, and the README to all of them.
+func TestReadme_links(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`)
+	linked := map[string]bool{}
+	for _, name := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(read(t, name), -1) {
+			to := name
+			if m[1] != "" {
+				to = filepath.Join(filepath.Dir(name), m[1])
+			}
+			if name == "README.md" {
+				linked[to] = true
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("a link of %s leads nowhere: %v", name, err)
+			} else if m[2] != "" && !slices.Contains(anchors(read(t, to)), m[2]) {
+				t.Errorf("a link of %s leads nowhere: %s has no %s", name, to, m[2])
+			}
+		}
+	}
+	for _, name := range pages(t) {
+		if name != "README.md" && !linked[name] {
+			t.Errorf("README.md does not link to %s", name)
+		}
+	}
+}
+
+// anchors returns those of the headings of a page, as GitHub makes them.
+func anchors(page string) (all []string) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
+		plain := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, "#"+strings.ReplaceAll(plain, " ", "-"))
+	}
+	return all
+}
+
+// What the README shows is what runs.
+func TestReadme(t *testing.T) {
+	readme := read(t, "README.md")
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(readme, -1)
+	if len(blocks) == 0 {
+		t.Fatal("README.md has no program")
+	}
+	program := blocks[0][1]
+	if program != read(t, "examples/quickstart/main.go") {
+		t.Error("the program of README.md is not examples/quickstart/main.go")
+	}
+	n := 0
+	for line := range strings.Lines(program) {
+		if strings.TrimSpace(line) != "" {
+			n++
+		}
+	}
+	// It would have 20 if it needed not stop in order: signals, an error of the
+	// enqueue, Close and the exit status take the other 9.
+	if n > 29 {
+		t.Errorf("the program has %d lines: want at most 29", n)
+	}
+	if !strings.Contains(readme, "```sh\ngo run ./examples/outbox\ngo test ./...\n```") {
+		t.Error("README.md lacks the two commands")
+	}
+}
+
+// The limits that are written down are those of the code.
+func TestReadme_limits(t *testing.T) {
+	for _, name := range []string{"README.md", "doc.go"} {
+		text := read(t, name)
+		for _, want := range []string{"256 KiB", "16 KiB", "[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}", "24 h", "8 KiB", "20 failures"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s does not say %q", name, want)
+			}
+		}
+	}
+}
+
+var update = flag.Bool("update", false, "write the numbers of lines in docs/architecture.md anew")
+
+// The files that docs/architecture.md leads through exist, are as long as it
+// says within a tenth, and are together short enough for an evening. Each other
+// file of production is in the list of those to skip.
+func TestArchitecture(t *testing.T) {
+	const most = 5610
+	text := read(t, architecture)
+	if *update {
+		text = countAnew(t, text)
+	}
+	heart, rest, ok := strings.Cut(text, "\n## What to skip")
+	skip, _, _ := strings.Cut(rest, "\n## ")
+	if !ok {
+		t.Fatal("the page does not say what to skip")
+	}
+	where := map[string]string{}
+	total := 0
+	for _, m := range heartFile.FindAllStringSubmatch(heart, -1) {
+		said, err := strconv.Atoi(m[3])
+		total += said
+		if lines := strings.Count(read(t, m[2]), "\n"); err != nil || said*10 < lines*9 || said*10 > lines*11 {
+			t.Errorf("%s has %d lines, the page says %s: see -update", m[2], lines, m[3])
+		}
+		where[m[2]] = "the heart"
+	}
+	if m := heartTotal.FindStringSubmatch(heart); m == nil || m[2] != strconv.Itoa(total) {
+		t.Errorf("the files of the heart have %d lines together, the page says %q: see -update", total, m)
+	}
+	if total < most/2 || total >= most {
+		t.Errorf("the heart has %d lines: want less than %d, and the page to list it", total, most)
+	}
+	for _, file := range filesNamed(t, skip) {
+		if was := where[file]; was != "" {
+			t.Errorf("%s is to be skipped, and is in %s too", file, was)
+		}
+		where[file] = "the list of files to skip"
+	}
+	for _, dir := range []string{".", "storage", "internal/engine", "storage/sqlite"} {
+		for file := range goFiles(t, func(path string) bool { return filepath.Dir(path) == dir }) {
+			file = filepath.ToSlash(file)
+			if where[file] == "" && !strings.HasSuffix(file, "_test.go") && filepath.Base(file) != "doc.go" {
+				t.Errorf("%s is neither in the heart nor in the list of files to skip", file)
+			}
+		}
+	}
+	filesNamed(t, text)
+}
+
+const architecture = "docs/architecture.md"
+
+var (
+	heartFile  = regexp.MustCompile(`(?m)^(\| \[[^]]+\]\(\.\./([^)]+)\) \| )([0-9]+) \|`)
+	heartTotal = regexp.MustCompile(`(Together: )([0-9]+) lines`)
+	nameInCell = regexp.MustCompile("`([a-z/0-9_]+\\.go)`")
+)
+
+// countAnew writes the numbers of lines on the page, and returns its new text.
+func countAnew(t *testing.T, text string) string {
+	t.Helper()
+	total := 0
+	text = heartFile.ReplaceAllStringFunc(text, func(row string) string {
+		m := heartFile.FindStringSubmatch(row)
+		lines := strings.Count(read(t, m[2]), "\n")
+		total += lines
+		return m[1] + strconv.Itoa(lines) + " |"
+	})
+	text = heartTotal.ReplaceAllString(text, "${1}"+strconv.Itoa(total)+" lines")
+	if err := os.WriteFile(architecture, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// filesNamed returns the Go files that the cells of tables name, and fails for
+// those that are not there. A name without a folder is in that of the name before
+// it in its cell, and else in the root.
+func filesNamed(t *testing.T, tables string) (names []string) {
+	t.Helper()
+	for _, cell := range slices.Concat(tableRows(tables)...) {
+		dir := "."
+		for _, m := range nameInCell.FindAllStringSubmatch(cell, -1) {
+			name := path.Join(dir, m[1])
+			if strings.Contains(m[1], "/") {
+				name = m[1]
+			}
+			dir = path.Dir(name)
+			if _, err := os.Stat(filepath.FromSlash(name)); err != nil {
+				t.Errorf("the page names %s: %v", name, err)
+			}
+			names = append(names, name)
+		}
+	}
+	return names
+}
