@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/errandq/errand/internal/door"
 	"github.com/errandq/errand/storage"
 )
 
@@ -24,61 +25,41 @@ const (
 	maxMessageBytes = 64 << 20 // of one call
 )
 
-type (
-	// Entry is a small document under a class and a name.
-	Entry = storage.Entry
-	// EntryName names an entry.
-	EntryName = storage.EntryName
-	// Message is what jobs deliver.
-	Message = storage.Message
-	// PublishResult is the answer to a [Publication].
-	PublishResult = storage.PublishResult
-)
-
 // messageTag begins the tags of jobs that deliver messages.
-var messageTag = MessageTag("")
+var messageTag = storage.MessageTag("")
 
-// MessageTag returns the tag of the jobs that deliver a message, for [JobFilter].
-func MessageTag(id string) string { return storage.MessageTag(id) }
+// publication is a message with the jobs that deliver it.
+type publication = door.Publication[NewJob]
 
-// Topics is the door by which the packages topic and webhook keep what is theirs in the
-// file of a queue: messages, which jobs deliver, and entries, which are small documents
-// such as a subscription or an endpoint. It is narrow on purpose. It does not know what is
-// in them, and applications use those packages instead. It is safe for concurrent use.
-//
-// A message stays while one of its jobs is there, live, finished or dead, and until its
-// KeepUntil. Classes match [a-z][a-z0-9_-]{0,31}; names, families and topics match
-// [A-Za-z0-9][A-Za-z0-9._:/-]{0,199}, the IDs of messages [A-Za-z0-9._:-]{1,128}. A body
-// has at most 256 KiB, attributes 320 KiB and documents 64 KiB.
-type Topics struct {
+func init() {
+	door.Install(func(queue any) (any, error) {
+		q, ok := queue.(*Queue)
+		if !ok {
+			return nil, fmt.Errorf("errand: %T is no queue", queue)
+		}
+		s, ok := q.store.(storage.Topics)
+		if !ok {
+			return nil, fmt.Errorf("%w: store %T keeps no messages", ErrUnsupportedDB, q.store)
+		}
+		return &topics{q, s}, nil
+	})
+}
+
+// topics is [door.Topics] of a queue.
+type topics struct {
 	queue *Queue
 	store storage.Topics
 }
 
-// Topics returns the door to messages and entries. It returns [ErrUnsupportedDB] if the
-// store keeps none.
-func (q *Queue) Topics() (*Topics, error) {
-	s, ok := q.store.(storage.Topics)
-	if !ok {
-		return nil, fmt.Errorf("%w: store %T keeps no messages", ErrUnsupportedDB, q.store)
-	}
-	return &Topics{q, s}, nil
-}
-
-// CheckQueue returns a [FieldError] for a field with the name of a queue that Publish would refuse in
-// jobs: it is malformed, or [Options].Strict is set and Options.Queues does not list it.
-func (t *Topics) CheckQueue(field, queue string) error {
+// CheckQueue implements [door.Topics].
+func (t *topics) CheckQueue(field, queue string) error {
 	var f faults
 	f.queue(field, queue, &t.queue.opts)
 	return f.err()
 }
 
-// PutEntries writes entries in one transaction, or deletes those with Delete set, all of
-// them or none. It takes at most 1,000. An entry with a Revision of zero must not be
-// there; one with another Revision must be there with that one. Else PutEntries returns
-// [ErrStale]. It returns the Revision that the entries and their families have then. It is
-// higher than any before. An entry keeps the Family that it was first written with.
-func (t *Topics) PutEntries(ctx context.Context, entries []Entry) (revision int64, err error) {
+// PutEntries implements [door.Topics].
+func (t *topics) PutEntries(ctx context.Context, entries []storage.Entry) (revision int64, err error) {
 	var f faults
 	if len(entries) > mostPublished {
 		f.field("entries", len(entries), fmt.Sprintf("must be at most %d in one call", mostPublished))
@@ -110,22 +91,19 @@ func (t *Topics) PutEntries(ctx context.Context, entries []Entry) (revision int6
 	return t.store.PutEntries(ctx, now, entries)
 }
 
-// Entry returns an entry, or [ErrNotFound].
-func (t *Topics) Entry(ctx context.Context, class, name string) (Entry, error) {
+// Entry implements [door.Topics].
+func (t *topics) Entry(ctx context.Context, class, name string) (storage.Entry, error) {
 	var f faults
 	f.class("class", class)
 	f.topicName("name", name)
 	if err := f.err(); err != nil {
-		return Entry{}, err
+		return storage.Entry{}, err
 	}
 	return t.store.Entry(ctx, class, name)
 }
 
-// Entries returns the entries of a class whose names are greater than after, at most limit
-// of them, which is from 1 to 10,000, sorted by name. If family is not empty it returns
-// those of the family, with the revision of that as of the same moment: zero if it has
-// never had an entry.
-func (t *Topics) Entries(ctx context.Context, class, family, after string, limit int) (entries []Entry, revision int64, err error) {
+// Entries implements [door.Topics].
+func (t *topics) Entries(ctx context.Context, class, family, after string, limit int) (entries []storage.Entry, revision int64, err error) {
 	var f faults
 	f.class("class", class)
 	if family != "" {
@@ -141,35 +119,8 @@ func (t *Topics) Entries(ctx context.Context, class, family, after string, limit
 	return t.store.Entries(ctx, class, family, after, limit)
 }
 
-// Publication is a message with the jobs that deliver it.
-type Publication struct {
-	// Family, if not empty, must be at Revision, or Publish returns [ErrStale].
-	Family   string
-	Revision int64
-	// Message is stored; its PublishedAt is the time of the call. If there is a message of
-	// the same Topic with its ID, the publication is a duplicate of that one. With the ID of
-	// a message of another Topic, Publish returns a [FieldError] that is [ErrMessageID].
-	Message Message
-	// Dedup, if not empty, makes the publication a duplicate of a message of the same Topic
-	// that was published with the same Dedup less than its DedupFor ago. Such a message is
-	// kept for that long. DedupFor is at least a second.
-	Dedup    string
-	DedupFor time.Duration
-	// Existing says that the message must be there, or Publish returns [ErrNotFound]; of
-	// Message only ID counts then. If From or To is set, the message's Cursor must be From,
-	// or Publish returns [ErrStale], and becomes To.
-	Existing bool
-	From, To string
-	// Jobs deliver the message. They get the tag that [MessageTag] returns. Their
-	// OnConflict, if any, is Keep or Fail.
-	Jobs []NewJob
-}
-
-// Publish stores messages and enqueues their jobs in one transaction, all or nothing. The
-// jobs are checked, go through [Options].Middleware and are told of as events as those of
-// [Queue.EnqueueMany] are. It takes at most 1,000 publications, with at most 10,000 jobs
-// and 64 MiB together. A duplicate is a result, not an error.
-func (t *Topics) Publish(ctx context.Context, publications []Publication) ([]PublishResult, error) {
+// Publish implements [door.Topics].
+func (t *topics) Publish(ctx context.Context, publications []publication) ([]storage.PublishResult, error) {
 	now, all, err := t.prepare(ctx, publications)
 	if err != nil || len(all) == 0 {
 		return nil, err
@@ -184,9 +135,8 @@ func (t *Topics) Publish(ctx context.Context, publications []Publication) ([]Pub
 	return out, nil
 }
 
-// PublishTx is [Topics.Publish] inside a transaction of the application on the queue's
-// file: what it writes exists if tx commits. See [Queue.EnqueueTx].
-func (t *Topics) PublishTx(ctx context.Context, tx *sql.Tx, publications []Publication) ([]PublishResult, error) {
+// PublishTx implements [door.Topics].
+func (t *topics) PublishTx(ctx context.Context, tx *sql.Tx, publications []publication) ([]storage.PublishResult, error) {
 	if tx == nil {
 		return nil, &FieldError{Field: "tx", Limit: "must not be nil"}
 	}
@@ -199,7 +149,7 @@ func (t *Topics) PublishTx(ctx context.Context, tx *sql.Tx, publications []Publi
 }
 
 // refusedID names the field if a message of another topic has the ID of one.
-func refusedID(err error, publications []Publication) error {
+func refusedID(err error, publications []publication) error {
 	if e, ok := errors.AsType[*storage.MessageIDError](err); ok {
 		i := e.Publication
 		return &FieldError{Field: fmt.Sprintf("publications[%d].message.id", i), Value: publications[i].Message.ID, Limit: "must be another one", Err: ErrMessageID}
@@ -208,7 +158,7 @@ func refusedID(err error, publications []Publication) error {
 }
 
 // prepare checks publications and returns them as the store takes them at now.
-func (t *Topics) prepare(ctx context.Context, publications []Publication) (now time.Time, all []storage.Publication, err error) {
+func (t *topics) prepare(ctx context.Context, publications []publication) (now time.Time, all []storage.Publication, err error) {
 	if len(publications) == 0 {
 		return now, nil, ctx.Err()
 	}
@@ -224,7 +174,7 @@ func (t *Topics) prepare(ctx context.Context, publications []Publication) (now t
 	for i := range publications {
 		p := &publications[i]
 		place := fmt.Sprintf("publications[%d].", i)
-		all[i] = p.record(&f, place)
+		all[i] = record(p, &f, place)
 		size += len(p.Message.Body) + len(p.Message.Attributes)
 		for j := range p.Jobs {
 			places = append(places, fmt.Sprintf("%sjobs[%d].", place, j))
@@ -255,7 +205,7 @@ func (t *Topics) prepare(ctx context.Context, publications []Publication) (now t
 }
 
 // record checks a publication and returns it as the store takes it, but for its jobs.
-func (p *Publication) record(f *faults, place string) storage.Publication {
+func record(p *publication, f *faults, place string) storage.Publication {
 	m := p.Message
 	if !isMessageID(m.ID) {
 		f.field(place+"message.id", m.ID, "must match [A-Za-z0-9._:-]{1,128}")
@@ -290,18 +240,16 @@ func (p *Publication) record(f *faults, place string) storage.Publication {
 	}
 }
 
-// Message returns a message, or [ErrNotFound].
-func (t *Topics) Message(ctx context.Context, id string) (Message, error) {
+// Message implements [door.Topics].
+func (t *topics) Message(ctx context.Context, id string) (storage.Message, error) {
 	if !isMessageID(id) {
-		return Message{}, &FieldError{Field: "id", Value: id, Limit: "must match [A-Za-z0-9._:-]{1,128}"}
+		return storage.Message{}, &FieldError{Field: "id", Value: id, Limit: "must match [A-Za-z0-9._:-]{1,128}"}
 	}
 	return t.store.Message(ctx, id)
 }
 
-// MessageWith returns a message, or [ErrNotFound], and the revisions of up to four entries as
-// of the same moment, in the order of their names: zero for one that is not there. So a
-// caller that remembers entries reads only those again that have changed.
-func (t *Topics) MessageWith(ctx context.Context, id string, entries ...EntryName) (Message, []int64, error) {
+// MessageWith implements [door.Topics].
+func (t *topics) MessageWith(ctx context.Context, id string, entries ...storage.EntryName) (storage.Message, []int64, error) {
 	var f faults
 	if !isMessageID(id) {
 		f.field("id", id, "must match [A-Za-z0-9._:-]{1,128}")
@@ -314,16 +262,13 @@ func (t *Topics) MessageWith(ctx context.Context, id string, entries ...EntryNam
 		f.topicName(fmt.Sprintf("entries[%d].name", i), e.Name)
 	}
 	if err := f.err(); err != nil {
-		return Message{}, nil, err
+		return storage.Message{}, nil, err
 	}
 	return t.store.MessageWith(ctx, id, entries...)
 }
 
-// Messages returns the messages of a topic that were published at since or later, without
-// their bodies, in the order of their publication, at most limit of them, which is from 1
-// to 1,000. after is the next of the page before, of the same topic and since, or empty.
-// next is empty on the last page.
-func (t *Topics) Messages(ctx context.Context, topic string, since time.Time, after string, limit int) (messages []Message, next string, err error) {
+// Messages implements [door.Topics].
+func (t *topics) Messages(ctx context.Context, topic string, since time.Time, after string, limit int) (messages []storage.Message, next string, err error) {
 	var f faults
 	f.topicName("topic", topic)
 	f.page("limit", limit, maxPage)
@@ -337,7 +282,7 @@ func (t *Topics) Messages(ctx context.Context, topic string, since time.Time, af
 }
 
 // message checks what is in a message.
-func (f *faults) message(place string, m *Message) {
+func (f *faults) message(place string, m *storage.Message) {
 	if len(m.Body) > maxBody {
 		f.field(place+"body", len(m.Body), fmt.Sprintf("must be at most %d bytes", maxBody))
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/topic/filter"
 	"github.com/errandq/errand/webhook"
 )
@@ -27,7 +28,7 @@ type member struct {
 	filter *filter.Policy
 }
 
-func memberOf(e *errand.Entry) (*member, error) {
+func memberOf(e *storage.Entry) (*member, error) {
 	s, joined, err := subscriptionOf(e)
 	if err != nil {
 		return nil, err
@@ -151,7 +152,7 @@ func (t *Topics) snapshot(ctx context.Context, name string, fresh bool) (*snapsh
 }
 
 // membersOf reads subscriptions, as far as they have changed since the snapshot before.
-func membersOf(entries []errand.Entry, before *snapshot) (members []*member, err error) {
+func membersOf(entries []storage.Entry, before *snapshot) (members []*member, err error) {
 	known := map[string]*member{}
 	if before != nil {
 		for _, m := range before.members {
@@ -170,7 +171,7 @@ func membersOf(entries []errand.Entry, before *snapshot) (members []*member, err
 }
 
 // look returns a topic and the entries of at most so many subscriptions, of one revision.
-func (t *Topics) look(ctx context.Context, name string, most int) (*snapshot, []errand.Entry, error) {
+func (t *Topics) look(ctx context.Context, name string, most int) (*snapshot, []storage.Entry, error) {
 	for least := int64(0); ; {
 		entries, revision, err := t.door.Entries(ctx, classSubscription, familyOf(name), "", most)
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/webhook"
 )
 
@@ -52,7 +53,7 @@ func hashOf(token string) string {
 func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
 // tokens reads the tokens of a subscription.
-func (t *Topics) tokens(ctx context.Context, id string) (d tokensDoc, e errand.Entry, err error) {
+func (t *Topics) tokens(ctx context.Context, id string) (d tokensDoc, e storage.Entry, err error) {
 	if e, err = t.door.Entry(ctx, classTokens, id); err != nil {
 		return d, e, about("tokens of subscription", id, err)
 	}
@@ -65,7 +66,7 @@ func (t *Topics) tokens(ctx context.Context, id string) (d tokensDoc, e errand.E
 // newToken returns a token by which a subscription can be confirmed from now on.
 func (t *Topics) newToken(ctx context.Context, id string) (string, error) {
 	token := id + "." + rand.Text()
-	err := t.change(ctx, func() ([]errand.Entry, error) {
+	err := t.change(ctx, func() ([]storage.Entry, error) {
 		d, e, err := t.tokens(ctx, id)
 		if err != nil {
 			return nil, err
@@ -73,7 +74,7 @@ func (t *Topics) newToken(ctx context.Context, id string) (string, error) {
 		d.Confirm = append(d.Confirm, tokenHash{hashOf(token), t.now().Add(tokenFor).UTC()})
 		d.Confirm = d.Confirm[max(0, len(d.Confirm)-mostTokens):]
 		e.Doc, err = json.Marshal(d)
-		return []errand.Entry{e}, err
+		return []storage.Entry{e}, err
 	})
 	return token, err
 }
@@ -124,14 +125,14 @@ func (t *Topics) Confirm(ctx context.Context, token string) (Subscription, error
 	if !holds {
 		return Subscription{}, errToken
 	}
-	err = t.change(ctx, func() ([]errand.Entry, error) {
+	err = t.change(ctx, func() ([]storage.Entry, error) {
 		s, _, err := t.subscription(ctx, id)
 		if err != nil || s.State != Pending {
 			return nil, err
 		}
 		s.State = Confirmed
 		entry, err := s.entry(s.Revision, 0) // it joins now
-		return []errand.Entry{entry}, err
+		return []storage.Entry{entry}, err
 	})
 	if err != nil {
 		return Subscription{}, err

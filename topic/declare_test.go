@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/topic"
 	"github.com/errandq/errand/webhook"
 )
@@ -80,18 +82,18 @@ func TestTopics_Declare_throttleCutShort(t *testing.T) {
 		r.endpoint(id)
 		r.subscribe(topic.Subscription{ID: id, Topic: "orders", Endpoint: id})
 	}
-	door, err := r.q.Topics()
+	entries, err := door.Open[errand.NewJob](r.q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole, err := door.Entry(t.Context(), "webhook", "b")
+	whole, err := entries.Entry(t.Context(), "webhook", "b")
 	if err != nil {
 		t.Fatal(err)
 	}
 	put := func(doc []byte) { // of the endpoint b
-		e, err := door.Entry(t.Context(), "webhook", "b")
+		e, err := entries.Entry(t.Context(), "webhook", "b")
 		if e.Doc = doc; err == nil {
-			_, err = door.PutEntries(t.Context(), []errand.Entry{e})
+			_, err = entries.PutEntries(t.Context(), []storage.Entry{e})
 		}
 		if err != nil {
 			t.Fatal(err)

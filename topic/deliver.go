@@ -9,6 +9,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/webhook"
 )
 
@@ -55,7 +56,7 @@ func (t *Topics) deliver(ctx context.Context, job *errand.Job[delivery]) error {
 type inputs struct {
 	subscription Subscription
 	topic        Topic
-	message      errand.Message
+	message      storage.Message
 	gone         error   // why there is no message; nil: there is one
 	revisions    []int64 // of the entries of the endpoint; nil: not known
 }
@@ -64,7 +65,7 @@ type inputs struct {
 // changed since it was read last. queue is that of the job, which names the endpoint. The error
 // is a verdict.
 func (t *Topics) inputs(ctx context.Context, d *delivery, queue string) (in inputs, err error) {
-	names := []errand.EntryName{{Class: classSubscription, Name: d.Subscription}, {Class: classTopic, Name: d.Topic}}
+	names := []storage.EntryName{{Class: classSubscription, Name: d.Subscription}, {Class: classTopic, Name: d.Topic}}
 	endpoint, _ := strings.CutPrefix(queue, webhook.QueueOf(""))
 	if isName(endpoint, maxEndpoint, "_-") { // else somebody has moved the job
 		names = append(names, webhook.EntriesOf(endpoint)...)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/topic"
 	"github.com/errandq/errand/topic/filter"
 	"github.com/errandq/errand/webhook"
@@ -331,7 +332,7 @@ func TestTopics_Replay(t *testing.T) {
 		got = append(got, j.Tags[i])
 	}
 	slices.Sort(got)
-	if len(got) != 10 || got[0] != errand.MessageTag("m440") || got[9] != errand.MessageTag("m449") {
+	if len(got) != 10 || got[0] != storage.MessageTag("m440") || got[9] != storage.MessageTag("m449") {
 		t.Errorf("replayed: %v", got)
 	}
 	if _, err := r.topics.Replay(t.Context(), "gone", time.Time{}); !errors.Is(err, errand.ErrNotFound) {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
+	"github.com/errandq/errand/storage"
 )
 
 const (
@@ -118,7 +120,7 @@ func (t *Topics) fanOutFrom(ctx context.Context, a *fanOut, m *published, from s
 	}
 	most := fanOutStep
 	for after := from; err == nil && from != fannedOut; {
-		var entries []errand.Entry
+		var entries []storage.Entry
 		entries, _, err = t.door.Entries(ctx, classSubscription, familyOf(a.Topic), after, fanOutStep)
 		if err != nil {
 			return err
@@ -208,7 +210,7 @@ func isRefused(err error) bool {
 }
 
 func (t *Topics) deliverAt(ctx context.Context, message, from, to string, jobs []errand.NewJob) error {
-	_, err := t.door.Publish(ctx, []errand.Publication{{Message: errand.Message{ID: message}, Existing: true, From: from, To: to, Jobs: jobs}})
+	_, err := t.door.Publish(ctx, []door.Publication[errand.NewJob]{{Message: storage.Message{ID: message}, Existing: true, From: from, To: to, Jobs: jobs}})
 	return err
 }
 
@@ -222,7 +224,7 @@ func (t *Topics) fanOutOnly(ctx context.Context, a *fanOut, m *published) error 
 	if err != nil {
 		return gone(err)
 	}
-	parts, err := deliveries([]errand.Entry{entry}, a, &top, m, fannedOut, 1)
+	parts, err := deliveries([]storage.Entry{entry}, a, &top, m, fannedOut, 1)
 	if err != nil || len(parts) == 0 {
 		return err
 	}
@@ -243,7 +245,7 @@ func gone(err error) error {
 // deliveries returns the jobs of the subscriptions that get a message, in parts of at most
 // most jobs. Subscriptions that came after its publication get none. The last part reaches
 // the place last.
-func deliveries(entries []errand.Entry, a *fanOut, top *Topic, m *published, last string, most int) (parts []part, err error) {
+func deliveries(entries []storage.Entry, a *fanOut, top *Topic, m *published, last string, most int) (parts []part, err error) {
 	for i := range entries {
 		member, err := memberOf(&entries[i])
 		if err != nil {

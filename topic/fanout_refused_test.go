@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/topic"
 )
 
@@ -56,7 +57,7 @@ func TestTopics_fanOut_refused(t *testing.T) {
 			}
 			if c == "full" {
 				r.roomFor("small", 10, "topic/orders", 3)
-				if all := r.jobs(errand.JobFilter{Queue: "small", Tag: errand.MessageTag("m1")}); len(all) != 3 {
+				if all := r.jobs(errand.JobFilter{Queue: "small", Tag: storage.MessageTag("m1")}); len(all) != 3 {
 					t.Errorf("%d deliveries when there is room", len(all))
 				}
 				return
@@ -96,7 +97,7 @@ func TestTopics_Replay_refused(t *testing.T) {
 	stop := r.start(nil, topic.Queues)
 	done(1)
 	stop()
-	if all := r.jobs(errand.JobFilter{Kind: "book", Tag: errand.MessageTag("m1")}); len(all) != 1 {
+	if all := r.jobs(errand.JobFilter{Kind: "book", Tag: storage.MessageTag("m1")}); len(all) != 1 {
 		t.Errorf("%d deliveries of the message that was too large", len(all))
 	}
 

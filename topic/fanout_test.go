@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/topic"
 )
 
@@ -17,20 +19,20 @@ import (
 // transaction.
 func (r *rig) members(name string, n int) {
 	r.t.Helper()
-	door, err := r.q.Topics()
+	opened, err := door.Open[errand.NewJob](r.q)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	var entries []errand.Entry
+	var entries []storage.Entry
 	for i := range n {
 		doc, err := json.Marshal(map[string]any{"topic": name, "kind": fmt.Sprintf("k-%05d", i), "queue": "books", "raw": true})
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		entries = append(entries, errand.Entry{Class: "subscription", Name: fmt.Sprintf("s-%05d", i), Family: "topic/" + name, Doc: doc})
+		entries = append(entries, storage.Entry{Class: "subscription", Name: fmt.Sprintf("s-%05d", i), Family: "topic/" + name, Doc: doc})
 	}
 	for part := range slices.Chunk(entries, 1000) {
-		if _, err := door.PutEntries(r.t.Context(), part); err != nil {
+		if _, err := opened.PutEntries(r.t.Context(), part); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -41,7 +43,7 @@ func (r *rig) members(name string, n int) {
 func (r *rig) once(message string, n int) {
 	r.t.Helper()
 	kinds, twice := map[string]int{}, 0
-	for _, j := range r.jobs(errand.JobFilter{Tag: errand.MessageTag(message), Queue: "books"}) {
+	for _, j := range r.jobs(errand.JobFilter{Tag: storage.MessageTag(message), Queue: "books"}) {
 		if kinds[j.Kind]++; kinds[j.Kind] > 1 {
 			twice++
 		}
@@ -139,7 +141,7 @@ func TestTopics_fanOut_laterSubscription(t *testing.T) {
 	stop()
 	r.once("m1", n)
 	r.once("m2", n+3)
-	job := r.jobs(errand.JobFilter{Tag: errand.MessageTag("m1"), Kind: "k-01400"})
+	job := r.jobs(errand.JobFilter{Tag: storage.MessageTag("m1"), Kind: "k-01400"})
 	if len(job) != 1 {
 		t.Fatalf("%d deliveries", len(job))
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/topic/filter"
 )
 
@@ -110,7 +111,7 @@ func (f *faults) tags(field string, tags []string) {
 		if !isName(tag, maxTag, "._:/-") {
 			f.field(place, tag, "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 		}
-		for _, own := range []string{Tag(""), errand.MessageTag("")} {
+		for _, own := range []string{Tag(""), storage.MessageTag("")} {
 			if strings.HasPrefix(tag, own) {
 				f.field(place, tag, fmt.Sprintf("must not begin with %q", own))
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/webhook"
 )
 
@@ -39,7 +40,7 @@ func (t *Topics) Delivery(ctx context.Context, job errand.ID) (Delivery, error) 
 	var d Delivery
 	message := ""
 	for _, tag := range info.Tags {
-		if id, ok := strings.CutPrefix(tag, errand.MessageTag("")); ok {
+		if id, ok := strings.CutPrefix(tag, storage.MessageTag("")); ok {
 			message = id
 		}
 		if id, ok := strings.CutPrefix(tag, Tag("")); ok {

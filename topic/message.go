@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/topic/filter"
 )
 
@@ -144,9 +146,9 @@ func isAttribute(name string) bool {
 }
 
 // publication returns the message as it is kept, without its jobs.
-func (m *Message) publication(p *Topic, now time.Time) (errand.Publication, error) {
+func (m *Message) publication(p *Topic, now time.Time) (door.Publication[errand.NewJob], error) {
 	doc, err := marshal(messageDoc{m.Subject, m.Attributes, m.Group, m.Tags})
-	pub := errand.Publication{Message: errand.Message{ID: m.ID, Topic: familyOf(p.Name), Attributes: doc, Body: m.Body}}
+	pub := door.Publication[errand.NewJob]{Message: storage.Message{ID: m.ID, Topic: familyOf(p.Name), Attributes: doc, Body: m.Body}}
 	if p.Keep > 0 {
 		pub.Message.KeepUntil = now.Add(p.Keep)
 	}
@@ -161,7 +163,7 @@ func (m *Message) published(now time.Time) *published {
 }
 
 // publishedOf reads a message that was published.
-func publishedOf(m *errand.Message) (*published, error) {
+func publishedOf(m *storage.Message) (*published, error) {
 	p := &published{id: m.ID, at: m.PublishedAt, body: m.Body}
 	if err := json.Unmarshal(m.Attributes, &p.messageDoc); err != nil {
 		return nil, fmt.Errorf("%w: message %q: %w", errand.ErrCorrupt, m.ID, err)

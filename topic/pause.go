@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/webhook"
 )
 
@@ -46,8 +47,8 @@ func (t *Topics) Resume(ctx context.Context, id string) (bool, error) {
 
 // pause sets the state of a subscription, and returns it as it was.
 func (t *Topics) pause(ctx context.Context, id string, state State) (was Subscription, err error) {
-	err = t.change(ctx, func() ([]errand.Entry, error) {
-		var entry errand.Entry
+	err = t.change(ctx, func() ([]storage.Entry, error) {
+		var entry storage.Entry
 		if was, entry, err = t.subscription(ctx, id); err != nil {
 			return nil, err
 		}
@@ -66,7 +67,7 @@ func (t *Topics) pause(ctx context.Context, id string, state State) (was Subscri
 		now := was
 		now.State = state
 		changed, err := now.entry(was.Revision, joined)
-		return []errand.Entry{changed}, err
+		return []storage.Entry{changed}, err
 	})
 	return was, err
 }

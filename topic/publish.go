@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
+	"github.com/errandq/errand/storage"
 )
 
 const (
@@ -70,7 +72,7 @@ func (t *Topics) Publish(ctx context.Context, topic string, m Message) (Publishe
 // file, see [errand.Queue.EnqueueTx]: the message is published if tx commits. It goes by
 // the subscriptions that were committed before.
 func (t *Topics) PublishTx(ctx context.Context, tx *sql.Tx, topic string, m Message) (Published, error) {
-	return first(t.publish(ctx, topic, []Message{m}, only, func(ctx context.Context, p []errand.Publication) ([]errand.PublishResult, error) {
+	return first(t.publish(ctx, topic, []Message{m}, only, func(ctx context.Context, p []door.Publication[errand.NewJob]) ([]storage.PublishResult, error) {
 		return t.door.PublishTx(ctx, tx, p)
 	}))
 }
@@ -99,7 +101,7 @@ func first(all []Published, err error) (Published, error) {
 	return all[0], nil
 }
 
-type publishFunc func(context.Context, []errand.Publication) ([]errand.PublishResult, error)
+type publishFunc func(context.Context, []door.Publication[errand.NewJob]) ([]storage.PublishResult, error)
 
 // mostMatches is how often a call matches its messages anew, as subscriptions have changed
 // meanwhile. After that it leaves it to jobs.
@@ -140,7 +142,7 @@ func (t *Topics) publish(ctx context.Context, topic string, messages []Message, 
 }
 
 // named says in the words of the caller which message and which delivery an error is about.
-func named(all []errand.Publication, place func(int) string, err error) error {
+func named(all []door.Publication[errand.NewJob], place func(int) string, err error) error {
 	i, j := 0, 0
 	if n, _ := fmt.Sscanf(err.Error(), "publications[%d].jobs[%d]: ", &i, &j); n == 2 && i < len(all) && j < len(all[i].Jobs) && errors.Unwrap(err) != nil {
 		return ofMessage(place(i), &all[i].Jobs[j], errors.Unwrap(err)) // of middleware
@@ -194,7 +196,7 @@ func (t *Topics) snapshotFor(ctx context.Context, topic string, try int) (*snaps
 type publisher struct {
 	t            *Topics
 	s            *snapshot
-	publications []errand.Publication
+	publications []door.Publication[errand.NewJob]
 	ids          [][]string // of subscriptions, by publication; nil: a job makes the deliveries
 	n            int        // deliveries
 	size         int        // of their args
@@ -211,7 +213,7 @@ type apart struct {
 }
 
 // write plans and writes, and again without the deliveries that are refused.
-func (p *publisher) write(ctx context.Context, messages []Message, place func(int) string, write publishFunc) ([]errand.PublishResult, error) {
+func (p *publisher) write(ctx context.Context, messages []Message, place func(int) string, write publishFunc) ([]storage.PublishResult, error) {
 	for {
 		p.publications, p.ids, p.n, p.size = nil, nil, 0, 0
 		if err := p.plan(messages, place); err != nil {
@@ -267,7 +269,7 @@ func flat(err error) (all []error) {
 }
 
 // ofJob returns the publication and the job that a [errand.FieldError] is about.
-func ofJob(err error, all []errand.Publication) (i, j int, ok bool) {
+func ofJob(err error, all []door.Publication[errand.NewJob]) (i, j int, ok bool) {
 	f, ok := errors.AsType[*errand.FieldError](err)
 	if !ok {
 		return 0, 0, false
@@ -290,7 +292,7 @@ func ofDelivery(err error) error {
 }
 
 // warn logs the deliveries that were refused. Those of a duplicate were logged with the first one.
-func (p *publisher) warn(done []errand.PublishResult) {
+func (p *publisher) warn(done []storage.PublishResult) {
 	for a, err := range p.apart {
 		if i := a.message; !done[i].Duplicate && p.ids[i] != nil && slices.Contains(p.ids[i], a.subscription) {
 			p.t.refused(p.s.Name, a.subscription, p.publications[i].Message.ID, err)
@@ -373,7 +375,7 @@ func (p *publisher) receivers(m *published) []*member {
 	return to
 }
 
-func (p *publisher) results(done []errand.PublishResult) []Published {
+func (p *publisher) results(done []storage.PublishResult) []Published {
 	all := make([]Published, len(done))
 	for i, r := range done {
 		all[i] = Published{ID: r.ID, Duplicate: r.Duplicate}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/topic"
 	"github.com/errandq/errand/webhook"
 )
@@ -85,20 +87,20 @@ func manyEndpoints(b *testing.B, n int) (*errand.Queue, *topic.Topics) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	door, err := q.Topics()
+	opened, err := door.Open[errand.NewJob](q)
 	if err != nil {
 		b.Fatal(err)
 	}
-	var entries []errand.Entry
+	var entries []storage.Entry
 	for i := range n {
 		doc, err := json.Marshal(map[string]string{"topic": "orders", "endpoint": fmt.Sprintf("e-%05d", i)})
 		if err != nil {
 			b.Fatal(err)
 		}
-		entries = append(entries, errand.Entry{Class: "subscription", Name: fmt.Sprintf("s-%05d", i), Family: "topic/orders", Doc: doc})
+		entries = append(entries, storage.Entry{Class: "subscription", Name: fmt.Sprintf("s-%05d", i), Family: "topic/orders", Doc: doc})
 	}
 	for part := range slices.Chunk(entries, 1000) {
-		if _, err := door.PutEntries(b.Context(), part); err != nil {
+		if _, err := opened.PutEntries(b.Context(), part); err != nil {
 			b.Fatal(err)
 		}
 	}

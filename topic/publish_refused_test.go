@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/topic"
 	"github.com/errandq/errand/topic/filter"
 )
@@ -184,7 +186,7 @@ func TestTopics_Publish_manyRefused(t *testing.T) {
 	stop = r.start(nil, topic.Queues)
 	fanned(1)
 	stop()
-	if all := r.jobs(errand.JobFilter{Kind: "raw", Tag: errand.MessageTag("m1")}); len(all) != 1 {
+	if all := r.jobs(errand.JobFilter{Kind: "raw", Tag: storage.MessageTag("m1")}); len(all) != 1 {
 		t.Errorf("%d deliveries to another subscription", len(all))
 	}
 	if was, err := r.q.Release(t.Context(), errand.Lane{Queue: "topic/orders", Kind: "topic.refused"}, "brake"); !was || err != nil {
@@ -213,7 +215,7 @@ func TestTopics_Publish_manyRefused(t *testing.T) {
 // refusedOld has n refused deliveries of the last message as they were made by the version before.
 func (r *rig) refusedOld(subscription string, n int) int {
 	r.t.Helper()
-	door, err := r.q.Topics()
+	entries, err := door.Open[errand.NewJob](r.q)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -229,7 +231,7 @@ func (r *rig) refusedOld(subscription string, n int) int {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		_, err = door.Publish(r.t.Context(), []errand.Publication{{Message: errand.Message{ID: of.Message}, Existing: true, Jobs: []errand.NewJob{{
+		_, err = entries.Publish(r.t.Context(), []door.Publication[errand.NewJob]{{Message: storage.Message{ID: of.Message}, Existing: true, Jobs: []errand.NewJob{{
 			Args:    errand.RawArgs{OfKind: "topic.fanout", JSON: job.Args},
 			Options: &errand.JobOptions{Queue: "topic/orders", Tags: []string{topic.Tag(subscription)}},
 		}}}})
@@ -305,7 +307,7 @@ func TestTopics_PublishTx_full(t *testing.T) {
 		stop()
 		r.roomFor("small", 10, "topic/orders", 1)
 		for _, kind := range []string{"book", "bill"} {
-			if n := len(r.jobs(errand.JobFilter{Kind: kind, Tag: errand.MessageTag("m")})); n != 1 {
+			if n := len(r.jobs(errand.JobFilter{Kind: kind, Tag: storage.MessageTag("m")})); n != 1 {
 				t.Errorf("full is %s: %d deliveries of kind %s", full, n, kind)
 			}
 		}

@@ -103,7 +103,7 @@ func TestTopics_Publish_overtaken(t *testing.T) {
 					done(1)
 				}
 				stop()
-				if all := r.jobs(errand.JobFilter{Tag: errand.MessageTag(got.ID), States: []errand.State{errand.Ready}}); len(all) != times {
+				if all := r.jobs(errand.JobFilter{Tag: storage.MessageTag(got.ID), States: []errand.State{errand.Ready}}); len(all) != times {
 					t.Errorf("%d deliveries, want %d", len(all), times)
 				}
 			})

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/topic/filter"
 )
 
@@ -63,12 +65,12 @@ type replay struct {
 	job errand.NewJob
 }
 
-func (r *replay) publication() errand.Publication {
-	return errand.Publication{Message: errand.Message{ID: r.m.id}, Existing: true, Jobs: []errand.NewJob{r.job}}
+func (r *replay) publication() door.Publication[errand.NewJob] {
+	return door.Publication[errand.NewJob]{Message: storage.Message{ID: r.m.id}, Existing: true, Jobs: []errand.NewJob{r.job}}
 }
 
 // again adds a message that a subscription gets.
-func (t *Topics) again(ctx context.Context, all []replay, kept *errand.Message, to *member, top *Topic) ([]replay, error) {
+func (t *Topics) again(ctx context.Context, all []replay, kept *storage.Message, to *member, top *Topic) ([]replay, error) {
 	if to.FilterScope == filter.Body && len(to.Filter) > 0 || to.Kind != "" {
 		full, err := t.door.Message(ctx, kept.ID)
 		if errors.Is(err, errand.ErrNotFound) {
@@ -93,7 +95,7 @@ func (t *Topics) republish(ctx context.Context, to *member, top *Topic, all []re
 	if len(all) == 0 {
 		return 0, nil
 	}
-	publications := make([]errand.Publication, len(all))
+	publications := make([]door.Publication[errand.NewJob], len(all))
 	for i := range all {
 		publications[i] = all[i].publication()
 	}
@@ -117,14 +119,14 @@ func (t *Topics) republish(ctx context.Context, to *member, top *Topic, all []re
 // republishOne publishes a message, or the job that tries it again if its delivery is refused. In an
 // ordered topic such a job would be late where a full queue has room again.
 func (t *Topics) republishOne(ctx context.Context, to *member, top *Topic, r *replay) error {
-	_, err := t.door.Publish(ctx, []errand.Publication{r.publication()})
+	_, err := t.door.Publish(ctx, []door.Publication[errand.NewJob]{r.publication()})
 	if !isRefused(err) || top.Ordered && errors.Is(err, errand.ErrQueueFull) {
 		return err
 	}
 	why := err
 	// The message may be from before the subscription was there.
 	r.job = fanOut{Topic: top.Name, Message: r.m.id, Revision: to.joined}.again(to.ID, r.m, why)
-	if _, err = t.door.Publish(ctx, []errand.Publication{r.publication()}); err == nil {
+	if _, err = t.door.Publish(ctx, []door.Publication[errand.NewJob]{r.publication()}); err == nil {
 		t.refused(top.Name, to.ID, r.m.id, why)
 	}
 	return err

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/topic/filter"
 	"github.com/errandq/errand/webhook"
 )
@@ -47,7 +48,7 @@ func (t *Topics) Subscribe(ctx context.Context, s Subscription) (Subscription, e
 		}
 	}
 	settled, of := false, int64(0)
-	err := t.change(ctx, func() ([]errand.Entry, error) {
+	err := t.change(ctx, func() ([]storage.Entry, error) {
 		of = 0
 		entries, err := t.join(ctx, &s, given)
 		if err == nil && len(entries) > 0 {
@@ -70,7 +71,7 @@ func (t *Topics) Subscribe(ctx context.Context, s Subscription) (Subscription, e
 
 // join returns the entries of a new subscription, or none if s is there already, and then
 // with the ID that it has.
-func (t *Topics) join(ctx context.Context, s *Subscription, given bool) ([]errand.Entry, error) {
+func (t *Topics) join(ctx context.Context, s *Subscription, given bool) ([]storage.Entry, error) {
 	n, revision, err := t.count(ctx, s.Topic)
 	if errors.Is(err, errand.ErrNotFound) {
 		return nil, notThere("topic", s.Topic, "a topic that is there")
@@ -181,7 +182,7 @@ func (s *Subscription) differs(was *Subscription, given bool) (f faults, err err
 }
 
 // entriesOf returns the entries of a new subscription of a topic that has n others.
-func (t *Topics) entriesOf(s *Subscription, n int, revision int64) ([]errand.Entry, error) {
+func (t *Topics) entriesOf(s *Subscription, n int, revision int64) ([]storage.Entry, error) {
 	entry, err := s.entry(0, 0)
 	if err != nil {
 		return nil, err
@@ -194,13 +195,13 @@ func (t *Topics) entriesOf(s *Subscription, n int, revision int64) ([]errand.Ent
 	if err != nil {
 		return nil, err
 	}
-	entries := []errand.Entry{entry, count, {Class: classTarget, Name: s.target(), Family: familyOf(s.Topic), Doc: id}}
+	entries := []storage.Entry{entry, count, {Class: classTarget, Name: s.target(), Family: familyOf(s.Topic), Doc: id}}
 	if s.SNS {
 		doc, err := json.Marshal(tokensDoc{Unsubscribe: rand.Text()})
 		if err != nil {
 			return nil, err
 		}
-		entries = append(entries, errand.Entry{Class: classTokens, Name: s.ID, Doc: doc})
+		entries = append(entries, storage.Entry{Class: classTokens, Name: s.ID, Doc: doc})
 	}
 	return entries, nil
 }

@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/topic"
 )
 
@@ -44,18 +46,18 @@ func TestTopics_Subscribe_cutShort(t *testing.T) {
 	r := newRig(t, quiet())
 	r.create(withThrottle("orders", 5))
 	r.endpoint("shop")
-	door, err := r.q.Topics()
+	entries, err := door.Open[errand.NewJob](r.q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	top, err := door.Entry(t.Context(), "topic", "orders")
+	top, err := entries.Entry(t.Context(), "topic", "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
 	put := func(doc []byte) {
 		e := top
 		e.Doc = doc
-		if top.Revision, err = door.PutEntries(t.Context(), []errand.Entry{e}); err != nil {
+		if top.Revision, err = entries.PutEntries(t.Context(), []storage.Entry{e}); err != nil {
 			t.Fatal(err)
 		}
 	}

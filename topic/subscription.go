@@ -11,6 +11,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/topic/filter"
 	"github.com/errandq/errand/webhook"
 )
@@ -105,16 +106,16 @@ type subscriptionDoc struct {
 	Joined int64 `json:"joined,omitempty"`
 }
 
-func (s *Subscription) entry(revision, joined int64) (errand.Entry, error) {
+func (s *Subscription) entry(revision, joined int64) (storage.Entry, error) {
 	doc, err := marshal(subscriptionDoc{
 		Topic: s.Topic, Endpoint: s.Endpoint, Kind: s.Kind, Queue: s.Queue, Policy: s.Policy, Raw: s.Raw, SNS: s.SNS,
 		Filter: s.Filter, FilterScope: s.FilterScope, OnDead: s.OnDead, Pending: s.State == Pending, Paused: s.State == Paused, Joined: joined,
 	})
-	return errand.Entry{Class: classSubscription, Name: s.ID, Family: familyOf(s.Topic), Revision: revision, Doc: doc}, err
+	return storage.Entry{Class: classSubscription, Name: s.ID, Family: familyOf(s.Topic), Revision: revision, Doc: doc}, err
 }
 
 // subscriptionOf reads a subscription, and the revision since which it gets messages.
-func subscriptionOf(e *errand.Entry) (s Subscription, joined int64, err error) {
+func subscriptionOf(e *storage.Entry) (s Subscription, joined int64, err error) {
 	var d subscriptionDoc
 	if err := json.Unmarshal(e.Doc, &d); err != nil {
 		return s, 0, unreadable(e, err)
@@ -232,10 +233,10 @@ func (t *Topics) Subscription(ctx context.Context, id string) (Subscription, err
 	return s, err
 }
 
-func (t *Topics) subscription(ctx context.Context, id string) (Subscription, errand.Entry, error) {
+func (t *Topics) subscription(ctx context.Context, id string) (Subscription, storage.Entry, error) {
 	var f faults
 	if f.id("id", id); f.err() != nil {
-		return Subscription{}, errand.Entry{}, f.err()
+		return Subscription{}, storage.Entry{}, f.err()
 	}
 	entry, err := t.door.Entry(ctx, classSubscription, id)
 	if err != nil {
@@ -282,7 +283,7 @@ func (t *Topics) UpdateSubscription(ctx context.Context, s Subscription) (Subscr
 	if err := t.check(&s); err != nil {
 		return Subscription{}, err
 	}
-	err := t.change(ctx, func() ([]errand.Entry, error) {
+	err := t.change(ctx, func() ([]storage.Entry, error) {
 		was, entry, err := t.subscription(ctx, s.ID)
 		if err != nil {
 			return nil, err
@@ -299,7 +300,7 @@ func (t *Topics) UpdateSubscription(ctx context.Context, s Subscription) (Subscr
 			return nil, err
 		}
 		now, err := s.entry(was.Revision, joined)
-		return []errand.Entry{now}, err
+		return []storage.Entry{now}, err
 	})
 	var of int64
 	if err == nil {
@@ -337,12 +338,12 @@ func (s *Subscription) same(was *Subscription, limit string) error {
 // comes; those that are dead stay until they are purged, and jobs of a kind are left as they
 // are. It returns [errand.ErrNotFound] if there is no such subscription.
 func (t *Topics) Unsubscribe(ctx context.Context, id string) error {
-	return t.change(ctx, func() ([]errand.Entry, error) {
+	return t.change(ctx, func() ([]storage.Entry, error) {
 		s, entry, err := t.subscription(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		entries, err := t.gone(ctx, []errand.Entry{entry})
+		entries, err := t.gone(ctx, []storage.Entry{entry})
 		if err != nil {
 			return nil, err
 		}
@@ -356,8 +357,8 @@ func (t *Topics) Unsubscribe(ctx context.Context, id string) error {
 }
 
 // gone returns the entries of subscriptions as they are deleted.
-func (t *Topics) gone(ctx context.Context, entries []errand.Entry) ([]errand.Entry, error) {
-	var all []errand.Entry
+func (t *Topics) gone(ctx context.Context, entries []storage.Entry) ([]storage.Entry, error) {
+	var all []storage.Entry
 	for i := range entries {
 		s, _, err := subscriptionOf(&entries[i])
 		if err != nil {

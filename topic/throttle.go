@@ -7,6 +7,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 )
 
 // throttling is what a policy says about throttles.
@@ -29,7 +30,7 @@ func throttles(p *policy.Topic) throttling {
 
 // isUnthrottled reports whether endpoints may not obey the throttle of a topic, as a change of it
 // is under way or was cut short.
-func isUnthrottled(e *errand.Entry) bool {
+func isUnthrottled(e *storage.Entry) bool {
 	var d topicDoc
 	return json.Unmarshal(e.Doc, &d) == nil && d.Unthrottled
 }
@@ -64,7 +65,7 @@ func (t *Topics) throttleAll(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		if _, err = t.door.PutEntries(ctx, []errand.Entry{done}); !errors.Is(err, errand.ErrStale) {
+		if _, err = t.door.PutEntries(ctx, []storage.Entry{done}); !errors.Is(err, errand.ErrStale) {
 			return err
 		}
 	}
@@ -89,7 +90,7 @@ func (t *Topics) throttleEach(ctx context.Context, p *Topic) error {
 
 // throttleOne has the endpoint of a subscription obey its policy and that of its topic, also if
 // another call changes the subscription meanwhile.
-func (t *Topics) throttleOne(ctx context.Context, e *errand.Entry, p *Topic) error {
+func (t *Topics) throttleOne(ctx context.Context, e *storage.Entry, p *Topic) error {
 	s, _, err := subscriptionOf(e)
 	for err == nil && s.Endpoint != "" {
 		if err := t.throttle(ctx, &s, p); err != nil {

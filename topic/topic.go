@@ -10,6 +10,7 @@ import (
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 )
 
 // mostOrdered is how many subscriptions an ordered topic has at most: its messages are
@@ -103,15 +104,15 @@ func (t *Topics) checkNew(p *Topic) error {
 	return err
 }
 
-func (p *Topic) entry(revision int64) (errand.Entry, error) { return p.entryAs(revision, false) }
+func (p *Topic) entry(revision int64) (storage.Entry, error) { return p.entryAs(revision, false) }
 
-func (p *Topic) entryAs(revision int64, unthrottled bool) (errand.Entry, error) {
+func (p *Topic) entryAs(revision int64, unthrottled bool) (storage.Entry, error) {
 	doc, err := json.Marshal(topicDoc{Policy: p.Policy, Ordered: p.Ordered, Keep: p.Keep, Unthrottled: unthrottled})
-	return errand.Entry{Class: classTopic, Name: p.Name, Family: familyOf(p.Name), Revision: revision, Doc: doc}, err
+	return storage.Entry{Class: classTopic, Name: p.Name, Family: familyOf(p.Name), Revision: revision, Doc: doc}, err
 }
 
 // topicOf reads a topic without the number of its subscriptions.
-func topicOf(e *errand.Entry) (Topic, error) {
+func topicOf(e *storage.Entry) (Topic, error) {
 	var d topicDoc
 	if err := json.Unmarshal(e.Doc, &d); err != nil {
 		return Topic{}, unreadable(e, err)
@@ -122,7 +123,7 @@ func topicOf(e *errand.Entry) (Topic, error) {
 	}, nil
 }
 
-func unreadable(e *errand.Entry, err error) error {
+func unreadable(e *storage.Entry, err error) error {
 	return fmt.Errorf("%w: %s %q: %w", errand.ErrCorrupt, e.Class, e.Name, err)
 }
 
@@ -149,7 +150,7 @@ func (t *Topics) Create(ctx context.Context, p Topic) (Topic, error) {
 	if err != nil {
 		return Topic{}, err
 	}
-	if _, err := t.door.PutEntries(ctx, []errand.Entry{entry, count}); err != nil {
+	if _, err := t.door.PutEntries(ctx, []storage.Entry{entry, count}); err != nil {
 		if errors.Is(err, errand.ErrStale) {
 			err = fmt.Errorf("it is there already: %w", err)
 		}
@@ -158,9 +159,9 @@ func (t *Topics) Create(ctx context.Context, p Topic) (Topic, error) {
 	return t.Topic(ctx, p.Name)
 }
 
-func countEntry(name string, n int, revision int64) (errand.Entry, error) {
+func countEntry(name string, n int, revision int64) (storage.Entry, error) {
 	doc, err := json.Marshal(countDoc{n})
-	return errand.Entry{Class: classCount, Name: name, Family: familyOf(name), Revision: revision, Doc: doc}, err
+	return storage.Entry{Class: classCount, Name: name, Family: familyOf(name), Revision: revision, Doc: doc}, err
 }
 
 // count reads how many subscriptions a topic has, with the revision of the entry.
@@ -186,7 +187,7 @@ func (t *Topics) Update(ctx context.Context, p Topic) (Topic, error) {
 		return Topic{}, err
 	}
 	unthrottled := false
-	err := t.change(ctx, func() ([]errand.Entry, error) {
+	err := t.change(ctx, func() ([]storage.Entry, error) {
 		entry, err := t.door.Entry(ctx, classTopic, p.Name)
 		if err != nil {
 			return nil, err
@@ -210,7 +211,7 @@ func (t *Topics) Update(ctx context.Context, p Topic) (Topic, error) {
 			}
 		}
 		now, err := p.entryAs(was.Revision, unthrottled)
-		return []errand.Entry{now}, err
+		return []storage.Entry{now}, err
 	})
 	if err == nil && unthrottled && t.webhooks != nil {
 		err = t.throttleAll(ctx, p.Name)
@@ -293,7 +294,7 @@ func (t *Topics) Delete(ctx context.Context, name string) error {
 		return f.err()
 	}
 	for done := false; !done; {
-		err := t.change(ctx, func() ([]errand.Entry, error) {
+		err := t.change(ctx, func() ([]storage.Entry, error) {
 			n, revision, err := t.count(ctx, name)
 			if err != nil {
 				return nil, err

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
 	"github.com/errandq/errand/internal/remember"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/webhook"
 )
 
@@ -54,7 +56,7 @@ type Options struct {
 // for concurrent use.
 type Topics struct {
 	queue    *errand.Queue
-	door     *errand.Topics
+	door     door.Topics[errand.NewJob]
 	webhooks *webhook.Webhooks
 	opts     Options // with defaults
 	cache    cache
@@ -86,11 +88,11 @@ func New(q *errand.Queue, webhooks *webhook.Webhooks, o *Options) (*Topics, erro
 	if opts.ARN == nil {
 		opts.ARN = func(resource, name string) string { return "errand:" + resource + ":" + name }
 	}
-	door, err := q.Topics()
+	opened, err := door.Open[errand.NewJob](q)
 	if err != nil {
 		return nil, err
 	}
-	return &Topics{queue: q, door: door, webhooks: webhooks, opts: opts, changing: make(chan struct{}, 1), now: time.Now}, nil
+	return &Topics{queue: q, door: opened, webhooks: webhooks, opts: opts, changing: make(chan struct{}, 1), now: time.Now}, nil
 }
 
 func isBase(s string) bool {
@@ -135,7 +137,7 @@ const mostTries = 20
 
 // change writes the entries that fn returns, and calls it again if what it has read was
 // changed meanwhile. fn returns no entries if there is nothing to write.
-func (t *Topics) change(ctx context.Context, fn func() ([]errand.Entry, error)) error {
+func (t *Topics) change(ctx context.Context, fn func() ([]storage.Entry, error)) error {
 	select {
 	case t.changing <- struct{}{}:
 		defer func() { <-t.changing }()
@@ -144,7 +146,7 @@ func (t *Topics) change(ctx context.Context, fn func() ([]errand.Entry, error)) 
 	}
 	var err error
 	for range mostTries {
-		var entries []errand.Entry
+		var entries []storage.Entry
 		if entries, err = fn(); err != nil || len(entries) == 0 {
 			return err
 		}

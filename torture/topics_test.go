@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
+	"github.com/errandq/errand/storage"
 )
 
 func init() { roles["publishing"], roles["delivering"] = publishing, delivering }
@@ -28,14 +30,14 @@ func (parcel) Kind() string { return "parcel" }
 
 const parcels = 10
 
-func parcelQueue(p part) (*errand.Queue, *errand.Topics, error) {
+func parcelQueue(p part) (*errand.Queue, door.Topics[errand.NewJob], error) {
 	o := groupOptions(p.Relaxed)
 	o.Retention = -1
 	q, err := errand.Open(context.Background(), p.DB, o)
 	if err != nil {
 		return nil, nil, err
 	}
-	topics, err := q.Topics()
+	topics, err := door.Open[errand.NewJob](q)
 	return q, topics, err
 }
 
@@ -49,7 +51,7 @@ func publishing(p part, v *voice) error {
 	}
 	for n := p.First; ; n++ {
 		id := fmt.Sprint("m", n)
-		m := errand.Publication{Message: errand.Message{ID: id, Topic: "t", Body: make([]byte, n%7*3000)}}
+		m := door.Publication[errand.NewJob]{Message: storage.Message{ID: id, Topic: "t", Body: make([]byte, n%7*3000)}}
 		if n%5 == 0 {
 			m.Message.KeepUntil = time.Now().Add(time.Duration(n%200) * time.Millisecond)
 		}
@@ -58,11 +60,11 @@ func publishing(p part, v *voice) error {
 		}
 		if n%3 == 0 {
 			err = q.Tx(ctx, func(tx *sql.Tx) error {
-				_, err := topics.PublishTx(ctx, tx, []errand.Publication{m})
+				_, err := topics.PublishTx(ctx, tx, []door.Publication[errand.NewJob]{m})
 				return err
 			})
 		} else {
-			_, err = topics.Publish(ctx, []errand.Publication{m})
+			_, err = topics.Publish(ctx, []door.Publication[errand.NewJob]{m})
 		}
 		if err != nil {
 			return err
@@ -192,7 +194,7 @@ func killTopics(t *testing.T, relaxed bool) {
 			wantRules(t, path)
 		}
 	}
-	if _, err := topics.Publish(t.Context(), []errand.Publication{{Message: errand.Message{ID: "last", Topic: "t"}}}); err != nil { // which purges
+	if _, err := topics.Publish(t.Context(), []door.Publication[errand.NewJob]{{Message: storage.Message{ID: "last", Topic: "t"}}}); err != nil { // which purges
 		t.Error(err)
 	}
 	after, _ := parcelsIn(t, path)

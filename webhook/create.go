@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/storage"
 )
 
 // Create adds an endpoint, and returns it with the secret that signs its messages. A zero
@@ -35,7 +36,7 @@ func (h *Webhooks) Create(ctx context.Context, e Endpoint, secret Secret) (Endpo
 	if err := h.prepare(ctx, &e); err != nil {
 		return Endpoint{}, Secret{}, about("endpoint", e.ID, err)
 	}
-	entries := []errand.Entry{entry}
+	entries := []storage.Entry{entry}
 	if h.opts.Secrets == nil {
 		if secret.IsZero() {
 			secret = NewSecret()
@@ -130,7 +131,7 @@ func (h *Webhooks) Delete(ctx context.Context, id string) error {
 	if f.endpointID("id", id); len(f) > 0 {
 		return about("endpoint", id, errand.ErrNotFound)
 	}
-	var gone []errand.Entry
+	var gone []storage.Entry
 	var missing error
 	for _, class := range []string{classEndpoint, classSecrets, classFailing} {
 		e, err := h.topics.Entry(ctx, class, id)

@@ -10,6 +10,7 @@ import (
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/internal/seconds"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 )
 
 // Outgoing is a request of an attempt, for [Webhooks.Deliver].
@@ -56,8 +57,8 @@ type Answer struct {
 // EntriesOf names the entries that a request to an endpoint goes by: what it is, and its secrets.
 // They are for [errand.Topics.MessageWith], which returns their revisions together with the
 // message, and so spares an attempt its other reads: see [Outgoing].Revisions.
-func EntriesOf(endpoint string) []errand.EntryName {
-	return []errand.EntryName{{Class: classEndpoint, Name: endpoint}, {Class: classSecrets, Name: endpoint}}
+func EntriesOf(endpoint string) []storage.EntryName {
+	return []storage.EntryName{{Class: classEndpoint, Name: endpoint}, {Class: classSecrets, Name: endpoint}}
 }
 
 // revision returns one of Revisions. It is not ok if they are not known.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 )
 
 // The classes of entries. Those of an endpoint have its ID as name: what secrets it has is
@@ -138,7 +139,7 @@ func (h *Webhooks) Update(ctx context.Context, e Endpoint) (Endpoint, error) {
 	if entry.Revision != now.Revision {
 		return Endpoint{}, about("endpoint", e.ID, errand.ErrStale)
 	}
-	if _, err = h.topics.PutEntries(ctx, []errand.Entry{entry}); err == nil && unthrottled {
+	if _, err = h.topics.PutEntries(ctx, []storage.Entry{entry}); err == nil && unthrottled {
 		err = h.obey(ctx, e.ID)
 	}
 	if err != nil {
@@ -153,7 +154,7 @@ func (h *Webhooks) Endpoint(ctx context.Context, id string) (Endpoint, error) {
 	if err != nil {
 		return Endpoint{}, about("endpoint", id, err)
 	}
-	all, err := h.endpoints(ctx, []errand.Entry{entry})
+	all, err := h.endpoints(ctx, []storage.Entry{entry})
 	if err != nil {
 		return Endpoint{}, err
 	}
@@ -174,7 +175,7 @@ func (h *Webhooks) Endpoints(ctx context.Context, after string, limit int) ([]En
 }
 
 // endpoints returns endpoints with their states.
-func (h *Webhooks) endpoints(ctx context.Context, entries []errand.Entry) ([]Endpoint, error) {
+func (h *Webhooks) endpoints(ctx context.Context, entries []storage.Entry) ([]Endpoint, error) {
 	holds, err := h.queue.Holds(ctx)
 	if err != nil {
 		return nil, err
@@ -217,7 +218,7 @@ func (h *Webhooks) endpoints(ctx context.Context, entries []errand.Entry) ([]End
 }
 
 // endpointOf reads an endpoint without its state.
-func endpointOf(entry *errand.Entry) (Endpoint, error) {
+func endpointOf(entry *storage.Entry) (Endpoint, error) {
 	var d document
 	if err := json.Unmarshal(entry.Doc, &d); err != nil {
 		return Endpoint{}, fmt.Errorf("%w: endpoint %q: %w", errand.ErrCorrupt, entry.Name, err)
@@ -228,11 +229,11 @@ func endpointOf(entry *errand.Entry) (Endpoint, error) {
 	}, nil
 }
 
-func (e *Endpoint) entry() (errand.Entry, error) { return e.entryAs(false) }
+func (e *Endpoint) entry() (storage.Entry, error) { return e.entryAs(false) }
 
-func (e *Endpoint) entryAs(unthrottled bool) (errand.Entry, error) {
+func (e *Endpoint) entryAs(unthrottled bool) (storage.Entry, error) {
 	doc, err := json.Marshal(document{URL: e.URL, Description: e.Description, Headers: e.Headers, Policy: e.Policy, EventTypes: e.EventTypes, Unthrottled: unthrottled})
-	return errand.Entry{Class: classEndpoint, Name: e.ID, Revision: e.Revision, Doc: doc}, err
+	return storage.Entry{Class: classEndpoint, Name: e.ID, Revision: e.Revision, Doc: doc}, err
 }
 
 // Disable holds the deliveries to an endpoint until [Webhooks.Enable]. Messages are still

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/webhook"
 )
 
@@ -309,16 +311,16 @@ func TestEndpoint_deleteAgain(t *testing.T) {
 		if err := r.hooks.Disable(t.Context(), "a", "gone"); err != nil {
 			t.Fatal(err)
 		}
-		door, err := r.q.Topics()
+		entries, err := door.Open[errand.NewJob](r.q)
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := door.Entry(t.Context(), "webhook", "a")
+		e, err := entries.Entry(t.Context(), "webhook", "a")
 		if err != nil {
 			t.Fatal(err)
 		}
 		e.Delete = true
-		if _, err := door.PutEntries(t.Context(), []errand.Entry{e}); err != nil {
+		if _, err := entries.PutEntries(t.Context(), []storage.Entry{e}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/storage"
 )
 
 const (
@@ -192,7 +193,7 @@ func (f *failing) loadClock(ctx context.Context) error {
 	return nil
 }
 
-func failureOf(entry *errand.Entry) (was failure, err error) {
+func failureOf(entry *storage.Entry) (was failure, err error) {
 	if err := json.Unmarshal(entry.Doc, &was); err != nil {
 		return was, fmt.Errorf("%w: entry %s of %q: %w", errand.ErrCorrupt, entry.Class, entry.Name, err)
 	}
@@ -241,16 +242,16 @@ func (f *failing) note(ctx context.Context, id string, of *failure) error {
 }
 
 // entries returns the entries of the clock and of an endpoint that fails.
-func (f *failing) entries(id string, of *failure) ([]errand.Entry, error) {
+func (f *failing) entries(id string, of *failure) ([]storage.Entry, error) {
 	doc, err := json.Marshal(f.clock)
 	if err != nil {
 		return nil, err
 	}
-	entries := []errand.Entry{{Class: classOnline, Name: onlineKey, Revision: f.revision, Doc: doc}}
+	entries := []storage.Entry{{Class: classOnline, Name: onlineKey, Revision: f.revision, Doc: doc}}
 	if of == nil {
 		return entries, nil
 	}
-	e := errand.Entry{Class: classFailing, Name: id}
+	e := storage.Entry{Class: classFailing, Name: id}
 	if s := f.known[id]; s != nil {
 		e.Revision = s.revision
 	}
@@ -260,7 +261,7 @@ func (f *failing) entries(id string, of *failure) ([]errand.Entry, error) {
 
 // drop notes that an endpoint does not fail any more.
 func (f *failing) drop(ctx context.Context, id string, was *state) error {
-	_, err := f.h.topics.PutEntries(ctx, []errand.Entry{{Class: classFailing, Name: id, Revision: was.revision, Delete: true}})
+	_, err := f.h.topics.PutEntries(ctx, []storage.Entry{{Class: classFailing, Name: id, Revision: was.revision, Delete: true}})
 	switch {
 	case err == nil:
 		f.know(id, &state{read: f.h.now()})
@@ -292,7 +293,7 @@ func (f *failing) forget(id string) {
 }
 
 // among returns which of some endpoints fail, by ID. They are sorted.
-func (f *failing) among(ctx context.Context, endpoints []errand.Entry) (map[string]failure, error) {
+func (f *failing) among(ctx context.Context, endpoints []storage.Entry) (map[string]failure, error) {
 	out := map[string]failure{}
 	if len(endpoints) == 1 {
 		entry, err := f.h.topics.Entry(ctx, classFailing, endpoints[0].Name)

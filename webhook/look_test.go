@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
 	"github.com/errandq/errand/webhook"
 )
 
@@ -38,12 +39,12 @@ func TestDelivery(t *testing.T) {
 			t.Errorf("as JSON: %s, %v", text, err)
 		}
 	}
-	door, err := r.q.Topics()
+	entries, err := door.Open[errand.NewJob](r.q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The body is kept once.
-	if kept, err := door.Message(t.Context(), "m1"); err != nil || string(kept.Attributes) != `{"id":"m1","type":"order.paid","tags":["tenant:ada","order:7"]}` {
+	if kept, err := entries.Message(t.Context(), "m1"); err != nil || string(kept.Attributes) != `{"id":"m1","type":"order.paid","tags":["tenant:ada","order:7"]}` {
 		t.Errorf("what is kept beside the body: %s, %v", kept.Attributes, err)
 	}
 	if _, err := r.hooks.Delivery(t.Context(), errand.ID{1}); !errors.Is(err, errand.ErrNotFound) {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
+	"github.com/errandq/errand/storage"
 )
 
 const (
@@ -113,7 +115,7 @@ func (h *Webhooks) SendAllTx(ctx context.Context, tx *sql.Tx, m Message) (Sent, 
 }
 
 func (h *Webhooks) within(tx *sql.Tx) publishFunc {
-	return func(ctx context.Context, p []errand.Publication) ([]errand.PublishResult, error) {
+	return func(ctx context.Context, p []door.Publication[errand.NewJob]) ([]storage.PublishResult, error) {
 		return h.topics.PublishTx(ctx, tx, p)
 	}
 }
@@ -124,7 +126,7 @@ func (h *Webhooks) sendTo(ctx context.Context, m Message, endpoints []string, pu
 	})
 }
 
-type publishFunc func(context.Context, []errand.Publication) ([]errand.PublishResult, error)
+type publishFunc func(context.Context, []door.Publication[errand.NewJob]) ([]storage.PublishResult, error)
 
 func (h *Webhooks) send(ctx context.Context, m Message, publish publishFunc, receivers func(context.Context, string) ([]string, error)) (Sent, error) {
 	m.ID = cmp.Or(m.ID, newMessageID())
@@ -139,11 +141,11 @@ func (h *Webhooks) send(ctx context.Context, m Message, publish publishFunc, rec
 	if err != nil {
 		return Sent{}, err
 	}
-	p := errand.Publication{Message: errand.Message{ID: m.ID, Topic: topicName, Attributes: attributes, Body: m.Body}, Jobs: m.jobs(to)}
+	p := door.Publication[errand.NewJob]{Message: storage.Message{ID: m.ID, Topic: topicName, Attributes: attributes, Body: m.Body}, Jobs: m.jobs(to)}
 	if h.opts.Keep > 0 {
 		p.Message.KeepUntil = h.now().Add(h.opts.Keep)
 	}
-	done, err := publish(ctx, []errand.Publication{p})
+	done, err := publish(ctx, []door.Publication[errand.NewJob]{p})
 	if f, ok := errors.AsType[*errand.FieldError](err); ok && errors.Is(err, errand.ErrMessageID) {
 		own := *f
 		own.Field = "id"
@@ -244,7 +246,7 @@ func (m *Message) check() error {
 		if !isTag(tag) {
 			f.field(place, tag, "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 		}
-		for _, begin := range []string{subscriptionTag, errand.MessageTag("")} {
+		for _, begin := range []string{subscriptionTag, storage.MessageTag("")} {
 			if strings.HasPrefix(tag, begin) {
 				f.field(place, tag, fmt.Sprintf("must not begin with %q", begin))
 			}
@@ -272,14 +274,14 @@ func (h *Webhooks) Replay(ctx context.Context, endpoint string, since time.Time)
 		if err != nil {
 			return n, err
 		}
-		var again []errand.Publication
+		var again []door.Publication[errand.NewJob]
 		for i := range messages {
 			m, err := messageOf(&messages[i])
 			if err != nil {
 				return n, err
 			}
 			if e.takes(m.Type) {
-				again = append(again, errand.Publication{Message: errand.Message{ID: m.ID}, Existing: true, Jobs: m.jobs([]string{endpoint})})
+				again = append(again, door.Publication[errand.NewJob]{Message: storage.Message{ID: m.ID}, Existing: true, Jobs: m.jobs([]string{endpoint})})
 			}
 		}
 		done, err := h.again(ctx, again)
@@ -291,7 +293,7 @@ func (h *Webhooks) Replay(ctx context.Context, endpoint string, since time.Time)
 }
 
 // again publishes messages that are there, and passes over those that are there no more.
-func (h *Webhooks) again(ctx context.Context, p []errand.Publication) (n int, err error) {
+func (h *Webhooks) again(ctx context.Context, p []door.Publication[errand.NewJob]) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
@@ -357,7 +359,7 @@ func (h *Webhooks) Delivery(ctx context.Context, job errand.ID) (Delivery, error
 }
 
 // messageOf reads a message of Send.
-func messageOf(kept *errand.Message) (Message, error) {
+func messageOf(kept *storage.Message) (Message, error) {
 	var d messageDoc
 	if kept.Attributes != nil {
 		if err := json.Unmarshal(kept.Attributes, &d); err != nil {

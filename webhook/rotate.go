@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/storage"
 )
 
 // ErrNoSecret: an endpoint has no secret that signs. Nothing is sent to it, and its
@@ -24,9 +25,9 @@ type keptSecret struct {
 }
 
 // keep returns the entry of the secrets of an endpoint.
-func keep(id string, revision int64, secrets []keptSecret) (errand.Entry, error) {
+func keep(id string, revision int64, secrets []keptSecret) (storage.Entry, error) {
 	doc, err := json.Marshal(secrets)
-	return errand.Entry{Class: classSecrets, Name: id, Revision: revision, Doc: doc}, err
+	return storage.Entry{Class: classSecrets, Name: id, Revision: revision, Doc: doc}, err
 }
 
 func (h *Webhooks) checkSecret(f *faults, s Secret) {
@@ -59,11 +60,11 @@ func (h *Webhooks) RotateSecret(ctx context.Context, id string, next Secret, ove
 	if next.IsZero() {
 		next = NewSecret()
 	}
-	var entries []errand.Entry
+	var entries []storage.Entry
 	entry, kept, err := h.kept(ctx, id)
 	if errors.Is(err, errand.ErrNotFound) {
 		// It is written again as it is, so that no secret is left of one that is deleted now.
-		var e errand.Entry
+		var e storage.Entry
 		if e, err = h.topics.Entry(ctx, classEndpoint, id); err == nil {
 			entries = append(entries, e)
 		}
@@ -85,7 +86,7 @@ func (h *Webhooks) RotateSecret(ctx context.Context, id string, next Secret, ove
 	return next, nil
 }
 
-func (h *Webhooks) kept(ctx context.Context, id string) (errand.Entry, []keptSecret, error) {
+func (h *Webhooks) kept(ctx context.Context, id string) (storage.Entry, []keptSecret, error) {
 	entry, err := h.topics.Entry(ctx, classSecrets, id)
 	if err != nil {
 		return entry, nil, err

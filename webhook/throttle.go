@@ -8,6 +8,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/storage"
 )
 
 // mostPerSecond is the highest throttle that a queue can have.
@@ -62,7 +63,7 @@ func (h *Webhooks) Throttle(ctx context.Context, id string, t *policy.Throttle) 
 
 // isUnthrottled reports whether the queue of an endpoint may not obey its throttle, as a change of it
 // is under way or was cut short.
-func isUnthrottled(entry *errand.Entry) bool {
+func isUnthrottled(entry *storage.Entry) bool {
 	var d document
 	return json.Unmarshal(entry.Doc, &d) == nil && d.Unthrottled
 }
@@ -96,7 +97,7 @@ func (h *Webhooks) obey(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		if _, err = h.topics.PutEntries(ctx, []errand.Entry{done}); !errors.Is(err, errand.ErrStale) {
+		if _, err = h.topics.PutEntries(ctx, []storage.Entry{done}); !errors.Is(err, errand.ErrStale) {
 			return err
 		}
 	}

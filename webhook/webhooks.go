@@ -14,6 +14,7 @@ import (
 
 	"github.com/errandq/errand"
 	"github.com/errandq/errand/gate"
+	"github.com/errandq/errand/internal/door"
 	"github.com/errandq/errand/internal/remember"
 	"github.com/errandq/errand/policy"
 )
@@ -97,7 +98,7 @@ type Options struct {
 // up for each attempt, so a change reaches deliveries that wait.
 type Webhooks struct {
 	queue   *errand.Queue
-	topics  *errand.Topics
+	topics  door.Topics[errand.NewJob]
 	opts    Options // with defaults
 	client  *client
 	failing failing
@@ -120,7 +121,7 @@ func New(q *errand.Queue, o *Options) (*Webhooks, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	topics, err := q.Topics()
+	topics, err := door.Open[errand.NewJob](q)
 	if err != nil {
 		return nil, err
 	}

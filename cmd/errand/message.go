@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	queue "github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
+	"github.com/errandq/errand/storage"
 )
 
 // messageJSON is the message of a delivery.
@@ -25,11 +27,11 @@ type messageJSON struct {
 // messageOf returns the message that a job delivers, nil if it delivers none.
 func messageOf(ctx context.Context, q *queue.Queue, job *queue.JobInfo) (*messageJSON, error) {
 	for _, tag := range job.Tags {
-		id, ok := strings.CutPrefix(tag, queue.MessageTag(""))
+		id, ok := strings.CutPrefix(tag, storage.MessageTag(""))
 		if !ok {
 			continue
 		}
-		topics, err := q.Topics()
+		topics, err := door.Open[queue.NewJob](q)
 		if err != nil {
 			return nil, err
 		}

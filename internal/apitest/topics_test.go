@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/door"
+	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/storagetest"
 )
 
-func topicsOf(t testing.TB, q *errand.Queue) *errand.Topics {
+func topicsOf(t testing.TB, q *errand.Queue) door.Topics[errand.NewJob] {
 	t.Helper()
-	all, err := q.Topics()
+	all, err := door.Open[errand.NewJob](q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,8 +26,8 @@ func topicsOf(t testing.TB, q *errand.Queue) *errand.Topics {
 }
 
 // delivery is a publication with n jobs.
-func delivery(id string, n int) errand.Publication {
-	p := errand.Publication{Message: errand.Message{ID: id, Topic: "orders", Body: []byte("body of " + id)}}
+func delivery(id string, n int) door.Publication[errand.NewJob] {
+	p := door.Publication[errand.NewJob]{Message: storage.Message{ID: id, Topic: "orders", Body: []byte("body of " + id)}}
 	for i := range n {
 		p.Jobs = append(p.Jobs, errand.NewJob{Args: note{id, i}})
 	}
@@ -35,7 +37,7 @@ func delivery(id string, n int) errand.Publication {
 func TestTopics_Publish(t *testing.T) {
 	q := openQueue(t, nil)
 	all, ctx := topicsOf(t, q), t.Context()
-	out, err := all.Publish(ctx, []errand.Publication{delivery("a", 2), delivery("b", 1), delivery("a", 3)})
+	out, err := all.Publish(ctx, []door.Publication[errand.NewJob]{delivery("a", 2), delivery("b", 1), delivery("a", 3)})
 	if err != nil || len(out) != 3 || len(out[0].Jobs) != 2 || len(out[1].Jobs) != 1 || !out[2].Duplicate || out[2].ID != "a" || out[2].Jobs != nil {
 		t.Fatalf("Publish returned %+v, %v", out, err)
 	}
@@ -43,25 +45,25 @@ func TestTopics_Publish(t *testing.T) {
 	if err != nil || string(m.Body) != "body of a" || m.Topic != "orders" || m.PublishedAt.IsZero() {
 		t.Errorf("the message is %+v, %v", m, err)
 	}
-	page, err := q.Jobs(ctx, errand.JobFilter{Tag: errand.MessageTag("a")}, nil)
+	page, err := q.Jobs(ctx, errand.JobFilter{Tag: storage.MessageTag("a")}, nil)
 	if err != nil || len(page.Jobs) != 2 {
 		t.Errorf("jobs of the message: %v, %v", page.Jobs, err)
 	}
 	if _, err := all.Message(ctx, "c"); !errors.Is(err, errand.ErrNotFound) {
 		t.Errorf("a message that was never published: %v", err)
 	}
-	revision, err := all.PutEntries(ctx, []errand.Entry{{Class: "c", Name: "n"}})
+	revision, err := all.PutEntries(ctx, []storage.Entry{{Class: "c", Name: "n"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, revisions, err := all.MessageWith(ctx, "a", errand.EntryName{Class: "c", Name: "o"}, errand.EntryName{Class: "c", Name: "n"})
+	m, revisions, err := all.MessageWith(ctx, "a", storage.EntryName{Class: "c", Name: "o"}, storage.EntryName{Class: "c", Name: "n"})
 	if err != nil || string(m.Body) != "body of a" || !slices.Equal(revisions, []int64{0, revision}) {
 		t.Errorf("the message is %+v, %v, %v", m, revisions, err)
 	}
-	_, _, err = all.MessageWith(ctx, "a b", errand.EntryName{Class: "C", Name: "n"}, errand.EntryName{Class: "c", Name: "a b"})
+	_, _, err = all.MessageWith(ctx, "a b", storage.EntryName{Class: "C", Name: "n"}, storage.EntryName{Class: "c", Name: "a b"})
 	wantFaults(t, err, fault{"id", `"a b"`, "must match [A-Za-z0-9._:-]{1,128}"}, fault{"entries[0].class", `"C"`, "must match [a-z][a-z0-9_-]{0,31}"},
 		fault{"entries[1].name", `"a b"`, "must match [A-Za-z0-9][A-Za-z0-9._:/-]{0,199}"})
-	_, _, err = all.MessageWith(ctx, "a", make([]errand.EntryName, 5)...)
+	_, _, err = all.MessageWith(ctx, "a", make([]storage.EntryName, 5)...)
 	if f, ok := errors.AsType[*errand.FieldError](err); !ok || f.Field != "entries" {
 		t.Errorf("five entries: %v", err)
 	}
@@ -79,7 +81,7 @@ func TestTopics_Publish(t *testing.T) {
 func TestTopics_MessageGoesWithItsJobs(t *testing.T) {
 	q := openQueue(t, &errand.Options{Retention: -1})
 	all, ctx := topicsOf(t, q), t.Context()
-	out, err := all.Publish(ctx, []errand.Publication{delivery("a", 2), delivery("none", 0)})
+	out, err := all.Publish(ctx, []door.Publication[errand.NewJob]{delivery("a", 2), delivery("none", 0)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +104,7 @@ func TestTopics_PublishTx(t *testing.T) {
 	oops := errors.New("oops")
 	for _, fails := range []error{oops, nil} {
 		err := q.Tx(ctx, func(tx *sql.Tx) error {
-			if _, err := all.PublishTx(ctx, tx, []errand.Publication{delivery("a", 2)}); err != nil {
+			if _, err := all.PublishTx(ctx, tx, []door.Publication[errand.NewJob]{delivery("a", 2)}); err != nil {
 				return err
 			}
 			return fails
@@ -123,17 +125,17 @@ func TestTopics_PublishTx(t *testing.T) {
 func TestTopics_Entries(t *testing.T) {
 	q := openQueue(t, nil)
 	all, ctx := topicsOf(t, q), t.Context()
-	e := errand.Entry{Class: "endpoint", Name: "a", Family: "orders", Doc: []byte("1")}
-	one, err := all.PutEntries(ctx, []errand.Entry{e})
+	e := storage.Entry{Class: "endpoint", Name: "a", Family: "orders", Doc: []byte("1")}
+	one, err := all.PutEntries(ctx, []storage.Entry{e})
 	if err != nil || one <= 0 {
 		t.Fatalf("PutEntries returned %d, %v", one, err)
 	}
-	if _, err := all.PutEntries(ctx, []errand.Entry{e}); !errors.Is(err, errand.ErrStale) {
+	if _, err := all.PutEntries(ctx, []storage.Entry{e}); !errors.Is(err, errand.ErrStale) {
 		t.Errorf("an entry that is there: %v", err)
 	}
 	p := delivery("m", 1)
 	p.Family, p.Revision = "orders", one-1
-	if _, err := all.Publish(ctx, []errand.Publication{p}); !errors.Is(err, errand.ErrStale) {
+	if _, err := all.Publish(ctx, []door.Publication[errand.NewJob]{p}); !errors.Is(err, errand.ErrStale) {
 		t.Errorf("a publication to a family at another revision: %v", err)
 	}
 	got, revision, err := all.Entries(ctx, "endpoint", "orders", "", 10)
@@ -141,7 +143,7 @@ func TestTopics_Entries(t *testing.T) {
 		t.Fatalf("Entries returned %+v, %d, %v", got, revision, err)
 	}
 	p.Revision = revision
-	if _, err := all.Publish(ctx, []errand.Publication{p}); err != nil {
+	if _, err := all.Publish(ctx, []door.Publication[errand.NewJob]{p}); err != nil {
 		t.Error(err)
 	}
 	got[0].Delete = true
@@ -157,41 +159,43 @@ func TestTopics_Entries(t *testing.T) {
 func TestTopics_BadInput(t *testing.T) {
 	q := openQueue(t, nil)
 	all, ctx := topicsOf(t, q), t.Context()
-	with := func(f func(p *errand.Publication)) error {
+	with := func(f func(p *door.Publication[errand.NewJob])) error {
 		p := delivery("a", 1)
 		f(&p)
-		_, err := all.Publish(ctx, []errand.Publication{delivery("ok", 1), p})
+		_, err := all.Publish(ctx, []door.Publication[errand.NewJob]{delivery("ok", 1), p})
 		return err
 	}
-	entry := func(f func(e *errand.Entry)) error {
-		e := errand.Entry{Class: "endpoint", Name: "a", Doc: []byte("1")}
+	entry := func(f func(e *storage.Entry)) error {
+		e := storage.Entry{Class: "endpoint", Name: "a", Doc: []byte("1")}
 		f(&e)
-		_, err := all.PutEntries(ctx, []errand.Entry{e})
+		_, err := all.PutEntries(ctx, []storage.Entry{e})
 		return err
 	}
 	long := strings.Repeat("x", 201)
 	for field, err := range map[string]error{
-		"publications[1].message.id":         with(func(p *errand.Publication) { p.Message.ID = "a/b" }),
-		"publications[1].message.topic":      with(func(p *errand.Publication) { p.Message.Topic = long }),
-		"publications[1].message.body":       with(func(p *errand.Publication) { p.Message.Body = make([]byte, 256<<10+1) }),
-		"publications[1].message.attributes": with(func(p *errand.Publication) { p.Message.Attributes = make([]byte, 320<<10+1) }),
-		"publications[1].message.cursor":     with(func(p *errand.Publication) { p.Message.Cursor = "\x00" }),
-		"publications[1].message.keep_until": with(func(p *errand.Publication) { p.Message.KeepUntil = time.Unix(-1e9, 0) }),
-		"publications[1].family":             with(func(p *errand.Publication) { p.Family = " " }),
-		"publications[1].from":               with(func(p *errand.Publication) { p.From = "1" }),
-		"publications[1].dedup":              with(func(p *errand.Publication) { p.Dedup, p.DedupFor = long, time.Minute }),
-		"publications[1].dedup_for":          with(func(p *errand.Publication) { p.Dedup = "a" }),
-		"publications[1].jobs[0].priority":   with(func(p *errand.Publication) { p.Jobs[0].Options = &errand.JobOptions{Priority: 101} }),
-		"publications[1].jobs[0].tags[0]":    with(func(p *errand.Publication) { p.Jobs[0].Options = &errand.JobOptions{Tags: []string{"message:b"}} }),
-		"publications[1].jobs[0].unique.on_conflict.mode": with(func(p *errand.Publication) {
+		"publications[1].message.id":         with(func(p *door.Publication[errand.NewJob]) { p.Message.ID = "a/b" }),
+		"publications[1].message.topic":      with(func(p *door.Publication[errand.NewJob]) { p.Message.Topic = long }),
+		"publications[1].message.body":       with(func(p *door.Publication[errand.NewJob]) { p.Message.Body = make([]byte, 256<<10+1) }),
+		"publications[1].message.attributes": with(func(p *door.Publication[errand.NewJob]) { p.Message.Attributes = make([]byte, 320<<10+1) }),
+		"publications[1].message.cursor":     with(func(p *door.Publication[errand.NewJob]) { p.Message.Cursor = "\x00" }),
+		"publications[1].message.keep_until": with(func(p *door.Publication[errand.NewJob]) { p.Message.KeepUntil = time.Unix(-1e9, 0) }),
+		"publications[1].family":             with(func(p *door.Publication[errand.NewJob]) { p.Family = " " }),
+		"publications[1].from":               with(func(p *door.Publication[errand.NewJob]) { p.From = "1" }),
+		"publications[1].dedup":              with(func(p *door.Publication[errand.NewJob]) { p.Dedup, p.DedupFor = long, time.Minute }),
+		"publications[1].dedup_for":          with(func(p *door.Publication[errand.NewJob]) { p.Dedup = "a" }),
+		"publications[1].jobs[0].priority":   with(func(p *door.Publication[errand.NewJob]) { p.Jobs[0].Options = &errand.JobOptions{Priority: 101} }),
+		"publications[1].jobs[0].tags[0]": with(func(p *door.Publication[errand.NewJob]) {
+			p.Jobs[0].Options = &errand.JobOptions{Tags: []string{"message:b"}}
+		}),
+		"publications[1].jobs[0].unique.on_conflict.mode": with(func(p *door.Publication[errand.NewJob]) {
 			p.Jobs[0].Options = &errand.JobOptions{Unique: &errand.Unique{Key: "a", OnConflict: errand.OnConflict{Mode: errand.Replace}}}
 		}),
-		"publications":        with(func(p *errand.Publication) { p.Jobs = make([]errand.NewJob, 10_001) }),
-		"entries[0].class":    entry(func(e *errand.Entry) { e.Class = "Endpoint" }),
-		"entries[0].name":     entry(func(e *errand.Entry) { e.Name = "" }),
-		"entries[0].family":   entry(func(e *errand.Entry) { e.Family = long }),
-		"entries[0].revision": entry(func(e *errand.Entry) { e.Revision = -1 }),
-		"entries[0].doc":      entry(func(e *errand.Entry) { e.Doc = make([]byte, 64<<10+1) }),
+		"publications":        with(func(p *door.Publication[errand.NewJob]) { p.Jobs = make([]errand.NewJob, 10_001) }),
+		"entries[0].class":    entry(func(e *storage.Entry) { e.Class = "Endpoint" }),
+		"entries[0].name":     entry(func(e *storage.Entry) { e.Name = "" }),
+		"entries[0].family":   entry(func(e *storage.Entry) { e.Family = long }),
+		"entries[0].revision": entry(func(e *storage.Entry) { e.Revision = -1 }),
+		"entries[0].doc":      entry(func(e *storage.Entry) { e.Doc = make([]byte, 64<<10+1) }),
 	} {
 		var fault *errand.FieldError
 		if !errors.As(err, &fault) || fault.Field != field {
@@ -217,7 +221,7 @@ func TestTopics_MessageIsPurged(t *testing.T) {
 		run(t, w)
 		p := delivery("a", 2)
 		p.Message.KeepUntil = time.Now().Add(90 * time.Minute)
-		if _, err := all.Publish(ctx, []errand.Publication{p}); err != nil {
+		if _, err := all.Publish(ctx, []door.Publication[errand.NewJob]{p}); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range []error{nil, errand.ErrNotFound} {
@@ -243,7 +247,7 @@ func TestTopics_JobsAreEnqueued(t *testing.T) {
 	}}})
 	all, ctx := topicsOf(t, q), t.Context()
 	s := subscribe(t, q, errand.EventFilter{}, 10)
-	out, err := all.Publish(ctx, []errand.Publication{delivery("a", 2), delivery("a", 1), delivery("b", 1)})
+	out, err := all.Publish(ctx, []door.Publication[errand.NewJob]{delivery("a", 2), delivery("a", 1), delivery("b", 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +259,7 @@ func TestTopics_JobsAreEnqueued(t *testing.T) {
 			t.Errorf("job %d has the headers %v, %v", i, job.Headers, err)
 		}
 	}
-	_, err = all.Publish(ctx, []errand.Publication{delivery("c", 1), delivery("bad", 2)})
+	_, err = all.Publish(ctx, []door.Publication[errand.NewJob]{delivery("c", 1), delivery("bad", 2)})
 	if !errors.Is(err, refuse) || !strings.Contains(err.Error(), "publications[1].jobs[0]") {
 		t.Errorf("refused by the middleware: %v", err)
 	}
@@ -269,7 +273,7 @@ func TestTopics_UnsupportedStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.Topics(); !errors.Is(err, errand.ErrUnsupportedDB) {
+	if _, err := door.Open[errand.NewJob](q); !errors.Is(err, errand.ErrUnsupportedDB) {
 		t.Errorf("a store without messages: %v", err)
 	}
 }
@@ -277,17 +281,17 @@ func TestTopics_UnsupportedStore(t *testing.T) {
 // The ID of a message of another topic is refused, since nobody would get the message.
 func TestTopics_IDOfAnotherTopic(t *testing.T) {
 	q := openQueue(t, nil)
-	topics, err := q.Topics()
+	topics, err := door.Open[errand.NewJob](q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := func(id, topic string) errand.Publication {
-		return errand.Publication{Message: errand.Message{ID: id, Topic: topic, Body: []byte("x"), KeepUntil: time.Now().Add(time.Hour)}}
+	of := func(id, topic string) door.Publication[errand.NewJob] {
+		return door.Publication[errand.NewJob]{Message: storage.Message{ID: id, Topic: topic, Body: []byte("x"), KeepUntil: time.Now().Add(time.Hour)}}
 	}
-	if _, err := topics.Publish(t.Context(), []errand.Publication{of("a", "t")}); err != nil {
+	if _, err := topics.Publish(t.Context(), []door.Publication[errand.NewJob]{of("a", "t")}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = topics.Publish(t.Context(), []errand.Publication{of("b", "u"), of("a", "u")})
+	_, err = topics.Publish(t.Context(), []door.Publication[errand.NewJob]{of("b", "u"), of("a", "u")})
 	if f, ok := errors.AsType[*errand.FieldError](err); !ok || f.Field != "publications[1].message.id" || !errors.Is(err, errand.ErrMessageID) {
 		t.Errorf("%v", err)
 	}

@@ -1,0 +1,99 @@
+// Package door is how the packages topic and webhook keep what is theirs in the file of a
+// queue: messages, which jobs deliver, and entries, which are small documents such as a
+// subscription or an endpoint. Applications use those packages instead.
+//
+// The root installs what opens the door of a queue. So the door is no part of its API. Names
+// of options and errors are those of the root.
+package door
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Topics is the door of a queue. It is narrow on purpose, and does not know what is in
+// messages and entries. It is safe for concurrent use. J is the root's NewJob.
+//
+// A message stays while one of its jobs is there, live, finished or dead, and until its
+// KeepUntil. Classes match [a-z][a-z0-9_-]{0,31}; names, families and topics match
+// [A-Za-z0-9][A-Za-z0-9._:/-]{0,199}, the IDs of messages [A-Za-z0-9._:-]{1,128}. A body
+// has at most 256 KiB, attributes 320 KiB and documents 64 KiB.
+type Topics[J any] interface {
+	// CheckQueue returns a FieldError for a field with the name of a queue that Publish would refuse in
+	// jobs: it is malformed, or Options.Strict is set and Options.Queues does not list it.
+	CheckQueue(field, queue string) error
+	// PutEntries writes entries in one transaction, or deletes those with Delete set, all of
+	// them or none. It takes at most 1,000. An entry with a Revision of zero must not be
+	// there; one with another Revision must be there with that one. Else PutEntries returns
+	// ErrStale. It returns the Revision that the entries and their families have then. It is
+	// higher than any before. An entry keeps the Family that it was first written with.
+	PutEntries(ctx context.Context, entries []storage.Entry) (revision int64, err error)
+	// Entry returns an entry, or ErrNotFound.
+	Entry(ctx context.Context, class, name string) (storage.Entry, error)
+	// Entries returns the entries of a class whose names are greater than after, at most limit
+	// of them, which is from 1 to 10,000, sorted by name. If family is not empty it returns
+	// those of the family, with the revision of that as of the same moment: zero if it has
+	// never had an entry.
+	Entries(ctx context.Context, class, family, after string, limit int) (entries []storage.Entry, revision int64, err error)
+	// Publish stores messages and enqueues their jobs in one transaction, all or nothing. The
+	// jobs are checked, go through Options.Middleware and are told of as events as those of
+	// Queue.EnqueueMany are. It takes at most 1,000 publications, with at most 10,000 jobs
+	// and 64 MiB together. A duplicate is a result, not an error.
+	Publish(ctx context.Context, publications []Publication[J]) ([]storage.PublishResult, error)
+	// PublishTx is Publish inside a transaction of the application on the queue's
+	// file: what it writes exists if tx commits. See Queue.EnqueueTx.
+	PublishTx(ctx context.Context, tx *sql.Tx, publications []Publication[J]) ([]storage.PublishResult, error)
+	// Message returns a message, or ErrNotFound.
+	Message(ctx context.Context, id string) (storage.Message, error)
+	// MessageWith returns a message, or ErrNotFound, and the revisions of up to four entries as
+	// of the same moment, in the order of their names: zero for one that is not there. So a
+	// caller that remembers entries reads only those again that have changed.
+	MessageWith(ctx context.Context, id string, entries ...storage.EntryName) (storage.Message, []int64, error)
+	// Messages returns the messages of a topic that were published at since or later, without
+	// their bodies, in the order of their publication, at most limit of them, which is from 1
+	// to 1,000. after is the next of the page before, of the same topic and since, or empty.
+	// next is empty on the last page.
+	Messages(ctx context.Context, topic string, since time.Time, after string, limit int) (messages []storage.Message, next string, err error)
+}
+
+// Publication is a message with the jobs that deliver it.
+type Publication[J any] struct {
+	// Family, if not empty, must be at Revision, or Publish returns ErrStale.
+	Family   string
+	Revision int64
+	// Message is stored; its PublishedAt is the time of the call. If there is a message of
+	// the same Topic with its ID, the publication is a duplicate of that one. With the ID of
+	// a message of another Topic, Publish returns a FieldError that is ErrMessageID.
+	Message storage.Message
+	// Dedup, if not empty, makes the publication a duplicate of a message of the same Topic
+	// that was published with the same Dedup less than its DedupFor ago. Such a message is
+	// kept for that long. DedupFor is at least a second.
+	Dedup    string
+	DedupFor time.Duration
+	// Existing says that the message must be there, or Publish returns ErrNotFound; of
+	// Message only ID counts then. If From or To is set, the message's Cursor must be From,
+	// or Publish returns ErrStale, and becomes To.
+	Existing bool
+	From, To string
+	// Jobs deliver the message. They get the tag that [storage.MessageTag] returns. Their
+	// OnConflict, if any, is Keep or Fail.
+	Jobs []J
+}
+
+var open func(queue any) (any, error)
+
+// Install says how the door of a queue is opened. The root calls it as it is initialized.
+func Install(f func(queue any) (any, error)) { open = f }
+
+// Open returns the door of a queue of the root. It returns ErrUnsupportedDB if the queue's
+// store keeps no messages.
+func Open[J any](queue any) (Topics[J], error) {
+	door, err := open(queue)
+	if err != nil {
+		return nil, err
+	}
+	return door.(Topics[J]), nil
+}
