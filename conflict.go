@@ -38,7 +38,7 @@ const (
 type DuplicateError = storage.DuplicateError
 
 // OnConflict says what becomes of a job whose unique key another job holds. See
-// docs/unique.md. The zero value keeps that one.
+// docs/order.md. The zero value keeps that one.
 //
 // Replace, Debounce and After change the args, headers and priority of the job that
 // waits, and leave all else as it is: its queue and place, its policy, timeout, tags and

@@ -130,7 +130,7 @@
 // # Testing
 //
 // A queue on a file in t.TempDir() is quick; [Relaxed] makes it quicker. To control
-// time, set [Options].Clock or run inside testing/synctest: see docs/testing.md.
+// time, set [Options].Clock or run inside testing/synctest: see docs/jobs.md.
 //
 // # The house
 //

@@ -276,7 +276,7 @@ type JobOptions struct {
 	// Group has the job wait until those of its group are over that were enqueued before
 	// it in the same queue, whatever their kinds: one at a time, in the order in which they
 	// were enqueued. A job that waits for its retry, or is dead, keeps the others back. See
-	// docs/groups.md. It is at most 256 bytes of UTF-8. If empty, the job waits for no
+	// docs/order.md. It is at most 256 bytes of UTF-8. If empty, the job waits for no
 	// other.
 	Group string
 	// Tags are what the job is found by, see [Queue.Jobs], besides queue and kind:
@@ -351,7 +351,7 @@ func RetryAfter(d time.Duration, err error) error {
 // "unavailable". An error about this machine, see [policy.IsLocal], has them held at
 // once. After 1 s one job is let through. The hold ends when it is done. If it cannot
 // reach the other side either, the next one is let through later, after five and a
-// half minutes at the latest; docs/retries.md says when. If some jobs of the kind and
+// half minutes at the latest; docs/outages.md says when. If some jobs of the kind and
 // queue reach their hosts and others do not, they are not held for these.
 //
 // An error of class [policy.Unavailable] has the same effect.

@@ -77,6 +77,8 @@ func TestCheck_States(t *testing.T) {
 }
 
 // A gate at which nobody waits makes no request. One call of State is worth one.
+//
+//errand:shows closed gates
 func TestCheck_AsksOnlyForThoseWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, err := range []error{nil, errLow} {

@@ -93,6 +93,8 @@ func TestHTTP_Answers(t *testing.T) {
 }
 
 // The redirect to the login page is not followed, whatever it leads to.
+//
+//errand:shows closed gates
 func TestHTTP_Portal(t *testing.T) {
 	s := portal(t)
 	const want = "captive portal: status 302 instead of 200"

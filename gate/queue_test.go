@@ -18,6 +18,8 @@ func (upload) Kind() string { return "upload" }
 
 // A worker that has found no jobs behind an open gate does not wait at it. So an idle
 // queue makes no requests, and a job starts after the first success.
+//
+//errand:shows closed gates | | a request goes out only for those who wait; a captive portal counts as closed; a window follows daylight saving
 func TestQueue(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	synctest.Test(t, func(t *testing.T) {

@@ -15,6 +15,8 @@ import (
 // States are separated by spaces: a time, and what the gate says from then on until the
 // time of the next. What is expected was worked out by hand from the rule, and the dates
 // of the changes.
+//
+//errand:shows closed gates
 func TestWindow(t *testing.T) {
 	for _, c := range []struct{ name, times, zone, states string }{
 		{"a day", "08:00-17:30", "Europe/Berlin",

@@ -46,6 +46,7 @@ var _ interface {
 	sql.Scanner
 } = (*storage.ID)(nil)
 
+//errand:shows IDs in tables of the application | | an ID is kept as TEXT, and the zero ID as NULL
 func TestID_InADatabase(t *testing.T) {
 	id := storage.NewID(time.UnixMilli(1_750_000_000_000), 1, 2)
 	if v, err := id.Value(); v != id.String() || err != nil {

@@ -15,6 +15,6 @@
 // the endpoint, section by section.
 //
 // The model is that of Amazon SNS. The page docs/topics.md describes the package, and
-// docs/sns.md says of each attribute, header, limit and rule of the HTTP/S delivery of SNS
+// docs/topics.md says of each attribute, header, limit and rule of the HTTP/S delivery of SNS
 // whether it is the same here.
 package topic

@@ -15,7 +15,7 @@ import (
 )
 
 // envelopeSNS is a message as SNS sends it, its members in the order of SNS. It has no
-// signature: see docs/sns.md.
+// signature: see docs/topics.md.
 type envelopeSNS struct {
 	Type              string                      `json:"Type"`
 	MessageID         string                      `json:"MessageId"`

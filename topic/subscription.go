@@ -59,7 +59,7 @@ type Subscription struct {
 	// Raw sends the body of a message as it is. If false, it is sent in an envelope of
 	// JSON, with what else there is about the message.
 	Raw bool `json:"raw,omitempty"`
-	// SNS has the endpoint get what it would get from Amazon SNS, see docs/sns.md. The
+	// SNS has the endpoint get what it would get from Amazon SNS, see docs/topics.md. The
 	// receiver has to confirm the subscription before it gets messages.
 	SNS bool `json:"sns,omitempty"`
 	// Filter is a filter policy, see package filter, of at most 32 KiB. If empty, the

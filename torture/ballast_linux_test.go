@@ -37,6 +37,8 @@ func fillUp(t *testing.T, dir string) (path string) {
 
 // With the disk full everything that runs can be finished, however that is
 // done, and nothing can be added until there is room again.
+//
+//errand:shows [ballast] | | 64 jobs end on a full disk, in three ways, on three disks
 func TestBallast_FinishesWhatRuns(t *testing.T) {
 	needsRoot(t, "a loop device")
 	end := map[string]storage.Finish{

@@ -131,6 +131,8 @@ func batched(p part, v *voice) error {
 // Three processes run batches, and are killed. The jobs of the calls that were under way
 // run again one by one as soon as they are suspects, none is lost, and none is in two
 // calls at a time.
+//
+//errand:shows [batches] | full relaxed | of three processes that do batches one is killed in the midst of a call, sixty times; their receiver knows which jobs are in which call
 func TestKill_Batches(t *testing.T) { inBoth(t, killBatches) }
 
 func killBatches(t *testing.T, relaxed bool) {

@@ -20,6 +20,8 @@ func (mouthful) Kind() string { return "mouthful" }
 // A queue of 10 MB, a producer that does not stop, and a worker behind a gate that is
 // mostly closed: the file grows no further than that, and each job that was acknowledged
 // was evicted, was done or waits.
+//
+//errand:shows caps | | with a cap of 10 MB the file stays below 1.3 times that and 1 MiB, and each job that was acknowledged was evicted, was done or waits
 func TestCaps_ProducerWithoutEnd(t *testing.T) {
 	const most, logMost = 10_000_000, 21 << 20
 	jobs := 18_000

@@ -54,6 +54,8 @@ func compacter(p part, v *voice) error {
 
 // A process that compacts the file is killed at any moment, while others go on writing:
 // what these were told is there, and the file is as it was, or smaller.
+//
+//errand:shows a file that has become large | | a process that is killed while it compacts leaves the file whole, with all that was acknowledged
 func TestKill_Compact(t *testing.T) { inBoth(t, killCompact) }
 
 func killCompact(t *testing.T, relaxed bool) {

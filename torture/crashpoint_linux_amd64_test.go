@@ -11,6 +11,8 @@ import (
 // At whatever system call a process is killed, or halfway through a write,
 // what it had acknowledged is there, nothing is made up, and the next process
 // finishes the work. The scenario makes every transition that there is.
+//
+//errand:shows [points] | | killed at each system call that writes, and halfway through each write
 func TestCrashPoints_Killed(t *testing.T) {
 	calls := rehearse(t, true)
 	every := 60
@@ -34,6 +36,8 @@ func TestCrashPoints_Killed(t *testing.T) {
 }
 
 // The same with the power cut where it matters most: before and after each sync.
+//
+//errand:shows [cut-points] | | the disk is cut off before and after each sync
 func TestCrashPoints_PowerCut(t *testing.T) {
 	needsRoot(t, "ext4 on loop devices")
 	calls := rehearse(t, true)

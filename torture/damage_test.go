@@ -71,6 +71,8 @@ func TestDamage_Copied(t *testing.T) {
 
 // A file that is cut off at any place is refused, and not touched: in no case
 // is it taken for a new one.
+//
+//errand:shows [cut-off] | | a database is cut off, at many places
 func TestDamage_Truncated(t *testing.T) {
 	_, path := sample(t, true)
 	whole := fileSize(t, path)
@@ -94,6 +96,8 @@ func TestDamage_Truncated(t *testing.T) {
 }
 
 // A file that was emptied looks like a new one, but for what stands beside it.
+//
+//errand:shows [emptied] | | a database is emptied while its log is there
 func TestDamage_Emptied(t *testing.T) {
 	_, path := sample(t, false)
 	for _, size := range []int64{0, 1} {
@@ -114,6 +118,8 @@ func TestDamage_Emptied(t *testing.T) {
 // Each page in turn is overwritten: whatever is asked then returns what it returned
 // before, or ErrCorrupt. Nothing is found missing that is there, and nothing
 // panics or hangs.
+//
+//errand:shows [overwritten] | | each page in turn is overwritten
 func TestDamage_Overwritten(t *testing.T) {
 	l, path := sample(t, true)
 	random := dice(t)
@@ -305,6 +311,8 @@ func TestDamage_TakenAway(t *testing.T) {
 
 // A database that is copied while it is written to, without care, is refused or
 // whole; it is never half of one.
+//
+//errand:shows [copied] | | a database is copied while others write to it
 func TestDamage_CopiedInUse(t *testing.T) {
 	l, path := newLedger(), filepath.Join(ramDir(t), "jobs.db")
 	c := start(t, l, part{Role: "mix", DB: path, Jobs: -1, Senders: 2, Workers: 4, Size: 500, Pause: 2 * time.Millisecond})

@@ -21,6 +21,8 @@ import (
 // with ErrFull, reading works, what handlers come to is written all the same, or
 // kept, for longer than their leases if need be, and written once there is room;
 // nothing is run a second time for it.
+//
+//errand:shows [full] | full relaxed | a file system is filled while handlers run, and emptied again
 func TestDiskFull(t *testing.T) {
 	needsRoot(t, "ext4 on loop devices")
 	inBoth(t, fillDisk)
@@ -106,6 +108,8 @@ func fillDisk(t *testing.T, relaxed bool) {
 // A program is killed on a full disk, at any moment: the next one finds what was
 // acknowledged, on a disk that is still full, may add nothing and can end what
 // waits.
+//
+//errand:shows [full-killed] | | a program is killed on a full disk; the next one goes on there
 func TestDiskFull_KilledThere(t *testing.T) {
 	needsRoot(t, "ext4 on loop devices")
 	random := dice(t)

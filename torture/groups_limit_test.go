@@ -88,6 +88,8 @@ func limited(p part, v *voice) error {
 
 // Four processes work for few groups with a limit of three, and are killed. By the count of
 // the receiver three of a group are under way at times, and never more.
+//
+//errand:shows [limit] | full relaxed | of four processes that work for groups with a limit of 3 one is killed, fifty times; their receiver counts how many run
 func TestKill_GroupLimit(t *testing.T) { inBoth(t, killLimited) }
 
 func killLimited(t *testing.T, relaxed bool) {

@@ -103,6 +103,8 @@ func grouped(p part, v *voice) error {
 // Processes are killed while they work for groups, in half of which a job dies. The dead
 // keep the others of their groups back until they are redriven. In each group the
 // jobs are done in the order in which they were enqueued, none beside another.
+//
+//errand:shows [order] | full relaxed | of three processes that work for groups one is killed, sixty times, while jobs fail and dead heads are redriven
 func TestKill_Groups(t *testing.T) { inBoth(t, killGroups) }
 
 func killGroups(t *testing.T, relaxed bool) {

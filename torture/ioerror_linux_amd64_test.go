@@ -13,6 +13,8 @@ import (
 // Whatever system call fails, and with whatever error, the program is told by
 // an error with one of the sentinels, and goes on, at the latest after opening
 // the queue again. Nothing is acknowledged that is not there.
+//
+//errand:shows [errors] | | system calls that write return ENOSPC or EIO: each sync and every fourth write once, or all calls from some call on
 func TestIOErrors_Once(t *testing.T) {
 	calls := rehearse(t, false)
 	failures := 0
@@ -98,6 +100,8 @@ func TestIOErrors_FilesBeside(t *testing.T) {
 }
 
 // A disk on which from some moment on no write or sync succeeds.
+//
+//errand:shows [errors]
 func TestIOErrors_Lasting(t *testing.T) {
 	calls := rehearse(t, false)
 	step := 150
@@ -119,6 +123,8 @@ func TestIOErrors_Lasting(t *testing.T) {
 // A quota, or a file that may not become longer: for a while no write finds room,
 // of the log, of the database or beside them. That is a full disk and nothing
 // else, and the store stays open.
+//
+//errand:shows a quota | | EDQUOT and EFBIG count as a full disk: `ErrFull`, the ballast is given up, the store stays open
 func TestIOErrors_Quota(t *testing.T) {
 	calls := rehearse(t, false)
 	step := 60
@@ -167,6 +173,8 @@ func TestIOErrors_ShortWrites(t *testing.T) {
 // second fsync that succeeds does not write them. So the power is cut in the
 // end, and what was never written again becomes zeros: nothing that was
 // acknowledged after the failure may depend on it.
+//
+//errand:shows [sync] | | each sync fails, its data are lost, and the power is cut in the end
 func TestIOErrors_SyncThenPowerCut(t *testing.T) {
 	needsRoot(t, "ext4 on loop devices")
 	for name, restart := range map[string]bool{"OpenedAgain": false, "Restarted": true} {

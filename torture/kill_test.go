@@ -12,6 +12,8 @@ import (
 // Several processes on one file, each killed again and again: what any of them
 // acknowledged is there, and the others recover what the dead one was at.
 // Nothing is lost, and what runs twice was cut.
+//
+//errand:shows [kill] | full relaxed | of three processes on a file one is killed, a hundred times
 func TestKill_SeveralProcesses(t *testing.T) { inBoth(t, killSeveral) }
 
 func killSeveral(t *testing.T, relaxed bool) {
@@ -57,6 +59,8 @@ func killSeveral(t *testing.T, relaxed bool) {
 // A process that is stopped for longer than its leases is taken for dead as far
 // as its jobs go; what it reports afterwards is refused. It may have been
 // stopped in a write: then the others wait for it, and lose nothing either.
+//
+//errand:shows [stop] | full relaxed | one of three is stopped for longer than its leases
 func TestStop_LongerThanALease(t *testing.T) { inBoth(t, stopLong) }
 
 func stopLong(t *testing.T, relaxed bool) {

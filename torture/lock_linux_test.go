@@ -138,6 +138,8 @@ func ask(t *testing.T, p part) string {
 // Other code of the program may open and close the database and its log: the
 // locks stay, and nobody takes the file for himself. The second half shows what
 // OFD locks do for that, and that without them this test would see it.
+//
+//errand:shows [locks] | | other code of the process opens and closes the files
 func TestLocks_SurviveOtherCode(t *testing.T) {
 	path := filepath.Join(ramDir(t), "jobs.db")
 	f := openLocal(t, path, part{})
@@ -181,6 +183,8 @@ func TestLocks_SurviveOtherCode(t *testing.T) {
 // The file of the shared memory is another matter: SQLite's locks on it are
 // POSIX locks always, as the driver's OFDLocking says, and go with any close of
 // it. Among processes of errand writing is still in turns.
+//
+//errand:shows [shm] | | other code opens and closes `jobs.db-shm`
 func TestLocks_SharedMemoryTouched(t *testing.T) {
 	path := filepath.Join(ramDir(t), "jobs.db")
 	f := openLocal(t, path, part{})

@@ -32,6 +32,8 @@ func mountAt(t *testing.T, from, to string, flags uintptr) {
 
 // A container that gets the file and not the folder has a log of its own, which
 // nobody else sees, and which goes with the container.
+//
+//errand:shows two names of one file | | the same for a file that is mounted by itself; a folder may be mounted twice
 func TestNames_FileMountedAlone(t *testing.T) {
 	needsRoot(t, "a mount")
 	path, inside := filepath.Join(t.TempDir(), "jobs.db"), filepath.Join(t.TempDir(), "jobs.db")
@@ -89,6 +91,8 @@ func TestNames_FileMountedAlone(t *testing.T) {
 }
 
 // A folder may be mounted in two places: what is in it has one name there.
+//
+//errand:shows two names of one file
 func TestNames_FolderMounted(t *testing.T) {
 	needsRoot(t, "a mount")
 	dir, inside := t.TempDir(), t.TempDir()
@@ -104,6 +108,8 @@ func TestNames_FolderMounted(t *testing.T) {
 
 // A file system that is mounted read-only is called that, for a new database and
 // for one that is there.
+//
+//errand:shows a file system that cannot be written | | Open returns ErrReadOnly, and the doctor reports it
 func TestReadOnly_Mounted(t *testing.T) {
 	needsRoot(t, "a mount")
 	dir, inside := t.TempDir(), t.TempDir()

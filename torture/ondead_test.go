@@ -273,6 +273,8 @@ func (d *deaths) compare() map[string]int {
 
 // Processes are killed while jobs die in all ways. In the end there is one notice of each
 // death: none was lost with its process, and none came twice.
+//
+//errand:shows [deaths] | full relaxed | of three processes on a file one is killed, sixty times, while jobs die in all ways
 func TestKill_OnDead(t *testing.T) { inBoth(t, killMortals) }
 
 func killMortals(t *testing.T, relaxed bool) {

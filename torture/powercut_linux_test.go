@@ -15,6 +15,8 @@ const (
 // Whatever was acknowledged survives a power cut: enqueued jobs, each outcome,
 // each redrive and cancellation. What was finished stays finished, and nobody
 // is blamed for the cut.
+//
+//errand:shows [cut] | | the disk is cut off at random moments, fifty times
 func TestPowerCut_Full(t *testing.T) {
 	needsRoot(t, "ext4 on loop devices")
 	random := dice(t)
@@ -63,6 +65,8 @@ func TestPowerCut_Full(t *testing.T) {
 // What is lost without syncing are the last commits, all of them together: the
 // file is as it was a moment before the cut. The same harness sees that, and
 // would see it above.
+//
+//errand:shows [lossy] | | Relaxed is cut off: the last commits are lost, and nothing in between
 func TestPowerCut_RelaxedLoses(t *testing.T) {
 	needsRoot(t, "ext4 on loop devices")
 	random := dice(t)

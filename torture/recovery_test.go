@@ -81,6 +81,8 @@ func (c *child) began(n, attempt, crashes int) map[int64]bool {
 //
 // A job that crashes earlier than a second after its start would have to wait
 // for that second: here they have run for as long.
+//
+//errand:shows [recovery] | | a process is killed in its handlers: they run again within a second, also in the process that is started after it
 func TestRecovery_WithinASecond(t *testing.T) {
 	const (
 		limit  = time.Second

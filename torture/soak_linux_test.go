@@ -31,6 +31,8 @@ const (
 //
 // A power cut ends all processes, so that with ERRAND_TORTURE=1 those, and full
 // disks, happen to a second database on a file system of its own.
+//
+//errand:shows [soak] | | all of it at once, for as long as `-soak` says
 func TestSoak(t *testing.T) {
 	if *soakFor == 0 {
 		*soakFor = 5 * time.Second // enough to see that it works

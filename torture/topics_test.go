@@ -132,6 +132,8 @@ func parcelsIn(t *testing.T, path string) (of map[string]int, lacking int) {
 // it has acknowledged is there with all its jobs, and of the others all or nothing.
 // Then processes that deliver them are killed. No job is ever without its message, and at
 // the end a message is there for each dead letter, and goes with that.
+//
+//errand:shows [messages] | full relaxed | a process that publishes messages of ten jobs is killed, sixty times, and then processes that deliver them until all are delivered
 func TestKill_Topics(t *testing.T) { inBoth(t, killTopics) }
 
 func killTopics(t *testing.T, relaxed bool) {

@@ -243,11 +243,15 @@ func (r *receipts) check(sold map[int]string, rows map[int]string) {
 // A process that sells and delivers is killed. Each sale that has a row comes to each
 // receiver, and no other does; one that comes twice has the ID of the message; and the first
 // receipts of a customer's sales are in their order.
+//
+//errand:shows [hooks] | full relaxed | a process that sells 1,000 things and delivers their events to 100 endpoints is killed, twenty times; the rows of the sales are compared with what each receiver has received
 func TestKill_Webhooks(t *testing.T) {
 	inBoth(t, func(t *testing.T, relaxed bool) { killWebhooks(t, "hooks", relaxed) })
 }
 
 // The same of a process that publishes to an ordered topic.
+//
+//errand:shows [publish] | full relaxed | the same of a process that publishes the events to an ordered topic with 100 subscriptions
 func TestKill_Publish(t *testing.T) {
 	inBoth(t, func(t *testing.T, relaxed bool) { killWebhooks(t, "topic", relaxed) })
 }

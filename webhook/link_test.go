@@ -62,6 +62,8 @@ func together(l *link, g *asked, log *slog.Logger) (answers []bool, took []time.
 }
 
 // All that ask at the same time get the answer to one question, also the first one.
+//
+//errand:shows calls into the application that block | | deliveries that fail wait for Online for a second together, then its last answer counts, and the log names it
 func TestLink_together(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, said := linesOf()
@@ -81,6 +83,8 @@ func TestLink_together(t *testing.T) {
 
 // A gate that blocks holds up who asks for a second, and the log names it, once. Until it
 // answers its last answer counts.
+//
+//errand:shows calls into the application that block
 func TestLink_blocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, said := linesOf()
@@ -114,6 +118,8 @@ func TestLink_blocks(t *testing.T) {
 }
 
 // A gate that panics or ends its goroutine is closed.
+//
+//errand:shows calls into the application that block
 func TestLink_panics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, _ := linesOf()

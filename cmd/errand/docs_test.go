@@ -37,6 +37,8 @@ func alike(text string) string {
 // What the pages show of this command is what it writes. The file jobs.db is that of
 // fixture, without the job of control characters, and shop.db that of shop. In a block of "console running" the job
 // that is named runs, and to leave it as it is ends with status 1.
+//
+//errand:shows output of the command on the pages | | it is the real output
 func TestDocs_commands(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil {

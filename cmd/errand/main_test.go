@@ -40,6 +40,8 @@ func TestMain(m *testing.M) {
 //	foreign FILE    makes the database of another program, as its death has left it: with
 //	                a log, and no index of that
 //	busy VAR FILE   as live, and one job runs all the while; sets a variable to its ID
+//
+//errand:shows commands of `errand work` | | they end at their timeout and with the worker, whatever signals they ignore; of the jobs of a shell script each ends in one place
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),

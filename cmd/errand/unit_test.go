@@ -30,7 +30,7 @@ func TestUnit_page(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(page), "```ini\n"+readUnit(t)+"```\n") {
-		t.Errorf("docs/work.md does not show %s as it is", unitName)
+		t.Errorf("docs/command.md does not show %s as it is", unitName)
 	}
 }
 

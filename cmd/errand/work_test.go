@@ -59,6 +59,8 @@ type verdict struct {
 }
 
 // What the end of a command means for its job.
+//
+//errand:shows commands of `errand work` | | the exit status of a command, and the file that it writes, are the verdict; a worker that is not able to run it holds the lane, and no job loses anything
 func TestWork_verdicts(t *testing.T) {
 	verdicts(t, []verdict{
 		{"0", `exit 0`, queue.Done, "", `^$`, 1, 0, 0},
@@ -176,6 +178,8 @@ func TestWork_environment(t *testing.T) {
 }
 
 // A Retry-After is a floor for the delay; with status 69 the whole lane waits for it.
+//
+//errand:shows commands of `errand work`
 func TestWork_retryAfter(t *testing.T) {
 	needShell(t)
 	for _, c := range []struct {
@@ -209,6 +213,8 @@ func TestWork_retryAfter(t *testing.T) {
 // A worker that is not able to run the command holds the lane, and costs no job
 // anything, also those that have failed before while others were done. The next worker
 // begins with the end of that hold.
+//
+//errand:shows commands of `errand work`
 func TestWork_misconfigured(t *testing.T) {
 	needShell(t)
 	file, flag := filepath.Join(t.TempDir(), "q.db"), filepath.Join(t.TempDir(), "broken")
@@ -260,6 +266,8 @@ func TestWork_misconfigured(t *testing.T) {
 }
 
 // A command that is gone after the worker has begun is as status 127.
+//
+//errand:shows commands of `errand work`
 func TestWork_commandVanishes(t *testing.T) {
 	needShell(t)
 	dir := t.TempDir()

@@ -10,6 +10,8 @@ import (
 )
 
 // The program takes an order, confirms it, and leaves a file that is closed.
+//
+//errand:shows the program for one's own database | | it closes worker, queue and database in that order, and its order is there with its job done
 func TestRun(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	path := filepath.Join(t.TempDir(), "app.db")

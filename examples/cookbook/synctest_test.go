@@ -19,6 +19,8 @@ func (remindUser) Kind() string { return "remind_user" }
 
 // In a bubble of testing/synctest a quarter of a year is over in seconds, also
 // with a queue on a file. It cannot be an Example, as a bubble needs a test.
+//
+//errand:shows time in tests | | a queue on a file, or beside the pool of an application, works in a bubble of testing/synctest: 90 days are over in seconds
 func TestExample_synctest(t *testing.T) {
 	for name, open := range map[string]func(*testing.T, string) *errand.Queue{"file": openFile, "pool": openBesidePool} {
 		t.Run(name, func(t *testing.T) {

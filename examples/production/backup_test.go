@@ -10,6 +10,8 @@ import (
 )
 
 // There is one copy a day, the last seven are kept, and the latest can be opened.
+//
+//errand:shows a production main
 func TestBackup(t *testing.T) {
 	q, dir := testQueue(t, atOnce), t.TempDir()
 	if _, err := q.Enqueue(t.Context(), SendEmail{To: "ada@example.org"}, nil); err != nil {

@@ -29,6 +29,8 @@ func TestMain(m *testing.M) {
 
 // The program takes an email over HTTP, sends it, and ends with status 0 when
 // it is told to.
+//
+//errand:shows a production main | | it serves, works, keeps backups, stops in order, and its exit status says whether to start it again
 func TestProgram(t *testing.T) {
 	m, keys := provider(t, http.StatusOK)
 	path := filepath.Join(t.TempDir(), "jobs.db")
@@ -73,6 +75,8 @@ func TestProgram(t *testing.T) {
 }
 
 // What makes the program end by itself is in its status.
+//
+//errand:shows a production main
 func TestStatus(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "notes.txt")

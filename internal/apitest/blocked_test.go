@@ -426,6 +426,7 @@ func (b *blocking) rules() policy.Rules {
 	return policy.Rules{func(error) (policy.Class, bool) { b.call(); return policy.Permanent, true }}
 }
 
+//errand:shows calls into the application that block | | each function and interface in options, loggers, and the methods of args and errors: while one is blocked for three leases, a job that runs keeps its lease, and the jobs of other lanes run
 func TestBlocked_fields(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(blockedFields)) {
 		t.Run(name, func(t *testing.T) { testBlocked(t, blockedFields[name]) })
@@ -481,6 +482,8 @@ func TestBlocked_runAndClose(t *testing.T) {
 }
 
 // What can be called of options, however new they are, is in the table of the test above.
+//
+//errand:shows calls into the application that block
 func TestBlocked_allFields(t *testing.T) {
 	known := map[reflect.Type]bool{}
 	fields := map[string]bool{}
@@ -610,6 +613,7 @@ var blockedMethods = map[string]func(b *blocking){
 	},
 }
 
+//errand:shows calls into the application that block
 func TestBlocked_methods(t *testing.T) {
 	for name, prepare := range blockedMethods {
 		t.Run(name, func(t *testing.T) { testBlocked(t, prepare) })

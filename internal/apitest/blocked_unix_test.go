@@ -83,6 +83,8 @@ func workBlocked(ctx context.Context, what string) error {
 // While a call is blocked for three leases, another process that could take over the job
 // that runs does not, and the jobs of other lanes run. Nobody can write while the function
 // of q.Tx is: then the leases are kept until others can.
+//
+//errand:shows calls into the application that block | | the same while another process would take the job over, also while the function of `q.Tx` blocks; then it keeps its lease although nobody can write
 func TestProcesses_Blocked(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes three leases")

@@ -104,6 +104,8 @@ func (b *board) order(within time.Duration) (ns []int) {
 
 // A board is switched off within a second of its last writes, and starts in 1970: what
 // was enqueued first starts first, and what is due later stays so.
+//
+//errand:shows the order of jobs on a board without a clock | | jobs of the last second before a power cut or `Close` are due before those after the boot in 1970; two processes date each other's jobs in order
 func TestClock_OrderOverAReboot(t *testing.T) {
 	ways := []struct {
 		name    string
@@ -170,6 +172,8 @@ func TestClock_OrderOverAReboot(t *testing.T) {
 
 // Two processes of a board that started in 1970 have clocks that differ. Each dates a
 // job no earlier than what the other has enqueued before.
+//
+//errand:shows the order of jobs on a board without a clock
 func TestClock_OrderOfTwoProcesses(t *testing.T) {
 	onBoard(t, func(t *testing.T, b *board) {
 		enqueue(t, b.Queue, note{N: 1}, nil)

@@ -205,6 +205,7 @@ func each(step, after, until time.Duration, first time.Duration) (all []time.Dur
 	return all
 }
 
+//errand:shows [jump] | | the clock is set back three days, forward thirty, and right again
 func TestSchedule_ClockSetWrong(t *testing.T) {
 	bubbled(t, onDisk(t), func(t *testing.T, a *agenda) {
 		a.wall.set(plausibly)
@@ -353,6 +354,8 @@ func TestSchedule_DoubtfulClockMakesUpForNothing(t *testing.T) {
 }
 
 // A process without workers, on a board that no clock tells the time.
+//
+//errand:shows [catch-up] | | two processes without a clock: one began behind the other
 func TestQueue_CatchesUpWithoutWorkers(t *testing.T) {
 	onMemory(t, func(t *testing.T, a *agenda) {
 		a.wall.set(plausibly)

@@ -45,6 +45,8 @@ BEGIN INSERT INTO change VALUES (old.%[3]s); END`, verb, table, key)
 
 // No row of a job is written while its group waits, whatever workers do for others of its
 // queue and kind.
+//
+//errand:shows groups that wait | | no row of a job is written while its group waits, whatever workers do for others of its queue
 func TestGroups_WaitingAreNotWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	q, err := errand.Open(t.Context(), path, &errand.Options{

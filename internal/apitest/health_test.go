@@ -145,6 +145,8 @@ func TestQueue_Health_File(t *testing.T) {
 
 // A logger that does not return cannot say so itself: Health names it, and since when,
 // until it has returned.
+//
+//errand:shows a logger that stalls | | Health names it, and since when, until it has returned
 func TestQueue_Health_Log(t *testing.T) {
 	for whose, set := range map[string]func(log *slog.Logger, o *errand.Options, w *errand.WorkerOptions){
 		"the queue":  func(log *slog.Logger, o *errand.Options, _ *errand.WorkerOptions) { o.Logger = log },

@@ -93,6 +93,8 @@ func (o *other) started() (n int64, last time.Time, stall time.Duration) {
 // Two processes work, with hundreds of jobs leased ahead. Once a pause or a hold has
 // returned none starts in this process. None starts in the other one once it has seen
 // the commit, which takes 1.1 s at most. What was leased ahead has lost nothing.
+//
+//errand:shows a hold while two processes work | | with up to 480 jobs leased ahead in each, none starts in the calling process after a pause or a hold has returned, and none in the other after 1.1 s; those that were leased have spent nothing
 func TestProcesses_Hold(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")

@@ -13,6 +13,7 @@ import (
 	"github.com/errandq/errand"
 )
 
+//errand:shows verdicts | | `VerdictOf` reads what a handler asked for; the error of a snooze is in the dead letter of a job that snoozed too often
 func TestVerdictOf(t *testing.T) {
 	why := errors.New("why")
 	for _, c := range []struct {
@@ -43,6 +44,7 @@ func TestVerdictOf(t *testing.T) {
 	}
 }
 
+//errand:shows verdicts
 func TestSnooze_ItsErrorIsKeptInTheDeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, _ := memoryQueue(t, errand.Options{})
@@ -106,6 +108,8 @@ func (bare) Kind() string { return "bare" }
 
 // Args that would be lost, or read as those of another type, are refused before
 // there is a job.
+//
+//errand:shows types of args | | two types of one kind, a kind that depends on the value, and args of which JSON sees no field are refused
 func TestArgs_Types(t *testing.T) {
 	q := openQueue(t, nil)
 	errand.Handle(errand.NewWorker(q, nil), func(context.Context, *errand.Job[note]) error { return nil })

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,7 +19,7 @@ import (
 	"github.com/errandq/errand/policy"
 )
 
-// meets are the rows of the first table of docs/offline.md, by what a device meets.
+// meets are the rows of the first table of docs/outages.md, by what a device meets.
 var meets = map[string][]error{
 	"no route, network unreachable":      {dialled(syscall.ENETUNREACH), dialled(syscall.ENETDOWN)},
 	"no server for names answers":        {lookedUp(&net.DNSError{Err: "i/o timeout", Name: "api.example", IsTimeout: true})},
@@ -52,10 +53,12 @@ func status(code int, after time.Duration) error {
 	return &policy.StatusError{Status: code, After: after}
 }
 
-// What docs/offline.md says of each thing that a device meets is what happens: to a job
+// What docs/outages.md says of each thing that a device meets is what happens: to a job
 // that meets it once, and to the jobs of its kind.
+//
+//errand:shows what a device meets | | each row of the table in [offline](../outages.md)
 func TestOffline_Table(t *testing.T) {
-	_, rest, _ := strings.Cut(read(t, "docs/offline.md"), "\n| it meets |")
+	_, rest, _ := strings.Cut(read(t, filepath.Join(root, "docs/outages.md")), "\n| it meets |")
 	table, _, _ := strings.Cut(rest, "\n\n")
 	rows := slices.Collect(strings.Lines(table))[2:]
 	if len(rows) != len(meets) {

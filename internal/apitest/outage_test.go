@@ -37,6 +37,8 @@ func (s *refusing) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // An expired token and a captive portal, which refuse each of 10,000 jobs, are met by
 // a few of them and end none.
+//
+//errand:shows a token that has expired, a captive portal | | 10,000 jobs cost at most 60 attempts in 8 s, none of them dies, and no request goes where the portal wants it
 func TestOutage_RefusesEverything(t *testing.T) {
 	const jobs, mostIn8s = 10_000, 60
 	for name, answer := range map[string]http.Response{
@@ -108,6 +110,8 @@ func TestOutage_RefusesEverything(t *testing.T) {
 
 // The other side is back at once, but the probe of the hold hangs, as one does whose
 // packets were lost. All jobs behind it are done within a minute.
+//
+//errand:shows a probe that hangs | | 99 jobs behind it are done within a minute, and `q.Why` names it and since when it runs
 func TestOutage_ProbeHangs(t *testing.T) {
 	bubbled(t, onDisk(t), func(t *testing.T, a *agenda) {
 		const away = 500 * time.Millisecond // less than the first probe is put off

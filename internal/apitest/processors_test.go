@@ -28,6 +28,8 @@ func onProcessors(t *testing.T, test func(t *testing.T)) {
 }
 
 // An outage of a moment costs a moment.
+//
+//errand:shows an outage of a moment | | its jobs are done within seconds, on one processor too
 func TestWorker_OutageOfAMoment(t *testing.T) {
 	onProcessors(t, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -68,6 +70,8 @@ func (c *exchanges) Exchange(ctx context.Context, now time.Time, x storage.Excha
 }
 
 // Jobs whose handlers end sooner than a commit share commits.
+//
+//errand:shows one processor | | short jobs share commits, ten at least to one, as they do on two
 func TestWorker_SharesCommits(t *testing.T) {
 	onProcessors(t, func(t *testing.T) {
 		file, err := sqlite.Open(filepath.Join(t.TempDir(), "jobs.db"), &sqlite.Options{Durability: sqlite.Relaxed})

@@ -71,6 +71,8 @@ func TestRunNow_withAWorker(t *testing.T) {
 
 // A worker of another process starts what was made ready. Two queues on one file
 // stand for two processes.
+//
+//errand:shows jobs that are run now | | workers of other processes are woken; a filter without a condition must set All
 func TestRunNow_wakesOtherProcesses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	open := func() *errand.Queue {
@@ -190,6 +192,7 @@ func TestRunNow_urgent(t *testing.T) {
 	})
 }
 
+//errand:shows jobs that are run now
 func TestRunNow_refusesBadInput(t *testing.T) {
 	g := newGraveyard(t)
 	id := enqueue(t, g.Queue, note{}, &errand.JobOptions{Delay: time.Hour})

@@ -14,6 +14,8 @@ import (
 
 // Four processes on one file fire a schedule of every second: each tick is one
 // job. ERRAND_SCHEDULE_SECONDS says for how long, if not for ten.
+//
+//errand:shows [ticks] | | four processes fire one schedule
 func TestProcesses_Schedule(t *testing.T) {
 	seconds := 10
 	if s := os.Getenv("ERRAND_SCHEDULE_SECONDS"); s != "" {

@@ -381,6 +381,7 @@ var errListed = errors.New("all schedules were read")
 
 func (unlisted) Schedules(context.Context) ([]storage.ScheduleRecord, error) { return nil, errListed }
 
+//errand:shows many schedules | | declaring one, or asking for one, costs the same however many there are
 func TestSchedules_ReadByName(t *testing.T) {
 	store := storagetest.NewMemory().Open()
 	q, err := errand.New(t.Context(), unlisted{store, store.(storage.Scheduler)}, nil)

@@ -55,6 +55,7 @@ func run(t *testing.T, w *errand.Worker) (stop func() error) {
 	return stop
 }
 
+//errand:shows types of args | type_of_which_JSON_sees_nothing second_type_of_a_kind
 func TestHandle_panicsOnMisuse(t *testing.T) {
 	fn := func(context.Context, *errand.Job[note]) error { return nil }
 	for _, c := range []struct {
@@ -443,6 +444,8 @@ func TestWorker_endsWithAClosedQueue(t *testing.T) {
 // A program that closes its queue before its worker, as with a hot reload, and
 // opens it again: what ran then is run again as soon as its handler has
 // returned, which it does as its lease is lost.
+//
+//errand:shows a queue closed before its worker | | opened again in the process, its jobs are run again
 func TestWorker_QueueClosedFirstAndOpenedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	runs := make(chan *errand.Job[note], 10)

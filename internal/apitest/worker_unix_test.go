@@ -326,6 +326,7 @@ func waitFor(t *testing.T, q *errand.Queue, id errand.ID, want errand.State) err
 	}
 }
 
+//errand:shows [stopped] | | a process is stopped in its handler, and reports late
 func TestProcesses_StoppedPastItsLease(t *testing.T) {
 	q, path := openShared(t)
 	o := startOther(t, path, "hold", shortLease, 0, "default")
@@ -349,6 +350,7 @@ func TestProcesses_StoppedPastItsLease(t *testing.T) {
 	waitFor(t, q, id, errand.Done)
 }
 
+//errand:shows [killed] | | a process is killed in its handler; another lives
 func TestProcesses_KilledWithRunningJobs(t *testing.T) {
 	q, path := openShared(t)
 	live := startOther(t, path, "hold", longLease, 0, "live")
@@ -385,6 +387,8 @@ func TestProcesses_KilledWithRunningJobs(t *testing.T) {
 
 // Three times somebody loses patience with a handler that goes on after Ctrl-C,
 // and kills the program. That is not the job's fault: the fourth run ends it.
+//
+//errand:shows killed while it stops | | three Ctrl-C and a kill, three times: no crash is counted, the fourth run ends the job
 func TestProcesses_InterruptedAndKilled(t *testing.T) {
 	q, path := openShared(t)
 	id := mustEnqueue(t, q, hold{"a"})
@@ -411,6 +415,7 @@ func TestProcesses_InterruptedAndKilled(t *testing.T) {
 	}
 }
 
+//errand:shows [ahead] | | the clock of one process is an hour ahead of that of another
 func TestProcesses_ClockAhead(t *testing.T) {
 	q, path := openShared(t)
 	runs := holder(t, q, longLease)

@@ -99,6 +99,8 @@ func TestBound_OfAliases(t *testing.T) {
 
 // Whatever comes how, no bound is exceeded, each is made use of, and nothing is
 // leased that could not run.
+//
+//errand:shows limits of queues and kinds | | at no time run more jobs than the limit says; an alarm does not wait for long jobs that have one
 func TestBound_IsNeverExceeded(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -147,6 +149,8 @@ func TestBound_IsNeverExceeded(t *testing.T) {
 }
 
 // An alarm does not wait for a download, nor does telemetry get slower.
+//
+//errand:shows limits of queues and kinds
 func TestBound_AlarmsBesideLongJobs(t *testing.T) {
 	for _, local := range []bool{true, false} {
 		bubble(t, func(t *testing.T, r *rig) {
@@ -240,6 +244,8 @@ func TestBound_OneExchangeForEach(t *testing.T) {
 }
 
 // Neither suspects nor lost jobs make room before they have ended.
+//
+//errand:shows limits of queues and kinds
 func TestBound_CountsUntilTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var g gauges
@@ -295,6 +301,8 @@ func TestBound_Suspects(t *testing.T) {
 }
 
 // A job that is handed over while an exchange takes its place goes back unspent.
+//
+//errand:shows limits of queues and kinds
 func TestBound_HandedOverTooLate(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		s := r.handOver()

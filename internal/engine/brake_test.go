@@ -11,6 +11,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
+//errand:shows mass death | | after 20 deaths in a row the lane is held, until an attempt does not end with a death; deaths between successes, and of redriven jobs, do not count
 func TestBrake(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -51,6 +52,7 @@ func TestBrake(t *testing.T) {
 	}
 }
 
+//errand:shows mass death
 func TestBrake_NotThese(t *testing.T) {
 	withSide(t, nil, func(t *testing.T, r *rig, s *side) {
 		r.cfg.Concurrency = 1
@@ -78,6 +80,7 @@ func TestBrake_NotThese(t *testing.T) {
 	})
 }
 
+//errand:shows mass death
 func TestBrake_Options(t *testing.T) {
 	for most, want := range map[int]int{-1: 500, 3: 4} {
 		t.Run(fmt.Sprint(most), func(t *testing.T) {
@@ -96,6 +99,7 @@ func TestBrake_Options(t *testing.T) {
 	}
 }
 
+//errand:shows mass death
 func TestBrake_Ends(t *testing.T) {
 	for name, err := range map[string]error{"cancelled": &engine.CancelError{}, "unavailable": errUnreached, "retry": errOops} {
 		t.Run(name, func(t *testing.T) {

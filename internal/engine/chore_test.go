@@ -21,6 +21,7 @@ func (s *heldReclaim) Reclaim(ctx context.Context, now time.Time, mono, lease ti
 	return s.spy.Reclaim(ctx, now, mono, lease, limit)
 }
 
+//errand:shows slow chores of a worker | | heartbeats and outcomes go on; a chore is called beside them
 func TestChore_SlowHoldsUpNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		slow := &heldReclaim{spy: r.store, release: make(chan struct{})}
@@ -62,6 +63,8 @@ func TestChore_SlowHoldsUpNothing(t *testing.T) {
 
 // A store that fails for good in one call is asked for nothing more, whatever
 // the other call that was under way returns.
+//
+//errand:shows slow chores of a worker
 func TestChore_FatalBesideAnExchange(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		slow := &slowStore{spy: r.store}

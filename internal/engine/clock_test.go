@@ -226,6 +226,8 @@ func TestClock_ForwardJumpIsNoticed(t *testing.T) {
 
 // An outcome that could not be written while the clock was wrong is corrected,
 // and so is one that was under way and is written later.
+//
+//errand:shows slow chores of a worker
 func TestClock_OutcomesThatWait(t *testing.T) {
 	for _, c := range []struct {
 		inFlight bool

@@ -13,6 +13,8 @@ import (
 
 // A job that was leased ahead of its handler does not begin at its StartBy: it is given
 // back, and ends as if it had never been leased. The loop wakes for jobs that nobody asks for.
+//
+//errand:shows [late] | | jobs wait, leased ahead, until it is too late; attempts last until the deadline
 func TestExpiry_LeasedAhead(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		events := &listener{}
@@ -97,6 +99,8 @@ func TestExpiry_BeforeTheCall(t *testing.T) {
 
 // The context of a handler ends at the deadline of its job. An attempt that would begin
 // later does not: the job is dead at once.
+//
+//errand:shows [late]
 func TestExpiry_Deadline(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.OnDeath = func(job *storage.Leased, f *storage.Finish, _ time.Time) *storage.NewJob {

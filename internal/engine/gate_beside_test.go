@@ -49,6 +49,8 @@ func (g *muteGate) silence() (speak func()) {
 }
 
 // A gate that has not answered counts as closed, and nothing but its jobs waits.
+//
+//errand:shows calls into the application that block | | until a gate answers its last answer counts, and it is closed before the first; the log names it; a stop waits for it for a second at most
 func TestGate_NeverAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		g := &muteGate{}
@@ -77,6 +79,8 @@ func TestGate_NeverAnswered(t *testing.T) {
 }
 
 // Until it answers, what a gate has said before counts.
+//
+//errand:shows calls into the application that block
 func TestGate_LastAnswerCounts(t *testing.T) {
 	for _, closed := range []string{"", "no carrier"} {
 		bubble(t, func(t *testing.T, r *rig) {
@@ -105,6 +109,8 @@ func TestGate_LastAnswerCounts(t *testing.T) {
 }
 
 // Run waits for no gate.
+//
+//errand:shows calls into the application that block
 func TestGate_StopWhileItIsAsked(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		g := &muteGate{}
@@ -124,6 +130,8 @@ func TestGate_StopWhileItIsAsked(t *testing.T) {
 }
 
 // A gate that ends its goroutine is closed, as one that panics.
+//
+//errand:shows calls into the application that block
 func TestGate_Goexit(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		g := &muteGate{exits: true}
@@ -145,6 +153,8 @@ func TestGate_Goexit(t *testing.T) {
 }
 
 // A hook that ends its goroutine is called again, and a stop does not wait for it.
+//
+//errand:shows calls into the application that block
 func TestStreak_OnUnauthorizedGoexit(t *testing.T) {
 	withSide(t, &policy.StatusError{Status: 401}, func(t *testing.T, r *rig, s *side) {
 		var calls starts

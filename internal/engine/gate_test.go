@@ -67,6 +67,8 @@ func (r *rig) gate(kind string, g engine.Gate) {
 
 // Behind a closed gate nothing is leased, nothing is asked of the store, and the
 // order stays.
+//
+//errand:shows closed gates | | nothing is leased behind a gate that is closed, and what has not started goes back unspent; a gate that panics is closed
 func TestGate_Closed(t *testing.T) {
 	for _, local := range []bool{true, false} {
 		bubble(t, func(t *testing.T, r *rig) {
@@ -154,6 +156,8 @@ func TestGate_OtherReasons(t *testing.T) {
 }
 
 // What was leased ahead goes back as the gate closes; what runs goes on.
+//
+//errand:shows closed gates
 func TestGate_GivesBackWhatHasNotStarted(t *testing.T) {
 	for ms := range 11 { // one exchange
 		bubble(t, func(t *testing.T, r *rig) {
@@ -268,6 +272,8 @@ func TestGate_ClosesUnderWay(t *testing.T) {
 }
 
 // The gates of queue and kind both hold. One that several have is asked once.
+//
+//errand:shows closed gates
 func TestGate_BothHold(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		ofQueue, ofKind := &latch{closed: "closed queue"}, &latch{closed: "closed kind"}
@@ -318,6 +324,8 @@ func TestGate_BothHold(t *testing.T) {
 }
 
 // A gate whose methods panic is closed, and asked again now and then.
+//
+//errand:shows closed gates
 func TestGate_Panics(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var none *latch
@@ -347,6 +355,8 @@ func TestGate_Panics(t *testing.T) {
 }
 
 // Nobody asks a gate before which no job waits, open or closed, and never too often.
+//
+//errand:shows closed gates | | a gate is asked only while jobs wait, and at most each 10 ms
 func TestGate_IsNotAskedForNothing(t *testing.T) {
 	for _, reason := range []string{"", "no"} {
 		bubble(t, func(t *testing.T, r *rig) {
@@ -387,6 +397,8 @@ func TestGate_IsNotAskedForNothing(t *testing.T) {
 }
 
 // Nor is a gate asked in a loop that says at once that it may have changed.
+//
+//errand:shows closed gates
 func TestGate_IsNotAskedTooOften(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		g := &latch{closed: "no", eager: true}

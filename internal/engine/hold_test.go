@@ -34,6 +34,8 @@ func (r *rig) release(h storage.Hold) {
 
 // An idle worker starts the jobs when the time of a hold is over, and asks the store
 // for nothing before.
+//
+//errand:shows the end of a hold | | an idle worker starts the jobs when the time of a hold is over, and asks for nothing before
 func TestHold_IsOver(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.store.alone = true
@@ -65,6 +67,8 @@ func (s slowAnswers) Exchange(ctx context.Context, now time.Time, x storage.Exch
 
 // Of the jobs that were leased ahead none starts once Hold has returned, none loses
 // anything, and all come later in the order that they had.
+//
+//errand:shows jobs leased before a hold | | none starts in the process once the call has returned, wherever it was on its way; they go back with nothing spent, and keep their order
 func TestHold_LeasedAhead(t *testing.T) {
 	for name, h := range map[string]storage.Hold{
 		"queue": pause,
@@ -134,6 +138,8 @@ func TestHold_LeasedAhead(t *testing.T) {
 }
 
 // A job that a runner has already, and whose handler was not called, goes back too.
+//
+//errand:shows jobs leased before a hold
 func TestHold_RunnerHasIt(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		runs := 0
@@ -164,6 +170,8 @@ func TestHold_RunnerHasIt(t *testing.T) {
 
 // A job that was leased before the hold, and comes when the holds have been read, goes
 // back as well.
+//
+//errand:shows jobs leased before a hold
 func TestHold_AnswerUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		s := &slowStore{spy: r.store}
@@ -188,6 +196,8 @@ func TestHold_AnswerUnderWay(t *testing.T) {
 }
 
 // The same for a job that is on its way from the transaction which has enqueued it.
+//
+//errand:shows jobs leased before a hold
 func TestHold_HandedOver(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		s := r.handOver()
@@ -254,6 +264,8 @@ func TestHold_ReleasedBeforeTheAnswer(t *testing.T) {
 
 // While holds cannot be read, no job of a lane starts whose holds may have changed. The
 // others do, and the holds are read again.
+//
+//errand:shows jobs leased before a hold
 func TestHold_CannotBeRead(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		for _, kind := range []string{"k", "other"} {
@@ -347,6 +359,8 @@ func TestHold_LookedAtAgain(t *testing.T) {
 // A hold for an hour that began while the clock was in the past, as after a start
 // without a battery, lasts for an hour from when the clock is right. If the clock stays
 // as it is the hold ends by it.
+//
+//errand:shows a clock that is corrected during a hold | | a hold for an hour that began before the clock was right lasts for an hour from when it is
 func TestHold_BegunAtADoubtfulTime(t *testing.T) {
 	for _, corrected := range []bool{true, false} {
 		bubble(t, func(t *testing.T, r *rig) {

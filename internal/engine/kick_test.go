@@ -114,6 +114,8 @@ func (r *rig) shut(g *latch, n int) {
 
 // What failed before the gate closed runs soon after it opens, in steps that grow up
 // to those of the store, which are of 100 jobs here.
+//
+//errand:shows closed gates | | jobs that failed before a gate closed run within seconds after it opens, in steps that grow as attempts end well; a link that fails again costs no more than the first step
 func TestKick(t *testing.T) {
 	offline(t, 1000, func(t *testing.T, r *rig, s *hurrying, l *link, g *latch, ids []storage.ID) {
 		if n := s.took(); len(n) > 0 {
@@ -144,6 +146,8 @@ func TestKick(t *testing.T) {
 
 // The gate opens, and the link still fails: two jobs for each runner have tried that,
 // and then one each time.
+//
+//errand:shows closed gates
 func TestKick_Flapping(t *testing.T) {
 	for _, err := range []error{errRefused, errUnreached} {
 		offline(t, 500, func(t *testing.T, r *rig, s *hurrying, l *link, g *latch, ids []storage.ID) {
@@ -173,6 +177,8 @@ func TestKick_Flapping(t *testing.T) {
 
 // A step is followed by the next one although some jobs fail on their own account,
 // or cannot reach a host of theirs; but not if most of them cannot.
+//
+//errand:shows closed gates
 func TestKick_SomeFail(t *testing.T) {
 	for _, c := range []struct {
 		err   error
@@ -225,6 +231,8 @@ func TestKick_GateCloses(t *testing.T) {
 }
 
 // Only what waits since it failed is kicked: not what its handler asked for.
+//
+//errand:shows closed gates
 func TestKick_LeavesChosenDelays(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Policy = hourly.Delivery()
@@ -259,6 +267,8 @@ func TestKick_LeavesChosenDelays(t *testing.T) {
 
 // A worker that starts behind a closed gate knows of no failure, and looks. One that
 // starts with the gate open leaves due times as they are.
+//
+//errand:shows closed gates
 func TestKick_AtTheStart(t *testing.T) {
 	for _, c := range []struct {
 		closed time.Duration

@@ -92,6 +92,8 @@ func TestLease_NoHeartbeatWithoutLeases(t *testing.T) {
 }
 
 // Schedules that change are read again, and cost no lease a write.
+//
+//errand:shows heartbeats that are not needed | | a worker reads schedules again and writes nothing
 func TestLease_NoHeartbeatForSchedules(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("long", func(ctx context.Context, _ *storage.Leased) error {
@@ -279,6 +281,8 @@ func (p *pulsing) Exchange(ctx context.Context, now time.Time, x storage.Exchang
 
 // Nobody can take a lease while nobody can write, and whoever can again first
 // takes none of a holder that lives.
+//
+//errand:shows long transactions of others | | running handlers go on while nobody can write, and nobody takes their leases afterwards
 func TestLease_KeptWhileNobodyCanWrite(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"given up": 10 * lease, "waiting": 0} {
 		t.Run(name, func(t *testing.T) {

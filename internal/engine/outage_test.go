@@ -32,6 +32,8 @@ func (r *rig) counts() map[storage.State]int64 {
 // Of the 100 hosts of a lane one refuses connections, and the name of one no longer
 // exists: the others are served as fast as if these two were well, and the jobs of the
 // two end by their policy.
+//
+//errand:shows a backlog whose other side is away
 func TestOutage_TwoHostsOfMany(t *testing.T) {
 	const hosts, each, traffic = 100, 20, 200
 	drain := func(t *testing.T, broken bool) (took time.Duration) {

@@ -56,6 +56,8 @@ func TestPace_ShortHandlersAreFedAhead(t *testing.T) {
 
 // Of heavy jobs few are leased ahead, and all are leased though the store returns
 // less than was asked for.
+//
+//errand:shows memory of large args | | jobs leased ahead of the handlers are bounded by the size of their args too
 func TestPace_HeavyJobsAreNot(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Concurrency = 10

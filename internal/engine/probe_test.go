@@ -70,6 +70,8 @@ func (h *hanging) end(s *side, i int, err error) {
 const probeHangs = `msg="errand: a probe hangs, and the next job is let through: set a Timeout, which ends such attempts"`
 
 // A probe that hangs does not keep the others from a side that is back.
+//
+//errand:shows a probe that hangs | | after a lease, or twice the longest attempt that ended well here, the next job is let through, in all processes together; each further one that hangs is waited for twice as long, up to a limit. What it shows late moves no hold that waits for another job
 func TestProbe_Hangs(t *testing.T) {
 	for name, batch := range map[string]bool{"one by one": false, "batches": true} {
 		t.Run(name, func(t *testing.T) {
@@ -120,6 +122,8 @@ func TestProbe_Hangs(t *testing.T) {
 
 // Each further probe is waited for twice as long. That is bounded until half of the
 // runners hang.
+//
+//errand:shows a probe that hangs
 func TestProbe_Waits(t *testing.T) {
 	const s0 = time.Second // when the first is let through
 	for _, test := range []struct {
@@ -151,6 +155,8 @@ func TestProbe_Waits(t *testing.T) {
 }
 
 // A probe that fails in time ends the doubling.
+//
+//errand:shows a probe that hangs
 func TestProbe_WaitsAnew(t *testing.T) {
 	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
 		r.cfg.Concurrency = 100
@@ -167,6 +173,8 @@ func TestProbe_WaitsAnew(t *testing.T) {
 }
 
 // Attempts of the lane that took long and ended well show that a probe may.
+//
+//errand:shows a probe that hangs
 func TestProbe_LongAttempts(t *testing.T) {
 	withSide(t, nil, func(t *testing.T, r *rig, s *side) {
 		r.cfg.Concurrency = 16
@@ -188,6 +196,8 @@ func TestProbe_LongAttempts(t *testing.T) {
 
 // The rule holds for all processes together, and what a late probe shows in one is
 // nothing to a hold that another one has ended, or that waits for another probe.
+//
+//errand:shows a probe that hangs
 func TestProbe_TwoProcesses(t *testing.T) {
 	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
 		o := r.another()
@@ -233,6 +243,8 @@ func TestProbe_TwoProcesses(t *testing.T) {
 
 // The late failure of a probe that hung neither renews the hold that waits for another
 // job, nor begins one that has ended; a late success ends it.
+//
+//errand:shows a probe that hangs
 func TestProbe_LateFailure(t *testing.T) {
 	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
 		r.cfg.Concurrency = 16
@@ -261,6 +273,8 @@ func TestProbe_LateFailure(t *testing.T) {
 }
 
 // A number of another process that makes no sense has no wait overflow.
+//
+//errand:shows a probe that hangs
 func TestProbe_ManyHang(t *testing.T) {
 	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
 		r.cfg.Concurrency = 100
@@ -277,6 +291,8 @@ func TestProbe_ManyHang(t *testing.T) {
 }
 
 // A job that a brake lets through and that hangs is passed over too.
+//
+//errand:shows a probe that hangs
 func TestProbe_Brake(t *testing.T) {
 	withSide(t, &engine.PermanentError{Err: errOops}, func(t *testing.T, r *rig, s *side) {
 		r.cfg.Concurrency, r.cfg.MaxDeaths = 16, 3
@@ -295,6 +311,8 @@ func TestProbe_Brake(t *testing.T) {
 
 // Each probe that is passed over is told of, though heartbeats come at other times, and
 // the one that does not hang ends the hold.
+//
+//errand:shows a probe that hangs | | the log names each probe that hangs; the last runner without one is left to other kinds and queues, and its lane is asked again when there is another runner
 func TestProbe_HangsEach(t *testing.T) {
 	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
 		r.cfg.Concurrency = 16
@@ -328,6 +346,8 @@ func TestProbe_HangsEach(t *testing.T) {
 const probeTakes = `msg="errand: a probe hangs, and this worker has no runner to spare for the next job: set a Timeout, which ends such attempts"`
 
 // The last runner without a probe that hangs is left to other kinds, if there are any.
+//
+//errand:shows a probe that hangs
 func TestProbe_LastRunner(t *testing.T) {
 	for _, test := range []struct {
 		name        string
@@ -398,6 +418,8 @@ func TestProbe_LastRunner(t *testing.T) {
 
 // A lane of which no probe is leased for want of runners is asked again when there is
 // one. Its urgent jobs start meanwhile.
+//
+//errand:shows a probe that hangs
 func TestProbe_RunnerIsBack(t *testing.T) {
 	const at = 10*lease + 3*time.Second // between two heartbeats
 	for name, back := range map[string]func(r *rig, s *side, h *hanging){
@@ -431,6 +453,8 @@ func TestProbe_RunnerIsBack(t *testing.T) {
 }
 
 // A hold that is released keeps nothing of its lane back, though a probe of it hangs.
+//
+//errand:shows a probe that hangs
 func TestProbe_ReleasedWhileItHangs(t *testing.T) {
 	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
 		r.cfg.Concurrency = 2

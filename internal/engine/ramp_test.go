@@ -123,6 +123,8 @@ func (r *rig) run(kind string, run handle) {
 
 // A lane that was closed for more than a minute starts with one job at a time, and
 // each full round of successes doubles that.
+//
+//errand:shows lanes that were closed for long | | more than a minute behind a gate or a hold: one job at a time, doubled by each round of successes, halved only by failures that say that the other side cannot be reached or cannot bear more
 func TestRamp_Doubles(t *testing.T) {
 	everyWay(t, func(t *testing.T, r *rig, c closer) {
 		var n levels
@@ -157,6 +159,8 @@ func (overdue) Timeout() bool { return true }
 
 // What says that the other side is not up to it halves the limit, once for all that
 // were under way; other failures neither halve nor double it.
+//
+//errand:shows lanes that were closed for long
 func TestRamp_Halves(t *testing.T) {
 	after := func(err error) handle {
 		return func(context.Context, *storage.Leased) error {
@@ -201,6 +205,8 @@ func TestRamp_Halves(t *testing.T) {
 }
 
 // After several failures in a row one job at a time goes on.
+//
+//errand:shows lanes that were closed for long
 func TestRamp_HalvesToOne(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Concurrency = 16
@@ -227,6 +233,8 @@ func TestRamp_HalvesToOne(t *testing.T) {
 
 // A lane that was closed for up to a minute, as well as one that was not closed, is
 // not slowed down, and costs no more.
+//
+//errand:shows lanes that were closed for long
 func TestRamp_ShortClosure(t *testing.T) {
 	everyWay(t, func(t *testing.T, r *rig, c closer) {
 		var n levels
@@ -248,6 +256,8 @@ func TestRamp_ShortClosure(t *testing.T) {
 }
 
 // A hold that is over by itself counts too: a minute is not long, more is.
+//
+//errand:shows lanes that were closed for long
 func TestRamp_HoldIsOver(t *testing.T) {
 	for d, want := range map[time.Duration][]int{
 		time.Minute:                    {16, 16, 16},
@@ -390,6 +400,8 @@ func TestRamp_OldJobRuns(t *testing.T) {
 
 // Others have all runners but one beside a lane that opens gently, though it has many long
 // jobs, which come first in the order; and nothing is leased that cannot start.
+//
+//errand:shows lanes that were closed for long | | other lanes have the rest of the worker, nothing is leased that cannot start, a short closure changes nothing, and all jobs are run in the end
 func TestRamp_LeavesOthersAlone(t *testing.T) {
 	everyWay(t, func(t *testing.T, r *rig, c closer) {
 		const most = 15 * 50 // short jobs in half a second, if no runner ever waited for the store
@@ -505,6 +517,8 @@ func TestRamp_IsForgotten(t *testing.T) {
 }
 
 // The first starts of a fleet are spread over the jitter, and each goes on gently.
+//
+//errand:shows a fleet that comes back | | with `OpenJitter` the first starts of 50 workers are spread over it
 func TestRamp_Jitter(t *testing.T) {
 	const fleet, jitter = 50, 10 * time.Minute
 	for _, name := range []string{"gate", "queue", "kind", "lane"} {
@@ -566,6 +580,8 @@ func TestRamp_Jitter(t *testing.T) {
 }
 
 // The jitter is for the first start after a long closure alone.
+//
+//errand:shows a fleet that comes back
 func TestRamp_JitterOnlyAfterAClosure(t *testing.T) {
 	everyWay(t, func(t *testing.T, r *rig, c closer) {
 		h := r.cfg.Handlers["k"]
@@ -614,6 +630,8 @@ func TestRamp_OneAtATime(t *testing.T) {
 
 // A lane that was held since the other side was away opens gently too, though probes
 // of it have run, as soon as one of them has reached the other side.
+//
+//errand:shows lanes that were closed for long
 func TestRamp_AfterAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Concurrency = 16
@@ -667,6 +685,8 @@ func TestRamp_ManyLanes(t *testing.T) {
 }
 
 // Whatever closes when, all jobs are run in the end, and no bound is exceeded.
+//
+//errand:shows lanes that were closed for long
 func TestRamp_NothingIsLeft(t *testing.T) {
 	for seed := range uint64(8) {
 		bubble(t, func(t *testing.T, r *rig) {

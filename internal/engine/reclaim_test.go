@@ -48,6 +48,8 @@ func TestReclaim_CrashesCountToTheLimit(t *testing.T) {
 
 // What is killed while it stops, by a supervisor whose patience is shorter than
 // the grace, has not crashed: however often that happens, no job suffers.
+//
+//errand:shows killed while it stops | | five releases in a row kill jobs that are longer than the grace: no crash is counted, and all go on running in parallel
 func TestReclaim_KilledWhileStoppingIsNobodysCrash(t *testing.T) {
 	for name, after := range map[string]time.Duration{"in the grace": grace / 2, "after it": grace + stuck/2} {
 		t.Run(name, func(t *testing.T) {
@@ -127,6 +129,7 @@ func TestReclaim_OtherOutcomesResetTheCrashes(t *testing.T) {
 	})
 }
 
+//errand:shows [rebooted] | | the machine goes down while a handler runs
 func TestReclaim_RebootIsNobodysCrash(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var cause causes
@@ -145,6 +148,7 @@ func TestReclaim_RebootIsNobodysCrash(t *testing.T) {
 	})
 }
 
+//errand:shows [neighbours] | | of two leased jobs one had begun when the process died
 func TestReclaim_NeighboursAreInnocent(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		ids := r.enqueue("k", 2)

@@ -24,6 +24,7 @@ func (r *rig) wantLine(want ...string) {
 	}
 }
 
+//errand:shows silence | | a failed attempt is a warning with its error and the time of the next one, a panic an error with its stack; many lines of a kind are counted instead; a recovery is one line
 func TestReport_Failure(t *testing.T) {
 	decode := &engine.DecodeError{Err: errOops}
 	for name, c := range map[string]struct {
@@ -55,6 +56,8 @@ func TestReport_Failure(t *testing.T) {
 }
 
 // What is left out is counted, and nothing is left out without a word.
+//
+//errand:shows silence
 func TestReport_FailuresAreLimitedByKind(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Policy, r.cfg.MaxDeaths = noRetry.Delivery(), -1
@@ -94,6 +97,7 @@ func TestReport_SingleOneLeftOut(t *testing.T) {
 	})
 }
 
+//errand:shows silence
 func TestReport_SteadyFailures(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Policy, r.cfg.MaxDeaths = noRetry.Delivery(), -1
@@ -124,6 +128,7 @@ func TestReport_SteadyFailures(t *testing.T) {
 	})
 }
 
+//errand:shows silence
 func TestReport_PanicOfALostAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("k", func(ctx context.Context, _ *storage.Leased) error {
@@ -138,6 +143,7 @@ func TestReport_PanicOfALostAttempt(t *testing.T) {
 	})
 }
 
+//errand:shows silence
 func TestReport_RecoveryInOneLine(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		const n = 250 // more than one call takes over
@@ -155,6 +161,7 @@ func TestReport_RecoveryInOneLine(t *testing.T) {
 	})
 }
 
+//errand:shows silence
 func TestReport_SuspectsOnceForAKind(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		ids := r.suspects("bad", 5)
@@ -165,6 +172,7 @@ func TestReport_SuspectsOnceForAKind(t *testing.T) {
 	})
 }
 
+//errand:shows silence
 func TestReport_ManyLostLeases(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var cause causes
@@ -180,6 +188,7 @@ func TestReport_ManyLostLeases(t *testing.T) {
 	})
 }
 
+//errand:shows lines of the log | | a line of the log begins with "errand: ", whichever part writes it, and names jobs by their IDs
 func TestReport_LateOutcomeNamesItsJob(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		release := make(chan struct{})

@@ -86,6 +86,8 @@ func (r *rig) count(state storage.State) int { return int(r.counts()[state]) }
 
 // A backlog whose other side is away costs a few attempts, each of another job, and
 // loses nothing. It is drained at once when a probe succeeds.
+//
+//errand:shows a backlog whose other side is away | | it is held after five attempts that failed so, or at once if the machine has no network. One job is let through at a time, in all processes, and the first that is done ends the hold
 func TestStreak_HoldsTheLane(t *testing.T) {
 	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
 		r.handle("other", work(time.Millisecond))
@@ -139,6 +141,8 @@ func TestStreak_HoldsTheLane(t *testing.T) {
 }
 
 // An error about this machine has the lane held at once.
+//
+//errand:shows a backlog whose other side is away
 func TestStreak_Local(t *testing.T) {
 	err := &net.DNSError{Err: "timeout", IsTimeout: true, Name: "example.com"}
 	withSide(t, err, func(t *testing.T, r *rig, s *side) {
@@ -153,6 +157,8 @@ func TestStreak_Local(t *testing.T) {
 }
 
 // One probe is out at a time, whichever process it is in, and all see its outcome.
+//
+//errand:shows a backlog whose other side is away
 func TestStreak_TwoProcesses(t *testing.T) {
 	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
 		o := r.another()
@@ -178,6 +184,8 @@ func TestStreak_TwoProcesses(t *testing.T) {
 
 // While other jobs of the lane reach their hosts it is not held for those that do not.
 // These spend their retries.
+//
+//errand:shows a backlog whose other side is away | | jobs of hosts that are gone keep others from theirs for some minutes at most, and end by their policy; a hold of a week is an error in the log
 func TestStreak_Mixed(t *testing.T) {
 	bad := map[storage.ID]bool{}
 	withSide(t, nil, func(t *testing.T, r *rig, s *side) {
@@ -212,6 +220,8 @@ func TestStreak_Mixed(t *testing.T) {
 
 // Nor do many jobs of a host that is gone keep the others of their lane from theirs,
 // which come seldom, for long.
+//
+//errand:shows a backlog whose other side is away
 func TestStreak_FewDeadHostsFirst(t *testing.T) {
 	bad := map[storage.ID]bool{}
 	withSide(t, nil, func(t *testing.T, r *rig, s *side) {
@@ -241,6 +251,8 @@ func TestStreak_FewDeadHostsFirst(t *testing.T) {
 
 // A probe that is put off by the other side has reached it: the next one is let through
 // when it has asked for.
+//
+//errand:shows a backlog whose other side is away
 func TestStreak_RetryAfterOfAProbe(t *testing.T) {
 	withSide(t, &net.DNSError{Err: "timeout", IsTimeout: true, Name: "example.com"}, func(t *testing.T, r *rig, s *side) {
 		r.cfg.Concurrency = 1
@@ -282,6 +294,8 @@ func TestStreak_TwoInARow(t *testing.T) {
 }
 
 // A handler that says for how long has the lane held at once.
+//
+//errand:shows a backlog whose other side is away
 func TestStreak_HoldLane(t *testing.T) {
 	withSide(t, &engine.HoldLaneError{For: time.Minute, Err: errOops}, func(t *testing.T, r *rig, s *side) {
 		r.cfg.Concurrency = 1
@@ -317,6 +331,8 @@ func TestStreak_HoldLaneForEver(t *testing.T) {
 }
 
 // A job that has waited for too long for the other side is dead.
+//
+//errand:shows a backlog whose other side is away
 func TestStreak_MaxUnavailable(t *testing.T) {
 	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
 		h := r.cfg.Handlers["k"]
@@ -338,6 +354,8 @@ func TestStreak_MaxUnavailable(t *testing.T) {
 // that succeeds has a probe let through at once, but not in a circle.
 // A hook that panics is logged, and called again.
 // A store that fails loses no hold.
+//
+//errand:shows a backlog whose other side is away
 func TestStreak_StoreFails(t *testing.T) {
 	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
 		r.cfg.Concurrency = 5
@@ -361,6 +379,8 @@ func TestStreak_StoreFails(t *testing.T) {
 }
 
 // A lane that is held for a week is an error in the log, once a day.
+//
+//errand:shows a backlog whose other side is away
 func TestStreak_Week(t *testing.T) {
 	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
 		r.enqueue("k", 100)
@@ -418,6 +438,8 @@ func (s onProbe) Exchange(ctx context.Context, now time.Time, x storage.Exchange
 
 // A probe that goes back without having started, here behind a gate that closes for a
 // second, does not keep the lane closed until the end of its lease.
+//
+//errand:shows a backlog whose other side is away
 func TestStreak_ProbeGoesBack(t *testing.T) {
 	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
 		gate := &latch{}
@@ -460,6 +482,8 @@ func (s *side) lacks(bad map[storage.ID]bool) {
 }
 
 // Nor does a job of a higher priority whose host is gone keep the others from theirs.
+//
+//errand:shows a backlog whose other side is away
 func TestStreak_Priority(t *testing.T) {
 	withSide(t, nil, func(t *testing.T, r *rig, s *side) {
 		r.cfg.MaxDeaths = -1
@@ -478,6 +502,8 @@ func TestStreak_Priority(t *testing.T) {
 }
 
 // A job of a higher priority that is alone makes way for none.
+//
+//errand:shows a backlog whose other side is away
 func TestStreak_PriorityAlone(t *testing.T) {
 	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
 		r.cfg.Handlers["k"] = engine.Handler{Run: s.run, Rules: policy.DefaultRules()}
@@ -500,6 +526,8 @@ func TestStreak_PriorityAlone(t *testing.T) {
 // Jobs that are too old when the other side is away die one by one, behind a hold.
 // What a handler asked for is neither shortened by another one, nor ended by an attempt
 // that was running before.
+//
+//errand:shows a backlog whose other side is away
 func TestStreak_HoldLaneStays(t *testing.T) {
 	withSide(t, nil, func(t *testing.T, r *rig, s *side) {
 		n := 0
@@ -526,6 +554,8 @@ func TestStreak_HoldLaneStays(t *testing.T) {
 }
 
 // When somebody else ends a hold, it takes five more attempts to begin it anew.
+//
+//errand:shows a backlog whose other side is away
 func TestStreak_ReleasedElsewhere(t *testing.T) {
 	withSide(t, errUnreached, func(t *testing.T, r *rig, s *side) {
 		r.cfg.Concurrency = 1
@@ -544,6 +574,8 @@ func TestStreak_ReleasedElsewhere(t *testing.T) {
 }
 
 // A probe that shows nothing is followed by another one soon.
+//
+//errand:shows a backlog whose other side is away
 func TestStreak_ProbeOfAWorkerThatStops(t *testing.T) {
 	for name, end := range map[string]func(r *rig, s *side){
 		"stopped": func(r *rig, s *side) {

@@ -10,7 +10,7 @@ import (
 )
 
 // An outage that is over is noticed by the next probe. These are the times until then in
-// docs/retries.md, with the least and the most of what is added at random.
+// docs/outages.md, with the least and the most of what is added at random.
 func TestStreak_NextProbe(t *testing.T) {
 	outages := []time.Duration{5 * time.Second, time.Minute, time.Hour}
 	for _, test := range []struct {

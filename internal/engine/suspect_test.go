@@ -78,6 +78,7 @@ func atATime(takes time.Duration) (handle, func() int) {
 		}
 }
 
+//errand:shows jobs that have crashed twice | | they run one at a time until one of their kind has ended, then together. If the process dies while they run together, no crash is counted, and they run one at a time again, in any process. Kind or worker set how many crashes are allowed
 func TestSuspect_RunByItselfFirst(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		ids := r.suspects("bad", 5)
@@ -105,6 +106,8 @@ func TestSuspect_RunByItselfFirst(t *testing.T) {
 
 // A turnstile costs no more than a handler: once one has ended the others of its
 // kind go together.
+//
+//errand:shows jobs that have crashed twice
 func TestSuspect_TogetherOnceOneHasEnded(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Concurrency = 100
@@ -125,6 +128,8 @@ func TestSuspect_TogetherOnceOneHasEnded(t *testing.T) {
 // One of those that go together kills the process after all: that is held
 // against none of them, and they go one by one until it is found. The others
 // are unharmed.
+//
+//errand:shows jobs that have crashed twice
 func TestSuspect_OneOfThoseTogetherIsBad(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		ids := r.suspects("bad", 10)
@@ -167,6 +172,8 @@ func TestSuspect_OneOfThoseTogetherIsBad(t *testing.T) {
 // A process that begins anew knows nothing of what killed the last one if
 // another has recovered its jobs. It goes by the jobs: those that were cut off
 // go one by one.
+//
+//errand:shows jobs that have crashed twice
 func TestSuspect_BadInTheCompanyOfAnotherProcess(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		ids := r.suspects("bad", 6)
@@ -204,6 +211,7 @@ func TestSuspect_BadInTheCompanyOfAnotherProcess(t *testing.T) {
 	})
 }
 
+//errand:shows jobs that have crashed twice
 func TestSuspect_MaxCrashesOfItsKind(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		less, more, unknown := r.enqueue("less", 1)[0], r.enqueue("more", 1)[0], r.enqueue("unknown", 1)[0]

@@ -11,6 +11,7 @@ import (
 
 // What follows has gone wrong once.
 
+//errand:shows a job that one worker recovers and another one buries | | a dead letter says how many processes died, and none is counted twice
 func TestReclaim_CrashOfAKindThatOthersHandle(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		id := r.enqueue("k", 1)[0]

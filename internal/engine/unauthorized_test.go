@@ -11,6 +11,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
+//errand:shows a token that has expired | | many jobs cost at most 60 attempts in 8 s, and none of them dies; the hook is called for the hold and for each probe
 func TestStreak_OnUnauthorized(t *testing.T) {
 	refused := &policy.StatusError{Status: 401}
 	withSide(t, refused, func(t *testing.T, r *rig, s *side) {
@@ -59,6 +60,7 @@ func TestStreak_OnUnauthorized(t *testing.T) {
 	})
 }
 
+//errand:shows a token that has expired
 func TestStreak_OnUnauthorizedPanics(t *testing.T) {
 	withSide(t, &policy.StatusError{Status: 403}, func(t *testing.T, r *rig, s *side) {
 		h := r.cfg.Handlers["k"]
@@ -74,6 +76,7 @@ func TestStreak_OnUnauthorizedPanics(t *testing.T) {
 	})
 }
 
+//errand:shows a backlog whose other side is away
 func TestStreak_TooOldBehindAHold(t *testing.T) {
 	withSide(t, &policy.StatusError{Status: 401}, func(t *testing.T, r *rig, s *side) {
 		calls := 0
@@ -95,6 +98,7 @@ func TestStreak_TooOldBehindAHold(t *testing.T) {
 	})
 }
 
+//errand:shows a token that has expired
 func TestStreak_HookAtAStop(t *testing.T) {
 	withSide(t, &policy.StatusError{Status: 401}, func(t *testing.T, r *rig, s *side) {
 		ended := false

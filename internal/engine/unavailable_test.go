@@ -14,6 +14,8 @@ import (
 var errUnreached = &engine.UnavailableError{Err: errors.New("no route to host")}
 
 // A job whose other side is away for two weeks has spent nothing when it is back.
+//
+//errand:shows an outage of the other side | | it costs a job nothing for two weeks, with an attempt each five minutes; a host that is gone spends the retries of its own jobs while others are reached
 func TestUnavailable_CostsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.store.alone = true
@@ -45,6 +47,8 @@ func TestUnavailable_CostsNothing(t *testing.T) {
 
 // The wait doubles from a second to five minutes, and jobs that were under way
 // together wait together. A success begins anew.
+//
+//errand:shows an outage of the other side
 func TestUnavailable_Waits(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var s starts
@@ -78,6 +82,8 @@ func TestUnavailable_Waits(t *testing.T) {
 }
 
 // Nor does it cost anything of the budget for retries.
+//
+//errand:shows an outage of the other side | | it costs the budget for retries nothing either
 func TestUnavailable_Budget(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		b := single(0.001)
@@ -103,6 +109,8 @@ func TestUnavailable_Budget(t *testing.T) {
 
 // A host that is gone for good spends the retries of its own jobs, as long as others
 // of the lane are reached.
+//
+//errand:shows an outage of the other side
 func TestUnavailable_EvidenceOfOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var id storage.ID

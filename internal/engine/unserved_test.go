@@ -14,6 +14,7 @@ const notServed = "no worker here serves"
 // mistyped adds a job to a queue that r does not work for.
 func (r *rig) mistyped() storage.ID { return r.add(storage.NewJob{Queue: "typo", Kind: "k"})[0] }
 
+//errand:shows mistyped queues | | a worker warns of jobs that nobody has taken for a minute in a queue that no worker of its process is for; queues of other processes, and held lanes, raise no alarm
 func TestUnserved_QueueIsReportedOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.store.alone = true
@@ -39,6 +40,8 @@ func TestUnserved_QueueIsReportedOnce(t *testing.T) {
 }
 
 // All runners are busy: that is no reason for not looking.
+//
+//errand:shows mistyped queues
 func TestUnserved_BesideABusyWorker(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("k", work(time.Hour))
@@ -53,6 +56,7 @@ func TestUnserved_BesideABusyWorker(t *testing.T) {
 	})
 }
 
+//errand:shows mistyped queues
 func TestUnserved_ManyLanesInFewLines(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		for i := range 100 {
@@ -93,6 +97,8 @@ func (r *rig) visits(every, keep time.Duration) {
 
 // What others work for is no concern of a worker, and that they are slow, or
 // may not, neither.
+//
+//errand:shows mistyped queues
 func TestUnserved_NoFalseAlarm(t *testing.T) {
 	for name, c := range map[string]func(r *rig){
 		"another process, long jobs": func(r *rig) {

@@ -18,6 +18,8 @@ func (r *rig) runNow(id storage.ID) {
 }
 
 // An urgent job starts at once, whatever holds its lane; the others stay.
+//
+//errand:shows jobs that are run now | | it starts past holds, gates, limits and throttles, before the others, if a runner is free
 func TestUrgent_PassesWhatHoldsItsLane(t *testing.T) {
 	for name, hold := range map[string]func(r *rig){
 		"pause": func(r *rig) {
@@ -62,6 +64,8 @@ func TestUrgent_PassesWhatHoldsItsLane(t *testing.T) {
 }
 
 // The runners are a limit for an urgent job too. It comes before those that wait.
+//
+//errand:shows jobs that are run now
 func TestUrgent_WaitsForARunner(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.cfg.Concurrency = 1
@@ -85,6 +89,8 @@ func TestUrgent_WaitsForARunner(t *testing.T) {
 }
 
 // What became urgent while no worker was there starts with the next one.
+//
+//errand:shows jobs that are run now
 func TestUrgent_AtTheStart(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.handle("k", work(time.Millisecond))

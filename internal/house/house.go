@@ -91,7 +91,7 @@ func ParseDir(positions *token.FileSet, dir string) (map[string]*ast.File, error
 	}
 	files := map[string]*ast.File{}
 	for _, name := range names {
-		if files[name], err = parser.ParseFile(positions, name, nil, parser.SkipObjectResolution); err != nil {
+		if files[name], err = parser.ParseFile(positions, name, nil, parser.SkipObjectResolution|parser.ParseComments); err != nil {
 			return nil, err
 		}
 	}

@@ -46,6 +46,7 @@ func (g *gated) Handle(_ context.Context, r slog.Record) error {
 
 func newGated() *gated { return &gated{Handler: slog.DiscardHandler, goOn: make(chan struct{})} }
 
+//errand:shows a logger that stalls | | nobody who logs waits; 64 records wait, further ones are counted
 func TestNew_stalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
@@ -87,6 +88,7 @@ func TestNew_stalls(t *testing.T) {
 	})
 }
 
+//errand:shows a logger that stalls
 func TestNew_goexit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()

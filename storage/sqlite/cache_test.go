@@ -47,6 +47,8 @@ func (c *counter) each(text string, args, dest []any, f func()) error {
 
 // What a new queue costs must not grow with those that there are: of the lanes
 // of others a process reads those that it does not know yet.
+//
+//errand:shows queues made at run time | | the first job of a new queue costs the same however many queues there are, and a queue of a transaction that was rolled back is not remembered
 func TestCache_ReadsWhatIsNew(t *testing.T) {
 	stores := openTwo(t)
 	ctx := context.Background()
@@ -80,6 +82,8 @@ func TestCache_ReadsWhatIsNew(t *testing.T) {
 
 // A lane that was created in a transaction of the application which was rolled
 // back must not be remembered: its number goes to another.
+//
+//errand:shows queues made at run time
 func TestCache_NoLaneOfARollback(t *testing.T) {
 	stores := openTwo(t)
 	ctx := context.Background()
@@ -108,6 +112,8 @@ func TestCache_NoLaneOfARollback(t *testing.T) {
 
 // That a job was asked to stop is told once to the workers of another process,
 // however much else has changed before they look.
+//
+//errand:shows heartbeats that are not needed | | a new queue, a hold or a schedule does not extend leases; a cancellation among them is told once
 func TestCache_WishAmongOthers(t *testing.T) {
 	stores := openTwo(t)
 	holder, other := stores[0], stores[1]
@@ -158,6 +164,8 @@ func TestCache_WishAmongOthers(t *testing.T) {
 }
 
 // Where nobody else is registered nobody is woken.
+//
+//errand:shows watching other processes
 func TestCache_NobodyToWake(t *testing.T) {
 	ctx := context.Background()
 	stores := openTwo(t)

@@ -55,6 +55,8 @@ func TestCaps_RefusedBesideOthers(t *testing.T) {
 
 // The use that a connection remembers is right after others have written, after what
 // was rolled back, and after calls that are not about caps.
+//
+//errand:shows caps
 func TestCaps_RememberedUse(t *testing.T) {
 	ctx := context.Background()
 	d := newDB(t, nil)
@@ -95,6 +97,8 @@ func TestCaps_RememberedUse(t *testing.T) {
 
 // Transactions of the application obey caps, and what they evict is told of only when
 // they have committed.
+//
+//errand:shows caps
 func TestCaps_EnqueueTx(t *testing.T) {
 	ctx := context.Background()
 	app, s, _ := appStore(t, nil)
@@ -311,6 +315,8 @@ func TestCaps_ManyLanes(t *testing.T) {
 
 // The log warns when there are 80 and 95 % of the dead letters that there may be, once until
 // there were fewer by 10 %, and says how many were evicted, also over a restart.
+//
+//errand:shows caps
 func TestCaps_DeadLog(t *testing.T) {
 	ctx := context.Background()
 	log := &lines{attr: "percent"}

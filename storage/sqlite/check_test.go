@@ -138,6 +138,7 @@ func wantRefused(t testing.TB, s *sqlite.Store) {
 	}
 }
 
+//errand:shows [checked] | | a page that nobody reads was damaged when a process died: the check in the background finds it, and no work is accepted
 func TestCheck_AfterAnUncleanStop(t *testing.T) {
 	for name, object := range map[string]string{
 		"table": "errand_finished", "index": "errand_finished_purge", "table that is empty": "errand_tick",
@@ -215,6 +216,8 @@ func TestCheck_WhatRunsIsFinished(t *testing.T) {
 
 // Neither a restart nor another process forgets what was found, until a check
 // finds nothing.
+//
+//errand:shows [checked]
 func TestCheck_FindingIsKept(t *testing.T) {
 	d := newDB(t, nil)
 	d.crash()
@@ -268,6 +271,10 @@ func TestCheck_FindingIsKept(t *testing.T) {
 
 // Of what another process has found no more is told than a person reads, and no
 // terminal obeys it.
+//
+//errand:shows [told] | | another process has found it
+//errand:shows a finding that outlives its cause | | when another process has found the tables sound, work is accepted again without a restart
+//errand:shows links and devices beside the database
 func TestCheck_FoundByAnother(t *testing.T) {
 	path := t.TempDir() + "/jobs.db"
 	synctest.Test(t, func(t *testing.T) {
@@ -319,6 +326,7 @@ func TestCheck_NotAfterACleanStop(t *testing.T) {
 	}
 }
 
+//errand:shows [rechecked] | | the same after the machine went down
 func TestCheck_AfterAReboot(t *testing.T) {
 	d := newDB(t, nil)
 	s := d.open()

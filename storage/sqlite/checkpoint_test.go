@@ -142,6 +142,8 @@ func TestCheckpoint_PinnedByAReader(t *testing.T) {
 
 // Readers that overlap, each of them short, never all come to the end of the log
 // while somebody writes.
+//
+//errand:shows the log under steady readers | | the log is emptied, for which writers wait for at most 150 ms; a file that was longer is cut to 64 MiB
 func TestCheckpoint_ReadersThatOverlap(t *testing.T) {
 	d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed})
 	s := d.open()
@@ -183,6 +185,8 @@ func TestCheckpoint_ReadersThatOverlap(t *testing.T) {
 }
 
 // A log that has been long does not keep its size.
+//
+//errand:shows the log under steady readers
 func TestCheckpoint_LimitsTheFile(t *testing.T) {
 	d := newDB(t, nil)
 	s := d.open()

@@ -23,6 +23,8 @@ func clockOf(t testing.TB, s *sqlite.Store) (time.Time, bool) {
 
 // What is written has its time in the file with it, whether the store or the
 // application commits it.
+//
+//errand:shows the order of jobs on a board without a clock | | the latest time that a write was given is in the file with that write
 func TestClock_NeverLags(t *testing.T) {
 	app, s, _ := appStore(t, nil)
 	ctx := context.Background()

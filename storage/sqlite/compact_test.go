@@ -44,6 +44,8 @@ func (d *db) bytes() int64 {
 
 // After a full disk the file shrinks again, other stores go on with it, and a Compact
 // whose caller has gone leaves it as it was.
+//
+//errand:shows a file that has become large | | `Compact` makes it smaller, and changes no job
 func TestCompact(t *testing.T) {
 	d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed})
 	s, other := d.open(), d.open()

@@ -31,6 +31,8 @@ func openTemp(t *testing.T) *Store {
 
 // A context that ends after the first row, when database/sql has closed the
 // rows under the reader.
+//
+//errand:shows a context that ends while a database is read | | the call returns the error of the context; only proven damage is called damage
 func TestReading_ContextEndsBetweenRows(t *testing.T) {
 	s := openTemp(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -54,6 +56,8 @@ func TestReading_ContextEndsBetweenRows(t *testing.T) {
 
 // What looks at the database of a transaction whose context has ended learns
 // nothing of it.
+//
+//errand:shows a context that ends while a database is read
 func TestCheckDatabase_ContextEnded(t *testing.T) {
 	s := openTemp(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -72,6 +76,8 @@ func TestCheckDatabase_ContextEnded(t *testing.T) {
 }
 
 // Only what a Scan could not convert is damage, and what our own scanners say.
+//
+//errand:shows a context that ends while a database is read
 func TestUnread(t *testing.T) {
 	s := openTemp(t)
 	var n int
@@ -95,6 +101,8 @@ func TestUnread(t *testing.T) {
 
 // Contexts end at any moment of reads and of enqueuing in the application's
 // transaction.
+//
+//errand:shows a context that ends while a database is read
 func TestContexts_EndAnywhere(t *testing.T) {
 	s := openTemp(t)
 	jobs := make([]storage.NewJob, 50)

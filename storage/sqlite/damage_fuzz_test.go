@@ -110,6 +110,8 @@ func isDocumented(err error) bool {
 
 // FuzzDamagedPage overwrites a part of a database: nothing panics or hangs,
 // errors are of those that callers know, and it is not taken for a new one.
+//
+//errand:shows [pages] | | any bytes anywhere in a page
 func FuzzDamagedPage(f *testing.F) {
 	file, ids := specimen(f)
 	pages := len(file) / smallPages

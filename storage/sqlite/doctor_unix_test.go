@@ -16,6 +16,8 @@ import (
 
 // Names come from others: none of them reaches a terminal, or a shell, as more
 // than a name.
+//
+//errand:shows names of others in the doctor's output | | names that cannot be printed are quoted, and commands for copying are quoted for a shell
 func TestExamine_NamesOfOthers(t *testing.T) {
 	d := &db{t, filepath.Join(t.TempDir(), "it's $(mine).db"), nil}
 	if err := d.open().Close(); err != nil {

@@ -15,6 +15,8 @@ import (
 // Edits of 60 keys go into a queue of 20, beside a worker: each has room, and each one that
 // was acknowledged is done, waits, is in the args of one that came later, or was in a job
 // that the store has said is evicted.
+//
+//errand:shows caps | | of edits with a unique key that a full queue takes in each is done, waits, was replaced by a later one, or was in a job that the store says is evicted
 func TestEvict_BesideConflicts(t *testing.T) {
 	ctx, random := context.Background(), rand.New(rand.NewPCG(1, 2))
 	s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, Logger: slog.New(slog.DiscardHandler)}).open()

@@ -11,6 +11,8 @@ import (
 
 // The last error of a job goes with it, whatever the lane in which it ends and
 // whatever the Store knows of that lane.
+//
+//errand:shows an outage of the other side | | the last error of a job is deleted with the job, in whatever lane and by whatever process
 func TestEvidence_ErrorsGoWithTheirJobs(t *testing.T) {
 	ctx := context.Background()
 	finish := func(t *testing.T, s storage.Store, f storage.Finish) {

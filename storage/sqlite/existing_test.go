@@ -12,6 +12,8 @@ import (
 )
 
 // A file with the tables of errand is opened as it was left.
+//
+//errand:shows a file that is no queue, opened with `Existing`
 func TestExisting_Opens(t *testing.T) {
 	for name, after := range map[string]func(d *db, s *sqlite.Store){
 		"live":                    func(*db, *sqlite.Store) {},
@@ -34,6 +36,8 @@ func TestExisting_Opens(t *testing.T) {
 }
 
 // A file without the tables of errand stays without them, and none is made.
+//
+//errand:shows a file that is no queue, opened with `Existing` | | Open returns fs.ErrNotExist or ErrUnsupportedDB and leaves the file as it is, also with the log of a process that was killed
 func TestExisting_Refuses(t *testing.T) {
 	foreign := func(d *db) {
 		write(d.t, d.path, nil)

@@ -67,6 +67,8 @@ func wantAccess(t *testing.T, path, remedy string) {
 
 // A database that this user cannot write is refused by name, before a file is
 // made beside it.
+//
+//errand:shows a database of somebody else | | Open returns ErrReadOnly with the file, its mode and owner, and makes no file beside it; the doctor reports it, and gives no advice about the files beside it
 func TestOpen_FileThatCannotBeWritten(t *testing.T) {
 	if !asAnybody(t) {
 		return
@@ -201,6 +203,8 @@ func TestExamine_FileThatCannotBeRead(t *testing.T) {
 }
 
 // A file that nobody needs any more is no reason for Close to fail.
+//
+//errand:shows a folder that cannot be written
 func TestClose_FolderThatCannotBeWritten(t *testing.T) {
 	if !asAnybody(t) {
 		return
@@ -232,6 +236,8 @@ func TestClose_FolderThatCannotBeWritten(t *testing.T) {
 }
 
 // A folder in which no files can be made beside the database is read-only.
+//
+//errand:shows a folder that cannot be written | | Open returns ErrReadOnly with the folder and its mode, for a new and for an existing database, and the doctor reports it; Close returns no error about the file that it cannot delete
 func TestOpen_FolderThatCannotBeWritten(t *testing.T) {
 	if !asAnybody(t) {
 		return
@@ -267,6 +273,8 @@ func TestOpen_FolderThatCannotBeWritten(t *testing.T) {
 
 // A user whom the list of permissions of the database names may have made the
 // files beside it, whatever his group; without such a list a stranger has.
+//
+//errand:shows links and devices beside the database
 func TestOpen_ListOfPermissions(t *testing.T) {
 	const owner, named, all = 1000, 1001, 1<<32 - 1
 	path := filepath.Join(t.TempDir(), "jobs.db")

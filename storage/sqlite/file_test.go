@@ -23,6 +23,8 @@ import (
 )
 
 // What is written to a file that nobody will find again is not acknowledged.
+//
+//errand:shows [taken] | deleted replaced | the file is taken away while it is open, or while it is not
 func TestStore_DatabaseTakenAway(t *testing.T) {
 	for name, take := range map[string]func(path string) error{
 		"deleted": os.Remove,
@@ -51,6 +53,8 @@ func TestStore_DatabaseTakenAway(t *testing.T) {
 }
 
 // A database that is gone while its log is there is no new one.
+//
+//errand:shows [taken]
 func TestOpen_LogWithoutDatabase(t *testing.T) {
 	d := newDB(t, nil)
 	if err := os.WriteFile(d.path+"-wal", []byte("what was there"), 0o600); err != nil {
@@ -89,6 +93,7 @@ func TestOpen_SettlesTheLog(t *testing.T) {
 	}
 }
 
+//errand:shows [shared] | | file systems that other machines may share
 func TestOpen_SharedFileSystem(t *testing.T) {
 	for name, shared := range map[string]bool{
 		"ext4": false, "xfs": false, "tmpfs": false, "overlay": false, "apfs": false, "fuseblk": false, "fuse.bindfs": false, "0x1": false,
@@ -142,6 +147,8 @@ func TestNew_SharedFileSystem(t *testing.T) {
 }
 
 // What is in memory is not kept, whatever fsync says. That is said once.
+//
+//errand:shows a database in memory | | Open warns once in a process, and the doctor too
 func TestOpen_InMemory(t *testing.T) {
 	sqlite.FileSystem(t, "tmpfs")
 	var warned []string
@@ -194,6 +201,8 @@ func (d *db) restore(from string) {
 
 // A database that was restored in place has other lanes than the Store knows:
 // a job would go into another queue.
+//
+//errand:shows a restore in place | | a store whose database went back to an earlier moment ends with an `ErrClosed` that says so, logs it once, and writes nothing more
 func TestFloor_RestoredInPlace(t *testing.T) {
 	ctx := context.Background()
 	for name, look := range map[string]func(s storage.Store) error{
@@ -234,6 +243,8 @@ func TestFloor_RestoredInPlace(t *testing.T) {
 }
 
 // A Store that has ended says so once, whatever others then do to the file.
+//
+//errand:shows a restore in place
 func TestFloor_LooksNoMore(t *testing.T) {
 	d := newDB(t, nil)
 	s := d.open()
@@ -257,6 +268,8 @@ func TestFloor_LooksNoMore(t *testing.T) {
 
 // What is beside a database is opened in one place, which follows no links.
 // Everything else that opens a file opens another one.
+//
+//errand:shows links and devices beside the database
 func TestBeside_OpenedInOnePlace(t *testing.T) {
 	opening := []string{"Open", "OpenFile", "OpenInRoot", "OpenRoot", "Create", "ReadFile", "WriteFile", "Truncate", "Chmod", "Chown"}
 	allowed := []string{

@@ -23,6 +23,8 @@ import (
 
 // All files beside the database are for those who may write it, whatever the
 // umask and the mode they had.
+//
+//errand:shows users who may only read the database | | they cannot open the files beside it, also not files that existed before: so they cannot lock the turn
 func TestOpen_Modes(t *testing.T) {
 	for name, c := range map[string]struct {
 		umask int
@@ -108,6 +110,8 @@ var odd = map[string]func(path, victim string) error{
 // What is beside a database is used only if errand can have made it: no file of
 // others is written, emptied or read, and nothing is waited for. That holds for what is
 // there when the database is opened, and for what comes later.
+//
+//errand:shows links and devices beside the database | | files that errand cannot have made are refused unread; files of a user whom an ACL allows to write are accepted; links are not followed, pipes do not block
 func TestOpen_OddFilesBeside(t *testing.T) {
 	for _, suffix := range []string{"-turn", "-wake", "-ballast", "-check", "-instance-1"} {
 		for what, put := range odd {
@@ -220,6 +224,8 @@ func wantTwoNames(t *testing.T, what string, err error) {
 
 // A file with two names has two logs: what is written by one name is not seen,
 // and in the end lost, by the other.
+//
+//errand:shows two names of one file | | Open, New and EnqueueTx refuse a hard link, an open store ends when one is made, and the doctor reports it
 func TestOpen_HardLink(t *testing.T) {
 	d := newDB(t, nil)
 	if err := d.open().Close(); err != nil {
@@ -247,6 +253,8 @@ func TestOpen_HardLink(t *testing.T) {
 }
 
 // A transaction on another name of the file would write to another log.
+//
+//errand:shows two names of one file
 func TestStore_EnqueueTx_HardLink(t *testing.T) {
 	_, s, d := appStore(t, nil)
 	d.exec("PRAGMA wal_checkpoint(TRUNCATE)") // else there is nothing by the other name
@@ -266,6 +274,8 @@ func TestStore_EnqueueTx_HardLink(t *testing.T) {
 }
 
 // A folder may have two names: all files in it are the same by both.
+//
+//errand:shows two names of one file
 func TestStore_EnqueueTx_FolderByAnotherName(t *testing.T) {
 	_, s, d := appStore(t, nil)
 	folder := filepath.Join(t.TempDir(), "folder")
@@ -284,6 +294,7 @@ func TestStore_EnqueueTx_FolderByAnotherName(t *testing.T) {
 	}
 }
 
+//errand:shows two names of one file
 func TestStore_GivenAnotherName(t *testing.T) {
 	d := newDB(t, nil)
 	s := d.open()

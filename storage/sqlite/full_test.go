@@ -116,6 +116,8 @@ func (f *filled) drain() {
 
 // A disk that jobs alone have filled, until none is taken in, has room to run them all,
 // and to keep their rows; after that jobs are taken in again.
+//
+//errand:shows a disk that jobs alone have filled | | the jobs that were taken in run and their outcomes are written, also after a restart, a kill, and with EnqueueTx; then jobs are taken in again
 func TestFull_JobsRun(t *testing.T) {
 	for _, d := range []struct {
 		disk, ballast int64
@@ -183,6 +185,8 @@ func (f *filled) addsAgain() {
 
 // A transaction of the application can go on without the jobs that find no room, and
 // what it has written itself is committed.
+//
+//errand:shows a disk that jobs alone have filled
 func TestFull_TxGoesOn(t *testing.T) {
 	app, s, _ := appStore(t, nil)
 	if _, err := app.Exec("CREATE TABLE mine (n INTEGER)"); err != nil {
@@ -227,6 +231,8 @@ func TestFull_TxGoesOn(t *testing.T) {
 // A disk can be full though nothing runs that would end, and the log have no way into the
 // database, as after a fill by an earlier version. Then the ballast is given up to lease.
 // It is kept for jobs that run, if there are any.
+//
+//errand:shows a disk that jobs alone have filled
 func TestFull_NothingRuns(t *testing.T) {
 	d := newDB(t, &sqlite.Options{SingleProcess: true, Ballast: 1 << 16})
 	s := d.open()
@@ -257,6 +263,8 @@ func TestFull_NothingRuns(t *testing.T) {
 
 // What few jobs there is room for go to whose turn it is, whatever is wanted first: neither
 // a kind without jobs nor one with many keeps others from them.
+//
+//errand:shows a disk that jobs alone have filled
 func TestFull_RoomForFew(t *testing.T) {
 	for _, wants := range [][]string{{"none", "late", "early"}, {"early", "late", "none"}} {
 		d := newDB(t, &sqlite.Options{SingleProcess: true, Ballast: 1 << 16})
@@ -297,6 +305,8 @@ func TestFull_RoomForFew(t *testing.T) {
 }
 
 // The room that the ballast needs may be in the log, though all of it is in the database.
+//
+//errand:shows a disk that jobs alone have filled
 func TestFull_LogIsCutForTheBallast(t *testing.T) {
 	const ballast = 256 << 10
 	dir := t.TempDir()
@@ -334,6 +344,8 @@ func TestFull_LogIsCutForTheBallast(t *testing.T) {
 
 // With half of its room on the disk, and as much free in the database as it lacks, the
 // ballast is there again: what is free in the database stays there until it is compacted.
+//
+//errand:shows a disk that jobs alone have filled
 func TestFull_HalfABallast(t *testing.T) {
 	const ballast = 4 << 20
 	dir := t.TempDir()

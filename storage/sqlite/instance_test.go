@@ -46,6 +46,8 @@ func start(t *testing.T, s *sqlite.Store, leases ...storage.Leased) {
 
 // The file of a process that lives is deleted. Nobody takes what it holds as
 // long as it shows life, and when it shows none that costs a lease.
+//
+//errand:shows an instance file that is deleted | | a living process keeps its leases, registers anew, and closes without an error; leases without a registration are reported by the doctor and reclaimed after the length of a lease
 func TestInstance_FileDeleted(t *testing.T) {
 	d := newDB(t, nil)
 	a, b := d.open(), d.open()
@@ -76,6 +78,8 @@ func TestInstance_FileDeleted(t *testing.T) {
 // The registration of a process that lives is deleted, as others do if they
 // miss its file and it holds nothing. With its next heartbeat it has another
 // one, to which all goes along that it holds and has noted.
+//
+//errand:shows an instance file that is deleted
 func TestInstance_RegistersAnew(t *testing.T) {
 	d := newDB(t, nil)
 	a, b := d.open(), d.open()
@@ -112,6 +116,8 @@ func TestInstance_RegistersAnew(t *testing.T) {
 
 // What runs without a registration is named by the doctor and taken over, by
 // one that thought it was alone, but not from a holder that shows life.
+//
+//errand:shows an instance file that is deleted
 func TestInstance_LeasesOfNobody(t *testing.T) {
 	d := newDB(t, nil)
 	a, b := d.open(), d.open()
@@ -139,6 +145,8 @@ func TestInstance_LeasesOfNobody(t *testing.T) {
 
 // Looking after others costs little beside one that runs many jobs: what they
 // hold is read four times in a lease, however often it is asked for.
+//
+//errand:shows watching other processes | | the leases of a living process are read four times in the length of a lease, not four times a second; nobody is woken if no other process is registered
 func TestReclaim_ReadsLeasesOfTheLivingRarely(t *testing.T) {
 	d := newDB(t, nil)
 	a, b := d.open(), d.open()
@@ -187,6 +195,8 @@ func (d *db) closeBusy(s *sqlite.Store, after func(), before ...func()) {
 
 // What was asked for before Close goes first, however much it is: Close hands
 // back what it leases too.
+//
+//errand:shows a queue closed while it is busy | | Close waits for the calls before it, hands back the jobs that they leased, and leaves no file; if it cannot write, running jobs are not run a second time either
 func TestInstance_ClosedBehindExchanges(t *testing.T) {
 	d := newDB(t, nil)
 	a, b := d.open(), d.open()
@@ -199,6 +209,8 @@ func TestInstance_ClosedBehindExchanges(t *testing.T) {
 }
 
 // A handler returns while its Store is being closed: no file is left.
+//
+//errand:shows a queue closed while it is busy
 func TestInstance_HandlerEndsDuringClose(t *testing.T) {
 	d := newDB(t, nil)
 	a, b := d.open(), d.open()
@@ -216,6 +228,8 @@ func TestInstance_HandlerEndsDuringClose(t *testing.T) {
 }
 
 // Close does not complain of a file that somebody has deleted before.
+//
+//errand:shows an instance file that is deleted
 func TestInstance_FileDeletedThenClosed(t *testing.T) {
 	d := newDB(t, nil)
 	a := d.open()
@@ -231,6 +245,8 @@ func TestInstance_FileDeletedThenClosed(t *testing.T) {
 
 // Close cannot write while another program does. What a handler runs is kept
 // from others all the same, until it has returned.
+//
+//errand:shows a queue closed while it is busy
 func TestInstance_ClosedWithoutTheDatabase(t *testing.T) {
 	d := newDB(t, nil)
 	b := d.open()
@@ -269,6 +285,8 @@ func TestInstance_ClosedWithoutTheDatabase(t *testing.T) {
 
 // A holder that shows that it lives keeps its leases also from one who waits
 // already to take them.
+//
+//errand:shows long transactions of others | | a holder shows without the database that it is alive, also to a worker that already waits to take its lease; `ErrBusy` names the likely holder of the lock
 func TestPulse_BeforeALeaseIsTaken(t *testing.T) {
 	d := newDB(t, nil)
 	a, b := d.open(), d.open()

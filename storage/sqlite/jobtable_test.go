@@ -23,6 +23,8 @@ func ownPolicies(from, n int) []storage.NewJob {
 }
 
 // Policies go with the last job that has them, and few are kept in memory.
+//
+//errand:shows policies of jobs | | a policy is deleted with the last job that has it, and at most 1,000 are kept in memory
 func TestPolicies_Forgotten(t *testing.T) {
 	const n, step = 3000, 500
 	ctx := context.Background()
@@ -79,6 +81,8 @@ func TestPolicies_Forgotten(t *testing.T) {
 
 // A policy that nobody has is not deleted by the transaction that enqueues a
 // job with it, and none of its number comes again.
+//
+//errand:shows policies of jobs
 func TestPolicies_FoundInATransaction(t *testing.T) {
 	ctx := context.Background()
 	app, s, d := appStore(t, nil)

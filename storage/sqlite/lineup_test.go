@@ -15,6 +15,9 @@ import (
 
 // What is leased comes in the common order of all lanes, whoever has written in
 // between: the same that a query over the whole table gives.
+//
+//errand:shows a worker of many queues | | an exchange looks only into queues that it leases from, and its jobs still come in one order
+//errand:shows held lanes
 func TestLineup_Order(t *testing.T) {
 	d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed})
 	stores := []*sqlite.Store{d.open(), d.open()}
@@ -164,6 +167,8 @@ ORDER BY priority DESC, due_at, id`, now.UnixMicro())
 
 // Lanes from which nothing is leased cost an exchange nothing: with a thousand
 // of them it does about the same as with one, however many have jobs.
+//
+//errand:shows a worker of many queues
 func TestLineup_ManyLanes(t *testing.T) {
 	ctx := context.Background()
 	work := func(queues, ready int) float64 {
@@ -249,6 +254,8 @@ func TestLineup_ManyOfPrefix(t *testing.T) {
 
 // A clock that is set back makes jobs due at one time, and the first enqueued
 // goes first.
+//
+//errand:shows a worker of many queues
 func TestLineup_ClockSetBack(t *testing.T) {
 	s := newDB(t, nil).open()
 	ctx := context.Background()

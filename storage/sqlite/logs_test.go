@@ -26,6 +26,7 @@ func (o *outbox) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
+//errand:shows a logger that enqueues | | the Store calls its logger from a goroutine of its own; 64 records wait, further ones are counted
 func TestLogs_LoggerThatEnqueues(t *testing.T) {
 	box := &outbox{sent: make(chan error, 10)}
 	d := newDB(t, &sqlite.Options{Logger: slog.New(box)})

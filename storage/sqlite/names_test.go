@@ -35,6 +35,7 @@ func bare(text string) (names []string, found int) {
 	return names, found
 }
 
+//errand:shows temporary tables with errand's names
 func TestSQL_NamesItsSchema(t *testing.T) {
 	for text, want := range map[string]int{
 		"SELECT n FROM errand_number WHERE id = 1":                                  1,
@@ -105,6 +106,8 @@ func inAppTx(ctx context.Context, app *sql.DB, s *sqlite.Store) map[string]func(
 }
 
 // Temporary tables and views with names of errand's are not errand's.
+//
+//errand:shows temporary tables with errand's names | | all statements name the schema: what EnqueueTx and the like write goes into errand's tables
 func TestStore_AppTx_TemporaryNames(t *testing.T) {
 	for what, c := range map[string]struct{ kind, names string }{
 		"a table for the jobs": {"TABLE", "errand_job"}, "tables": {"TABLE", "errand_*"}, "views": {"VIEW", "errand_*"},
@@ -189,6 +192,8 @@ func shadow(tx *sql.Tx, kind, pattern string) error {
 
 // A temporary trigger on errand's tables would change or undo what errand writes. It is
 // seen at each call, however many have come before it.
+//
+//errand:shows triggers on errand's tables
 func TestStore_AppTx_TemporaryTriggers(t *testing.T) {
 	app, s, d := appStore(t, nil)
 	ctx := t.Context()

@@ -134,6 +134,7 @@ func TestSupported(t *testing.T) {
 	}
 }
 
+//errand:shows a process with SingleProcess
 func TestOpen_SingleProcessLocksOut(t *testing.T) {
 	d := newDB(t, &sqlite.Options{SingleProcess: true})
 	s := d.open()
@@ -235,6 +236,8 @@ func TestStore_DeletedFileIsNotMadeAgain(t *testing.T) {
 
 // A database that was emptied has one page in use, and past 1 GiB that for locks,
 // which is no damage.
+//
+//errand:shows an emptied database of more than 1 GiB | | the page at 1 GiB, which SQLite uses for locks, is not taken for damage
 func TestUsedPages(t *testing.T) {
 	for _, c := range []struct{ pages, free, size, want int64 }{
 		{100, 99, 4096, 1},
@@ -249,6 +252,8 @@ func TestUsedPages(t *testing.T) {
 }
 
 // Who cannot hear other processes says so.
+//
+//errand:shows too many watchers | | a warning says that wake-ups of other processes come up to a second late
 func TestNotify_CannotHear(t *testing.T) {
 	said := make(chan string, 10)
 	d := newDB(t, &sqlite.Options{Logger: slog.New(listener(func(level slog.Level, text string) {
@@ -269,6 +274,8 @@ func TestNotify_CannotHear(t *testing.T) {
 }
 
 // What hangs on errand's tables would undo what it acknowledges.
+//
+//errand:shows triggers on errand's tables | | Open refuses them by name, EnqueueTx and the like those of their connection; errand's connections neither allow changes of the list of tables nor trust it
 func TestOpen_Triggers(t *testing.T) {
 	for name, table := range map[string]string{"on a table": "AFTER INSERT ON Errand_Job", "on a view": "INSTEAD OF INSERT ON errand_meta"} {
 		t.Run(name, func(t *testing.T) {
@@ -294,6 +301,8 @@ func TestOpen_Triggers(t *testing.T) {
 
 // No connection trusts what the schema calls, unless the application does on its
 // own, nor lets the list of tables be changed.
+//
+//errand:shows triggers on errand's tables
 func TestStore_ConnectionsAreDefensive(t *testing.T) {
 	opened := newDB(t, nil).open()
 	_, beside, _ := appStore(t, nil)

@@ -13,6 +13,8 @@ import (
 )
 
 // However many lists are under way, what a worker calls does not wait for them.
+//
+//errand:shows many lists at a time | | workers read through connections of their own
 func TestReading_ListsKeepNoWorkerWaiting(t *testing.T) {
 	s := openTemp(t)
 	defer s.Notify(func(storage.Event) {})()

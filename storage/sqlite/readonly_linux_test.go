@@ -12,6 +12,8 @@ import (
 
 // A file of another user can be read with the right to read it alone, in use or not;
 // without that right the error says so.
+//
+//errand:shows a file that is only read
 func TestReadOnly_OfAnotherUser(t *testing.T) {
 	if dir := os.Getenv("ERRAND_TEST_DIR"); dir != "" {
 		for name, n := range map[string]int64{"live": 3, "closed": 3, "killed": 3, "shut": 0} {

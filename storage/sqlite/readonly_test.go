@@ -95,6 +95,8 @@ func logLeft(suffixes ...string) func(d *db, s *sqlite.Store) {
 }
 
 // A file is read as it was left, and nothing is made or changed beside it.
+//
+//errand:shows a file that is only read | | nothing is created or changed beside it; what cannot be read as it is returns a typed error; a read without a lock during which somebody wrote returns ErrBusy
 func TestReadOnly_Reads(t *testing.T) {
 	for name, c := range map[string]struct {
 		live  bool
@@ -134,6 +136,7 @@ func TestReadOnly_Reads(t *testing.T) {
 	}
 }
 
+//errand:shows a file that is only read
 func TestReadOnly_Refuses(t *testing.T) {
 	write := func(name string, b []byte) func(d *db, s *sqlite.Store) {
 		return func(d *db, s *sqlite.Store) {
@@ -260,6 +263,8 @@ func TestReadOnly_Follows(t *testing.T) {
 
 // A file without a log is read without a lock. If somebody opens and writes it
 // meanwhile, what was read does not count.
+//
+//errand:shows a file that is only read
 func TestReadOnly_BegunMeanwhile(t *testing.T) {
 	d := left(t, closeStore)
 	s := d.openReadOnly()

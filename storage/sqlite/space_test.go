@@ -26,6 +26,8 @@ func one() []storage.NewJob { return []storage.NewJob{newJob("default", "a")} }
 
 // Without room what ends work goes through, at the cost of the ballast, and
 // what adds work waits until the ballast is back.
+//
+//errand:shows [given-up]
 func TestBallast_GivenUpToFinish(t *testing.T) {
 	path := t.TempDir() + "/jobs.db"
 	synctest.Test(t, func(t *testing.T) {
@@ -124,6 +126,8 @@ func TestBallast_KeptWhileSomethingCanBeLeftOut(t *testing.T) {
 }
 
 // A process learns from the file that another has given the ballast up.
+//
+//errand:shows [given-up] | | another process has needed the ballast
 func TestBallast_GivenUpByAnother(t *testing.T) {
 	d := newDB(t, &sqlite.Options{Ballast: 1 << 16})
 	a, b := d.open(), d.open()

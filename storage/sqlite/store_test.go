@@ -25,10 +25,28 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
+//errand:shows [contract] | | the contract of the store, sentence by sentence, and random histories of several instances
+//errand:shows [unique] | concurrent_unique | many enqueue one key at the same time
+//errand:shows memory of large args | lease_bytes | one exchange or hand-off leases jobs until their args and headers reach 32 MiB
+//errand:shows heartbeats that are not needed | cancel_alone
+//errand:shows long transactions of others | lapse_pulse
+//errand:shows killed while it stops | fate_stopping | no crash is counted for jobs of a process that was stopping; otherwise it is
+//errand:shows a queue closed before its worker | close_hands_back close_last_ends | jobs that have not begun, or whose handler has returned, are handed back at once, the others with the last handler
+//errand:shows keys held for ever | unique_release unique_gone | a key can be released, at once or when its job ends, and a duplicate says that its job is gone
+//errand:shows an outage of the other side | outcome_unavailable | the success that counts is one of the same lane, under a later lease than the job's previous attempt
+//errand:shows caps | cap_refuse cap_bytes cap_evict_limit | a queue or a file with a cap takes in no job beyond it, in any process, nor in a transaction of the application
+//errand:shows caps | cap_evict_oldest cap_evict_lowest cap_evict_stays cap_told | jobs go in the order that `WhenFull` says; those of groups, those that run and those with a key for ever stay
+//errand:shows caps | cap_dead cap_dead_stays cap_dead_limit | dead letters are evicted only beyond a cap that says so, the oldest first, never those that block their group, and each one is counted
+//errand:shows a file that has become large | compact
+//errand:shows held lanes | hold_stacks hold_until | nothing is leased of a lane while one of its holds is in force
+//errand:shows holds that began at a wrong time | hold_shifted hold_shift_notify | once the clock is set back, a hold for a time lasts that time from then on
+//errand:shows jobs that are run now | run_now_order run_now_through run_now_held | jobs that wait for a retry become ready in the order of their keys, none that came after the call, and none of a lane that is held
+//errand:shows jobs that are run now | run_now_urgent | one job by its ID is leased from a lane that is held, once, and only by who permits it
 func TestStore_Conformance(t *testing.T) {
 	storagetest.Run(t, func(t *testing.T) storagetest.DB { return newDB(t, nil) })
 }
 
+//errand:shows [contract]
 func TestStore_RandomHistories(t *testing.T) {
 	storagetest.RunRandom(t, func(t *testing.T) storagetest.DB { return newDB(t, nil) })
 }

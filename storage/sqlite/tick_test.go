@@ -12,6 +12,8 @@ import (
 )
 
 // Two processes race for each of thousands of ticks.
+//
+//errand:shows [race] | | two instances race for each of 2,000 ticks; Relaxed
 func TestFire_Race(t *testing.T) {
 	const ticks = 2000
 	d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed})

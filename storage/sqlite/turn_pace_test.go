@@ -57,6 +57,7 @@ func unbroken(p *pace, w *waiter, every time.Duration) float64 {
 	return float64(free) / float64(time.Minute)
 }
 
+//errand:shows a queue without other writers | | it leaves gaps of 3 % of the time, and none where it pauses anyway
 func TestPace_NobodyElse(t *testing.T) {
 	for name, c := range map[string]struct {
 		inUse func() bool
@@ -74,6 +75,8 @@ func TestPace_NobodyElse(t *testing.T) {
 }
 
 // One that waits gets in within 5 s, and within 100 ms once it was seen.
+//
+//errand:shows the application's own writes beside a busy queue | | the queue leaves the write lock free often enough for SQLite's waiters: the first one gets in within 5 s, and later ones within 100 ms
 func TestPace_OneThatWaits(t *testing.T) {
 	for phase := range 200 {
 		w := &waiter{asks: time.Unix(1, int64(phase)*int64(27*time.Millisecond))}
@@ -94,6 +97,8 @@ func TestPace_OneThatWaits(t *testing.T) {
 }
 
 // Writers that rest for as long leave no gap.
+//
+//errand:shows a queue without other writers
 func TestPace_Rests(t *testing.T) {
 	p, now := &pace{}, time.Unix(0, 0)
 	for range 10_000 {

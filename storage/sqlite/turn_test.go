@@ -19,6 +19,8 @@ import (
 
 // Who writes to the file without taking turns gets in while the queue is written
 // to without a pause: through the pool that New was given, and from elsewhere.
+//
+//errand:shows the application's own writes beside a busy queue
 func TestTurn_OthersWriteBesideUnbrokenWriting(t *testing.T) {
 	d := newDB(t, nil)
 	dsn := "file:" + d.path + "?_pragma=journal_mode(wal)&_pragma=busy_timeout(2000)"
@@ -62,6 +64,8 @@ func TestTurn_OthersWriteBesideUnbrokenWriting(t *testing.T) {
 
 // A process that keeps the turn locks others out at once, also those that were
 // there before; one that was killed does not.
+//
+//errand:shows a process with SingleProcess | | it locks other processes out, and their calls fail at once
 func TestTurn_Kept(t *testing.T) {
 	d := newDB(t, nil)
 	before := d.open()
@@ -94,6 +98,8 @@ func TestTurn_Kept(t *testing.T) {
 }
 
 // ErrBusy says who probably keeps the lock.
+//
+//errand:shows long transactions of others
 func TestTurn_NamesWhoKeepsTheLock(t *testing.T) {
 	app, s, d := appStore(t, &sqlite.Options{BusyTimeout: 30 * time.Millisecond})
 	raw := d.raw()
@@ -123,6 +129,8 @@ func TestTurn_NamesWhoKeepsTheLock(t *testing.T) {
 // A process whose transactions take longer than others wait for its turn is not
 // taken for somebody who does not write, also if one of them gets in by a gap
 // that it leaves.
+//
+//errand:shows a lock that needs no right to write
 func TestTurn_LongTransactions(t *testing.T) {
 	var told atomic.Int32
 	app, a, d := appStore(t, &sqlite.Options{BusyTimeout: 400 * time.Millisecond, Logger: slog.New(listener(func(_ slog.Level, text string) {

@@ -33,6 +33,8 @@ func readerLocks(t *testing.T, d *db) *os.File {
 }
 
 // Who may read the turn file may lock it, and keeps nobody from writing.
+//
+//errand:shows a lock that needs no right to write | | users who may only read cannot open the file of the turn. If errand cannot set its mode, a lock on it delays a write once a minute, by half of the busy timeout, and a warning names the file. A process with long transactions is not taken for such a user
 func TestTurn_LockedByAReader(t *testing.T) {
 	var warnings atomic.Int32
 	d := newDB(t, &sqlite.Options{BusyTimeout: time.Second, Logger: slog.New(listener(func(_ slog.Level, text string) {

@@ -49,6 +49,7 @@ func counts(t *testing.T, s storage.Store) map[storage.State]int64 {
 	return m
 }
 
+//errand:shows [tx] | | the transaction of an application on a connection of its own
 func TestStore_EnqueueTx_CommitsOrVanishesWithTheTransaction(t *testing.T) {
 	app, s, d := appStore(t, nil)
 	ctx := context.Background()
@@ -121,6 +122,8 @@ func TestStore_EnqueueTx_WrongDatabase(t *testing.T) {
 
 // A connection that syncs nothing may begin the log anew over what others have
 // synced.
+//
+//errand:shows synchronous=OFF beside Full
 func TestStore_EnqueueTx_SynchronousOff(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts sqlite.Options
@@ -143,6 +146,9 @@ func TestStore_EnqueueTx_SynchronousOff(t *testing.T) {
 }
 
 // New says what is not right about the connections of the application.
+//
+//errand:shows synchronous=OFF beside Full | | New and EnqueueTx refuse it under Full; under Relaxed New warns
+//errand:shows transactions that begin deferred | | New warns of a pool that begins them; the error says what to set
 func TestNew_WarnsOfTheApplication(t *testing.T) {
 	const sync, begin = "synchronous OFF (0)", "_txlock=immediate"
 	for dsn, c := range map[string]struct {
@@ -179,6 +185,8 @@ func TestNew_WarnsOfTheApplication(t *testing.T) {
 	}
 }
 
+//errand:shows transactions that begin deferred
+//errand:shows calls of the queue inside Tx
 func TestStore_EnqueueTx_LateReaderIsBusy(t *testing.T) {
 	app, s, _ := appStore(t, nil)
 	tx, err := app.Begin() // deferred
@@ -269,6 +277,8 @@ func TestStore_Tx(t *testing.T) {
 }
 
 // What would wait for the transaction that it is called in fails at once.
+//
+//errand:shows calls of the queue inside Tx | | a call that would wait for its own caller returns `ErrBusy` at once and says so; CancelTx cancels in the transaction; a snapshot that is too old to write says how to begin
 func TestStore_Tx_OtherCallsInside(t *testing.T) {
 	_, s, _ := appStore(t, &sqlite.Options{BusyTimeout: time.Second})
 	ctx := context.Background()
@@ -360,6 +370,7 @@ func TestStore_Tx_OfAnotherGoroutine(t *testing.T) {
 	}
 }
 
+//errand:shows calls of the queue inside Tx
 func TestStore_CancelTx(t *testing.T) {
 	app, s, d := appStore(t, nil)
 	ctx, no := context.Background(), errors.New("no")

@@ -16,6 +16,8 @@ import (
 
 // Behind many large enqueues that wait, a heartbeat is in the next transaction,
 // and the enqueues are spread over several.
+//
+//errand:shows large batches | | a transaction has about 2,000 jobs or 4 MiB, or one call; heartbeats, outcomes and cancellations go first, and leave a place for other calls
 func TestWriter_BatchesAreBoundedAndHeartbeatsFirst(t *testing.T) {
 	s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true}).open()
 	ctx := context.Background()
@@ -68,6 +70,8 @@ func TestWriter_BatchesAreBoundedAndHeartbeatsFirst(t *testing.T) {
 }
 
 // However many calls are urgent, each batch has a place for one that is not.
+//
+//errand:shows large batches
 func TestWriter_UrgentCallsLeaveAPlace(t *testing.T) {
 	s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true}).open()
 	ctx := context.Background()
@@ -103,6 +107,8 @@ func TestWriter_UrgentCallsLeaveAPlace(t *testing.T) {
 }
 
 // One call is one transaction, however much it is, and enqueues keep their order.
+//
+//errand:shows large batches
 func TestWriter_OneCallIsOneTransaction(t *testing.T) {
 	s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true}).open()
 	commits := 0
@@ -140,6 +146,8 @@ func TestWriter_OneCallIsOneTransaction(t *testing.T) {
 
 // A call about a job that there is not has the answer that others have, in one
 // transaction with them.
+//
+//errand:shows large batches
 func TestWriter_NotFoundIsAnAnswer(t *testing.T) {
 	s := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed, SingleProcess: true}).open()
 	ctx := context.Background()
@@ -263,6 +271,8 @@ func TestWriter_LeasesWhatItsBatchEnqueues(t *testing.T) {
 
 // A lone call writes on the goroutine of its caller. Calls that come together share a
 // transaction of the writer's.
+//
+//errand:shows calls that are alone | | a call that is alone writes on its own goroutine, can be withdrawn all the same, leaves gaps whole, and keeps nobody from the database after a panic
 func TestWriter_LoneCall(t *testing.T) {
 	s := newDB(t, nil).open()
 	var lone []bool // of each commit
@@ -284,6 +294,8 @@ func TestWriter_LoneCall(t *testing.T) {
 }
 
 // A lone call too can be withdrawn while another program has locked the database.
+//
+//errand:shows calls that are alone
 func TestWriter_LoneCallWithdrawn(t *testing.T) {
 	d := newDB(t, nil)
 	s := d.open()
@@ -311,6 +323,8 @@ func TestWriter_LoneCallWithdrawn(t *testing.T) {
 
 // A lone call whose context ends while the Store leaves the lock to other programs
 // leaves it to them for as long.
+//
+//errand:shows calls that are alone
 func TestWriter_LoneCallInGap(t *testing.T) {
 	s := newDB(t, nil).open()
 	enqueue(t, s, "a", 1)
@@ -329,6 +343,8 @@ func TestWriter_LoneCallInGap(t *testing.T) {
 
 // A lone call that panics ends the Store, as the caller may recover, and keeps nobody
 // from the database.
+//
+//errand:shows calls that are alone
 func TestWriter_LoneCallPanics(t *testing.T) {
 	d := newDB(t, nil)
 	s := d.open()

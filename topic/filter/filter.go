@@ -7,7 +7,7 @@
 //	 "price_usd": [{"numeric": [">=", 100]}]}
 //
 // A policy matches if all of its keys match, and a key matches if one of the
-// conditions in its array does. The page docs/filters.md has all conditions, and says
+// conditions in its array does. The page docs/topics.md has all conditions, and says
 // where this package differs from SNS.
 //
 // A [Message] is parsed once and can be matched against any number of policies.

@@ -34,6 +34,8 @@ var (
 // Each test is done by one thread, see the package comment; what uses all cores
 // is children with a part of the seeds each. They share nothing: the turnstile for
 // suspects is one for a process, and would let the seeds meet.
+//
+//errand:shows [sim] | | 10,000 histories with kills, reboots, wrong clocks, full and failing stores, compared with a model; half of them Relaxed
 func TestSimulation(t *testing.T) {
 	switch shard := os.Getenv(shardEnv); {
 	case shard != "":

@@ -76,6 +76,8 @@ var ordinary = seasons{dark: func(day int) bool { return day%30 >= 23 }}
 // shows 1970 until it is online. Of all that it measures nothing is lost but what the
 // server refuses for good; the first attempts are in order; dark days are cheap; and
 // soon after light all is sent.
+//
+//errand:shows a year of a field device | | no job dies that was not refused for good, first attempts are in order, a dark day costs at most 350 attempts, and behind a gate none; all is sent within 2 minutes of the first success; the default policy outlives a month offline
 func TestYear_FieldDevice(t *testing.T) {
 	s := ordinary
 	s.days = *yearDays
@@ -98,6 +100,8 @@ func enqueuesOnly(t *testing.T) int64 {
 
 // The default policy outlives a month without a network, though its retries end after
 // 13 hours.
+//
+//errand:shows a year of a field device
 func TestYear_MonthOffline(t *testing.T) {
 	if total := policy.Default().Total(); total > day {
 		t.Fatalf("the retries of the default policy last for %v: the test shows nothing", total)

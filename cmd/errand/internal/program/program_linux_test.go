@@ -39,6 +39,8 @@ func TestMain(m *testing.M) {
 // Programs end when the process that runs them is killed: by the kernel alone, and with
 // all that they have started by the guard. The guard knows of a program before that has
 // its input, which the second one reads.
+//
+//errand:shows commands of `errand work` | | they die with a worker that is killed, with all that they have started
 func TestRunner_dies(t *testing.T) {
 	for how, script := range map[string]string{
 		"unguarded": `echo started; exec sleep 1000`,
@@ -78,6 +80,8 @@ func TestRunner_dies(t *testing.T) {
 }
 
 // A program outlives the thread that asked for its start.
+//
+//errand:shows commands of `errand work`
 func TestRunner_threads(t *testing.T) {
 	r, err := NewRunner("program", "guard")
 	if err != nil {

@@ -1,0 +1,23 @@
+// Command lists writes the pages of a checkout that programs make.
+package main
+
+import (
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/errandq/errand/internal/house"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		log.Fatal("usage: lists directory")
+	}
+	page, err := house.Guarantees(os.Args[1])
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(os.Args[1], "docs", "lists", "guarantees.md"), []byte(page), 0o600); err != nil {
+		log.Fatal(err)
+	}
+}
