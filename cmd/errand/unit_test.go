@@ -25,7 +25,7 @@ func readUnit(t *testing.T) string {
 }
 
 func TestUnit_page(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "work.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "command.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestHouse_dependencies(t *testing.T) {
 		"modernc.org/libc", "modernc.org/mathutil", "modernc.org/memory", "github.com/dustin/go-humanize",
 		"github.com/mattn/go-isatty", "github.com/ncruces/go-strftime", "github.com/remyoudompheng/bigfft", "golang.org/x/sys",
 	}
-	own := []string{"", "/internal/clock", "/internal/engine", "/internal/logs", "/internal/schedule", "/internal/seconds", "/migrations", "/policy",
+	own := []string{"", "/internal/clock", "/internal/door", "/internal/engine", "/internal/logs", "/internal/schedule", "/internal/seconds", "/migrations", "/policy",
 		"/storage", "/storage/sqlite", "/storage/sqlite/internal/host"}
 	deps := goList(t, "-deps", ".")
 	if len(deps) < 50 {
@@ -73,10 +73,11 @@ func TestHouse_directions(t *testing.T) {
 		"policy/policyhttp": {"policy"},
 		"storage":           {"internal/seconds", "github.com/google/uuid"},
 		"topic/filter":      {},
-		"topic":             {module, "internal/remember", "internal/seconds", "policy", "webhook", "topic/filter"},
+		"topic":             {module, "internal/door", "internal/remember", "internal/seconds", "policy", "storage", "webhook", "topic/filter"},
 		"migrations":        {},
 		"internal/engine":   {"internal/clock", "internal/logs", "internal/schedule", "policy", "storage", "golang.org/x/time/rate"},
 		"internal/clock":    {},
+		"internal/door":     {"storage"},
 		"internal/logs":     {},
 		"internal/remember": {},
 		"internal/seconds":  {},
@@ -85,10 +86,10 @@ func TestHouse_directions(t *testing.T) {
 		// so that it is about operating systems alone
 		"storage/sqlite/internal/host": {},
 		"gate":                         {module, "internal/clock", "internal/schedule", "golang.org/x/sys/unix", "golang.org/x/sys/windows"},
-		"webhook":                      {module, "gate", "internal/remember", "internal/seconds", "policy", "policy/policyhttp"},
+		"webhook":                      {module, "gate", "internal/door", "internal/remember", "internal/seconds", "policy", "policy/policyhttp", "storage"},
 		// other modules of stores are a matter of the test above
 		"storage/storagetest": {"storage"},
-		".":                   {"internal/clock", "internal/engine", "internal/logs", "internal/schedule", "internal/seconds", "policy", "storage", "storage/sqlite"},
+		".":                   {"internal/clock", "internal/door", "internal/engine", "internal/logs", "internal/schedule", "internal/seconds", "policy", "storage", "storage/sqlite"},
 	} {
 		out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Imports "\n"}}`, "./"+dir).Output()
 		if err != nil {

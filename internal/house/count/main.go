@@ -5,7 +5,6 @@ package main
 
 import (
 	"fmt"
-	"log"
 	"maps"
 	"os"
 	"slices"
@@ -20,7 +19,7 @@ func main() {
 	}
 	f, err := house.Count(dir)
 	if err != nil {
-		log.Fatal(err)
+		fail(err)
 	}
 	fmt.Printf("%7d Go files in the root\n", f.RootFiles)
 	for _, folder := range slices.Sorted(maps.Keys(f.Names)) {
@@ -39,4 +38,9 @@ func main() {
 		}
 	}
 	fmt.Printf("%7d pages, and README.md\n%7d words\n%7d rows of tables\n%7d words in the longest, %s\n", docs, words, rows, longest.Words, longest.Name)
+}
+
+func fail(why any) {
+	fmt.Fprintln(os.Stderr, why)
+	os.Exit(1)
 }

@@ -2,7 +2,7 @@
 package main
 
 import (
-	"log"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -11,13 +11,18 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		log.Fatal("usage: lists directory")
+		fail("usage: lists directory")
 	}
 	page, err := house.Guarantees(os.Args[1])
 	if err != nil {
-		log.Fatal(err)
+		fail(err)
 	}
 	if err := os.WriteFile(filepath.Join(os.Args[1], "docs", "lists", "guarantees.md"), []byte(page), 0o600); err != nil {
-		log.Fatal(err)
+		fail(err)
 	}
+}
+
+func fail(why any) {
+	fmt.Fprintln(os.Stderr, why)
+	os.Exit(1)
 }

@@ -1,0 +1,46 @@
+package house_test
+
+import (
+	"testing"
+
+	"github.com/errandq/errand/internal/house"
+)
+
+// What a visitor meets is limited. A feature that needs more has its line here, with the name
+// of it; nothing else raises a limit.
+func TestHouse_visitors(t *testing.T) {
+	f, err := house.Count(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words, rows, pages := 0, 0, 0
+	for _, p := range f.Pages {
+		words, rows = words+p.Words, rows+p.Rows
+		if p.Name != "README.md" {
+			pages++
+		} else if p.Words > 900 {
+			t.Errorf("README.md has %d words of running text: want at most 900", p.Words)
+		}
+	}
+	for _, c := range []struct {
+		what      string
+		got, most int
+	}{
+		{"Go files in the root", f.RootFiles, 58},
+		{"types, functions and methods of the root", f.Names["."], 175},
+		{"pages in docs", pages, 15},
+		{"words of running text in README.md and docs", words, 20_000},
+		{"rows of tables in README.md and docs", rows, 518},
+	} {
+		if c.got > c.most || c.got == 0 {
+			t.Errorf("%d %s: want at most %d", c.got, c.what, c.most)
+		}
+	}
+}
+
+func TestPageOf(t *testing.T) {
+	got := house.PageOf("# Two words\n\n```go\nnot these\n```\n| a | head |\n|---|---|\n| a | row |\n\nand three more\n")
+	if want := (house.Page{Words: 6, Rows: 2}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
