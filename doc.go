@@ -4,6 +4,7 @@
 // leases the jobs that are due and calls their handlers. A failed job is retried by
 // a four-phase delivery policy. A job without retries left goes to the dead
 // letters, from which it can be redriven. There is no server, no broker and no cgo.
+// README.md lists the pages of the folder docs by question.
 //
 //	q, err := errand.Open(ctx, "jobs.db", nil)
 //	w := errand.NewWorker(q, nil)
@@ -13,9 +14,18 @@
 //	_, err = q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, nil)
 //	err = w.Run(ctx) // until ctx ends
 //
-// The folder docs has a page each on production, retries, being offline, transactions, batches, groups, unique
-// keys, recipes, windows, limits, releases, testing, jobs that do not run, schedules, gates, steering, webhooks,
-// topics, SNS, filters, the command, jobs without Go, operations, guarantees, performance and architecture.
+// # What to call
+//
+//   - To enqueue: [Queue.Enqueue], EnqueueMany, and EnqueueTx inside [Queue.Tx], with [JobOptions].
+//   - To handle: [NewWorker], [Handle], [HandleMany], [HandleRaw], [Worker.Run]. What a handler
+//     returns says how it ended, see below.
+//   - Policies and limits: [Options], [HandlerOptions]; [Settings] by [Queue.Configure]; Budgets.
+//   - To look: [Queue.Job], Jobs, Counts, Stats, Groups, Why, PolicyOf, Workers, Holds, Settings,
+//     Health, Clock; events by [Queue.Subscribe].
+//   - To steer: [Queue.Pause], Resume, Paused, Hold, Release, Cancel, CancelTx, CancelAll, Change, RunNow,
+//     Delete, SkipHead, ReleaseUnique.
+//   - Dead letters: [Queue.DeadLetters]. Schedules: [Queue.Schedule], [Queue.Schedules].
+//   - The file: [Open], [New], [Queue.Backup], Compact, Close.
 //
 // # Words and states
 //
@@ -126,25 +136,4 @@
 // and writes the outcomes. An interrupted job runs again, with nothing used up. Run
 // returns when all that it started has ended, unless a handler ignores its context:
 // that is logged, and Run returns [ErrStuck]. Close the queue after that.
-//
-// # Testing
-//
-// A queue on a file in t.TempDir() is quick; [Relaxed] makes it quicker. To control
-// time, set [Options].Clock or run inside testing/synctest: see docs/jobs.md.
-//
-// # The house
-//
-//	errand             the public API; its Topics is the door of webhook and topic
-//	policy             retry decisions; policyhttp: an HTTP client for handlers
-//	storage            the contract: Store, records, sentinels
-//	storage/sqlite     the Store on modernc.org/sqlite, with group commit
-//	  internal/host    what the Store needs of operating systems
-//	storage/storagetest  the suite that any Store must pass
-//	migrations         the schema, embedded
-//	internal/clock, logs, schedule, remember, seconds  the clock; the log; ticks; JSON
-//	internal/engine    the loop: lease, execute, finish, heartbeat, reclaim, fire
-//	gate               gates: a network, free space, a time of day
-//	webhook, topic     signed messages over HTTP; topics, topic/filter: who gets what
-//	cmd/errand         the command line tool
-//	examples, torture, bench  programs; power cuts, full disks; comparison with others
 package errand

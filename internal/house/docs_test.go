@@ -253,7 +253,7 @@ func TestArchitecture(t *testing.T) {
 }
 
 var (
-	heartFile  = regexp.MustCompile(`(?m)^\| \[[^]]+\]\(\.\./([^)]+)\) \|`)
+	heartFile  = regexp.MustCompile(`(?m)^\d+\. \[[^]]+\]\(\.\./([^)]+)\):`)
 	nameInCell = regexp.MustCompile("`([a-z/0-9_]+\\.go)`")
 )
 

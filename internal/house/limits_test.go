@@ -1,8 +1,12 @@
 package house_test
 
 import (
+	"reflect"
+	"regexp"
+	"strings"
 	"testing"
 
+	"github.com/errandq/errand"
 	"github.com/errandq/errand/internal/house"
 )
 
@@ -42,5 +46,19 @@ func TestPageOf(t *testing.T) {
 	got := house.PageOf("# Two words\n\n```go\nnot these\n```\n| a | head |\n|---|---|\n| a | row |\n\nand three more\n")
 	if want := (house.Page{Words: 6, Rows: 2}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// doc.go names each method of a queue, where it says what to call.
+func TestHouse_doc(t *testing.T) {
+	_, list, ok := strings.Cut(read(t, "doc.go"), "// # What to call\n")
+	list, _, _ = strings.Cut(list, "// # ")
+	if !ok {
+		t.Fatal("doc.go does not say what to call")
+	}
+	for m := range reflect.TypeFor[*errand.Queue]().Methods() {
+		if !regexp.MustCompile(`\b` + m.Name + `\b`).MatchString(list) {
+			t.Errorf("doc.go does not say what Queue.%s is for", m.Name)
+		}
 	}
 }
