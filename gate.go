@@ -41,9 +41,6 @@ type Switch struct {
 	changed chan struct{} // nil: nobody has asked since the last change
 }
 
-// NewSwitch returns a Switch that is open.
-func NewSwitch() *Switch { return new(Switch) }
-
 // Open opens the switch. It does nothing if the switch is open.
 func (s *Switch) Open() { s.set(false, "") }
 

@@ -44,7 +44,7 @@ type Schedule struct {
 	// the zone). A tick is skipped if another job holds its unique key. If nil, the
 	// defaults of jobs.
 	Options *JobOptions
-	// Missed decides about ticks that were missed. If zero, MissedOne.
+	// Missed decides about ticks that were missed. If empty, MissedOne.
 	Missed Missed
 	// Overlap decides about a tick while the job of an earlier tick is not over.
 	// If zero, OverlapAllow.
@@ -59,91 +59,32 @@ type Schedule struct {
 // jump of the clock has passed over. A tick at most 10 s late is on time. Where
 // ticks are at most 10 s apart they are on time only if none before them was
 // missed.
-type Missed int
+type Missed string
 
 const (
 	// MissedOne fires one job for all missed ticks, that of the latest, unless
 	// another tick is on time. It is the default.
-	MissedOne = Missed(schedule.One)
+	MissedOne Missed = "one"
 	// MissedSkip drops missed ticks.
-	MissedSkip = Missed(schedule.Skip)
+	MissedSkip Missed = "skip"
 )
 
 // MissedAll fires the latest missed ticks, max at most, and drops the older ones.
 // max must be between 1 and 1,000. The jobs are written in one transaction: their
-// args and headers must not exceed 64 MiB together.
-func MissedAll(max int) Missed {
-	if max < 1 {
-		return Missed(max + notAll) // refused by Schedule, with the number in the error
-	}
-	return Missed(max)
-}
-
-// notAll is added to a bad argument of MissedAll, to tell it from other values.
-const notAll = int(schedule.Skip) - 1
-
-// String returns "one", "skip", or for example "all(100)".
-func (m Missed) String() string {
-	switch {
-	case m < MissedSkip:
-		return fmt.Sprintf("all(%d)", int(m)-notAll)
-	case m > schedule.MaxAll:
-		return fmt.Sprintf("all(%d)", int(m))
-	}
-	return schedule.Missed(m).String()
-}
-
-// MarshalText returns what String does.
-func (m Missed) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
-
-// UnmarshalText sets m by what String returns.
-func (m *Missed) UnmarshalText(text []byte) error {
-	parsed, err := schedule.ParseMissed(string(text))
-	if err != nil {
-		return fmt.Errorf("errand: %w", err)
-	}
-	*m = Missed(parsed)
-	return nil
-}
+// args and headers must not exceed 64 MiB together. It is "all(100)", for example.
+func MissedAll(max int) Missed { return Missed(fmt.Sprintf("all(%d)", max)) }
 
 // Overlap decides whether a schedule may have more than one job that is not over. A
 // job is not over while it is scheduled, ready or running, so also while it waits
 // for a retry.
-type Overlap uint8
+type Overlap string
 
 const (
 	// OverlapAllow fires each tick. It is the default.
-	OverlapAllow Overlap = iota
+	OverlapAllow Overlap = "allow"
 	// OverlapSkip skips a tick while the last job of the schedule is not over.
-	OverlapSkip
+	OverlapSkip Overlap = "skip"
 )
-
-// String returns "allow" or "skip".
-func (o Overlap) String() string {
-	switch o {
-	case OverlapAllow:
-		return "allow"
-	case OverlapSkip:
-		return "skip"
-	}
-	return fmt.Sprintf("Overlap(%d)", uint8(o))
-}
-
-// MarshalText returns what String does.
-func (o Overlap) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
-
-// UnmarshalText sets o by what String returns.
-func (o *Overlap) UnmarshalText(text []byte) error {
-	switch string(text) {
-	case "allow":
-		*o = OverlapAllow
-	case "skip":
-		*o = OverlapSkip
-	default:
-		return fmt.Errorf("errand: overlap %q: must be one of allow, skip", text)
-	}
-	return nil
-}
 
 const maxJitter = 24 * time.Hour
 
@@ -191,11 +132,12 @@ func (q *Queue) newSchedule(ctx context.Context, s Schedule) (storage.Schedule, 
 	for _, fault := range schedule.Faults(err) {
 		f.field(fault.Field, fault.Value, fault.Limit)
 	}
-	if !schedule.Missed(s.Missed).Valid() {
+	missed, err := schedule.ParseMissed(string(cmp.Or(s.Missed, MissedOne)))
+	if err != nil {
 		f.field("missed", s.Missed, fmt.Sprintf("must be MissedOne, MissedSkip or MissedAll of 1 to %d", schedule.MaxAll))
 	}
-	if s.Overlap > OverlapSkip {
-		f.field("overlap", s.Overlap, "must be OverlapAllow (0) or OverlapSkip (1)")
+	if overlap := cmp.Or(s.Overlap, OverlapAllow); overlap != OverlapAllow && overlap != OverlapSkip {
+		f.field("overlap", s.Overlap, "must be OverlapAllow or OverlapSkip")
 	}
 	if s.Jitter < 0 || s.Jitter > maxJitter {
 		f.field("jitter", s.Jitter, fmt.Sprintf("must be between 0 and %v", maxJitter))
@@ -205,7 +147,7 @@ func (q *Queue) newSchedule(ctx context.Context, s Schedule) (storage.Schedule, 
 		s.Options, unique = q.tickDefaults(&f, d, s.Options)
 	}
 	r := storage.Schedule{
-		Name: s.Name, Zone: cmp.Or(s.Zone, "UTC"), Missed: s.Missed.String(), SkipOverlap: s.Overlap == OverlapSkip,
+		Name: s.Name, Zone: cmp.Or(s.Zone, "UTC"), Missed: missed.String(), SkipOverlap: s.Overlap == OverlapSkip,
 		Jitter: s.Jitter.Truncate(time.Microsecond), Job: q.scheduleJob(&f, s, unique),
 	}
 	if q.entry != nil && f.n() == 0 {
@@ -221,7 +163,7 @@ func (q *Queue) newSchedule(ctx context.Context, s Schedule) (storage.Schedule, 
 			f.field("options.headers", n, fmt.Sprintf("must be at most %d bytes of JSON, with those that are added", q.opts.MaxHeaders))
 		}
 		n := len(job.Args) + len(job.Headers)
-		if most := mostBytes / n; s.Missed > 1 && int(s.Missed) > most {
+		if most := mostBytes / n; missed > 1 && int(missed) > most {
 			f.field("missed", s.Missed, fmt.Sprintf("must be at most all(%d) with args and headers of %d bytes", max(most, 1), n))
 		}
 	}
@@ -345,6 +287,7 @@ func scheduleInfo(f *faults, s *storage.ScheduleRecord, now time.Time) ScheduleI
 			Tags: s.Job.Tags, Group: s.Job.Group, StartWithin: s.Job.StartWithin, FinishWithin: s.Job.FinishWithin, OnExpire: s.Job.OnExpire},
 		Paused: s.Paused, LastTick: s.LastTick, LastJob: s.LastJob,
 	}
+	info.Overlap = OverlapAllow
 	if s.SkipOverlap {
 		info.Overlap = OverlapSkip
 	}
@@ -361,7 +304,7 @@ func scheduleInfo(f *faults, s *storage.ScheduleRecord, now time.Time) ScheduleI
 	if err != nil {
 		f.add(fmt.Errorf("errand: %s: %w", of, err))
 	}
-	info.Missed = Missed(missed)
+	info.Missed = Missed(missed.String())
 	spec, err := parseSchedule(&s.Schedule)
 	if err != nil {
 		f.add(err)

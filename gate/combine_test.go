@@ -18,7 +18,7 @@ type fixed bool
 func (f fixed) State() (bool, string, <-chan struct{}) { return bool(f), "for ever", nil }
 
 func TestCombine_States(t *testing.T) {
-	a, b := errand.NewSwitch(), errand.NewSwitch()
+	a, b := new(errand.Switch), new(errand.Switch)
 	all, some := must(gate.All(a, b)), must(gate.Any(a, b))
 	not := must(gate.Not(a, "a is open"))
 	for _, c := range []struct {
@@ -79,7 +79,7 @@ func set(s *errand.Switch, open bool) {
 }
 
 func TestCombine_Fixed(t *testing.T) {
-	s := errand.NewSwitch()
+	s := new(errand.Switch)
 	for i, c := range []struct {
 		gate errand.Gate
 		open bool
@@ -104,7 +104,7 @@ func TestCombine_Fixed(t *testing.T) {
 func TestAll_OrderSavesRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer rest()
-		carrier := errand.NewSwitch()
+		carrier := new(errand.Switch)
 		carrier.Close("no carrier")
 		m := &meter{}
 		g := must(gate.All(carrier, m.check(gate.CheckOptions{})))
@@ -140,7 +140,7 @@ func goroutines() (n int) {
 func TestCombine_Goroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer rest()
-		a, b := errand.NewSwitch(), errand.NewSwitch()
+		a, b := new(errand.Switch), new(errand.Switch)
 		g := must(gate.All(a, b))
 		changed := want(t, g, true, "")
 		for range 10 {
@@ -179,7 +179,7 @@ func (restless) State() (bool, string, <-chan struct{}) { return true, "", make(
 func TestCombine_RestlessPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer rest()
-		g := must(gate.All(restless{}, errand.NewSwitch()))
+		g := must(gate.All(restless{}, new(errand.Switch)))
 		for range 100 {
 			g.State()
 		}
@@ -191,7 +191,7 @@ func TestCombine_RestlessPart(t *testing.T) {
 
 // Gates of gates, many who wait, and a state that they must all see.
 func TestCombine_Concurrent(t *testing.T) {
-	a, b, c := errand.NewSwitch(), errand.NewSwitch(), errand.NewSwitch()
+	a, b, c := new(errand.Switch), new(errand.Switch), new(errand.Switch)
 	g := must(gate.All(must(gate.Any(a, b)), must(gate.Not(c, "c is open"))))
 	c.Open()
 	var wg sync.WaitGroup
@@ -212,7 +212,7 @@ func TestCombine_refused(t *testing.T) {
 	var none *errand.Switch
 	_, err := gate.All()
 	wantFaults(t, err, "parts", "must be at least one gate")
-	_, err = gate.Any(nil, errand.NewSwitch(), none)
+	_, err = gate.Any(nil, new(errand.Switch), none)
 	wantFaults(t, err, "parts[0]", "must not be nil", "parts[2]", "must not be nil")
 	_, err = gate.Not(none, "")
 	wantFaults(t, err, "gate", "must not be nil", "reason", "must not be empty")
@@ -220,7 +220,7 @@ func TestCombine_refused(t *testing.T) {
 
 // A list of parts belongs to its caller.
 func TestAll_CopiesItsParts(t *testing.T) {
-	parts := []errand.Gate{errand.NewSwitch()}
+	parts := []errand.Gate{new(errand.Switch)}
 	g := must(gate.All(parts...))
 	parts[0] = nil
 	want(t, g, true, "")

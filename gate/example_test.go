@@ -157,7 +157,7 @@ func ExampleNewCheck() {
 }
 
 func ExampleNot() {
-	metered := errand.NewSwitch() // open while the link is metered
+	metered := new(errand.Switch) // open while the link is metered
 	cheap, err := gate.Not(metered, "on a metered link")
 	if err != nil {
 		fmt.Println(err)

@@ -24,7 +24,7 @@ func TestQueue(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	synctest.Test(t, func(t *testing.T) {
 		m := &meter{}
-		carrier := errand.NewSwitch()
+		carrier := new(errand.Switch)
 		online := must(gate.All(carrier, m.check(gate.CheckOptions{Jitter: -1})))
 		q := must(errand.Open(t.Context(), path, &errand.Options{
 			SQLite: errand.SQLiteOptions{Durability: errand.Relaxed},

@@ -199,7 +199,7 @@ func TestFailing_farApart(t *testing.T) {
 func TestFailing_online(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			gate := errand.NewSwitch()
+			gate := new(errand.Switch)
 			if !open {
 				gate.Close("no carrier")
 			}

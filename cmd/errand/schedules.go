@@ -109,8 +109,8 @@ func (t *tool) printSchedule(p *printer, s *scheduleJSON) {
 	field("name", safe(s.Name))
 	field("spec", safe(s.Spec)+" in "+safe(s.Zone))
 	field("jobs", fmt.Sprintf("kind %s in queue %s, args %s", safe(s.Kind), safe(s.Queue), jsonText(s.Args)))
-	field("missed", s.Missed.String())
-	field("overlap", s.Overlap.String())
+	field("missed", string(s.Missed))
+	field("overlap", string(s.Overlap))
 	if s.Jitter > 0 {
 		field("jitter", lasting(s.Jitter))
 	}

@@ -11,7 +11,7 @@ import (
 // The devices of a fleet lose and get back their network together. Each waits for its
 // own part of ten minutes after an outage of more than one; a short one costs nothing.
 func Example_queueOptionsOpenJitter() {
-	carrier := errand.NewSwitch()
+	carrier := new(errand.Switch)
 	q, remove := tempQueue(&errand.Options{Queues: map[string]errand.QueueOptions{
 		"uploads": {Gate: carrier, OpenJitter: 10 * time.Minute},
 	}})

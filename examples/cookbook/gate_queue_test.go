@@ -9,7 +9,7 @@ import (
 
 // While the modem is offline, uploads wait in their order and use up no retry.
 func Example_queueOptionsGate() {
-	online := errand.NewSwitch()
+	online := new(errand.Switch)
 	online.Close("no carrier")
 	q, remove := tempQueue(&errand.Options{Queues: map[string]errand.QueueOptions{
 		"uploads": {Gate: online},

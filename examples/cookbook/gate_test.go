@@ -23,7 +23,7 @@ func Example_gates() {
 	}))
 	defer server.Close()
 
-	carrier := errand.NewSwitch()
+	carrier := new(errand.Switch)
 	carrier.Close("no carrier")
 	online := must(gate.HTTP(server.URL+"/online", nil))
 	both := must(gate.All(carrier, online))

@@ -40,7 +40,7 @@ type device struct {
 }
 
 func open(ctx context.Context, db string, client *http.Client, url string, login func(context.Context) (string, error), log *slog.Logger) (*device, error) {
-	d := &device{modem: errand.NewSwitch(), client: client, url: url, login: login}
+	d := &device{modem: new(errand.Switch), client: client, url: url, login: login}
 	if err := d.refresh(ctx); err != nil {
 		return nil, err
 	}

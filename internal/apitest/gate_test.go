@@ -14,7 +14,7 @@ import (
 
 // The application closes the gate when it hears that the network is gone.
 func ExampleSwitch() {
-	online := errand.NewSwitch()
+	online := new(errand.Switch)
 	online.Close("no carrier")
 
 	open, reason, changed := online.State()
@@ -62,8 +62,8 @@ func TestSwitch(t *testing.T) {
 			t.Errorf("%s: %t, %q, changed %t; want %t, %q, %t", step.name, open, reason, isClosed(before), step.open, step.reason, step.changed)
 		}
 	}
-	if open, _, _ := errand.NewSwitch().State(); !open {
-		t.Error("NewSwitch returns a closed switch")
+	if open, _, _ := new(errand.Switch).State(); !open {
+		t.Error("the zero Switch is closed")
 	}
 	if n := testing.AllocsPerRun(100, func() { s.Open(); s.State() }); n != 0 {
 		t.Errorf("%v allocations while nothing changes", n)
@@ -73,7 +73,7 @@ func TestSwitch(t *testing.T) {
 // Who waits for the state that it has not seen misses no change.
 func TestSwitch_noChangeIsMissed(t *testing.T) {
 	const turns = 1000
-	s := errand.NewSwitch()
+	s := new(errand.Switch)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -97,7 +97,7 @@ func TestSwitch_noChangeIsMissed(t *testing.T) {
 // What failed before a gate closed runs as it opens, unless its queue has NoKick.
 func TestGate_kicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		online, refused := errand.NewSwitch(), errors.New("refused")
+		online, refused := new(errand.Switch), errors.New("refused")
 		q, _ := memoryQueue(t, errand.Options{Policy: hourly, Queues: map[string]errand.QueueOptions{
 			"default": {Gate: online}, "slow": {Gate: online, NoKick: true},
 		}})

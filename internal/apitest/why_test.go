@@ -243,7 +243,7 @@ func TestQueue_Why_PutOff(t *testing.T) {
 // What workers show keeps a job back if no worker is free to take it.
 func TestQueue_Why_Workers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
-	gate := errand.NewSwitch()
+	gate := new(errand.Switch)
 	gate.Close("no carrier")
 	q := openAt(t, path, &errand.Options{Queues: map[string]errand.QueueOptions{"uploads": {Gate: gate}}})
 	look := openAt(t, path, nil)

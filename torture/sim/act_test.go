@@ -317,7 +317,7 @@ func (w *world) changeSchedule() {
 		s := errand.Schedule{
 			Name: name, Spec: specs[r.IntN(len(specs))], Args: pulse{-1},
 			Missed:  []errand.Missed{errand.MissedOne, errand.MissedSkip, errand.MissedAll(3)}[r.IntN(3)],
-			Overlap: errand.Overlap(r.IntN(2)), Jitter: time.Duration(r.IntN(2)*r.IntN(5000)) * time.Millisecond,
+			Overlap: []errand.Overlap{errand.OverlapAllow, errand.OverlapSkip}[r.IntN(2)], Jitter: time.Duration(r.IntN(2)*r.IntN(5000)) * time.Millisecond,
 			Options: &errand.JobOptions{Policy: policy.Policy{}},
 		}
 		w.call(fmt.Sprintf("schedule %s: %s %v %v %v", name, s.Spec, s.Missed, s.Overlap, s.Jitter),

@@ -84,7 +84,7 @@ func (d *display) run(t *testing.T, seed uint64, days int) {
 	defer func() { _ = os.RemoveAll(dir) }()
 	real := time.Now()
 	synctest.Test(t, func(t *testing.T) {
-		d.t, d.dice, d.path, d.named, d.gate = t, rand.New(rand.NewPCG(seed, 1)), filepath.Join(dir, "jobs.db"), map[errand.ID]*showing{}, errand.NewSwitch()
+		d.t, d.dice, d.path, d.named, d.gate = t, rand.New(rand.NewPCG(seed, 1)), filepath.Join(dir, "jobs.db"), map[errand.ID]*showing{}, new(errand.Switch)
 		d.gate.Close("dark")
 		if err := os.WriteFile(d.path, empty(), 0o600); err != nil {
 			t.Fatal(err)

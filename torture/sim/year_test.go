@@ -85,7 +85,7 @@ func TestYear_FieldDevice(t *testing.T) {
 		t.Run(fmt.Sprintf("open/%d", seed), func(t *testing.T) { s.run(t, &device{seed: seed}) })
 		t.Run(fmt.Sprintf("gate/%d", seed), func(t *testing.T) {
 			plain := enqueuesOnly(t)
-			s.run(t, &device{seed: seed, gate: errand.NewSwitch(), plain: plain})
+			s.run(t, &device{seed: seed, gate: new(errand.Switch), plain: plain})
 		})
 	}
 }
