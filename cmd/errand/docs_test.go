@@ -158,3 +158,69 @@ func idFor(line string, ids map[string]string) string {
 	}
 	return ids["READY"]
 }
+
+// inline is a command in the text of a page; afterPipe is one in a line of a shell.
+var (
+	inline    = regexp.MustCompile("`errand ([^`\n]+)`")
+	shell     = regexp.MustCompile("(?s)```sh\n(.*?)```")
+	afterPipe = regexp.MustCompile(`(?m)(?:^|\| )errand ([^|#\n]+)`)
+)
+
+// Each command that a page names in its text or in a script exists, with its flags.
+func TestDocs_named(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, page := range append(pages, "../../README.md") {
+		content, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := inline.FindAllStringSubmatch(string(content), -1)
+		for _, script := range shell.FindAllStringSubmatch(string(content), -1) {
+			lines = append(lines, afterPipe.FindAllStringSubmatch(script[1], -1)...)
+		}
+		for _, m := range lines {
+			named++
+			line, _, _ := strings.Cut(m[1], " | ")
+			if fault := unknown(shellWords(line)); fault != "" {
+				t.Errorf("%s: errand %s: %s", page, m[1], fault)
+			}
+		}
+	}
+	if named < 30 {
+		t.Errorf("only %d commands found", named)
+	}
+	for line, want := range map[string]bool{"jobs show FILE ID": true, "jobs shew FILE": false, "doctor --fool": false, "jbos ls": false} {
+		if got := unknown(shellWords(line)) == ""; got != want {
+			t.Errorf("errand %s is known: %t, want %t", line, got, want)
+		}
+	}
+}
+
+// unknown returns what is wrong with the words of a command, or "".
+func unknown(words []string) string {
+	root := newRoot(&tool{})
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	cmd, rest, err := root.Find(words)
+	if err != nil {
+		return err.Error()
+	}
+	// Of a command that only groups others the next word has to be one of them.
+	if len(rest) > 0 && cmd.HasSubCommands() && cmd.Name() != "help" && !strings.HasPrefix(rest[0], "-") {
+		return "no command " + rest[0]
+	}
+	for _, w := range rest {
+		if w == "--" {
+			break
+		}
+		name, _, _ := strings.Cut(strings.TrimLeft(w, "-"), "=")
+		if strings.HasPrefix(w, "--") && cmd.Flags().Lookup(name) == nil && cmd.InheritedFlags().Lookup(name) == nil {
+			return "no flag " + w
+		}
+	}
+	return ""
+}

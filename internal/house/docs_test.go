@@ -1,6 +1,7 @@
 package house_test
 
 import (
+	"go/ast"
 	"io/fs"
 	"os"
 	"path"
@@ -277,4 +278,46 @@ func filesNamed(t *testing.T, tables string) (names []string) {
 		}
 	}
 	return names
+}
+
+// What the pages have run by go is there: folders, tests and benchmarks.
+func TestDocs_goCommands(t *testing.T) {
+	script := regexp.MustCompile("(?s)```sh\n(.*?)```")
+	command := regexp.MustCompile(`(?m)^.*\bgo (?:-C (\w+) )?(run|test)\b.*$`)
+	folder := regexp.MustCompile(`(?: |^)\./([a-z/_-]+)`)
+	name := regexp.MustCompile(`-(?:run|bench) '?\^?([A-Z]\w+)`)
+	n := 0
+	for _, page := range pages(t) {
+		for _, block := range script.FindAllStringSubmatch(read(t, page), -1) {
+			for _, m := range command.FindAllStringSubmatch(block[1], -1) {
+				n++
+				dir := m[1]
+				if f := folder.FindStringSubmatch(m[0]); f != nil {
+					dir = f[1]
+				}
+				if _, err := os.Stat(filepath.Join(".", dir)); err != nil {
+					t.Errorf("%s: %s: %v", page, m[0], err)
+					continue
+				}
+				if f := name.FindStringSubmatch(m[0]); f != nil && !declares(t, dir, f[1]) {
+					t.Errorf("%s: %s: no test or benchmark in %s is called so", page, m[0], dir)
+				}
+			}
+		}
+	}
+	if n < 6 {
+		t.Errorf("only %d commands found", n)
+	}
+}
+
+// declares reports whether a package has a test or a benchmark whose name has the text.
+func declares(t *testing.T, dir, text string) bool {
+	for _, file := range parseDir(t, dir) {
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && strings.Contains(f.Name.Name, text) {
+				return true
+			}
+		}
+	}
+	return false
 }
