@@ -28,45 +28,46 @@ const (
 // Capper is implemented by a Store that obeys [SettingMaxJobs], [SettingMaxBytes],
 // [SettingWhenFull], [SettingMinFree], [SettingMaxDead] and [SettingWhenDeadFull].
 //
-// The use of a queue is how many of its jobs wait, that is are scheduled, ready or blocked, and
-// how many bytes these count for: their args and headers, and [JobOverhead] each. The use
-// of the database is that of all its queues. A job that Enqueue, EnqueueTx or Fire is to
-// insert has room if, with it, neither number is above a cap of its queue or of the
-// database. A duplicate needs no room. What comes back to a queue or is moved to it, and
-// [Finish.Then], is let in whatever the use.
+// The use of a queue is how many of its jobs wait, that is are scheduled, ready or
+// blocked, and how many bytes these count for: their args and headers, and [JobOverhead]
+// each. The use of the database is that of all its queues. A job that Enqueue, EnqueueTx
+// or Fire is to insert has room if, with it, neither number is above a cap of its queue
+// or of the database. A duplicate needs no room. Jobs that come back to a queue or are
+// moved to it, and [Finish.Then], need none either.
 //
-// WhenFull of the queue or the database whose cap it is says what happens to a job
+// The WhenFull of the queue or the database that has the cap says what happens to a job
 // without room. If it is refused, an Enqueue or EnqueueTx returns a [*QueueFullError],
 // and inserts none of its jobs and evicts none. A tick of a Fire is skipped, as
 // [TickFull].
 //
-// While less than [SettingMinFree] of the queue or the database is free, a job has no room
-// if its priority is not above [SettingMinFreePriority] of the same. It is refused then,
+// While less than [SettingMinFree] of the queue or the database is free, a job has room
+// only if its priority is above [SettingMinFreePriority] of the same. Else it is refused,
 // whatever WhenFull is. Free space is that of the file system, as it was at most a second
 // ago; if it is not known, there is always enough.
 //
 // An evicted job is deleted for good, with all that belongs to it; its unique key is
 // free. Ready jobs go first, in the order of their due times, then of their keys. Then go
 // scheduled ones in the same order, if they are among the [EvictSearch] jobs of the
-// database that are due first. Jobs that hold a key with [UniqueForever] stay, as do those
-// that the answers of the same call name, inserted, replaced or kept, and members of groups.
-// A call that would have to evict more than [EvictLimit] jobs, or has passed over as many,
-// refuses the job.
+// database that are due first. These stay: jobs that hold a key with [UniqueForever],
+// members of groups, and jobs that the answers of the same call name, inserted, replaced
+// or kept. A call refuses the job if it would have to evict more than [EvictLimit] jobs,
+// or has passed over as many.
 //
-// Dead letters are no part of that use. If a job dies in an Exchange, and then more are dead
-// than [SettingMaxDead] of its kind in its queue, of its queue or of the database,
+// Dead letters are no part of that use. If a job dies in an Exchange, and more are dead
+// then than [SettingMaxDead] of its kind in its queue, of its queue or of the database,
 // [SettingWhenDeadFull] of the same says what happens. With KeepDead nothing does. With
-// EvictDead the Exchange deletes dead letters of the same for good, with all that belongs to
-// them, as Delete does, until there are as many: those first that died first, and of the same
-// time those with the lower keys. Those stay that died in the same Exchange, and those that
-// block the other jobs of their group. The caps of kinds in queues go first, then those of
-// queues, then that of the database. An Exchange deletes at most [DeadEvictLimit] for all of
-// them, and looks at [DeadEvictSearch] at most; what is left over goes once the next job dies.
+// EvictDead the Exchange deletes dead letters of the same for good, as Delete does, until
+// only that many are left. The earliest deaths go first, and of the same time the lower
+// keys. These stay: those that died in the same Exchange, and those that block other jobs
+// of their group. The caps of kinds in queues apply first, then those of queues, then
+// that of the database. An Exchange deletes at most [DeadEvictLimit] for all of them, and
+// looks at [DeadEvictSearch] at most; what is left over goes once the next job dies.
 type Capper interface {
 	// NotifyEvicted makes the Store call f after each of its commits that has evicted
-	// jobs or dead letters, at the time that the call was given, in the order of eviction. It is called
-	// before the call that evicted them returns; but not for those of an EnqueueTx in a
-	// transaction that Tx has not begun. f must not block. The result undoes it.
+	// jobs or dead letters, before the call that evicted them returns. at is the time
+	// that the call was given; jobs are in the order of eviction. An EnqueueTx in a
+	// transaction that Tx has not begun reports none. f must not block. The result undoes
+	// it.
 	NotifyEvicted(f func(at time.Time, jobs []Evicted)) (cancel func())
 }
 
@@ -86,8 +87,8 @@ type QueueFullError struct {
 	// Jobs and Bytes are the use without the job, and Size is how many bytes it counts for.
 	Jobs, Bytes, Size int64
 	WhenFull          WhenFull
-	// MinFree is above zero if free space is what lacks, of which there are Free bytes. The
-	// other numbers are zero then.
+	// MinFree is above zero if too little space is free: Free bytes. The other numbers
+	// are zero then.
 	MinFree, Free int64
 }
 
@@ -127,9 +128,8 @@ const (
 	// EvictOldest evicts jobs of the queue or the database until it has room, and refuses
 	// it if there are too few.
 	EvictOldest
-	// EvictLowest is EvictOldest in the order of priorities first, the lowest first, of the
-	// ready ones and then of the scheduled ones. A job of a higher priority than the one
-	// that is to come stays.
+	// EvictLowest is EvictOldest with the lowest priority first, of the ready jobs and
+	// then of the scheduled ones. A job of a higher priority than the new one stays.
 	EvictLowest
 )
 

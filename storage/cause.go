@@ -7,24 +7,24 @@ import (
 
 // Examiner is the part of a [Store] that sums up what has become of jobs.
 type Examiner interface {
-	// Stats returns what is known of the lanes, sorted by queue and kind. Lanes
-	// without jobs of which no attempt has succeeded or failed, and no job was evicted,
-	// are left out. The cost grows with the lanes and the priorities of their ready jobs, not with jobs.
+	// Stats returns what is known of the lanes, sorted by queue and kind. A lane is left
+	// out if it has no job, no attempt that succeeded or failed, and no evicted job. The
+	// cost grows with the lanes and the priorities of their ready jobs, not with jobs.
 	Stats(ctx context.Context) ([]LaneStats, error)
 
-	// Causes lists the causes of a lane, those of most dead jobs first, and of
-	// equally many the one that came up first: at most limit. An empty name of lane
-	// stands for any. The cost grows with the number of causes, not of dead jobs.
+	// Causes lists the causes of a lane, at most limit of them: those of most dead jobs
+	// first, and of equally many the older one. An empty name of lane stands for any. The
+	// cost grows with the number of causes, not of dead jobs.
 	Causes(ctx context.Context, lane Lane, limit int) ([]Cause, error)
 }
 
 // Cause is what dead jobs have in common: the lane in which they died, the reason,
 // and the text that Finish.Cause gave. It is there as long as one of them is dead.
 //
-// A lane has at most [CauseLimit] causes. A death that would make another one counts
-// for the cause [OtherCause] of its reason, which is beside them.
+// A lane has at most [CauseLimit] causes. A death that would make another one counts for
+// the cause [OtherCause] of its reason, which comes in addition.
 type Cause struct {
-	// ID is positive, and not given to another cause, also not after this one is gone.
+	// ID is positive, and never given to another cause, even after this one is gone.
 	ID int64 `json:"id"`
 	Lane
 	Reason Reason `json:"reason"`

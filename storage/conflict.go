@@ -23,33 +23,36 @@ const (
 // Conflict is what Enqueue does with a job whose unique key is held.
 //
 // The waiting job is the holder of the key while it is scheduled, ready or blocked; for
-// After, only if no attempt of it has begun. A job that is leased does not wait, also if
-// its handler was not called yet: it may have been read. Then these three modes insert
-// the new job behind the holder, and from then on it is the waiting job: it is [Blocked]
-// until the holder has ended as done, cancelled, expired or dead, or was deleted, however
-// often that one is put back, and then holds the key in its place, in the same
-// transaction. It is ready then if it was due when it was inserted or changed last, else
-// scheduled. A holder that has died and is redriven finds its key held. If there is a
-// waiting job, Replace, Debounce and After change it. Its ID, its place, its queue, its policy, its
-// timeout, its tags, its counters and its history stay, and nothing is added to its
-// history; the answer is a duplicate with Replaced that names it. A ready job goes to the
-// place that it would have had with its new priority from the start. The StartWithin and
-// FinishWithin of the waiting job stay. They count on, unless it is due at another time:
-// then they count anew, as of a NewJob, but for the StartWithin of one that has begun.
+// After, only if no attempt of it has begun. A job that is leased does not wait, even if
+// its handler was not called yet: it may have been read.
 //
-// If only the UniqueFor of a job that has ended holds the key, these three modes insert
-// the new job, due when that is over at the earliest; so is one that waits behind a holder
-// with a UniqueFor. In all other cases the holder is kept: so it is if it has the key for
-// ever and does not wait, or if the new job has a Group and none waits.
+// If there is a waiting job, Replace, Debounce and After change it. Its ID, its place,
+// its queue, its policy, its timeout, its tags, its counters and its history stay, and
+// nothing is added to its history; the answer is a duplicate with Replaced that names it.
+// A ready job goes to the place that it would have had with its new priority from the
+// start. Its StartWithin and FinishWithin stay. They count on if its due time stays, and
+// else anew, as of a NewJob. Once a job has begun, StartWithin counts no more.
+//
+// If no job waits and the holder is live, these three modes insert the new job behind the
+// holder, as the waiting job. It is [Blocked] until the holder has ended as done,
+// cancelled, expired or dead, or was deleted; a holder that is put back has not ended. In
+// the same transaction the job then takes over the key. It is ready then if it was due
+// when it was inserted or changed last, else scheduled. A holder that has died and is
+// redriven finds its key held.
+//
+// If the holder has ended and only its UniqueFor is left, these three modes insert the
+// new job, due at the end of UniqueFor or later. The same holds behind a live holder with
+// a UniqueFor. The holder is kept instead if it has the key for ever and does not wait,
+// or if it is live, no job waits and the new job has a Group.
 type Conflict struct {
 	Mode ConflictMode
-	// Quiet is how long after now a job is due that Debounce inserts: then it has no
-	// DueAt and no Delay. A waiting job is due that long after now, but not before it
-	// was, and not later than MaxWait after it was enqueued unless it was. If MaxWait is
-	// zero, there is no such limit.
+	// Quiet is how long after now a job that Debounce inserts is due; its DueAt and Delay
+	// are zero. A waiting job is put off to Quiet after now, never to an earlier time
+	// than it had, and at most to MaxWait after its enqueue. If MaxWait is zero, there is
+	// no such limit.
 	Quiet, MaxWait time.Duration
-	// Fresh begins the retries, crashes and snoozes of a waiting job at zero. One that
-	// was scheduled since an attempt of it is due now, or as Debounce says.
+	// Fresh begins the retries, crashes and snoozes of a waiting job at zero. If an
+	// attempt has put it off, it is due now, or as Debounce says.
 	Fresh bool
 	// Merge, if not nil, says what the args were made of.
 	Merge *Merge
@@ -75,10 +78,10 @@ func (c *Conflict) Due(now, created, due time.Time) time.Time {
 	return due
 }
 
-// Merge has a job replaced only by one that was made of it. If the args of the waiting
-// job are not Old, or if one waits though Old is nil, or none though it is not, nothing
-// is changed for the job: Again is set, Found are the args of the waiting job, nil if
-// there is none, and the answer is a duplicate, that names the holder if there is one.
+// Merge has a job replaced only by one that was made of it. Old are the args that the new
+// ones were made of; nil if no job waited. If that is no longer so, nothing is changed:
+// Again is set, Found are the args of the waiting job, nil if there is none, and the
+// answer is a duplicate that names the holder if there is one.
 type Merge struct {
 	Old   []byte
 	Again bool

@@ -5,15 +5,14 @@ import "time"
 // Edit is what [Store.Change] does to a job. Its fields have been validated; those
 // that are zero leave the job as it is.
 type Edit struct {
-	// Cancel ends the jobs as cancelled, kept as it says, and asks those that run to
-	// stop, as Store.Cancel does. The other fields are zero then. It is not about dead
-	// jobs.
+	// Cancel ends the jobs as cancelled, kept as it says, and asks running ones to stop,
+	// as Store.Cancel does. The other fields are zero then. It is not for dead jobs.
 	Cancel *Retention
-	// DueAt is when the job is due, or Delay, if positive, how long after now: as that
-	// of a [NewJob]. A job due at or before now becomes ready, one due later scheduled,
-	// and not urgent, and a blocked one stays blocked. Its StartWithin and FinishWithin
-	// count anew, as of a NewJob, but for the StartWithin of one that has begun. Dead jobs
-	// cannot be put off: neither is about them.
+	// DueAt is when the job is due, or Delay, if positive, how long after now: as in a
+	// [NewJob]. A job due at or before now becomes ready, one due later scheduled, and
+	// not urgent; a blocked one stays blocked. Its StartWithin and FinishWithin count
+	// anew, as of a NewJob. Once it has begun, StartWithin counts no more. Dead jobs
+	// cannot be put off: neither is for them.
 	DueAt time.Time
 	Delay time.Duration
 	// Priority, if not nil, is the new one. A ready job goes to the place that it would
@@ -26,10 +25,10 @@ type Edit struct {
 	// Policy, if not nil, takes the place of the job's own; if empty, the job has none.
 	// Of a dead job the one in effect at its end stays.
 	Policy []byte
-	// Args, if not nil, take the place of the job's. Unless they are the same, those
-	// before are kept in an entry of the history, with PhaseEdited, the time of the call
-	// and the attempts so far. The entry is no failure: it is not the last error, and
-	// RunNow passes over it.
+	// Args, if not nil, take the place of the job's. If they differ, the old ones are
+	// kept in an entry of the history, with PhaseEdited, the time of the call and the
+	// attempts so far. The entry is no failure: it is not the last error, and RunNow
+	// passes over it.
 	Args []byte
 }
 

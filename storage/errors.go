@@ -7,15 +7,15 @@ import "errors"
 var (
 	// ErrNotFound: no job has this ID, no schedule this name (any more).
 	ErrNotFound = errors.New("errand: not found")
-	// ErrDuplicate: a job with this unique key must not be there already, and is.
+	// ErrDuplicate: the unique key of a job is held, and its Conflict says Fail.
 	ErrDuplicate = errors.New("errand: unique key is held")
 	// ErrMessageID: a message of another topic has this ID.
 	ErrMessageID = errors.New("errand: a message of another topic has this ID")
 	// ErrStale: what a write was based on has changed since it was read.
 	ErrStale = errors.New("errand: changed meanwhile")
-	// ErrClosed: the store was closed, or closed itself after an I/O error
-	// that left the fate of a write open, or because its database went back to
-	// an earlier moment while it was open.
+	// ErrClosed: the store was closed, or closed itself after an I/O error that left open
+	// whether a write took place, or because its database was put back to an earlier
+	// moment while open.
 	ErrClosed = errors.New("errand: closed")
 	// ErrBusy: somebody else held the database for too long.
 	ErrBusy = errors.New("errand: database is busy")
@@ -28,8 +28,8 @@ var (
 	// ErrTooNew: a newer version of errand has changed the database so that
 	// this one must not write to it.
 	ErrTooNew = errors.New("errand: database needs a newer version of errand")
-	// ErrNeedsRecovery: the database was left with a log that only a process which may
-	// write can take in, and is opened for reading alone.
+	// ErrNeedsRecovery: the database is opened for reading alone, but has a log that only
+	// a process which may write can apply.
 	ErrNeedsRecovery = errors.New("errand: database needs recovery by its owner")
 	// ErrUnknownOutcome: the commit failed in a way that leaves open whether
 	// it took place. The store is closed by it; look after opening it again.

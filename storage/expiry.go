@@ -2,7 +2,7 @@ package storage
 
 import "time"
 
-// ExpiredJob is a job that an Exchange has ended as it was too late for it to run.
+// ExpiredJob is a job that an Exchange has ended because it was too late to run.
 //
 // A job that is scheduled, ready or blocked ends at its StartBy or at its Deadline, whatever its
 // lane. At its StartBy it is finished as [Expired], kept as Exchange.Retention says, or
@@ -11,9 +11,9 @@ import "time"
 // no entry in its history, its cause has the text of its error, and the policy in effect
 // is its own.
 //
-// StartBy counts until the first attempt begins: a lease that was returned is none, and
-// one that ends otherwise sets StartBy to zero. A job that is running goes on whatever
-// the time, and ends later if it is put back.
+// StartBy counts until the first attempt begins. A lease that was returned is no attempt;
+// one that ends otherwise sets StartBy to zero. A running job goes on whatever the time;
+// if it is put back, it ends then.
 type ExpiredJob struct {
 	ID          ID
 	Queue, Kind string
@@ -24,7 +24,7 @@ type ExpiredJob struct {
 	Error     string
 }
 
-// The errors of jobs that ended so.
+// The errors of expired jobs.
 const (
 	ErrorExpired  = "not started in time"
 	ErrorDeadline = "too late for another attempt"

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Filter chooses jobs. Fields that are zero choose all; the others must all
-// match. Reason and Cause match only dead jobs, EndedFrom and EndedBefore no live
-// job, DueFrom and DueBefore only scheduled, ready and blocked ones.
+// Filter chooses jobs. Fields that are zero choose all; the others must all match. Reason
+// and Cause match only dead jobs, EndedFrom and EndedBefore only ended ones, DueFrom and
+// DueBefore only scheduled, ready and blocked ones.
 type Filter struct {
 	States []State // one of these
 	Queue  string
@@ -65,8 +65,8 @@ type Selection struct {
 	// Through is the highest key of the live or finished jobs that Filter selects. If
 	// zero, the highest that a live job, or a finished one, has at the time of the call.
 	Through int64
-	// Limit is how many live jobs that Filter selects one step changes at most.
-	// If zero, as many as a step can.
+	// Limit is the most live jobs selected by Filter that one step changes. If zero, a
+	// step changes as many as it can.
 	Limit int
 	// Doubtful is that of a [NewJob], for windows that begin anew.
 	Doubtful bool
@@ -85,30 +85,29 @@ func (s *Selection) Check() error {
 type Waiting struct {
 	// First takes jobs that have not run yet too.
 	First bool
-	// Failed leaves out jobs that have run, unless their last attempt is the last of
-	// their history and has no RetryAfter there, or its Error is kept as that of an
-	// OutcomeUnavailable. Jobs whose last attempt crashed are left out too.
+	// Failed takes, of the jobs that have run, only those whose last attempt failed: it
+	// is the last of their history, without RetryAfter, or an OutcomeUnavailable whose
+	// Error is kept. Jobs whose last attempt crashed are left out.
 	Failed bool
 }
 
-// Step is what one step of a change of many jobs did. A step over a filter
-// holds the writer for a bounded time and may leave jobs to later steps: call
-// again with After set to Next, and with Filter.EndedBefore set so that a job
-// that dies again meanwhile is not met twice, until Next is zero.
+// Step is what one step of a change of many jobs did. A step over a filter holds the
+// writer for a bounded time and may leave jobs to later steps: call again with After set
+// to Next, until Next is zero. Set Filter.EndedBefore, so that a job that dies again
+// meanwhile is not met twice.
 type Step struct {
 	// N is how many jobs were put back, deleted, made ready, changed or cancelled.
 	N int
 	// Duplicates stayed dead because another job holds their unique key.
 	Duplicates []ID
-	// NotFound are those of IDs that there are none of, or whose state the call is not
-	// about.
+	// NotFound are the IDs of jobs that are not there, or in a state that the call is not
+	// for.
 	NotFound []ID
-	// Live are the jobs that stay as they are: those that run of Change, which has asked
-	// them to stop if Edit.Cancel is set, and of Delete those of IDs that are live.
+	// Live are the jobs that stay as they are. Of Change these are the running ones,
+	// which were asked to stop if Edit.Cancel is set; of Delete, the live ones of IDs.
 	Live []ID
 	Next Position
-	// Through is that of the Selection, or what stood for zero. Further steps of
-	// RunNow, Change and Delete are given it, so that they leave out jobs that come
-	// meanwhile.
+	// Through is that of the Selection, or what stood for zero. Pass it to further steps
+	// of RunNow, Change and Delete: they leave out jobs that come meanwhile.
 	Through int64
 }

@@ -11,54 +11,52 @@ import (
 // Grouper is the part of a [Store] that has the jobs of a group wait for each other.
 //
 // A job with a Group is a member of the group of that name in its queue, whatever its
-// kind. A group of another queue is another group. At most one live member of a group
-// is scheduled, ready or running: the one that runs, or else the one with the lowest
-// key. The others are [Blocked], and so are those with higher keys than a member that
-// has died, until that is redriven, deleted, moved to another queue or skipped. Only
-// those that were leased together, see [Want.ByGroup], run together. When one of them
-// is put back it is blocked behind the others until these have ended, and then the one
-// with the lowest key is next.
+// kind. A group of another queue is another group. At most one live member of a group is
+// scheduled, ready or running: the one that runs, or else the one with the lowest key.
+// The others are [Blocked]. A dead member blocks all with higher keys until it is
+// redriven, deleted, moved to another queue or skipped. Only members that were leased
+// together, see [Want.ByGroup], run together. If one of these is put back it is blocked
+// until the others have ended; then the member with the lowest key is next.
 //
-// Each call that changes who may be next lets that one in, and blocks another that is
-// scheduled or ready, in the same transaction. A member that is let in is ready if it
-// was due when it was blocked, else scheduled. A blocked job is not urgent.
+// Each call that changes which member is next lets that member in, and blocks another
+// that is scheduled or ready, in the same transaction. A member that is let in is ready
+// if it was due when it was blocked, else scheduled. A blocked job is not urgent.
 //
-// With a SettingGroupLimit above 1 that many members are ready or running at a time, in no
-// order, and a dead one blocks nobody. Scheduled ones are beside them, and are blocked if
-// there is no place when they are due, unless they were let in, or were put back with
-// Stays. A place that is free is for the blocked member with the lowest key. With PassDead
-// a dead member blocks nobody either.
+// With a SettingGroupLimit above 1 that many members are ready or running at a time, in
+// no order, and a dead one blocks nobody. A scheduled member needs no place. When due, it
+// takes a free one or is blocked. One that was let in, or put back with Stays, keeps its
+// place. A free place goes to the blocked member with the lowest key. With PassDead a
+// dead member blocks nobody either.
 type Grouper interface {
-	// Groups lists the groups that are blocked by a dead member, or, with of.Waiting, those
-	// that have blocked members, sorted by queue and name, at most limit of them, from the
-	// place after on: that is the Next of a page of the same list, or empty for the first
-	// page. The cost does not grow with the other groups, nor with how many members are
-	// blocked.
+	// Groups lists the groups that a dead member blocks, or, with of.Waiting, those with
+	// blocked members, sorted by queue and name. It returns at most limit of them. after
+	// is the Next of the page before, or empty for the first page. The cost grows neither
+	// with the other groups nor with the number of blocked members.
 	Groups(ctx context.Context, of GroupFilter, after string, limit int) (GroupPage, error)
 
-	// SkipHead lets the members of a group pass the dead one with the lowest key that
-	// blocks them, which stays dead. It returns that one, and [ErrNotFound] if no dead
+	// SkipHead lets the members of a group pass the dead member with the lowest key that
+	// blocks them. It returns that member, which stays dead, or [ErrNotFound] if no dead
 	// member blocks the group.
 	SkipHead(ctx context.Context, queue, group string) (ID, error)
 
-	// Regroup has the settings of a queue take effect in its groups that have blocked
-	// members, or more that are ready, running or scheduled with a place than
-	// SettingGroupLimit. If that is above 1, scheduled members leave their places. If there
-	// are too many still, those that are ready and have the highest keys are blocked; those
-	// that run go on. Before, the settings take effect in each group with the next call that
-	// is about a member of it. Once they have done so in all groups, Regroup does nothing
-	// until they are changed.
+	// Regroup applies the settings of a queue to its groups with blocked members, or with
+	// more members that are ready, running or scheduled with a place than
+	// SettingGroupLimit. If the limit is above 1, scheduled members leave their places.
+	// If there are still too many, the ready ones with the highest keys are blocked;
+	// running ones go on. Before that, the settings apply to a group from the next call
+	// about one of its members on. Once they apply to all groups, Regroup does nothing
+	// until they change.
 	//
 	// One call is one bounded step over the groups whose names come after the name given:
 	// call again with the result until that is empty.
 	Regroup(ctx context.Context, queue, after string) (next string, err error)
 }
 
-// DeadHead says what a dead member of a group is to the others.
+// DeadHead says whether a dead member of a group blocks others.
 type DeadHead uint8
 
 const (
-	// BlockDead keeps those with higher keys back.
+	// BlockDead blocks those with higher keys.
 	BlockDead DeadHead = iota
 	// PassDead lets them pass.
 	PassDead
@@ -106,13 +104,13 @@ type GroupPage struct {
 type GroupState struct {
 	Queue, Group string
 	// Head is the dead member with the lowest key that blocks the group. With
-	// GroupFilter.Waiting it is the member with the lowest key that is scheduled, ready or
-	// running and has a place, if there is one. Kind and State are its own.
+	// GroupFilter.Waiting it is the member with the lowest key that is scheduled, ready
+	// or running and has a place, if there is one. Kind and State are those of Head.
 	Head  ID
 	Kind  string
 	State State
-	// Reason, Error, Cause and DiedAt are the reason, the last error, the cause and the time
-	// of its death; zero if it lives.
+	// Reason, Error, Cause and DiedAt are the reason, the last error, the cause and the
+	// time of its death; zero if Head lives.
 	Reason Reason
 	Error  string
 	Cause  int64 // the ID of a [Cause]; zero if it has none

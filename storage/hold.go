@@ -10,22 +10,22 @@ import (
 
 // The reasons of the holds that errand begins itself.
 const (
-	// HoldPaused is that of a pause of a queue.
+	// HoldPaused holds a queue that is paused.
 	HoldPaused = "paused"
-	// HoldUnavailable is that of a lane whose other side cannot be reached.
+	// HoldUnavailable holds a lane whose other side cannot be reached.
 	HoldUnavailable = "unavailable"
-	// HoldBrake is that of a lane whose jobs die one after the other.
+	// HoldBrake holds a lane whose jobs die one after the other.
 	HoldBrake = "brake"
 )
 
 // Holder is the part of a [Store] that stops and resumes leasing.
 type Holder interface {
-	// Hold stops leasing from a lane, also one that has no job yet, until the hold
-	// is over or released. Running jobs go on. A lane may have holds of several
-	// reasons: as long as one of them is in force nothing of the lane is leased,
-	// neither by an Exchange nor to an [Offer], but for what its Probe lets through.
-	// A hold takes the place of the one with the same lane and reason; if that was
-	// in force, its Since stays. So does its Through.
+	// Hold stops leasing from a lane, also one that has no job yet, until the hold is
+	// over or released. Running jobs go on. A lane may have holds of several reasons: as
+	// long as one of them is in force no job of the lane is leased, by an Exchange or to
+	// an [Offer]. The exceptions are urgent jobs, and what a Probe lets through. A hold
+	// takes the place of the one with the same lane and reason; if that was in force, its
+	// Since and Through stay.
 	Hold(ctx context.Context, now time.Time, h Hold) error
 
 	// Release ends the hold of just this lane for this reason. It reports whether
@@ -51,30 +51,29 @@ type Hold struct {
 	// For, if positive, is how long after now the hold is over; Until is zero then. With
 	// Probe both may be set: Until is the end then, and For is kept as the length.
 	For time.Duration
-	// Doubtful says that now may be far from the time, and be corrected soon. The hold
-	// is in force until an Exchange that leases decides: one that is Doubtful too ends it
-	// at its end, any other begins it anew and is what For counts from. Without a For, or
-	// with an Until, it has no effect.
+	// Doubtful says that now may be far from the real time, and be corrected soon. The
+	// hold is in force until an Exchange that leases decides. One that is Doubtful too
+	// ends the hold at its end; any other begins it anew, and For counts from then.
+	// Without a For, or with an Until, Doubtful has no effect.
 	Doubtful bool
 	// By is who holds the lane, and Detail why, for people. Both may be empty.
 	By, Detail string
-	// Probe keeps the hold in force until it is released. From its end on the lane is
-	// ajar, unless another hold keeps its jobs back: an Exchange leases one job of it,
-	// and with that the end moves to the end of the lease. So one job is let through
-	// at a time, in all processes together, and the next one if nobody releases the
-	// hold or begins it anew. The exception is a job that still runs at the end: the
-	// next one is let through beside it. Who runs the job moves the end, with Through,
-	// for as long as the job is waited for. An [Offer] gets none. The Lane of such a
-	// hold names a queue and a kind.
+	// Probe keeps the hold in force until it is released. From its end on, the hold lets
+	// one job through, the probe: an Exchange leases it, which moves the end to the end
+	// of the lease. So one job is let through at a time, in all processes together, and
+	// the next one if nobody releases the hold or begins it anew. A probe that still runs
+	// at the end does not keep the next one back. Who runs the probe moves the end, with
+	// Through, for as long as the probe is waited for. Another hold of the lane may keep
+	// probes back. An [Offer] gets none. The Lane of such a hold names a queue and a
+	// kind.
 	Probe bool
-	// Through, if it is not zero, is the lease of a job. The Hold has no effect then unless
-	// a hold with its lane and reason is in force, and that job is the last one that it has
-	// let through. So what a job shows, which was let through long ago, does not begin a
-	// hold that is released, nor move the end of one that waits for another job.
+	// Through, if it is not zero, is the lease of a probe. The Hold then takes effect
+	// only if a hold with its lane and reason is in force, and that probe is the last one
+	// that it has let through. So an old probe neither begins a released hold again, nor
+	// moves the end of a hold that waits for another probe.
 	Through Lease
-	// Hanging is how many jobs in a row will have been passed over at the end, as they hang:
-	// they are waited for no more then, though they run. It is kept for who waits for the
-	// next one.
+	// Hanging is how many probes in a row, the last one included, will hang at the end:
+	// they run, but are waited for no more. It is kept for who waits for the next one.
 	Hanging int
 }
 
@@ -93,8 +92,8 @@ type HoldState struct {
 	For time.Duration `json:"-"`
 	// Probe is that of the Hold.
 	Probe bool `json:"probe,omitempty"`
-	// Through is the job that the hold has let through last, as long as the lease is held
-	// under which it was; zero from then on.
+	// Through is the last job that the hold has let through, while its lease is held;
+	// zero from then on.
 	Through Through `json:"through,omitzero"`
 	// Hanging is that of the Hold.
 	Hanging int `json:"hanging,omitempty"`

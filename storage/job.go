@@ -10,7 +10,8 @@ import (
 // State is where a job is. A job is in exactly one state.
 type State string
 
-// The states of a job. The first three and Blocked are live, the three after them finished.
+// The states of a job. Scheduled, Ready, Running and Blocked are live; Done, Cancelled
+// and Expired are finished.
 const (
 	Scheduled State = "scheduled" // due later: delayed, or waiting for its retry
 	Ready     State = "ready"     // due, waiting for a worker
@@ -69,25 +70,25 @@ type NewJob struct {
 	// are, over the whole database.
 	Unique      string
 	UniqueScope UniqueScope
-	// UniqueFor, if positive, holds the key with UniqueLive for that long after the job is
-	// enqueued, or due at first if that is later, whatever becomes of the job. If the
-	// clock is set back behind the enqueue of a job that has ended, it begins anew with the
-	// next job that has the key.
+	// UniqueFor, if positive, holds the key with UniqueLive for that long, whatever
+	// becomes of the job. It counts from the enqueue, or from the first due time if that
+	// is later. If the clock is set back behind the enqueue of a job that has ended, it
+	// begins anew with the next job that has the key.
 	UniqueFor time.Duration
 	// Conflict is what becomes of the job if its key is held. If nil, it is not
 	// inserted.
 	Conflict *Conflict
 	Tags     []string // distinct, none of them empty or with a space
-	// StartWithin, if positive, is how long after the job is due its first attempt may
-	// begin, and FinishWithin how long after it is due any may: they set its StartBy and
-	// its Deadline, see [ExpiredJob]. Of a job that is due at now or before both count from
-	// now.
+	// StartWithin, if positive, is how long after the job's due time its first attempt
+	// may begin, and FinishWithin how long after it any attempt may. They set its StartBy
+	// and its Deadline, see [ExpiredJob]. If the job is due at or before now, both count
+	// from now.
 	StartWithin  time.Duration
 	FinishWithin time.Duration
 	// OnExpire is Dead if the job dies at its StartBy, or Expired if it is finished. If
 	// empty, its lane's SettingOnExpire says which, and it is finished if that is not set.
 	OnExpire State
-	// Doubtful says that now may be far from the time, and be corrected soon: then
+	// Doubtful says that now may be far from the real time, and be corrected soon: then
 	// StartWithin and FinishWithin begin anew with the first Exchange that leases and is
 	// not Doubtful. A job with a DueAt after now is the exception: its windows are dates.
 	Doubtful bool
@@ -103,8 +104,8 @@ type Enqueued struct {
 	// Gone is true if the job that holds the key was deleted since: a key with
 	// [UniqueForever] outlives it. So does one with a UniqueFor.
 	Gone bool `json:"gone,omitempty"`
-	// Replaced is true of a duplicate that has replaced what the job that ID names was
-	// to do, see [Conflict].
+	// Replaced is true of a duplicate that has changed the job that ID names, see
+	// [Conflict].
 	Replaced bool `json:"replaced,omitempty"`
 }
 
@@ -131,8 +132,8 @@ type Record struct {
 	EndedAt   time.Time // finished or dead
 	Timeout   time.Duration
 	Unique    string
-	// StartBy is before when the first attempt has to begin, and Deadline before when
-	// any has to, see [ExpiredJob]; zero if it does not matter. Both are zero once the job
+	// StartBy is the time before which the first attempt has to begin, and Deadline that
+	// for any, see [ExpiredJob]; zero if it does not matter. Both are zero once the job
 	// has ended.
 	StartBy, Deadline time.Time
 	OnExpire          State // that of the NewJob or of its lane, if it has had a StartWithin or a FinishWithin

@@ -9,8 +9,8 @@ type Lease struct {
 	Token int64
 }
 
-// LeaseBytes is how much args and headers one exchange leases: the last job is
-// the one that reaches it.
+// LeaseBytes is how many bytes of args and headers one exchange leases: its last job is
+// the one that reaches them.
 const LeaseBytes = 32 << 20
 
 // Exchange is what a worker asks of one transaction. An Exchange that leases
@@ -28,36 +28,38 @@ type Exchange struct {
 	// Hold begins holds as [Holder.Hold] does, after Finish and before anything is
 	// leased. Each Lane names a queue and a kind.
 	Hold []Hold
-	// Doubtful says that now may be far from the time, see [Hold] and [NewJob].
+	// Doubtful says that now may be far from the real time, see [Hold] and [NewJob].
 	Doubtful bool
 	// Release ends holds as [Holder.Release] does, after those of Hold have begun. Only
 	// the lane and the reason of each count.
 	Release []Hold
-	// Wants are the jobs to lease. Of those that are due and match any of
-	// them, the highest priority goes first, then the earliest due, then the
-	// first enqueued. Settings of a queue change that, see [Order]. Each job counts
-	// for the first Want that it matches and whose N is not reached, nor its Each for the
-	// job's queue; a job for which all are reached is passed over.
-	// Leasing stops with the job that brings the args and headers of all
-	// together to [LeaseBytes], so that jobs that wait for a handler take
-	// little memory. On a disk that is nearly full a Store may stop sooner, so that the jobs
-	// which run have room to end; NextDue says when to ask again. A lease raises the job's attempt by one. If an N is
-	// positive, due scheduled jobs of any kind and queue are made ready before:
-	// all of them, or at least the earliest 1,000. Then jobs of any kind and queue end
-	// that have passed their StartBy or Deadline, see [ExpiredJob]: all of them, or at
-	// least 250. No job is leased at its StartBy or Deadline or later: one of those to be
-	// leased ends instead, and counts for its Want.
+	// Wants are the jobs to lease. Of those that are due and match any of them, the
+	// highest priority goes first, then the earliest due, then the first enqueued.
+	// Settings of a queue change that, see [Order].
+	//
+	// A job counts for the first Want that matches it and has room: by N, and by Each for
+	// its queue. A job that fits none is passed over. A lease raises the job's attempt by
+	// one. Leasing stops with the job that brings the args and headers of all together to
+	// [LeaseBytes], so that jobs that wait for a handler take little memory. On a disk
+	// that is nearly full a Store may stop sooner, so that running jobs have room to end;
+	// NextDue says when to ask again.
+	//
+	// If an N is positive, due scheduled jobs of any kind and queue are made ready
+	// before: all of them, or at least the earliest 1,000. Then jobs of any kind and
+	// queue end that have passed their StartBy or Deadline, see [ExpiredJob]: all of
+	// them, or at least 250. No job is leased at its StartBy or Deadline or later: it
+	// ends instead, and counts for its Want.
 	Wants []Want
-	// Follow, if not nil, returns what is enqueued with a job that dies so, in the same
-	// transaction; nil for nothing. It must not call the Store.
+	// Follow, if not nil, returns what to enqueue when a job dies at its StartBy or
+	// Deadline, in the same transaction; nil for nothing. It must not call the Store.
 	Follow func(*ExpiredJob) *NewJob
-	// Urgent is how many urgent jobs to lease, before the others and beside them: of
-	// any lane that matches a Want, also one that is held or ajar, and whatever its N.
-	// Those enqueued first go first.
+	// Urgent is how many urgent jobs to lease, before the others and in addition to them:
+	// of any lane that matches a Want, held or not, whatever its N. Those enqueued first
+	// go first.
 	Urgent int
 }
 
-// Wanted returns how many jobs x leases at most, beside urgent ones.
+// Wanted returns how many jobs x leases at most, without urgent ones.
 func (x *Exchange) Wanted() (n int) {
 	for i := range x.Wants {
 		n += max(x.Wants[i].N, 0)
@@ -70,16 +72,17 @@ type ExchangeResult struct {
 	Extended []ItemResult // one for each of Extend
 	Finished []ItemResult // one for each of Finish
 	Leased   []Leased     // in the order they should start
-	// NextDue is when the earliest job that is still scheduled is due, or the ends of
-	// all holds of a lane that matches a Want have come, or the first StartBy or Deadline
-	// of a job that waits, whichever is earliest. A StartBy or Deadline that began
-	// with a Doubtful now is none of these before it has begun anew. NextDue is now if a
-	// job has ended that was to be leased, or not all have that passed theirs; zero if
-	// nothing is to come, or if nothing was wanted. It is no later than the end of Wait
-	// for a lane whose jobs were kept back. It is soon if fewer jobs were leased for lack
-	// of room on the disk.
+	// NextDue is the earliest time at which a scheduled job is due, all holds of a lane
+	// that matches a Want have ended, or a waiting job reaches its StartBy or Deadline. A
+	// StartBy or Deadline that began with a Doubtful now counts only once it has begun
+	// anew. For a lane whose jobs were kept back, NextDue is no later than the end of
+	// Wait.
+	//
+	// NextDue is now if a job that was to be leased has ended, or if more jobs are past
+	// their StartBy or Deadline. It is zero if nothing is to come, or if nothing was
+	// wanted. It is soon if fewer jobs were leased for lack of room on the disk.
 	NextDue time.Time
-	// Expired are the jobs that have ended as it was too late for them, in any order.
+	// Expired are the jobs that ended at their StartBy or Deadline, in any order.
 	Expired []ExpiredJob
 }
 
@@ -122,9 +125,9 @@ type Leased struct {
 	Previous int64
 	// Probe is true if a hold has let the job through.
 	Probe bool
-	// StartBy and Deadline are those of the job; zero if it has none, and StartBy also if
-	// an attempt has begun before. Unsettled is true if they began with a Doubtful now, and
-	// may begin anew.
+	// StartBy and Deadline are those of the job; zero if it has none. StartBy is zero too
+	// if an attempt has begun before. Unsettled is true if they began with a Doubtful
+	// now, and may begin anew.
 	StartBy, Deadline time.Time
 	Unsettled         bool
 	// Redriven is true if the job was dead once, and redriven.
@@ -134,8 +137,8 @@ type Leased struct {
 // Membership is what a job is in its group.
 type Membership struct {
 	Group string // empty if it has none
-	// Behind is how many of the jobs right before it, as they were leased, are of its group
-	// and have brought it, see [Want.ByGroup]; zero if it was ready.
+	// Behind is how many jobs of its group were leased right before it and brought it,
+	// see [Want.ByGroup]; zero if it was ready.
 	Behind int
 }
 
@@ -157,15 +160,14 @@ type Finish struct {
 	// Failure is appended to the history, with the attempt of the job and the
 	// time of the call, unless nil. OutcomeReturned leaves it out.
 	Failure *NewFailure
-	// Spent takes the place of an OutcomeUnavailable, but for its Lease, if it is not
-	// nil and an attempt of the job's lane has ended with OutcomeDone under a lease
-	// later than Since. Without such evidence Failure is left out of the history, and
-	// Error is the last error of the job until its next lease. A success counts as
-	// evidence from the first OutcomeUnavailable of its lane on; it need not be known
-	// before.
+	// Spent, if not nil, takes the place of an OutcomeUnavailable if there is evidence:
+	// an attempt of the job's lane has ended with OutcomeDone under a lease later than
+	// Since. The Lease of Spent does not count. Without evidence Failure is left out of
+	// the history, and Error is the last error of the job until its next lease. A success
+	// before the lane's first OutcomeUnavailable need not count.
 	Spent *Finish
-	// Then, if not nil, is enqueued if the item makes its job dead, in the same
-	// transaction, and in no other case. With Spent that of Spent counts.
+	// Then, if not nil, is enqueued, in the same transaction, only if the item makes its
+	// job dead. If Spent takes effect, that of Spent counts.
 	Then *NewJob
 	// Since is the token of the job's previous attempt, or of a later lease that was
 	// returned. If zero, there is no evidence.

@@ -2,17 +2,17 @@ package storage
 
 // Page is a part of a list of jobs.
 //
-// A list whose filter has a Tag, CreatedFrom or CreatedBefore is in the order of
-// keys, the highest first. CreatedFrom and CreatedBefore may leave out jobs that were
-// enqueued at an earlier time, by the clock, than one with a lower key. Any other
-// list is in the order of states, and jobs of one state are in this order:
+// A list whose filter has a Tag, CreatedFrom or CreatedBefore is in the order of keys,
+// the highest first. If the clock was set back, CreatedFrom and CreatedBefore may leave
+// out jobs with an earlier time than one with a lower key. Any other list is in the order
+// of states, and jobs of one state are in this order:
 //
 //	running          the highest key first
 //	ready            by queue and kind; those of a lane as they are leased in the order Oldest
 //	scheduled        the earliest due first, then the lowest key
 //	blocked          by queue and group; those of a group the lowest key first
 //	dead             the latest end first, then the highest key
-//	done, cancelled  the highest key first, of both states together
+//	finished         the highest key first, of all three states together
 //
 // A job that stays as it is while a list is read is on one page of it.
 type Page struct {
@@ -21,8 +21,8 @@ type Page struct {
 	// Next is where the next page begins, in a form that only the Store knows. It is
 	// empty if no job is left.
 	Next string
-	// Looked is how many jobs were looked at, whether or not they match. A page may
-	// have fewer jobs than its limit, or none, and a Next, if many were.
+	// Looked is how many jobs were looked at, whether or not they match. If many were, a
+	// page with a Next may have fewer jobs than its limit, or none.
 	Looked int
 }
 

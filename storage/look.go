@@ -30,10 +30,10 @@ type Published struct {
 
 // Ranker is implemented by a Store that can tell how many jobs go before one.
 type Ranker interface {
-	// Ahead counts the ready jobs of the lane of a ready job that an Exchange leases
-	// before it, as far as most. Of a blocked job it counts the blocked members of its
-	// group with lower keys. It passes over no more jobs than that. For a job that
-	// is neither it counts none. It returns [ErrNotFound] if there is no live job.
+	// Ahead counts, up to most, the jobs before a job. Of a ready job these are the ready
+	// jobs of its lane that an Exchange leases before it; of a blocked job, the blocked
+	// members of its group with lower keys; of any other, none. It passes over no more
+	// jobs than that. It returns [ErrNotFound] if there is no live job.
 	Ahead(ctx context.Context, id ID, most int) (Ahead, error)
 }
 
@@ -42,14 +42,14 @@ type Ahead struct {
 	N int
 	// More is true if there are more than N.
 	More bool
-	// OfQueue and OfKind are the buckets of tokens of the queue and of the kind of a ready
-	// job, see [Starts]. One without an Interval stands for none.
+	// OfQueue and OfKind are the buckets of tokens of the queue and of the kind of a
+	// ready job, see [Starts]. Without an Interval there is no such bucket.
 	OfQueue, OfKind Bucket
 	// Urgent is true of a job that goes before all others, see [Exchange].
 	Urgent bool
 	// Head is what a blocked job waits for: the member of its group that is scheduled,
-	// ready or running, or else the dead one with the lowest key that blocks it. Of one
-	// that waits behind the holder of its unique key it is that one.
+	// ready or running, or else the dead one with the lowest key that blocks it. If the
+	// job waits behind the holder of its unique key, Head is that holder.
 	Head ID
 }
 

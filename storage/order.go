@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// Order is a SettingOrder: which of the ready jobs of a queue goes first that have the
-// same priority.
+// Order is a SettingOrder: which of the ready jobs of a queue with the same priority goes
+// first.
 //
-// With a SettingAging so much waiting makes up for a step of priority: of the ready jobs
-// of a queue that one goes first whose due time, less SettingAging times its priority, is
-// the earliest, then the first enqueued. A queue with the order Newest does not age.
+// With a SettingAging that much waiting makes up for a step of priority: the ready job of
+// a queue goes first whose due time, less SettingAging times its priority, is the
+// earliest, then the first enqueued. A queue with the order Newest does not age.
 //
-// Of several queues each stands behind its first job, which counts with the highest
-// priority of the jobs of its queue that could be leased too. The highest priority goes
-// first, then the earliest due, then the first enqueued.
+// Several queues are compared by their first jobs. Each counts with the highest priority
+// of all jobs of its queue that could be leased. The highest priority goes first, then
+// the earliest due, then the first enqueued.
 //
-// Settings apply at once to the jobs that are ready. Nothing is stored in jobs but the due
-// times of Turns.
+// Settings apply at once to the jobs that are ready. Only the due times of Turns are
+// stored in jobs.
 type Order uint8
 
 const (
@@ -27,9 +27,9 @@ const (
 	Oldest Order = iota
 	// Newest is the reverse: the latest due goes first, then the last enqueued.
 	Newest
-	// Turns is the order of Oldest, in which groups take turns: a member that an Exchange
-	// lets in into its group, and that is due, is ready, and its due time becomes the time
-	// of the call unless it is later. See [Grouper].
+	// Turns is Oldest with the groups in rotation: a due member that an Exchange lets
+	// into its group is ready, and its due time becomes the time of the call, if that is
+	// later. See [Grouper].
 	Turns
 )
 

@@ -24,9 +24,8 @@ const (
 	// OutcomeDead is a failure that is not tried again. The job keeps Reason,
 	// Error and Policy.
 	OutcomeDead
-	// OutcomeUnavailable is an attempt that could not reach the other side. It
-	// costs the job nothing, unless others have reached it meanwhile: see
-	// [Finish].
+	// OutcomeUnavailable is an attempt that could not reach the other side. It costs the
+	// job nothing if nobody has reached it meanwhile: see [Finish].
 	OutcomeUnavailable
 )
 
@@ -57,16 +56,14 @@ var effects = [...]Effect{
 	OutcomeUnavailable: {State: Ready},
 }
 
-// Effect returns what f does to its job. It is the zero Effect if f makes no
-// sense: for an outcome that there is not, and for OutcomeDead without a Reason.
-// asked reports whether the job was asked to stop: it is not put back then, and
-// where an outcome would do so, OutcomeCancelled takes its place. A lease whose
-// handler was not called is no attempt all the same.
+// Effect returns what f does to its job. It is the zero Effect if f makes no sense: for
+// an outcome that there is not, and for OutcomeDead without a Reason. asked says that the
+// job was asked to stop: OutcomeCancelled then takes the place of an outcome that would
+// put it back. A lease whose handler was not called is still no attempt.
 //
-// The effect of OutcomeDead depends on the Reason. ReasonCrashed keeps the
-// crashes, and with a Failure counts one more: without, the last one is counted
-// already, and the lease is no attempt, as the handler was not called.
-// ReasonSnoozed counts one more snooze.
+// The effect of OutcomeDead depends on the Reason. ReasonCrashed keeps the crashes. With
+// a Failure it counts one more; without, the last one is counted already, and the lease
+// is no attempt, as the handler was not called. ReasonSnoozed counts one more snooze.
 func (f *Finish) Effect(asked bool) Effect {
 	if int(f.Outcome) >= len(effects) || f.Outcome == OutcomeDead && f.Reason == "" {
 		return Effect{}

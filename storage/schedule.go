@@ -75,12 +75,11 @@ type ScheduleRecord struct {
 	LastJob  ID
 }
 
-// Firing moves one schedule on, if it is at Revision: its Next and Through are
-// set, and the ticks are taken in order. Each becomes an entry of the history,
-// and one that has a Job enqueues it. But if the schedule is SkipOverlap and its
-// LastJob is live, then a tick that is not Manual is
-// skipped, as [TickOverlap]; and one whose unique key is held is skipped as
-// [TickDuplicate].
+// Firing moves one schedule on, if it is at Revision: its Next and Through are set, and
+// the ticks are taken in order. Each becomes an entry of the history, and one that has a
+// Job enqueues it. If the schedule is SkipOverlap and its LastJob is live, a tick is
+// skipped as [TickOverlap]; only a manual one is not. A tick whose unique key is held is
+// skipped as [TickDuplicate].
 type Firing struct {
 	Name     string
 	Revision int64
@@ -139,35 +138,41 @@ const (
 	TickFull      TickOutcome = "full"      // skipped: there is no room for the job, see [Capper]
 )
 
-// Timekeeper is implemented by a Store that remembers how late it was, for a
-// machine whose clock does not. Without it a queue believes its clock.
+// Timekeeper is implemented by a Store that remembers how late it was, for a machine
+// whose clock forgets. Without it a queue believes its clock.
 //
 // The times that writes are given as now may turn out to be wrong: then a delay
 // counted from such a time must not last until a date far ahead.
 type Timekeeper interface {
-	// Clock returns the latest now that a write was given; zero if there was none.
-	// That of a write which changed nothing, such as an Enqueue of a duplicate, may be
-	// missing if it is less than a second later than what is returned; Close keeps
-	// it. shifting is true if a pass of StepClock was begun and not finished.
+	// Clock returns the latest now that a write was given; zero if there was none. The
+	// now of a write that changed nothing, such as an Enqueue of a duplicate, may be
+	// missing if it is less than a second later than what is returned; Close keeps it.
+	// shifting is true if a pass of StepClock was begun and not finished.
 	//
 	// After a restart a queue whose wall clock is behind goes on from it. So what is
 	// enqueued then is due no earlier than what was enqueued before.
 	Clock(ctx context.Context) (latest time.Time, shifting bool, err error)
 
-	// StepClock says that it is no later than now, whatever earlier writes
-	// were given. The time that Clock returns becomes now if it was later.
-	// What was counted from a later time counts from now: a scheduled job with
-	// a Delay, or put back by an outcome with a DueAt, is due that Delay after
-	// now if its delay began after now; a ready job that was due later is due
-	// now, and a dead one that died later died now. The same holds for blocked jobs,
-	// by whether they were due when they were blocked. Jobs that were
-	// enqueued with a DueAt and are not due yet stay, and so does the time for which finished ones
-	// are kept. A hold whose end is more than its For after now ends that For
-	// after now, and with Probe but no For it ends now. One with an Until and no
-	// Probe stays. None has begun later than now, nor has what it has let through. A StartBy or a Deadline that was counted
-	// from a later time counts from now, but those of a job with a DueAt. A due time or an
-	// end of a hold that becomes earlier is an [Event] of Notify. One call is one bounded step
-	// over the jobs whose key is greater than after: call again with after set to
-	// the result until that is zero.
+	// StepClock says that it is no later than now, whatever earlier writes were given.
+	// The time that Clock returns becomes now if it was later. What was counted from a
+	// later time counts from now:
+	//
+	//   - A scheduled job with a Delay, or put back by an outcome with a DueAt, is due
+	//     that Delay after now if its delay began after now.
+	//   - A ready job that was due later is due now.
+	//   - A dead job that died later died now.
+	//   - A blocked job counts as ready if it was due when it was blocked, else as
+	//     scheduled.
+	//   - A StartBy or a Deadline that was counted from a later time counts from now.
+	//   - A hold whose end is more than its For after now ends that For after now. With
+	//     Probe but no For it ends now.
+	//   - A hold that began later began now; so did a job that it let through.
+	//
+	// Dates stay: a DueAt that a job was enqueued with and has not reached, a StartBy and
+	// a Deadline counted from a DueAt, and the Until of a hold without Probe. So does the
+	// time for which finished jobs are kept. A due time or an end of a hold that becomes
+	// earlier is an [Event] of Notify. One call is one bounded step over the jobs whose
+	// key is greater than after: call again with after set to the result until that is
+	// zero.
 	StepClock(ctx context.Context, now time.Time, after int64) (next int64, err error)
 }

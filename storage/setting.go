@@ -47,10 +47,10 @@ const (
 	// See [Capper].
 	SettingMaxDead      Setting = "max_dead"
 	SettingWhenDeadFull Setting = "when_dead_full"
-	// SettingRetention is how long finished jobs are kept, in microseconds; below zero they
-	// are deleted at once. That of a kind in a queue goes before that of the kind, this
-	// before that of the queue, this before that of the whole database, and this before
-	// the [Retention] of a call.
+	// SettingRetention is how long finished jobs are kept, in microseconds; below zero
+	// they are deleted at once. The first of these that is set counts: that of the kind
+	// in the queue, of the kind, of the queue, of the whole database, and last the
+	// [Retention] of a call.
 	SettingRetention Setting = "retention"
 	// SettingGroupLimit is how many members of a group may be ready or running at a time,
 	// 1 if it is not set, and SettingDeadHead a [DeadHead]. They are of a queue. See
@@ -63,8 +63,8 @@ const (
 	SettingAging Setting = "aging"
 	// SettingStartWithin and SettingFinishWithin are the StartWithin and the FinishWithin
 	// of new jobs that have none of their own, in microseconds, and SettingOnExpire is
-	// ExpireFinished or ExpireDead, the OnExpire of those that have none. Which lane's
-	// goes first is as with SettingRetention.
+	// ExpireFinished or ExpireDead, the OnExpire of those that have none. Which one
+	// counts is as with SettingRetention.
 	SettingStartWithin  Setting = "start_within"
 	SettingFinishWithin Setting = "finish_within"
 	SettingOnExpire     Setting = "on_expire"

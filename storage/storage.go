@@ -15,11 +15,11 @@ import (
 
 // Store keeps jobs durably. It is safe for concurrent use.
 //
-// Every method that writes is one transaction: when it returns nil all of it
-// is durable, when it returns an error none of it is, but for
-// [ErrUnknownOutcome]. Times are kept in whole microseconds; due times are
-// rounded up, so that no job starts early. Slices passed in belong to the
-// caller again when the call returns; slices returned belong to the caller.
+// Every method that writes is one transaction: when it returns nil all of it is durable,
+// when it returns an error none of it is. [ErrUnknownOutcome] leaves that open. Times are
+// kept in whole microseconds; due times are rounded up, so that no job starts early.
+// Slices passed in belong to the caller again when the call returns; slices returned
+// belong to the caller.
 //
 // A context that ends before a write has begun withdraws it and returns the
 // context's error; once begun the write goes through, and its result counts.
@@ -47,16 +47,15 @@ type Store interface {
 	// See [Exchange] for the parts.
 	Exchange(ctx context.Context, now time.Time, x Exchange) (ExchangeResult, error)
 
-	// Reclaim takes leases from holders that are gone, at most limit of them,
-	// and gives each a new token held by this instance until it is finished:
-	// the old holder can neither extend nor finish any more. A holder is gone
-	// if its instance is, or if calls of Reclaim on this Store have seen no
-	// extension of the lease for as long as the longest lease that the holder
-	// has asked for, measured on mono, a reading of a monotonic clock with an
-	// arbitrary origin. The wall clock takes nobody's lease. Leases of this
-	// instance are never reclaimed. Leases of an instance that lives need not
-	// be looked at more than four times in its lease. lease is the length of
-	// the new leases.
+	// Reclaim takes leases from holders that are gone, at most limit of them, and gives
+	// each a new token held by this instance until it is finished: the old holder can
+	// neither extend nor finish any more. A holder is gone if its instance is, or if
+	// calls of Reclaim on this Store have seen no extension of the lease for as long as
+	// the longest lease that the holder has asked for. mono measures that: it is a
+	// reading of a monotonic clock with any origin. The wall clock takes nobody's lease.
+	// Leases of this instance are never reclaimed. Leases of a living instance need not
+	// be looked at more than four times in the length of one. lease is the length of the
+	// new leases.
 	Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]Reclaimed, error)
 
 	// Job returns one job, whichever of its three tables it is in, with args,
@@ -88,26 +87,23 @@ type Store interface {
 	// documents that they may lag behind, by at most a second.
 	Counts(ctx context.Context) ([]Count, error)
 
-	// Jobs lists jobs that match f, at most limit of them, from the place after
-	// on: that is the Next of a page of a list with the same f, or empty for the
-	// first page. See [Page].
+	// Jobs lists jobs that match f, at most limit of them. after is the Next of the page
+	// before, of a list with the same f, or empty for the first page. See [Page].
 	Jobs(ctx context.Context, f Filter, after string, limit int) (Page, error)
 
-	// Redrive puts dead jobs back to work: ready, due now, unless their group
-	// blocks them, in their own queue
-	// (if queue is empty) or another, with the retry index, crashes and
-	// snoozes at zero; attempts, token and history are kept. It has no StartBy any more,
-	// and its FinishWithin counts from now. A job whose
-	// unique key another job holds stays dead and is reported as a duplicate.
-	// One call is one bounded step: see [Step].
+	// Redrive puts dead jobs back to work: ready and due now, or blocked by their group.
+	// They go to queue, or, if that is empty, to their own. Retry index, crashes and
+	// snoozes begin at zero; attempts, token and history are kept. StartBy is gone, and
+	// FinishWithin counts from now. A job whose unique key another job holds stays dead
+	// and is reported as a duplicate. One call is one bounded step: see [Step].
 	Redrive(ctx context.Context, now time.Time, sel Selection, queue string) (Step, error)
 
-	// RunNow makes scheduled jobs ready, those that which says. A job that was due
-	// later is due now; its counters, token and history are kept. Jobs that are
-	// ready, blocked or running are left as they are. One call is one bounded step, over
-	// a filter in the order of keys: see [Step]. A single job that IDs names, and
-	// that is scheduled or ready, becomes urgent until it is leased, is put off or ends:
-	// see [Exchange].
+	// RunNow makes scheduled jobs ready; [Waiting] says which ones. A job that was due
+	// later is due now; its counters, token and history are kept. Jobs that are ready,
+	// blocked or running are left as they are. One call is one bounded step, over a
+	// filter in the order of keys: see [Step]. A single job that IDs names, and that is
+	// scheduled or ready, becomes urgent until it is leased, is put off or ends: see
+	// [Exchange].
 	RunNow(ctx context.Context, now time.Time, sel Selection, which Waiting) (Step, error)
 
 	// Change changes scheduled, ready and blocked jobs as e says, and dead ones that IDs name.
@@ -116,27 +112,25 @@ type Store interface {
 	// one bounded step, over a filter of live jobs in the order of keys: see [Step].
 	Change(ctx context.Context, now time.Time, sel Selection, e Edit) (Step, error)
 
-	// Delete deletes dead and finished jobs for good, with all that belongs to them.
-	// Live jobs that IDs name stay, and are reported as Live. A filter selects dead jobs,
-	// or, if it has States and Dead is none of them, finished ones in the order of keys.
-	// Jobs that IDs name have to be in one of Filter.States, unless that is empty. One
-	// call is one bounded step: see [Step].
+	// Delete deletes dead and finished jobs for good, with all that belongs to them. Live
+	// jobs that IDs name stay, and are reported as Live. A filter selects dead jobs. If
+	// it has States without Dead, it selects finished ones, in the order of keys. Jobs
+	// that IDs name have to be in one of Filter.States, unless that is empty. One call is
+	// one bounded step: see [Step].
 	Delete(ctx context.Context, sel Selection) (Step, error)
 
-	// PurgeFinished deletes finished jobs whose time to be kept is over, in
-	// one bounded step. It returns how many it deleted, and when to call it
-	// again: now if the time of more jobs is over, zero if no finished job is
-	// kept. Beside that it forgets what the UniqueFor of jobs has held and is over,
-	// and it is to be called when the next one is. So it is with messages whose time is
-	// over, see [Topics].
+	// PurgeFinished deletes finished jobs whose time to be kept is over, in one bounded
+	// step. It returns how many it deleted, and when to call it again: now if the time of
+	// more jobs is over, zero if no finished job is kept. It also frees keys held only by
+	// a UniqueFor that has passed, and deletes messages whose time is over, see [Topics].
+	// The time returned allows for the next of these too.
 	PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error)
 
 	// Close ends the instance; calls under way finish first, later ones return
-	// [ErrClosed], but for Stopping and Ended. Leases whose handlers have not
-	// begun, or have returned, are there for Reclaim at once. The registration
-	// is dropped only if no handler runs: otherwise it stands, and none of the
-	// leases lapses, until the last of them has returned or the process ends,
-	// so that a handler still running is not run a second time meanwhile.
+	// [ErrClosed]. Only Stopping and Ended still work. Leases whose handlers have not
+	// begun, or have returned, are there for Reclaim at once. The registration stands
+	// until the last running handler has returned or the process ends. Until then no
+	// lease of such a handler lapses, so that it is not run a second time meanwhile.
 	Close() error
 }
 
@@ -192,8 +186,8 @@ type Event struct {
 	// Schedules is true if schedules should be read again, because they may have
 	// changed otherwise than by Fire.
 	Schedules bool
-	// Holds are the lanes that may have been held or released, as the holds name them. f
-	// is called before the Hold, Release or Exchange of this Store that did so returns.
+	// Holds are the lanes that may have been held or released, as the holds name them. A
+	// Hold, Release or Exchange of this Store that does so calls f before it returns.
 	Holds []Lane
 	// Urgent is true if a job may have become urgent.
 	Urgent bool
@@ -218,9 +212,9 @@ type Backuper interface {
 	// fs.ErrExist. After an error there is no file; after nil the file is
 	// durable. Others go on writing.
 	//
-	// A store opened on the file is another life of the database: leases in it
-	// are reclaimed as [Cut], also while their holders in the first life live,
-	// and outcomes that those report change only the original file.
+	// A store opened on the file is another life of the database: leases in it are
+	// reclaimed as [Cut], even while their holders run in the first life. What these
+	// report changes only the original file.
 	Backup(ctx context.Context, path string) error
 }
 

@@ -12,20 +12,20 @@ import "time"
 // more than that. An urgent job needs no token and takes none. A job that comes back with
 // [OutcomeReturned] brings a token back into each, as far as there is room.
 //
-// If a time comes that is so early that a bucket would need more than Burst intervals from
-// it to be full, as the clock was set back, there is one token in the bucket then. As soon
-// as that is taken the bucket is empty, and fills from there.
+// If the clock is set back so far that a bucket would need more than Burst intervals to
+// be full, it has one token then. As soon as that is taken the bucket is empty, and fills
+// from there.
 type Starts struct {
 	Interval time.Duration
 	Burst    int64
 }
 
-// The settings of [Starts], of a queue or of a kind in all queues. SettingStarts is how many
-// jobs are leased in SettingStartsPer, which is in microseconds, and a second if it is not
-// set. SettingStartsBurst is the Burst; if it is not set, as many as come in a tenth of a
-// second, and at least 2, so that no token is lost while a worker is on its way. If a
-// bucket has no token for a ready job that counts for a Want of which more could be leased
-// in the end, NextDue is no later than when it has one.
+// The settings of [Starts], of a queue or of a kind in all queues. SettingStarts is how
+// many jobs are leased in SettingStartsPer, which is in microseconds, and a second if it
+// is not set. SettingStartsBurst is the Burst; if it is not set, as many as come in a
+// tenth of a second, and at least 2, so that no token is lost while a worker is on its
+// way. If a ready job lacks a token, and a Want that it matches has room in the end,
+// NextDue is no later than when the bucket has one.
 const (
 	SettingStarts      Setting = "starts"
 	SettingStartsPer   Setting = "starts_per"
@@ -52,7 +52,7 @@ func StartsOf(s Settings) (Starts, bool) {
 // Bucket is the tokens of a queue or a kind.
 type Bucket struct {
 	Starts
-	// Full is when it is full if no token is taken; zero: it is.
+	// Full is when the bucket is full if no token is taken; zero: it is full.
 	Full time.Time
 }
 

@@ -11,11 +11,11 @@ import (
 // them. Calls that write are transactions as those of [Store] are.
 type Topics interface {
 	// PutEntries writes entries, or deletes those with Delete, all of them or none; none
-	// is named twice. An entry with a Revision of zero must not be there, one with another
-	// Revision must be there with that one. Else PutEntries writes nothing and returns
-	// [ErrStale]. It returns the Revision that the entries and their families have then: it
-	// is higher than any before, also if an entry of this name was deleted. An entry keeps
-	// the Family and the CreatedAt that it was first written with.
+	// is named twice. An entry with a Revision of zero must not be there; any other must
+	// be there with its Revision. Else PutEntries writes nothing and returns [ErrStale].
+	// It returns the Revision that the entries and their families have then: it is higher
+	// than any before, also if an entry of this name was deleted. An entry keeps the
+	// Family and the CreatedAt that it was first written with.
 	PutEntries(ctx context.Context, now time.Time, entries []Entry) (revision int64, err error)
 
 	// Entry returns an entry, or [ErrNotFound].
@@ -27,11 +27,11 @@ type Topics interface {
 	// is empty or has never had an entry.
 	Entries(ctx context.Context, class, family, after string, limit int) (entries []Entry, revision int64, err error)
 
-	// PublishMessages stores messages and inserts the jobs that deliver them, in order, all
-	// in one transaction, and answers for each in the same order. See [Publication]. It
-	// returns [ErrStale] if a family is not at its Revision or a message is not at its
-	// From, and [ErrNotFound] if a message that must be there is not. Jobs are inserted as
-	// by Enqueue; what that refuses refuses the call.
+	// PublishMessages stores messages and inserts the jobs that deliver them, in order,
+	// all in one transaction, and answers for each in the same order. See [Publication].
+	// It returns [ErrStale] if a family is not at its Revision or a message is not at its
+	// From, and [ErrNotFound] if a message that must be there is not. Jobs are inserted
+	// as by Enqueue; a job that it would refuse refuses the call.
 	PublishMessages(ctx context.Context, now time.Time, publications []Publication) ([]PublishResult, error)
 
 	// PublishMessagesTx is PublishMessages inside tx: what it wrote is there if tx commits.
@@ -41,8 +41,8 @@ type Topics interface {
 	// Message returns a message, or [ErrNotFound]. One without a KeepUntil is deleted in
 	// the transaction that deletes the last of its jobs, or that has published it without
 	// any. One with a KeepUntil is deleted by PublishMessages and PurgeFinished, some in
-	// each call, when none of its jobs is there any more and its KeepUntil is over: until
-	// then it is returned, but it is not there for PublishMessages any more.
+	// each call, once its jobs are gone and its KeepUntil is over. Until it is deleted
+	// Message still returns it, but for PublishMessages it is gone.
 	Message(ctx context.Context, id string) (Message, error)
 
 	// MessageWith is Message with the revisions of up to [MostEntries] entries as of the same
@@ -52,8 +52,8 @@ type Topics interface {
 
 	// Messages lists the messages of a topic that were published at since or later, at
 	// most limit of them, without their bodies, in the order of PublishedAt and then of
-	// their publication, from the place after on: that is the next of another call, or
-	// empty. next is empty if there are no more.
+	// their publication. after is the next of the call before, or empty. next is empty if
+	// there are no more.
 	Messages(ctx context.Context, topic string, since time.Time, after string, limit int) (messages []Message, next string, err error)
 }
 
@@ -108,8 +108,9 @@ type Publication struct {
 	// If From or To is set, its Cursor must be From and becomes To.
 	Existing bool
 	From, To string
-	// Jobs that are inserted get the tag MessageTag(ID) beside their own. The message stays
-	// while one of them is there, in whatever state. No Conflict of theirs Replaces.
+	// Jobs that are inserted get the tag MessageTag(ID) beside their own. The message
+	// stays while one of them is there, in whatever state. None has a Conflict that
+	// Replaces.
 	Jobs []NewJob
 }
 

@@ -18,27 +18,29 @@ type Want struct {
 	// be a prefix.
 	Except []Lane
 	N      int
-	// Each, if positive, is how many jobs of one queue are leased for w at most. Jobs of the
-	// queue count that the same Exchange has leased for other Wants, beside urgent ones.
+	// Each, if positive, is the most jobs of one queue that are leased for w. Jobs of the
+	// queue that the same Exchange leases for other Wants count too; urgent ones do not.
 	// EachOf takes the place of Each for single queues, also with zero for none.
 	Each   int
 	EachOf map[string]int
-	// Min and Wait keep jobs back, so that many of one lane can be leased together:
-	// nothing but urgent jobs is leased from a lane of which fewer than Min jobs are
-	// ready, until the earliest due of these has been due for Wait. If a lane matches
-	// several Wants, those of the first count. If Min is below 2 or Wait is not
-	// positive, nothing is kept back.
+	// Min and Wait keep jobs back, so that many of one lane can be leased together: only
+	// urgent jobs are leased from a lane with fewer than Min ready jobs, until the
+	// earliest due of these has been due for Wait. If a lane matches several Wants, those
+	// of the first count. If Min is below 2 or Wait is not positive, nothing is kept
+	// back.
 	Min  int
 	Wait time.Duration
-	// ByGroup, if positive, is how many jobs one call of a handler takes, all of one queue,
-	// kind and group, or of none. Jobs are leased for as many calls as N jobs fill. The first
-	// job that is of none of these calls, or for which its call is full, is the end of what is
-	// leased for w. A job of a group whose members run one at a time brings those that are
-	// blocked right behind it, in the order of keys, as far as N, ByGroup and the tokens of a
-	// shared throttle go: up to the first of another kind, that is not due, that has crashed,
-	// or whose StartBy or Deadline has come. It brings none if it has crashed itself, if a
-	// hold has let it through, or if another member of the group has a place or blocks it.
-	// Those that are brought do not count for Each.
+	// ByGroup, if positive, is how many jobs one call of a handler takes, all of one
+	// queue, kind and group, or without a group. Jobs are leased for as many calls as N
+	// jobs fill. Leasing for w stops at the first job that fits no call begun so far and
+	// cannot begin another.
+	//
+	// If the members of a group run one at a time, one that is leased brings those
+	// blocked right behind it, in the order of keys, as far as N, ByGroup and the tokens
+	// of a shared throttle go. It stops before the first that is of another kind, is not
+	// due, has crashed, or has reached its StartBy or Deadline. A member brings none if
+	// it has crashed itself, if a hold has let it through, or if another member has a
+	// place or blocks it. Members that are brought do not count for Each.
 	ByGroup int
 }
 

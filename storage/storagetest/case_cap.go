@@ -139,7 +139,7 @@ how many bytes these count for: their args and headers, and [JobOverhead] each`,
 			&storage.QueueFullError{Queue: queue, MaxBytes: 1, Jobs: 2, Bytes: 1000 + 2*overhead}, newJob(empty))
 	}},
 
-	{"cap_let_in", `What comes back to a queue or is moved to it, and [Finish.Then], is let in whatever the use.`, func(f *fixture) {
+	{"cap_let_in", `Jobs that come back to a queue or are moved to it, and [Finish.Then], need none either.`, func(f *fixture) {
 		a, b, c := f.run(f.s), f.run(f.s), f.run(f.s)
 		moved := f.add(newJob(lane("b", kind)))
 		f.caps(wholeQueue, 1, 0, storage.EvictOldest)
@@ -174,7 +174,7 @@ how many bytes these count for: their args and headers, and [JobOverhead] each`,
 		f.left("others", others, 0, 1)
 	}},
 
-	{"cap_evict_lowest", `EvictLowest is EvictOldest in the order of priorities first, the lowest first, of the ready ones and then of the scheduled ones. A job of a higher priority than the one that is to come stays.`, func(f *fixture) {
+	{"cap_evict_lowest", `EvictLowest is EvictOldest with the lowest priority first, of the ready jobs and then of the scheduled ones. A job of a higher priority than the new one stays.`, func(f *fixture) {
 		at := func(seconds int) func(*storage.NewJob) { return dueAt(f.now.Add(time.Duration(seconds) * time.Second)) }
 		f.caps(wholeQueue, 5, 0, storage.EvictLowest)
 		all := f.add(newJob(priority(1), at(-9)), newJob(at(-1)), newJob(at(-2), lane(queue, "y")), newJob(priority(-5), at(9)), newJob(priority(-7), at(99)))
@@ -192,7 +192,7 @@ how many bytes these count for: their args and headers, and [JobOverhead] each`,
 		f.left("ready ones first", all, 3, 5, 6, 9, 10)
 	}},
 
-	{"cap_evict_database", `WhenFull of the queue or the database whose cap it is says what happens to a job without room.`, func(f *fixture) {
+	{"cap_evict_database", `The WhenFull of the queue or the database that has the cap says what happens to a job without room.`, func(f *fixture) {
 		f.caps(storage.Lane{}, 4, 0, storage.EvictOldest)
 		f.caps(wholeQueue, 2, 0, storage.Refuse)
 		all := f.add(newJob(lane("b", kind)), newJob(lane("c", kind)), newJob(), newJob())
@@ -210,7 +210,7 @@ how many bytes these count for: their args and headers, and [JobOverhead] each`,
 	}},
 
 	{"cap_evict_stays", `An evicted job is deleted for good, with all that belongs to it; its unique key is free.
-Jobs that hold a key with [UniqueForever] stay, as do those that the answers of the same call name
+These stay: jobs that hold a key with [UniqueForever], members of groups, and jobs that the answers of the same call name
 Evicted is how many of its jobs were evicted, ever`, func(f *fixture) {
 		f.caps(wholeQueue, 3, 0, storage.EvictOldest)
 		all := f.add(newJob(unique("forever"), forever), newJob(unique("u"), sized(5000), tagged("t")), newJob())
@@ -241,7 +241,7 @@ Evicted is how many of its jobs were evicted, ever`, func(f *fixture) {
 		}
 	}},
 
-	{"cap_evict_named", `Jobs that hold a key with [UniqueForever] stay, as do those that the answers of the same call name, inserted, replaced or kept, and members of groups.`, func(f *fixture) {
+	{"cap_evict_named", `These stay: jobs that hold a key with [UniqueForever], members of groups, and jobs that the answers of the same call name, inserted, replaced or kept.`, func(f *fixture) {
 		f.caps(wholeQueue, 3, 0, storage.EvictOldest)
 		all := f.add(newJob(on(storage.Replace)), newJob(unique("u"), delay(time.Hour)), newJob())
 		again := []storage.NewJob{newJob(on(storage.Replace), content("new")), newJob(unique("u"))}
@@ -275,7 +275,7 @@ Evicted is how many of its jobs were evicted, ever`, func(f *fixture) {
 		f.left("those that run stay", all, 1, 2, 4, 5, 6, 7)
 	}},
 
-	{"cap_evict_limit", `A call that would have to evict more than [EvictLimit] jobs, or has passed over as many, refuses the job.`, func(f *fixture) {
+	{"cap_evict_limit", `A call refuses the job if it would have to evict more than [EvictLimit] jobs, or has passed over as many.`, func(f *fixture) {
 		f.caps(wholeQueue, 0, 0, storage.EvictOldest)
 		f.add(times(storage.EvictLimit+1, newJob(empty))...)
 		n := int64(storage.EvictLimit + 1)
@@ -293,7 +293,7 @@ Evicted is how many of its jobs were evicted, ever`, func(f *fixture) {
 		f.refused("one behind many that stay", f.s, full, newJob(lane("b", kind)))
 	}},
 
-	{"cap_min_free", `While less than [SettingMinFree] of the queue or the database is free, a job has no room if its priority is not above [SettingMinFreePriority] of the same. It is refused then, whatever WhenFull is.
+	{"cap_min_free", `While less than [SettingMinFree] of the queue or the database is free, a job has room only if its priority is above [SettingMinFreePriority] of the same. Else it is refused, whatever WhenFull is.
 A duplicate needs no room.`, func(f *fixture) {
 		f.caps(wholeQueue, 5, 0, storage.EvictOldest)
 		f.lacks(wholeQueue, 1, 100)
@@ -328,8 +328,8 @@ A duplicate needs no room.`, func(f *fixture) {
 		f.lastJob("the one that is fired", "a", f.now, taken[0].ID)
 	}},
 
-	{"cap_dead", `If a job dies in an Exchange, and then more are dead than [SettingMaxDead] of its kind in its queue, of its queue or of the database, [SettingWhenDeadFull] of the same says what happens.
-With KeepDead nothing does. With EvictDead the Exchange deletes dead letters of the same for good, with all that belongs to them, as Delete does, until there are as many: those first that died first, and of the same time those with the lower keys.
+	{"cap_dead", `If a job dies in an Exchange, and more are dead then than [SettingMaxDead] of its kind in its queue, of its queue or of the database, [SettingWhenDeadFull] of the same says what happens.
+With KeepDead nothing does. With EvictDead the Exchange deletes dead letters of the same for good, as Delete does, until only that many are left. The earliest deaths go first, and of the same time the lower keys.
 EvictedDead is how many of its dead letters were evicted, ever.`, func(f *fixture) {
 		f.deadCap(wholeQueue, 2, storage.KeepDead)
 		var all []storage.ID
@@ -369,8 +369,8 @@ EvictedDead is how many of its dead letters were evicted, ever.`, func(f *fixtur
 		}
 	}},
 
-	{"cap_dead_stays", `Those stay that died in the same Exchange, and those that block the other jobs of their group.
-The caps of kinds in queues go first, then those of queues, then that of the database.`, func(f *fixture) {
+	{"cap_dead_stays", `These stay: those that died in the same Exchange, and those that block other jobs of their group.
+The caps of kinds in queues apply first, then those of queues, then that of the database.`, func(f *fixture) {
 		f.deadCap(wholeQueue, 1, storage.EvictDead)
 		f.deadCap(storage.Lane{}, 1, storage.EvictDead)
 		head := f.bury(storage.ReasonPermanent, "no", grouped("g"))
@@ -417,7 +417,7 @@ The caps of kinds in queues go first, then those of queues, then that of the dat
 		}
 	}},
 
-	{"cap_told", `NotifyEvicted makes the Store call f after each of its commits that has evicted jobs or dead letters, at the time that the call was given, in the order of eviction. It is called before the call that evicted them returns
+	{"cap_told", `NotifyEvicted makes the Store call f after each of its commits that has evicted jobs or dead letters, before the call that evicted them returns. at is the time that the call was given; jobs are in the order of eviction.
 The result undoes it.`, func(f *fixture) {
 		f.caps(wholeQueue, 2, 0, storage.EvictOldest)
 		var got []storage.Evicted

@@ -71,7 +71,7 @@ var causeCases = []testCase{
 N is how many jobs with this cause are dead.
 First and Last are when the first and the last of them died.
 Job is the last of them.
-Causes lists the causes of a lane, those of most dead jobs first, and of equally many the one that came up first: at most limit.
+Causes lists the causes of a lane, at most limit of them: those of most dead jobs first, and of equally many the older one.
 An empty name of lane stands for any.`, func(f *fixture) {
 		f.sameCauses(f.causes(storage.Lane{}, 10))
 		mixed := f.dies(1, storage.ReasonExhausted, "refused")
@@ -97,7 +97,7 @@ An empty name of lane stands for any.`, func(f *fixture) {
 	}},
 
 	{"cause_gone", `It is there as long as one of them is dead.
-ID is positive, and not given to another cause, also not after this one is gone.`, func(f *fixture) {
+ID is positive, and never given to another cause, even after this one is gone.`, func(f *fixture) {
 		jobs := f.dies(3, storage.ReasonPermanent, "no")
 		id := f.causes(storage.Lane{}, 1)[0].ID
 		_, err := f.s.Redrive(f.ctx, f.now, storage.Selection{IDs: []storage.ID{jobs[2].ID}}, "")
@@ -130,7 +130,7 @@ ID is positive, and not given to another cause, also not after this one is gone.
 	}},
 
 	{"cause_spent", `the text that Finish.Cause gave.
-Spent takes the place of an OutcomeUnavailable
+Spent, if not nil, takes the place of an OutcomeUnavailable
 Lost: the lease is no longer held; nothing was changed.`, func(f *fixture) {
 		lost := f.run(f.s)
 		f.apply(f.s, storage.Finish{Lease: lost.Lease, Outcome: storage.OutcomeDone})
@@ -154,7 +154,7 @@ Lost: the lease is no longer held; nothing was changed.`, func(f *fixture) {
 	}},
 
 	{"cause_limit", `A lane has at most [CauseLimit] causes.
-A death that would make another one counts for the cause [OtherCause] of its reason, which is beside them.`, func(f *fixture) {
+A death that would make another one counts for the cause [OtherCause] of its reason, which comes in addition.`, func(f *fixture) {
 		texts := make([]string, storage.CauseLimit)
 		for i := range texts {
 			texts[i] = fmt.Sprint("cause ", i)
@@ -190,7 +190,7 @@ A death that would make another one counts for the cause [OtherCause] of its rea
 		check("with room again", storage.CauseLimit, 1, 2)
 	}},
 
-	{"cause_filter", `Fields that are zero choose all; the others must all match. Reason and Cause match only dead jobs, EndedFrom and EndedBefore no live job,
+	{"cause_filter", `Fields that are zero choose all; the others must all match. Reason and Cause match only dead jobs, EndedFrom and EndedBefore only ended ones,
 Cause int64 the ID of a [Cause]`, func(f *fixture) {
 		no, late, elsewhere := f.dies(5, storage.ReasonPermanent, "no"), f.dies(3, storage.ReasonPermanent, "late"), f.dies(2, storage.ReasonPermanent, "no", lane("a", kind))
 		f.later(time.Second)

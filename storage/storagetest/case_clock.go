@@ -130,7 +130,7 @@ shifting is true if a pass of StepClock was begun and not finished.`, func(f *fi
 		}
 	}},
 
-	{"clock_nothing", `That of a write which changed nothing, such as an Enqueue of a duplicate, may be
+	{"clock_nothing", `The now of a write that changed nothing, such as an Enqueue of a duplicate, may be
 missing if it is less than a second later than what is returned; Close keeps it.`, func(f *fixture) {
 		tk := f.timekeeper(f.s)
 		n := newJob(unique("k"))

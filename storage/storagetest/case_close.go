@@ -44,7 +44,7 @@ var closeCases = []testCase{
 		f.counts(count(storage.Running, 1))
 	}},
 
-	{"close_with_lease", `The registration is dropped only if no handler runs: otherwise it stands, and none of the leases lapses, until the last of them has returned or the process ends, so that a handler still running is not run a second time meanwhile.`, func(f *fixture) {
+	{"close_with_lease", `The registration stands until the last running handler has returned or the process ends. Until then no lease of such a handler lapses, so that it is not run a second time meanwhile.`, func(f *fixture) {
 		a, b := f.db.Open(), f.db.Open()
 		la, lb := f.run(a), f.run(b)
 		f.begin(a, la.Lease)
@@ -79,8 +79,8 @@ var closeCases = []testCase{
 		f.is(storage.Running, running.ID)
 	}},
 
-	{"close_last_ends", `until the last of them has returned
-later ones return [ErrClosed], but for Stopping and Ended.`, func(f *fixture) {
+	{"close_last_ends", `The registration stands until the last running handler has returned
+later ones return [ErrClosed]. Only Stopping and Ended still work.`, func(f *fixture) {
 		a := f.db.Open()
 		first, last := f.run(a), f.run(a)
 		f.begin(a, first.Lease)
@@ -94,7 +94,7 @@ later ones return [ErrClosed], but for Stopping and Ended.`, func(f *fixture) {
 		f.fates(f.s, 20*hold, map[int64]storage.Fate{first.Key: storage.Cut, last.Key: storage.Cut})
 	}},
 
-	{"close_without_lease", `The registration is dropped only if no handler runs`, func(f *fixture) {
+	{"close_without_lease", `The registration stands until the last running handler has returned`, func(f *fixture) {
 		a := f.db.Open()
 		l := f.run(a)
 		f.apply(a, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now})

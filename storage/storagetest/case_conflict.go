@@ -74,7 +74,7 @@ Its ID, its place, its queue, its policy, its timeout, its tags, its counters an
 		f.same("the job", f.record(id), want)
 	}},
 
-	{"conflict_urgent", `A waiting job is due that long after now, but not before it was`, func(f *fixture) {
+	{"conflict_urgent", `A waiting job is put off to Quiet after now, never to an earlier time than it had`, func(f *fixture) {
 		id := f.add(newJob(unique("a")))[0]
 		f.runNow(storage.Selection{IDs: []storage.ID{id}}, storage.Waiting{})
 		f.answers("put off", storage.Enqueued{ID: id, Duplicate: true, Replaced: true}, on(storage.Debounce, quiet(time.Minute, 0)))
@@ -93,8 +93,8 @@ Its ID, its place, its queue, its policy, its timeout, its tags, its counters an
 		}
 	}},
 
-	{"conflict_behind", `A job that is leased does not wait, also if its handler was not called yet: it may have been read.
-Then these three modes insert the new job behind the holder, and from then on it is the waiting job: it is [Blocked] until the holder has ended as done, cancelled, expired or dead, or was deleted, however often that one is put back, and then holds the key in its place, in the same transaction.
+	{"conflict_behind", `A job that is leased does not wait, even if its handler was not called yet: it may have been read.
+If no job waits and the holder is live, these three modes insert the new job behind the holder, as the waiting job. It is [Blocked] until the holder has ended as done, cancelled, expired or dead, or was deleted; a holder that is put back has not ended. In the same transaction the job then takes over the key.
 It is ready then if it was due when it was inserted or changed last, else scheduled.`, func(f *fixture) {
 		for _, mode := range replacing {
 			for what, end := range map[string]storage.Finish{
@@ -137,8 +137,8 @@ It is ready then if it was due when it was inserted or changed last, else schedu
 	}},
 
 	{"conflict_behind_ends", `A holder that has died and is redriven finds its key held.
-so is one that waits behind a holder with a UniqueFor.
-Of one that waits behind the holder of its unique key it is that one.`, func(f *fixture) {
+The same holds behind a live holder with a UniqueFor.
+If the job waits behind the holder of its unique key, Head is that holder.`, func(f *fixture) {
 		l := f.run(f.s, unique("a"))
 		id := f.add(newJob(on(storage.After)))[0]
 		if page, err := f.s.Jobs(f.ctx, storage.Filter{States: []storage.State{storage.Blocked}}, "", 9); err != nil || len(page.Jobs) != 1 || page.Jobs[0].ID != id {
@@ -179,7 +179,7 @@ Of one that waits behind the holder of its unique key it is that one.`, func(f *
 		f.cancel(id)
 	}},
 
-	{"conflict_kept", `In all other cases the holder is kept: so it is if it has the key for ever and does not wait, or if the new job has a Group and none waits.`, func(f *fixture) {
+	{"conflict_kept", `The holder is kept instead if it has the key for ever and does not wait, or if it is live, no job waits and the new job has a Group.`, func(f *fixture) {
 		l := f.run(f.s, unique("a"))
 		f.answers("with a group", storage.Enqueued{ID: l.ID, Duplicate: true}, on(storage.Replace), func(n *storage.NewJob) { n.Group = "g" })
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
@@ -211,7 +211,7 @@ The waiting job is the holder of the key while it is scheduled, ready or blocked
 		f.is(storage.Blocked, id)
 	}},
 
-	{"conflict_fresh", `Fresh begins the retries, crashes and snoozes of a waiting job at zero. One that was scheduled since an attempt of it is due now, or as Debounce says.`, func(f *fixture) {
+	{"conflict_fresh", `Fresh begins the retries, crashes and snoozes of a waiting job at zero. If an attempt has put it off, it is due now, or as Debounce says.`, func(f *fixture) {
 		for _, d := range []time.Duration{0, time.Second} {
 			l := f.run(f.s, unique("a"))
 			fin := storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now.Add(time.Hour), Failure: &storage.NewFailure{Error: "no"}}
@@ -247,8 +247,8 @@ The waiting job is the holder of the key while it is scheduled, ready or blocked
 		}
 	}},
 
-	{"conflict_debounce", `Quiet is how long after now a job is due that Debounce inserts
-A waiting job is due that long after now, but not before it was, and not later than MaxWait after it was enqueued unless it was.
+	{"conflict_debounce", `Quiet is how long after now a job that Debounce inserts is due
+A waiting job is put off to Quiet after now, never to an earlier time than it had, and at most to MaxWait after its enqueue.
 If MaxWait is zero, there is no such limit.`, func(f *fixture) {
 		due := func(what string, id storage.ID, want time.Time, state storage.State) {
 			f.Helper()
@@ -317,7 +317,7 @@ Nothing was written. It unwraps to [ErrDuplicate].`, func(f *fixture) {
 		f.answers("after a call that was refused", storage.Enqueued{ID: l.ID, Duplicate: true, Gone: true})
 	}},
 
-	{"conflict_merge", `Merge has a job replaced only by one that was made of it. If the args of the waiting job are not Old, or if one waits though Old is nil, or none though it is not, nothing is changed for the job: Again is set, Found are the args of the waiting job, nil if there is none, and the answer is a duplicate, that names the holder if there is one.`, func(f *fixture) {
+	{"conflict_merge", `Merge has a job replaced only by one that was made of it. Old are the args that the new ones were made of; nil if no job waited. If that is no longer so, nothing is changed: Again is set, Found are the args of the waiting job, nil if there is none, and the answer is a duplicate that names the holder if there is one.`, func(f *fixture) {
 		try := func(what, old, found string, again bool, want string) {
 			f.Helper()
 			m := &storage.Merge{Again: !again, Found: []byte("?")}

@@ -9,7 +9,7 @@ import (
 
 // conflictForCases are about keys that are held for a time.
 var conflictForCases = []testCase{
-	{"conflict_for", `UniqueFor, if positive, holds the key with UniqueLive for that long after the job is enqueued, or due at first if that is later, whatever becomes of the job.
+	{"conflict_for", `UniqueFor, if positive, holds the key with UniqueLive for that long, whatever becomes of the job. It counts from the enqueue, or from the first due time if that is later.
 So does one with a UniqueFor.`, func(f *fixture) {
 		for what, d := range map[string]time.Duration{"deleted": 0, "kept": keep} {
 			for _, late := range []time.Duration{0, 10 * time.Second} {
@@ -41,7 +41,7 @@ So does one with a UniqueFor.`, func(f *fixture) {
 		f.add(newJob(unique("a")))
 	}},
 
-	{"conflict_for_due", `If only the UniqueFor of a job that has ended holds the key, these three modes insert the new job, due when that is over at the earliest;`, func(f *fixture) {
+	{"conflict_for_due", `If the holder has ended and only its UniqueFor is left, these three modes insert the new job, due at the end of UniqueFor or later.`, func(f *fixture) {
 		for _, mode := range replacing {
 			began := f.now
 			l := f.run(f.s, uniqueFor(time.Minute))
@@ -60,7 +60,8 @@ So does one with a UniqueFor.`, func(f *fixture) {
 		}
 	}},
 
-	{"conflict_forgets", `Beside that it forgets what the UniqueFor of jobs has held and is over, and it is to be called when the next one is.`, func(f *fixture) {
+	{"conflict_forgets", `It also frees keys held only by a UniqueFor that has passed
+The time returned allows for the next of these too.`, func(f *fixture) {
 		l := f.run(f.s, uniqueFor(time.Minute))
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		live := f.run(f.s, uniqueFor(time.Hour), unique("b"))
@@ -82,15 +83,15 @@ So does one with a UniqueFor.`, func(f *fixture) {
 		}
 	}},
 
-	{"conflict_for_delayed", `If only the UniqueFor of a job that has ended holds the key, these three modes insert the new job, due when that is over at the earliest;`, func(f *fixture) {
+	{"conflict_for_delayed", `If the holder has ended and only its UniqueFor is left, these three modes insert the new job, due at the end of UniqueFor or later.`, func(f *fixture) {
 		l := f.run(f.s, uniqueFor(time.Minute))
 		f.apply(f.s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeDone})
 		id := f.add(newJob(on(storage.Replace), delay(time.Hour)))[0]
 		f.due("with a longer delay", id, f.now.Add(time.Hour))
 	}},
 
-	{"conflict_for_behind", `it is [Blocked] until the holder has ended as done, cancelled, expired or dead, or was deleted,
-Beside that it forgets what the UniqueFor of jobs has held and is over`, func(f *fixture) {
+	{"conflict_for_behind", `It is [Blocked] until the holder has ended as done, cancelled, expired or dead, or was deleted;
+It also frees keys held only by a UniqueFor that has passed`, func(f *fixture) {
 		l := f.run(f.s, uniqueFor(time.Minute))
 		id := f.add(newJob(on(storage.Replace)))[0]
 		f.later(time.Hour)
@@ -101,7 +102,8 @@ Beside that it forgets what the UniqueFor of jobs has held and is over`, func(f 
 		f.order("leased", leasedIDs(f.lease(f.s, 9)), []storage.ID{id})
 	}},
 
-	{"conflict_for_follower", `Beside that it forgets what the UniqueFor of jobs has held and is over, and it is to be called when the next one is.`, func(f *fixture) {
+	{"conflict_for_follower", `It also frees keys held only by a UniqueFor that has passed
+The time returned allows for the next of these too.`, func(f *fixture) {
 		for _, long := range []time.Duration{0, time.Minute} {
 			l := f.run(f.s, unique("a"), func(n *storage.NewJob) { n.UniqueFor = long })
 			id := f.add(newJob(on(storage.Replace), uniqueFor(time.Minute)))[0]

@@ -113,7 +113,7 @@ func filters(all []storage.Record) []struct {
 
 var deadCases = []testCase{
 	{"dead_filters", `Filter chooses jobs. Fields that are zero choose all; the others must all match.
-Reason and Cause match only dead jobs, EndedFrom and EndedBefore no live job, DueFrom and DueBefore only scheduled, ready and blocked ones.
+Reason and Cause match only dead jobs, EndedFrom and EndedBefore only ended ones, DueFrom and DueBefore only scheduled, ready and blocked ones.
 CreatedFrom and CreatedBefore bound the time when a job was enqueued, the former included, DueFrom and DueBefore that when it is due.
 EndedFrom and EndedBefore bound the time when a job ended, the former included. A dead job ended when it died.
 Error must occur in the last error, without regard to ASCII case.

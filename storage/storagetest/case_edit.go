@@ -107,8 +107,8 @@ Args, if not nil, take the place of the job's.`, func(f *fixture) {
 		f.counts()
 	}},
 
-	{"change_due", `DueAt is when the job is due, or Delay, if positive, how long after now: as that of a [NewJob].
-A job due at or before now becomes ready, one due later scheduled, and not urgent, and a blocked one stays blocked.`, func(f *fixture) {
+	{"change_due", `DueAt is when the job is due, or Delay, if positive, how long after now: as in a [NewJob].
+A job due at or before now becomes ready, one due later scheduled, and not urgent; a blocked one stays blocked.`, func(f *fixture) {
 		ids := f.add(newJob(), newJob(), newJob(), newJob(delay(time.Hour)))
 		due := func(id storage.ID, state storage.State, at time.Time) {
 			f.Helper()
@@ -144,7 +144,7 @@ A job due at or before now becomes ready, one due later scheduled, and not urgen
 		}
 	}},
 
-	{"change_shifted", `DueAt is when the job is due, or Delay, if positive, how long after now: as that of a [NewJob].`, func(f *fixture) {
+	{"change_shifted", `DueAt is when the job is due, or Delay, if positive, how long after now: as in a [NewJob].`, func(f *fixture) {
 		f.timekeeper(f.s)
 		f.later(month)
 		ids := f.add(newJob(), newJob())
@@ -186,7 +186,7 @@ the highest priority goes first, then the earliest due, then the first enqueued.
 	}},
 
 	{"change_running", `Jobs that run stay as they are, and are reported as Live.
-Live are the jobs that stay as they are: those that run of Change,`, func(f *fixture) {
+Live are the jobs that stay as they are. Of Change these are the running ones,`, func(f *fixture) {
 		l := f.run(f.s, rich)
 		ready := f.add(newJob())[0]
 		want := f.record(l.ID)
@@ -198,8 +198,8 @@ Live are the jobs that stay as they are: those that run of Change,`, func(f *fix
 		f.changes("afterwards", f.change(named(l.ID), e), 1, nil, nil)
 	}},
 
-	{"change_ids", `NotFound are those of IDs that there are none of, or whose state the call is not about.
-Dead jobs cannot be put off: neither is about them.`, func(f *fixture) {
+	{"change_ids", `NotFound are the IDs of jobs that are not there, or in a state that the call is not for.
+Dead jobs cannot be put off: neither is for them.`, func(f *fixture) {
 		dead := f.bury(storage.ReasonPermanent, "no")
 		done := f.run(f.s)
 		f.keep(keep, f.s, storage.Finish{Lease: done.Lease, Outcome: storage.OutcomeDone})
@@ -247,7 +247,7 @@ Change changes scheduled, ready and blocked jobs as e says, and dead ones that I
 		}
 	}},
 
-	{"change_args", `Unless they are the same, those before are kept in an entry of the history, with PhaseEdited, the time of the call and the attempts so far.
+	{"change_args", `If they differ, the old ones are kept in an entry of the history, with PhaseEdited, the time of the call and the attempts so far.
 HistoryLimit is how many entries of the history are kept per job, and EditLimit how many of them are edits at most; the oldest go first.
 Args are what an edit has replaced.
 that ran the attempt, or changed the args`, func(f *fixture) {
@@ -392,8 +392,8 @@ or, if there are none, those that match Filter`, func(f *fixture) {
 	}},
 
 	{"change_steps", `A step over a filter holds the writer for a bounded time and may leave jobs to later steps: call again with After set to Next,
-Limit is how many live jobs that Filter selects one step changes at most. If zero, as many as a step can.
-Further steps of RunNow, Change and Delete are given it, so that they leave out jobs that come meanwhile.`, func(f *fixture) {
+Limit is the most live jobs selected by Filter that one step changes. If zero, a step changes as many as it can.
+Pass it to further steps of RunNow, Change and Delete: they leave out jobs that come meanwhile.`, func(f *fixture) {
 		const n = 700
 		all := f.add(times(n, newJob())...)
 		step, err := f.s.Change(f.ctx, f.now, storage.Selection{Limit: 3}, moved("other"))
@@ -409,9 +409,9 @@ Further steps of RunNow, Change and Delete are given it, so that they leave out 
 		}
 	}},
 
-	{"change_cancel", `Cancel ends the jobs as cancelled, kept as it says, and asks those that run to stop, as Store.Cancel does.
-It is not about dead jobs.
-those that run of Change, which has asked them to stop if Edit.Cancel is set,`, func(f *fixture) {
+	{"change_cancel", `Cancel ends the jobs as cancelled, kept as it says, and asks running ones to stop, as Store.Cancel does.
+It is not for dead jobs.
+Of Change these are the running ones, which were asked to stop if Edit.Cancel is set;`, func(f *fixture) {
 		const n = 700
 		l := f.run(f.s, lane(queue, kind))
 		dead := f.bury(storage.ReasonPermanent, "no")
@@ -493,7 +493,7 @@ Jobs that IDs name have to be in one of Filter.States, unless that is empty.`, f
 		}
 	}},
 
-	{"delete_filters", `A filter selects dead jobs, or, if it has States and Dead is none of them, finished ones in the order of keys.`, func(f *fixture) {
+	{"delete_filters", `A filter selects dead jobs. If it has States without Dead, it selects finished ones, in the order of keys.`, func(f *fixture) {
 		var all []storage.ID
 		for i := range 8 {
 			f.later(time.Second)
@@ -539,7 +539,7 @@ Jobs that IDs name have to be in one of Filter.States, unless that is empty.`, f
 		f.counts(count(storage.Cancelled, 1), count(storage.Ready, 1), count(storage.Scheduled, 1))
 	}},
 
-	{"delete_steps", `Further steps of RunNow, Change and Delete are given it, so that they leave out jobs that come meanwhile.
+	{"delete_steps", `Pass it to further steps of RunNow, Change and Delete: they leave out jobs that come meanwhile.
 Through is the highest key of the live or finished jobs that Filter selects. If zero, the highest that a live job, or a finished one, has at the time of the call.`, func(f *fixture) {
 		const n = 600
 		all := f.add(times(n+1, newJob())...)

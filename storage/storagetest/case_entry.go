@@ -36,7 +36,7 @@ Slices passed in belong to the caller again when the call returns; slices return
 		f.hasEntry(b)
 	}},
 
-	{"entry_stale", `An entry with a Revision of zero must not be there, one with another Revision must be there with that one. Else PutEntries writes nothing and returns [ErrStale].`, func(f *fixture) {
+	{"entry_stale", `An entry with a Revision of zero must not be there; any other must be there with its Revision. Else PutEntries writes nothing and returns [ErrStale].`, func(f *fixture) {
 		a := newEntry("a", "f", "1")
 		first := f.putEntries(a)
 		a.Doc = []byte("2")
@@ -118,7 +118,7 @@ Slices passed in belong to the caller again when the call returns; slices return
 		f.entries("e", "", "", 10, 0)
 	}},
 
-	{"entry_race", `one with another Revision must be there with that one.
+	{"entry_race", `any other must be there with its Revision.
 It is safe for concurrent use.`, func(f *fixture) {
 		const callers, rounds = 4, 10
 		stores := []storage.Topics{f.topics(f.s), f.topics(f.db.Open())}

@@ -56,8 +56,8 @@ func (f *fixture) back(l storage.Leased, o storage.Outcome, due time.Time) {
 }
 
 var expiryCases = []testCase{
-	{"expiry_set", `StartWithin, if positive, is how long after the job is due its first attempt may begin, and FinishWithin how long after it is due any may: they set its StartBy and its Deadline
-Of a job that is due at now or before both count from now.
+	{"expiry_set", `StartWithin, if positive, is how long after the job's due time its first attempt may begin, and FinishWithin how long after it any attempt may. They set its StartBy and its Deadline
+If the job is due at or before now, both count from now.
 zero if it does not matter.`, func(f *fixture) {
 		both := func(n *storage.NewJob) { n.StartWithin, n.FinishWithin = time.Minute, time.Hour }
 		ids := f.add(newJob(), newJob(startWithin(time.Minute)), newJob(finishWithin(time.Minute)), newJob(both),
@@ -131,7 +131,7 @@ At its Deadline it dies with [ReasonDeadline]. Of a job that has passed both the
 		f.counts(count(storage.Dead, 3), count(storage.Expired, 1))
 	}},
 
-	{"expiry_follow", `Follow, if not nil, returns what is enqueued with a job that dies so, in the same transaction; nil for nothing.`, func(f *fixture) {
+	{"expiry_follow", `Follow, if not nil, returns what to enqueue when a job dies at its StartBy or Deadline, in the same transaction; nil for nothing.`, func(f *fixture) {
 		ids := f.add(newJob(startWithin(time.Minute), diesUnstarted), newJob(startWithin(time.Minute)), newJob(finishWithin(time.Minute)))
 		f.later(time.Minute)
 		then, created := newJob(lane("other", "notice")), f.record(ids[0]).CreatedAt
@@ -154,8 +154,8 @@ At its Deadline it dies with [ReasonDeadline]. Of a job that has passed both the
 		f.add(newJob(unique("k")))
 	}},
 
-	{"expiry_begun", `StartBy counts until the first attempt begins: a lease that was returned is none, and one that ends otherwise sets StartBy to zero.
-StartBy also if an attempt has begun before.`, func(f *fixture) {
+	{"expiry_begun", `StartBy counts until the first attempt begins. A lease that was returned is no attempt; one that ends otherwise sets StartBy to zero.
+StartBy is zero too if an attempt has begun before.`, func(f *fixture) {
 		l := f.run(f.s, startWithin(time.Minute))
 		by := f.now.Add(time.Minute)
 		if !l.StartBy.Equal(by) || !l.Deadline.IsZero() {
@@ -179,7 +179,7 @@ StartBy also if an attempt has begun before.`, func(f *fixture) {
 		f.ends(f.s, 1, l.ID)
 	}},
 
-	{"expiry_running", `A job that is running goes on whatever the time, and ends later if it is put back.`, func(f *fixture) {
+	{"expiry_running", `A running job goes on whatever the time; if it is put back, it ends then.`, func(f *fixture) {
 		for _, outcome := range []storage.Outcome{storage.OutcomeReturned, storage.OutcomeRetry, storage.OutcomeSnooze, storage.OutcomeCrashed, storage.OutcomeUnavailable} {
 			l := f.run(f.s, finishWithin(time.Minute))
 			by := f.now.Add(time.Minute)
@@ -201,7 +201,7 @@ StartBy also if an attempt has begun before.`, func(f *fixture) {
 		}
 	}},
 
-	{"expiry_next_due", `or the first StartBy or Deadline of a job that waits, whichever is earliest.`, func(f *fixture) {
+	{"expiry_next_due", `or a waiting job reaches its StartBy or Deadline.`, func(f *fixture) {
 		start := f.now
 		f.pause(queue, true)
 		f.add(newJob(finishWithin(3*time.Minute)), newJob(startWithin(2*time.Minute)), newJob(delay(10*time.Minute)), newJob(lane("other", "kind"), finishWithin(time.Minute)))
@@ -214,7 +214,7 @@ StartBy also if an attempt has begun before.`, func(f *fixture) {
 	}},
 
 	{"expiry_step", `all of them, or at least 250.
-NextDue is now if a job has ended that was to be leased, or not all have that passed theirs`, func(f *fixture) {
+NextDue is now if a job that was to be leased has ended, or if more jobs are past their StartBy or Deadline.`, func(f *fixture) {
 		const n = 600
 		f.add(times(n, newJob(startWithin(time.Second)))...)
 		last := f.add(newJob())[0]
@@ -244,8 +244,8 @@ NextDue is now if a job has ended that was to be leased, or not all have that pa
 		}
 	}},
 
-	{"expiry_leased_late", `No job is leased at its StartBy or Deadline or later: one of those to be leased ends instead, and counts for its Want.
-NextDue is now if a job has ended that was to be leased`, func(f *fixture) {
+	{"expiry_leased_late", `No job is leased at its StartBy or Deadline or later: it ends instead, and counts for its Want.
+NextDue is now if a job that was to be leased has ended`, func(f *fixture) {
 		ids := f.add(newJob(startWithin(time.Hour), inDoubt), newJob(startWithin(2*time.Hour), inDoubt), newJob())
 		f.later(time.Hour)
 		x := storage.Exchange{Wants: wants(2), Doubtful: true}
@@ -274,7 +274,7 @@ NextDue is now if a job has ended that was to be leased`, func(f *fixture) {
 		f.ends(other, 1, ids...)
 	}},
 
-	{"expiry_redriven", `It has no StartBy any more, and its FinishWithin counts from now.`, func(f *fixture) {
+	{"expiry_redriven", `StartBy is gone, and FinishWithin counts from now.`, func(f *fixture) {
 		windows := func(n *storage.NewJob) {
 			n.StartWithin, n.FinishWithin, n.OnExpire = time.Minute, time.Hour, storage.Dead
 		}
@@ -298,7 +298,7 @@ NextDue is now if a job has ended that was to be leased`, func(f *fixture) {
 		f.windowed(id, time.Time{}, f.now.Add(time.Hour))
 	}},
 
-	{"expiry_put_off", `Its StartWithin and FinishWithin count anew, as of a NewJob, but for the StartWithin of one that has begun.`, func(f *fixture) {
+	{"expiry_put_off", `Its StartWithin and FinishWithin count anew, as of a NewJob. Once it has begun, StartWithin counts no more.`, func(f *fixture) {
 		both := func(n *storage.NewJob) { n.StartWithin, n.FinishWithin = time.Minute, time.Hour }
 		id, begun := f.add(newJob(both))[0], f.run(f.s, priority(1), both)
 		f.back(begun, storage.OutcomeRetry, f.now.Add(time.Second))
@@ -312,7 +312,7 @@ NextDue is now if a job has ended that was to be leased`, func(f *fixture) {
 		f.windowed(id, f.now.Add(61*time.Minute), f.now.Add(2*time.Hour))
 	}},
 
-	{"expiry_replaced", `The StartWithin and FinishWithin of the waiting job stay. They count on, unless it is due at another time: then they count anew, as of a NewJob, but for the StartWithin of one that has begun.`, func(f *fixture) {
+	{"expiry_replaced", `Its StartWithin and FinishWithin stay. They count on if its due time stays, and else anew, as of a NewJob. Once a job has begun, StartWithin counts no more.`, func(f *fixture) {
 		both, other := []func(*storage.NewJob){startWithin(time.Minute), finishWithin(time.Hour)}, startWithin(5*time.Hour)
 		id := f.add(newJob(append(both, unique("a"))...))[0]
 		replaced := storage.Enqueued{ID: id, Duplicate: true, Replaced: true}

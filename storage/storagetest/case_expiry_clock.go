@@ -8,8 +8,8 @@ import (
 
 // expiryClockCases are about windows that began while the clock was wrong.
 var expiryClockCases = []testCase{
-	{"expiry_in_doubt", `Doubtful says that now may be far from the time, and be corrected soon: then StartWithin and FinishWithin begin anew with the first Exchange that leases and is not Doubtful.
-A StartBy or Deadline that began with a Doubtful now is none of these before it has begun anew.
+	{"expiry_in_doubt", `Doubtful says that now may be far from the real time, and be corrected soon: then StartWithin and FinishWithin begin anew with the first Exchange that leases and is not Doubtful.
+A StartBy or Deadline that began with a Doubtful now counts only once it has begun anew.
 Unsettled is true if they began with a Doubtful now, and may begin anew.`, func(f *fixture) {
 		f.pause(queue, true)
 		ids := f.add(newJob(startWithin(time.Hour), inDoubt), newJob(finishWithin(time.Hour), delay(time.Minute), inDoubt),
@@ -46,7 +46,8 @@ Unsettled is true if they began with a Doubtful now, and may begin anew.`, func(
 		}
 	}},
 
-	{"expiry_shift", `A StartBy or a Deadline that was counted from a later time counts from now, but those of a job with a DueAt.`, func(f *fixture) {
+	{"expiry_shift", `A StartBy or a Deadline that was counted from a later time counts from now.
+a StartBy and a Deadline counted from a DueAt,`, func(f *fixture) {
 		f.timekeeper(f.s)
 		early := f.now
 		both := func(n *storage.NewJob) { n.StartWithin, n.FinishWithin = time.Minute, time.Hour }
@@ -69,7 +70,8 @@ Unsettled is true if they began with a Doubtful now, and may begin anew.`, func(
 		f.ends(f.s, 1, ids[0], ids[3], running.ID)
 	}},
 
-	{"expiry_shift_all", `A StartBy or a Deadline that was counted from a later time counts from now, but those of a job with a DueAt.`, func(f *fixture) {
+	{"expiry_shift_all", `A StartBy or a Deadline that was counted from a later time counts from now.
+a StartBy and a Deadline counted from a DueAt,`, func(f *fixture) {
 		f.timekeeper(f.s)
 		early := f.now
 		f.later(time.Hour)

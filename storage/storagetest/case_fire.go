@@ -161,7 +161,7 @@ nil unless Applied.`, func(f *fixture) {
 		f.fire(f.s)
 	}},
 
-	{"fire_duplicate", `and one whose unique key is held is skipped as [TickDuplicate].
+	{"fire_duplicate", `A tick whose unique key is held is skipped as [TickDuplicate].
 ID is the job that was enqueued, or that holds the unique key.
 LastTick is the tick of which a job was enqueued last, and LastJob that job`, func(f *fixture) {
 		holder := f.add(newJob(unique("held")))[0]

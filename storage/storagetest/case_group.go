@@ -131,7 +131,7 @@ A group of another queue is another group.
 	}},
 
 	{"group_order", oneLives + `
-Each call that changes who may be next lets that one in, and blocks another that is scheduled or ready, in the same transaction.`, func(f *fixture) {
+Each call that changes which member is next lets that member in, and blocks another that is scheduled or ready, in the same transaction.`, func(f *fixture) {
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g, priority(5)), newJob(g, lane(queue, "other")), newJob(g))
 		both := storage.Want{Queues: []string{queue}, Kinds: []string{kind, "other"}}
@@ -194,7 +194,7 @@ A job due at or before now becomes ready, one due later scheduled, unless its gr
 	}},
 
 	{"group_cancel", `Cancel ends a scheduled, ready or blocked job as cancelled, kept as keep says.
-Each call that changes who may be next lets that one in, and blocks another that is scheduled or ready, in the same transaction.`, func(f *fixture) {
+Each call that changes which member is next lets that member in, and blocks another that is scheduled or ready, in the same transaction.`, func(f *fixture) {
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g, delay(time.Hour)), newJob(g), newJob(g, unique("u")), newJob(g))
 		for i, want := range []string{
@@ -218,8 +218,8 @@ Each call that changes who may be next lets that one in, and blocks another that
 		f.counts(count(storage.Cancelled, 3), count(storage.Ready, 2))
 	}},
 
-	{"group_dead", `and so are those with higher keys than a member that has died, until that is redriven, deleted, moved to another queue or skipped.
-SkipHead lets the members of a group pass the dead one with the lowest key that blocks them, which stays dead. It returns that one, and [ErrNotFound] if no dead member blocks the group.`, func(f *fixture) {
+	{"group_dead", `A dead member blocks all with higher keys until it is redriven, deleted, moved to another queue or skipped.
+SkipHead lets the members of a group pass the dead member with the lowest key that blocks them. It returns that member, which stays dead, or [ErrNotFound] if no dead member blocks the group.`, func(f *fixture) {
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g), newJob(g), newJob(g), newJob(g))
 		f.skipHead(queue, "g", storage.ID{})
@@ -247,8 +247,8 @@ SkipHead lets the members of a group pass the dead one with the lowest key that 
 		f.states("of the other queue", f.add(newJob(g, lane("other", kind))), "blocked")
 	}},
 
-	{"group_redrive", `Redrive puts dead jobs back to work: ready, due now, unless their group blocks them
-Each call that changes who may be next lets that one in, and blocks another that is scheduled or ready, in the same transaction.
+	{"group_redrive", `Redrive puts dead jobs back to work: ready and due now, or blocked by their group.
+Each call that changes which member is next lets that member in, and blocks another that is scheduled or ready, in the same transaction.
 A blocked job is not urgent.`, func(f *fixture) {
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g), newJob(g))
@@ -300,8 +300,8 @@ A blocked job is not urgent.`, func(f *fixture) {
 	}},
 
 	{"group_change", `Change changes scheduled, ready and blocked jobs as e says, and dead ones that IDs name.
-A job due at or before now becomes ready, one due later scheduled, and not urgent, and a blocked one stays blocked.
-Each call that changes who may be next lets that one in, and blocks another that is scheduled or ready, in the same transaction.`, func(f *fixture) {
+A job due at or before now becomes ready, one due later scheduled, and not urgent; a blocked one stays blocked.
+Each call that changes which member is next lets that member in, and blocks another that is scheduled or ready, in the same transaction.`, func(f *fixture) {
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g), newJob(g, delay(time.Hour)), newJob(g), newJob(g))
 		f.changed(ids[0], off(time.Minute))
@@ -356,7 +356,7 @@ A blocked job is not urgent.`, func(f *fixture) {
 		f.done(ids[1])
 	}},
 
-	{"group_clock", `The same holds for blocked jobs, by whether they were due when they were blocked.`, func(f *fixture) {
+	{"group_clock", `A blocked job counts as ready if it was due when it was blocked, else as scheduled.`, func(f *fixture) {
 		f.timekeeper(f.s)
 		start, g := f.now, grouped("g")
 		f.later(1000 * time.Hour)
@@ -384,7 +384,7 @@ A blocked job is not urgent.`, func(f *fixture) {
 		f.lists(storage.Filter{States: []storage.State{storage.Blocked}, Kind: kind, DueBefore: f.now.Add(1)}, pick(ids, 5, 8, 7, 6)...)
 	}},
 
-	{"groups_list", `Groups lists the groups that are blocked by a dead member, or, with of.Waiting, those that have blocked members, sorted by queue and name
+	{"groups_list", `Groups lists the groups that a dead member blocks, or, with of.Waiting, those with blocked members, sorted by queue and name.
 Head is the dead member with the lowest key that blocks the group.
 Reason, Error, Cause and DiedAt are the reason, the last error, the cause and the time of its death;
 Blocked is how many members are blocked, at most [GroupCount].`, func(f *fixture) {
@@ -414,7 +414,7 @@ Blocked is how many members are blocked, at most [GroupCount].`, func(f *fixture
 
 	{"groups_waiting", `Waiting chooses the groups that have blocked members, whatever these wait for.
 With GroupFilter.Waiting it is the member with the lowest key that is scheduled, ready or running and has a place, if there is one.
-zero if it lives.`, func(f *fixture) {
+zero if Head lives.`, func(f *fixture) {
 		waiting := storage.GroupFilter{Waiting: true}
 		f.groupsOf(waiting)
 		f.add(newJob(grouped("alone")), newJob())
@@ -440,7 +440,7 @@ zero if it lives.`, func(f *fixture) {
 		f.groupsOf(storage.GroupFilter{Queue: queue, Waiting: true}, all[2:]...)
 	}},
 
-	{"group_ahead", `Of a blocked job it counts the blocked members of its group with lower keys.
+	{"group_ahead", `of a blocked job, the blocked members of its group with lower keys;
 Head is what a blocked job waits for: the member of its group that is scheduled, ready or running, or else the dead one with the lowest key that blocks it.`, func(f *fixture) {
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g), newJob(g), newJob(g, lane(queue, "other")))

@@ -44,7 +44,7 @@ const manyLive = `With a SettingGroupLimit above 1 that many members are ready o
 
 var groupLimitCases = []testCase{
 	{"group_limit", manyLive + `
-A place that is free is for the blocked member with the lowest key.`, func(f *fixture) {
+A free place goes to the blocked member with the lowest key.`, func(f *fixture) {
 		f.groupLimit(3, storage.BlockDead)
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g), newJob(g), newJob(g), newJob(g), newJob(g, lane("other", kind)), newJob(g, lane("other", kind)))
@@ -62,7 +62,7 @@ A place that is free is for the blocked member with the lowest key.`, func(f *fi
 		f.states("one is cancelled", ids[:5], "ready - running cancelled ready")
 	}},
 
-	{"group_limit_scheduled", `Scheduled ones are beside them, and are blocked if there is no place when they are due, unless they were let in, or were put back with Stays.`, func(f *fixture) {
+	{"group_limit_scheduled", `A scheduled member needs no place. When due, it takes a free one or is blocked. One that was let in, or put back with Stays, keeps its place.`, func(f *fixture) {
 		f.groupLimit(2, storage.BlockDead)
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g), newJob(g), newJob(g, delay(time.Hour)))
@@ -87,7 +87,7 @@ A place that is free is for the blocked member with the lowest key.`, func(f *fi
 		f.states("moved", ids, "ready - ready ready")
 	}},
 
-	{"group_limit_stays", `Scheduled ones are beside them, and are blocked if there is no place when they are due, unless they were let in, or were put back with Stays.
+	{"group_limit_stays", `A scheduled member needs no place. When due, it takes a free one or is blocked. One that was let in, or put back with Stays, keeps its place.
 Stays is true if a member of a group that is put back for later keeps its place in the group, whatever the limit`, func(f *fixture) {
 		f.groupLimit(2, storage.BlockDead)
 		g := grouped("g")
@@ -120,7 +120,7 @@ Stays is true if a member of a group that is put back for later keeps its place 
 		}
 	}},
 
-	{"group_regroup", `Regroup has the settings of a queue take effect in its groups that have blocked members
+	{"group_regroup", `Regroup applies the settings of a queue to its groups with blocked members
 One call is one bounded step over the groups whose names come after the name given: call again with the result until that is empty.`, func(f *fixture) {
 		const n = 150
 		var jobs []storage.NewJob
@@ -147,8 +147,8 @@ One call is one bounded step over the groups whose names come after the name giv
 		f.states("the next", pick(ids, 1, n+1, 2*n+1), "- ready blocked")
 	}},
 
-	{"group_regroup_lower", `or more that are ready, running or scheduled with a place than SettingGroupLimit.
-If there are too many still, those that are ready and have the highest keys are blocked; those that run go on.`, func(f *fixture) {
+	{"group_regroup_lower", `or with more members that are ready, running or scheduled with a place than SettingGroupLimit.
+If there are still too many, the ready ones with the highest keys are blocked; running ones go on.`, func(f *fixture) {
 		for limit := range int64(3) {
 			f.groupLimit(5, storage.BlockDead)
 			f.regroup()
@@ -178,8 +178,8 @@ If there are too many still, those that are ready and have the highest keys are 
 		f.states("and has a place", ids, "ready - running -")
 	}},
 
-	{"group_regroup_scheduled", `If that is above 1, scheduled members leave their places.
-Once they have done so in all groups, Regroup does nothing until they are changed.`, func(f *fixture) {
+	{"group_regroup_scheduled", `If the limit is above 1, scheduled members leave their places.
+Once they apply to all groups, Regroup does nothing until they change.`, func(f *fixture) {
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g), newJob(g), newJob(g))
 		got := f.leased(1, ids[0])
@@ -195,8 +195,8 @@ Once they have done so in all groups, Regroup does nothing until they are change
 		f.states("again", ids, "scheduled scheduled running blocked")
 	}},
 
-	{"group_regroup_place", `A place that is free is for the blocked member with the lowest key.
-Before, the settings take effect in each group with the next call that is about a member of it.`, func(f *fixture) {
+	{"group_regroup_place", `A free place goes to the blocked member with the lowest key.
+Before that, the settings apply to a group from the next call about one of its members on.`, func(f *fixture) {
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g), newJob(g))
 		f.groupLimit(2, storage.BlockDead)

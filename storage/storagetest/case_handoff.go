@@ -203,7 +203,7 @@ It does not wait for receive.`, func(f *fixture) {
 		w.took("none of three")
 	}},
 
-	{"handoff_under_way", `Jobs that were leased count until receive has returned`, func(f *fixture) {
+	{"handoff_under_way", `Leased jobs count until receive has returned`, func(f *fixture) {
 		var o storage.Offer
 		var handed atomic.Int64
 		var wg sync.WaitGroup
@@ -232,7 +232,7 @@ It does not wait for receive.`, func(f *fixture) {
 		}
 	}},
 
-	{"handoff_turns", `Offers are served in the order they were made; nothing is done for an offer if what was inserted has been leased to those before.`, func(f *fixture) {
+	{"handoff_turns", `Offers are served in the order they were made; an offer gets nothing if the inserted jobs were leased to those before it.`, func(f *fixture) {
 		both := storage.Want{Queues: []string{queue}, Kinds: []string{kind, "other"}}
 		f.add(newJob(lane(queue, "other")))
 		a, b, c := f.offer(f.s, usual, 1), f.offer(f.s, both, 2), f.offer(f.s, usual, 1)

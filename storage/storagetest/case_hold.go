@@ -68,7 +68,7 @@ const untilSays = "Until is when the hold is over: an Exchange at Until leases a
 
 var holdCases = []testCase{
 	{"hold_lanes", `Lane is what is held. An empty Kind stands for all kinds of the queue, an empty Queue for the kind in all queues.
-nothing of the lane is leased, neither by an Exchange nor to an [Offer]
+no job of the lane is leased, by an Exchange or to an [Offer].
 Release ends the hold of just this lane for this reason.`, func(f *fixture) {
 		ids := f.four()
 		for _, c := range []struct {
@@ -106,7 +106,7 @@ Release ends the hold of just this lane for this reason.`, func(f *fixture) {
 		f.leases("released", ids...)
 	}},
 
-	{"hold_stacks", `A lane may have holds of several reasons: as long as one of them is in force nothing of the lane is leased`, func(f *fixture) {
+	{"hold_stacks", `A lane may have holds of several reasons: as long as one of them is in force no job of the lane is leased`, func(f *fixture) {
 		id := f.add(newJob())[0]
 		f.hold(storage.Hold{Lane: storage.Lane{Queue: queue}, Reason: "a", For: time.Minute})
 		f.hold(storage.Hold{Lane: storage.Lane{Queue: queue}, Reason: "b"})
@@ -183,7 +183,7 @@ If zero, the hold lasts until it is released.`, func(f *fixture) {
 		f.leases("at its end", id)
 	}},
 
-	{"hold_renewed", `A hold takes the place of the one with the same lane and reason; if that was in force, its Since stays.
+	{"hold_renewed", `A hold takes the place of the one with the same lane and reason; if that was in force, its Since and Through stay.
 Since is when the hold began.`, func(f *fixture) {
 		began := f.now
 		night := storage.HoldState{Lane: aPause.Lane, Reason: "night", By: "ada", Since: began, Until: began.Add(time.Hour), For: time.Hour}
@@ -242,7 +242,7 @@ Until is when the hold is over, or with Probe when the next job is let through; 
 		f.holdsAre("without those that are over", append(append(want[:0:0], want[:6]...), want[8:]...)...)
 	}},
 
-	{"hold_next_due", `NextDue is when the earliest job that is still scheduled is due, or the ends of all holds of a lane that matches a Want have come`, func(f *fixture) {
+	{"hold_next_due", `NextDue is the earliest time at which a scheduled job is due, all holds of a lane that matches a Want have ended`, func(f *fixture) {
 		next := func(what string, want time.Time) {
 			f.Helper()
 			if got := f.exchange(f.s, storage.Exchange{Wants: wants(1)}).NextDue; !got.Equal(want) || got.IsZero() != want.IsZero() {
@@ -273,7 +273,7 @@ Until is when the hold is over, or with Probe when the next job is let through; 
 		next("after all", f.now.Add(time.Minute))
 	}},
 
-	{"hold_handoff", `nothing of the lane is leased, neither by an Exchange nor to an [Offer]`, func(f *fixture) {
+	{"hold_handoff", `no job of the lane is leased, by an Exchange or to an [Offer].`, func(f *fixture) {
 		w := f.offer(f.s, lanes, 9)
 		f.hold(storage.Hold{Lane: storage.Lane{Queue: queue, Kind: "y"}, Reason: "a", For: time.Minute})
 		f.hold(storage.Hold{Lane: storage.Lane{Kind: kind}, Reason: "a"})
@@ -285,8 +285,8 @@ Until is when the hold is over, or with Probe when the next job is let through; 
 		w.took("when the hold is over, with the next", ids[1], held, f.add(newJob(lane(queue, "y")))[0])
 	}},
 
-	{"hold_doubtful", `The hold is in force until an Exchange that leases decides: one that is Doubtful too ends it at its end, any other begins it anew and is what For counts from.
-Without a For, or with an Until, it has no effect.`, func(f *fixture) {
+	{"hold_doubtful", `The hold is in force until an Exchange that leases decides. One that is Doubtful too ends the hold at its end; any other begins it anew, and For counts from then.
+Without a For, or with an Until, Doubtful has no effect.`, func(f *fixture) {
 		id := f.add(newJob())[0]
 		night := storage.Hold{Lane: storage.Lane{Queue: queue, Kind: kind}, Reason: "night", For: time.Hour, Doubtful: true}
 		leases := func(what string, doubtful bool, want ...storage.ID) {
@@ -342,8 +342,9 @@ Without a For, or with an Until, it has no effect.`, func(f *fixture) {
 		w.took("after the end of a doubtful hold")
 	}},
 
-	{"hold_shifted", `A hold whose end is more than its For after now ends that For after now
-One with an Until and no Probe stays. None has begun later than now, nor has what it has let through.`, func(f *fixture) {
+	{"hold_shifted", `A hold whose end is more than its For after now ends that For after now.
+and the Until of a hold without Probe.
+A hold that began later began now; so did a job that it let through.`, func(f *fixture) {
 		f.timekeeper(f.s)
 		before := storage.HoldState{Lane: storage.Lane{Queue: "a"}, Reason: "a", Since: f.now, Until: f.now.Add(2 * month), For: 2 * month}
 		f.hold(storage.Hold{Lane: before.Lane, Reason: "a", For: 2 * month})
@@ -382,7 +383,7 @@ One with an Until and no Probe stays. None has begun later than now, nor has wha
 		both("released", holds, func() { f.release(aPause.Lane, aPause.Reason) })
 	}},
 
-	{"hold_told_first", `f is called before the Hold, Release or Exchange of this Store that did so returns.`, func(f *fixture) {
+	{"hold_told_first", `A Hold, Release or Exchange of this Store that does so calls f before it returns.`, func(f *fixture) {
 		n, ok := f.s.(storage.Notifier)
 		if !ok {
 			f.Skip("the store is no storage.Notifier")

@@ -15,7 +15,7 @@ func (f *fixture) leaseOf(n int, from storage.Want) []storage.ID {
 }
 
 var keepBackCases = []testCase{
-	{"keepback_min", `nothing but urgent jobs is leased from a lane of which fewer than Min jobs are ready`, func(f *fixture) {
+	{"keepback_min", `only urgent jobs are leased from a lane with fewer than Min ready jobs`, func(f *fixture) {
 		f.add(newJob(lane("other", kind)), newJob(lane(queue, "other")), newJob(dueAt(f.now.Add(time.Hour))))
 		ids := f.add(newJob(), newJob())
 		f.order("leased of two", f.leaseOf(9, keeping), nil)
@@ -26,7 +26,7 @@ var keepBackCases = []testCase{
 		f.order("leased of three again", f.leaseOf(9, keeping), pick(ids, 3, 4, 2))
 	}},
 
-	{"keepback_wait", `nothing but urgent jobs is leased from a lane of which fewer than Min jobs are ready, until the earliest due of these has been due for Wait.`, func(f *fixture) {
+	{"keepback_wait", `only urgent jobs are leased from a lane with fewer than Min ready jobs, until the earliest due of these has been due for Wait.`, func(f *fixture) {
 		ids := f.add(newJob(priority(-3)))
 		f.later(30 * time.Second)
 		ids = append(ids, f.add(newJob(priority(5)))...)
@@ -46,7 +46,7 @@ var keepBackCases = []testCase{
 		f.order("leased", f.leaseOf(9, keeping), ids)
 	}},
 
-	{"keepback_urgent", `nothing but urgent jobs is leased from a lane of which fewer than Min jobs are ready`, func(f *fixture) {
+	{"keepback_urgent", `only urgent jobs are leased from a lane with fewer than Min ready jobs`, func(f *fixture) {
 		ids := f.add(newJob(), newJob(), newJob())
 		for _, id := range ids[1:] {
 			f.runNow(named(id), firstToo)
@@ -81,7 +81,7 @@ var keepBackCases = []testCase{
 	}},
 
 	{"keepback_next_due", `NextDue
-It is no later than the end of Wait for a lane whose jobs were kept back`, func(f *fixture) {
+For a lane whose jobs were kept back, NextDue is no later than the end of Wait.`, func(f *fixture) {
 		start := f.now
 		next := func(what string, n int, want time.Time) {
 			f.Helper()

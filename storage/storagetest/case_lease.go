@@ -40,7 +40,7 @@ Leased []Leased in the order they should start`, func(f *fixture) {
 	}},
 
 	{"lease_wants", `Wants are the jobs to lease. Of those that are due and match any of them, the highest priority goes first, then the earliest due, then the first enqueued.
-Each job counts for the first Want that it matches and whose N is not reached, nor its Each for the job's queue; a job for which all are reached is passed over.`, func(f *fixture) {
+A job counts for the first Want that matches it and has room: by N, and by Each for its queue. A job that fits none is passed over.`, func(f *fixture) {
 		want := func(n int, queue string, kinds ...string) storage.Want {
 			return storage.Want{Queues: []string{queue}, Kinds: kinds, N: n}
 		}
@@ -179,8 +179,8 @@ A job due at or before now becomes ready, one due later scheduled, unless its gr
 		f.order("leased", leasedIDs(f.lease(f.s, 9)), []storage.ID{ids[1], ids[0], ids[2], more[0]})
 	}},
 
-	{"lease_next_due", `NextDue is when the earliest job that is still scheduled is due
-zero if nothing is to come, or if nothing was wanted.`, func(f *fixture) {
+	{"lease_next_due", `NextDue is the earliest time at which a scheduled job is due
+It is zero if nothing is to come, or if nothing was wanted.`, func(f *fixture) {
 		next := func(want int) time.Time {
 			f.Helper()
 			return f.exchange(f.s, storage.Exchange{Wants: wants(want)}).NextDue

@@ -66,7 +66,7 @@ running          the highest key first
 ready            by queue and kind; those of a lane as they are leased in the order Oldest
 scheduled        the earliest due first, then the lowest key
 dead             the latest end first, then the highest key
-done, cancelled  the highest key first, of both states together`, func(f *fixture) {
+finished         the highest key first, of all three states together`, func(f *fixture) {
 		all := f.society()
 		f.lists(storage.Filter{}, inOrder(all)...)
 		for state, ids := range all {
@@ -77,7 +77,7 @@ done, cancelled  the highest key first, of both states together`, func(f *fixtur
 	}},
 
 	{"list_filters", `Filter chooses jobs. Fields that are zero choose all; the others must all match.
-Reason and Cause match only dead jobs, EndedFrom and EndedBefore no live job, DueFrom and DueBefore only scheduled, ready and blocked ones.
+Reason and Cause match only dead jobs, EndedFrom and EndedBefore only ended ones, DueFrom and DueBefore only scheduled, ready and blocked ones.
 CreatedFrom and CreatedBefore bound the time when a job was enqueued, the former included, DueFrom and DueBefore that when it is due.
 Error must occur in the last error, without regard to ASCII case.`, func(f *fixture) {
 		all := f.society()
@@ -119,7 +119,7 @@ Error must occur in the last error, without regard to ASCII case.`, func(f *fixt
 		f.lists(storage.Filter{CreatedBefore: f.now, States: []storage.State{storage.Dead}}, all[storage.Dead][1], all[storage.Dead][0])
 	}},
 
-	{"list_pages", `Jobs lists jobs that match f, at most limit of them, from the place after on: that is the Next of a page of a list with the same f, or empty for the first page.
+	{"list_pages", `Jobs lists jobs that match f, at most limit of them. after is the Next of the page before, of a list with the same f, or empty for the first page.
 Next is where the next page begins, in a form that only the Store knows. It is empty if no job is left.
 A job that stays as it is while a list is read is on one page of it.`, func(f *fixture) {
 		all := f.morgue()

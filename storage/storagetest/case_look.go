@@ -157,7 +157,7 @@ Published returns the documents of the instances that live, this one included, s
 		writer.Wait()
 	}},
 
-	{"ahead", `Ahead counts the ready jobs of the lane of a ready job that an Exchange leases before it, as far as most.
+	{"ahead", `Ahead counts, up to most, the jobs before a job. Of a ready job these are the ready jobs of its lane that an Exchange leases before it;
 More is true if there are more than N.`, func(f *fixture) {
 		soon := f.now.Add(-time.Second)
 		ids := f.add(newJob(), newJob(), newJob(priority(1)), newJob(dueAt(soon)), newJob(priority(-1)), newJob(priority(1), dueAt(soon)))
@@ -173,7 +173,7 @@ More is true if there are more than N.`, func(f *fixture) {
 		f.ahead(ids[1], 9, storage.Ahead{N: 2})
 	}},
 
-	{"ahead_states", `For a job that is neither it counts none.
+	{"ahead_states", `of any other, none.
 It returns [ErrNotFound] if there is no live job.
 Urgent is true of a job that goes before all others, see [Exchange].`, func(f *fixture) {
 		first := f.run(f.s)

@@ -136,8 +136,8 @@ The message stays while one of them is there, in whatever state.`, func(f *fixtu
 		f.there(false, "d")
 	}},
 
-	{"message_keep", `One with a KeepUntil is deleted by PublishMessages and PurgeFinished, some in each call, when none of its jobs is there any more and its KeepUntil is over: until then it is returned, but it is not there for PublishMessages any more.
-So it is with messages whose time is over, see [Topics].`, func(f *fixture) {
+	{"message_keep", `One with a KeepUntil is deleted by PublishMessages and PurgeFinished, some in each call, once its jobs are gone and its KeepUntil is over. Until it is deleted Message still returns it, but for PublishMessages it is gone.
+and deletes messages whose time is over, see [Topics]. The time returned allows for the next of these too.`, func(f *fixture) {
 		keepUntil := func(id string, d time.Duration, jobs ...storage.NewJob) storage.Publication {
 			p := published(id, jobs...)
 			p.Message.KeepUntil = f.now.Add(d)
@@ -323,7 +323,7 @@ the index of that which was refused`, func(f *fixture) {
 		f.there(false, "b")
 	}},
 
-	{"message_refused", `Jobs are inserted as by Enqueue; what that refuses refuses the call.`, func(f *fixture) {
+	{"message_refused", `Jobs are inserted as by Enqueue; a job that it would refuse refuses the call.`, func(f *fixture) {
 		fail := newJob(unique("u"))
 		fail.Conflict = &storage.Conflict{Mode: storage.Fail}
 		f.add(newJob(unique("u")))
@@ -333,7 +333,7 @@ the index of that which was refused`, func(f *fixture) {
 		f.there(false, "a", "b")
 	}},
 
-	{"message_list", `Messages lists the messages of a topic that were published at since or later, at most limit of them, without their bodies, in the order of PublishedAt and then of their publication, from the place after on: that is the next of another call, or empty. next is empty if there are no more.
+	{"message_list", `Messages lists the messages of a topic that were published at since or later, at most limit of them, without their bodies, in the order of PublishedAt and then of their publication. after is the next of the call before, or empty. next is empty if there are no more.
 not nil; of Messages nil`, func(f *fixture) {
 		with := func(id, topic string) storage.Publication {
 			p := published(id, newJob())

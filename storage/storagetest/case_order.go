@@ -33,13 +33,13 @@ func (f *fixture) ago(seconds int, p int, change ...func(*storage.NewJob)) stora
 
 const (
 	newestFirst = `Newest is the reverse: the latest due goes first, then the last enqueued.`
-	agedFirst   = `With a SettingAging so much waiting makes up for a step of priority: of the ready jobs of a queue that one goes first whose due time, less SettingAging times its priority, is the earliest, then the first enqueued.`
-	amongQueues = `Of several queues each stands behind its first job, which counts with the highest priority of the jobs of its queue that could be leased too. The highest priority goes first, then the earliest due, then the first enqueued.`
+	agedFirst   = `With a SettingAging that much waiting makes up for a step of priority: the ready job of a queue goes first whose due time, less SettingAging times its priority, is the earliest, then the first enqueued.`
+	amongQueues = `Several queues are compared by their first jobs. Each counts with the highest priority of all jobs of its queue that could be leased. The highest priority goes first, then the earliest due, then the first enqueued.`
 )
 
 var orderCases = []testCase{
 	{"order_newest", newestFirst + `
-Order is a SettingOrder: which of the ready jobs of a queue goes first that have the same priority.`, func(f *fixture) {
+Order is a SettingOrder: which of the ready jobs of a queue with the same priority goes first.`, func(f *fixture) {
 		f.ordered(queue, storage.Newest, time.Minute)
 		ids := f.add(f.ago(2, 0), f.ago(1, 0), f.ago(3, 1), f.ago(0, 0), f.ago(0, 0), f.ago(0, -1), f.ago(2, 1), f.ago(9000, 0))
 		f.order("leased", f.oneByOne(len(ids), usual, 1, 2, 3), pick(ids, 6, 2, 4, 3, 1, 0, 7, 5))
@@ -111,7 +111,7 @@ Order is a SettingOrder: which of the ready jobs of a queue goes first that have
 		f.order("beside one that is held", f.oneByOne(3, want, 1), pick(ids, 10, 9, 8))
 	}},
 
-	{"order_at_once", `Settings apply at once to the jobs that are ready. Nothing is stored in jobs but the due times of Turns.
+	{"order_at_once", `Settings apply at once to the jobs that are ready. Only the due times of Turns are stored in jobs.
 A queue with the order Newest does not age.
 A setting that is missing or zero is not set.`, func(f *fixture) {
 		jobs := func(n int) (all []storage.NewJob) {
@@ -130,7 +130,7 @@ A setting that is missing or zero is not set.`, func(f *fixture) {
 		f.order("unset again", f.oneByOne(2, usual, 2), pick(ids, 1, 3))
 	}},
 
-	{"order_turns", `Turns is the order of Oldest, in which groups take turns: a member that an Exchange lets in into its group, and that is due, is ready, and its due time becomes the time of the call unless it is later.`, func(f *fixture) {
+	{"order_turns", `Turns is Oldest with the groups in rotation: a due member that an Exchange lets into its group is ready, and its due time becomes the time of the call, if that is later.`, func(f *fixture) {
 		f.ordered(queue, storage.Turns, 0)
 		many, few := grouped("many"), grouped("few")
 		ids := f.add(newJob(many), newJob(many), newJob(many, delay(time.Second)), newJob(many, delay(time.Hour)))
@@ -159,7 +159,7 @@ A setting that is missing or zero is not set.`, func(f *fixture) {
 		f.dueWhen("let in by an exchange", ids[2], f.now)
 	}},
 
-	{"order_ahead", `Ahead counts the ready jobs of the lane of a ready job that an Exchange leases before it, as far as most.`, func(f *fixture) {
+	{"order_ahead", `Ahead counts, up to most, the jobs before a job. Of a ready job these are the ready jobs of its lane that an Exchange leases before it;`, func(f *fixture) {
 		ids := f.add(f.ago(600, 0), f.ago(300, 1), f.ago(0, 2), f.ago(0, 0), f.ago(60, 1), f.ago(600, 0))
 		f.add(f.ago(9000, 9, lane(queue, "other")))
 		for _, c := range []struct {

@@ -246,7 +246,7 @@ kept as keep says.`, func(f *fixture) {
 
 	{"outcome_dead", `OutcomeDead: {State: Dead},
 The job keeps Reason, Error and Policy.
-ReasonCrashed keeps the crashes, and with a Failure counts one more: without, the last one is counted already, and the lease is no attempt, as the handler was not called. ReasonSnoozed counts one more snooze.
+ReasonCrashed keeps the crashes. With a Failure it counts one more; without, the last one is counted already, and the lease is no attempt, as the handler was not called. ReasonSnoozed counts one more snooze.
 Policy []byte the job's own; of a dead job the one in effect at its end`, func(f *fixture) {
 		for reason, want := range map[storage.Reason]storage.Counters{
 			storage.ReasonExhausted: {Attempt: 3, Snoozes: 1},
@@ -279,7 +279,7 @@ Policy []byte the job's own; of a dead job the one in effect at its end`, func(f
 		f.counts(count(storage.Dead, 6))
 	}},
 
-	{"outcome_dead_then", `Then, if not nil, is enqueued if the item makes its job dead, in the same transaction, and in no other case. With Spent that of Spent counts.`, func(f *fixture) {
+	{"outcome_dead_then", `Then, if not nil, is enqueued, in the same transaction, only if the item makes its job dead. If Spent takes effect, that of Spent counts.`, func(f *fixture) {
 		then := newJob(func(n *storage.NewJob) { n.Queue, n.Kind, n.Args = "notices", "notice", []byte(`{"of":"it"}`) })
 		waiting := func(n int) {
 			f.Helper()
@@ -368,7 +368,7 @@ Policy []byte the job's own; of a dead job the one in effect at its end`, func(f
 		f.order("leased again", leasedIDs(f.lease(f.s, 3)), pick(ids, 1, 0))
 	}},
 
-	{"outcome_stopped", `asked reports whether the job was asked to stop: it is not put back then, and where an outcome would do so, OutcomeCancelled takes its place. A lease whose handler was not called is no attempt all the same.
+	{"outcome_stopped", `asked says that the job was asked to stop: OutcomeCancelled then takes the place of an outcome that would put it back. A lease whose handler was not called is still no attempt.
 OutcomeReturned leaves it out.`, func(f *fixture) {
 		for _, o := range putsBack {
 			attempts, failures := 1, 1
@@ -400,9 +400,9 @@ OutcomeReturned leaves it out.`, func(f *fixture) {
 	}},
 
 	{"outcome_unavailable", `Previous is the token of the job's last lease before this one, also if that was returned; zero for its first.
-Spent takes the place of an OutcomeUnavailable, but for its Lease, if it is not nil and an attempt of the job's lane has ended with OutcomeDone under a lease later than Since.
-Without such evidence Failure is left out of the history, and Error is the last error of the job until its next lease.
-A success counts as evidence from the first OutcomeUnavailable of its lane on; it need not be known before.
+Spent, if not nil, takes the place of an OutcomeUnavailable if there is evidence: an attempt of the job's lane has ended with OutcomeDone under a lease later than Since.
+Without evidence Failure is left out of the history, and Error is the last error of the job until its next lease.
+A success before the lane's first OutcomeUnavailable need not count.
 If zero, there is no evidence.
 Unreached is true of a job that waits if its last attempt ended as an [OutcomeUnavailable].
 Spent: the lease was held, and Finish.Spent took the place of the item.`, func(f *fixture) {

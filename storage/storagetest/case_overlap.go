@@ -7,7 +7,7 @@ import (
 )
 
 // overlapSays is what the cases of this file are about.
-const overlapSays = "But if the schedule is SkipOverlap and its LastJob is live, then a tick that is not Manual is skipped, as [TickOverlap]"
+const overlapSays = "If the schedule is SkipOverlap and its LastJob is live, a tick is skipped as [TickOverlap]; only a manual one is not."
 
 // overlaps fires one tick of a and checks whether it was skipped.
 func (f *fixture) overlaps(what string, want bool) {
@@ -92,7 +92,7 @@ one that has a Job enqueues it`, func(f *fixture) {
 	}},
 
 	{"overlap_before_unique", overlapSays + `
-and one whose unique key is held is skipped as [TickDuplicate].`, func(f *fixture) {
+A tick whose unique key is held is skipped as [TickDuplicate].`, func(f *fixture) {
 		f.put(newSchedule("a", skipOverlap))
 		id := f.take("a", tick(f.now, unique("u"))).Ticks[0].ID
 		fired := f.take("a", tick(f.now, unique("u")), manual(f.now, unique("u")))

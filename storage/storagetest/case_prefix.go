@@ -41,7 +41,7 @@ var prefixCases = []testCase{
 		f.order("leased with fewer exceptions", f.leaseOf(9, want), pick(ids, 0, 4))
 	}},
 
-	{"prefix_urgent", `Urgent is how many urgent jobs to lease, before the others and beside them: of any lane that matches a Want`, func(f *fixture) {
+	{"prefix_urgent", `Urgent is how many urgent jobs to lease, before the others and in addition to them: of any lane that matches a Want`, func(f *fixture) {
 		ids := f.add(newJob(lane("web/a", kind)), newJob(lane("web/b", kind)))
 		for _, id := range ids {
 			f.runNow(named(id), firstToo)
@@ -52,7 +52,7 @@ var prefixCases = []testCase{
 	}},
 
 	{"prefix_holds", `Hold stops leasing from a lane, also one that has no job yet, until the hold is over or released.
-NextDue is when the earliest job that is still scheduled is due, or the ends of all holds of a lane that matches a Want have come`, func(f *fixture) {
+NextDue is the earliest time at which a scheduled job is due, all holds of a lane that matches a Want have ended`, func(f *fixture) {
 		ids := f.add(newJob(lane("web/a", kind)), newJob(lane("web/b", kind)))
 		f.hold(storage.Hold{Lane: storage.Lane{Queue: "web/a"}, Reason: "r", For: time.Minute})
 		f.hold(storage.Hold{Lane: storage.Lane{Queue: "web", Kind: kind}, Reason: "r", For: time.Second})
@@ -77,7 +77,7 @@ NextDue is when the earliest job that is still scheduled is due, or the ends of 
 		w.took("handed over then", pick(ids, 3)...)
 	}},
 
-	{"prefix_min", `nothing but urgent jobs is leased from a lane of which fewer than Min jobs are ready`, func(f *fixture) {
+	{"prefix_min", `only urgent jobs are leased from a lane with fewer than Min ready jobs`, func(f *fixture) {
 		ids := f.add(newJob(lane("web/a", kind)), newJob(lane("web/b", kind)), newJob(lane("web/a", kind)))
 		want := prefixed
 		want.Min, want.Wait = 2, time.Minute
@@ -86,7 +86,7 @@ NextDue is when the earliest job that is still scheduled is due, or the ends of 
 }
 
 var eachCases = []testCase{
-	{"each_queue", `Each, if positive, is how many jobs of one queue are leased for w at most.`, func(f *fixture) {
+	{"each_queue", `Each, if positive, is the most jobs of one queue that are leased for w.`, func(f *fixture) {
 		ids := f.add(
 			newJob(lane("web/a", kind), priority(9)), newJob(lane("web/a", "other"), priority(8)), newJob(lane("web/a", kind), priority(7)),
 			newJob(lane("web/b", kind)), newJob(lane("web/c", kind), priority(-1)), newJob(lane("web/b", kind)), newJob(lane("web/b", kind)),
@@ -111,8 +111,8 @@ var eachCases = []testCase{
 		f.order("leased without Each", f.leaseOf(9, want), pick(ids, 1, 2, 5, 8))
 	}},
 
-	{"each_wants", `Each job counts for the first Want that it matches and whose N is not reached, nor its Each for the job's queue; a job for which all are reached is passed over.
-Jobs of the queue count that the same Exchange has leased for other Wants, beside urgent ones.`, func(f *fixture) {
+	{"each_wants", `A job counts for the first Want that matches it and has room: by N, and by Each for its queue. A job that fits none is passed over.
+Jobs of the queue that the same Exchange leases for other Wants count too; urgent ones do not.`, func(f *fixture) {
 		ids := f.add(newJob(), newJob(), newJob(), newJob(), newJob(lane("other", kind)))
 		f.runNow(named(ids[3]), firstToo)
 		first, second := usual, storage.Want{Queues: []string{queue, "other"}, Kinds: []string{kind}, N: 2, Each: 2}

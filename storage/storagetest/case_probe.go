@@ -34,8 +34,8 @@ func (f *fixture) through(l storage.Leased) storage.Through {
 }
 
 var probeCases = []testCase{
-	{"hold_probe_one", `From its end on the lane is ajar
-an Exchange leases one job of it, and with that the end moves to the end of the lease.
+	{"hold_probe_one", `From its end on, the hold lets one job through, the probe
+an Exchange leases it, which moves the end to the end of the lease.
 So one job is let through at a time, in all processes together, and the next one if nobody releases the hold or begins it anew.
 Probe is true if a hold has let the job through.`, func(f *fixture) {
 		other := f.db.Open()
@@ -145,7 +145,7 @@ and the next one if nobody releases the hold or begins it anew.`, func(f *fixtur
 		w.took("released", f.add(newJob())...)
 	}},
 
-	{"hold_probe_stacks", `From its end on the lane is ajar, unless another hold keeps its jobs back`, func(f *fixture) {
+	{"hold_probe_stacks", `Another hold of the lane may keep probes back.`, func(f *fixture) {
 		ids := f.add(times(9, newJob())...)
 		f.hold(aProbe)
 		f.hold(forReason(storage.HoldBrake, 2*time.Minute))
@@ -176,7 +176,7 @@ and the next one if nobody releases the hold or begins it anew.`, func(f *fixtur
 		f.gets("released", f.s, ids[3:]...)
 	}},
 
-	{"hold_probe_next_due", `or the ends of all holds of a lane that matches a Want have come`, func(f *fixture) {
+	{"hold_probe_next_due", `all holds of a lane that matches a Want have ended`, func(f *fixture) {
 		next := func(what string, n int, want time.Time) {
 			f.Helper()
 			res := f.exchange(f.s, storage.Exchange{Wants: wants(1)})
@@ -206,7 +206,7 @@ and the next one if nobody releases the hold or begins it anew.`, func(f *fixtur
 For is that of the Hold, rounded up to whole microseconds.
 Probe is that of the Hold.
 By is who holds the lane, and Detail why, for people.
-if that was in force, its Since stays.`, func(f *fixture) {
+if that was in force, its Since and Through stay.`, func(f *fixture) {
 		h := aProbe
 		h.By, h.Detail = "worker", "no route to host"
 		state := storage.HoldState{
@@ -237,10 +237,10 @@ if that was in force, its Since stays.`, func(f *fixture) {
 		f.holdsAre("one that lets none through is over")
 	}},
 
-	{"hold_probe_through", `Through is the job that the hold has let through last, as long as the lease is held under which it was; zero from then on.
-So does its Through.
-The exception is a job that still runs at the end: the next one is let through beside it.
-The Hold has no effect then unless a hold with its lane and reason is in force, and that job is the last one that it has let through.
+	{"hold_probe_through", `Through is the last job that the hold has let through, while its lease is held; zero from then on.
+if that was in force, its Since and Through stay.
+A probe that still runs at the end does not keep the next one back.
+The Hold then takes effect only if a hold with its lane and reason is in force, and that probe is the last one that it has let through.
 Hanging is that of the Hold.`, func(f *fixture) {
 		other := f.db.Open()
 		f.add(times(4, newJob())...)
@@ -303,7 +303,7 @@ Hanging is that of the Hold.`, func(f *fixture) {
 	}},
 
 	{"hold_probe_dated", `With Probe both may be set: Until is the end then, and For is kept as the length.
-Without a For, or with an Until, it has no effect.`, func(f *fixture) {
+Without a For, or with an Until, Doubtful has no effect.`, func(f *fixture) {
 		ids := f.add(times(4, newJob())...)
 		state := storage.HoldState{Lane: aProbe.Lane, Reason: aProbe.Reason, Since: f.now, For: time.Hour, Probe: true, Waiting: 4, Ready: 4}
 		h := forReason(aProbe.Reason, time.Hour)
@@ -325,8 +325,8 @@ Without a For, or with an Until, it has no effect.`, func(f *fixture) {
 		}
 	}},
 
-	{"hold_probe_shifted", `A hold whose end is more than its For after now ends that For after now, and with Probe but no For it ends now.
-None has begun later than now, nor has what it has let through.`, func(f *fixture) {
+	{"hold_probe_shifted", `A hold whose end is more than its For after now ends that For after now. With Probe but no For it ends now.
+A hold that began later began now; so did a job that it let through.`, func(f *fixture) {
 		f.timekeeper(f.s)
 		ids := f.add(newJob(), newJob())
 		f.later(month)

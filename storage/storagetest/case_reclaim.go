@@ -319,7 +319,7 @@ Cancelling is true if the job had been asked to stop.`, func(f *fixture) {
 }
 
 var lapseCases = []testCase{
-	{"lapse_full_lease", `or if calls of Reclaim on this Store have seen no extension of the lease for as long as the longest lease that the holder has asked for, measured on mono, a reading of a monotonic clock with an arbitrary origin.`, func(f *fixture) {
+	{"lapse_full_lease", `or if calls of Reclaim on this Store have seen no extension of the lease for as long as the longest lease that the holder has asked for. mono measures that: it is a reading of a monotonic clock with any origin.`, func(f *fixture) {
 		for _, origin := range []time.Duration{0, 1_000_000 * time.Hour, -time.Hour} {
 			a, b := f.db.Open(), f.db.Open()
 			l := f.run(a)

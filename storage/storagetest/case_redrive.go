@@ -54,7 +54,7 @@ func (f *fixture) did(what string, got storage.Step, n int, duplicates, notFound
 }
 
 var redriveCases = []testCase{
-	{"redrive_record", `Redrive puts dead jobs back to work: ready, due now, unless their group blocks them, in their own queue (if queue is empty) or another, with the retry index, crashes and snoozes at zero; attempts, token and history are kept.
+	{"redrive_record", `Redrive puts dead jobs back to work: ready and due now, or blocked by their group. They go to queue, or, if that is empty, to their own. Retry index, crashes and snoozes begin at zero; attempts, token and history are kept.
 Redriven is true if the job was dead once, and redriven.`, func(f *fixture) {
 		for _, to := range []string{"", "other"} {
 			l := f.run(f.s, priority(3), dueAt(f.now.Add(-time.Minute)), unique("key "+to), func(n *storage.NewJob) {
@@ -89,7 +89,7 @@ Redriven is true if the job was dead once, and redriven.`, func(f *fixture) {
 	}},
 
 	{"redrive_ids", `Selection is what a change of many jobs is about: the jobs named by IDs
-NotFound are those of IDs that there are none of, or whose state the call is not about.`, func(f *fixture) {
+NotFound are the IDs of jobs that are not there, or in a state that the call is not for.`, func(f *fixture) {
 		all := f.morgue()
 		live := f.add(newJob())[0]
 		gone := storage.NewID(f.now, 1, 99999)
@@ -116,7 +116,7 @@ NotFound are those of IDs that there are none of, or whose state the call is not
 	}},
 
 	{"redrive_steps", `One call is one bounded step: see [Step].
-A step over a filter holds the writer for a bounded time and may leave jobs to later steps: call again with After set to Next, and with Filter.EndedBefore set so that a job that dies again meanwhile is not met twice, until Next is zero.
+A step over a filter holds the writer for a bounded time and may leave jobs to later steps: call again with After set to Next, until Next is zero. Set Filter.EndedBefore, so that a job that dies again meanwhile is not met twice.
 N is how many jobs were put back, deleted, made ready, changed or cancelled.`, func(f *fixture) {
 		const n = 1100
 		f.add(times(n, newJob())...)

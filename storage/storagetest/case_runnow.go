@@ -48,7 +48,7 @@ func (f *fixture) fail(leased []storage.Leased, hours int) {
 }
 
 var runNowCases = []testCase{
-	{"run_now_record", `RunNow makes scheduled jobs ready, those that which says.
+	{"run_now_record", `RunNow makes scheduled jobs ready; [Waiting] says which ones.
 A job that was due later is due now; its counters, token and history are kept.`, func(f *fixture) {
 		l := f.run(f.s, priority(3), unique("key"), func(n *storage.NewJob) {
 			n.Policy, n.Headers, n.Timeout = []byte("own"), []byte("h"), time.Second
@@ -84,8 +84,8 @@ First takes jobs that have not run yet too.`, func(f *fixture) {
 		f.order("leased", leasedIDs(f.lease(f.s, 9)), append([]storage.ID{retry}, first...))
 	}},
 
-	{"run_now_failed", `Failed leaves out jobs that have run, unless their last attempt is the last of their history and has no RetryAfter there,
-or its Error is kept as that of an OutcomeUnavailable. Jobs whose last attempt crashed are left out too.`, func(f *fixture) {
+	{"run_now_failed", `Failed takes, of the jobs that have run, only those whose last attempt failed: it is the last of their history, without RetryAfter,
+or an OutcomeUnavailable whose Error is kept. Jobs whose last attempt crashed are left out.`, func(f *fixture) {
 		const retry, snooze, crash, away = storage.OutcomeRetry, storage.OutcomeSnooze, storage.OutcomeCrashed, storage.OutcomeUnavailable
 		hour := f.now.Add(time.Hour)
 		asks := storage.Outcome(100) // a retry with RetryAfter
@@ -129,7 +129,7 @@ or its Error is kept as that of an OutcomeUnavailable. Jobs whose last attempt c
 	}},
 
 	{"run_now_ids", `Jobs that are ready, blocked or running are left as they are.
-NotFound are those of IDs that there are none of, or whose state the call is not about.`, func(f *fixture) {
+NotFound are the IDs of jobs that are not there, or in a state that the call is not for.`, func(f *fixture) {
 		running := f.run(f.s)
 		retries := f.waiting(2)
 		dead := f.bury(storage.ReasonPermanent, "no")
@@ -153,7 +153,7 @@ NotFound are those of IDs that there are none of, or whose state the call is not
 	}},
 
 	{"run_now_filters", `or, if there are none, those that match Filter
-Reason and Cause match only dead jobs, EndedFrom and EndedBefore no live job, DueFrom and DueBefore only scheduled, ready and blocked ones.
+Reason and Cause match only dead jobs, EndedFrom and EndedBefore only ended ones, DueFrom and DueBefore only scheduled, ready and blocked ones.
 CreatedFrom and CreatedBefore bound the time when a job was enqueued, the former included, DueFrom and DueBefore that when it is due.
 Error must occur in the last error, without regard to ASCII case.`, func(f *fixture) {
 		all := []storage.ID{
@@ -230,7 +230,7 @@ A job that was due later is due now;`, func(f *fixture) {
 
 	{"run_now_steps", `One call is one bounded step, over a filter in the order of keys: see [Step].
 A step over a filter holds the writer for a bounded time and may leave jobs to later steps: call again with After set to Next,
-Limit is how many live jobs that Filter selects one step changes at most. If zero, as many as a step can.
+Limit is the most live jobs selected by Filter that one step changes. If zero, a step changes as many as it can.
 N is how many jobs were put back, deleted, made ready, changed or cancelled.`, func(f *fixture) {
 		const n = 1100
 		all := f.waiting(n)
@@ -252,7 +252,7 @@ N is how many jobs were put back, deleted, made ready, changed or cancelled.`, f
 	}},
 
 	{"run_now_through", `Through is the highest key of the live or finished jobs that Filter selects. If zero, the highest that a live job, or a finished one, has at the time of the call.
-Through is that of the Selection, or what stood for zero. Further steps of RunNow, Change and Delete are given it, so that they leave out jobs that come meanwhile.`, func(f *fixture) {
+Through is that of the Selection, or what stood for zero. Pass it to further steps of RunNow, Change and Delete: they leave out jobs that come meanwhile.`, func(f *fixture) {
 		all := f.waiting(4)
 		sel := storage.Selection{Limit: 2}
 		step, err := f.s.RunNow(f.ctx, f.now, sel, firstToo)
@@ -270,7 +270,7 @@ Through is that of the Selection, or what stood for zero. Further steps of RunNo
 	}},
 
 	{"run_now_held", `Jobs of other kinds, other queues or held lanes cost it nothing.
-RunNow makes scheduled jobs ready, those that which says.`, func(f *fixture) {
+RunNow makes scheduled jobs ready; [Waiting] says which ones.`, func(f *fixture) {
 		all := f.waiting(2)
 		f.pause(queue, true)
 		f.did("run now", f.runNow(storage.Selection{}, anyRun), 2, nil, nil)
@@ -280,7 +280,7 @@ RunNow makes scheduled jobs ready, those that which says.`, func(f *fixture) {
 	}},
 
 	{"run_now_urgent", `A single job that IDs names, and that is scheduled or ready, becomes urgent until it is leased, is put off or ends: see [Exchange].
-Urgent is how many urgent jobs to lease, before the others and beside them: of any lane that matches a Want, also one that is held or ajar, and whatever its N.
+Urgent is how many urgent jobs to lease, before the others and in addition to them: of any lane that matches a Want, held or not, whatever its N.
 Those enqueued first go first.
 Urgent is true if the job is one of Exchange.Urgent.`, func(f *fixture) {
 		retries := f.waiting(3)
@@ -335,7 +335,7 @@ Due is when the earliest job it made available is due; the zero time means at on
 		f.hearsBoth(f.db.Open())("urgent", urgent, func() { f.runNow(named(f.add(newJob())[0]), anyRun) })
 	}},
 
-	{"run_now_shifted", `a ready job that was due later is due now,
+	{"run_now_shifted", `A ready job that was due later is due now.
 A job that was due later is due now;`, func(f *fixture) {
 		f.timekeeper(f.s)
 		f.later(month)

@@ -54,7 +54,7 @@ An empty Kind stands for all kinds of the queue, an empty Queue for the kind in 
 	}},
 
 	{"settings_expiry", `SettingStartWithin and SettingFinishWithin are the StartWithin and the FinishWithin of new jobs that have none of their own, in microseconds, and SettingOnExpire is ExpireFinished or ExpireDead, the OnExpire of those that have none.
-Which lane's goes first is as with SettingRetention.`, func(f *fixture) {
+Which one counts is as with SettingRetention.`, func(f *fixture) {
 		set := func(lane storage.Lane, start, finish time.Duration, on int64) {
 			f.configure(f.s, lane, storage.Settings{
 				storage.SettingStartWithin: start.Microseconds(), storage.SettingFinishWithin: finish.Microseconds(), storage.SettingOnExpire: on,
@@ -94,7 +94,7 @@ Which lane's goes first is as with SettingRetention.`, func(f *fixture) {
 		f.windowed(before, time.Time{}, time.Time{})
 	}},
 
-	{"settings_retention", `That of a kind in a queue goes before that of the kind, this before that of the queue, this before that of the whole database, and this before the [Retention] of a call.
+	{"settings_retention", `The first of these that is set counts: that of the kind in the queue, of the kind, of the queue, of the whole database, and last the [Retention] of a call.
 SettingRetention is how long finished jobs are kept, in microseconds; below zero they are deleted at once.`, func(f *fixture) {
 		keeps := func(what string, want time.Duration) {
 			f.Helper()

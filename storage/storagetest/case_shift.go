@@ -9,7 +9,7 @@ import (
 )
 
 // shiftSays is what StepClock does to jobs that wait.
-const shiftSays = "What was counted from a later time counts from now: a scheduled job with a Delay, or put back by an outcome with a DueAt, is due that Delay after now if its delay began after now"
+const shiftSays = "What was counted from a later time counts from now: - A scheduled job with a Delay, or put back by an outcome with a DueAt, is due that Delay after now if its delay began after now"
 
 // month is how far the clock of these cases is ahead, while it is wrong.
 const month = 30 * 24 * time.Hour
@@ -91,7 +91,7 @@ var shiftCases = []testCase{
 		f.due("begun a microsecond after it", ids[2], f.now.Add(time.Hour-time.Microsecond))
 	}},
 
-	{"shift_dates", `Jobs that were enqueued with a DueAt and are not due yet stay,
+	{"shift_dates", `Dates stay: a DueAt that a job was enqueued with and has not reached,
 DueAt is zero then. It makes a difference if the clock turns out to have been wrong, see [Timekeeper].`, func(f *fixture) {
 		f.timekeeper(f.s)
 		early := f.add(newJob(dueAt(f.now.Add(time.Hour))))[0]
@@ -105,8 +105,8 @@ DueAt is zero then. It makes a difference if the clock turns out to have been wr
 		f.due("enqueued at the wrong time", late, start.Add(month+time.Hour))
 	}},
 
-	{"shift_ticks", `Jobs that were enqueued with a DueAt and are not due yet stay,
-a scheduled job with a Delay`, func(f *fixture) {
+	{"shift_ticks", `Dates stay: a DueAt that a job was enqueued with and has not reached,
+A scheduled job with a Delay`, func(f *fixture) {
 		f.timekeeper(f.s)
 		f.put(newSchedule("a"))
 		start := f.now
@@ -122,7 +122,7 @@ a scheduled job with a Delay`, func(f *fixture) {
 		f.sameTicks("its history", f.ticks(f.s, "a"), history)
 	}},
 
-	{"shift_ready", `a ready job that was due later is due now`, func(f *fixture) {
+	{"shift_ready", `A ready job that was due later is due now`, func(f *fixture) {
 		f.timekeeper(f.s)
 		before := f.add(newJob(dueAt(f.now.Add(-time.Hour))), newJob(delay(time.Hour)))
 		start := f.now
@@ -152,7 +152,7 @@ a scheduled job with a Delay`, func(f *fixture) {
 		f.order("leased", leasedIDs(f.lease(f.s, 9)), append(append(before, ids...), next...))
 	}},
 
-	{"shift_dead", `and a dead one that died later died now.`, func(f *fixture) {
+	{"shift_dead", `A dead job that died later died now.`, func(f *fixture) {
 		f.timekeeper(f.s)
 		first := f.bury(storage.ReasonPermanent, "no")
 		start := f.now
@@ -291,7 +291,7 @@ shifting is true if a pass of StepClock was begun and not finished.`, func(f *fi
 	}},
 
 	{"shift_dead_steps", `call again with after set to the result until that is zero.
-and a dead one that died later died now.`, func(f *fixture) {
+A dead job that died later died now.`, func(f *fixture) {
 		const n = 1100
 		f.timekeeper(f.s)
 		f.later(month)

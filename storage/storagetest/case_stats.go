@@ -25,7 +25,7 @@ var usualLane = storage.Lane{Queue: queue, Kind: kind}
 var statsCases = []testCase{
 	{"stats_states", `Scheduled to Blocked are how many jobs of the lane are in each state.
 Stats returns what is known of the lanes, sorted by queue and kind.
-Lanes without jobs of which no attempt has succeeded or failed, and no job was evicted, are left out.`, func(f *fixture) {
+A lane is left out if it has no job, no attempt that succeeded or failed, and no evicted job.`, func(f *fixture) {
 		f.stats("nothing")
 		f.add(newJob(dueAt(f.now.Add(time.Hour))), newJob(lane("a", "z")), newJob(lane("a", "b")))
 		done, dead, running, ready := f.run(f.s), f.run(f.s), f.run(f.s), f.add(newJob())[0]

@@ -27,7 +27,7 @@ func (f *fixture) grants(what string, s storage.Store, n int, next time.Time, fr
 var throttleCases = []testCase{
 	{"throttle_queue", `A queue or kind with [SettingStarts] has a bucket of tokens, which holds Burst of them and is full at first. One token comes in each Interval, by the times that calls are given.
 An [Exchange], and an [Offer], leases a job only while there is a token in each of the buckets of its queue and its kind, and takes these.
-NextDue is no later than when it has one.`, func(f *fixture) {
+NextDue is no later than when the bucket has one.`, func(f *fixture) {
 		f.throttle(storage.Lane{Queue: queue}, 10, time.Minute, 3)
 		for range 20 {
 			f.add(newJob(), newJob(lane(queue, "other")))
@@ -78,7 +78,7 @@ if it is not set, as many as come in a tenth of a second, and at least 2`, func(
 		f.grants("without", f.s, 92, time.Time{})
 	}},
 
-	{"throttle_nothing", `If a bucket has no token for a ready job that counts for a Want of which more could be leased in the end, NextDue is no later than when it has one.`, func(f *fixture) {
+	{"throttle_nothing", `If a ready job lacks a token, and a Want that it matches has room in the end, NextDue is no later than when the bucket has one.`, func(f *fixture) {
 		f.throttle(storage.Lane{Queue: queue}, 1, time.Minute, 1)
 		f.grants("of nothing", f.s, 0, time.Time{})
 		f.add(newJob())
@@ -115,7 +115,7 @@ if it is not set, as many as come in a tenth of a second, and at least 2`, func(
 		f.grants("with room for none", f.s, 2, f.now.Add(time.Minute))
 	}},
 
-	{"throttle_clock", `If a time comes that is so early that a bucket would need more than Burst intervals from it to be full, as the clock was set back, there is one token in the bucket then. As soon as that is taken the bucket is empty, and fills from there.`, func(f *fixture) {
+	{"throttle_clock", `If the clock is set back so far that a bucket would need more than Burst intervals to be full, it has one token then. As soon as that is taken the bucket is empty, and fills from there.`, func(f *fixture) {
 		f.throttle(storage.Lane{Queue: queue}, 1, time.Second, 3)
 		for range 20 {
 			f.add(newJob(dueAt(f.now.Add(-2 * time.Hour))))
@@ -130,7 +130,7 @@ if it is not set, as many as come in a tenth of a second, and at least 2`, func(
 	}},
 
 	{"throttle_ahead", `OfQueue and OfKind are the buckets of tokens of the queue and of the kind of a ready job, see [Starts].
-One without an Interval stands for none.`, func(f *fixture) {
+Without an Interval there is no such bucket.`, func(f *fixture) {
 		f.throttle(storage.Lane{Queue: queue}, 10, time.Minute, 2)
 		ids := f.add(newJob(), newJob(), newJob(), newJob(delay(time.Hour)))
 		f.grants("at first", f.s, 2, f.now.Add(6*time.Second))

@@ -23,7 +23,7 @@ func (f *fixture) together(what string, ids []storage.ID, n int, want ...[2]int)
 	return got
 }
 
-const brings = `A job of a group whose members run one at a time brings those that are blocked right behind it, in the order of keys, as far as N, ByGroup and the tokens of a shared throttle go`
+const brings = `If the members of a group run one at a time, one that is leased brings those blocked right behind it, in the order of keys, as far as N, ByGroup and the tokens of a shared throttle go`
 
 var togetherCases = []testCase{
 	{"together_brings", brings, func(f *fixture) {
@@ -35,7 +35,7 @@ var togetherCases = []testCase{
 		f.counts(count(storage.Blocked, 3), count(storage.Running, 3))
 	}},
 
-	{"together_calls", `Jobs are leased for as many calls as N jobs fill. The first job that is of none of these calls, or for which its call is full, is the end of what is leased for w.`, func(f *fixture) {
+	{"together_calls", `Jobs are leased for as many calls as N jobs fill. Leasing for w stops at the first job that fits no call begun so far and cannot begin another.`, func(f *fixture) {
 		ids := f.add(newJob(), newJob(grouped("g")), newJob(), newJob(grouped("g")), newJob(), newJob(grouped("h")), newJob())
 		f.together("of two calls", ids, 6, [2]int{0, 0}, [2]int{1, 0}, [2]int{3, 1}, [2]int{2, 0}, [2]int{4, 0})
 		f.together("of one", ids, 3, [2]int{5, 0})
@@ -45,7 +45,7 @@ var togetherCases = []testCase{
 		f.together("with a limit above one", ids, 3, [2]int{0, 0}, [2]int{1, 0})
 	}},
 
-	{"together_ends", `up to the first of another kind, that is not due, that has crashed, or whose StartBy or Deadline has come.`, func(f *fixture) {
+	{"together_ends", `It stops before the first that is of another kind, is not due, has crashed, or has reached its StartBy or Deadline.`, func(f *fixture) {
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g, lane(queue, "other")), newJob(g))
 		f.together("before another kind", ids, 3, [2]int{0, 0})
@@ -58,8 +58,8 @@ var togetherCases = []testCase{
 		f.together("that is due since", ids, 3, [2]int{0, 0}, [2]int{1, 1}, [2]int{2, 2})
 	}},
 
-	{"together_crashed", `It brings none if it has crashed itself, if a hold has let it through, or if another member of the group has a place or blocks it.
-up to the first of another kind, that is not due, that has crashed`, func(f *fixture) {
+	{"together_crashed", `A member brings none if it has crashed itself, if a hold has let it through, or if another member has a place or blocks it.
+It stops before the first that is of another kind, is not due, has crashed`, func(f *fixture) {
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g), newJob(g))
 		got := f.together("before", ids, 3, [2]int{0, 0}, [2]int{1, 1}, [2]int{2, 2})
@@ -72,7 +72,7 @@ up to the first of another kind, that is not due, that has crashed`, func(f *fix
 		f.together("one that has crashed", ids, 3, [2]int{1, 0})
 	}},
 
-	{"together_back", `Only those that were leased together, see [Want.ByGroup], run together. When one of them is put back it is blocked behind the others until these have ended, and then the one with the lowest key is next.`, func(f *fixture) {
+	{"together_back", `Only members that were leased together, see [Want.ByGroup], run together. If one of these is put back it is blocked until the others have ended; then the member with the lowest key is next.`, func(f *fixture) {
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g), newJob(g), newJob(g))
 		got := f.together("all that fit", ids, 3, [2]int{0, 0}, [2]int{1, 1}, [2]int{2, 2})
@@ -109,8 +109,8 @@ A job that comes back with [OutcomeReturned] brings a token back into each`, fun
 		f.states("at last", ids, "- running blocked blocked running")
 	}},
 
-	{"together_windows", `up to the first of another kind, that is not due, that has crashed, or whose StartBy or Deadline has come.
-It brings none if it has crashed itself, if a hold has let it through, or if another member of the group has a place or blocks it.`, func(f *fixture) {
+	{"together_windows", `It stops before the first that is of another kind, is not due, has crashed, or has reached its StartBy or Deadline.
+A member brings none if it has crashed itself, if a hold has let it through, or if another member has a place or blocks it.`, func(f *fixture) {
 		g := grouped("g")
 		ids := f.add(newJob(g), newJob(g, startWithin(time.Minute)), newJob(g, startWithin(time.Hour)), newJob(g, startWithin(time.Minute), diesUnstarted), newJob(g))
 		f.later(time.Minute - time.Microsecond)
