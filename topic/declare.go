@@ -8,12 +8,12 @@ import (
 	"github.com/errandq/errand/internal/remember"
 )
 
-// Declare has a topic be as p says, for a program that says so each time it starts. It adds a
-// topic that is not there, as [Topics.Create] does, and writes nothing if the one that is there is
-// the same. Else it updates that one as [Topics.Update] does. At level Info the log has a line for
-// a topic that is added, and one with the names of the fields that change. What the queue sets is
-// ignored in p, its Revision too: of two programs that declare a topic differently the last one
-// counts.
+// Declare ensures that a topic is as p says, for a program that calls it each time it
+// starts. It adds a topic that is not there, as [Topics.Create] does. It writes nothing
+// if the topic is the same, and else updates it, as [Topics.Update] does. At level Info
+// the log has a line for a topic that is added, and one with the names of the fields that
+// change. In p the fields that the queue sets are ignored, also Revision: of two programs
+// that declare a topic differently the last one counts.
 //
 // It returns the topic, or an [errand.FieldError] for each fault of p, also if Ordered is not
 // that of the topic.

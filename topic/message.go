@@ -29,11 +29,11 @@ const (
 
 // Message is what is published.
 type Message struct {
-	// ID names the message. It is the same in all its deliveries, for receivers to know a
-	// message that they have had already. It has up to 64 letters, digits, underscores and
-	// hyphens. A message whose ID is known already is not published again. IDs are those of
-	// the whole file: one that was used for another topic, or by package webhook, is known
-	// too. If empty, Publish makes one.
+	// ID names the message. It is the same in all its deliveries, so that receivers know
+	// a message that they have had already. It has up to 64 letters, digits, underscores
+	// and hyphens. A message whose ID is known already is not published again. IDs are
+	// those of the whole file: one that was used for another topic, or by package
+	// webhook, is known too. If empty, Publish makes one.
 	ID string `json:"id"`
 	// Subject is for people: up to 100 characters on one line. If empty, none.
 	Subject string `json:"subject,omitempty"`
@@ -53,9 +53,10 @@ type Message struct {
 	// same DedupID that was published less than five minutes before. It has up to 128 bytes. If empty,
 	// only the ID counts.
 	DedupID string `json:"dedup_id,omitempty"`
-	// Tags are those of its deliveries, for [errand.JobFilter], such as whose they are, beside that
-	// of the subscription, see [Tag]. There are up to 5, each a letter or digit and up to 63 more,
-	// dots, underscores, colons, slashes or hyphens. They are not sent. If nil, none.
+	// Tags are those of its deliveries, for [errand.JobFilter], such as whose they are,
+	// in addition to the subscription's, see [Tag]. There are up to 5, each a letter or
+	// digit and up to 63 more, dots, underscores, colons, slashes or hyphens. They are
+	// not sent. If nil, none.
 	Tags []string `json:"tags,omitempty"`
 }
 

@@ -18,11 +18,11 @@ const (
 	mostPaused  = 4 * time.Hour
 )
 
-// Pause keeps the deliveries of a subscription to an endpoint back until [Topics.Resume]. It gets
-// messages as before, whose deliveries wait: each looks from time to time whether the pause is
-// over, which counts as a snooze and uses up no retry. Other subscriptions to the endpoint go on,
-// and what is under way ends as it would have. The state is durable, and all processes obey it. Pause
-// does nothing if the subscription is paused.
+// Pause keeps the deliveries of a subscription to an endpoint back until [Topics.Resume].
+// The subscription still gets messages, whose deliveries wait. Each looks from time to
+// time whether the pause is over, which counts as a snooze and uses up no retry. Other
+// subscriptions to the endpoint go on, and so do deliveries under way. The state is
+// durable, and all processes obey it. Pause does nothing if the subscription is paused.
 //
 // It returns [errand.ErrNotFound] if there is no such subscription, and an [errand.FieldError]
 // for one that is not confirmed, or is to a kind: [errand.Queue.Hold] holds the jobs of a kind.
@@ -31,11 +31,11 @@ func (t *Topics) Pause(ctx context.Context, id string) error {
 	return err
 }
 
-// Resume ends a pause, and has all deliveries of the subscription made at once that wait for their
-// next attempt, as [errand.Queue.RunNow] does. One that looks at that moment is made at its next
-// look, up to 4 h later; another call of Resume has it made at once. Resume reports whether the
-// subscription was paused; one that was cut short is done again by another call. It returns the
-// errors of [Topics.Pause].
+// Resume ends a pause, and makes the waiting deliveries of the subscription at once, as
+// [errand.Queue.RunNow] does. A delivery that looks at that moment is made at its next
+// look, up to 4 h later, or at once by another call of Resume. Resume reports whether the
+// subscription was paused. If it was cut short, another call does it again. It returns
+// the errors of [Topics.Pause].
 func (t *Topics) Resume(ctx context.Context, id string) (bool, error) {
 	s, err := t.pause(ctx, id, Confirmed)
 	if err != nil {

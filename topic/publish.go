@@ -39,10 +39,10 @@ type Published struct {
 	// large, is one of kind "topic.refused": see [Topics.Publish].
 	Subscriptions []string          `json:"subscriptions"`
 	Jobs          []errand.Enqueued `json:"jobs"`
-	// FanOut is true if more than 1,000 subscriptions get the message, or may get it, if the
-	// args of jobs of kinds, which are copies of it, would be more than 32 MiB, or if the queue
-	// of a delivery is full. Then Subscriptions is nil, and the only one of Jobs makes the
-	// deliveries, in steps.
+	// FanOut is true if one job, the only one of Jobs, makes the deliveries, in steps;
+	// Subscriptions is nil then. That is so if more than 1,000 subscriptions get the
+	// message, or may get it, if the args of jobs of kinds, which are copies of it, would
+	// be more than 32 MiB, or if the queue of a delivery is full.
 	FanOut bool `json:"fan_out,omitempty"`
 }
 
@@ -52,14 +52,15 @@ type Published struct {
 // makes the deliveries for the subscriptions of this moment. A message that nobody gets is
 // kept only as the topic's Keep says.
 //
-// One subscription does not keep a message from the others. A delivery that is refused, as
-// the args of its job would be too large, becomes a job of kind "topic.refused" with the tags of
-// the delivery. It is dead at once with the reason, and can be redriven. In an ordered topic it
-// has no place in its group: those that come after it do not wait, and it is late if it is
-// redriven. Where the queue of a subscription is full, a job makes all deliveries, and tries those
-// again that find no room. In an ordered topic Publish returns [errand.ErrQueueFull] then, since a
-// delivery that is made later would not be in its order. An error of [errand.Options].Middleware
-// about one delivery is that of Publish, which then publishes nothing: it may be gone the next time.
+// One subscription does not keep a message from the others. A delivery that is refused,
+// as the args of its job would be too large, becomes a job of kind "topic.refused" with
+// the tags of the delivery. It is dead at once with the reason, and can be redriven. In
+// an ordered topic it has no place in its group: later ones do not wait for it, and it is
+// late if it is redriven. If the queue of a subscription is full, a job makes all
+// deliveries, and tries again those that find no room. In an ordered topic Publish
+// returns [errand.ErrQueueFull] instead, since a later delivery would be out of order. If
+// [errand.Options].Middleware returns an error about one delivery, Publish returns it and
+// publishes nothing: the error may be gone the next time.
 //
 // Publish returns an [errand.FieldError] for each fault of the message, also if the topic
 // is not there, or if the ID is that of a message of another topic or of package webhook, which

@@ -14,14 +14,15 @@ import (
 // replayStep is how many messages a step of a replay looks at.
 const replayStep = 200
 
-// Replay delivers the messages again to a subscription that were published at since or
-// later, and that its filter policy matches, also those that it has had, and those from
-// before it was there. It returns how many that are. The messages have to be there still,
-// see [Topic].Keep. Each has the ID that it has had, and they come in the order in which
-// they were published.
+// Replay delivers again to a subscription the messages that were published at since or
+// later and that its filter policy matches, also those that it has had, and those from
+// before it was there. It returns how many. The messages must still be there, see
+// [Topic].Keep. Each has the ID that it has had, and they come in the order in which they
+// were published.
 //
-// A delivery that is refused becomes a job of its own, as with [Topics.Publish], and counts. In an
-// ordered topic Replay stops where the queue of the subscription is full, and names the message.
+// A delivery that is refused becomes a job of its own, as with [Topics.Publish], and
+// counts. In an ordered topic Replay stops if the queue of the subscription is full, and
+// names the message.
 //
 // Replay works in steps. If it returns an error too, those that it counts are on their way.
 func (t *Topics) Replay(ctx context.Context, subscription string, since time.Time) (n int, err error) {

@@ -17,17 +17,18 @@ import (
 )
 
 // Subscribe adds a subscription. It gets the messages that are published later; in SNS
-// mode those after its confirmation. If the topic has a subscription to the same endpoint,
-// or to the same kind in the same queue, Subscribe returns that one, if s is the same in all or
-// says nothing but where to, and else an [errand.FieldError] for each field that differs. An
-// empty OnDead is the same as any. What says nothing but where to gets the one that is there with
-// its filter and all else; the log has the names of these fields, at level Info. The
-// settings of an endpoint's queue stay as they are where the subscription is there. One that
-// is not confirmed is sent its confirmation again.
+// mode those after its confirmation.
 //
-// Subscribe returns an [errand.FieldError] for each fault of the subscription, also if its
-// topic or its endpoint is not there; it is [errand.ErrNotFound] then too. One is for a queue that
-// [errand.Options].Strict refuses.
+// The topic may have a subscription to the same endpoint, or to the same kind in the same
+// queue. Subscribe returns that one if s is the same, or sets only where messages go. In
+// the second case the log has the names of the fields that differ, at level Info. Else
+// Subscribe returns an [errand.FieldError] for each field that differs. An empty OnDead
+// is the same as any. The settings of the endpoint's queue stay as they are. A
+// subscription that is not confirmed is sent its confirmation again.
+//
+// Subscribe returns an [errand.FieldError] for each fault of the subscription, also if
+// [errand.Options].Strict refuses its queue, or if its topic or its endpoint is not
+// there, which is [errand.ErrNotFound] too.
 func (t *Topics) Subscribe(ctx context.Context, s Subscription) (Subscription, error) {
 	given := s.ID != ""
 	if !given {

@@ -29,7 +29,7 @@ const (
 	Paused    State = "paused"  // gets messages, whose deliveries wait until Topics.Resume
 )
 
-// OnDead says what a dead delivery is to those of its group that come after it.
+// OnDead says whether a dead delivery blocks later ones of its group.
 type OnDead string
 
 // What a dead delivery does to the others of its group.
@@ -53,8 +53,7 @@ type Subscription struct {
 	// Queue is where jobs of Kind wait. If empty, "default"; with Endpoint it must be empty.
 	Queue string `json:"queue,omitempty"`
 	// Policy is the delivery policy of the subscription. Its throttle is at most 10,000 a
-	// second. If nil, and for sections that it
-	// lacks, that of the topic.
+	// second. If nil, and for sections that it lacks, that of the topic.
 	Policy *policy.Document `json:"policy,omitempty"`
 	// Raw sends the body of a message as it is. If false, it is sent in an envelope of
 	// JSON, with what else there is about the message.
@@ -67,9 +66,9 @@ type Subscription struct {
 	Filter json.RawMessage `json:"filter,omitempty"`
 	// FilterScope is the part of messages that Filter looks at. If zero, the attributes.
 	FilterScope filter.Scope `json:"filter_scope,omitempty"`
-	// OnDead says what a dead delivery of an ordered topic is to those of its group that
-	// come after it. It is set for the queue of the endpoint, and so for all subscriptions to
-	// it: the last one counts. If empty, it is left as it is, which is Block at first; with
+	// OnDead says whether a dead delivery of an ordered topic blocks later ones of its
+	// group. It is set for the queue of the endpoint, and so for all subscriptions to it:
+	// the last one counts. If empty, it is left as it is, which is Block at first; with
 	// Kind it must be empty.
 	OnDead OnDead `json:"on_dead,omitempty"`
 
@@ -78,8 +77,8 @@ type Subscription struct {
 	State     State     `json:"state"`
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
-	// Revision is that of the last change. UpdateSubscription refuses a subscription that
-	// has changed since, unless it is zero.
+	// Revision is that of the last change. If it is not zero, UpdateSubscription refuses
+	// a subscription that has changed since.
 	Revision int64 `json:"revision"`
 }
 
@@ -274,11 +273,11 @@ func (t *Topics) Subscriptions(ctx context.Context, topic, after string, limit i
 	return all, nil
 }
 
-// UpdateSubscription replaces what a subscription is but its ID, topic, endpoint, kind,
-// queue, and whether it is in SNS mode. What it sets holds for messages that are published
-// later; its policy and Raw also for deliveries to endpoints that wait. It returns
-// [errand.ErrNotFound] if there is no such subscription, and [errand.ErrStale] if it has
-// changed since its Revision was read, and that is not zero.
+// UpdateSubscription replaces all of a subscription except its ID, topic, endpoint, kind,
+// queue and SNS mode. The new values hold for messages that are published later; policy
+// and Raw also for waiting deliveries to endpoints. It returns [errand.ErrNotFound] if
+// there is no such subscription, and [errand.ErrStale] if it has changed since
+// s.Revision, which may be zero for any.
 func (t *Topics) UpdateSubscription(ctx context.Context, s Subscription) (Subscription, error) {
 	if err := t.check(&s); err != nil {
 		return Subscription{}, err
@@ -334,8 +333,8 @@ func (s *Subscription) same(was *Subscription, limit string) error {
 	return f.err()
 }
 
-// Unsubscribe deletes a subscription. Its deliveries that wait are cancelled when their turn
-// comes; those that are dead stay until they are purged, and jobs of a kind are left as they
+// Unsubscribe deletes a subscription. Its waiting deliveries are cancelled when they
+// would start; dead ones stay until they are purged, and jobs of a kind are left as they
 // are. It returns [errand.ErrNotFound] if there is no such subscription.
 func (t *Topics) Unsubscribe(ctx context.Context, id string) error {
 	return t.change(ctx, func() ([]storage.Entry, error) {

@@ -25,11 +25,11 @@ type Topic struct {
 	// Name names the topic: a letter or digit, and up to 99 more, dots, underscores or
 	// hyphens.
 	Name string `json:"name"`
-	// Policy is the delivery policy of subscriptions without one, and of the sections that
-	// theirs lack; with DisableSubscriptionOverrides of all. The content type of its
+	// Policy is the delivery policy of subscriptions without one, and of the sections
+	// that theirs lack; with DisableSubscriptionOverrides of all. The content type of its
 	// request section is application/json or text/plain. Its throttle, at most 10,000 a
-	// second, is that of each endpoint by itself, see [webhook.Webhooks.Throttle]. If nil, that of the endpoint, see
-	// [webhook.Endpoint]; in SNS mode that of SNS.
+	// second, is that of each endpoint by itself, see [webhook.Webhooks.Throttle]. If
+	// nil, that of the endpoint, see [webhook.Endpoint]; in SNS mode that of SNS.
 	Policy *policy.Topic `json:"policy,omitempty"`
 	// Ordered has each subscription get the messages of a Group one after the other, in the
 	// order in which they were published, see [errand.JobOptions].Group. It cannot be
@@ -47,8 +47,8 @@ type Topic struct {
 	Subscriptions int       `json:"subscriptions"`
 	CreatedAt     time.Time `json:"created_at"`
 	UpdatedAt     time.Time `json:"updated_at"`
-	// Revision is that of the last change. Update refuses a topic that has changed since,
-	// unless it is zero.
+	// Revision is that of the last change. If it is not zero, Update refuses a topic that
+	// has changed since.
 	Revision int64 `json:"revision"`
 }
 
@@ -135,9 +135,9 @@ func about(what, name string, err error) error {
 	return fmt.Errorf("%s %q: %w", what, name, err)
 }
 
-// Create adds a topic. It returns an [errand.FieldError] for each fault of the topic, and an
-// error that is [errand.ErrStale] if there is one with its name. A fault is also a queue that
-// [errand.Options].Strict refuses, see [Queues].
+// Create adds a topic. It returns an [errand.FieldError] for each fault of the topic, and
+// an error that is [errand.ErrStale] if there is one with its name. It is a fault if
+// [errand.Options].Strict refuses the topic's queue, see [Queues].
 func (t *Topics) Create(ctx context.Context, p Topic) (Topic, error) {
 	if err := t.checkNew(&p); err != nil {
 		return Topic{}, err
@@ -177,11 +177,11 @@ func (t *Topics) count(ctx context.Context, name string) (n int, revision int64,
 	return d.N, entry.Revision, nil
 }
 
-// Update replaces what a topic is but its name. Deliveries that wait go by the policy that
-// is set then. It returns [errand.ErrNotFound] if there is no such topic, and
-// [errand.ErrStale] if it has changed since its Revision was read, and that is not zero. An
-// Update that is cut short while the endpoints get a new throttle has changed the topic. The
-// next Update or [Topics.Declare] sets the rest of them.
+// Update replaces all of a topic except its name. Waiting deliveries go by the new
+// policy. Update returns [errand.ErrNotFound] if there is no such topic, and
+// [errand.ErrStale] if it has changed since p.Revision, which may be zero for any. An
+// Update that is cut short while the endpoints get a new throttle has changed the topic.
+// The next Update or [Topics.Declare] sets the throttle of the rest.
 func (t *Topics) Update(ctx context.Context, p Topic) (Topic, error) {
 	if err := p.check(); err != nil {
 		return Topic{}, err
@@ -282,12 +282,12 @@ func checkPage(after string, limit int) error {
 // deleteStep is how many subscriptions are deleted in a transaction.
 const deleteStep = 200
 
-// Delete deletes a topic with its subscriptions. Deliveries that wait are cancelled when
-// their turn comes; those that are dead stay until they are purged. It returns
-// [errand.ErrNotFound] if there is no such topic.
+// Delete deletes a topic with its subscriptions. Waiting deliveries are cancelled when
+// they would start; dead ones stay until they are purged. It returns [errand.ErrNotFound]
+// if there is no such topic.
 //
-// Delete works in steps. If it returns an error the topic is there still, with those of
-// its subscriptions that were not deleted before.
+// Delete works in steps. If it returns an error the topic is still there, with the
+// subscriptions that were not deleted yet.
 func (t *Topics) Delete(ctx context.Context, name string) error {
 	var f faults
 	if f.name("name", name); f.err() != nil {

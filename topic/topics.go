@@ -47,7 +47,8 @@ type Options struct {
 	// fields that SNS has in its log of the delivery status: level Info for one that went
 	// well, else Warn. If nil, no line is written.
 	StatusLog *slog.Logger
-	// Logger receives a line when the delivery to one subscription is refused, when [Topics.Declare] adds or changes a topic, and when [Topics.Subscribe] returns one
+	// Logger receives a line when the delivery to one subscription is refused, when
+	// [Topics.Declare] adds or changes a topic, and when [Topics.Subscribe] returns one
 	// that is there and has more than was asked for. If nil, slog.Default.
 	Logger *slog.Logger
 }
@@ -72,10 +73,10 @@ type Topics struct {
 }
 
 // New returns the topics of a queue. It starts nothing. webhooks are those of the same
-// queue; nil is for programs that only publish, or whose subscriptions are to kinds only. What
-// needs an endpoint returns an [errand.FieldError] for webhooks then, and writes nothing. New
-// returns an [errand.FieldError] for each fault of the options, and [errand.ErrUnsupportedDB] if
-// the queue's store keeps no messages.
+// queue; nil is for programs that only publish, or whose subscriptions are to kinds only.
+// Calls that need an endpoint then return an [errand.FieldError] for webhooks, and write
+// nothing. New returns an [errand.FieldError] for each fault of the options, and
+// [errand.ErrUnsupportedDB] if the queue's store keeps no messages.
 func New(q *errand.Queue, webhooks *webhook.Webhooks, o *Options) (*Topics, error) {
 	if q == nil {
 		return nil, &errand.FieldError{Field: "queue", Limit: "must not be nil"}

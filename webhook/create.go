@@ -13,14 +13,14 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// Create adds an endpoint, and returns it with the secret that signs its messages. A zero
-// secret stands for a new one of [NewSecret]; with [Options].Secrets there is none, and it
-// must be zero. Create returns an [errand.FieldError] for each fault of the endpoint, also for its
-// queue if [errand.Options].Strict refuses that, and an error that is [errand.ErrStale] if there is
-// one with its ID.
+// Create adds an endpoint, and returns it with the secret that signs its messages. If
+// secret is zero, that is a new one of [NewSecret]; with [Options].Secrets there is none,
+// and secret must be zero. Create returns an [errand.FieldError] for each fault of the
+// endpoint, also if [errand.Options].Strict refuses its queue, and an error that is
+// [errand.ErrStale] if an endpoint has its ID.
 //
-// If one of the same ID was deleted, its deliveries that are left are cancelled first. Those
-// that are dead go to the new endpoint if they are redriven.
+// If an endpoint with the same ID was deleted, its live deliveries are cancelled first.
+// Its dead ones go to the new endpoint if they are redriven.
 func (h *Webhooks) Create(ctx context.Context, e Endpoint, secret Secret) (Endpoint, Secret, error) {
 	if e.ID == "" {
 		e.ID = "ep_" + strings.ToLower(rand.Text())
@@ -121,11 +121,11 @@ func (h *Webhooks) cancelLeft(ctx context.Context, id string, now time.Time) err
 	return nil
 }
 
-// Delete deletes an endpoint with its secrets. Deliveries to it that wait are cancelled
-// when their turn comes; those that are dead stay until they are purged. Subscriptions of
-// package topic to it stay too, and what they get is cancelled: see
-// docs/topics.md#subscriptions. Delete returns [errand.ErrNotFound] if there is no such
-// endpoint; what another Delete has left that was cut short is deleted in that case too.
+// Delete deletes an endpoint with its secrets. Waiting deliveries to it are cancelled
+// when they would start; dead ones stay until they are purged. Subscriptions of package
+// topic to it stay too, and what they get is cancelled: see docs/topics.md#subscriptions.
+// Delete returns [errand.ErrNotFound] if there is no such endpoint; it then still deletes
+// what a Delete that was cut short has left.
 func (h *Webhooks) Delete(ctx context.Context, id string) error {
 	var f faults
 	if f.endpointID("id", id); len(f) > 0 {

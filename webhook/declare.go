@@ -12,17 +12,17 @@ import (
 // mostTries is how often Declare begins again as another call has changed its endpoint.
 const mostTries = 20
 
-// Declare has an endpoint be as e says, for a program that says so each time it starts. It adds
-// an endpoint that is not there, as [Webhooks.Create] does, and writes nothing if the one of
-// its ID is the same. Else it updates that one as [Webhooks.Update] does. At level Info the log has
-// a line for an endpoint that is added, and one with the names of the fields that change. What the
-// queue sets is ignored in e, its Revision too: of two programs that declare an endpoint
-// differently the last one counts.
+// Declare ensures that an endpoint is as e says, for a program that calls it each time it
+// starts. It adds an endpoint that is not there, as [Webhooks.Create] does. It writes
+// nothing if the one with its ID is the same, and else updates that, as [Webhooks.Update]
+// does. At level Info the log has a line for an endpoint that is added, and one with the
+// names of the fields that change. In e the fields that the queue sets are ignored, also
+// Revision: of two programs that declare an endpoint differently the last one counts.
 //
-// The state of an endpoint that is there stays, and so do its secrets: one that was disabled is
-// still, and secret counts only for an endpoint without one. If secret is not zero and is
-// none of those that sign, the log has a line at level Info: [Webhooks.RotateSecret] replaces
-// a secret.
+// An endpoint that is there keeps its state and its secrets: a disabled one stays
+// disabled, and secret counts only for an endpoint without one. If secret is not zero and
+// none of those that sign, the log has a line at level Info: [Webhooks.RotateSecret]
+// replaces a secret.
 //
 // Declare returns the endpoint and its newest secret, which is zero with [Options].Secrets.
 // It returns an [errand.FieldError] for each fault, also for an empty ID.

@@ -31,7 +31,7 @@ type Outgoing struct {
 	Attempt int
 	// ContentType is that of Body. If empty, that of the policy, else application/json.
 	ContentType string
-	// Header is sent beside the headers of the endpoint. Its names may be those that
+	// Header is sent in addition to the endpoint's headers. Its names may be those that
 	// endpoints must not use. If nil, none.
 	Header http.Header
 	// Body has at most 2 MiB: a message in an envelope may be larger than one by itself.
@@ -42,8 +42,8 @@ type Outgoing struct {
 	// Policy goes before that of the endpoint, section by section. If nil, none does.
 	Policy *policy.Document
 	// Rules classify what failed, 410 too, which then disables nothing. If nil, those of
-	// this package: all is retried, but for an endpoint that is not reached, which is
-	// [policy.Unavailable].
+	// this package: an endpoint that is not reached is [policy.Unavailable], and all else
+	// is retried.
 	Rules policy.Rules
 }
 
@@ -54,9 +54,9 @@ type Answer struct {
 	Text    string        `json:"text,omitempty"` // the first KiB of the answer, if it is text
 }
 
-// EntriesOf names the entries that a request to an endpoint goes by: what it is, and its secrets.
-// They are for [errand.Topics.MessageWith], which returns their revisions together with the
-// message, and so spares an attempt its other reads: see [Outgoing].Revisions.
+// EntriesOf names the entries that a request to an endpoint depends on: the endpoint and
+// its secrets. [errand.Topics.MessageWith] returns their revisions together with the
+// message, which spares an attempt its other reads: see [Outgoing].Revisions.
 func EntriesOf(endpoint string) []storage.EntryName {
 	return []storage.EntryName{{Class: classEndpoint, Name: endpoint}, {Class: classSecrets, Name: endpoint}}
 }
@@ -114,9 +114,9 @@ func notRead(err error) error {
 //   - for an endpoint that was deleted, or does not take the type, [errand.Cancel]
 //   - an error of class [policy.Unavailable] if the endpoint cannot be reached, or has no
 //     secret that signs, see [ErrNoSecret]; it costs the job nothing, see [errand.Unavailable]
-//   - [errand.HoldLane], without a request, for an endpoint that does not answer: while 16
-//     requests have had no answer for a second, and, after three attempts in a row that ran
-//     out of time, while there is one without an answer
+//   - [errand.HoldLane], without a request, for an endpoint that does not answer: while
+//     16 requests have had no answer for a second, or, after three attempts in a row that
+//     ran out of time, while one has no answer
 //   - else an error that is retried by the endpoint's policy, not before the Retry-After
 //     of the answer
 //
@@ -268,8 +268,8 @@ func span(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// isGone returns an error if an endpoint was deleted since it was read, though another may have
-// its ID: what becomes of a request to the old one is nothing of the new one's.
+// isGone returns an error if an endpoint was deleted since it was read, though another
+// may have its ID: the result of a request to the old one must not count for the new one.
 func (h *Webhooks) isGone(ctx context.Context, e *Endpoint) error {
 	now, err := h.topics.Entry(ctx, classEndpoint, e.ID)
 	switch {
@@ -297,10 +297,9 @@ func (h *Webhooks) disable(ctx context.Context, e *Endpoint, reason string) erro
 	return nil
 }
 
-// Test sends a message of type "webhook.test" to an endpoint at once, as no job and
-// without retries, and returns its answer. The error says what went wrong, and is nil
-// after a status from 200 to 299. It changes nothing: an endpoint that is disabled stays
-// so.
+// Test sends a message of type "webhook.test" to an endpoint at once, without a job and
+// retries, and returns its answer. The error says what went wrong, and is nil after a
+// status from 200 to 299. It changes nothing: a disabled endpoint stays disabled.
 func (h *Webhooks) Test(ctx context.Context, id string) (Answer, error) {
 	entry, err := h.topics.Entry(ctx, classEndpoint, id)
 	if err != nil {

@@ -43,9 +43,8 @@ type Endpoint struct {
 	// Description is for people, up to 1,024 bytes of text. If empty, none.
 	Description string `json:"description,omitempty"`
 	// Headers are sent with each message, at most 8 KiB of them. None may be one that the
-	// sender sets. What lists endpoints shows them: a token is kept better as a secret of
-	// the receiver's own, in the URL's query or here, than in a list that many read. If
-	// nil, none.
+	// sender sets. What lists endpoints shows them, as it shows the URL's query: who
+	// reads the list also reads a token in either. If nil, none.
 	Headers map[string]string `json:"headers,omitempty"`
 	// Policy is the delivery policy of the endpoint. Its throttle, at most 10,000 a second,
 	// limits the attempts in all processes together: it is kept as the
@@ -69,8 +68,8 @@ type Endpoint struct {
 	FailingSince time.Time `json:"failing_since,omitzero"`
 	CreatedAt    time.Time `json:"created_at"`
 	UpdatedAt    time.Time `json:"updated_at"`
-	// Revision is that of the last change. Update refuses an endpoint that has changed
-	// since, unless it is zero.
+	// Revision is that of the last change. If it is not zero, Update refuses an endpoint
+	// that has changed since.
 	Revision int64 `json:"revision"`
 }
 
@@ -112,12 +111,12 @@ type document struct {
 	Unthrottled bool `json:"unthrottled,omitempty"`
 }
 
-// Update replaces what an endpoint is but its ID and its secrets. Deliveries that wait go
-// by what is set then. It returns [errand.ErrNotFound] if there is no such endpoint, and
-// [errand.ErrStale] if it has changed since its Revision was read, and that is not zero.
-// Settings of its queue stay, unless the throttle of its own policy changes. An Update that is cut
-// short before the queue obeys that has changed the endpoint, and the next Update or
-// [Webhooks.Declare] sets it.
+// Update replaces all of an endpoint except its ID and secrets. Waiting deliveries go by
+// the new values. Update returns [errand.ErrNotFound] if there is no such endpoint, and
+// [errand.ErrStale] if it has changed since e.Revision, which may be zero for any.
+// Settings of its queue stay. Only a changed throttle of its own policy is set there; if
+// that is cut short, the endpoint has changed, and the next Update or [Webhooks.Declare]
+// sets the throttle.
 func (h *Webhooks) Update(ctx context.Context, e Endpoint) (Endpoint, error) {
 	var f faults
 	if h.check(&f, &e); len(f) > 0 {
@@ -245,9 +244,9 @@ func (h *Webhooks) Disable(ctx context.Context, id, reason string) error {
 	return h.queue.Hold(ctx, errand.Lane{Queue: queueOf(id)}, &errand.HoldOptions{Reason: HoldDisabled, By: reason})
 }
 
-// Enable sends the deliveries to a disabled endpoint that wait, without regard to what it
-// has failed before. Those that are dead stay dead until they are redriven. It reports
-// whether the endpoint was disabled.
+// Enable sends the waiting deliveries to a disabled endpoint, and forgets its failures.
+// Dead ones stay dead until they are redriven. It reports whether the endpoint was
+// disabled.
 func (h *Webhooks) Enable(ctx context.Context, id string) (bool, error) {
 	if _, err := h.topics.Entry(ctx, classEndpoint, id); err != nil {
 		return false, about("endpoint", id, err)

@@ -32,11 +32,11 @@ const (
 
 // Message is what is sent.
 type Message struct {
-	// ID names the message. It is the same in all its requests, for receivers to know a
-	// message that they have had already. It has up to 128 letters, digits,
-	// underscores and hyphens. A message whose ID is known already is not sent again. IDs
-	// are those of the whole file: one that was used for other endpoints, or for a topic of
-	// package topic, is known too. If empty, Send makes one.
+	// ID names the message. It is the same in all its requests, so that receivers know a
+	// message that they have had already. It has up to 128 letters, digits, underscores
+	// and hyphens. A message whose ID is known already is not sent again. IDs are those
+	// of the whole file: one that was used for other endpoints, or for a topic of package
+	// topic, is known too. If empty, Send makes one.
 	ID string `json:"id"`
 	// Type is the type of the event, such as "invoice.paid". If empty, it has none, and
 	// only endpoints without EventTypes take it.
@@ -255,9 +255,9 @@ func (m *Message) check() error {
 	return f.err()
 }
 
-// Replay sends the messages again to an endpoint that were sent at since or later, and
-// that it takes, also those that it has had. It returns how many that are. The messages
-// have to be there still, see [Options].Keep. Each message is sent with the ID that it has.
+// Replay sends an endpoint again the messages that were sent at since or later and that
+// it takes, also those that it has had. It returns how many. The messages must still be
+// there, see [Options].Keep. Each message is sent with the ID that it has.
 //
 // Replay works in steps. If it returns an error too, those that it counts are on their way.
 func (h *Webhooks) Replay(ctx context.Context, endpoint string, since time.Time) (n int, err error) {

@@ -40,11 +40,11 @@ func (h *Webhooks) checkSecret(f *faults, s Secret) {
 	}
 }
 
-// RotateSecret makes next the secret of an endpoint, and returns it; a zero one stands for
-// a new one of [NewSecret]. The secret before it signs too until overlap is over, so that
-// the receiver can change in that time. One that is still in its own overlap signs no
-// more. An endpoint that has none, since it was made with [Options].Secrets, gets its
-// first. RotateSecret returns [errand.ErrNotFound] if there is no such endpoint, and an
+// RotateSecret makes next the secret of an endpoint, and returns it; if next is zero,
+// that is a new one of [NewSecret]. The secret before it signs too until overlap is over,
+// so that the receiver can change in that time. A still older one signs no more. An
+// endpoint without a secret, since it was made with [Options].Secrets, gets its first.
+// RotateSecret returns [errand.ErrNotFound] if there is no such endpoint, and an
 // [errand.FieldError] with [Options].Secrets.
 func (h *Webhooks) RotateSecret(ctx context.Context, id string, next Secret, overlap time.Duration) (Secret, error) {
 	if h.opts.Secrets != nil {

@@ -38,9 +38,9 @@ func (h *Webhooks) throttle(ctx context.Context, e *Endpoint) error {
 	return h.setThrottle(ctx, e.ID, d.Throttle)
 }
 
-// Throttle has the deliveries to an endpoint obey a throttle in place of that of its policy,
-// until that changes: for those who call [Webhooks.Deliver] by a policy of their
-// own. Nil stands for that of the endpoint's policy. It returns an [errand.FieldError] for a
+// Throttle sets a throttle for the deliveries to an endpoint, in place of its policy's,
+// until that changes: for callers of [Webhooks.Deliver] with a policy of their own. Nil
+// stands for that of the endpoint's policy. It returns an [errand.FieldError] for a
 // throttle above 10,000 a second, and [errand.ErrNotFound] if there is no such endpoint.
 func (h *Webhooks) Throttle(ctx context.Context, id string, t *policy.Throttle) error {
 	var f faults

@@ -53,8 +53,8 @@ const (
 // that. If there are no secrets, one is zero, or the tolerance is negative, Verify
 // returns an [errand.FieldError]: the receiver has to be repaired.
 //
-// A message comes more than once, see [HeaderID]. The time for comparing signatures says
-// nothing about the right one.
+// A message may come more than once, see [HeaderID]. The time for comparing signatures
+// says nothing about the right one.
 func Verify(r *http.Request, secrets []Secret, tolerance time.Duration) (body []byte, err error) {
 	if err := checkVerify(secrets, tolerance); err != nil {
 		return nil, err

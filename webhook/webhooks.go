@@ -73,14 +73,14 @@ type Options struct {
 	// message with deliveries that are live, dead, or finished and still listed, is kept
 	// in any case. If zero, only these are.
 	Keep time.Duration
-	// DisableAfter is how long an endpoint may fail until it is disabled: the time in
-	// which another endpoint was reached, or Online was open. If zero, 5 days; if
-	// negative, none is disabled for that.
+	// DisableAfter is how long an endpoint may fail until it is disabled. Only time
+	// counts in which another endpoint was reached, or Online was open. If zero, 5 days;
+	// if negative, none is disabled for that.
 	DisableAfter time.Duration
 	// Online is a gate that is open while this machine has a network, as [gate.Dial] and
 	// [gate.HTTP] find out. It need not be set: an endpoint that is reached shows the
-	// same. A delivery that fails asks it, and waits for it for a second at most; then
-	// what it said before counts, and before its first answer it is closed. If nil, only
+	// same. A delivery that fails asks it, and waits a second at most; after that its
+	// last answer counts, and before its first it counts as closed. If nil, only
 	// endpoints that are reached count.
 	Online errand.Gate
 	// Logger receives a line when an endpoint is disabled, when [Webhooks.Declare] adds or changes
@@ -92,10 +92,11 @@ type Options struct {
 // concurrent use.
 //
 // A message that was sent is a job for each endpoint, in a queue of the endpoint's own.
-// So what package errand has for queues holds for endpoints: [errand.Queue.Hold],
-// concurrency, caps, the list of jobs and the dead letters. An endpoint that is slow or gone
-// keeps no other back, see [Webhooks.Handle]. A job has the IDs of message and endpoint as args. All else is looked
-// up for each attempt, so a change reaches deliveries that wait.
+// What package errand has for queues therefore holds for endpoints: [errand.Queue.Hold],
+// concurrency, caps, the list of jobs and the dead letters. An endpoint that is slow or
+// gone keeps no other back, see [Webhooks.Handle]. A job has the IDs of message and
+// endpoint as args. All else is looked up for each attempt, so a change reaches
+// deliveries that wait.
 type Webhooks struct {
 	queue   *errand.Queue
 	topics  door.Topics[errand.NewJob]
@@ -183,9 +184,9 @@ func (o *Options) client() clientOptions {
 // [Queues] or those of the endpoints that it works for; without them no delivery is made.
 // It panics as [errand.Handle] does.
 //
-// A delivery counts for [errand.WorkerOptions].Concurrency for 100 ms. While it waits for the
-// answer after that others start, up to 1,000 in a worker. [errand.QueueOptions].Concurrency
-// of [Queues] bounds those of each endpoint.
+// A delivery counts for [errand.WorkerOptions].Concurrency for 100 ms. After that it
+// waits for the answer while others start, up to 1,000 in a worker.
+// [errand.QueueOptions].Concurrency of [Queues] bounds those of each endpoint.
 //
 // While the wall clock cannot be right, see [gate.ClockPlausible], deliveries wait: the
 // receivers would refuse their timestamps.
@@ -197,7 +198,7 @@ func (h *Webhooks) Handle(w *errand.Worker) {
 // sections that theirs lack.
 func (h *Webhooks) DefaultPolicy() policy.Document { return h.opts.Policy.Delivery().Document }
 
-// HandlerOptions returns what the handler of a kind needs that calls
+// HandlerOptions returns the options for the handler of a kind that calls
 // [Webhooks.Deliver].
 func (h *Webhooks) HandlerOptions() errand.HandlerOptions {
 	// A throttle would be that of all endpoints together.

@@ -48,12 +48,11 @@ type appTxs struct {
 // looks after the log.
 const tellEach = 10 * time.Millisecond
 
-// Tx implements [storage.TxEnqueuer]. The transaction begins IMMEDIATE on a
-// connection of its own and takes its turn with the writer, which waits
-// meanwhile: fn should be short. Any call that writes, except EnqueueTx and
-// CancelTx, would wait for fn: called by fn it returns [storage.ErrBusy] at once. fn
-// must not call Close. After an error of the database in EnqueueTx or CancelTx the transaction is
-// not committed, even if fn returns nil.
+// Tx implements [storage.TxEnqueuer]. The transaction begins IMMEDIATE on a connection of
+// its own and takes its turn with the writer, which waits meanwhile: fn should be short.
+// Any call that writes, except EnqueueTx and CancelTx, would wait for fn: called by fn it
+// returns [storage.ErrBusy] at once. fn must not call Close. If the database fails in
+// EnqueueTx or CancelTx, the transaction is not committed, even if fn returns nil.
 //
 // The connection is in SQLite's defensive mode. It has the settings foreign_keys,
 // recursive_triggers and trusted_schema of the database that New was given; with

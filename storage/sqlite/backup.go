@@ -41,10 +41,10 @@ const (
 var _ storage.Backuper = (*Store)(nil)
 
 // Backup implements [storage.Backuper]. It reads one moment of the database on a
-// connection of its own while others write, and keeps the write-ahead log from
-// being emptied meanwhile. The copy is a single file of mode 0600, written under
-// another name in the same folder and synced before it gets its own. Backup refuses a
-// path beside which a file of SQLite's is left, with [storage.ErrUnsupportedDB].
+// connection of its own while others write, and keeps the write-ahead log from being
+// emptied meanwhile. The copy is a single file of mode 0600, written under another name
+// in the same folder and synced before it gets its own. If a file of SQLite's is left
+// beside path, Backup returns [storage.ErrUnsupportedDB].
 func (s *Store) Backup(ctx context.Context, path string) error {
 	if err := s.enter(); err != nil {
 		return err

@@ -54,10 +54,10 @@ type Finding struct {
 // Bad reports whether somebody should do something.
 func (f Finding) Bad() bool { return f.Severity == SeverityWarning || f.Severity == SeverityError }
 
-// Examine looks at the database file at path and what is beside it, and changes
-// nothing; others may have it open. now is what its clock is compared with. If
-// full is set it also compares indexes with tables and checks the rules about the
-// tables, see [CheckRules], which takes longer.
+// Examine looks at the database file at path and the files beside it, and changes
+// nothing; others may have it open. now is what its clock is compared with. If full is
+// set it also compares indexes with tables and checks the rules about the tables, see
+// [CheckRules], which takes longer.
 //
 // On systems without OFD locks, such as macOS and the BSDs, it must not be called
 // in a process that has the database open: it opens and closes the file, and

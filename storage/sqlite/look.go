@@ -109,8 +109,8 @@ func behind(tx *sqlx.Tx, job int64, most int) (a storage.Ahead, err error) {
 
 var _ storage.Checker = (*Store)(nil)
 
-// Check implements [storage.Checker]. A request that has nothing to do is refused for
-// the reasons for which those that add work are, and takes the write lock.
+// Check implements [storage.Checker]. It makes a request that adds nothing: that takes
+// the write lock, and is refused as one that adds work.
 func (s *Store) Check(ctx context.Context) (c storage.Condition, err error) {
 	c.Free = -1
 	if free, ok := freeSpace(s.path); ok {

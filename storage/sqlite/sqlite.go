@@ -1,17 +1,16 @@
 // Package sqlite keeps jobs in a SQLite file, through modernc.org/sqlite.
 //
-// One goroutine of each Store, the writer, runs all requests that have queued up
-// while it was busy in one transaction, and answers them after its one commit: that
-// makes a commit with fsync affordable. A request that comes alone runs on its
-// caller's goroutine. Tx writes on a connection of its own. A few
-// read-only connections serve everything else. The writer, Tx and processes that
-// share the file take turns at writing.
+// One goroutine of each Store, the writer, runs all requests that have queued up while it
+// was busy in one transaction, and answers them after its one commit: that makes a commit
+// with fsync affordable. A request that comes alone runs on its caller's goroutine. Tx
+// writes on a connection of its own. A few read-only connections serve everything else.
+// The writer, Tx and processes that share the file take turns at writing.
 //
-// Beside a database jobs.db there may be jobs.db-turn (whose turn it is to
-// write), jobs.db-wake (written to wake the workers of other processes), a
-// jobs.db-instance-N for each process that leases jobs, jobs.db-workers-N (what its
-// workers do), jobs.db-ballast (given up when the disk is full), jobs.db-check (a
-// check is due, or has found damage), and for moments jobs.db-room (is there room?). They hold no data that a restart needs.
+// Beside a database jobs.db there may be jobs.db-turn (whose turn it is to write),
+// jobs.db-wake (written to wake the workers of other processes), a jobs.db-instance-N for
+// each process that leases jobs, jobs.db-workers-N (what its workers do), jobs.db-ballast
+// (given up when the disk is full), jobs.db-check (a check is due, or has found damage),
+// and for moments jobs.db-room (is there room?). They hold no data that a restart needs.
 //
 // What the Store needs of operating systems is in internal/host.
 package sqlite
@@ -67,16 +66,16 @@ type Options struct {
 	// emptied when the disk is full, so that work in progress can be finished.
 	// If zero, 4 MiB; if negative, there is none.
 	Ballast int64
-	// AnyFileSystem allows file systems that other machines may share. There
-	// jobs can be lost and the file be damaged, unless only one process ever
-	// opens it and the file system keeps what fsync says. It also allows a file
-	// that has two names: a hard link, or a mount of the file alone. There jobs
-	// are lost, unless all processes use one of the names, and its folder keeps
-	// the files beside it. If false, both are refused.
+	// AnyFileSystem allows file systems that other machines may share. There only one
+	// process may ever open the file, and the file system must keep what fsync says: else
+	// jobs can be lost and the file be damaged. It also allows a file with two names: a
+	// hard link, or a mount of the file alone. All processes must use one of the names,
+	// and its folder keep the files beside it: else jobs are lost. If false, both are
+	// refused.
 	AnyFileSystem bool
-	// ReadOnly opens a file that is there for reading alone, also if this user may not
-	// write it, or its file system is mounted read-only. Nothing is created, migrated or
-	// written, and no lock is held between calls. What would write returns
+	// ReadOnly opens an existing file for reading alone, even if this user may not write
+	// it, or its file system is mounted read-only. Nothing is created, migrated or
+	// written, and no lock is held between calls. Calls that would write return
 	// [storage.ErrReadOnly]. Only Open takes it. If false, the file can be written.
 	ReadOnly bool
 	// Existing opens a file only if it is there and has the tables of errand: Open
@@ -118,10 +117,10 @@ func (o *Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// Store is a [storage.Store] on a SQLite file. It also implements
-// [storage.Notifier], [storage.TxEnqueuer], [storage.Handoff], [storage.Pulser],
-// [storage.Marker], [storage.Peers], [storage.Scheduler], [storage.Timekeeper],
-// [storage.Backuper], [storage.Publisher], [storage.Ranker], [storage.Checker], [storage.Topics] and
+// Store is a [storage.Store] on a SQLite file. It also implements [storage.Notifier],
+// [storage.TxEnqueuer], [storage.Handoff], [storage.Pulser], [storage.Marker],
+// [storage.Peers], [storage.Scheduler], [storage.Timekeeper], [storage.Backuper],
+// [storage.Publisher], [storage.Ranker], [storage.Checker], [storage.Topics] and
 // [storage.Compacter].
 type Store struct {
 	path string
@@ -187,8 +186,8 @@ var (
 //
 // With Options.ReadOnly it returns fs.ErrNotExist for a file that is not there,
 // [storage.ErrUnsupportedDB] for one without the tables of errand or with those of an
-// older version, and [storage.ErrNeedsRecovery] for one whose log only a process that
-// may write can take in. A file that others use can be read, also one of SingleProcess.
+// older version, and [storage.ErrNeedsRecovery] for one whose log only a process that may
+// write can apply. A file that others use can be read, also one of SingleProcess.
 //
 // If a process that leased jobs has left the file without closing it, or if the
 // file is a backup, the tables are checked in the background. Once this or another
@@ -233,11 +232,11 @@ func Open(path string, opts *Options) (*Store, error) {
 // where its file is, opens connections of its own to it, and uses db for
 // nothing else. db stays the caller's to close, after the Store.
 //
-// The file must be in WAL mode already, and db must be of modernc's driver:
-// two copies of SQLite in one process drop each other's locks. For anything else
-// New returns [storage.ErrUnsupportedDB], and for synchronous OFF with Full. With
-// Relaxed New warns of synchronous OFF. It also warns of transactions of db that
-// begin deferred: they should begin immediate, by _txlock=immediate in the DSN.
+// The file must be in WAL mode already, and db must be of modernc's driver: two copies of
+// SQLite in one process drop each other's locks. New returns [storage.ErrUnsupportedDB]
+// for anything else, and for synchronous OFF with Full. With Relaxed New warns of
+// synchronous OFF. It also warns of transactions of db that begin deferred: they should
+// begin immediate, by _txlock=immediate in the DSN.
 //
 // On Linux call modernc.org/sqlite.OFDLocking(true) before db is first used, so
 // that code which opens and closes the database file cannot drop those locks

@@ -96,9 +96,9 @@ type Message struct {
 	parts      [2]*node
 }
 
-// NewMessage returns a message with these attributes and this body, neither of which
-// may change any more. An attribute that is not of its type, or of no known type, is
-// as absent. A body that is not a JSON object matches no policy with conditions.
+// NewMessage returns a message with these attributes and this body, neither of which may
+// change any more. An attribute that is not of its type, or of no known type, counts as
+// absent. A body that is not a JSON object matches no policy with conditions.
 func NewMessage(attributes map[string]Attribute, body []byte) *Message {
 	return &Message{attributes: attributes, body: body}
 }
