@@ -67,10 +67,10 @@ func jobRescheduleCommand(t *tool) *cobra.Command {
 	cmd := changeVerb(t, &cobra.Command{
 		Use:   "reschedule FILE [ID...]",
 		Short: "Change when jobs are due",
-		Long: `Change when jobs are due that do not run: those that are named, or those that the
-flags choose. Retries count as before. A delay of 0 makes them ready at once. For
-many it asks before, or wants --yes. The exit status is 1 if a job that is named
-runs, has ended, or is not there; the others are changed.`,
+		Long: `Change when waiting jobs are due: those that are named, or those that the flags choose.
+Retries count as before. A delay of 0 makes them ready at once. If flags choose the jobs
+it asks before, or wants --yes. The exit status is 1 if a named job runs, has ended, or
+is not there; the others are changed.`,
 		Example: `  errand jobs reschedule jobs.db 01890a5d-ac96-774b-bcce-b302099a8057 --delay 10m
   errand jobs reschedule jobs.db --kind send --at 2030-01-01T06:00:00Z --yes`,
 	}, func() (c queue.JobChange, err error) {
@@ -100,11 +100,11 @@ func jobEditCommand(t *tool) *cobra.Command {
 	cmd = changeVerb(t, &cobra.Command{
 		Use:   "edit FILE [ID...]",
 		Short: "Change priority, queue, policy or args of jobs",
-		Long: `Change the priority, queue, policy or args of jobs that do not run: of those that are
-named, dead ones among them, or of those that the flags choose. Args are changed of
-jobs that are named, and those before are kept in the history. For many it asks
-before, or wants --yes. The exit status is 1 if a job that is named runs, has ended,
-or is not there; the others are changed.`,
+		Long: `Change the priority, queue, policy or args of jobs that do not run: those that are
+named, also dead ones, or those that the flags choose. --args is for named jobs; the
+args before are kept in the history. If flags choose the jobs it asks before, or wants
+--yes. The exit status is 1 if a named job runs, has ended, or is not there; the others
+are changed.`,
 		Example: `  errand jobs edit jobs.db 01890a5d-ac96-774b-bcce-b302099a8057 --args '{"verdict":"done"}'
   errand jobs edit jobs.db --kind send --priority 10 --yes`,
 	}, func() (queue.JobChange, error) {
@@ -155,10 +155,10 @@ func jobCancelCommand(t *tool) *cobra.Command {
 	}.verb(t, &cobra.Command{
 		Use:   "cancel FILE [ID...]",
 		Short: "Cancel jobs",
-		Long: `Cancel jobs: those that are named, or those that the flags choose. Those that do not
-run are finished as cancelled. The handlers of those that run are asked to stop, in
-whatever process. A job that has ended keeps its state. For many it asks before, or
-wants --yes. The exit status is 1 if a job is not there.`,
+		Long: `Cancel jobs: those that are named, or those that the flags choose. Waiting jobs are
+finished as cancelled. The handlers of running ones are asked to stop, in whatever
+process. A job that has ended keeps its state. If flags choose the jobs it asks before,
+or wants --yes. The exit status is 1 if a job is not there.`,
 		Example: `  errand jobs cancel jobs.db 01890a5d-ac96-774b-bcce-b302099a8057
   errand jobs cancel jobs.db --kind send --state scheduled --yes`,
 	})
@@ -211,9 +211,9 @@ func jobRemoveCommand(t *tool) *cobra.Command {
 		Use:   "rm FILE [ID...]",
 		Short: "Delete jobs that have ended",
 		Long: `Delete finished jobs and dead letters for good: those that are named, or those that the
-flags choose. It asks before, or wants --yes. Jobs that have not ended stay: cancel
-them first. The exit status is 1 if a job that is named has not ended, or is not
-there; the others are deleted.`,
+flags choose. It asks before, or wants --yes. Jobs that have not ended stay: cancel them
+first. The exit status is 1 if a named job has not ended, or is not there; the others
+are deleted.`,
 		Example: `  errand jobs rm jobs.db 01890a5d-ac96-774b-bcce-b302099a8057 --yes
   errand jobs rm jobs.db --state done --yes`,
 	})

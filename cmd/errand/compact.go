@@ -10,9 +10,9 @@ func compactCommand(t *tool) *cobra.Command {
 	return &cobra.Command{
 		Use:   "compact FILE",
 		Short: "Write the file anew without its free space",
-		Long: `Give space in the file of a queue that holds nothing back to the file system. The file
-is written anew, for which it needs twice the room that is in use. Others may use the
-queue meanwhile, but what writes has to wait: do it when little is going on.`,
+		Long: `Give the free space in the file of a queue back to the file system. The file is written
+anew, for which it needs twice the room that is in use. Others may use the queue
+meanwhile, but their writes have to wait: do it when little is going on.`,
 		Example: "  errand compact jobs.db",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

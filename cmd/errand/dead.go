@@ -90,10 +90,9 @@ func redriveCommand(t *tool) *cobra.Command {
 		Use:   "redrive FILE [ID...]",
 		Short: "Make dead letters ready again",
 		Long: `Make dead letters ready again, the earliest death first: those that are named, or those
-that the flags choose. Their retries begin anew; attempts and history are kept. Those
-whose unique key another job holds stay dead. With --dry-run nothing is changed, and
-what would be is counted. The exit status is 1 if some that were named are not dead,
-or stayed dead.`,
+that the flags choose. Their retries begin anew; attempts and history are kept. A job
+whose unique key another job holds stays dead. --dry-run changes nothing, and counts
+what would be changed. The exit status is 1 if a named job is not dead, or stayed dead.`,
 		Example: `  errand dead redrive jobs.db --kind send --reason permanent --dry-run
   errand dead redrive jobs.db --kind send --yes
   errand dead redrive jobs.db 01890a5d-ac96-774b-bcce-b302099a8057`,
@@ -246,9 +245,9 @@ func purgeCommand(t *tool) *cobra.Command {
 	}.verb(t, &cobra.Command{
 		Use:   "purge FILE [ID...]",
 		Short: "Delete dead letters for good",
-		Long: `Delete dead letters for good: those that are named, or those that the flags choose.
-It asks before, or wants --yes. Export them first if they may be wanted again. The
-exit status is 1 if some that were named are not dead.`,
+		Long: `Delete dead letters for good: those that are named, or those that the flags choose. It
+asks before, or wants --yes. Export them first if they may be wanted again. The exit
+status is 1 if a named job is not dead.`,
 		Example: "  errand dead purge jobs.db --older-than 720h --yes",
 	})
 }

@@ -18,8 +18,8 @@ func exportCommand(t *tool) *cobra.Command {
 		Use:   "export FILE [ID...]",
 		Short: "Write dead letters as JSON lines",
 		Long: `Write dead letters to standard output, one object a line, with args, headers and
-history: all, those that are named, or those that the flags choose. They stay where
-they are. The exit status is 1 if some that were named are not dead.`,
+history: all, those that are named, or those that the flags choose. They stay where they
+are. The exit status is 1 if a named job is not dead.`,
 		Example: "  errand dead export jobs.db --kind send > dead.jsonl",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -70,8 +70,8 @@ func importCommand(t *tool) *cobra.Command {
 		Short: "Enqueue exported dead letters",
 		Long: `Enqueue what "errand dead export" has written, from a file, or from standard input: each
 line becomes a new job that is ready, with the kind, queue, priority, args, headers,
-tags, timeout and unique key of the old one. The policy by which the old one died is its
-own. Jobs whose unique key another job holds are left out, and the exit status is 1.`,
+tags, timeout and unique key of the old one. Its policy is the one by which the old one
+died. Jobs whose unique key another job holds are left out, and the exit status is 1.`,
 		Example: "  errand dead export jobs.db | errand dead import other.db --create",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {

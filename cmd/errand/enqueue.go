@@ -54,18 +54,18 @@ func enqueueCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enqueue FILE --kind KIND [flags]",
 		Short: "Add jobs",
-		Long: `Add one job with the args of --args, or a job for each line of --stdin or --file.
-A line is one value of JSON: the args of one job. Empty lines count, and are
-passed over. A --file may also be one value over several lines. Without any of
-these flags there is one job whose args are {}.
+		Long: `Add one job with the args of --args, or a job for each line of --stdin or --file. A line
+is one value of JSON: the args of one job. Empty lines are skipped, but counted. A
+--file may also be one value over several lines. Without any of these flags there is one
+job whose args are {}.
 
 1,000 lines are one commit; lines wait at most a second for others. A line that is
 refused ends the command with status 2 and is named by its number; the jobs of the
 lines before it stay.
 
-With --json and lines there is an object for each job as soon as it is safe: the
-"line", the "id", and "duplicate": true if another job holds the unique key, whose ID
-it is then.
+With --json and lines there is an object for each job as soon as it is safe: the "line",
+the "id", and "duplicate": true if another job holds the unique key; the ID is then that
+job's.
 
 --unique-field takes the unique key from the args of each job: it names a field, and
 with dots one of an object in it. Its value must be a text or a number.`,

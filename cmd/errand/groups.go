@@ -13,9 +13,10 @@ func deadGroupsCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "groups FILE",
 		Short: "List what the dead letters died of",
-		Long: `List the causes of the dead letters, the most frequent first: jobs of a queue and kind
-that died for the same reason, with the same error but for numbers, IDs and what is
-quoted. Ten thousand of one cause are one line. Other verbs take the ID as --cause.`,
+		Long: `List the causes of the dead letters, the most frequent first. A cause has the jobs of a
+queue and kind that died for the same reason with the same error; numbers, IDs and
+quoted text may differ. Ten thousand of one cause are one line. Other verbs take the ID
+as --cause.`,
 		Example: "  errand dead groups jobs.db",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -26,10 +26,10 @@ func jobListCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls FILE",
 		Short: "List jobs",
-		Long: `List the jobs that the flags choose, live, finished and dead. What an index serves is
-found at once however many jobs there are: states, tags, when jobs were enqueued,
-are due or died, of ready jobs queue and kind, and of running, ready and blocked jobs
-the group. For other choices 2,000 jobs are looked at for a page, and the list says so.`,
+		Long: `List the jobs that the flags choose, live, finished and dead. Some choices are quick
+however many jobs there are: states, tags, when jobs were enqueued, are due or died,
+queue and kind of ready jobs, and the group of running, ready and blocked ones. For
+others 2,000 jobs are looked at for a page, and the list says so.`,
 		Example: `  errand jobs ls jobs.db --state ready --kind send
   errand jobs ls jobs.db --queue edits --group "document 17"
   errand jobs ls jobs.db --created-from 2026-03-01 --json`,
@@ -62,10 +62,10 @@ func jobShowCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show FILE ID",
 		Short: "Show all that is known of a job",
-		Long: `Show all that is known of a job: what it is, the attempts that failed, the
-retries still to come, and of a delivery its message. Which retries these are is told by the policy that --policy
-names, a file or a preset, or else by the policy in effect: the job's own, or that of
-a worker that runs and has a handler for the job.`,
+		Long: `Show all that is known of a job: what it is, the attempts that failed, the retries still
+to come, and of a delivery its message. The retries are those of the policy that
+--policy names, a file or a preset, or else of the policy in effect: the job's own, or
+that of a running worker with a handler for the job.`,
 		Example: "  errand jobs show jobs.db 01890a5d-ac96-774b-bcce-b302099a8057",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -163,10 +163,9 @@ func jobRunCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run FILE [ID...]",
 		Short: "Make jobs ready that wait for a retry",
-		Long: `Make jobs ready that wait for their next attempt. Retries are not used up by it. A
-single job that is named by its ID goes before all others, also if its lane is held
-or its gate closed. The exit status is 1 if a job that is named has ended, or is not
-there.`,
+		Long: `Make jobs ready that wait for their next attempt. This uses up no retry. A single job
+that is named by its ID goes before all others, even if its lane is held or its gate
+closed. The exit status is 1 if a named job has ended, or is not there.`,
 		Example: `  errand jobs run jobs.db 01890a5d-ac96-774b-bcce-b302099a8057
   errand jobs run jobs.db --kind send --failed-only`,
 	}

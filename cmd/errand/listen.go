@@ -60,8 +60,8 @@ or the public whpk_ of a private key. Without it nothing is verified.
 first two requests fail. What is not verified is answered with 400, and takes nothing
 from the script.
 
-Messages of Amazon SNS's form are shown with their type, and that which asks for a
-confirmation with the URL to visit. --confirm visits it.`,
+Messages of Amazon SNS's form are shown with their type, and a request for confirmation
+with the URL to visit. --confirm visits it.`,
 		Example: "  errand webhooks listen --secret-file secret --status 500,500,200 --delay 10ms",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {

@@ -13,7 +13,7 @@ import (
 func orderFlags(flags *pflag.FlagSet) func(*queue.Settings) error {
 	var order string
 	var aging time.Duration
-	flags.StringVar(&order, "order", "", "which ready job of a priority starts first: oldest, newest, or turns of groups")
+	flags.StringVar(&order, "order", "", "which ready job of a priority starts first: oldest, newest, or turns (groups in rotation)")
 	flags.DurationVar(&aging, "aging", 0, "how much waiting makes up for a step of priority, as in 1h")
 	return func(s *queue.Settings) error {
 		if flags.Changed("aging") {

@@ -33,9 +33,9 @@ func checkCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a document, by default against the limits of SNS",
-		Long: `Check a document. With faults, each is a line on standard error with its path,
-its value and the range, and the exit status is 1. What is allowed but unlikely
-to be meant is a warning on standard error and leaves the status 0.`,
+		Long: `Check a document. Each fault is a line on standard error with its path, its value and
+the range, and makes the exit status 1. What is allowed but unlikely to be meant is a
+warning on standard error and leaves the status 0.`,
 		Example: "  errand policy check policy.json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

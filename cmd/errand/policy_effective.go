@@ -17,9 +17,8 @@ func effectiveCommand(t *tool) *cobra.Command {
 		Use:   "effective [FILE TOPIC SUBSCRIPTION]",
 		Short: "Show the policy in effect for a subscription",
 		Long: `Show the policy in effect for a subscription, section by section, and where each comes
-from: the subscription, its topic, the endpoint (see errand webhooks), webhooks for
-the default of package webhook, of which a program may have another, or sns for the
-default of SNS.
+from: the subscription, its topic, the endpoint (see errand webhooks), webhooks for the
+default of package webhook, which a program may replace, or sns for the default of SNS.
 
 FILE is a queue's database. Without it the documents are those of --topic and
 --subscription, and what neither has is the default of SNS, shown as system.
@@ -59,7 +58,7 @@ FILE is a queue's database. Without it the documents are those of --topic and
 		},
 	}
 	cmd.Flags().StringVar(&of, "topic", "", "the document of the topic: a `FILE` or a preset")
-	cmd.Flags().StringVar(&subscription, "subscription", "", "that of the subscription: a `FILE` or a preset")
+	cmd.Flags().StringVar(&subscription, "subscription", "", "the document of the subscription: a `FILE` or a preset")
 	profileFlag(cmd, &profile, policy.ProfileQueue)
 	completeArgs(cmd, topicsOf)
 	first := cmd.ValidArgsFunction

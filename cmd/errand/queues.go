@@ -34,10 +34,10 @@ func queuesListCommand(t *tool) *cobra.Command {
 		Use:   "ls FILE",
 		Short: "List queues, kinds and holds",
 		Long: `List the queues and kinds that have or had jobs: the number of jobs by state, the bytes
-of those that have not ended, for how long the oldest ready one waits, when a job was
-done for the last time and when one failed, with its error, the holds in force, and
-what is set, as caps and how much of them is in use.
-The numbers are kept, not counted: the list is quick however many jobs there are.`,
+of those that have not ended, for how long the oldest ready one waits, when a job last
+succeeded and last failed, with its error, the holds in force, and the settings, such as
+caps with how much of them is in use. The numbers are kept, not counted: the list is
+quick however many jobs there are.`,
 		Example: "  errand queues ls jobs.db",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

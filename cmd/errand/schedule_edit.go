@@ -36,15 +36,15 @@ func scheduleAddCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add FILE NAME SPEC --kind KIND [flags]",
 		Short: "Add a schedule, or change the one of that name",
-		Long: `Add a schedule, or change the one of that name to what is said here. One that is
-there and the same is left as it is. What no flag says is as for a new one, and the
-answer names what has changed. A new one, and one whose spec or zone has
-changed, begins with the first tick after now; one that is paused stays so.
+		Long: `Add a schedule, or change the one of that name to what is said here. A schedule that is
+the same already stays as it is. Flags that are not given count as for a new one; the
+answer names what has changed. A new schedule, or one with another spec or zone, begins
+with the first tick after now. A paused one stays paused.
 
 SPEC is five fields of cron (minute, hour, day of month, month, day of week), six with
 the second first, @yearly, @monthly, @weekly, @daily, @hourly, or @every with a
-duration. Any worker of the file fires it. A program whose schedules have other names
-leaves it alone, unless it removes all but its own (Schedules.Keep).`,
+duration. Any worker of the file fires it. A program leaves schedules of other names
+alone; only Schedules.Keep removes all but its own.`,
 		Example: `  errand schedules add jobs.db nightly '0 3 * * *' --zone Europe/Helsinki --kind report --args '{"of":"sales"}'
   errand schedules add jobs.db poll '@every 90s' --kind poll --missed skip --overlap skip`,
 		Args: func(_ *cobra.Command, args []string) error {

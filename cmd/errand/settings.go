@@ -28,16 +28,19 @@ func setCommand(t *tool) *cobra.Command {
 		Use:   "set FILE [QUEUE]",
 		Short: "Set caps, throttles, order, and how long finished jobs are kept",
 		Long: `Set what all processes obey for a queue, for the kind that --kind names, for that kind
-in the queue, or, without either, for the whole file. What no flag names stays as it
-is, and zero takes a setting back, that one alone. Caps are of a queue or of the whole file: when as
-many jobs wait, --when-full says what happens to a new one. It is refused (refuse),
-or others that wait are deleted to make room: those that have been due for longest
-(evict-oldest), or those of the lowest priority first (evict-lowest). With --max-dead
-and --when-dead-full evict-oldest the oldest dead letters are deleted that are beyond,
-also of a kind in a queue. Jobs of a group of the queue run one at a time, or as many as
---group-limit says, and wait for a dead one unless --dead-head is pass. With --starts as
-many attempts of a queue, or of a kind in all queues, begin in a second, or in the time
-that --per says, in all processes together.
+in the queue, or, without either, for the whole file. What no flag names stays as it is.
+Zero takes that one setting back.
+
+Caps are of a queue or of the whole file: when as many jobs wait, --when-full says what
+happens to a new one. It is refused (refuse), or waiting jobs are deleted to make room:
+those due for longest (evict-oldest), or those of the lowest priority first
+(evict-lowest). With --when-dead-full evict-oldest the oldest dead letters beyond
+--max-dead are deleted, also of a kind in a queue.
+
+Jobs of a group of the queue run one at a time, or as many as --group-limit says. They
+wait for a dead one; with --dead-head pass they do not. --starts is how many attempts of
+a queue, or of a kind in all queues, begin in a second, or in the time that --per says,
+in all processes together.
 
 A worker of a program may set the same when it starts.`,
 		Example: `  errand queues set jobs.db readings --max-jobs 50000 --when-full evict-oldest
@@ -105,7 +108,7 @@ A worker of a program may set the same when it starts.`,
 	cmd.Flags().StringVar(&full, "when-full", "", "refuse, evict-oldest or evict-lowest")
 	cmd.Flags().DurationVar(&keep, "retention", 0, "how long finished jobs are kept, as in 2h; below zero: not at all")
 	cmd.Flags().IntVar(&members, "group-limit", 0, "how many jobs of a group of the queue run at a time; above 1 in no order")
-	cmd.Flags().StringVar(&dead, "dead-head", "", "what a dead job is to the others of its group: block or pass")
+	cmd.Flags().StringVar(&dead, "dead-head", "", "whether a dead job blocks the others of its group: block or pass")
 	windows, free, throttle = windowFlags(cmd.Flags()), freeFlags(cmd.Flags()), startsFlags(cmd.Flags())
 	ordered, buried = orderFlags(cmd.Flags()), buriedFlags(cmd.Flags())
 	completeFlag(cmd, "kind", kindsOf)
@@ -118,7 +121,7 @@ A worker of a program may set the same when it starts.`,
 func windowFlags(f *pflag.FlagSet) func(*queue.Settings) {
 	start := f.Duration("start-within", 0, "how long after they are due new jobs may begin")
 	finish := f.Duration("finish-within", 0, "how long after they are due an attempt of new jobs may begin")
-	expire := f.String("on-expire", "", "what becomes of those that have not begun: expired, dead, or none to take back what is set")
+	expire := f.String("on-expire", "", "what becomes of jobs that have not begun: expired, dead, or none to take back what is set")
 	return func(s *queue.Settings) {
 		setGiven(f, "start-within", &s.StartWithin, start)
 		setGiven(f, "finish-within", &s.FinishWithin, finish)
@@ -133,7 +136,7 @@ func windowFlags(f *pflag.FlagSet) func(*queue.Settings) {
 // freeFlags adds the flags of free space, as windowFlags does.
 func freeFlags(f *pflag.FlagSet) func(*queue.Settings) {
 	least := f.Int64("min-free", 0, "how many bytes of the file system must be free for new jobs")
-	priority := f.Int("min-free-priority", 0, "the highest priority of those that are refused otherwise")
+	priority := f.Int("min-free-priority", 0, "the highest priority of jobs that are refused otherwise")
 	return func(s *queue.Settings) {
 		setGiven(f, "min-free", &s.MinFree, least)
 		setGiven(f, "min-free-priority", &s.MinFreePriority, priority)
@@ -178,7 +181,7 @@ func startsText(s *queue.Settings) string {
 // buriedFlags adds the flags of dead letters, as windowFlags does.
 func buriedFlags(f *pflag.FlagSet) func(*queue.Settings) error {
 	most := f.Int("max-dead", 0, "how many dead letters there may be")
-	full := f.String("when-dead-full", "", "what becomes of those beyond: keep or evict-oldest")
+	full := f.String("when-dead-full", "", "what becomes of dead letters beyond that: keep or evict-oldest")
 	return func(s *queue.Settings) error {
 		setGiven(f, "max-dead", &s.MaxDead, most)
 		if !f.Changed("when-dead-full") {

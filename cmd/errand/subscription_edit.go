@@ -28,7 +28,7 @@ func (f *subscriptionFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.filter, "filter", "", "the filter policy, as `JSON`")
 	flags.StringVar(&f.filterFile, "filter-file", "", "the filter policy is in this `FILE`, or - for standard input")
 	flags.TextVar(&f.scope, "filter-scope", filter.Attributes, "what it looks at: MessageAttributes or MessageBody")
-	flags.StringVar(&f.onDead, "on-dead", "", "what a dead delivery is to the others of its group, of an ordered topic: block or pass")
+	flags.StringVar(&f.onDead, "on-dead", "", "whether a dead delivery of an ordered topic blocks the others of its group: block or pass")
 	cmd.MarkFlagsMutuallyExclusive("filter", "filter-file")
 }
 
@@ -72,9 +72,9 @@ func subscriptionAddCommand(t *tool) *cobra.Command {
 		Use:   "add FILE TOPIC",
 		Short: "Subscribe an endpoint or a kind of job to a topic",
 		Long: `Subscribe an endpoint, or a kind of job, to a topic. It gets what is published later. A
-subscription that is there already is left as it is, if it is the same in all. With
---sns the endpoint gets what it would get from Amazon SNS, and has to confirm the
-subscription first: the program that sends must have a URL for that.`,
+subscription that is there already and the same stays as it is. With --sns the endpoint
+gets what it would get from Amazon SNS, and has to confirm the subscription first: the
+program that sends must have a URL for that.`,
 		Example: `  errand subscriptions add shop.db invoice.paid --endpoint billing
   errand subscriptions add shop.db invoice.paid --kind send --queue mail --raw --filter '{"country":["FI"]}'`,
 		Args: cobra.ExactArgs(2),
@@ -121,9 +121,9 @@ func subscriptionUpdateCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "update FILE ID",
 		Short: "Change a subscription",
-		Long: `Change what flags name of a subscription: the rest stays. It holds for messages that are
-published later; the policy and --raw also for deliveries to endpoints that wait.
---clear takes back.`,
+		Long: `Change what flags name of a subscription: the rest stays. The change holds for messages
+that are published later; the policy and --raw also for waiting deliveries to endpoints.
+--clear takes values back.`,
 		Example: `  errand subscriptions update shop.db paid-local --raw --filter '{"country":["FI","SE"]}'
   errand subscriptions update shop.db paid-local --clear filter --policy policy.json`,
 		Args: cobra.ExactArgs(2),
@@ -166,7 +166,7 @@ func subscriptionRemoveCommand(t *tool) *cobra.Command {
 	return removeVerb(t, &cobra.Command{
 		Use:   "rm FILE ID",
 		Short: "Delete a subscription",
-		Long: `Delete a subscription. Its deliveries that wait are cancelled when their turn comes; jobs
+		Long: `Delete a subscription. Its waiting deliveries are cancelled when they would start; jobs
 of a kind stay. It asks before, or wants --yes.`,
 		Example: "  errand subscriptions rm shop.db paid-local --yes",
 	}, "delete subscription %s for good", subscriptionsOf, func(ctx context.Context, topics *topic.Topics, id string) error {
@@ -176,10 +176,10 @@ of a kind stay. It asks before, or wants --yes.`,
 
 func subscriptionReplayCommand(t *tool) *cobra.Command {
 	return replayVerb(t, &cobra.Command{
-		Short: "Deliver the messages of a time again to a subscription",
-		Long: `Deliver the messages again to a subscription that were published since a time, and that
+		Short: "Deliver the messages since a time again to a subscription",
+		Long: `Deliver again to a subscription the messages that were published since a time and that
 its filter policy matches, also those that it has had, and those from before it was
-there; each has the ID that it had. The messages must be there still, see --keep of
+there. Each has the ID that it had. The messages must still be there, see --keep of
 errand topics add. A program with a worker delivers them.`,
 		Example: "  errand subscriptions replay shop.db paid-local --since 2h",
 	}, subscriptionsOf, func(ctx context.Context, q *queue.Queue, id string, since time.Time) (n int, err error) {

@@ -11,7 +11,7 @@ func subscriptionPauseCommand(t *tool) *cobra.Command {
 		Use:   "pause FILE ID",
 		Short: "Keep the deliveries of a subscription back",
 		Long: `Keep the deliveries of a subscription to an endpoint back until errand subscriptions
-resume. It gets messages as before, whose deliveries wait; other subscriptions to the
+resume. The subscription still gets messages, whose deliveries wait; other ones to the
 endpoint go on. For one to a kind see errand queues hold.`,
 		Example: "  errand subscriptions pause shop.db paid-local",
 	}, func(cmd *cobra.Command, topics *topic.Topics, id string) (string, error) {

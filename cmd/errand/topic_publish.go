@@ -31,8 +31,8 @@ func publishCommand(t *tool) *cobra.Command {
 		Long: `Publish a message to the subscriptions of a topic whose filter policies match. Its body
 is that of --body, or of --file, or of standard input for the file -. An --attribute is
 name=value, or name:Type=value with one of the types String, Number, String.Array and
-Binary, or a type with a label such as Number.cents. A message whose ID is known, or in an ordered topic its --dedup-id, is not
-published again; that is no error.`,
+Binary, or a type with a label such as Number.cents. A message whose ID is known, or in
+an ordered topic its --dedup-id, is not published again; that is no error.`,
 		Example: `  errand topics publish shop.db invoice.paid --body '{"invoice":17}' --attribute country=FI --attribute total:Number=99.5
   echo '{"invoice":18}' | errand topics publish shop.db invoice.paid --file -`,
 		Args: cobra.ExactArgs(2),
@@ -66,7 +66,7 @@ published again; that is no error.`,
 	flags.StringVar(&m.Subject, "subject", "", "the subject, text for people")
 	flags.StringVar(&m.ID, "id", "", "the ID (default: one is made)")
 	flags.StringVar(&m.Group, "group", "", "the group, in an ordered topic")
-	flags.StringVar(&m.DedupID, "dedup-id", "", "no message with the same one for five minutes, in an ordered topic")
+	flags.StringVar(&m.DedupID, "dedup-id", "", "in an ordered topic, no other message with this ID for five minutes")
 	cmd.MarkFlagsMutuallyExclusive("body", "file")
 	cmd.MarkFlagsOneRequired("body", "file")
 	completeArgs(cmd, topicsOf)

@@ -226,8 +226,8 @@ func topicAddCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add FILE NAME",
 		Short: "Add a topic",
-		Long: `Add a topic. Messages of an --ordered one have a group, and those of a group are
-delivered one after the other; that cannot be changed.`,
+		Long: `Add a topic. Messages of an --ordered topic have a group; those of one group are
+delivered one after the other. That cannot be changed.`,
 		Example: `  errand topics add shop.db orders
   errand topics add shop.db orders --ordered --keep 72h --policy policy.json`,
 		Args: cobra.ExactArgs(2),
@@ -262,8 +262,8 @@ func topicUpdateCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "update FILE TOPIC",
 		Short: "Change a topic",
-		Long: `Change what flags name of a topic: the rest stays. Deliveries that wait go by the policy
-that is set then. --clear takes back.`,
+		Long: `Change what flags name of a topic: the rest stays. Waiting deliveries go by the new
+policy. --clear takes values back.`,
 		Example: `  errand topics update shop.db invoice.paid --keep 24h
   errand topics update shop.db invoice.paid --clear policy`,
 		Args: cobra.ExactArgs(2),
@@ -318,8 +318,8 @@ func topicRemoveCommand(t *tool) *cobra.Command {
 	return removeVerb(t, &cobra.Command{
 		Use:   "rm FILE TOPIC",
 		Short: "Delete a topic with its subscriptions",
-		Long: `Delete a topic with its subscriptions. Deliveries that wait are cancelled when their turn
-comes. It asks before, or wants --yes.`,
+		Long: `Delete a topic with its subscriptions. Waiting deliveries are cancelled when they would
+start. It asks before, or wants --yes.`,
 		Example: "  errand topics rm shop.db invoice.paid --yes",
 	}, "delete topic %s with its subscriptions for good", topicsOf, func(ctx context.Context, topics *topic.Topics, name string) error {
 		return topics.Delete(ctx, name)

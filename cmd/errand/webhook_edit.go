@@ -183,9 +183,9 @@ func webhookAddCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add FILE URL",
 		Short: "Add an endpoint",
-		Long: `Add an endpoint. Its URL is of https, and its host has no special address, such as
-that of a private network, unless --allow-http and --allow accept it; the program
-that sends has to accept it too.
+		Long: `Add an endpoint. Its URL must be https, and its host must have no special address, such
+as one of a private network. --allow-http and --allow accept others; the program that
+sends has to accept them too.
 
 ` + aboutSecrets + ` A header with a token is
 better in a --header-file for the same reason.`,
@@ -261,10 +261,10 @@ func webhookUpdateCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "update FILE ID",
 		Short: "Change an endpoint",
-		Long: `Change what flags name of an endpoint: the rest stays. Deliveries that wait, and dead
-ones that are redriven, go by what is set then. --header sets one header beside those
-that are there, --event-type replaces all types. --clear comes first: with it,
---header replaces all headers.`,
+		Long: `Change what flags name of an endpoint: the rest stays. Waiting deliveries, and dead ones
+that are redriven, go by the new values. --header sets one header and keeps the others,
+--event-type replaces all types. --clear comes first: with it, --header replaces all
+headers.`,
 		Example: `  errand webhooks update shop.db billing --url https://new.example/hooks
   errand webhooks update shop.db billing --clear event-types,policy --description 'takes all'`,
 		Args: cobra.ExactArgs(2),
@@ -322,8 +322,8 @@ func webhookRotateCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate-secret FILE ID",
 		Short: "Replace the secret of an endpoint",
-		Long: `Replace the secret of an endpoint. The one before it signs too until the overlap is
-over, so that the receiver can change in that time.
+		Long: `Replace the secret of an endpoint. The old one signs too until the overlap is over, so
+that the receiver can change in that time.
 
 ` + aboutSecrets,
 		Example: `  errand webhooks rotate-secret shop.db billing
@@ -358,7 +358,7 @@ over, so that the receiver can change in that time.
 		},
 	}
 	s.add(cmd)
-	cmd.Flags().DurationVar(&overlap, "overlap", 24*time.Hour, "for how long the secret before it signs too; 0: not at all")
+	cmd.Flags().DurationVar(&overlap, "overlap", 24*time.Hour, "for how long the old secret signs too; 0: not at all")
 	completeArgs(cmd, endpointsOf)
 	return cmd
 }

@@ -39,8 +39,8 @@ func webhookEnableCommand(t *tool) *cobra.Command {
 	return webhookVerb(t, &cobra.Command{
 		Use:   "enable",
 		Short: "Send to a disabled endpoint again",
-		Long: `Send to a disabled endpoint again. The deliveries that wait become ready, whatever they
-have failed before; dead ones stay dead until errand dead redrive.`,
+		Long: `Send to a disabled endpoint again. Waiting deliveries become ready, however often they
+have failed; dead ones stay dead until errand dead redrive.`,
 		Example: "  errand webhooks enable shop.db billing",
 	}, func(ctx context.Context, _ *queue.Queue, h *webhook.Webhooks, id string) (any, string, error) {
 		was, err := h.Enable(ctx, id)
@@ -77,8 +77,8 @@ func webhookRemoveCommand(t *tool) *cobra.Command {
 	cmd := webhookVerb(t, &cobra.Command{
 		Use:   "rm",
 		Short: "Delete an endpoint with its secrets",
-		Long: `Delete an endpoint with its secrets. Deliveries to it that wait are cancelled when their
-turn comes. It asks before, or wants --yes.`,
+		Long: `Delete an endpoint with its secrets. Waiting deliveries to it are cancelled when they
+would start. It asks before, or wants --yes.`,
 		Example: "  errand webhooks rm shop.db billing --yes",
 	}, func(ctx context.Context, _ *queue.Queue, h *webhook.Webhooks, id string) (any, string, error) {
 		return map[string]string{"deleted": id}, "deleted", h.Delete(ctx, id)
@@ -92,11 +92,11 @@ turn comes. It asks before, or wants --yes.`,
 
 func webhookReplayCommand(t *tool) *cobra.Command {
 	return replayVerb(t, &cobra.Command{
-		Short: "Send the messages of a time again to an endpoint",
-		Long: `Send the messages again to an endpoint that were sent since a time, and that it takes,
-also those that it has had; each has the ID that it had. The messages must be there
-still: those of deliveries that are listed are, and others for as long as the
-program keeps them. A program with a worker delivers them.
+		Short: "Send the messages since a time again to an endpoint",
+		Long: `Send an endpoint again the messages that were sent since a time and that it takes, also
+those that it has had. Each has the ID that it had. The messages must still be there:
+those of listed deliveries are, and others for as long as the program keeps them. A
+program with a worker delivers them.
 
 Messages of topics are replayed by errand subscriptions replay.`,
 		Example: `  errand webhooks replay shop.db billing --since 2h
@@ -165,9 +165,8 @@ func webhookTestCommand(t *tool) *cobra.Command {
 		Use:   "test FILE ID",
 		Short: "Send a signed message to an endpoint, and print its answer",
 		Long: `Send a message of type webhook.test to an endpoint at once, without retries, signed as
-all messages are, and print its answer. Nothing is written: an endpoint that is
-disabled stays so. The exit status is 1 if the answer is none of 200 to 299, or if
-there is none.
+all messages are, and print its answer. Nothing is written: a disabled endpoint stays
+disabled. The exit status is 1 if there is no answer, or one outside 200 to 299.
 
 URLs of http and special addresses must be accepted by --allow-http and --allow.`,
 		Example: "  errand webhooks test shop.db local --allow-http --allow 127.0.0.0/8",

@@ -16,9 +16,9 @@ import (
 
 func webhooksCommand(t *tool) *cobra.Command {
 	return group("webhooks", "Endpoints of webhooks, and a receiver for development",
-		`Look at the endpoints that a program sends webhooks to, and steer them. What is changed
-holds for the deliveries that wait, too. The command delivers nothing by itself, but
-for the one message of test: a program with a worker does.
+		`Look at the endpoints that a program sends webhooks to, and steer them. Changes hold for
+waiting deliveries too. The command itself sends only the message of test: a program
+with a worker delivers the others.
 
 listen is a receiver for development.`,
 		webhooksListCommand(t), webhookShowCommand(t), webhookAddCommand(t), webhookUpdateCommand(t), webhookRemoveCommand(t),
@@ -236,8 +236,8 @@ func webhookShowCommand(t *tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show FILE ID",
 		Short: "Show an endpoint",
-		Long: `Show an endpoint. Where dots stand for secrets, for the values of headers and for the
-query of the URL, --reveal shows what they are.`,
+		Long: `Show an endpoint. Dots stand for secrets, the values of headers and the query of the
+URL; --reveal shows what they are.`,
 		Example: `  errand webhooks show shop.db billing
   errand webhooks show shop.db billing --reveal`,
 		Args: cobra.ExactArgs(2),

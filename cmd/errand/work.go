@@ -63,26 +63,26 @@ Exit status of the command:
                  held for a minute, and the job loses nothing
   any other      failed: a retry by the policy (75 and 64 are the usual ones)
 
-The end of what the command writes to standard error is the error of the job.
-The command may write one object of JSON to the file that ERRAND_RESULT names:
-"error" is the text in place of that, "retry_after" the least number of seconds
-until the next attempt, "snooze" such a number for a job that has not failed,
-and "cancel": true finishes the job as cancelled.
+The end of what the command writes to standard error is the error of the job. The
+command may write one object of JSON to the file that ERRAND_RESULT names: "error" is
+the text in place of it, "retry_after" the least number of seconds until the next
+attempt, "snooze" such a number for a job that has not failed, and "cancel": true
+finishes the job as cancelled.
 
 The command and all that it has started get SIGTERM when its time is over or the
 worker stops, and SIGKILL after --kill-after. They die with the worker. SIGTERM
 or an interrupt stops the worker: commands may go on for --grace. A second signal
 ends everything at once.
 
-Without --until-empty errand work runs until it is stopped, with status 0. With it
-the status is 0 if no job is left, 3 if all that are left are held, could not reach
-the other side and are put off, or wait for others of their groups, 4 if none is left
-and jobs have died meanwhile, 5 if it was stopped before. It ends with 3 once the holds, and
-the next attempts of those that are put off, are all beyond --hold-wait; one job that
-has a delay or waits for a retry keeps it running. The time between two attempts of jobs that cannot reach the
-other side grows to a tenth of the time since the first one failed, so this takes up
-to some eleven times --hold-wait. With --json it ends with one object, and commands
-write to standard error.`,
+Without --until-empty errand work runs until it is stopped, with status 0. With it the
+status is 0 if no job is left, 4 if none is left and jobs have died, 5 if it was stopped
+before, and 3 if all jobs left are held, wait for others of their groups, or are put off
+as they could not reach the other side. It ends with 3 once the holds, and the next
+attempts of jobs that are put off, are all beyond --hold-wait. A job that has a delay or
+waits for a retry keeps it running. The time between two attempts of jobs that cannot
+reach the other side grows to a tenth of the time since the first one failed, so this
+takes up to some eleven times --hold-wait. With --json it ends with one object, and
+commands write to standard error.`,
 		Example: `  errand work q.db --kind sum --until-empty -- ./sum.sh`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
@@ -105,7 +105,7 @@ write to standard error.`,
 	f.DurationVar(&o.grace, "grace", 5*time.Second, "how long commands may go on when the worker stops")
 	f.DurationVar(&o.kill, "kill-after", 3*time.Second, "the time between SIGTERM and SIGKILL")
 	f.BoolVar(&o.untilEmpty, "until-empty", false, "end when no job is left, those that wait for a retry included")
-	f.DurationVar(&o.wait, "hold-wait", 10*time.Second, "with --until-empty: end with status 3 if all that are left are held or put off for longer; at most 4m")
+	f.DurationVar(&o.wait, "hold-wait", 10*time.Second, "with --until-empty: end with status 3 if all jobs left are held or put off for longer; at most 4m")
 	f.BoolVar(&o.create, "create", false, "make the file if there is none")
 	completeArgs(cmd, nil)
 	completeFlag(cmd, "kind", kindsOf)
