@@ -13,11 +13,11 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// RawArgs are args that the program knows only as JSON, of a kind that it knows only
-// when it runs: those of an importer, a proxy, or a worker for programs in other
-// languages. It is the one type of args whose values may be of different kinds. Jobs
-// are the same whether they were enqueued as RawArgs or as the type of their kind, but that
-// RawArgs know no defaults of it, see [JobDefaulter]. [HandleRaw] takes both.
+// RawArgs are args that the program knows only as JSON, of a kind that it knows only when
+// it runs: those of an importer, a proxy, or a worker for programs in other languages. It
+// is the one type of args whose values may be of different kinds. A job enqueued as
+// RawArgs is the same as one enqueued as the type of its kind, except that RawArgs have
+// no defaults, see [JobDefaulter]. [HandleRaw] takes both.
 type RawArgs struct {
 	// OfKind is the kind of the job. It must be a name, as that of every kind.
 	OfKind string
@@ -52,26 +52,30 @@ func HandleRaw(w *Worker, kind string, fn func(ctx context.Context, job *Job[Raw
 // isRaw reports whether t is RawArgs or a pointer to it.
 func isRaw(t reflect.Type) bool { return deref(t) == reflect.TypeFor[RawArgs]() }
 
-// JobDefaulter is implemented by args whose jobs have options of their kind, set once
-// beside the kind and not at each call that enqueues one.
+// JobDefaulter is implemented by args whose kind has default options, set once beside the
+// kind and not at each call that enqueues a job.
 type JobDefaulter interface {
 	Args
-	// JobDefaults returns the options that a job with these args has in each field that the
-	// call leaves zero. It is called on the value that is enqueued, so that a group can come
-	// from a field, and before [Options].Middleware: by Enqueue, EnqueueMany and EnqueueTx,
-	// and by [Queue.Schedule] when the schedule is declared. It must not change anything, and
-	// must be safe for concurrent use if the args are.
+	// JobDefaults returns the options of a job with these args, for each field that the call
+	// leaves zero. Enqueue, EnqueueMany and EnqueueTx call it, and [Queue.Schedule] when the
+	// schedule is declared: on the value that is enqueued, so that a group can come from a
+	// field, and before [Options].Middleware. It must not change anything, and must be safe
+	// for concurrent use if the args are.
 	//
-	// DueAt and Delay are one field here: a call that sets either takes neither. So are all
-	// Headers, all Tags and all of Unique. A schedule takes neither DueAt nor Delay. A call
-	// cannot choose zero against a default, the queue "default" by its name excepted: for
-	// that, leave the field zero here too, or let a field of the args decide. With a Merge in
-	// Unique, EnqueueMany refuses each job that has no Unique of its own.
+	// DueAt and Delay are one field here: a call that sets either takes neither. Headers,
+	// Tags and Unique are each taken as a whole. A schedule takes neither DueAt nor Delay. A
+	// call can choose the queue "default" by its name, but cannot choose zero against any
+	// other default: for that, leave the field zero here too, or let a field of the args
+	// decide. With a Merge in Unique, EnqueueMany refuses each job that has no Unique of its
+	// own.
 	//
-	// What only knows the name of a kind knows no defaults: [RawArgs], the command errand,
-	// [OnDead], messages of topics and jobs that are there already. The call fails with a [FieldError] that names
-	// the kind if the defaults are not valid, if JobDefaults panics, or if the type that is
-	// enqueued has another method of that name, or has it on its pointer alone.
+	// There are no defaults where only the name of a kind is known: for [RawArgs], the
+	// command errand, [OnDead] and messages of topics. Jobs that are there already stay as
+	// they are.
+	//
+	// The call fails with a [FieldError] that names the kind if the defaults are not valid,
+	// if JobDefaults panics, if the type has another method of that name, or if only its
+	// pointer has the method.
 	JobDefaults() JobOptions
 }
 

@@ -18,34 +18,34 @@ import (
 type BatchOptions struct {
 	// Max is how many jobs a call has at most, from 1 to 1,000.
 	Max int
-	// MaxBytes is how many bytes of args and headers the jobs of a call have at most;
-	// a job that has more alone is in a call of its own. If zero, any number.
+	// MaxBytes is how many bytes of args and headers the jobs of a call have together at
+	// most. A larger job is in a call of its own. If zero, any number.
 	MaxBytes int
 	// Min is how many jobs of one queue and kind must be ready, up to Max, before any
 	// of them is leased; it needs a Wait. If zero or 1, what is ready is leased at once.
 	Min int
-	// Wait is after how long the jobs are leased all the same, counted from when the
-	// earliest of them is due; it needs a Min above 1.
+	// Wait is how long after the earliest of them is due the jobs are leased even if fewer
+	// than Min are ready; it needs a Min above 1.
 	Wait time.Duration
-	// ByGroup has a call have jobs of one group only: those of a group whose jobs run one at
-	// a time in their order, the first with those that are blocked right behind it. Once one
-	// of them is not done, those behind it that are not done go back as if fn had not been
-	// called, and wait for it; what is done stays done. Only jobs that are ready count for
-	// Min. Jobs without a group are in calls of their own. If false, a call has the first of
-	// many groups.
+	// ByGroup is true if a call has jobs of one group only. If the jobs of a group run one
+	// at a time, a call has the first and those blocked right behind it, in their order.
+	// Once one of them is not done, the later ones that are not done go back as if fn had
+	// not been called, and wait for it; what is done stays done. Only jobs that are ready
+	// count for Min. Jobs without a group are in calls of their own. If false, a call has
+	// the first of many groups.
 	ByGroup bool
 }
 
 // mostBatched is how many jobs a call has at most, so that no transaction takes long.
 const mostBatched = 1000
 
-// BatchError is what a handler of [HandleMany] returns if not all its jobs end alike: the
-// verdict of each job as a handler of one job would return it. A job that it does not
-// have, or for which it has nil, is done; so an empty BatchError is a success. IDs of
-// other jobs have no effect.
+// BatchError is what a handler of [HandleMany] returns if not all its jobs end alike:
+// under the ID of each job its verdict, as a handler of one job would return it. A job
+// with no entry, or with nil, is done; so an empty BatchError is a success. IDs of other
+// jobs have no effect.
 //
-// It may be wrapped. But an error that wraps several, as that of [errors.Join], is one
-// for all jobs.
+// A BatchError may be wrapped. An error that wraps several, such as that of
+// [errors.Join], is one for all jobs.
 type BatchError map[ID]error
 
 // Error returns the first of the errors, in the order of IDs, and how many more there are.
@@ -91,19 +91,20 @@ func batchVerdict(err error, id ID) error {
 // has failed is tried again. A job whose args do not decode fails alone, and is not
 // passed to fn.
 //
-// A call counts as one for Concurrency, a job as one for the throttle of a policy. The
-// shortest timeout of the jobs of a call is that of the call. ctx ends when all of them
-// must end; fn is not told if a single one has been cancelled or its lease is lost, and
-// its verdict counts for nothing then if the lease is lost. After a crash of the process
-// the jobs of its calls run one by one, as it is not known which of them is to blame; fn
-// is called with one job then, and so with a job that runs urgently or that a hold lets
-// through.
+// A call counts as one for Concurrency; each job counts for the throttle of a policy. A
+// call has the shortest timeout of its jobs. ctx ends when all of them must end. fn is
+// not told that a single job was cancelled or has lost its lease. The verdict of a job
+// that has lost its lease counts for nothing.
 //
-// [Middleware] is called for each job, beside each other: fn is called once all of them
-// have called next or have returned, with the jobs of those that have called it. What
-// middleware passes on as context does not reach fn. If it calls next again, fn is called
-// with that job alone. It must not hold what the others need on their way, such as a
-// mutex, while it calls next.
+// fn is called with one job alone in three cases: the job is urgent, see [Queue.RunNow];
+// a hold lets it through; or a call with it was under way when its process crashed, as it
+// is not known which job is to blame.
+//
+// [Middleware] is called for each job, for all of them at the same time. When each has
+// called next or has returned, fn is called once, with the jobs of those that called
+// next. A context that middleware passes on does not reach fn. If middleware calls next
+// again, fn is called with that job alone. While it calls next, it must not hold what the
+// others need, such as a mutex.
 //
 // HandleMany panics where [Handle] does, and if the options are bad.
 func HandleMany[A Args](w *Worker, fn func(ctx context.Context, jobs []*Job[A]) error, b BatchOptions, o ...HandlerOptions) {

@@ -8,10 +8,10 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// QueueFullError says that there is no room for a job: the queue whose cap it is, which is
-// empty for the cap of the whole file, the caps, of which 0 is none, the use without the
-// job, and its Size, bytes as in [Settings].MaxBytes; or, if free space is what lacks,
-// MinFree and Free. It is an [ErrQueueFull].
+// QueueFullError says that there is no room for a job. Queue has the cap, and is empty
+// for the whole file. MaxJobs and MaxBytes are the caps, 0 for none. Jobs and Bytes are
+// the use without the job, and Size is what it adds, as in [Settings].MaxBytes. If free
+// space lacks, MinFree and Free are set instead of these. It is an [ErrQueueFull].
 type QueueFullError = storage.QueueFullError
 
 // JobOverhead is how many bytes a job that waits counts for, beside its args and headers.
@@ -23,10 +23,10 @@ type WhenFull = storage.WhenFull
 const (
 	// Refuse refuses the job with a [QueueFullError].
 	Refuse = storage.Refuse
-	// EvictOldest deletes jobs that wait, those first that have been due for longest.
+	// EvictOldest deletes jobs that wait, beginning with the one that is due for longest.
 	EvictOldest = storage.EvictOldest
-	// EvictLowest is EvictOldest among the jobs of the lowest priority. It refuses a job
-	// of a priority that is lower still.
+	// EvictLowest is EvictOldest among the jobs of the lowest priority. It refuses a new job
+	// whose priority is lower still.
 	EvictLowest = storage.EvictLowest
 )
 
@@ -36,7 +36,7 @@ type WhenDeadFull = storage.WhenDeadFull
 const (
 	// KeepDead keeps them. The log and [Queue.Health] warn.
 	KeepDead = storage.KeepDead
-	// EvictDead deletes dead letters, those first that died first.
+	// EvictDead deletes dead letters, the earliest death first.
 	EvictDead = storage.EvictDead
 )
 
@@ -55,7 +55,7 @@ type CapUse struct {
 	DeadEvicted int64 `json:"dead_evicted,omitempty"`
 }
 
-// CapUse returns how much is in use of what is set for l, from what [Queue.Stats] has
+// CapUse returns how much of the caps of l is in use, from what [Queue.Stats] has
 // returned.
 func (l LaneSettings) CapUse(stats []LaneStats) (u CapUse) {
 	for i := range stats {

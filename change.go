@@ -25,10 +25,10 @@ type JobChange struct {
 	// Policy takes the place of the jobs' own, see [JobOptions]. A document without
 	// sections leaves the jobs without a policy of their own. If nil, as it is.
 	Policy policy.Delivery
-	// Args take the place of those of jobs that JobFilter.IDs names, whose kind they must
-	// be of. [RawArgs] will do. The args before are kept in the history, see [Failure].
-	// Options.Middleware is not called: what it does to args has to be done before. If
-	// nil, as they are.
+	// Args replace those of the jobs that JobFilter.IDs names, and must be of their kind.
+	// [RawArgs] will do. The args before are kept in the history, see [Failure].
+	// Options.Middleware is not called: do first what it does to args. If nil, the args
+	// stay.
 	Args Args
 }
 
@@ -39,8 +39,8 @@ type ChangeResult struct {
 	// Running are jobs that run, or that a worker has leased ahead. Change has left them
 	// as they are; CancelAll has asked them to stop.
 	Running []ID `json:"running,omitempty"`
-	// NotFound are the jobs of JobFilter.IDs that have ended, or that there are none of.
-	// Of a change that does not reschedule, dead letters are not among them.
+	// NotFound are those of JobFilter.IDs that name no job, or one that has ended. A dead
+	// letter is among them only if the change sets DueAt or Delay.
 	NotFound []ID `json:"not_found,omitempty"`
 }
 
@@ -48,10 +48,9 @@ type ChangeResult struct {
 // JobFilter.IDs names. What c leaves out is kept: the counters, the history, the unique
 // key. A job that runs is left as it is, and named in the result.
 //
-// A job that is due later counts its retries as before; one that is due now is taken by
+// A job that is due later counts its retries as before. One that is due now is taken by
 // workers of all processes at once. Dead letters cannot be rescheduled: see
-// [DeadLetters.Redrive]. If they have another queue, policy or other args, that shows
-// when they are redriven.
+// [DeadLetters.Redrive]. Their new queue, policy or args show when they are redriven.
 //
 // A filter without a condition must set All. Change works in short transactions,
 // between which others write, up to the last job that there was at the call. Beside an
@@ -147,11 +146,11 @@ func (q *Queue) sameKind(ctx context.Context, ids []ID, kind string) error {
 }
 
 // Delete deletes jobs that have ended, finished ones and dead letters, and returns their
-// number. If JobFilter.IDs names jobs that have not ended, these stay, and Delete
-// returns [ErrLive] beside the number of the others. A filter selects none of them; one
-// without a condition must set All. Like Change it works in short transactions, and
-// jobs that end while it runs may be left out. Beside an error it returns how many jobs
-// were deleted before.
+// number. A filter selects only these; one without a condition must set All. Jobs that
+// JobFilter.IDs names and that have not ended stay: then Delete returns [ErrLive] beside
+// the number of the others. Like Change it works in short transactions, and jobs that end
+// while it runs may be left out. Beside an error it returns how many jobs were deleted
+// before.
 func (q *Queue) Delete(ctx context.Context, filter JobFilter) (n int, err error) {
 	var f faults
 	sel := q.selection(&f, filter, Done, Cancelled, Expired, Dead)

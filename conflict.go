@@ -20,50 +20,49 @@ type ConflictMode = storage.ConflictMode
 const (
 	// Keep keeps the job that holds the key, and adds nothing.
 	Keep = storage.Keep
-	// Replace has a job that waits do what the new one was to do. What comes while a job
-	// runs waits behind it.
+	// Replace changes the job that waits: it does what the new one was to do. A job that
+	// comes while the holder runs waits behind it.
 	Replace = storage.Replace
-	// Debounce is Replace, and puts the waiting job off.
+	// Debounce is Replace, and puts off the waiting job.
 	Debounce = storage.Debounce
-	// After is Replace, but leaves a job alone of which an attempt has begun: what comes
-	// while it runs, or waits for its retry, waits behind it.
+	// After is Replace for a job that has not been attempted. A job that comes after the
+	// first attempt has begun waits behind the holder, also behind its retries.
 	After = storage.After
 	// Fail returns a [DuplicateError], and adds nothing.
 	Fail = storage.Fail
 )
 
-// DuplicateError is the error of [Fail]: the job ID holds the unique key; the zero ID is
-// that of another job of the same call. Index is the place of the job in the call. It
-// unwraps to [ErrDuplicate].
+// DuplicateError is the error of [Fail]. ID is the job that holds the unique key; it is
+// zero if that is another job of the same call. Index is the place of the job in the
+// call. It unwraps to [ErrDuplicate].
 type DuplicateError = storage.DuplicateError
 
 // OnConflict says what becomes of a job whose unique key another job holds. See
-// docs/order.md. The zero value keeps that one.
+// docs/order.md. The zero value keeps the holder.
 //
-// Replace, Debounce and After change the args, headers and priority of the job that
-// waits, and leave all else as it is: its queue and place, its policy, timeout, tags and
-// retries. A job that is leased, also ahead of its handler, does not wait. Then the
-// new job is added, as [Blocked]: it starts when that one has ended, however often it is
-// tried, and further ones change it.
+// Replace, Debounce and After change the args, headers and priority of the waiting job.
+// Its queue, place, policy, timeout, tags and retries stay. A leased job does not wait,
+// even if its handler was not called yet. Then the new job is added behind it, as
+// [Blocked]. It starts when the leased job has ended, however often that is tried.
+// Further jobs change the blocked one.
 type OnConflict struct {
 	// Mode says what becomes of it. If zero, Keep.
 	Mode ConflictMode
-	// Quiet is how long a job waits with Debounce, at least 100 ms: a new one is due
-	// that long after now, and so is one that is changed, unless it is due later.
+	// Quiet is how long a job waits with Debounce, at least 100 ms. A job that is added or
+	// changed is due that long after now, or later if it was due later.
 	Quiet time.Duration
 	// MaxWait is how long after its enqueue a job can be put off, at least Quiet. If zero,
 	// for as long as others come.
 	MaxWait time.Duration
-	// Fresh has a job that is changed begin its retries anew; one that waits for its retry
-	// is due now. If false, it keeps its retries and waits for as long as it would have.
+	// Fresh is true if a changed job begins its retries anew. If it waits for a retry, it is
+	// due now. If false, it keeps its retries and waits for as long as it would have.
 	Fresh bool
-	// Merge makes the args of a job that is changed of those it has and the new ones. old
-	// is of the type of new; if new is a pointer so is old. Enqueue calls it without a
-	// transaction, EnqueueTx inside that of the caller, where it must not enqueue by
-	// another one. It is called again if the job was changed or leased meanwhile; if no job
-	// waits it is not called. What it returns is of the same kind, and goes through
-	// Options.Middleware as the new args do; old are those that are stored. Merge is not
-	// for EnqueueMany. If nil, the new args are taken.
+	// Merge returns the args of a changed job, made of its stored args and the new ones. old
+	// has the type of new, also if that is a pointer. The result must be of the same kind;
+	// like the new args it goes through Options.Middleware. Merge is not called if no job
+	// waits, and is called again if the job was changed or leased meanwhile. Enqueue calls
+	// it outside a transaction, EnqueueTx inside the caller's, where it must not enqueue by
+	// another one. EnqueueMany refuses it. If nil, the new args are taken.
 	Merge func(old, new Args) (Args, error)
 }
 

@@ -61,22 +61,22 @@
 //	Cancel(err)          finished as cancelled
 //	any other error      failed; classified by rules, see below
 //
-// [VerdictOf] reads the verdict from an error, for tests. A panic and
-// runtime.Goexit are failed attempts; their stack is kept. So are args that do not
-// decode; without retries left the job is dead with reason decode. Other errors are
-// classified by the rules of package policy, or by those of the kind or queue: an
-// HTTP status 404 is permanent; 429 and 503 are retried, not before their
-// Retry-After. The handler's context ends with one of these causes: [ErrCancelled],
-// [ErrLeaseLost], [ErrShutdown] or [context.DeadlineExceeded]. An error that comes
-// from that end is never classified as permanent, nor as unavailable.
+// [VerdictOf] reads the verdict from an error, for tests. A panic and runtime.Goexit are
+// failed attempts; their stack is kept. Args that do not decode fail the attempt; without
+// retries left the job is dead with reason decode. Other errors are classified by the
+// rules of package policy, or by those of the kind or queue: an HTTP status 404 is
+// permanent; 429 and 503 are retried, not before their Retry-After. The handler's context
+// ends with one of these causes: [ErrCancelled], [ErrLeaseLost], [ErrShutdown] or
+// [context.DeadlineExceeded]. An error that comes from that end is never classified as
+// permanent or unavailable.
 //
-// The delivery policy in effect is the job's own, else its kind's, else its
-// queue's, else that of [Options]. It is looked up when the attempt fails. A policy
-// may be a retry policy or a whole document, as Amazon SNS has them; of a document
-// each section is looked up in this order by itself. A queue's document can disable
-// those of kinds and jobs. The throttle of a queue or kind limits the attempts a
-// second of all workers of a Queue together. After an error of class throttled the
-// document's policy for throttling holds, if any; the retry index goes on counting.
+// The delivery policy in effect is the job's own, else its kind's, else its queue's, else
+// that of [Options]. It is looked up when the attempt fails. A policy may be a retry
+// policy or a whole document, as Amazon SNS has them; each section of a document is
+// looked up in this order by itself. A queue's document can disable those of kinds and
+// jobs. The throttle of a queue or kind limits the attempts a second of all workers of a
+// Queue together. After an error of class throttled, the document's policy for throttling
+// applies, if any; the retry index goes on counting.
 //
 // # Guarantees
 //

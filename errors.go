@@ -21,8 +21,8 @@ var (
 	// ErrLive: a job that was to be deleted has not ended. It has to be cancelled first.
 	ErrLive = errors.New("errand: job has not ended")
 
-	// ErrDuplicate is what every [DuplicateError] unwraps to: a job with this unique key
-	// was not to be there, see [Fail].
+	// ErrDuplicate is what every [DuplicateError] unwraps to: another job holds the unique
+	// key, see [Fail].
 	ErrDuplicate = storage.ErrDuplicate
 	// ErrNotFound: no job has this ID, no schedule this name (any more).
 	ErrNotFound = storage.ErrNotFound
@@ -30,13 +30,13 @@ var (
 	ErrStale = storage.ErrStale
 	// ErrMessageID: a message of another topic has this ID. A [FieldError] names the field.
 	ErrMessageID = storage.ErrMessageID
-	// ErrClosed: the queue was closed, or closed itself after an I/O error
-	// that left the fate of a write open, or because its database went back to
-	// an earlier moment while it was open.
+	// ErrClosed: the queue was closed, or closed itself: after an I/O error that left open
+	// whether a write took place, or because its database went back to an earlier moment
+	// while it was open.
 	ErrClosed = storage.ErrClosed
-	// ErrBusy: another connection held the database for too long. An open
-	// transaction of the same program is a likely cause. It comes at once from
-	// what would wait for the [Queue.Tx] that it is called in.
+	// ErrBusy: another connection held the database for too long. An open transaction of the
+	// same program is a likely cause. A call inside [Queue.Tx] that would wait for that
+	// transaction returns it at once.
 	ErrBusy = storage.ErrBusy
 	// ErrFull: no space left. Nothing was written.
 	ErrFull = storage.ErrFull
@@ -50,8 +50,8 @@ var (
 	// ErrTooNew: a newer version of errand has changed the database so that
 	// this one must not write to it.
 	ErrTooNew = storage.ErrTooNew
-	// ErrNeedsRecovery: the database was left with a log that only a process which may
-	// write can take in, and is opened with SQLiteOptions.ReadOnly.
+	// ErrNeedsRecovery: the database is opened with SQLiteOptions.ReadOnly, but has a log
+	// that only a process that may write can take in.
 	ErrNeedsRecovery = storage.ErrNeedsRecovery
 	// ErrUnknownOutcome: the commit failed in a way that leaves open whether
 	// it took place. The queue closes itself; open it again to see.

@@ -54,11 +54,11 @@ const (
 	EventCancelled   EventType = "cancelled"
 	EventExpired     EventType = engine.EventExpired // finished since it was not started in time; told by the process that has found it
 	EventDead        EventType = "dead"
-	// EventEvicted says that a job was deleted to make room, by this process, see
-	// [Settings]: not by EnqueueTx in a transaction that [Queue.Tx] has not begun.
+	// EventEvicted says that this process deleted a job to make room, see [Settings]. An
+	// EnqueueTx tells of it only in a transaction of [Queue.Tx].
 	EventEvicted EventType = "evicted"
-	// EventDeadEvicted says that a dead letter was deleted, as there were too many, by this
-	// process, see [Settings].
+	// EventDeadEvicted says that this process deleted a dead letter, as there were too many,
+	// see [Settings].
 	EventDeadEvicted EventType = "dead evicted"
 	EventLeaseLost   EventType = engine.EventLeaseLost // another worker may run the job
 	// EventRetriesUsed comes after EventRetried when a job has used 50, 70 or 90 % of the
@@ -77,8 +77,8 @@ var eventTypes = []EventType{
 type EventFilter struct {
 	// Types are the types to select. If empty, all.
 	Types []EventType
-	// Queue and Kind select the events of one queue, and of one kind. That of a lane
-	// which names no queue, or no kind, is selected by any. If empty, all.
+	// Queue and Kind select the events of one queue and of one kind. A lane without a queue
+	// matches any Queue, one without a kind any Kind. If empty, all.
 	Queue, Kind string
 	// ID selects the events of one job. If zero, all.
 	ID ID
@@ -106,15 +106,16 @@ type Subscription struct {
 const mostEvents = 100_000
 
 // Subscribe returns the events of this process that f selects, from now on: of jobs that
-// it enqueues and that its workers run, and of lanes that it holds and releases. What
-// other processes do is no event here. Nor is that of EnqueueTx and CancelTx, whose
-// transaction may come to nothing, and calls about many jobs do for those that wait:
-// Change, CancelAll, RunNow, Redrive, Delete.
+// it enqueues and that its workers run, and of lanes that it holds and releases. It does
+// not return these:
 //
-// Events are for looking. They never hold up a worker: up to buffer of them wait to be
-// received, from 1 to 100,000, and further ones are left out and counted, see
-// [Subscription.Missed]. Those of one job come in order, but that of its enqueue may come
-// after that of its start.
+//   - what other processes do
+//   - what EnqueueTx and CancelTx do, as their transaction may be rolled back
+//   - what Change, CancelAll, RunNow, Redrive and Delete do to jobs that do not run
+//
+// Events never hold up a worker. Up to buffer of them wait to be received, from 1 to
+// 100,000; further ones are dropped and counted, see [Subscription.Missed]. Events of one
+// job come in order, but that of its enqueue may come after that of its start.
 //
 // The subscription ends with ctx, with [Subscription.Close] or with [Queue.Close]. For a
 // buffer or a filter that is not valid Subscribe returns a [FieldError] for each fault,
@@ -157,8 +158,7 @@ func (q *Queue) Subscribe(ctx context.Context, f EventFilter, buffer int) (*Subs
 // what waits in it can still be received.
 func (s *Subscription) Events() <-chan Event { return s.to }
 
-// Missed returns how many events were left out so far, since as many as the buffer holds
-// were waiting.
+// Missed returns how many events were dropped so far because the buffer was full.
 func (s *Subscription) Missed() int64 { return s.missed.Load() }
 
 // Close ends the subscription. To close it twice is harmless.

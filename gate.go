@@ -9,10 +9,10 @@ import (
 // Gate says whether something may start now, and if not, why. A [Switch] is a
 // Gate that the application opens and closes.
 //
-// An implementation is safe for concurrent use. State does not block: a Gate that
-// has to ask somebody, over the network for instance, asks in the background.
-// While a State blocks all the same, workers go by what the Gate said last, and
-// before its first answer it is closed.
+// An implementation is safe for concurrent use. State does not block: a Gate that has to
+// ask somebody, over the network for instance, asks in the background. If State blocks
+// all the same, workers go by its last answer, or take the gate for closed if there was
+// none.
 type Gate interface {
 	// State returns whether the gate is open, and why if it is closed. The reason
 	// is a short text for people, such as "no carrier". It is of no meaning while

@@ -17,11 +17,11 @@ const maxGroup = 256
 // mostGroup bounds GroupLimit: so many jobs are counted when some of them end.
 const mostGroup = 1000
 
-// DeadHead says what a dead job of a group is to the others: see [Settings].
+// DeadHead says whether a dead job keeps back the others of its group: see [Settings].
 type DeadHead = storage.DeadHead
 
 const (
-	// BlockDead keeps those back that were enqueued after it.
+	// BlockDead keeps back those that were enqueued after it.
 	BlockDead = storage.BlockDead
 	// PassDead lets them pass.
 	PassDead = storage.PassDead
@@ -45,14 +45,13 @@ func aDeadHead(value int64) string {
 type BlockedGroup struct {
 	Queue string `json:"queue"`
 	Group string `json:"group"`
-	// Head is the job that the others wait for, the one that was enqueued first if there are
-	// several: a dead one, or with GroupOptions.Waiting one that lives. Kind and State are
-	// its own.
+	// Head is the job that the others wait for, the first enqueued if there are several. It
+	// is dead, or with GroupOptions.Waiting may live. Kind and State are those of Head.
 	Head  ID     `json:"head"`
 	Kind  string `json:"kind"`
 	State State  `json:"state"`
-	// Reason and Error are what a dead Head died of, Cause is the ID of that for
-	// JobFilter.Cause, and DiedAt when that was. If Head lives they are zero.
+	// Reason, Error and DiedAt say why and when a dead Head died. Cause is for
+	// JobFilter.Cause. If Head lives they are zero.
 	Reason Reason    `json:"reason,omitempty"`
 	Error  string    `json:"error,omitempty"`
 	Cause  int64     `json:"cause,omitempty"`
@@ -66,7 +65,7 @@ type GroupOptions struct {
 	// Queue is the queue of the groups. If empty, all.
 	Queue string
 	// Waiting is true for all groups in which jobs wait, also those whose head lives. If
-	// false, the groups that a dead job keeps back.
+	// false, only groups that a dead job keeps back.
 	Waiting bool
 	// Limit is how many groups a page has at most, up to 1,000. If zero, 100.
 	Limit int
@@ -83,13 +82,12 @@ type GroupPage struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Groups returns a page of the groups whose members wait because one of them is dead,
-// sorted by queue and name. [DeadLetters.Redrive] puts that one back to work before all
-// others of its group, [DeadLetters.Purge] deletes it, and [Queue.SkipHead] leaves it
-// where it is. With GroupOptions.Waiting groups that wait for a job which lives are listed
-// too; a group that a dead job keeps back is listed then only if a job waits. The jobs of a
-// group are listed by [Queue.Jobs]. Groups costs the same however many other groups there
-// are, and however many jobs of a group wait.
+// Groups returns a page of the groups that a dead job keeps back, sorted by queue and
+// name. For that job, [DeadLetters.Redrive] runs it before all others of its group,
+// [DeadLetters.Purge] deletes it, and [Queue.SkipHead] lets the others pass it. With
+// GroupOptions.Waiting, Groups returns all groups in which jobs wait, also behind a job
+// that lives. [Queue.Jobs] lists the jobs of a group. Groups costs the same however many
+// other groups there are, and however many jobs of a group wait.
 func (q *Queue) Groups(ctx context.Context, o *GroupOptions) (GroupPage, error) {
 	o = cmp.Or(o, &GroupOptions{})
 	var f faults
@@ -117,9 +115,9 @@ func (q *Queue) Groups(ctx context.Context, o *GroupOptions) (GroupPage, error) 
 }
 
 // SkipHead lets the members of a group pass the dead job that they wait for, which is the
-// Head that [Queue.Groups] returns, and returns the ID of that one. It stays a dead letter;
-// if it is redriven later, it runs before those that still wait. If an earlier or a later
-// member is dead too, the group waits for that one from then on.
+// Head that [Queue.Groups] returns, and returns its ID. The job stays a dead letter; if
+// it is redriven later, it runs before those that still wait. If another member is dead
+// too, the group then waits for that one.
 //
 // SkipHead returns [ErrNotFound] if no dead job keeps the group back.
 func (q *Queue) SkipHead(ctx context.Context, queue, group string) (ID, error) {
@@ -145,16 +143,16 @@ func (f *faults) group(field, name string) {
 	}
 }
 
-// GroupThrottle limits the rate at which attempts of each group of a queue start: those of
-// one customer, host or device. Groups do not wait for each other. An attempt that would
-// start too early goes back until it may, with nothing used up, and keeps its place in its
-// group. Retries count as first attempts do; urgent jobs neither wait nor count, see
-// [Queue.RunNow].
+// GroupThrottle limits the rate at which attempts of each group of a queue start: a group
+// may stand for a customer, host or device. Groups do not wait for each other. An attempt
+// that would start too early goes back until it may, with nothing used up, and keeps its
+// place in its group. Retries count as first attempts do; urgent jobs neither wait nor
+// count, see [Queue.RunNow].
 //
-// The limit holds for all workers of a [Queue] together. Other processes, and the same one
-// after a restart, begin anew. It is an average that is kept for each of at least the
-// 50,000 groups that were the last to be slowed down; jobs of others may start too early.
-// The zero value is no limit.
+// The limit is an average, and holds for all workers of a [Queue] together. Other
+// processes count by themselves, and a restart begins anew. It is kept for at least the
+// 50,000 groups that were slowed down last; jobs of others may start too early. The zero
+// value is no limit.
 type GroupThrottle struct {
 	// Starts is how many attempts of a group may start in Per, at most 1,000,000: one each
 	// Per/Starts, which must be between a microsecond and an hour. If zero, any number.

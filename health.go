@@ -16,8 +16,8 @@ import (
 
 // HealthOptions configure [Queue.Health]. Nil and the zero value mean defaults.
 type HealthOptions struct {
-	// MaxAge is for how long a job that does not run may have been due, in a lane that is
-	// not held. If zero, 1 h; if negative, for any time.
+	// MaxAge is how long a job that does not run may have been due, in a lane that is not
+	// held. If zero, 1 h; if negative, any time.
 	MaxAge time.Duration
 }
 
@@ -75,8 +75,8 @@ const (
 	// HealthLog: the application's logger has not returned from a call since Since, which
 	// the log cannot say.
 	HealthLog HealthCode = "log"
-	// HealthDead: there are 80 % or more of MaxDead dead letters of Queue and Kind, which
-	// are empty for any. Dead letters are deleted soon, or already, if EvictDead is set.
+	// HealthDead: there are 80 % or more of MaxDead dead letters of Queue and Kind; an empty
+	// name stands for any. With EvictDead, dead letters are deleted soon, or already.
 	HealthDead HealthCode = "dead"
 )
 
@@ -98,11 +98,11 @@ type HealthReason struct {
 	Dead    int64 `json:"dead,omitempty"`
 }
 
-// Health returns how the queue is: whether the store can be written, its disk, the
-// clock, loggers, damage, caps, jobs that have been due for long, lanes that stay held. It writes
-// nothing, but waits for its turn as a write does: give ctx a deadline. What cannot be
-// found out before ctx ends makes the queue not ready. If the store cannot say how it
-// is, only calls of it that fail are reasons.
+// Health returns how the queue is: whether the store can be written, its disk, the clock,
+// loggers, damage, caps, jobs that have been due for long, lanes that stay held. It
+// writes nothing, but waits for its turn as a write does: give ctx a deadline. What
+// cannot be found out before ctx ends makes the queue not ready. A store that cannot be
+// asked how it is gives a reason only by a call that fails.
 func (q *Queue) Health(ctx context.Context, o *HealthOptions) Health {
 	maxAge := cmp.Or(cmp.Or(o, &HealthOptions{}).MaxAge, defaultMaxAge)
 	h := Health{Live: true, Ready: true}

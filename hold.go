@@ -15,16 +15,20 @@ import (
 // for a kind in all queues.
 type Lane = storage.Lane
 
-// HoldState is a hold in force. Queue and Kind are the lane, of which one may be empty.
-// Reason and By are those of [HoldOptions]; Detail is the last error, if errand holds the
-// lane. Since is when the hold began. A zero Until means until it is released. If Probe
-// is true errand lets jobs through one at a time, the next one at Until, and puts Until off
-// while the last one runs, up to the time after which a job hangs. An Until that is over
-// means that no worker has had a runner for the next one. Through is the last of them
-// while it runs. Hanging is how many of them in a row will have been passed over at Until,
-// as they hang; Through counts from a lease before Until.
-// For is that of HoldOptions. Waiting is how many jobs of the lane are ready or scheduled,
-// and Ready how many of them are ready.
+// HoldState is a hold in force:
+//
+//   - Queue and Kind are the lane, of which one may be empty.
+//   - Reason, By and For are those of [HoldOptions]. Detail is the last error, if errand
+//     holds the lane.
+//   - Since is when the hold began. Until is when it ends; if zero, when it is released.
+//   - Probe is true if errand lets jobs through, one at a time, the next one at Until.
+//     Until moves on while the last one runs, up to the time after which a job hangs. An
+//     Until that is over means that no worker has had a runner for the next one.
+//   - Through is the last job that was let through, while it runs.
+//   - Hanging is how many jobs in a row will have been passed over at Until, as they
+//     hang. Through counts from a lease before Until.
+//   - Waiting is how many jobs of the lane are ready or scheduled, and Ready how many of
+//     them are ready.
 type HoldState = storage.HoldState
 
 // HoldOptions configure a hold. Nil and the zero value mean defaults.

@@ -18,11 +18,10 @@ import (
 // Args are the arguments of a job, which its handler gets back: a type of the
 // application that encoding/json can write and read.
 type Args interface {
-	// Kind names the kind of job, and so the handler that runs it. It must return
-	// the same name for every value of the type, its zero value included. No other
-	// type of the program may return it. Jobs outlive releases: once used, a kind
-	// should not change. [RawArgs] are the exception. See [JobDefaulter] for options that
-	// all jobs of a kind have.
+	// Kind names the kind of job, and so the handler that runs it. It must return the same
+	// name for every value of the type, its zero value included. No other type of the
+	// program may return it. [RawArgs] are the exception. Jobs outlive releases: once used,
+	// a kind should not change. See [JobDefaulter] for options that all jobs of a kind have.
 	Kind() string
 }
 
@@ -254,10 +253,10 @@ type JobOptions struct {
 	// Timeout bounds each attempt, at least 1 ms. If zero, the timeout of the
 	// kind, else of the worker.
 	Timeout time.Duration
-	// StartWithin is how long after the job is due its first attempt may begin, at least
-	// 1 s. When that time is over the job ends, as OnExpire says. An attempt that has begun
-	// goes on, and so do its retries. If zero, that of
-	// its lane, see [Settings], else it waits for as long as it takes.
+	// StartWithin is how long after the job is due its first attempt may begin, at least 1
+	// s. When that time is over the job ends, as OnExpire says. An attempt that has begun
+	// goes on, and so do its retries. If zero, that of its lane, see [Settings], else any
+	// time.
 	StartWithin time.Duration
 	// FinishWithin is how long after the job is due an attempt may begin, at least 1 s. An
 	// attempt that runs then has this as the deadline of its context. A job whose next
@@ -273,11 +272,10 @@ type JobOptions struct {
 	Unique *Unique
 	// Headers are stored beside the args, for trace IDs and the like. If nil, none.
 	Headers map[string]string
-	// Group has the job wait until those of its group are over that were enqueued before
-	// it in the same queue, whatever their kinds: one at a time, in the order in which they
-	// were enqueued. A job that waits for its retry, or is dead, keeps the others back. See
-	// docs/order.md. It is at most 256 bytes of UTF-8. If empty, the job waits for no
-	// other.
+	// Group names the group of the job. The jobs of a group in one queue run one at a time,
+	// in the order in which they were enqueued, whatever their kinds. A job that waits for
+	// its retry, or is dead, keeps back those behind it. See docs/order.md. Group is at most
+	// 256 bytes of UTF-8. If empty, the job waits for no other.
 	Group string
 	// Tags are what the job is found by, see [Queue.Jobs], besides queue and kind:
 	// at most 8, each 1 to 64 bytes of the form of a name of a kind. They stay with the
@@ -289,18 +287,18 @@ type JobOptions struct {
 type Unique struct {
 	// Key must not be empty; at most 1,024 bytes of UTF-8.
 	Key string
-	// ByArgs takes a hash of the args, as JSON without regard to spaces and to the order
-	// of names, for the key. Key is empty then.
+	// ByArgs is true if the key is a hash of the args, as JSON without regard to spaces and
+	// to the order of names. Key is empty then.
 	ByArgs bool
 	// Forever holds the key until [Queue.ReleaseUnique], also after the job has
 	// ended. If false, the key is free again when the job is finished or dead.
 	Forever bool
-	// For holds the key for that long after the job is enqueued, or due at first if that
-	// is later, at least 1 s, whatever becomes of the job, and in any case until the job
-	// has ended. It begins with that job, not at midnight or another round time. With
-	// Replace, Debounce and After a job that comes when only this time
-	// holds the key is added, due when the time is over: at most one starts in each.
-	// If zero, the key is free when the job has ended.
+	// For is how long the key is held after the job is enqueued, or first due if that is
+	// later; at least 1 s. The key is held whatever becomes of the job, and in any case
+	// until the job has ended. The time begins with that job, not at midnight or another
+	// round time. When only this time holds the key, Replace, Debounce and After add the new
+	// job, due when the time is over: at most one starts in each. If zero, the key is free
+	// when the job has ended.
 	For time.Duration
 	// OnConflict says what becomes of a job whose key is held. If zero, it is not added.
 	OnConflict OnConflict
@@ -339,28 +337,28 @@ func RetryAfter(d time.Duration, err error) error {
 	return &engine.RetryAfterError{After: d, Err: err}
 }
 
-// Unavailable is the verdict that nothing is wrong with the job: the other side
-// cannot be reached. It costs the job nothing, as long as no job of the same kind and
-// queue has been done since the job's previous attempt. Otherwise it counts as a
-// failure and uses up a retry by the policy. A first attempt that ends so never uses
-// one up. What costs nothing has no entry in the history, and its error is the job's
-// last error until its next attempt. err says why; it may be nil.
+// Unavailable is the verdict that nothing is wrong with the job: the other side cannot be
+// reached. It costs the job nothing, as long as no job of the same kind and queue has
+// been done since the job's previous attempt. Otherwise it counts as a failure and uses
+// up a retry by the policy. A first attempt that ends so never uses one up. An attempt
+// that costs nothing has no entry in the history, and its error is the job's last error
+// until the next attempt. err says why; it may be nil.
 //
-// After five such attempts of a kind and queue in a row, none of which ended well
-// between, its jobs are held, in all processes: see [Queue.Holds], where the reason is
+// After five such attempts of a kind and queue in a row, with no success between them,
+// its jobs are held, in all processes: see [Queue.Holds], where the reason is
 // "unavailable". An error about this machine, see [policy.IsLocal], has them held at
-// once. After 1 s one job is let through. The hold ends when it is done. If it cannot
-// reach the other side either, the next one is let through later, after five and a
-// half minutes at the latest; docs/outages.md says when. If some jobs of the kind and
-// queue reach their hosts and others do not, they are not held for these.
+// once. After 1 s one job is let through. The hold ends when that job is done. If it
+// cannot reach the other side either, the next one is let through later, after five and a
+// half minutes at the latest; docs/outages.md says when. Jobs are not held while some of
+// the kind and queue reach their hosts and others do not.
 //
 // An error of class [policy.Unavailable] has the same effect.
 func Unavailable(err error) error { return &engine.UnavailableError{Err: err} }
 
-// HoldLane is the verdict that nothing is wrong with the job, and that no job of its
-// kind and queue should start before d has passed, for example since the limit of an
-// account is used up. It is as [Unavailable], but that the hold begins at once and
-// lasts for d and up to a tenth more. d counts for at least 1 s, and at most for
+// HoldLane is the verdict that nothing is wrong with the job, and that no job of its kind
+// and queue should start before d has passed, for example since the limit of an account
+// is used up. It is like [Unavailable], except that the hold begins at once and lasts for
+// d plus up to a tenth. d counts for at least 1 s, and at most for
 // [WorkerOptions].MaxRetryAfter. err says why; it may be nil.
 func HoldLane(d time.Duration, err error) error { return &engine.HoldLaneError{For: d, Err: err} }
 
@@ -375,11 +373,11 @@ func Snooze(d time.Duration, err error) error { return &engine.SnoozeError{For: 
 func Cancel(err error) error { return &engine.CancelError{Err: err} }
 
 // UnderPolicy returns err with the delivery policy that decides whether and when the job
-// is retried, in place of that in effect for the job: for a handler that looks the
-// policy up when an attempt fails, for example that of the customer whom the job is
-// for. A section that p lacks is that in effect. It is no verdict: err may be one, or
-// is classified as any other. A crash and a time that was over before the handler ran
-// are judged by the policy in effect, as is [Job].Phase.
+// is retried, in place of the policy in effect. It is for a handler that looks the policy
+// up when an attempt fails, for example that of the customer whom the job is for.
+// Sections that p lacks are those in effect. It is no verdict: err may be one, or is
+// classified as any other. The policy in effect still decides about a crash, about a time
+// that was over before the handler ran, and about [Job].Phase.
 //
 // It returns nil if err is nil. If p is nil or not valid, it returns err as it is.
 func UnderPolicy(p policy.Delivery, err error) error {

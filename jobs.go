@@ -30,9 +30,9 @@ type JobInfo struct {
 	DueAt     time.Time     `json:"due_at,omitzero"`
 	EndedAt   time.Time     `json:"ended_at,omitzero"`   // when it was finished or died
 	Timeout   time.Duration `json:"timeout_s,omitempty"` // the job's own
-	// StartBy is before when the first attempt has to begin, and Deadline before when any
-	// has to, see [JobOptions].StartWithin; zero if it does not matter, or no longer. Of a
-	// job that was enqueued while the clock was not believed they may come to be later.
+	// StartBy is the time before which the first attempt has to begin, and Deadline that for
+	// any attempt, see [JobOptions].StartWithin. They are zero if there is none, or if it no
+	// longer matters. They may move later if the clock was not believed at the enqueue.
 	StartBy  time.Time `json:"start_by,omitzero"`
 	Deadline time.Time `json:"deadline,omitzero"`
 	OnExpire State     `json:"on_expire,omitempty"`
@@ -44,8 +44,8 @@ type JobInfo struct {
 	Reason Reason `json:"reason,omitempty"`
 	// Error is the last error.
 	Error string `json:"error,omitempty"`
-	// Unreached is true of a job that waits if its last attempt could not reach the other
-	// side, and cost it no retry, see [Unavailable].
+	// Unreached is true if the job waits, and its last attempt could not reach the other
+	// side and cost it no retry, see [Unavailable].
 	Unreached bool `json:"unreached,omitempty"`
 	// Policy is the job's own policy, or nil. For a dead job it is the policy that
 	// was in effect at its end.
@@ -64,16 +64,16 @@ func (j JobInfo) MarshalJSON() ([]byte, error) { return seconds.Marshal(j) }
 // UnmarshalJSON reads what MarshalJSON writes.
 func (j *JobInfo) UnmarshalJSON(data []byte) error { return seconds.Unmarshal(data, j) }
 
-// JobFilter selects jobs. A job is selected if it matches all fields that
-// are not zero. A call refuses fields that no job which it is about can match.
+// JobFilter selects jobs. A job is selected if it matches all fields that are not zero. A
+// call refuses a field that none of the jobs it is about can match.
 type JobFilter struct {
 	// IDs names the jobs, at most 10,000; no other field may be set with them.
 	IDs    []ID
 	States []State // one of these
 	Queue  string
 	Kind   string
-	// Group is JobOptions.Group, of Queue, which must be set too. It is for lists, as
-	// [Queue.Jobs] and [DeadLetters.List]: a call that changes jobs refuses it.
+	// Group is JobOptions.Group, of Queue, which must be set too. Only lists take it, such
+	// as [Queue.Jobs] and [DeadLetters.List]: a call that changes jobs refuses it.
 	Group string
 	Tag   string // one of JobOptions.Tags
 	// CreatedFrom and CreatedBefore bound the time when a job was enqueued, DueFrom
@@ -93,9 +93,9 @@ type JobFilter struct {
 	OlderThan time.Duration
 	// Error must occur in the last error, in any ASCII case; at most 1,024 bytes.
 	Error string
-	// All selects every job that the call is about, as every dead letter. Calls that
-	// change jobs of all kinds and queues, as [DeadLetters.Purge] and [Queue.RunNow],
-	// demand it if no other field is set; no other field may be set with it.
+	// All selects every job that the call is about, such as every dead letter. Purge,
+	// Delete, RunNow, Change and CancelAll demand it if no other field is set. No other
+	// field may be set with it.
 	All bool
 }
 

@@ -30,8 +30,8 @@ type JobPage struct {
 	// Next is where the next page begins, for [ListOptions].After. It is empty on
 	// the last page.
 	Next string `json:"next,omitempty"`
-	// Partial is true if the page has fewer jobs than its limit, or none, because
-	// enough were looked at that do not match. The list goes on at Next.
+	// Partial is true if the page has fewer jobs than its limit, or none, because many jobs
+	// were looked at that do not match. The list goes on at Next.
 	Partial bool `json:"partial,omitempty"`
 	// Looked is how many jobs were looked at.
 	Looked int `json:"looked,omitempty"`
@@ -39,29 +39,32 @@ type JobPage struct {
 
 // Jobs returns a page of the jobs that match, live, finished and dead. The zero filter
 // matches all. With JobFilter.IDs it returns those of the jobs that there are, on one
-// page, in the order of IDs. A list by Tag, CreatedFrom or CreatedBefore has the job
-// that was enqueued last first. Any other list goes state by state:
+// page, in the order of IDs. A list by Tag, CreatedFrom or CreatedBefore has the job that
+// was enqueued last first. Any other list goes state by state:
 //
 //	running          enqueued last first
 //	ready            by queue and kind; those of one queue and kind by priority and due time
-//	scheduled        due first first
+//	scheduled        the earliest due first
 //	blocked          by queue and group; those of a group as they were enqueued
 //	                 then those behind a unique key
 //	dead             the latest death first
 //	done, cancelled, expired  enqueued last first, of these states together
 //
-// States, Tag, CreatedFrom and CreatedBefore are found by an index, DueFrom and
-// DueBefore of scheduled jobs too, Queue and Kind of ready ones, EndedFrom and
-// EndedBefore of dead ones, Group of running, ready and blocked ones: these cost the same
-// however many other jobs there are. For
-// other conditions, a second one beside Tag, and done or cancelled jobs alone, jobs are
-// looked at one by one in the order of the list, 2,000 for a page, which is Partial then.
-// Jobs that were enqueued
-// while the clock was set back may be missing in a list by CreatedFrom or
-// CreatedBefore.
+// An index finds these, which cost the same however many other jobs there are:
 //
-// A job that changes its state while pages are read may be on two of them, or on none,
-// unless the list is by Tag, CreatedFrom or CreatedBefore. Nothing waits for a list.
+//   - States, Tag, CreatedFrom and CreatedBefore
+//   - DueFrom and DueBefore of scheduled jobs
+//   - Queue and Kind of ready jobs
+//   - EndedFrom and EndedBefore of dead jobs
+//   - Group of running, ready and blocked jobs
+//
+// For other conditions, for a second one beside Tag, and for done or cancelled jobs
+// alone, jobs are looked at one by one in the order of the list. After 2,000 the page
+// ends, and is Partial. Jobs that were enqueued while the clock was set back may be
+// missing in a list by CreatedFrom or CreatedBefore.
+//
+// While pages are read, a job that changes its state may be on two of them, or on none.
+// In a list by Tag, CreatedFrom or CreatedBefore it is on one. Nothing waits for a list.
 func (q *Queue) Jobs(ctx context.Context, filter JobFilter, o *ListOptions) (JobPage, error) {
 	return q.list(ctx, filter, o, allStates)
 }

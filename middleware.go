@@ -17,23 +17,22 @@ import (
 type HandlerFunc func(ctx context.Context, job *Job[RawArgs]) error
 
 // Middleware wraps the way of a job: to its handler, see [WorkerOptions] and
-// [HandlerOptions], or into the queue, see [Options]. It is called once for each handler
-// and returns what is called for each job. That can look at the job, pass on another
-// context, change or replace the error that next returns, call next again or not at all,
-// and must be safe for concurrent use. Of several the first is the outermost: it sees the
-// job first and the error last.
+// [HandlerOptions], or into the queue, see [Options]. It is called once for each handler,
+// and returns the function that is called for each job. That function can look at the
+// job, pass on another context, change or replace the error that next returns, call next
+// again or not at all. It must be safe for concurrent use. The first of several is the
+// outermost: it sees the job first and the error last.
 //
-// On the way to the handler next is the rest of the way. The error that comes out in the
-// end is the verdict. Headers and Args.JSON can be changed for the handler; what is
+// On the way to the handler, next calls the rest of the way. The error that the outermost
+// returns is the verdict. Headers and Args.JSON can be changed for the handler; what is
 // stored stays. A panic is a failed attempt, as that of a handler.
 //
-// On the way into the queue ID, Attempt and the times are zero. next takes the job as it
-// is then, with what was changed of Headers and Args.JSON, into the call that enqueues
-// it. It returns a [FieldError] if these are not fit, as does the call then, unless next
-// is called again with what is. The job exists when that call has returned nil: what
-// EnqueueMany brings is written at once, after each job has gone its way. An error
-// refuses the whole call, which returns it, wrapped with the place of the job if that is
-// one of EnqueueMany.
+// On the way into the queue, ID, Attempt and the times are zero. next adds the job to the
+// call that enqueues it, with the changed Headers and Args.JSON. If these are not valid,
+// next returns a [FieldError], and so does the call unless next is called again with
+// valid ones. The job exists when the call has returned nil: EnqueueMany writes its jobs
+// at once, after each has gone its way. An error refuses the whole call, which returns
+// it; EnqueueMany wraps it with the place of the job.
 type Middleware func(next HandlerFunc) HandlerFunc
 
 // through returns last behind all middleware, which has been checked to be not nil. It

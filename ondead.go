@@ -9,13 +9,13 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// OnDead has a job enqueued when another one dies, in the transaction of that death: for
-// each death there is exactly one, whatever happens to the process. Its args are a
+// OnDead enqueues a job when another one dies, in the transaction of that death: for each
+// death there is exactly one, whatever happens to the process. Its args are a
 // [DeadNotice], and it is a job as any other, with a policy of its kind.
 //
-// That of a kind goes before that of a queue. A job of a kind that an OnDead of this
-// process names has no notice when it dies itself, so that no chain of them is endless.
-// The job does not go through [Options].Middleware.
+// The OnDead of a kind goes before that of a queue. Jobs of the kinds that an OnDead of
+// this process names have no notice when they die, so that no chain is endless. The job
+// does not go through [Options].Middleware.
 type OnDead struct {
 	// Kind is the kind of the job. If empty, "errand.dead", the kind of [DeadNotice].
 	Kind string

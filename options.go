@@ -15,11 +15,11 @@ import (
 
 // WorkerOptions configure a [Worker]. Nil and the zero value mean defaults.
 type WorkerOptions struct {
-	// Queues are the queues to work for. Their jobs are ordered together, by
-	// priority and due time. One that ends in "*" is a prefix: "webhook/*" stands for all
-	// queues whose names begin with "webhook/", also those that come to be later, and "*"
-	// for all queues. Queues without ready jobs cost nothing. A queue of which several
-	// prefixes are the beginning belongs to the longest. If empty, "default".
+	// Queues are the queues to work for. Their jobs are ordered together, by priority and
+	// due time. One that ends in "*" is a prefix: "webhook/*" stands for all queues whose
+	// names begin with "webhook/", also those that come to be later, and "*" for all queues.
+	// Queues without ready jobs cost nothing. If several prefixes fit a queue, the longest
+	// counts.
 	Queues []string
 	// Concurrency is how many handlers run at a time, at most 10,000. Memory holds
 	// the args of their jobs and up to about 32 MiB of args of the next jobs. If
@@ -114,26 +114,26 @@ type HandlerOptions struct {
 	OpenJitter time.Duration
 	// Middleware wraps the handler, inside of that of the worker. If nil, none.
 	Middleware []Middleware
-	// OnDead has a job enqueued when one of the kind dies. If nil, that of the queue.
+	// OnDead enqueues a job when one of the kind dies. If nil, that of the queue.
 	OnDead *OnDead
-	// Aliases are other kinds that the handler runs too, as those under which jobs
-	// were enqueued before a rename. What these options set is of all the kinds
-	// together: a job counts for Concurrency, Gate, Policy and Budget under whichever
-	// name. But lanes, and so holds and the order of retries, are of the name that a job
-	// has, and so are unique keys. If nil, the kind has no other name.
+	// Aliases are other kinds that the handler runs too, such as the name before a rename.
+	// What these options set holds for all the kinds together: a job under any of the names
+	// counts for Concurrency, Gate, Policy and Budget. Each name has its own lanes, and so
+	// its own holds and order of retries, and its own unique keys. If nil, the kind has no
+	// other name.
 	Aliases []string
-	// MaxUnavailable is how long after it was enqueued a job may still be waiting for
-	// the other side to be reached. The next attempt after that which ends as
-	// [Unavailable] is the last one: the job is dead, with reason "unavailable". While
-	// the clock cannot be right, see [ClockState].Plausible, none dies of it; nor does a
-	// job that was redriven. If zero, jobs wait for as long as it takes.
+	// MaxUnavailable is how long after it was enqueued a job may still be waiting for the
+	// other side to be reached. The first attempt after that which ends as [Unavailable] is
+	// the last one: the job is dead, with reason "unavailable". No job dies of it while the
+	// clock cannot be right, see [ClockState].Plausible, or after a redrive. If zero, jobs
+	// wait for as long as it takes.
 	MaxUnavailable time.Duration
-	// OnUnauthorized is called when jobs of the kind are held because the other side
-	// refuses the sender, see [policy.IsUnauthorized], and each time that the job
-	// which is let through then is refused as well: the application can renew its
-	// token. One call runs at a time in a worker; each worker calls it for its own
-	// attempts. If it returns nil a job is let through at once, but not early again
-	// before the hold would have let one through. ctx ends when the worker stops. If nil, nothing is called.
+	// OnUnauthorized lets the application renew its token. It is called when jobs of the
+	// kind are held because the other side refuses the sender, see [policy.IsUnauthorized],
+	// and again each time a job that the hold lets through is refused as well. Each worker
+	// calls it for its own attempts, one call at a time. If it returns nil a job is let
+	// through at once, but the next early one not before the hold would have let one
+	// through. ctx ends when the worker stops. If nil, nothing is called.
 	OnUnauthorized func(ctx context.Context) error
 }
 

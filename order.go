@@ -10,20 +10,18 @@ import (
 // mostAging bounds Aging, so that 200 steps of priority are a time.
 const mostAging = 365 * 24 * time.Hour
 
-// Order says which of the ready jobs of a queue starts first that have the same priority:
+// Order says which ready job of a queue starts first among those of the same priority:
 // see [Settings].
 type Order = storage.Order
 
 const (
-	// Oldest starts the job first that has been due for longest.
+	// Oldest starts the job that has been due for longest.
 	Oldest = storage.Oldest
-	// Newest starts the job first that became due last: for data of which the latest
-	// matters most.
+	// Newest starts the job that became due last: for data of which the latest matters most.
 	Newest = storage.Newest
-	// Turns starts jobs as Oldest does, but groups take turns: a job that waited in its
-	// group goes behind those that are ready when its turn in the group comes, and is due
-	// from then on. So a group with many jobs does not go before one with few that came
-	// later.
+	// Turns starts jobs as Oldest does, but a job that waited in its group is due only from
+	// when the group lets it run: it goes behind the jobs that are ready then. So a group
+	// with many jobs does not go before one with few that came later.
 	Turns = storage.Turns
 )
 

@@ -48,24 +48,27 @@ type Options struct {
 	// [policy.Policy.Lint] are logged, also about the policies of Queues and of
 	// handlers. If nil, or if it has no retry section, [policy.Default].
 	Policy policy.Delivery
-	// Queues overrides settings for single queues, by name. Queues need not be
-	// listed to be used. A name that ends in "*" is a prefix, see [WorkerOptions].Queues:
-	// its options are those of each queue that begins with it, unless the queue itself or
-	// a longer prefix is listed. Each queue has its own: Concurrency is of one queue, a
-	// Budget and a GroupThrottle too, and MaxDeaths is of one queue and kind. Its queues
-	// share nothing but the Gate. Settings must be zero for a prefix, and the throttle
-	// section of Policy absent. The log of a worker names queues listed here that have no
-	// jobs and no worker in this process. If nil, none is overridden.
+	// Queues overrides settings for single queues, by name. Queues need not be listed to be
+	// used. A name that ends in "*" is a prefix, see [WorkerOptions].Queues: its options are
+	// those of each queue that begins with it, unless the queue itself or a longer prefix is
+	// listed. The queues of a prefix share only the Gate: each has a Concurrency, Budget and
+	// GroupThrottle of its own, and a MaxDeaths for each kind. For a prefix Settings must be
+	// zero, and the throttle section of Policy absent. The log of a worker names queues
+	// listed here that have no jobs and no worker in this process. If nil, none is
+	// overridden.
 	Queues map[string]QueueOptions
-	// Strict has queues refused that Queues does not list, by their names or by a prefix: a
-	// [FieldError] names those that it lists. It is about what this process names: the queue
-	// of a job that is enqueued in whatever way, also by a schedule or an [OnDead], that of
-	// [JobChange], [RedriveOptions] and [Queue.Configure], and the queues of a worker, whose
-	// prefix must be listed or within one that is. Holds and pauses may be of any. "default"
-	// must be listed too if it is used, as must those of the packages webhook and topic
-	// (webhook.Queues, topic.Queues). What other processes enqueue, and jobs and ticks of
-	// schedules that are there already, stay as they are. If false, a queue need not be
-	// listed.
+	// Strict is true if queues are refused that Queues does not list, by their names or by a
+	// prefix; a [FieldError] names those listed. It is about the queues that this process
+	// names:
+	//
+	//   - of a job that it enqueues, also by a schedule or an [OnDead]
+	//   - of [JobChange], [RedriveOptions] and [Queue.Configure]
+	//   - of a worker, whose prefix must be listed or within one that is
+	//
+	// If they are used, "default" must be listed too, and the queues of the packages webhook
+	// and topic (webhook.Queues, topic.Queues). Holds and pauses may be of any queue. What
+	// other processes enqueue, and jobs and schedules that are there already, stay as they
+	// are. If false, a queue need not be listed.
 	Strict bool
 	// Settings are those of the whole file. A worker writes them to the file when it runs;
 	// [Queue.Configure] sets them without one. If zero, they are left as they are.
@@ -89,10 +92,9 @@ type Options struct {
 	// by the queue's clock, right or wrong.
 	WaitForClock bool
 	// Middleware wraps the way of jobs into the queue: those of Enqueue, EnqueueMany and
-	// EnqueueTx, in this process. The job of a [Schedule] goes that way when the schedule
-	// is declared, and its args and headers are then those of each tick. To declare the
-	// same again writes nothing only if the middleware adds the same again. If nil,
-	// none.
+	// EnqueueTx, in this process. The job of a [Schedule] goes that way when the schedule is
+	// declared; each tick has the args and headers that result. Declaring it again writes
+	// nothing only if the middleware adds the same again. If nil, none.
 	Middleware []Middleware
 	// Logger receives what no caller can be told: recovered jobs, stuck handlers,
 	// failures of the store. docs/operations.md has its levels and keys. If nil,
@@ -132,35 +134,34 @@ type QueueOptions struct {
 	// of these jobs than may run. If zero, only that of the worker counts. One above
 	// that of the worker matters only with a CountsFor of [HandlerOptions].
 	Concurrency int
-	// Gate says whether jobs of the queue may start in this process. While the gate
-	// is closed workers lease none of them: the jobs keep their due times and their
-	// order, and cost nothing. A job that was leased ahead and has not started goes
-	// back with nothing used up; a running job goes on. A change is noticed within
-	// about 10 ms. Workers ask the gate only while jobs of its queue or kind are due,
-	// and a closed one while jobs may wait to be made ready as it opens: see NoKick.
+	// Gate says whether jobs of the queue may start in this process. While the gate is
+	// closed workers lease none of them: the jobs keep their due times and their order, and
+	// cost nothing. A job that was leased ahead and has not started goes back with nothing
+	// used up; a running job goes on. A change is noticed within about 10 ms. Workers ask
+	// the gate only while jobs of its queue or kind are due. They also ask a closed gate
+	// while jobs may have to be made ready when it opens: see NoKick.
 	//
 	// A job starts only if the gates of its queue and its kind are open. A gate that
 	// panics counts as closed, and is asked again every 10 s. If nil, none.
 	Gate Gate
-	// NoKick leaves the due times of the queue's jobs as they are when a gate opens, or
-	// a hold for the reason "unavailable" ends. If false, and that was closed or held for
-	// 15 s or more, jobs behind it are made ready, as [Queue.RunNow] with FailedOnly: what failed
-	// while the network was dying must not wait an hour after it is back. The first are
-	// twice as many of a kind and queue as can run. More follow as about as many
-	// attempts have ended, at least one of them well; twice as many if half of them
-	// have ended well. No more follow while attempts that cannot reach the other side
-	// are as many as those that end well.
+	// NoKick leaves the due times of the queue's jobs as they are when a gate opens, or a
+	// hold for the reason "unavailable" ends. If false, and the gate was closed or the hold
+	// in force for 15 s or more, jobs behind it are made ready, as by [Queue.RunNow] with
+	// FailedOnly: what failed while the network was dying must not wait an hour after it is
+	// back. First come twice as many jobs of a kind and queue as can run. When about as many
+	// attempts have ended, more of them well than without reaching the other side, as many
+	// follow; twice as many if half of the attempts have ended well.
 	NoKick bool
-	// MaxDeaths is how many jobs of one kind may die, with none done between, as permanent,
-	// exhausted or since their args do not decode. If more do, the jobs of the queue and
-	// kind are held, in all processes, with reason "brake": see [Queue.Holds]. One job
-	// is let through after 1 s, and if it dies too after twice that time, up to 1 h.
-	// The first attempt that does not end with the death of its job ends the hold. More
-	// can die that were running already. Jobs that were redriven do not count. If zero,
-	// 20; if negative, any number may die.
+	// MaxDeaths is how many jobs of one kind may die in a row, with none done between: as
+	// permanent, exhausted, or because their args do not decode. If more do, the jobs of the
+	// queue and kind are held, in all processes, with reason "brake": see [Queue.Holds]. One
+	// job is let through after 1 s; if it dies too, the next after twice that time, up to 1
+	// h. The first attempt that does not end with the death of its job ends the hold. Jobs
+	// that are running already can still die. Redriven jobs do not count. If zero, 20; if
+	// negative, any number may die.
 	MaxDeaths int
-	// OnDead has a job enqueued when one of the queue dies. Set it in each process that
-	// works for the queue. If nil, none is.
+	// OnDead enqueues a job when one of the queue dies. Set it in each process that works
+	// for the queue. If nil, no job is enqueued.
 	OnDead *OnDead
 	// Settings of the queue are obeyed by all processes, also those that only enqueue. A
 	// worker of the queue writes them to the file when it runs; [Queue.Configure] sets
@@ -267,10 +268,10 @@ func (q *Queue) settings(name string) engine.QueueSettings {
 // Run of each worker returns that error when its running jobs have ended; see
 // docs/operations.md.
 //
-// With SQLiteOptions.ReadOnly the file is only read. Then Open returns fs.ErrNotExist
-// if there is none, fs.ErrPermission if this user may not read it, [ErrUnsupportedDB] if
-// it has no tables of errand, and [ErrNeedsRecovery]. With SQLiteOptions.Existing the first two hold for a file that is
-// written.
+// With SQLiteOptions.ReadOnly the file is only read. Then Open returns fs.ErrNotExist if
+// there is no file, fs.ErrPermission if this user may not read it, [ErrUnsupportedDB] if
+// it has no tables of errand, and [ErrNeedsRecovery]. With SQLiteOptions.Existing it
+// returns the first three for a file that is written, too.
 func Open(ctx context.Context, path string, o *Options) (*Queue, error) {
 	o = cmp.Or(o, &Options{})
 	f := faults{}

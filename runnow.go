@@ -14,11 +14,10 @@ type RunNowOptions struct {
 	// or a DueAt. If false, a filter selects only jobs that have run before. A job
 	// named by JobFilter.IDs need not have run.
 	FirstRuns bool
-	// FailedOnly leaves out jobs that do not wait for the delay of their policy:
-	// those whose handler said for how long, by [Snooze] or [RetryAfter], those whose
-	// last error asked for the delay, as policyhttp's do for a Retry-After, and those
-	// whose process died. If false, a filter takes them too. It concerns neither
-	// FirstRuns nor jobs named by JobFilter.IDs.
+	// FailedOnly selects only jobs that wait for the delay of their policy. It leaves out
+	// jobs whose handler set the delay by [Snooze] or [RetryAfter], whose last error asked
+	// for it, as policyhttp's do for a Retry-After, or whose process died. If false, a
+	// filter takes them too. It concerns neither FirstRuns nor jobs named by JobFilter.IDs.
 	FailedOnly bool
 }
 
@@ -26,9 +25,8 @@ type RunNowOptions struct {
 type RunNowResult struct {
 	// Ready is how many jobs were made ready.
 	Ready int `json:"ready"`
-	// NotFound are the jobs of JobFilter.IDs that have ended, or that there are
-	// none of. Jobs that were ready, running or blocked are neither here nor in
-	// Ready.
+	// NotFound are those of JobFilter.IDs that name no job, or one that has ended. Ready,
+	// running and blocked jobs are neither here nor in Ready.
 	NotFound []ID `json:"not_found,omitempty"`
 }
 
@@ -40,14 +38,14 @@ type RunNowResult struct {
 // jobs that were due before. Workers of all processes take them at once. Holds,
 // gates and throttles apply to them as to other jobs.
 //
-// A job that JobFilter.IDs names alone is urgent: it goes before all others as soon
-// as a worker of its queue and kind has a free runner, in whatever process, also if
-// its lane is held or paused, its gate is closed, and its throttle or concurrency is
-// used up. This is so for a job that is ready already too. A retry budget applies. An
-// urgent job that the worker returns to the store, since it stops, is as others then.
+// A job that JobFilter.IDs names alone is urgent, also if it is ready already: it goes
+// before all others as soon as a worker of its queue and kind has a free runner, in
+// whatever process. Holds, pauses, gates, throttles and concurrency do not keep it back;
+// a retry budget does. If a worker that stops returns the job to the store, it is no
+// longer urgent.
 //
-// Blocked jobs stay blocked, also those that JobFilter.IDs names: they are in neither field
-// of the result. Name what they wait for, see [Queue.Why].
+// Blocked jobs stay blocked, also those that JobFilter.IDs names, and are in neither
+// field of the result. Name what they wait for, see [Queue.Why].
 //
 // A filter selects jobs that are scheduled; one without a condition must set All.
 // Jobs that are enqueued, or begin to wait again, while RunNow runs may be left out.

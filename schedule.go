@@ -62,7 +62,7 @@ type Schedule struct {
 type Missed string
 
 const (
-	// MissedOne fires one job for all missed ticks, that of the latest, unless
+	// MissedOne fires one job for all missed ticks, that of the latest. It fires none if
 	// another tick is on time. It is the default.
 	MissedOne Missed = "one"
 	// MissedSkip drops missed ticks.

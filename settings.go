@@ -14,9 +14,8 @@ import (
 )
 
 // Settings are what all processes obey for a queue, a kind, a lane or the whole file,
-// also those that only enqueue: they are kept in the file. A field that is nil leaves
-// what is set as it is, and one that points at zero takes it back. new(100) makes a
-// pointer.
+// also processes that only enqueue: settings are kept in the file. A nil field leaves
+// what is set as it is; a pointer to zero takes it back. new(100) makes a pointer.
 type Settings struct {
 	// MaxJobs is how many jobs may wait, scheduled, ready or blocked, in a queue or in the whole
 	// file. docs/limits.md says what happens when there are as many. If zero, any number.
@@ -27,52 +26,53 @@ type Settings struct {
 	// WhenFull says what becomes of a job that has no room below MaxJobs and MaxBytes of
 	// the same queue or file. If zero, Refuse.
 	WhenFull *WhenFull `json:"when_full,omitempty"`
-	// MinFree is how many bytes of the file system must be free. While it has less, jobs
-	// of a queue or of the whole file are refused with a [QueueFullError] whose priority
-	// is at most MinFreePriority, of the same queue or file, whatever WhenFull is. If zero,
-	// jobs come in until the disk is full.
+	// MinFree is how many bytes of the file system must be free. While fewer are, jobs of
+	// the queue or of the whole file are refused with a [QueueFullError] if their priority
+	// is at most the MinFreePriority set for the same, whatever WhenFull is. If zero, jobs
+	// come in until the disk is full.
 	MinFree *int64 `json:"min_free,omitempty"`
 	// MinFreePriority is from -100 to 100. If zero, jobs with a priority above 0 come in
 	// when there is less than MinFree.
 	MinFreePriority *int `json:"min_free_priority,omitempty"`
-	// MaxDead is how many dead letters there may be of a kind in a queue, of a queue or of
-	// the whole file, and WhenDeadFull what becomes of those beyond, of the same kind in a
-	// queue, queue or file. If zero, any number, and KeepDead. docs/limits.md says more.
+	// MaxDead is how many dead letters a kind in a queue, a queue or the whole file may
+	// have, and WhenDeadFull what becomes of further ones there. If zero, any number, and
+	// KeepDead. docs/limits.md says more.
 	MaxDead      *int          `json:"max_dead,omitempty"`
 	WhenDeadFull *WhenDeadFull `json:"when_dead_full,omitempty"`
 	// GroupLimit is how many jobs of a group of a queue are ready or run at a time, in all
-	// processes together, at most 1,000. With more than 1 they have no order, one that waits
-	// for its retry keeps nobody back, and neither does a dead one. If zero, 1.
+	// processes together, at most 1,000. Above 1 the jobs have no order, and one that is
+	// dead or waits for its retry keeps nobody back. If zero, 1.
 	GroupLimit *int `json:"group_limit,omitempty"`
-	// DeadHead says what a dead job of a group of a queue is to the others. If zero,
-	// BlockDead.
+	// DeadHead says whether a dead job keeps back the others of its group in a queue. If
+	// zero, BlockDead.
 	DeadHead *DeadHead `json:"dead_head,omitempty"`
-	// Order says which of the ready jobs of a queue starts first that have the same
-	// priority. If zero, Oldest.
+	// Order says which ready job of a queue starts first among those of the same priority.
+	// If zero, Oldest.
 	Order *Order `json:"order,omitempty"`
 	// Aging is how much waiting makes up for a step of priority among the ready jobs of a
-	// queue, from a second to 365 days: a job goes before one of a priority that is n
-	// higher once it has been due for n times Aging longer. It is not for Newest. If zero,
-	// only priority counts.
+	// queue, from a second to 365 days: a job that has been due for n times Aging longer
+	// than another goes before it, though its priority is n lower. It is not for Newest. If
+	// zero, only priority counts.
 	Aging *time.Duration `json:"aging_s,omitempty"`
-	// Starts is how many attempts of a queue, or of a kind in all queues, start in StartsPer,
-	// at most 10,000 a second: a throttle that all processes on the file share. A worker
-	// leases no more jobs than may start. It is an average; StartsBurst says how many may
-	// start at once after a pause. Where a kind and its queue have one a job needs a token
-	// of each. Throttles of policies hold beside it. Jobs that [Queue.RunNow] names
-	// alone start whatever Starts is. If zero, any number.
+	// Starts is how many attempts of a queue, or of a kind in all queues, start in
+	// StartsPer, at most 10,000 a second: a throttle that all processes on the file share. A
+	// worker leases no more jobs than may start. It is an average; StartsBurst says how many
+	// may start at once after a pause. If both a kind and its queue have Starts, a job needs
+	// a token of each. Throttles of policies apply too. Jobs that [Queue.RunNow] names alone
+	// start whatever Starts is. If zero, any number.
 	Starts *int `json:"starts,omitempty"`
 	// StartsPer is from 1 ms to 24 h, and at least 100 µs for each of Starts. If zero, 1 s.
 	StartsPer *time.Duration `json:"starts_per_s,omitempty"`
-	// StartsBurst is how many. If zero, a tenth of a second's worth, and at least 2.
+	// StartsBurst is how many may start at once. If zero, a tenth of a second's worth, and
+	// at least 2.
 	StartsBurst *int `json:"starts_burst,omitempty"`
 	// Retention is how long finished jobs are kept; if negative, they are deleted at once.
-	// That of a kind in a queue goes before that of the kind, then comes that of the
-	// queue, then that of the whole file. If zero, Options.Retention.
+	// The setting of a kind in a queue goes before that of the kind, this before that of the
+	// queue, and this before that of the whole file. If zero, Options.Retention.
 	Retention *time.Duration `json:"retention_s,omitempty"`
-	// StartWithin and FinishWithin are for new jobs that have none of their own, and
-	// OnExpire for those with neither Expired nor Dead: see [JobOptions]. Which goes first
-	// is as with Retention. If zero or empty, none is set.
+	// StartWithin, FinishWithin and OnExpire each apply to new jobs that have none of their
+	// own: see [JobOptions]. Which setting goes first is as with Retention. If zero or
+	// empty, none is set.
 	StartWithin  *time.Duration `json:"start_within_s,omitempty"`
 	FinishWithin *time.Duration `json:"finish_within_s,omitempty"`
 	OnExpire     *State         `json:"on_expire,omitempty"`
@@ -317,8 +317,8 @@ func (s *Settings) clone() (c Settings) {
 
 // Configure sets the settings of a queue, of a kind in all queues, of a kind in a queue,
 // or, if lane is zero, of the whole file. Settings that s leaves nil stay as they are.
-// All processes obey them from then on. A limit may be below what is there: then it
-// applies to what comes.
+// All processes obey them from then on. A limit below what is there applies to what
+// comes.
 //
 // Configure returns a [FieldError] for each fault of lane and s, joined, and writes
 // nothing then.

@@ -40,9 +40,9 @@ type LaneStats struct {
 	// Holds are the holds in force that keep jobs from starting: those of the lane, its
 	// queue and its kind.
 	Holds []HoldState `json:"holds,omitempty"`
-	// Minute and FiveMinutes are how many attempts have ended in this process, a minute,
-	// in the last minute and in the last five. They are zero for a queue that no worker
-	// of this process works for.
+	// Minute and FiveMinutes are how many attempts a minute have ended in this process, in
+	// the last minute and in the last five. They are zero for a queue that no worker of this
+	// process works for.
 	Minute      Rate `json:"minute"`
 	FiveMinutes Rate `json:"five_minutes"`
 }

@@ -21,34 +21,37 @@ const (
 	WhyRunning WhyCode = "running"
 	// WhyEnded: the job has ended. Reason is why it is dead, if it is.
 	WhyEnded WhyCode = "ended"
-	// WhyNotDue: it was enqueued for later, or put off, since attempt N if that is not zero.
-	// Until is when it is due.
+	// WhyNotDue: it was enqueued for later, or put off; if N is not zero, after attempt N.
+	// It is due at Until.
 	WhyNotDue WhyCode = "not_due"
-	// WhyRetry: its last attempt failed. It waits for retry N of Of, in Phase, Until.
+	// WhyRetry: its last attempt failed. It waits for retry N of Of, in Phase, due at Until.
 	WhyRetry WhyCode = "retry"
 	// WhyUnavailable: its last attempt, N, could not reach the other side. The next one is
-	// Until, and no retry is used up.
+	// due at Until, and no retry is used up.
 	WhyUnavailable WhyCode = "unavailable"
-	// WhySnoozed: its handler asked in attempt N for a later run, Until.
+	// WhySnoozed: its handler asked in attempt N for a later run, at Until.
 	WhySnoozed WhyCode = "snoozed"
-	// WhyCrashed: its process died. The next attempt is Until.
+	// WhyCrashed: its process died. The next attempt is due at Until.
 	WhyCrashed WhyCode = "crashed"
 	// WhyUrgent: it starts as soon as a worker of its queue and kind has a free runner,
 	// whatever else is said of its lane.
 	WhyUrgent WhyCode = "urgent"
-	// WhyHeld: Queue, Kind or both are held for Reason, by By, Since and Until. If the hold
-	// lets single jobs through, and the last one has not ended, Job is that one and JobSince
-	// is since when it runs.
+	// WhyHeld: Queue, Kind or both are held for Reason, by By, from Since to Until. If the
+	// hold lets single jobs through, and the last one has not ended, Job is that one and
+	// JobSince is when it began to run.
 	WhyHeld WhyCode = "held"
 	// WhyNoWorker: no live worker works for the queue and kind.
 	WhyNoWorker WhyCode = "no_worker"
 	// WhyGate: the gate of Queue or Kind is closed in Worker for Reason, Since.
 	WhyGate WhyCode = "gate"
-	// WhyThrottle: the throttle of Queue or Kind lets N a second start in Worker, and more
-	// wait. With an Until it is the [GroupThrottle] of Queue that has put off the job until
-	// then; N and Worker are zero. Only the process knows that in which it did. With the
-	// Reason ReasonShared it is Settings.Starts of Queue or Kind: all processes together
-	// wait for its next token, which comes Until, for the first of its jobs.
+	// WhyThrottle: a throttle keeps the job back.
+	//
+	//   - Without Until: the throttle of Queue or Kind lets N start a second in Worker, and
+	//     more wait.
+	//   - With Until: the [GroupThrottle] of Queue has put off the job until then. Only the
+	//     process that did so knows that.
+	//   - With the Reason ReasonShared: Settings.Starts of Queue or Kind. The next token of
+	//     all processes comes at Until, for the first of its jobs.
 	WhyThrottle WhyCode = "throttle"
 	// WhyConcurrency: Worker runs N jobs of Queue or Kind, or of all, and no more at a time.
 	WhyConcurrency WhyCode = "concurrency"
@@ -56,21 +59,19 @@ const (
 	// them are ready, or Until. N are.
 	WhyBatch WhyCode = "batch"
 	// WhyOpening: Queue and Kind were closed for long and open gently in Worker: N run at a
-	// time for now, or none does Until.
+	// time for now, or none before Until.
 	WhyOpening WhyCode = "opening"
 	// WhyBudget: the retry budget of Queue or Kind is empty in Worker.
 	WhyBudget WhyCode = "budget"
 	// WhySuspect: it has crashed N times in a row. Such jobs start one at a time.
 	WhySuspect WhyCode = "suspect"
-	// WhyBlocked: it waits for N others of its group, and More if there are more; the first of
-	// them is Job. If that is dead, Reason is why and Since when it died. With a GroupLimit
-	// above 1 that many of its group run or are ready, which Of is, and N is how many blocked
-	// ones go before it. Of a job that waits behind the holder of its unique key, Job is that
-	// holder, and N is 1.
+	// WhyBlocked: it waits for N others of its group, and More if there are more. Job is the
+	// first of them; if Job is dead, Reason is why and Since when. With a GroupLimit above
+	// 1, Of of its group run or are ready, and N blocked ones go before it. If it waits
+	// behind the holder of its unique key, Job is that holder, and N is 1.
 	WhyBlocked WhyCode = "blocked"
-	// WhyExpires: unless an attempt begins before Until, it ends: as expired if Reason is
-	// ReasonExpired, dead if that is ReasonDeadline. If Until is over, it ends when a worker
-	// looks.
+	// WhyExpires: it ends if no attempt begins before Until: for Reason ReasonExpired as its
+	// OnExpire says, for ReasonDeadline dead. If Until is over, it ends when a worker looks.
 	WhyExpires WhyCode = "expires"
 	// WhyBehind: N ready jobs of its queue and kind go before it; More if there are more. If
 	// N is zero it is the next.
@@ -108,8 +109,8 @@ type Why struct {
 	Queue string `json:"queue"`
 	Kind  string `json:"kind"`
 	State State  `json:"state"`
-	// Reasons are all that is known to keep the job from running, until when it may begin,
-	// or that it runs or has ended. Of a ready job the last one is its place.
+	// Reasons are all that is known to keep the job from running, or that it runs or has
+	// ended, and until when it may begin. The last one of a ready job is its place.
 	Reasons []WhyReason `json:"reasons"`
 }
 
@@ -274,11 +275,11 @@ func lastly(last Failure) string {
 	return fmt.Sprintf("; attempt %d failed%s", last.Attempt, because(last.Error))
 }
 
-// PolicyOf returns the delivery policy in effect for a job, which may be of a kind that
-// this program does not know: by the first worker of all processes that has its handler,
-// else by the options of this queue. known is false if there is no such worker, and the
-// job has no retries of its own: the program that works for it may have others. If the
-// store shows nothing of other processes, there is no worker.
+// PolicyOf returns the delivery policy in effect for a job, also of a kind that this
+// program does not know. It is that of the first worker of all processes that has a
+// handler for the job, else that of the options of this queue. known is false if there is
+// no such worker and the job has no retries of its own: the program that works for it may
+// have others. A store that shows nothing of other processes shows no worker.
 func (q *Queue) PolicyOf(ctx context.Context, j JobInfo) (d policy.Document, known bool, err error) {
 	workers, err := q.Workers(ctx)
 	if err != nil && !errors.Is(err, ErrUnsupportedDB) {

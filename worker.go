@@ -50,9 +50,9 @@ func NewWorker(q *Queue, o *WorkerOptions) *Worker {
 // ends when the attempt must end; [context.Cause] returns why. A job may be run
 // more than once: see the package documentation.
 //
-// Handle panics on misuse: a nil fn, a malformed kind, a kind that has a handler
-// already or belongs to another type, a type A of whose fields JSON sees none, bad
-// options, or a call after Run.
+// Handle panics on misuse: a nil fn, a malformed kind, a kind that has a handler already
+// or belongs to another type, a type A with fields that JSON does not see, bad options,
+// or a call after Run.
 func Handle[A Args](w *Worker, fn func(ctx context.Context, job *Job[A]) error, o ...HandlerOptions) {
 	kind := w.kindOf(reflect.TypeFor[A]())
 	if fn == nil {

@@ -35,17 +35,17 @@ type WorkerInfo struct {
 	Full        bool `json:"full,omitempty"`
 	// Policy is the delivery policy of queues that have none of their own.
 	Policy *policy.Topic `json:"policy,omitempty"`
-	// Limits are the queues and kinds that have a setting of their own: first those of
-	// the queues, in the order of Queues, then those of the kinds. After them come lanes
-	// that keep jobs back since they were closed for long and open gently.
+	// Limits are the queues and kinds that have a setting of their own: first those of the
+	// queues, in the order of Queues, then those of the kinds. After them come lanes that
+	// open gently after they were closed for long, and keep jobs back.
 	Limits []WorkerLimit `json:"limits,omitempty"`
 }
 
 // WorkerLimit is what a worker shows of the limits of a queue or of a kind, or of a lane
 // that opens gently.
 type WorkerLimit struct {
-	// Queue or Kind names whose limits these are; the other one is empty. Both are set of
-	// a lane that opens gently, of which only Concurrency, Full and Until are set besides.
+	// Queue or Kind names whose limits these are; the other one is empty. A lane that opens
+	// gently has both, and besides only Concurrency, Full and Until.
 	Queue string `json:"queue,omitempty"`
 	Kind  string `json:"kind,omitempty"`
 	// Concurrency is how many of these jobs the worker runs at a time, and Full is true
@@ -70,7 +70,7 @@ type WorkerLimit struct {
 	Gate *GateInfo `json:"gate,omitempty"`
 	// Policy is the delivery policy of the queue or kind. If nil, it has none.
 	Policy *policy.Topic `json:"policy,omitempty"`
-	// Until is when the first job of a lane starts that opens gently. It is zero if one has
+	// Until is when the first job of a lane that opens gently starts. It is zero if one has
 	// started.
 	Until time.Time `json:"until,omitzero"`
 }

@@ -19,10 +19,10 @@ type DialOptions struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Dial returns a gate that is open while a TCP connection to an address can be made,
-// such as "broker.example.org:8883". The connection is closed at once. An address
-// without a host or a port number is refused with an [errand.FieldError], as are
-// options out of the bounds that [NewCheck] names.
+// Dial returns a gate that is open while a TCP connection to an address can be made, such
+// as "broker.example.org:8883". The connection is closed at once. An address without a
+// host or a port number, and options out of the bounds that [NewCheck] names, are refused
+// with an [errand.FieldError].
 //
 // Some captive portals accept connections to any address. [HTTP] tells them from the
 // server that is meant.

@@ -12,9 +12,9 @@ import (
 // otherwise the gate is closed. The defaults of the options are such that free space
 // is noticed within 12 s.
 //
-// An empty path and minBytes below 1 are refused with an [errand.FieldError], as are
-// options out of the bounds that [NewCheck] names, and any path on systems whose free
-// space cannot be read: all but Linux, macOS, FreeBSD and Windows.
+// DiskFree refuses an empty path, minBytes below 1, and options out of the bounds that
+// [NewCheck] names, with an [errand.FieldError]. It refuses any path on systems whose
+// free space cannot be read: all but Linux, macOS, FreeBSD and Windows.
 func DiskFree(path string, minBytes int64, o *CheckOptions) (*Check, error) {
 	var f faults
 	switch _, err := freeBytes("."); {

@@ -51,9 +51,9 @@ const (
 // they send to. With http instead of https in the URL the reason tells a portal from
 // a failure of TLS.
 //
-// A URL that is not one of http or https, with a host and without a user, is refused
-// with an [errand.FieldError]. So is a demand that the page of a portal might meet, as
-// are options out of the bounds that [NewCheck] names.
+// HTTP returns an [errand.FieldError] for a URL that is not one of http or https, with a
+// host and without a user, for a demand that the page of a portal might meet, and for
+// options out of the bounds that [NewCheck] names.
 func HTTP(address string, o *HTTPOptions) (*Check, error) {
 	var f faults
 	h := httpCheck{}

@@ -8,11 +8,11 @@ import (
 	"github.com/errandq/errand/internal/schedule"
 )
 
-// Window returns a gate that is open at some time of each day, such as "22:00-06:00",
-// in the zone of a name of the IANA time zone database; an empty zone is UTC. The first
-// time belongs to the window, the second does not. A window whose second time is before
-// its first goes over midnight. 24:00 is the end of a day. For several windows use
-// [Any]; before a device without a clock battery put [ClockPlausible], with [All].
+// Window returns a gate that is open at some time of each day, such as "22:00-06:00", in
+// the zone of a name of the IANA time zone database; an empty zone is UTC. The first time
+// belongs to the window, the second does not. A window whose second time is before its
+// first goes over midnight. 24:00 is the end of a day. For several windows use [Any]. On
+// a device without a clock battery, put [ClockPlausible] before it, with [All].
 //
 // The window opens and closes as a schedule with these times fires. Where clocks are set
 // forward, a time that is left out comes at the first instant after the gap: a window

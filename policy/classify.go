@@ -139,11 +139,11 @@ func ByNet(err error) (Class, bool) {
 //	any other 4xx              Permanent
 //	any other                  Retryable
 //
-// A redirect that was not followed, and 511, come from a captive portal; 401, 403 and
-// 407 from a token that has expired or is missing. None of them says anything against
-// the work. ByHTTPStatus does not know an error with a status of success, which is
-// about something else, for example a body that broke off; nor one with a number that
-// is no HTTP status.
+// A redirect that was not followed, and 511, come from a captive portal; 401, 403 and 407
+// from a token that has expired or is missing. None of them says anything against the
+// work. ByHTTPStatus leaves two errors to other rules: one with a status of success,
+// which is about something else, for example a body that broke off, and one with a number
+// that is no HTTP status.
 func ByHTTPStatus(err error) (Class, bool) {
 	code, e := statusOf(err)
 	if code < 100 || code/100 == 2 {
@@ -171,9 +171,9 @@ func ByHTTPStatus(err error) (Class, bool) {
 	}
 }
 
-// BySNSStatus is the table of Amazon SNS for deliveries over HTTP, in the place of
-// [ByHTTPStatus] for who wants it: 429 is Throttled, 500 and above Retryable, every
-// other status Permanent. It knows the same errors.
+// BySNSStatus is the table of Amazon SNS for deliveries over HTTP, to be used in the
+// place of [ByHTTPStatus]: 429 is Throttled, 500 and above Retryable, every other status
+// Permanent. It knows the same errors.
 func BySNSStatus(err error) (Class, bool) {
 	code, _ := statusOf(err)
 	switch {
@@ -189,8 +189,8 @@ func BySNSStatus(err error) (Class, bool) {
 }
 
 // ByWebhookStatus is the table of Standard Webhooks, in the place of [ByHTTPStatus] for
-// deliveries to endpoints of others. What they answer may be a fault that they repair, so
-// all but one status is tried again, as long as the policy lasts:
+// deliveries to endpoints of others. Their owners may repair what they answer, so every
+// status but 410 is tried again, as long as the policy lasts:
 //
 //	410                 Permanent: the endpoint wants no more messages
 //	429, 502, 504       Throttled

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Jitter spreads retries that became due together. It shortens the nominal
-// delay and never prolongs it, so that the phases and the total of a policy
-// stay upper bounds; [Policy.ShortestTotal] is the lower one. The decorrelated jitter of the literature is not offered:
-// it needs the previous delay, and it leaves the range of the phase.
+// Jitter spreads retries that became due together. It shortens the nominal delay and
+// never prolongs it, so that the phases and the total of a policy stay upper bounds;
+// [Policy.ShortestTotal] is the lower one. The decorrelated jitter of the literature is
+// not offered: it needs the previous delay, and it leaves the range of the phase.
 //
 // The kinds are those of "Exponential Backoff And Jitter", AWS Architecture
 // Blog, 2015.
@@ -60,9 +60,9 @@ func (j Jitter) Range(phase Phase, d time.Duration) (from, to time.Duration) {
 const floorJitter = 0.1
 
 // Floor returns the delay to wait if the other side asked for at least floor
-// (Retry-After). It is the larger of d, a delay with jitter, and floor prolonged by
-// up to 10 %, by u, a random number in [0, 1). A floor is jittered upwards only: an
-// earlier attempt would ignore it.
+// (Retry-After). It is the larger of d, a delay with jitter, and of floor plus up to 10
+// %, by u, a random number in [0, 1). A floor is jittered upwards only: an earlier
+// attempt would ignore it.
 func Floor(d, floor time.Duration, u float64) time.Duration {
 	if floor <= 0 {
 		return d

@@ -57,16 +57,15 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// UnmarshalJSON is [ParsePolicy] with [ProfileQueue]. As is usual in
-// encoding/json, null changes nothing; nor does an error.
+// UnmarshalJSON is [ParsePolicy] with [ProfileQueue]. As is usual in encoding/json, null
+// and errors leave p as it is.
 func (p *Policy) UnmarshalJSON(data []byte) error { return unmarshal(data, p, ParsePolicy) }
 
-// ParsePolicy reads a retry section, the form that [Policy.MarshalJSON] writes,
-// by the limits of a profile. A member that is missing or null has the
-// default of SNS: delays of 20 s, 3 retries of which none is in another phase
-// than the backoff, "linear"; the jitter is "equal". Profile queue also takes
-// delays as Go writes durations ("1.5s"). Members that are unknown or given
-// twice are faults, and all faults are reported, each as a [Fault].
+// ParsePolicy reads a retry section, the form that [Policy.MarshalJSON] writes, by the
+// limits of a profile. A member that is missing or null has the default of SNS: delays of
+// 20 s, 3 retries, all in the backoff phase, "linear"; the jitter is "equal". Profile
+// queue also takes delays as Go writes durations ("1.5s"). Members that are unknown or
+// given twice are faults, and all faults are reported, each as a [Fault].
 func ParsePolicy(data []byte, profile Profile) (Policy, error) {
 	return parse(data, profile, (*reader).policy)
 }

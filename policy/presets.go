@@ -34,10 +34,10 @@ func SNSHTTP() Policy {
 	return Policy{MinDelay: 20 * time.Second, MaxDelay: 20 * time.Second, Retries: 3}
 }
 
-// SDKStandard is the standard mode of the AWS SDKs: 2 retries (3 attempts)
-// with full jitter under delays that double from 1 s and are capped at 20 s;
-// 0 s to 3 s in total. The retry quota of that mode is [Budget] with its
-// defaults but for the refill by time, which the SDKs do not have.
+// SDKStandard is the standard mode of the AWS SDKs: 2 retries (3 attempts) with full
+// jitter under delays that double from 1 s and are capped at 20 s; 0 s to 3 s in total.
+// The retry quota of that mode is a [Budget] with its defaults, except for the refill by
+// time, which the SDKs do not have.
 //
 // Source: "Retry behavior", AWS SDKs and Tools Reference Guide.
 func SDKStandard() Policy {
@@ -47,9 +47,9 @@ func SDKStandard() Policy {
 	}
 }
 
-// Exponential100ms is the example in the AWS documentation that waits for
-// 2^retry * 100 ms, but not before retry 0: nothing, 200 ms, 400 ms, 800 ms
-// and so on, without jitter. The example leaves its two limits, the number of
+// Exponential100ms is the example in the AWS documentation that waits for 2^retry * 100
+// ms, and for nothing before retry 0: nothing, 200 ms, 400 ms, 800 ms and so on, without
+// jitter. The example leaves its two limits, the number of
 // retries and the longest wait, to the caller. With 10 retries and 1 min, the
 // last delay is 51.2 s and the total 102.2 s.
 //
@@ -83,11 +83,11 @@ func Default() Policy {
 	}
 }
 
-// Webhook is for deliveries to endpoints of others over HTTP: 13 retries that double from 5 s
-// to 5.7 h, and 8 after 8 h; 21 retries in 271,355 s, which is 75.4 h; with its jitter
-// at least 37.7 h. It begins with the 5 s and ends, before jitter, with the 75 h of the
-// example in the specification of Standard Webhooks, whose 9 retries have up to 24 h
-// between them. Classes are those of [ByWebhookStatus].
+// Webhook is for deliveries to endpoints of others over HTTP: 13 retries that double from
+// 5 s to 5.7 h, and 8 after 8 h; 21 retries in 271,355 s, which is 75.4 h; with its
+// jitter at least 37.7 h. Its first delay, 5 s, and its total before jitter, 75 h, are
+// those of the example in the specification of Standard Webhooks, whose 9 retries are up
+// to 24 h apart. Classes are those of [ByWebhookStatus].
 //
 // Source: "Deliverability and reliability", Standard Webhooks 1.0.0.
 func Webhook() Policy {

@@ -71,11 +71,11 @@ func (p Policy) Total() time.Duration {
 	return p.sum(func(d time.Duration) time.Duration { return d })
 }
 
-// ShortestTotal returns the sum of all delays at the shortest that Jitter makes of
-// them: half of Total with EqualJitter, 0 with FullJitter, Total with NoJitter. A job
-// that fails at once each time is dead between ShortestTotal and Total after its
-// first failure, if nothing else keeps it waiting, and mostly near the middle. A sum
-// beyond the largest Duration is returned as the largest Duration, as by Total.
+// ShortestTotal returns the sum of all delays, each as short as Jitter can make it: half
+// of Total with EqualJitter, 0 with FullJitter, Total with NoJitter. A job that fails at
+// once each time is dead between ShortestTotal and Total after its first failure, if
+// nothing else keeps it waiting, and mostly near the middle. A sum beyond the largest
+// Duration is returned as the largest Duration, as by Total.
 //
 // ShortestTotal takes as long as Total.
 func (p Policy) ShortestTotal() time.Duration {

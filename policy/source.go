@@ -32,7 +32,7 @@ type Sources struct {
 }
 
 // Sources returns where the sections of [Topic.Effective] come from for this
-// subscription. A section that is in effect nowhere is of the system.
+// subscription. A section that neither of the two has is of the system.
 func (t Topic) Sources(subscription Document) Sources {
 	if t.DisableSubscriptionOverrides {
 		subscription = Document{}

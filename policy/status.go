@@ -83,9 +83,9 @@ func (e *StatusError) HTTPStatusCode() int { return e.Status }
 func (e *StatusError) RetryAfter() time.Duration { return e.After }
 
 // ParseRetryAfter returns how long a server wants to be left alone. It reads
-// x-amz-retry-after, milliseconds, and if there is none Retry-After, seconds
-// or a date (RFC 9110, section 10.2.3). A date that is past counts as 0. It is not ok
-// if the header has neither, or if its value cannot be read.
+// x-amz-retry-after (milliseconds), else Retry-After (seconds or a date, RFC 9110,
+// section 10.2.3). A date that is past counts as 0. It is not ok if the header has
+// neither, or if its value cannot be read.
 func ParseRetryAfter(header map[string][]string, now time.Time) (time.Duration, bool) {
 	if s := headerValue(header, "X-Amz-Retry-After"); s != "" {
 		if d, ok := units(s, time.Millisecond); ok {

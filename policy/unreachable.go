@@ -14,16 +14,15 @@ import (
 //   - a name that could not be looked up, even one that does not exist: a device that
 //     is offline gets that answer too
 //   - a connection that was refused or not made in time, a host or network that is
-//     unreachable, and every other error of dialling but a malformed address
+//     unreachable, and every other error of dialling except a malformed address
 //   - TLS: a certificate that is not accepted, for example since the clock of the
 //     device is wrong or a captive portal answers; a side that does not speak TLS; a
 //     handshake that failed or timed out
 //
-// ByConnect does not know the end of a context that was cancelled. Nor does it know
-// errors that come later too, such as a reset in a handshake. The end of the time for a
-// whole request while its connection is being made is known only if the request was
-// sent by a client of package policyhttp. For others limit the time for connecting by
-// itself, as [net.Dialer] can.
+// ByConnect does not know the end of a context that was cancelled, or errors that come
+// later too, such as a reset in a handshake. It knows a request whose time was over while
+// its connection was being made only if a client of package policyhttp sent the request.
+// With other clients limit the time for connecting by itself, as [net.Dialer] can.
 func ByConnect(err error) (Class, bool) {
 	if errors.Is(err, context.Canceled) {
 		return 0, false

@@ -25,15 +25,14 @@ const (
 // 299, else a [*policy.StatusError] with the Retry-After of the header, the method and
 // URL of the request, and the first 512 bytes of the body if they are text.
 //
-// The URL is without userinfo, query and fragment. Where the text repeats a value of
-// the query, the password, a cookie, or the value of an Authorization or
-// Proxy-Authorization header of the request word for word, it has dots instead; values
-// of less than 4 bytes stay.
+// The URL is without userinfo, query and fragment. In the text, dots replace what repeats
+// word for word a value of the request's query, password, cookies, or Authorization or
+// Proxy-Authorization headers; values of less than 4 bytes stay.
 //
 // Error reads up to 4 KiB of the body, and leaves it to the caller to close it. It closes
-// the body itself if that takes longer than 5 s. If the answer is dated,
-// that is the time from which a date in Retry-After counts, so that a device whose
-// clock is wrong waits for the right time.
+// the body itself if that takes longer than 5 s. A date in Retry-After counts from the
+// date of the answer, if it has one, so that a device whose clock is wrong waits for the
+// right time.
 func Error(resp *http.Response) error {
 	now, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {

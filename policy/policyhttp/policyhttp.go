@@ -1,6 +1,6 @@
-// Package policyhttp is for handlers that call a service over HTTP. Its client takes a
-// redirect to another host for an answer, and its errors are known to the rules of
-// package policy.
+// Package policyhttp is for handlers that call a service over HTTP. Its client returns a
+// redirect to another host as an answer, and its errors are known to the rules of package
+// policy.
 //
 //	resp, err := client.Do(req) // client is of NewClient
 //	if err != nil {

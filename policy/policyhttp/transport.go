@@ -18,10 +18,10 @@ const leastConnect = time.Second
 // first is of class [policy.Unavailable]. An [http.Transport] returns the same
 // [context.DeadlineExceeded] for both.
 //
-// The time may be that of the request's context, such as the Timeout of a handler, or
-// the Timeout of the client. If it is less than a second, the error stays as it is: a
-// handler that makes its request at the end of its time has not tried for long enough.
-// So does the error of a request that waits for one of MaxConnsPerHost connections.
+// The time may be that of the request's context, such as the Timeout of a handler, or the
+// Timeout of the client. The error stays as it is in two cases: the request has looked
+// for a connection for less than a second, as at the end of a handler's time; or it waits
+// for one of MaxConnsPerHost connections.
 //
 // The http.Transport must not be nil.
 type Transport struct{ *http.Transport }
