@@ -14,7 +14,7 @@ import (
 // space lacks, MinFree and Free are set instead of these. It is an [ErrQueueFull].
 type QueueFullError = storage.QueueFullError
 
-// JobOverhead is how many bytes a job that waits counts for, beside its args and headers.
+// JobOverhead is how many bytes a job that waits counts for, besides its args and headers.
 const JobOverhead = storage.JobOverhead
 
 // WhenFull says what becomes of a job for which there is no room: see [Settings].

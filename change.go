@@ -147,9 +147,9 @@ func (q *Queue) sameKind(ctx context.Context, ids []ID, kind string) error {
 
 // Delete deletes jobs that have ended, finished ones and dead letters, and returns their
 // number. A filter selects only these; one without a condition must set All. Jobs that
-// JobFilter.IDs names and that have not ended stay: then Delete returns [ErrLive] beside
+// JobFilter.IDs names and that have not ended stay: then Delete returns [ErrLive] with
 // the number of the others. Like Change it works in short transactions, and jobs that end
-// while it runs may be left out. Beside an error it returns how many jobs were deleted
+// while it runs may be left out. With an error it returns how many jobs were deleted
 // before.
 func (q *Queue) Delete(ctx context.Context, filter JobFilter) (n int, err error) {
 	var f faults

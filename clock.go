@@ -19,10 +19,10 @@ type ClockState struct {
 	// goes on from the latest time seen. That ends when the wall clock is ahead
 	// again, or when a plausible wall clock has been behind for ten minutes.
 	Now time.Time `json:"now"`
-	// Plausible is true unless the wall clock is before the time at which the program was
+	// Plausible is true if the wall clock is not before the time at which the program was
 	// built: that of its commit if the build knows it, as go build in a checkout does, else
-	// 20 November 2026, when this release was made. A board without a clock battery shows such a time after
-	// it was switched on.
+	// 20 November 2026, when this release was made. A board without a clock battery shows an
+	// earlier time after it was switched on.
 	Plausible bool `json:"plausible"`
 	// Jumps is how often the wall clock has jumped by more than 5 s, forwards or
 	// back, since the queue was opened. Sleep and hibernation of the machine

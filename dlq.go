@@ -115,7 +115,7 @@ func (d *DeadLetters) Get(ctx context.Context, id ID) (JobInfo, error) {
 // Redrive runs are left out, so that a job that fails at once is not redriven for
 // ever.
 //
-// It works in short transactions, between which others write. Beside an error the
+// It works in short transactions, between which others write. With an error the
 // result says what was done before; that stays done.
 func (d *DeadLetters) Redrive(ctx context.Context, filter JobFilter, o *RedriveOptions) (RedriveResult, error) {
 	o = cmp.Or(o, &RedriveOptions{})
@@ -142,7 +142,7 @@ func (d *DeadLetters) Redrive(ctx context.Context, filter JobFilter, o *RedriveO
 
 // Purge deletes the dead letters that match for good, and returns their number. For
 // the zero filter it returns [ErrPurgeAll]: set JobFilter.All to delete all of
-// them. Like Redrive it works in short transactions. Beside an error it returns how
+// them. Like Redrive it works in short transactions. With an error it returns how
 // many jobs were deleted before. [Queue.Delete] also deletes finished jobs.
 func (d *DeadLetters) Purge(ctx context.Context, filter JobFilter) (int, error) {
 	if !filter.All && !filter.narrows() {

@@ -94,7 +94,7 @@
 //  5. Shutdown, an unknown kind, a pause, an empty retry budget, a snooze and an
 //     outage that all jobs of a kind and queue meet use up no retry.
 //  6. A dead letter keeps args, headers, reason, last error, history, policy and counts.
-//     Only Purge, Delete and a cap with [EvictDead] delete it; caps say and count it.
+//     Only Purge, Delete and a cap with [EvictDead] delete it; caps report and count it.
 //  7. A job enqueued in the application's transaction commits or vanishes with
 //     it: [Queue.Tx], [Queue.EnqueueTx].
 //  8. Unique keys hold under concurrency. A dead letter whose key another job holds

@@ -18,15 +18,15 @@ type Gate interface {
 	// is a short text for people, such as "no carrier". It is of no meaning while
 	// the gate is open.
 	//
-	// Changed is closed when the gate opens or closes next. Asking and subscribing
-	// are one call, so that no change between the two is missed. Who finds changed
-	// closed calls State again. It may return the same as before: a Gate may close
-	// the channel for another reason, or to learn whether somebody still waits. A
-	// nil channel means that the gate neither opens nor closes any more.
+	// Changed is closed when the gate opens or closes next. Asking and subscribing are one
+	// call, so that no change between the two is missed. Once changed is closed, the caller
+	// calls State again. The answer may be the same as before: a Gate may close the channel
+	// for another reason, or to learn whether somebody still waits. A nil channel means that
+	// the gate does not change any more.
 	//
-	// A call of State says that somebody wants to know. A Gate spends effort on
-	// finding out, such as a request, only for those who call: without a call it
-	// comes to rest soon. So who has nothing to start does not call.
+	// A call of State says that somebody wants to know. A Gate spends effort on finding out,
+	// such as a request, only while it is called: without a call it comes to rest soon. So a
+	// caller with nothing to start does not call.
 	State() (open bool, reason string, changed <-chan struct{})
 }
 

@@ -88,7 +88,7 @@ type HealthReason struct {
 	Queue string    `json:"queue,omitempty"`
 	Kind  string    `json:"kind,omitempty"`
 	Since time.Time `json:"since,omitzero"`
-	// Of HealthCap: the caps, of which 0 is none, and the use, see [CapUse].
+	// Of HealthCap: the caps, 0 for none, and the use, see [CapUse].
 	MaxJobs  int64 `json:"max_jobs,omitempty"`
 	MaxBytes int64 `json:"max_bytes,omitempty"`
 	Jobs     int64 `json:"jobs,omitempty"`

@@ -270,7 +270,7 @@ type JobOptions struct {
 	// Unique refuses a second job with the same key, or has it change the first. If nil,
 	// the job has no key.
 	Unique *Unique
-	// Headers are stored beside the args, for trace IDs and the like. If nil, none.
+	// Headers are stored with the args, for trace IDs and the like. If nil, none.
 	Headers map[string]string
 	// Group names the group of the job. The jobs of a group in one queue run one at a time,
 	// in the order in which they were enqueued, whatever their kinds. A job that waits for

@@ -58,7 +58,7 @@ type JobPage struct {
 //   - EndedFrom and EndedBefore of dead jobs
 //   - Group of running, ready and blocked jobs
 //
-// For other conditions, for a second one beside Tag, and for done or cancelled jobs
+// For other conditions, for a second one with Tag, and for done or cancelled jobs
 // alone, jobs are looked at one by one in the order of the list. After 2,000 the page
 // ends, and is Partial. Jobs that were enqueued while the clock was set back may be
 // missing in a list by CreatedFrom or CreatedBefore.

@@ -104,7 +104,7 @@ type HandlerOptions struct {
 	// CountsFor is how long an attempt of the kind counts for the Concurrency of the
 	// worker, for handlers that need little of this machine while they wait for another
 	// one. An attempt that runs for longer leaves its place to another job, of any kind.
-	// Up to 1,000 attempts run beside those that count. The Concurrency of the kind and of
+	// Up to 1,000 attempts run besides those that count. The Concurrency of the kind and of
 	// queues goes on counting them. Calls of [HandleMany] count until they end. If zero, an
 	// attempt counts until it ends.
 	CountsFor time.Duration

@@ -44,7 +44,7 @@ type Options struct {
 	SQLite SQLiteOptions
 	// Policy is the delivery policy of jobs for which neither the job nor its kind
 	// or queue sets one: a [policy.Policy], [policy.Document] or [policy.Topic].
-	// Sections are resolved independently of each other. The doubts of
+	// Sections are resolved independently of each other. The warnings of
 	// [policy.Policy.Lint] are logged, also about the policies of Queues and of
 	// handlers. If nil, or if it has no retry section, [policy.Default].
 	Policy policy.Delivery

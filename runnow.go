@@ -50,7 +50,7 @@ type RunNowResult struct {
 // A filter selects jobs that are scheduled; one without a condition must set All.
 // Jobs that are enqueued, or begin to wait again, while RunNow runs may be left out.
 //
-// RunNow works in short transactions, between which others write. Beside an error
+// RunNow works in short transactions, between which others write. With an error
 // the result says what was done before; that stays done.
 func (q *Queue) RunNow(ctx context.Context, filter JobFilter, o *RunNowOptions) (RunNowResult, error) {
 	o = cmp.Or(o, &RunNowOptions{})

@@ -58,7 +58,7 @@ const maxTries = 20
 
 // List returns all schedules, sorted by name. If a schedule cannot be read on this
 // machine, for example because its zone is missing, the list has the rest of it,
-// and List returns an error beside the list.
+// and List returns an error with the list.
 func (s *Schedules) List(ctx context.Context) ([]ScheduleInfo, error) {
 	store, err := s.store()
 	if err != nil {
@@ -186,7 +186,7 @@ func (s *Schedules) Remove(ctx context.Context, name string) error {
 // removed ones. A program that has declared all its schedules calls Keep with their
 // names, to remove schedules of its earlier releases. Do not call it if programs
 // with different schedules share the database. Without names it removes all
-// schedules. Beside an error it returns the names of those removed before.
+// schedules. With an error it returns the names of those removed before.
 func (s *Schedules) Keep(ctx context.Context, names ...string) ([]string, error) {
 	var f faults
 	for i, name := range names {

@@ -120,9 +120,9 @@ func (f *faults) check(whom string, ask func(context.Context) error, o CheckOpti
 	return c, nil
 }
 
-// State implements [errand.Gate]. A call plans one request, unless one is planned or
-// under way: after the time that the options say, counted from the last answer, or
-// at once if that is over.
+// State implements [errand.Gate]. If no request is planned or under way, a call plans
+// one: after the time that the options say, counted from the last answer, or at once if
+// that is over.
 func (c *Check) State() (open bool, reason string, changed <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

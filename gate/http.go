@@ -43,9 +43,9 @@ const (
 	maxHeader = 64 << 10 // bytes of the header of an answer
 )
 
-// HTTP returns a gate that is open while GET of a URL is answered as the options
-// demand: with status 204 unless they say otherwise. No redirect is followed. So the
-// login page of a captive portal, and the redirect to it, keep the gate closed.
+// HTTP returns a gate that is open while GET of a URL is answered as the options demand,
+// by default with status 204. No redirect is followed. So the login page of a captive
+// portal, and the redirect to it, keep the gate closed.
 //
 // Ask a server whose answer matters to the jobs behind the gate, at best the one that
 // they send to. With http instead of https in the URL the reason tells a portal from

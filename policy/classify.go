@@ -103,10 +103,10 @@ func ByMark(err error) (Class, bool) {
 	return 0, false
 }
 
-// ByContext knows the errors of contexts. Both are Retryable. Neither a deadline
-// that passed because the other side was slow, nor the cancellation of an attempt,
-// says anything against another attempt. In the default rules [ByConnect] comes
-// before it, and knows a deadline that passed while dialling.
+// ByContext knows the errors of contexts. Both are Retryable: a deadline that passed
+// because the other side was slow, or a cancelled attempt, says nothing against another
+// attempt. In the default rules [ByConnect] comes before it, and knows a deadline that
+// passed while dialling.
 func ByContext(err error) (Class, bool) {
 	return Retryable, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }

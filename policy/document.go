@@ -117,9 +117,8 @@ type Topic struct {
 }
 
 // Effective returns the document in effect for a subscription. Each section is the
-// subscription's, unless overrides are disabled; else the topic's; else that of
-// system, which usually is [SystemDefault]. [Topic.Sources] returns which of them it
-// is.
+// subscription's if overrides are not disabled, else the topic's, else that of system,
+// which usually is [SystemDefault]. [Topic.Sources] returns which of them it is.
 func (t Topic) Effective(subscription, system Document) Document {
 	if t.DisableSubscriptionOverrides {
 		subscription = Document{}
