@@ -23,7 +23,7 @@ type WhenFull = storage.WhenFull
 const (
 	// Refuse refuses the job with a [QueueFullError].
 	Refuse = storage.Refuse
-	// EvictOldest deletes jobs that wait, beginning with the one that is due for longest.
+	// EvictOldest deletes jobs that wait, beginning with what has been due longest.
 	EvictOldest = storage.EvictOldest
 	// EvictLowest is EvictOldest among the jobs of the lowest priority. It refuses a new job
 	// whose priority is lower still.

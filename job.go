@@ -253,8 +253,8 @@ type JobOptions struct {
 	// Timeout bounds each attempt, at least 1 ms. If zero, the timeout of the
 	// kind, else of the worker.
 	Timeout time.Duration
-	// StartWithin is how long after the job is due its first attempt may begin, at least 1
-	// s. When that time is over the job ends, as OnExpire says. An attempt that has begun
+	// StartWithin is how long after the job is due its first attempt may begin, at least
+	// 1 s. When that time is over the job ends, as OnExpire says. An attempt that has begun
 	// goes on, and so do its retries. If zero, that of its lane, see [Settings], else any
 	// time.
 	StartWithin time.Duration

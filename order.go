@@ -15,9 +15,9 @@ const mostAging = 365 * 24 * time.Hour
 type Order = storage.Order
 
 const (
-	// Oldest starts the job that has been due for longest.
+	// Oldest starts first what has been due for longest.
 	Oldest = storage.Oldest
-	// Newest starts the job that became due last: for data of which the latest matters most.
+	// Newest starts first what became due last: for data of which the latest matters most.
 	Newest = storage.Newest
 	// Turns starts jobs as Oldest does, but a job that waited in its group is due only from
 	// when the group lets it run: it goes behind the jobs that are ready then. So a group

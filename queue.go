@@ -149,14 +149,14 @@ type QueueOptions struct {
 	// in force for 15 s or more, jobs behind it are made ready, as by [Queue.RunNow] with
 	// FailedOnly: what failed while the network was dying must not wait an hour after it is
 	// back. First come twice as many jobs of a kind and queue as can run. When about as many
-	// attempts have ended, more of them well than without reaching the other side, as many
+	// attempts have ended, more of them well than unable to reach the other side, as many
 	// follow; twice as many if half of the attempts have ended well.
 	NoKick bool
 	// MaxDeaths is how many jobs of one kind may die in a row, with none done between: as
 	// permanent, exhausted, or because their args do not decode. If more do, the jobs of the
 	// queue and kind are held, in all processes, with reason "brake": see [Queue.Holds]. One
-	// job is let through after 1 s; if it dies too, the next after twice that time, up to 1
-	// h. The first attempt that does not end with the death of its job ends the hold. Jobs
+	// job is let through after 1 s; if it dies too, the next after twice that time, up to
+	// 1 h. The first attempt that does not end with the death of its job ends the hold. Jobs
 	// that are running already can still die. Redriven jobs do not count. If zero, 20; if
 	// negative, any number may die.
 	MaxDeaths int

@@ -48,7 +48,7 @@ const (
 	//
 	//   - Without Until: the throttle of Queue or Kind lets N start a second in Worker, and
 	//     more wait.
-	//   - With Until: the [GroupThrottle] of Queue has put off the job until then. Only the
+	//   - With Until alone: the [GroupThrottle] of Queue has put off the job until then. Only the
 	//     process that did so knows that.
 	//   - With the Reason ReasonShared: Settings.Starts of Queue or Kind. The next token of
 	//     all processes comes at Until, for the first of its jobs.
@@ -66,9 +66,9 @@ const (
 	// WhySuspect: it has crashed N times in a row. Such jobs start one at a time.
 	WhySuspect WhyCode = "suspect"
 	// WhyBlocked: it waits for N others of its group, and More if there are more. Job is the
-	// first of them; if Job is dead, Reason is why and Since when. With a GroupLimit above
-	// 1, Of of its group run or are ready, and N blocked ones go before it. If it waits
-	// behind the holder of its unique key, Job is that holder, and N is 1.
+	// first of them; if Job is dead, Reason is why and Since when. With a GroupLimit above 1,
+	// Of of its group run or are ready, and N blocked ones go before it. If it waits behind
+	// the holder of its unique key, Job is that holder, and N is 1.
 	WhyBlocked WhyCode = "blocked"
 	// WhyExpires: it ends if no attempt begins before Until: for Reason ReasonExpired as its
 	// OnExpire says, for ReasonDeadline dead. If Until is over, it ends when a worker looks.

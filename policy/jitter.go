@@ -60,8 +60,8 @@ func (j Jitter) Range(phase Phase, d time.Duration) (from, to time.Duration) {
 const floorJitter = 0.1
 
 // Floor returns the delay to wait if the other side asked for at least floor
-// (Retry-After). It is the larger of d, a delay with jitter, and of floor plus up to 10
-// %, by u, a random number in [0, 1). A floor is jittered upwards only: an earlier
+// (Retry-After). It is the larger of d, a delay with jitter, and of floor plus up to
+// 10 %, by u, a random number in [0, 1). A floor is jittered upwards only: an earlier
 // attempt would ignore it.
 func Floor(d, floor time.Duration, u float64) time.Duration {
 	if floor <= 0 {

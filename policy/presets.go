@@ -47,9 +47,9 @@ func SDKStandard() Policy {
 	}
 }
 
-// Exponential100ms is the example in the AWS documentation that waits for 2^retry * 100
-// ms, and for nothing before retry 0: nothing, 200 ms, 400 ms, 800 ms and so on, without
-// jitter. The example leaves its two limits, the number of
+// Exponential100ms is the example in the AWS documentation that waits for
+// 2^retry * 100 ms, and for nothing before retry 0: nothing, 200 ms, 400 ms, 800 ms
+// and so on, without jitter. The example leaves its two limits, the number of
 // retries and the longest wait, to the caller. With 10 retries and 1 min, the
 // last delay is 51.2 s and the total 102.2 s.
 //
