@@ -41,7 +41,7 @@ func aDeadHead(value int64) string {
 	return ""
 }
 
-// BlockedGroup is a group whose members wait.
+// BlockedGroup is a group with a job that keeps the others back.
 type BlockedGroup struct {
 	Queue string `json:"queue"`
 	Group string `json:"group"`
