@@ -282,7 +282,7 @@ func (es *events) tellEnqueued(now time.Time, jobs []storage.NewJob, added []Enq
 // tellCancelled tells of a job that was cancelled at now, unless it was before. It was
 // as was says; the zero Record is of none that anybody wanted to hear of.
 func (q *Queue) tellCancelled(ctx context.Context, now time.Time, was *storage.Record) {
-	if was.State != Scheduled && was.State != Ready {
+	if was.State != Scheduled && was.State != Ready && was.State != Blocked {
 		return
 	}
 	r, err := q.store.Job(ctx, was.ID)

@@ -267,6 +267,15 @@ func TestQueue_Subscribe_OtherWays(t *testing.T) {
 		if got := told(of); !slices.Equal(types(got), []string{"enqueued", "cancelled"}) || got[1].ID != gone || got[1].Kind != "note" {
 			t.Errorf("of a job that is not kept: %+v", got)
 		}
+		group := &errand.JobOptions{Group: "g"}
+		enqueue(t, short, note{}, group)
+		blocked := enqueue(t, short, note{}, group)
+		if state, err := short.Cancel(t.Context(), blocked); err != nil || state != errand.Cancelled {
+			t.Fatal(state, err)
+		}
+		if got := told(of); !slices.Equal(types(got), []string{"enqueued", "enqueued", "cancelled"}) || got[2].ID != blocked {
+			t.Errorf("of a job that is blocked: %+v", got)
+		}
 		if err := q.Schedule(t.Context(), errand.Schedule{Name: "s", Spec: "@every 1m", Args: value{}}); err != nil {
 			t.Fatal(err)
 		}
