@@ -50,8 +50,8 @@ const (
 // scheduled ones in the same order, if they are among the [EvictSearch] jobs of the
 // database that are due first. These stay: jobs that hold a key with [UniqueForever],
 // members of groups, and jobs that the answers of the same call name, inserted, replaced
-// or kept. A call refuses the job if it would have to evict more than [EvictLimit] jobs,
-// or has passed over as many.
+// or kept. A call refuses the job if it would have to look at more than [EvictLimit] jobs:
+// those that it evicts, and those that stay.
 //
 // Dead letters are no part of that use. If a job dies in an Exchange, and more are dead
 // then than [SettingMaxDead] of its kind in its queue, of its queue or of the database,

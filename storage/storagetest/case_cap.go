@@ -275,7 +275,7 @@ Evicted is how many of its jobs were evicted, ever`, func(f *fixture) {
 		f.left("those that run stay", all, 1, 2, 4, 5, 6, 7)
 	}},
 
-	{"cap_evict_limit", `A call refuses the job if it would have to evict more than [EvictLimit] jobs, or has passed over as many.`, func(f *fixture) {
+	{"cap_evict_limit", `A call refuses the job if it would have to look at more than [EvictLimit] jobs: those that it evicts, and those that stay.`, func(f *fixture) {
 		f.caps(wholeQueue, 0, 0, storage.EvictOldest)
 		f.add(times(storage.EvictLimit+1, newJob(empty))...)
 		n := int64(storage.EvictLimit + 1)
