@@ -134,10 +134,10 @@ func (q *Queue) newSchedule(ctx context.Context, s Schedule) (storage.Schedule, 
 	}
 	missed, err := schedule.ParseMissed(string(cmp.Or(s.Missed, MissedOne)))
 	if err != nil {
-		f.field("missed", s.Missed, fmt.Sprintf("must be MissedOne, MissedSkip or MissedAll of 1 to %d", schedule.MaxAll))
+		f.field("missed", string(s.Missed), fmt.Sprintf("must be MissedOne, MissedSkip or MissedAll of 1 to %d", schedule.MaxAll))
 	}
 	if overlap := cmp.Or(s.Overlap, OverlapAllow); overlap != OverlapAllow && overlap != OverlapSkip {
-		f.field("overlap", s.Overlap, "must be OverlapAllow or OverlapSkip")
+		f.field("overlap", string(s.Overlap), "must be OverlapAllow or OverlapSkip")
 	}
 	if s.Jitter < 0 || s.Jitter > maxJitter {
 		f.field("jitter", s.Jitter, fmt.Sprintf("must be between 0 and %v", maxJitter))
@@ -164,7 +164,7 @@ func (q *Queue) newSchedule(ctx context.Context, s Schedule) (storage.Schedule, 
 		}
 		n := len(job.Args) + len(job.Headers)
 		if most := mostBytes / n; missed > 1 && int(missed) > most {
-			f.field("missed", s.Missed, fmt.Sprintf("must be at most all(%d) with args and headers of %d bytes", max(most, 1), n))
+			f.field("missed", string(s.Missed), fmt.Sprintf("must be at most all(%d) with args and headers of %d bytes", max(most, 1), n))
 		}
 	}
 	if err := f.err(); err != nil {

@@ -424,9 +424,16 @@ func TestScheduleInfo_JSON(t *testing.T) {
 	if err := json.Unmarshal(b, &got); err != nil || !reflect.DeepEqual(got, info) {
 		t.Errorf("read %+v, %v", got, err)
 	}
+	// What no schedule has is read, and refused where a schedule would get it.
+	q := openQueue(t, nil)
 	for _, text := range []string{`{"missed":"all(0)"}`, `{"overlap":"never"}`} {
-		if err := json.Unmarshal([]byte(text), &got); err == nil {
-			t.Errorf("%s was read", text)
+		var read errand.ScheduleInfo
+		if err := json.Unmarshal([]byte(text), &read); err != nil {
+			t.Fatal(err)
+		}
+		s := errand.Schedule{Name: "nightly", Spec: "@daily", Args: note{}, Missed: read.Missed, Overlap: read.Overlap}
+		if err := q.Schedule(t.Context(), s); !errors.Is(err, errand.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", text, err)
 		}
 	}
 }
