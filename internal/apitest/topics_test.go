@@ -276,6 +276,9 @@ func TestTopics_UnsupportedStore(t *testing.T) {
 	if _, err := door.Open[errand.NewJob](q); !errors.Is(err, errand.ErrUnsupportedDB) {
 		t.Errorf("a store without messages: %v", err)
 	}
+	if _, err := door.Open[errand.NewJob](7); err == nil {
+		t.Error("the door of a number was opened")
+	}
 }
 
 // The ID of a message of another topic is refused, since nobody would get the message.
