@@ -61,7 +61,8 @@ job whose args are {}.
 
 1,000 lines are one commit; lines wait at most a second for others. A line that is
 refused ends the command with status 2 and is named by its number; the jobs of the
-lines before it stay.
+lines before it stay. A cap that is reached refuses all lines of a commit, and no line is
+named.
 
 With --json and lines there is an object for each job as soon as it is safe: the "line",
 the "id", and "duplicate": true if another job holds the unique key; the ID is then that

@@ -50,7 +50,7 @@ func (f *filterFlags) add(cmd *cobra.Command, states ...queue.State) {
 		flags.DurationVar(&f.olderThan, "older-than", 0, "only ended so long ago")
 	}
 	if can(queue.Dead) {
-		flags.StringVar(&f.reason, "reason", "", "only dead for this reason: exhausted, permanent, crashed, snoozed, unavailable or decode")
+		flags.StringVar(&f.reason, "reason", "", "only dead for this reason: exhausted, permanent, crashed, snoozed, unavailable, decode, expired or deadline")
 		flags.Func("cause", "only dead of this cause, an `ID` of errand dead groups", func(s string) (err error) {
 			if f.cause, err = strconv.ParseInt(s, 10, 64); err != nil || f.cause < 1 {
 				err = errors.New("must be the ID of a cause")
