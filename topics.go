@@ -34,8 +34,8 @@ type publication = door.Publication[NewJob]
 func init() {
 	door.Install(func(queue any) (any, error) {
 		q, ok := queue.(*Queue)
-		if !ok {
-			return nil, fmt.Errorf("errand: %T is no queue", queue)
+		if !ok || q == nil {
+			return nil, fmt.Errorf("errand: %T is no queue that is open", queue)
 		}
 		s, ok := q.store.(storage.Topics)
 		if !ok {

@@ -55,7 +55,7 @@ type Answer struct {
 }
 
 // EntriesOf names the entries that a request to an endpoint depends on: the endpoint and
-// its secrets. [errand.Topics.MessageWith] returns their revisions together with the
+// its secrets. MessageWith of the queue's door returns their revisions together with the
 // message, which spares an attempt its other reads: see [Outgoing].Revisions.
 func EntriesOf(endpoint string) []storage.EntryName {
 	return []storage.EntryName{{Class: classEndpoint, Name: endpoint}, {Class: classSecrets, Name: endpoint}}

@@ -2,6 +2,7 @@ package apitest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -215,16 +216,19 @@ func TestSchedule_Overlap(t *testing.T) {
 
 // Missed and Overlap are text, also in JSON.
 func TestMissed_String(t *testing.T) {
-	for m, want := range map[errand.Missed]string{
-		errand.MissedOne: "one", errand.MissedSkip: "skip", errand.MissedAll(1): "all(1)", errand.MissedAll(1000): "all(1000)",
-	} {
-		if string(m) != want {
-			t.Errorf("%s, want %s", m, want)
-		}
-	}
-	for o, want := range map[errand.Overlap]string{errand.OverlapAllow: "allow", errand.OverlapSkip: "skip"} {
-		if string(o) != want {
-			t.Errorf("%s, want %s", o, want)
+	for _, m := range []errand.Missed{errand.MissedOne, errand.MissedSkip, errand.MissedAll(1), errand.MissedAll(1000)} {
+		for _, o := range []errand.Overlap{errand.OverlapAllow, errand.OverlapSkip} {
+			info := errand.ScheduleInfo{Missed: m, Overlap: o}
+			b, err := json.Marshal(info)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := fmt.Sprintf(`"missed":"%s","overlap":"%s"`, m, o); !strings.Contains(string(b), want) {
+				t.Errorf("%s lacks %s", b, want)
+			}
+			if err := openQueue(t, nil).Schedule(t.Context(), errand.Schedule{Name: "s", Spec: "@daily", Args: note{}, Missed: m, Overlap: o}); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

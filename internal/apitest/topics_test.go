@@ -276,8 +276,13 @@ func TestTopics_UnsupportedStore(t *testing.T) {
 	if _, err := door.Open[errand.NewJob](q); !errors.Is(err, errand.ErrUnsupportedDB) {
 		t.Errorf("a store without messages: %v", err)
 	}
-	if _, err := door.Open[errand.NewJob](7); err == nil {
-		t.Error("the door of a number was opened")
+	for _, queue := range []any{7, (*errand.Queue)(nil)} {
+		if _, err := door.Open[errand.NewJob](queue); err == nil {
+			t.Errorf("the door of %T was opened", queue)
+		}
+	}
+	if _, err := door.Open[int](openQueue(t, nil)); err == nil {
+		t.Error("a door for other jobs was opened")
 	}
 }
 

@@ -9,6 +9,7 @@ package door
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -91,9 +92,16 @@ func Install(f func(queue any) (any, error)) { open = f }
 // Open returns the door of a queue of the root. It returns ErrUnsupportedDB if the queue's
 // store keeps no messages.
 func Open[J any](queue any) (Topics[J], error) {
+	if open == nil {
+		return nil, fmt.Errorf("errand: %T is no queue: package errand is not in this program", queue)
+	}
 	door, err := open(queue)
 	if err != nil {
 		return nil, err
 	}
-	return door.(Topics[J]), nil
+	topics, ok := door.(Topics[J])
+	if !ok {
+		return nil, fmt.Errorf("errand: a queue has no jobs of %T", *new(J))
+	}
+	return topics, nil
 }

@@ -310,14 +310,66 @@ func TestDocs_goCommands(t *testing.T) {
 	}
 }
 
+var runnable = regexp.MustCompile(`^(Test|Benchmark|Fuzz|Example)`)
+
 // declares reports whether a package has a test or a benchmark whose name has the text.
 func declares(t *testing.T, dir, text string) bool {
 	for _, file := range parseDir(t, dir) {
 		for _, d := range file.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && strings.Contains(f.Name.Name, text) {
+			if f, ok := d.(*ast.FuncDecl); ok && runnable.MatchString(f.Name.Name) && strings.Contains(f.Name.Name, text) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// Names of the root that the pages and the doc comments of other packages use are there.
+func TestDocs_names(t *testing.T) {
+	declared := map[string]bool{}
+	for name, file := range parseDir(t, ".") {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		for _, d := range file.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				declared[d.Name.Name] = true
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					switch spec := spec.(type) {
+					case *ast.TypeSpec:
+						declared[spec.Name.Name] = true
+					case *ast.ValueSpec:
+						for _, n := range spec.Names {
+							declared[n.Name] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	texts := map[string]string{}
+	for _, name := range allPages(t) {
+		texts[name] = read(t, name)
+	}
+	for _, dir := range []string{"webhook", "topic", "topic/filter", "gate", "policy", "storage", "storage/sqlite"} {
+		for name, file := range parseDir(t, dir) {
+			for _, c := range file.Comments {
+				texts[name] += c.Text()
+			}
+		}
+	}
+	use := regexp.MustCompile(`[^.\w/]errand\.([A-Z]\w*)`)
+	n := 0
+	for name, text := range texts {
+		for _, m := range use.FindAllStringSubmatch(text, -1) {
+			if n++; !declared[m[1]] {
+				t.Errorf("%s: the root has no %s", name, m[1])
+			}
+		}
+	}
+	if n < 200 {
+		t.Errorf("only %d names found", n)
+	}
 }

@@ -117,7 +117,7 @@ func readShown(dir string) (all []*shown, err error) {
 		name = "./" + path.Clean(filepath.ToSlash(name))
 		for _, file := range files {
 			for _, decl := range parsed[file].Decls {
-				if f, ok := decl.(*ast.FuncDecl); ok && f.Doc != nil {
+				if f, ok := decl.(*ast.FuncDecl); ok && f.Doc != nil && isTest(f.Name.Name) {
 					all = note(all, name, f)
 				}
 			}
@@ -128,6 +128,10 @@ func readShown(dir string) (all []*shown, err error) {
 		return cmp.Or(cmp.Compare(a.what, b.what), cmp.Compare(a.folder, b.folder))
 	})
 	return all, err
+}
+
+func isTest(name string) bool {
+	return strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Fuzz")
 }
 
 // note adds what a test shows.

@@ -60,7 +60,7 @@ func Count(dir string) (f Figures, err error) {
 	return f, nil
 }
 
-var ruler = regexp.MustCompile(`^\|[\s:|-]+\|?$`)
+var ruler = regexp.MustCompile(`^\|[\s:|-]*-[\s:|-]*\|?$`)
 
 // PageOf counts the words and rows of a page.
 func PageOf(text string) (p Page) {

@@ -1,4 +1,4 @@
-package cookbook_test
+package errand_test
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func (Position) Kind() string { return "position" }
 
 // With Replace the job that waits is sent with the latest args. What comes while a job
 // runs waits behind it, so that the last position arrives last, and always.
-func Example_onConflictLatest() {
+func ExampleOnConflict_latest() {
 	ctx, stop := context.WithCancel(context.Background())
 	q, remove := tempQueue(nil)
 	defer remove()
@@ -65,7 +65,7 @@ func (Edits) Kind() string { return "edits" }
 
 // With After and Merge edits are collected in the job that waits, and sent in order. An
 // attempt that was begun sends the same edits when it is tried again.
-func Example_onConflictEditLog() {
+func ExampleOnConflict_editLog() {
 	ctx := context.Background()
 	q, remove := tempQueue(nil)
 	defer remove()
@@ -90,7 +90,7 @@ func Example_onConflictEditLog() {
 }
 
 // With Debounce a job waits until nothing has changed for a while, but not for ever.
-func Example_onConflictDebounce() {
+func ExampleOnConflict_debounce() {
 	ctx := context.Background()
 	q, remove := tempQueue(nil)
 	defer remove()

@@ -1,4 +1,4 @@
-package cookbook_test
+package errand_test
 
 import (
 	"bufio"
@@ -11,7 +11,7 @@ import (
 
 // An importer takes kinds and args from lines of text; a proxy hands them on. Neither
 // has a Go type for them.
-func Example_handleRaw() {
+func ExampleHandleRaw() {
 	ctx, stop := context.WithCancel(context.Background())
 	q, remove := tempQueue(nil)
 	defer remove()
