@@ -302,6 +302,52 @@ func TestEndpoint_updateKeepsSettings(t *testing.T) {
 	starts(0)
 }
 
+// A throttle that is set after a change of the endpoint's own was cut short stays when the endpoint
+// is declared again.
+func TestEndpoint_throttleAfterOneCutShort(t *testing.T) {
+	r := newRig(t, webhook.Options{})
+	e := webhook.Endpoint{ID: "a", URL: "https://a.example/in", Policy: &policy.Document{Throttle: &policy.Throttle{MaxReceivesPerSecond: 7}}}
+	declare := func() {
+		t.Helper()
+		if _, _, err := r.hooks.Declare(t.Context(), e, webhook.Secret{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	declare()
+	entries, err := door.Open[errand.NewJob](r.q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry, err := entries.Entry(t.Context(), "webhook", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := map[string]any{}
+	if err := json.Unmarshal(entry.Doc, &doc); err != nil {
+		t.Fatal(err)
+	}
+	doc["unthrottled"] = true
+	if entry.Doc, err = json.Marshal(doc); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := entries.PutEntries(t.Context(), []storage.Entry{entry}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.hooks.Throttle(t.Context(), "a", &policy.Throttle{MaxReceivesPerSecond: 3}); err != nil {
+		t.Fatal(err)
+	}
+	declare()
+	all, err := r.q.Settings(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		if s.Queue == webhook.QueueOf("a") && (s.Starts == nil || *s.Starts != 3) {
+			t.Errorf("settings %+v, want 3 starts", s)
+		}
+	}
+}
+
 // What a Delete has left that was cut short, another one deletes.
 func TestEndpoint_deleteAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -58,7 +58,19 @@ func (h *Webhooks) Throttle(ctx context.Context, id string, t *policy.Throttle) 
 	if t == nil {
 		return h.throttle(ctx, &e)
 	}
-	return h.setThrottle(ctx, id, t)
+	if err := h.setThrottle(ctx, id, t); err != nil || !isUnthrottled(&entry) {
+		return err
+	}
+	// A change of the endpoint's own throttle was cut short before: this one comes after it. If
+	// the endpoint is changed meanwhile, that is later still.
+	done, err := e.entry()
+	if err != nil {
+		return err
+	}
+	if _, err = h.topics.PutEntries(ctx, []storage.Entry{done}); errors.Is(err, errand.ErrStale) {
+		return nil
+	}
+	return err
 }
 
 // isUnthrottled reports whether the queue of an endpoint may not obey its throttle, as a change of it
