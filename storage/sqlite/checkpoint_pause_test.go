@@ -45,6 +45,7 @@ func TestCheckpoint_PausesAfterAFailure(t *testing.T) {
 			if next := c.again.Sub(begin); next < restartWait+pause {
 				t.Errorf("low %t: the next try comes after %v, want the wait and a pause, %v", low, next, restartWait+pause)
 			}
+			c.again = begin.Add(time.Hour)
 			if again, err := c.restart(100, 0); err != nil || again != 0 || c.pause != pause {
 				t.Errorf("low %t: in the pause it was tried again: %d, %v", low, again, err)
 			}
