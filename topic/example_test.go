@@ -323,12 +323,12 @@ func ExampleTopics_ConfirmHandler() {
 
 	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{topic.Queues, webhook.Queues}})
 	topics.Handle(w)
+	s := must(topics.Subscribe(ctx, topic.Subscription{Topic: "orders", Endpoint: "shop", SNS: true}))
+	fmt.Println(s.State)
+
 	run, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(run) }()
-
-	s := must(topics.Subscribe(ctx, topic.Subscription{Topic: "orders", Endpoint: "shop", SNS: true}))
-	fmt.Println(s.State)
 	fmt.Println(<-received)
 	fmt.Println(must(topics.Subscription(ctx, s.ID)).State)
 	must(topics.Publish(ctx, "orders", topic.Message{Body: []byte("order 17")}))

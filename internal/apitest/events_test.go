@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,9 +148,9 @@ func TestQueue_Subscribe_Lanes(t *testing.T) {
 		all := subscribe(t, q, errand.EventFilter{Types: []errand.EventType{errand.EventHeld, errand.EventReleased}}, 100)
 		ofQueue := subscribe(t, q, errand.EventFilter{Queue: "default", Types: []errand.EventType{errand.EventHeld}}, 100)
 		w := errand.NewWorker(q, nil)
-		attempts := 0
+		var attempts atomic.Int64
 		errand.Handle(w, func(context.Context, *errand.Job[note]) error {
-			if attempts++; attempts > 8 {
+			if attempts.Add(1) > 8 {
 				return nil
 			}
 			return errand.Unavailable(errors.New("away"))
