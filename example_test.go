@@ -3,12 +3,10 @@ package errand_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/kit"
 )
 
 // SendEmail is what the jobs of most examples are about.
@@ -17,29 +15,8 @@ type SendEmail struct{ To, Subject string }
 // Kind names the type of job.
 func (SendEmail) Kind() string { return "send_email" }
 
-// tempQueue opens a queue for one example, and returns what removes it.
-func tempQueue(o *errand.Options) (*errand.Queue, func()) {
-	if o == nil {
-		o = &errand.Options{}
-	}
-	o.Logger = slog.New(slog.DiscardHandler)
-	dir, err := os.MkdirTemp("", "errand-example-")
-	if err != nil {
-		panic(err)
-	}
-	q, err := errand.Open(context.Background(), filepath.Join(dir, "jobs.db"), o)
-	if err != nil {
-		panic(err)
-	}
-	return q, func() {
-		if err := q.Close(); err != nil {
-			panic(err)
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			panic(err)
-		}
-	}
-}
+// tempQueue opens a queue in a folder of its own, and returns what removes it.
+var tempQueue = kit.TempQueue
 
 // must keeps the handling of errors out of the way of the examples.
 func must[T any](v T, err error) T {

@@ -103,7 +103,7 @@ func plain(out string) string {
 	return out
 }
 
-//errand:shows the doctor | | it counts jobs by state, gives no advice on modes for a file that is no database, and warns of a database that everybody can write, not of one that everybody can read
+//errand:shows the doctor | | it counts jobs by state, advises nothing on modes for a file that is no database, and warns of a database that everybody can write, not of one that everybody can read
 func TestDoctor(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("modes are not the same there")

@@ -1,12 +1,7 @@
 package cookbook_test
 
 import (
-	"context"
-	"log/slog"
-	"os"
-	"path/filepath"
-
-	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/kit"
 )
 
 // SendEmail is the kind of most recipes.
@@ -42,20 +37,8 @@ type Last struct{}
 // Kind names the type of job.
 func (Last) Kind() string { return "last" }
 
-// tempQueue opens a queue for one recipe, and returns what removes it.
-func tempQueue(o *errand.Options) (*errand.Queue, func()) {
-	var options errand.Options
-	if o != nil {
-		options = *o
-	}
-	options.Logger = slog.New(slog.DiscardHandler)
-	dir := must(os.MkdirTemp("", "errand-cookbook-"))
-	q := must(errand.Open(context.Background(), filepath.Join(dir, "jobs.db"), &options))
-	return q, func() {
-		check(q.Close())
-		check(os.RemoveAll(dir))
-	}
-}
+// tempQueue opens a queue in a folder of its own, and returns what removes it.
+var tempQueue = kit.TempQueue
 
 func must[T any](v T, err error) T {
 	check(err)

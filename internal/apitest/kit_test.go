@@ -1,13 +1,10 @@
 package apitest
 
 import (
-	"context"
-	"log/slog"
 	"os"
-	"path/filepath"
 	"testing"
 
-	"github.com/errandq/errand"
+	"github.com/errandq/errand/internal/kit"
 )
 
 // root is the path of the repository.
@@ -25,20 +22,8 @@ type Upload struct{ Document int }
 // Kind names the type of job.
 func (Upload) Kind() string { return "upload" }
 
-// tempQueue opens a queue outside of tests, and returns what removes it.
-func tempQueue(o *errand.Options) (*errand.Queue, func()) {
-	var options errand.Options
-	if o != nil {
-		options = *o
-	}
-	options.Logger = slog.New(slog.DiscardHandler)
-	dir := must(os.MkdirTemp("", "errand-"))
-	q := must(errand.Open(context.Background(), filepath.Join(dir, "jobs.db"), &options))
-	return q, func() {
-		check(q.Close())
-		check(os.RemoveAll(dir))
-	}
-}
+// tempQueue opens a queue in a folder of its own, and returns what removes it.
+var tempQueue = kit.TempQueue
 
 func must[T any](v T, err error) T {
 	check(err)

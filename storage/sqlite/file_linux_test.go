@@ -68,7 +68,7 @@ func wantAccess(t *testing.T, path, remedy string) {
 // A database that this user cannot write is refused by name, before a file is
 // made beside it.
 //
-//errand:shows a database of somebody else | | Open returns ErrReadOnly with the file, its mode and owner, and makes no file beside it; the doctor reports it, and gives no advice about the files beside it
+//errand:shows a database of somebody else | | Open returns ErrReadOnly with the file, its mode and owner, and makes no file beside it; the doctor reports it, and advises nothing about the files beside it
 func TestOpen_FileThatCannotBeWritten(t *testing.T) {
 	if !asAnybody(t) {
 		return
