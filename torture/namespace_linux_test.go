@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -42,6 +43,27 @@ func runInNamespace() (code int, done bool) {
 // another boot.
 func ownMounts(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+}
+
+// leaveDisks takes all disks but that of a database out of the mount namespace of this
+// process, which has copies of all: another test could not have its own back before this
+// process ends.
+func leaveDisks(database string) error {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(b)) {
+		mount, system, _ := strings.Cut(line, " - ") // see proc_pid_mountinfo(5)
+		at, of := strings.Fields(mount), strings.Fields(system)
+		if len(at) < 5 || len(of) < 2 || !strings.HasPrefix(of[1], "/dev/loop") || strings.HasPrefix(database, at[4]+"/") {
+			continue
+		}
+		if err := unix.Unmount(at[4], unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount %s: %w", at[4], err)
+		}
+	}
+	return nil
 }
 
 // believeInBoot has this process, alone in its mount namespace, read another

@@ -98,6 +98,17 @@ func TestPowerCut_RelaxedLoses(t *testing.T) {
 	t.Error("30 power cuts without syncing lost nothing: this harness sees nothing")
 }
 
+// A process that believes in another boot has copies of all mounts. It must not keep the disk
+// of another test.
+func TestPowerCut_LeavesOtherDisks(t *testing.T) {
+	needsRoot(t, "ext4 on loop devices")
+	own, other := newDisk(t, 16<<20), newDisk(t, 16<<20)
+	c := start(t, newLedger(), part{Role: "mix", DB: filepath.Join(own.dir, "jobs.db"), Jobs: -1, Senders: 1, Workers: 1, Boot: "a boot"})
+	c.hears("ready")
+	other.unmount()
+	c.finishSoon(20 * time.Second)
+}
+
 // powerOff ends processes and disk. The processes go first: nobody acknowledges
 // anything after a power cut. Waiting for them would be too late, though: they
 // end only when what they write has been written, and it is to be cut too. The

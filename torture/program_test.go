@@ -58,7 +58,7 @@ func (p part) play() error {
 		os.Exit(2)
 	}()
 	if p.Boot != "" {
-		if err := believeInBoot(p.Boot); err != nil {
+		if err := errors.Join(leaveDisks(p.DB), believeInBoot(p.Boot)); err != nil {
 			return err
 		}
 	}
