@@ -37,7 +37,7 @@ func (t *Topics) declare(ctx context.Context, p Topic) (Topic, error) {
 	if errors.Is(err, errand.ErrNotFound) {
 		is, err := t.Create(ctx, p)
 		if err == nil {
-			t.opts.Logger.Info("errand: a topic is added, as it is declared", "topic", p.Name)
+			t.opts.Logger.Info("errand: a topic is added because the program declares it", "topic", p.Name)
 		}
 		return is, err
 	}
@@ -54,7 +54,7 @@ func (t *Topics) declare(ctx context.Context, p Topic) (Topic, error) {
 	p.Revision = was.Revision
 	is, err := t.Update(ctx, p)
 	if err == nil {
-		t.opts.Logger.Info("errand: a topic is changed, as it is declared otherwise", "topic", p.Name, "fields", fields)
+		t.opts.Logger.Info("errand: a topic is changed to what the program declares", "topic", p.Name, "fields", fields)
 	}
 	return is, err
 }

@@ -50,7 +50,7 @@ func TestTopics_Declare(t *testing.T) {
 		switch changed := i == 0 || c.fields != ""; {
 		case changed && got.Revision <= revision, !changed && got.Revision != revision:
 			t.Errorf("%d: revision %d after %d", i, got.Revision, revision)
-		case i == 0 && !strings.Contains(line, `level=INFO msg="errand: a topic is added, as it is declared" topic=orders`):
+		case i == 0 && !strings.Contains(line, `level=INFO msg="errand: a topic is added because the program declares it" topic=orders`):
 			t.Errorf("the log of the first one: %q", line)
 		case i > 0 && c.fields == "" && line != "", c.fields != "" && (!strings.Contains(line, "level=INFO") || !strings.Contains(line, "topic=orders "+c.fields)):
 			t.Errorf("%d: the log has %q, want %q", i, line, c.fields)

@@ -128,10 +128,10 @@ func ExampleTopics_Declare() {
 		fmt.Println(p.Name, "keeps messages for", p.Keep)
 	}
 	// Output:
-	// level=INFO msg="errand: a topic is added, as it is declared" topic=orders
+	// level=INFO msg="errand: a topic is added because the program declares it" topic=orders
 	// orders keeps messages for 72h0m0s
 	// orders keeps messages for 72h0m0s
-	// level=INFO msg="errand: a topic is changed, as it is declared otherwise" topic=orders fields=[keep]
+	// level=INFO msg="errand: a topic is changed to what the program declares" topic=orders fields=[keep]
 	// orders keeps messages for 27h0m0s
 }
 

@@ -121,7 +121,7 @@ func (t *Topics) there(ctx context.Context, s *Subscription, given bool) (bool, 
 		}
 		if s.isBare() && (!given || s.ID == was.ID) {
 			if names := faults.names(); len(names) > 0 {
-				t.opts.Logger.Info("errand: a subscription stays as it is, though it is asked for without some of its fields", "topic", s.Topic, "subscription", was.ID, "fields", names)
+				t.opts.Logger.Info("errand: a subscription keeps the fields that the call leaves out", "topic", s.Topic, "subscription", was.ID, "fields", names)
 			}
 			*s = was
 			return true, nil

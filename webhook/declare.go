@@ -47,7 +47,7 @@ func (h *Webhooks) declare(ctx context.Context, e Endpoint, secret Secret) (Endp
 	if errors.Is(err, errand.ErrNotFound) {
 		is, signs, err := h.Create(ctx, e, secret)
 		if err == nil {
-			h.opts.Logger.Info("errand: an endpoint is added, as it is declared", "endpoint", e.ID)
+			h.opts.Logger.Info("errand: an endpoint is added because the program declares it", "endpoint", e.ID)
 		}
 		return is, signs, err
 	}
@@ -64,7 +64,7 @@ func (h *Webhooks) declare(ctx context.Context, e Endpoint, secret Secret) (Endp
 		if is, err = h.Update(ctx, e); err != nil {
 			return Endpoint{}, Secret{}, err
 		}
-		h.opts.Logger.Info("errand: an endpoint is changed, as it is declared otherwise", "endpoint", e.ID, "fields", fields)
+		h.opts.Logger.Info("errand: an endpoint is changed to what the program declares", "endpoint", e.ID, "fields", fields)
 	} else if is, err = h.throttled(ctx, &was); err != nil {
 		return Endpoint{}, Secret{}, err
 	}

@@ -52,7 +52,7 @@ func TestDeclare(t *testing.T) {
 		switch changed := i == 0 || c.fields != ""; {
 		case changed && got.Revision <= revision, !changed && got.Revision != revision:
 			t.Errorf("%d: revision %d after %d", i, got.Revision, revision)
-		case i == 0 && !strings.Contains(line, `level=INFO msg="errand: an endpoint is added, as it is declared" endpoint=a`):
+		case i == 0 && !strings.Contains(line, `level=INFO msg="errand: an endpoint is added because the program declares it" endpoint=a`):
 			t.Errorf("the log of the first one: %q", line)
 		case i > 0 && c.fields == "" && line != "", c.fields != "" && (!strings.Contains(line, "level=INFO") || !strings.Contains(line, "endpoint=a fields="+c.fields)):
 			t.Errorf("%d: the log has %q, want %q", i, line, c.fields)
@@ -91,7 +91,7 @@ func TestDeclare_stays(t *testing.T) {
 			t.Errorf("the log has %q, want %q", text, line)
 		}
 	}
-	is(first, first, "errand: an endpoint is added, as it is declared")
+	is(first, first, "errand: an endpoint is added because the program declares it")
 	is(webhook.Secret{}, first, "")
 	is(other, first, "errand: an endpoint keeps its secrets, though another is declared")
 	if err := h.Disable(t.Context(), "a", "by a person"); err != nil {
