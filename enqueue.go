@@ -78,7 +78,13 @@ func (q *Queue) Tx(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	if err != nil {
 		return err
 	}
-	return s.Tx(ctx, fn)
+	return s.Tx(ctx, func(tx any) error {
+		own, ok := tx.(*sql.Tx)
+		if !ok {
+			return fmt.Errorf("%w: the transactions of store %T are %T", ErrUnsupportedDB, q.store, tx)
+		}
+		return fn(own)
+	})
 }
 
 func (q *Queue) txStore() (storage.TxEnqueuer, error) {

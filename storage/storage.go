@@ -9,7 +9,6 @@ package storage
 
 import (
 	"context"
-	"database/sql"
 	"time"
 )
 
@@ -219,19 +218,20 @@ type Backuper interface {
 }
 
 // TxEnqueuer is implemented by a Store that can take part in a transaction of
-// the application.
+// the application. Each Store says of which type its tx is, such as [database/sql.Tx]; any
+// other is a transaction on another database.
 type TxEnqueuer interface {
 	// EnqueueTx is Enqueue inside tx: the jobs exist if tx commits. It returns
 	// [ErrWrongDatabase] for a transaction on another database.
-	EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs []NewJob) ([]Enqueued, error)
+	EnqueueTx(ctx context.Context, tx any, now time.Time, jobs []NewJob) ([]Enqueued, error)
 	// CancelTx is Cancel inside tx: it takes effect if tx commits, and the
 	// holder of a running job learns of it with its next extension after that.
 	// It returns [ErrWrongDatabase] for a transaction on another database.
-	CancelTx(ctx context.Context, tx *sql.Tx, now time.Time, id ID, keep Retention) (State, error)
+	CancelTx(ctx context.Context, tx any, now time.Time, id ID, keep Retention) (State, error)
 	// Tx runs fn in a write transaction on the store's database and commits
 	// it if fn returns nil; otherwise, or if fn panics, it is rolled back. It
 	// may be rolled back also if the database failed in an EnqueueTx or CancelTx
 	// in it; then Tx returns that error. Another call of the Store that writes,
 	// made by fn itself, returns [ErrBusy] at once: it would wait for fn.
-	Tx(ctx context.Context, fn func(tx *sql.Tx) error) error
+	Tx(ctx context.Context, fn func(tx any) error) error
 }

@@ -2,7 +2,6 @@ package storage
 
 import (
 	"context"
-	"database/sql"
 	"time"
 )
 
@@ -36,7 +35,7 @@ type Topics interface {
 
 	// PublishMessagesTx is PublishMessages inside tx: what it wrote is there if tx commits.
 	// It returns [ErrWrongDatabase] for a transaction on another database.
-	PublishMessagesTx(ctx context.Context, tx *sql.Tx, now time.Time, publications []Publication) ([]PublishResult, error)
+	PublishMessagesTx(ctx context.Context, tx any, now time.Time, publications []Publication) ([]PublishResult, error)
 
 	// Message returns a message, or [ErrNotFound]. One without a KeepUntil is deleted in
 	// the transaction that deletes the last of its jobs, or that has published it without

@@ -245,7 +245,8 @@ func (s *script) tx() {
 	s.voice.say("try %d", n)
 	s.voice.say("tx %d", n)
 	var out []storage.Enqueued
-	err := s.w.Tx(ctx, func(tx *sql.Tx) (err error) {
+	err := s.w.Tx(ctx, func(in any) (err error) {
+		tx := in.(*sql.Tx)
 		if err := addMine(ctx, tx, n); err != nil {
 			return err
 		}

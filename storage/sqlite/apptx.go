@@ -48,7 +48,7 @@ type appTxs struct {
 // looks after the log.
 const tellEach = 10 * time.Millisecond
 
-// Tx implements [storage.TxEnqueuer]. The transaction begins IMMEDIATE on a connection of
+// Tx implements [storage.TxEnqueuer]; fn gets a *sql.Tx. The transaction begins IMMEDIATE on a connection of
 // its own and takes its turn with the writer, which waits meanwhile: fn should be short.
 // Any call that writes, except EnqueueTx and CancelTx, would wait for fn: called by fn it
 // returns [storage.ErrBusy] at once. fn must not call Close. If the database fails in
@@ -57,7 +57,7 @@ const tellEach = 10 * time.Millisecond
 // The connection is in SQLite's defensive mode. It has the settings foreign_keys,
 // recursive_triggers and trusted_schema of the database that New was given; with
 // Open the first two are SQLite's defaults, and trusted_schema is off.
-func (s *Store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) (err error) {
+func (s *Store) Tx(ctx context.Context, fn func(tx any) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ const slowTx = time.Second
 
 // watched calls the function of Tx, and logs that it takes long. Heartbeats cannot be
 // written meanwhile; workers keep their leases by signs of life, see [storage.Pulser].
-func (s *Store) watched(tx *sql.Tx, fn func(tx *sql.Tx) error) error {
+func (s *Store) watched(tx *sql.Tx, fn func(tx any) error) error {
 	began := time.Now()
 	slow := time.AfterFunc(slowTx, func() {
 		s.opts.Logger.Warn("errand: the function of Tx has not returned for 1 s, nobody else can write to the file meanwhile")

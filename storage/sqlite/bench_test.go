@@ -73,7 +73,7 @@ func BenchmarkTx(b *testing.B) {
 	ctx := context.Background()
 	jobs := []storage.NewJob{newJob("default", "a")}
 	for b.Loop() {
-		err := s.Tx(ctx, func(tx *sql.Tx) error {
+		err := inTx(ctx, s, func(tx *sql.Tx) error {
 			if _, err := tx.ExecContext(ctx, "INSERT INTO orders DEFAULT VALUES"); err != nil {
 				return err
 			}

@@ -88,7 +88,8 @@ func TestCache_NoLaneOfARollback(t *testing.T) {
 	stores := openTwo(t)
 	ctx := context.Background()
 	no := errors.New("no")
-	err := stores[0].Tx(ctx, func(tx *sql.Tx) error {
+	err := stores[0].Tx(ctx, func(in any) error {
+		tx := in.(*sql.Tx)
 		for _, s := range []*Store{stores[1], stores[0]} { // to the second it is a transaction like any other
 			if _, err := s.EnqueueTx(ctx, tx, time.Now(), jobIn("rolled back")); err != nil {
 				return err

@@ -124,7 +124,7 @@ func TestCaps_EnqueueTx(t *testing.T) {
 	var third storage.ID
 	rollback := errors.New("no")
 	for _, want := range []error{rollback, nil} {
-		err := s.Tx(ctx, func(tx *sql.Tx) (err error) {
+		err := inTx(ctx, s, func(tx *sql.Tx) (err error) {
 			if third, err = in(tx); err != nil {
 				return err
 			}
@@ -159,7 +159,7 @@ func TestCaps_EnqueueTx(t *testing.T) {
 		}
 	}
 	capped(t, s, 2, storage.Refuse)
-	err = s.Tx(ctx, func(tx *sql.Tx) error {
+	err = inTx(ctx, s, func(tx *sql.Tx) error {
 		if _, err := s.EnqueueTx(ctx, tx, t0, one); !errors.Is(err, storage.ErrQueueFull) {
 			t.Errorf("EnqueueTx returned %v", err)
 		}

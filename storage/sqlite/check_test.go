@@ -111,7 +111,7 @@ func checked(t testing.TB, s *sqlite.Store) {
 func refusals(s *sqlite.Store) map[string]error {
 	ctx, errs := context.Background(), map[string]error{}
 	_, errs["enqueue"] = s.Enqueue(ctx, t0, one())
-	errs["enqueue in a transaction"] = s.Tx(ctx, func(tx *sql.Tx) error {
+	errs["enqueue in a transaction"] = inTx(ctx, s, func(tx *sql.Tx) error {
 		_, err := s.EnqueueTx(ctx, tx, t0, one())
 		return err
 	})
@@ -121,7 +121,7 @@ func refusals(s *sqlite.Store) map[string]error {
 	_, errs["run now"] = s.RunNow(ctx, t0, storage.Selection{}, storage.Waiting{First: true})
 	_, errs["entries"] = s.PutEntries(ctx, t0, []storage.Entry{{Class: "c", Name: "a"}})
 	_, errs["publish"] = s.PublishMessages(ctx, t0, []storage.Publication{message("refused", one()...)})
-	errs["publish in a transaction"] = s.Tx(ctx, func(tx *sql.Tx) error {
+	errs["publish in a transaction"] = inTx(ctx, s, func(tx *sql.Tx) error {
 		_, err := s.PublishMessagesTx(ctx, tx, t0, []storage.Publication{message("refused", one()...)})
 		return err
 	})

@@ -69,7 +69,7 @@ func TestCheckpoint_UnderLoad(t *testing.T) {
 		}{
 			"calls": {4000, 5000, func(s *sqlite.Store) error { _, err := s.Enqueue(t.Context(), t0, one()); return err }},
 			"transactions of the application": {8000, 12_000, func(s *sqlite.Store) error {
-				return s.Tx(t.Context(), func(tx *sql.Tx) error {
+				return inTx(t.Context(), s, func(tx *sql.Tx) error {
 					_, err := s.EnqueueTx(t.Context(), tx, t0, one())
 					return err
 				})

@@ -38,7 +38,7 @@ func TestClock_NeverLags(t *testing.T) {
 			return err
 		}},
 		{"Tx", func(now time.Time) error {
-			return s.Tx(ctx, func(tx *sql.Tx) error {
+			return inTx(ctx, s, func(tx *sql.Tx) error {
 				_, err := s.EnqueueTx(ctx, tx, now, jobs)
 				return err
 			})
@@ -122,7 +122,7 @@ func TestClock_OfWhatChangesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			id = out[0].ID
-			err = s.Tx(ctx, func(tx *sql.Tx) error {
+			err = inTx(ctx, s, func(tx *sql.Tx) error {
 				if _, err := s.CancelTx(ctx, tx, t0.Add(at), storage.NewID(t0, 1, 99), storage.Retention{}); !errors.Is(err, storage.ErrNotFound) {
 					return fmt.Errorf("CancelTx: %w", err)
 				}

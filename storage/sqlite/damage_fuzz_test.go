@@ -200,7 +200,7 @@ func operate(s *sqlite.Store, ids []storage.ID, what func(name string, err error
 	j.Unique = "b"
 	_, err = s.Enqueue(ctx, t0, []storage.NewJob{j, newJob("new", "c")})
 	what("Enqueue", err)
-	what("Tx", s.Tx(ctx, func(tx *sql.Tx) error {
+	what("Tx", inTx(ctx, s, func(tx *sql.Tx) error {
 		_, err := s.EnqueueTx(ctx, tx, t0, one())
 		return err
 	}))

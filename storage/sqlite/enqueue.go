@@ -66,7 +66,7 @@ func workOf(jobs []storage.NewJob) int {
 }
 
 // EnqueueTx implements [storage.TxEnqueuer].
-func (s *Store) EnqueueTx(ctx context.Context, in *sql.Tx, now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, err error) {
+func (s *Store) EnqueueTx(ctx context.Context, in any, now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, err error) {
 	if len(jobs) == 0 {
 		return nil, s.idle(ctx)
 	}

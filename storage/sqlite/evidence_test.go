@@ -42,7 +42,7 @@ func TestEvidence_ErrorsGoWithTheirJobs(t *testing.T) {
 		enqueue(t, b, "a", 1)
 		l := lease(t, s, 1, "a")[0]
 		finish(t, s, storage.Finish{Lease: l.Lease, Outcome: storage.OutcomeUnavailable, Error: "no"})
-		err := b.Tx(ctx, func(tx *sql.Tx) error {
+		err := inTx(ctx, b, func(tx *sql.Tx) error {
 			_, err := b.CancelTx(ctx, tx, t0, l.ID, storage.Retention{})
 			return err
 		})

@@ -53,7 +53,7 @@ func TestMinFree(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		add("too little", false)
-		err := s.Tx(ctx, func(tx *sql.Tx) error {
+		err := inTx(ctx, s, func(tx *sql.Tx) error {
 			_, err := s.EnqueueTx(ctx, tx, t0, one())
 			return err
 		})
@@ -118,7 +118,7 @@ func TestReserve_Redriven(t *testing.T) {
 			if _, err := s.Enqueue(ctx, t0, many); !errors.Is(err, storage.ErrFull) {
 				t.Errorf("Enqueue: %v, want ErrFull", err)
 			}
-			err = s.Tx(ctx, func(tx *sql.Tx) error { _, err := s.EnqueueTx(ctx, tx, t0, many); return err })
+			err = inTx(ctx, s, func(tx *sql.Tx) error { _, err := s.EnqueueTx(ctx, tx, t0, many); return err })
 			if !errors.Is(err, storage.ErrFull) {
 				t.Errorf("EnqueueTx: %v, want ErrFull", err)
 			}

@@ -45,7 +45,7 @@ func (f *filled) add(n int) error {
 	}
 	var err error
 	if f.inTx {
-		err = f.s.Tx(context.Background(), func(tx *sql.Tx) error {
+		err = inTx(context.Background(), f.s, func(tx *sql.Tx) error {
 			_, err := f.s.EnqueueTx(context.Background(), tx, t0, jobs)
 			return err
 		})
@@ -198,7 +198,7 @@ func TestFull_TxGoesOn(t *testing.T) {
 	enqueueTx := func(tx *sql.Tx) error { _, err := s.EnqueueTx(ctx, tx, t0, one()); return err }
 	set(1 << 10)
 	for range 2000 { // free space is read after so many jobs at the latest
-		if err := s.Tx(ctx, enqueueTx); err != nil {
+		if err := inTx(ctx, s, enqueueTx); err != nil {
 			break
 		}
 	}
@@ -208,7 +208,7 @@ func TestFull_TxGoesOn(t *testing.T) {
 		}
 		return insert(tx)
 	}
-	if err := s.Tx(ctx, both); err != nil {
+	if err := inTx(ctx, s, both); err != nil {
 		t.Errorf("Tx: %v", err)
 	}
 	tx, err := app.Begin()
@@ -223,7 +223,7 @@ func TestFull_TxGoesOn(t *testing.T) {
 		t.Errorf("%d rows of the application, %v, want 2", n, err)
 	}
 	set(1 << 40)
-	if err := s.Tx(ctx, enqueueTx); err != nil {
+	if err := inTx(ctx, s, enqueueTx); err != nil {
 		t.Errorf("EnqueueTx with room again: %v", err)
 	}
 }

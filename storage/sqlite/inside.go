@@ -48,7 +48,7 @@ AND tbl_name COLLATE NOCASE IN (SELECT name FROM main.sqlite_schema WHERE type I
 // While the application reads what a statement of its own returns that it has written, SQLite
 // begins no savepoint. In a transaction of Tx such an answer then ends the transaction. In
 // the application's own each call returns ErrBusy.
-func (s *Store) inside(ctx context.Context, in *sql.Tx, keys int, partly bool, f func(t *tx) error) error {
+func (s *Store) inside(ctx context.Context, in any, keys int, partly bool, f func(t *tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -59,12 +59,16 @@ func (s *Store) inside(ctx context.Context, in *sql.Tx, keys int, partly bool, f
 	if err := errors.Join(s.usable(), s.writable()); err != nil {
 		return err
 	}
+	tx, ok := in.(*sql.Tx)
+	if !ok {
+		return fmt.Errorf("%w: the transaction is a %T: must be a *sql.Tx", storage.ErrWrongDatabase, in)
+	}
 	var err error
-	if own := s.own.Load(); own != nil && own.tx == in {
+	if own := s.own.Load(); own != nil && own.tx == tx {
 		err = s.insideOwn(own, partly, f)
 	} else {
 		// A statement that is interrupted may take the whole transaction with it.
-		err = s.insidePlain(plain{context.WithoutCancel(ctx), in}, keys, f)
+		err = s.insidePlain(plain{context.WithoutCancel(ctx), tx}, keys, f)
 	}
 	if endedTx(err) {
 		return ended(ctx, err) // the transaction's context may be the same
@@ -330,7 +334,7 @@ func (s *Store) reserved(db plain, keys int, f func(t *tx) error) error {
 }
 
 // CancelTx implements [storage.TxEnqueuer].
-func (s *Store) CancelTx(ctx context.Context, in *sql.Tx, now time.Time, id storage.ID, keep storage.Retention) (state storage.State, err error) {
+func (s *Store) CancelTx(ctx context.Context, in any, now time.Time, id storage.ID, keep storage.Retention) (state storage.State, err error) {
 	err = s.inside(ctx, in, 0, false, func(t *tx) (err error) {
 		state, err = t.cancel(t.seen(now), id, &keep)
 		return err

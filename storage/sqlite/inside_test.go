@@ -62,7 +62,7 @@ func TestStore_Tx_KnowsTheCounters(t *testing.T) {
 					if random.IntN(4) == 0 {
 						end = boom
 					}
-					err := s.Tx(ctx, func(tx *sql.Tx) error {
+					err := inTx(ctx, s, func(tx *sql.Tx) error {
 						for range random.IntN(4) {
 							if err := calls[random.IntN(len(calls))](tx); err != nil {
 								return err
@@ -87,7 +87,7 @@ func TestStore_Tx_EndedInside(t *testing.T) {
 	for _, text := range []string{"COMMIT", "ROLLBACK", "INSERT OR ROLLBACK INTO orders VALUES (1)"} {
 		_, s, d := appStore(t, nil)
 		d.exec("INSERT INTO orders VALUES (1)")
-		err := s.Tx(t.Context(), func(tx *sql.Tx) error {
+		err := inTx(t.Context(), s, func(tx *sql.Tx) error {
 			_, _ = tx.Exec(text)
 			_, err := s.EnqueueTx(t.Context(), tx, t0, one())
 			return err
@@ -98,7 +98,7 @@ func TestStore_Tx_EndedInside(t *testing.T) {
 		if n := d.number("SELECT COUNT(*) FROM errand_job"); n != 0 {
 			t.Errorf("%s: %d jobs outside of a transaction", text, n)
 		}
-		if err := s.Tx(t.Context(), func(tx *sql.Tx) error { _, err := s.EnqueueTx(t.Context(), tx, t0, one()); return err }); err != nil {
+		if err := inTx(t.Context(), s, func(tx *sql.Tx) error { _, err := s.EnqueueTx(t.Context(), tx, t0, one()); return err }); err != nil {
 			t.Errorf("%s: the next transaction: %v", text, err)
 		}
 	}
@@ -137,7 +137,7 @@ func TestStore_Tx_KnowsNoMore(t *testing.T) {
 	ctx := t.Context()
 	at := func(tx *sql.Tx, now time.Time) error { _, err := s.EnqueueTx(ctx, tx, now, one()); return err }
 	waits := enqueue(t, s, "a", 1)[0].ID
-	err := s.Tx(ctx, func(tx *sql.Tx) error {
+	err := inTx(ctx, s, func(tx *sql.Tx) error {
 		_, err := tx.Exec("SAVEPOINT mine")
 		_, e := s.CancelTx(ctx, tx, t0.Add(time.Hour), waits, storage.Retention{})
 		_, back := tx.Exec("ROLLBACK TO mine")
@@ -147,7 +147,7 @@ func TestStore_Tx_KnowsNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := t0.Add(time.Minute)
-	if err := s.Tx(ctx, func(tx *sql.Tx) error { return at(tx, now) }); err != nil {
+	if err := inTx(ctx, s, func(tx *sql.Tx) error { return at(tx, now) }); err != nil {
 		t.Fatal(err)
 	}
 	if clock := d.number("SELECT n FROM errand_number WHERE id = 5"); clock != now.UnixMicro() {
@@ -156,7 +156,7 @@ func TestStore_Tx_KnowsNoMore(t *testing.T) {
 	if err := d.open().Configure(ctx, storage.Lane{Queue: "default"}, storage.Settings{storage.SettingMaxJobs: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Tx(ctx, func(tx *sql.Tx) error { return at(tx, now) }); !errors.Is(err, storage.ErrQueueFull) {
+	if err := inTx(ctx, s, func(tx *sql.Tx) error { return at(tx, now) }); !errors.Is(err, storage.ErrQueueFull) {
 		t.Errorf("%v, want ErrQueueFull, as another process has just set", err)
 	}
 }
@@ -180,7 +180,7 @@ func TestStore_Tx_WhileRowsAreReturned(t *testing.T) {
 		},
 	} {
 		n := 0
-		err := s.Tx(t.Context(), func(tx *sql.Tx) error {
+		err := inTx(t.Context(), s, func(tx *sql.Tx) error {
 			rows, err := tx.Query("UPDATE mine SET n = n + 1 RETURNING n")
 			if err != nil {
 				return err
@@ -225,7 +225,7 @@ func TestStore_Tx_RefusedWhileRowsAreReturned(t *testing.T) {
 			return err
 		},
 	} {
-		err := s.Tx(t.Context(), func(tx *sql.Tx) error {
+		err := inTx(t.Context(), s, func(tx *sql.Tx) error {
 			rows, err := tx.Query("UPDATE mine SET n = n + 1 RETURNING n")
 			if err != nil {
 				return err

@@ -16,15 +16,15 @@ func TestJobs_belongings(t *testing.T) {
 	s := d.open()
 	j := newJob("default", "a")
 	j.Tags, j.StartWithin = []string{"x", "y"}, time.Hour
-	var inTx []storage.Enqueued
-	err := s.Tx(ctx, func(tx *sql.Tx) (err error) {
-		inTx, err = s.EnqueueTx(ctx, tx, t0, []storage.NewJob{j})
+	var within []storage.Enqueued
+	err := inTx(ctx, s, func(tx *sql.Tx) (err error) {
+		within, err = s.EnqueueTx(ctx, tx, t0, []storage.NewJob{j})
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := s.Job(ctx, inTx[0].ID); err != nil || !slices.Equal(r.Tags, j.Tags) {
+	if r, err := s.Job(ctx, within[0].ID); err != nil || !slices.Equal(r.Tags, j.Tags) {
 		t.Errorf("a job of a transaction has the tags %q, %v", r.Tags, err)
 	}
 	if _, err := s.Enqueue(ctx, t0, []storage.NewJob{j, j, j, newJob("default", "a")}); err != nil {

@@ -77,7 +77,7 @@ func (s *Store) PublishMessages(ctx context.Context, now time.Time, publications
 }
 
 // PublishMessagesTx implements [storage.Topics].
-func (s *Store) PublishMessagesTx(ctx context.Context, in *sql.Tx, now time.Time, publications []storage.Publication) (out []storage.PublishResult, err error) {
+func (s *Store) PublishMessagesTx(ctx context.Context, in any, now time.Time, publications []storage.Publication) (out []storage.PublishResult, err error) {
 	if len(publications) == 0 {
 		return nil, s.idle(ctx)
 	}

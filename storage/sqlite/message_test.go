@@ -42,7 +42,7 @@ func TestStore_PublishMessagesTx(t *testing.T) {
 		t.Fatal(err)
 	}
 	oops := errors.New("oops")
-	for name, run := range map[string]func(func(*sql.Tx) error) error{"plain": plain, "own": func(fn func(*sql.Tx) error) error { return s.Tx(ctx, fn) }} {
+	for name, run := range map[string]func(func(*sql.Tx) error) error{"plain": plain, "own": func(fn func(*sql.Tx) error) error { return inTx(ctx, s, fn) }} {
 		t.Run(name, func(t *testing.T) {
 			id := "a-" + name
 			var out []storage.PublishResult

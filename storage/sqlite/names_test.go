@@ -101,7 +101,7 @@ func inAppTx(ctx context.Context, app *sql.DB, s *sqlite.Store) map[string]func(
 			}
 			return tx.Commit()
 		},
-		"of Tx": func(f func(*sql.Tx) error) error { return s.Tx(ctx, f) },
+		"of Tx": func(f func(*sql.Tx) error) error { return inTx(ctx, s, f) },
 	}
 }
 

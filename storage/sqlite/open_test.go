@@ -209,7 +209,7 @@ func TestStore_Closed(t *testing.T) {
 	if _, err = s.Job(context.Background(), id); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("Job: %v", err)
 	}
-	if err = s.Tx(context.Background(), func(*sql.Tx) error { return nil }); !errors.Is(err, storage.ErrClosed) {
+	if err = inTx(context.Background(), s, func(*sql.Tx) error { return nil }); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("Tx: %v", err)
 	}
 	if err = s.Started(storage.Lease{Key: 1, Token: 1}, t0); !errors.Is(err, storage.ErrClosed) {
@@ -320,7 +320,7 @@ func TestStore_ConnectionsAreDefensive(t *testing.T) {
 	}
 	for s, trusted := range map[*sqlite.Store]int{opened: 0, beside: 1} {
 		look(s, s.Reading(), 0)
-		if err := s.Tx(context.Background(), func(tx *sql.Tx) error { look(s, tx, trusted); return nil }); err != nil {
+		if err := inTx(context.Background(), s, func(tx *sql.Tx) error { look(s, tx, trusted); return nil }); err != nil {
 			t.Error(err)
 		}
 	}

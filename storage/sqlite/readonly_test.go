@@ -215,7 +215,7 @@ func TestReadOnly_Writes(t *testing.T) {
 		"Reclaim": func() error { _, err := s.Reclaim(ctx, t0, 0, time.Second, 1); return err },
 		"Hold":    func() error { return s.Hold(ctx, t0, storage.Hold{Lane: lane, Reason: "held"}) },
 		"Release": func() error { _, err := s.Release(ctx, t0, lane, "held"); return err },
-		"Tx":      func() error { return s.Tx(ctx, func(*sql.Tx) error { return nil }) },
+		"Tx":      func() error { return inTx(ctx, s, func(*sql.Tx) error { return nil }) },
 		"PutEntries": func() error {
 			_, err := s.PutEntries(ctx, t0, []storage.Entry{{Class: "c", Name: "a"}})
 			return err

@@ -21,7 +21,7 @@ func TestTurn_GivenUpIsGivenBack(t *testing.T) {
 	d := newDB(t, &sqlite.Options{BusyTimeout: 100 * time.Millisecond})
 	a, b := d.open(), d.open()
 	ctx := context.Background()
-	err := a.Tx(ctx, func(*sql.Tx) error {
+	err := inTx(ctx, a, func(*sql.Tx) error {
 		_, err := b.Enqueue(ctx, t0, []storage.NewJob{newJob("default", "a")})
 		if !errors.Is(err, storage.ErrBusy) {
 			t.Errorf("b while a writes: %v, want ErrBusy", err)
@@ -152,14 +152,14 @@ func TestEnqueue_WithdrawnWhileLocked(t *testing.T) {
 	d := newDB(t, &sqlite.Options{BusyTimeout: time.Hour})
 	s := d.open()
 	ctx, cancel := context.WithCancel(context.Background())
-	err := s.Tx(context.Background(), func(*sql.Tx) error {
+	err := inTx(context.Background(), s, func(*sql.Tx) error {
 		first := make(chan error)
 		for range 2 {
 			go func() {
 				_, err := s.Enqueue(ctx, t0, []storage.NewJob{newJob("default", "a")})
 				first <- err
 			}()
-			go func() { first <- s.Tx(ctx, func(*sql.Tx) error { return nil }) }()
+			go func() { first <- inTx(ctx, s, func(*sql.Tx) error { return nil }) }()
 		}
 		cancel()
 		for range 4 {
@@ -288,7 +288,7 @@ func TestStore_Tx_HasTheSettingsOfTheApplication(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	err = s.Tx(context.Background(), func(tx *sql.Tx) error {
+	err = inTx(context.Background(), s, func(tx *sql.Tx) error {
 		_, err := tx.Exec("INSERT INTO b VALUES (7)")
 		return err
 	})
@@ -308,7 +308,7 @@ func TestStore_Close_WaitsForTransactions(t *testing.T) {
 		go func() { closed <- s.Close() }()
 		closed <- s.Close()
 	}()
-	err := s.Tx(context.Background(), func(tx *sql.Tx) error {
+	err := inTx(context.Background(), s, func(tx *sql.Tx) error {
 		close(began)
 		<-time.After(100 * time.Millisecond) // how long it takes: more than the timeout
 		_, err := s.EnqueueTx(context.Background(), tx, t0, nil)

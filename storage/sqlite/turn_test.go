@@ -113,7 +113,7 @@ func TestTurn_NamesWhoKeepsTheLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = s.Enqueue(context.Background(), t0, one())
-		txErr := s.Tx(context.Background(), func(*sql.Tx) error { return nil })
+		txErr := inTx(context.Background(), s, func(*sql.Tx) error { return nil })
 		for _, err := range []error{err, txErr} {
 			if !errors.Is(err, storage.ErrBusy) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v: want ErrBusy with %q", err, want)
@@ -153,7 +153,7 @@ func TestTurn_LongTransactions(t *testing.T) {
 		}
 	})
 	for i := range 3 {
-		err := a.Tx(context.Background(), func(*sql.Tx) error {
+		err := inTx(context.Background(), a, func(*sql.Tx) error {
 			if i == 0 {
 				close(begun)
 			}

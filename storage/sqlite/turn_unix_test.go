@@ -54,7 +54,7 @@ func TestTurn_LockedByAReader(t *testing.T) {
 	began := time.Now()
 	for range 20 { // each of which would take half a second
 		enqueue(t, a, "a", 1)
-		if err := a.Tx(context.Background(), func(*sql.Tx) error { return nil }); err != nil {
+		if err := inTx(context.Background(), a, func(*sql.Tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}

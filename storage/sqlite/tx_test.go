@@ -15,6 +15,11 @@ import (
 	appsqlite "github.com/errandq/errand/storage/sqlite/testdata/app/sqlite"
 )
 
+// inTx is Tx of a Store, with the type of its transactions.
+func inTx(ctx context.Context, s *sqlite.Store, fn func(*sql.Tx) error) error {
+	return s.Tx(ctx, func(tx any) error { return fn(tx.(*sql.Tx)) })
+}
+
 // appStore is a Store on a database that an application has open.
 func appStore(t *testing.T, opts *sqlite.Options) (*sql.DB, *sqlite.Store, *db) {
 	t.Helper()
@@ -248,7 +253,7 @@ func TestStore_Tx(t *testing.T) {
 		_, err := s.EnqueueTx(ctx, tx, t0, []storage.NewJob{newJob("default", "a")})
 		return err
 	}
-	if err := s.Tx(ctx, func(tx *sql.Tx) error { return errors.Join(insert(tx), boom) }); !errors.Is(err, boom) {
+	if err := inTx(ctx, s, func(tx *sql.Tx) error { return errors.Join(insert(tx), boom) }); !errors.Is(err, boom) {
 		t.Errorf("error %v, want that of the function", err)
 	}
 	func() {
@@ -257,7 +262,7 @@ func TestStore_Tx(t *testing.T) {
 				t.Error("the panic was swallowed")
 			}
 		}()
-		_ = s.Tx(ctx, func(tx *sql.Tx) error {
+		_ = inTx(ctx, s, func(tx *sql.Tx) error {
 			if err := insert(tx); err != nil {
 				return err
 			}
@@ -267,7 +272,7 @@ func TestStore_Tx(t *testing.T) {
 	if n := d.number("SELECT COUNT(*) FROM orders") + d.number("SELECT COUNT(*) FROM errand_job"); n != 0 {
 		t.Errorf("%d rows after two rollbacks", n)
 	}
-	if err := s.Tx(ctx, insert); err != nil {
+	if err := inTx(ctx, s, insert); err != nil {
 		t.Fatal(err)
 	}
 	if n := d.number("SELECT COUNT(*) FROM orders") + d.number("SELECT COUNT(*) FROM errand_job"); n != 2 {
@@ -284,7 +289,7 @@ func TestStore_Tx_OtherCallsInside(t *testing.T) {
 	ctx := context.Background()
 	id := enqueue(t, s, "a", 1)[0].ID
 	var elsewhere chan error
-	err := s.Tx(ctx, func(tx *sql.Tx) error {
+	err := inTx(ctx, s, func(tx *sql.Tx) error {
 		for name, call := range map[string]func() error{
 			"Enqueue": func() error { _, err := s.Enqueue(ctx, t0, one()); return err },
 			"Exchange": func() error {
@@ -302,7 +307,7 @@ func TestStore_Tx_OtherCallsInside(t *testing.T) {
 			},
 			"Delete":        func() error { _, err := s.Delete(ctx, storage.Selection{}); return err },
 			"PurgeFinished": func() error { _, _, err := s.PurgeFinished(ctx, t0); return err },
-			"Tx":            func() error { return s.Tx(ctx, func(*sql.Tx) error { return nil }) },
+			"Tx":            func() error { return inTx(ctx, s, func(*sql.Tx) error { return nil }) },
 		} {
 			if err := call(); !errors.Is(err, storage.ErrBusy) || !strings.Contains(err.Error(), "inside the function of Tx") {
 				t.Errorf("%s: %v, want ErrBusy that says why", name, err)
@@ -333,7 +338,7 @@ func keepTx(t *testing.T, s *sqlite.Store) (end func()) {
 	t.Helper()
 	open, enough, ended := make(chan bool), make(chan bool), make(chan error)
 	go func() {
-		ended <- s.Tx(context.Background(), func(*sql.Tx) error {
+		ended <- inTx(context.Background(), s, func(*sql.Tx) error {
 			close(open)
 			<-enough
 			return nil
@@ -357,8 +362,8 @@ func TestStore_Tx_OfAnotherGoroutine(t *testing.T) {
 	ctx := context.Background()
 	enqueue := func() error { _, err := s.Enqueue(ctx, t0, one()); return err }
 	for name, call := range map[string]func() error{
-		"Tx":                       func() error { return s.Tx(ctx, func(*sql.Tx) error { return nil }) },
-		"inside another Store's":   func() error { return other.Tx(ctx, func(*sql.Tx) error { return enqueue() }) },
+		"Tx":                       func() error { return inTx(ctx, s, func(*sql.Tx) error { return nil }) },
+		"inside another Store's":   func() error { return inTx(ctx, other, func(*sql.Tx) error { return enqueue() }) },
 		"inside the application's": func() error { return new(appsqlite.Store).Tx(enqueue) },
 	} {
 		end := keepTx(t, s)
@@ -384,7 +389,7 @@ func TestStore_CancelTx(t *testing.T) {
 		}
 		return tx.Commit()
 	}
-	for name, run := range map[string]func(context.Context, func(*sql.Tx) error) error{"Tx": s.Tx, "the application's": plain} {
+	for name, run := range map[string]func(context.Context, func(*sql.Tx) error) error{"Tx": func(ctx context.Context, f func(*sql.Tx) error) error { return inTx(ctx, s, f) }, "the application's": plain} {
 		for _, end := range []error{no, nil} {
 			rings := bell(t, s)
 			j := newJob("default", "a")
@@ -491,7 +496,7 @@ func TestTx_BackToASavepoint(t *testing.T) {
 		return err
 	}
 	for _, after := range []string{"", "a"} {
-		err := s.Tx(ctx, func(tx *sql.Tx) error {
+		err := inTx(ctx, s, func(tx *sql.Tx) error {
 			_, err := tx.Exec("SAVEPOINT mine")
 			if err == nil {
 				err = add(tx, "new"+after) // of a kind that was not there
@@ -505,7 +510,7 @@ func TestTx_BackToASavepoint(t *testing.T) {
 			return err
 		})
 		if err == nil {
-			err = s.Tx(ctx, func(tx *sql.Tx) error { return add(tx, "a") })
+			err = inTx(ctx, s, func(tx *sql.Tx) error { return add(tx, "a") })
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -535,7 +540,7 @@ func TestTx_FailsBesideEnqueueTx(t *testing.T) {
 	for range 5 {
 		begun, done := make(chan struct{}), make(chan error, 1)
 		no := errors.New("no")
-		err := s.Tx(ctx, func(tx *sql.Tx) error {
+		err := inTx(ctx, s, func(tx *sql.Tx) error {
 			go func() {
 				close(begun)
 				_, err := s.EnqueueTx(ctx, tx, t0, many)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -254,7 +253,7 @@ func (m *Memory) store(p *storage.Publication, now time.Time) {
 }
 
 // PublishMessagesTx implements [storage.Topics].
-func (in *instance) PublishMessagesTx(context.Context, *sql.Tx, time.Time, []storage.Publication) ([]storage.PublishResult, error) {
+func (in *instance) PublishMessagesTx(context.Context, any, time.Time, []storage.Publication) ([]storage.PublishResult, error) {
 	return nil, fmt.Errorf("%w: a Memory has no transactions", storage.ErrUnsupportedDB)
 }
 

@@ -23,7 +23,8 @@ var states = []storage.State{"", storage.Ready, storage.Ready, storage.Running, 
 
 // audit compares the file with the model. Nothing must be under way.
 func (w *world) audit() {
-	err := w.life.store.Store.Tx(context.Background(), func(tx *sql.Tx) error {
+	err := w.life.store.Store.Tx(context.Background(), func(in any) error {
+		tx := in.(*sql.Tx)
 		broken, err := sqlite.CheckRules(context.Background(), tx)
 		if err != nil {
 			return err

@@ -109,7 +109,7 @@ func (s *store) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJo
 	return out, err
 }
 
-func (s *store) EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, err error) {
+func (s *store) EnqueueTx(ctx context.Context, tx any, now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, err error) {
 	s.w.sample(s.l, now)
 	begin := s.w.tick()
 	if out, err = s.Store.EnqueueTx(ctx, tx, now, jobs); err == nil {
@@ -119,10 +119,10 @@ func (s *store) EnqueueTx(ctx context.Context, tx *sql.Tx, now time.Time, jobs [
 	return out, err
 }
 
-func (s *store) Tx(ctx context.Context, fn func(tx *sql.Tx) error) error {
+func (s *store) Tx(ctx context.Context, fn func(tx any) error) error {
 	return s.call("tx", func(int64) error {
 		var mine []func()
-		err := s.Store.Tx(ctx, func(tx *sql.Tx) error {
+		err := s.Store.Tx(ctx, func(tx any) error {
 			s.provisional = nil
 			err := fn(tx)
 			mine, s.provisional = s.provisional, nil
@@ -348,7 +348,8 @@ func (s *store) Clock(ctx context.Context) (latest time.Time, shifting bool, err
 
 // forget has nobody hold a lease any more.
 func (s *store) forget() error {
-	return s.Store.Tx(context.Background(), func(tx *sql.Tx) error {
+	return s.Store.Tx(context.Background(), func(in any) error {
+		tx := in.(*sql.Tx)
 		_, err := tx.Exec(`UPDATE errand_job SET state = 2, instance = 0 WHERE state = 3`)
 		return err
 	})
