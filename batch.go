@@ -185,6 +185,7 @@ func (m *many[A]) run(ctx context.Context, items []engine.Item) {
 			items[i].Err = &engine.DecodeError{Err: err}
 			continue
 		}
+		job.attempt = engine.AttemptOf(items[i].Ctx)
 		job.Phase = m.worker.engine.Phase(items[i].Job)
 		jobs, live = append(jobs, job), append(live, &items[i])
 	}

@@ -59,12 +59,12 @@ func (q *Queue) EnqueueTx(ctx context.Context, tx *sql.Tx, args Args, o *JobOpti
 
 // Tx runs fn in a write transaction on the queue's file, and commits it if fn
 // returns nil. It rolls it back if fn returns an error or panics, or if an
-// EnqueueTx or CancelTx in it failed in the database. Jobs that fn enqueues with
+// EnqueueTx or CancelTx in it failed in the database, or a [Job.CompleteTx] at all. Jobs that fn enqueues with
 // [Queue.EnqueueTx] exist if the transaction commits; workers learn of them at
 // once.
 //
 // Nobody else can write meanwhile, this queue included: do in fn only what the
-// transaction is about. fn may call EnqueueTx, CancelTx, and methods of the queue
+// transaction is about. fn may call EnqueueTx, CancelTx, CompleteTx, and methods of the queue
 // that read; those see what was committed before. All other methods that write
 // return [ErrBusy] at once, but Close never returns.
 //
@@ -78,19 +78,26 @@ func (q *Queue) Tx(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	if err != nil {
 		return err
 	}
-	return s.Tx(ctx, func(tx any) error {
-		own, ok := tx.(*sql.Tx)
-		if !ok {
-			return fmt.Errorf("%w: the transactions of store %T are %T", ErrUnsupportedDB, q.store, tx)
-		}
-		return fn(own)
-	})
+	return s.Tx(ctx, plainTx(s, fn))
 }
 
-func (q *Queue) txStore() (storage.TxEnqueuer, error) {
-	s, ok := q.store.(storage.TxEnqueuer)
+// plainTx returns a function that calls fn with the transaction it is given.
+func plainTx(s storage.TxEnqueuer, fn func(tx *sql.Tx) error) func(any) error {
+	return func(tx any) error {
+		own, ok := tx.(*sql.Tx)
+		if !ok {
+			return fmt.Errorf("%w: the transactions of store %T are %T", ErrUnsupportedDB, s, tx)
+		}
+		return fn(own)
+	}
+}
+
+func (q *Queue) txStore() (storage.TxEnqueuer, error) { return txStore(q.store) }
+
+func txStore(store storage.Store) (storage.TxEnqueuer, error) {
+	s, ok := store.(storage.TxEnqueuer)
 	if !ok {
-		return nil, fmt.Errorf("%w: store %T has no transactions for the application", ErrUnsupportedDB, q.store)
+		return nil, fmt.Errorf("%w: store %T has no transactions for the application", ErrUnsupportedDB, store)
 	}
 	return s, nil
 }

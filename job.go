@@ -229,6 +229,8 @@ type Job[A Args] struct {
 	// Deadline is when the context of the handler ends because of
 	// JobOptions.FinishWithin; zero if the job has none.
 	Deadline time.Time
+
+	attempt *engine.Attempt // nil of a job that no worker runs
 }
 
 // JobOptions configure a job. Nil and the zero value mean defaults: those of the kind, see

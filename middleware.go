@@ -65,6 +65,7 @@ func (w *Worker) wrapped(all []Middleware, h HandlerFunc) func(context.Context, 
 				return &engine.DecodeError{Err: fmt.Errorf("headers: %w", err)}
 			}
 		}
+		job.attempt = engine.AttemptOf(ctx)
 		job.Phase = w.engine.Phase(l)
 		return h(ctx, job)
 	}
@@ -79,7 +80,7 @@ func decoded[A Args](fn func(context.Context, *Job[A]) error) HandlerFunc {
 		job := &Job[A]{
 			ID: raw.ID, Queue: raw.Queue, Kind: raw.Kind, Headers: raw.Headers, Priority: raw.Priority, Group: raw.Group,
 			Attempt: raw.Attempt, Retry: raw.Retry, Crashes: raw.Crashes, Snoozes: raw.Snoozes, Phase: raw.Phase,
-			CreatedAt: raw.CreatedAt, DueAt: raw.DueAt, Deadline: raw.Deadline,
+			CreatedAt: raw.CreatedAt, DueAt: raw.DueAt, Deadline: raw.Deadline, attempt: raw.attempt,
 		}
 		if err := json.Unmarshal(raw.Args.JSON, &job.Args); err != nil {
 			return &engine.DecodeError{Err: fmt.Errorf("args: %w", err)}

@@ -73,6 +73,7 @@ func handler[A Args](w *Worker, fn func(context.Context, *Job[A]) error) func(*e
 			if err != nil {
 				return &engine.DecodeError{Err: err}
 			}
+			job.attempt = engine.AttemptOf(ctx)
 			job.Phase = w.engine.Phase(l)
 			return fn(ctx, job)
 		}

@@ -28,21 +28,28 @@ type attempt struct {
 	timeout time.Duration
 
 	payment
+	holding
 
-	slot    int       // index in leases.held
 	running bool      // a runner has it
 	suspect bool      // it is in the turnstile while it runs
 	company bool      // it shares the turnstile with others
-	lost    bool      // the lease is lost: there is no outcome
-	gone    bool      // it is not in leases.held any more
-	safe    time.Time // the lease is held for certain until then
-	leased  time.Time // the lease was asked for
 	cause   error     // with which the loop cancelled the context
 	overdue time.Time // it is stuck if it still runs then; zero: its context has no end
 	stuck   bool      // that it is stuck was logged
 
+	completion
+
 	goroutine atomic.Int64 // that runs the handler
 	result
+}
+
+// holding is the lease of an attempt.
+type holding struct {
+	slot   int       // index in leases.held
+	lost   bool      // it is lost: there is no outcome
+	gone   bool      // it is not in leases.held any more
+	safe   time.Time // it is held for certain until then
+	leased time.Time // it was asked for
 }
 
 // payment is what an attempt was granted before it started.
@@ -67,6 +74,10 @@ type result struct {
 	noteErr  error // of Marker.Ended or Stopping
 	startErr error // of Marker.Started
 	unread   bool  // the handler was not called, as holds of the lane have changed
+
+	completed bool   // the handler has completed the job; the verdict says the same
+	ignored   string // what it has returned all the same
+	open      bool   // it may have: its transaction may be open
 }
 
 // verdict is how an attempt ended: the judgement of what the handler returned and
@@ -117,6 +128,9 @@ func (a *attempt) run(r *runners) {
 	defer func() {
 		a.took = time.Since(began)
 		a.noteErr = cmp.Or(store.Ended(a.job.Lease), a.noteErr)
+		if a.verdict.kind != verdictUnstarted {
+			a.settleCompletion()
+		}
 		a.cancel(nil) // what the handler left behind should end too
 	}()
 	a.unread = !a.job.Urgent && r.holds.since(a.heeded, a.job.Queue, a.job.Kind)

@@ -215,7 +215,8 @@ func (l *loop) startBatch(b *batch, now time.Time) bool {
 	}
 	for _, a := range b.all {
 		a.heeded, a.watched, a.timeout = l.ready.holds.heeded, l.ready.watched, timeout
-		a.ctx, a.cancel = context.WithCancelCause(b.ctx)
+		a.own.Context, a.cancel = context.WithCancelCause(b.ctx)
+		a.ctx = &a.own
 		l.leases.loseAt = sooner(l.leases.loseAt, a.safe)
 	}
 	l.runners.hand(b.all[0])
@@ -260,6 +261,9 @@ func (b *batch) run(r *runners) {
 		took := time.Since(began)
 		for _, a := range live {
 			a.took, a.noteErr = took, cmp.Or(cfg.marker.Ended(a.job.Lease), a.noteErr)
+			if a.verdict.kind != verdictUnstarted {
+				a.settleCompletion()
+			}
 			a.cancel(nil)
 		}
 		b.cancel(nil)

@@ -68,14 +68,14 @@ func (a *attempt) tellStarted() {
 	}
 }
 
-// tellWritten tells of the outcomes and rulings that were written.
-func (l *loop) tellWritten(results []storage.ItemResult) {
+// tellWritten tells of the outcomes that were written.
+func (l *loop) tellWritten(all []outcome, results []storage.ItemResult) {
 	if !l.cfg.listens() {
 		return
 	}
 	now := l.clock()
-	for i := range l.outcomes.flight {
-		o := &l.outcomes.flight[i]
+	for i := range all {
+		o := &all[i]
 		f := &o.Finish
 		switch results[i] {
 		case storage.Applied:
@@ -110,6 +110,14 @@ func (l *loop) tellWritten(results []storage.ItemResult) {
 			l.cfg.Events.Tell(e)
 		}
 	}
+}
+
+// tellRulings tells of the rulings that were written.
+func (l *loop) tellRulings() {
+	if !l.cfg.listens() {
+		return
+	}
+	now := l.clock()
 	for _, r := range l.ready.holds.rulings.flight {
 		e := Event{Type: EventHeld, At: now, Queue: r.Queue, Kind: r.Kind, Reason: r.Reason, Error: r.Detail, Due: r.end}
 		if r.ends {

@@ -130,14 +130,27 @@ func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time
 
 // finished takes the results of the outcomes.
 func (l *loop) finished(results []storage.ItemResult, now time.Time) {
-	l.cfg.Lanes.rates.count(l.outcomes.flight, results, now)
-	l.tellWritten(results)
-	for i := range l.outcomes.flight {
-		f := &l.outcomes.flight[i]
+	l.taken(l.outcomes.flight, results, now)
+	l.tellRulings()
+	l.outcomes.written()
+	l.ready.holds.rulings.written(l.runners.holds.n.Load(), l.ready.holds.heeded)
+}
+
+// taken takes notice of what the store has answered to outcomes.
+func (l *loop) taken(all []outcome, results []storage.ItemResult, now time.Time) {
+	l.cfg.Lanes.rates.count(all, results, now)
+	l.tellWritten(all, results)
+	for i := range all {
+		f := &all[i]
+		if f.open != nil {
+			f.open.slow.Stop()
+		}
 		l.reports.warnUsed(f, results[i])
 		switch r := results[i]; {
 		case r == storage.Lost:
 			l.reports.outcome(slog.LevelWarn, tooLate, f)
+		case r == storage.Ended && f.open != nil:
+			l.complete(f.open.attempt)
 		case r == storage.Spent:
 			l.reports.spent(f)
 		case r != storage.Applied:
@@ -147,8 +160,6 @@ func (l *loop) finished(results []storage.ItemResult, now time.Time) {
 			l.purgeAfter(f.job.Queue, f.job.Kind, now)
 		}
 	}
-	l.outcomes.written()
-	l.ready.holds.rulings.written(l.runners.holds.n.Load(), l.ready.holds.heeded)
 }
 
 // failed keeps what an exchange that failed was about, to try again later.

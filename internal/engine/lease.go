@@ -51,7 +51,7 @@ func (s *leases) release(a *attempt) {
 func (s *leases) extend() []storage.Lease {
 	s.names = s.names[:0]
 	for _, a := range s.held {
-		if !a.lost {
+		if !a.lost && !a.own.isCommitted() {
 			s.extending = append(s.extending, a)
 			s.names = append(s.names, a.job.Lease)
 		}
@@ -86,6 +86,8 @@ func (l *loop) extended(results []storage.ItemResult, sent, now time.Time) {
 		case storage.Cancelling:
 			a.safe = latest(a.safe, l.safe(sent))
 			l.cancelJob(a, now)
+		case storage.Ended:
+			a.own.commit()
 		default:
 			l.lose(a, now)
 		}
@@ -150,7 +152,7 @@ func (a *attempt) feared() bool { return errors.Is(a.cause, ErrLeaseLost) }
 func (l *loop) loseUnsafe(now time.Time) {
 	l.keepLeases(now)
 	for _, a := range l.leases.held {
-		if a.running && a.cause == nil && !now.Before(a.safe) {
+		if a.running && a.cause == nil && !now.Before(a.safe) && !a.own.isCommitted() {
 			l.tellJob(EventLeaseLost, a.job)
 			l.reports.job(slog.LevelWarn, notExtended, a.job, "")
 			l.cancelFor(a, ErrLeaseLost, now)
@@ -184,7 +186,7 @@ func (l *loop) keepLeases(now time.Time) {
 func (s *leases) watch() {
 	s.loseAt = time.Time{}
 	for _, a := range s.held {
-		if a.running && a.cause == nil {
+		if a.running && a.cause == nil && !a.own.isCommitted() {
 			s.loseAt = sooner(s.loseAt, a.safe)
 		}
 	}

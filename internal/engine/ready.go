@@ -48,6 +48,7 @@ func (l *loop) admit(jobs []storage.Leased, sent time.Time) {
 	for i := range jobs {
 		a := &attempts[i]
 		a.cfg, a.job, a.leased, a.safe = l.cfg, &jobs[i], sent, l.safe(sent)
+		a.loop, a.own.of = l, a
 		from := l.sources.of(a.job)
 		if from == nil {
 			l.reports.job(slog.LevelError, notAsked, a.job, "")
@@ -162,16 +163,17 @@ func (l *loop) start(a *attempt, now time.Time) bool {
 	}
 	a.heeded, a.watched = l.ready.holds.heeded, l.ready.watched
 	ctx, cancel := context.WithCancelCause(l.runners.ctx)
-	a.ctx, a.cancel = ctx, cancel
+	a.own.Context, a.cancel = ctx, cancel
 	if a.timeout = l.bound(a.job, cmp.Or(a.job.Timeout, a.handler.Timeout, l.cfg.Timeout)); a.timeout > 0 {
 		ctx, stop := context.WithTimeout(ctx, a.timeout)
-		a.ctx = ctx
+		a.own.Context = ctx
 		a.cancel = func(cause error) {
 			cancel(cause)
 			stop()
 		}
 		l.expectEnd(a, now.Add(a.timeout))
 	}
+	a.ctx = &a.own
 	l.leases.loseAt = sooner(l.leases.loseAt, a.safe)
 	if a.job.Probe {
 		a.probing = &probing{began: now}
@@ -227,6 +229,17 @@ func (l *loop) concluded(a *attempt) {
 	if a.noteErr != nil {
 		l.cfg.Logger.Error("errand: end of a handler could not be noted", l.attrs(a, "error", a.noteErr)...)
 	}
+	if a.completed {
+		l.complete(a)
+		if a.ignored != "" {
+			l.reports.job(slog.LevelWarn, ignoredAfter, a.job, a.ignored)
+		}
+		f := storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeDone}
+		l.learn(a, &f, time.Time{})
+		l.countForKick(a, f.Outcome)
+		drop(a.job)
+		return
+	}
 	if a.lost { // the outcome would be refused
 		drop(a.job)
 		l.reports.ended(a, &storage.Finish{})
@@ -253,6 +266,9 @@ func (l *loop) concluded(a *attempt) {
 	l.outcomes.add(a.job, f)
 	o := &l.outcomes.waiting[len(l.outcomes.waiting)-1]
 	o.used, o.feared = used, a.feared()
+	if a.open {
+		o.open = l.leftOpen(a)
+	}
 	if f.Outcome == storage.OutcomeReturned {
 		l.trouble(a.startErr, true, false, time.Now())
 	}

@@ -31,6 +31,7 @@ const (
 	notExtended   = "errand: lease could not be extended in time"
 	tooLate       = "errand: outcome came too late, the lease was lost"
 	notAsked      = "errand: the store leased a job of a queue or kind that it was not asked for"
+	ignoredAfter  = "errand: what a handler returned after it had completed its job is ignored"
 	notTaken      = "errand: the store refused an outcome"
 )
 

@@ -28,7 +28,7 @@ type ownTx struct {
 	tx *sql.Tx
 
 	mu     sync.Mutex
-	used   bool // by EnqueueTx or CancelTx: workers are to know when it has committed
+	used   bool // by a call such as EnqueueTx: workers are to know when it has committed
 	cancel bool // a running job was asked to stop
 	stale  bool // the cache is of another generation
 	after  []func()
@@ -166,7 +166,7 @@ func (o *ownTx) end() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failed != nil {
-		return fmt.Errorf("errand: transaction: rolled back, as EnqueueTx or CancelTx failed in it: %w", o.failed)
+		return fmt.Errorf("errand: transaction: rolled back, as a call of errand failed in it: %w", o.failed)
 	}
 	o.failed = sql.ErrTxDone
 	return nil

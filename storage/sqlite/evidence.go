@@ -26,7 +26,7 @@ func (t *tx) unavailable(now time.Time, f *storage.Finish, e storage.Effect, kee
 	var lane int64
 	err := t.row(sqlLaneOf, []any{f.Key, f.Token}, &lane)
 	if errors.Is(err, sql.ErrNoRows) {
-		return storage.Lost, nil
+		return t.notHeld(f.Lease)
 	}
 	if err != nil {
 		return 0, err

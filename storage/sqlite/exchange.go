@@ -138,7 +138,7 @@ func (t *tx) extend(l storage.Lease, until int64) (storage.ItemResult, error) {
 	err := t.row(sqlExtend, []any{l.Key, l.Token, until}, &cancelling)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return storage.Lost, nil
+		return t.notHeld(l)
 	case err != nil:
 		return 0, err
 	case cancelling:

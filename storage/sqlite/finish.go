@@ -93,7 +93,7 @@ func (t *tx) endIfCancelling(at int64, f *storage.Finish, keep *storage.Retentio
 	var asked bool
 	err := t.row(sqlIsCancelling, []any{f.Key, f.Token}, &asked)
 	if errors.Is(err, sql.ErrNoRows) {
-		return storage.Lost, nil
+		return t.notHeld(f.Lease)
 	}
 	if err != nil {
 		return 0, err
@@ -131,7 +131,7 @@ func (t *tx) leaveLeased(at int64, f *storage.Finish, e *departure) (storage.Ite
 		var r jobRow
 		err := t.row(sqlJob, []any{f.Key}, r.dest(&r.State)...)
 		if errors.Is(err, sql.ErrNoRows) || err == nil && (r.Token != f.Token || r.State != running) {
-			return storage.Lost, nil
+			return t.notHeld(f.Lease)
 		}
 		if err != nil {
 			return 0, err
@@ -146,7 +146,7 @@ func (t *tx) leaveLeased(at int64, f *storage.Finish, e *departure) (storage.Ite
 		return 0, err
 	}
 	if !found {
-		return storage.Lost, nil
+		return t.notHeld(f.Lease)
 	}
 	if f.Outcome == storage.OutcomeDone {
 		t.succeeded(gone.Lane, f.Token)

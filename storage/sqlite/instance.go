@@ -55,6 +55,8 @@ type instance struct {
 type slot struct {
 	n       int64
 	running bool // the handler runs
+	tried   bool // FinishTx has ended its lease, if its transaction has committed
+	over    bool // it has
 }
 
 // processName returns a name by which people find the process.
@@ -224,6 +226,9 @@ func (in *instance) end(l storage.Lease, running bool) error {
 		in.slots[l.Token] = at
 	}
 	err := in.notes.End(at.n, l.Token)
+	if at.over && !at.running {
+		in.drop(l.Token)
+	}
 	if in.left && !in.runs() {
 		err = errors.Join(err, in.letGo())
 	}
@@ -266,8 +271,11 @@ func (in *instance) forget(x *storage.Exchange, out *storage.ExchangeResult) {
 		}
 	}
 	for i, l := range x.Extend {
-		if out.Extended[i] == storage.Lost {
+		switch out.Extended[i] {
+		case storage.Lost:
 			in.drop(l.Token)
+		case storage.Ended:
+			in.over(l.Token)
 		}
 	}
 }
@@ -279,6 +287,41 @@ func (in *instance) drop(token int64) {
 		delete(in.slots, token)
 		in.free = append(in.free, at.n)
 	}
+}
+
+// try notes that FinishTx ends a lease if its transaction commits.
+func (in *instance) try(token int64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if at, ok := in.slots[token]; ok {
+		at.tried = true
+		in.slots[token] = at
+	}
+}
+
+// tried reports whether FinishTx has ended a lease, in a transaction that may have committed.
+func (in *instance) tried(token int64) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.slots[token].tried
+}
+
+// finished drops a lease that FinishTx has ended, once its handler has returned.
+func (in *instance) finished(token int64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.over(token)
+}
+
+// over is finished; in is locked.
+func (in *instance) over(token int64) {
+	at, ok := in.slots[token]
+	if !ok || !at.running {
+		in.drop(token)
+		return
+	}
+	at.over = true
+	in.slots[token] = at
 }
 
 // abandoned are the files of instances that closed while handlers ran. They stay

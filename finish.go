@@ -1,0 +1,71 @@
+package errand
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/errandq/errand/internal/engine"
+	"github.com/errandq/errand/storage"
+)
+
+// The errors of [Job.Finish] and [Job.CompleteTx], beside those of [Queue.Tx] and
+// [ErrLeaseLost], [ErrCancelled], [ErrWrongDatabase].
+var (
+	// ErrNoAttempt: the job was not made by a worker that runs it.
+	ErrNoAttempt = errors.New("errand: job is not of an attempt")
+	// ErrFinished: the attempt has ended, or its job has been completed before.
+	ErrFinished = engine.ErrFinished
+	// ErrNotCommitted is the failure of an attempt whose handler returned nil, but whose job
+	// it had completed in a transaction that was not committed.
+	ErrNotCommitted = engine.ErrNotCommitted
+)
+
+// Finish runs fn in a write transaction on the queue's file, as [Queue.Tx] does, and completes
+// the job in it: what fn writes and the end of the job are committed together, or neither is.
+// So what fn writes is written exactly once, however often the job is run.
+//
+// After a commit the job is done, and what the handler returns is ignored. It is logged if it
+// is an error. After an error of Finish nothing was written; the handler decides what becomes
+// of the job by what it returns. If it returns nil all the same, the attempt has failed with
+// [ErrNotCommitted].
+//
+// fn is not called if the attempt has lost its lease or the job was cancelled: Finish returns
+// [ErrLeaseLost] or [ErrCancelled]. It returns [ErrFinished] if the job was completed before, or
+// if the handler has returned, and [ErrNoAttempt] for a job that no worker runs. Inside of
+// [Queue.Tx] it returns [ErrBusy]: there, call [Job.CompleteTx].
+func (j *Job[A]) Finish(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	if fn == nil {
+		return &FieldError{Field: "fn", Limit: "must not be nil"}
+	}
+	s, err := j.txStore()
+	if err != nil {
+		return err
+	}
+	return j.attempt.Finish(ctx, s, plainTx(s, fn))
+}
+
+// CompleteTx is [Job.Finish] for a transaction that is open already: one of [Queue.Tx], or a
+// transaction of the application on the queue's file. The job is done if tx commits. Many jobs
+// can be completed in one transaction, for example all those of a [HandleMany]. Use a
+// transaction of Queue.Tx where possible. With any other it is known only when the handler has
+// returned whether the job is done; commit or roll back before.
+//
+// After an error tx cannot be committed any more: CompleteTx rolls it back, or Queue.Tx does.
+func (j *Job[A]) CompleteTx(ctx context.Context, tx *sql.Tx) error {
+	if tx == nil {
+		return &FieldError{Field: "tx", Limit: "must not be nil"}
+	}
+	s, err := j.txStore()
+	if err != nil {
+		return err
+	}
+	return j.attempt.CompleteTx(ctx, s, tx)
+}
+
+func (j *Job[A]) txStore() (storage.TxEnqueuer, error) {
+	if j.attempt == nil {
+		return nil, ErrNoAttempt
+	}
+	return txStore(j.attempt.Store())
+}

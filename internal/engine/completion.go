@@ -1,0 +1,242 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// The errors of [Attempt].
+var (
+	// ErrFinished: the attempt has ended, or has completed its job already.
+	ErrFinished = errors.New("errand: attempt has ended")
+	// ErrNotCommitted is the failure of a handler that returned nil although the transaction in
+	// which it had its job completed was not committed.
+	ErrNotCommitted = errors.New("errand: the transaction that was to complete the job was not committed")
+)
+
+// Attempt is what a handler can do about its own attempt, beside returning. It is safe for
+// concurrent use.
+type Attempt struct {
+	of *attempt
+
+	mu        sync.Mutex
+	calls     sync.WaitGroup // of Finish and CompleteTx
+	tried     bool           // one was called
+	open      bool           // one has ended the job, if its transaction is committed
+	committed bool           // it is
+	asked     bool           // the job was found to be cancelled
+	over      bool           // the handler has returned
+}
+
+// attemptContext is the context of a handler, which leads to the attempt. It is a part of the
+// attempt, so that it costs no allocation.
+type attemptContext struct {
+	context.Context
+	Attempt
+}
+
+type attemptKey struct{}
+
+// completion is how an attempt ends before its handler returns.
+type completion struct {
+	loop *loop
+	told bool // that the job is completed
+	own  attemptContext
+}
+
+// Value implements [context.Context].
+func (c *attemptContext) Value(key any) any {
+	if key == (attemptKey{}) {
+		return &c.Attempt
+	}
+	return c.Context.Value(key)
+}
+
+// AttemptOf returns the attempt of a handler's context; nil if it is that of none.
+func AttemptOf(ctx context.Context) *Attempt {
+	a, _ := ctx.Value(attemptKey{}).(*Attempt)
+	return a
+}
+
+// Store returns the store of the job.
+func (a *Attempt) Store() storage.Store { return a.of.cfg.Store }
+
+// begin begins a call that may complete the job.
+func (a *Attempt) begin() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.over || a.committed {
+		return ErrFinished
+	}
+	a.tried = true
+	a.calls.Add(1)
+	return nil
+}
+
+// Finish runs fn in a transaction of the store, and completes the job in it.
+func (a *Attempt) Finish(ctx context.Context, store storage.TxEnqueuer, fn func(tx any) error) error {
+	if err := a.begin(); err != nil {
+		return err
+	}
+	defer a.calls.Done()
+	return a.caused(ctx, store.Tx(ctx, func(tx any) error {
+		r, err := store.LookTx(ctx, tx, a.of.job.Lease)
+		if err := errors.Join(err, a.refusal(r)); err != nil {
+			return err
+		}
+		if err := fn(tx); err != nil {
+			return err
+		}
+		return a.finish(ctx, store, tx)
+	}))
+}
+
+// caused says of an error why the context has ended.
+func (a *Attempt) caused(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ErrCancelled) {
+		a.wasAsked()
+	}
+	if errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", cause, err)
+}
+
+// wasAsked notes that the job was found to be cancelled.
+func (a *Attempt) wasAsked() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked = true
+}
+
+// CompleteTx completes the job in a transaction of the application, or of the store.
+func (a *Attempt) CompleteTx(ctx context.Context, store storage.TxEnqueuer, tx any) error {
+	if err := a.begin(); err != nil {
+		return err
+	}
+	defer a.calls.Done()
+	return a.caused(ctx, a.finish(ctx, store, tx))
+}
+
+func (a *Attempt) finish(ctx context.Context, store storage.TxEnqueuer, tx any) error {
+	cfg := a.of.cfg
+	r, err := store.FinishTx(ctx, tx, cfg.Clock.Now(), a.of.job.Lease, cfg.Retention, a.commit)
+	if err := errors.Join(err, a.refusal(r)); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.open = true
+	a.mu.Unlock()
+	return nil
+}
+
+// refusal returns why a lease cannot be ended.
+func (a *Attempt) refusal(r storage.ItemResult) error {
+	switch r {
+	case storage.Lost:
+		return ErrLeaseLost
+	case storage.Cancelling:
+		a.wasAsked()
+		return ErrCancelled
+	case storage.Ended:
+		return ErrFinished
+	}
+	return nil
+}
+
+// commit notes that the job is completed, and has the loop tell it.
+func (a *Attempt) commit() {
+	a.mu.Lock()
+	first := !a.committed
+	a.committed = true
+	a.mu.Unlock()
+	if first {
+		a.of.loop.mail.post(func() { a.of.loop.complete(a.of) })
+	}
+}
+
+// isCommitted reports whether the job is known to be completed.
+func (a *Attempt) isCommitted() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.committed
+}
+
+// returned notes that the handler has returned, and finds out whether it has completed the job.
+func (a *Attempt) returned() {
+	a.mu.Lock()
+	a.over = true
+	tried := a.tried
+	a.mu.Unlock()
+	if !tried {
+		return
+	}
+	a.calls.Wait()
+	store, ok := a.of.cfg.Store.(storage.TxEnqueuer)
+	if !ok || !a.open || a.isCommitted() {
+		return
+	}
+	if r, err := store.LookTx(context.Background(), nil, a.of.job.Lease); err == nil && r == storage.Ended {
+		a.commit()
+	}
+}
+
+// settleCompletion makes the verdict on a handler that has returned that of one which may have
+// completed its job.
+func (a *attempt) settleCompletion() {
+	own := &a.own.Attempt
+	own.returned()
+	switch {
+	case !own.tried:
+		return
+	case own.isCommitted():
+		if v := &a.verdict; v.kind != verdictDone {
+			a.ignored = v.text
+		}
+		a.completed, a.verdict = true, verdict{kind: verdictDone}
+		return
+	case own.asked:
+		a.verdict = verdict{kind: verdictCancelled, text: cmp.Or(a.verdict.text, ErrCancelled.Error())}
+	case a.verdict.kind == verdictDone:
+		a.judgeCaught(ErrNotCommitted)
+	}
+	a.open = own.open
+}
+
+// complete tells that the handler of an attempt has completed its job.
+func (l *loop) complete(a *attempt) {
+	if a.told {
+		return
+	}
+	a.told = true
+	done := outcome{Finish: storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeDone}, job: a.job}
+	l.taken([]outcome{done}, []storage.ItemResult{storage.Applied}, time.Now())
+}
+
+// openTx is an attempt whose handler has returned, while the transaction in which it had its
+// job completed may be open.
+type openTx struct {
+	*attempt
+	slow *time.Timer
+}
+
+// slowTx is after which time it is logged that a transaction was left open.
+const slowTx = time.Second
+
+// leftOpen watches over an attempt whose transaction may be open.
+func (l *loop) leftOpen(a *attempt) *openTx {
+	log, attrs := l.cfg.Logger, l.attrs(a)
+	return &openTx{a, time.AfterFunc(slowTx, func() {
+		log.Warn("errand: a handler has returned and left the transaction open in which it completed its job: nobody else can write to the file meanwhile", attrs...)
+	})}
+}

@@ -1,0 +1,127 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+const (
+	sqlLook = `SELECT token, cancelling FROM main.errand_job WHERE id = ?1 AND state = 3`
+	// A job has a row in one of the tables.
+	sqlLastToken = `SELECT token FROM main.errand_job WHERE id = ?1 UNION ALL SELECT token FROM main.errand_finished WHERE id = ?1
+UNION ALL SELECT token FROM main.errand_dead WHERE id = ?1`
+)
+
+// errNotEnded ends a transaction of Tx in which FinishTx did not end its lease.
+var errNotEnded = errors.New("errand: the lease of a job that was to be completed is not held")
+
+// FinishTx implements [storage.TxEnqueuer].
+func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, l storage.Lease, keep storage.Retention, committed func()) (r storage.ItemResult, err error) {
+	f := storage.Finish{Lease: l, Outcome: storage.OutcomeDone}
+	err = s.inside(ctx, in, 1, false, func(t *tx) (err error) { // one key, so that the commit is watched
+		t.groups.at = t.seen(now)
+		if r, err = t.look(l); err == nil && r == storage.Applied {
+			r, err = t.finish(now, &f, &keep)
+		}
+		if t.groups.at = 0; err != nil {
+			return err
+		}
+		if r != storage.Applied {
+			return errNotEnded
+		}
+		t.store.self.try(l.Token)
+		t.after = append(t.after, func() {
+			t.store.self.finished(l.Token)
+			if committed != nil {
+				committed()
+			}
+		})
+		return nil
+	})
+	if err == nil {
+		return storage.Applied, nil
+	}
+	if own := s.own.Load(); own == nil || own.tx != in { // else Tx does it
+		rollBack(in)
+	}
+	if errors.Is(err, errNotEnded) {
+		return r, nil
+	}
+	return 0, err
+}
+
+// rollBack ends a transaction for good, also if rows of it are open: these would have it wait
+// until they are closed. Of two calls the first ends it, and the second returns then, or
+// when the first has.
+func rollBack(in any) {
+	tx, ok := in.(*sql.Tx)
+	if !ok {
+		return
+	}
+	ended := make(chan error, 2)
+	for range 2 {
+		go func() { ended <- tx.Rollback() }()
+	}
+	<-ended
+}
+
+// LookTx implements [storage.TxEnqueuer].
+func (s *Store) LookTx(ctx context.Context, in any, l storage.Lease) (r storage.ItemResult, err error) {
+	if in != nil {
+		err = s.inside(ctx, in, 0, false, func(t *tx) error {
+			r, err = t.look(l)
+			return err
+		})
+		return r, err
+	}
+	if err := s.enter(); err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	t := &tx{execer: plain{ctx, s.inner.DB}, store: s}
+	if r, err = t.look(l); err != nil {
+		return 0, translate(err)
+	}
+	if r == storage.Ended {
+		s.self.finished(l.Token)
+	}
+	return r, err
+}
+
+// look says whether a lease is held.
+func (t *tx) look(l storage.Lease) (storage.ItemResult, error) {
+	var token int64
+	var asked bool
+	err := t.row(sqlLook, []any{l.Key}, &token, &asked)
+	switch {
+	case errors.Is(err, sql.ErrNoRows) || err == nil && token != l.Token:
+		return t.notHeld(l)
+	case err != nil:
+		return 0, err
+	case asked:
+		return storage.Cancelling, nil
+	}
+	return storage.Applied, nil
+}
+
+// notHeld says what became of a lease that is not held.
+func (t *tx) notHeld(l storage.Lease) (storage.ItemResult, error) {
+	if !t.store.self.tried(l.Token) {
+		return storage.Lost, nil
+	}
+	var token int64
+	err := t.row(sqlLastToken, []any{l.Key}, &token)
+	switch {
+	case errors.Is(err, sql.ErrNoRows): // finished jobs of its lane are not kept
+		return storage.Ended, nil
+	case err != nil:
+		return 0, err
+	case token != l.Token:
+		return storage.Lost, nil
+	}
+	return storage.Ended, nil
+}
