@@ -77,7 +77,7 @@ func TestJob_Finish(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer tx.Rollback() //nolint:errcheck // does nothing after a commit
+		defer tx.Rollback()
 		if err := f(tx); err != nil {
 			return err
 		}

@@ -66,7 +66,7 @@ func rollBack(in any) {
 	for range 2 {
 		go func() { ended <- tx.Rollback() }()
 	}
-	<-ended
+	_ = <-ended // the other one gives sql.ErrTxDone
 }
 
 // LookTx implements [storage.TxEnqueuer].
