@@ -81,27 +81,6 @@ func (q *Queue) Tx(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	return s.Tx(ctx, plainTx(s, fn))
 }
 
-// plainTx returns a function that calls fn with the transaction it is given.
-func plainTx(s storage.TxEnqueuer, fn func(tx *sql.Tx) error) func(any) error {
-	return func(tx any) error {
-		own, ok := tx.(*sql.Tx)
-		if !ok {
-			return fmt.Errorf("%w: the transactions of store %T are %T", ErrUnsupportedDB, s, tx)
-		}
-		return fn(own)
-	}
-}
-
-func (q *Queue) txStore() (storage.TxEnqueuer, error) { return txStore(q.store) }
-
-func txStore(store storage.Store) (storage.TxEnqueuer, error) {
-	s, ok := store.(storage.TxEnqueuer)
-	if !ok {
-		return nil, fmt.Errorf("%w: store %T has no transactions for the application", ErrUnsupportedDB, store)
-	}
-	return s, nil
-}
-
 // EnqueueMany adds jobs in one transaction, all or none of them. It takes at most
 // 10,000 jobs, with at most 64 MiB of args and headers, and returns their results
 // in the same order. A duplicate is a result, not an error; see [Queue.Enqueue].

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 
 	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
@@ -68,4 +69,25 @@ func (j *Job[A]) txStore() (storage.TxEnqueuer, error) {
 		return nil, ErrNoAttempt
 	}
 	return txStore(j.attempt.Store())
+}
+
+// plainTx returns a function that calls fn with the transaction it is given.
+func plainTx(s storage.TxEnqueuer, fn func(tx *sql.Tx) error) func(any) error {
+	return func(tx any) error {
+		own, ok := tx.(*sql.Tx)
+		if !ok {
+			return fmt.Errorf("%w: the transactions of store %T are %T", ErrUnsupportedDB, s, tx)
+		}
+		return fn(own)
+	}
+}
+
+func (q *Queue) txStore() (storage.TxEnqueuer, error) { return txStore(q.store) }
+
+func txStore(store storage.Store) (storage.TxEnqueuer, error) {
+	s, ok := store.(storage.TxEnqueuer)
+	if !ok {
+		return nil, fmt.Errorf("%w: store %T has no transactions for the application", ErrUnsupportedDB, store)
+	}
+	return s, nil
 }

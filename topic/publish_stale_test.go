@@ -40,7 +40,7 @@ func (s *overtaken) PublishMessages(ctx context.Context, now time.Time, all []st
 
 // PublishMessagesTx says itself what the next one would find: that would take the write
 // lock, and keep it.
-func (s *overtaken) PublishMessagesTx(ctx context.Context, tx *sql.Tx, now time.Time, all []storage.Publication) ([]storage.PublishResult, error) {
+func (s *overtaken) PublishMessagesTx(ctx context.Context, tx any, now time.Time, all []storage.Publication) ([]storage.PublishResult, error) {
 	if s.overtake(&s.beforeWrites) {
 		return nil, storage.ErrStale
 	}

@@ -69,12 +69,11 @@ type payment struct {
 
 // result is what the runner writes.
 type result struct {
-	verdict  verdict
-	took     time.Duration
-	noteErr  error // of Marker.Ended or Stopping
-	startErr error // of Marker.Started
-	unread   bool  // the handler was not called, as holds of the lane have changed
-
+	verdict   verdict
+	took      time.Duration
+	noteErr   error  // of Marker.Ended or Stopping
+	startErr  error  // of Marker.Started
+	unread    bool   // the handler was not called, as holds of the lane have changed
 	completed bool   // the handler has completed the job; the verdict says the same
 	ignored   string // what it has returned all the same
 	open      bool   // it may have: its transaction may be open
@@ -128,9 +127,7 @@ func (a *attempt) run(r *runners) {
 	defer func() {
 		a.took = time.Since(began)
 		a.noteErr = cmp.Or(store.Ended(a.job.Lease), a.noteErr)
-		if a.verdict.kind != verdictUnstarted {
-			a.settleCompletion()
-		}
+		a.settleCompletion()
 		a.cancel(nil) // what the handler left behind should end too
 	}()
 	a.unread = !a.job.Urgent && r.holds.since(a.heeded, a.job.Queue, a.job.Kind)

@@ -261,9 +261,7 @@ func (b *batch) run(r *runners) {
 		took := time.Since(began)
 		for _, a := range live {
 			a.took, a.noteErr = took, cmp.Or(cfg.marker.Ended(a.job.Lease), a.noteErr)
-			if a.verdict.kind != verdictUnstarted {
-				a.settleCompletion()
-			}
+			a.settleCompletion()
 			a.cancel(nil)
 		}
 		b.cancel(nil)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -194,6 +195,9 @@ func (a *Attempt) returned() {
 // settleCompletion makes the verdict on a handler that has returned that of one which may have
 // completed its job.
 func (a *attempt) settleCompletion() {
+	if a.verdict.kind == verdictUnstarted {
+		return
+	}
 	own := &a.own.Attempt
 	own.returned()
 	switch {
@@ -223,6 +227,18 @@ func (l *loop) complete(a *attempt) {
 	l.taken([]outcome{done}, []storage.ItemResult{storage.Applied}, time.Now())
 }
 
+// endCompleted takes back an attempt that has completed its job.
+func (l *loop) endCompleted(a *attempt) {
+	l.complete(a)
+	if a.ignored != "" {
+		l.reports.job(slog.LevelWarn, ignoredAfter, a.job, a.ignored)
+	}
+	f := storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeDone}
+	l.learn(a, &f, time.Time{})
+	l.countForKick(a, f.Outcome)
+	drop(a.job)
+}
+
 // openTx is an attempt whose handler has returned, while the transaction in which it had its
 // job completed may be open.
 type openTx struct {
@@ -233,10 +249,20 @@ type openTx struct {
 // slowTx is after which time it is logged that a transaction was left open.
 const slowTx = time.Second
 
-// leftOpen watches over an attempt whose transaction may be open.
+// leftOpen watches over an attempt whose transaction may be open; nil if it cannot be.
 func (l *loop) leftOpen(a *attempt) *openTx {
+	if !a.open {
+		return nil
+	}
 	log, attrs := l.cfg.Logger, l.attrs(a)
 	return &openTx{a, time.AfterFunc(slowTx, func() {
 		log.Warn("errand: a handler has returned and left the transaction open in which it completed its job: nobody else can write to the file meanwhile", attrs...)
 	})}
+}
+
+// end ends the watch, if there is one.
+func (o *openTx) end() {
+	if o != nil {
+		o.slow.Stop()
+	}
 }

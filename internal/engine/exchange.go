@@ -142,9 +142,7 @@ func (l *loop) taken(all []outcome, results []storage.ItemResult, now time.Time)
 	l.tellWritten(all, results)
 	for i := range all {
 		f := &all[i]
-		if f.open != nil {
-			f.open.slow.Stop()
-		}
+		f.open.end()
 		l.reports.warnUsed(f, results[i])
 		switch r := results[i]; {
 		case r == storage.Lost:

@@ -230,14 +230,7 @@ func (l *loop) concluded(a *attempt) {
 		l.cfg.Logger.Error("errand: end of a handler could not be noted", l.attrs(a, "error", a.noteErr)...)
 	}
 	if a.completed {
-		l.complete(a)
-		if a.ignored != "" {
-			l.reports.job(slog.LevelWarn, ignoredAfter, a.job, a.ignored)
-		}
-		f := storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeDone}
-		l.learn(a, &f, time.Time{})
-		l.countForKick(a, f.Outcome)
-		drop(a.job)
+		l.endCompleted(a)
 		return
 	}
 	if a.lost { // the outcome would be refused
@@ -265,10 +258,7 @@ func (l *loop) concluded(a *attempt) {
 	}
 	l.outcomes.add(a.job, f)
 	o := &l.outcomes.waiting[len(l.outcomes.waiting)-1]
-	o.used, o.feared = used, a.feared()
-	if a.open {
-		o.open = l.leftOpen(a)
-	}
+	o.used, o.feared, o.open = used, a.feared(), l.leftOpen(a)
 	if f.Outcome == storage.OutcomeReturned {
 		l.trouble(a.startErr, true, false, time.Now())
 	}

@@ -1,0 +1,35 @@
+package storage
+
+import (
+	"context"
+	"time"
+)
+
+// TxEnqueuer is implemented by a Store that can take part in a transaction of
+// the application. Each Store says of which type its tx is, such as [database/sql.Tx]; any
+// other is a transaction on another database.
+type TxEnqueuer interface {
+	// EnqueueTx is Enqueue inside tx: the jobs exist if tx commits. It returns
+	// [ErrWrongDatabase] for a transaction on another database.
+	EnqueueTx(ctx context.Context, tx any, now time.Time, jobs []NewJob) ([]Enqueued, error)
+	// CancelTx is Cancel inside tx: it takes effect if tx commits, and the
+	// holder of a running job learns of it with its next extension after that.
+	// It returns [ErrWrongDatabase] for a transaction on another database.
+	CancelTx(ctx context.Context, tx any, now time.Time, id ID, keep Retention) (State, error)
+	// FinishTx ends a lease with OutcomeDone inside tx, as an Exchange ends it: it takes effect
+	// if tx commits. If the answer is not [Applied], or after an error, tx cannot commit any
+	// more. The answer is [Lost] if the lease is not held, [Ended] if it has ended in this
+	// transaction or by another FinishTx, and [Cancelling] if the job was asked to stop.
+	// committed, if not nil, is called when tx has committed, before another call of the Store
+	// can find the lease ended. For a transaction that Tx has not begun, it may not be called.
+	FinishTx(ctx context.Context, tx any, now time.Time, l Lease, keep Retention, committed func()) (ItemResult, error)
+	// LookTx says whether a lease is held, as tx sees it, or, with a nil tx, as was committed:
+	// [Applied], or one of the other answers of FinishTx. It changes nothing.
+	LookTx(ctx context.Context, tx any, l Lease) (ItemResult, error)
+	// Tx runs fn in a write transaction on the store's database and commits
+	// it if fn returns nil; otherwise, or if fn panics, it is rolled back. It
+	// may be rolled back also if the database failed in an EnqueueTx or CancelTx
+	// in it, and is if a FinishTx in it did not end its lease; then Tx returns an error. Another call of the Store that writes,
+	// made by fn itself, returns [ErrBusy] at once: it would wait for fn.
+	Tx(ctx context.Context, fn func(tx any) error) error
+}
