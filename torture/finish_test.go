@@ -1,0 +1,137 @@
+//go:build unix
+
+package torture_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand"
+)
+
+// Two programs whose jobs end with transactions of their handlers are killed at random
+// moments, three hundred times: each job is done, and has one row, however it ends and
+// whatever errors its handler ignores.
+func TestKill_Finish(t *testing.T) { inBoth(t, killFinish) }
+
+func killFinish(t *testing.T, relaxed bool) {
+	t.Parallel()
+	random := dice(t)
+	crew := newCrew(t, 2, "till", relaxed, func(q *errand.Queue) { makeReceipts(t, q) })
+	crew.role.Workers, crew.role.Handling = 8, 24*time.Millisecond
+	for i := range crew.all { // with those
+		crew.kill(i)
+	}
+	begun := crew.begun
+	r := newBooks(t, crew.path)
+	rounds(t, 4, 150, func(int) { // of each durability
+		r.add(crew.q, manners, false)
+		<-time.After(between(random, 20*time.Millisecond, 200*time.Millisecond))
+		i := random.IntN(len(crew.all))
+		c := crew.all[i]
+		crew.kill(i)
+		r.hear(rest(c)...)
+		r.mustMatch("%d kills", crew.begun-begun)
+	})
+	kills := crew.begun - begun
+	crew.finish(func() {})
+	for _, c := range crew.all {
+		r.hear(rest(c)...)
+	}
+	ended, again := r.mustMatch("%d kills, and all finished", kills)
+	if ended != len(r.jobs) {
+		t.Errorf("%d of %d jobs are done", ended, len(r.jobs))
+	}
+	if kills > 50 && (again == 0 || r.within == 0) {
+		t.Errorf("%d kills: %d within an attempt, %d jobs were done by another attempt than the first: they have cut nothing off", kills, r.within, again)
+	}
+	t.Logf("%d kills, %d within an attempt: %d jobs, %d of them not done by their first attempt, one row each", kills, r.within, ended, again)
+}
+
+// A program is stopped for longer than its leases while its handlers are about to end their
+// jobs. They go on when another program has done these: what they write then is refused,
+// and not there, also if they ignore that.
+func TestStop_Finish(t *testing.T) {
+	t.Parallel()
+	random := dice(t)
+	path := filepath.Join(ramDir(t), "jobs.db")
+	q, err := errand.Open(t.Context(), path, groupOptions(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	makeReceipts(t, q)
+	r := newBooks(t, path)
+	programs := 0
+	begin := func() *child {
+		programs++
+		c := start(t, newLedger(), part{
+			Role: "till", DB: path, Relaxed: true, First: programs, Workers: 2 * manners, Lease: time.Second, Handling: 4 * time.Millisecond,
+		})
+		c.hears("ready")
+		return c
+	}
+	victim, stops := begin(), 0
+	rounds(t, 1, 12, func(int) {
+		waiting := r.add(q, manners, true)
+		var careless []int
+		for range waiting {
+			var n int
+			var is bool
+			if _, err := fmt.Sscan(victim.hears("waits"), &n, &is); err != nil {
+				t.Fatal(err)
+			}
+			if is {
+				careless = append(careless, n)
+			}
+		}
+		heir := begin()
+		r.add(q, manners/4, false) // for both of them
+		<-time.After(between(random, 0, 10*time.Millisecond))
+		taken := func() bool {
+			_, rows := r.read()
+			for _, n := range waiting {
+				if len(rows[n]) == 0 {
+					return false
+				}
+			}
+			return true
+		}
+		for begun := time.Now(); !taken(); {
+			stops++
+			victim.signal(syscall.SIGSTOP)
+			for stopped := time.Now(); !taken() && time.Since(stopped) < 3*time.Second; {
+				<-time.After(10 * time.Millisecond)
+			}
+			victim.signal(syscall.SIGCONT)
+			if time.Since(begun) > time.Minute {
+				t.Fatal("nobody takes the jobs of a program that is stopped for a minute")
+			}
+			<-time.After(200 * time.Millisecond) // it may have been stopped while it writes, so that nobody else could
+		}
+		victim.finishSoon(20 * time.Second)
+		r.hear(rest(victim)...)
+		for _, n := range careless { // the others may have noticed before they tried
+			if !r.late[n] {
+				t.Errorf("job %d: an attempt to complete it after its lease was not told so", n)
+			}
+		}
+		r.mustMatch("%d stops", stops)
+		victim = heir
+	})
+	await(t, time.Minute, "all jobs are done", func() bool {
+		ended, _ := r.mustMatch("%d stops", stops)
+		return ended == len(r.jobs) || t.Failed()
+	})
+	victim.finishSoon(20 * time.Second)
+	r.hear(rest(victim)...)
+	ended, again := r.mustMatch("%d stops, and all finished", stops)
+	if err := q.Close(); err != nil {
+		t.Error(err)
+	}
+	wantRules(t, path)
+	t.Logf("%d stops: %d attempts were too late; %d jobs, %d of them not done by their first attempt, one row each", stops, len(r.late), ended, again)
+}
