@@ -18,14 +18,14 @@ func TestCrashPoints_Finish(t *testing.T) {
 	if raced && !full() {
 		t.Skip("a child that is traced and looked over by the race detector is slow, and has no races of its own")
 	}
-	for name, way := range map[string]int{"Finish": byFinish, "CompleteTx in a transaction of the application": byOwn} {
+	for name, jobs := range map[string][]int{"Finish": {0, 4, 20}, "CompleteTx in a transaction of the application": {2, 6, 10, 30}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			every := 25
 			if full() {
 				every = 1
 			}
-			calls := crashTill(t, way, call{}, false).calls
+			calls := crashTill(t, jobs, call{}, false).calls
 			points, missed := 0, 0
 			var left []*crashedTill // jobs that have crashed at once run again after a second
 			for i := 0; i < len(calls); i += every {
@@ -33,7 +33,7 @@ func TestCrashPoints_Finish(t *testing.T) {
 					if torn && !strings.Contains(calls[i].name, "write") {
 						continue
 					}
-					c := crashTill(t, way, calls[i], torn)
+					c := crashTill(t, jobs, calls[i], torn)
 					if points++; c.missed {
 						missed++
 					}
@@ -66,9 +66,9 @@ type crashedTill struct {
 	books  *books
 }
 
-// crashTill has a till end one job in each manner of a way, and kills it at a call; none if
-// that is zero.
-func crashTill(t *testing.T, way int, at call, torn bool) *crashedTill {
+// crashTill has a till end the jobs with these numbers, which differ in their manners, and
+// kills it at a call; none if that is zero.
+func crashTill(t *testing.T, numbers []int, at call, torn bool) *crashedTill {
 	t.Helper()
 	dir := ramDir(t)
 	c := &crashedTill{part: part{Role: "till", DB: filepath.Join(dir, "jobs.db"), Finish: true}, what: "undisturbed"}
@@ -78,11 +78,7 @@ func crashTill(t *testing.T, way int, at call, torn bool) *crashedTill {
 	}
 	makeReceipts(t, q)
 	c.books = newBooks(t, c.DB)
-	var numbers []int
-	for n := way; n < manners/2; n += waysToEnd {
-		numbers = append(numbers, n)
-	}
-	c.books.enqueue(q, newCharges(false, numbers...), numbers)
+	c.books.enqueue(q, newCharges(forNothing, numbers...), numbers)
 	if err := q.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -25,8 +25,15 @@ func init() { roles["till"] = runTill }
 // written in one transaction. Its number says in which manner.
 type charge struct {
 	N     int
-	Waits bool // its first attempt goes on only when another one has done the job
+	Waits int // for what its first attempt waits before it goes on
 }
+
+// What the first attempt of a job waits for.
+const (
+	forNothing = iota
+	untilTaken // until another attempt is under way, which ends when the first has tried to end
+	untilOver  // until another attempt has done the job
+)
 
 func (charge) Kind() string { return "charge" }
 
@@ -47,8 +54,8 @@ const (
 
 func (c charge) way() int { return c.N % waysToEnd }
 
-// careless reports whether the handler ignores all errors of the transaction, and goes on
-// when its lease is lost.
+// careless reports whether the handler ignores the errors of Finish, CompleteTx, Commit and
+// Rollback, and goes on when its lease is lost.
 func (c charge) careless() bool { return c.N/waysToEnd%2 == 1 }
 
 // first reports whether the job is completed before the receipt is written.
@@ -59,11 +66,16 @@ func (c charge) inOwn() bool {
 	return c.way() == byOwn || c.way() == inBulk && c.N/(4*waysToEnd)%2 == 1
 }
 
+// unlucky reports whether the first attempt fails after it has written all there is to write.
+func (c charge) unlucky() bool { return c.N%5 == 0 && c.Waits == forNothing }
+
+var errUnlucky = errors.New("bad luck")
+
 // manners is how many jobs have all that may differ between them.
 const manners = 8 * waysToEnd
 
 // newCharges returns the jobs with these numbers.
-func newCharges(waits bool, numbers ...int) (jobs []errand.NewJob) {
+func newCharges(waits int, numbers ...int) (jobs []errand.NewJob) {
 	for _, n := range numbers {
 		c := charge{N: n, Waits: waits}
 		if c.way() == inBulk {
@@ -77,12 +89,15 @@ func newCharges(waits bool, numbers ...int) (jobs []errand.NewJob) {
 
 // The table has no unique constraint: a second receipt would be seen.
 const (
-	sqlMakeReceipts = `CREATE TABLE receipt (n INTEGER, attempt INTEGER, program INTEGER)`
+	sqlMakeReceipts = `CREATE TABLE receipt (n INTEGER, attempt INTEGER, program INTEGER); CREATE TABLE tried (n INTEGER)`
 	sqlAddReceipt   = `INSERT INTO receipt VALUES (?1, ?2, ?3)`
 	sqlHasReceipt   = `SELECT EXISTS (SELECT 1 FROM receipt WHERE n = ?1)`
+	sqlIsTaken      = `SELECT NOT EXISTS (SELECT 1 FROM errand_job WHERE json_extract(CAST(args AS TEXT), '$.N') = ?1 AND attempt = 1)`
+	sqlAddTried     = `INSERT INTO tried VALUES (?1)`
+	sqlHasTried     = `SELECT EXISTS (SELECT 1 FROM tried WHERE n = ?1)`
 )
 
-// makeReceipts makes the table.
+// makeReceipts makes the tables.
 func makeReceipts(t *testing.T, q *errand.Queue) {
 	t.Helper()
 	err := q.Tx(t.Context(), func(tx *sql.Tx) error {
@@ -181,6 +196,13 @@ func (t *till) handle(ctx context.Context, p payment) error {
 		ctx = context.Background()
 	}
 	tried, err := t.pay(ctx, p)
+	for _, e := range p.all {
+		if e.waitsFor() == sqlIsTaken {
+			if _, err := t.db.Exec(sqlAddTried, e.N); err != nil {
+				return err
+			}
+		}
+	}
 	switch {
 	case err == nil:
 		t.say("wrote", p, nil)
@@ -206,6 +228,12 @@ func (t *till) say(word string, p payment, err error) {
 // pay writes the receipts and ends the jobs. tried reports whether it came to the latter: a
 // job that nobody has tried to complete is done if its handler returns nil, as ever.
 func (t *till) pay(ctx context.Context, p payment) (tried bool, err error) {
+	var luck error
+	for _, e := range p.all {
+		if e.unlucky() && e.attempt == 1 {
+			luck = errUnlucky
+		}
+	}
 	write := func(tx *sql.Tx) error {
 		for _, e := range p.all {
 			if _, err := tx.ExecContext(ctx, sqlAddReceipt, e.N, e.attempt, t.First); err != nil {
@@ -216,7 +244,7 @@ func (t *till) pay(ctx context.Context, p payment) (tried bool, err error) {
 		return nil
 	}
 	if p.way() == byFinish {
-		return true, p.all[0].job.Finish(ctx, write)
+		return true, p.all[0].job.Finish(ctx, func(tx *sql.Tx) error { return cmp.Or(write(tx), luck) })
 	}
 	var ignored error
 	complete := func(tx *sql.Tx) error {
@@ -238,10 +266,10 @@ func (t *till) pay(ctx context.Context, p payment) (tried bool, err error) {
 		if err := steps[0](tx); err != nil {
 			return err
 		}
-		return steps[1](tx)
+		return cmp.Or(steps[1](tx), luck)
 	}
 	if p.inOwn() {
-		err = t.ownTx(ctx, p.careless(), both)
+		err = t.ownTx(ctx, both)
 	} else {
 		err = t.q.Tx(ctx, both)
 	}
@@ -251,31 +279,43 @@ func (t *till) pay(ctx context.Context, p payment) (tried bool, err error) {
 	return tried, err
 }
 
-// ownTx calls f in a transaction of the application. A careless one commits it also if f
-// has failed.
-func (t *till) ownTx(ctx context.Context, careless bool, f func(tx *sql.Tx) error) error {
+// ownTx calls f in a transaction of the application.
+func (t *till) ownTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 	tx, err := t.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // after the commit there is nothing to roll back
-	if err := f(tx); err != nil && !careless {
+	if err := f(tx); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
-// wait says which jobs wait, and whether they are paid carelessly after that, and waits
-// until somebody else has written their receipts.
+// waitsFor returns the question that is to be answered with yes before an attempt goes on.
+func (e entered) waitsFor() string {
+	switch {
+	case e.Waits == untilTaken && e.attempt == 1:
+		return sqlIsTaken
+	case e.Waits == untilTaken && e.attempt == 2:
+		return sqlHasTried
+	case e.Waits == untilOver && e.attempt == 1:
+		return sqlHasReceipt
+	}
+	return ""
+}
+
+// wait says which first attempts wait, and whether they are careless after that.
 func (t *till) wait(p payment) error {
 	for _, e := range p.all {
-		if e.Waits && e.attempt == 1 {
+		if e.attempt == 1 && e.Waits != forNothing {
 			t.voice.say("waits %d %t", e.N, p.careless())
 		}
 	}
 	for _, e := range p.all {
-		for there := !e.Waits || e.attempt > 1; !there; <-time.After(5 * time.Millisecond) {
-			if err := t.db.QueryRow(sqlHasReceipt, e.N).Scan(&there); err != nil {
+		question := e.waitsFor()
+		for yes := question == ""; !yes; <-time.After(5 * time.Millisecond) {
+			if err := t.db.QueryRow(question, e.N).Scan(&yes); err != nil {
 				return err
 			}
 		}
