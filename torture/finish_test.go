@@ -29,9 +29,10 @@ func killFinish(t *testing.T, relaxed bool) {
 	r := newBooks(t, crew.path)
 	rounds(t, 4, 150, func(int) { // of each durability
 		r.add(crew.q, manners, forNothing)
-		<-time.After(between(random, 20*time.Millisecond, 200*time.Millisecond))
 		i := random.IntN(len(crew.all))
 		c := crew.all[i]
+		c.hears("ready") // on a busy machine it could be killed before it has begun
+		<-time.After(between(random, 20*time.Millisecond, 200*time.Millisecond))
 		crew.kill(i)
 		r.hear(rest(c)...)
 		r.mustMatch("%d kills", crew.begun-begun)
@@ -77,17 +78,7 @@ func TestStop_Finish(t *testing.T) {
 	victim, stops := begin(), 0
 	rounds(t, 2, 12, func(i int) {
 		waiting := r.add(q, manners, untilTaken+i%2)
-		var careless []int
-		for range waiting {
-			var n int
-			var is bool
-			if _, err := fmt.Sscan(victim.hears("waits"), &n, &is); err != nil {
-				t.Fatal(err)
-			}
-			if is {
-				careless = append(careless, n)
-			}
-		}
+		careless := victim.hearsWaits(len(waiting))
 		heir := begin()
 		r.add(q, manners/4, forNothing) // for both of them
 		<-time.After(between(random, 0, 10*time.Millisecond))
@@ -100,18 +91,7 @@ func TestStop_Finish(t *testing.T) {
 			}
 			return true
 		}
-		for begun := time.Now(); !taken(); {
-			stops++
-			victim.signal(syscall.SIGSTOP)
-			for stopped := time.Now(); !taken() && time.Since(stopped) < 3*time.Second; {
-				<-time.After(10 * time.Millisecond)
-			}
-			victim.signal(syscall.SIGCONT)
-			if time.Since(begun) > time.Minute {
-				t.Fatal("nobody takes the jobs of a program that is stopped for a minute")
-			}
-			<-time.After(200 * time.Millisecond) // it may have been stopped while it writes, so that nobody else could
-		}
+		stops += victim.stopUntil(taken)
 		victim.finishSoon(20 * time.Second)
 		r.hear(rest(victim)...)
 		for _, n := range careless { // the others may have noticed before they tried
@@ -134,4 +114,38 @@ func TestStop_Finish(t *testing.T) {
 	}
 	wantRules(t, path)
 	t.Logf("%d stops: %d attempts were too late; %d jobs, %d of them cut off before, one row each", stops, len(r.late), ended, again)
+}
+
+// hearsWaits waits until a till has said that n jobs wait, and returns the careless ones.
+func (c *child) hearsWaits(n int) (careless []int) {
+	c.t.Helper()
+	for range n {
+		var job int
+		var is bool
+		if _, err := fmt.Sscan(c.hears("waits"), &job, &is); err != nil {
+			c.t.Fatal(err)
+		}
+		if is {
+			careless = append(careless, job)
+		}
+	}
+	return careless
+}
+
+// stopUntil stops a child until its jobs are taken, and returns how often. It may be stopped
+// while it writes, so that nobody else can: then it goes on for a moment.
+func (c *child) stopUntil(taken func() bool) (stops int) {
+	c.t.Helper()
+	for begun := time.Now(); !taken(); <-time.After(200 * time.Millisecond) {
+		stops++
+		c.signal(syscall.SIGSTOP)
+		for stopped := time.Now(); !taken() && time.Since(stopped) < 3*time.Second; {
+			<-time.After(10 * time.Millisecond)
+		}
+		c.signal(syscall.SIGCONT)
+		if time.Since(begun) > time.Minute {
+			c.t.Fatal("nobody takes the jobs of a program that is stopped for a minute")
+		}
+	}
+	return stops
 }

@@ -333,7 +333,7 @@ func (t *till) untilDone(ctx context.Context) error {
 		left = 0
 		for _, c := range counts {
 			if c.State != errand.Done {
-				left += int64(c.N)
+				left += c.N
 			}
 		}
 	}
