@@ -112,3 +112,94 @@ func ExampleQueue_CancelTx() {
 	}))
 	// Output: cancelled
 }
+
+// A charge and the end of its job are written together, so that no customer is charged twice
+// in the books. The payment service gets the ID of the job: it refuses a second charge with it.
+func ExampleJob_Finish() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+	check(q.Tx(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `CREATE TABLE receipt (customer TEXT, number TEXT)`)
+		return err
+	}))
+	pay := func(ctx context.Context, customer, key string) (receipt string, err error) { return "R-1", nil }
+
+	w := errand.NewWorker(q, nil)
+	errand.Handle(w, func(ctx context.Context, job *errand.Job[Charge]) error {
+		receipt, err := pay(ctx, job.Args.Customer, job.ID.String())
+		if err != nil {
+			return err // retried by the policy; nothing is written
+		}
+		return job.Finish(ctx, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `INSERT INTO receipt VALUES (?1, ?2)`, job.Args.Customer, receipt)
+			return err
+		})
+	})
+	e := must(q.Enqueue(ctx, Charge{Customer: "ada"}, nil))
+	runUntilEmpty(ctx, q, w)
+
+	check(q.Tx(ctx, func(tx *sql.Tx) error {
+		var n int
+		err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM receipt`).Scan(&n)
+		fmt.Println(must(q.Job(ctx, e.ID)).State, "with", n, "receipt")
+		return err
+	}))
+	// Output: done with 1 receipt
+}
+
+// All readings of a call are added up and completed in one transaction.
+func ExampleJob_CompleteTx() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+	check(q.Tx(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `CREATE TABLE usage (customer TEXT)`)
+		return err
+	}))
+
+	w := errand.NewWorker(q, nil)
+	errand.HandleMany(w, func(ctx context.Context, jobs []*errand.Job[Charge]) error {
+		return q.Tx(ctx, func(tx *sql.Tx) error {
+			for _, job := range jobs {
+				if _, err := tx.ExecContext(ctx, `INSERT INTO usage VALUES (?1)`, job.Args.Customer); err != nil {
+					return err
+				}
+				if err := job.CompleteTx(ctx, tx); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}, errand.BatchOptions{Max: 100})
+	must(q.EnqueueMany(ctx, []errand.NewJob{{Args: Charge{Customer: "ada"}}, {Args: Charge{Customer: "grace"}}}))
+	runUntilEmpty(ctx, q, w)
+
+	for _, c := range must(q.Counts(ctx)) {
+		fmt.Println(c.State, c.N)
+	}
+	// Output: done 2
+}
+
+// Charge is a job that charges a customer.
+type Charge struct{ Customer string }
+
+// Kind names the type of job.
+func (Charge) Kind() string { return "charge" }
+
+// runUntilEmpty runs a worker until no job waits.
+func runUntilEmpty(ctx context.Context, q *errand.Queue, w *errand.Worker) {
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	events := must(q.Subscribe(ctx, errand.EventFilter{Types: []errand.EventType{errand.EventDone}}, 100))
+	go func() { ended <- w.Run(ctx) }()
+	for waiting := true; waiting; {
+		<-events.Events()
+		waiting = false
+		for _, c := range must(q.Counts(context.WithoutCancel(ctx))) {
+			waiting = waiting || c.State != errand.Done
+		}
+	}
+	stop()
+	check(<-ended)
+}

@@ -256,7 +256,7 @@ func (l *loop) leftOpen(a *attempt) *openTx {
 	}
 	log, attrs := l.cfg.Logger, l.attrs(a)
 	return &openTx{a, time.AfterFunc(slowTx, func() {
-		log.Warn("errand: a handler has returned and left the transaction open in which it completed its job: nobody else can write to the file meanwhile", attrs...)
+		log.Warn("errand: a handler has returned and left open the transaction that completes its job", attrs...)
 	})}
 }
 
