@@ -62,11 +62,14 @@ func rollBack(in any) {
 	if !ok {
 		return
 	}
-	ended := make(chan error, 2)
+	ended := make(chan struct{}, 2)
 	for range 2 {
-		go func() { ended <- tx.Rollback() }()
+		go func() {
+			_ = tx.Rollback() // one of the two gives sql.ErrTxDone
+			ended <- struct{}{}
+		}()
 	}
-	_ = <-ended // the other one gives sql.ErrTxDone
+	<-ended
 }
 
 // LookTx implements [storage.TxEnqueuer].
