@@ -63,7 +63,8 @@ type Hold struct {
 	// of the lease. So one job is let through at a time, in all processes together, and
 	// the next one if nobody releases the hold or begins it anew. A probe that still runs
 	// at the end does not keep the next one back. Who runs the probe moves the end, with
-	// Through, for as long as the probe is waited for. Another hold of the lane may keep
+	// Through, for as long as the probe is waited for. A Reclaim that takes the lease of
+	// the last probe moves an end that is later to now. Another hold of the lane may keep
 	// probes back. An [Offer] gets none. The Lane of such a hold names a queue and a
 	// kind.
 	Probe bool

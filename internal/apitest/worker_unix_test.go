@@ -59,7 +59,7 @@ const (
 )
 
 // beOther is the other process. It says on its standard output what it does,
-// and a hold returns when a line comes on its standard input.
+// and a hold returns when a line comes on its standard input: with "away" its lane is held.
 func beOther(role string) error {
 	ctx := context.Background()
 	ahead, err := time.ParseDuration(os.Getenv(clockEnv))
@@ -96,6 +96,9 @@ func beOther(role string) error {
 		errand.Handle(w, func(_ context.Context, job *errand.Job[hold]) error {
 			fmt.Println("hold", job.Args.Name, job.Attempt)
 			lines.Scan()
+			if lines.Text() == "away" {
+				return errand.HoldLane(time.Second, errors.New("away"))
+			}
 			fmt.Println("return", job.Args.Name, job.Attempt)
 			return nil
 		})

@@ -473,3 +473,73 @@ func TestProbe_ReleasedWhileItHangs(t *testing.T) {
 		}
 	})
 }
+
+// A process that is killed while it runs a probe leaves no lane closed: whoever recovers
+// the job has the next one let through, also if it does not serve the lane.
+//
+//errand:shows a probe whose process is killed | | the next job of the lane is let through as soon as the job is recovered, by any process, at its start or later, however often that happens
+func TestProbe_Killed(t *testing.T) {
+	for name, test := range map[string]struct {
+		jobs    int
+		brake   bool
+		after   time.Duration // from the begin of the probe until the kill
+		started bool          // the next one works already
+		by      string        // what recovers the job
+	}{
+		"at its start":              {jobs: 100, after: time.Second, by: "k"},
+		"by one that runs":          {jobs: 100, after: time.Second, started: true, by: "k"},
+		"by one of another lane":    {jobs: 100, after: time.Second, started: true, by: "other"},
+		"after some heartbeats":     {jobs: 100, after: lease - 5*time.Second, by: "k"},
+		"a brake":                   {jobs: 100, after: time.Second, brake: true, by: "k"},
+		"the only job of the lane":  {jobs: 1, after: time.Second, by: "k"},
+		"the only one, by one here": {jobs: 1, after: time.Second, started: true, by: "k"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withSide(t, nil, func(t *testing.T, r *rig, s *side) {
+				h := storage.Hold{Lane: laneK, Reason: storage.HoldUnavailable, For: time.Second, Probe: true}
+				if test.brake {
+					h.Reason = storage.HoldBrake
+				}
+				r.enqueue("k", test.jobs)
+				if err := r.app.Hold(t.Context(), r.now(), h); err != nil {
+					t.Fatal(err)
+				}
+				next := r.another()
+				next.cfg.MaxCrashes = 9
+				next.handle(test.by, s.run)
+				for i := range 3 { // one probe after the other
+					p := r.another()
+					p.cfg.MaxCrashes = 9
+					hang(t, 1, s, p)
+					p.start()
+					pass(2500 * time.Millisecond)
+					held := r.held()[h.Reason]
+					if since := time.Since(held.Through.Since); since > 2500*time.Millisecond || held.Until.Sub(r.now()) < lease/2 {
+						t.Fatalf("process %d is to run a probe: %+v", i, held)
+					}
+					pass(test.after)
+					if test.started && i == 2 {
+						next.start()
+						pass(time.Second)
+					}
+					p.crash()
+				}
+				if !test.started {
+					next.start()
+				}
+				pass(2 * time.Second)
+				if test.by == "other" {
+					if held := r.held()[h.Reason]; held.Until.After(r.now()) {
+						t.Errorf("the next is let through at %v, want before %v", held.Until, r.now())
+					}
+					r.handle("k", s.run)
+					r.start()
+					pass(time.Second)
+				}
+				if n := r.count(storage.Done); n != test.jobs || len(r.held()) > 0 {
+					t.Errorf("%d jobs are done, held: %v; want %d and none", n, r.held(), test.jobs)
+				}
+			})
+		})
+	}
+}

@@ -105,6 +105,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlGiveBack:      "USING PRIMARY KEY (queue=? AND kind=?)",
 		sqlDropBucket:    "USING PRIMARY KEY (queue=? AND kind=?)",
 		sqlLetThrough:    "USING PRIMARY KEY (queue=? AND kind=?)",
+		sqlLetNext:       "USING PRIMARY KEY (queue=? AND kind=?)",
 		sqlWaitsFor:      "USING PRIMARY KEY (queue=? AND kind=? AND reason=?)",
 		sqlLanes:         "USING INTEGER PRIMARY KEY (rowid>?)",
 		sqlFindPolicy:    "USING COVERING INDEX sqlite_autoindex_errand_policy_1 (doc=?)",

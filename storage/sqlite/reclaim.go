@@ -24,6 +24,7 @@ WHERE state = 3 AND instance NOT IN (SELECT instance FROM main.errand_instance)`
 	sqlTake = `UPDATE main.errand_job SET token = ?4, instance = ?5, until = ?6, fate = ?7
 WHERE id = ?1 AND token = ?2 AND until = ?3 AND state = 3
 RETURNING ` + wideColumns + `, cancelling`
+	sqlLetNext = `UPDATE main.errand_hold SET until = ?5 WHERE queue = ?1 AND kind = ?2 AND job = ?3 AND token = ?4 AND probe = 1 AND until > ?5`
 )
 
 // observation is what the Store has seen of the leases of other instances, and
@@ -316,7 +317,7 @@ func (s *Store) held(ctx context.Context, text string, of ...any) ([]candidate, 
 // reclaim takes the leases that have not changed since they were observed, and
 // deletes the registrations of instances that are gone.
 func (t *tx) reclaim(now time.Time, lease time.Duration, found []candidate, gone []*deadPeer) ([]storage.Reclaimed, error) {
-	t.seen(now)
+	at := t.seen(now)
 	var out []storage.Reclaimed
 	if len(found) > 0 {
 		holder, err := t.register(lease)
@@ -343,6 +344,9 @@ func (t *tx) reclaim(now time.Time, lease time.Duration, found []candidate, gone
 			if err = t.fill(&r.Leased, &row); err != nil {
 				return nil, err
 			}
+			if err = t.letNext(&r, at); err != nil {
+				return nil, err
+			}
 			out = append(out, r)
 		}
 	}
@@ -360,4 +364,14 @@ func (t *tx) reclaim(now time.Time, lease time.Duration, found []candidate, gone
 		}
 	}
 	return out, nil
+}
+
+// letNext has the holds that wait for a job let the next one through: whoever ran it is
+// gone.
+func (t *tx) letNext(r *storage.Reclaimed, at int64) error {
+	n, err := t.execCount(sqlLetNext, r.Queue, r.Kind, r.Key, r.Previous, at)
+	if n > 0 {
+		t.holdsChange(storage.Lane{Queue: r.Queue, Kind: r.Kind})
+	}
+	return err
 }

@@ -24,6 +24,25 @@ func exchanging(f func(in *instance, now time.Time, x *storage.Exchange) (after 
 	}
 }
 
+// moving has f change holds after each Reclaim. It is given the ends that they had before.
+func moving(f func(m *Memory, now time.Time, got []storage.Reclaimed, until map[*held]time.Time)) func(in *instance) storage.Store {
+	return func(in *instance) storage.Store {
+		h := sound(in)
+		h.reclaim = func(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
+			until := map[*held]time.Time{}
+			in.m.locked(func() {
+				for _, h := range in.m.holds {
+					until[h] = h.Until
+				}
+			})
+			out, err := in.Reclaim(ctx, now, mono, lease, limit)
+			in.m.locked(func() { f(in.m, now, out, until) })
+			return out, err
+		}
+		return h
+	}
+}
+
 var probeFaults = []fault{
 	{"a hold that lets jobs through is over at its end", "hold_probe_one", holding(func(_ *Memory, n *storage.Hold, _ time.Time) func() {
 		n.Probe = false
@@ -154,6 +173,42 @@ var probeFaults = []fault{
 				if h.Lane == n.Lane && h.Reason == n.Reason {
 					h.Through = storage.Through{}
 				}
+			}
+		}
+	})},
+	{"Reclaim of a probe leaves the end of its hold", "hold_probe_reclaimed", moving(func(m *Memory, _ time.Time, _ []storage.Reclaimed, until map[*held]time.Time) {
+		for h := range until {
+			h.Until = until[h]
+		}
+	})},
+	{"Reclaim of a probe ends the hold", "hold_probe_reclaimed", moving(func(m *Memory, _ time.Time, _ []storage.Reclaimed, until map[*held]time.Time) {
+		m.holds = slices.DeleteFunc(m.holds, func(h *held) bool { return !h.Until.Equal(until[h]) })
+	})},
+	{"Reclaim of any job of the lane lets the next one through", "hold_probe_reclaimed", moving(func(m *Memory, now time.Time, got []storage.Reclaimed, _ map[*held]time.Time) {
+		for _, h := range m.holds {
+			if len(got) > 0 && h.Probe && h.Until.After(now) {
+				h.Until = now
+			}
+		}
+	})},
+	{"Reclaim of a job that was a probe moves the end again", "hold_probe_reclaimed", moving(func(m *Memory, now time.Time, got []storage.Reclaimed, until map[*held]time.Time) {
+		for _, h := range m.holds {
+			if len(got) > 0 && h.Probe && h.past(now) {
+				h.Until = now
+			}
+		}
+	})},
+	{"Reclaim of a probe moves the end of a hold that lets none through", "hold_probe_reclaimed", moving(func(m *Memory, now time.Time, got []storage.Reclaimed, until map[*held]time.Time) {
+		for _, h := range m.holds {
+			if len(got) > 0 && !h.Probe {
+				h.Until = now
+			}
+		}
+	})},
+	{"Reclaim of a probe ends a hold without an end", "hold_probe_reclaimed", moving(func(m *Memory, now time.Time, got []storage.Reclaimed, until map[*held]time.Time) {
+		for _, h := range m.holds {
+			if len(got) > 0 && h.Until.IsZero() {
+				h.Until = now
 			}
 		}
 	})},

@@ -302,6 +302,69 @@ Hanging is that of the Hold.`, func(f *fixture) {
 		at("put off for what another one has let through", f.now.Add(time.Minute), 3)
 	}},
 
+	{"hold_probe_reclaimed", `A Reclaim that takes the lease of the last probe moves an end that is later to now.`, func(f *fixture) {
+		a, b, c := f.db.Open(), f.db.Open(), f.db.Open()
+		ids := f.add(times(9, newJob())...)
+		began := f.run(b, priority(1))
+		f.hold(aProbe)
+		f.hold(forReason(storage.HoldBrake, time.Second))
+		state := storage.HoldState{Lane: aProbe.Lane, Reason: aProbe.Reason, Since: f.now, For: time.Minute, Probe: true}
+		until := func(what string, until time.Time, waiting int64) {
+			f.Helper()
+			state.Until, state.Waiting, state.Ready = until, waiting, waiting
+			brake := state
+			brake.Reason, brake.For = storage.HoldBrake, time.Second
+			f.holdsAre(what, brake, state)
+		}
+		f.later(time.Minute)
+		first := f.gets("the first", a, ids[0])[0]
+		state.Through = f.through(first)
+		f.later(time.Second)
+		f.db.Kill(b)
+		f.takes(f.s, 0, began.Lease, storage.Unstarted)
+		until("the holder of another job is gone", f.now.Add(hold-time.Second), 8)
+		f.db.Kill(a)
+		taken := f.takes(c, 0, first.Lease, storage.Unstarted)
+		state.Through = storage.Through{}
+		until("the holder of the first is gone", f.now, 8)
+		second := f.gets("the second", f.s, ids[1])[0]
+		state.Through = f.through(second)
+		f.later(time.Second)
+		f.db.Kill(c)
+		f.takes(f.s, 0, taken.Lease, storage.Unstarted)
+		until("who has taken the first is gone too", f.now.Add(hold-time.Second), 7)
+		f.later(hold)
+		a = f.db.Open()
+		third := f.gets("the third", a, ids[2])[0]
+		f.takesNothing(f.s, 0)
+		f.later(2 * hold)
+		state.Through = storage.Through{Lease: third.Lease, Job: third.ID, Since: f.now.Add(-2 * hold)}
+		at := f.now.Add(-hold)
+		f.takes(f.s, hold, third.Lease, storage.Cut)
+		state.Through = storage.Through{}
+		until("the lease of the third has lapsed", at, 6)
+		f.later(time.Second)
+		for i, h := range []storage.Hold{{}, aProbe} {
+			a = f.db.Open()
+			probe := f.gets("the next", a, ids[3+i])[0]
+			h.Lane, h.Reason = aProbe.Lane, aProbe.Reason
+			h.Probe = i == 0
+			f.hold(h)
+			f.release(aProbe.Lane, storage.HoldBrake)
+			f.db.Kill(a)
+			f.takes(f.s, hold, probe.Lease, storage.Unstarted)
+			n := int64(5 - i)
+			state = storage.HoldState{Lane: h.Lane, Reason: h.Reason, Since: state.Since, For: h.For, Probe: h.Probe, Waiting: n, Ready: n}
+			if h.For > 0 {
+				state.Until = f.now.Add(h.For)
+			}
+			f.holdsAre("begun anew meanwhile", state)
+			f.gets("begun anew meanwhile", f.s)
+			f.hold(storage.Hold{Lane: h.Lane, Reason: h.Reason, Probe: true, For: time.Microsecond})
+			f.later(time.Second)
+		}
+	}},
+
 	{"hold_probe_dated", `With Probe both may be set: Until is the end then, and For is kept as the length.
 Without a For, or with an Until, Doubtful has no effect.`, func(f *fixture) {
 		ids := f.add(times(4, newJob())...)

@@ -49,6 +49,18 @@ func (h *held) letThrough(j *job, now time.Time) {
 	h.Through = storage.Through{Lease: storage.Lease{Key: j.Key, Token: j.lease.token}, Job: j.ID, Since: floor(now)}
 }
 
+// letNext has the holds that wait for j, whose lease is taken now, let the next job
+// through. It returns their lanes.
+func (m *Memory) letNext(j *job, now time.Time) (lanes []storage.Lane) {
+	for _, h := range m.holds {
+		if h.Probe && h.Through.Lease == (storage.Lease{Key: j.Key, Token: j.lease.token}) && !h.Until.IsZero() && !h.past(floor(now)) {
+			h.Until = floor(now)
+			h.began, lanes = h.Until.Add(-h.For), append(lanes, h.Lane)
+		}
+	}
+	return lanes
+}
+
 // through returns the job that h has let through last, if it still has that lease.
 func (m *Memory) through(h *held) storage.Through {
 	if j := m.jobs[h.Through.Key]; j == nil || j.State != storage.Running || j.lease.token != h.Through.Token {

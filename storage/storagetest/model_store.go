@@ -305,14 +305,19 @@ func (in *instance) Reclaim(ctx context.Context, now time.Time, mono, length tim
 	if err := m.begin(ctx, in); err != nil {
 		return nil, err
 	}
-	defer m.mu.Unlock()
 	now = m.wrote(now)
 	var out []storage.Reclaimed
+	var lanes []storage.Lane
 	for _, j := range in.reclaimable(mono) {
 		if len(out) >= limit {
 			break
 		}
+		lanes = append(lanes, m.letNext(j, now)...)
 		out = append(out, in.reclaim(now, j, length))
+	}
+	m.mu.Unlock()
+	if len(lanes) > 0 {
+		m.emit(in, now, &storage.Event{Holds: lanes})
 	}
 	return out, nil
 }

@@ -485,6 +485,7 @@ func (h *history) reclaim(t *rapid.T) {
 		if i < 0 {
 			h.Fatalf("job %d was reclaimed, though its holder is not gone", r.Key)
 		}
+		in.m.letNext(allowed[i], h.now)
 		want := in.reclaim(h.now, allowed[i], hold)
 		h.granted(p, r.Leased, want.Leased)
 		h.both(fmt.Sprintf("fate of job %d", r.Key), fateName(r.Fate), fateName(want.Fate))
@@ -492,6 +493,7 @@ func (h *history) reclaim(t *rapid.T) {
 		h.both("Cancelling", r.Cancelling, want.Cancelling)
 		h.name(r.Holder, want.Holder)
 	}
+	h.sameHolds(p)
 }
 
 // name checks the name of an instance. Those of a store under test may all be
