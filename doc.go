@@ -18,8 +18,7 @@
 //
 //   - To enqueue: [Queue.Enqueue], EnqueueMany, and EnqueueTx inside [Queue.Tx], with [JobOptions].
 //   - To handle: [NewWorker], [Handle], [HandleMany], [HandleRaw], [Worker.Run]. What a handler
-//     returns says how it ended, see below. [Job.Finish] ends a job in a transaction of its
-//     handler, and Job.CompleteTx in one that is open already.
+//     returns says how it ended, see below; [Job.Finish], CompleteTx and Then go further.
 //   - Policies and limits: [Options], [HandlerOptions]; [Settings] by [Queue.Configure]; Budgets.
 //   - To look: [Queue.Job], Jobs, Counts, Stats, Groups, Why, PolicyOf, Workers, Holds, Settings,
 //     Health, Clock; events by [Queue.Subscribe].
@@ -97,8 +96,7 @@
 //  6. A dead letter keeps args, headers, reason, last error, history, policy and counts.
 //     Only Purge, Delete and a cap with [EvictDead] delete it; caps report and count it.
 //  7. A job enqueued in the application's transaction commits or vanishes with
-//     it: [Queue.Tx], [Queue.EnqueueTx]. So does the end of a job in the transaction of its
-//     handler: [Job.Finish], [Job.CompleteTx].
+//     it: [Queue.Tx], [Queue.EnqueueTx]. So does the end of a job: [Job.CompleteTx].
 //  8. Unique keys hold under concurrency. A dead letter whose key another job holds
 //     cannot be redriven, and stays dead.
 //  9. Bad input is refused with a [FieldError] for each fault, and nothing is

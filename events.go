@@ -35,6 +35,9 @@ type Event struct {
 	Due time.Time `json:"due,omitzero"`
 	// Used is 50, 70 or 90, for EventRetriesUsed.
 	Used int `json:"used,omitempty"`
+	// Duplicates are the jobs that held the unique keys of jobs of [Job.Then], which were not
+	// enqueued therefore; for EventDone.
+	Duplicates []ID `json:"duplicates,omitempty"`
 }
 
 // EventType says what has happened.
@@ -249,7 +252,7 @@ func (es *events) Wanted() bool { return es.all.Load() != nil }
 func (es *events) Tell(e engine.Event) {
 	es.tell(Event{
 		Type: EventType(e.Type), At: e.At, ID: e.ID, Queue: e.Queue, Kind: e.Kind, Attempt: e.Attempt, Retry: e.Retry,
-		Reason: e.Reason, Error: e.Error, Due: e.Due, Used: e.Used,
+		Reason: e.Reason, Error: e.Error, Due: e.Due, Used: e.Used, Duplicates: e.Duplicates,
 	})
 }
 

@@ -137,7 +137,7 @@ func ExampleJob_Finish() {
 		})
 	})
 	e := must(q.Enqueue(ctx, Charge{Customer: "ada"}, nil))
-	runUntilEmpty(ctx, q, w)
+	runUntilDone(ctx, q, w, 1)
 
 	check(q.Tx(ctx, func(tx *sql.Tx) error {
 		var n int
@@ -173,12 +173,31 @@ func ExampleJob_CompleteTx() {
 		})
 	}, errand.BatchOptions{Max: 100})
 	must(q.EnqueueMany(ctx, []errand.NewJob{{Args: Charge{Customer: "ada"}}, {Args: Charge{Customer: "grace"}}}))
-	runUntilEmpty(ctx, q, w)
+	runUntilDone(ctx, q, w, 2)
 
 	for _, c := range must(q.Counts(ctx)) {
 		fmt.Println(c.State, c.N)
 	}
 	// Output: done 2
+}
+
+// The confirmation is enqueued with the end of the charge: neither without it nor twice.
+func ExampleJob_Then() {
+	ctx := context.Background()
+	q, remove := tempQueue(nil)
+	defer remove()
+
+	w := errand.NewWorker(q, nil)
+	errand.Handle(w, func(ctx context.Context, job *errand.Job[Charge]) error {
+		return job.Then(SendEmail{To: job.Args.Customer + "@example.org"}, &errand.JobOptions{Delay: time.Minute})
+	})
+	e := must(q.Enqueue(ctx, Charge{Customer: "ada"}, nil))
+	runUntilDone(ctx, q, w, 1)
+
+	for _, j := range must(q.Jobs(ctx, errand.JobFilter{Parent: e.ID}, nil)).Jobs {
+		fmt.Println(j.Kind, j.State)
+	}
+	// Output: send_email scheduled
 }
 
 // Charge is a job that charges a customer.
@@ -187,18 +206,14 @@ type Charge struct{ Customer string }
 // Kind names the type of job.
 func (Charge) Kind() string { return "charge" }
 
-// runUntilEmpty runs a worker until no job waits.
-func runUntilEmpty(ctx context.Context, q *errand.Queue, w *errand.Worker) {
+// runUntilDone runs a worker until so many jobs are done.
+func runUntilDone(ctx context.Context, q *errand.Queue, w *errand.Worker, n int) {
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	events := must(q.Subscribe(ctx, errand.EventFilter{Types: []errand.EventType{errand.EventDone}}, 100))
+	done := must(q.Subscribe(ctx, errand.EventFilter{Types: []errand.EventType{errand.EventDone}}, 100))
 	go func() { ended <- w.Run(ctx) }()
-	for waiting := true; waiting; {
-		<-events.Events()
-		waiting = false
-		for _, c := range must(q.Counts(context.WithoutCancel(ctx))) {
-			waiting = waiting || c.State != errand.Done
-		}
+	for range n {
+		<-done.Events()
 	}
 	stop()
 	check(<-ended)

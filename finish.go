@@ -46,6 +46,61 @@ func (j *Job[A]) Finish(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	return j.attempt.Finish(ctx, s, plainTx(s, fn))
 }
 
+// Then has a job enqueued if this one is done: in the transaction that ends it, also with
+// [Job.Finish] and [Job.CompleteTx]. If the attempt ends otherwise, it is dropped. The job has
+// this one as its [JobInfo].Parent.
+//
+// The args and options are checked at once, and go through [Options].Middleware with the
+// context of the handler. There can be 100 such jobs, with 1 MiB of args and headers. They are
+// let in whatever the caps. As this job has ended before, one of them can take its unique key.
+// If another job holds the key, a job is not enqueued, or replaces a waiting job, as its
+// OnConflict says, which can have no Merge; the [Event] of the end has the IDs of those holders.
+// That fails nothing.
+//
+// Then returns [ErrFinished] if the job was completed before, or if the handler has returned,
+// and [ErrNoAttempt] for a job that no worker runs.
+func (j *Job[A]) Then(args Args, o *JobOptions) error {
+	if j.attempt == nil {
+		return ErrNoAttempt
+	}
+	q := j.attempt.Owner().(*Queue)
+	r, err := q.follower(j.attempt.Context(), args, o)
+	if err != nil {
+		return err
+	}
+	r.Tags = append(r.Tags, storage.ParentTag(j.ID))
+	return j.attempt.Then(r, func(jobs, bytes int) error {
+		switch {
+		case jobs > maxThen:
+			return &FieldError{Field: "then", Value: jobs, Limit: fmt.Sprintf("must be at most %d jobs", maxThen)}
+		case bytes > maxThenBytes:
+			return &FieldError{Field: "then", Value: fmt.Sprintf("%d bytes of args and headers", bytes), Limit: fmt.Sprintf("must be at most %d", maxThenBytes)}
+		}
+		return nil
+	})
+}
+
+const (
+	maxThen      = 100
+	maxThenBytes = 1 << 20
+)
+
+// follower returns a job of Then as the store takes it.
+func (q *Queue) follower(ctx context.Context, args Args, o *JobOptions) (storage.NewJob, error) {
+	var f faults
+	if d, ok := args.(JobDefaulter); ok {
+		o = q.defaulted(&f, "", d, o)
+	}
+	if o != nil && o.Unique != nil && o.Unique.OnConflict.Merge != nil {
+		f.field(mergeField, "a function", "must be nil with Then")
+	}
+	_, records, err := q.newJobs(ctx, &f, []NewJob{{args, o}}, only, nil)
+	if err != nil {
+		return storage.NewJob{}, err
+	}
+	return records[0], nil
+}
+
 // CompleteTx is [Job.Finish] for a transaction that is open already: one of [Queue.Tx], or a
 // transaction of the application on the queue's file. The job is done if tx commits. Many jobs
 // can be completed in one transaction, for example all those of a [HandleMany]. Use a

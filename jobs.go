@@ -54,6 +54,8 @@ type JobInfo struct {
 	Args    json.RawMessage   `json:"args,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
 	Tags    []string          `json:"tags,omitempty"` // sorted; nil if there are none
+	// Parent is the job with whose end this one was enqueued, see [Job.Then]; zero if none was.
+	Parent ID `json:"parent,omitzero"`
 	// History has the last failures and changes of args, the oldest first, at most 20.
 	History []Failure `json:"history,omitempty"`
 }
@@ -76,6 +78,8 @@ type JobFilter struct {
 	// as [Queue.Jobs] and [DeadLetters.List]: a call that changes jobs refuses it.
 	Group string
 	Tag   string // one of JobOptions.Tags
+	// Parent is the job with whose end these were enqueued, see [Job.Then]. It excludes Tag.
+	Parent ID
 	// CreatedFrom and CreatedBefore bound the time when a job was enqueued, DueFrom
 	// and DueBefore the time when a scheduled, ready or blocked job is due. CreatedFrom and
 	// DueFrom are included, CreatedBefore and DueBefore are not.
@@ -118,7 +122,7 @@ var allStates = []State{Scheduled, Ready, Blocked, Running, Done, Cancelled, Exp
 func (f *JobFilter) narrows() bool { return len(f.IDs) > 0 || f.matches() }
 
 func (f *JobFilter) matches() bool {
-	return len(f.States) > 0 || f.Queue != "" || f.Kind != "" || f.Group != "" || f.Tag != "" || f.Reason != "" || f.Cause != 0 || f.Error != "" || f.OlderThan != 0 ||
+	return len(f.States) > 0 || f.Queue != "" || f.Kind != "" || f.Group != "" || f.Tag != "" || !f.Parent.IsZero() || f.Reason != "" || f.Cause != 0 || f.Error != "" || f.OlderThan != 0 ||
 		!f.CreatedFrom.IsZero() || !f.CreatedBefore.IsZero() || !f.DueFrom.IsZero() || !f.DueBefore.IsZero() ||
 		!f.EndedFrom.IsZero() || !f.EndedBefore.IsZero()
 }
@@ -151,7 +155,9 @@ func (q *Queue) choice(f *faults, filter JobFilter, about ...State) storage.Sele
 		}
 		return storage.Selection{IDs: distinct(filter.IDs)}
 	}
-	f.filter(&filter, about)
+	if f.filter(&filter, about); !filter.Parent.IsZero() {
+		filter.Tag = storage.ParentTag(filter.Parent)
+	}
 	before := filter.EndedBefore
 	if filter.OlderThan > 0 {
 		before = q.clock.Now().Add(-filter.OlderThan).Truncate(time.Microsecond).Add(time.Microsecond)
@@ -180,7 +186,9 @@ func (f *faults) filter(filter *JobFilter, about []State) {
 		f.field("queue", "", "must be set with group: a group is one of its queue")
 	}
 	if filter.Tag != "" {
-		f.tag("tag", filter.Tag)
+		if f.tag("tag", filter.Tag); !filter.Parent.IsZero() {
+			f.field("tag", filter.Tag, "must be empty if parent is set")
+		}
 	}
 	switch filter.Reason {
 	case "", ReasonExhausted, ReasonPermanent, ReasonCrashed, ReasonSnoozed, ReasonDecode, ReasonUnavailable, ReasonExpired, ReasonDeadline:
@@ -269,6 +277,9 @@ func (f *faults) tags(place string, tags []string) []string {
 	field := place + "tags"
 	for i, tag := range tags {
 		place := fmt.Sprintf("%s[%d]", field, i)
+		if strings.HasPrefix(tag, parentTag) {
+			f.field(place, tag, fmt.Sprintf("must not begin with %q, as those of Job.Then do", parentTag))
+		}
 		if f.tag(place, tag); strings.HasPrefix(tag, messageTag) {
 			f.field(place, tag, fmt.Sprintf("must not begin with %q, as those of Topics.Publish do", messageTag))
 		}
@@ -317,10 +328,26 @@ func jobInfo(r *storage.Record) (JobInfo, error) {
 		Unique: strings.TrimPrefix(r.Unique, uniqueKey(r.Kind, "")), Cancelling: r.Cancelling,
 		Group: r.Group, Reason: r.Reason, Error: r.Error, Unreached: r.Unreached, Args: r.Args, Tags: r.Tags, History: r.History,
 	}
+	j.Parent, j.Tags = parentOf(r.Tags)
 	var f faults
 	of := fmt.Sprintf("job %v", r.ID)
 	j.Policy, j.Headers = f.storedPolicy(of, r.Policy), f.storedHeaders(of, r.Headers)
 	return j, f.err()
+}
+
+// parentTag begins the tags that name a parent.
+var parentTag, _, _ = strings.Cut(storage.ParentTag(ID{}), ID{}.String())
+
+// parentOf returns the parent that one of the tags names, and the other tags.
+func parentOf(tags []string) (parent ID, others []string) {
+	i := slices.IndexFunc(tags, func(tag string) bool { return strings.HasPrefix(tag, parentTag) })
+	if i < 0 || parent.UnmarshalText([]byte(tags[i][len(parentTag):])) != nil {
+		return ID{}, tags
+	}
+	if len(tags) == 1 {
+		return parent, nil
+	}
+	return parent, slices.Delete(slices.Clone(tags), i, i+1)
 }
 
 // storedHeaders reads the headers that are stored with a job or a schedule.

@@ -230,6 +230,7 @@ func (w *Worker) config() engine.Config {
 	o, q := w.opts, w.queue.opts
 	c := engine.Config{
 		Store:         w.queue.store,
+		Owner:         w.queue,
 		Handlers:      w.handlers,
 		Concurrency:   cmp.Or(o.Concurrency, defaultConcurrency),
 		LeaseDuration: cmp.Or(o.LeaseDuration, defaultLease),

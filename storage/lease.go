@@ -71,7 +71,10 @@ func (x *Exchange) Wanted() (n int) {
 type ExchangeResult struct {
 	Extended []ItemResult // one for each of Extend
 	Finished []ItemResult // one for each of Finish
-	Leased   []Leased     // in the order they should start
+	// Then are the answers to the jobs of Finish.Then, or of Finish.Spent.Then, that were to be
+	// enqueued, by the index of the Finish. It is nil if there are none.
+	Then   map[int][]Enqueued
+	Leased []Leased // in the order they should start
 	// NextDue is the earliest time at which a scheduled job is due, all holds of a lane
 	// that matches a Want have ended, or a waiting job reaches its StartBy or Deadline. A
 	// StartBy or Deadline that began with a Doubtful now counts only once it has begun
@@ -169,9 +172,10 @@ type Finish struct {
 	// the history, and Error is the last error of the job until its next lease. A success
 	// before the lane's first OutcomeUnavailable need not count.
 	Spent *Finish
-	// Then, if not nil, is enqueued, in the same transaction, only if the item makes its
-	// job dead. If Spent takes effect, that of Spent counts.
-	Then *NewJob
+	// Then are jobs to enqueue, in the same transaction and in this order, only if the Outcome is OutcomeDone or
+	// OutcomeDead and the item ends its job so. If Spent takes effect, those of Spent count. The job has ended before,
+	// so that they can have its unique key. One whose key is held and whose Conflict says Fail is a duplicate, and fails nothing.
+	Then []NewJob
 	// Since is the token of the job's previous attempt, or of a later lease that was
 	// returned. If zero, there is no evidence.
 	Since int64

@@ -16,13 +16,13 @@ type TxEnqueuer interface {
 	// holder of a running job learns of it with its next extension after that.
 	// It returns [ErrWrongDatabase] for a transaction on another database.
 	CancelTx(ctx context.Context, tx any, now time.Time, id ID, keep Retention) (State, error)
-	// FinishTx ends a lease with OutcomeDone inside tx, as an Exchange ends it: it takes effect
-	// if tx commits. If the answer is not [Applied], or after an error, tx cannot commit any
+	// FinishTx ends a lease with OutcomeDone inside tx, as an Exchange ends it, with f.Then and
+	// their answers: it takes effect if tx commits. If the answer is not [Applied], or after an error, tx cannot commit any
 	// more. The answer is [Lost] if the lease is not held, [Ended] if it has ended in this
 	// transaction or by another FinishTx, and [Cancelling] if the job was asked to stop.
 	// committed, if not nil, is called when tx has committed, before another call of the Store
 	// can find the lease ended. For a transaction that Tx has not begun, it may not be called.
-	FinishTx(ctx context.Context, tx any, now time.Time, l Lease, keep Retention, committed func()) (ItemResult, error)
+	FinishTx(ctx context.Context, tx any, now time.Time, f Finish, keep Retention, committed func()) (ItemResult, []Enqueued, error)
 	// LookTx says whether a lease is held, as tx sees it, or, with a nil tx, as was committed:
 	// [Applied], or one of the other answers of FinishTx. It changes nothing.
 	LookTx(ctx context.Context, tx any, l Lease) (ItemResult, error)

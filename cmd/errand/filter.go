@@ -23,6 +23,7 @@ type filterFlags struct {
 	dueFrom, dueBefore         string
 	olderThan                  time.Duration
 	cause                      int64
+	parent                     queue.ID
 	all                        bool
 }
 
@@ -34,6 +35,10 @@ func (f *filterFlags) add(cmd *cobra.Command, states ...queue.State) {
 	}
 	laneFlags(cmd, &f.queue, &f.kind)
 	flags.StringVar(&f.tag, "tag", "", "only with this tag")
+	flags.Func("parent", "only those that were enqueued with the end of the job with this `ID`", func(s string) (err error) {
+		f.parent, err = queue.ParseID(s)
+		return err
+	})
 	flags.StringVar(&f.error, "error", "", "only with this text in the last error")
 	flags.StringVar(&f.createdFrom, "created-from", "", "only enqueued at this time or later")
 	flags.StringVar(&f.createdBefore, "created-before", "", "only enqueued before this time")
@@ -69,7 +74,7 @@ func (f *filterFlags) addGroup(cmd *cobra.Command) {
 func (f *filterFlags) filter() (queue.JobFilter, error) {
 	out := queue.JobFilter{
 		Queue: f.queue, Kind: f.kind, Group: f.group, Tag: f.tag, Reason: queue.Reason(f.reason), Error: f.error, OlderThan: f.olderThan, All: f.all,
-		Cause: f.cause,
+		Cause: f.cause, Parent: f.parent,
 	}
 	for _, s := range f.states {
 		out.States = append(out.States, queue.State(s))

@@ -122,6 +122,9 @@ func (t *tool) printJob(p *printer, j *queue.JobInfo, r *retries) {
 	field("policy", r.text(!j.EndedAt.IsZero()))
 	field("unique", safe(j.Unique))
 	field("group", safe(j.Group))
+	if !j.Parent.IsZero() {
+		field("parent", j.Parent.String())
+	}
 	field("tags", safe(strings.Join(j.Tags, ", ")))
 	field("args", jsonText(j.Args))
 	for _, name := range slices.Sorted(maps.Keys(j.Headers)) {

@@ -32,6 +32,7 @@ type Attempt struct {
 	open      bool           // one has ended the job, if its transaction is committed
 	committed bool           // it is
 	asked     bool           // the job was found to be cancelled
+	follows                  // if the job is done
 	over      bool           // the handler has returned
 }
 
@@ -64,6 +65,9 @@ func AttemptOf(ctx context.Context) *Attempt {
 	a, _ := ctx.Value(attemptKey{}).(*Attempt)
 	return a
 }
+
+// Owner returns that of the Config.
+func (a *Attempt) Owner() any { return a.of.cfg.Owner }
 
 // Store returns the store of the job.
 func (a *Attempt) Store() storage.Store { return a.of.cfg.Store }
@@ -131,13 +135,14 @@ func (a *Attempt) CompleteTx(ctx context.Context, store storage.TxEnqueuer, tx a
 
 func (a *Attempt) finish(ctx context.Context, store storage.TxEnqueuer, tx any) error {
 	cfg := a.of.cfg
-	r, err := store.FinishTx(ctx, tx, cfg.Clock.Now(), a.of.job.Lease, cfg.Retention, a.commit)
+	f := storage.Finish{Lease: a.of.job.Lease, Outcome: storage.OutcomeDone, Then: a.followers()}
+	r, added, err := store.FinishTx(ctx, tx, cfg.Clock.Now(), f, cfg.Retention, a.commit)
 	if err := errors.Join(err, a.refusal(r)); err != nil {
 		return err
 	}
 	a.mu.Lock()
-	a.open = true
-	a.mu.Unlock()
+	defer a.mu.Unlock()
+	a.open, a.then, a.added = true, f.Then, added
 	return nil
 }
 
@@ -224,7 +229,11 @@ func (l *loop) complete(a *attempt) {
 	}
 	a.told = true
 	done := outcome{Finish: storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeDone}, job: a.job}
-	l.taken([]outcome{done}, []storage.ItemResult{storage.Applied}, time.Now())
+	a.own.mu.Lock()
+	done.Then = a.own.then
+	then := map[int][]storage.Enqueued{0: a.own.added}
+	a.own.mu.Unlock()
+	l.taken([]outcome{done}, []storage.ItemResult{storage.Applied}, then, time.Now())
 }
 
 // endCompleted takes back an attempt that has completed its job.

@@ -56,6 +56,8 @@ type Config struct {
 	// Rand returns random numbers in [0, 1) for jitter, to one goroutine. If nil,
 	// those of math/rand/v2. [WithRand] replaces it.
 	Rand func() float64
+	// Owner is given to handlers, see [Attempt.Owner].
+	Owner any
 	// Logger receives what no caller can be told: recovered jobs, stuck handlers,
 	// failures of the store. If nil, slog.Default.
 	Logger *slog.Logger

@@ -26,6 +26,7 @@ type Event struct {
 	Reason, Error  string
 	Due            time.Time
 	Used           int
+	Duplicates     []storage.ID
 }
 
 // The types of events that come from here. Those of outcomes are the names of these but
@@ -37,6 +38,7 @@ const (
 	EventHeld        = "held"
 	EventReleased    = "released"
 	EventEnqueued    = "enqueued"
+	EventReplaced    = "replaced"
 )
 
 // outcomeEvents are the types of events by outcome; empty: none, as nothing was tried.
@@ -69,7 +71,7 @@ func (a *attempt) tellStarted() {
 }
 
 // tellWritten tells of the outcomes that were written.
-func (l *loop) tellWritten(all []outcome, results []storage.ItemResult) {
+func (l *loop) tellWritten(all []outcome, results []storage.ItemResult, then map[int][]storage.Enqueued) {
 	if !l.cfg.listens() {
 		return
 	}
@@ -103,6 +105,9 @@ func (l *loop) tellWritten(all []outcome, results []storage.ItemResult) {
 		}
 		if e.Due = f.DueAt; e.Due.IsZero() && f.Effect(false).State == storage.Ready {
 			e.Due = now
+		}
+		if added := then[i]; added != nil {
+			e.Duplicates = l.tellFollowed(f.Then, added, now)
 		}
 		l.cfg.Events.Tell(e)
 		if o.used > 0 && f.Outcome == storage.OutcomeRetry {

@@ -111,7 +111,7 @@ func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time
 	}
 	l.ready.pace.exchanged(now.Sub(x.sent), len(l.outcomes.waiting), len(l.leases.held))
 	l.extended(res.Extended, x.sent, now)
-	l.finished(res.Finished, now)
+	l.finished(res.Finished, res.Then, now)
 	if !x.asks() {
 		return
 	}
@@ -129,17 +129,17 @@ func (l *loop) exchanged(x *exchange, res *storage.ExchangeResult, now time.Time
 }
 
 // finished takes the results of the outcomes.
-func (l *loop) finished(results []storage.ItemResult, now time.Time) {
-	l.taken(l.outcomes.flight, results, now)
+func (l *loop) finished(results []storage.ItemResult, then map[int][]storage.Enqueued, now time.Time) {
+	l.taken(l.outcomes.flight, results, then, now)
 	l.tellRulings()
 	l.outcomes.written()
 	l.ready.holds.rulings.written(l.runners.holds.n.Load(), l.ready.holds.heeded)
 }
 
 // taken takes notice of what the store has answered to outcomes.
-func (l *loop) taken(all []outcome, results []storage.ItemResult, now time.Time) {
+func (l *loop) taken(all []outcome, results []storage.ItemResult, then map[int][]storage.Enqueued, now time.Time) {
 	l.cfg.Lanes.rates.count(all, results, now)
-	l.tellWritten(all, results)
+	l.tellWritten(all, results, then)
 	for i := range all {
 		f := &all[i]
 		f.open.end()

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -14,7 +15,70 @@ func (l *loop) follow(all []storage.Finish, at time.Time) {
 			f = f.Spent
 		}
 		if f.Outcome == storage.OutcomeDead {
-			f.Then = l.cfg.OnDeath(l.outcomes.flight[i].job, f, at)
+			if notice := l.cfg.OnDeath(l.outcomes.flight[i].job, f, at); notice != nil {
+				f.Then = []storage.NewJob{*notice}
+			}
 		}
 	}
+}
+
+// follows are the jobs that follow one if it is done.
+type follows struct {
+	then  []storage.NewJob
+	bytes int
+	added []storage.Enqueued // the answers, once a transaction has ended the job
+}
+
+// Then has a job enqueued with the end of this one, if that is done and fits allows it: how many
+// jobs there are then, and how many bytes of args and headers they have.
+func (a *Attempt) Then(job storage.NewJob, fits func(jobs, bytes int) error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.over || a.committed || a.open {
+		return ErrFinished
+	}
+	bytes := a.bytes + len(job.Args) + len(job.Headers)
+	if err := fits(len(a.then)+1, bytes); err != nil {
+		return err
+	}
+	a.then, a.bytes = append(a.then, job), bytes
+	return nil
+}
+
+// followers returns the jobs that follow.
+func (a *Attempt) followers() []storage.NewJob {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.then
+}
+
+// followed returns the outcome of an attempt with the jobs that follow it.
+func (a *attempt) followed(f storage.Finish) storage.Finish {
+	if f.Outcome == storage.OutcomeDone {
+		f.Then = a.own.followers()
+	}
+	return f
+}
+
+// Context returns the context of the handler.
+func (a *Attempt) Context() context.Context { return a.of.ctx }
+
+// tellFollowed tells of jobs that were enqueued with the end of another. It returns the holders
+// of the unique keys of those that were not.
+func (l *loop) tellFollowed(then []storage.NewJob, added []storage.Enqueued, now time.Time) (held []storage.ID) {
+	for i, e := range added {
+		j := &then[i]
+		told := Event{Type: EventEnqueued, At: now, ID: e.ID, Queue: j.Queue, Kind: j.Kind, Due: j.DueAt}
+		switch {
+		case e.Replaced:
+			told.Type = EventReplaced
+		case e.Duplicate:
+			held = append(held, e.ID)
+			continue
+		case j.DueAt.Before(now):
+			told.Due = now.Add(j.Delay)
+		}
+		l.cfg.Events.Tell(told)
+	}
+	return held
 }

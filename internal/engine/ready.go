@@ -256,7 +256,7 @@ func (l *loop) concluded(a *attempt) {
 	if a.verdict.kind == verdictFailed || a.verdict.kind == verdictDecode {
 		used = l.cfg.used(a, &f)
 	}
-	l.outcomes.add(a.job, f)
+	l.outcomes.add(a.job, a.followed(f))
 	o := &l.outcomes.waiting[len(l.outcomes.waiting)-1]
 	o.used, o.feared, o.open = used, a.feared(), l.leftOpen(a)
 	if f.Outcome == storage.OutcomeReturned {

@@ -77,8 +77,10 @@ func (t *tx) exchange(now time.Time, x *storage.Exchange, ajar bool) (out storag
 	if n := len(x.Finish); n > 0 {
 		out.Finished = make([]storage.ItemResult, n)
 		err = t.regroupOnce(n, func(i int) (err error) {
-			out.Finished[i], err = t.finish(now, &x.Finish[i], &x.Retention)
-			return err
+			if out.Finished[i], err = t.finish(now, &x.Finish[i], &x.Retention); err != nil {
+				return err
+			}
+			return t.thenOf(now, x, i, &out)
 		})
 		if err != nil {
 			return out, err

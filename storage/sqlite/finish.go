@@ -116,12 +116,7 @@ func (t *tx) bury(now time.Time, f *storage.Finish, to storage.Effect) (r storag
 	if e.inEffect, err = t.policy(f.Policy); err != nil {
 		return 0, err
 	}
-	if r, err = t.leaveLeased(at, f, &e); err != nil || r != storage.Applied || f.Then == nil {
-		return r, err
-	}
-	_, err = t.enqueue(now, []storage.NewJob{*f.Then}, nil) // whatever the caps
-	t.announce()
-	return r, err
+	return t.leaveLeased(at, f, &e)
 }
 
 // leaveLeased is leave for a job that is leased, if it is still that.

@@ -20,12 +20,15 @@ UNION ALL SELECT token FROM main.errand_dead WHERE id = ?1`
 var errNotEnded = errors.New("errand: the lease of a job that was to be completed is not held")
 
 // FinishTx implements [storage.TxEnqueuer].
-func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, l storage.Lease, keep storage.Retention, committed func()) (r storage.ItemResult, err error) {
-	f := storage.Finish{Lease: l, Outcome: storage.OutcomeDone}
-	err = s.inside(ctx, in, 1, false, func(t *tx) (err error) { // one key, so that the commit is watched
+func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, f storage.Finish, keep storage.Retention, committed func()) (r storage.ItemResult, then []storage.Enqueued, err error) {
+	l := f.Lease
+	err = s.inside(ctx, in, 1+len(f.Then), false, func(t *tx) (err error) { // one key, so that the commit is watched
 		t.groups.at = t.seen(now)
 		if r, err = t.look(l); err == nil && r == storage.Applied {
 			r, err = t.finish(now, &f, &keep)
+		}
+		if err == nil && r == storage.Applied {
+			then, err = t.enqueueThen(now, f.Then)
 		}
 		if t.groups.at = 0; err != nil {
 			return err
@@ -43,15 +46,15 @@ func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, l storage.L
 		return nil
 	})
 	if err == nil {
-		return storage.Applied, nil
+		return storage.Applied, then, nil
 	}
 	if own := s.own.Load(); own == nil || own.tx != in { // else Tx does it
 		rollBack(in)
 	}
 	if errors.Is(err, errNotEnded) {
-		return r, nil
+		return r, nil, nil
 	}
-	return 0, err
+	return 0, nil, err
 }
 
 // rollBack ends a transaction for good, also if rows of it are open: these would have it wait
@@ -127,4 +130,42 @@ func (t *tx) notHeld(l storage.Lease) (storage.ItemResult, error) {
 		return storage.Lost, nil
 	}
 	return storage.Ended, nil
+}
+
+// thenOf enqueues what follows an item of an exchange that has been finished.
+func (t *tx) thenOf(now time.Time, x *storage.Exchange, i int, out *storage.ExchangeResult) error {
+	f := &x.Finish[i]
+	if f.Then == nil && f.Spent == nil {
+		return nil
+	}
+	added, err := t.enqueueThen(now, f.Follows(out.Finished[i]))
+	if added != nil {
+		if out.Then == nil {
+			out.Then = map[int][]storage.Enqueued{}
+		}
+		out.Then[i] = added
+	}
+	return err
+}
+
+// enqueueThen enqueues what follows a job that has ended, whatever the caps.
+func (t *tx) enqueueThen(now time.Time, then []storage.NewJob) ([]storage.Enqueued, error) {
+	if len(then) == 0 {
+		return nil, nil
+	}
+	out := make([]storage.Enqueued, len(then))
+	for i := range then {
+		e, err := t.enqueue(now, then[i:i+1], nil)
+		var held *storage.DuplicateError
+		switch {
+		case errors.As(err, &held):
+			out[i] = storage.Enqueued{ID: held.ID, Duplicate: true, Gone: held.Gone}
+		case err != nil:
+			return nil, err
+		default:
+			out[i] = e[0]
+		}
+	}
+	t.announce()
+	return out, nil
 }

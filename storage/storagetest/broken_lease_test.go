@@ -21,6 +21,26 @@ var leaseFaults = []fault{
 			x.Finish[i].Then = nil
 		}
 	})},
+	{"follower of a done job forgotten", "outcome_done_then", before(func(_ *Memory, x *storage.Exchange) {
+		for i := range x.Finish {
+			x.Finish[i].Then = nil
+		}
+	})},
+	{"followers of a done job in another order", "outcome_done_then", before(func(_ *Memory, x *storage.Exchange) {
+		for i := range x.Finish {
+			slices.Reverse(x.Finish[i].Then)
+		}
+	})},
+	{"answers about followers forgotten", "outcome_done_then", func(in *instance) storage.Store {
+		h := sound(in)
+		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+			res, err := in.Exchange(ctx, now, x)
+			res.Then = nil
+			return res, err
+		}
+		return h
+	}},
+	{"follower enqueued before its job has ended", "outcome_done_then", following(func(f *storage.Finish) bool { return f.Outcome == storage.OutcomeDone })},
 	{"follower of a spent retry forgotten", "outcome_dead_then", before(func(_ *Memory, x *storage.Exchange) {
 		for i := range x.Finish {
 			if s := x.Finish[i].Spent; s != nil {
@@ -350,7 +370,7 @@ func following(which func(f *storage.Finish) bool) func(in *instance) storage.St
 		h.exchange = func(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 			for i := range x.Finish {
 				if f := &x.Finish[i]; f.Then != nil && which(f) {
-					if _, err := in.Enqueue(ctx, now, []storage.NewJob{*f.Then}); err != nil {
+					if _, err := in.Enqueue(ctx, now, f.Then); err != nil {
 						return storage.ExchangeResult{}, err
 					}
 				}

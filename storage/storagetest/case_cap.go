@@ -147,7 +147,7 @@ how many bytes these count for: their args and headers, and [JobOverhead] each`,
 		f.apply(f.s, storage.Finish{Lease: a.Lease, Outcome: storage.OutcomeRetry, DueAt: f.now.Add(time.Hour)})
 		then := newJob()
 		dead := died(b.Lease, storage.ReasonPermanent, "no")
-		dead.Then = &then
+		dead.Then = []storage.NewJob{then}
 		f.apply(f.s, dead)
 		f.apply(f.s, storage.Finish{Lease: c.Lease, Outcome: storage.OutcomeReturned})
 		f.redrive(storage.Selection{IDs: []storage.ID{b.ID}}, "")

@@ -279,7 +279,7 @@ Policy []byte the job's own; of a dead job the one in effect at its end`, func(f
 		f.counts(count(storage.Dead, 6))
 	}},
 
-	{"outcome_dead_then", `Then, if not nil, is enqueued, in the same transaction, only if the item makes its job dead. If Spent takes effect, that of Spent counts.`, func(f *fixture) {
+	{"outcome_dead_then", `Then are jobs to enqueue, in the same transaction and in this order, only if the Outcome is OutcomeDone or OutcomeDead and the item ends its job so. If Spent takes effect, those of Spent count.`, func(f *fixture) {
 		then := newJob(func(n *storage.NewJob) { n.Queue, n.Kind, n.Args = "notices", "notice", []byte(`{"of":"it"}`) })
 		waiting := func(n int) {
 			f.Helper()
@@ -295,19 +295,19 @@ Policy []byte the job's own; of a dead job the one in effect at its end`, func(f
 				f.Fatalf("%d jobs were enqueued by deaths, want %d", got, n)
 			}
 		}
-		for o := storage.OutcomeDone; o <= storage.OutcomeUnavailable; o++ {
+		for o := storage.OutcomeCancelled; o <= storage.OutcomeUnavailable; o++ {
 			if o == storage.OutcomeDead {
 				continue
 			}
-			fin := storage.Finish{Lease: f.run(f.s).Lease, Outcome: o, DueAt: f.now.Add(time.Hour), Then: &then}
+			fin := storage.Finish{Lease: f.run(f.s).Lease, Outcome: o, DueAt: f.now.Add(time.Hour), Then: []storage.NewJob{then}}
 			if o == storage.OutcomeUnavailable {
 				fin.Spent = new(died(fin.Lease, storage.ReasonExhausted, "x"))
-				fin.Spent.Then = &then
+				fin.Spent.Then = []storage.NewJob{then}
 			}
 			f.apply(f.s, fin)
 		}
 		gone := died(f.run(f.s).Lease, storage.ReasonPermanent, "x")
-		gone.Then = &then
+		gone.Then = []storage.NewJob{then}
 		late := gone
 		late.Token++
 		if r := f.finish(f.s, late); r != storage.Lost {
@@ -332,12 +332,38 @@ Policy []byte the job's own; of a dead job the one in effect at its end`, func(f
 		f.later(time.Minute)
 		again := f.leaseOne(f.s)
 		spent := died(again.Lease, storage.ReasonExhausted, "x")
-		spent.Then = &then
+		spent.Then = []storage.NewJob{then}
 		fin := storage.Finish{Lease: again.Lease, Outcome: storage.OutcomeUnavailable, DueAt: f.now, Spent: &spent, Since: first.Token}
 		if r := f.finish(f.s, fin); r != storage.Spent {
 			f.Errorf("finishing gave %d, want Spent", r)
 		}
 		waiting(2)
+	}},
+
+	{"outcome_done_then", `Then are jobs to enqueue, in the same transaction and in this order. The job has ended before, so that they can have its unique key. One whose key is held and whose Conflict says Fail is a duplicate, and fails nothing. Then are the answers, by the index of the Finish.`, func(f *fixture) {
+		key := newJob(unique("key"))
+		first, other := f.add(key)[0], f.add(newJob(unique("taken"), lane("b", kind)))[0]
+		l := f.leaseOne(f.s)
+		plain := f.run(f.s)
+		refused := newJob(unique("taken"))
+		refused.Conflict = &storage.Conflict{Mode: storage.Fail}
+		next := newJob(unique("key"), lane("next", kind))
+		again := newJob(unique("key"), lane("next", kind))
+		res := f.exchange(f.s, storage.Exchange{Finish: []storage.Finish{
+			{Lease: plain.Lease, Outcome: storage.OutcomeDone},
+			{Lease: l.Lease, Outcome: storage.OutcomeDone, Then: []storage.NewJob{next, again, refused, newJob(lane("next", kind))}},
+		}, Retention: storage.Retention{Default: keep}})
+		f.is(storage.Done, first, plain.ID)
+		if len(res.Then) != 1 || len(res.Then[1]) != 4 {
+			f.Fatalf("the answers are %+v, want four of the second item", res.Then)
+		}
+		got := res.Then[1]
+		if got[0].Duplicate || got[3].Duplicate || !got[1].Duplicate || got[1].ID != got[0].ID || !got[2].Duplicate || got[2].ID != other {
+			f.Errorf("the answers are %+v", got)
+		}
+		f.is(storage.Ready, got[0].ID, got[3].ID)
+		x := storage.Exchange{Wants: []storage.Want{{Queues: []string{"next"}, Kinds: []string{kind}, N: 10}}}
+		f.order("leased", leasedIDs(f.exchange(f.s, x).Leased), []storage.ID{got[0].ID, got[3].ID})
 	}},
 
 	{"outcome_returned_place", `KeepPlace: a job that is put back without a DueAt keeps its old due time, and is ready.`, func(f *fixture) {

@@ -3,6 +3,8 @@ package storagetest
 import (
 	"cmp"
 	"context"
+	"errors"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -127,15 +129,28 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 		res.Extended = append(res.Extended, in.extend(now, l, x.LeaseDuration))
 	}
 	m.regroups.later = true
-	for _, f := range x.Finish {
+	for i, f := range x.Finish {
 		r := in.finish(now, f, x.Retention)
 		res.Finished = append(res.Finished, r)
 		if j := m.jobs[f.Key]; (r == storage.Applied || r == storage.Spent) && j != nil && (j.State == storage.Ready || j.State == storage.Scheduled) {
 			event = available(event, j)
 		}
-		if then := thenOf(&f, r); then != nil && m.jobs[f.Key].State == storage.Dead {
-			_, j := m.enqueue(given, *then)
-			event = available(event, j)
+		for _, then := range f.Follows(r) {
+			var e storage.Enqueued
+			var j *job
+			var held *storage.DuplicateError
+			if errors.As(m.refuses(given, &then, 0, math.MaxInt64), &held) {
+				e = storage.Enqueued{ID: held.ID, Duplicate: true, Gone: held.Gone}
+			} else {
+				e, j = m.enqueue(given, then)
+			}
+			if j != nil {
+				event = available(event, j)
+			}
+			if res.Then == nil {
+				res.Then = map[int][]storage.Enqueued{}
+			}
+			res.Then[i] = append(res.Then[i], e)
 		}
 	}
 	m.regroupNoted()
@@ -269,17 +284,6 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 	}
 	m.noteEnd(now, lane, j, f.Outcome == storage.OutcomeDone, failed || e.State == storage.Dead)
 	return storage.Applied
-}
-
-// thenOf returns what is enqueued if the item has made its job dead.
-func thenOf(f *storage.Finish, r storage.ItemResult) *storage.NewJob {
-	switch {
-	case r == storage.Spent:
-		return f.Spent.Then
-	case r == storage.Applied && f.Outcome == storage.OutcomeDead:
-		return f.Then
-	}
-	return nil
 }
 
 // entry returns the entry of the history for a failure.

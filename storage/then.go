@@ -1,0 +1,15 @@
+package storage
+
+// Follows returns the jobs that are enqueued if the answer to f is r.
+func (f *Finish) Follows(r ItemResult) []NewJob {
+	if r == Spent {
+		f, r = f.Spent, Applied
+	}
+	if r != Applied || f.Outcome != OutcomeDone && f.Outcome != OutcomeDead {
+		return nil
+	}
+	return f.Then
+}
+
+// ParentTag returns the tag of the jobs that were enqueued with the end of another one.
+func ParentTag(id ID) string { return "errand.parent:" + id.String() }
