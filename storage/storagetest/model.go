@@ -23,10 +23,16 @@ import (
 // Each call of Open returns another instance on it, as if in a process of its
 // own.
 type Memory struct {
-	mu   sync.Mutex
-	salt uint32
-	lasted
+	mu        sync.Mutex
+	salt      uint32
 	instances []*instance
+	open      *transaction // that Tx has begun
+	data
+}
+
+// data is what is stored. A transaction works on a copy of it.
+type data struct {
+	lasted
 	jobs      map[int64]*job
 	unique    map[string]storage.ID // who holds each unique key
 	windows   map[string]window     // of keys
@@ -92,8 +98,7 @@ type lease struct {
 
 // NewMemory returns an empty database.
 func NewMemory() *Memory {
-	return &Memory{
-		salt:   rand.Uint32(),
+	return &Memory{salt: rand.Uint32(), data: data{
 		jobs:   map[int64]*job{},
 		unique: map[string]storage.ID{},
 
@@ -106,11 +111,12 @@ func NewMemory() *Memory {
 		lasts:     map[storage.Lane]*last{},
 		successes: map[storage.Lane]int64{},
 		schedules: map[string]*schedule{},
-	}
+	}}
 }
 
 // Open returns another instance on the database. It implements all optional
-// interfaces but [storage.Backuper] and [storage.TxEnqueuer].
+// interfaces but [storage.Backuper]. The transactions of [storage.TxEnqueuer] are of a type
+// of its own.
 func (m *Memory) Open() storage.Store {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,6 +124,7 @@ func (m *Memory) Open() storage.Store {
 		m:         m,
 		name:      fmt.Sprintf("memory-%d", len(m.instances)+1),
 		seen:      map[int64]sighting{},
+		ended:     map[int64]bool{},
 		listeners: map[int]func(storage.Event){},
 		evictees:  map[int]func(time.Time, []storage.Evicted){},
 	}

@@ -28,7 +28,7 @@ func (in *instance) Clock(ctx context.Context) (latest time.Time, shifting bool,
 // StepClock implements [storage.Timekeeper].
 func (in *instance) StepClock(ctx context.Context, now time.Time, after int64) (next int64, err error) {
 	m := in.m
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return 0, err
 	}
 	now = floor(now)

@@ -60,7 +60,7 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 	if err := sel.Check(); err != nil {
 		return storage.Step{}, err
 	}
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return storage.Step{}, err
 	}
 	given := now
@@ -101,7 +101,7 @@ func (in *instance) RunNow(ctx context.Context, now time.Time, sel storage.Selec
 	if err := sel.Check(); err != nil {
 		return storage.Step{}, err
 	}
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return storage.Step{}, err
 	}
 	now = m.wrote(now)
@@ -197,7 +197,7 @@ func (m *Memory) selectDead(sel storage.Selection) (dead []*job, step storage.St
 // PurgeFinished implements [storage.Store].
 func (in *instance) PurgeFinished(ctx context.Context, now time.Time) (int, time.Time, error) {
 	m := in.m
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return 0, time.Time{}, err
 	}
 	defer m.mu.Unlock()

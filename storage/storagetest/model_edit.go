@@ -15,7 +15,7 @@ func (in *instance) Change(ctx context.Context, now time.Time, sel storage.Selec
 	if err := sel.Check(); err != nil {
 		return storage.Step{}, err
 	}
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return storage.Step{}, err
 	}
 	given := now
@@ -132,7 +132,7 @@ func (in *instance) Delete(ctx context.Context, sel storage.Selection) (storage.
 	if err := sel.Check(); err != nil {
 		return storage.Step{}, err
 	}
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return storage.Step{}, err
 	}
 	ended, step := m.selectEnded(sel)

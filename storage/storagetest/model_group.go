@@ -193,7 +193,7 @@ func leavePlaces(members []*job, places, limit int64) int64 {
 // Regroup implements [storage.Grouper].
 func (in *instance) Regroup(ctx context.Context, queue, after string) (next string, err error) {
 	m := in.m
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return "", err
 	}
 	if after != "" || m.regroups.ungrouped[queue] {
@@ -285,7 +285,7 @@ func (m *Memory) headOf(j *job) *job {
 // SkipHead implements [storage.Grouper].
 func (in *instance) SkipHead(ctx context.Context, queue, group string) (storage.ID, error) {
 	m := in.m
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return storage.ID{}, err
 	}
 	members := m.members(queue, group)

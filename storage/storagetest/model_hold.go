@@ -98,7 +98,7 @@ func (m *Memory) takeHold(lane storage.Lane, reason string, now time.Time) *held
 // Hold implements [storage.Store].
 func (in *instance) Hold(ctx context.Context, now time.Time, n storage.Hold) error {
 	m := in.m
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return err
 	}
 	began := m.putHold(now, n)
@@ -155,7 +155,7 @@ func (m *Memory) settle(now time.Time, doubtful bool) (lanes []storage.Lane) {
 // Release implements [storage.Store].
 func (in *instance) Release(ctx context.Context, now time.Time, lane storage.Lane, reason string) (bool, error) {
 	m := in.m
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return false, err
 	}
 	was := m.takeHold(lane, reason, m.wrote(now))

@@ -19,7 +19,7 @@ type schedule struct {
 // PutSchedule implements [storage.Scheduler].
 func (in *instance) PutSchedule(ctx context.Context, now time.Time, n storage.Schedule) (revision int64, err error) {
 	m := in.m
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return 0, err
 	}
 	m.wrote(now)
@@ -44,7 +44,7 @@ func (in *instance) PutSchedule(ctx context.Context, now time.Time, n storage.Sc
 // Fire implements [storage.Scheduler].
 func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.Firing) ([]storage.Fired, error) {
 	m := in.m
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return nil, err
 	}
 	m.wrote(now)
@@ -122,7 +122,7 @@ func (j *job) live() bool {
 // DropSchedule implements [storage.Scheduler].
 func (in *instance) DropSchedule(ctx context.Context, now time.Time, name string) error {
 	m := in.m
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return err
 	}
 	m.wrote(now)

@@ -12,7 +12,7 @@ import (
 // Configure implements [storage.Settler].
 func (in *instance) Configure(ctx context.Context, lane storage.Lane, s storage.Settings) error {
 	m := in.m
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return err
 	}
 	defer m.mu.Unlock()

@@ -22,6 +22,7 @@ type instance struct {
 	unmarked  bool               // it is no Marker: nothing is known of its handlers
 	longest   time.Duration      // lease that it has asked for
 	seen      map[int64]sighting // by job key: leases of others, as of the last Reclaim
+	ended     map[int64]bool     // by token: leases that its FinishTx has ended
 	listeners map[int]func(storage.Event)
 	evictees  map[int]func(time.Time, []storage.Evicted)
 	lastFunc  int
@@ -51,27 +52,33 @@ var _ interface {
 	storage.Capper
 	storage.Compacter
 	storage.Topics
+	storage.TxEnqueuer
 } = (*instance)(nil)
 
 // Enqueue implements [storage.Store].
 func (in *instance) Enqueue(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
 	m := in.m
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return nil, err
 	}
-	m.wrote(now)
-	var out []storage.Enqueued
-	a := admission{m: m, now: now, evicted: m.newEvictions()}
-	err := m.atomically(func() (err error) {
-		out, err = a.all(jobs)
-		return err
-	})
+	out, a, err := m.enqueueAll(now, jobs)
 	if err != nil {
 		m.mu.Unlock()
 		return nil, err
 	}
-	in.end(&a)
+	in.end(a)
 	return out, nil
+}
+
+// enqueueAll adds the jobs of a call, all of them or none.
+func (m *Memory) enqueueAll(now time.Time, jobs []storage.NewJob) (out []storage.Enqueued, a *admission, err error) {
+	m.wrote(now)
+	a = &admission{m: m, now: now, evicted: m.newEvictions()}
+	err = m.atomically(func() (err error) {
+		out, err = a.all(jobs)
+		return err
+	})
+	return out, a, err
 }
 
 // admission is a call that adds jobs.
@@ -117,7 +124,7 @@ func (in *instance) end(a *admission) {
 // Exchange implements [storage.Store].
 func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
 	m := in.m
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return storage.ExchangeResult{}, err
 	}
 	given := now
@@ -212,7 +219,7 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 func (in *instance) extend(now time.Time, l storage.Lease, length time.Duration) storage.ItemResult {
 	j := in.m.held(l)
 	if j == nil {
-		return storage.Lost
+		return in.notHeld(l)
 	}
 	j.lease.until = now.Add(length)
 	in.longest = max(in.longest, length)
@@ -226,7 +233,7 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 	m := in.m
 	j := m.held(f.Lease)
 	if j == nil {
-		return storage.Lost
+		return in.notHeld(f.Lease)
 	}
 	e := f.Effect(j.Cancelling)
 	if e.State == "" {
@@ -306,7 +313,7 @@ func (m *Memory) promote(now time.Time) {
 // Reclaim implements [storage.Store].
 func (in *instance) Reclaim(ctx context.Context, now time.Time, mono, length time.Duration, limit int) ([]storage.Reclaimed, error) {
 	m := in.m
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return nil, err
 	}
 	now = m.wrote(now)
@@ -410,8 +417,10 @@ func (in *instance) Ended(l storage.Lease) error {
 func (in *instance) note(l storage.Lease, write func(*lease)) error {
 	in.m.mu.Lock()
 	defer in.m.mu.Unlock()
-	if j := in.m.held(l); j != nil && !in.gone {
-		write(&j.lease)
+	for _, m := range in.m.versions() {
+		if j := m.held(l); j != nil && !in.gone {
+			write(&j.lease)
+		}
 	}
 	if in.closed && !in.gone {
 		in.resign()
@@ -434,33 +443,41 @@ func (in *instance) Job(ctx context.Context, id storage.ID) (storage.Record, err
 
 // Cancel implements [storage.Store].
 func (in *instance) Cancel(ctx context.Context, now time.Time, id storage.ID, keep storage.Retention) (storage.State, error) {
-	if err := in.m.begin(ctx, in); err != nil {
+	if err := in.m.beginWrite(ctx, in); err != nil {
 		return "", err
 	}
-	now = in.m.wrote(now)
+	state, err := in.m.cancel(now, id, keep)
+	in.m.mu.Unlock()
+	if err != nil {
+		return "", err
+	}
 	var event *storage.Event
-	j := in.m.find(id)
+	if state == storage.Running {
+		event = &storage.Event{Cancel: true}
+	}
+	in.m.emit(in, now, event)
+	return state, nil
+}
+
+func (m *Memory) cancel(now time.Time, id storage.ID, keep storage.Retention) (storage.State, error) {
+	now = m.wrote(now)
+	j := m.find(id)
 	if j == nil {
-		in.m.mu.Unlock()
 		return "", storage.ErrNotFound
 	}
 	switch j.State {
 	case storage.Scheduled, storage.Ready, storage.Blocked:
-		in.m.finish(now, j, storage.Cancelled, keep)
+		m.finish(now, j, storage.Cancelled, keep)
 	case storage.Running:
 		j.Cancelling = true
-		event = &storage.Event{Cancel: true}
 	}
-	state := j.State
-	in.m.mu.Unlock()
-	in.m.emit(in, now, event)
-	return state, nil
+	return j.State, nil
 }
 
 // ReleaseUnique implements [storage.Store].
 func (in *instance) ReleaseUnique(ctx context.Context, key string) (storage.ID, error) {
 	m := in.m
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return storage.ID{}, err
 	}
 	defer m.mu.Unlock()
@@ -508,11 +525,12 @@ func (in *instance) Counts(ctx context.Context) ([]storage.Count, error) {
 
 // Close implements [storage.Store].
 func (in *instance) Close() error {
-	in.m.mu.Lock()
-	defer in.m.mu.Unlock()
-	if in.closed {
+	if err := in.m.beginWrite(context.Background(), in); errors.Is(err, storage.ErrClosed) {
 		return nil
+	} else if err != nil {
+		return err
 	}
+	defer in.m.mu.Unlock()
 	in.closed = true
 	clear(in.listeners)
 	left := &instance{name: in.name, gone: true} // holds what no handler runs of

@@ -37,7 +37,7 @@ func (t *topics) clone() topics {
 // PutEntries implements [storage.Topics].
 func (in *instance) PutEntries(ctx context.Context, now time.Time, entries []storage.Entry) (int64, error) {
 	m := in.m
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return 0, err
 	}
 	defer m.mu.Unlock()
@@ -148,13 +148,24 @@ func (m *Memory) message(id string) *message {
 // PublishMessages implements [storage.Topics].
 func (in *instance) PublishMessages(ctx context.Context, now time.Time, publications []storage.Publication) ([]storage.PublishResult, error) {
 	m := in.m
-	if err := m.begin(ctx, in); err != nil {
+	if err := m.beginWrite(ctx, in); err != nil {
 		return nil, err
 	}
+	out, a, err := m.publishAll(now, publications)
+	if err != nil {
+		m.mu.Unlock()
+		return nil, err
+	}
+	in.end(a)
+	return out, nil
+}
+
+// publishAll publishes all of a call, or nothing.
+func (m *Memory) publishAll(now time.Time, publications []storage.Publication) ([]storage.PublishResult, *admission, error) {
 	m.wrote(now)
 	m.forgetMessages()
 	out := make([]storage.PublishResult, len(publications))
-	a := admission{m: m, now: now, evicted: m.newEvictions()}
+	a := &admission{m: m, now: now, evicted: m.newEvictions()}
 	err := m.atomically(func() error {
 		for i := range publications {
 			p := &publications[i]
@@ -164,7 +175,7 @@ func (in *instance) PublishMessages(ctx context.Context, now time.Time, publicat
 		}
 		for i := range publications {
 			var err error
-			if out[i], err = m.publish(&a, &publications[i]); err != nil {
+			if out[i], err = m.publish(a, &publications[i]); err != nil {
 				if errors.Is(err, storage.ErrMessageID) {
 					err = &storage.MessageIDError{Publication: i}
 				}
@@ -174,12 +185,7 @@ func (in *instance) PublishMessages(ctx context.Context, now time.Time, publicat
 		m.purgeMessages(floor(now))
 		return nil
 	})
-	if err != nil {
-		m.mu.Unlock()
-		return nil, err
-	}
-	in.end(&a)
-	return out, nil
+	return out, a, err
 }
 
 func (m *Memory) publish(a *admission, p *storage.Publication) (r storage.PublishResult, err error) {
@@ -250,11 +256,6 @@ func (m *Memory) store(p *storage.Publication, now time.Time) {
 	m.lastToken++
 	s.n = m.lastToken
 	m.topics.messages = append(m.topics.messages, s)
-}
-
-// PublishMessagesTx implements [storage.Topics].
-func (in *instance) PublishMessagesTx(context.Context, any, time.Time, []storage.Publication) ([]storage.PublishResult, error) {
-	return nil, fmt.Errorf("%w: a Memory has no transactions", storage.ErrUnsupportedDB)
 }
 
 // Message implements [storage.Topics].
