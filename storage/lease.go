@@ -104,8 +104,8 @@ const (
 	Refused
 	// Spent: the lease was held, and Finish.Spent took the place of the item.
 	Spent
-	// Ended: [TxEnqueuer].FinishTx has ended the lease before; nothing was changed. If its row
-	// is gone too, only the Store whose FinishTx it was knows that.
+	// Ended: [TxEnqueuer].FinishTx has ended the lease before; nothing was changed. See there
+	// which Store knows that, and for how long.
 	Ended
 )
 

@@ -17,11 +17,16 @@ type TxEnqueuer interface {
 	// It returns [ErrWrongDatabase] for a transaction on another database.
 	CancelTx(ctx context.Context, tx any, now time.Time, id ID, keep Retention) (State, error)
 	// FinishTx ends a lease with OutcomeDone inside tx, as an Exchange ends it, with f.Then and
-	// their answers: it takes effect if tx commits. If the answer is not [Applied], or after an error, tx cannot commit any
-	// more. The answer is [Lost] if the lease is not held, [Ended] if it has ended in this
+	// their answers: it takes effect if tx commits. If the answer is not [Applied], or after an
+	// error, tx cannot commit any more. The answer is [Lost] if the lease is not held, [Ended] if it has ended in this
 	// transaction or by another FinishTx, and [Cancelling] if the job was asked to stop.
-	// committed, if not nil, is called when tx has committed, before another call of the Store
+	// committed, if not nil, is called when tx has committed, before an Exchange of this Store
 	// can find the lease ended. For a transaction that Tx has not begun, it may not be called.
+	// FinishTx and LookTx return [ErrWrongDatabase] for a transaction on another database.
+	//
+	// The Store whose FinishTx it was knows of a lease that it is [Ended] while the handler of
+	// the lease runs, see [Marker]. If committed was not called, it knows that after the
+	// handler too, until it has said so. In all other cases the answer may be Lost.
 	FinishTx(ctx context.Context, tx any, now time.Time, f Finish, keep Retention, committed func()) (ItemResult, []Enqueued, error)
 	// LookTx says whether a lease is held, as tx sees it, or, with a nil tx, as was committed:
 	// [Applied], or one of the other answers of FinishTx. It changes nothing.
