@@ -28,11 +28,12 @@ type ownTx struct {
 	tx *sql.Tx
 
 	mu     sync.Mutex
-	used   bool // by a call such as EnqueueTx: workers are to know when it has committed
-	cancel bool // a running job was asked to stop
-	stale  bool // the cache is of another generation
-	after  []func()
-	failed error // of one, after which there is no way but back
+	used   bool     // by a call such as EnqueueTx: workers are to know when it has committed
+	cancel bool     // a running job was asked to stop
+	stale  bool     // the cache is of another generation
+	after  []func() // run after the commit
+	undo   []func() // run after a rollback
+	failed error    // of one, after which there is no way but back
 }
 
 // appTxs are the transactions of the application.
@@ -105,6 +106,10 @@ func (s *Store) Tx(ctx context.Context, fn func(tx any) error) (err error) {
 			app.known.ok = false
 			if e := tx.Rollback(); e != nil && !errors.Is(e, sql.ErrTxDone) {
 				err = errors.Join(err, translate(e))
+			} else if e == nil {
+				for _, f := range own.undo {
+					f()
+				}
 			}
 		}
 	}()

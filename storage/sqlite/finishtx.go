@@ -36,7 +36,8 @@ func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, f storage.F
 		if r != storage.Applied {
 			return errNotEnded
 		}
-		t.store.self.try(l.Token)
+		t.store.self.try(l.Token, true)
+		t.undo = append(t.undo, func() { t.store.self.try(l.Token, false) })
 		t.after = append(t.after, func() {
 			t.store.self.finished(l.Token)
 			if committed != nil {

@@ -124,6 +124,7 @@ func (s *Store) insideOwn(own *ownTx, partly bool, f func(t *tx) error) (err err
 		}
 		return err
 	})
+	own.undo = append(own.undo, t.undo...)
 	if err != nil {
 		return err
 	}

@@ -289,12 +289,12 @@ func (in *instance) drop(token int64) {
 	}
 }
 
-// try notes that FinishTx ends a lease if its transaction commits.
-func (in *instance) try(token int64) {
+// try notes that FinishTx ends a lease if its transaction commits, or that it was rolled back.
+func (in *instance) try(token int64, tried bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if at, ok := in.slots[token]; ok {
-		at.tried = true
+		at.tried = tried
 		in.slots[token] = at
 	}
 }
