@@ -273,6 +273,7 @@ func faults() []fault {
 		conflictFaults,
 		editFaults,
 		expiryFaults,
+		finishTxFaults,
 		groupFaults,
 		handoffFaults,
 		holdFaults,
@@ -290,6 +291,7 @@ func faults() []fault {
 		throttleFaults,
 		togetherFaults,
 		topicFaults,
+		txFaults,
 	)
 }
 

@@ -65,6 +65,7 @@ func cases() []testCase {
 		expiryClockCases,
 		fateCases,
 		fenceCases,
+		finishTxCases,
 		fireCases,
 		groupCases,
 		groupLimitCases,
@@ -93,6 +94,7 @@ func cases() []testCase {
 		statsCases,
 		throttleCases,
 		togetherCases,
+		txCases,
 		uniqueCases,
 	)
 }
