@@ -153,6 +153,10 @@ func (h *history) run(t *testing.T) {
 		actions["putEntries"], actions["publish"] = h.putEntries, h.publish
 		actions["topics"] = func(t *rapid.T) { h.compareTopics(h.pair(t)) }
 	}
+	_, finishes := h.pairs[0].real.(storage.TxEnqueuer)
+	if _, ok := h.pairs[0].real.(storage.Marker); ok && finishes {
+		actions["transact"] = h.transact
+	}
 	h.Repeat(actions)
 	h.end(t)
 }
@@ -396,6 +400,7 @@ func (h *history) exchange(t *rapid.T) {
 	h.must(err)
 	h.both("extending", got.Extended, want.Extended)
 	h.both("finishing", got.Finished, want.Finished)
+	h.forgetEnded(real.Finish, got.Finished)
 	h.both("NextDue", got.NextDue.UTC(), want.NextDue.UTC())
 	h.sameExpired(got.Expired, want.Expired)
 	h.sameEvicted(p)
