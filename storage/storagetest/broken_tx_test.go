@@ -15,7 +15,7 @@ type faultyTx struct {
 	enqueueTx func(ctx context.Context, tx any, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error)
 	cancelTx  func(ctx context.Context, tx any, now time.Time, id storage.ID, keep storage.Retention) (storage.State, error)
 	publishTx func(ctx context.Context, tx any, now time.Time, all []storage.Publication) ([]storage.PublishResult, error)
-	finishTx  func(ctx context.Context, tx any, now time.Time, l storage.Lease, keep storage.Retention, committed func()) (storage.ItemResult, error)
+	finishTx  func(ctx context.Context, tx any, now time.Time, end storage.Finish, keep storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error)
 	lookTx    func(ctx context.Context, tx any, l storage.Lease) (storage.ItemResult, error)
 }
 
@@ -33,8 +33,8 @@ func (b *faultyTx) PublishMessagesTx(ctx context.Context, tx any, now time.Time,
 	return b.publishTx(ctx, tx, now, all)
 }
 
-func (b *faultyTx) FinishTx(ctx context.Context, tx any, now time.Time, l storage.Lease, keep storage.Retention, committed func()) (storage.ItemResult, error) {
-	return b.finishTx(ctx, tx, now, l, keep, committed)
+func (b *faultyTx) FinishTx(ctx context.Context, tx any, now time.Time, end storage.Finish, keep storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error) {
+	return b.finishTx(ctx, tx, now, end, keep, committed)
 }
 
 func (b *faultyTx) LookTx(ctx context.Context, tx any, l storage.Lease) (storage.ItemResult, error) {
@@ -56,16 +56,16 @@ func transacting(f func(in *instance, b *faultyTx)) func(in *instance) storage.S
 // was stored before.
 func finishing(f func(in *instance, t *transaction, was *data, l storage.Lease, r *storage.ItemResult)) func(in *instance) storage.Store {
 	return transacting(func(in *instance, b *faultyTx) {
-		b.finishTx = func(ctx context.Context, tx any, now time.Time, l storage.Lease, keep storage.Retention, committed func()) (r storage.ItemResult, err error) {
+		b.finishTx = func(ctx context.Context, tx any, now time.Time, end storage.Finish, keep storage.Retention, committed func()) (r storage.ItemResult, then []storage.Enqueued, err error) {
 			t, ok := tx.(*transaction)
 			if !ok {
-				return in.FinishTx(ctx, tx, now, l, keep, committed)
+				return in.FinishTx(ctx, tx, now, end, keep, committed)
 			}
 			var was data
 			in.m.locked(func() { was = t.copied.data.clone() })
-			r, err = in.FinishTx(ctx, tx, now, l, keep, committed)
-			in.m.locked(func() { f(in, t, &was, l, &r) })
-			return r, err
+			r, then, err = in.FinishTx(ctx, tx, now, end, keep, committed)
+			in.m.locked(func() { f(in, t, &was, end.Lease, &r) })
+			return r, then, err
 		}
 	})
 }
@@ -73,11 +73,11 @@ func finishing(f func(in *instance, t *transaction, was *data, l storage.Lease, 
 // committing has f say with which committed a lease is ended.
 func committing(f func(in *instance, b *faultyTx, committed func()) func()) func(in *instance) storage.Store {
 	return transacting(func(in *instance, b *faultyTx) {
-		b.finishTx = func(ctx context.Context, tx any, now time.Time, l storage.Lease, keep storage.Retention, committed func()) (storage.ItemResult, error) {
+		b.finishTx = func(ctx context.Context, tx any, now time.Time, end storage.Finish, keep storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error) {
 			if committed != nil {
 				committed = f(in, b, committed)
 			}
-			return in.FinishTx(ctx, tx, now, l, keep, committed)
+			return in.FinishTx(ctx, tx, now, end, keep, committed)
 		}
 	})
 }
@@ -230,8 +230,8 @@ var finishTxFaults = []fault{
 		in.m.data = t.copied.data.clone()
 	})},
 	{"all that FinishTx ends is kept", "finishtx_commits", transacting(func(in *instance, b *faultyTx) {
-		b.finishTx = func(ctx context.Context, tx any, now time.Time, l storage.Lease, _ storage.Retention, committed func()) (storage.ItemResult, error) {
-			return in.FinishTx(ctx, tx, now, l, kept(keep), committed)
+		b.finishTx = func(ctx context.Context, tx any, now time.Time, end storage.Finish, _ storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error) {
+			return in.FinishTx(ctx, tx, now, end, kept(keep), committed)
 		}
 	})},
 	{"an attempt that FinishTx ends does not count", "finishtx_commits", finishing(func(_ *instance, t *transaction, _ *data, l storage.Lease, _ *storage.ItemResult) {
@@ -259,21 +259,21 @@ var finishTxFaults = []fault{
 	{"a cancelled job lets the transaction commit", "finishtx_cancelling", goesOn(storage.Cancelling)},
 	{"an ended lease lets the transaction commit", "finishtx_ended", goesOn(storage.Ended)},
 	{"no fence in FinishTx", "finishtx_lost", transacting(func(in *instance, b *faultyTx) {
-		b.finishTx = func(ctx context.Context, tx any, now time.Time, l storage.Lease, keep storage.Retention, committed func()) (storage.ItemResult, error) {
-			in.m.locked(func() { current(in.m, &l) })
-			return in.FinishTx(ctx, tx, now, l, keep, committed)
+		b.finishTx = func(ctx context.Context, tx any, now time.Time, end storage.Finish, keep storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error) {
+			in.m.locked(func() { current(in.m, &end.Lease) })
+			return in.FinishTx(ctx, tx, now, end, keep, committed)
 		}
 	})},
 	{"a cancelled job is done", "finishtx_cancelling", transacting(func(in *instance, b *faultyTx) {
-		b.finishTx = func(ctx context.Context, tx any, now time.Time, l storage.Lease, keep storage.Retention, committed func()) (storage.ItemResult, error) {
+		b.finishTx = func(ctx context.Context, tx any, now time.Time, end storage.Finish, keep storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error) {
 			if t, ok := tx.(*transaction); ok {
 				in.m.locked(func() {
-					if j := t.copied.held(l); j != nil {
+					if j := t.copied.held(end.Lease); j != nil {
 						j.Cancelling = false
 					}
 				})
 			}
-			return in.FinishTx(ctx, tx, now, l, keep, committed)
+			return in.FinishTx(ctx, tx, now, end, keep, committed)
 		}
 	})},
 	{"FinishTx calls lost what has ended", "finishtx_ended", finishing(func(_ *instance, _ *transaction, _ *data, _ storage.Lease, r *storage.ItemResult) {

@@ -24,7 +24,7 @@ func doneIf(kept bool) storage.State {
 }
 
 var finishTxCases = []testCase{
-	{"finishtx_commits", `FinishTx ends a lease with OutcomeDone inside tx, as an Exchange ends it: it takes effect if tx commits.`, func(f *fixture) {
+	{"finishtx_commits", `FinishTx ends a lease with OutcomeDone inside tx, as an Exchange ends it, with f.Then and their answers: it takes effect if tx commits.`, func(f *fixture) {
 		f.transacts(f.s)
 		other := f.db.Open()
 		for keeps, r := range retentions {
@@ -192,7 +192,7 @@ The Store whose FinishTx it was knows of a lease that it is [Ended] while the ha
 				fin := storage.Finish{Lease: l.Lease, Outcome: outcome, Failure: &storage.NewFailure{Error: "late"}}
 				if outcome == storage.OutcomeDead {
 					then := newJob()
-					fin.Reason, fin.Error, fin.Then = storage.ReasonPermanent, "late", &then
+					fin.Reason, fin.Error, fin.Then = storage.ReasonPermanent, "late", []storage.NewJob{then}
 				}
 				for range 2 {
 					if got := f.extend(f.s, l.Lease); got != storage.Ended {

@@ -340,7 +340,9 @@ Policy []byte the job's own; of a dead job the one in effect at its end`, func(f
 		waiting(2)
 	}},
 
-	{"outcome_done_then", `Then are jobs to enqueue, in the same transaction and in this order. The job has ended before, so that they can have its unique key. One whose key is held and whose Conflict says Fail is a duplicate, and fails nothing. Then are the answers, by the index of the Finish.`, func(f *fixture) {
+	{"outcome_done_then", `Then are jobs to enqueue, in the same transaction and in this order
+The job has ended before, so that they can have its unique key. One whose key is held and whose Conflict says Fail is a duplicate, and fails nothing.
+Then are the answers to the jobs of Finish.Then, or of Finish.Spent.Then, that were to be enqueued, by the index of the Finish. It is nil if there are none.`, func(f *fixture) {
 		key := newJob(unique("key"))
 		first, other := f.add(key)[0], f.add(newJob(unique("taken"), lane("b", kind)))[0]
 		l := f.leaseOne(f.s)

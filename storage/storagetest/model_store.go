@@ -142,22 +142,15 @@ func (in *instance) Exchange(ctx context.Context, now time.Time, x storage.Excha
 		if j := m.jobs[f.Key]; (r == storage.Applied || r == storage.Spent) && j != nil && (j.State == storage.Ready || j.State == storage.Scheduled) {
 			event = available(event, j)
 		}
-		for _, then := range f.Follows(r) {
-			var e storage.Enqueued
-			var j *job
-			var held *storage.DuplicateError
-			if errors.As(m.refuses(given, &then, 0, math.MaxInt64), &held) {
-				e = storage.Enqueued{ID: held.ID, Duplicate: true, Gone: held.Gone}
-			} else {
-				e, j = m.enqueue(given, then)
-			}
-			if j != nil {
-				event = available(event, j)
-			}
+		added, jobs := m.enqueueThen(given, f.Follows(r))
+		for _, j := range jobs {
+			event = available(event, j)
+		}
+		if added != nil {
 			if res.Then == nil {
 				res.Then = map[int][]storage.Enqueued{}
 			}
-			res.Then[i] = append(res.Then[i], e)
+			res.Then[i] = added
 		}
 	}
 	m.regroupNoted()
@@ -576,4 +569,21 @@ func (in *instance) Notify(f func(storage.Event)) (cancel func()) {
 		defer in.m.mu.Unlock()
 		delete(in.listeners, n)
 	}
+}
+
+// enqueueThen enqueues what follows a job that has ended. It returns the answers, and the jobs
+// that were added.
+func (m *Memory) enqueueThen(now time.Time, then []storage.NewJob) (out []storage.Enqueued, added []*job) {
+	for i := range then {
+		var held *storage.DuplicateError
+		if errors.As(m.refuses(now, &then[i], 0, math.MaxInt64), &held) {
+			out = append(out, storage.Enqueued{ID: held.ID, Duplicate: true, Gone: held.Gone})
+			continue
+		}
+		e, j := m.enqueue(now, then[i])
+		if out = append(out, e); j != nil {
+			added = append(added, j)
+		}
+	}
+	return out, added
 }

@@ -252,7 +252,8 @@ func (in *instance) CancelTx(ctx context.Context, tx any, now time.Time, id stor
 }
 
 // FinishTx implements [storage.TxEnqueuer].
-func (in *instance) FinishTx(ctx context.Context, tx any, now time.Time, l storage.Lease, keep storage.Retention, committed func()) (r storage.ItemResult, err error) {
+func (in *instance) FinishTx(ctx context.Context, tx any, now time.Time, f storage.Finish, keep storage.Retention, committed func()) (r storage.ItemResult, then []storage.Enqueued, err error) {
+	l := f.Lease
 	err = in.inside(ctx, tx, func(t *transaction, own *instance) error {
 		if r = own.look(l); r != storage.Applied {
 			t.failed = errNotEnded
@@ -261,7 +262,8 @@ func (in *instance) FinishTx(ctx context.Context, tx any, now time.Time, l stora
 		t.wrote(now, false)
 		at := own.m.wrote(now)
 		own.m.regroups.turn, own.m.regroups.later = at, true
-		r = own.finish(at, storage.Finish{Lease: l, Outcome: storage.OutcomeDone}, keep)
+		r = own.finish(at, f, keep)
+		then, _ = own.m.enqueueThen(now, f.Then)
 		own.m.regroupNoted()
 		own.m.regroups.turn = time.Time{}
 		own.ended[l.Token] = true
@@ -273,7 +275,7 @@ func (in *instance) FinishTx(ctx context.Context, tx any, now time.Time, l stora
 	if t, ok := tx.(*transaction); ok && err != nil {
 		t.fail(err)
 	}
-	return r, err
+	return r, then, err
 }
 
 // fail has the transaction be rolled back, whatever its function returns.

@@ -126,7 +126,8 @@ func (h *history) transaction(s storage.Store, calls []txCall, declines, model b
 			default:
 				look, err := in.LookTx(h.ctx, tx, lease)
 				h.must(err)
-				a.result, a.err = in.FinishTx(h.ctx, tx, h.now, lease, c.keep, func() { told++ })
+				end := storage.Finish{Lease: lease, Outcome: storage.OutcomeDone}
+				a.result, _, a.err = in.FinishTx(h.ctx, tx, h.now, end, c.keep, func() { told++ })
 				h.both("LookTx before FinishTx", look, a.result)
 			}
 			if out = append(out, a); a.result != storage.Applied {
