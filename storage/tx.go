@@ -28,6 +28,9 @@ type TxEnqueuer interface {
 	// the lease runs, see [Marker]. If committed was not called, it knows that after the
 	// handler too, until it has said so. In all other cases the answer may be Lost.
 	FinishTx(ctx context.Context, tx any, now time.Time, f Finish, keep Retention, committed func()) (ItemResult, []Enqueued, error)
+	// SpoilTx has tx never commit, whoever ignores err. It changes nothing in a transaction on
+	// another database whose type is not that of the Store.
+	SpoilTx(tx any, err error)
 	// LookTx says whether a lease is held, as tx sees it, or, with a nil tx, as was committed:
 	// [Applied], or one of the other answers of FinishTx. It changes nothing.
 	LookTx(ctx context.Context, tx any, l Lease) (ItemResult, error)

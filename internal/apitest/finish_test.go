@@ -143,6 +143,57 @@ func TestJob_Finish(t *testing.T) {
 			})
 			return nil
 		}, "1 done 2: " + errand.ErrNotCommitted.Error()},
+		"complete in Tx with a context that has ended, ignored": {func(s *shop, ctx context.Context, job *errand.Job[charge]) error {
+			ended, end := context.WithCancel(ctx)
+			end()
+			if err := s.q.Tx(ctx, func(tx *sql.Tx) error {
+				check(writeReceipt(tx, job.Args.N))
+				_ = job.CompleteTx(ended, tx)
+				return nil
+			}); !errors.Is(err, context.Canceled) {
+				panic(fmt.Sprint("Tx after such a CompleteTx: ", err))
+			}
+			return nil
+		}, "1 done 2: " + errand.ErrNotCommitted.Error()},
+		"complete in two of Tx, ignored": {func(s *shop, ctx context.Context, job *errand.Job[charge]) error {
+			for range 2 {
+				_ = s.q.Tx(ctx, func(tx *sql.Tx) error {
+					check(writeReceipt(tx, job.Args.N))
+					_ = job.CompleteTx(ctx, tx)
+					return nil
+				})
+			}
+			return nil
+		}, "1 done 1"},
+		"complete in a savepoint of Tx that is rolled back": {func(s *shop, ctx context.Context, job *errand.Job[charge]) error {
+			return s.q.Tx(ctx, func(tx *sql.Tx) error {
+				_, err := tx.Exec("SAVEPOINT mine")
+				check(errors.Join(err, writeReceipt(tx, job.Args.N), job.CompleteTx(ctx, tx)))
+				_, err = tx.Exec("ROLLBACK TO mine")
+				return err
+			})
+		}, "1 done 2: " + errand.ErrNotCommitted.Error()},
+		"cancelled and completed in Tx": {func(s *shop, ctx context.Context, job *errand.Job[charge]) error {
+			return s.q.Tx(ctx, func(tx *sql.Tx) error {
+				must(s.q.CancelTx(ctx, tx, job.ID))
+				if err := job.CompleteTx(ctx, tx); !errors.Is(err, errand.ErrCancelled) {
+					panic(fmt.Sprint("CompleteTx after CancelTx: ", err))
+				}
+				return errDeclined
+			})
+		}, "1 done 2: declined"},
+		"finish in a goroutine that waits for the end": {func(s *shop, ctx context.Context, job *errand.Job[charge]) error {
+			begun := make(chan struct{})
+			go func() {
+				_ = job.Finish(ctx, func(tx *sql.Tx) error {
+					close(begun)
+					<-ctx.Done()
+					return ctx.Err()
+				})
+			}()
+			<-begun
+			return nil
+		}, "1 done 2: " + errand.ErrNotCommitted.Error()},
 		"complete in the application's": {func(s *shop, ctx context.Context, job *errand.Job[charge]) error {
 			return own(s, func(tx *sql.Tx) error { return errors.Join(writeReceipt(tx, job.Args.N), job.CompleteTx(ctx, tx)) })
 		}, "1 done 1"},
@@ -293,5 +344,72 @@ func TestJob_Finish(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A goroutine that outlives its handler completes nothing, and what it has written goes.
+func TestJob_CompleteTx_AfterTheHandler(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, errand.Options{})
+	returned, over := make(chan struct{}), make(chan error, 2)
+	w := errand.NewWorker(s.q, nil)
+	errand.Handle(w, func(ctx context.Context, job *errand.Job[charge]) error {
+		go func() {
+			<-returned
+			for _, in := range []func(func(tx *sql.Tx) error) error{
+				func(f func(tx *sql.Tx) error) error { return s.q.Tx(context.Background(), f) },
+				func(f func(tx *sql.Tx) error) error {
+					tx := must(s.db.Begin())
+					check(f(tx))
+					return tx.Commit()
+				},
+			} {
+				over <- in(func(tx *sql.Tx) error {
+					check(writeReceipt(tx, job.Args.N))
+					if err := job.CompleteTx(context.Background(), tx); !errors.Is(err, errand.ErrFinished) {
+						panic(fmt.Sprint("CompleteTx after the handler: ", err))
+					}
+					return nil
+				})
+			}
+		}()
+		return nil
+	})
+	sub := subscribe(t, s.q, errand.EventFilter{Types: []errand.EventType{errand.EventDone}}, 10)
+	enqueue(t, s.q, charge{7}, nil)
+	run(t, w)
+	<-sub.Events()
+	close(returned)
+	for range 2 {
+		if err := <-over; err == nil {
+			t.Error("the transaction has committed")
+		}
+	}
+	if n := s.receipts(7); n != 0 {
+		t.Errorf("%d rows of a goroutine that came too late", n)
+	}
+}
+
+// A death that is followed by a notice is told, also to those who listen.
+func TestOnDead_told(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, errand.Options{})
+	w := errand.NewWorker(s.q, nil)
+	errand.Handle(w, func(context.Context, *errand.Job[charge]) error { return errand.Permanent(errDeclined) },
+		errand.HandlerOptions{OnDead: &errand.OnDead{Kind: "notice"}})
+	sub := subscribe(t, s.q, errand.EventFilter{}, 100)
+	id := enqueue(t, s.q, charge{7}, nil)
+	run(t, w)
+	var notice errand.ID
+	for e := range sub.Events() {
+		if e.Kind == "notice" && e.Type == errand.EventEnqueued {
+			notice = e.ID
+		}
+		if e.ID == id && e.Type == errand.EventDead {
+			break
+		}
+	}
+	if j := lookUp(t, s.q, notice); j.Kind != "notice" || !j.Parent.IsZero() {
+		t.Errorf("told was %+v", j)
 	}
 }

@@ -107,11 +107,11 @@ func (a *Attempt) caused(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
 	}
-	cause := context.Cause(ctx)
+	cause := context.Cause(a.of.ctx)
 	if errors.Is(cause, ErrCancelled) {
 		a.wasAsked()
 	}
-	if errors.Is(err, cause) {
+	if cause == nil || errors.Is(err, cause) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", cause, err)
@@ -124,9 +124,11 @@ func (a *Attempt) wasAsked() {
 	a.asked = true
 }
 
-// CompleteTx completes the job in a transaction of the application, or of the store.
+// CompleteTx completes the job in a transaction of the application, or of the store. After an
+// error that cannot commit.
 func (a *Attempt) CompleteTx(ctx context.Context, store storage.TxEnqueuer, tx any) error {
 	if err := a.begin(); err != nil {
+		store.SpoilTx(tx, err)
 		return err
 	}
 	defer a.calls.Done()
@@ -135,9 +137,12 @@ func (a *Attempt) CompleteTx(ctx context.Context, store storage.TxEnqueuer, tx a
 
 func (a *Attempt) finish(ctx context.Context, store storage.TxEnqueuer, tx any) error {
 	cfg := a.of.cfg
-	f := storage.Finish{Lease: a.of.job.Lease, Outcome: storage.OutcomeDone, Then: a.followers()}
+	f := storage.Finish{Lease: a.of.job.Lease, Outcome: storage.OutcomeDone}
+	then, undo := a.followers()
+	f.Then = then
 	r, added, err := store.FinishTx(ctx, tx, cfg.Clock.Now(), f, cfg.Retention, a.commit)
 	if err := errors.Join(err, a.refusal(r)); err != nil {
+		undo()
 		return err
 	}
 	a.mu.Lock()
@@ -178,6 +183,13 @@ func (a *Attempt) isCommitted() bool {
 	return a.committed
 }
 
+// wasTried reports whether a call that may complete the job was made.
+func (a *Attempt) wasTried() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.tried
+}
+
 // returned notes that the handler has returned, and finds out whether it has completed the job.
 func (a *Attempt) returned() {
 	a.mu.Lock()
@@ -187,23 +199,26 @@ func (a *Attempt) returned() {
 	if !tried {
 		return
 	}
+	a.of.cancel(nil) // for a goroutine of the handler that is in Finish
 	a.calls.Wait()
 	store, ok := a.of.cfg.Store.(storage.TxEnqueuer)
-	if !ok || !a.open || a.isCommitted() {
+	if !ok || !a.open && !a.asked || a.isCommitted() {
 		return
 	}
-	if r, err := store.LookTx(context.Background(), nil, a.of.job.Lease); err == nil && r == storage.Ended {
+	r, err := store.LookTx(context.Background(), nil, a.of.job.Lease)
+	if err == nil && r == storage.Ended {
 		a.commit()
 	}
+	a.asked = err == nil && r == storage.Cancelling // else its transaction may have been rolled back
 }
 
 // settleCompletion makes the verdict on a handler that has returned that of one which may have
 // completed its job.
 func (a *attempt) settleCompletion() {
-	if a.verdict.kind == verdictUnstarted {
+	own := &a.own.Attempt
+	if a.verdict.kind == verdictUnstarted && !own.wasTried() {
 		return
 	}
-	own := &a.own.Attempt
 	own.returned()
 	switch {
 	case !own.tried:

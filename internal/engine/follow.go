@@ -15,8 +15,12 @@ func (l *loop) follow(all []storage.Finish, at time.Time) {
 			f = f.Spent
 		}
 		if f.Outcome == storage.OutcomeDead {
+			f.Then = nil // of an exchange that failed
 			if notice := l.cfg.OnDeath(l.outcomes.flight[i].job, f, at); notice != nil {
 				f.Then = []storage.NewJob{*notice}
+			}
+			if sent := &l.outcomes.flight[i].Finish; sent.Outcome == storage.OutcomeDead {
+				sent.Then = f.Then // else they share Spent
 			}
 		}
 	}
@@ -24,9 +28,10 @@ func (l *loop) follow(all []storage.Finish, at time.Time) {
 
 // follows are the jobs that follow one if it is done.
 type follows struct {
-	then  []storage.NewJob
-	bytes int
-	added []storage.Enqueued // the answers, once a transaction has ended the job
+	then   []storage.NewJob
+	bytes  int
+	ending bool               // no job can be added
+	added  []storage.Enqueued // the answers, once a transaction has ended the job
 }
 
 // Then has a job enqueued with the end of this one, if that is done and fits allows it: how many
@@ -34,7 +39,7 @@ type follows struct {
 func (a *Attempt) Then(job storage.NewJob, fits func(jobs, bytes int) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.over || a.committed || a.open {
+	if a.over || a.committed || a.ending {
 		return ErrFinished
 	}
 	bytes := a.bytes + len(job.Args) + len(job.Headers)
@@ -45,17 +50,22 @@ func (a *Attempt) Then(job storage.NewJob, fits func(jobs, bytes int) error) err
 	return nil
 }
 
-// followers returns the jobs that follow.
-func (a *Attempt) followers() []storage.NewJob {
+// followers returns the jobs that follow, to which none is added unless undo is called.
+func (a *Attempt) followers() (then []storage.NewJob, undo func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.then
+	a.ending = true
+	return a.then, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.ending = a.open
+	}
 }
 
 // followed returns the outcome of an attempt with the jobs that follow it.
 func (a *attempt) followed(f storage.Finish) storage.Finish {
 	if f.Outcome == storage.OutcomeDone {
-		f.Then = a.own.followers()
+		f.Then, _ = a.own.followers()
 	}
 	return f
 }
@@ -67,7 +77,7 @@ func (a *Attempt) Context() context.Context { return a.of.ctx }
 // of the unique keys of those that were not.
 func (l *loop) tellFollowed(then []storage.NewJob, added []storage.Enqueued, now time.Time) (held []storage.ID) {
 	for i, e := range added {
-		j := &then[i]
+		j := &then[i] // the store gives an answer to each
 		told := Event{Type: EventEnqueued, At: now, ID: e.ID, Queue: j.Queue, Kind: j.Kind, Due: j.DueAt}
 		switch {
 		case e.Replaced:

@@ -126,7 +126,7 @@ func (l *loop) cancelJob(a *attempt, now time.Time) {
 
 // lose notes that a lease is no longer held.
 func (l *loop) lose(a *attempt, now time.Time) {
-	if a.lost {
+	if a.lost || a.own.isCommitted() { // and its handler has returned meanwhile
 		return
 	}
 	a.lost = true

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -39,7 +40,11 @@ func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, f storage.F
 		t.store.self.try(l.Token, true)
 		t.undo = append(t.undo, func() { t.store.self.try(l.Token, false) })
 		t.after = append(t.after, func() {
-			t.store.self.finished(l.Token)
+			if s.undone(l) {
+				s.self.try(l.Token, false)
+				return
+			}
+			s.self.finished(l.Token)
 			if committed != nil {
 				committed()
 			}
@@ -49,13 +54,36 @@ func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, f storage.F
 	if err == nil {
 		return storage.Applied, then, nil
 	}
-	if own := s.own.Load(); own == nil || own.tx != in { // else Tx does it
-		rollBack(in)
-	}
+	s.SpoilTx(in, err)
 	if errors.Is(err, errNotEnded) {
 		return r, nil, nil
 	}
 	return 0, nil, err
+}
+
+// undone reports whether a lease is held, although a transaction of Tx has committed in which
+// FinishTx has ended it: the application has rolled back to a savepoint. The caller has the turn.
+func (s *Store) undone(l storage.Lease) (undone bool) {
+	err := s.app.hold(func() error {
+		var token int64
+		var asked bool
+		err := s.app.row(sqlLook, []any{l.Key}, &token, &asked)
+		undone = err == nil && token == l.Token
+		return err
+	})
+	return undone || err != nil && !errors.Is(err, sql.ErrNoRows) // LookTx decides later
+}
+
+// SpoilTx implements [storage.TxEnqueuer].
+func (s *Store) SpoilTx(in any, err error) {
+	own := s.own.Load()
+	if own == nil || own.tx != in {
+		rollBack(in)
+		return
+	}
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	own.failed = cmp.Or(own.failed, err)
 }
 
 // rollBack ends a transaction for good, also if rows of it are open: these would have it wait

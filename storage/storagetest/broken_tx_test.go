@@ -16,6 +16,7 @@ type faultyTx struct {
 	cancelTx  func(ctx context.Context, tx any, now time.Time, id storage.ID, keep storage.Retention) (storage.State, error)
 	publishTx func(ctx context.Context, tx any, now time.Time, all []storage.Publication) ([]storage.PublishResult, error)
 	finishTx  func(ctx context.Context, tx any, now time.Time, end storage.Finish, keep storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error)
+	spoilTx   func(tx any, err error)
 	lookTx    func(ctx context.Context, tx any, l storage.Lease) (storage.ItemResult, error)
 }
 
@@ -37,6 +38,8 @@ func (b *faultyTx) FinishTx(ctx context.Context, tx any, now time.Time, end stor
 	return b.finishTx(ctx, tx, now, end, keep, committed)
 }
 
+func (b *faultyTx) SpoilTx(tx any, err error) { b.spoilTx(tx, err) }
+
 func (b *faultyTx) LookTx(ctx context.Context, tx any, l storage.Lease) (storage.ItemResult, error) {
 	return b.lookTx(ctx, tx, l)
 }
@@ -45,7 +48,7 @@ func (b *faultyTx) LookTx(ctx context.Context, tx any, l storage.Lease) (storage
 func transacting(f func(in *instance, b *faultyTx)) func(in *instance) storage.Store {
 	return func(in *instance) storage.Store {
 		b := &faultyTx{
-			hooks: sound(in), tx: in.Tx, enqueueTx: in.EnqueueTx, cancelTx: in.CancelTx, publishTx: in.PublishMessagesTx, finishTx: in.FinishTx, lookTx: in.LookTx,
+			hooks: sound(in), tx: in.Tx, enqueueTx: in.EnqueueTx, cancelTx: in.CancelTx, publishTx: in.PublishMessagesTx, finishTx: in.FinishTx, spoilTx: in.SpoilTx, lookTx: in.LookTx,
 		}
 		f(in, b)
 		return b
@@ -276,6 +279,7 @@ var finishTxFaults = []fault{
 			return in.FinishTx(ctx, tx, now, end, keep, committed)
 		}
 	})},
+	{"what is spoiled commits", "finishtx_spoiled", transacting(func(_ *instance, b *faultyTx) { b.spoilTx = func(any, error) {} })},
 	{"FinishTx calls lost what has ended", "finishtx_ended", finishing(func(_ *instance, _ *transaction, _ *data, _ storage.Lease, r *storage.ItemResult) {
 		if *r == storage.Ended {
 			*r = storage.Lost

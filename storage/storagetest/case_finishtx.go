@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -133,6 +134,19 @@ The answer is [Lost] if the lease is not held`, func(f *fixture) {
 		}
 		f.same("the job that had ended", f.record(ended.ID), before)
 		f.commits(f.s, func(tx any) { f.finishTx(f.s, tx, sound, storage.Applied) })
+	}},
+
+	{"finishtx_spoiled", `SpoilTx has tx never commit, whoever ignores err.`, func(f *fixture) {
+		s := f.transacts(f.s)
+		l := f.begun(f.s)
+		var ids []storage.ID
+		f.failsToCommit("after SpoilTx", f.s, func(tx any) {
+			ids = f.addTx(f.s, tx, newJob())
+			f.finishTx(f.s, tx, l, storage.Applied)
+			s.SpoilTx(tx, errors.New("spoiled"))
+		})
+		f.is("", ids...)
+		f.is(storage.Running, l.ID)
 	}},
 
 	{"finishtx_cancelling", `[Cancelling] if the job was asked to stop.

@@ -287,6 +287,13 @@ func (t *transaction) fail(err error) {
 	}
 }
 
+// SpoilTx implements [storage.TxEnqueuer].
+func (in *instance) SpoilTx(tx any, err error) {
+	if t, ok := tx.(*transaction); ok {
+		t.fail(err)
+	}
+}
+
 // LookTx implements [storage.TxEnqueuer].
 func (in *instance) LookTx(ctx context.Context, tx any, l storage.Lease) (r storage.ItemResult, err error) {
 	if tx != nil {
