@@ -153,6 +153,8 @@ func idFor(line string, ids map[string]string) string {
 	switch {
 	case strings.Contains(line, "dead "), strings.Contains(line, "jobs rm"):
 		return ids["DEAD"]
+	case strings.Contains(line, "jobs wait"):
+		return ids["DONE"]
 	case strings.Contains(line, "jobs run"), strings.Contains(line, "jobs why"), strings.Contains(line, "jobs show"):
 		return ids["RETRYING"]
 	}

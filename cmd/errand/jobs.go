@@ -16,8 +16,8 @@ func jobsCommand(t *tool) *cobra.Command {
 		`Look at single jobs in any state, say why they do not run, and change them. A job is
 named by its ID, or by the first characters of it, four or more, if no other job has
 an ID that begins so.`,
-		jobListCommand(t), jobShowCommand(t), jobWhyCommand(t), enqueueCommand(t), jobRunCommand(t), jobRescheduleCommand(t),
-		jobEditCommand(t), jobCancelCommand(t), jobRemoveCommand(t))
+		jobListCommand(t), jobShowCommand(t), jobWhyCommand(t), jobWaitCommand(t), enqueueCommand(t), jobRunCommand(t),
+		jobRescheduleCommand(t), jobEditCommand(t), jobCancelCommand(t), jobRemoveCommand(t))
 }
 
 func jobListCommand(t *tool) *cobra.Command {

@@ -200,6 +200,8 @@ func harmless(path, id string) [][]string {
 		{"jobs", "ls", path},
 		{"jobs", "show", path, id},
 		{"jobs", "why", path, id},
+		{"jobs", "wait", path, id},
+		{"jobs", "wait", path, evil},
 		{"schedules", "ls", path},
 		{"schedules", "show", path, "nightly"},
 		{"schedules", "run", path, evil},
