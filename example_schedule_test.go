@@ -213,3 +213,23 @@ func ExampleQueue_Clock() {
 	// 1:00PM true 1
 	// 1:00PM true 2
 }
+
+// With RunOnStart the cache is filled as the program starts, and not only at the next tick.
+// A second program that starts beside it enqueues no job.
+func ExampleSchedule_runOnStart() {
+	ctx := context.Background()
+	q, remove := on("2027-05-01 12:00").queue()
+	defer remove()
+
+	warm := errand.Schedule{Name: "warm-cache", Spec: "@hourly", Args: Report{Of: "cache"}, RunOnStart: true}
+	check(q.Schedule(ctx, warm))
+	check(q.Schedule(ctx, warm)) // once more in the same program
+	for _, tick := range must(q.Schedules().History(ctx, "warm-cache")) {
+		fmt.Println(tick.Taken, tick.At.Format("15:04"))
+	}
+	fmt.Println("next:", must(q.Schedules().Get(ctx, "warm-cache")).Next[0].Format("15:04"))
+
+	// Output:
+	// start 10:00
+	// next: 11:00
+}

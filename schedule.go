@@ -53,6 +53,19 @@ type Schedule struct {
 	// the same in every process; the delays of names and ticks are spread evenly.
 	// If zero, jobs are due at the tick.
 	Jitter time.Duration
+	// RunOnStart fires one job more when [Queue.Schedule] declares the schedule, unless a
+	// queue that is open, in whatever process, has declared it with RunOnStart before. So
+	// there is a job when the schedule is first declared, and again each time that programs
+	// start after all which had declared it have ended: one, however many processes start
+	// at a time. A program that was killed has ended. Who removes a schedule and declares it
+	// again declares another one.
+	//
+	// The job is due at once, without Jitter, even while schedules wait for the clock. Its
+	// errand-tick is the time of the declaration. It is skipped as that of a tick is: by
+	// Overlap, by its unique key, and while the schedule is paused. It is not made up for
+	// then. The ticks of Spec stay as they are, so after a time without a worker MissedOne
+	// may fire a job too. If false, only ticks are fired.
+	RunOnStart bool
 }
 
 // Missed decides about missed ticks: those that came while no worker ran, or that a
@@ -95,7 +108,8 @@ const maxJitter = 24 * time.Hour
 //
 // A new schedule begins with the first tick after now. So does a schedule whose
 // spec or zone has changed: its missed ticks are dropped. After other changes it
-// goes on where it was. A paused schedule stays paused.
+// goes on where it was. A paused schedule stays paused. With RunOnStart the first declaration
+// of a Queue writes that there was one.
 //
 // For bad input Schedule returns a [FieldError] for each fault, joined, and writes
 // nothing. It returns [ErrUnsupportedDB] if the store keeps no schedules.
@@ -113,13 +127,43 @@ func (q *Queue) Schedule(ctx context.Context, s Schedule) error {
 			want.Plan = q.begin(old.Plan, spec, now)
 		default:
 			want.Plan = old.Plan
-			if reflect.DeepEqual(want, old.Schedule) {
-				return true, nil
+		}
+		if old == nil || !reflect.DeepEqual(want, old.Schedule) {
+			var err error
+			if want.Revision, err = store.PutSchedule(ctx, now, want); want.Revision == 0 || err != nil {
+				return false, err
 			}
 		}
-		revision, err := store.PutSchedule(ctx, now, want)
-		return revision != 0, err
+		return q.runOnStart(ctx, store, now, &s, &want, spec)
 	})
+}
+
+// runOnStart fires a schedule that was declared, which is at its Revision, if it is RunOnStart and
+// nobody has started it. done is false if it is at another Revision.
+func (q *Queue) runOnStart(ctx context.Context, store storage.Scheduler, now time.Time, s *Schedule, declared *storage.Schedule, spec *schedule.Spec) (done bool, err error) {
+	if !s.RunOnStart {
+		return true, nil
+	}
+	tick := storage.NewTick{At: now, Taken: TickPaused}
+	if !declared.Paused {
+		job, err := engine.TickJob(declared, now.In(spec.Zone()), now)
+		if err != nil {
+			return false, fmt.Errorf("errand: %w", err)
+		}
+		_, believed := q.clock.read(ctx)
+		job.DueAt, job.Delay, job.Doubtful = time.Time{}, 0, !believed // without the jitter
+		tick.Taken, tick.Job = TickStart, &job
+	}
+	fired, err := store.Fire(ctx, now, []storage.Firing{{
+		Name: declared.Name, Revision: declared.Revision, Next: declared.Next, Through: declared.Through, Ticks: []storage.NewTick{tick}, Start: true,
+	}})
+	if err != nil {
+		return false, err
+	}
+	if fired[0].Applied && fired[0].Ticks[0].Taken == TickStart {
+		q.events.tellEnqueued(now, []storage.NewJob{*tick.Job}, []Enqueued{{ID: fired[0].Ticks[0].ID}})
+	}
+	return fired[0].Applied || fired[0].Plan.Revision == declared.Revision, nil
 }
 
 // newSchedule checks a schedule and returns it as the store takes it, without a

@@ -45,6 +45,7 @@ type TickOutcome = storage.TickOutcome
 const (
 	TickFired     = storage.TickFired
 	TickManual    = storage.TickManual    // fired by Schedules.Run
+	TickStart     = storage.TickStart     // fired because of Schedule.RunOnStart
 	TickMissed    = storage.TickMissed    // skipped: no worker ran in time
 	TickPaused    = storage.TickPaused    // skipped: the schedule was paused
 	TickOverlap   = storage.TickOverlap   // skipped: the job before is not over

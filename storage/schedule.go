@@ -80,18 +80,26 @@ type ScheduleRecord struct {
 // Job enqueues it. If the schedule is SkipOverlap and its LastJob is live, a tick is
 // skipped as [TickOverlap]; only a manual one is not. A tick whose unique key is held is
 // skipped as [TickDuplicate].
+//
+// A firing with Start takes effect only if no instance has started the schedule, but for
+// those that are gone. Then this instance has started it, also if the firing has taken no
+// effect because another had. An instance is gone once it is closed and no handler of it
+// runs, or its process has ended. Who drops a schedule and adds it again adds one that
+// nobody has started.
 type Firing struct {
 	Name     string
 	Revision int64
 	Next     time.Time
 	Through  time.Time
 	Ticks    []NewTick
+	Start    bool
 }
 
 // Fired answers a [Firing].
 type Fired struct {
 	// Plan is that of the schedule after the call. Its Revision is zero if
-	// there is no schedule of this name.
+	// there is no schedule of this name. It is that of a firing with Start that takes no
+	// effect because an instance has started the schedule.
 	Plan Plan
 	// Applied is true if the firing took effect.
 	Applied bool
@@ -105,7 +113,7 @@ type NewTick struct {
 	At    time.Time   // the tick, or the first of them
 	Until time.Time   // the last of them; zero: At
 	N     int64       // how many; zero: 1
-	Taken TickOutcome // with a Job, TickFired or TickManual
+	Taken TickOutcome // with a Job, TickFired, TickManual or TickStart
 	Job   *NewJob     // what to enqueue; nil for a tick that is skipped
 }
 
@@ -131,6 +139,7 @@ type TickOutcome string
 const (
 	TickFired     TickOutcome = "fired"
 	TickManual    TickOutcome = "manual"    // fired because somebody asked for it
+	TickStart     TickOutcome = "start"     // fired because a program has started
 	TickMissed    TickOutcome = "missed"    // skipped: nobody was there in time
 	TickPaused    TickOutcome = "paused"    // skipped: the schedule was
 	TickOverlap   TickOutcome = "overlap"   // skipped: the job before is not over

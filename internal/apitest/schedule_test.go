@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -300,4 +301,140 @@ func TestSchedule_Downtime(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A schedule with RunOnStart has a job when it is first declared, and when a program starts
+// after all that have declared it have ended.
+func TestSchedule_RunOnStart(t *testing.T) {
+	agendas(t, func(t *testing.T, a *agenda) {
+		s := errand.Schedule{
+			Name: "x", Spec: "@hourly", Zone: "Asia/Kolkata", Args: note{N: 7}, Jitter: time.Hour, RunOnStart: true,
+			Options: &errand.JobOptions{Headers: map[string]string{"k": "v"}},
+		}
+		events, err := a.Subscribe(t.Context(), errand.EventFilter{Types: []errand.EventType{errand.EventEnqueued}}, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		a.declare(s)
+		info := a.get("x")
+		if want := time.Date(2000, 1, 1, 0, 30, 0, 0, time.UTC); len(info.Next) == 0 || !info.Next[0].Equal(want) {
+			t.Errorf("next: %v, want %v", info.Next, want)
+		}
+		j := lookUp(t, a.Queue, info.LastJob)
+		if j.State != errand.Ready || string(j.Args) != `{"Text":"","N":7}` || j.Headers["k"] != "v" ||
+			j.Headers["errand-schedule"] != "x" || j.Headers["errand-tick"] != "2000-01-01T05:30:01+05:30" {
+			t.Errorf("the job is %+v", j)
+		}
+		select {
+		case e := <-events.Events():
+			if e.ID != j.ID || e.Kind != "note" {
+				t.Errorf("the event is %+v", e)
+			}
+		default:
+			t.Error("no event tells of the job")
+		}
+		time.Sleep(time.Minute)
+		a.declare(s)
+		s.Args = note{N: 8}
+		a.declare(s)
+		a.wantHistory("x", "start 2000-01-01T05:30:01+05:30")
+		if got := a.get("x"); string(got.Args) != `{"Text":"","N":8}` {
+			t.Errorf("a change was not written: %+v", got)
+		}
+		a.restart(time.Minute)
+		s.RunOnStart = false
+		a.declare(s)
+		if got := a.history("x"); len(got) != 1 {
+			t.Errorf("without RunOnStart: %q", got)
+		}
+		s.RunOnStart = true
+		a.declare(s) // the first by this program
+		a.wantHistory("x", "start 2000-01-01T05:32:01+05:30", "start 2000-01-01T05:30:01+05:30")
+		if err := a.Schedules().Remove(t.Context(), "x"); err != nil {
+			t.Fatal(err)
+		}
+		a.declare(s)
+		a.wantHistory("x", "start 2000-01-01T05:32:01+05:30")
+		if got := a.live(); got != 3 {
+			t.Errorf("%d jobs, want 3", got)
+		}
+	})
+}
+
+// What keeps a tick from firing keeps a start from it.
+func TestSchedule_RunOnStart_skipped(t *testing.T) {
+	agendas(t, func(t *testing.T, a *agenda) {
+		all := []errand.Schedule{
+			{Name: "overlap", Spec: "@daily", Overlap: errand.OverlapSkip, RunOnStart: true},
+			{Name: "unique", Spec: "@daily", Options: &errand.JobOptions{Unique: &errand.Unique{Key: "u"}}, RunOnStart: true},
+			{Name: "paused", Spec: "@daily", RunOnStart: true},
+		}
+		declare := func() {
+			t.Helper()
+			for _, s := range all {
+				a.declare(s)
+			}
+		}
+		declare()
+		if err := a.Schedules().Pause(t.Context(), "paused"); err != nil {
+			t.Fatal(err)
+		}
+		a.restart(time.Second)
+		declare()
+		declare()
+		for name, taken := range map[string]string{"overlap": "overlap", "unique": "duplicate", "paused": "paused"} {
+			a.wantHistory(name, taken+" 2000-01-01T00:00:01Z", "start 2000-01-01T00:00:00Z")
+		}
+		if err := a.Schedules().Resume(t.Context(), "paused"); err != nil {
+			t.Fatal(err)
+		}
+		declare() // it is not made up for
+		if got := a.live(); got != 3 {
+			t.Errorf("%d jobs, want 3", got)
+		}
+		stop := a.work(nil)
+		synctest.Wait()
+		stop()
+		a.took()
+		a.restart(time.Second)
+		declare()
+		if got := a.live(); got != 3 {
+			t.Errorf("%d jobs after those before were done, want 3", got)
+		}
+	})
+}
+
+// Of programs that start at a time, one fires the schedule, whatever their declarations change.
+func TestSchedule_RunOnStart_together(t *testing.T) {
+	onMemory(t, func(t *testing.T, a *agenda) {
+		var wg sync.WaitGroup
+		for i := range 8 {
+			q, err := errand.New(t.Context(), a.open(), &a.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = q.Close() })
+			wg.Go(func() {
+				s := errand.Schedule{Name: "x", Spec: "@daily", Args: note{N: i % 2}, RunOnStart: true}
+				if err := q.Schedule(t.Context(), s); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		a.wantHistory("x", "start 2000-01-01T00:00:00Z")
+	})
+}
+
+// It fires while schedules wait for the clock: it has nothing to do with the time.
+func TestSchedule_RunOnStart_waitsForNoClock(t *testing.T) {
+	onMemory(t, func(t *testing.T, a *agenda) {
+		a.opts.WaitForClock = true
+		a.restart(time.Second)
+		a.declare(errand.Schedule{Name: "x", Spec: "@daily", RunOnStart: true})
+		if got := a.history("x"); len(got) != 1 || !strings.HasPrefix(got[0], "start ") || a.live() != 1 {
+			t.Errorf("the history is %q", got)
+		}
+	})
 }

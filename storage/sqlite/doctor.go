@@ -613,7 +613,7 @@ func locked(path string, db os.FileInfo) (bool, error) {
 		return false, err
 	}
 	defer func() { _ = f.Close() }() // drops the lock too
-	free, err := host.TryLock(f)
+	free, err := host.TryShared(f)
 	return !free, err
 }
 

@@ -113,8 +113,10 @@ func (t *tx) register(lease time.Duration) (int64, error) {
 	name := fmt.Sprintf("%s/%d", processName(), id)
 	lease = max(lease, in.lease)
 	if was := in.number(); was != 0 {
-		if _, err := t.exec(sqlMoveLeases, was, id); err != nil {
-			return 0, err
+		for _, text := range []string{sqlMoveLeases, sqlMoveStarts} {
+			if _, err := t.exec(text, was, id); err != nil {
+				return 0, err
+			}
 		}
 	}
 	if _, err := t.exec(sqlAddInstance, id, name, host.BootID(), lease.Microseconds(), time.Now().UnixMicro()); err != nil {

@@ -240,8 +240,8 @@ func (o *observation) of(id int64) *peerLeases {
 	return &peerLeases{}
 }
 
-// deadPeer is an instance whose process is gone. Its lock is held while its
-// leases are taken.
+// deadPeer is an instance whose process is gone. Its file is open, with a shared lock,
+// while its leases are taken.
 type deadPeer struct {
 	peer
 	path    string
@@ -273,7 +273,7 @@ func (s *Store) inspect(p peer) (*deadPeer, map[int64]host.Note, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	free, err := host.TryLock(f)
+	free, err := host.TryShared(f)
 	if err != nil || !free {
 		return nil, nil, errors.Join(err, f.Close())
 	}

@@ -145,6 +145,8 @@ WHERE s.queue = b.queue AND s.kind = b.kind AND s.name = 'starts') OR (queue = '
 		sql: `SELECT schedule FROM main.errand_schedule WHERE (last_tick IS NULL) <> (last_job IS NULL)`},
 	{name: "ticks of no schedule", means: "the ticks of a schedule are deleted with it",
 		sql: `SELECT schedule FROM main.errand_tick WHERE schedule NOT IN (SELECT schedule FROM main.errand_schedule)`},
+	{name: "starts of no schedule", means: "it is forgotten with a schedule which instances have started it",
+		sql: `SELECT schedule FROM main.errand_start WHERE schedule NOT IN (SELECT schedule FROM main.errand_schedule)`},
 	{name: "too many ticks", means: "at most 50 ticks of a schedule are kept",
 		sql: `SELECT schedule FROM main.errand_tick GROUP BY schedule HAVING COUNT(*) > 50`},
 

@@ -67,6 +67,7 @@ var broken = map[string]string{
 	"revisions from the future":                       `UPDATE errand_schedule SET revision = 1000`,
 	"revisions that are tokens":                       `UPDATE errand_schedule SET revision = (SELECT MAX(token) FROM errand_job)`,
 	"last ticks without a job":                        `UPDATE errand_schedule SET last_job = NULL`,
+	"starts of no schedule":                           `INSERT INTO errand_start VALUES (1000, 1)`,
 	"ticks of no schedule":                            `UPDATE errand_tick SET schedule = 1000`,
 	"jobs without their message":                      `UPDATE errand_message SET id = id || 'x'`,
 	"messages that stay too long, or not long enough": `UPDATE errand_message SET purge_at = keep_until`,

@@ -160,7 +160,7 @@ func (t *tx) dropSchedule(name string) (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	for _, text := range []string{sqlDropScheduleJob, sqlDropTicks} {
+	for _, text := range []string{sqlDropScheduleJob, sqlDropTicks, sqlDropStarts} {
 		if _, err := t.exec(text, schedule); err != nil {
 			return false, err
 		}

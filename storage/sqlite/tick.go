@@ -1,9 +1,11 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
+	"os"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -21,6 +23,14 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)`
 	sqlTrimTicks = `DELETE FROM main.errand_tick WHERE schedule = ?1 AND n <= ?2`
 	sqlTicks     = `SELECT t.at, t.until, t.ticks, t.taken, t.noted, t.job FROM main.errand_schedule s
 JOIN main.errand_tick t ON t.schedule = s.schedule WHERE s.name = ?1 ORDER BY t.n DESC`
+
+	sqlStarted   = `SELECT EXISTS (SELECT 1 FROM main.errand_start WHERE schedule = ?1 AND instance = ?2)`
+	sqlStartedBy = `SELECT s.instance, i.boot FROM main.errand_start s
+LEFT JOIN main.errand_instance i ON i.instance = s.instance WHERE s.schedule = ?1`
+	sqlAddStart   = `INSERT INTO main.errand_start (schedule, instance) VALUES (?1, ?2)`
+	sqlDropStart  = `DELETE FROM main.errand_start WHERE schedule = ?1 AND instance = ?2`
+	sqlDropStarts = `DELETE FROM main.errand_start WHERE schedule = ?1`
+	sqlMoveStarts = `UPDATE main.errand_start SET instance = ?2 WHERE instance = ?1`
 )
 
 // Fire implements [storage.Scheduler].
@@ -36,8 +46,10 @@ func (s *Store) Fire(ctx context.Context, now time.Time, firings []storage.Firin
 			if err != nil {
 				return false, err
 			}
-			for i := range firings {
-				found = found || plans.current(&firings[i])
+			for i := 0; i < len(firings) && !found; i++ {
+				if found, err = t.mayFire(plans, &firings[i]); err != nil {
+					return false, err
+				}
 			}
 			out = plans.answers(firings)
 			return found, nil
@@ -101,6 +113,15 @@ func (t *tx) fire(now time.Time, firings []storage.Firing) ([]storage.Fired, err
 		if !plans.current(f) {
 			continue
 		}
+		if f.Start {
+			first, err := t.start(plans[f.Name].Schedule)
+			if err != nil {
+				return nil, err
+			}
+			if !first {
+				continue
+			}
+		}
 		if taken[i], err = t.fireOne(now, plans[f.Name], f); err != nil {
 			return nil, err
 		}
@@ -110,6 +131,80 @@ func (t *tx) fire(now time.Time, firings []storage.Firing) ([]storage.Fired, err
 		out[i].Applied, out[i].Ticks = taken[i] != nil, taken[i]
 	}
 	return out, nil
+}
+
+// mayFire reports whether a firing writes something, as far as that can be said without a
+// look at other instances.
+func (t *tx) mayFire(plans plans, f *storage.Firing) (bool, error) {
+	if !plans.current(f) || !f.Start {
+		return plans.current(f), nil
+	}
+	started, err := t.started(plans[f.Name].Schedule, cmp.Or(t.registered, t.store.self.number()))
+	return !started, err
+}
+
+// started reports whether an instance has started a schedule.
+func (t *tx) started(schedule, instance int64) (started bool, err error) {
+	if instance == 0 { // it is not registered
+		return false, nil
+	}
+	err = t.row(sqlStarted, []any{schedule, instance}, &started)
+	return started, err
+}
+
+// start notes that this instance has started a schedule. It reports whether no instance had
+// that lives, this one included.
+func (t *tx) start(schedule int64) (first bool, err error) {
+	own, err := t.register(0) // it is not seen to live before
+	if err != nil {
+		return false, err
+	}
+	if started, err := t.started(schedule, own); started || err != nil {
+		return false, err
+	}
+	var others []peer
+	var p peer
+	var boot sql.NullString
+	err = t.each(sqlStartedBy, []any{schedule}, []any{&p.id, &boot}, func() {
+		if p.boot = boot.String; !boot.Valid { // another process has dropped the registration
+			p.boot = closedBoot
+		}
+		others = append(others, p)
+	})
+	if err != nil {
+		return false, err
+	}
+	first = true
+	for _, p := range others {
+		lives := false
+		if p.boot != closedBoot {
+			if lives, err = t.store.lives(p); err != nil {
+				return false, err
+			}
+		}
+		if first = first && !lives; lives {
+			continue
+		}
+		if _, err := t.exec(sqlDropStart, schedule, p.id); err != nil {
+			return false, err
+		}
+	}
+	_, err = t.exec(sqlAddStart, schedule, own)
+	return first, err
+}
+
+// lives reports whether the process of an instance may live. It does not keep others from
+// looking too, see [host.TryShared].
+func (s *Store) lives(p peer) (bool, error) {
+	dead, _, err := s.inspect(p)
+	if errors.Is(err, os.ErrPermission) {
+		return true, nil // of another user, who keeps the file closed
+	}
+	if dead == nil || err != nil {
+		return true, err
+	}
+	dead.close()
+	return dead.missing, nil
 }
 
 // fireOne takes the ticks of a firing, moves p on, and returns them as they are

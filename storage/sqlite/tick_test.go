@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/errandq/errand/storage"
 	"github.com/errandq/errand/storage/sqlite"
+	"github.com/errandq/errand/storage/sqlite/internal/host"
 )
 
 // Two processes race for each of thousands of ticks.
@@ -161,5 +163,162 @@ func BenchmarkFire(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// starting is a firing of a schedule as an instance starts.
+func starting(t *testing.T, s *sqlite.Store, sched storage.Schedule) storage.Firing {
+	t.Helper()
+	found, err := s.Schedule(t.Context(), sched.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := firing(sched.Name, found.Plan, &sched.Job)
+	f.Start = true
+	return f
+}
+
+// Many start at a time, again and again: each time one of them fires the schedule.
+func TestFire_StartRace(t *testing.T) {
+	d := newDB(t, &sqlite.Options{Durability: sqlite.Relaxed})
+	sched := newSchedule("a")
+	put(t, d.open(), sched)
+	for round := range 20 {
+		var stores []*sqlite.Store
+		for range 4 {
+			stores = append(stores, d.open())
+		}
+		applied := make(chan bool, len(stores))
+		for _, s := range stores {
+			f := starting(t, s, sched)
+			go func() {
+				for { // another may have come first, and raised the revision
+					out, err := s.Fire(context.Background(), t0, []storage.Firing{f})
+					if err != nil {
+						t.Error(err)
+					}
+					if err != nil || out[0].Applied || out[0].Plan.Revision == f.Revision {
+						applied <- err == nil && out[0].Applied
+						return
+					}
+					f.Revision = out[0].Plan.Revision
+				}
+			}()
+		}
+		n := 0
+		for range stores {
+			if <-applied {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("round %d: %d starts took effect, want 1", round, n)
+		}
+		for i, s := range stores {
+			if i%2 == 0 {
+				s.Kill()
+			} else if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if n := d.number("SELECT COUNT(*) FROM errand_start"); n != 4 {
+		t.Errorf("%d starts are noted, want those of the last round", n)
+	}
+}
+
+// Another process that looks at an instance which is gone is not taken for it: workers look all
+// the time.
+func TestFire_StartWhileOthersLook(t *testing.T) {
+	d := newDB(t, nil)
+	a, b := d.open(), d.open()
+	sched := newSchedule("a")
+	put(t, a, sched)
+	if !fire(t, a, starting(t, a, sched)).Applied {
+		t.Fatal("the first start took no effect")
+	}
+	look, err := os.OpenFile(d.instanceFile(a), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer look.Close()
+	a.Kill()
+	if free, err := host.TryShared(look); !free || err != nil {
+		t.Fatalf("the lock of an instance that is gone: %v, %v", free, err)
+	}
+	if !fire(t, b, starting(t, b, sched)).Applied {
+		t.Error("a start took no effect beside one who looks")
+	}
+}
+
+// One that lives has started the schedule also when it is registered anew, see
+// TestInstance_RegistersAnew, and when its file is gone.
+func TestFire_StartOfOneRegisteredAnew(t *testing.T) {
+	d := newDB(t, nil)
+	a, b := d.open(), d.open()
+	sched := newSchedule("a")
+	put(t, a, sched)
+	if !fire(t, a, starting(t, a, sched)).Applied {
+		t.Fatal("the first start took no effect")
+	}
+	was := a.InstanceNumber()
+	if err := os.Remove(d.instanceFile(a)); err != nil {
+		t.Fatal(err)
+	}
+	if fire(t, b, starting(t, b, sched)).Applied {
+		t.Error("a start took effect beside a process that may live")
+	}
+	d.exec("DELETE FROM errand_instance WHERE instance = ?1", was)
+	d.exec("UPDATE errand_number SET n = n + 1 WHERE id = 4")
+	enqueue(t, a, "a", 1)
+	lease(t, a, 1, "a")
+	if a.InstanceNumber() == was {
+		t.Fatal("it is not registered anew")
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := d.open()
+	if fire(t, c, starting(t, c, sched)).Applied || fire(t, a, starting(t, a, sched)).Applied {
+		t.Error("a start took effect beside an instance that is registered anew")
+	}
+}
+
+// A start that comes to nothing writes nothing, the second time.
+func TestFire_StartedWritesNothing(t *testing.T) {
+	d := newDB(t, nil)
+	a, b := d.open(), d.open()
+	sched := newSchedule("a")
+	put(t, a, sched)
+	fire(t, a, starting(t, a, sched))
+	fire(t, b, starting(t, b, sched))
+	before, _ := d.log()
+	for _, s := range []*sqlite.Store{a, b} {
+		if fire(t, s, starting(t, s, sched)).Applied {
+			t.Error("a second start took effect")
+		}
+	}
+	if after, _ := d.log(); after != before {
+		t.Errorf("%d pages of the log, and %d before", after, before)
+	}
+}
+
+// A file of a build that knew of no starts is opened, and has them then.
+func TestFire_StartInAnOldFile(t *testing.T) {
+	d := newDB(t, nil)
+	s := d.open()
+	sched := newSchedule("a")
+	put(t, s, sched)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d.exec("DROP TABLE errand_start")
+	d.exec("DELETE FROM errand_migration WHERE version > 1")
+	if s, err := sqlite.Open(d.path, &sqlite.Options{ReadOnly: true}); !errors.Is(err, storage.ErrUnsupportedDB) {
+		t.Errorf("opened for reading alone: %v, %v", s, err)
+	}
+	s = d.open()
+	if !fire(t, s, starting(t, s, sched)).Applied {
+		t.Error("the first start took no effect")
 	}
 }

@@ -110,6 +110,44 @@ var scheduleFaults = []fault{
 			}
 		}
 	})},
+	{"any firing starts", "fire_start", firing(func(_ *Memory, firings []storage.Firing) func([]storage.Fired) {
+		for i := range firings {
+			firings[i].Start = false
+		}
+		return nil
+	})},
+	{"a schedule starts once for ever", "fire_start", firing(func(m *Memory, _ []storage.Firing) func([]storage.Fired) {
+		return func([]storage.Fired) {
+			for _, s := range m.schedules {
+				for i := range s.startedBy {
+					s.startedBy[i] = &instance{}
+				}
+			}
+		}
+	})},
+	{"who was refused has not started", "fire_start", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
+		return func(out []storage.Fired) {
+			for i, f := range firings {
+				if s := m.schedules[f.Name]; f.Start && !out[i].Applied && len(s.startedBy) > 0 {
+					s.startedBy = s.startedBy[:len(s.startedBy)-1]
+				}
+			}
+		}
+	})},
+	{"who is closed has not started", "fire_start_running", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
+		for _, s := range m.schedules {
+			s.startedBy = slices.DeleteFunc(s.startedBy, func(in *instance) bool { return in.closed })
+		}
+		return nil
+	})},
+	{"a start at any revision", "fire_start", firing(func(m *Memory, firings []storage.Firing) func([]storage.Fired) {
+		for i, f := range firings {
+			if s := m.schedules[f.Name]; f.Start && s != nil {
+				firings[i].Revision = s.Revision
+			}
+		}
+		return nil
+	})},
 	{"a firing does not raise the revision", "schedule_revision", firing(func(m *Memory, _ []storage.Firing) func([]storage.Fired) {
 		was := plans(m)
 		return func(out []storage.Fired) {

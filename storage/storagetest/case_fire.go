@@ -105,6 +105,97 @@ A job with a Delay is due that long after now.`, func(f *fixture) {
 		f.order("leased after an hour", leasedIDs(f.lease(f.s, 9)), pick(ids, 1))
 	}},
 
+	{"fire_start", `A firing with Start takes effect only if no instance has started the schedule, but for those that are gone.
+Then this instance has started it, also if the firing has taken no effect because another had.
+An instance is gone once it is closed and no handler of it runs, or its process has ended.
+Who drops a schedule and adds it again adds one that nobody has started.
+It is that of a firing with Start that takes no effect because an instance has started the schedule.`, func(f *fixture) {
+		f.put(newSchedule("a"))
+		f.put(newSchedule("b"))
+		starts := func(what string, s storage.Store, name string, want bool) {
+			f.Helper()
+			before := f.schedule(s, name)
+			p := storage.Plan{Revision: before.Revision, Next: f.now.Add(time.Hour), Through: f.now}
+			fi := fires(name, p, storage.NewTick{At: f.now, Taken: storage.TickStart, Job: tick(f.now).Job})
+			fi.Start = true
+			stale := fi
+			stale.Revision--
+			if f.fire(s, stale)[0].Applied {
+				f.Errorf("%s: a start at another revision took effect", what)
+			}
+			out := f.fire(s, fi, fi) // the second by an instance that has started it
+			if out[0].Applied != want || out[1].Applied {
+				f.Fatalf("%s: applied: %v, then %v; want %v, then false", what, out[0].Applied, out[1].Applied, want)
+			}
+			after := f.schedule(s, name)
+			if !want {
+				f.sameSchedule(what, after, before)
+			}
+			for _, fired := range out {
+				if fired.Plan.Revision != after.Revision || (after.Revision == before.Revision) == want {
+					f.Errorf("%s: revision %d in the answer, %d of the schedule, %d before", what, fired.Plan.Revision, after.Revision, before.Revision)
+				}
+			}
+		}
+		a, b := f.db.Open(), f.db.Open()
+		starts("the first", a, "a", true)
+		f.later(time.Second)
+		starts("the same one again", a, "a", false)
+		starts("another beside it", b, "a", false)
+		starts("another schedule", b, "b", true)
+		f.db.Kill(a)
+		starts("one more, beside one that was refused", f.s, "a", false)
+		f.must(b.Close())
+		f.must(f.s.Close())
+		f.s = f.db.Open()
+		starts("when all are gone", f.s, "a", true)
+		starts("when the one that started it is closed", f.s, "b", true)
+		f.take("a", tick(f.now)) // which is no start
+		c := f.db.Open()
+		starts("beside it", c, "a", false)
+		f.drop("a")
+		f.put(newSchedule("a"))
+		starts("one that was added again", c, "a", true)
+		f.db.Kill(f.s)
+		f.db.Reboot(c)
+		f.s = f.db.Open()
+		starts("after the machine went down", f.s, "a", true)
+		var states []storage.TickOutcome
+		for _, t := range f.ticks(f.s, "a") {
+			states = append(states, t.Taken)
+		}
+		if !slices.Equal(states, []storage.TickOutcome{storage.TickStart, storage.TickStart}) {
+			f.Errorf("the history is %v", states)
+		}
+	}},
+
+	{"fire_start_running", `An instance is gone once it is closed and no handler of it runs`, func(f *fixture) {
+		f.put(newSchedule("a"))
+		start := func(s storage.Store) bool {
+			f.Helper()
+			fi := fires("a", f.schedule(s, "a").Plan, tick(f.now))
+			fi.Start = true
+			return f.fire(s, fi)[0].Applied
+		}
+		a := f.db.Open()
+		if !start(a) {
+			f.Error("the first start took no effect")
+		}
+		l := f.leaseOne(a).Lease
+		f.begin(a, l)
+		f.must(a.Close())
+		if start(f.s) {
+			f.Error("a start took effect while a handler of the one before ran")
+		}
+		b := f.db.Open()
+		f.ended(a, l)
+		f.must(f.s.Close())
+		f.s = b
+		if !start(b) {
+			f.Error("a start took no effect after the handler had returned")
+		}
+	}},
+
 	{"fire_order", `Fire takes firings in order, all in one transaction, and answers for each in the same order. A firing whose schedule is at another revision changes nothing.
 Its Revision is zero if there is no schedule of this name.
 nil unless Applied.`, func(f *fixture) {

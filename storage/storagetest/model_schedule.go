@@ -13,7 +13,8 @@ import (
 // schedule is a schedule with its history, the oldest entry first.
 type schedule struct {
 	storage.ScheduleRecord
-	ticks []storage.Tick
+	ticks     []storage.Tick
+	startedBy []*instance
 }
 
 // PutSchedule implements [storage.Scheduler].
@@ -53,7 +54,7 @@ func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.F
 	out := make([]storage.Fired, len(firings))
 	for i, f := range firings {
 		s := m.schedules[f.Name]
-		if s == nil || s.Revision != f.Revision {
+		if s == nil || s.Revision != f.Revision || f.Start && !s.start(in) {
 			continue
 		}
 		s.Revision, s.Next, s.Through = m.revision(), floor(f.Next), floor(f.Through)
@@ -81,6 +82,17 @@ func (in *instance) Fire(ctx context.Context, now time.Time, firings []storage.F
 	pass()
 	m.emit(in, now, event)
 	return out, nil
+}
+
+// start notes that an instance has started s, and reports whether none had but for those
+// that are gone.
+func (s *schedule) start(in *instance) (first bool) {
+	first = true
+	for _, other := range s.startedBy {
+		first = first && other.gone
+	}
+	s.startedBy = append(s.startedBy, in)
+	return first
 }
 
 // tick takes a tick of s. It returns the entry of the history, and the job that

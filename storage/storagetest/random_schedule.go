@@ -69,6 +69,7 @@ func (h *history) fire(t *rapid.T) {
 	for range rapid.IntRange(1, 3).Draw(t, "firings") {
 		f := storage.Firing{
 			Name: anySchedule.Draw(t, "name"), Next: floor(h.due(t)), Through: floor(h.due(t)),
+			Start: rapid.IntRange(0, 3).Draw(t, "start") == 0,
 		}
 		for range rapid.SampledFrom([]int{0, 1, 2, 3, storage.TickLimit + 1}).Draw(t, "ticks") {
 			f.Ticks = append(f.Ticks, h.tick(t, len(f.Ticks) < 3))

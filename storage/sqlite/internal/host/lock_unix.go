@@ -10,8 +10,15 @@ import (
 
 // TryLock takes an exclusive lock on f, which the kernel drops when the process
 // ends. It returns false if another open file holds the lock.
-func TryLock(f *os.File) (bool, error) {
-	err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
+func TryLock(f *os.File) (bool, error) { return tryLock(f, syscall.LOCK_EX) }
+
+// TryShared takes a lock on f as TryLock does, but others can have such a lock at a time. It
+// is for who looks whether the holder of the lock of TryLock lives: of two that look at a
+// time, neither takes the other for that.
+func TryShared(f *os.File) (bool, error) { return tryLock(f, syscall.LOCK_SH) }
+
+func tryLock(f *os.File, how int) (bool, error) {
+	err := flock(f, how|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return false, nil
 	}
