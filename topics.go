@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand/internal/door"
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
 )
 
@@ -41,7 +42,7 @@ func init() {
 		if !ok {
 			return nil, fmt.Errorf("%w: store %T keeps no messages", ErrUnsupportedDB, q.store)
 		}
-		return &topics{q, s}, nil
+		return &topics{queue: q, store: s}, nil
 	})
 }
 
@@ -49,6 +50,34 @@ func init() {
 type topics struct {
 	queue *Queue
 	store storage.Topics
+	tx    *sql.Tx // nil: each call is a transaction of its own
+}
+
+// Within implements [door.Topics].
+func (t *topics) Within(tx *sql.Tx) (door.Topics[NewJob], error) {
+	if tx == nil {
+		return nil, &FieldError{Field: "tx", Limit: "must not be nil"}
+	}
+	if _, err := t.queue.txStore(); err != nil {
+		return nil, err
+	}
+	return &topics{t.queue, t.store, tx}, nil
+}
+
+// Configure implements [door.Topics].
+func (t *topics) Configure(ctx context.Context, queue string, set storage.Settings) error {
+	lane := Lane{Queue: queue}
+	if t.tx != nil {
+		s, err := t.queue.txStore()
+		if err != nil {
+			return err
+		}
+		return s.ConfigureTx(ctx, t.tx, lane, set) // workers do what Regroup does
+	}
+	if err := t.queue.store.Configure(ctx, lane, set); err != nil {
+		return err
+	}
+	return engine.Regroup(ctx, t.queue.store, queue, set)
 }
 
 // CheckQueue implements [door.Topics].
@@ -88,6 +117,9 @@ func (t *topics) PutEntries(ctx context.Context, entries []storage.Entry) (revis
 		return 0, err
 	}
 	now, _ := t.queue.clock.read(ctx)
+	if t.tx != nil {
+		return t.store.PutEntriesTx(ctx, t.tx, now, entries)
+	}
 	return t.store.PutEntries(ctx, now, entries)
 }
 
@@ -98,6 +130,9 @@ func (t *topics) Entry(ctx context.Context, class, name string) (storage.Entry, 
 	f.topicName("name", name)
 	if err := f.err(); err != nil {
 		return storage.Entry{}, err
+	}
+	if t.tx != nil {
+		return t.store.EntryTx(ctx, t.tx, class, name)
 	}
 	return t.store.Entry(ctx, class, name)
 }
@@ -115,6 +150,9 @@ func (t *topics) Entries(ctx context.Context, class, family, after string, limit
 	f.page("limit", limit, maxEntryPage)
 	if err := f.err(); err != nil {
 		return nil, 0, err
+	}
+	if t.tx != nil {
+		return t.store.EntriesTx(ctx, t.tx, class, family, after, limit)
 	}
 	return t.store.Entries(ctx, class, family, after, limit)
 }

@@ -16,6 +16,10 @@ type TxEnqueuer interface {
 	// holder of a running job learns of it with its next extension after that.
 	// It returns [ErrWrongDatabase] for a transaction on another database.
 	CancelTx(ctx context.Context, tx any, now time.Time, id ID, keep Retention) (State, error)
+	// ConfigureTx is Configure inside tx: each call of any instance that begins after tx has
+	// committed obeys the settings. It returns [ErrWrongDatabase] for a transaction on another
+	// database.
+	ConfigureTx(ctx context.Context, tx any, lane Lane, s Settings) error
 	// FinishTx ends a lease with OutcomeDone inside tx, as an Exchange ends it, with f.Then and
 	// their answers: it takes effect if tx commits. If the answer is not [Applied], or after an
 	// error, tx cannot commit any more. The answer is [Lost] if the lease is not held, [Ended] if it has ended in this

@@ -2,6 +2,7 @@ package topic
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 
 	"github.com/errandq/errand"
@@ -30,6 +31,17 @@ func (t *Topics) Declare(ctx context.Context, p Topic) (Topic, error) {
 		} // another has added, changed or deleted it meanwhile
 	}
 	return Topic{}, err
+}
+
+// DeclareTx is [Topics.Declare] inside a transaction of the application on the queue's file, see
+// [errand.Queue.EnqueueTx] and [Topics.CreateTx]: the topic is as p says if tx commits, and so
+// are the throttles of the endpoints that its policy changes. The log has its line at once.
+func (t *Topics) DeclareTx(ctx context.Context, tx *sql.Tx, p Topic) (Topic, error) {
+	in, err := t.inside(tx)
+	if err != nil {
+		return Topic{}, err
+	}
+	return in.Declare(ctx, p)
 }
 
 func (t *Topics) declare(ctx context.Context, p Topic) (Topic, error) {

@@ -197,6 +197,41 @@ func ExampleTopics_PublishTx() {
 	// jobs: 0
 }
 
+// A customer is added with an endpoint and a subscription, or not at all.
+func ExampleTopics_SubscribeTx() {
+	ctx := context.Background()
+	q, webhooks, topics, done := openTopics(nil)
+	defer done()
+	must(topics.Create(ctx, topic.Topic{Name: "orders"}))
+
+	add := func(customer, url string, then error) error {
+		return q.Tx(ctx, func(tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS customers (name TEXT)`); err != nil {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, `INSERT INTO customers VALUES (?1)`, customer); err != nil {
+				return err
+			}
+			if _, _, err := webhooks.CreateTx(ctx, tx, webhook.Endpoint{ID: customer, URL: url}, webhook.Secret{}); err != nil {
+				return err
+			}
+			if _, err := topics.SubscribeTx(ctx, tx, topic.Subscription{Topic: "orders", Endpoint: customer}); err != nil {
+				return err
+			}
+			return then
+		})
+	}
+	fmt.Println(add("ada", "https://ada.example/in", nil))
+	fmt.Println(add("bob", "https://bob.example/in", errors.New("no credit")))
+	for _, s := range must(topics.Subscriptions(ctx, "orders", "", 10)) {
+		fmt.Println("subscribed:", s.Endpoint)
+	}
+	// Output:
+	// <nil>
+	// no credit
+	// subscribed: ada
+}
+
 // An ordered topic delivers the messages of a group one after the other.
 func ExampleTopic_ordered() {
 	ctx := context.Background()

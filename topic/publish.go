@@ -66,14 +66,14 @@ type Published struct {
 // is not there, or if the ID is that of a message of another topic or of package webhook, which
 // is [errand.ErrMessageID]. It also returns what [errand.Queue.EnqueueMany] returns.
 func (t *Topics) Publish(ctx context.Context, topic string, m Message) (Published, error) {
-	return first(t.publish(ctx, topic, []Message{m}, only, t.door.Publish))
+	return first(t.publish(ctx, nil, topic, []Message{m}, only, t.door.Publish))
 }
 
 // PublishTx is [Topics.Publish] inside a transaction of the application on the queue's
 // file, see [errand.Queue.EnqueueTx]: the message is published if tx commits. It goes by
-// the subscriptions that were committed before.
+// the subscriptions that were committed before, and those that tx has made.
 func (t *Topics) PublishTx(ctx context.Context, tx *sql.Tx, topic string, m Message) (Published, error) {
-	return first(t.publish(ctx, topic, []Message{m}, only, func(ctx context.Context, p []door.Publication[errand.NewJob]) ([]storage.PublishResult, error) {
+	return first(t.publish(ctx, tx, topic, []Message{m}, only, func(ctx context.Context, p []door.Publication[errand.NewJob]) ([]storage.PublishResult, error) {
 		return t.door.PublishTx(ctx, tx, p)
 	}))
 }
@@ -88,7 +88,7 @@ func (t *Topics) PublishMany(ctx context.Context, topic string, messages []Messa
 	if len(messages) > mostMessages {
 		return nil, &errand.FieldError{Field: "messages", Value: len(messages), Limit: fmt.Sprintf("must be at most %d in one call", mostMessages)}
 	}
-	return t.publish(ctx, topic, messages, indexed, t.door.Publish)
+	return t.publish(ctx, nil, topic, messages, indexed, t.door.Publish)
 }
 
 // only and indexed return the text before the names of a message's fields in faults.
@@ -108,7 +108,8 @@ type publishFunc func(context.Context, []door.Publication[errand.NewJob]) ([]sto
 // meanwhile. After that it leaves it to jobs.
 const mostMatches = 3
 
-func (t *Topics) publish(ctx context.Context, topic string, messages []Message, place func(int) string, write publishFunc) ([]Published, error) {
+// publish publishes messages, inside of tx unless that is nil, which write does too.
+func (t *Topics) publish(ctx context.Context, tx *sql.Tx, topic string, messages []Message, place func(int) string, write publishFunc) ([]Published, error) {
 	var f faults
 	if f.name("topic", topic); f.err() != nil {
 		return nil, f.err()
@@ -121,8 +122,26 @@ func (t *Topics) publish(ctx context.Context, topic string, messages []Message, 
 	// There is no limit to the tries: for each that fails a change of others has succeeded.
 	// The first try of PublishTx takes the write lock, and the next one finds no change.
 	p := publisher{t: t}
-	for try, was := 0, int64(-1); ; try++ {
-		s, err := t.snapshotFor(ctx, topic, try)
+	from, was := t, int64(-1)
+	// What only tx sees has a revision that nobody else finds.
+	within := func() (is bool, err error) {
+		if tx == nil || from != t {
+			return false, nil
+		}
+		was = -1
+		from, err = t.inside(tx)
+		return true, err
+	}
+	for try := 0; ; try++ {
+		s, err := from.snapshotFor(ctx, topic, try)
+		if errors.Is(err, errand.ErrNotFound) {
+			if is, failed := within(); failed != nil || is {
+				if failed != nil {
+					return nil, failed
+				}
+				continue
+			}
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -135,10 +154,16 @@ func (t *Topics) publish(ctx context.Context, topic string, messages []Message, 
 		if !errors.Is(err, errand.ErrStale) {
 			return nil, named(p.publications, place, err)
 		}
-		if s.revision == was { // nobody has changed it: the store is at fault, and might be for ever
+		if s.revision != was {
+			was = s.revision
+			continue
+		}
+		switch is, failed := within(); { // nobody has changed it, unless tx has
+		case failed != nil:
+			return nil, failed
+		case !is: // the store is at fault, and might be for ever
 			return nil, about("topic", topic, err)
 		}
-		was = s.revision
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ func (t *Topics) Subscribe(ctx context.Context, s Subscription) (Subscription, e
 		return Subscription{}, err
 	}
 	if s.Endpoint != "" {
-		if _, err := t.webhooks.Endpoint(ctx, s.Endpoint); errors.Is(err, errand.ErrNotFound) {
+		if _, err := t.door.Entry(ctx, webhook.EntriesOf(s.Endpoint)[0].Class, s.Endpoint); errors.Is(err, errand.ErrNotFound) {
 			return Subscription{}, notThere("endpoint", s.Endpoint, "an endpoint that is there")
 		} else if err != nil {
 			return Subscription{}, err
@@ -68,6 +69,18 @@ func (t *Topics) Subscribe(ctx context.Context, s Subscription) (Subscription, e
 		return Subscription{}, err
 	}
 	return t.Subscription(ctx, s.ID)
+}
+
+// SubscribeTx is [Topics.Subscribe] inside a transaction of the application on the queue's file,
+// see [errand.Queue.EnqueueTx]: the subscription is there if tx commits, and so are what its
+// endpoint's queue is to obey and, in SNS mode, its confirmation. tx may have created the topic and the
+// endpoint. From the call on until tx has ended nobody else writes to the file.
+func (t *Topics) SubscribeTx(ctx context.Context, tx *sql.Tx, s Subscription) (Subscription, error) {
+	in, err := t.inside(tx)
+	if err != nil {
+		return Subscription{}, err
+	}
+	return in.Subscribe(ctx, s)
 }
 
 // join returns the entries of a new subscription, or none if s is there already, and then
@@ -212,11 +225,11 @@ func (t *Topics) entriesOf(s *Subscription, n int, revision int64) ([]storage.En
 // may have set it otherwise.
 func (t *Topics) settle(ctx context.Context, s *Subscription) (revision int64, err error) {
 	if s.OnDead != "" {
-		head := errand.BlockDead
+		head := storage.BlockDead
 		if s.OnDead == Pass {
-			head = errand.PassDead
+			head = storage.PassDead
 		}
-		err := t.queue.Configure(ctx, errand.Lane{Queue: webhook.QueueOf(s.Endpoint)}, errand.Settings{DeadHead: &head})
+		err := t.door.Configure(ctx, webhook.QueueOf(s.Endpoint), storage.Settings{storage.SettingDeadHead: int64(head)})
 		if err != nil {
 			return 0, err
 		}
@@ -244,8 +257,11 @@ func (t *Topics) settleAgain(ctx context.Context, s *Subscription, revision int6
 
 // askConfirmation sends a subscription its confirmation.
 func (t *Topics) askConfirmation(ctx context.Context, s *Subscription) error {
-	_, err := t.queue.Enqueue(ctx, confirmation{s.ID}, &errand.JobOptions{
-		Queue: webhook.QueueOf(s.Endpoint), Tags: []string{Tag(s.ID)}, Unique: &errand.Unique{Key: s.ID},
-	})
+	o := &errand.JobOptions{Queue: webhook.QueueOf(s.Endpoint), Tags: []string{Tag(s.ID)}, Unique: &errand.Unique{Key: s.ID}}
+	if t.tx != nil {
+		_, err := t.queue.EnqueueTx(ctx, t.tx, confirmation{s.ID}, o)
+		return err
+	}
+	_, err := t.queue.Enqueue(ctx, confirmation{s.ID}, o)
 	return err
 }

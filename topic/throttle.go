@@ -112,5 +112,9 @@ func (t *Topics) throttle(ctx context.Context, s *Subscription, top *Topic) erro
 	if t.webhooks == nil {
 		return noWebhooks(s)
 	}
-	return t.webhooks.Throttle(ctx, s.Endpoint, effective(top, s, policy.Document{}).Throttle)
+	rate := effective(top, s, policy.Document{}).Throttle
+	if t.tx != nil {
+		return t.webhooks.ThrottleTx(ctx, t.tx, s.Endpoint, rate)
+	}
+	return t.webhooks.Throttle(ctx, s.Endpoint, rate)
 }

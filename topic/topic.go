@@ -2,6 +2,7 @@ package topic
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -157,6 +158,17 @@ func (t *Topics) Create(ctx context.Context, p Topic) (Topic, error) {
 		return Topic{}, about("topic", p.Name, err)
 	}
 	return t.Topic(ctx, p.Name)
+}
+
+// CreateTx is [Topics.Create] inside a transaction of the application on the queue's file, see
+// [errand.Queue.EnqueueTx]: the topic is there if tx commits. What it returns counts only then.
+// From the call on until tx has ended nobody else writes to the file.
+func (t *Topics) CreateTx(ctx context.Context, tx *sql.Tx, p Topic) (Topic, error) {
+	in, err := t.inside(tx)
+	if err != nil {
+		return Topic{}, err
+	}
+	return in.Create(ctx, p)
 }
 
 func countEntry(name string, n int, revision int64) (storage.Entry, error) {

@@ -3,6 +3,7 @@ package topic
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"log/slog"
 	"net/url"
@@ -70,6 +71,18 @@ type Topics struct {
 	// turns, so that none of them has to try again because of another.
 	changing chan struct{}
 	now      func() time.Time
+	tx       *sql.Tx // that all is inside of; nil: none
+}
+
+// inside returns t as it is inside tx. It remembers nothing of what t does, and t nothing of what it
+// does: tx may not commit. Its callers take no turns with those of t: they keep others from
+// writing anyway, and a turn that waits for them would be waited for.
+func (t *Topics) inside(tx *sql.Tx) (*Topics, error) {
+	in, err := t.door.Within(tx)
+	if err != nil {
+		return nil, err
+	}
+	return &Topics{queue: t.queue, door: in, webhooks: t.webhooks, opts: t.opts, changing: make(chan struct{}, 1), now: t.now, tx: tx}, nil
 }
 
 // New returns the topics of a queue. It starts nothing. webhooks are those of the same

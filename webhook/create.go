@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -65,6 +66,37 @@ func (h *Webhooks) Create(ctx context.Context, e Endpoint, secret Secret) (Endpo
 	return e, secret, err
 }
 
+// CreateTx is [Webhooks.Create] inside a transaction of the application on the queue's file, see
+// [errand.Queue.EnqueueTx]: the endpoint is there, with its secret and its throttle, if tx
+// commits. From the call on until tx has ended nobody else writes to the file.
+//
+// It ends nothing that a deleted endpoint has left: it returns an [errand.FieldError] for the
+// ID if deliveries wait in its queue, or a hold says that it is disabled. Create ends these.
+// What CreateTx returns counts only once tx has committed.
+func (h *Webhooks) CreateTx(ctx context.Context, tx *sql.Tx, e Endpoint, secret Secret) (Endpoint, Secret, error) {
+	in, err := h.inside(tx)
+	if err != nil {
+		return Endpoint{}, Secret{}, err
+	}
+	e, secret, err = in.Create(ctx, e, secret)
+	if err == nil {
+		h.failing.forget(e.ID)
+	}
+	return e, secret, err
+}
+
+// inside returns h as it is inside tx. It remembers nothing of what h does, and h nothing of what it
+// does: tx may not commit.
+func (h *Webhooks) inside(tx *sql.Tx) (*Webhooks, error) {
+	topics, err := h.topics.Within(tx)
+	if err != nil {
+		return nil, err
+	}
+	in := &Webhooks{queue: h.queue, topics: topics, opts: h.opts, client: h.client, clock: h.clock, now: h.now, within: true}
+	in.failing.init(in)
+	return in, nil
+}
+
 // checkNew checks an endpoint that is to be there, also that its deliveries are let into their queue.
 func (h *Webhooks) checkNew(e *Endpoint, secret Secret) error {
 	var f faults
@@ -94,6 +126,12 @@ func (h *Webhooks) prepare(ctx context.Context, e *Endpoint) error {
 	if !errors.Is(err, errand.ErrNotFound) {
 		return err
 	}
+	if h.within {
+		if err := h.nothingLeft(ctx, e.ID); err != nil {
+			return err
+		}
+		return h.throttle(ctx, e)
+	}
 	if err := h.cancelLeft(ctx, e.ID, now); err != nil {
 		return err
 	}
@@ -101,6 +139,28 @@ func (h *Webhooks) prepare(ctx context.Context, e *Endpoint) error {
 		return err
 	}
 	return h.throttle(ctx, e)
+}
+
+// nothingLeft returns a fault if a deleted endpoint has left what only a call outside of a
+// transaction can end.
+func (h *Webhooks) nothingLeft(ctx context.Context, id string) error {
+	queue := queueOf(id)
+	counts, err := h.queue.Counts(ctx)
+	if err != nil {
+		return err
+	}
+	holds, err := h.queue.Holds(ctx)
+	if err != nil {
+		return err
+	}
+	waits := slices.ContainsFunc(counts, func(c errand.Count) bool {
+		return c.Queue == queue && (c.State == errand.Scheduled || c.State == errand.Ready || c.State == errand.Running || c.State == errand.Blocked)
+	})
+	held := slices.ContainsFunc(holds, func(s errand.HoldState) bool { return s.Queue == queue && s.Reason == HoldDisabled })
+	if waits || held {
+		return &errand.FieldError{Field: "id", Value: id, Limit: "must be another one in a transaction: a deleted endpoint has left deliveries or a hold, which Create ends"}
+	}
+	return nil
 }
 
 // cancelLeft cancels the deliveries that a deleted endpoint has left by now. Another call may

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"slices"
 
@@ -40,6 +41,17 @@ func (h *Webhooks) Declare(ctx context.Context, e Endpoint, secret Secret) (Endp
 		} // another has added, changed or deleted it meanwhile
 	}
 	return Endpoint{}, Secret{}, err
+}
+
+// DeclareTx is [Webhooks.Declare] inside a transaction of the application on the queue's file,
+// see [errand.Queue.EnqueueTx] and [Webhooks.CreateTx]: the endpoint is as e says if tx commits,
+// and so is the throttle of its queue. The log has its line at once.
+func (h *Webhooks) DeclareTx(ctx context.Context, tx *sql.Tx, e Endpoint, secret Secret) (Endpoint, Secret, error) {
+	in, err := h.inside(tx)
+	if err != nil {
+		return Endpoint{}, Secret{}, err
+	}
+	return in.Declare(ctx, e, secret)
 }
 
 func (h *Webhooks) declare(ctx context.Context, e Endpoint, secret Secret) (Endpoint, Secret, error) {

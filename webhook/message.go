@@ -92,13 +92,25 @@ func (delivery) Kind() string { return kindDelivery }
 // [errand.ErrNotFound] for an endpoint that is not there, and what [errand.Queue.Enqueue]
 // returns. The FieldError for the ID of a message of package topic is [errand.ErrMessageID].
 func (h *Webhooks) Send(ctx context.Context, m Message, endpoints ...string) (Sent, error) {
-	return h.sendTo(ctx, m, endpoints, h.topics.Publish)
+	return h.send(ctx, m, h.topics.Publish, func(ctx context.Context, typ string) ([]string, error) {
+		return h.receivers(ctx, typ, endpoints)
+	})
 }
 
 // SendTx is [Webhooks.Send] inside a transaction of the application on the queue's file,
-// see [errand.Queue.EnqueueTx].
+// see [errand.Queue.EnqueueTx]. tx may have created the endpoints.
 func (h *Webhooks) SendTx(ctx context.Context, tx *sql.Tx, m Message, endpoints ...string) (Sent, error) {
-	return h.sendTo(ctx, m, endpoints, h.within(tx))
+	return h.send(ctx, m, h.publishIn(tx), func(ctx context.Context, typ string) ([]string, error) {
+		to, err := h.receivers(ctx, typ, endpoints)
+		if !errors.Is(err, errand.ErrNotFound) {
+			return to, err
+		}
+		in, failed := h.inside(tx)
+		if failed != nil {
+			return nil, failed
+		}
+		return in.receivers(ctx, typ, endpoints)
+	})
 }
 
 // SendAll sends a message to all endpoints that take its type, otherwise as [Webhooks.Send].
@@ -109,21 +121,15 @@ func (h *Webhooks) SendAll(ctx context.Context, m Message) (Sent, error) {
 }
 
 // SendAllTx is [Webhooks.SendAll] inside a transaction of the application on the queue's
-// file, see [errand.Queue.EnqueueTx].
+// file, see [errand.Queue.EnqueueTx]. It goes by the endpoints that were committed before.
 func (h *Webhooks) SendAllTx(ctx context.Context, tx *sql.Tx, m Message) (Sent, error) {
-	return h.send(ctx, m, h.within(tx), h.allThatTake)
+	return h.send(ctx, m, h.publishIn(tx), h.allThatTake)
 }
 
-func (h *Webhooks) within(tx *sql.Tx) publishFunc {
+func (h *Webhooks) publishIn(tx *sql.Tx) publishFunc {
 	return func(ctx context.Context, p []door.Publication[errand.NewJob]) ([]storage.PublishResult, error) {
 		return h.topics.PublishTx(ctx, tx, p)
 	}
-}
-
-func (h *Webhooks) sendTo(ctx context.Context, m Message, endpoints []string, publish publishFunc) (Sent, error) {
-	return h.send(ctx, m, publish, func(ctx context.Context, typ string) ([]string, error) {
-		return h.receivers(ctx, typ, endpoints)
-	})
 }
 
 type publishFunc func(context.Context, []door.Publication[errand.NewJob]) ([]storage.PublishResult, error)

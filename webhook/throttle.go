@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,6 +74,16 @@ func (h *Webhooks) Throttle(ctx context.Context, id string, t *policy.Throttle) 
 	return err
 }
 
+// ThrottleTx is [Webhooks.Throttle] inside a transaction of the application on the queue's
+// file, see [errand.Queue.EnqueueTx]: the throttle is set if tx commits. tx may have created the endpoint.
+func (h *Webhooks) ThrottleTx(ctx context.Context, tx *sql.Tx, id string, t *policy.Throttle) error {
+	in, err := h.inside(tx)
+	if err != nil {
+		return err
+	}
+	return in.Throttle(ctx, id, t)
+}
+
 // isUnthrottled reports whether the queue of an endpoint may not obey its throttle, as a change of it
 // is under way or was cut short.
 func isUnthrottled(entry *storage.Entry) bool {
@@ -120,5 +131,5 @@ func (h *Webhooks) setThrottle(ctx context.Context, id string, t *policy.Throttl
 	if t != nil {
 		n = t.MaxReceivesPerSecond
 	}
-	return h.queue.Configure(ctx, errand.Lane{Queue: queueOf(id)}, errand.Settings{Starts: &n})
+	return h.topics.Configure(ctx, queueOf(id), storage.Settings{storage.SettingStarts: int64(n)})
 }

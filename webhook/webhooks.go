@@ -109,6 +109,7 @@ type Webhooks struct {
 	secretsRead   remember.Entries[[]lasting]
 	clock         errand.Gate
 	now           func() time.Time
+	within        bool // all is inside of a transaction of the application
 }
 
 // New returns the webhooks of a queue. It starts nothing. It returns an

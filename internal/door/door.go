@@ -26,6 +26,14 @@ type Topics[J any] interface {
 	// CheckQueue returns a FieldError for a field with the name of a queue that Publish would refuse in
 	// jobs: it is malformed, or Options.Strict is set and Options.Queues does not list it.
 	CheckQueue(field, queue string) error
+	// Within returns the door as it is inside a transaction of the application on the queue's
+	// file: its Entry, Entries, PutEntries and Configure read and write there, so that what
+	// they write is there if tx commits. Nobody else writes from the first of these calls on until
+	// tx has ended. What was read must not be remembered for longer than tx: a revision is
+	// given again if tx does not commit. See Queue.EnqueueTx.
+	Within(tx *sql.Tx) (Topics[J], error)
+	// Configure sets settings of a queue, which are valid. One that is zero is not set any more.
+	Configure(ctx context.Context, queue string, set storage.Settings) error
 	// PutEntries writes entries in one transaction, or deletes those with Delete set, all of
 	// them or none. It takes at most 1,000. An entry with a Revision of zero must not be
 	// there; one with another Revision must be there with that one. Else PutEntries returns

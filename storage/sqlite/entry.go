@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -66,11 +67,7 @@ func (s *Store) PutEntries(ctx context.Context, now time.Time, entries []storage
 	if len(entries) == 0 {
 		return 0, s.idle(ctx)
 	}
-	work, ends := 0, true
-	for i := range entries {
-		work += 1 + len(entries[i].Doc)/jobBytes
-		ends = ends && entries[i].Delete
-	}
+	work, ends := workOfEntries(entries)
 	err = s.submit(ctx, &request{ends: ends, work: work, run: func(t *tx) (err error) {
 		revision, err = t.putEntries(now, entries)
 		return err
@@ -79,6 +76,48 @@ func (s *Store) PutEntries(ctx context.Context, now time.Time, entries []storage
 		return 0, err
 	}
 	if revision == 0 {
+		return 0, storage.ErrStale
+	}
+	return revision, nil
+}
+
+// workOfEntries returns how much work it is to write entries, and whether all are deleted.
+func workOfEntries(entries []storage.Entry) (work int, ends bool) {
+	ends = true
+	for i := range entries {
+		work += 1 + len(entries[i].Doc)/jobBytes
+		ends = ends && entries[i].Delete
+	}
+	return work, ends
+}
+
+// PutEntriesTx implements [storage.Topics].
+func (s *Store) PutEntriesTx(ctx context.Context, in any, now time.Time, entries []storage.Entry) (revision int64, err error) {
+	if len(entries) == 0 {
+		return 0, s.idle(ctx)
+	}
+	work, ends := workOfEntries(entries)
+	if !ends {
+		if err := s.intake(); err != nil {
+			return 0, err
+		}
+	}
+	var refused error
+	err = s.inside(ctx, in, 0, false, func(t *tx) (err error) {
+		if !ends {
+			if refused, err = s.reserveInTx(t, work); refused != nil || err != nil {
+				return err
+			}
+		}
+		revision, err = t.putEntries(now, entries)
+		return err
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case refused != nil:
+		return 0, refused
+	case revision == 0:
 		return 0, storage.ErrStale
 	}
 	return revision, nil
@@ -150,6 +189,26 @@ func (s *Store) Entry(ctx context.Context, class, name string) (storage.Entry, e
 	return row.entry(), nil
 }
 
+// EntryTx implements [storage.Topics].
+func (s *Store) EntryTx(ctx context.Context, in any, class, name string) (storage.Entry, error) {
+	var row entryRow
+	found := false
+	err := s.inside(ctx, in, 0, false, func(t *tx) error {
+		err := t.row(sqlEntry, []any{class, name}, row.dest()...)
+		if found = err == nil; errors.Is(err, sql.ErrNoRows) {
+			err = nil
+		}
+		return err
+	})
+	if err == nil && !found {
+		err = storage.ErrNotFound
+	}
+	if err != nil {
+		return storage.Entry{}, err
+	}
+	return row.entry(), nil
+}
+
 // MessageWith implements [storage.Topics]. It is read for each delivery, so one statement
 // does it.
 func (s *Store) MessageWith(ctx context.Context, id string, entries ...storage.EntryName) (storage.Message, []int64, error) {
@@ -193,6 +252,28 @@ func (s *Store) Entries(ctx context.Context, class, family, after string, limit 
 	}
 	for i := range rows {
 		entries = append(entries, rows[i].entry())
+	}
+	return entries, revision, nil
+}
+
+// EntriesTx implements [storage.Topics].
+func (s *Store) EntriesTx(ctx context.Context, in any, class, family, after string, limit int) (entries []storage.Entry, revision int64, err error) {
+	err = s.inside(ctx, in, 0, false, func(t *tx) error {
+		text, args := sqlEntries, []any{class, after, max(limit, 0)}
+		if family != "" {
+			if err := t.row(sqlRevision, []any{family}, &revision); err != nil && !errors.Is(err, sql.ErrNoRows) {
+				return err
+			}
+			text, args = sqlFamily, []any{family, class, after, max(limit, 0)}
+		}
+		var row entryRow
+		return t.each(text, args, row.dest(), func() {
+			row.Doc = bytes.Clone(row.Doc)
+			entries = append(entries, row.entry())
+		})
+	})
+	if err != nil {
+		return nil, 0, err
 	}
 	return entries, revision, nil
 }

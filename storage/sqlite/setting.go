@@ -168,6 +168,11 @@ func (s *Store) Configure(ctx context.Context, lane storage.Lane, set storage.Se
 	})
 }
 
+// ConfigureTx implements [storage.TxEnqueuer].
+func (s *Store) ConfigureTx(ctx context.Context, in any, lane storage.Lane, set storage.Settings) error {
+	return s.inside(ctx, in, 0, false, func(t *tx) error { return t.configure(lane, set) })
+}
+
 func (t *tx) configure(lane storage.Lane, set storage.Settings) error {
 	all, err := t.settings()
 	if err != nil || all.has(lane, set) {

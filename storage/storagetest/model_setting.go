@@ -16,6 +16,19 @@ func (in *instance) Configure(ctx context.Context, lane storage.Lane, s storage.
 		return err
 	}
 	defer m.mu.Unlock()
+	m.configure(lane, s)
+	return nil
+}
+
+// ConfigureTx implements [storage.TxEnqueuer].
+func (in *instance) ConfigureTx(ctx context.Context, tx any, lane storage.Lane, s storage.Settings) error {
+	return in.inside(ctx, tx, func(_ *transaction, own *instance) error {
+		own.m.configure(lane, s)
+		return nil
+	})
+}
+
+func (m *Memory) configure(lane storage.Lane, s storage.Settings) {
 	all := maps.Clone(m.settings[lane])
 	if all == nil {
 		all = storage.Settings{}
@@ -31,7 +44,6 @@ func (in *instance) Configure(ctx context.Context, lane storage.Lane, s storage.
 	maps.Copy(all, s)
 	maps.DeleteFunc(all, func(_ storage.Setting, value int64) bool { return value == 0 })
 	m.settings[lane] = all
-	return nil
 }
 
 // Settings implements [storage.Settler].

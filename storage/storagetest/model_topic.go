@@ -41,6 +41,19 @@ func (in *instance) PutEntries(ctx context.Context, now time.Time, entries []sto
 		return 0, err
 	}
 	defer m.mu.Unlock()
+	return m.putEntries(now, entries)
+}
+
+// PutEntriesTx implements [storage.Topics].
+func (in *instance) PutEntriesTx(ctx context.Context, tx any, now time.Time, entries []storage.Entry) (revision int64, err error) {
+	err = in.inside(ctx, tx, func(t *transaction, own *instance) error {
+		revision, err = own.m.putEntries(now, entries)
+		return err
+	})
+	return revision, err
+}
+
+func (m *Memory) putEntries(now time.Time, entries []storage.Entry) (int64, error) {
 	if len(entries) == 0 {
 		return 0, nil
 	}
@@ -78,6 +91,19 @@ func (in *instance) Entry(ctx context.Context, class, name string) (storage.Entr
 		return storage.Entry{}, err
 	}
 	defer m.mu.Unlock()
+	return m.entry(class, name)
+}
+
+// EntryTx implements [storage.Topics].
+func (in *instance) EntryTx(ctx context.Context, tx any, class, name string) (e storage.Entry, err error) {
+	err = in.inside(ctx, tx, func(_ *transaction, own *instance) error {
+		e, err = own.m.entry(class, name)
+		return err
+	})
+	return e, err
+}
+
+func (m *Memory) entry(class, name string) (storage.Entry, error) {
 	e, ok := m.topics.entries[[2]string{class, name}]
 	if !ok {
 		return storage.Entry{}, storage.ErrNotFound
@@ -93,6 +119,20 @@ func (in *instance) Entries(ctx context.Context, class, family, after string, li
 		return nil, 0, err
 	}
 	defer m.mu.Unlock()
+	out, revision = m.entriesOf(class, family, after, limit)
+	return out, revision, nil
+}
+
+// EntriesTx implements [storage.Topics].
+func (in *instance) EntriesTx(ctx context.Context, tx any, class, family, after string, limit int) (out []storage.Entry, revision int64, err error) {
+	err = in.inside(ctx, tx, func(_ *transaction, own *instance) error {
+		out, revision = own.m.entriesOf(class, family, after, limit)
+		return nil
+	})
+	return out, revision, err
+}
+
+func (m *Memory) entriesOf(class, family, after string, limit int) (out []storage.Entry, revision int64) {
 	for _, e := range m.topics.entries {
 		if e.Class == class && e.Name > after && (family == "" || e.Family == family) {
 			e.Doc = bytes.Clone(e.Doc)
@@ -100,7 +140,7 @@ func (in *instance) Entries(ctx context.Context, class, family, after string, li
 		}
 	}
 	slices.SortFunc(out, func(a, b storage.Entry) int { return cmp.Compare(a.Name, b.Name) })
-	return out[:min(len(out), limit):min(len(out), limit)], m.topics.families[family], nil
+	return out[:min(len(out), limit):min(len(out), limit)], m.topics.families[family]
 }
 
 // delivered reports whether a job of a message is there.
