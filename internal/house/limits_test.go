@@ -16,6 +16,7 @@ var added = []struct {
 	files, names, pages, words, rows int
 }{
 	{what: "Job.Finish, Job.CompleteTx, Job.Then", names: 3},
+	{what: "Schedule.RunOnStart and errand jobs wait", words: 37},
 	{what: "docs/finishing.md", pages: 1, words: 498, rows: 9},
 }
 
