@@ -37,7 +37,7 @@ func TestCreateTx(t *testing.T) {
 		if !errors.Is(err, end) {
 			t.Fatal(err)
 		}
-		if end == undo {
+		if errors.Is(end, undo) {
 			all, err := r.q.Settings(ctx)
 			page, listed := r.q.Jobs(ctx, errand.JobFilter{}, nil)
 			if _, gone := r.hooks.Endpoint(ctx, "a"); !errors.Is(gone, errand.ErrNotFound) || errors.Join(err, listed) != nil || len(all)+len(page.Jobs) > 0 {

@@ -84,7 +84,7 @@ func TestStore_PutEntriesTx(t *testing.T) {
 			if !errors.Is(err, end) {
 				t.Fatal(err)
 			}
-			if end == undo {
+			if errors.Is(end, undo) {
 				hasEntries(t, way+", rolled back", s)
 			}
 		}
@@ -130,7 +130,7 @@ func TestStore_ConfigureTx(t *testing.T) {
 				for range 2 {
 					_, err := s.Enqueue(ctx, t0, one)
 					if full := errors.Is(err, storage.ErrQueueFull); full != (end == nil) || !full && err != nil {
-						t.Errorf("%s, %s, rolled back: %v: %v", way, name, end == undo, err)
+						t.Errorf("%s, %s, rolled back: %v: %v", way, name, errors.Is(end, undo), err)
 					}
 				}
 			}

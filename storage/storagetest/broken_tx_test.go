@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"time"
 
@@ -65,7 +66,7 @@ func finishing(f func(in *instance, t *transaction, was *data, l storage.Lease, 
 				return in.FinishTx(ctx, tx, now, end, keep, committed)
 			}
 			var was data
-			in.m.locked(func() { was = t.copied.data.clone() })
+			in.m.locked(func() { was = t.copied.clone() })
 			r, then, err = in.FinishTx(ctx, tx, now, end, keep, committed)
 			in.m.locked(func() { f(in, t, &was, end.Lease, &r) })
 			return r, then, err
@@ -121,7 +122,7 @@ var txFaults = []fault{
 		b.enqueueTx = func(ctx context.Context, tx any, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
 			out, err := in.EnqueueTx(ctx, tx, now, jobs)
 			if t, ok := tx.(*transaction); ok {
-				in.m.locked(func() { in.m.data = t.copied.data.clone() })
+				in.m.locked(func() { in.m.data = t.copied.clone() })
 			}
 			return out, err
 		}
@@ -129,7 +130,7 @@ var txFaults = []fault{
 	{"a transaction is never committed", "tx_enqueue", transacting(func(in *instance, b *faultyTx) {
 		b.tx = func(ctx context.Context, fn func(tx any) error) error {
 			var err error
-			if e := in.Tx(ctx, func(tx any) error { err = fn(tx); return errDeclined }); e != errDeclined {
+			if e := in.Tx(ctx, func(tx any) error { err = fn(tx); return errDeclined }); !errors.Is(e, errDeclined) {
 				return e
 			}
 			return err
@@ -194,7 +195,7 @@ var txFaults = []fault{
 	{"CancelTx says cancelled of what is gone", "tx_cancel_answers", transacting(func(in *instance, b *faultyTx) {
 		b.cancelTx = func(ctx context.Context, tx any, now time.Time, id storage.ID, keep storage.Retention) (storage.State, error) {
 			state, err := in.CancelTx(ctx, tx, now, id, keep)
-			if err == storage.ErrNotFound {
+			if errors.Is(err, storage.ErrNotFound) {
 				return storage.Cancelled, nil
 			}
 			return state, err
@@ -221,7 +222,7 @@ var txFaults = []fault{
 		b.publishTx = func(ctx context.Context, tx any, now time.Time, all []storage.Publication) ([]storage.PublishResult, error) {
 			out, err := in.PublishMessagesTx(ctx, tx, now, all)
 			if t, ok := tx.(*transaction); ok {
-				in.m.locked(func() { in.m.data = t.copied.data.clone() })
+				in.m.locked(func() { in.m.data = t.copied.clone() })
 			}
 			return out, err
 		}
@@ -230,7 +231,7 @@ var txFaults = []fault{
 
 var finishTxFaults = []fault{
 	{"a job has ended before the commit", "finishtx_commits", finishing(func(in *instance, t *transaction, _ *data, _ storage.Lease, _ *storage.ItemResult) {
-		in.m.data = t.copied.data.clone()
+		in.m.data = t.copied.clone()
 	})},
 	{"all that FinishTx ends is kept", "finishtx_commits", transacting(func(in *instance, b *faultyTx) {
 		b.finishTx = func(ctx context.Context, tx any, now time.Time, end storage.Finish, _ storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error) {

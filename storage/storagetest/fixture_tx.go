@@ -46,7 +46,7 @@ func (f *fixture) panics(s storage.Store, fn func(tx any)) {
 	t := f.transacts(s)
 	defer func() {
 		f.Helper()
-		if r := recover(); r != errDeclined {
+		if r := recover(); r != any(errDeclined) {
 			f.Errorf("Tx panicked with %v, want the panic of its function", r)
 		}
 	}()

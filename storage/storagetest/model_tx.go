@@ -41,7 +41,7 @@ func (in *instance) Tx(ctx context.Context, fn func(tx any) error) error {
 	if err := m.await(ctx, in, 1); err != nil {
 		return err
 	}
-	t := &transaction{of: m, copied: &Memory{salt: m.salt, data: m.data.clone()}, seenBy: map[*instance]*instance{}, over: make(chan struct{})}
+	t := &transaction{of: m, copied: &Memory{salt: m.salt, data: m.clone()}, seenBy: map[*instance]*instance{}, over: make(chan struct{})}
 	m.open = t
 	m.mu.Unlock()
 	if err := t.run(ctx, in, fn); err != nil {
