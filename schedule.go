@@ -56,15 +56,16 @@ type Schedule struct {
 	// RunOnStart fires one job more when [Queue.Schedule] declares the schedule, unless a
 	// queue that is open, in whatever process, has declared it with RunOnStart before. So
 	// there is a job when the schedule is first declared, and again each time that programs
-	// start after all which had declared it have ended: one, however many processes start
-	// at a time. A program that was killed has ended. Who removes a schedule and declares it
-	// again declares another one.
+	// start after all which had declared it have ended: one, however many processes start at a
+	// time. A program that was killed has ended. What says that a program lives is its file
+	// jobs.db-instance-N: if somebody deletes it, such a job may be missing or come twice. Who
+	// removes a schedule and declares it again declares another one.
 	//
 	// The job is due at once, without Jitter, even while schedules wait for the clock. Its
 	// errand-tick is the time of the declaration. It is skipped as that of a tick is: by
 	// Overlap, by its unique key, and while the schedule is paused. It is not made up for
-	// then. The ticks of Spec stay as they are, so after a time without a worker MissedOne
-	// may fire a job too. If false, only ticks are fired.
+	// then, nor if the queue is full. The ticks of Spec stay as they are, so after a time
+	// without a worker MissedOne may fire a job too. If false, only ticks are fired.
 	RunOnStart bool
 }
 

@@ -72,12 +72,29 @@ func (t *topics) Configure(ctx context.Context, queue string, set storage.Settin
 		if err != nil {
 			return err
 		}
-		return s.ConfigureTx(ctx, t.tx, lane, set) // workers do what Regroup does
+		if err := t.nobodyWaits(ctx, queue, set); err != nil {
+			return err
+		}
+		return s.ConfigureTx(ctx, t.tx, lane, set)
 	}
 	if err := t.queue.store.Configure(ctx, lane, set); err != nil {
 		return err
 	}
 	return engine.Regroup(ctx, t.queue.store, queue, set)
+}
+
+// nobodyWaits refuses a setting that would have to let jobs go that wait behind a dead one: only
+// Regroup does that, which is a transaction of its own.
+func (t *topics) nobodyWaits(ctx context.Context, queue string, set storage.Settings) error {
+	if set[storage.SettingDeadHead] != int64(storage.PassDead) {
+		return nil
+	}
+	page, err := t.queue.Groups(ctx, &GroupOptions{Queue: queue, Limit: 1})
+	if err != nil || len(page.Groups) == 0 {
+		return err
+	}
+	return &FieldError{Field: "on_dead", Value: "pass", Limit: fmt.Sprintf(
+		"must not be set in a transaction while jobs of queue %q wait behind a dead one: subscribe without a transaction", queue)}
 }
 
 // CheckQueue implements [door.Topics].

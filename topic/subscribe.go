@@ -74,7 +74,11 @@ func (t *Topics) Subscribe(ctx context.Context, s Subscription) (Subscription, e
 // SubscribeTx is [Topics.Subscribe] inside a transaction of the application on the queue's file,
 // see [errand.Queue.EnqueueTx]: the subscription is there if tx commits, and so are what its
 // endpoint's queue is to obey and, in SNS mode, its confirmation. tx may have created the topic and the
-// endpoint. From the call on until tx has ended nobody else writes to the file.
+// endpoint. From the call on until tx has ended nobody else writes to the file. After an error
+// roll tx back.
+//
+// It returns a [errand.FieldError] for an OnDead of Pass if deliveries to the endpoint wait behind
+// a dead one: Subscribe lets them go.
 func (t *Topics) SubscribeTx(ctx context.Context, tx *sql.Tx, s Subscription) (Subscription, error) {
 	in, err := t.inside(tx)
 	if err != nil {

@@ -163,6 +163,41 @@ func TestTopics_within_refused(t *testing.T) {
 	}
 }
 
+// parcel is a job of another program in the queue of an endpoint.
+type parcel struct{}
+
+// Kind names the type of job.
+func (parcel) Kind() string { return "parcel" }
+
+// What waits behind a dead delivery is let go by Subscribe, and not by a transaction.
+func TestTopics_within_waiting(t *testing.T) {
+	r := newRig(t, nil)
+	r.create(topic.Topic{Name: "orders"})
+	r.endpoint("shop")
+	ctx := t.Context()
+	dead := r.events("parcel", errand.EventDead)
+	stop := r.start(func(w *errand.Worker) {
+		errand.Handle(w, func(context.Context, *errand.Job[parcel]) error { return errand.Permanent(errUndo) })
+	}, "webhook/shop")
+	for range 2 {
+		if _, err := r.q.Enqueue(ctx, parcel{}, &errand.JobOptions{Queue: "webhook/shop", Group: "g"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dead(1)
+	s := topic.Subscription{Topic: "orders", Endpoint: "shop", OnDead: topic.Pass}
+	err := r.q.Tx(ctx, func(tx *sql.Tx) error {
+		_, err := r.topics.SubscribeTx(ctx, tx, s)
+		return err
+	})
+	if f, ok := errors.AsType[*errand.FieldError](err); !ok || f.Field != "on_dead" {
+		t.Errorf("with a job that waits: %v", err)
+	}
+	r.subscribe(s)
+	dead(1) // which waited
+	stop()
+}
+
 // announced is a store that tells when entries are about to be written outside of a transaction.
 type announced struct {
 	*sqlite.Store

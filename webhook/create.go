@@ -72,7 +72,7 @@ func (h *Webhooks) Create(ctx context.Context, e Endpoint, secret Secret) (Endpo
 //
 // It ends nothing that a deleted endpoint has left: it returns an [errand.FieldError] for the
 // ID if deliveries wait in its queue, or a hold says that it is disabled. Create ends these.
-// What CreateTx returns counts only once tx has committed.
+// What CreateTx returns counts only once tx has committed. After an error roll tx back.
 func (h *Webhooks) CreateTx(ctx context.Context, tx *sql.Tx, e Endpoint, secret Secret) (Endpoint, Secret, error) {
 	in, err := h.inside(tx)
 	if err != nil {

@@ -31,7 +31,8 @@ func jobWaitCommand(t *tool) *cobra.Command {
 		Short: "Wait until jobs have ended",
 		Long: `Wait until jobs have ended, and say what became of them. A job that is dead has ended,
 also if it is redriven later. The file is only read, ten times a second at first and at
-last once a second. So a worker elsewhere has to run the jobs.
+last once a second: what comes and goes between two looks is not seen. A worker elsewhere
+has to run the jobs.
 
 The exit status is that of the worst job. From the worst on:
 

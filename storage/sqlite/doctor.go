@@ -115,18 +115,19 @@ func Examine(ctx context.Context, path string, full bool, now time.Time) ([]Find
 
 // doctor is one examination.
 type doctor struct {
-	ctx   context.Context
-	path  string
-	info  os.FileInfo
-	now   time.Time
-	full  bool
-	db    *sql.DB
-	bare  bool // the file has no tables of errand
-	flat  bool // the file system has no modes
-	shut  bool // this user may not write the database
-	plain bool // the database is not in WAL mode
-	odd   bool // SQLite cannot have made a file of its own, so nothing is read by it
-	found []Finding
+	ctx    context.Context
+	path   string
+	info   os.FileInfo
+	now    time.Time
+	full   bool
+	db     *sql.DB
+	bare   bool // the file has no tables of errand
+	flat   bool // the file system has no modes
+	shut   bool // this user may not write the database
+	plain  bool // the database is not in WAL mode
+	tables int  // the version of the schema
+	odd    bool // SQLite cannot have made a file of its own, so nothing is read by it
+	found  []Finding
 }
 
 // say adds a finding. Names and texts in args come from files, and may have codes for
@@ -464,6 +465,7 @@ func (d *doctor) schema() error {
 	if err != nil {
 		return err
 	}
+	d.tables = have
 	if d.bare = have == 0; d.bare {
 		d.say("schema", SeverityError, "check the path", "it has no tables of errand")
 		return nil
@@ -515,7 +517,7 @@ func (d *doctor) rules() error {
 	if !d.full {
 		return nil
 	}
-	broken, err := checkRules(d.ctx, d.db, false)
+	broken, err := checkRules(d.ctx, d.db, d.tables, false)
 	d.found = append(d.found, broken...)
 	if err == nil && len(broken) == 0 {
 		d.say("rules", SeverityOK, "", "those about jobs, keys, policies and schedules hold")

@@ -12,6 +12,7 @@ type rule struct {
 	means string // the rule
 	sql   string // returns a row for each place where it does not hold
 	quick bool   // the doctor checks it without full too, and has its own words for it
+	since int    // the version of the schema that it is about; lower ones have no such table
 }
 
 // rules is the one list of what must hold in the tables, whatever has happened
@@ -145,7 +146,7 @@ WHERE s.queue = b.queue AND s.kind = b.kind AND s.name = 'starts') OR (queue = '
 		sql: `SELECT schedule FROM main.errand_schedule WHERE (last_tick IS NULL) <> (last_job IS NULL)`},
 	{name: "ticks of no schedule", means: "the ticks of a schedule are deleted with it",
 		sql: `SELECT schedule FROM main.errand_tick WHERE schedule NOT IN (SELECT schedule FROM main.errand_schedule)`},
-	{name: "starts of no schedule", means: "it is forgotten with a schedule which instances have started it",
+	{name: "starts of no schedule", since: 2, means: "it is forgotten with a schedule which instances have started it",
 		sql: `SELECT schedule FROM main.errand_start WHERE schedule NOT IN (SELECT schedule FROM main.errand_schedule)`},
 	{name: "too many ticks", means: "at most 50 ticks of a schedule are kept",
 		sql: `SELECT schedule FROM main.errand_tick GROUP BY schedule HAVING COUNT(*) > 50`},
@@ -187,13 +188,15 @@ type Querier interface {
 // hold, and none if all hold: each job is in one table, the kept counts are right,
 // no two leases have the same token, and so on. It reads all jobs. [Examine] calls
 // it if full is set, and tests of programs that write to the tables may.
-func CheckRules(ctx context.Context, db Querier) ([]Finding, error) { return checkRules(ctx, db, true) }
+func CheckRules(ctx context.Context, db Querier) ([]Finding, error) {
+	return checkRules(ctx, db, schemaVersion, true)
+}
 
-// checkRules is CheckRules, without the quick rules unless quick is set.
-func checkRules(ctx context.Context, db Querier, quick bool) ([]Finding, error) {
+// checkRules is CheckRules for a version of the schema, without the quick rules unless quick is set.
+func checkRules(ctx context.Context, db Querier, version int, quick bool) ([]Finding, error) {
 	var found []Finding
 	for _, r := range rules {
-		if r.quick && !quick {
+		if r.quick && !quick || r.since > version {
 			continue
 		}
 		n, err := countRows(ctx, db, r.sql)

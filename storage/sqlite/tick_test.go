@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -316,6 +317,10 @@ func TestFire_StartInAnOldFile(t *testing.T) {
 	d.exec("DELETE FROM errand_migration WHERE version > 1")
 	if s, err := sqlite.Open(d.path, &sqlite.Options{ReadOnly: true}); !errors.Is(err, storage.ErrUnsupportedDB) {
 		t.Errorf("opened for reading alone: %v, %v", s, err)
+	}
+	found, err := sqlite.Examine(context.Background(), d.path, true, t0)
+	if err != nil || slices.ContainsFunc(found, sqlite.Finding.Bad) {
+		t.Errorf("examined: %v, %v", found, err)
 	}
 	s = d.open()
 	if !fire(t, s, starting(t, s, sched)).Applied {
