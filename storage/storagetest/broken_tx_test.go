@@ -17,6 +17,8 @@ type faultyTx struct {
 	cancelTx  func(ctx context.Context, tx any, now time.Time, id storage.ID, keep storage.Retention) (storage.State, error)
 	publishTx func(ctx context.Context, tx any, now time.Time, all []storage.Publication) ([]storage.PublishResult, error)
 	finishTx  func(ctx context.Context, tx any, now time.Time, end storage.Finish, keep storage.Retention, committed func()) (storage.ItemResult, []storage.Enqueued, error)
+	putTx     func(ctx context.Context, tx any, now time.Time, entries []storage.Entry) (int64, error)
+	configure func(ctx context.Context, tx any, lane storage.Lane, s storage.Settings) error
 	spoilTx   func(tx any, err error)
 	lookTx    func(ctx context.Context, tx any, l storage.Lease) (storage.ItemResult, error)
 }
@@ -39,6 +41,14 @@ func (b *faultyTx) FinishTx(ctx context.Context, tx any, now time.Time, end stor
 	return b.finishTx(ctx, tx, now, end, keep, committed)
 }
 
+func (b *faultyTx) PutEntriesTx(ctx context.Context, tx any, now time.Time, entries []storage.Entry) (int64, error) {
+	return b.putTx(ctx, tx, now, entries)
+}
+
+func (b *faultyTx) ConfigureTx(ctx context.Context, tx any, lane storage.Lane, s storage.Settings) error {
+	return b.configure(ctx, tx, lane, s)
+}
+
 func (b *faultyTx) SpoilTx(tx any, err error) { b.spoilTx(tx, err) }
 
 func (b *faultyTx) LookTx(ctx context.Context, tx any, l storage.Lease) (storage.ItemResult, error) {
@@ -50,6 +60,7 @@ func transacting(f func(in *instance, b *faultyTx)) func(in *instance) storage.S
 	return func(in *instance) storage.Store {
 		b := &faultyTx{
 			hooks: sound(in), tx: in.Tx, enqueueTx: in.EnqueueTx, cancelTx: in.CancelTx, publishTx: in.PublishMessagesTx, finishTx: in.FinishTx, spoilTx: in.SpoilTx, lookTx: in.LookTx,
+			putTx: in.PutEntriesTx, configure: in.ConfigureTx,
 		}
 		f(in, b)
 		return b
@@ -118,6 +129,30 @@ func forgets(results []storage.ItemResult) {
 }
 
 var txFaults = []fault{
+	{"entries of a transaction are there at once", "tx_entries", transacting(func(in *instance, b *faultyTx) {
+		b.putTx = func(ctx context.Context, tx any, now time.Time, entries []storage.Entry) (int64, error) {
+			revision, err := in.PutEntriesTx(ctx, tx, now, entries)
+			if t, ok := tx.(*transaction); ok {
+				in.m.locked(func() { in.m.data = t.copied.clone() })
+			}
+			return revision, err
+		}
+	})},
+	{"entries of a transaction are forgotten", "tx_entries", transacting(func(in *instance, b *faultyTx) {
+		b.putTx = func(context.Context, any, time.Time, []storage.Entry) (int64, error) { return 1, nil }
+	})},
+	{"settings of a transaction are forgotten", "tx_configure", transacting(func(in *instance, b *faultyTx) {
+		b.configure = func(context.Context, any, storage.Lane, storage.Settings) error { return nil }
+	})},
+	{"settings of a transaction hold at once", "tx_configure", transacting(func(in *instance, b *faultyTx) {
+		b.configure = func(ctx context.Context, tx any, lane storage.Lane, s storage.Settings) error {
+			err := in.ConfigureTx(ctx, tx, lane, s)
+			if t, ok := tx.(*transaction); ok {
+				in.m.locked(func() { in.m.data = t.copied.clone() })
+			}
+			return err
+		}
+	})},
 	{"what is enqueued in a transaction is there at once", "tx_enqueue", transacting(func(in *instance, b *faultyTx) {
 		b.enqueueTx = func(ctx context.Context, tx any, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
 			out, err := in.EnqueueTx(ctx, tx, now, jobs)

@@ -9,6 +9,62 @@ import (
 )
 
 var txCases = []testCase{
+	{"tx_entries", `PutEntriesTx, EntryTx and EntriesTx are PutEntries, Entry and Entries inside tx: what is written is there if tx commits, and what is read is as tx sees it.`, func(f *fixture) {
+		f.transacts(f.s)
+		s, ok := f.s.(storage.Topics)
+		if !ok {
+			f.Skip("the store is no storage.Topics")
+		}
+		entry := storage.Entry{Class: "topic", Name: "orders", Family: "orders", Doc: []byte("{}")}
+		put := func(tx any) {
+			revision, err := s.PutEntriesTx(f.ctx, tx, f.now, []storage.Entry{entry})
+			f.must(err)
+			if e, err := s.EntryTx(f.ctx, tx, entry.Class, entry.Name); err != nil || e.Revision != revision {
+				f.Errorf("EntryTx returned %+v, %v; want revision %d", e, err, revision)
+			}
+			if all, of, err := s.EntriesTx(f.ctx, tx, entry.Class, entry.Family, "", 10); err != nil || len(all) != 1 || of != revision {
+				f.Errorf("EntriesTx returned %+v, %d, %v; want revision %d", all, of, err, revision)
+			}
+			if _, err := s.Entry(f.ctx, entry.Class, entry.Name); !errors.Is(err, storage.ErrNotFound) {
+				f.Errorf("before the commit Entry returned %v", err)
+			}
+			if _, err := s.PutEntriesTx(f.ctx, tx, f.now, []storage.Entry{entry}); !errors.Is(err, storage.ErrStale) {
+				f.Errorf("a second entry of the name: %v", err)
+			}
+		}
+		for way, vanishes := range f.vanishes() {
+			vanishes(f.s, put)
+			if _, err := s.Entry(f.ctx, entry.Class, entry.Name); !errors.Is(err, storage.ErrNotFound) {
+				f.Errorf("after %s Entry returned %v", way, err)
+			}
+		}
+		f.commits(f.s, put)
+		if e, err := s.Entry(f.ctx, entry.Class, entry.Name); err != nil || string(e.Doc) != "{}" || e.Family != "orders" {
+			f.Errorf("Entry returned %+v, %v", e, err)
+		}
+	}},
+
+	{"tx_configure", `ConfigureTx is Configure inside tx: each call of any instance that begins after tx has committed obeys the settings.`, func(f *fixture) {
+		s, other := f.transacts(f.s), f.db.Open()
+		limit := func(tx any) {
+			f.must(s.ConfigureTx(f.ctx, tx, wholeQueue, storage.Settings{storage.SettingMaxJobs: 1}))
+		}
+		for way, vanishes := range f.vanishes() {
+			vanishes(f.s, limit)
+			if all, err := f.s.Settings(f.ctx); err != nil || len(all) != 0 {
+				f.Errorf("after %s the settings are %+v, %v", way, all, err)
+			}
+		}
+		f.commits(f.s, limit)
+		f.add(newJob())
+		var full *storage.QueueFullError
+		for _, s := range []storage.Store{f.s, other} {
+			if _, err := s.Enqueue(f.ctx, f.now, []storage.NewJob{newJob()}); !errors.As(err, &full) {
+				f.Errorf("Enqueue above the cap returned %v", err)
+			}
+		}
+	}},
+
 	{"tx_enqueue", `EnqueueTx is Enqueue inside tx: the jobs exist if tx commits.
 Tx runs fn in a write transaction on the store's database and commits it if fn returns nil`, func(f *fixture) {
 		s, other := f.transacts(f.s), f.db.Open()
