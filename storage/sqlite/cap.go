@@ -10,6 +10,7 @@ import (
 )
 
 const (
+	sqlLanesOf = `SELECT lane FROM main.errand_lane WHERE ?1 IN ('', queue)`
 	// The states of jobs that wait, and their bytes.
 	sqlLaneUse = `SELECT COALESCE(SUM(CASE WHEN id % 32 = 16 THEN 0 ELSE n END), 0), COALESCE(SUM(CASE WHEN id % 32 = 16 THEN n ELSE 0 END), 0)
 FROM main.errand_number WHERE id >= ?1 * 32 + 1 AND id <= ?1 * 32 + 16 AND id % 32 IN (1, 2, 7, 16)`
@@ -76,7 +77,11 @@ func (t *tx) scope(queue string) (*capScope, error) {
 			return nil, err
 		}
 	} else {
-		for _, lane := range t.lanesOf(queue) {
+		lanes, err := t.lanesOf(queue)
+		if err != nil {
+			return nil, err
+		}
+		for _, lane := range lanes {
 			var u capUse
 			if err := t.row(sqlLaneUse, []any{lane}, &u.jobs, &u.bytes); err != nil {
 				return nil, err
@@ -95,14 +100,19 @@ func (t *tx) scope(queue string) (*capScope, error) {
 }
 
 // lanesOf returns the lanes of a queue, or of all if its name is empty.
-func (t *tx) lanesOf(queue string) []int64 {
-	lanes := t.store.cache.lanesOf(queue)
+func (t *tx) lanesOf(queue string) (lanes []int64, err error) {
+	if !t.inTx { // an earlier call in a transaction of the application may have made some
+		var lane int64
+		err = t.each(sqlLanesOf, []any{queue}, []any{&lane}, func() { lanes = append(lanes, lane) })
+		return lanes, err
+	}
+	lanes = t.store.cache.lanesOf(queue)
 	for name, lane := range t.lanes {
 		if _, ok := t.store.cache.lane(name); !ok && (queue == "" || name.Queue == queue) {
 			lanes = append(lanes, lane)
 		}
 	}
-	return lanes
+	return lanes, nil
 }
 
 func (c *cache) lanesOf(queue string) (lanes []int64) {

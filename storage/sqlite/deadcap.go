@@ -82,7 +82,9 @@ func (u *undertaker) scopes() (all []storage.Lane, lanes map[storage.Lane][]int6
 		}
 		lanes[name] = []int64{d.lane}
 		if queue := (storage.Lane{Queue: name.Queue}); lanes[queue] == nil {
-			lanes[queue] = u.lanesOf(name.Queue)
+			if lanes[queue], err = u.lanesOf(name.Queue); err != nil {
+				return nil, nil, err
+			}
 		}
 	}
 	for scope := range lanes {

@@ -73,7 +73,11 @@ func (t *tx) eldest(s *capScope, when storage.WhenFull) (*eldest, error) {
 	}
 	e := &eldest{lowest: lowest, lanes: map[int64][]*rung{}, fresh: map[int64]bool{}, call: 1}
 	if s.queue != "" {
-		for _, lane := range t.lanesOf(s.queue) {
+		lanes, err := t.lanesOf(s.queue)
+		if err != nil {
+			return nil, err
+		}
+		for _, lane := range lanes {
 			e.fresh[lane] = true
 		}
 	} else {

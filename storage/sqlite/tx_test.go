@@ -561,3 +561,23 @@ func TestTx_FailsBesideEnqueueTx(t *testing.T) {
 		}
 	}
 }
+
+// A cap counts what earlier calls of a transaction have added, also in a lane that it has made.
+func TestStore_EnqueueTx_capOfANewLane(t *testing.T) {
+	_, s, _ := appStore(t, nil)
+	ctx := context.Background()
+	if err := s.Configure(ctx, storage.Lane{Queue: "fresh"}, storage.Settings{storage.SettingMaxJobs: 1}); err != nil {
+		t.Fatal(err)
+	}
+	err := inTx(ctx, s, func(tx *sql.Tx) error {
+		for _, want := range []error{nil, storage.ErrQueueFull} {
+			if _, err := s.EnqueueTx(ctx, tx, t0, []storage.NewJob{newJob("fresh", "a")}); !errors.Is(err, want) {
+				t.Errorf("got %v, want %v", err, want)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
