@@ -45,7 +45,8 @@ type WorkerOptions struct {
 	// MaxSnoozes is how often a job may [Snooze]. If zero, 10,000.
 	MaxSnoozes int
 	// MaxRetryAfter is the longest delay that [RetryAfter], or an error with a
-	// Retry-After, can ask for. If zero, 24 h.
+	// Retry-After, can ask for. Once probes hang in half of the runners, the waits between
+	// probes of a held lane grow up to it too, see docs/outages.md. If zero, 24 h.
 	MaxRetryAfter time.Duration
 	// Middleware wraps all handlers of the worker, around that of their own. If nil,
 	// none.

@@ -173,7 +173,8 @@ type QueueOptions struct {
 	// not all come back at once. Each worker draws its own for each lane. A worker that
 	// starts waits only if it finds a hold that has lasted for longer, or has seen the
 	// gate closed for longer. After the first start the lane opens gently, see
-	// docs/outages.md. If zero, the first job starts at once.
+	// docs/outages.md: up to 256 lanes of a worker at a time, further ones open at once. If
+	// zero, the first job starts at once.
 	OpenJitter time.Duration
 }
 
