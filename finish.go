@@ -123,7 +123,7 @@ func (j *Job[A]) txStore() (storage.TxEnqueuer, error) {
 	if j.attempt == nil {
 		return nil, ErrNoAttempt
 	}
-	return txStore(j.attempt.Store())
+	return j.attempt.Owner().(*Queue).txStore()
 }
 
 // plainTx returns a function that calls fn with the transaction it is given.
@@ -137,12 +137,10 @@ func plainTx(s storage.TxEnqueuer, fn func(tx *sql.Tx) error) func(any) error {
 	}
 }
 
-func (q *Queue) txStore() (storage.TxEnqueuer, error) { return txStore(q.store) }
-
-func txStore(store storage.Store) (storage.TxEnqueuer, error) {
-	s, ok := store.(storage.TxEnqueuer)
+func (q *Queue) txStore() (storage.TxEnqueuer, error) {
+	s, ok := q.store.(storage.TxEnqueuer)
 	if !ok {
-		return nil, fmt.Errorf("%w: store %T has no transactions for the application", ErrUnsupportedDB, store)
+		return nil, fmt.Errorf("%w: store %T has no transactions for the application", ErrUnsupportedDB, q.store)
 	}
 	return s, nil
 }

@@ -172,9 +172,10 @@ type Finish struct {
 	// the history, and Error is the last error of the job until its next lease. A success
 	// before the lane's first OutcomeUnavailable need not count.
 	Spent *Finish
-	// Then are jobs to enqueue, in the same transaction and in this order, only if the Outcome is OutcomeDone or
-	// OutcomeDead and the item ends its job so. If Spent takes effect, those of Spent count. The job has ended before,
-	// so that they can have its unique key. One whose key is held and whose Conflict says Fail is a duplicate, and fails nothing.
+	// Then are jobs to enqueue, in the same transaction and in this order, only if the Outcome
+	// is OutcomeDone or OutcomeDead and the item ends its job so. If Spent takes effect, those
+	// of Spent count. The job has ended before, so that they can have its unique key. One whose
+	// key is held and whose Conflict says Fail is a duplicate, and fails nothing.
 	Then []NewJob
 	// Since is the token of the job's previous attempt, or of a later lease that was
 	// returned. If zero, there is no evidence.

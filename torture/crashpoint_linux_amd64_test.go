@@ -73,12 +73,19 @@ func TestCrashPoints_PowerCut(t *testing.T) {
 	t.Logf("%d points of %d system calls", points, len(calls))
 }
 
+// skipUnderRace skips a test with a child that is traced, but for the full run: the race detector
+// makes such a child slow, and the child has no races of its own.
+func skipUnderRace(t *testing.T) {
+	t.Helper()
+	if raced && !full() {
+		t.Skip("a traced child under the race detector is slow, and has no races of its own")
+	}
+}
+
 // rehearse plays the scenario undisturbed, and returns its system calls.
 func rehearse(t *testing.T, handoff bool) []call {
 	t.Helper()
-	if raced && !full() {
-		t.Skip("a child that is traced and looked over by the race detector is slow, and has no races of its own")
-	}
+	skipUnderRace(t)
 	dir := ramDir(t)
 	l, path := newLedger(), filepath.Join(dir, "jobs.db")
 	status, calls, said := trace(t, l, part{Role: "scenario", DB: path, Handoff: handoff}, dir, func(call) change { return change{} })

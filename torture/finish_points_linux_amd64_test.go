@@ -15,9 +15,7 @@ import (
 // handlers end their jobs with transactions of their own: a job is done if and only if its
 // row is there, at once and when the next process has gone on.
 func TestCrashPoints_Finish(t *testing.T) {
-	if raced && !full() {
-		t.Skip("a child that is traced and looked over by the race detector is slow, and has no races of its own")
-	}
+	skipUnderRace(t)
 	for name, jobs := range map[string][]int{"Finish": {0, 4, 20}, "CompleteTx in a transaction of the application": {2, 6, 10, 30}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -29,6 +29,7 @@ type attempt struct {
 
 	payment
 	holding
+	completion
 
 	running bool      // a runner has it
 	suspect bool      // it is in the turnstile while it runs
@@ -36,8 +37,6 @@ type attempt struct {
 	cause   error     // with which the loop cancelled the context
 	overdue time.Time // it is stuck if it still runs then; zero: its context has no end
 	stuck   bool      // that it is stuck was logged
-
-	completion
 
 	goroutine atomic.Int64 // that runs the handler
 	result

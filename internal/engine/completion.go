@@ -69,9 +69,6 @@ func AttemptOf(ctx context.Context) *Attempt {
 // Owner returns that of the Config.
 func (a *Attempt) Owner() any { return a.of.cfg.Owner }
 
-// Store returns the store of the job.
-func (a *Attempt) Store() storage.Store { return a.of.cfg.Store }
-
 // begin begins a call that may complete the job.
 func (a *Attempt) begin() error {
 	a.mu.Lock()

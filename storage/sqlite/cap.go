@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	sqlLanesOf = `SELECT lane FROM main.errand_lane WHERE ?1 IN ('', queue)`
+	sqlLanesOf = `SELECT lane FROM main.errand_lane WHERE queue = ?1`
 	// The states of jobs that wait, and their bytes.
 	sqlLaneUse = `SELECT COALESCE(SUM(CASE WHEN id % 32 = 16 THEN 0 ELSE n END), 0), COALESCE(SUM(CASE WHEN id % 32 = 16 THEN n ELSE 0 END), 0)
 FROM main.errand_number WHERE id >= ?1 * 32 + 1 AND id <= ?1 * 32 + 16 AND id % 32 IN (1, 2, 7, 16)`
@@ -99,7 +99,7 @@ func (t *tx) scope(queue string) (*capScope, error) {
 	return s, nil
 }
 
-// lanesOf returns the lanes of a queue, or of all if its name is empty.
+// lanesOf returns the lanes of a queue.
 func (t *tx) lanesOf(queue string) (lanes []int64, err error) {
 	if !t.inTx { // an earlier call in a transaction of the application may have made some
 		var lane int64
@@ -108,7 +108,7 @@ func (t *tx) lanesOf(queue string) (lanes []int64, err error) {
 	}
 	lanes = t.store.cache.lanesOf(queue)
 	for name, lane := range t.lanes {
-		if _, ok := t.store.cache.lane(name); !ok && (queue == "" || name.Queue == queue) {
+		if _, ok := t.store.cache.lane(name); !ok && name.Queue == queue {
 			lanes = append(lanes, lane)
 		}
 	}
@@ -119,7 +119,7 @@ func (c *cache) lanesOf(queue string) (lanes []int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for name, lane := range c.lanes {
-		if queue == "" || name.Queue == queue {
+		if name.Queue == queue {
 			lanes = append(lanes, lane)
 		}
 	}
