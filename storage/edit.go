@@ -28,7 +28,7 @@ type Edit struct {
 	// Args, if not nil, take the place of the job's. If they differ, the old ones are
 	// kept in an entry of the history, with PhaseEdited, the time of the call and the
 	// attempts so far. The entry is no failure: it is not the last error, and RunNow
-	// passes over it.
+	// passes over it. The job has no checkpoint then.
 	Args []byte
 }
 

@@ -70,6 +70,8 @@ type Selection struct {
 	Limit int
 	// Doubtful is that of a [NewJob], for windows that begin anew.
 	Doubtful bool
+	// FromStart drops the checkpoints of the jobs that are redriven.
+	FromStart bool
 }
 
 // Check returns an error if s selects jobs by what only a list takes.

@@ -9,7 +9,7 @@ type Lease struct {
 	Token int64
 }
 
-// LeaseBytes is how many bytes of args and headers one exchange leases: its last job is
+// LeaseBytes is how many bytes of args, headers and checkpoints one exchange leases: its last job is
 // the one that reaches them.
 const LeaseBytes = 32 << 20
 
@@ -39,8 +39,8 @@ type Exchange struct {
 	//
 	// A job counts for the first Want that matches it and has room: by N, and by Each for
 	// its queue. A job that fits none is passed over. A lease raises the job's attempt by
-	// one. Leasing stops with the job that brings the args and headers of all together to
-	// [LeaseBytes], so that jobs that wait for a handler take little memory. On a disk
+	// one. Leasing stops with the job that brings the args, headers and checkpoints of
+	// all together to [LeaseBytes], so that jobs that wait for a handler take little memory. On a disk
 	// that is nearly full a Store may stop sooner, so that running jobs have room to end;
 	// NextDue says when to ask again.
 	//
@@ -124,6 +124,8 @@ type Leased struct {
 	Policy    []byte
 	Headers   []byte
 	Args      []byte
+	// Checkpoint is what Checkpoint has kept; nil: nothing.
+	Checkpoint []byte
 	// Urgent is true if the job is one of Exchange.Urgent.
 	Urgent bool
 	// Previous is the token of the job's last lease before this one, also if that
@@ -151,6 +153,9 @@ type Membership struct {
 // Weight is how many bytes the args and headers of the job have.
 func (l *Leased) Weight() int { return len(l.Args) + len(l.Headers) }
 
+// Bytes is how many bytes the job has that count for [LeaseBytes].
+func (l *Leased) Bytes() int { return l.Weight() + len(l.Checkpoint) }
+
 // Finish ends one lease.
 type Finish struct {
 	Lease
@@ -166,6 +171,10 @@ type Finish struct {
 	// Failure is appended to the history, with the attempt of the job and the
 	// time of the call, unless nil. OutcomeReturned leaves it out.
 	Failure *NewFailure
+	// Result is kept with a job that ends with OutcomeDone, unless nil. Progress, if not nil, is
+	// kept with any job that ends. If Spent takes effect, that of Spent counts.
+	Result   []byte
+	Progress *Progress
 	// Spent, if not nil, takes the place of an OutcomeUnavailable if there is evidence:
 	// an attempt of the job's lane has ended with OutcomeDone under a lease later than
 	// Since. The Lease of Spent does not count. Without evidence Failure is left out of

@@ -75,10 +75,11 @@ type Store interface {
 	// [ErrNotFound] if no job held the key.
 	ReleaseUnique(ctx context.Context, key string) (ID, error)
 
-	Holder   // holds of lanes
-	Settler  // settings of lanes
-	Grouper  // groups of jobs that wait for each other
-	Examiner // numbers of lanes, causes of deaths
+	Holder       // holds of lanes
+	Settler      // settings of lanes
+	Grouper      // groups of jobs that wait for each other
+	Examiner     // numbers of lanes, causes of deaths
+	Checkpointer // where jobs have got to
 
 	// Counts returns the number of jobs by queue, kind and state, without rows
 	// for zero, sorted by these three. They are kept, not counted: the cost

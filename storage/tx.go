@@ -32,6 +32,10 @@ type TxEnqueuer interface {
 	// the lease runs, see [Marker]. If committed was not called, it knows that after the
 	// handler too, until it has said so. In all other cases the answer may be Lost.
 	FinishTx(ctx context.Context, tx any, now time.Time, f Finish, keep Retention, committed func()) (ItemResult, []Enqueued, error)
+	// CheckpointTx is Checkpoint inside tx: it is kept if tx commits. If the answer is not
+	// [Applied], or after an error, tx cannot commit any more. It returns [ErrWrongDatabase]
+	// for a transaction on another database.
+	CheckpointTx(ctx context.Context, tx any, c Checkpoint) (ItemResult, error)
 	// SpoilTx has tx never commit, whoever ignores err. It changes nothing in a transaction on
 	// another database whose type is not that of the Store.
 	SpoilTx(tx any, err error)

@@ -58,7 +58,7 @@ func (p *pace) stalls() bool { return p.alone && p.handler > 0 && p.handler < p.
 func (p *pace) weighed(jobs []storage.Leased) (bytes int) {
 	heaviest := 0
 	for i := range jobs {
-		n := jobs[i].Weight()
+		n := jobs[i].Bytes()
 		bytes += n
 		heaviest = max(heaviest, n)
 	}

@@ -170,7 +170,7 @@ func (s *Store) Redrive(ctx context.Context, now time.Time, sel storage.Selectio
 		return storage.Step{}, err
 	}
 	return s.step(ctx, false, sel, ids, storage.Step{Next: next}, func(t *tx, id storage.ID, step *storage.Step) error {
-		return t.redrive(now, id, queue, sel.Doubtful, step)
+		return t.redrive(now, id, queue, &sel, step)
 	})
 }
 
@@ -207,7 +207,7 @@ func (t *tx) dead(id storage.ID, step *storage.Step) (r jobRow, inEffect int64, 
 	return r, inEffect, err == nil, err
 }
 
-func (t *tx) redrive(now time.Time, id storage.ID, queue string, doubtful bool, step *storage.Step) error {
+func (t *tx) redrive(now time.Time, id storage.ID, queue string, sel *storage.Selection, step *storage.Step) error {
 	r, inEffect, ok, err := t.dead(id, step)
 	if err != nil || !ok {
 		return err
@@ -235,8 +235,13 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, doubtful bool, 
 		return nil
 	}
 	step.N++
+	if sel.FromStart && r.Options&hasKept != 0 {
+		if err := t.dropCheckpoint(r.ID); err != nil {
+			return err
+		}
+	}
 	if r.Options&hasOption != 0 {
-		if err := t.beginAnew(now, &r, doubtful); err != nil {
+		if err := t.beginAnew(now, &r, sel.Doubtful); err != nil {
 			return err
 		}
 	}
@@ -410,7 +415,7 @@ func (t *tx) leaseUrgent(x *storage.Exchange, at, until int64, late *tooLate) (o
 		}
 		t.stmts.lineups.stir(r.Lane) // which does not expect it
 		l.Urgent = true
-		out, held, bytes = append(out, l), append(held, r.facts), bytes+l.Weight()
+		out, held, bytes = append(out, l), append(held, r.facts), bytes+l.Bytes()
 	}
 	if len(out) > 0 {
 		t.after = append(t.after, func() { t.store.self.hold(out, held) })

@@ -277,10 +277,8 @@ func (t *tx) fill(l *storage.Leased, r *jobRow) error {
 	l.CreatedAt, l.DueAt = fromMicros(r.CreatedAt), fromMicros(r.DueAt)
 	l.Timeout = time.Duration(r.Timeout) * time.Microsecond
 	l.Headers, l.Args, l.Redriven = r.Headers, r.Args, r.Options&wasRedriven != 0
-	if r.Options&hasOption != 0 {
-		if err := t.fillOption(l, r); err != nil {
-			return err
-		}
+	if err := t.fillOption(l, r); err != nil {
+		return err
 	}
 	name, err := t.laneName(r.Lane)
 	if err != nil {

@@ -102,8 +102,18 @@ func (o *option) show(r *storage.Record) {
 	r.Group = o.group()
 }
 
-// fillOption fills in what a worker gets of a row.
+// fillOption fills in what a worker gets of what few jobs have.
 func (t *tx) fillOption(l *storage.Leased, r *jobRow) (err error) {
+	if r.Options&hasKept != 0 {
+		var data []byte // l itself would escape to the heap
+		if err := t.row(sqlResumeFrom, []any{r.ID}, &data); err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		l.Checkpoint = data
+	}
+	if r.Options&hasOption == 0 {
+		return nil
+	}
 	if r.option == nil {
 		if r.option, err = t.option(r.ID); err != nil {
 			return err

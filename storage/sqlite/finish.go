@@ -136,7 +136,10 @@ func (t *tx) leaveLeased(at int64, f *storage.Finish, e *departure) (storage.Ite
 	if err := t.blame(&gone, f.Cause, e); err != nil {
 		return 0, err
 	}
-	found, err := t.leave(&gone, e)
+	found, err := t.keepEnd(&gone, f, e)
+	if err == nil && found {
+		found, err = t.leave(&gone, e)
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -17,8 +17,9 @@ const (
 UNION ALL SELECT token FROM main.errand_dead WHERE id = ?1`
 )
 
-// errNotEnded ends a transaction of Tx in which FinishTx did not end its lease.
-var errNotEnded = errors.New("errand: the lease of a job that was to be completed is not held")
+// errNotEnded ends a transaction of Tx in which FinishTx or CheckpointTx met a lease that is not
+// held.
+var errNotEnded = errors.New("errand: the lease of a job in the transaction is not held")
 
 // FinishTx implements [storage.TxEnqueuer].
 func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, f storage.Finish, keep storage.Retention, committed func()) (r storage.ItemResult, then []storage.Enqueued, err error) {
@@ -51,14 +52,24 @@ func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, f storage.F
 		})
 		return nil
 	})
+	if err != nil {
+		then = nil
+	}
+	r, err = s.refused(in, r, err)
+	return r, then, err
+}
+
+// refused returns the answer r to a call about a lease in a transaction, which cannot commit
+// after an error, nor if the lease is not held.
+func (s *Store) refused(in any, r storage.ItemResult, err error) (storage.ItemResult, error) {
 	if err == nil {
-		return storage.Applied, then, nil
+		return r, nil
 	}
 	s.SpoilTx(in, err)
 	if errors.Is(err, errNotEnded) {
-		return r, nil, nil
+		return r, nil
 	}
-	return 0, nil, err
+	return 0, err
 }
 
 // undone reports whether a lease is held, although a transaction of Tx has committed in which

@@ -282,6 +282,13 @@ func (in *instance) forget(x *storage.Exchange, out *storage.ExchangeResult) {
 	}
 }
 
+// forgetFacts has the end of a lease read what it needs: it has changed.
+func (in *instance) forgetFacts(token int64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	delete(in.held, token)
+}
+
 // drop drops the lease of a token; in is locked.
 func (in *instance) drop(token int64) {
 	delete(in.held, token)

@@ -168,6 +168,11 @@ func job(tx *sqlx.Tx, id storage.ID) (storage.Record, error) {
 			return storage.Record{}, err
 		}
 	}
+	if row.Options&hasKept != 0 {
+		if err := readKept(tx, &rec); err != nil {
+			return storage.Record{}, err
+		}
+	}
 	if row.Options&hasOption != 0 {
 		var o option
 		if err := tx.Get(&o, sqlOption, rec.Key); err != nil && !errors.Is(err, sql.ErrNoRows) {

@@ -67,12 +67,13 @@ func insertJob(columns string) string {
 const inlineLimit = 2048
 
 // The bits of options: errand_option has a row of the job, errand_tag has; the job was
-// redriven; errand_history may have edits of it.
+// redriven; errand_history may have edits of it; errand_kept may have a row.
 const (
 	hasOption   = 1
 	hasTags     = 2
 	wasRedriven = 4
 	hasEdits    = 8
+	hasKept     = 16
 )
 
 // facts are what has to be known of a job when its row goes. Of a leased job none
@@ -377,15 +378,7 @@ func (t *tx) deleteBelongings(f *facts) error {
 			return err
 		}
 	}
-	if f.Options&hasOption != 0 {
-		if _, err := t.exec(sqlDropOption, f.ID); err != nil {
-			return err
-		}
-	}
-	if f.Options&hasTags != 0 {
-		return t.deleteTags(f.ID)
-	}
-	return nil
+	return t.dropOption(f)
 }
 
 // Asking for a column takes as long as a tenth of the whole, so that the numbers

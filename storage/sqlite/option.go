@@ -1,9 +1,13 @@
 package sqlite
 
 import (
+	"bytes"
+	"context"
 	"database/sql"
 	"errors"
 	"time"
+
+	"github.com/jmoiron/sqlx"
 
 	"github.com/errandq/errand/storage"
 )
@@ -19,6 +23,22 @@ WHERE job = ?1 AND (start_by <> 0 OR deadline <> 0 OR epoch <> 0)`
 COALESCE((SELECT base FROM main.errand_epoch e WHERE e.epoch = o.epoch), 0) AS base`
 	sqlOption    = `SELECT ` + optionValues + ` FROM main.errand_option o WHERE job = ?1`
 	sqlOptionsOf = `SELECT o.job, ` + optionValues + ` FROM json_each(?1) k CROSS JOIN main.errand_option o ON o.job = k.value`
+
+	// What attempts have kept: see errand_kept.
+	sqlKept       = `SELECT options, crashes, COALESCE(resets, 0), checkpoint FROM main.errand_job LEFT JOIN main.errand_kept ON job = id WHERE id = ?1`
+	sqlAllKept    = `SELECT at, done, total, note, result, checkpoint FROM main.errand_kept WHERE job = ?1`
+	sqlResumeFrom = `SELECT checkpoint FROM main.errand_kept WHERE job = ?1`
+	sqlMarkKept   = `UPDATE main.errand_job SET options = options | 16, crashes = crashes * ?4 WHERE id = ?1 AND token = ?2 AND state = ?3`
+
+	sqlKeepCheckpoint = `INSERT INTO main.errand_kept (job, checkpoint, resets) VALUES (?1, ?2, ?3)
+ON CONFLICT DO UPDATE SET checkpoint = ?2, resets = ?3`
+	sqlKeepProgress = `INSERT INTO main.errand_kept (job, at, done, total, note) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT DO UPDATE SET at = ?2, done = ?3, total = ?4, note = ?5`
+	sqlKeepResult     = `INSERT INTO main.errand_kept (job, result) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET result = ?2`
+	sqlDropCheckpoint = `UPDATE main.errand_kept SET checkpoint = NULL WHERE job = ?1`
+	sqlDropKept       = `DELETE FROM main.errand_kept WHERE job = ?1`
+
+	sqlAnyState = `SELECT state, salt, created_at FROM main.errand_job WHERE id = ?1 UNION ALL ` + sqlEndedState
 )
 
 // The bits of option.Flags: whether the job dies or is finished if no attempt has begun
@@ -127,11 +147,34 @@ func (t *tx) addOption(id int64, o *option, runs bool) error {
 
 // endOption notes that a live job has come to a state in which it is kept.
 func (t *tx) endOption(f *facts, to stateCode) error {
+	if f.Options&hasKept != 0 && to != 0 && to != dead {
+		if err := t.dropCheckpoint(f.ID); err != nil {
+			return err
+		}
+	}
 	if f.Options&hasOption == 0 || to == 0 {
 		return nil
 	}
 	_, err := t.exec(sqlEndOption, f.ID)
 	return err
+}
+
+// dropOption deletes what few jobs have of one that is gone.
+func (t *tx) dropOption(f *facts) error {
+	if f.Options&hasOption != 0 {
+		if _, err := t.exec(sqlDropOption, f.ID); err != nil {
+			return err
+		}
+	}
+	if f.Options&hasKept != 0 {
+		if _, err := t.exec(sqlDropKept, f.ID); err != nil {
+			return err
+		}
+	}
+	if f.Options&hasTags != 0 {
+		return t.deleteTags(f.ID)
+	}
+	return nil
 }
 
 // option returns the row of a job, whose Options say that there is one.
@@ -151,4 +194,135 @@ func upMicros(d time.Duration) int64 {
 		us++
 	}
 	return us
+}
+
+// Checkpoint implements [storage.Checkpointer].
+func (s *Store) Checkpoint(ctx context.Context, c storage.Checkpoint) (r storage.ItemResult, err error) {
+	err = s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) (err error) {
+		r, err = t.checkpoint(&c)
+		return err
+	}})
+	return r, err
+}
+
+// CheckpointTx implements [storage.TxEnqueuer].
+func (s *Store) CheckpointTx(ctx context.Context, in any, c storage.Checkpoint) (r storage.ItemResult, err error) {
+	err = s.inside(ctx, in, 0, false, func(t *tx) error {
+		if r, err = t.checkpoint(&c); err == nil && r != storage.Applied {
+			err = errNotEnded
+		}
+		return err
+	})
+	return s.refused(in, r, err)
+}
+
+// checkpoint keeps where a job has got to, if the lease is held.
+func (t *tx) checkpoint(c *storage.Checkpoint) (storage.ItemResult, error) {
+	if r, err := t.look(c.Lease); err != nil || r != storage.Applied {
+		return r, err
+	}
+	var options, crashes, resets int64
+	var was []byte
+	if err := t.row(sqlKept, []any{c.Key}, &options, &crashes, &resets, &was); err != nil {
+		return 0, err
+	}
+	keep := crashes == 0 || resets >= storage.CheckpointResets || bytes.Equal(was, c.Data)
+	if !keep {
+		resets++
+	}
+	if !keep || options&hasKept == 0 {
+		if _, err := t.markKept(c.Lease, keep); err != nil {
+			return 0, err
+		}
+	}
+	if _, err := t.exec(sqlKeepCheckpoint, c.Key, c.Data, resets); err != nil {
+		return 0, err
+	}
+	return storage.Applied, t.keepProgress(c.Key, c.Progress)
+}
+
+// markKept notes in the row of a leased job that errand_kept has one of it. Without
+// keepCrashes its crashes become zero. It reports whether the lease is held.
+func (t *tx) markKept(l storage.Lease, keepCrashes bool) (bool, error) {
+	n, err := t.execCount(sqlMarkKept, l.Key, l.Token, running, keepCrashes)
+	t.store.self.forgetFacts(l.Token)
+	return n > 0, err
+}
+
+// keepProgress keeps how far a job has got, if that is known.
+func (t *tx) keepProgress(id int64, p *storage.Progress) error {
+	if p == nil {
+		return nil
+	}
+	_, err := t.exec(sqlKeepProgress, id, micros(p.At), p.Done, p.Total, p.Note)
+	return err
+}
+
+// keepEnd keeps what a leased job that ends has brought. It reports whether the lease is held.
+func (t *tx) keepEnd(gone *facts, f *storage.Finish, e *departure) (bool, error) {
+	result := f.Result
+	if e.state != done {
+		result = nil
+	}
+	if result == nil && f.Progress == nil {
+		return true, nil
+	}
+	if held, err := t.markKept(f.Lease, true); !held || err != nil {
+		return false, err
+	}
+	gone.Options, gone.plain = gone.Options|hasKept, false
+	if result != nil {
+		if _, err := t.exec(sqlKeepResult, f.Key, result); err != nil {
+			return false, err
+		}
+	}
+	return true, t.keepProgress(f.Key, f.Progress)
+}
+
+// dropCheckpoint forgets where a job has got to.
+func (t *tx) dropCheckpoint(id int64) error {
+	_, err := t.exec(sqlDropCheckpoint, id)
+	return err
+}
+
+// readKept reads what attempts have kept of a job.
+func readKept(tx *sqlx.Tx, rec *storage.Record) error {
+	var k struct {
+		At, Done, Total    int64
+		Note               string
+		Result, Checkpoint []byte
+	}
+	err := tx.Get(&k, sqlAllKept, rec.Key)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	rec.Checkpoint, rec.Result = k.Checkpoint, k.Result
+	if k.At != 0 {
+		rec.Progress = &storage.Progress{Done: k.Done, Total: k.Total, Note: k.Note, At: fromMicros(k.At)}
+	}
+	return err
+}
+
+// States implements [storage.Checkpointer].
+func (s *Store) States(ctx context.Context, ids []storage.ID) (all []storage.State, err error) {
+	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
+		all = make([]storage.State, len(ids))
+		find, err := tx.PreparexContext(ctx, sqlAnyState)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = find.Close() }()
+		for i, id := range ids {
+			r := jobRow{facts: facts{ID: id.Key()}}
+			switch err := find.QueryRowxContext(ctx, r.ID).Scan(&r.State, &r.Salt, &r.CreatedAt); {
+			case errors.Is(err, sql.ErrNoRows):
+			case err != nil:
+				return err
+			case r.id() == id:
+				all[i] = stateNames[r.State]
+			}
+		}
+		return nil
+	})
+	return all, err
 }

@@ -76,6 +76,12 @@ UNION ALL SELECT id, options FROM main.errand_dead) j WHERE (options & 2 <> 0) <
 	{name: "wrong marks of options", means: "a job is marked as having options if, and only if, it has some",
 		sql: `SELECT id FROM (SELECT id, options FROM main.errand_job UNION ALL SELECT id, options FROM main.errand_finished
 UNION ALL SELECT id, options FROM main.errand_dead) j WHERE (options & 1 <> 0) <> EXISTS (SELECT 1 FROM main.errand_option WHERE job = j.id)`},
+	{name: "checkpoints without a job", since: 3, means: "what attempts have kept is deleted with its job, which is marked as having it",
+		sql: `SELECT job FROM main.errand_kept WHERE job NOT IN (SELECT id FROM (SELECT id, options FROM main.errand_job
+UNION ALL SELECT id, options FROM main.errand_finished UNION ALL SELECT id, options FROM main.errand_dead) WHERE options & 16 <> 0)`},
+	{name: "checkpoints of jobs that have ended", since: 3, means: "only a live or dead job has a checkpoint, and only one that is done a result",
+		sql: `SELECT job FROM main.errand_kept WHERE (checkpoint IS NOT NULL AND job IN (SELECT id FROM main.errand_finished))
+OR (result IS NOT NULL AND job NOT IN (SELECT id FROM main.errand_finished WHERE state = 4))`},
 	{name: "windows of jobs that have ended", means: "only a live job has a time before which it has to begin",
 		sql: `SELECT job FROM main.errand_option WHERE (start_by <> 0 OR deadline <> 0) AND job NOT IN (SELECT id FROM main.errand_job)`},
 	{name: "windows of jobs that run", means: "a job that runs is passed over by what looks for windows that are over, and no other job is",

@@ -38,6 +38,9 @@ var broken = map[string]string{
 	"options without a job":       `UPDATE errand_option SET job = job + 1000, start_by = 0, deadline = 0`,
 	"wrong marks of options":      `UPDATE errand_job SET options = options | 1`,
 
+	"checkpoints without a job":           `INSERT INTO errand_kept (job) VALUES (1000)`,
+	"checkpoints of jobs that have ended": `INSERT INTO errand_kept (job, result) SELECT id, x'31' FROM errand_job`,
+
 	"windows of jobs that have ended": `UPDATE errand_option SET start_by = 1 WHERE job IN (SELECT id FROM errand_finished)`,
 	"windows of jobs that run":        `UPDATE errand_option SET start_by = -1 WHERE start_by > 0`,
 	"windows that nobody knows of":    `DELETE FROM errand_number WHERE id = 8`,

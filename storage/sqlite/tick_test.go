@@ -313,8 +313,7 @@ func TestFire_StartInAnOldFile(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	d.exec("DROP TABLE errand_start")
-	d.exec("DELETE FROM errand_migration WHERE version > 1")
+	d.exec("DROP TABLE errand_start; DROP TABLE errand_kept; UPDATE errand_number SET n = 1 WHERE id = 0; DELETE FROM errand_migration WHERE version > 1")
 	if s, err := sqlite.Open(d.path, &sqlite.Options{ReadOnly: true}); !errors.Is(err, storage.ErrUnsupportedDB) {
 		t.Errorf("opened for reading alone: %v, %v", s, err)
 	}

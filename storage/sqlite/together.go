@@ -131,7 +131,7 @@ func (g *granting) lease(r *jobRow) error {
 	}
 	g.held = append(g.held, r.facts)
 	g.held[len(g.held)-1].Size = int64(l.Weight())
-	g.bytes += l.Weight()
+	g.bytes += l.Bytes()
 	return nil
 }
 

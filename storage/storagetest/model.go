@@ -71,6 +71,7 @@ type job struct {
 	unspentError   string
 	urgent         bool
 	redriven       bool // at some time
+	resets         int  // of crashes, by checkpoints
 	scope          storage.UniqueScope
 	since          time.Time // what DueAt was counted from; zero if it was a date
 	keepUntil      time.Time // finished
@@ -262,6 +263,8 @@ func (m *Memory) end(now time.Time, j *job, state storage.State) {
 	j.windows.start, j.windows.finish = 0, 0
 	if state == storage.Dead {
 		m.graves.died = append(m.graves.died, j)
+	} else {
+		j.Checkpoint = nil
 	}
 	if j.Unique != "" {
 		m.releaseKey(now, j)
@@ -315,7 +318,7 @@ func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.Exchan
 			j.Attempt++
 			out = append(out, j.leased())
 			out[len(out)-1].Urgent = true
-			bytes += out[len(out)-1].Weight()
+			bytes += out[len(out)-1].Bytes()
 		}
 	}
 	if bytes >= storage.LeaseBytes {
@@ -362,7 +365,7 @@ func (in *instance) grant(now time.Time, x storage.Exchange, res *storage.Exchan
 		out = append(out, j.leased())
 		out[len(out)-1].Probe = len(probes) > 0
 		calls.heads = append(calls.heads, callHead{j, calls.of[j], len(out), len(probes) > 0})
-		if bytes += out[len(out)-1].Weight(); bytes >= storage.LeaseBytes {
+		if bytes += out[len(out)-1].Bytes(); bytes >= storage.LeaseBytes {
 			break
 		}
 	}
@@ -451,7 +454,7 @@ func (j *job) leased() storage.Leased {
 		ID:    j.ID, Queue: j.Queue, Kind: j.Kind, Priority: j.Priority,
 		Membership: storage.Membership{Group: j.Group, Behind: j.lease.behind},
 		Counters:   j.Counters, CreatedAt: j.CreatedAt, DueAt: j.DueAt, Timeout: j.Timeout,
-		Policy: bytes.Clone(j.Policy), Headers: bytes.Clone(j.Headers), Args: bytes.Clone(j.Args),
+		Policy: bytes.Clone(j.Policy), Headers: bytes.Clone(j.Headers), Args: bytes.Clone(j.Args), Checkpoint: bytes.Clone(j.Checkpoint),
 		Previous: j.previous,
 		Redriven: j.redriven,
 	}

@@ -76,6 +76,9 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 			m.claim(j, time.Time{})
 		}
 		j.Retry, j.Crashes, j.Snoozes, j.redriven = 0, 0, 0, true
+		if sel.FromStart {
+			j.Checkpoint = nil
+		}
 		from := j.Queue
 		if queue != "" {
 			j.Queue = queue

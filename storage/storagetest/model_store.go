@@ -278,9 +278,11 @@ func (in *instance) finish(now time.Time, f storage.Finish, r storage.Retention)
 	case storage.Dead:
 		j.Reason, j.endError, j.endPolicy, j.cause = f.Reason, f.Error, slices.Clone(f.Policy), m.causeOf(lane, f.Reason, f.Cause)
 		m.end(now, j, storage.Dead)
+		j.keepEnd(&f)
 	default:
 		j.endError = f.Error
 		m.finish(now, j, e.State, r)
+		j.keepEnd(&f)
 	}
 	m.noteEnd(now, lane, j, f.Outcome == storage.OutcomeDone, failed || e.State == storage.Dead)
 	return storage.Applied

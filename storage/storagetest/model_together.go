@@ -69,7 +69,7 @@ func (in *instance) bring(now time.Time, x *storage.Exchange, out []storage.Leas
 	}
 	bytes, brought := 0, 0
 	for i := range out {
-		bytes += out[i].Weight()
+		bytes += out[i].Bytes()
 	}
 	for _, h := range c.heads {
 		w := &wants[h.want]
@@ -89,7 +89,7 @@ func (in *instance) bring(now time.Time, x *storage.Exchange, out []storage.Leas
 			j.Attempt++
 			j.placed, j.lease.behind = true, n+1
 			out = slices.Insert(out, h.after+brought, j.leased())
-			bytes += out[h.after+brought].Weight()
+			bytes += out[h.after+brought].Bytes()
 			brought++
 			w.N--
 		}

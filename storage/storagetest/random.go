@@ -120,6 +120,7 @@ func (h *history) run(t *testing.T) {
 		"runNow":        h.runNow,
 		"change":        h.change,
 		"delete":        h.delete,
+		"states":        h.compareStates,
 		"purgeFinished": h.purgeFinished,
 		"list":          h.list,
 		"causes":        h.causes,
@@ -135,7 +136,7 @@ func (h *history) run(t *testing.T) {
 		actions["ahead"] = h.ahead
 	}
 	if _, ok := h.pairs[0].real.(storage.Marker); ok {
-		actions["note"] = h.note
+		actions["note"], actions["checkpoint"] = h.note, h.checkpoint
 	}
 	if _, ok := h.pairs[0].real.(storage.Scheduler); ok {
 		actions["putSchedule"], actions["fire"], actions["dropSchedule"] = h.putSchedule, h.fire, h.dropSchedule
@@ -421,6 +422,9 @@ func (h *history) outcome(t *rapid.T) storage.Finish {
 		Phase: "backoff", Error: anyError.Draw(t, "error"), Duration: time.Second,
 		Instance:   rapid.SampledFrom([]string{"", "elsewhere"}).Draw(t, "by"),
 		RetryAfter: rapid.Bool().Draw(t, "retry after"),
+	}
+	if rapid.Bool().Draw(t, "brings something") {
+		fin.Result, fin.Progress = []byte(`{"ok":true}`), h.anyProgress(t)
 	}
 	switch fin.Outcome {
 	case storage.OutcomeDead:

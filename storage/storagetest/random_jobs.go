@@ -148,6 +148,8 @@ func (h *history) redrive(t *rapid.T) {
 	p := h.pair(t)
 	real, model := h.selection(t)
 	to := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "to")
+	real.FromStart = rapid.Bool().Draw(t, "from the start")
+	model.FromStart = real.FromStart
 	h.sameStep("Redrive",
 		takeSteps(h, real, func(sel storage.Selection) (storage.Step, error) {
 			return p.real.Redrive(h.ctx, h.now, sel, to)

@@ -9,12 +9,13 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// txCall is a call in a transaction: one of EnqueueTx, CancelTx and FinishTx.
+// txCall is a call in a transaction: one of EnqueueTx, CancelTx, CheckpointTx and FinishTx.
 type txCall struct {
 	jobs        []storage.NewJob
 	cancel      bool
 	real, model storage.ID // of the job to cancel
 	finish      grant
+	checkpoint  *storage.Checkpoint // instead of the end
 	keep        storage.Retention
 }
 
@@ -47,7 +48,7 @@ func (h *history) transact(t *rapid.T) {
 	for i, w := range want {
 		g := got[i]
 		h.sameTxError(g.err, w.err)
-		h.both("FinishTx", g.result, w.result)
+		h.both("FinishTx or CheckpointTx", g.result, w.result)
 		h.both("CancelTx", g.state, w.state)
 		h.both("number of jobs", len(g.added), len(w.added))
 		for k, e := range w.added {
@@ -85,6 +86,9 @@ func (h *history) txCall(t *rapid.T, p *pair) (c txCall, ok bool) {
 		c.cancel = true
 		c.real, c.model = h.any(t)
 		return c, true
+	}
+	if rapid.Bool().Draw(t, "checkpoint") {
+		c.checkpoint = new(h.anyCheckpoint(t))
 	}
 	c.finish, ok = h.lease(t, p)
 	return c, ok && h.handled(p, c.finish)
@@ -126,6 +130,12 @@ func (h *history) transaction(s storage.Store, calls []txCall, declines, model b
 			default:
 				look, err := in.LookTx(h.ctx, tx, lease)
 				h.must(err)
+				if c.checkpoint != nil {
+					c.checkpoint.Lease = lease
+					a.result, a.err = in.CheckpointTx(h.ctx, tx, *c.checkpoint)
+					h.both("LookTx before CheckpointTx", look, a.result)
+					break
+				}
 				end := storage.Finish{Lease: lease, Outcome: storage.OutcomeDone}
 				a.result, _, a.err = in.FinishTx(h.ctx, tx, h.now, end, c.keep, func() { told++ })
 				h.both("LookTx before FinishTx", look, a.result)

@@ -1,0 +1,78 @@
+package storagetest
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Checkpoint implements [storage.Checkpointer].
+func (in *instance) Checkpoint(ctx context.Context, c storage.Checkpoint) (storage.ItemResult, error) {
+	if err := in.m.beginWrite(ctx, in); err != nil {
+		return 0, err
+	}
+	defer in.m.mu.Unlock()
+	return in.checkpoint(c), nil
+}
+
+// CheckpointTx implements [storage.TxEnqueuer].
+func (in *instance) CheckpointTx(ctx context.Context, tx any, c storage.Checkpoint) (r storage.ItemResult, err error) {
+	err = in.inside(ctx, tx, func(t *transaction, own *instance) error {
+		if r = own.checkpoint(c); r != storage.Applied {
+			t.failed = errNotEnded
+		}
+		return nil
+	})
+	if t, ok := tx.(*transaction); ok && err != nil {
+		t.fail(err)
+	}
+	return r, err
+}
+
+func (in *instance) checkpoint(c storage.Checkpoint) storage.ItemResult {
+	r := in.look(c.Lease)
+	if r != storage.Applied {
+		return r
+	}
+	j := in.m.held(c.Lease)
+	if j.Crashes > 0 && j.resets < storage.CheckpointResets && !bytes.Equal(j.Checkpoint, c.Data) {
+		j.Crashes = 0
+		j.resets++
+	}
+	j.Checkpoint = bytes.Clone(c.Data)
+	j.keepProgress(c.Progress)
+	return r
+}
+
+// keepProgress keeps how far j has got, if that is known.
+func (j *job) keepProgress(p *storage.Progress) {
+	if p != nil {
+		kept := *p
+		kept.At = floor(p.At)
+		j.Progress = &kept
+	}
+}
+
+// keepEnd keeps what the attempt has brought that ended j.
+func (j *job) keepEnd(f *storage.Finish) {
+	if j.State == storage.Done {
+		j.Result = bytes.Clone(f.Result)
+	}
+	j.keepProgress(f.Progress)
+}
+
+// States implements [storage.Checkpointer].
+func (in *instance) States(ctx context.Context, ids []storage.ID) ([]storage.State, error) {
+	if err := in.m.begin(ctx, in); err != nil {
+		return nil, err
+	}
+	defer in.m.mu.Unlock()
+	all := make([]storage.State, len(ids))
+	for i, id := range ids {
+		if j := in.m.find(id); j != nil {
+			all[i] = j.State
+		}
+	}
+	return all, nil
+}
