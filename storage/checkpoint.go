@@ -16,7 +16,7 @@ type Checkpointer interface {
 	// [CheckpointResets] times in the life of the job.
 	//
 	// The answer is [Applied], or one of the other answers of LookTx, see [TxEnqueuer]: then
-	// nothing was kept.
+	// nothing was kept. It is [Lost] for a lease that another Store holds.
 	Checkpoint(ctx context.Context, c Checkpoint) (ItemResult, error)
 	// States returns the states of jobs as of one moment, in the order of ids; empty for one
 	// that there is not.

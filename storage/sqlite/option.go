@@ -25,7 +25,7 @@ COALESCE((SELECT base FROM main.errand_epoch e WHERE e.epoch = o.epoch), 0) AS b
 	sqlOptionsOf = `SELECT o.job, ` + optionValues + ` FROM json_each(?1) k CROSS JOIN main.errand_option o ON o.job = k.value`
 
 	// What attempts have kept: see errand_kept.
-	sqlKept       = `SELECT options, crashes, COALESCE(resets, 0), checkpoint FROM main.errand_job LEFT JOIN main.errand_kept ON job = id WHERE id = ?1`
+	sqlKept       = `SELECT instance, options, crashes, COALESCE(resets, 0), checkpoint FROM main.errand_job LEFT JOIN main.errand_kept ON job = id WHERE id = ?1`
 	sqlAllKept    = `SELECT at, done, total, note, result, checkpoint FROM main.errand_kept WHERE job = ?1`
 	sqlResumeFrom = `SELECT checkpoint FROM main.errand_kept WHERE job = ?1`
 	sqlMarkKept   = `UPDATE main.errand_job SET options = options | 16, crashes = crashes * ?4 WHERE id = ?1 AND token = ?2 AND state = ?3`
@@ -216,15 +216,23 @@ func (s *Store) CheckpointTx(ctx context.Context, in any, c storage.Checkpoint) 
 	return s.refused(in, r, err)
 }
 
-// checkpoint keeps where a job has got to, if the lease is held.
+// checkpoint keeps where a job has got to, if this Store holds the lease: another one that
+// holds it knows by heart what its job has, see [facts].
 func (t *tx) checkpoint(c *storage.Checkpoint) (storage.ItemResult, error) {
-	if r, err := t.look(c.Lease); err != nil || r != storage.Applied {
+	r, err := t.look(c.Lease)
+	if err != nil || r != storage.Applied && r != storage.Cancelling {
 		return r, err
 	}
-	var options, crashes, resets int64
+	var holder, options, crashes, resets int64
 	var was []byte
-	if err := t.row(sqlKept, []any{c.Key}, &options, &crashes, &resets, &was); err != nil {
+	err = t.row(sqlKept, []any{c.Key}, &holder, &options, &crashes, &resets, &was)
+	switch {
+	case err != nil:
 		return 0, err
+	case holder != t.store.self.number():
+		return storage.Lost, nil
+	case r != storage.Applied:
+		return r, nil
 	}
 	keep := crashes == 0 || resets >= storage.CheckpointResets || bytes.Equal(was, c.Data)
 	if !keep {

@@ -13,13 +13,13 @@ func (in *instance) Checkpoint(ctx context.Context, c storage.Checkpoint) (stora
 		return 0, err
 	}
 	defer in.m.mu.Unlock()
-	return in.checkpoint(c), nil
+	return in.checkpoint(in, c), nil
 }
 
 // CheckpointTx implements [storage.TxEnqueuer].
 func (in *instance) CheckpointTx(ctx context.Context, tx any, c storage.Checkpoint) (r storage.ItemResult, err error) {
 	err = in.inside(ctx, tx, func(t *transaction, own *instance) error {
-		if r = own.checkpoint(c); r != storage.Applied {
+		if r = own.checkpoint(in, c); r != storage.Applied {
 			t.failed = errNotEnded
 		}
 		return nil
@@ -30,19 +30,24 @@ func (in *instance) CheckpointTx(ctx context.Context, tx any, c storage.Checkpoi
 	return r, err
 }
 
-func (in *instance) checkpoint(c storage.Checkpoint) storage.ItemResult {
-	r := in.look(c.Lease)
-	if r != storage.Applied {
-		return r
-	}
+// checkpoint keeps where a job has got to, if holder holds the lease, as in sees it.
+func (in *instance) checkpoint(holder *instance, c storage.Checkpoint) storage.ItemResult {
 	j := in.m.held(c.Lease)
+	switch {
+	case j == nil:
+		return in.notHeld(c.Lease)
+	case j.lease.holder != holder:
+		return storage.Lost
+	case j.Cancelling:
+		return storage.Cancelling
+	}
 	if j.Crashes > 0 && j.resets < storage.CheckpointResets && !bytes.Equal(j.Checkpoint, c.Data) {
 		j.Crashes = 0
 		j.resets++
 	}
 	j.Checkpoint = bytes.Clone(c.Data)
 	j.keepProgress(c.Progress)
-	return r
+	return storage.Applied
 }
 
 // keepProgress keeps how far j has got, if that is known.

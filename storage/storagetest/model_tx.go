@@ -15,7 +15,7 @@ import (
 
 var (
 	errTxEnded    = errors.New("errand: transaction: it has ended")
-	errNotEnded   = errors.New("errand: transaction: rolled back, as the lease of a job that was to be completed is not held")
+	errNotEnded   = errors.New("errand: transaction: rolled back, as the lease of a job in it is not held")
 	errCalledInTx = fmt.Errorf("%w: called inside the function of Tx, whose end it would wait for", storage.ErrBusy)
 )
 
