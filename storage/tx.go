@@ -45,7 +45,8 @@ type TxEnqueuer interface {
 	// Tx runs fn in a write transaction on the store's database and commits
 	// it if fn returns nil; otherwise, or if fn panics, it is rolled back. It
 	// may be rolled back also if the database failed in an EnqueueTx or CancelTx
-	// in it, and is if a FinishTx in it did not end its lease; then Tx returns an error. Another call of the Store that writes,
-	// made by fn itself, returns [ErrBusy] at once: it would wait for fn.
+	// in it, and is if the answer to a FinishTx or CheckpointTx in it was not [Applied]; then
+	// Tx returns an error. Another call of the Store that writes, made by fn itself, returns
+	// [ErrBusy] at once: it would wait for fn.
 	Tx(ctx context.Context, fn func(tx any) error) error
 }

@@ -35,6 +35,11 @@ var closeCases = []testCase{
 			"Redrive":       func() error { _, err := s.Redrive(f.ctx, f.now, storage.Selection{}, ""); return err },
 			"Delete":        func() error { _, err := s.Delete(f.ctx, storage.Selection{}); return err },
 			"PurgeFinished": func() error { _, _, err := s.PurgeFinished(f.ctx, f.now); return err },
+			"Checkpoint": func() error {
+				_, err := s.Checkpoint(f.ctx, storage.Checkpoint{Lease: l.Lease, Data: []byte("x")})
+				return err
+			},
+			"States": func() error { _, err := s.States(f.ctx, []storage.ID{l.ID}); return err },
 		}
 		for name, call := range calls {
 			if err := call(); !errors.Is(err, storage.ErrClosed) {

@@ -231,7 +231,7 @@ Leased is a job with the lease on it.`, func(f *fixture) {
 		}
 	}},
 
-	{"lease_bytes", `Leasing stops with the job that brings the args and headers of all together to [LeaseBytes]`, func(f *fixture) {
+	{"lease_bytes", `Leasing stops with the job that brings the args, headers and checkpoints of all together to [LeaseBytes]`, func(f *fixture) {
 		sized := func(n int) storage.NewJob {
 			return newJob(func(j *storage.NewJob) { j.Args = make([]byte, n) })
 		}

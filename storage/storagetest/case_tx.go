@@ -188,6 +188,10 @@ FinishTx and LookTx return [ErrWrongDatabase] for a transaction on another datab
 				_, err := s.LookTx(f.ctx, tx, l.Lease)
 				return err
 			},
+			"CheckpointTx": func(tx any) error {
+				_, err := s.CheckpointTx(f.ctx, tx, storage.Checkpoint{Lease: l.Lease, Data: []byte("x")})
+				return err
+			},
 		}
 		if topics, ok := f.s.(storage.Topics); ok {
 			calls["PublishMessagesTx"] = func(tx any) error {
@@ -202,6 +206,7 @@ FinishTx and LookTx return [ErrWrongDatabase] for a transaction on another datab
 		}
 		f.counts(count(storage.Running, 1))
 		f.looks("after these", f.s, nil, l, storage.Applied)
+		f.reached("after these", l.ID, "")
 	}},
 
 	{"tx_busy", `Another call of the Store that writes, made by fn itself, returns [ErrBusy] at once: it would wait for fn.`, func(f *fixture) {
@@ -221,7 +226,11 @@ FinishTx and LookTx return [ErrWrongDatabase] for a transaction on another datab
 				return err
 			},
 			"Hold": func() error { return f.s.Hold(f.ctx, f.now, aPause) },
-			"Tx":   func() error { return s.Tx(f.ctx, func(any) error { return nil }) },
+			"Checkpoint": func() error {
+				_, err := f.s.Checkpoint(f.ctx, storage.Checkpoint{Lease: l.Lease, Data: []byte("x")})
+				return err
+			},
+			"Tx": func() error { return s.Tx(f.ctx, func(any) error { return nil }) },
 		}
 		var ids []storage.ID
 		f.commits(f.s, func(tx any) {
