@@ -65,6 +65,9 @@ type hooks struct {
 	configure func(context.Context, storage.Lane, storage.Settings) error
 	settings  func(context.Context) ([]storage.LaneSettings, error)
 	evicted   func(func(time.Time, []storage.Evicted)) func()
+
+	checkpoint func(context.Context, storage.Checkpoint) (storage.ItemResult, error)
+	states     func(context.Context, []storage.ID) ([]storage.State, error)
 }
 
 // sound returns an instance without a fault.
@@ -74,6 +77,7 @@ func sound(in *instance) *hooks {
 		runNow: in.RunNow, change: in.Change, del: in.Delete, counts: in.Counts, cancel: in.Cancel, list: in.Jobs, closing: in.Close, causes: in.Causes, stats: in.Stats,
 		put: in.PutSchedule, fire: in.Fire, drop: in.DropSchedule, one: in.Schedule, notify: in.Notify, step: in.StepClock, offer: in.Offer,
 		hold: in.Hold, release: in.Release, holds: in.Holds, configure: in.Configure, settings: in.Settings, evicted: in.NotifyEvicted,
+		checkpoint: in.Checkpoint, states: in.States,
 	}
 }
 
@@ -168,6 +172,14 @@ func (h *hooks) Configure(ctx context.Context, lane storage.Lane, s storage.Sett
 func (h *hooks) Settings(ctx context.Context) ([]storage.LaneSettings, error) { return h.settings(ctx) }
 
 func (h *hooks) NotifyEvicted(f func(time.Time, []storage.Evicted)) func() { return h.evicted(f) }
+
+func (h *hooks) Checkpoint(ctx context.Context, c storage.Checkpoint) (storage.ItemResult, error) {
+	return h.checkpoint(ctx, c)
+}
+
+func (h *hooks) States(ctx context.Context, ids []storage.ID) ([]storage.State, error) {
+	return h.states(ctx, ids)
+}
 
 // locked runs f with the database locked.
 func (m *Memory) locked(f func()) {
@@ -268,6 +280,8 @@ func faults() []fault {
 	return slices.Concat(
 		capFaults,
 		causeFaults,
+		checkpointFaults,
+		checkpointTxFaults,
 		clockFaults,
 		compactFaults,
 		conflictFaults,
@@ -285,8 +299,10 @@ func faults() []fault {
 		prefixFaults,
 		probeFaults,
 		reclaimFaults,
+		resultFaults,
 		scheduleFaults,
 		settingFaults,
+		stateFaults,
 		statsFaults,
 		throttleFaults,
 		togetherFaults,

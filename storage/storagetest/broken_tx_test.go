@@ -21,6 +21,8 @@ type faultyTx struct {
 	configure func(ctx context.Context, tx any, lane storage.Lane, s storage.Settings) error
 	spoilTx   func(tx any, err error)
 	lookTx    func(ctx context.Context, tx any, l storage.Lease) (storage.ItemResult, error)
+
+	checkpointTx func(ctx context.Context, tx any, c storage.Checkpoint) (storage.ItemResult, error)
 }
 
 func (b *faultyTx) Tx(ctx context.Context, fn func(tx any) error) error { return b.tx(ctx, fn) }
@@ -55,12 +57,16 @@ func (b *faultyTx) LookTx(ctx context.Context, tx any, l storage.Lease) (storage
 	return b.lookTx(ctx, tx, l)
 }
 
+func (b *faultyTx) CheckpointTx(ctx context.Context, tx any, c storage.Checkpoint) (storage.ItemResult, error) {
+	return b.checkpointTx(ctx, tx, c)
+}
+
 // transacting has f replace what it likes.
 func transacting(f func(in *instance, b *faultyTx)) func(in *instance) storage.Store {
 	return func(in *instance) storage.Store {
 		b := &faultyTx{
 			hooks: sound(in), tx: in.Tx, enqueueTx: in.EnqueueTx, cancelTx: in.CancelTx, publishTx: in.PublishMessagesTx, finishTx: in.FinishTx, spoilTx: in.SpoilTx, lookTx: in.LookTx,
-			putTx: in.PutEntriesTx, configure: in.ConfigureTx,
+			putTx: in.PutEntriesTx, configure: in.ConfigureTx, checkpointTx: in.CheckpointTx,
 		}
 		f(in, b)
 		return b
