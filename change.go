@@ -88,6 +88,7 @@ func (q *Queue) CancelAll(ctx context.Context, filter JobFilter) (ChangeResult, 
 func (q *Queue) change(ctx context.Context, sel storage.Selection, e storage.Edit) (r ChangeResult, err error) {
 	now, believed := q.clock.read(ctx)
 	sel.Doubtful = !believed
+	defer q.awaits.changed()
 	err = eachLive(sel, func(sel storage.Selection) (storage.Step, error) {
 		step, err := q.store.Change(ctx, now, sel, e)
 		r.Changed += step.N
@@ -158,6 +159,7 @@ func (q *Queue) Delete(ctx context.Context, filter JobFilter) (n int, err error)
 	if err := f.err(); err != nil {
 		return 0, err
 	}
+	defer q.awaits.changed()
 	var live []ID
 	del := func(sel storage.Selection) (storage.Step, error) {
 		step, err := q.store.Delete(ctx, sel)

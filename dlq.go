@@ -84,6 +84,9 @@ type RedriveOptions struct {
 	// Queue is where the jobs go. If empty, each job goes to the queue it came
 	// from.
 	Queue string
+	// FromStart drops the checkpoints of the jobs, see [Job.Checkpoint]. If false, they go on
+	// where they had got to.
+	FromStart bool
 }
 
 // RedriveResult is the result of a redrive.
@@ -121,6 +124,7 @@ func (d *DeadLetters) Redrive(ctx context.Context, filter JobFilter, o *RedriveO
 	o = cmp.Or(o, &RedriveOptions{})
 	var f faults
 	sel := d.q.selection(&f, filter, Dead)
+	sel.FromStart = o.FromStart
 	if o.Queue != "" {
 		f.queue("queue", o.Queue, &d.q.opts)
 	}
@@ -153,6 +157,7 @@ func (d *DeadLetters) Purge(ctx context.Context, filter JobFilter) (int, error) 
 	if err := f.err(); err != nil {
 		return 0, err
 	}
+	defer d.q.awaits.changed()
 	n := 0
 	err := d.each(ctx, sel, func(sel storage.Selection) (storage.Step, error) {
 		sel.Filter.States = []State{Dead} // also of those named by ID
@@ -167,7 +172,7 @@ func (d *DeadLetters) Purge(ctx context.Context, filter JobFilter) (int, error) 
 func (d *DeadLetters) each(ctx context.Context, sel storage.Selection, do func(storage.Selection) (storage.Step, error)) error {
 	if len(sel.IDs) > 0 {
 		for ids := range slices.Chunk(sel.IDs, idStep) {
-			if _, err := do(storage.Selection{IDs: ids}); err != nil {
+			if _, err := do(storage.Selection{IDs: ids, FromStart: sel.FromStart}); err != nil {
 				return err
 			}
 		}

@@ -78,6 +78,7 @@ func (q *Queue) Tx(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	if err != nil {
 		return err
 	}
+	defer q.awaits.changed()
 	return s.Tx(ctx, plainTx(s, fn))
 }
 

@@ -99,6 +99,7 @@ type Subscription struct {
 	events *events
 	filter EventFilter
 	missed atomic.Int64
+	hook   func(*Event) // takes the events instead of the channel, at once; nil: none
 	stop   func() bool // undoes that the end of the context closes it
 
 	mu     sync.Mutex // held while events are sent, and while to is closed
@@ -172,7 +173,9 @@ func (s *Subscription) Close() {
 	s.stop = nil
 	if !s.closed {
 		s.closed = true
-		close(s.to)
+		if s.to != nil {
+			close(s.to)
+		}
 	}
 	s.mu.Unlock()
 	if stop != nil {
@@ -182,6 +185,10 @@ func (s *Subscription) Close() {
 
 func (s *Subscription) tell(e *Event) {
 	if !s.filter.selects(e) {
+		return
+	}
+	if s.hook != nil {
+		s.hook(e)
 		return
 	}
 	s.mu.Lock()

@@ -230,7 +230,8 @@ type Job[A Args] struct {
 	// JobOptions.FinishWithin; zero if the job has none.
 	Deadline time.Time
 
-	attempt *engine.Attempt // nil of a job that no worker runs
+	attempt    *engine.Attempt // nil of a job that no worker runs
+	checkpoint []byte          // from before the attempt; nil: none
 }
 
 // JobOptions configure a job. Nil and the zero value mean defaults: those of the kind, see

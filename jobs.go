@@ -56,6 +56,12 @@ type JobInfo struct {
 	Tags    []string          `json:"tags,omitempty"` // sorted; nil if there are none
 	// Parent is the job with whose end this one was enqueued, see [Job.Then]; zero if none was.
 	Parent ID `json:"parent,omitzero"`
+	// Checkpoint is where a job that has not ended, or is dead, has got to, and Result what it
+	// has brought if it is done: see [Job.Checkpoint] and [Job.SetResult].
+	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
+	Result     json.RawMessage `json:"result,omitempty"`
+	// Progress is how far the job has got, see [Job.Progress]; nil if that is not known.
+	Progress *Progress `json:"progress,omitempty"`
 	// History has the last failures and changes of args, the oldest first, at most 20.
 	History []Failure `json:"history,omitempty"`
 }
@@ -327,6 +333,7 @@ func jobInfo(r *storage.Record) (JobInfo, error) {
 		StartBy: r.StartBy, Deadline: r.Deadline, OnExpire: r.OnExpire,
 		Unique: strings.TrimPrefix(r.Unique, uniqueKey(r.Kind, "")), Cancelling: r.Cancelling,
 		Group: r.Group, Reason: r.Reason, Error: r.Error, Unreached: r.Unreached, Args: r.Args, Tags: r.Tags, History: r.History,
+		Checkpoint: r.Checkpoint, Result: r.Result, Progress: r.Progress,
 	}
 	j.Parent, j.Tags = parentOf(r.Tags)
 	var f faults

@@ -25,7 +25,7 @@ type ListOptions struct {
 
 // JobPage is a part of a list of jobs.
 type JobPage struct {
-	// Jobs come without Args, Headers and History: see [Queue.Job].
+	// Jobs come without Args, Headers, History, and what they have kept: see [Queue.Job].
 	Jobs []JobInfo `json:"jobs"`
 	// Next is where the next page begins, for [ListOptions].After. It is empty on
 	// the last page.
@@ -120,7 +120,7 @@ func (q *Queue) listIDs(ctx context.Context, ids []ID, about []State) (page JobP
 		case err == nil:
 			page.Looked++
 			if slices.Contains(about, j.State) {
-				j.Args, j.Headers, j.History = nil, nil, nil
+				j.Args, j.Headers, j.History, j.Checkpoint, j.Result, j.Progress = nil, nil, nil, nil, nil, nil
 				page.Jobs = append(page.Jobs, j)
 			}
 		case !errors.Is(err, ErrNotFound):

@@ -80,7 +80,7 @@ func decoded[A Args](fn func(context.Context, *Job[A]) error) HandlerFunc {
 		job := &Job[A]{
 			ID: raw.ID, Queue: raw.Queue, Kind: raw.Kind, Headers: raw.Headers, Priority: raw.Priority, Group: raw.Group,
 			Attempt: raw.Attempt, Retry: raw.Retry, Crashes: raw.Crashes, Snoozes: raw.Snoozes, Phase: raw.Phase,
-			CreatedAt: raw.CreatedAt, DueAt: raw.DueAt, Deadline: raw.Deadline, attempt: raw.attempt,
+			CreatedAt: raw.CreatedAt, DueAt: raw.DueAt, Deadline: raw.Deadline, attempt: raw.attempt, checkpoint: raw.checkpoint,
 		}
 		if err := json.Unmarshal(raw.Args.JSON, &job.Args); err != nil {
 			return &engine.DecodeError{Err: fmt.Errorf("args: %w", err)}

@@ -232,6 +232,7 @@ type Queue struct {
 	types  argsTypes
 	lanes  engine.Lanes
 	events events
+	awaits awaits
 	entry  HandlerFunc // Options.Middleware; nil: none
 	// changing holds one value while a schedule is changed. Callers in this
 	// process take turns by it, so that none of them fails by another's change.
@@ -360,6 +361,7 @@ func (q *Queue) Close() error {
 	q.closing.Do(func() {
 		q.closeErr = q.store.Close()
 		q.events.close()
+		q.awaits.close()
 		q.loggers.wait()
 	})
 	return q.closeErr
@@ -411,7 +413,11 @@ func (q *Queue) Job(ctx context.Context, id ID) (JobInfo, error) {
 	if err != nil {
 		return JobInfo{}, err
 	}
-	return jobInfo(&r)
+	info, err := jobInfo(&r)
+	if err == nil && info.State == Running {
+		info.Progress, err = q.progress(ctx, id, info.Progress)
+	}
+	return info, err
 }
 
 // Cancel finishes a job as cancelled. If the job is running, the context of its

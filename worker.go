@@ -143,7 +143,7 @@ func leasedJob[A Args](l *storage.Leased) *Job[A] {
 	return &Job[A]{
 		ID: l.ID, Queue: l.Queue, Kind: l.Kind, Priority: l.Priority, Group: l.Group,
 		Attempt: l.Attempt, Retry: l.Retry, Crashes: l.Crashes, Snoozes: l.Snoozes,
-		CreatedAt: l.CreatedAt, DueAt: l.DueAt, Deadline: l.Deadline,
+		CreatedAt: l.CreatedAt, DueAt: l.DueAt, Deadline: l.Deadline, checkpoint: l.Checkpoint,
 	}
 }
 

@@ -39,6 +39,9 @@ type WorkerInfo struct {
 	// queues, in the order of Queues, then those of the kinds. After them come lanes that
 	// open gently after they were closed for long, and keep jobs back.
 	Limits []WorkerLimit `json:"limits,omitempty"`
+	// Progress is how far jobs have got that the worker runs and that say so, see
+	// [Job.Progress]: of about 250 of them at most.
+	Progress []JobProgress `json:"progress,omitempty"`
 }
 
 // WorkerLimit is what a worker shows of the limits of a queue or of a kind, or of a lane

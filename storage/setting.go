@@ -1,6 +1,9 @@
 package storage
 
-import "context"
+import (
+	"cmp"
+	"context"
+)
 
 // Settler is the part of a [Store] that keeps settings, which all processes obey, also
 // those that only enqueue.
@@ -27,6 +30,16 @@ type Settings map[Setting]int64
 type LaneSettings struct {
 	Lane     Lane
 	Settings Settings
+}
+
+// SettingOf returns what all say of a setting for a lane: see [SettingRetention]. It is zero if
+// nothing is set.
+func SettingOf(all []LaneSettings, lane Lane, name Setting) int64 {
+	of := map[Lane]int64{}
+	for i := range all {
+		of[all[i].Lane] = all[i].Settings[name]
+	}
+	return cmp.Or(of[lane], of[Lane{Kind: lane.Kind}], of[Lane{Queue: lane.Queue}], of[Lane{}])
 }
 
 // The settings.

@@ -28,6 +28,8 @@ type shop struct {
 	t  *testing.T
 	q  *errand.Queue
 	db *sql.DB // of the application
+
+	path string
 }
 
 func newShop(t *testing.T, o errand.Options) *shop {
@@ -47,7 +49,7 @@ func newShop(t *testing.T, o errand.Options) *shop {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = q.Close() })
-	return &shop{t: t, q: q, db: db}
+	return &shop{t: t, q: q, db: db, path: path}
 }
 
 // receipts returns how many rows there are of a job.

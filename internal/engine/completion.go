@@ -33,6 +33,7 @@ type Attempt struct {
 	committed bool           // it is
 	asked     bool           // the job was found to be cancelled
 	follows                  // if the job is done
+	keeps                    // with its end
 	over      bool           // the handler has returned
 }
 
@@ -135,11 +136,10 @@ func (a *Attempt) CompleteTx(ctx context.Context, store storage.TxEnqueuer, tx a
 func (a *Attempt) finish(ctx context.Context, store storage.TxEnqueuer, tx any) error {
 	cfg := a.of.cfg
 	f := storage.Finish{Lease: a.of.job.Lease, Outcome: storage.OutcomeDone}
-	then, undo := a.followers()
-	f.Then = then
+	a.brings(&f)
 	r, added, err := store.FinishTx(ctx, tx, cfg.Clock.Now(), f, cfg.Retention, a.commit)
 	if err := errors.Join(err, a.refusal(r)); err != nil {
-		undo()
+		a.undo()
 		return err
 	}
 	a.mu.Lock()

@@ -39,7 +39,7 @@ type follows struct {
 func (a *Attempt) Then(job storage.NewJob, fits func(jobs, bytes int) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.over || a.committed || a.ending {
+	if a.ended() {
 		return ErrFinished
 	}
 	bytes := a.bytes + len(job.Args) + len(job.Headers)
@@ -50,23 +50,9 @@ func (a *Attempt) Then(job storage.NewJob, fits func(jobs, bytes int) error) err
 	return nil
 }
 
-// followers returns the jobs that follow, to which none is added unless undo is called.
-func (a *Attempt) followers() (then []storage.NewJob, undo func()) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ending = true
-	return a.then, func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.ending = a.open
-	}
-}
-
-// followed returns the outcome of an attempt with the jobs that follow it.
+// followed returns the outcome of an attempt with what that brings.
 func (a *attempt) followed(f storage.Finish) storage.Finish {
-	if f.Outcome == storage.OutcomeDone {
-		f.Then, _ = a.own.followers()
-	}
+	a.own.brings(&f)
 	return f
 }
 

@@ -32,6 +32,7 @@ type workerDoc struct {
 	Full        bool          `json:"full,omitempty"`
 	Policy      *policy.Topic `json:"policy,omitempty"`
 	Limits      []limitDoc    `json:"limits,omitempty"`
+	Progress    []progressDoc `json:"progress,omitempty"`
 }
 
 // limitDoc is what limits the jobs of a queue or of a kind, whose other name is empty,
@@ -83,6 +84,8 @@ type show struct {
 	full      settled
 	now       []state // as of the last look: of the worker, of the limits, of lanes that open
 	written   bool
+	moved     moves
+	progress  []progressDoc // as of the last look
 }
 
 // limit is what may limit the jobs of a queue or of a kind.
@@ -184,13 +187,14 @@ func (l *loop) showChanges(now time.Time) task {
 	w := l.chores.show
 	w.pause = now.Add(showEvery)
 	seen, unsettled := l.states(now)
-	if unsettled {
+	progress, moved := l.progress()
+	if unsettled || moved {
 		w.due = onMono(w.pause)
 	}
-	if w.written && slices.Equal(seen, w.now) {
+	if w.written && slices.Equal(seen, w.now) && slices.Equal(progress, w.progress) {
 		return nil
 	}
-	w.now, w.written = seen, true
+	w.now, w.progress, w.written = seen, progress, true
 	doc := w.document(seen)
 	return func(context.Context) (func(time.Time), error) {
 		l.cfg.Lanes.shown.publish(l.cfg, w.publisher, doc)
@@ -260,6 +264,7 @@ func (all *bounds) opening(to []state) (states []state, unsettled bool) {
 // document returns the document for some states.
 func (w *show) document(states []state) json.RawMessage {
 	doc := w.doc
+	doc.Progress = w.progress
 	doc.Stopping, doc.Full, doc.Concurrency = states[0].stopping, states[0].full, states[0].concurrency
 	for i, n := range w.limits {
 		s, d := states[i+1], n.doc
