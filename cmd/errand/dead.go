@@ -90,14 +90,16 @@ func redriveCommand(t *tool) *cobra.Command {
 		Use:   "redrive FILE [ID...]",
 		Short: "Make dead letters ready again",
 		Long: `Make dead letters ready again, the earliest death first: those that are named, or those
-that the flags choose. Their retries begin anew; attempts and history are kept. A job
-whose unique key another job holds stays dead. --dry-run changes nothing, and counts
+that the flags choose. Their retries begin anew; attempts and history are kept, and
+checkpoints unless --from-start is set. A job whose unique key another job holds stays
+dead. --dry-run changes nothing, and counts
 what would be changed. The exit status is 1 if a named job is not dead, or stayed dead.`,
 		Example: `  errand dead redrive jobs.db --kind send --reason permanent --dry-run
   errand dead redrive jobs.db --kind send --yes
   errand dead redrive jobs.db 01890a5d-ac96-774b-bcce-b302099a8057`,
 	})
 	cmd.Flags().StringVar(&o.Queue, "to", "", "put them into this queue")
+	cmd.Flags().BoolVar(&o.FromStart, "from-start", false, "drop their checkpoints, so that they begin from the start")
 	completeFlag(cmd, "to", queuesOf)
 	return cmd
 }

@@ -132,6 +132,21 @@ func (t *tool) printWorkers(p *printer, all []queue.WorkerInfo) {
 		list.add(text(w.Instance), text(strings.Join(w.Queues, ", ")), text(strings.Join(w.Kinds, ", ")), number(w.Concurrency), text(when(w.Since)), text(state))
 	}
 	list.print(p, t.out)
+	t.printProgress(p, all)
+}
+
+// printProgress writes how far the jobs have got that say so.
+func (t *tool) printProgress(p *printer, all []queue.WorkerInfo) {
+	list := table{head: []string{"RUNNING JOB", "WORKER", "PROGRESS"}}
+	for _, w := range all {
+		for i := range w.Progress {
+			list.add(text(w.Progress[i].Job.String()), text(w.Instance), text(progressText(&w.Progress[i].Progress)))
+		}
+	}
+	if len(list.rows) > 0 {
+		p.printf("\n")
+		list.print(p, t.out)
+	}
 }
 
 // limitText says what a limit of a worker keeps back, if it does.

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -130,6 +132,11 @@ func (t *tool) printJob(p *printer, j *queue.JobInfo, r *retries) {
 	for _, name := range slices.Sorted(maps.Keys(j.Headers)) {
 		field("header", safe(name)+": "+safe(j.Headers[name]))
 	}
+	if j.Progress != nil {
+		field("progress", progressText(j.Progress))
+	}
+	field("checkpoint", jsonText(j.Checkpoint))
+	field("result", jsonText(j.Result))
 	field("error", safe(j.Error))
 	t.printTimeline(p, j, r.Coming)
 }
@@ -185,4 +192,19 @@ func findings(any bool, errs ...error) error {
 		return errFindings
 	}
 	return nil
+}
+
+// progressText returns how far a job has got, and since when that is known.
+func progressText(p *queue.Progress) string {
+	s := strconv.FormatInt(p.Done, 10)
+	if p.Total != 0 {
+		s += fmt.Sprintf(" of %d", p.Total)
+	}
+	if p.Total > 0 {
+		s += fmt.Sprintf(" (%.0f %%)", 100*float64(p.Done)/float64(p.Total))
+	}
+	if p.Note != "" {
+		s += ", " + safe(p.Note)
+	}
+	return s + ", at " + when(p.At)
 }

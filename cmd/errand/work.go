@@ -50,7 +50,7 @@ func workCommand(t *tool) *cobra.Command {
 		Long: `Run a command for each job of a kind. The command reads the args of the job as
 one line of JSON from standard input. Its environment has ERRAND_JOB_ID,
 ERRAND_ATTEMPT, ERRAND_KIND, ERRAND_QUEUE, ERRAND_HEADERS (an object of JSON) and
-ERRAND_HEADER_NAME for each header.
+ERRAND_HEADER_NAME for each header, and ERRAND_CHECKPOINT once there is one.
 
 Exit status of the command:
 
@@ -67,7 +67,8 @@ The end of what the command writes to standard error is the error of the job. Th
 command may write one object of JSON to the file that ERRAND_RESULT names: "error" is
 the text in place of it, "retry_after" the least number of seconds until the next
 attempt, "snooze" such a number for a job that has not failed, and "cancel": true
-finishes the job as cancelled.
+finishes the job as cancelled. "checkpoint" is any JSON for ERRAND_CHECKPOINT of the
+next attempt. With status 0 only "result" counts: any JSON that is kept with the job.
 
 The command and all that it has started get SIGTERM when its time is over or the
 worker stops, and SIGKILL after --kill-after. They die with the worker. SIGTERM

@@ -111,17 +111,16 @@ func (c *commander) handle(ctx context.Context, job *queue.Job[queue.RawArgs]) e
 		return c.unstarted(ctx, job, res.Start)
 	case res.Exit == nil:
 		c.done.Add(1)
-		if _, err := os.Lstat(file); err == nil {
-			c.ignored.Do(func() {
-				c.log.Warn("errand: a command has ended with status 0 and written ERRAND_RESULT, which counts beside others only: its job is done",
-					"kind", job.Kind, "job", job.ID)
-			})
-		}
+		c.end(job, file)
 		return nil
-	case res.Stopped:
-		return failure(res.Exit, last.String())
 	}
 	said, err := readResult(file)
+	if err == nil && said.Checkpoint != nil {
+		err = job.Checkpoint(context.WithoutCancel(ctx), said.Checkpoint)
+	}
+	if res.Stopped {
+		return failure(res.Exit, last.String())
+	}
 	text := said.Error
 	if text == "" {
 		text = last.String()
@@ -130,6 +129,24 @@ func (c *commander) handle(ctx context.Context, job *queue.Job[queue.RawArgs]) e
 		text = strings.TrimSpace(fmt.Sprintf("%s (ERRAND_RESULT: %v)", text, err))
 	}
 	return c.verdict(ctx, job, res.Exit, said, text)
+}
+
+// end takes the result of a command that has ended with status 0. What else it has written is
+// ignored, which is said once.
+func (c *commander) end(job *queue.Job[queue.RawArgs], file string) {
+	said, err := readResult(file)
+	if err == nil && said.Result != nil {
+		err = job.SetResult(said.Result)
+	}
+	if err != nil || said.beside() {
+		c.ignored.Do(func() {
+			attrs := []any{"kind", job.Kind, "job", job.ID}
+			if err != nil {
+				attrs = append(attrs, "error", err)
+			}
+			c.log.Warn("errand: a command has ended with status 0 and written ERRAND_RESULT, of which all but the result counts beside others only: its job is done", attrs...)
+		})
+	}
 }
 
 // failure is the error of an attempt: how the command ended, and what it says.

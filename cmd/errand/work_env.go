@@ -26,6 +26,8 @@ const (
 	varResult  = "ERRAND_RESULT"
 	varHeaders = "ERRAND_HEADERS"
 	varHeader  = "ERRAND_HEADER_"
+
+	varCheckpoint = "ERRAND_CHECKPOINT"
 )
 
 // inherited returns the environment without the variables of another job.
@@ -33,7 +35,7 @@ func inherited(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(s string) bool {
 		name, _, _ := strings.Cut(s, "=")
 		return strings.HasPrefix(name, varHeader) ||
-			slices.Contains([]string{varJobID, varAttempt, varKind, varQueue, varResult, varHeaders}, name)
+			slices.Contains([]string{varJobID, varAttempt, varKind, varQueue, varResult, varHeaders, varCheckpoint}, name)
 	})
 }
 
@@ -43,6 +45,10 @@ func environment(job *queue.Job[queue.RawArgs], file string) []string {
 	env := []string{
 		varJobID + "=" + job.ID.String(), fmt.Sprintf("%s=%d", varAttempt, job.Attempt),
 		varKind + "=" + job.Kind, varQueue + "=" + job.Queue, varResult + "=" + file,
+	}
+	var at json.RawMessage
+	if found, err := job.Resume(&at); found && err == nil {
+		env = append(env, varCheckpoint+"="+string(at))
 	}
 	headers := []byte("{}")
 	if len(job.Headers) > 0 {
@@ -72,7 +78,7 @@ func variable(header string) string {
 }
 
 const (
-	maxResult = 64 << 10
+	maxResult = 192 << 10
 	// mostSeconds is a hundred years.
 	mostSeconds = 100 * 366 * 24 * 3600
 )
@@ -83,6 +89,14 @@ type result struct {
 	RetryAfter wait   `json:"retry_after"`
 	Snooze     wait   `json:"snooze"`
 	Cancel     bool   `json:"cancel"`
+
+	Checkpoint json.RawMessage `json:"checkpoint"`
+	Result     json.RawMessage `json:"result"`
+}
+
+// beside returns what counts only beside a status other than 0.
+func (r result) beside() bool {
+	return r.Error != "" || r.RetryAfter != 0 || r.Snooze != 0 || r.Cancel || r.Checkpoint != nil
 }
 
 type wait float64
@@ -118,6 +132,11 @@ func readResult(name string) (result, error) {
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return result{}, errors.New("more than one object")
+	}
+	for _, kept := range []*json.RawMessage{&r.Checkpoint, &r.Result} {
+		if string(*kept) == "null" {
+			*kept = nil
+		}
 	}
 	for _, s := range []struct {
 		name  string

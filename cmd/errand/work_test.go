@@ -80,6 +80,11 @@ func TestWork_verdicts(t *testing.T) {
 		{"snooze", `[ $ERRAND_ATTEMPT -gt 1 ] || { echo "{\"snooze\": 0.1}" >$ERRAND_RESULT; exit 75; }`, queue.Done, "", `^$`, 2, 0, 1},
 		{"cancel", `echo "{\"cancel\": true}" >$ERRAND_RESULT; echo not wanted >&2; exit 1`, queue.Cancelled, "", `^exit status 1: not wanted$`, 1, 0, 0},
 		{"done, whatever the file says", `echo "{\"cancel\": true}" >$ERRAND_RESULT`, queue.Done, "", `^$`, 1, 0, 0},
+		{"checkpoint", `[ -n "$ERRAND_CHECKPOINT" ] || { echo "{\"checkpoint\": {\"at\": 7}}" >$ERRAND_RESULT; exit 1; }; [ "$ERRAND_CHECKPOINT" = "{\"at\":7}" ]`, queue.Done, "", `^$`, 2, 1, 0},
+		{"checkpoint beside an end", `echo "{\"checkpoint\": 7, \"result\": 8}" >$ERRAND_RESULT; exit 65`, queue.Dead, queue.ReasonPermanent, `^exit status 65$`, 1, 0, 0},
+		{"checkpoint that is too large", `{ printf "{\"checkpoint\": \""; head -c 70000 /dev/zero | tr "\0" x; echo "\"}"; } >$ERRAND_RESULT; exit 65`,
+			queue.Dead, queue.ReasonPermanent, `ERRAND_RESULT: errand: checkpoint 70002: must be at most 65536 bytes`, 1, 0, 0},
+		{"no checkpoint", `[ -z "$ERRAND_CHECKPOINT" ] || exit 65; echo "{\"checkpoint\": null}" >$ERRAND_RESULT; [ $ERRAND_ATTEMPT = 2 ]`, queue.Done, "", `^$`, 2, 1, 0},
 		{"unknown field", `echo "{\"retry\": 1}" >$ERRAND_RESULT; exit 65`,
 			queue.Dead, queue.ReasonPermanent, `^exit status 65: \(ERRAND_RESULT: json: unknown field "retry"\)$`, 1, 0, 0},
 		{"no number", `echo "{\"retry_after\": -1}" >$ERRAND_RESULT; exit 65`,
@@ -146,6 +151,34 @@ func TestWork_ignored(t *testing.T) {
 	status, r, errs := drain(t, file)
 	if n := strings.Count(errs, "counts beside others only"); status != 0 || r.Done != 2 || n != 1 {
 		t.Errorf("status %d, %+v, said %d times: %s", status, r, n, errs)
+	}
+}
+
+// The result of a command is kept with its job, and shown. Without a place for it the job is
+// done all the same.
+func TestWork_result(t *testing.T) {
+	needShell(t)
+	file := filepath.Join(t.TempDir(), "q.db")
+	const said = `run=echo "{\"result\": {\"sum\": 3}}" >$ERRAND_RESULT`
+	succeed(t, "jobs", "enqueue", file, "--create", "--kind", "run", "--header", said)
+	if status, r, errs := drain(t, file); status != 0 || r.Done != 1 || errs != "" {
+		t.Errorf("status %d, %+v: %s", status, r, errs)
+	}
+	var page queue.JobPage
+	onFile(t, file, func(q *queue.Queue) {
+		var err error
+		if page, err = q.Jobs(t.Context(), queue.JobFilter{Kind: "run"}, nil); err != nil || len(page.Jobs) != 1 {
+			t.Fatalf("%+v, %v", page, err)
+		}
+	})
+	if out := succeed(t, "jobs", "show", file, page.Jobs[0].ID.String()); !strings.Contains(out, `result     {"sum":3}`) {
+		t.Errorf("shown:\n%s", out)
+	}
+	succeed(t, "queues", "set", file, "default", "--retention", "-1s")
+	succeed(t, "jobs", "enqueue", file, "--kind", "run", "--header", said)
+	status, r, errs := drain(t, file)
+	if status != 0 || r.Done != 1 || !strings.Contains(errs, "are not kept") {
+		t.Errorf("status %d, %+v: %s", status, r, errs)
 	}
 }
 
