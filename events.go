@@ -100,7 +100,7 @@ type Subscription struct {
 	filter EventFilter
 	missed atomic.Int64
 	hook   func(*Event) // takes the events instead of the channel, at once; nil: none
-	stop   func() bool // undoes that the end of the context closes it
+	stop   func() bool  // undoes that the end of the context closes it
 
 	mu     sync.Mutex // held while events are sent, and while to is closed
 	to     chan Event

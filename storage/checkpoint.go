@@ -41,3 +41,24 @@ type Progress struct {
 	Note  string    `json:"note,omitempty"`
 	At    time.Time `json:"at"` // when the handler said so
 }
+
+// Kept is what attempts have kept of a job.
+type Kept struct {
+	// Checkpoint is where a job has got to that is live or dead.
+	Checkpoint []byte
+	// Progress is how far it was at its last checkpoint, or at its end; nil: not known.
+	Progress *Progress
+	// Result is what a job that is done has brought.
+	Result []byte
+}
+
+// Past is what a lease has of those before it.
+type Past struct {
+	// Previous is the token of the job's last lease before this one, also if that
+	// was returned; zero for its first.
+	Previous int64
+	// Checkpoint is what Checkpoint has kept; nil: nothing.
+	Checkpoint []byte
+	// Redriven is true if the job was dead once, and redriven.
+	Redriven bool
+}

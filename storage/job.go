@@ -150,11 +150,7 @@ type Record struct {
 	Headers   []byte
 	Tags      []string  // sorted; nil: none
 	History   []Failure // oldest first, at most HistoryLimit
-	// Checkpoint is where a job has got to that is live or dead, Progress how far that was at
-	// its last checkpoint or its end, and Result what a job that is done has brought.
-	Checkpoint []byte
-	Progress   *Progress
-	Result     []byte
+	Kept
 }
 
 // HistoryLimit is how many entries of the history are kept per job, and EditLimit how

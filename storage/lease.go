@@ -124,13 +124,9 @@ type Leased struct {
 	Policy    []byte
 	Headers   []byte
 	Args      []byte
-	// Checkpoint is what Checkpoint has kept; nil: nothing.
-	Checkpoint []byte
+	Past
 	// Urgent is true if the job is one of Exchange.Urgent.
 	Urgent bool
-	// Previous is the token of the job's last lease before this one, also if that
-	// was returned; zero for its first.
-	Previous int64
 	// Probe is true if a hold has let the job through.
 	Probe bool
 	// StartBy and Deadline are those of the job; zero if it has none. StartBy is zero too
@@ -138,8 +134,6 @@ type Leased struct {
 	// now, and may begin anew.
 	StartBy, Deadline time.Time
 	Unsettled         bool
-	// Redriven is true if the job was dead once, and redriven.
-	Redriven bool
 }
 
 // Membership is what a job is in its group.

@@ -153,3 +153,9 @@ func (a *Attempt) said() *storage.Progress {
 	defer a.mu.Unlock()
 	return a.kept()
 }
+
+// drop frees the large fields of a job. The jobs of one exchange lie in one slice,
+// which lives until the outcome of the last of them is written.
+func drop(job *storage.Leased) {
+	job.Args, job.Headers, job.Policy, job.Checkpoint = nil, nil, nil, nil
+}

@@ -47,10 +47,6 @@ func (o *outcomes) add(job *storage.Leased, f storage.Finish) {
 	o.waiting = append(o.waiting, outcome{Finish: f, job: job})
 }
 
-// drop frees the large fields of a job. The jobs of one exchange lie in one slice,
-// which lives until the outcome of the last of them is written.
-func drop(job *storage.Leased) { job.Args, job.Headers, job.Policy, job.Checkpoint = nil, nil, nil, nil }
-
 // mostOutcomes is how many go in one exchange, so that none keeps other writers waiting
 // for long.
 const mostOutcomes = 2000

@@ -454,9 +454,8 @@ func (j *job) leased() storage.Leased {
 		ID:    j.ID, Queue: j.Queue, Kind: j.Kind, Priority: j.Priority,
 		Membership: storage.Membership{Group: j.Group, Behind: j.lease.behind},
 		Counters:   j.Counters, CreatedAt: j.CreatedAt, DueAt: j.DueAt, Timeout: j.Timeout,
-		Policy: bytes.Clone(j.Policy), Headers: bytes.Clone(j.Headers), Args: bytes.Clone(j.Args), Checkpoint: bytes.Clone(j.Checkpoint),
-		Previous: j.previous,
-		Redriven: j.redriven,
+		Policy: bytes.Clone(j.Policy), Headers: bytes.Clone(j.Headers), Args: bytes.Clone(j.Args),
+		Past: storage.Past{Previous: j.previous, Checkpoint: bytes.Clone(j.Checkpoint), Redriven: j.redriven},
 	}
 }
 
