@@ -40,7 +40,7 @@ func (f *fixture) brought(what string, id storage.ID, want string) {
 
 var resultCases = []testCase{
 	{"progress_checkpoint", `Progress, if not nil, is kept in place of what was kept before.
-Progress how far that was at its last checkpoint or its end`, func(f *fixture) {
+Progress is how far it was at its last checkpoint, or at its end`, func(f *fixture) {
 		l := f.run(f.s)
 		f.far("at first", l.ID, nil)
 		f.checkpoint(f.s, l.Lease, "a", storage.Applied)
@@ -68,7 +68,7 @@ Progress how far that was at its last checkpoint or its end`, func(f *fixture) {
 	}},
 
 	{"progress_end", `Progress, if not nil, is kept with any job that ends.
-Progress how far that was at its last checkpoint or its end`, func(f *fixture) {
+Progress is how far it was at its last checkpoint, or at its end`, func(f *fixture) {
 		for _, before := range []bool{false, true} {
 			for _, said := range []bool{false, true} {
 				for what, fin := range map[string]storage.Finish{
@@ -104,7 +104,7 @@ Progress how far that was at its last checkpoint or its end`, func(f *fixture) {
 	}},
 
 	{"result_done", `Result is kept with a job that ends with OutcomeDone, unless nil.
-Result what a job that is done has brought.`, func(f *fixture) {
+Result is what a job that is done has brought.`, func(f *fixture) {
 		for _, large := range []string{"", string(noise(5000))} {
 			for what, fin := range map[string]storage.Finish{
 				"done": {Outcome: storage.OutcomeDone}, "dead": died(storage.Lease{}, storage.ReasonPermanent, "no"), "cancelled": {Outcome: storage.OutcomeCancelled},
