@@ -217,8 +217,8 @@ func TestJob_Resume_decode(t *testing.T) {
 // A redrive goes on where the job had got to, unless it is to begin from the start.
 func TestDeadLetters_Redrive_checkpoint(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, errand.Options{})
 	for fromStart, want := range map[bool]string{false: "7", true: "nowhere"} {
+		s := newShop(t, errand.Options{})
 		var got string
 		j := s.attempts(nil, func(ctx context.Context, job *errand.Job[charge]) error {
 			check(job.Checkpoint(ctx, place{7}))
