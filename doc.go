@@ -19,6 +19,7 @@
 //   - To enqueue: [Queue.Enqueue], EnqueueMany, and EnqueueTx inside [Queue.Tx], with [JobOptions].
 //   - To handle: [NewWorker], [Handle], [HandleMany], [HandleRaw], [Worker.Run]. What a handler
 //     returns says how it ended, see below; [Job.Finish], CompleteTx and Then go further.
+//     [Job.Checkpoint] keeps where a long job has got to, [Await] waits for its result.
 //   - Policies and limits: [Options], [HandlerOptions]; [Settings] by [Queue.Configure]; Budgets.
 //   - To look: [Queue.Job], Jobs, Counts, Stats, Groups, Why, PolicyOf, Workers, Holds, Settings,
 //     Health, Clock; events by [Queue.Subscribe].
@@ -88,7 +89,8 @@
 //  3. A job whose process dies while its handler runs comes back as soon as a worker
 //     recovers it, 1 s after its start at the earliest. It is dead with reason
 //     crashed after [WorkerOptions].MaxCrashes crashes in a row, or after the first
-//     if its policy has no retries: a poison job cannot loop. No crash is counted
+//     if its policy has no retries: a poison job cannot loop. A new [Job.Checkpoint]
+//     begins that count anew, 100 times at most. No crash is counted
 //     for a job not yet started, a reboot, a power cut or a kill during a shutdown.
 //  4. No job starts before it is due, on the queue's clock.
 //  5. Shutdown, an unknown kind, a pause, an empty retry budget, a snooze and an
@@ -119,6 +121,7 @@
 //	kinds, queues, schedules  [A-Za-z0-9][A-Za-z0-9._:/-]{0,127}
 //	priority              -100 to 100, higher first
 //	unique key            1,024 bytes, per kind
+//	checkpoint, result    64 KiB of JSON
 //	jobs per EnqueueMany  10,000
 //	error text, stack     8 KiB, 16 KiB; longer ones are cut
 //	history               the last 20 failures and changes of args

@@ -12,6 +12,7 @@ import (
 	driver "modernc.org/sqlite"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
 	"github.com/errandq/errand/storage/sqlite"
 )
 
@@ -217,4 +218,57 @@ func runUntilDone(ctx context.Context, q *errand.Queue, w *errand.Worker, n int)
 	}
 	stop()
 	check(<-ended)
+}
+
+// Download is a job that takes long.
+type Download struct{ URL string }
+
+// Kind names the type of job.
+func (Download) Kind() string { return "download" }
+
+// A download goes on where it was when the network fails. Its result is its size, for which
+// whoever has enqueued it waits.
+func ExampleJob_Checkpoint() {
+	ctx := context.Background()
+	q, remove := tempQueue(&errand.Options{Policy: policy.Policy{Retries: 3, NoDelayRetries: 3}})
+	defer remove()
+	asked := 0
+	fetch := func(_ context.Context, _ string, offset int64) (n, size int64, err error) {
+		if asked++; asked == 3 {
+			return 0, 0, errors.New("the network is down")
+		}
+		fmt.Println("from", offset)
+		return 100, 300, nil
+	}
+
+	w := errand.NewWorker(q, nil)
+	errand.Handle(w, func(ctx context.Context, job *errand.Job[Download]) error {
+		var at struct{ Offset, Size int64 }
+		if _, err := job.Resume(&at); err != nil {
+			return err
+		}
+		for at.Offset == 0 || at.Offset < at.Size {
+			n, size, err := fetch(ctx, job.Args.URL, at.Offset)
+			if err != nil {
+				return err
+			}
+			at.Offset, at.Size = at.Offset+n, size
+			if err := job.Checkpoint(ctx, at); err != nil {
+				return err
+			}
+			job.Progress(at.Offset, at.Size, "bytes")
+		}
+		return job.SetResult(at.Size)
+	})
+
+	added := must(q.Enqueue(ctx, Download{URL: "https://example.org/map"}, nil))
+	go func() { check(w.Run(ctx)) }()
+	size, err := errand.Await[int64](ctx, q, added.ID)
+	fmt.Println(size, err, must(q.Job(ctx, added.ID)).Progress.Done)
+	check(w.Shutdown(ctx))
+	// Output:
+	// from 0
+	// from 100
+	// from 200
+	// 300 <nil> 300
 }

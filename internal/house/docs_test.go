@@ -145,9 +145,10 @@ func TestDocs_log(t *testing.T) {
 //errand:shows code and log lines on the pages
 func TestReadme_links(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`)
+	block := regexp.MustCompile("(?s)```go\n.*?```")
 	linked := map[string]bool{}
 	for _, name := range allPages(t) {
-		for _, m := range link.FindAllStringSubmatch(read(t, name), -1) {
+		for _, m := range link.FindAllStringSubmatch(block.ReplaceAllString(read(t, name), ""), -1) {
 			to := name
 			if m[1] != "" {
 				to = filepath.Join(filepath.Dir(name), m[1])
