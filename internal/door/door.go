@@ -1,6 +1,7 @@
 // Package door is how the packages topic and webhook keep what is theirs in the file of a
 // queue: messages, which jobs deliver, and entries, which are small documents such as a
-// subscription or an endpoint. Applications use those packages instead.
+// subscription or an endpoint. Applications use those packages instead. Package errandtest
+// reads jobs by it in a transaction.
 //
 // The root installs what opens the door of a queue. So the door is no part of its API. Names
 // of options and errors are those of the root.
@@ -92,7 +93,33 @@ type Publication[J any] struct {
 	Jobs []J
 }
 
-var open func(queue any) (any, error)
+var (
+	open   func(queue any) (any, error)
+	jobsTx func(ctx context.Context, queue any, tx *sql.Tx, kind string) (any, error)
+)
+
+// InstallJobsTx says how the jobs of a queue are read in a transaction. The root calls it as
+// it is initialized.
+func InstallJobsTx(f func(ctx context.Context, queue any, tx *sql.Tx, kind string) (any, error)) {
+	jobsTx = f
+}
+
+// JobsTx returns the jobs of a kind as a transaction of the application on the queue's file
+// sees them, for package errandtest. J is the root's JobInfo.
+func JobsTx[J any](ctx context.Context, queue any, tx *sql.Tx, kind string) ([]J, error) {
+	if jobsTx == nil {
+		return nil, errNoRoot(queue)
+	}
+	all, err := jobsTx(ctx, queue, tx, kind)
+	if err != nil {
+		return nil, err
+	}
+	return all.([]J), nil
+}
+
+func errNoRoot(queue any) error {
+	return fmt.Errorf("errand: %T is no queue: package errand is not in this program", queue)
+}
 
 // Install says how the door of a queue is opened. The root calls it as it is initialized.
 func Install(f func(queue any) (any, error)) { open = f }
@@ -101,7 +128,7 @@ func Install(f func(queue any) (any, error)) { open = f }
 // store keeps no messages.
 func Open[J any](queue any) (Topics[J], error) {
 	if open == nil {
-		return nil, fmt.Errorf("errand: %T is no queue: package errand is not in this program", queue)
+		return nil, errNoRoot(queue)
 	}
 	door, err := open(queue)
 	if err != nil {

@@ -119,26 +119,58 @@ type lister struct {
 // Jobs implements [storage.Store].
 func (s *Store) Jobs(ctx context.Context, f storage.Filter, after string, limit int) (page storage.Page, err error) {
 	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
-		l := lister{ctx: ctx, tx: tx, f: &f, limit: limit, stmts: map[string]*sql.Stmt{}}
-		l.created.from, l.created.before = bounds(f.CreatedFrom, f.CreatedBefore)
-		l.due.from, l.due.before = bounds(f.DueFrom, f.DueBefore)
-		l.ended.from, l.ended.before = bounds(f.EndedFrom, f.EndedBefore)
-		if limit > 0 {
-			if err := l.list(after); err != nil {
-				return err
-			}
-		}
-		page.Looked = l.looked
-		if l.over {
-			page.Next = l.next
-		}
-		page.Jobs, err = l.records()
+		page, err = jobs(ctx, tx, f, after, limit)
 		return err
 	})
 	if err != nil {
 		return storage.Page{}, err
 	}
 	return page, nil
+}
+
+// JobsTx returns the jobs that match as tx sees them, with all that is known of each, in the
+// order of Jobs. It is for tests: tx is a [*sql.Tx], from which nobody else may read
+// meanwhile. JobsTx returns [storage.ErrWrongDatabase] for a transaction on another database.
+func (s *Store) JobsTx(ctx context.Context, in any, f storage.Filter) (all []storage.Record, err error) {
+	if err := s.inside(ctx, in, 0, false, func(*tx) error { return nil }); err != nil {
+		return nil, err
+	}
+	tx := &sqlx.Tx{Tx: in.(*sql.Tx), Mapper: s.read.Mapper}
+	var page storage.Page
+	for after := ""; ; after = page.Next {
+		if page, err = jobs(ctx, tx, f, after, lookLimit); err != nil {
+			return nil, translate(misfit(unread(err)))
+		}
+		for _, found := range page.Jobs {
+			r, err := job(tx, found.ID)
+			if err != nil {
+				return nil, translate(misfit(unread(err)))
+			}
+			all = append(all, r)
+		}
+		if page.Next == "" {
+			return all, nil
+		}
+	}
+}
+
+// jobs makes a page in a transaction.
+func jobs(ctx context.Context, tx *sqlx.Tx, f storage.Filter, after string, limit int) (page storage.Page, err error) {
+	l := lister{ctx: ctx, tx: tx, f: &f, limit: limit, stmts: map[string]*sql.Stmt{}}
+	l.created.from, l.created.before = bounds(f.CreatedFrom, f.CreatedBefore)
+	l.due.from, l.due.before = bounds(f.DueFrom, f.DueBefore)
+	l.ended.from, l.ended.before = bounds(f.EndedFrom, f.EndedBefore)
+	if limit > 0 {
+		if err := l.list(after); err != nil {
+			return storage.Page{}, err
+		}
+	}
+	page.Looked = l.looked
+	if l.over {
+		page.Next = l.next
+	}
+	page.Jobs, err = l.records()
+	return page, err
 }
 
 // list finds the jobs of the page.
