@@ -1,0 +1,157 @@
+package errandtest_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/errandtest"
+)
+
+type SendEmail struct{ To string }
+
+func (SendEmail) Kind() string { return "send_email" }
+
+type Audit struct{ What string }
+
+func (*Audit) Kind() string { return "audit" }
+
+// recorder is a test whose failures are the result of another one.
+type recorder struct {
+	testing.TB
+	mu       sync.Mutex
+	text     strings.Builder
+	cleanups []func()
+}
+
+func (r *recorder) add(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.text.WriteString(text + "\n")
+}
+
+func (r *recorder) Errorf(format string, args ...any) { r.add(fmt.Sprintf(format, args...)) }
+func (r *recorder) Cleanup(f func())                  { r.cleanups = append(r.cleanups, f) }
+func (*recorder) Output() io.Writer                   { return io.Discard }
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.add(fmt.Sprintf(format, args...))
+	runtime.Goexit()
+}
+
+func (r *recorder) Fatal(args ...any) {
+	r.add(fmt.Sprint(args...))
+	runtime.Goexit()
+}
+
+// failure returns what f and its cleanups report, and is empty if that is nothing.
+func failure(t *testing.T, f func(testing.TB)) string {
+	t.Helper()
+	r := &recorder{TB: t}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer func() {
+			for i := len(r.cleanups) - 1; i >= 0; i-- {
+				r.cleanups[i]()
+			}
+		}()
+		f(r)
+	}()
+	<-ended
+	return r.text.String()
+}
+
+// wantFailure checks that f fails with all of these words.
+func wantFailure(t *testing.T, f func(testing.TB), words ...string) {
+	t.Helper()
+	got := failure(t, f)
+	for _, w := range words {
+		if !strings.Contains(got, w) {
+			t.Errorf("the failure lacks %q: %q", w, got)
+		}
+	}
+}
+
+// inBoth runs f outside of a bubble and in one.
+func inBoth(t *testing.T, f func(t *testing.T)) {
+	t.Run("time", func(t *testing.T) {
+		t.Parallel()
+		f(t)
+	})
+	t.Run("bubble", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, f)
+	})
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func enqueue(t testing.TB, q *errand.Queue, args errand.Args, o *errand.JobOptions) errand.ID {
+	t.Helper()
+	e, err := q.Enqueue(context.Background(), args, o)
+	check(t, err)
+	return e.ID
+}
+
+// worker returns a worker of emails.
+func worker(q *errand.Queue, h func(context.Context, *errand.Job[SendEmail]) error) *errand.Worker {
+	w := errand.NewWorker(q, nil)
+	errand.Handle(w, h)
+	return w
+}
+
+func done(context.Context, *errand.Job[SendEmail]) error { return nil }
+
+var errDown = errors.New("the provider is down")
+
+func to(name string) func(errandtest.Enqueued[SendEmail]) error {
+	return func(e errandtest.Enqueued[SendEmail]) error {
+		if e.Args.To != name {
+			return fmt.Errorf("it goes to %s", e.Args.To)
+		}
+		return nil
+	}
+}
+
+// The doctor looks at the file when the test ends.
+//
+//errand:shows tests of users | | a queue of errandtest is examined as errand doctor --full does when the test ends; what it finds fails the test
+func TestNew_examines(t *testing.T) {
+	wantFailure(t, func(t testing.TB) {
+		q := errandtest.New(t, nil)
+		enqueue(t, q, SendEmail{"ada"}, nil)
+		check(t, q.Tx(context.Background(), func(tx *sql.Tx) error {
+			_, err := tx.Exec("UPDATE errand_number SET n = n + 1 WHERE id >= 32 AND id % 32 = 2")
+			return err
+		}))
+	}, "the file is damaged", "1 kept count")
+	if got := failure(t, func(t testing.TB) { enqueue(t, errandtest.New(t, nil), SendEmail{"ada"}, nil) }); got != "" {
+		t.Errorf("a file that is whole: %s", got)
+	}
+}
+
+func TestNew_options(t *testing.T) {
+	wantFailure(t, func(t testing.TB) { errandtest.New(t, &errand.Options{MaxArgs: -1}) }, "max_args")
+	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	q := errandtest.New(t, &errand.Options{Clock: func() time.Time { return at }})
+	enqueue(t, q, SendEmail{"ada"}, &errand.JobOptions{Delay: time.Hour})
+	errandtest.Drain(t, q, worker(q, done), &errandtest.DrainOptions{Scheduled: true})
+	if now := q.Clock().Now; !now.Equal(at.Add(time.Hour)) {
+		t.Errorf("the clock shows %v: want that of the options, an hour later", now)
+	}
+}
