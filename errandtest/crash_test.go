@@ -88,6 +88,28 @@ func TestCrash_untilDead(t *testing.T) {
 	})
 }
 
+// A job goes on from its checkpoint in the next process.
+func TestCrash_checkpoint(t *testing.T) {
+	inBoth(t, func(t *testing.T) {
+		q := errandtest.New(t, nil)
+		enqueue(t, q, SendEmail{"ada"}, nil)
+		var next *errand.Queue
+		errandtest.Drain(t, q, worker(q, func(ctx context.Context, job *errand.Job[SendEmail]) error {
+			check(t, job.Checkpoint(ctx, 17))
+			next = errandtest.Crash(t, q)
+			return job.Checkpoint(ctx, 18)
+		}), nil)
+		from := 0
+		errandtest.Drain(t, next, worker(next, func(_ context.Context, job *errand.Job[SendEmail]) error {
+			_, err := job.Resume(&from)
+			return err
+		}), &errandtest.DrainOptions{Scheduled: true})
+		if from != 17 {
+			t.Errorf("the job went on from %d, want 17", from)
+		}
+	})
+}
+
 // A handler that has returned is not to blame for the end of the process.
 func TestCrash_afterTheHandler(t *testing.T) {
 	inBoth(t, func(t *testing.T) {

@@ -26,6 +26,10 @@ type PerformOptions struct {
 	// without their delays. Each uses up a retry and has an entry in the history. If zero,
 	// this is the first attempt.
 	Failures int
+	// Checkpoint is what the job has kept before this attempt, see [errand.Job.Checkpoint]: the
+	// last of the attempts that fail before keeps it. If Failures is zero, one fails for it. If
+	// nil, there is none.
+	Checkpoint any
 	// Timeout is how long the attempt may take before the test fails. If zero, 30 s; in a
 	// bubble 24 h, which take no time.
 	Timeout time.Duration
@@ -41,8 +45,8 @@ type Attempt struct {
 	// Event says how the attempt ended, and when. Its Duplicates are jobs that held the unique
 	// keys of jobs of [errand.Job.Then].
 	Event errand.Event
-	// Job is the job after the attempt. A finished job that is not kept has only its ID, Queue
-	// and Kind.
+	// Job is the job after the attempt, with its checkpoint, result and progress as far as they
+	// are kept. A finished job that is not kept has only its ID, Queue and Kind.
 	Job errand.JobInfo
 	// Delay is how long after the end of the attempt the job is due again. It is zero for a job
 	// that has ended.
@@ -68,6 +72,9 @@ func Perform[A errand.Args](t testing.TB, q *errand.Queue, handler func(ctx cont
 	p := &performance{PerformOptions: *cmp.Or(o, &PerformOptions{}), returned: make(chan error, 1)}
 	if p.Failures < 0 {
 		t.Fatal(&errand.FieldError{Field: "failures", Value: p.Failures, Limit: "must not be negative"})
+	}
+	if p.Checkpoint != nil {
+		p.Failures = max(p.Failures, 1)
 	}
 	lane := errand.Lane{Kind: args.Kind()}
 	held := false
@@ -121,6 +128,7 @@ type performance struct {
 	PerformOptions
 	*run
 	returned chan error // of the attempt that counts
+	kept     error      // that of keeping the checkpoint
 }
 
 func (p *performance) enqueue(q *errand.Queue, args errand.Args) (errand.JobInfo, error) {
@@ -147,6 +155,9 @@ func (p *performance) worker(queue string) *errand.WorkerOptions {
 	o.Middleware = slices.Concat([]errand.Middleware{func(next errand.HandlerFunc) errand.HandlerFunc {
 		return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
 			if job.Attempt <= p.Failures {
+				if job.Attempt == p.Failures && p.Checkpoint != nil {
+					p.kept = job.Checkpoint(ctx, p.Checkpoint)
+				}
 				return errBefore
 			}
 			err := errPanic
@@ -179,6 +190,9 @@ func (p *performance) perform(job errand.JobInfo) (a Attempt, err error) {
 		if a.Event.Type != errand.EventRetried {
 			return a, fmt.Errorf("attempt %d of the %d that fail before ended as %s: the policy must allow as many retries", n, p.Failures, a.Event.Type)
 		}
+	}
+	if p.kept != nil {
+		return a, fmt.Errorf("the checkpoint was not kept: %w", p.kept)
 	}
 	if a.Err = <-p.returned; errors.Is(a.Err, errPanic) {
 		a.Err = errors.New(a.Event.Error)

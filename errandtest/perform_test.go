@@ -136,6 +136,39 @@ func TestPerform_handlers(t *testing.T) {
 	})
 }
 
+// What a job keeps: where it has got to, how far that is, and what it brings.
+func TestPerform_keeps(t *testing.T) {
+	inBoth(t, func(t *testing.T) {
+		q := errandtest.New(t, nil)
+		handler := func(ctx context.Context, job *errand.Job[SendEmail]) error {
+			at := 0
+			if found, err := job.Resume(&at); err != nil || found != (job.Attempt > 1) {
+				t.Errorf("resumed: %v, %v", found, err)
+			}
+			job.Progress(int64(at+10), 100, "pages") // kept with the checkpoint
+			if err := job.Checkpoint(ctx, at+10); err != nil {
+				return err
+			}
+			if at < 50 {
+				return errDown
+			}
+			return job.SetResult(at)
+		}
+		a := errandtest.Perform(t, q, handler, SendEmail{"ada"}, nil)
+		if p := a.Job.Progress; string(a.Job.Checkpoint) != "10" || p == nil || p.Done != 10 || a.Job.Retry != 1 {
+			t.Errorf("%+v", a)
+		}
+		a = errandtest.Perform(t, q, handler, SendEmail{"ada"}, &errandtest.PerformOptions{Checkpoint: 40})
+		if string(a.Job.Checkpoint) != "50" || a.Job.Attempt != 2 || a.Job.Retry != 2 {
+			t.Errorf("%+v", a)
+		}
+		a = errandtest.Perform(t, q, handler, SendEmail{"ada"}, &errandtest.PerformOptions{Failures: 3, Checkpoint: 50})
+		if got, err := errand.Result[int](a.Job); err != nil || got != 50 || a.Job.Attempt != 4 {
+			t.Errorf("%d, %v: %+v", got, err, a)
+		}
+	})
+}
+
 // What keeps the attempt from being run, and one that lasts.
 func TestPerform_fails(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -164,6 +197,9 @@ func TestPerform_fails(t *testing.T) {
 		"options of the worker": {func(t testing.TB, q *errand.Queue) {
 			errandtest.Perform(t, q, done, SendEmail{"ada"}, &errandtest.PerformOptions{Worker: &errand.WorkerOptions{Concurrency: -1}})
 		}, []string{"concurrency"}},
+		"a checkpoint that is no JSON": {func(t testing.TB, q *errand.Queue) {
+			errandtest.Perform(t, q, done, SendEmail{"ada"}, &errandtest.PerformOptions{Checkpoint: func() {}})
+		}, []string{"the checkpoint was not kept", "checkpoint"}},
 		"a handler that does not return": {func(t testing.TB, q *errand.Queue) {
 			errandtest.Perform(t, q, func(ctx context.Context, _ *errand.Job[SendEmail]) error {
 				<-ctx.Done()
