@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/errandtest"
 	"github.com/errandq/errand/storage/sqlite"
 )
 
@@ -30,16 +31,7 @@ func TestExample_synctest(t *testing.T) {
 	}
 }
 
-func openFile(t *testing.T, path string) *errand.Queue {
-	q, err := errand.Open(t.Context(), path, &errand.Options{
-		SQLite: errand.SQLiteOptions{Durability: errand.Relaxed},
-		Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return q
-}
+func openFile(t *testing.T, _ string) *errand.Queue { return errandtest.New(t, nil) }
 
 // openBesidePool opens the queue in the application's database, whose pool ends
 // in the bubble too.
@@ -49,41 +41,21 @@ func openBesidePool(t *testing.T, path string) *errand.Queue {
 	must(db.ExecContext(t.Context(), `CREATE TABLE orders (id INTEGER PRIMARY KEY)`))
 	quiet := slog.New(slog.DiscardHandler)
 	store := must(sqlite.New(db, &sqlite.Options{Durability: sqlite.Relaxed, Logger: quiet}))
-	return must(errand.New(t.Context(), store, &errand.Options{Logger: quiet}))
+	q := must(errand.New(t.Context(), store, &errand.Options{Logger: quiet}))
+	t.Cleanup(func() { check(q.Close()) })
+	return q
 }
 
 func testQuarter(t *testing.T, q *errand.Queue) {
 	w := errand.NewWorker(q, nil)
-	ran := make(chan time.Time, 1)
-	errand.Handle(w, func(context.Context, *errand.Job[remindUser]) error {
-		ran <- time.Now()
-		return nil
-	})
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
-
+	errand.Handle(w, func(context.Context, *errand.Job[remindUser]) error { return nil })
 	const quarter = 90 * 24 * time.Hour
 	began := time.Now()
 	if _, err := q.Enqueue(t.Context(), remindUser{"Ada"}, &errand.JobOptions{Delay: quarter}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(quarter + time.Second) // not <-ran: what never comes would not end the test
-	synctest.Wait()
-	select {
-	case at := <-ran:
-		if took := at.Sub(began); took < quarter {
-			t.Errorf("the job ran after %v", took)
-		}
-	default:
-		t.Error("the job did not run")
-	}
-
-	stop() // all that was started in a bubble must end in it
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if err := q.Close(); err != nil {
-		t.Error(err)
+	got := errandtest.Drain(t, q, w, &errandtest.DrainOptions{Scheduled: true})
+	if took := time.Since(began); got.Done != 1 || took < quarter {
+		t.Errorf("%+v after %v: want the job done after %v", got, took, quarter)
 	}
 }

@@ -1,19 +1,19 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"testing"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/errandtest"
 )
 
 // There is one copy a day, the last seven are kept, and the latest can be opened.
 //
 //errand:shows a production main
 func TestBackup(t *testing.T) {
-	q, dir := testQueue(t, atOnce), t.TempDir()
+	q, dir := errandtest.New(t, nil), t.TempDir()
 	if _, err := q.Enqueue(t.Context(), SendEmail{To: "ada@example.org"}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestBackup(t *testing.T) {
 
 // The schedule is declared, and its job does the same.
 func TestBackup_schedule(t *testing.T) {
-	q, dir := testQueue(t, atOnce), t.TempDir()
+	q, dir := errandtest.New(t, nil), t.TempDir()
 	if err := scheduleBackups(t.Context(), q); err != nil {
 		t.Fatal(err)
 	}
@@ -51,17 +51,8 @@ func TestBackup_schedule(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := errand.NewWorker(q, nil)
-	ran := make(chan error, 1)
-	errand.Handle(w, func(ctx context.Context, job *errand.Job[Backup]) error {
-		err := backup(q, dir)(ctx, job)
-		ran <- err
-		return err
-	})
-	stop := work(t, w)
-	if err := <-ran; err != nil {
-		t.Error(err)
-	}
-	stop()
+	errand.Handle(w, backup(q, dir))
+	errandtest.Drain(t, q, w, nil)
 	if j, err := q.Job(t.Context(), e.ID); err != nil || j.State != errand.Done {
 		t.Errorf("the job is %s, %v: want done", j.State, err)
 	}

@@ -1,18 +1,15 @@
 package main
 
 import (
-	"context"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/errandq/errand"
-	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/errandtest"
 )
 
 // provider answers each email with the next of its statuses, the last one again
@@ -31,73 +28,56 @@ func provider(t *testing.T, statuses ...int) (*mailer, chan string) {
 	return &mailer{url: s.URL, client: s.Client()}, keys
 }
 
-// A handler is a function: it needs no queue to be tested.
+// The provider's answer decides what becomes of the email.
 func TestSend(t *testing.T) {
-	for status, want := range map[int]policy.Class{404: policy.Permanent, 429: policy.Throttled, 503: policy.Retryable} {
+	q := errandtest.New(t, nil)
+	for status, want := range map[int]errand.EventType{200: errand.EventDone, 404: errand.EventDead, 503: errand.EventRetried} {
 		m, _ := provider(t, status)
-		err := m.send(t.Context(), &errand.Job[SendEmail]{Args: SendEmail{To: "ada@example.org"}})
-		if got := policy.Classify(err); err == nil || got != want {
-			t.Errorf("status %d: %v, which is %v: want %v", status, err, got, want)
-		}
-	}
-}
-
-// atOnce retries three times without a delay.
-var atOnce = policy.Policy{Retries: 3, NoDelayRetries: 3}
-
-// testQueue opens a queue with a policy, or with the default one if it is nil.
-func testQueue(t *testing.T, p policy.Delivery) *errand.Queue {
-	t.Helper()
-	q, err := errand.Open(t.Context(), filepath.Join(t.TempDir(), "jobs.db"), &errand.Options{
-		SQLite: errand.SQLiteOptions{Durability: errand.Relaxed}, // quicker: nobody cuts the power of a test
-		Policy: p,
-		Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := q.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return q
-}
-
-// work starts the worker, and returns what stops it: that waits until all
-// outcomes are written.
-func work(t *testing.T, w *errand.Worker) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	return func() {
-		t.Helper()
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
+		a := errandtest.Perform(t, q, m.send, SendEmail{To: "ada@example.org"}, nil)
+		if a.Event.Type != want {
+			t.Errorf("status %d: the attempt ended as %s with %v, want %s", status, a.Event.Type, a.Err, want)
 		}
 	}
 }
 
 // The provider is down for two attempts, and the email is sent by the third.
 func TestWorker(t *testing.T) {
-	q := testQueue(t, atOnce)
+	q := errandtest.New(t, nil)
 	m, keys := provider(t, 503, 503, 200)
-	stop := work(t, newWorker(q, m))
 	e, err := q.Enqueue(t.Context(), SendEmail{To: "ada@example.org"}, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	got := errandtest.Drain(t, q, newWorker(q, m), &errandtest.DrainOptions{Scheduled: true})
+	if want := (errandtest.Counts{Attempts: 3, Retried: 2, Done: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 	for range 3 {
 		if key := <-keys; key != e.ID.String() {
 			t.Errorf("the provider was told the key %q, want the ID of the job, %v", key, e.ID)
 		}
 	}
-	stop()
-	j, err := q.Job(t.Context(), e.ID)
-	if err != nil || j.State != errand.Done || j.Attempt != 3 {
-		t.Errorf("the job is %s after %d attempts, %v: want done after 3", j.State, j.Attempt, err)
+}
+
+// The process dies when the provider has the email. The next one sends it again, under the
+// same key.
+func TestWorker_crash(t *testing.T) {
+	q := errandtest.New(t, nil)
+	var next *errand.Queue
+	var keys []string
+	m := &mailer{url: "http://provider/", client: &http.Client{Transport: transport(func(r *http.Request) *http.Response {
+		if keys = append(keys, r.Header.Get("Idempotency-Key")); len(keys) == 1 {
+			next = errandtest.Crash(t, q)
+		}
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}
+	})}}
+	if _, err := q.Enqueue(t.Context(), SendEmail{To: "ada@example.org"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	errandtest.Drain(t, q, newWorker(q, m), nil)
+	got := errandtest.Drain(t, next, newWorker(next, m), &errandtest.DrainOptions{Scheduled: true})
+	if got.Crashed != 1 || got.Done != 1 || keys[0] != keys[1] {
+		t.Errorf("%+v, and the keys %v: want a crash, and an email that is sent again", got, keys)
 	}
 }
 
@@ -110,28 +90,26 @@ func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // bubble this takes no time.
 func TestWorker_outage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		up, sent := time.Now().Add(2*time.Hour), make(chan time.Time, 1)
+		q := errandtest.New(t, nil)
+		up := time.Now().Add(2 * time.Hour)
 		m := &mailer{url: "http://provider/", client: &http.Client{Transport: transport(func(*http.Request) *http.Response {
 			if time.Now().Before(up) {
 				return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody}
 			}
-			sent <- time.Now()
 			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}
 		})}}
-		q := testQueue(t, nil)
-		stop := work(t, newWorker(q, m))
 		if _, err := q.Enqueue(t.Context(), SendEmail{To: "ada@example.org"}, nil); err != nil {
 			t.Fatal(err)
 		}
-		if late := (<-sent).Sub(up); late < 0 || late > time.Hour {
-			t.Errorf("sent %v after the provider was up again", late)
+		got := errandtest.Drain(t, q, newWorker(q, m), &errandtest.DrainOptions{Scheduled: true})
+		if late := time.Since(up); got.Done != 1 || late < 0 || late > time.Hour {
+			t.Errorf("%+v, %v after the provider was up again", got, late)
 		}
-		stop()
 	})
 }
 
 func TestRoutes(t *testing.T) {
-	q := testQueue(t, atOnce)
+	q := errandtest.New(t, nil)
 	post := func(key, body string) (int, string) {
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/emails", strings.NewReader(body))
 		r.Header.Set("Idempotency-Key", key)
@@ -145,6 +123,9 @@ func TestRoutes(t *testing.T) {
 	}
 	if code, body := post("17", email); code != http.StatusAccepted || !strings.Contains(body, `"duplicate":true`) {
 		t.Errorf("the same again: %d %s", code, body)
+	}
+	if jobs := errandtest.RequireEnqueued[SendEmail](t, q); len(jobs) != 1 || jobs[0].Args.To != "ada@example.org" {
+		t.Errorf("%d jobs, want one to Ada", len(jobs))
 	}
 	for _, c := range [][2]string{{"", `{`}, {strings.Repeat("k", 2000), email}} {
 		if code, body := post(c[0], c[1]); code != http.StatusBadRequest {
