@@ -4,7 +4,7 @@
 // leases the jobs that are due and calls their handlers. A failed job is retried by
 // a four-phase delivery policy. A job without retries left goes to the dead
 // letters, from which it can be redriven. There is no server, no broker and no cgo.
-// README.md lists the pages of the folder docs by question.
+// README.md lists the pages of the folder docs by question. Package errandtest is for tests.
 //
 //	q, err := errand.Open(ctx, "jobs.db", nil)
 //	w := errand.NewWorker(q, nil)

@@ -68,6 +68,28 @@ func TestCrash(t *testing.T) {
 	})
 }
 
+// A transaction that is open is rolled back, as with a kill.
+func TestCrash_inTransaction(t *testing.T) {
+	inBoth(t, func(t *testing.T) {
+		q := errandtest.New(t, nil)
+		id := enqueue(t, q, SendEmail{"ada"}, nil)
+		var next *errand.Queue
+		errandtest.Drain(t, q, worker(q, func(ctx context.Context, job *errand.Job[SendEmail]) error {
+			return job.Finish(ctx, func(tx *sql.Tx) error {
+				_, err := q.EnqueueTx(ctx, tx, &Audit{"sent"}, nil)
+				next = errandtest.Crash(t, q)
+				return err
+			})
+		}), nil)
+		errandtest.RequireEnqueued[*Audit](t, q)
+		errandtest.RequireNone[*Audit](t, next)
+		got := errandtest.Drain(t, next, worker(next, done), &errandtest.DrainOptions{Scheduled: true})
+		if j, err := next.Job(t.Context(), id); err != nil || got.Crashed != 1 || j.State != errand.Done || j.Attempt != 2 {
+			t.Errorf("%+v, the job is %s after attempt %d, %v", got, j.State, j.Attempt, err)
+		}
+	})
+}
+
 // Each process finds what the one before has left, until the job has crashed too often.
 func TestCrash_untilDead(t *testing.T) {
 	inBoth(t, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 // DrainOptions configure [Drain]. Nil and the zero value mean defaults.
 type DrainOptions struct {
 	// Scheduled is true if Drain moves the time on to jobs that are due later: retries,
-	// snoozes, delays, and jobs that are held until a time. It needs a queue of [New] or a
+	// snoozes, delays, and jobs that are held until a time, but not to ticks of schedules. It needs a queue of [New] or a
 	// bubble of testing/synctest. If false, such jobs are left.
 	Scheduled bool
 	// AllowStuck is true if jobs may be left that no time will have run: behind a closed gate,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,6 +114,26 @@ func TestDrain_handlersSleep(t *testing.T) {
 			return nil
 		}), nil)
 		if got.Done != 1 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// Jobs of a lane that is held since nobody is reached are done when the time is there.
+func TestDrain_outage(t *testing.T) {
+	inBoth(t, func(t *testing.T) {
+		q := errandtest.New(t, nil)
+		for i := range 10 {
+			enqueue(t, q, SendEmail{fmt.Sprint(i)}, nil)
+		}
+		var down atomic.Int64
+		got := errandtest.Drain(t, q, worker(q, func(context.Context, *errand.Job[SendEmail]) error {
+			if down.Add(1) < 30 {
+				return errand.Unavailable(errDown)
+			}
+			return nil
+		}), &errandtest.DrainOptions{Scheduled: true})
+		if got.Done != 10 || got.Unavailable != 29 || got.Dead != 0 {
 			t.Errorf("%+v", got)
 		}
 	})

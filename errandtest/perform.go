@@ -78,7 +78,8 @@ func Perform[A errand.Args](t testing.TB, q *errand.Queue, handler func(ctx cont
 	}
 	lane := errand.Lane{Kind: args.Kind()}
 	held := false
-	fail := func(err error) {
+	// end undoes what was begun, and fails the test if there is an error.
+	end := func(err error) {
 		t.Helper()
 		if p.run != nil {
 			err = errors.Join(err, p.stop(true))
@@ -93,12 +94,12 @@ func Perform[A errand.Args](t testing.TB, q *errand.Queue, handler func(ctx cont
 	}
 	ctx := context.Background()
 	if err := q.Hold(ctx, lane, &errand.HoldOptions{Reason: holdReason, By: "errandtest"}); err != nil {
-		fail(err)
+		end(err)
 	}
 	held = true
 	job, err := p.enqueue(q, args)
 	if err != nil {
-		fail(err)
+		end(err)
 	}
 	w := errand.NewWorker(q, p.worker(job.Queue))
 	var all []errand.HandlerOptions
@@ -116,7 +117,7 @@ func Perform[A errand.Args](t testing.TB, q *errand.Queue, handler func(ctx cont
 		err = p.stop(false)
 		p.run = nil
 	}
-	fail(err)
+	end(err)
 	return a
 }
 
@@ -194,7 +195,11 @@ func (p *performance) perform(job errand.JobInfo) (a Attempt, err error) {
 	if p.kept != nil {
 		return a, fmt.Errorf("the checkpoint was not kept: %w", p.kept)
 	}
-	if a.Err = <-p.returned; errors.Is(a.Err, errPanic) {
+	// A job that its handler completes can end before the handler.
+	if a.Err, err = await(p.run, p.returned); err != nil {
+		return a, p.explain(err, &job)
+	}
+	if errors.Is(a.Err, errPanic) {
 		a.Err = errors.New(a.Event.Error)
 	}
 	a.Verdict, _ = errand.VerdictOf(a.Err)
@@ -229,18 +234,19 @@ func (p *performance) nextPhase(j *errand.JobInfo) (policy.Phase, error) {
 
 // outcome waits for the end of an attempt.
 func (p *performance) outcome(job *errand.JobInfo) (errand.Event, error) {
-	for since := time.Now(); ; {
-		e, _, err := next(p.run, p.events.Events(), since, 0)
-		if errors.Is(err, errTimeout) {
-			return e, fmt.Errorf("the attempt has not ended after %v: %s", p.timeout, whyText(p.queue, job))
-		}
-		if err != nil {
-			return e, err
-		}
+	for {
+		e, err := await(p.run, p.events.Events())
 		switch e.Type {
-		case "", errand.EventEnqueued, errand.EventReplaced, errand.EventStarted, errand.EventRetriesUsed:
-			continue // "": the timeout, which the next call tells
+		case errand.EventEnqueued, errand.EventReplaced, errand.EventStarted, errand.EventRetriesUsed:
+			continue
 		}
-		return e, nil
+		return e, p.explain(err, job)
 	}
+}
+
+func (p *performance) explain(err error, job *errand.JobInfo) error {
+	if errors.Is(err, errTimeout) {
+		return fmt.Errorf("the attempt has not ended after %v: %s", p.timeout, whyText(p.queue, job))
+	}
+	return err
 }

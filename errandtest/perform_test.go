@@ -197,6 +197,13 @@ func TestPerform_fails(t *testing.T) {
 		"options of the worker": {func(t testing.TB, q *errand.Queue) {
 			errandtest.Perform(t, q, done, SendEmail{"ada"}, &errandtest.PerformOptions{Worker: &errand.WorkerOptions{Concurrency: -1}})
 		}, []string{"concurrency"}},
+		"a handler that goes on": {func(t testing.TB, q *errand.Queue) {
+			errandtest.Perform(t, q, func(ctx context.Context, job *errand.Job[SendEmail]) error {
+				check(t, job.Finish(ctx, func(*sql.Tx) error { return nil }))
+				<-ctx.Done()
+				return nil
+			}, SendEmail{"ada"}, &errandtest.PerformOptions{Timeout: time.Hour})
+		}, []string{"the attempt has not ended after 1h0m0s"}},
 		"a checkpoint that is no JSON": {func(t testing.TB, q *errand.Queue) {
 			errandtest.Perform(t, q, done, SendEmail{"ada"}, &errandtest.PerformOptions{Checkpoint: func() {}})
 		}, []string{"the checkpoint was not kept", "checkpoint"}},

@@ -92,6 +92,14 @@ func next[T any](r *run, news <-chan T, since time.Time, pause time.Duration) (v
 	}
 }
 
+// await waits for a value, at most for the timeout.
+func await[T any](r *run, values <-chan T) (v T, err error) {
+	for since, ok := time.Now(), false; !ok && err == nil; {
+		v, ok, err = next(r, values, since, 0)
+	}
+	return v, err
+}
+
 // stop stops the worker and returns the error of Run. Handlers that run have the grace of
 // the worker, unless hurry is true.
 func (r *run) stop(hurry bool) error {

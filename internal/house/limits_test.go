@@ -20,6 +20,7 @@ var added = []struct {
 	{what: "docs/finishing.md", pages: 1, words: 498, rows: 9},
 	{what: "Job.Checkpoint, CheckpointTx, Resume, Progress and SetResult, Progress, JobProgress, Result and Await", names: 9, words: 294, rows: 6},
 	{what: "docs/coming-from.md", pages: 1, words: 511, rows: 70},
+	{what: "errandtest in docs/jobs.md", words: 103},
 }
 
 // What a visitor meets is limited, to what there was on 26 November 2026 and what is added. The
