@@ -110,6 +110,9 @@ func (d *drain) listen() {
 		if d.count(e); d.counts.Attempts > d.Max {
 			d.end()
 		}
+		if e.Type == errand.EventHeld || e.Type == errand.EventReleased { // by moveTo
+			continue
+		}
 		select {
 		case d.news <- struct{}{}:
 		default:
@@ -127,19 +130,21 @@ func (d *drain) work() error {
 			pause = 0
 		}
 		idle, at, err := d.look()
-		switch {
-		case err != nil:
+		if err != nil || idle && at.IsZero() {
 			return err
-		case idle && at.IsZero():
-			return nil
-		case idle:
-			if err := d.moveTo(at); err != nil {
-				return err
-			}
-			since = time.Now()
-			continue
 		}
-		_, news, err := next(d.run, d.news, since, pause)
+		if idle {
+			// A throttle goes by the time that passes, and may put a job off again and again. In
+			// a bubble that is the same time.
+			if err, pause = d.moveTo(at), time.Microsecond; d.bubble {
+				since = time.Now()
+				continue
+			}
+		}
+		news := false
+		if err == nil {
+			_, news, err = next(d.run, d.news, since, pause)
+		}
 		if errors.Is(err, errTimeout) {
 			err = fmt.Errorf("nothing has happened for %v", d.timeout)
 		}

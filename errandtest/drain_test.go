@@ -110,7 +110,7 @@ func TestDrain_handlersSleep(t *testing.T) {
 		q := errandtest.New(t, nil)
 		enqueue(t, q, SendEmail{"ada"}, nil)
 		got := errandtest.Drain(t, q, worker(q, func(context.Context, *errand.Job[SendEmail]) error {
-			time.Sleep(3 * time.Hour)
+			time.Sleep(20 * time.Minute)
 			return nil
 		}), nil)
 		if got.Done != 1 {
@@ -167,8 +167,8 @@ func TestDrain_ends(t *testing.T) {
 			errandtest.Drain(t, q, worker(q, func(ctx context.Context, _ *errand.Job[SendEmail]) error {
 				<-ctx.Done()
 				return ctx.Err()
-			}), &errandtest.DrainOptions{Timeout: time.Hour})
-		}, []string{"nothing has happened for 1h", "is running: it runs, attempt 1"}},
+			}), &errandtest.DrainOptions{Timeout: 10 * time.Minute})
+		}, []string{"nothing has happened for 10m", "is running: it runs, attempt 1"}},
 		"a pause": {func(t testing.TB) {
 			q := errandtest.New(t, nil)
 			jobs(t, q, nil)
@@ -209,6 +209,18 @@ func TestDrain_ends(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { wantFailure(t, c.do, c.want...) })
 		})
 	}
+}
+
+// Time that is moved on is no progress: a throttle goes by the time that passes.
+func TestDrain_throttled(t *testing.T) {
+	t.Parallel()
+	wantFailure(t, func(t testing.TB) {
+		q := errandtest.New(t, &errand.Options{Queues: map[string]errand.QueueOptions{"default": {GroupThrottle: errand.GroupThrottle{Starts: 1, Per: time.Hour}}}})
+		for range 3 {
+			enqueue(t, q, SendEmail{"ada"}, &errand.JobOptions{Group: "ada"})
+		}
+		errandtest.Drain(t, q, worker(q, done), &errandtest.DrainOptions{Scheduled: true, Timeout: 100 * time.Millisecond})
+	}, "nothing has happened for 100ms")
 }
 
 // A job that can never run is left on request.
