@@ -162,7 +162,12 @@ func (p *performance) worker(queue string) *errand.WorkerOptions {
 				return errBefore
 			}
 			err := errPanic
-			defer func() { p.returned <- err }()
+			defer func() {
+				select {
+				case p.returned <- err:
+				default: // it has run twice, as its lease was lost
+				}
+			}()
 			err = next(ctx, job)
 			return err
 		}
