@@ -11,6 +11,10 @@
 // Handlers run on real workers and real files: nothing is imitated. A fault of the test, such
 // as an option that is not valid, ends the test as a failed check does.
 //
+// Any number of tests can use the package at a time, each with queues of its own. The functions
+// end a test by FailNow, and so belong into the goroutine of the test. Only [Crash] is for
+// handlers too: there, an error also fails the attempt.
+//
 // The package works with [testing.T.Parallel], and in a bubble of testing/synctest. In a
 // bubble, time passes for the whole program when [Drain] moves it on. Elsewhere only the clock
 // of the queue moves on: what is due is done, but timers of handlers, throttles and deadlines

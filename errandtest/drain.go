@@ -17,8 +17,9 @@ import (
 // DrainOptions configure [Drain]. Nil and the zero value mean defaults.
 type DrainOptions struct {
 	// Scheduled is true if Drain moves the time on to jobs that are due later: retries,
-	// snoozes, delays, and jobs that are held until a time, but not to ticks of schedules. It needs a queue of [New] or a
-	// bubble of testing/synctest. If false, such jobs are left.
+	// snoozes, delays, and jobs that are held until a time. Ticks of schedules are not waited
+	// for. It needs a queue of [New] or a bubble of testing/synctest. If false, such jobs are
+	// left.
 	Scheduled bool
 	// AllowStuck is true if jobs may be left that no time will have run: behind a closed gate,
 	// a hold without an end or a dead job of their group. If false, they fail the test.
@@ -26,11 +27,12 @@ type DrainOptions struct {
 	// Max is how many attempts may start before the test fails. If zero, 1,000.
 	Max int
 	// Timeout is how long an attempt may run, and how long nothing may happen while jobs
-	// should run, before the test fails. If zero, 30 s; in a bubble 24 h, which take no time.
+	// should run, before the test fails. If zero, 30 s; in a bubble 24 h of its time.
 	Timeout time.Duration
 }
 
-// Counts are the numbers of attempts by how they ended, and of jobs that ended without one.
+// Counts are the numbers of attempts by how they ended, and of jobs that ended without one. The
+// names are those of the types of [errand.Event]. The zero value says that nothing was done.
 type Counts struct {
 	Done, Retried, Snoozed, Unavailable, Interrupted, Crashed, Cancelled, Expired, Dead int
 	// LeaseLost are attempts whose outcome was refused, as another worker had the job.
@@ -46,8 +48,8 @@ type Counts struct {
 //
 // Drain always ends. The test fails, with the reasons of [errand.Queue.Why], if more than Max
 // attempts begin, if nothing happens for Timeout, or if jobs of w are stuck. It also fails if
-// Run returns an error. Other workers and goroutines may use the queue meanwhile, but then
-// they count too: Drain ends when it finds nothing left to do.
+// Run returns an error. Other workers and goroutines of the test may use the queue meanwhile.
+// What they do counts too, and Drain ends when it finds nothing left to do.
 func Drain(t testing.TB, q *errand.Queue, w *errand.Worker, o *DrainOptions) Counts {
 	t.Helper()
 	d := &drain{DrainOptions: *cmp.Or(o, &DrainOptions{}), rig: rigOf(q), news: make(chan struct{}, 1)}

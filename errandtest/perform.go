@@ -31,11 +31,11 @@ type PerformOptions struct {
 	// nil, there is none.
 	Checkpoint any
 	// Timeout is how long the attempt may take before the test fails. If zero, 30 s; in a
-	// bubble 24 h, which take no time.
+	// bubble 24 h of its time.
 	Timeout time.Duration
 }
 
-// Attempt is an attempt that has ended.
+// Attempt is an attempt that has ended, as [Perform] returns it. It shares nothing with the queue.
 type Attempt struct {
 	// Err is what the handler returned, as the middleware passed it on: what counts. After a
 	// panic it has the text of the panic.
@@ -52,8 +52,7 @@ type Attempt struct {
 	// that has ended.
 	Delay time.Duration
 	// NextPhase is the phase of the retry that comes next, by the retry section of the policy in
-	// effect. It is PhaseFirst
-	// if none comes.
+	// effect. It is PhaseFirst if none comes.
 	NextPhase policy.Phase
 	// Then are the jobs that were enqueued with the end of the job, see [errand.Job.Then].
 	Then []errand.JobInfo
@@ -64,7 +63,8 @@ type Attempt struct {
 // once, also if the job has a delay; holds, gates and throttles do not keep it back.
 //
 // Meanwhile no other job of the kind starts: Perform holds the kind, and releases it at the
-// end. No other worker of the kind may run. Jobs that the handler enqueues stay as they are.
+// end. No other worker of the kind may run, and no other Perform of the kind on q. Jobs that
+// the handler enqueues stay as they are.
 // The test fails if the job is not added, cannot run or takes longer than Timeout, or if the
 // policy allows fewer retries than Failures.
 func Perform[A errand.Args](t testing.TB, q *errand.Queue, handler func(ctx context.Context, job *errand.Job[A]) error, args A, o *PerformOptions) Attempt {
