@@ -102,6 +102,9 @@ type clock struct {
 
 func (c *clock) now() time.Time { return c.wall().Add(time.Duration(c.moved.Load())) }
 
+// jumped is in what the log says when Drain has moved the clock on, which is no news in a test.
+var jumped = []byte("the wall clock has jumped")
+
 // output passes the log on until the test ends, when nobody may write any more.
 type output struct {
 	mu sync.Mutex
@@ -111,7 +114,7 @@ type output struct {
 func (o *output) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.to != nil {
+	if o.to != nil && !bytes.Contains(b, jumped) {
 		return o.to.Output().Write(bytes.Clone(b))
 	}
 	return len(b), nil

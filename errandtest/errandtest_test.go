@@ -31,6 +31,7 @@ type recorder struct {
 	mu       sync.Mutex
 	text     strings.Builder
 	cleanups []func()
+	log      *strings.Builder // nil: it is of no interest
 }
 
 func (r *recorder) add(text string) {
@@ -41,7 +42,13 @@ func (r *recorder) add(text string) {
 
 func (r *recorder) Errorf(format string, args ...any) { r.add(fmt.Sprintf(format, args...)) }
 func (r *recorder) Cleanup(f func())                  { r.cleanups = append(r.cleanups, f) }
-func (*recorder) Output() io.Writer                   { return io.Discard }
+
+func (r *recorder) Output() io.Writer {
+	if r.log != nil {
+		return r.log
+	}
+	return io.Discard
+}
 
 func (r *recorder) Fatalf(format string, args ...any) {
 	r.add(fmt.Sprintf(format, args...))
@@ -142,6 +149,23 @@ func TestNew_examines(t *testing.T) {
 	}, "the file is damaged", "1 kept count")
 	if got := failure(t, func(t testing.TB) { enqueue(t, errandtest.New(t, nil), SendEmail{"ada"}, nil) }); got != "" {
 		t.Errorf("a file that is whole: %s", got)
+	}
+}
+
+// The log of a queue is in the output of its test, but not that Drain moves the clock on, and
+// nothing is written after the test.
+func TestNew_log(t *testing.T) {
+	t.Parallel()
+	r := &recorder{TB: t, log: &strings.Builder{}}
+	q := errandtest.New(r, nil)
+	enqueue(t, q, SendEmail{"ada"}, &errand.JobOptions{Delay: time.Hour})
+	errandtest.Drain(t, q, worker(q, func(context.Context, *errand.Job[SendEmail]) error { return errand.Permanent(errDown) }),
+		&errandtest.DrainOptions{Scheduled: true})
+	for _, f := range r.cleanups {
+		f()
+	}
+	if log := r.log.String(); strings.Count(log, "\n") != 1 || !strings.Contains(log, "job is dead") {
+		t.Errorf("the log: %s", log)
 	}
 }
 
