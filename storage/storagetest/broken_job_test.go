@@ -268,6 +268,14 @@ var jobFaults = []fault{
 		}
 		return h
 	}},
+	{"lists with progress", "list_records", func(in *instance) storage.Store {
+		return jobLists(nil, func(_ storage.Filter, p *storage.Page) {
+			for i, r := range p.Jobs {
+				r, _ = in.Job(context.Background(), r.ID)
+				p.Jobs[i].Progress = r.Progress
+			}
+		})(in)
+	}},
 	{"lists without regard to the state", "list_filters", jobLists(func(f *storage.Filter, _ *string) { f.States = nil }, nil)},
 	{"lists without regard to the group", "list_group", jobLists(func(f *storage.Filter, _ *string) { f.Group = "" }, nil)},
 	{"lists groups of all queues", "list_group", jobLists(func(f *storage.Filter, _ *string) {

@@ -28,12 +28,13 @@ func (f *fixture) reached(what string, id storage.ID, want string) {
 	f.resumes(what, f.record(id).Checkpoint, want)
 }
 
-// resumes checks what a checkpoint is that was returned.
+// resumes checks what a checkpoint is that was returned, and belongs to the caller.
 func (f *fixture) resumes(what string, got []byte, want string) {
 	f.Helper()
 	if string(got) != want || (got == nil) != (want == "") {
 		f.Errorf("%s: the checkpoint is %s, want %.300q", what, show(got), want)
 	}
+	clear(got)
 }
 
 // stopped enqueues a job and leases it to f.s, which says where it has got to.
@@ -81,7 +82,6 @@ Slices passed in belong to the caller again when the call returns; slices return
 					}
 					l = f.leaseOne(f.s)
 					f.resumes("leased after "+what, l.Checkpoint, data)
-					clear(l.Checkpoint)
 					f.back(l, storage.OutcomeRetry, f.now) // without a word
 					l = f.leaseOne(f.s)
 					f.resumes("leased again after "+what, l.Checkpoint, data)
@@ -145,7 +145,7 @@ when it returns nil all of it is durable`, func(f *fixture) {
 
 	{"checkpoint_dead", `A dead job keeps it, as does one that is redriven, unless [Selection].FromStart drops it.
 FromStart drops the checkpoints of the jobs that are redriven.
-Checkpoint is where a job has got to that is live or dead`, func(f *fixture) {
+Checkpoint is where a job has got to that is live or dead.`, func(f *fixture) {
 		for _, sel := range []func(ids ...storage.ID) storage.Selection{named, func(...storage.ID) storage.Selection { return storage.Selection{} }} {
 			for _, fromStart := range []bool{false, true} {
 				free, taken := f.buried("free"), f.buried("taken", unique("key"))
@@ -172,7 +172,7 @@ Checkpoint is where a job has got to that is live or dead`, func(f *fixture) {
 	}},
 
 	{"checkpoint_ended", `until the job is done, cancelled or expired
-Checkpoint is where a job has got to that is live or dead`, func(f *fixture) {
+Checkpoint is where a job has got to that is live or dead.`, func(f *fixture) {
 		end := func(id storage.ID, state storage.State, want string) {
 			f.Helper()
 			f.is(state, id)

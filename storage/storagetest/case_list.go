@@ -149,19 +149,24 @@ A job that stays as it is while a list is read is on one page of it.`, func(f *f
 		}
 	}},
 
-	{"list_records", `Jobs come without args, headers and history.`, func(f *fixture) {
+	{"list_records", `Jobs come without args, headers, history, and what attempts have kept, see [Kept].`, func(f *fixture) {
 		f.morgue()
+		done, waits := f.stopped("x"), f.run(f.s)
+		f.keep(keep, f.s, storage.Finish{Lease: done.Lease, Outcome: storage.OutcomeDone, Result: []byte("ok")})
+		f.says(f.s, storage.Checkpoint{Lease: waits.Lease, Data: []byte("x"), Progress: f.progress(1)}, storage.Applied)
+		f.back(waits, storage.OutcomeRetry, f.now.Add(time.Hour))
 		f.society()
 		f.waiting(2, func(n *storage.NewJob) {
 			n.Headers, n.Policy, n.Args = []byte("h"), []byte("own"), make([]byte, 10_000)
 		})
 		got := f.list(storage.Filter{}, 100)
-		if len(got) != 28 {
-			f.Fatalf("%d are listed, want 28", len(got))
+		if len(got) != 30 {
+			f.Fatalf("%d are listed, want 30", len(got))
 		}
 		for _, r := range got {
 			want := f.record(r.ID)
 			want.Args, want.Headers, want.History = nil, nil, nil
+			want.Kept = storage.Kept{}
 			f.same(fmt.Sprintf("a job that is %s", r.State), r, want)
 		}
 	}},

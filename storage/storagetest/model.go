@@ -442,6 +442,10 @@ func (j *job) record() storage.Record {
 	}
 	r.Policy, r.Args, r.Headers = bytes.Clone(r.Policy), bytes.Clone(r.Args), bytes.Clone(r.Headers)
 	r.History, r.Tags = slices.Clone(r.History), slices.Clone(r.Tags)
+	r.Checkpoint, r.Result = bytes.Clone(r.Checkpoint), bytes.Clone(r.Result)
+	if r.Progress != nil {
+		r.Progress = new(*r.Progress)
+	}
 	return r
 }
 

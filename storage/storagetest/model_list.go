@@ -61,6 +61,7 @@ func (in *instance) Jobs(ctx context.Context, f storage.Filter, after string, li
 	for _, j := range all[:min(len(all), max(limit, 0))] {
 		r := j.record()
 		r.Args, r.Headers, r.History = nil, nil, nil
+		r.Kept = storage.Kept{}
 		page.Jobs = append(page.Jobs, r)
 	}
 	if page.Looked = len(page.Jobs); page.Looked > 0 && len(all) > limit {
