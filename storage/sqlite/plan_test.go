@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/errandq/errand/storage"
 )
 
 // Every statement on the way of a job must find its rows by an index, in the
@@ -56,6 +59,14 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlWindowed:      "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlEndOption:     "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDropOption:    "USING INTEGER PRIMARY KEY (rowid=?)",
+
+		sqlDropCheckpoint: "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlDropKept:       "USING INTEGER PRIMARY KEY (rowid=?)",
+
+		sqlKept:          "SEARCH main.errand_kept USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlAllKept:       "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlResumeFrom:    "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlMarkKept:      "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlMembership:    "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlHasHead:       "USING COVERING INDEX errand_option_head (group_key=? AND role>?)",
 		sqlGroupHeads:    "SEARCH o USING COVERING INDEX errand_option_head (group_key=? AND role>?)",
@@ -162,6 +173,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlPurgeFinished: "USING COVERING INDEX errand_finished_purge (purge_at<?)",
 		sqlJob:           "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlEndedState:    "USING INTEGER PRIMARY KEY (rowid=?)",
+		sqlAnyState:      "SEARCH main.errand_job USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDropDead:      "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlFirstDue:      "USING COVERING INDEX errand_job_ready (lane>?)",
 		sqlNextDue:       "USING COVERING INDEX errand_job_ready (lane=? AND priority<?)",
@@ -376,5 +388,73 @@ func TestList_PassesOverTies(t *testing.T) {
 		if !strings.Contains(plan, want[0]) || !strings.Contains(plan, want[1]) || !strings.Contains(plan, "MERGE (UNION ALL)") || strings.Contains(plan, "TEMP B-TREE") {
 			t.Errorf("%s\nplan:\n%s", text, plan)
 		}
+	}
+}
+
+// Jobs of which nothing was kept run no statement about what is kept.
+func TestKept_CostsOthersNothing(t *testing.T) {
+	s := openTemp(t)
+	ctx, now := t.Context(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	about := func() (found []string) {
+		t.Helper()
+		w := s.queue.writer
+		if err := w.alone(func() error {
+			for text := range w.stmts.texts {
+				if strings.Contains(text, "errand_kept") {
+					found = append(found, text)
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	var l storage.Leased
+	exchange := func(end storage.Finish) {
+		t.Helper()
+		x := storage.Exchange{LeaseDuration: time.Minute, Wants: []storage.Want{{Queues: []string{"q"}, Kinds: []string{"k"}, N: 1}}, Retention: storage.Retention{Default: time.Minute}}
+		if end.Outcome != 0 {
+			end.Lease = l.Lease
+			x.Finish = []storage.Finish{end}
+		}
+		res, err := s.Exchange(ctx, now, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(res.Leased) > 0 {
+			l = res.Leased[0]
+		}
+	}
+	dead := storage.Finish{Outcome: storage.OutcomeDead, Reason: storage.ReasonPermanent}
+	for _, end := range []storage.Finish{{Outcome: storage.OutcomeDone}, {Outcome: storage.OutcomeCancelled}, dead} {
+		if _, err := s.Enqueue(ctx, now, []storage.NewJob{{Queue: "q", Kind: "k", Group: "g", Tags: []string{"red"}, StartWithin: time.Minute}}); err != nil {
+			t.Fatal(err)
+		}
+		exchange(storage.Finish{})
+		exchange(storage.Finish{Outcome: storage.OutcomeRetry, Failure: &storage.NewFailure{Error: "no"}})
+		exchange(end)
+	}
+	if step, err := s.Redrive(ctx, now, storage.Selection{FromStart: true}, ""); err != nil || step.N != 1 {
+		t.Fatalf("redriven %d, %v", step.N, err)
+	}
+	exchange(storage.Finish{})
+	exchange(storage.Finish{Outcome: storage.OutcomeRetry, DueAt: now.Add(time.Second)})
+	if step, err := s.Change(ctx, now, storage.Selection{IDs: []storage.ID{l.ID}}, storage.Edit{Args: []byte("other")}); err != nil || step.N != 1 {
+		t.Fatalf("changed %+v, %v", step, err)
+	}
+	now = now.Add(time.Second)
+	if _, _, err := s.PurgeFinished(ctx, now.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if found := about(); len(found) > 0 {
+		t.Errorf("without checkpoints these ran: %q", found)
+	}
+	exchange(storage.Finish{})
+	if r, err := s.Checkpoint(ctx, storage.Checkpoint{Lease: l.Lease, Data: []byte("x")}); err != nil || r != storage.Applied {
+		t.Fatalf("Checkpoint returned %d, %v", r, err)
+	}
+	if len(about()) == 0 {
+		t.Error("a checkpoint ran none of them: this test sees nothing")
 	}
 }

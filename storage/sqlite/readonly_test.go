@@ -225,6 +225,10 @@ func TestReadOnly_Writes(t *testing.T) {
 			return err
 		},
 		"StepClock": func() error { _, err := s.StepClock(ctx, t0, 0); return err },
+		"Checkpoint": func() error {
+			_, err := s.Checkpoint(ctx, storage.Checkpoint{Lease: storage.Lease{Key: 1, Token: 1}, Data: []byte("x")})
+			return err
+		},
 		"EnqueueTx": func() error {
 			db := d.raw()
 			defer db.Close()
