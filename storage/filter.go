@@ -6,6 +6,16 @@ import (
 	"time"
 )
 
+// BulkQueue is the queue of the jobs that change many others. It is apart from all queues
+// of an application:
+//
+//   - A Filter chooses its jobs only if it has the Queue or a Kind.
+//   - Caps and SettingMinFree keep none of its jobs out.
+//   - Settings of its jobs are those of the queue and of a kind in it. Those of a kind in
+//     all queues and of the database are for others.
+//   - When a job comes to it, that is an [Event] with Schedules.
+const BulkQueue = "errand.bulk"
+
 // Filter chooses jobs. Fields that are zero choose all; the others must all match. Reason
 // and Cause match only dead jobs, EndedFrom and EndedBefore only ended ones, DueFrom and
 // DueBefore only scheduled, ready and blocked ones.
@@ -48,6 +58,11 @@ func (f *Filter) Has(s State) bool {
 	return false
 }
 
+// Reaches reports whether f can choose jobs of a queue, if that is [BulkQueue].
+func (f *Filter) Reaches(queue string) bool {
+	return queue != BulkQueue || f.Queue != "" || f.Kind != ""
+}
+
 // Position is a place among the jobs that a change of many goes over. The zero
 // Position is before the first.
 type Position struct {
@@ -65,8 +80,8 @@ type Selection struct {
 	// Through is the highest key of the live or finished jobs that Filter selects. If
 	// zero, the highest that a live job, or a finished one, has at the time of the call.
 	Through int64
-	// Limit is the most live jobs selected by Filter that one step changes. If zero, a
-	// step changes as many as it can.
+	// Limit is the most jobs selected by Filter that one step changes. If zero, a step
+	// changes as many as it can.
 	Limit int
 	// Doubtful is that of a [NewJob], for windows that begin anew.
 	Doubtful bool

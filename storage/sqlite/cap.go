@@ -202,6 +202,9 @@ func (t *tx) newRoom(now time.Time) (*room, error) {
 // make makes room for a job, or returns a [*storage.QueueFullError] and has changed
 // nothing.
 func (m *room) make(r *jobRow) error {
+	if r.Queue == storage.BulkQueue {
+		return nil
+	}
 	var of [2]limits
 	scopes := [2]string{r.Queue, ""}
 	any := false

@@ -18,10 +18,12 @@ const (
 	// deadMatch is the filter: ?1 queue, ?2 kind, ?3 reason, ?4 and ?5 bounds
 	// of the time of death, ?6 part of the error, ?10 and ?11 bounds of the time of
 	// creation, ?12 tag.
-	deadMatch = ` (?1 = '' OR queue = ?1) AND (?2 = '' OR kind = ?2) AND (?3 = '' OR reason = ?3)
+	deadMatch = ` (?1 = '' OR queue = ?1) AND (?1 <> '' OR ?2 <> '' OR ` + notBulk + `) AND (?2 = '' OR kind = ?2) AND (?3 = '' OR reason = ?3)
 AND ended_at >= ?4 AND ended_at < ?5 AND (?6 = '' OR instr(lower(` + endedError + `), lower(?6)) > 0)
 AND created_at >= ?10 AND created_at < ?11
 AND (?12 = '' OR EXISTS (SELECT 1 FROM main.errand_tag t WHERE t.tag = ?12 AND t.job = j.id))`
+	// notBulk is for a filter without a queue and a kind, see [storage.BulkQueue].
+	notBulk       = `queue IS NOT '` + storage.BulkQueue + `'`
 	deadSelect    = `SELECT id, salt, created_at, ended_at FROM main.errand_dead` + recordFrom
 	sqlDeadSelect = deadSelect + ` ended_at = ?7 AND id > ?8 AND` + deadMatch + `
 UNION ALL ` + deadSelect + ` ended_at > ?7 AND` + deadMatch + ` ORDER BY 4, 1 LIMIT ?9`
@@ -46,7 +48,7 @@ OR COALESCE((SELECT h.attempt = j.attempt AND NOT retry_after FROM main.errand_h
 	// the time of creation, ?10 and ?11 of the due time, ?12 tag.
 	waitMatch = ` LEFT JOIN main.errand_lane l USING (lane) WHERE id > ?1 AND id <= ?2 AND state = 1
 AND ((attempt = 0 AND ?6) OR (attempt > 0 AND (NOT ?7 OR ` + hasFailed + `)))
-AND (?3 = '' OR queue = ?3) AND (?4 = '' OR kind = ?4)
+AND (?3 = '' OR queue = ?3) AND (?4 = '' OR kind = ?4) AND (?3 <> '' OR ?4 <> '' OR ` + notBulk + `)
 AND (?5 = '' OR instr(lower(` + lastError + `), lower(?5)) > 0)
 AND created_at >= ?8 AND created_at < ?9 AND due_at >= ?10 AND due_at < ?11
 AND (?12 = '' OR EXISTS (SELECT 1 FROM main.errand_tag t WHERE t.tag = ?12 AND t.job = j.id))`
@@ -148,16 +150,20 @@ func (s *Store) choose(ctx context.Context, sel storage.Selection) (ids []storag
 	if !sel.Filter.Has(storage.Dead) {
 		return nil, next, nil
 	}
+	limit := stepLimit
+	if sel.Limit > 0 {
+		limit = min(limit, sel.Limit)
+	}
 	var rows []chosen
 	err = s.reading(ctx, s.read, func(tx *sqlx.Tx) error {
-		text, args := deadQuery(sel.Filter, sel.After, stepLimit)
+		text, args := deadQuery(sel.Filter, sel.After, limit)
 		return tx.SelectContext(ctx, &rows, text, args...)
 	})
 	for _, r := range rows {
 		ids = append(ids, storage.NewID(fromMicros(r.CreatedAt), r.Salt, r.ID))
 	}
-	if len(rows) == stepLimit {
-		last := rows[stepLimit-1]
+	if len(rows) == limit {
+		last := rows[limit-1]
 		next = storage.Position{At: fromMicros(last.EndedAt), Key: last.ID}
 	}
 	return ids, next, err
@@ -254,6 +260,17 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, sel *storage.Se
 		return err
 	}
 	return t.moveGroup(r.ID, m, r.Queue, roleBlocked)
+}
+
+// arrived counts a job that has come to the table of live ones, and tells the workers of
+// all processes of one of the queue that few of them look at.
+func (t *tx) arrived(r *jobRow) {
+	t.refer(r.Policy, 1)
+	t.move(r.Lane, 0, r.State)
+	if r.Queue == storage.BulkQueue {
+		t.meta.gen++
+		t.notifyAll(storage.Event{Schedules: true})
+	}
 }
 
 // RunNow implements [storage.Store].

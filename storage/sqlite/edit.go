@@ -21,7 +21,7 @@ const (
 	// bounds of the time of creation, ?9 a tag, ?10 the limit, ?11 and ?12 bounds of the
 	// due time or of that of the end.
 	keyMatch = ` id > ?1 AND id <= ?2 AND ?3 >> state & 1 AND (?4 = '' OR queue = ?4) AND (?5 = '' OR kind = ?5)
-AND created_at >= ?7 AND created_at < ?8 AND (?9 = '' OR EXISTS (SELECT 1 FROM main.errand_tag t WHERE t.tag = ?9 AND t.job = j.id))`
+AND (?4 <> '' OR ?5 <> '' OR ` + notBulk + `) AND created_at >= ?7 AND created_at < ?8 AND (?9 = '' OR EXISTS (SELECT 1 FROM main.errand_tag t WHERE t.tag = ?9 AND t.job = j.id))`
 	sqlLiveByKey = `SELECT id, salt, created_at FROM main.errand_job j NOT INDEXED LEFT JOIN main.errand_lane l USING (lane) WHERE` + keyMatch + `
 AND (?6 = '' OR instr(lower(` + lastError + `), lower(?6)) > 0) AND due_at >= ?11 AND due_at < ?12 ORDER BY id LIMIT ?10`
 	sqlFinishedByKey = `SELECT id, salt, created_at FROM main.errand_finished j NOT INDEXED LEFT JOIN main.errand_lane l USING (lane) WHERE` + keyMatch + `

@@ -185,8 +185,7 @@ func (t *tx) admit(now time.Time, r *jobRow) (err error) {
 			return err
 		}
 	}
-	t.refer(r.Policy, 1)
-	t.move(r.Lane, 0, r.State)
+	t.arrived(r)
 	switch {
 	case to != nil:
 		return t.handTo(to, r)

@@ -62,8 +62,10 @@ WHERE tag = ?4 AND job >= ?2 AND job < ?3 ORDER BY job DESC`
 
 	sqlKeyFrom = `SELECT id, created_at FROM main.errand_job WHERE id >= ?1 UNION ALL SELECT id, created_at FROM main.errand_finished WHERE id >= ?1
 UNION ALL SELECT id, created_at FROM main.errand_dead WHERE id >= ?1 ORDER BY id LIMIT 1`
-	sqlLaneCounts = `SELECT l.lane, queue, kind, COALESCE(c.id, 0) % 32 AS state, COALESCE(c.n, 0) AS n FROM main.errand_lane l
-LEFT JOIN main.errand_number c ON c.id >= l.lane * 32 AND c.id < l.lane * 32 + 16 ORDER BY queue, kind`
+	laneCounts = `SELECT l.lane, queue, kind, COALESCE(c.id, 0) % 32 AS state, COALESCE(c.n, 0) AS n FROM main.errand_lane l
+LEFT JOIN main.errand_number c ON c.id >= l.lane * 32 AND c.id < l.lane * 32 + 16`
+	sqlLaneCounts   = laneCounts + ` ORDER BY queue, kind`
+	sqlLaneCountsOf = laneCounts + ` WHERE queue = ?1 ORDER BY queue, kind`
 )
 
 // lookLimit is how many jobs a page looks at: 5 to 60 ms on two busy cores, the more
@@ -105,6 +107,7 @@ type lister struct {
 	lanes  []int64
 	counts map[laneState]int64
 	narrow bool
+	bulk   int64 // the lane that is left out, see [storage.BulkQueue]; zero: none
 
 	created, due, ended period
 
@@ -230,13 +233,21 @@ func (l *lister) list(after string) error {
 // readLanes reads which lanes match, and how many jobs they have.
 func (l *lister) readLanes() error {
 	var rows []laneCount
-	if err := l.tx.SelectContext(l.ctx, &rows, sqlLaneCounts); err != nil {
+	text, args := sqlLaneCounts, []any{}
+	if l.f.Queue != "" {
+		text, args = sqlLaneCountsOf, []any{l.f.Queue}
+	}
+	if err := l.tx.SelectContext(l.ctx, &rows, text, args...); err != nil {
 		return err
 	}
 	l.narrow = l.f.Queue != "" || l.f.Kind != ""
 	l.counts = map[laneState]int64{}
 	for _, r := range rows {
 		if l.f.Queue != "" && l.f.Queue != r.Queue || l.f.Kind != "" && l.f.Kind != r.Kind {
+			continue
+		}
+		if !l.f.Reaches(r.Queue) {
+			l.bulk = r.Lane
 			continue
 		}
 		if n := len(l.lanes); n == 0 || l.lanes[n-1] != r.Lane {
@@ -267,7 +278,7 @@ func (l *lister) matches(g *glance) bool {
 	if g.State <= 0 || int(g.State) >= len(stateNames) || !l.f.Has(stateNames[g.State]) || !g.Hit {
 		return false
 	}
-	if l.narrow && !slices.Contains(l.lanes, g.Lane) {
+	if l.narrow && !slices.Contains(l.lanes, g.Lane) || g.Lane == l.bulk && l.bulk != 0 {
 		return false
 	}
 	return l.created.has(g.CreatedAt) && l.due.has(g.DueAt) && l.ended.has(g.EndedAt) && (l.f.Reason == "" || string(l.f.Reason) == g.Reason) &&

@@ -136,6 +136,7 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlListTag:       "SEARCH t USING PRIMARY KEY (tag=? AND job>? AND job<?)",
 		sqlKeyFrom:       "MERGE (UNION ALL)",
 		sqlLaneCounts:    "SEARCH c USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
+		sqlLaneCountsOf:  "USING COVERING INDEX sqlite_autoindex_errand_lane_1 (queue=?)",
 		sqlLiveOf:        "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlFinishedOf:    "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDeadOf:        "SEARCH j USING INTEGER PRIMARY KEY (rowid=?)",

@@ -153,6 +153,9 @@ func (all laneSettings) has(lane storage.Lane, s storage.Settings) bool {
 // of returns a setting of a lane: its own, or else that of its kind, its queue or the
 // database, the first of these that is set.
 func (all laneSettings) of(l storage.Lane, name storage.Setting) int64 {
+	if l.Queue == storage.BulkQueue {
+		return cmp.Or(all[l][name], all[storage.Lane{Queue: l.Queue}][name])
+	}
 	return cmp.Or(all[l][name], all[storage.Lane{Kind: l.Kind}][name], all[storage.Lane{Queue: l.Queue}][name], all[storage.Lane{}][name])
 }
 

@@ -285,6 +285,7 @@ func faults() []fault {
 		clockFaults,
 		compactFaults,
 		conflictFaults,
+		bulkFaults,
 		editFaults,
 		expiryFaults,
 		finishTxFaults,

@@ -392,7 +392,7 @@ or, if there are none, those that match Filter`, func(f *fixture) {
 	}},
 
 	{"change_steps", `A step over a filter holds the writer for a bounded time and may leave jobs to later steps: call again with After set to Next,
-Limit is the most live jobs selected by Filter that one step changes. If zero, a step changes as many as it can.
+Limit is the most jobs selected by Filter that one step changes. If zero, a step changes as many as it can.
 Pass it to further steps of RunNow, Change and Delete: they leave out jobs that come meanwhile.`, func(f *fixture) {
 		const n = 700
 		all := f.add(times(n, newJob())...)

@@ -230,7 +230,7 @@ A job that was due later is due now;`, func(f *fixture) {
 
 	{"run_now_steps", `One call is one bounded step, over a filter in the order of keys: see [Step].
 A step over a filter holds the writer for a bounded time and may leave jobs to later steps: call again with After set to Next,
-Limit is the most live jobs selected by Filter that one step changes. If zero, a step changes as many as it can.
+Limit is the most jobs selected by Filter that one step changes. If zero, a step changes as many as it can.
 N is how many jobs were put back, deleted, made ready, changed or cancelled.`, func(f *fixture) {
 		const n = 1100
 		all := f.waiting(n)

@@ -494,6 +494,13 @@ func (m *Memory) emit(by *instance, now time.Time, e *storage.Event) {
 
 // available adds to e that a job is now waiting for its due time, unless it is blocked.
 func available(e *storage.Event, j *job) *storage.Event {
+	if j.Queue == storage.BulkQueue {
+		if e == nil {
+			e = &storage.Event{}
+		}
+		e.Due, e.Schedules = time.Time{}, true
+		return e
+	}
 	if j.State == storage.Blocked {
 		return e
 	}

@@ -74,7 +74,7 @@ func (m *Memory) usedBy(queue string) (jobs, bytes int64) {
 }
 
 func (m *Memory) makeRoom(n *storage.NewJob, e *evictions) *storage.QueueFullError {
-	if _, held := m.unique[n.Unique]; held {
+	if _, held := m.unique[n.Unique]; held || n.Queue == storage.BulkQueue {
 		return nil
 	}
 	for _, queue := range []string{n.Queue, ""} {

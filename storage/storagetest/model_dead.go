@@ -31,6 +31,7 @@ func chooses(f storage.Filter, j *job) bool {
 	}
 	waits := j.State == storage.Scheduled || j.State == storage.Ready || j.State == storage.Blocked
 	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) &&
+		f.Reaches(j.Queue) &&
 		(f.Queue == "" || f.Queue == j.Queue) &&
 		(f.Kind == "" || f.Kind == j.Kind) &&
 		(f.Group == "" || f.Group == j.Group) &&
@@ -161,15 +162,19 @@ func (m *Memory) selectLive(sel storage.Selection, match func(*job) bool) (live 
 	live = m.where(func(j *job) bool {
 		return j.live() && match(j) && chooses(sel.Filter, j) && j.Key > sel.After.Key && j.Key <= step.Through
 	}, byKey)
-	limit := bulkStep
-	if sel.Limit > 0 {
-		limit = min(limit, sel.Limit)
-	}
-	if len(live) > limit {
+	if limit := stepOf(sel); len(live) > limit {
 		live = live[:limit]
 		step.Next.Key = live[limit-1].Key
 	}
 	return live, step
+}
+
+// stepOf returns how many jobs one step over a filter changes at most.
+func stepOf(sel storage.Selection) int {
+	if sel.Limit > 0 {
+		return min(bulkStep, sel.Limit)
+	}
+	return bulkStep
 }
 
 // selectDead returns the jobs of one step, and the step's NotFound and Next.
@@ -179,9 +184,9 @@ func (m *Memory) selectDead(sel storage.Selection) (dead []*job, step storage.St
 			return matches(sel.Filter, j) &&
 				(sel.After == storage.Position{} || comparePositions(j.position(), sel.After) > 0)
 		}, byEnd)
-		if len(dead) > bulkStep {
-			dead = dead[:bulkStep]
-			step.Next = dead[bulkStep-1].position()
+		if limit := stepOf(sel); len(dead) > limit {
+			dead = dead[:limit]
+			step.Next = dead[limit-1].position()
 		}
 		return dead, step
 	}

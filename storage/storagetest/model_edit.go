@@ -176,9 +176,9 @@ func (m *Memory) selectEnded(sel storage.Selection) (ended []*job, step storage.
 	ended = m.where(func(j *job) bool {
 		return j.finished() && chooses(sel.Filter, j) && j.Key > sel.After.Key && j.Key <= step.Through
 	}, byKey)
-	if len(ended) > bulkStep {
-		ended = ended[:bulkStep]
-		step.Next.Key = ended[bulkStep-1].Key
+	if limit := stepOf(sel); len(ended) > limit {
+		ended = ended[:limit]
+		step.Next.Key = ended[limit-1].Key
 	}
 	return ended, step
 }

@@ -72,7 +72,11 @@ func (m *Memory) keepFor(j *job, r storage.Retention) time.Duration {
 
 // setting returns what is set for a lane, or else for its kind, its queue or all.
 func (m *Memory) setting(queue, kind string, name storage.Setting) int64 {
-	for _, l := range []storage.Lane{{Queue: queue, Kind: kind}, {Kind: kind}, {Queue: queue}, {}} {
+	lanes := []storage.Lane{{Queue: queue, Kind: kind}, {Kind: kind}, {Queue: queue}, {}}
+	if queue == storage.BulkQueue {
+		lanes = []storage.Lane{lanes[0], lanes[2]}
+	}
+	for _, l := range lanes {
 		if value := m.settings[l][name]; value != 0 {
 			return value
 		}

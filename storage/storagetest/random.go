@@ -236,7 +236,7 @@ func (h *history) monotonic(t *rapid.T) {
 }
 
 var (
-	anyQueue  = rapid.SampledFrom([]string{"a", "b"})
+	anyQueue  = rapid.SampledFrom([]string{"a", "b", "a", "b", storage.BulkQueue})
 	anyKind   = rapid.SampledFrom([]string{"x", "y"})
 	anyTag    = rapid.SampledFrom([]string{"red", "green", "blue"})
 	anyState  = rapid.SampledFrom([]storage.State{storage.Scheduled, storage.Ready, storage.Running, storage.Done, storage.Cancelled, storage.Expired, storage.Dead, storage.Blocked})

@@ -47,6 +47,7 @@ type testCase struct {
 // cases returns the whole suite, in the order of names.
 func cases() []testCase {
 	return slices.Concat(
+		bulkCases,
 		capCases,
 		causeCases,
 		checkpointCases,
