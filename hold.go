@@ -94,9 +94,7 @@ func (q *Queue) Hold(ctx context.Context, lane Lane, o *HoldOptions) error {
 	case o.Until.Year() > 9999:
 		f.field("until", o.Until, "must be in the year 9999 at the latest")
 	}
-	if len(o.By) > mostBy || !isText(o.By) {
-		f.field("by", o.By, fmt.Sprintf("must be at most %d bytes of UTF-8 without NUL", mostBy))
-	}
+	f.by(o.By)
 	if err := f.err(); err != nil {
 		return err
 	}

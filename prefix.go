@@ -75,12 +75,31 @@ func (f *faults) queue(field, name string, o *Options) {
 		f.add(err)
 		return
 	}
+	if strings.HasPrefix(name, reserved) {
+		f.field(field, name, fmt.Sprintf("must not begin with %q: such queues are of errand itself", reserved))
+		return
+	}
 	f.listed(field, name, o)
 }
 
+// reserved begins the names of queues and kinds that are of errand itself. Jobs of the kind
+// of a [DeadNotice] are those of an application.
+const reserved = "errand."
+
+func isReservedKind(kind string) bool { return strings.HasPrefix(kind, reserved) && kind != kindDead }
+
+// mustBeFree panics if a kind is one for which an application cannot have a handler.
+func mustBeFree(kind string) {
+	if isReservedKind(kind) {
+		panic(fmt.Sprintf("errand: Handle %q: the kind %s", kind, reservedKind))
+	}
+}
+
+const reservedKind = `must not begin with "errand.", as kinds of errand itself do`
+
 // listed checks that strict options list a queue, or a prefix of queues.
 func (f *faults) listed(field, name string, o *Options) {
-	if !o.Strict {
+	if !o.Strict || name == storage.BulkQueue {
 		return
 	}
 	// A prefix is within another one if what is before its "*" is.

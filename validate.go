@@ -264,6 +264,10 @@ func (f *faults) kind(place string, args Args, types *argsTypes) string {
 		f.add(err)
 		return kind
 	}
+	if isReservedKind(kind) {
+		f.field(place+"kind", kind, reservedKind)
+		return kind
+	}
 	t := reflect.TypeOf(args)
 	if isRaw(t) {
 		return kind

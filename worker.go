@@ -24,7 +24,8 @@ type Worker struct {
 	handlers map[string]engine.Handler
 	onDead   map[string]*OnDead
 	engine   *engine.Engine // nil until Run or Shutdown is called
-	err      error          // faults of the options
+	beside   beside
+	err      error // faults of the options
 }
 
 // NewWorker makes a worker on q. It starts nothing. Run returns the faults of the
@@ -130,6 +131,7 @@ func (w *Worker) register(kind string, all []HandlerOptions, set func(*engine.Ha
 		if i > 0 {
 			h.AliasOf = kind
 		}
+		mustBeFree(name)
 		w.handlers[name] = h
 		if o.OnDead != nil {
 			w.onDead[name] = new(*o.OnDead)
@@ -184,7 +186,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.queue.opts.SQLite.ReadOnly {
 		return fmt.Errorf("%w: a worker must write", ErrReadOnly)
 	}
-	return w.get().Run(ctx)
+	return w.run(ctx)
 }
 
 // Shutdown makes Run stop in the order described there, waits until Run has
@@ -194,34 +196,14 @@ func (w *Worker) Run(ctx context.Context) error {
 //
 // A handler that wants its own worker to stop must call Shutdown in a goroutine.
 // Otherwise both wait for each other until the handler counts as stuck.
-func (w *Worker) Shutdown(ctx context.Context) error { return w.get().Shutdown(ctx) }
-
-// SetConcurrency sets how many handlers run at a time, from 1 to 10,000, in place of
-// [WorkerOptions].Concurrency. It can be called at any time. If there are to be more,
-// they can start at once. If there are to be fewer, the handlers that run go on, and
-// none starts until enough have ended. The Concurrency of queues and kinds stays in
-// force. After Run it has no effect.
-//
-// It returns a [FieldError] if n is out of range.
-func (w *Worker) SetConcurrency(n int) error {
-	if n < 1 || n > mostConcurrency {
-		return &FieldError{Field: "concurrency", Value: n, Limit: fmt.Sprintf("must be between 1 and %d", mostConcurrency)}
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.opts.Concurrency = n
-	if w.engine != nil {
-		w.engine.SetConcurrency(n)
-	}
-	return nil
-}
+func (w *Worker) Shutdown(ctx context.Context) error { return w.stop(ctx) }
 
 // get returns the engine. After the first call no handler can be registered.
 func (w *Worker) get() *engine.Engine {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.engine == nil {
-		w.engine = engine.New(w.config())
+		w.engine = engine.New(w.configOf())
 	}
 	return w.engine
 }

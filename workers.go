@@ -272,3 +272,23 @@ func (w *WorkerInfo) blocks(d *demand) (all []WhyReason) {
 	}
 	return all
 }
+
+// SetConcurrency sets how many handlers run at a time, from 1 to 10,000, in place of
+// [WorkerOptions].Concurrency. It can be called at any time. If there are to be more,
+// they can start at once. If there are to be fewer, the handlers that run go on, and
+// none starts until enough have ended. The Concurrency of queues and kinds stays in
+// force. After Run it has no effect.
+//
+// It returns a [FieldError] if n is out of range.
+func (w *Worker) SetConcurrency(n int) error {
+	if n < 1 || n > mostConcurrency {
+		return &FieldError{Field: "concurrency", Value: n, Limit: fmt.Sprintf("must be between 1 and %d", mostConcurrency)}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.opts.Concurrency = n
+	if w.engine != nil {
+		w.engine.SetConcurrency(n)
+	}
+	return nil
+}

@@ -20,27 +20,27 @@ const BulkQueue = "errand.bulk"
 // and Cause match only dead jobs, EndedFrom and EndedBefore only ended ones, DueFrom and
 // DueBefore only scheduled, ready and blocked ones.
 type Filter struct {
-	States []State // one of these
-	Queue  string
-	Kind   string
+	States []State `json:"states,omitempty"` // one of these
+	Queue  string  `json:"queue,omitempty"`
+	Kind   string  `json:"kind,omitempty"`
 	// Group is that of a job, a group of Queue, which must be set too. Only Jobs takes it:
 	// Redrive, RunNow, Change and Delete refuse a Filter with a Group, and do nothing.
-	Group string
-	Tag   string // one of the job's
+	Group string `json:"group,omitempty"`
+	Tag   string `json:"tag,omitempty"` // one of the job's
 	// CreatedFrom and CreatedBefore bound the time when a job was enqueued, the
 	// former included, DueFrom and DueBefore that when it is due.
-	CreatedFrom   time.Time
-	CreatedBefore time.Time
-	DueFrom       time.Time
-	DueBefore     time.Time
-	Reason        Reason
-	Cause         int64 // the ID of a [Cause]
+	CreatedFrom   time.Time `json:"created_from,omitzero"`
+	CreatedBefore time.Time `json:"created_before,omitzero"`
+	DueFrom       time.Time `json:"due_from,omitzero"`
+	DueBefore     time.Time `json:"due_before,omitzero"`
+	Reason        Reason    `json:"reason,omitempty"`
+	Cause         int64     `json:"cause,omitempty"` // the ID of a [Cause]
 	// EndedFrom and EndedBefore bound the time when a job ended, the former
 	// included. A dead job ended when it died.
-	EndedFrom   time.Time
-	EndedBefore time.Time
+	EndedFrom   time.Time `json:"ended_from,omitzero"`
+	EndedBefore time.Time `json:"ended_before,omitzero"`
 	// Error must occur in the last error, without regard to ASCII case.
-	Error string
+	Error string `json:"error,omitempty"`
 }
 
 // Has reports whether jobs in a state can match f, as far as States and the fields

@@ -16,7 +16,7 @@ const readPause = 100 * time.Millisecond
 // schedules is what the loop knows of the schedules. Every engine fires all of
 // them, whichever queues it works for. The store lets only one engine succeed.
 type schedules struct {
-	store   storage.Scheduler // nil: the Store keeps none
+	store   storage.Scheduler // nil: the Store keeps none, or Config.Beside
 	plans   []*plan
 	parsed  map[specKey]*parsed
 	refused map[string]specKey // by name: it was logged that this cannot be parsed
@@ -55,7 +55,10 @@ func (k specKey) parse() *parsed {
 func (l *loop) newReadSchedules(now time.Time) *chore {
 	s := &schedules{refused: map[string]specKey{}, read: &chore{}}
 	l.chores.schedules = s
-	if s.store, _ = l.cfg.Store.(storage.Scheduler); s.store != nil {
+	if s.store, _ = l.cfg.Store.(storage.Scheduler); l.cfg.Beside {
+		s.store = nil
+	}
+	if s.store != nil {
 		s.read.due = onMono(now)
 	}
 	s.read.prepare = func(now time.Time) task {

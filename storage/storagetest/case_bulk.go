@@ -39,7 +39,9 @@ var inBulk = lane(storage.BulkQueue, kind)
 
 var bulkCases = []testCase{
 	{"bulk_filter", `A Filter chooses its jobs only if it has the Queue or a Kind.`, func(f *fixture) {
-		of := func(q, k string) storage.Selection { return storage.Selection{Filter: storage.Filter{Queue: q, Kind: k}} }
+		of := func(q, k string) storage.Selection {
+			return storage.Selection{Filter: storage.Filter{Queue: q, Kind: k}}
+		}
 		dead := f.bury(storage.ReasonPermanent, "no", inBulk)
 		finished := f.runBulk()
 		f.keep(time.Hour, f.s, storage.Finish{Lease: finished.Lease, Outcome: storage.OutcomeDone})

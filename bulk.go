@@ -1,0 +1,457 @@
+package errand
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// BulkAction is what a [Bulk] does to the jobs that its filter selects.
+type BulkAction string
+
+const (
+	BulkRedrive BulkAction = "redrive" // as [DeadLetters.Redrive]
+	BulkRunNow  BulkAction = "run-now" // as [Queue.RunNow]
+	BulkChange  BulkAction = "change"  // as [Queue.Change]
+	BulkCancel  BulkAction = "cancel"  // as [Queue.CancelAll]
+	BulkDelete  BulkAction = "delete"  // as [Queue.Delete]
+)
+
+// bulkAbout are the states of the jobs that actions are about.
+var bulkAbout = map[BulkAction][]State{
+	BulkRedrive: {Dead}, BulkRunNow: {Scheduled}, BulkChange: {Scheduled, Ready, Blocked},
+	BulkCancel: {Scheduled, Ready, Blocked, Running}, BulkDelete: {Done, Cancelled, Expired, Dead},
+}
+
+// Bulk is an order to change many jobs, see [Queue.StartBulk].
+type Bulk struct {
+	// Do is what is done to the jobs.
+	Do BulkAction
+	// Filter selects them, as that of the call which does the same at once. One without a
+	// condition must set All. It must not name the queue or the kind "errand.bulk", nor a
+	// job of that queue.
+	Filter JobFilter
+	// Redrive is for BulkRedrive. If zero, each job goes to the queue it came from.
+	Redrive RedriveOptions
+	// Set is for BulkRedrive: values that are put into the args of each job before it is
+	// redriven, by the path of the field, such as "address.city". The args before are kept
+	// in the history, see [Failure]. A job whose args have no such place stays dead. If
+	// nil, the args stay.
+	Set map[string]json.RawMessage
+	// RunNow is for BulkRunNow.
+	RunNow RunNowOptions
+	// Change is for BulkChange. A Delay counts from when a job is changed.
+	Change JobChange
+	// Rate is how many jobs are taken in a second, at most 100,000. If zero, as many as the
+	// rest of the work leaves room for.
+	Rate int
+	// By is who asks for it, for people: up to 255 bytes of text. If zero, nobody is named.
+	By string
+	// DryRun has StartBulk only count the jobs, and change nothing.
+	DryRun bool
+}
+
+// BulkInfo is what is known of a [Bulk] that was started.
+type BulkInfo struct {
+	// ID is that of the job by which errand does the work. It is zero after a dry run.
+	ID    ID         `json:"id,omitzero"`
+	Do    BulkAction `json:"do"`
+	State State      `json:"state,omitempty"`
+	By    string     `json:"by,omitempty"`
+	Rate  int        `json:"rate,omitempty"`
+	// StartedAt is when StartBulk was called, and EndedAt when the work was done or
+	// cancelled.
+	StartedAt time.Time `json:"started_at,omitzero"`
+	EndedAt   time.Time `json:"ended_at,omitzero"`
+	// Changed is how many jobs were changed, and Left how many were taken and stayed as they
+	// are: another job holds their unique key, or they were not there. After the process of
+	// a worker has died, jobs of up to a second are missing in both.
+	Changed int64 `json:"changed"`
+	Left    int64 `json:"left,omitempty"`
+	// Total is how many jobs there were when the work began. If More is true, there were
+	// more. Both are zero before that.
+	Total int64 `json:"total,omitempty"`
+	More  bool  `json:"more,omitempty"`
+	// Sample are some of the jobs that a dry run has counted, at most ten.
+	Sample []ID `json:"sample,omitempty"`
+	// Paused is true if it waits for [Queue.Resume] of the queue "errand.bulk", or for the
+	// end of another hold of it.
+	Paused bool `json:"paused,omitempty"`
+	// Unserved is true if no worker runs that could do the work.
+	Unserved bool `json:"unserved,omitempty"`
+	// Error is the last error.
+	Error string `json:"error,omitempty"`
+}
+
+const (
+	mostRate   = 100_000
+	mostBulks  = 100    // that Bulks returns and that are kept
+	bulkCount  = 10_000 // jobs are counted up to so many
+	bulkLooked = 200_000
+	bulkSample = 10
+	mostSet    = 100
+	// bulkTag is a tag of all bulk jobs, by which they are found among others.
+	bulkTag = "errand.bulk"
+	// bulkKept is for how long bulk jobs that have ended are kept, if they are not too many.
+	bulkKept = 100 * 365 * 24 * time.Hour
+)
+
+// bulkArgs are the args of a bulk job.
+type bulkArgs struct {
+	Do        BulkAction                 `json:"do"`
+	By        string                     `json:"by,omitempty"`
+	Rate      int                        `json:"rate,omitempty"`
+	IDs       []ID                       `json:"ids,omitempty"`
+	Filter    storage.Filter             `json:"filter,omitzero"`
+	To        string                     `json:"to,omitempty"` // a queue
+	Set       map[string]json.RawMessage `json:"set,omitempty"`
+	First     bool                       `json:"first_runs,omitempty"`
+	FromStart bool                       `json:"from_start,omitempty"`
+	Failed    bool                       `json:"failed_only,omitempty"`
+	Edit      *storage.Edit              `json:"edit,omitempty"`
+}
+
+// StartBulk has errand change many jobs by a job of its own, in the queue and of the kind
+// "errand.bulk". Any worker that runs does that work, of whatever queues and whatever its
+// Concurrency, also one whose only queue is "errand.bulk". In the whole file one bulk job
+// runs at a time, in the order in which they were started. It goes on after a crash, and
+// after a stop of the worker.
+//
+// The jobs that it changes are those of when it begins: what dies again meanwhile is not
+// redriven twice. Between its steps, of at most 500 jobs, others write.
+//
+// [Queue.Cancel] ends it; what was done stays done. [Queue.Pause] of "errand.bulk" makes
+// all bulk jobs wait. They come in whatever caps are set, and no policy, middleware or
+// setting of an application applies to them. Filters and lists leave them out, unless
+// they name that queue or kind. [Queue.Bulks] lists them.
+//
+// StartBulk returns a [FieldError] for each fault of b, joined, and starts nothing then.
+func (q *Queue) StartBulk(ctx context.Context, b Bulk) (BulkInfo, error) {
+	a, err := q.bulkArgs(ctx, &b)
+	if err != nil {
+		return BulkInfo{}, err
+	}
+	info := BulkInfo{Do: a.Do, By: a.By, Rate: a.Rate}
+	if b.DryRun {
+		info.Total, info.More, info.Sample, err = q.countBulk(ctx, a)
+		return info, err
+	}
+	args, err := json.Marshal(a)
+	if err != nil {
+		return BulkInfo{}, err
+	}
+	if err := q.prepareBulk(ctx); err != nil {
+		return BulkInfo{}, err
+	}
+	now, believed := q.clock.read(ctx)
+	added, err := q.write(ctx, now, []storage.NewJob{{
+		Queue: storage.BulkQueue, Kind: storage.BulkQueue, Group: storage.BulkQueue, Args: args, Tags: []string{bulkTag}, Doubtful: !believed,
+	}})
+	if err != nil {
+		return BulkInfo{}, err
+	}
+	all, err := q.Bulks(ctx, added[0].ID)
+	if err != nil || len(all) == 0 { // it runs all the same
+		info.ID, info.State, info.StartedAt = added[0].ID, Ready, now
+		return info, nil //nolint:nilerr // as above
+	}
+	return all[0], nil
+}
+
+// bulkArgs checks a Bulk.
+func (q *Queue) bulkArgs(ctx context.Context, b *Bulk) (*bulkArgs, error) {
+	var f faults
+	about, ok := bulkAbout[b.Do]
+	if !ok {
+		f.field("do", string(b.Do), "must be one of redrive, run-now, change, cancel, delete")
+		return nil, f.err()
+	}
+	a := &bulkArgs{Do: b.Do, By: b.By, Rate: b.Rate}
+	sel := q.selection(&f, b.Filter, about...)
+	f.some(&b.Filter)
+	a.IDs, a.Filter = sel.IDs, sel.Filter
+	if len(a.Filter.States) == 0 && len(a.IDs) == 0 {
+		a.Filter.States = about
+	}
+	f.notBulk("filter.queue", b.Filter.Queue)
+	f.notBulk("filter.kind", b.Filter.Kind)
+	f.between("rate", b.Rate, mostRate)
+	f.by(b.By)
+	other := func(field string, set bool, of BulkAction) {
+		if set && b.Do != of {
+			f.field(field, string(b.Do), "must be zero unless do is "+string(of))
+		}
+	}
+	other("redrive", b.Redrive != RedriveOptions{}, BulkRedrive)
+	other("set", len(b.Set) > 0, BulkRedrive)
+	other("run_now", b.RunNow != RunNowOptions{}, BulkRunNow)
+	c := &b.Change
+	other("change", !c.DueAt.IsZero() || c.Delay != 0 || c.Priority != nil || c.Queue != "" || c.Policy != nil || c.Args != nil, BulkChange)
+	switch b.Do {
+	case BulkRedrive:
+		if a.To = b.Redrive.Queue; a.To != "" {
+			f.queue("redrive.queue", a.To, &q.opts)
+		}
+		a.Set, a.FromStart = f.set(b.Set), b.Redrive.FromStart
+	case BulkRunNow:
+		a.First, a.Failed = b.RunNow.FirstRuns, b.RunNow.FailedOnly
+	case BulkChange:
+		e := q.edit(&f, c, len(a.IDs) > 0)
+		a.Edit = &e
+	}
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	if c.Args != nil && b.Do == BulkChange {
+		if err := q.sameKind(ctx, a.IDs, c.Args.Kind()); err != nil {
+			return nil, err
+		}
+	}
+	return a, q.noBulks(ctx, a.IDs)
+}
+
+// notBulk checks that a name is not that of bulk jobs.
+func (f *faults) notBulk(field, name string) {
+	if name == storage.BulkQueue {
+		f.field(field, name, "must not be that of bulk jobs: name these by their IDs, with another call")
+	}
+}
+
+// by checks who asks for something.
+func (f *faults) by(by string) {
+	if len(by) > mostBy || !isText(by) {
+		f.field("by", by, fmt.Sprintf("must be at most %d bytes of UTF-8 without NUL", mostBy))
+	}
+}
+
+// set checks the values that are to be put into args.
+func (f *faults) set(values map[string]json.RawMessage) map[string]json.RawMessage {
+	if len(values) > mostSet {
+		f.field("set", len(values), fmt.Sprintf("must be at most %d", mostSet))
+	}
+	for _, path := range slices.Sorted(maps.Keys(values)) {
+		if !isText(path) || slices.Contains(strings.Split(path, "."), "") {
+			f.field("set", path, "must have paths of names with a dot between them")
+		}
+		if !json.Valid(values[path]) {
+			f.field(fmt.Sprintf("set[%q]", path), string(values[path]), "must be JSON")
+		}
+	}
+	return values
+}
+
+// noBulks checks that no ID is of a bulk job.
+func (q *Queue) noBulks(ctx context.Context, ids []ID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	all, err := q.bulkIDs(ctx)
+	for _, id := range all {
+		if slices.Contains(ids, id) {
+			return &FieldError{Field: "filter.ids", Value: id.String(), Limit: "must be of no bulk job"}
+		}
+	}
+	return err
+}
+
+// bulkIDs returns the bulk jobs that there are, the one started last first.
+func (q *Queue) bulkIDs(ctx context.Context) (ids []ID, err error) {
+	f := storage.Filter{Queue: storage.BulkQueue, Tag: bulkTag}
+	for after := ""; ; {
+		page, err := q.store.Jobs(ctx, f, after, maxPage)
+		for i := range page.Jobs {
+			ids = append(ids, page.Jobs[i].ID)
+		}
+		if after = page.Next; err != nil || after == "" {
+			return ids, err
+		}
+	}
+}
+
+// prepareBulk sets what bulk jobs need in a file, and deletes those that have ended and
+// are too many.
+func (q *Queue) prepareBulk(ctx context.Context) error {
+	lane := Lane{Queue: storage.BulkQueue}
+	want := storage.Settings{storage.SettingDeadHead: int64(PassDead), storage.SettingRetention: bulkKept.Microseconds()}
+	all, err := q.store.Settings(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(s storage.LaneSettings) bool { return s.Lane == lane })
+	if i < 0 || !maps.Equal(all[i].Settings, want) {
+		if err := q.store.Configure(ctx, lane, want); err != nil {
+			return err
+		}
+	}
+	ids, err := q.bulkIDs(ctx)
+	if err != nil || len(ids) < mostBulks {
+		return err
+	}
+	ended := []State{Done, Cancelled, Expired, Dead}
+	for old := range slices.Chunk(ids[mostBulks-1:], idStep) {
+		if _, err := q.store.Delete(ctx, storage.Selection{IDs: old, Filter: storage.Filter{States: ended}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Bulks returns the last 100 bulk jobs, the one started last first, or those of ids that
+// there are.
+func (q *Queue) Bulks(ctx context.Context, ids ...ID) ([]BulkInfo, error) {
+	out := []BulkInfo{}
+	if len(ids) == 0 {
+		all, err := q.bulkIDs(ctx)
+		if err != nil {
+			return nil, err
+		}
+		ids = all[:min(len(all), mostBulks)]
+	}
+	live := false
+	for _, id := range ids {
+		j, err := q.Job(ctx, id)
+		if errors.Is(err, ErrNotFound) || err == nil && j.Queue != storage.BulkQueue {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		live = live || j.EndedAt.IsZero()
+		out = append(out, bulkInfo(&j))
+	}
+	if !live {
+		return out, nil
+	}
+	paused, err := q.bulkPaused(ctx)
+	if err != nil {
+		return nil, err
+	}
+	served, err := q.bulkServed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range out {
+		if b := &out[i]; b.EndedAt.IsZero() {
+			b.Paused, b.Unserved = paused, !served
+		}
+	}
+	return out, nil
+}
+
+// bulkPaused reports whether bulk jobs are held.
+func (q *Queue) bulkPaused(ctx context.Context) (bool, error) {
+	holds, err := q.store.Holds(ctx, q.clock.current(ctx))
+	return slices.ContainsFunc(holds, func(h storage.HoldState) bool { return h.Includes(storage.BulkQueue, storage.BulkQueue) }), err
+}
+
+// bulkServed reports whether a worker runs, in whatever process, as far as that can be seen.
+func (q *Queue) bulkServed(ctx context.Context) (bool, error) {
+	workers, err := q.Workers(ctx)
+	if errors.Is(err, ErrUnsupportedDB) {
+		return true, nil
+	}
+	return slices.ContainsFunc(workers, func(w WorkerInfo) bool { return !w.Stopping }), err
+}
+
+// bulkInfo returns what a bulk job shows of itself.
+func bulkInfo(r *JobInfo) BulkInfo {
+	b := BulkInfo{ID: r.ID, State: r.State, StartedAt: r.CreatedAt, EndedAt: r.EndedAt, Error: r.Error}
+	var a bulkArgs
+	if err := json.Unmarshal(r.Args, &a); err != nil { // of another version
+		b.Error = cmp.Or(b.Error, "args: "+err.Error())
+	}
+	b.Do, b.By, b.Rate = a.Do, a.By, a.Rate
+	if p := r.Progress; p != nil {
+		b.Changed, b.Total = p.Done, p.Total
+		b.Left, b.More = readBulkNote(p.Note)
+	}
+	return b
+}
+
+// bulkNote is the note of the progress of a bulk job.
+func bulkNote(left int64, more bool) (note string) {
+	if left > 0 {
+		note = fmt.Sprintf("%d left as they are", left)
+	}
+	if more {
+		note = strings.TrimPrefix(note+", more than 10000 at the begin", ", ")
+	}
+	return note
+}
+
+func readBulkNote(note string) (left int64, more bool) {
+	if _, err := fmt.Sscanf(note, "%d left", &left); err != nil {
+		left = 0
+	}
+	return left, strings.Contains(note, "more than")
+}
+
+// countBulk counts the jobs that a bulk job would take now, and returns some of them.
+func (q *Queue) countBulk(ctx context.Context, a *bulkArgs) (n int64, more bool, sample []ID, err error) {
+	if len(a.IDs) > 0 {
+		return int64(len(a.IDs)), false, a.IDs[:min(len(a.IDs), bulkSample)], nil
+	}
+	counted := a.Do != BulkRunNow || a.First && !a.Failed
+	if counted {
+		if counted, n, err = q.countLanes(ctx, &a.Filter); err != nil {
+			return 0, false, nil, err
+		}
+	}
+	total, looked := int64(0), 0
+	for after := ""; ; {
+		page, err := q.store.Jobs(ctx, a.Filter, after, maxPage)
+		if err != nil {
+			return 0, false, nil, err
+		}
+		for i := range page.Jobs {
+			j := &page.Jobs[i]
+			if a.Do == BulkRunNow && (j.Attempt == 0 && !a.First || j.Attempt > 0 && a.Failed && j.Crashes > 0) {
+				continue
+			}
+			total++
+			if len(sample) < bulkSample {
+				sample = append(sample, j.ID)
+			}
+		}
+		looked += page.Looked
+		after = page.Next
+		switch {
+		case counted && (len(sample) == bulkSample || after == "" || looked >= bulkLooked):
+			return n, false, sample, nil
+		case total > bulkCount:
+			return bulkCount, true, sample, nil
+		case after == "":
+			return total, false, sample, nil
+		case looked >= bulkLooked:
+			return total, true, sample, nil
+		}
+	}
+}
+
+// countLanes counts the jobs that a filter of nothing but queue, kind and states selects,
+// from the numbers that are kept.
+func (q *Queue) countLanes(ctx context.Context, f *storage.Filter) (ok bool, n int64, err error) {
+	for _, at := range []time.Time{f.CreatedFrom, f.CreatedBefore, f.DueFrom, f.DueBefore, f.EndedFrom, f.EndedBefore} {
+		if !at.IsZero() {
+			return false, 0, nil
+		}
+	}
+	if f.Tag != "" || f.Reason != "" || f.Cause != 0 || f.Error != "" {
+		return false, 0, nil
+	}
+	counts, err := q.store.Counts(ctx)
+	for _, c := range counts {
+		if (f.Queue == "" || f.Queue == c.Queue) && (f.Kind == "" || f.Kind == c.Kind) && f.Has(c.State) && f.Reaches(c.Queue) {
+			n += c.N
+		}
+	}
+	return true, n, err
+}
