@@ -39,6 +39,9 @@ func SettingOf(all []LaneSettings, lane Lane, name Setting) int64 {
 	for i := range all {
 		of[all[i].Lane] = all[i].Settings[name]
 	}
+	if lane.Queue == BulkQueue {
+		return cmp.Or(of[lane], of[Lane{Queue: lane.Queue}])
+	}
 	return cmp.Or(of[lane], of[Lane{Kind: lane.Kind}], of[Lane{Queue: lane.Queue}], of[Lane{}])
 }
 
