@@ -22,6 +22,10 @@ type bulk struct {
 	// try does the same without a change, with --dry-run; nil if the verb cannot.
 	try func(ctx context.Context, path string, filter queue.JobFilter) error
 	do  func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error)
+	// order returns what a bulk job is to do, without its filter; nil if none can. With
+	// durable one does it in any case, and else with --rate.
+	order   func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (queue.Bulk, error)
+	durable bool
 }
 
 // done is what became of jobs, also beside an error.
@@ -35,6 +39,7 @@ type done struct {
 // verb sets the arguments, flags and function of cmd, a bulk verb.
 func (b bulk) verb(t *tool, cmd *cobra.Command) *cobra.Command {
 	var f filterFlags
+	var by bulkFlags
 	var yes, dry bool
 	f.add(cmd, b.states...)
 	cmd.Flags().BoolVar(&f.all, "all", false, "all of them, if there is no other condition")
@@ -43,6 +48,9 @@ func (b bulk) verb(t *tool, cmd *cobra.Command) *cobra.Command {
 	}
 	if b.try != nil {
 		cmd.Flags().BoolVar(&dry, "dry-run", false, "count what would be done")
+	}
+	if b.order != nil {
+		by.add(cmd)
 	}
 	completeArgs(cmd, nil)
 	cmd.Args = cobra.MinimumNArgs(1)
@@ -63,6 +71,12 @@ func (b bulk) verb(t *tool, cmd *cobra.Command) *cobra.Command {
 		}
 		if err != nil {
 			return err
+		}
+		if b.durable || cmd.Flags().Changed("rate") {
+			return t.startBulk(ctx, args[0], filter, &by, b.order)
+		}
+		if by.by != "" {
+			return errors.New("--by is for a bulk job: say --rate")
 		}
 		var d done
 		err = t.writing(ctx, args[0], false, func(q *queue.Queue) (err error) {

@@ -37,6 +37,12 @@ func changeVerb(t *tool, cmd *cobra.Command, read func() (queue.JobChange, error
 				p.printIDs("ended or not there", r.NotFound)
 			}}, err
 		},
+		order: func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (_ queue.Bulk, err error) {
+			if c.Args != nil {
+				c.Args, err = argsOf(ctx, q, filter.IDs, c.Args)
+			}
+			return queue.Bulk{Do: queue.BulkChange, Change: c}, err
+		},
 	}.verb(t, cmd)
 }
 
@@ -152,6 +158,9 @@ func jobCancelCommand(t *tool) *cobra.Command {
 				p.printIDs("asked to stop", r.Running)
 			}}, err
 		},
+		order: func(context.Context, *queue.Queue, queue.JobFilter) (queue.Bulk, error) {
+			return queue.Bulk{Do: queue.BulkCancel}, nil
+		},
 	}.verb(t, &cobra.Command{
 		Use:   "cancel FILE [ID...]",
 		Short: "Cancel jobs",
@@ -206,6 +215,9 @@ func jobRemoveCommand(t *tool) *cobra.Command {
 				err = &statusError{statusFindings, fmt.Errorf("%w; to cancel it: errand jobs cancel", err)}
 			}
 			return done{n, missing(filter.IDs, n), map[string]int{"deleted": n}, func(p *printer) { p.printf("%s deleted\n", jobsText(n)) }}, err
+		},
+		order: func(context.Context, *queue.Queue, queue.JobFilter) (queue.Bulk, error) {
+			return queue.Bulk{Do: queue.BulkDelete}, nil
 		},
 	}.verb(t, &cobra.Command{
 		Use:   "rm FILE [ID...]",

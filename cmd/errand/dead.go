@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -15,7 +16,7 @@ func deadCommand(t *tool) *cobra.Command {
 	return group("dead", "Look at dead letters, redrive or purge them",
 		`Look at the dead letters, that is jobs that were exhausted or refused. Redrive makes
 them ready again, purge deletes them for good. Until then they are kept.`,
-		deadListCommand(t), deadShowCommand(t), deadGroupsCommand(t), redriveCommand(t), purgeCommand(t), exportCommand(t), importCommand(t))
+		deadListCommand(t), deadShowCommand(t), deadGroupsCommand(t), redriveCommand(t), deadEditCommand(t), purgeCommand(t), exportCommand(t), importCommand(t))
 }
 
 // pageFlags are those of a list.
@@ -86,6 +87,9 @@ func redriveCommand(t *tool) *cobra.Command {
 				p.printIDs("not dead", r.NotFound)
 			}}, err
 		},
+		order: func(context.Context, *queue.Queue, queue.JobFilter) (queue.Bulk, error) {
+			return queue.Bulk{Do: queue.BulkRedrive, Redrive: o}, nil
+		},
 	}.verb(t, &cobra.Command{
 		Use:   "redrive FILE [ID...]",
 		Short: "Make dead letters ready again",
@@ -93,9 +97,11 @@ func redriveCommand(t *tool) *cobra.Command {
 that the flags choose. Their retries begin anew; attempts and history are kept, and
 checkpoints unless --from-start is set. A job whose unique key another job holds stays
 dead. --dry-run changes nothing, and counts
-what would be changed. The exit status is 1 if a named job is not dead, or stayed dead.`,
+what would be changed. With --rate a bulk job does it, see errand bulk. The exit status is
+1 if a named job is not dead, or stayed dead.`,
 		Example: `  errand dead redrive jobs.db --kind send --reason permanent --dry-run
   errand dead redrive jobs.db --kind send --yes
+  errand dead redrive jobs.db --all --rate 100 --by ada --yes
   errand dead redrive jobs.db 01890a5d-ac96-774b-bcce-b302099a8057`,
 	})
 	cmd.Flags().StringVar(&o.Queue, "to", "", "put them into this queue")
@@ -243,6 +249,13 @@ func purgeCommand(t *tool) *cobra.Command {
 			defer t.follow(ctx, q, "deleting", &filter)()
 			n, err := q.DeadLetters().Purge(ctx, filter)
 			return done{n, missing(filter.IDs, n), map[string]int{"purged": n}, func(p *printer) { p.printf("%s deleted\n", jobsText(n)) }}, err
+		},
+		order: func(_ context.Context, _ *queue.Queue, filter queue.JobFilter) (queue.Bulk, error) {
+			if len(filter.IDs) > 0 {
+				return queue.Bulk{}, errors.New("--rate: choose the jobs by flags, not by IDs")
+			}
+			filter.All, filter.States = false, []queue.State{queue.Dead}
+			return queue.Bulk{Do: queue.BulkDelete, Filter: filter}, nil
 		},
 	}.verb(t, &cobra.Command{
 		Use:   "purge FILE [ID...]",

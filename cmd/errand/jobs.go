@@ -197,6 +197,9 @@ closed. The exit status is 1 if a named job has ended, or is not there.`,
 				p.printIDs("ended or not there", r.NotFound)
 			}}, err
 		},
+		order: func(context.Context, *queue.Queue, queue.JobFilter) (queue.Bulk, error) {
+			return queue.Bulk{Do: queue.BulkRunNow, RunNow: o}, nil
+		},
 	}.verb(t, cmd)
 }
 

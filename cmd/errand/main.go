@@ -41,6 +41,7 @@ var verbs = []func(*tool) *cobra.Command{
 	workCommand,
 	guardian,
 	deadCommand,
+	bulkCommand,
 	schedulesCommand,
 	webhooksCommand,
 	topicsCommand,
