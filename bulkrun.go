@@ -39,11 +39,10 @@ const (
 // is well.
 var bulkPolicy = policy.Policy{MinDelay: time.Second, MaxDelay: 30 * time.Second, Retries: 1_000_000, MinDelayRetries: 10, MaxDelayRetries: 999_990}
 
-// beside is the engine of a worker for bulk jobs.
-type beside struct {
+// bulkEngine is what a worker does about bulk jobs.
+type bulkEngine struct {
 	once sync.Once
-	stop context.CancelFunc
-	done chan struct{}
+	stop context.CancelFunc // nil before
 }
 
 // servesBulk reports whether w works for bulk jobs alone.
@@ -64,11 +63,11 @@ func (w *Worker) run(ctx context.Context) error {
 		return e.Run(ctx)
 	}
 	var done chan struct{}
-	w.beside.once.Do(func() {
+	w.bulk.once.Do(func() {
 		inner, stop := context.WithCancel(ctx)
 		done = make(chan struct{})
 		w.mu.Lock()
-		w.beside.stop = stop
+		w.bulk.stop = stop
 		w.mu.Unlock()
 		go func() {
 			defer close(done)
@@ -77,7 +76,7 @@ func (w *Worker) run(ctx context.Context) error {
 	})
 	err := e.Run(ctx)
 	if done != nil {
-		w.beside.stop()
+		w.bulk.stop()
 		<-done
 	}
 	return err
@@ -87,7 +86,7 @@ func (w *Worker) run(ctx context.Context) error {
 func (w *Worker) stop(ctx context.Context) error {
 	e := w.get()
 	w.mu.Lock()
-	stop := w.beside.stop
+	stop := w.bulk.stop
 	w.mu.Unlock()
 	if stop != nil {
 		stop()
@@ -121,7 +120,7 @@ func (w *Worker) watchBulk(ctx context.Context) {
 			}
 			continue
 		case live:
-			if err := w.serveBulk(ctx); err != nil { // which the engine beside it meets too
+			if err := w.serveBulk(ctx); err != nil { // which the engine of w meets too
 				return
 			}
 			continue
@@ -193,7 +192,7 @@ func (w *Worker) bulkConfig() engine.Config {
 		Lanes:         &q.lanes,
 		Events:        &q.events,
 		Clock:         q.clock,
-		Beside:        true,
+		Bulk:          true,
 		Logger:        w.opts.Logger,
 	}
 }

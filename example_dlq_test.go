@@ -159,3 +159,35 @@ func ExampleDeadLetters_Causes() {
 	// for example: 550 5.1.1 <grace@example.com>: user unknown
 	// deleted: 2
 }
+
+// Many dead letters are put back at a rate, in the background. Here it is the work of a
+// worker that does nothing else.
+func ExampleQueue_StartBulk() {
+	ctx, stop := context.WithCancel(context.Background())
+	q, remove := tempQueue(&errand.Options{Policy: &policy.Policy{}})
+	defer remove()
+	for range 3 {
+		must(q.Enqueue(ctx, SendEmail{To: "ada@example.org"}, nil))
+	}
+	refuse(q, 3, errors.New("connection refused"))
+
+	bulk := must(q.StartBulk(ctx, errand.Bulk{
+		Do: errand.BulkRedrive, Filter: errand.JobFilter{Kind: "send_email"}, Rate: 500, By: "ada",
+	}))
+	fmt.Println("nobody runs it:", bulk.Unserved)
+
+	w := errand.NewWorker(q, &errand.WorkerOptions{Queues: []string{"errand.bulk"}})
+	go func() {
+		_, err := errand.Await[any](ctx, q, bulk.ID)
+		fmt.Println("no result:", errors.Is(err, errand.ErrNoResult))
+		stop()
+	}()
+	check(w.Run(ctx))
+	for _, b := range must(q.Bulks(context.Background())) {
+		fmt.Println(b.Do, b.State, b.Changed, "of", b.Total, "for", b.By)
+	}
+	// Output:
+	// nobody runs it: true
+	// no result: true
+	// redrive done 3 of 3 for ada
+}

@@ -24,7 +24,7 @@ type Worker struct {
 	handlers map[string]engine.Handler
 	onDead   map[string]*OnDead
 	engine   *engine.Engine // nil until Run or Shutdown is called
-	beside   beside
+	bulk     bulkEngine
 	err      error // faults of the options
 }
 

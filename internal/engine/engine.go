@@ -53,9 +53,9 @@ type Config struct {
 	Clock Clock
 	// WaitForClock fires no schedule until Clock is plausible.
 	WaitForClock bool
-	// Beside leaves what concerns all jobs to other engines: it fires no schedules, and
-	// warns of no jobs that nobody works for.
-	Beside bool
+	// Bulk is true of an engine for bulk jobs, which leaves what concerns all jobs to
+	// others: it fires no schedules, and warns of no jobs that nobody works for.
+	Bulk bool
 	// Rand returns random numbers in [0, 1) for jitter, to one goroutine. If nil,
 	// those of math/rand/v2. [WithRand] replaces it.
 	Rand func() float64

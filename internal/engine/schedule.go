@@ -16,7 +16,7 @@ const readPause = 100 * time.Millisecond
 // schedules is what the loop knows of the schedules. Every engine fires all of
 // them, whichever queues it works for. The store lets only one engine succeed.
 type schedules struct {
-	store   storage.Scheduler // nil: the Store keeps none, or Config.Beside
+	store   storage.Scheduler // nil: the Store keeps none, or Config.Bulk
 	plans   []*plan
 	parsed  map[specKey]*parsed
 	refused map[string]specKey // by name: it was logged that this cannot be parsed
@@ -55,7 +55,7 @@ func (k specKey) parse() *parsed {
 func (l *loop) newReadSchedules(now time.Time) *chore {
 	s := &schedules{refused: map[string]specKey{}, read: &chore{}}
 	l.chores.schedules = s
-	if s.store, _ = l.cfg.Store.(storage.Scheduler); l.cfg.Beside {
+	if s.store, _ = l.cfg.Store.(storage.Scheduler); l.cfg.Bulk {
 		s.store = nil
 	}
 	if s.store != nil {

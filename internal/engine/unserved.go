@@ -79,7 +79,7 @@ type unserved struct {
 
 func (l *loop) newUnserved(now time.Time) *chore {
 	u := &unserved{chore: chore{due: onMono(now)}, settings: now.Add(unservedAfter)}
-	u.idle = func() bool { return l.cfg.Beside }
+	u.idle = func() bool { return l.cfg.Bulk }
 	u.prepare = func(now time.Time) task {
 		u.last = now
 		clock := l.watch.seen // late by seconds at most
