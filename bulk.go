@@ -17,6 +17,7 @@ import (
 // BulkAction is what a [Bulk] does to the jobs that its filter selects.
 type BulkAction string
 
+// The actions.
 const (
 	BulkRedrive BulkAction = "redrive" // as [DeadLetters.Redrive]
 	BulkRunNow  BulkAction = "run-now" // as [Queue.RunNow]
