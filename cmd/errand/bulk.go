@@ -19,7 +19,8 @@ type bulk struct {
 	asks string
 	// always is true if it asks about jobs that are named too.
 	always bool
-	// try does the same without a change, with --dry-run; nil if the verb cannot.
+	// try does the same without a change, with --dry-run. If nil, what order returns is
+	// counted.
 	try func(ctx context.Context, path string, filter queue.JobFilter) error
 	do  func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (done, error)
 	// order returns what a bulk job is to do, without its filter; nil if none can. With
@@ -45,6 +46,11 @@ func (b bulk) verb(t *tool, cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().BoolVar(&f.all, "all", false, "all of them, if there is no other condition")
 	if b.asks != "" {
 		cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	}
+	if b.try == nil && b.order != nil {
+		b.try = func(ctx context.Context, path string, filter queue.JobFilter) error {
+			return t.countBulk(ctx, path, filter, b.order)
+		}
 	}
 	if b.try != nil {
 		cmd.Flags().BoolVar(&dry, "dry-run", false, "count what would be done")

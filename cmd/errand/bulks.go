@@ -248,6 +248,37 @@ func (t *tool) startBulk(ctx context.Context, path string, filter queue.JobFilte
 	return t.toldBulk(ctx, path, info, err)
 }
 
+// countBulk says how many jobs a bulk job would take now, and names some of them.
+func (t *tool) countBulk(ctx context.Context, path string, filter queue.JobFilter,
+	order func(ctx context.Context, q *queue.Queue, filter queue.JobFilter) (queue.Bulk, error),
+) error {
+	var info queue.BulkInfo
+	err := t.reading(ctx, path, func(q *queue.Queue) error {
+		b, err := order(ctx, q, filter)
+		if err != nil {
+			return err
+		}
+		if b.DryRun = true; len(b.Filter.States) == 0 {
+			b.Filter = filter
+		}
+		info, err = q.StartBulk(ctx, b)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return t.show(info, func(p *printer) {
+		more := ""
+		if info.More {
+			more = "more than "
+		}
+		p.printf("%s: %s%s\n", info.Do, more, jobsText(int(info.Total)))
+		for _, id := range info.Sample {
+			p.printf("%v\n", id)
+		}
+	})
+}
+
 // toldBulk says what became of a bulk job, nil if none was started.
 func (t *tool) toldBulk(ctx context.Context, path string, b *queue.BulkInfo, err error) error {
 	if b == nil {

@@ -68,6 +68,12 @@ func TestBulk_rate(t *testing.T) {
 		{[]string{"dead", "purge", path, "--all", "--rate", "0", "--yes"}, queue.BulkDelete, 0},
 		{[]string{"jobs", "rm", path, "--state", "cancelled", "--rate", "0", "--yes"}, queue.BulkDelete, 12},
 	} {
+		if c.do != queue.BulkRedrive { // whose dry run says more
+			dry := bulkOf(t, succeed(t, append(c.args, "--dry-run", "--json")...))
+			if dry.Do != c.do || dry.Total != c.changed || !dry.ID.IsZero() || len(dry.Sample) != int(min(c.changed, 10)) {
+				t.Errorf("%q in a dry run: %+v", c.args, dry)
+			}
+		}
 		b := bulkOf(t, succeed(t, append(c.args, "--json")...))
 		if b.Do != c.do || b.State != queue.Done || b.Changed != c.changed || b.Left != 0 {
 			t.Errorf("%q: %+v", c.args, b)

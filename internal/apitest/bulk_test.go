@@ -441,6 +441,58 @@ func TestBulk_unserved(t *testing.T) {
 	}
 }
 
+// bulkSpy counts the exchanges that ask for bulk jobs, and the lists of these.
+type bulkSpy struct {
+	storage.Store
+	storage.Notifier
+	exchanges, lists atomic.Int64
+}
+
+func (s *bulkSpy) Exchange(ctx context.Context, now time.Time, x storage.Exchange) (storage.ExchangeResult, error) {
+	for _, w := range x.Wants {
+		if slices.Contains(w.Queues, storage.BulkQueue) {
+			s.exchanges.Add(1)
+		}
+	}
+	return s.Store.Exchange(ctx, now, x)
+}
+
+func (s *bulkSpy) Jobs(ctx context.Context, f storage.Filter, after string, limit int) (storage.Page, error) {
+	if f.Queue == storage.BulkQueue {
+		s.lists.Add(1)
+	}
+	return s.Store.Jobs(ctx, f, after, limit)
+}
+
+// A worker asks for bulk jobs only while there are some, and looks for them when it begins and
+// when the store tells of one.
+func TestBulk_lazy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := storagetest.NewMemory().Open()
+		s := &bulkSpy{Store: store, Notifier: store.(storage.Notifier)}
+		q, err := errand.New(t.Context(), s, &errand.Options{Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		idle(t, q)
+		for range 100 {
+			enqueue(t, q, note{}, nil)
+		}
+		time.Sleep(time.Hour)
+		if e, l := s.exchanges.Load(), s.lists.Load(); e != 0 || l != 1 {
+			t.Errorf("without a bulk job there were %d exchanges for them, and %d lists", e, l)
+		}
+		bulkEnded(t, q, startBulk(t, q, errand.Bulk{Do: errand.BulkCancel, Filter: errand.JobFilter{All: true}}))
+		time.Sleep(time.Minute)
+		e, l := s.exchanges.Load(), s.lists.Load()
+		enqueue(t, q, note{}, nil)
+		time.Sleep(time.Hour)
+		if e == 0 || s.exchanges.Load() != e || s.lists.Load() != l {
+			t.Errorf("after the bulk job: %d exchanges, then %d, and %d lists, then %d", e, s.exchanges.Load(), l, s.lists.Load())
+		}
+	})
+}
+
 // At most 100 bulk jobs are kept, whatever the Retention is.
 func TestBulk_kept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
