@@ -73,7 +73,8 @@ func (j JobInfo) MarshalJSON() ([]byte, error) { return seconds.Marshal(j) }
 func (j *JobInfo) UnmarshalJSON(data []byte) error { return seconds.Unmarshal(data, j) }
 
 // JobFilter selects jobs. A job is selected if it matches all fields that are not zero. A
-// call refuses a field that none of the jobs it is about can match.
+// call refuses a field that none of the jobs it is about can match. Bulk jobs, see
+// [Queue.StartBulk], are selected only if IDs, Queue or Kind is set.
 type JobFilter struct {
 	// IDs names the jobs, at most 10,000; no other field may be set with them.
 	IDs    []ID
