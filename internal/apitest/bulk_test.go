@@ -311,7 +311,7 @@ func TestBulk_cancel(t *testing.T) {
 }
 
 // A worker that stops leaves its bulk job to the next, and one whose process is killed too:
-// each job is changed once.
+// each job is put back once, although all die again while the next worker goes on.
 func TestBulk_goesOn(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -325,7 +325,7 @@ func TestBulk_goesOn(t *testing.T) {
 				return q, s
 			}
 			q, store := open()
-			killNotes(t, q, 1000)
+			ids := killNotes(t, q, 1000)
 			stop := idle(t, q)
 			id := startBulk(t, q, errand.Bulk{Do: errand.BulkRedrive, Filter: errand.JobFilter{All: true}, Rate: 100})
 			time.Sleep(4500 * time.Millisecond)
@@ -341,14 +341,22 @@ func TestBulk_goesOn(t *testing.T) {
 			if done < 400 || done > 500 {
 				t.Errorf("%d jobs were done before", done)
 			}
-			idle(t, other)
+			w := errand.NewWorker(other, nil)
+			errand.Handle(w, func(context.Context, *errand.Job[note]) error { return errand.Permanent(errors.New("no")) })
+			run(t, w)
 			b := bulkEnded(t, other, id)
+			synctest.Wait()
 			least := int64(1000)
 			if killed {
 				least = 900 // those of the last second are not counted
 			}
-			if b.Changed < least || b.Changed > 1000 || notesIn(t, other, errand.Ready) != 1000 {
-				t.Errorf("killed %v: %+v, %d are ready", killed, b, notesIn(t, other, errand.Ready))
+			if b.Changed < least || b.Changed > 1000 || notesIn(t, other, errand.Dead) != 1000 {
+				t.Errorf("killed %v: %+v, %d are dead", killed, b, notesIn(t, other, errand.Dead))
+			}
+			for _, id := range ids {
+				if j := lookUp(t, other, id); j.Attempt != 2 {
+					t.Fatalf("killed %v: a job has had %d attempts, want 2", killed, j.Attempt)
+				}
 			}
 		})
 	}
