@@ -66,6 +66,10 @@ func (j *Job[A]) Resume(v any) (found bool, err error) {
 // before, the crashes of the job count anew, up to 100 times: a job that gets on is none that
 // only brings its process down.
 //
+// A handler whose context has ended, as its worker stops, can still call Checkpoint before it
+// returns, also with that context. A full disk keeps out new jobs before it keeps out
+// checkpoints.
+//
 // Checkpoint returns [ErrLeaseLost] and [ErrCancelled] as [Job.Finish] does: then nothing was
 // kept. It returns [ErrFinished] if the job was completed before, or if the handler has
 // returned, and [ErrNoAttempt] for a job that no worker runs. Inside of [Queue.Tx] and Finish
@@ -113,8 +117,9 @@ func keptJSON(field string, v any) ([]byte, error) {
 // Progress says how far the job has got: done of total, which is 0 if that is not known, and a
 // note of which the first 256 bytes are shown. It can be called as often as the handler likes:
 // it writes nothing to the database. [Queue.Workers] and [Queue.Job] show the last one, about a
-// second later, in all processes. It is kept with a checkpoint, and when the job ends. It does
-// nothing for a job that no worker runs, or after the end.
+// second later, in all processes. The last one is kept with a checkpoint, and when the job is
+// done, cancelled or dead; not when the attempt fails and is retried. Progress does nothing for
+// a job that no worker runs, or after the handler has returned.
 func (j *Job[A]) Progress(done, total int64, note string) {
 	if j.attempt != nil {
 		j.attempt.Progress(done, total, note)
@@ -126,7 +131,8 @@ func (j *Job[A]) Progress(done, total int64, note string) {
 //
 // It returns a [FieldError] if v is too large, or if the finished jobs of the lane are not
 // kept, see [Options].Retention: nobody could read the result then. It returns [ErrFinished]
-// and [ErrNoAttempt] as [Job.Then] does.
+// and [ErrNoAttempt] as [Job.Then] does. Call it before [Job.CompleteTx], whose transaction
+// keeps the result.
 func (j *Job[A]) SetResult(v any) error {
 	if j.attempt == nil {
 		return ErrNoAttempt
@@ -181,8 +187,9 @@ func Result[R any](info JobInfo) (r R, err error) {
 // was enqueued in a transaction which is not yet committed. It returns the error of ctx if that
 // ends first.
 //
-// It looks at the job only after commits: at once after those of this process, and mostly
-// within a tenth of a second after those of others, with one look for all who wait.
+// It learns of the end at once if a worker of this process ends the job, and otherwise within
+// about a second: once a second, and after commits that bring work, one look is for all who
+// wait. Errors of the store, such as [ErrClosed], end the wait.
 //
 // A handler that awaits another job keeps its place in the worker meanwhile. If all places are
 // taken by such handlers, none of them ever ends: have the job enqueued by [Job.Then] instead,
@@ -204,9 +211,9 @@ func (q *Queue) ended(ctx context.Context, id ID) (JobInfo, error) {
 	}
 	defer q.awaits.remove(id, w)
 	for {
-		info, err := q.Job(ctx, id)
-		if err != nil || !info.EndedAt.IsZero() {
-			return info, err
+		r, err := q.store.Job(ctx, id)
+		if err != nil || !r.EndedAt.IsZero() {
+			return jobInfoOf(&r, err)
 		}
 		select {
 		case <-w:
@@ -256,13 +263,11 @@ func (a *awaits) begin(q *Queue) error {
 	}
 	poke, done := make(chan struct{}, 1), make(chan struct{})
 	a.of, a.poke = map[ID][]chan struct{}{}, poke
-	unlisten, every := func() {}, time.Duration(0)
+	unlisten := func() {}
 	if n, ok := q.store.(storage.Notifier); ok {
 		unlisten = n.Notify(func(storage.Event) { ring(poke) })
-	} else {
-		every = time.Second
 	}
-	go a.look(q, poke, done, every)
+	go a.look(q, poke, done)
 	a.stop = func() {
 		s.Close()
 		unlisten()
@@ -272,19 +277,15 @@ func (a *awaits) begin(q *Queue) error {
 	return nil
 }
 
-// look tells those whose jobs have ended, after each poke, until done is closed. With every it
-// looks that often too.
-func (a *awaits) look(q *Queue, poke, done chan struct{}, every time.Duration) {
-	var tick <-chan time.Time
-	if every > 0 {
-		t := time.NewTicker(every)
-		defer t.Stop()
-		tick = t.C
-	}
+// look tells those whose jobs have ended, after each poke, until done is closed. It looks once a
+// second besides: no store tells of all ends, such as those in other programs' transactions.
+func (a *awaits) look(q *Queue, poke, done chan struct{}) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
 	for {
 		select {
 		case <-poke:
-		case <-tick:
+		case <-tick.C:
 		case <-done:
 			return
 		}
@@ -377,12 +378,13 @@ func ring(c chan struct{}) {
 	}
 }
 
-// progress returns how far a job has got that runs, as a worker shows it; was if none does.
-func (q *Queue) progress(ctx context.Context, id ID, was *Progress) (*Progress, error) {
-	if _, ok := q.store.(storage.Publisher); !ok {
-		return was, nil
-	}
+// progress returns how far a job has got that runs, as far as a worker shows it, or else as was
+// kept.
+func (q *Queue) progress(ctx context.Context, id ID, was *Progress) *Progress {
 	all, err := q.Workers(ctx)
+	if err != nil {
+		return was // a store that shows nothing, or cannot now
+	}
 	for i := range all {
 		for _, p := range all[i].Progress {
 			if p.Job == id && (was == nil || p.At.After(was.At)) {
@@ -390,5 +392,5 @@ func (q *Queue) progress(ctx context.Context, id ID, was *Progress) (*Progress, 
 			}
 		}
 	}
-	return was, err
+	return was
 }

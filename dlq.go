@@ -103,7 +103,8 @@ type RedriveResult struct {
 // Get returns all that is known of a dead letter. It returns [ErrNotFound] for a
 // job that is not dead.
 func (d *DeadLetters) Get(ctx context.Context, id ID) (JobInfo, error) {
-	j, err := d.q.Job(ctx, id)
+	r, err := d.q.store.Job(ctx, id)
+	j, err := jobInfoOf(&r, err)
 	if err != nil {
 		return JobInfo{}, err
 	}

@@ -233,32 +233,34 @@ func ExampleJob_Checkpoint() {
 	q, remove := tempQueue(&errand.Options{Policy: policy.Policy{Retries: 3, NoDelayRetries: 3}})
 	defer remove()
 	asked := 0
-	fetch := func(_ context.Context, _ string, offset int64) (n, size int64, err error) {
+	fetch := func(_ context.Context, _ string, offset int64) (n int64, err error) {
 		if asked++; asked == 3 {
-			return 0, 0, errors.New("the network is down")
+			return 0, errors.New("the network is down")
 		}
 		fmt.Println("from", offset)
-		return 100, 300, nil
+		return min(100, 250-offset), nil
 	}
 
 	w := errand.NewWorker(q, nil)
 	errand.Handle(w, func(ctx context.Context, job *errand.Job[Download]) error {
-		var at struct{ Offset, Size int64 }
+		var at struct{ Offset int64 }
 		if _, err := job.Resume(&at); err != nil {
 			return err
 		}
-		for at.Offset == 0 || at.Offset < at.Size {
-			n, size, err := fetch(ctx, job.Args.URL, at.Offset)
+		for {
+			n, err := fetch(ctx, job.Args.URL, at.Offset) // 0 at the end
 			if err != nil {
 				return err
 			}
-			at.Offset, at.Size = at.Offset+n, size
+			if n == 0 {
+				return job.SetResult(at.Offset)
+			}
+			at.Offset += n
+			job.Progress(at.Offset, 0, "bytes")
 			if err := job.Checkpoint(ctx, at); err != nil {
 				return err
 			}
-			job.Progress(at.Offset, at.Size, "bytes")
 		}
-		return job.SetResult(at.Size)
 	})
 
 	added := must(q.Enqueue(ctx, Download{URL: "https://example.org/map"}, nil))
@@ -270,5 +272,6 @@ func ExampleJob_Checkpoint() {
 	// from 0
 	// from 100
 	// from 200
-	// 300 <nil> 300
+	// from 250
+	// 250 <nil> 250
 }

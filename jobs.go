@@ -343,6 +343,14 @@ func jobInfo(r *storage.Record) (JobInfo, error) {
 	return j, f.err()
 }
 
+// jobInfoOf is jobInfo for what the store has returned.
+func jobInfoOf(r *storage.Record, err error) (JobInfo, error) {
+	if err != nil {
+		return JobInfo{}, err
+	}
+	return jobInfo(r)
+}
+
 // parentTag begins the tags that name a parent.
 var parentTag, _, _ = strings.Cut(storage.ParentTag(ID{}), ID{}.String())
 

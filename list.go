@@ -119,7 +119,8 @@ func (q *Queue) list(ctx context.Context, filter JobFilter, o *ListOptions, abou
 func (q *Queue) listIDs(ctx context.Context, ids []ID, about []State) (page JobPage, err error) {
 	page.Jobs = []JobInfo{}
 	for _, id := range ids {
-		j, err := q.Job(ctx, id)
+		r, err := q.store.Job(ctx, id)
+		j, err := jobInfoOf(&r, err)
 		switch {
 		case err == nil:
 			page.Looked++

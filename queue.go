@@ -415,7 +415,7 @@ func (q *Queue) Job(ctx context.Context, id ID) (JobInfo, error) {
 	}
 	info, err := jobInfo(&r)
 	if err == nil && info.State == Running {
-		info.Progress, err = q.progress(ctx, id, info.Progress)
+		info.Progress = q.progress(ctx, id, info.Progress)
 	}
 	return info, err
 }
@@ -431,6 +431,7 @@ func (q *Queue) Cancel(ctx context.Context, id ID) (State, error) {
 	if q.events.Wanted() {
 		was, _ = q.store.Job(ctx, id) // what fails here, Cancel returns
 	}
+	defer q.awaits.changed()
 	now := q.clock.current(ctx)
 	state, err := q.store.Cancel(ctx, now, id, storage.Retention{Default: q.opts.Retention})
 	if err == nil && state == Cancelled {

@@ -46,7 +46,8 @@ type Progress struct {
 type Kept struct {
 	// Checkpoint is where a job has got to that is live or dead.
 	Checkpoint []byte
-	// Progress is how far it was at its last checkpoint, or at its end; nil: not known.
+	// Progress is how far it was at its last checkpoint, or at its end; nil: not known. It goes
+	// with the checkpoint of a job that is to begin from the start.
 	Progress *Progress
 	// Result is what a job that is done has brought.
 	Result []byte

@@ -29,8 +29,8 @@ const (
 // If there is a waiting job, Replace, Debounce and After change it. Its ID, its place,
 // its queue, its policy, its timeout, its tags, its counters and its history stay, and
 // nothing is added to its history; the answer is a duplicate with Replaced that names it.
-// Its checkpoint is dropped. A ready job goes to the place that it would have had with its new priority from the
-// start. Its StartWithin and FinishWithin stay. They count on if its due time stays, and
+// Its checkpoint is dropped. A ready job goes to the place that it would have had with its
+// new priority from the start. Its StartWithin and FinishWithin stay. They count on if its due time stays, and
 // else anew, as of a NewJob. Once a job has begun, StartWithin counts no more.
 //
 // If no job waits and the holder is live, these three modes insert the new job behind the

@@ -119,6 +119,9 @@ func (c *commander) handle(ctx context.Context, job *queue.Job[queue.RawArgs]) e
 		err = job.Checkpoint(context.WithoutCancel(ctx), said.Checkpoint)
 	}
 	if res.Stopped {
+		if err != nil {
+			c.log.Warn("errand: the checkpoint of a command that was stopped is not kept", "kind", job.Kind, "job", job.ID, "error", err)
+		}
 		return failure(res.Exit, last.String())
 	}
 	text := said.Error
@@ -138,13 +141,13 @@ func (c *commander) end(job *queue.Job[queue.RawArgs], file string) {
 	if err == nil && said.Result != nil {
 		err = job.SetResult(said.Result)
 	}
-	if err != nil || said.beside() {
+	if err != nil {
+		c.log.Warn("errand: a command has ended with status 0, and its result is not kept: its job is done", "kind", job.Kind, "job", job.ID, "error", err)
+	}
+	if said.beside() {
 		c.ignored.Do(func() {
-			attrs := []any{"kind", job.Kind, "job", job.ID}
-			if err != nil {
-				attrs = append(attrs, "error", err)
-			}
-			c.log.Warn("errand: a command has ended with status 0 and written ERRAND_RESULT, of which all but the result counts beside others only: its job is done", attrs...)
+			c.log.Warn("errand: a command has ended with status 0 and written ERRAND_RESULT, of which all but the result counts beside others only: its job is done",
+				"kind", job.Kind, "job", job.ID)
 		})
 	}
 }

@@ -100,6 +100,17 @@ func TestJob_Checkpoint(t *testing.T) {
 				return errDeclined
 			})
 		}, "nowhere"},
+		"after Finish that was rolled back": {func(s *shop, ctx context.Context, job *errand.Job[charge]) error {
+			err := job.Finish(ctx, func(tx *sql.Tx) error { return errDeclined })
+			return errors.Join(err, job.Checkpoint(ctx, place{7}), job.SetResult(7))
+		}, "7"},
+		"after CompleteTx that was rolled back": {func(s *shop, ctx context.Context, job *errand.Job[charge]) error {
+			err := s.q.Tx(ctx, func(tx *sql.Tx) error { return errors.Join(job.CompleteTx(ctx, tx), errDeclined) })
+			if job.SetResult(7) == nil {
+				panic("SetResult after CompleteTx")
+			}
+			return errors.Join(err, job.Checkpoint(ctx, place{7}))
+		}, "7"},
 		"that is none": {func(s *shop, ctx context.Context, job *errand.Job[charge]) error {
 			tx := must(s.db.Begin())
 			for what, v := range map[string]any{"large": strings.Repeat("x", 64<<10), "no JSON": math.Inf(1)} {
@@ -195,6 +206,48 @@ func TestJob_Checkpoint_refused(t *testing.T) {
 	}
 }
 
+// A handler that its worker stops can still say where it is.
+func TestJob_Checkpoint_stopped(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, errand.Options{})
+	id := must(s.q.Enqueue(t.Context(), charge{1}, nil)).ID
+	w := errand.NewWorker(s.q, &errand.WorkerOptions{Logger: quiet, Grace: -1})
+	begun := make(chan struct{})
+	errand.Handle(w, func(ctx context.Context, job *errand.Job[charge]) error {
+		close(begun)
+		<-ctx.Done()
+		return errors.Join(ctx.Err(), job.Checkpoint(ctx, place{7}))
+	})
+	stop := run(t, w)
+	<-begun
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if j := must(s.q.Job(t.Context(), id)); j.State != errand.Ready || string(j.Checkpoint) != `{"Offset":7}` {
+		t.Errorf("the job is %s, at %s", j.State, j.Checkpoint)
+	}
+}
+
+// Goroutines that a handler has left behind are refused, and harm nothing.
+func TestJob_Checkpoint_leftBehind(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, errand.Options{})
+	var late sync.WaitGroup
+	s.attempts(nil, func(ctx context.Context, job *errand.Job[charge]) error {
+		err := job.Finish(ctx, func(tx *sql.Tx) error { return errDeclined })
+		must(s.q.Cancel(ctx, job.ID))
+		for range 4 {
+			late.Go(func() {
+				for job.Checkpoint(context.WithoutCancel(ctx), place{7}) == nil {
+					job.Progress(1, 2, "")
+				}
+			})
+		}
+		return err
+	})
+	late.Wait()
+}
+
 // A checkpoint that does not decode fails the attempt as args do.
 func TestJob_Resume_decode(t *testing.T) {
 	t.Parallel()
@@ -221,10 +274,14 @@ func TestDeadLetters_Redrive_checkpoint(t *testing.T) {
 		s := newShop(t, errand.Options{})
 		var got string
 		j := s.attempts(nil, func(ctx context.Context, job *errand.Job[charge]) error {
+			job.Progress(7, 7, "")
 			check(job.Checkpoint(ctx, place{7}))
 			return errand.Permanent(errDeclined)
 		}, func(ctx context.Context, job *errand.Job[charge]) error {
 			got = resumed(job)
+			if shown := must(s.q.Job(ctx, job.ID)).Progress; (shown == nil) != fromStart {
+				t.Errorf("from the start %v: the progress is %v", fromStart, shown)
+			}
 			return nil
 		})
 		if j.State != errand.Dead {
@@ -392,6 +449,43 @@ func TestAwait_ended(t *testing.T) {
 	cancel()
 	if _, err := errand.Await[any](ctx, s.q, id); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
+	}
+}
+
+// Who waits learns of the end also where the store tells of nothing that others commit.
+func TestAwait_untold(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		awaits errand.SQLiteOptions
+		end    func(s *shop, id errand.ID) // by a queue for all processes, or the application
+		single bool
+	}{
+		"only reads": {awaits: errand.SQLiteOptions{ReadOnly: true}, end: func(s *shop, id errand.ID) { must(s.q.Cancel(s.t.Context(), id)) }},
+		"alone": {single: true, end: func(s *shop, id errand.ID) {
+			tx := must(s.db.Begin())
+			must(s.q.CancelTx(s.t.Context(), tx, id))
+			check(tx.Commit())
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, errand.Options{SQLite: errand.SQLiteOptions{SingleProcess: c.single}})
+			id := must(s.q.Enqueue(t.Context(), charge{1}, nil)).ID
+			q := s.q
+			if !c.single {
+				q = must(errand.Open(t.Context(), s.path, &errand.Options{Logger: quiet, SQLite: c.awaits}))
+				defer q.Close()
+			}
+			waits := make(chan error, 1)
+			go func() {
+				_, err := errand.Await[any](t.Context(), q, id)
+				waits <- err
+			}()
+			c.end(s, id)
+			if err := <-waits; !errors.Is(err, errand.ErrCancelled) {
+				t.Errorf("Await returned %v", err)
+			}
+		})
 	}
 }
 

@@ -33,7 +33,7 @@ type Attempt struct {
 	committed bool           // it is
 	asked     bool           // the job was found to be cancelled
 	follows                  // if the job is done
-	keeps                    // with its end
+	keeps     *keeps         // with its end; nil: nothing
 	over      bool           // the handler has returned
 }
 
@@ -88,7 +88,8 @@ func (a *Attempt) Finish(ctx context.Context, store storage.TxEnqueuer, fn func(
 		return err
 	}
 	defer a.calls.Done()
-	return a.caused(ctx, store.Tx(ctx, func(tx any) error {
+	was := a.isOpen()
+	err := store.Tx(ctx, func(tx any) error {
 		r, err := store.LookTx(ctx, tx, a.of.job.Lease)
 		if err := errors.Join(err, a.refusal(r)); err != nil {
 			return err
@@ -97,18 +98,27 @@ func (a *Attempt) Finish(ctx context.Context, store storage.TxEnqueuer, fn func(
 			return err
 		}
 		return a.finish(ctx, store, tx)
-	}))
+	})
+	if err != nil && !was && !errors.Is(err, storage.ErrUnknownOutcome) {
+		a.reopen()
+	}
+	return a.caused(ctx, err)
 }
 
-// caused says of an error why the context has ended.
+// caused says of an error of a call that may complete the job why the context has ended.
 func (a *Attempt) caused(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil && errors.Is(context.Cause(a.of.ctx), ErrCancelled) {
+		a.wasAsked()
+	}
+	return a.explained(ctx, err)
+}
+
+// explained says of an error why the context has ended.
+func (a *Attempt) explained(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
 	}
 	cause := context.Cause(a.of.ctx)
-	if errors.Is(cause, ErrCancelled) {
-		a.wasAsked()
-	}
 	if cause == nil || errors.Is(err, cause) {
 		return err
 	}
@@ -150,11 +160,18 @@ func (a *Attempt) finish(ctx context.Context, store storage.TxEnqueuer, tx any) 
 
 // refusal returns why a lease cannot be ended.
 func (a *Attempt) refusal(r storage.ItemResult) error {
+	if r == storage.Cancelling {
+		a.wasAsked()
+	}
+	return refused(r)
+}
+
+// refused returns why something about a lease was refused.
+func refused(r storage.ItemResult) error {
 	switch r {
 	case storage.Lost:
 		return ErrLeaseLost
 	case storage.Cancelling:
-		a.wasAsked()
 		return ErrCancelled
 	case storage.Ended:
 		return ErrFinished
@@ -178,6 +195,13 @@ func (a *Attempt) isCommitted() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.committed
+}
+
+// isOpen reports whether a transaction that completes the job may be open.
+func (a *Attempt) isOpen() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.open
 }
 
 // wasTried reports whether a call that may complete the job was made.

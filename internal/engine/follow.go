@@ -39,7 +39,7 @@ type follows struct {
 func (a *Attempt) Then(job storage.NewJob, fits func(jobs, bytes int) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.ended() {
+	if a.over || a.committed || a.ending {
 		return ErrFinished
 	}
 	bytes := a.bytes + len(job.Args) + len(job.Headers)

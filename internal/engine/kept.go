@@ -17,76 +17,94 @@ const (
 
 // keeps is what a handler has said of its job that is kept beside its end.
 type keeps struct {
-	progress storage.Progress // zero At: none
+	progress *storage.Progress
 	result   []byte
 }
 
 // kept returns the progress, nil if there is none; the attempt is locked.
-func (k *keeps) kept() *storage.Progress {
-	if k.progress.At.IsZero() {
+func (a *Attempt) kept() *storage.Progress {
+	if a.keeps == nil || a.keeps.progress == nil {
 		return nil
 	}
-	p := k.progress
+	p := *a.keeps.progress
 	p.Note = cut(p.Note, maxNote)
 	return &p
 }
 
-// ended reports whether an attempt can say nothing more of its job; the attempt is locked.
-func (a *Attempt) ended() bool { return a.over || a.committed || a.ending }
+// keep returns where to note what is kept, unless the attempt can say nothing more of its job;
+// the attempt is locked.
+func (a *Attempt) keep() (*keeps, error) {
+	if a.over || a.committed {
+		return nil, ErrFinished
+	}
+	if a.keeps == nil {
+		a.keeps = &keeps{}
+	}
+	return a.keeps, nil
+}
 
-// where returns a checkpoint with the progress so far, unless the attempt has ended.
-func (a *Attempt) where(data []byte) (c storage.Checkpoint, err error) {
+// where returns a checkpoint with the progress so far, unless the attempt has ended. A handler
+// that is to stop can still keep one: then its context has ended, and counts no more.
+func (a *Attempt) where(ctx context.Context, data []byte) (context.Context, storage.Checkpoint, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.ended() {
-		return c, ErrFinished
+	if a.over || a.committed {
+		return ctx, storage.Checkpoint{}, ErrFinished
 	}
-	return storage.Checkpoint{Lease: a.of.job.Lease, Data: data, Progress: a.kept()}, nil
+	if a.of.ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	return ctx, storage.Checkpoint{Lease: a.of.job.Lease, Data: data, Progress: a.kept()}, nil
 }
 
 // Checkpoint keeps where the job has got to. It is durable when Checkpoint returns.
 func (a *Attempt) Checkpoint(ctx context.Context, data []byte) error {
-	c, err := a.where(data)
+	ctx, c, err := a.where(ctx, data)
 	if err != nil {
 		return err
 	}
 	r, err := a.of.cfg.Store.Checkpoint(ctx, c)
-	return a.caused(ctx, errors.Join(err, a.refusal(r)))
+	return a.explained(ctx, errors.Join(err, refused(r)))
 }
 
 // CheckpointTx keeps where the job has got to in a transaction of the application, or of the
 // store. After an error that cannot commit.
 func (a *Attempt) CheckpointTx(ctx context.Context, store storage.TxEnqueuer, tx any, data []byte) error {
-	c, err := a.where(data)
+	ctx, c, err := a.where(ctx, data)
 	if err != nil {
 		store.SpoilTx(tx, err)
 		return err
 	}
 	r, err := store.CheckpointTx(ctx, tx, c)
-	return a.caused(ctx, errors.Join(err, a.refusal(r)))
+	return a.explained(ctx, errors.Join(err, refused(r)))
 }
 
 // SetResult notes what is kept with the job if it is done.
 func (a *Attempt) SetResult(data []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.ended() {
-		return ErrFinished
+	if a.ending {
+		return ErrFinished // its end has no result
 	}
-	a.result = data
-	return nil
+	k, err := a.keep()
+	if err == nil {
+		k.result = data
+	}
+	return err
 }
 
 // Progress notes how far the job has got. It is shown within about a second.
 func (a *Attempt) Progress(done, total int64, note string) {
 	p := storage.Progress{Done: done, Total: total, Note: note, At: a.of.cfg.Clock.Now()}
 	a.mu.Lock()
-	said := !a.ended()
-	if said {
-		a.progress = p
+	k, err := a.keep()
+	if err == nil && k.progress == nil {
+		k.progress = &p
+	} else if err == nil {
+		*k.progress = p
 	}
 	a.mu.Unlock()
-	if l := a.of.loop; said && l.chores.show.moved.note() {
+	if l := a.of.loop; err == nil && l.chores.show.moved.note() {
 		l.mail.ring()
 	}
 }
@@ -97,7 +115,9 @@ func (a *Attempt) brings(f *storage.Finish) {
 	defer a.mu.Unlock()
 	if f.Outcome == storage.OutcomeDone {
 		a.ending = true
-		f.Then, f.Result = a.then, a.result
+		if f.Then = a.then; a.keeps != nil {
+			f.Result = a.keeps.result
+		}
 	}
 	if f.Progress = a.kept(); f.Spent != nil {
 		f.Spent.Progress = f.Progress
@@ -109,6 +129,13 @@ func (a *Attempt) undo() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ending = a.open
+}
+
+// reopen has an attempt go on whose transaction was rolled back.
+func (a *Attempt) reopen() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.open, a.ending = false, false
 }
 
 // moves is whether jobs have said how far they have got.

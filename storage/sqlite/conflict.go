@@ -261,10 +261,8 @@ func (t *tx) replace(now time.Time, w *jobRow, j *storage.NewJob) error {
 	if err := t.weigh(&was, -1); err != nil {
 		return err
 	}
-	if w.Options&hasKept != 0 {
-		if err := t.dropCheckpoint(w.ID); err != nil {
-			return err
-		}
+	if err := t.forgetKept(&w.facts); err != nil {
+		return err
 	}
 	if w.Beside {
 		if _, err := t.exec(sqlDeletePayload, w.ID); err != nil {

@@ -241,8 +241,8 @@ func (t *tx) redrive(now time.Time, id storage.ID, queue string, sel *storage.Se
 		return nil
 	}
 	step.N++
-	if sel.FromStart && r.Options&hasKept != 0 {
-		if err := t.dropCheckpoint(r.ID); err != nil {
+	if sel.FromStart {
+		if err := t.forgetKept(&r.facts); err != nil {
 			return err
 		}
 	}

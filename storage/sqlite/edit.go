@@ -290,10 +290,8 @@ func (t *tx) editArgs(now time.Time, r *jobRow, args []byte) error {
 			return err
 		}
 	}
-	if r.Options&hasKept != 0 {
-		if err := t.dropCheckpoint(r.ID); err != nil {
-			return err
-		}
+	if err := t.forgetKept(&r.facts); err != nil {
+		return err
 	}
 	if r.Beside {
 		if _, err := t.exec(sqlDeletePayload, r.ID); err != nil {

@@ -282,7 +282,7 @@ func (in *instance) forget(x *storage.Exchange, out *storage.ExchangeResult) {
 	}
 }
 
-// forgetFacts has the end of a lease read what it needs: it has changed.
+// forgetFacts has the end of a lease read what it needs: a checkpoint has changed it.
 func (in *instance) forgetFacts(token int64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

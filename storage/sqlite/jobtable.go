@@ -77,7 +77,7 @@ const (
 )
 
 // facts are what has to be known of a job when its row goes. Of a leased job none
-// of them changes while the lease is held.
+// of them changes while the lease is held, but see forgetFacts.
 type facts struct {
 	ID        int64
 	Token     int64

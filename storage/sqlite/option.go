@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -36,6 +37,7 @@ ON CONFLICT DO UPDATE SET checkpoint = ?2, resets = ?3`
 ON CONFLICT DO UPDATE SET at = ?2, done = ?3, total = ?4, note = ?5`
 	sqlKeepResult     = `INSERT INTO main.errand_kept (job, result) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET result = ?2`
 	sqlDropCheckpoint = `UPDATE main.errand_kept SET checkpoint = NULL WHERE job = ?1`
+	sqlForgetKept     = `UPDATE main.errand_kept SET checkpoint = NULL, at = 0, done = 0, total = 0, note = '' WHERE job = ?1`
 	sqlDropKept       = `DELETE FROM main.errand_kept WHERE job = ?1`
 
 	sqlAnyState = `SELECT state, salt, created_at FROM main.errand_job WHERE id = ?1 UNION ALL ` + sqlEndedState
@@ -148,7 +150,7 @@ func (t *tx) addOption(id int64, o *option, runs bool) error {
 // endOption notes that a live job has come to a state in which it is kept.
 func (t *tx) endOption(f *facts, to stateCode) error {
 	if f.Options&hasKept != 0 && to != 0 && to != dead {
-		if err := t.dropCheckpoint(f.ID); err != nil {
+		if _, err := t.exec(sqlDropCheckpoint, f.ID); err != nil {
 			return err
 		}
 	}
@@ -198,7 +200,8 @@ func upMicros(d time.Duration) int64 {
 
 // Checkpoint implements [storage.Checkpointer].
 func (s *Store) Checkpoint(ctx context.Context, c storage.Checkpoint) (r storage.ItemResult, err error) {
-	err = s.submit(ctx, &request{ends: true, urgent: true, work: 1, run: func(t *tx) (err error) {
+	// Also from the ballast: a job that runs needs it to get on, and one row is all it can have.
+	err = s.submit(ctx, &request{ends: true, urgent: true, work: 1 + len(c.Data)/jobBytes, run: func(t *tx) (err error) {
 		r, err = t.checkpoint(&c)
 		return err
 	}})
@@ -229,7 +232,7 @@ func (t *tx) checkpoint(c *storage.Checkpoint) (storage.ItemResult, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case holder != t.store.self.number():
+	case holder != cmp.Or(t.registered, t.store.self.number()):
 		return storage.Lost, nil
 	case r != storage.Applied:
 		return r, nil
@@ -287,9 +290,12 @@ func (t *tx) keepEnd(gone *facts, f *storage.Finish, e *departure) (bool, error)
 	return true, t.keepProgress(f.Key, f.Progress)
 }
 
-// dropCheckpoint forgets where a job has got to.
-func (t *tx) dropCheckpoint(id int64) error {
-	_, err := t.exec(sqlDropCheckpoint, id)
+// forgetKept forgets where a job has got to that is to begin from the start.
+func (t *tx) forgetKept(f *facts) error {
+	if f.Options&hasKept == 0 {
+		return nil
+	}
+	_, err := t.exec(sqlForgetKept, f.ID)
 	return err
 }
 

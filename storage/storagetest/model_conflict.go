@@ -118,7 +118,7 @@ func (m *Memory) replace(now time.Time, j *job, n *storage.NewJob) {
 	*j = *was
 	m.jobs[j.Key] = j
 	j.Args, j.Headers, j.Priority = bytes.Clone(n.Args), bytes.Clone(n.Headers), n.Priority
-	j.Checkpoint = nil
+	j.Checkpoint, j.Progress = nil, nil
 	due := j.DueAt
 	if c.Fresh {
 		if j.State == storage.Scheduled && j.Attempt > 0 && due.After(at) {

@@ -78,7 +78,7 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 		}
 		j.Retry, j.Crashes, j.Snoozes, j.redriven = 0, 0, 0, true
 		if sel.FromStart {
-			j.Checkpoint = nil
+			j.Checkpoint, j.Progress = nil, nil
 		}
 		from := j.Queue
 		if queue != "" {

@@ -94,7 +94,7 @@ func (in *instance) edit(now time.Time, j *job, e *storage.Edit, doubtful bool) 
 	}
 	if e.Args != nil && !bytes.Equal(e.Args, j.Args) {
 		j.remember(storage.Failure{Attempt: j.Attempt, At: at, Phase: storage.PhaseEdited, Instance: in.name, Args: j.Args})
-		j.Args, j.Checkpoint = bytes.Clone(e.Args), nil
+		j.Args, j.Checkpoint, j.Progress = bytes.Clone(e.Args), nil, nil
 	}
 	m.resettle(j, was, j.Queue != from, e.Reschedules())
 	if e.Reschedules() || e.Queue != "" {
