@@ -278,6 +278,11 @@ func (t *tx) keepEnd(gone *facts, f *storage.Finish, e *departure) (bool, error)
 	if result == nil && f.Progress == nil {
 		return true, nil
 	}
+	if e.keep != nil {
+		if kept, err := t.kept(gone.Lane, e.keep); kept <= 0 || err != nil {
+			return true, err // it would go with the job
+		}
+	}
 	if held, err := t.markKept(f.Lease, true); !held || err != nil {
 		return false, err
 	}
