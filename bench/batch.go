@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/errandq/errand"
@@ -27,48 +26,21 @@ func (w batch) run(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	n := t.n(w.n)
-	if err := fill(ctx, s, n, smallPad); err != nil {
-		return err
-	}
-	if err := t.start(); err != nil {
-		return err
-	}
-	if err := w.drain(ctx, s, n); err != nil {
-		return err
-	}
-	return t.stop(n)
-}
-
-// drain works until n different jobs are done. It fails if any is lost or done again.
-func (w batch) drain(ctx context.Context, s system, n int) error {
-	ctx, stop := context.WithTimeout(ctx, patience)
-	defer stop()
-	seen := newSet(n)
-	request := func(jobs ...*job) error {
-		if w.request > 0 {
-			<-time.After(w.request)
-		}
-		for _, j := range jobs {
-			if seen.add(j) == n {
-				stop()
+	return t.drain(ctx, s, t.n(w.n), func(ctx context.Context, done func(*job)) error {
+		request := func(jobs ...*job) error {
+			if w.request > 0 {
+				<-time.After(w.request)
 			}
+			for _, j := range jobs {
+				done(j)
+			}
+			return nil
 		}
-		return nil
-	}
-	var err error
-	if w.perCall == 1 {
-		err = s.Work(ctx, workers, func(_ context.Context, j *job) error { return request(j) })
-	} else {
-		err = s.(batcher).WorkBatches(ctx, workers, w.perCall, func(_ context.Context, jobs []*job) error { return request(jobs...) })
-	}
-	if err != nil {
-		return err
-	}
-	if left, err := s.Left(context.WithoutCancel(ctx)); err != nil || left != 0 {
-		return fmt.Errorf("%d jobs are left, %w", left, err)
-	}
-	return seen.err()
+		if w.perCall == 1 {
+			return s.Work(ctx, workers, func(_ context.Context, j *job) error { return request(j) })
+		}
+		return s.(batcher).WorkBatches(ctx, workers, w.perCall, func(_ context.Context, jobs []*job) error { return request(jobs...) })
+	})
 }
 
 func (e *errandQueue) WorkBatches(ctx context.Context, n, perCall int, handle func(context.Context, []*job) error) error {

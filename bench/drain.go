@@ -37,6 +37,20 @@ func (w drain) run(ctx context.Context, t *trial) error {
 	return t.stop(n)
 }
 
+// drain measures work, which has to do n jobs that are there already.
+func (t *trial) drain(ctx context.Context, s system, n int, work func(ctx context.Context, done func(*job)) error) error {
+	if err := fill(ctx, s, n, smallPad); err != nil {
+		return err
+	}
+	if err := t.start(); err != nil {
+		return err
+	}
+	if err := workAll(ctx, s, n, 0, work); err != nil {
+		return err
+	}
+	return t.stop(n)
+}
+
 // fill enqueues n jobs before anything is measured, into these queues and all
 // kinds in turn if there are any.
 func fill(ctx context.Context, s system, n int, pad string, queues ...string) error {
@@ -66,17 +80,26 @@ var errFails = errors.New("this attempt is to fail")
 // failed fails times. It fails if any is lost, or if afterwards there are not
 // just the others, which nobody handles or which are not due.
 func drainAll(ctx context.Context, s system, n, fails, others int) error {
+	return workAll(ctx, s, n, others, func(ctx context.Context, done func(*job)) error {
+		return s.Work(ctx, workers, func(_ context.Context, j *job) error {
+			if j.Attempt <= fails {
+				return errFails
+			}
+			done(j)
+			return nil
+		})
+	})
+}
+
+// workAll is drainAll by work, which calls done with each job that is done.
+func workAll(ctx context.Context, s system, n, others int, work func(ctx context.Context, done func(*job)) error) error {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	seen := newSet(n)
-	err := s.Work(ctx, workers, func(_ context.Context, j *job) error {
-		if j.Attempt <= fails {
-			return errFails
-		}
+	err := work(ctx, func(j *job) {
 		if seen.add(j) == n {
 			stop()
 		}
-		return nil
 	})
 	if err != nil {
 		return err

@@ -63,6 +63,16 @@ func (q *goqiteQueue) EnqueueTx(ctx context.Context, j newJob, note string) erro
 }
 
 func (q *goqiteQueue) Work(ctx context.Context, n int, handle func(context.Context, *job) error) error {
+	return q.work(ctx, n, func(ctx context.Context, id goqite.ID, j *job) error {
+		if err := handle(ctx, j); err != nil {
+			return err
+		}
+		return q.queue.Delete(ctx, id)
+	})
+}
+
+// work has handle do and delete each message.
+func (q *goqiteQueue) work(ctx context.Context, n int, handle func(context.Context, goqite.ID, *job) error) error {
 	errs := make([]error, n)
 	var all sync.WaitGroup
 	for i := range n {
@@ -76,7 +86,7 @@ func (q *goqiteQueue) Work(ctx context.Context, n int, handle func(context.Conte
 	return errors.Join(errs...)
 }
 
-func (q *goqiteQueue) next(ctx context.Context, handle func(context.Context, *job) error) error {
+func (q *goqiteQueue) next(ctx context.Context, handle func(context.Context, goqite.ID, *job) error) error {
 	m, err := q.queue.Receive(ctx)
 	if err != nil {
 		return err
@@ -89,10 +99,7 @@ func (q *goqiteQueue) next(ctx context.Context, handle func(context.Context, *jo
 	if err := json.Unmarshal(m.Body, &j.payload); err != nil {
 		return err
 	}
-	if err := handle(ctx, &j); err != nil {
-		return err
-	}
-	return q.queue.Delete(ctx, m.ID)
+	return handle(ctx, m.ID, &j)
 }
 
 func (q *goqiteQueue) Left(ctx context.Context) (n int, err error) {

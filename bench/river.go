@@ -74,14 +74,18 @@ type riverWorker struct {
 	river.WorkerDefaults[riverArgs]
 
 	mu     sync.Mutex
-	handle func(context.Context, *job) error
+	handle func(context.Context, *river.Job[riverArgs]) error
 }
 
 func (w *riverWorker) Work(ctx context.Context, j *river.Job[riverArgs]) error {
 	w.mu.Lock()
 	handle := w.handle
 	w.mu.Unlock()
-	return handle(ctx, &job{payload: payload(j.Args), Attempt: j.Attempt})
+	return handle(ctx, j)
+}
+
+func riverJob(j *river.Job[riverArgs]) *job {
+	return &job{payload: payload(j.Args), Attempt: j.Attempt}
 }
 
 func (q *riverQueue) Enqueue(ctx context.Context, j newJob) error {
@@ -110,6 +114,10 @@ func (q *riverQueue) EnqueueTx(ctx context.Context, j newJob, note string) error
 
 // Work ignores n for the number of River's own benchmark.
 func (q *riverQueue) Work(ctx context.Context, _ int, handle func(context.Context, *job) error) error {
+	return q.work(ctx, func(ctx context.Context, j *river.Job[riverArgs]) error { return handle(ctx, riverJob(j)) })
+}
+
+func (q *riverQueue) work(ctx context.Context, handle func(context.Context, *river.Job[riverArgs]) error) error {
 	q.worker.mu.Lock()
 	q.worker.handle = handle
 	q.worker.mu.Unlock()

@@ -34,6 +34,15 @@ type txEnqueuer interface {
 	EnqueueTx(ctx context.Context, j newJob, note string) error
 }
 
+// txFinisher is a system whose handlers can end their job in a transaction of the
+// application.
+type txFinisher interface {
+	// WorkTx is Work with handlers that write a row of the application and end their job
+	// in one transaction, and call done after its commit. Up to perCall jobs share a
+	// transaction, in systems that pass many jobs to a handler.
+	WorkTx(ctx context.Context, n, perCall int, note string, done func(*job)) error
+}
+
 // redriver is a system that puts back jobs that have exhausted their retries.
 type redriver interface {
 	// Redrive puts all of them back, and returns how many.

@@ -2,10 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/errandq/errand"
 )
 
 func openIn(t *testing.T, e entry, s setup) system {
@@ -195,6 +201,91 @@ func TestRaw_Mixed(t *testing.T) {
 		t.Errorf("%d jobs were done", n)
 	}
 	left(t, q, 0)
+}
+
+func TestSystems_finishInTransactions(t *testing.T) {
+	const n = 250
+	for _, e := range systems {
+		if !finishers(e) {
+			continue
+		}
+		for _, perCall := range []int{1, 100} {
+			t.Run(fmt.Sprint(e.name, "/", perCall), func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), databaseName)
+				q, err := e.open(t.Context(), setup{path: path})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer q.Close()
+				if err := errors.Join(makeOrders(t.Context(), path), fill(t.Context(), q, n, smallPad)); err != nil {
+					t.Fatal(err)
+				}
+				err = workAll(t.Context(), q, n, 0, func(ctx context.Context, done func(*job)) error {
+					return q.(txFinisher).WorkTx(ctx, workers, perCall, "note", done)
+				})
+				if err := errors.Join(err, checkOrders(t.Context(), path, n)); err != nil {
+					t.Error(err)
+				}
+				if err := checkOrders(t.Context(), path, n+1); err == nil {
+					t.Errorf("%d rows are there and one more is wanted: want an error", n)
+				}
+			})
+		}
+	}
+}
+
+func TestErrand_WorkProgress(t *testing.T) {
+	e, err := findSystem("errand")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := openIn(t, e, setup{keep: true})
+	if err := fill(t.Context(), q, 3, smallPad); err != nil {
+		t.Fatal(err)
+	}
+	err = workAll(t.Context(), q, 3, 0, func(ctx context.Context, done func(*job)) error {
+		return q.(progresser).WorkProgress(ctx, workers, func(j *job, say func(done, total int64)) error {
+			say(int64(j.N), 7)
+			done(j)
+			return nil
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := q.(*errandQueue).q
+	page, err := own.Jobs(t.Context(), errand.JobFilter{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []int64
+	for _, j := range page.Jobs {
+		info, err := own.Job(t.Context(), j.ID)
+		if err != nil || info.Progress == nil || info.Progress.Total != 7 {
+			t.Fatalf("progress %+v, %v: want some of 7", info.Progress, err)
+		}
+		got = append(got, info.Progress.Done)
+	}
+	if slices.Sort(got); !slices.Equal(got, []int64{0, 1, 2}) {
+		t.Errorf("progress of the jobs %v: want the number of each", got)
+	}
+}
+
+func TestProgress_handle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, w := range []progress{{steps: 20, step: 100 * time.Microsecond, say: true}, {steps: 20, step: 100 * time.Microsecond}} {
+			begun, said := time.Now(), 0
+			w.handle(func(done, total int64) {
+				said++
+				if at := time.Since(begun); done != int64(said) || total != 20 || at != time.Duration(done)*w.step {
+					t.Errorf("%d of %d are done after %v: want %d of 20, a step each", done, total, at, said)
+				}
+			})
+			if took := time.Since(begun); took != 2*time.Millisecond || (said == 20) != w.say || (said == 0) == w.say {
+				t.Errorf("%+v: said %d times in %v: want 2 ms", w, said, took)
+			}
+		}
+	})
 }
 
 func TestDrainAll_noticesLoss(t *testing.T) {

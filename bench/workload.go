@@ -44,6 +44,10 @@ func ownAndRaw(e entry) bool { return e.name == "errand" || e.name == "raw" }
 // withWorkers are those that have workers to hand a job to.
 func withWorkers(e entry) bool { return !e.bare }
 
+// finishers are the queues that can end a job in a transaction of the application:
+// backlite cannot.
+func finishers(e entry) bool { return withWorkers(e) && e.name != "backlite" }
+
 func own(e entry) bool { return e.name == "errand" }
 
 // acrossProcesses are those whose workers notice what another process has
@@ -95,6 +99,14 @@ var base = []workload{
 		about: "the same with HandleMany, a request of 1 ms for up to 500"},
 	{name: "batch:no-op", fits: own, run: batch{n: 20_000, perCall: 500}.run,
 		about: "drain:20k with HandleMany, up to 500 jobs a call: what is saved without a request"},
+	{name: "finish", fits: finishers, run: finish{n: 20_000, perCall: 1}.run,
+		about: "20,000 jobs, 16 workers, each ends in a transaction with a row of the application"},
+	{name: "finish-100", fits: finishers, run: finish{n: 20_000, perCall: 100}.run,
+		about: "the same with HandleMany, up to 100 jobs and their rows a transaction (peers: one)"},
+	{name: "progress:with", fits: own, run: progress{n: 20_000, steps: 20, step: 100 * time.Microsecond, say: true}.run,
+		about: "20,000 jobs of 2 ms, 16 workers, each says 20 times how far it has got"},
+	{name: "progress:without", fits: own, run: progress{n: 20_000, steps: 20, step: 100 * time.Microsecond}.run,
+		about: "20,000 jobs of 2 ms, 16 workers, and none says anything"},
 	{name: "drain-kept", fits: keepers, run: drain{n: 20_000, keep: true}.run, oneCore: true,
 		about: "20,000 no-op jobs, 16 workers, kept when done as by default (raw deletes)"},
 	{name: "failing", fits: ownAndRaw, run: drain{n: 20_000, fails: 2}.run, oneCore: true,
