@@ -31,6 +31,7 @@ type ownTx struct {
 	used   bool     // by a call such as EnqueueTx: workers are to know when it has committed
 	cancel bool     // a running job was asked to stop
 	stale  bool     // the cache is of another generation
+	last   []func() // run before the commit, when nothing else can be called
 	after  []func() // run after the commit
 	undo   []func() // run after a rollback
 	failed error    // of one, after which there is no way but back
@@ -119,6 +120,7 @@ func (s *Store) Tx(ctx context.Context, fn func(tx any) error) (err error) {
 	if err := errors.Join(ctx.Err(), own.end()); err != nil {
 		return err
 	}
+	own.look(app)
 	finished = true
 	left := app.known
 	app.known.ok = false
@@ -175,6 +177,20 @@ func (o *ownTx) end() error {
 	}
 	o.failed = sql.ErrTxDone
 	return nil
+}
+
+// look runs what has to see what is going to be committed. It is cheaper here than after the
+// commit, where each query would be a transaction of its own.
+func (o *ownTx) look(app *statements) {
+	if len(o.last) == 0 {
+		return
+	}
+	_ = app.hold(func() error { // an error is found by the commit too
+		for _, f := range o.last {
+			f()
+		}
+		return nil
+	})
 }
 
 // appConn takes the connection of Tx, once, with the turn.

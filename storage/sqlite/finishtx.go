@@ -40,8 +40,12 @@ func (s *Store) FinishTx(ctx context.Context, in any, now time.Time, f storage.F
 		}
 		t.store.self.try(l.Token, true)
 		t.undo = append(t.undo, func() { t.store.self.try(l.Token, false) })
+		undone := true
+		if own := s.own.Load(); own != nil && own.tx == in {
+			own.last = append(own.last, func() { undone = t.undone(l) })
+		}
 		t.after = append(t.after, func() {
-			if s.undone(l) {
+			if undone {
 				s.self.try(l.Token, false)
 				return
 			}
@@ -72,17 +76,13 @@ func (s *Store) refused(in any, r storage.ItemResult, err error) (storage.ItemRe
 	return 0, err
 }
 
-// undone reports whether a lease is held, although a transaction of Tx has committed in which
-// FinishTx has ended it: the application has rolled back to a savepoint. The caller has the turn.
-func (s *Store) undone(l storage.Lease) (undone bool) {
-	err := s.app.hold(func() error {
-		var token int64
-		var asked bool
-		err := s.app.row(sqlLook, []any{l.Key}, &token, &asked)
-		undone = err == nil && token == l.Token
-		return err
-	})
-	return undone || err != nil && !errors.Is(err, sql.ErrNoRows) // LookTx decides later
+// undone reports whether a lease is held at the end of a transaction of Tx in which FinishTx has
+// ended it: the application has rolled back to a savepoint.
+func (t *tx) undone(l storage.Lease) bool {
+	var token int64
+	var asked bool
+	err := t.row(sqlLook, []any{l.Key}, &token, &asked)
+	return err == nil && token == l.Token || err != nil && !errors.Is(err, sql.ErrNoRows) // LookTx decides later
 }
 
 // SpoilTx implements [storage.TxEnqueuer].
@@ -118,10 +118,15 @@ func rollBack(in any) {
 // LookTx implements [storage.TxEnqueuer].
 func (s *Store) LookTx(ctx context.Context, in any, l storage.Lease) (r storage.ItemResult, err error) {
 	if in != nil {
-		err = s.inside(ctx, in, 0, false, func(t *tx) error {
+		look := func(t *tx) error {
 			r, err = t.look(l)
 			return err
-		})
+		}
+		if own := s.own.Load(); own != nil && own.tx == in {
+			err = s.readOwn(ctx, own, look)
+		} else {
+			err = s.inside(ctx, in, 0, false, look)
+		}
 		return r, err
 	}
 	if err := s.enter(); err != nil {

@@ -104,10 +104,8 @@ func (s *Store) insideOwn(own *ownTx, partly bool, f func(t *tx) error) (err err
 			own.failed = err
 		}
 	}()
-	if s.ended.Load() { // or so it seems
-		if err := inTx(s.app); err != nil {
-			return err
-		}
+	if err := s.stillOpen(); err != nil {
+		return err
 	}
 	s.app.changed = false
 	t := &tx{execer: s.app, store: s, stmts: s.app, ledger: newLedger()}
@@ -132,6 +130,27 @@ func (s *Store) insideOwn(own *ownTx, partly bool, f func(t *tx) error) (err err
 	own.cancel = own.cancel || t.event != nil && t.event.Cancel
 	own.stale = own.stale || s.cache.stale(t.meta.gen)
 	return nil
+}
+
+// stillOpen returns an error if SQLite has ended the transaction of Tx.
+func (s *Store) stillOpen() error {
+	if s.ended.Load() { // or so it seems
+		return inTx(s.app)
+	}
+	return nil
+}
+
+// readOwn runs f, which only reads, in a transaction of Tx. It needs no counters.
+func (s *Store) readOwn(ctx context.Context, own *ownTx, f func(t *tx) error) error {
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	if err := cmp.Or(ctx.Err(), own.failed); err != nil {
+		return err
+	}
+	if err := s.stillOpen(); err != nil {
+		return err
+	}
+	return translate(s.app.hold(func() error { return f(&tx{execer: s.app, store: s}) }))
 }
 
 // orTakenBack ends the savepoint of a call, and takes back what the call has written if its
