@@ -22,6 +22,7 @@ var added = []struct {
 	{what: "Job.Checkpoint, CheckpointTx, Resume, Progress and SetResult, Progress, JobProgress, Result and Await", names: 9, words: 308, rows: 7},
 	{what: "docs/coming-from.md", pages: 1, words: 511, rows: 71},
 	{what: "errandtest in docs/jobs.md", words: 103},
+	{what: "workloads finish, finish-100 and progress", rows: 3},
 }
 
 // What a visitor meets is limited, to what there was on 26 November 2026 and what is added. The
