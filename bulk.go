@@ -44,7 +44,7 @@ type Bulk struct {
 	Redrive RedriveOptions
 	// Set is for BulkRedrive: values that are put into the args of each job before it is
 	// redriven, by the path of the field, such as "address.city". The args before are kept
-	// in the history, see [Failure]. A job whose args have no such place stays dead. If
+	// in the history, see [Failure]. A job whose args lack one of the fields stays dead. If
 	// nil, the args stay.
 	Set map[string]json.RawMessage
 	// RunNow is for BulkRunNow.

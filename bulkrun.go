@@ -560,7 +560,7 @@ func (r *bulkRun) setOne(ctx context.Context, now time.Time, id ID) (bool, error
 }
 
 // setArgs returns args with values in them, by the paths of fields. It is not ok if the args
-// are no object, or have something else where a path goes through.
+// have no such field: that may be a slip of the pen.
 func setArgs(args []byte, values map[string]json.RawMessage) (out []byte, ok bool) {
 	var all map[string]any
 	d := json.NewDecoder(bytes.NewReader(args))
@@ -570,18 +570,14 @@ func setArgs(args []byte, values map[string]json.RawMessage) (out []byte, ok boo
 	}
 	for path, value := range values {
 		in, names := all, strings.Split(path, ".")
+		last := names[len(names)-1]
 		for _, name := range names[:len(names)-1] {
-			inner, is := in[name].(map[string]any)
-			if !is && in[name] != nil {
-				return nil, false
-			}
-			if inner == nil {
-				inner = map[string]any{}
-				in[name] = inner
-			}
-			in = inner
+			in, _ = in[name].(map[string]any) // nil if it is none
 		}
-		in[names[len(names)-1]] = value
+		if _, ok := in[last]; !ok {
+			return nil, false
+		}
+		in[last] = value
 	}
 	out, err := json.Marshal(all)
 	return out, err == nil

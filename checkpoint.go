@@ -188,8 +188,8 @@ func Result[R any](info JobInfo) (r R, err error) {
 // ends first.
 //
 // It learns of the end at once if a worker of this process ends the job, and otherwise within
-// about a second: once a second, and after commits that bring work, one look is for all who
-// wait. Errors of the store, such as [ErrClosed], end the wait.
+// about a second. All calls that wait share one look at their jobs. Errors of the store, such
+// as [ErrClosed], end the wait.
 //
 // A handler that awaits another job keeps its place in the worker meanwhile. If all places are
 // taken by such handlers, none of them ever ends: have the job enqueued by [Job.Then] instead,

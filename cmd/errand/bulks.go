@@ -58,7 +58,7 @@ func (t *tool) printBulks(p *printer, all []queue.BulkInfo) {
 		p.printf("no bulk jobs\n")
 		return
 	}
-	list := table{head: []string{"ID", "DO", "STATE", " CHANGED", " LEFT", " OF", " RATE", "BY", "STARTED", "ENDED", "ERROR"}}
+	list := table{head: []string{"ID", "DO", "STATE", " CHANGED", " UNCHANGED", " OF", " RATE", "BY", "STARTED", "ENDED", "ERROR"}}
 	for i := range all {
 		b := &all[i]
 		ended := "-"
@@ -362,8 +362,8 @@ func deadEditCommand(t *tool) *cobra.Command {
 		Long: `Put values into the args of dead letters, and make these ready again: those that are
 named, or those that the flags choose. A bulk job does it, see errand bulk. --set names a
 field by its path, with a dot before each inner field, and its value as JSON; what is no
-JSON is a string. The args before are kept in the history. A job whose args have no such
-place, or whose unique key another job holds, stays dead.`,
+JSON is a string. The args before are kept in the history. A job whose args lack the field,
+or whose unique key another job holds, stays dead.`,
 		Example: `  errand dead edit jobs.db --kind send --set to=ada@example.com --yes
   errand dead edit jobs.db 01890a5d-ac96-774b-bcce-b302099a8057 --set options.retries=3`,
 		PreRunE: func(*cobra.Command, []string) error {

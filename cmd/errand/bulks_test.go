@@ -30,7 +30,7 @@ func deadFile(t *testing.T, n int) (path string, ids []queue.ID) {
 		return queue.Permanent(errors.New("no such address"))
 	})
 	for i := range n {
-		e, err := q.Enqueue(ctx, queue.RawArgs{OfKind: "send", JSON: json.RawMessage(fmt.Sprintf(`{"to":{"name":"n%d"}}`, i))}, nil)
+		e, err := q.Enqueue(ctx, queue.RawArgs{OfKind: "send", JSON: json.RawMessage(fmt.Sprintf(`{"to":{"name":"n%d"},"n":0}`, i))}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/errandq/errand"
+	"github.com/errandq/errand/errandtest"
 )
 
 // Sort has the args of a job that sorts words. In River: SortArgs.
@@ -61,7 +62,7 @@ func Example_fromRiver() {
 		Name: "sort-often", Spec: "@every 15m", Args: Sort{Words: []string{"yak", "gnu"}}, RunOnStart: true,
 	}))
 
-	// rivertest.RequireManyInserted
+	// JobList
 	for _, c := range must(q.Counts(ctx)) {
 		fmt.Println(c.N, c.Kind, c.State)
 	}
@@ -81,10 +82,13 @@ func Example_fromRiver() {
 	// gnu yak
 }
 
-// In River: rivertest.NewWorker and its method Work. A handler is a function, so call it.
+// In River: rivertest.NewWorker and its method Work, rivertest.RequireInserted.
 func TestSortWords(t *testing.T) {
-	err := sortWords(t.Context(), &errand.Job[Sort]{})
-	if v, ok := errand.VerdictOf(err); !ok || v.Kind != errand.VerdictCancel {
-		t.Errorf("without words: %v, want the verdict cancel", err)
+	q := errandtest.New(t, nil)
+	a := errandtest.Perform(t, q, sortWords, Sort{}, nil)
+	if a.Verdict.Kind != errand.VerdictCancel {
+		t.Errorf("without words: %v, want the verdict cancel", a.Err)
 	}
+	must(q.Enqueue(t.Context(), Sort{Words: []string{"whale"}}, nil))
+	errandtest.RequireEnqueued[Sort](t, q)
 }

@@ -523,12 +523,12 @@ func TestBulk_kept(t *testing.T) {
 	})
 }
 
-// The values go to the places of their paths; args without such a place stay, and so does
-// their job.
+// The values take the place of those at their paths; args without such a field stay, and so
+// does their job.
 func TestBulk_set(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, _ := memoryQueue(t, errand.Options{Policy: once})
-		args := []string{`{"a":{"b":1,"big":12345678901234567890},"c":2}`, `{}`, `{"a":3}`, `[1]`}
+		args := []string{`{"a":{"b":1,"big":12345678901234567890},"c":2,"d":3}`, `{"a":{"b":null},"d":null}`, `{"a":{},"d":1}`, `{"a":3,"d":1}`, `{"d":1}`, `[1]`}
 		w := errand.NewWorker(q, nil)
 		errand.HandleRaw(w, "any", func(context.Context, *errand.Job[errand.RawArgs]) error { return errand.Permanent(nil) })
 		var ids []errand.ID
@@ -541,10 +541,10 @@ func TestBulk_set(t *testing.T) {
 		idle(t, q)
 		b := bulkEnded(t, q, startBulk(t, q, errand.Bulk{Do: errand.BulkRedrive, Filter: errand.JobFilter{Kind: "any"},
 			Set: map[string]json.RawMessage{"a.b": json.RawMessage(`{"x":[1]}`), "d": json.RawMessage(`null`)}}))
-		if b.Changed != 2 || b.Left != 2 {
+		if b.Changed != 2 || b.Left != 4 {
 			t.Errorf("it ended as %+v", b)
 		}
-		want := []string{`{"a":{"b":{"x":[1]},"big":12345678901234567890},"c":2,"d":null}`, `{"a":{"b":{"x":[1]}},"d":null}`, args[2], args[3]}
+		want := []string{`{"a":{"b":{"x":[1]},"big":12345678901234567890},"c":2,"d":null}`, `{"a":{"b":{"x":[1]}},"d":null}`, args[2], args[3], args[4], args[5]}
 		for i, id := range ids {
 			j := lookUp(t, q, id)
 			if string(j.Args) != want[i] || (j.State == errand.Ready) != (i < 2) {
