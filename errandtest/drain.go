@@ -232,7 +232,9 @@ func (d *drain) lane(c *errand.Count) (busy bool, at time.Time, err error) {
 	for _, r := range why.Reasons {
 		switch {
 		case r.Code == errand.WhyNoWorker:
-			return r.Worker != "", time.Time{}, nil // named if it does not show what it works for
+			// It is named if it does not show what it works for. Each worker does bulk jobs, and
+			// shows that only while it does.
+			return r.Worker != "" || c.Queue == bulkQueue, time.Time{}, nil
 		case r.Code == errand.WhyBlocked:
 			if r.Reason != "" { // behind a dead job
 				d.stuck = append(d.stuck, whyText(d.queue, j))
@@ -247,6 +249,9 @@ func (d *drain) lane(c *errand.Count) (busy bool, at time.Time, err error) {
 	}
 	return !at.After(d.queue.Clock().Now), at, nil
 }
+
+// bulkQueue is the queue of [errand.Queue.StartBulk].
+const bulkQueue = "errand.bulk"
 
 // tickLane is a lane without jobs.
 var tickLane = errand.Lane{Queue: "errandtest"}

@@ -250,3 +250,26 @@ func TestDrain_otherQueue(t *testing.T) {
 	}
 	wantFailure(t, func(t testing.TB) { errandtest.Crash(t, q) }, "must be one of errandtest.New")
 }
+
+// Drain waits for a bulk job that a handler starts, though the worker shows late that it does it.
+func TestDrain_bulk(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		q := errandtest.New(t, nil)
+		w := errand.NewWorker(q, nil)
+		args := errand.RawArgs{OfKind: "starts", JSON: []byte("{}")}
+		var bulk errand.BulkInfo
+		errand.HandleRaw(w, "starts", func(ctx context.Context, _ *errand.Job[errand.RawArgs]) (err error) {
+			bulk, err = q.StartBulk(ctx, errand.Bulk{Do: errand.BulkDelete, Filter: errand.JobFilter{All: true}})
+			return err
+		})
+		if _, err := q.Enqueue(t.Context(), args, nil); err != nil {
+			t.Fatal(err)
+		}
+		errandtest.Drain(t, q, w, nil)
+		all, err := q.Bulks(t.Context(), bulk.ID)
+		if err != nil || len(all) != 1 || all[0].State != errand.Done {
+			t.Fatalf("after Drain: %+v, %v", all, err)
+		}
+	}
+}
