@@ -1,6 +1,7 @@
 package errand
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -118,6 +119,25 @@ type bulkArgs struct {
 	FromStart bool                       `json:"from_start,omitempty"`
 	Failed    bool                       `json:"failed_only,omitempty"`
 	Edit      *storage.Edit              `json:"edit,omitempty"`
+}
+
+// read decodes the args. It returns an error for those that this version does not know in
+// full: without a condition that another version has set, a filter selects other jobs.
+func (a *bulkArgs) read(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(a); err != nil {
+		return err
+	}
+	switch about := bulkAbout[a.Do]; {
+	case about == nil:
+		return fmt.Errorf("do: %q is not known here", a.Do)
+	case len(a.IDs) == 0 && len(a.Filter.States) == 0:
+		return errors.New("no jobs are selected")
+	case a.Do == BulkChange && a.Edit == nil:
+		return errors.New("edit: must be set")
+	}
+	return nil
 }
 
 // StartBulk has errand change many jobs by a job of its own, in the queue and of the kind
@@ -241,6 +261,14 @@ func (f *faults) set(values map[string]json.RawMessage) map[string]json.RawMessa
 	for _, path := range slices.Sorted(maps.Keys(values)) {
 		if !isText(path) || slices.Contains(strings.Split(path, "."), "") {
 			f.field("set", path, "must have paths of names with a dot between them")
+		}
+		for at, c := range path {
+			if c != '.' {
+				continue
+			}
+			if _, ok := values[path[:at]]; ok {
+				f.field("set", path, fmt.Sprintf("must not be within %q, which is set too", path[:at]))
+			}
 		}
 		if !json.Valid(values[path]) {
 			f.field(fmt.Sprintf("set[%q]", path), string(values[path]), "must be JSON")

@@ -43,6 +43,7 @@ var bulkPolicy = policy.Policy{MinDelay: time.Second, MaxDelay: 30 * time.Second
 type bulkEngine struct {
 	once sync.Once
 	stop context.CancelFunc // nil before
+	done chan struct{}      // closed when what once has begun has ended; nil before
 }
 
 // servesBulk reports whether w works for bulk jobs alone.
@@ -67,7 +68,7 @@ func (w *Worker) run(ctx context.Context) error {
 		inner, stop := context.WithCancel(ctx)
 		done = make(chan struct{})
 		w.mu.Lock()
-		w.bulk.stop = stop
+		w.bulk.stop, w.bulk.done = stop, done
 		w.mu.Unlock()
 		go func() {
 			defer close(done)
@@ -82,16 +83,22 @@ func (w *Worker) run(ctx context.Context) error {
 	return err
 }
 
-// stop stops the engines of w.
+// stop stops the engines of w, and returns when both have ended.
 func (w *Worker) stop(ctx context.Context) error {
 	e := w.get()
-	w.mu.Lock()
-	stop := w.bulk.stop
-	w.mu.Unlock()
-	if stop != nil {
+	now := func() (context.CancelFunc, chan struct{}) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.bulk.stop, w.bulk.done
+	}
+	if stop, _ := now(); stop != nil {
 		stop()
 	}
-	return e.Shutdown(ctx)
+	err := e.Shutdown(ctx)
+	if _, done := now(); done != nil { // Run may have begun meanwhile
+		<-done
+	}
+	return err
 }
 
 // watchBulk runs an engine for bulk jobs while there are any, until ctx ends. It looks when
@@ -120,7 +127,9 @@ func (w *Worker) watchBulk(ctx context.Context) {
 			}
 			continue
 		case live:
-			if err := w.serveBulk(ctx); err != nil { // which the engine of w meets too
+			// The engine of w meets a store that has failed for good, and ctx ends. Another
+			// error, such as that of a disk that stood still, passes.
+			if err := w.serveBulk(ctx); err != nil && !sleep(ctx, bulkLook) {
 				return
 			}
 			continue
@@ -227,7 +236,7 @@ type bulkRun struct {
 // runBulk is the handler of bulk jobs.
 func (q *Queue) runBulk(ctx context.Context, l *storage.Leased) error {
 	r := &bulkRun{q: q, attempt: engine.AttemptOf(ctx), held: make(chan struct{}, 1)}
-	if err := json.Unmarshal(l.Args, &r.args); err != nil { // of another version
+	if err := r.args.read(l.Args); err != nil { // of another version
 		return &engine.PermanentError{Err: fmt.Errorf("args: %w", err)}
 	}
 	if l.Checkpoint != nil {
@@ -489,8 +498,6 @@ func (r *bulkRun) change(ctx context.Context, sel storage.Selection) (step stora
 	case BulkDelete:
 		step, err = s.Delete(ctx, sel)
 		left = len(step.Live)
-	default:
-		err = &engine.PermanentError{Err: fmt.Errorf("do: %q is not known here", a.Do)}
 	}
 	return step, left, err
 }

@@ -580,6 +580,7 @@ func TestBulk_faults(t *testing.T) {
 		{errand.Bulk{Do: errand.BulkDelete, Filter: all, Change: errand.JobChange{Queue: "x"}}, "change"},
 		{errand.Bulk{Do: errand.BulkDelete, Filter: all, Set: map[string]json.RawMessage{"a": nil}}, "set"},
 		{errand.Bulk{Do: errand.BulkRedrive, Filter: all, Set: map[string]json.RawMessage{"a..b": json.RawMessage("1")}}, "set"},
+		{errand.Bulk{Do: errand.BulkRedrive, Filter: all, Set: map[string]json.RawMessage{"a": json.RawMessage("{}"), "a.b": json.RawMessage("1")}}, "set"},
 		{errand.Bulk{Do: errand.BulkRedrive, Filter: all, Set: map[string]json.RawMessage{"a": json.RawMessage("x")}}, `set["a"]`},
 		{errand.Bulk{Do: errand.BulkRedrive, Filter: all, Redrive: errand.RedriveOptions{Queue: "errand.bulk"}}, "redrive.queue"},
 		{errand.Bulk{Do: errand.BulkChange, Filter: all}, "change"},
