@@ -78,8 +78,8 @@ type BulkInfo struct {
 	// a worker has died, jobs of up to a second are missing in both.
 	Changed int64 `json:"changed"`
 	Left    int64 `json:"left,omitempty"`
-	// Total is how many jobs there were when the work began. If More is true, there were
-	// more. Both are zero before that.
+	// Total is how many jobs there were when the work began, and for FailedOnly how many there
+	// may be at most. If More is true, there were more. Both are zero before that.
 	Total int64 `json:"total,omitempty"`
 	More  bool  `json:"more,omitempty"`
 	// Sample are some of the jobs that a dry run has counted, at most ten.
@@ -146,8 +146,10 @@ func (a *bulkArgs) read(data []byte) error {
 // runs at a time, in the order in which they were started. It goes on after a crash, and
 // after a stop of the worker.
 //
-// The jobs that it changes are those of when it begins: what dies again meanwhile is not
-// redriven twice. Between its steps, of at most 500 jobs, others write.
+// It takes dead jobs that were dead when it began, so that what dies again is not redriven
+// twice, and other jobs that were enqueued before. Jobs that JobFilter.IDs names are taken as
+// they are then; after a crash some of them may be taken again. Between its steps, of at most
+// 500 jobs, others write.
 //
 // [Queue.Cancel] ends it; what was done stays done. [Queue.Pause] of "errand.bulk" makes
 // all bulk jobs wait. They come in whatever caps are set, and no policy, middleware or
@@ -221,7 +223,7 @@ func (q *Queue) bulkArgs(ctx context.Context, b *Bulk) (*bulkArgs, error) {
 		if a.To = b.Redrive.Queue; a.To != "" {
 			f.queue("redrive.queue", a.To, &q.opts)
 		}
-		a.Set, a.FromStart = f.set(b.Set), b.Redrive.FromStart
+		a.Set, a.FromStart = f.set(b.Set, q.opts.MaxArgs), b.Redrive.FromStart
 	case BulkRunNow:
 		a.First, a.Failed = b.RunNow.FirstRuns, b.RunNow.FailedOnly
 	case BulkChange:
@@ -254,9 +256,16 @@ func (f *faults) by(by string) {
 }
 
 // set checks the values that are to be put into args.
-func (f *faults) set(values map[string]json.RawMessage) map[string]json.RawMessage {
+func (f *faults) set(values map[string]json.RawMessage, most int) map[string]json.RawMessage {
 	if len(values) > mostSet {
 		f.field("set", len(values), fmt.Sprintf("must be at most %d", mostSet))
+	}
+	size := 0
+	for _, value := range values {
+		size += len(value)
+	}
+	if size > most {
+		f.field("set", size, fmt.Sprintf("must be at most %d bytes of JSON", most))
 	}
 	for _, path := range slices.Sorted(maps.Keys(values)) {
 		if !isText(path) || slices.Contains(strings.Split(path, "."), "") {
@@ -411,7 +420,7 @@ func bulkNote(left int64, more bool) (note string) {
 		note = fmt.Sprintf("%d left as they are", left)
 	}
 	if more {
-		note = strings.TrimPrefix(note+", more than 10000 at the begin", ", ")
+		note = strings.TrimPrefix(note+", more than 10000 at first", ", ")
 	}
 	return note
 }

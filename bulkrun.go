@@ -44,6 +44,7 @@ type bulkEngine struct {
 	once sync.Once
 	stop context.CancelFunc // nil before
 	done chan struct{}      // closed when what once has begun has ended; nil before
+	err  error              // that a bulk job is stuck; set before that
 }
 
 // servesBulk reports whether w works for bulk jobs alone.
@@ -72,13 +73,14 @@ func (w *Worker) run(ctx context.Context) error {
 		w.mu.Unlock()
 		go func() {
 			defer close(done)
-			w.watchBulk(inner)
+			w.bulk.err = w.watchBulk(inner)
 		}()
 	})
 	err := e.Run(ctx)
 	if done != nil {
 		w.bulk.stop()
 		<-done
+		err = cmp.Or(err, w.bulk.err)
 	}
 	return err
 }
@@ -97,13 +99,14 @@ func (w *Worker) stop(ctx context.Context) error {
 	err := e.Shutdown(ctx)
 	if _, done := now(); done != nil { // Run may have begun meanwhile
 		<-done
+		err = cmp.Or(err, w.bulk.err)
 	}
 	return err
 }
 
 // watchBulk runs an engine for bulk jobs while there are any, until ctx ends. It looks when
-// it begins, and when the store tells of one.
-func (w *Worker) watchBulk(ctx context.Context) {
+// it begins, and when the store tells of one. It returns an error if one is stuck at the end.
+func (w *Worker) watchBulk(ctx context.Context) error {
 	news, poll := make(chan struct{}, 1), (<-chan time.Time)(nil)
 	if n, ok := w.queue.store.(storage.Notifier); ok {
 		defer n.Notify(func(e storage.Event) {
@@ -120,17 +123,20 @@ func (w *Worker) watchBulk(ctx context.Context) {
 		live, err := w.queue.anyBulk(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return
+			return nil
 		case err != nil:
 			if !sleep(ctx, bulkLook) {
-				return
+				return nil
 			}
 			continue
 		case live:
 			// The engine of w meets a store that has failed for good, and ctx ends. Another
 			// error, such as that of a disk that stood still, passes.
 			if err := w.serveBulk(ctx); err != nil && !sleep(ctx, bulkLook) {
-				return
+				if errors.Is(err, ErrStuck) {
+					return err
+				}
+				return nil
 			}
 			continue
 		}
@@ -138,7 +144,7 @@ func (w *Worker) watchBulk(ctx context.Context) {
 		case <-news:
 		case <-poll:
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
 }

@@ -248,7 +248,9 @@ func (f *faults) onDead(field string, o *OnDead, options *Options, kinds ...stri
 	if o == nil {
 		return
 	}
-	f.add(checkName(field+".kind", o.kind()))
+	if f.add(checkName(field+".kind", o.kind())); isReservedKind(o.kind()) {
+		f.field(field+".kind", o.kind(), reservedKind)
+	}
 	f.queue(field+".queue", o.queue(), options)
 	if slices.Contains(kinds, o.kind()) {
 		f.field(field+".kind", o.kind(), "must be another kind than that of the handler")

@@ -2,6 +2,7 @@ package apitest
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -55,6 +56,27 @@ func TestWorker_Shutdown_bulk(t *testing.T) {
 			t.Errorf("after Shutdown the bulk job is %+v", b)
 		}
 		check(<-ended)
+	})
+}
+
+// A bulk job that does not end although it has to is told of as a handler is.
+func TestWorker_Run_bulkStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, s := slowQueue(t)
+		enqueue(t, q, note{}, &errand.JobOptions{Delay: time.Hour})
+		s.change.Store(int64(20 * time.Minute))
+		startBulk(t, q, errand.Bulk{Do: errand.BulkCancel, Filter: errand.JobFilter{All: true}})
+		w := errand.NewWorker(q, nil)
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(t.Context()) }()
+		time.Sleep(500 * time.Millisecond)
+		if err := w.Shutdown(t.Context()); !errors.Is(err, errand.ErrStuck) {
+			t.Errorf("Shutdown returned %v", err)
+		}
+		if err := <-ended; !errors.Is(err, errand.ErrStuck) {
+			t.Errorf("Run returned %v", err)
+		}
+		time.Sleep(time.Hour)
 	})
 }
 
