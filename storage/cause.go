@@ -8,7 +8,8 @@ import (
 // Examiner is the part of a [Store] that sums up what has become of jobs.
 type Examiner interface {
 	// Stats returns what is known of the lanes, sorted by queue and kind. A lane is left
-	// out if it has no job, no attempt that succeeded or failed, and no evicted job. The
+	// out if it has no job, and has had none that ended or was evicted, and no attempt that
+	// succeeded or failed. The
 	// cost grows with the lanes and the priorities of their ready jobs, not with jobs.
 	Stats(ctx context.Context) ([]LaneStats, error)
 

@@ -11,6 +11,8 @@ type LaneStats struct {
 	Bytes int64
 	// RunningBytes is how many of these its running jobs have.
 	RunningBytes int64
+	// Total is how many of its jobs have come and ended, ever.
+	Total Totals
 	// Evicted is how many of its jobs were evicted, ever, see [Capper].
 	Evicted int64
 	// EvictedDead is how many of its dead letters were evicted, ever.
@@ -26,4 +28,14 @@ type LaneStats struct {
 	// FailedJob is the job of that, and Error its last error, if the job is there still.
 	FailedJob ID
 	Error     string
+}
+
+// Totals count jobs of a lane since there is the database. None of them ever falls. A job that
+// is changed to another queue, or redriven to one, counts as Enqueued only in its first lane,
+// and its end in the lane in which it ends. A redrive changes none of them: a job that dies
+// again counts as Dead again.
+type Totals struct {
+	Enqueued int64 // inserted
+	// Done to Dead are how many have come to these states.
+	Done, Cancelled, Expired, Dead int64
 }

@@ -199,6 +199,7 @@ func (t *tx) edit(now time.Time, r *jobRow, sel *storage.Selection, e *storage.E
 	}
 	t.move(was.Lane, was.State, 0) // also of one that stays: its place may be another
 	t.move(r.Lane, 0, r.State)
+	t.transferred(&was, r)
 	if e.Reschedules() || e.Queue != "" {
 		switch r.State {
 		case scheduled:

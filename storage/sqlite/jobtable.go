@@ -264,13 +264,14 @@ type departure struct {
 // this token and in this state. Of a finished job PurgeFinished has deleted the row.
 func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 	var purgeAt int64
+	var unkept stateCode
 	if e.keep != nil {
 		kept, err := t.kept(f.Lane, e.keep)
 		if err != nil {
 			return false, err
 		}
 		if purgeAt = e.at + kept; kept <= 0 {
-			e.state = 0
+			e.state, unkept = 0, e.state
 		}
 	}
 	to, from, n := e.state, f.State, int64(1)
@@ -326,6 +327,7 @@ func (t *tx) leave(f *facts, e *departure) (found bool, err error) {
 		t.refer(e.inEffect, 1)
 	case 0:
 		t.refer(f.Policy, -1)
+		t.gone(f.Lane, unkept)
 	}
 	if e.state == 0 {
 		if err := t.deleteBelongings(f); err != nil {

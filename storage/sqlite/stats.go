@@ -17,7 +17,37 @@ const (
 	succeededNumber = 18
 	failureNumber   = 19
 	failedNumber    = 20
+
+	// How many jobs that have ended are no longer in the table of their state, so that the
+	// number of those that are and this are the total. arrivedNumber is how many jobs have
+	// come to the lane otherwise than by their enqueue, less those that have gone so.
+	doneGone      = 23
+	cancelledGone = 24
+	expiredGone   = 25
+	deadGone      = 26
+	arrivedNumber = 27
 )
+
+// goneNumbers are the numbers of jobs that have left the table of a state.
+var goneNumbers = [...]stateCode{done: doneGone, cancelled: cancelledGone, expired: expiredGone, dead: deadGone}
+
+// gone counts a job that has ended in a state and is not in its table, or not any more.
+func (t *tx) gone(lane int64, state stateCode) {
+	if int(state) < len(goneNumbers) && goneNumbers[state] != 0 {
+		t.counts[laneState{lane, goneNumbers[state]}]++
+	}
+}
+
+// transferred counts a job that does not run for the lane to which it has come.
+func (t *tx) transferred(was *facts, r *jobRow) {
+	switch {
+	case r.State == dead: // it has not ended anew
+		t.counts[laneState{r.Lane, deadGone}]--
+	case r.Lane != was.Lane:
+		t.counts[laneState{was.Lane, arrivedNumber}]--
+		t.counts[laneState{r.Lane, arrivedNumber}]++
+	}
+}
 
 const (
 	sqlAddNumber = sqlAdd + `(?, ?)` + sqlAdded
@@ -209,6 +239,7 @@ func stats(tx *sqlx.Tx) ([]storage.LaneStats, error) {
 	for _, n := range names {
 		if l := lanes[n.Lane]; l != nil {
 			l.Lane = storage.Lane{Queue: n.Queue, Kind: n.Kind}
+			addUp(l)
 			out = append(out, *l)
 		}
 	}
@@ -243,8 +274,26 @@ func setNumber(l *storage.LaneStats, id, n int64) {
 		l.Succeeded = fromMicros(n)
 	case failedNumber:
 		l.Failed = fromMicros(n)
+	case doneGone:
+		l.Total.Done = n
+	case cancelledGone:
+		l.Total.Cancelled = n
+	case expiredGone:
+		l.Total.Expired = n
+	case deadGone:
+		l.Total.Dead = n
+	case arrivedNumber:
+		l.Total.Enqueued = -n
 	}
 }
+
+// addUp completes the totals of a lane by the jobs that there are.
+func addUp(l *storage.LaneStats) {
+	t := &l.Total
+	t.Done, t.Cancelled, t.Expired, t.Dead = t.Done+l.Done, t.Cancelled+l.Cancelled, t.Expired+l.Expired, t.Dead+l.Dead
+	t.Enqueued += l.Scheduled + l.Ready + l.Blocked + l.Running + t.Done + t.Cancelled + t.Expired + t.Dead + l.Evicted
+}
+
 
 // sqlAddNumbers adds to so many numbers at a time. To run a statement takes longer than
 // to change a number.

@@ -238,6 +238,7 @@ func (t *tx) notifyAll(e storage.Event) {
 func (t *tx) move(lane int64, from, to stateCode) {
 	if from != 0 && from != running {
 		t.counts[laneState{lane, from}]--
+		t.gone(lane, from)
 	}
 	if to != 0 && to != running {
 		t.counts[laneState{lane, to}]++

@@ -44,6 +44,7 @@ type data struct {
 	schedules map[string]*schedule
 	throttles map[storage.Lane]*bucket // of queues and kinds
 	lasts     map[storage.Lane]*last
+	totals    map[storage.Lane]storage.Totals
 	successes map[storage.Lane]int64 // tokens of the last ones, of lanes in which one was unavailable
 	mark      time.Time              // latest that a write was given
 	shifting  bool
@@ -110,6 +111,7 @@ func NewMemory() *Memory {
 		regroups:  regroups{ungrouped: map[string]bool{}},
 		graves:    graves{evicted: map[storage.Lane]int64{}, dropped: map[storage.Lane]int64{}},
 		lasts:     map[storage.Lane]*last{},
+		totals:    map[storage.Lane]storage.Totals{},
 		successes: map[storage.Lane]int64{},
 		schedules: map[string]*schedule{},
 	}}
@@ -201,6 +203,7 @@ func (m *Memory) enqueue(now time.Time, n storage.NewJob) (storage.Enqueued, *jo
 	j.Policy, j.Args, j.Headers = bytes.Clone(n.Policy), bytes.Clone(n.Args), bytes.Clone(n.Headers)
 	j.Tags, j.Group = slices.Sorted(slices.Values(n.Tags)), n.Group
 	m.jobs[j.Key] = j
+	m.total(j, storage.Totals{Enqueued: 1})
 	if n.Delay > 0 {
 		j.putAfter(created, now.Add(n.Delay))
 	} else {
@@ -261,6 +264,7 @@ func (m *Memory) end(now time.Time, j *job, state storage.State) {
 	counted := j.placed || j.State == storage.Blocked
 	j.State, j.EndedAt, j.placed, j.blocks = state, now, false, state == storage.Dead && j.Group != "" && !pass
 	j.windows.start, j.windows.finish = 0, 0
+	m.total(j, map[storage.State]storage.Totals{storage.Done: {Done: 1}, storage.Cancelled: {Cancelled: 1}, storage.Expired: {Expired: 1}, storage.Dead: {Dead: 1}}[state])
 	if state == storage.Dead {
 		m.graves.died = append(m.graves.died, j)
 	} else {

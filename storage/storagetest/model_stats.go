@@ -33,6 +33,15 @@ func (m *Memory) noteEnd(now time.Time, lane storage.Lane, j *job, well, failed 
 	}
 }
 
+// total adds to the totals of the lane of j.
+func (m *Memory) total(j *job, more storage.Totals) {
+	lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
+	t := m.totals[lane]
+	t.Enqueued, t.Done, t.Cancelled = t.Enqueued+more.Enqueued, t.Done+more.Done, t.Cancelled+more.Cancelled
+	t.Expired, t.Dead = t.Expired+more.Expired, t.Dead+more.Dead
+	m.totals[lane] = t
+}
+
 // Stats implements [storage.Store].
 func (in *instance) Stats(ctx context.Context) ([]storage.LaneStats, error) {
 	m := in.m
@@ -69,6 +78,9 @@ func (in *instance) Stats(ctx context.Context) ([]storage.LaneStats, error) {
 	}
 	for lane, n := range m.graves.dropped {
 		of(lane).EvictedDead = n
+	}
+	for lane, t := range m.totals {
+		of(lane).Total = t
 	}
 	for lane, l := range m.lasts {
 		s := of(lane)
