@@ -68,8 +68,8 @@ type payment struct {
 
 // result is what the runner writes.
 type result struct {
-	verdict   verdict
-	took      time.Duration
+	verdict verdict
+	timing
 	noteErr   error  // of Marker.Ended or Stopping
 	startErr  error  // of Marker.Started
 	unread    bool   // the handler was not called, as holds of the lane have changed
@@ -114,7 +114,8 @@ func (a *attempt) run(r *runners) {
 	store := a.cfg.marker
 	// Without the note a crash would look like an attempt that never began, and
 	// a job that kills its process would do so for ever.
-	if err := store.Started(a.job.Lease, a.cfg.Clock.Now()); err != nil {
+	now := a.cfg.Clock.Now()
+	if err := store.Started(a.job.Lease, now); err != nil {
 		a.verdict, a.startErr = verdict{kind: verdictUnstarted}, err
 		a.cancel(nil)
 		return
@@ -122,9 +123,9 @@ func (a *attempt) run(r *runners) {
 	if a.company || r.excused.Load() { // the loop may have excused handlers before the note
 		a.noteErr = store.Stopping(a.job.Lease)
 	}
-	began := time.Now()
+	a.begin(a.job, now)
 	defer func() {
-		a.took = time.Since(began)
+		a.end()
 		a.noteErr = cmp.Or(store.Ended(a.job.Lease), a.noteErr)
 		a.settleCompletion()
 		a.cancel(nil) // what the handler left behind should end too

@@ -246,7 +246,8 @@ func (b *batch) run(r *runners) {
 			a.verdict = verdict{kind: verdictUnstarted}
 			continue
 		}
-		if err := cfg.marker.Started(a.job.Lease, cfg.Clock.Now()); err != nil {
+		now := cfg.Clock.Now()
+		if err := cfg.marker.Started(a.job.Lease, now); err != nil {
 			a.verdict, a.startErr = verdict{kind: verdictUnstarted}, err
 			behind = b.ordered
 			continue
@@ -254,13 +255,13 @@ func (b *batch) run(r *runners) {
 		if r.excused.Load() {
 			a.noteErr = cfg.marker.Stopping(a.job.Lease)
 		}
+		a.begin(a.job, now)
 		live = append(live, a)
 	}
-	began := time.Now()
 	defer func() {
-		took := time.Since(began)
 		for _, a := range live {
-			a.took, a.noteErr = took, cmp.Or(cfg.marker.Ended(a.job.Lease), a.noteErr)
+			a.end()
+			a.noteErr = cmp.Or(cfg.marker.Ended(a.job.Lease), a.noteErr)
 			a.settleCompletion()
 			a.cancel(nil)
 		}

@@ -264,7 +264,7 @@ func (l *loop) complete(a *attempt) {
 		return
 	}
 	a.told = true
-	done := outcome{Finish: storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeDone}, job: a.job}
+	done := outcome{Finish: storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeDone}, job: a.job, timing: a.soFar()}
 	a.own.mu.Lock()
 	done.Then = a.own.then
 	then := map[int][]storage.Enqueued{0: a.own.added}

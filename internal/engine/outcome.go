@@ -28,7 +28,8 @@ type outcome struct {
 	job    *storage.Leased
 	feared bool    // it was told that the lease is lost
 	open   *openTx // nil: no transaction of its handler can be open
-	used   int     // the mark that the job reaches, in percent of its retries; see [mark]
+	timing timing
+	used   int // the mark that the job reaches, in percent of its retries; see [mark]
 }
 
 // outcomes are those of attempts that have ended, until the store has written

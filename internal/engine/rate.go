@@ -24,8 +24,14 @@ type rates struct {
 	lanes map[storage.Lane]*ended
 }
 
-// ended is a ring of what has ended in a lane, by time.
-type ended [rateSlots]struct {
+// ended is what has ended in a lane: all, and the last of it.
+type ended struct {
+	meter Meter
+	ring  ring
+}
+
+// ring is what has ended, by time.
+type ring [rateSlots]struct {
 	at                     int64 // in units of ratePace, see slot
 	attempts, done, failed uint32
 }
@@ -55,7 +61,7 @@ func (r *rates) count(written []outcome, results []storage.ItemResult, now time.
 		if results[i] == storage.Spent {
 			f = f.Spent
 		}
-		if results[i] != storage.Spent && results[i] != storage.Applied || f.Outcome == storage.OutcomeReturned {
+		if r := results[i]; r != storage.Spent && r != storage.Applied && r != storage.Lost || f.Outcome == storage.OutcomeReturned {
 			continue
 		}
 		job := written[i].job
@@ -69,9 +75,14 @@ func (r *rates) count(written []outcome, results []storage.ItemResult, now time.
 				r.lanes[lane] = e
 			}
 		}
-		s := &e[at%rateSlots]
+		if results[i] == storage.Lost {
+			e.meter.Lost++
+			continue
+		}
+		e.meter.add(f.Outcome, &written[i].timing)
+		s := &e.ring[at%rateSlots]
 		if s.at != at {
-			*s = ended{}[0]
+			*s = ring{}[0]
 			s.at = at
 		}
 		s.attempts++
@@ -95,12 +106,12 @@ func (s *Lanes) Rates(lane storage.Lane, now time.Time) (minute, five Rate) {
 	}
 	at, part := s.rates.slot(now)
 	add := func(r *Rate, i int) {
-		r.Attempts += float64(e[i].attempts)
-		r.Done += float64(e[i].done)
-		r.Failed += float64(e[i].failed)
+		r.Attempts += float64(e.ring[i].attempts)
+		r.Done += float64(e.ring[i].done)
+		r.Failed += float64(e.ring[i].failed)
 	}
-	for i := range e {
-		if age := at - e[i].at; age < rateSlots {
+	for i := range e.ring {
+		if age := at - e.ring[i].at; age < rateSlots {
 			add(&five, i)
 			if age <= int64(time.Minute/ratePace) {
 				add(&minute, i)

@@ -258,7 +258,7 @@ func (l *loop) concluded(a *attempt) {
 	}
 	l.outcomes.add(a.job, a.followed(f))
 	o := &l.outcomes.waiting[len(l.outcomes.waiting)-1]
-	o.used, o.feared, o.open = used, a.feared(), l.leftOpen(a)
+	o.timing, o.used, o.feared, o.open = a.timing, used, a.feared(), l.leftOpen(a)
 	if f.Outcome == storage.OutcomeReturned {
 		l.trouble(a.startErr, true, false, time.Now())
 	}

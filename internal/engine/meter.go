@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/errandq/errand/storage"
+)
+
+// Bounds are the upper bounds of the buckets of a [Histogram], included, but for the last
+// bucket, which has all that took longer.
+var Bounds = [...]time.Duration{
+	5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
+	250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
+	30 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour,
+}
+
+// Histogram is how long something took, many times.
+type Histogram struct {
+	Buckets [len(Bounds) + 1]uint64
+	Sum     time.Duration
+}
+
+// add counts a duration; one below zero counts as zero.
+func (h *Histogram) add(d time.Duration) {
+	d = max(d, 0)
+	i := 0
+	for i < len(Bounds) && d > Bounds[i] {
+		i++
+	}
+	h.Buckets[i]++
+	h.Sum += d
+}
+
+// Meter is what the attempts of a lane have come to, since the process has the store.
+type Meter struct {
+	// Attempts are by the [storage.Outcome] with which they ended; Lost are those whose lease
+	// was lost before.
+	Attempts [storage.OutcomeUnavailable + 1]uint64
+	Lost     uint64
+	// Wait is from when the jobs were due until their handlers were called, Run from then
+	// until these have returned, or have completed the job.
+	Wait, Run Histogram
+}
+
+// timing is when the handler of an attempt was called, and how long the attempt had waited and
+// has run. It is zero if the handler was not called.
+type timing struct {
+	began      time.Time
+	wait, took time.Duration
+}
+
+// begin notes that the handler of a job is about to be called, at a time of the queue's clock.
+func (t *timing) begin(job *storage.Leased, now time.Time) {
+	t.began, t.wait = time.Now(), now.Sub(job.DueAt)
+}
+
+// end notes that the handler has returned.
+func (t *timing) end() { t.took = time.Since(t.began) }
+
+// soFar returns t for a handler that may not have returned, and may do so now.
+func (t *timing) soFar() timing {
+	return timing{began: t.began, wait: t.wait, took: time.Since(t.began)}
+}
+
+// add counts an outcome.
+func (m *Meter) add(o storage.Outcome, t *timing) {
+	m.Attempts[o]++
+	if !t.began.IsZero() {
+		m.Wait.add(t.wait)
+		m.Run.add(t.took)
+	}
+}
+
+// Meters returns what the attempts of each lane have come to that has had one.
+func (s *Lanes) Meters() map[storage.Lane]Meter {
+	s.rates.mu.Lock()
+	defer s.rates.mu.Unlock()
+	all := make(map[storage.Lane]Meter, len(s.rates.lanes))
+	for lane, e := range s.rates.lanes {
+		all[lane] = e.meter
+	}
+	return all
+}
