@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/errandq/errand/internal/engine"
 	"github.com/errandq/errand/storage"
 )
 
@@ -117,4 +118,107 @@ func (q *Queue) late(ctx context.Context, before time.Time) (map[Lane]time.Time,
 		}
 	}
 	return first, err
+}
+
+// LaneTotals count what has become of the jobs of one kind in one queue. No number ever falls.
+//
+// Those up to DeadEvicted are of the file: since it was made, whoever has written, and exact
+// also after a crash. A job that [Queue.Change] or a redrive moves to another queue counts as
+// Enqueued in its first queue, and ends in its last. A redrive changes no number.
+//
+// Attempts, Wait and Run are of this process, since the queue was opened: of the attempts that
+// its workers have ended.
+type LaneTotals struct {
+	Queue string `json:"queue"`
+	Kind  string `json:"kind"`
+	// Number tells the order in which the file has met the queues and kinds: lower came first.
+	Number   int64 `json:"number"`
+	Enqueued int64 `json:"enqueued"`
+	// Done to Dead are how many jobs have ended so. One that dies again after a redrive counts
+	// again.
+	Done      int64 `json:"done"`
+	Cancelled int64 `json:"cancelled"`
+	Expired   int64 `json:"expired"`
+	Dead      int64 `json:"dead"`
+	// Evicted and DeadEvicted are those of [LaneStats].
+	Evicted     int64 `json:"evicted"`
+	DeadEvicted int64 `json:"dead_evicted"`
+	// Attempts are by the event that told of their end: [EventDone], [EventRetried],
+	// [EventDead], [EventSnoozed], [EventCancelled], [EventUnavailable], [EventInterrupted],
+	// [EventCrashed] or [EventLeaseLost].
+	Attempts map[EventType]int64 `json:"attempts,omitempty"`
+	// Wait is how long jobs were due before their handlers were called, and Run how long these
+	// took. Attempts that crashed, or lost their leases, are in neither.
+	Wait Histogram `json:"wait"`
+	Run  Histogram `json:"run"`
+}
+
+// Histogram is how long something took, many times.
+type Histogram struct {
+	Buckets []Bucket `json:"buckets"`
+	Count   int64    `json:"count"`
+	Sum     float64  `json:"sum_s"` // in seconds
+}
+
+// Bucket is how many times something took at most UpTo seconds: those of the buckets before
+// are among them. The last bucket has no bound but [Histogram].Count.
+type Bucket struct {
+	UpTo float64 `json:"up_to_s"`
+	N    int64   `json:"n"`
+}
+
+// verdictEvents are the events that tell of the outcomes of attempts.
+var verdictEvents = [...]EventType{
+	storage.OutcomeDone: EventDone, storage.OutcomeCancelled: EventCancelled, storage.OutcomeRetry: EventRetried,
+	storage.OutcomeSnooze: EventSnoozed, storage.OutcomeCrashed: EventCrashed, storage.OutcomeInterrupted: EventInterrupted,
+	storage.OutcomeReturned: "", storage.OutcomeDead: EventDead, storage.OutcomeUnavailable: EventUnavailable,
+}
+
+// Totals returns the totals of all queues and kinds that have had jobs, sorted by these two.
+// Like [Queue.Stats] it takes some milliseconds, however many jobs there are.
+func (q *Queue) Totals(ctx context.Context) ([]LaneTotals, error) {
+	all, err := q.store.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	meters := q.lanes.Meters()
+	out := make([]LaneTotals, len(all))
+	for i := range all {
+		s := &all[i]
+		out[i] = LaneTotals{
+			Queue: s.Queue, Kind: s.Kind, Number: s.Number, Enqueued: s.Total.Enqueued,
+			Done: s.Total.Done, Cancelled: s.Total.Cancelled, Expired: s.Total.Expired, Dead: s.Total.Dead,
+			Evicted: s.Evicted, DeadEvicted: s.EvictedDead,
+		}
+		m := meters[s.Lane]
+		for outcome, n := range m.Attempts {
+			out[i].count(verdictEvents[outcome], n)
+		}
+		out[i].count(EventLeaseLost, m.Lost)
+		out[i].Wait, out[i].Run = histogram(&m.Wait), histogram(&m.Run)
+	}
+	return out, nil
+}
+
+// count sets a number of attempts.
+func (t *LaneTotals) count(e EventType, n uint64) {
+	if n == 0 || e == "" {
+		return
+	}
+	if t.Attempts == nil {
+		t.Attempts = map[EventType]int64{}
+	}
+	t.Attempts[e] = int64(n)
+}
+
+// histogram returns a histogram of the engine with sums of its buckets.
+func histogram(h *engine.Histogram) (out Histogram) {
+	out.Buckets = make([]Bucket, len(engine.Bounds))
+	for i, n := range h.Buckets {
+		if out.Count += int64(n); i < len(out.Buckets) {
+			out.Buckets[i] = Bucket{UpTo: engine.Bounds[i].Seconds(), N: out.Count}
+		}
+	}
+	out.Sum = h.Sum.Seconds()
+	return out
 }

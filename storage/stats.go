@@ -5,6 +5,8 @@ import "time"
 // LaneStats is what is known of a lane.
 type LaneStats struct {
 	Lane
+	// Number is positive, and higher than those of lanes that had their first job before.
+	Number int64
 	// Scheduled to Blocked are how many jobs of the lane are in each state.
 	Scheduled, Ready, Running, Done, Cancelled, Expired, Dead, Blocked int64
 	// Bytes is how many bytes the args and headers of its live jobs have.

@@ -239,6 +239,7 @@ func stats(tx *sqlx.Tx) ([]storage.LaneStats, error) {
 	for _, n := range names {
 		if l := lanes[n.Lane]; l != nil {
 			l.Lane = storage.Lane{Queue: n.Queue, Kind: n.Kind}
+			l.Number = n.Lane
 			addUp(l)
 			out = append(out, *l)
 		}

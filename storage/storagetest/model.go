@@ -45,6 +45,7 @@ type data struct {
 	throttles map[storage.Lane]*bucket // of queues and kinds
 	lasts     map[storage.Lane]*last
 	totals    map[storage.Lane]storage.Totals
+	numbers   map[storage.Lane]int64 // of lanes
 	successes map[storage.Lane]int64 // tokens of the last ones, of lanes in which one was unavailable
 	mark      time.Time              // latest that a write was given
 	shifting  bool
@@ -112,6 +113,7 @@ func NewMemory() *Memory {
 		graves:    graves{evicted: map[storage.Lane]int64{}, dropped: map[storage.Lane]int64{}},
 		lasts:     map[storage.Lane]*last{},
 		totals:    map[storage.Lane]storage.Totals{},
+		numbers:   map[storage.Lane]int64{},
 		successes: map[storage.Lane]int64{},
 		schedules: map[string]*schedule{},
 	}}

@@ -36,10 +36,18 @@ func (m *Memory) noteEnd(now time.Time, lane storage.Lane, j *job, well, failed 
 // total adds to the totals of the lane of j.
 func (m *Memory) total(j *job, more storage.Totals) {
 	lane := storage.Lane{Queue: j.Queue, Kind: j.Kind}
+	m.meet(lane)
 	t := m.totals[lane]
 	t.Enqueued, t.Done, t.Cancelled = t.Enqueued+more.Enqueued, t.Done+more.Done, t.Cancelled+more.Cancelled
 	t.Expired, t.Dead = t.Expired+more.Expired, t.Dead+more.Dead
 	m.totals[lane] = t
+}
+
+// meet gives a lane its number when it has its first job.
+func (m *Memory) meet(lane storage.Lane) {
+	if m.numbers[lane] == 0 {
+		m.numbers[lane] = int64(len(m.numbers)) + 1
+	}
 }
 
 // Stats implements [storage.Store].
@@ -90,7 +98,9 @@ func (in *instance) Stats(ctx context.Context) ([]storage.LaneStats, error) {
 		}
 	}
 	var out []storage.LaneStats
-	for _, s := range lanes {
+	for lane, s := range lanes {
+		m.meet(lane) // one to which its jobs were changed
+		s.Number = m.numbers[lane]
 		out = append(out, *s)
 	}
 	slices.SortFunc(out, func(a, b storage.LaneStats) int { return a.Compare(b.Lane) })

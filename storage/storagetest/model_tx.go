@@ -113,7 +113,7 @@ func (d *data) clone() data {
 	c.regroups.ungrouped, c.regroups.letIn = maps.Clone(d.regroups.ungrouped), slices.Clone(d.regroups.letIn)
 	c.graves = graves{evicted: maps.Clone(d.graves.evicted), dropped: maps.Clone(d.graves.dropped)}
 	c.schedules, c.throttles, c.lasts = copies(d.schedules), copies(d.throttles), copies(d.lasts)
-	c.totals = maps.Clone(d.totals)
+	c.totals, c.numbers = maps.Clone(d.totals), maps.Clone(d.numbers)
 	c.topics = d.topics.clone()
 	return c
 }
