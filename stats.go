@@ -2,6 +2,7 @@ package errand
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/errandq/errand/internal/engine"
@@ -82,6 +83,7 @@ func (q *Queue) Stats(ctx context.Context) ([]LaneStats, error) {
 		return nil, err
 	}
 	now := time.Now()
+	all = slices.DeleteFunc(all, func(s storage.LaneStats) bool { return s.Idle() })
 	out := make([]LaneStats, len(all))
 	for i := range all {
 		s := &all[i]

@@ -32,6 +32,12 @@ type LaneStats struct {
 	Error     string
 }
 
+// Idle reports whether the lane has no job, had no attempt that succeeded or failed, and no job
+// that was evicted.
+func (s *LaneStats) Idle() bool {
+	return s.Scheduled|s.Ready|s.Running|s.Done|s.Cancelled|s.Expired|s.Dead|s.Blocked|s.Evicted|s.EvictedDead == 0 && s.Succeeded.IsZero() && s.Failed.IsZero()
+}
+
 // Totals count jobs of a lane since there is the database. None of them ever falls. A job that
 // is changed to another queue, or redriven to one, counts as Enqueued only in its first lane,
 // and its end in the lane in which it ends. A redrive changes none of them: a job that dies

@@ -295,7 +295,6 @@ func addUp(l *storage.LaneStats) {
 	t.Enqueued += l.Scheduled + l.Ready + l.Blocked + l.Running + t.Done + t.Cancelled + t.Expired + t.Dead + l.Evicted
 }
 
-
 // sqlAddNumbers adds to so many numbers at a time. To run a statement takes longer than
 // to change a number.
 var sqlAddNumbers = [...]string{
