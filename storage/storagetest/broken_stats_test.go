@@ -92,3 +92,35 @@ var statsFaults = []fault{
 		}
 	})},
 }
+
+// there is how many jobs of a lane there are.
+func there(s *storage.LaneStats) int64 {
+	return s.Scheduled + s.Ready + s.Running + s.Blocked + s.Done + s.Cancelled + s.Expired + s.Dead
+}
+
+var totalsFaults = []fault{
+	{"jobs done that are not there do not count", "totals_ended", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Total.Done = s.Done })},
+	{"cancelled ones that are not there do not count", "totals_ended", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Total.Cancelled = s.Cancelled })},
+	{"expired ones that are not there do not count", "totals_ended", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Total.Expired = s.Expired })},
+	{"enqueued are those that there are", "totals_ended", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Total.Enqueued = there(s) })},
+	{"a redrive takes a death back", "totals_redriven", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Total.Dead = s.Dead })},
+	{"jobs that come from another lane count", "totals_changed", eachLane(func(_ *Memory, s *storage.LaneStats) {
+		s.Total.Enqueued = max(s.Total.Enqueued, there(s))
+	})},
+	{"evicted jobs were never enqueued", "totals_evicted", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Total.Enqueued -= s.Evicted })},
+	{"what was rolled back counts", "totals_tx", transacting(func(in *instance, b *faultyTx) {
+		more := int64(0)
+		b.enqueueTx = func(ctx context.Context, tx any, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			more += int64(len(jobs))
+			return in.EnqueueTx(ctx, tx, now, jobs)
+		}
+		b.stats = func(ctx context.Context) ([]storage.LaneStats, error) {
+			all, err := in.Stats(ctx)
+			for i := range all {
+				all[i].Total.Enqueued += more
+			}
+			return all, err
+		}
+	})},
+	{"lanes that came later have lower numbers", "totals_number", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Number = 100 - s.Number })},
+}

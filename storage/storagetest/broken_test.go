@@ -305,6 +305,7 @@ func faults() []fault {
 		settingFaults,
 		stateFaults,
 		statsFaults,
+		totalsFaults,
 		throttleFaults,
 		togetherFaults,
 		topicFaults,

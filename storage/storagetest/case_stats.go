@@ -14,6 +14,7 @@ func (f *fixture) stats(what string, want ...storage.LaneStats) {
 	f.must(err)
 	for i := range got {
 		got[i].OldestDue, got[i].Succeeded, got[i].Failed = got[i].OldestDue.UTC(), got[i].Succeeded.UTC(), got[i].Failed.UTC()
+		got[i].Number, got[i].Total = 0, storage.Totals{} // see totalsCases
 	}
 	if !slices.Equal(got, want) {
 		f.Errorf("%s:\n got %+v\nwant %+v", what, got, want)
@@ -25,7 +26,7 @@ var usualLane = storage.Lane{Queue: queue, Kind: kind}
 var statsCases = []testCase{
 	{"stats_states", `Scheduled to Blocked are how many jobs of the lane are in each state.
 Stats returns what is known of the lanes, sorted by queue and kind.
-A lane is left out if it has no job, no attempt that succeeded or failed, and no evicted job.`, func(f *fixture) {
+A lane is left out if it has no job, and has had none that ended or was evicted, and no attempt that succeeded or failed.`, func(f *fixture) {
 		f.stats("nothing")
 		f.add(newJob(dueAt(f.now.Add(time.Hour))), newJob(lane("a", "z")), newJob(lane("a", "b")))
 		done, dead, running, ready := f.run(f.s), f.run(f.s), f.run(f.s), f.add(newJob())[0]
@@ -45,7 +46,8 @@ A lane is left out if it has no job, no attempt that succeeded or failed, and no
 		f.stats("cancelled", all...)
 		e := f.exchange(f.s, storage.Exchange{Wants: wants(1, storage.Want{Queues: []string{"a"}, Kinds: []string{"b"}})})
 		f.apply(f.s, storage.Finish{Lease: e.Leased[0].Lease, Outcome: storage.OutcomeCancelled})
-		f.stats("a lane without a job", all[1:]...)
+		all[0] = storage.LaneStats{Lane: all[0].Lane}
+		f.stats("a lane without a job", all...)
 	}},
 
 	{"stats_bytes", `Bytes is how many bytes the args and headers of its live jobs have.

@@ -97,6 +97,7 @@ func cases() []testCase {
 		shiftCases,
 		stateCases,
 		statsCases,
+		totalsCases,
 		throttleCases,
 		togetherCases,
 		txCases,
