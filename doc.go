@@ -21,7 +21,7 @@
 //     returns says how it ended, see below; [Job.Finish], CompleteTx and Then go further.
 //     [Job.Checkpoint] keeps where a long job has got to, [Await] waits for its result.
 //   - Policies and limits: [Options], [HandlerOptions]; [Settings] by [Queue.Configure]; Budgets.
-//   - To look: [Queue.Job], Jobs, Counts, Stats, Groups, Why, PolicyOf, Workers, Holds, Settings,
+//   - To look: [Queue.Job], Jobs, Counts, Stats, Totals, Groups, Why, PolicyOf, Workers, Holds, Settings,
 //     Health, Clock; events by [Queue.Subscribe].
 //   - To steer: [Queue.Pause], Resume, Paused, Hold, Release, Cancel, CancelTx, CancelAll, Change, RunNow,
 //     Delete, SkipHead, ReleaseUnique. Many jobs, in the background: [Queue.StartBulk], Bulks.

@@ -23,6 +23,7 @@ var added = []struct {
 	{what: "docs/coming-from.md", pages: 1, words: 511, rows: 71},
 	{what: "errandtest in docs/jobs.md", words: 103},
 	{what: "workloads finish, finish-100 and progress", rows: 3},
+	{what: "Queue.Totals, LaneTotals, Histogram, Bucket", names: 4},
 }
 
 // What a visitor meets is limited, to what there was on 26 November 2026 and what is added. The
