@@ -18,18 +18,20 @@ const (
 	failureNumber   = 19
 	failedNumber    = 20
 
-	// How many jobs that have ended are no longer in the table of their state, so that the
-	// number of those that are and this are the total. arrivedNumber is how many jobs have
-	// come to the lane otherwise than by their enqueue, less those that have gone so.
-	doneGone      = 23
-	cancelledGone = 24
-	expiredGone   = 25
-	deadGone      = 26
-	arrivedNumber = 27
+	// How many jobs were enqueued, and how many of those that are cancelled, expired or dead
+	// are no longer in the table of their state. arrivedNumber is how many jobs have come to
+	// the lane otherwise than by their enqueue, less those that have gone so. How many are done
+	// follows from these: the end of a job that is not kept need not change the numbers of its
+	// lane, whose page a commit would write.
+	enqueuedNumber = 23
+	cancelledGone  = 24
+	expiredGone    = 25
+	deadGone       = 26
+	arrivedNumber  = 27
 )
 
 // goneNumbers are the numbers of jobs that have left the table of a state.
-var goneNumbers = [...]stateCode{done: doneGone, cancelled: cancelledGone, expired: expiredGone, dead: deadGone}
+var goneNumbers = [...]stateCode{cancelled: cancelledGone, dead: deadGone, expired: expiredGone}
 
 // gone counts a job that has ended in a state and is not in its table, or not any more.
 func (t *tx) gone(lane int64, state stateCode) {
@@ -275,8 +277,8 @@ func setNumber(l *storage.LaneStats, id, n int64) {
 		l.Succeeded = fromMicros(n)
 	case failedNumber:
 		l.Failed = fromMicros(n)
-	case doneGone:
-		l.Total.Done = n
+	case enqueuedNumber:
+		l.Total.Enqueued = n
 	case cancelledGone:
 		l.Total.Cancelled = n
 	case expiredGone:
@@ -284,15 +286,16 @@ func setNumber(l *storage.LaneStats, id, n int64) {
 	case deadGone:
 		l.Total.Dead = n
 	case arrivedNumber:
-		l.Total.Enqueued = -n
+		l.Total.Done = n // see addUp
 	}
 }
 
-// addUp completes the totals of a lane by the jobs that there are.
+// addUp completes the totals of a lane by the jobs that there are, given how many have arrived
+// as its Done.
 func addUp(l *storage.LaneStats) {
 	t := &l.Total
-	t.Done, t.Cancelled, t.Expired, t.Dead = t.Done+l.Done, t.Cancelled+l.Cancelled, t.Expired+l.Expired, t.Dead+l.Dead
-	t.Enqueued += l.Scheduled + l.Ready + l.Blocked + l.Running + t.Done + t.Cancelled + t.Expired + t.Dead + l.Evicted
+	t.Cancelled, t.Expired, t.Dead = t.Cancelled+l.Cancelled, t.Expired+l.Expired, t.Dead+l.Dead
+	t.Done += t.Enqueued - l.Scheduled - l.Ready - l.Blocked - l.Running - t.Cancelled - t.Expired - t.Dead - l.Evicted
 }
 
 // sqlAddNumbers adds to so many numbers at a time. To run a statement takes longer than
