@@ -3,7 +3,6 @@ package apitest
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"maps"
 	"testing"
 	"testing/synctest"
@@ -103,7 +102,7 @@ func TestQueue_Totals_times(t *testing.T) {
 		errand.Handle(w, func(context.Context, *errand.Job[charge]) error {
 			defer close(over)
 			time.Sleep(3 * time.Second)
-			return errors.ErrUnsupported
+			return errand.Permanent(errDeclined)
 		})
 		stop := run(t, w)
 		<-over

@@ -146,7 +146,7 @@ func (t *tx) enterOrReplace(now time.Time, r *jobRow, j *storage.NewJob, e *stor
 	}
 	if c.Mode == storage.Fail {
 		d := &storage.DuplicateError{ID: holder}
-		if err := t.row(sqlKeyGone, []any{key}, &d.Gone); err != nil {
+		if err := t.row(sqlKeyGone, []any{key, micros(now)}, &d.Gone); err != nil {
 			return holder, err
 		}
 		return holder, d

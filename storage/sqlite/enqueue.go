@@ -17,7 +17,7 @@ const (
 ON CONFLICT DO NOTHING`
 	sqlKeyHolder = `SELECT job, salt, created_at, until FROM main.errand_unique WHERE key = ?1 AND slot = 0`
 	// A live job is looked for first: most keys are of one.
-	sqlKeyGone = `SELECT until <> 0 AND NOT EXISTS (SELECT 1 FROM main.errand_job WHERE id = job)
+	sqlKeyGone = `SELECT until > ?2 AND NOT EXISTS (SELECT 1 FROM main.errand_job WHERE id = job)
 AND NOT EXISTS (SELECT 1 FROM main.errand_finished WHERE id = job) AND NOT EXISTS (SELECT 1 FROM main.errand_dead WHERE id = job)
 FROM main.errand_unique WHERE key = ?1 AND slot = 0`
 	sqlEndKeyWithJob = `UPDATE main.errand_unique SET until = CASE WHEN ` + hasFollower + ` THEN -1 ELSE 0 END WHERE key = ?1 AND slot = 0 AND EXISTS (SELECT 1 FROM main.errand_job WHERE id = job)`
@@ -147,7 +147,7 @@ func (t *tx) enqueue(now time.Time, jobs []storage.NewJob, m *room) ([]storage.E
 		if out[i].Replaced || holder.IsZero() {
 			continue
 		}
-		if err := t.row(sqlKeyGone, []any{j.Unique}, &out[i].Gone); err != nil {
+		if err := t.row(sqlKeyGone, []any{j.Unique, created}, &out[i].Gone); err != nil {
 			return nil, err
 		}
 	}
