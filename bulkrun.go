@@ -19,9 +19,9 @@ import (
 
 const (
 	// bulkStep is how many jobs a step takes at most, and bulkSteps how many steps there are
-	// in a second if the rate is lower than that many jobs.
+	// in a second while the rate allows it: the writes of others wait for one step at most.
 	bulkStep  = 500
-	bulkSteps = 20
+	bulkSteps = 100
 	// bulkRest bounds the pause between two steps without a rate. It is as long as the step.
 	bulkRest = 50 * time.Millisecond
 	// bulkBehind is how far the work may be behind its rate and catch up.
