@@ -20,7 +20,7 @@ func receipts(t testing.TB, q *errand.Queue) (n int) {
 // What the next process finds is what there was when this one died: jobs whose handler ran
 // have crashed, tables are as committed, and what this one does later is not seen.
 //
-//errand:shows tests of users | | Crash gives the queue as the next process finds it: what ran has crashed, what had not begun or had ended has not, and nothing that is done later is seen
+//errand:shows tests of users | | Crash returns the queue as the next process finds it: what ran has crashed, what had not begun or had ended has not, and nothing that is done later is seen
 func TestCrash(t *testing.T) {
 	inBoth(t, func(t *testing.T) {
 		q := errandtest.New(t, nil)

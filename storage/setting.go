@@ -35,14 +35,18 @@ type LaneSettings struct {
 // SettingOf returns what all say of a setting for a lane: see [SettingRetention]. It is zero if
 // nothing is set.
 func SettingOf(all []LaneSettings, lane Lane, name Setting) int64 {
-	of := map[Lane]int64{}
-	for i := range all {
-		of[all[i].Lane] = all[i].Settings[name]
+	of := func(l Lane) int64 {
+		for i := range all {
+			if all[i].Lane == l {
+				return all[i].Settings[name]
+			}
+		}
+		return 0
 	}
 	if lane.Queue == BulkQueue {
-		return cmp.Or(of[lane], of[Lane{Queue: lane.Queue}])
+		return cmp.Or(of(lane), of(Lane{Queue: lane.Queue}))
 	}
-	return cmp.Or(of[lane], of[Lane{Kind: lane.Kind}], of[Lane{Queue: lane.Queue}], of[Lane{}])
+	return cmp.Or(of(lane), of(Lane{Kind: lane.Kind}), of(Lane{Queue: lane.Queue}), of(Lane{}))
 }
 
 // The settings.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/errandq/errand"
@@ -534,52 +535,46 @@ func TestJob_SetResult_notKept(t *testing.T) {
 // How far a job has got is shown while it runs, to other processes too, and kept at the end,
 // and writes nothing meanwhile.
 func TestJob_Progress(t *testing.T) {
-	t.Parallel()
-	s := newShop(t, errand.Options{})
-	other := must(errand.Open(t.Context(), s.path, &errand.Options{Logger: quiet}))
-	defer other.Close()
-	w := errand.NewWorker(s.q, &errand.WorkerOptions{Logger: quiet})
-	said, goOn := make(chan struct{}), make(chan struct{})
-	errand.Handle(w, func(_ context.Context, job *errand.Job[charge]) error {
-		for n := range int64(1000) {
-			job.Progress(n+1, 4000, strings.Repeat("ä", 200))
-		}
-		close(said)
-		<-goOn
-		job.Progress(4000, 4000, "all")
-		return nil
-	})
-	id := must(s.q.Enqueue(t.Context(), charge{1}, nil)).ID
-	run(t, w)
-	<-said
-	for _, q := range []*errand.Queue{s.q, other} {
-		for {
-			j := must(q.Job(t.Context(), id))
-			if j.Progress == nil {
-				time.Sleep(10 * time.Millisecond) // it is shown about a second later
-				continue
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop(t, errand.Options{})
+		other := must(errand.Open(t.Context(), s.path, &errand.Options{Logger: quiet}))
+		defer other.Close()
+		w := errand.NewWorker(s.q, &errand.WorkerOptions{Logger: quiet})
+		goOn := make(chan struct{})
+		errand.Handle(w, func(_ context.Context, job *errand.Job[charge]) error {
+			for n := range int64(1000) {
+				job.Progress(n+1, 4000, strings.Repeat("ä", 200))
 			}
-			if p := j.Progress; p.Done != 1000 || p.Total != 4000 || len(p.Note) > 256 || len(p.Note) < 250 || p.At.IsZero() {
+			<-goOn
+			job.Progress(4000, 4000, "all")
+			return nil
+		})
+		id := must(s.q.Enqueue(t.Context(), charge{1}, nil)).ID
+		stop := run(t, w)
+		time.Sleep(2 * time.Second) // it is shown about a second later
+		for _, q := range []*errand.Queue{s.q, other} {
+			p := must(q.Job(t.Context(), id)).Progress
+			if p == nil || p.Done != 1000 || p.Total != 4000 || len(p.Note) > 256 || len(p.Note) < 250 || p.At.IsZero() {
 				t.Errorf("shown: %+v", p)
 			}
-			break
 		}
-	}
-	all := must(other.Workers(t.Context()))
-	if len(all) != 1 || len(all[0].Progress) != 1 || all[0].Progress[0].Job != id || all[0].Progress[0].Done != 1000 {
-		t.Errorf("the workers show %+v", all)
-	}
-	close(goOn)
-	if _, err := errand.Await[any](t.Context(), other, id); !errors.Is(err, errand.ErrNoResult) {
-		t.Fatal(err)
-	}
-	j := must(other.Job(t.Context(), id))
-	if p := j.Progress; p == nil || p.Done != 4000 || p.Note != "all" {
-		t.Errorf("kept: %+v", p)
-	}
-	for len(must(other.Workers(t.Context()))[0].Progress) > 0 {
-		time.Sleep(10 * time.Millisecond) // nor is it shown for longer
-	}
+		all := must(other.Workers(t.Context()))
+		if len(all) != 1 || len(all[0].Progress) != 1 || all[0].Progress[0].Job != id || all[0].Progress[0].Done != 1000 {
+			t.Errorf("the workers show %+v", all)
+		}
+		close(goOn)
+		if _, err := errand.Await[any](t.Context(), other, id); !errors.Is(err, errand.ErrNoResult) {
+			t.Error(err)
+		}
+		if p := must(other.Job(t.Context(), id)).Progress; p == nil || p.Done != 4000 || p.Note != "all" {
+			t.Errorf("kept: %+v", p)
+		}
+		time.Sleep(2 * time.Second)
+		if all := must(other.Workers(t.Context())); len(all) != 1 || len(all[0].Progress) != 0 {
+			t.Errorf("after its end the workers show %+v", all)
+		}
+		check(stop())
+	})
 }
 
 // The progress at a checkpoint is there after a crash, and JSON has it.

@@ -43,7 +43,7 @@ func (m *Memory) total(j *job, more storage.Totals) {
 	m.totals[lane] = t
 }
 
-// meet gives a lane its number when it has its first job.
+// meet numbers a lane unless it has a number.
 func (m *Memory) meet(lane storage.Lane) {
 	if m.numbers[lane] == 0 {
 		m.numbers[lane] = int64(len(m.numbers)) + 1
