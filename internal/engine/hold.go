@@ -211,8 +211,9 @@ func (l *loop) held(job *storage.Leased) bool {
 }
 
 // lookAgain takes an attempt whose handler was not called, as holds of its lane have
-// changed, among those that wait for a runner, before the others. It reports false if the
-// attempt has ended all the same.
+// changed, among those that wait for a runner, before the others. The change may have been
+// read before the runner returned it. It reports false if the attempt has ended all the
+// same.
 func (l *loop) lookAgain(a *attempt) bool {
 	if !l.shutdown.working() {
 		return false
@@ -231,6 +232,7 @@ func (l *loop) lookAgain(a *attempt) bool {
 	} else {
 		l.ready.waiting = slices.Insert(l.ready.waiting, 0, a)
 	}
+	l.giveBackHeld()
 	return true
 }
 

@@ -168,6 +168,27 @@ func TestHold_RunnerHasIt(t *testing.T) {
 	})
 }
 
+// Nor is it called if the holds have been read before the runner returned it.
+func TestHold_ReadMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Store = slowToStart{r.store, time.Second}
+		r.handle("k", func(context.Context, *storage.Leased) error {
+			t.Error("a handler is called")
+			return nil
+		})
+		id := r.enqueue("k", 1)[0]
+		r.start()
+		reads := len(r.store.of("holds", 0))
+		r.hold(pause)
+		synctest.Wait()
+		if n := len(r.store.of("holds", 0)); n != reads+1 {
+			t.Fatalf("the holds were read %d times while the runner had the job", n-reads)
+		}
+		pass(time.Minute)
+		r.wantState(id, storage.Ready, storage.Counters{})
+	})
+}
+
 // A job that was leased before the hold, and comes when the holds have been read, goes
 // back as well.
 //

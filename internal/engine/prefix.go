@@ -14,13 +14,15 @@ import (
 type each struct {
 	limit int
 	held  map[string]int // leases of each queue, until their attempts have ended
+	asked bool           // the exchange under way was told the room
 	freed bool           // a queue has room again, and the sources were not asked since
 }
 
-// hold notes n more leases of a queue, or less.
+// hold notes n more leases of a queue, or less. An exchange that was told of less room than
+// there is by then may pass over jobs of a queue that was not full either.
 func (e *each) hold(queue string, n int) {
 	was := e.held[queue]
-	e.freed = e.freed || was >= e.limit && was+n < e.limit
+	e.freed = e.freed || was+n < e.limit && (was >= e.limit || e.asked && n < 0)
 	if e.held[queue] += n; e.held[queue] == 0 {
 		delete(e.held, queue)
 	}

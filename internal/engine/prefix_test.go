@@ -145,6 +145,33 @@ func TestPrefix_Longest(t *testing.T) {
 	})
 }
 
+// A queue of which an exchange has left jobs, as it was told of less room than there is at
+// its answer, is asked again, also if the exchanges that follow ask for others.
+func TestPrefix_EndsMeanwhile(t *testing.T) {
+	for range 20 { // the last two jobs that run have to end in one exchange
+		bubble(t, func(t *testing.T, r *rig) {
+			r.cfg.Store = slowAnswers{r.store}
+			r.cfg.Concurrency, r.cfg.Queues = 100, []string{"web/*", "q"}
+			r.cfg.Settings = map[string]engine.QueueSettings{"web/*": {Concurrency: 2}, "q": {Concurrency: 1}}
+			var mu sync.Mutex
+			left := map[string][]float64{"web/a": {1, 1.5, 3, 1}, "q": {1.5, 2}}
+			r.handle("k", func(ctx context.Context, job *storage.Leased) error {
+				mu.Lock()
+				takes := left[job.Queue][0]
+				left[job.Queue] = left[job.Queue][1:]
+				mu.Unlock()
+				return work(time.Duration(takes*1000)*time.Millisecond)(ctx, job)
+			})
+			r.add(slices.Concat(in("q", 2), in("web/a", 4))...)
+			r.start()
+			pass(time.Minute)
+			if n := r.count(storage.Done); n != 6 {
+				t.Errorf("%d jobs are done", n)
+			}
+		})
+	}
+}
+
 // Settings are looked up by the queue of the job.
 func TestPrefix_SettingsOf(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {

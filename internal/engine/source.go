@@ -135,7 +135,7 @@ func (l *loop) lease(from []*source, now time.Time, x *exchange) {
 		x.from = append(x.from, s)
 		s.mayHaveWork = false
 		if s.each != nil {
-			s.EachOf = s.each.room()
+			s.EachOf, s.each.asked = s.each.room(), true
 		}
 	}
 	if len(x.from) == 0 {
@@ -184,6 +184,9 @@ func (s *sources) leased(x *exchange, jobs []storage.Leased, more bool) {
 		o.mayHaveWork = o.mayHaveWork || more || o.N == 0 || o.brought(jobs)
 		if o.throttle != nil {
 			o.throttle.refund(o.N)
+		}
+		if o.each != nil {
+			o.each.asked = false
 		}
 		o.N = 0
 	}
