@@ -1,0 +1,171 @@
+package metrics
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/errandq/errand"
+)
+
+// Family is a metric with all its samples.
+type Family struct {
+	Name string `json:"name"`
+	Help string `json:"help"`
+	// Type is counter, gauge or histogram.
+	Type string `json:"type"`
+	// Labels are the names of the labels.
+	Labels  []string `json:"labels,omitempty"`
+	Samples []Sample `json:"samples,omitempty"`
+}
+
+// Sample is a number with its labels.
+type Sample struct {
+	// Labels are the values, in the order of [Family].Labels.
+	Labels []string `json:"labels,omitempty"`
+	Value  float64  `json:"value"`
+	// Histogram takes the place of Value in a histogram. It is nil in others.
+	Histogram *errand.Histogram `json:"histogram,omitempty"`
+}
+
+// The places of the families in schema.
+const (
+	famUp = iota
+	famClock
+	famJobs
+	famEnqueued
+	famEnded
+	famEvicted
+	famDeadEvicted
+	famAttempts
+	famRun
+	famWait
+	famOldest
+	famHolds
+	famWorkers
+	famUnserved
+	famHealth
+	famDiskFull
+	famFile
+	famLog
+)
+
+var laneLabels = []string{"queue", "kind"}
+
+func withLane(label string) []string { return append(slices.Clone(laneLabels), label) }
+
+// schema are the families without samples.
+var schema = []Family{
+	famUp:          {Name: "errand_up", Type: "gauge", Help: "1 if the queue could be read within 2 s. If 0, all else is left out."},
+	famClock:       {Name: "errand_clock_seconds", Type: "gauge", Help: "The time of the queue's clock, which due times refer to."},
+	famJobs:        {Name: "errand_jobs", Type: "gauge", Labels: withLane("state"), Help: "Jobs in the file by state."},
+	famEnqueued:    {Name: "errand_jobs_enqueued_total", Type: "counter", Labels: laneLabels, Help: "Jobs that were enqueued since the file was made, by all processes."},
+	famEnded:       {Name: "errand_jobs_ended_total", Type: "counter", Labels: withLane("outcome"), Help: "Jobs that have ended since the file was made, in all processes."},
+	famEvicted:     {Name: "errand_evicted_total", Type: "counter", Labels: laneLabels, Help: "Jobs that were deleted to make room, since the file was made."},
+	famDeadEvicted: {Name: "errand_dead_evicted_total", Type: "counter", Labels: laneLabels, Help: "Dead letters that were deleted, as there were too many, since the file was made."},
+	famAttempts:    {Name: "errand_attempts_total", Type: "counter", Labels: withLane("verdict"), Help: "Attempts that workers of this process have ended."},
+	famRun:         {Name: "errand_job_run_seconds", Type: "histogram", Labels: laneLabels, Help: "How long handlers of this process took."},
+	famWait:        {Name: "errand_job_wait_seconds", Type: "histogram", Labels: laneLabels, Help: "How long jobs were due before handlers of this process were called."},
+	famOldest:      {Name: "errand_oldest_due_timestamp_seconds", Type: "gauge", Labels: withLane("held"), Help: "When the job was due that waits longest, on the queue's clock. Absent if none is due."},
+	famHolds:       {Name: "errand_holds", Type: "gauge", Labels: withLane("reason"), Help: "Holds that keep jobs from starting: those of the queue, of the kind and of both."},
+	famWorkers:     {Name: "errand_workers", Type: "gauge", Help: "Workers that run on the file, in all processes."},
+	famUnserved:    {Name: "errand_unserved_lanes", Type: "gauge", Labels: laneLabels, Help: "1 if jobs are due and no worker takes such jobs. A sum where queues are merged."},
+	famHealth:      {Name: "errand_health", Type: "gauge", Labels: []string{"code"}, Help: "Reasons of Health by code: what somebody should look at."},
+	famDiskFull:    {Name: "errand_disk_full", Type: "gauge", Help: "1 if there is no space left for new jobs."},
+	famFile:        {Name: "errand_file_bytes", Type: "gauge", Help: "The size of the file."},
+	famLog:         {Name: "errand_log_bytes", Type: "gauge", Help: "The size of the log beside the file."},
+}
+
+// down returns the families of a queue that cannot be read.
+func down() []Family {
+	all := slices.Clone(schema)
+	all[famUp].add(0)
+	return all
+}
+
+func (f *Family) add(value float64, labels ...string) {
+	f.Samples = append(f.Samples, Sample{Labels: labels, Value: value})
+}
+
+// time adds a histogram, if something was measured.
+func (f *Family) time(h *errand.Histogram, lane errand.Lane) {
+	if h.Count > 0 {
+		f.Samples = append(f.Samples, Sample{Labels: []string{lane.Queue, lane.Kind}, Histogram: h})
+	}
+}
+
+var (
+	escapeHelp  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
+	escapeLabel = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+)
+
+// appendText appends families in the text format, without those that have no samples.
+func appendText(b []byte, families []Family) []byte {
+	for i := range families {
+		f := &families[i]
+		if len(f.Samples) == 0 {
+			continue
+		}
+		b = append(b, "# HELP "+f.Name+" "...)
+		b = append(b, escapeHelp.Replace(f.Help)...)
+		b = append(b, "\n# TYPE "+f.Name+" "+f.Type+"\n"...)
+		for j := range f.Samples {
+			b = f.Samples[j].append(b, f)
+		}
+	}
+	return b
+}
+
+// append appends the lines of a sample.
+func (s *Sample) append(b []byte, f *Family) []byte {
+	if s.Histogram == nil {
+		return s.line(b, f, "", "", s.Value)
+	}
+	for _, bucket := range s.Histogram.Buckets {
+		b = s.line(b, f, "_bucket", number(bucket.UpTo), float64(bucket.N))
+	}
+	b = s.line(b, f, "_bucket", number(math.Inf(1)), float64(s.Histogram.Count))
+	b = s.line(b, f, "_sum", "", s.Histogram.Sum)
+	return s.line(b, f, "_count", "", float64(s.Histogram.Count))
+}
+
+// line appends one line. An empty le is no label.
+func (s *Sample) line(b []byte, f *Family, suffix, le string, value float64) []byte {
+	b = append(append(b, f.Name...), suffix...)
+	sep := byte('{')
+	label := func(name, value string) {
+		b = append(append(append(b, sep), name...), `="`...)
+		b = append(append(b, escapeLabel.Replace(valid(value))...), '"')
+		sep = ','
+	}
+	for i, name := range f.Labels {
+		label(name, s.Labels[i])
+	}
+	if le != "" {
+		label("le", le)
+	}
+	if sep == ',' {
+		b = append(b, '}')
+	}
+	return append(append(append(b, ' '), number(value)...), '\n')
+}
+
+// valid returns s with what is no UTF-8 replaced, which Prometheus refuses.
+func valid(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+func number(v float64) string {
+	switch {
+	case math.IsInf(v, 1):
+		return "+Inf"
+	case v == math.Trunc(v) && math.Abs(v) < 1<<53:
+		return strconv.FormatInt(int64(v), 10)
+	}
+	return strconv.FormatFloat(v, 'g', -1, 64)
+}

@@ -1,0 +1,93 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand"
+)
+
+// state is what one look has found.
+type state struct {
+	clock   time.Time
+	stats   []errand.LaneStats
+	totals  []errand.LaneTotals
+	health  errand.Health
+	workers []errand.WorkerInfo
+	shown   bool // whether workers are known
+	file    int64
+	log     int64 // as file, -1 if not known
+}
+
+// read looks at a queue.
+func read(ctx context.Context, q *errand.Queue, file string) (s *state, err error) {
+	s = &state{file: -1, log: -1}
+	if s.totals, err = q.Totals(ctx); err != nil {
+		return nil, err
+	}
+	if s.stats, err = q.Stats(ctx); err != nil {
+		return nil, err
+	}
+	switch s.workers, err = q.Workers(ctx); {
+	case err == nil:
+		s.shown = true
+	case !errors.Is(err, errand.ErrUnsupportedDB):
+		return nil, err
+	}
+	s.clock = q.Clock().Now
+	asking, stop := context.WithTimeout(ctx, healthLimit)
+	defer stop()
+	s.health = q.Health(asking, &errand.HealthOptions{MaxAge: -1}) // how long jobs are due is told itself
+	if !s.health.Live {
+		return nil, errand.ErrClosed
+	}
+	if file != "" {
+		s.file, s.log = size(file), max(size(file+"-wal"), 0)
+		if s.file < 0 {
+			s.log = -1
+		}
+	}
+	return s, nil
+}
+
+// size returns the size of a file, -1 if it cannot be found out.
+func size(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return -1
+	}
+	return info.Size()
+}
+
+// serves reports whether a worker takes jobs of a lane, as far as it is known.
+func serves(w *errand.WorkerInfo, queue, kind string) bool {
+	return w.Unknown || slices.Contains(w.Kinds, kind) && slices.ContainsFunc(w.Queues, func(name string) bool { return matches(name, queue) })
+}
+
+// matches reports whether a name is that of a queue, or a prefix of it with "*" after it.
+func matches(name, queue string) bool {
+	prefix, ok := strings.CutSuffix(name, "*")
+	return ok && strings.HasPrefix(queue, prefix) || name == queue
+}
+
+// codes are those of which the metric of the health has a sample, also if it is 0.
+// HealthOverdue is left out: see errand_oldest_due_timestamp_seconds.
+var codes = []errand.HealthCode{
+	errand.HealthDamage, errand.HealthFull, errand.HealthWrite, errand.HealthSpace, errand.HealthClock,
+	errand.HealthBrake, errand.HealthUnavailable, errand.HealthCap, errand.HealthLog, errand.HealthDead,
+}
+
+// reasons counts the reasons of a code. That a file is open for reading alone is none.
+func (s *state) reasons(code errand.HealthCode) (n float64) {
+	for i := range s.health.Reasons {
+		r := &s.health.Reasons[i]
+		if r.Code == code && !(code == errand.HealthWrite && strings.HasPrefix(r.Text, errand.ErrReadOnly.Error())) {
+			n++
+		}
+	}
+	return n
+}
