@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -26,10 +27,14 @@ type state struct {
 // read looks at a queue.
 func read(ctx context.Context, q *errand.Queue, file string) (s *state, err error) {
 	s = &state{file: -1, log: -1}
-	if s.totals, err = q.Totals(ctx); err != nil {
-		return nil, err
-	}
-	if s.stats, err = q.Stats(ctx); err != nil {
+	totals := make(chan error, 1)
+	go func() { // beside Stats, which takes as long
+		var err error
+		s.totals, err = q.Totals(ctx)
+		totals <- err
+	}()
+	s.stats, err = q.Stats(ctx)
+	if err = cmp.Or(<-totals, err); err != nil {
 		return nil, err
 	}
 	switch s.workers, err = q.Workers(ctx); {

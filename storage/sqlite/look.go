@@ -15,9 +15,7 @@ import (
 const (
 	sqlPlace = `SELECT lane, state, priority, due_at, salt, created_at, EXISTS (SELECT 1 FROM main.errand_urgent WHERE job = id) AS urgent
 FROM main.errand_job WHERE id = ?1`
-	// From the first job of a priority of a lane to that of the next one.
-	sqlFirstDue = `SELECT lane, priority, due_at FROM main.errand_job WHERE state = 2 AND lane > ?1 ORDER BY lane, priority DESC, due_at LIMIT 1`
-	sqlNextDue  = `SELECT lane, priority, due_at FROM main.errand_job WHERE state = 2 AND lane = ?1 AND priority < ?2 ORDER BY priority DESC, due_at LIMIT 1`
+	sqlOldestNamed = `SELECT queue, kind, n AS due_at FROM (` + sqlOldest + `) CROSS JOIN main.errand_lane USING (lane) ORDER BY queue, kind`
 
 	sqlHeadOf = `SELECT o.job AS id, role, COALESCE(j.salt, d.salt) AS salt, COALESCE(j.created_at, d.created_at) AS created_at
 FROM main.errand_option o LEFT JOIN main.errand_job j ON j.id = o.job LEFT JOIN main.errand_dead d ON d.id = o.job
@@ -127,34 +125,15 @@ func (s *Store) Check(ctx context.Context) (c storage.Condition, err error) {
 	return c, err
 }
 
-// oldest returns when the first ready job of each lane was due. It looks at one job of
-// each priority.
+// oldest returns when the first ready job of each lane was due.
 func oldest(tx *sqlx.Tx) (all []storage.LaneDue, err error) {
-	type head struct {
-		Lane, Priority int64
-		DueAt          int64 `db:"due_at"`
+	var rows []struct {
+		Queue, Kind string
+		DueAt       int64 `db:"due_at"`
 	}
-	var first, h head
-	for {
-		h = head{}
-		switch err := tx.Get(&h, sqlFirstDue, first.Lane); {
-		case errors.Is(err, sql.ErrNoRows):
-			slices.SortFunc(all, func(a, b storage.LaneDue) int { return a.Compare(b.Lane) })
-			return all, nil
-		case err != nil:
-			return nil, err
-		}
-		first = h
-		for err = nil; err == nil; err = tx.Get(&h, sqlNextDue, h.Lane, h.Priority) {
-			first.DueAt = min(first.DueAt, h.DueAt)
-		}
-		if !errors.Is(err, sql.ErrNoRows) {
-			return nil, err
-		}
-		due := storage.LaneDue{DueAt: fromMicros(first.DueAt)}
-		if err := tx.Get(&due.Lane, sqlLaneName, first.Lane); err != nil {
-			return nil, err
-		}
-		all = append(all, due)
+	err = tx.Select(&rows, sqlOldestNamed)
+	for _, r := range rows {
+		all = append(all, storage.LaneDue{Lane: storage.Lane{Queue: r.Queue, Kind: r.Kind}, DueAt: fromMicros(r.DueAt)})
 	}
+	return all, err
 }

@@ -176,8 +176,6 @@ func TestStatements_UseIndexes(t *testing.T) {
 		sqlEndedState:    "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlAnyState:      "SEARCH main.errand_job USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlDropDead:      "USING INTEGER PRIMARY KEY (rowid=?)",
-		sqlFirstDue:      "USING COVERING INDEX errand_job_ready (lane>?)",
-		sqlNextDue:       "USING COVERING INDEX errand_job_ready (lane=? AND priority<?)",
 		sqlLaneName:      "USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlPlace:         "SEARCH main.errand_job USING INTEGER PRIMARY KEY (rowid=?)",
 		sqlNextPriority:  "USING COVERING INDEX errand_job_ready (lane=? AND priority<?)",
