@@ -35,6 +35,7 @@ func main() {
 var verbs = []func(*tool) *cobra.Command{
 	statusCommand,
 	watchCommand,
+	metricsCommand,
 	jobsCommand,
 	queuesCommand,
 	groupsCommand,
