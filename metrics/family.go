@@ -78,6 +78,9 @@ var schema = []Family{
 	famLog:         {Name: "errand_log_bytes", Type: "gauge", Help: "The size of the log beside the file."},
 }
 
+// Families returns all families, without samples.
+func Families() []Family { return slices.Clone(schema) }
+
 // down returns the families of a queue that cannot be read.
 func down() []Family {
 	all := slices.Clone(schema)
