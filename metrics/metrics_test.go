@@ -290,6 +290,18 @@ func TestHandler_monotone(t *testing.T) {
 	})
 }
 
+// Not the name decides which lanes keep their series, but the order in which the file met them.
+func TestHandler_order(t *testing.T) {
+	q, _ := open(t)
+	for _, queue := range []string{"z", "y", "a"} {
+		enqueue(t, q, "", queue)
+	}
+	got := values(t, write(t, q, &metrics.Options{Lanes: 2}))
+	if got[`errand_jobs_enqueued_total{queue="z",kind="task"}`] != 1 || got[`errand_jobs_enqueued_total{queue="other",kind="other"}`] != 1 {
+		t.Errorf("%v", got)
+	}
+}
+
 // counting is a store that counts the looks at its numbers, and may not answer, or fail.
 type counting struct {
 	storage.Store

@@ -24,6 +24,7 @@ var added = []struct {
 	{what: "errandtest in docs/jobs.md", words: 103},
 	{what: "workloads finish, finish-100 and progress", rows: 3},
 	{what: "Queue.Totals, LaneTotals, Histogram, Bucket", names: 4},
+	{what: "metrics: docs/metrics.md, errand metrics", pages: 1, words: 303, rows: 14},
 }
 
 // What a visitor meets is limited, to what there was on 26 November 2026 and what is added. The

@@ -1,0 +1,75 @@
+package metrics
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand"
+)
+
+// total returns the totals of a lane that is the n-th, with n jobs enqueued.
+func total(n int64, queue string) errand.LaneTotals {
+	return errand.LaneTotals{Queue: queue, Kind: "task", Number: n, Enqueued: n}
+}
+
+func enqueued(all []Family) (text string) {
+	for _, s := range all[famEnqueued].Samples {
+		text += fmt.Sprintf("%s=%v ", s.Labels[0], s.Value)
+	}
+	return text
+}
+
+// A lane keeps its series also if one that the file met before has no numbers for a while, as
+// when its only job has come from another queue, and has gone back.
+func TestSeries_keeps(t *testing.T) {
+	s := series{most: 2}
+	first, second, third := total(1, "first"), total(2, "second"), total(3, "third")
+	for i, totals := range [][]errand.LaneTotals{{first, second, third}, {first, third}, {third, second, first}} {
+		want := "first=1 other=3 second=2 "
+		if i == 1 {
+			want = "first=1 other=3 "
+		}
+		if got := enqueued(s.families(&state{totals: totals})); got != want {
+			t.Errorf("look %d: %s, want %s", i, got, want)
+		}
+	}
+}
+
+// A lane with any name gives valid text, in which no series is there twice.
+func TestSeries_names(t *testing.T) {
+	s := series{most: 10}
+	queues := []string{"a\"b", "a\\b", "a\nb", "bad\xff", "bad\xfe", "other"}
+	now := &state{clock: time.Unix(1, 0)}
+	for i, q := range queues {
+		now.totals = append(now.totals, total(int64(i+1), q))
+	}
+	text := string(appendText(nil, s.families(now)))
+	for _, want := range []string{
+		`{queue="a\"b",kind="task"} 1`, `{queue="a\\b",kind="task"} 2`, `{queue="a\nb",kind="task"} 3`,
+		"{queue=\"bad\uFFFD\",kind=\"task\"} 9", `{queue="other",kind="task"} 6`,
+	} {
+		if n := strings.Count(text, "errand_jobs_enqueued_total"+want+"\n"); n != 1 {
+			t.Errorf("%s is there %d times in %s", want, n, text)
+		}
+	}
+}
+
+// Holds have at most 20 reasons, of which those of errand itself are always some.
+func TestSeries_reasons(t *testing.T) {
+	lane := errand.LaneStats{Queue: "first", Kind: "task"}
+	for i := range 30 {
+		lane.Holds = append(lane.Holds, errand.HoldState{Reason: fmt.Sprintf("a-%02d", i)})
+	}
+	lane.Holds = append(lane.Holds, errand.HoldState{Reason: "brake"})
+	s := series{most: 2}
+	all := s.families(&state{totals: []errand.LaneTotals{total(1, "first")}, stats: []errand.LaneStats{lane}})
+	got := map[string]float64{}
+	for _, sample := range all[famHolds].Samples {
+		got[sample.Labels[2]] = sample.Value
+	}
+	if got["brake"] != 1 || got["a-15"] != 1 || got["other"] != 14 || len(got) != 18 {
+		t.Errorf("%v", got)
+	}
+}
