@@ -65,8 +65,7 @@ func Handler(q *errand.Queue, o *Options) http.Handler {
 		panic(err)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		families, _ := s.Gather(r.Context()) // errand_up tells of an error
-		text := appendText(nil, families)
+		text := s.wait(r.Context()).text() // errand_up tells of an error
 		w.Header().Set("Content-Type", contentType)
 		_, _ = w.Write(text) // nobody is left who could be told
 	})
@@ -80,7 +79,7 @@ func Write(ctx context.Context, w io.Writer, q *errand.Queue, o *Options) error 
 	if err != nil {
 		return err
 	}
-	families, err := s.Gather(ctx)
-	_, failed := w.Write(appendText(nil, families))
-	return cmp.Or(failed, err)
+	l := s.wait(ctx)
+	_, failed := w.Write(l.text())
+	return cmp.Or(failed, l.err)
 }

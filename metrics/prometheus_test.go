@@ -171,7 +171,7 @@ func TestPrometheus(t *testing.T) {
 	for _, panel := range dashboard(t) {
 		for _, target := range panel.Targets {
 			expr := strings.NewReplacer("$job", ".*", "$__rate_interval", "10s").Replace(target.Expr)
-			poll(t, ctx, panel.Title+": "+expr, func() error {
+			poll(ctx, t, panel.Title+": "+expr, func() error {
 				got, err := p.query(t, expr)
 				if text := strings.Join(got, " "); err == nil && strings.Trim(text, "Na ") == "" {
 					err = fmt.Errorf("no number in %q", text)
@@ -180,7 +180,7 @@ func TestPrometheus(t *testing.T) {
 			})
 		}
 	}
-	checkRules(t, ctx, p)
+	checkRules(ctx, t, p)
 
 	text, err := get(t, "http://"+address+"/metrics")
 	if err != nil {
@@ -194,7 +194,7 @@ func TestPrometheus(t *testing.T) {
 }
 
 // poll calls f until it returns no error, or ctx ends.
-func poll(t *testing.T, ctx context.Context, what string, f func() error) {
+func poll(ctx context.Context, t *testing.T, what string, f func() error) {
 	t.Helper()
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
@@ -213,9 +213,9 @@ func poll(t *testing.T, ctx context.Context, what string, f func() error) {
 
 // checkRules waits until the alerts are as the program has it: those about its deaths, its held
 // queue and its queue without a worker are true, and all others are not.
-func checkRules(t *testing.T, ctx context.Context, p *prometheus) {
+func checkRules(ctx context.Context, t *testing.T, p *prometheus) {
 	t.Helper()
-	poll(t, ctx, "alerts", func() error {
+	poll(ctx, t, "alerts", func() error {
 		body, err := get(t, p.address+"/api/v1/rules")
 		if err != nil {
 			return err

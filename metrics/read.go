@@ -90,7 +90,8 @@ var codes = []errand.HealthCode{
 func (s *state) reasons(code errand.HealthCode) (n float64) {
 	for i := range s.health.Reasons {
 		r := &s.health.Reasons[i]
-		if r.Code == code && !(code == errand.HealthWrite && strings.HasPrefix(r.Text, errand.ErrReadOnly.Error())) {
+		readOnly := code == errand.HealthWrite && strings.HasPrefix(r.Text, errand.ErrReadOnly.Error())
+		if r.Code == code && !readOnly {
 			n++
 		}
 	}

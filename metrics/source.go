@@ -40,6 +40,14 @@ type look struct {
 	ended    chan struct{} // closed once the rest is set
 	families []Family
 	err      error
+	text     func() []byte // the families as text, made once
+}
+
+// end sets what a look has found.
+func (l *look) end(families []Family, err error) *look {
+	l.families, l.err = families, err
+	l.text = sync.OnceValue(func() []byte { return appendText(nil, families) })
+	return l
 }
 
 // NewSource returns a source of the numbers of q. It returns a [errand.FieldError] if an option
@@ -58,21 +66,31 @@ func NewSource(q *errand.Queue, o *Options) (*Source, error) {
 // families are there. If the queue cannot be read within 2 s, or ctx ends, only errand_up
 // has a sample, and Gather returns why. The families are shared: do not change them.
 func (s *Source) Gather(ctx context.Context) ([]Family, error) {
+	l := s.wait(ctx)
+	return l.families, l.err
+}
+
+// wait returns a look that has ended.
+func (s *Source) wait(ctx context.Context) *look {
+	failed := func(err error) *look { return new(look).end(down(), fmt.Errorf("errand: metrics: %w", err)) }
 	if s.queue == nil {
-		return down(), errors.New("errand: metrics: there is no queue")
+		return failed(errNoQueue)
 	}
 	l := s.look()
-	wait, stop := context.WithTimeout(ctx, limit)
+	waiting, stop := context.WithTimeout(ctx, limit)
 	defer stop()
 	select {
 	case <-l.ended:
-		return l.families, l.err
-	case <-wait.Done():
-		return down(), fmt.Errorf("errand: metrics: %w", cmp.Or(ctx.Err(), errNoAnswer))
+		return l
+	case <-waiting.Done():
+		return failed(cmp.Or(ctx.Err(), errNoAnswer))
 	}
 }
 
-var errNoAnswer = fmt.Errorf("the queue has not answered for %v", limit)
+var (
+	errNoQueue  = errors.New("there is no queue")
+	errNoAnswer = fmt.Errorf("the queue has not answered for %v", limit)
+)
 
 // look returns the look under way, else the last one, or a new one if that is too old. The new
 // look belongs to nobody: a caller that goes away does not spoil it for the others.
@@ -93,10 +111,10 @@ func (s *Source) look() *look {
 		state, err := read(ctx, s.queue, s.opts.File)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if l.err = err; err != nil {
-			l.families = down()
+		if err != nil {
+			l.end(down(), err)
 		} else {
-			l.families = s.series.families(state)
+			l.end(s.series.families(state), nil)
 		}
 		s.looking, s.last = nil, l
 		close(l.ended)
