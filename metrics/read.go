@@ -27,14 +27,18 @@ type state struct {
 // read looks at a queue.
 func read(ctx context.Context, q *errand.Queue, file string) (s *state, err error) {
 	s = &state{file: -1, log: -1}
-	totals := make(chan error, 1)
+	others := make(chan error, 1)
 	go func() { // beside Stats, which takes as long
 		var err error
-		s.totals, err = q.Totals(ctx)
-		totals <- err
+		if s.totals, err = q.Totals(ctx); err == nil {
+			asking, stop := context.WithTimeout(ctx, healthLimit)
+			defer stop()
+			s.health = q.Health(asking, &errand.HealthOptions{MaxAge: -1}) // how long jobs are due is told itself
+		}
+		others <- err
 	}()
 	s.stats, err = q.Stats(ctx)
-	if err = cmp.Or(<-totals, err); err != nil {
+	if err = cmp.Or(<-others, err); err != nil {
 		return nil, err
 	}
 	switch s.workers, err = q.Workers(ctx); {
@@ -44,9 +48,6 @@ func read(ctx context.Context, q *errand.Queue, file string) (s *state, err erro
 		return nil, err
 	}
 	s.clock = q.Clock().Now
-	asking, stop := context.WithTimeout(ctx, healthLimit)
-	defer stop()
-	s.health = q.Health(asking, &errand.HealthOptions{MaxAge: -1}) // how long jobs are due is told itself
 	if !s.health.Live {
 		return nil, errand.ErrClosed
 	}

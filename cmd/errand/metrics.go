@@ -31,7 +31,7 @@ in one step: others see the old text or the new one. If that fails, the old text
 
 If the queue cannot be read within 2 s, errand_up 0 is written, and the status is 2.`,
 		Example: `  errand metrics jobs.db
-  errand metrics jobs.db --textfile /var/lib/prometheus/node-exporter/errand.prom`,
+  errand metrics jobs.db --textfile errand.prom`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if t.json {
