@@ -173,12 +173,22 @@ func (q *Queue) enqueueOne(ctx context.Context, args Args, o *JobOptions, write 
 	if o == nil || o.Unique == nil || o.Unique.OnConflict.Merge == nil {
 		return first(q.enqueue(ctx, []NewJob{{args, o}}, only, write))
 	}
+	return q.enqueueMerged(ctx, args, o, write)
+}
+
+// enqueueMerged enqueues a job that may be merged with one that waits.
+func (q *Queue) enqueueMerged(ctx context.Context, args Args, o *JobOptions, write writeFunc) (e Enqueued, err error) {
 	next, m := args, &storage.Merge{}
+	var all afters // of all passes
+	err = errPanicked
+	defer func() { all.tell([]Enqueued{e}, err) }()
 	for {
-		e, err := first(q.enqueue(ctx, []NewJob{{next, o}}, only, func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]Enqueued, error) {
+		added, more, err := q.pass(ctx, []NewJob{{next, o}}, only, func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]Enqueued, error) {
 			jobs[0].Conflict.Merge = m
 			return write(ctx, now, jobs)
-		}))
+		})
+		all = append(all, more...)
+		e, err := first(added, err)
 		if err != nil || !m.Again {
 			return e, err
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -212,7 +213,9 @@ func (q *Queue) lastDeath(ctx context.Context) (time.Time, error) {
 //
 // The OnDead of a kind goes before that of a queue. Jobs of the kinds that an OnDead of
 // this process names have no notice when they die, so that no chain is endless. The job
-// does not go through [Options].Middleware.
+// does not go through [Options].Middleware. Of the headers of the dead job it has those that a
+// trace is known by: traceparent, tracestate and baggage. It has none if the dead job was
+// too late to run, with reason expired or deadline.
 type OnDead struct {
 	// Kind is the kind of the job. If empty, "errand.dead", the kind of [DeadNotice].
 	Kind string
@@ -280,6 +283,20 @@ func (w *Worker) onDeath() func(*storage.Leased, *storage.Finish, time.Time) *st
 		if err != nil { // a year that JSON does not have
 			args = []byte("{}")
 		}
-		return &storage.NewJob{Queue: o.queue(), Kind: o.kind(), Args: args}
+		return &storage.NewJob{Queue: o.queue(), Kind: o.kind(), Args: args, Headers: traceOf(job.Headers)}
 	}
+}
+
+// traceOf returns of stored headers those of W3C Trace Context and W3C Baggage, or nil.
+func traceOf(stored []byte) []byte {
+	var all map[string]string
+	if len(stored) == 0 || json.Unmarshal(stored, &all) != nil {
+		return nil
+	}
+	maps.DeleteFunc(all, func(name, _ string) bool { return name != "traceparent" && name != "tracestate" && name != "baggage" })
+	kept, err := json.Marshal(all)
+	if err != nil || len(all) == 0 {
+		return nil
+	}
+	return kept
 }

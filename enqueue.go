@@ -118,19 +118,16 @@ func first(e []Enqueued, err error) (Enqueued, error) {
 	return e[0], nil
 }
 
-func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) string,
-	write func(context.Context, time.Time, []storage.NewJob) ([]Enqueued, error),
-) ([]Enqueued, error) {
-	now, records, err := q.newJobs(ctx, &faults{}, jobs, place, nil)
-	if err != nil {
-		return nil, err
-	}
-	return write(ctx, now, records)
+func (q *Queue) enqueue(ctx context.Context, jobs []NewJob, place func(int) string, write writeFunc) ([]Enqueued, error) {
+	added, all, err := q.pass(ctx, jobs, place, write)
+	all.tell(added, err)
+	return added, err
 }
 
 // newJobs checks the jobs of a call and has them go through the middleware. It returns
-// them as the store takes them at now. more, if not nil, checks them as well.
-func (q *Queue) newJobs(ctx context.Context, f *faults, jobs []NewJob, place func(int) string, more func([]storage.NewJob)) (now time.Time, records []storage.NewJob, err error) {
+// them as the store takes them at now, and who is to be told of the result. more, if not nil,
+// checks them as well.
+func (q *Queue) newJobs(ctx context.Context, f *faults, jobs []NewJob, place func(int) string, more func([]storage.NewJob)) (now time.Time, records []storage.NewJob, all afters, err error) {
 	records = make([]storage.NewJob, len(jobs))
 	for i, j := range jobs {
 		at := place(i)
@@ -139,11 +136,9 @@ func (q *Queue) newJobs(ctx context.Context, f *faults, jobs []NewJob, place fun
 	if more != nil {
 		more(records)
 	}
-	if q.entry != nil && f.n() == 0 {
-		for i, j := range jobs {
-			if err := q.enter(ctx, place(i), place(i), &records[i], j.Options); err != nil {
-				return now, nil, err
-			}
+	if f.n() == 0 {
+		if all, err = q.enterAll(ctx, jobs, place, records); err != nil {
+			return now, nil, nil, err
 		}
 	}
 	size := 0
@@ -154,13 +149,14 @@ func (q *Queue) newJobs(ctx context.Context, f *faults, jobs []NewJob, place fun
 		f.field("jobs", fmt.Sprintf("%d bytes of args and headers", size), fmt.Sprintf("must be at most %d in one call", maxEnqueueBytes))
 	}
 	if err := f.err(); err != nil {
-		return now, nil, err
+		all.tell(nil, err)
+		return now, nil, nil, err
 	}
 	now, believed := q.clock.read(ctx)
 	for i := range records {
 		records[i].Doubtful = !believed
 	}
-	return now, records, nil
+	return now, records, all, nil
 }
 
 // mergeField is what EnqueueMany refuses, as notMany says.

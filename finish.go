@@ -51,7 +51,8 @@ func (j *Job[A]) Finish(ctx context.Context, fn func(tx *sql.Tx) error) error {
 // this one as its [JobInfo].Parent.
 //
 // The args and options are checked at once, and go through [Options].Middleware with the
-// context of the handler. There can be 100 such jobs, with 1 MiB of args and headers. They are
+// context of the handler: that of [HandlerFunc], as middleware around the handler has passed it
+// on, also with [HandleMany]. There can be 100 such jobs, with 1 MiB of args and headers. They are
 // let in whatever the caps. As this job has ended before, one of them can take its unique key.
 // If another job holds the key, a job is not enqueued, or replaces a waiting job, as its
 // OnConflict says, which can have no Merge; the [Event] of the end has the IDs of those holders.
@@ -64,12 +65,16 @@ func (j *Job[A]) Then(args Args, o *JobOptions) error {
 		return ErrNoAttempt
 	}
 	q := j.attempt.Owner().(*Queue)
-	r, err := q.follower(j.attempt.Context(), args, o)
+	ctx := j.ctx
+	if ctx == nil {
+		ctx = j.attempt.Context()
+	}
+	r, all, err := q.follower(ctx, args, o)
 	if err != nil {
 		return err
 	}
 	r.Tags = append(r.Tags, storage.ParentTag(j.ID))
-	return j.attempt.Then(r, func(jobs, bytes int) error {
+	err = j.attempt.Then(r, func(jobs, bytes int) error {
 		switch {
 		case jobs > maxThen:
 			return &FieldError{Field: "then", Value: jobs, Limit: fmt.Sprintf("must be at most %d jobs", maxThen)}
@@ -78,6 +83,8 @@ func (j *Job[A]) Then(args Args, o *JobOptions) error {
 		}
 		return nil
 	})
+	all.tell(nil, err)
+	return err
 }
 
 const (
@@ -86,7 +93,7 @@ const (
 )
 
 // follower returns a job of Then as the store takes it.
-func (q *Queue) follower(ctx context.Context, args Args, o *JobOptions) (storage.NewJob, error) {
+func (q *Queue) follower(ctx context.Context, args Args, o *JobOptions) (storage.NewJob, afters, error) {
 	var f faults
 	if d, ok := args.(JobDefaulter); ok {
 		o = q.defaulted(&f, "", d, o)
@@ -94,11 +101,11 @@ func (q *Queue) follower(ctx context.Context, args Args, o *JobOptions) (storage
 	if o != nil && o.Unique != nil && o.Unique.OnConflict.Merge != nil {
 		f.field(mergeField, "a function", "must be nil with Then")
 	}
-	_, records, err := q.newJobs(ctx, &f, []NewJob{{args, o}}, only, nil)
+	_, records, all, err := q.newJobs(ctx, &f, []NewJob{{args, o}}, only, nil)
 	if err != nil {
-		return storage.NewJob{}, err
+		return storage.NewJob{}, nil, err
 	}
-	return records[0], nil
+	return records[0], all, nil
 }
 
 // CompleteTx is [Job.Finish] for a transaction that is open already: one of [Queue.Tx], or a

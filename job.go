@@ -1,6 +1,7 @@
 package errand
 
 import (
+	"context"
 	"encoding"
 	"encoding/json"
 	"fmt"
@@ -231,6 +232,7 @@ type Job[A Args] struct {
 	Deadline time.Time
 
 	attempt    *engine.Attempt // nil of a job that no worker runs
+	ctx        context.Context // that the last middleware has passed on; nil: none has
 	checkpoint []byte          // from before the attempt; nil: none
 }
 

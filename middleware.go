@@ -1,6 +1,7 @@
 package errand
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,8 @@ type HandlerFunc func(ctx context.Context, job *Job[RawArgs]) error
 // next returns a [FieldError], and so does the call unless next is called again with
 // valid ones. The job exists when the call has returned nil: EnqueueMany writes its jobs
 // at once, after each has gone its way. An error refuses the whole call, which returns
-// it; EnqueueMany wraps it with the place of the job.
+// it; EnqueueMany wraps it with the place of the job. [AfterEnqueue] tells middleware what has
+// become of the job, and [Declaring] that it is the job of a schedule.
 type Middleware func(next HandlerFunc) HandlerFunc
 
 // through returns last behind all middleware, which has been checked to be not nil. It
@@ -75,12 +77,13 @@ func (w *Worker) wrapped(all []Middleware, h HandlerFunc) func(context.Context, 
 func decoded[A Args](fn func(context.Context, *Job[A]) error) HandlerFunc {
 	return func(ctx context.Context, raw *Job[RawArgs]) error {
 		if job, ok := any(raw).(*Job[A]); ok {
+			job.ctx = ctx
 			return fn(ctx, job)
 		}
 		job := &Job[A]{
 			ID: raw.ID, Queue: raw.Queue, Kind: raw.Kind, Headers: raw.Headers, Priority: raw.Priority, Group: raw.Group,
 			Attempt: raw.Attempt, Retry: raw.Retry, Crashes: raw.Crashes, Snoozes: raw.Snoozes, Phase: raw.Phase,
-			CreatedAt: raw.CreatedAt, DueAt: raw.DueAt, Deadline: raw.Deadline, attempt: raw.attempt, checkpoint: raw.checkpoint,
+			CreatedAt: raw.CreatedAt, DueAt: raw.DueAt, Deadline: raw.Deadline, attempt: raw.attempt, ctx: ctx, checkpoint: raw.checkpoint,
 		}
 		if err := json.Unmarshal(raw.Args.JSON, &job.Args); err != nil {
 			return &engine.DecodeError{Err: fmt.Errorf("args: %w", err)}
@@ -96,20 +99,103 @@ type entering struct {
 	options string
 	record  *storage.NewJob
 	taken   bool
-	fault   error // of what was taken last
+	fault   error   // of what was taken last
+	n       int     // its place in the call
+	after   *afters // those of the call; nil: a schedule is being declared
 }
 
 type enteringKey struct{}
 
+// Declaring reports whether ctx is that of middleware on the way into the queue, and the job is
+// that of a [Schedule] which is being declared. All ticks have the args and headers that
+// result, and declaring the schedule again writes if they have changed. So middleware adds
+// nothing then that differs from call to call, such as the ID of a trace.
+func Declaring(ctx context.Context) bool {
+	e, _ := ctx.Value(enteringKey{}).(*entering)
+	return e != nil && e.after == nil
+}
+
+// AfterEnqueue has fn called once when the call has ended that enqueues the job, for middleware
+// on the way into the queue with its context ctx. Middleware calls it before it returns. fn gets
+// the result and the error of the call, also if the job or another one of the call was refused.
+// It runs before the call returns, in the goroutine of the caller, and must not enqueue.
+//
+//   - After Enqueue and EnqueueMany the job is durable if there is no error.
+//   - After EnqueueTx the transaction is not committed yet.
+//   - After [Job.Then] the result is zero: the job exists if that of the handler is done.
+//   - With a Merge in [OnConflict] a job can go through the middleware again, with other args.
+//     Each fn gets the final result.
+//
+// If ctx is another one, or if [Declaring] is true, AfterEnqueue does nothing.
+func AfterEnqueue(ctx context.Context, fn func(Enqueued, error)) {
+	if e, _ := ctx.Value(enteringKey{}).(*entering); e != nil && e.after != nil && fn != nil {
+		*e.after = append(*e.after, after{e.n, fn})
+	}
+}
+
+// after is a function of AfterEnqueue, and the place of its job in the call.
+type after struct {
+	n  int
+	fn func(Enqueued, error)
+}
+
+type afters []after
+
+// tell calls the functions with the results of the call, of which there are none if err is not nil.
+func (a afters) tell(added []Enqueued, err error) {
+	for _, f := range a {
+		var e Enqueued
+		if err == nil && f.n < len(added) {
+			e = added[f.n]
+		}
+		f.fn(e, err)
+	}
+}
+
 var (
+	errPanicked  = errors.New("errand: the call has panicked")
 	errNotTaken  = errors.New("errand: middleware returned nil without a call of next: only an error refuses a job")
 	errNoContext = errors.New("errand: middleware must pass on its context, or one made from it")
 )
 
-// enter has a job go through the middleware of the queue, which must have some. place and
-// options are as with newJob.
-func (q *Queue) enter(ctx context.Context, place, options string, r *storage.NewJob, o *JobOptions) error {
-	e := &entering{queue: q, place: place, options: options, record: r}
+// pass has the jobs of a call go through the middleware, and writes them. after is to be told
+// the result, unless it is of a call that goes on.
+func (q *Queue) pass(ctx context.Context, jobs []NewJob, place func(int) string, write writeFunc) (added []Enqueued, all afters, err error) {
+	now, records, all, err := q.newJobs(ctx, &faults{}, jobs, place, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	added, err = write(ctx, now, records)
+	return added, all, err
+}
+
+// enterAll has all jobs of a call go through the middleware of the queue, if it has any. If one
+// is refused, those before it have been told.
+func (q *Queue) enterAll(ctx context.Context, jobs []NewJob, place func(int) string, records []storage.NewJob) (_ afters, err error) {
+	if q.entry == nil {
+		return nil, nil
+	}
+	var all afters
+	entered := false
+	defer func() {
+		if !entered {
+			all.tell(nil, cmp.Or(err, errPanicked))
+		}
+	}()
+	for i, j := range jobs {
+		if err = q.enter(ctx, &entering{place: place(i), options: place(i), record: &records[i], n: i, after: &all}, j.Options); err != nil {
+			return nil, err
+		}
+	}
+	entered = true
+	return all, nil
+}
+
+// enter has a job go through the middleware of the queue, which must have some. The place and
+// options of e are as with newJob.
+func (q *Queue) enter(ctx context.Context, e *entering, o *JobOptions) error {
+	e.queue = q
+	r, place := e.record, e.place
 	job := &Job[RawArgs]{Queue: r.Queue, Kind: r.Kind, Priority: r.Priority, Args: RawArgs{OfKind: r.Kind, JSON: r.Args}}
 	if o != nil {
 		job.Headers = maps.Clone(o.Headers)

@@ -94,7 +94,7 @@ type Options struct {
 	// Middleware wraps the way of jobs into the queue: those of Enqueue, EnqueueMany and
 	// EnqueueTx, in this process. The job of a [Schedule] goes that way when the schedule is
 	// declared; each tick has the args and headers that result. Declaring it again writes
-	// nothing only if the middleware adds the same again. If nil, none.
+	// nothing only if the middleware adds the same again, see [Declaring]. If nil, none.
 	Middleware []Middleware
 	// Logger receives what no caller can be told: recovered jobs, stuck handlers,
 	// failures of the store. docs/operations.md has its levels and keys. If nil,

@@ -196,7 +196,7 @@ func (q *Queue) newSchedule(ctx context.Context, s Schedule) (storage.Schedule, 
 		Jitter: s.Jitter.Truncate(time.Microsecond), Job: q.scheduleJob(&f, s, unique),
 	}
 	if q.entry != nil && f.n() == 0 {
-		f.add(q.enter(ctx, "", "options.", &r.Job, s.Options))
+		f.add(q.enter(ctx, &entering{options: "options.", record: &r.Job}, s.Options))
 	}
 	if f.n() == 0 {
 		// The text of a tick is longest with an offset from UTC.

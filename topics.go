@@ -176,11 +176,12 @@ func (t *topics) Entries(ctx context.Context, class, family, after string, limit
 
 // Publish implements [door.Topics].
 func (t *topics) Publish(ctx context.Context, publications []publication) ([]storage.PublishResult, error) {
-	now, all, err := t.prepare(ctx, publications)
+	now, all, told, err := t.prepare(ctx, publications)
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
 	out, err := t.store.PublishMessages(ctx, now, all)
+	told.published(all, out, err)
 	if err != nil {
 		return nil, refusedID(err, publications)
 	}
@@ -195,11 +196,12 @@ func (t *topics) PublishTx(ctx context.Context, tx *sql.Tx, publications []publi
 	if tx == nil {
 		return nil, &FieldError{Field: "tx", Limit: "must not be nil"}
 	}
-	now, all, err := t.prepare(ctx, publications)
+	now, all, told, err := t.prepare(ctx, publications)
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
 	out, err := t.store.PublishMessagesTx(ctx, tx, now, all)
+	told.published(all, out, err)
 	return out, refusedID(err, publications)
 }
 
@@ -212,14 +214,28 @@ func refusedID(err error, publications []publication) error {
 	return err
 }
 
-// prepare checks publications and returns them as the store takes them at now.
-func (t *topics) prepare(ctx context.Context, publications []publication) (now time.Time, all []storage.Publication, err error) {
+// published tells what has become of the jobs of publications.
+func (a afters) published(all []storage.Publication, out []storage.PublishResult, err error) {
+	if len(a) == 0 {
+		return
+	}
+	var added []Enqueued // as many as jobs, also for a message that was there
+	for i := range out {
+		added = append(added, out[i].Jobs...)
+		added = append(added, make([]Enqueued, len(all[i].Jobs)-len(out[i].Jobs))...)
+	}
+	a.tell(added, err)
+}
+
+// prepare checks publications and returns them as the store takes them at now, and who is to
+// be told of the result.
+func (t *topics) prepare(ctx context.Context, publications []publication) (now time.Time, all []storage.Publication, told afters, err error) {
 	if len(publications) == 0 {
-		return now, nil, ctx.Err()
+		return now, nil, nil, ctx.Err()
 	}
 	var f faults
 	if len(publications) > mostPublished {
-		return now, nil, &FieldError{Field: "publications", Value: len(publications), Limit: fmt.Sprintf("must be at most %d in one call", mostPublished)}
+		return now, nil, nil, &FieldError{Field: "publications", Value: len(publications), Limit: fmt.Sprintf("must be at most %d in one call", mostPublished)}
 	}
 	var jobs []NewJob
 	var places []string // of publications, by job
@@ -238,12 +254,12 @@ func (t *topics) prepare(ctx context.Context, publications []publication) (now t
 		first[i+1] = len(jobs)
 	}
 	if len(jobs) > maxEnqueue {
-		return now, nil, &FieldError{Field: "publications", Value: len(jobs), Limit: fmt.Sprintf("must have at most %d jobs in one call", maxEnqueue)}
+		return now, nil, nil, &FieldError{Field: "publications", Value: len(jobs), Limit: fmt.Sprintf("must have at most %d jobs in one call", maxEnqueue)}
 	}
 	if len(publications) > 1 && size > maxMessageBytes {
 		f.field("publications", fmt.Sprintf("%d bytes of messages", size), fmt.Sprintf("must be at most %d in one call", maxMessageBytes))
 	}
-	now, records, err := t.queue.newJobs(ctx, &f, jobs, func(i int) string { return places[i] }, func(records []storage.NewJob) {
+	now, records, told, err := t.queue.newJobs(ctx, &f, jobs, func(i int) string { return places[i] }, func(records []storage.NewJob) {
 		for i := range records {
 			if c := records[i].Conflict; c.Replaces() {
 				f.field(places[i]+"unique.on_conflict.mode", c.Mode, "must be Keep or Fail for a job that delivers a message")
@@ -251,12 +267,12 @@ func (t *topics) prepare(ctx context.Context, publications []publication) (now t
 		}
 	})
 	if err != nil {
-		return now, nil, err
+		return now, nil, nil, err
 	}
 	for i := range all {
 		all[i].Jobs = records[first[i]:first[i+1]:first[i+1]]
 	}
-	return now, all, nil
+	return now, all, told, nil
 }
 
 // record checks a publication and returns it as the store takes it, but for its jobs.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -317,4 +319,128 @@ func TestMiddleware_IsChecked(t *testing.T) {
 	w := errand.NewWorker(q, &errand.WorkerOptions{Middleware: []errand.Middleware{func(next errand.HandlerFunc) errand.HandlerFunc { return next }, nil}})
 	errand.Handle(w, func(context.Context, *errand.Job[note]) error { return nil })
 	wantFaults(t, w.Run(t.Context()), fault{"middleware[1]", "nil", "must not be nil"})
+}
+
+// afterwards is middleware that notes what has become of each job, and adds a number that is
+// another one each time but where a schedule is declared.
+func (tr *trail) afterwards(next errand.HandlerFunc) errand.HandlerFunc {
+	n := 0
+	return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+		name := string(job.Args.JSON)
+		errand.AfterEnqueue(ctx, func(e errand.Enqueued, err error) {
+			tr.add("%s id:%t dup:%t %v", name, !e.ID.IsZero(), e.Duplicate, err)
+		})
+		if strings.Contains(name, "panic") {
+			panic("as asked")
+		}
+		if !errand.Declaring(ctx) {
+			n++
+			job.Headers = map[string]string{"n": fmt.Sprint(n), "traceparent": "00-" + fmt.Sprint(n)}
+		}
+		if err := next(ctx, job); err != nil {
+			return err
+		}
+		if strings.Contains(name, "refuse") {
+			return errors.New("refused")
+		}
+		tr.add("%s out", name)
+		return nil
+	}
+}
+
+// What AfterEnqueue is given is called once when the call has ended, with its result.
+func TestAfterEnqueue(t *testing.T) {
+	var tr trail
+	q, _ := memoryQueue(t, errand.Options{Middleware: []errand.Middleware{tr.afterwards}})
+	ctx := t.Context()
+	jobs := func(texts ...string) (all []errand.NewJob) {
+		for _, text := range texts {
+			all = append(all, errand.NewJob{Args: step{Pad: text}, Options: &errand.JobOptions{Unique: &errand.Unique{Key: text}}})
+		}
+		return all
+	}
+	_, err := q.EnqueueMany(ctx, jobs("a", "b", "a"))
+	check(err)
+	tr.want(t, `{"N":0,"Pad":"a"} out`, `{"N":0,"Pad":"b"} out`, `{"N":0,"Pad":"a"} out`,
+		`{"N":0,"Pad":"a"} id:true dup:false <nil>`, `{"N":0,"Pad":"b"} id:true dup:false <nil>`, `{"N":0,"Pad":"a"} id:true dup:true <nil>`)
+	if _, err := q.EnqueueMany(ctx, jobs("c", "refuse", "d")); err == nil {
+		t.Error("nothing was refused")
+	}
+	tr.want(t, `{"N":0,"Pad":"c"} out`, `{"N":0,"Pad":"c"} id:false dup:false jobs[1]: refused`, `{"N":0,"Pad":"refuse"} id:false dup:false jobs[1]: refused`)
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = q.EnqueueMany(ctx, jobs("c", "panic"))
+	}()
+	tr.want(t, `{"N":0,"Pad":"c"} out`, `{"N":0,"Pad":"c"} id:false dup:false errand: the call has panicked`,
+		`{"N":0,"Pad":"panic"} id:false dup:false errand: the call has panicked`)
+	errand.AfterEnqueue(ctx, func(errand.Enqueued, error) { t.Error("called without a job") })
+	if errand.Declaring(ctx) {
+		t.Error("a context of no middleware says that a schedule is declared")
+	}
+	merge := func(_, n errand.Args) (errand.Args, error) {
+		m := n.(step)
+		m.N++
+		return m, nil
+	}
+	o := &errand.JobOptions{Unique: &errand.Unique{Key: "a", OnConflict: errand.OnConflict{Mode: errand.Replace, Merge: merge}}}
+	must(q.Enqueue(ctx, step{Pad: "a"}, o))
+	tr.want(t, `{"N":0,"Pad":"a"} out`, `{"N":1,"Pad":"a"} out`, `{"N":0,"Pad":"a"} id:true dup:true <nil>`, `{"N":1,"Pad":"a"} id:true dup:true <nil>`)
+}
+
+// A schedule that is declared again with Declaring in mind has written nothing.
+func TestDeclaring(t *testing.T) {
+	var tr trail
+	q, _ := memoryQueue(t, errand.Options{Middleware: []errand.Middleware{tr.afterwards}})
+	s := errand.Schedule{Name: "s", Spec: "@every 1h", Args: step{}}
+	check(q.Schedule(t.Context(), s))
+	before := must(q.Schedules().Get(t.Context(), "s"))
+	check(q.Schedule(t.Context(), s))
+	if after := must(q.Schedules().Get(t.Context(), "s")); !reflect.DeepEqual(before, after) || len(after.Options.Headers) > 0 {
+		t.Errorf("declaring it again made %+v of %+v", after, before)
+	}
+	tr.want(t, `{"N":0} out`, `{"N":0} out`)
+}
+
+// Jobs of Then go the way into the queue with the context that middleware has passed to the
+// handler, and a notice of a death has the trace of the dead job.
+func TestMiddleware_OfFollowers(t *testing.T) {
+	for name, many := range map[string]bool{"one": false, "many": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var tr trail
+				q, _ := memoryQueue(t, errand.Options{Middleware: []errand.Middleware{tr.afterwards, func(next errand.HandlerFunc) errand.HandlerFunc {
+					return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+						tr.add("%s by %v", job.Args.JSON, ctx.Value(ownKey{}))
+						return next(ctx, job)
+					}
+				}}})
+				w := errand.NewWorker(q, &errand.WorkerOptions{Middleware: []errand.Middleware{func(next errand.HandlerFunc) errand.HandlerFunc {
+					return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+						return next(context.WithValue(ctx, ownKey{}, job.Kind), job)
+					}
+				}}})
+				run1 := func(job *errand.Job[note]) error {
+					return errors.Join(job.Then(step{N: 7}, nil), map[bool]error{true: errand.Permanent(errors.New("no"))}[job.Args.Text == "die"])
+				}
+				o := errand.HandlerOptions{OnDead: &errand.OnDead{}}
+				if many {
+					errand.HandleMany(w, func(_ context.Context, jobs []*errand.Job[note]) error { return run1(jobs[0]) }, errand.BatchOptions{Max: 5}, o)
+				} else {
+					errand.Handle(w, func(_ context.Context, job *errand.Job[note]) error { return run1(job) }, o)
+				}
+				run(t, w)
+				enqueue(t, q, note{Text: "die"}, nil)
+				synctest.Wait()
+				tr.want(t, `{"Text":"die","N":0} by <nil>`, `{"Text":"die","N":0} out`, `{"Text":"die","N":0} id:true dup:false <nil>`,
+					`{"N":7} by note`, `{"N":7} out`, `{"N":7} id:false dup:false <nil>`)
+				page := must(q.Jobs(t.Context(), errand.JobFilter{Kind: "errand.dead"}, nil))
+				if len(page.Jobs) != 1 {
+					t.Fatalf("%d notices", len(page.Jobs))
+				}
+				if h := lookUp(t, q, page.Jobs[0].ID).Headers; !maps.Equal(h, map[string]string{"traceparent": "00-1"}) {
+					t.Errorf("the notice has headers %v", h)
+				}
+			})
+		})
+	}
 }

@@ -281,7 +281,7 @@ func (l *loop) endCompleted(a *attempt) {
 	f := storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeDone}
 	l.learn(a, &f, time.Time{})
 	l.countForKick(a, f.Outcome)
-	drop(a.job)
+	drop(a.job, false)
 }
 
 // openTx is an attempt whose handler has returned, while the transaction in which it had its

@@ -182,7 +182,11 @@ func (a *Attempt) said() *storage.Progress {
 }
 
 // drop frees the large fields of a job. The jobs of one exchange lie in one slice,
-// which lives until the outcome of the last of them is written.
-func drop(job *storage.Leased) {
-	job.Args, job.Headers, job.Policy, job.Checkpoint = nil, nil, nil, nil
+// which lives until the outcome of the last of them is written. The headers of a job that dies
+// stay, as what is enqueued with its death takes some of them.
+func drop(job *storage.Leased, dies bool) {
+	job.Args, job.Policy, job.Checkpoint = nil, nil, nil
+	if !dies {
+		job.Headers = nil
+	}
 }

@@ -44,7 +44,7 @@ type outcomes struct {
 
 // add notes the outcome of a job, which is dropped.
 func (o *outcomes) add(job *storage.Leased, f storage.Finish) {
-	drop(job)
+	drop(job, f.Outcome == storage.OutcomeDead || f.Spent != nil)
 	o.waiting = append(o.waiting, outcome{Finish: f, job: job})
 }
 

@@ -234,7 +234,7 @@ func (l *loop) concluded(a *attempt) {
 		return
 	}
 	if a.lost { // the outcome would be refused
-		drop(a.job)
+		drop(a.job, false)
 		l.reports.ended(a, &storage.Finish{})
 		return
 	}
