@@ -58,7 +58,9 @@ func Example() {
 			http.Error(rw, err.Error(), http.StatusServiceUnavailable)
 		}
 	}))
-	must(http.Post(shop.URL+"/orders", "application/json", nil)).Body.Close()
+	answer, err := http.Post(shop.URL+"/orders", "application/json", nil)
+	check(err)
+	check(answer.Body.Close())
 	shop.Close()
 	check(errors.Join(w.Run(ctx), q.Close()))
 

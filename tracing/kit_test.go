@@ -67,7 +67,7 @@ func newRig(t *testing.T, o tracing.Options) *rig {
 }
 
 // drain has a worker with handlers run what is there, retries included.
-func (r *rig) drain() {
+func (r *rig) drain() errandtest.Counts {
 	r.Helper()
 	w := errand.NewWorker(r.Queue, &errand.WorkerOptions{Concurrency: 1, Middleware: []errand.Middleware{r.tracing.Process}})
 	errand.Handle(w, func(_ context.Context, job *errand.Job[order]) error {
@@ -78,7 +78,7 @@ func (r *rig) drain() {
 	}, errand.HandlerOptions{Policy: &policy.Policy{Retries: 1, NoDelayRetries: 1}, OnDead: &errand.OnDead{}})
 	errand.Handle(w, func(context.Context, *errand.Job[receipt]) error { return nil })
 	errand.Handle(w, func(context.Context, *errand.Job[errand.DeadNotice]) error { return nil })
-	errandtest.Drain(r, r.Queue, w, nil)
+	return errandtest.Drain(r, r.Queue, w, nil)
 }
 
 // spans returns a line for each span that has ended, and the spans by the names that begin the
@@ -111,7 +111,7 @@ func (r *rig) spans() (lines []string, by map[string]tracetest.SpanStub) {
 func value(s tracetest.SpanStub, key string) string {
 	for _, a := range s.Attributes {
 		if a.Key == attribute.Key(key) {
-			return a.Value.Emit()
+			return a.Value.String()
 		}
 	}
 	return ""

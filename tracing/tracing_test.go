@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/otel/codes"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
@@ -237,9 +238,8 @@ func TestTracing_exporterHangs(t *testing.T) {
 	for range 20 {
 		must(r.Enqueue(t.Context(), order{}, nil))
 	}
-	r.drain()
-	if n := must(r.Counts(t.Context())); len(n) == 0 {
-		t.Error("nothing was run")
+	if n := r.drain(); n.Done != 42 { // each order is followed by a receipt
+		t.Errorf("%+v attempts, want 42 done", n)
 	}
 	close(hang.end)
 	check(provider.Shutdown(t.Context()))
@@ -258,6 +258,33 @@ func (h *hanging) ExportSpans(context.Context, []sdk.ReadOnlySpan) error {
 }
 
 func (h *hanging) Shutdown(context.Context) error { return nil }
+
+// A call is a failure if any of its jobs is.
+func TestMany_verdicts(t *testing.T) {
+	for name, c := range map[string]struct {
+		err     func(errand.ID) error
+		verdict string
+	}{
+		"nil":      {func(errand.ID) error { return nil }, "done"},
+		"all done": {func(id errand.ID) error { return errand.BatchError{id: nil} }, "done"},
+		"one not":  {func(id errand.ID) error { return errand.BatchError{id: errDeclined} }, "failed"},
+		"snooze":   {func(errand.ID) error { return errand.Snooze(time.Hour, errDeclined) }, "snooze"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, tracing.Options{})
+			w := errand.NewWorker(r.Queue, nil)
+			errand.HandleMany(w, tracing.Many(r.tracing, func(_ context.Context, jobs []*errand.Job[*receipt]) error {
+				return c.err(jobs[0].ID)
+			}), errand.BatchOptions{Max: 3})
+			must(r.Enqueue(t.Context(), receipt{}, nil))
+			errandtest.Drain(t, r.Queue, w, nil)
+			spans := r.exporter.GetSpans()
+			if s := spans[len(spans)-1]; value(s, "errand.verdict") != c.verdict || (s.Status.Code == codes.Error) != (c.verdict == "failed") {
+				t.Errorf("the span is %+v", s)
+			}
+		})
+	}
+}
 
 // A call of many jobs is one span with a link to each enqueue, and what follows is in it.
 func TestMany(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -236,8 +237,10 @@ func TestTopics_MessageIsPurged(t *testing.T) {
 // Jobs of publications go through the middleware, and events tell of them.
 func TestTopics_JobsAreEnqueued(t *testing.T) {
 	refuse := errors.New("refused")
+	var told []string
 	q := openQueue(t, &errand.Options{Middleware: []errand.Middleware{func(next errand.HandlerFunc) errand.HandlerFunc {
 		return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+			errand.AfterEnqueue(ctx, func(e errand.Enqueued, err error) { told = append(told, fmt.Sprint(e.ID, err)) })
 			if strings.Contains(string(job.Args.JSON), "bad") {
 				return refuse
 			}
@@ -250,6 +253,10 @@ func TestTopics_JobsAreEnqueued(t *testing.T) {
 	out, err := all.Publish(ctx, []door.Publication[errand.NewJob]{delivery("a", 2), delivery("a", 1), delivery("b", 1)})
 	if err != nil {
 		t.Fatal(err)
+	}
+	want := []string{fmt.Sprint(out[0].Jobs[0].ID, nil), fmt.Sprint(out[0].Jobs[1].ID, nil), fmt.Sprint(errand.ID{}, nil), fmt.Sprint(out[2].Jobs[0].ID, nil)}
+	if !slices.Equal(told, want) {
+		t.Errorf("told was %q, want %q: the job of a message that was there has no ID", told, want)
 	}
 	for i, id := range []errand.ID{out[0].Jobs[0].ID, out[0].Jobs[1].ID, out[2].Jobs[0].ID} {
 		if e := <-s.Events(); e.Type != errand.EventEnqueued || e.ID != id {

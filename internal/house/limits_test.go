@@ -26,6 +26,8 @@ var added = []struct {
 	{what: "Queue.Totals, LaneTotals, Histogram, Bucket", names: 4},
 	{what: "metrics: docs/metrics.md, errand metrics", pages: 1, words: 303, rows: 14},
 	{what: "Declaring and AfterEnqueue", names: 2, words: 22},
+	{what: "Declaring and AfterEnqueue", names: 2, words: 16},
+	{what: "docs/tracing.md", pages: 1, words: 107, rows: 7},
 }
 
 // What a visitor meets is limited, to what there was on 26 November 2026 and what is added. The
