@@ -118,7 +118,8 @@ func Declaring(ctx context.Context) bool {
 // AfterEnqueue has fn called once when the call has ended that enqueues the job, for middleware
 // on the way into the queue with its context ctx. Middleware calls it before it returns. fn gets
 // the result and the error of the call, also if the job or another one of the call was refused.
-// It runs before the call returns, in the goroutine of the caller, and must not enqueue.
+// It runs before the call returns, in the goroutine of the caller, and must not enqueue. The
+// handler of the job may have begun before it runs.
 //
 //   - After Enqueue and EnqueueMany the job is durable if there is no error.
 //   - After EnqueueTx the transaction is not committed yet.

@@ -428,8 +428,8 @@ func TestMiddleware_OfFollowers(t *testing.T) {
 				} else {
 					errand.Handle(w, func(_ context.Context, job *errand.Job[note]) error { return run1(job) }, o)
 				}
+				enqueue(t, q, note{Text: "die"}, nil) // told of before its handler runs
 				run(t, w)
-				enqueue(t, q, note{Text: "die"}, nil)
 				synctest.Wait()
 				tr.want(t, `{"Text":"die","N":0} by <nil>`, `{"Text":"die","N":0} out`, `{"Text":"die","N":0} id:true dup:false <nil>`,
 					`{"N":7} by note`, `{"N":7} out`, `{"N":7} id:false dup:false <nil>`)
