@@ -2,7 +2,6 @@ package errand
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/errandq/errand/internal/engine"
@@ -70,40 +69,54 @@ type Rate struct {
 // attempt, sorted by these two. The numbers are kept, not counted: Stats takes some
 // milliseconds, however many jobs there are.
 func (q *Queue) Stats(ctx context.Context) ([]LaneStats, error) {
-	all, err := q.store.Stats(ctx)
+	all, stats, err := q.readStats(ctx)
 	if err != nil {
 		return nil, err
+	}
+	out := stats[:0]
+	for i := range all {
+		if !all[i].Idle() {
+			out = append(out, stats[i])
+		}
+	}
+	return out, nil
+}
+
+// readStats returns the numbers of all lanes that have had jobs, as the store keeps them and
+// as they are shown.
+func (q *Queue) readStats(ctx context.Context) (all []storage.LaneStats, stats []LaneStats, err error) {
+	if all, err = q.store.Stats(ctx); err != nil {
+		return nil, nil, err
 	}
 	holds, err := q.Holds(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	late, err := q.late(ctx, q.clock.Now())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	now := time.Now()
-	all = slices.DeleteFunc(all, func(s storage.LaneStats) bool { return s.Idle() })
-	out := make([]LaneStats, len(all))
+	stats = make([]LaneStats, len(all))
 	for i := range all {
 		s := &all[i]
-		out[i] = LaneStats{
+		stats[i] = LaneStats{
 			Queue: s.Queue, Kind: s.Kind, Scheduled: s.Scheduled, Ready: s.Ready, Running: s.Running, Done: s.Done, Cancelled: s.Cancelled, Expired: s.Expired,
 			Dead: s.Dead, Blocked: s.Blocked, Bytes: s.Bytes, RunningBytes: s.RunningBytes, Evicted: s.Evicted, DeadEvicted: s.EvictedDead, OldestDue: s.OldestDue, LastSuccess: s.Succeeded,
 			LastFailure: LastFailure{At: s.Failed, Job: s.FailedJob, Error: s.Error},
 		}
 		if at, ok := late[s.Lane]; ok && (s.OldestDue.IsZero() || at.Before(s.OldestDue)) {
-			out[i].OldestDue = at
+			stats[i].OldestDue = at
 		}
 		for _, h := range holds {
 			if h.Includes(s.Queue, s.Kind) {
-				out[i].Holds = append(out[i].Holds, h)
+				stats[i].Holds = append(stats[i].Holds, h)
 			}
 		}
 		minute, five := q.lanes.Rates(s.Lane, now)
-		out[i].Minute, out[i].FiveMinutes = Rate(minute), Rate(five)
+		stats[i].Minute, stats[i].FiveMinutes = Rate(minute), Rate(five)
 	}
-	return out, nil
+	return all, stats, nil
 }
 
 // mostLate is how many jobs late looks at: an index by lane would cost every job.
@@ -153,6 +166,8 @@ type LaneTotals struct {
 	// took. Attempts that crashed, or lost their leases, are in neither.
 	Wait Histogram `json:"wait"`
 	Run  Histogram `json:"run"`
+	// Stats are the numbers of the lane at the same moment.
+	Stats LaneStats `json:"stats"`
 }
 
 // Histogram is how long something took, many times.
@@ -179,7 +194,7 @@ var verdictEvents = [...]EventType{
 // Totals returns the totals of all queues and kinds that have had jobs, sorted by these two.
 // Like [Queue.Stats] it takes some milliseconds, however many jobs there are.
 func (q *Queue) Totals(ctx context.Context) ([]LaneTotals, error) {
-	all, err := q.store.Stats(ctx)
+	all, stats, err := q.readStats(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +205,7 @@ func (q *Queue) Totals(ctx context.Context) ([]LaneTotals, error) {
 		out[i] = LaneTotals{
 			Queue: s.Queue, Kind: s.Kind, Number: s.Number, Enqueued: s.Total.Enqueued,
 			Done: s.Total.Done, Cancelled: s.Total.Cancelled, Expired: s.Total.Expired, Dead: s.Total.Dead,
-			Evicted: s.Evicted, DeadEvicted: s.EvictedDead,
+			Evicted: s.Evicted, DeadEvicted: s.EvictedDead, Stats: stats[i],
 		}
 		m := meters[s.Lane]
 		for outcome, n := range m.Attempts {

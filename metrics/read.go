@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -15,8 +14,7 @@ import (
 // state is what one look has found.
 type state struct {
 	clock   time.Time
-	stats   []errand.LaneStats
-	totals  []errand.LaneTotals
+	lanes   []errand.LaneTotals
 	health  errand.Health
 	workers []errand.WorkerInfo
 	shown   bool // whether workers are known
@@ -27,18 +25,15 @@ type state struct {
 // read looks at a queue.
 func read(ctx context.Context, q *errand.Queue, file string) (s *state, err error) {
 	s = &state{file: -1, log: -1}
-	others := make(chan error, 1)
-	go func() { // beside Stats, which takes as long
-		var err error
-		if s.totals, err = q.Totals(ctx); err == nil {
-			asking, stop := context.WithTimeout(ctx, healthLimit)
-			defer stop()
-			s.health = q.Health(asking, &errand.HealthOptions{MaxAge: -1}) // how long jobs are due is told itself
-		}
-		others <- err
+	told := make(chan errand.Health, 1)
+	go func() { // beside the rest: it waits for its turn to write
+		asking, stop := context.WithTimeout(ctx, healthLimit)
+		defer stop()
+		told <- q.Health(asking, &errand.HealthOptions{MaxAge: -1}) // how long jobs are due is told itself
 	}()
-	s.stats, err = q.Stats(ctx)
-	if err = cmp.Or(<-others, err); err != nil {
+	s.lanes, err = q.Totals(ctx)
+	s.health = <-told
+	if err != nil {
 		return nil, err
 	}
 	switch s.workers, err = q.Workers(ctx); {

@@ -41,14 +41,14 @@ var (
 )
 
 // assign gives the lanes their series that have none, in the order in which the file met them.
-func (s *series) assign(totals []errand.LaneTotals) {
+func (s *series) assign(lanes []errand.LaneTotals) {
 	if s.lanes == nil {
 		s.lanes, s.kept = map[errand.Lane]errand.Lane{}, map[errand.Lane]bool{}
 	}
 	var fresh []*errand.LaneTotals
-	for i := range totals {
-		if _, ok := s.lanes[errand.Lane{Queue: totals[i].Queue, Kind: totals[i].Kind}]; !ok {
-			fresh = append(fresh, &totals[i])
+	for i := range lanes {
+		if _, ok := s.lanes[errand.Lane{Queue: lanes[i].Queue, Kind: lanes[i].Kind}]; !ok {
+			fresh = append(fresh, &lanes[i])
 		}
 	}
 	slices.SortFunc(fresh, func(a, b *errand.LaneTotals) int { return cmp.Compare(a.Number, b.Number) })
@@ -72,27 +72,19 @@ func (s *series) assign(totals []errand.LaneTotals) {
 
 // sums adds up the lanes of each series.
 func (s *series) sums(now *state) map[errand.Lane]*sum {
-	s.assign(now.totals)
+	s.assign(now.lanes)
 	all := map[errand.Lane]*sum{}
-	of := func(queue, kind string) *sum {
-		as, ok := s.lanes[errand.Lane{Queue: queue, Kind: kind}]
-		if !ok { // it has come since the totals were read
-			return nil
+	names := reasonNames(now.lanes)
+	for i := range now.lanes {
+		l := &now.lanes[i]
+		as := s.lanes[errand.Lane{Queue: l.Queue, Kind: l.Kind}]
+		of := all[as]
+		if of == nil {
+			of = &sum{attempts: map[errand.EventType]int64{}, holds: map[string]int64{}}
+			all[as] = of
 		}
-		if all[as] == nil {
-			all[as] = &sum{attempts: map[errand.EventType]int64{}, holds: map[string]int64{}}
-		}
-		return all[as]
-	}
-	for i := range now.totals {
-		t := &now.totals[i]
-		of(t.Queue, t.Kind).count(t)
-	}
-	names := reasonNames(now.stats)
-	for i := range now.stats {
-		if l := &now.stats[i]; of(l.Queue, l.Kind) != nil {
-			of(l.Queue, l.Kind).look(l, names, now)
-		}
+		of.count(l)
+		of.look(&l.Stats, names, now)
 	}
 	return all
 }
@@ -153,10 +145,10 @@ const mostReasons = 20
 
 // reasonNames returns the labels of the reasons of holds. Anybody may hold a lane for any
 // reason: those of errand itself, and the first others by name, have labels of their own.
-func reasonNames(stats []errand.LaneStats) map[string]string {
+func reasonNames(lanes []errand.LaneTotals) map[string]string {
 	names := map[string]string{}
-	for i := range stats {
-		for _, h := range stats[i].Holds {
+	for i := range lanes {
+		for _, h := range lanes[i].Stats.Holds {
 			names[h.Reason] = other
 		}
 	}

@@ -26,12 +26,12 @@ func enqueued(all []Family) (text string) {
 func TestSeries_keeps(t *testing.T) {
 	s := series{most: 2}
 	first, second, third := total(1, "first"), total(2, "second"), total(3, "third")
-	for i, totals := range [][]errand.LaneTotals{{first, second, third}, {first, third}, {third, second, first}} {
+	for i, lanes := range [][]errand.LaneTotals{{first, second, third}, {first, third}, {third, second, first}} {
 		want := "first=1 other=3 second=2 "
 		if i == 1 {
 			want = "first=1 other=3 "
 		}
-		if got := enqueued(s.families(&state{totals: totals})); got != want {
+		if got := enqueued(s.families(&state{lanes: lanes})); got != want {
 			t.Errorf("look %d: %s, want %s", i, got, want)
 		}
 	}
@@ -43,7 +43,7 @@ func TestSeries_names(t *testing.T) {
 	queues := []string{"a\"b", "a\\b", "a\nb", "bad\xff", "bad\xfe", "other"}
 	now := &state{clock: time.Unix(1, 0)}
 	for i, q := range queues {
-		now.totals = append(now.totals, total(int64(i+1), q))
+		now.lanes = append(now.lanes, total(int64(i+1), q))
 	}
 	text := string(appendText(nil, s.families(now)))
 	for _, want := range []string{
@@ -58,13 +58,14 @@ func TestSeries_names(t *testing.T) {
 
 // Holds have at most 20 reasons, of which those of errand itself are always some.
 func TestSeries_reasons(t *testing.T) {
-	lane := errand.LaneStats{Queue: "first", Kind: "task"}
+	lane := total(1, "first")
+	holds := &lane.Stats.Holds
 	for i := range 30 {
-		lane.Holds = append(lane.Holds, errand.HoldState{Reason: fmt.Sprintf("a-%02d", i)})
+		*holds = append(*holds, errand.HoldState{Reason: fmt.Sprintf("a-%02d", i)})
 	}
-	lane.Holds = append(lane.Holds, errand.HoldState{Reason: "brake"})
+	*holds = append(*holds, errand.HoldState{Reason: "brake"})
 	s := series{most: 2}
-	all := s.families(&state{totals: []errand.LaneTotals{total(1, "first")}, stats: []errand.LaneStats{lane}})
+	all := s.families(&state{lanes: []errand.LaneTotals{lane}})
 	got := map[string]float64{}
 	for _, sample := range all[famHolds].Samples {
 		got[sample.Labels[2]] = sample.Value

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"maps"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,6 +87,9 @@ func TestQueue_Totals(t *testing.T) {
 			again := must(q.Totals(t.Context()))
 			if len(again) != 1 || again[0].Done != 2 || again[0].Enqueued != 6 || len(again[0].Attempts) != 0 || again[0].Run.Count != 0 {
 				t.Errorf("by another process they are %+v", again)
+			}
+			if stats := must(q.Stats(t.Context())); !reflect.DeepEqual(again[0].Stats, stats[0]) {
+				t.Errorf("they are with %+v, of which Stats says %+v", again[0].Stats, stats[0])
 			}
 		})
 	}
