@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -463,6 +464,50 @@ func TestWrite_damaged(t *testing.T) {
 	var b strings.Builder
 	if err := metrics.Write(t.Context(), &b, q, nil); b.String() != downText || !errors.Is(err, errand.ErrCorrupt) {
 		t.Errorf("wrote %s, returned %v", &b, err)
+	}
+}
+
+// A file that was removed under an open queue cannot be read, or is told as damage: what is
+// written now is lost.
+func TestWrite_removed(t *testing.T) {
+	q, path := open(t)
+	enqueue(t, q, "", "mail")
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	for q.Health(t.Context(), nil).Ready { // the file is looked for once a second
+		time.Sleep(10 * time.Millisecond)
+	}
+	var b strings.Builder
+	err := metrics.Write(t.Context(), &b, q, &metrics.Options{File: path})
+	if text := b.String(); text != downText && (err != nil || !strings.Contains(text, "\nerrand_health{code=\"damage\"} 1\n") || strings.Contains(text, "\nerrand_file_bytes ")) {
+		t.Errorf("wrote %s, returned %v", text, err)
+	}
+}
+
+// A program that does not import the package does not contain it, nor what serves it.
+func TestUnused(t *testing.T) {
+	symbols := func(program string) string {
+		file := filepath.Join(t.TempDir(), "program")
+		if out, err := exec.Command("go", "build", "-o", file, "../examples/"+program).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		out, err := exec.Command("go", "tool", "nm", file).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	for program, want := range map[string]bool{"metrics": true, "quickstart": false} {
+		all := symbols(program)
+		for _, name := range []string{"errand/metrics.", "net/http."} {
+			if strings.Contains(all, name) != want {
+				t.Errorf("the symbols of %s contain %s: %t, want %t", program, name, !want, want)
+			}
+		}
+		if strings.Contains(all, "opentelemetry") {
+			t.Errorf("%s contains OpenTelemetry", program)
+		}
 	}
 }
 
