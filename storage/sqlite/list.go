@@ -107,7 +107,7 @@ type lister struct {
 	lanes  []int64
 	counts map[laneState]int64
 	narrow bool
-	bulk   int64 // the lane that is left out, see [storage.BulkQueue]; zero: none
+	bulk   []int64 // the lanes that are left out, see [storage.BulkQueue]
 
 	created, due, ended period
 
@@ -247,7 +247,7 @@ func (l *lister) readLanes() error {
 			continue
 		}
 		if !l.f.Reaches(r.Queue) {
-			l.bulk = r.Lane
+			l.bulk = append(l.bulk, r.Lane)
 			continue
 		}
 		if n := len(l.lanes); n == 0 || l.lanes[n-1] != r.Lane {
@@ -278,7 +278,7 @@ func (l *lister) matches(g *glance) bool {
 	if g.State <= 0 || int(g.State) >= len(stateNames) || !l.f.Has(stateNames[g.State]) || !g.Hit {
 		return false
 	}
-	if l.narrow && !slices.Contains(l.lanes, g.Lane) || g.Lane == l.bulk && l.bulk != 0 {
+	if l.narrow && !slices.Contains(l.lanes, g.Lane) || slices.Contains(l.bulk, g.Lane) {
 		return false
 	}
 	return l.created.has(g.CreatedAt) && l.due.has(g.DueAt) && l.ended.has(g.EndedAt) && (l.f.Reason == "" || string(l.f.Reason) == g.Reason) &&

@@ -72,6 +72,10 @@ var bulkCases = []testCase{
 		sel := of(storage.BulkQueue, "")
 		sel.Filter.States = []storage.State{storage.Done}
 		f.changes("delete of the queue", f.purgeDead(sel), 1, nil, nil)
+		for _, of := range []string{"b", "c"} {
+			f.add(newJob(lane(storage.BulkQueue, of), delay(time.Hour)))
+		}
+		f.order("listed without any of its kinds", f.jobsOf(storage.Filter{}), []storage.ID{l.ID})
 	}},
 
 	{"bulk_caps", `Caps and SettingMinFree keep none of its jobs out.`, func(f *fixture) {
