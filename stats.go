@@ -236,6 +236,6 @@ func histogram(h *engine.Histogram) (out Histogram) {
 			out.Buckets[i] = Bucket{UpTo: engine.Bounds[i].Seconds(), N: out.Count}
 		}
 	}
-	out.Sum = h.Sum.Seconds()
+	out.Sum = h.Sum
 	return out
 }

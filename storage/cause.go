@@ -7,10 +7,9 @@ import (
 
 // Examiner is the part of a [Store] that sums up what has become of jobs.
 type Examiner interface {
-	// Stats returns what is known of the lanes, sorted by queue and kind. A lane is left
-	// out if it has no job, and has had none that ended or was evicted, and no attempt that
-	// succeeded or failed. The
-	// cost grows with the lanes and the priorities of their ready jobs, not with jobs.
+	// Stats returns what is known of the lanes that have ever had a job, sorted by queue and
+	// kind. The cost grows with the lanes and the priorities of their ready jobs, not with
+	// jobs.
 	Stats(ctx context.Context) ([]LaneStats, error)
 
 	// Causes lists the causes of a lane, at most limit of them: those of most dead jobs

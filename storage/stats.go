@@ -5,7 +5,8 @@ import "time"
 // LaneStats is what is known of a lane.
 type LaneStats struct {
 	Lane
-	// Number is positive, and higher than those of lanes that had their first job before.
+	// Number is positive, never changes, and is higher than those of lanes that had their
+	// first job before. A job that is changed to the lane may be the first.
 	Number int64
 	// Scheduled to Blocked are how many jobs of the lane are in each state.
 	Scheduled, Ready, Running, Done, Cancelled, Expired, Dead, Blocked int64

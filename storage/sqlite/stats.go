@@ -239,12 +239,10 @@ func stats(tx *sqlx.Tx) ([]storage.LaneStats, error) {
 	}
 	var out []storage.LaneStats
 	for _, n := range names {
-		if l := lanes[n.Lane]; l != nil {
-			l.Lane = storage.Lane{Queue: n.Queue, Kind: n.Kind}
-			l.Number = n.Lane
-			addUp(l)
-			out = append(out, *l)
-		}
+		l := of(n.Lane)
+		l.Lane, l.Number = storage.Lane{Queue: n.Queue, Kind: n.Kind}, n.Lane
+		addUp(l)
+		out = append(out, *l)
 	}
 	slices.SortFunc(out, func(a, b storage.LaneStats) int { return a.Compare(b.Lane) })
 	return out, nil

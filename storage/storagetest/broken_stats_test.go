@@ -122,5 +122,8 @@ var totalsFaults = []fault{
 			return all, err
 		}
 	})},
+	{"lanes without jobs are left out", "totals_number", counting(func(_ *Memory, all []storage.LaneStats) []storage.LaneStats {
+		return slices.DeleteFunc(all, func(s storage.LaneStats) bool { return s.Idle() })
+	})},
 	{"lanes that came later have lower numbers", "totals_number", eachLane(func(_ *Memory, s *storage.LaneStats) { s.Number = 100 - s.Number })},
 }

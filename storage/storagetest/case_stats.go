@@ -25,8 +25,7 @@ var usualLane = storage.Lane{Queue: queue, Kind: kind}
 
 var statsCases = []testCase{
 	{"stats_states", `Scheduled to Blocked are how many jobs of the lane are in each state.
-Stats returns what is known of the lanes, sorted by queue and kind.
-A lane is left out if it has no job, and has had none that ended or was evicted, and no attempt that succeeded or failed.`, func(f *fixture) {
+Stats returns what is known of the lanes that have ever had a job, sorted by queue and kind.`, func(f *fixture) {
 		f.stats("nothing")
 		f.add(newJob(dueAt(f.now.Add(time.Hour))), newJob(lane("a", "z")), newJob(lane("a", "b")))
 		done, dead, running, ready := f.run(f.s), f.run(f.s), f.run(f.s), f.add(newJob())[0]

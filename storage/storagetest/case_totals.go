@@ -158,7 +158,9 @@ FinishTx ends a lease with OutcomeDone inside tx, as an Exchange ends it, with f
 		}
 	}},
 
-	{"totals_number", `Number is positive, and higher than those of lanes that had their first job before.`, func(f *fixture) {
+	{"totals_number", `Number is positive, never changes, and is higher than those of lanes that had their first job before.
+A job that is changed to the lane may be the first.
+Stats returns what is known of the lanes that have ever had a job, sorted by queue and kind.`, func(f *fixture) {
 		last := int64(0)
 		for _, of := range []storage.Lane{{Queue: "m", Kind: "z"}, {Queue: "a", Kind: "z"}, {Queue: "a", Kind: "a"}} {
 			f.add(newJob(lane(of.Queue, of.Kind)))
@@ -170,6 +172,15 @@ FinishTx ends a lease with OutcomeDone inside tx, as an Exchange ends it, with f
 		}
 		if n := f.laneStats(storage.Lane{Queue: "a", Kind: "a"}).Number; n != last {
 			f.Errorf("the number was %d, and is %d", last, n)
+		}
+		moved := storage.Lane{Queue: "b", Kind: kind}
+		ids := f.add(newJob(delay(time.Hour)))
+		for _, to := range []string{moved.Queue, queue} {
+			_, err := f.s.Change(f.ctx, f.now, storage.Selection{IDs: ids}, storage.Edit{Queue: to})
+			f.must(err)
+		}
+		if was := f.laneStats(usualLane).Number; f.laneStats(moved).Number <= was || was <= last {
+			f.Errorf("the numbers are %d, then %d, then %d", last, was, f.laneStats(moved).Number)
 		}
 	}},
 }

@@ -30,7 +30,7 @@ func (m *Memory) newEvictions() *evictions {
 func (m *Memory) atomically(f func() error) error {
 	jobs, unique, evicted, last := maps.Clone(m.jobs), maps.Clone(m.unique), maps.Clone(m.graves.evicted), m.lastKey
 	windows, behind, topics, letIn := maps.Clone(m.windows), maps.Clone(m.behind), m.topics.clone(), m.regroups.letIn
-	totals := maps.Clone(m.totals)
+	totals, numbers := maps.Clone(m.totals), maps.Clone(m.numbers)
 	was := map[*job]job{}
 	for _, j := range jobs {
 		was[j] = *j
@@ -39,7 +39,7 @@ func (m *Memory) atomically(f func() error) error {
 	if err != nil {
 		m.topics = topics
 		m.jobs, m.unique, m.graves.evicted, m.lastKey = jobs, unique, evicted, last
-		m.windows, m.behind, m.regroups.letIn, m.totals = windows, behind, letIn, totals
+		m.windows, m.behind, m.regroups.letIn, m.totals, m.numbers = windows, behind, letIn, totals, numbers
 		for j, before := range was {
 			*j = before
 		}

@@ -83,6 +83,7 @@ func (in *instance) Redrive(ctx context.Context, now time.Time, sel storage.Sele
 		from := j.Queue
 		if queue != "" {
 			j.Queue = queue
+			m.meet(storage.Lane{Queue: queue, Kind: j.Kind})
 		}
 		j.Reason, j.endError, j.endPolicy, j.EndedAt, j.cause, j.blocks = "", "", nil, time.Time{}, nil, false
 		j.putAt(now, now)

@@ -79,6 +79,7 @@ func (in *instance) edit(now time.Time, j *job, e *storage.Edit, doubtful bool) 
 	from := j.Queue
 	if e.Queue != "" && e.Queue != j.Queue {
 		j.Queue = e.Queue
+		m.meet(storage.Lane{Queue: j.Queue, Kind: j.Kind})
 		if j.State == storage.Dead {
 			j.cause = m.causeOf(storage.Lane{Queue: j.Queue, Kind: j.Kind}, j.Reason, j.cause.text)
 		}

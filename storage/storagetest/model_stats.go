@@ -87,8 +87,9 @@ func (in *instance) Stats(ctx context.Context) ([]storage.LaneStats, error) {
 	for lane, n := range m.graves.dropped {
 		of(lane).EvictedDead = n
 	}
-	for lane, t := range m.totals {
-		of(lane).Total = t
+	for lane, n := range m.numbers {
+		s := of(lane)
+		s.Number, s.Total = n, m.totals[lane]
 	}
 	for lane, l := range m.lasts {
 		s := of(lane)
@@ -98,9 +99,7 @@ func (in *instance) Stats(ctx context.Context) ([]storage.LaneStats, error) {
 		}
 	}
 	var out []storage.LaneStats
-	for lane, s := range lanes {
-		m.meet(lane) // one to which its jobs were changed
-		s.Number = m.numbers[lane]
+	for _, s := range lanes {
 		out = append(out, *s)
 	}
 	slices.SortFunc(out, func(a, b storage.LaneStats) int { return a.Compare(b.Lane) })
