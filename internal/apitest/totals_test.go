@@ -95,6 +95,27 @@ func TestQueue_Totals(t *testing.T) {
 	}
 }
 
+// Waits add up also if jobs were due long ago.
+func TestQueue_Totals_long(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop(t, errand.Options{})
+		const n = 12
+		for i := range n {
+			must(s.q.Enqueue(t.Context(), charge{i}, &errand.JobOptions{DueAt: time.Unix(1, 0)}))
+		}
+		w := errand.NewWorker(s.q, &errand.WorkerOptions{Logger: quiet})
+		errand.Handle(w, func(context.Context, *errand.Job[charge]) error { return nil })
+		stop := run(t, w)
+		synctest.Wait()
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		if got, one := s.totalsOf().Wait, time.Since(time.Unix(1, 0)).Seconds(); got.Count != n || got.Sum < n*one-60 || got.Sum > n*one+60 {
+			t.Errorf("%d have waited %v s, each %v", got.Count, got.Sum, one)
+		}
+	})
+}
+
 // The times of attempts are those of the queue's clock and of the handlers.
 func TestQueue_Totals_times(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -179,11 +179,14 @@ func TestLease_LostToAnotherEndsTheHandlerAndItsOutcome(t *testing.T) {
 		var cause causes
 		r.handle("k", untilDone(&cause))
 		var heard listener
-		r.cfg.Events = &heard
+		r.cfg.Events, r.cfg.Lanes = &heard, new(engine.Lanes)
 		r.start()
 		id := r.enqueue("k", 1)[0]
 		r.takeOver(1)
 		pass(lease / 3)
+		if m := r.cfg.Lanes.Meters()[storage.Lane{Queue: "q", Kind: "k"}]; m.Lost != 1 {
+			t.Errorf("%d attempts count as lost", m.Lost)
+		}
 		if !errors.Is(cause.err(), engine.ErrLeaseLost) {
 			t.Errorf("context ended by %v", cause.err())
 		}

@@ -17,7 +17,7 @@ var Bounds = [...]time.Duration{
 // Histogram is how long something took, many times.
 type Histogram struct {
 	Buckets [len(Bounds) + 1]uint64
-	Sum     time.Duration
+	Sum     float64 // in seconds: jobs that were due in 1970 are too much for a Duration
 }
 
 // add counts a duration; one below zero counts as zero.
@@ -28,7 +28,7 @@ func (h *Histogram) add(d time.Duration) {
 		i++
 	}
 	h.Buckets[i]++
-	h.Sum += d
+	h.Sum += d.Seconds()
 }
 
 // Meter is what the attempts of a lane have come to, since the process has the store.

@@ -67,13 +67,7 @@ func (r *rates) count(written []outcome, results []storage.ItemResult, now time.
 		job := written[i].job
 		if e == nil || lane.Queue != job.Queue || lane.Kind != job.Kind { // mostly it is the one before
 			lane = storage.Lane{Queue: job.Queue, Kind: job.Kind}
-			if e = r.lanes[lane]; e == nil {
-				if r.lanes == nil {
-					r.lanes = map[storage.Lane]*ended{}
-				}
-				e = new(ended)
-				r.lanes[lane] = e
-			}
+			e = r.of(lane)
 		}
 		if results[i] == storage.Lost {
 			e.meter.Lost++
@@ -93,6 +87,26 @@ func (r *rates) count(written []outcome, results []storage.ItemResult, now time.
 			s.failed++
 		}
 	}
+}
+
+// of returns what has ended of a lane.
+func (r *rates) of(lane storage.Lane) *ended {
+	e := r.lanes[lane]
+	if e == nil {
+		if r.lanes == nil {
+			r.lanes = map[storage.Lane]*ended{}
+		}
+		e = new(ended)
+		r.lanes[lane] = e
+	}
+	return e
+}
+
+// lost counts an attempt whose lease was lost before its handler returned.
+func (r *rates) lost(job *storage.Leased) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of(storage.Lane{Queue: job.Queue, Kind: job.Kind}).meter.Lost++
 }
 
 // Rates returns how many attempts of a lane have ended a minute, in the last minute

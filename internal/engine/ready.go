@@ -234,6 +234,7 @@ func (l *loop) concluded(a *attempt) {
 		return
 	}
 	if a.lost { // the outcome would be refused
+		l.cfg.Lanes.rates.lost(a.job)
 		drop(a.job, false)
 		l.reports.ended(a, &storage.Finish{})
 		return
