@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -44,6 +45,7 @@ const (
 	famWait
 	famOldest
 	famHolds
+	famHeldSince
 	famWorkers
 	famUnserved
 	famHealth
@@ -69,10 +71,11 @@ var schema = []Family{
 	famRun:         {Name: "errand_job_run_seconds", Type: "histogram", Labels: laneLabels, Help: "How long handlers of this process took."},
 	famWait:        {Name: "errand_job_wait_seconds", Type: "histogram", Labels: laneLabels, Help: "How long jobs were due before handlers of this process were called."},
 	famOldest:      {Name: "errand_oldest_due_timestamp_seconds", Type: "gauge", Labels: withLane("held"), Help: "When the job was due that waits longest, on the queue's clock. Absent if none is due."},
-	famHolds:       {Name: "errand_holds", Type: "gauge", Labels: withLane("reason"), Help: "Holds that keep jobs from starting: those of the queue, of the kind and of both."},
+	famHolds:       {Name: "errand_holds", Type: "gauge", Labels: withLane("reason"), Help: "Holds that keep jobs from starting: those of the queue, of the kind and of both. A sum where queues are merged."},
+	famHeldSince:   {Name: "errand_held_since_timestamp_seconds", Type: "gauge", Labels: withLane("reason"), Help: "When the oldest of these holds began, on the queue's clock. Absent if there is none."},
 	famWorkers:     {Name: "errand_workers", Type: "gauge", Help: "Workers that run on the file, in all processes."},
-	famUnserved:    {Name: "errand_unserved_lanes", Type: "gauge", Labels: laneLabels, Help: "1 if jobs are due and no worker takes such jobs. A sum where queues are merged."},
-	famHealth:      {Name: "errand_health", Type: "gauge", Labels: []string{"code"}, Help: "Reasons of Health by code: what somebody should look at."},
+	famUnserved:    {Name: "errand_unserved_lanes", Type: "gauge", Labels: laneLabels, Help: "1 if jobs are due or running and no worker takes such jobs. A sum where queues are merged."},
+	famHealth:      {Name: "errand_health", Type: "gauge", Labels: []string{"code"}, Help: "Reasons of Health by code: what somebody should look at. The code dead is for a cap of dead letters that is nearly reached."},
 	famDiskFull:    {Name: "errand_disk_full", Type: "gauge", Help: "1 if there is no space left for new jobs."},
 	famFile:        {Name: "errand_file_bytes", Type: "gauge", Help: "The size of the file."},
 	famLog:         {Name: "errand_log_bytes", Type: "gauge", Help: "The size of the log beside the file."},
@@ -104,8 +107,13 @@ var (
 	escapeLabel = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 )
 
-// appendText appends families in the text format, without those that have no samples.
-func appendText(b []byte, families []Family) []byte {
+// appendText appends families in the text format, without those that have no samples. Each
+// sample has the labels of options too.
+func appendText(b []byte, families []Family, constant map[string]string) []byte {
+	var more []byte
+	for _, name := range slices.Sorted(maps.Keys(constant)) {
+		more = appendLabel(append(more, ','), name, constant[name])
+	}
 	for i := range families {
 		f := &families[i]
 		if len(f.Samples) == 0 {
@@ -115,44 +123,45 @@ func appendText(b []byte, families []Family) []byte {
 		b = append(b, escapeHelp.Replace(f.Help)...)
 		b = append(b, "\n# TYPE "+f.Name+" "+f.Type+"\n"...)
 		for j := range f.Samples {
-			b = f.Samples[j].append(b, f)
+			b = f.Samples[j].append(b, f, more)
 		}
 	}
 	return b
 }
 
-// append appends the lines of a sample.
-func (s *Sample) append(b []byte, f *Family) []byte {
+// append appends the lines of a sample. More are labels, each after a comma.
+func (s *Sample) append(b []byte, f *Family, more []byte) []byte {
+	var labels []byte
+	for i, name := range f.Labels {
+		labels = appendLabel(append(labels, ','), name, s.Labels[i])
+	}
+	labels = append(labels, more...)
+	line := func(suffix string, labels []byte, value float64) {
+		b = append(append(b, f.Name...), suffix...)
+		if len(labels) > 0 {
+			b = append(append(append(b, '{'), labels[1:]...), '}')
+		}
+		b = append(append(append(b, ' '), number(value)...), '\n')
+	}
 	if s.Histogram == nil {
-		return s.line(b, f, "", "", s.Value)
+		line("", labels, s.Value)
+		return b
+	}
+	upTo := func(bound float64) []byte {
+		return appendLabel(append(labels[:len(labels):len(labels)], ','), "le", number(bound))
 	}
 	for _, bucket := range s.Histogram.Buckets {
-		b = s.line(b, f, "_bucket", number(bucket.UpTo), float64(bucket.N))
+		line("_bucket", upTo(bucket.UpTo), float64(bucket.N))
 	}
-	b = s.line(b, f, "_bucket", number(math.Inf(1)), float64(s.Histogram.Count))
-	b = s.line(b, f, "_sum", "", s.Histogram.Sum)
-	return s.line(b, f, "_count", "", float64(s.Histogram.Count))
+	line("_bucket", upTo(math.Inf(1)), float64(s.Histogram.Count))
+	line("_sum", labels, s.Histogram.Sum)
+	line("_count", labels, float64(s.Histogram.Count))
+	return b
 }
 
-// line appends one line. An empty le is no label.
-func (s *Sample) line(b []byte, f *Family, suffix, le string, value float64) []byte {
-	b = append(append(b, f.Name...), suffix...)
-	sep := byte('{')
-	label := func(name, value string) {
-		b = append(append(append(b, sep), name...), `="`...)
-		b = append(append(b, escapeLabel.Replace(valid(value))...), '"')
-		sep = ','
-	}
-	for i, name := range f.Labels {
-		label(name, s.Labels[i])
-	}
-	if le != "" {
-		label("le", le)
-	}
-	if sep == ',' {
-		b = append(b, '}')
-	}
-	return append(append(append(b, ' '), number(value)...), '\n')
+func appendLabel(b []byte, name, value string) []byte {
+	b = append(append(b, name...), `="`...)
+	return append(append(b, escapeLabel.Replace(valid(value))...), '"')
 }
 
 // valid returns s with what is no UTF-8 replaced, which Prometheus refuses.

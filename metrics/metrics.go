@@ -12,7 +12,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -21,15 +24,18 @@ import (
 
 // Options configure what is written. Nil and the zero value mean defaults.
 type Options struct {
-	// Lanes is how many series each number by queue and kind has at most, up to 10,000. The
-	// first ones keep their series, in the order in which the file has met the queues and
-	// kinds, see [errand.LaneTotals].Number. The others are summed, with the labels
-	// queue="other" and kind="other". If zero, 200.
+	// Lanes is how many pairs of a queue and a kind are told apart, at most 10,000: the first
+	// ones, in the order in which the file has met them, see [errand.LaneTotals].Number. The
+	// others are summed, with the labels queue="other" and kind="other". A pair has up to 70
+	// series. If zero, 200.
 	Lanes int
 	// Merge are prefixes of queues, such as "webhook/*". All queues of a prefix have one series
 	// for each kind, whose label queue is the prefix. The longest prefix counts. If nil, each
 	// queue has its own.
 	Merge []string
+	// Labels are added to each number. They tell several queues of one process apart, or
+	// several files of one device. If nil, none are added.
+	Labels map[string]string
 	// File is the path of the queue's file. Its size and that of its log are told. If empty,
 	// they are left out.
 	File string
@@ -41,10 +47,18 @@ const (
 	contentType  = "text/plain; version=0.0.4; charset=utf-8"
 )
 
+var labelName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+
 // validate returns a [errand.FieldError] for the first fault.
 func (o *Options) validate() error {
 	if o.Lanes < 0 || o.Lanes > mostLanes {
 		return &errand.FieldError{Field: "lanes", Value: o.Lanes, Limit: fmt.Sprintf("must be between 0 and %d", mostLanes)}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Labels)) {
+		taken := name == "le" || slices.ContainsFunc(schema, func(f Family) bool { return slices.Contains(f.Labels, name) })
+		if taken || !labelName.MatchString(name) || strings.HasPrefix(name, "__") {
+			return &errand.FieldError{Field: "labels", Value: name, Limit: "must be the name of a label that no number has: letters, digits and _"}
+		}
 	}
 	for i, p := range o.Merge {
 		if name, ok := strings.CutSuffix(p, "*"); !ok || name == "" || strings.Contains(name, "*") || !utf8.ValidString(name) {
@@ -55,7 +69,7 @@ func (o *Options) validate() error {
 }
 
 // Handler returns a handler that serves the numbers of q, mostly as /metrics. If q cannot be
-// read within 2 s, it serves errand_up 0 alone. Any number of requests share a look at the queue:
+// read within 2 s, it serves errand_up 0 alone, and why in a comment. Any number of requests share a look at the queue:
 // there is at most one a second. The counters never fall while the handler lives.
 //
 // Handler panics with a [errand.FieldError] if an option is not as described there.
@@ -81,5 +95,5 @@ func Write(ctx context.Context, w io.Writer, q *errand.Queue, o *Options) error 
 	}
 	l := s.wait(ctx)
 	_, failed := w.Write(l.text())
-	return cmp.Or(failed, l.err)
+	return cmp.Or(failed, wrap(l.err))
 }

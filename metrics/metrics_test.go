@@ -369,7 +369,7 @@ func TestHandler_silent(t *testing.T) {
 		for range 5 {
 			began := time.Now()
 			text := scrape(t, func(w *httptest.ResponseRecorder) { h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil)) })
-			if took := time.Since(began); text != downText || took != 2*time.Second {
+			if took := time.Since(began); !strings.HasPrefix(text, downText+"# the queue has not answered") || took != 2*time.Second {
 				t.Errorf("after %v: %s", took, text)
 			}
 		}
@@ -411,7 +411,7 @@ func TestWrite_fails(t *testing.T) {
 	} {
 		var b strings.Builder
 		err := metrics.Write(c.ctx, &b, c.q, nil)
-		if b.String() != downText && what != "ctx ended" || err == nil && what != "ctx ended" || err != nil && c.want != nil && !errors.Is(err, c.want) {
+		if !strings.HasPrefix(b.String(), downText+"# ") && what != "ctx ended" || err == nil && what != "ctx ended" || err != nil && c.want != nil && !errors.Is(err, c.want) {
 			t.Errorf("%s: wrote %s, returned %v", what, &b, err)
 		}
 	}
@@ -462,7 +462,7 @@ func TestWrite_damaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if err := metrics.Write(t.Context(), &b, q, nil); b.String() != downText || !errors.Is(err, errand.ErrCorrupt) {
+	if err := metrics.Write(t.Context(), &b, q, nil); !strings.HasPrefix(b.String(), downText+"# errand: database is damaged") || !errors.Is(err, errand.ErrCorrupt) {
 		t.Errorf("wrote %s, returned %v", &b, err)
 	}
 }
@@ -480,9 +480,34 @@ func TestWrite_removed(t *testing.T) {
 	}
 	var b strings.Builder
 	err := metrics.Write(t.Context(), &b, q, &metrics.Options{File: path})
-	if text := b.String(); text != downText && (err != nil || !strings.Contains(text, "\nerrand_health{code=\"damage\"} 1\n") || strings.Contains(text, "\nerrand_file_bytes ")) {
+	if text := b.String(); !strings.HasPrefix(text, downText+"# errand: ") && (err != nil || !strings.Contains(text, "\nerrand_health{code=\"damage\"} 1\n") || strings.Contains(text, "\nerrand_file_bytes ")) {
 		t.Errorf("wrote %s, returned %v", text, err)
 	}
+}
+
+// Holds are told with when the oldest began.
+func TestWrite_held(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, q := counted(t)
+		began := time.Now()
+		for i, queue := range []string{"w/1", "w/2"} {
+			enqueue(t, q, "", queue)
+			if err := q.Hold(t.Context(), errand.Lane{Queue: queue}, &errand.HoldOptions{Reason: "moving"}); err != nil {
+				t.Fatal(i, err)
+			}
+			time.Sleep(time.Hour)
+		}
+		got := values(t, write(t, q, &metrics.Options{Merge: []string{"w/*"}, Labels: map[string]string{"file": "a\"b"}}))
+		for series, want := range map[string]float64{
+			`errand_holds{queue="w/*",kind="task",reason="moving",file="a\"b"}`:                        2,
+			`errand_held_since_timestamp_seconds{queue="w/*",kind="task",reason="moving",file="a\"b"}`: float64(began.Unix()),
+			`errand_up{file="a\"b"}`: 1,
+		} {
+			if v, ok := got[series]; !ok || v != want {
+				t.Errorf("%s is %v (%t), want %v", series, v, ok, want)
+			}
+		}
+	})
 }
 
 // A program that does not import the package does not contain it, nor what serves it.
@@ -521,6 +546,10 @@ func TestOptions(t *testing.T) {
 		{metrics.Options{Lanes: 10_001}, "lanes"},
 		{metrics.Options{Merge: []string{"a/*", "b"}}, "merge[1]"},
 		{metrics.Options{Merge: []string{"*"}}, "merge[0]"},
+		{metrics.Options{Labels: map[string]string{"file": "a", "queue": "b"}}, "labels"},
+		{metrics.Options{Labels: map[string]string{"le": "b"}}, "labels"},
+		{metrics.Options{Labels: map[string]string{"a-b": "b"}}, "labels"},
+		{metrics.Options{Labels: map[string]string{"__b": "b"}}, "labels"},
 		{metrics.Options{Merge: []string{"a*b*"}}, "merge[0]"},
 	} {
 		var b strings.Builder
@@ -549,6 +578,7 @@ func ExampleHandler() {
 	// # HELP errand_up 1 if the queue could be read within 2 s. If 0, all else is left out.
 	// # TYPE errand_up gauge
 	// errand_up 0
+	// # there is no queue
 }
 
 // BenchmarkWrite is to be compared with BenchmarkStats: the same file of 1,000 lanes.

@@ -170,7 +170,7 @@ func TestPrometheus(t *testing.T) {
 	defer stop()
 	for _, panel := range dashboard(t) {
 		for _, target := range panel.Targets {
-			expr := strings.NewReplacer("$job", ".*", "$__rate_interval", "10s").Replace(target.Expr)
+			expr := strings.NewReplacer("$job", ".*", "$instance", ".*", "$__rate_interval", "10s").Replace(target.Expr)
 			poll(ctx, t, panel.Title+": "+expr, func() error {
 				got, err := p.query(t, expr)
 				if text := strings.Join(got, " "); err == nil && strings.Trim(text, "Na ") == "" {
@@ -211,8 +211,8 @@ func poll(ctx context.Context, t *testing.T, what string, f func() error) {
 	}
 }
 
-// checkRules waits until the alerts are as the program has it: those about its deaths, its held
-// queue and its queue without a worker are true, and all others are not.
+// checkRules waits until the alerts are as the program has it: those about its deaths, its dead
+// letters and its queue without a worker are true, and all others are not.
 func checkRules(ctx context.Context, t *testing.T, p *prometheus) {
 	t.Helper()
 	poll(ctx, t, "alerts", func() error {
@@ -230,7 +230,7 @@ func checkRules(ctx context.Context, t *testing.T, p *prometheus) {
 		if err := json.Unmarshal(body, &answer); err != nil {
 			return err
 		}
-		want := map[string]string{"ErrandDeaths": "firing", "ErrandHeld": "pending", "ErrandNoWorker": "pending"}
+		want := map[string]string{"ErrandDeaths": "firing", "ErrandDeadLetters": "pending", "ErrandNoWorker": "pending"}
 		n := 0
 		for _, g := range answer.Data.Groups {
 			for _, r := range g.Rules {

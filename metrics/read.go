@@ -82,14 +82,19 @@ var codes = []errand.HealthCode{
 	errand.HealthBrake, errand.HealthUnavailable, errand.HealthCap, errand.HealthLog, errand.HealthDead,
 }
 
-// reasons counts the reasons of a code. That a file is open for reading alone is none.
+// reasons counts the reasons of a code.
 func (s *state) reasons(code errand.HealthCode) (n float64) {
 	for i := range s.health.Reasons {
-		r := &s.health.Reasons[i]
-		readOnly := code == errand.HealthWrite && strings.HasPrefix(r.Text, errand.ErrReadOnly.Error())
-		if r.Code == code && !readOnly {
+		if s.health.Reasons[i].Code == code {
 			n++
 		}
 	}
 	return n
+}
+
+// readOnly reports whether the queue is open for reading alone.
+func (s *state) readOnly() bool {
+	return slices.ContainsFunc(s.health.Reasons, func(r errand.HealthReason) bool {
+		return r.Code == errand.HealthWrite && strings.HasPrefix(r.Text, errand.ErrReadOnly.Error())
+	})
 }

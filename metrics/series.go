@@ -21,6 +21,12 @@ type series struct {
 	kept  map[errand.Lane]bool
 }
 
+// held are holds of one reason.
+type held struct {
+	n     int64
+	since time.Time // of the oldest
+}
+
 // sum is what the lanes of a series have together.
 type sum struct {
 	jobs                    [len(states)]int64
@@ -29,7 +35,7 @@ type sum struct {
 	attempts                map[errand.EventType]int64
 	run, wait               errand.Histogram
 	oldest, oldestHeld      time.Time
-	holds                   map[string]int64
+	holds                   map[string]held
 	unserved                int64
 }
 
@@ -80,7 +86,7 @@ func (s *series) sums(now *state) map[errand.Lane]*sum {
 		as := s.lanes[errand.Lane{Queue: l.Queue, Kind: l.Kind}]
 		of := all[as]
 		if of == nil {
-			of = &sum{attempts: map[errand.EventType]int64{}, holds: map[string]int64{}}
+			of = &sum{attempts: map[errand.EventType]int64{}, holds: map[string]held{}}
 			all[as] = of
 		}
 		of.count(l)
@@ -110,7 +116,16 @@ func (s *sum) look(l *errand.LaneStats, names map[string]string, now *state) {
 		s.jobs[i] += n
 	}
 	for i := range l.Holds {
-		s.holds[names[l.Holds[i].Reason]]++
+		h, reason := &l.Holds[i], names[l.Holds[i].Reason]
+		of := s.holds[reason]
+		if of.n++; of.n == 1 || h.Since.Before(of.since) {
+			of.since = h.Since
+		}
+		s.holds[reason] = of
+	}
+	served := slices.ContainsFunc(now.workers, func(w errand.WorkerInfo) bool { return serves(&w, l.Queue, l.Kind) })
+	if !served && (l.Running > 0 || !l.OldestDue.IsZero()) {
+		s.unserved++
 	}
 	if l.OldestDue.IsZero() {
 		return
@@ -121,9 +136,6 @@ func (s *sum) look(l *errand.LaneStats, names map[string]string, now *state) {
 	}
 	if oldest.IsZero() || l.OldestDue.Before(*oldest) {
 		*oldest = l.OldestDue
-	}
-	if !slices.ContainsFunc(now.workers, func(w errand.WorkerInfo) bool { return serves(&w, l.Queue, l.Kind) }) {
-		s.unserved++
 	}
 }
 
@@ -174,9 +186,14 @@ func (s *series) families(now *state) []Family {
 		sums[lane].samples(all, lane, now.shown)
 	}
 	for _, code := range codes {
+		if now.readOnly() && (code == errand.HealthFull || code == errand.HealthWrite) {
+			continue // who does not write does not know
+		}
 		all[famHealth].add(now.reasons(code), string(code))
 	}
-	all[famDiskFull].add(now.reasons(errand.HealthFull))
+	if !now.readOnly() {
+		all[famDiskFull].add(now.reasons(errand.HealthFull))
+	}
 	if now.shown {
 		all[famWorkers].add(float64(len(now.workers)))
 	}
@@ -213,7 +230,8 @@ func (s *sum) samples(all []Family, lane errand.Lane, shown bool) {
 		all[famOldest].add(seconds(s.oldestHeld), lane.Queue, lane.Kind, "true")
 	}
 	for _, reason := range slices.Sorted(maps.Keys(s.holds)) {
-		add(famHolds, s.holds[reason], reason)
+		add(famHolds, s.holds[reason].n, reason)
+		all[famHeldSince].add(seconds(s.holds[reason].since), lane.Queue, lane.Kind, reason)
 	}
 	if shown {
 		add(famUnserved, s.unserved)

@@ -45,13 +45,25 @@ func TestSeries_names(t *testing.T) {
 	for i, q := range queues {
 		now.lanes = append(now.lanes, total(int64(i+1), q))
 	}
-	text := string(appendText(nil, s.families(now)))
+	text := string(appendText(nil, s.families(now), nil))
 	for _, want := range []string{
 		`{queue="a\"b",kind="task"} 1`, `{queue="a\\b",kind="task"} 2`, `{queue="a\nb",kind="task"} 3`,
 		"{queue=\"bad\uFFFD\",kind=\"task\"} 9", `{queue="other",kind="task"} 6`,
 	} {
 		if n := strings.Count(text, "errand_jobs_enqueued_total"+want+"\n"); n != 1 {
 			t.Errorf("%s is there %d times in %s", want, n, text)
+		}
+	}
+}
+
+// Jobs that run of a worker that is gone have none, as those that are due.
+func TestSeries_unserved(t *testing.T) {
+	lane, s := total(1, "first"), series{most: 2}
+	for _, running := range []int64{0, 3} {
+		lane.Stats.Running = running
+		all := s.families(&state{shown: true, lanes: []errand.LaneTotals{lane}})
+		if got := all[famUnserved].Samples[0].Value; (got == 1) != (running > 0) {
+			t.Errorf("%v are unserved of %d jobs that run", got, running)
 		}
 	}
 }

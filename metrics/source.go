@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,9 +46,15 @@ type look struct {
 }
 
 // end sets what a look has found.
-func (l *look) end(families []Family, err error) *look {
+func (l *look) end(o *Options, families []Family, err error) *look {
 	l.families, l.err = families, err
-	l.text = sync.OnceValue(func() []byte { return appendText(nil, families) })
+	l.text = sync.OnceValue(func() []byte {
+		b := appendText(nil, families, o.Labels)
+		if err != nil { // a comment, for who looks
+			b = append(b, "# "+strings.ReplaceAll(valid(err.Error()), "\n", " ")+"\n"...)
+		}
+		return b
+	})
 	return l
 }
 
@@ -58,7 +66,7 @@ func NewSource(q *errand.Queue, o *Options) (*Source, error) {
 		return nil, err
 	}
 	opts.Lanes = cmp.Or(opts.Lanes, defaultLanes)
-	opts.Merge = slices.Clone(opts.Merge)
+	opts.Merge, opts.Labels = slices.Clone(opts.Merge), maps.Clone(opts.Labels)
 	return &Source{queue: q, opts: opts, series: series{most: opts.Lanes, merge: opts.Merge}}, nil
 }
 
@@ -67,12 +75,20 @@ func NewSource(q *errand.Queue, o *Options) (*Source, error) {
 // has a sample, and Gather returns why. The families are shared: do not change them.
 func (s *Source) Gather(ctx context.Context) ([]Family, error) {
 	l := s.wait(ctx)
-	return l.families, l.err
+	return l.families, wrap(l.err)
+}
+
+// wrap says whose error it is.
+func wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("errand: metrics: %w", err)
 }
 
 // wait returns a look that has ended.
 func (s *Source) wait(ctx context.Context) *look {
-	failed := func(err error) *look { return new(look).end(down(), fmt.Errorf("errand: metrics: %w", err)) }
+	failed := func(err error) *look { return new(look).end(&s.opts, down(), err) }
 	if s.queue == nil {
 		return failed(errNoQueue)
 	}
@@ -112,9 +128,9 @@ func (s *Source) look() *look {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if err != nil {
-			l.end(down(), err)
+			l.end(&s.opts, down(), err)
 		} else {
-			l.end(s.series.families(state), nil)
+			l.end(&s.opts, s.series.families(state), nil)
 		}
 		s.looking, s.last = nil, l
 		close(l.ended)

@@ -24,10 +24,11 @@ func metricsCommand(t *tool) *cobra.Command {
 		Use:   "metrics FILE",
 		Short: "Write the numbers of a queue for Prometheus",
 		Long: `Write what the file knows in the text format of Prometheus: no attempts and no times of
-handlers, which only the process of a worker knows.
+handlers, which only the process of a worker knows, and not whether the file can be written.
 
 With --textfile they are written to a file for the textfile collector of node_exporter,
-in one step: others see the old text or the new one. If that fails, the old text stays.
+in one step: others see the old text or the new one. If that fails, the old text stays. The
+textfiles of several queues need a label each, as --label file=jobs.
 
 If the queue cannot be read within 2 s, errand_up 0 is written, and the status is 2.`,
 		Example: `  errand metrics jobs.db
@@ -56,6 +57,7 @@ If the queue cannot be read within 2 s, errand_up 0 is written, and the status i
 	cmd.Flags().StringVar(&textfile, "textfile", "", "write to this file, in one step; node_exporter reads names that end in .prom")
 	cmd.Flags().StringSliceVar(&o.Merge, "merge", nil, `sum the queues of this prefix, as "webhook/*"`)
 	cmd.Flags().IntVar(&o.Lanes, "lanes", 0, "sum the queues and kinds after this many (200 if 0)")
+	cmd.Flags().StringToStringVar(&o.Labels, "label", nil, "add this label to each number, as file=jobs")
 	completeArgs(cmd, nil)
 	return cmd
 }
@@ -78,19 +80,34 @@ func (t *tool) metrics(ctx context.Context, text *bytes.Buffer, o *metrics.Optio
 	return err
 }
 
-// replaceFile gives a file another content in one step. After an error it is as before.
+// replaceFile gives a file another content in one step, also after a power cut. After an error it
+// is as before. What is not a file is refused, and a link is followed.
 func replaceFile(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
+	mode := os.FileMode(0o644) // others read it
+	if at, err := filepath.EvalSymlinks(path); err == nil {
+		path = at
+	}
+	if info, err := os.Stat(path); err == nil {
+		if !info.Mode().IsRegular() {
+			return errors.New("it is not a regular file")
+		}
+		mode = info.Mode().Perm()
+	}
+	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp") // of a process that was killed too
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(0o644), f.Close()) // others read it
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = os.Rename(temporary, path)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
+		return errors.Join(err, os.Remove(temporary))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ package prom
 
 import (
 	"context"
+	"maps"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -28,8 +29,12 @@ func NewCollector(q *errand.Queue, o *metrics.Options) (prometheus.Collector, er
 		return nil, err
 	}
 	c := &collector{source, map[string]*prometheus.Desc{}, map[string]prometheus.ValueType{}}
+	var labels prometheus.Labels
+	if o != nil {
+		labels = maps.Clone(o.Labels)
+	}
 	for _, f := range metrics.Families() {
-		c.descs[f.Name] = prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
+		c.descs[f.Name] = prometheus.NewDesc(f.Name, f.Help, f.Labels, labels)
 		c.types[f.Name] = prometheus.GaugeValue
 		if f.Type == "counter" {
 			c.types[f.Name] = prometheus.CounterValue
