@@ -32,6 +32,14 @@ SELECT id, lane, 2, priority, due_at, token, attempt, salt, created_at, timeout,
 		"a job that nobody enqueued":       {`UPDATE errand_job SET args = CAST('{"N":7000}' AS BLOB) WHERE id = (SELECT MIN(id) FROM errand_job)`, "unexpected: "},
 		"a job was enqueued twice":         {strings.Replace(back, "SELECT id", "SELECT id + 100000", 1), "unexpected: "},
 		"a count is wrong":                 {`UPDATE errand_number SET n = n + 1 WHERE id >= 32 AND id % 32 = 2`, "broken: wrong counts"},
+		"one job fewer was enqueued":       {`UPDATE errand_number SET n = n - 1 WHERE id >= 32 AND id % 32 = 23`, "lost: total of enqueued in queue default"},
+		"one job more was enqueued":        {`UPDATE errand_number SET n = n + 1 WHERE id >= 32 AND id % 32 = 23`, "unexpected: total of done in queue default"},
+		"a death is not counted":           {`UPDATE errand_number SET n = n - 1 WHERE id >= 32 AND id % 32 = 26`, "lost: total of dead in queue default"},
+		"a death is counted twice":         {`UPDATE errand_number SET n = n + 1 WHERE id >= 32 AND id % 32 = 26`, "unexpected: total of dead in queue default"},
+		"a redrive is not counted":         {`UPDATE errand_number SET n = n - 1 WHERE id >= 32 AND id % 32 = 27`, "lost: total of done in queue default"},
+		"a cancelled job is counted twice": {`INSERT INTO errand_number SELECT id + 1, 1 FROM errand_number WHERE id >= 32 AND id % 32 = 23`, "unexpected: total of cancelled in queue default"},
+		"a job was evicted":                {`INSERT INTO errand_number SELECT id - 2, 1 FROM errand_number WHERE id >= 32 AND id % 32 = 23`, "unexpected: total of evicted in queue default"},
+		"the jobs are of another queue":    {`UPDATE errand_lane SET queue = 'other'`, "lost: total of enqueued in queue default"},
 		"a key that will be given again":   {`UPDATE errand_number SET n = 3 WHERE id = 1`, "broken: keys from the future"},
 		"a token that will be given again": {`UPDATE errand_number SET n = 3 WHERE id = 2; UPDATE errand_job SET token = 5`, "broken: tokens from the future"},
 		"a transaction without its row":    {`DELETE FROM mine`, "a job without the row of its transaction"},
@@ -60,12 +68,12 @@ SELECT id, lane, 2, priority, due_at, token, attempt, salt, created_at, timeout,
 
 func TestLedger_SeesWhatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct{ says, finds string }{
-		"an outcome that is not there": {"leased 1 900000 8\nending 1 900000 1 9000000000000000\nended 1 900000", "lost: "},
-		"a lease after the end":        {"leased 1 900000 8", "lost: "},
-		"a token handed out twice":     {"leased 1 900000 8\nleased 1 900000 9", "unexpected: token 900000"},
+		"an outcome that is not there": {"leased 1 900000 8 default\nending 1 900000 1 9000000000000000\nended 1 900000", "lost: "},
+		"a lease after the end":        {"leased 1 900000 8 default", "lost: "},
+		"a token handed out twice":     {"leased 1 900000 8 default\nleased 1 900000 9 default", "unexpected: token 900000"},
 		"an attempt that is run twice": {"run 1 77\nrun 1 77", "unexpected: "},
 		"a run without a lease":        {"run 1 77\nrun 1 78", "unexpected: "},
-		"a run again without reason":   {"leased 1 900000 77\nrun 1 77\nrun 1 78", "though its lease was not lost"},
+		"a run again without reason":   {"leased 1 900000 77 default\nrun 1 77\nrun 1 78", "though its lease was not lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := openLocal(t, filepath.Join(ramDir(t), "jobs.db"), part{Workers: 1})

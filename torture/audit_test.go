@@ -26,11 +26,12 @@ type findings struct {
 	lost       []string // acknowledged, and not there
 	unexpected []string // there, and never asked for
 	broken     []string // rules of the database that do not hold
+	unsure     int64    // how far totals may be off without being found wrong
 }
 
 func (f *findings) String() string {
-	text := fmt.Sprintf("jobs %d runs %d lost %d unexpected %d duplicates %d broken %d",
-		f.jobs, f.runs, len(f.lost), len(f.unexpected), f.duplicates, len(f.broken))
+	text := fmt.Sprintf("jobs %d runs %d lost %d unexpected %d duplicates %d broken %d unsure %d",
+		f.jobs, f.runs, len(f.lost), len(f.unexpected), f.duplicates, len(f.broken), f.unsure)
 	for name, all := range map[string][]string{"lost": f.lost, "unexpected": f.unexpected, "broken": f.broken} {
 		for i, line := range all {
 			if i == 20 {
@@ -101,6 +102,7 @@ func (l *ledger) audit(t *testing.T, path string) *findings {
 		f.broken = append(f.broken, fmt.Sprint("reading the application's table: ", err))
 	}
 	l.compare(f, rows, ticks)
+	l.totals(t, f, path, rows, ticks)
 	return f
 }
 
@@ -119,7 +121,7 @@ func (l *ledger) compare(f *findings, rows []row, ticks map[int64]bool) {
 			delete(ticks, key)
 			continue
 		}
-		if !l.tried[r.n] {
+		if _, ok := l.tried[r.n]; !ok {
 			f.unexpected = append(f.unexpected, fmt.Sprintf("job %d: nobody enqueued number %d", key, r.n))
 		}
 		if other, ok := byNumber[r.n]; ok {

@@ -179,7 +179,7 @@ func endOnFullDisk(t *testing.T, l *ledger, path string) {
 	}
 	n, pad := 100_000_000, strings.Repeat("x", 10<<10)
 	for err = nil; err == nil && n < 100_001_000; n++ { // some may find a place, where the log was
-		w.voice.say("try %d", n)
+		w.voice.say("try %d default", n)
 		j := storage.NewJob{Queue: "default", Kind: "order", Args: fmt.Appendf(nil, `{"N":%d,"Pad":%q}`, n, pad)}
 		var out []storage.Enqueued
 		if out, err = w.Enqueue(t.Context(), now, []storage.NewJob{j}); err == nil {

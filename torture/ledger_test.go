@@ -19,7 +19,7 @@ import (
 // needs to be known.
 type ledger struct {
 	mu    sync.Mutex
-	tried map[int]bool          // numbers of jobs that somebody set out to enqueue
+	tried map[int]string        // queues of jobs that somebody set out to enqueue, by number
 	txs   map[int]bool          // of those in a transaction with a row of the application
 	ids   map[int]storage.ID    // of those that were acknowledged
 	ticks map[string]storage.ID // jobs of ticks, by schedule and time
@@ -45,6 +45,7 @@ type asked struct{ begun, acked int }
 type leaseEntry struct {
 	token    int64
 	attempt  int
+	queue    string
 	holder   *child
 	intents  []intent // what it was to end with
 	acked    bool     // it has, with the last of intents
@@ -66,7 +67,7 @@ type run struct {
 }
 
 func newLedger() *ledger {
-	return &ledger{tried: map[int]bool{}, txs: map[int]bool{}, ids: map[int]storage.ID{}, ticks: map[string]storage.ID{}, jobs: map[int64]*entry{}}
+	return &ledger{tried: map[int]string{}, txs: map[int]bool{}, ids: map[int]storage.ID{}, ticks: map[string]storage.ID{}, jobs: map[int64]*entry{}}
 }
 
 // read takes what a child says until it says no more. Lines that are not for
@@ -98,8 +99,9 @@ func (l *ledger) note(c *child, line string) (bool, error) {
 	switch verb {
 	case "try":
 		var n int
-		err := scan(&n)
-		l.tried[n] = true
+		var queue string
+		err := scan(&n, &queue)
+		l.tried[n] = queue
 		return true, err
 	case "tx":
 		var n int
@@ -133,12 +135,13 @@ func (l *ledger) note(c *child, line string) (bool, error) {
 		return true, err
 	case "leased":
 		var attempt int
-		err := scan(&key, &token, &attempt)
+		var queue string
+		err := scan(&key, &token, &attempt, &queue)
 		e := l.entry(key)
 		if old := e.leases[token]; old != nil {
 			l.fault = append(l.fault, fmt.Sprintf("token %d of job %d was handed out twice", token, key))
 		}
-		e.leases[token] = &leaseEntry{token: token, attempt: attempt, holder: c}
+		e.leases[token] = &leaseEntry{token: token, attempt: attempt, queue: queue, holder: c}
 		return true, err
 	case "reclaimed":
 		var fate int

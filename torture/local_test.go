@@ -95,7 +95,7 @@ func (f *local) close(t *testing.T) {
 // enqueue enqueues the next job, with some bytes of args.
 func (f *local) enqueue(size int) error {
 	f.n++
-	f.voice.say("try %d", f.n)
+	f.voice.say("try %d default", f.n)
 	o := order{N: f.n, Plan: plans[f.n%len(plans)], Pad: strings.Repeat("x", size)}
 	e, err := f.q.Enqueue(context.Background(), o, nil)
 	if err == nil {

@@ -4,6 +4,7 @@ package torture_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -285,7 +286,7 @@ func (m *mixer) order(n int, r *rand.Rand) (order, *errand.JobOptions) {
 func (m *mixer) enqueue(n int, r *rand.Rand) error {
 	ctx := context.Background()
 	o, opts := m.order(n, r)
-	m.voice.say("try %d", n)
+	m.voice.say("try %d %s", n, cmp.Or(opts.Queue, "default"))
 	var e errand.Enqueued
 	var err error
 	if o.Plan == "tx" {

@@ -101,7 +101,7 @@ func TestRecovery_WithinASecond(t *testing.T) {
 			enqueue := func(queue string) int64 {
 				t.Helper()
 				f.n++
-				f.voice.say("try %d", f.n)
+				f.voice.say("try %d %s", f.n, queue)
 				e, err := f.q.Enqueue(t.Context(), order{N: f.n}, &errand.JobOptions{Queue: queue})
 				if err != nil {
 					t.Fatal(err)

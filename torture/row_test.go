@@ -16,6 +16,7 @@ type row struct {
 	id      storage.ID
 	n       int // its number in the ledger
 	table   string
+	queue   string
 	state   int
 	token   int64
 	crashes int
@@ -25,10 +26,10 @@ const (
 	ready, running, done, cancelled, dead = 2, 3, 4, 5, 6
 )
 
-const sqlRows = `SELECT t, state, j.id, token, crashes, salt, created_at, CAST(COALESCE(j.args, p.args) AS TEXT) FROM (
-SELECT 'job' t, state, id, token, crashes, salt, created_at, args FROM errand_job UNION ALL
-SELECT 'finished', state, id, token, crashes, salt, created_at, args FROM errand_finished UNION ALL
-SELECT 'dead', 6, id, token, crashes, salt, created_at, args FROM errand_dead) j
+const sqlRows = `SELECT t, queue, state, j.id, token, crashes, salt, created_at, CAST(COALESCE(j.args, p.args) AS TEXT) FROM (
+SELECT 'job' t, lane, state, id, token, crashes, salt, created_at, args FROM errand_job UNION ALL
+SELECT 'finished', lane, state, id, token, crashes, salt, created_at, args FROM errand_finished UNION ALL
+SELECT 'dead', lane, 6, id, token, crashes, salt, created_at, args FROM errand_dead) j JOIN errand_lane USING (lane)
 LEFT JOIN errand_payload p ON p.job = j.id`
 
 func readRows(db *sql.DB) (out []row, err error) {
@@ -42,7 +43,7 @@ func readRows(db *sql.DB) (out []row, err error) {
 		var key, created int64
 		var salt uint32
 		var args string
-		if err := rows.Scan(&r.table, &r.state, &key, &r.token, &r.crashes, &salt, &created, &args); err != nil {
+		if err := rows.Scan(&r.table, &r.queue, &r.state, &key, &r.token, &r.crashes, &salt, &created, &args); err != nil {
 			return nil, err
 		}
 		var a order

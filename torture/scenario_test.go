@@ -113,7 +113,7 @@ func (s *script) job(change func(*storage.NewJob)) storage.NewJob {
 func (s *script) enqueue(jobs ...storage.NewJob) []storage.ID {
 	first := s.next - len(jobs) + 1
 	for i := range jobs {
-		s.voice.say("try %d", first+i)
+		s.voice.say("try %d %s", first+i, jobs[i].Queue)
 	}
 	out, err := s.w.Enqueue(context.Background(), s.now, jobs)
 	return s.enqueued("enqueue", first, out, err)
@@ -242,7 +242,7 @@ func (s *script) tx() {
 	ctx := context.Background()
 	job := s.job(nil)
 	n := s.next
-	s.voice.say("try %d", n)
+	s.voice.say("try %d %s", n, job.Queue)
 	s.voice.say("tx %d", n)
 	var out []storage.Enqueued
 	err := s.w.Tx(ctx, func(in any) (err error) {

@@ -3,6 +3,7 @@
 package torture_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -148,7 +149,7 @@ func (s *soaker) batch(r *rand.Rand, size int) error {
 		numbers[i], _ = s.number()
 		o, opts := s.order(numbers[i], r)
 		jobs[i] = errand.NewJob{Args: o, Options: opts}
-		s.voice.say("try %d", o.N)
+		s.voice.say("try %d %s", o.N, cmp.Or(opts.Queue, "default"))
 	}
 	all, err := s.q.EnqueueMany(context.Background(), jobs)
 	for i, e := range all {

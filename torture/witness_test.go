@@ -86,7 +86,7 @@ func until(now time.Time, keep time.Duration) int64 {
 }
 
 func leasedLine(l *storage.Leased) string {
-	return fmt.Sprintf("leased %d %d %d", l.Key, l.Token, l.Attempt)
+	return fmt.Sprintf("leased %d %d %d %s", l.Key, l.Token, l.Attempt, l.Queue)
 }
 
 func (w *witness) Reclaim(ctx context.Context, now time.Time, mono, lease time.Duration, limit int) ([]storage.Reclaimed, error) {
