@@ -57,6 +57,7 @@ func TestPowerCut_Full(t *testing.T) {
 		total.jobs += f.jobs
 		total.runs += f.runs
 		total.duplicates += f.duplicates
+		total.unsure += f.unsure
 		d.unmount()
 	})
 	t.Logf("%d power cuts: %v", cuts, &total)
