@@ -11,7 +11,9 @@
 //	duplicates  a handler that ran again: only if its lease was lost, and counted
 //
 // Besides, the rules of [sqlite.CheckRules] must hold, and SQLite's
-// integrity_check must find nothing.
+// integrity_check must find nothing. The totals of each queue must be what the
+// acknowledgements and the rows come to. If an answer was lost and the row of the
+// job is gone, two numbers can be right: unsure counts these.
 //
 //	TestPowerCut      ext4 is shut down at random moments
 //	TestCrashPoints   killed, or the power cut, at each system call that writes
