@@ -112,6 +112,7 @@ func (c *crashedTill) goOn(t *testing.T) {
 		t.Errorf("%s, and gone on: %d of %d jobs are done", c.what, n, len(c.books.jobs))
 	}
 	wantRules(t, c.DB)
+	c.books.mustTotal(c.DB)
 	_ = c.books.db.Close()
 	_ = os.RemoveAll(filepath.Dir(c.DB)) // there are many of them
 }

@@ -46,6 +46,7 @@ func killFinish(t *testing.T, relaxed bool) {
 	if ended != len(r.jobs) {
 		t.Errorf("%d of %d jobs are done", ended, len(r.jobs))
 	}
+	r.mustTotal(crew.path)
 	if kills > 50 && (again == 0 || r.within == 0) {
 		t.Errorf("%d kills: %d within an attempt, %d jobs were cut off: want some", kills, r.within, again)
 	}
@@ -113,6 +114,7 @@ func TestStop_Finish(t *testing.T) {
 		t.Error(err)
 	}
 	wantRules(t, path)
+	r.mustTotal(path)
 	t.Logf("%d stops: %d attempts were too late; %d jobs, %d of them cut off before, one row each", stops, len(r.late), ended, again)
 }
 

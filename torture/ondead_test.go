@@ -222,7 +222,7 @@ func (d *deaths) count(wanted func(errand.Count) bool) (n int64) {
 // compare compares the deaths with the notices, and returns how often what happened.
 func (d *deaths) compare() map[string]int {
 	d.t.Helper()
-	notices, tally := map[errand.ID][]errand.DeadNotice{}, map[string]int{}
+	notices, tally, heard := map[errand.ID][]errand.DeadNotice{}, map[string]int{}, 0
 	for _, kind := range []string{"mortal-dead", "errand.dead"} {
 		d.each(kind, func(j *errand.JobInfo) {
 			info, err := d.q.Job(d.t.Context(), j.ID)
@@ -237,6 +237,7 @@ func (d *deaths) compare() map[string]int {
 				d.t.Errorf("the death of a job of kind %s is followed by %s in queue %s", n.OfKind, kind, j.Queue)
 			}
 			notices[n.ID] = append(notices[n.ID], n)
+			heard++
 			tally[fmt.Sprint("notice ", j.State)]++
 		})
 	}
@@ -268,6 +269,7 @@ func (d *deaths) compare() map[string]int {
 	for id, all := range notices {
 		d.t.Errorf("%d notices of a job %s that there is not", len(all), id)
 	}
+	d.mustTotal(heard)
 	return tally
 }
 

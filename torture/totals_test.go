@@ -14,7 +14,7 @@ import (
 	"github.com/errandq/errand/storage"
 )
 
-// total is one of the totals of a queue. All jobs are of one kind.
+// total is one of the totals of a queue, of all its kinds.
 type total struct{ queue, of string }
 
 // span is what a total may be, as the ledger and the rows have it. The ends are the same
@@ -69,7 +69,7 @@ func readTotals(path string) (map[total]int64, error) {
 			"enqueued": t.Enqueued, "done": t.Done, "cancelled": t.Cancelled, "expired": t.Expired, "dead": t.Dead,
 			"evicted": t.Evicted, "dead_evicted": t.DeadEvicted,
 		} {
-			out[total{t.Queue, of}] = n
+			out[total{t.Queue, of}] += n
 		}
 	}
 	return out, err
@@ -206,5 +206,45 @@ func (e *entry) countGone(out sums, queue string, exists bool) {
 		if k.of != purged {
 			out.add(k.queue, k.of, least, 1)
 		}
+	}
+}
+
+// mustTotal fails the test unless the totals say that each job of the books was enqueued and is
+// done, and no more. Programs that keep no finished jobs leave no other trace of some.
+func (r *books) mustTotal(path string) {
+	r.t.Helper()
+	got, err := readTotals(path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	sum := map[string]int64{}
+	for k, n := range got {
+		if n != 0 {
+			sum[k.of] += n
+		}
+	}
+	if n := int64(len(r.jobs)); !maps.Equal(sum, map[string]int64{"enqueued": n, "done": n}) {
+		r.t.Errorf("%d jobs are done, and the totals are %v", n, sum)
+	}
+}
+
+// mustTotal fails the test unless the totals say that there were so many deaths, and a notice of
+// each.
+func (d *deaths) mustTotal(notices int) {
+	d.t.Helper()
+	lanes, err := d.q.Totals(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	var dead, enqueued int64
+	for _, t := range lanes {
+		if t.Queue == noticeQueue {
+			enqueued += t.Enqueued
+		} else {
+			dead += t.Dead
+		}
+	}
+	if n := int64(notices); dead != n || enqueued != n {
+		d.t.Errorf("the totals are %d deaths and %d notices: want %d", dead, enqueued, n)
 	}
 }
