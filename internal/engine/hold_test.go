@@ -256,9 +256,9 @@ func TestHold_ReleasedBeforeTheAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		s := slowHolds{r.store, make(chan struct{})}
 		r.cfg.Store = s
-		runs := 0
+		var runs atomic.Int64
 		r.handle("k", func(context.Context, *storage.Leased) error {
-			if runs++; runs == 1 {
+			if runs.Add(1) == 1 {
 				return &engine.HoldLaneError{For: time.Hour, Err: errOops}
 			}
 			return nil
@@ -321,9 +321,9 @@ func TestHold_CannotBeRead(t *testing.T) {
 // an attempt keep neither a probe nor its lane back.
 func TestHold_OthersChange(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		runs := 0
+		var runs atomic.Int64
 		r.handle("k", func(context.Context, *storage.Leased) error {
-			if runs++; runs == 1 {
+			if runs.Add(1) == 1 {
 				return &engine.HoldLaneError{For: time.Second, Err: errOops}
 			}
 			return nil
