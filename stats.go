@@ -96,6 +96,10 @@ func (q *Queue) readStats(ctx context.Context) (all []storage.LaneStats, stats [
 	if err != nil {
 		return nil, nil, err
 	}
+	held := map[Lane][]HoldState{}
+	for _, h := range holds {
+		held[h.Lane] = append(held[h.Lane], h)
+	}
 	now := time.Now()
 	stats = make([]LaneStats, len(all))
 	for i := range all {
@@ -108,10 +112,8 @@ func (q *Queue) readStats(ctx context.Context) (all []storage.LaneStats, stats [
 		if at, ok := late[s.Lane]; ok && (s.OldestDue.IsZero() || at.Before(s.OldestDue)) {
 			stats[i].OldestDue = at
 		}
-		for _, h := range holds {
-			if h.Includes(s.Queue, s.Kind) {
-				stats[i].Holds = append(stats[i].Holds, h)
-			}
+		for _, over := range [...]Lane{{Kind: s.Kind}, {Queue: s.Queue}, s.Lane} { // in the order of Holds
+			stats[i].Holds = append(stats[i].Holds, held[over]...)
 		}
 		minute, five := q.lanes.Rates(s.Lane, now)
 		stats[i].Minute, stats[i].FiveMinutes = Rate(minute), Rate(five)
