@@ -19,7 +19,8 @@ import (
 //
 // [Tracing.Process] makes no span for the kind of A then. The same holds for aliases: name here
 // those that errand.HandlerOptions names. Call Many before the worker runs. With Process around
-// the handler, jobs of errand.Job.Then are enqueued in the span of the call.
+// the handler, jobs of errand.Job.Then are enqueued in the span of the call, with the baggage of
+// the job that they follow. The call itself has no baggage.
 func Many[A errand.Args](t *Tracing, fn func(ctx context.Context, jobs []*errand.Job[A]) error, aliases ...string) func(context.Context, []*errand.Job[A]) error {
 	for _, name := range append(aliases, kindOf[A]()) {
 		t.batched.Store(name, nil)
@@ -29,7 +30,7 @@ func Many[A errand.Args](t *Tracing, fn func(ctx context.Context, jobs []*errand
 		options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithNewRoot(), trace.WithAttributes(append(
 			attributesOf("process", first.Queue, first.Kind), attribute.Int("messaging.batch.message_count", len(jobs)))...)}
 		for _, job := range jobs {
-			if from := t.origin(job.Headers); from.IsValid() {
+			if from := trace.SpanContextFromContext(t.carried(ctx, job.Headers)); from.IsValid() {
 				options = append(options, trace.WithLinks(trace.Link{SpanContext: from}))
 			}
 		}

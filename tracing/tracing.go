@@ -58,8 +58,9 @@ type Options struct {
 	// TracerProvider makes the spans. It must not wait for its exporter: use a batch span
 	// processor. If nil, that of otel.GetTracerProvider when [New] is called.
 	TracerProvider trace.TracerProvider
-	// Propagator writes the context of a span into the headers of a job, and reads it. The
-	// job of an errand.OnDead has only headers of W3C. If nil, propagation.TraceContext.
+	// Propagator writes the context of a span into the headers of a job, and reads it. With
+	// propagation.Baggage among its parts handlers have the baggage too. The job of an
+	// errand.OnDead has only headers of W3C. If nil, propagation.TraceContext.
 	Propagator propagation.TextMapPropagator
 	// Children says which attempts are children of the span of the enqueue. They have the
 	// link too. If zero, NoAttempt. A call of [Many] is never a child.
@@ -154,18 +155,21 @@ func (t *Tracing) within(ctx context.Context, headers map[string]string) context
 }
 
 // Process is errand.Middleware for errand.WorkerOptions or errand.HandlerOptions. Its span is in
-// the context of the handler. The status is an error if the attempt has failed, but not if the
+// the context of the handler, with what else the Propagator reads from the headers, such as
+// baggage. The status is an error if the attempt has failed, but not if the
 // handler has snoozed or cancelled the job. For a kind of [Many] it makes no span.
 func (t *Tracing) Process(next errand.HandlerFunc) errand.HandlerFunc {
 	return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+		ctx = t.carried(ctx, job.Headers)
+		from := trace.SpanContextFromContext(ctx)
 		if _, many := t.batched.Load(job.Kind); many {
+			ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 			m := &member{}
 			key := attemptKey{job.ID, job.Attempt}
 			t.members.Store(key, m)
 			defer t.members.CompareAndDelete(key, m)
 			return next(context.WithValue(ctx, memberKey{}, m), job)
 		}
-		from := t.origin(job.Headers)
 		options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(append(
 			attributesOf("process", job.Queue, job.Kind),
 			attribute.String("messaging.message.id", job.ID.String()),
@@ -177,9 +181,9 @@ func (t *Tracing) Process(next errand.HandlerFunc) errand.HandlerFunc {
 		case !from.IsValid():
 			options = append(options, trace.WithNewRoot())
 		case child:
-			ctx = trace.ContextWithRemoteSpanContext(ctx, from)
 			options = append(options, trace.WithLinks(trace.Link{SpanContext: from}))
 		default:
+			ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 			options = append(options, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: from}))
 		}
 		ctx, span := t.tracer.Start(ctx, "process "+job.Queue, options...)
@@ -225,9 +229,10 @@ func end(span trace.Span, err error) {
 	}
 }
 
-// origin returns the span in which a job with these headers was enqueued, or one that is not valid.
-func (t *Tracing) origin(headers map[string]string) trace.SpanContext {
-	return trace.SpanContextFromContext(t.propagator.Extract(context.Background(), propagation.MapCarrier(headers)))
+// carried returns ctx with what the headers of a job carry, such as baggage. Its span is that in
+// which the job was enqueued, or one that is not valid.
+func (t *Tracing) carried(ctx context.Context, headers map[string]string) context.Context {
+	return t.propagator.Extract(trace.ContextWithSpanContext(ctx, trace.SpanContext{}), propagation.MapCarrier(headers))
 }
 
 func attributesOf(operation, queue, kind string) []attribute.KeyValue {

@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
@@ -179,6 +181,44 @@ func TestTracing_headers(t *testing.T) {
 	j := must(r.Job(t.Context(), must(r.Enqueue(t.Context(), order{}, &errand.JobOptions{Headers: given})).ID))
 	if got := j.Headers["traceparent"]; j.Headers["x"] != "y" || !strings.HasPrefix(got, given["traceparent"][:36]) || got == given["traceparent"] {
 		t.Errorf("headers %v of %v", j.Headers, given)
+	}
+}
+
+// The handler has the baggage of its job, and a job that follows has it too, whatever the parent.
+func TestTracing_baggage(t *testing.T) {
+	for name, c := range map[string]struct {
+		children tracing.Children
+		many     bool
+	}{"root": {}, "child": {children: tracing.EveryAttempt}, "many": {many: true}} {
+		t.Run(name, func(t *testing.T) {
+			both := propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
+			r := newRig(t, tracing.Options{Children: c.children, Propagator: both})
+			w := errand.NewWorker(r.Queue, &errand.WorkerOptions{Middleware: []errand.Middleware{r.tracing.Process}})
+			var got []string
+			handle := func(ctx context.Context, job *errand.Job[order]) error {
+				got = append(got, baggage.FromContext(ctx).Member("tenant").Value())
+				return job.Then(receipt{}, nil)
+			}
+			if c.many {
+				errand.HandleMany(w, tracing.Many(r.tracing, func(ctx context.Context, jobs []*errand.Job[order]) error { return handle(ctx, jobs[0]) }), errand.BatchOptions{Max: 3})
+			} else {
+				errand.Handle(w, handle)
+			}
+			errand.Handle(w, func(ctx context.Context, _ *errand.Job[receipt]) error {
+				got = append(got, baggage.FromContext(ctx).Member("tenant").Value())
+				return nil
+			})
+			carried := baggage.ContextWithBaggage(t.Context(), must(baggage.New(must(baggage.NewMember("tenant", "7")))))
+			must(r.Enqueue(carried, order{}, nil))
+			errandtest.Drain(t, r.Queue, w, nil)
+			want := []string{"7", "7"}
+			if c.many {
+				want[0] = ""
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("tenants %q, want %q", got, want)
+			}
+		})
 	}
 }
 
