@@ -15,7 +15,7 @@ import (
 // Many returns fn with one span around each call, for errand.HandleMany. The span begins a trace
 // of its own, has a link to the enqueue of each job that has one, and the number of jobs as
 // messaging.batch.message_count. An errand.BatchError in which all errors are nil counts as done,
-// and any other as failed.
+// and any other as failed, unless the jobs had to end as the call had.
 //
 // [Tracing.Process] makes no span for the kind of A then. The same holds for aliases: name here
 // those that errand.HandlerOptions names. Call Many before the worker runs. With Process around
@@ -41,26 +41,31 @@ func Many[A errand.Args](t *Tracing, fn func(ctx context.Context, jobs []*errand
 			}
 		}
 		var err error
-		_ = during(span, func() error {
+		_ = during(ctx, span, func() error {
 			err = fn(ctx, jobs)
-			return verdictOf(err)
+			return verdictOf(ctx, err)
 		})
 		return err
 	}
 }
 
-// verdictOf returns err, or nil if it says that all jobs are done.
-func verdictOf(err error) error {
+// verdictOf returns err, or nil if it says that all jobs are done, or the error of a job if all
+// others are done or had to end.
+func verdictOf(ctx context.Context, err error) (ended error) {
 	all, ok := errors.AsType[errand.BatchError](err)
 	if !ok {
 		return err
 	}
 	for _, one := range all {
-		if one != nil {
+		switch {
+		case one == nil:
+		case excuse(ctx, one) != "":
+			ended = one
+		default:
 			return errors.New(err.Error()) // without the verdict of a single job
 		}
 	}
-	return nil
+	return ended
 }
 
 // kindOf returns the kind of a type of args.

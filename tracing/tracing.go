@@ -16,7 +16,8 @@
 //	errand.kind       kind of the job
 //	errand.attempt    number of the attempt, from 1
 //	errand.retry      failures since the job was enqueued or redriven
-//	errand.verdict    what the handler said: "done", "failed", or an errand.VerdictKind
+//	errand.verdict    what the handler said: "done", "failed", or an errand.VerdictKind; "cancelled",
+//	                  "lease_lost" or "interrupted" if its context was ended
 //	errand.duplicate  true if another job holds the unique key; the ID is that of this other job
 package tracing
 
@@ -25,6 +26,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"strings"
 	"sync"
 
@@ -156,8 +158,9 @@ func (t *Tracing) within(ctx context.Context, headers map[string]string) context
 
 // Process is errand.Middleware for errand.WorkerOptions or errand.HandlerOptions. Its span is in
 // the context of the handler, with what else the Propagator reads from the headers, such as
-// baggage. The status is an error if the attempt has failed, but not if the
-// handler has snoozed or cancelled the job. For a kind of [Many] it makes no span.
+// baggage. The status is an error if the attempt has failed. It is none if the handler has snoozed
+// or cancelled the job, or had to end as errand.ErrCancelled, ErrLeaseLost or ErrShutdown ended its
+// context. For a kind of [Many] it makes no span.
 func (t *Tracing) Process(next errand.HandlerFunc) errand.HandlerFunc {
 	return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
 		ctx = t.carried(ctx, job.Headers)
@@ -187,20 +190,20 @@ func (t *Tracing) Process(next errand.HandlerFunc) errand.HandlerFunc {
 			options = append(options, trace.WithNewRoot(), trace.WithLinks(trace.Link{SpanContext: from}))
 		}
 		ctx, span := t.tracer.Start(ctx, "process "+job.Queue, options...)
-		return during(span, func() error { return next(ctx, job) })
+		return during(ctx, span, func() error { return next(ctx, job) })
 	}
 }
 
 // during calls run and ends the span with what it returns, or with that it does not return. It
 // does not recover from a panic, so that the stack that the job keeps is that of the panic.
-func during(span trace.Span, run func() error) (err error) {
+func during(ctx context.Context, span trace.Span, run func() error) (err error) {
 	returned := false
 	defer func() {
 		if returned {
-			end(span, err)
+			end(ctx, span, err)
 			return
 		}
-		end(span, errNotReturned)
+		end(ctx, span, errNotReturned)
 	}()
 	err = run()
 	returned = true
@@ -209,23 +212,66 @@ func during(span trace.Span, run func() error) (err error) {
 
 var errNotReturned = errors.New("the handler has panicked, or called runtime.Goexit")
 
-// end ends the span of an attempt.
-func end(span trace.Span, err error) {
+// end ends the span of an attempt whose handler had ctx.
+func end(ctx context.Context, span trace.Span, err error) {
 	defer span.End()
-	if err == nil {
-		span.SetAttributes(attribute.String("errand.verdict", "done"))
-		return
-	}
-	verdict := "failed"
-	v, said := errand.VerdictOf(err)
-	if said {
-		verdict = string(v.Kind)
+	verdict := "done"
+	failed := false
+	if err != nil {
+		verdict, failed = judge(ctx, err)
 	}
 	span.SetAttributes(attribute.String("errand.verdict", verdict))
-	span.RecordError(err)
-	if v.Kind != errand.VerdictSnooze && v.Kind != errand.VerdictCancel {
+	if failed {
+		span.RecordError(reasonOf(err))
 		span.SetAttributes(attribute.String("error.type", verdict))
 		span.SetStatus(codes.Error, err.Error())
+	}
+}
+
+// judge returns the verdict on an attempt, and whether it has failed.
+func judge(ctx context.Context, err error) (verdict string, failed bool) {
+	if verdict = excuse(ctx, err); verdict != "" {
+		return verdict, false
+	}
+	v, said := errand.VerdictOf(err)
+	if !said {
+		return "failed", true
+	}
+	return string(v.Kind), v.Kind != errand.VerdictSnooze && v.Kind != errand.VerdictCancel
+}
+
+// excuse returns the verdict on an attempt that had to end, and "" if err is its own. It judges
+// as the worker does: a panic and most verdicts are not excused by a stop of the worker.
+func excuse(ctx context.Context, err error) string {
+	cause := context.Cause(ctx)
+	verdict := ""
+	switch {
+	case errors.Is(cause, errand.ErrCancelled):
+		return "cancelled"
+	case errors.Is(cause, errand.ErrLeaseLost):
+		verdict = "lease_lost"
+	case errors.Is(cause, errand.ErrShutdown):
+		verdict = "interrupted"
+	}
+	v, said := errand.VerdictOf(err)
+	own := said && v.Kind != errand.VerdictRetryAfter && !errors.Is(err, context.Canceled)
+	if own || errors.Is(err, errNotReturned) {
+		return ""
+	}
+	return verdict
+}
+
+// wrappers is the path of the package whose errors wrap those of handlers.
+var wrappers = reflect.TypeOf(errand.Permanent(nil)).Elem().PkgPath()
+
+// reasonOf returns the error in the wrappers of errand.
+func reasonOf(err error) error {
+	for {
+		of, inner := reflect.TypeOf(err), errors.Unwrap(err)
+		if inner == nil || of.Kind() != reflect.Pointer || of.Elem().PkgPath() != wrappers {
+			return err
+		}
+		err = inner
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/errandq/errand"
@@ -264,6 +266,111 @@ func TestTracing_verdicts(t *testing.T) {
 			if j := must(r.Job(t.Context(), id)); name == "panic" && !strings.Contains(j.History[0].Stack, "TestTracing_verdicts") {
 				t.Errorf("the stack is %s", j.History[0].Stack)
 			}
+		})
+	}
+}
+
+// An attempt that had to end has not failed, unless it says so itself.
+func TestTracing_causes(t *testing.T) {
+	for name, c := range map[string]struct {
+		cause, err error
+		verdict    string
+		exception  string // its type; "" for none, and no error
+	}{
+		"cancelled":               {errand.ErrCancelled, context.Canceled, "cancelled", ""},
+		"cancelled, own error":    {errand.ErrCancelled, errand.Permanent(errDeclined), "cancelled", ""},
+		"cancelled, done":         {errand.ErrCancelled, nil, "done", ""},
+		"lost":                    {errand.ErrLeaseLost, context.Canceled, "lease_lost", ""},
+		"interrupted":             {errand.ErrShutdown, fmt.Errorf("call: %w", context.Canceled), "interrupted", ""},
+		"interrupted, own error":  {errand.ErrShutdown, errDeclined, "interrupted", ""},
+		"interrupted, verdict":    {errand.ErrShutdown, errand.Permanent(errDeclined), "permanent", "*errors.errorString"},
+		"interrupted, in verdict": {errand.ErrShutdown, errand.Permanent(context.Canceled), "interrupted", ""},
+		"interrupted, retry":      {errand.ErrShutdown, errand.RetryAfter(time.Hour, errDeclined), "interrupted", ""},
+		"timeout":                 {context.DeadlineExceeded, context.Canceled, "failed", "*errors.errorString"},
+		"snooze":                  {nil, errand.Snooze(time.Hour, errDeclined), "snooze", ""},
+		"cancel":                  {nil, errand.Cancel(errDeclined), "cancel", ""},
+		"permanent, own type":     {nil, errand.Permanent(&errand.FieldError{}), "permanent", "*errand.FieldError"},
+		"permanent, alone":        {nil, errand.Permanent(nil), "permanent", "*engine.PermanentError"},
+		"nested":                  {nil, errand.RetryAfter(time.Hour, errand.Unavailable(&errand.FieldError{})), "retry after", "*errand.FieldError"},
+		"around a verdict":        {nil, fmt.Errorf("call: %w", errand.Permanent(errDeclined)), "permanent", "*fmt.wrapError"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, tracing.Options{})
+			ctx, end := context.WithCancelCause(t.Context())
+			defer end(nil)
+			handle := func() error {
+				if c.cause != nil {
+					end(c.cause)
+				}
+				return c.err
+			}
+			raw := &errand.Job[errand.RawArgs]{Queue: "default", Kind: "order"}
+			one := r.tracing.Process(func(context.Context, *errand.Job[errand.RawArgs]) error { return handle() })
+			many := tracing.Many(r.tracing, func(context.Context, []*errand.Job[receipt]) error { return handle() })
+			all := tracing.Many(r.tracing, func(context.Context, []*errand.Job[receipt]) error {
+				return errand.BatchError{{1}: handle(), {2}: nil}
+			})
+			jobs := []*errand.Job[receipt]{{Queue: "default", Kind: "receipt"}}
+			_, _, _ = one(ctx, raw), many(ctx, jobs), all(ctx, jobs)
+			spans := r.exporter.GetSpans()
+			for i, s := range spans[:2] {
+				r.wantVerdict(s, i, c.verdict, c.exception)
+			}
+			if c.cause != nil && c.exception == "" {
+				r.wantVerdict(spans[2], 2, c.verdict, "")
+			}
+		})
+	}
+}
+
+func (r *rig) wantVerdict(s tracetest.SpanStub, i int, verdict, exception string) {
+	r.Helper()
+	got := ""
+	for _, e := range s.Events {
+		for _, a := range e.Attributes {
+			if a.Key == "exception.type" {
+				got = a.Value.String()
+			}
+		}
+	}
+	if value(s, "errand.verdict") != verdict || got != exception || (s.Status.Code == codes.Error) != (exception != "") {
+		r.Errorf("span %d has verdict %q, status %v and exception %q, want %q and %q", i, value(s, "errand.verdict"), s.Status, got, verdict, exception)
+	}
+}
+
+// A job that is cancelled while it runs and one whose worker stops are no errors.
+func TestTracing_ended(t *testing.T) {
+	for verdict, end := range map[string]func(*rig, errand.ID, func()) error{
+		"cancelled": func(r *rig, id errand.ID, _ func()) error {
+			_, err := r.Cancel(r.Context(), id)
+			return err
+		},
+		"interrupted": func(_ *rig, _ errand.ID, stop func()) error { stop(); return nil },
+	} {
+		t.Run(verdict, func(t *testing.T) {
+			r := newRig(t, tracing.Options{})
+			w := errand.NewWorker(r.Queue, &errand.WorkerOptions{Grace: -1, Middleware: []errand.Middleware{r.tracing.Process}})
+			started, ended := make(chan struct{}), make(chan struct{})
+			errand.Handle(w, func(ctx context.Context, _ *errand.Job[order]) error {
+				close(started)
+				defer close(ended)
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			id := must(r.Enqueue(t.Context(), order{}, nil)).ID
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			run := make(chan error, 1)
+			go func() { run <- w.Run(ctx) }()
+			<-started
+			check(end(r, id, stop))
+			<-ended
+			stop()
+			if err := <-run; err != nil && !errors.Is(err, errand.ErrShutdown) {
+				t.Error(err)
+			}
+			spans := r.exporter.GetSpans()
+			r.wantVerdict(spans[len(spans)-1], len(spans)-1, verdict, "")
 		})
 	}
 }
