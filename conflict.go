@@ -179,15 +179,18 @@ func (q *Queue) enqueueOne(ctx context.Context, args Args, o *JobOptions, write 
 // enqueueMerged enqueues a job that may be merged with one that waits.
 func (q *Queue) enqueueMerged(ctx context.Context, args Args, o *JobOptions, write writeFunc) (e Enqueued, err error) {
 	next, m := args, &storage.Merge{}
-	var all afters // of all passes
+	var all afters // of the last pass
 	err = errPanicked
 	defer func() { all.tell([]Enqueued{e}, err) }()
 	for {
+		was := all
+		all = nil
+		was.tell(nil, ErrDropped)
 		added, more, err := q.pass(ctx, []NewJob{{next, o}}, only, func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]Enqueued, error) {
 			jobs[0].Conflict.Merge = m
 			return write(ctx, now, jobs)
 		})
-		all = append(all, more...)
+		all = more
 		e, err := first(added, err)
 		if err != nil || !m.Again {
 			return e, err

@@ -24,6 +24,9 @@ var (
 	// ErrDuplicate is what every [DuplicateError] unwraps to: another job holds the unique
 	// key, see [Fail].
 	ErrDuplicate = storage.ErrDuplicate
+	// ErrDropped is what [AfterEnqueue] tells if a job is not enqueued although no call has
+	// failed.
+	ErrDropped = errors.New("errand: job dropped")
 	// ErrNotFound: no job has this ID, no schedule this name (any more).
 	ErrNotFound = storage.ErrNotFound
 	// ErrStale: what a write was based on has changed since it was read. Read it again.

@@ -74,7 +74,14 @@ func (j *Job[A]) Then(args Args, o *JobOptions) error {
 		return err
 	}
 	r.Tags = append(r.Tags, storage.ParentTag(j.ID))
-	err = j.attempt.Then(r, func(jobs, bytes int) error {
+	ended := func(dropped bool) {
+		if dropped {
+			all.tell(nil, ErrDropped)
+			return
+		}
+		all.tell(nil, nil)
+	}
+	err = j.attempt.Then(r, ended, func(jobs, bytes int) error {
 		switch {
 		case jobs > maxThen:
 			return &FieldError{Field: "then", Value: jobs, Limit: fmt.Sprintf("must be at most %d jobs", maxThen)}
@@ -83,7 +90,9 @@ func (j *Job[A]) Then(args Args, o *JobOptions) error {
 		}
 		return nil
 	})
-	all.tell(nil, err)
+	if err != nil {
+		all.tell(nil, err)
+	}
 	return err
 }
 

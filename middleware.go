@@ -123,9 +123,10 @@ func Declaring(ctx context.Context) bool {
 //
 //   - After Enqueue and EnqueueMany the job is durable if there is no error.
 //   - After EnqueueTx the transaction is not committed yet.
-//   - After [Job.Then] the result is zero: the job exists if that of the handler is done.
+//   - After [Job.Then] fn runs when the handler has returned. The result is zero: the job exists
+//     if that of the handler is done. The error is [ErrDropped] if it is known not to be.
 //   - With a Merge in [OnConflict] a job can go through the middleware again, with other args.
-//     Each fn gets the final result.
+//     The fn of the last time gets the result, those before it ErrDropped.
 //
 // If ctx is another one, or if [Declaring] is true, AfterEnqueue does nothing.
 func AfterEnqueue(ctx context.Context, fn func(Enqueued, error)) {

@@ -2,6 +2,7 @@ package apitest
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -348,7 +350,8 @@ func (tr *trail) afterwards(next errand.HandlerFunc) errand.HandlerFunc {
 	}
 }
 
-// What AfterEnqueue is given is called once when the call has ended, with its result.
+// What AfterEnqueue is given is called once when the call has ended, with its result. With a Merge
+// it is told at once that what the job was before is dropped.
 func TestAfterEnqueue(t *testing.T) {
 	var tr trail
 	q, _ := memoryQueue(t, errand.Options{Middleware: []errand.Middleware{tr.afterwards}})
@@ -384,7 +387,46 @@ func TestAfterEnqueue(t *testing.T) {
 	}
 	o := &errand.JobOptions{Unique: &errand.Unique{Key: "a", OnConflict: errand.OnConflict{Mode: errand.Replace, Merge: merge}}}
 	must(q.Enqueue(ctx, step{Pad: "a"}, o))
-	tr.want(t, `{"N":0,"Pad":"a"} out`, `{"N":1,"Pad":"a"} out`, `{"N":0,"Pad":"a"} id:true dup:true <nil>`, `{"N":1,"Pad":"a"} id:true dup:true <nil>`)
+	tr.want(t, `{"N":0,"Pad":"a"} out`, `{"N":0,"Pad":"a"} id:false dup:false errand: job dropped`, `{"N":1,"Pad":"a"} out`, `{"N":1,"Pad":"a"} id:true dup:true <nil>`)
+	o.Unique.OnConflict.Merge = func(_, _ errand.Args) (errand.Args, error) { return nil, errDeclined }
+	_, err = q.Enqueue(ctx, step{Pad: "a"}, o)
+	tr.want(t, `{"N":0,"Pad":"a"} out`, `{"N":0,"Pad":"a"} id:false dup:false `+err.Error())
+}
+
+// A panic in what AfterEnqueue is given fails the attempt that called Then, if it is not done yet.
+func TestAfterEnqueue_panicsAfterThen(t *testing.T) {
+	for name, finish := range map[string]bool{"returned": false, "finished": true} {
+		t.Run(name, func(t *testing.T) {
+			var told atomic.Int32
+			s := newShop(t, errand.Options{Policy: &policy.Policy{}, Middleware: []errand.Middleware{func(next errand.HandlerFunc) errand.HandlerFunc {
+				return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+					errand.AfterEnqueue(ctx, func(e errand.Enqueued, _ error) {
+						if told.Add(1); e.ID.IsZero() {
+							panic("as asked")
+						}
+					})
+					return next(ctx, job)
+				}
+			}}})
+			sub := subscribe(t, s.q, errand.EventFilter{Types: []errand.EventType{errand.EventDone, errand.EventDead}}, 10)
+			w := errand.NewWorker(s.q, nil)
+			errand.Handle(w, func(ctx context.Context, job *errand.Job[charge]) error {
+				check(errors.Join(job.Then(step{N: 1}, nil), job.Then(step{N: 2}, nil)))
+				if finish {
+					return job.Finish(ctx, func(*sql.Tx) error { return nil })
+				}
+				return nil
+			})
+			id := enqueue(t, s.q, charge{7}, nil)
+			stop := run(t, w)
+			<-sub.Events()
+			check(stop())
+			j := lookUp(t, s.q, id)
+			if panicked := j.State == errand.Dead && j.Error == "panic: as asked"; panicked == finish || told.Load() != 3 {
+				t.Errorf("the job is %v with %q, and %d calls were made", j.State, j.Error, told.Load())
+			}
+		})
+	}
 }
 
 // A schedule that is declared again with Declaring in mind has written nothing.
@@ -432,7 +474,7 @@ func TestMiddleware_OfFollowers(t *testing.T) {
 				run(t, w)
 				synctest.Wait()
 				tr.want(t, `{"Text":"die","N":0} by <nil>`, `{"Text":"die","N":0} out`, `{"Text":"die","N":0} id:true dup:false <nil>`,
-					`{"N":7} by note`, `{"N":7} out`, `{"N":7} id:false dup:false <nil>`)
+					`{"N":7} by note`, `{"N":7} out`, `{"N":7} id:false dup:false errand: job dropped`)
 				page := must(q.Jobs(t.Context(), errand.JobFilter{Kind: "errand.dead"}, nil))
 				if len(page.Jobs) != 1 {
 					t.Fatalf("%d notices", len(page.Jobs))

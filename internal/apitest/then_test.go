@@ -119,12 +119,17 @@ func TestJob_Then(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			seen := 0 // jobs that went through the middleware
+			seen, ended, exist := 0, 0, 0 // jobs that went through the middleware, what it was told of followers
 			s := newShop(t, errand.Options{
 				Policy: &policy.Policy{Retries: 3, NoDelayRetries: 3},
 				Middleware: []errand.Middleware{func(next errand.HandlerFunc) errand.HandlerFunc {
 					return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
 						seen++
+						errand.AfterEnqueue(ctx, func(e errand.Enqueued, err error) {
+							if ended++; err == nil && e.ID.IsZero() {
+								exist++
+							}
+						})
 						return next(ctx, job)
 					}
 				}},
@@ -177,6 +182,9 @@ func TestJob_Then(t *testing.T) {
 			}
 			if seen < 1+len(got) {
 				t.Errorf("%d jobs went through the middleware, %d followed", seen, len(got))
+			}
+			if ended != seen || exist != len(got)+duplicates {
+				t.Errorf("told of %d of %d jobs, %d of them without an error; %d followed, and %d duplicates", ended, seen, exist, len(got), duplicates)
 			}
 			if j := lookUp(t, s.q, id); !j.Parent.IsZero() {
 				t.Errorf("the first job has the parent %v", j.Parent)

@@ -236,6 +236,7 @@ func (a *Attempt) returned() {
 // settleCompletion makes the verdict on a handler that has returned that of one which may have
 // completed its job.
 func (a *attempt) settleCompletion() {
+	defer a.tellFollowers()
 	own := &a.own.Attempt
 	if a.verdict.kind == verdictUnstarted && !own.wasTried() {
 		return

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -30,13 +31,15 @@ func (l *loop) follow(all []storage.Finish, at time.Time) {
 type follows struct {
 	then   []storage.NewJob
 	bytes  int
+	told   []func(dropped bool)
 	ending bool               // no job can be added
 	added  []storage.Enqueued // the answers, once a transaction has ended the job
 }
 
 // Then has a job enqueued with the end of this one, if that is done and fits allows it: how many
-// jobs there are then, and how many bytes of args and headers they have.
-func (a *Attempt) Then(job storage.NewJob, fits func(jobs, bytes int) error) error {
+// jobs there are then, and how many bytes of args and headers they have. After nil, told is called when
+// the handler has returned.
+func (a *Attempt) Then(job storage.NewJob, told func(dropped bool), fits func(jobs, bytes int) error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.over || a.committed || a.ending {
@@ -46,8 +49,39 @@ func (a *Attempt) Then(job storage.NewJob, fits func(jobs, bytes int) error) err
 	if err := fits(len(a.then)+1, bytes); err != nil {
 		return err
 	}
-	a.then, a.bytes = append(a.then, job), bytes
+	a.then, a.told, a.bytes = append(a.then, job), append(a.told, told), bytes
 	return nil
+}
+
+// tellFollowers tells what becomes of the jobs that follow. They are dropped if this one is
+// known not to be done.
+func (a *attempt) tellFollowers() {
+	own := &a.own.Attempt
+	own.mu.Lock()
+	all := own.told
+	own.told = nil
+	own.mu.Unlock()
+	dropped := a.verdict.kind != verdictDone && !a.open
+	for _, told := range all {
+		a.tellFollower(told, dropped)
+	}
+}
+
+// tellFollower calls told. A panic of it is one of the handler.
+func (a *attempt) tellFollower(told func(bool), dropped bool) {
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		v := a.judgePanic(fmt.Sprintf("panic: %v", r), stack())
+		if a.completed {
+			a.ignored = v.text
+			return
+		}
+		a.verdict = v
+	}()
+	told(dropped)
 }
 
 // followed returns the outcome of an attempt with what that brings.
