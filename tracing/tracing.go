@@ -18,6 +18,7 @@
 //	errand.retry      failures since the job was enqueued or redriven
 //	errand.verdict    what the handler said: "done", "failed", or an errand.VerdictKind; "cancelled",
 //	                  "lease_lost" or "interrupted" if its context was ended
+//	errand.dropped    true if nothing was enqueued, and the call has not failed; see [Tracing.Enqueue]
 //	errand.duplicate  true if another job holds the unique key; the ID is that of this other job
 package tracing
 
@@ -29,6 +30,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -98,8 +100,11 @@ func New(o *Options) (*Tracing, error) {
 }
 
 // Enqueue is errand.Middleware for errand.Options. Its span ends when the call has ended that
-// enqueues the job: after the commit, or before it with EnqueueTx. With errand.Job.Then it ends
-// when Then returns, and has no ID, as the job exists only when that of the handler is done.
+// enqueues the job: after the commit, or before it with EnqueueTx. With errand.Job.Then its
+// end is in the call of Then, but it is exported when the handler has returned. It has no ID, as
+// the job exists only when that of the handler is done. If it is known that there will be no job,
+// the span has errand.dropped. Its status is no error, as the attempt may have snoozed. With a
+// Merge in errand.OnConflict, the span of each try is dropped but the last one.
 //
 // The parent is the span in the context of the call; if there is none, what the headers of the
 // job name. If the headers leave no room for the trace, the job is enqueued without it.
@@ -110,19 +115,9 @@ func (t *Tracing) Enqueue(next errand.HandlerFunc) errand.HandlerFunc {
 		}
 		ctx, span := t.tracer.Start(t.within(ctx, job.Headers), "create "+job.Queue, trace.WithSpanKind(trace.SpanKindProducer),
 			trace.WithAttributes(attributesOf("create", job.Queue, job.Kind)...))
-		errand.AfterEnqueue(ctx, func(e errand.Enqueued, err error) {
-			defer span.End()
-			if !e.ID.IsZero() {
-				span.SetAttributes(attribute.String("messaging.message.id", e.ID.String()))
-			}
-			if e.Duplicate {
-				span.SetAttributes(attribute.Bool("errand.duplicate", true))
-			}
-			if err != nil {
-				span.RecordError(err)
-				span.SetStatus(codes.Error, err.Error())
-			}
-		})
+		var passed time.Time
+		defer func() { passed = time.Now() }()
+		errand.AfterEnqueue(ctx, func(e errand.Enqueued, err error) { created(span, passed, e, err) })
 		own := job.Headers
 		added := propagation.MapCarrier{}
 		t.propagator.Inject(ctx, added)
@@ -141,6 +136,28 @@ func (t *Tracing) Enqueue(next errand.HandlerFunc) errand.HandlerFunc {
 		}
 		return err
 	}
+}
+
+// created ends the span of an enqueue that passed the middleware before.
+func created(span trace.Span, passed time.Time, e errand.Enqueued, err error) {
+	dropped := errors.Is(err, errand.ErrDropped)
+	var o []trace.SpanEndOption
+	switch {
+	case !e.ID.IsZero():
+		span.SetAttributes(attribute.String("messaging.message.id", e.ID.String()))
+	case err == nil || dropped: // Then may have returned long before
+		o = append(o, trace.WithTimestamp(passed))
+	}
+	switch {
+	case dropped:
+		span.SetAttributes(attribute.Bool("errand.dropped", true))
+	case err != nil:
+		span.RecordError(err)
+		span.SetStatus(codes.Error, err.Error())
+	case e.Duplicate:
+		span.SetAttributes(attribute.Bool("errand.duplicate", true))
+	}
+	span.End(o...)
 }
 
 // within returns ctx with the span that is the parent of an enqueue.

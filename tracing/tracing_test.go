@@ -375,6 +375,50 @@ func TestTracing_ended(t *testing.T) {
 	}
 }
 
+// The span of a job of Then says whether the job was dropped, and lasts no longer than Then.
+func TestTracing_then(t *testing.T) {
+	for name, c := range map[string]struct {
+		err     error
+		dropped string
+	}{"done": {nil, ""}, "failed": {errDeclined, "true"}, "snoozed": {errand.Snooze(time.Hour, nil), "true"}} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, tracing.Options{})
+			w := errand.NewWorker(r.Queue, &errand.WorkerOptions{Middleware: []errand.Middleware{r.tracing.Process}})
+			var returned time.Time
+			errand.Handle(w, func(_ context.Context, job *errand.Job[order]) error {
+				check(job.Then(receipt{}, nil))
+				returned = time.Now()
+				return c.err
+			}, errand.HandlerOptions{Policy: &policy.Policy{}})
+			errand.Handle(w, func(context.Context, *errand.Job[receipt]) error { return nil })
+			must(r.Enqueue(t.Context(), order{}, nil))
+			errandtest.Drain(t, r.Queue, w, nil)
+			_, by := r.spans()
+			s := by["create default receipt"]
+			if value(s, "errand.dropped") != c.dropped || s.Status.Code != codes.Unset || len(s.Events) > 0 || s.EndTime.IsZero() || s.EndTime.After(returned) {
+				t.Errorf("the span is %+v, and Then returned at %v", s, returned)
+			}
+		})
+	}
+}
+
+// Of the spans of an Enqueue that goes its way again, all but the last one say that they are dropped.
+func TestTracing_merge(t *testing.T) {
+	r := newRig(t, tracing.Options{})
+	o := &errand.JobOptions{Unique: &errand.Unique{Key: "k", OnConflict: errand.OnConflict{
+		Mode: errand.Replace, Merge: func(_, n errand.Args) (errand.Args, error) { return n, nil },
+	}}}
+	id := must(r.Enqueue(t.Context(), order{N: 1}, o)).ID
+	must(r.Enqueue(t.Context(), order{N: 2}, o))
+	var got []string
+	for _, s := range r.exporter.GetSpans() {
+		got = append(got, fmt.Sprint(value(s, "errand.dropped"), " ", value(s, "messaging.message.id") == id.String(), " ", s.Status.Code))
+	}
+	if want := []string{" true Unset", "true false Unset", " true Unset"}; !slices.Equal(got, want) {
+		t.Errorf("spans %q, want %q", got, want)
+	}
+}
+
 // An exporter that hangs keeps no handler and no enqueue back, behind a batch span processor.
 func TestTracing_exporterHangs(t *testing.T) {
 	hang := &hanging{begun: make(chan struct{}), end: make(chan struct{})}
