@@ -338,7 +338,7 @@ func (r *rig) wantVerdict(s tracetest.SpanStub, i int, verdict, exception string
 	}
 }
 
-// A job that is cancelled while it runs and one whose worker stops are no errors.
+// A job that is cancelled while it runs and one whose worker stops are no errors, nor are calls of many.
 func TestTracing_ended(t *testing.T) {
 	for verdict, end := range map[string]func(*rig, errand.ID, func()) error{
 		"cancelled": func(r *rig, id errand.ID, _ func()) error {
@@ -347,16 +347,21 @@ func TestTracing_ended(t *testing.T) {
 		},
 		"interrupted": func(_ *rig, _ errand.ID, stop func()) error { stop(); return nil },
 	} {
-		t.Run(verdict, func(t *testing.T) {
+		ended := func(t *testing.T, many bool) {
 			r := newRig(t, tracing.Options{})
 			w := errand.NewWorker(r.Queue, &errand.WorkerOptions{Grace: -1, Middleware: []errand.Middleware{r.tracing.Process}})
 			started, ended := make(chan struct{}), make(chan struct{})
-			errand.Handle(w, func(ctx context.Context, _ *errand.Job[order]) error {
+			handle := func(ctx context.Context) error {
 				close(started)
 				defer close(ended)
 				<-ctx.Done()
 				return ctx.Err()
-			})
+			}
+			if many {
+				errand.HandleMany(w, tracing.Many(r.tracing, func(ctx context.Context, _ []*errand.Job[order]) error { return handle(ctx) }), errand.BatchOptions{Max: 3})
+			} else {
+				errand.Handle(w, func(ctx context.Context, _ *errand.Job[order]) error { return handle(ctx) })
+			}
 			id := must(r.Enqueue(t.Context(), order{}, nil)).ID
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
@@ -371,7 +376,9 @@ func TestTracing_ended(t *testing.T) {
 			}
 			spans := r.exporter.GetSpans()
 			r.wantVerdict(spans[len(spans)-1], len(spans)-1, verdict, "")
-		})
+		}
+		t.Run(verdict, func(t *testing.T) { ended(t, false) })
+		t.Run(verdict+", many", func(t *testing.T) { ended(t, true) })
 	}
 }
 
