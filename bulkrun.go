@@ -21,7 +21,11 @@ const (
 	// bulkStep is how many jobs a step takes at most, and bulkSteps how many steps there are
 	// in a second while the rate allows it: the writes of others wait for one step at most.
 	bulkStep  = 500
-	bulkSteps = 100
+	bulkSteps = 400
+	// bulkAhead is how far the work may be ahead of its rate. Steps follow each other until it
+	// is, and then there is a pause which is long enough for the store to need no longer one,
+	// for writers outside of errand.
+	bulkAhead = 25 * time.Millisecond
 	// bulkRest bounds the pause between two steps without a rate. It is as long as the step.
 	bulkRest = 50 * time.Millisecond
 	// bulkBehind is how far the work may be behind its rate and catch up.
@@ -353,8 +357,11 @@ func (r *bulkRun) pace(ctx context.Context, n int, took time.Duration) error {
 	if r.args.Rate > 0 {
 		r.paced += int64(n)
 		due := r.begun.Add(time.Duration(float64(r.paced) / float64(r.args.Rate) * float64(time.Second)))
-		if wait = time.Until(due); wait < -bulkBehind {
+		switch wait = time.Until(due); {
+		case wait < -bulkBehind:
 			r.begun = time.Time{} // as fast as it can be, and not faster later
+		case wait < bulkAhead:
+			wait = 0
 		}
 	}
 	if wait > 0 && !sleep(ctx, wait) {
