@@ -208,6 +208,30 @@ func TestBulk_rate(t *testing.T) {
 	}
 }
 
+// Steps come in bursts with pauses between, which leave the file to other writers: of 200 times
+// that are 5 ms apart there is something new at 40.
+func TestBulk_bursts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate = 400
+		q, _ := bulkQueue(t, 2*rate, errand.Options{})
+		idle(t, q)
+		id := startBulk(t, q, errand.Bulk{Do: errand.BulkRedrive, Filter: errand.JobFilter{All: true}, Rate: rate})
+		last, times := int64(0), 0
+		for range 200 {
+			time.Sleep(5 * time.Millisecond)
+			synctest.Wait()
+			if n := notesIn(t, q, errand.Ready); n != last {
+				last = n
+				times++
+			}
+		}
+		if times > 50 || times < 20 {
+			t.Errorf("jobs were taken in %d of 200 intervals", times)
+		}
+		bulkEnded(t, q, id)
+	})
+}
+
 // Bulk jobs run one at a time in the whole file, in the order in which they were started.
 func TestBulk_order(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
