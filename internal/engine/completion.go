@@ -212,36 +212,40 @@ func (a *Attempt) wasTried() bool {
 }
 
 // returned notes that the handler has returned, and finds out whether it has completed the job.
-func (a *Attempt) returned() {
+// The result is those who are to be told what becomes of the jobs that follow.
+func (a *Attempt) returned() (told []func(dropped bool)) {
 	a.mu.Lock()
 	a.over = true
 	tried := a.tried
+	told, a.told = a.told, nil
 	a.mu.Unlock()
 	if !tried {
-		return
+		return told
 	}
 	a.of.cancel(nil) // for a goroutine of the handler that is in Finish
 	a.calls.Wait()
 	store, ok := a.of.cfg.Store.(storage.TxEnqueuer)
 	if !ok || !a.open && !a.asked || a.isCommitted() {
-		return
+		return told
 	}
 	r, err := store.LookTx(context.Background(), nil, a.of.job.Lease)
 	if err == nil && r == storage.Ended {
 		a.commit()
 	}
 	a.asked = err == nil && r == storage.Cancelling // else its transaction may have been rolled back
+	return told
 }
 
 // settleCompletion makes the verdict on a handler that has returned that of one which may have
 // completed its job.
 func (a *attempt) settleCompletion() {
-	defer a.tellFollowers()
 	own := &a.own.Attempt
 	if a.verdict.kind == verdictUnstarted && !own.wasTried() {
 		return
 	}
-	own.returned()
+	if told := own.returned(); told != nil {
+		defer a.tellFollowers(told)
+	}
 	switch {
 	case !own.tried:
 		return

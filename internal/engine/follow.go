@@ -55,12 +55,7 @@ func (a *Attempt) Then(job storage.NewJob, told func(dropped bool), fits func(jo
 
 // tellFollowers tells what becomes of the jobs that follow. They are dropped if this one is
 // known not to be done.
-func (a *attempt) tellFollowers() {
-	own := &a.own.Attempt
-	own.mu.Lock()
-	all := own.told
-	own.told = nil
-	own.mu.Unlock()
+func (a *attempt) tellFollowers(all []func(dropped bool)) {
 	dropped := a.verdict.kind != verdictDone && !a.open
 	for _, told := range all {
 		a.tellFollower(told, dropped)
