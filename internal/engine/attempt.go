@@ -123,7 +123,7 @@ func (a *attempt) run(r *runners) {
 	if a.company || r.excused.Load() { // the loop may have excused handlers before the note
 		a.noteErr = store.Stopping(a.job.Lease)
 	}
-	a.begin(a.job, now)
+	a.begin(now)
 	defer func() {
 		a.end()
 		a.noteErr = cmp.Or(store.Ended(a.job.Lease), a.noteErr)

@@ -255,7 +255,7 @@ func (b *batch) run(r *runners) {
 		if r.excused.Load() {
 			a.noteErr = cfg.marker.Stopping(a.job.Lease)
 		}
-		a.begin(a.job, now)
+		a.begin(now)
 		live = append(live, a)
 	}
 	defer func() {

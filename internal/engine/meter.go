@@ -42,30 +42,33 @@ type Meter struct {
 	Wait, Run Histogram
 }
 
-// timing is when the handler of an attempt was called, and how long the attempt had waited and
-// has run. It is zero if the handler was not called.
+// timing is how long an attempt had waited and has run. It is zero if the handler was not called.
+// There is one for each job, so it is kept small.
 type timing struct {
-	began      time.Time
+	began      time.Duration // when it was called, see attempt.age
 	wait, took time.Duration
 }
 
-// begin notes that the handler of a job is about to be called, at a time of the queue's clock.
-func (t *timing) begin(job *storage.Leased, now time.Time) {
-	t.began, t.wait = time.Now(), now.Sub(job.DueAt)
+// age is the time since the lease of an attempt was asked for, and a moment: it is never zero.
+func (a *attempt) age() time.Duration { return time.Since(a.leased) + 1 }
+
+// begin notes that the handler of an attempt is about to be called, at a time of the queue's clock.
+func (a *attempt) begin(now time.Time) {
+	a.began, a.wait = a.age(), now.Sub(a.job.DueAt)
 }
 
 // end notes that the handler has returned.
-func (t *timing) end() { t.took = time.Since(t.began) }
+func (a *attempt) end() { a.took = a.age() - a.began }
 
-// soFar returns t for a handler that may not have returned, and may do so now.
-func (t *timing) soFar() timing {
-	return timing{began: t.began, wait: t.wait, took: time.Since(t.began)}
+// soFar returns the timing of a handler that may not have returned, and may do so now.
+func (a *attempt) soFar() timing {
+	return timing{began: a.began, wait: a.wait, took: a.age() - a.began}
 }
 
 // add counts an outcome.
 func (m *Meter) add(o storage.Outcome, t *timing) {
 	m.Attempts[o]++
-	if !t.began.IsZero() {
+	if t.began > 0 {
 		m.Wait.add(t.wait)
 		m.Run.add(t.took)
 	}
