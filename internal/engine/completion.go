@@ -32,7 +32,8 @@ type Attempt struct {
 	open      bool           // one has ended the job, if its transaction is committed
 	committed bool           // it is
 	asked     bool           // the job was found to be cancelled
-	follows                  // if the job is done
+	ending    bool           // no job can follow any more
+	follows   *follows       // if the job is done; nil: nothing
 	keeps     *keeps         // with its end; nil: nothing
 	over      bool           // the handler has returned
 }
@@ -154,7 +155,10 @@ func (a *Attempt) finish(ctx context.Context, store storage.TxEnqueuer, tx any) 
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.open, a.then, a.added = true, f.Then, added
+	a.open = true
+	if a.follows != nil {
+		a.follows.added = added
+	}
 	return nil
 }
 
@@ -217,7 +221,9 @@ func (a *Attempt) returned() (told []func(dropped bool)) {
 	a.mu.Lock()
 	a.over = true
 	tried := a.tried
-	told, a.told = a.told, nil
+	if a.follows != nil {
+		told = a.follows.told
+	}
 	a.mu.Unlock()
 	if !tried {
 		return told
@@ -270,9 +276,11 @@ func (l *loop) complete(a *attempt) {
 	}
 	a.told = true
 	done := outcome{Finish: storage.Finish{Lease: a.job.Lease, Outcome: storage.OutcomeDone}, job: a.job, timing: a.soFar()}
+	var then map[int][]storage.Enqueued
 	a.own.mu.Lock()
-	done.Then = a.own.then
-	then := map[int][]storage.Enqueued{0: a.own.added}
+	if of := a.own.follows; of != nil {
+		done.Then, then = of.then, map[int][]storage.Enqueued{0: of.added}
+	}
 	a.own.mu.Unlock()
 	l.taken([]outcome{done}, []storage.ItemResult{storage.Applied}, then, time.Now())
 }

@@ -29,11 +29,10 @@ func (l *loop) follow(all []storage.Finish, at time.Time) {
 
 // follows are the jobs that follow one if it is done.
 type follows struct {
-	then   []storage.NewJob
-	bytes  int
-	told   []func(dropped bool)
-	ending bool               // no job can be added
-	added  []storage.Enqueued // the answers, once a transaction has ended the job
+	then  []storage.NewJob
+	bytes int
+	told  []func(dropped bool)
+	added []storage.Enqueued // the answers, once a transaction has ended the job
 }
 
 // Then has a job enqueued with the end of this one, if that is done and fits allows it: how many
@@ -45,11 +44,15 @@ func (a *Attempt) Then(job storage.NewJob, told func(dropped bool), fits func(jo
 	if a.over || a.committed || a.ending {
 		return ErrFinished
 	}
-	bytes := a.bytes + len(job.Args) + len(job.Headers)
-	if err := fits(len(a.then)+1, bytes); err != nil {
+	var all follows
+	if a.follows != nil {
+		all = *a.follows
+	}
+	all.then, all.told, all.bytes = append(all.then, job), append(all.told, told), all.bytes+len(job.Args)+len(job.Headers)
+	if err := fits(len(all.then), all.bytes); err != nil {
 		return err
 	}
-	a.then, a.told, a.bytes = append(a.then, job), append(a.told, told), bytes
+	a.follows = &all
 	return nil
 }
 

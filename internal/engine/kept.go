@@ -115,7 +115,10 @@ func (a *Attempt) brings(f *storage.Finish) {
 	defer a.mu.Unlock()
 	if f.Outcome == storage.OutcomeDone {
 		a.ending = true
-		if f.Then = a.then; a.keeps != nil {
+		if a.follows != nil {
+			f.Then = a.follows.then
+		}
+		if a.keeps != nil {
 			f.Result = a.keeps.result
 		}
 	}
