@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -393,15 +394,23 @@ func TestAfterEnqueue(t *testing.T) {
 	tr.want(t, `{"N":0,"Pad":"a"} out`, `{"N":0,"Pad":"a"} id:false dup:false `+err.Error())
 }
 
-// A panic in what AfterEnqueue is given fails the attempt that called Then, if it is not done yet.
+// A panic in what AfterEnqueue is given, or an end of the goroutine, fails the attempt that called
+// Then, if it is not done yet.
 func TestAfterEnqueue_panicsAfterThen(t *testing.T) {
-	for name, finish := range map[string]bool{"returned": false, "finished": true} {
+	for name, finish := range map[string]bool{"returned": false, "finished": true, "returned, Goexit": false, "finished, Goexit": true} {
 		t.Run(name, func(t *testing.T) {
+			want := "panic: as asked"
+			if strings.HasSuffix(name, "Goexit") {
+				want = "a function of AfterEnqueue called runtime.Goexit"
+			}
 			var told atomic.Int32
 			s := newShop(t, errand.Options{Policy: &policy.Policy{}, Middleware: []errand.Middleware{func(next errand.HandlerFunc) errand.HandlerFunc {
 				return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
 					errand.AfterEnqueue(ctx, func(e errand.Enqueued, _ error) {
 						if told.Add(1); e.ID.IsZero() {
+							if strings.HasSuffix(name, "Goexit") {
+								runtime.Goexit()
+							}
 							panic("as asked")
 						}
 					})
@@ -422,10 +431,55 @@ func TestAfterEnqueue_panicsAfterThen(t *testing.T) {
 			<-sub.Events()
 			check(stop())
 			j := lookUp(t, s.q, id)
-			if panicked := j.State == errand.Dead && j.Error == "panic: as asked"; panicked == finish || told.Load() != 3 {
+			if panicked := j.State == errand.Dead && j.Error == want; panicked == finish || told.Load() != 3 {
 				t.Errorf("the job is %v with %q, and %d calls were made", j.State, j.Error, told.Load())
 			}
 		})
+	}
+}
+
+// Those who called Then are told also for jobs of a group that are not done, as one before them
+// was not: middleware has run for all of them.
+func TestAfterEnqueue_behind(t *testing.T) {
+	var called, told, dropped atomic.Int32
+	s := newShop(t, errand.Options{Policy: &policy.Policy{}, Middleware: []errand.Middleware{func(next errand.HandlerFunc) errand.HandlerFunc {
+		return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+			if job.Kind == (step{}).Kind() {
+				errand.AfterEnqueue(ctx, func(_ errand.Enqueued, err error) {
+					if told.Add(1); errors.Is(err, errand.ErrDropped) {
+						dropped.Add(1)
+					}
+				})
+			}
+			return next(ctx, job)
+		}
+	}}})
+	w := errand.NewWorker(s.q, &errand.WorkerOptions{Middleware: []errand.Middleware{func(next errand.HandlerFunc) errand.HandlerFunc {
+		return func(ctx context.Context, job *errand.Job[errand.RawArgs]) error {
+			called.Add(1)
+			check(job.Then(step{N: 1}, nil))
+			if job.Attempt == 1 && job.Headers["fails"] != "" {
+				return errDeclined
+			}
+			return next(ctx, job)
+		}
+	}}})
+	sub := subscribe(t, s.q, errand.EventFilter{Types: []errand.EventType{errand.EventDead}}, 10)
+	errand.HandleMany(w, func(context.Context, []*errand.Job[charge]) error { return nil }, errand.BatchOptions{Max: 10, ByGroup: true})
+	var jobs []errand.NewJob
+	for i := range 4 {
+		headers := map[string]string{"fails": "yes"}
+		if i != 1 {
+			headers = nil
+		}
+		jobs = append(jobs, errand.NewJob{Args: charge{i}, Options: &errand.JobOptions{Group: "g", Headers: headers}})
+	}
+	must(s.q.EnqueueMany(t.Context(), jobs))
+	stop := run(t, w)
+	<-sub.Events()
+	check(stop())
+	if called.Load() == 0 || told.Load() != called.Load() || dropped.Load() == 0 {
+		t.Errorf("Then was called %d times, %d were told, of which %d were dropped", called.Load(), told.Load(), dropped.Load())
 	}
 }
 

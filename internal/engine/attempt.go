@@ -125,10 +125,10 @@ func (a *attempt) run(r *runners) {
 	}
 	a.begin(now)
 	defer func() {
+		defer a.cancel(nil) // what the handler left behind should end too
 		a.end()
 		a.noteErr = cmp.Or(store.Ended(a.job.Lease), a.noteErr)
 		a.settleCompletion()
-		a.cancel(nil) // what the handler left behind should end too
 	}()
 	a.unread = !a.job.Urgent && r.holds.since(a.heeded, a.job.Queue, a.job.Kind)
 	if a.unread || pastWindow(a.job, a.cfg.Clock) {

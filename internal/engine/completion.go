@@ -246,7 +246,7 @@ func (a *Attempt) returned() (told []func(dropped bool)) {
 // completed its job.
 func (a *attempt) settleCompletion() {
 	own := &a.own.Attempt
-	if a.verdict.kind == verdictUnstarted && !own.wasTried() {
+	if a.unread && !own.wasTried() { // it may start again
 		return
 	}
 	if told := own.returned(); told != nil {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/errandq/errand/storage"
@@ -60,19 +61,23 @@ func (a *Attempt) Then(job storage.NewJob, told func(dropped bool), fits func(jo
 // known not to be done.
 func (a *attempt) tellFollowers(all []func(dropped bool)) {
 	dropped := a.verdict.kind != verdictDone && !a.open
-	for _, told := range all {
-		a.tellFollower(told, dropped)
+	for _, told := range slices.Backward(all) {
+		defer a.tellFollower(told, dropped) // the next one too if this one ends the goroutine
 	}
 }
 
 // tellFollower calls told. A panic of it is one of the handler.
 func (a *attempt) tellFollower(told func(bool), dropped bool) {
+	returned := false
 	defer func() {
-		r := recover()
-		if r == nil {
+		if returned {
 			return
 		}
-		v := a.judgePanic(fmt.Sprintf("panic: %v", r), stack())
+		text := "a function of AfterEnqueue called runtime.Goexit"
+		if r := recover(); r != nil {
+			text = fmt.Sprintf("panic: %v", r)
+		}
+		v := a.judgePanic(text, stack())
 		if a.completed {
 			a.ignored = v.text
 			return
@@ -80,6 +85,7 @@ func (a *attempt) tellFollower(told func(bool), dropped bool) {
 		a.verdict = v
 	}()
 	told(dropped)
+	returned = true
 }
 
 // followed returns the outcome of an attempt with what that brings.

@@ -172,6 +172,48 @@ func TestPrefix_EndsMeanwhile(t *testing.T) {
 	}
 }
 
+// A queue of which a job was leased that has crashed too often is asked again for those behind
+// it, also while others have more work.
+func TestPrefix_Buried(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.cfg.Concurrency, r.cfg.Queues = 10, []string{"web/*", "q"}
+		r.cfg.Settings = map[string]engine.QueueSettings{"web/*": {Concurrency: 1}}
+		r.cfg.MaxCrashes = 1
+		r.handle("k", func(ctx context.Context, job *storage.Leased) error {
+			if job.Queue == "q" {
+				return work(time.Second)(ctx, job)
+			}
+			return nil
+		})
+		crashed := r.add(in("web/a", 1)...)[0]
+		victim := r.db.Open()
+		wants := []storage.Want{{Queues: []string{"web/a"}, Kinds: []string{"k"}, N: 1}}
+		res, err := victim.Exchange(t.Context(), r.now(), storage.Exchange{LeaseDuration: lease, Wants: wants})
+		if err != nil || len(res.Leased) != 1 {
+			t.Fatal(res.Leased, err)
+		}
+		if err := victim.(storage.Marker).Started(res.Leased[0].Lease, r.now()); err != nil {
+			t.Fatal(err)
+		}
+		r.db.Kill(victim)
+		gone, err := r.app.Reclaim(t.Context(), r.now(), 0, lease, 1)
+		if err != nil || len(gone) != 1 {
+			t.Fatal(gone, err)
+		}
+		ended := []storage.Finish{{Lease: gone[0].Lease, Outcome: storage.OutcomeCrashed}}
+		if _, err := r.app.Exchange(t.Context(), r.now(), storage.Exchange{LeaseDuration: lease, Finish: ended}); err != nil {
+			t.Fatal(err)
+		}
+		behind := r.add(in("web/a", 1)...)[0]
+		r.add(in("q", 600)...)
+		r.start()
+		pass(10 * time.Second)
+		if r.job(crashed).State != storage.Dead || r.job(behind).State != storage.Done {
+			t.Errorf("the job is %s, that behind it %s", r.job(crashed).State, r.job(behind).State)
+		}
+	})
+}
+
 // Settings are looked up by the queue of the job.
 func TestPrefix_SettingsOf(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {

@@ -101,6 +101,7 @@ func (l *loop) buryCrashed(a *attempt) bool {
 		l.ajar(a.job)
 	}
 	a.refund()
+	a.from.mayHaveWork = true // others may have been passed over for it
 	f := storage.Finish{Lease: a.job.Lease}
 	text := fmt.Sprintf("its process died %d times in a row while the handler ran", a.job.Crashes)
 	f = dead(f, a.job, d, storage.ReasonCrashed, text)
@@ -234,7 +235,9 @@ func (l *loop) concluded(a *attempt) {
 		return
 	}
 	if a.lost { // the outcome would be refused
-		l.cfg.Lanes.rates.lost(a.job)
+		if a.began > 0 {
+			l.cfg.Lanes.rates.lost(a.job)
+		}
 		drop(a.job, false)
 		l.reports.ended(a, &storage.Finish{})
 		return
