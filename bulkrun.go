@@ -24,7 +24,7 @@ const (
 	bulkSteps = 400
 	// bulkAhead is how far the work may be ahead of its rate. Steps follow each other until it
 	// is, and then there is a pause which is long enough for the store to need no longer one,
-	// for writers outside of errand.
+	// for writers outside of errand. A rate that cannot be reached leaves none.
 	bulkAhead = 25 * time.Millisecond
 	// bulkRest bounds the pause between two steps without a rate. It is as long as the step.
 	bulkRest = 50 * time.Millisecond

@@ -59,6 +59,9 @@ func (o *Options) validate() error {
 		if taken || !labelName.MatchString(name) || strings.HasPrefix(name, "__") {
 			return &errand.FieldError{Field: "labels", Value: name, Limit: "must be the name of a label that no number has: letters, digits and _"}
 		}
+		if !utf8.ValidString(o.Labels[name]) {
+			return &errand.FieldError{Field: "labels." + name, Value: o.Labels[name], Limit: "must be UTF-8"}
+		}
 	}
 	for i, p := range o.Merge {
 		if name, ok := strings.CutSuffix(p, "*"); !ok || name == "" || strings.Contains(name, "*") || !utf8.ValidString(name) {

@@ -411,7 +411,7 @@ func TestWrite_fails(t *testing.T) {
 	} {
 		var b strings.Builder
 		err := metrics.Write(c.ctx, &b, c.q, nil)
-		if !strings.HasPrefix(b.String(), downText+"# ") && what != "ctx ended" || err == nil && what != "ctx ended" || err != nil && c.want != nil && !errors.Is(err, c.want) {
+		if !strings.HasPrefix(b.String(), downText) && what != "ctx ended" || err == nil && what != "ctx ended" || err != nil && c.want != nil && !errors.Is(err, c.want) {
 			t.Errorf("%s: wrote %s, returned %v", what, &b, err)
 		}
 	}
@@ -434,6 +434,11 @@ func TestWrite_busy(t *testing.T) {
 	got := values(t, write(t, q, nil))
 	if got["errand_up"] != 1 || got[`errand_jobs{queue="mail",kind="task",state="ready"}`] != 1 || got[`errand_health{code="write"}`] != 1 {
 		t.Errorf("wrote %v", got)
+	}
+	for _, unknown := range []string{"errand_disk_full", `errand_health{code="full"}`, `errand_health{code="cap"}`} {
+		if v, ok := got[unknown]; ok {
+			t.Errorf("%s is %v, and nobody has looked", unknown, v)
+		}
 	}
 }
 
@@ -548,6 +553,7 @@ func TestOptions(t *testing.T) {
 		{metrics.Options{Merge: []string{"*"}}, "merge[0]"},
 		{metrics.Options{Labels: map[string]string{"file": "a", "queue": "b"}}, "labels"},
 		{metrics.Options{Labels: map[string]string{"le": "b"}}, "labels"},
+		{metrics.Options{Labels: map[string]string{"file": "\xff"}}, "labels.file"},
 		{metrics.Options{Labels: map[string]string{"a-b": "b"}}, "labels"},
 		{metrics.Options{Labels: map[string]string{"__b": "b"}}, "labels"},
 		{metrics.Options{Merge: []string{"a*b*"}}, "merge[0]"},
@@ -578,7 +584,6 @@ func ExampleHandler() {
 	// # HELP errand_up 1 if the queue could be read within 2 s. If 0, all else is left out.
 	// # TYPE errand_up gauge
 	// errand_up 0
-	// # there is no queue
 }
 
 // BenchmarkWrite is to be compared with BenchmarkStats: the same file of 1,000 lanes.

@@ -186,12 +186,11 @@ func (s *series) families(now *state) []Family {
 		sums[lane].samples(all, lane, now.shown)
 	}
 	for _, code := range codes {
-		if now.readOnly() && (code == errand.HealthFull || code == errand.HealthWrite) {
-			continue // who does not write does not know
+		if now.knows(code) {
+			all[famHealth].add(now.reasons(code), string(code))
 		}
-		all[famHealth].add(now.reasons(code), string(code))
 	}
-	if !now.readOnly() {
+	if now.knows(errand.HealthFull) {
 		all[famDiskFull].add(now.reasons(errand.HealthFull))
 	}
 	if now.shown {

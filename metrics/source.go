@@ -50,7 +50,7 @@ func (l *look) end(o *Options, families []Family, err error) *look {
 	l.families, l.err = families, err
 	l.text = sync.OnceValue(func() []byte {
 		b := appendText(nil, families, o.Labels)
-		if err != nil { // a comment, for who looks
+		if err != nil && !errors.Is(err, errNoQueue) { // a comment, for who looks
 			b = append(b, "# "+strings.ReplaceAll(valid(err.Error()), "\n", " ")+"\n"...)
 		}
 		return b
@@ -70,8 +70,8 @@ func NewSource(q *errand.Queue, o *Options) (*Source, error) {
 	return &Source{queue: q, opts: opts, series: series{most: opts.Lanes, merge: opts.Merge}}, nil
 }
 
-// Gather returns the numbers, of a look that began less than a second ago or of a new one. All
-// families are there. If the queue cannot be read within 2 s, or ctx ends, only errand_up
+// Gather returns the numbers, of the look under way, of one that began less than a second ago or
+// of a new one. All families are there, without [Options].Labels. If the queue cannot be read within 2 s, or ctx ends, only errand_up
 // has a sample, and Gather returns why. The families are shared: do not change them.
 func (s *Source) Gather(ctx context.Context) ([]Family, error) {
 	l := s.wait(ctx)

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -77,37 +80,73 @@ func (t *tool) metrics(ctx context.Context, text *bytes.Buffer, o *metrics.Optio
 	if down := metrics.Write(ctx, text, nil, o); errors.As(down, &refused) {
 		return down
 	}
+	fmt.Fprintf(text, "# %s\n", strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\n", " "), "?"))
 	return err
 }
 
-// replaceFile gives a file another content in one step, also after a power cut. After an error it
-// is as before. What is not a file is refused, and a link is followed.
+// leftFor is the age from which a file is what a process has left that was killed.
+const leftFor = 5 * time.Minute
+
+// replaceFile gives a textfile another content in one step, also after a power cut. After an error
+// it is as before. A link is followed. A file that is no textfile of errand is refused.
 func replaceFile(path string, content []byte) error {
 	mode := os.FileMode(0o644) // others read it
-	if at, err := filepath.EvalSymlinks(path); err == nil {
+	switch at, err := filepath.EvalSymlinks(path); {
+	case err == nil:
 		path = at
-	}
-	if info, err := os.Stat(path); err == nil {
-		if !info.Mode().IsRegular() {
-			return errors.New("it is not a regular file")
+		if mode, err = textfileMode(at); err != nil {
+			return err
 		}
-		mode = info.Mode().Perm()
-	}
-	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".tmp") // of a process that was killed too
-	if err := os.Remove(temporary); err != nil && !errors.Is(err, os.ErrNotExist) {
+	case !errors.Is(err, os.ErrNotExist):
 		return err
+	default:
+		if _, err := os.Lstat(path); err == nil {
+			return errors.New("it is a link to nothing")
+		}
 	}
-	f, err := os.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	dir, name := filepath.Dir(path), "."+filepath.Base(path)
+	if left, err := filepath.Glob(filepath.Join(dir, name+".*.tmp")); err == nil {
+		for _, l := range left {
+			if info, err := os.Lstat(l); err == nil && time.Since(info.ModTime()) > leftFor {
+				_ = os.Remove(l) // it is of no harm
+			}
+		}
+	}
+	f, err := os.CreateTemp(dir, name+".*.tmp")
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
 	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 	if err == nil {
-		err = os.Rename(temporary, path)
+		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(temporary))
+		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
+}
+
+// textfileMode returns the mode of a textfile, or an error if the file is none.
+func textfileMode(path string) (os.FileMode, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return 0, errors.New("it is not a regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	const begin = "# HELP errand_"
+	head := make([]byte, len(begin))
+	if n, err := io.ReadFull(f, head); n > 0 && string(head[:n]) != begin {
+		return 0, errors.New("it is there, and is not a textfile of errand")
+	} else if err != nil && n > 0 {
+		return 0, err
+	}
+	return info.Mode().Perm(), nil
 }
