@@ -4,9 +4,13 @@ package torture_test
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	"modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
 
 	"github.com/errandq/errand"
 )
@@ -97,17 +101,33 @@ type sold struct{ attempt, state, program int }
 
 func (r *books) read() (jobs, rows map[int][]sold) {
 	r.t.Helper()
+	jobs, rows, err := r.tryRead()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return jobs, rows
+}
+
+// locked reports whether an error is that of a reader which could not begin, as a process is
+// stopped in the middle of a change of the log's index.
+func locked(err error) bool {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	return ok && e.Code() == lib.SQLITE_PROTOCOL
+}
+
+// tryRead is read for a file that may be locked.
+func (r *books) tryRead() (jobs, rows map[int][]sold, err error) {
 	jobs, rows = map[int][]sold{}, map[int][]sold{}
 	all, err := r.db.Query(sqlBooks)
 	if err != nil {
-		r.t.Fatal(err)
+		return nil, nil, err
 	}
 	defer all.Close()
 	for all.Next() {
 		var what string
 		var n, attempt, last int
 		if err := all.Scan(&what, &n, &attempt, &last); err != nil {
-			r.t.Fatal(err)
+			return nil, nil, err
 		}
 		if what == "job" {
 			jobs[n] = append(jobs[n], sold{attempt: attempt, state: last})
@@ -115,10 +135,7 @@ func (r *books) read() (jobs, rows map[int][]sold) {
 			rows[n] = append(rows[n], sold{attempt: attempt, program: last})
 		}
 	}
-	if err := all.Err(); err != nil {
-		r.t.Fatal(err)
-	}
-	return jobs, rows
+	return jobs, rows, all.Err()
 }
 
 // mustMatch fails the test unless each job that is done has one receipt, that of its last

@@ -84,7 +84,13 @@ func TestStop_Finish(t *testing.T) {
 		r.add(q, manners/4, forNothing) // for both of them
 		<-time.After(between(random, 0, 10*time.Millisecond))
 		taken := func() bool {
-			jobs, rows := r.read()
+			jobs, rows, err := r.tryRead()
+			if locked(err) {
+				return false
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 			for _, n := range waiting {
 				if over := len(rows[n]) > 0; !over && (i%2 == 1 || len(jobs[n]) == 1 && jobs[n][0].attempt == 1) {
 					return false
@@ -135,7 +141,7 @@ func (c *child) hearsWaits(n int) (careless []int) {
 }
 
 // stopUntil stops a child until its jobs are taken, and returns how often. It may be stopped
-// while it writes, so that nobody else can: then it goes on for a moment.
+// while it writes, so that nobody else can, or can read: then it goes on for a moment.
 func (c *child) stopUntil(taken func() bool) (stops int) {
 	c.t.Helper()
 	for begun := time.Now(); !taken(); <-time.After(200 * time.Millisecond) {
