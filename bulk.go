@@ -493,3 +493,28 @@ func (q *Queue) countLanes(ctx context.Context, f *storage.Filter) (ok bool, n i
 	}
 	return true, n, err
 }
+
+// passes returns the states of the jobs that are taken, in turns: finished and dead ones
+// are apart.
+func (a *bulkArgs) passes() (all [][]State) {
+	if len(a.IDs) > 0 {
+		return [][]State{nil}
+	}
+	var others, dead []State
+	for _, s := range a.Filter.States {
+		if !a.Filter.Has(s) {
+			continue
+		}
+		if s == Dead {
+			dead = append(dead, s)
+		} else {
+			others = append(others, s)
+		}
+	}
+	for _, states := range [][]State{others, dead} {
+		if len(states) > 0 {
+			all = append(all, states)
+		}
+	}
+	return all
+}

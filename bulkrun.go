@@ -275,31 +275,6 @@ func (q *Queue) runBulk(ctx context.Context, l *storage.Leased) error {
 	return errors.Join(err, r.save(last))
 }
 
-// passes returns the states of the jobs that are taken, in turns: finished and dead ones
-// are apart.
-func (a *bulkArgs) passes() (all [][]State) {
-	if len(a.IDs) > 0 {
-		return [][]State{nil}
-	}
-	var others, dead []State
-	for _, s := range a.Filter.States {
-		if !a.Filter.Has(s) {
-			continue
-		}
-		if s == Dead {
-			dead = append(dead, s)
-		} else {
-			others = append(others, s)
-		}
-	}
-	for _, states := range [][]State{others, dead} {
-		if len(states) > 0 {
-			all = append(all, states)
-		}
-	}
-	return all
-}
-
 // begin finds out what the work is, and keeps that.
 func (r *bulkRun) begin(ctx context.Context) (err error) {
 	if r.at.Total, r.at.More, _, err = r.q.countBulk(ctx, &r.args); err != nil {

@@ -56,6 +56,9 @@ const (
 	// HealthWrite: the database cannot be written for another reason, or did not answer
 	// in time. The queue is not ready.
 	HealthWrite HealthCode = "write"
+	// HealthReadOnly: the file is open for reading alone, so it is not known whether it can be
+	// written. The queue is not ready.
+	HealthReadOnly HealthCode = "read-only"
 	// HealthSpace: the disk is nearly full, or has less free than [Settings].MinFree of Queue
 	// or of the whole file.
 	HealthSpace HealthCode = "space"
@@ -231,6 +234,8 @@ func (h *Health) fails(err error) {
 		code = HealthDamage
 	case errors.Is(err, ErrFull):
 		code = HealthFull
+	case errors.Is(err, ErrReadOnly):
+		code = HealthReadOnly
 	}
 	h.Ready = false
 	h.add(HealthReason{Code: code, Text: err.Error()})

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -360,7 +359,7 @@ func TestHandler_shared(t *testing.T) {
 	})
 }
 
-// A store that does not answer gives errand_up 0 after 2 s, and only one look waits for it.
+// If the store does not answer, the handler serves errand_up 0 after 2 s, and one look waits.
 func TestHandler_silent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, q := counted(t)
@@ -387,7 +386,7 @@ func TestHandler_silent(t *testing.T) {
 	})
 }
 
-// What fails gives errand_up 0, and Write says why.
+// Write writes errand_up 0 if the queue cannot be read, and returns the error.
 func TestWrite_fails(t *testing.T) {
 	closed, _ := open(t)
 	if err := closed.Close(); err != nil {
@@ -480,8 +479,7 @@ func TestWrite_removed(t *testing.T) {
 	if err := os.Rename(path, path+".away"); err != nil {
 		t.Fatal(err)
 	}
-	for q.Health(t.Context(), nil).Ready { // the file is looked for once a second
-		time.Sleep(10 * time.Millisecond)
+	for q.Health(t.Context(), nil).Ready { // until the store checks its path, once a second
 	}
 	var b strings.Builder
 	err := metrics.Write(t.Context(), &b, q, &metrics.Options{File: path})
@@ -513,32 +511,6 @@ func TestWrite_held(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A program that does not import the package does not contain it, nor what serves it.
-func TestUnused(t *testing.T) {
-	symbols := func(program string) string {
-		file := filepath.Join(t.TempDir(), "program")
-		if out, err := exec.Command("go", "build", "-o", file, "../examples/"+program).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		out, err := exec.Command("go", "tool", "nm", file).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(out)
-	}
-	for program, want := range map[string]bool{"metrics": true, "quickstart": false} {
-		all := symbols(program)
-		for _, name := range []string{"errand/metrics.", "net/http."} {
-			if strings.Contains(all, name) != want {
-				t.Errorf("the symbols of %s contain %s: %t, want %t", program, name, !want, want)
-			}
-		}
-		if strings.Contains(all, "opentelemetry") {
-			t.Errorf("%s contains OpenTelemetry", program)
-		}
-	}
 }
 
 // Options that are not as described are refused.
@@ -584,26 +556,4 @@ func ExampleHandler() {
 	// # HELP errand_up 1 if the queue could be read within 2 s. If 0, all else is left out.
 	// # TYPE errand_up gauge
 	// errand_up 0
-}
-
-// BenchmarkWrite is to be compared with BenchmarkStats: the same file of 1,000 lanes.
-func BenchmarkWrite(b *testing.B) {
-	q, path := open(b)
-	many(b, q, 1000)
-	for b.Loop() {
-		var text strings.Builder
-		if err := metrics.Write(b.Context(), &text, q, &metrics.Options{File: path}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkStats(b *testing.B) {
-	q, _ := open(b)
-	many(b, q, 1000)
-	for b.Loop() {
-		if _, err := q.Stats(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

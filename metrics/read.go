@@ -95,20 +95,14 @@ func (s *state) reasons(code errand.HealthCode) (n float64) {
 // knows reports whether the health says if there are reasons of a code. Who does not write does
 // not know of writes. A write that fails may have come too late for what is asked after it.
 func (s *state) knows(code errand.HealthCode) bool {
+	readOnly := s.reasons(errand.HealthReadOnly) > 0
 	switch code {
 	case errand.HealthWrite:
-		return !s.readOnly()
+		return !readOnly
 	case errand.HealthFull:
-		return !s.readOnly() && s.reasons(errand.HealthWrite) == 0
+		return !readOnly && s.reasons(errand.HealthWrite) == 0
 	case errand.HealthCap, errand.HealthDead, errand.HealthBrake, errand.HealthUnavailable:
-		return s.readOnly() || s.reasons(errand.HealthWrite) == 0
+		return s.reasons(errand.HealthWrite) == 0
 	}
 	return true
-}
-
-// readOnly reports whether the queue is open for reading alone.
-func (s *state) readOnly() bool {
-	return slices.ContainsFunc(s.health.Reasons, func(r errand.HealthReason) bool {
-		return r.Code == errand.HealthWrite && strings.HasPrefix(r.Text, errand.ErrReadOnly.Error())
-	})
 }

@@ -13,7 +13,8 @@ import (
 // other is the name of what is summed, also of a queue and of a kind.
 const other = "other"
 
-// series gives lanes their series. A lane keeps its series, so that no counter falls.
+// series maps each lane to the labels of its series. The mapping of a lane never changes, so no
+// counter falls.
 type series struct {
 	most  int
 	merge []string
@@ -46,7 +47,7 @@ var (
 	outcomes = [...]errand.State{errand.Done, errand.Cancelled, errand.Expired, errand.Dead}
 )
 
-// assign gives the lanes their series that have none, in the order in which the file met them.
+// assign maps the lanes that are new, in the order in which the file has met them.
 func (s *series) assign(lanes []errand.LaneTotals) {
 	if s.lanes == nil {
 		s.lanes, s.kept = map[errand.Lane]errand.Lane{}, map[errand.Lane]bool{}

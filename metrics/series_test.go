@@ -37,7 +37,7 @@ func TestSeries_keeps(t *testing.T) {
 	}
 }
 
-// A lane with any name gives valid text, in which no series is there twice.
+// The text is valid for any name of a lane, and no series occurs twice.
 func TestSeries_names(t *testing.T) {
 	s := series{most: 10}
 	queues := []string{"a\"b", "a\\b", "a\nb", "bad\xff", "bad\xfe", "other"}

@@ -25,7 +25,7 @@ func healthOf(ctx context.Context, q *queue.Queue) healthJSON {
 	h := q.Health(ctx, nil)
 	out := healthJSON{Live: h.Live, Ready: &h.Ready}
 	for _, r := range h.Reasons {
-		if r.Code == queue.HealthWrite && strings.HasPrefix(r.Text, queue.ErrReadOnly.Error()) {
+		if r.Code == queue.HealthReadOnly {
 			out.Ready, out.Unknown = nil, notTried
 			continue
 		}

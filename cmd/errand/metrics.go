@@ -87,8 +87,9 @@ func (t *tool) metrics(ctx context.Context, text *bytes.Buffer, o *metrics.Optio
 // leftFor is the age from which a file is what a process has left that was killed.
 const leftFor = 5 * time.Minute
 
-// replaceFile gives a textfile another content in one step, also after a power cut. After an error
-// it is as before. A link is followed. A file that is no textfile of errand is refused.
+// replaceFile replaces the content of a textfile in one step, also if the power fails. If it
+// returns an error, the file is unchanged. It follows links, and refuses a file that is no
+// textfile of errand.
 func replaceFile(path string, content []byte) error {
 	mode := os.FileMode(0o644) // others read it
 	switch at, err := filepath.EvalSymlinks(path); {

@@ -124,12 +124,7 @@ func (a *attempt) run(r *runners) {
 		a.noteErr = store.Stopping(a.job.Lease)
 	}
 	a.begin(now)
-	defer func() {
-		defer a.cancel(nil) // what the handler left behind should end too
-		a.end()
-		a.noteErr = cmp.Or(store.Ended(a.job.Lease), a.noteErr)
-		a.settleCompletion()
-	}()
+	defer a.handled()
 	a.unread = !a.job.Urgent && r.holds.since(a.heeded, a.job.Queue, a.job.Kind)
 	if a.unread || pastWindow(a.job, a.cfg.Clock) {
 		a.verdict = verdict{kind: verdictUnstarted}
@@ -137,6 +132,14 @@ func (a *attempt) run(r *runners) {
 	}
 	a.tellStarted()
 	a.call()
+}
+
+// handled ends the part of the runner in an attempt that has begun.
+func (a *attempt) handled() {
+	defer a.cancel(nil) // what the handler left behind should end too
+	a.end()
+	a.noteErr = cmp.Or(a.cfg.marker.Ended(a.job.Lease), a.noteErr)
+	a.settleCompletion()
 }
 
 // call calls the handler and judges what it returns. The judgement calls methods

@@ -259,13 +259,10 @@ func (b *batch) run(r *runners) {
 		live = append(live, a)
 	}
 	defer func() {
-		for _, a := range live {
-			a.end()
-			a.noteErr = cmp.Or(cfg.marker.Ended(a.job.Lease), a.noteErr)
-			a.settleCompletion()
-			a.cancel(nil)
+		defer b.cancel(nil)
+		for _, a := range slices.Backward(live) {
+			defer a.handled() // all of them, also if a function of AfterEnqueue ends the goroutine
 		}
-		b.cancel(nil)
 	}()
 	if len(live) == 0 {
 		return
