@@ -306,6 +306,11 @@ func (b *batch) call(live []*attempt) {
 	}()
 	live[0].handler.Batch.Run(b.ctx, items)
 	returned = true
+	if b.ctx.Err() != nil {
+		for _, a := range live {
+			<-a.ctx.Done() // it ends a moment after that of the call
+		}
+	}
 	for i, a := range live {
 		if items[i].Stack != "" {
 			a.verdict = a.judgePanic(items[i].Err.Error(), cut(items[i].Stack, maxStack))
