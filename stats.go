@@ -2,6 +2,7 @@ package errand
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/errandq/errand/internal/engine"
@@ -217,6 +218,20 @@ func (q *Queue) Totals(ctx context.Context) ([]LaneTotals, error) {
 		out[i].Wait, out[i].Run = histogram(&m.Wait), histogram(&m.Run)
 	}
 	return out, nil
+}
+
+// Version returns a number that changes with every commit to the file, by this process or another:
+// while it stays the same, what was read before would be read again. It may also change without a
+// commit, and numbers of other Queues have nothing to do with it. Version reads no job and takes
+// some microseconds, so a program can ask once a second whether it has to look again. What is not
+// committed it does not show: workers that come, go or get on. It returns [ErrUnsupportedDB] if the
+// store does not know.
+func (q *Queue) Version(ctx context.Context) (int64, error) {
+	v, ok := q.store.(storage.Versioner)
+	if !ok {
+		return 0, fmt.Errorf("%w: store %T does not say when it has changed", ErrUnsupportedDB, q.store)
+	}
+	return v.Version(ctx)
 }
 
 // count sets a number of attempts.

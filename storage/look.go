@@ -28,6 +28,14 @@ type Published struct {
 	Doc []byte
 }
 
+// Versioner is implemented by a Store that can say whether anything was committed.
+type Versioner interface {
+	// Version returns a number that changes with every commit, of this process or another.
+	// It may also change without a commit. Numbers of other instances have nothing to do
+	// with it. It writes nothing, and reads nothing of the jobs.
+	Version(ctx context.Context) (int64, error)
+}
+
 // Ranker is implemented by a Store that can tell how many jobs go before one.
 type Ranker interface {
 	// Ahead counts, up to most, the jobs before a job. Of a ready job these are the ready

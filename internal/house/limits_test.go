@@ -27,6 +27,7 @@ var added = []struct {
 	{what: "metrics: docs/metrics.md, errand metrics", pages: 1, words: 388, rows: 18},
 	{what: "Declaring and AfterEnqueue", names: 2, words: 38},
 	{what: "docs/tracing.md", pages: 1, words: 231, rows: 13},
+	{what: "Queue.Version", names: 1},
 }
 
 // What a visitor meets is limited, to what there was on 26 November 2026 and what is added. The

@@ -20,9 +20,9 @@ import (
 const (
 	// maxReaders is how many lists and other reads of callers run at a time.
 	maxReaders = 4
-	// maxInner is one connection that watches for commits of others, and two for
-	// what workers ask: that never waits for callers.
-	maxInner = 3
+	// maxInner is one connection that watches for commits of others, one for Version, and
+	// two for what workers ask: that never waits for callers.
+	maxInner = 4
 	// minSQLite has the fix of the WAL-reset bug, by which a checkpoint could
 	// lose a commit.
 	minSQLite = "3.51.3"

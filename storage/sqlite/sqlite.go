@@ -142,6 +142,7 @@ type Store struct {
 	listeners listeners
 	offers    offers
 	wake      wake
+	versions  versions
 	commits   commitWatch
 }
 
@@ -169,6 +170,7 @@ var (
 	_ storage.Notifier   = (*Store)(nil)
 	_ storage.TxEnqueuer = (*Store)(nil)
 	_ storage.Pulser     = (*Store)(nil)
+	_ storage.Versioner  = (*Store)(nil)
 	_ storage.Handoff    = (*Store)(nil)
 	_ storage.Marker     = (*Store)(nil)
 	_ storage.Peers      = (*Store)(nil)
@@ -427,7 +429,7 @@ func (s *Store) release() error {
 		if s.app != nil {
 			s.app.close()
 		}
-		errs = append(errs, s.pools.close())
+		errs = append(errs, s.versions.close(), s.pools.close())
 	}
 	defer logs.Wait(s.opts.Logger) // the caller of Close may look at the log
 	errs = append(errs, s.wake.close())

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"io/fs"
 	"os"
 	"runtime"
 	"sync"
@@ -103,6 +104,77 @@ func (w *wake) run() {
 type commit struct {
 	version int64 // of the data, as SQLite counts commits
 	clock   int64 // the counter
+}
+
+// versions is what Version asks.
+type versions struct {
+	mu    sync.Mutex
+	conn  *sql.Conn // on which the data versions of all calls are asked; nil: none yet
+	query *sql.Stmt
+	seen  [2]os.FileInfo // of a Store that only reads: the database and its log
+	n     int64
+}
+
+// Version implements [storage.Versioner]. A Store that only reads holds no connection. It
+// looks at when the files were written, and takes what was written a moment ago for written
+// since, as the clock of a file system has steps.
+func (s *Store) Version(ctx context.Context) (n int64, err error) {
+	if err := s.enter(); err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	v := &s.versions
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if s.view != nil {
+		n, err = v.ofFiles(s.path)
+		return n, translate(err)
+	}
+	if v.query == nil {
+		if v.conn, err = s.inner.Conn(ctx); err != nil {
+			return 0, translate(err)
+		}
+		if v.query, err = v.conn.PrepareContext(ctx, sqlDataVersion); err != nil {
+			return 0, translate(errors.Join(err, v.conn.Close()))
+		}
+	}
+	err = v.query.QueryRowContext(ctx).Scan(&n)
+	return n, ended(ctx, translate(err))
+}
+
+// steps is more than the steps of the clock of any file system.
+const steps = 3 * time.Second
+
+func (v *versions) ofFiles(path string) (int64, error) {
+	var now [2]os.FileInfo
+	for i, name := range []string{path, path + "-wal"} {
+		info, err := os.Stat(name)
+		if err != nil && (i == 0 || !errors.Is(err, fs.ErrNotExist)) {
+			return 0, err
+		}
+		if err == nil {
+			now[i] = info
+		}
+	}
+	for i, was := range v.seen {
+		if is := now[i]; (is == nil) != (was == nil) || is != nil &&
+			(!os.SameFile(is, was) || is.Size() != was.Size() || !is.ModTime().Equal(was.ModTime()) || time.Since(is.ModTime()) < steps) {
+			v.n++
+			break
+		}
+	}
+	v.seen = now
+	return v.n, nil
+}
+
+// close closes the connection, so that its pool can be closed.
+func (v *versions) close() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.query == nil {
+		return nil
+	}
+	return errors.Join(v.query.Close(), v.conn.Close())
 }
 
 // look notifies the listeners if another process has committed since last.

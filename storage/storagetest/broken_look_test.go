@@ -3,6 +3,7 @@ package storagetest
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/errandq/errand/storage"
 )
@@ -14,6 +15,7 @@ type looks struct {
 	published func(all []storage.Published) []storage.Published
 	ahead     func(id storage.ID, most int, a storage.Ahead) storage.Ahead
 	condition func(c *storage.Condition)
+	version   func() int64
 }
 
 func looking(f func(in *instance, l *looks)) func(in *instance) storage.Store {
@@ -29,6 +31,14 @@ func (l *looks) Publish(doc []byte) error {
 		return l.publish(doc)
 	}
 	return l.hooks.Publish(doc)
+}
+
+func (l *looks) Version(ctx context.Context) (int64, error) {
+	n, err := l.hooks.Version(ctx)
+	if l.version != nil && err == nil {
+		n = l.version()
+	}
+	return n, err
 }
 
 func (l *looks) Published(ctx context.Context) ([]storage.Published, error) {
@@ -56,6 +66,15 @@ func (l *looks) Check(ctx context.Context) (storage.Condition, error) {
 }
 
 var lookFaults = []fault{
+	{"a version that knows only of this process", "version", looking(func(in *instance, l *looks) {
+		own := int64(0)
+		l.enqueue = func(ctx context.Context, now time.Time, jobs []storage.NewJob) ([]storage.Enqueued, error) {
+			own++
+			return in.Enqueue(ctx, now, jobs)
+		}
+		l.version = func() int64 { return own }
+	})},
+	{"a version that stands still", "version", looking(func(_ *instance, l *looks) { l.version = func() int64 { return 7 } })},
 	{"the first of each lane to be leased counts as its oldest", "check", looking(func(in *instance, l *looks) {
 		l.condition = func(c *storage.Condition) {
 			in.m.locked(func() {

@@ -214,6 +214,47 @@ It returns [ErrClosed] as all calls do.`, func(f *fixture) {
 			f.Errorf("Check after Close returned %v, want ErrClosed", err)
 		}
 	}},
+
+	{"version", `Version returns a number that changes with every commit, of this process or another.
+It writes nothing, and reads nothing of the jobs.`, func(f *fixture) {
+		v, ok := f.s.(storage.Versioner)
+		if !ok {
+			f.Skip("the store is no storage.Versioner")
+		}
+		version := func() int64 {
+			f.Helper()
+			n, err := v.Version(f.ctx)
+			f.must(err)
+			return n
+		}
+		other := f.db.Open()
+		last := version()
+		for _, c := range []struct {
+			what   string
+			commit func()
+		}{
+			{"a job and its lease", func() { f.run(f.s) }},
+			{"a job", func() { f.add(newJob()) }},
+			{"a job of another", func() {
+				_, err := other.Enqueue(f.ctx, f.now, []storage.NewJob{newJob()})
+				f.must(err)
+			}},
+			{"a setting, which wakes nobody", func() {
+				f.configure(f.s, storage.Lane{Queue: queue}, storage.Settings{storage.SettingMaxDead: 7})
+			}},
+		} {
+			c.commit()
+			n := version()
+			if n == last {
+				f.Errorf("%s: the version is still %d", c.what, n)
+			}
+			last = n
+		}
+		f.must(other.Close())
+		if _, err := other.(storage.Versioner).Version(f.ctx); !errors.Is(err, storage.ErrClosed) {
+			f.Errorf("Version after Close returned %v, want ErrClosed", err)
+		}
+	}},
 }
 
 // checks checks the condition of a store that can be written.

@@ -27,6 +27,7 @@ type Memory struct {
 	salt      uint32
 	instances []*instance
 	open      *transaction // that Tx has begun
+	calls     int64        // of any kind, for Version
 	data
 }
 
@@ -553,5 +554,6 @@ func (m *Memory) begin(ctx context.Context, in *instance) error {
 		m.mu.Unlock()
 		return storage.ErrClosed
 	}
+	m.calls++
 	return nil
 }

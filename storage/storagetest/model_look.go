@@ -37,6 +37,15 @@ func (in *instance) Published(ctx context.Context) (out []storage.Published, err
 	return out, nil
 }
 
+// Version implements [storage.Versioner].
+func (in *instance) Version(ctx context.Context) (int64, error) {
+	if err := in.m.begin(ctx, in); err != nil {
+		return 0, err
+	}
+	defer in.m.mu.Unlock()
+	return in.m.calls, nil
+}
+
 // Ahead implements [storage.Ranker].
 func (in *instance) Ahead(ctx context.Context, id storage.ID, most int) (a storage.Ahead, err error) {
 	m := in.m

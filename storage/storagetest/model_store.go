@@ -47,6 +47,7 @@ var _ interface {
 	storage.Marker
 	storage.Peers
 	storage.Publisher
+	storage.Versioner
 	storage.Ranker
 	storage.Checker
 	storage.Capper
