@@ -175,7 +175,7 @@ func (q *Queue) Why(ctx context.Context, id ID) (Why, error) {
 			w.later(&j, d, now)
 		}
 	}
-	serving := slices.DeleteFunc(slices.Clone(workers), func(i WorkerInfo) bool { return !i.serves(j.Queue, j.Kind) })
+	serving := slices.DeleteFunc(slices.Clone(workers), func(i WorkerInfo) bool { return !i.Serves(j.Queue, j.Kind) })
 	if knows && len(serving) == 0 {
 		w.unserved(workers)
 	}
@@ -302,7 +302,7 @@ func (q *Queue) policyFor(j *JobInfo, workers []WorkerInfo) (d policy.Document, 
 		queue = all
 	}
 	for i := range workers {
-		if w := &workers[i]; w.serves(j.Queue, j.Kind) && w.Policy != nil {
+		if w := &workers[i]; w.Serves(j.Queue, j.Kind) && w.Policy != nil {
 			ofQueue, ofKind, _ := w.limits(j.Queue, j.Kind)
 			all, queue, known = *w.Policy, *w.Policy, true
 			if ofQueue.Policy != nil {

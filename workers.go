@@ -148,8 +148,8 @@ func (w *WorkerInfo) limits(queue, kind string) (ofQueue, ofKind, own WorkerLimi
 	return ofQueue, ofKind, own
 }
 
-// serves reports whether a worker works for a lane.
-func (w *WorkerInfo) serves(queue, kind string) bool {
+// Serves reports whether a worker works for a lane.
+func (w *WorkerInfo) Serves(queue, kind string) bool {
 	return storage.MatchQueue(w.Queues, queue) && slices.Contains(w.Kinds, kind)
 }
 

@@ -1,0 +1,162 @@
+// Package dashboard serves pages on which people see what a queue does, and act on it. They need
+// no JavaScript and nothing from elsewhere. A program that does not import the package does not
+// contain it.
+//
+// Nobody may enter unless [Options].Auth says so. A [Viewer] sees no args, an [Operator] acts, and
+// an [Admin] sees and changes args.
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand"
+)
+
+// Options configure a [Handler]. Auth is needed; the zero value of the others means defaults.
+type Options struct {
+	// Auth says who a request is from. It is called for each request but those for the style
+	// and the script, so it has to be fast. An error is told to nobody: the request is answered
+	// with 401, after which a browser asks for a name and a password if Auth is [Basic]. If nil,
+	// each request is answered with 403.
+	Auth func(r *http.Request) (Identity, error)
+	// Origins are addresses from which requests may come besides that of the page itself, as
+	// "https://ops.example.com". A proxy that changes Host needs the one that people see.
+	Origins []string
+	// Name is what the pages are about, as a host or a file. If empty, "errand".
+	Name string
+	// Logger gets a line for each action, with who did it. If nil, slog.Default().
+	Logger *slog.Logger
+}
+
+// readFor is how long a page may read.
+const readFor = 2 * time.Second
+
+// board is the handler.
+type board struct {
+	q     *errand.Queue
+	o     Options
+	cross *http.CrossOriginProtection
+	looks looks
+}
+
+// Handler returns a handler of all pages of q. It serves them under any path that ends in "/",
+// whether or not the path is stripped:
+//
+//	mux.Handle("/errand/", dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Basic(users)}))
+//
+// Handler panics with a [errand.FieldError] if an option is not as described there.
+func Handler(q *errand.Queue, o *Options) http.Handler {
+	b := &board{q: q, o: *cmp.Or(o, &Options{}), cross: http.NewCrossOriginProtection()}
+	b.o.Name, b.o.Logger = cmp.Or(b.o.Name, "errand"), cmp.Or(b.o.Logger, slog.Default())
+	for i, origin := range b.o.Origins {
+		if err := b.cross.AddTrustedOrigin(origin); err != nil {
+			panic(&errand.FieldError{Field: "origins[" + itoa(i) + "]", Value: origin, Limit: "must be a scheme and a host, as https://ops.example.com"})
+		}
+	}
+	b.looks.q = q
+	return b
+}
+
+// request is a request of somebody who may enter.
+type request struct {
+	*http.Request
+	b    *board
+	who  Identity
+	page *page
+	up   string // the way from the page to the front, relative
+	id   string // of the job in the path
+}
+
+// ServeHTTP implements [http.Handler].
+func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	guard(w.Header())
+	at := strings.LastIndexByte(r.URL.Path, '/') + 1
+	dir, name := r.URL.Path[:at], r.URL.Path[at:]
+	if serveAsset(w, r, name) {
+		return
+	}
+	x := &request{Request: r, b: b, page: pages[name]}
+	if strings.HasSuffix(dir, "/job/") && name != "" {
+		x.page, x.id, x.up = pages["job"], name, "../"
+	}
+	var err error
+	switch {
+	case b.o.Auth == nil:
+		b.o.Logger.Warn("errand: a dashboard without Options.Auth lets nobody in", "path", r.URL.Path)
+		err = errClosed
+	default:
+		if x.who, err = b.o.Auth(r); err != nil {
+			err = &refusal{status: http.StatusUnauthorized, text: "You may not enter.", cause: err}
+		} else if x.who.Role < Viewer || x.who.Role > Admin {
+			err = errNoRole
+		}
+	}
+	switch {
+	case err != nil:
+	case x.page == nil:
+		err = errNoPage
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		err = errMethod
+	default:
+		err = x.check()
+	}
+	if err != nil {
+		x.fail(w, err)
+		return
+	}
+	ctx, stop := context.WithTimeout(r.Context(), readFor)
+	defer stop()
+	x.Request = r.WithContext(ctx)
+	data, err := x.page.read(x)
+	if err != nil {
+		x.fail(w, err)
+		return
+	}
+	x.render(w, http.StatusOK, data)
+}
+
+// refusal is an error with a page of its own.
+type refusal struct {
+	status int
+	text   string // what is the case
+	remedy string // what to do; empty: nothing
+	cause  error  // not shown
+}
+
+func (e *refusal) Error() string { return e.text }
+func (e *refusal) Unwrap() error { return e.cause }
+
+var (
+	errClosed = &refusal{status: http.StatusForbidden, text: "This dashboard lets nobody in.",
+		remedy: `Set dashboard.Options.Auth in the program: dashboard.Basic for names and passwords, dashboard.FromHeader behind a proxy that knows who it is, or dashboard.Anyone behind a door of your own.`}
+	errNoRole = &refusal{status: http.StatusForbidden, text: "You have no role here.",
+		remedy: "Options.Auth has to give you one: Viewer, Operator or Admin."}
+	errNoPage = &refusal{status: http.StatusNotFound, text: "There is no such page.",
+		remedy: `If this is where the dashboard should begin, its path has to end in "/", in the program too.`}
+	errMethod = &refusal{status: http.StatusMethodNotAllowed, text: "This page can only be read."}
+)
+
+// refused returns err as a page shows it.
+func refused(err error) *refusal {
+	var r *refusal
+	var field *errand.FieldError
+	switch {
+	case errors.As(err, &r):
+		return r
+	case errors.As(err, &field):
+		return &refusal{status: http.StatusBadRequest, text: field.Error()}
+	case errors.Is(err, errand.ErrNotFound):
+		return &refusal{status: http.StatusNotFound, text: "There is no such job.", remedy: "It may have ended and been deleted since."}
+	case errors.Is(err, errand.ErrClosed):
+		return &refusal{status: http.StatusServiceUnavailable, text: "The queue is closed.", remedy: "The program that serves this page has closed it. Start the program again."}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &refusal{status: http.StatusServiceUnavailable, text: "The queue has not answered within 2 s.", remedy: "The disk or another program may be busy. Try again."}
+	}
+	return &refusal{status: http.StatusServiceUnavailable, text: err.Error(), remedy: "See errand doctor and the log of the program."}
+}

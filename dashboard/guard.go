@@ -1,0 +1,58 @@
+package dashboard
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"unicode/utf8"
+)
+
+// policy lets a page load nothing but its own style and script, and send its forms nowhere else.
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// guard sets the headers of all answers. The referrer is kept for the same origin, as browsers
+// send "Origin: null" with forms of a page without one.
+func guard(h http.Header) {
+	h.Set("Content-Security-Policy", contentPolicy)
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// The limits of what an address may have.
+const (
+	mostParams = 40
+	longest    = 1000 // bytes of a value
+)
+
+// check returns an error for parameters that are too many, too long or no text.
+func (x *request) check() error {
+	if len(x.URL.RawQuery) > mostParams*longest {
+		return &refusal{status: http.StatusRequestURITooLong, text: "The address is too long."}
+	}
+	query, err := url.ParseQuery(x.URL.RawQuery)
+	if err != nil {
+		return &refusal{status: http.StatusBadRequest, text: "The address is not well formed."}
+	}
+	n := 0
+	for name, values := range query {
+		for _, v := range values {
+			n++
+			switch {
+			case len(v) > longest:
+				return &refusal{status: http.StatusBadRequest, text: "A parameter of the address is longer than " + strconv.Itoa(longest) + " bytes: " + strconv.Quote(name)}
+			case !utf8.ValidString(v) || !utf8.ValidString(name):
+				return &refusal{status: http.StatusBadRequest, text: "A parameter of the address is no text: " + strconv.Quote(name)}
+			}
+		}
+	}
+	if n > mostParams {
+		return &refusal{status: http.StatusBadRequest, text: "The address has more than " + strconv.Itoa(mostParams) + " parameters."}
+	}
+	return nil
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }

@@ -1,0 +1,271 @@
+package dashboard
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand"
+)
+
+//go:embed pages assets
+var files embed.FS
+
+// page is a kind of page.
+type page struct {
+	name  string // the last part of its address, empty for the front
+	title string
+	// read returns what the template shows, or an error.
+	read func(x *request) (*content, error)
+
+	template *template.Template
+}
+
+// content is what a page shows.
+type content struct {
+	title string // if empty, that of the page
+	data  any    // for the template
+	json  any    // for ?format=json; nil: the page has none
+}
+
+// pages are all pages by name. They are set up by init, as they refer to each other.
+var pages = map[string]*page{}
+
+func init() {
+	for _, p := range []*page{
+		{name: "", title: "Overview", read: front},
+	} {
+		file := "front"
+		if p.name != "" {
+			file = p.name
+		}
+		p.template = template.Must(template.New("layout.html").Funcs(funcs).ParseFS(files, "pages/layout.html", "pages/parts.html", "pages/"+file+".html"))
+		pages[p.name] = p
+	}
+}
+
+var refusalPage = template.Must(template.New("layout.html").Funcs(funcs).ParseFS(files, "pages/layout.html", "pages/parts.html", "pages/refusal.html"))
+
+// layout is what the frame of a page shows.
+type layout struct {
+	Up, Name, Title, Page string
+	Who                   Identity
+	Inside                bool // whether the request may enter
+	Now                   time.Time
+	Clock                 errand.ClockState
+	Nav                   []navItem
+	Search                string
+	Data                  any
+}
+
+type navItem struct{ Name, Title string }
+
+var nav = []navItem{{"", "Overview"}}
+
+func (x *request) layout(title string, data any) *layout {
+	l := &layout{Up: x.up, Name: x.b.o.Name, Title: title, Who: x.who, Inside: x.who.Role > 0, Now: time.Now(), Nav: nav, Data: data}
+	if x.up == "" {
+		l.Up = "./"
+	}
+	if x.page != nil {
+		l.Page = x.page.name
+	}
+	if l.Inside {
+		l.Clock = x.b.q.Clock()
+		l.Now = l.Clock.Now
+	}
+	return l
+}
+
+// render writes a page.
+func (x *request) render(w http.ResponseWriter, status int, c *content) {
+	if x.URL.Query().Get("format") == "json" {
+		if c.json == nil {
+			x.fail(w, &refusal{status: http.StatusNotFound, text: "This page is not there as JSON."})
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(c.json) // nobody is left who could be told
+		return
+	}
+	title := c.title
+	if title == "" {
+		title = x.page.title
+	}
+	x.write(w, status, x.page.template, x.layout(title, c.data))
+}
+
+// fail writes a page that says what is the case.
+func (x *request) fail(w http.ResponseWriter, err error) {
+	r := refused(err)
+	if r.status == http.StatusUnauthorized && errors.Is(err, errUnknown) {
+		w.Header().Set("WWW-Authenticate", `Basic realm="errand", charset="UTF-8"`)
+	}
+	if x.URL.Query().Get("format") == "json" {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(r.status)
+		_ = json.NewEncoder(w).Encode(map[string]string{"error": r.text, "remedy": r.remedy})
+		return
+	}
+	x.write(w, r.status, refusalPage, x.layout(http.StatusText(r.status), map[string]string{"Text": r.text, "Remedy": r.remedy}))
+}
+
+func (x *request) write(w http.ResponseWriter, status int, t *template.Template, l *layout) {
+	var b bytes.Buffer
+	if err := t.Execute(&b, l); err != nil { // a fault of the template
+		x.b.o.Logger.Error("errand: a page of the dashboard cannot be shown", "path", x.URL.Path, "error", err)
+		http.Error(w, "This page cannot be shown; the log of the program says why.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // nobody is left who could be told
+}
+
+// serveAsset serves the style and the script. They hold nothing of the queue, so anybody may
+// read them.
+func serveAsset(w http.ResponseWriter, r *http.Request, name string) bool {
+	kind := map[string]string{"style.css": "text/css; charset=utf-8", "script.js": "text/javascript; charset=utf-8"}[name]
+	if kind == "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	b, err := files.ReadFile("assets/" + name)
+	if err != nil {
+		return false
+	}
+	w.Header().Set("Content-Type", kind)
+	_, _ = w.Write(b)
+	return true
+}
+
+var funcs = template.FuncMap{
+	"count": func(n any) (string, error) {
+		switch n := n.(type) {
+		case int:
+			return count(n), nil
+		case int64:
+			return count(n), nil
+		}
+		return "", fmt.Errorf("count: %T", n)
+	},
+	"ago":   ago,
+	"took":  took,
+	"exact": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") + " UTC" },
+	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"query": query,
+	"bytes": size,
+	"shape": func(s errand.State) string { return shapes[s] },
+	"dict":  dict,
+}
+
+// shapes go with the words of states, so that colour alone says nothing.
+var shapes = map[errand.State]string{
+	errand.Running: "●", errand.Ready: "○", errand.Scheduled: "◌", errand.Blocked: "◆", errand.Dead: "✕", errand.Done: "✓", errand.Cancelled: "–", errand.Expired: "⌛︎",
+}
+
+// count returns a number with commas: 12,345.
+func count[N int | int64](n N) string {
+	s := strconv.FormatInt(int64(n), 10)
+	digits := strings.TrimPrefix(s, "-")
+	var b strings.Builder
+	b.WriteString(s[:len(s)-len(digits)])
+	for i, d := range digits {
+		if i > 0 && (len(digits)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(d)
+	}
+	return b.String()
+}
+
+// took returns a duration with its two largest units: 1 h 12 min.
+func took(d time.Duration) string {
+	if d < 0 {
+		return "-" + took(-d)
+	}
+	units := []struct {
+		of   time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}}
+	if d < time.Second {
+		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+	}
+	for i, u := range units {
+		if n := d / u.of; n > 0 {
+			s := strconv.FormatInt(int64(n), 10) + " " + u.name
+			if i+1 < len(units) {
+				if rest := d % u.of / units[i+1].of; rest > 0 && n < 10 {
+					s += " " + strconv.FormatInt(int64(rest), 10) + " " + units[i+1].name
+				}
+			}
+			return s
+		}
+	}
+	return "0 s"
+}
+
+// ago returns how far a time is from now: 3 min ago, in 12 s.
+func ago(t, now time.Time) string {
+	d := now.Sub(t)
+	switch {
+	case d < 0 && d > -time.Second, d >= 0 && d < time.Second:
+		return "now"
+	case d < 0:
+		return "in " + took(-d)
+	}
+	return took(d) + " ago"
+}
+
+// size returns a number of bytes for people.
+func size(n int64) string {
+	const k = 1024
+	switch {
+	case n < 10*k:
+		return count(n) + " B"
+	case n < 10*k*k:
+		return count(n/k) + " KiB"
+	case n < 10*k*k*k:
+		return count(n/k/k) + " MiB"
+	}
+	return count(n/k/k/k) + " GiB"
+}
+
+// query returns the query of an address of pairs of names and values, without those that are
+// empty.
+func query(pairs ...string) template.URL {
+	v := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			v.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(v) == 0 {
+		return ""
+	}
+	return template.URL("?" + v.Encode())
+}
+
+// dict returns a map for a part of a page.
+func dict(pairs ...any) (map[string]any, error) {
+	if len(pairs)%2 != 0 {
+		return nil, errors.New("dict: a name without a value")
+	}
+	m := map[string]any{}
+	for i := 0; i < len(pairs); i += 2 {
+		name, ok := pairs[i].(string)
+		if !ok {
+			return nil, errors.New("dict: a name that is no text")
+		}
+		m[name] = pairs[i+1]
+	}
+	return m, nil
+}
