@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +44,16 @@ var pages = map[string]*page{}
 func init() {
 	for _, p := range []*page{
 		{name: "", title: "Overview", read: front},
+		{name: "lanes", title: "Queues", read: lanes},
+		{name: "jobs", title: "Jobs", read: jobs},
+		{name: "job", title: "Job", read: job},
+		{name: "dead", title: "Dead letters", read: causes},
+		{name: "groups", title: "Groups", read: groups},
+		{name: "schedules", title: "Schedules", read: schedules},
+		{name: "schedule", title: "Schedule", read: schedule},
+		{name: "bulk", title: "Bulk jobs", read: bulks},
+		{name: "workers", title: "Workers", read: workers},
+		{name: "health", title: "Health", read: health},
 	} {
 		file := "front"
 		if p.name != "" {
@@ -68,7 +80,10 @@ type layout struct {
 
 type navItem struct{ Name, Title string }
 
-var nav = []navItem{{"", "Overview"}}
+var nav = []navItem{
+	{"", "Overview"}, {"lanes", "Queues"}, {"jobs", "Jobs"}, {"dead", "Dead letters"}, {"groups", "Groups"},
+	{"schedules", "Schedules"}, {"bulk", "Bulk jobs"}, {"workers", "Workers"}, {"health", "Health"},
+}
 
 func (x *request) layout(title string, data any) *layout {
 	l := &layout{Up: x.up, Name: x.b.o.Name, Title: title, Who: x.who, Inside: x.who.Role > 0, Now: time.Now(), Nav: nav, Data: data}
@@ -157,6 +172,8 @@ var funcs = template.FuncMap{
 		}
 		return "", fmt.Errorf("count: %T", n)
 	},
+	"plus":  func(n int) int { return n + 1 },
+	"minus": func(n int) int { return n - 1 },
 	"ago":   ago,
 	"took":  took,
 	"exact": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") + " UTC" },
@@ -268,4 +285,16 @@ func dict(pairs ...any) (map[string]any, error) {
 		m[name] = pairs[i+1]
 	}
 	return m, nil
+}
+
+// sortedKeys returns the keys of a map in their order.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// asJSON returns a value as text that people can read.
+func asJSON(v any) string {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
 }

@@ -1,0 +1,169 @@
+package dashboard_test
+
+import (
+	"context"
+	"errors"
+	"html"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/policy"
+)
+
+// hostile is what a producer may write anywhere.
+const hostile = `<script>alert(1)</script>"'&` + "\u202e"
+
+type letter struct {
+	To       string `json:"to"`
+	Password string `json:"password"`
+}
+
+func (letter) Kind() string { return "letter" }
+
+// fill fills a queue with jobs in all states, and returns one that is dead.
+func fill(t *testing.T, q *errand.Queue) (dead errand.ID) {
+	t.Helper()
+	add := func(to string, o *errand.JobOptions) errand.ID {
+		e, err := q.Enqueue(t.Context(), letter{to, "hunter2"}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.ID
+	}
+	headers := map[string]string{"authorization": "Bearer xyz", "note": hostile}
+	dead = add(hostile, &errand.JobOptions{Headers: headers, Tags: []string{"red"}, Group: "g <b>"})
+	add("blocked", &errand.JobOptions{Group: "g <b>"})
+	add("done", nil)
+	add("scheduled", &errand.JobOptions{Delay: time.Hour})
+	ctx, stop := context.WithCancel(t.Context())
+	w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet})
+	n := 0
+	errand.Handle(w, func(_ context.Context, job *errand.Job[letter]) error {
+		if n++; n == 2 {
+			defer stop()
+		}
+		if job.Args.To == hostile {
+			return errand.Permanent(errors.New(hostile))
+		}
+		return job.SetResult(map[string]string{"secret_answer": "42"})
+	}, errand.HandlerOptions{Concurrency: 1, Policy: &policy.Policy{Retries: 1, NoDelayRetries: 1}})
+	if err := w.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Schedule(t.Context(), errand.Schedule{Name: "night", Spec: "0 3 * * *", Args: letter{"x", "hunter2"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Hold(t.Context(), errand.Lane{Queue: "default"}, &errand.HoldOptions{By: hostile}); err != nil {
+		t.Fatal(err)
+	}
+	return dead
+}
+
+var link = regexp.MustCompile(`(?:href|action)="([^"]*)"`)
+
+// crawl follows all links from the front, and returns the pages by their addresses.
+func crawl(t *testing.T, h http.Handler, root string) map[string]string {
+	t.Helper()
+	seen, todo := map[string]string{}, []string{root}
+	for len(todo) > 0 {
+		at := todo[0]
+		todo = todo[1:]
+		if _, ok := seen[at]; ok || len(seen) > 300 {
+			continue
+		}
+		status, text := get(h, at)
+		if status != 200 {
+			t.Errorf("%s: %d", at, status)
+		}
+		seen[at] = text
+		base, err := url.Parse(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			to, err := base.Parse(html.UnescapeString(m[1]))
+			if err != nil {
+				t.Errorf("%s: a link to %q: %v", at, m[1], err)
+				continue
+			}
+			if to.Scheme == "data" || strings.HasSuffix(to.Path, ".css") {
+				continue
+			}
+			to.Fragment = ""
+			if to.Host != "" || !strings.HasPrefix(to.Path, root) {
+				t.Errorf("%s: a link to %s leaves the dashboard", at, m[1])
+				continue
+			}
+			todo = append(todo, to.String())
+		}
+	}
+	return seen
+}
+
+// All pages that can be reached are there, under any path, and none has what a producer wrote as
+// markup, nor what a role may not see.
+func TestPages(t *testing.T) {
+	q := open(t)
+	dead := fill(t, q)
+	for _, role := range []dashboard.Role{dashboard.Viewer, dashboard.Operator, dashboard.Admin} {
+		t.Run(role.String(), func(t *testing.T) {
+			h := dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Anyone(role), Logger: quiet})
+			all := crawl(t, h, "/a/b/")
+			if len(all) < 20 || all["/a/b/job/"+dead.String()] == "" {
+				t.Errorf("%d pages", len(all))
+			}
+			args, secrets := 0, 0
+			for at, text := range all {
+				if strings.Contains(text, "<script>alert") || strings.Contains(text, "g <b>") {
+					t.Errorf("%s has markup of a producer: %s", at, text)
+				}
+				if strings.Contains(text, "&#34;to&#34;") {
+					args++
+				}
+				if strings.Contains(text, "hunter2") || strings.Contains(text, "Bearer xyz") || strings.Contains(text, `: &#34;42&#34;`) {
+					secrets++
+				}
+			}
+			if (args > 0) != (role >= dashboard.Operator) || (secrets > 0) != (role == dashboard.Admin) {
+				t.Errorf("%d pages have args, %d secrets", args, secrets)
+			}
+			for _, page := range []string{"", "lanes", "jobs", "job/" + dead.String(), "dead", "groups", "schedules", "bulk", "workers", "health"} {
+				status, text := get(h, "/"+page+"?format=json")
+				if status != 200 || strings.Contains(text, "hunter2") != (role == dashboard.Admin && (strings.HasPrefix(page, "job/") || page == "schedules")) {
+					t.Errorf("%s as JSON: %d %s", page, status, text)
+				}
+			}
+		})
+	}
+}
+
+// What is wrong in an address is said, and what is there no longer too.
+func TestPages_wrong(t *testing.T) {
+	h := dashboard.Handler(open(t), &dashboard.Options{Auth: dashboard.Anyone(dashboard.Viewer), Logger: quiet})
+	for path, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		"/jobs?state=waiting":                        {400, "state"},
+		"/jobs?cause=x":                              {400, "cause"},
+		"/jobs?after=zzz":                            {400, "after"},
+		"/jobs?tag=" + strings.Repeat("a", 1001):     {400, "longer than 1000 bytes"},
+		"/jobs?queue=%ff":                            {400, "is no text"},
+		"/jobs?" + strings.Repeat("state=dead&", 41): {400, "more than 40"},
+		"/lanes?page=2":                              {400, "page"},
+		"/job/x":                                     {400, "id"},
+		"/job/01a217bb-5cbb-711c-a5f6-0000000f4a5c":  {404, "no such job"},
+		"/schedule?name=none":                        {404, "There is no"},
+		"/none":                                      {404, "no such page"},
+	} {
+		if status, text := get(h, path); status != want.status || !strings.Contains(text, want.text) {
+			t.Errorf("%.60s: %d %s", path, status, text)
+		}
+	}
+}
