@@ -101,7 +101,9 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 	case x.page == nil:
 		err = errNoPage
-	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+	case r.Method == http.MethodPost && x.page.posts:
+		err = x.checkForm(w)
+	case x.page.posts || r.Method != http.MethodGet && r.Method != http.MethodHead:
 		err = errMethod
 	default:
 		err = x.check()
@@ -139,7 +141,7 @@ var (
 		remedy: "Options.Auth has to give you one: Viewer, Operator or Admin."}
 	errNoPage = &refusal{status: http.StatusNotFound, text: "There is no such page.",
 		remedy: `If this is where the dashboard should begin, its path has to end in "/", in the program too.`}
-	errMethod = &refusal{status: http.StatusMethodNotAllowed, text: "This page can only be read."}
+	errMethod = &refusal{status: http.StatusMethodNotAllowed, text: "This cannot be asked for in this way."}
 )
 
 // refused returns err as a page shows it.

@@ -56,3 +56,27 @@ func (x *request) check() error {
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
+
+// checkForm returns an error for a form that does not come from a page of the dashboard, or is too
+// large.
+func (x *request) checkForm(w http.ResponseWriter) error {
+	if err := x.b.cross.Check(x.Request); err != nil {
+		return &refusal{status: http.StatusForbidden, text: "This form comes from another site.", cause: err,
+			remedy: "If it does not, a proxy has changed the host: add the address that you see to dashboard.Options.Origins."}
+	}
+	if x.URL.RawQuery != "" {
+		return &refusal{status: http.StatusBadRequest, text: "A form has no query."}
+	}
+	x.Body = http.MaxBytesReader(w, x.Body, mostForm)
+	if err := x.ParseForm(); err != nil {
+		return &refusal{status: http.StatusBadRequest, text: "The form is not well formed, or larger than 64 KiB.", cause: err}
+	}
+	for name, values := range x.PostForm {
+		for _, v := range values {
+			if !utf8.ValidString(v) || !utf8.ValidString(name) {
+				return &refusal{status: http.StatusBadRequest, text: "A field of the form is no text: " + strconv.Quote(name)}
+			}
+		}
+	}
+	return nil
+}

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"errors"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,8 +15,9 @@ type jobsData struct {
 	errand.JobPage
 	Filter jobsFilter
 	States []errand.State
-	Query  string // of this list, without a place, for links
-	First  bool   // it is the first page
+	Query  string      // of this list, without a place, for links
+	First  bool        // it is the first page
+	Fields [][2]string // of the filter, for a form
 }
 
 // jobsFilter is a filter as an address has it.
@@ -29,9 +31,8 @@ var allStates = []errand.State{errand.Running, errand.Ready, errand.Scheduled, e
 // jobsLimit is how many jobs a page has.
 const jobsLimit = 50
 
-// filter reads the filter of an address.
-func (x *request) filter() (f jobsFilter, in errand.JobFilter, err error) {
-	v := x.URL.Query()
+// filterOf reads a filter.
+func filterOf(v url.Values) (f jobsFilter, in errand.JobFilter, err error) {
 	for _, s := range v["state"] {
 		if s == "" {
 			continue
@@ -66,7 +67,7 @@ func words[S ~string](all []S) string {
 }
 
 func jobs(x *request) (*content, error) {
-	f, in, err := x.filter()
+	f, in, err := filterOf(x.URL.Query())
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +79,13 @@ func jobs(x *request) (*content, error) {
 	q := x.URL.Query()
 	q.Del("after")
 	q.Del("format")
-	return &content{data: &jobsData{JobPage: page, Filter: f, States: allStates, Query: q.Encode(), First: after == ""}, json: page}, nil
+	var fields [][2]string
+	for _, name := range sortedKeys(q) {
+		for _, v := range q[name] {
+			fields = append(fields, [2]string{name, v})
+		}
+	}
+	return &content{data: &jobsData{JobPage: page, Filter: f, States: allStates, Query: q.Encode(), First: after == "", Fields: fields}, json: page}, nil
 }
 
 // Has reports whether the filter has a state.

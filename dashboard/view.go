@@ -28,6 +28,7 @@ type page struct {
 	// read returns what the template shows, or an error.
 	read func(x *request) (*content, error)
 
+	posts    bool // it is for forms
 	template *template.Template
 }
 
@@ -54,6 +55,7 @@ func init() {
 		{name: "bulk", title: "Bulk jobs", read: bulks},
 		{name: "workers", title: "Workers", read: workers},
 		{name: "health", title: "Health", read: health},
+		{name: "act", title: "Action", read: act, posts: true},
 	} {
 		file := "front"
 		if p.name != "" {
@@ -182,6 +184,7 @@ var funcs = template.FuncMap{
 	"bytes": size,
 	"shape": func(s errand.State) string { return shapes[s] },
 	"dict":  dict,
+	"pairs": pairs,
 }
 
 // shapes go with the words of states, so that colour alone says nothing.
@@ -285,6 +288,14 @@ func dict(pairs ...any) (map[string]any, error) {
 		m[name] = pairs[i+1]
 	}
 	return m, nil
+}
+
+// pairs returns names with values, for the fields of a form.
+func pairs(all ...string) (out [][2]string) {
+	for i := 0; i+1 < len(all); i += 2 {
+		out = append(out, [2]string{all[i], all[i+1]})
+	}
+	return out
 }
 
 // sortedKeys returns the keys of a map in their order.
