@@ -30,7 +30,7 @@ type plan struct {
 	n    int64  // of jobs; 0 for a deed that is about something else
 	jobs []errand.ID
 	// do does it and returns what has come of it, and where that is to be seen.
-	do func() (told, at string, err error)
+	do func(q *errand.Queue) (told, at string, err error)
 }
 
 var deeds = map[string]*deed{}
@@ -75,7 +75,13 @@ func act(x *request) (*content, error) {
 		f.Set("sure", strconv.FormatInt(p.n, 10))
 		return &content{title: d.title, data: map[string]any{"Title": d.title, "Text": p.text, "Jobs": p.jobs, "Form": f, "Were": asked, "More": sure != "" && p.n > asked, "None": p.n == 0 && p.jobs != nil}}, nil
 	}
-	told, at, err := p.do()
+	to := x.b.q
+	if x.b.o.Writer != nil {
+		if to, err = x.b.o.Writer(x.Context()); err != nil {
+			return nil, err
+		}
+	}
+	told, at, err := p.do(to)
 	log := x.b.o.Logger.With("by", x.who.Name, "role", x.who.Role.String(), "do", d.name, "what", p.text)
 	if err != nil {
 		log.Error("errand: an action on the dashboard has failed", "error", err)
@@ -154,9 +160,9 @@ func many(what errand.BulkAction) func(*request, url.Values) (*plan, error) {
 		if p.jobs == nil {
 			p.jobs = []errand.ID{}
 		}
-		p.do = func() (string, string, error) {
+		p.do = func(q *errand.Queue) (string, string, error) {
 			b.DryRun = false
-			info, err := x.b.q.StartBulk(x.Context(), b)
+			info, err := q.StartBulk(x.Context(), b)
 			if err != nil {
 				return "", "", err
 			}
@@ -180,17 +186,17 @@ func laneText(l errand.Lane) string {
 
 func hold(x *request, f url.Values) (*plan, error) {
 	lane := laneOf(f)
-	return &plan{text: laneText(lane), do: func() (string, string, error) {
+	return &plan{text: laneText(lane), do: func(q *errand.Queue) (string, string, error) {
 		reason := f.Get("reason")
-		err := x.b.q.Hold(x.Context(), lane, &errand.HoldOptions{Reason: reason, By: x.by()})
+		err := q.Hold(x.Context(), lane, &errand.HoldOptions{Reason: reason, By: x.by()})
 		return laneText(lane) + " is held.", "", err
 	}}, nil
 }
 
 func release(x *request, f url.Values) (*plan, error) {
 	lane, reason := laneOf(f), f.Get("reason")
-	return &plan{text: laneText(lane) + ", held: " + reason, do: func() (string, string, error) {
-		was, err := x.b.q.Release(x.Context(), lane, reason)
+	return &plan{text: laneText(lane) + ", held: " + reason, do: func(q *errand.Queue) (string, string, error) {
+		was, err := q.Release(x.Context(), lane, reason)
 		if err == nil && !was {
 			return "There was no such hold any more.", "", nil
 		}
@@ -200,8 +206,8 @@ func release(x *request, f url.Values) (*plan, error) {
 
 func skip(x *request, f url.Values) (*plan, error) {
 	queue, group := f.Get("queue"), f.Get("group")
-	return &plan{text: "the head of group " + group + " in " + queue, do: func() (string, string, error) {
-		id, err := x.b.q.SkipHead(x.Context(), queue, group)
+	return &plan{text: "the head of group " + group + " in " + queue, do: func(q *errand.Queue) (string, string, error) {
+		id, err := q.SkipHead(x.Context(), queue, group)
 		if err != nil {
 			return "", "", err
 		}
@@ -213,8 +219,8 @@ func skip(x *request, f url.Values) (*plan, error) {
 func ofSchedule(do func(*errand.Schedules, context.Context, string) error, done string) func(*request, url.Values) (*plan, error) {
 	return func(x *request, f url.Values) (*plan, error) {
 		name := f.Get("name")
-		return &plan{text: "the schedule " + name, do: func() (string, string, error) {
-			err := do(x.b.q.Schedules(), x.Context(), name)
+		return &plan{text: "the schedule " + name, do: func(q *errand.Queue) (string, string, error) {
+			err := do(q.Schedules(), x.Context(), name)
 			return "The schedule " + name + " is " + done + ".", "schedule" + string(query("name", name)), err
 		}}, nil
 	}

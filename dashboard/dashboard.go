@@ -30,6 +30,9 @@ type Options struct {
 	Origins []string
 	// Name is what the pages are about, as a host or a file. If empty, "errand".
 	Name string
+	// Writer returns the queue on which actions are done, if it is another one than that of the
+	// pages. It is called for each action that is confirmed. If nil, it is the same.
+	Writer func(ctx context.Context) (*errand.Queue, error)
 	// Logger gets a line for each action, with who did it. If nil, slog.Default().
 	Logger *slog.Logger
 }

@@ -70,7 +70,7 @@ func (l *look) sentence(d *frontData) (text string, well bool) {
 	switch {
 	case d.Empty:
 		return "Nothing was ever enqueued.", true
-	case !l.health.Live || !l.health.Ready:
+	case !l.health.Live || !l.health.Ready && !l.readOnly:
 		return "New jobs are refused.", false
 	case !l.unshown && len(l.workers) == 0 && d.Sums.Ready > 0:
 		return fmt.Sprintf("No worker runs; %s due, since %s.", are(d.Sums.Ready, "job"), took(now.Sub(d.Oldest))), false

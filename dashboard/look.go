@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,9 +20,11 @@ type look struct {
 	workers []errand.WorkerInfo
 	unshown bool // workers are not known
 	health  errand.Health
-	holds   []errand.HoldState
-	causes  []errand.Cause
-	longest []errand.JobInfo
+	// readOnly: the queue is open for reading alone, and does not know whether it could write.
+	readOnly bool
+	holds    []errand.HoldState
+	causes   []errand.Cause
+	longest  []errand.JobInfo
 }
 
 // looks keep the last look, and make one at most once a second.
@@ -115,6 +118,9 @@ func take(ctx context.Context, q *errand.Queue) (l *look, err error) {
 	slices.SortStableFunc(l.longest, func(a, b errand.JobInfo) int { return a.DueAt.Compare(b.DueAt) })
 	l.longest = l.longest[:min(len(l.longest), ofLongest)]
 	l.health = <-health
+	l.readOnly = slices.ContainsFunc(l.health.Reasons, func(r errand.HealthReason) bool {
+		return r.Code == errand.HealthWrite && strings.HasPrefix(r.Text, errand.ErrReadOnly.Error())
+	})
 	return l, nil
 }
 
@@ -192,6 +198,10 @@ func (l *look) troubles() (all []trouble) {
 		switch r.Code {
 		case errand.HealthBrake, errand.HealthUnavailable, errand.HealthOverdue: // among the holds, and beside
 			continue
+		case errand.HealthWrite:
+			if l.readOnly {
+				continue
+			}
 		}
 		all = append(all, trouble{What: string(r.Code), Lane: errand.Lane{Queue: r.Queue, Kind: r.Kind}, Since: r.Since, Why: r.Text})
 	}

@@ -36,6 +36,7 @@ var verbs = []func(*tool) *cobra.Command{
 	statusCommand,
 	watchCommand,
 	metricsCommand,
+	dashboardCommand,
 	jobsCommand,
 	queuesCommand,
 	groupsCommand,
