@@ -46,12 +46,15 @@ type board struct {
 	o     Options
 	cross *http.CrossOriginProtection
 	looks looks
+	hub   *hub
 }
 
 // Handler returns a handler of all pages of q. It serves them under any path that ends in "/",
 // whether or not the path is stripped:
 //
 //	mux.Handle("/errand/", dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Basic(users)}))
+//
+// It begins to take samples for the charts of the last hour, which ends with the queue.
 //
 // Handler panics with a [errand.FieldError] if an option is not as described there.
 func Handler(q *errand.Queue, o *Options) http.Handler {
@@ -63,6 +66,9 @@ func Handler(q *errand.Queue, o *Options) http.Handler {
 		}
 	}
 	b.looks.q = q
+	b.looks.version = func(ctx context.Context) (int64, bool, error) { return version(ctx, q) }
+	b.hub = newHub(&b.looks)
+	go b.looks.watch()
 	return b
 }
 
@@ -74,6 +80,9 @@ type request struct {
 	page *page
 	up   string // the way from the page to the front, relative
 	id   string // of the job in the path
+
+	seen    *look // what the page shows, if it shows one
+	version int64 // of the file, before the page was read
 }
 
 // ServeHTTP implements [http.Handler].
@@ -115,10 +124,20 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.fail(w, err)
 		return
 	}
+	if x.page.serve != nil {
+		if err = x.page.serve(x, w); err != nil {
+			x.fail(w, err)
+		}
+		return
+	}
 	ctx, stop := context.WithTimeout(r.Context(), readFor)
 	defer stop()
 	x.Request = r.WithContext(ctx)
+	x.version, _, _ = b.looks.version(ctx) // if it fails, so does what follows
 	data, err := x.page.read(x)
+	if x.page.posts {
+		b.looks.expire()
+	}
 	if err != nil {
 		x.fail(w, err)
 		return

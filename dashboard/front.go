@@ -14,37 +14,61 @@ type frontData struct {
 	Well     bool
 	Empty    bool // nothing was ever enqueued
 	Troubles []trouble
+	Others   int // troubles that are not shown
+	Numbers  []figure
 	Sums     sums
-	Oldest   time.Time
 	Causes   []errand.Cause
 	Lanes    []errand.LaneTotals
 	More     int // lanes that are not shown
-	Longest  []errand.JobInfo
+	Longest  []running
+	Cut      bool // more run than were looked at
 	Workers  []errand.WorkerInfo
+	Idle     int // workers that are not shown
 	Unshown  bool
-	Read     time.Time
 }
 
-// ofLanes is how many lanes the front shows.
-const ofLanes = 10
+// running is a job that runs.
+type running struct {
+	errand.JobInfo
+	Far *errand.Progress // nil if it does not say
+}
+
+// How many rows the tables of the front have.
+const (
+	ofLanes    = 10
+	ofTroubles = 50
+	ofWorkers  = 20
+)
 
 func front(x *request) (*content, error) {
-	l, err := x.b.looks.get(x.Context())
+	l, err := x.look()
 	if err != nil {
 		return nil, err
 	}
-	d := &frontData{
-		Troubles: l.troubles(), Sums: l.sums(), Oldest: l.oldest(), Causes: l.causes, Longest: l.longest, Workers: l.workers,
-		Unshown: l.unshown, Read: l.at,
-	}
+	d := &frontData{Troubles: l.troubles(), Numbers: l.numbers(), Sums: l.sums(), Causes: l.causes, Cut: l.cut, Workers: l.workers, Unshown: l.unshown}
 	d.Empty = d.Sums.Enqueued == 0
-	d.Sentence, d.Well = l.sentence(d)
+	d.Sentence, d.Well = l.sentence(d.Troubles)
+	for _, j := range l.longest {
+		d.Longest = append(d.Longest, running{j, l.progress(j.ID)})
+	}
 	d.Lanes = slices.Clone(l.lanes)
 	slices.SortStableFunc(d.Lanes, func(a, b errand.LaneTotals) int { return laterDue(a.Stats.OldestDue, b.Stats.OldestDue) })
-	if n := len(d.Lanes); n > ofLanes {
-		d.Lanes, d.More = d.Lanes[:ofLanes], n-ofLanes
+	d.Lanes, d.More = first(d.Lanes, ofLanes)
+	d.Troubles, d.Others = first(d.Troubles, ofTroubles)
+	d.Workers, d.Idle = first(d.Workers, ofWorkers)
+	doc := map[string]any{"sentence": d.Sentence, "well": d.Well, "lanes": l.lanes, "workers": l.workers, "health": l.health, "holds": l.holds(), "causes": l.causes}
+	if l.away != nil {
+		doc["error"], doc["remedy"], doc["age_s"] = l.away.Text, l.away.Remedy, time.Since(l.at).Seconds()
 	}
-	return &content{data: d, json: map[string]any{"sentence": d.Sentence, "well": d.Well, "lanes": l.lanes, "workers": l.workers, "health": l.health, "holds": l.holds, "causes": l.causes}}, nil
+	return &content{data: d, json: doc}, nil
+}
+
+// first returns at most n of all, and how many are left.
+func first[T any](all []T, n int) (some []T, left int) {
+	if len(all) <= n {
+		return all, 0
+	}
+	return all[:n], len(all) - n
 }
 
 // laterDue compares due times; zero, for none, comes last.
@@ -61,29 +85,58 @@ func laterDue(a, b time.Time) int {
 }
 
 // sentence says in a sentence how the queue is.
-func (l *look) sentence(d *frontData) (text string, well bool) {
-	waiting := int64(0)
-	for i := range d.Troubles {
-		waiting += d.Troubles[i].Jobs
+func (l *look) sentence(troubles []trouble) (text string, well bool) {
+	things := int64(0) // that hold up jobs
+	for i := range troubles {
+		if troubles[i].Jobs > 0 {
+			things++
+		}
 	}
-	now := l.clock.Now
+	free, heldUp := l.waiting()
+	oldest, now := l.oldest(), l.clock.Now
 	switch {
-	case d.Empty:
+	case l.away != nil:
+		return "The queue cannot be looked at.", false
+	case l.sums().Enqueued == 0:
 		return "Nothing was ever enqueued.", true
-	case !l.health.Live || !l.health.Ready && !l.readOnly:
+	case !l.health.Live:
+		return "The queue is closed.", false
+	case !l.health.Ready && !l.readOnly:
 		return "New jobs are refused.", false
-	case !l.unshown && len(l.workers) == 0 && d.Sums.Ready > 0:
-		return fmt.Sprintf("No worker runs; %s due, since %s.", are(d.Sums.Ready, "job"), took(now.Sub(d.Oldest))), false
-	case len(d.Troubles) == 1 && waiting > 0:
-		return fmt.Sprintf("One thing holds up %s.", plural(waiting, "job")), false
-	case waiting > 0:
-		return fmt.Sprintf("%d things hold up %s.", len(d.Troubles), plural(waiting, "job")), false
-	case len(d.Troubles) > 0:
-		return fmt.Sprintf("%s to look at.", plural(int64(len(d.Troubles)), "thing")), false
-	case d.Oldest.IsZero():
-		return fmt.Sprintf("Well: %s a minute, none waits.", plural(int64(d.Sums.Minute.Done+0.5), "job")), true
+	case !l.unshown && len(l.workers) == 0 && free > 0:
+		return fmt.Sprintf("No worker runs; %s due, since %s.", are(free, "job"), took(max(now.Sub(oldest), time.Second))), false
+	case things == 1:
+		return fmt.Sprintf("1 thing holds up %s.", plural(heldUp, "job")), false
+	case things > 1:
+		return fmt.Sprintf("%s hold up %s.", plural(things, "thing"), plural(heldUp, "job")), false
+	case len(troubles) > 0:
+		return fmt.Sprintf("%s to look at.", plural(int64(len(troubles)), "thing")), false
 	}
-	return fmt.Sprintf("Well: %s a minute, none waits longer than %s.", plural(int64(d.Sums.Minute.Done+0.5), "job"), took(max(now.Sub(d.Oldest), time.Second))), true
+	text = "Well: "
+	if v, ok := l.rate(func(s *sample) int64 { return s.ended }); ok {
+		text += plural(int64(v+0.5), "job") + " a minute, "
+	}
+	if oldest.IsZero() {
+		return text + "none waits.", true
+	}
+	return text + fmt.Sprintf("none waits longer than %s.", took(max(now.Sub(oldest), time.Second))), true
+}
+
+// waiting returns how many jobs are due that nobody holds, and how many are held up: they wait in
+// lanes that are held, or are due and no worker takes them.
+func (l *look) waiting() (free, heldUp int64) {
+	for i := range l.lanes {
+		switch s := &l.lanes[i].Stats; {
+		case l.held(s):
+			heldUp += s.Ready + s.Scheduled
+		default:
+			free += due(s)
+			if !l.unshown && !l.served(s.Queue, s.Kind) {
+				heldUp += due(s)
+			}
+		}
+	}
+	return free, heldUp
 }
 
 func plural(n int64, what string) string {

@@ -4,132 +4,367 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/errandq/errand"
 )
 
-// look is what the queue was like at a moment. All viewers share it: do not change it.
+// look is what the queue was like at a moment. All viewers share it: do not change what it
+// refers to.
 type look struct {
-	at      time.Time // of this machine
-	clock   errand.ClockState
+	serial int64     // another number for each look that differs, from 1
+	at     time.Time // of this machine: when it was known last to be the newest
+	clock  errand.ClockState
+
+	version int64 // of the file, as of lanes
+	known   bool  // the store says the version
+	read    time.Time
 	lanes   []errand.LaneTotals
+	causes  []errand.Cause
+	longest []errand.JobInfo
+	cut     bool // more jobs run than were looked at for longest
+	// full: more than lanes has been read. causesOf and longestOf say as of what.
+	full      bool
+	causesOf  uint64
+	longestOf int64
+
+	// What is asked again without a commit.
 	workers []errand.WorkerInfo
 	unshown bool // workers are not known
+	asked   time.Time
 	health  errand.Health
 	// readOnly: the queue is open for reading alone, and does not know whether it could write.
 	readOnly bool
-	holds    []errand.HoldState
-	causes   []errand.Cause
-	longest  []errand.JobInfo
+	judged   time.Time
+	apart    []errand.HoldState // of lanes that never had a job
+
+	hour []sample // the last hour, the oldest first
+	away *away    // why there is no newer look; nil if this is the newest
 }
 
-// looks keep the last look, and make one at most once a second.
-type looks struct {
-	q *errand.Queue
+// away is why the queue cannot be looked at.
+type away struct {
+	Text, Remedy string
+	Since        time.Time // of this machine
+}
 
-	mu   sync.Mutex
-	last *look
-	next *looking // under way; nil: none
+// looks keep the last look. They make one at most once a second, and only if something was
+// committed since the last one.
+type looks struct {
+	q       *errand.Queue
+	version func(context.Context) (v int64, known bool, err error)
+	hour    hour
+
+	mu    sync.Mutex
+	last  *look              // nil: there was none yet
+	tried map[bool]time.Time // when the last one began, by whether it was a full one
+	next  *looking           // under way; nil: none
+	fault error              // of the last try
+	since time.Time          // of the fault
 }
 
 // looking is a look under way.
 type looking struct {
-	ended chan struct{} // closed once the rest is set
-	look  *look
-	err   error
+	full  bool
+	ended chan struct{} // closed once it is over
 }
 
 const (
 	lookEach = time.Second
+	// askEach is how often workers are asked for, which may vanish without a commit, and
+	// judgeEach how often health is, which may change without one: a disk becomes full.
+	askEach   = 10 * time.Second
+	judgeEach = time.Minute
 	// ofCauses and ofLongest are how many of them the front shows.
 	ofCauses  = 5
 	ofLongest = 10
 )
 
-// get returns a look that is at most a second old.
+// get returns the newest look; what was committed less than a second ago may be missing. If the
+// queue cannot be looked at, it is the last look, which says so, or an error if there is none.
 func (s *looks) get(ctx context.Context) (*look, error) {
-	s.mu.Lock()
-	if s.last != nil && time.Since(s.last.at) < lookEach {
-		defer s.mu.Unlock()
-		return s.last, nil
+	l, err := s.fresh(ctx, true)
+	if l == nil || !l.full {
+		return nil, err
 	}
-	n := s.next
-	if n == nil {
-		n = &looking{ended: make(chan struct{})}
-		s.next = n
-		go s.run(n)
-	}
-	s.mu.Unlock()
-	select {
-	case <-n.ended:
-		return n.look, n.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	shown := *l
+	shown.clock, shown.hour = s.q.Clock(), s.hour.all()
+	return &shown, nil
+}
+
+// fresh returns the newest look, and why there is no newer one, if it is not the newest. A look
+// that is not full has no more than lanes anew.
+func (s *looks) fresh(ctx context.Context, full bool) (*look, error) {
+	for {
+		s.mu.Lock()
+		if time.Since(s.tried[full]) < lookEach {
+			defer s.mu.Unlock()
+			return s.last, s.fault
+		}
+		n := s.next
+		if n == nil {
+			n = &looking{full: full, ended: make(chan struct{})}
+			s.next = n
+			go s.run(n, s.last)
+		}
+		s.mu.Unlock()
+		select {
+		case <-n.ended:
+		case <-ctx.Done():
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.last, ctx.Err()
+		}
 	}
 }
 
 // run makes a look. It belongs to nobody: a viewer who goes away spoils it for no other.
-func (s *looks) run(n *looking) {
+func (s *looks) run(n *looking, last *look) {
 	ctx, stop := context.WithTimeout(context.Background(), readFor)
 	defer stop()
-	n.look, n.err = take(ctx, s.q)
+	began := time.Now()
+	l, err := s.take(ctx, last, n.full)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n.err == nil {
-		s.last = n.look
+	switch now := time.Now(); {
+	case err == nil:
+		l.at, l.away = now, nil
+		s.last, s.fault = l, nil
+	case s.fault == nil:
+		s.since = now
+		fallthrough
+	default:
+		if s.fault = err; last != nil {
+			old, why := *last, refused(err)
+			old.away = &away{why.text, why.remedy, s.since}
+			if old.serial++; last.away != nil && last.away.Text == why.text {
+				old.serial = last.serial
+			}
+			s.last = &old
+		}
+	}
+	if s.tried == nil {
+		s.tried = map[bool]time.Time{}
+	}
+	if s.tried[false] = began; n.full {
+		s.tried[true] = began
 	}
 	s.next = nil
 	close(n.ended)
 }
 
-// take looks at a queue.
-func take(ctx context.Context, q *errand.Queue) (l *look, err error) {
-	l = &look{at: time.Now(), clock: q.Clock()}
-	health := make(chan errand.Health, 1)
+// expire has the next look see what was committed just now.
+func (s *looks) expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.tried)
+}
+
+// version returns a number that changes with each commit to the file; known is false if the store
+// cannot say.
+func version(ctx context.Context, q *errand.Queue) (v int64, known bool, err error) {
+	s, ok := any(q).(interface {
+		Version(context.Context) (int64, error)
+	})
+	if !ok {
+		return 0, false, nil
+	}
+	if v, err = s.Version(ctx); errors.Is(err, errand.ErrUnsupportedDB) {
+		return 0, false, nil
+	}
+	return v, err == nil, err
+}
+
+// take looks at a queue. What has not changed since the last look is not read again.
+func (s *looks) take(ctx context.Context, last *look, full bool) (*look, error) {
+	l := &look{}
+	if last != nil {
+		*l = *last
+	}
+	v, known, err := s.version(ctx)
+	if err != nil {
+		return nil, err
+	}
+	changed := last == nil || last.away != nil || !known || v != last.version || last.waits() && time.Since(last.read) >= judgeEach
+	if changed {
+		if l.lanes, err = s.q.Totals(ctx); err != nil {
+			return nil, err
+		}
+		l.version, l.known, l.read = v, known, time.Now()
+	}
+	if full {
+		health := s.judge(ctx, l, changed)
+		err = s.rest(ctx, l, changed)
+		if h := <-health; h != nil {
+			l.health, l.judged = *h, time.Now()
+			l.readOnly = slices.ContainsFunc(h.Reasons, func(r errand.HealthReason) bool { return r.Code == errand.HealthReadOnly })
+		}
+		if err != nil {
+			return nil, err
+		}
+		l.full = true
+	}
+	if changed || full && !last.same(l) {
+		l.serial++
+	}
+	return l, nil
+}
+
+// judge asks for the health if that is old, and returns it, or nil.
+func (s *looks) judge(ctx context.Context, l *look, changed bool) <-chan *errand.Health {
+	health := make(chan *errand.Health, 1)
+	if old := time.Since(l.judged); l.full && (old < askEach || !changed && old < judgeEach) {
+		health <- nil
+		return health
+	}
 	go func() { // it waits for its turn to write, as the rest does not
 		asking, stop := context.WithTimeout(ctx, readFor/2)
 		defer stop()
-		health <- q.Health(asking, &errand.HealthOptions{MaxAge: -1})
+		h := s.q.Health(asking, &errand.HealthOptions{MaxAge: -1})
+		health <- &h
 	}()
-	if l.lanes, err = q.Totals(ctx); err != nil {
-		return nil, err
+	return health
+}
+
+// rest reads what a full look has besides lanes.
+func (s *looks) rest(ctx context.Context, l *look, changed bool) (err error) {
+	first := !l.full
+	if of := l.deaths(); first || of != l.causesOf {
+		if l.causes, err = s.q.DeadLetters().Causes(ctx, &errand.CauseOptions{Limit: ofCauses}); err != nil {
+			return err
+		}
+		l.causesOf = of
 	}
-	if l.holds, err = q.Holds(ctx); err != nil {
-		return nil, err
+	if changed || first || l.longestOf != l.version {
+		if err = l.runs(ctx, s.q); err != nil {
+			return err
+		}
+		l.longestOf = l.version
 	}
-	if l.workers, err = q.Workers(ctx); errors.Is(err, errand.ErrUnsupportedDB) {
-		l.unshown, err = true, nil
+	if !first && time.Since(l.asked) < askEach {
+		return nil
 	}
-	if err != nil {
-		return nil, err
+	l.workers, err = s.q.Workers(ctx)
+	if l.unshown = errors.Is(err, errand.ErrUnsupportedDB); err != nil && !l.unshown {
+		return err
 	}
-	if l.causes, err = q.DeadLetters().Causes(ctx, &errand.CauseOptions{Limit: ofCauses}); err != nil {
-		return nil, err
+	if changed || first {
+		holds, err := s.q.Holds(ctx)
+		if err != nil {
+			return err
+		}
+		l.apart = slices.DeleteFunc(holds, func(h errand.HoldState) bool {
+			return slices.ContainsFunc(l.lanes, func(t errand.LaneTotals) bool { return h.Includes(t.Queue, t.Kind) })
+		})
 	}
-	page, err := q.Jobs(ctx, errand.JobFilter{States: []errand.State{errand.Running}}, &errand.ListOptions{Limit: 200})
-	if err != nil {
-		return nil, err
+	l.asked = time.Now()
+	return nil
+}
+
+// mostRunning is how many jobs that run are looked at for those that have run longest.
+const mostRunning = 1000
+
+// runs reads what runs longest.
+func (l *look) runs(ctx context.Context, q *errand.Queue) error {
+	l.longest, l.cut = nil, false
+	if !slices.ContainsFunc(l.lanes, func(t errand.LaneTotals) bool { return t.Stats.Running > 0 }) {
+		return nil
 	}
-	l.longest = page.Jobs
-	slices.SortStableFunc(l.longest, func(a, b errand.JobInfo) int { return a.DueAt.Compare(b.DueAt) })
-	l.longest = l.longest[:min(len(l.longest), ofLongest)]
-	l.health = <-health
-	l.readOnly = slices.ContainsFunc(l.health.Reasons, func(r errand.HealthReason) bool {
-		return r.Code == errand.HealthWrite && strings.HasPrefix(r.Text, errand.ErrReadOnly.Error())
+	page, err := q.Jobs(ctx, errand.JobFilter{States: []errand.State{errand.Running}}, &errand.ListOptions{Limit: mostRunning})
+	slices.SortStableFunc(page.Jobs, func(a, b errand.JobInfo) int { return a.DueAt.Compare(b.DueAt) })
+	l.longest, l.cut = page.Jobs[:min(len(page.Jobs), ofLongest)], page.Next != ""
+	return err
+}
+
+// same reports whether two looks at the same lanes have the same beside these.
+func (l *look) same(other *look) bool {
+	return l.full && l.away == nil && reflect.DeepEqual(l.workers, other.workers) && reflect.DeepEqual(l.health, other.health)
+}
+
+// deaths returns a number that changes if a job has died, or is dead no more.
+func (l *look) deaths() (n uint64) {
+	for i := range l.lanes {
+		t := &l.lanes[i]
+		for _, v := range [...]int64{t.Number, t.Dead, t.Stats.Dead} {
+			n = (n ^ uint64(v)) * 0x100000001b3
+		}
+	}
+	return n
+}
+
+// holds returns all holds in force, in the order of their lanes.
+func (l *look) holds() []errand.HoldState {
+	all := slices.Clone(l.apart)
+	type key struct {
+		lane   errand.Lane
+		reason string
+	}
+	seen := map[key]bool{}
+	for i := range l.lanes {
+		for _, h := range l.lanes[i].Stats.Holds {
+			if k := (key{h.Lane, h.Reason}); !seen[k] && !l.over(h) {
+				seen[k] = true
+				all = append(all, h)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b errand.HoldState) int {
+		return cmp.Or(a.Compare(b.Lane), cmp.Compare(a.Reason, b.Reason))
 	})
-	return l, nil
+	return all
+}
+
+// waits reports whether jobs may have become due without a commit: no worker takes them.
+func (l *look) waits() bool {
+	return slices.ContainsFunc(l.lanes, func(t errand.LaneTotals) bool {
+		return t.Stats.Scheduled > 0 && t.Stats.OldestDue.IsZero() && !l.served(t.Queue, t.Kind)
+	})
+}
+
+// held reports whether a lane is held. A hold whose time is over may be among those of the lane,
+// as nothing need have been committed since.
+func (l *look) held(s *errand.LaneStats) bool {
+	return slices.ContainsFunc(s.Holds, func(h errand.HoldState) bool { return !l.over(h) })
+}
+
+func (l *look) over(h errand.HoldState) bool {
+	return !h.Probe && !h.Until.IsZero() && h.Until.Before(l.clock.Now)
+}
+
+// others reports whether workers of other processes run: what they count is not known here.
+func (l *look) others() bool {
+	attempts := 0
+	for i := range l.lanes {
+		attempts += len(l.lanes[i].Attempts)
+	}
+	names := map[string]bool{}
+	for i := range l.workers {
+		names[l.workers[i].Instance] = true
+	}
+	return l.unshown || len(names) > 1 || len(names) == 1 && attempts == 0
+}
+
+// progress returns how far a job has got that runs; nil if no worker shows it.
+func (l *look) progress(id errand.ID) *errand.Progress {
+	for i := range l.workers {
+		for j := range l.workers[i].Progress {
+			if p := &l.workers[i].Progress[j]; p.Job == id {
+				return &p.Progress
+			}
+		}
+	}
+	return nil
 }
 
 // sums are the numbers of all lanes together.
 type sums struct {
 	Scheduled, Ready, Blocked, Running, Dead int64
 	Enqueued                                 int64
-	Places                                   int // of all workers
-	Minute                                   errand.Rate
+	Ended, Failed                            int64 // done ever; attempts that failed, as far as it is known
+	Places                                   int   // of all workers
 }
 
 func (l *look) sums() (s sums) {
@@ -141,8 +376,8 @@ func (l *look) sums() (s sums) {
 		s.Running += t.Stats.Running
 		s.Dead += t.Stats.Dead
 		s.Enqueued += t.Enqueued
-		s.Minute.Done += t.Stats.Minute.Done
-		s.Minute.Failed += t.Stats.Minute.Failed
+		s.Ended += t.Done
+		s.Failed += t.Dead + t.Attempts[errand.EventRetried] + t.Attempts[errand.EventCrashed]
 	}
 	for i := range l.workers {
 		s.Places += l.workers[i].Concurrency
@@ -155,11 +390,20 @@ func (l *look) sums() (s sums) {
 func (l *look) oldest() (t time.Time) {
 	for i := range l.lanes {
 		s := &l.lanes[i].Stats
-		if len(s.Holds) == 0 && !s.OldestDue.IsZero() && (t.IsZero() || s.OldestDue.Before(t)) {
+		if !l.held(s) && !s.OldestDue.IsZero() && (t.IsZero() || s.OldestDue.Before(t)) {
 			t = s.OldestDue
 		}
 	}
 	return t
+}
+
+// due returns how many jobs of a lane are due. Those that no worker has looked for since are
+// scheduled still, and counted as one.
+func due(s *errand.LaneStats) int64 {
+	if s.Ready == 0 && !s.OldestDue.IsZero() {
+		return 1
+	}
+	return s.Ready
 }
 
 // trouble is one thing that holds up jobs, or that somebody should look at.
@@ -170,50 +414,48 @@ type trouble struct {
 	Until       time.Time // or the next probe
 	Probe       bool
 	Jobs        int64 // that wait
+	Due         int64 // of these
 	Why         string
+	By          string
 	Reason      string // of a hold: the button releases it
+	Help        string // what ends it, if no button does
 }
 
-// troubles returns what holds jobs up, of most jobs first.
+// whats say what holds of these reasons are.
+var whats = map[string]string{"paused": "paused", "brake": "brake: too many died", "unavailable": "the other side is away"}
+
+// troubles returns what holds jobs up, of most due jobs first.
 func (l *look) troubles() (all []trouble) {
-	for _, h := range l.holds {
-		t := trouble{What: "held", Lane: h.Lane, Since: h.Since, Until: h.Until, Probe: h.Probe, Jobs: h.Waiting, Why: h.Detail, Reason: h.Reason}
-		if h.By != "" {
-			t.Why = join(t.Why, "by "+h.By)
-		}
-		t.What = map[string]string{"paused": "paused", "brake": "brake: too many died", "unavailable": "the other side is away"}[h.Reason]
-		t.What = cmp.Or(t.What, "held: "+h.Reason)
+	for _, h := range l.holds() {
+		t := trouble{Lane: h.Lane, Since: h.Since, Until: h.Until, Probe: h.Probe, Jobs: h.Waiting, Due: h.Ready, Why: h.Detail, By: h.By, Reason: h.Reason}
+		t.What = cmp.Or(whats[h.Reason], "held: "+h.Reason)
 		all = append(all, t)
 	}
 	if !l.unshown {
 		for i := range l.lanes {
 			s := &l.lanes[i].Stats
-			if due := s.Ready; due > 0 && !l.served(s.Queue, s.Kind) {
-				all = append(all, trouble{What: "no worker", Lane: errand.Lane{Queue: s.Queue, Kind: s.Kind}, Since: s.OldestDue, Jobs: due, Why: "No running worker takes this kind from this queue."})
+			if !l.held(s) && due(s) > 0 && !l.served(s.Queue, s.Kind) {
+				all = append(all, trouble{What: "no worker", Lane: errand.Lane{Queue: s.Queue, Kind: s.Kind}, Since: s.OldestDue, Jobs: due(s), Due: due(s),
+					Why: "No worker that runs takes this kind from this queue.", Help: "Start a program that has a handler for this kind, or errand work."})
 			}
 		}
 	}
 	for i := range l.health.Reasons {
 		r := &l.health.Reasons[i]
 		switch r.Code {
-		case errand.HealthBrake, errand.HealthUnavailable, errand.HealthOverdue: // among the holds, and beside
+		case errand.HealthBrake, errand.HealthUnavailable, errand.HealthOverdue, errand.HealthReadOnly: // among the holds, and beside
 			continue
-		case errand.HealthWrite:
-			if l.readOnly {
-				continue
-			}
 		}
-		all = append(all, trouble{What: string(r.Code), Lane: errand.Lane{Queue: r.Queue, Kind: r.Kind}, Since: r.Since, Why: r.Text})
+		all = append(all, trouble{What: cmp.Or(conditions[r.Code], string(r.Code)), Lane: errand.Lane{Queue: r.Queue, Kind: r.Kind}, Since: r.Since, Why: r.Text})
 	}
-	slices.SortStableFunc(all, func(a, b trouble) int { return cmp.Compare(b.Jobs, a.Jobs) })
+	slices.SortStableFunc(all, func(a, b trouble) int { return cmp.Or(cmp.Compare(b.Due, a.Due), cmp.Compare(b.Jobs, a.Jobs)) })
 	return all
 }
 
-func join(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + ", " + b
+// conditions say what reasons of health are.
+var conditions = map[errand.HealthCode]string{
+	errand.HealthClosed: "the queue is closed", errand.HealthDamage: "the file is damaged", errand.HealthFull: "no space is left", errand.HealthWrite: "the file cannot be written",
+	errand.HealthSpace: "little space is left", errand.HealthClock: "the clock is wrong", errand.HealthCap: "nearly full", errand.HealthLog: "the log hangs", errand.HealthDead: "many dead letters",
 }
 
 // served reports whether a worker takes jobs of a lane, as far as it is known.

@@ -27,6 +27,8 @@ type page struct {
 	title string
 	// read returns what the template shows, or an error.
 	read func(x *request) (*content, error)
+	// serve answers in place of read and the template.
+	serve func(x *request, w http.ResponseWriter) error
 
 	posts    bool // it is for forms
 	template *template.Template
@@ -78,6 +80,11 @@ type layout struct {
 	Nav                   []navItem
 	Search                string
 	Data                  any
+	// Live is true if the page can be asked for again.
+	Live bool
+	Seen int64         // what it shows, see [viewer]
+	Age  time.Duration // of what it shows
+	Away *away         // why it shows nothing newer; nil if it is the newest
 }
 
 type navItem struct{ Name, Title string }
@@ -98,8 +105,22 @@ func (x *request) layout(title string, data any) *layout {
 	if l.Inside {
 		l.Clock = x.b.q.Clock()
 		l.Now = l.Clock.Now
+		l.Live = x.page != nil && !x.page.posts && x.page.serve == nil
+		l.Seen, l.Search = x.version, x.URL.Query().Get("q")
+	}
+	if x.seen != nil {
+		l.Seen, l.Age, l.Away = x.seen.serial, time.Since(x.seen.at), x.seen.away
 	}
 	return l
+}
+
+// look returns the newest look, which the page shows.
+func (x *request) look() (*look, error) {
+	l, err := x.b.looks.get(x.Context())
+	if err == nil {
+		x.seen = l
+	}
+	return l, err
 }
 
 // render writes a page.
@@ -133,7 +154,9 @@ func (x *request) fail(w http.ResponseWriter, err error) {
 		_ = json.NewEncoder(w).Encode(map[string]string{"error": r.text, "remedy": r.remedy})
 		return
 	}
-	x.write(w, r.status, refusalPage, x.layout(http.StatusText(r.status), map[string]string{"Text": r.text, "Remedy": r.remedy}))
+	l := x.layout(http.StatusText(r.status), map[string]string{"Text": r.text, "Remedy": r.remedy})
+	l.Live = l.Live && r.status == http.StatusServiceUnavailable // other pages stay as they are
+	x.write(w, r.status, refusalPage, l)
 }
 
 func (x *request) write(w http.ResponseWriter, status int, t *template.Template, l *layout) {
@@ -180,11 +203,13 @@ var funcs = template.FuncMap{
 	"took":  took,
 	"exact": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") + " UTC" },
 	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
-	"query": query,
-	"bytes": size,
-	"shape": func(s errand.State) string { return shapes[s] },
-	"dict":  dict,
-	"pairs": pairs,
+	// clockTime is the time of day of what was read some time before.
+	"clockTime": func(now time.Time, age time.Duration) string { return now.Add(-age).UTC().Format("15:04:05") + " UTC" },
+	"query":     query,
+	"bytes":     size,
+	"shape":     func(s errand.State) string { return shapes[s] },
+	"dict":      dict,
+	"pairs":     pairs,
 }
 
 // shapes go with the words of states, so that colour alone says nothing.
