@@ -20,7 +20,7 @@ type lanesData struct {
 const lanesLimit = 100
 
 func lanes(x *request) (*content, error) {
-	l, err := x.b.looks.get(x.Context())
+	l, err := x.look()
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func bulks(x *request) (*content, error) {
 }
 
 func workers(x *request) (*content, error) {
-	l, err := x.b.looks.get(x.Context())
+	l, err := x.look()
 	if err != nil {
 		return nil, err
 	}
@@ -124,12 +124,12 @@ func workers(x *request) (*content, error) {
 }
 
 func health(x *request) (*content, error) {
-	l, err := x.b.looks.get(x.Context())
+	l, err := x.look()
 	if err != nil {
 		return nil, err
 	}
 	settings, err := x.b.q.Settings(x.Context())
-	if err != nil {
+	if err != nil && l.away == nil {
 		return nil, err
 	}
 	return &content{data: map[string]any{"Health": l.health, "Clock": l.clock, "Settings": asJSON(settings), "N": len(settings)}, json: map[string]any{"health": l.health, "clock": l.clock, "settings": settings}}, nil
