@@ -40,7 +40,7 @@ func draw(name string, points []point, now, queue time.Time, least float64, text
 	if len(points) == 0 {
 		return c
 	}
-	shown := func(at time.Time) time.Time { return queue.Add(-now.Sub(at)) }
+	shown := func(at time.Time) time.Time { return queue.Add(-now.Sub(at)).Round(time.Second) }
 	c.Since = shown(points[0].at)
 	top := least
 	for _, p := range points {
@@ -103,16 +103,16 @@ func (l *look) numbers() []figure {
 		return draw(name, points, now, l.clock.Now, least, text)
 	}
 	whole := func(v float64) string { return count(int64(v + 0.5)) }
-	age := figure{Title: "Oldest due", Value: "none", Time: oldest, Chart: line("Age of the oldest due", 10, func(v float64) string { return took(time.Duration(v * float64(time.Second))) },
+	age := figure{Title: "Oldest due", Value: "none", Time: oldest, Chart: line("Age of the oldest due", 10, seconds,
 		func(i int) (float64, bool) { return l.hour[i].oldest.Truncate(time.Second).Seconds(), true })}
 	rated := func(title, name string, of func(*sample) int64) figure {
-		n := figure{Title: title, Value: "–", Note: "known in 10 s", Chart: line(name, 10, whole, func(i int) (float64, bool) { return rate(l.hour, i, of) })}
+		n := figure{Title: title, Value: "–", Note: "known in 10 s", Chart: line(name, 1, whole, func(i int) (float64, bool) { return rate(l.hour, i, of) })}
 		if v, ok := l.rate(of); ok {
 			n.Value, n.Note = whole(v), ""
 		}
 		return n
 	}
-	running := figure{Title: "Running", Value: count(s.Running), Chart: line("Running", 10, whole, func(i int) (float64, bool) { return float64(l.hour[i].running), true })}
+	running := figure{Title: "Running", Value: count(s.Running), Chart: line("Running", 1, whole, func(i int) (float64, bool) { return float64(l.hour[i].running), true })}
 	if !l.unshown {
 		running.Of = fmt.Sprintf("of %s", plural(int64(s.Places), "place"))
 	}
@@ -129,4 +129,12 @@ func (l *look) rate(of func(*sample) int64) (perMinute float64, known bool) {
 		return 0, false
 	}
 	return rate(l.hour, len(l.hour)-1, of)
+}
+
+// seconds returns a number of seconds as a duration for people.
+func seconds(v float64) string {
+	if v < 1 {
+		return "0 s"
+	}
+	return took(time.Duration(v * float64(time.Second)))
 }

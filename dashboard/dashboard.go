@@ -46,6 +46,7 @@ type board struct {
 	o     Options
 	cross *http.CrossOriginProtection
 	looks looks
+	kept  kept
 	hub   *hub
 }
 
@@ -65,10 +66,14 @@ func Handler(q *errand.Queue, o *Options) http.Handler {
 			panic(&errand.FieldError{Field: "origins[" + itoa(i) + "]", Value: origin, Limit: "must be a scheme and a host, as https://ops.example.com"})
 		}
 	}
-	b.looks.q = q
+	b.looks.q, b.looks.over = q, make(chan struct{})
 	b.looks.version = func(ctx context.Context) (int64, bool, error) { return version(ctx, q) }
 	b.hub = newHub(&b.looks)
-	go b.looks.watch()
+	if end, err := closing(q); err != nil { // it is closed already
+		close(b.looks.over)
+	} else {
+		go b.looks.watch(end)
+	}
 	return b
 }
 
@@ -133,7 +138,12 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, stop := context.WithTimeout(r.Context(), readFor)
 	defer stop()
 	x.Request = r.WithContext(ctx)
-	x.version, _, _ = b.looks.version(ctx) // if it fails, so does what follows
+	if x.serveKept(w) {
+		return
+	}
+	if !x.page.posts && !ofLook[name] {
+		x.version, _, _ = b.looks.version(ctx) // if it fails, so does what follows
+	}
 	data, err := x.page.read(x)
 	if x.page.posts {
 		b.looks.expire()

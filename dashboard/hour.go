@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -54,21 +53,33 @@ func (h *hour) all() []sample {
 
 // watch takes the samples until the queue is closed. It reads at most every 10 s, and only if
 // something was committed since.
-func (s *looks) watch() {
+func (s *looks) watch(closing *errand.Subscription) {
+	defer close(s.over)
 	t := time.NewTicker(sampleEach)
 	defer t.Stop()
 	for {
 		ctx, stop := context.WithTimeout(context.Background(), readFor)
-		l, err := s.fresh(ctx, false)
-		stop()
-		if errors.Is(err, errand.ErrClosed) {
-			return
-		}
-		if err == nil {
+		if l, err := s.fresh(ctx, false); err == nil {
 			s.hour.add(l.sample(s.q.Clock().Now))
 		}
-		<-t.C
+		stop()
+		for waits := true; waits; {
+			select {
+			case <-t.C:
+				waits = false
+			case _, open := <-closing.Events(): // a few come nevertheless
+				if !open {
+					return
+				}
+			}
+		}
 	}
+}
+
+// closing returns a subscription for its end, which is the end of the queue. Hardly any event is of
+// such a kind.
+func closing(q *errand.Queue) (*errand.Subscription, error) {
+	return q.Subscribe(context.Background(), errand.EventFilter{Kind: "errand/none"}, 1)
 }
 
 // sample returns the numbers of a look. The age of the oldest job that is due is that of now.

@@ -64,7 +64,6 @@ type hub struct {
 	mu      sync.Mutex
 	viewers []*viewer // those told last are last
 	runs    bool
-	over    chan struct{} // closed once the queue is closed
 
 	// The rest belongs to the loop.
 	turns int
@@ -74,7 +73,7 @@ type hub struct {
 }
 
 func newHub(l *looks) *hub {
-	return &hub{looks: l, seed: maphash.MakeSeed(), over: make(chan struct{})}
+	return &hub{looks: l, seed: maphash.MakeSeed()}
 }
 
 // enter adds a viewer, and reports whether there is room.
@@ -109,23 +108,19 @@ func (h *hub) run() {
 		if len(all) == 0 {
 			return
 		}
-		if !h.turn(all) {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			select {
-			case <-h.over:
-			default:
-				close(h.over)
-			}
-			h.runs = false
+		h.turn(all)
+		wait := time.NewTimer(turnEach)
+		select {
+		case <-wait.C:
+		case <-h.looks.over:
+			wait.Stop()
 			return
 		}
-		time.Sleep(turnEach)
 	}
 }
 
-// turn looks for changes, and tells viewers of them. It returns false if the queue is closed.
-func (h *hub) turn(all []*viewer) (open bool) {
+// turn looks for changes, and tells viewers of them.
+func (h *hub) turn(all []*viewer) {
 	ctx, stop := context.WithTimeout(context.Background(), readFor)
 	defer stop()
 	h.turns++
@@ -140,9 +135,6 @@ func (h *hub) turn(all []*viewer) (open bool) {
 	} else {
 		version, known, err = h.looks.version(ctx)
 	}
-	if errors.Is(err, errand.ErrClosed) {
-		return false
-	}
 	changed := err == nil && (known && version != h.last || !known && h.turns%blindEach == 0)
 	turned := h.away != (err != nil)
 	if h.away = err != nil; err == nil {
@@ -154,7 +146,7 @@ func (h *hub) turn(all []*viewer) (open bool) {
 	}
 	for _, v := range all {
 		switch {
-		case v.looks && v.seen != serial && (serial != 0 || err == nil):
+		case v.looks && v.seen != serial && serial != 0:
 			v.seen = serial
 			v.ring()
 		case v.looks:
@@ -165,7 +157,6 @@ func (h *hub) turn(all []*viewer) (open bool) {
 		}
 	}
 	h.pay(all, version)
-	return true
 }
 
 // pay tells a few of the viewers who are owed it, those first who have waited longest.
@@ -275,6 +266,11 @@ func (x *request) live(w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
+	select {
+	case <-x.b.looks.over:
+		return errand.ErrClosed
+	default:
+	}
 	if !x.b.hub.enter(v) {
 		return errCrowded
 	}
@@ -305,7 +301,7 @@ func (x *request) live(w http.ResponseWriter) error {
 		select {
 		case <-x.Context().Done():
 			return nil
-		case <-x.b.hub.over:
+		case <-x.b.looks.over:
 			return nil
 		case <-v.tell:
 			going = send("event: changed\ndata: 1\n\n")

@@ -57,6 +57,7 @@ type looks struct {
 	q       *errand.Queue
 	version func(context.Context) (v int64, known bool, err error)
 	hour    hour
+	over    chan struct{} // closed once the queue is
 
 	mu    sync.Mutex
 	last  *look              // nil: there was none yet
@@ -166,13 +167,7 @@ func (s *looks) expire() {
 // version returns a number that changes with each commit to the file; known is false if the store
 // cannot say.
 func version(ctx context.Context, q *errand.Queue) (v int64, known bool, err error) {
-	s, ok := any(q).(interface {
-		Version(context.Context) (int64, error)
-	})
-	if !ok {
-		return 0, false, nil
-	}
-	if v, err = s.Version(ctx); errors.Is(err, errand.ErrUnsupportedDB) {
+	if v, err = q.Version(ctx); errors.Is(err, errand.ErrUnsupportedDB) {
 		return 0, false, nil
 	}
 	return v, err == nil, err

@@ -85,6 +85,7 @@ type layout struct {
 	Seen int64         // what it shows, see [viewer]
 	Age  time.Duration // of what it shows
 	Away *away         // why it shows nothing newer; nil if it is the newest
+	Body template.HTML // in place of Data, if it is not empty
 }
 
 type navItem struct{ Name, Title string }
@@ -139,7 +140,9 @@ func (x *request) render(w http.ResponseWriter, status int, c *content) {
 	if title == "" {
 		title = x.page.title
 	}
-	x.write(w, status, x.page.template, x.layout(title, c.data))
+	frame := x.layout(title, c.data)
+	x.keep(frame)
+	x.write(w, status, x.page.template, frame)
 }
 
 // fail writes a page that says what is the case.

@@ -1,0 +1,235 @@
+package dashboard_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/dashboard"
+)
+
+var tag = regexp.MustCompile(`<[^>]*>`)
+
+// plain returns the text of a page, without what is seen only while it has the focus.
+func plain(page string) string {
+	page = regexp.MustCompile(`<span class="exact">[^<]*</span>`).ReplaceAllString(page, "")
+	return strings.Join(strings.Fields(tag.ReplaceAllString(page, " ")), " ")
+}
+
+// The parts of the overview come in the order in which somebody asks: how is it, what holds work
+// up, how much goes through, what dies, where, what runs, and who works.
+func TestFront_order(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, q := counted(t)
+		defer q.Close()
+		ctx, stop := context.WithCancel(t.Context())
+		w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet})
+		errand.Handle(w, func(ctx context.Context, job *errand.Job[mail]) error {
+			if job.Args.To == "nobody" {
+				return errand.Permanent(errDisk)
+			}
+			job.Progress(3, 10, "letters")
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		ran := make(chan error, 1)
+		go func() { ran <- w.Run(ctx) }()
+		for _, job := range []errand.NewJob{{Args: mail{"nobody"}}, {Args: mail{"a"}}, {Args: mail{"a"}, Options: &errand.JobOptions{Queue: "slow"}}} {
+			if _, err := q.Enqueue(ctx, job.Args, job.Options); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		h := dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Anyone(dashboard.Operator), Logger: quiet, Name: "here"})
+		time.Sleep(15 * time.Second)
+		status, page := get(h, "/")
+		text, at := plain(page), 0
+		for _, want := range []string{"here", "operator", "as of", "Search", "What holds work up", "no worker", "The last hour", "Oldest due", "Done a minute", "Failed a minute", "Running",
+			"Ready", "Scheduled", "Blocked", "Dead", "What kills most", "Queues and kinds", "What runs longest", "3 of 10", "Workers", "default"} {
+			i := strings.Index(text[at:], want)
+			if i < 0 {
+				t.Fatalf("%d, no %q after %q in %s", status, want, text[:at], text)
+			}
+			at += i
+		}
+		stop()
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The numbers of the last hour are those of the file, and each chart has a table.
+func TestFront_hour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		h := viewers(q, nil)
+		if _, page := get(h, "/"); !strings.Contains(plain(page), "Done a minute – known in 10 s") {
+			t.Errorf("at first: %s", plain(page))
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		w := errand.NewWorker(q, &errand.WorkerOptions{Logger: quiet})
+		errand.Handle(w, func(context.Context, *errand.Job[mail]) error { return nil })
+		ran := make(chan error, 1)
+		go func() { ran <- w.Run(ctx) }()
+		time.Sleep(500 * time.Millisecond) // between two samples
+		for range 95 {
+			store.commit(t, q)
+			synctest.Wait()
+			store.version.Add(1) // it is done
+			time.Sleep(time.Second)
+		}
+		_, page := get(h, "/")
+		if text := plain(page); !strings.Contains(text, "Well: 60 jobs a minute, none waits.") || !strings.Contains(text, "Done a minute 60 up to 60") || !strings.Contains(text, "since 1 min 25 s ago") {
+			t.Errorf("after 95 s: %s", text)
+		}
+		if n := strings.Count(page, "<polyline "); n != 4 || strings.Count(page, "as a table</summary>") != 4 {
+			t.Errorf("%d lines of charts", n)
+		}
+		stop()
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A handler takes a look each 10 s at most, and none while nothing is committed.
+func TestHandler_samples(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		viewers(q, nil)
+		synctest.Wait()
+		store.taken()
+		time.Sleep(time.Hour + time.Second)
+		if reads := store.taken(); reads["version"] != 360 || len(reads) != 1 {
+			t.Errorf("in an idle hour: %v", reads)
+		}
+		for range 600 {
+			store.commit(t, q)
+			time.Sleep(time.Second)
+		}
+		if reads := store.taken(); reads["stats"] != 60 || reads["causes"] > 0 || reads["settings"] > 0 {
+			t.Errorf("in ten busy minutes: %v", reads)
+		}
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// If the queue cannot be looked at, pages show what was there last with its age, the error and
+// what to do; without that they say so.
+func TestLook_away(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		h := viewers(q, nil)
+		store.commit(t, q)
+		time.Sleep(2 * time.Second)
+		pages := []string{"/", "/lanes", "/workers", "/health"}
+		for _, page := range pages {
+			if status, text := get(h, page); status != 200 || strings.Contains(text, "What follows is") {
+				t.Errorf("%s: %d %s", page, status, text)
+			}
+		}
+		seen := look(t, h, "", nil)
+		defer func() { seen.stop(); <-seen.ended }()
+		time.Sleep(1500 * time.Millisecond)
+		told := func(what string, want int64) {
+			t.Helper()
+			if n := seen.changed.Swap(0); n != want {
+				t.Errorf("%s: told %d times, want %d", what, n, want)
+			}
+		}
+		told("before", 0)
+		store.failing.Store(true)
+		time.Sleep(time.Minute)
+		told("away", 1)
+		for _, page := range pages {
+			status, text := get(h, page)
+			if text = plain(text); status != 200 || !strings.Contains(text, "What follows is 1 min old. "+errDisk.Error()) || !strings.Contains(text, "errand doctor") {
+				t.Errorf("%s, away: %d %s", page, status, text)
+			}
+		}
+		if _, text := get(h, "/"); !strings.Contains(plain(text), "The queue cannot be looked at.") || !strings.Contains(text, "mail") {
+			t.Errorf("the overview: %s", text)
+		}
+		if status, text := get(h, "/?format=json"); status != 200 || !strings.Contains(text, `"error":"`+errDisk.Error()) {
+			t.Errorf("as JSON: %d %s", status, text)
+		}
+		if status, text := get(viewers(q, nil), "/"); status != 503 || !strings.Contains(text, errDisk.Error()) {
+			t.Errorf("of a new handler: %d %s", status, text)
+		}
+		store.failing.Store(false)
+		time.Sleep(2 * time.Second)
+		told("back", 1)
+		if status, text := get(h, "/"); status != 200 || strings.Contains(text, "What follows is") {
+			t.Errorf("back: %d %s", status, plain(text))
+		}
+	})
+}
+
+// An action is seen on the next page, though that is less than a second later.
+func TestLook_afterAction(t *testing.T) {
+	q := open(t)
+	fill(t, q)
+	h := dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Anyone(dashboard.Operator), Logger: quiet})
+	if _, text := get(h, "/"); !strings.Contains(text, "Release") {
+		t.Fatalf("there is no hold: %s", plain(text))
+	}
+	if status, text := post(h, "/act", map[string][]string{"do": {"release"}, "queue": {"default"}, "reason": {"held"}, "sure": {"0"}}); status != 200 {
+		t.Fatalf("%d %s", status, text)
+	}
+	if _, text := get(h, "/"); strings.Contains(text, "Release") {
+		t.Errorf("the hold is shown still: %s", plain(text))
+	}
+}
+
+// A hold whose time is over is not shown, though nothing was committed since.
+func TestFront_over(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		store.commit(t, q)
+		if err := q.Hold(t.Context(), errand.Lane{Queue: "default"}, &errand.HoldOptions{For: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		h := viewers(q, nil)
+		if _, text := get(h, "/"); !strings.Contains(plain(text), "1 thing holds up 1 job.") {
+			t.Errorf("held: %s", plain(text))
+		}
+		time.Sleep(61 * time.Second)
+		if _, text := get(h, "/"); strings.Contains(plain(text), "held: held") {
+			t.Errorf("over: %s", plain(text))
+		}
+	})
+}
+
+// The script and the style stay small.
+func TestAssets_size(t *testing.T) {
+	all, err := filepath.Glob("assets/*")
+	if err != nil || len(all) < 2 {
+		t.Fatal(all, err)
+	}
+	sum := 0
+	for _, name := range all {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum += len(b); name == filepath.Join("assets", "script.js") && bytes.Count(b, []byte("\n")) > 400 {
+			t.Errorf("the script has %d lines, of at most 400", bytes.Count(b, []byte("\n")))
+		}
+	}
+	if sum > 60<<10 {
+		t.Errorf("the assets have %d bytes, of at most 60 KiB", sum)
+	}
+}

@@ -1,0 +1,472 @@
+package dashboard_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/storagetest"
+)
+
+// counting is a store that counts its reads, and may fail.
+type counting struct {
+	storage.Store
+	storage.Publisher
+	version atomic.Int64
+	failing atomic.Bool
+
+	mu    sync.Mutex
+	reads map[string]int
+}
+
+var errDisk = errors.New("the disk does not answer")
+
+// read counts a read.
+func (c *counting) read(what string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reads[what]++
+	if c.failing.Load() {
+		return errDisk
+	}
+	return nil
+}
+
+// taken returns the reads since the last call.
+func (c *counting) taken() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.reads
+	c.reads = map[string]int{}
+	return was
+}
+
+func (c *counting) Version(context.Context) (int64, error) {
+	return c.version.Load(), c.read("version")
+}
+
+func (c *counting) Stats(ctx context.Context) ([]storage.LaneStats, error) {
+	if err := c.read("stats"); err != nil {
+		return nil, err
+	}
+	return c.Store.Stats(ctx)
+}
+
+func (c *counting) Holds(ctx context.Context, now time.Time) ([]storage.HoldState, error) {
+	if err := c.read("holds"); err != nil {
+		return nil, err
+	}
+	return c.Store.Holds(ctx, now)
+}
+
+func (c *counting) Causes(ctx context.Context, lane storage.Lane, limit int) ([]storage.Cause, error) {
+	if err := c.read("causes"); err != nil {
+		return nil, err
+	}
+	return c.Store.Causes(ctx, lane, limit)
+}
+
+func (c *counting) Jobs(ctx context.Context, f storage.Filter, after string, limit int) (storage.Page, error) {
+	if err := c.read("jobs"); err != nil {
+		return storage.Page{}, err
+	}
+	return c.Store.Jobs(ctx, f, after, limit)
+}
+
+func (c *counting) Job(ctx context.Context, id storage.ID) (storage.Record, error) {
+	if err := c.read("job"); err != nil {
+		return storage.Record{}, err
+	}
+	return c.Store.Job(ctx, id)
+}
+
+func (c *counting) Settings(ctx context.Context) ([]storage.LaneSettings, error) {
+	if err := c.read("settings"); err != nil {
+		return nil, err
+	}
+	return c.Store.Settings(ctx)
+}
+
+func (c *counting) Published(ctx context.Context) ([]storage.Published, error) {
+	if err := c.read("workers"); err != nil {
+		return nil, err
+	}
+	return c.Publisher.Published(ctx)
+}
+
+// counted returns a queue in memory whose reads are counted.
+func counted(t *testing.T) (*counting, *errand.Queue) {
+	t.Helper()
+	memory := storagetest.NewMemory().Open()
+	c := &counting{Store: memory, Publisher: memory.(storage.Publisher), reads: map[string]int{}}
+	clock := func() time.Time { return time.Now().AddDate(30, 0, 0) } // a bubble begins in 2000
+	q, err := errand.New(t.Context(), c, &errand.Options{Logger: quiet, Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, q
+}
+
+// commit enqueues a job.
+func (c *counting) commit(t *testing.T, q *errand.Queue) errand.ID {
+	t.Helper()
+	e, err := q.Enqueue(t.Context(), mail{"a"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.version.Add(1)
+	return e.ID
+}
+
+func viewers(q *errand.Queue, auth func(*http.Request) (dashboard.Identity, error)) http.Handler {
+	if auth == nil {
+		auth = dashboard.Anyone(dashboard.Viewer)
+	}
+	return dashboard.Handler(q, &dashboard.Options{Auth: auth, Logger: quiet})
+}
+
+// stream is somebody who looks at a page.
+type stream struct {
+	head    http.Header
+	status  int
+	changed atomic.Int64
+	beats   atomic.Int64
+	on      func() // at each change
+	stop    context.CancelFunc
+	ended   chan struct{}
+}
+
+func (s *stream) Header() http.Header    { return s.head }
+func (s *stream) WriteHeader(status int) { s.status = status }
+func (s *stream) Flush()                 {}
+func (s *stream) Write(b []byte) (int, error) {
+	switch {
+	case strings.HasPrefix(string(b), "event: changed\n"):
+		s.changed.Add(1)
+		if s.on != nil {
+			s.on()
+		}
+	case strings.HasPrefix(string(b), "event: beat\n"):
+		s.beats.Add(1)
+	}
+	return len(b), nil
+}
+
+// look has somebody look at a page.
+func look(t *testing.T, h http.Handler, page string, on func()) *stream {
+	ctx, stop := context.WithCancel(t.Context())
+	s := &stream{head: http.Header{}, status: 200, on: on, stop: stop, ended: make(chan struct{})}
+	_, text := get(h, "/"+page)
+	_, seen, _ := strings.Cut(text, `data-seen="`)
+	seen, _, _ = strings.Cut(seen, `"`)
+	r := httptest.NewRequestWithContext(ctx, "GET", "/live?"+url.Values{"page": {page}, "seen": {seen}}.Encode(), nil)
+	go func() {
+		defer close(s.ended)
+		h.ServeHTTP(s, r)
+	}()
+	return s
+}
+
+// A hundred viewers, half of them of the overview and half of different jobs, cost at most ten
+// reads a second while something is committed each second, beside the row of each job.
+//
+//errand:shows | | 100 viewers of a dashboard cost at most ten reads a second.
+func TestLive_reads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		h := viewers(q, nil)
+		var jobs []errand.ID
+		for range 50 {
+			jobs = append(jobs, store.commit(t, q))
+		}
+		var all []*stream
+		for i := range 100 {
+			page := ""
+			if i >= 50 {
+				page = "job/" + jobs[i-50].String()
+			}
+			again := func() { get(h, "/"+page) }
+			all = append(all, look(t, h, page, again))
+			defer func() { all[i].stop(); <-all[i].ended }()
+		}
+		time.Sleep(10500 * time.Millisecond) // between two turns
+		store.taken()
+		told := all[0].changed.Load()
+		const seconds, rows = 90, 50
+		for range seconds {
+			store.commit(t, q)
+			time.Sleep(time.Second)
+		}
+		reads, sum := store.taken(), 0
+		for what, n := range reads {
+			if what != "version" { // which reads nothing
+				sum += n
+			}
+		}
+		if sum -= seconds * rows; sum > 10*seconds || sum < 3*seconds {
+			t.Errorf("%d reads in %d s: %v", sum, seconds, reads)
+		}
+		if n := all[0].changed.Load() - told; n < seconds-1 || n > seconds {
+			t.Errorf("a viewer of the overview was told %d times of %d changes", n, seconds)
+		}
+		t.Logf("%.1f reads a second beside the rows: %v", float64(sum)/seconds, reads)
+	})
+}
+
+// While nothing is committed nothing is read but what workers show, and now and then the health.
+//
+//errand:shows | | Viewers of an idle queue cost no read of its jobs.
+func TestLive_idle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		h := viewers(q, nil)
+		id := store.commit(t, q)
+		var all []*stream
+		for i, page := range []string{"", "lanes", "jobs?state=ready", "dead", "job/" + id.String()} {
+			all = append(all, look(t, h, page, nil))
+			defer func() { all[i].stop(); <-all[i].ended }()
+		}
+		time.Sleep(10 * time.Second)
+		store.taken()
+		time.Sleep(10*time.Minute + time.Second)
+		reads := store.taken()
+		if reads["stats"]+reads["jobs"]+reads["job"]+reads["causes"] > 0 || reads["workers"] > 61 || reads["holds"] > 10 || reads["version"] > 1400 {
+			t.Errorf("reads in 10 minutes: %v", reads)
+		}
+		for i, s := range all {
+			if s.changed.Load() != 0 || s.beats.Load() != 122 {
+				t.Errorf("viewer %d was told %d times, with %d beats", i, s.changed.Load(), s.beats.Load())
+			}
+		}
+	})
+}
+
+// The viewer of a job is told if its row has changed, others are not, and a page of a job that has
+// been there for a minute is told of other changes too.
+func TestLive_rows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		h := viewers(q, nil)
+		a, b := store.commit(t, q), store.commit(t, q)
+		of := [2]*stream{look(t, h, "job/"+a.String(), nil), look(t, h, "job/"+b.String(), nil)}
+		defer func() { of[0].stop(); of[1].stop(); <-of[0].ended; <-of[1].ended }()
+		told := func(what string, wantA, wantB int64) {
+			t.Helper()
+			if gotA, gotB := of[0].changed.Swap(0), of[1].changed.Swap(0); gotA != wantA || gotB != wantB {
+				t.Errorf("%s: told %d and %d times, want %d and %d", what, gotA, gotB, wantA, wantB)
+			}
+		}
+		time.Sleep(3 * time.Second)
+		told("at first", 0, 0)
+		if _, err := q.Cancel(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		store.version.Add(1)
+		time.Sleep(2 * time.Second)
+		told("after a has changed", 1, 0)
+		time.Sleep(time.Minute)
+		told("after a minute", 0, 1)
+	})
+}
+
+// Viewers of pages that cost reads of their own are told in turn, at most four a second.
+func TestLive_turns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		h := viewers(q, nil)
+		var all []*stream
+		for i := range 20 {
+			all = append(all, look(t, h, "jobs", nil))
+			defer func() { all[i].stop(); <-all[i].ended }()
+		}
+		time.Sleep(2500 * time.Millisecond)
+		store.commit(t, q)
+		for second := range 6 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			told := 0
+			for _, s := range all {
+				if n := s.changed.Load(); n > 1 {
+					t.Fatalf("a viewer was told %d times of one change", n)
+				} else {
+					told += int(n)
+				}
+			}
+			if want := min(4*(second+1), 20); told != want {
+				t.Errorf("after %d s %d of 20 were told, want %d", second+1, told, want)
+			}
+		}
+	})
+}
+
+// A stream ends when the queue is closed, when its viewer may no longer enter, and when the viewer
+// goes. There are 256 at most.
+func TestLive_ends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, q := counted(t)
+		role := atomic.Int64{}
+		role.Store(int64(dashboard.Operator))
+		h := viewers(q, func(*http.Request) (dashboard.Identity, error) {
+			return dashboard.Identity{Role: dashboard.Role(role.Load())}, nil
+		})
+		ends := func(s *stream, what string, after time.Duration) {
+			t.Helper()
+			began := time.Now()
+			<-s.ended
+			if took := time.Since(began); took > after {
+				t.Errorf("%s: the stream ended after %v", what, took)
+			}
+		}
+		gone := look(t, h, "", nil)
+		time.Sleep(time.Second)
+		gone.stop()
+		ends(gone, "the viewer goes", 0)
+		demoted := look(t, h, "", nil)
+		time.Sleep(time.Second)
+		role.Store(int64(dashboard.Viewer))
+		ends(demoted, "the viewer loses a role", time.Minute)
+		var all []*stream
+		for range 256 {
+			all = append(all, look(t, h, "lanes", nil))
+		}
+		synctest.Wait()
+		if more := look(t, h, "", nil); true {
+			ends(more, "one too many", 0)
+			if more.status != 503 {
+				t.Errorf("stream 257 got %d", more.status)
+			}
+		}
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range all {
+			ends(s, "the queue is closed", 0)
+		}
+		if last := look(t, h, "", nil); true {
+			ends(last, "after the close", 0)
+			if last.status != 503 {
+				t.Errorf("a stream of a closed queue got %d", last.status)
+			}
+		}
+	})
+}
+
+// pipes is a listener whose connections hold nothing that the other side has not read.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+func (p pipes) Close() error { close(p); return nil }
+func (pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// A viewer who reads nothing is dropped after 10 s, and holds up nobody.
+func TestLive_deaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		h := viewers(q, nil)
+		other := look(t, h, "", nil)
+		ended := make(chan time.Time, 1)
+		l := make(pipes)
+		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h.ServeHTTP(w, r)
+			ended <- time.Now()
+		})}
+		go server.Serve(l)
+		here, there := net.Pipe()
+		l <- there
+		if _, err := fmt.Fprint(here, "GET /live?page= HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		time.Sleep(500 * time.Millisecond) // between two turns
+		for range 5 {
+			store.commit(t, q)
+			time.Sleep(time.Second)
+		}
+		if n := other.changed.Load(); n < 5 {
+			t.Errorf("another viewer was told %d times of 5 changes", n)
+		}
+		if took := (<-ended).Sub(began); took != 10*time.Second {
+			t.Errorf("it was dropped after %v", took)
+		}
+		here.Close()
+		server.Close()
+		other.stop()
+		<-other.ended
+	})
+}
+
+// Events come over a real connection, also long after the time that the server has for an answer.
+func TestLive_server(t *testing.T) {
+	q := open(t)
+	server := httptest.NewUnstartedServer(viewers(q, nil))
+	server.Config.WriteTimeout, server.Config.ReadTimeout = time.Second, time.Second
+	server.Start()
+	defer server.Close()
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	r, err := http.NewRequestWithContext(ctx, "GET", server.URL+"/live?page=lanes", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if kind := answer.Header.Get("Content-Type"); kind != "text/event-stream" || answer.Header.Get("X-Accel-Buffering") != "no" {
+		t.Errorf("the stream is %s", kind)
+	}
+	lines := bufio.NewScanner(answer.Body)
+	await := func(want string) {
+		t.Helper()
+		for lines.Scan() {
+			if lines.Text() == want {
+				return
+			}
+		}
+		t.Fatalf("the stream ended before %q: %v", want, lines.Err())
+	}
+	await("retry: 2000")
+	await("event: changed") // the address says nothing of what is seen
+	for range 2 {
+		if _, err := q.Enqueue(t.Context(), mail{"a"}, nil); err != nil {
+			t.Fatal(err)
+		}
+		await("event: changed")
+	}
+}
+
+// What is wrong in the address of a stream is said.
+func TestLive_wrong(t *testing.T) {
+	h := viewers(open(t), nil)
+	for query, want := range map[string]string{"page=none": "page", "page=act": "page", "page=live": "page", "page=job/x": "id", "page=&seen=x": "seen"} {
+		if status, text := get(h, "/live?"+query); status != 400 || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", query, status, text)
+		}
+	}
+}
