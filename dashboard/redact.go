@@ -69,8 +69,12 @@ func (r *redactor) value(hide bool) error {
 		_, err := r.d.Token()
 		return err
 	}
+	instead := []byte(`"` + hidden + `"`)
 	if !hide {
-		return nil
+		text, _ := t.(string)
+		if instead = redactText(text); instead == nil {
+			return nil
+		}
 	}
 	// The offset before a token is that of the end of the one before: the colon, the comma and
 	// the space between stay.
@@ -79,9 +83,26 @@ func (r *redactor) value(hide bool) error {
 	for start < end && strings.IndexByte(" \t\r\n:,", r.doc[start]) >= 0 {
 		start++
 	}
-	r.out = append(append(r.out, r.doc[r.copied:start]...), `"`+hidden+`"`...)
+	r.out = append(append(r.out, r.doc[r.copied:start]...), instead...)
 	r.copied = end
 	return nil
+}
+
+// redactText returns what is shown instead of a string that holds JSON, such as the body of a
+// message; nil if there is nothing to hide.
+func redactText(s string) []byte {
+	if at := strings.TrimLeft(s, " \t\r\n"); at == "" || at[0] != '{' && at[0] != '[' || !json.Valid([]byte(s)) {
+		return nil
+	}
+	clean := redact([]byte(s))
+	if string(clean) == s {
+		return nil
+	}
+	quoted, err := json.Marshal(string(clean))
+	if err != nil {
+		return []byte(`"` + hidden + `"`)
+	}
+	return quoted
 }
 
 // shown returns what somebody may see of JSON that a producer has given: nothing, or redacted, or
