@@ -113,6 +113,7 @@ func crawl(t *testing.T, h http.Handler, root string) map[string]string {
 func TestPages(t *testing.T) {
 	q := open(t)
 	dead := fill(t, q)
+	fillMore(t, q)
 	for _, role := range []dashboard.Role{dashboard.Viewer, dashboard.Operator, dashboard.Admin} {
 		t.Run(role.String(), func(t *testing.T) {
 			h := dashboard.Handler(q, &dashboard.Options{Auth: dashboard.Anyone(role), Logger: quiet})
@@ -130,6 +131,9 @@ func TestPages(t *testing.T) {
 				}
 				if strings.Contains(text, "hunter2") || strings.Contains(text, "Bearer xyz") || strings.Contains(text, `: &#34;42&#34;`) {
 					secrets++
+					if role < dashboard.Admin {
+						t.Errorf("%s has a secret: %s", at, text)
+					}
 				}
 			}
 			if (args > 0) != (role >= dashboard.Operator) || (secrets > 0) != (role == dashboard.Admin) {

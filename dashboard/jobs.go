@@ -1,11 +1,12 @@
 package dashboard
 
 import (
-	"errors"
+	"html/template"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/errandq/errand"
 )
@@ -13,22 +14,39 @@ import (
 // jobsData is what a list of jobs shows.
 type jobsData struct {
 	errand.JobPage
+	Rows   []jobRow
 	Filter jobsFilter
 	States []errand.State
-	Query  string      // of this list, without a place, for links
-	First  bool        // it is the first page
-	Fields [][2]string // of the filter, for a form
+	Query  template.URL // of this list, without a place, for links
+	First  bool         // it is the first page
+	Fields [][2]string  // of the filter, for a form
+	// Slow are the conditions that no index serves.
+	Slow string
+	// Known is true if All is how many jobs match.
+	Known bool
+	All   int64
+	Never bool // nothing was ever enqueued
+}
+
+// jobRow is a job of a list.
+type jobRow struct {
+	errand.JobInfo
+	Waits string // why it does not run, as far as that is known without a look at each job
 }
 
 // jobsFilter is a filter as an address has it.
 type jobsFilter struct {
 	State                                                 []errand.State
 	Queue, Kind, Group, Tag, Error, Reason, Cause, Parent string
+	Times                                                 map[string]string
 }
+
+// filterNames are the parameters of a filter, in the order in which it is told.
+var filterNames = []string{"state", "queue", "kind", "group", "tag", "error", "reason", "cause", "parent", "created_from", "created_before", "due_from", "due_before", "ended_from", "ended_before"}
 
 var allStates = []errand.State{errand.Running, errand.Ready, errand.Scheduled, errand.Blocked, errand.Dead, errand.Done, errand.Cancelled, errand.Expired}
 
-// jobsLimit is how many jobs a page has.
+// jobsLimit is how many rows a page has.
 const jobsLimit = 50
 
 // filterOf reads a filter.
@@ -55,7 +73,29 @@ func filterOf(v url.Values) (f jobsFilter, in errand.JobFilter, err error) {
 			return f, in, err
 		}
 	}
+	f.Times = map[string]string{}
+	for name, to := range map[string]*time.Time{
+		"created_from": &in.CreatedFrom, "created_before": &in.CreatedBefore, "due_from": &in.DueFrom, "due_before": &in.DueBefore,
+		"ended_from": &in.EndedFrom, "ended_before": &in.EndedBefore,
+	} {
+		if f.Times[name] = v.Get(name); f.Times[name] == "" {
+			continue
+		}
+		if *to, err = timeOf(f.Times[name]); err != nil {
+			return f, in, &errand.FieldError{Field: name, Value: f.Times[name], Limit: "must be a time as 2026-03-01T12:00, in UTC, or with a zone as 2026-03-01T12:00:00+01:00"}
+		}
+	}
 	return f, in, nil
+}
+
+// timeOf reads a time of an address, which is in UTC if it has no zone.
+func timeOf(s string) (t time.Time, err error) {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02"} {
+		if t, err = time.Parse(layout, s); err == nil {
+			return t, nil
+		}
+	}
+	return t, err
 }
 
 func words[S ~string](all []S) string {
@@ -67,93 +107,153 @@ func words[S ~string](all []S) string {
 }
 
 func jobs(x *request) (*content, error) {
-	f, in, err := filterOf(x.URL.Query())
+	v := x.URL.Query()
+	f, in, err := filterOf(v)
 	if err != nil {
 		return nil, err
 	}
-	after := x.URL.Query().Get("after")
+	after := v.Get("after")
 	page, err := x.b.q.Jobs(x.Context(), in, &errand.ListOptions{Limit: jobsLimit, After: after})
 	if err != nil {
 		return nil, err
 	}
-	q := x.URL.Query()
-	q.Del("after")
-	q.Del("format")
-	var fields [][2]string
-	for _, name := range sortedKeys(q) {
-		for _, v := range q[name] {
-			fields = append(fields, [2]string{name, v})
+	l, err := x.look()
+	if err != nil {
+		return nil, err
+	}
+	d := &jobsData{JobPage: page, Filter: f, States: allStates, First: after == "", Slow: f.slow()}
+	d.Never = l.sums().Enqueued == 0
+	d.All, d.Known = f.count(l)
+	holds := l.holds()
+	for i := range page.Jobs {
+		d.Rows = append(d.Rows, jobRow{page.Jobs[i], l.waitsFor(&page.Jobs[i], holds)})
+	}
+	v.Del("after")
+	v.Del("format")
+	d.Query = encoded(v)
+	for _, name := range sortedKeys(v) {
+		for _, value := range v[name] {
+			d.Fields = append(d.Fields, [2]string{name, value})
 		}
 	}
-	return &content{data: &jobsData{JobPage: page, Filter: f, States: allStates, Query: q.Encode(), First: after == "", Fields: fields}, json: page}, nil
+	return &content{data: d, json: page}, nil
 }
 
 // Has reports whether the filter has a state.
 func (f jobsFilter) Has(s errand.State) bool { return slices.Contains(f.State, s) }
 
-// jobData is what the page of a job shows.
-type jobData struct {
-	errand.JobInfo
-	Why                                  errand.Why
-	ArgsText, CheckpointText, ResultText string
-	Secret                               bool // a role with less is shown less
-	HeaderList                           [][2]string
-	Attempts                             []attemptView
-	PolicyText                           string
-	Follows                              []errand.JobInfo
+// only reports whether all states that the filter lets through are among these.
+func (f jobsFilter) only(states ...errand.State) bool {
+	return len(f.State) > 0 && !slices.ContainsFunc(f.State, func(s errand.State) bool { return !slices.Contains(states, s) })
 }
 
-// attemptView is an entry of a history.
-type attemptView struct {
-	errand.Failure
-	OldArgs string
+// slow names the conditions for which jobs are looked at one by one, see [errand.Queue.Jobs].
+func (f jobsFilter) slow() string {
+	var all []string
+	add := func(name string, slow bool) {
+		if slow {
+			all = append(all, name)
+		}
+	}
+	tagged := f.Tag != "" || f.Parent != ""
+	created := f.Times["created_from"] != "" || f.Times["created_before"] != ""
+	byKey := tagged || created
+	add("state", len(f.State) > 0 && (byKey || f.only(errand.Done, errand.Cancelled, errand.Expired) && len(f.State) < 3))
+	add("queue", f.Queue != "" && f.Group == "" && (byKey || !f.only(errand.Ready)))
+	add("kind", f.Kind != "" && (byKey || !f.only(errand.Ready)))
+	add("group", f.Group != "" && (byKey || !f.only(errand.Running, errand.Ready, errand.Blocked)))
+	add("error", f.Error != "")
+	add("reason", f.Reason != "")
+	add("cause", f.Cause != "" && byKey)
+	add("due", (f.Times["due_from"] != "" || f.Times["due_before"] != "") && (byKey || !f.only(errand.Scheduled)))
+	add("ended", (f.Times["ended_from"] != "" || f.Times["ended_before"] != "") && (byKey || !f.only(errand.Dead)))
+	return strings.Join(all, ", ")
 }
 
-func job(x *request) (*content, error) {
-	id, err := errand.ParseID(x.id)
-	if err != nil {
-		return nil, err
+// count returns how many jobs match, if the numbers of the lanes tell.
+func (f jobsFilter) count(l *look) (n int64, known bool) {
+	if f.Group+f.Tag+f.Error+f.Reason+f.Cause+f.Parent != "" {
+		return 0, false
 	}
-	info, err := x.b.q.Job(x.Context(), id)
-	if err != nil {
-		return nil, err
+	for _, t := range f.Times {
+		if t != "" {
+			return 0, false
+		}
 	}
-	d := &jobData{JobInfo: info, Secret: x.who.Role < Admin, ArgsText: x.shown(info.Args), CheckpointText: x.shown(info.Checkpoint), ResultText: x.shown(info.Result)}
-	if d.Why, err = x.b.q.Why(x.Context(), id); err != nil && !errors.Is(err, errand.ErrNotFound) { // it has gone meanwhile
-		return nil, err
-	}
-	if x.who.Role >= Operator {
-		for _, name := range sortedKeys(info.Headers) {
-			value := info.Headers[name]
-			if x.who.Role < Admin && hides(name) {
-				value = hidden
+	for i := range l.lanes {
+		s := &l.lanes[i].Stats
+		if f.Queue != "" && f.Queue != s.Queue || f.Kind != "" && f.Kind != s.Kind || s.Queue == bulkQueue && f.Queue == "" && f.Kind == "" {
+			continue
+		}
+		for state, of := range byState(s) {
+			if len(f.State) == 0 || f.Has(state) {
+				n += of
 			}
-			d.HeaderList = append(d.HeaderList, [2]string{name, value})
 		}
 	}
-	for i := range info.History {
-		d.Attempts = append(d.Attempts, attemptView{info.History[i], x.shown(info.History[i].Args)})
+	return n, true
+}
+
+// byState returns how many jobs of a lane are in each state.
+func byState(s *errand.LaneStats) map[errand.State]int64 {
+	return map[errand.State]int64{
+		errand.Scheduled: s.Scheduled, errand.Ready: s.Ready, errand.Running: s.Running, errand.Blocked: s.Blocked,
+		errand.Done: s.Done, errand.Cancelled: s.Cancelled, errand.Expired: s.Expired, errand.Dead: s.Dead,
 	}
-	slices.Reverse(d.Attempts)
-	doc, known, err := x.b.q.PolicyOf(x.Context(), info)
-	if err != nil {
-		return nil, err
+}
+
+// waitsFor returns why a job of a list does not run, as far as the look and its holds tell.
+func (l *look) waitsFor(j *errand.JobInfo, holds []errand.HoldState) string {
+	switch j.State {
+	case errand.Running:
+		if j.Cancelling {
+			return "is being cancelled"
+		}
+	case errand.Blocked:
+		if j.Group == "" {
+			return "waits for the job with its unique key"
+		}
+		return "waits for others of its group"
+	case errand.Scheduled:
+		switch {
+		case j.Unreached:
+			return "the other side was away"
+		case j.Retry > 0:
+			return "waits for retry " + itoa(j.Retry)
+		case j.Attempt > 0:
+			return "was put off"
+		}
+		return "enqueued for later"
+	case errand.Ready:
+		for i := range holds {
+			if h := &holds[i]; h.Includes(j.Queue, j.Kind) {
+				return "held: " + h.Reason
+			}
+		}
+		if !l.unshown && !l.served(j.Queue, j.Kind) {
+			return "no worker"
+		}
+	case errand.Dead:
+		return string(j.Reason)
 	}
-	if known {
-		d.PolicyText = asJSON(doc)
-	}
-	follows, err := x.b.q.Jobs(x.Context(), errand.JobFilter{Parent: id}, &errand.ListOptions{Limit: 20})
-	if err != nil {
-		return nil, err
-	}
-	d.Follows = follows.Jobs
-	shown := info
-	if x.who.Role < Admin {
-		shown.Args, shown.Headers, shown.Checkpoint, shown.Result = nil, nil, nil, nil
-		shown.History = slices.Clone(info.History)
-		for i := range shown.History {
-			shown.History[i].Args = nil
+	return ""
+}
+
+// period is one of the times of a filter.
+type period struct{ Name, Title, Value string }
+
+// Periods returns the times of the filter, for a form.
+func (f jobsFilter) Periods() (all []period) {
+	for _, name := range filterNames {
+		if _, ok := f.Times[name]; ok {
+			title := strings.ReplaceAll(name, "_", " ")
+			all = append(all, period{name, strings.ToUpper(title[:1]) + title[1:], f.Times[name]})
 		}
 	}
-	return &content{title: "Job " + id.String(), data: d, json: map[string]any{"job": shown, "why": d.Why}}, nil
+	return all
+}
+
+// Timed reports whether a time is chosen.
+func (f jobsFilter) Timed() bool {
+	return slices.ContainsFunc(f.Periods(), func(p period) bool { return p.Value != "" })
 }

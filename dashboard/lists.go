@@ -1,6 +1,9 @@
 package dashboard
 
 import (
+	"errors"
+	"html/template"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -8,43 +11,7 @@ import (
 	"github.com/errandq/errand"
 )
 
-// lanesData is what the list of queues and kinds shows.
-type lanesData struct {
-	Lanes       []errand.LaneTotals
-	Search      string
-	Page, Pages int
-	All         int
-	Query       string
-}
-
-const lanesLimit = 100
-
-func lanes(x *request) (*content, error) {
-	l, err := x.look()
-	if err != nil {
-		return nil, err
-	}
-	v := x.URL.Query()
-	d := &lanesData{Search: v.Get("search")}
-	var all []errand.LaneTotals
-	for _, t := range l.lanes {
-		if strings.Contains(t.Queue, d.Search) || strings.Contains(t.Kind, d.Search) {
-			all = append(all, t)
-		}
-	}
-	slices.SortStableFunc(all, func(a, b errand.LaneTotals) int { return laterDue(a.Stats.OldestDue, b.Stats.OldestDue) })
-	d.All, d.Pages = len(all), max((len(all)+lanesLimit-1)/lanesLimit, 1)
-	if d.Page, err = number(v.Get("page"), 1, d.Pages); err != nil {
-		return nil, err
-	}
-	from := (d.Page - 1) * lanesLimit
-	d.Lanes = all[from:min(from+lanesLimit, len(all))]
-	v.Del("page")
-	d.Query = v.Encode()
-	return &content{data: d, json: all}, nil
-}
-
-// number reads a number of an address, which is 1 if it is missing.
+// number reads a number of an address, which is the least if it is missing.
 func number(s string, least, most int) (int, error) {
 	if s == "" {
 		return least, nil
@@ -56,63 +23,149 @@ func number(s string, least, most int) (int, error) {
 	return n, nil
 }
 
+// missing returns the error of a page about something that is not there.
+func missing(err error, what, remedy string) error {
+	if errors.Is(err, errand.ErrNotFound) {
+		return &refusal{status: http.StatusNotFound, text: "There is no " + what + ".", remedy: remedy, cause: err}
+	}
+	return err
+}
+
+// causesData is what the page of the dead letters shows.
+type causesData struct {
+	errand.Lane
+	Causes  []errand.Cause
+	Jobs    int64 // of Causes
+	Dead    int64 // of the queues and kinds that the page is about
+	Cut     bool  // there may be further causes
+	Evicted int64
+}
+
+// causesLimit is how many causes the page shows.
+const causesLimit = 200
+
 func causes(x *request) (*content, error) {
 	v := x.URL.Query()
-	all, err := x.b.q.DeadLetters().Causes(x.Context(), &errand.CauseOptions{Lane: errand.Lane{Queue: v.Get("queue"), Kind: v.Get("kind")}, Limit: 200})
+	d := &causesData{Lane: errand.Lane{Queue: v.Get("queue"), Kind: v.Get("kind")}}
+	var err error
+	if d.Causes, err = x.b.q.DeadLetters().Causes(x.Context(), &errand.CauseOptions{Lane: d.Lane, Limit: causesLimit}); err != nil {
+		return nil, err
+	}
+	l, err := x.look()
 	if err != nil {
 		return nil, err
 	}
-	return &content{data: map[string]any{"Causes": all, "Queue": v.Get("queue"), "Kind": v.Get("kind")}, json: all}, nil
+	for i := range l.lanes {
+		s := &l.lanes[i].Stats
+		if (d.Queue == "" || s.Queue == d.Queue) && (d.Kind == "" || s.Kind == d.Kind) {
+			d.Dead += s.Dead
+			d.Evicted += s.DeadEvicted
+		}
+	}
+	for i := range d.Causes {
+		d.Jobs += d.Causes[i].N
+	}
+	d.Cut = len(d.Causes) == causesLimit
+	return &content{data: d, json: map[string]any{"causes": append([]errand.Cause{}, d.Causes...)}}, nil
+}
+
+// groupsData is what the page of the groups shows.
+type groupsData struct {
+	Groups  []errand.BlockedGroup
+	Next    string
+	Query   template.URL
+	Queue   string
+	Waiting bool
+	First   bool
 }
 
 func groups(x *request) (*content, error) {
 	v := x.URL.Query()
-	page, err := x.b.q.Groups(x.Context(), &errand.GroupOptions{Queue: v.Get("queue"), Waiting: v.Get("waiting") != "", Limit: jobsLimit, After: v.Get("after")})
+	d := &groupsData{Queue: v.Get("queue"), Waiting: v.Get("waiting") != "", First: v.Get("after") == ""}
+	page, err := x.b.q.Groups(x.Context(), &errand.GroupOptions{Queue: d.Queue, Waiting: d.Waiting, Limit: jobsLimit, After: v.Get("after")})
 	if err != nil {
 		return nil, err
 	}
-	more := v
-	more.Set("after", page.Next)
-	return &content{data: map[string]any{"Groups": page.Groups, "Next": page.Next, "More": more.Encode(), "Queue": v.Get("queue"), "Waiting": v.Get("waiting") != ""}, json: page}, nil
+	d.Groups, d.Next, d.Query = page.Groups, page.Next, encoded(v)
+	return &content{data: d, json: page}, nil
+}
+
+// schedulesData is what the list of schedules shows.
+type schedulesData struct {
+	Schedules []errand.ScheduleInfo
+	Search    string
+	Broken    string // why some of them cannot be read in full
+	pager
 }
 
 func schedules(x *request) (*content, error) {
+	v := x.URL.Query()
+	d := &schedulesData{Search: strings.TrimSpace(v.Get("search"))}
 	all, err := x.b.q.Schedules().List(x.Context())
-	if err != nil {
+	switch {
+	case errors.Is(err, errand.ErrUnsupportedDB):
+		d.Broken = "This store keeps no schedules."
+	case err != nil && len(all) > 0:
+		d.Broken = err.Error()
+	case err != nil:
 		return nil, err
 	}
-	if x.who.Role < Admin {
-		for i := range all {
-			all[i].Args = nil
-		}
+	all = slices.DeleteFunc(all, func(s errand.ScheduleInfo) bool {
+		return !strings.Contains(s.Name, d.Search) && !strings.Contains(s.Kind, d.Search)
+	})
+	if d.Schedules, d.pager, err = paged(v, all); err != nil {
+		return nil, err
 	}
-	return &content{data: all, json: all}, nil
+	out := []errand.ScheduleInfo{}
+	for _, s := range d.Schedules {
+		s.Args = x.rawJSON(s.Args)
+		out = append(out, s)
+	}
+	return &content{data: d, json: map[string]any{"schedules": out}}, nil
+}
+
+// scheduleData is what the page of a schedule shows.
+type scheduleData struct {
+	errand.ScheduleInfo
+	Queue    string
+	ArgsText string
+	Headers  [][2]string
+	History  []errand.Tick
 }
 
 func schedule(x *request) (*content, error) {
 	name := x.URL.Query().Get("name")
 	info, err := x.b.q.Schedules().Get(x.Context(), name)
 	if err != nil {
-		return nil, err
+		return nil, missing(err, "schedule of this name", "A program may have removed it. The page Schedules has those that there are.")
 	}
-	ticks, err := x.b.q.Schedules().History(x.Context(), name)
-	if err != nil {
-		return nil, err
+	d := &scheduleData{ScheduleInfo: info, Queue: info.Options.Queue, ArgsText: x.shown(info.Args)}
+	if d.History, err = x.b.q.Schedules().History(x.Context(), name); err != nil {
+		return nil, missing(err, "schedule of this name", "It was removed just now.")
 	}
-	args := x.shown(info.Args)
-	if x.who.Role < Admin {
-		info.Args = nil
+	if x.who.Role >= Operator {
+		for _, name := range sortedKeys(info.Options.Headers) {
+			d.Headers = append(d.Headers, [2]string{name, x.headerValue(name, info.Options.Headers[name])})
+		}
 	}
-	slices.Reverse(ticks)
-	return &content{title: "Schedule " + name, data: map[string]any{"Info": info, "Args": args, "Ticks": ticks}, json: map[string]any{"schedule": info, "ticks": ticks}}, nil
+	info.Args = x.rawJSON(info.Args)
+	return &content{title: "Schedule " + name, data: d, json: joined{info, map[string]any{"queue": d.Queue, "history": append([]errand.Tick{}, d.History...)}}}, nil
 }
 
-func bulks(x *request) (*content, error) {
-	all, err := x.b.q.Bulks(x.Context())
-	if err != nil {
-		return nil, err
-	}
-	return &content{data: all, json: all}, nil
+// workersData is what the page of the workers shows.
+type workersData struct {
+	Workers []errand.WorkerInfo
+	Unshown bool
+	Limits  []laneWorker
+	More    bool // limits that are not shown
+	Running []runningJob
+	pager
+}
+
+// runningJob is a job that says how far it has got.
+type runningJob struct {
+	Instance string
+	errand.JobProgress
 }
 
 func workers(x *request) (*content, error) {
@@ -120,17 +173,22 @@ func workers(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &content{data: map[string]any{"Workers": l.workers, "Unshown": l.unshown}, json: l.workers}, nil
-}
-
-func health(x *request) (*content, error) {
-	l, err := x.look()
-	if err != nil {
+	d := &workersData{Unshown: l.unshown}
+	if d.Workers, d.pager, err = paged(x.URL.Query(), l.workers); err != nil {
 		return nil, err
 	}
-	settings, err := x.b.q.Settings(x.Context())
-	if err != nil && l.away == nil {
-		return nil, err
+	for i := range d.Workers {
+		w := &d.Workers[i]
+		for j := range w.Limits {
+			if limit := &w.Limits[j]; len(d.Limits) < causesLimit {
+				d.Limits = append(d.Limits, laneWorker{w.Instance, laneText(errand.Lane{Queue: limit.Queue, Kind: limit.Kind}), *limit})
+			} else {
+				d.More = true
+			}
+		}
+		for _, p := range w.Progress[:min(len(w.Progress), causesLimit-min(causesLimit, len(d.Running)))] {
+			d.Running = append(d.Running, runningJob{w.Instance, p})
+		}
 	}
-	return &content{data: map[string]any{"Health": l.health, "Clock": l.clock, "Settings": asJSON(settings), "N": len(settings)}, json: map[string]any{"health": l.health, "clock": l.clock, "settings": settings}}, nil
+	return &content{data: d, json: map[string]any{"workers": append([]errand.WorkerInfo{}, d.Workers...)}}, nil
 }

@@ -25,6 +25,7 @@ var files embed.FS
 type page struct {
 	name  string // the last part of its address, empty for the front
 	title string
+	in    string // the page of the nav that it belongs to, if it is none itself
 	// read returns what the template shows, or an error.
 	read func(x *request) (*content, error)
 	// serve answers in place of read and the template.
@@ -39,6 +40,7 @@ type content struct {
 	title string // if empty, that of the page
 	data  any    // for the template
 	json  any    // for ?format=json; nil: the page has none
+	to    string // the page that is to be shown instead, seen from the front
 }
 
 // pages are all pages by name. They are set up by init, as they refer to each other.
@@ -48,15 +50,22 @@ func init() {
 	for _, p := range []*page{
 		{name: "", title: "Overview", read: front},
 		{name: "lanes", title: "Queues", read: lanes},
+		{name: "lane", title: "Queue", in: "lanes", read: lane},
 		{name: "jobs", title: "Jobs", read: jobs},
-		{name: "job", title: "Job", read: job},
+		{name: "job", title: "Job", in: "jobs", read: job},
 		{name: "dead", title: "Dead letters", read: causes},
 		{name: "groups", title: "Groups", read: groups},
 		{name: "schedules", title: "Schedules", read: schedules},
-		{name: "schedule", title: "Schedule", read: schedule},
+		{name: "schedule", title: "Schedule", in: "schedules", read: schedule},
+		{name: "topics", title: "Topics", read: topics},
+		{name: "topic", title: "Topic", in: "topics", read: topicOf},
+		{name: "subscription", title: "Subscription", in: "topics", read: subscription},
+		{name: "endpoints", title: "Endpoints", in: "topics", read: endpoints},
+		{name: "endpoint", title: "Endpoint", in: "topics", read: endpoint},
 		{name: "bulk", title: "Bulk jobs", read: bulks},
 		{name: "workers", title: "Workers", read: workers},
 		{name: "health", title: "Health", read: health},
+		{name: "search", title: "Search", read: search},
 		{name: "act", title: "Action", read: act, posts: true},
 	} {
 		file := "front"
@@ -73,6 +82,7 @@ var refusalPage = template.Must(template.New("layout.html").Funcs(funcs).ParseFS
 // layout is what the frame of a page shows.
 type layout struct {
 	Up, Name, Title, Page string
+	Section               string // the page of the nav that Page belongs to
 	Who                   Identity
 	Inside                bool // whether the request may enter
 	Now                   time.Time
@@ -92,7 +102,7 @@ type navItem struct{ Name, Title string }
 
 var nav = []navItem{
 	{"", "Overview"}, {"lanes", "Queues"}, {"jobs", "Jobs"}, {"dead", "Dead letters"}, {"groups", "Groups"},
-	{"schedules", "Schedules"}, {"bulk", "Bulk jobs"}, {"workers", "Workers"}, {"health", "Health"},
+	{"schedules", "Schedules"}, {"topics", "Topics"}, {"bulk", "Bulk jobs"}, {"workers", "Workers"}, {"health", "Health"},
 }
 
 func (x *request) layout(title string, data any) *layout {
@@ -101,7 +111,7 @@ func (x *request) layout(title string, data any) *layout {
 		l.Up = "./"
 	}
 	if x.page != nil {
-		l.Page = x.page.name
+		l.Page, l.Section = x.page.name, x.page.in
 	}
 	if l.Inside {
 		l.Clock = x.b.q.Clock()
@@ -131,9 +141,19 @@ func (x *request) render(w http.ResponseWriter, status int, c *content) {
 			x.fail(w, &refusal{status: http.StatusNotFound, text: "This page is not there as JSON."})
 			return
 		}
+		b, err := json.Marshal(c.json)
+		if err != nil {
+			x.fail(w, err)
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(c.json) // nobody is left who could be told
+		_, _ = w.Write(append(b, '\n')) // nobody is left who could be told
+		return
+	}
+	if c.to != "" {
+		w.Header().Set("Location", x.up+c.to) // relative, as the path may have been stripped
+		w.WriteHeader(http.StatusSeeOther)
 		return
 	}
 	title := c.title
@@ -204,7 +224,8 @@ var funcs = template.FuncMap{
 	"minus": func(n int) int { return n - 1 },
 	"ago":   ago,
 	"took":  took,
-	"exact": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") + " UTC" },
+	"exact": exactly,
+	"brief": brief,
 	"iso":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	// clockTime is the time of day of what was read some time before.
 	"clockTime": func(now time.Time, age time.Duration) string { return now.Add(-age).UTC().Format("15:04:05") + " UTC" },
@@ -273,6 +294,14 @@ func ago(t, now time.Time) string {
 	return took(d) + " ago"
 }
 
+// brief returns the beginning of a long text, for a row of a list.
+func brief(s string) string {
+	if len(s) <= 300 {
+		return s
+	}
+	return cut(s, 300) + "…"
+}
+
 // size returns a number of bytes for people.
 func size(n int64) string {
 	const k = 1024
@@ -285,6 +314,17 @@ func size(n int64) string {
 		return count(n/k/k) + " MiB"
 	}
 	return count(n/k/k/k) + " GiB"
+}
+
+// encoded returns parameters for an address that has further ones, without a place in a list.
+func encoded(v url.Values) template.URL {
+	rest := url.Values{}
+	for name := range v {
+		if name != "page" && name != "after" && name != "format" {
+			rest[name] = v[name]
+		}
+	}
+	return template.URL(rest.Encode())
 }
 
 // query returns the query of an address of pairs of names and values, without those that are

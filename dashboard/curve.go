@@ -1,0 +1,281 @@
+package dashboard
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+)
+
+// The pictures are SVG of this width, with a table beside them. Colours come from the style.
+const (
+	curveWidth = 640
+	curveLeft  = 72
+	curveRight = curveWidth - 8
+	rowHeight  = 18
+	curveTall  = 140
+)
+
+// length is a length in a picture.
+type length float64
+
+func (p length) String() string {
+	return strconv.FormatFloat(math.Round(float64(p)*10)/10, 'f', -1, 64)
+}
+
+// curveLabel is text at a place of a picture.
+type curveLabel struct {
+	X, Y  length
+	Text  string
+	Class string
+}
+
+// curve shows the delays of a policy over the retries.
+type curve struct {
+	Name     string // what it is the policy of
+	Retries  int
+	Drawn    int // of Retries, the first
+	Total    time.Duration
+	Shortest time.Duration
+	Endless  bool // Total is longer than can be said
+	Jitter   policy.Jitter
+	Phases   []curvePhase
+	Points   string // of the line
+	Dots     []curveDot
+	Labels   []curveLabel
+	H        length
+	Top      length // of the plot
+	Bottom   length
+	Used     int // retries that a job has used up; -1: it is of no job
+}
+
+// curvePhase is one of the four phases.
+type curvePhase struct {
+	Name        policy.Phase
+	N           int
+	First, Last int // retries, from 1 on
+	From, To    time.Duration
+	Least       time.Duration // From, as short as jitter makes it
+	X1, X2, Y   length
+	Drawn       bool
+}
+
+// curveDot is a retry.
+type curveDot struct {
+	X, Y  length
+	Class string // past, next or coming
+	Text  string
+}
+
+const (
+	mostPoints = 300 // of a line
+	mostDots   = 100
+)
+
+// newCurve draws a policy. used is how many retries a job has used up, -1 for no job.
+func newCurve(name string, p policy.Policy, used int) *curve {
+	c := &curve{Name: name, Retries: p.Retries, Total: p.Total(), Shortest: p.ShortestTotal(), Jitter: p.Jitter, Used: used}
+	c.Endless = c.Total == math.MaxInt64
+	if p.Retries == 0 {
+		return c
+	}
+	// All phases before the last, and then a third as many retries again.
+	c.Drawn = min(p.Retries, max(50, (p.Retries-p.MaxDelayRetries)*4/3, used+1))
+	c.addPhases(p)
+	x := func(retry int) length {
+		return curveLeft + length(curveRight-curveLeft)*(length(retry)+0.5)/length(c.Drawn)
+	}
+	_, longest, _ := p.Next(c.Drawn - 1) // delays never fall
+	y := func(d time.Duration) length {
+		return c.Bottom - length(curveTall-8)*length(d)/length(max(longest, 1))
+	}
+	points := min(c.Drawn, mostPoints)
+	for i := range points {
+		retry := i * (c.Drawn - 1) / max(points-1, 1)
+		_, d, _ := p.Next(retry)
+		c.Points += x(retry).String() + "," + y(d).String() + " "
+	}
+	for retry := range c.Drawn {
+		if c.Drawn > mostDots && retry != used-1 {
+			continue
+		}
+		phase, d, _ := p.Next(retry)
+		class := "coming"
+		switch {
+		case retry == used-1:
+			class = "next"
+		case retry < used:
+			class = "past"
+		}
+		c.Dots = append(c.Dots, curveDot{x(retry), y(d), class, "retry " + itoa(retry+1) + ", " + phase.String() + ": " + delayText(d)})
+	}
+	c.Labels = append(c.Labels,
+		curveLabel{curveLeft - 8, c.Bottom, "0", "end"}, curveLabel{curveLeft - 8, y(longest) + 4, delayText(longest), "end"},
+		curveLabel{x(0), c.Bottom + 16, "retry 1", "start"})
+	if c.Drawn > 1 {
+		c.Labels = append(c.Labels, curveLabel{curveRight, c.Bottom + 16, "retry " + count(c.Drawn), "end"})
+	}
+	if longest > 0 {
+		c.Labels = append(c.Labels, curveLabel{curveLeft - 8, y(longest/2) + 4, delayText(longest / 2), "end"})
+	}
+	return c
+}
+
+// addPhases adds the phases, each with a row of its own above the plot.
+func (c *curve) addPhases(p policy.Policy) {
+	first := 0
+	for phase := policy.PhaseImmediate; phase <= policy.PhasePostBackoff; phase++ {
+		n := p.Count(phase)
+		if n <= 0 {
+			continue
+		}
+		f := curvePhase{Name: phase, N: n, First: first + 1, Last: first + n}
+		_, f.From, _ = p.Next(first)
+		_, f.To, _ = p.Next(first + n - 1)
+		f.Least, _ = p.Jitter.Range(phase, f.From)
+		if f.Drawn = first < c.Drawn; f.Drawn {
+			at := func(retry int) length { return curveLeft + length(curveRight-curveLeft)*length(retry)/length(c.Drawn) }
+			c.Top += rowHeight
+			f.X1, f.X2, f.Y = at(first), at(min(first+n, c.Drawn)), c.Top
+			text := curveLabel{f.X1, f.Y - 4, phase.String(), "start"}
+			if f.X1 > curveRight-96 {
+				text.X, text.Class = f.X2, "end"
+			}
+			c.Labels = append(c.Labels, text)
+		}
+		c.Phases = append(c.Phases, f)
+		first += n
+	}
+	c.Top += 8
+	c.Bottom = c.Top + curveTall
+	c.H = c.Bottom + 24
+}
+
+func delayText(d time.Duration) string {
+	if d == 0 {
+		return "0"
+	}
+	return took(d)
+}
+
+// coming is a retry that a job still has.
+type coming struct {
+	Retry int          `json:"retry"` // from 1 on
+	Phase policy.Phase `json:"phase"`
+	Delay float64      `json:"delay_s"`
+	At    time.Time    `json:"at"` // if all attempts before it fail at once
+}
+
+// mostComing is how many retries are listed.
+const mostComing = 10
+
+// retriesOf lists the next retries of a job that waits or runs.
+func retriesOf(j *errand.JobInfo, p policy.Policy, now time.Time) (all []coming) {
+	if j.State != errand.Scheduled && j.State != errand.Ready && j.State != errand.Running {
+		return nil
+	}
+	at, retry := j.DueAt, j.Retry
+	if phase, d, ok := p.Next(retry - 1); ok && j.State == errand.Scheduled { // it waits for this one
+		all = append(all, coming{retry, phase, d.Seconds(), at.UTC()})
+	}
+	if at.Before(now) { // the attempt runs, or waits for a worker
+		at = now
+	}
+	for len(all) < mostComing {
+		phase, d, ok := p.Next(retry)
+		if !ok {
+			break
+		}
+		retry++
+		at = at.Add(d)
+		all = append(all, coming{retry, phase, d.Seconds(), at.UTC()})
+	}
+	return all
+}
+
+// timeline shows the attempts of a job over time, with a row for each phase.
+type timeline struct {
+	Rows  []curveLabel
+	Marks []curveMark
+	Ticks []curveLabel
+	Now   length // 0: the job has ended
+	Foot  length // where its line ends
+	H     length
+}
+
+// curveMark is something that has happened, or will.
+type curveMark struct {
+	X, Y  length
+	Sign  string
+	Class string
+	Text  string
+}
+
+// curveEvent is what a curveMark stands for.
+type curveEvent struct {
+	at                      time.Time
+	row, sign, class, words string
+}
+
+// newTimeline draws the history of a job and the retries that it still has.
+func newTimeline(j *errand.JobInfo, next []coming, now time.Time) *timeline {
+	if len(j.History)+len(next) == 0 {
+		return nil
+	}
+	events := []curveEvent{{j.CreatedAt, "enqueued", "○", "scheduled", "enqueued"}}
+	for i := range j.History {
+		f := &j.History[i]
+		if f.Phase == errand.PhaseEdited {
+			events = append(events, curveEvent{f.At, "args changed", "◇", "scheduled", "args changed"})
+			continue
+		}
+		events = append(events, curveEvent{f.At, f.Phase, "✕", "dead", "attempt " + itoa(f.Attempt) + " failed"})
+	}
+	if !j.EndedAt.IsZero() {
+		events = append(events, curveEvent{j.EndedAt, "ended", shapes[j.State], string(j.State), string(j.State)})
+	}
+	for i := range next {
+		events = append(events, curveEvent{next[i].At, next[i].Phase.String(), "○", "retry", "retry " + itoa(next[i].Retry) + ", if need be"})
+	}
+	slices.SortStableFunc(events, func(a, b curveEvent) int { return a.at.Compare(b.at) })
+	from, to := events[0].at, events[len(events)-1].at
+	if j.EndedAt.IsZero() && now.After(to) {
+		to = now
+	}
+	whole := cmp.Or(to.Sub(from), 1)
+	const left = 104
+	x := func(t time.Time) length { return left + length(curveRight-16-left)*length(t.Sub(from))/length(whole) }
+	t := &timeline{}
+	order := []string{"enqueued", "first", "immediate", "pre-backoff", "backoff", "post-backoff", "args changed", "ended"}
+	for i := range events {
+		if !slices.Contains(order, events[i].row) {
+			order = append(order, events[i].row)
+		}
+	}
+	for _, name := range order {
+		row := t.H + rowHeight
+		for i := range events {
+			if e := &events[i]; e.row == name {
+				t.H = row
+				t.Marks = append(t.Marks, curveMark{x(e.at), row, e.sign, e.class, e.words + ", " + exactly(e.at)})
+			}
+		}
+		if t.H == row {
+			t.Rows = append(t.Rows, curveLabel{0, row, name, "start"})
+		}
+	}
+	t.Ticks = []curveLabel{{left, t.H + 32, exactly(from), "start"}, {curveRight, t.H + 32, exactly(to), "end"}}
+	if j.EndedAt.IsZero() {
+		t.Now = x(now)
+	}
+	t.Foot = t.H + 6
+	t.H += 36
+	return t
+}
+
+// exactly returns a time in full.
+func exactly(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000") + " UTC" }

@@ -1,0 +1,204 @@
+package dashboard
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+	"github.com/errandq/errand/topic"
+	"github.com/errandq/errand/webhook"
+)
+
+// jobData is what the page of a job shows.
+type jobData struct {
+	errand.JobInfo
+	Why                                  errand.Why
+	ArgsText, CheckpointText, ResultText string
+	HeaderList                           [][2]string
+	Attempts                             []attemptView
+	Follows                              []errand.JobInfo
+	More                                 bool // jobs follow that are not shown
+	// Known is true if the policy in effect is known.
+	Known   bool
+	Curve   *curve
+	Coming  []coming
+	Line    *timeline
+	Message *messageView
+	Gone    bool   // it has gone while it was looked at
+	Place   string // in its group
+}
+
+// attemptView is an entry of a history.
+type attemptView struct {
+	errand.Failure
+	OldArgs string
+}
+
+// followLimit is how many of the jobs that follow another one are shown.
+const followLimit = 20
+
+func job(x *request) (*content, error) {
+	id, err := errand.ParseID(x.id)
+	if err != nil {
+		return nil, err
+	}
+	info, err := x.b.q.Job(x.Context(), id)
+	if errors.Is(err, errand.ErrNotFound) {
+		return nil, x.noJob(id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d := &jobData{JobInfo: info, ArgsText: x.shown(info.Args), CheckpointText: x.shown(info.Checkpoint), ResultText: x.shown(info.Result)}
+	d.Why, err = x.b.q.Why(x.Context(), id)
+	if d.Gone = errors.Is(err, errand.ErrNotFound); err != nil && !d.Gone {
+		return nil, err
+	}
+	d.Place = placeOf(&d.Why)
+	if x.who.Role >= Operator {
+		for _, name := range sortedKeys(info.Headers) {
+			d.HeaderList = append(d.HeaderList, [2]string{name, x.headerValue(name, info.Headers[name])})
+		}
+	}
+	for i := range info.History {
+		d.Attempts = append(d.Attempts, attemptView{info.History[i], x.shown(info.History[i].Args)})
+	}
+	slices.Reverse(d.Attempts)
+	doc, known, err := x.b.q.PolicyOf(x.Context(), info)
+	if err != nil {
+		return nil, err
+	}
+	now := x.b.q.Clock().Now
+	if d.Known = known; known {
+		p := doc.For(policy.Retryable)
+		d.Curve, d.Coming = newCurve("Retries", p, info.Retry), retriesOf(&info, p, now)
+	}
+	d.Line = newTimeline(&info, d.Coming, now)
+	follows, err := x.b.q.Jobs(x.Context(), errand.JobFilter{Parent: id}, &errand.ListOptions{Limit: followLimit})
+	if err != nil {
+		return nil, err
+	}
+	d.Follows, d.More = follows.Jobs, follows.Next != ""
+	if d.Message, err = x.message(&info); err != nil {
+		return nil, err
+	}
+	out := map[string]any{"why": d.Why}
+	if known && info.EndedAt.IsZero() {
+		out["policy_in_effect"] = doc
+	}
+	if len(d.Coming) > 0 {
+		out["retries_to_come"] = d.Coming
+	}
+	if d.Message != nil {
+		out["message"] = d.Message
+	}
+	return &content{title: "Job " + id.String(), data: d, json: joined{x.visibleJob(info), out}}, nil
+}
+
+// placeOf says where a job is in its group, if it waits there.
+func placeOf(w *errand.Why) string {
+	for i := range w.Reasons {
+		if r := &w.Reasons[i]; r.Code == errand.WhyBlocked {
+			if r.More {
+				return "behind more than " + count(r.N) + " others"
+			}
+			return "behind " + plural(int64(r.N), "other")
+		}
+	}
+	return ""
+}
+
+// noJob is what is known of a job that there is not: when it was made, as its ID says.
+func (x *request) noJob(id errand.ID) error {
+	text := "There is no such job."
+	made := time.UnixMilli(int64(binary.BigEndian.Uint64(id[:8]) >> 16))
+	if now := x.b.q.Clock().Now; made.Before(now) && made.Year() >= 2020 {
+		text += " By its ID it was enqueued at " + exactly(made) + ", " + ago(made, now) + "."
+	}
+	return &refusal{status: http.StatusNotFound, text: text,
+		remedy: "It may have been deleted since: finished jobs are kept for Options.Retention, 24 h if that is not set, and dead letters until somebody deletes them. Or it is in another file."}
+}
+
+// visibleJob returns a job without what the role may not see.
+func (x *request) visibleJob(j errand.JobInfo) errand.JobInfo {
+	j.Args, j.Checkpoint, j.Result = x.rawJSON(j.Args), x.rawJSON(j.Checkpoint), x.rawJSON(j.Result)
+	j.History = slices.Clone(j.History)
+	for i := range j.History {
+		j.History[i].Args = x.rawJSON(j.History[i].Args)
+	}
+	j.Headers = x.visibleHeaders(j.Headers)
+	return j
+}
+
+// visibleHeaders returns headers as the role may see them.
+func (x *request) visibleHeaders(all map[string]string) map[string]string {
+	if x.who.Role < Operator || len(all) == 0 {
+		return nil
+	}
+	out := map[string]string{}
+	for name, value := range all {
+		out[name] = x.headerValue(name, value)
+	}
+	return out
+}
+
+// headerValue returns the value of a header or an attribute as an operator or admin may see it.
+func (x *request) headerValue(name, value string) string {
+	if x.who.Role < Admin && hides(name) {
+		return hidden
+	}
+	return value
+}
+
+// messageView is the message that a job delivers.
+type messageView struct {
+	ID         string      `json:"id"`
+	Topic      string      `json:"topic,omitempty"`
+	To         string      `json:"endpoint,omitempty"`
+	URL        string      `json:"url,omitempty"`
+	Sub        string      `json:"subscription,omitempty"`
+	Type       string      `json:"type,omitempty"`
+	Subject    string      `json:"subject,omitempty"`
+	At         time.Time   `json:"published_at"`
+	Attributes [][2]string `json:"-"`
+	Body       string      `json:"body,omitempty"`
+}
+
+// message returns the message that a job delivers, nil if it delivers none.
+func (x *request) message(j *errand.JobInfo) (m *messageView, err error) {
+	of := func(tag string) bool { return strings.HasPrefix(tag, topic.Tag("")) }
+	switch {
+	case j.Kind == webhookKind:
+		err = x.hooks(func(h *webhook.Webhooks) error {
+			d, err := h.Delivery(x.Context(), j.ID)
+			if err == nil {
+				m = &messageView{ID: d.Message.ID, To: d.Endpoint, URL: d.URL, Type: d.Message.Type, At: d.SentAt.UTC(), Body: x.shown(d.Message.Body)}
+			}
+			return err
+		})
+	case slices.ContainsFunc(j.Tags, of):
+		err = x.topics(func(t *topic.Topics) error {
+			d, err := t.Delivery(x.Context(), j.ID)
+			if err == nil {
+				m = &messageView{ID: d.Message.ID, Topic: d.Topic, Sub: d.Subscription, To: d.Endpoint, URL: d.URL, At: d.PublishedAt.UTC(), Body: x.shown(d.Message.Body)}
+				if x.who.Role >= Operator {
+					m.Subject = d.Message.Subject
+					for _, name := range sortedKeys(d.Message.Attributes) {
+						m.Attributes = append(m.Attributes, [2]string{name, x.headerValue(name, d.Message.Attributes[name].Value)})
+					}
+				}
+			}
+			return err
+		})
+	}
+	// What only looks like a delivery has no message, and one may have gone with its job.
+	if errors.Is(err, errand.ErrNotFound) || errors.Is(err, errand.ErrInvalid) || errors.Is(err, errand.ErrUnsupportedDB) {
+		return nil, nil
+	}
+	return m, err
+}

@@ -1,0 +1,282 @@
+package dashboard
+
+import (
+	"cmp"
+	"html/template"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/policy"
+)
+
+// lanesData is what the list of queues and kinds shows.
+type lanesData struct {
+	Lanes  []errand.LaneTotals
+	Search string
+	pager
+}
+
+// lanesLimit is how many rows the long lists have.
+const lanesLimit = 100
+
+// pager says which part of a list that is in memory a page shows.
+type pager struct {
+	Page, Pages, All int
+	Query            template.URL
+}
+
+// paged returns the part of a list that an address asks for.
+func paged[T any](v url.Values, all []T) ([]T, pager, error) {
+	p := pager{All: len(all), Pages: max((len(all)+lanesLimit-1)/lanesLimit, 1)}
+	var err error
+	if p.Page, err = number(v.Get("page"), 1, p.Pages); err != nil {
+		return nil, p, err
+	}
+	from := (p.Page - 1) * lanesLimit
+	p.Query = encoded(v)
+	return all[from:min(from+lanesLimit, len(all))], p, nil
+}
+
+// laneJSON is a lane as the command has it.
+type laneJSON struct {
+	errand.LaneStats
+	Waits float64  `json:"waits_s,omitempty"`
+	Held  []string `json:"held,omitempty"`
+}
+
+func laneOfStats(s *errand.LaneStats, now time.Time) laneJSON {
+	l := laneJSON{LaneStats: *s}
+	if !s.OldestDue.IsZero() {
+		l.Waits = max(now.Sub(s.OldestDue), 0).Seconds()
+	}
+	for i := range s.Holds {
+		l.Held = append(l.Held, s.Holds[i].Reason)
+	}
+	return l
+}
+
+func lanes(x *request) (*content, error) {
+	l, err := x.look()
+	if err != nil {
+		return nil, err
+	}
+	v := x.URL.Query()
+	d := &lanesData{Search: strings.TrimSpace(v.Get("search"))}
+	all := []errand.LaneTotals{}
+	for _, t := range l.lanes {
+		if strings.Contains(t.Queue, d.Search) || strings.Contains(t.Kind, d.Search) {
+			all = append(all, t)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b errand.LaneTotals) int { return laterDue(a.Stats.OldestDue, b.Stats.OldestDue) })
+	if d.Lanes, d.pager, err = paged(v, all); err != nil {
+		return nil, err
+	}
+	out := []laneJSON{}
+	for i := range d.Lanes {
+		out = append(out, laneOfStats(&d.Lanes[i].Stats, l.clock.Now))
+	}
+	return &content{data: d, json: map[string]any{"lanes": out, "holds": append([]errand.HoldState{}, l.holds()...), "page": d.Page, "pages": d.Pages, "all": d.All}}, nil
+}
+
+// laneData is what the page of a queue, of a kind or of both shows.
+type laneData struct {
+	errand.Lane
+	Both     bool // it is a kind in a queue
+	Sums     errand.LaneTotals
+	Lanes    []errand.LaneTotals // if not Both: the largest
+	More     int                 // that are not shown
+	Holds    []errand.HoldState
+	Served   bool
+	Unshown  bool // workers are not known
+	Workers  []laneWorker
+	Settings []settingRow
+	Known    bool // the policy in effect
+	Curves   []*curve
+	Throttle string
+	WaitMean time.Duration
+	RunMean  time.Duration
+}
+
+// laneWorker is what a worker shows of a lane.
+type laneWorker struct {
+	Instance, What string
+	errand.WorkerLimit
+}
+
+func lane(x *request) (*content, error) {
+	v := x.URL.Query()
+	d := &laneData{Lane: errand.Lane{Queue: v.Get("queue"), Kind: v.Get("kind")}}
+	if d.Queue == "" && d.Kind == "" {
+		return nil, &errand.FieldError{Field: "queue", Value: "", Limit: "must be a queue, or kind a kind"}
+	}
+	d.Both = d.Queue != "" && d.Kind != ""
+	l, err := x.look()
+	if err != nil {
+		return nil, err
+	}
+	d.sum(l)
+	for _, h := range l.holds() {
+		if d.touches(h.Lane) {
+			d.Holds = append(d.Holds, h)
+		}
+	}
+	d.Unshown = l.unshown
+	d.addWorkers(l.workers)
+	all, err := x.b.q.Settings(x.Context())
+	if err != nil && l.away == nil {
+		return nil, err
+	}
+	out := map[string]any{"lane": laneOfStats(&d.Sums.Stats, l.clock.Now), "holds": append([]errand.HoldState{}, d.Holds...)}
+	all = slices.DeleteFunc(all, func(s errand.LaneSettings) bool { return !d.touches(s.Lane) && s.Lane != (errand.Lane{}) })
+	all = all[:min(len(all), lanesLimit)]
+	d.Settings, out["settings"] = settingRows(all, nil), append([]errand.LaneSettings{}, all...)
+	if d.Both {
+		doc, known, err := x.b.q.PolicyOf(x.Context(), errand.JobInfo{Queue: d.Queue, Kind: d.Kind})
+		if err != nil && l.away == nil {
+			return nil, err
+		}
+		if d.Known = known && err == nil; d.Known {
+			out["policy"] = doc
+			d.Curves, d.Throttle = curvesOf(&doc), throttleText(doc.Throttle)
+		}
+	}
+	return &content{title: laneText(d.Lane), data: d, json: out}, nil
+}
+
+// curvesOf draws the policies of a document.
+func curvesOf(doc *policy.Document) []*curve {
+	all := []*curve{newCurve("Retries", doc.For(policy.Retryable), -1)}
+	if doc.ThrottledRetry != nil {
+		all = append(all, newCurve("Retries after errors that say too many requests", *doc.ThrottledRetry, -1))
+	}
+	return all
+}
+
+func throttleText(t *policy.Throttle) string {
+	if t == nil || t.MaxReceivesPerSecond == 0 {
+		return ""
+	}
+	return count(t.MaxReceivesPerSecond) + " attempts a second"
+}
+
+// touches reports whether something that is said of a lane is about one of this page.
+func (d *laneData) touches(l errand.Lane) bool {
+	return (l.Queue == "" || d.Queue == "" || l.Queue == d.Queue) && (l.Kind == "" || d.Kind == "" || l.Kind == d.Kind) && l != (errand.Lane{})
+}
+
+// sum adds up the lanes of the page.
+func (d *laneData) sum(l *look) {
+	s := &d.Sums
+	s.Queue, s.Kind, s.Stats.Queue, s.Stats.Kind = d.Queue, d.Kind, d.Queue, d.Kind
+	for i := range l.lanes {
+		t := &l.lanes[i]
+		if d.Queue != "" && t.Queue != d.Queue || d.Kind != "" && t.Kind != d.Kind {
+			continue
+		}
+		d.Lanes = append(d.Lanes, *t)
+		addTotals(s, t)
+		d.Served = d.Served || l.served(t.Queue, t.Kind)
+	}
+	if d.Both && len(d.Lanes) == 1 {
+		*s = d.Lanes[0]
+	}
+	if d.Both {
+		d.Served, d.Lanes = l.served(d.Queue, d.Kind), nil
+	}
+	if s.Wait.Count > 0 {
+		d.WaitMean = time.Duration(s.Wait.Sum / float64(s.Wait.Count) * float64(time.Second))
+	}
+	if s.Run.Count > 0 {
+		d.RunMean = time.Duration(s.Run.Sum / float64(s.Run.Count) * float64(time.Second))
+	}
+	slices.SortStableFunc(d.Lanes, func(a, b errand.LaneTotals) int { return laterDue(a.Stats.OldestDue, b.Stats.OldestDue) })
+	if n := len(d.Lanes); n > lanesLimit {
+		d.Lanes, d.More = d.Lanes[:lanesLimit], n-lanesLimit
+	}
+}
+
+// addTotals adds the numbers of one lane to those of several.
+func addTotals(s, t *errand.LaneTotals) {
+	s.Enqueued += t.Enqueued
+	s.Done += t.Done
+	s.Wait.Count += t.Wait.Count
+	s.Wait.Sum += t.Wait.Sum
+	s.Run.Count += t.Run.Count
+	s.Run.Sum += t.Run.Sum
+	a, b := &s.Stats, &t.Stats
+	a.Scheduled += b.Scheduled
+	a.Ready += b.Ready
+	a.Running += b.Running
+	a.Done += b.Done
+	a.Cancelled += b.Cancelled
+	a.Expired += b.Expired
+	a.Dead += b.Dead
+	a.Blocked += b.Blocked
+	a.Bytes += b.Bytes
+	a.Evicted += b.Evicted
+	a.DeadEvicted += b.DeadEvicted
+	a.Minute.Attempts += b.Minute.Attempts
+	a.Minute.Done += b.Minute.Done
+	a.Minute.Failed += b.Minute.Failed
+	if laterDue(b.OldestDue, a.OldestDue) < 0 {
+		a.OldestDue = b.OldestDue
+	}
+	if b.LastSuccess.After(a.LastSuccess) {
+		a.LastSuccess = b.LastSuccess
+	}
+	if b.LastFailure.At.After(a.LastFailure.At) {
+		a.LastFailure = b.LastFailure
+	}
+}
+
+// addWorkers adds what the workers show that work for the page, up to lanesLimit rows.
+func (d *laneData) addWorkers(all []errand.WorkerInfo) {
+	for i := range all {
+		w := &all[i]
+		if !slices.ContainsFunc(w.Queues, d.inQueue) || d.Kind != "" && !slices.Contains(w.Kinds, d.Kind) || len(d.Workers) >= lanesLimit {
+			continue
+		}
+		d.Workers = append(d.Workers, laneWorker{w.Instance, "worker", errand.WorkerLimit{Concurrency: w.Concurrency, Full: w.Full}})
+		for j := range w.Limits {
+			limit := &w.Limits[j]
+			if (limit.Queue == "" || d.Queue != "" && covers(limit.Queue, d.Queue)) && (limit.Kind == "" || limit.Kind == d.Kind) {
+				d.Workers = append(d.Workers, laneWorker{w.Instance, laneText(errand.Lane{Queue: limit.Queue, Kind: limit.Kind}), *limit})
+			}
+		}
+	}
+}
+
+// inQueue reports whether a worker of a queue, or of a prefix, works for that of the page.
+func (d *laneData) inQueue(of string) bool { return d.Queue == "" || covers(of, d.Queue) }
+
+// covers reports whether a queue or a prefix with a star includes a queue.
+func covers(of, queue string) bool {
+	prefix, ok := strings.CutSuffix(of, "*")
+	return ok && strings.HasPrefix(queue, prefix) || of == queue
+}
+
+// Says returns what a worker says of a limit, in words.
+func (w laneWorker) Says() string {
+	var all []string
+	add := func(text string, yes bool) {
+		if yes {
+			all = append(all, text)
+		}
+	}
+	add(count(w.PerSecond)+" a second", w.PerSecond > 0)
+	add("waits for its throttle", w.Throttled)
+	add("waits for the throttle of groups", w.GroupThrottled)
+	add("a retry budget", w.Budget && !w.BudgetEmpty)
+	add("the retry budget is empty", w.BudgetEmpty)
+	add("waits until "+itoa(w.BatchMin)+" are ready, or "+took(w.BatchWait), w.BatchMin > 0)
+	if w.Gate != nil {
+		add("the gate is open", w.Gate.Open)
+		add("the gate is closed: "+cmp.Or(w.Gate.Reason, "no reason given"), !w.Gate.Open)
+	}
+	add("opens gently", !w.Until.IsZero())
+	return strings.Join(all, ", ")
+}

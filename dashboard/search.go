@@ -1,0 +1,168 @@
+package dashboard
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/topic"
+	"github.com/errandq/errand/webhook"
+)
+
+// hit is something that a search has found.
+type hit struct {
+	What string `json:"what"` // queue, kind, schedule, ...
+	Name string `json:"name"`
+	Note string `json:"note,omitempty"`
+	At   string `json:"at"` // its page
+}
+
+// searchData is what a search shows.
+type searchData struct {
+	Text string
+	Hits []hit
+	More []string // what has more than is shown
+}
+
+const (
+	// mostHits is how many of a kind of thing a search shows, and mostLooked how many of them
+	// it reads of the store.
+	mostHits   = 20
+	mostLooked = 1000
+)
+
+func search(x *request) (*content, error) {
+	d := &searchData{Text: strings.TrimSpace(x.URL.Query().Get("q"))}
+	if d.Text == "" {
+		return &content{data: d, json: map[string]any{"hits": []hit{}}}, nil
+	}
+	if id, err := errand.ParseID(strings.ToLower(d.Text)); err == nil {
+		return &content{to: "job/" + id.String(), json: map[string]any{"hits": []hit{{What: "job", Name: id.String(), At: "job/" + id.String()}}}}, nil
+	}
+	for _, find := range []func(*request, *searchData) error{findLanes, findTag, findGroups, findSchedules, findTopics, findEndpoints} {
+		if err := find(x, d); err != nil && !errors.Is(err, errand.ErrUnsupportedDB) {
+			return nil, err
+		}
+	}
+	return &content{title: "Search", data: d, json: map[string]any{"hits": append([]hit{}, d.Hits...), "more": d.More}}, nil
+}
+
+// add adds hits up to mostHits of a kind of thing.
+func (d *searchData) add(what, name, note, at string) {
+	n := 0
+	for i := range d.Hits {
+		if d.Hits[i].What == what {
+			n++
+		}
+	}
+	if n < mostHits {
+		d.Hits = append(d.Hits, hit{what, name, note, at})
+	} else if len(d.More) == 0 || d.More[len(d.More)-1] != what {
+		d.More = append(d.More, what)
+	}
+}
+
+// has reports whether a name contains what is searched for, in any ASCII case.
+func (d *searchData) has(name string) bool {
+	return strings.Contains(strings.ToLower(name), strings.ToLower(d.Text))
+}
+
+func findLanes(x *request, d *searchData) error {
+	l, err := x.look()
+	if err != nil {
+		return err
+	}
+	queues, kinds := map[string]bool{}, map[string]bool{}
+	for i := range l.lanes {
+		t := &l.lanes[i]
+		if d.has(t.Queue) {
+			queues[t.Queue] = true
+		}
+		if d.has(t.Kind) {
+			kinds[t.Kind] = true
+		}
+	}
+	for _, name := range sortedKeys(queues) {
+		d.add("queue", name, "", "lane"+string(query("queue", name)))
+	}
+	for _, name := range sortedKeys(kinds) {
+		d.add("kind", name, "", "lane"+string(query("kind", name)))
+	}
+	return nil
+}
+
+// findTag finds jobs that have exactly this tag, as an index does.
+func findTag(x *request, d *searchData) error {
+	page, err := x.b.q.Jobs(x.Context(), errand.JobFilter{Tag: d.Text}, &errand.ListOptions{Limit: 1})
+	if errors.Is(err, errand.ErrInvalid) { // no tag looks so
+		return nil
+	}
+	if len(page.Jobs) > 0 {
+		d.add("tag", d.Text, "", "jobs"+string(query("tag", d.Text)))
+	}
+	return err
+}
+
+// findGroups looks at the first groups in which jobs wait.
+func findGroups(x *request, d *searchData) error {
+	page, err := x.b.q.Groups(x.Context(), &errand.GroupOptions{Waiting: true, Limit: 200})
+	for i := range page.Groups {
+		if g := &page.Groups[i]; d.has(g.Group) {
+			d.add("group", g.Group, "in "+g.Queue, "jobs"+string(query("queue", g.Queue, "group", g.Group)))
+		}
+	}
+	return err
+}
+
+func findSchedules(x *request, d *searchData) error {
+	all, err := x.b.q.Schedules().List(x.Context())
+	for i := range all {
+		if s := &all[i]; d.has(s.Name) || d.has(s.Kind) {
+			d.add("schedule", s.Name, s.Kind, "schedule"+string(query("name", s.Name)))
+		}
+	}
+	if len(all) > 0 {
+		return nil // one of them cannot be read here
+	}
+	return err
+}
+
+// findTopics finds the topics whose names begin so, and looks at the first subscriptions.
+func findTopics(x *request, d *searchData) error {
+	return x.topics(func(t *topic.Topics) error {
+		named, err := t.Topic(x.Context(), d.Text)
+		if err == nil {
+			d.add("topic", named.Name, "", "topic"+string(query("name", named.Name)))
+		} else if !errors.Is(err, errand.ErrNotFound) && !errors.Is(err, errand.ErrInvalid) {
+			return err
+		}
+		after, err := t.Topics(x.Context(), d.Text, mostHits)
+		if err != nil && !errors.Is(err, errand.ErrInvalid) {
+			return err
+		}
+		for i := range after {
+			if strings.HasPrefix(after[i].Name, d.Text) {
+				d.add("topic", after[i].Name, "", "topic"+string(query("name", after[i].Name)))
+			}
+		}
+		subs, err := t.Subscriptions(x.Context(), "", "", mostLooked)
+		for i := range subs {
+			if s := &subs[i]; d.has(s.ID) || d.has(s.Topic) {
+				d.add("subscription", s.ID, "of "+s.Topic, "subscription"+string(query("id", s.ID)))
+			}
+		}
+		return err
+	})
+}
+
+func findEndpoints(x *request, d *searchData) error {
+	return x.hooks(func(h *webhook.Webhooks) error {
+		all, err := h.Endpoints(x.Context(), "", mostLooked)
+		for i := range all {
+			if e := &all[i]; d.has(e.ID) || d.has(e.PublicURL()) || d.has(e.Description) {
+				d.add("endpoint", e.ID, e.PublicURL(), "endpoint"+string(query("id", e.ID)))
+			}
+		}
+		return err
+	})
+}
