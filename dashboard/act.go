@@ -44,6 +44,7 @@ func init() {
 		{"hold", Operator, "Hold", hold},
 		{"release", Operator, "Release", release},
 		{"skip", Operator, "Skip the head", skip},
+		{"stop", Operator, "Stop", stop},
 		{"pause", Operator, "Pause", ofSchedule((*errand.Schedules).Pause, "paused")},
 		{"resume", Operator, "Resume", ofSchedule((*errand.Schedules).Resume, "resumed")},
 	} {
@@ -118,7 +119,7 @@ func (x *request) selected(f url.Values) (in errand.JobFilter, text string, err 
 		return in, "", err
 	}
 	var words []string
-	for _, name := range []string{"state", "queue", "kind", "tag", "error", "reason", "cause", "parent"} {
+	for _, name := range filterNames {
 		for _, v := range f[name] {
 			if v != "" {
 				words = append(words, name+" "+v)
