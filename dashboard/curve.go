@@ -247,8 +247,8 @@ func newTimeline(j *errand.JobInfo, next []coming, now time.Time) *timeline {
 		to = now
 	}
 	whole := cmp.Or(to.Sub(from), 1)
-	const left = 104
-	x := func(t time.Time) length { return left + length(curveRight-16-left)*length(t.Sub(from))/length(whole) }
+	const left = 120
+	x := func(t time.Time) length { return left + length(curveRight-8-left)*length(t.Sub(from))/length(whole) }
 	t := &timeline{}
 	order := []string{"enqueued", "first", "immediate", "pre-backoff", "backoff", "post-backoff", "args changed", "ended"}
 	for i := range events {

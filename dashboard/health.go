@@ -127,6 +127,15 @@ type healthData struct {
 	pager
 }
 
+// stats returns the numbers of all lanes.
+func (l *look) stats() []errand.LaneStats {
+	all := make([]errand.LaneStats, len(l.lanes))
+	for i := range l.lanes {
+		all[i] = l.lanes[i].Stats
+	}
+	return all
+}
+
 func health(x *request) (*content, error) {
 	l, err := x.look()
 	if err != nil {
@@ -138,9 +147,8 @@ func health(x *request) (*content, error) {
 	}
 	v := x.URL.Query()
 	d := &healthData{Health: l.health, ReadOnly: l.readOnly, Clock: x.b.q.Clock(), Lanes: len(l.lanes), Search: strings.TrimSpace(v.Get("search"))}
-	stats := make([]errand.LaneStats, len(l.lanes))
-	for i := range l.lanes {
-		stats[i] = l.lanes[i].Stats
+	stats := l.stats()
+	for i := range stats {
 		for _, n := range byState(&stats[i]) {
 			d.Jobs += n
 		}

@@ -133,7 +133,7 @@ func lane(x *request) (*content, error) {
 	out := map[string]any{"lane": laneOfStats(&d.Sums.Stats, l.clock.Now), "holds": append([]errand.HoldState{}, d.Holds...)}
 	all = slices.DeleteFunc(all, func(s errand.LaneSettings) bool { return !d.touches(s.Lane) && s.Lane != (errand.Lane{}) })
 	all = all[:min(len(all), lanesLimit)]
-	d.Settings, out["settings"] = settingRows(all, nil), append([]errand.LaneSettings{}, all...)
+	d.Settings, out["settings"] = settingRows(all, l.stats()), append([]errand.LaneSettings{}, all...)
 	if d.Both {
 		doc, known, err := x.b.q.PolicyOf(x.Context(), errand.JobInfo{Queue: d.Queue, Kind: d.Kind})
 		if err != nil && l.away == nil {
