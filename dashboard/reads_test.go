@@ -1,0 +1,213 @@
+package dashboard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/errandq/errand"
+	"github.com/errandq/errand/dashboard"
+	"github.com/errandq/errand/storage"
+	"github.com/errandq/errand/storage/sqlite"
+	"github.com/errandq/errand/topic"
+	"github.com/errandq/errand/webhook"
+)
+
+// reads is a store that counts what is read of it.
+type reads struct {
+	*sqlite.Store
+	n, rows atomic.Int64
+}
+
+func (s *reads) Stats(ctx context.Context) ([]storage.LaneStats, error) {
+	s.n.Add(1)
+	return s.Store.Stats(ctx)
+}
+
+func (s *reads) Causes(ctx context.Context, lane storage.Lane, limit int) ([]storage.Cause, error) {
+	s.n.Add(1)
+	return s.Store.Causes(ctx, lane, limit)
+}
+
+func (s *reads) Groups(ctx context.Context, of storage.GroupFilter, after string, limit int) (storage.GroupPage, error) {
+	s.n.Add(1)
+	return s.Store.Groups(ctx, of, after, limit)
+}
+
+func (s *reads) Holds(ctx context.Context, now time.Time) ([]storage.HoldState, error) {
+	s.n.Add(1)
+	return s.Store.Holds(ctx, now)
+}
+
+func (s *reads) Published(ctx context.Context) ([]storage.Published, error) {
+	s.n.Add(1)
+	return s.Store.Published(ctx)
+}
+
+func (s *reads) Job(ctx context.Context, id storage.ID) (storage.Record, error) {
+	s.n.Add(1)
+	return s.Store.Job(ctx, id)
+}
+
+func (s *reads) Jobs(ctx context.Context, f storage.Filter, after string, limit int) (storage.Page, error) {
+	s.n.Add(1)
+	page, err := s.Store.Jobs(ctx, f, after, limit)
+	s.rows.Add(int64(page.Looked))
+	return page, err
+}
+
+func (s *reads) Settings(ctx context.Context) ([]storage.LaneSettings, error) {
+	s.n.Add(1)
+	return s.Store.Settings(ctx)
+}
+
+func (s *reads) Schedules(ctx context.Context) ([]storage.ScheduleRecord, error) {
+	s.n.Add(1)
+	return s.Store.Schedules(ctx)
+}
+
+func (s *reads) Entry(ctx context.Context, class, name string) (storage.Entry, error) {
+	s.n.Add(1)
+	return s.Store.Entry(ctx, class, name)
+}
+
+func (s *reads) Entries(ctx context.Context, class, family, after string, limit int) ([]storage.Entry, int64, error) {
+	s.n.Add(1)
+	return s.Store.Entries(ctx, class, family, after, limit)
+}
+
+// A page reads as often however many rows there are beyond those that it shows, and its rows are
+// no more than it says.
+func TestPages_reads(t *testing.T) {
+	file, err := sqlite.Open(filepath.Join(t.TempDir(), "jobs.db"), &sqlite.Options{Durability: sqlite.Relaxed, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &reads{Store: file}
+	q, err := errand.New(t.Context(), store, &errand.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = q.Close() })
+	const many = 250
+	crowd(t, q, many)
+	h := as(q, dashboard.Admin)
+	for path, most := range map[string]int64{
+		"lanes": 20, "lane?queue=q000": 20, "lane?kind=raw": 20, "jobs": 20, "jobs?queue=q000": 20, "dead": 20, "groups?waiting=1": 20,
+		"schedules": 20, "workers": 20, "health": 20, "endpoints": 20, "endpoint?id=e000": 25, "endpoints?search=e0": 20,
+		"topics": 80, "topic?name=t000": 20, "search?q=0": 80, "bulk": 20,
+	} {
+		store.n.Store(0)
+		store.rows.Store(0)
+		status, text := get(h, "/"+path)
+		n, rows := store.n.Load(), store.rows.Load()
+		if status != 200 || n > most || rows > 2100 || strings.Count(text, "<tr") > 210 {
+			t.Errorf("%s: %d, %d reads of at most %d, %d jobs looked at, %d rows", path, status, n, most, rows, strings.Count(text, "<tr"))
+		}
+	}
+	for path, next := range map[string]string{"lanes": "page=2", "jobs": "after=", "groups?waiting=1": "after=", "schedules": "page=2", "endpoints": "after=e049", "topics": "after=t049", "topic?name=t000": "after=s049"} {
+		if _, text := get(h, "/"+path); !strings.Contains(text, next) {
+			t.Errorf("%s has no next page with %s: %s", path, next, text)
+		}
+	}
+}
+
+// crowd adds many of all that there are pages of.
+func crowd(t *testing.T, q *errand.Queue, many int) {
+	t.Helper()
+	ctx := t.Context()
+	var jobs []errand.NewJob
+	for i := range many {
+		name := fmt.Sprintf("q%03d", i)
+		jobs = append(jobs,
+			errand.NewJob{Args: errand.RawArgs{OfKind: "raw"}, Options: &errand.JobOptions{Queue: name}},
+			errand.NewJob{Args: errand.RawArgs{OfKind: "raw"}, Options: &errand.JobOptions{Group: name}},
+			errand.NewJob{Args: errand.RawArgs{OfKind: "raw"}, Options: &errand.JobOptions{Group: name}})
+	}
+	_, err := q.EnqueueMany(ctx, jobs)
+	hooks, errHooks := webhook.New(q, &webhook.Options{Logger: quiet})
+	if err = errors.Join(err, errHooks); err != nil {
+		t.Fatal(err)
+	}
+	defer hooks.Close()
+	topics, err := topic.New(q, hooks, &topic.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range many {
+		n := fmt.Sprintf("%03d", i)
+		err := q.Schedule(ctx, errand.Schedule{Name: "n" + n, Spec: "0 3 * * *", Args: errand.RawArgs{OfKind: "raw"}})
+		err = errors.Join(err, q.Configure(ctx, errand.Lane{Queue: "q" + n}, errand.Settings{MaxJobs: new(10)}))
+		if i < 60 {
+			_, errTopic := topics.Create(ctx, topic.Topic{Name: "t" + n})
+			_, _, errEndpoint := hooks.Create(ctx, webhook.Endpoint{ID: "e" + n, URL: "https://a.example/"}, webhook.Secret{})
+			_, errSub := topics.Subscribe(ctx, topic.Subscription{ID: "s" + n, Topic: "t000", Endpoint: "e" + n})
+			err = errors.Join(err, errTopic, errEndpoint, errSub)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// gone is a store whose jobs are there for one read.
+type gone struct {
+	*sqlite.Store
+	left atomic.Int64
+}
+
+func (s *gone) Job(ctx context.Context, id storage.ID) (storage.Record, error) {
+	if s.left.Add(-1) < 0 {
+		return storage.Record{}, storage.ErrNotFound
+	}
+	return s.Store.Job(ctx, id)
+}
+
+// A job that goes while its page is made is shown as it was, and the page says so; one that is
+// not there is told of by what its ID says.
+func TestJob_gone(t *testing.T) {
+	file, err := sqlite.Open(filepath.Join(t.TempDir(), "jobs.db"), &sqlite.Options{Durability: sqlite.Relaxed, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &gone{Store: file}
+	q, err := errand.New(t.Context(), store, &errand.Options{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = q.Close() })
+	e, err := q.Enqueue(t.Context(), mail{"a"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := as(q, dashboard.Viewer)
+	store.left.Store(1)
+	if status, text := get(h, "/job/"+e.ID.String()); status != 200 || !strings.Contains(text, "was deleted while this page was made") {
+		t.Errorf("gone meanwhile: %d %s", status, text)
+	}
+	if status, text := get(h, "/job/"+e.ID.String()); status != 404 || !strings.Contains(text, "By its ID it was enqueued at") || !strings.Contains(text, "Options.Retention") {
+		t.Errorf("gone: %d %s", status, text)
+	}
+}
+
+// A list of jobs says which of its conditions no index serves.
+func TestJobs_slow(t *testing.T) {
+	h := as(open(t), dashboard.Viewer)
+	for query, want := range map[string]string{
+		"": "", "state=ready&queue=a&kind=b": "", "state=running&state=dead": "", "tag=a": "", "created_from=2026-01-01": "", "state=scheduled&due_before=2026-01-01": "",
+		"state=done&state=cancelled&state=expired": "", "cause=1": "", "state=blocked&queue=a&group=b": "",
+		"state=done": "state", "queue=a": "queue", "state=ready&state=dead&kind=b": "kind", "error=x": "error", "tag=a&queue=b": "queue",
+		"tag=a&state=dead": "state", "queue=a&group=b": "group", "state=dead&reason=permanent": "reason", "ended_before=2026-01-01": "ended", "due_from=2026-01-01": "due",
+	} {
+		status, text := get(h, "/jobs?"+query)
+		said := strings.Contains(text, "No index serves this choice of "+want+": jobs")
+		if status != 200 || said != (want != "") || want == "" && strings.Contains(text, "No index serves") {
+			t.Errorf("%s: %d, want %q: %s", query, status, want, text)
+		}
+	}
+}
