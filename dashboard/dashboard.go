@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/errandq/errand"
@@ -21,9 +22,9 @@ import (
 // Options configure a [Handler]. Auth is needed; the zero value of the others means defaults.
 type Options struct {
 	// Auth says who a request is from. It is called for each request but those for the style
-	// and the script, so it has to be fast. An error is told to nobody: the request is answered
-	// with 401, after which a browser asks for a name and a password if Auth is [Basic]. If nil,
-	// each request is answered with 403.
+	// and the script, so it has to be fast. An [AuthError] is shown on the page that refuses the
+	// request. Another error is told to nobody: the request is answered with 401. If nil, each
+	// request is answered with 403.
 	Auth func(r *http.Request) (Identity, error)
 	// Origins are addresses from which requests may come besides that of the page itself, as
 	// "https://ops.example.com". A proxy that changes Host needs the one that people see.
@@ -48,6 +49,7 @@ type board struct {
 	looks looks
 	kept  kept
 	hub   *hub
+	said  atomic.Int64 // when the log said last that nobody may enter, in nanoseconds since 1970
 }
 
 // Handler returns a handler of all pages of q. It serves them under any path that ends in "/",
@@ -95,7 +97,7 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	guard(w.Header())
 	at := strings.LastIndexByte(r.URL.Path, '/') + 1
 	dir, name := r.URL.Path[:at], r.URL.Path[at:]
-	if serveAsset(w, r, name) {
+	if serveAsset(w, r, name) || toSlash(w, r) {
 		return
 	}
 	x := &request{Request: r, b: b, page: pages[name]}
@@ -105,11 +107,11 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var err error
 	switch {
 	case b.o.Auth == nil:
-		b.o.Logger.Warn("errand: a dashboard without Options.Auth lets nobody in", "path", r.URL.Path)
+		b.sayClosed()
 		err = errClosed
 	default:
 		if x.who, err = b.o.Auth(r); err != nil {
-			err = &refusal{status: http.StatusUnauthorized, text: "You may not enter.", cause: err}
+			x.who, err = Identity{}, outside(err)
 		} else if x.who.Role < Viewer || x.who.Role > Admin {
 			err = errNoRole
 		}
@@ -117,7 +119,7 @@ func (b *board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 	case x.page == nil:
-		err = errNoPage
+		err = noPage(r)
 	case r.Method == http.MethodPost && x.page.posts:
 		err = x.checkForm(w)
 	case x.page.posts || r.Method != http.MethodGet && r.Method != http.MethodHead:
@@ -171,8 +173,6 @@ var (
 		remedy: `Set dashboard.Options.Auth in the program: dashboard.Basic for names and passwords, dashboard.FromHeader behind a proxy that knows who it is, or dashboard.Anyone behind a door of your own.`}
 	errNoRole = &refusal{status: http.StatusForbidden, text: "You have no role here.",
 		remedy: "Options.Auth has to give you one: Viewer, Operator or Admin."}
-	errNoPage = &refusal{status: http.StatusNotFound, text: "There is no such page.",
-		remedy: `If this is where the dashboard should begin, its path has to end in "/", in the program too.`}
 	errMethod = &refusal{status: http.StatusMethodNotAllowed, text: "This cannot be asked for in this way."}
 )
 

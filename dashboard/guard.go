@@ -1,13 +1,16 @@
 package dashboard
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
+	"time"
 	"unicode/utf8"
 )
 
-// policy lets a page load nothing but its own style and script, and send its forms nowhere else.
+// contentPolicy lets a page load nothing but its own style and script, and send its forms nowhere else.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // guard sets the headers of all answers. The referrer is kept for the same origin, as browsers
@@ -55,14 +58,57 @@ func (x *request) check() error {
 	return nil
 }
 
+// sayEach is how often the log says that nobody may enter.
+const sayEach = time.Minute
+
+// sayClosed logs that nobody may enter, and what to write.
+func (b *board) sayClosed() {
+	now, last := time.Now().UnixNano(), b.said.Load()
+	if (last == 0 || now-last >= int64(sayEach)) && b.said.CompareAndSwap(last, now) {
+		b.o.Logger.Warn("errand: a dashboard without Options.Auth lets nobody in: set it to dashboard.Basic, FromHeader or Anyone")
+	}
+}
+
+// toSlash sends a browser from a path that was stripped to nothing to the one with a slash, as the
+// links of pages are relative to that.
+func toSlash(w http.ResponseWriter, r *http.Request) bool {
+	if r.URL.Path != "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	at, query, asked := strings.Cut(r.RequestURI, "?")
+	last := at[strings.LastIndexByte(at, '/')+1:]
+	if last == "" {
+		return false
+	}
+	if asked {
+		query = "?" + query
+	}
+	w.Header().Set("Location", "./"+last+"/"+query) // http.Redirect would make it absolute by the stripped path
+	w.WriteHeader(http.StatusPermanentRedirect)
+	return true
+}
+
+// noPage returns the refusal of a path that has no page.
+func noPage(r *http.Request) error {
+	e := &refusal{status: http.StatusNotFound, text: "There is no such page.",
+		remedy: `If this is where the dashboard should begin, its path has to end in "/", in the program too: mux.Handle("/errand/", ...).`}
+	if p := strings.TrimSuffix(r.Pattern, "{$}"); p != "" && !strings.HasSuffix(p, "/") && !strings.HasSuffix(p, "...}") {
+		e.text = "The dashboard is not mounted as it should be."
+		e.remedy = `Its path has to end in "/", in the program: mux.Handle(` + strconv.Quote(p+"/") + `, ...).`
+	}
+	return e
+}
+
 func itoa(n int) string { return strconv.Itoa(n) }
 
 // checkForm returns an error for a form that does not come from a page of the dashboard, or is too
 // large.
 func (x *request) checkForm(w http.ResponseWriter) error {
 	if err := x.b.cross.Check(x.Request); err != nil {
+		from, host := cut(x.Header.Get("Origin"), 255), cut(x.Host, 255)
 		return &refusal{status: http.StatusForbidden, text: "This form comes from another site.", cause: err,
-			remedy: "If it does not, a proxy has changed the host: add the address that you see to dashboard.Options.Origins."}
+			remedy: "It comes from " + cmp.Or(from, "a page without an address") + ", and was sent to " + host + ". If both are the dashboard, a proxy has changed the host: " +
+				"let it pass on Host, add the address that you see to dashboard.Options.Origins, or name its host by errand dashboard --host."}
 	}
 	if x.URL.RawQuery != "" {
 		return &refusal{status: http.StatusBadRequest, text: "A form has no query."}
