@@ -1,18 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"crypto/rand"
-	"crypto/subtle"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,172 +18,258 @@ import (
 	"github.com/errandq/errand/dashboard"
 )
 
+// dashboardFlags are what the flags say.
+type dashboardFlags struct {
+	listen, socket, auth, cert, key string
+	hosts                           []string
+	role                            dashboard.Role
+	readOnly, hash                  bool
+}
+
 func dashboardCommand(t *tool) *cobra.Command {
-	d := &oneTime{tokens: map[string]bool{}, sessions: map[string]bool{}}
-	var listen string
-	var readOnly bool
+	f := &dashboardFlags{role: dashboard.Admin}
 	cmd := &cobra.Command{
 		Use:   "dashboard FILE",
-		Short: "Serve pages that show a queue, on this machine",
-		Long: `Serve pages that show a queue and act on it, to a browser on this machine. The address that is
-printed lets in one browser, once. Enter prints another one.
+		Short: "Serve pages that show a queue and act on it",
+		Long: `Serve pages that show a queue and act on it, to browsers on this machine. The address
+that is printed lets in one browser, once, for 12 hours; it lapses after 10 minutes. Enter
+prints another one.
 
-The file is opened for reading. The first action that is confirmed opens it for writing.`,
-		Example: `  errand dashboard jobs.db`,
-		Args:    cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if t.json {
-				return errors.New("--json: a dashboard has pages; they are there as JSON by ?format=json")
+The file is opened for reading. The first action that is confirmed opens it for writing;
+with --read-only nothing does.
+
+--socket serves on a unix socket that only you may use, for ssh -L. --listen with another
+address than one of this machine needs --auth: a file with a line for each who may enter,
+as name:role:hash. The roles are viewer, operator and admin. --hash reads a password and
+prints its hash. Passwords travel as they are, unless a proxy or --tls-cert adds https.
+
+Requests for other hosts than this machine are refused. --host names the host that people
+see if there is a proxy or a tunnel.`,
+		Example: `  errand dashboard jobs.db
+  errand dashboard jobs.db --socket errand.sock
+  errand dashboard --hash < password
+  errand dashboard jobs.db --listen 0.0.0.0:8443 --auth users --tls-cert cert.pem --tls-key key.pem --host ops.example.com`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if f.hash {
+				return cobra.ExactArgs(0)(cmd, args)
 			}
-			host, _, err := net.SplitHostPort(listen)
-			if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
-				return errors.New("--listen: must be a loopback address and a port, as 127.0.0.1:8080: whoever else can reach it would see the queue")
+			return cobra.ExactArgs(1)(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case t.json:
+				return errors.New("--json: a dashboard has pages; they are there as JSON by ?format=json")
+			case f.hash:
+				return t.printHash(cmd.Context())
+			}
+			e, err := f.entrance(cmd.Context())
+			if err != nil {
+				return err
 			}
 			return t.reading(cmd.Context(), args[0], func(q *queue.Queue) error {
-				return t.serve(cmd.Context(), q, args[0], listen, readOnly, d)
+				return t.serveDashboard(cmd.Context(), q, args[0], f, e)
 			})
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "where to listen: a loopback address; port 0 is any that is free")
-	cmd.Flags().BoolVar(&readOnly, "read-only", false, "never write")
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "listen on this address; with port 0 on a free one")
+	flags.StringVar(&f.socket, "socket", "", "listen on a unix socket at this `PATH`")
+	flags.StringVar(&f.auth, "auth", "", "let in those in this `FILE`, by name and password, in place of the address that works once")
+	flags.StringSliceVar(&f.hosts, "host", nil, "a host that people see, as ops.example.com (repeatable)")
+	flags.TextVar(&f.role, "role", dashboard.Admin, "what who comes by the address may do: viewer, operator or admin")
+	flags.BoolVar(&f.readOnly, "read-only", false, "never write, and show no buttons")
+	flags.StringVar(&f.cert, "tls-cert", "", "serve https with the certificate in this `FILE`")
+	flags.StringVar(&f.key, "tls-key", "", "the `FILE` with the key of the certificate")
+	flags.BoolVar(&f.hash, "hash", false, "read a password, print its hash for --auth, and end")
+	cmd.MarkFlagsMutuallyExclusive("listen", "socket")
+	cmd.MarkFlagsMutuallyExclusive("role", "auth")
+	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	completeArgs(cmd, nil)
 	return cmd
 }
 
-// serve serves the dashboard until ctx ends.
-func (t *tool) serve(ctx context.Context, q *queue.Queue, path, listen string, readOnly bool, d *oneTime) error {
-	l, err := net.Listen("tcp", listen)
-	if err != nil {
-		return fmt.Errorf("--listen: %w", err)
-	}
-	d.host, d.cookie = l.Addr().String(), fmt.Sprintf("errand-%d", l.Addr().(*net.TCPAddr).Port)
-	var writer onceOpen
-	defer writer.close()
-	o := &dashboard.Options{Auth: d.identity, Name: filepath.Base(path), Logger: t.logger(), Writer: func(ctx context.Context) (*queue.Queue, error) {
-		return writer.open(ctx, path, t)
-	}}
-	d.role = dashboard.Admin
-	if readOnly {
-		d.role, o.Writer = dashboard.Viewer, nil
-	}
-	server := &http.Server{Handler: d.guard(dashboard.Handler(q, o)), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
-	fmt.Fprintf(t.out, "The dashboard of %s, for one browser:\n%s\n", path, d.address())
-	go func() {
-		for lines := bufio.NewScanner(t.in); lines.Scan(); {
-			fmt.Fprintln(t.out, d.address())
+// entrance checks the flags, and returns who may enter.
+func (f *dashboardFlags) entrance(ctx context.Context) (*entrance, error) {
+	e := &entrance{role: f.role, name: userName()}
+	for _, h := range f.hosts {
+		if err := e.allow(h); err != nil {
+			return nil, err
 		}
+	}
+	if f.auth != "" {
+		users, err := readUsers(f.auth)
+		if err != nil {
+			return nil, ofFile(f.auth, err)
+		}
+		e.passwords = dashboard.Basic(users)
+	} else if f.socket == "" {
+		at, err := net.ResolveTCPAddr("tcp", f.listen)
+		if err == nil && !at.IP.IsLoopback() {
+			err = errors.New("who else can reach this address would see the queue: it needs --auth, a file with those who may enter")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--listen %s: %w", f.listen, err)
+		}
+	}
+	if f.cert != "" {
+		cert, err := tls.LoadX509KeyPair(f.cert, f.key)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+		e.tls = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	}
+	return e, ctx.Err()
+}
+
+// actFor is how long an action may take after the end.
+const actFor = 3 * time.Second
+
+// serveDashboard serves the dashboard until ctx ends.
+func (t *tool) serveDashboard(ctx context.Context, q *queue.Queue, path string, f *dashboardFlags, e *entrance) (err error) {
+	l, err := f.listener(ctx)
+	if err != nil {
+		return err
+	}
+	writer := &onceOpen{open: func() (*queue.Queue, error) {
+		return queue.Open(ctx, path, &queue.Options{Logger: t.logger(), SQLite: queue.SQLiteOptions{Existing: true}})
+	}}
+	defer func() { err = errors.Join(err, ofFile(path, writer.close())) }()
+	o := &dashboard.Options{Auth: e.identity, Origins: e.origins, Name: filepath.Base(path), Writer: writer.get,
+		Logger: slog.New(slog.NewTextHandler(t.errs, nil))} // with a line for each action
+	if f.readOnly {
+		e.most, o.Writer = dashboard.Viewer, nil
+	}
+	e.at(l.Addr())
+	if e.passwords != nil && e.tls == nil && f.socket == "" {
+		fmt.Fprintln(t.errs, "errand: --auth: passwords travel in the clear, unless a proxy adds https; --tls-cert does too")
+	}
+	p := printer{w: t.out}
+	p.printf("The dashboard of %s", safe(path))
+	if f.socket != "" {
+		p.printf(" on %s. From elsewhere: ssh -L 8080:%[1]s HOST, and then", safe(f.socket))
+	}
+	if e.passwords == nil {
+		p.printf(", for one browser:\n%s\n", e.address())
+	} else {
+		p.printf(", for those with a password:\n%s\n", e.address())
+	}
+	if p.err != nil {
+		return errors.Join(p.err, l.Close())
+	}
+	if e.passwords == nil {
+		staysInBackground()
+		go t.printMore(e)
+	}
+	server := &http.Server{Handler: e.enter(dashboard.Handler(q, o)), TLSConfig: e.tls, ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)} // clients come and go
+	return serveUntil(ctx, server, l, actFor)
+}
+
+// printMore prints another address for each line that is typed.
+func (t *tool) printMore(e *entrance) {
+	for b := make([]byte, 512); ; {
+		n, err := t.in.Read(b)
+		for range countLines(b[:n]) {
+			fmt.Fprintln(t.out, e.address())
+		}
+		if err != nil { // nobody is there to type, or the dashboard ends
+			return
+		}
+	}
+}
+
+func countLines(b []byte) (n int) {
+	for _, c := range b {
+		if c == '\n' {
+			n++
+		}
+	}
+	return n
+}
+
+// serveUntil serves until ctx ends. Then it waits for requests that are being answered, for a time
+// at most; those that would go on without an end lose their context after a second.
+func serveUntil(ctx context.Context, server *http.Server, l net.Listener, wait time.Duration) error {
+	all, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	server.BaseContext = func(net.Listener) context.Context { return all }
+	served := make(chan error, 1)
+	go func() {
+		if server.TLSConfig != nil {
+			served <- server.ServeTLS(l, "", "")
+			return
+		}
+		served <- server.Serve(l)
 	}()
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(l) }()
 	select {
-	case err := <-ended:
+	case err := <-served: // the socket failed
 		return err
 	case <-ctx.Done():
 	}
-	last, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer time.AfterFunc(time.Second, end).Stop()
+	last, stop := context.WithTimeout(context.WithoutCancel(ctx), wait)
 	defer stop()
-	return server.Shutdown(last)
+	err := server.Shutdown(last)
+	if errors.Is(err, context.DeadlineExceeded) { // somebody who never finishes
+		err = server.Close()
+	}
+	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
+	return err
 }
 
 // onceOpen opens a file for writing when that is first asked for.
 type onceOpen struct {
-	mu sync.Mutex
-	q  *queue.Queue
+	open func() (*queue.Queue, error)
+
+	mu      sync.Mutex
+	q       *queue.Queue
+	opening chan struct{} // closed when it has come to an end; nil if nobody opens
+	err     error
 }
 
-func (o *onceOpen) open(ctx context.Context, path string, t *tool) (*queue.Queue, error) {
+// get returns the queue. If ctx ends meanwhile, the file is open for the next call.
+func (o *onceOpen) get(ctx context.Context) (*queue.Queue, error) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	if o.q != nil {
+		defer o.mu.Unlock()
 		return o.q, nil
 	}
-	q, err := queue.Open(ctx, path, &queue.Options{Logger: t.logger(), SQLite: queue.SQLiteOptions{Existing: true}})
-	if err == nil {
-		o.q = q
+	if o.opening == nil {
+		o.opening = make(chan struct{})
+		go o.begin(o.opening)
 	}
-	return q, err
-}
-
-func (o *onceOpen) close() {
-	if o.q != nil {
-		_ = o.q.Close()
+	opened := o.opening
+	o.mu.Unlock()
+	select {
+	case <-opened:
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.q, o.err
 }
 
-// oneTime lets browsers in by an address that works once.
-type oneTime struct {
-	host, cookie string
-	role         dashboard.Role
-
-	mu               sync.Mutex
-	tokens, sessions map[string]bool
+func (o *onceOpen) begin(opened chan struct{}) {
+	q, err := o.open()
+	o.mu.Lock()
+	o.q, o.err, o.opening = q, err, nil
+	o.mu.Unlock()
+	close(opened)
 }
 
-// address returns an address that lets one browser in.
-func (d *oneTime) address() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	token := rand.Text()
-	d.tokens[token] = true
-	return "http://" + d.host + "/?token=" + token
-}
-
-var errOutside = errors.New("this browser was not let in")
-
-// identity is the Auth of the dashboard.
-func (d *oneTime) identity(r *http.Request) (dashboard.Identity, error) {
-	c, err := r.Cookie(d.cookie)
-	if err != nil {
-		return dashboard.Identity{}, errOutside
+// close closes the file if it is open. Nobody may call get any more.
+func (o *onceOpen) close() error {
+	o.mu.Lock()
+	opening := o.opening
+	o.mu.Unlock()
+	if opening != nil {
+		<-opening
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for s := range d.sessions {
-		if subtle.ConstantTimeCompare([]byte(s), []byte(c.Value)) == 1 {
-			return dashboard.Identity{Name: userName(), Role: d.role}, nil
-		}
+	if o.q == nil {
+		return nil
 	}
-	return dashboard.Identity{}, errOutside
-}
-
-func userName() string {
-	for _, name := range []string{"SUDO_USER", "USER", "LOGNAME"} {
-		if v := os.Getenv(name); v != "" {
-			return v
-		}
-	}
-	return "command"
-}
-
-// guard refuses requests for other hosts, as pages of others may have their names lead here, and
-// takes tokens.
-func (d *oneTime) guard(next http.Handler) http.Handler {
-	_, port, _ := net.SplitHostPort(d.host)
-	hosts := []string{d.host, "localhost:" + port, "127.0.0.1:" + port, "[::1]:" + port}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !slices.Contains(hosts, strings.ToLower(r.Host)) {
-			http.Error(w, "This is not the address of the dashboard.", http.StatusMisdirectedRequest)
-			return
-		}
-		token := r.URL.Query().Get("token")
-		if token == "" || r.Method != http.MethodGet {
-			next.ServeHTTP(w, r)
-			return
-		}
-		d.mu.Lock()
-		known := d.tokens[token]
-		delete(d.tokens, token)
-		session := rand.Text()
-		if known {
-			d.sessions[session] = true
-		}
-		d.mu.Unlock()
-		if !known {
-			http.Error(w, "This address has been used. Press Enter where the command runs: it prints another one.", http.StatusForbidden)
-			return
-		}
-		http.SetCookie(w, &http.Cookie{Name: d.cookie, Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
-		w.Header().Set("Referrer-Policy", "no-referrer")
-		http.Redirect(w, r, "/", http.StatusSeeOther)
-	})
+	return o.q.Close()
 }

@@ -129,21 +129,7 @@ func (l *listener) listen(ctx context.Context, address string) error {
 		Handler: l, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // clients come and go
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(socket) }()
-	select {
-	case err = <-served: // the socket failed
-	case <-l.over.Done():
-		last, end := context.WithTimeout(context.WithoutCancel(ctx), stopFor)
-		defer end()
-		err = server.Shutdown(last)
-		if errors.Is(err, context.DeadlineExceeded) { // somebody who never finishes
-			err = server.Close()
-		}
-		if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
-			err = errors.Join(err, ended)
-		}
-	}
+	err = serveUntil(l.over, server, socket, stopFor)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return errors.Join(err, l.err)

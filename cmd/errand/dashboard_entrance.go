@@ -1,0 +1,219 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/errandq/errand/dashboard"
+)
+
+// How long tokens and sessions are good for, and how many of each there are. The oldest gives way.
+const (
+	tokenFor     = 10 * time.Minute
+	sessionFor   = 12 * time.Hour
+	mostTokens   = 16
+	mostSessions = 64
+)
+
+// entrance lets people in: by an address that works once, or by their passwords.
+type entrance struct {
+	role, most dashboard.Role // of who comes by the address; of anybody, if not 0
+	name       string
+	passwords  func(*http.Request) (dashboard.Identity, error) // nil: by the address
+	tls        *tls.Config
+	hosts      []string // that people see, in lower case and without ports
+	origins    []string
+
+	scheme, host, port string // of the address; the port is "socket" for a socket
+
+	mu               sync.Mutex
+	tokens, sessions keys
+}
+
+// keys are secrets by their hashes, with the time at which each lapses. So the time that a search
+// takes says nothing of a secret.
+type keys map[[sha256.Size]byte]time.Time
+
+// add makes a secret, and drops the one that lapses first if there are too many.
+func (k keys) add(lasts time.Duration, most int) string {
+	if len(k) >= most {
+		var first [sha256.Size]byte
+		for key, until := range k {
+			if k[first].IsZero() || until.Before(k[first]) {
+				first = key
+			}
+		}
+		delete(k, first)
+	}
+	secret := rand.Text()
+	k[sha256.Sum256([]byte(secret))] = time.Now().Add(lasts)
+	return secret
+}
+
+// good reports whether a secret is one of them, and has not lapsed.
+func (k keys) good(secret string) bool {
+	until, ok := k[sha256.Sum256([]byte(secret))]
+	return ok && time.Now().Before(until)
+}
+
+// allow adds a host that people see.
+func (e *entrance) allow(host string) error {
+	u, err := url.Parse("http://" + host)
+	if err != nil || u.Host != host || u.Hostname() == "" || u.User != nil {
+		return fmt.Errorf("--host %q: must be a name, as ops.example.com, with a port if it is not the usual one", host)
+	}
+	e.hosts = append(e.hosts, strings.ToLower(u.Hostname()))
+	e.origins = append(e.origins, "http://"+host, "https://"+host)
+	return nil
+}
+
+// at says where the dashboard listens.
+func (e *entrance) at(a net.Addr) {
+	e.tokens, e.sessions = keys{}, keys{}
+	e.scheme, e.host, e.port = "http", "localhost:8080", "socket"
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		e.port = strconv.Itoa(tcp.Port)
+		e.host = tcp.String()
+		if tcp.IP.IsUnspecified() { // which is the address of nobody
+			e.host = net.JoinHostPort("127.0.0.1", e.port)
+		}
+	}
+	if e.tls != nil {
+		e.scheme = "https"
+	}
+}
+
+// address returns where the dashboard is, with a token that lets one browser in if there are no
+// passwords.
+func (e *entrance) address() string {
+	at := e.scheme + "://" + e.host + "/"
+	if e.passwords != nil {
+		return at
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return at + "?token=" + e.tokens.add(tokenFor, mostTokens)
+}
+
+// spend uses up a token, and returns a session for it.
+func (e *entrance) spend(token string) (session string, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if ok = e.tokens.good(token); !ok {
+		return "", false
+	}
+	delete(e.tokens, sha256.Sum256([]byte(token)))
+	return e.sessions.add(sessionFor, mostSessions), true
+}
+
+// cookie is the name of the cookie, other than that of other dashboards which a browser sees under
+// the same host: by the port here, and by that of a tunnel.
+func (e *entrance) cookie(r *http.Request) string {
+	name := "errand-" + e.port
+	if _, port, err := net.SplitHostPort(r.Host); err == nil && port != e.port {
+		name += "-" + port
+	}
+	return name
+}
+
+// entered reports whether a request has the cookie of a session.
+func (e *entrance) entered(r *http.Request) bool {
+	c, err := r.Cookie(e.cookie(r))
+	if err != nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.sessions.good(c.Value)
+}
+
+// known returns an error for a request that is for another host, as the name of a foreign page may
+// lead here. An address that is no name cannot.
+func (e *entrance) known(r *http.Request) error {
+	u, err := url.Parse("http://" + r.Host)
+	if err == nil && u.Host == r.Host {
+		name := strings.ToLower(u.Hostname())
+		for _, h := range append([]string{"localhost", "127.0.0.1", "::1"}, e.hosts...) {
+			if name == h {
+				return nil
+			}
+		}
+		at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+		if ip, err := netip.ParseAddr(name); err == nil && ok && at.AddrPort().Addr().Unmap() == ip.Unmap() {
+			return nil
+		}
+	}
+	return &dashboard.AuthError{Status: http.StatusMisdirectedRequest, Text: "This is not an address of the dashboard.",
+		Remedy: "If a proxy or a tunnel leads here, start errand dashboard with --host and the name that you see in the address. Else open the address that the command has printed."}
+}
+
+// identity is the Auth of the dashboard.
+func (e *entrance) identity(r *http.Request) (who dashboard.Identity, err error) {
+	if err := e.known(r); err != nil {
+		return who, err
+	}
+	switch {
+	case e.passwords != nil:
+		if who, err = e.passwords(r); err != nil {
+			return who, err
+		}
+	case e.entered(r):
+		who = dashboard.Identity{Name: e.name, Role: e.role}
+	case r.URL.Query().Has("token"):
+		return who, &dashboard.AuthError{Status: http.StatusForbidden, Text: "This address has been used, or is older than 10 minutes.",
+			Remedy: "Press Enter where errand dashboard runs: it prints another one."}
+	default:
+		return who, &dashboard.AuthError{Status: http.StatusForbidden, Text: "This browser has not been let in, or was 12 hours ago.",
+			Remedy: "Open the address that errand dashboard has printed. Enter prints another one there."}
+	}
+	if e.most != 0 {
+		who.Role = min(who.Role, e.most)
+	}
+	return who, nil
+}
+
+// enter takes tokens, and leaves all else to next.
+func (e *entrance) enter(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token := r.URL.Query().Get("token")
+		if token == "" || r.Method != http.MethodGet || e.passwords != nil || e.known(r) != nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if !e.entered(r) {
+			session, ok := e.spend(token)
+			if !ok {
+				next.ServeHTTP(w, r)
+				return
+			}
+			http.SetCookie(w, &http.Cookie{Name: e.cookie(r), Value: session, Path: "/", MaxAge: int(sessionFor / time.Second),
+				HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil})
+		}
+		h := w.Header()
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		h.Set("Location", "./") // relative, as a proxy may have the dashboard under a path
+		w.WriteHeader(http.StatusSeeOther)
+	})
+}
+
+// userName is who runs the command, for what actions leave.
+func userName() string {
+	for _, name := range []string{"SUDO_USER", "USER", "LOGNAME", "USERNAME"} {
+		if v := os.Getenv(name); v != "" {
+			return v
+		}
+	}
+	return "command"
+}
