@@ -56,7 +56,7 @@ func TestGuard_headers(t *testing.T) {
 func TestHandler_closedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		h := dashboard.Handler(nil, &dashboard.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		h := dashboard.Handler(open(t), &dashboard.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		for range 3 {
 			for range 5 {
 				if status, _ := get(h, "/jobs"); status != 403 {
