@@ -76,11 +76,20 @@ func TestFront_sentence(t *testing.T) {
 	if _, err := q.Enqueue(t.Context(), mail{"a"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	says("No worker runs; 1 job is due")
+	says("No worker runs; 1 job is due, since")
+	if _, err := q.Enqueue(t.Context(), mail{"b"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	says("No worker runs; 2 jobs are due, since")
 	if err := q.Pause(t.Context(), "default"); err != nil {
 		t.Fatal(err)
 	}
+	says("1 thing holds up 2 jobs.")
 	says("paused")
+	if err := q.Hold(t.Context(), errand.Lane{Kind: "mail"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	says("2 things hold up 2 jobs.")
 	if err := q.Close(); err != nil {
 		t.Fatal(err)
 	}

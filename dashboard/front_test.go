@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"bytes"
 	"context"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -190,6 +191,24 @@ func TestLook_afterAction(t *testing.T) {
 	}
 	if _, text := get(h, "/"); strings.Contains(text, "Release") {
 		t.Errorf("the hold is shown still: %s", plain(text))
+	}
+}
+
+// What an operator is shown is not kept for a viewer.
+func TestKept_roles(t *testing.T) {
+	q := open(t)
+	fill(t, q)
+	role := dashboard.Operator
+	h := viewers(q, func(*http.Request) (dashboard.Identity, error) { return dashboard.Identity{Role: role}, nil })
+	for _, c := range []struct {
+		role   dashboard.Role
+		path   string
+		button bool
+	}{{dashboard.Operator, "/", true}, {dashboard.Viewer, "/", false}, {dashboard.Operator, "/", true}, {dashboard.Operator, "/lanes?search=none", false}, {dashboard.Operator, "/lanes", true}} {
+		role = c.role
+		if _, text := get(h, c.path); strings.Contains(text, "<button aria-label=") != c.button {
+			t.Errorf("%s of %v: %s", c.path, c.role, plain(text))
+		}
 	}
 }
 

@@ -31,18 +31,27 @@ type look struct {
 	causesOf  uint64
 	longestOf int64
 
-	// What is asked again without a commit.
-	workers []errand.WorkerInfo
-	unshown bool // workers are not known
-	asked   time.Time
-	health  errand.Health
-	// readOnly: the queue is open for reading alone, and does not know whether it could write.
-	readOnly bool
-	judged   time.Time
-	apart    []errand.HoldState // of lanes that never had a job
+	crew
+	condition
 
 	hour []sample // the last hour, the oldest first
 	away *away    // why there is no newer look; nil if this is the newest
+}
+
+// crew is what is asked for every 10 s, as it may change without a commit.
+type crew struct {
+	workers []errand.WorkerInfo
+	unshown bool               // workers are not known
+	apart   []errand.HoldState // of lanes that never had a job
+	asked   time.Time
+}
+
+// condition is what is asked for every minute, and every 10 s while something is committed.
+type condition struct {
+	health errand.Health
+	// readOnly: the queue is open for reading alone, and does not know whether it could write.
+	readOnly bool
+	judged   time.Time
 }
 
 // away is why the queue cannot be looked at.
@@ -417,7 +426,7 @@ type trouble struct {
 }
 
 // whats say what holds of these reasons are.
-var whats = map[string]string{"paused": "paused", "brake": "brake: too many died", "unavailable": "the other side is away"}
+var whats = map[string]string{"held": "held", "paused": "paused", "brake": "brake: too many died", "unavailable": "the other side is away"}
 
 // troubles returns what holds jobs up, of most due jobs first.
 func (l *look) troubles() (all []trouble) {

@@ -89,7 +89,8 @@
   }
 
   function addCopy(node) {
-    if (node.nextElementSibling && node.nextElementSibling.classList.contains("copy")) return;
+    const place = node.closest("h1") || node;
+    if (place.nextElementSibling && place.nextElementSibling.classList.contains("copy")) return;
     const text = node.textContent.trim();
     const button = make("button", "Copy", { type: "button", className: "copy added" });
     button.setAttribute("aria-label", "Copy " + text);
@@ -101,7 +102,7 @@
       if (!done) getSelection().selectAllChildren(node);
       setTimeout(() => { setText(button, "Copy"); setText(told, ""); }, 2000);
     }));
-    node.after(button, told);
+    place.after(button, told);
   }
 
   const boxes = (table) => table.querySelectorAll("tbody input[type=checkbox][name=id]");
