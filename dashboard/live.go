@@ -276,7 +276,6 @@ func (x *request) live(w http.ResponseWriter) error {
 	}
 	defer x.b.hub.leave(v)
 	stream := http.NewResponseController(w)
-	_ = stream.SetReadDeadline(time.Time{}) // that of the server would end the request
 	head := w.Header()
 	head.Set("Content-Type", "text/event-stream")
 	head.Set("X-Accel-Buffering", "no") // for nginx
