@@ -120,7 +120,9 @@ func (x *request) layout(title string, data any) *layout {
 		l.Seen, l.Search = x.version, x.URL.Query().Get("q")
 	}
 	if x.seen != nil {
-		l.Seen, l.Age, l.Away = x.seen.serial, time.Since(x.seen.at), x.seen.away
+		if l.Age, l.Away = time.Since(x.seen.at), x.seen.away; ofLook[l.Page] {
+			l.Seen = x.seen.serial
+		}
 	}
 	return l
 }
