@@ -76,8 +76,13 @@
   // ---- What a script adds to a page ----
 
   // copy copies a text. Over plain http browsers have no clipboard but that of a selection.
-  function copy(text) {
-    if (navigator.clipboard && window.isSecureContext) return navigator.clipboard.writeText(text).then(() => true, () => false);
+  async function copy(text) {
+    if (navigator.clipboard && window.isSecureContext) {
+      try {
+        await navigator.clipboard.writeText(text);
+        return true;
+      } catch { /* it may be forbidden */ }
+    }
     const was = document.activeElement, box = make("textarea", text, { readOnly: true, className: "only" });
     body.append(box);
     box.select();
@@ -85,7 +90,7 @@
     try { done = document.execCommand("copy"); } catch { /* it says that it has not copied */ }
     box.remove();
     if (was) was.focus();
-    return Promise.resolve(done);
+    return done;
   }
 
   function addCopy(node) {
