@@ -279,7 +279,9 @@ func (x *request) live(w http.ResponseWriter) error {
 	head := w.Header()
 	head.Set("Content-Type", "text/event-stream")
 	head.Set("X-Accel-Buffering", "no") // for nginx
-	head.Set("Connection", "close")     // the deadlines below would stay with it
+	if x.ProtoMajor == 1 {
+		head.Set("Connection", "close") // the deadlines below would stay with it
+	}
 	send := func(text string) bool {
 		// Where deadlines cannot be set, those of the server hold, if any.
 		if err := stream.SetWriteDeadline(time.Now().Add(writeFor)); err != nil && !errors.Is(err, http.ErrNotSupported) {

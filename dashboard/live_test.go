@@ -395,7 +395,7 @@ func TestLive_deaf(t *testing.T) {
 			h.ServeHTTP(w, r)
 			ended <- time.Now()
 		})}
-		go server.Serve(l)
+		go func() { _ = server.Serve(l) }() // until Close
 		here, there := net.Pipe()
 		l <- there
 		if _, err := fmt.Fprint(here, "GET /live?page= HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
