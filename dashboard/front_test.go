@@ -179,6 +179,30 @@ func TestLook_away(t *testing.T) {
 	})
 }
 
+// A look that takes longer than a second is shown to those who wait for it.
+func TestLook_slow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, q := counted(t)
+		defer q.Close()
+		h := viewers(q, nil)
+		synctest.Wait()
+		store.commit(t, q)
+		time.Sleep(2 * time.Second)
+		store.slow.Store(int64(1500 * time.Millisecond))
+		began := time.Now()
+		if status, text := get(h, "/"); status != 200 || time.Since(began) != 1500*time.Millisecond || strings.Contains(text, "What follows is") {
+			t.Errorf("after %v: %d %s", time.Since(began), status, plain(text))
+		}
+		store.slow.Store(int64(3 * time.Second)) // more than a page waits
+		store.version.Add(1)
+		began = time.Now()
+		if status, text := get(h, "/lanes"); status != 200 || time.Since(began) != 2*time.Second || !strings.Contains(text, "mail") {
+			t.Errorf("after %v: %d %s", time.Since(began), status, plain(text))
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
 // An action is seen on the next page, though that is less than a second later.
 func TestLook_afterAction(t *testing.T) {
 	q := open(t)

@@ -28,6 +28,7 @@ type counting struct {
 	storage.Publisher
 	version atomic.Int64
 	failing atomic.Bool
+	slow    atomic.Int64 // how long Stats takes
 
 	mu    sync.Mutex
 	reads map[string]int
@@ -63,6 +64,7 @@ func (c *counting) Stats(ctx context.Context) ([]storage.LaneStats, error) {
 	if err := c.read("stats"); err != nil {
 		return nil, err
 	}
+	time.Sleep(time.Duration(c.slow.Load()))
 	return c.Store.Stats(ctx)
 }
 

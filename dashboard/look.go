@@ -128,6 +128,11 @@ func (s *looks) fresh(ctx context.Context, full bool) (*look, error) {
 			defer s.mu.Unlock()
 			return s.last, ctx.Err()
 		}
+		if n.full || !full { // however long it has taken
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.last, s.fault
+		}
 	}
 }
 

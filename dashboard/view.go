@@ -127,8 +127,11 @@ func (x *request) layout(title string, data any) *layout {
 	return l
 }
 
-// look returns the newest look, which the page shows.
+// look returns the newest look, which the page shows: the same for the whole request.
 func (x *request) look() (*look, error) {
+	if x.seen != nil {
+		return x.seen, nil
+	}
 	l, err := x.b.looks.get(x.Context())
 	if err == nil {
 		x.seen = l
