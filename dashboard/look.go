@@ -60,8 +60,8 @@ type away struct {
 	Since        time.Time // of this machine
 }
 
-// looks keep the last look. They make one at most once a second, and only if something was
-// committed since the last one.
+// looks keep the last look. They make one at most once a second, or more seldom if it takes long,
+// and only if something was committed since the last one.
 type looks struct {
 	q       *errand.Queue
 	version func(context.Context) (v int64, known bool, err error)
@@ -71,6 +71,7 @@ type looks struct {
 	mu    sync.Mutex
 	last  *look              // nil: there was none yet
 	tried map[bool]time.Time // when the last one began, by whether it was a full one
+	each  time.Duration      // how long after that the next one may begin
 	next  *looking           // under way; nil: none
 	fault error              // of the last try
 	since time.Time          // of the fault
@@ -83,7 +84,11 @@ type looking struct {
 }
 
 const (
+	// Looks take at most the 20th part of the time, for files with thousands of queues, or slow
+	// disks; but each 10 s there may be one.
 	lookEach = time.Second
+	lookPart = 20
+	lookMost = 10 * time.Second
 	// askEach is how often workers are asked for, which may vanish without a commit, and
 	// judgeEach how often health is, which may change without one: a disk becomes full.
 	askEach   = 10 * time.Second
@@ -93,7 +98,7 @@ const (
 	ofLongest = 10
 )
 
-// get returns the newest look; what was committed less than a second ago may be missing. If the
+// get returns the newest look; what was committed a moment ago may be missing. If the
 // queue cannot be looked at, it is the last look, which says so, or an error if there is none.
 func (s *looks) get(ctx context.Context) (*look, error) {
 	l, err := s.fresh(ctx, true)
@@ -110,7 +115,7 @@ func (s *looks) get(ctx context.Context) (*look, error) {
 func (s *looks) fresh(ctx context.Context, full bool) (*look, error) {
 	for {
 		s.mu.Lock()
-		if time.Since(s.tried[full]) < lookEach {
+		if time.Since(s.tried[full]) < s.each {
 			defer s.mu.Unlock()
 			return s.last, s.fault
 		}
@@ -167,6 +172,7 @@ func (s *looks) run(n *looking, last *look) {
 	if s.tried[false] = began; n.full {
 		s.tried[true] = began
 	}
+	s.each = min(max(lookEach, time.Since(began)*lookPart), lookMost)
 	s.next = nil
 	close(n.ended)
 }
