@@ -185,8 +185,6 @@ func look(t *testing.T, h http.Handler, page string, on func()) *stream {
 
 // A hundred viewers, half of them of the overview and half of different jobs, cost at most ten
 // reads a second while something is committed each second, beside the row of each job.
-//
-//errand:shows | | 100 viewers of a dashboard cost at most ten reads a second.
 func TestLive_reads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, q := counted(t)
@@ -231,8 +229,6 @@ func TestLive_reads(t *testing.T) {
 }
 
 // While nothing is committed nothing is read but what workers show, and now and then the health.
-//
-//errand:shows | | Viewers of an idle queue cost no read of its jobs.
 func TestLive_idle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, q := counted(t)
