@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/errandq/errand/storage"
 )
@@ -51,6 +52,124 @@ func HandleRaw(w *Worker, kind string, fn func(ctx context.Context, job *Job[Raw
 
 // isRaw reports whether t is RawArgs or a pointer to it.
 func isRaw(t reflect.Type) bool { return deref(t) == reflect.TypeFor[RawArgs]() }
+
+const (
+	// mostSecrets bounds how many paths a worker shows of a kind, and mostSecretSteps how long
+	// they are looked for. A type with more is secret as a whole.
+	mostSecrets     = 1000
+	mostSecretSteps = 100_000
+)
+
+// secrets returns where values of a type have fields with the tag `errand:"secret"`, as
+// WorkerInfo.Secret shows it.
+func secrets(t reflect.Type) []string {
+	s := secretFinder{holds: map[reflect.Type]bool{}, within: map[reflect.Type]bool{}, again: map[reflect.Type]bool{}}
+	s.find(t, "")
+	if len(s.paths) > mostSecrets || s.steps > mostSecretSteps {
+		return []string{""}
+	}
+	slices.Sort(s.paths)
+	return slices.Compact(s.paths)
+}
+
+// secretFinder looks for fields with the tag.
+type secretFinder struct {
+	paths []string
+	steps int
+	holds map[reflect.Type]bool // what hasSecret has found
+	// within are the structs around the value that is looked at. Those that are met again
+	// are in again: they contain themselves.
+	within, again map[reflect.Type]bool
+}
+
+// find adds the paths of a value of type t, which is at a path.
+func (s *secretFinder) find(t reflect.Type, at string) {
+	s.steps++
+	holds, known := s.holds[t]
+	if !known {
+		holds = hasSecret(t, map[reflect.Type]bool{})
+		s.holds[t] = holds
+	}
+	if !holds || s.steps > mostSecretSteps || len(s.paths) > mostSecrets {
+		return
+	}
+	if implements(reflect.PointerTo(deref(t)), slices.Concat(marshalers, unmarshalers)) {
+		s.paths = append(s.paths, at) // it alone knows under which names its fields are
+		return
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		s.find(t.Elem(), at)
+	case reflect.Slice, reflect.Array:
+		s.find(t.Elem(), at+"[]")
+	case reflect.Map:
+		s.find(t.Elem(), below(at, "*"))
+	case reflect.Struct:
+		s.fields(t, at, false)
+	}
+}
+
+// fields adds the paths of the fields of a struct, of all of them if it is secret.
+func (s *secretFinder) fields(t reflect.Type, at string, secret bool) {
+	if s.within[t] {
+		s.again[t] = true
+		return
+	}
+	s.within[t] = true
+	defer delete(s.within, t)
+	before := len(s.paths)
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if strings.ContainsFunc(name, notOfJSON) {
+			name = ""
+		}
+		secret := secret || isSecret(&f)
+		switch inner := deref(f.Type); {
+		case f.Tag.Get("json") == "-":
+		case f.Anonymous && name == "" && inner.Kind() == reflect.Struct: // JSON has its fields as those of t
+			s.fields(inner, at, secret)
+		case !f.IsExported():
+		case secret:
+			s.paths = append(s.paths, below(at, cmp.Or(name, f.Name)))
+		default:
+			s.find(f.Type, below(at, cmp.Or(name, f.Name)))
+		}
+	}
+	for i := before; i < len(s.paths) && s.again[t]; i++ { // the same at any depth
+		s.paths[i] = below(below(at, "**"), strings.TrimPrefix(s.paths[i][len(at):], "."))
+	}
+}
+
+// notOfJSON reports whether encoding/json refuses a name with this rune, and takes that of the field.
+func notOfJSON(r rune) bool {
+	return !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+}
+
+func isSecret(f *reflect.StructField) bool { return f.Tag.Get("errand") == "secret" }
+
+// below returns the path of a name below another path.
+func below(at, name string) string { return strings.TrimPrefix(at+"."+name, ".") }
+
+// hasSecret reports whether a field with the tag can be reached from a type. It has seen those
+// that are in seen.
+func hasSecret(t reflect.Type, seen map[reflect.Type]bool) bool {
+	if seen[t] {
+		return false
+	}
+	seen[t] = true
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		return hasSecret(t.Elem(), seen)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if f := t.Field(i); isSecret(&f) || hasSecret(f.Type, seen) {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // JobDefaulter is implemented by args whose kind has default options, set once beside the
 // kind and not at each call that enqueues a job.

@@ -23,6 +23,9 @@ type Args interface {
 	// name for every value of the type, its zero value included. No other type of the
 	// program may return it. [RawArgs] are the exception. Jobs outlive releases: once used,
 	// a kind should not change. See [JobDefaulter] for options that all jobs of a kind have.
+	//
+	// The tag `errand:"secret"` of a field hides its value on a dashboard from all but those
+	// who may see args whole. It counts at any depth. In the file the value is as any other.
 	Kind() string
 }
 

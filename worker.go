@@ -65,6 +65,7 @@ func Handle[A Args](w *Worker, fn func(ctx context.Context, job *Job[A]) error, 
 // handler returns what sets that which the engine calls for a leased job.
 func handler[A Args](w *Worker, fn func(context.Context, *Job[A]) error) func(*engine.Handler, []Middleware) {
 	return func(h *engine.Handler, all []Middleware) {
+		h.Secret = secrets(reflect.TypeFor[A]())
 		if len(all) > 0 {
 			h.Run = w.wrapped(all, decoded(fn))
 			return

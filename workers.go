@@ -42,6 +42,13 @@ type WorkerInfo struct {
 	// Progress is how far jobs have got that the worker runs and that say so, see
 	// [Job.Progress]: of about 250 of them at most.
 	Progress []JobProgress `json:"progress,omitempty"`
+	// Secret is where the args of kinds have fields with the tag `errand:"secret"`, see [Args]:
+	// paths of names in JSON with dots between, such as "card.number". A name of a list has
+	// "[]" behind it, as in "items[].pin". "*" stands for any name of a map, and "**" for any
+	// number of names, as a type contains itself. An empty path is all of the args: of a type
+	// that marshals itself, or of one with too many such fields. Kinds without are left out.
+	// It is nil if the worker is of a version that does not show it.
+	Secret map[string][]string `json:"secret,omitempty"`
 }
 
 // WorkerLimit is what a worker shows of the limits of a queue or of a kind, or of a lane

@@ -91,6 +91,8 @@ type Handler struct {
 	// AliasOf is the kind that has the same handler and limits under its own name; empty:
 	// this is the own name.
 	AliasOf string
+	// Secret is where the args have fields that are hidden from most who look at jobs.
+	Secret []string
 
 	Policy policy.Document // a section that it lacks is that of the queue
 	Rules  policy.Rules    // nil: those of the queue

@@ -33,6 +33,9 @@ type workerDoc struct {
 	Policy      *policy.Topic `json:"policy,omitempty"`
 	Limits      []limitDoc    `json:"limits,omitempty"`
 	Progress    []progressDoc `json:"progress,omitempty"`
+	// Secret has the kinds with secret args. It is there if it is empty: by that others see
+	// that it is known.
+	Secret map[string][]string `json:"secret"`
 }
 
 // limitDoc is what limits the jobs of a queue or of a kind, whose other name is empty,
@@ -131,6 +134,12 @@ func (l *loop) newShow() *chore {
 	if p != nil {
 		w.doc = workerDoc{
 			Since: l.clock().UTC(), Queues: l.cfg.Queues, Kinds: slices.Sorted(maps.Keys(l.cfg.Handlers)), Policy: &l.cfg.Policy,
+			Secret: map[string][]string{},
+		}
+		for kind, h := range l.cfg.Handlers {
+			if len(h.Secret) > 0 {
+				w.doc.Secret[kind] = h.Secret
+			}
 		}
 		w.limits = l.limits()
 	}

@@ -39,7 +39,7 @@ func (s *showcase) count() int {
 	return len(s.docs)
 }
 
-// last returns the document that is shown, without policies and times.
+// last returns the document that is shown, without policies, times and secrets.
 func (s *showcase) last(t *testing.T) string {
 	t.Helper()
 	s.mu.Lock()
@@ -55,6 +55,7 @@ func (s *showcase) last(t *testing.T) string {
 	for _, w := range doc.Workers {
 		delete(w, "policy")
 		delete(w, "since")
+		delete(w, "secret")
 		limits, _ := w["limits"].([]any)
 		for _, n := range limits {
 			delete(n.(map[string]any), "policy")
