@@ -34,6 +34,14 @@ type Options struct {
 	// Writer returns the queue on which actions are done, if it is another one than that of the
 	// pages. It is called for each action that is confirmed. If nil, it is the same.
 	Writer func(ctx context.Context) (*errand.Queue, error)
+	// Hidden are more parts of names of fields whose values are hidden from all but an [Admin]:
+	// in args, also those before a change, headers, checkpoints, results and messages. Case, -
+	// and _ count for nothing. Hidden are in any case names with password, passwd, secret,
+	// token, api_key, authorization, cookie, credential, private_key, ssn, card_number, cvv
+	// and iban, and in args the fields with the tag `errand:"secret"`, see [errand.Args]. A
+	// worker that runs shows which these are. Until the handler has seen one that handles a
+	// kind, all values of the args of the kind are hidden. If nil, no more.
+	Hidden []string
 	// Logger gets a line for each action, with who did it. If nil, slog.Default().
 	Logger *slog.Logger
 }
@@ -50,6 +58,9 @@ type board struct {
 	kept  kept
 	hub   *hub
 	said  atomic.Int64 // when the log said last that nobody may enter, in nanoseconds since 1970
+
+	keys    keys
+	secrets secretKinds
 }
 
 // Handler returns a handler of all pages of q. It serves them under any path that ends in "/",
@@ -69,6 +80,7 @@ func Handler(q *errand.Queue, o *Options) http.Handler {
 		}
 	}
 	b.looks.q, b.looks.over = q, make(chan struct{})
+	b.secrets.q, b.keys = q, newKeys(b.o.Hidden)
 	b.looks.version = func(ctx context.Context) (int64, bool, error) { return version(ctx, q) }
 	b.hub = newHub(&b.looks)
 	if end, err := closing(q); err != nil { // it is closed already

@@ -19,6 +19,7 @@ type jobData struct {
 	errand.JobInfo
 	Why                                  errand.Why
 	ArgsText, CheckpointText, ResultText string
+	ArgsNote                             string // why all values of the args are hidden
 	HeaderList                           [][2]string
 	Attempts                             []attemptView
 	Follows                              []errand.JobInfo
@@ -54,7 +55,10 @@ func job(x *request) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &jobData{JobInfo: info, ArgsText: x.shown(info.Args), CheckpointText: x.shown(info.Checkpoint), ResultText: x.shown(info.Result)}
+	d := &jobData{JobInfo: info, CheckpointText: x.shown(info.Checkpoint), ResultText: x.shown(info.Result)}
+	if d.ArgsText, d.ArgsNote, err = x.args(info.Kind, info.Args); err != nil {
+		return nil, err
+	}
 	d.Why, err = x.b.q.Why(x.Context(), id)
 	if d.Gone = errors.Is(err, errand.ErrNotFound); err != nil && !d.Gone {
 		return nil, err
@@ -66,7 +70,11 @@ func job(x *request) (*content, error) {
 		}
 	}
 	for i := range info.History {
-		d.Attempts = append(d.Attempts, attemptView{info.History[i], x.shown(info.History[i].Args)})
+		old, _, err := x.args(info.Kind, info.History[i].Args)
+		if err != nil {
+			return nil, err
+		}
+		d.Attempts = append(d.Attempts, attemptView{info.History[i], old})
 	}
 	slices.Reverse(d.Attempts)
 	doc, known, err := x.b.q.PolicyOf(x.Context(), info)
@@ -87,6 +95,10 @@ func job(x *request) (*content, error) {
 	if d.Message, err = x.message(&info); err != nil {
 		return nil, err
 	}
+	shown, err := x.visibleJob(info)
+	if err != nil {
+		return nil, err
+	}
 	out := map[string]any{"why": d.Why}
 	if known && info.EndedAt.IsZero() {
 		out["policy_in_effect"] = doc
@@ -97,7 +109,7 @@ func job(x *request) (*content, error) {
 	if d.Message != nil {
 		out["message"] = d.Message
 	}
-	return &content{title: "Job " + id.String(), data: d, json: joined{x.visibleJob(info), out}}, nil
+	return &content{title: "Job " + id.String(), data: d, json: joined{shown, out}}, nil
 }
 
 // placeOf says where a job is in its group, if it waits there.
@@ -125,14 +137,17 @@ func (x *request) noJob(id errand.ID) error {
 }
 
 // visibleJob returns a job without what the role may not see.
-func (x *request) visibleJob(j errand.JobInfo) errand.JobInfo {
-	j.Args, j.Checkpoint, j.Result = x.rawJSON(j.Args), x.rawJSON(j.Checkpoint), x.rawJSON(j.Result)
+func (x *request) visibleJob(j errand.JobInfo) (_ errand.JobInfo, err error) {
+	j.Checkpoint, j.Result = x.rawJSON(j.Checkpoint), x.rawJSON(j.Result)
 	j.History = slices.Clone(j.History)
 	for i := range j.History {
-		j.History[i].Args = x.rawJSON(j.History[i].Args)
+		if j.History[i].Args, _, err = x.rawArgs(j.Kind, j.History[i].Args); err != nil {
+			return j, err
+		}
 	}
 	j.Headers = x.visibleHeaders(j.Headers)
-	return j
+	j.Args, _, err = x.rawArgs(j.Kind, j.Args)
+	return j, err
 }
 
 // visibleHeaders returns headers as the role may see them.
@@ -149,7 +164,7 @@ func (x *request) visibleHeaders(all map[string]string) map[string]string {
 
 // headerValue returns the value of a header or an attribute as an operator or admin may see it.
 func (x *request) headerValue(name, value string) string {
-	if x.who.Role < Admin && hides(name) {
+	if x.hides(name) {
 		return hidden
 	}
 	return value

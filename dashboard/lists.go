@@ -118,7 +118,10 @@ func schedules(x *request) (*content, error) {
 	}
 	out := []errand.ScheduleInfo{}
 	for _, s := range d.Schedules {
-		s.Args = x.rawJSON(s.Args)
+		var err error
+		if s.Args, _, err = x.rawArgs(s.Kind, s.Args); err != nil {
+			return nil, err
+		}
 		out = append(out, s)
 	}
 	return &content{data: d, json: map[string]any{"schedules": out}}, nil
@@ -129,6 +132,7 @@ type scheduleData struct {
 	errand.ScheduleInfo
 	Queue    string
 	ArgsText string
+	ArgsNote string // why all values of the args are hidden
 	Headers  [][2]string
 	History  []errand.Tick
 }
@@ -139,7 +143,10 @@ func schedule(x *request) (*content, error) {
 	if err != nil {
 		return nil, missing(err, "schedule of this name", "A program may have removed it. The page Schedules has those that there are.")
 	}
-	d := &scheduleData{ScheduleInfo: info, Queue: info.Options.Queue, ArgsText: x.shown(info.Args)}
+	d := &scheduleData{ScheduleInfo: info, Queue: info.Options.Queue}
+	if d.ArgsText, d.ArgsNote, err = x.args(info.Kind, info.Args); err != nil {
+		return nil, err
+	}
 	if d.History, err = x.b.q.Schedules().History(x.Context(), name); err != nil {
 		return nil, missing(err, "schedule of this name", "It was removed just now.")
 	}
@@ -148,7 +155,9 @@ func schedule(x *request) (*content, error) {
 			d.Headers = append(d.Headers, [2]string{name, x.headerValue(name, info.Options.Headers[name])})
 		}
 	}
-	info.Args = x.rawJSON(info.Args)
+	if info.Args, _, err = x.rawArgs(info.Kind, info.Args); err != nil {
+		return nil, err
+	}
 	return &content{title: "Schedule " + name, data: d, json: joined{info, map[string]any{"queue": d.Queue, "history": append([]errand.Tick{}, d.History...)}}}, nil
 }
 

@@ -2,121 +2,310 @@ package dashboard
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"slices"
 	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/errandq/errand"
 )
 
 // hiddenKeys are parts of the names of fields whose values are hidden from all but an [Admin].
-var hiddenKeys = []string{"password", "passwd", "secret", "token", "api_key", "apikey", "authorization", "cookie", "credential", "private_key", "ssn", "card_number", "cvv", "iban"}
+// Options.Hidden adds to them.
+var hiddenKeys = []string{"password", "passwd", "secret", "token", "apikey", "authorization", "cookie", "credential", "privatekey", "ssn", "cardnumber", "cvv", "iban"}
 
 const hidden = "[hidden]"
 
-// hides reports whether the value of a field is hidden.
-func hides(name string) bool {
-	name = strings.ReplaceAll(strings.ToLower(name), "-", "_")
-	for _, k := range hiddenKeys {
-		if strings.Contains(name, k) || strings.Contains(strings.ReplaceAll(name, "_", ""), strings.ReplaceAll(k, "_", "")) {
-			return true
+// bare returns a name without what others spell in another way: case, - and _.
+func bare(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '-' || r == '_' || r == ' ':
+			return -1
 		}
-	}
-	return false
+		return folded(r)
+	}, name)
 }
 
-// redact returns JSON without the values of hidden fields, at any depth; all else stays byte for
-// byte. What is no JSON is hidden whole.
-func redact(doc []byte) []byte {
-	if len(doc) == 0 {
-		return doc
+// folded returns the least of the letters that encoding/json takes for each other in names.
+func folded(r rune) rune {
+	least := r
+	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+		least = min(least, f)
 	}
-	d := json.NewDecoder(bytes.NewReader(doc))
-	d.UseNumber()
-	r := redactor{doc: doc, d: d}
-	if err := r.value(false); err != nil {
-		return []byte(`"` + hidden + `"`)
-	}
-	return append(r.out, doc[r.copied:]...)
+	return least
 }
 
+// keys are names of fields, as bare returns them, any part of a name.
+type keys []string
+
+// newKeys returns the names that are hidden: the default ones, and more.
+func newKeys(more []string) (all keys) {
+	for i, k := range slices.Concat(hiddenKeys, more) {
+		k = bare(k)
+		if k == "" {
+			n := i - len(hiddenKeys)
+			panic(&errand.FieldError{Field: "hidden[" + itoa(n) + "]", Value: more[n], Limit: "must be a part of a name: letters or digits"})
+		}
+		all = append(all, k)
+	}
+	return all
+}
+
+// hides reports whether the value of a field of this name is hidden.
+func (k keys) hides(name string) bool {
+	name = bare(name)
+	return slices.ContainsFunc(k, func(key string) bool { return strings.Contains(name, key) })
+}
+
+// redactor hides values in JSON.
 type redactor struct {
-	doc    []byte
-	d      *json.Decoder
-	out    []byte
-	copied int // of doc
+	keys keys
+	all  bool // hides all values that are neither object nor array
+	doc  []byte
+	at   int
+	out  []byte
+	done int // of doc, which is in out
 }
 
-// value reads a value, and hides it if hide is true.
-func (r *redactor) value(hide bool) error {
-	before := int(r.d.InputOffset())
-	t, err := r.d.Token()
-	if err != nil {
-		return err
-	}
-	if delim, ok := t.(json.Delim); ok {
-		for r.d.More() {
-			inner := hide
-			if delim == '{' {
-				name, err := r.d.Token()
-				if err != nil {
-					return err
-				}
-				text, _ := name.(string)
-				inner = hide || hides(text)
-			}
-			if err := r.value(inner); err != nil {
-				return err
-			}
-		}
-		_, err := r.d.Token()
-		return err
-	}
-	instead := []byte(`"` + hidden + `"`)
-	if !hide {
-		text, _ := t.(string)
-		if instead = redactText(text); instead == nil {
-			return nil
-		}
-	}
-	// The offset before a token is that of the end of the one before: the colon, the comma and
-	// the space between stay.
-	end := int(r.d.InputOffset())
-	start := before
-	for start < end && strings.IndexByte(" \t\r\n:,", r.doc[start]) >= 0 {
-		start++
-	}
-	r.out = append(append(r.out, r.doc[r.copied:start]...), instead...)
-	r.copied = end
-	return nil
-}
-
-// redactText returns what is shown instead of a string that holds JSON, such as the body of a
-// message; nil if there is nothing to hide.
-func redactText(s string) []byte {
-	if at := strings.TrimLeft(s, " \t\r\n"); at == "" || at[0] != '{' && at[0] != '[' || !json.Valid([]byte(s)) {
-		return nil
-	}
-	clean := redact([]byte(s))
-	if string(clean) == s {
-		return nil
-	}
-	quoted, err := json.Marshal(string(clean))
-	if err != nil {
+// redact returns JSON without hidden values: those of fields that keys or paths name, see
+// errand.WorkerInfo, at any depth, and with all each value that is no object and no array. The
+// rest stays byte for byte, except for strings that hold JSON in which something is hidden. What is
+// no JSON is hidden whole.
+func redact(doc []byte, k keys, paths []string, all bool) []byte {
+	switch {
+	case len(doc) == 0:
+		return doc
+	case !json.Valid(doc): // which bounds the depth too
 		return []byte(`"` + hidden + `"`)
 	}
-	return quoted
+	r := redactor{keys: k, all: all, doc: doc}
+	folds := make([]string, len(paths))
+	for i, p := range paths {
+		folds[i] = strings.Map(folded, p)
+	}
+	r.space()
+	r.value(folds, false)
+	return append(r.out, doc[r.done:]...)
 }
 
-// shown returns what somebody may see of JSON that a producer has given: nothing, or redacted, or
-// all.
+// space passes over what is between tokens.
+func (r *redactor) space() {
+	for r.at < len(r.doc) && strings.IndexByte(" \t\r\n:,", r.doc[r.at]) >= 0 {
+		r.at++
+	}
+}
+
+// value passes over a value that is at some paths, and hides it or what is hidden in it.
+func (r *redactor) value(paths []string, hide bool) {
+	start, first := r.at, r.doc[r.at]
+	simple := first != '{' && first != '['
+	if hide || slices.ContainsFunc(paths, isWhole) || r.all && simple {
+		r.pass()
+		r.out = append(append(r.out, r.doc[r.done:start]...), `"`+hidden+`"`...)
+		r.done = r.at
+		return
+	}
+	if simple {
+		if r.pass(); first == '"' {
+			r.inner(start)
+		}
+		return
+	}
+	r.at++
+	for r.space(); r.doc[r.at] != '}' && r.doc[r.at] != ']'; r.space() {
+		if first == '[' {
+			r.value(paths, false)
+			continue
+		}
+		from := r.at
+		r.pass()
+		var name string
+		if json.Unmarshal(r.doc[from:r.at], &name) != nil { // which json.Valid rules out
+			name = string(r.doc[from:r.at])
+		}
+		r.space()
+		r.value(inside(paths, strings.Map(folded, name)), r.keys.hides(name))
+	}
+	r.at++
+}
+
+// inner hides what is hidden in a string that holds JSON, such as the body of a message. The string
+// ends here. If nothing in it is hidden, it stays as it is.
+func (r *redactor) inner(start int) {
+	var s string
+	if json.Unmarshal(r.doc[start:r.at], &s) != nil {
+		return
+	}
+	if s := strings.TrimLeft(s, " \t\r\n"); s == "" || strings.IndexByte("{[\"", s[0]) < 0 || !json.Valid([]byte(s)) {
+		return
+	}
+	clean := redact([]byte(s), r.keys, nil, r.all)
+	quoted, err := json.Marshal(string(clean))
+	if string(clean) == s || err != nil { // no string fails
+		return
+	}
+	r.out = append(append(r.out, r.doc[r.done:start]...), quoted...)
+	r.done = r.at
+}
+
+// pass passes over a value.
+func (r *redactor) pass() {
+	for depth := 0; ; {
+		switch r.doc[r.at] {
+		case '{', '[':
+			depth++
+			r.at++
+		case '}', ']':
+			depth--
+			r.at++
+		case '"':
+			for r.at++; r.doc[r.at] != '"'; r.at++ {
+				if r.doc[r.at] == '\\' {
+					r.at++
+				}
+			}
+			r.at++
+		default:
+			for r.at < len(r.doc) && strings.IndexByte(" \t\r\n:,]}", r.doc[r.at]) < 0 {
+				r.at++
+			}
+		}
+		if depth == 0 {
+			return
+		}
+		r.space()
+	}
+}
+
+// isWhole reports whether a path has come to its end.
+func isWhole(path string) bool { return strings.Trim(path, "[]") == "" }
+
+// inside returns what is left of paths inside a member of an object. A path may be cut in
+// more than one way, as names may contain what is between names; all ways count.
+func inside(paths []string, name string) (left []string) {
+	for _, p := range paths {
+		p = strings.TrimPrefix(strings.TrimLeft(p, "[]"), ".")
+		if rest, ok := strings.CutPrefix(p, "**."); ok {
+			left = append(append(left, p), inside([]string{rest}, name)...)
+		}
+		for _, first := range []string{name, "*"} {
+			rest, ok := strings.CutPrefix(p, first)
+			if ok && (isWhole(rest) || rest[0] == '.' || rest[0] == '[') {
+				left = append(left, strings.TrimPrefix(rest, "."))
+			}
+		}
+	}
+	return left
+}
+
+// secretKinds are what the types of args mark as secret, as far as workers have shown it since the
+// handler was made.
+type secretKinds struct {
+	q *errand.Queue
+
+	mu    sync.Mutex
+	asked time.Time // when the workers were last looked at
+	kinds map[string][]string
+}
+
+const (
+	// mostKinds is how many kinds are remembered. Others count as unknown.
+	mostKinds   = 10_000
+	workersEach = time.Second
+)
+
+// of returns the paths of a kind, and whether they are known. What one worker has shown counts
+// from then on, also if others show less.
+func (s *secretKinds) of(ctx context.Context, kind string) (paths []string, known bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.asked) >= workersEach {
+		all, err := s.q.Workers(ctx)
+		if err != nil && !errors.Is(err, errand.ErrUnsupportedDB) {
+			return nil, false, err
+		}
+		s.asked = time.Now()
+		s.see(all)
+	}
+	paths, known = s.kinds[kind]
+	return paths, known, nil
+}
+
+// see remembers what workers show.
+func (s *secretKinds) see(all []errand.WorkerInfo) {
+	if s.kinds == nil {
+		s.kinds = map[string][]string{}
+	}
+	for i := range all {
+		w := &all[i]
+		for _, kind := range w.Kinds {
+			old, known := s.kinds[kind]
+			if w.Secret == nil || !known && len(s.kinds) >= mostKinds { // of a version that does not show it
+				continue
+			}
+			for _, p := range w.Secret[kind] {
+				if !slices.Contains(old, p) {
+					old = append(old, p)
+				}
+			}
+			s.kinds[kind] = old
+		}
+	}
+}
+
+// noteUnknown is why all values of args are hidden.
+const noteUnknown = "No worker that handles this kind has run since this dashboard began, so what its type marks as secret is not known: all values are hidden."
+
+// rawArgs returns what somebody may see of the args of a kind: nothing, or redacted, or byte for
+// byte, and a note if all values are hidden.
+func (x *request) rawArgs(kind string, doc json.RawMessage) (_ json.RawMessage, note string, err error) {
+	switch {
+	case len(doc) == 0 || x.who.Role < Operator:
+		return nil, "", nil
+	case x.who.Role == Operator:
+		paths, known, err := x.b.secrets.of(x.Context(), kind)
+		if err != nil {
+			return nil, "", err
+		}
+		if !known {
+			note = noteUnknown
+		}
+		return redact(doc, x.b.keys, paths, !known), note, nil
+	}
+	return doc, "", nil
+}
+
+// args is rawArgs for people.
+func (x *request) args(kind string, doc json.RawMessage) (text, note string, err error) {
+	doc, note, err = x.rawArgs(kind, doc)
+	return indented(doc), note, err
+}
+
+// shown returns what somebody may see of JSON that is no args, such as a result or the body of a
+// message: nothing, or redacted by names, or all.
 func (x *request) shown(doc []byte) string {
 	switch {
 	case len(doc) == 0 || x.who.Role < Operator:
 		return ""
-	case x.who.Role < Admin:
-		doc = redact(doc)
+	case x.who.Role == Operator:
+		doc = redact(doc, x.b.keys, nil, false)
 	}
+	return indented(doc)
+}
+
+// indented returns JSON for people: each token stays as it is.
+func indented(doc []byte) string {
 	var b bytes.Buffer
 	if json.Indent(&b, doc, "", "  ") != nil { // no JSON
 		return string(doc)
 	}
 	return b.String()
 }
+
+// hides reports whether the value of a header is hidden from somebody.
+func (x *request) hides(name string) bool { return x.who.Role < Admin && x.b.keys.hides(name) }

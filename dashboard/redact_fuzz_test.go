@@ -1,0 +1,159 @@
+package dashboard
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// maker makes JSON of any shape, and the same with each value hidden that has to be.
+type maker struct {
+	*rand.Rand
+	doc, want bytes.Buffer
+	secrets   int
+}
+
+// both writes to both.
+func (m *maker) both(s string) {
+	m.doc.WriteString(s)
+	m.want.WriteString(s)
+}
+
+func (m *maker) space() { m.both([]string{"", "", " ", "\n\t", "\r\n "}[m.IntN(5)]) }
+
+var (
+	plainNames  = []string{`"to"`, `"n"`, `""`, `"a.b"`, `"items[]"`, `"\u0000"`, `"card"`, `"*"`, `"é"`, `"**"`}
+	secretNames = []string{`"password"`, `"Pass-Word"`, `"x_API-key"`, `"\u0070assword"`, `"my SECRET"`, `"paſſword"`, `"toKen"`, `"mine"`}
+	secretPath  = []string{"pin", "list[].pin", "map.*.pin", "**.deep", "a.b.pin"}
+)
+
+// value writes a value that is not hidden, and may have hidden ones inside.
+func (m *maker) value(depth int) {
+	switch n := m.IntN(10); {
+	case n < 3 && depth > 0:
+		m.list('{', '}', func() {
+			if m.IntN(4) == 0 {
+				m.both(secretNames[m.IntN(len(secretNames))])
+				m.colon()
+				m.hidden()
+				return
+			}
+			m.both(plainNames[m.IntN(len(plainNames))])
+			m.colon()
+			m.value(depth - 1)
+		})
+	case n < 5 && depth > 0:
+		m.list('[', ']', func() { m.value(depth - 1) })
+	default:
+		m.both(m.simple("seen"))
+	}
+}
+
+func (m *maker) colon() {
+	m.space()
+	m.both(":")
+	m.space()
+}
+
+func (m *maker) list(open, end byte, each func()) {
+	m.both(string(open))
+	m.space()
+	for i := range m.IntN(4) {
+		if i > 0 {
+			m.both(",")
+			m.space()
+		}
+		each()
+		m.space()
+	}
+	m.both(string(end))
+}
+
+// simple returns a value with a word.
+func (m *maker) simple(word string) string {
+	return []string{
+		"null", "true", "-0.0e+10", "12345678901234567890", `"` + word + `"`, `"` + word + ` \" \\ \u2028 ]},: "`, `"[` + word + `"`, `"\ud83d\ude00` + word + `"`,
+	}[m.IntN(8)]
+}
+
+// hidden writes a value that has to be hidden whole.
+func (m *maker) hidden() {
+	m.secrets++
+	m.want.WriteString(`"[hidden]"`)
+	switch m.IntN(3) {
+	case 0:
+		fmt.Fprintf(&m.doc, `[ {"hunter2":%s , "x":["hunter2"]}, %s]`, m.simple("hunter2"), m.simple("hunter2"))
+	case 1:
+		fmt.Fprintf(&m.doc, `{"hunter2":{ }, "b":%s}`, m.simple("hunter2"))
+	default:
+		m.doc.WriteString(m.simple("hunter2"))
+	}
+}
+
+// Hidden values are gone, whatever the shape of the JSON, and all else is as it was, byte for byte.
+func TestRedact_any(t *testing.T) {
+	k := newKeys([]string{"Mi-ne"})
+	secrets := 0
+	for seed := range uint64(20_000) {
+		m := maker{Rand: rand.New(rand.NewPCG(seed, 1))}
+		m.space()
+		m.value(5)
+		m.space()
+		doc := m.doc.Bytes()
+		if !json.Valid(doc) {
+			t.Fatalf("seed %d makes no JSON: %s", seed, doc)
+		}
+		before := string(doc)
+		got := redact(doc, k, secretPath, false)
+		if !bytes.Equal(got, m.want.Bytes()) || !json.Valid(got) || bytes.Contains(got, []byte("hunter2")) || string(doc) != before {
+			t.Fatalf("seed %d: %s\nis %s\nwant %s", seed, doc, got, &m.want)
+		}
+		if all := redact(doc, k, nil, true); !json.Valid(all) || bytes.Contains(all, []byte("seen")) || bytes.Contains(all, []byte("hunter2")) || bytes.Contains(all, []byte("123")) {
+			t.Fatalf("seed %d, all: %s\nis %s", seed, doc, all)
+		}
+		// What is no JSON is hidden whole.
+		if cut := doc[:m.IntN(len(doc))]; len(cut) > 0 && !json.Valid(cut) {
+			if got := redact(cut, k, secretPath, false); string(got) != `"[hidden]"` {
+				t.Fatalf("seed %d, cut: %s\nis %s", seed, cut, got)
+			}
+		}
+		secrets += m.secrets
+	}
+	if secrets < 5000 {
+		t.Errorf("only %d values had to be hidden", secrets)
+	}
+}
+
+// Paths name values at any place, whatever the case of names, which JSON does not tell apart.
+func TestRedact_paths(t *testing.T) {
+	for _, c := range []struct{ paths, doc, want string }{
+		{"card.number", `{"card":{"number":1,"n":2},"number":3}`, `{"card":{"number":"[hidden]","n":2},"number":3}`},
+		{"card.number", `{"CARD":{"Number":1}, "card":[{"number":{"a":[1]}}]}`, `{"CARD":{"Number":"[hidden]"}, "card":[{"number":"[hidden]"}]}`},
+		{"card", `{"card":{"number":1},"cards":2}`, `{"card":"[hidden]","cards":2}`},
+		{"items[].pin", `{"items":[{"pin":1},{"pin":"2"},[{"pin":3}]],"pin":4}`, `{"items":[{"pin":"[hidden]"},{"pin":"[hidden]"},[{"pin":"[hidden]"}]],"pin":4}`},
+		{"pins[]", `{"pins":[1,2]}`, `{"pins":"[hidden]"}`},
+		{"named.*.pin", `{"named":{"a.b":{"pin":1},"pin":2}}`, `{"named":{"a.b":{"pin":"[hidden]"},"pin":2}}`},
+		{"*.pin", `{"a":{"pin":1},"b":[{"pin":2}],"pin":3}`, `{"a":{"pin":"[hidden]"},"b":[{"pin":"[hidden]"}],"pin":3}`},
+		{"tree.**.pin", `{"tree":{"pin":1,"x":{"y":[{"pin":2}]}},"pin":3}`, `{"tree":{"pin":"[hidden]","x":{"y":[{"pin":"[hidden]"}]}},"pin":3}`},
+		{"**.a.**.b", `{"a":{"b":1,"c":{"b":2}},"b":3,"x":{"a":{"b":4}}}`, `{"a":{"b":"[hidden]","c":{"b":"[hidden]"}},"b":3,"x":{"a":{"b":"[hidden]"}}}`},
+		{"a.b", `{"a.b":1,"a":{"b":2}}`, `{"a.b":"[hidden]","a":{"b":"[hidden]"}}`},
+		{"a[]", `{"a[]":1,"a":2,"b":3}`, `{"a[]":"[hidden]","a":"[hidden]","b":3}`},
+		{"[].pin", `[{"pin":1}]`, `[{"pin":"[hidden]"}]`},
+		{"", `{"a":1}`, `"[hidden]"`},
+		{"[]", ` [1] `, ` "[hidden]" `},
+		{"ſ.K", `{"S":{"k":1}}`, `{"S":{"k":"[hidden]"}}`}, // long s, and the sign of kelvin
+		{"x", `{"body":"{\"password\":\"p\",\"n\":1.0}","b":"{\"n\":1.0 }"}`, `{"body":"{\"password\":\"[hidden]\",\"n\":1.0}","b":"{\"n\":1.0 }"}`},
+		{"x", `"\"{\\\"token\\\":1}\""`, `"\"{\\\"token\\\":\\\"[hidden]\\\"}\""`},
+	} {
+		if got := redact([]byte(c.doc), newKeys(nil), []string{"none", c.paths}, false); string(got) != c.want {
+			t.Errorf("%q in %s: %s, want %s", c.paths, c.doc, got, c.want)
+		}
+	}
+	deep := strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000)
+	if got := redact([]byte(deep), newKeys(nil), []string{"a"}, false); string(got) != `"[hidden]"` {
+		t.Errorf("of what is too deep: %.100s", got)
+	}
+}
